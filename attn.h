@@ -40,7 +40,7 @@
  *   attn_topk_* (best keys), attn_lsh, attn_lsh_* (buckets of hashed tokens), attn_routing*
  *   (clusters of queries and keys), attn_sinkhorn*, attn_sortcut (sorted blocks), attn_sac*,
  *   attn_lstm_step, attn_pointer_logits, attn_choose (edges that a network draws), attn_gate,
- *   attn_dispatch*, attn_mixture, attn_gated (attention paths and what chooses them); attn_linear,
+ *   attn_dispatch*, attn_mixture, attn_gated (mixture of experts, MoE); attn_linear,
  *   attn_linear_* (linear states), attn_features, attn_feature_count, attn_random_* (feature maps,
  *   random directions); attn_cluster_queries, attn_clustered, attn_probsparse* (few queries for
  *   many); attn_memory_compressed, attn_local, attn_linformer, attn_poolingformer (fewer keys than
@@ -3671,8 +3671,8 @@ typedef struct attn_relative {
 typedef struct attn_xl {
   attn_tensor table;
   int64_t first;
-  const float *content_bias;  /* u [H, dk] */
-  const float *distance_bias; /* v [H, dk] */
+  const float *u; /* u [H, dk] */
+  const float *v; /* v [H, dk] */
 } attn_xl;
 
 /* Relative labels: the label of a pair chooses a vector that is added to the key and a number that
@@ -3721,8 +3721,8 @@ typedef struct attn_t5 {
 /* A parabola of the distance: x -= |w_h d^2 + b_h|, w >= 0, b <= 0. Source: Guo et al. 2019, doi
  * 10.1609/aaai.v33i01.33016489. */
 typedef struct attn_parabola {
-  const float *w; /* [H]; null = absent */
-  const float *b; /* [H]; null = 0 */
+  const float *w;    /* [H]; null = absent */
+  const float *bias; /* [H]; null = 0 */
 } attn_parabola;
 
 /* A Gaussian bump per query: x -= precision_i (j - center_i)^2. Both [B, H, Tq]; see
@@ -3732,13 +3732,13 @@ typedef struct attn_gaussian {
 } attn_gaussian;
 
 /* Adaptive span: weights are multiplied by m(t) = clip((ramp + z - t - shift)/ramp, 0, 1) and
- * renormalised, t = p_i - j >= 1 (>= 0 with include_self). Keys with m = 0 or t > most are not
+ * renormalised, t = p_i - j >= 1 (>= 0 with include_self). Keys with m = 0 or t > max_span are not
  * visited. Source: Sukhbaatar et al. 2019, arXiv 1905.07799. */
 typedef struct attn_span {
-  const float *z;   /* [H], or [B, H, Tq] when per_query; 0 <= z, z <= most if that is given */
+  const float *z;   /* [H], or [B, H, Tq] when per_query; 0 <= z, z <= max_span if that is given */
   int per_query;    /* 1: the dynamic span of attn_span_predict */
   float ramp;       /* R > 0; 0 = 32 */
-  int64_t most;     /* S; 0 = none */
+  int64_t max_span; /* S; 0 = none */
   int include_self; /* 0: strictly earlier keys, as in the paper */
   int64_t shift;    /* 0: the paper; -1: its released code */
 } attn_span;
@@ -3882,7 +3882,7 @@ typedef struct attn_pattern {
   const uint8_t *bits;              /* BITMAP bits, BLOCK_MASK bytes */
   int64_t bits_stride, bits_heads;  /* bytes between rows; 0 or 1: shared, H: one after another */
   int64_t key_block;                /* BLOCK_MASK: keys a block; `block` is queries */
-  const int64_t *row_ptr;           /* CSR */
+  const int64_t *indptr;            /* CSR */
   const struct attn_pattern *parts; /* UNION, INTERSECT, PER_HEAD: n; DIFF: 2; others: 1 */
   int64_t part_count;
 } attn_pattern;
@@ -3970,15 +3970,15 @@ ATTN_DEF attn_pattern attn_pattern_image_2d(int64_t height, int64_t width, int64
                                             int64_t tile_width, int64_t top, int64_t side);
 /* Every pixel sees the pixels up to `radius` away in both directions: image_2d with blocks of one
  * pixel, order ATTN_IMAGE_NONE. Hassani et al. 2022, arXiv 2204.07143. */
-ATTN_DEF attn_pattern attn_pattern_neighbourhood(int64_t height, int64_t width, int64_t radius);
+ATTN_DEF attn_pattern attn_pattern_neighborhood(int64_t height, int64_t width, int64_t radius);
 /* Lines of a grid shape[0] x .. x shape[dims-1] along one axis, or -1: along all, in one softmax.
  * Ho et al. 2019, arXiv 1912.12180; union: arXiv 1811.11721. */
 ATTN_DEF attn_pattern attn_pattern_axial(const int32_t *shape, int64_t dims, int64_t axis);
 /* BP-Transformer's graph over attn_tree_nodes(tokens) nodes, k nodes per level and side; fields
  * overlap, include_self. See attn_tree. Ye et al. 2019, arXiv 1911.04070. */
 ATTN_DEF attn_pattern attn_pattern_tree(int64_t tokens, int64_t k);
-/* Segments offsets[s] .. offsets[s+1], s < segments; offsets has segments + 1 entries. */
-ATTN_DEF attn_pattern attn_pattern_segments(const int32_t *offsets, int64_t segments);
+/* Segments indptr[s] .. indptr[s+1], s < segments; indptr has segments + 1 entries. */
+ATTN_DEF attn_pattern attn_pattern_segments(const int32_t *indptr, int64_t segments);
 
 /* The user's own. */
 
@@ -3989,9 +3989,9 @@ ATTN_DEF attn_pattern attn_pattern_predicate(attn_pair_fn pair, attn_rectangle_f
 /* Bit (j & 7) of byte (j >> 3) of row i; rows `stride` bytes apart. Set bits_heads for one map per
  * head, one after another. */
 ATTN_DEF attn_pattern attn_pattern_bitmap(const uint8_t *bits, int64_t stride);
-/* Row i sees col[row_ptr[i]] .. col[row_ptr[i+1] - 1], in any order, each once; `nnz` columns in
+/* Row i sees col[indptr[i]] .. col[indptr[i+1] - 1], in any order, each once; `nnz` columns in
  * all. */
-ATTN_DEF attn_pattern attn_pattern_csr(const int64_t *row_ptr, const int32_t *col, int64_t nnz);
+ATTN_DEF attn_pattern attn_pattern_csr(const int64_t *indptr, const int32_t *col, int64_t nnz);
 /* One byte for each block of q_block queries (by index, not position) and k_block keys. */
 ATTN_DEF attn_pattern attn_pattern_block_mask(const uint8_t *mask, int64_t q_block,
                                               int64_t k_block);
@@ -4058,10 +4058,10 @@ ATTN_DEF attn_status attn_schedule_open(attn_schedule *schedule, const void *byt
 /* Counts and lengths. NULL, SCHEDULE. */
 ATTN_DEF attn_status attn_schedule_describe(attn_schedule_info *info,
                                             const attn_schedule *schedule);
-/* The pairs of one head as CSR, columns ascending: row_ptr [q_len + 1]; col may be null, to count
+/* The pairs of one head as CSR, columns ascending: indptr [q_len + 1]; col may be null, to count
  * first. NULL, RANGE (head), SCHEDULE. */
-ATTN_DEF attn_status attn_schedule_csr(int64_t *row_ptr, int32_t *col,
-                                       const attn_schedule *schedule, int64_t head);
+ATTN_DEF attn_status attn_schedule_csr(int64_t *indptr, int32_t *col, const attn_schedule *schedule,
+                                       int64_t head);
 /* Draws what one head of a schedule computes: pixel (x, y) of a width x height picture, rows
  * `stride` bytes apart, gets 255 times the share of its pairs that are allowed, rounded up. width
  * = k_len and height = q_len give one pixel a pair. NULL, RANGE, SHAPE, SCHEDULE. */
@@ -4207,8 +4207,8 @@ typedef enum attn_causal {
  * relative, xl, gaussian and span (ATTN_E_RANGE). Memory: 16 bytes a sequence. */
 typedef struct attn_ragged {
   int64_t sequences;
-  const int64_t *q;  /* [n + 1], from 0, not decreasing, at most q.len */
-  const int64_t *kv; /* [n + 1], likewise, or null */
+  const int64_t *q_indptr;  /* [n + 1], from 0, not decreasing, at most q.len */
+  const int64_t *kv_indptr; /* [n + 1], likewise, or null */
 } attn_ragged;
 
 /* Which scores params.softcap caps, c tanh(x / c). */
@@ -4383,15 +4383,15 @@ typedef enum attn_relu_kind {
 /* {0} is relu(x) unnormalised. */
 typedef struct attn_relu_params {
   attn_relu_kind kind;
-  int power;               /* 1 or 2; 0 = 1. VAR and RELA want 1, GAU is 2 whatever this says */
-  float alpha;             /* LEN: >= 0; 0 = 1, ATTN_ZERO = 0 */
-  float gamma;             /* VAR: > 0; 0 = 1 */
-  float eps;               /* NORM: >= 0. RELA: >= 0; 0 = 1e-8, ATTN_ZERO = 0 */
-  int by_keys;             /* 1: n_i is Tk */
-  const float *gain;       /* RELA: [H dv] */
-  const float *gate;       /* RELA: [H dv] */
-  attn_tensor sum;         /* out, optional: [B,H,Tq,1] f32, sum_j w_ij */
-  attn_sdpa_params scores; /* scale, allowed set and terms as in attn_sdpa; without ragged,
+  int power;                  /* 1 or 2; 0 = 1. VAR and RELA want 1, GAU is 2 whatever this says */
+  float alpha;                /* LEN: >= 0; 0 = 1, ATTN_ZERO = 0 */
+  float gamma;                /* VAR: > 0; 0 = 1 */
+  float eps;                  /* NORM: >= 0. RELA: >= 0; 0 = 1e-8, ATTN_ZERO = 0 */
+  int by_keys;                /* 1: n_i is Tk */
+  const float *gain;          /* RELA: [H dv] */
+  const float *gate;          /* RELA: [H dv] */
+  attn_tensor sum;            /* out, optional: [B,H,Tq,1] f32, sum_j w_ij */
+  attn_sdpa_params attention; /* scale, allowed set and terms as in attn_sdpa; without ragged,
                             * q_offs, align_lengths, sinks, softmax_one, span, relative.values, lse and map */
 } attn_relu_params;
 
@@ -4415,14 +4415,14 @@ ATTN_DEF size_t attn_relu_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
 /* >>> attn/api/calls/edges.h */
 /* api/calls/edges.h owns attention over an explicit set of keys for each query (A7). */
 
-/* Key lists of attn_edges: row i of a set sees col[row_ptr[i]] .. col[row_ptr[i+1] - 1], in any
+/* Key lists of attn_edges: row i of a set sees col[indptr[i]] .. col[indptr[i+1] - 1], in any
  * order, each key at most once. */
 typedef struct attn_edges_params {
-  const int64_t *row_ptr;  /* [Tq + 1], from 0, not decreasing */
+  const int64_t *indptr;   /* [Tq + 1], from 0, not decreasing */
   const int32_t *col;      /* [edges], 0 .. Tk-1 */
-  int64_t edges;           /* entries of a set: what its row_ptr ends with */
+  int64_t edges;           /* entries of a set: what its indptr ends with */
   int slack;               /* 1: a set may end before, so that sets of a head need not be alike */
-  int per_head, per_batch; /* 1: a set for each head, each batch entry: row_ptr [B or 1, H or 1,
+  int per_head, per_batch; /* 1: a set for each head, each batch entry: indptr [B or 1, H or 1,
                             * Tq + 1] and col likewise, all sets with `edges` entries */
   const float *bias;       /* added to the scaled score, laid out as col; -inf forbids; or null */
   float scale;             /* as in attn_sdpa */
@@ -4441,7 +4441,7 @@ typedef struct attn_edges_params {
  * Shapes of o, q, k, v, aliasing, empty rows, NaN as attn_sdpa. No dense array is formed, nothing
  *   is built beforehand; for sets used many times or with dense parts attn_pattern_csr is faster.
  * Memory: attn_edges_workspace bytes, O(tile * (dk + dv)) per worker.
- * Errors: those of attn_sdpa and INDEX: row_ptr not from 0, decreasing or not ending with edges, a
+ * Errors: those of attn_sdpa and INDEX: indptr not from 0, decreasing or not ending with edges, a
  *   column out of range and, with ctx->validate, a key twice in one set.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers. Cost: 2 (dk + dv)
  *   flops an edge, and reading its two rows. Source: Child et al. 2019, arXiv 1904.10509. */
@@ -4499,15 +4499,15 @@ typedef struct attn_cache {
   int32_t *holders;               /* [pages] how many sequences hold each page; 0 at first */
   int64_t next_free;              /* where the search for a free page goes on, 0..pages */
   int64_t window; /* 0: every key is kept. w: a ring, queries see the last w keys (their own
-                       * among them) and the first `sinks` */
-  int64_t sinks;
+                       * among them) and the first `keep` */
+  int64_t keep;
 } attn_cache;
 
 /* One sequence of a cache: {table, table_len} and zeros at first. Token j is row s % page of page
- * table[s / page], s = j, or in a ring s = j < sinks ? j : sinks + (j - sinks) % R with
- * R = table_len page - sinks. Entries of the table past the last page are not read.
+ * table[s / page], s = j, or in a ring s = j < keep ? j : keep + (j - keep) % R with
+ * R = table_len page - keep. Entries of the table past the last page are not read.
  * A ring wants R >= window + (most tokens of one append) - 1; what R is longer than the window, a
- * sequence can go back. Key j >= sinks is still there when j >= high - R. */
+ * sequence can go back. Key j >= keep is still there when j >= high - R. */
 typedef struct attn_sequence {
   int32_t *table;
   int64_t table_len; /* its room, pages */
@@ -4524,7 +4524,7 @@ typedef struct attn_cache_params {
   int64_t pages, page;
   int64_t k_group, v_group; /* of quantised types; 0 = a scale a row */
   int k_zero, v_zero;       /* 1: with zero points */
-  int64_t window, sinks;
+  int64_t window, keep;
 } attn_cache_params;
 
 /* Bytes of a cache of these sizes (holders included); 0 = the sizes are not legal. */
@@ -4534,7 +4534,7 @@ ATTN_DEF size_t attn_cache_size(const attn_cache_params *params);
  * least. Only the holders are written. Rows of a page and head are contiguous: [pages][H][page][d],
  * with one element more in rows of ATTN_I4 of odd width. Quantised types get scales.
  * Errors: NULL, DTYPE, SHAPE (latent with more than dv of v; groups or zeros that the type cannot
- *   have), RANGE (window, sinks), ALIGN, OVERFLOW, OVERLAP (cache inside memory), WORKSPACE (too
+ *   have), RANGE (window, keep), ALIGN, OVERFLOW, OVERLAP (cache inside memory), WORKSPACE (too
  *   small), ISA, ENV, CTX; nothing written. */
 ATTN_DEF attn_status attn_cache_open(attn_cache *cache, void *memory, size_t size,
                                      const attn_cache_params *params, attn_ctx *ctx);
@@ -4581,7 +4581,7 @@ ATTN_DEF attn_status attn_cache_fork(attn_cache *cache, attn_sequence *child,
                                      const attn_sequence *parent, attn_ctx *ctx);
 
 /* Goes back to len tokens (0 <= len <= sequence->len) and gives back pages that are no longer
- * needed; a ring that has come round keeps all of them unless len <= sinks. What the next append
+ * needed; a ring that has come round keeps all of them unless len <= keep. What the next append
  * stores is as if the tokens from len on had never been. Errors: PAGE (an entry given back), ROLLBACK:
  * len is negative or beyond the end, or a ring has overwritten a key that its last token saw; and
  * those of a broken cache or sequence, as attn_cache_fork. Cost: O(pages given back). */
@@ -4596,10 +4596,10 @@ ATTN_DEF attn_status attn_cache_release(attn_cache *cache, attn_sequence *sequen
  *
  * Shapes: q [n, H, Tq, dk], o [n, H, Tq, dv], params->q_len for fewer queries; or params->ragged with
  *   sequences = n and q (kv null) and batch 1. Keys never go past a sequence's length, whatever the
- *   pages hold there. In a ring the window and sinks of the cache hold: window.left of
+ *   pages hold there. In a ring the window and keep of the cache hold: window.left of
  *   params must be -1, keep 0, and causal is implied.
  * params: as attn_sdpa, without kv_len, k_scales, v_scales, has_q_off, q_offs, ATTN_CAUSAL_START,
- *   ragged.kv, schedule, map, relative, xl, gaussian and span (RANGE). A mask or bias has the extents [n, H, most queries, the
+ *   ragged.kv_indptr, schedule, map, relative, xl, gaussian and span (RANGE). A mask or bias has the extents [n, H, most queries, the
  *   longest sequence's tokens], each that or 1.
  * Bits: those of attn_sdpa on the same keys in one piece, whatever the pages are, in a call of the same class
  *   (attn_sdpa, Determinism; Tq is the most queries that a sequence may have here).
@@ -4629,11 +4629,11 @@ ATTN_DEF size_t attn_cache_sdpa_workspace(attn_tensor o, attn_tensor q, const at
 /* Which columns form a rotated pair. */
 typedef enum attn_rope_layout {
   ATTN_ROPE_INTERLEAVED = 0, /* (2m, 2m+1), the paper */
-  ATTN_ROPE_HALF             /* (m, m + rot/2), GPT-NeoX, Llama weights of many engines */
+  ATTN_ROPE_HALF             /* (m, m + rotary_dim/2), GPT-NeoX, Llama weights of many engines */
 } attn_rope_layout;
 
 typedef struct attn_rope_params {
-  int64_t rot;        /* columns that rotate, even; 0 = dim */
+  int64_t rotary_dim; /* columns that rotate, even; 0 = dim */
   int has_rotary_dim; /* 1: that number holds, 0 included: none */
   double base;        /* 0 = 10000 */
   attn_rope_layout layout;
@@ -4646,15 +4646,15 @@ typedef struct attn_rope_params {
 
 /* Rotary position embedding of queries or keys.
  *
- *   phi = position * base^(-2m/rot),  m = 0..rot/2-1
+ *   phi = position * base^(-2m/rotary_dim),  m = 0..rotary_dim/2-1
  *   y_a = x_a cos phi - x_b sin phi,  y_b = x_a sin phi + x_b cos phi
  *
- * Shapes: x, y [B,H,T,d], any storage types; columns rot..d-1 are copied. rot = d needs d even.
+ * Shapes: x, y [B,H,T,d], any storage types; columns rotary_dim..d-1 are copied. rotary_dim = d needs d even.
  * Aliasing: y may be x with the same strides and type (in place), else they share no memory.
  * Queries behind a cache have start = Tk - Tq. Angles are formed and reduced in double, so that
  *   positions up to 10^6 and beyond keep an error below 1e-6, real ones too.
- * Memory: attn_rope_workspace bytes, O(rot) per worker. Empty: B, H or T of 0 is a no-op.
- * NaN: stays in its pair; columns from rot on keep their bits when the types are equal. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (rot, layout, start
+ * Memory: attn_rope_workspace bytes, O(rotary_dim) per worker. Empty: B, H or T of 0 is a no-op.
+ * NaN: stays in its pair; columns from rotary_dim on keep their bits when the types are equal. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (rotary_dim, layout, start
  *   beyond 2^61), VALUE (base, a real position that is not finite), NULL also: positions and real_positions
  *   exclude each other, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
  * Determinism: the same bits for every tier but scalar and any worker count; a row's rotation
@@ -4783,7 +4783,7 @@ ATTN_DEF size_t attn_learned_position_workspace(attn_tensor y, attn_tensor x, at
  * attention are made of: pooling, convolutions, selection, clustering, small inverses.
  *
  * What holds for all of them. Tensors are f32, f16 or bf16 and of any strides unless said otherwise;
- * arithmetic is f32 unless said otherwise. `len` are lengths [B], 0 .. x.len, null = x.len: a batch entry
+ * arithmetic is f32 unless said otherwise. `x_len` are lengths [B], 0 .. x.len, null = x.len: a batch entry
  * gives what the same call on tensors cut to its length gives, and rows of an output beyond that are 0.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _RANGE (a parameter or a length out of its range),
  * _VALUE (NaN or infinite where a number is due), _OVERLAP, _OVERFLOW, _WORKSPACE, _MEMORY, _ALIGN, and
@@ -4806,7 +4806,7 @@ typedef struct attn_pool_params {
   int64_t stride;          /* from a block to the next, 1 .. kernel; 0 = kernel */
   attn_tensor w;           /* DYNAMIC: [1, 1 or H, d, kernel] */
   attn_tensor bias;        /* DYNAMIC: [1, 1 or H, 1, kernel]; absent = 0 */
-  const int32_t *len;      /* [B] */
+  const int32_t *x_len;    /* [B] */
   const int32_t *segments; /* [B], adaptive: 0 .. y.len; null = y.len. Never more than rows */
 } attn_pool_params;
 
@@ -4850,11 +4850,11 @@ typedef enum attn_pad {
 
 typedef struct attn_convolve_params {
   attn_pad pad;
-  int64_t stride;     /* 0 = 1 */
-  int64_t dilation;   /* 0 = 1 */
-  attn_tensor bias;   /* [1, 1 or H, 1, d_out]; absent = 0. Not of attn_convolve_depthwise */
-  const int32_t *len; /* [B] */
-  int accumulate;     /* y += ...; attn_convolve_depthwise only */
+  int64_t stride;       /* 0 = 1 */
+  int64_t dilation;     /* 0 = 1 */
+  attn_tensor bias;     /* [1, 1 or H, 1, d_out]; absent = 0. Not of attn_convolve_depthwise */
+  const int32_t *x_len; /* [B] */
+  int accumulate;       /* y += ...; attn_convolve_depthwise only */
 } attn_convolve_params;
 
 /* M for n rows and a kernel; -1 for parameters that are no good. {0} and null are PyTorch's conv1d: stride
@@ -4901,8 +4901,8 @@ ATTN_DEF size_t attn_convolve_depthwise_workspace(attn_tensor y, attn_tensor x, 
 /* ---- selection and clustering --------------------------------------------------------------------*/
 
 typedef struct attn_top_k_params {
-  int smallest;       /* 1: the k smallest, the smallest first */
-  const int32_t *len; /* [B], 0 .. x.dim: the columns of x that exist */
+  int smallest;         /* 1: the k smallest, the smallest first */
+  const int32_t *x_len; /* [B], 0 .. x.dim: the columns of x that exist */
 } attn_top_k_params;
 
 /* The k largest elements of each row of x [B,H,T,n], the largest first; equal ones in the order of their
@@ -4919,9 +4919,9 @@ ATTN_DEF size_t attn_top_k_workspace(attn_tensor values, int32_t *index, attn_te
                                      const attn_top_k_params *params, const attn_ctx *ctx);
 
 typedef struct attn_kmeans_params {
-  int dot;            /* 1: the largest dot product; 0: the smallest squared distance */
-  int keep;           /* 1: centroids stay as they are: assignment and counts only */
-  const int32_t *len; /* [B]; assignment of rows beyond is -1 */
+  int dot;              /* 1: the largest dot product; 0: the smallest squared distance */
+  int keep;             /* 1: centroids stay as they are: assignment and counts only */
+  const int32_t *x_len; /* [B]; assignment of rows beyond is -1 */
 } attn_kmeans_params;
 
 /* One step of Lloyd's algorithm, for each (b, h) by itself: rows go to their nearest centroid, the lowest
@@ -4944,15 +4944,15 @@ ATTN_DEF size_t attn_kmeans_step_workspace(attn_tensor next, int32_t *assignment
 /* The iterative pseudo-inverse of square matrices, each by itself:
  *
  *   Z = A^T / (|A|_1 |A|_inf)      largest column sum and largest row sum of |A|
- *   iters times: Y = A Z,  Z = Z (13 I - Y (15 I - Y (7 I - Y))) / 4
+ *   iterations times: Y = A Z,  Z = Z (13 I - Y (15 I - Y (7 I - Y))) / 4
  *
- * z, a [B,H,m,m]; z may be a itself, else it shares no memory with anything. iters >= 0; the paper's is 6.
+ * z, a [B,H,m,m]; z may be a itself, else it shares no memory with anything. iterations >= 0; the paper's is 6.
  * Memory: attn_pinv_workspace bytes, 20 m m' a worker, m' <= m + 31. A = 0 gives 0; NaN and
  * infinity in a matrix spoil its result alone. Determinism: products are chains of fused multiply-adds.
- * Cost: 8 iters m^3 flops a matrix.
+ * Cost: 8 iterations m^3 flops a matrix.
  * Source: Razavi et al. 2014, doi 10.1155/2014/563787; Xiong et al. 2021, arXiv 2102.03902. */
-ATTN_DEF attn_status attn_pinv(attn_tensor z, attn_tensor a, int64_t iters, attn_ctx *ctx);
-ATTN_DEF size_t attn_pinv_workspace(attn_tensor z, attn_tensor a, int64_t iters,
+ATTN_DEF attn_status attn_pinv(attn_tensor z, attn_tensor a, int64_t iterations, attn_ctx *ctx);
+ATTN_DEF size_t attn_pinv_workspace(attn_tensor z, attn_tensor a, int64_t iterations,
                                     const attn_ctx *ctx);
 
 /* x = (A + lambda I)^-1 b by elimination with partial pivoting in double. x, b [B,H,m,n], a [B,H,m,m]; x
@@ -4982,12 +4982,13 @@ typedef struct attn_multihead_params {
   int w_transposed;               /* 1: these four are [1,1,out,in], as in PyTorch checkpoints */
   attn_tensor b_q, b_k, b_v, b_o; /* [1,1,1,width of the weight], optional */
   attn_tensor bias_k,
-      bias_v;              /* both or none: [1,1,1,Hkv dk] and [1,1,1,Hkv dv], one more key and its
+      bias_v; /* both or none: [1,1,1,Hkv dk] and [1,1,1,Hkv dv], one more key and its
                                * value, which every row sees (nn.MultiheadAttention's add_bias_kv; its
-                               * add_zero_attn is attend.softmax_one) */
-  attn_sdpa_params attend; /* scale, allowed set, terms, lse and map, as in attn_sdpa for q, k and v
+                               * add_zero_attn is attention.softmax_one) */
+  attn_sdpa_params
+      attention;    /* scale, allowed set, terms, lse and map, as in attn_sdpa for q, k and v
                             * below; its messages call this params. No scales of quantised rows */
-  attn_tensor each;        /* out, optional: [B,H,Tq,dv], the heads' outputs O_h */
+  attn_tensor each; /* out, optional: [B,H,Tq,dv], the heads' outputs O_h */
 } attn_multihead_params;
 
 #if ATTN_HAS_MULTIHEAD
@@ -5003,7 +5004,7 @@ typedef struct attn_multihead_params {
  *
  * Shapes: x [B,1,Tq,dm], x_k [B,1,Tk,dmk], x_v [B,1,Tk,dmv], y [B,1,Tq,dmo]. x_k absent (data
  *   null; with Tk = 0 any address will do): x itself; x_v absent: x_k. H dk need not be dm. Storage
- *   types are free; weights are [in, out], with w_transposed [out, in]: the same bits. With attend.ragged the rows of x and x_k lie as those of q
+ *   types are free; weights are [in, out], with w_transposed [out, in]: the same bits. With attention.ragged the rows of x and x_k lie as those of q
  *   and k; rows of x that no sequence has attend to nothing: O_h = 0, y = b_o, lse is not written.
  * Aliasing: y, each, lse and map share memory with nothing; inputs may overlap.
  * Memory: attn_multihead_workspace bytes: f32 q, k and v, the heads' outputs unless `each` is f32
@@ -5045,7 +5046,7 @@ typedef enum attn_sublayer {
 } attn_sublayer;
 
 /* The weights of one block, {0} beside them is the paper's. In self and cross: heads, kv_heads, w_q .. w_o
- * (w_o.dim = dm), biases, and `attend` with everything attn_sdpa takes but quantised rows (map and lse are
+ * (w_o.dim = dm), biases, and `attention` with everything attn_sdpa takes but quantised rows (map and lse are
  * outputs of the call, `each` too; with ragged x and e have batch 1, each sequence is a call of its own,
  * rows that none has attend to nothing, x_len and e_len are absent). Messages call a weight of either params.w_q
  * and so on, one of the feed-forward ff.w_1 and so on. */
@@ -5126,7 +5127,7 @@ typedef struct attn_longformer_params {
   const int32_t *global;   /* global tokens, each list strictly ascending */
   int64_t globals;         /* entries of `global` */
   const int64_t
-      *global_ptr;      /* [B + 1] list of entry b: global[ptr[b]..ptr[b+1]); null = one for all */
+      *global_indptr;   /* [B + 1] list of entry b: global[ptr[b]..ptr[b+1]); null = one for all */
   attn_tensor q_global; /* [B,H,n,dk] rows in the order of the list, n the longest list; */
   attn_tensor k_global, v_global; /* [B,Hk,T,.]; all three, or none: then q, k, v serve */
   int causal;
@@ -5134,7 +5135,7 @@ typedef struct attn_longformer_params {
   float scale;
   attn_tensor lse; /* out, optional: [B,H,T,1] */
   const attn_schedule
-      *schedules; /* optional: [1], or [B] with global_ptr; attn_longformer_schedule */
+      *schedules; /* optional: [1], or [B] with global_indptr; attn_longformer_schedule */
 } attn_longformer_params;
 
 /* Longformer: a dilated window for all tokens, and global tokens that see all and are seen by all.
@@ -5288,10 +5289,10 @@ typedef enum attn_aggregate_kind {
 
 typedef struct attn_aggregate {
   attn_aggregate_kind kind;
-  attn_tensor w;    /* of ATTENTION: [1, 1 or H, dv, dh] */
-  int w_transposed; /* 1: w is [1, 1 or H, dh, dv], as in PyTorch checkpoints */
-  const float *b;   /* [dh]; null = 0 */
-  const float *u;   /* [dh] */
+  attn_tensor w;     /* of ATTENTION: [1, 1 or H, dv, dh] */
+  int w_transposed;  /* 1: w is [1, 1 or H, dh, dv], as in PyTorch checkpoints */
+  const float *bias; /* [dh]; null = 0 */
+  const float *u;    /* [dh] */
 } attn_aggregate;
 
 typedef enum attn_integrate {
@@ -5303,9 +5304,9 @@ typedef enum attn_integrate {
 } attn_integrate;
 
 typedef struct attn_segmented_params {
-  const int32_t *offsets; /* [segments + 1], 0 .. T, not descending; empty segments are legal */
+  const int32_t *indptr; /* [segments + 1], 0 .. T, not descending; empty segments are legal */
   int64_t segments;
-  int64_t length; /* or, with offsets null, segments of this length */
+  int64_t length; /* or, with indptr null, segments of this length */
   int causal;     /* rows see the past of their segment, and summaries of earlier segments */
   attn_integrate integrate;
   attn_aggregate aggregate;
@@ -5317,7 +5318,7 @@ typedef struct attn_segmented_params {
   float scale;
   attn_tensor lse; /* out, optional: [B,H,T,1], of the segments */
   const attn_schedule *
-      schedule; /* optional: of attn_pattern_segments(offsets), without offsets of _blocks(length, 0, 0) */
+      schedule; /* optional: of attn_pattern_segments(indptr), without indptr of _blocks(length, 0, 0) */
 } attn_segmented_params;
 
 /* Attention inside segments, then optionally an exchange between them.
@@ -5329,7 +5330,7 @@ typedef struct attn_segmented_params {
  *
  * over the segments b that are not empty and, if causal, lie before row i's; none: u = 0.
  * Shapes: q [B,H,T,dk], k, v [B,Hk,T,.], o [B,H,T,dv], with concat [B,H,T,dv + d'']. Adding needs
- *   d'' = dv. Errors also: RANGE (length; SUMMARY with causal), INDEX (offsets), SCHEDULE.
+ *   d'' = dv. Errors also: RANGE (length; SUMMARY with causal), INDEX (indptr), SCHEDULE.
  * Cost: squares of the segments, and T S or S^2 pairs of the exchange.
  * Source: a common form of segmented models; the exchange is defined here. */
 ATTN_DEF attn_status attn_segmented(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -5341,9 +5342,9 @@ ATTN_DEF size_t attn_segmented_workspace(attn_tensor o, attn_tensor q, attn_tens
 #define ATTN_HIERARCHY_LEVELS 16
 
 typedef struct attn_hierarchy_params {
-  int64_t levels;                /* 1..ATTN_HIERARCHY_LEVELS; 0 = 1 */
-  const int64_t *units;          /* [levels] units of each level, units[0] = T; null if 1 level */
-  const int32_t *const *offsets; /* [levels - 1]: offsets[l] [units[l+1] + 1], strictly ascending,
+  int64_t levels;               /* 1..ATTN_HIERARCHY_LEVELS; 0 = 1 */
+  const int64_t *units;         /* [levels] units of each level, units[0] = T; null if 1 level */
+  const int32_t *const *indptr; /* [levels - 1]: indptr[l] [units[l+1] + 1], strictly ascending,
                                   * groups the units of level l */
   const attn_tensor *w_q,
       *w_k;               /* optional [levels] of [1, 1 or H, d_l, d'_l]; data null = identity */
@@ -5354,7 +5355,7 @@ typedef struct attn_hierarchy_params {
   const float *gains; /* optional [levels], finite; null = 1 */
   float scale;        /* of every level; 0 = 1/sqrt(d'_l) */
   attn_tensor *y; /* out, optional: [levels] of [B,H,units[l],d_{l+1}]; data null = not wanted */
-  const attn_schedule *schedules; /* optional [levels - 1], of attn_pattern_segments(offsets[l]) */
+  const attn_schedule *schedules; /* optional [levels - 1], of attn_pattern_segments(indptr[l]) */
 } attn_hierarchy_params;
 
 /* Hierarchical attention: tokens inside their sentences, sentences inside their paragraphs, ..
@@ -5366,7 +5367,7 @@ typedef struct attn_hierarchy_params {
  * causal: units see earlier units of their group and themselves; and o_i takes the unit BEFORE the
  * one that holds i for l >= 1, nothing if there is none, so that nothing before i depends on i.
  * Shapes: x [B,H,T,d_0], o [B,H,T,d] (data null: not wanted) where all y_l have width d. The
- *   groups are those of every batch entry. Errors also: RANGE (levels), INDEX (offsets), SCHEDULE,
+ *   groups are those of every batch entry. Errors also: RANGE (levels), INDEX (indptr), SCHEDULE,
  *   VALUE (gains). Cost: squares of the groups, and the projections.
  * Source: after Yang et al. 2016 (hierarchical attention networks) and Zhang et al. 2019, arXiv
  *   1905.06566; the form is defined here. */
@@ -5383,14 +5384,14 @@ ATTN_DEF size_t attn_hierarchy_workspace(attn_tensor o, attn_tensor x,
 
 typedef struct attn_topk_params {
   attn_topk_mode mode;
-  int64_t k;               /* EXACT, TIES: at least 1 */
-  float bound;             /* ABS: not NaN; REL: >= 0, not NaN */
-  attn_sdpa_params scores; /* scale, allowed set (schedule included), terms and sinks, lse as in
+  int64_t k;                  /* EXACT, TIES: at least 1 */
+  float bound;                /* ABS: not NaN; REL: >= 0, not NaN */
+  attn_sdpa_params attention; /* scale, allowed set (schedule included), terms and sinks, lse as in
                             * attn_sdpa; without ragged, q_offs, align_lengths, span,
                             * relative.values and map */
-  int64_t *row_ptr; /* out, optional: [B,H,Tq+1], the selection as key lists: those of row i */
-  int32_t *col;     /* are col[row_ptr[i]] .. col[row_ptr[i+1]-1] of its set, ascending; out, */
-  int64_t edges;    /* optional: [B,H,edges], so that a set has room for so many */
+  int64_t *indptr; /* out, optional: [B,H,Tq+1], the selection as key lists: those of row i */
+  int32_t *col;    /* are col[indptr[i]] .. col[indptr[i+1]-1] of its set, ascending; out, */
+  int64_t edges;   /* optional: [B,H,edges], so that a set has room for so many */
 } attn_topk_params;
 
 /* Attention of each query to its best keys, from scores that stream past.
@@ -5402,18 +5403,18 @@ typedef struct attn_topk_params {
  *   products q.k before the scale (one of 7e-7 to 7e5; a key's score is then rounded once more): equal
  *   products tie, so with integers ties are exact. Else scores are compared as the softmax gets them,
  *   where equal products may differ by rounding. A score of -inf is not selected.
- * Lists: row_ptr alone says how many keys there are. With col and EXACT, edges must be at least
+ * Lists: indptr alone says how many keys there are. With col and EXACT, edges must be at least
  *   Tq min(k, Tk) (ATTN_E_SHAPE); in the other modes at least the longest set (ATTN_E_FULL).
  *   Entries of col behind the end of a set may be written. attn_edges takes the lists, with
  *   per_batch, per_head and slack = 1.
  * Memory: attn_topk_sdpa_workspace bytes: that of attn_sdpa with one_order; EXACT, TIES: for each worker
  *   65 lists of 2 k + 66 candidates of 8 bytes, and about 256 (dv + 410) bytes more; TIES: 5 bytes a
- *   row, REL: 4; row_ptr: 8 bytes a row; with a schedule of several phases 8 (k + 2) bytes a row.
+ *   row, REL: 4; indptr: 8 bytes a row; with a schedule of several phases 8 (k + 2) bytes a row.
  *   k >= Tk needs no candidates.
  * NaN: a NaN score comes after all others with k, ties with no number, and is above every bound of
  *   ABS and REL. It makes its row NaN if it is selected. What is not selected never reaches an output.
  * Errors: those of attn_sdpa; RANGE: mode, k, what scores may not have; VALUE: bound; SHAPE, FULL:
- *   edges; NULL: col without row_ptr; outputs untouched.
+ *   edges; NULL: col without indptr; outputs untouched.
  * Determinism: the same bits and lists on avx2, avx512 and neon, any number of workers, batch
  *   composition and division of the queries. k >= Tk has the bits of attn_sdpa with one_order = 1.
  *   bound is rounded to float after conversion to log2.
@@ -5429,7 +5430,7 @@ ATTN_DEF attn_status attn_topk_sdpa(attn_tensor o, attn_tensor q, attn_tensor k,
 ATTN_DEF size_t attn_topk_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                          const attn_topk_params *params, const attn_ctx *ctx);
 
-/* The selection alone: row_ptr, and col unless it is null. scores.lse must be absent; sinks,
+/* The selection alone: indptr, and col unless it is null. attention.lse must be absent; sinks,
  * softmax_one and v_scales are not looked at. Everything else as attn_topk_sdpa. */
 ATTN_DEF attn_status attn_topk_select(attn_tensor q, attn_tensor k, const attn_topk_params *params,
                                       attn_ctx *ctx);
@@ -5567,7 +5568,7 @@ ATTN_DEF size_t attn_lsh_qk_workspace(attn_tensor o, attn_tensor q, attn_tensor 
 /* <<< attn/api/families/content/lsh.h */
 /* >>> attn/api/families/content/routing.h */
 /* api/families/content/routing.h owns attention whose pairs are chosen by content through clusters or gates: the Routing
- * Transformer (D2), and mixtures of attention paths (D6). What chooses and what attends are calls of
+ * Transformer (D2), and mixtures of attention experts (D6). What chooses and what attends are calls of
  * their own; one call chains both. */
 
 /* ---- clusters of queries and keys ------------------------------------------------------------------*/
@@ -5612,11 +5613,11 @@ typedef struct attn_routing_params {
   attn_tensor mem_k, mem_v; /* [1,H,C n,dk], [1,H,C n,dv] */
 } attn_routing_params;
 
-/* The members of each head's clusters, ascending in each: those of cluster c are index[start[c]] ..
- * index[start[c + 1] - 1]. A row may be in several clusters or in none. */
+/* The members of each head's clusters, ascending in each: those of cluster c are index[indptr[c]] ..
+ * index[indptr[c + 1] - 1]. A row may be in several clusters or in none. */
 typedef struct attn_members {
-  int32_t *index; /* [B][H][entries] */
-  int32_t *start; /* [B][H][clusters + 1]; the first is 0 */
+  int32_t *index;  /* [B][H][entries] */
+  int32_t *indptr; /* [B][H][clusters + 1]; the first is 0 */
   int64_t entries, clusters;
 } attn_members;
 
@@ -5709,7 +5710,7 @@ typedef enum attn_routing_rule {
 typedef struct attn_routing_update_params {
   attn_routing_rule rule;
   float decay;      /* lam in [0, 1]; 0 = 0.999, ATTN_ZERO = 0 */
-  int renorm;       /* 1: every centroid is scaled to length 1 afterwards, those of length 0 stay */
+  int renormalize;  /* 1: every centroid is scaled to length 1 afterwards, those of length 0 stay */
   float *counts;    /* RUNNING, in and out: n_c [H][C] */
   attn_tensor sums; /* RUNNING, in and out: m_c f32 [1,H,C,dk] */
 } attn_routing_update_params;
@@ -5745,32 +5746,32 @@ ATTN_DEF size_t attn_routing_start_workspace(attn_tensor centroids, attn_tensor 
                                              attn_routing_norm norm, uint64_t seed,
                                              const attn_ctx *ctx);
 
-/* ---- mixtures of attention paths -------------------------------------------------------------------*/
+/* ---- mixtures of attention experts (MoE) -------------------------------------------------------------------*/
 
 /* A way of attending: attn_sdpa of its own queries, keys and values, with a pattern and scale of its own. */
-typedef struct attn_path {
+typedef struct attn_expert {
   attn_tensor q, k, v; /* [B,H,Tq,dk], [B,Hk,Tk,dk], [B,Hv,Tk,dv]; Tq and dv are those of o */
   const attn_sdpa_params *
       params; /* null = defaults; map, ragged, q_offs and align_lengths absent. lse is an output here too:
-                                   * of rows that are not sent to the path it is -infinity */
-} attn_path;
+                                   * of rows that are not sent to the expert it is -infinity */
+} attn_expert;
 
 typedef struct attn_mixture_params {
-  float temperature; /* of the gate, above 0; 0 = 1 */
-  attn_tensor bias;  /* [1, 1 or Hg, 1, P], any float type; absent = 0 */
-  int w_transposed;  /* 1: the gate's w is [1, 1 or Hg, P, dx], as in PyTorch checkpoints */
-  int64_t k;         /* paths a row is sent to, 1..P */
-  int no_renorm;     /* 1: weights of the k paths are not made to sum to 1 */
-  int64_t capacity;  /* rows that a path serves in each (batch, head), the first ones; 0 = all */
+  float temperature;  /* of the gate, above 0; 0 = 1 */
+  attn_tensor bias;   /* [1, 1 or Hg, 1, P], any float type; absent = 0 */
+  int w_transposed;   /* 1: the gate's w is [1, 1 or Hg, P, dx], as in PyTorch checkpoints */
+  int64_t k;          /* experts a row is sent to, 1..P */
+  int no_renormalize; /* 1: weights of the k experts are not made to sum to 1 */
+  int64_t capacity;   /* rows that a expert serves in each (batch, head), the first ones; 0 = all */
 } attn_mixture_params;
 
-/* The gate: how much of each path a row gets.
+/* The gate: how much of each expert a row gets.
  *
  *   pi[b,h,i,.] = softmax((x[b,h,i,.] w[h] + bias[h]) / temperature)
  *
  * pi f32 [B,Hg,Tq,P], Hg = 1 for all heads alike; x [B, 1 or Hg, Tq, dx], w [1, 1 or Hg, dx, P], each f32,
- * f16 or bf16. Of params temperature, bias and w_transposed count. A path of logit -infinity has pi = 0, and so has
- * every path of a row that has no other logits.
+ * f16 or bf16. Of params temperature, bias and w_transposed count. A expert of logit -infinity has pi = 0, and so has
+ * every expert of a row that has no other logits.
  * What holds for all calls here. Aliasing: outputs share memory with nothing. Errors: ATTN_E_NULL, _DTYPE,
  *   _SHAPE, _STRIDE, _RANGE (k, capacity), _VALUE (temperature), _INDEX, _OVERLAP, _OVERFLOW, _ALIGN,
  *   _WORKSPACE, _MEMORY, those of attn_sdpa and of ctx; outputs untouched. Determinism: the same bits on avx2,
@@ -5782,53 +5783,54 @@ ATTN_DEF attn_status attn_gate(attn_tensor pi, attn_tensor x, attn_tensor w,
 ATTN_DEF size_t attn_gate_workspace(attn_tensor pi, attn_tensor x, attn_tensor w,
                                     const attn_mixture_params *params, const attn_ctx *ctx);
 
-/* All paths at once: o_i = sum_p pi_ip O^p_i, in the order of p.
+/* All experts at once: o_i = sum_p pi_ip O^p_i, in the order of p.
  *
- * o [B,H,Tq,dv], pi [B, 1 or H, Tq, P], any float type; paths [P], P >= 1. A path in which a row has no
+ * o [B,H,Tq,dv], pi [B, 1 or H, Tq, P], any float type; experts [P], P >= 1. A expert in which a row has no
  * key adds 0 to it, with its weight.
  * Memory: attn_mixture_workspace bytes: 4 dv a row, as much again unless o is f32, and that of attn_sdpa for
- *   the hungriest path. Cost: that of all paths. NaN: as in attn_sdpa; weights of 0 do not hide it.
+ *   the hungriest expert. Cost: that of all experts. NaN: as in attn_sdpa; weights of 0 do not hide it.
  * Source: form defined here. */
-ATTN_DEF attn_status attn_mixture(attn_tensor o, const attn_path *paths, int64_t count,
+ATTN_DEF attn_status attn_mixture(attn_tensor o, const attn_expert *experts, int64_t count,
                                   attn_tensor pi, attn_ctx *ctx);
-ATTN_DEF size_t attn_mixture_workspace(attn_tensor o, const attn_path *paths, int64_t count,
+ATTN_DEF size_t attn_mixture_workspace(attn_tensor o, const attn_expert *experts, int64_t count,
                                        attn_tensor pi, const attn_ctx *ctx);
 
-/* Which paths a row is sent to (SELECT): the k largest pi, the lowest path of equals, NaN last.
+/* Which experts a row is sent to (SELECT): the k largest pi, the lowest expert of equals, NaN last.
  *
- *   path[b,h,i,.]   their numbers, the largest pi first; -1: not served for want of capacity
- *   weight[b,h,i,.] pi, or pi over the sum of the k, 0 if that is not positive; 0 where path is -1. What
+ *   expert[b,h,i,.]   their numbers, the largest pi first; -1: not served for want of capacity
+ *   weight[b,h,i,.] pi, or pi over the sum of the k, 0 if that is not positive; 0 where expert is -1. What
  *                   is lost is not made up for
  *
- * path [B][Hg][Tq][k], weight f32 [B,Hg,Tq,k], pi [B,Hg,Tq,P]. params is required.
+ * expert [B][Hg][Tq][k], weight f32 [B,Hg,Tq,k], pi [B,Hg,Tq,P]. params is required.
  * Memory: attn_dispatch_select_workspace bytes: 4 k a row, O(P) a worker.
  * Source: Shazeer et al. 2017, arXiv 1701.06538; k = 1 and capacity Fedus et al. 2021, arXiv 2101.03961;
  *   attention Zhang et al. 2022, arXiv 2210.05144. */
-ATTN_DEF attn_status attn_dispatch_select(int32_t *path, attn_tensor weight, attn_tensor pi,
+ATTN_DEF attn_status attn_dispatch_select(int32_t *expert, attn_tensor weight, attn_tensor pi,
                                           const attn_mixture_params *params, attn_ctx *ctx);
-ATTN_DEF size_t attn_dispatch_select_workspace(int32_t *path, attn_tensor weight, attn_tensor pi,
+ATTN_DEF size_t attn_dispatch_select_workspace(int32_t *expert, attn_tensor weight, attn_tensor pi,
                                                const attn_mixture_params *params,
                                                const attn_ctx *ctx);
 
-/* Rows through the paths they are sent to (ATTEND): o_i = sum of weight_ie O^(path_ie)_i, in the order of
- * the paths. Nothing is computed for the other rows of a path; its keys are all of its keys.
+/* Rows through the experts they are sent to (ATTEND): o_i = sum of weight_ie O^(path_ie)_i, in the order of
+ * the experts. Nothing is computed for the other rows of a expert; its keys are all of its keys.
  *
- * path [B][Hg][Tq][k], weight f32 [B,Hg,Tq,k], Hg = 1 or H; numbers lie in -1..P-1, and no path comes twice
+ * expert [B][Hg][Tq][k], weight f32 [B,Hg,Tq,k], Hg = 1 or H; numbers lie in -1..P-1, and no expert comes twice
  * in a row (ATTN_E_INDEX). A weight of 0 sends nothing. A row sent nowhere is 0.
- * Memory: attn_dispatch_workspace bytes: as attn_mixture, and 8 P a row of path.
+ * Memory: attn_dispatch_workspace bytes: as attn_mixture, and 8 P a row of expert.
  * Cost: 2 (dk + dv) flops for each pair of a row that is sent. */
-ATTN_DEF attn_status attn_dispatch(attn_tensor o, const attn_path *paths, int64_t count,
-                                   const int32_t *path, attn_tensor weight, attn_ctx *ctx);
-ATTN_DEF size_t attn_dispatch_workspace(attn_tensor o, const attn_path *paths, int64_t count,
-                                        const int32_t *path, attn_tensor weight,
+ATTN_DEF attn_status attn_dispatch(attn_tensor o, const attn_expert *experts, int64_t count,
+                                   const int32_t *expert, attn_tensor weight, attn_ctx *ctx);
+ATTN_DEF size_t attn_dispatch_workspace(attn_tensor o, const attn_expert *experts, int64_t count,
+                                        const int32_t *expert, attn_tensor weight,
                                         const attn_ctx *ctx);
 
-/* Gate and paths in one: with params.k = 0 attn_gate and attn_mixture; else attn_gate,
+/* Gate and experts in one: with params.k = 0 attn_gate and attn_mixture; else attn_gate,
  * attn_dispatch_select and attn_dispatch. The same bits as those calls. Hg is the larger of x.heads and
  * w.heads, 1 or H. */
-ATTN_DEF attn_status attn_gated(attn_tensor o, const attn_path *paths, int64_t count, attn_tensor x,
-                                attn_tensor w, const attn_mixture_params *params, attn_ctx *ctx);
-ATTN_DEF size_t attn_gated_workspace(attn_tensor o, const attn_path *paths, int64_t count,
+ATTN_DEF attn_status attn_gated(attn_tensor o, const attn_expert *experts, int64_t count,
+                                attn_tensor x, attn_tensor w, const attn_mixture_params *params,
+                                attn_ctx *ctx);
+ATTN_DEF size_t attn_gated_workspace(attn_tensor o, const attn_expert *experts, int64_t count,
                                      attn_tensor x, attn_tensor w,
                                      const attn_mixture_params *params, const attn_ctx *ctx);
 /* <<< attn/api/families/content/routing.h */
@@ -5872,11 +5874,11 @@ typedef struct attn_sinkhorn_params {
   /* balancing */
   attn_tensor logits; /* chained: R, in place of the network */
   attn_sinkhorn_balancing balance;
-  int64_t iters;     /* 0 = 8 */
-  int has_iters;     /* 1: iters holds, 0 included */
-  float tau;         /* > 0; 0 = 0.75 */
-  attn_tensor noise; /* [1 or B, 1 or H, NB, NB] f32, added to R; or */
-  int gumbel;        /* 1: Gumbel noise drawn from seed, the same for all of a batch */
+  int64_t iterations; /* 0 = 8 */
+  int has_iterations; /* 1: iterations holds, 0 included */
+  float tau;          /* > 0; 0 = 0.75 */
+  attn_tensor noise;  /* [1 or B, 1 or H, NB, NB] f32, added to R; or */
+  int gumbel;         /* 1: Gumbel noise drawn from seed, the same for all of a batch */
   uint64_t seed;
   /* attention */
   attn_sinkhorn_combine combine;
@@ -5900,7 +5902,7 @@ typedef struct attn_sinkhorn_params {
  *   and in order. NaN: as it is added.
  * Common to the calls of this file:
  * Aliasing: outputs share memory with nothing. Empty: B = 0, H = 0 or T = 0 does nothing.
- * Errors: NULL, DTYPE, SHAPE (block < 1, T no multiple of it, matrices not NB x NB, iters < 0), HEADS,
+ * Errors: NULL, DTYPE, SHAPE (block < 1, T no multiple of it, matrices not NB x NB, iterations < 0), HEADS,
  *   STRIDE, RANGE (enums, cut, fields that exclude each other), VALUE (tau, scale, weights), INDEX
  *   (choice), OVERLAP, OVERFLOW, ALIGN, WORKSPACE, MEMORY and those of ctx; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers.
@@ -5925,15 +5927,15 @@ ATTN_DEF size_t attn_sinkhorn_logits_workspace(attn_tensor r, attn_tensor y,
 /* Balances logits, in logarithms:
  *
  *   L = (R + noise) / tau,  -inf where causal forbids: j > i, without diag j >= i
- *   SINKHORN: iters times  L_ij -= log sum_j' e^L_ij',  then  L_ij -= log sum_i' e^L_i'j
+ *   SINKHORN: iterations times  L_ij -= log sum_j' e^L_ij',  then  L_ij -= log sum_i' e^L_i'j
  *   CUMULATIVE: the second sum over i' <= i.   ROWS: the first sum, once.        P = e^L
  *
- * A row or column that is -inf everywhere stays as it is: zeros in P. iters = 0: P = e^L.
+ * A row or column that is -inf everywhere stays as it is: zeros in P. iterations = 0: P = e^L.
  * Shapes: p [B,H,NB,NB], r [1 or B, 1 or H, NB, NB], both f32; r may hold -inf, never +inf.
  * Noise: -log(-log u), u the j-th uniform number of the stream (seed, 5, h, i).
  * Memory: attn_sinkhorn_balance_workspace bytes: 8 NB (NB + 3) a worker.
  * NaN: reaches what is summed with it, or all of P. Precision: L is kept in double; each sum is exact to
- *   some 1e-7, so columns of P sum to 1 within 1e-6. Cost: 2 iters NB^2 exponentials a head, CUMULATIVE
+ *   some 1e-7, so columns of P sum to 1 within 1e-6. Cost: 2 iterations NB^2 exponentials a head, CUMULATIVE
  *   half as many logarithms more. */
 ATTN_DEF attn_status attn_sinkhorn_balance(attn_tensor p, attn_tensor r,
                                            const attn_sinkhorn_params *params, attn_ctx *ctx);
@@ -6015,7 +6017,7 @@ ATTN_DEF size_t attn_sortcut_workspace(attn_tensor o, attn_tensor q, attn_tensor
 typedef struct attn_lstm_params {
   attn_tensor w_ih; /* [1, 1 or H, 4 dh, dx], rows of the gates i, f, g, o */
   attn_tensor w_hh; /* [1, 1 or H, 4 dh, dh] */
-  attn_tensor b;    /* [1, 1 or H, 1, 4 dh]: the sum of both biases; absent = 0 */
+  attn_tensor bias; /* [1, 1 or H, 1, 4 dh]: the sum of both biases; absent = 0 */
 } attn_lstm_params;
 
 /* One step of an LSTM:
@@ -6130,15 +6132,15 @@ ATTN_DEF int64_t attn_sac_room(int64_t nodes, int64_t n, const attn_sac_params *
 /* Edges as lists of keys: row i has the targets t of its edges (i, t), with symmetric the sources too, i
  * itself unless no_add_self, none after i with causal; ascending, each once.
  *
- * Shapes: edges [sets, n, 2], of which count[set] are read; row_ptr [sets, T + 1], col [sets, room], room as
+ * Shapes: edges [sets, n, 2], of which count[set] are read; indptr [sets, T + 1], col [sets, room], room as
  *   attn_sac_room, -1 behind the last. A set is what attn_edges and attn_pattern_csr take, with
- *   row_ptr[T] edges. params null: as {0}.
+ *   indptr[T] edges. params null: as {0}.
  * Memory: attn_sac_csr_workspace bytes, 4 room + 8 T + 4 a worker.
  * Errors: INDEX (count outside 0..n, ends outside 0..T-1). Cost: O(n + T) a set. The same on every tier. */
-ATTN_DEF attn_status attn_sac_csr(int64_t *row_ptr, int32_t *col, const int32_t *edges,
+ATTN_DEF attn_status attn_sac_csr(int64_t *indptr, int32_t *col, const int32_t *edges,
                                   const int32_t *count, int64_t sets, int64_t n, int64_t nodes,
                                   const attn_sac_params *params, attn_ctx *ctx);
-ATTN_DEF size_t attn_sac_csr_workspace(int64_t *row_ptr, int32_t *col, const int32_t *edges,
+ATTN_DEF size_t attn_sac_csr_workspace(int64_t *indptr, int32_t *col, const int32_t *edges,
                                        const int32_t *count, int64_t sets, int64_t n, int64_t nodes,
                                        const attn_sac_params *params, const attn_ctx *ctx);
 
@@ -6447,13 +6449,13 @@ ATTN_DEF attn_status attn_linear_view(void *state, size_t bytes, attn_tensor *s,
 /* ---- clustered attention ------------------------------------------------------------------------*/
 
 typedef struct attn_cluster_params {
-  int64_t clusters; /* C, 1 .. the fewest queries of an item; there is no default */
-  int64_t bits;     /* of a hash, 1..63; 0 = 32 */
-  int64_t iters;    /* of k-means; 0 = 10 */
-  int no_hash_bias; /* 1: codes depend on the directions of queries alone */
+  int64_t clusters;   /* C, 1 .. the fewest queries of an item; there is no default */
+  int64_t bits;       /* of a hash, 1..63; 0 = 32 */
+  int64_t iterations; /* of k-means; 0 = 10 */
+  int no_hash_bias;   /* 1: codes depend on the directions of queries alone */
   uint64_t seed;
-  int64_t topk;         /* keys that each query reads by itself: 0 = none, 32 in the paper */
-  int causal;           /* 1: of those, the ones up to the query, and no others; needs topk */
+  int64_t k;            /* keys that each query reads by itself: 0 = none, 32 in the paper */
+  int causal;           /* 1: of those, the ones up to the query, and no others; needs k */
   float scale;          /* 0 = 1/sqrt(dk), ATTN_ZERO = 0; any finite value */
   const int32_t *q_len; /* [B] or null */
   const int32_t *kv_len;
@@ -6463,21 +6465,21 @@ typedef struct attn_cluster_params {
  *
  *   bit r of the code of q_i:  sum_c q_ic P_rc > P_r,dk (no_hash_bias: > 0),  P [bits, dk + 1] normal
  *   k-means over the codes by Hamming distance, each (b, h) by itself: C distinct queries to begin
- *   with; iters times the nearest centroid, lowest index on ties, and between them the majority of the
+ *   with; iterations times the nearest centroid, lowest index on ties, and between them the majority of the
  *   members' bits, ties to 0. A cluster without members gets a random code.
  *
  * Shapes: q [B,H,Tq,dk] f32, f16 or bf16, any strides; assignment [B,H,Tq] dense, -1 for cut rows.
- *   Tq < 2^31. params is required; topk, causal, scale and kv_len only have to be legal.
+ *   Tq < 2^31. params is required; k, causal, scale and kv_len only have to be legal.
  * Aliasing: assignment shares memory with nothing.
  * Memory: attn_cluster_queries_workspace bytes: 8 a query, and per worker 4 a query and some 460 a
  *   cluster (590 with more than 32 bits), or 16 KB and for 16-bit q 256 dk; 256 dk once.
- * Errors: NULL, DTYPE, SHAPE (dk < 1, clusters < 1, iters < 0, topk < 0), RANGE (bits; clusters above
+ * Errors: NULL, DTYPE, SHAPE (dk < 1, clusters < 1, iterations < 0, k < 0), RANGE (bits; clusters above
  *   the queries of an item; lengths), VALUE (scale), OVERLAP, OVERFLOW, ALIGN, WORKSPACE, MEMORY and
  *   those of ctx; assignment untouched. B = 0 and Tq = 0 do nothing.
  * NaN: a comparison with NaN is false: the bit is 0.
  * Determinism: the sums are those of binary64 in the order of c, so that codes and clusters are the
  *   same on every tier and machine, for any number of workers. Equal queries share a cluster.
- * Cost: 2 Tq bits dk flops a head, and iters Tq C Hamming distances.
+ * Cost: 2 Tq bits dk flops a head, and iterations Tq C Hamming distances.
  * Source: Vyas et al. 2020, arXiv 2007.04825, and its reference library, which draws unseeded numbers
  *   and starts from padding too. */
 ATTN_DEF attn_status attn_cluster_queries(int32_t *assignment, attn_tensor q,
@@ -6488,9 +6490,9 @@ ATTN_DEF size_t attn_cluster_queries_workspace(int32_t *assignment, attn_tensor 
 
 /* Attention by the centroids of clusters. For each cluster with members G and their mean qc:
  *
- *   A = softmax_j(s qc . k_j),   o_i = sum_j A_j v_j for i in G                       (topk = 0)
- *   T = the min(topk, Tk) keys of largest s qc . k_j, equal ones by index, m = sum of A over T:
- *   o_i = m sum_{l in T} softmax_{l in T}(s q_i . k_l) v_l + sum_{l not in T} A_l v_l   (topk > 0)
+ *   A = softmax_j(s qc . k_j),   o_i = sum_j A_j v_j for i in G                       (k = 0)
+ *   T = the min(k, Tk) keys of largest s qc . k_j, equal ones by index, m = sum of A over T:
+ *   o_i = m sum_{l in T} softmax_{l in T}(s q_i . k_l) v_l + sum_{l not in T} A_l v_l   (k > 0)
  *   o_i = sum_{l in T, l <= p_i} softmax_{l in T, l <= p_i}(s q_i . k_l) v_l,  p_i = i + Tk - Tq  (causal)
  *
  * Shapes: q [B,H,Tq,dk], k [B,Hk,Tk,dk], v [B,Hv,Tk,dv], o [B,H,Tq,dv]; Hk and Hv divide H; storage
@@ -6500,20 +6502,20 @@ ATTN_DEF size_t attn_cluster_queries_workspace(int32_t *assignment, attn_tensor 
  *   But clusters, their means and T are those of all queries and keys of an item, so that which earlier keys
  *   a row meets depends on later tokens: it is no form for generating text token by token.
  * Aliasing: o shares memory with nothing. Memory: attn_clustered_workspace bytes: 4 (Tq + C + 1) a
- *   head; with topk = 0 4 C (dk + dv) a head and attn_sdpa's, else per worker O(64 (dk + dv + topk)), causal
- *   also 4 C topk a head and attn_sdpa's with a schedule;
+ *   head; with k = 0 4 C (dk + dv) a head and attn_sdpa's, else per worker O(64 (dk + dv + k)), causal
+ *   also 4 C k a head and attn_sdpa's with a schedule;
  *   with assignment null 4 Tq a head and attn_cluster_queries's.
  * Empty: clusters without members cost nothing; Tk = 0 gives zeros, and so does causal where all of T comes
  *   later; B = 0 and Tq = 0 do nothing.
  * Errors: those of attn_cluster_queries, HEADS, STRIDE, INDEX (an entry outside 0..C-1), RANGE (causal
- *   without topk); o untouched.
- * NaN: in a query reaches its cluster, its own row alone where topk takes in all keys or causal; in a key or
+ *   without k); o untouched.
+ * NaN: in a query reaches its cluster, its own row alone where k takes in all keys or causal; in a key or
  *   value, all rows of the heads that read it. Causal: a NaN score of a centroid is the least of all.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers. Equal queries of a
- *   cluster get equal outputs; with topk = 0 all members do.
+ *   cluster get equal outputs; with k = 0 all members do.
  * Precision: m is summed over T in double; the rest is the centroid's sum less T's part, with an error
- *   of some 2^-23 of sum A |v|, and exactly 0 when topk >= Tk, where every row is full attention.
- * Cost: 2 C Tk (dk + dv) flops a head, with topk 2 Tq topk (dk + dv) more; causal 2 C Tk dk and at most
+ *   of some 2^-23 of sum A |v|, and exactly 0 when k >= Tk, where every row is full attention.
+ * Cost: 2 C Tk (dk + dv) flops a head, with k 2 Tq k (dk + dv) more; causal 2 C Tk dk and at most
  *   that. Source: Vyas et al. 2020, arXiv 2007.04825; causal its reference library, fast-transformers. */
 ATTN_DEF attn_status attn_clustered(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                     const int32_t *assignment, const attn_cluster_params *params,
@@ -6634,12 +6636,12 @@ typedef enum attn_slot {
 } attn_slot;
 
 typedef struct attn_memory_compressed_params {
-  int64_t kernel;     /* c, rows that make one; 0 = 3 */
-  attn_tensor w_k;    /* [1, 1 or Hk, c dk, dk], W[r] [in,out] in rows r dk .. */
-  attn_tensor w_v;    /* [1, 1 or Hv, c dv, dv]; may be w_k */
-  attn_tensor bias_k; /* [1, 1 or Hk, 1, dk], optional */
-  attn_tensor bias_v; /* [1, 1 or Hv, 1, dv], optional */
-  attn_pad pad;       /* 0 = ATTN_PAD_LEFT; or _RIGHT, _DROP */
+  int64_t kernel;  /* c, rows that make one; 0 = 3 */
+  attn_tensor w_k; /* [1, 1 or Hk, c dk, dk], W[r] [in,out] in rows r dk .. */
+  attn_tensor w_v; /* [1, 1 or Hv, c dv, dv]; may be w_k */
+  attn_tensor b_k; /* [1, 1 or Hk, 1, dk], optional */
+  attn_tensor b_v; /* [1, 1 or Hv, 1, dv], optional */
+  attn_pad pad;    /* 0 = ATTN_PAD_LEFT; or _RIGHT, _DROP */
   attn_slot slot;
   attn_tensor null_k; /* [1, 1 or Hk, 1, dk]; absent = 0 */
   attn_tensor null_v; /* [1, 1 or Hv, 1, dv]; absent = 0 */
@@ -6654,7 +6656,7 @@ typedef struct attn_memory_compressed_params {
 
 /* Exact attention over blocks of c keys, each made one by a convolution:
  *
- *   k'_m = bias_k + sum_r k[start_m + r] W_k[r],  v'_m likewise;  rows before 0 and from Tk on are 0
+ *   k'_m = b_k + sum_r k[start_m + r] W_k[r],  v'_m likewise;  rows before 0 and from Tk on are 0
  *   LEFT: M = ceil(Tk / c), start_m = c m - (M c - Tk);  RIGHT: start_m = c m;  DROP: M = floor(Tk / c)
  *   o_i = softmax over the slot and the blocks m that row i sees: all, or if causal those whose last
  *         row min(start_m + c - 1, Tk - 1) is <= p_i (strict: < p_i)
@@ -6707,14 +6709,14 @@ typedef enum attn_linformer_kind {
 
 typedef struct attn_linformer_params {
   attn_linformer_kind kind;
-  attn_tensor e;      /* MATRIX: [1, 1 or Hk, r, N], N >= Tk: columns 0 .. Tk - 1 are used */
-  attn_tensor f;      /* MATRIX: [1, 1 or Hv, r, N]; absent = e */
-  int64_t rank;       /* MEAN, MAX: r; 0 = 256 */
-  attn_tensor w_k;    /* CONV: [1, 1 or Hk, w dk, dk], W[r] [in,out] in rows r dk .. */
-  attn_tensor w_v;    /* CONV: [1, 1 or Hv, w dv, dv] */
-  attn_tensor bias_k; /* CONV: [1, 1 or Hk, 1, dk], optional */
-  attn_tensor bias_v; /* CONV: [1, 1 or Hv, 1, dv], optional */
-  float scale;        /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  attn_tensor e;   /* MATRIX: [1, 1 or Hk, r, N], N >= Tk: columns 0 .. Tk - 1 are used */
+  attn_tensor f;   /* MATRIX: [1, 1 or Hv, r, N]; absent = e */
+  int64_t rank;    /* MEAN, MAX: r; 0 = 256 */
+  attn_tensor w_k; /* CONV: [1, 1 or Hk, w dk, dk], W[r] [in,out] in rows r dk .. */
+  attn_tensor w_v; /* CONV: [1, 1 or Hv, w dv, dv] */
+  attn_tensor b_k; /* CONV: [1, 1 or Hk, 1, dk], optional */
+  attn_tensor b_v; /* CONV: [1, 1 or Hv, 1, dv], optional */
+  float scale;     /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
   const int32_t *kv_len, *q_len; /* [B], optional */
   attn_tensor lse;               /* out, optional: [B,H,Tq,1] f32 */
 } attn_linformer_params;
@@ -6755,16 +6757,16 @@ typedef struct attn_poolingformer_params {
   int causal;
   attn_tensor pool_k; /* DYNAMIC: [1, 1 or heads, width, kappa], of the keys that are pooled */
   attn_tensor pool_v; /* DYNAMIC: likewise, of the values */
-  attn_tensor pool_bias_k, pool_bias_v; /* DYNAMIC: [1, 1 or heads, 1, kappa], optional */
+  attn_tensor pool_b_k, pool_b_v; /* DYNAMIC: [1, 1 or heads, 1, kappa], optional */
   /* The second level, side by side with the first: its own tensors; absent = those of the first. */
   attn_tensor q2, k2, v2; /* [B,H,Tq,d2], [B,Hk2,Tk,d2], [B,Hv2,Tk,dv] */
   /* Or behind the first, of whose output y [B,Tq,H dv] it is made: */
-  attn_tensor w_q;  /* [1,1,H dv,H d2]; present = this form */
-  attn_tensor w_k;  /* [1,1,H dv,Hk2 d2] */
-  attn_tensor w_v;  /* [1,1,H dv,Hv2 dv] */
-  int w_transposed; /* 1: these three are [1,1,out,in], as in PyTorch checkpoints */
-  attn_tensor bias_q, bias_k, bias_v; /* [1,1,1,columns], optional */
-  float scale;                        /* of both levels; 0 = 1/sqrt(width), ATTN_ZERO = 0 */
+  attn_tensor w_q;           /* [1,1,H dv,H d2]; present = this form */
+  attn_tensor w_k;           /* [1,1,H dv,Hk2 d2] */
+  attn_tensor w_v;           /* [1,1,H dv,Hv2 dv] */
+  int w_transposed;          /* 1: these three are [1,1,out,in], as in PyTorch checkpoints */
+  attn_tensor b_q, b_k, b_v; /* [1,1,1,columns], optional */
+  float scale;               /* of both levels; 0 = 1/sqrt(width), ATTN_ZERO = 0 */
   int has_q_off;
   int64_t q_off;
   const int32_t *kv_len, *q_len; /* [B], optional */
@@ -6956,11 +6958,11 @@ typedef enum attn_luna_omega {
 
 typedef struct attn_luna_causal_params {
   attn_luna_omega omega;
-  float scale;        /* s: 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
-  attn_tensor k_pack; /* Kp [B,Hp,T,dk], Hp a divisor of H; absent: k */
-  const int32_t *len; /* [B], 0..T: tokens from len[b] on do not exist, their rows of o are 0 */
-  void *state;        /* in and out, optional: made by attn_luna_begin; aligned to 8 */
-  size_t state_bytes; /* attn_luna_state_bytes or more */
+  float scale;          /* s: 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  attn_tensor k_pack;   /* Kp [B,Hp,T,dk], Hp a divisor of H; absent: k */
+  const int32_t *q_len; /* [B], 0..T: tokens from len[b] on do not exist, their rows of o are 0 */
+  void *state;          /* in and out, optional: made by attn_luna_begin; aligned to 8 */
+  size_t state_bytes;   /* attn_luna_state_bytes or more */
 } attn_luna_causal_params;
 
 /* Causal Luna after its projections; t counts the tokens from 1, those before the state's included:
@@ -7121,13 +7123,13 @@ ATTN_DEF size_t attn_nystrom_workspace(attn_tensor o, attn_tensor q, attn_tensor
 typedef struct attn_csalr_params {
   int64_t landmarks;             /* m; 0 = 64 */
   float lambda;                  /* >= 0; 0 = 1, ATTN_ZERO = 0 */
-  int renormalise;               /* 1: times 1 + lambda, so that rows sum to 1 */
+  int renormalize;               /* 1: times 1 + lambda, so that rows sum to 1 */
   float scale;                   /* s; 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
   const int32_t *kv_len, *q_len; /* [B], optional */
 } attn_csalr_params;
 
 /* Compressed self-attention with low-rank approximation: o = F (A + lambda I)^-1 (B v). Rows of the map
- * sum to 1 / (1 + lambda), 1/2 by default, unless renormalise is set.
+ * sum to 1 / (1 + lambda), 1/2 by default, unless renormalize is set.
  * Errors: those of attn_sdpa; RANGE: landmarks, lengths; VALUE: lambda; NUMERIC: A + lambda I is singular
  *   (attn_solve: a saturated A with eigenvalue -lambda, A not finite); outputs untouched.
  * Accuracy: A and B v as attn_nystrom, times the condition of A + lambda I; the elimination is in double.
@@ -7195,7 +7197,7 @@ typedef struct attn_hard_gaussian_params {
   const float *sigma;  /* [H] > 0; null = 1 */
   float ratio;         /* r; 0 = 1, ATTN_ZERO = 0 */
   float threshold;     /* smaller weights become 0; density form */
-  int renorm;          /* 1: weights of a row sum to 1 */
+  int renormalize;     /* 1: weights of a row sum to 1 */
   int causal;          /* key j only for queries with j <= p_i */
   int has_q_off;       /* 1: q_off below holds; 0: q_off = Tk - Tq. Cross attention: 1 and 0 */
   int64_t q_off;       /* p_i = i + q_off; |q_off| < 2^40; else 0 */
@@ -7207,11 +7209,11 @@ typedef struct attn_hard_gaussian_params {
  *
  *   c = r p_i + offset_h,  g_ij = -(j - c)^2 / (2 sigma_h^2)
  *   density: w_ij = exp(g_ij) / (sigma_h sqrt(2 pi)), 0 below threshold;  not renormalised
- *   renorm:  w_ij = softmax of g_ij over the allowed keys
+ *   renormalize:  w_ij = softmax of g_ij over the allowed keys
  *   o_i = sum over allowed j of w_ij v_j
  *
  * Shapes: v [B,Hv,Tk,dv], o [B,H,Tq,dv], any storage types; Hv divides H, head h reads value head
- *   h*Hv/H. Keys farther than 8 sigma from c count as weight 0; with renorm the 8 sigma count from
+ *   h*Hv/H. Keys farther than 8 sigma from c count as weight 0; with renormalize the 8 sigma count from
  *   the nearest allowed key, so that a row with an allowed key never divides 0 by 0.
  * Aliasing: o shares no memory with anything. Memory: attn_hard_gaussian_workspace bytes, O(64 dv +
  *   128 dv) per worker.
@@ -7240,10 +7242,11 @@ typedef enum attn_average_out {
 } attn_average_out;
 
 typedef struct attn_average_params {
-  attn_tensor w_g, b_g;       /* [1,1,2d,2d], [1,1,1,2d]; w_g absent: no gate, b_g absent: 0 */
-  attn_tensor w1, b1, w2, b2; /* [1,1,d,f], [1,1,1,f], [1,1,f,d], [1,1,1,d]; w1 and w2 or neither */
-  int w_transposed;           /* 1: w_g, w1 and w2 are [1,1,out,in], as in PyTorch checkpoints */
-  const uint8_t *real;        /* [B, T] dense: 0 = padding; null: every token is real */
+  attn_tensor w_g, b_g; /* [1,1,2d,2d], [1,1,1,2d]; w_g absent: no gate, b_g absent: 0 */
+  attn_tensor w_1, b_1, w_2,
+      b_2;              /* [1,1,d,f], [1,1,1,f], [1,1,f,d], [1,1,1,d]; w_1 and w_2 or neither */
+  int w_transposed;     /* 1: w_g, w_1 and w_2 are [1,1,out,in], as in PyTorch checkpoints */
+  const uint8_t *valid; /* [B, T] dense: 0 = padding; null: every token is real */
   attn_average_out out;
   const float *gain, *bias; /* NORM: [d]; null = 1, 0 */
   float eps;                /* NORM: 0 = 1e-6 */
@@ -7254,7 +7257,7 @@ typedef struct attn_average_params {
 /* The average attention network: a running mean of the rows in the place of attention, and a gate.
  *
  *   c_t = max(1, real tokens among 0..t),  avg_t = (1 / c_t) sum of the real y_u, u <= t
- *   g_t = avg_t, or relu(avg_t w1 + b1) w2 + b2
+ *   g_t = avg_t, or relu(avg_t w_1 + b_1) w_2 + b_2
  *   [i ; f] = sigmoid([y_t ; g_t] w_g + b_g),  h_t = i y_t + f g_t;  without w_g h_t = g_t
  *
  * With a state the sums go on from the tokens it has seen, and it has seen these afterwards: a token a
@@ -7263,7 +7266,7 @@ typedef struct attn_average_params {
  *   memory with anything. Memory: attn_average_workspace bytes, O(B 256 (5 d + f)) floats whatever T is,
  *   and the weights as f32; a state B (d + 1) + 4 numbers of 8 bytes.
  * Empty: B or T of 0 is a no-op. NaN: in column c of a real y_t spoils that column of o from row t on, and
- *   every column of these rows where a product (w_g, w1) or a norm reads it; a state keeps it. In padding it
+ *   every column of these rows where a product (w_g, w_1) or a norm reads it; a state keeps it. In padding it
  *   spoils no mean, only row t of o where y_t itself is read: with w_g, RESIDUAL or NORM.
  * Errors: NULL, DTYPE, SHAPE (also state_bytes too few), STRIDE, RANGE (out), VALUE (eps; a state that
  *   attn_average_begin has not made for this B and d, or with counts outside 0..2^48), OVERLAP, OVERFLOW,
@@ -7541,13 +7544,13 @@ typedef enum attn_synthesizer_tiling {
   ATTN_SYNTHESIZER_TILING_COUNT
 } attn_synthesizer_tiling;
 
-/* F(x) = relu(x w1 + b1) w2 + b2, a vector of n numbers. */
+/* F(x) = relu(x w_1 + b_1) w_2 + b_2, a vector of n numbers. */
 typedef struct attn_synthesizer_net {
-  attn_tensor w1; /* [1, 1 or H, din, e] */
-  attn_tensor b1; /* [1, 1 or H, 1, e]; absent = 0 */
-  attn_tensor w2; /* [1, 1 or H, e, n] */
-  attn_tensor b2; /* [1, 1 or H, 1, n]; absent = 0 */
-  /* 1: w1 is [.., e, din] and w2 [.., n, e], as in PyTorch checkpoints; such a w2 is read in place, not copied */
+  attn_tensor w_1; /* [1, 1 or H, din, e] */
+  attn_tensor b_1; /* [1, 1 or H, 1, e]; absent = 0 */
+  attn_tensor w_2; /* [1, 1 or H, e, n] */
+  attn_tensor b_2; /* [1, 1 or H, 1, n]; absent = 0 */
+  /* 1: w_1 is [.., e, din] and w_2 [.., n, e], as in PyTorch checkpoints; such a w_2 is read in place, not copied */
   int w_transposed;
 } attn_synthesizer_net;
 
@@ -7592,12 +7595,12 @@ typedef struct attn_synthesizer_params {
  * Aliasing: o, lse and map share no memory with anything; inputs may overlap.
  * Memory: attn_synthesizer_workspace bytes, O(T), no Tq x Tk array: 4 B H Tq e bytes for DENSE, 4 B H Tq
  *   (2 e + 2 a + 2 b) for DENSE_FACTORED, its last terms in whole tiles of 64 queries; 4 H Tk e bytes for a
- *   w2 that is not transposed; with several of RANDOM_FACTORED, DENSE and DOT 4 B H (Tq + Tk) D bytes, D
+ *   w_2 that is not transposed; with several of RANDOM_FACTORED, DENSE and DOT 4 B H (Tq + Tk) D bytes, D
  *   the sum of their widths; for several batch entries with equal maps 1024 (Hv Tk + H Tq) bytes; and what
  *   attn_sdpa and attn_gemm have.
  * Empty rows: O = 0, P = 0, LSE = -inf. B or Tq of 0 is a no-op.
  * NaN: a forbidden key never reaches an output, keys from kv_len on are not read. NaN in x_i or q_i makes
- *   row i NaN, NaN in a parameter of an allowed pair the rows that read it; -inf in r or b2 forbids.
+ *   row i NaN, NaN in a parameter of an allowed pair the rows that read it; -inf in r or b_2 forbids.
  * Errors: NULL, DTYPE, SHAPE (also fewer columns than keys), HEADS, STRIDE, RANGE (count, kind, tiling,
  *   lengths, windows, a p_i for which there is no row), VALUE (alpha negative or not summing to 1 within
  *   1e-6, both alpha and logits, a number that is not finite), MASK, OVERLAP, OVERFLOW, WORKSPACE, MEMORY,
@@ -7624,28 +7627,28 @@ ATTN_DEF size_t attn_synthesizer_workspace(attn_tensor o, attn_tensor v,
 /* The dynamic span of each query: z[b,h,i] = S sig(v_h . x_bi + b_h), sig(x) = 1 / (1 + exp(-x)).
  *
  * Shapes: x [B,1,T,dm] token vectors, any storage type; v [H,dm], b [H] (null = 0); z [B,H,T]
- *   dense, for attn_span.z with per_query = 1. S = most >= 1; 0 <= z <= most.
+ *   dense, for attn_span.z with per_query = 1. S = max_span >= 1; 0 <= z <= max_span.
  * Aliasing: z shares no memory with anything. Memory: attn_span_predict_workspace bytes, O(64 dm)
  *   per worker. Empty: B, T or H of 0 is a no-op. NaN in a token makes its spans NaN (attn_sdpa
  *   rejects those).
- * Errors: NULL, DTYPE, SHAPE (x.heads not 1, heads < 0), RANGE (most < 1), OVERLAP, OVERFLOW,
+ * Errors: NULL, DTYPE, SHAPE (x.heads not 1, heads < 0), RANGE (max_span < 1), OVERLAP, OVERFLOW,
  *   WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; z untouched.
  * Determinism: the same bits for every tier but scalar, any worker count and division of the
  *   tokens. Cost: 2 dm flops a span. Source: Sukhbaatar et al. 2019, arXiv 1905.07799. */
 ATTN_DEF attn_status attn_span_predict(float *z, attn_tensor x, const float *v, const float *b,
-                                       int64_t heads, int64_t most, attn_ctx *ctx);
+                                       int64_t heads, int64_t max_span, attn_ctx *ctx);
 ATTN_DEF size_t attn_span_predict_workspace(float *z, attn_tensor x, const float *v, const float *b,
-                                            int64_t heads, int64_t most, const attn_ctx *ctx);
+                                            int64_t heads, int64_t max_span, const attn_ctx *ctx);
 
 /* lambda times the mean of the n spans z ([H], or [B,H,T] of dynamic ones), summed in double. 0 for
  * n < 1 or z null. A NaN in z makes the result NaN. */
 ATTN_DEF double attn_span_penalty(const float *z, int64_t n, double lambda);
 
 /* The largest distance t >= 0 whose weight m(t) = clip((ramp + z - t - shift) / ramp, 0, 1) is
- * positive: ceil(z + ramp) - 1 - shift, exactly, and at most `most`. Keys further back may leave a
- * cache. ramp 0 = 32, most 0 = none; shift as in attn_span. -1 when no distance has weight, or z or
- * ramp is negative, infinite or NaN, or most negative. */
-ATTN_DEF int64_t attn_span_reach(float z, float ramp, int64_t shift, int64_t most);
+ * positive: ceil(z + ramp) - 1 - shift, exactly, and at max_span `max_span`. Keys further back may leave a
+ * cache. ramp 0 = 32, max_span 0 = none; shift as in attn_span. -1 when no distance has weight, or z or
+ * ramp is negative, infinite or NaN, or max_span negative. */
+ATTN_DEF int64_t attn_span_reach(float z, float ramp, int64_t shift, int64_t max_span);
 /* <<< attn/api/families/heads/span.h */
 /* >>> attn/api/families/heads/talking.h */
 /* api/families/heads/talking.h owns what couples the heads of one attention: talking heads, and losses that compare
@@ -7656,7 +7659,7 @@ typedef struct attn_talking_params {
   attn_tensor w_w; /* [1,1,H,hv]: P_w, mixes weights after it */
   /* Of the H softmax heads: scale, causal, q_off, windows, lengths, mask, bias, alibi, toeplitz, t5,
    * parabola, gaussian and lse [B,H,Tq,1]; arrays a head are [H]. The rest must be absent. */
-  attn_sdpa_params scores;
+  attn_sdpa_params attention;
   int w_transposed; /* 1: w_l is [1,1,H,hk] and w_w [1,1,hv,H], as in PyTorch checkpoints */
 } attn_talking_params;
 
@@ -7696,7 +7699,7 @@ typedef struct attn_disagreement_params {
   attn_tensor q, k, map;
   /* As in attn_talking, without lse. Of the values kv_len counts, of the outputs q_len; with a map
    * nothing else does. */
-  attn_sdpa_params scores;
+  attn_sdpa_params attention;
   int flat;   /* 1: one cosine a batch entry, between all its rows end to end */
   int by_row; /* 1: D_pos of a batch entry is divided by the number of its query rows */
 } attn_disagreement_params;
@@ -7765,8 +7768,8 @@ typedef struct attn_guided_params {
   const attn_target_group *group; /* [groups] */
   int64_t groups;
   attn_guided_reduction reduction;
-  attn_tensor q, k, map;   /* as in attn_disagreement */
-  attn_sdpa_params scores; /* likewise; q_off also places the targets, of a map too */
+  attn_tensor q, k, map;      /* as in attn_disagreement */
+  attn_sdpa_params attention; /* likewise; q_off also places the targets, of a map too */
 } attn_guided_params;
 
 /* The distance of heads' maps from given patterns, *loss.
@@ -7792,16 +7795,16 @@ ATTN_DEF size_t attn_guided_loss_workspace(double *loss, const attn_guided_param
 /* api/families/heads/collaborative.h owns heads that share their projections (I4). */
 
 typedef struct attn_collaborative_params {
-  int64_t heads;           /* H; 0 = 1 */
-  attn_tensor w_q, w_k;    /* [1,1,dm,Dk], [1,1,dmk,Dk], shared by the heads */
-  attn_tensor mix;         /* [1,1,H,Dk], the channels of each head, any sign */
-  attn_tensor w_c;         /* [1,1,dmk,H], the content bias, optional */
-  attn_tensor w_v, w_o;    /* [1,1,dmk,H dv], [1,1,H dv,dmo] */
-  int w_transposed;        /* 1: these five w are [1,1,out,in], as in PyTorch checkpoints */
-  attn_tensor b_v, b_o;    /* [1,1,1,H dv], [1,1,1,dmo], optional */
-  attn_sdpa_params attend; /* as in attn_multihead, but a scale of 0 is 1/sqrt(Dk/H). With w_c no
+  int64_t heads;              /* H; 0 = 1 */
+  attn_tensor w_q, w_k;       /* [1,1,dm,Dk], [1,1,dmk,Dk], shared by the heads */
+  attn_tensor mix;            /* [1,1,H,Dk], the channels of each head, any sign */
+  attn_tensor w_c;            /* [1,1,dmk,H], the content bias, optional */
+  attn_tensor w_v, w_o;       /* [1,1,dmk,H dv], [1,1,H dv,dmo] */
+  int w_transposed;           /* 1: these five w are [1,1,out,in], as in PyTorch checkpoints */
+  attn_tensor b_v, b_o;       /* [1,1,1,H dv], [1,1,1,dmo], optional */
+  attn_sdpa_params attention; /* as in attn_multihead, but a scale of 0 is 1/sqrt(Dk/H). With w_c no
                             * relative.keys, xl and labels */
-  attn_tensor each;        /* out, optional: [B,H,Tq,dv] */
+  attn_tensor each;           /* out, optional: [B,H,Tq,dv] */
 } attn_collaborative_params;
 
 /* Collaborative multi-head attention: one query and one key projection, whose channels each head
@@ -7840,8 +7843,8 @@ typedef enum attn_capsules_kind {
 
 typedef struct attn_capsules_params {
   attn_tensor w; /* [H,N,dv,dc] vote matrices (batch = H, heads = N); absent: x holds the votes */
-  int64_t capsules; /* N, for votes; 0 with w */
-  int64_t rounds;   /* r; 0 = 3 */
+  int64_t capsules;   /* N, for votes; 0 with w */
+  int64_t iterations; /* r; 0 = 3 */
   attn_capsules_kind kind;
   int over_heads; /* 1: a softmax over h for each n in place of one over n for each h */
 } attn_capsules_params;
@@ -7849,7 +7852,7 @@ typedef struct attn_capsules_params {
 /* Dynamic routing, each token (b, t) by itself:
  *
  *   u_hn = x_h w_hn,  l_hn = 0
- *   r rounds:  c_h. = softmax over n of l_h.,  v_n = kind's sum,  l_hn += u_hn . v_n
+ *   r iterations:  c_h. = softmax over n of l_h.,  v_n = kind's sum,  l_hn += u_hn . v_n
  *   y = [v_0 ; .. ; v_{N-1}]
  *
  * Shapes: x [B,H,T,dv] head outputs (attn_multihead's `each`), or with w absent votes [B,H,T,N dc]
@@ -7860,7 +7863,7 @@ typedef struct attn_capsules_params {
  *   or six tokens (one with votes given). The votes of all tokens are never stored.
  * Empty: B or T of 0 is a no-op, H = 0 is rejected. Any logits are stable.
  * NaN, and votes beyond 1e18: reach their token alone. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE
- *   (rounds, kind), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; y untouched.
+ *   (iterations, kind), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; y untouched.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers, any division of the
  *   tokens. Cost: votes 2 B T H N dv dc flops, routing 4 B T H N dc a round.
  * Source: Sabour et al. 2017, arXiv 1710.09829; for heads: Gu and Feng 2019, arXiv 1909.00188, Li et
@@ -7873,7 +7876,7 @@ ATTN_DEF size_t attn_capsules_workspace(attn_tensor y, attn_tensor x,
 typedef struct attn_capsules_em_params {
   attn_tensor w;                /* as in attn_capsules_params */
   int64_t capsules;             /* likewise */
-  int64_t rounds;               /* r; 0 = 3 */
+  int64_t iterations;           /* r; 0 = 3 */
   attn_tensor activation;       /* a [B,H,T,1] in (0, 1]; absent = 1 */
   const float *beta_u, *beta_a; /* [betas]; null = 0 */
   int64_t betas;                /* 0 or 1: one number for all capsules; N: one each */
@@ -7989,11 +7992,11 @@ typedef struct attn_segment_layer_params {
   attn_tensor w_q;        /* [1,1,dm,H dk] */
   attn_tensor w_k;        /* [1,1,dm,kv_heads dk] */
   attn_tensor w_v;        /* [1,1,dm,kv_heads dv] */
-  attn_tensor w_o; /* [1,1,H dv,dm]; optional for ATTN_SUBLAYER_PLAIN, which takes any width */
-  attn_tensor b_o; /* [1,1,1,width of w_o], optional: added to the product with w_o */
-  attn_tensor w_r; /* [1,1,dm,H dk], of the distances; or attention.r; or neither */
-  double base;     /* of the sinusoids before w_r; 0 = 10000 */
-  int interleaved; /* their columns, 1: (sin, cos) pairs; 0: sines first, then cosines, as the
+  attn_tensor w_o;  /* [1,1,H dv,dm]; optional for ATTN_SUBLAYER_PLAIN, which takes any width */
+  attn_tensor b_o;  /* [1,1,1,width of w_o], optional: added to the product with w_o */
+  attn_tensor w_r;  /* [1,1,dm,H dk], of the distances; or attention.r; or neither */
+  double base;      /* of the sinusoids before w_r; 0 = 10000 */
+  int interleaved;  /* their columns, 1: (sin, cos) pairs; 0: sines first, then cosines, as the
                         * source's code */
   int w_transposed; /* 1: all w are [1,1,out,in], as in PyTorch checkpoints */
   attn_sublayer sublayer;
@@ -8319,17 +8322,17 @@ ATTN_DEF size_t attn_spalm_workspace(attn_tensor z, attn_tensor h, attn_tensor y
 
 /* A memory of keys and values, first in, first out: a ring over the caller's tensors. Fill in k and v
  * and zeros; setting len to 0 empties it. Entry j, the oldest first, is row (first + j) % k.len. */
-typedef struct attn_recall {
+typedef struct attn_kv_memory {
   attn_tensor k; /* [B, Hk, capacity, dk], of a float type */
   attn_tensor v; /* [B, Hv, capacity, dv] */
   int64_t len;   /* entries */
   int64_t first; /* row of the oldest */
-} attn_recall;
+} attn_kv_memory;
 
 typedef struct attn_memorizing_params {
-  int64_t topk;     /* entries a query reads; 0 = 32 */
+  int64_t k;        /* entries a query reads; 0 = 32 */
   int raw;          /* 1: queries and keys are not normalised, the scale is 1/sqrt(dk) */
-  int normalise_v;  /* 1: values are normalised like keys: in the memory, the segment and xl_v */
+  int normalize_v;  /* 1: values are normalised like keys: in the memory, the segment and xl_v */
   int joint;        /* 1: one softmax over memory and segment, without a gate */
   int bypass_empty; /* 1: with an empty memory o is the local attention */
   const float *b_g; /* [H] gate logits; null = 0 */
@@ -8342,7 +8345,7 @@ typedef struct attn_memorizing_params {
  *
  *   x = x / sqrt(sum x^2 + 1e-6) for rows of q, k and xl_k, s = |tau_h|    (raw: s = 1/sqrt(dk))
  *   local = softmax attention of q_i over [xl_k; k_0 .. k_i]
- *   far   = softmax over T_i of s q_i.mem_j, T_i = the topk entries with the largest q_i.mem_j
+ *   far   = softmax over T_i of s q_i.mem_j, T_i = the k entries with the largest q_i.mem_j
  *   o = g far + (1 - g) local,  g = sigmoid(b_g[h])
  *   joint: one softmax over T_i and the local keys
  *   memory: k (normalised) and v are appended, the oldest entries beyond the capacity dropped
@@ -8353,27 +8356,27 @@ typedef struct attn_memorizing_params {
  *   With an empty memory far is 0, and o = (1 - g) local unless bypass_empty or joint.
  * xl_k holds keys as k had them when they were new; the memory holds them normalised.
  * Aliasing: o and the memory share memory with nothing. Memory: attn_memorizing_workspace bytes,
- *   O(64 (dk + dv + topk)) per worker and f32 copies of the segment: q, k (and v with xl_v or
- *   normalise_v), local.
- * Errors: those of attn_sdpa; SHAPE (capacity < 1, topk < 0, heads or widths that differ), NULL
+ *   O(64 (dk + dv + k)) per worker and f32 copies of the segment: q, k (and v with xl_v or
+ *   normalize_v), local.
+ * Errors: those of attn_sdpa; SHAPE (capacity < 1, k < 0, heads or widths that differ), NULL
  *   (memory, xl_k without xl_v), RANGE (len or first outside the memory; joint with b_g or
  *   bypass_empty; raw with tau), VALUE (b_g or tau not finite); o and the memory untouched.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers. Cost: 2 H L len dk flops
- *   for the search, 2 H L topk dv, and the local attention. Source: Wu et al. 2022, arXiv 2203.08913;
+ *   for the search, 2 H L k dv, and the local attention. Source: Wu et al. 2022, arXiv 2203.08913;
  *   the joint softmax is that of a known port. */
 ATTN_DEF attn_status attn_memorizing(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                     attn_recall *memory, const attn_memorizing_params *params,
+                                     attn_kv_memory *memory, const attn_memorizing_params *params,
                                      attn_ctx *ctx);
 ATTN_DEF size_t attn_memorizing_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                          attn_tensor v, const attn_recall *memory,
+                                          attn_tensor v, const attn_kv_memory *memory,
                                           const attn_memorizing_params *params,
                                           const attn_ctx *ctx);
 
 /* Appends rows to a memory, without attention: k [B,Hk,L,dk] and v [B,Hv,L,dv] as in attn_memorizing,
- * of whose params raw and normalise_v are read. Cost: one pass over the last rows that fit. */
-ATTN_DEF attn_status attn_recall_append(attn_recall *memory, attn_tensor k, attn_tensor v,
+ * of whose params raw and normalize_v are read. Cost: one pass over the last rows that fit. */
+ATTN_DEF attn_status attn_recall_append(attn_kv_memory *memory, attn_tensor k, attn_tensor v,
                                         const attn_memorizing_params *params, attn_ctx *ctx);
-ATTN_DEF size_t attn_recall_append_workspace(const attn_recall *memory, attn_tensor k,
+ATTN_DEF size_t attn_recall_append_workspace(const attn_kv_memory *memory, attn_tensor k,
                                              attn_tensor v, const attn_memorizing_params *params,
                                              const attn_ctx *ctx);
 /* <<< attn/api/families/memory/recall.h */
@@ -8492,14 +8495,14 @@ ATTN_DEF size_t attn_feed_forward_rows_workspace(attn_tensor y, attn_tensor x,
  *   PRE:   n = LN_self(x), X1 = x + MHA(n, n),  y = X1 + FFN(LN_ff(X1))
  *
  * MHA is attn_multihead of params->self, FFN attn_feed_forward_rows of params->ff. With
- * params->self.attend.causal it is the block of a model that has decoders without cross attention.
+ * params->self.attention.causal it is the block of a model that has decoders without cross attention.
  * A stack of PRE blocks ends with one more attn_layer_norm, the caller's; tables of sines are attn_sinusoid's.
  * Shapes: x, y [B,1,T,dm]. Aliasing: y may be x, the same view: in place.
  * Memory: the larger of f32 q, k, v and heads of B T rows and of what attn_feed_forward_rows wants with 2 dm
  *   numbers more for each of its rows; the larger of what attn_gemm and attn_sdpa want; B T dm numbers if y is
  *   x or not f32. No T x T array, no T x dff array.
  * Cost: 8 B T dm^2 + 4 B T^2 dm + 4 B T dm dff flops (H dk = dm).
- * Errors also: HEADS, RANGE: x_len out of range, or beside attend.kv_len or .q_len; sublayer PLAIN.
+ * Errors also: HEADS, RANGE: x_len out of range, or beside attention.kv_len or .q_len; sublayer PLAIN.
  * Source: Vaswani et al. 2017, arXiv 1706.03762; PRE: Xiong et al. 2020, arXiv 2002.04745. */
 ATTN_DEF attn_status attn_encoder(attn_tensor y, attn_tensor x, const attn_block_params *params,
                                   attn_ctx *ctx);
@@ -8511,7 +8514,7 @@ ATTN_DEF size_t attn_encoder_workspace(attn_tensor y, attn_tensor x,
  *   POST:  X1 = LN_self(x + MHA(x, x)),         X2 = LN_cross(X1 + MHA(X1, e)),  y = LN_ff(X2 + FFN(X2))
  *   PRE:   n = LN_self(x), X1 = x + MHA(n, n),  X2 = X1 + MHA(LN_cross(X1), e),  y = X2 + FFN(LN_ff(X2))
  *
- * Self attention is causal (self.attend.causal is set for you), cross attention sees all of e up to e_len.
+ * Self attention is causal (self.attention.causal is set for you), cross attention sees all of e up to e_len.
  * e.data null and cross all zero: X2 = X1; one without the other is NULL. Te = 0 (e.data any address):
  *   MHA(., e) is the bias b_o.
  * Shapes: x, y [B,1,T,dm], e [B,1,Te,de]. Aliasing: y may be x, the same view.
@@ -8535,10 +8538,10 @@ ATTN_DEF size_t attn_decoder_start_workspace(const attn_decoder_cache *cache, at
  * put behind the cache's len rows, which they see too; afterwards len is n more. To go back, lower len.
  *
  * Shapes: x, y [B,1,n,dm]; len + n <= room (FULL). All entries of the batch have len tokens.
- * params: as attn_decoder for T = len + n; without x_len, self.attend.kv_len, .q_len, .has_q_off and
+ * params: as attn_decoder for T = len + n; without x_len, self.attention.kv_len, .q_len, .has_q_off and
  *   .schedule (RANGE). A mask or bias has len + n keys. Keys are stored as they come: encodings of
  *   positions that turn q and k are not here.
- * Bits: rows of y are those of attn_decoder on all tokens with self.attend.one_order = 1 (and cross's), a
+ * Bits: rows of y are those of attn_decoder on all tokens with self.attention.one_order = 1 (and cross's), a
  *   cache of f32 and e_len the same; otherwise they differ in rounding.
  * Aliasing: y may be x; the cache shares memory with nothing. On an error neither it nor y is touched.
  * Memory: f32 q and heads of n rows and what attn_gemm and attn_sdpa want: nothing grows with T.
@@ -8756,8 +8759,8 @@ ATTN_DEF size_t attn_exits_workspace(int32_t *exits, attn_tensor q, attn_tensor 
                                      const attn_exits_params *params, const attn_ctx *ctx);
 
 typedef struct attn_exit_smooth_params {
-  float sigma;        /* > 0; it has no default */
-  const int32_t *len; /* [B], 0..T: later tokens do not exist; or null */
+  float sigma;          /* > 0; it has no default */
+  const int32_t *x_len; /* [B], 0..T: later tokens do not exist; or null */
 } attn_exit_smooth_params;
 
 /* Scores of layers, spread over neighbouring tokens:
@@ -8765,7 +8768,7 @@ typedef struct attn_exit_smooth_params {
  *   y[n,t] = sum_{t'} exp(-(t - t')^2 / sigma) x[n,t'],  over all tokens of the sequence; not normalised
  *
  * Shapes: y, x [B,1,N,T], row n - 1 being the log-likelihoods, or the correctness as 0 and 1, of
- *   layer n; finite. y from len[b] on is 0, x there is not read. Weights below 1e-12 are left out.
+ *   layer n; finite. y from x_len[b] on is 0, x there is not read. Weights below 1e-12 are left out.
  * Memory: 4 (2 T + 128) bytes a worker, and 8 for each of min(2 T, 10.6 sqrt sigma) weights. Cost: 2 N T
  *   min(T, 10.6 sqrt sigma) flops. Source: Elbayad et al. 2019, arXiv 1910.10073. */
 ATTN_DEF attn_status attn_exit_smooth(attn_tensor y, attn_tensor x,
@@ -8775,15 +8778,15 @@ ATTN_DEF size_t attn_exit_smooth_workspace(attn_tensor y, attn_tensor x,
                                            const attn_ctx *ctx);
 
 typedef struct attn_exit_target_params {
-  int tokens;         /* 1: a target for each token; 0: one for the sequence */
-  float lambda;       /* >= 0, the price of a layer */
-  const int32_t *len; /* [B], 0..T, or null */
+  int tokens;           /* 1: a target for each token; 0: one for the sequence */
+  float lambda;         /* >= 0, the price of a layer */
+  const int32_t *x_len; /* [B], 0..T, or null */
 } attn_exit_target_params;
 
 /* The layer an exit predictor should learn: argmax over n of L^n - lambda n, the lower of equal ones.
  *
  * Shapes: x [B,1,N,T] as in attn_exit_smooth, target [B]: L^n is the sum over the tokens, in f64; with
- *   tokens = 1 target [B,T], L^n being x itself (smoothed by the caller, if at all); 0 from len[b] on.
+ *   tokens = 1 target [B,T], L^n being x itself (smoothed by the caller, if at all); 0 from x_len[b] on.
  * Memory: none. Cost: one pass over x. Source: Elbayad et al. 2019, arXiv 1910.10073. */
 ATTN_DEF attn_status attn_exit_target(int32_t *target, attn_tensor x,
                                       const attn_exit_target_params *params, attn_ctx *ctx);
@@ -8891,7 +8894,7 @@ typedef enum attn_universal_output {
 typedef enum attn_switch { ATTN_SWITCH_DEFAULT = 0, ATTN_SWITCH_ON, ATTN_SWITCH_OFF } attn_switch;
 
 typedef struct attn_universal_params {
-  /* The block of all steps, as in attn_encoder, ATTN_SUBLAYER_POST; its x_len. Of self.attend: scale,
+  /* The block of all steps, as in attn_encoder, ATTN_SUBLAYER_POST; its x_len. Of self.attention: scale,
    * causal, softcap, sinks, softmax_one; no each. */
   attn_block_params block;
   int64_t steps;   /* the most, >= 1 */
@@ -8929,7 +8932,7 @@ typedef struct attn_universal_params {
  *   rows of the block for those that run; what attn_gemm, attn_sdpa and the feed-forward want. Nothing
  *   grows with the steps.
  * Cost: the steps that are run times attn_encoder's. Errors also: RANGE: eps, steps < 1, terms of
- *   self.attend by position; block.sublayer is not POST. Messages call the block params.
+ *   self.attention by position; block.sublayer is not POST. Messages call the block params.
  * Halting is decided in f32 products, f64 sums: tiers of different bits may decide differently.
  * A p that is NaN halts nobody: its token runs to the last step.
  * Source: Dehghani et al. 2018, arXiv 1807.03819; Graves 2016, arXiv 1603.08983. */
@@ -8960,10 +8963,11 @@ typedef struct attn_exit_cache {
 } attn_exit_cache;
 
 typedef struct attn_exit_decoder_params {
-  const attn_block_params *layers; /* [N], as in attn_decoder_step; of self.attend and cross.attend:
+  const attn_block_params
+      *layers;         /* [N], as in attn_decoder_step; of self.attention and cross.attention:
                                     * scale, softcap, sinks, softmax_one (RANGE) */
-  int64_t count;                   /* N >= 1 */
-  attn_exit_fn decide;             /* null: exits says where each token stops */
+  int64_t count;       /* N >= 1 */
+  attn_exit_fn decide; /* null: exits says where each token stops */
   void *user;
 } attn_exit_decoder_params;
 
@@ -9450,7 +9454,7 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_pattern_intersect(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_longformer(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_multiscale(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
-#define attn_pattern_neighbourhood(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_neighborhood(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_per_head(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_predicate(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_random(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
@@ -12444,7 +12448,7 @@ typedef struct attn_node_ {
   uint64_t seed;
   int64_t indices, query_count, stride;
   const int32_t *index, *queries;
-  const int64_t *row_ptr;
+  const int64_t *indptr;
   const uint8_t *bits;
   attn_pair_fn pair;
   attn_rectangle_fn rectangle;
@@ -13091,7 +13095,7 @@ ATTN_COLD_ void attn_see_segments_(attn_sight_ *s, const attn_node_ *x, const at
 
 ATTN_COLD_ void attn_see_csr_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   for (int64_t r = 0; r < t->n; r++)
-    for (int64_t c = x->row_ptr[t->i[r]]; c < x->row_ptr[t->i[r] + 1]; c++) {
+    for (int64_t c = x->indptr[t->i[r]]; c < x->indptr[t->i[r] + 1]; c++) {
       const int64_t j = x->index[c];
       if (!x->cut || j <= t->p[r]) attn_toggle_keys_(s, t, attn_bit_(r), j, j + 1);
     }
@@ -13186,9 +13190,9 @@ ATTN_COLD_ int attn_leaf_scattered_(attn_sight_ *s, const attn_node_ *x, const a
   const int64_t keys = t->f->k_len, p = t->p[0], past = attn_max64_(attn_min64_(p + 1, keys), 0);
   const int64_t end = x->cut ? past : keys, n = x->causal ? past : keys;
   if (x->kind == ATTN_PATTERN_CSR) {
-    const int64_t count = x->row_ptr[t->i[0] + 1] - x->row_ptr[t->i[0]];
+    const int64_t count = x->indptr[t->i[0] + 1] - x->indptr[t->i[0]];
     if (!count) return 1;
-    const int32_t *row = x->index + x->row_ptr[t->i[0]];
+    const int32_t *row = x->index + x->indptr[t->i[0]];
     int64_t above = -1, c = 0;
     for (; c < count && row[c] > above; above = row[c++])
       if (row[c] < end && !attn_run_add_(out, row[c], 1, 1)) return 0;
@@ -14617,10 +14621,10 @@ typedef struct attn_choice_ {
   float bound; /* score units */
   float
       factor; /* 0, or what scores are multiplied by when they are there: equal products stay equal */
-  int64_t *row_ptr; /* out, see attn_topk_params */
+  int64_t *indptr; /* out, see attn_topk_params */
   int32_t *col;
   int64_t edges;
-  attn_span_ span[2]; /* of row_ptr and col */
+  attn_span_ span[2]; /* of indptr and col */
   float *least;       /* [B,H,Tq]: the lowest score that is selected; REL: the maximum */
   int64_t *count;     /* [B,H,Tq]: keys selected; while col is filled, where the next one goes */
   unsigned char
@@ -15097,7 +15101,7 @@ ATTN_FUNC_ void attn_tile_span_(attn_tile_ *t, int r) {
   double rest, flat = floor(z) - (double)span->shift; /* as far back weights are 1 */
   int64_t most = t->last[r] = attn_span_last_(z, ramp, span->shift, far, &rest);
   t->edge[r] = (float)attn_clamp_f64_(rest / ramp * ATTN_RAMP_UP_);
-  if (span->most > 0 && span->most < most) most = span->most;
+  if (span->max_span > 0 && span->max_span < most) most = span->max_span;
   const int64_t lo = p - most, hi = p + (span->include_self != 0);
   if (lo > t->lo[r]) t->lo[r] = lo;
   if (hi < t->hi[r]) t->hi[r] = hi;
@@ -15245,8 +15249,7 @@ enum {
   X(RELATIVE, relative.keys, relative.keys, p->relative.keys.data, ATTN_TERM_SCORE_, NULL, 1,      \
     NULL)                                                                                          \
   X(VALUES, relative.values, relative.values, p->relative.values.data, 0, NULL, 1, NULL)           \
-  X(XL, xl, xl, p->xl.table.data || p->xl.content_bias || p->xl.distance_bias, ATTN_TERM_SCORE_,   \
-    NULL, 1, NULL)                                                                                 \
+  X(XL, xl, xl, p->xl.table.data || p->xl.u || p->xl.v, ATTN_TERM_SCORE_, NULL, 1, NULL)           \
   X(LABELS, labels, labels, p->labels.label, ATTN_TAKES_RAGGED_ | ATTN_TERM_SCORE_, NULL, 1, NULL) \
   X(FACTOR, by_distance.factor, factor, p->factor.alpha,                                           \
     ATTN_TAKES_FEW_ | ATTN_TAKES_RAGGED_ | ATTN_TERM_SCORE_ | ATTN_TERM_PAIR_, NULL, 1, NULL)      \
@@ -15487,7 +15490,8 @@ ATTN_FUNC_ double attn_distance_bias_(const attn_distance_terms_ *t, int64_t buc
   }
   if (t->t5.table) x += (double)t->t5.table[bucket * heads + h];
   if (t->parabola.w) {
-    const double w = (double)t->parabola.w[h], b = t->parabola.b ? (double)t->parabola.b[h] : 0.0;
+    const double w = (double)t->parabola.w[h],
+                 b = t->parabola.bias ? (double)t->parabola.bias[h] : 0.0;
     x -= fabs(w * (double)d * (double)d + b);
   }
   return x;
@@ -16358,8 +16362,8 @@ ATTN_FUNC_ void attn_tile_terms_(attn_tile_ *t) {
   }
   if (ATTN_PART_(TERMS, a->xl.table.data)) { /* last: the other terms use the plain queries */
     for (int64_t c = 0; c < dk; c++) {
-      const float u = a->xl.content_bias ? a->xl.content_bias[h * dk + c] : 0.0f;
-      const float v = a->xl.distance_bias ? a->xl.distance_bias[h * dk + c] : 0.0f;
+      const float u = a->xl.u ? a->xl.u[h * dk + c] : 0.0f;
+      const float v = a->xl.v ? a->xl.v[h * dk + c] : 0.0f;
       const float us = (float)((double)u * s), vs = (float)((double)v * s);
       float *x = t->w.qt + c * ATTN_TILE_, *y = t->w.xl_qt + c * ATTN_TILE_;
       for (int r = 0; r < t->groups * ATTN_GROUP_; r++) y[r] = x[r] + vs, x[r] += us;
@@ -16796,7 +16800,7 @@ ATTN_FUNC_ void attn_list_of_(const attn_tile_ *t, int r, attn_list_ *x) {
     const attn_edges_params *p = a->edges;
     const int64_t heads = p->per_head ? a->q.heads : 1;
     const int64_t set = (p->per_batch ? t->batch * heads : 0) + (p->per_head ? t->head[r] : 0);
-    const int64_t *ptr = p->row_ptr + set * (a->q.len + 1) + t->row[r];
+    const int64_t *ptr = p->indptr + set * (a->q.len + 1) + t->row[r];
     x->offset = ptr[0], x->count = ptr[1] - ptr[0], x->set = set * p->edges;
     x->key = p->col ? p->col + x->set + x->offset : NULL;
   } else {
@@ -18299,7 +18303,7 @@ ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
   const int bounds = c && (c->mode == ATTN_TOPK_TIES || c->mode == ATTN_TOPK_REL);
   const int64_t kept = c && a->phases > 1 ? c->k : 0;
   x->least = at, at = attn_add_(at, bounds ? attn_piece_(rows, f) : 0);
-  x->count = at, at = attn_add_(at, c && c->row_ptr ? attn_piece_(rows, 8) : 0);
+  x->count = at, at = attn_add_(at, c && c->indptr ? attn_piece_(rows, 8) : 0);
   const int done = c && c->mode == ATTN_TOPK_TIES && a->phases == 1;
   x->done = at, at = attn_add_(at, done ? attn_piece_(rows, 1) : 0);
   x->kept = at, at = attn_add_(at, attn_piece_(attn_mul_(rows, kept), 8));
@@ -19974,9 +19978,9 @@ ATTN_FUNC_ int attn_check_cache_(attn_error_ *e, attn_cache *c, int output,
     return attn_reject_(e, ATTN_E_RANGE, "cache.next_free must lie in 0..pages");
   if (c->window < 0 || c->window > INT64_MAX / 4)
     return attn_reject_(e, ATTN_E_RANGE, "cache.window must lie in 0..2^61");
-  if (c->sinks < 0 || c->sinks > INT64_MAX / 4 || (c->sinks > 0 && c->window == 0))
+  if (c->keep < 0 || c->keep > INT64_MAX / 4 || (c->keep > 0 && c->window == 0))
     return attn_reject_(e, ATTN_E_RANGE,
-                        "cache.sinks must lie in 0..2^61, and be 0 without a window");
+                        "cache.keep must lie in 0..2^61, and be 0 without a window");
   if (output)
     for (int i = 0; i < ATTN_CACHE_SPANS_; i++)
       for (int j = 0; j < i; j++)
@@ -19993,13 +19997,13 @@ ATTN_FUNC_ int64_t attn_seq_room_(const attn_cache *c, const attn_sequence *s) {
 
 /* Of them those that go round, in a ring. */
 ATTN_FUNC_ int64_t attn_ring_(const attn_cache *c, const attn_sequence *s) {
-  return attn_seq_room_(c, s) - c->sinks;
+  return attn_seq_room_(c, s) - c->keep;
 }
 
 /* The row of its table at which a sequence keeps token j. */
 ATTN_FUNC_ int64_t attn_slot_(const attn_cache *c, const attn_sequence *s, int64_t j) {
-  if (c->window == 0 || j < c->sinks) return j;
-  return c->sinks + (j - c->sinks) % attn_ring_(c, s);
+  if (c->window == 0 || j < c->keep) return j;
+  return c->keep + (j - c->keep) % attn_ring_(c, s);
 }
 
 /* Pages that rows rows fill or begin. */
@@ -20028,18 +20032,18 @@ ATTN_FUNC_ int attn_check_sequence_(attn_error_ *e, const attn_cache *c, const a
     return attn_reject_(e, ATTN_E_RANGE, "a sequence's len must not be negative or above 2^61");
   if (c->window == 0 && s->len > room)
     return attn_reject_(e, ATTN_E_RANGE, "a sequence's len is beyond the room of its table");
-  if (c->window > 0 && room <= c->sinks)
+  if (c->window > 0 && room <= c->keep)
     return attn_reject_(e, ATTN_E_RANGE,
                         "a sequence's table has no room for a ring: table_len pages must hold more "
-                        "rows than cache.sinks");
+                        "rows than cache.keep");
   if (s->high != s->len) { /* only a ring that has come round and has then gone back */
     if (s->high < s->len || s->high > INT64_MAX / 4 || c->window == 0 || s->high <= room ||
-        s->high - s->len > room - c->sinks - c->window)
+        s->high - s->len > room - c->keep - c->window)
       return attn_reject_(
           e, ATTN_E_RANGE,
           "a sequence's high must be its len, or what a ring that came round and was "
           "rolled back has held");
-  } else if (c->window > 0 && s->len > room && room - c->sinks < c->window) {
+  } else if (c->window > 0 && s->len > room && room - c->keep < c->window) {
     return attn_reject_(e, ATTN_E_RANGE, "a sequence's table is too short for cache.window");
   }
   return 1;
@@ -20123,11 +20127,11 @@ ATTN_FUNC_ int attn_cache_plan_of_(attn_error_ *e, attn_cache_plan_ *p,
   if (x->latent && (v_heads != x->k_heads || dv > x->dk || x->v_group || x->v_zero))
     return attn_reject_(e, ATTN_E_SHAPE,
                         "params.latent wants v_heads = k_heads, dv <= dk and nothing else of v");
-  if (x->window < 0 || x->window > INT64_MAX / 4 || x->sinks < 0 || x->sinks > INT64_MAX / 4 ||
-      (x->sinks > 0 && x->window == 0))
+  if (x->window < 0 || x->window > INT64_MAX / 4 || x->keep < 0 || x->keep > INT64_MAX / 4 ||
+      (x->keep > 0 && x->window == 0))
     return attn_reject_(e, ATTN_E_RANGE,
-                        "params.window and .sinks must lie in 0..2^61; sinks want a window");
-  c->window = x->window, c->sinks = x->sinks;
+                        "params.window and .keep must lie in 0..2^61; keep wants a window");
+  c->window = x->window, c->keep = x->keep;
   c->k = attn_cache_rows_(x->k_dtype, x->pages, x->k_heads, x->page, x->dk);
   c->v = attn_cache_rows_(x->latent ? x->k_dtype : x->v_dtype, x->latent ? 0 : x->pages, v_heads,
                           x->page, dv);
@@ -20318,7 +20322,7 @@ ATTN_PUB_ attn_status attn_cache_rollback(attn_cache *cache, attn_sequence *sequ
     return attn_end_(ctx, &e);
   attn_sequence *const s = sequence;
   const int round = c.window > 0 && s->high > attn_seq_room_(&c, s);
-  const int ring_lives = round && len > c.sinks; /* keys that lie where others lay */
+  const int ring_lives = round && len > c.keep; /* keys that lie where others lay */
   if (len < 0 || len > s->len) {
     attn_reject_(&e, ATTN_E_ROLLBACK, "len must lie in 0..sequence.len");
   } else if (ring_lives && len < s->high - (attn_ring_(&c, s) - c.window)) {
@@ -20849,19 +20853,19 @@ ATTN_COLD_ int attn_check_bits_(attn_tree_ *c, const attn_pattern *p, int64_t ro
 }
 
 ATTN_COLD_ int attn_check_csr_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
-  const int64_t *at = p->row_ptr;
+  const int64_t *at = p->indptr;
   attn_span_ span;
-  if (!ATTN_RULE_(at != NULL, NULL, "pattern.row_ptr must not be null") ||
+  if (!ATTN_RULE_(at != NULL, NULL, "pattern.indptr must not be null") ||
       !ATTN_RULE_(p->indices >= 0, RANGE, "pattern.indices must not be negative") ||
       !attn_check_array_(c->e, at, f->q_len + 1, sizeof *at,
-                         "pattern.row_ptr must be aligned to its elements", &span))
+                         "pattern.indptr must be aligned to its elements", &span))
     return 0;
-  if (!ATTN_RULE_(at[0] == 0, INDEX, "pattern.row_ptr must begin with 0")) return 0;
+  if (!ATTN_RULE_(at[0] == 0, INDEX, "pattern.indptr must begin with 0")) return 0;
   for (int64_t i = 0; i < f->q_len; i++)
     if (at[i + 1] < at[i])
-      return attn_reject_(c->e, ATTN_E_INDEX, "pattern.row_ptr must never decrease");
+      return attn_reject_(c->e, ATTN_E_INDEX, "pattern.indptr must never decrease");
   if (!ATTN_RULE_(at[f->q_len] == p->indices, INDEX,
-                  "pattern.row_ptr must end with pattern.indices") ||
+                  "pattern.indptr must end with pattern.indices") ||
       !attn_check_numbers_(c, p->index, p->indices, 0, f->k_len,
                            "pattern.index has a column outside 0 .. k_len - 1"))
     return 0;
@@ -21078,7 +21082,7 @@ ATTN_COLD_ void attn_identity_pattern_(attn_identity_ *c, const attn_pattern *p)
   attn_identity_list_(c, p->index, attn_identity_indices_(c, p));
   if (p->kind == ATTN_PATTERN_GLOBAL) attn_identity_list_(c, p->queries, p->query_count);
   if (p->kind == ATTN_PATTERN_CSR)
-    for (int64_t i = 0; i <= f->q_len; i++) attn_identity_add_(c, p->row_ptr[i]);
+    for (int64_t i = 0; i <= f->q_len; i++) attn_identity_add_(c, p->indptr[i]);
   const int64_t maps = attn_max64_(p->bits_heads, 1);
   if (p->kind == ATTN_PATTERN_BITMAP)
     attn_identity_bytes_(c, p->bits, f->q_len * maps, attn_ceil_(f->k_len, 8), p->bits_stride,
@@ -21264,7 +21268,7 @@ ATTN_COLD_ void attn_lower_user_(attn_lower_ *l, const attn_pattern *p, const at
   if (p->kind == ATTN_PATTERN_PREDICATE) {
     x->pair = p->pair, x->rectangle = p->rectangle, x->user = p->user, x->head = l->head;
   } else if (p->kind == ATTN_PATTERN_CSR) {
-    x->row_ptr = p->row_ptr, x->index = p->index;
+    x->indptr = p->indptr, x->index = p->index;
   } else if (p->kind == ATTN_PATTERN_BITMAP) {
     x->stride = p->bits_stride;
     if (p->bits) x->bits = p->bits + head * f->q_len * x->stride;
@@ -21507,7 +21511,7 @@ ATTN_PUB_ attn_pattern attn_pattern_image_2d(int64_t height, int64_t width, int6
   return p;
 }
 
-ATTN_PUB_ attn_pattern attn_pattern_neighbourhood(int64_t height, int64_t width, int64_t radius) {
+ATTN_PUB_ attn_pattern attn_pattern_neighborhood(int64_t height, int64_t width, int64_t radius) {
   attn_pattern p = attn_pattern_image_2d(height, width, 1, 1, radius, radius);
   p.bottom = radius, p.order = ATTN_IMAGE_NONE;
   return p;
@@ -21527,10 +21531,10 @@ ATTN_PUB_ attn_pattern attn_pattern_tree(int64_t tokens, int64_t k) {
   return p;
 }
 
-/* In field indices: the entries of offsets. */
-ATTN_PUB_ attn_pattern attn_pattern_segments(const int32_t *offsets, int64_t segments) {
+/* In field indices: the entries of indptr. */
+ATTN_PUB_ attn_pattern attn_pattern_segments(const int32_t *indptr, int64_t segments) {
   attn_pattern p = attn_pattern_of_(ATTN_PATTERN_SEGMENTS);
-  p.index = offsets, p.indices = segments < 0 ? -1 : attn_add_(segments, 1);
+  p.index = indptr, p.indices = segments < 0 ? -1 : attn_add_(segments, 1);
   return p;
 }
 
@@ -21547,9 +21551,9 @@ ATTN_PUB_ attn_pattern attn_pattern_bitmap(const uint8_t *bits, int64_t stride) 
   return p;
 }
 
-ATTN_PUB_ attn_pattern attn_pattern_csr(const int64_t *row_ptr, const int32_t *col, int64_t nnz) {
+ATTN_PUB_ attn_pattern attn_pattern_csr(const int64_t *indptr, const int32_t *col, int64_t nnz) {
   attn_pattern p = attn_pattern_of_(ATTN_PATTERN_CSR);
-  p.row_ptr = row_ptr, p.index = col, p.indices = nnz;
+  p.indptr = indptr, p.index = col, p.indices = nnz;
   return p;
 }
 
@@ -21863,20 +21867,20 @@ ATTN_COLD_ void attn_visit_(const attn_plan_ *p, int64_t head, int64_t from, int
 }
 
 typedef struct attn_csr_job_ {
-  int64_t *row_ptr;
+  int64_t *indptr;
   int32_t *col;
 } attn_csr_job_;
 
 ATTN_FUNC_ void attn_csr_count_(void *user, int64_t row, int64_t key, int64_t n, int64_t step) {
   (void)key, (void)step;
-  ((attn_csr_job_ *)user)->row_ptr[row + 1] += n;
+  ((attn_csr_job_ *)user)->indptr[row + 1] += n;
 }
 
-/* row_ptr[row] moves from the row's first column to its end. */
+/* indptr[row] moves from the row's first column to its end. */
 ATTN_FUNC_ void attn_csr_fill_(void *user, int64_t row, int64_t key, int64_t n, int64_t step) {
   attn_csr_job_ *j = (attn_csr_job_ *)user;
-  int32_t *to = j->col + j->row_ptr[row];
-  j->row_ptr[row] += n;
+  int32_t *to = j->col + j->indptr[row];
+  j->indptr[row] += n;
   for (int64_t k = 0; k < n; k++) to[k] = (int32_t)(key + k * step);
 }
 
@@ -21900,23 +21904,23 @@ ATTN_COLD_ void attn_sort_columns_(int32_t *a, int64_t n) {
   }
 }
 
-ATTN_PUB_ attn_status attn_schedule_csr(int64_t *row_ptr, int32_t *col,
+ATTN_PUB_ attn_status attn_schedule_csr(int64_t *indptr, int32_t *col,
                                         const attn_schedule *schedule, int64_t head) {
   const attn_plan_ *p = attn_plan_of_(schedule);
   attn_csr_job_ j;
-  if (!row_ptr || !schedule) return ATTN_E_NULL;
+  if (!indptr || !schedule) return ATTN_E_NULL;
   if (!p) return ATTN_E_SCHEDULE;
   if (head < 0 || head >= p->heads) return ATTN_E_RANGE;
-  j.row_ptr = row_ptr, j.col = col;
-  memset(row_ptr, 0, (size_t)(p->q_len + 1) * sizeof *row_ptr);
+  j.indptr = indptr, j.col = col;
+  memset(indptr, 0, (size_t)(p->q_len + 1) * sizeof *indptr);
   attn_visit_(p, head, 0, p->q_len, attn_csr_count_, &j);
-  for (int64_t i = 0; i < p->q_len; i++) row_ptr[i + 1] += row_ptr[i];
+  for (int64_t i = 0; i < p->q_len; i++) indptr[i + 1] += indptr[i];
   if (!col) return ATTN_OK;
   attn_visit_(p, head, 0, p->q_len, attn_csr_fill_, &j);
-  for (int64_t i = p->q_len; i > 0; i--) row_ptr[i] = row_ptr[i - 1];
-  row_ptr[0] = 0;
+  for (int64_t i = p->q_len; i > 0; i--) indptr[i] = indptr[i - 1];
+  indptr[0] = 0;
   for (int64_t i = 0; i < p->q_len; i++)
-    attn_sort_columns_(col + row_ptr[i], row_ptr[i + 1] - row_ptr[i]);
+    attn_sort_columns_(col + indptr[i], indptr[i + 1] - indptr[i]);
   return ATTN_OK;
 }
 
@@ -22093,18 +22097,16 @@ ATTN_FUNC_ int attn_check_xl_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span
   attn_xl *x = &a->xl;
   const int64_t n = attn_mul_(a->q.heads, a->q.dim), far = (int64_t)1 << 41;
   if (!x->table.data) {
-    if (x->content_bias || x->distance_bias)
+    if (x->u || x->v)
       return attn_reject_(e, ATTN_E_NULL, "params.xl.table.data must not be null with biases");
     return 1;
   }
   if (!attn_check_table_(e, &x->table, w, "params.xl.table.dtype must be ATTN_F32",
                          "params.xl.table must be [1, 1 or q.heads, n, q.dim]", a->q.heads,
                          a->q.dim, &span[ATTN_T_XL_]) ||
-      !attn_check_array_(e, x->content_bias, n, 4,
-                         "params.xl.content_bias must be aligned to its elements",
+      !attn_check_array_(e, x->u, n, 4, "params.xl.u must be aligned to its elements",
                          &span[ATTN_T_XL_U_]) ||
-      !attn_check_array_(e, x->distance_bias, n, 4,
-                         "params.xl.distance_bias must be aligned to its elements",
+      !attn_check_array_(e, x->v, n, 4, "params.xl.v must be aligned to its elements",
                          &span[ATTN_T_XL_V_]))
     return 0;
   if (x->first < -far || x->first > far)
@@ -22174,12 +22176,12 @@ ATTN_FUNC_ int attn_check_by_distance_(attn_error_ *e, attn_softmax_ *a, attn_sp
                            "params.t5.table must be aligned to its elements", &span[ATTN_T_T5_]))
       return 0;
   }
-  if (d->parabola.b && !d->parabola.w)
+  if (d->parabola.bias && !d->parabola.w)
     return attn_reject_(e, ATTN_E_NULL, "params.parabola.w must not be null with b");
   return attn_check_array_(e, d->parabola.w, heads, 4,
                            "params.parabola.w must be aligned to its elements",
                            &span[ATTN_T_PARABOLA_W_]) &&
-         attn_check_array_(e, d->parabola.b, heads, 4,
+         attn_check_array_(e, d->parabola.bias, heads, 4,
                            "params.parabola.b must be aligned to its elements",
                            &span[ATTN_T_PARABOLA_B_]);
 }
@@ -22189,7 +22191,8 @@ ATTN_FUNC_ int attn_check_span_(attn_error_ *e, attn_softmax_ *a, int64_t rows, 
   if (!s->z) return 1;
   if (!(s->ramp >= 0.0f && s->ramp < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.span.ramp must be positive, or 0 for 32");
-  if (s->most < 0) return attn_reject_(e, ATTN_E_RANGE, "params.span.most must not be negative");
+  if (s->max_span < 0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.span.max_span must not be negative");
   if (attn_abs64_(s->shift) > (int64_t)1 << 40)
     return attn_reject_(e, ATTN_E_RANGE, "params.span.shift must lie within 2^40 of 0");
   return attn_check_array_(e, s->z, s->per_query ? rows : a->q.heads, 4,
@@ -22249,7 +22252,7 @@ ATTN_FUNC_ int attn_check_term_values_(attn_error_ *e, const attn_softmax_ *a) {
     for (int64_t h = 0; h < heads; h++) {
       if (!(d->parabola.w[h] >= 0.0f && d->parabola.w[h] < INFINITY))
         return attn_reject_(e, ATTN_E_VALUE, "params.parabola.w must be finite and not negative");
-      if (d->parabola.b && !(d->parabola.b[h] <= 0.0f && d->parabola.b[h] > -INFINITY))
+      if (d->parabola.bias && !(d->parabola.bias[h] <= 0.0f && d->parabola.bias[h] > -INFINITY))
         return attn_reject_(e, ATTN_E_VALUE, "params.parabola.b must be finite and not positive");
     }
   const int64_t spans = s->per_query ? a->q.batch * heads * a->q.len : heads;
@@ -22257,8 +22260,8 @@ ATTN_FUNC_ int attn_check_term_values_(attn_error_ *e, const attn_softmax_ *a) {
     for (int64_t i = 0; i < spans; i++) {
       if (!(s->z[i] >= 0.0f && s->z[i] < INFINITY))
         return attn_reject_(e, ATTN_E_VALUE, "params.span.z must be finite and not negative");
-      if (s->most > 0 && (double)s->z[i] > (double)s->most)
-        return attn_reject_(e, ATTN_E_RANGE, "params.span.z must not exceed params.span.most");
+      if (s->max_span > 0 && (double)s->z[i] > (double)s->max_span)
+        return attn_reject_(e, ATTN_E_RANGE, "params.span.z must not exceed params.span.max_span");
     }
   return 1;
 }
@@ -22289,9 +22292,10 @@ ATTN_FUNC_ int attn_check_alike_(attn_error_ *e, const attn_softmax_ *a,
       "params.schedule, map, relative, xl, gaussian and span must be absent with sequences of "
       "unequal length";
   if (a->relu)
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.scores.ragged, q_offs and align_lengths are for attn_sdpa alone");
-  if (!p->ragged.q && !a->seq) /* entries of one shape */
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.attention.ragged, q_offs and align_lengths are for attn_sdpa alone");
+  if (!p->ragged.q_indptr && !a->seq) /* entries of one shape */
     return !p->schedule || attn_reject_(e, ATTN_E_RANGE,
                                         "params.schedule has one q_off: q_offs and align_lengths "
                                         "must be absent");
@@ -22321,7 +22325,7 @@ ATTN_FUNC_ int attn_check_sequences_(attn_error_ *e, attn_softmax_ *a, const att
                                      attn_span_ span[3], int64_t full[4]) {
   const attn_ragged *r = &p->ragged;
   attn_sequences_ *s = &a->sequences;
-  const int ragged = r->sequences || r->q || r->kv, cached = a->seq != NULL;
+  const int ragged = r->sequences || r->q_indptr || r->kv_indptr, cached = a->seq != NULL;
   const int64_t n = ragged ? r->sequences : a->q.batch;
   full[0] = n, full[1] = a->q.heads, full[2] = a->q.len, full[3] = a->k.len;
   if (!ragged && !cached && !attn_unlike_(p)) {
@@ -22333,30 +22337,33 @@ ATTN_FUNC_ int attn_check_sequences_(attn_error_ *e, attn_softmax_ *a, const att
   if (ragged) {
     if (n < 0 || n >= (int64_t)1 << 40)
       return attn_reject_(e, ATTN_E_RANGE, "params.ragged.sequences must lie in 0..2^40");
-    if (!r->q) return attn_reject_(e, ATTN_E_NULL, "params.ragged.q must not be null");
+    if (!r->q_indptr)
+      return attn_reject_(e, ATTN_E_NULL, "params.ragged.q_indptr must not be null");
     if (p->q_len)
       return attn_reject_(e, ATTN_E_RANGE, "params.q_len must be null with params.ragged");
-    if (r->kv && p->kv_len)
-      return attn_reject_(e, ATTN_E_RANGE, "params.kv_len must be null with params.ragged.kv");
+    if (r->kv_indptr && p->kv_len)
+      return attn_reject_(e, ATTN_E_RANGE,
+                          "params.kv_len must be null with params.ragged.kv_indptr");
     if (a->q.batch != 1)
       return attn_reject_(e, ATTN_E_SHAPE, "q.batch must be 1 with params.ragged");
-    if (!attn_check_array_(e, r->q, n + 1, 8, "params.ragged.q must be aligned to its elements",
-                           &span[0]) ||
-        !attn_check_array_(e, r->kv, n + 1, 8, "params.ragged.kv must be aligned to its elements",
-                           &span[1]) ||
-        !attn_check_indptr_(e, r->q, n, a->q.len,
-                            "params.ragged.q must rise from 0 to at most q.len") ||
-        (r->kv && !attn_check_indptr_(e, r->kv, n, a->k.len,
-                                      "params.ragged.kv must rise from 0 to at most k.len")))
+    if (!attn_check_array_(e, r->q_indptr, n + 1, 8,
+                           "params.ragged.q_indptr must be aligned to its elements", &span[0]) ||
+        !attn_check_array_(e, r->kv_indptr, n + 1, 8,
+                           "params.ragged.kv_indptr must be aligned to its elements", &span[1]) ||
+        !attn_check_indptr_(e, r->q_indptr, n, a->q.len,
+                            "params.ragged.q_indptr must rise from 0 to at most q.len") ||
+        (r->kv_indptr &&
+         !attn_check_indptr_(e, r->kv_indptr, n, a->k.len,
+                             "params.ragged.kv_indptr must rise from 0 to at most k.len")))
       return 0;
-    s->q = r->q, s->kv = r->kv;
+    s->q = r->q_indptr, s->kv = r->kv_indptr;
   }
   if (cached && a->sequences.n != n)
     return attn_reject_(e, ATTN_E_SHAPE, "q.batch must be n, with params.ragged 1");
   if (!cached) {
-    if (a->k.batch != (r->kv ? 1 : n))
+    if (a->k.batch != (r->kv_indptr ? 1 : n))
       return attn_reject_(e, ATTN_E_SHAPE,
-                          ragged ? "k.batch must be 1 with params.ragged.kv, else "
+                          ragged ? "k.batch must be 1 with params.ragged.kv_indptr, else "
                                    "params.ragged.sequences"
                                  : "k.batch must equal q.batch");
     if (a->v.batch != a->k.batch)
@@ -22367,8 +22374,8 @@ ATTN_FUNC_ int attn_check_sequences_(attn_error_ *e, attn_softmax_ *a, const att
   s->aligned = !p->has_q_off && !p->q_offs && p->causal != ATTN_CAUSAL_START;
   s->by_lengths = p->align_lengths != 0;
   a->seq = s;
-  if (r->q) full[2] = 0;
-  if (r->kv || cached) full[3] = 0;
+  if (r->q_indptr) full[2] = 0;
+  if (r->kv_indptr || cached) full[3] = 0;
   for (int64_t b = 0; b < n; b++) {
     const int64_t queries = attn_queries_(a, b), keys = attn_keys_(a, b);
     if (queries > full[2]) full[2] = queries;
@@ -22670,7 +22677,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
           attn_overlap_(a->choice->span[0], a->choice->span[1]))
         return attn_reject_(e, ATTN_E_OVERLAP,
                             n ? "params.col must not share memory with another argument"
-                              : "params.row_ptr must not share memory with another argument");
+                              : "params.indptr must not share memory with another argument");
   if (data >= 0)
     for (int x = O; x < WORK; x++)
       if (attn_overlap_(span[x], span[WORK]))
@@ -22922,14 +22929,14 @@ ATTN_FUNC_ int attn_cached_open_(attn_error_ *e, attn_cached_ *x, attn_tensor o,
   x->cache = *cache;
   if (params) *p = *params;
   if (p->kv_len || p->k_scales.scale || p->k_scales.zero || p->v_scales.scale || p->v_scales.zero ||
-      p->has_q_off || p->q_offs || p->causal == ATTN_CAUSAL_START || p->ragged.kv)
+      p->has_q_off || p->q_offs || p->causal == ATTN_CAUSAL_START || p->ragged.kv_indptr)
     return attn_reject_(
         e, ATTN_E_RANGE,
         "params.kv_len, k_scales, v_scales, has_q_off, q_offs, ATTN_CAUSAL_START and "
-        "ragged.kv must be absent with a cache");
+        "ragged.kv_indptr must be absent with a cache");
   if (p->map.data) /* also where there is no key */
     return attn_reject_(e, ATTN_E_RANGE, "params.map must be absent with a cache");
-  if ((p->ragged.sequences || p->ragged.q) && p->ragged.sequences != n)
+  if ((p->ragged.sequences || p->ragged.q_indptr) && p->ragged.sequences != n)
     return attn_reject_(e, ATTN_E_RANGE, "params.ragged.sequences must be n");
   if (!attn_check_places_(e, p)) return 0;
   if (cache->window > 0 && ((p->window.on && p->window.left != -1) || p->keep))
@@ -22943,8 +22950,8 @@ ATTN_FUNC_ int attn_cached_open_(attn_error_ *e, attn_cached_ *x, attn_tensor o,
   if (cache->window > 0) {
     p->causal = 1;
     p->window = attn_window_of(cache->window - 1, -1);
-    p->keep = cache->sinks;
-    a->sequences.window = cache->window, a->sequences.sinks = cache->sinks;
+    p->keep = cache->keep;
+    a->sequences.window = cache->window, a->sequences.sinks = cache->keep;
   }
   p->k_scales = cache->k_scales, p->v_scales = cache->v_scales;
   a->o = o, a->q = q, a->k = cache->k, a->v = cache->v;
@@ -23093,7 +23100,7 @@ ATTN_FUNC_ void attn_tile_relu_(attn_tile_ *t) {
 ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor *o,
                                const attn_tensor *q, const attn_relu_params *p,
                                attn_sdpa_params *scores) {
-  const attn_sdpa_params *s = &p->scores;
+  const attn_sdpa_params *s = &p->attention;
   if ((int)p->kind < 0 || p->kind > ATTN_RELU_RELA)
     return attn_reject_(e, ATTN_E_RANGE, "params.kind must be an attn_relu_kind");
   if (p->power < 0 || p->power > 2)
@@ -23107,11 +23114,12 @@ ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor 
   if (!(p->eps >= 0.0f && p->eps < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.eps must be finite and not negative");
   if (s->sinks || s->softmax_one)
-    return attn_reject_(e, ATTN_E_RANGE, "params.scores: sinks and softmax_one need a softmax");
+    return attn_reject_(e, ATTN_E_RANGE, "params.attention: sinks and softmax_one need a softmax");
   if (s->span.z || s->relative.values.data)
-    return attn_reject_(e, ATTN_E_RANGE, "params.scores: span and relative.values need a softmax");
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.attention: span and relative.values need a softmax");
   if (s->lse.data || s->map.data)
-    return attn_reject_(e, ATTN_E_RANGE, "params.scores: lse and map need a softmax");
+    return attn_reject_(e, ATTN_E_RANGE, "params.attention: lse and map need a softmax");
   if (p->kind == ATTN_RELU_RELA) {
     const int64_t n = q->heads > 0 && o->dim > 0 ? attn_mul_(q->heads, o->dim) : 0;
     if (!p->gain || !p->gate)
@@ -23138,7 +23146,8 @@ ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor 
   r->square = p->power == 2 || p->kind == ATTN_RELU_GAU;
   if (p->kind == ATTN_RELU_GAU && s->scale == 0.0f && !attn_to_bits_(s->scale)) {
     if (s->toeplitz.table && s->toeplitz.inside)
-      return attn_reject_(e, ATTN_E_RANGE, "params.scores.toeplitz.inside needs a scale with GAU");
+      return attn_reject_(e, ATTN_E_RANGE,
+                          "params.attention.toeplitz.inside needs a scale with GAU");
     /* c = 1/n of each row. relu(x / n)^2 is relu(x)^2 / n^2 unless something is added to x: then a
      * first pass counts n */
     const int added = (attn_terms_of_(s) & attn_terms_with_(ATTN_TERM_ADDED_)) != 0;
@@ -23271,14 +23280,14 @@ ATTN_COLD_ int attn_check_sets_(attn_error_ *e, const attn_edges_params *p, cons
   const int64_t sets = (p->per_batch ? a->q.batch : 1) * (p->per_head ? a->q.heads : 1);
   attn_edges_params at = *p;
   for (int64_t s = 0; s < sets; s++) {
-    const int64_t *ptr = p->row_ptr + s * (a->q.len + 1);
+    const int64_t *ptr = p->indptr + s * (a->q.len + 1);
     at.col = p->col ? p->col + s * p->edges : NULL;
-    if (ptr[0] != 0) return attn_reject_(e, ATTN_E_INDEX, "params.row_ptr must begin with 0");
+    if (ptr[0] != 0) return attn_reject_(e, ATTN_E_INDEX, "params.indptr must begin with 0");
     for (int64_t i = 0; i < a->q.len; i++)
       if (ptr[i + 1] < ptr[i] || ptr[i + 1] > p->edges)
-        return attn_reject_(e, ATTN_E_INDEX, "params.row_ptr must not decrease or pass edges");
+        return attn_reject_(e, ATTN_E_INDEX, "params.indptr must not decrease or pass edges");
     if (!p->slack && ptr[a->q.len] != p->edges)
-      return attn_reject_(e, ATTN_E_INDEX, "params.row_ptr must end with params.edges");
+      return attn_reject_(e, ATTN_E_INDEX, "params.indptr must end with params.edges");
     for (int64_t x = 0; x < ptr[a->q.len]; x++)
       if (at.col[x] < 0 || at.col[x] >= a->k.len)
         return attn_reject_(e, ATTN_E_INDEX, "params.col must lie in 0..k.len-1");
@@ -23308,11 +23317,11 @@ ATTN_COLD_ int attn_edges_plan_(attn_error_ *e, attn_softmax_ *a, const attn_edg
   if (p->edges < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.edges must not be negative");
   if (p->edges >= (int64_t)1 << 40 || a->k.len > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "params.edges and k.len are too large");
-  if (!p->row_ptr) return attn_reject_(e, ATTN_E_NULL, "params.row_ptr must not be null");
+  if (!p->indptr) return attn_reject_(e, ATTN_E_NULL, "params.indptr must not be null");
   if (!p->col && p->edges) return attn_reject_(e, ATTN_E_NULL, "params.col must not be null");
   const int64_t n = attn_mul_(sets, p->edges);
-  if (!attn_check_array_(e, p->row_ptr, attn_mul_(sets, a->q.len + 1), 8,
-                         "params.row_ptr must be aligned to its elements", &span[ROW_PTR]) ||
+  if (!attn_check_array_(e, p->indptr, attn_mul_(sets, a->q.len + 1), 8,
+                         "params.indptr must be aligned to its elements", &span[ROW_PTR]) ||
       !attn_check_array_(e, p->col, n, 4, "params.col must be aligned to its elements",
                          &span[COL]) ||
       !attn_check_array_(e, p->bias, n, 4, "params.bias must be aligned to its elements",
@@ -23344,7 +23353,7 @@ ATTN_COLD_ int attn_edges_plan_(attn_error_ *e, attn_softmax_ *a, const attn_edg
     if (p->bias)
       for (int64_t set = 0; set < sets; set++)
         if (!attn_check_logits_(e, p->bias + set * p->edges,
-                                p->row_ptr[set * (a->q.len + 1) + a->q.len], 0,
+                                p->indptr[set * (a->q.len + 1) + a->q.len], 0,
                                 "params.bias holds NaN or +inf"))
           return 0;
   }
@@ -23485,9 +23494,9 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
       j->y.dim != j->x.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "y must have the shape of x");
   if (!attn_check_rows_(e, &j->y, wy)) return 0;
-  p->rot = attn_given_or_(p->has_rotary_dim, p->rot, j->x.dim);
-  if (p->rot < 0 || p->rot > j->x.dim || p->rot % 2)
-    return attn_reject_(e, ATTN_E_RANGE, "params.rot must be even and lie in 0..x.dim");
+  p->rotary_dim = attn_given_or_(p->has_rotary_dim, p->rotary_dim, j->x.dim);
+  if (p->rotary_dim < 0 || p->rotary_dim > j->x.dim || p->rotary_dim % 2)
+    return attn_reject_(e, ATTN_E_RANGE, "params.rotary_dim must be even and lie in 0..x.dim");
   if (p->base == 0.0) p->base = 10000.0;
   if (!(p->base > 0.0 && p->base < HUGE_VAL))
     return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
@@ -23503,10 +23512,10 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
   if (!attn_check_workspace_(e, ctx, &sw)) return 0;
   if (attn_overlap_(sw, sx) || attn_overlap_(sw, sy) || attn_overlap_(sw, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
-  j->pairs = p->rot / 2;
+  j->pairs = p->rotary_dim / 2;
   j->bytes = attn_add_(attn_piece_(1, sizeof(int64_t)),
                        attn_add_(attn_mul_(2, attn_piece_(j->pairs, sizeof(double))),
-                                 attn_mul_(2, attn_piece_(p->rot, sizeof(float)))));
+                                 attn_mul_(2, attn_piece_(p->rotary_dim, sizeof(float)))));
   return 1;
 }
 
@@ -23535,7 +23544,7 @@ ATTN_FUNC_ void attn_rope_cut_(const attn_rope_job_ *j, int worker, attn_rope_ro
   r->coarse = (int64_t *)(void *)at, at += attn_piece_(1, sizeof(int64_t));
   r->sine = (double *)(void *)at, at += pair;
   r->cosine = (double *)(void *)at, at += pair;
-  r->sine_row = (float *)(void *)at, at += attn_piece_(j->p.rot, sizeof(float));
+  r->sine_row = (float *)(void *)at, at += attn_piece_(j->p.rotary_dim, sizeof(float));
   r->cosine_row = (float *)(void *)at;
 }
 
@@ -23589,7 +23598,8 @@ ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
       for (int64_t h = 0; h < j->x.heads; h++)
         attn_on_(rope, j->table)
             ->rope(attn_at_(&j->y, b, h, i), attn_at_(&j->x, b, h, i), j->y.dtype, j->x.dtype,
-                   j->x.dim, j->p.rot, j->p.layout == ATTN_ROPE_HALF, r.cosine_row, r.sine_row);
+                   j->x.dim, j->p.rotary_dim, j->p.layout == ATTN_ROPE_HALF, r.cosine_row,
+                   r.sine_row);
   }
 }
 
@@ -23600,7 +23610,7 @@ ATTN_FUNC_ void attn_rope_tables_(attn_rope_job_ *j, char *base, int workers) {
   j->fine = (double *)(void *)(base + attn_piece_(j->pairs, sizeof(double)));
   j->workspace = (char *)j->fine + attn_piece_(2 * ATTN_ROPE_RUN_ * j->pairs, sizeof(double));
   for (int64_t m = 0; m < j->pairs; m++)
-    j->theta[m] = pow(j->p.base, -2.0 * (double)m / (double)j->p.rot);
+    j->theta[m] = pow(j->p.base, -2.0 * (double)m / (double)j->p.rotary_dim);
   for (int64_t b = 0; b < (j->at.each ? j->x.batch : 1); b++)
     for (int64_t i = 0; i < j->x.len && seen != 0xffffu; i++) {
       int64_t p;
@@ -24189,7 +24199,7 @@ ATTN_FUNC_ void attn_pooled_item_(void *job, int worker, int64_t index) {
   const int64_t unit = index / a->runs, b = unit / a->y.heads, h = unit % a->y.heads;
   const int64_t m0 = index % a->runs * a->run, d = a->x.dim;
   const int64_t m1 = a->y.len - m0 < a->run ? a->y.len : m0 + a->run;
-  const int64_t n = attn_len_of_(a->p.len, b, a->x.len), blocks = attn_pooled_blocks_(a, b, n);
+  const int64_t n = attn_len_of_(a->p.x_len, b, a->x.len), blocks = attn_pooled_blocks_(a, b, n);
   char *own = a->own + worker * a->each;
   float *row = (float *)(void *)own, *z = (float *)(void *)(own + a->at_z);
   if (a->p.bias.data)
@@ -24312,16 +24322,16 @@ ATTN_COLD_ int attn_pooled_check_(attn_error_ *e, attn_pooled_job_ *j, const att
     return 0;
   if (p->kernel && j->y.len != attn_pool_len(j->x.len, 0, p))
     return attn_reject_(e, ATTN_E_SHAPE, "y.len must be attn_pool_len of x.len");
-  if (!attn_check_array_(e, p->len, j->y.batch, 4, "params.len must be aligned to its elements",
+  if (!attn_check_array_(e, p->x_len, j->y.batch, 4, "params.x_len must be aligned to its elements",
                          &arrays[0]) ||
       !attn_check_array_(e, p->segments, j->y.batch, 4,
                          "params.segments must be aligned to its elements", &arrays[1]) ||
       !attn_check_apart_(e, ctx, op, dynamic ? 4 : 2, arrays, 2))
     return 0;
-  return query ||
-         (attn_check_lens_(e, p->len, j->y.batch, j->x.len, "params.len must lie in 0..x.len") &&
-          attn_check_lens_(e, p->segments, j->y.batch, j->y.len,
-                           "params.segments must lie in 0..y.len"));
+  return query || (attn_check_lens_(e, p->x_len, j->y.batch, j->x.len,
+                                    "params.x_len must lie in 0..x.len") &&
+                   attn_check_lens_(e, p->segments, j->y.batch, j->y.len,
+                                    "params.segments must lie in 0..y.len"));
 }
 
 ATTN_COLD_ attn_status attn_pool_call_(attn_tensor y, attn_tensor x, const attn_pool_params *params,
@@ -24468,7 +24478,7 @@ ATTN_COLD_ int attn_stage_convolve_(attn_stage_ *s, attn_tensor y, attn_tensor x
   attn_convolve_ a;
   memset(&a, 0, sizeof a);
   a.table = s->table, a.y = y, a.x = x;
-  if (params) a.bias = params->bias, a.len = params->len;
+  if (params) a.bias = params->bias, a.len = params->x_len;
   (void)attn_taps_of_(&a.taps, w.len / x.dim, params);
   a.w = attn_matrix_of_(w, 0, y.len, y.batch);
   a.row_runs = y.len / ATTN_GEMM_ROWS_ + (y.len % ATTN_GEMM_ROWS_ != 0);
@@ -24536,12 +24546,12 @@ ATTN_COLD_ int attn_convolve_check_(attn_error_ *e, attn_convolve_job_ *j, const
   if (j->x.len > INT64_MAX / 4) return attn_reject_(e, ATTN_E_OVERFLOW, "x.len is too large");
   if (j->y.len != attn_taps_len_(&taps, j->x.len))
     return attn_reject_(e, ATTN_E_SHAPE, "y.len must be attn_convolve_len of x.len");
-  if (!attn_check_array_(e, p->len, j->y.batch, 4, "params.len must be aligned to its elements",
+  if (!attn_check_array_(e, p->x_len, j->y.batch, 4, "params.x_len must be aligned to its elements",
                          &len) ||
       !attn_check_apart_(e, ctx, op, 4, &len, 1))
     return 0;
   return query ||
-         attn_check_lens_(e, p->len, j->y.batch, j->x.len, "params.len must lie in 0..x.len");
+         attn_check_lens_(e, p->x_len, j->y.batch, j->x.len, "params.x_len must lie in 0..x.len");
 }
 
 ATTN_COLD_ attn_status attn_convolve_call_(attn_tensor y, attn_tensor x, attn_tensor w,
@@ -24716,7 +24726,7 @@ ATTN_COLD_ int attn_stage_depthwise_(attn_stage_ *s, attn_tensor y, attn_tensor 
   attn_depthwise_ a;
   memset(&a, 0, sizeof a);
   a.table = s->table, a.y = y, a.x = x, a.w = w;
-  if (params) a.len = params->len, a.accumulate = params->accumulate;
+  if (params) a.len = params->x_len, a.accumulate = params->accumulate;
   (void)attn_taps_of_(&a.taps, w.len, params);
   const int per_column = w.dim > 1;
   a.banded = !per_column && a.taps.stride == 1 && a.taps.dilation == 1;
@@ -24819,7 +24829,7 @@ ATTN_FUNC_ int64_t attn_best_take_(const attn_best_ *a, uint64_t *list, uint64_t
 ATTN_FUNC_ void attn_best_row_(const attn_best_ *a, char *own, int64_t b, int64_t h, int64_t t) {
   uint64_t *list = (uint64_t *)(void *)own, *spare = (uint64_t *)(void *)(own + a->at_spare);
   float *wide = (float *)(void *)(own + a->at_wide), *out = (float *)(void *)spare;
-  const int64_t n = attn_len_of_(a->p.len, b, a->x.dim), k = a->k;
+  const int64_t n = attn_len_of_(a->p.x_len, b, a->x.dim), k = a->k;
   const char *row = attn_at_(&a->x, b, h, t);
   const float none = a->p.smallest ? INFINITY : -INFINITY;
   float bar = -INFINITY;
@@ -24887,10 +24897,11 @@ ATTN_COLD_ int attn_best_check_(attn_error_ *e, attn_best_ *a, const attn_ctx *c
   if (!a->values.data && !a->index && b > 0 && h > 0 && t > 0)
     return attn_reject_(e, ATTN_E_NULL, "values and index must not both be absent");
   if (!attn_check_operand_(e, &op[0], h) || !attn_check_operand_(e, &op[1], h) ||
-      !attn_check_array_(e, a->p.len, b, 4, "params.len must be aligned to its elements", &len) ||
+      !attn_check_array_(e, a->p.x_len, b, 4, "params.x_len must be aligned to its elements",
+                         &len) ||
       !attn_check_apart_(e, ctx, op, 3, &len, 1))
     return 0;
-  return query || attn_check_lens_(e, a->p.len, b, n, "params.len must lie in 0..x.dim");
+  return query || attn_check_lens_(e, a->p.x_len, b, n, "params.x_len must lie in 0..x.dim");
 }
 
 ATTN_COLD_ attn_status attn_top_k_call_(attn_tensor values, int32_t *index, attn_tensor x,
@@ -24930,7 +24941,7 @@ typedef struct attn_means_ {
 ATTN_FUNC_ void attn_means_assign_(void *job, int worker, int64_t index) {
   const attn_means_ *a = (const attn_means_ *)job;
   const int64_t unit = index / a->tiles, b = unit / a->x.heads, h = unit % a->x.heads;
-  const int64_t i0 = index % a->tiles * ATTN_TILE_, len = attn_len_of_(a->p.len, b, a->x.len);
+  const int64_t i0 = index % a->tiles * ATTN_TILE_, len = attn_len_of_(a->p.x_len, b, a->x.len);
   const int64_t all = a->x.len - i0 < ATTN_TILE_ ? a->x.len - i0 : ATTN_TILE_;
   const int n = len - i0 >= all ? (int)all : len > i0 ? (int)(len - i0) : 0;
   int32_t *to = a->assignment + unit * a->x.len + i0;
@@ -24954,7 +24965,7 @@ ATTN_FUNC_ void attn_means_update_(void *job, int worker, int64_t index) {
   const int64_t unit = index / a->slices, b = unit / a->x.heads, h = unit % a->x.heads;
   const int64_t c0 = index % a->slices * ATTN_MEANS_COLS_, d = a->x.dim, c = a->centroids.len;
   const int64_t cols = d - c0 < ATTN_MEANS_COLS_ ? d - c0 : (int64_t)ATTN_MEANS_COLS_;
-  const int64_t n = attn_len_of_(a->p.len, b, a->x.len);
+  const int64_t n = attn_len_of_(a->p.x_len, b, a->x.len);
   const int32_t *of = a->assignment + unit * a->x.len;
   double *sum = (double *)(void *)(a->own + worker * a->each);
   int32_t *count = (int32_t *)(void *)(a->own + worker * a->each + a->at_count);
@@ -25020,10 +25031,11 @@ ATTN_COLD_ int attn_means_check_(attn_error_ *e, attn_means_ *a, const attn_ctx 
     return attn_reject_(e, ATTN_E_VALUE, "next must be absent with params.keep");
   if (a->next.data && attn_same_view_(&a->next, &a->centroids))
     op[CENTROIDS].span.lo = op[CENTROIDS].span.hi = 0; /* in place: next speaks for both */
-  if (!attn_check_array_(e, a->p.len, b, 4, "params.len must be aligned to its elements", &len) ||
+  if (!attn_check_array_(e, a->p.x_len, b, 4, "params.x_len must be aligned to its elements",
+                         &len) ||
       !attn_check_apart_(e, ctx, op, COUNT, &len, 1))
     return 0;
-  return query || attn_check_lens_(e, a->p.len, b, a->x.len, "params.len must lie in 0..x.len");
+  return query || attn_check_lens_(e, a->p.x_len, b, a->x.len, "params.x_len must lie in 0..x.len");
 }
 
 ATTN_COLD_ attn_status attn_kmeans_step_call_(attn_tensor next, int32_t *assignment,
@@ -25054,9 +25066,9 @@ ATTN_CALL_(attn_kmeans_step, (next, assignment, counts, centroids, x, params), a
 typedef struct attn_pinv_ {
   const attn_table_ *table;
   attn_tensor z, a;
-  int64_t iters, width; /* floats of a row, in whole vectors */
-  double *sums;         /* the largest column and row sum that all start with, or null: their own */
-  char *own;            /* of the workers: five matrices */
+  int64_t iterations, width; /* floats of a row, in whole vectors */
+  double *sums; /* the largest column and row sum that all start with, or null: their own */
+  char *own;    /* of the workers: five matrices */
   int64_t each;
 } attn_pinv_;
 
@@ -25104,7 +25116,7 @@ ATTN_FUNC_ void attn_pinv_item_(void *job, int worker, int64_t index) {
   double own[2];
   if (!p->sums) attn_pinv_sums_(own, a, m, width);
   attn_pinv_start_(z, a, m, width, p->sums ? p->sums : own);
-  for (int64_t it = 0; it < p->iters; it++) {
+  for (int64_t it = 0; it < p->iterations; it++) {
     float *old = z;
     attn_pinv_times_(p, y, a, z, 1.0f, 0.0f);
     for (int64_t i = 0; i < m; i++) {
@@ -25133,11 +25145,11 @@ ATTN_COLD_ void attn_pinv_most_(double sums[2], attn_tensor a) {
 }
 
 /* attn_pinv as a step; its arguments have been judged. sums: null, or what all matrices start with. */
-ATTN_COLD_ int attn_stage_pinv_(attn_stage_ *s, attn_tensor z, attn_tensor a, int64_t iters,
+ATTN_COLD_ int attn_stage_pinv_(attn_stage_ *s, attn_tensor z, attn_tensor a, int64_t iterations,
                                 double *sums) {
   attn_pinv_ p;
   memset(&p, 0, sizeof p);
-  p.table = s->table, p.z = z, p.a = a, p.iters = iters, p.sums = sums;
+  p.table = s->table, p.z = z, p.a = a, p.iterations = iterations, p.sums = sums;
   p.width =
       attn_round_up_(a.dim, 16) | 16; /* rows a power of two apart share few sets of a cache */
   p.each = attn_piece_(attn_mul_(attn_mul_(5, a.dim), p.width), 4);
@@ -25270,14 +25282,14 @@ ATTN_COLD_ int attn_stage_solve_(attn_stage_ *s, attn_tensor x, attn_tensor a, a
 typedef struct attn_inverse_job_ {
   attn_tensor x, a, b;
   double lambda;
-  int64_t iters;
+  int64_t iterations;
   int solve;
 } attn_inverse_job_;
 
 ATTN_COLD_ int attn_inverse_steps_(attn_stage_ *s, void *job) {
   const attn_inverse_job_ *j = (const attn_inverse_job_ *)job;
   return j->solve ? attn_stage_solve_(s, j->x, j->a, j->b, j->lambda)
-                  : attn_stage_pinv_(s, j->x, j->a, j->iters, NULL);
+                  : attn_stage_pinv_(s, j->x, j->a, j->iterations, NULL);
 }
 
 ATTN_COLD_ int attn_inverse_check_(attn_error_ *e, attn_inverse_job_ *j, const attn_ctx *ctx) {
@@ -25295,7 +25307,7 @@ ATTN_COLD_ int attn_inverse_check_(attn_error_ *e, attn_inverse_job_ *j, const a
   if (!attn_check_given_(e, op, 3)) return 0;
   for (int i = 0; i < 3; i++)
     if (!attn_check_operand_(e, &op[(i + 1) % 3], j->a.heads)) return 0;
-  if (j->iters < 0) return attn_reject_(e, ATTN_E_RANGE, "iters must not be negative");
+  if (j->iterations < 0) return attn_reject_(e, ATTN_E_RANGE, "iterations must not be negative");
   if (!(j->lambda - j->lambda == 0.0))
     return attn_reject_(e, ATTN_E_VALUE, "lambda must be finite");
   attn_operand_ *in = j->solve ? &op[2] : &op[1];
@@ -25319,17 +25331,17 @@ ATTN_FUNC_ attn_inverse_job_ attn_inverse_of_(attn_tensor x, attn_tensor a) {
   return j;
 }
 
-ATTN_PUB_ attn_status attn_pinv(attn_tensor z, attn_tensor a, int64_t iters, attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_pinv(attn_tensor z, attn_tensor a, int64_t iterations, attn_ctx *ctx) {
   attn_inverse_job_ j = attn_inverse_of_(z, a);
-  j.iters = iters;
+  j.iterations = iterations;
   return attn_inverse_call_(&j, ctx, NULL);
 }
-ATTN_PUB_COLD_ size_t attn_pinv_workspace(attn_tensor z, attn_tensor a, int64_t iters,
+ATTN_PUB_COLD_ size_t attn_pinv_workspace(attn_tensor z, attn_tensor a, int64_t iterations,
                                           const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   attn_inverse_job_ j = attn_inverse_of_(z, a);
   size_t bytes = 0;
-  j.iters = iters;
+  j.iterations = iterations;
   const attn_status status = attn_inverse_call_(&j, &plain, &bytes);
   return attn_answer_(status, (int64_t)bytes);
 }
@@ -25578,14 +25590,14 @@ ATTN_COLD_ int attn_joint_plan_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_
   if (attn_unlike_(&p) || p.keep || p.schedule || p.map.data || p.sinks || p.softmax_one)
     return attn_reject_(
         e, ATTN_E_RANGE,
-        "params.scores: ragged, q_offs, align_lengths, keep, schedule, map, sinks and "
+        "params.attention: ragged, q_offs, align_lengths, keep, schedule, map, sinks and "
         "softmax_one must be absent");
   if (attn_terms_of_(&p) & ~attn_terms_with_(ATTN_TAKES_JOINT_))
     return attn_reject_(e, ATTN_E_RANGE,
-                        "params.scores: softcap, relative, xl, labels, factor, span, modify and "
+                        "params.attention: softcap, relative, xl, labels, factor, span, modify and "
                         "modify_weights must be absent");
   if (p.k_scales.scale || p.k_scales.zero || p.v_scales.scale || p.v_scales.zero)
-    return attn_reject_(e, ATTN_E_RANGE, "params.scores.k_scales and v_scales must be absent");
+    return attn_reject_(e, ATTN_E_RANGE, "params.attention.k_scales and v_scales must be absent");
   p.lse.data = NULL;
   x->heads = heads;
   a->q = x->map.data ? attn_bhtd(none, ATTN_F32, x->map.batch, heads, x->map.len, 1) : x->q;
@@ -26203,7 +26215,7 @@ ATTN_COLD_ int attn_multihead_attend_ok_(attn_error_ *e, const attn_multihead_jo
   a.v = attn_bhtd(there, ATTN_F32, j->x_v.batch, p->kv_heads, j->x_v.len, j->dv);
   a.o = attn_bhtd(there, ATTN_F32, b, h, t, j->dv);
   a.outer = outer;
-  return attn_sdpa_plan_(e, &a, &p->attend, ctx, &workers, 1);
+  return attn_sdpa_plan_(e, &a, &p->attention, ctx, &workers, 1);
 }
 
 /* The tensors of a job, in the order of their checks. */
@@ -26243,7 +26255,7 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
         shared ? "params.heads must divide the width of w_v"
                : "params.heads must divide the width of w_q, and params.kv_heads that of w_v");
   j->dk = p->w_q.dim / qh, j->dv = p->w_v.dim / kv;
-  const int64_t bk = p->attend.ragged.sequences ? any : b, wide = attn_mul_(j->dv, h);
+  const int64_t bk = p->attention.ragged.sequences ? any : b, wide = attn_mul_(j->dv, h);
   const int64_t dmk = j->x_k.dim, dmv = j->x_v.dim, dmo = p->w_o.data ? p->w_o.dim : any;
   const attn_operand_ all[ATTN_MULTIHEAD_OPERANDS_] = {
       ATTN_OPERAND_(&j->x, "x", 0, any, 1, any, any, "x must have one head"),
@@ -26276,9 +26288,9 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
                     "y must be [x.batch, 1, x.len, the width of w_o]"),
       ATTN_OPERAND_(&p->each, "params.each", j->y.data ? either : output, b, h, t, j->dv,
                     "params.each must be [x.batch, heads, x.len, dv]"),
-      ATTN_OPERAND_(&p->attend.lse, "params.lse", either | ATTN_IS_F32_, b, h, t, 1,
+      ATTN_OPERAND_(&p->attention.lse, "params.lse", either | ATTN_IS_F32_, b, h, t, 1,
                     "params.lse must be f32 [x.batch, heads, x.len, 1]"),
-      ATTN_OPERAND_(&p->attend.map, "params.map", either | ATTN_IS_F32_, b, h, t, any,
+      ATTN_OPERAND_(&p->attention.map, "params.map", either | ATTN_IS_F32_, b, h, t, any,
                     "params.map must be f32 [x.batch, heads, x.len, x_k.len]"),
       ATTN_OPERAND_(&p->bias_k, "params.bias_k", optional, 1, 1, 1, p->w_k.dim,
                     "params.bias_k must be [1, 1, 1, the width of w_k]"),
@@ -26286,10 +26298,10 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
                     "params.bias_v must be [1, 1, 1, the width of w_v]")};
   if (!p->bias_k.data != !p->bias_v.data)
     return attn_reject_(e, ATTN_E_NULL, "params.bias_k and params.bias_v go together");
-  if (p->bias_k.data && (p->attend.ragged.sequences || p->attend.modify_weights))
+  if (p->bias_k.data && (p->attention.ragged.sequences || p->attention.modify_weights))
     return attn_reject_(e, ATTN_E_RANGE,
-                        "params.bias_k goes without attend.ragged and attend.modify_weights");
-  if (j->x_k.len == 0) p->attend.map.data = NULL;
+                        "params.bias_k goes without attention.ragged and attention.modify_weights");
+  if (j->x_k.len == 0) p->attention.map.data = NULL;
   memcpy(op, all, sizeof all);
   for (int i = 0; i < ATTN_MULTIHEAD_OPERANDS_; i++)
     if (!attn_check_operand_(e, &op[i], h)) return 0;
@@ -26428,7 +26440,7 @@ ATTN_COLD_ int attn_multihead_join_(attn_stage_ *s, const attn_multihead_job_ *j
   }
   /* rows that no sequence has are the last ones */
   if (s->run && attend->ragged.sequences)
-    for (int64_t i = attend->ragged.q[attend->ragged.sequences]; i < t; i++)
+    for (int64_t i = attend->ragged.q_indptr[attend->ragged.sequences]; i < t; i++)
       for (int64_t n = 0; n < h; n++)
         memset(attn_at_(&o, 0, n, i), 0, (size_t)attn_bytes_(o.dtype, j->dv));
   attn_softmax_ a;
@@ -26452,7 +26464,7 @@ ATTN_COLD_ int attn_multihead_steps_(attn_stage_ *s, void *job) {
          attn_multihead_project_(s, k, j->x_k, p->w_k, p->b_k) &&
          attn_multihead_project_(s, v, j->x_v, p->w_v, p->b_v) &&
          attn_multihead_join_(s, j, attn_multihead_split_(q, h), attn_multihead_split_(k, kv),
-                              attn_multihead_split_(v, kv), &p->attend, NULL);
+                              attn_multihead_split_(v, kv), &p->attention, NULL);
 }
 
 /* The call, or with bytes the workspace query. */
@@ -26744,13 +26756,13 @@ ATTN_COLD_ int attn_coder_cache_(attn_error_ *e, attn_coder_job_ *j, attn_decode
 
 /* What a step decides by itself. */
 ATTN_COLD_ int attn_coder_step_(attn_error_ *e, const attn_block_params *p) {
-  const attn_sdpa_params *a = &p->self.attend;
+  const attn_sdpa_params *a = &p->self.attention;
   if (p->x_len || a->kv_len || a->q_len || a->has_q_off || a->schedule || attn_unlike_(a) ||
-      attn_unlike_(&p->cross.attend))
+      attn_unlike_(&p->cross.attention))
     return attn_reject_(
         e, ATTN_E_RANGE,
-        "params.x_len and self.attend's kv_len, q_len, has_q_off, schedule, ragged, "
-        "q_offs and align_lengths must be absent in a step, and cross.attend's last three");
+        "params.x_len and self.attention's kv_len, q_len, has_q_off, schedule, ragged, "
+        "q_offs and align_lengths must be absent in a step, and cross.attention's last three");
   return 1;
 }
 
@@ -26788,11 +26800,11 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
   if (cache && !attn_coder_step_(e, p)) return 0;
   if (!attn_check_cut_(e, p->x_len, b, t, "params.x_len must be aligned to its elements",
                        "params.x_len must lie in 0..x.len", &more) ||
-      !attn_coder_lens_(e, &p->self.attend, p->x_len, p->x_len,
-                        "params.x_len stands for kv_len and q_len of params.self.attend, which "
+      !attn_coder_lens_(e, &p->self.attention, p->x_len, p->x_len,
+                        "params.x_len stands for kv_len and q_len of params.self.attention, which "
                         "must be null beside it"))
     return 0;
-  if (decoder && !p->self.attend.causal) p->self.attend.causal = 1;
+  if (decoder && !p->self.attention.causal) p->self.attention.causal = 1;
   j->self.y = j->y, j->self.x = j->x, j->self.p = p->self;
   if (!attn_multihead_operands_(e, &j->self, op + ATTN_CODER_SELF_)) return 0;
   attn_coder_known_(op + ATTN_CODER_SELF_, 0);
@@ -26800,9 +26812,9 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
     if (!attn_check_norm_(e, &p->norm_cross, dm, &more) ||
         !attn_check_cut_(e, p->e_len, b, j->e.len, "params.e_len must be aligned to its elements",
                          "params.e_len must lie in 0..e.len", &more) ||
-        !attn_coder_lens_(e, &p->cross.attend, p->x_len, p->e_len,
+        !attn_coder_lens_(e, &p->cross.attention, p->x_len, p->e_len,
                           "params.x_len and .e_len stand for q_len and kv_len of "
-                          "params.cross.attend, which must be null beside them"))
+                          "params.cross.attention, which must be null beside them"))
       return 0;
     j->cross.y = j->y, j->cross.x = j->x, j->cross.x_k = j->e, j->cross.p = p->cross;
     if (!attn_multihead_operands_(e, &j->cross, op + ATTN_CODER_CROSS_)) return 0;
@@ -26812,7 +26824,7 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
   if (attn_same_view_(&j->y, &j->x)) op[ATTN_CODER_X_].span.hi = op[ATTN_CODER_X_].span.lo;
   if (!attn_check_apart_(e, ctx, op, ATTN_CODER_OPERANDS_, more.span, more.n)) return 0;
   if (cache) { /* attention over what will be there */
-    attn_sdpa_params *a = &j->self.p.attend;
+    attn_sdpa_params *a = &j->self.p.attention;
     a->has_q_off = 1, a->q_off = cache->len;
     j->self.x_k.len = j->self.x_v.len = cache->len + t;
   }
@@ -26861,7 +26873,7 @@ ATTN_COLD_ int attn_stage_cached_(attn_stage_ *s, const attn_multihead_job_ *j, 
   return attn_multihead_project_(s, q, j->x, p->w_q, p->b_q) &&
          (!fresh || (attn_stage_to_heads_(s, attn_stage_rows_(k, at, n), j->x, p->w_k, p->b_k) &&
                      attn_stage_to_heads_(s, attn_stage_rows_(v, at, n), j->x, p->w_v, p->b_v))) &&
-         attn_multihead_join_(s, j, attn_multihead_split_(q, p->heads), k, v, &p->attend, NULL);
+         attn_multihead_join_(s, j, attn_multihead_split_(q, p->heads), k, v, &p->attention, NULL);
 }
 
 /* to = what the rows x are after attention and its sublayer; t: for the attention by itself, `to` where x
@@ -27281,9 +27293,9 @@ typedef struct attn_longformer_job_ {
 ATTN_COLD_ int64_t attn_longformer_list_(const attn_longformer_params *p, int64_t b,
                                          const int32_t **list) {
   *list = p->global;
-  if (!p->global_ptr) return p->globals;
-  if (p->global) *list = p->global + p->global_ptr[b];
-  return p->global_ptr[b + 1] - p->global_ptr[b];
+  if (!p->global_indptr) return p->globals;
+  if (p->global) *list = p->global + p->global_indptr[b];
+  return p->global_indptr[b + 1] - p->global_indptr[b];
 }
 
 /* Rules about the arrays. */
@@ -27295,7 +27307,7 @@ ATTN_COLD_ int attn_longformer_arrays_(attn_error_ *e, const attn_longformer_par
   if (!attn_check_array_(e, p->window, heads, sizeof *p->window, align, &any) ||
       !attn_check_array_(e, p->dilation, heads, sizeof *p->dilation, align, &any) ||
       !attn_check_array_(e, p->global, p->globals, sizeof *p->global, align, &any) ||
-      !attn_check_array_(e, p->global_ptr, entries, sizeof *p->global_ptr, align, &any))
+      !attn_check_array_(e, p->global_indptr, entries, sizeof *p->global_indptr, align, &any))
     return 0;
   for (int64_t h = 0; h < heads; h++) {
     if (p->window[h] < 0)
@@ -27306,12 +27318,13 @@ ATTN_COLD_ int attn_longformer_arrays_(attn_error_ *e, const attn_longformer_par
   if (p->globals < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.globals must not be negative");
   if (p->globals > 0 && !p->global)
     return attn_reject_(e, ATTN_E_NULL, "params.global must not be null");
-  if (p->global_ptr)
+  if (p->global_indptr)
     for (int64_t b = 0; b <= entries; b++)
-      if (p->global_ptr[b] < (b ? p->global_ptr[b - 1] : 0) || p->global_ptr[b] > p->globals)
+      if (p->global_indptr[b] < (b ? p->global_indptr[b - 1] : 0) ||
+          p->global_indptr[b] > p->globals)
         return attn_reject_(
             e, ATTN_E_INDEX,
-            "params.global_ptr must ascend from 0 or more to params.globals or less");
+            "params.global_indptr must ascend from 0 or more to params.globals or less");
   for (int64_t b = 0; b < entries; b++) {
     const int32_t *list;
     const int64_t n = attn_longformer_list_(p, b, &list);
@@ -27411,7 +27424,8 @@ ATTN_PUB_COLD_ attn_status attn_longformer_schedule(attn_schedule *schedule,
     attn_reject_(&e, ATTN_E_SHAPE, "heads must be at least 1, and tokens lie in 0..2^31-1");
   } else if (b < 0 || b == INT64_MAX) {
     attn_reject_(&e, ATTN_E_RANGE, "b must not be negative");
-  } else if (attn_longformer_arrays_(&e, params, params->global_ptr ? b + 1 : 1, heads, tokens)) {
+  } else if (attn_longformer_arrays_(&e, params, params->global_indptr ? b + 1 : 1, heads,
+                                     tokens)) {
     attn_longformer_build_(&e, schedule, params, heads, tokens, b, &inner);
   }
   return attn_end_(ctx, &e);
@@ -27464,11 +27478,11 @@ ATTN_COLD_ int attn_longformer_check_(attn_error_ *e, attn_longformer_job_ *j,
                         "params.q_global, .k_global and .v_global go together: all or none");
   const int64_t full[4] = {b, 1, 1, t};
   const char *align = "params holds a list that is not aligned to its elements";
-  j->entries = p->global_ptr ? b : 1;
+  j->entries = p->global_indptr ? b : 1;
   if (!attn_check_scale_(e, p->scale) || !attn_check_array_(e, p->window, h, 4, align, &more[0]) ||
       !attn_check_array_(e, p->dilation, h, 4, align, &more[1]) ||
       !attn_check_array_(e, p->global, p->globals < 0 ? 0 : p->globals, 4, align, &more[2]) ||
-      !attn_check_array_(e, p->global_ptr, attn_add_(b, 1), 8, align, &more[3]) ||
+      !attn_check_array_(e, p->global_indptr, attn_add_(b, 1), 8, align, &more[3]) ||
       !attn_longformer_arrays_(e, p, j->entries, h, t) ||
       !attn_check_mask_(e, &p->valid, &wm, 1u << ATTN_MASK_BOOL | 1u << ATTN_MASK_BITS, full,
                         &more[4]))
@@ -27514,7 +27528,7 @@ ATTN_FUNC_ void attn_longformer_row_(void *job, int worker, int64_t index) {
 /* Rows of global tokens, for the batch entries of q that share a list. */
 ATTN_COLD_ int attn_longformer_global_(attn_stage_ *s, const attn_longformer_job_ *j,
                                        attn_longformer_rows_ *rows, attn_sdpa_params p, int64_t b) {
-  const int one = j->p.global_ptr != NULL, causal = j->p.causal;
+  const int one = j->p.global_indptr != NULL, causal = j->p.causal;
   attn_tensor q = j->p.q_global, k = j->p.k_global, v = j->p.v_global;
   const int64_t n = attn_longformer_list_(&j->p, b, &rows->list);
   if (n == 0) return 1;
@@ -27537,7 +27551,7 @@ ATTN_COLD_ int attn_longformer_global_(attn_stage_ *s, const attn_longformer_job
 
 ATTN_COLD_ int attn_longformer_steps_(attn_stage_ *s, void *job) {
   const attn_longformer_job_ *j = (const attn_longformer_job_ *)job;
-  const int one = j->p.global_ptr != NULL;
+  const int one = j->p.global_indptr != NULL;
   const int64_t used = s->used;
   int64_t most = used;
   for (int64_t b = 0; b < j->entries; b++) {
@@ -27984,14 +27998,14 @@ ATTN_PUB_COLD_ attn_status attn_etc_labels(int32_t *l2l, int32_t *l2g, int32_t *
 
 /* ---- aggregation ----------------------------------------------------------------------------*/
 
-/* Groups of rows: offsets, or runs of `length`. */
+/* Groups of rows: indptr, or runs of `length`. */
 typedef struct attn_groups_ {
-  const int32_t *offsets;
+  const int32_t *indptr;
   int64_t count, length, rows;
 } attn_groups_;
 
 ATTN_FUNC_ int64_t attn_group_at_(const attn_groups_ *g, int64_t a) {
-  if (g->offsets) return g->offsets[a];
+  if (g->indptr) return g->indptr[a];
   return a > g->rows / g->length ? g->rows : a * g->length;
 }
 
@@ -28012,7 +28026,7 @@ ATTN_FUNC_ const float *attn_row_f32_(const attn_tensor *t, int64_t b, int64_t h
 ATTN_FUNC_ float attn_gather_logit_(const attn_gather_ *a, const float *hidden, float *work) {
   double sum = 0.0;
   for (int64_t c = 0; c < a->width; c++) {
-    const float x = 2.0f * (hidden[c] + (a->how->b ? a->how->b[c] : 0.0f));
+    const float x = 2.0f * (hidden[c] + (a->how->bias ? a->how->bias[c] : 0.0f));
     work[c] = x > 40.0f ? 40.0f : x < -40.0f ? -40.0f : x;
   }
   a->table->exp(work, work, a->width);
@@ -28097,16 +28111,16 @@ ATTN_COLD_ int attn_check_aggregate_(attn_error_ *e, attn_aggregate *a, int64_t 
   if (!attn_check_operand_(e, &op, heads)) return 0;
   span[0] = op.span;
   if (!a->u) return attn_reject_(e, ATTN_E_NULL, "params.aggregate.u must not be null");
-  return attn_check_array_(e, a->b, a->w.dim, 4, align, &span[1]) &&
+  return attn_check_array_(e, a->bias, a->w.dim, 4, align, &span[1]) &&
          attn_check_array_(e, a->u, a->w.dim, 4, align, &span[2]);
 }
 
 /* Offsets 0 .. rows, not descending; strict: no group is empty. */
-ATTN_COLD_ int attn_check_offsets_(attn_error_ *e, const int32_t *offsets, int64_t count,
-                                   int64_t rows, int strict, const char *reason) {
-  if (offsets[0] != 0 || offsets[count] != rows) return attn_reject_(e, ATTN_E_INDEX, reason);
+ATTN_COLD_ int attn_check_groups_(attn_error_ *e, const int32_t *indptr, int64_t count,
+                                  int64_t rows, int strict, const char *reason) {
+  if (indptr[0] != 0 || indptr[count] != rows) return attn_reject_(e, ATTN_E_INDEX, reason);
   for (int64_t a = 0; a < count; a++)
-    if (offsets[a + 1] < offsets[a] + (int64_t)(strict != 0))
+    if (indptr[a + 1] < indptr[a] + (int64_t)(strict != 0))
       return attn_reject_(e, ATTN_E_INDEX, reason);
   return 1;
 }
@@ -28176,20 +28190,20 @@ ATTN_COLD_ int attn_segmented_check_(attn_error_ *e, attn_segmented_job_ *j,
   if (!attn_check_scale_(e, p->scale)) return 0;
   memset(more, 0, sizeof more);
   if (on && !attn_check_aggregate_(e, &p->aggregate, h, dv, more)) return 0;
-  const char *rule = "params.offsets must go from 0 to q.len and not descend";
-  if (p->offsets) {
+  const char *rule = "params.indptr must go from 0 to q.len and not descend";
+  if (p->indptr) {
     if (p->segments < 0 || (p->segments == 0 && t > 0))
       return attn_reject_(e, ATTN_E_RANGE, "params.segments must be at least 1");
-    if (!attn_check_array_(e, p->offsets, attn_add_(p->segments, 1), 4,
-                           "params.offsets must be aligned to its elements", &more[3]) ||
-        !attn_check_offsets_(e, p->offsets, p->segments, t, 0, rule))
+    if (!attn_check_array_(e, p->indptr, attn_add_(p->segments, 1), 4,
+                           "params.indptr must be aligned to its elements", &more[3]) ||
+        !attn_check_groups_(e, p->indptr, p->segments, t, 0, rule))
       return 0;
   } else if (p->length < 1) {
-    return attn_reject_(e, ATTN_E_RANGE, "params.length must be at least 1, or give .offsets");
+    return attn_reject_(e, ATTN_E_RANGE, "params.length must be at least 1, or give .indptr");
   }
   attn_groups_ *g = &j->groups;
-  g->offsets = p->offsets, g->length = p->length, g->rows = t;
-  g->count = p->offsets ? p->segments : t / p->length + (t % p->length != 0);
+  g->indptr = p->indptr, g->length = p->length, g->rows = t;
+  g->count = p->indptr ? p->segments : t / p->length + (t % p->length != 0);
   for (int64_t a = 0; a < g->count; a++) j->full += attn_group_at_(g, a) < attn_group_at_(g, a + 1);
   return attn_check_apart_(e, ctx, op, COUNT, more, 4);
 }
@@ -28294,8 +28308,8 @@ ATTN_COLD_ int attn_segmented_steps_(attn_stage_ *s, void *job) {
 }
 
 ATTN_COLD_ attn_pattern attn_groups_pattern_(const attn_groups_ *g) {
-  return g->offsets ? attn_pattern_segments(g->offsets, g->count)
-                    : attn_pattern_blocks(g->length, 0, 0);
+  return g->indptr ? attn_pattern_segments(g->indptr, g->count)
+                   : attn_pattern_blocks(g->length, 0, 0);
 }
 
 /* The call, or with bytes the workspace query. */
@@ -28312,7 +28326,7 @@ ATTN_COLD_ attn_status attn_segmented_job_call_(attn_segmented_job_ *j,
     if (j->q.len == 0 || j->q.batch == 0) {
       if (!bytes) attn_report_(ctx, table, 1, "no-op", "no queries");
     } else if (attn_stage_schedule_(&s, &j->p.schedule, &own, &segments, j->q.heads, j->q.len,
-                                    "params.schedule must be of attn_pattern_segments(offsets), or "
+                                    "params.schedule must be of attn_pattern_segments(indptr), or "
                                     "_blocks(length, 0, 0)")) {
       attn_stage_call_(&s, ctx, attn_segmented_steps_, j, "segments, then an exchange", bytes);
     }
@@ -28364,15 +28378,15 @@ ATTN_COLD_ int attn_hierarchy_levels_(attn_error_ *e, attn_hierarchy_job_ *j) {
   j->units[0] = j->x.len;
   if (j->x.len > INT32_MAX) return attn_reject_(e, ATTN_E_OVERFLOW, "x.len must be below 2^31");
   if (p->levels == 1) return 1;
-  if (!p->units || !p->offsets)
+  if (!p->units || !p->indptr)
     return attn_reject_(
         e, ATTN_E_NULL,
-        p->units ? "params.offsets must not be null" : "params.units must not be null");
+        p->units ? "params.indptr must not be null" : "params.units must not be null");
   attn_span_ copied; /* both are read here and never again */
   if (!attn_check_array_(e, p->units, p->levels, 8, "params.units must be aligned to its elements",
                          &copied) ||
-      !attn_check_array_(e, p->offsets, p->levels - 1, sizeof *p->offsets,
-                         "params.offsets must be aligned to its elements", &copied))
+      !attn_check_array_(e, p->indptr, p->levels - 1, sizeof *p->indptr,
+                         "params.indptr must be aligned to its elements", &copied))
     return 0;
   for (int64_t l = 0; l < p->levels; l++) {
     j->units[l] = p->units[l];
@@ -28438,14 +28452,13 @@ ATTN_COLD_ int attn_hierarchy_check_(attn_error_ *e, attn_hierarchy_job_ *j,
     j->row[l].dim = d;
     if (l + 1 == p->levels) break;
     if (p->aggregates) j->aggregate[l] = p->aggregates[l];
-    const int32_t *offsets = p->offsets[l];
-    if (!offsets) return attn_reject_(e, ATTN_E_NULL, "params.offsets must not hold null");
+    const int32_t *indptr = p->indptr[l];
+    if (!indptr) return attn_reject_(e, ATTN_E_NULL, "params.indptr must not hold null");
     if (!attn_check_aggregate_(e, &j->aggregate[l], h, d, &more[m]) ||
-        !attn_check_array_(e, offsets, j->units[l + 1] + 1, 4,
-                           "params.offsets must be aligned to their elements", &more[m + 3]) ||
-        !attn_check_offsets_(
-            e, offsets, j->units[l + 1], j->units[l], 1,
-            "params.offsets must go from 0 to the units of their level, ascending"))
+        !attn_check_array_(e, indptr, j->units[l + 1] + 1, 4,
+                           "params.indptr must be aligned to their elements", &more[m + 3]) ||
+        !attn_check_groups_(e, indptr, j->units[l + 1], j->units[l], 1,
+                            "params.indptr must go from 0 to the units of their level, ascending"))
       return 0;
     m += 4;
   }
@@ -28469,7 +28482,7 @@ ATTN_FUNC_ void attn_hierarchy_item_(void *job, int worker, int64_t index) {
     for (int64_t l = 0; l < j->p.levels; l++) {
       const float gain = j->p.gains ? j->p.gains[l] : 1.0f;
       if (l > 0)
-        while (unit[l - 1] >= j->p.offsets[l - 1][unit[l] + 1]) unit[l]++;
+        while (unit[l - 1] >= j->p.indptr[l - 1][unit[l] + 1]) unit[l]++;
       const int64_t u = l > 0 && j->p.causal ? unit[l] - 1 : unit[l];
       if (u < 0 || gain == 0.0f) continue;
       j->table->blend(sum, sum, attn_at_(&j->row[l], b, h, u), ATTN_F32, ATTN_F32, ATTN_F32, dim,
@@ -28519,7 +28532,7 @@ ATTN_COLD_ int attn_hierarchy_steps_(attn_stage_ *s, void *job) {
       attn_stage_for_(s, attn_mul_(b, h), attn_copy_item_, &a, 0, NULL);
     }
     if (l + 1 == j->p.levels) break;
-    const attn_groups_ groups = {j->p.offsets[l], j->units[l + 1], 0, n};
+    const attn_groups_ groups = {j->p.indptr[l], j->units[l + 1], 0, n};
     state = attn_stage_tensor_(s, b, h, j->units[l + 1], d);
     if (!attn_stage_gather_(s, state, j->row[l], groups, &j->aggregate[l])) return 0;
   }
@@ -28543,10 +28556,10 @@ ATTN_COLD_ attn_status attn_hierarchy_job_call_(attn_hierarchy_job_ *j,
       return attn_end_(bytes ? NULL : ctx, &e);
     }
     for (int64_t l = 0; ok && l + 1 < j->p.levels; l++) {
-      const attn_pattern groups = attn_pattern_segments(j->p.offsets[l], j->units[l + 1]);
+      const attn_pattern groups = attn_pattern_segments(j->p.indptr[l], j->units[l + 1]);
       if (j->p.schedules) j->schedule[l] = &j->p.schedules[l];
       ok = attn_stage_schedule_(&s, &j->schedule[l], &own[l], &groups, j->x.heads, j->units[l],
-                                "params.schedules[l] must be of attn_pattern_segments(offsets[l])");
+                                "params.schedules[l] must be of attn_pattern_segments(indptr[l])");
     }
     if (ok) attn_stage_call_(&s, ctx, attn_hierarchy_steps_, j, "levels of segments", bytes);
     for (int l = 0; l < ATTN_HIERARCHY_LEVELS; l++) attn_schedule_free(&own[l]);
@@ -28824,7 +28837,7 @@ ATTN_FUNC_ int attn_choice_close_(attn_tile_ *t, int last) {
       continue;
     }
     if (c->mode == ATTN_TOPK_TIES) attn_choice_bound_(t, r, row);
-    if (c->row_ptr && c->stage == ATTN_STAGE_COLLECT_) c->count[row] = best->count[r];
+    if (c->indptr && c->stage == ATTN_STAGE_COLLECT_) c->count[row] = best->count[r];
     attn_choice_list_(t, r);
   }
   return last && c->at_once && c->mode != ATTN_TOPK_REL;
@@ -28881,13 +28894,13 @@ ATTN_FUNC_ void attn_tile_choose_(attn_tile_ *t, int last) {
 
 /* ---- passes ---------------------------------------------------------------------------------*/
 
-/* The lists of one (batch, head), when all rows have their keys: row_ptr, and the lists end to end if
+/* The lists of one (batch, head), when all rows have their keys: indptr, and the lists end to end if
  * each stands at its own place (EXACT), or in order if phases have written them one after another. */
 ATTN_FUNC_ void attn_choice_lists_(void *job, int worker, int64_t set) {
   const attn_softmax_ *a = (const attn_softmax_ *)job;
   const attn_choice_ *c = a->choice;
   const int64_t n = a->q.len;
-  int64_t *ptr = c->row_ptr + set * (n + 1), *count = c->count + set * n;
+  int64_t *ptr = c->indptr + set * (n + 1), *count = c->count + set * n;
   int32_t *col = c->col ? c->col + set * c->edges : NULL;
   (void)worker;
   ptr[0] = 0;
@@ -28903,7 +28916,7 @@ ATTN_FUNC_ void attn_choice_lists_(void *job, int worker, int64_t set) {
 ATTN_FUNC_ void attn_choice_order_(void *job, int worker, int64_t set) {
   const attn_softmax_ *a = (const attn_softmax_ *)job;
   const attn_choice_ *c = a->choice;
-  const int64_t *ptr = c->row_ptr + set * (a->q.len + 1);
+  const int64_t *ptr = c->indptr + set * (a->q.len + 1);
   (void)worker;
   for (int64_t i = 0; i < a->q.len; i++)
     attn_sort_keys_(c->col + set * c->edges + ptr[i], ptr[i + 1] - ptr[i]);
@@ -28919,7 +28932,7 @@ ATTN_FUNC_ int attn_choice_fits_(attn_error_ *e, const attn_softmax_ *a) {
       for (int64_t i = 0; i < n; i++) sum += c->count[set * n + i];
       if (sum > c->edges)
         return attn_reject_(e, ATTN_E_FULL,
-                            "params.edges is less than a set has: with col null, row_ptr tells");
+                            "params.edges is less than a set has: with col null, indptr tells");
     }
   return 1;
 }
@@ -28940,10 +28953,10 @@ ATTN_FUNC_ int attn_choice_passes_(attn_error_ *e, attn_softmax_ *a, attn_ctx *c
   const int64_t sets = a->q.batch * a->q.heads, rows = sets * a->q.len;
   const int pieces = attn_pieces_(workers, sets), exact = c->mode == ATTN_TOPK_EXACT;
   const int lists = exact || (c->mode == ATTN_TOPK_TIES && a->phases == 1);
-  for (int64_t i = 0; c->row_ptr && i < rows; i++) c->count[i] = 0;
+  for (int64_t i = 0; c->indptr && i < rows; i++) c->count[i] = 0;
   c->at_once = c->values && lists && (exact || !c->col);
   if (c->mode != ATTN_TOPK_ABS) attn_choice_pass_(a, ctx, workers, ATTN_STAGE_COLLECT_);
-  if (c->row_ptr) {
+  if (c->indptr) {
     if (!exact) {
       if (!lists)
         for (int64_t i = 0; i < rows; i++) c->count[i] = 0;
@@ -28987,7 +29000,7 @@ ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ 
   const attn_tensor *v = j->v, q = j->q, k = j->k;
   const attn_topk_params *p = j->p;
   if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it says what is selected");
-  attn_sdpa_params s = p->scores;
+  attn_sdpa_params s = p->attention;
   const int best = p->mode == ATTN_TOPK_EXACT || p->mode == ATTN_TOPK_TIES;
   memset(c, 0, sizeof *c);
   c->on = &attn_choice_on_;
@@ -29001,16 +29014,16 @@ ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ 
   if (attn_unlike_(&s) || s.span.z || s.relative.values.data || s.map.data)
     return attn_reject_(
         e, ATTN_E_RANGE,
-        "params.scores: ragged, q_offs, align_lengths, span, relative.values and map "
+        "params.attention: ragged, q_offs, align_lengths, span, relative.values and map "
         "must be absent");
   if (!v && s.lse.data)
-    return attn_reject_(e, ATTN_E_RANGE, "params.scores.lse must be absent without values");
-  if (!p->row_ptr && (!v || p->col))
-    return attn_reject_(e, ATTN_E_NULL, "params.row_ptr must not be null");
+    return attn_reject_(e, ATTN_E_RANGE, "params.attention.lse must be absent without values");
+  if (!p->indptr && (!v || p->col))
+    return attn_reject_(e, ATTN_E_NULL, "params.indptr must not be null");
   if (p->edges < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.edges must not be negative");
   const int64_t sets = attn_mul_(attn_not_below_0_(q.batch), attn_not_below_0_(q.heads));
-  if (!attn_check_array_(e, p->row_ptr, attn_mul_(sets, attn_add_(attn_not_below_0_(q.len), 1)), 8,
-                         "params.row_ptr must be aligned to its elements", &c->span[0]) ||
+  if (!attn_check_array_(e, p->indptr, attn_mul_(sets, attn_add_(attn_not_below_0_(q.len), 1)), 8,
+                         "params.indptr must be aligned to its elements", &c->span[0]) ||
       !attn_check_array_(e, p->col, attn_mul_(sets, p->edges), 4,
                          "params.col must be aligned to its elements", &c->span[1]))
     return 0;
@@ -29022,7 +29035,7 @@ ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ 
   } else { /* nothing is summed: a column of k stands for the values, a row of q for the output */
     s.sinks = NULL, s.softmax_one = 0, s.v_scales = s.k_scales;
     a->v = k, a->v.dim = 1;
-    a->o = attn_view_(p->row_ptr, ATTN_F32, q.batch, q.heads, q.len, 1);
+    a->o = attn_view_(p->indptr, ATTN_F32, q.batch, q.heads, q.len, 1);
     a->o.stride_len = 2, a->o.stride_head = attn_mul_(2, attn_not_below_0_(q.len) + 1);
     a->o.stride_batch = attn_mul_(a->o.stride_head, attn_not_below_0_(q.heads));
   }
@@ -29032,7 +29045,7 @@ ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ 
   if (p->mode == ATTN_TOPK_EXACT && p->col && p->edges < attn_mul_(q.len, most))
     return attn_reject_(e, ATTN_E_SHAPE, "params.edges must be at least q.len * min(k, k.len)");
   c->mode = p->mode;
-  c->row_ptr = p->row_ptr, c->col = p->col, c->edges = p->edges;
+  c->indptr = p->indptr, c->col = p->col, c->edges = p->edges;
   c->bound = attn_to_unit_(a, p->bound);
   if (best && p->k >= k.len)
     c->mode = ATTN_TOPK_ABS, c->bound = -INFINITY; /* all keys */
@@ -29049,8 +29062,8 @@ ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ 
 /* Whether there is nothing to select for; then all sets are empty. */
 ATTN_COLD_ int attn_choice_nothing_(const attn_softmax_ *a) {
   if (!attn_nothing_(a)) return 0;
-  for (int64_t i = 0; a->choice->row_ptr && a->q.len == 0 && i < a->q.batch * a->q.heads; i++)
-    a->choice->row_ptr[i] = 0;
+  for (int64_t i = 0; a->choice->indptr && a->q.len == 0 && i < a->q.batch * a->q.heads; i++)
+    a->choice->indptr[i] = 0;
   return 1;
 }
 
@@ -30231,7 +30244,7 @@ ATTN_FUNC_ void attn_balance_item_(void *job, int worker, int64_t unit) {
     }
   }
   const int rows = p->balance == ATTN_BALANCE_ROWS;
-  for (int64_t it = rows ? -1 : 0; it < (rows ? 0 : p->iters); it++) {
+  for (int64_t it = rows ? -1 : 0; it < (rows ? 0 : p->iterations); it++) {
     for (int64_t i = 0; i < n; i++) attn_balance_row_(a->table, x + i * n, e, n);
     if (p->balance == ATTN_BALANCE_SINKHORN)
       attn_balance_columns_(a->table, x, top, sum, e, n);
@@ -30316,8 +30329,9 @@ ATTN_COLD_ int attn_sink_check_balance_(attn_error_ *e, attn_sink_job_ *j, attn_
     return attn_reject_(e, ATTN_E_RANGE, "params.balance must be an attn_sinkhorn_balancing");
   if (p->balance == ATTN_BALANCE_DEFAULT)
     p->balance = p->causal ? ATTN_BALANCE_ROWS : ATTN_BALANCE_SINKHORN;
-  if (p->iters < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.iters must not be negative");
-  p->iters = attn_given_or_(p->has_iters, p->iters, 8);
+  if (p->iterations < 0)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.iterations must not be negative");
+  p->iterations = attn_given_or_(p->has_iterations, p->iterations, 8);
   if (p->tau == 0.0f && !attn_to_bits_(p->tau)) p->tau = 0.75f;
   if (!(p->tau > 0.0f && p->tau < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.tau must be positive and finite");
@@ -31113,7 +31127,7 @@ typedef struct attn_sac_job_ {
   int64_t batch, heads, nodes, dh, de, reach; /* of the edges; D */
   attn_tensor o, q, k, v;
   int64_t room;
-  int64_t *row_ptr;
+  int64_t *indptr;
   int32_t *col;
   const int32_t *iota; /* 0, 1, .. */
   int64_t longest;     /* how far */
@@ -31178,8 +31192,8 @@ ATTN_FUNC_ void attn_lstm_cell_(const attn_sac_job_ *a, const attn_sac_rows_ *r,
   attn_sac_times_(a, g, &p->w_ih, 0, head, x);
   attn_sac_times_(a, side, &p->w_hh, 0, head, r->h);
   for (int64_t k = 0; k < 4 * n; k++) g[k] += side[k];
-  if (p->b.data) {
-    const float *bias = attn_row_wide_(f, &p->b, 0, p->b.heads > 1 ? head : 0, 0, r->bias);
+  if (p->bias.data) {
+    const float *bias = attn_row_wide_(f, &p->bias, 0, p->bias.heads > 1 ? head : 0, 0, r->bias);
     for (int64_t k = 0; k < 4 * n; k++) g[k] += bias[k];
   }
   attn_on_(dense, f)->activate(g, 2 * n, NULL, 1.0f, ATTN_ACT_SIGMOID);
@@ -31356,8 +31370,8 @@ ATTN_COLD_ int attn_lstm_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments
                               "params.w_ih must be [1, 1 or heads, 4 dh, dx]") &&
          attn_check_argument_(e, l, &p->w_hh, ATTN_WORDS_("params.w_hh"), 0, 1, one, rows, j->dh,
                               "params.w_hh must be [1, 1 or heads, 4 dh, dh]") &&
-         attn_check_argument_(e, l, &p->b, ATTN_WORDS_("params.b"), ATTN_OPTIONAL_, 1, one, 1, rows,
-                              "params.b must be [1, 1 or heads, 1, 4 dh]");
+         attn_check_argument_(e, l, &p->bias, ATTN_WORDS_("params.b"), ATTN_OPTIONAL_, 1, one, 1,
+                              rows, "params.b must be [1, 1 or heads, 1, 4 dh]");
 }
 
 /* e, w_p and dist; sets nodes, de and reach. */
@@ -31770,7 +31784,7 @@ ATTN_FUNC_ void attn_sac_csr_item_(void *job, int worker, int64_t set) {
   int32_t *source = (int32_t *)(void *)(a->memory + worker * a->each);
   int32_t *end = source + a->room; /* [T + 1] of a target's sources */
   int32_t *fill = end + t + 1;     /* [T] of a row's keys so far */
-  int64_t *ptr = a->row_ptr + set * (t + 1), kept = 0;
+  int64_t *ptr = a->indptr + set * (t + 1), kept = 0;
   if (a->n > 0) edges += set * a->n * 2;
   int32_t *col = a->room > 0 ? a->col + set * a->room : NULL;
   memset(end, 0, (size_t)(t + 1) * sizeof *end);
@@ -31853,9 +31867,9 @@ ATTN_COLD_ int attn_sac_csr_check_(attn_error_ *e, attn_sac_job_ *j, attn_argume
   if (!attn_sac_given_(e, j, m, j->batch, data)) return 0;
   const int64_t rows = attn_mul_(j->batch, j->nodes + 1), all = attn_mul_(j->batch, j->room);
   attn_span_ out[2];
-  if (j->batch > 0 && !j->row_ptr) return attn_reject_(e, ATTN_E_NULL, "row_ptr must not be null");
+  if (j->batch > 0 && !j->indptr) return attn_reject_(e, ATTN_E_NULL, "indptr must not be null");
   if (all > 0 && !j->col) return attn_reject_(e, ATTN_E_NULL, "col must not be null");
-  if (!attn_check_array_(e, j->row_ptr, rows, 8, "row_ptr must be aligned to its elements",
+  if (!attn_check_array_(e, j->indptr, rows, 8, "indptr must be aligned to its elements",
                          &out[0]) ||
       !attn_check_array_(e, j->col, all, 4, "col must be aligned to its elements", &out[1]))
     return 0;
@@ -31863,7 +31877,7 @@ ATTN_COLD_ int attn_sac_csr_check_(attn_error_ *e, attn_sac_job_ *j, attn_argume
     if (attn_overlap_(out[0], m->span[i]) || attn_overlap_(out[1], m->span[i]) ||
         attn_overlap_(out[0], out[1]))
       return attn_reject_(e, ATTN_E_OVERLAP,
-                          "row_ptr and col are outputs and must not share memory with another "
+                          "indptr and col are outputs and must not share memory with another "
                           "argument");
   m->span[m->n++] = out[0], m->span[m->n++] = out[1]; /* the workspace is apart from all */
   j->nothing = j->batch == 0;
@@ -31902,10 +31916,10 @@ ATTN_COLD_ int attn_sac_steps_(attn_stage_ *s, void *job) {
     own.count.data = attn_stage_take_(s, sets, 4);
     if (!attn_sac_edges_steps_(s, &own)) return 0;
   }
-  own.row_ptr = (int64_t *)attn_stage_take_(s, attn_mul_(sets, a->nodes + 1), 8);
+  own.indptr = (int64_t *)attn_stage_take_(s, attn_mul_(sets, a->nodes + 1), 8);
   own.col = (int32_t *)attn_stage_take_(s, attn_mul_(sets, a->room), 4);
   if (!attn_sac_csr_(s, &own, sets)) return 0;
-  p.row_ptr = own.row_ptr, p.col = own.col, p.edges = a->room;
+  p.indptr = own.indptr, p.col = own.col, p.edges = a->room;
   p.per_batch = 1, p.per_head = a->heads > 1;
   p.scale = a->p.scale, p.lse = a->p.lse;
   return attn_stage_edges_(s, &own, &p);
@@ -31946,22 +31960,22 @@ ATTN_COLD_ int attn_sac_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_
 
 /* ---- the calls ------------------------------------------------------------------------------*/
 
-ATTN_COLD_ attn_sac_job_ attn_sac_csr_job_(int64_t *row_ptr, int32_t *col, const int32_t *edges,
+ATTN_COLD_ attn_sac_job_ attn_sac_csr_job_(int64_t *indptr, int32_t *col, const int32_t *edges,
                                            const int32_t *count, int64_t sets, int64_t n,
                                            int64_t nodes) {
   attn_sac_job_ j = attn_sac_edges_job_(edges, count, NULL, attn_sac_view_(NULL));
-  j.row_ptr = row_ptr, j.col = col, j.batch = sets, j.n = n, j.nodes = nodes;
+  j.indptr = indptr, j.col = col, j.batch = sets, j.n = n, j.nodes = nodes;
   return j;
 }
-ATTN_COLD_ attn_status attn_sac_csr_call_(int64_t *row_ptr, int32_t *col, const int32_t *edges,
+ATTN_COLD_ attn_status attn_sac_csr_call_(int64_t *indptr, int32_t *col, const int32_t *edges,
                                           const int32_t *count, int64_t sets, int64_t n,
                                           int64_t nodes, const attn_sac_params *params,
                                           attn_ctx *ctx, size_t *bytes) {
-  attn_sac_job_ j = attn_sac_csr_job_(row_ptr, col, edges, count, sets, n, nodes);
+  attn_sac_job_ j = attn_sac_csr_job_(indptr, col, edges, count, sets, n, nodes);
   return attn_sac_run_(&j, params, 0, attn_sac_csr_check_, attn_sac_csr_steps_,
                        "edges to lists of keys", ctx, bytes);
 }
-ATTN_CALL_(attn_sac_csr, (row_ptr, col, edges, count, sets, n, nodes, params), int64_t *row_ptr,
+ATTN_CALL_(attn_sac_csr, (indptr, col, edges, count, sets, n, nodes, params), int64_t *indptr,
            int32_t *col, const int32_t *edges, const int32_t *count, int64_t sets, int64_t n,
            int64_t nodes, const attn_sac_params *params)
 
@@ -32043,7 +32057,7 @@ ATTN_COLD_ int attn_routing_check_params_(attn_error_ *e, attn_routing_job_ *a, 
     return attn_reject_(e, ATTN_E_RANGE, "params.lse needs ATTN_ROUTING_UNION");
   if (p->shared && a->side[1].x.data)
     return attn_reject_(e, ATTN_E_SHAPE, "k must be absent with params.shared");
-  if (p->shared && (a->side[1].m.index || a->side[1].m.start))
+  if (p->shared && (a->side[1].m.index || a->side[1].m.indptr))
     return attn_reject_(e, ATTN_E_SHAPE, "keys must be absent with params.shared");
   if (call == ATTN_RT_UPDATE_) {
     if ((int)u->rule < 0 || u->rule >= ATTN_ROUTING_RULE_COUNT)
@@ -32062,13 +32076,13 @@ ATTN_COLD_ int attn_routing_check_members_(attn_error_ *e, const attn_routed_ *s
   static const char *const reason =
       "queries and keys must hold rows below their lengths, ascending in each cluster";
   for (int64_t u = 0; u < b * heads; u++) {
-    const int32_t *start = s->m.start + u * (s->m.clusters + 1);
+    const int32_t *start = s->m.indptr + u * (s->m.clusters + 1);
     const int32_t *index = s->m.index + u * s->m.entries;
     const int64_t n = attn_len_of_(s->len, u / heads, s->x.len);
-    if (start[0] != 0) return attn_reject_(e, ATTN_E_INDEX, "start must begin with 0");
+    if (start[0] != 0) return attn_reject_(e, ATTN_E_INDEX, "indptr must begin with 0");
     for (int64_t c = 0; c < s->m.clusters; c++) {
       if (start[c + 1] < start[c] || start[c + 1] > s->m.entries)
-        return attn_reject_(e, ATTN_E_INDEX, "start must not decrease or pass entries");
+        return attn_reject_(e, ATTN_E_INDEX, "indptr must not decrease or pass entries");
       for (int64_t i = start[c]; i < start[c + 1]; i++)
         if (index[i] < (i > start[c] ? index[i - 1] + 1 : 0) || index[i] >= n)
           return attn_reject_(e, ATTN_E_INDEX, reason);
@@ -32091,9 +32105,9 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
                                   ATTN_WORDS_("params.counts"),
                                   ATTN_WORDS_("params.sums"),
                                   ATTN_WORDS_("queries.index"),
-                                  ATTN_WORDS_("queries.start"),
+                                  ATTN_WORDS_("queries.indptr"),
                                   ATTN_WORDS_("keys.index"),
-                                  ATTN_WORDS_("keys.start"),
+                                  ATTN_WORDS_("keys.indptr"),
                                   ATTN_WORDS_("params.mem_k"),
                                   ATTN_WORDS_("params.mem_v")};
   enum { Q, K, V, MU, O, LSE, NEXT, COUNTS, SUMS, QI, QS, KI, KS, MK, MV, COUNT };
@@ -32123,7 +32137,7 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
                           "queries and keys must have .clusters alike, as many as centroids, and "
                           ".entries not negative");
     list[2 * i] = attn_bhtd(m->index, ATTN_F32, b, h, m->entries, 1);
-    list[2 * i + 1] = attn_bhtd(m->start, ATTN_F32, b, h, attn_add_(m->clusters, 1), 1);
+    list[2 * i + 1] = attn_bhtd(m->indptr, ATTN_F32, b, h, attn_add_(m->clusters, 1), 1);
   }
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_AS_(&q->x, w[Q], 0, any, any, any, any, ""),
@@ -32337,7 +32351,7 @@ ATTN_FUNC_ void attn_routing_top_item_(void *job, int worker, int64_t index) {
   const int64_t len = attn_len_of_(s->len, b, s->x.len), w = s->w < len ? s->w : len;
   const int n = clusters - c0 < ATTN_TILE_ ? (int)(clusters - c0) : (int)ATTN_TILE_;
   char *memory = a->memory + worker * a->each;
-  int32_t *start = s->m.start + unit * (clusters + 1), *to = s->m.index + unit * s->m.entries;
+  int32_t *start = s->m.indptr + unit * (clusters + 1), *to = s->m.index + unit * s->m.entries;
   const void *rows[ATTN_TILE_];
   attn_topk_ t = s->search;
   attn_marks_ set;
@@ -32416,7 +32430,7 @@ ATTN_FUNC_ void attn_routing_sort_item_(void *job, int worker, int64_t index) {
   const attn_routed_ *s = &a->side[index % a->sides];
   const int64_t unit = index / a->sides, n = s->x.len, clusters = s->m.clusters;
   const int32_t *of = s->of + unit * n;
-  int32_t *start = s->m.start + unit * (clusters + 1), *to = s->m.index + unit * s->m.entries;
+  int32_t *start = s->m.indptr + unit * (clusters + 1), *to = s->m.index + unit * s->m.entries;
   (void)worker;
   for (int64_t c = 0; c <= clusters; c++) start[c] = 0;
   for (int64_t i = 0; i < n; i++)
@@ -32543,7 +32557,7 @@ ATTN_FUNC_ void attn_inside_turn_(void *job, int worker, int64_t index) {
   const int64_t unit = index / 2;
   if (!a->first[side]) return;
   const attn_routed_ *s = side ? a->k : a->q;
-  const int64_t n = s->x.len, all = s->m.start[unit * (a->clusters + 1) + a->clusters];
+  const int64_t n = s->x.len, all = s->m.indptr[unit * (a->clusters + 1) + a->clusters];
   const int32_t *of = s->m.index + unit * s->m.entries;
   int32_t *first = a->first[side] + unit * (n + 1), *at = a->at[side] + unit * s->m.entries;
   (void)worker;
@@ -32586,13 +32600,13 @@ ATTN_FUNC_ int64_t attn_inside_seen_(const attn_inside_ *a, const int32_t *key, 
 
 /* Whether row i may see a key other than itself: in cluster c, or with UNION in any of its own. */
 ATTN_FUNC_ int attn_inside_others_(const attn_inside_ *a, int64_t unit, int64_t c, int64_t i) {
-  const int32_t *start = a->k->m.start + unit * (a->clusters + 1);
+  const int32_t *start = a->k->m.indptr + unit * (a->clusters + 1);
   const int32_t *key = a->k->m.index + unit * a->k->m.entries;
   const int32_t *first = a->first[0] + unit * (a->q->x.len + 1) + i;
   const int32_t *at = a->at[0] + unit * a->q->m.entries;
   const int one = a->job->p.combine == ATTN_ROUTING_MEAN;
   if (a->learned) return 1;
-  const int32_t *begin = a->q->m.start + unit * (a->clusters + 1);
+  const int32_t *begin = a->q->m.indptr + unit * (a->clusters + 1);
   for (int32_t e = one ? 0 : first[0]; e < (one ? 1 : first[1]); e++) {
     if (!one) c = attn_inside_cluster_(begin, a->clusters, at[e]);
     const int64_t n = attn_inside_seen_(a, key + start[c], start[c + 1] - start[c], i);
@@ -32604,7 +32618,7 @@ ATTN_FUNC_ int attn_inside_others_(const attn_inside_ *a, int64_t unit, int64_t 
 /* The lanes whose row is in an earlier cluster, by cluster; on = 0 takes them out again. */
 ATTN_FUNC_ void attn_inside_earlier_(const attn_inside_ *a, const int32_t *row, int n,
                                      uint64_t *lanes, int64_t unit, int64_t c, int on) {
-  const int32_t *begin = a->q->m.start + unit * (a->clusters + 1);
+  const int32_t *begin = a->q->m.indptr + unit * (a->clusters + 1);
   const int32_t *at = a->at[0] + unit * a->q->m.entries;
   for (int r = 0; r < n; r++) {
     const int32_t *first = a->first[0] + unit * (a->q->x.len + 1) + row[r];
@@ -32619,7 +32633,7 @@ ATTN_FUNC_ void attn_inside_earlier_(const attn_inside_ *a, const int32_t *row, 
 ATTN_FUNC_ int64_t attn_inside_runs_(const attn_inside_ *a, const int32_t *row, int rows,
                                      attn_plan_run_ *run, uint64_t *earlier, int64_t unit,
                                      int64_t c) {
-  const int32_t *start = a->k->m.start + unit * (a->clusters + 1);
+  const int32_t *start = a->k->m.indptr + unit * (a->clusters + 1);
   const int32_t *key = a->k->m.index + unit * a->k->m.entries;
   const attn_routing_params *p = &a->job->p;
   const uint64_t all = attn_low_bits_(rows);
@@ -32659,7 +32673,7 @@ ATTN_FUNC_ int64_t attn_inside_runs_(const attn_inside_ *a, const int32_t *row, 
  * made while the one before still waits, so that its rows are on their way. */
 ATTN_FUNC_ void attn_inside_tile_(const attn_inside_ *a, char *memory, int64_t unit, int64_t c,
                                   int64_t e, int place, attn_plan_tile_ *tile) {
-  const int32_t *start = a->q->m.start + unit * (a->clusters + 1);
+  const int32_t *start = a->q->m.indptr + unit * (a->clusters + 1);
   const int32_t *row = a->q->m.index + unit * a->q->m.entries + e;
   const int64_t left = start[c + 1] - e;
   tile->n = left < ATTN_TILE_ ? (int32_t)left : ATTN_TILE_, tile->step = 1;
@@ -32686,7 +32700,7 @@ ATTN_FUNC_ void attn_inside_item_(void *job, int worker, int64_t index) {
   const attn_inside_ *a = (const attn_inside_ *)job;
   const int64_t unit = index / a->clusters, c = index % a->clusters;
   const int64_t b = unit / a->heads, h = unit % a->heads;
-  const int32_t *start = a->q->m.start + unit * (a->clusters + 1);
+  const int32_t *start = a->q->m.indptr + unit * (a->clusters + 1);
   if (c < a->c0[unit] || c >= a->c1[unit] || start[c] == start[c + 1]) return;
   char *memory = a->memory + worker * a->each;
   attn_plan_ *plan = (attn_plan_ *)(void *)memory;
@@ -32729,10 +32743,10 @@ ATTN_FUNC_ void attn_inside_item_(void *job, int worker, int64_t index) {
 
 /* The number of clusters in which row i has a key. Shared, it has itself. */
 ATTN_FUNC_ int64_t attn_inside_count_(const attn_inside_ *a, int64_t unit, int64_t i) {
-  const int32_t *start = a->k->m.start + unit * (a->clusters + 1);
+  const int32_t *start = a->k->m.indptr + unit * (a->clusters + 1);
   const int32_t *key = a->k->m.index + unit * a->k->m.entries;
   const int32_t *first = a->first[0] + unit * (a->q->x.len + 1) + i;
-  const int32_t *begin = a->q->m.start + unit * (a->clusters + 1);
+  const int32_t *begin = a->q->m.indptr + unit * (a->clusters + 1);
   const int32_t *at = a->at[0] + unit * a->q->m.entries;
   int64_t n = 0;
   if (a->k == a->q || a->learned) return first[1] - first[0];
@@ -32750,7 +32764,7 @@ ATTN_FUNC_ void attn_inside_join_(void *job, int worker, int64_t index) {
   const int64_t tq = a->q->x.len, tiles = attn_tiles_of_(tq), unit = index / tiles;
   const int64_t b = unit / a->heads, h = unit % a->heads, dv = a->job->o.dim;
   const int64_t i0 = index % tiles * ATTN_TILE_, i1 = tq - i0 < ATTN_TILE_ ? tq : i0 + ATTN_TILE_;
-  const int32_t *start = a->q->m.start + unit * (a->clusters + 1);
+  const int32_t *start = a->q->m.indptr + unit * (a->clusters + 1);
   const int32_t *first = a->first[0] + unit * (tq + 1), *at = a->at[0] + unit * a->q->m.entries;
   const int64_t from = start[a->c0[unit]], to = start[a->c1[unit]];
   attn_merge_job_ m;
@@ -32817,7 +32831,7 @@ ATTN_COLD_ int attn_inside_round_(attn_inside_ *a, int64_t units) {
   int some = a->begins;
   a->ends = 1;
   for (int64_t u = 0; u < units; u++) {
-    const int32_t *start = a->q->m.start + u * (a->clusters + 1);
+    const int32_t *start = a->q->m.indptr + u * (a->clusters + 1);
     int64_t c = a->c0[u] = a->begins ? 0 : a->c1[u];
     some |= c < a->clusters;
     while (c < a->clusters && start[c + 1] - start[a->c0[u]] <= a->room) c++;
@@ -32908,7 +32922,7 @@ ATTN_COLD_ int attn_routing_steps_(attn_stage_ *s, void *job) {
   for (int i = 0; i < a.sides; i++) {
     attn_members *m = &a.side[i].m;
     m->index = (int32_t *)attn_stage_take_(s, attn_mul_(units, m->entries), 4);
-    m->start = (int32_t *)attn_stage_take_(s, attn_mul_(units, m->clusters + 1), 4);
+    m->indptr = (int32_t *)attn_stage_take_(s, attn_mul_(units, m->clusters + 1), 4);
   }
   return attn_routing_normalise_(s, &a) && attn_routing_members_(s, &a) &&
          attn_routing_inside_(s, &a);
@@ -33021,7 +33035,7 @@ ATTN_FUNC_ void attn_drift_move_(void *job, int worker, int64_t h) {
       for (int64_t k = 0; k < d; k++)
         x[k] = direction && size == 0.0 ? (double)old[k] : lam * (double)old[k] + by * x[k];
     }
-    const double length = u->renorm ? attn_drift_size_(x, d) : 1.0;
+    const double length = u->renormalize ? attn_drift_size_(x, d) : 1.0;
     for (int64_t k = 0; k < d; k++)
       next[k] = attn_one_nan_((float)(length > 0.0 ? x[k] / length : x[k]));
   }
@@ -33131,7 +33145,7 @@ ATTN_CALL_(attn_routing_start, (centroids, q, norm, seed), attn_tensor centroids
            attn_routing_norm norm, uint64_t seed)
 /* <<< attn/families/content/routing_update.h */
 /* >>> attn/families/content/mixture.h */
-/* families/content/mixture.h owns mixtures of attention paths (D6): the gate, the choice of paths, and the sum of
+/* families/content/mixture.h owns mixtures of attention experts (D6): the gate, the choice of experts, and the sum of
  * their outputs, of all rows or of those that are sent. */
 
 enum { ATTN_MX_GATE_, ATTN_MX_SELECT_, ATTN_MX_MIX_, ATTN_MX_SEND_, ATTN_MX_GATED_ };
@@ -33139,17 +33153,17 @@ enum { ATTN_MX_GATE_, ATTN_MX_SELECT_, ATTN_MX_MIX_, ATTN_MX_SEND_, ATTN_MX_GATE
 typedef struct attn_mixture_job_ {
   const attn_table_ *table;
   attn_tensor o, pi, x, w, weight;
-  const attn_path *paths;
-  int64_t count; /* P */
-  int32_t *path; /* [B][Hg][Tq][k] */
-  int64_t k;     /* 0: all */
+  const attn_expert *experts;
+  int64_t count;   /* P */
+  int32_t *expert; /* [B][Hg][Tq][k] */
+  int64_t k;       /* 0: all */
   attn_mixture_params p;
-  attn_tensor part; /* f32 [B,H,Tq,dv]: outputs of one path */
+  attn_tensor part; /* f32 [B,H,Tq,dv]: outputs of one expert */
   attn_tensor sum;  /* f32, o itself if it is f32 */
   float *share;     /* [B][Hg][P][Tq] weights, 0 = not sent */
   int32_t *rows;    /* [B][Hg][P][Tq] the rows that are sent, ascending */
   int32_t *served;  /* [B][Hg][P] how many */
-  int64_t now;      /* the path at work */
+  int64_t now;      /* the expert at work */
   char *memory;     /* of the workers */
   int64_t each;
 } attn_mixture_job_;
@@ -33170,7 +33184,7 @@ ATTN_FUNC_ void attn_gate_item_(void *job, int worker, int64_t index) {
     double sum = 0.0;
     for (int64_t c = 0; c < n; c++)
       if (x[c] > top || x[c] != x[c]) top = x[c];
-    if (top == -INFINITY) top = 0.0f;                         /* no path is allowed */
+    if (top == -INFINITY) top = 0.0f;                         /* no expert is allowed */
     for (int64_t c = 0; c < n; c++) x[c] = (x[c] - top) * by; /* a difference may pass all bounds */
     a->table->weights(x, x, n, 0.0f, 1.0f);
     for (int64_t c = 0; c < n; c++) sum += (double)x[c];
@@ -33200,14 +33214,14 @@ ATTN_FUNC_ void attn_choose_item_(void *job, int worker, int64_t unit) {
   float *weight = (float *)(void *)(memory + attn_piece_(a->pi.dim, 8));
   for (int64_t c = 0; c < a->pi.dim; c++) load[c] = 0;
   for (int64_t i = 0; i < n; i++) {
-    int32_t *to = a->path + (unit * n + i) * k;
+    int32_t *to = a->expert + (unit * n + i) * k;
     double sum = 0.0;
     for (int64_t e = 0; e < k; e++) {
       weight[e] = attn_number_(attn_at_(&a->pi, b, h, i), to[e], a->pi.dtype, NULL);
       sum += (double)weight[e];
     }
     for (int64_t e = 0; e < k; e++) {
-      if (!a->p.no_renorm)
+      if (!a->p.no_renormalize)
         weight[e] = sum > 0.0 || sum != sum ? (float)((double)weight[e] / sum) : 0.0f;
       if (a->p.capacity > 0 && load[to[e]] >= a->p.capacity)
         to[e] = -1, weight[e] = 0.0f;
@@ -33222,7 +33236,7 @@ ATTN_COLD_ int attn_choose_steps_(attn_stage_ *s, void *job) {
   attn_mixture_job_ *a = (attn_mixture_job_ *)job;
   attn_best_ best;
   memset(&best, 0, sizeof best);
-  best.x = a->pi, best.k = a->k, best.index = a->path;
+  best.x = a->pi, best.k = a->k, best.index = a->expert;
   a->table = s->table;
   a->each = attn_add_(attn_piece_(a->pi.dim, 8), attn_piece_(a->k, 4));
   return attn_best_steps_(s, &best) && attn_stage_for_(s, attn_mul_(a->pi.batch, a->pi.heads),
@@ -33231,7 +33245,7 @@ ATTN_COLD_ int attn_choose_steps_(attn_stage_ *s, void *job) {
 
 /* ---- sums of outputs ------------------------------------------------------------------------*/
 
-/* sum += weight part, or as the first path sum = .., rows of 64; after the last, o = sum. */
+/* sum += weight part, or as the first expert sum = .., rows of 64; after the last, o = sum. */
 ATTN_FUNC_ void attn_mix_item_(void *job, int worker, int64_t index) {
   const attn_mixture_job_ *a = (const attn_mixture_job_ *)job;
   const int64_t tiles = attn_tiles_of_(a->o.len), unit = index / tiles, dv = a->o.dim;
@@ -33258,7 +33272,7 @@ ATTN_COLD_ int attn_mix_steps_(attn_stage_ *s, void *job) {
   a->part = attn_stage_tensor_(s, o->batch, o->heads, o->len, o->dim);
   a->sum = attn_stage_part_(s, o);
   for (a->now = 0; a->now < a->count; a->now++) {
-    const attn_path *p = &a->paths[a->now];
+    const attn_expert *p = &a->experts[a->now];
     if (!attn_stage_sdpa_(s, a->part, p->q, p->k, p->v, p->params) ||
         !attn_stage_for_(s, items, attn_mix_item_, a, 0, NULL))
       return 0;
@@ -33268,13 +33282,13 @@ ATTN_COLD_ int attn_mix_steps_(attn_stage_ *s, void *job) {
 
 /* ---- rows that are sent ---------------------------------------------------------------------*/
 
-/* Where the numbers of a path are in share, rows and served. */
+/* Where the numbers of a expert are in share, rows and served. */
 ATTN_FUNC_ int64_t attn_send_unit_(const attn_mixture_job_ *a, int64_t b, int64_t h) {
   const int64_t heads = a->weight.heads;
   return (b * heads + (heads > 1 ? h : 0)) * a->count + a->now;
 }
 
-/* Turns the lists of one (batch, head of the gate) round: rows by path. */
+/* Turns the lists of one (batch, head of the gate) round: rows by expert. */
 ATTN_FUNC_ void attn_send_turn_(void *job, int worker, int64_t unit) {
   const attn_mixture_job_ *a = (const attn_mixture_job_ *)job;
   const int64_t heads = a->weight.heads, b = unit / heads, h = unit % heads, n = a->o.len;
@@ -33284,12 +33298,12 @@ ATTN_FUNC_ void attn_send_turn_(void *job, int worker, int64_t unit) {
   for (int64_t c = 0; c < a->count; c++) served[c] = 0;
   for (int64_t x = 0; x < a->count * n; x++) share[x] = 0.0f;
   for (int64_t i = 0; i < n; i++) {
-    const int32_t *path = a->path + (unit * n + i) * a->k;
+    const int32_t *expert = a->expert + (unit * n + i) * a->k;
     for (int64_t e = 0; e < a->k; e++) {
       const float weight = attn_number_(attn_at_(&a->weight, b, h, i), e, ATTN_F32, NULL);
-      if (path[e] < 0 || weight == 0.0f) continue;
-      share[path[e] * n + i] = weight;
-      rows[path[e] * n + served[path[e]]++] = (int32_t)i;
+      if (expert[e] < 0 || weight == 0.0f) continue;
+      share[expert[e] * n + i] = weight;
+      rows[expert[e] * n + served[expert[e]]++] = (int32_t)i;
     }
   }
 }
@@ -33338,7 +33352,7 @@ ATTN_FUNC_ int attn_sent_tile_(const attn_plan_ *plan, const attn_plan_tile_ *ti
   return n;
 }
 
-/* A tile of the rows that are sent to a path, or of a schedule's tile those that are. */
+/* A tile of the rows that are sent to a expert, or of a schedule's tile those that are. */
 ATTN_FUNC_ void attn_send_item_(void *job, int worker, int64_t index) {
   const attn_softmax_ *f = (const attn_softmax_ *)job;
   const attn_mixture_job_ *a = (const attn_mixture_job_ *)f->own_job;
@@ -33385,7 +33399,7 @@ ATTN_FUNC_ void attn_send_item_(void *job, int worker, int64_t index) {
     }
 }
 
-/* Before the first path (now < 0) sums are 0; before a path its LSE is that of nothing; after the last (now
+/* Before the first expert (now < 0) sums are 0; before a expert its LSE is that of nothing; after the last (now
  * = P) o = sum. */
 ATTN_FUNC_ void attn_send_frame_(void *job, int worker, int64_t index) {
   const attn_mixture_job_ *a = (const attn_mixture_job_ *)job;
@@ -33399,25 +33413,25 @@ ATTN_FUNC_ void attn_send_frame_(void *job, int worker, int64_t index) {
     if (a->now < 0)
       memset(sum, 0, (size_t)dv * sizeof *sum);
     else if (a->now < a->count)
-      memcpy(attn_at_(&a->paths[a->now].params->lse, b, h, i), &none, sizeof none);
+      memcpy(attn_at_(&a->experts[a->now].params->lse, b, h, i), &none, sizeof none);
     else
       a->table->blend(attn_at_(&a->o, b, h, i), sum, NULL, a->o.dtype, ATTN_F32, ATTN_F32, dv, 1.0f,
                       0.0f);
   }
 }
 
-/* One path. Its params are those of the caller, in the order of many queries. */
+/* One expert. Its params are those of the caller, in the order of many queries. */
 ATTN_COLD_ int attn_send_path_(attn_stage_ *s, attn_mixture_job_ *a) {
-  const attn_path *path = &a->paths[a->now];
+  const attn_expert *expert = &a->experts[a->now];
   attn_sdpa_params p;
   attn_softmax_ f;
   int workers;
   int64_t most = 0;
   memset(&p, 0, sizeof p);
   memset(&f, 0, sizeof f);
-  if (path->params) p = *path->params;
+  if (expert->params) p = *expert->params;
   p.one_order = 1;
-  f.o = a->part, f.q = path->q, f.k = path->k, f.v = path->v;
+  f.o = a->part, f.q = expert->q, f.k = expert->k, f.v = expert->v;
   if (!attn_sdpa_plan_(s->e, &f, &p, &s->ctx, &workers, -1)) return 0;
   if (f.plan)
     for (int64_t x = 0; x < f.plan->tiles; x++) { /* bytes of a tile's runs or lists */
@@ -33472,15 +33486,15 @@ ATTN_COLD_ int attn_gated_steps_(attn_stage_ *s, void *job) {
   if (!attn_gate_steps_(s, a)) return 0;
   if (a->k == 0) return attn_mix_steps_(s, a);
   a->weight = attn_stage_tensor_(s, b, h, n, a->k);
-  a->path = (int32_t *)attn_stage_take_(s, attn_mul_(attn_mul_(b, h), attn_mul_(n, a->k)), 4);
+  a->expert = (int32_t *)attn_stage_take_(s, attn_mul_(attn_mul_(b, h), attn_mul_(n, a->k)), 4);
   return attn_choose_steps_(s, a) && attn_send_steps_(s, a);
 }
 /* <<< attn/families/content/mixture.h */
 /* >>> attn/families/content/mixture_calls.h */
-/* families/content/mixture_calls.h owns the checks and the public calls of mixtures of attention paths. */
+/* families/content/mixture_calls.h owns the checks and the public calls of mixtures of attention experts. */
 
-/* A path, and with lse that its params point at nothing which lse overlaps. */
-ATTN_COLD_ int attn_mixture_path_(attn_error_ *e, const attn_mixture_job_ *a, const attn_path *p,
+/* A expert, and with lse that its params point at nothing which lse overlaps. */
+ATTN_COLD_ int attn_mixture_path_(attn_error_ *e, const attn_mixture_job_ *a, const attn_expert *p,
                                   const attn_tensor *lse, const attn_ctx *ctx, int data) {
   attn_softmax_ f;
   attn_sdpa_params own;
@@ -33493,29 +33507,29 @@ ATTN_COLD_ int attn_mixture_path_(attn_error_ *e, const attn_mixture_job_ *a, co
   return attn_sdpa_plan_(e, &f, &own, ctx, &workers, data);
 }
 
-/* The paths: each is what attn_sdpa takes, for rows like those of o. */
+/* The experts: each is what attn_sdpa takes, for rows like those of o. */
 ATTN_COLD_ int attn_mixture_paths_(attn_error_ *e, const attn_mixture_job_ *a, const attn_ctx *ctx,
                                    const attn_operand_ *more, int extra, int data) {
   static const char w[] = ATTN_WORDS_("params.lse");
   const attn_ctx plain = attn_before_workspace_(ctx);
   attn_span_ span, other;
   for (int64_t x = 0; x < a->count; x++) {
-    const attn_path *p = &a->paths[x];
-    if (p->params && (p->params->map.data || attn_unlike_(p->params) || p->params->ragged.q ||
-                      p->params->ragged.kv))
+    const attn_expert *p = &a->experts[x];
+    if (p->params && (p->params->map.data || attn_unlike_(p->params) ||
+                      p->params->ragged.q_indptr || p->params->ragged.kv_indptr))
       return attn_reject_(
           e, ATTN_E_RANGE,
-          "params.map, .ragged, .q_offs and .align_lengths must be absent in a path");
+          "params.map, .ragged, .q_offs and .align_lengths must be absent in a expert");
     if (p->params && p->params->modify_weights)
-      return attn_reject_(e, ATTN_E_RANGE, "params.modify_weights must be absent in a path");
+      return attn_reject_(e, ATTN_E_RANGE, "params.modify_weights must be absent in a expert");
     if (p->q.batch != a->o.batch || p->q.heads != a->o.heads || p->q.len != a->o.len ||
         p->v.dim != a->o.dim)
       return attn_reject_(e, ATTN_E_SHAPE,
-                          "paths must have q [o.batch, o.heads, o.len, .] and v.dim = o.dim");
+                          "experts must have q [o.batch, o.heads, o.len, .] and v.dim = o.dim");
     if (!attn_mixture_path_(e, a, p, NULL, data ? ctx : &plain, data)) return 0;
   }
-  for (int64_t x = 0; x < a->count; x++) { /* an LSE against everything of the other paths */
-    const attn_sdpa_params *p = a->paths[x].params;
+  for (int64_t x = 0; x < a->count; x++) { /* an LSE against everything of the other experts */
+    const attn_sdpa_params *p = a->experts[x].params;
     if (!p || !p->lse.data) continue;
     attn_tensor lse = p->lse, next;
     if (!attn_check_tensor_(e, &lse, w, &span)) return 0;
@@ -33523,7 +33537,7 @@ ATTN_COLD_ int attn_mixture_paths_(attn_error_ *e, const attn_mixture_job_ *a, c
       if (attn_overlap_(span, more[i].span))
         return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(w, ATTN_SAYS_OVERLAP_));
     for (int64_t y = 0; y < a->count; y++) {
-      const attn_path *at = &a->paths[y];
+      const attn_expert *at = &a->experts[y];
       if (y == x) continue;
       if (!attn_mixture_path_(e, a, at, &lse, &plain, 0)) return 0;
       if (!at->params || !at->params->lse.data) continue;
@@ -33540,8 +33554,8 @@ ATTN_COLD_ int attn_mixture_check_(attn_error_ *e, attn_mixture_job_ *a, int cal
                                    const attn_mixture_params *params, const attn_ctx *ctx,
                                    const attn_table_ **table, int *workers, int data) {
   static const char *const w[] = {
-      ATTN_WORDS_("o"),           ATTN_WORDS_("pi"),   ATTN_WORDS_("x"),     ATTN_WORDS_("w"),
-      ATTN_WORDS_("params.bias"), ATTN_WORDS_("path"), ATTN_WORDS_("weight")};
+      ATTN_WORDS_("o"),           ATTN_WORDS_("pi"),     ATTN_WORDS_("x"),     ATTN_WORDS_("w"),
+      ATTN_WORDS_("params.bias"), ATTN_WORDS_("expert"), ATTN_WORDS_("weight")};
   enum { O, PI, X, W, BIAS, PATH, WEIGHT, COUNT };
   const int64_t any = ATTN_ANY_, some = ATTN_ONE_OR_ALL_;
   const int gate = call == ATTN_MX_GATE_ || call == ATTN_MX_GATED_;
@@ -33556,42 +33570,42 @@ ATTN_COLD_ int attn_mixture_check_(attn_error_ *e, attn_mixture_job_ *a, int cal
     return attn_reject_(e, ATTN_E_VALUE, "params.temperature must be positive and finite");
   if (p->capacity < 0) return attn_reject_(e, ATTN_E_RANGE, "params.capacity must not be negative");
   if (select && !params)
-    return attn_reject_(e, ATTN_E_NULL, "params must not be null: it says how many paths");
+    return attn_reject_(e, ATTN_E_NULL, "params must not be null: it says how many experts");
   if (sums && a->count < 1)
-    return attn_reject_(e, ATTN_E_SHAPE, "there must be at least 1 path: count");
-  if (sums && !a->paths) return attn_reject_(e, ATTN_E_NULL, "paths must not be null");
+    return attn_reject_(e, ATTN_E_SHAPE, "there must be at least 1 expert: count");
+  if (sums && !a->experts) return attn_reject_(e, ATTN_E_NULL, "experts must not be null");
   const attn_tensor *lead = sums ? &a->o : &a->pi;
   if (!attn_check_set_(e, lead, w[sums ? O : PI]) ||
       (send && !attn_check_set_(e, &a->weight, w[WEIGHT])) ||
       (!send && call != ATTN_MX_GATED_ && !attn_check_set_(e, &a->pi, w[PI])))
     return 0;
   const int64_t b = lead->batch, h = lead->heads, n = lead->len;
-  const int64_t paths = sums ? a->count : a->pi.dim;
+  const int64_t experts = sums ? a->count : a->pi.dim;
   /* heads of the gate */
   const int64_t heads = call == ATTN_MX_GATED_ ? a->x.heads > a->w.heads ? a->x.heads : a->w.heads
                         : send                 ? a->weight.heads
                                                : a->pi.heads;
   a->k = send ? a->weight.dim : call == ATTN_MX_GATE_ ? 0 : p->k;
-  if (send && n > 0 && b > 0 && h > 0 && a->k > paths)
+  if (send && n > 0 && b > 0 && h > 0 && a->k > experts)
     return attn_reject_(e, ATTN_E_RANGE, "weight.dim must lie in 1..count");
-  if ((select && p->k < 1) || p->k < 0 || p->k > (call == ATTN_MX_GATE_ ? INT64_MAX : paths))
+  if ((select && p->k < 1) || p->k < 0 || p->k > (call == ATTN_MX_GATE_ ? INT64_MAX : experts))
     return attn_reject_(e, ATTN_E_RANGE, "params.k must lie in 1..P");
-  if (n > INT32_MAX || paths > INT32_MAX)
-    return attn_reject_(e, ATTN_E_OVERFLOW, "rows and paths must be below 2^31");
+  if (n > INT32_MAX || experts > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "rows and experts must be below 2^31");
   if (sums && heads != 1 && heads != h)
     return attn_reject_(e, ATTN_E_SHAPE, "the gate must have 1 head, or those of o");
-  attn_tensor none, path = attn_bhtd(a->path, ATTN_F32, b, heads, n, a->k);
+  attn_tensor none, expert = attn_bhtd(a->expert, ATTN_F32, b, heads, n, a->k);
   memset(&none, 0, sizeof none);
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_AS_(&a->o, w[O], ATTN_OUT_, any, any, any, any, ""),
-      ATTN_OPERAND_AS_(&a->pi, w[PI], gate ? ATTN_OUT_ | ATTN_IS_F32_ : 0, b, any, n, paths,
+      ATTN_OPERAND_AS_(&a->pi, w[PI], gate ? ATTN_OUT_ | ATTN_IS_F32_ : 0, b, any, n, experts,
                        "pi must be [B, 1 or H, Tq, P], and f32 as an output"),
       ATTN_OPERAND_AS_(&a->x, w[X], 0, b, some, n, any, "x must be [B, 1 or Hg, Tq, dx]"),
-      ATTN_OPERAND_AS_(&a->w, w[W], ATTN_MATRIX_, 1, some, a->x.dim, paths,
+      ATTN_OPERAND_AS_(&a->w, w[W], ATTN_MATRIX_, 1, some, a->x.dim, experts,
                        ATTN_HEADS_IN_OUT_("w", "1 or Hg", "dx", "P")),
-      ATTN_OPERAND_AS_(&p->bias, w[BIAS], ATTN_OPTIONAL_, 1, some, 1, paths,
+      ATTN_OPERAND_AS_(&p->bias, w[BIAS], ATTN_OPTIONAL_, 1, some, 1, experts,
                        "params.bias must be [1, 1 or Hg, 1, P]"),
-      ATTN_OPERAND_AS_(&path, w[PATH], select ? ATTN_OUT_ : 0, any, any, any, any, ""),
+      ATTN_OPERAND_AS_(&expert, w[PATH], select ? ATTN_OUT_ : 0, any, any, any, any, ""),
       ATTN_OPERAND_AS_(&a->weight, w[WEIGHT], (select ? ATTN_OUT_ : 0) | ATTN_IS_F32_, b, heads, n,
                        a->k, "weight must be f32 [B, Hg, Tq, k]")};
   const int used[COUNT] = {
@@ -33606,12 +33620,12 @@ ATTN_COLD_ int attn_mixture_check_(attn_error_ *e, attn_mixture_job_ *a, int cal
   if (sums && !attn_mixture_paths_(e, a, ctx, op, COUNT, data)) return 0;
   if (send && data)
     for (int64_t r = 0; r < b * heads * n; r++) {
-      const int32_t *to = a->path + r * a->k;
+      const int32_t *to = a->expert + r * a->k;
       for (int64_t x = 0; x < a->k; x++) {
         int twice = 0;
         for (int64_t y = 0; y < x; y++) twice |= to[x] >= 0 && to[y] == to[x];
         if (to[x] < -1 || to[x] >= a->count || twice)
-          return attn_reject_(e, ATTN_E_INDEX, "path must hold -1..count-1, none twice in a row");
+          return attn_reject_(e, ATTN_E_INDEX, "expert must hold -1..count-1, none twice in a row");
       }
     }
   return 1;
@@ -33623,8 +33637,8 @@ ATTN_COLD_ attn_status attn_mixture_job_call_(attn_mixture_job_ *a, int call,
                                               size_t *bytes) {
   static const attn_steps_fn_ steps[] = {attn_gate_steps_, attn_choose_steps_, attn_mix_steps_,
                                          attn_send_steps_, attn_gated_steps_};
-  static const char *const path[] = {"gate", "chosen paths", "all paths", "rows sent to paths",
-                                     "gate and paths"};
+  static const char *const expert[] = {"gate", "chosen experts", "all experts",
+                                       "rows sent to experts", "gate and experts"};
   attn_error_ e = {ATTN_OK, NULL};
   const attn_table_ *table;
   int workers;
@@ -33632,18 +33646,18 @@ ATTN_COLD_ attn_status attn_mixture_job_call_(attn_mixture_job_ *a, int call,
     attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
     const attn_tensor *lead = call == ATTN_MX_GATE_ || call == ATTN_MX_SELECT_ ? &a->pi : &a->o;
     if (lead->batch > 0 && lead->heads > 0 && lead->len > 0)
-      attn_stage_call_(&s, ctx, steps[call], a, path[call], bytes);
+      attn_stage_call_(&s, ctx, steps[call], a, expert[call], bytes);
     else if (!bytes)
       attn_report_(ctx, table, 1, "no-op", "no rows");
   }
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 
-ATTN_COLD_ attn_mixture_job_ attn_mixture_job_of_(attn_tensor o, const attn_path *paths,
+ATTN_COLD_ attn_mixture_job_ attn_mixture_job_of_(attn_tensor o, const attn_expert *experts,
                                                   int64_t count) {
   attn_mixture_job_ a;
   memset(&a, 0, sizeof a);
-  a.o = o, a.paths = paths, a.count = count;
+  a.o = o, a.experts = experts, a.count = count;
   return a;
 }
 
@@ -33662,50 +33676,50 @@ ATTN_COLD_ attn_status attn_gate_call_(attn_tensor pi, attn_tensor x, attn_tenso
 ATTN_CALL_(attn_gate, (pi, x, w, params), attn_tensor pi, attn_tensor x, attn_tensor w,
            const attn_mixture_params *params)
 
-ATTN_COLD_ attn_status attn_mixture_call_(attn_tensor o, const attn_path *paths, int64_t count,
+ATTN_COLD_ attn_status attn_mixture_call_(attn_tensor o, const attn_expert *experts, int64_t count,
                                           attn_tensor pi, attn_ctx *ctx, size_t *bytes) {
-  attn_mixture_job_ a = attn_mixture_job_of_(o, paths, count);
+  attn_mixture_job_ a = attn_mixture_job_of_(o, experts, count);
   a.pi = pi;
   return attn_mixture_job_call_(&a, ATTN_MX_MIX_, NULL, ctx, bytes);
 }
-ATTN_CALL_(attn_mixture, (o, paths, count, pi), attn_tensor o, const attn_path *paths,
+ATTN_CALL_(attn_mixture, (o, experts, count, pi), attn_tensor o, const attn_expert *experts,
            int64_t count, attn_tensor pi)
 
-ATTN_COLD_ attn_status attn_dispatch_select_call_(int32_t *path, attn_tensor weight, attn_tensor pi,
-                                                  const attn_mixture_params *params, attn_ctx *ctx,
-                                                  size_t *bytes) {
+ATTN_COLD_ attn_status attn_dispatch_select_call_(int32_t *expert, attn_tensor weight,
+                                                  attn_tensor pi, const attn_mixture_params *params,
+                                                  attn_ctx *ctx, size_t *bytes) {
   attn_mixture_job_ a = attn_gate_job_(pi, weight, weight);
-  a.path = path, a.weight = weight;
+  a.expert = expert, a.weight = weight;
   return attn_mixture_job_call_(&a, ATTN_MX_SELECT_, params, ctx, bytes);
 }
-ATTN_CALL_(attn_dispatch_select, (path, weight, pi, params), int32_t *path, attn_tensor weight,
+ATTN_CALL_(attn_dispatch_select, (expert, weight, pi, params), int32_t *expert, attn_tensor weight,
            attn_tensor pi, const attn_mixture_params *params)
 
-ATTN_COLD_ attn_mixture_job_ attn_dispatch_job_(attn_tensor o, const attn_path *paths,
-                                                int64_t count, const int32_t *path,
+ATTN_COLD_ attn_mixture_job_ attn_dispatch_job_(attn_tensor o, const attn_expert *experts,
+                                                int64_t count, const int32_t *expert,
                                                 attn_tensor weight) {
-  attn_mixture_job_ a = attn_mixture_job_of_(o, paths, count);
-  a.path = (int32_t *)(uintptr_t)path, a.weight = weight; /* read only */
+  attn_mixture_job_ a = attn_mixture_job_of_(o, experts, count);
+  a.expert = (int32_t *)(uintptr_t)expert, a.weight = weight; /* read only */
   return a;
 }
-ATTN_COLD_ attn_status attn_dispatch_call_(attn_tensor o, const attn_path *paths, int64_t count,
-                                           const int32_t *path, attn_tensor weight, attn_ctx *ctx,
+ATTN_COLD_ attn_status attn_dispatch_call_(attn_tensor o, const attn_expert *experts, int64_t count,
+                                           const int32_t *expert, attn_tensor weight, attn_ctx *ctx,
                                            size_t *bytes) {
-  attn_mixture_job_ a = attn_dispatch_job_(o, paths, count, path, weight);
+  attn_mixture_job_ a = attn_dispatch_job_(o, experts, count, expert, weight);
   return attn_mixture_job_call_(&a, ATTN_MX_SEND_, NULL, ctx, bytes);
 }
-ATTN_CALL_(attn_dispatch, (o, paths, count, path, weight), attn_tensor o, const attn_path *paths,
-           int64_t count, const int32_t *path, attn_tensor weight)
+ATTN_CALL_(attn_dispatch, (o, experts, count, expert, weight), attn_tensor o,
+           const attn_expert *experts, int64_t count, const int32_t *expert, attn_tensor weight)
 
-ATTN_COLD_ attn_status attn_gated_call_(attn_tensor o, const attn_path *paths, int64_t count,
+ATTN_COLD_ attn_status attn_gated_call_(attn_tensor o, const attn_expert *experts, int64_t count,
                                         attn_tensor x, attn_tensor w,
                                         const attn_mixture_params *params, attn_ctx *ctx,
                                         size_t *bytes) {
-  attn_mixture_job_ a = attn_mixture_job_of_(o, paths, count);
+  attn_mixture_job_ a = attn_mixture_job_of_(o, experts, count);
   a.x = x, a.w = w;
   return attn_mixture_job_call_(&a, ATTN_MX_GATED_, params, ctx, bytes);
 }
-ATTN_CALL_(attn_gated, (o, paths, count, x, w, params), attn_tensor o, const attn_path *paths,
+ATTN_CALL_(attn_gated, (o, experts, count, x, w, params), attn_tensor o, const attn_expert *experts,
            int64_t count, attn_tensor x, attn_tensor w, const attn_mixture_params *params)
 /* <<< attn/families/content/mixture_calls.h */
 #endif
@@ -35965,7 +35979,7 @@ typedef struct attn_cluster_job_ {
   attn_tensor o, q, k, v;
   attn_tensor assignment; /* the caller's numbers as a view [B,H,Tq,1]; data null: made here */
   int attend;             /* 0: only the assignment is wanted */
-  attn_cluster_params p;  /* bits and iters resolved */
+  attn_cluster_params p;  /* bits and iterations resolved */
   const attn_table_ *table;
   const int32_t *place;     /* [B,H,Tq] the assignment in use */
   float *planes;            /* [dk][64], a column for each bit */
@@ -36177,7 +36191,7 @@ ATTN_FUNC_ void attn_kmeans_item_(void *job, int worker, int64_t unit) {
   for (int64_t round = 1;; round++) {
     attn_kmeans_table_(&x);
     for (int64_t i = 0; i < n; i++) place[i] = attn_kmeans_nearest_(&x, code[i]);
-    if (round >= a->p.iters) break;
+    if (round >= a->p.iterations) break;
     if (!attn_kmeans_update_(&x, a, code, place, n, round)) break;
   }
   for (int64_t i = n; i < t; i++) place[i] = -1;
@@ -36264,12 +36278,13 @@ ATTN_COLD_ int attn_cluster_check_(attn_error_ *e, attn_cluster_job_ *a,
     return attn_reject_(e, ATTN_E_RANGE, "params.clusters must not exceed the queries of any item");
   if (p->bits < 0 || p->bits > 63)
     return attn_reject_(e, ATTN_E_RANGE, "params.bits must lie in 1..63, or be 0");
-  if (p->iters < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.iters must not be negative");
-  if (p->topk < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.topk must not be negative");
-  if (a->attend && p->causal && p->topk == 0)
-    return attn_reject_(e, ATTN_E_RANGE, "params.causal needs params.topk");
+  if (p->iterations < 0)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.iterations must not be negative");
+  if (p->k < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.k must not be negative");
+  if (a->attend && p->causal && p->k == 0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.causal needs params.k");
   if (p->bits == 0) p->bits = 32;
-  if (p->iters == 0) p->iters = 10;
+  if (p->iterations == 0) p->iterations = 10;
   return attn_check_scale_(e, p->scale) &&
          attn_check_array_(e, p->q_len, b, 4, "params.q_len must be aligned to its elements",
                            &more[0]) &&
@@ -36582,7 +36597,7 @@ ATTN_FUNC_ void attn_centroid_item_(void *job, int worker, int64_t index) {
   x.b = unit / a->q.heads, x.h = unit % a->q.heads;
   x.hk = x.h / (a->q.heads / a->k.heads), x.hv = x.h / (a->q.heads / a->v.heads);
   x.keys = attn_cluster_len_(a->p.kv_len, x.b, a->k.len);
-  if (x.keys <= a->p.topk) { /* all keys are among the best: attention as it is */
+  if (x.keys <= a->p.k) { /* all keys are among the best: attention as it is */
     const int32_t *member;
     for (int r = 0; r < n; r++) {
       if (x.keys > 0) {
@@ -36615,7 +36630,7 @@ ATTN_FUNC_ void attn_centroid_item_(void *job, int worker, int64_t index) {
 
 ATTN_COLD_ int attn_clustered_improved_(attn_stage_ *s, attn_cluster_job_ *a) {
   const int64_t units = attn_mul_(a->q.batch, a->q.heads), c = a->p.clusters;
-  const int64_t most = a->p.topk < a->k.len ? a->p.topk : 1; /* else nothing is ever selected */
+  const int64_t most = a->p.k < a->k.len ? a->p.k : 1; /* else nothing is ever selected */
   attn_topk_plan_(&a->plan, s->table, a->q.dim, most, ATTN_F32, 0);
   a->each = attn_centroid_cut_(NULL, NULL, a);
   if (!attn_stage_for_(s, attn_mul_(units, (c + ATTN_TILE_ - 1) / ATTN_TILE_), attn_centroid_item_,
@@ -36624,7 +36639,7 @@ ATTN_COLD_ int attn_clustered_improved_(attn_stage_ *s, attn_cluster_job_ *a) {
   for (int64_t u = 0; s->run && u < units; u++) {
     const int64_t keys = attn_cluster_len_(a->p.kv_len, u / a->q.heads, a->k.len);
     const int64_t n = attn_cluster_len_(a->p.q_len, u / a->q.heads, a->q.len);
-    s->pairs += keys <= a->p.topk ? n * keys : a->used[u] * keys + n * a->p.topk;
+    s->pairs += keys <= a->p.k ? n * keys : a->used[u] * keys + n * a->p.k;
   }
   return 1;
 }
@@ -36653,7 +36668,7 @@ ATTN_FUNC_ void attn_clustered_pick_(void *job, int worker, int64_t index) {
   const void *from[ATTN_TILE_];
   attn_topk_ best = a->plan;
   attn_centroid_ x;
-  if (n <= 0 || keys <= a->p.topk) return; /* all keys are among the best */
+  if (n <= 0 || keys <= a->p.k) return; /* all keys are among the best */
   attn_centroid_cut_(&x, a->memory + worker * a->each, a);
   for (int r = 0; r < n; r++) {
     from[r] = x.mean + r * dk;
@@ -36688,8 +36703,8 @@ ATTN_FUNC_ void attn_clustered_causal_item_(void *job, int worker, int64_t index
   const int64_t n = attn_cluster_members_(a, unit, c, &member);
   own.q_off = keys - attn_cluster_len_(a->p.q_len, b, a->q.len);
   plan->at_row = j->at_rows, plan->at_run = j->at_runs, own.plan = plan;
-  if (keys <= a->p.topk && keys > 0) run[0].key = 0, run[0].n = (int32_t)keys, tile.count = 1;
-  for (int64_t e = 0; keys > a->p.topk && e < a->p.topk; e++) {
+  if (keys <= a->p.k && keys > 0) run[0].key = 0, run[0].n = (int32_t)keys, tile.count = 1;
+  for (int64_t e = 0; keys > a->p.k && e < a->p.k; e++) {
     if (tile.count > 0 && run[tile.count - 1].key + run[tile.count - 1].n == pick[e])
       run[tile.count - 1].n++;
     else
@@ -36716,7 +36731,7 @@ ATTN_COLD_ int attn_clustered_causal_steps_(attn_stage_ *s, attn_cluster_job_ *a
   int workers;
   memset(&j, 0, sizeof j);
   memset(&plain, 0, sizeof plain);
-  j.job = a, j.most = a->p.topk < a->k.len ? a->p.topk : 1;
+  j.job = a, j.most = a->p.k < a->k.len ? a->p.k : 1;
   j.pick = (int32_t *)attn_stage_take_(s, attn_mul_(items, j.most), 4);
   attn_topk_plan_(&a->plan, s->table, a->q.dim, j.most, a->k.dtype, 0);
   a->each = attn_centroid_cut_(NULL, NULL, a);
@@ -36745,7 +36760,7 @@ ATTN_COLD_ int attn_clustered_causal_steps_(attn_stage_ *s, attn_cluster_job_ *a
   }
   for (int64_t u = 0; u < units; u++) {
     const int64_t keys = attn_cluster_len_(a->p.kv_len, u / a->q.heads, a->k.len);
-    if (keys > a->p.topk) s->pairs += a->used[u] * keys;
+    if (keys > a->p.k) s->pairs += a->used[u] * keys;
   }
   return 1;
 }
@@ -36774,9 +36789,9 @@ ATTN_COLD_ int attn_clustered_steps_(attn_stage_ *s, void *job) {
   a->used = (int32_t *)attn_stage_take_(s, units, 4);
   a->each = attn_piece_(a->p.clusters, 4);
   return attn_stage_for_(s, units, attn_cluster_sort_, a, a->each, &a->memory) &&
-         (a->p.causal     ? attn_clustered_causal_steps_(s, a)
-          : a->p.topk > 0 ? attn_clustered_improved_(s, a)
-                          : attn_clustered_plain_(s, a));
+         (a->p.causal  ? attn_clustered_causal_steps_(s, a)
+          : a->p.k > 0 ? attn_clustered_improved_(s, a)
+                       : attn_clustered_plain_(s, a));
 }
 
 ATTN_COLD_ attn_cluster_job_ attn_clustered_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,
@@ -37356,12 +37371,12 @@ ATTN_COLD_ int attn_short_check_(attn_error_ *e, attn_short_ *x, attn_operand_ *
 ATTN_COLD_ int attn_short_convolution_(attn_error_ *e, const attn_short_ *x, attn_operand_ *op,
                                        attn_tensor *const t[4], int64_t *kernel) {
   static const char *const w[] = {ATTN_WORDS_("params.w_k"), ATTN_WORDS_("params.w_v"),
-                                  ATTN_WORDS_("params.bias_k"), ATTN_WORDS_("params.bias_v")};
+                                  ATTN_WORDS_("params.b_k"), ATTN_WORDS_("params.b_v")};
   static const char *const rule[] = {
       "params.w_k must be [1, 1 or k.heads, kernel * k.dim, k.dim]",
       "params.w_v must be [1, 1 or v.heads, kernel * v.dim, v.dim], of the kernel of w_k",
-      "params.bias_k must be [1, 1 or k.heads, 1, k.dim]",
-      "params.bias_v must be [1, 1 or v.heads, 1, v.dim]"};
+      "params.b_k must be [1, 1 or k.heads, 1, k.dim]",
+      "params.b_v must be [1, 1 or v.heads, 1, v.dim]"};
   if (*kernel == 0) {
     if (t[0]->data && (t[0]->len < 1 || t[0]->len % x->k.dim))
       return attn_reject_(e, ATTN_E_SHAPE, rule[0]);
@@ -37520,7 +37535,7 @@ ATTN_COLD_ int attn_compressed_check_(attn_error_ *e, attn_compressed_job_ *j,
                         "params.pad must be ATTN_PAD_LEFT, ATTN_PAD_RIGHT or ATTN_PAD_DROP");
   if ((int)p->slot < 0 || p->slot >= ATTN_SLOT_COUNT)
     return attn_reject_(e, ATTN_E_RANGE, "params.slot must be an attn_slot");
-  attn_tensor *const t[] = {&p->w_k, &p->w_v, &p->bias_k, &p->bias_v};
+  attn_tensor *const t[] = {&p->w_k, &p->w_v, &p->b_k, &p->b_v};
   if (!attn_short_convolution_(e, &j->x, op + n, t, &p->kernel)) return 0;
   n += 4;
   if (p->slot != ATTN_SLOT_NULL) p->null_k.data = p->null_v.data = NULL;
@@ -37580,7 +37595,7 @@ ATTN_COLD_ int attn_compressed_shorten_(attn_stage_ *s, const attn_compressed_jo
   const int64_t blocks = attn_compressed_blocks_(j, x.len);
   attn_convolve_params c;
   memset(&c, 0, sizeof c);
-  c.pad = j->p.pad, c.stride = j->p.kernel, c.bias = bias, c.len = j->x.kv_len;
+  c.pad = j->p.pad, c.stride = j->p.kernel, c.bias = bias, c.x_len = j->x.kv_len;
   *y = attn_stage_tensor_(s, x.batch, x.heads, blocks + front, x.dim);
   attn_front_ a = {s->table, *y, slot, &j->x, j->p.slot == ATTN_SLOT_FIRST};
   if (a.first) a.x = x;
@@ -37595,8 +37610,8 @@ ATTN_COLD_ int attn_compressed_steps_(attn_stage_ *s, void *job) {
   const attn_short_ *x = &j->x;
   const attn_sdpa_params p = attn_short_params_(x);
   attn_tensor k, v;
-  return attn_compressed_shorten_(s, j, &k, x->k, g->w_k, g->bias_k, g->null_k) &&
-         attn_compressed_shorten_(s, j, &v, x->v, g->w_v, g->bias_v, g->null_v) &&
+  return attn_compressed_shorten_(s, j, &k, x->k, g->w_k, g->b_k, g->null_k) &&
+         attn_compressed_shorten_(s, j, &v, x->v, g->w_v, g->b_v, g->null_v) &&
          attn_stage_ranged_(s, x->o, x->q, k, v, &p, attn_compressed_range_, j);
 }
 
@@ -37737,7 +37752,7 @@ ATTN_COLD_ int attn_linformer_check_(attn_error_ *e, attn_linformer_job_ *j,
       if (t->dim < j->x.k.len) return attn_reject_(e, ATTN_E_SHAPE, rule[2 + i]);
     }
   } else if (p->kind == ATTN_LINFORMER_CONV) {
-    attn_tensor *const t[] = {&p->w_k, &p->w_v, &p->bias_k, &p->bias_v};
+    attn_tensor *const t[] = {&p->w_k, &p->w_v, &p->b_k, &p->b_v};
     if (!attn_short_convolution_(e, &j->x, op + n, t, &j->width)) return 0;
     n += 4;
   }
@@ -37765,14 +37780,14 @@ ATTN_COLD_ int attn_linformer_shorten_(attn_stage_ *s, const attn_linformer_job_
   if (g->kind == ATTN_LINFORMER_CONV) {
     attn_convolve_params c;
     memset(&c, 0, sizeof c);
-    c.pad = ATTN_PAD_RIGHT, c.stride = j->width, c.len = j->x.kv_len,
-    c.bias = value ? g->bias_v : g->bias_k;
+    c.pad = ATTN_PAD_RIGHT, c.stride = j->width, c.x_len = j->x.kv_len,
+    c.bias = value ? g->b_v : g->b_k;
     return attn_stage_convolve_(s, y, x, value ? g->w_v : g->w_k, &c);
   }
   attn_pool_params p;
   memset(&p, 0, sizeof p);
   p.kind = g->kind == ATTN_LINFORMER_MAX ? ATTN_POOL_MAX : ATTN_POOL_MEAN;
-  p.len = j->x.kv_len;
+  p.x_len = j->x.kv_len;
   return attn_stage_pool_(s, y, x, &p);
 }
 
@@ -37865,18 +37880,18 @@ ATTN_COLD_ int attn_poolingformer_beside_(attn_error_ *e, attn_poolingformer_job
 /* Behind it: the shapes of what the weights will make. */
 ATTN_COLD_ int attn_poolingformer_behind_(attn_error_ *e, attn_poolingformer_job_ *j,
                                           attn_operand_ *op) {
-  static const char *const w[] = {ATTN_WORDS_("params.w_q"),    ATTN_WORDS_("params.w_k"),
-                                  ATTN_WORDS_("params.w_v"),    ATTN_WORDS_("params.bias_q"),
-                                  ATTN_WORDS_("params.bias_k"), ATTN_WORDS_("params.bias_v")};
+  static const char *const w[] = {ATTN_WORDS_("params.w_q"), ATTN_WORDS_("params.w_k"),
+                                  ATTN_WORDS_("params.w_v"), ATTN_WORDS_("params.b_q"),
+                                  ATTN_WORDS_("params.b_k"), ATTN_WORDS_("params.b_v")};
   static const char *const rule[] = {
       ATTN_IN_OUT_("params.w_q", "q.heads * v.dim", "q.heads * d2"),
       ATTN_IN_OUT_("params.w_k", "q.heads * v.dim", "(a divisor of q.heads) * d2"),
       ATTN_IN_OUT_("params.w_v", "q.heads * v.dim", "(a divisor of q.heads) * v.dim"),
-      "params.bias_q must be [1, 1, 1, the width of w_q]",
-      "params.bias_k must be [1, 1, 1, the width of w_k]",
-      "params.bias_v must be [1, 1, 1, the width of w_v]"};
+      "params.b_q must be [1, 1, 1, the width of w_q]",
+      "params.b_k must be [1, 1, 1, the width of w_k]",
+      "params.b_v must be [1, 1, 1, the width of w_v]"};
   attn_poolingformer_params *p = &j->p;
-  attn_tensor *const t[] = {&p->w_q, &p->w_k, &p->w_v, &p->bias_q, &p->bias_k, &p->bias_v};
+  attn_tensor *const t[] = {&p->w_q, &p->w_k, &p->w_v, &p->b_q, &p->b_k, &p->b_v};
   attn_tensor *const made[] = {&j->y.q, &j->y.k, &j->y.v};
   const int64_t h = j->x.q.heads, dv = j->x.v.dim;
   if (p->q2.data || p->k2.data || p->v2.data)
@@ -37928,13 +37943,12 @@ ATTN_COLD_ int attn_poolingformer_check_(attn_error_ *e, attn_poolingformer_job_
                                          const attn_ctx *ctx, const attn_table_ **table,
                                          int *workers, int data) {
   static const char *const w[] = {ATTN_WORDS_("params.pool_k"), ATTN_WORDS_("params.pool_v"),
-                                  ATTN_WORDS_("params.pool_bias_k"),
-                                  ATTN_WORDS_("params.pool_bias_v")};
+                                  ATTN_WORDS_("params.pool_b_k"), ATTN_WORDS_("params.pool_b_v")};
   static const char *const rule[] = {
       "params.pool_k must be [1, 1 or heads of the pooled keys, their width, kernel]",
       "params.pool_v must be [1, 1 or heads of the pooled values, their width, kernel]",
-      "params.pool_bias_k must be [1, 1 or heads of the pooled keys, 1, kernel]",
-      "params.pool_bias_v must be [1, 1 or heads of the pooled values, 1, kernel]"};
+      "params.pool_b_k must be [1, 1 or heads of the pooled keys, 1, kernel]",
+      "params.pool_b_v must be [1, 1 or heads of the pooled values, 1, kernel]"};
   attn_poolingformer_params *p = &j->p;
   attn_operand_ op[ATTN_SHORT_N_ + 10];
   attn_span_ lens[2];
@@ -37946,15 +37960,14 @@ ATTN_COLD_ int attn_poolingformer_check_(attn_error_ *e, attn_poolingformer_job_
   if (!attn_short_check_(e, &j->x, op, lens, p->has_q_off, p->q_off, data) ||
       !attn_poolingformer_numbers_(e, j))
     return 0;
-  if (!p->w_q.data &&
-      (p->w_k.data || p->w_v.data || p->bias_q.data || p->bias_k.data || p->bias_v.data))
+  if (!p->w_q.data && (p->w_k.data || p->w_v.data || p->b_q.data || p->b_k.data || p->b_v.data))
     return attn_reject_(e, ATTN_E_NULL, "params.w_q must be there for w_k, w_v and their biases");
   if (p->w_q.data ? !attn_poolingformer_behind_(e, j, op + n)
                   : !attn_poolingformer_beside_(e, j, op + n))
     return 0;
   n += p->w_q.data ? 6 : 3;
   if (p->pool == ATTN_POOL_DYNAMIC) {
-    attn_tensor *const t[] = {&p->pool_k, &p->pool_v, &p->pool_bias_k, &p->pool_bias_v};
+    attn_tensor *const t[] = {&p->pool_k, &p->pool_v, &p->pool_b_k, &p->pool_b_v};
     for (int i = 0; i < 4; i++, n++) {
       const attn_tensor *of = i % 2 ? &j->y.v : &j->y.k;
       if (!attn_short_operand_(e, &op[n], t[i], w[i], i < 2 ? 0 : ATTN_OPTIONAL_, of->heads,
@@ -37987,9 +38000,9 @@ ATTN_COLD_ int attn_poolingformer_pool_(attn_stage_ *s, const attn_poolingformer
                                         attn_tensor *y, attn_tensor x, int64_t stride, int value) {
   attn_pool_params p;
   memset(&p, 0, sizeof p);
-  p.kind = j->p.pool, p.kernel = j->kernel, p.stride = stride, p.len = j->y.kv_len;
+  p.kind = j->p.pool, p.kernel = j->kernel, p.stride = stride, p.x_len = j->y.kv_len;
   p.w = value ? j->p.pool_v : j->p.pool_k;
-  p.bias = value ? j->p.pool_bias_v : j->p.pool_bias_k;
+  p.bias = value ? j->p.pool_b_v : j->p.pool_b_k;
   *y = attn_stage_tensor_(s, x.batch, x.heads, attn_pool_len(x.len, 0, &p), x.dim);
   return y->len == 0 || attn_stage_pool_(s, *y, x, &p);
 }
@@ -38163,7 +38176,7 @@ ATTN_COLD_ int attn_stage_tails_(attn_stage_ *s, const attn_poolingformer_job_ *
   a.table = s->table, a.j = j, a.lse = lse, a.y = y;
   a.x = y.data ? j->y.v : j->y.k;
   a.w = y.data ? j->p.pool_v : j->p.pool_k;
-  a.bias = y.data ? j->p.pool_bias_v : j->p.pool_bias_k;
+  a.bias = y.data ? j->p.pool_b_v : j->p.pool_b_k;
   a.scale = (double)j->y.scale;
   if (j->y.scale == 0.0f)
     a.scale = attn_to_bits_(j->y.scale) ? 0.0 : 1.0 / sqrt((double)j->y.q.dim);
@@ -38232,9 +38245,9 @@ ATTN_COLD_ int attn_poolingformer_steps_(attn_stage_ *s, void *job) {
   p.window = attn_window_of(j->w1, j->w1);
   p.causal = g->causal != 0;
   return attn_stage_sdpa_(s, o1, x->q, x->k, x->v, &p) &&
-         (!g->w_q.data || (attn_poolingformer_project_(s, &j->y.q, all, g->w_q, g->bias_q) &&
-                           attn_poolingformer_project_(s, &j->y.k, all, g->w_k, g->bias_k) &&
-                           attn_poolingformer_project_(s, &j->y.v, all, g->w_v, g->bias_v))) &&
+         (!g->w_q.data || (attn_poolingformer_project_(s, &j->y.q, all, g->w_q, g->b_q) &&
+                           attn_poolingformer_project_(s, &j->y.k, all, g->w_k, g->b_k) &&
+                           attn_poolingformer_project_(s, &j->y.v, all, g->w_v, g->b_v))) &&
          attn_poolingformer_second_(s, j, o2) && attn_stage_add_rows_(s, x->o, o1, o2);
 }
 
@@ -38981,8 +38994,8 @@ ATTN_COLD_ int attn_luna_causal_check_(attn_error_ *e, attn_luna_causal_ *a, con
   a->l = a->p.len, a->dk = dk, a->dv = a->v.dim;
   a->wide_l = attn_whole_(a->l), a->wide_dv = attn_whole_(a->dv);
   if (!attn_luna_rules_(e, &a->par, dk, &a->scale) ||
-      !attn_check_cut_(e, a->par.len, b, t, "params.len must be aligned to its elements",
-                       "params.len must lie in 0..q.len", &more) ||
+      !attn_check_cut_(e, a->par.q_len, b, t, "params.q_len must be aligned to its elements",
+                       "params.q_len must lie in 0..q.len", &more) ||
       !attn_luna_check_state_(e, a, query, &more.span[more.n]))
     return 0;
   const attn_span_ state = more.span[more.n++];
@@ -38991,7 +39004,7 @@ ATTN_COLD_ int attn_luna_causal_check_(attn_error_ *e, attn_luna_causal_ *a, con
       return attn_reject_(e, ATTN_E_OVERLAP,
                           "params.state must not share memory with another argument");
   if (attn_overlap_(state, more.span[0]))
-    return attn_reject_(e, ATTN_E_OVERLAP, "params.state must not share memory with params.len");
+    return attn_reject_(e, ATTN_E_OVERLAP, "params.state must not share memory with params.q_len");
   return attn_check_apart_(e, ctx, op, COUNT, more.span, more.n);
 }
 
@@ -39231,7 +39244,7 @@ ATTN_FUNC_ void attn_luna_item_(void *job, int worker, int64_t index) {
   u.a = a, u.b = index / heads, u.h = index % heads;
   u.hk = u.h / (heads / a->k.heads), u.hv = u.h / (heads / a->v.heads);
   u.hp = u.h / (heads / a->kp.heads);
-  const int64_t end = a->par.len ? a->par.len[u.b] : a->q.len;
+  const int64_t end = a->par.q_len ? a->par.q_len[u.b] : a->q.len;
   attn_luna_room_of_(a, &u.room, a->memory + worker * a->each);
   const int64_t floats = attn_luna_floats_(l, dk, a->dv); /* of ka and va, which lie side by side */
   u.count = a->count ? a->count[u.b] : 0;
@@ -39265,7 +39278,7 @@ ATTN_COLD_ int attn_luna_causal_steps_(attn_stage_ *s, void *job) {
                        &a->memory))
     return 0;
   for (int64_t b = 0; s->run && a->count && b < a->q.batch; b++)
-    a->count[b] += a->par.len ? a->par.len[b] : a->q.len;
+    a->count[b] += a->par.q_len ? a->par.q_len[b] : a->q.len;
   return 1;
 }
 
@@ -39512,7 +39525,7 @@ typedef struct attn_landmark_job_ {
   const uint8_t *valid; /* [B][Tk], Tq = Tk */
   int64_t landmarks, iterations;
   float scale, lambda;
-  int csalr, always, renormalise, by_batch;
+  int csalr, always, renormalize, by_batch;
 } attn_landmark_job_;
 
 /* Every rule; the lengths are read for the workspace query as well. */
@@ -39714,10 +39727,10 @@ ATTN_COLD_ int attn_landmark_small_(attn_stage_ *s, const attn_landmark_job_ *j,
   a.dim = m;
   if (!j->csalr)
     return attn_stage_pinv_(s, a, a, j->iterations, sums) && attn_stage_gemm_(s, x, a, bv, NULL);
-  const attn_share_ all = {x, j->renormalise ? 1.0f + j->lambda : 1.0f, NULL},
+  const attn_share_ all = {x, j->renormalize ? 1.0f + j->lambda : 1.0f, NULL},
                     none = {x, 0.0f, NULL};
   return attn_stage_solve_(s, x, a, bv, (double)j->lambda) &&
-         (!j->renormalise || attn_stage_weigh_(s, x, all, none));
+         (!j->renormalize || attn_stage_weigh_(s, x, all, none));
 }
 
 /* wide[b,h] += conv[h] along v; the heads of a group read one head of v. */
@@ -39861,7 +39874,7 @@ ATTN_COLD_ attn_landmark_job_ attn_csalr_job_(attn_tensor o, attn_tensor q, attn
   j.o = o, j.q = q, j.k = k, j.v = v, j.csalr = j.always = 1;
   if (!p) return j;
   j.kv_len = p->kv_len, j.q_len = p->q_len, j.scale = p->scale;
-  j.landmarks = p->landmarks, j.lambda = p->lambda, j.renormalise = p->renormalise;
+  j.landmarks = p->landmarks, j.lambda = p->lambda, j.renormalize = p->renormalize;
   return j;
 }
 ATTN_COLD_ attn_status attn_csalr_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -40333,7 +40346,7 @@ ATTN_FUNC_ void attn_hard_row_(attn_hard_group_ *g, int r, int64_t keys) {
   g->hi[r] = g->j->p.causal && p + 1 < keys ? p + 1 : keys;
   g->remote[r] = 0, g->from[r] = g->to[r] = 0;
   if (g->hi[r] <= 0) return;
-  if (g->j->p.renorm) {
+  if (g->j->p.renormalize) {
     const int64_t key = g->nearest[r] = attn_hard_nearest_(g, r, center);
     if (key < 0) return;
     const double d = attn_hard_distance_(g, r, key);
@@ -40362,7 +40375,7 @@ ATTN_FUNC_ float attn_hard_remote_(const attn_hard_group_ *g, int r, int64_t key
 
 /* Exponentials of n exponents; those below the threshold become 0. */
 ATTN_FUNC_ void attn_hard_exp_(const attn_hard_group_ *g, int64_t n) {
-  const double least = g->j->p.renorm ? 0.0 : (double)g->j->p.threshold;
+  const double least = g->j->p.renormalize ? 0.0 : (double)g->j->p.threshold;
   g->j->table->exp(g->s.x, g->s.x, n);
   if (least > 0.0)
     for (int64_t i = 0; i < n; i++)
@@ -40455,7 +40468,7 @@ ATTN_FUNC_ void attn_hard_sum_(attn_hard_group_ *g, int lanes, float *l, int car
       }
       if (careful) attn_hard_patch_(g, ot, w, n);
       attn_on_(tile, f)->value_block(g->s.ot, g->s.w, v, stride, n, dv, lanes, lanes + 1, NULL, 0);
-      if (j->p.renorm)
+      if (j->p.renormalize)
         attn_on_(tile, f)->value_block(l, g->s.w, &one, 0, n, 1, lanes, lanes + 1, NULL, 0);
       if (!careful) *g->s.pairs += n * g->n;
     }
@@ -40482,7 +40495,7 @@ ATTN_FUNC_ void attn_hard_item_(void *job, int worker, int64_t index) {
   g.norm = 0.39894228040143267794 / sigma;
   for (int r = 0; r < rows; r++) out[r] = attn_at_(&j->o, g.batch, g.head, first + r);
   for (int r = 0; r < ATTN_TILE_; r++)
-    scale[r] = j->p.renorm ? 1.0f : (float)attn_clamp_f64_(g.norm), l[r] = 0.0f;
+    scale[r] = j->p.renormalize ? 1.0f : (float)attn_clamp_f64_(g.norm), l[r] = 0.0f;
   for (int lanes = 0; lanes * ATTN_GROUP_ < live; lanes++) {
     const int at = lanes * ATTN_GROUP_;
     g.p0 = first + at + j->q_off;
@@ -40498,7 +40511,7 @@ ATTN_FUNC_ void attn_hard_item_(void *job, int worker, int64_t index) {
     attn_hard_sum_(&g, lanes, l, 0);
     if (!j->table->finite(g.s.ot + at, ATTN_TILE_, j->v.dim, g.n)) attn_hard_sum_(&g, lanes, l, 1);
   }
-  if (j->p.renorm) attn_on_(tile, j->table)->divide(scale, l);
+  if (j->p.renormalize) attn_on_(tile, j->table)->divide(scale, l);
   j->table->unpack(out, g.s.ot, live, j->o.dim, j->o.dtype, scale);
   for (int r = live; r < rows; r++) memset(out[r], 0, (size_t)size);
 }
@@ -40591,7 +40604,7 @@ ATTN_FUNC_ void attn_average_scan_(void *job, int worker, int64_t index) {
   (void)worker;
   for (int64_t t = 0; t < a->n; t++) {
     float *mean = (float *)(void *)attn_at_(&a->avg, b, 0, t) + c0;
-    const int real = !a->p.real || a->p.real[b * a->y.len + a->t0 + t];
+    const int real = !a->p.valid || a->p.valid[b * a->y.len + a->t0 + t];
     a->table->widen(row, attn_at_(&a->y, b, 0, a->t0 + t) + attn_bytes_(a->y.dtype, c0), 0, NULL, 1,
                     cols, a->y.dtype, NULL);
     count += real;
@@ -40639,12 +40652,12 @@ ATTN_COLD_ int attn_average_run_(attn_stage_ *s, attn_average_ *a, attn_tensor h
   if (s->run)
     for (int64_t i = 0; i < b; i++)
       for (int64_t t = 0; t < a->n; t++)
-        a->count[i] += !a->p.real || a->p.real[i * a->y.len + a->t0 + t];
+        a->count[i] += !a->p.valid || a->p.valid[i * a->y.len + a->t0 + t];
   if (hidden.data) {
-    p.bias = a->p.b1, p.activation = ATTN_ACT_RELU;
-    if (!attn_stage_gemm_(s, hidden, a->avg, a->p.w1, &p)) return 0;
-    p.bias = a->p.b2, p.activation = ATTN_ACT_NONE;
-    if (!attn_stage_gemm_(s, a->g, hidden, a->p.w2, &p)) return 0;
+    p.bias = a->p.b_1, p.activation = ATTN_ACT_RELU;
+    if (!attn_stage_gemm_(s, hidden, a->avg, a->p.w_1, &p)) return 0;
+    p.bias = a->p.b_2, p.activation = ATTN_ACT_NONE;
+    if (!attn_stage_gemm_(s, a->g, hidden, a->p.w_2, &p)) return 0;
   }
   if (a->gate.data) {
     p.bias = a->p.b_g, p.activation = ATTN_ACT_SIGMOID;
@@ -40658,7 +40671,7 @@ ATTN_COLD_ int attn_average_steps_(attn_stage_ *s, void *job) {
   attn_average_ *a = (attn_average_ *)job;
   const int64_t b = a->y.batch, t = a->y.len, d = a->y.dim;
   const int64_t most = t < ATTN_AVERAGE_RUN_ ? t : (int64_t)ATTN_AVERAGE_RUN_;
-  const int fed = a->p.w1.data != NULL, gated = a->p.w_g.data != NULL;
+  const int fed = a->p.w_1.data != NULL, gated = a->p.w_g.data != NULL;
   attn_tensor both = attn_view_(NULL, ATTN_F32, 0, 0, 0, 1), hidden = both, gate = both, g, avg;
   if (b == 0 || t == 0) return 1;
   a->table = s->table;
@@ -40670,7 +40683,7 @@ ATTN_COLD_ int attn_average_steps_(attn_stage_ *s, void *job) {
     g = attn_stage_tensor_(s, b, 1, most, d);
   }
   avg = fed ? attn_stage_tensor_(s, b, 1, most, d) : g;
-  if (fed) hidden = attn_stage_tensor_(s, b, 1, most, a->p.w1.dim);
+  if (fed) hidden = attn_stage_tensor_(s, b, 1, most, a->p.w_1.dim);
   if (a->p.state) {
     a->count = (int64_t *)a->p.state + ATTN_AVERAGE_HEAD_;
   } else {
@@ -40737,9 +40750,9 @@ ATTN_COLD_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_
   attn_average_params *p = &a->p;
   attn_span_ array[ARRAYS], work;
   const int64_t any = ATTN_ANY_, b = a->y.batch, d = a->y.dim, twice = attn_mul_(2, d);
-  attn_tensor *const w[] = {&p->w_g, &p->w1, &p->w2};
+  attn_tensor *const w[] = {&p->w_g, &p->w_1, &p->w_2};
   for (int i = 0; i < 3; i++) attn_turn_(w[i], p->w_transposed);
-  const int64_t f = p->w1.data ? p->w1.dim : 0;
+  const int64_t f = p->w_1.data ? p->w_1.dim : 0;
   const int maybe = ATTN_OPTIONAL_, matrix = ATTN_OPTIONAL_ | ATTN_MATRIX_;
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, b, 1, a->y.len, d, "o must have the shape of y"),
@@ -40748,14 +40761,16 @@ ATTN_COLD_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_
                     ATTN_IN_OUT_("params.w_g", "2 d", "2 d")),
       ATTN_OPERAND_(&p->b_g, "params.b_g", maybe, 1, 1, 1, twice,
                     "params.b_g must be [1, 1, 1, 2 d]"),
-      ATTN_OPERAND_(&p->w1, "params.w1", matrix, 1, 1, d, any, ATTN_IN_OUT_("params.w1", "d", "f")),
-      ATTN_OPERAND_(&p->b1, "params.b1", maybe, 1, 1, 1, f, "params.b1 must be [1, 1, 1, f]"),
-      ATTN_OPERAND_(&p->w2, "params.w2", matrix, 1, 1, f, d, ATTN_IN_OUT_("params.w2", "f", "d")),
-      ATTN_OPERAND_(&p->b2, "params.b2", maybe, 1, 1, 1, d, "params.b2 must be [1, 1, 1, d]")};
+      ATTN_OPERAND_(&p->w_1, "params.w_1", matrix, 1, 1, d, any,
+                    ATTN_IN_OUT_("params.w_1", "d", "f")),
+      ATTN_OPERAND_(&p->b_1, "params.b_1", maybe, 1, 1, 1, f, "params.b_1 must be [1, 1, 1, f]"),
+      ATTN_OPERAND_(&p->w_2, "params.w_2", matrix, 1, 1, f, d,
+                    ATTN_IN_OUT_("params.w_2", "f", "d")),
+      ATTN_OPERAND_(&p->b_2, "params.b_2", maybe, 1, 1, 1, d, "params.b_2 must be [1, 1, 1, d]")};
   if (!attn_check_operand_(e, &op[Y], 1) || !attn_check_operand_(e, &op[O], 1)) return 0;
-  if (!p->w1.data != !p->w2.data)
-    return attn_reject_(e, ATTN_E_NULL, "params.w1 and .w2 must be there both, or neither");
-  if ((p->b_g.data && !p->w_g.data) || ((p->b1.data || p->b2.data) && !p->w1.data))
+  if (!p->w_1.data != !p->w_2.data)
+    return attn_reject_(e, ATTN_E_NULL, "params.w_1 and .w_2 must be there both, or neither");
+  if ((p->b_g.data && !p->w_g.data) || ((p->b_1.data || p->b_2.data) && !p->w_1.data))
     return attn_reject_(e, ATTN_E_NULL, "a bias must not be without its weights");
   for (int i = WG; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
@@ -40764,7 +40779,7 @@ ATTN_COLD_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_
   if (p->eps == 0.0f && !signbit(p->eps)) p->eps = 1e-6f;
   if (!(p->eps > 0.0f && p->eps < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.eps must be positive and finite");
-  if (!attn_check_array_(e, p->real, attn_mul_(b, a->y.len), 1, "", &array[REAL]) ||
+  if (!attn_check_array_(e, p->valid, attn_mul_(b, a->y.len), 1, "", &array[REAL]) ||
       !attn_check_array_(e, p->gain, d, 4, "params.gain must be aligned to its elements",
                          &array[GAIN]) ||
       !attn_check_array_(e, p->bias, d, 4, "params.bias must be aligned to its elements",
@@ -41966,20 +41981,20 @@ ATTN_COLD_ int attn_operands_add_(attn_error_ *e, attn_operands_ *all, attn_tens
 ATTN_COLD_ int attn_synthesizer_net_check_(attn_error_ *e, attn_operands_ *all,
                                            attn_synthesizer_net *net, int64_t din) {
   static const char *const w[] = {
-      ATTN_WORDS_("a source's net w1"), ATTN_WORDS_("a source's net b1"),
-      ATTN_WORDS_("a source's net w2"), ATTN_WORDS_("a source's net b2")};
-  attn_turn_(&net->w1, net->w_transposed), attn_turn_(&net->w2, net->w_transposed);
-  const int64_t some = ATTN_ONE_OR_ALL_, any = ATTN_ANY_, wide = net->w1.dim;
-  if (!attn_operands_add_(e, all, &net->w1, w[0], ATTN_MATRIX_, 1, some, din, any,
-                          ATTN_HEADS_IN_OUT_("a source's net w1", "1 or o.heads", "x.dim", "e")) ||
-      !attn_operands_add_(e, all, &net->b1, w[1], ATTN_OPTIONAL_, 1, some, 1, wide,
-                          "a source's net b1 must be [1, 1 or o.heads, 1, e], e of w1") ||
+      ATTN_WORDS_("a source's net w_1"), ATTN_WORDS_("a source's net b_1"),
+      ATTN_WORDS_("a source's net w_2"), ATTN_WORDS_("a source's net b_2")};
+  attn_turn_(&net->w_1, net->w_transposed), attn_turn_(&net->w_2, net->w_transposed);
+  const int64_t some = ATTN_ONE_OR_ALL_, any = ATTN_ANY_, wide = net->w_1.dim;
+  if (!attn_operands_add_(e, all, &net->w_1, w[0], ATTN_MATRIX_, 1, some, din, any,
+                          ATTN_HEADS_IN_OUT_("a source's net w_1", "1 or o.heads", "x.dim", "e")) ||
+      !attn_operands_add_(e, all, &net->b_1, w[1], ATTN_OPTIONAL_, 1, some, 1, wide,
+                          "a source's net b_1 must be [1, 1 or o.heads, 1, e], e of w_1") ||
       !attn_operands_add_(
-          e, all, &net->w2, w[2], ATTN_MATRIX_, 1, some, wide, any,
-          ATTN_HEADS_IN_OUT_("a source's net w2", "1 or o.heads", "e (of w1)", "n")))
+          e, all, &net->w_2, w[2], ATTN_MATRIX_, 1, some, wide, any,
+          ATTN_HEADS_IN_OUT_("a source's net w_2", "1 or o.heads", "e (of w_1)", "n")))
     return 0;
-  return attn_operands_add_(e, all, &net->b2, w[3], ATTN_OPTIONAL_, 1, some, 1, net->w2.dim,
-                            "a source's net b2 must be [1, 1 or o.heads, 1, n], n of w2");
+  return attn_operands_add_(e, all, &net->b_2, w[3], ATTN_OPTIONAL_, 1, some, 1, net->w_2.dim,
+                            "a source's net b_2 must be [1, 1 or o.heads, 1, n], n of w_2");
 }
 
 ATTN_COLD_ int attn_synthesizer_source_check_(attn_error_ *e, attn_operands_ *all,
@@ -42021,8 +42036,8 @@ ATTN_COLD_ int attn_synthesizer_source_check_(attn_error_ *e, attn_operands_ *al
         !attn_synthesizer_net_check_(e, all, &s->net, s->x.dim) ||
         (factored && !attn_synthesizer_net_check_(e, all, &s->net_b, s->x.dim)))
       return 0;
-    n = s->net.w2.dim;
-    if (factored) n = attn_mul_(n, s->net_b.w2.dim);
+    n = s->net.w_2.dim;
+    if (factored) n = attn_mul_(n, s->net_b.w_2.dim);
     if (factored && ((int)s->tiling < 0 || s->tiling >= ATTN_SYNTHESIZER_TILING_COUNT))
       return attn_reject_(e, ATTN_E_RANGE, "a source's tiling must be an attn_synthesizer_tiling");
   }
@@ -42142,16 +42157,16 @@ ATTN_COLD_ int64_t attn_synthesizer_heads_(int64_t heads, const attn_tensor *t) 
   return t->data && t->heads > heads ? t->heads : heads;
 }
 
-/* y = relu(x w1 + b1); y.data null: a new tensor with as few heads as there are different ones. */
+/* y = relu(x w_1 + b_1); y.data null: a new tensor with as few heads as there are different ones. */
 ATTN_COLD_ int attn_synthesizer_hidden_(attn_stage_ *s, const attn_synthesizer_net *net,
                                         attn_tensor x, attn_tensor *y) {
   attn_gemm_params g;
-  int64_t heads = attn_synthesizer_heads_(x.heads, &net->w1);
-  heads = attn_synthesizer_heads_(heads, &net->b1);
+  int64_t heads = attn_synthesizer_heads_(x.heads, &net->w_1);
+  heads = attn_synthesizer_heads_(heads, &net->b_1);
   memset(&g, 0, sizeof g);
-  g.bias = net->b1, g.activation = ATTN_ACT_RELU;
-  if (!y->data) *y = attn_stage_tensor_(s, x.batch, heads, x.len, net->w1.dim);
-  return attn_stage_gemm_(s, *y, x, net->w1, &g);
+  g.bias = net->b_1, g.activation = ATTN_ACT_RELU;
+  if (!y->data) *y = attn_stage_tensor_(s, x.batch, heads, x.len, net->w_1.dim);
+  return attn_stage_gemm_(s, *y, x, net->w_1, &g);
 }
 
 /* What pack adds to a factor of one part: not 0, as inf * 0 is NaN, and nothing that a machine without
@@ -42189,14 +42204,14 @@ ATTN_COLD_ int attn_synthesizer_factors_(attn_stage_ *s, const attn_synthesizer_
   memset(&hidden, 0, sizeof hidden);
   memset(&g, 0, sizeof g);
   if (!attn_synthesizer_hidden_(s, net, x, &hidden)) return 0;
-  int64_t heads = attn_synthesizer_heads_(hidden.heads, &net->w2);
-  heads = attn_synthesizer_heads_(heads, &net->b2);
+  int64_t heads = attn_synthesizer_heads_(hidden.heads, &net->w_2);
+  heads = attn_synthesizer_heads_(heads, &net->b_2);
   attn_factors_ a;
   a.table = s->table, a.by = (float)by, a.tiles = x.len / ATTN_TILE_ + (x.len % ATTN_TILE_ != 0);
-  a.x = attn_stage_tensor_(s, x.batch, heads, x.len, net->w2.dim);
+  a.x = attn_stage_tensor_(s, x.batch, heads, x.len, net->w_2.dim);
   a.y = attn_stage_tensor_(s, x.batch, heads, attn_mul_(a.tiles, a.x.dim), ATTN_TILE_);
-  g.bias = net->b2;
-  if (!attn_stage_gemm_(s, a.x, hidden, net->w2, &g)) return 0;
+  g.bias = net->b_2;
+  if (!attn_stage_gemm_(s, a.x, hidden, net->w_2, &g)) return 0;
   *y = attn_synthesizer_spread_(a.y, x.batch, all);
   return attn_stage_for_(s, attn_mul_(attn_mul_(x.batch, heads), a.tiles), attn_factors_item_, &a,
                          0, NULL);
@@ -42263,7 +42278,7 @@ ATTN_COLD_ int attn_synthesizer_turn_(attn_stage_ *s, attn_tensor y, attn_tensor
 ATTN_COLD_ int64_t attn_synthesizer_dot_(const attn_synthesizer_source *c) {
   return c->kind == ATTN_SYNTHESIZER_DOT               ? c->q.dim
          : c->kind == ATTN_SYNTHESIZER_RANDOM_FACTORED ? c->r1.dim
-         : c->kind == ATTN_SYNTHESIZER_DENSE           ? c->net.w1.dim
+         : c->kind == ATTN_SYNTHESIZER_DENSE           ? c->net.w_1.dim
                                                        : 0;
 }
 
@@ -42292,12 +42307,12 @@ ATTN_COLD_ int attn_synthesizer_alone_(attn_stage_ *s, const attn_synthesizer_jo
     *q = attn_stage_rows_(c->r1, j->q_off, j->o.len), *k = attn_stage_rows_(c->r2, 0, tk);
   } else {
     if (!attn_synthesizer_hidden_(s, &c->net, c->x, q)) return 0;
-    *k = c->net.w2;
+    *k = c->net.w_2;
     if (attn_turn_back_(k)) {
       *k = attn_stage_rows_(*k, 0, tk);
     } else {
-      *k = attn_stage_tensor_(s, 1, c->net.w2.heads, tk, c->net.w1.dim);
-      if (!attn_synthesizer_turn_(s, *k, c->net.w2, 1.0)) return 0;
+      *k = attn_stage_tensor_(s, 1, c->net.w_2.heads, tk, c->net.w_1.dim);
+      if (!attn_synthesizer_turn_(s, *k, c->net.w_2, 1.0)) return 0;
     }
   }
   *q = attn_synthesizer_spread_(*q, b, h), *k = attn_synthesizer_spread_(*k, b, k->heads);
@@ -42320,11 +42335,11 @@ ATTN_COLD_ int attn_synthesizer_join_(attn_stage_ *s, const attn_synthesizer_job
     int done;
     at += n;
     if (c->kind == ATTN_SYNTHESIZER_DENSE) {
-      attn_tensor w2 = c->net.w2;
-      const int turned = attn_turn_back_(&w2);
+      attn_tensor w_2 = c->net.w_2;
+      const int turned = attn_turn_back_(&w_2);
       done = attn_synthesizer_hidden_(s, &c->net, c->x, &qc) &&
-             (turned ? attn_synthesizer_copy_(s, kc, w2, j->p.kv_len, by)
-                     : attn_synthesizer_turn_(s, kc, w2, by));
+             (turned ? attn_synthesizer_copy_(s, kc, w_2, j->p.kv_len, by)
+                     : attn_synthesizer_turn_(s, kc, w_2, by));
     } else {
       const int dot = c->kind == ATTN_SYNTHESIZER_DOT;
       const attn_tensor from = dot ? c->q : attn_stage_rows_(c->r1, j->q_off, j->o.len);
@@ -42351,12 +42366,12 @@ ATTN_COLD_ int attn_synthesizer_addends_(attn_stage_ *s, const attn_synthesizer_
     a.x = attn_synthesizer_spread_(c->r, b, h);
   } else if (c->kind == ATTN_SYNTHESIZER_DENSE_FACTORED) {
     a.kind = c->tiling == ATTN_SYNTHESIZER_OUTER ? ATTN_ADD_OUTER_ : ATTN_ADD_TILE_;
-    a.na = c->net.w2.dim, a.nb = c->net_b.w2.dim;
+    a.na = c->net.w_2.dim, a.nb = c->net_b.w_2.dim;
     if (!attn_synthesizer_factors_(s, &c->net, c->x, h, a.weight, &a.x) ||
         !attn_synthesizer_factors_(s, &c->net_b, c->x, h, 1.0, &a.y))
       return 0;
-  } else if (c->kind == ATTN_SYNTHESIZER_DENSE && c->net.b2.data) {
-    a.kind = ATTN_ADD_KEYS_, a.x = attn_synthesizer_spread_(c->net.b2, b, h);
+  } else if (c->kind == ATTN_SYNTHESIZER_DENSE && c->net.b_2.data) {
+    a.kind = ATTN_ADD_KEYS_, a.x = attn_synthesizer_spread_(c->net.b_2, b, h);
   } else {
     return 1;
   }
@@ -42488,9 +42503,9 @@ typedef struct attn_span_job_ {
   attn_tensor x;
   const float *v, *b;
   float *z;
-  int64_t heads, most, tiles; /* tiles per batch entry */
-  char *workspace;            /* of the workers, each of this many bytes: */
-  int64_t bytes;              /* packed tokens [dm][tile], spans [block][tile] */
+  int64_t heads, max_span, tiles; /* tiles per batch entry */
+  char *workspace;                /* of the workers, each of this many bytes: */
+  int64_t bytes;                  /* packed tokens [dm][tile], spans [block][tile] */
 } attn_span_job_;
 
 ATTN_COLD_ int attn_span_plan_(attn_error_ *e, attn_span_job_ *j, const attn_ctx *ctx,
@@ -42501,7 +42516,7 @@ ATTN_COLD_ int attn_span_plan_(attn_error_ *e, attn_span_job_ *j, const attn_ctx
   if (!attn_check_tensor_(e, &j->x, wx, &sx)) return 0;
   if (j->x.heads != 1) return attn_reject_(e, ATTN_E_SHAPE, "x.heads must be 1");
   if (j->heads < 0) return attn_reject_(e, ATTN_E_SHAPE, "heads must not be negative");
-  if (j->most < 1) return attn_reject_(e, ATTN_E_RANGE, "most must be at least 1");
+  if (j->max_span < 1) return attn_reject_(e, ATTN_E_RANGE, "max_span must be at least 1");
   const int64_t count = attn_mul_(attn_mul_(j->x.batch, j->heads), j->x.len);
   if (!j->z && count > 0) return attn_reject_(e, ATTN_E_NULL, "z must not be null");
   if (!j->v && j->heads > 0) return attn_reject_(e, ATTN_E_NULL, "v must not be null");
@@ -42527,10 +42542,10 @@ ATTN_COLD_ int64_t attn_span_items_(const attn_span_job_ *j) {
   return j->heads == 0 ? 0 : attn_mul_(j->x.batch, j->tiles);
 }
 
-/* most / (1 + e), rounded to a float that does not pass most */
-ATTN_FUNC_ float attn_span_of_most_(int64_t most, float e) {
-  const float z = (float)((double)most / (1.0 + (double)e));
-  return (double)z > (double)most ? attn_from_bits_(attn_to_bits_(z) - 1) : z;
+/* max_span / (1 + e), rounded to a float that does not pass max_span */
+ATTN_FUNC_ float attn_span_of_most_(int64_t max_span, float e) {
+  const float z = (float)((double)max_span / (1.0 + (double)e));
+  return (double)z > (double)max_span ? attn_from_bits_(attn_to_bits_(z) - 1) : z;
 }
 
 /* The tokens of a tile in lanes, heads as keys: a score block is H spans of 64 tokens. */
@@ -42556,26 +42571,26 @@ ATTN_FUNC_ void attn_span_item_(void *job, int worker, int64_t index) {
       const float bias = j->b ? j->b[h0 + h] : 0.0f;
       for (int r = 0; r < n; r++) row[r] = -(row[r] + bias);
       j->table->exp(row, row, n);
-      for (int r = 0; r < n; r++) row[r] = attn_span_of_most_(j->most, row[r]);
+      for (int r = 0; r < n; r++) row[r] = attn_span_of_most_(j->max_span, row[r]);
       memcpy(j->z + (b * j->heads + h0 + h) * t + first, row, (size_t)n * sizeof(float));
     }
   }
 }
 
 ATTN_COLD_ void attn_span_job_of_(attn_span_job_ *j, float *z, attn_tensor x, const float *v,
-                                  const float *b, int64_t heads, int64_t most) {
+                                  const float *b, int64_t heads, int64_t max_span) {
   memset(j, 0, sizeof *j);
-  j->z = z, j->x = x, j->v = v, j->b = b, j->heads = heads, j->most = most;
+  j->z = z, j->x = x, j->v = v, j->b = b, j->heads = heads, j->max_span = max_span;
 }
 
 ATTN_PUB_COLD_ attn_status attn_span_predict(float *z, attn_tensor x, const float *v,
-                                             const float *b, int64_t heads, int64_t most,
+                                             const float *b, int64_t heads, int64_t max_span,
                                              attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_span_job_ j;
   attn_workspace_ w;
   int workers;
-  attn_span_job_of_(&j, z, x, v, b, heads, most);
+  attn_span_job_of_(&j, z, x, v, b, heads, max_span);
   if (attn_span_plan_(&e, &j, ctx, &workers)) {
     const int64_t items = attn_span_items_(&j);
     workers = attn_pieces_(workers, items);
@@ -42592,13 +42607,13 @@ ATTN_PUB_COLD_ attn_status attn_span_predict(float *z, attn_tensor x, const floa
 }
 
 ATTN_PUB_COLD_ size_t attn_span_predict_workspace(float *z, attn_tensor x, const float *v,
-                                                  const float *b, int64_t heads, int64_t most,
+                                                  const float *b, int64_t heads, int64_t max_span,
                                                   const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_span_job_ j;
   const attn_ctx plain = attn_before_workspace_(ctx);
   int workers;
-  attn_span_job_of_(&j, z, x, v, b, heads, most);
+  attn_span_job_of_(&j, z, x, v, b, heads, max_span);
   if (!attn_span_plan_(&e, &j, &plain, &workers)) return ATTN_WORKSPACE_REJECTED;
   const int64_t items = attn_span_items_(&j);
   if (items == 0) return 0;
@@ -42614,13 +42629,13 @@ ATTN_PUB_ double attn_span_penalty(const float *z, int64_t n, double lambda) {
   return attn_one_nan_f64_(lambda * (sum / (double)n));
 }
 
-ATTN_PUB_ int64_t attn_span_reach(float z, float ramp, int64_t shift, int64_t most) {
+ATTN_PUB_ int64_t attn_span_reach(float z, float ramp, int64_t shift, int64_t max_span) {
   double rest;
   if (ramp == 0.0f) ramp = 32.0f;
-  if (!(z >= 0.0f && z < INFINITY && ramp > 0.0f && ramp < INFINITY) || most < 0) return -1;
+  if (!(z >= 0.0f && z < INFINITY && ramp > 0.0f && ramp < INFINITY) || max_span < 0) return -1;
   shift = attn_clamp_(shift, -(INT64_MAX / 4), INT64_MAX / 4);
   const int64_t t =
-      attn_span_last_((double)z, (double)ramp, shift, most > 0 ? most : INT64_MAX, &rest);
+      attn_span_last_((double)z, (double)ramp, shift, max_span > 0 ? max_span : INT64_MAX, &rest);
   return t < 0 ? -1 : t;
 }
 /* <<< attn/families/heads/span.h */
@@ -42771,7 +42786,7 @@ ATTN_COLD_ int attn_talking_check_(attn_error_ *e, attn_talking_ *a,
   const int64_t tq = a->x.q.len, tk = a->x.k.len;
   attn_span_ span[ATTN_JOINT_SPANS_];
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has w_l and w_w");
-  a->w_l = params->w_l, a->w_w = params->w_w, a->x.lse = params->scores.lse;
+  a->w_l = params->w_l, a->w_w = params->w_w, a->x.lse = params->attention.lse;
   attn_turn_(&a->w_l, params->w_transposed), attn_turn_(&a->w_w, params->w_transposed);
   const int64_t heads = a->w_l.dim;
   attn_operand_ op[COUNT] = {
@@ -42786,14 +42801,14 @@ ATTN_COLD_ int attn_talking_check_(attn_error_ *e, attn_talking_ *a,
                     ATTN_IN_OUT_("params.w_l", "q.heads", "H")),
       ATTN_OPERAND_(&a->w_w, "params.w_w", ATTN_MATRIX_, 1, 1, heads, hv,
                     ATTN_IN_OUT_("params.w_w", "H", "o.heads")),
-      ATTN_OPERAND_(&a->x.lse, "params.scores.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b,
-                    heads, tq, 1, "params.scores.lse must be f32 [q.batch, H, q.len, 1]")};
+      ATTN_OPERAND_(&a->x.lse, "params.attention.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b,
+                    heads, tq, 1, "params.attention.lse must be f32 [q.batch, H, q.len, 1]")};
   if (!attn_check_given_(e, op, COUNT)) return 0;
   if (hk < 1 || hv < 1)
     return attn_reject_(e, ATTN_E_SHAPE, "q.heads and o.heads must be at least 1");
   for (int i = 0; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], i == V ? hv : hk)) return 0;
-  return attn_joint_plan_(e, &a->x, &params->scores, heads, ctx, span, query) &&
+  return attn_joint_plan_(e, &a->x, &params->attention, heads, ctx, span, query) &&
          attn_check_apart_(e, ctx, op, COUNT, span, ATTN_JOINT_SPANS_);
 }
 
@@ -43002,7 +43017,7 @@ ATTN_COLD_ int attn_joint_maps_check_(attn_error_ *e, attn_joint_ *x, const attn
   memcpy(op, all, sizeof all);
   if (by_map && (x->q.data || x->k.data))
     return attn_reject_(e, ATTN_E_RANGE, "params.map must be absent when q and k are there");
-  if (p->lse.data) return attn_reject_(e, ATTN_E_RANGE, "params.scores.lse must be absent");
+  if (p->lse.data) return attn_reject_(e, ATTN_E_RANGE, "params.attention.lse must be absent");
   if (!attn_check_given_(e, op + (by_map ? ATTN_LOSS_MAP_ : ATTN_LOSS_Q_), 1)) return 0;
   if (heads < 1)
     return attn_reject_(e, ATTN_E_SHAPE, "params.q.heads or map.heads must be at least 1");
@@ -43045,7 +43060,7 @@ ATTN_COLD_ int attn_disagreement_check_(attn_error_ *e, attn_disagreement_ *a,
   if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the tensors");
   *v = p->v, *o = p->o, a->x.q = p->q, a->x.k = p->k, a->x.map = p->map;
   a->by_map = p->q.data || p->k.data || p->map.data, a->by_row = p->by_row != 0;
-  if (a->by_map && !attn_joint_maps_check_(e, &a->x, &p->scores, ctx, op, span, query)) return 0;
+  if (a->by_map && !attn_joint_maps_check_(e, &a->x, &p->attention, ctx, op, span, query)) return 0;
   const attn_softmax_ *m = &a->x.a;
   const int64_t b = a->by_map ? m->q.batch : any, tq = a->by_map ? m->q.len : any;
   const int64_t tk = a->by_map ? m->k.len : any, heads = a->by_map ? a->x.heads : 0;
@@ -43077,23 +43092,23 @@ ATTN_COLD_ int attn_disagreement_check_(attn_error_ *e, attn_disagreement_ *a,
     return attn_reject_(e, ATTN_E_HEADS, "params.v.heads must divide the heads of o and the maps");
   if (v->data && o->data && v->batch != o->batch)
     return attn_reject_(e, ATTN_E_SHAPE, "params.v and o must have the same batch");
-  a->sub.len = p->scores.kv_len, a->out.len = p->scores.q_len;
+  a->sub.len = p->attention.kv_len, a->out.len = p->attention.q_len;
   a->sub.flat = a->out.flat = p->flat != 0;
   if (!a->by_map) { /* the lengths have not been judged yet */
     if ((v->data &&
          !attn_check_array_(e, a->sub.len, v->batch, 4,
-                            "params.scores.kv_len must be aligned to its elements", &span[0])) ||
+                            "params.attention.kv_len must be aligned to its elements", &span[0])) ||
         (o->data &&
          !attn_check_array_(e, a->out.len, o->batch, 4,
-                            "params.scores.q_len must be aligned to its elements", &span[1])))
+                            "params.attention.q_len must be aligned to its elements", &span[1])))
       return 0;
   }
   if (!attn_loss_apart_(e, ctx, a->d, 3, op, COUNT, span, ATTN_JOINT_SPANS_)) return 0;
   if (a->by_map || query) return 1;
   return (!v->data || attn_check_lens_(e, a->sub.len, v->batch, v->len,
-                                       "params.scores.kv_len must lie in 0..v.len")) &&
+                                       "params.attention.kv_len must lie in 0..v.len")) &&
          (!o->data || attn_check_lens_(e, a->out.len, o->batch, o->len,
-                                       "params.scores.q_len must lie in 0..o.len"));
+                                       "params.attention.q_len must lie in 0..o.len"));
 }
 
 ATTN_COLD_ attn_status attn_disagreement_call_(double *d, const attn_disagreement_params *params,
@@ -43349,7 +43364,7 @@ ATTN_COLD_ int attn_guided_check_(attn_error_ *e, attn_guided_ *a, const attn_gu
   if (a->p.groups < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.groups must not be negative");
   if (a->p.groups > 0 && !a->p.group)
     return attn_reject_(e, ATTN_E_NULL, "params.group must not be null");
-  if (!attn_joint_maps_check_(e, &a->x, &a->p.scores, ctx, op, span, query) ||
+  if (!attn_joint_maps_check_(e, &a->x, &a->p.attention, ctx, op, span, query) ||
       !attn_loss_apart_(e, ctx, a->loss, 1, op, ATTN_LOSS_TENSORS_, span, ATTN_JOINT_SPANS_))
     return 0;
   for (int64_t i = 0; i < a->p.groups; i++)
@@ -43405,7 +43420,7 @@ ATTN_COLD_ int attn_collaborative_steps_(attn_stage_ *s, void *job) {
   const attn_tensor v = attn_multihead_rows_(s, j->x_v.batch, j->x_v.len, p->w_v.dim);
   float *mix = (float *)attn_stage_take_(s, attn_mul_(h, width), sizeof(float));
   attn_tensor none, q_own = q, k_own = k, content = attn_stage_shift_(k, j->dk), heads = q;
-  attn_sdpa_params attend = p->attend;
+  attn_sdpa_params attend = p->attention;
   memset(&none, 0, sizeof none);
   q_own.dim = k_own.dim = j->dk, content.dim = h;
   heads.heads = h, heads.stride_head = 0;
@@ -43427,9 +43442,9 @@ ATTN_COLD_ attn_status attn_collaborative_call_(attn_tensor y, attn_tensor x, at
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x, j.x_k = x_k;
   if (g) {
-    const attn_sdpa_params *a = &g->attend;
+    const attn_sdpa_params *a = &g->attention;
     j.p.heads = g->heads, j.p.w_q = g->w_q, j.p.w_k = g->w_k, j.p.w_v = g->w_v, j.p.w_o = g->w_o;
-    j.p.w_transposed = g->w_transposed, j.p.b_v = g->b_v, j.p.b_o = g->b_o, j.p.attend = *a,
+    j.p.w_transposed = g->w_transposed, j.p.b_v = g->b_v, j.p.b_o = g->b_o, j.p.attention = *a,
     j.p.each = g->each;
     j.mix = g->mix, j.w_c = g->w_c;
     if (!g->mix.data) attn_reject_(&e, ATTN_E_NULL, "params.mix.data must not be null");
@@ -43595,7 +43610,7 @@ ATTN_COLD_ int attn_votes_check_(attn_error_ *e, attn_votes_ *a, int64_t capsule
   if (a->y.dim != a->m)
     return attn_reject_(e, ATTN_E_SHAPE, "y.dim must be the number of capsules times their width");
   if (rounds < 0 || rounds > INT32_MAX)
-    return attn_reject_(e, ATTN_E_RANGE, "params.rounds must be at least 1, or 0 for 3");
+    return attn_reject_(e, ATTN_E_RANGE, "params.iterations must be at least 1, or 0 for 3");
   a->rounds = rounds ? rounds : 3;
   if (h > INT32_MAX || attn_mul_(attn_mul_(h, a->m), 64) > INT64_MAX / 64)
     return attn_reject_(e, ATTN_E_OVERFLOW, "the votes of a token are too many");
@@ -43812,7 +43827,7 @@ ATTN_COLD_ attn_status attn_capsules_call_(attn_tensor y, attn_tensor x,
   if (ok && !p)
     ok = attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the number of capsules");
   for (int i = 0; ok && i < COUNT; i++) ok = attn_check_operand_(&e, &op[i], 1);
-  ok = ok && attn_votes_check_(&e, a, p->capsules, p->rounds);
+  ok = ok && attn_votes_check_(&e, a, p->capsules, p->iterations);
   if (ok && ((int)r.kind < 0 || r.kind >= ATTN_CAPSULES_COUNT))
     ok = attn_reject_(&e, ATTN_E_RANGE, "params.kind must be an attn_capsules_kind");
   if (ok && attn_check_apart_(&e, ctx, op, COUNT, NULL, 0)) {
@@ -44040,7 +44055,7 @@ ATTN_COLD_ int attn_em_check_(attn_error_ *e, attn_em_ *g, const attn_capsules_e
                        "y must be [x.batch, 1, x.len, .]")};
   for (int i = 0; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
-  if (!attn_votes_check_(e, a, p->capsules, p->rounds)) return 0;
+  if (!attn_votes_check_(e, a, p->capsules, p->iterations)) return 0;
   if (p->betas != 0 && p->betas != 1 && p->betas != a->n)
     return attn_reject_(e, ATTN_E_RANGE, "params.betas must be 0, 1 or the number of capsules");
   g->eps = p->eps == 0.0f && !attn_to_bits_(p->eps) ? 1e-9f : p->eps;
@@ -44419,7 +44434,7 @@ ATTN_COLD_ int attn_segment_steps_(attn_stage_ *s, void *job) {
   if (j->p.r.data) { /* row t of r is first + t keys back */
     p.xl.table = attn_stage_backwards_(j->p.r);
     p.xl.first = 1 - j->p.r.len - attn_segment_first_(&j->p, j->q.len);
-    p.xl.content_bias = j->p.u, p.xl.distance_bias = j->p.v;
+    p.xl.u = j->p.u, p.xl.v = j->p.v;
   }
   p.lse = j->p.lse;
   if (j->p.usage.data && !p.lse.data)
@@ -46145,7 +46160,7 @@ ATTN_PUB_COLD_ size_t attn_spalm_workspace(attn_tensor z, attn_tensor h, attn_te
 
 typedef struct attn_memorizing_job_ {
   attn_tensor o, q, k, v;
-  attn_recall mem;
+  attn_kv_memory mem;
   attn_memorizing_params p;
   int alone; /* 1: the segment only joins the memory */
   const attn_table_ *table;
@@ -46205,7 +46220,7 @@ ATTN_COLD_ int attn_memorizing_local_(attn_stage_ *s, attn_tensor *all, attn_ten
 /* ---- the memory -----------------------------------------------------------------------------*/
 
 /* Row of entry j. */
-ATTN_FUNC_ int64_t attn_recall_row_(const attn_recall *m, int64_t j) {
+ATTN_FUNC_ int64_t attn_recall_row_(const attn_kv_memory *m, int64_t j) {
   const int64_t at = m->first + j;
   return at < m->k.len ? at : (at - m->k.len) % m->k.len;
 }
@@ -46214,7 +46229,7 @@ ATTN_FUNC_ int64_t attn_recall_row_(const attn_recall *m, int64_t j) {
 ATTN_FUNC_ void attn_recall_put_(void *job, int worker, int64_t index) {
   const attn_memorizing_job_ *a = (const attn_memorizing_job_ *)job;
   const int64_t heads = a->k.heads + a->v.heads, b = index / heads, x = index % heads;
-  const int is_k = x < a->k.heads, unit = is_k ? !a->p.raw : a->p.normalise_v;
+  const int is_k = x < a->k.heads, unit = is_k ? !a->p.raw : a->p.normalize_v;
   const int64_t h = is_k ? x : x - a->k.heads;
   const attn_tensor *from = is_k ? &a->k : &a->v, *to = is_k ? &a->mem.k : &a->mem.v;
   float *row = (float *)(void *)(a->memory + worker * a->each);
@@ -46298,7 +46313,7 @@ ATTN_FUNC_ void attn_memorizing_item_(void *job, int worker, int64_t index) {
   const int n = left < ATTN_TILE_ ? (int)left : ATTN_TILE_;
   char *memory = a->memory + worker * a->each;
   attn_topk_ t = a->plan;
-  const attn_recall *m = &a->mem;
+  const attn_kv_memory *m = &a->mem;
   const void *rows[ATTN_TILE_] = {NULL};
   int zero[ATTN_TILE_], zeros = 0;
   for (int r = 0; r < n; r++) {
@@ -46349,7 +46364,7 @@ ATTN_COLD_ int attn_memorizing_steps_(attn_stage_ *s, void *job) {
     }
   }
   if (!attn_memorizing_local_(s, &k, a->k, p->xl_k, !p->raw) ||
-      !attn_memorizing_local_(s, &v, a->v, p->xl_v, p->normalise_v) ||
+      !attn_memorizing_local_(s, &v, a->v, p->xl_v, p->normalize_v) ||
       !attn_stage_sdpa_(s, a->near, q, k, v, &local))
     return 0;
   a->tiles = cells / ATTN_TILE_ + (cells % ATTN_TILE_ != 0);
@@ -46374,7 +46389,7 @@ ATTN_COLD_ int attn_memorizing_steps_(attn_stage_ *s, void *job) {
 
 /* Every rule of both calls; data = 0: without those that read arrays. */
 ATTN_COLD_ int attn_memorizing_check_(attn_error_ *e, attn_memorizing_job_ *a,
-                                      const attn_table_ *table, const attn_recall *memory,
+                                      const attn_table_ *table, const attn_kv_memory *memory,
                                       const attn_memorizing_params *params, const attn_ctx *ctx,
                                       int data) {
   enum { Q, K, V, XK, XV, O, MK, MV, COUNT };
@@ -46416,13 +46431,13 @@ ATTN_COLD_ int attn_memorizing_check_(attn_error_ *e, attn_memorizing_job_ *a,
     return attn_reject_(e, ATTN_E_RANGE, "memory.len must lie in 0..memory.k.len");
   if (a->mem.first < 0 || a->mem.first >= cap)
     return attn_reject_(e, ATTN_E_RANGE, "memory.first must lie in 0..memory.k.len-1");
-  if (p->topk < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.topk must not be negative");
+  if (p->k < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.k must not be negative");
   if (p->joint && (p->b_g || p->bypass_empty))
     return attn_reject_(e, ATTN_E_RANGE, "params.joint has no b_g and no bypass_empty");
   if (p->raw && p->tau) return attn_reject_(e, ATTN_E_RANGE, "params.raw has no tau");
   if (a->k.len >= (int64_t)1 << 39 || (p->xl_k.data && p->xl_k.len >= (int64_t)1 << 39))
     return attn_reject_(e, ATTN_E_OVERFLOW, "k.len and params.xl_k.len must be below 2^39");
-  if (p->topk == 0) p->topk = 32;
+  if (p->k == 0) p->k = 32;
   if (!attn_check_array_(e, p->b_g, h, 4, "params.b_g must be aligned to its elements", &more[0]) ||
       !attn_check_array_(e, p->tau, h, 4, "params.tau must be aligned to its elements", &more[1]) ||
       !attn_check_apart_(e, ctx, op, COUNT, more, 2))
@@ -46432,11 +46447,11 @@ ATTN_COLD_ int attn_memorizing_check_(attn_error_ *e, attn_memorizing_job_ *a,
        !attn_check_logits_(e, p->tau, h, 1, "params.tau must be finite")))
     return 0;
   a->group = a->alone ? 1 : h / a->k.heads;
-  attn_topk_plan_(&a->plan, table, a->k.dim, p->topk < cap ? p->topk : cap, a->mem.k.dtype, 0);
+  attn_topk_plan_(&a->plan, table, a->k.dim, p->k < cap ? p->k : cap, a->mem.k.dtype, 0);
   return 1;
 }
 
-ATTN_COLD_ attn_status attn_memorizing_call_(attn_memorizing_job_ *a, const attn_recall *memory,
+ATTN_COLD_ attn_status attn_memorizing_call_(attn_memorizing_job_ *a, const attn_kv_memory *memory,
                                              const attn_memorizing_params *params, attn_ctx *ctx,
                                              size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -46463,7 +46478,7 @@ ATTN_COLD_ attn_memorizing_job_ attn_memorizing_job_of_(attn_tensor o, attn_tens
 }
 
 ATTN_PUB_COLD_ attn_status attn_memorizing(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, attn_recall *memory,
+                                           attn_tensor v, attn_kv_memory *memory,
                                            const attn_memorizing_params *params, attn_ctx *ctx) {
   attn_memorizing_job_ a = attn_memorizing_job_of_(o, q, k, v);
   attn_status status = attn_memorizing_call_(&a, memory, params, ctx, NULL);
@@ -46471,7 +46486,7 @@ ATTN_PUB_COLD_ attn_status attn_memorizing(attn_tensor o, attn_tensor q, attn_te
   return status;
 }
 ATTN_PUB_COLD_ size_t attn_memorizing_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                attn_tensor v, const attn_recall *memory,
+                                                attn_tensor v, const attn_kv_memory *memory,
                                                 const attn_memorizing_params *params,
                                                 const attn_ctx *ctx) {
   attn_memorizing_job_ a = attn_memorizing_job_of_(o, q, k, v);
@@ -46487,12 +46502,12 @@ ATTN_COLD_ attn_memorizing_job_ attn_recall_job_(attn_tensor k, attn_tensor v,
   attn_memorizing_job_ a;
   memset(&a, 0, sizeof a);
   memset(p, 0, sizeof *p);
-  if (params) p->raw = params->raw, p->normalise_v = params->normalise_v;
+  if (params) p->raw = params->raw, p->normalize_v = params->normalize_v;
   a.k = k, a.v = v, a.alone = 1;
   return a;
 }
 
-ATTN_PUB_COLD_ attn_status attn_recall_append(attn_recall *memory, attn_tensor k, attn_tensor v,
+ATTN_PUB_COLD_ attn_status attn_recall_append(attn_kv_memory *memory, attn_tensor k, attn_tensor v,
                                               const attn_memorizing_params *params, attn_ctx *ctx) {
   attn_memorizing_params p;
   attn_memorizing_job_ a = attn_recall_job_(k, v, &p, params);
@@ -46500,7 +46515,7 @@ ATTN_PUB_COLD_ attn_status attn_recall_append(attn_recall *memory, attn_tensor k
   if (status == ATTN_OK) memory->len = a.mem.len, memory->first = a.mem.first;
   return status;
 }
-ATTN_PUB_COLD_ size_t attn_recall_append_workspace(const attn_recall *memory, attn_tensor k,
+ATTN_PUB_COLD_ size_t attn_recall_append_workspace(const attn_kv_memory *memory, attn_tensor k,
                                                    attn_tensor v,
                                                    const attn_memorizing_params *params,
                                                    const attn_ctx *ctx) {
@@ -47804,7 +47819,7 @@ typedef struct attn_smooth_ {
 ATTN_FUNC_ void attn_smooth_item_(void *job, int worker, int64_t index) {
   const attn_smooth_ *a = (const attn_smooth_ *)job;
   const int64_t b = index / a->x.len, i = index % a->x.len, n = a->x.dim, r = a->reach;
-  const int64_t len = a->p.len ? a->p.len[b] : n, room = n + 2 * ATTN_SMOOTH_;
+  const int64_t len = a->p.x_len ? a->p.x_len[b] : n, room = n + 2 * ATTN_SMOOTH_;
   float *x = (float *)(void *)(a->memory + worker * a->each), *y = x + room;
   memset(x, 0, (size_t)(room + n) * sizeof *x);
   x += ATTN_SMOOTH_;
@@ -47848,12 +47863,12 @@ ATTN_COLD_ int attn_check_layers_(attn_error_ *e, attn_tensor *x, const int32_t 
   const attn_operand_ p = {x, word, 0, any, 1, any, any, "x must have one head", {0, 0}};
   *op = p;
   if (!attn_check_operand_(e, op, 1) ||
-      !attn_check_array_(e, len, x->batch, 4, "params.len must be aligned to its elements",
+      !attn_check_array_(e, len, x->batch, 4, "params.x_len must be aligned to its elements",
                          &more->span[more->n++]))
     return 0;
   if (x->len > INT32_MAX || x->dim > INT32_MAX)
     return attn_reject_(e, ATTN_E_SHAPE, "x.len and x.dim must be below 2^31");
-  return query || attn_check_lens_(e, len, x->batch, x->dim, "params.len must lie in 0..x.dim");
+  return query || attn_check_lens_(e, len, x->batch, x->dim, "params.x_len must lie in 0..x.dim");
 }
 
 ATTN_COLD_ attn_status attn_exit_smooth_call_(attn_tensor y, attn_tensor x,
@@ -47870,7 +47885,7 @@ ATTN_COLD_ attn_status attn_exit_smooth_call_(attn_tensor y, attn_tensor x,
   a.y = y, a.x = x;
   if (params) a.p = *params;
   if (!attn_check_ctx_(&e, ctx, &table, &workers) ||
-      !attn_check_layers_(&e, &a.x, a.p.len, &op[0], &more, bytes != NULL))
+      !attn_check_layers_(&e, &a.x, a.p.x_len, &op[0], &more, bytes != NULL))
     return attn_end_(bytes ? NULL : ctx, &e);
   const attn_operand_ out = ATTN_OPERAND_AS_(&a.y, word, ATTN_OUT_, x.batch, 1, x.len, x.dim,
                                              "y must have the shape of x");
@@ -47900,7 +47915,7 @@ typedef struct attn_target_ {
 /* A batch entry: tokens are taken 64 at a time, layer by layer. */
 ATTN_FUNC_ void attn_target_item_(void *job, int worker, int64_t b) {
   const attn_target_ *a = (const attn_target_ *)job;
-  const int64_t layers = a->x.len, t = a->x.dim, len = a->p.len ? a->p.len[b] : t;
+  const int64_t layers = a->x.len, t = a->x.dim, len = a->p.x_len ? a->p.x_len[b] : t;
   const double price = (double)a->p.lambda;
   int32_t *to = a->target + (a->p.tokens ? b * t : b);
   float x[ATTN_TILE_];
@@ -47949,7 +47964,7 @@ ATTN_COLD_ attn_status attn_exit_target_call_(int32_t *target, attn_tensor x,
   a.target = target, a.x = x;
   if (params) a.p = *params;
   if (!attn_check_ctx_(&e, ctx, &a.table, &workers) ||
-      !attn_check_layers_(&e, &a.x, a.p.len, &op[0], &more, 0))
+      !attn_check_layers_(&e, &a.x, a.p.x_len, &op[0], &more, 0))
     return attn_end_(bytes ? NULL : ctx, &e);
   const int64_t targets = attn_mul_(x.batch, a.p.tokens ? x.dim : 1);
   if (x.len < 1) {
@@ -48435,7 +48450,7 @@ ATTN_FUNC_ void attn_running_range_(const void *user, int64_t batch, int64_t row
 
 /* Score terms that the rows of a block may have when they are gathered: those without positions. */
 ATTN_COLD_ int attn_check_placeless_(attn_error_ *e, const attn_multihead_params *p) {
-  const attn_sdpa_params *a = &p->attend;
+  const attn_sdpa_params *a = &p->attention;
   if (!attn_check_places_(e, a)) return 0;
   if (a->has_q_off || a->window.on || a->keep || a->kv_len || a->q_len || p->bias_k.data ||
       p->bias_v.data || attn_unlike_(a) || a->schedule || a->lse.data || a->map.data ||
@@ -48476,7 +48491,7 @@ ATTN_COLD_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int
   for (int i = 0; i < 2; i++) {
     const int64_t heads = m[i]->heads > 0 ? m[i]->heads : 1;
     if (!attn_check_array_(e, i ? p->e_len : p->x_len, batch, 4, align, &span[n++]) ||
-        !attn_check_array_(e, m[i]->attend.sinks, heads, 4, align, &span[n++]))
+        !attn_check_array_(e, m[i]->attention.sinks, heads, 4, align, &span[n++]))
       return 0;
   }
   return 1;
@@ -48552,7 +48567,7 @@ ATTN_COLD_ int attn_stage_running_attend_(attn_stage_ *s, const attn_running_ *r
   return (!pre || attn_stage_norm_(s, t, x, none, norm)) &&
          attn_multihead_project_(s, q, pre ? t : x, p->w_q, p->b_q) &&
          attn_stage_running_heads_(s, r, attn_multihead_split_(o, p->heads),
-                                   attn_multihead_split_(q, p->heads), k, v, lens, &p->attend,
+                                   attn_multihead_split_(q, p->heads), k, v, lens, &p->attention,
                                    causal) &&
          attn_multihead_project_(s, t, o, p->w_o, p->b_o) &&
          attn_stage_norm_(s, x, t, x, pre ? NULL : norm);
@@ -48821,7 +48836,7 @@ ATTN_COLD_ int attn_universal_step_(attn_stage_ *s, attn_universal_ *a, int64_t 
   attn_tensor v = attn_multihead_split_(a->v, self->kv_heads);
   return attn_universal_all_(s, a, NULL) &&
          attn_stage_running_attend_(s, &a->r, &a->room, self, k, v, p->block.x_len,
-                                    self->attend.causal, 0, &a->b.p.norm_self) &&
+                                    self->attention.causal, 0, &a->b.p.norm_self) &&
          attn_stage_running_feed_(s, &a->r, &a->room, &a->b.p) &&
          attn_stage_for_(s, attn_tiles_of_(a->r.n), attn_universal_update_, a, 0, NULL);
 }
@@ -48953,8 +48968,8 @@ ATTN_COLD_ int attn_exit_layer_check_(attn_error_ *e, const attn_exit_stack_ *a,
   const attn_block_params *p = &a->p.layers[m];
   attn_span_ span[ATTN_EXIT_SPANS_], other[ATTN_EXIT_SPANS_], block[ATTN_BLOCK_SPANS_];
   if (!attn_check_placeless_(e, &p->self) || !attn_check_placeless_(e, &p->cross)) return 0;
-  if (p->cross.attend.causal)
-    return attn_reject_(e, ATTN_E_RANGE, "cross.attend.causal must be 0: all of e is seen");
+  if (p->cross.attention.causal)
+    return attn_reject_(e, ATTN_E_RANGE, "cross.attention.causal must be 0: all of e is seen");
   if (c->len < 0 || c->len > a->cache->len)
     return attn_reject_(e, ATTN_E_RANGE, "cache.layer[m].len must lie in 0..cache.len");
   if (!attn_exit_spans_(e, c, span) || !attn_block_spans_(e, p, a->x.batch, block)) return 0;

@@ -154,7 +154,7 @@ static size_t clustered_workspace(call *c, const attn_ctx *ctx) {
 }
 static int clustered_open(call *c) {
   c->p.cluster.clusters = 256;
-  c->p.cluster.topk = 32;
+  c->p.cluster.k = 32;
   c->flops = 4.0 * WIDTH * (double)c->len * (256 + 32) + 2.0 * 32 * WIDTH * (double)c->len;
   c->times = 1;
   return 1;

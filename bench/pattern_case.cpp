@@ -44,15 +44,15 @@ std::string PatternHead::run(attn_isa isa, attn_ctx *ctx) {
 
 double PatternHead::difference() const {
   int64_t len = p.shape.tq;
-  std::vector<int64_t> row_ptr((size_t)len + 1);
+  std::vector<int64_t> indptr((size_t)len + 1);
   std::vector<int32_t> col((size_t)info.pairs);
-  attn_schedule_csr(row_ptr.data(), col.data(), &schedule, 0);
+  attn_schedule_csr(indptr.data(), col.data(), &schedule, 0);
   auto at = [](const attn_tensor &t, int64_t i) { return (const float *)t.data + i * kWidth; };
-  double worst = row_ptr.back() == info.pairs ? 0 : HUGE_VAL;
+  double worst = indptr.back() == info.pairs ? 0 : HUGE_VAL;
   for (int64_t i = 0; i < len; i += len / 13) {
     std::vector<double> sum(kWidth);
     double total = 0;
-    for (int64_t e = row_ptr[(size_t)i]; e < row_ptr[(size_t)i + 1]; e++) {
+    for (int64_t e = indptr[(size_t)i]; e < indptr[(size_t)i + 1]; e++) {
       const float *q = at(p.q, i), *k = at(p.k, col[(size_t)e]), *v = at(p.v, col[(size_t)e]);
       double x = 0;
       for (int64_t d = 0; d < kWidth; d++) x += (double)q[d] * (double)k[d];
@@ -72,7 +72,7 @@ PatternCase::PatternCase(attn_isa isa, const PatternSpec &spec) : Case(isa), isa
   problem_shape shape = one_head(kDense);
   failure = head_.init(spec);
   if (!failure.empty()) return;
-  bool scattered = !head_.data.row_ptr.empty();
+  bool scattered = !head_.data.indptr.empty();
   if (!problem_init(&base_, &shape, &ctx_) || (scattered && !init_masked(spec.len))) {
     failure = "out of memory";
     return;
@@ -130,12 +130,12 @@ bool PatternCase::dense(problem *p) {
 }
 
 bool PatternCase::init_masked(int64_t len) {
-  const std::vector<int64_t> &row_ptr = head_.data.row_ptr;
+  const std::vector<int64_t> &indptr = head_.data.indptr;
   const std::vector<int32_t> &col = head_.data.lists[0];
   problem_shape shape = one_head(len);
   mask_.resize((size_t)(len * len));
   for (int64_t i = 0; i < len; i++)
-    for (int64_t e = row_ptr[(size_t)i]; e < row_ptr[(size_t)i + 1]; e++)
+    for (int64_t e = indptr[(size_t)i]; e < indptr[(size_t)i + 1]; e++)
       mask_[(size_t)(i * len + col[(size_t)e])] = 1;
   if (!problem_init(&masked_, &shape, &ctx_)) return false;
   attn_mask mask = attn_mask_bool(mask_.data(), 1, 1, len, len);

@@ -79,13 +79,13 @@ PatternSpec scattered(int64_t percent, bool brief) {
             std::mt19937 random((unsigned)percent);
             unsigned below = (unsigned)((double)percent / 100 * 4294967296.0);
             d.lists.emplace_back();
-            d.row_ptr.push_back(0);
+            d.indptr.push_back(0);
             for (int64_t i = 0; i < kShort; i++) {
               for (int64_t j = 0; j < kShort; j++)
                 if (random() < below) d.lists[0].push_back((int32_t)j);
-              d.row_ptr.push_back((int64_t)d.lists[0].size());
+              d.indptr.push_back((int64_t)d.lists[0].size());
             }
-            d.pattern = attn_pattern_csr(d.row_ptr.data(), d.lists[0].data(), d.row_ptr.back());
+            d.pattern = attn_pattern_csr(d.indptr.data(), d.lists[0].data(), d.indptr.back());
           }};
 }
 
@@ -114,7 +114,7 @@ std::vector<PatternSpec> pattern_list() {
       plain("pattern:image_2d/tile:16/flange:8/order:block", kLong, false,
             image_2d(ATTN_IMAGE_BLOCK)),
       plain("pattern:neighbourhood/radius:8", kLong, false,
-            attn_pattern_neighbourhood(kSide, kSide, 8)),
+            attn_pattern_neighborhood(kSide, kSide, 8)),
       plain("pattern:dilated/window:128/dilation:4", kLong, false, attn_pattern_dilated(64, 64, 4)),
       plain("pattern:dilated/window:256/dilation:4", kLong, true,
             attn_pattern_dilated(128, 128, 4)),

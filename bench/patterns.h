@@ -15,7 +15,7 @@ struct PatternData {
   attn_pattern pattern{};
   std::deque<std::vector<int32_t>> lists;
   std::deque<std::vector<attn_pattern>> parts;
-  std::vector<int64_t> row_ptr; /* of scattered pairs, whose columns are lists[0]; else empty */
+  std::vector<int64_t> indptr; /* of scattered pairs, whose columns are lists[0]; else empty */
 };
 
 struct PatternSpec {

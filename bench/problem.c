@@ -139,7 +139,7 @@ static double extra_set(problem *p, char **at, uint64_t *seed) {
       break;
     case PROBLEM_PARABOLA:
       a->parabola.w = numbers(at, heads, 0, 1e-5f, seed);
-      a->parabola.b = numbers(at, heads, 0, -0.1f, seed);
+      a->parabola.bias = numbers(at, heads, 0, -0.1f, seed);
       break;
     case PROBLEM_GAUSSIAN: {
       size_t rows = (size_t)(s->batch * s->heads * s->tq);
@@ -168,8 +168,8 @@ static double extra_set(problem *p, char **at, uint64_t *seed) {
       float *table = numbers(at, (size_t)(distances * s->dk), 1, 0, seed);
       a->xl.table = attn_bhtd(table, ATTN_F32, 1, 1, distances, s->dk);
       a->xl.first = 1 - s->tk;
-      a->xl.content_bias = numbers(at, heads * (size_t)s->dk, 0.1f, 0, seed);
-      a->xl.distance_bias = numbers(at, heads * (size_t)s->dk, 0.1f, 0, seed);
+      a->xl.u = numbers(at, heads * (size_t)s->dk, 0.1f, 0, seed);
+      a->xl.v = numbers(at, heads * (size_t)s->dk, 0.1f, 0, seed);
       break;
     }
     case PROBLEM_LABELS: {

@@ -103,7 +103,7 @@ static attn_status hierarchy(attn_tensor o, attn_tensor lse, test_rng *rng, attn
   attn_hierarchy_params p;
   memset(&p, 0, sizeof p);
   test_fill_value(lse, 0);
-  p.levels = 2, p.units = units, p.offsets = all;
+  p.levels = 2, p.units = units, p.indptr = all;
   return attn_hierarchy(o, golden_exact(rng, 2, T, DV), &p, ctx);
 }
 
@@ -190,7 +190,7 @@ static attn_status luna_causal(attn_tensor o, attn_tensor lse, test_rng *rng, at
   static const int32_t len[1] = {67};
   attn_luna_causal_params p;
   memset(&p, 0, sizeof p);
-  p.len = len;
+  p.q_len = len;
   attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 1, T, DK),
               v = golden_exact(rng, 2, T, DV);
   attn_tensor few = golden_exact(rng, 2, 19, DK);

@@ -5,7 +5,7 @@
 static attn_status topk(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
   attn_topk_params p;
   memset(&p, 0, sizeof p);
-  p.k = 7, p.scores.causal = 1, p.scores.lse = lse;
+  p.k = 7, p.attention.causal = 1, p.attention.lse = lse;
   attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 1, T, DK);
   return attn_topk_sdpa(o, q, k, golden_exact(rng, 2, T, DV), &p, ctx);
 }
@@ -16,12 +16,12 @@ static attn_status topk_lists(attn_tensor o, attn_tensor lse, test_rng *rng, att
   attn_edges_params e;
   memset(&p, 0, sizeof p), memset(&e, 0, sizeof e);
   p.mode = ATTN_TOPK_REL, p.bound = 1.5f, p.edges = T * T;
-  p.row_ptr = test_mem((size_t)(2 * (T + 1)) * sizeof *p.row_ptr);
+  p.indptr = test_mem((size_t)(2 * (T + 1)) * sizeof *p.indptr);
   p.col = test_mem((size_t)(2 * p.edges) * sizeof *p.col);
   attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 1, T, DK);
   attn_status status = attn_topk_select(q, k, &p, ctx);
   if (status != ATTN_OK) return status;
-  e.row_ptr = p.row_ptr, e.col = p.col, e.edges = p.edges, e.lse = lse;
+  e.indptr = p.indptr, e.col = p.col, e.edges = p.edges, e.lse = lse;
   e.per_head = e.slack = 1;
   return attn_edges(o, q, k, golden_exact(rng, 2, T, DV), &e, ctx);
 }
@@ -58,7 +58,7 @@ static attn_status routing_update(attn_tensor o, attn_tensor lse, test_rng *rng,
   attn_routing_params p;
   attn_routing_update_params u;
   memset(&p, 0, sizeof p), memset(&u, 0, sizeof u);
-  u.decay = 0.5f, u.renorm = 1;
+  u.decay = 0.5f, u.renormalize = 1;
   attn_tensor q = golden_exact(rng, 2, 90, DV), k = golden_exact(rng, 2, 80, DV);
   test_fill_value(lse, 0);
   return attn_routing_update(o, q, k, golden_exact(rng, 2, T, DV), &p, &u, ctx);
@@ -67,7 +67,7 @@ static attn_status routing_update(attn_tensor o, attn_tensor lse, test_rng *rng,
 static attn_status gated(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
   attn_mixture_params p;
   attn_sdpa_params causal;
-  attn_path path[3];
+  attn_expert path[3];
   memset(&p, 0, sizeof p), memset(&causal, 0, sizeof causal), memset(path, 0, sizeof path);
   p.k = 2, p.capacity = 50, p.temperature = 0.5f, causal.causal = 1;
   for (int n = 0; n < 3; n++) {

@@ -36,7 +36,7 @@ static attn_status encoder(attn_tensor o, attn_tensor lse, test_rng *rng, attn_c
   attn_block_params post = block(rng, ATTN_SUBLAYER_POST, 0);
   attn_block_params pre = block(rng, ATTN_SUBLAYER_PRE, 0);
   const attn_tensor x = golden_exact(rng, 1, T, DV);
-  post.x_len = len, pre.self.attend.causal = 1, pre.self.attend.lse = lse;
+  post.x_len = len, pre.self.attention.causal = 1, pre.self.attention.lse = lse;
   attn_status status = attn_encoder(test_one(o, 0, 1, 0, 1), x, &post, ctx);
   return status == ATTN_OK ? attn_encoder(test_one(o, 0, 1, 1, 1), x, &pre, ctx) : status;
 }
@@ -46,7 +46,7 @@ static attn_status decoder(attn_tensor o, attn_tensor lse, test_rng *rng, attn_c
   attn_block_params post = block(rng, ATTN_SUBLAYER_POST, 1);
   attn_block_params pre = block(rng, ATTN_SUBLAYER_PRE, 0);
   const attn_tensor x = golden_exact(rng, 1, T, DV), e = golden_exact(rng, 1, TE, DE);
-  post.e_len = len, post.cross.attend.lse = lse;
+  post.e_len = len, post.cross.attention.lse = lse;
   attn_status status = attn_decoder(test_one(o, 0, 1, 0, 1), x, e, &post, ctx);
   if (status != ATTN_OK) return status;
   return attn_decoder(test_one(o, 0, 1, 1, 1), x, absent(), &pre, ctx);

@@ -89,15 +89,15 @@ static attn_status synthesizer(attn_tensor o, attn_tensor lse, test_rng *rng, at
   memset(s, 0, sizeof s), memset(&p, 0, sizeof p);
   for (int n = 0; n < ATTN_SYNTHESIZER_COUNT; n++) {
     s[n].kind = (attn_synthesizer_kind)n;
-    s[n].x = golden_exact(rng, 2, T, 9), s[n].net.w1 = golden_exact(rng, 2, 9, 5);
+    s[n].x = golden_exact(rng, 2, T, 9), s[n].net.w_1 = golden_exact(rng, 2, 9, 5);
   }
   s[ATTN_SYNTHESIZER_RANDOM].r = golden_exact(rng, 2, T, T);
   s[ATTN_SYNTHESIZER_RANDOM_FACTORED].r1 = golden_exact(rng, 1, T, 6);
   s[ATTN_SYNTHESIZER_RANDOM_FACTORED].r2 = golden_exact(rng, 2, T, 6);
-  s[ATTN_SYNTHESIZER_DENSE].net.w2 = golden_exact(rng, 2, 5, T);
-  s[ATTN_SYNTHESIZER_DENSE_FACTORED].net.w2 = golden_exact(rng, 2, 5, 10);
-  s[ATTN_SYNTHESIZER_DENSE_FACTORED].net_b.w1 = golden_exact(rng, 2, 9, 4);
-  s[ATTN_SYNTHESIZER_DENSE_FACTORED].net_b.w2 = golden_exact(rng, 2, 4, 7);
+  s[ATTN_SYNTHESIZER_DENSE].net.w_2 = golden_exact(rng, 2, 5, T);
+  s[ATTN_SYNTHESIZER_DENSE_FACTORED].net.w_2 = golden_exact(rng, 2, 5, 10);
+  s[ATTN_SYNTHESIZER_DENSE_FACTORED].net_b.w_1 = golden_exact(rng, 2, 9, 4);
+  s[ATTN_SYNTHESIZER_DENSE_FACTORED].net_b.w_2 = golden_exact(rng, 2, 4, 7);
   s[ATTN_SYNTHESIZER_DOT].q = golden_exact(rng, 2, T, DK);
   s[ATTN_SYNTHESIZER_DOT].k = golden_exact(rng, 1, T, DK);
   p.sources = s, p.count = p.weights = ATTN_SYNTHESIZER_COUNT, p.logits = logits;
@@ -108,7 +108,8 @@ static attn_status synthesizer(attn_tensor o, attn_tensor lse, test_rng *rng, at
 static attn_status multihead(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
   attn_multihead_params p;
   memset(&p, 0, sizeof p);
-  p.heads = 2, p.kv_heads = 1, p.attend.lse = lse, p.attend.scale = 0.01f, p.attend.causal = 1;
+  p.heads = 2, p.kv_heads = 1, p.attention.lse = lse, p.attention.scale = 0.01f,
+  p.attention.causal = 1;
   p.w_q = golden_exact(rng, 1, 30, 2 * DK), p.w_k = golden_exact(rng, 1, 30, DK);
   p.w_v = golden_exact(rng, 1, 30, DV), p.w_o = golden_exact(rng, 1, 2 * DV, DV);
   p.b_q = golden_exact(rng, 1, 1, 2 * DK), p.b_o = golden_exact(rng, 1, 1, DV);
@@ -123,7 +124,7 @@ static attn_status multihead(attn_tensor o, attn_tensor lse, test_rng *rng, attn
 static attn_status collaborative(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
   attn_collaborative_params p;
   memset(&p, 0, sizeof p);
-  p.heads = 2, p.attend.lse = lse, p.attend.scale = 0.01f, p.each = o;
+  p.heads = 2, p.attention.lse = lse, p.attention.scale = 0.01f, p.each = o;
   p.w_q = golden_exact(rng, 1, 30, 19), p.w_k = golden_exact(rng, 1, 30, 19);
   p.mix = golden_exact(rng, 1, 2, 19), p.w_c = golden_exact(rng, 1, 30, 2);
   p.w_v = golden_exact(rng, 1, 30, 2 * DV);
@@ -148,7 +149,7 @@ static attn_status talking(attn_tensor o, attn_tensor lse, test_rng *rng, attn_c
   attn_talking_params p;
   memset(&p, 0, sizeof p);
   p.w_l = golden_exact(rng, 1, 4, 2), p.w_w = golden_exact(rng, 1, 2, 2);
-  p.scores.causal = 1, p.scores.lse = lse;
+  p.attention.causal = 1, p.attention.lse = lse;
   attn_tensor q = golden_exact(rng, 4, T, DK), k = golden_exact(rng, 2, T, DK);
   return attn_talking(o, q, k, golden_exact(rng, 1, T, DV), &p, ctx);
 }
@@ -165,7 +166,7 @@ static attn_status losses(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ct
   memset(&d, 0, sizeof d), memset(&g, 0, sizeof g);
   d.v = golden_exact(rng, 4, T, DV), d.o = golden_exact(rng, 4, T, DV);
   d.q = g.q = golden_exact(rng, 4, T, DK), d.k = g.k = golden_exact(rng, 2, T, DK);
-  d.scores.causal = 1, g.group = group, g.groups = 1, g.reduction = ATTN_GUIDED_FRO;
+  d.attention.causal = 1, g.group = group, g.groups = 1, g.reduction = ATTN_GUIDED_FRO;
   test_fill_value(o, 0), test_fill_value(lse, 0);
   attn_status status = attn_disagreement(got, &d, ctx);
   if (status == ATTN_OK) status = attn_guided_loss(got + 3, &g, ctx);

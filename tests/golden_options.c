@@ -32,7 +32,7 @@ static attn_status clustered_causal(attn_tensor o, attn_tensor lse, test_rng *rn
   attn_cluster_params p;
   memset(&p, 0, sizeof p);
   test_fill_value(lse, 0);
-  p.clusters = 5, p.topk = 30, p.causal = 1;
+  p.clusters = 5, p.k = 30, p.causal = 1;
   attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 1, T, DK);
   return attn_clustered(o, q, k, golden_exact(rng, 2, T, DV), NULL, &p, ctx);
 }
@@ -77,7 +77,7 @@ static attn_status multihead_bias_kv(attn_tensor o, attn_tensor lse, test_rng *r
   attn_multihead_params p;
   attn_tensor none = absent();
   memset(&p, 0, sizeof p);
-  p.heads = 2, p.kv_heads = 1, p.attend.lse = lse, p.attend.causal = 1;
+  p.heads = 2, p.kv_heads = 1, p.attention.lse = lse, p.attention.causal = 1;
   p.w_q = golden_weight(rng, DV, 2 * DK), p.w_k = golden_weight(rng, DV, DK);
   p.w_v = golden_weight(rng, DV, DV), p.w_o = golden_weight(rng, 2 * DV, DV);
   p.bias_k = golden_weight(rng, 1, DK), p.bias_v = golden_weight(rng, 1, DV);

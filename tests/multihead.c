@@ -7,7 +7,7 @@ static attn_collaborative_params as_shared(const multihead *s) {
   attn_collaborative_params p;
   memset(&p, 0, sizeof p);
   p.heads = s->p.heads, p.w_q = s->p.w_q, p.w_k = s->p.w_k, p.w_v = s->p.w_v, p.w_o = s->p.w_o;
-  p.b_v = s->p.b_v, p.b_o = s->p.b_o, p.attend = s->p.attend, p.each = s->p.each;
+  p.b_v = s->p.b_v, p.b_o = s->p.b_o, p.attention = s->p.attention, p.each = s->p.each;
   p.mix = s->mix, p.w_c = s->w_c;
   return p;
 }
@@ -69,12 +69,12 @@ multihead *multihead_build(const multihead_shape *x, test_rng *rng) {
     p->each = output(x->each_type, b > 1 ? TEST_BTHD : TEST_NEGATIVE, b, h, x->queries, x->dv,
                      &s->does.block[1]);
   if (x->want & WANT_LSE)
-    p->attend.lse = output(ATTN_F32, TEST_BHTD, b, h, x->queries, 1, &s->does.block[2]);
+    p->attention.lse = output(ATTN_F32, TEST_BHTD, b, h, x->queries, 1, &s->does.block[2]);
   if (x->want & WANT_MAP)
-    p->attend.map = output(ATTN_F32, TEST_PADDED, b, h, x->queries, keys, &s->does.block[3]);
+    p->attention.map = output(ATTN_F32, TEST_PADDED, b, h, x->queries, keys, &s->does.block[3]);
   s->does.call = call, s->does.ask = ask, s->does.scene = s;
   s->does.out[0] = &s->y, s->does.out[1] = &p->each;
-  s->does.out[2] = &p->attend.lse, s->does.out[3] = &p->attend.map;
+  s->does.out[2] = &p->attention.lse, s->does.out[3] = &p->attention.map;
   return s;
 }
 
@@ -115,7 +115,7 @@ static attn_mask content_mask(const multihead *s, const attn_tensor *from, doubl
   cube c = project(from, &s->w_c, &none, 1);
   float *data = test_mem((size_t)(s->x.batch * h * tq * tk + 1) * sizeof *data);
   attn_mask m = attn_mask_add(data, ATTN_F32, s->x.batch, h, tq, tk);
-  const attn_mask *own = &s->p.attend.bias;
+  const attn_mask *own = &s->p.attention.bias;
   for (int64_t r = 0; r < s->x.batch * h * tq; r++) {
     const int64_t b = r / tq / h, n = r / tq % h, i = r % tq;
     for (int64_t j = 0; j < tk; j++) {
@@ -132,7 +132,7 @@ static attn_mask content_mask(const multihead *s, const attn_tensor *from, doubl
 /* A row with bias_k and bias_v as one more key. */
 static void one_more(const multihead *s, const attn_tensor *q, int64_t b, int64_t h, int64_t i,
                      oracle_row *row, int64_t keys, int64_t dv) {
-  const attn_sdpa_params *p = &s->p.attend;
+  const attn_sdpa_params *p = &s->p.attention;
   const int64_t heads = q->heads, g = h * (s->p.kv_heads ? s->p.kv_heads : heads) / heads;
   if (p->q_len && i >= p->q_len[b]) return;
   double x = 0;
@@ -159,7 +159,7 @@ void multihead_check(multihead *s, double tolerance, const char *what) {
   cube v = project(x_v, &s->p.w_v, &s->p.b_v, kv);
   attn_tensor tq = rounded(&q, h, shared ? &s->mix : NULL), tk = rounded(&k, k.heads, NULL);
   attn_tensor tv = rounded(&v, kv, NULL);
-  attn_sdpa_params p = s->p.attend;
+  attn_sdpa_params p = s->p.attention;
   p.lse = p.map = none;
   if (shared && p.scale == 0 && !signbit(p.scale))
     p.scale = (float)(1 / sqrt((double)q.dim / (double)h));
@@ -174,8 +174,8 @@ void multihead_check(multihead *s, double tolerance, const char *what) {
     *cube_at(&lse, r / t / h, r / t % h, r % t) = row.lse;
   }
   if (s->p.each.data) cube_check(&o, &s->p.each, tolerance, what);
-  if (s->p.attend.lse.data) cube_check(&lse, &s->p.attend.lse, tolerance, what);
-  if (s->p.attend.map.data) cube_check(&map, &s->p.attend.map, tolerance, what);
+  if (s->p.attention.lse.data) cube_check(&lse, &s->p.attention.lse, tolerance, what);
+  if (s->p.attention.map.data) cube_check(&map, &s->p.attention.map, tolerance, what);
   if (!s->y.data) return;
   cube y = cube_of(b, 1, t, s->y.dim);
   for (int64_t r = 0; r < b * t; r++) {

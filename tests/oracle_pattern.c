@@ -375,7 +375,7 @@ static int bitmap(const pair_of *s) {
 }
 
 static int csr(const pair_of *s) {
-  int64_t from = s->p->row_ptr[s->i], to = s->p->row_ptr[s->i + 1];
+  int64_t from = s->p->indptr[s->i], to = s->p->indptr[s->i + 1];
   return listed(s->p->index + from, to - from, s->j);
 }
 

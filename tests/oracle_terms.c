@@ -101,7 +101,7 @@ double oracle_span(const attn_sdpa_params *params, const attn_tensor *q, int64_t
   const attn_span *s = &params->span;
   int64_t t = -delta;
   if (!s->z) return 1;
-  if (t < (s->include_self ? 0 : 1) || (s->most > 0 && t > s->most)) return 0;
+  if (t < (s->include_self ? 0 : 1) || (s->max_span > 0 && t > s->max_span)) return 0;
   return fmin(fmax(ramp(s, q, b, h, i, t), 0), 1);
 }
 
@@ -139,10 +139,10 @@ static oracle_pair inner(const attn_tensor *q, const attn_tensor *k, const attn_
   }
   if (xl->data) { /* (q + v) . r, and u . k */
     const void *r = table_row(xl, h, delta - p->xl.first);
-    attn_tensor bias = attn_bhtd(p->xl.content_bias, ATTN_F32, 1, 1, q->heads, q->dim);
+    attn_tensor bias = attn_bhtd(p->xl.u, ATTN_F32, 1, 1, q->heads, q->dim);
     add_dot(&sum, q, query, xl, r);
     if (bias.data) add_dot(&sum, &bias, oracle_address(&bias, 0, 0, h, 0), k, key);
-    bias.data = (void *)p->xl.distance_bias;
+    bias.data = (void *)p->xl.v;
     if (bias.data) add_dot(&sum, &bias, oracle_address(&bias, 0, 0, h, 0), xl, r);
   }
   return sum;
@@ -168,7 +168,7 @@ static void additive(oracle_pair *sum, const attn_tensor *q, const attn_sdpa_par
   }
   if (p->parabola.w) {
     double square = (double)p->parabola.w[h] * distance * distance;
-    double b0 = p->parabola.b ? (double)p->parabola.b[h] : 0;
+    double b0 = p->parabola.bias ? (double)p->parabola.bias[h] : 0;
     add(sum, -fabs(square + b0), square + fabs(b0));
   }
   if (p->gaussian.center) {

@@ -305,7 +305,7 @@ static attn_pattern random_image(test_graph *g, int64_t size, test_rng *rng) {
   if (coin(rng, 2)) p.right = some_extent(rng, 0, width);
   if (coin(rng, 2)) p.bottom = some_extent(rng, 0, height);
   p.order = (attn_image_order)(test_u64(rng) % 3);
-  if (coin(rng, 5)) p = attn_pattern_neighbourhood(height, width, test_range(rng, 0, 4));
+  if (coin(rng, 5)) p = attn_pattern_neighborhood(height, width, test_range(rng, 0, 4));
   return p;
 }
 

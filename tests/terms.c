@@ -103,8 +103,8 @@ static void add_xl(test_call *call, test_rng *rng) {
   int64_t h = call->q.heads, heads = test_u64(rng) & 1 ? h : 1;
   p->xl.table = test_table(heads, last - first + 1, call->q.dim, some_layout(rng), rng);
   p->xl.first = first;
-  if (test_u64(rng) % 4) p->xl.content_bias = fractions(h * call->q.dim, 1, rng);
-  if (test_u64(rng) % 4) p->xl.distance_bias = fractions(h * call->q.dim, 1, rng);
+  if (test_u64(rng) % 4) p->xl.u = fractions(h * call->q.dim, 1, rng);
+  if (test_u64(rng) % 4) p->xl.v = fractions(h * call->q.dim, 1, rng);
 }
 
 static test_term_user *user_of(test_rng *rng) {
@@ -156,7 +156,7 @@ static void add_span(test_call *call, test_rng *rng) {
     if (kind == 2) z[k] = fmaxf(0, z[k] - 0.7f * (s->ramp > 0 ? fminf(s->ramp, 1) : 1));
   }
   s->z = z;
-  s->most = test_u64(rng) % 3 ? 0 : test_range(rng, 30, 50);
+  s->max_span = test_u64(rng) % 3 ? 0 : test_range(rng, 30, 50);
   s->include_self = test_u64(rng) & 1;
   s->shift = -(int64_t)(test_u64(rng) & 1);
 }
@@ -181,7 +181,7 @@ void test_add_terms(test_call *call, int terms, test_rng *rng) {
       b[k] = -fabsf(b[k]);
     }
     p->parabola.w = w;
-    if (test_u64(rng) % 3) p->parabola.b = b;
+    if (test_u64(rng) % 3) p->parabola.bias = b;
   }
   if (terms & TERM_GAUSSIAN) {
     float *center = test_mem((size_t)rows * sizeof *center);

@@ -261,7 +261,7 @@ void api_guard_rope_merge_exp(void **state) {
       assert_int_equal(attn_merge(t[4], t[5], t[0], t[1], t[2], t[3], &ctx), ATTN_OK);
       attn_rope_params p;
       memset(&p, 0, sizeof p);
-      p.rot = n / 2 * 2, p.has_rotary_dim = 1;
+      p.rotary_dim = n / 2 * 2, p.has_rotary_dim = 1;
       p.layout = n & 1 ? ATTN_ROPE_HALF : ATTN_ROPE_INTERLEAVED;
       assert_int_equal(attn_rope(t[4], t[0], &p, &ctx), ATTN_OK);
       float *x = test_mem((size_t)n * sizeof *x), *y = test_mem((size_t)n * sizeof *y);

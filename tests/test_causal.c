@@ -185,7 +185,7 @@ static int relu(play *s) {
   attn_relu_params *p = params(s, sizeof *p);
   (void)trio(s, s->n % 2 ? 5 : N, 1, ATTN_F32);
   p->kind = (attn_relu_kind)(s->n / 2 % 3);
-  p->scores.causal = 1;
+  p->attention.causal = 1;
   s->call = relu_call;
   return 1;
 }
@@ -197,7 +197,7 @@ static int topk(play *s) {
   if (s->n >= 4) return 0;
   attn_topk_params *p = params(s, sizeof *p);
   (void)trio(s, s->n % 2 ? 9 : N, 1, ATTN_F32);
-  p->k = 5, p->scores.causal = 1;
+  p->k = 5, p->attention.causal = 1;
   if (s->n > 1) p->mode = ATTN_TOPK_REL, p->bound = 1;
   s->call = topk_call;
   return 1;
@@ -214,7 +214,7 @@ static int edges(play *s) {
   for (int i = 0; i <= N; i++) row[i] = 8 * i;
   for (int i = 0; i < N * 8; i++) col[i] = i % 8 * 17 + i / 8 % 17; /* many of them later ones */
   (void)trio(s, N, 1, ATTN_F32);
-  p->row_ptr = row, p->col = col, p->edges = N * 8, p->causal = 1;
+  p->indptr = row, p->col = col, p->edges = N * 8, p->causal = 1;
   s->call = edges_call;
   return 1;
 }
@@ -227,9 +227,9 @@ static int talking(play *s) {
   attn_talking_params *p = params(s, sizeof *p);
   s->in[0] = token(s, ATTN_F32, 2, N, D), (void)token(s, ATTN_F32, 2, N, D);
   (void)token(s, ATTN_F32, 2, N, E), (void)rows_out(s, ATTN_F32, 2, N, E);
-  p->scores.causal = 1;
+  p->attention.causal = 1;
   p->w_l = fixed(s, 1, 2, 2), p->w_w = fixed(s, 1, 2, 2);
-  if (s->n) p->scores.alibi = test_floats(2, 0.1, &s->rng);
+  if (s->n) p->attention.alibi = test_floats(2, 0.1, &s->rng);
   s->call = talking_call;
   return 1;
 }
@@ -307,7 +307,7 @@ static int synthesizer(play *s) {
              : s->n == 1 ? ATTN_SYNTHESIZER_DOT
                          : ATTN_SYNTHESIZER_RANDOM;
   if (s->n == 0) of->x = token(s, ATTN_F32, 1, N, 9);
-  of->net.w1 = fixed(s, 1, 9, 5), of->net.w2 = fixed(s, 1, 5, N);
+  of->net.w_1 = fixed(s, 1, 9, 5), of->net.w_2 = fixed(s, 1, 5, N);
   if (s->n == 1) of->q = token(s, ATTN_F32, 1, N, D), of->k = token(s, ATTN_F32, 1, N, D);
   if (s->n == 2) of->r = fixed(s, 1, N, N);
   p->sources = of, p->count = 1, p->causal = 1;
@@ -323,7 +323,7 @@ static int hard_gaussian(play *s) {
   attn_hard_gaussian_params *p = params(s, sizeof *p);
   static const float sigma[1] = {30}, offset[1] = {-1};
   (void)token(s, ATTN_F32, 1, N, E), (void)rows_out(s, ATTN_F32, 1, N, E);
-  p->causal = 1, p->sigma = sigma, p->offset = offset, p->renorm = s->n;
+  p->causal = 1, p->sigma = sigma, p->offset = offset, p->renormalize = s->n;
   s->call = hard_gaussian_call;
   return 1;
 }
@@ -405,7 +405,7 @@ static int hierarchy(play *s) {
   static const int64_t units[2] = {N, (N + 8) / 9};
   for (int i = 0; i <= (N + 8) / 9; i++) offsets[i] = 9 * i < N ? 9 * i : N;
   (void)token(s, ATTN_F32, 1, N, E), (void)rows_out(s, ATTN_F32, 1, N, E);
-  p->levels = 2, p->units = units, p->offsets = all, p->causal = 1;
+  p->levels = 2, p->units = units, p->indptr = all, p->causal = 1;
   s->call = hierarchy_call;
   return 1;
 }
@@ -459,7 +459,7 @@ static int lsh(play *s) { /* whole buckets: chunks of sorted tokens are cut by a
 
 static attn_status mixture_call(play *s, attn_ctx *ctx) {
   attn_sdpa_params causal;
-  attn_path path[2];
+  attn_expert path[2];
   memset(&causal, 0, sizeof causal), memset(path, 0, sizeof path);
   causal.causal = 1;
   for (int i = 0; i < 2; i++)
@@ -477,7 +477,7 @@ static int mixture(play *s) {
 static attn_status gated_call(play *s, attn_ctx *ctx) {
   attn_sdpa_params causal;
   attn_mixture_params p;
-  attn_path path[2];
+  attn_expert path[2];
   memset(&causal, 0, sizeof causal), memset(path, 0, sizeof path), memset(&p, 0, sizeof p);
   causal.causal = 1, p.k = s->n;
   for (int i = 0; i < 2; i++)
@@ -609,7 +609,7 @@ static attn_multihead_params heads_of(play *s) {
 static attn_block_params block_of(play *s, attn_sublayer sublayer) {
   attn_block_params p;
   memset(&p, 0, sizeof p);
-  p.sublayer = sublayer, p.chunks = 3, p.self = heads_of(s), p.self.attend.causal = 1;
+  p.sublayer = sublayer, p.chunks = 3, p.self = heads_of(s), p.self.attention.causal = 1;
   p.ff.w_1 = fixed(s, 1, E, 17), p.ff.w_2 = fixed(s, 1, 17, E), p.ff.activation = ATTN_ACT_GELU;
   return p;
 }
@@ -627,7 +627,7 @@ static int multihead(play *s) {
   attn_multihead_params *p = params(s, sizeof *p);
   rows_to_rows(s);
   *p = heads_of(s);
-  scores(s, &p->attend, s->n, 2);
+  scores(s, &p->attention, s->n, 2);
   s->call = multihead_call;
   return 1;
 }
@@ -639,7 +639,7 @@ static int collaborative(play *s) {
   if (s->n) return 0;
   attn_collaborative_params *p = params(s, sizeof *p);
   rows_to_rows(s);
-  p->heads = 2, p->attend.causal = 1;
+  p->heads = 2, p->attention.causal = 1;
   p->w_q = fixed(s, 1, E, 9), p->w_k = fixed(s, 1, E, 9), p->mix = fixed(s, 1, 2, 9);
   p->w_v = fixed(s, 1, E, 2 * E), p->w_o = fixed(s, 1, 2 * E, E);
   s->call = collaborative_call;
@@ -669,7 +669,7 @@ static int universal(play *s) {
   p->block = block_of(s, ATTN_SUBLAYER_POST), p->steps = 4, p->eps = 0.125f;
   p->w_p = fixed(s, 1, 1, E), p->b_p = -0.5f;
   p->output = s->n % 2 ? ATTN_UNIVERSAL_ACCUM : (attn_universal_output)0;
-  p->block.self.attend.one_order = s->n / 2; /* few rows may still run */
+  p->block.self.attention.one_order = s->n / 2; /* few rows may still run */
   s->call = universal_call;
   return 1;
 }

@@ -215,7 +215,7 @@ static attn_status function_of_positions(int n, attn_tensor *t, attn_ctx *ctx) {
   g.hidden = 10;
   h.offset = offset;
   h.sigma = sigma;
-  h.renorm = n == 3;
+  h.renormalize = n == 3;
   switch (n) {
     case 0: return attn_sinusoid(t[4], t[0], NULL, ctx);
     case 1: return attn_universal_signal(t[4], t[0], &u, ctx);
@@ -235,7 +235,7 @@ static uint64_t hash_extra(int n) {
   }
   attn_rope_params p;
   memset(&p, 0, sizeof p);
-  p.rot = 40;
+  p.rotary_dim = 40;
   p.start = 1000;
   attn_status status = ATTN_OK;
   if (n == 0) status = attn_rope(t[4], t[0], &p, &ctx);
@@ -245,7 +245,7 @@ static uint64_t hash_extra(int n) {
     attn_relu_params relu;
     memset(&relu, 0, sizeof relu);
     relu.kind = (attn_relu_kind)(n - 3);
-    relu.scores.causal = 1;
+    relu.attention.causal = 1;
     relu.gain = t[1].data;
     relu.gate = t[3].data;
     relu.sum = t[5];
@@ -254,16 +254,16 @@ static uint64_t hash_extra(int n) {
   if (n > 9) status = function_of_positions(n - 10, t, &ctx);
   if (n == 9) {
     attn_edges_params edges;
-    int64_t row_ptr[51];
+    int64_t indptr[51];
     int32_t col[51 * 25];
     memset(&edges, 0, sizeof edges);
-    for (int64_t i = 0; i <= 50; i++) row_ptr[i] = i * (i - 1) / 2;
+    for (int64_t i = 0; i <= 50; i++) indptr[i] = i * (i - 1) / 2;
     for (int64_t i = 0; i < 50; i++) { /* row i sees i keys */
-      for (int64_t e = 0; e < i; e++) col[row_ptr[i] + e] = (int32_t)((7 * e + i) % 50);
+      for (int64_t e = 0; e < i; e++) col[indptr[i] + e] = (int32_t)((7 * e + i) % 50);
     }
-    edges.row_ptr = row_ptr;
+    edges.indptr = indptr;
     edges.col = col;
-    edges.edges = row_ptr[50];
+    edges.edges = indptr[50];
     edges.lse = t[5];
     status = attn_edges(t[4], t[0], t[2], t[0], &edges, &ctx);
   }

@@ -141,7 +141,7 @@ static void centroids(test_rng *rng) {
     float counts[10];
     memset(&u, 0, sizeof u);
     attn_tensor next = room(2, 5, D);
-    u.rule = (attn_routing_rule)(n % 3), u.renorm = n / 3, u.counts = NULL;
+    u.rule = (attn_routing_rule)(n % 3), u.renormalize = n / 3, u.counts = NULL;
     for (int i = 0; i < 10; i++) counts[i] = (float)test_exact(rng);
     if (n % 3 == 2) u.counts = counts, u.sums = exact(2, 5, D, rng);
     attn_tensor q = exact(2, T, D, rng), k = exact(2, T, D, rng);

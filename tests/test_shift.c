@@ -99,9 +99,9 @@ static attn_tensor words(double shift, attn_ctx *ctx) {
 }
 
 static attn_tensor recalled(double shift, attn_ctx *ctx) {
-  attn_memorizing_params p = {.topk = N, .raw = 1};
+  attn_memorizing_params p = {.k = N, .raw = 1};
   attn_tensor o = room(1, 3), q = room(1, 4);
-  attn_recall memory = {keyed(shift), values(N, 3), N, 0};
+  attn_kv_memory memory = {keyed(shift), values(N, 3), N, 0};
   test_fill_value(q, 2);
   assert_int_equal(attn_memorizing(o, q, zeros(1, 4), zeros(1, 3), &memory, &p, ctx), ATTN_OK);
   return o;

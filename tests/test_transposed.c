@@ -339,7 +339,7 @@ static attn_status average(int64_t n, attn_ctx *ctx) {
 static void of_average(int64_t n) {
   attn_average_params *p = &average_p;
   memset(p, 0, sizeof *p);
-  weight(&p->w_g, 2 * DM, 2 * DM), weight(&p->w1, DM, 20), weight(&p->w2, 20, DM);
+  weight(&p->w_g, 2 * DM, 2 * DM), weight(&p->w_1, DM, 20), weight(&p->w_2, 20, DM);
   flag(&p->w_transposed), x = rows(n, DM), s.o = room(n, DM);
 }
 
@@ -363,7 +363,7 @@ static void of_pooling(int64_t n) {
   attn_poolingformer_params *p = &pooling_p;
   memset(p, 0, sizeof *p);
   weight(&p->w_q, H * 6, H * 8), weight(&p->w_k, H * 6, 8), weight(&p->w_v, H * 6, H * 6);
-  flag(&p->w_transposed), p->bias_q = bias(H * 8);
+  flag(&p->w_transposed), p->b_q = bias(H * 8);
   x = drawn(ATTN_F32, TEST_BHTD, B, H, n, 6, 1, &rng);
   s.o = output(ATTN_F32, TEST_BHTD, B, H, n, 6, &s.does.block[0]);
 }

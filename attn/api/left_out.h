@@ -297,7 +297,7 @@
 #define attn_pattern_intersect(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_longformer(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_multiscale(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
-#define attn_pattern_neighbourhood(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_neighborhood(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_per_head(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_predicate(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_random(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN

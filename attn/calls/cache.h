@@ -58,11 +58,11 @@ ATTN_FUNC_ int attn_cache_plan_of_(attn_error_ *e, attn_cache_plan_ *p,
   if (x->latent && (v_heads != x->k_heads || dv > x->dk || x->v_group || x->v_zero))
     return attn_reject_(e, ATTN_E_SHAPE,
                         "params.latent wants v_heads = k_heads, dv <= dk and nothing else of v");
-  if (x->window < 0 || x->window > INT64_MAX / 4 || x->sinks < 0 || x->sinks > INT64_MAX / 4 ||
-      (x->sinks > 0 && x->window == 0))
+  if (x->window < 0 || x->window > INT64_MAX / 4 || x->keep < 0 || x->keep > INT64_MAX / 4 ||
+      (x->keep > 0 && x->window == 0))
     return attn_reject_(e, ATTN_E_RANGE,
-                        "params.window and .sinks must lie in 0..2^61; sinks want a window");
-  c->window = x->window, c->sinks = x->sinks;
+                        "params.window and .keep must lie in 0..2^61; keep wants a window");
+  c->window = x->window, c->keep = x->keep;
   c->k = attn_cache_rows_(x->k_dtype, x->pages, x->k_heads, x->page, x->dk);
   c->v = attn_cache_rows_(x->latent ? x->k_dtype : x->v_dtype, x->latent ? 0 : x->pages, v_heads,
                           x->page, dv);
@@ -253,7 +253,7 @@ ATTN_PUB_ attn_status attn_cache_rollback(attn_cache *cache, attn_sequence *sequ
     return attn_end_(ctx, &e);
   attn_sequence *const s = sequence;
   const int round = c.window > 0 && s->high > attn_seq_room_(&c, s);
-  const int ring_lives = round && len > c.sinks; /* keys that lie where others lay */
+  const int ring_lives = round && len > c.keep; /* keys that lie where others lay */
   if (len < 0 || len > s->len) {
     attn_reject_(&e, ATTN_E_ROLLBACK, "len must lie in 0..sequence.len");
   } else if (ring_lives && len < s->high - (attn_ring_(&c, s) - c.window)) {

@@ -68,9 +68,9 @@ ATTN_FUNC_ int attn_check_cache_(attn_error_ *e, attn_cache *c, int output,
     return attn_reject_(e, ATTN_E_RANGE, "cache.next_free must lie in 0..pages");
   if (c->window < 0 || c->window > INT64_MAX / 4)
     return attn_reject_(e, ATTN_E_RANGE, "cache.window must lie in 0..2^61");
-  if (c->sinks < 0 || c->sinks > INT64_MAX / 4 || (c->sinks > 0 && c->window == 0))
+  if (c->keep < 0 || c->keep > INT64_MAX / 4 || (c->keep > 0 && c->window == 0))
     return attn_reject_(e, ATTN_E_RANGE,
-                        "cache.sinks must lie in 0..2^61, and be 0 without a window");
+                        "cache.keep must lie in 0..2^61, and be 0 without a window");
   if (output)
     for (int i = 0; i < ATTN_CACHE_SPANS_; i++)
       for (int j = 0; j < i; j++)
@@ -87,13 +87,13 @@ ATTN_FUNC_ int64_t attn_seq_room_(const attn_cache *c, const attn_sequence *s) {
 
 /* Of them those that go round, in a ring. */
 ATTN_FUNC_ int64_t attn_ring_(const attn_cache *c, const attn_sequence *s) {
-  return attn_seq_room_(c, s) - c->sinks;
+  return attn_seq_room_(c, s) - c->keep;
 }
 
 /* The row of its table at which a sequence keeps token j. */
 ATTN_FUNC_ int64_t attn_slot_(const attn_cache *c, const attn_sequence *s, int64_t j) {
-  if (c->window == 0 || j < c->sinks) return j;
-  return c->sinks + (j - c->sinks) % attn_ring_(c, s);
+  if (c->window == 0 || j < c->keep) return j;
+  return c->keep + (j - c->keep) % attn_ring_(c, s);
 }
 
 /* Pages that rows rows fill or begin. */
@@ -122,18 +122,18 @@ ATTN_FUNC_ int attn_check_sequence_(attn_error_ *e, const attn_cache *c, const a
     return attn_reject_(e, ATTN_E_RANGE, "a sequence's len must not be negative or above 2^61");
   if (c->window == 0 && s->len > room)
     return attn_reject_(e, ATTN_E_RANGE, "a sequence's len is beyond the room of its table");
-  if (c->window > 0 && room <= c->sinks)
+  if (c->window > 0 && room <= c->keep)
     return attn_reject_(e, ATTN_E_RANGE,
                         "a sequence's table has no room for a ring: table_len pages must hold more "
-                        "rows than cache.sinks");
+                        "rows than cache.keep");
   if (s->high != s->len) { /* only a ring that has come round and has then gone back */
     if (s->high < s->len || s->high > INT64_MAX / 4 || c->window == 0 || s->high <= room ||
-        s->high - s->len > room - c->sinks - c->window)
+        s->high - s->len > room - c->keep - c->window)
       return attn_reject_(
           e, ATTN_E_RANGE,
           "a sequence's high must be its len, or what a ring that came round and was "
           "rolled back has held");
-  } else if (c->window > 0 && s->len > room && room - c->sinks < c->window) {
+  } else if (c->window > 0 && s->len > room && room - c->keep < c->window) {
     return attn_reject_(e, ATTN_E_RANGE, "a sequence's table is too short for cache.window");
   }
   return 1;

@@ -24,14 +24,14 @@ ATTN_FUNC_ int attn_cached_open_(attn_error_ *e, attn_cached_ *x, attn_tensor o,
   x->cache = *cache;
   if (params) *p = *params;
   if (p->kv_len || p->k_scales.scale || p->k_scales.zero || p->v_scales.scale || p->v_scales.zero ||
-      p->has_q_off || p->q_offs || p->causal == ATTN_CAUSAL_START || p->ragged.kv)
+      p->has_q_off || p->q_offs || p->causal == ATTN_CAUSAL_START || p->ragged.kv_indptr)
     return attn_reject_(
         e, ATTN_E_RANGE,
         "params.kv_len, k_scales, v_scales, has_q_off, q_offs, ATTN_CAUSAL_START and "
-        "ragged.kv must be absent with a cache");
+        "ragged.kv_indptr must be absent with a cache");
   if (p->map.data) /* also where there is no key */
     return attn_reject_(e, ATTN_E_RANGE, "params.map must be absent with a cache");
-  if ((p->ragged.sequences || p->ragged.q) && p->ragged.sequences != n)
+  if ((p->ragged.sequences || p->ragged.q_indptr) && p->ragged.sequences != n)
     return attn_reject_(e, ATTN_E_RANGE, "params.ragged.sequences must be n");
   if (!attn_check_places_(e, p)) return 0;
   if (cache->window > 0 && ((p->window.on && p->window.left != -1) || p->keep))
@@ -45,8 +45,8 @@ ATTN_FUNC_ int attn_cached_open_(attn_error_ *e, attn_cached_ *x, attn_tensor o,
   if (cache->window > 0) {
     p->causal = 1;
     p->window = attn_window_of(cache->window - 1, -1);
-    p->keep = cache->sinks;
-    a->sequences.window = cache->window, a->sequences.sinks = cache->sinks;
+    p->keep = cache->keep;
+    a->sequences.window = cache->window, a->sequences.sinks = cache->keep;
   }
   p->k_scales = cache->k_scales, p->v_scales = cache->v_scales;
   a->o = o, a->q = q, a->k = cache->k, a->v = cache->v;

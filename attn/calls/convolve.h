@@ -125,7 +125,7 @@ ATTN_COLD_ int attn_stage_convolve_(attn_stage_ *s, attn_tensor y, attn_tensor x
   attn_convolve_ a;
   memset(&a, 0, sizeof a);
   a.table = s->table, a.y = y, a.x = x;
-  if (params) a.bias = params->bias, a.len = params->len;
+  if (params) a.bias = params->bias, a.len = params->x_len;
   (void)attn_taps_of_(&a.taps, w.len / x.dim, params);
   a.w = attn_matrix_of_(w, 0, y.len, y.batch);
   a.row_runs = y.len / ATTN_GEMM_ROWS_ + (y.len % ATTN_GEMM_ROWS_ != 0);
@@ -193,12 +193,12 @@ ATTN_COLD_ int attn_convolve_check_(attn_error_ *e, attn_convolve_job_ *j, const
   if (j->x.len > INT64_MAX / 4) return attn_reject_(e, ATTN_E_OVERFLOW, "x.len is too large");
   if (j->y.len != attn_taps_len_(&taps, j->x.len))
     return attn_reject_(e, ATTN_E_SHAPE, "y.len must be attn_convolve_len of x.len");
-  if (!attn_check_array_(e, p->len, j->y.batch, 4, "params.len must be aligned to its elements",
+  if (!attn_check_array_(e, p->x_len, j->y.batch, 4, "params.x_len must be aligned to its elements",
                          &len) ||
       !attn_check_apart_(e, ctx, op, 4, &len, 1))
     return 0;
   return query ||
-         attn_check_lens_(e, p->len, j->y.batch, j->x.len, "params.len must lie in 0..x.len");
+         attn_check_lens_(e, p->x_len, j->y.batch, j->x.len, "params.x_len must lie in 0..x.len");
 }
 
 ATTN_COLD_ attn_status attn_convolve_call_(attn_tensor y, attn_tensor x, attn_tensor w,

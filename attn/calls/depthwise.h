@@ -140,7 +140,7 @@ ATTN_COLD_ int attn_stage_depthwise_(attn_stage_ *s, attn_tensor y, attn_tensor 
   attn_depthwise_ a;
   memset(&a, 0, sizeof a);
   a.table = s->table, a.y = y, a.x = x, a.w = w;
-  if (params) a.len = params->len, a.accumulate = params->accumulate;
+  if (params) a.len = params->x_len, a.accumulate = params->accumulate;
   (void)attn_taps_of_(&a.taps, w.len, params);
   const int per_column = w.dim > 1;
   a.banded = !per_column && a.taps.stride == 1 && a.taps.dilation == 1;

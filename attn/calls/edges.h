@@ -14,14 +14,14 @@ ATTN_COLD_ int attn_check_sets_(attn_error_ *e, const attn_edges_params *p, cons
   const int64_t sets = (p->per_batch ? a->q.batch : 1) * (p->per_head ? a->q.heads : 1);
   attn_edges_params at = *p;
   for (int64_t s = 0; s < sets; s++) {
-    const int64_t *ptr = p->row_ptr + s * (a->q.len + 1);
+    const int64_t *ptr = p->indptr + s * (a->q.len + 1);
     at.col = p->col ? p->col + s * p->edges : NULL;
-    if (ptr[0] != 0) return attn_reject_(e, ATTN_E_INDEX, "params.row_ptr must begin with 0");
+    if (ptr[0] != 0) return attn_reject_(e, ATTN_E_INDEX, "params.indptr must begin with 0");
     for (int64_t i = 0; i < a->q.len; i++)
       if (ptr[i + 1] < ptr[i] || ptr[i + 1] > p->edges)
-        return attn_reject_(e, ATTN_E_INDEX, "params.row_ptr must not decrease or pass edges");
+        return attn_reject_(e, ATTN_E_INDEX, "params.indptr must not decrease or pass edges");
     if (!p->slack && ptr[a->q.len] != p->edges)
-      return attn_reject_(e, ATTN_E_INDEX, "params.row_ptr must end with params.edges");
+      return attn_reject_(e, ATTN_E_INDEX, "params.indptr must end with params.edges");
     for (int64_t x = 0; x < ptr[a->q.len]; x++)
       if (at.col[x] < 0 || at.col[x] >= a->k.len)
         return attn_reject_(e, ATTN_E_INDEX, "params.col must lie in 0..k.len-1");
@@ -51,11 +51,11 @@ ATTN_COLD_ int attn_edges_plan_(attn_error_ *e, attn_softmax_ *a, const attn_edg
   if (p->edges < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.edges must not be negative");
   if (p->edges >= (int64_t)1 << 40 || a->k.len > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "params.edges and k.len are too large");
-  if (!p->row_ptr) return attn_reject_(e, ATTN_E_NULL, "params.row_ptr must not be null");
+  if (!p->indptr) return attn_reject_(e, ATTN_E_NULL, "params.indptr must not be null");
   if (!p->col && p->edges) return attn_reject_(e, ATTN_E_NULL, "params.col must not be null");
   const int64_t n = attn_mul_(sets, p->edges);
-  if (!attn_check_array_(e, p->row_ptr, attn_mul_(sets, a->q.len + 1), 8,
-                         "params.row_ptr must be aligned to its elements", &span[ROW_PTR]) ||
+  if (!attn_check_array_(e, p->indptr, attn_mul_(sets, a->q.len + 1), 8,
+                         "params.indptr must be aligned to its elements", &span[ROW_PTR]) ||
       !attn_check_array_(e, p->col, n, 4, "params.col must be aligned to its elements",
                          &span[COL]) ||
       !attn_check_array_(e, p->bias, n, 4, "params.bias must be aligned to its elements",
@@ -87,7 +87,7 @@ ATTN_COLD_ int attn_edges_plan_(attn_error_ *e, attn_softmax_ *a, const attn_edg
     if (p->bias)
       for (int64_t set = 0; set < sets; set++)
         if (!attn_check_logits_(e, p->bias + set * p->edges,
-                                p->row_ptr[set * (a->q.len + 1) + a->q.len], 0,
+                                p->indptr[set * (a->q.len + 1) + a->q.len], 0,
                                 "params.bias holds NaN or +inf"))
           return 0;
   }

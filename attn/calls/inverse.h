@@ -4,9 +4,9 @@
 typedef struct attn_pinv_ {
   const attn_table_ *table;
   attn_tensor z, a;
-  int64_t iters, width; /* floats of a row, in whole vectors */
-  double *sums;         /* the largest column and row sum that all start with, or null: their own */
-  char *own;            /* of the workers: five matrices */
+  int64_t iterations, width; /* floats of a row, in whole vectors */
+  double *sums; /* the largest column and row sum that all start with, or null: their own */
+  char *own;    /* of the workers: five matrices */
   int64_t each;
 } attn_pinv_;
 
@@ -54,7 +54,7 @@ ATTN_FUNC_ void attn_pinv_item_(void *job, int worker, int64_t index) {
   double own[2];
   if (!p->sums) attn_pinv_sums_(own, a, m, width);
   attn_pinv_start_(z, a, m, width, p->sums ? p->sums : own);
-  for (int64_t it = 0; it < p->iters; it++) {
+  for (int64_t it = 0; it < p->iterations; it++) {
     float *old = z;
     attn_pinv_times_(p, y, a, z, 1.0f, 0.0f);
     for (int64_t i = 0; i < m; i++) {
@@ -83,11 +83,11 @@ ATTN_COLD_ void attn_pinv_most_(double sums[2], attn_tensor a) {
 }
 
 /* attn_pinv as a step; its arguments have been judged. sums: null, or what all matrices start with. */
-ATTN_COLD_ int attn_stage_pinv_(attn_stage_ *s, attn_tensor z, attn_tensor a, int64_t iters,
+ATTN_COLD_ int attn_stage_pinv_(attn_stage_ *s, attn_tensor z, attn_tensor a, int64_t iterations,
                                 double *sums) {
   attn_pinv_ p;
   memset(&p, 0, sizeof p);
-  p.table = s->table, p.z = z, p.a = a, p.iters = iters, p.sums = sums;
+  p.table = s->table, p.z = z, p.a = a, p.iterations = iterations, p.sums = sums;
   p.width =
       attn_round_up_(a.dim, 16) | 16; /* rows a power of two apart share few sets of a cache */
   p.each = attn_piece_(attn_mul_(attn_mul_(5, a.dim), p.width), 4);
@@ -220,14 +220,14 @@ ATTN_COLD_ int attn_stage_solve_(attn_stage_ *s, attn_tensor x, attn_tensor a, a
 typedef struct attn_inverse_job_ {
   attn_tensor x, a, b;
   double lambda;
-  int64_t iters;
+  int64_t iterations;
   int solve;
 } attn_inverse_job_;
 
 ATTN_COLD_ int attn_inverse_steps_(attn_stage_ *s, void *job) {
   const attn_inverse_job_ *j = (const attn_inverse_job_ *)job;
   return j->solve ? attn_stage_solve_(s, j->x, j->a, j->b, j->lambda)
-                  : attn_stage_pinv_(s, j->x, j->a, j->iters, NULL);
+                  : attn_stage_pinv_(s, j->x, j->a, j->iterations, NULL);
 }
 
 ATTN_COLD_ int attn_inverse_check_(attn_error_ *e, attn_inverse_job_ *j, const attn_ctx *ctx) {
@@ -245,7 +245,7 @@ ATTN_COLD_ int attn_inverse_check_(attn_error_ *e, attn_inverse_job_ *j, const a
   if (!attn_check_given_(e, op, 3)) return 0;
   for (int i = 0; i < 3; i++)
     if (!attn_check_operand_(e, &op[(i + 1) % 3], j->a.heads)) return 0;
-  if (j->iters < 0) return attn_reject_(e, ATTN_E_RANGE, "iters must not be negative");
+  if (j->iterations < 0) return attn_reject_(e, ATTN_E_RANGE, "iterations must not be negative");
   if (!(j->lambda - j->lambda == 0.0))
     return attn_reject_(e, ATTN_E_VALUE, "lambda must be finite");
   attn_operand_ *in = j->solve ? &op[2] : &op[1];
@@ -269,17 +269,17 @@ ATTN_FUNC_ attn_inverse_job_ attn_inverse_of_(attn_tensor x, attn_tensor a) {
   return j;
 }
 
-ATTN_PUB_ attn_status attn_pinv(attn_tensor z, attn_tensor a, int64_t iters, attn_ctx *ctx) {
+ATTN_PUB_ attn_status attn_pinv(attn_tensor z, attn_tensor a, int64_t iterations, attn_ctx *ctx) {
   attn_inverse_job_ j = attn_inverse_of_(z, a);
-  j.iters = iters;
+  j.iterations = iterations;
   return attn_inverse_call_(&j, ctx, NULL);
 }
-ATTN_PUB_COLD_ size_t attn_pinv_workspace(attn_tensor z, attn_tensor a, int64_t iters,
+ATTN_PUB_COLD_ size_t attn_pinv_workspace(attn_tensor z, attn_tensor a, int64_t iterations,
                                           const attn_ctx *ctx) {
   attn_ctx plain = attn_before_workspace_(ctx);
   attn_inverse_job_ j = attn_inverse_of_(z, a);
   size_t bytes = 0;
-  j.iters = iters;
+  j.iterations = iterations;
   const attn_status status = attn_inverse_call_(&j, &plain, &bytes);
   return attn_answer_(status, (int64_t)bytes);
 }

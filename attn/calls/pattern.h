@@ -274,20 +274,20 @@ ATTN_COLD_ void attn_visit_(const attn_plan_ *p, int64_t head, int64_t from, int
 }
 
 typedef struct attn_csr_job_ {
-  int64_t *row_ptr;
+  int64_t *indptr;
   int32_t *col;
 } attn_csr_job_;
 
 ATTN_FUNC_ void attn_csr_count_(void *user, int64_t row, int64_t key, int64_t n, int64_t step) {
   (void)key, (void)step;
-  ((attn_csr_job_ *)user)->row_ptr[row + 1] += n;
+  ((attn_csr_job_ *)user)->indptr[row + 1] += n;
 }
 
-/* row_ptr[row] moves from the row's first column to its end. */
+/* indptr[row] moves from the row's first column to its end. */
 ATTN_FUNC_ void attn_csr_fill_(void *user, int64_t row, int64_t key, int64_t n, int64_t step) {
   attn_csr_job_ *j = (attn_csr_job_ *)user;
-  int32_t *to = j->col + j->row_ptr[row];
-  j->row_ptr[row] += n;
+  int32_t *to = j->col + j->indptr[row];
+  j->indptr[row] += n;
   for (int64_t k = 0; k < n; k++) to[k] = (int32_t)(key + k * step);
 }
 
@@ -311,23 +311,23 @@ ATTN_COLD_ void attn_sort_columns_(int32_t *a, int64_t n) {
   }
 }
 
-ATTN_PUB_ attn_status attn_schedule_csr(int64_t *row_ptr, int32_t *col,
+ATTN_PUB_ attn_status attn_schedule_csr(int64_t *indptr, int32_t *col,
                                         const attn_schedule *schedule, int64_t head) {
   const attn_plan_ *p = attn_plan_of_(schedule);
   attn_csr_job_ j;
-  if (!row_ptr || !schedule) return ATTN_E_NULL;
+  if (!indptr || !schedule) return ATTN_E_NULL;
   if (!p) return ATTN_E_SCHEDULE;
   if (head < 0 || head >= p->heads) return ATTN_E_RANGE;
-  j.row_ptr = row_ptr, j.col = col;
-  memset(row_ptr, 0, (size_t)(p->q_len + 1) * sizeof *row_ptr);
+  j.indptr = indptr, j.col = col;
+  memset(indptr, 0, (size_t)(p->q_len + 1) * sizeof *indptr);
   attn_visit_(p, head, 0, p->q_len, attn_csr_count_, &j);
-  for (int64_t i = 0; i < p->q_len; i++) row_ptr[i + 1] += row_ptr[i];
+  for (int64_t i = 0; i < p->q_len; i++) indptr[i + 1] += indptr[i];
   if (!col) return ATTN_OK;
   attn_visit_(p, head, 0, p->q_len, attn_csr_fill_, &j);
-  for (int64_t i = p->q_len; i > 0; i--) row_ptr[i] = row_ptr[i - 1];
-  row_ptr[0] = 0;
+  for (int64_t i = p->q_len; i > 0; i--) indptr[i] = indptr[i - 1];
+  indptr[0] = 0;
   for (int64_t i = 0; i < p->q_len; i++)
-    attn_sort_columns_(col + row_ptr[i], row_ptr[i + 1] - row_ptr[i]);
+    attn_sort_columns_(col + indptr[i], indptr[i + 1] - indptr[i]);
   return ATTN_OK;
 }
 

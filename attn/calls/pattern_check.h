@@ -211,19 +211,19 @@ ATTN_COLD_ int attn_check_bits_(attn_tree_ *c, const attn_pattern *p, int64_t ro
 }
 
 ATTN_COLD_ int attn_check_csr_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
-  const int64_t *at = p->row_ptr;
+  const int64_t *at = p->indptr;
   attn_span_ span;
-  if (!ATTN_RULE_(at != NULL, NULL, "pattern.row_ptr must not be null") ||
+  if (!ATTN_RULE_(at != NULL, NULL, "pattern.indptr must not be null") ||
       !ATTN_RULE_(p->indices >= 0, RANGE, "pattern.indices must not be negative") ||
       !attn_check_array_(c->e, at, f->q_len + 1, sizeof *at,
-                         "pattern.row_ptr must be aligned to its elements", &span))
+                         "pattern.indptr must be aligned to its elements", &span))
     return 0;
-  if (!ATTN_RULE_(at[0] == 0, INDEX, "pattern.row_ptr must begin with 0")) return 0;
+  if (!ATTN_RULE_(at[0] == 0, INDEX, "pattern.indptr must begin with 0")) return 0;
   for (int64_t i = 0; i < f->q_len; i++)
     if (at[i + 1] < at[i])
-      return attn_reject_(c->e, ATTN_E_INDEX, "pattern.row_ptr must never decrease");
+      return attn_reject_(c->e, ATTN_E_INDEX, "pattern.indptr must never decrease");
   if (!ATTN_RULE_(at[f->q_len] == p->indices, INDEX,
-                  "pattern.row_ptr must end with pattern.indices") ||
+                  "pattern.indptr must end with pattern.indices") ||
       !attn_check_numbers_(c, p->index, p->indices, 0, f->k_len,
                            "pattern.index has a column outside 0 .. k_len - 1"))
     return 0;

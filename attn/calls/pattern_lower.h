@@ -141,7 +141,7 @@ ATTN_COLD_ void attn_lower_user_(attn_lower_ *l, const attn_pattern *p, const at
   if (p->kind == ATTN_PATTERN_PREDICATE) {
     x->pair = p->pair, x->rectangle = p->rectangle, x->user = p->user, x->head = l->head;
   } else if (p->kind == ATTN_PATTERN_CSR) {
-    x->row_ptr = p->row_ptr, x->index = p->index;
+    x->indptr = p->indptr, x->index = p->index;
   } else if (p->kind == ATTN_PATTERN_BITMAP) {
     x->stride = p->bits_stride;
     if (p->bits) x->bits = p->bits + head * f->q_len * x->stride;

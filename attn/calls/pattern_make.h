@@ -140,7 +140,7 @@ ATTN_PUB_ attn_pattern attn_pattern_image_2d(int64_t height, int64_t width, int6
   return p;
 }
 
-ATTN_PUB_ attn_pattern attn_pattern_neighbourhood(int64_t height, int64_t width, int64_t radius) {
+ATTN_PUB_ attn_pattern attn_pattern_neighborhood(int64_t height, int64_t width, int64_t radius) {
   attn_pattern p = attn_pattern_image_2d(height, width, 1, 1, radius, radius);
   p.bottom = radius, p.order = ATTN_IMAGE_NONE;
   return p;
@@ -160,10 +160,10 @@ ATTN_PUB_ attn_pattern attn_pattern_tree(int64_t tokens, int64_t k) {
   return p;
 }
 
-/* In field indices: the entries of offsets. */
-ATTN_PUB_ attn_pattern attn_pattern_segments(const int32_t *offsets, int64_t segments) {
+/* In field indices: the entries of indptr. */
+ATTN_PUB_ attn_pattern attn_pattern_segments(const int32_t *indptr, int64_t segments) {
   attn_pattern p = attn_pattern_of_(ATTN_PATTERN_SEGMENTS);
-  p.index = offsets, p.indices = segments < 0 ? -1 : attn_add_(segments, 1);
+  p.index = indptr, p.indices = segments < 0 ? -1 : attn_add_(segments, 1);
   return p;
 }
 
@@ -180,9 +180,9 @@ ATTN_PUB_ attn_pattern attn_pattern_bitmap(const uint8_t *bits, int64_t stride) 
   return p;
 }
 
-ATTN_PUB_ attn_pattern attn_pattern_csr(const int64_t *row_ptr, const int32_t *col, int64_t nnz) {
+ATTN_PUB_ attn_pattern attn_pattern_csr(const int64_t *indptr, const int32_t *col, int64_t nnz) {
   attn_pattern p = attn_pattern_of_(ATTN_PATTERN_CSR);
-  p.row_ptr = row_ptr, p.index = col, p.indices = nnz;
+  p.indptr = indptr, p.index = col, p.indices = nnz;
   return p;
 }
 

@@ -137,7 +137,7 @@ ATTN_FUNC_ void attn_pooled_item_(void *job, int worker, int64_t index) {
   const int64_t unit = index / a->runs, b = unit / a->y.heads, h = unit % a->y.heads;
   const int64_t m0 = index % a->runs * a->run, d = a->x.dim;
   const int64_t m1 = a->y.len - m0 < a->run ? a->y.len : m0 + a->run;
-  const int64_t n = attn_len_of_(a->p.len, b, a->x.len), blocks = attn_pooled_blocks_(a, b, n);
+  const int64_t n = attn_len_of_(a->p.x_len, b, a->x.len), blocks = attn_pooled_blocks_(a, b, n);
   char *own = a->own + worker * a->each;
   float *row = (float *)(void *)own, *z = (float *)(void *)(own + a->at_z);
   if (a->p.bias.data)
@@ -260,16 +260,16 @@ ATTN_COLD_ int attn_pooled_check_(attn_error_ *e, attn_pooled_job_ *j, const att
     return 0;
   if (p->kernel && j->y.len != attn_pool_len(j->x.len, 0, p))
     return attn_reject_(e, ATTN_E_SHAPE, "y.len must be attn_pool_len of x.len");
-  if (!attn_check_array_(e, p->len, j->y.batch, 4, "params.len must be aligned to its elements",
+  if (!attn_check_array_(e, p->x_len, j->y.batch, 4, "params.x_len must be aligned to its elements",
                          &arrays[0]) ||
       !attn_check_array_(e, p->segments, j->y.batch, 4,
                          "params.segments must be aligned to its elements", &arrays[1]) ||
       !attn_check_apart_(e, ctx, op, dynamic ? 4 : 2, arrays, 2))
     return 0;
-  return query ||
-         (attn_check_lens_(e, p->len, j->y.batch, j->x.len, "params.len must lie in 0..x.len") &&
-          attn_check_lens_(e, p->segments, j->y.batch, j->y.len,
-                           "params.segments must lie in 0..y.len"));
+  return query || (attn_check_lens_(e, p->x_len, j->y.batch, j->x.len,
+                                    "params.x_len must lie in 0..x.len") &&
+                   attn_check_lens_(e, p->segments, j->y.batch, j->y.len,
+                                    "params.segments must lie in 0..y.len"));
 }
 
 ATTN_COLD_ attn_status attn_pool_call_(attn_tensor y, attn_tensor x, const attn_pool_params *params,

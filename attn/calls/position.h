@@ -94,9 +94,9 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
       j->y.dim != j->x.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "y must have the shape of x");
   if (!attn_check_rows_(e, &j->y, wy)) return 0;
-  p->rot = attn_given_or_(p->has_rotary_dim, p->rot, j->x.dim);
-  if (p->rot < 0 || p->rot > j->x.dim || p->rot % 2)
-    return attn_reject_(e, ATTN_E_RANGE, "params.rot must be even and lie in 0..x.dim");
+  p->rotary_dim = attn_given_or_(p->has_rotary_dim, p->rotary_dim, j->x.dim);
+  if (p->rotary_dim < 0 || p->rotary_dim > j->x.dim || p->rotary_dim % 2)
+    return attn_reject_(e, ATTN_E_RANGE, "params.rotary_dim must be even and lie in 0..x.dim");
   if (p->base == 0.0) p->base = 10000.0;
   if (!(p->base > 0.0 && p->base < HUGE_VAL))
     return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
@@ -112,10 +112,10 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
   if (!attn_check_workspace_(e, ctx, &sw)) return 0;
   if (attn_overlap_(sw, sx) || attn_overlap_(sw, sy) || attn_overlap_(sw, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
-  j->pairs = p->rot / 2;
+  j->pairs = p->rotary_dim / 2;
   j->bytes = attn_add_(attn_piece_(1, sizeof(int64_t)),
                        attn_add_(attn_mul_(2, attn_piece_(j->pairs, sizeof(double))),
-                                 attn_mul_(2, attn_piece_(p->rot, sizeof(float)))));
+                                 attn_mul_(2, attn_piece_(p->rotary_dim, sizeof(float)))));
   return 1;
 }
 
@@ -144,7 +144,7 @@ ATTN_FUNC_ void attn_rope_cut_(const attn_rope_job_ *j, int worker, attn_rope_ro
   r->coarse = (int64_t *)(void *)at, at += attn_piece_(1, sizeof(int64_t));
   r->sine = (double *)(void *)at, at += pair;
   r->cosine = (double *)(void *)at, at += pair;
-  r->sine_row = (float *)(void *)at, at += attn_piece_(j->p.rot, sizeof(float));
+  r->sine_row = (float *)(void *)at, at += attn_piece_(j->p.rotary_dim, sizeof(float));
   r->cosine_row = (float *)(void *)at;
 }
 
@@ -198,7 +198,8 @@ ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
       for (int64_t h = 0; h < j->x.heads; h++)
         attn_on_(rope, j->table)
             ->rope(attn_at_(&j->y, b, h, i), attn_at_(&j->x, b, h, i), j->y.dtype, j->x.dtype,
-                   j->x.dim, j->p.rot, j->p.layout == ATTN_ROPE_HALF, r.cosine_row, r.sine_row);
+                   j->x.dim, j->p.rotary_dim, j->p.layout == ATTN_ROPE_HALF, r.cosine_row,
+                   r.sine_row);
   }
 }
 
@@ -209,7 +210,7 @@ ATTN_FUNC_ void attn_rope_tables_(attn_rope_job_ *j, char *base, int workers) {
   j->fine = (double *)(void *)(base + attn_piece_(j->pairs, sizeof(double)));
   j->workspace = (char *)j->fine + attn_piece_(2 * ATTN_ROPE_RUN_ * j->pairs, sizeof(double));
   for (int64_t m = 0; m < j->pairs; m++)
-    j->theta[m] = pow(j->p.base, -2.0 * (double)m / (double)j->p.rot);
+    j->theta[m] = pow(j->p.base, -2.0 * (double)m / (double)j->p.rotary_dim);
   for (int64_t b = 0; b < (j->at.each ? j->x.batch : 1); b++)
     for (int64_t i = 0; i < j->x.len && seen != 0xffffu; i++) {
       int64_t p;

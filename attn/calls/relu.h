@@ -41,7 +41,7 @@ ATTN_FUNC_ void attn_tile_relu_(attn_tile_ *t) {
 ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor *o,
                                const attn_tensor *q, const attn_relu_params *p,
                                attn_sdpa_params *scores) {
-  const attn_sdpa_params *s = &p->scores;
+  const attn_sdpa_params *s = &p->attention;
   if ((int)p->kind < 0 || p->kind > ATTN_RELU_RELA)
     return attn_reject_(e, ATTN_E_RANGE, "params.kind must be an attn_relu_kind");
   if (p->power < 0 || p->power > 2)
@@ -55,11 +55,12 @@ ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor 
   if (!(p->eps >= 0.0f && p->eps < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.eps must be finite and not negative");
   if (s->sinks || s->softmax_one)
-    return attn_reject_(e, ATTN_E_RANGE, "params.scores: sinks and softmax_one need a softmax");
+    return attn_reject_(e, ATTN_E_RANGE, "params.attention: sinks and softmax_one need a softmax");
   if (s->span.z || s->relative.values.data)
-    return attn_reject_(e, ATTN_E_RANGE, "params.scores: span and relative.values need a softmax");
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.attention: span and relative.values need a softmax");
   if (s->lse.data || s->map.data)
-    return attn_reject_(e, ATTN_E_RANGE, "params.scores: lse and map need a softmax");
+    return attn_reject_(e, ATTN_E_RANGE, "params.attention: lse and map need a softmax");
   if (p->kind == ATTN_RELU_RELA) {
     const int64_t n = q->heads > 0 && o->dim > 0 ? attn_mul_(q->heads, o->dim) : 0;
     if (!p->gain || !p->gate)
@@ -86,7 +87,8 @@ ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor 
   r->square = p->power == 2 || p->kind == ATTN_RELU_GAU;
   if (p->kind == ATTN_RELU_GAU && s->scale == 0.0f && !attn_to_bits_(s->scale)) {
     if (s->toeplitz.table && s->toeplitz.inside)
-      return attn_reject_(e, ATTN_E_RANGE, "params.scores.toeplitz.inside needs a scale with GAU");
+      return attn_reject_(e, ATTN_E_RANGE,
+                          "params.attention.toeplitz.inside needs a scale with GAU");
     /* c = 1/n of each row. relu(x / n)^2 is relu(x)^2 / n^2 unless something is added to x: then a
      * first pass counts n */
     const int added = (attn_terms_of_(s) & attn_terms_with_(ATTN_TERM_ADDED_)) != 0;

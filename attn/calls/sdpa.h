@@ -264,7 +264,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
           attn_overlap_(a->choice->span[0], a->choice->span[1]))
         return attn_reject_(e, ATTN_E_OVERLAP,
                             n ? "params.col must not share memory with another argument"
-                              : "params.row_ptr must not share memory with another argument");
+                              : "params.indptr must not share memory with another argument");
   if (data >= 0)
     for (int x = O; x < WORK; x++)
       if (attn_overlap_(span[x], span[WORK]))

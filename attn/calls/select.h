@@ -47,7 +47,7 @@ ATTN_FUNC_ int64_t attn_best_take_(const attn_best_ *a, uint64_t *list, uint64_t
 ATTN_FUNC_ void attn_best_row_(const attn_best_ *a, char *own, int64_t b, int64_t h, int64_t t) {
   uint64_t *list = (uint64_t *)(void *)own, *spare = (uint64_t *)(void *)(own + a->at_spare);
   float *wide = (float *)(void *)(own + a->at_wide), *out = (float *)(void *)spare;
-  const int64_t n = attn_len_of_(a->p.len, b, a->x.dim), k = a->k;
+  const int64_t n = attn_len_of_(a->p.x_len, b, a->x.dim), k = a->k;
   const char *row = attn_at_(&a->x, b, h, t);
   const float none = a->p.smallest ? INFINITY : -INFINITY;
   float bar = -INFINITY;
@@ -115,10 +115,11 @@ ATTN_COLD_ int attn_best_check_(attn_error_ *e, attn_best_ *a, const attn_ctx *c
   if (!a->values.data && !a->index && b > 0 && h > 0 && t > 0)
     return attn_reject_(e, ATTN_E_NULL, "values and index must not both be absent");
   if (!attn_check_operand_(e, &op[0], h) || !attn_check_operand_(e, &op[1], h) ||
-      !attn_check_array_(e, a->p.len, b, 4, "params.len must be aligned to its elements", &len) ||
+      !attn_check_array_(e, a->p.x_len, b, 4, "params.x_len must be aligned to its elements",
+                         &len) ||
       !attn_check_apart_(e, ctx, op, 3, &len, 1))
     return 0;
-  return query || attn_check_lens_(e, a->p.len, b, n, "params.len must lie in 0..x.dim");
+  return query || attn_check_lens_(e, a->p.x_len, b, n, "params.x_len must lie in 0..x.dim");
 }
 
 ATTN_COLD_ attn_status attn_top_k_call_(attn_tensor values, int32_t *index, attn_tensor x,
@@ -158,7 +159,7 @@ typedef struct attn_means_ {
 ATTN_FUNC_ void attn_means_assign_(void *job, int worker, int64_t index) {
   const attn_means_ *a = (const attn_means_ *)job;
   const int64_t unit = index / a->tiles, b = unit / a->x.heads, h = unit % a->x.heads;
-  const int64_t i0 = index % a->tiles * ATTN_TILE_, len = attn_len_of_(a->p.len, b, a->x.len);
+  const int64_t i0 = index % a->tiles * ATTN_TILE_, len = attn_len_of_(a->p.x_len, b, a->x.len);
   const int64_t all = a->x.len - i0 < ATTN_TILE_ ? a->x.len - i0 : ATTN_TILE_;
   const int n = len - i0 >= all ? (int)all : len > i0 ? (int)(len - i0) : 0;
   int32_t *to = a->assignment + unit * a->x.len + i0;
@@ -182,7 +183,7 @@ ATTN_FUNC_ void attn_means_update_(void *job, int worker, int64_t index) {
   const int64_t unit = index / a->slices, b = unit / a->x.heads, h = unit % a->x.heads;
   const int64_t c0 = index % a->slices * ATTN_MEANS_COLS_, d = a->x.dim, c = a->centroids.len;
   const int64_t cols = d - c0 < ATTN_MEANS_COLS_ ? d - c0 : (int64_t)ATTN_MEANS_COLS_;
-  const int64_t n = attn_len_of_(a->p.len, b, a->x.len);
+  const int64_t n = attn_len_of_(a->p.x_len, b, a->x.len);
   const int32_t *of = a->assignment + unit * a->x.len;
   double *sum = (double *)(void *)(a->own + worker * a->each);
   int32_t *count = (int32_t *)(void *)(a->own + worker * a->each + a->at_count);
@@ -248,10 +249,11 @@ ATTN_COLD_ int attn_means_check_(attn_error_ *e, attn_means_ *a, const attn_ctx 
     return attn_reject_(e, ATTN_E_VALUE, "next must be absent with params.keep");
   if (a->next.data && attn_same_view_(&a->next, &a->centroids))
     op[CENTROIDS].span.lo = op[CENTROIDS].span.hi = 0; /* in place: next speaks for both */
-  if (!attn_check_array_(e, a->p.len, b, 4, "params.len must be aligned to its elements", &len) ||
+  if (!attn_check_array_(e, a->p.x_len, b, 4, "params.x_len must be aligned to its elements",
+                         &len) ||
       !attn_check_apart_(e, ctx, op, COUNT, &len, 1))
     return 0;
-  return query || attn_check_lens_(e, a->p.len, b, a->x.len, "params.len must lie in 0..x.len");
+  return query || attn_check_lens_(e, a->p.x_len, b, a->x.len, "params.x_len must lie in 0..x.len");
 }
 
 ATTN_COLD_ attn_status attn_kmeans_step_call_(attn_tensor next, int32_t *assignment,

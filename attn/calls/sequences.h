@@ -23,9 +23,10 @@ ATTN_FUNC_ int attn_check_alike_(attn_error_ *e, const attn_softmax_ *a,
       "params.schedule, map, relative, xl, gaussian and span must be absent with sequences of "
       "unequal length";
   if (a->relu)
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.scores.ragged, q_offs and align_lengths are for attn_sdpa alone");
-  if (!p->ragged.q && !a->seq) /* entries of one shape */
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.attention.ragged, q_offs and align_lengths are for attn_sdpa alone");
+  if (!p->ragged.q_indptr && !a->seq) /* entries of one shape */
     return !p->schedule || attn_reject_(e, ATTN_E_RANGE,
                                         "params.schedule has one q_off: q_offs and align_lengths "
                                         "must be absent");
@@ -55,7 +56,7 @@ ATTN_FUNC_ int attn_check_sequences_(attn_error_ *e, attn_softmax_ *a, const att
                                      attn_span_ span[3], int64_t full[4]) {
   const attn_ragged *r = &p->ragged;
   attn_sequences_ *s = &a->sequences;
-  const int ragged = r->sequences || r->q || r->kv, cached = a->seq != NULL;
+  const int ragged = r->sequences || r->q_indptr || r->kv_indptr, cached = a->seq != NULL;
   const int64_t n = ragged ? r->sequences : a->q.batch;
   full[0] = n, full[1] = a->q.heads, full[2] = a->q.len, full[3] = a->k.len;
   if (!ragged && !cached && !attn_unlike_(p)) {
@@ -67,30 +68,33 @@ ATTN_FUNC_ int attn_check_sequences_(attn_error_ *e, attn_softmax_ *a, const att
   if (ragged) {
     if (n < 0 || n >= (int64_t)1 << 40)
       return attn_reject_(e, ATTN_E_RANGE, "params.ragged.sequences must lie in 0..2^40");
-    if (!r->q) return attn_reject_(e, ATTN_E_NULL, "params.ragged.q must not be null");
+    if (!r->q_indptr)
+      return attn_reject_(e, ATTN_E_NULL, "params.ragged.q_indptr must not be null");
     if (p->q_len)
       return attn_reject_(e, ATTN_E_RANGE, "params.q_len must be null with params.ragged");
-    if (r->kv && p->kv_len)
-      return attn_reject_(e, ATTN_E_RANGE, "params.kv_len must be null with params.ragged.kv");
+    if (r->kv_indptr && p->kv_len)
+      return attn_reject_(e, ATTN_E_RANGE,
+                          "params.kv_len must be null with params.ragged.kv_indptr");
     if (a->q.batch != 1)
       return attn_reject_(e, ATTN_E_SHAPE, "q.batch must be 1 with params.ragged");
-    if (!attn_check_array_(e, r->q, n + 1, 8, "params.ragged.q must be aligned to its elements",
-                           &span[0]) ||
-        !attn_check_array_(e, r->kv, n + 1, 8, "params.ragged.kv must be aligned to its elements",
-                           &span[1]) ||
-        !attn_check_indptr_(e, r->q, n, a->q.len,
-                            "params.ragged.q must rise from 0 to at most q.len") ||
-        (r->kv && !attn_check_indptr_(e, r->kv, n, a->k.len,
-                                      "params.ragged.kv must rise from 0 to at most k.len")))
+    if (!attn_check_array_(e, r->q_indptr, n + 1, 8,
+                           "params.ragged.q_indptr must be aligned to its elements", &span[0]) ||
+        !attn_check_array_(e, r->kv_indptr, n + 1, 8,
+                           "params.ragged.kv_indptr must be aligned to its elements", &span[1]) ||
+        !attn_check_indptr_(e, r->q_indptr, n, a->q.len,
+                            "params.ragged.q_indptr must rise from 0 to at most q.len") ||
+        (r->kv_indptr &&
+         !attn_check_indptr_(e, r->kv_indptr, n, a->k.len,
+                             "params.ragged.kv_indptr must rise from 0 to at most k.len")))
       return 0;
-    s->q = r->q, s->kv = r->kv;
+    s->q = r->q_indptr, s->kv = r->kv_indptr;
   }
   if (cached && a->sequences.n != n)
     return attn_reject_(e, ATTN_E_SHAPE, "q.batch must be n, with params.ragged 1");
   if (!cached) {
-    if (a->k.batch != (r->kv ? 1 : n))
+    if (a->k.batch != (r->kv_indptr ? 1 : n))
       return attn_reject_(e, ATTN_E_SHAPE,
-                          ragged ? "k.batch must be 1 with params.ragged.kv, else "
+                          ragged ? "k.batch must be 1 with params.ragged.kv_indptr, else "
                                    "params.ragged.sequences"
                                  : "k.batch must equal q.batch");
     if (a->v.batch != a->k.batch)
@@ -101,8 +105,8 @@ ATTN_FUNC_ int attn_check_sequences_(attn_error_ *e, attn_softmax_ *a, const att
   s->aligned = !p->has_q_off && !p->q_offs && p->causal != ATTN_CAUSAL_START;
   s->by_lengths = p->align_lengths != 0;
   a->seq = s;
-  if (r->q) full[2] = 0;
-  if (r->kv || cached) full[3] = 0;
+  if (r->q_indptr) full[2] = 0;
+  if (r->kv_indptr || cached) full[3] = 0;
   for (int64_t b = 0; b < n; b++) {
     const int64_t queries = attn_queries_(a, b), keys = attn_keys_(a, b);
     if (queries > full[2]) full[2] = queries;

@@ -95,18 +95,16 @@ ATTN_FUNC_ int attn_check_xl_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span
   attn_xl *x = &a->xl;
   const int64_t n = attn_mul_(a->q.heads, a->q.dim), far = (int64_t)1 << 41;
   if (!x->table.data) {
-    if (x->content_bias || x->distance_bias)
+    if (x->u || x->v)
       return attn_reject_(e, ATTN_E_NULL, "params.xl.table.data must not be null with biases");
     return 1;
   }
   if (!attn_check_table_(e, &x->table, w, "params.xl.table.dtype must be ATTN_F32",
                          "params.xl.table must be [1, 1 or q.heads, n, q.dim]", a->q.heads,
                          a->q.dim, &span[ATTN_T_XL_]) ||
-      !attn_check_array_(e, x->content_bias, n, 4,
-                         "params.xl.content_bias must be aligned to its elements",
+      !attn_check_array_(e, x->u, n, 4, "params.xl.u must be aligned to its elements",
                          &span[ATTN_T_XL_U_]) ||
-      !attn_check_array_(e, x->distance_bias, n, 4,
-                         "params.xl.distance_bias must be aligned to its elements",
+      !attn_check_array_(e, x->v, n, 4, "params.xl.v must be aligned to its elements",
                          &span[ATTN_T_XL_V_]))
     return 0;
   if (x->first < -far || x->first > far)
@@ -176,12 +174,12 @@ ATTN_FUNC_ int attn_check_by_distance_(attn_error_ *e, attn_softmax_ *a, attn_sp
                            "params.t5.table must be aligned to its elements", &span[ATTN_T_T5_]))
       return 0;
   }
-  if (d->parabola.b && !d->parabola.w)
+  if (d->parabola.bias && !d->parabola.w)
     return attn_reject_(e, ATTN_E_NULL, "params.parabola.w must not be null with b");
   return attn_check_array_(e, d->parabola.w, heads, 4,
                            "params.parabola.w must be aligned to its elements",
                            &span[ATTN_T_PARABOLA_W_]) &&
-         attn_check_array_(e, d->parabola.b, heads, 4,
+         attn_check_array_(e, d->parabola.bias, heads, 4,
                            "params.parabola.b must be aligned to its elements",
                            &span[ATTN_T_PARABOLA_B_]);
 }
@@ -191,7 +189,8 @@ ATTN_FUNC_ int attn_check_span_(attn_error_ *e, attn_softmax_ *a, int64_t rows, 
   if (!s->z) return 1;
   if (!(s->ramp >= 0.0f && s->ramp < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.span.ramp must be positive, or 0 for 32");
-  if (s->most < 0) return attn_reject_(e, ATTN_E_RANGE, "params.span.most must not be negative");
+  if (s->max_span < 0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.span.max_span must not be negative");
   if (attn_abs64_(s->shift) > (int64_t)1 << 40)
     return attn_reject_(e, ATTN_E_RANGE, "params.span.shift must lie within 2^40 of 0");
   return attn_check_array_(e, s->z, s->per_query ? rows : a->q.heads, 4,
@@ -251,7 +250,7 @@ ATTN_FUNC_ int attn_check_term_values_(attn_error_ *e, const attn_softmax_ *a) {
     for (int64_t h = 0; h < heads; h++) {
       if (!(d->parabola.w[h] >= 0.0f && d->parabola.w[h] < INFINITY))
         return attn_reject_(e, ATTN_E_VALUE, "params.parabola.w must be finite and not negative");
-      if (d->parabola.b && !(d->parabola.b[h] <= 0.0f && d->parabola.b[h] > -INFINITY))
+      if (d->parabola.bias && !(d->parabola.bias[h] <= 0.0f && d->parabola.bias[h] > -INFINITY))
         return attn_reject_(e, ATTN_E_VALUE, "params.parabola.b must be finite and not positive");
     }
   const int64_t spans = s->per_query ? a->q.batch * heads * a->q.len : heads;
@@ -259,8 +258,8 @@ ATTN_FUNC_ int attn_check_term_values_(attn_error_ *e, const attn_softmax_ *a) {
     for (int64_t i = 0; i < spans; i++) {
       if (!(s->z[i] >= 0.0f && s->z[i] < INFINITY))
         return attn_reject_(e, ATTN_E_VALUE, "params.span.z must be finite and not negative");
-      if (s->most > 0 && (double)s->z[i] > (double)s->most)
-        return attn_reject_(e, ATTN_E_RANGE, "params.span.z must not exceed params.span.most");
+      if (s->max_span > 0 && (double)s->z[i] > (double)s->max_span)
+        return attn_reject_(e, ATTN_E_RANGE, "params.span.z must not exceed params.span.max_span");
     }
   return 1;
 }

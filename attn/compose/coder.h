@@ -63,13 +63,13 @@ ATTN_COLD_ int attn_coder_cache_(attn_error_ *e, attn_coder_job_ *j, attn_decode
 
 /* What a step decides by itself. */
 ATTN_COLD_ int attn_coder_step_(attn_error_ *e, const attn_block_params *p) {
-  const attn_sdpa_params *a = &p->self.attend;
+  const attn_sdpa_params *a = &p->self.attention;
   if (p->x_len || a->kv_len || a->q_len || a->has_q_off || a->schedule || attn_unlike_(a) ||
-      attn_unlike_(&p->cross.attend))
+      attn_unlike_(&p->cross.attention))
     return attn_reject_(
         e, ATTN_E_RANGE,
-        "params.x_len and self.attend's kv_len, q_len, has_q_off, schedule, ragged, "
-        "q_offs and align_lengths must be absent in a step, and cross.attend's last three");
+        "params.x_len and self.attention's kv_len, q_len, has_q_off, schedule, ragged, "
+        "q_offs and align_lengths must be absent in a step, and cross.attention's last three");
   return 1;
 }
 
@@ -107,11 +107,11 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
   if (cache && !attn_coder_step_(e, p)) return 0;
   if (!attn_check_cut_(e, p->x_len, b, t, "params.x_len must be aligned to its elements",
                        "params.x_len must lie in 0..x.len", &more) ||
-      !attn_coder_lens_(e, &p->self.attend, p->x_len, p->x_len,
-                        "params.x_len stands for kv_len and q_len of params.self.attend, which "
+      !attn_coder_lens_(e, &p->self.attention, p->x_len, p->x_len,
+                        "params.x_len stands for kv_len and q_len of params.self.attention, which "
                         "must be null beside it"))
     return 0;
-  if (decoder && !p->self.attend.causal) p->self.attend.causal = 1;
+  if (decoder && !p->self.attention.causal) p->self.attention.causal = 1;
   j->self.y = j->y, j->self.x = j->x, j->self.p = p->self;
   if (!attn_multihead_operands_(e, &j->self, op + ATTN_CODER_SELF_)) return 0;
   attn_coder_known_(op + ATTN_CODER_SELF_, 0);
@@ -119,9 +119,9 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
     if (!attn_check_norm_(e, &p->norm_cross, dm, &more) ||
         !attn_check_cut_(e, p->e_len, b, j->e.len, "params.e_len must be aligned to its elements",
                          "params.e_len must lie in 0..e.len", &more) ||
-        !attn_coder_lens_(e, &p->cross.attend, p->x_len, p->e_len,
+        !attn_coder_lens_(e, &p->cross.attention, p->x_len, p->e_len,
                           "params.x_len and .e_len stand for q_len and kv_len of "
-                          "params.cross.attend, which must be null beside them"))
+                          "params.cross.attention, which must be null beside them"))
       return 0;
     j->cross.y = j->y, j->cross.x = j->x, j->cross.x_k = j->e, j->cross.p = p->cross;
     if (!attn_multihead_operands_(e, &j->cross, op + ATTN_CODER_CROSS_)) return 0;
@@ -131,7 +131,7 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
   if (attn_same_view_(&j->y, &j->x)) op[ATTN_CODER_X_].span.hi = op[ATTN_CODER_X_].span.lo;
   if (!attn_check_apart_(e, ctx, op, ATTN_CODER_OPERANDS_, more.span, more.n)) return 0;
   if (cache) { /* attention over what will be there */
-    attn_sdpa_params *a = &j->self.p.attend;
+    attn_sdpa_params *a = &j->self.p.attention;
     a->has_q_off = 1, a->q_off = cache->len;
     j->self.x_k.len = j->self.x_v.len = cache->len + t;
   }
@@ -180,7 +180,7 @@ ATTN_COLD_ int attn_stage_cached_(attn_stage_ *s, const attn_multihead_job_ *j, 
   return attn_multihead_project_(s, q, j->x, p->w_q, p->b_q) &&
          (!fresh || (attn_stage_to_heads_(s, attn_stage_rows_(k, at, n), j->x, p->w_k, p->b_k) &&
                      attn_stage_to_heads_(s, attn_stage_rows_(v, at, n), j->x, p->w_v, p->b_v))) &&
-         attn_multihead_join_(s, j, attn_multihead_split_(q, p->heads), k, v, &p->attend, NULL);
+         attn_multihead_join_(s, j, attn_multihead_split_(q, p->heads), k, v, &p->attention, NULL);
 }
 
 /* to = what the rows x are after attention and its sublayer; t: for the attention by itself, `to` where x

@@ -72,14 +72,14 @@ ATTN_COLD_ int attn_joint_plan_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_
   if (attn_unlike_(&p) || p.keep || p.schedule || p.map.data || p.sinks || p.softmax_one)
     return attn_reject_(
         e, ATTN_E_RANGE,
-        "params.scores: ragged, q_offs, align_lengths, keep, schedule, map, sinks and "
+        "params.attention: ragged, q_offs, align_lengths, keep, schedule, map, sinks and "
         "softmax_one must be absent");
   if (attn_terms_of_(&p) & ~attn_terms_with_(ATTN_TAKES_JOINT_))
     return attn_reject_(e, ATTN_E_RANGE,
-                        "params.scores: softcap, relative, xl, labels, factor, span, modify and "
+                        "params.attention: softcap, relative, xl, labels, factor, span, modify and "
                         "modify_weights must be absent");
   if (p.k_scales.scale || p.k_scales.zero || p.v_scales.scale || p.v_scales.zero)
-    return attn_reject_(e, ATTN_E_RANGE, "params.scores.k_scales and v_scales must be absent");
+    return attn_reject_(e, ATTN_E_RANGE, "params.attention.k_scales and v_scales must be absent");
   p.lse.data = NULL;
   x->heads = heads;
   a->q = x->map.data ? attn_bhtd(none, ATTN_F32, x->map.batch, heads, x->map.len, 1) : x->q;

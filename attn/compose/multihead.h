@@ -27,7 +27,7 @@ ATTN_COLD_ int attn_multihead_attend_ok_(attn_error_ *e, const attn_multihead_jo
   a.v = attn_bhtd(there, ATTN_F32, j->x_v.batch, p->kv_heads, j->x_v.len, j->dv);
   a.o = attn_bhtd(there, ATTN_F32, b, h, t, j->dv);
   a.outer = outer;
-  return attn_sdpa_plan_(e, &a, &p->attend, ctx, &workers, 1);
+  return attn_sdpa_plan_(e, &a, &p->attention, ctx, &workers, 1);
 }
 
 /* The tensors of a job, in the order of their checks. */
@@ -67,7 +67,7 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
         shared ? "params.heads must divide the width of w_v"
                : "params.heads must divide the width of w_q, and params.kv_heads that of w_v");
   j->dk = p->w_q.dim / qh, j->dv = p->w_v.dim / kv;
-  const int64_t bk = p->attend.ragged.sequences ? any : b, wide = attn_mul_(j->dv, h);
+  const int64_t bk = p->attention.ragged.sequences ? any : b, wide = attn_mul_(j->dv, h);
   const int64_t dmk = j->x_k.dim, dmv = j->x_v.dim, dmo = p->w_o.data ? p->w_o.dim : any;
   const attn_operand_ all[ATTN_MULTIHEAD_OPERANDS_] = {
       ATTN_OPERAND_(&j->x, "x", 0, any, 1, any, any, "x must have one head"),
@@ -100,9 +100,9 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
                     "y must be [x.batch, 1, x.len, the width of w_o]"),
       ATTN_OPERAND_(&p->each, "params.each", j->y.data ? either : output, b, h, t, j->dv,
                     "params.each must be [x.batch, heads, x.len, dv]"),
-      ATTN_OPERAND_(&p->attend.lse, "params.lse", either | ATTN_IS_F32_, b, h, t, 1,
+      ATTN_OPERAND_(&p->attention.lse, "params.lse", either | ATTN_IS_F32_, b, h, t, 1,
                     "params.lse must be f32 [x.batch, heads, x.len, 1]"),
-      ATTN_OPERAND_(&p->attend.map, "params.map", either | ATTN_IS_F32_, b, h, t, any,
+      ATTN_OPERAND_(&p->attention.map, "params.map", either | ATTN_IS_F32_, b, h, t, any,
                     "params.map must be f32 [x.batch, heads, x.len, x_k.len]"),
       ATTN_OPERAND_(&p->bias_k, "params.bias_k", optional, 1, 1, 1, p->w_k.dim,
                     "params.bias_k must be [1, 1, 1, the width of w_k]"),
@@ -110,10 +110,10 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
                     "params.bias_v must be [1, 1, 1, the width of w_v]")};
   if (!p->bias_k.data != !p->bias_v.data)
     return attn_reject_(e, ATTN_E_NULL, "params.bias_k and params.bias_v go together");
-  if (p->bias_k.data && (p->attend.ragged.sequences || p->attend.modify_weights))
+  if (p->bias_k.data && (p->attention.ragged.sequences || p->attention.modify_weights))
     return attn_reject_(e, ATTN_E_RANGE,
-                        "params.bias_k goes without attend.ragged and attend.modify_weights");
-  if (j->x_k.len == 0) p->attend.map.data = NULL;
+                        "params.bias_k goes without attention.ragged and attention.modify_weights");
+  if (j->x_k.len == 0) p->attention.map.data = NULL;
   memcpy(op, all, sizeof all);
   for (int i = 0; i < ATTN_MULTIHEAD_OPERANDS_; i++)
     if (!attn_check_operand_(e, &op[i], h)) return 0;
@@ -252,7 +252,7 @@ ATTN_COLD_ int attn_multihead_join_(attn_stage_ *s, const attn_multihead_job_ *j
   }
   /* rows that no sequence has are the last ones */
   if (s->run && attend->ragged.sequences)
-    for (int64_t i = attend->ragged.q[attend->ragged.sequences]; i < t; i++)
+    for (int64_t i = attend->ragged.q_indptr[attend->ragged.sequences]; i < t; i++)
       for (int64_t n = 0; n < h; n++)
         memset(attn_at_(&o, 0, n, i), 0, (size_t)attn_bytes_(o.dtype, j->dv));
   attn_softmax_ a;
@@ -276,7 +276,7 @@ ATTN_COLD_ int attn_multihead_steps_(attn_stage_ *s, void *job) {
          attn_multihead_project_(s, k, j->x_k, p->w_k, p->b_k) &&
          attn_multihead_project_(s, v, j->x_v, p->w_v, p->b_v) &&
          attn_multihead_join_(s, j, attn_multihead_split_(q, h), attn_multihead_split_(k, kv),
-                              attn_multihead_split_(v, kv), &p->attend, NULL);
+                              attn_multihead_split_(v, kv), &p->attention, NULL);
 }
 
 /* The call, or with bytes the workspace query. */

@@ -340,7 +340,7 @@ ATTN_COLD_ void attn_see_segments_(attn_sight_ *s, const attn_node_ *x, const at
 
 ATTN_COLD_ void attn_see_csr_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
   for (int64_t r = 0; r < t->n; r++)
-    for (int64_t c = x->row_ptr[t->i[r]]; c < x->row_ptr[t->i[r] + 1]; c++) {
+    for (int64_t c = x->indptr[t->i[r]]; c < x->indptr[t->i[r] + 1]; c++) {
       const int64_t j = x->index[c];
       if (!x->cut || j <= t->p[r]) attn_toggle_keys_(s, t, attn_bit_(r), j, j + 1);
     }
@@ -435,9 +435,9 @@ ATTN_COLD_ int attn_leaf_scattered_(attn_sight_ *s, const attn_node_ *x, const a
   const int64_t keys = t->f->k_len, p = t->p[0], past = attn_max64_(attn_min64_(p + 1, keys), 0);
   const int64_t end = x->cut ? past : keys, n = x->causal ? past : keys;
   if (x->kind == ATTN_PATTERN_CSR) {
-    const int64_t count = x->row_ptr[t->i[0] + 1] - x->row_ptr[t->i[0]];
+    const int64_t count = x->indptr[t->i[0] + 1] - x->indptr[t->i[0]];
     if (!count) return 1;
-    const int32_t *row = x->index + x->row_ptr[t->i[0]];
+    const int32_t *row = x->index + x->indptr[t->i[0]];
     int64_t above = -1, c = 0;
     for (; c < count && row[c] > above; above = row[c++])
       if (row[c] < end && !attn_run_add_(out, row[c], 1, 1)) return 0;

@@ -21,7 +21,8 @@ ATTN_FUNC_ double attn_distance_bias_(const attn_distance_terms_ *t, int64_t buc
   }
   if (t->t5.table) x += (double)t->t5.table[bucket * heads + h];
   if (t->parabola.w) {
-    const double w = (double)t->parabola.w[h], b = t->parabola.b ? (double)t->parabola.b[h] : 0.0;
+    const double w = (double)t->parabola.w[h],
+                 b = t->parabola.bias ? (double)t->parabola.bias[h] : 0.0;
     x -= fabs(w * (double)d * (double)d + b);
   }
   return x;

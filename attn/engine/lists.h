@@ -38,7 +38,7 @@ ATTN_FUNC_ void attn_list_of_(const attn_tile_ *t, int r, attn_list_ *x) {
     const attn_edges_params *p = a->edges;
     const int64_t heads = p->per_head ? a->q.heads : 1;
     const int64_t set = (p->per_batch ? t->batch * heads : 0) + (p->per_head ? t->head[r] : 0);
-    const int64_t *ptr = p->row_ptr + set * (a->q.len + 1) + t->row[r];
+    const int64_t *ptr = p->indptr + set * (a->q.len + 1) + t->row[r];
     x->offset = ptr[0], x->count = ptr[1] - ptr[0], x->set = set * p->edges;
     x->key = p->col ? p->col + x->set + x->offset : NULL;
   } else {

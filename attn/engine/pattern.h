@@ -24,7 +24,7 @@ typedef struct attn_node_ {
   uint64_t seed;
   int64_t indices, query_count, stride;
   const int32_t *index, *queries;
-  const int64_t *row_ptr;
+  const int64_t *indptr;
   const uint8_t *bits;
   attn_pair_fn pair;
   attn_rectangle_fn rectangle;

@@ -96,7 +96,7 @@ ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
   const int bounds = c && (c->mode == ATTN_TOPK_TIES || c->mode == ATTN_TOPK_REL);
   const int64_t kept = c && a->phases > 1 ? c->k : 0;
   x->least = at, at = attn_add_(at, bounds ? attn_piece_(rows, f) : 0);
-  x->count = at, at = attn_add_(at, c && c->row_ptr ? attn_piece_(rows, 8) : 0);
+  x->count = at, at = attn_add_(at, c && c->indptr ? attn_piece_(rows, 8) : 0);
   const int done = c && c->mode == ATTN_TOPK_TIES && a->phases == 1;
   x->done = at, at = attn_add_(at, done ? attn_piece_(rows, 1) : 0);
   x->kept = at, at = attn_add_(at, attn_piece_(attn_mul_(rows, kept), 8));

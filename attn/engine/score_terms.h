@@ -28,8 +28,7 @@ enum {
   X(RELATIVE, relative.keys, relative.keys, p->relative.keys.data, ATTN_TERM_SCORE_, NULL, 1,      \
     NULL)                                                                                          \
   X(VALUES, relative.values, relative.values, p->relative.values.data, 0, NULL, 1, NULL)           \
-  X(XL, xl, xl, p->xl.table.data || p->xl.content_bias || p->xl.distance_bias, ATTN_TERM_SCORE_,   \
-    NULL, 1, NULL)                                                                                 \
+  X(XL, xl, xl, p->xl.table.data || p->xl.u || p->xl.v, ATTN_TERM_SCORE_, NULL, 1, NULL)           \
   X(LABELS, labels, labels, p->labels.label, ATTN_TAKES_RAGGED_ | ATTN_TERM_SCORE_, NULL, 1, NULL) \
   X(FACTOR, by_distance.factor, factor, p->factor.alpha,                                           \
     ATTN_TAKES_FEW_ | ATTN_TAKES_RAGGED_ | ATTN_TERM_SCORE_ | ATTN_TERM_PAIR_, NULL, 1, NULL)      \

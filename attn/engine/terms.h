@@ -64,8 +64,8 @@ ATTN_FUNC_ void attn_tile_terms_(attn_tile_ *t) {
   }
   if (ATTN_PART_(TERMS, a->xl.table.data)) { /* last: the other terms use the plain queries */
     for (int64_t c = 0; c < dk; c++) {
-      const float u = a->xl.content_bias ? a->xl.content_bias[h * dk + c] : 0.0f;
-      const float v = a->xl.distance_bias ? a->xl.distance_bias[h * dk + c] : 0.0f;
+      const float u = a->xl.u ? a->xl.u[h * dk + c] : 0.0f;
+      const float v = a->xl.v ? a->xl.v[h * dk + c] : 0.0f;
       const float us = (float)((double)u * s), vs = (float)((double)v * s);
       float *x = t->w.qt + c * ATTN_TILE_, *y = t->w.xl_qt + c * ATTN_TILE_;
       for (int r = 0; r < t->groups * ATTN_GROUP_; r++) y[r] = x[r] + vs, x[r] += us;

@@ -99,10 +99,10 @@ typedef struct attn_choice_ {
   float bound; /* score units */
   float
       factor; /* 0, or what scores are multiplied by when they are there: equal products stay equal */
-  int64_t *row_ptr; /* out, see attn_topk_params */
+  int64_t *indptr; /* out, see attn_topk_params */
   int32_t *col;
   int64_t edges;
-  attn_span_ span[2]; /* of row_ptr and col */
+  attn_span_ span[2]; /* of indptr and col */
   float *least;       /* [B,H,Tq]: the lowest score that is selected; REL: the maximum */
   int64_t *count;     /* [B,H,Tq]: keys selected; while col is filled, where the next one goes */
   unsigned char
@@ -579,7 +579,7 @@ ATTN_FUNC_ void attn_tile_span_(attn_tile_ *t, int r) {
   double rest, flat = floor(z) - (double)span->shift; /* as far back weights are 1 */
   int64_t most = t->last[r] = attn_span_last_(z, ramp, span->shift, far, &rest);
   t->edge[r] = (float)attn_clamp_f64_(rest / ramp * ATTN_RAMP_UP_);
-  if (span->most > 0 && span->most < most) most = span->most;
+  if (span->max_span > 0 && span->max_span < most) most = span->max_span;
   const int64_t lo = p - most, hi = p + (span->include_self != 0);
   if (lo > t->lo[r]) t->lo[r] = lo;
   if (hi < t->hi[r]) t->hi[r] = hi;

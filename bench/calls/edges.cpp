@@ -9,9 +9,9 @@ class EdgesCase : public PatternCase {
   EdgesCase(attn_isa isa, const PatternSpec &spec) : PatternCase(isa, spec) {
     if (!failure.empty()) return;
     problem &p = head_.p;
-    params_.row_ptr = head_.data.row_ptr.data();
+    params_.indptr = head_.data.indptr.data();
     params_.col = head_.data.lists[0].data();
-    params_.edges = head_.data.row_ptr.back();
+    params_.edges = head_.data.indptr.back();
     attn_ctx ctx = {};
     workspace_.resize(attn_edges_workspace(p.o, p.q, p.k, p.v, &params_, &ctx) + 1);
     verify();

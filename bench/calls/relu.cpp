@@ -14,7 +14,7 @@ class ReluCase : public Case {
       return;
     }
     params_.kind = kind;
-    params_.scores = p_.params;
+    params_.attention = p_.params;
     size_t heads = (size_t)(shape.heads * shape.dk);
     if (kind == ATTN_RELU_RELA) {
       gain_.assign(heads, 1);

@@ -153,7 +153,7 @@ class RaggedCase : public RatioCase {
     o_.resize(q_.size());
     params_.causal = 1;
     params_.ragged.sequences = kN;
-    params_.ragged.q = params_.ragged.kv = indptr_.data();
+    params_.ragged.q_indptr = params_.ragged.kv_indptr = indptr_.data();
     const attn_tensor o = view(o_, 0, rows), q = view(q_, 0, rows), k = view(k_, 0, rows);
     room(attn_sdpa_workspace(o, q, k, k, &params_, &ctx_), 4 << 20);
     contest.add("ours", flops,

@@ -83,7 +83,7 @@ void clustered(Call &c, int64_t len, int64_t clusters, int64_t topk) {
   int32_t *place = c.steps(len, 0);
   attn_cluster_params p = {};
   p.clusters = clusters;
-  p.topk = topk;
+  p.k = topk;
   if (attn_cluster_queries(place, q, &p, nullptr) != ATTN_OK) return;
   c.pairs(clusters * len + len * topk);
   c.run = [=](attn_ctx *ctx) { return attn_clustered(o, q, k, v, place, &p, ctx); };

@@ -25,7 +25,7 @@ void topk_select(Call &c) {
   attn_tensor q = c.rows(1, t, kDim), k = c.rows(1, t, kDim);
   attn_topk_params p = {};
   p.k = best;
-  p.row_ptr = reinterpret_cast<int64_t *>(c.steps(2 * (t + 1), 0));
+  p.indptr = reinterpret_cast<int64_t *>(c.steps(2 * (t + 1), 0));
   p.col = c.steps(t * best, 0);
   p.edges = t * best;
   c.flops = 2.0 * (double)(t * t * kDim);
@@ -160,7 +160,7 @@ void routing_start(Call &c) {
 
 struct Paths {
   static constexpr int64_t len = 1024, count = 4, dx = 64;
-  attn_path path[count];
+  attn_expert path[count];
   attn_tensor x, w, pi, weight, o;
   int32_t *list;
   attn_mixture_params p;
@@ -168,7 +168,7 @@ struct Paths {
 
 Paths paths(Call &c) {
   Paths y = {};
-  for (attn_path &p : y.path)
+  for (attn_expert &p : y.path)
     p = {c.rows(1, Paths::len, kDim), c.rows(1, Paths::len, kDim), c.rows(1, Paths::len, kDim),
          nullptr};
   y.x = c.rows(1, Paths::len, Paths::dx), y.w = c.rows(1, Paths::dx, Paths::count);

@@ -46,7 +46,7 @@ void talking(Call &c, int64_t len, int causal) {
   attn_tensor v = c.rows(heads, len, kDim), o = c.rows(heads, len, kDim);
   attn_talking_params p = {};
   p.w_l = c.rows(1, heads, heads, 0.35f), p.w_w = c.rows(1, heads, heads, 0.35f);
-  p.scores.causal = causal;
+  p.attention.causal = causal;
   double pairs = (double)len * (causal ? (double)(len + 1) / 2 : (double)len);
   c.flops = 4.0 * pairs * (double)(heads * (kDim + heads));
   c.run = [=](attn_ctx *ctx) { return attn_talking(o, q, k, v, &p, ctx); };

@@ -75,8 +75,8 @@ void synthesizer(Call &c, const std::vector<attn_synthesizer_kind> &kinds) {
   c.flops = 2.0 * pairs * kDim;
   auto net = [&](int64_t n) {
     attn_synthesizer_net f = {};
-    f.w1 = c.rows(heads, kDim, kDim, 0.1f);
-    f.w2 = c.rows(heads, kDim, n, 0.1f);
+    f.w_1 = c.rows(heads, kDim, kDim, 0.1f);
+    f.w_2 = c.rows(heads, kDim, n, 0.1f);
     c.flops += 2.0 * rows * kDim * (double)(kDim + n);
     return f;
   };

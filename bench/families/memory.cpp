@@ -210,7 +210,7 @@ void memorizing(Call &c) {
   constexpr int64_t len = 512, heads = 2, size = 32768, topk = 32;
   attn_tensor q = c.rows(heads, len, kDim), k = c.rows(heads, len, kDim),
               v = c.rows(heads, len, kDim), o = c.rows(heads, len, kDim);
-  auto memory = std::make_shared<attn_recall>();
+  auto memory = std::make_shared<attn_kv_memory>();
   memory->k = c.rows(heads, size, kDim, 0.125f);
   memory->v = c.rows(heads, size, kDim);
   memory->len = size;

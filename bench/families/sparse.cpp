@@ -121,7 +121,7 @@ void hierarchy(Call &c) {
   attn_hierarchy_params p = {};
   p.levels = 3;
   p.units = shape->data();
-  p.offsets = offsets->data();
+  p.indptr = offsets->data();
   c.pairs(units[0] * 64 + units[1] * 16 + units[2] * units[2]);
   c.run = [=](attn_ctx *ctx) { return (void)shape, (void)offsets, attn_hierarchy(o, x, &p, ctx); };
   c.size = [=](const attn_ctx *ctx) { return attn_hierarchy_workspace(o, x, &p, ctx); };

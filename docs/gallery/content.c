@@ -37,7 +37,7 @@ static void dense(void) {
 }
 
 static void topk(void) {
-  const attn_topk_params p = {.k = in.n / 32, .scores = {.scale = SCALE, .lse = sums()}};
+  const attn_topk_params p = {.k = in.n / 32, .attention = {.scale = SCALE, .lse = sums()}};
   MUST(attn_topk_sdpa(output(), tokens(), tokens(), values(), &p, &ctx));
 }
 
@@ -102,8 +102,8 @@ static void mixture(void) {
   const attn_sdpa_params local = {
       .scale = SCALE, .schedule = &near, .lse = rows(near_lse, in.n, 1)};
   const attn_sdpa_params all = {.scale = SCALE, .lse = sums()};
-  const attn_path path[2] = {{tokens(), tokens(), values(), &local},
-                             {tokens(), tokens(), values(), &all}};
+  const attn_expert path[2] = {{tokens(), tokens(), values(), &local},
+                               {tokens(), tokens(), values(), &all}};
   const attn_mixture_params gate = {.k = 1};
   MUST(attn_gated(output(), path, 2, in.gate, in.gate_w, &gate, &ctx));
   for (int64_t t = 0; t < in.n; t++)
@@ -129,7 +129,7 @@ static void learn_centroids(int64_t count) {
   in.centroids = rows(floats(count * WIDTH), count, WIDTH);
   const attn_routing_params p = routing_params();
   const attn_routing_update_params move = {
-      .rule = ATTN_ROUTING_DIRECTION, .decay = ATTN_ZERO, .renorm = 1};
+      .rule = ATTN_ROUTING_DIRECTION, .decay = ATTN_ZERO, .renormalize = 1};
   MUST(attn_routing_start(in.centroids, tokens(), p.norm, 1, &ctx));
   for (int round = 0; round < 10; round++)
     MUST(attn_routing_update(in.centroids, tokens(), (attn_tensor){0}, in.centroids, &p, &move,

@@ -172,7 +172,7 @@ static const char *const letters[16] = {
 static uint8_t bits[64 * 8];
 
 /* A hypercube: node i sees the nodes whose number differs from its own in one binary digit. */
-static int64_t row_ptr[65];
+static int64_t indptr[65];
 static int32_t col[64 * 7];
 
 static uint8_t checks[8 * 4];
@@ -182,10 +182,10 @@ static void fill_user_patterns(void) {
     for (int j = 0; j < 64; j++)
       if (letters[i / 4][j / 4] == '#') bits[8 * i + j / 8] |= (uint8_t)(1 << j % 8);
   for (int32_t i = 0; i < 64; i++) {
-    int64_t n = row_ptr[i];
+    int64_t n = indptr[i];
     col[n++] = i;
     for (int bit = 0; bit < 6; bit++) col[n++] = i ^ 1 << bit;
-    row_ptr[i + 1] = n;
+    indptr[i + 1] = n;
   }
   for (int n = 0; n < 32; n++) checks[n] = (n / 4 + n % 4) % 2 == 0;
 }
@@ -312,7 +312,7 @@ static void images(void) {
           GRID(12, 12, 5, 6), p = attn_pattern_image_2d(12, 12, 4, 4, 2, 2);
           p.bottom = 2; p.order = ATTN_IMAGE_NONE);
   PICTURE("neighbourhood", "Neighbourhood", "|y' - y| <= radius and |x' - x| <= radius",
-          GRID(12, 12, 5, 6), p = attn_pattern_neighbourhood(12, 12, 2));
+          GRID(12, 12, 5, 6), p = attn_pattern_neighborhood(12, 12, 2));
 
   section("C15 Axial", "Lines of a grid. Right: what one pixel (orange) sees.");
   PICTURE("axial_columns", "Axis 0", "x' = x", GRID(12, 12, 5, 6),
@@ -350,7 +350,7 @@ static void users(void) {
           p = attn_pattern_predicate(disjoint, NULL, NULL));
   PICTURE("bitmap", "Bits", "bit j of row i", SQUARE(64), p = attn_pattern_bitmap(bits, 8));
   PICTURE("csr", "Lists (a hypercube)", "j = i, or i with one binary digit changed", SQUARE(64),
-          p = attn_pattern_csr(row_ptr, col, 64 * 7));
+          p = attn_pattern_csr(indptr, col, 64 * 7));
   PICTURE("block_mask", "A byte for each block", "mask[floor(i / 8)][floor(j / 16)] != 0",
           SQUARE(64), p = attn_pattern_block_mask(checks, 8, 16));
 

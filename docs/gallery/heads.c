@@ -147,7 +147,7 @@ static void losses(void) {
                                     .groups = 1,
                                     .q = heads(query, LEN, KEY),
                                     .k = heads(key, LEN, KEY),
-                                    .scores = {.scale = 1}};
+                                    .attention = {.scale = 1}};
       double loss;
       MUST(attn_guided_loss(&loss, &p, &ctx));
       printf(" %.3f |", loss / LEN);
@@ -155,8 +155,10 @@ static void losses(void) {
     printf("\n");
   }
   double d[3];
-  const attn_disagreement_params p = {
-      .q = heads(query, LEN, KEY), .k = heads(key, LEN, KEY), .by_row = 1, .scores = {.scale = 1}};
+  const attn_disagreement_params p = {.q = heads(query, LEN, KEY),
+                                      .k = heads(key, LEN, KEY),
+                                      .by_row = 1,
+                                      .attention = {.scale = 1}};
   MUST(attn_disagreement(d, &p, &ctx));
   printf("D_pos = %.4f\n", d[2]);
 }

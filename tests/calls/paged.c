@@ -84,7 +84,7 @@ paged *paged_open(const paged_shape *shape, test_rng *rng) {
     r->slot = test_mem((size_t)room * sizeof *r->slot);
     for (int64_t i = 0; i < room; i++) r->slot[i] = -1;
   }
-  m->most = p->window ? room - p->sinks - p->window + 2 : room + 1;
+  m->most = p->window ? room - p->keep - p->window + 2 : room + 1;
   if (m->most < 1) m->most = 1;
   return m;
 }
@@ -94,8 +94,8 @@ paged *paged_open(const paged_shape *shape, test_rng *rng) {
 static int64_t slot_of(const paged *m, int64_t token) {
   const attn_cache_params *p = &m->shape.p;
   const int64_t room = m->shape.table_len * p->page;
-  if (!p->window || token < p->sinks) return token;
-  return p->sinks + (token - p->sinks) % (room - p->sinks);
+  if (!p->window || token < p->keep) return token;
+  return p->keep + (token - p->keep) % (room - p->keep);
 }
 
 /* Whether token j of a sequence has not been overwritten. */
@@ -120,7 +120,7 @@ static attn_status predict(const paged *m, int64_t first, int64_t n, const int64
   int64_t unused = 0, need = 0;
   assert_true(p->pages <= 64 && m->shape.table_len <= 64);
   for (int64_t b = 0; b < n; b++) {
-    if (p->window && rows[b] > room - p->sinks - p->window + 1 && rows[b]) return ATTN_E_RANGE;
+    if (p->window && rows[b] > room - p->keep - p->window + 1 && rows[b]) return ATTN_E_RANGE;
     if (!p->window && m->rows[first + b].len + rows[b] > room) return ATTN_E_FULL;
   }
   for (int64_t i = 0; i < p->pages; i++) {
@@ -298,7 +298,7 @@ void paged_rollback(paged *m, int64_t a, int64_t len) {
   attn_ctx ctx = test_ctx();
   attn_status want = len < 0 || len > r->len ? ATTN_E_ROLLBACK : ATTN_OK;
   for (int64_t j = 0; j < len && want == ATTN_OK; j++)
-    if ((!p->window || j < p->sinks || j >= len - p->window) && !intact(m, r, j))
+    if ((!p->window || j < p->keep || j >= len - p->window) && !intact(m, r, j))
       want = ATTN_E_ROLLBACK;
   paged_remember(m);
   judge(m, attn_cache_rollback(&m->cache, &m->s[a], len, &ctx), want, &ctx);
@@ -307,7 +307,7 @@ void paged_rollback(paged *m, int64_t a, int64_t len) {
   int round = 0; /* a ring that has come round keeps its pages while it needs one of them */
   for (int64_t i = 0; i < room; i++) round |= r->slot[i] >= room;
   r->len = len;
-  if (round && len > p->sinks) return;
+  if (round && len > p->keep) return;
   for (int64_t i = len; i < room; i++) r->slot[i] = -1;
 }
 
@@ -336,7 +336,7 @@ void paged_attend(const paged *m, int64_t most, test_rng *rng) {
     for (int ok = 0; p->window && n > 0 && !ok; n -= !ok) {
       ok = 1;
       for (int64_t j = m->rows[a].len - n - p->window + 1; j < m->rows[a].len; j++)
-        ok &= j < p->sinks || intact(m, &m->rows[a], j);
+        ok &= j < p->keep || intact(m, &m->rows[a], j);
     }
     q_len[a] = (int32_t)n;
   }
@@ -350,7 +350,7 @@ void paged_attend(const paged *m, int64_t most, test_rng *rng) {
     params.q_len = q_len + a, params.has_q_off = 1, params.q_off = r->len - q_len[a];
     params.k_scales = r->k_scales, params.v_scales = p->latent ? r->k_scales : r->v_scales;
     test_left(&params, p->window - 1);
-    params.keep = p->sinks;
+    params.keep = p->keep;
     const attn_status one = attn_sdpa(test_one(dense, a, 1, 0, heads), test_one(q, a, 1, 0, heads),
                                       k, v, &params, &ctx);
     if (one != ATTN_OK)
@@ -387,7 +387,7 @@ void paged_check(const paged *m) {
       for (int64_t u = 0; u < t; u++) assert_int_not_equal(s->table[t], s->table[u]);
     }
     for (int64_t j = 0; j < r->len; j++) {
-      if (p->window && j >= p->sinks && j < r->len - p->window) continue;
+      if (p->window && j >= p->keep && j < r->len - p->window) continue;
       const int64_t slot = slot_of(m, j), page = s->table[slot / p->page], row = slot % p->page;
       assert_true(intact(m, r, j));
       same_rows(&m->cache.k, &m->cache.k_scales, &r->k, &r->k_scales, page, row, j);

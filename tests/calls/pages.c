@@ -81,7 +81,7 @@ pages pages_make(const pages_spec *z, test_rng *rng) {
   if (z->latent) c.cache.v.data = NULL;
   c.cache.holders = test_mem((size_t)count * sizeof(int32_t));
   memset(c.cache.holders, 0, (size_t)count * sizeof(int32_t));
-  c.cache.window = z->window, c.cache.sinks = z->sinks;
+  c.cache.window = z->window, c.cache.keep = z->sinks;
 
   unsigned char *used = test_mem((size_t)(count * z->page));
   memset(used, 0, (size_t)(count * z->page));
@@ -166,7 +166,7 @@ kept_call pages_dense(const pages *c, const test_call *call, int64_t b, attn_ten
     int64_t w = c->cache.window;
     d.call.params.causal = 1;
     test_left(&d.call.params, w - 1);
-    d.call.params.keep = c->cache.sinks;
+    d.call.params.keep = c->cache.keep;
   }
   return d;
 }

@@ -260,8 +260,8 @@ void A1_no_heads(void **state) {
     test_rng rng = test_seed(12);
     test_call call = test_build(&spec, &rng);
     attn_tensor *rows[] = {&call.q, &call.o, &call.params.lse};
-    int64_t row_ptr[14] = {0};
-    attn_edges_params edges = {.row_ptr = row_ptr};
+    int64_t indptr[14] = {0};
+    attn_edges_params edges = {.indptr = indptr};
     attn_topk_params topk = {.k = 3};
     attn_relu_params relu = {.kind = ATTN_RELU_LEN};
     attn_ctx ctx = test_ctx();

@@ -43,7 +43,7 @@ static int64_t count_keys(const relu_call *c, int64_t b, int64_t h, int64_t i) {
   int64_t n = 0;
   attn_relu_kind kind = c->params.kind;
   if (kind == ATTN_RELU_RAW || kind == ATTN_RELU_NORM || kind == ATTN_RELU_RELA) return 1;
-  attn_sdpa_params p = c->params.scores;
+  attn_sdpa_params p = c->params.attention;
   for (int64_t j = 0; j < c->k.len; j++) {
     if (!oracle_allowed(&c->q, &c->k, &p, b, h, i, j)) continue;
     if (oracle_score(&c->q, &c->k, &p, b, h, i, j).x != -(double)INFINITY) n++;
@@ -54,7 +54,7 @@ static int64_t count_keys(const relu_call *c, int64_t b, int64_t h, int64_t i) {
 /* Everything but the norm of RELA. */
 static void formula(const relu_call *c, int64_t b, int64_t h, int64_t i, relu_row *row) {
   const attn_relu_params *p = &c->params;
-  attn_sdpa_params scores = p->scores;
+  attn_sdpa_params scores = p->attention;
   int64_t allowed = count_keys(c, b, h, i), hv = h * c->v.heads / c->q.heads;
   double n = (double)(p->by_keys ? c->k.len : allowed);
   if (n < 1) n = 1;
@@ -176,11 +176,11 @@ static relu_call from(const test_call *call) {
   c.q = call->q;
   c.k = call->k;
   c.v = call->v;
-  c.params.scores = call->params;
-  memset(&c.params.scores.lse, 0, sizeof(attn_tensor));
-  memset(&c.params.scores.map, 0, sizeof(attn_tensor));
-  c.params.scores.sinks = NULL;
-  c.params.scores.softmax_one = 0;
+  c.params.attention = call->params;
+  memset(&c.params.attention.lse, 0, sizeof(attn_tensor));
+  memset(&c.params.attention.map, 0, sizeof(attn_tensor));
+  c.params.attention.sinks = NULL;
+  c.params.attention.softmax_one = 0;
   c.params.sum = call->params.lse;
   return c;
 }
@@ -214,8 +214,8 @@ static void random_options(relu_call *c, attn_relu_kind kind, test_rng *rng) {
   if (kind == ATTN_RELU_VAR) p->gamma = test_u64(rng) & 1 ? 0 : 2.5f;
   if (kind == ATTN_RELU_NORM || kind == ATTN_RELU_RELA) p->eps = test_u64(rng) & 1 ? 0 : 0.25f;
   p->by_keys = test_u64(rng) % 3 == 0;
-  if (kind == ATTN_RELU_GAU && p->scores.toeplitz.inside && p->scores.scale == 0) {
-    p->scores.scale = 0.25f; /* that term needs one */
+  if (kind == ATTN_RELU_GAU && p->attention.toeplitz.inside && p->attention.scale == 0) {
+    p->attention.scale = 0.25f; /* that term needs one */
   }
   if (kind == ATTN_RELU_RELA) {
     int64_t n = c->q.heads * c->v.dim;
@@ -256,7 +256,7 @@ void A4_nothing_to_see(void **state) {
   (void)state;
   for (int n = 0; n < 36; n++) {
     relu_call c = plain(2, 70, n % 6 == 3 ? 0 : 90, (attn_relu_kind)(n / 6), 360);
-    attn_sdpa_params *p = &c.params.scores;
+    attn_sdpa_params *p = &c.params.attention;
     int32_t none = 0;
     float minus = -INFINITY;
     if (c.params.kind == ATTN_RELU_RELA) c.params.eps = n & 1 ? ATTN_ZERO : 0;
@@ -286,7 +286,7 @@ void A4_homogeneous(void **state) {
     relu_call c = plain(2, 70, 90, kinds[n % 4], 361), d = again(&c);
     int power = n >= 4 && n % 4 != 2 ? 2 : 1;
     c.params.power = d.params.power = power;
-    c.params.scores.causal = d.params.scores.causal = 1;
+    c.params.attention.causal = d.params.attention.causal = 1;
     d.q = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 70, 12);
     for (int64_t e = 0; e < 2 * 70 * 12; e++) ((float *)d.q.data)[e] = 4 * ((float *)c.q.data)[e];
     run(&c);
@@ -308,7 +308,7 @@ void A4_norm_sums(void **state) {
   for (int power = 1; power <= 2; power++) {
     relu_call c = plain(2, 90, 70, ATTN_RELU_NORM, 362);
     c.params.power = power;
-    c.params.scores.causal = 1; /* 20 empty rows */
+    c.params.attention.causal = 1; /* 20 empty rows */
     check(&c, "normalised rows");
     for (int64_t row = 0; row < 180; row++) {
       double sum = oracle_get(&c.params.sum, 0, row / 90, row % 90, 0);
@@ -322,7 +322,7 @@ void A4_norm_sums(void **state) {
 void A4_kinds_agree(void **state) {
   (void)state;
   relu_call c = plain(2, 70, 90, ATTN_RELU_LEN, 363), d = again(&c);
-  c.params.scores.causal = d.params.scores.causal = 1;
+  c.params.attention.causal = d.params.attention.causal = 1;
   c.params.alpha = ATTN_ZERO;
   d.params.kind = ATTN_RELU_RAW;
   run(&c);
@@ -330,7 +330,7 @@ void A4_kinds_agree(void **state) {
   test_assert_near(c.o, d.o, 1e-6, "alpha = 0");
   c.params.alpha = 2;
   c.params.power = 2;
-  c.params.scores.scale = 1;
+  c.params.attention.scale = 1;
   d.params.kind = ATTN_RELU_GAU;
   run(&c);
   run(&d);
@@ -381,7 +381,7 @@ void A4_row_counts(void **state) {
       bias[j] = j < 60 ? 0 : -INFINITY;
       allowed[j] = j < 60;
     }
-    attn_sdpa_params *p = &c.params.scores;
+    attn_sdpa_params *p = &c.params.attention;
     int by_keys = n / 3 == 5;
     if (n / 3 == 0) p->bias = attn_mask_add(bias, ATTN_F32, 1, 1, 1, 90);
     if (n / 3 == 1) p->modify = forbid;
@@ -408,7 +408,7 @@ void A4_rela_over_heads(void **state) {
   (void)state;
   for (int n = 0; n < 4; n++) {
     relu_call c = plain(3, 100, 130, ATTN_RELU_RELA, 366);
-    c.params.scores.causal = 1;
+    c.params.attention.causal = 1;
     test_layout layouts[] = {TEST_BHTD, TEST_BTHD, TEST_PADDED, TEST_NEGATIVE};
     c.o = test_tensor(ATTN_F32, layouts[n], 1, 3, 100, 7);
     check(&c, "RELA");
@@ -425,7 +425,7 @@ void A4_overflow(void **state) {
     static const attn_relu_kind kinds[] = {ATTN_RELU_RAW, ATTN_RELU_LEN, ATTN_RELU_VAR,
                                            ATTN_RELU_GAU};
     relu_call c = plain(1, 20, 30, kinds[n], 367);
-    c.params.scores.causal = 1;
+    c.params.attention.causal = 1;
     for (int64_t i = 0; i < 20; i++) test_fill_row(c.q, 0, 0, i, i % 2 ? 0 : 1e18);
     test_fill_value(c.k, 1e18);
     test_fill_value(c.v, 1e6);
@@ -445,8 +445,8 @@ void A4_nan(void **state) {
     relu_call clean = plain(2, 100, 150, kind, 368);
     uint8_t *allowed = test_mem(100 * 150);
     for (int k = 0; k < 100 * 150; k++) allowed[k] = k % 150 % 7 != 3;
-    clean.params.scores.mask = attn_mask_bool(allowed, 1, 1, 100, 150);
-    clean.params.scores.causal = 1; /* q_off 50 */
+    clean.params.attention.mask = attn_mask_bool(allowed, 1, 1, 100, 150);
+    clean.params.attention.causal = 1; /* q_off 50 */
     run(&clean);
     relu_call c = again(&clean);
     for (int64_t j = 3; j < 150; j += 7) {
@@ -479,9 +479,9 @@ void A4_bits(void **state) {
   (void)state;
   for (int n = 0; n < 6; n++) {
     relu_call c = plain(4, 150, 200, (attn_relu_kind)n, 369), d = again(&c);
-    c.params.scores.causal = d.params.scores.causal = 1;
-    c.params.scores.has_q_off = d.params.scores.has_q_off = 1;
-    c.params.scores.q_off = d.params.scores.q_off = 50;
+    c.params.attention.causal = d.params.attention.causal = 1;
+    c.params.attention.has_q_off = d.params.attention.has_q_off = 1;
+    c.params.attention.q_off = d.params.attention.q_off = 50;
     run(&c);
     for (int workers = 2; workers <= 5; workers += 3) {
       attn_ctx ctx = test_ctx();
@@ -497,7 +497,7 @@ void A4_bits(void **state) {
       part.q = test_rows(c.q, i, len);
       part.o = test_tensor(ATTN_F32, TEST_BHTD, 1, 4, len, 7);
       part.params.sum = test_tensor(ATTN_F32, TEST_BHTD, 1, 4, len, 1);
-      part.params.scores.q_off += i;
+      part.params.attention.q_off += i;
       run(&part);
       test_assert_same(part.o, test_rows(c.o, i, len), "a chunk of queries");
     }
@@ -509,7 +509,7 @@ void A4_work_follows_structure(void **state) {
   (void)state;
   relu_call c = plain(1, 512, 512, ATTN_RELU_RAW, 370);
   assert_int_equal(run(&c).pairs, 512 * 512);
-  c.params.scores.causal = 1;
+  c.params.attention.causal = 1;
   assert_in_range(run(&c).pairs, 512 * 513 / 2, 512 * 512 * 6 / 10);
 }
 
@@ -551,7 +551,7 @@ void A4_guard_pages(void **state) {
   for (int n = 0; n < 24; n++) {
     test_where = n & 1 ? TEST_BEFORE_GUARD : TEST_AFTER_GUARD;
     relu_call c = plain(2, sizes[n % 6], sizes[n / 2 % 6], (attn_relu_kind)(n / 4), 372);
-    c.params.scores.causal = n >> 1 & 1;
+    c.params.attention.causal = n >> 1 & 1;
     attn_ctx ctx = test_ctx();
     size_t size = attn_relu_workspace(c.o, c.q, c.k, c.v, &c.params, &ctx);
     ctx.workspace = test_mem(size);
@@ -628,24 +628,24 @@ void A4_rejects(void **state) {
     if (n == 14) p->gain = spare, spare[13] = NAN;
     if (n == 15) p->gate = spare, spare[13] = INFINITY;
     if (n == 16) c.o.dtype = ATTN_F16;
-    if (n == 17) p->scores.sinks = spare;
-    if (n == 18) p->scores.softmax_one = 1;
-    if (n == 19) p->scores.span.z = spare;
-    if (n == 20) p->scores.relative.values = attn_bhtd(spare, ATTN_F32, 1, 1, 3, 7);
-    if (n == 21) p->scores.lse = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 6, 1);
-    if (n == 22) p->scores.map = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 6, 9);
+    if (n == 17) p->attention.sinks = spare;
+    if (n == 18) p->attention.softmax_one = 1;
+    if (n == 19) p->attention.span.z = spare;
+    if (n == 20) p->attention.relative.values = attn_bhtd(spare, ATTN_F32, 1, 1, 3, 7);
+    if (n == 21) p->attention.lse = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 6, 1);
+    if (n == 22) p->attention.map = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 6, 9);
     if (n == 23) p->sum.len = 5;
     if (n == 24) p->sum.dtype = ATTN_F16;
     if (n == 25) p->sum.data = c.o.data;
     if (n == 26) c.o.data = c.q.data;
     if (n == 27) c.k.dim = 11;
-    if (n == 28) p->scores.scale = NAN;
+    if (n == 28) p->attention.scale = NAN;
     if (n == 29) p->gain = (float *)(void *)((char *)spare + 1);
     if (n == 30) p->gate = c.o.data;
     if (n == 31) {
-      p->scores.toeplitz.table = spare;
-      p->scores.toeplitz.len = 9;
-      p->scores.toeplitz.inside = 1;
+      p->attention.toeplitz.table = spare;
+      p->attention.toeplitz.len = 9;
+      p->attention.toeplitz.inside = 1;
     }
     unsigned char *before = test_mem(out.size);
     memcpy(before, out.data, out.size);

@@ -37,11 +37,11 @@ static int64_t set_of(const edges_call *c, int64_t b, int64_t h) {
 
 /* Where the edges of row i begin: an index into col and bias. */
 static int64_t first_edge(const edges_call *c, int64_t set, int64_t i) {
-  return set * c->params.edges + c->params.row_ptr[set * (c->q.len + 1) + i];
+  return set * c->params.edges + c->params.indptr[set * (c->q.len + 1) + i];
 }
 
 static int64_t degree(const edges_call *c, int64_t set, int64_t i) {
-  const int64_t *row = c->params.row_ptr + set * (c->q.len + 1) + i;
+  const int64_t *row = c->params.indptr + set * (c->q.len + 1) + i;
   return row[1] - row[0];
 }
 
@@ -113,7 +113,7 @@ static void check(edges_call *c, const char *what) {
 /* Sets of random sizes: empty ones, single keys, most or all of them, in random order. */
 static void draw_sets(edges_call *c, int density, test_rng *rng) {
   int64_t tq = c->q.len, tk = c->k.len, sets = c->sets_b * c->sets_h, edges = 0;
-  int64_t *row_ptr = test_mem((size_t)(sets * (tq + 1)) * sizeof *row_ptr);
+  int64_t *indptr = test_mem((size_t)(sets * (tq + 1)) * sizeof *indptr);
   int32_t *col = test_mem((size_t)(sets * tq * tk + 1) * sizeof *col);
   int32_t *order = test_mem((size_t)(tk + 1) * sizeof *order);
   /* the same sizes in every set, dealt to its rows in another order */
@@ -131,7 +131,7 @@ static void draw_sets(edges_call *c, int density, test_rng *rng) {
   for (int64_t set = 0; set < sets; set++) {
     int64_t at = 0;
     for (int64_t i = 0; i < tq; i++) {
-      row_ptr[set * (tq + 1) + i] = at;
+      indptr[set * (tq + 1) + i] = at;
       for (int64_t j = 0; j < tk; j++) order[j] = (int32_t)j;
       int64_t size = sizes[(i + 3 * set) % tq];
       for (int64_t n = 0; n < size; n++) {
@@ -142,9 +142,9 @@ static void draw_sets(edges_call *c, int density, test_rng *rng) {
         col[set * edges + at++] = key;
       }
     }
-    row_ptr[set * (tq + 1) + tq] = at;
+    indptr[set * (tq + 1) + tq] = at;
   }
-  c->params.row_ptr = row_ptr;
+  c->params.indptr = indptr;
   c->params.col = col;
   c->params.edges = edges;
   c->params.per_batch = c->sets_b > 1;
@@ -253,7 +253,7 @@ void A7_shuffled_sets(void **state) {
   edges_call c = plain(2, 90, 200, 382), d = again(&c);
   int32_t *col = test_mem((size_t)c.params.edges * sizeof *col);
   for (int64_t i = 0; i < 90; i++) {
-    int64_t from = c.params.row_ptr[i], to = c.params.row_ptr[i + 1];
+    int64_t from = c.params.indptr[i], to = c.params.indptr[i + 1];
     for (int64_t e = from; e < to; e++) col[e] = c.params.col[from + to - 1 - e];
   }
   d.params.col = col;
@@ -270,16 +270,16 @@ void A7_split_and_merge(void **state) {
   run(&c);
   for (int n = 0; n < 2; n++) {
     part[n] = again(&c);
-    int64_t *row_ptr = test_mem(91 * sizeof *row_ptr), at = 0;
+    int64_t *indptr = test_mem(91 * sizeof *indptr), at = 0;
     int32_t *col = test_mem((size_t)(c.params.edges + 1) * sizeof *col);
     for (int64_t i = 0; i < 90; i++) {
-      row_ptr[i] = at;
-      for (int64_t e = c.params.row_ptr[i]; e < c.params.row_ptr[i + 1]; e++) {
+      indptr[i] = at;
+      for (int64_t e = c.params.indptr[i]; e < c.params.indptr[i + 1]; e++) {
         if (e % 3 == 0 ? n : !n) col[at++] = c.params.col[e];
       }
     }
-    row_ptr[90] = at;
-    part[n].params.row_ptr = row_ptr;
+    indptr[90] = at;
+    part[n].params.indptr = indptr;
     part[n].params.col = col;
     part[n].params.edges = at;
     run(&part[n]);
@@ -298,16 +298,16 @@ void A7_split_and_merge(void **state) {
 void A7_sizes(void **state) {
   (void)state;
   edges_call c = plain(2, 70, 90, 384);
-  int64_t *row_ptr = test_mem(71 * sizeof *row_ptr);
+  int64_t *indptr = test_mem(71 * sizeof *indptr);
   int32_t *col = test_mem(70 * 90 * sizeof *col);
   int64_t at = 0;
   for (int64_t i = 0; i < 70; i++) {
-    row_ptr[i] = at;
+    indptr[i] = at;
     int64_t size = i % 3 == 0 ? 0 : i % 3 == 1 ? 1 : 90;
     for (int64_t n = 0; n < size; n++) col[at++] = (int32_t)(size == 1 ? i : 89 - n);
   }
-  row_ptr[70] = at;
-  c.params.row_ptr = row_ptr;
+  indptr[70] = at;
+  c.params.indptr = indptr;
   c.params.col = col;
   c.params.edges = at;
   c.params.weights = test_mem((size_t)(2 * at) * sizeof(float));
@@ -322,7 +322,7 @@ void A7_sizes(void **state) {
     }
   }
   for (int n = 0; n < 2; n++) { /* nothing at all */
-    for (int64_t i = 0; i <= 70; i++) row_ptr[i] = 0;
+    for (int64_t i = 0; i <= 70; i++) indptr[i] = 0;
     c.params.edges = 0;
     c.params.col = n ? col : NULL;
     c.params.weights = NULL;
@@ -341,18 +341,18 @@ void A7_uneven_sets(void **state) {
   test_rng rng = test_seed(385);
   test_spec spec = test_plain(1, tq, tk, 8, 5);
   edges_call c = build(&spec, 1, 1, 0, 0, &rng);
-  int64_t *row_ptr = test_mem((size_t)(tq + 1) * sizeof *row_ptr);
+  int64_t *indptr = test_mem((size_t)(tq + 1) * sizeof *indptr);
   int32_t *col = test_mem((size_t)(2 * tk + tq) * sizeof *col);
   for (int64_t i = 0; i < tq; i++) {
-    row_ptr[i] = at;
+    indptr[i] = at;
     if (i == 77 || i == 130) {
       for (int64_t j = 0; j < tk; j++) col[at++] = (int32_t)((j * 7 + i) % tk);
     } else {
       col[at++] = (int32_t)(i * 14);
     }
   }
-  row_ptr[tq] = at;
-  c.params.row_ptr = row_ptr;
+  indptr[tq] = at;
+  c.params.indptr = indptr;
   c.params.col = col;
   c.params.edges = at;
   check(&c, "sets of very different sizes");
@@ -387,7 +387,7 @@ void A7_nan(void **state) {
     run(&c);
     for (int64_t i = 0; i < 100; i++) {
       int read = 0;
-      for (int64_t e = p->row_ptr[i]; e < p->row_ptr[i + 1]; e++) {
+      for (int64_t e = p->indptr[i]; e < p->indptr[i + 1]; e++) {
         read |= p->col[e] == bad && bad <= i + 50;
       }
       double got = oracle_get(&c.o, 0, 0, i, 2);
@@ -407,7 +407,7 @@ void A7_nan_in_query(void **state) {
   run(&c);
   for (int64_t i = 0; i < 70; i++) {
     double got = oracle_get(&c.o, 0, 0, i, 0), want = oracle_get(&clean.o, 0, 0, i, 0);
-    assert_true(i == 33 && c.params.row_ptr[34] > c.params.row_ptr[33] ? isnan(got) : got == want);
+    assert_true(i == 33 && c.params.indptr[34] > c.params.indptr[33] ? isnan(got) : got == want);
   }
 }
 
@@ -509,25 +509,25 @@ void A7_rejects(void **state) {
     attn_status status;
     const char *word;
   } rules[] = {
-      {ATTN_E_NULL, "row_ptr"},  {ATTN_E_NULL, "col"},      {ATTN_E_INDEX, "row_ptr"},
-      {ATTN_E_INDEX, "row_ptr"}, {ATTN_E_INDEX, "row_ptr"}, {ATTN_E_INDEX, "row_ptr"},
-      {ATTN_E_INDEX, "col"},     {ATTN_E_INDEX, "col"},     {ATTN_E_INDEX, "col"},
-      {ATTN_E_ALIGN, "row_ptr"}, {ATTN_E_ALIGN, "col"},     {ATTN_E_ALIGN, "bias"},
-      {ATTN_E_ALIGN, "weights"}, {ATTN_E_OVERLAP, "o "},    {ATTN_E_OVERLAP, "o "},
-      {ATTN_E_OVERLAP, "o "},    {ATTN_E_OVERLAP, ""},      {ATTN_E_RANGE, "q_off"},
-      {ATTN_E_RANGE, "q_off"},   {ATTN_E_RANGE, "kv_len"},  {ATTN_E_VALUE, "scale"},
-      {ATTN_E_SHAPE, "lse"},     {ATTN_E_DTYPE, "lse"},     {ATTN_E_SHAPE, "k.dim"},
-      {ATTN_E_HEADS, "k.heads"}, {ATTN_E_VALUE, "bias"},    {ATTN_E_NULL, "params"},
+      {ATTN_E_NULL, "indptr"},   {ATTN_E_NULL, "col"},     {ATTN_E_INDEX, "indptr"},
+      {ATTN_E_INDEX, "indptr"},  {ATTN_E_INDEX, "indptr"}, {ATTN_E_INDEX, "indptr"},
+      {ATTN_E_INDEX, "col"},     {ATTN_E_INDEX, "col"},    {ATTN_E_INDEX, "col"},
+      {ATTN_E_ALIGN, "indptr"},  {ATTN_E_ALIGN, "col"},    {ATTN_E_ALIGN, "bias"},
+      {ATTN_E_ALIGN, "weights"}, {ATTN_E_OVERLAP, "o "},   {ATTN_E_OVERLAP, "o "},
+      {ATTN_E_OVERLAP, "o "},    {ATTN_E_OVERLAP, ""},     {ATTN_E_RANGE, "q_off"},
+      {ATTN_E_RANGE, "q_off"},   {ATTN_E_RANGE, "kv_len"}, {ATTN_E_VALUE, "scale"},
+      {ATTN_E_SHAPE, "lse"},     {ATTN_E_DTYPE, "lse"},    {ATTN_E_SHAPE, "k.dim"},
+      {ATTN_E_HEADS, "k.heads"}, {ATTN_E_VALUE, "bias"},   {ATTN_E_NULL, "params"},
       {ATTN_E_SHAPE, "edges"},
   };
   int wrong = 0;
   for (int n = 0; n < (int)(sizeof rules / sizeof *rules); n++) {
     edges_call c = plain(2, 6, 9, 392);
     attn_edges_params *p = &c.params;
-    int64_t row_ptr[8] = {0, 2, 2, 5, 6, 6, 8, 0};
+    int64_t indptr[8] = {0, 2, 2, 5, 6, 6, 8, 0};
     int32_t col[10] = {0, 8, 3, 1, 4, 2, 7, 5, 0, 0}, length = 10;
     float *bias = test_constant(9, 0.5);
-    p->row_ptr = row_ptr;
+    p->indptr = indptr;
     p->col = col;
     p->edges = 8;
     p->bias = bias;
@@ -535,16 +535,16 @@ void A7_rejects(void **state) {
     c.o = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 6, 7);
     test_block out = test_last_block;
     attn_ctx ctx = test_ctx();
-    if (n == 0) p->row_ptr = NULL;
+    if (n == 0) p->indptr = NULL;
     if (n == 1) p->col = NULL;
-    if (n == 2) row_ptr[0] = 1;
-    if (n == 3) row_ptr[2] = 6;
+    if (n == 2) indptr[0] = 1;
+    if (n == 3) indptr[2] = 6;
     if (n == 4) p->edges = 7;
-    if (n == 5) row_ptr[1] = -1;
+    if (n == 5) indptr[1] = -1;
     if (n == 6) col[7] = 9;
     if (n == 7) col[0] = -1;
     if (n == 8) col[4] = 1, ctx.validate = 1; /* twice in row 2 */
-    if (n == 9) p->row_ptr = (int64_t *)(void *)((char *)row_ptr + 4);
+    if (n == 9) p->indptr = (int64_t *)(void *)((char *)indptr + 4);
     if (n == 10) p->col = (int32_t *)(void *)((char *)col + 1);
     if (n == 11) p->bias = (float *)(void *)((char *)bias + 2);
     if (n == 12) p->weights = (float *)(void *)((char *)p->weights + 1);

@@ -320,7 +320,7 @@ void C14_identities(void **state) {
   }
   /* a neighbourhood as high as the image is a band in each line of pixels */
   const int32_t line[] = {HEIGHT, WIDTH};
-  attn_pattern parts[2] = {attn_pattern_neighbourhood(HEIGHT, WIDTH, 2),
+  attn_pattern parts[2] = {attn_pattern_neighborhood(HEIGHT, WIDTH, 2),
                            attn_pattern_axial(line, 2, 1)};
   attn_pattern band[2] = {attn_pattern_band(2, 2), parts[1]};
   same_set(attn_pattern_intersect(parts, 2), attn_pattern_intersect(band, 2), 1, N, N, "a line");

@@ -227,7 +227,7 @@ void C14_rejects(void **state) {
   SPOIL(p, right, -1, PARAMETER);
   SPOIL(p, order, (attn_image_order)3, PARAMETER);
   refuse_for("oblong", p, PARAMETER, 2, 8, 9, NULL);
-  refuse("radius -1", attn_pattern_neighbourhood(3, 3, -1), PARAMETER);
+  refuse("radius -1", attn_pattern_neighborhood(3, 3, -1), PARAMETER);
 }
 
 void C15_rejects(void **state) {

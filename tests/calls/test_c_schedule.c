@@ -433,7 +433,7 @@ void C2_schedule_few_rows(void **state) {
 void C2_schedule_far(void **state) {
   (void)state;
   static const int32_t some[] = {INT32_MAX - 2, 7, 7, 1 << 30};
-  static const int64_t row_ptr[] = {0, 2, 2, 4};
+  static const int64_t indptr[] = {0, 2, 2, 4};
   static const int32_t col[] = {9, 1 << 30, INT32_MAX - 5, 3};
   const attn_pattern parts[] = {attn_pattern_band(3, 1), attn_pattern_global(some, 4)};
   const struct {
@@ -444,7 +444,7 @@ void C2_schedule_far(void **state) {
                {attn_pattern_random(20, 4), 60},
                {attn_pattern_random_blocks(64, 2, 1), 384},
                {attn_pattern_union(parts, 2), 21},
-               {attn_pattern_csr(row_ptr, col, 4), 4},
+               {attn_pattern_csr(indptr, col, 4), 4},
                {attn_pattern_blocks(1 << 20, 0, 0), 3 * ((1 << 20) - (int64_t)1)}};
   for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
     attn_schedule s;

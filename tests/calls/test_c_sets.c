@@ -291,7 +291,7 @@ void C14_set(void **state) {
   TEST_ROW(&g, 0, 2 * 6 + 3, 7, 8, 9, 10, 13, 14, 15);
   g.p.order = ATTN_IMAGE_NONE;
   TEST_ROW(&g, 0, 2 * 6 + 3, 7, 8, 9, 10, 13, 14, 15, 16, 19, 20, 21, 22);
-  g.p = attn_pattern_neighbourhood(6, 6, 1);
+  g.p = attn_pattern_neighborhood(6, 6, 1);
   TEST_ROW(&g, 0, 0, 0, 1, 6, 7);
   TEST_ROW(&g, 0, 14, 7, 8, 9, 13, 14, 15, 19, 20, 21);
 }

@@ -86,8 +86,8 @@ void A1_cache_ring(void **state) {
     paged_shape x = paged_plain(test_range(&rng, 6, 30), page[n % 3]);
     x.table_len = n % 3 == 2 ? test_range(&rng, 1, 2) : test_range(&rng, 2, 9);
     const int64_t room = x.table_len * page[n % 3];
-    x.p.sinks = n % 4 ? test_range(&rng, 0, room / 2) : 0;
-    x.p.window = test_range(&rng, 1, room - x.p.sinks);
+    x.p.keep = n % 4 ? test_range(&rng, 0, room / 2) : 0;
+    x.p.window = test_range(&rng, 1, room - x.p.keep);
     walk(&x, test_count(150, 50), &rng);
   }
 }
@@ -204,7 +204,7 @@ void A1_cache_attend(void **state) {
     paged_shape x = paged_plain(20, n % 3 == 2 ? 16 : n % 3 + 1);
     x.table_len = n % 3 == 2 ? 2 : 15;
     x.p.dk = x.p.dv = 32 + n % 2, x.p.k_dtype = types[n % 5], x.p.v_dtype = types[n / 2 % 5];
-    if (n % 4 == 1) x.p.window = 5, x.p.sinks = n % 3;
+    if (n % 4 == 1) x.p.window = 5, x.p.keep = n % 3;
     if (n % 4 == 3) x.p.latent = 1, x.p.v_heads = x.p.k_heads, x.p.dv = 20;
     paged *m = paged_open(&x, &rng);
     for (int i = 0; i < 8; i++) {

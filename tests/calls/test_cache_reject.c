@@ -22,7 +22,7 @@ static scene scene_of(attn_dtype type, int64_t window, test_rng *rng) {
   scene s;
   paged_shape x = paged_plain(8, 3);
   x.p.k_dtype = x.p.v_dtype = type;
-  x.table_len = 5, x.p.window = window, x.p.sinks = window ? 2 : 0;
+  x.table_len = 5, x.p.window = window, x.p.keep = window ? 2 : 0;
   memset(&s, 0, sizeof s);
   s.m = paged_open(&x, rng);
   for (int n = 0; n < 7; n++) paged_append_rows(s.m, 0, 1, rng);
@@ -119,7 +119,7 @@ void A1_cache_rejects_structs(void **state) {
       case 7: c->next_free = 9, word = "next_free"; break;
       case 8: c->next_free = -1, word = "next_free"; break;
       case 9: c->window = -1, word = "window"; break;
-      case 10: c->sinks = 1, word = "sinks"; break;
+      case 10: c->keep = 1, word = "keep"; break;
       case 11: c->k_scales.scale = NULL, want = ATTN_E_NULL, word = "k_scales"; break;
       case 12: c->v_scales.group = 3, want = ATTN_E_SHAPE, word = "v_scales"; break;
       case 13: c->k_scales.scale = &scale, want = ATTN_E_DTYPE, word = "k_scales"; break;
@@ -140,7 +140,7 @@ void A1_cache_rejects_structs(void **state) {
       case 25: x->table[2] = -1, want = ATTN_E_PAGE, word = "page"; break;
       case 26: c->holders[x->table[2]] = 0, want = ATTN_E_PAGE, word = "page"; break;
       case 27: c->holders[x->table[2]] = -3, want = ATTN_E_PAGE, word = "page"; break;
-      case 28: c->sinks = 15, word = "sinks"; break;
+      case 28: c->keep = 15, word = "keep"; break;
       case 29: x->len = x->high = 16, c->window = 14, word = "window"; break;
       case 30: x->high = 20, word = "high"; break;
       case 31: x->len = 17, x->high = 26, word = "high"; break;
@@ -236,14 +236,14 @@ void A1_cache_rejects_open(void **state) {
       case 13: p.v_zero = 1; break;
       case 14: p.v_dtype = ATTN_E4M3, p.v_zero = 1; break;
       case 15: p.window = -1, want = ATTN_E_RANGE; break;
-      case 16: p.sinks = 1, want = ATTN_E_RANGE; break;
+      case 16: p.keep = 1, want = ATTN_E_RANGE; break;
       case 17: p.page = huge, want = ATTN_E_OVERFLOW; break;
       case 18: p.k_dtype = ATTN_I4, p.page = huge, want = ATTN_E_OVERFLOW; break;
       case 19: p.dk = huge, p.v_heads = 0, p.k_heads = huge, want = ATTN_E_OVERFLOW; break;
       case 20: bytes--, want = ATTN_E_WORKSPACE; break;
       case 21: at = memory + 2, want = ATTN_E_ALIGN; break;
       case 22: at = NULL, want = ATTN_E_NULL; break;
-      default: p.sinks = INT64_MAX, p.window = 1, want = ATTN_E_RANGE;
+      default: p.keep = INT64_MAX, p.window = 1, want = ATTN_E_RANGE;
     }
     if (n < 20 || n == 23) assert_int_equal(attn_cache_size(&p), 0);
     const attn_status got = attn_cache_open(&c, at, bytes, &p, &ctx);

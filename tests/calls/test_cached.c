@@ -114,7 +114,7 @@ static packed pack(int kind, test_rng *rng) {
   p.call.k = p.k.t, p.call.v = p.v.t;
   params->k_scales = p.k.s, params->v_scales = p.v.s;
   params->ragged.sequences = p.n;
-  params->ragged.q = p.q, params->ragged.kv = p.kv;
+  params->ragged.q_indptr = p.q, params->ragged.kv_indptr = p.kv;
   return p;
 }
 
@@ -219,7 +219,7 @@ static cached make(const pages_spec *z, int ragged, test_rng *rng) {
   attn_sdpa_params *p = &x.call.params;
   if (ragged) {
     p->ragged.sequences = n;
-    p->ragged.q = x.q;
+    p->ragged.q_indptr = x.q;
   } else {
     for (int64_t b = 0; b < n; b++) {
       if (x.q_len[b] != total) p->q_len = x.q_len;

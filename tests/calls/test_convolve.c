@@ -66,7 +66,7 @@ static scene *build(const shape *z, test_rng *rng) {
                               z->depthwise == 2 ? z->in : 1, 1, rng)
                       : drawn(z->w_type, TEST_PADDED, 1, wh, z->kernel * z->in, z->out, 0.5, rng);
   if (z->bias) s->p.bias = drawn(z->y_type, TEST_BHTD, 1, z->own_w ? 1 : h, 1, z->out, 1, rng);
-  if (z->lengths) s->p.len = test_lengths(b, z->rows, rng);
+  if (z->lengths) s->p.x_len = test_lengths(b, z->rows, rng);
   s->y = output(z->y_type, z->y_layout, b, h, m, z->out, &s->does.block[0]);
   s->old = drawn(z->y_type, TEST_BHTD, b, h, m, z->out, 1, rng);
   if (z->accumulate) test_copy(s->y, s->old);
@@ -91,7 +91,7 @@ static void check(const shape *z, const scene *s, const char *what) {
   const int64_t dilation = z->dilation ? z->dilation : 1;
   for (int64_t row = 0; row < s->y.batch * s->y.heads * s->y.len; row++) {
     const int64_t b = row / s->y.len / s->y.heads, h = row / s->y.len % s->y.heads;
-    const int64_t m = row % s->y.len, n = s->p.len ? s->p.len[b] : s->x.len;
+    const int64_t m = row % s->y.len, n = s->p.x_len ? s->p.x_len[b] : s->x.len;
     int64_t count, start = start_of(z, n, m, &count);
     for (int64_t j = 0; j < s->y.dim; j++) {
       double size = 0, want = 0;
@@ -313,8 +313,10 @@ void PC_convolve_rejects(void **state) {
         s->p.accumulate = 1, s->p.bias = z.depthwise ? s->x : s->p.bias, want = ATTN_E_VALUE;
         word = z.depthwise ? "params.bias" : "params.accumulate";
         break;
-      case 12: s->p.len = lens, want = ATTN_E_RANGE, word = "params.len"; break;
-      case 13: s->p.len = (int32_t *)((char *)lens + 1), want = ATTN_E_ALIGN, word = "len"; break;
+      case 12: s->p.x_len = lens, want = ATTN_E_RANGE, word = "params.x_len"; break;
+      case 13:
+        s->p.x_len = (int32_t *)((char *)lens + 1), want = ATTN_E_ALIGN, word = "x_len";
+        break;
       case 14: s->x.batch = 1, word = "x "; break;
       case 15: s->x.heads = 1, word = "x "; break;
       case 16: s->x.data = NULL, want = ATTN_E_NULL, word = "x.data"; break;

@@ -6,7 +6,7 @@
 typedef struct scene {
   attn_tensor x, a, b;
   double lambda;
-  int64_t iters;
+  int64_t iterations;
   int solve;
   promise does;
 } scene;
@@ -14,12 +14,12 @@ typedef struct scene {
 static attn_status call(void *at, attn_ctx *ctx) {
   scene *s = at;
   return s->solve ? attn_solve(s->x, s->a, s->b, s->lambda, ctx)
-                  : attn_pinv(s->x, s->a, s->iters, ctx);
+                  : attn_pinv(s->x, s->a, s->iterations, ctx);
 }
 static size_t ask(void *at, const attn_ctx *ctx) {
   scene *s = at;
   return s->solve ? attn_solve_workspace(s->x, s->a, s->b, s->lambda, ctx)
-                  : attn_pinv_workspace(s->x, s->a, s->iters, ctx);
+                  : attn_pinv_workspace(s->x, s->a, s->iterations, ctx);
 }
 
 /* Rows of a are a softmax of scores with this spread; n = 0: the pseudo-inverse. */
@@ -27,7 +27,7 @@ static scene *build(int64_t batch, int64_t heads, int64_t m, int64_t n, double s
                     attn_dtype a_type, attn_dtype x_type, test_rng *rng) {
   scene *s = test_mem(sizeof *s);
   memset(s, 0, sizeof *s);
-  s->solve = n > 0, s->iters = 6, s->lambda = 1;
+  s->solve = n > 0, s->iterations = 6, s->lambda = 1;
   s->a = drawn(a_type, TEST_PADDED, batch, heads, m, m, spread, rng);
   for (int64_t r = 0; r < batch * heads * m; r++) {
     const int64_t b = r / m / heads, h = r / m % heads, i = r % m;
@@ -68,9 +68,9 @@ static double iterate(double *z, const scene *s, int64_t b, int64_t h) {
   }
   for (int64_t i = 0; i < m; i++)
     for (int64_t j = 0; j < m; j++) z[i * m + j] = rows > 0 ? a[j * m + i] / rows / columns : 0;
-  for (int64_t n = 0; n <= s->iters; n++) {
+  for (int64_t n = 0; n <= s->iterations; n++) {
     for (int64_t e = 0; e < m * m; e++) most = fmax(most, fabs(z[e]));
-    if (n == s->iters) break;
+    if (n == s->iterations) break;
     times(y, a, z, m);
     for (int64_t e = 0; e < m * m; e++) t[e] = (e % (m + 1) == 0 ? 7 : 0) - y[e];
     times(u, y, t, m);
@@ -104,12 +104,12 @@ void PI_pinv_random(void **state) {
   for (int64_t n = test_count(40, 12); n-- > 0; test_mem_release()) {
     const int64_t m = test_range(&rng, 1, n % 5 ? 20 : 50);
     const int64_t batch = test_range(&rng, 1, 2), heads = test_range(&rng, 1, 2);
-    const int64_t iters = test_range(&rng, 0, 7);
+    const int64_t iterations = test_range(&rng, 0, 7);
     test_where = n % 3 == 1 ? TEST_AFTER_GUARD : n % 3 == 2 ? TEST_BEFORE_GUARD : TEST_HEAP;
     scene *s =
         build(batch, heads, m, 0, n % 2 ? 1 : 2.5, floats[n % 4 % 3], floats[n / 3 % 4 % 3], &rng);
     test_where = TEST_HEAP;
-    s->iters = iters;
+    s->iterations = iterations;
     promise_run(&s->does);
     check(s, "pinv");
   }
@@ -121,7 +121,7 @@ void PI_pinv_invariants(void **state) {
   (void)state;
   test_rng rng = test_seed(9401);
   scene *s = build(2, 2, 17, 0, 3, ATTN_F32, ATTN_F32, &rng);
-  s->iters = 30;
+  s->iterations = 30;
   promise_run(&s->does);
   for (int64_t u = 0; u < 4; u++) {
     for (int64_t i = 0; i < 17; i++) {
@@ -286,7 +286,7 @@ void PI_rejects(void **state) {
         if (s->solve)
           s->lambda = (double)NAN, want = ATTN_E_VALUE, word = "lambda";
         else
-          s->iters = -1, want = ATTN_E_RANGE, word = "iters";
+          s->iterations = -1, want = ATTN_E_RANGE, word = "iterations";
         break;
       case 8:
         if (!s->solve) continue;

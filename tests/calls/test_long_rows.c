@@ -78,7 +78,7 @@ static void run(test_call *c, long_path path) {
     int32_t *col = test_mem((size_t)(c->q.len * c->k.len) * sizeof *col);
     for (int64_t i = 0; i <= c->q.len; i++) ptr[i] = i * c->k.len;
     for (int64_t e = 0; e < c->q.len * c->k.len; e++) col[e] = (int32_t)(e % c->k.len);
-    p.row_ptr = ptr, p.col = col, p.edges = ptr[c->q.len];
+    p.indptr = ptr, p.col = col, p.edges = ptr[c->q.len];
     check_status(attn_edges(c->o, c->q, c->k, c->v, &p, &ctx), &ctx, names[path]);
   } else if (path == SCHEDULE) {
     const attn_pattern p = attn_pattern_strided(2);

@@ -141,7 +141,7 @@ void A2_offsets_ragged(void **state) {
     call.v = test_tensor(ATTN_F32, TEST_BHTD, 3, 2, 260, 7);
     test_fill(call.k, &rng, test_normal), test_fill(call.v, &rng, test_normal);
     attn_sdpa_params *p = &call.params;
-    p->ragged.sequences = 3, p->ragged.q = begin, p->kv_len = lengths;
+    p->ragged.sequences = 3, p->ragged.q_indptr = begin, p->kv_len = lengths;
     p->causal = 1, p->align_lengths = n & 1, p->q_offs = n & 1 ? NULL : offs;
     p->alibi = n & 2 ? test_floats(2, 0.1, &rng) : NULL;
     if (n & 4) test_left(p, 20), test_add_terms(&call, TERM_T5, &rng);
@@ -195,10 +195,10 @@ static void within(int kind, test_call *c, attn_tensor scores) {
   attn_status status;
   memset(&relu, 0, sizeof relu), memset(&topk, 0, sizeof topk), memset(&real, 0, sizeof real);
   if (kind == 0) {
-    relu.scores = c->params;
+    relu.attention = c->params;
     status = attn_relu(c->o, c->q, c->k, c->v, &relu, &ctx);
   } else if (kind == 1) {
-    topk.scores = c->params, topk.k = 7;
+    topk.attention = c->params, topk.k = 7;
     status = attn_topk_sdpa(c->o, c->q, c->k, c->v, &topk, &ctx);
   } else { /* scores of all pairs are wanted */
     real.attention = c->params, real.scores = scores;
@@ -319,7 +319,7 @@ void A2_offsets_reject(void **state) {
   attn_relu_params relu;
   attn_topk_params topk;
   memset(&relu, 0, sizeof relu), memset(&topk, 0, sizeof topk);
-  relu.scores.q_offs = topk.scores.q_offs = good, topk.k = 2;
+  relu.attention.q_offs = topk.attention.q_offs = good, topk.k = 2;
   attn_ctx ctx = test_ctx();
   assert_int_equal(attn_relu(c.o, c.q, c.k, c.v, &relu, &ctx), ATTN_E_RANGE);
   assert_non_null(strstr(ctx.reason, "q_offs"));

@@ -52,7 +52,7 @@ static scene *build(const shape *z, test_rng *rng) {
     s->p.w = drawn(z->w_type, TEST_PADDED, 1, wh, z->width, z->kernel, 0.5, rng);
     if (z->bias) s->p.bias = drawn(z->y_type, TEST_BHTD, 1, z->own_w ? 1 : h, 1, z->kernel, 1, rng);
   }
-  if (z->lengths) s->p.len = test_lengths(b, z->rows, rng);
+  if (z->lengths) s->p.x_len = test_lengths(b, z->rows, rng);
   const int64_t m = z->kernel ? blocks_of(z, z->rows, 0) : z->segments;
   if (z->lengths == 2 && !z->kernel) s->p.segments = test_lengths(b, m, rng);
   s->y = output(z->y_type, z->y_layout, b, h, m, z->width, &s->does.block[0]);
@@ -84,7 +84,7 @@ static double pooled(const scene *s, int64_t b, int64_t h, int64_t start, int64_
 static void check(const shape *z, const scene *s, const char *what) {
   for (int64_t r = 0; r < s->y.batch * s->y.heads * s->y.len; r++) {
     const int64_t b = r / s->y.len / s->y.heads, h = r / s->y.len % s->y.heads, m = r % s->y.len;
-    const int64_t n = s->p.len ? s->p.len[b] : s->x.len;
+    const int64_t n = s->p.x_len ? s->p.x_len[b] : s->x.len;
     const int64_t count = blocks_of(z, n, s->p.segments ? s->p.segments[b] : s->y.len);
     int64_t start = m * s->p.stride, end;
     if (z->kernel) {
@@ -274,8 +274,8 @@ void PC_pool_rejects(void **state) {
       case 12: s->y = s->x, s->y.len = 8, want = ATTN_E_OVERLAP, word = "y "; break;
       case 13: s->y.len = 7, word = "y.len"; break;
       case 14: s->p.segments = lens, want = ATTN_E_RANGE, word = "params.segments"; break;
-      case 15: s->p.len = lens, want = ATTN_E_RANGE, word = "params.len"; break;
-      case 16: s->p.len = odd, want = ATTN_E_RANGE, word = "params.len"; break;
+      case 15: s->p.x_len = lens, want = ATTN_E_RANGE, word = "params.x_len"; break;
+      case 16: s->p.x_len = odd, want = ATTN_E_RANGE, word = "params.x_len"; break;
       case 17: s->p.segments = lens, want = ATTN_E_RANGE, word = "params.segments"; break;
       case 18: s->p.stride = 1, want = ATTN_E_RANGE, word = "params.stride"; break;
       case 19: s->x.heads = 1, word = "x "; break;

@@ -16,7 +16,7 @@ static void rope_ok(attn_tensor y, attn_tensor x, const attn_rope_params *params
 
 static void compare_rope(attn_tensor y, attn_tensor x, const attn_rope_params *p) {
   double *in = test_mem((size_t)x.dim * sizeof *in), *out = test_mem((size_t)x.dim * sizeof *out);
-  int64_t rot = p->has_rotary_dim || p->rot ? p->rot : x.dim;
+  int64_t rot = p->has_rotary_dim || p->rotary_dim ? p->rotary_dim : x.dim;
   double base = p->base > 0 ? p->base : 10000;
   for (int64_t b = 0; b < x.batch; b++) {
     for (int64_t h = 0; h < x.heads; h++) {
@@ -54,8 +54,8 @@ void B5_random_rotations(void **state) {
     test_fill(x, &rng, test_normal);
     attn_rope_params p;
     memset(&p, 0, sizeof p);
-    p.rot = test_range(&rng, 0, d / 2) * 2;
-    if ((p.rot == 0 && d & 1) || n & 8) p.has_rotary_dim = 1;
+    p.rotary_dim = test_range(&rng, 0, d / 2) * 2;
+    if ((p.rotary_dim == 0 && d & 1) || n & 8) p.has_rotary_dim = 1;
     p.layout = n & 1 ? ATTN_ROPE_HALF : ATTN_ROPE_INTERLEAVED;
     p.inverse = (int)(n >> 1 & 1);
     p.base = n % 5 ? 0 : 500000;
@@ -157,7 +157,7 @@ void B5_in_place(void **state) {
     attn_rope_params p;
     memset(&p, 0, sizeof p);
     test_fill(x, &rng, test_normal);
-    p.rot = 30;
+    p.rotary_dim = 30;
     p.start = 5;
     p.layout = (attn_rope_layout)layout;
     rope_ok(y, x, &p);
@@ -273,7 +273,7 @@ void B5_default_nan(void **state) {
     attn_rope_params p;
     memset(&p, 0, sizeof p);
     p.start = 1;
-    p.rot = 18;
+    p.rotary_dim = 18;
     p.layout = (attn_rope_layout)layout;
     rope_ok(y, x, &p);
     assert_memory_equal(&to[0], &out, 4);
@@ -342,9 +342,9 @@ void B5_rejects(void **state) {
     attn_status want = ATTN_OK;
     if (n == 0) x.data = NULL, want = ATTN_E_NULL;
     if (n == 1) y.data = NULL, want = ATTN_E_NULL;
-    if (n == 2) p.rot = 7, want = ATTN_E_RANGE;
-    if (n == 3) p.rot = 18, want = ATTN_E_RANGE;
-    if (n == 4) p.rot = -2, want = ATTN_E_RANGE;
+    if (n == 2) p.rotary_dim = 7, want = ATTN_E_RANGE;
+    if (n == 3) p.rotary_dim = 18, want = ATTN_E_RANGE;
+    if (n == 4) p.rotary_dim = -2, want = ATTN_E_RANGE;
     if (n == 5) p.base = -1, want = ATTN_E_VALUE;
     if (n == 6) p.base = (double)NAN, want = ATTN_E_VALUE;
     if (n == 7) y.len = 6, want = ATTN_E_SHAPE;

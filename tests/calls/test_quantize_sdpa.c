@@ -119,7 +119,8 @@ void A1_quantize_sdpa_relu(void **state) {
     memset(&a, 0, sizeof a);
     a.kind = n < 3 ? ATTN_RELU_LEN : ATTN_RELU_NORM;
     b = a;
-    a.scores.k_scales = p.stored.params.k_scales, a.scores.v_scales = p.stored.params.v_scales;
+    a.attention.k_scales = p.stored.params.k_scales,
+    a.attention.v_scales = p.stored.params.v_scales;
     attn_ctx ctx = test_ctx();
     assert_int_equal(attn_relu(p.stored.o, p.stored.q, p.stored.k, p.stored.v, &a, &ctx), ATTN_OK);
     assert_int_equal(attn_relu(p.wide.o, p.wide.q, p.wide.k, p.wide.v, &b, &ctx), ATTN_OK);
@@ -275,7 +276,7 @@ void A1_quantize_elsewhere(void **state) {
   attn_edges_params edges;
   memset(&edges, 0, sizeof edges);
   int64_t ptr[9] = {0};
-  edges.row_ptr = ptr;
+  edges.indptr = ptr;
   attn_ctx ctx = test_ctx();
 #define REFUSES(call)                             \
   do {                                            \

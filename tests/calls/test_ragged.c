@@ -60,7 +60,7 @@ static attn_mask mask_of(attn_mask m, int64_t b, int64_t rows, int64_t keys) {
 static test_call alone(const bundle *s, int64_t b) {
   test_call c = s->call;
   attn_sdpa_params *p = &c.params;
-  const int ends = p->ragged.kv != NULL;
+  const int ends = p->ragged.kv_indptr != NULL;
   const int64_t rows = s->q[b + 1] - s->q[b], keys = ends ? s->kv[b + 1] - s->kv[b] : c.k.len;
   memset(&p->ragged, 0, sizeof p->ragged);
   c.q = test_rows(c.q, s->q[b], rows);
@@ -220,7 +220,7 @@ typedef struct rule {
 #define RULE(name, body) \
   static void name(bundle *s) { body }
 RULE(negative, s->call.params.ragged.sequences = -1;)
-RULE(no_q, s->call.params.ragged.q = NULL;)
+RULE(no_q, s->call.params.ragged.q_indptr = NULL;)
 RULE(not_from_0, s->q[0] = 1;)
 RULE(q_falls, s->q[2] = s->q[3] + 1;)
 RULE(q_beyond, s->q[N] = s->call.q.len + 1;)
@@ -228,11 +228,12 @@ RULE(q_negative, s->q[1] = -1;)
 RULE(kv_falls, s->kv[1] = s->kv[3] + 1;)
 RULE(kv_beyond, s->kv[N] = s->call.k.len + 1;)
 RULE(q_batch, s->call.q.batch = s->call.o.batch = s->call.params.lse.batch = 0;)
-RULE(k_batch, s->call.params.ragged.kv = NULL;)
+RULE(k_batch, s->call.params.ragged.kv_indptr = NULL;)
 RULE(v_batch, s->call.v.batch = 2;)
 RULE(q_len, s->call.params.q_len = (const int32_t *)(const void *)s->kv;)
 RULE(kv_len, s->call.params.kv_len = (const int32_t *)(const void *)s->kv;)
-RULE(misaligned, s->call.params.ragged.q = (const int64_t *)(const void *)((const char *)s->q + 4);)
+RULE(misaligned,
+     s->call.params.ragged.q_indptr = (const int64_t *)(const void *)((const char *)s->q + 4);)
 RULE(map, s->call.params.map = s->call.params.lse;)
 RULE(schedule, static attn_schedule x; s->call.params.schedule = &x;)
 RULE(relative, s->call.params.relative.keys = s->call.q;)
@@ -250,19 +251,19 @@ RULE(o_is_offsets, s->call.o.data = s->q; s->call.o.stride_head = 0; s->call.o.s
 
 static const rule rules[] = {
     {ATTN_E_RANGE, "ragged.sequences", negative},
-    {ATTN_E_NULL, "ragged.q", no_q},
-    {ATTN_E_INDEX, "ragged.q", not_from_0},
-    {ATTN_E_INDEX, "ragged.q", q_falls},
-    {ATTN_E_INDEX, "ragged.q", q_beyond},
-    {ATTN_E_INDEX, "ragged.q", q_negative},
-    {ATTN_E_INDEX, "ragged.kv", kv_falls},
-    {ATTN_E_INDEX, "ragged.kv", kv_beyond},
+    {ATTN_E_NULL, "ragged.q_indptr", no_q},
+    {ATTN_E_INDEX, "ragged.q_indptr", not_from_0},
+    {ATTN_E_INDEX, "ragged.q_indptr", q_falls},
+    {ATTN_E_INDEX, "ragged.q_indptr", q_beyond},
+    {ATTN_E_INDEX, "ragged.q_indptr", q_negative},
+    {ATTN_E_INDEX, "ragged.kv_indptr", kv_falls},
+    {ATTN_E_INDEX, "ragged.kv_indptr", kv_beyond},
     {ATTN_E_SHAPE, "q.batch", q_batch},
     {ATTN_E_SHAPE, "k.batch", k_batch},
     {ATTN_E_SHAPE, "v.batch", v_batch},
     {ATTN_E_RANGE, "q_len", q_len},
     {ATTN_E_RANGE, "kv_len", kv_len},
-    {ATTN_E_ALIGN, "ragged.q", misaligned},
+    {ATTN_E_ALIGN, "ragged.q_indptr", misaligned},
     {ATTN_E_RANGE, "map", map},
     {ATTN_E_RANGE, "schedule", schedule},
     {ATTN_E_RANGE, "relative", relative},
@@ -296,7 +297,7 @@ void A2_ragged_rejects(void **state) {
   bundle *s = make(some_queries, some_keys, 1, &rng);
   attn_relu_params relu;
   memset(&relu, 0, sizeof relu);
-  relu.scores.ragged = s->call.params.ragged;
+  relu.attention.ragged = s->call.params.ragged;
   attn_ctx ctx = test_ctx();
   assert_int_equal(attn_relu(s->call.o, s->call.q, s->call.k, s->call.v, &relu, &ctx),
                    ATTN_E_RANGE);

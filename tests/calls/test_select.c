@@ -44,7 +44,7 @@ static void check(const scene *s, const char *what) {
   const int32_t *index = s->index.data;
   for (int64_t row = 0; row < s->x.batch * s->x.heads * s->x.len; row++) {
     const int64_t b = row / s->x.len / s->x.heads, h = row / s->x.len % s->x.heads;
-    const int64_t t = row % s->x.len, n = s->p.len ? s->p.len[b] : s->x.dim;
+    const int64_t t = row % s->x.len, n = s->p.x_len ? s->p.x_len[b] : s->x.dim;
     for (int64_t c = 0; c < n; c++) x[c] = oracle_get(&s->x, b, h, t, c);
     for (int64_t e = 0; e < s->k; e++) {
       const double got = s->values.data ? oracle_get(&s->values, b, h, t, e) : 0;
@@ -86,7 +86,7 @@ void TK_top_k_random(void **state) {
                      n % 2 ? ATTN_F32 : floats[n % 3], &rng);
     test_where = TEST_HEAP;
     s->p.smallest = n / 2 % 2 == 1;
-    if (n % 5 == 1) s->p.len = test_lengths(batch, cols, &rng);
+    if (n % 5 == 1) s->p.x_len = test_lengths(batch, cols, &rng);
     if (n % 7 == 1) s->values = absent();
     if (n % 7 == 2) s->index = absent();
     promise_run(&s->does);
@@ -157,7 +157,7 @@ void TK_top_k_rejects(void **state) {
       case 3: s->values.len = 3, word = "values"; break;
       case 4: s->values.data = s->index.data = NULL, want = ATTN_E_NULL, word = "index"; break;
       case 5: s->x.data = NULL, want = ATTN_E_NULL, word = "x.data"; break;
-      case 6: s->p.len = lens, want = ATTN_E_RANGE, word = "params.len"; break;
+      case 6: s->p.x_len = lens, want = ATTN_E_RANGE, word = "params.x_len"; break;
       case 7: s->values = s->x, s->values.dim = 5, want = ATTN_E_OVERLAP, word = "values"; break;
       case 8: s->index.data = s->x.data, want = ATTN_E_OVERLAP, word = "index"; break;
       case 9: s->values.stride_len = 0, want = ATTN_E_STRIDE, word = "values"; break;
@@ -219,7 +219,7 @@ static void judge(const means *s, const char *what) {
   const int64_t c = s->centroids.len, d = s->x.dim, rows = s->x.len;
   double *sum = test_mem((size_t)d * sizeof *sum);
   for (int64_t u = 0; u < s->x.batch * s->x.heads; u++) {
-    const int64_t b = u / s->x.heads, h = u % s->x.heads, n = s->p.len ? s->p.len[b] : rows;
+    const int64_t b = u / s->x.heads, h = u % s->x.heads, n = s->p.x_len ? s->p.x_len[b] : rows;
     for (int64_t i = 0; i < rows; i++) {
       const int64_t got = of[u * rows + i];
       if (i >= n) {
@@ -264,7 +264,7 @@ void TK_kmeans_random(void **state) {
     means *s = group(batch, heads, rows, d, c, floats[n % 3], floats[n / 2 % 3], &rng);
     test_where = TEST_HEAP;
     s->p.dot = n / 2 % 2 == 1;
-    if (n % 4 == 1) s->p.len = test_lengths(batch, rows, &rng);
+    if (n % 4 == 1) s->p.x_len = test_lengths(batch, rows, &rng);
     if (n % 5 == 2) s->p.keep = 1, s->next = absent();
     if (n % 7 == 3) s->counts = absent();
     promise_run(&s->does);
@@ -340,7 +340,7 @@ void TK_kmeans_rejects(void **state) {
       case 8: s->assignment.data = s->x.data, want = ATTN_E_OVERLAP, word = "assignment"; break;
       case 9: s->counts.data = s->assignment.data, want = ATTN_E_OVERLAP, word = "assign"; break;
       case 10: s->next.data = s->x.data, want = ATTN_E_OVERLAP, word = "next"; break;
-      case 11: s->p.len = lens, want = ATTN_E_RANGE, word = "params.len"; break;
+      case 11: s->p.x_len = lens, want = ATTN_E_RANGE, word = "params.x_len"; break;
       case 12: s->x.data = NULL, want = ATTN_E_NULL, word = "x.data"; break;
       case 13: s->next = s->centroids, s->next.dim = 3, word = "next"; break;
       default: s->next.stride_len = 0, want = ATTN_E_STRIDE, word = "next";

@@ -202,7 +202,7 @@ void B8_equals_alibi_and_parabola(void **state) {
       }
     }
     if (n == 0) two.b.params.alibi = slope;
-    if (n == 1) two.b.params.parabola.w = w, two.b.params.parabola.b = b;
+    if (n == 1) two.b.params.parabola.w = w, two.b.params.parabola.bias = b;
     attn_toeplitz each = {t, 209, -129, 4, 1, 0}, shared = {t, 209, -129, 0, 1, 0};
     two.a.params.toeplitz = each;
     if (n == 2) two.b.params.toeplitz = shared;
@@ -508,7 +508,7 @@ void H2_zero_is_plain(void **state) {
   for (int n = 0; n < 2; n++) {
     pair two = two_calls(2, 80, 120, 271, 1);
     two.a.params.parabola.w = test_constant(2, 0);
-    if (n) two.a.params.parabola.b = test_constant(2, n == 1 ? -0.0 : 0);
+    if (n) two.a.params.parabola.bias = test_constant(2, n == 1 ? -0.0 : 0);
     assert_near(&two, 1e-6, "w = b = 0");
   }
 }
@@ -518,7 +518,7 @@ void H2_flat(void **state) {
   (void)state;
   pair two = two_calls(2, 80, 120, 272, 0);
   two.a.params.parabola.w = test_constant(2, 0);
-  two.a.params.parabola.b = test_constant(2, -2.5);
+  two.a.params.parabola.bias = test_constant(2, -2.5);
   test_run(&two.a);
   test_run(&two.b);
   test_assert_near(two.a.o, two.b.o, 3e-6, "w = 0");
@@ -535,7 +535,7 @@ void H2_sharp(void **state) {
     pair two = two_calls(1, 60, 60, 273, 0);
     two.a.params.causal = 1;
     two.a.params.parabola.w = test_constant(1, n == 2 ? 1e30 : 1e4);
-    two.a.params.parabola.b = test_constant(1, n == 0 ? -4e4 : 0);
+    two.a.params.parabola.bias = test_constant(1, n == 0 ? -4e4 : 0);
     test_run(&two.a);
     for (int64_t i = n == 0 ? 2 : 0; i < 60; i++) {
       int64_t j = n == 0 ? i - 2 : i;
@@ -552,7 +552,7 @@ void H2_symmetric(void **state) {
   (void)state;
   pair two = two_calls(2, 130, 130, 274, 0);
   two.a.params.parabola.w = two.b.params.parabola.w = test_constant(2, 0.01);
-  two.a.params.parabola.b = two.b.params.parabola.b = test_constant(2, -1);
+  two.a.params.parabola.bias = two.b.params.parabola.bias = test_constant(2, -1);
   attn_tensor *inputs[3] = {&two.b.q, &two.b.k, &two.b.v};
   for (int n = 0; n < 3; n++) {
     *inputs[n] = test_rows(*inputs[n], 129, 130);

@@ -58,10 +58,10 @@ RULE(xl_batch, s->p->xl.table.batch = 0;)
 RULE(xl_align, s->p->xl.table.data = (char *)s->p->xl.table.data + 2;)
 RULE(xl_first, s->p->xl.first = INT64_MIN;)
 RULE(xl_first_far, s->p->xl.first = INT64_MAX;)
-RULE(u_align, s->p->xl.content_bias = (float *)(void *)((char *)s->u + 1);)
-RULE(v_align, s->p->xl.distance_bias = (float *)(void *)((char *)s->u + 2);)
-RULE(u_overlap, s->p->xl.content_bias = s->call.o.data;)
-RULE(v_overlap, s->p->xl.distance_bias = s->call.o.data;)
+RULE(u_align, s->p->xl.u = (float *)(void *)((char *)s->u + 1);)
+RULE(v_align, s->p->xl.v = (float *)(void *)((char *)s->u + 2);)
+RULE(u_overlap, s->p->xl.u = s->call.o.data;)
+RULE(v_overlap, s->p->xl.v = s->call.o.data;)
 RULE(xl_overlap, s->p->xl.table.data = s->call.o.data;)
 RULE(u_alone, s->p->xl.table.data = NULL;)
 /* labels */
@@ -114,7 +114,7 @@ RULE(b_inf, s->b[3] = -INFINITY;)
 RULE(b_alone, s->p->parabola.w = NULL;)
 RULE(w_align, s->p->parabola.w = (float *)(void *)((char *)s->w + 1);)
 RULE(w_overlap, s->p->parabola.w = s->call.o.data;)
-RULE(b_overlap, s->p->parabola.b = s->call.o.data;)
+RULE(b_overlap, s->p->parabola.bias = s->call.o.data;)
 /* H1 */
 RULE(center_null, s->p->gaussian.center = NULL;)
 RULE(precision_null, s->p->gaussian.precision = NULL;)
@@ -126,14 +126,14 @@ RULE(precision_overlap, s->p->gaussian.precision = s->p->lse.data;)
 RULE(z_negative, s->z[2] = -1e-9f;)
 RULE(z_nan, s->z[3] = NAN;)
 RULE(z_inf, s->z[3] = INFINITY;)
-RULE(z_beyond, s->p->span.most = 5; s->z[1] = 5.25f;)
-RULE(each_z_beyond, s->p->span.z = s->each_z; s->p->span.per_query = 1; s->p->span.most = 5;
+RULE(z_beyond, s->p->span.max_span = 5; s->z[1] = 5.25f;)
+RULE(each_z_beyond, s->p->span.z = s->each_z; s->p->span.per_query = 1; s->p->span.max_span = 5;
      s->each_z[B * H * TQ - 1] = 6;)
 RULE(each_z_nan, s->p->span.z = s->each_z; s->p->span.per_query = 1; s->each_z[7] = NAN;)
 RULE(ramp_negative, s->p->span.ramp = -1;)
 RULE(ramp_nan, s->p->span.ramp = NAN;)
 RULE(ramp_inf, s->p->span.ramp = INFINITY;)
-RULE(most_negative, s->p->span.most = -1;)
+RULE(most_negative, s->p->span.max_span = -1;)
 RULE(z_align, s->p->span.z = (float *)(void *)((char *)s->z + 1);)
 RULE(z_overlap, s->p->span.z = s->call.o.data;)
 /* the schedule */
@@ -166,8 +166,8 @@ static const rule rules[] = {
     {ATTN_E_ALIGN, ATTN_OK, "xl.table", xl_align},
     {ATTN_E_RANGE, ATTN_OK, "xl", xl_first},
     {ATTN_E_RANGE, ATTN_OK, "xl", xl_first_far},
-    {ATTN_E_ALIGN, ATTN_OK, "xl.content_bias", u_align},
-    {ATTN_E_ALIGN, ATTN_OK, "xl.distance_bias", v_align},
+    {ATTN_E_ALIGN, ATTN_OK, "xl.u", u_align},
+    {ATTN_E_ALIGN, ATTN_OK, "xl.v", v_align},
     {ATTN_E_OVERLAP, ATTN_OK, "o ", u_overlap},
     {ATTN_E_OVERLAP, ATTN_OK, "o ", v_overlap},
     {ATTN_E_OVERLAP, ATTN_OK, "o ", xl_overlap},
@@ -234,7 +234,7 @@ static const rule rules[] = {
     {ATTN_E_VALUE, ATTN_E_RANGE, "span.ramp", ramp_negative},
     {ATTN_E_VALUE, ATTN_E_RANGE, "span.ramp", ramp_nan},
     {ATTN_E_VALUE, ATTN_E_RANGE, "span.ramp", ramp_inf},
-    {ATTN_E_RANGE, ATTN_OK, "span.most", most_negative},
+    {ATTN_E_RANGE, ATTN_OK, "span.max_span", most_negative},
     {ATTN_E_ALIGN, ATTN_OK, "span.z", z_align},
     {ATTN_E_OVERLAP, ATTN_OK, "o ", z_overlap},
     {ATTN_E_SCHEDULE, ATTN_E_NULL, "schedule", schedule_nothing},
@@ -260,7 +260,7 @@ static scene *make_scene(test_block out[2]) {
   p->relative.values = test_table(H, 5, DV, TEST_BHTD, &rng);
   p->xl.table = test_table(H, TQ + TK - 1, DK, TEST_BHTD, &rng); /* q_off 3: d = -8 .. 5 */
   p->xl.first = -8;
-  p->xl.content_bias = p->xl.distance_bias = s->u;
+  p->xl.u = p->xl.v = s->u;
   test_term_user *user = test_mem(sizeof *user);
   memset(user, 0, sizeof *user);
   user->labels = 3;
@@ -276,7 +276,7 @@ static scene *make_scene(test_block out[2]) {
   p->toeplitz.heads = H;
   p->t5.table = s->t5;
   p->parabola.w = s->w;
-  p->parabola.b = s->b;
+  p->parabola.bias = s->b;
   p->gaussian.center = s->center;
   p->gaussian.precision = s->precision;
   constant(s->each_z, B * H * TQ, 4);

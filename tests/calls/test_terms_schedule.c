@@ -64,7 +64,7 @@ static void draw(drawn *d, int kind, int64_t tq, int64_t tk, int64_t q_off, test
     for (int s = 0; s <= 4; s++) d->index[s] = (int32_t)(tk * s * s / 16);
     d->pattern = attn_pattern_segments(d->index, 4);
   }
-  if (kind == GRID) d->pattern = attn_pattern_neighbourhood(tk / 12, 12, 2);
+  if (kind == GRID) d->pattern = attn_pattern_neighborhood(tk / 12, 12, 2);
   if (kind == AXIAL) {
     d->index[0] = (int32_t)(tk / 12);
     d->index[1] = 12;
@@ -76,18 +76,18 @@ static void draw(drawn *d, int kind, int64_t tq, int64_t tk, int64_t q_off, test
     }
     return;
   }
-  int64_t *row_ptr = test_mem((size_t)(tq + 1) * sizeof *row_ptr), at = 0;
+  int64_t *indptr = test_mem((size_t)(tq + 1) * sizeof *indptr), at = 0;
   int32_t *col = test_mem((size_t)(tq * tk) * sizeof *col);
   for (int64_t i = 0; i < tq; i++) {
-    row_ptr[i] = at;
+    indptr[i] = at;
     for (int64_t j = 0; j < tk; j++) {
       int on = test_u64(rng) % (i % 5 == 1 ? 1 : 9) == 0 && i % 11 != 7;
       d->allowed[i * tk + j] = (uint8_t)on;
       if (on) col[at++] = (int32_t)j;
     }
   }
-  row_ptr[tq] = at;
-  d->pattern = attn_pattern_csr(row_ptr, col, at);
+  indptr[tq] = at;
+  d->pattern = attn_pattern_csr(indptr, col, at);
 }
 
 static attn_schedule scheduled(const drawn *d, const test_call *call) {

@@ -181,7 +181,7 @@ void I5_most(void **state) {
   for (int n = 0; n < 4; n++) {
     test_call call = span_call(2, 100, 150, 306);
     call.params.span.z = test_constant(2, n & 1 ? 30 : 5);
-    call.params.span.most = 30;
+    call.params.span.max_span = 30;
     call.params.span.shift = n & 2 ? -1 : 0;
     test_check(&call, "the most");
     assert_true(oracle_get(&call.params.map, 0, 0, 60, 110 - 30) > 0);
@@ -235,11 +235,11 @@ void I5_work_follows_the_reach(void **state) {
   s->z = z;
   s->ramp = 32;
   assert_in_range(test_run(&call).pairs, t * (39 + 199) - 199 * 199, t * (39 + 199 + 2 * 90));
-  s->most = 200;
+  s->max_span = 200;
   z[0] = z[1] = 20;
   s->ramp = 1e6f;
   assert_in_range(test_run(&call).pairs, t * 2 * 200 - 2 * 200 * 200, t * 2 * (200 + 90));
-  s->most = 0;
+  s->max_span = 0;
   s->ramp = 8;
   z = test_constant(2 * t, 4);
   z[t / 2] = (float)t;
@@ -254,7 +254,7 @@ void I5_rejects_nothing_more(void **state) {
   /* z = most, a tiny R, and arrays that nobody reads (no queries) are all legal */
   test_call call = span_call(2, 20, 30, 310);
   call.params.span.z = test_constant(2, 9);
-  call.params.span.most = 9;
+  call.params.span.max_span = 9;
   call.params.span.ramp = 1e-30f;
   test_check(&call, "z at its most");
 }

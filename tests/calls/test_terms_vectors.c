@@ -233,8 +233,8 @@ void B4_memory(void **state) {
     p->causal = 1;
     p->xl.table = test_table(2, m + l, 15, TEST_BHTD, &rng);
     p->xl.first = 1 - (m + l);
-    p->xl.content_bias = test_floats(30, 1, &rng);
-    p->xl.distance_bias = test_floats(30, 1, &rng);
+    p->xl.u = test_floats(30, 1, &rng);
+    p->xl.v = test_floats(30, 1, &rng);
     test_check(&call, "a memory");
     /* without causal the future counts too, up to L-1 */
     p->causal = 0;
@@ -254,8 +254,8 @@ void B4_memory_continues(void **state) {
   p->causal = 1;
   p->xl.table = test_table(2, 150, 16, TEST_BHTD, &rng);
   p->xl.first = -149;
-  p->xl.content_bias = test_floats(32, 1, &rng);
-  p->xl.distance_bias = test_floats(32, 1, &rng);
+  p->xl.u = test_floats(32, 1, &rng);
+  p->xl.v = test_floats(32, 1, &rng);
   test_run(&whole);
   test_call part = whole;
   part.q = test_rows(whole.q, 110, 40);
@@ -276,8 +276,8 @@ void B4_zero_tables_equal_plain(void **state) {
   call.params.xl.table = test_table(1, 120, 16, TEST_BHTD, &rng);
   call.params.xl.first = -119;
   test_fill_value(call.params.xl.table, 0);
-  call.params.xl.content_bias = test_constant(32, 0);
-  call.params.xl.distance_bias = test_floats(32, 1, &rng);
+  call.params.xl.u = test_constant(32, 0);
+  call.params.xl.v = test_floats(32, 1, &rng);
   test_run(&call);
   test_run(&plain);
   test_assert_near(call.o, plain.o, 2e-6, "no distances");
@@ -295,7 +295,7 @@ void B4_equals_toeplitz(void **state) {
   float *v = test_floats(32, 1, &rng), *t = test_mem(2 * 190 * sizeof *t);
   call.params.xl.table = table;
   call.params.xl.first = -119;
-  call.params.xl.distance_bias = v;
+  call.params.xl.v = v;
   for (int64_t h = 0; h < 2; h++) {
     for (int64_t r = 0; r < 190; r++) {
       double dot = 0;
@@ -346,8 +346,8 @@ void B4_one_bias(void **state) {
     call.params.scale = 0.75f;
     call.params.xl.table = test_table(4, 130, 10, TEST_NEGATIVE, &rng);
     call.params.xl.first = -129;
-    if (n & 1) call.params.xl.content_bias = test_floats(40, 2, &rng);
-    if (n & 2) call.params.xl.distance_bias = test_floats(40, 2, &rng);
+    if (n & 1) call.params.xl.u = test_floats(40, 2, &rng);
+    if (n & 2) call.params.xl.v = test_floats(40, 2, &rng);
     test_check(&call, "one bias");
   }
 }

@@ -194,7 +194,8 @@ void A2_weights_refused(void **state) {
   memset(&topk, 0, sizeof topk);
   memset(&talking, 0, sizeof talking);
   memset(&mix, 0, sizeof mix);
-  attn_sdpa_params *inner[] = {&relu.scores, &topk.scores, &talking.scores, &mix.attention};
+  attn_sdpa_params *inner[] = {&relu.attention, &topk.attention, &talking.attention,
+                               &mix.attention};
   topk.k = 2;
   talking.w_l = talking.w_w = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 2, 2);
   for (int n = 0; n < 4; n++) {

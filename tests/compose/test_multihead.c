@@ -25,8 +25,8 @@ void A3_random(void **state) {
     test_where = TEST_HEAP;
     if (x.heads == 1) s->p.heads = 0;
     if (x.heads == x.kv_heads) s->p.kv_heads = 0;
-    if (n % 7 == 3) s->p.attend.scale = 0.3f;
-    if (n % 7 == 5) s->p.attend.scale = ATTN_ZERO;
+    if (n % 7 == 3) s->p.attention.scale = 0.3f;
+    if (n % 7 == 5) s->p.attention.scale = ATTN_ZERO;
     multihead_check(s, 3e-5, "multihead");
   }
 }
@@ -42,7 +42,7 @@ void A3_bias_kv(void **state) {
     x.each_type = (attn_dtype)(n / 2 % 3);
     x.want = (int)(n % 5 == 4 ? WANT_EACH : n % 3 ? 15 : WANT_Y);
     multihead *s = multihead_build(&x, &rng);
-    attn_sdpa_params *a = &s->p.attend;
+    attn_sdpa_params *a = &s->p.attention;
     if (n % 7 == 0) a->causal = 1;
     if (n % 7 == 1) a->kv_len = test_lengths(2, 40, &rng), a->q_len = test_lengths(2, 5, &rng);
     if (n % 7 == 2) a->mask = test_mask(ATTN_MASK_BOOL, ATTN_F32, 2, 4, x.queries, 40, &rng);
@@ -69,7 +69,7 @@ void A3_bias_kv_rejects(void **state) {
       case 2: p->bias_v.data = NULL, promise_reject(&s->does, ATTN_E_NULL, "bias_k"); break;
       case 3: p->bias_k.data = NULL, promise_reject(&s->does, ATTN_E_NULL, "bias_k"); break;
       case 4:
-        p->attend.modify_weights = test_modify_weights, p->attend.modify_weights_user = &user;
+        p->attention.modify_weights = test_modify_weights, p->attention.modify_weights_user = &user;
         promise_reject(&s->does, ATTN_E_RANGE, "bias_k");
         break;
       case 5:
@@ -89,7 +89,7 @@ void A3_options(void **state) {
     multihead_shape x = multihead_plain(n % 2 ? 33 : 7, 4, 5, 6);
     x.batch = 2, x.keys = 40, x.kv_heads = 2;
     multihead *s = multihead_build(&x, &rng);
-    attn_sdpa_params *a = &s->p.attend;
+    attn_sdpa_params *a = &s->p.attention;
     if (n == 0 || n > 9) a->causal = 1;
     if (n == 1 || n == 11) a->kv_len = test_lengths(2, 40, &rng);
     if (n == 2 || n == 11) a->q_len = test_lengths(2, x.queries, &rng);
@@ -174,7 +174,7 @@ void A3_invariants(void **state) {
   attn_tensor y = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 19, x.dmo);
   attn_tensor lse = test_tensor(ATTN_F32, TEST_BHTD, 1, 4, 19, 1);
   test_copy(y, s->y);
-  test_copy(lse, s->p.attend.lse);
+  test_copy(lse, s->p.attention.lse);
   const attn_multihead_params was = s->p;
   s->p.w_q = blocks(was.w_q, 4, order, 0), s->p.w_k = blocks(was.w_k, 4, order, 0);
   s->p.w_v = blocks(was.w_v, 4, order, 0), s->p.w_o = blocks(was.w_o, 4, order, 1);
@@ -185,7 +185,7 @@ void A3_invariants(void **state) {
   s->p = was, s->p.b_k = absent();
   promise_run(&s->does);
   test_assert_near(s->y, y, 1e-5, "no key bias");
-  assert_false(test_same(s->p.attend.lse, lse));
+  assert_false(test_same(s->p.attention.lse, lse));
   /* one token: the map is 1 */
   x = multihead_plain(1, 3, 4, 5);
   x.dmv = 0;
@@ -215,13 +215,13 @@ void A3_empty(void **state) {
   for (int64_t i = 0; i < 6; i++) {
     test_assert_same(test_rows(s->y, i, 1), s->p.b_o, "no keys");
     for (int64_t h = 0; h < 2; h++) {
-      assert_true(oracle_get(&s->p.attend.lse, 0, h, i, 0) == -(double)INFINITY);
+      assert_true(oracle_get(&s->p.attention.lse, 0, h, i, 0) == -(double)INFINITY);
       for (int64_t c = 0; c < 4; c++) assert_true(oracle_get(&s->p.each, 0, h, i, c) == 0);
     }
   }
   x.want = WANT_Y, x.queries = 9, x.keys = 5;
   s = multihead_build(&x, &rng);
-  s->p.attend.causal = 1; /* four rows before the first key */
+  s->p.attention.causal = 1; /* four rows before the first key */
   promise_run(&s->does);
   for (int64_t i = 0; i < 4; i++) test_assert_same(test_rows(s->y, i, 1), s->p.b_o, "before keys");
   x.queries = 0;
@@ -237,7 +237,7 @@ void A3_nan(void **state) {
   multihead_shape x = multihead_plain(30, 2, 4, 4);
   x.dmv = 0, x.want = WANT_Y;
   multihead *s = multihead_build(&x, &rng);
-  s->p.attend.causal = 1;
+  s->p.attention.causal = 1;
   promise_run(&s->does);
   attn_tensor y = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 30, x.dmo);
   test_copy(y, s->y);
@@ -246,7 +246,7 @@ void A3_nan(void **state) {
   test_assert_same(test_rows(s->y, 0, 17), test_rows(y, 0, 17), "rows before NaN");
   for (int64_t i = 17; i < 30; i++) assert_true(isnan(oracle_get(&s->y, 0, 0, i, 0)));
   static const int32_t keys[1] = {17};
-  s->p.attend.kv_len = keys, s->p.attend.causal = 0;
+  s->p.attention.kv_len = keys, s->p.attention.causal = 0;
   promise_run(&s->does);
   for (int64_t i = 0; i < 30; i++)
     assert_int_equal(isnan(oracle_get(&s->y, 0, 0, i, 0)) != 0, i == 17);
@@ -260,11 +260,12 @@ void A3_ragged(void **state) {
   multihead_shape x = multihead_plain(25, 2, 4, 6);
   x.dmv = 0, x.want = WANT_Y | WANT_EACH;
   multihead *s = multihead_build(&x, &rng);
-  s->p.attend.ragged.sequences = 3, s->p.attend.ragged.q = s->p.attend.ragged.kv = at;
-  s->p.attend.causal = 1;
+  s->p.attention.ragged.sequences = 3,
+  s->p.attention.ragged.q_indptr = s->p.attention.ragged.kv_indptr = at;
+  s->p.attention.causal = 1;
   promise_run(&s->does);
   multihead own = *s;
-  memset(&own.p.attend.ragged, 0, sizeof own.p.attend.ragged);
+  memset(&own.p.attention.ragged, 0, sizeof own.p.attention.ragged);
   own.does.scene = &own, own.p.each = absent();
   for (int n = 0; n < 3; n += 2) {
     own.x = test_rows(s->x, at[n], at[n + 1] - at[n]);
@@ -326,28 +327,28 @@ void A3_rejects(void **state) {
       case 17: s->y.dim = 12, word = "y must"; break;
       case 18: s->y.len = 8, word = "y must"; break;
       case 19: p->each.dim = 5, word = "each"; break;
-      case 20: p->attend.lse.heads = 2, word = "lse"; break;
-      case 21: p->attend.map.dim = 7, word = "map"; break;
+      case 20: p->attention.lse.heads = 2, word = "lse"; break;
+      case 21: p->attention.map.dim = 7, word = "map"; break;
       case 22: s->y = s->x, s->y.dim = 13, want = ATTN_E_OVERLAP, word = "y "; break;
       case 23: p->w_q.data = NULL, want = ATTN_E_NULL, word = "w_q"; break;
       case 24: p->w_o.data = NULL, want = ATTN_E_NULL, word = "w_o"; break;
       case 25: s->y.data = NULL, want = ATTN_E_NULL, word = "y"; break;
-      case 26: p->attend.kv_len = bad, want = ATTN_E_RANGE, word = "kv_len"; break;
-      case 27: p->attend.scale = INFINITY, want = ATTN_E_VALUE, word = "scale"; break;
+      case 26: p->attention.kv_len = bad, want = ATTN_E_RANGE, word = "kv_len"; break;
+      case 27: p->attention.scale = INFINITY, want = ATTN_E_VALUE, word = "scale"; break;
       case 28:
-        p->attend.mask = test_mask(ATTN_MASK_BOOL, ATTN_F32, 1, 1, 9, 8, &rng);
-        p->attend.mask.k_len = 7, want = ATTN_E_MASK, word = "mask";
+        p->attention.mask = test_mask(ATTN_MASK_BOOL, ATTN_F32, 1, 1, 9, 8, &rng);
+        p->attention.mask.k_len = 7, want = ATTN_E_MASK, word = "mask";
         break;
       case 29: /* a mask inside y */
-        p->attend.mask = attn_mask_bool((uint8_t *)s->y.data, 1, 1, 9, 8);
+        p->attention.mask = attn_mask_bool((uint8_t *)s->y.data, 1, 1, 9, 8);
         want = ATTN_E_OVERLAP, word = "output";
         break;
       case 30: /* slopes inside each */
-        p->attend.alibi = (float *)p->each.data, want = ATTN_E_OVERLAP, word = "output";
+        p->attention.alibi = (float *)p->each.data, want = ATTN_E_OVERLAP, word = "output";
         break;
-      case 31: p->attend.k_scales.scale = test_floats(8, 1, &rng), want = ATTN_E_SCALE; break;
+      case 31: p->attention.k_scales.scale = test_floats(8, 1, &rng), want = ATTN_E_SCALE; break;
       case 32: s->x.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "x.dtype"; break;
-      default: p->attend.lse.dtype = ATTN_F16, want = ATTN_E_DTYPE, word = "lse"; break;
+      default: p->attention.lse.dtype = ATTN_F16, want = ATTN_E_DTYPE, word = "lse"; break;
     }
     if (n == 31) { /* whatever the status for scales of floats is */
       attn_ctx ctx = test_ctx();

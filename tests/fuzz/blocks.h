@@ -84,7 +84,7 @@ static void make_ragged(input *in, store *s, attn_ragged *r, int64_t rows, int64
     if (chance(in, 24)) at[i][below(in, (int)n + 1)] = nasty_int(in);
   }
   r->sequences = chance(in, 24) ? n - 2 : n;
-  r->q = at[0], r->kv = chance(in, 12) ? NULL : at[1];
+  r->q_indptr = at[0], r->kv_indptr = chance(in, 12) ? NULL : at[1];
 }
 
 /* ---- the call ------------------------------------------------------------------------------*/
@@ -137,7 +137,7 @@ static attn_status block_call(job *j, attn_ctx *ctx, const attn_ctx *query, size
     if (a->each)
       p->self.each = more;
     else
-      p->self.attend.lse = more;
+      p->self.attention.lse = more;
   }
   a->calls = 0;
   switch (a->kind) {
@@ -270,15 +270,15 @@ static void fuzz_block(input *in) {
   const int64_t keys = q.len + (held ? a.len : 0);
   const int64_t heads = a.p.self.heads;
   q.heads = heads > 0 && heads < 64 ? heads : n.heads;
-  if (below(in, 2)) make_params(in, &j, &s, &a.p.self.attend, &q, keys);
-  if (a.cross && chance(in, 3)) make_params(in, &j, &s, &a.p.cross.attend, &q, e->len);
+  if (below(in, 2)) make_params(in, &j, &s, &a.p.self.attention, &q, keys);
+  if (a.cross && chance(in, 3)) make_params(in, &j, &s, &a.p.cross.attention, &q, e->len);
   if (a.kind == STEP && !chance(in, 8))
-    a.p.self.attend.kv_len = a.p.self.attend.q_len = NULL, a.p.self.attend.has_q_off = 0;
+    a.p.self.attention.kv_len = a.p.self.attention.q_len = NULL, a.p.self.attention.has_q_off = 0;
   if (ragged) {
-    make_ragged(in, &s, &a.p.self.attend.ragged, q.len, q.len);
-    if (!chance(in, 8)) a.p.self.attend.ragged.kv = a.p.self.attend.ragged.q;
-    a.p.self.attend.q_offs = a.p.cross.attend.q_offs = NULL; /* one for each sequence */
-    if (a.cross) make_ragged(in, &s, &a.p.cross.attend.ragged, q.len, e->len);
+    make_ragged(in, &s, &a.p.self.attention.ragged, q.len, q.len);
+    if (!chance(in, 8)) a.p.self.attention.ragged.kv_indptr = a.p.self.attention.ragged.q_indptr;
+    a.p.self.attention.q_offs = a.p.cross.attention.q_offs = NULL; /* one for each sequence */
+    if (a.cross) make_ragged(in, &s, &a.p.cross.attention.ragged, q.len, e->len);
     if (!chance(in, 8)) a.p.x_len = a.p.e_len = NULL;
   }
   a.reversible.f = a.reversible.g = residual;

@@ -42,8 +42,8 @@ static float cache_number(int id, int value, int64_t h, int64_t c) {
 }
 
 static int64_t cache_slot(const cache_model *m, int64_t j) {
-  if (!m->p.window || j < m->p.sinks) return j;
-  return m->p.sinks + (j - m->p.sinks) % (m->room - m->p.sinks);
+  if (!m->p.window || j < m->p.keep) return j;
+  return m->p.keep + (j - m->p.keep) % (m->room - m->p.keep);
 }
 
 /* ---- memory ----------------------------------------------------------------------------------*/
@@ -167,7 +167,7 @@ static void cache_check(const cache_model *m) {
       holders[s->table[t]]++;
     }
     for (int64_t j = 0; j < s->len; j++)
-      if (!m->p.window || j < m->p.sinks || j >= s->len - m->p.window) cache_check_token(m, a, j);
+      if (!m->p.window || j < m->p.keep || j >= s->len - m->p.window) cache_check_token(m, a, j);
   }
   promise(!memcmp(holders, m->cache.holders, (size_t)m->p.pages * sizeof *holders), &m->j,
           "holders that do not add up");
@@ -235,10 +235,10 @@ static void cache_back(cache_model *m, input *in, attn_ctx *ctx, int spoilt) {
   cache_remember(m);
   if (!cache_judge(m, attn_cache_rollback(&m->cache, &m->s[a], len, ctx), ctx) || spoilt) return;
   for (int64_t j = 0; j < len; j++)
-    promise((m->p.window && j >= m->p.sinks && j < len - m->p.window) ||
-                m->at[a][cache_slot(m, j)] == j,
-            &m->j, "gone back to keys that are overwritten");
-  if (!round || len <= m->p.sinks)
+    promise(
+        (m->p.window && j >= m->p.keep && j < len - m->p.window) || m->at[a][cache_slot(m, j)] == j,
+        &m->j, "gone back to keys that are overwritten");
+  if (!round || len <= m->p.keep)
     for (int64_t i = len; i < m->room; i++) m->at[a][i] = -1;
 }
 
@@ -268,7 +268,7 @@ static void cache_attend(cache_model *m, input *in, attn_ctx *ctx, int spoilt) {
     params.k_scales = k.s, params.v_scales = v.s;
     if (m->p.window) {
       params.window = attn_window_of(m->p.window - 1, -1);
-      params.keep = m->p.sinks;
+      params.keep = m->p.keep;
     }
     promise(attn_sdpa(attn_bhtd(dense, ATTN_F32, 1, heads, n, dv), qt, k.t, v.t, &params, ctx) ==
                 ATTN_OK,
@@ -311,7 +311,7 @@ static void cache_spoil(cache_model *m, input *in) {
     case 5: m->cache.holders[below(in, (int)m->p.pages)] = (int32_t)bad; break;
     case 6: m->cache.next_free = bad; break;
     case 7: m->cache.window = bad; break;
-    default: m->cache.sinks = bad; break;
+    default: m->cache.keep = bad; break;
   }
 }
 
@@ -337,8 +337,8 @@ static void fuzz_cache(input *in) {
     if (p->dv > p->dk) p->dv = 0;
   }
   if (chance(in, 3)) {
-    p->sinks = below(in, (int)m->room);
-    p->window = 1 + below(in, (int)(m->room - p->sinks));
+    p->keep = below(in, (int)m->room);
+    p->window = 1 + below(in, (int)(m->room - p->keep));
   }
   m->size = attn_cache_size(p);
   promise(m->size > 0, &m->j, "sizes that are legal");

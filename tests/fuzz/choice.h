@@ -36,7 +36,7 @@ typedef struct choice_args {
   int kind;
   attn_mixture_params mixture;
   attn_sdpa_params attend; /* of the first path */
-  attn_path path[PATHS];
+  attn_expert path[PATHS];
   int64_t paths;
   attn_sinkhorn_params sinkhorn;
   attn_sac_params sac;
@@ -57,7 +57,7 @@ static attn_status choice(job *j, attn_ctx *ctx, const attn_ctx *query, size_t *
   a->sinkhorn.w_1 = a->sac.lstm.w_ih = w, a->sinkhorn.w_2 = a->sac.lstm.w_hh = w2;
   if (a->kind == SINKHORN || a->kind == SORTCUT) a->sinkhorn.lse = lse;
   if (a->kind == SAC) a->sac.lse = lse;
-  for (int i = 0; i < PATHS; i++) a->path[i] = (attn_path){q, k, v, i == 0 ? &a->attend : NULL};
+  for (int i = 0; i < PATHS; i++) a->path[i] = (attn_expert){q, k, v, i == 0 ? &a->attend : NULL};
   switch (a->kind) {
     case GATE: return EITHER(attn_gate, o, x, w, &a->mixture);
     case MIXTURE: return EITHER(attn_mixture, o, a->path, a->paths, p);
@@ -76,7 +76,9 @@ static attn_status choice(job *j, attn_ctx *ctx, const attn_ctx *query, size_t *
       a->sinkhorn.noise = x;
       return EITHER(attn_sinkhorn_balance, o, p, &a->sinkhorn);
     case SINKHORN_CHOOSE: return EITHER(attn_sinkhorn_choose, list, p, &a->sinkhorn);
-    case LSTM_STEP: a->sac.lstm.b = v; return EITHER(attn_lstm_step, o, lse, x, q, k, &a->sac.lstm);
+    case LSTM_STEP:
+      a->sac.lstm.bias = v;
+      return EITHER(attn_lstm_step, o, lse, x, q, k, &a->sac.lstm);
     case POINTER_LOGITS:
       a->sac.w_p = w, a->sac.dist = w2;
       return EITHER(attn_pointer_logits, o, q, x, a->count, &a->sac);
@@ -116,7 +118,7 @@ static void fuzz_mixture(input *in, job *j, store *s) {
   if (chance(in, 12)) a->mixture.k = nasty_int(in);
   a->mixture.temperature = chance(in, 12) ? nasty_float(in) : (float)below(in, 4);
   a->mixture.capacity = chance(in, 2) ? 0 : some(in, 80);
-  a->mixture.no_renorm = below(in, 2);
+  a->mixture.no_renormalize = below(in, 2);
   const int64_t k = a->mixture.k > 0 && a->mixture.k <= PATHS ? a->mixture.k : 1;
   if (a->kind == MIXTURE || a->kind == DISPATCH || a->kind == GATED) {
     view[X_O] = any_view(in, batch, heads, t, dv, 1);
@@ -166,7 +168,7 @@ static void fuzz_sinkhorn(input *in, job *j) {
   p->diag = p->causal && below(in, 2);
   p->hard = below(in, 2);
   p->balance = (attn_sinkhorn_balancing)some(in, ATTN_BALANCE_COUNT);
-  p->has_iters = below(in, 2), p->iters = below(in, 6) - chance(in, 12);
+  p->has_iterations = below(in, 2), p->iterations = below(in, 6) - chance(in, 12);
   p->tau = chance(in, 12) ? nasty_float(in) : (float)below(in, 4) / 2;
   p->gumbel = below(in, 2), p->seed = take(in);
   p->combine = (attn_sinkhorn_combine)some(in, ATTN_SINKHORN_COUNT);

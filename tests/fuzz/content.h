@@ -40,11 +40,11 @@ static attn_status content(job *j, attn_ctx *ctx, const attn_ctx *query, size_t 
                     k = j->b[C_K].view, v = j->b[C_V].view, mu = j->b[C_MU].view;
   int32_t *list = (int32_t *)j->b[C_A].view.data, *other = (int32_t *)j->b[C_B].view.data;
   a->routing.mem_k = j->b[C_MK].view, a->routing.mem_v = j->b[C_MV].view;
-  a->topk.scores.lse = a->lsh.lse = a->routing.lse = lse;
+  a->topk.attention.lse = a->lsh.lse = a->routing.lse = lse;
   switch (a->kind) {
     case TOPK:
     case TOPK_SELECT:
-      a->topk.row_ptr = (int64_t *)j->b[C_A].view.data, a->topk.col = other;
+      a->topk.indptr = (int64_t *)j->b[C_A].view.data, a->topk.col = other;
       return a->kind == TOPK ? EITHER(attn_topk_sdpa, o, q, k, v, &a->topk)
                              : EITHER(attn_topk_select, q, k, &a->topk);
     case LSH: return EITHER(attn_lsh, o, q, v, list, &a->lsh);
@@ -77,7 +77,7 @@ static void make_topk(input *in, job *j, store *s) {
   p->mode = (attn_topk_mode)some(in, ATTN_TOPK_MODES);
   p->k = chance(in, 12) ? nasty_int(in) : 1 + below(in, 40);
   p->bound = chance(in, 12) ? nasty_float(in) : (float)below(in, 9) / 4;
-  make_params(in, j, s, &p->scores, q, keys);
+  make_params(in, j, s, &p->attention, q, keys);
   const int64_t sets = array_size(q->batch, q->heads, 1), rows = array_size(sets, q->len, 1);
   if (!below(in, 3) || rows < 0) return;
   make_words(&j->b[C_A], 2 * (rows + sets));
@@ -131,14 +131,14 @@ static void make_lsh(input *in, job *j, store *s) {
 /* Ascending members, now and then one out of order. */
 static void make_members(input *in, job *j, int at, attn_members *m, int64_t sets, int64_t rows) {
   m->index = (int32_t *)make_words(&j->b[at], array_size(sets, m->entries, 1));
-  m->start = (int32_t *)make_words(&j->b[at + 1], array_size(sets, m->clusters + 1, 1));
-  if (!m->index || !m->start) {
+  m->indptr = (int32_t *)make_words(&j->b[at + 1], array_size(sets, m->clusters + 1, 1));
+  if (!m->index || !m->indptr) {
     j->runnable = 0;
     return;
   }
   filler f = {take(in), 0};
   for (int64_t s = 0; s < sets; s++) {
-    int32_t *index = m->index + s * m->entries, *start = m->start + s * (m->clusters + 1);
+    int32_t *index = m->index + s * m->entries, *start = m->indptr + s * (m->clusters + 1);
     int64_t n = 0;
     for (int64_t c = 0; c < m->clusters; c++) {
       start[c] = (int32_t)n;
@@ -154,7 +154,7 @@ static void make_members(input *in, job *j, int at, attn_members *m, int64_t set
   if (chance(in, 12) && m->entries > 0 && sets > 0)
     m->index[take(in) % (uint64_t)m->entries] = (int32_t)nasty_int(in);
   if (chance(in, 12) && sets > 0)
-    m->start[take(in) % (uint64_t)(m->clusters + 1)] = (int32_t)nasty_int(in);
+    m->indptr[take(in) % (uint64_t)(m->clusters + 1)] = (int32_t)nasty_int(in);
 }
 
 static void make_routing(input *in, job *j, store *s, int64_t clusters) {
@@ -174,7 +174,7 @@ static void make_routing(input *in, job *j, store *s, int64_t clusters) {
   a->seed = take(in);
   a->update.rule = (attn_routing_rule)some(in, ATTN_ROUTING_RULE_COUNT);
   a->update.decay = chance(in, 12) ? nasty_float(in) : (float)below(in, 5) / 4;
-  a->update.renorm = below(in, 2);
+  a->update.renormalize = below(in, 2);
   const int64_t sets = array_size(q->batch, q->heads, 1);
   if (a->kind != ROUTING_ATTEND && a->kind != ROUTING_SELECT) return;
   const int lists = 1 + !p->shared;

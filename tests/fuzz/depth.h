@@ -186,7 +186,7 @@ static void fuzz_depth(input *in) {
     if (a.stack) block->x_len = NULL;
   }
   const int64_t heads = block->self.heads;
-  attn_sdpa_params *attend = &block->self.attend;
+  attn_sdpa_params *attend = &block->self.attention;
   attend->causal = !a.stack && below(in, 2);
   attend->scale = some_scale(in), attend->softmax_one = chance(in, 4);
   if (chance(in, 4)) attend->softcap = (float)below(in, 33) / 2.0f;

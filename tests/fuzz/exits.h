@@ -135,7 +135,7 @@ static void exit_arrays(input *in, job *j, exit_args *a, store *s) {
     if (!chance(in, 4)) make_words(&j->b[Q_COUNT], 2);
   }
   if (chance(in, 3)) a->predict.x_len = make_lengths(in, s, x->batch, x->len);
-  if (chance(in, 3)) a->smooth.len = a->target.len = make_lengths(in, s, x->batch, x->dim);
+  if (chance(in, 3)) a->smooth.x_len = a->target.x_len = make_lengths(in, s, x->batch, x->dim);
   if (chance(in, 3) && a->predict.layers > 0 && a->predict.layers < 100)
     a->predict.taus = store_floats(in, s, a->predict.layers - 1, 0, 1, &j->tame);
   if (layers) a->layers = x->len + (a->kind == CALM_EXIT);

@@ -39,9 +39,9 @@ static void head_tensors(job *j) {
                     w_o = j->b[H_WO].view, more = j->b[H_MIX].view, x = j->b[H_X].view,
                     x_k = j->b[H_XK].view, each = j->b[H_EACH].view;
   attn_sdpa_params p = a->attend;
-  a->disagreement.scores = a->guided.scores = p;
+  a->disagreement.attention = a->guided.attention = p;
   p.lse = j->b[H_LSE].view;
-  a->multihead.attend = a->collaborative.attend = a->talking.scores = p;
+  a->multihead.attention = a->collaborative.attention = a->talking.attention = p;
   a->multihead.w_q = a->collaborative.w_q = w_q, a->multihead.w_k = a->collaborative.w_k = w_k;
   a->multihead.w_v = a->collaborative.w_v = w_v, a->multihead.w_o = a->collaborative.w_o = w_o;
   a->multihead.b_o = a->collaborative.mix = more;
@@ -195,8 +195,8 @@ static void fuzz_head(input *in) {
   if (a.kind != CAPSULES && a.kind != CAPSULES_EM) make_params(in, &j, &s, &a.attend, &q, keys);
   if (a.kind == GUIDED_LOSS) make_targets(in, &a, &s, q.batch, q.heads, keys);
   a.disagreement.flat = below(in, 2), a.disagreement.by_row = below(in, 2);
-  a.capsules.rounds = a.em.rounds = some(in, 5);
-  if (a.capsules.rounds > 100) a.capsules.rounds = a.em.rounds = 5;
+  a.capsules.iterations = a.em.iterations = some(in, 5);
+  if (a.capsules.iterations > 100) a.capsules.iterations = a.em.iterations = 5;
   a.capsules.capsules = a.em.capsules = with & 1 ? 0 : chance(in, 12) ? nasty_int(in) : other;
   a.capsules.kind = (attn_capsules_kind)some(in, ATTN_CAPSULES_COUNT);
   a.capsules.over_heads = below(in, 2);
@@ -206,7 +206,7 @@ static void fuzz_head(input *in) {
   if (below(in, 2)) a.em.beta_a = store_floats(in, &s, a.em.betas, -1, 1, &j.tame);
   if (!a.em.beta_u && !a.em.beta_a) a.em.betas = 0;
   if (below(in, 2))
-    a.em.lambda = store_floats(in, &s, a.em.rounds > 0 ? a.em.rounds : 3, 0, 2, &j.tame);
+    a.em.lambda = store_floats(in, &s, a.em.iterations > 0 ? a.em.iterations : 3, 0, 2, &j.tame);
   j.tame = 0;
   job_run(&j, in);
   store_free(&s);

@@ -158,7 +158,7 @@ static void fuzz_layer(input *in) {
   layer_views(in, &a, view, batch, heads);
   if (chance(in, 3)) {
     int32_t *len = make_lengths(in, &s, batch, view[Y_X].len);
-    a.pool.len = a.convolve.len = a.causal.len = a.luna.c_len = a.isab.induce.y_len = len;
+    a.pool.x_len = a.convolve.x_len = a.causal.q_len = a.luna.c_len = a.isab.induce.y_len = len;
   }
   const int flaws = below(in, 8) - 5, with = below(in, 4);
   for (int i = 0; i < flaws; i++) flaw_view(in, &view[below(in, Y_TENSORS)]);

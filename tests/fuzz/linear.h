@@ -186,8 +186,8 @@ static void fuzz_linear(input *in) {
   switch (a.kind) {
     case CLUSTERED:
       a.cluster.clusters = few, a.cluster.bits = chance(in, 12) ? nasty_int(in) : below(in, 64);
-      a.cluster.iters = below(in, 5),
-      a.cluster.topk = chance(in, 8) ? nasty_int(in) : below(in, 40);
+      a.cluster.iterations = below(in, 5),
+      a.cluster.k = chance(in, 8) ? nasty_int(in) : below(in, 40);
       a.cluster.no_hash_bias = below(in, 2), a.cluster.seed = take(in), a.cluster.scale = scale;
       a.cluster.causal = a.cluster.seed % 3 == 0;
       a.cluster.q_len = q_len, a.cluster.kv_len = kv_len;
@@ -219,7 +219,7 @@ static void fuzz_linear(input *in) {
     case CSALR:
       a.csalr.landmarks = few,
       a.csalr.lambda = chance(in, 8) ? nasty_float(in) : (float)below(in, 4);
-      a.csalr.renormalise = below(in, 2), a.csalr.scale = scale;
+      a.csalr.renormalize = below(in, 2), a.csalr.scale = scale;
       a.csalr.q_len = q_len, a.csalr.kv_len = kv_len;
       break;
     case LINFORMER:

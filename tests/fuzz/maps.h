@@ -58,7 +58,7 @@ static void map_tensors(job *j) {
     attn_synthesizer_source *s = &a->source[n];
     s->r = s->r1 = before, s->r2 = w2;
     s->x = s->q = j->b[S_Q].view, s->k = j->b[S_K].view;
-    s->net.w1 = s->net_b.w1 = w, s->net.w2 = s->net_b.w2 = w2;
+    s->net.w_1 = s->net_b.w_1 = w, s->net.w_2 = s->net_b.w_2 = w2;
   }
 }
 

@@ -12,7 +12,7 @@
 
 typedef struct plan_args {
   const attn_schedule *schedule;
-  const int64_t *row_ptr; /* the pairs of one head; null = not compared */
+  const int64_t *indptr; /* the pairs of one head; null = not compared */
   const int32_t *col;
   int64_t head;
   attn_sdpa_params params;
@@ -26,7 +26,7 @@ static void expect(int kept, const char *what) {
 /* ---- the pairs of a schedule -----------------------------------------------------------------*/
 
 typedef struct pairs {
-  int64_t *row_ptr;
+  int64_t *indptr;
   int32_t *col;
   int64_t count;
   int once; /* no pair is there twice */
@@ -37,19 +37,19 @@ static pairs pairs_of(store *s, const attn_schedule *schedule, int64_t head, int
                       int exact) {
   pairs p;
   p.once = 1;
-  p.row_ptr = (int64_t *)store_take(s, (size_t)(q + 1) * sizeof *p.row_ptr);
-  expect(attn_schedule_csr(p.row_ptr, NULL, schedule, head) == ATTN_OK, "csr: counting failed");
-  p.count = p.row_ptr[q];
+  p.indptr = (int64_t *)store_take(s, (size_t)(q + 1) * sizeof *p.indptr);
+  expect(attn_schedule_csr(p.indptr, NULL, schedule, head) == ATTN_OK, "csr: counting failed");
+  p.count = p.indptr[q];
   p.col = (int32_t *)store_take(s, (size_t)p.count * sizeof *p.col);
   int64_t *again = (int64_t *)store_take(s, (size_t)(q + 1) * sizeof *again);
   expect(attn_schedule_csr(again, p.col, schedule, head) == ATTN_OK, "csr: filling failed");
-  expect(!memcmp(again, p.row_ptr, (size_t)(q + 1) * sizeof *again), "csr: two answers");
-  expect(p.row_ptr[0] == 0, "csr: the first row");
+  expect(!memcmp(again, p.indptr, (size_t)(q + 1) * sizeof *again), "csr: two answers");
+  expect(p.indptr[0] == 0, "csr: the first row");
   for (int64_t i = 0; i < q; i++) {
-    expect(p.row_ptr[i + 1] >= p.row_ptr[i], "csr: rows decrease");
-    for (int64_t e = p.row_ptr[i]; e < p.row_ptr[i + 1]; e++) {
+    expect(p.indptr[i + 1] >= p.indptr[i], "csr: rows decrease");
+    for (int64_t e = p.indptr[i]; e < p.indptr[i + 1]; e++) {
       expect(p.col[e] >= 0 && p.col[e] < k, "csr: a column out of range");
-      if (e > p.row_ptr[i] && p.col[e] <= p.col[e - 1]) p.once = 0;
+      if (e > p.indptr[i] && p.col[e] <= p.col[e - 1]) p.once = 0;
     }
   }
   expect(p.once || !exact, "csr: columns not ascending");
@@ -58,7 +58,7 @@ static pairs pairs_of(store *s, const attn_schedule *schedule, int64_t head, int
 
 static int same_pairs(const pairs *a, const pairs *b, int64_t q) {
   return a->count == b->count &&
-         !memcmp(a->row_ptr, b->row_ptr, (size_t)(q + 1) * sizeof *a->row_ptr) &&
+         !memcmp(a->indptr, b->indptr, (size_t)(q + 1) * sizeof *a->indptr) &&
          !memcmp(a->col, b->col, (size_t)a->count * sizeof *a->col);
 }
 
@@ -69,9 +69,9 @@ static void draw(input *in, store *s, const attn_schedule *schedule, const pairs
     uint8_t *pixel = (uint8_t *)store_take(s, (size_t)(q * k));
     expect(attn_pattern_render(pixel, k, q, k, schedule, head) == ATTN_OK, "render failed");
     for (int64_t i = 0; i < q && exact; i++) {
-      int64_t e = p->row_ptr[i];
+      int64_t e = p->indptr[i];
       for (int64_t j = 0; j < k; j++) {
-        const int is = e < p->row_ptr[i + 1] && p->col[e] == j;
+        const int is = e < p->indptr[i + 1] && p->col[e] == j;
         expect(pixel[i * k + j] == 255 * is, "render and csr differ");
         e += is;
       }
@@ -105,12 +105,12 @@ static size_t workspace_plan(job *j, const attn_ctx *ctx) {
 static void judge_map(job *j) {
   const plan_args *a = (const plan_args *)j->args;
   const attn_tensor *t = &j->b[P_MAP].view;
-  if (!a->row_ptr || !t->data) return;
+  if (!a->indptr || !t->data) return;
   for (int64_t i = 0; i < t->len; i++) {
     const float *row = (const float *)t->data + (a->head * t->len + i) * t->dim;
-    int64_t e = a->row_ptr[i];
+    int64_t e = a->indptr[i];
     for (int64_t c = 0; c < t->dim; c++) {
-      const int is = e < a->row_ptr[i + 1] && a->col[e] == c;
+      const int is = e < a->indptr[i + 1] && a->col[e] == c;
       promise((row[c] > 0) == is, j, "the map and csr differ");
       e += is;
     }
@@ -122,7 +122,7 @@ static void run_plan(input *in, const attn_schedule *schedule, const attn_schedu
   plan_args a;
   memset(&a, 0, sizeof a);
   a.schedule = schedule, a.head = head;
-  if (p) a.row_ptr = p->row_ptr, a.col = p->col;
+  if (p) a.indptr = p->indptr, a.col = p->col;
   a.params.has_q_off = 1, a.params.q_off = info->q_off;
   job j = {.name = "attn_sdpa with a schedule",
            .outputs = 2,
@@ -252,7 +252,7 @@ static void same_as(store *s, const attn_pattern *p, const attn_schedule_info *i
 static void fuzz_identities(input *in, store *s, const attn_pattern *pattern,
                             const attn_schedule_info *info, int64_t head, const pairs *p) {
   attn_pattern part[2], negation;
-  part[0] = attn_pattern_csr(p->row_ptr, p->col, p->count), part[1] = *pattern;
+  part[0] = attn_pattern_csr(p->indptr, p->col, p->count), part[1] = *pattern;
   switch (below(in, 4)) {
     case 0: same_as(s, &part[0], info, head, p, "csr of a csr"); break;
     case 1: {

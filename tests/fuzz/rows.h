@@ -95,7 +95,7 @@ static void fuzz_rope(input *in) {
   attn_rope_params *p = &a.params;
   p->layout = (attn_rope_layout)below(in, 2);
   p->inverse = below(in, 2);
-  if (chance(in, 4)) p->rot = chance(in, 4) ? nasty_int(in) : 2 * below(in, 36);
+  if (chance(in, 4)) p->rotary_dim = chance(in, 4) ? nasty_int(in) : 2 * below(in, 36);
   p->has_rotary_dim = chance(in, 4);
   if (chance(in, 4)) p->base = chance(in, 4) ? (double)nasty_float(in) : 500000.0;
   if (chance(in, 16)) p->layout = (attn_rope_layout)(nasty_int(in) & 0xff);

@@ -279,7 +279,7 @@ static void fuzz_relu(input *in) {
     a.params.map = j.b[MAP].view;
   else
     j.b[MAP].view.data = NULL;
-  p->scores = a.params;
+  p->attention = a.params;
   j.runnable &= affordable(view);
   finish(in, &j);
 }
@@ -309,7 +309,7 @@ static void make_sets(input *in, store *s, attn_edges_params *p, int64_t sets, i
   }
   if (pointers > 0 && chance(in, 16)) at[take(in) % (uint64_t)pointers] = nasty_int(in);
   if (all > 0 && chance(in, 16)) col[take(in) % (uint64_t)all] = (int32_t)nasty_int(in);
-  p->row_ptr = at, p->col = all > 0 || below(in, 2) ? col : NULL;
+  p->indptr = at, p->col = all > 0 || below(in, 2) ? col : NULL;
 }
 
 static void fuzz_edges(input *in) {

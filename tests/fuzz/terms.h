@@ -91,10 +91,8 @@ static void make_xl(input *in, job *j, store *s, attn_xl *x, const limits *l, in
   if (chance(in, 8)) x->first = nasty_int(in);
   if (chance(in, 8)) n = below(in, 200), x->first = 0;
   x->table = make_table(in, j, XL, l->heads, n, dim);
-  if (below(in, 2))
-    x->content_bias = store_floats(in, s, array_size(l->heads, dim, 1), -2, 2, &j->tame);
-  if (below(in, 2))
-    x->distance_bias = store_floats(in, s, array_size(l->heads, dim, 1), -2, 2, &j->tame);
+  if (below(in, 2)) x->u = store_floats(in, s, array_size(l->heads, dim, 1), -2, 2, &j->tame);
+  if (below(in, 2)) x->v = store_floats(in, s, array_size(l->heads, dim, 1), -2, 2, &j->tame);
 }
 
 static void make_toeplitz(input *in, job *j, store *s, attn_toeplitz *z, const limits *l) {
@@ -125,7 +123,7 @@ static void make_span(input *in, job *j, store *s, attn_span *x, const limits *l
       0, 100, &j->tame);
   if (below(in, 2)) x->ramp = (float)(1 + take(in)) / 4.0f;
   if (chance(in, 16)) x->ramp = nasty_float(in);
-  if (chance(in, 3)) x->most = chance(in, 6) ? nasty_int(in) : take(in);
+  if (chance(in, 3)) x->max_span = chance(in, 6) ? nasty_int(in) : take(in);
   x->include_self = below(in, 2);
   x->shift = chance(in, 16) ? nasty_int(in) : -(int64_t)below(in, 2);
 }
@@ -159,8 +157,8 @@ static void make_terms(input *in, job *j, store *s, attn_sdpa_params *p, limits 
   if (some & 32) make_t5(in, j, s, &p->t5, l);
   if (some & 64) {
     p->parabola.w = store_floats(in, s, array_size(heads, 1, 1), 0, 1, &j->tame);
-    p->parabola.b = store_floats(in, s, array_size(heads, 1, 1), -4, 0, &j->tame);
-    if (chance(in, 8)) p->parabola.b = NULL;
+    p->parabola.bias = store_floats(in, s, array_size(heads, 1, 1), -4, 0, &j->tame);
+    if (chance(in, 8)) p->parabola.bias = NULL;
     if (chance(in, 32)) p->parabola.w = NULL;
     j->unsteady = 1; /* squares of distances */
   }

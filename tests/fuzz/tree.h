@@ -288,7 +288,7 @@ static attn_pattern make_kind(forest *f, int kind) {
       return p;
     case ATTN_PATTERN_IMAGE_2D:
       n = below(in, 9);
-      if (chance(in, 4)) return attn_pattern_neighbourhood(f->side, f->k / f->side, n);
+      if (chance(in, 4)) return attn_pattern_neighborhood(f->side, f->k / f->side, n);
       w = 1 + below(in, 9);
       p = attn_pattern_image_2d(f->side, f->k / f->side, 1 + below(in, 9), w, n, below(in, 9));
       p.order = (attn_image_order)below(in, 3);

@@ -64,7 +64,7 @@ static int differ(attn_isa isa, const char *what, const float *have, const float
 static int patterns_wrong(attn_isa isa) {
   float q[TQ * D], k[TK * D], v[TK * D], window[TQ * D], planned[TQ * D], listed[TQ * D];
   float sums[TQ] = {0}, ones[TK];
-  int64_t row_ptr[TQ + 1];
+  int64_t indptr[TQ + 1];
   int32_t col[TQ * TK];
   for (int i = 0; i < TQ * D; i++) q[i] = number(i);
   for (int i = 0; i < TK * D; i++) k[i] = number(i + 100), v[i] = number(i + 200);
@@ -86,18 +86,18 @@ static int patterns_wrong(attn_isa isa) {
   ctx.isa = isa;
   by_window.causal = 1, by_window.window = attn_window_of(2, -1);
   by_schedule.schedule = &schedule;
-  by_edges.row_ptr = row_ptr, by_edges.col = col;
+  by_edges.indptr = indptr, by_edges.col = col;
   rectified.kind = ATTN_RELU_NORM;
   rectified.sum = attn_bhtd(sums, ATTN_F32, 1, 1, TQ, 1);
 
   const attn_pattern band = attn_pattern_band(2, 0);
   if (attn_schedule_build(&schedule, &band, 1, TQ, TK, NULL, &ctx) != ATTN_OK ||
-      attn_schedule_csr(row_ptr, col, &schedule, 0) != ATTN_OK) {
+      attn_schedule_csr(indptr, col, &schedule, 0) != ATTN_OK) {
     printf("%s: %s\n", attn_isa_name(isa), ctx.reason ? ctx.reason : "no schedule");
     return 1;
   }
-  by_edges.edges = row_ptr[TQ];
-  rectified.scores = by_schedule;
+  by_edges.edges = indptr[TQ];
+  rectified.attention = by_schedule;
   int wrong =
       attn_sdpa(attn_bhtd(window, ATTN_F32, 1, 1, TQ, D), tq, tk, tv, &by_window, &ctx) ||
       attn_sdpa(attn_bhtd(planned, ATTN_F32, 1, 1, TQ, D), tq, tk, tv, &by_schedule, &ctx) ||

@@ -161,7 +161,7 @@ static const char *const may_be_absent[] = {
     "params.w_v",
     "params.target",
     "params.dilation", /* longformer: 1, and one set for all */
-    "params.global_ptr",
+    "params.global_indptr",
     "q_global",
     "memory.data",
     "before.w_2",

@@ -15,15 +15,15 @@ typedef struct attn_cache {
   int32_t *holders;               /* [pages] how many sequences hold each page; 0 at first */
   int64_t next_free;              /* where the search for a free page goes on, 0..pages */
   int64_t window; /* 0: every key is kept. w: a ring, queries see the last w keys (their own
-                       * among them) and the first `sinks` */
-  int64_t sinks;
+                       * among them) and the first `keep` */
+  int64_t keep;
 } attn_cache;
 
 /* One sequence of a cache: {table, table_len} and zeros at first. Token j is row s % page of page
- * table[s / page], s = j, or in a ring s = j < sinks ? j : sinks + (j - sinks) % R with
- * R = table_len page - sinks. Entries of the table past the last page are not read.
+ * table[s / page], s = j, or in a ring s = j < keep ? j : keep + (j - keep) % R with
+ * R = table_len page - keep. Entries of the table past the last page are not read.
  * A ring wants R >= window + (most tokens of one append) - 1; what R is longer than the window, a
- * sequence can go back. Key j >= sinks is still there when j >= high - R. */
+ * sequence can go back. Key j >= keep is still there when j >= high - R. */
 typedef struct attn_sequence {
   int32_t *table;
   int64_t table_len; /* its room, pages */
@@ -40,7 +40,7 @@ typedef struct attn_cache_params {
   int64_t pages, page;
   int64_t k_group, v_group; /* of quantised types; 0 = a scale a row */
   int k_zero, v_zero;       /* 1: with zero points */
-  int64_t window, sinks;
+  int64_t window, keep;
 } attn_cache_params;
 
 /* Bytes of a cache of these sizes (holders included); 0 = the sizes are not legal. */
@@ -50,7 +50,7 @@ ATTN_DEF size_t attn_cache_size(const attn_cache_params *params);
  * least. Only the holders are written. Rows of a page and head are contiguous: [pages][H][page][d],
  * with one element more in rows of ATTN_I4 of odd width. Quantised types get scales.
  * Errors: NULL, DTYPE, SHAPE (latent with more than dv of v; groups or zeros that the type cannot
- *   have), RANGE (window, sinks), ALIGN, OVERFLOW, OVERLAP (cache inside memory), WORKSPACE (too
+ *   have), RANGE (window, keep), ALIGN, OVERFLOW, OVERLAP (cache inside memory), WORKSPACE (too
  *   small), ISA, ENV, CTX; nothing written. */
 ATTN_DEF attn_status attn_cache_open(attn_cache *cache, void *memory, size_t size,
                                      const attn_cache_params *params, attn_ctx *ctx);
@@ -97,7 +97,7 @@ ATTN_DEF attn_status attn_cache_fork(attn_cache *cache, attn_sequence *child,
                                      const attn_sequence *parent, attn_ctx *ctx);
 
 /* Goes back to len tokens (0 <= len <= sequence->len) and gives back pages that are no longer
- * needed; a ring that has come round keeps all of them unless len <= sinks. What the next append
+ * needed; a ring that has come round keeps all of them unless len <= keep. What the next append
  * stores is as if the tokens from len on had never been. Errors: PAGE (an entry given back), ROLLBACK:
  * len is negative or beyond the end, or a ring has overwritten a key that its last token saw; and
  * those of a broken cache or sequence, as attn_cache_fork. Cost: O(pages given back). */
@@ -112,10 +112,10 @@ ATTN_DEF attn_status attn_cache_release(attn_cache *cache, attn_sequence *sequen
  *
  * Shapes: q [n, H, Tq, dk], o [n, H, Tq, dv], params->q_len for fewer queries; or params->ragged with
  *   sequences = n and q (kv null) and batch 1. Keys never go past a sequence's length, whatever the
- *   pages hold there. In a ring the window and sinks of the cache hold: window.left of
+ *   pages hold there. In a ring the window and keep of the cache hold: window.left of
  *   params must be -1, keep 0, and causal is implied.
  * params: as attn_sdpa, without kv_len, k_scales, v_scales, has_q_off, q_offs, ATTN_CAUSAL_START,
- *   ragged.kv, schedule, map, relative, xl, gaussian and span (RANGE). A mask or bias has the extents [n, H, most queries, the
+ *   ragged.kv_indptr, schedule, map, relative, xl, gaussian and span (RANGE). A mask or bias has the extents [n, H, most queries, the
  *   longest sequence's tokens], each that or 1.
  * Bits: those of attn_sdpa on the same keys in one piece, whatever the pages are, in a call of the same class
  *   (attn_sdpa, Determinism; Tq is the most queries that a sequence may have here).

@@ -1,13 +1,13 @@
 /* api/calls/edges.h owns attention over an explicit set of keys for each query (A7). */
 
-/* Key lists of attn_edges: row i of a set sees col[row_ptr[i]] .. col[row_ptr[i+1] - 1], in any
+/* Key lists of attn_edges: row i of a set sees col[indptr[i]] .. col[indptr[i+1] - 1], in any
  * order, each key at most once. */
 typedef struct attn_edges_params {
-  const int64_t *row_ptr;  /* [Tq + 1], from 0, not decreasing */
+  const int64_t *indptr;   /* [Tq + 1], from 0, not decreasing */
   const int32_t *col;      /* [edges], 0 .. Tk-1 */
-  int64_t edges;           /* entries of a set: what its row_ptr ends with */
+  int64_t edges;           /* entries of a set: what its indptr ends with */
   int slack;               /* 1: a set may end before, so that sets of a head need not be alike */
-  int per_head, per_batch; /* 1: a set for each head, each batch entry: row_ptr [B or 1, H or 1,
+  int per_head, per_batch; /* 1: a set for each head, each batch entry: indptr [B or 1, H or 1,
                             * Tq + 1] and col likewise, all sets with `edges` entries */
   const float *bias;       /* added to the scaled score, laid out as col; -inf forbids; or null */
   float scale;             /* as in attn_sdpa */
@@ -26,7 +26,7 @@ typedef struct attn_edges_params {
  * Shapes of o, q, k, v, aliasing, empty rows, NaN as attn_sdpa. No dense array is formed, nothing
  *   is built beforehand; for sets used many times or with dense parts attn_pattern_csr is faster.
  * Memory: attn_edges_workspace bytes, O(tile * (dk + dv)) per worker.
- * Errors: those of attn_sdpa and INDEX: row_ptr not from 0, decreasing or not ending with edges, a
+ * Errors: those of attn_sdpa and INDEX: indptr not from 0, decreasing or not ending with edges, a
  *   column out of range and, with ctx->validate, a key twice in one set.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers. Cost: 2 (dk + dv)
  *   flops an edge, and reading its two rows. Source: Child et al. 2019, arXiv 1904.10509. */

@@ -99,7 +99,7 @@ typedef struct attn_pattern {
   const uint8_t *bits;              /* BITMAP bits, BLOCK_MASK bytes */
   int64_t bits_stride, bits_heads;  /* bytes between rows; 0 or 1: shared, H: one after another */
   int64_t key_block;                /* BLOCK_MASK: keys a block; `block` is queries */
-  const int64_t *row_ptr;           /* CSR */
+  const int64_t *indptr;            /* CSR */
   const struct attn_pattern *parts; /* UNION, INTERSECT, PER_HEAD: n; DIFF: 2; others: 1 */
   int64_t part_count;
 } attn_pattern;
@@ -187,15 +187,15 @@ ATTN_DEF attn_pattern attn_pattern_image_2d(int64_t height, int64_t width, int64
                                             int64_t tile_width, int64_t top, int64_t side);
 /* Every pixel sees the pixels up to `radius` away in both directions: image_2d with blocks of one
  * pixel, order ATTN_IMAGE_NONE. Hassani et al. 2022, arXiv 2204.07143. */
-ATTN_DEF attn_pattern attn_pattern_neighbourhood(int64_t height, int64_t width, int64_t radius);
+ATTN_DEF attn_pattern attn_pattern_neighborhood(int64_t height, int64_t width, int64_t radius);
 /* Lines of a grid shape[0] x .. x shape[dims-1] along one axis, or -1: along all, in one softmax.
  * Ho et al. 2019, arXiv 1912.12180; union: arXiv 1811.11721. */
 ATTN_DEF attn_pattern attn_pattern_axial(const int32_t *shape, int64_t dims, int64_t axis);
 /* BP-Transformer's graph over attn_tree_nodes(tokens) nodes, k nodes per level and side; fields
  * overlap, include_self. See attn_tree. Ye et al. 2019, arXiv 1911.04070. */
 ATTN_DEF attn_pattern attn_pattern_tree(int64_t tokens, int64_t k);
-/* Segments offsets[s] .. offsets[s+1], s < segments; offsets has segments + 1 entries. */
-ATTN_DEF attn_pattern attn_pattern_segments(const int32_t *offsets, int64_t segments);
+/* Segments indptr[s] .. indptr[s+1], s < segments; indptr has segments + 1 entries. */
+ATTN_DEF attn_pattern attn_pattern_segments(const int32_t *indptr, int64_t segments);
 
 /* The user's own. */
 
@@ -206,9 +206,9 @@ ATTN_DEF attn_pattern attn_pattern_predicate(attn_pair_fn pair, attn_rectangle_f
 /* Bit (j & 7) of byte (j >> 3) of row i; rows `stride` bytes apart. Set bits_heads for one map per
  * head, one after another. */
 ATTN_DEF attn_pattern attn_pattern_bitmap(const uint8_t *bits, int64_t stride);
-/* Row i sees col[row_ptr[i]] .. col[row_ptr[i+1] - 1], in any order, each once; `nnz` columns in
+/* Row i sees col[indptr[i]] .. col[indptr[i+1] - 1], in any order, each once; `nnz` columns in
  * all. */
-ATTN_DEF attn_pattern attn_pattern_csr(const int64_t *row_ptr, const int32_t *col, int64_t nnz);
+ATTN_DEF attn_pattern attn_pattern_csr(const int64_t *indptr, const int32_t *col, int64_t nnz);
 /* One byte for each block of q_block queries (by index, not position) and k_block keys. */
 ATTN_DEF attn_pattern attn_pattern_block_mask(const uint8_t *mask, int64_t q_block,
                                               int64_t k_block);
@@ -275,10 +275,10 @@ ATTN_DEF attn_status attn_schedule_open(attn_schedule *schedule, const void *byt
 /* Counts and lengths. NULL, SCHEDULE. */
 ATTN_DEF attn_status attn_schedule_describe(attn_schedule_info *info,
                                             const attn_schedule *schedule);
-/* The pairs of one head as CSR, columns ascending: row_ptr [q_len + 1]; col may be null, to count
+/* The pairs of one head as CSR, columns ascending: indptr [q_len + 1]; col may be null, to count
  * first. NULL, RANGE (head), SCHEDULE. */
-ATTN_DEF attn_status attn_schedule_csr(int64_t *row_ptr, int32_t *col,
-                                       const attn_schedule *schedule, int64_t head);
+ATTN_DEF attn_status attn_schedule_csr(int64_t *indptr, int32_t *col, const attn_schedule *schedule,
+                                       int64_t head);
 /* Draws what one head of a schedule computes: pixel (x, y) of a width x height picture, rows
  * `stride` bytes apart, gets 255 times the share of its pairs that are allowed, rounded up. width
  * = k_len and height = q_len give one pixel a pair. NULL, RANGE, SHAPE, SCHEDULE. */

@@ -8,11 +8,11 @@
 /* Which columns form a rotated pair. */
 typedef enum attn_rope_layout {
   ATTN_ROPE_INTERLEAVED = 0, /* (2m, 2m+1), the paper */
-  ATTN_ROPE_HALF             /* (m, m + rot/2), GPT-NeoX, Llama weights of many engines */
+  ATTN_ROPE_HALF             /* (m, m + rotary_dim/2), GPT-NeoX, Llama weights of many engines */
 } attn_rope_layout;
 
 typedef struct attn_rope_params {
-  int64_t rot;        /* columns that rotate, even; 0 = dim */
+  int64_t rotary_dim; /* columns that rotate, even; 0 = dim */
   int has_rotary_dim; /* 1: that number holds, 0 included: none */
   double base;        /* 0 = 10000 */
   attn_rope_layout layout;
@@ -25,15 +25,15 @@ typedef struct attn_rope_params {
 
 /* Rotary position embedding of queries or keys.
  *
- *   phi = position * base^(-2m/rot),  m = 0..rot/2-1
+ *   phi = position * base^(-2m/rotary_dim),  m = 0..rotary_dim/2-1
  *   y_a = x_a cos phi - x_b sin phi,  y_b = x_a sin phi + x_b cos phi
  *
- * Shapes: x, y [B,H,T,d], any storage types; columns rot..d-1 are copied. rot = d needs d even.
+ * Shapes: x, y [B,H,T,d], any storage types; columns rotary_dim..d-1 are copied. rotary_dim = d needs d even.
  * Aliasing: y may be x with the same strides and type (in place), else they share no memory.
  * Queries behind a cache have start = Tk - Tq. Angles are formed and reduced in double, so that
  *   positions up to 10^6 and beyond keep an error below 1e-6, real ones too.
- * Memory: attn_rope_workspace bytes, O(rot) per worker. Empty: B, H or T of 0 is a no-op.
- * NaN: stays in its pair; columns from rot on keep their bits when the types are equal. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (rot, layout, start
+ * Memory: attn_rope_workspace bytes, O(rotary_dim) per worker. Empty: B, H or T of 0 is a no-op.
+ * NaN: stays in its pair; columns from rotary_dim on keep their bits when the types are equal. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (rotary_dim, layout, start
  *   beyond 2^61), VALUE (base, a real position that is not finite), NULL also: positions and real_positions
  *   exclude each other, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
  * Determinism: the same bits for every tier but scalar and any worker count; a row's rotation

@@ -17,15 +17,15 @@ typedef enum attn_relu_kind {
 /* {0} is relu(x) unnormalised. */
 typedef struct attn_relu_params {
   attn_relu_kind kind;
-  int power;               /* 1 or 2; 0 = 1. VAR and RELA want 1, GAU is 2 whatever this says */
-  float alpha;             /* LEN: >= 0; 0 = 1, ATTN_ZERO = 0 */
-  float gamma;             /* VAR: > 0; 0 = 1 */
-  float eps;               /* NORM: >= 0. RELA: >= 0; 0 = 1e-8, ATTN_ZERO = 0 */
-  int by_keys;             /* 1: n_i is Tk */
-  const float *gain;       /* RELA: [H dv] */
-  const float *gate;       /* RELA: [H dv] */
-  attn_tensor sum;         /* out, optional: [B,H,Tq,1] f32, sum_j w_ij */
-  attn_sdpa_params scores; /* scale, allowed set and terms as in attn_sdpa; without ragged,
+  int power;                  /* 1 or 2; 0 = 1. VAR and RELA want 1, GAU is 2 whatever this says */
+  float alpha;                /* LEN: >= 0; 0 = 1, ATTN_ZERO = 0 */
+  float gamma;                /* VAR: > 0; 0 = 1 */
+  float eps;                  /* NORM: >= 0. RELA: >= 0; 0 = 1e-8, ATTN_ZERO = 0 */
+  int by_keys;                /* 1: n_i is Tk */
+  const float *gain;          /* RELA: [H dv] */
+  const float *gate;          /* RELA: [H dv] */
+  attn_tensor sum;            /* out, optional: [B,H,Tq,1] f32, sum_j w_ij */
+  attn_sdpa_params attention; /* scale, allowed set and terms as in attn_sdpa; without ragged,
                             * q_offs, align_lengths, sinks, softmax_one, span, relative.values, lse and map */
 } attn_relu_params;
 

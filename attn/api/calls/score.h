@@ -26,8 +26,8 @@ typedef struct attn_relative {
 typedef struct attn_xl {
   attn_tensor table;
   int64_t first;
-  const float *content_bias;  /* u [H, dk] */
-  const float *distance_bias; /* v [H, dk] */
+  const float *u; /* u [H, dk] */
+  const float *v; /* v [H, dk] */
 } attn_xl;
 
 /* Relative labels: the label of a pair chooses a vector that is added to the key and a number that
@@ -76,8 +76,8 @@ typedef struct attn_t5 {
 /* A parabola of the distance: x -= |w_h d^2 + b_h|, w >= 0, b <= 0. Source: Guo et al. 2019, doi
  * 10.1609/aaai.v33i01.33016489. */
 typedef struct attn_parabola {
-  const float *w; /* [H]; null = absent */
-  const float *b; /* [H]; null = 0 */
+  const float *w;    /* [H]; null = absent */
+  const float *bias; /* [H]; null = 0 */
 } attn_parabola;
 
 /* A Gaussian bump per query: x -= precision_i (j - center_i)^2. Both [B, H, Tq]; see
@@ -87,13 +87,13 @@ typedef struct attn_gaussian {
 } attn_gaussian;
 
 /* Adaptive span: weights are multiplied by m(t) = clip((ramp + z - t - shift)/ramp, 0, 1) and
- * renormalised, t = p_i - j >= 1 (>= 0 with include_self). Keys with m = 0 or t > most are not
+ * renormalised, t = p_i - j >= 1 (>= 0 with include_self). Keys with m = 0 or t > max_span are not
  * visited. Source: Sukhbaatar et al. 2019, arXiv 1905.07799. */
 typedef struct attn_span {
-  const float *z;   /* [H], or [B, H, Tq] when per_query; 0 <= z, z <= most if that is given */
+  const float *z;   /* [H], or [B, H, Tq] when per_query; 0 <= z, z <= max_span if that is given */
   int per_query;    /* 1: the dynamic span of attn_span_predict */
   float ramp;       /* R > 0; 0 = 32 */
-  int64_t most;     /* S; 0 = none */
+  int64_t max_span; /* S; 0 = none */
   int include_self; /* 0: strictly earlier keys, as in the paper */
   int64_t shift;    /* 0: the paper; -1: its released code */
 } attn_span;

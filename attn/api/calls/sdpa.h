@@ -19,8 +19,8 @@ typedef enum attn_causal {
  * relative, xl, gaussian and span (ATTN_E_RANGE). Memory: 16 bytes a sequence. */
 typedef struct attn_ragged {
   int64_t sequences;
-  const int64_t *q;  /* [n + 1], from 0, not decreasing, at most q.len */
-  const int64_t *kv; /* [n + 1], likewise, or null */
+  const int64_t *q_indptr;  /* [n + 1], from 0, not decreasing, at most q.len */
+  const int64_t *kv_indptr; /* [n + 1], likewise, or null */
 } attn_ragged;
 
 /* Which scores params.softcap caps, c tanh(x / c). */

@@ -2,7 +2,7 @@
  * attention are made of: pooling, convolutions, selection, clustering, small inverses.
  *
  * What holds for all of them. Tensors are f32, f16 or bf16 and of any strides unless said otherwise;
- * arithmetic is f32 unless said otherwise. `len` are lengths [B], 0 .. x.len, null = x.len: a batch entry
+ * arithmetic is f32 unless said otherwise. `x_len` are lengths [B], 0 .. x.len, null = x.len: a batch entry
  * gives what the same call on tensors cut to its length gives, and rows of an output beyond that are 0.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _RANGE (a parameter or a length out of its range),
  * _VALUE (NaN or infinite where a number is due), _OVERLAP, _OVERFLOW, _WORKSPACE, _MEMORY, _ALIGN, and
@@ -25,7 +25,7 @@ typedef struct attn_pool_params {
   int64_t stride;          /* from a block to the next, 1 .. kernel; 0 = kernel */
   attn_tensor w;           /* DYNAMIC: [1, 1 or H, d, kernel] */
   attn_tensor bias;        /* DYNAMIC: [1, 1 or H, 1, kernel]; absent = 0 */
-  const int32_t *len;      /* [B] */
+  const int32_t *x_len;    /* [B] */
   const int32_t *segments; /* [B], adaptive: 0 .. y.len; null = y.len. Never more than rows */
 } attn_pool_params;
 
@@ -69,11 +69,11 @@ typedef enum attn_pad {
 
 typedef struct attn_convolve_params {
   attn_pad pad;
-  int64_t stride;     /* 0 = 1 */
-  int64_t dilation;   /* 0 = 1 */
-  attn_tensor bias;   /* [1, 1 or H, 1, d_out]; absent = 0. Not of attn_convolve_depthwise */
-  const int32_t *len; /* [B] */
-  int accumulate;     /* y += ...; attn_convolve_depthwise only */
+  int64_t stride;       /* 0 = 1 */
+  int64_t dilation;     /* 0 = 1 */
+  attn_tensor bias;     /* [1, 1 or H, 1, d_out]; absent = 0. Not of attn_convolve_depthwise */
+  const int32_t *x_len; /* [B] */
+  int accumulate;       /* y += ...; attn_convolve_depthwise only */
 } attn_convolve_params;
 
 /* M for n rows and a kernel; -1 for parameters that are no good. {0} and null are PyTorch's conv1d: stride
@@ -120,8 +120,8 @@ ATTN_DEF size_t attn_convolve_depthwise_workspace(attn_tensor y, attn_tensor x, 
 /* ---- selection and clustering --------------------------------------------------------------------*/
 
 typedef struct attn_top_k_params {
-  int smallest;       /* 1: the k smallest, the smallest first */
-  const int32_t *len; /* [B], 0 .. x.dim: the columns of x that exist */
+  int smallest;         /* 1: the k smallest, the smallest first */
+  const int32_t *x_len; /* [B], 0 .. x.dim: the columns of x that exist */
 } attn_top_k_params;
 
 /* The k largest elements of each row of x [B,H,T,n], the largest first; equal ones in the order of their
@@ -138,9 +138,9 @@ ATTN_DEF size_t attn_top_k_workspace(attn_tensor values, int32_t *index, attn_te
                                      const attn_top_k_params *params, const attn_ctx *ctx);
 
 typedef struct attn_kmeans_params {
-  int dot;            /* 1: the largest dot product; 0: the smallest squared distance */
-  int keep;           /* 1: centroids stay as they are: assignment and counts only */
-  const int32_t *len; /* [B]; assignment of rows beyond is -1 */
+  int dot;              /* 1: the largest dot product; 0: the smallest squared distance */
+  int keep;             /* 1: centroids stay as they are: assignment and counts only */
+  const int32_t *x_len; /* [B]; assignment of rows beyond is -1 */
 } attn_kmeans_params;
 
 /* One step of Lloyd's algorithm, for each (b, h) by itself: rows go to their nearest centroid, the lowest
@@ -163,15 +163,15 @@ ATTN_DEF size_t attn_kmeans_step_workspace(attn_tensor next, int32_t *assignment
 /* The iterative pseudo-inverse of square matrices, each by itself:
  *
  *   Z = A^T / (|A|_1 |A|_inf)      largest column sum and largest row sum of |A|
- *   iters times: Y = A Z,  Z = Z (13 I - Y (15 I - Y (7 I - Y))) / 4
+ *   iterations times: Y = A Z,  Z = Z (13 I - Y (15 I - Y (7 I - Y))) / 4
  *
- * z, a [B,H,m,m]; z may be a itself, else it shares no memory with anything. iters >= 0; the paper's is 6.
+ * z, a [B,H,m,m]; z may be a itself, else it shares no memory with anything. iterations >= 0; the paper's is 6.
  * Memory: attn_pinv_workspace bytes, 20 m m' a worker, m' <= m + 31. A = 0 gives 0; NaN and
  * infinity in a matrix spoil its result alone. Determinism: products are chains of fused multiply-adds.
- * Cost: 8 iters m^3 flops a matrix.
+ * Cost: 8 iterations m^3 flops a matrix.
  * Source: Razavi et al. 2014, doi 10.1155/2014/563787; Xiong et al. 2021, arXiv 2102.03902. */
-ATTN_DEF attn_status attn_pinv(attn_tensor z, attn_tensor a, int64_t iters, attn_ctx *ctx);
-ATTN_DEF size_t attn_pinv_workspace(attn_tensor z, attn_tensor a, int64_t iters,
+ATTN_DEF attn_status attn_pinv(attn_tensor z, attn_tensor a, int64_t iterations, attn_ctx *ctx);
+ATTN_DEF size_t attn_pinv_workspace(attn_tensor z, attn_tensor a, int64_t iterations,
                                     const attn_ctx *ctx);
 
 /* x = (A + lambda I)^-1 b by elimination with partial pivoting in double. x, b [B,H,m,n], a [B,H,m,m]; x

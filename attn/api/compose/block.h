@@ -18,7 +18,7 @@ typedef enum attn_sublayer {
 } attn_sublayer;
 
 /* The weights of one block, {0} beside them is the paper's. In self and cross: heads, kv_heads, w_q .. w_o
- * (w_o.dim = dm), biases, and `attend` with everything attn_sdpa takes but quantised rows (map and lse are
+ * (w_o.dim = dm), biases, and `attention` with everything attn_sdpa takes but quantised rows (map and lse are
  * outputs of the call, `each` too; with ragged x and e have batch 1, each sequence is a call of its own,
  * rows that none has attend to nothing, x_len and e_len are absent). Messages call a weight of either params.w_q
  * and so on, one of the feed-forward ff.w_1 and so on. */

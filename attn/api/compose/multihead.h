@@ -12,12 +12,13 @@ typedef struct attn_multihead_params {
   int w_transposed;               /* 1: these four are [1,1,out,in], as in PyTorch checkpoints */
   attn_tensor b_q, b_k, b_v, b_o; /* [1,1,1,width of the weight], optional */
   attn_tensor bias_k,
-      bias_v;              /* both or none: [1,1,1,Hkv dk] and [1,1,1,Hkv dv], one more key and its
+      bias_v; /* both or none: [1,1,1,Hkv dk] and [1,1,1,Hkv dv], one more key and its
                                * value, which every row sees (nn.MultiheadAttention's add_bias_kv; its
-                               * add_zero_attn is attend.softmax_one) */
-  attn_sdpa_params attend; /* scale, allowed set, terms, lse and map, as in attn_sdpa for q, k and v
+                               * add_zero_attn is attention.softmax_one) */
+  attn_sdpa_params
+      attention;    /* scale, allowed set, terms, lse and map, as in attn_sdpa for q, k and v
                             * below; its messages call this params. No scales of quantised rows */
-  attn_tensor each;        /* out, optional: [B,H,Tq,dv], the heads' outputs O_h */
+  attn_tensor each; /* out, optional: [B,H,Tq,dv], the heads' outputs O_h */
 } attn_multihead_params;
 
 #if ATTN_HAS_MULTIHEAD
@@ -33,7 +34,7 @@ typedef struct attn_multihead_params {
  *
  * Shapes: x [B,1,Tq,dm], x_k [B,1,Tk,dmk], x_v [B,1,Tk,dmv], y [B,1,Tq,dmo]. x_k absent (data
  *   null; with Tk = 0 any address will do): x itself; x_v absent: x_k. H dk need not be dm. Storage
- *   types are free; weights are [in, out], with w_transposed [out, in]: the same bits. With attend.ragged the rows of x and x_k lie as those of q
+ *   types are free; weights are [in, out], with w_transposed [out, in]: the same bits. With attention.ragged the rows of x and x_k lie as those of q
  *   and k; rows of x that no sequence has attend to nothing: O_h = 0, y = b_o, lse is not written.
  * Aliasing: y, each, lse and map share memory with nothing; inputs may overlap.
  * Memory: attn_multihead_workspace bytes: f32 q, k and v, the heads' outputs unless `each` is f32

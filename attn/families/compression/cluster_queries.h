@@ -7,7 +7,7 @@ typedef struct attn_cluster_job_ {
   attn_tensor o, q, k, v;
   attn_tensor assignment; /* the caller's numbers as a view [B,H,Tq,1]; data null: made here */
   int attend;             /* 0: only the assignment is wanted */
-  attn_cluster_params p;  /* bits and iters resolved */
+  attn_cluster_params p;  /* bits and iterations resolved */
   const attn_table_ *table;
   const int32_t *place;     /* [B,H,Tq] the assignment in use */
   float *planes;            /* [dk][64], a column for each bit */
@@ -219,7 +219,7 @@ ATTN_FUNC_ void attn_kmeans_item_(void *job, int worker, int64_t unit) {
   for (int64_t round = 1;; round++) {
     attn_kmeans_table_(&x);
     for (int64_t i = 0; i < n; i++) place[i] = attn_kmeans_nearest_(&x, code[i]);
-    if (round >= a->p.iters) break;
+    if (round >= a->p.iterations) break;
     if (!attn_kmeans_update_(&x, a, code, place, n, round)) break;
   }
   for (int64_t i = n; i < t; i++) place[i] = -1;
@@ -306,12 +306,13 @@ ATTN_COLD_ int attn_cluster_check_(attn_error_ *e, attn_cluster_job_ *a,
     return attn_reject_(e, ATTN_E_RANGE, "params.clusters must not exceed the queries of any item");
   if (p->bits < 0 || p->bits > 63)
     return attn_reject_(e, ATTN_E_RANGE, "params.bits must lie in 1..63, or be 0");
-  if (p->iters < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.iters must not be negative");
-  if (p->topk < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.topk must not be negative");
-  if (a->attend && p->causal && p->topk == 0)
-    return attn_reject_(e, ATTN_E_RANGE, "params.causal needs params.topk");
+  if (p->iterations < 0)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.iterations must not be negative");
+  if (p->k < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.k must not be negative");
+  if (a->attend && p->causal && p->k == 0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.causal needs params.k");
   if (p->bits == 0) p->bits = 32;
-  if (p->iters == 0) p->iters = 10;
+  if (p->iterations == 0) p->iterations = 10;
   return attn_check_scale_(e, p->scale) &&
          attn_check_array_(e, p->q_len, b, 4, "params.q_len must be aligned to its elements",
                            &more[0]) &&

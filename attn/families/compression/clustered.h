@@ -265,7 +265,7 @@ ATTN_FUNC_ void attn_centroid_item_(void *job, int worker, int64_t index) {
   x.b = unit / a->q.heads, x.h = unit % a->q.heads;
   x.hk = x.h / (a->q.heads / a->k.heads), x.hv = x.h / (a->q.heads / a->v.heads);
   x.keys = attn_cluster_len_(a->p.kv_len, x.b, a->k.len);
-  if (x.keys <= a->p.topk) { /* all keys are among the best: attention as it is */
+  if (x.keys <= a->p.k) { /* all keys are among the best: attention as it is */
     const int32_t *member;
     for (int r = 0; r < n; r++) {
       if (x.keys > 0) {
@@ -298,7 +298,7 @@ ATTN_FUNC_ void attn_centroid_item_(void *job, int worker, int64_t index) {
 
 ATTN_COLD_ int attn_clustered_improved_(attn_stage_ *s, attn_cluster_job_ *a) {
   const int64_t units = attn_mul_(a->q.batch, a->q.heads), c = a->p.clusters;
-  const int64_t most = a->p.topk < a->k.len ? a->p.topk : 1; /* else nothing is ever selected */
+  const int64_t most = a->p.k < a->k.len ? a->p.k : 1; /* else nothing is ever selected */
   attn_topk_plan_(&a->plan, s->table, a->q.dim, most, ATTN_F32, 0);
   a->each = attn_centroid_cut_(NULL, NULL, a);
   if (!attn_stage_for_(s, attn_mul_(units, (c + ATTN_TILE_ - 1) / ATTN_TILE_), attn_centroid_item_,
@@ -307,7 +307,7 @@ ATTN_COLD_ int attn_clustered_improved_(attn_stage_ *s, attn_cluster_job_ *a) {
   for (int64_t u = 0; s->run && u < units; u++) {
     const int64_t keys = attn_cluster_len_(a->p.kv_len, u / a->q.heads, a->k.len);
     const int64_t n = attn_cluster_len_(a->p.q_len, u / a->q.heads, a->q.len);
-    s->pairs += keys <= a->p.topk ? n * keys : a->used[u] * keys + n * a->p.topk;
+    s->pairs += keys <= a->p.k ? n * keys : a->used[u] * keys + n * a->p.k;
   }
   return 1;
 }
@@ -336,7 +336,7 @@ ATTN_FUNC_ void attn_clustered_pick_(void *job, int worker, int64_t index) {
   const void *from[ATTN_TILE_];
   attn_topk_ best = a->plan;
   attn_centroid_ x;
-  if (n <= 0 || keys <= a->p.topk) return; /* all keys are among the best */
+  if (n <= 0 || keys <= a->p.k) return; /* all keys are among the best */
   attn_centroid_cut_(&x, a->memory + worker * a->each, a);
   for (int r = 0; r < n; r++) {
     from[r] = x.mean + r * dk;
@@ -371,8 +371,8 @@ ATTN_FUNC_ void attn_clustered_causal_item_(void *job, int worker, int64_t index
   const int64_t n = attn_cluster_members_(a, unit, c, &member);
   own.q_off = keys - attn_cluster_len_(a->p.q_len, b, a->q.len);
   plan->at_row = j->at_rows, plan->at_run = j->at_runs, own.plan = plan;
-  if (keys <= a->p.topk && keys > 0) run[0].key = 0, run[0].n = (int32_t)keys, tile.count = 1;
-  for (int64_t e = 0; keys > a->p.topk && e < a->p.topk; e++) {
+  if (keys <= a->p.k && keys > 0) run[0].key = 0, run[0].n = (int32_t)keys, tile.count = 1;
+  for (int64_t e = 0; keys > a->p.k && e < a->p.k; e++) {
     if (tile.count > 0 && run[tile.count - 1].key + run[tile.count - 1].n == pick[e])
       run[tile.count - 1].n++;
     else
@@ -399,7 +399,7 @@ ATTN_COLD_ int attn_clustered_causal_steps_(attn_stage_ *s, attn_cluster_job_ *a
   int workers;
   memset(&j, 0, sizeof j);
   memset(&plain, 0, sizeof plain);
-  j.job = a, j.most = a->p.topk < a->k.len ? a->p.topk : 1;
+  j.job = a, j.most = a->p.k < a->k.len ? a->p.k : 1;
   j.pick = (int32_t *)attn_stage_take_(s, attn_mul_(items, j.most), 4);
   attn_topk_plan_(&a->plan, s->table, a->q.dim, j.most, a->k.dtype, 0);
   a->each = attn_centroid_cut_(NULL, NULL, a);
@@ -428,7 +428,7 @@ ATTN_COLD_ int attn_clustered_causal_steps_(attn_stage_ *s, attn_cluster_job_ *a
   }
   for (int64_t u = 0; u < units; u++) {
     const int64_t keys = attn_cluster_len_(a->p.kv_len, u / a->q.heads, a->k.len);
-    if (keys > a->p.topk) s->pairs += a->used[u] * keys;
+    if (keys > a->p.k) s->pairs += a->used[u] * keys;
   }
   return 1;
 }
@@ -457,9 +457,9 @@ ATTN_COLD_ int attn_clustered_steps_(attn_stage_ *s, void *job) {
   a->used = (int32_t *)attn_stage_take_(s, units, 4);
   a->each = attn_piece_(a->p.clusters, 4);
   return attn_stage_for_(s, units, attn_cluster_sort_, a, a->each, &a->memory) &&
-         (a->p.causal     ? attn_clustered_causal_steps_(s, a)
-          : a->p.topk > 0 ? attn_clustered_improved_(s, a)
-                          : attn_clustered_plain_(s, a));
+         (a->p.causal  ? attn_clustered_causal_steps_(s, a)
+          : a->p.k > 0 ? attn_clustered_improved_(s, a)
+                       : attn_clustered_plain_(s, a));
 }
 
 ATTN_COLD_ attn_cluster_job_ attn_clustered_job_of_(attn_tensor o, attn_tensor q, attn_tensor k,

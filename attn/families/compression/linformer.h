@@ -37,7 +37,7 @@ ATTN_COLD_ int attn_linformer_check_(attn_error_ *e, attn_linformer_job_ *j,
       if (t->dim < j->x.k.len) return attn_reject_(e, ATTN_E_SHAPE, rule[2 + i]);
     }
   } else if (p->kind == ATTN_LINFORMER_CONV) {
-    attn_tensor *const t[] = {&p->w_k, &p->w_v, &p->bias_k, &p->bias_v};
+    attn_tensor *const t[] = {&p->w_k, &p->w_v, &p->b_k, &p->b_v};
     if (!attn_short_convolution_(e, &j->x, op + n, t, &j->width)) return 0;
     n += 4;
   }
@@ -65,14 +65,14 @@ ATTN_COLD_ int attn_linformer_shorten_(attn_stage_ *s, const attn_linformer_job_
   if (g->kind == ATTN_LINFORMER_CONV) {
     attn_convolve_params c;
     memset(&c, 0, sizeof c);
-    c.pad = ATTN_PAD_RIGHT, c.stride = j->width, c.len = j->x.kv_len,
-    c.bias = value ? g->bias_v : g->bias_k;
+    c.pad = ATTN_PAD_RIGHT, c.stride = j->width, c.x_len = j->x.kv_len,
+    c.bias = value ? g->b_v : g->b_k;
     return attn_stage_convolve_(s, y, x, value ? g->w_v : g->w_k, &c);
   }
   attn_pool_params p;
   memset(&p, 0, sizeof p);
   p.kind = g->kind == ATTN_LINFORMER_MAX ? ATTN_POOL_MAX : ATTN_POOL_MEAN;
-  p.len = j->x.kv_len;
+  p.x_len = j->x.kv_len;
   return attn_stage_pool_(s, y, x, &p);
 }
 

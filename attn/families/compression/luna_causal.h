@@ -159,8 +159,8 @@ ATTN_COLD_ int attn_luna_causal_check_(attn_error_ *e, attn_luna_causal_ *a, con
   a->l = a->p.len, a->dk = dk, a->dv = a->v.dim;
   a->wide_l = attn_whole_(a->l), a->wide_dv = attn_whole_(a->dv);
   if (!attn_luna_rules_(e, &a->par, dk, &a->scale) ||
-      !attn_check_cut_(e, a->par.len, b, t, "params.len must be aligned to its elements",
-                       "params.len must lie in 0..q.len", &more) ||
+      !attn_check_cut_(e, a->par.q_len, b, t, "params.q_len must be aligned to its elements",
+                       "params.q_len must lie in 0..q.len", &more) ||
       !attn_luna_check_state_(e, a, query, &more.span[more.n]))
     return 0;
   const attn_span_ state = more.span[more.n++];
@@ -169,7 +169,7 @@ ATTN_COLD_ int attn_luna_causal_check_(attn_error_ *e, attn_luna_causal_ *a, con
       return attn_reject_(e, ATTN_E_OVERLAP,
                           "params.state must not share memory with another argument");
   if (attn_overlap_(state, more.span[0]))
-    return attn_reject_(e, ATTN_E_OVERLAP, "params.state must not share memory with params.len");
+    return attn_reject_(e, ATTN_E_OVERLAP, "params.state must not share memory with params.q_len");
   return attn_check_apart_(e, ctx, op, COUNT, more.span, more.n);
 }
 
@@ -409,7 +409,7 @@ ATTN_FUNC_ void attn_luna_item_(void *job, int worker, int64_t index) {
   u.a = a, u.b = index / heads, u.h = index % heads;
   u.hk = u.h / (heads / a->k.heads), u.hv = u.h / (heads / a->v.heads);
   u.hp = u.h / (heads / a->kp.heads);
-  const int64_t end = a->par.len ? a->par.len[u.b] : a->q.len;
+  const int64_t end = a->par.q_len ? a->par.q_len[u.b] : a->q.len;
   attn_luna_room_of_(a, &u.room, a->memory + worker * a->each);
   const int64_t floats = attn_luna_floats_(l, dk, a->dv); /* of ka and va, which lie side by side */
   u.count = a->count ? a->count[u.b] : 0;
@@ -443,7 +443,7 @@ ATTN_COLD_ int attn_luna_causal_steps_(attn_stage_ *s, void *job) {
                        &a->memory))
     return 0;
   for (int64_t b = 0; s->run && a->count && b < a->q.batch; b++)
-    a->count[b] += a->par.len ? a->par.len[b] : a->q.len;
+    a->count[b] += a->par.q_len ? a->par.q_len[b] : a->q.len;
   return 1;
 }
 

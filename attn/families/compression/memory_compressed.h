@@ -29,7 +29,7 @@ ATTN_COLD_ int attn_compressed_check_(attn_error_ *e, attn_compressed_job_ *j,
                         "params.pad must be ATTN_PAD_LEFT, ATTN_PAD_RIGHT or ATTN_PAD_DROP");
   if ((int)p->slot < 0 || p->slot >= ATTN_SLOT_COUNT)
     return attn_reject_(e, ATTN_E_RANGE, "params.slot must be an attn_slot");
-  attn_tensor *const t[] = {&p->w_k, &p->w_v, &p->bias_k, &p->bias_v};
+  attn_tensor *const t[] = {&p->w_k, &p->w_v, &p->b_k, &p->b_v};
   if (!attn_short_convolution_(e, &j->x, op + n, t, &p->kernel)) return 0;
   n += 4;
   if (p->slot != ATTN_SLOT_NULL) p->null_k.data = p->null_v.data = NULL;
@@ -89,7 +89,7 @@ ATTN_COLD_ int attn_compressed_shorten_(attn_stage_ *s, const attn_compressed_jo
   const int64_t blocks = attn_compressed_blocks_(j, x.len);
   attn_convolve_params c;
   memset(&c, 0, sizeof c);
-  c.pad = j->p.pad, c.stride = j->p.kernel, c.bias = bias, c.len = j->x.kv_len;
+  c.pad = j->p.pad, c.stride = j->p.kernel, c.bias = bias, c.x_len = j->x.kv_len;
   *y = attn_stage_tensor_(s, x.batch, x.heads, blocks + front, x.dim);
   attn_front_ a = {s->table, *y, slot, &j->x, j->p.slot == ATTN_SLOT_FIRST};
   if (a.first) a.x = x;
@@ -104,8 +104,8 @@ ATTN_COLD_ int attn_compressed_steps_(attn_stage_ *s, void *job) {
   const attn_short_ *x = &j->x;
   const attn_sdpa_params p = attn_short_params_(x);
   attn_tensor k, v;
-  return attn_compressed_shorten_(s, j, &k, x->k, g->w_k, g->bias_k, g->null_k) &&
-         attn_compressed_shorten_(s, j, &v, x->v, g->w_v, g->bias_v, g->null_v) &&
+  return attn_compressed_shorten_(s, j, &k, x->k, g->w_k, g->b_k, g->null_k) &&
+         attn_compressed_shorten_(s, j, &v, x->v, g->w_v, g->b_v, g->null_v) &&
          attn_stage_ranged_(s, x->o, x->q, k, v, &p, attn_compressed_range_, j);
 }
 

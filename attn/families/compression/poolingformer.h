@@ -40,18 +40,18 @@ ATTN_COLD_ int attn_poolingformer_beside_(attn_error_ *e, attn_poolingformer_job
 /* Behind it: the shapes of what the weights will make. */
 ATTN_COLD_ int attn_poolingformer_behind_(attn_error_ *e, attn_poolingformer_job_ *j,
                                           attn_operand_ *op) {
-  static const char *const w[] = {ATTN_WORDS_("params.w_q"),    ATTN_WORDS_("params.w_k"),
-                                  ATTN_WORDS_("params.w_v"),    ATTN_WORDS_("params.bias_q"),
-                                  ATTN_WORDS_("params.bias_k"), ATTN_WORDS_("params.bias_v")};
+  static const char *const w[] = {ATTN_WORDS_("params.w_q"), ATTN_WORDS_("params.w_k"),
+                                  ATTN_WORDS_("params.w_v"), ATTN_WORDS_("params.b_q"),
+                                  ATTN_WORDS_("params.b_k"), ATTN_WORDS_("params.b_v")};
   static const char *const rule[] = {
       ATTN_IN_OUT_("params.w_q", "q.heads * v.dim", "q.heads * d2"),
       ATTN_IN_OUT_("params.w_k", "q.heads * v.dim", "(a divisor of q.heads) * d2"),
       ATTN_IN_OUT_("params.w_v", "q.heads * v.dim", "(a divisor of q.heads) * v.dim"),
-      "params.bias_q must be [1, 1, 1, the width of w_q]",
-      "params.bias_k must be [1, 1, 1, the width of w_k]",
-      "params.bias_v must be [1, 1, 1, the width of w_v]"};
+      "params.b_q must be [1, 1, 1, the width of w_q]",
+      "params.b_k must be [1, 1, 1, the width of w_k]",
+      "params.b_v must be [1, 1, 1, the width of w_v]"};
   attn_poolingformer_params *p = &j->p;
-  attn_tensor *const t[] = {&p->w_q, &p->w_k, &p->w_v, &p->bias_q, &p->bias_k, &p->bias_v};
+  attn_tensor *const t[] = {&p->w_q, &p->w_k, &p->w_v, &p->b_q, &p->b_k, &p->b_v};
   attn_tensor *const made[] = {&j->y.q, &j->y.k, &j->y.v};
   const int64_t h = j->x.q.heads, dv = j->x.v.dim;
   if (p->q2.data || p->k2.data || p->v2.data)
@@ -103,13 +103,12 @@ ATTN_COLD_ int attn_poolingformer_check_(attn_error_ *e, attn_poolingformer_job_
                                          const attn_ctx *ctx, const attn_table_ **table,
                                          int *workers, int data) {
   static const char *const w[] = {ATTN_WORDS_("params.pool_k"), ATTN_WORDS_("params.pool_v"),
-                                  ATTN_WORDS_("params.pool_bias_k"),
-                                  ATTN_WORDS_("params.pool_bias_v")};
+                                  ATTN_WORDS_("params.pool_b_k"), ATTN_WORDS_("params.pool_b_v")};
   static const char *const rule[] = {
       "params.pool_k must be [1, 1 or heads of the pooled keys, their width, kernel]",
       "params.pool_v must be [1, 1 or heads of the pooled values, their width, kernel]",
-      "params.pool_bias_k must be [1, 1 or heads of the pooled keys, 1, kernel]",
-      "params.pool_bias_v must be [1, 1 or heads of the pooled values, 1, kernel]"};
+      "params.pool_b_k must be [1, 1 or heads of the pooled keys, 1, kernel]",
+      "params.pool_b_v must be [1, 1 or heads of the pooled values, 1, kernel]"};
   attn_poolingformer_params *p = &j->p;
   attn_operand_ op[ATTN_SHORT_N_ + 10];
   attn_span_ lens[2];
@@ -121,15 +120,14 @@ ATTN_COLD_ int attn_poolingformer_check_(attn_error_ *e, attn_poolingformer_job_
   if (!attn_short_check_(e, &j->x, op, lens, p->has_q_off, p->q_off, data) ||
       !attn_poolingformer_numbers_(e, j))
     return 0;
-  if (!p->w_q.data &&
-      (p->w_k.data || p->w_v.data || p->bias_q.data || p->bias_k.data || p->bias_v.data))
+  if (!p->w_q.data && (p->w_k.data || p->w_v.data || p->b_q.data || p->b_k.data || p->b_v.data))
     return attn_reject_(e, ATTN_E_NULL, "params.w_q must be there for w_k, w_v and their biases");
   if (p->w_q.data ? !attn_poolingformer_behind_(e, j, op + n)
                   : !attn_poolingformer_beside_(e, j, op + n))
     return 0;
   n += p->w_q.data ? 6 : 3;
   if (p->pool == ATTN_POOL_DYNAMIC) {
-    attn_tensor *const t[] = {&p->pool_k, &p->pool_v, &p->pool_bias_k, &p->pool_bias_v};
+    attn_tensor *const t[] = {&p->pool_k, &p->pool_v, &p->pool_b_k, &p->pool_b_v};
     for (int i = 0; i < 4; i++, n++) {
       const attn_tensor *of = i % 2 ? &j->y.v : &j->y.k;
       if (!attn_short_operand_(e, &op[n], t[i], w[i], i < 2 ? 0 : ATTN_OPTIONAL_, of->heads,
@@ -162,9 +160,9 @@ ATTN_COLD_ int attn_poolingformer_pool_(attn_stage_ *s, const attn_poolingformer
                                         attn_tensor *y, attn_tensor x, int64_t stride, int value) {
   attn_pool_params p;
   memset(&p, 0, sizeof p);
-  p.kind = j->p.pool, p.kernel = j->kernel, p.stride = stride, p.len = j->y.kv_len;
+  p.kind = j->p.pool, p.kernel = j->kernel, p.stride = stride, p.x_len = j->y.kv_len;
   p.w = value ? j->p.pool_v : j->p.pool_k;
-  p.bias = value ? j->p.pool_bias_v : j->p.pool_bias_k;
+  p.bias = value ? j->p.pool_b_v : j->p.pool_b_k;
   *y = attn_stage_tensor_(s, x.batch, x.heads, attn_pool_len(x.len, 0, &p), x.dim);
   return y->len == 0 || attn_stage_pool_(s, *y, x, &p);
 }
@@ -338,7 +336,7 @@ ATTN_COLD_ int attn_stage_tails_(attn_stage_ *s, const attn_poolingformer_job_ *
   a.table = s->table, a.j = j, a.lse = lse, a.y = y;
   a.x = y.data ? j->y.v : j->y.k;
   a.w = y.data ? j->p.pool_v : j->p.pool_k;
-  a.bias = y.data ? j->p.pool_bias_v : j->p.pool_bias_k;
+  a.bias = y.data ? j->p.pool_b_v : j->p.pool_b_k;
   a.scale = (double)j->y.scale;
   if (j->y.scale == 0.0f)
     a.scale = attn_to_bits_(j->y.scale) ? 0.0 : 1.0 / sqrt((double)j->y.q.dim);
@@ -407,9 +405,9 @@ ATTN_COLD_ int attn_poolingformer_steps_(attn_stage_ *s, void *job) {
   p.window = attn_window_of(j->w1, j->w1);
   p.causal = g->causal != 0;
   return attn_stage_sdpa_(s, o1, x->q, x->k, x->v, &p) &&
-         (!g->w_q.data || (attn_poolingformer_project_(s, &j->y.q, all, g->w_q, g->bias_q) &&
-                           attn_poolingformer_project_(s, &j->y.k, all, g->w_k, g->bias_k) &&
-                           attn_poolingformer_project_(s, &j->y.v, all, g->w_v, g->bias_v))) &&
+         (!g->w_q.data || (attn_poolingformer_project_(s, &j->y.q, all, g->w_q, g->b_q) &&
+                           attn_poolingformer_project_(s, &j->y.k, all, g->w_k, g->b_k) &&
+                           attn_poolingformer_project_(s, &j->y.v, all, g->w_v, g->b_v))) &&
          attn_poolingformer_second_(s, j, o2) && attn_stage_add_rows_(s, x->o, o1, o2);
 }
 

@@ -80,12 +80,12 @@ ATTN_COLD_ int attn_short_check_(attn_error_ *e, attn_short_ *x, attn_operand_ *
 ATTN_COLD_ int attn_short_convolution_(attn_error_ *e, const attn_short_ *x, attn_operand_ *op,
                                        attn_tensor *const t[4], int64_t *kernel) {
   static const char *const w[] = {ATTN_WORDS_("params.w_k"), ATTN_WORDS_("params.w_v"),
-                                  ATTN_WORDS_("params.bias_k"), ATTN_WORDS_("params.bias_v")};
+                                  ATTN_WORDS_("params.b_k"), ATTN_WORDS_("params.b_v")};
   static const char *const rule[] = {
       "params.w_k must be [1, 1 or k.heads, kernel * k.dim, k.dim]",
       "params.w_v must be [1, 1 or v.heads, kernel * v.dim, v.dim], of the kernel of w_k",
-      "params.bias_k must be [1, 1 or k.heads, 1, k.dim]",
-      "params.bias_v must be [1, 1 or v.heads, 1, v.dim]"};
+      "params.b_k must be [1, 1 or k.heads, 1, k.dim]",
+      "params.b_v must be [1, 1 or v.heads, 1, v.dim]"};
   if (*kernel == 0) {
     if (t[0]->data && (t[0]->len < 1 || t[0]->len % x->k.dim))
       return attn_reject_(e, ATTN_E_SHAPE, rule[0]);

@@ -254,7 +254,7 @@ ATTN_FUNC_ int attn_choice_close_(attn_tile_ *t, int last) {
       continue;
     }
     if (c->mode == ATTN_TOPK_TIES) attn_choice_bound_(t, r, row);
-    if (c->row_ptr && c->stage == ATTN_STAGE_COLLECT_) c->count[row] = best->count[r];
+    if (c->indptr && c->stage == ATTN_STAGE_COLLECT_) c->count[row] = best->count[r];
     attn_choice_list_(t, r);
   }
   return last && c->at_once && c->mode != ATTN_TOPK_REL;
@@ -311,13 +311,13 @@ ATTN_FUNC_ void attn_tile_choose_(attn_tile_ *t, int last) {
 
 /* ---- passes ---------------------------------------------------------------------------------*/
 
-/* The lists of one (batch, head), when all rows have their keys: row_ptr, and the lists end to end if
+/* The lists of one (batch, head), when all rows have their keys: indptr, and the lists end to end if
  * each stands at its own place (EXACT), or in order if phases have written them one after another. */
 ATTN_FUNC_ void attn_choice_lists_(void *job, int worker, int64_t set) {
   const attn_softmax_ *a = (const attn_softmax_ *)job;
   const attn_choice_ *c = a->choice;
   const int64_t n = a->q.len;
-  int64_t *ptr = c->row_ptr + set * (n + 1), *count = c->count + set * n;
+  int64_t *ptr = c->indptr + set * (n + 1), *count = c->count + set * n;
   int32_t *col = c->col ? c->col + set * c->edges : NULL;
   (void)worker;
   ptr[0] = 0;
@@ -333,7 +333,7 @@ ATTN_FUNC_ void attn_choice_lists_(void *job, int worker, int64_t set) {
 ATTN_FUNC_ void attn_choice_order_(void *job, int worker, int64_t set) {
   const attn_softmax_ *a = (const attn_softmax_ *)job;
   const attn_choice_ *c = a->choice;
-  const int64_t *ptr = c->row_ptr + set * (a->q.len + 1);
+  const int64_t *ptr = c->indptr + set * (a->q.len + 1);
   (void)worker;
   for (int64_t i = 0; i < a->q.len; i++)
     attn_sort_keys_(c->col + set * c->edges + ptr[i], ptr[i + 1] - ptr[i]);
@@ -349,7 +349,7 @@ ATTN_FUNC_ int attn_choice_fits_(attn_error_ *e, const attn_softmax_ *a) {
       for (int64_t i = 0; i < n; i++) sum += c->count[set * n + i];
       if (sum > c->edges)
         return attn_reject_(e, ATTN_E_FULL,
-                            "params.edges is less than a set has: with col null, row_ptr tells");
+                            "params.edges is less than a set has: with col null, indptr tells");
     }
   return 1;
 }
@@ -370,10 +370,10 @@ ATTN_FUNC_ int attn_choice_passes_(attn_error_ *e, attn_softmax_ *a, attn_ctx *c
   const int64_t sets = a->q.batch * a->q.heads, rows = sets * a->q.len;
   const int pieces = attn_pieces_(workers, sets), exact = c->mode == ATTN_TOPK_EXACT;
   const int lists = exact || (c->mode == ATTN_TOPK_TIES && a->phases == 1);
-  for (int64_t i = 0; c->row_ptr && i < rows; i++) c->count[i] = 0;
+  for (int64_t i = 0; c->indptr && i < rows; i++) c->count[i] = 0;
   c->at_once = c->values && lists && (exact || !c->col);
   if (c->mode != ATTN_TOPK_ABS) attn_choice_pass_(a, ctx, workers, ATTN_STAGE_COLLECT_);
-  if (c->row_ptr) {
+  if (c->indptr) {
     if (!exact) {
       if (!lists)
         for (int64_t i = 0; i < rows; i++) c->count[i] = 0;

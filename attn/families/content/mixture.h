@@ -1,4 +1,4 @@
-/* families/content/mixture.h owns mixtures of attention paths (D6): the gate, the choice of paths, and the sum of
+/* families/content/mixture.h owns mixtures of attention experts (D6): the gate, the choice of experts, and the sum of
  * their outputs, of all rows or of those that are sent. */
 
 enum { ATTN_MX_GATE_, ATTN_MX_SELECT_, ATTN_MX_MIX_, ATTN_MX_SEND_, ATTN_MX_GATED_ };
@@ -6,17 +6,17 @@ enum { ATTN_MX_GATE_, ATTN_MX_SELECT_, ATTN_MX_MIX_, ATTN_MX_SEND_, ATTN_MX_GATE
 typedef struct attn_mixture_job_ {
   const attn_table_ *table;
   attn_tensor o, pi, x, w, weight;
-  const attn_path *paths;
-  int64_t count; /* P */
-  int32_t *path; /* [B][Hg][Tq][k] */
-  int64_t k;     /* 0: all */
+  const attn_expert *experts;
+  int64_t count;   /* P */
+  int32_t *expert; /* [B][Hg][Tq][k] */
+  int64_t k;       /* 0: all */
   attn_mixture_params p;
-  attn_tensor part; /* f32 [B,H,Tq,dv]: outputs of one path */
+  attn_tensor part; /* f32 [B,H,Tq,dv]: outputs of one expert */
   attn_tensor sum;  /* f32, o itself if it is f32 */
   float *share;     /* [B][Hg][P][Tq] weights, 0 = not sent */
   int32_t *rows;    /* [B][Hg][P][Tq] the rows that are sent, ascending */
   int32_t *served;  /* [B][Hg][P] how many */
-  int64_t now;      /* the path at work */
+  int64_t now;      /* the expert at work */
   char *memory;     /* of the workers */
   int64_t each;
 } attn_mixture_job_;
@@ -37,7 +37,7 @@ ATTN_FUNC_ void attn_gate_item_(void *job, int worker, int64_t index) {
     double sum = 0.0;
     for (int64_t c = 0; c < n; c++)
       if (x[c] > top || x[c] != x[c]) top = x[c];
-    if (top == -INFINITY) top = 0.0f;                         /* no path is allowed */
+    if (top == -INFINITY) top = 0.0f;                         /* no expert is allowed */
     for (int64_t c = 0; c < n; c++) x[c] = (x[c] - top) * by; /* a difference may pass all bounds */
     a->table->weights(x, x, n, 0.0f, 1.0f);
     for (int64_t c = 0; c < n; c++) sum += (double)x[c];
@@ -67,14 +67,14 @@ ATTN_FUNC_ void attn_choose_item_(void *job, int worker, int64_t unit) {
   float *weight = (float *)(void *)(memory + attn_piece_(a->pi.dim, 8));
   for (int64_t c = 0; c < a->pi.dim; c++) load[c] = 0;
   for (int64_t i = 0; i < n; i++) {
-    int32_t *to = a->path + (unit * n + i) * k;
+    int32_t *to = a->expert + (unit * n + i) * k;
     double sum = 0.0;
     for (int64_t e = 0; e < k; e++) {
       weight[e] = attn_number_(attn_at_(&a->pi, b, h, i), to[e], a->pi.dtype, NULL);
       sum += (double)weight[e];
     }
     for (int64_t e = 0; e < k; e++) {
-      if (!a->p.no_renorm)
+      if (!a->p.no_renormalize)
         weight[e] = sum > 0.0 || sum != sum ? (float)((double)weight[e] / sum) : 0.0f;
       if (a->p.capacity > 0 && load[to[e]] >= a->p.capacity)
         to[e] = -1, weight[e] = 0.0f;
@@ -89,7 +89,7 @@ ATTN_COLD_ int attn_choose_steps_(attn_stage_ *s, void *job) {
   attn_mixture_job_ *a = (attn_mixture_job_ *)job;
   attn_best_ best;
   memset(&best, 0, sizeof best);
-  best.x = a->pi, best.k = a->k, best.index = a->path;
+  best.x = a->pi, best.k = a->k, best.index = a->expert;
   a->table = s->table;
   a->each = attn_add_(attn_piece_(a->pi.dim, 8), attn_piece_(a->k, 4));
   return attn_best_steps_(s, &best) && attn_stage_for_(s, attn_mul_(a->pi.batch, a->pi.heads),
@@ -98,7 +98,7 @@ ATTN_COLD_ int attn_choose_steps_(attn_stage_ *s, void *job) {
 
 /* ---- sums of outputs ------------------------------------------------------------------------*/
 
-/* sum += weight part, or as the first path sum = .., rows of 64; after the last, o = sum. */
+/* sum += weight part, or as the first expert sum = .., rows of 64; after the last, o = sum. */
 ATTN_FUNC_ void attn_mix_item_(void *job, int worker, int64_t index) {
   const attn_mixture_job_ *a = (const attn_mixture_job_ *)job;
   const int64_t tiles = attn_tiles_of_(a->o.len), unit = index / tiles, dv = a->o.dim;
@@ -125,7 +125,7 @@ ATTN_COLD_ int attn_mix_steps_(attn_stage_ *s, void *job) {
   a->part = attn_stage_tensor_(s, o->batch, o->heads, o->len, o->dim);
   a->sum = attn_stage_part_(s, o);
   for (a->now = 0; a->now < a->count; a->now++) {
-    const attn_path *p = &a->paths[a->now];
+    const attn_expert *p = &a->experts[a->now];
     if (!attn_stage_sdpa_(s, a->part, p->q, p->k, p->v, p->params) ||
         !attn_stage_for_(s, items, attn_mix_item_, a, 0, NULL))
       return 0;
@@ -135,13 +135,13 @@ ATTN_COLD_ int attn_mix_steps_(attn_stage_ *s, void *job) {
 
 /* ---- rows that are sent ---------------------------------------------------------------------*/
 
-/* Where the numbers of a path are in share, rows and served. */
+/* Where the numbers of a expert are in share, rows and served. */
 ATTN_FUNC_ int64_t attn_send_unit_(const attn_mixture_job_ *a, int64_t b, int64_t h) {
   const int64_t heads = a->weight.heads;
   return (b * heads + (heads > 1 ? h : 0)) * a->count + a->now;
 }
 
-/* Turns the lists of one (batch, head of the gate) round: rows by path. */
+/* Turns the lists of one (batch, head of the gate) round: rows by expert. */
 ATTN_FUNC_ void attn_send_turn_(void *job, int worker, int64_t unit) {
   const attn_mixture_job_ *a = (const attn_mixture_job_ *)job;
   const int64_t heads = a->weight.heads, b = unit / heads, h = unit % heads, n = a->o.len;
@@ -151,12 +151,12 @@ ATTN_FUNC_ void attn_send_turn_(void *job, int worker, int64_t unit) {
   for (int64_t c = 0; c < a->count; c++) served[c] = 0;
   for (int64_t x = 0; x < a->count * n; x++) share[x] = 0.0f;
   for (int64_t i = 0; i < n; i++) {
-    const int32_t *path = a->path + (unit * n + i) * a->k;
+    const int32_t *expert = a->expert + (unit * n + i) * a->k;
     for (int64_t e = 0; e < a->k; e++) {
       const float weight = attn_number_(attn_at_(&a->weight, b, h, i), e, ATTN_F32, NULL);
-      if (path[e] < 0 || weight == 0.0f) continue;
-      share[path[e] * n + i] = weight;
-      rows[path[e] * n + served[path[e]]++] = (int32_t)i;
+      if (expert[e] < 0 || weight == 0.0f) continue;
+      share[expert[e] * n + i] = weight;
+      rows[expert[e] * n + served[expert[e]]++] = (int32_t)i;
     }
   }
 }
@@ -205,7 +205,7 @@ ATTN_FUNC_ int attn_sent_tile_(const attn_plan_ *plan, const attn_plan_tile_ *ti
   return n;
 }
 
-/* A tile of the rows that are sent to a path, or of a schedule's tile those that are. */
+/* A tile of the rows that are sent to a expert, or of a schedule's tile those that are. */
 ATTN_FUNC_ void attn_send_item_(void *job, int worker, int64_t index) {
   const attn_softmax_ *f = (const attn_softmax_ *)job;
   const attn_mixture_job_ *a = (const attn_mixture_job_ *)f->own_job;
@@ -252,7 +252,7 @@ ATTN_FUNC_ void attn_send_item_(void *job, int worker, int64_t index) {
     }
 }
 
-/* Before the first path (now < 0) sums are 0; before a path its LSE is that of nothing; after the last (now
+/* Before the first expert (now < 0) sums are 0; before a expert its LSE is that of nothing; after the last (now
  * = P) o = sum. */
 ATTN_FUNC_ void attn_send_frame_(void *job, int worker, int64_t index) {
   const attn_mixture_job_ *a = (const attn_mixture_job_ *)job;
@@ -266,25 +266,25 @@ ATTN_FUNC_ void attn_send_frame_(void *job, int worker, int64_t index) {
     if (a->now < 0)
       memset(sum, 0, (size_t)dv * sizeof *sum);
     else if (a->now < a->count)
-      memcpy(attn_at_(&a->paths[a->now].params->lse, b, h, i), &none, sizeof none);
+      memcpy(attn_at_(&a->experts[a->now].params->lse, b, h, i), &none, sizeof none);
     else
       a->table->blend(attn_at_(&a->o, b, h, i), sum, NULL, a->o.dtype, ATTN_F32, ATTN_F32, dv, 1.0f,
                       0.0f);
   }
 }
 
-/* One path. Its params are those of the caller, in the order of many queries. */
+/* One expert. Its params are those of the caller, in the order of many queries. */
 ATTN_COLD_ int attn_send_path_(attn_stage_ *s, attn_mixture_job_ *a) {
-  const attn_path *path = &a->paths[a->now];
+  const attn_expert *expert = &a->experts[a->now];
   attn_sdpa_params p;
   attn_softmax_ f;
   int workers;
   int64_t most = 0;
   memset(&p, 0, sizeof p);
   memset(&f, 0, sizeof f);
-  if (path->params) p = *path->params;
+  if (expert->params) p = *expert->params;
   p.one_order = 1;
-  f.o = a->part, f.q = path->q, f.k = path->k, f.v = path->v;
+  f.o = a->part, f.q = expert->q, f.k = expert->k, f.v = expert->v;
   if (!attn_sdpa_plan_(s->e, &f, &p, &s->ctx, &workers, -1)) return 0;
   if (f.plan)
     for (int64_t x = 0; x < f.plan->tiles; x++) { /* bytes of a tile's runs or lists */
@@ -339,6 +339,6 @@ ATTN_COLD_ int attn_gated_steps_(attn_stage_ *s, void *job) {
   if (!attn_gate_steps_(s, a)) return 0;
   if (a->k == 0) return attn_mix_steps_(s, a);
   a->weight = attn_stage_tensor_(s, b, h, n, a->k);
-  a->path = (int32_t *)attn_stage_take_(s, attn_mul_(attn_mul_(b, h), attn_mul_(n, a->k)), 4);
+  a->expert = (int32_t *)attn_stage_take_(s, attn_mul_(attn_mul_(b, h), attn_mul_(n, a->k)), 4);
   return attn_choose_steps_(s, a) && attn_send_steps_(s, a);
 }

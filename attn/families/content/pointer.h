@@ -18,7 +18,7 @@ typedef struct attn_sac_job_ {
   int64_t batch, heads, nodes, dh, de, reach; /* of the edges; D */
   attn_tensor o, q, k, v;
   int64_t room;
-  int64_t *row_ptr;
+  int64_t *indptr;
   int32_t *col;
   const int32_t *iota; /* 0, 1, .. */
   int64_t longest;     /* how far */
@@ -83,8 +83,8 @@ ATTN_FUNC_ void attn_lstm_cell_(const attn_sac_job_ *a, const attn_sac_rows_ *r,
   attn_sac_times_(a, g, &p->w_ih, 0, head, x);
   attn_sac_times_(a, side, &p->w_hh, 0, head, r->h);
   for (int64_t k = 0; k < 4 * n; k++) g[k] += side[k];
-  if (p->b.data) {
-    const float *bias = attn_row_wide_(f, &p->b, 0, p->b.heads > 1 ? head : 0, 0, r->bias);
+  if (p->bias.data) {
+    const float *bias = attn_row_wide_(f, &p->bias, 0, p->bias.heads > 1 ? head : 0, 0, r->bias);
     for (int64_t k = 0; k < 4 * n; k++) g[k] += bias[k];
   }
   attn_on_(dense, f)->activate(g, 2 * n, NULL, 1.0f, ATTN_ACT_SIGMOID);
@@ -261,8 +261,8 @@ ATTN_COLD_ int attn_lstm_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments
                               "params.w_ih must be [1, 1 or heads, 4 dh, dx]") &&
          attn_check_argument_(e, l, &p->w_hh, ATTN_WORDS_("params.w_hh"), 0, 1, one, rows, j->dh,
                               "params.w_hh must be [1, 1 or heads, 4 dh, dh]") &&
-         attn_check_argument_(e, l, &p->b, ATTN_WORDS_("params.b"), ATTN_OPTIONAL_, 1, one, 1, rows,
-                              "params.b must be [1, 1 or heads, 1, 4 dh]");
+         attn_check_argument_(e, l, &p->bias, ATTN_WORDS_("params.b"), ATTN_OPTIONAL_, 1, one, 1,
+                              rows, "params.b must be [1, 1 or heads, 1, 4 dh]");
 }
 
 /* e, w_p and dist; sets nodes, de and reach. */

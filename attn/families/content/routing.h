@@ -56,7 +56,7 @@ ATTN_COLD_ int attn_routing_check_params_(attn_error_ *e, attn_routing_job_ *a, 
     return attn_reject_(e, ATTN_E_RANGE, "params.lse needs ATTN_ROUTING_UNION");
   if (p->shared && a->side[1].x.data)
     return attn_reject_(e, ATTN_E_SHAPE, "k must be absent with params.shared");
-  if (p->shared && (a->side[1].m.index || a->side[1].m.start))
+  if (p->shared && (a->side[1].m.index || a->side[1].m.indptr))
     return attn_reject_(e, ATTN_E_SHAPE, "keys must be absent with params.shared");
   if (call == ATTN_RT_UPDATE_) {
     if ((int)u->rule < 0 || u->rule >= ATTN_ROUTING_RULE_COUNT)
@@ -75,13 +75,13 @@ ATTN_COLD_ int attn_routing_check_members_(attn_error_ *e, const attn_routed_ *s
   static const char *const reason =
       "queries and keys must hold rows below their lengths, ascending in each cluster";
   for (int64_t u = 0; u < b * heads; u++) {
-    const int32_t *start = s->m.start + u * (s->m.clusters + 1);
+    const int32_t *start = s->m.indptr + u * (s->m.clusters + 1);
     const int32_t *index = s->m.index + u * s->m.entries;
     const int64_t n = attn_len_of_(s->len, u / heads, s->x.len);
-    if (start[0] != 0) return attn_reject_(e, ATTN_E_INDEX, "start must begin with 0");
+    if (start[0] != 0) return attn_reject_(e, ATTN_E_INDEX, "indptr must begin with 0");
     for (int64_t c = 0; c < s->m.clusters; c++) {
       if (start[c + 1] < start[c] || start[c + 1] > s->m.entries)
-        return attn_reject_(e, ATTN_E_INDEX, "start must not decrease or pass entries");
+        return attn_reject_(e, ATTN_E_INDEX, "indptr must not decrease or pass entries");
       for (int64_t i = start[c]; i < start[c + 1]; i++)
         if (index[i] < (i > start[c] ? index[i - 1] + 1 : 0) || index[i] >= n)
           return attn_reject_(e, ATTN_E_INDEX, reason);
@@ -104,9 +104,9 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
                                   ATTN_WORDS_("params.counts"),
                                   ATTN_WORDS_("params.sums"),
                                   ATTN_WORDS_("queries.index"),
-                                  ATTN_WORDS_("queries.start"),
+                                  ATTN_WORDS_("queries.indptr"),
                                   ATTN_WORDS_("keys.index"),
-                                  ATTN_WORDS_("keys.start"),
+                                  ATTN_WORDS_("keys.indptr"),
                                   ATTN_WORDS_("params.mem_k"),
                                   ATTN_WORDS_("params.mem_v")};
   enum { Q, K, V, MU, O, LSE, NEXT, COUNTS, SUMS, QI, QS, KI, KS, MK, MV, COUNT };
@@ -136,7 +136,7 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
                           "queries and keys must have .clusters alike, as many as centroids, and "
                           ".entries not negative");
     list[2 * i] = attn_bhtd(m->index, ATTN_F32, b, h, m->entries, 1);
-    list[2 * i + 1] = attn_bhtd(m->start, ATTN_F32, b, h, attn_add_(m->clusters, 1), 1);
+    list[2 * i + 1] = attn_bhtd(m->indptr, ATTN_F32, b, h, attn_add_(m->clusters, 1), 1);
   }
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_AS_(&q->x, w[Q], 0, any, any, any, any, ""),
@@ -350,7 +350,7 @@ ATTN_FUNC_ void attn_routing_top_item_(void *job, int worker, int64_t index) {
   const int64_t len = attn_len_of_(s->len, b, s->x.len), w = s->w < len ? s->w : len;
   const int n = clusters - c0 < ATTN_TILE_ ? (int)(clusters - c0) : (int)ATTN_TILE_;
   char *memory = a->memory + worker * a->each;
-  int32_t *start = s->m.start + unit * (clusters + 1), *to = s->m.index + unit * s->m.entries;
+  int32_t *start = s->m.indptr + unit * (clusters + 1), *to = s->m.index + unit * s->m.entries;
   const void *rows[ATTN_TILE_];
   attn_topk_ t = s->search;
   attn_marks_ set;
@@ -429,7 +429,7 @@ ATTN_FUNC_ void attn_routing_sort_item_(void *job, int worker, int64_t index) {
   const attn_routed_ *s = &a->side[index % a->sides];
   const int64_t unit = index / a->sides, n = s->x.len, clusters = s->m.clusters;
   const int32_t *of = s->of + unit * n;
-  int32_t *start = s->m.start + unit * (clusters + 1), *to = s->m.index + unit * s->m.entries;
+  int32_t *start = s->m.indptr + unit * (clusters + 1), *to = s->m.index + unit * s->m.entries;
   (void)worker;
   for (int64_t c = 0; c <= clusters; c++) start[c] = 0;
   for (int64_t i = 0; i < n; i++)

@@ -31,7 +31,7 @@ ATTN_FUNC_ void attn_inside_turn_(void *job, int worker, int64_t index) {
   const int64_t unit = index / 2;
   if (!a->first[side]) return;
   const attn_routed_ *s = side ? a->k : a->q;
-  const int64_t n = s->x.len, all = s->m.start[unit * (a->clusters + 1) + a->clusters];
+  const int64_t n = s->x.len, all = s->m.indptr[unit * (a->clusters + 1) + a->clusters];
   const int32_t *of = s->m.index + unit * s->m.entries;
   int32_t *first = a->first[side] + unit * (n + 1), *at = a->at[side] + unit * s->m.entries;
   (void)worker;
@@ -74,13 +74,13 @@ ATTN_FUNC_ int64_t attn_inside_seen_(const attn_inside_ *a, const int32_t *key, 
 
 /* Whether row i may see a key other than itself: in cluster c, or with UNION in any of its own. */
 ATTN_FUNC_ int attn_inside_others_(const attn_inside_ *a, int64_t unit, int64_t c, int64_t i) {
-  const int32_t *start = a->k->m.start + unit * (a->clusters + 1);
+  const int32_t *start = a->k->m.indptr + unit * (a->clusters + 1);
   const int32_t *key = a->k->m.index + unit * a->k->m.entries;
   const int32_t *first = a->first[0] + unit * (a->q->x.len + 1) + i;
   const int32_t *at = a->at[0] + unit * a->q->m.entries;
   const int one = a->job->p.combine == ATTN_ROUTING_MEAN;
   if (a->learned) return 1;
-  const int32_t *begin = a->q->m.start + unit * (a->clusters + 1);
+  const int32_t *begin = a->q->m.indptr + unit * (a->clusters + 1);
   for (int32_t e = one ? 0 : first[0]; e < (one ? 1 : first[1]); e++) {
     if (!one) c = attn_inside_cluster_(begin, a->clusters, at[e]);
     const int64_t n = attn_inside_seen_(a, key + start[c], start[c + 1] - start[c], i);
@@ -92,7 +92,7 @@ ATTN_FUNC_ int attn_inside_others_(const attn_inside_ *a, int64_t unit, int64_t 
 /* The lanes whose row is in an earlier cluster, by cluster; on = 0 takes them out again. */
 ATTN_FUNC_ void attn_inside_earlier_(const attn_inside_ *a, const int32_t *row, int n,
                                      uint64_t *lanes, int64_t unit, int64_t c, int on) {
-  const int32_t *begin = a->q->m.start + unit * (a->clusters + 1);
+  const int32_t *begin = a->q->m.indptr + unit * (a->clusters + 1);
   const int32_t *at = a->at[0] + unit * a->q->m.entries;
   for (int r = 0; r < n; r++) {
     const int32_t *first = a->first[0] + unit * (a->q->x.len + 1) + row[r];
@@ -107,7 +107,7 @@ ATTN_FUNC_ void attn_inside_earlier_(const attn_inside_ *a, const int32_t *row, 
 ATTN_FUNC_ int64_t attn_inside_runs_(const attn_inside_ *a, const int32_t *row, int rows,
                                      attn_plan_run_ *run, uint64_t *earlier, int64_t unit,
                                      int64_t c) {
-  const int32_t *start = a->k->m.start + unit * (a->clusters + 1);
+  const int32_t *start = a->k->m.indptr + unit * (a->clusters + 1);
   const int32_t *key = a->k->m.index + unit * a->k->m.entries;
   const attn_routing_params *p = &a->job->p;
   const uint64_t all = attn_low_bits_(rows);
@@ -147,7 +147,7 @@ ATTN_FUNC_ int64_t attn_inside_runs_(const attn_inside_ *a, const int32_t *row, 
  * made while the one before still waits, so that its rows are on their way. */
 ATTN_FUNC_ void attn_inside_tile_(const attn_inside_ *a, char *memory, int64_t unit, int64_t c,
                                   int64_t e, int place, attn_plan_tile_ *tile) {
-  const int32_t *start = a->q->m.start + unit * (a->clusters + 1);
+  const int32_t *start = a->q->m.indptr + unit * (a->clusters + 1);
   const int32_t *row = a->q->m.index + unit * a->q->m.entries + e;
   const int64_t left = start[c + 1] - e;
   tile->n = left < ATTN_TILE_ ? (int32_t)left : ATTN_TILE_, tile->step = 1;
@@ -174,7 +174,7 @@ ATTN_FUNC_ void attn_inside_item_(void *job, int worker, int64_t index) {
   const attn_inside_ *a = (const attn_inside_ *)job;
   const int64_t unit = index / a->clusters, c = index % a->clusters;
   const int64_t b = unit / a->heads, h = unit % a->heads;
-  const int32_t *start = a->q->m.start + unit * (a->clusters + 1);
+  const int32_t *start = a->q->m.indptr + unit * (a->clusters + 1);
   if (c < a->c0[unit] || c >= a->c1[unit] || start[c] == start[c + 1]) return;
   char *memory = a->memory + worker * a->each;
   attn_plan_ *plan = (attn_plan_ *)(void *)memory;
@@ -217,10 +217,10 @@ ATTN_FUNC_ void attn_inside_item_(void *job, int worker, int64_t index) {
 
 /* The number of clusters in which row i has a key. Shared, it has itself. */
 ATTN_FUNC_ int64_t attn_inside_count_(const attn_inside_ *a, int64_t unit, int64_t i) {
-  const int32_t *start = a->k->m.start + unit * (a->clusters + 1);
+  const int32_t *start = a->k->m.indptr + unit * (a->clusters + 1);
   const int32_t *key = a->k->m.index + unit * a->k->m.entries;
   const int32_t *first = a->first[0] + unit * (a->q->x.len + 1) + i;
-  const int32_t *begin = a->q->m.start + unit * (a->clusters + 1);
+  const int32_t *begin = a->q->m.indptr + unit * (a->clusters + 1);
   const int32_t *at = a->at[0] + unit * a->q->m.entries;
   int64_t n = 0;
   if (a->k == a->q || a->learned) return first[1] - first[0];
@@ -238,7 +238,7 @@ ATTN_FUNC_ void attn_inside_join_(void *job, int worker, int64_t index) {
   const int64_t tq = a->q->x.len, tiles = attn_tiles_of_(tq), unit = index / tiles;
   const int64_t b = unit / a->heads, h = unit % a->heads, dv = a->job->o.dim;
   const int64_t i0 = index % tiles * ATTN_TILE_, i1 = tq - i0 < ATTN_TILE_ ? tq : i0 + ATTN_TILE_;
-  const int32_t *start = a->q->m.start + unit * (a->clusters + 1);
+  const int32_t *start = a->q->m.indptr + unit * (a->clusters + 1);
   const int32_t *first = a->first[0] + unit * (tq + 1), *at = a->at[0] + unit * a->q->m.entries;
   const int64_t from = start[a->c0[unit]], to = start[a->c1[unit]];
   attn_merge_job_ m;
@@ -305,7 +305,7 @@ ATTN_COLD_ int attn_inside_round_(attn_inside_ *a, int64_t units) {
   int some = a->begins;
   a->ends = 1;
   for (int64_t u = 0; u < units; u++) {
-    const int32_t *start = a->q->m.start + u * (a->clusters + 1);
+    const int32_t *start = a->q->m.indptr + u * (a->clusters + 1);
     int64_t c = a->c0[u] = a->begins ? 0 : a->c1[u];
     some |= c < a->clusters;
     while (c < a->clusters && start[c + 1] - start[a->c0[u]] <= a->room) c++;
@@ -396,7 +396,7 @@ ATTN_COLD_ int attn_routing_steps_(attn_stage_ *s, void *job) {
   for (int i = 0; i < a.sides; i++) {
     attn_members *m = &a.side[i].m;
     m->index = (int32_t *)attn_stage_take_(s, attn_mul_(units, m->entries), 4);
-    m->start = (int32_t *)attn_stage_take_(s, attn_mul_(units, m->clusters + 1), 4);
+    m->indptr = (int32_t *)attn_stage_take_(s, attn_mul_(units, m->clusters + 1), 4);
   }
   return attn_routing_normalise_(s, &a) && attn_routing_members_(s, &a) &&
          attn_routing_inside_(s, &a);

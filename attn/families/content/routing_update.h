@@ -78,7 +78,7 @@ ATTN_FUNC_ void attn_drift_move_(void *job, int worker, int64_t h) {
       for (int64_t k = 0; k < d; k++)
         x[k] = direction && size == 0.0 ? (double)old[k] : lam * (double)old[k] + by * x[k];
     }
-    const double length = u->renorm ? attn_drift_size_(x, d) : 1.0;
+    const double length = u->renormalize ? attn_drift_size_(x, d) : 1.0;
     for (int64_t k = 0; k < d; k++)
       next[k] = attn_one_nan_((float)(length > 0.0 ? x[k] / length : x[k]));
   }

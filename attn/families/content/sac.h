@@ -24,7 +24,7 @@ ATTN_FUNC_ void attn_sac_csr_item_(void *job, int worker, int64_t set) {
   int32_t *source = (int32_t *)(void *)(a->memory + worker * a->each);
   int32_t *end = source + a->room; /* [T + 1] of a target's sources */
   int32_t *fill = end + t + 1;     /* [T] of a row's keys so far */
-  int64_t *ptr = a->row_ptr + set * (t + 1), kept = 0;
+  int64_t *ptr = a->indptr + set * (t + 1), kept = 0;
   if (a->n > 0) edges += set * a->n * 2;
   int32_t *col = a->room > 0 ? a->col + set * a->room : NULL;
   memset(end, 0, (size_t)(t + 1) * sizeof *end);
@@ -107,9 +107,9 @@ ATTN_COLD_ int attn_sac_csr_check_(attn_error_ *e, attn_sac_job_ *j, attn_argume
   if (!attn_sac_given_(e, j, m, j->batch, data)) return 0;
   const int64_t rows = attn_mul_(j->batch, j->nodes + 1), all = attn_mul_(j->batch, j->room);
   attn_span_ out[2];
-  if (j->batch > 0 && !j->row_ptr) return attn_reject_(e, ATTN_E_NULL, "row_ptr must not be null");
+  if (j->batch > 0 && !j->indptr) return attn_reject_(e, ATTN_E_NULL, "indptr must not be null");
   if (all > 0 && !j->col) return attn_reject_(e, ATTN_E_NULL, "col must not be null");
-  if (!attn_check_array_(e, j->row_ptr, rows, 8, "row_ptr must be aligned to its elements",
+  if (!attn_check_array_(e, j->indptr, rows, 8, "indptr must be aligned to its elements",
                          &out[0]) ||
       !attn_check_array_(e, j->col, all, 4, "col must be aligned to its elements", &out[1]))
     return 0;
@@ -117,7 +117,7 @@ ATTN_COLD_ int attn_sac_csr_check_(attn_error_ *e, attn_sac_job_ *j, attn_argume
     if (attn_overlap_(out[0], m->span[i]) || attn_overlap_(out[1], m->span[i]) ||
         attn_overlap_(out[0], out[1]))
       return attn_reject_(e, ATTN_E_OVERLAP,
-                          "row_ptr and col are outputs and must not share memory with another "
+                          "indptr and col are outputs and must not share memory with another "
                           "argument");
   m->span[m->n++] = out[0], m->span[m->n++] = out[1]; /* the workspace is apart from all */
   j->nothing = j->batch == 0;
@@ -156,10 +156,10 @@ ATTN_COLD_ int attn_sac_steps_(attn_stage_ *s, void *job) {
     own.count.data = attn_stage_take_(s, sets, 4);
     if (!attn_sac_edges_steps_(s, &own)) return 0;
   }
-  own.row_ptr = (int64_t *)attn_stage_take_(s, attn_mul_(sets, a->nodes + 1), 8);
+  own.indptr = (int64_t *)attn_stage_take_(s, attn_mul_(sets, a->nodes + 1), 8);
   own.col = (int32_t *)attn_stage_take_(s, attn_mul_(sets, a->room), 4);
   if (!attn_sac_csr_(s, &own, sets)) return 0;
-  p.row_ptr = own.row_ptr, p.col = own.col, p.edges = a->room;
+  p.indptr = own.indptr, p.col = own.col, p.edges = a->room;
   p.per_batch = 1, p.per_head = a->heads > 1;
   p.scale = a->p.scale, p.lse = a->p.lse;
   return attn_stage_edges_(s, &own, &p);
@@ -200,22 +200,22 @@ ATTN_COLD_ int attn_sac_check_(attn_error_ *e, attn_sac_job_ *j, attn_arguments_
 
 /* ---- the calls ------------------------------------------------------------------------------*/
 
-ATTN_COLD_ attn_sac_job_ attn_sac_csr_job_(int64_t *row_ptr, int32_t *col, const int32_t *edges,
+ATTN_COLD_ attn_sac_job_ attn_sac_csr_job_(int64_t *indptr, int32_t *col, const int32_t *edges,
                                            const int32_t *count, int64_t sets, int64_t n,
                                            int64_t nodes) {
   attn_sac_job_ j = attn_sac_edges_job_(edges, count, NULL, attn_sac_view_(NULL));
-  j.row_ptr = row_ptr, j.col = col, j.batch = sets, j.n = n, j.nodes = nodes;
+  j.indptr = indptr, j.col = col, j.batch = sets, j.n = n, j.nodes = nodes;
   return j;
 }
-ATTN_COLD_ attn_status attn_sac_csr_call_(int64_t *row_ptr, int32_t *col, const int32_t *edges,
+ATTN_COLD_ attn_status attn_sac_csr_call_(int64_t *indptr, int32_t *col, const int32_t *edges,
                                           const int32_t *count, int64_t sets, int64_t n,
                                           int64_t nodes, const attn_sac_params *params,
                                           attn_ctx *ctx, size_t *bytes) {
-  attn_sac_job_ j = attn_sac_csr_job_(row_ptr, col, edges, count, sets, n, nodes);
+  attn_sac_job_ j = attn_sac_csr_job_(indptr, col, edges, count, sets, n, nodes);
   return attn_sac_run_(&j, params, 0, attn_sac_csr_check_, attn_sac_csr_steps_,
                        "edges to lists of keys", ctx, bytes);
 }
-ATTN_CALL_(attn_sac_csr, (row_ptr, col, edges, count, sets, n, nodes, params), int64_t *row_ptr,
+ATTN_CALL_(attn_sac_csr, (indptr, col, edges, count, sets, n, nodes, params), int64_t *indptr,
            int32_t *col, const int32_t *edges, const int32_t *count, int64_t sets, int64_t n,
            int64_t nodes, const attn_sac_params *params)
 

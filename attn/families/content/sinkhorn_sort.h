@@ -195,7 +195,7 @@ ATTN_FUNC_ void attn_balance_item_(void *job, int worker, int64_t unit) {
     }
   }
   const int rows = p->balance == ATTN_BALANCE_ROWS;
-  for (int64_t it = rows ? -1 : 0; it < (rows ? 0 : p->iters); it++) {
+  for (int64_t it = rows ? -1 : 0; it < (rows ? 0 : p->iterations); it++) {
     for (int64_t i = 0; i < n; i++) attn_balance_row_(a->table, x + i * n, e, n);
     if (p->balance == ATTN_BALANCE_SINKHORN)
       attn_balance_columns_(a->table, x, top, sum, e, n);
@@ -280,8 +280,9 @@ ATTN_COLD_ int attn_sink_check_balance_(attn_error_ *e, attn_sink_job_ *j, attn_
     return attn_reject_(e, ATTN_E_RANGE, "params.balance must be an attn_sinkhorn_balancing");
   if (p->balance == ATTN_BALANCE_DEFAULT)
     p->balance = p->causal ? ATTN_BALANCE_ROWS : ATTN_BALANCE_SINKHORN;
-  if (p->iters < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.iters must not be negative");
-  p->iters = attn_given_or_(p->has_iters, p->iters, 8);
+  if (p->iterations < 0)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.iterations must not be negative");
+  p->iterations = attn_given_or_(p->has_iterations, p->iterations, 8);
   if (p->tau == 0.0f && !attn_to_bits_(p->tau)) p->tau = 0.75f;
   if (!(p->tau > 0.0f && p->tau < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.tau must be positive and finite");

@@ -17,7 +17,7 @@ ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ 
   const attn_tensor *v = j->v, q = j->q, k = j->k;
   const attn_topk_params *p = j->p;
   if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it says what is selected");
-  attn_sdpa_params s = p->scores;
+  attn_sdpa_params s = p->attention;
   const int best = p->mode == ATTN_TOPK_EXACT || p->mode == ATTN_TOPK_TIES;
   memset(c, 0, sizeof *c);
   c->on = &attn_choice_on_;
@@ -31,16 +31,16 @@ ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ 
   if (attn_unlike_(&s) || s.span.z || s.relative.values.data || s.map.data)
     return attn_reject_(
         e, ATTN_E_RANGE,
-        "params.scores: ragged, q_offs, align_lengths, span, relative.values and map "
+        "params.attention: ragged, q_offs, align_lengths, span, relative.values and map "
         "must be absent");
   if (!v && s.lse.data)
-    return attn_reject_(e, ATTN_E_RANGE, "params.scores.lse must be absent without values");
-  if (!p->row_ptr && (!v || p->col))
-    return attn_reject_(e, ATTN_E_NULL, "params.row_ptr must not be null");
+    return attn_reject_(e, ATTN_E_RANGE, "params.attention.lse must be absent without values");
+  if (!p->indptr && (!v || p->col))
+    return attn_reject_(e, ATTN_E_NULL, "params.indptr must not be null");
   if (p->edges < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.edges must not be negative");
   const int64_t sets = attn_mul_(attn_not_below_0_(q.batch), attn_not_below_0_(q.heads));
-  if (!attn_check_array_(e, p->row_ptr, attn_mul_(sets, attn_add_(attn_not_below_0_(q.len), 1)), 8,
-                         "params.row_ptr must be aligned to its elements", &c->span[0]) ||
+  if (!attn_check_array_(e, p->indptr, attn_mul_(sets, attn_add_(attn_not_below_0_(q.len), 1)), 8,
+                         "params.indptr must be aligned to its elements", &c->span[0]) ||
       !attn_check_array_(e, p->col, attn_mul_(sets, p->edges), 4,
                          "params.col must be aligned to its elements", &c->span[1]))
     return 0;
@@ -52,7 +52,7 @@ ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ 
   } else { /* nothing is summed: a column of k stands for the values, a row of q for the output */
     s.sinks = NULL, s.softmax_one = 0, s.v_scales = s.k_scales;
     a->v = k, a->v.dim = 1;
-    a->o = attn_view_(p->row_ptr, ATTN_F32, q.batch, q.heads, q.len, 1);
+    a->o = attn_view_(p->indptr, ATTN_F32, q.batch, q.heads, q.len, 1);
     a->o.stride_len = 2, a->o.stride_head = attn_mul_(2, attn_not_below_0_(q.len) + 1);
     a->o.stride_batch = attn_mul_(a->o.stride_head, attn_not_below_0_(q.heads));
   }
@@ -62,7 +62,7 @@ ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ 
   if (p->mode == ATTN_TOPK_EXACT && p->col && p->edges < attn_mul_(q.len, most))
     return attn_reject_(e, ATTN_E_SHAPE, "params.edges must be at least q.len * min(k, k.len)");
   c->mode = p->mode;
-  c->row_ptr = p->row_ptr, c->col = p->col, c->edges = p->edges;
+  c->indptr = p->indptr, c->col = p->col, c->edges = p->edges;
   c->bound = attn_to_unit_(a, p->bound);
   if (best && p->k >= k.len)
     c->mode = ATTN_TOPK_ABS, c->bound = -INFINITY; /* all keys */
@@ -79,8 +79,8 @@ ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ 
 /* Whether there is nothing to select for; then all sets are empty. */
 ATTN_COLD_ int attn_choice_nothing_(const attn_softmax_ *a) {
   if (!attn_nothing_(a)) return 0;
-  for (int64_t i = 0; a->choice->row_ptr && a->q.len == 0 && i < a->q.batch * a->q.heads; i++)
-    a->choice->row_ptr[i] = 0;
+  for (int64_t i = 0; a->choice->indptr && a->q.len == 0 && i < a->q.batch * a->q.heads; i++)
+    a->choice->indptr[i] = 0;
   return 1;
 }
 

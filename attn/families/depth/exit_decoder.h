@@ -57,8 +57,8 @@ ATTN_COLD_ int attn_exit_layer_check_(attn_error_ *e, const attn_exit_stack_ *a,
   const attn_block_params *p = &a->p.layers[m];
   attn_span_ span[ATTN_EXIT_SPANS_], other[ATTN_EXIT_SPANS_], block[ATTN_BLOCK_SPANS_];
   if (!attn_check_placeless_(e, &p->self) || !attn_check_placeless_(e, &p->cross)) return 0;
-  if (p->cross.attend.causal)
-    return attn_reject_(e, ATTN_E_RANGE, "cross.attend.causal must be 0: all of e is seen");
+  if (p->cross.attention.causal)
+    return attn_reject_(e, ATTN_E_RANGE, "cross.attention.causal must be 0: all of e is seen");
   if (c->len < 0 || c->len > a->cache->len)
     return attn_reject_(e, ATTN_E_RANGE, "cache.layer[m].len must lie in 0..cache.len");
   if (!attn_exit_spans_(e, c, span) || !attn_block_spans_(e, p, a->x.batch, block)) return 0;

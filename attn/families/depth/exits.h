@@ -272,7 +272,7 @@ typedef struct attn_smooth_ {
 ATTN_FUNC_ void attn_smooth_item_(void *job, int worker, int64_t index) {
   const attn_smooth_ *a = (const attn_smooth_ *)job;
   const int64_t b = index / a->x.len, i = index % a->x.len, n = a->x.dim, r = a->reach;
-  const int64_t len = a->p.len ? a->p.len[b] : n, room = n + 2 * ATTN_SMOOTH_;
+  const int64_t len = a->p.x_len ? a->p.x_len[b] : n, room = n + 2 * ATTN_SMOOTH_;
   float *x = (float *)(void *)(a->memory + worker * a->each), *y = x + room;
   memset(x, 0, (size_t)(room + n) * sizeof *x);
   x += ATTN_SMOOTH_;
@@ -316,12 +316,12 @@ ATTN_COLD_ int attn_check_layers_(attn_error_ *e, attn_tensor *x, const int32_t 
   const attn_operand_ p = {x, word, 0, any, 1, any, any, "x must have one head", {0, 0}};
   *op = p;
   if (!attn_check_operand_(e, op, 1) ||
-      !attn_check_array_(e, len, x->batch, 4, "params.len must be aligned to its elements",
+      !attn_check_array_(e, len, x->batch, 4, "params.x_len must be aligned to its elements",
                          &more->span[more->n++]))
     return 0;
   if (x->len > INT32_MAX || x->dim > INT32_MAX)
     return attn_reject_(e, ATTN_E_SHAPE, "x.len and x.dim must be below 2^31");
-  return query || attn_check_lens_(e, len, x->batch, x->dim, "params.len must lie in 0..x.dim");
+  return query || attn_check_lens_(e, len, x->batch, x->dim, "params.x_len must lie in 0..x.dim");
 }
 
 ATTN_COLD_ attn_status attn_exit_smooth_call_(attn_tensor y, attn_tensor x,
@@ -338,7 +338,7 @@ ATTN_COLD_ attn_status attn_exit_smooth_call_(attn_tensor y, attn_tensor x,
   a.y = y, a.x = x;
   if (params) a.p = *params;
   if (!attn_check_ctx_(&e, ctx, &table, &workers) ||
-      !attn_check_layers_(&e, &a.x, a.p.len, &op[0], &more, bytes != NULL))
+      !attn_check_layers_(&e, &a.x, a.p.x_len, &op[0], &more, bytes != NULL))
     return attn_end_(bytes ? NULL : ctx, &e);
   const attn_operand_ out = ATTN_OPERAND_AS_(&a.y, word, ATTN_OUT_, x.batch, 1, x.len, x.dim,
                                              "y must have the shape of x");
@@ -368,7 +368,7 @@ typedef struct attn_target_ {
 /* A batch entry: tokens are taken 64 at a time, layer by layer. */
 ATTN_FUNC_ void attn_target_item_(void *job, int worker, int64_t b) {
   const attn_target_ *a = (const attn_target_ *)job;
-  const int64_t layers = a->x.len, t = a->x.dim, len = a->p.len ? a->p.len[b] : t;
+  const int64_t layers = a->x.len, t = a->x.dim, len = a->p.x_len ? a->p.x_len[b] : t;
   const double price = (double)a->p.lambda;
   int32_t *to = a->target + (a->p.tokens ? b * t : b);
   float x[ATTN_TILE_];
@@ -417,7 +417,7 @@ ATTN_COLD_ attn_status attn_exit_target_call_(int32_t *target, attn_tensor x,
   a.target = target, a.x = x;
   if (params) a.p = *params;
   if (!attn_check_ctx_(&e, ctx, &a.table, &workers) ||
-      !attn_check_layers_(&e, &a.x, a.p.len, &op[0], &more, 0))
+      !attn_check_layers_(&e, &a.x, a.p.x_len, &op[0], &more, 0))
     return attn_end_(bytes ? NULL : ctx, &e);
   const int64_t targets = attn_mul_(x.batch, a.p.tokens ? x.dim : 1);
   if (x.len < 1) {

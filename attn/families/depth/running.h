@@ -77,7 +77,7 @@ ATTN_FUNC_ void attn_running_range_(const void *user, int64_t batch, int64_t row
 
 /* Score terms that the rows of a block may have when they are gathered: those without positions. */
 ATTN_COLD_ int attn_check_placeless_(attn_error_ *e, const attn_multihead_params *p) {
-  const attn_sdpa_params *a = &p->attend;
+  const attn_sdpa_params *a = &p->attention;
   if (!attn_check_places_(e, a)) return 0;
   if (a->has_q_off || a->window.on || a->keep || a->kv_len || a->q_len || p->bias_k.data ||
       p->bias_v.data || attn_unlike_(a) || a->schedule || a->lse.data || a->map.data ||
@@ -118,7 +118,7 @@ ATTN_COLD_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int
   for (int i = 0; i < 2; i++) {
     const int64_t heads = m[i]->heads > 0 ? m[i]->heads : 1;
     if (!attn_check_array_(e, i ? p->e_len : p->x_len, batch, 4, align, &span[n++]) ||
-        !attn_check_array_(e, m[i]->attend.sinks, heads, 4, align, &span[n++]))
+        !attn_check_array_(e, m[i]->attention.sinks, heads, 4, align, &span[n++]))
       return 0;
   }
   return 1;
@@ -194,7 +194,7 @@ ATTN_COLD_ int attn_stage_running_attend_(attn_stage_ *s, const attn_running_ *r
   return (!pre || attn_stage_norm_(s, t, x, none, norm)) &&
          attn_multihead_project_(s, q, pre ? t : x, p->w_q, p->b_q) &&
          attn_stage_running_heads_(s, r, attn_multihead_split_(o, p->heads),
-                                   attn_multihead_split_(q, p->heads), k, v, lens, &p->attend,
+                                   attn_multihead_split_(q, p->heads), k, v, lens, &p->attention,
                                    causal) &&
          attn_multihead_project_(s, t, o, p->w_o, p->b_o) &&
          attn_stage_norm_(s, x, t, x, pre ? NULL : norm);

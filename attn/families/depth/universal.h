@@ -222,7 +222,7 @@ ATTN_COLD_ int attn_universal_step_(attn_stage_ *s, attn_universal_ *a, int64_t 
   attn_tensor v = attn_multihead_split_(a->v, self->kv_heads);
   return attn_universal_all_(s, a, NULL) &&
          attn_stage_running_attend_(s, &a->r, &a->room, self, k, v, p->block.x_len,
-                                    self->attend.causal, 0, &a->b.p.norm_self) &&
+                                    self->attention.causal, 0, &a->b.p.norm_self) &&
          attn_stage_running_feed_(s, &a->r, &a->room, &a->b.p) &&
          attn_stage_for_(s, attn_tiles_of_(a->r.n), attn_universal_update_, a, 0, NULL);
 }

@@ -120,7 +120,7 @@ ATTN_COLD_ attn_status attn_capsules_call_(attn_tensor y, attn_tensor x,
   if (ok && !p)
     ok = attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the number of capsules");
   for (int i = 0; ok && i < COUNT; i++) ok = attn_check_operand_(&e, &op[i], 1);
-  ok = ok && attn_votes_check_(&e, a, p->capsules, p->rounds);
+  ok = ok && attn_votes_check_(&e, a, p->capsules, p->iterations);
   if (ok && ((int)r.kind < 0 || r.kind >= ATTN_CAPSULES_COUNT))
     ok = attn_reject_(&e, ATTN_E_RANGE, "params.kind must be an attn_capsules_kind");
   if (ok && attn_check_apart_(&e, ctx, op, COUNT, NULL, 0)) {

@@ -208,7 +208,7 @@ ATTN_COLD_ int attn_em_check_(attn_error_ *e, attn_em_ *g, const attn_capsules_e
                        "y must be [x.batch, 1, x.len, .]")};
   for (int i = 0; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
-  if (!attn_votes_check_(e, a, p->capsules, p->rounds)) return 0;
+  if (!attn_votes_check_(e, a, p->capsules, p->iterations)) return 0;
   if (p->betas != 0 && p->betas != 1 && p->betas != a->n)
     return attn_reject_(e, ATTN_E_RANGE, "params.betas must be 0, 1 or the number of capsules");
   g->eps = p->eps == 0.0f && !attn_to_bits_(p->eps) ? 1e-9f : p->eps;

@@ -29,7 +29,7 @@ ATTN_COLD_ int attn_collaborative_steps_(attn_stage_ *s, void *job) {
   const attn_tensor v = attn_multihead_rows_(s, j->x_v.batch, j->x_v.len, p->w_v.dim);
   float *mix = (float *)attn_stage_take_(s, attn_mul_(h, width), sizeof(float));
   attn_tensor none, q_own = q, k_own = k, content = attn_stage_shift_(k, j->dk), heads = q;
-  attn_sdpa_params attend = p->attend;
+  attn_sdpa_params attend = p->attention;
   memset(&none, 0, sizeof none);
   q_own.dim = k_own.dim = j->dk, content.dim = h;
   heads.heads = h, heads.stride_head = 0;
@@ -51,9 +51,9 @@ ATTN_COLD_ attn_status attn_collaborative_call_(attn_tensor y, attn_tensor x, at
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x, j.x_k = x_k;
   if (g) {
-    const attn_sdpa_params *a = &g->attend;
+    const attn_sdpa_params *a = &g->attention;
     j.p.heads = g->heads, j.p.w_q = g->w_q, j.p.w_k = g->w_k, j.p.w_v = g->w_v, j.p.w_o = g->w_o;
-    j.p.w_transposed = g->w_transposed, j.p.b_v = g->b_v, j.p.b_o = g->b_o, j.p.attend = *a,
+    j.p.w_transposed = g->w_transposed, j.p.b_v = g->b_v, j.p.b_o = g->b_o, j.p.attention = *a,
     j.p.each = g->each;
     j.mix = g->mix, j.w_c = g->w_c;
     if (!g->mix.data) attn_reject_(&e, ATTN_E_NULL, "params.mix.data must not be null");

@@ -234,7 +234,7 @@ ATTN_COLD_ int attn_guided_check_(attn_error_ *e, attn_guided_ *a, const attn_gu
   if (a->p.groups < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.groups must not be negative");
   if (a->p.groups > 0 && !a->p.group)
     return attn_reject_(e, ATTN_E_NULL, "params.group must not be null");
-  if (!attn_joint_maps_check_(e, &a->x, &a->p.scores, ctx, op, span, query) ||
+  if (!attn_joint_maps_check_(e, &a->x, &a->p.attention, ctx, op, span, query) ||
       !attn_loss_apart_(e, ctx, a->loss, 1, op, ATTN_LOSS_TENSORS_, span, ATTN_JOINT_SPANS_))
     return 0;
   for (int64_t i = 0; i < a->p.groups; i++)

@@ -184,7 +184,7 @@ ATTN_COLD_ int attn_joint_maps_check_(attn_error_ *e, attn_joint_ *x, const attn
   memcpy(op, all, sizeof all);
   if (by_map && (x->q.data || x->k.data))
     return attn_reject_(e, ATTN_E_RANGE, "params.map must be absent when q and k are there");
-  if (p->lse.data) return attn_reject_(e, ATTN_E_RANGE, "params.scores.lse must be absent");
+  if (p->lse.data) return attn_reject_(e, ATTN_E_RANGE, "params.attention.lse must be absent");
   if (!attn_check_given_(e, op + (by_map ? ATTN_LOSS_MAP_ : ATTN_LOSS_Q_), 1)) return 0;
   if (heads < 1)
     return attn_reject_(e, ATTN_E_SHAPE, "params.q.heads or map.heads must be at least 1");
@@ -227,7 +227,7 @@ ATTN_COLD_ int attn_disagreement_check_(attn_error_ *e, attn_disagreement_ *a,
   if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the tensors");
   *v = p->v, *o = p->o, a->x.q = p->q, a->x.k = p->k, a->x.map = p->map;
   a->by_map = p->q.data || p->k.data || p->map.data, a->by_row = p->by_row != 0;
-  if (a->by_map && !attn_joint_maps_check_(e, &a->x, &p->scores, ctx, op, span, query)) return 0;
+  if (a->by_map && !attn_joint_maps_check_(e, &a->x, &p->attention, ctx, op, span, query)) return 0;
   const attn_softmax_ *m = &a->x.a;
   const int64_t b = a->by_map ? m->q.batch : any, tq = a->by_map ? m->q.len : any;
   const int64_t tk = a->by_map ? m->k.len : any, heads = a->by_map ? a->x.heads : 0;
@@ -259,23 +259,23 @@ ATTN_COLD_ int attn_disagreement_check_(attn_error_ *e, attn_disagreement_ *a,
     return attn_reject_(e, ATTN_E_HEADS, "params.v.heads must divide the heads of o and the maps");
   if (v->data && o->data && v->batch != o->batch)
     return attn_reject_(e, ATTN_E_SHAPE, "params.v and o must have the same batch");
-  a->sub.len = p->scores.kv_len, a->out.len = p->scores.q_len;
+  a->sub.len = p->attention.kv_len, a->out.len = p->attention.q_len;
   a->sub.flat = a->out.flat = p->flat != 0;
   if (!a->by_map) { /* the lengths have not been judged yet */
     if ((v->data &&
          !attn_check_array_(e, a->sub.len, v->batch, 4,
-                            "params.scores.kv_len must be aligned to its elements", &span[0])) ||
+                            "params.attention.kv_len must be aligned to its elements", &span[0])) ||
         (o->data &&
          !attn_check_array_(e, a->out.len, o->batch, 4,
-                            "params.scores.q_len must be aligned to its elements", &span[1])))
+                            "params.attention.q_len must be aligned to its elements", &span[1])))
       return 0;
   }
   if (!attn_loss_apart_(e, ctx, a->d, 3, op, COUNT, span, ATTN_JOINT_SPANS_)) return 0;
   if (a->by_map || query) return 1;
   return (!v->data || attn_check_lens_(e, a->sub.len, v->batch, v->len,
-                                       "params.scores.kv_len must lie in 0..v.len")) &&
+                                       "params.attention.kv_len must lie in 0..v.len")) &&
          (!o->data || attn_check_lens_(e, a->out.len, o->batch, o->len,
-                                       "params.scores.q_len must lie in 0..o.len"));
+                                       "params.attention.q_len must lie in 0..o.len"));
 }
 
 ATTN_COLD_ attn_status attn_disagreement_call_(double *d, const attn_disagreement_params *params,

@@ -5,9 +5,9 @@ typedef struct attn_span_job_ {
   attn_tensor x;
   const float *v, *b;
   float *z;
-  int64_t heads, most, tiles; /* tiles per batch entry */
-  char *workspace;            /* of the workers, each of this many bytes: */
-  int64_t bytes;              /* packed tokens [dm][tile], spans [block][tile] */
+  int64_t heads, max_span, tiles; /* tiles per batch entry */
+  char *workspace;                /* of the workers, each of this many bytes: */
+  int64_t bytes;                  /* packed tokens [dm][tile], spans [block][tile] */
 } attn_span_job_;
 
 ATTN_COLD_ int attn_span_plan_(attn_error_ *e, attn_span_job_ *j, const attn_ctx *ctx,
@@ -18,7 +18,7 @@ ATTN_COLD_ int attn_span_plan_(attn_error_ *e, attn_span_job_ *j, const attn_ctx
   if (!attn_check_tensor_(e, &j->x, wx, &sx)) return 0;
   if (j->x.heads != 1) return attn_reject_(e, ATTN_E_SHAPE, "x.heads must be 1");
   if (j->heads < 0) return attn_reject_(e, ATTN_E_SHAPE, "heads must not be negative");
-  if (j->most < 1) return attn_reject_(e, ATTN_E_RANGE, "most must be at least 1");
+  if (j->max_span < 1) return attn_reject_(e, ATTN_E_RANGE, "max_span must be at least 1");
   const int64_t count = attn_mul_(attn_mul_(j->x.batch, j->heads), j->x.len);
   if (!j->z && count > 0) return attn_reject_(e, ATTN_E_NULL, "z must not be null");
   if (!j->v && j->heads > 0) return attn_reject_(e, ATTN_E_NULL, "v must not be null");
@@ -44,10 +44,10 @@ ATTN_COLD_ int64_t attn_span_items_(const attn_span_job_ *j) {
   return j->heads == 0 ? 0 : attn_mul_(j->x.batch, j->tiles);
 }
 
-/* most / (1 + e), rounded to a float that does not pass most */
-ATTN_FUNC_ float attn_span_of_most_(int64_t most, float e) {
-  const float z = (float)((double)most / (1.0 + (double)e));
-  return (double)z > (double)most ? attn_from_bits_(attn_to_bits_(z) - 1) : z;
+/* max_span / (1 + e), rounded to a float that does not pass max_span */
+ATTN_FUNC_ float attn_span_of_most_(int64_t max_span, float e) {
+  const float z = (float)((double)max_span / (1.0 + (double)e));
+  return (double)z > (double)max_span ? attn_from_bits_(attn_to_bits_(z) - 1) : z;
 }
 
 /* The tokens of a tile in lanes, heads as keys: a score block is H spans of 64 tokens. */
@@ -73,26 +73,26 @@ ATTN_FUNC_ void attn_span_item_(void *job, int worker, int64_t index) {
       const float bias = j->b ? j->b[h0 + h] : 0.0f;
       for (int r = 0; r < n; r++) row[r] = -(row[r] + bias);
       j->table->exp(row, row, n);
-      for (int r = 0; r < n; r++) row[r] = attn_span_of_most_(j->most, row[r]);
+      for (int r = 0; r < n; r++) row[r] = attn_span_of_most_(j->max_span, row[r]);
       memcpy(j->z + (b * j->heads + h0 + h) * t + first, row, (size_t)n * sizeof(float));
     }
   }
 }
 
 ATTN_COLD_ void attn_span_job_of_(attn_span_job_ *j, float *z, attn_tensor x, const float *v,
-                                  const float *b, int64_t heads, int64_t most) {
+                                  const float *b, int64_t heads, int64_t max_span) {
   memset(j, 0, sizeof *j);
-  j->z = z, j->x = x, j->v = v, j->b = b, j->heads = heads, j->most = most;
+  j->z = z, j->x = x, j->v = v, j->b = b, j->heads = heads, j->max_span = max_span;
 }
 
 ATTN_PUB_COLD_ attn_status attn_span_predict(float *z, attn_tensor x, const float *v,
-                                             const float *b, int64_t heads, int64_t most,
+                                             const float *b, int64_t heads, int64_t max_span,
                                              attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_span_job_ j;
   attn_workspace_ w;
   int workers;
-  attn_span_job_of_(&j, z, x, v, b, heads, most);
+  attn_span_job_of_(&j, z, x, v, b, heads, max_span);
   if (attn_span_plan_(&e, &j, ctx, &workers)) {
     const int64_t items = attn_span_items_(&j);
     workers = attn_pieces_(workers, items);
@@ -109,13 +109,13 @@ ATTN_PUB_COLD_ attn_status attn_span_predict(float *z, attn_tensor x, const floa
 }
 
 ATTN_PUB_COLD_ size_t attn_span_predict_workspace(float *z, attn_tensor x, const float *v,
-                                                  const float *b, int64_t heads, int64_t most,
+                                                  const float *b, int64_t heads, int64_t max_span,
                                                   const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_span_job_ j;
   const attn_ctx plain = attn_before_workspace_(ctx);
   int workers;
-  attn_span_job_of_(&j, z, x, v, b, heads, most);
+  attn_span_job_of_(&j, z, x, v, b, heads, max_span);
   if (!attn_span_plan_(&e, &j, &plain, &workers)) return ATTN_WORKSPACE_REJECTED;
   const int64_t items = attn_span_items_(&j);
   if (items == 0) return 0;
@@ -131,12 +131,12 @@ ATTN_PUB_ double attn_span_penalty(const float *z, int64_t n, double lambda) {
   return attn_one_nan_f64_(lambda * (sum / (double)n));
 }
 
-ATTN_PUB_ int64_t attn_span_reach(float z, float ramp, int64_t shift, int64_t most) {
+ATTN_PUB_ int64_t attn_span_reach(float z, float ramp, int64_t shift, int64_t max_span) {
   double rest;
   if (ramp == 0.0f) ramp = 32.0f;
-  if (!(z >= 0.0f && z < INFINITY && ramp > 0.0f && ramp < INFINITY) || most < 0) return -1;
+  if (!(z >= 0.0f && z < INFINITY && ramp > 0.0f && ramp < INFINITY) || max_span < 0) return -1;
   shift = attn_clamp_(shift, -(INT64_MAX / 4), INT64_MAX / 4);
   const int64_t t =
-      attn_span_last_((double)z, (double)ramp, shift, most > 0 ? most : INT64_MAX, &rest);
+      attn_span_last_((double)z, (double)ramp, shift, max_span > 0 ? max_span : INT64_MAX, &rest);
   return t < 0 ? -1 : t;
 }

@@ -144,7 +144,7 @@ ATTN_COLD_ int attn_talking_check_(attn_error_ *e, attn_talking_ *a,
   const int64_t tq = a->x.q.len, tk = a->x.k.len;
   attn_span_ span[ATTN_JOINT_SPANS_];
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has w_l and w_w");
-  a->w_l = params->w_l, a->w_w = params->w_w, a->x.lse = params->scores.lse;
+  a->w_l = params->w_l, a->w_w = params->w_w, a->x.lse = params->attention.lse;
   attn_turn_(&a->w_l, params->w_transposed), attn_turn_(&a->w_w, params->w_transposed);
   const int64_t heads = a->w_l.dim;
   attn_operand_ op[COUNT] = {
@@ -159,14 +159,14 @@ ATTN_COLD_ int attn_talking_check_(attn_error_ *e, attn_talking_ *a,
                     ATTN_IN_OUT_("params.w_l", "q.heads", "H")),
       ATTN_OPERAND_(&a->w_w, "params.w_w", ATTN_MATRIX_, 1, 1, heads, hv,
                     ATTN_IN_OUT_("params.w_w", "H", "o.heads")),
-      ATTN_OPERAND_(&a->x.lse, "params.scores.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b,
-                    heads, tq, 1, "params.scores.lse must be f32 [q.batch, H, q.len, 1]")};
+      ATTN_OPERAND_(&a->x.lse, "params.attention.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b,
+                    heads, tq, 1, "params.attention.lse must be f32 [q.batch, H, q.len, 1]")};
   if (!attn_check_given_(e, op, COUNT)) return 0;
   if (hk < 1 || hv < 1)
     return attn_reject_(e, ATTN_E_SHAPE, "q.heads and o.heads must be at least 1");
   for (int i = 0; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], i == V ? hv : hk)) return 0;
-  return attn_joint_plan_(e, &a->x, &params->scores, heads, ctx, span, query) &&
+  return attn_joint_plan_(e, &a->x, &params->attention, heads, ctx, span, query) &&
          attn_check_apart_(e, ctx, op, COUNT, span, ATTN_JOINT_SPANS_);
 }
 

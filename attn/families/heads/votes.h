@@ -148,7 +148,7 @@ ATTN_COLD_ int attn_votes_check_(attn_error_ *e, attn_votes_ *a, int64_t capsule
   if (a->y.dim != a->m)
     return attn_reject_(e, ATTN_E_SHAPE, "y.dim must be the number of capsules times their width");
   if (rounds < 0 || rounds > INT32_MAX)
-    return attn_reject_(e, ATTN_E_RANGE, "params.rounds must be at least 1, or 0 for 3");
+    return attn_reject_(e, ATTN_E_RANGE, "params.iterations must be at least 1, or 0 for 3");
   a->rounds = rounds ? rounds : 3;
   if (h > INT32_MAX || attn_mul_(attn_mul_(h, a->m), 64) > INT64_MAX / 64)
     return attn_reject_(e, ATTN_E_OVERFLOW, "the votes of a token are too many");

@@ -7,7 +7,7 @@ typedef struct attn_landmark_job_ {
   const uint8_t *valid; /* [B][Tk], Tq = Tk */
   int64_t landmarks, iterations;
   float scale, lambda;
-  int csalr, always, renormalise, by_batch;
+  int csalr, always, renormalize, by_batch;
 } attn_landmark_job_;
 
 /* Every rule; the lengths are read for the workspace query as well. */
@@ -209,10 +209,10 @@ ATTN_COLD_ int attn_landmark_small_(attn_stage_ *s, const attn_landmark_job_ *j,
   a.dim = m;
   if (!j->csalr)
     return attn_stage_pinv_(s, a, a, j->iterations, sums) && attn_stage_gemm_(s, x, a, bv, NULL);
-  const attn_share_ all = {x, j->renormalise ? 1.0f + j->lambda : 1.0f, NULL},
+  const attn_share_ all = {x, j->renormalize ? 1.0f + j->lambda : 1.0f, NULL},
                     none = {x, 0.0f, NULL};
   return attn_stage_solve_(s, x, a, bv, (double)j->lambda) &&
-         (!j->renormalise || attn_stage_weigh_(s, x, all, none));
+         (!j->renormalize || attn_stage_weigh_(s, x, all, none));
 }
 
 /* wide[b,h] += conv[h] along v; the heads of a group read one head of v. */
@@ -356,7 +356,7 @@ ATTN_COLD_ attn_landmark_job_ attn_csalr_job_(attn_tensor o, attn_tensor q, attn
   j.o = o, j.q = q, j.k = k, j.v = v, j.csalr = j.always = 1;
   if (!p) return j;
   j.kv_len = p->kv_len, j.q_len = p->q_len, j.scale = p->scale;
-  j.landmarks = p->landmarks, j.lambda = p->lambda, j.renormalise = p->renormalise;
+  j.landmarks = p->landmarks, j.lambda = p->lambda, j.renormalize = p->renormalize;
   return j;
 }
 ATTN_COLD_ attn_status attn_csalr_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,

@@ -30,20 +30,20 @@ ATTN_COLD_ int attn_operands_add_(attn_error_ *e, attn_operands_ *all, attn_tens
 ATTN_COLD_ int attn_synthesizer_net_check_(attn_error_ *e, attn_operands_ *all,
                                            attn_synthesizer_net *net, int64_t din) {
   static const char *const w[] = {
-      ATTN_WORDS_("a source's net w1"), ATTN_WORDS_("a source's net b1"),
-      ATTN_WORDS_("a source's net w2"), ATTN_WORDS_("a source's net b2")};
-  attn_turn_(&net->w1, net->w_transposed), attn_turn_(&net->w2, net->w_transposed);
-  const int64_t some = ATTN_ONE_OR_ALL_, any = ATTN_ANY_, wide = net->w1.dim;
-  if (!attn_operands_add_(e, all, &net->w1, w[0], ATTN_MATRIX_, 1, some, din, any,
-                          ATTN_HEADS_IN_OUT_("a source's net w1", "1 or o.heads", "x.dim", "e")) ||
-      !attn_operands_add_(e, all, &net->b1, w[1], ATTN_OPTIONAL_, 1, some, 1, wide,
-                          "a source's net b1 must be [1, 1 or o.heads, 1, e], e of w1") ||
+      ATTN_WORDS_("a source's net w_1"), ATTN_WORDS_("a source's net b_1"),
+      ATTN_WORDS_("a source's net w_2"), ATTN_WORDS_("a source's net b_2")};
+  attn_turn_(&net->w_1, net->w_transposed), attn_turn_(&net->w_2, net->w_transposed);
+  const int64_t some = ATTN_ONE_OR_ALL_, any = ATTN_ANY_, wide = net->w_1.dim;
+  if (!attn_operands_add_(e, all, &net->w_1, w[0], ATTN_MATRIX_, 1, some, din, any,
+                          ATTN_HEADS_IN_OUT_("a source's net w_1", "1 or o.heads", "x.dim", "e")) ||
+      !attn_operands_add_(e, all, &net->b_1, w[1], ATTN_OPTIONAL_, 1, some, 1, wide,
+                          "a source's net b_1 must be [1, 1 or o.heads, 1, e], e of w_1") ||
       !attn_operands_add_(
-          e, all, &net->w2, w[2], ATTN_MATRIX_, 1, some, wide, any,
-          ATTN_HEADS_IN_OUT_("a source's net w2", "1 or o.heads", "e (of w1)", "n")))
+          e, all, &net->w_2, w[2], ATTN_MATRIX_, 1, some, wide, any,
+          ATTN_HEADS_IN_OUT_("a source's net w_2", "1 or o.heads", "e (of w_1)", "n")))
     return 0;
-  return attn_operands_add_(e, all, &net->b2, w[3], ATTN_OPTIONAL_, 1, some, 1, net->w2.dim,
-                            "a source's net b2 must be [1, 1 or o.heads, 1, n], n of w2");
+  return attn_operands_add_(e, all, &net->b_2, w[3], ATTN_OPTIONAL_, 1, some, 1, net->w_2.dim,
+                            "a source's net b_2 must be [1, 1 or o.heads, 1, n], n of w_2");
 }
 
 ATTN_COLD_ int attn_synthesizer_source_check_(attn_error_ *e, attn_operands_ *all,
@@ -85,8 +85,8 @@ ATTN_COLD_ int attn_synthesizer_source_check_(attn_error_ *e, attn_operands_ *al
         !attn_synthesizer_net_check_(e, all, &s->net, s->x.dim) ||
         (factored && !attn_synthesizer_net_check_(e, all, &s->net_b, s->x.dim)))
       return 0;
-    n = s->net.w2.dim;
-    if (factored) n = attn_mul_(n, s->net_b.w2.dim);
+    n = s->net.w_2.dim;
+    if (factored) n = attn_mul_(n, s->net_b.w_2.dim);
     if (factored && ((int)s->tiling < 0 || s->tiling >= ATTN_SYNTHESIZER_TILING_COUNT))
       return attn_reject_(e, ATTN_E_RANGE, "a source's tiling must be an attn_synthesizer_tiling");
   }
@@ -206,16 +206,16 @@ ATTN_COLD_ int64_t attn_synthesizer_heads_(int64_t heads, const attn_tensor *t) 
   return t->data && t->heads > heads ? t->heads : heads;
 }
 
-/* y = relu(x w1 + b1); y.data null: a new tensor with as few heads as there are different ones. */
+/* y = relu(x w_1 + b_1); y.data null: a new tensor with as few heads as there are different ones. */
 ATTN_COLD_ int attn_synthesizer_hidden_(attn_stage_ *s, const attn_synthesizer_net *net,
                                         attn_tensor x, attn_tensor *y) {
   attn_gemm_params g;
-  int64_t heads = attn_synthesizer_heads_(x.heads, &net->w1);
-  heads = attn_synthesizer_heads_(heads, &net->b1);
+  int64_t heads = attn_synthesizer_heads_(x.heads, &net->w_1);
+  heads = attn_synthesizer_heads_(heads, &net->b_1);
   memset(&g, 0, sizeof g);
-  g.bias = net->b1, g.activation = ATTN_ACT_RELU;
-  if (!y->data) *y = attn_stage_tensor_(s, x.batch, heads, x.len, net->w1.dim);
-  return attn_stage_gemm_(s, *y, x, net->w1, &g);
+  g.bias = net->b_1, g.activation = ATTN_ACT_RELU;
+  if (!y->data) *y = attn_stage_tensor_(s, x.batch, heads, x.len, net->w_1.dim);
+  return attn_stage_gemm_(s, *y, x, net->w_1, &g);
 }
 
 /* What pack adds to a factor of one part: not 0, as inf * 0 is NaN, and nothing that a machine without
@@ -253,14 +253,14 @@ ATTN_COLD_ int attn_synthesizer_factors_(attn_stage_ *s, const attn_synthesizer_
   memset(&hidden, 0, sizeof hidden);
   memset(&g, 0, sizeof g);
   if (!attn_synthesizer_hidden_(s, net, x, &hidden)) return 0;
-  int64_t heads = attn_synthesizer_heads_(hidden.heads, &net->w2);
-  heads = attn_synthesizer_heads_(heads, &net->b2);
+  int64_t heads = attn_synthesizer_heads_(hidden.heads, &net->w_2);
+  heads = attn_synthesizer_heads_(heads, &net->b_2);
   attn_factors_ a;
   a.table = s->table, a.by = (float)by, a.tiles = x.len / ATTN_TILE_ + (x.len % ATTN_TILE_ != 0);
-  a.x = attn_stage_tensor_(s, x.batch, heads, x.len, net->w2.dim);
+  a.x = attn_stage_tensor_(s, x.batch, heads, x.len, net->w_2.dim);
   a.y = attn_stage_tensor_(s, x.batch, heads, attn_mul_(a.tiles, a.x.dim), ATTN_TILE_);
-  g.bias = net->b2;
-  if (!attn_stage_gemm_(s, a.x, hidden, net->w2, &g)) return 0;
+  g.bias = net->b_2;
+  if (!attn_stage_gemm_(s, a.x, hidden, net->w_2, &g)) return 0;
   *y = attn_synthesizer_spread_(a.y, x.batch, all);
   return attn_stage_for_(s, attn_mul_(attn_mul_(x.batch, heads), a.tiles), attn_factors_item_, &a,
                          0, NULL);
@@ -327,7 +327,7 @@ ATTN_COLD_ int attn_synthesizer_turn_(attn_stage_ *s, attn_tensor y, attn_tensor
 ATTN_COLD_ int64_t attn_synthesizer_dot_(const attn_synthesizer_source *c) {
   return c->kind == ATTN_SYNTHESIZER_DOT               ? c->q.dim
          : c->kind == ATTN_SYNTHESIZER_RANDOM_FACTORED ? c->r1.dim
-         : c->kind == ATTN_SYNTHESIZER_DENSE           ? c->net.w1.dim
+         : c->kind == ATTN_SYNTHESIZER_DENSE           ? c->net.w_1.dim
                                                        : 0;
 }
 
@@ -356,12 +356,12 @@ ATTN_COLD_ int attn_synthesizer_alone_(attn_stage_ *s, const attn_synthesizer_jo
     *q = attn_stage_rows_(c->r1, j->q_off, j->o.len), *k = attn_stage_rows_(c->r2, 0, tk);
   } else {
     if (!attn_synthesizer_hidden_(s, &c->net, c->x, q)) return 0;
-    *k = c->net.w2;
+    *k = c->net.w_2;
     if (attn_turn_back_(k)) {
       *k = attn_stage_rows_(*k, 0, tk);
     } else {
-      *k = attn_stage_tensor_(s, 1, c->net.w2.heads, tk, c->net.w1.dim);
-      if (!attn_synthesizer_turn_(s, *k, c->net.w2, 1.0)) return 0;
+      *k = attn_stage_tensor_(s, 1, c->net.w_2.heads, tk, c->net.w_1.dim);
+      if (!attn_synthesizer_turn_(s, *k, c->net.w_2, 1.0)) return 0;
     }
   }
   *q = attn_synthesizer_spread_(*q, b, h), *k = attn_synthesizer_spread_(*k, b, k->heads);
@@ -384,11 +384,11 @@ ATTN_COLD_ int attn_synthesizer_join_(attn_stage_ *s, const attn_synthesizer_job
     int done;
     at += n;
     if (c->kind == ATTN_SYNTHESIZER_DENSE) {
-      attn_tensor w2 = c->net.w2;
-      const int turned = attn_turn_back_(&w2);
+      attn_tensor w_2 = c->net.w_2;
+      const int turned = attn_turn_back_(&w_2);
       done = attn_synthesizer_hidden_(s, &c->net, c->x, &qc) &&
-             (turned ? attn_synthesizer_copy_(s, kc, w2, j->p.kv_len, by)
-                     : attn_synthesizer_turn_(s, kc, w2, by));
+             (turned ? attn_synthesizer_copy_(s, kc, w_2, j->p.kv_len, by)
+                     : attn_synthesizer_turn_(s, kc, w_2, by));
     } else {
       const int dot = c->kind == ATTN_SYNTHESIZER_DOT;
       const attn_tensor from = dot ? c->q : attn_stage_rows_(c->r1, j->q_off, j->o.len);
@@ -415,12 +415,12 @@ ATTN_COLD_ int attn_synthesizer_addends_(attn_stage_ *s, const attn_synthesizer_
     a.x = attn_synthesizer_spread_(c->r, b, h);
   } else if (c->kind == ATTN_SYNTHESIZER_DENSE_FACTORED) {
     a.kind = c->tiling == ATTN_SYNTHESIZER_OUTER ? ATTN_ADD_OUTER_ : ATTN_ADD_TILE_;
-    a.na = c->net.w2.dim, a.nb = c->net_b.w2.dim;
+    a.na = c->net.w_2.dim, a.nb = c->net_b.w_2.dim;
     if (!attn_synthesizer_factors_(s, &c->net, c->x, h, a.weight, &a.x) ||
         !attn_synthesizer_factors_(s, &c->net_b, c->x, h, 1.0, &a.y))
       return 0;
-  } else if (c->kind == ATTN_SYNTHESIZER_DENSE && c->net.b2.data) {
-    a.kind = ATTN_ADD_KEYS_, a.x = attn_synthesizer_spread_(c->net.b2, b, h);
+  } else if (c->kind == ATTN_SYNTHESIZER_DENSE && c->net.b_2.data) {
+    a.kind = ATTN_ADD_KEYS_, a.x = attn_synthesizer_spread_(c->net.b_2, b, h);
   } else {
     return 1;
   }

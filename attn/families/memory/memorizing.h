@@ -3,7 +3,7 @@
 
 typedef struct attn_memorizing_job_ {
   attn_tensor o, q, k, v;
-  attn_recall mem;
+  attn_kv_memory mem;
   attn_memorizing_params p;
   int alone; /* 1: the segment only joins the memory */
   const attn_table_ *table;
@@ -63,7 +63,7 @@ ATTN_COLD_ int attn_memorizing_local_(attn_stage_ *s, attn_tensor *all, attn_ten
 /* ---- the memory -----------------------------------------------------------------------------*/
 
 /* Row of entry j. */
-ATTN_FUNC_ int64_t attn_recall_row_(const attn_recall *m, int64_t j) {
+ATTN_FUNC_ int64_t attn_recall_row_(const attn_kv_memory *m, int64_t j) {
   const int64_t at = m->first + j;
   return at < m->k.len ? at : (at - m->k.len) % m->k.len;
 }
@@ -72,7 +72,7 @@ ATTN_FUNC_ int64_t attn_recall_row_(const attn_recall *m, int64_t j) {
 ATTN_FUNC_ void attn_recall_put_(void *job, int worker, int64_t index) {
   const attn_memorizing_job_ *a = (const attn_memorizing_job_ *)job;
   const int64_t heads = a->k.heads + a->v.heads, b = index / heads, x = index % heads;
-  const int is_k = x < a->k.heads, unit = is_k ? !a->p.raw : a->p.normalise_v;
+  const int is_k = x < a->k.heads, unit = is_k ? !a->p.raw : a->p.normalize_v;
   const int64_t h = is_k ? x : x - a->k.heads;
   const attn_tensor *from = is_k ? &a->k : &a->v, *to = is_k ? &a->mem.k : &a->mem.v;
   float *row = (float *)(void *)(a->memory + worker * a->each);
@@ -156,7 +156,7 @@ ATTN_FUNC_ void attn_memorizing_item_(void *job, int worker, int64_t index) {
   const int n = left < ATTN_TILE_ ? (int)left : ATTN_TILE_;
   char *memory = a->memory + worker * a->each;
   attn_topk_ t = a->plan;
-  const attn_recall *m = &a->mem;
+  const attn_kv_memory *m = &a->mem;
   const void *rows[ATTN_TILE_] = {NULL};
   int zero[ATTN_TILE_], zeros = 0;
   for (int r = 0; r < n; r++) {
@@ -207,7 +207,7 @@ ATTN_COLD_ int attn_memorizing_steps_(attn_stage_ *s, void *job) {
     }
   }
   if (!attn_memorizing_local_(s, &k, a->k, p->xl_k, !p->raw) ||
-      !attn_memorizing_local_(s, &v, a->v, p->xl_v, p->normalise_v) ||
+      !attn_memorizing_local_(s, &v, a->v, p->xl_v, p->normalize_v) ||
       !attn_stage_sdpa_(s, a->near, q, k, v, &local))
     return 0;
   a->tiles = cells / ATTN_TILE_ + (cells % ATTN_TILE_ != 0);
@@ -232,7 +232,7 @@ ATTN_COLD_ int attn_memorizing_steps_(attn_stage_ *s, void *job) {
 
 /* Every rule of both calls; data = 0: without those that read arrays. */
 ATTN_COLD_ int attn_memorizing_check_(attn_error_ *e, attn_memorizing_job_ *a,
-                                      const attn_table_ *table, const attn_recall *memory,
+                                      const attn_table_ *table, const attn_kv_memory *memory,
                                       const attn_memorizing_params *params, const attn_ctx *ctx,
                                       int data) {
   enum { Q, K, V, XK, XV, O, MK, MV, COUNT };
@@ -274,13 +274,13 @@ ATTN_COLD_ int attn_memorizing_check_(attn_error_ *e, attn_memorizing_job_ *a,
     return attn_reject_(e, ATTN_E_RANGE, "memory.len must lie in 0..memory.k.len");
   if (a->mem.first < 0 || a->mem.first >= cap)
     return attn_reject_(e, ATTN_E_RANGE, "memory.first must lie in 0..memory.k.len-1");
-  if (p->topk < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.topk must not be negative");
+  if (p->k < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.k must not be negative");
   if (p->joint && (p->b_g || p->bypass_empty))
     return attn_reject_(e, ATTN_E_RANGE, "params.joint has no b_g and no bypass_empty");
   if (p->raw && p->tau) return attn_reject_(e, ATTN_E_RANGE, "params.raw has no tau");
   if (a->k.len >= (int64_t)1 << 39 || (p->xl_k.data && p->xl_k.len >= (int64_t)1 << 39))
     return attn_reject_(e, ATTN_E_OVERFLOW, "k.len and params.xl_k.len must be below 2^39");
-  if (p->topk == 0) p->topk = 32;
+  if (p->k == 0) p->k = 32;
   if (!attn_check_array_(e, p->b_g, h, 4, "params.b_g must be aligned to its elements", &more[0]) ||
       !attn_check_array_(e, p->tau, h, 4, "params.tau must be aligned to its elements", &more[1]) ||
       !attn_check_apart_(e, ctx, op, COUNT, more, 2))
@@ -290,11 +290,11 @@ ATTN_COLD_ int attn_memorizing_check_(attn_error_ *e, attn_memorizing_job_ *a,
        !attn_check_logits_(e, p->tau, h, 1, "params.tau must be finite")))
     return 0;
   a->group = a->alone ? 1 : h / a->k.heads;
-  attn_topk_plan_(&a->plan, table, a->k.dim, p->topk < cap ? p->topk : cap, a->mem.k.dtype, 0);
+  attn_topk_plan_(&a->plan, table, a->k.dim, p->k < cap ? p->k : cap, a->mem.k.dtype, 0);
   return 1;
 }
 
-ATTN_COLD_ attn_status attn_memorizing_call_(attn_memorizing_job_ *a, const attn_recall *memory,
+ATTN_COLD_ attn_status attn_memorizing_call_(attn_memorizing_job_ *a, const attn_kv_memory *memory,
                                              const attn_memorizing_params *params, attn_ctx *ctx,
                                              size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
@@ -321,7 +321,7 @@ ATTN_COLD_ attn_memorizing_job_ attn_memorizing_job_of_(attn_tensor o, attn_tens
 }
 
 ATTN_PUB_COLD_ attn_status attn_memorizing(attn_tensor o, attn_tensor q, attn_tensor k,
-                                           attn_tensor v, attn_recall *memory,
+                                           attn_tensor v, attn_kv_memory *memory,
                                            const attn_memorizing_params *params, attn_ctx *ctx) {
   attn_memorizing_job_ a = attn_memorizing_job_of_(o, q, k, v);
   attn_status status = attn_memorizing_call_(&a, memory, params, ctx, NULL);
@@ -329,7 +329,7 @@ ATTN_PUB_COLD_ attn_status attn_memorizing(attn_tensor o, attn_tensor q, attn_te
   return status;
 }
 ATTN_PUB_COLD_ size_t attn_memorizing_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                                attn_tensor v, const attn_recall *memory,
+                                                attn_tensor v, const attn_kv_memory *memory,
                                                 const attn_memorizing_params *params,
                                                 const attn_ctx *ctx) {
   attn_memorizing_job_ a = attn_memorizing_job_of_(o, q, k, v);
@@ -345,12 +345,12 @@ ATTN_COLD_ attn_memorizing_job_ attn_recall_job_(attn_tensor k, attn_tensor v,
   attn_memorizing_job_ a;
   memset(&a, 0, sizeof a);
   memset(p, 0, sizeof *p);
-  if (params) p->raw = params->raw, p->normalise_v = params->normalise_v;
+  if (params) p->raw = params->raw, p->normalize_v = params->normalize_v;
   a.k = k, a.v = v, a.alone = 1;
   return a;
 }
 
-ATTN_PUB_COLD_ attn_status attn_recall_append(attn_recall *memory, attn_tensor k, attn_tensor v,
+ATTN_PUB_COLD_ attn_status attn_recall_append(attn_kv_memory *memory, attn_tensor k, attn_tensor v,
                                               const attn_memorizing_params *params, attn_ctx *ctx) {
   attn_memorizing_params p;
   attn_memorizing_job_ a = attn_recall_job_(k, v, &p, params);
@@ -358,7 +358,7 @@ ATTN_PUB_COLD_ attn_status attn_recall_append(attn_recall *memory, attn_tensor k
   if (status == ATTN_OK) memory->len = a.mem.len, memory->first = a.mem.first;
   return status;
 }
-ATTN_PUB_COLD_ size_t attn_recall_append_workspace(const attn_recall *memory, attn_tensor k,
+ATTN_PUB_COLD_ size_t attn_recall_append_workspace(const attn_kv_memory *memory, attn_tensor k,
                                                    attn_tensor v,
                                                    const attn_memorizing_params *params,
                                                    const attn_ctx *ctx) {

@@ -73,7 +73,7 @@ ATTN_COLD_ int attn_segment_steps_(attn_stage_ *s, void *job) {
   if (j->p.r.data) { /* row t of r is first + t keys back */
     p.xl.table = attn_stage_backwards_(j->p.r);
     p.xl.first = 1 - j->p.r.len - attn_segment_first_(&j->p, j->q.len);
-    p.xl.content_bias = j->p.u, p.xl.distance_bias = j->p.v;
+    p.xl.u = j->p.u, p.xl.v = j->p.v;
   }
   p.lse = j->p.lse;
   if (j->p.usage.data && !p.lse.data)

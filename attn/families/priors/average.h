@@ -29,7 +29,7 @@ ATTN_FUNC_ void attn_average_scan_(void *job, int worker, int64_t index) {
   (void)worker;
   for (int64_t t = 0; t < a->n; t++) {
     float *mean = (float *)(void *)attn_at_(&a->avg, b, 0, t) + c0;
-    const int real = !a->p.real || a->p.real[b * a->y.len + a->t0 + t];
+    const int real = !a->p.valid || a->p.valid[b * a->y.len + a->t0 + t];
     a->table->widen(row, attn_at_(&a->y, b, 0, a->t0 + t) + attn_bytes_(a->y.dtype, c0), 0, NULL, 1,
                     cols, a->y.dtype, NULL);
     count += real;
@@ -77,12 +77,12 @@ ATTN_COLD_ int attn_average_run_(attn_stage_ *s, attn_average_ *a, attn_tensor h
   if (s->run)
     for (int64_t i = 0; i < b; i++)
       for (int64_t t = 0; t < a->n; t++)
-        a->count[i] += !a->p.real || a->p.real[i * a->y.len + a->t0 + t];
+        a->count[i] += !a->p.valid || a->p.valid[i * a->y.len + a->t0 + t];
   if (hidden.data) {
-    p.bias = a->p.b1, p.activation = ATTN_ACT_RELU;
-    if (!attn_stage_gemm_(s, hidden, a->avg, a->p.w1, &p)) return 0;
-    p.bias = a->p.b2, p.activation = ATTN_ACT_NONE;
-    if (!attn_stage_gemm_(s, a->g, hidden, a->p.w2, &p)) return 0;
+    p.bias = a->p.b_1, p.activation = ATTN_ACT_RELU;
+    if (!attn_stage_gemm_(s, hidden, a->avg, a->p.w_1, &p)) return 0;
+    p.bias = a->p.b_2, p.activation = ATTN_ACT_NONE;
+    if (!attn_stage_gemm_(s, a->g, hidden, a->p.w_2, &p)) return 0;
   }
   if (a->gate.data) {
     p.bias = a->p.b_g, p.activation = ATTN_ACT_SIGMOID;
@@ -96,7 +96,7 @@ ATTN_COLD_ int attn_average_steps_(attn_stage_ *s, void *job) {
   attn_average_ *a = (attn_average_ *)job;
   const int64_t b = a->y.batch, t = a->y.len, d = a->y.dim;
   const int64_t most = t < ATTN_AVERAGE_RUN_ ? t : (int64_t)ATTN_AVERAGE_RUN_;
-  const int fed = a->p.w1.data != NULL, gated = a->p.w_g.data != NULL;
+  const int fed = a->p.w_1.data != NULL, gated = a->p.w_g.data != NULL;
   attn_tensor both = attn_view_(NULL, ATTN_F32, 0, 0, 0, 1), hidden = both, gate = both, g, avg;
   if (b == 0 || t == 0) return 1;
   a->table = s->table;
@@ -108,7 +108,7 @@ ATTN_COLD_ int attn_average_steps_(attn_stage_ *s, void *job) {
     g = attn_stage_tensor_(s, b, 1, most, d);
   }
   avg = fed ? attn_stage_tensor_(s, b, 1, most, d) : g;
-  if (fed) hidden = attn_stage_tensor_(s, b, 1, most, a->p.w1.dim);
+  if (fed) hidden = attn_stage_tensor_(s, b, 1, most, a->p.w_1.dim);
   if (a->p.state) {
     a->count = (int64_t *)a->p.state + ATTN_AVERAGE_HEAD_;
   } else {
@@ -175,9 +175,9 @@ ATTN_COLD_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_
   attn_average_params *p = &a->p;
   attn_span_ array[ARRAYS], work;
   const int64_t any = ATTN_ANY_, b = a->y.batch, d = a->y.dim, twice = attn_mul_(2, d);
-  attn_tensor *const w[] = {&p->w_g, &p->w1, &p->w2};
+  attn_tensor *const w[] = {&p->w_g, &p->w_1, &p->w_2};
   for (int i = 0; i < 3; i++) attn_turn_(w[i], p->w_transposed);
-  const int64_t f = p->w1.data ? p->w1.dim : 0;
+  const int64_t f = p->w_1.data ? p->w_1.dim : 0;
   const int maybe = ATTN_OPTIONAL_, matrix = ATTN_OPTIONAL_ | ATTN_MATRIX_;
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, b, 1, a->y.len, d, "o must have the shape of y"),
@@ -186,14 +186,16 @@ ATTN_COLD_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_
                     ATTN_IN_OUT_("params.w_g", "2 d", "2 d")),
       ATTN_OPERAND_(&p->b_g, "params.b_g", maybe, 1, 1, 1, twice,
                     "params.b_g must be [1, 1, 1, 2 d]"),
-      ATTN_OPERAND_(&p->w1, "params.w1", matrix, 1, 1, d, any, ATTN_IN_OUT_("params.w1", "d", "f")),
-      ATTN_OPERAND_(&p->b1, "params.b1", maybe, 1, 1, 1, f, "params.b1 must be [1, 1, 1, f]"),
-      ATTN_OPERAND_(&p->w2, "params.w2", matrix, 1, 1, f, d, ATTN_IN_OUT_("params.w2", "f", "d")),
-      ATTN_OPERAND_(&p->b2, "params.b2", maybe, 1, 1, 1, d, "params.b2 must be [1, 1, 1, d]")};
+      ATTN_OPERAND_(&p->w_1, "params.w_1", matrix, 1, 1, d, any,
+                    ATTN_IN_OUT_("params.w_1", "d", "f")),
+      ATTN_OPERAND_(&p->b_1, "params.b_1", maybe, 1, 1, 1, f, "params.b_1 must be [1, 1, 1, f]"),
+      ATTN_OPERAND_(&p->w_2, "params.w_2", matrix, 1, 1, f, d,
+                    ATTN_IN_OUT_("params.w_2", "f", "d")),
+      ATTN_OPERAND_(&p->b_2, "params.b_2", maybe, 1, 1, 1, d, "params.b_2 must be [1, 1, 1, d]")};
   if (!attn_check_operand_(e, &op[Y], 1) || !attn_check_operand_(e, &op[O], 1)) return 0;
-  if (!p->w1.data != !p->w2.data)
-    return attn_reject_(e, ATTN_E_NULL, "params.w1 and .w2 must be there both, or neither");
-  if ((p->b_g.data && !p->w_g.data) || ((p->b1.data || p->b2.data) && !p->w1.data))
+  if (!p->w_1.data != !p->w_2.data)
+    return attn_reject_(e, ATTN_E_NULL, "params.w_1 and .w_2 must be there both, or neither");
+  if ((p->b_g.data && !p->w_g.data) || ((p->b_1.data || p->b_2.data) && !p->w_1.data))
     return attn_reject_(e, ATTN_E_NULL, "a bias must not be without its weights");
   for (int i = WG; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
@@ -202,7 +204,7 @@ ATTN_COLD_ int attn_average_check_(attn_error_ *e, attn_average_ *a, const attn_
   if (p->eps == 0.0f && !signbit(p->eps)) p->eps = 1e-6f;
   if (!(p->eps > 0.0f && p->eps < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.eps must be positive and finite");
-  if (!attn_check_array_(e, p->real, attn_mul_(b, a->y.len), 1, "", &array[REAL]) ||
+  if (!attn_check_array_(e, p->valid, attn_mul_(b, a->y.len), 1, "", &array[REAL]) ||
       !attn_check_array_(e, p->gain, d, 4, "params.gain must be aligned to its elements",
                          &array[GAIN]) ||
       !attn_check_array_(e, p->bias, d, 4, "params.bias must be aligned to its elements",

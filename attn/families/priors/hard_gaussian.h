@@ -180,7 +180,7 @@ ATTN_FUNC_ void attn_hard_row_(attn_hard_group_ *g, int r, int64_t keys) {
   g->hi[r] = g->j->p.causal && p + 1 < keys ? p + 1 : keys;
   g->remote[r] = 0, g->from[r] = g->to[r] = 0;
   if (g->hi[r] <= 0) return;
-  if (g->j->p.renorm) {
+  if (g->j->p.renormalize) {
     const int64_t key = g->nearest[r] = attn_hard_nearest_(g, r, center);
     if (key < 0) return;
     const double d = attn_hard_distance_(g, r, key);
@@ -209,7 +209,7 @@ ATTN_FUNC_ float attn_hard_remote_(const attn_hard_group_ *g, int r, int64_t key
 
 /* Exponentials of n exponents; those below the threshold become 0. */
 ATTN_FUNC_ void attn_hard_exp_(const attn_hard_group_ *g, int64_t n) {
-  const double least = g->j->p.renorm ? 0.0 : (double)g->j->p.threshold;
+  const double least = g->j->p.renormalize ? 0.0 : (double)g->j->p.threshold;
   g->j->table->exp(g->s.x, g->s.x, n);
   if (least > 0.0)
     for (int64_t i = 0; i < n; i++)
@@ -302,7 +302,7 @@ ATTN_FUNC_ void attn_hard_sum_(attn_hard_group_ *g, int lanes, float *l, int car
       }
       if (careful) attn_hard_patch_(g, ot, w, n);
       attn_on_(tile, f)->value_block(g->s.ot, g->s.w, v, stride, n, dv, lanes, lanes + 1, NULL, 0);
-      if (j->p.renorm)
+      if (j->p.renormalize)
         attn_on_(tile, f)->value_block(l, g->s.w, &one, 0, n, 1, lanes, lanes + 1, NULL, 0);
       if (!careful) *g->s.pairs += n * g->n;
     }
@@ -329,7 +329,7 @@ ATTN_FUNC_ void attn_hard_item_(void *job, int worker, int64_t index) {
   g.norm = 0.39894228040143267794 / sigma;
   for (int r = 0; r < rows; r++) out[r] = attn_at_(&j->o, g.batch, g.head, first + r);
   for (int r = 0; r < ATTN_TILE_; r++)
-    scale[r] = j->p.renorm ? 1.0f : (float)attn_clamp_f64_(g.norm), l[r] = 0.0f;
+    scale[r] = j->p.renormalize ? 1.0f : (float)attn_clamp_f64_(g.norm), l[r] = 0.0f;
   for (int lanes = 0; lanes * ATTN_GROUP_ < live; lanes++) {
     const int at = lanes * ATTN_GROUP_;
     g.p0 = first + at + j->q_off;
@@ -345,7 +345,7 @@ ATTN_FUNC_ void attn_hard_item_(void *job, int worker, int64_t index) {
     attn_hard_sum_(&g, lanes, l, 0);
     if (!j->table->finite(g.s.ot + at, ATTN_TILE_, j->v.dim, g.n)) attn_hard_sum_(&g, lanes, l, 1);
   }
-  if (j->p.renorm) attn_on_(tile, j->table)->divide(scale, l);
+  if (j->p.renormalize) attn_on_(tile, j->table)->divide(scale, l);
   j->table->unpack(out, g.s.ot, live, j->o.dim, j->o.dtype, scale);
   for (int r = live; r < rows; r++) memset(out[r], 0, (size_t)size);
 }

@@ -29,15 +29,15 @@ ATTN_COLD_ int attn_hierarchy_levels_(attn_error_ *e, attn_hierarchy_job_ *j) {
   j->units[0] = j->x.len;
   if (j->x.len > INT32_MAX) return attn_reject_(e, ATTN_E_OVERFLOW, "x.len must be below 2^31");
   if (p->levels == 1) return 1;
-  if (!p->units || !p->offsets)
+  if (!p->units || !p->indptr)
     return attn_reject_(
         e, ATTN_E_NULL,
-        p->units ? "params.offsets must not be null" : "params.units must not be null");
+        p->units ? "params.indptr must not be null" : "params.units must not be null");
   attn_span_ copied; /* both are read here and never again */
   if (!attn_check_array_(e, p->units, p->levels, 8, "params.units must be aligned to its elements",
                          &copied) ||
-      !attn_check_array_(e, p->offsets, p->levels - 1, sizeof *p->offsets,
-                         "params.offsets must be aligned to its elements", &copied))
+      !attn_check_array_(e, p->indptr, p->levels - 1, sizeof *p->indptr,
+                         "params.indptr must be aligned to its elements", &copied))
     return 0;
   for (int64_t l = 0; l < p->levels; l++) {
     j->units[l] = p->units[l];
@@ -103,14 +103,13 @@ ATTN_COLD_ int attn_hierarchy_check_(attn_error_ *e, attn_hierarchy_job_ *j,
     j->row[l].dim = d;
     if (l + 1 == p->levels) break;
     if (p->aggregates) j->aggregate[l] = p->aggregates[l];
-    const int32_t *offsets = p->offsets[l];
-    if (!offsets) return attn_reject_(e, ATTN_E_NULL, "params.offsets must not hold null");
+    const int32_t *indptr = p->indptr[l];
+    if (!indptr) return attn_reject_(e, ATTN_E_NULL, "params.indptr must not hold null");
     if (!attn_check_aggregate_(e, &j->aggregate[l], h, d, &more[m]) ||
-        !attn_check_array_(e, offsets, j->units[l + 1] + 1, 4,
-                           "params.offsets must be aligned to their elements", &more[m + 3]) ||
-        !attn_check_offsets_(
-            e, offsets, j->units[l + 1], j->units[l], 1,
-            "params.offsets must go from 0 to the units of their level, ascending"))
+        !attn_check_array_(e, indptr, j->units[l + 1] + 1, 4,
+                           "params.indptr must be aligned to their elements", &more[m + 3]) ||
+        !attn_check_groups_(e, indptr, j->units[l + 1], j->units[l], 1,
+                            "params.indptr must go from 0 to the units of their level, ascending"))
       return 0;
     m += 4;
   }
@@ -134,7 +133,7 @@ ATTN_FUNC_ void attn_hierarchy_item_(void *job, int worker, int64_t index) {
     for (int64_t l = 0; l < j->p.levels; l++) {
       const float gain = j->p.gains ? j->p.gains[l] : 1.0f;
       if (l > 0)
-        while (unit[l - 1] >= j->p.offsets[l - 1][unit[l] + 1]) unit[l]++;
+        while (unit[l - 1] >= j->p.indptr[l - 1][unit[l] + 1]) unit[l]++;
       const int64_t u = l > 0 && j->p.causal ? unit[l] - 1 : unit[l];
       if (u < 0 || gain == 0.0f) continue;
       j->table->blend(sum, sum, attn_at_(&j->row[l], b, h, u), ATTN_F32, ATTN_F32, ATTN_F32, dim,
@@ -184,7 +183,7 @@ ATTN_COLD_ int attn_hierarchy_steps_(attn_stage_ *s, void *job) {
       attn_stage_for_(s, attn_mul_(b, h), attn_copy_item_, &a, 0, NULL);
     }
     if (l + 1 == j->p.levels) break;
-    const attn_groups_ groups = {j->p.offsets[l], j->units[l + 1], 0, n};
+    const attn_groups_ groups = {j->p.indptr[l], j->units[l + 1], 0, n};
     state = attn_stage_tensor_(s, b, h, j->units[l + 1], d);
     if (!attn_stage_gather_(s, state, j->row[l], groups, &j->aggregate[l])) return 0;
   }
@@ -208,10 +207,10 @@ ATTN_COLD_ attn_status attn_hierarchy_job_call_(attn_hierarchy_job_ *j,
       return attn_end_(bytes ? NULL : ctx, &e);
     }
     for (int64_t l = 0; ok && l + 1 < j->p.levels; l++) {
-      const attn_pattern groups = attn_pattern_segments(j->p.offsets[l], j->units[l + 1]);
+      const attn_pattern groups = attn_pattern_segments(j->p.indptr[l], j->units[l + 1]);
       if (j->p.schedules) j->schedule[l] = &j->p.schedules[l];
       ok = attn_stage_schedule_(&s, &j->schedule[l], &own[l], &groups, j->x.heads, j->units[l],
-                                "params.schedules[l] must be of attn_pattern_segments(offsets[l])");
+                                "params.schedules[l] must be of attn_pattern_segments(indptr[l])");
     }
     if (ok) attn_stage_call_(&s, ctx, attn_hierarchy_steps_, j, "levels of segments", bytes);
     for (int l = 0; l < ATTN_HIERARCHY_LEVELS; l++) attn_schedule_free(&own[l]);

@@ -11,9 +11,9 @@ typedef struct attn_longformer_job_ {
 ATTN_COLD_ int64_t attn_longformer_list_(const attn_longformer_params *p, int64_t b,
                                          const int32_t **list) {
   *list = p->global;
-  if (!p->global_ptr) return p->globals;
-  if (p->global) *list = p->global + p->global_ptr[b];
-  return p->global_ptr[b + 1] - p->global_ptr[b];
+  if (!p->global_indptr) return p->globals;
+  if (p->global) *list = p->global + p->global_indptr[b];
+  return p->global_indptr[b + 1] - p->global_indptr[b];
 }
 
 /* Rules about the arrays. */
@@ -25,7 +25,7 @@ ATTN_COLD_ int attn_longformer_arrays_(attn_error_ *e, const attn_longformer_par
   if (!attn_check_array_(e, p->window, heads, sizeof *p->window, align, &any) ||
       !attn_check_array_(e, p->dilation, heads, sizeof *p->dilation, align, &any) ||
       !attn_check_array_(e, p->global, p->globals, sizeof *p->global, align, &any) ||
-      !attn_check_array_(e, p->global_ptr, entries, sizeof *p->global_ptr, align, &any))
+      !attn_check_array_(e, p->global_indptr, entries, sizeof *p->global_indptr, align, &any))
     return 0;
   for (int64_t h = 0; h < heads; h++) {
     if (p->window[h] < 0)
@@ -36,12 +36,13 @@ ATTN_COLD_ int attn_longformer_arrays_(attn_error_ *e, const attn_longformer_par
   if (p->globals < 0) return attn_reject_(e, ATTN_E_SHAPE, "params.globals must not be negative");
   if (p->globals > 0 && !p->global)
     return attn_reject_(e, ATTN_E_NULL, "params.global must not be null");
-  if (p->global_ptr)
+  if (p->global_indptr)
     for (int64_t b = 0; b <= entries; b++)
-      if (p->global_ptr[b] < (b ? p->global_ptr[b - 1] : 0) || p->global_ptr[b] > p->globals)
+      if (p->global_indptr[b] < (b ? p->global_indptr[b - 1] : 0) ||
+          p->global_indptr[b] > p->globals)
         return attn_reject_(
             e, ATTN_E_INDEX,
-            "params.global_ptr must ascend from 0 or more to params.globals or less");
+            "params.global_indptr must ascend from 0 or more to params.globals or less");
   for (int64_t b = 0; b < entries; b++) {
     const int32_t *list;
     const int64_t n = attn_longformer_list_(p, b, &list);
@@ -141,7 +142,8 @@ ATTN_PUB_COLD_ attn_status attn_longformer_schedule(attn_schedule *schedule,
     attn_reject_(&e, ATTN_E_SHAPE, "heads must be at least 1, and tokens lie in 0..2^31-1");
   } else if (b < 0 || b == INT64_MAX) {
     attn_reject_(&e, ATTN_E_RANGE, "b must not be negative");
-  } else if (attn_longformer_arrays_(&e, params, params->global_ptr ? b + 1 : 1, heads, tokens)) {
+  } else if (attn_longformer_arrays_(&e, params, params->global_indptr ? b + 1 : 1, heads,
+                                     tokens)) {
     attn_longformer_build_(&e, schedule, params, heads, tokens, b, &inner);
   }
   return attn_end_(ctx, &e);
@@ -194,11 +196,11 @@ ATTN_COLD_ int attn_longformer_check_(attn_error_ *e, attn_longformer_job_ *j,
                         "params.q_global, .k_global and .v_global go together: all or none");
   const int64_t full[4] = {b, 1, 1, t};
   const char *align = "params holds a list that is not aligned to its elements";
-  j->entries = p->global_ptr ? b : 1;
+  j->entries = p->global_indptr ? b : 1;
   if (!attn_check_scale_(e, p->scale) || !attn_check_array_(e, p->window, h, 4, align, &more[0]) ||
       !attn_check_array_(e, p->dilation, h, 4, align, &more[1]) ||
       !attn_check_array_(e, p->global, p->globals < 0 ? 0 : p->globals, 4, align, &more[2]) ||
-      !attn_check_array_(e, p->global_ptr, attn_add_(b, 1), 8, align, &more[3]) ||
+      !attn_check_array_(e, p->global_indptr, attn_add_(b, 1), 8, align, &more[3]) ||
       !attn_longformer_arrays_(e, p, j->entries, h, t) ||
       !attn_check_mask_(e, &p->valid, &wm, 1u << ATTN_MASK_BOOL | 1u << ATTN_MASK_BITS, full,
                         &more[4]))
@@ -244,7 +246,7 @@ ATTN_FUNC_ void attn_longformer_row_(void *job, int worker, int64_t index) {
 /* Rows of global tokens, for the batch entries of q that share a list. */
 ATTN_COLD_ int attn_longformer_global_(attn_stage_ *s, const attn_longformer_job_ *j,
                                        attn_longformer_rows_ *rows, attn_sdpa_params p, int64_t b) {
-  const int one = j->p.global_ptr != NULL, causal = j->p.causal;
+  const int one = j->p.global_indptr != NULL, causal = j->p.causal;
   attn_tensor q = j->p.q_global, k = j->p.k_global, v = j->p.v_global;
   const int64_t n = attn_longformer_list_(&j->p, b, &rows->list);
   if (n == 0) return 1;
@@ -267,7 +269,7 @@ ATTN_COLD_ int attn_longformer_global_(attn_stage_ *s, const attn_longformer_job
 
 ATTN_COLD_ int attn_longformer_steps_(attn_stage_ *s, void *job) {
   const attn_longformer_job_ *j = (const attn_longformer_job_ *)job;
-  const int one = j->p.global_ptr != NULL;
+  const int one = j->p.global_indptr != NULL;
   const int64_t used = s->used;
   int64_t most = used;
   for (int64_t b = 0; b < j->entries; b++) {

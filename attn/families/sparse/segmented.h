@@ -3,14 +3,14 @@
 
 /* ---- aggregation ----------------------------------------------------------------------------*/
 
-/* Groups of rows: offsets, or runs of `length`. */
+/* Groups of rows: indptr, or runs of `length`. */
 typedef struct attn_groups_ {
-  const int32_t *offsets;
+  const int32_t *indptr;
   int64_t count, length, rows;
 } attn_groups_;
 
 ATTN_FUNC_ int64_t attn_group_at_(const attn_groups_ *g, int64_t a) {
-  if (g->offsets) return g->offsets[a];
+  if (g->indptr) return g->indptr[a];
   return a > g->rows / g->length ? g->rows : a * g->length;
 }
 
@@ -31,7 +31,7 @@ ATTN_FUNC_ const float *attn_row_f32_(const attn_tensor *t, int64_t b, int64_t h
 ATTN_FUNC_ float attn_gather_logit_(const attn_gather_ *a, const float *hidden, float *work) {
   double sum = 0.0;
   for (int64_t c = 0; c < a->width; c++) {
-    const float x = 2.0f * (hidden[c] + (a->how->b ? a->how->b[c] : 0.0f));
+    const float x = 2.0f * (hidden[c] + (a->how->bias ? a->how->bias[c] : 0.0f));
     work[c] = x > 40.0f ? 40.0f : x < -40.0f ? -40.0f : x;
   }
   a->table->exp(work, work, a->width);
@@ -116,16 +116,16 @@ ATTN_COLD_ int attn_check_aggregate_(attn_error_ *e, attn_aggregate *a, int64_t 
   if (!attn_check_operand_(e, &op, heads)) return 0;
   span[0] = op.span;
   if (!a->u) return attn_reject_(e, ATTN_E_NULL, "params.aggregate.u must not be null");
-  return attn_check_array_(e, a->b, a->w.dim, 4, align, &span[1]) &&
+  return attn_check_array_(e, a->bias, a->w.dim, 4, align, &span[1]) &&
          attn_check_array_(e, a->u, a->w.dim, 4, align, &span[2]);
 }
 
 /* Offsets 0 .. rows, not descending; strict: no group is empty. */
-ATTN_COLD_ int attn_check_offsets_(attn_error_ *e, const int32_t *offsets, int64_t count,
-                                   int64_t rows, int strict, const char *reason) {
-  if (offsets[0] != 0 || offsets[count] != rows) return attn_reject_(e, ATTN_E_INDEX, reason);
+ATTN_COLD_ int attn_check_groups_(attn_error_ *e, const int32_t *indptr, int64_t count,
+                                  int64_t rows, int strict, const char *reason) {
+  if (indptr[0] != 0 || indptr[count] != rows) return attn_reject_(e, ATTN_E_INDEX, reason);
   for (int64_t a = 0; a < count; a++)
-    if (offsets[a + 1] < offsets[a] + (int64_t)(strict != 0))
+    if (indptr[a + 1] < indptr[a] + (int64_t)(strict != 0))
       return attn_reject_(e, ATTN_E_INDEX, reason);
   return 1;
 }
@@ -195,20 +195,20 @@ ATTN_COLD_ int attn_segmented_check_(attn_error_ *e, attn_segmented_job_ *j,
   if (!attn_check_scale_(e, p->scale)) return 0;
   memset(more, 0, sizeof more);
   if (on && !attn_check_aggregate_(e, &p->aggregate, h, dv, more)) return 0;
-  const char *rule = "params.offsets must go from 0 to q.len and not descend";
-  if (p->offsets) {
+  const char *rule = "params.indptr must go from 0 to q.len and not descend";
+  if (p->indptr) {
     if (p->segments < 0 || (p->segments == 0 && t > 0))
       return attn_reject_(e, ATTN_E_RANGE, "params.segments must be at least 1");
-    if (!attn_check_array_(e, p->offsets, attn_add_(p->segments, 1), 4,
-                           "params.offsets must be aligned to its elements", &more[3]) ||
-        !attn_check_offsets_(e, p->offsets, p->segments, t, 0, rule))
+    if (!attn_check_array_(e, p->indptr, attn_add_(p->segments, 1), 4,
+                           "params.indptr must be aligned to its elements", &more[3]) ||
+        !attn_check_groups_(e, p->indptr, p->segments, t, 0, rule))
       return 0;
   } else if (p->length < 1) {
-    return attn_reject_(e, ATTN_E_RANGE, "params.length must be at least 1, or give .offsets");
+    return attn_reject_(e, ATTN_E_RANGE, "params.length must be at least 1, or give .indptr");
   }
   attn_groups_ *g = &j->groups;
-  g->offsets = p->offsets, g->length = p->length, g->rows = t;
-  g->count = p->offsets ? p->segments : t / p->length + (t % p->length != 0);
+  g->indptr = p->indptr, g->length = p->length, g->rows = t;
+  g->count = p->indptr ? p->segments : t / p->length + (t % p->length != 0);
   for (int64_t a = 0; a < g->count; a++) j->full += attn_group_at_(g, a) < attn_group_at_(g, a + 1);
   return attn_check_apart_(e, ctx, op, COUNT, more, 4);
 }
@@ -313,8 +313,8 @@ ATTN_COLD_ int attn_segmented_steps_(attn_stage_ *s, void *job) {
 }
 
 ATTN_COLD_ attn_pattern attn_groups_pattern_(const attn_groups_ *g) {
-  return g->offsets ? attn_pattern_segments(g->offsets, g->count)
-                    : attn_pattern_blocks(g->length, 0, 0);
+  return g->indptr ? attn_pattern_segments(g->indptr, g->count)
+                   : attn_pattern_blocks(g->length, 0, 0);
 }
 
 /* The call, or with bytes the workspace query. */
@@ -331,7 +331,7 @@ ATTN_COLD_ attn_status attn_segmented_job_call_(attn_segmented_job_ *j,
     if (j->q.len == 0 || j->q.batch == 0) {
       if (!bytes) attn_report_(ctx, table, 1, "no-op", "no queries");
     } else if (attn_stage_schedule_(&s, &j->p.schedule, &own, &segments, j->q.heads, j->q.len,
-                                    "params.schedule must be of attn_pattern_segments(offsets), or "
+                                    "params.schedule must be of attn_pattern_segments(indptr), or "
                                     "_blocks(length, 0, 0)")) {
       attn_stage_call_(&s, ctx, attn_segmented_steps_, j, "segments, then an exchange", bytes);
     }

@@ -139,7 +139,7 @@ static cube answer(const block *s) {
   const attn_block_params *p = &s->p;
   const int pre = p->sublayer == ATTN_SUBLAYER_PRE, causal = s->kind != BLOCK_ENCODER;
   cube x = cube_from(&s->x), n = pre ? rows_norm(&x, NULL, &p->norm_self) : x;
-  cube t = attend(&n, &n, &p->self, causal || p->self.attend.causal, p->x_len);
+  cube t = attend(&n, &n, &p->self, causal || p->self.attention.causal, p->x_len);
   x = rows_norm(&x, &t, pre ? NULL : &p->norm_self);
   if (s->e.data) {
     const cube e = cube_from(&s->e);

@@ -140,7 +140,7 @@ static void random_blocks(block_kind kind, uint64_t seed) {
     block *s = block_build(&x, &rng);
     if (n % 3 == 1) s->p.x_len = test_lengths(x.batch, x.rows, &rng);
     if (n % 3 == 2 && x.e_rows >= 0) s->p.e_len = test_lengths(x.batch, x.e_rows, &rng);
-    if (kind == BLOCK_ENCODER) s->p.self.attend.causal = n % 5 == 2;
+    if (kind == BLOCK_ENCODER) s->p.self.attention.causal = n % 5 == 2;
     s->p.chunks = n % 4;
     block_check(s, 6e-5, kind == BLOCK_ENCODER ? "encoder" : "decoder");
   }
@@ -257,8 +257,8 @@ void K7_in_place(void **state) {
     promise_run(&s->does);
     attn_tensor y = test_tensor(x.y_type, TEST_BHTD, 2, 1, 13, x.dm);
     test_copy(y, s->y);
-    s->p.self.attend.lse = test_tensor(ATTN_F32, TEST_BHTD, 2, 4, 13, 1);
-    s->p.self.attend.map = test_tensor(ATTN_F32, TEST_BHTD, 2, 4, 13, 13);
+    s->p.self.attention.lse = test_tensor(ATTN_F32, TEST_BHTD, 2, 4, 13, 1);
+    s->p.self.attention.map = test_tensor(ATTN_F32, TEST_BHTD, 2, 4, 13, 13);
     s->p.self.each = test_tensor(ATTN_F32, TEST_PADDED, 2, 4, 13, x.dv);
     s->y = s->x;
     promise_run(&s->does);
@@ -266,10 +266,10 @@ void K7_in_place(void **state) {
     for (int64_t r = 0; r < 2 * 4 * 13; r++) { /* rows of the map sum to 1 */
       double sum = 0;
       for (int64_t j = 0; j < 13; j++)
-        sum += oracle_get(&s->p.self.attend.map, r / 52, r / 13 % 4, r % 13, j);
+        sum += oracle_get(&s->p.self.attention.map, r / 52, r / 13 % 4, r % 13, j);
       assert_true(fabs(sum - 1) < 1e-5);
       if (n % 2 == 0 && r % 13 < 12)
-        assert_true(oracle_get(&s->p.self.attend.map, r / 52, r / 13 % 4, r % 13, 12) == 0);
+        assert_true(oracle_get(&s->p.self.attention.map, r / 52, r / 13 % 4, r % 13, 12) == 0);
     }
   }
 }
@@ -284,9 +284,10 @@ void K7_ragged(void **state) {
     block_shape x = block_plain(n % 2 ? BLOCK_ENCODER : BLOCK_DECODER, 1, 20);
     x.sublayer = n / 2 ? ATTN_SUBLAYER_PRE : ATTN_SUBLAYER_POST;
     block *s = block_build(&x, &rng), own = *s;
-    attn_sdpa_params *self = &s->p.self.attend, *cross = &s->p.cross.attend;
+    attn_sdpa_params *self = &s->p.self.attention, *cross = &s->p.cross.attention;
     self->ragged.sequences = cross->ragged.sequences = 3;
-    self->ragged.q = self->ragged.kv = cross->ragged.q = at, cross->ragged.kv = e_at;
+    self->ragged.q_indptr = self->ragged.kv_indptr = cross->ragged.q_indptr = at,
+    cross->ragged.kv_indptr = e_at;
     promise_run(&s->does);
     own.does.scene = &own;
     for (int k = 0; k < 3; k += 2) {
@@ -296,7 +297,7 @@ void K7_ragged(void **state) {
       promise_run(&own.does);
       test_assert_same(own.y, test_rows(s->y, at[k], own.x.len), "sequence");
     }
-    own.p.self.attend.kv_len = own.p.cross.attend.kv_len = no_keys;
+    own.p.self.attention.kv_len = own.p.cross.attention.kv_len = no_keys;
     own.x = test_rows(s->x, 18, 2), own.y = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 2, x.dm);
     promise_run(&own.does);
     test_assert_same(own.y, test_rows(s->y, 18, 2), "no sequence");
@@ -369,10 +370,12 @@ void K7_rejects(void **state) {
       case 18: s->e.data = NULL, want = ATTN_E_NULL, word = "cross"; break;
       case 19: p->cross.w_q.data = NULL, want = ATTN_E_NULL, word = "cross"; break;
       case 20:
-        p->x_len = good, p->self.attend.kv_len = good, want = ATTN_E_RANGE, word = "self.attend";
+        p->x_len = good, p->self.attention.kv_len = good, want = ATTN_E_RANGE,
+        word = "self.attention";
         break;
       case 21:
-        p->e_len = good, p->cross.attend.kv_len = good, want = ATTN_E_RANGE, word = "cross.attend";
+        p->e_len = good, p->cross.attention.kv_len = good, want = ATTN_E_RANGE,
+        word = "cross.attention";
         break;
       case 22: s->y.data = s->e.data, want = ATTN_E_OVERLAP, word = "y "; break;
       case 23: s->y.data = p->self.w_k.data, want = ATTN_E_OVERLAP, word = "y "; break;
@@ -380,12 +383,12 @@ void K7_rejects(void **state) {
         s->y = s->x, s->y.data = (char *)s->x.data + 4, want = ATTN_E_OVERLAP, word = "y ";
         break;
       case 25: p->norm_cross.gain = s->y.data, want = ATTN_E_OVERLAP, word = "y "; break;
-      case 26: p->self.attend.scale = INFINITY, want = ATTN_E_VALUE, word = "scale"; break;
+      case 26: p->self.attention.scale = INFINITY, want = ATTN_E_VALUE, word = "scale"; break;
       case 27:
-        p->cross.attend.lse = test_tensor(ATTN_F32, TEST_BHTD, 1, 4, 5, 1), word = "lse";
+        p->cross.attention.lse = test_tensor(ATTN_F32, TEST_BHTD, 1, 4, 5, 1), word = "lse";
         break;
       case 28:
-        p->cross.attend.mask = attn_mask_bool(s->y.data, 1, 1, 6, 7);
+        p->cross.attention.mask = attn_mask_bool(s->y.data, 1, 1, 6, 7);
         want = ATTN_E_OVERLAP, word = "output";
         break;
       case 29: s->x.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "x.dtype"; break;
@@ -395,8 +398,8 @@ void K7_rejects(void **state) {
         s->y = s->x, s->y.stride_len++, want = ATTN_E_OVERLAP, word = "y ";
         break;
       default:
-        p->self.attend.lse = test_tensor(ATTN_F32, TEST_BHTD, 1, 4, 6, 1);
-        p->cross.attend.lse = p->self.attend.lse, want = ATTN_E_OVERLAP, word = "lse";
+        p->self.attention.lse = test_tensor(ATTN_F32, TEST_BHTD, 1, 4, 6, 1);
+        p->cross.attention.lse = p->self.attention.lse, want = ATTN_E_OVERLAP, word = "lse";
         break;
     }
     promise_reject(&s->does, want, word);

@@ -17,9 +17,9 @@ void K7_decode(void **state) {
     const attn_dtype type = n % 4 == 3 ? ATTN_BF16 : ATTN_F32;
     const int exact = n % 3 != 1 && type == ATTN_F32;
     block *s = block_build(&x, &rng);
-    s->p.self.attend.one_order = s->p.cross.attend.one_order = exact;
+    s->p.self.attention.one_order = s->p.cross.attention.one_order = exact;
     if (x.e_rows > 0 && n % 8 > 3) s->p.e_len = e_len;
-    if (n % 8 == 6) test_left(&s->p.self.attend, 3);
+    if (n % 8 == 6) test_left(&s->p.self.attention, 3);
     attn_tensor y = test_tensor(ATTN_F32, TEST_PADDED, 2, 1, x.rows, x.dm);
     attn_decoder_cache c =
         block_cache(s, x.rows + n % 2, type, n / 2 % 2 ? TEST_BTHD : TEST_PADDED);
@@ -67,7 +67,7 @@ void K7_decode_rejects(void **state) {
   for (int n = 0; n < 24; n++, test_mem_release()) {
     block_shape x = block_plain(BLOCK_STEP, 1, 3);
     block *s = block_build(&x, &rng);
-    attn_sdpa_params *a = &s->p.self.attend;
+    attn_sdpa_params *a = &s->p.self.attention;
     attn_decoder_cache *c = &s->cache;
     attn_status want = ATTN_E_SHAPE;
     const char *word = "";
@@ -93,7 +93,7 @@ void K7_decode_rejects(void **state) {
       case 14: a->q_len = some, want = ATTN_E_RANGE, word = "q_len"; break;
       case 15: a->has_q_off = 1, want = ATTN_E_RANGE, word = "has_q_off"; break;
       case 16:
-        a->ragged.sequences = 1, a->ragged.q = at, want = ATTN_E_RANGE, word = "ragged";
+        a->ragged.sequences = 1, a->ragged.q_indptr = at, want = ATTN_E_RANGE, word = "ragged";
         break;
       case 17: c->v = c->k, c->v.dim = 3, want = ATTN_E_OVERLAP, word = "cache"; break;
       case 18: s->x.dim = 5, word = "y must"; break;

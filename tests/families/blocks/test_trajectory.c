@@ -405,7 +405,7 @@ static model model_of(int64_t batch, int64_t steps, test_rng *rng) {
   m.layer.heads = 2;
   attn_tensor *w[4] = {&m.layer.w_q, &m.layer.w_k, &m.layer.w_v, &m.layer.w_o};
   for (int i = 0; i < 4; i++) *w[i] = drawn(ATTN_F32, TEST_BHTD, 1, 1, DM, DM, 0.3, rng);
-  m.layer.attend.causal = 1;
+  m.layer.attention.causal = 1;
   m.head.w = drawn(ATTN_F32, TEST_BHTD, 1, 1, DM, DA, 0.3, rng);
   return m;
 }
@@ -418,7 +418,7 @@ static attn_tensor model_run(model *m, const uint8_t *valid) {
   attn_tensor a = test_tensor(ATTN_F32, TEST_BHTD, batch, 1, steps, m->head.w.dim);
   uint8_t *keys = test_mem((size_t)(3 * batch * steps));
   promise_run(&m->s->does);
-  m->layer.attend.mask = attn_trajectory_mask(keys, valid, batch, steps);
+  m->layer.attention.mask = attn_trajectory_mask(keys, valid, batch, steps);
   assert_int_equal(attn_multihead(y, m->s->y, absent(), absent(), &m->layer, &ctx), ATTN_OK);
   for (int64_t n = 0; n < batch * 3 * steps * dm; n++)
     ((float *)y.data)[n] += ((const float *)m->s->y.data)[n];

@@ -51,7 +51,8 @@ static int ones(uint64_t x) {
 /* The clusters of one head, n < 2^31 queries and products below 2^47. */
 static void clusters_of(int32_t *place, uint64_t *code, const attn_tensor *q, int64_t b, int64_t h,
                         int64_t n, const attn_cluster_params *p) {
-  int64_t bits = p->bits ? p->bits : 32, iters = p->iters ? p->iters : 10, dk = q->dim;
+  int64_t bits = p->bits ? p->bits : 32, iterations = p->iterations ? p->iterations : 10,
+          dk = q->dim;
   int64_t C = p->clusters;
   uint64_t *center = test_mem((size_t)C * sizeof *center);
   int64_t *order = test_mem((size_t)n * sizeof *order);
@@ -71,13 +72,13 @@ static void clusters_of(int32_t *place, uint64_t *code, const attn_tensor *q, in
     order[i] = order[j], order[j] = t;
     center[i] = code[order[i]];
   }
-  for (int64_t it = 1; it <= iters; it++) {
+  for (int64_t it = 1; it <= iterations; it++) {
     for (int64_t i = 0; i < n; i++) {
       place[i] = 0;
       for (int64_t c = 1; c < C; c++)
         if (ones(code[i] ^ center[c]) < ones(code[i] ^ center[place[i]])) place[i] = (int32_t)c;
     }
-    for (int64_t c = 0; it < iters && c < C; c++) {
+    for (int64_t c = 0; it < iterations && c < C; c++) {
       int64_t members = 0, set[64] = {0};
       for (int64_t i = 0; i < n; i++) {
         if (place[i] != c) continue;
@@ -132,7 +133,7 @@ void F1_clusters(void **state) {
       p.q_len = len;
     }
     p.clusters = t % 5 ? test_range(&rng, 1, least) : least;
-    p.bits = t % 2 ? test_range(&rng, 1, 63) : 0, p.iters = t % 6 ? test_range(&rng, 1, 7) : 0;
+    p.bits = t % 2 ? test_range(&rng, 1, 63) : 0, p.iterations = t % 6 ? test_range(&rng, 1, 7) : 0;
     p.no_hash_bias = (int)test_range(&rng, 0, 1), p.seed = test_u64(&rng);
     int32_t *got = test_mem((size_t)(x.batch * x.heads * x.q_len) * sizeof *got);
     attn_ctx ctx = test_ctx();
@@ -151,7 +152,7 @@ void F1_clusters_large(void **state) {
     attn_tensor q = drawn(ATTN_F32, TEST_BTHD, 1, 1, 700, 5, 1, &rng);
     attn_cluster_params p;
     memset(&p, 0, sizeof p);
-    p.clusters = t ? 2 : 130, p.bits = t ? 63 : 34, p.iters = 4, p.seed = (uint64_t)t;
+    p.clusters = t ? 2 : 130, p.bits = t ? 63 : 34, p.iterations = 4, p.seed = (uint64_t)t;
     int32_t *got = test_mem(700 * sizeof *got);
     attn_ctx ctx = test_ctx();
     assert_int_equal(attn_cluster_queries(got, q, &p, &ctx), ATTN_OK);
@@ -167,7 +168,7 @@ void F1_clusters_on_planes(void **state) {
     attn_tensor q = drawn(ATTN_F32, TEST_BHTD, 1, 1, 8, 4, 1, &rng);
     attn_cluster_params p;
     memset(&p, 0, sizeof p);
-    p.clusters = 8, p.bits = p.iters = 1, p.no_hash_bias = 1, p.seed = seed;
+    p.clusters = 8, p.bits = p.iterations = 1, p.no_hash_bias = 1, p.seed = seed;
     for (int64_t i = 0; i < 7; i++)
       for (int64_t c = 0; c < 4; c++) {
         double plane = (double)(float)attn_random_normal(seed, 2, (uint64_t)(c + 2) % 4);
@@ -239,7 +240,7 @@ static void check(const scene *s, double tolerance, const char *what) {
   for (int64_t u = 0; u < s->q.batch * heads; u++) {
     int64_t b = u / heads, h = u % heads, hk = head_of(&s->k, h, heads);
     int64_t hv = head_of(&s->v, h, heads), n = subset_length(p->q_len, b, s->q.len);
-    int64_t nk = subset_length(p->kv_len, b, s->k.len), top = p->topk < nk ? p->topk : nk;
+    int64_t nk = subset_length(p->kv_len, b, s->k.len), top = p->k < nk ? p->k : nk;
     const int32_t *place = s->place + u * s->q.len;
     for (int64_t i = n; i < s->q.len; i++)
       for (int64_t c = 0; c < dv; c++) assert_true(oracle_get(&s->o, b, h, i, c) == 0);
@@ -318,7 +319,7 @@ static void random_calls(uint64_t seed, int improved) {
     subset_shape x = subset_any(40, 50, &rng);
     int64_t clusters = test_range(&rng, 1, x.q_len);
     scene *s = build(&x, clusters, &rng);
-    if (improved) s->p.topk = test_range(&rng, 1, t % 3 ? 8 : 60);
+    if (improved) s->p.k = test_range(&rng, 1, t % 3 ? 8 : 60);
     s->p.causal = improved > 1;
     s->p.scale = scale[test_range(&rng, 0, improved ? 3 : 4)];
     if (t % 3 == 1) lengths(s, clusters, &rng);
@@ -344,7 +345,7 @@ void F1_causal(void **state) {
        t++) { /* more than a tile of members and of clusters, a block of best keys */
     subset_shape x = subset_plain(2, 300, t % 2 ? 400 : 300, 6, 5);
     scene *s = build(&x, t < 2 ? 3 : 90, &rng);
-    s->p.causal = 1, s->p.topk = t < 2 ? 150 : 20;
+    s->p.causal = 1, s->p.k = t < 2 ? 150 : 20;
     promise_run(&s->does);
     check(s, 2e-6, "causal, large");
     promise_keep(&s->does);
@@ -352,7 +353,7 @@ void F1_causal(void **state) {
   /* the best are all keys: causal attention */
   subset_shape x = subset_plain(2, 70, 70, 6, 5);
   scene *s = build(&x, 4, &rng);
-  s->p.causal = 1, s->p.topk = 70;
+  s->p.causal = 1, s->p.k = 70;
   promise_run(&s->does);
   attn_tensor o = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 70, 5);
   attn_sdpa_params p;
@@ -369,7 +370,7 @@ void F1_causal_values(void **state) {
   test_rng rng = test_seed(714);
   subset_shape x = subset_plain(2, 90, 90, 6, 5);
   scene *s = build(&x, 3, &rng);
-  s->p.causal = 1, s->p.topk = 40;
+  s->p.causal = 1, s->p.k = 40;
   promise_run(&s->does);
   attn_tensor before = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 90, 5);
   test_copy(before, s->o);
@@ -387,7 +388,7 @@ void F1_large(void **state) {
     subset_shape x = subset_plain(1, 330, 300, 9, 11);
     if (t == 3) x.type = ATTN_F16;
     scene *s = build(&x, t == 1 ? 3 : 70, &rng);
-    s->p.topk = t == 0 ? 150 : t == 1 ? 20 : t == 2 ? 0 : 33;
+    s->p.k = t == 0 ? 150 : t == 1 ? 20 : t == 2 ? 0 : 33;
     promise_run(&s->does);
     check(s, 3e-6, "large");
   }
@@ -400,7 +401,7 @@ void F1_ties(void **state) {
   subset_shape x = subset_plain(2, 20, 90, 6, 5);
   for (int t = 0; t < 3; t++) {
     scene *s = build(&x, 4, &rng);
-    s->p.topk = 7;
+    s->p.k = 7;
     if (t == 0) s->p.scale = ATTN_ZERO;
     if (t == 1) test_fill_value(s->k, 0.5); /* equal keys */
     if (t == 2)
@@ -417,7 +418,7 @@ void F1_mass(void **state) {
   for (int t = 0; t < 4; t++) {
     subset_shape x = subset_plain(1, 24, 64, 8, 6);
     scene *s = build(&x, 5, &rng);
-    s->p.topk = t < 2 ? 63 : 1, s->p.scale = t % 2 ? 6.0f : 1e-3f;
+    s->p.k = t < 2 ? 63 : 1, s->p.scale = t % 2 ? 6.0f : 1e-3f;
     promise_run(&s->does);
     check(s, t % 2 ? 1e-5 : 2e-6, "mass");
   }
@@ -443,14 +444,14 @@ void F1_identities(void **state) {
     scene *s = build(&x, 37, &rng);
     int32_t *own = test_mem(4 * 37 * sizeof *own);
     for (int n = 0; n < 4 * 37; n++) own[n] = n % 37;
-    s->place = own, s->p.topk = topk;
+    s->place = own, s->p.k = topk;
     promise_run(&s->does);
     test_assert_near(s->o, full(s), 2e-6, "a cluster each");
   }
   /* as many best keys as there are, or more: whatever the clusters */
   for (int topk = 51; topk <= 1000; topk += 949) {
     scene *s = build(&x, 6, &rng);
-    s->p.topk = topk;
+    s->p.k = topk;
     promise_run(&s->does);
     test_assert_near(s->o, full(s), 2e-6, "all keys");
   }
@@ -459,7 +460,7 @@ void F1_identities(void **state) {
     scene *s = build(&x, 6, &rng);
     int32_t *place = test_mem(4 * 37 * sizeof *place);
     memcpy(place, s->place, 4 * 37 * sizeof *place);
-    s->p.topk = topk, s->place = place;
+    s->p.k = topk, s->place = place;
     for (int64_t c = 0; c < 8; c++) oracle_set(&s->q, 0, 3, 30, c, oracle_get(&s->q, 0, 3, 4, c));
     place[3 * 37 + 30] = place[3 * 37 + 4];
     promise_run(&s->does);
@@ -487,9 +488,9 @@ void F1_chain(void **state) {
     x.batch = 2;
     if (t == 3) x.type = ATTN_BF16;
     scene *s = build(&x, 5, &rng);
-    if (t % 2) s->p.topk = 6;
+    if (t % 2) s->p.k = 6;
     if (t >= 2) lengths(s, 5, &rng);
-    s->p.seed = 77, s->p.bits = 12, s->p.iters = 3;
+    s->p.seed = 77, s->p.bits = 12, s->p.iterations = 3;
     int32_t *place = test_mem(4 * 33 * sizeof *place);
     attn_ctx ctx = test_ctx();
     assert_int_equal(attn_cluster_queries(place, s->q, &s->p, &ctx), ATTN_OK);
@@ -514,7 +515,7 @@ void F1_lengths(void **state) {
     x.batch = 2;
     scene *s = build(&x, 4, &rng);
     lengths(s, 4, &rng);
-    if (t % 2) s->p.topk = t == 1 ? 9 : 40;
+    if (t % 2) s->p.k = t == 1 ? 9 : 40;
     s->place = t < 2 ? s->place : NULL;
     promise_run(&s->does);
     for (int64_t b = 0; b < 2; b++) {
@@ -543,7 +544,7 @@ void F1_edges(void **state) {
     /* no keys */
     subset_shape x = subset_plain(2, 9, 0, 4, 5);
     scene *s = build(&x, 3, &rng);
-    s->p.topk = topk;
+    s->p.k = topk;
     promise_run(&s->does);
     check(s, 0, "no keys");
     for (int64_t i = 0; i < 9; i++) assert_true(oracle_get(&s->o, 0, 1, i, 4) == 0);
@@ -557,13 +558,13 @@ void F1_edges(void **state) {
     /* one query, one key */
     x = subset_plain(1, 1, 1, 1, 1);
     s = build(&x, 1, &rng);
-    s->p.topk = topk, s->place = NULL;
+    s->p.k = topk, s->place = NULL;
     promise_run(&s->does);
     test_assert_near(s->o, s->v, 1e-6, "one key");
     /* equal queries share a cluster, the others stay empty */
     x = subset_plain(1, 70, 80, 5, 6);
     s = build(&x, 70, &rng);
-    s->p.topk = topk, s->place = NULL;
+    s->p.k = topk, s->place = NULL;
     for (int64_t i = 0; i < 70; i++)
       for (int64_t c = 0; c < 5; c++) oracle_set(&s->q, 0, 0, i, c, 0.3 - (double)c);
     promise_run(&s->does);
@@ -581,7 +582,7 @@ void F1_nan(void **state) {
   for (int t = 0; t < 8; t++) {
     subset_shape x = subset_plain(2, 40, 60, 6, 5);
     scene *s = build(&x, 4, &rng), *clean;
-    s->p.topk = t % 2 ? 7 : 0;
+    s->p.k = t % 2 ? 7 : 0;
     clean = test_mem(sizeof *clean);
     *clean = *s;
     clean->o = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 40, 5), clean->does.scene = clean;
@@ -625,7 +626,7 @@ static queries *build_queries(test_rng *rng) {
   memset(s, 0, sizeof *s);
   s->q = drawn(ATTN_F16, TEST_BTHD, 2, 2, 90, 7, 1, rng);
   s->place = output(ATTN_F32, TEST_BHTD, 2, 2, 90, 1, &s->does.block[0]);
-  s->p.clusters = 8, s->p.iters = 3;
+  s->p.clusters = 8, s->p.iterations = 3;
   s->does.call = call_queries, s->does.ask = ask_queries;
   s->does.scene = s, s->does.out[0] = &s->place;
   return s;
@@ -639,7 +640,7 @@ void F1_promises(void **state) {
     subset_shape x = subset_plain(4, 90, 140, 8, 6);
     x.k_heads = 2, x.type = t / 2 ? ATTN_F16 : ATTN_F32;
     scene *s = build(&x, 70, &rng);
-    s->p.topk = t % 2 ? 10 : 0;
+    s->p.k = t % 2 ? 10 : 0;
     promise_keep(&s->does);
   }
 }
@@ -669,10 +670,10 @@ void F1_reject(void **state) {
   REJECTED(s->p.kv_len = less, ATTN_E_RANGE, "kv_len");
   REJECTED(s->p.kv_len = more, ATTN_E_RANGE, "kv_len");
   REJECTED(s->p.bits = -1, ATTN_E_RANGE, "bits");
-  REJECTED(s->p.causal = 1; s->p.topk = 0, ATTN_E_RANGE, "params.causal needs");
+  REJECTED(s->p.causal = 1; s->p.k = 0, ATTN_E_RANGE, "params.causal needs");
   REJECTED(s->p.bits = 64, ATTN_E_RANGE, "bits");
-  REJECTED(s->p.iters = -1, ATTN_E_SHAPE, "iters");
-  REJECTED(s->p.topk = -1, ATTN_E_SHAPE, "topk");
+  REJECTED(s->p.iterations = -1, ATTN_E_SHAPE, "iterations");
+  REJECTED(s->p.k = -1, ATTN_E_SHAPE, "params.k");
   REJECTED(s->p.scale = (float)NAN, ATTN_E_VALUE, "scale");
   REJECTED(s->p.scale = (float)INFINITY, ATTN_E_VALUE, "scale");
   REJECTED(s->place = bad, ATTN_E_INDEX, "assignment");
@@ -709,7 +710,7 @@ void F1_reject(void **state) {
   REJECTED(t->p.clusters = 91, ATTN_E_RANGE, "clusters");
   REJECTED(t->p.q_len = q_len, ATTN_E_RANGE, "clusters");
   REJECTED(t->p.bits = 64, ATTN_E_RANGE, "bits");
-  REJECTED(t->p.iters = -2, ATTN_E_SHAPE, "iters");
+  REJECTED(t->p.iterations = -2, ATTN_E_SHAPE, "iterations");
   REJECTED(t->q.data = NULL, ATTN_E_NULL, "q.data");
   REJECTED(t->place.data = NULL, ATTN_E_NULL, "assignment");
   REJECTED(t->q.data = t->place.data, ATTN_E_OVERLAP, "assignment");

@@ -43,8 +43,8 @@ static scene *build(const trio_shape *x, attn_linformer_kind kind, int64_t r, in
                      1.2 / sqrt((double)(w * x->dk)), rng);
     s->p.w_v =
         drawn(ATTN_F32, TEST_PADDED, 1, hv, w * x->dv, x->dv, 1.2 / sqrt((double)(w * x->dv)), rng);
-    if (r % 2) s->p.bias_k = drawn(ATTN_F32, TEST_PADDED, 1, hk, 1, x->dk, 0.5, rng);
-    if (r % 3) s->p.bias_v = drawn(ATTN_F32, TEST_PADDED, 1, hv, 1, x->dv, 0.5, rng);
+    if (r % 2) s->p.b_k = drawn(ATTN_F32, TEST_PADDED, 1, hk, 1, x->dk, 0.5, rng);
+    if (r % 3) s->p.b_v = drawn(ATTN_F32, TEST_PADDED, 1, hv, 1, x->dv, 0.5, rng);
   } else {
     s->p.rank = r;
   }
@@ -76,7 +76,7 @@ static double *short_row(const scene *s, int value, int64_t b, int64_t h, int64_
     if (m * s->width >= n) return NULL;
     for (int64_t r = 0; r < s->width; r++)
       rows[r] = m * s->width + r < n ? row_of(x, b, h, m * s->width + r) : NULL;
-    return conv_row(value ? &p->w_v : &p->w_k, value ? &p->bias_v : &p->bias_k, h, rows, s->width,
+    return conv_row(value ? &p->w_v : &p->w_k, value ? &p->b_v : &p->b_k, h, rows, s->width,
                     x->dim);
   }
   int64_t r = p->rank ? p->rank : 256, segments = r < n ? r : n;
@@ -397,8 +397,8 @@ void F6_rejects(void **state) {
       case 21: s->p.w_v.len += 5, word = "w_v"; break;
       case 22: s->p.w_v = absent(), want = ATTN_E_NULL, word = "w_v"; break;
       case 23: s->p.w_k = absent(), want = ATTN_E_NULL, word = "w_k"; break;
-      case 24: s->p.bias_k.dim++, word = "bias_k"; break;
-      case 25: s->p.bias_v.heads = 3, word = "bias_v"; break;
+      case 24: s->p.b_k.dim++, word = "b_k"; break;
+      case 25: s->p.b_v.heads = 3, word = "b_v"; break;
       default: s->p.w_k.len = 0, word = "w_k"; break;
     }
     promise_reject(&s->does, want, word);

@@ -94,7 +94,7 @@ static void check(const scene *s, double tolerance, const char *what) {
       }
       for (int64_t i = 0; i < t; i++) {
         double *o = cube_at(&want, b, h, i);
-        if (s->par.len && i >= s->par.len[b])
+        if (s->par.q_len && i >= s->par.q_len[b])
           memset(o, 0, (size_t)s->v.dim * sizeof *o);
         else
           row_of(s, b, h, i, alpha, a, o);
@@ -132,7 +132,7 @@ void F5_causal_random(void **state) {
     scene *s = build(&z, &rng);
     test_where = TEST_HEAP;
     s->par.omega = (attn_luna_omega)(n / 2 % 2);
-    if (n % 7 == 3) s->par.len = test_lengths(z.batch, t, &rng);
+    if (n % 7 == 3) s->par.q_len = test_lengths(z.batch, t, &rng);
     if (n % 6 == 5) s->par.scale = 0.4f;
     if (n % 11 == 5) s->par.scale = ATTN_ZERO;
     run(s, 2e-5, "causal luna");
@@ -198,7 +198,7 @@ void F5_causal_lengths(void **state) {
   shape z = plain(90, 6, 8, 16);
   z.batch = 2;
   scene *s = build(&z, &rng);
-  s->par.len = len;
+  s->par.q_len = len;
   run(s, 2e-5, "lengths");
   attn_ctx ctx = test_ctx();
   const size_t bytes = attn_luna_state_bytes(2, 1, 6, 8, 16);
@@ -209,10 +209,10 @@ void F5_causal_lengths(void **state) {
   scene whole = *s, next = *s;
   static const int32_t none[2] = {0, 20}, all[2] = {0, 23};
   next.q = test_rows(s->q, 3, 20), next.k = test_rows(s->k, 3, 20);
-  next.v = test_rows(s->v, 3, 20), next.par.len = none;
+  next.v = test_rows(s->v, 3, 20), next.par.q_len = none;
   next.o = test_tensor(ATTN_F32, TEST_BHTD, 2, 1, 20, 16);
   assert_int_equal(call(&next, &ctx), ATTN_OK);
-  whole.par.state = NULL, whole.par.len = all;
+  whole.par.state = NULL, whole.par.q_len = all;
   assert_int_equal(call(&whole, &ctx), ATTN_OK);
   test_assert_near(test_one(next.o, 1, 1, 0, 1), test_one(test_rows(s->o, 3, 20), 1, 1, 0, 1), 1e-5,
                    "from the 4th token on");
@@ -347,7 +347,7 @@ void F5_causal_empty(void **state) {
   promise_run(&build(&z, &rng)->does);
   z.batch = 1;
   scene *s = build(&z, &rng);
-  s->par.len = none;
+  s->par.q_len = none;
   run(s, 0, "length 0");
 }
 
@@ -391,7 +391,7 @@ void F5_causal_rejects(void **state) {
       case 11: s->o.dim = 6, word = "o must"; break;
       case 12: s->par.omega = ATTN_LUNA_COUNT, want = ATTN_E_RANGE, word = "omega"; break;
       case 13: s->par.scale = (float)INFINITY, want = ATTN_E_VALUE, word = "scale"; break;
-      case 14: s->par.len = len, want = ATTN_E_RANGE, word = "len"; break;
+      case 14: s->par.q_len = len, want = ATTN_E_RANGE, word = "len"; break;
       case 15: s->v = s->o, s->v.heads = 2, want = ATTN_E_OVERLAP, word = "o "; break;
       case 16: s->o.stride_len = 0, want = ATTN_E_STRIDE, word = "o "; break;
       case 17: s->q.data = NULL, want = ATTN_E_NULL, word = "q.data"; break;

@@ -36,8 +36,8 @@ static scene *build(const trio_shape *x, int64_t c, attn_pad pad, attn_slot slot
   s->p.w_v =
       drawn(ATTN_F32, TEST_NEGATIVE, 1, hv, c * x->dv, x->dv, 1.2 / sqrt((double)(c * x->dv)), rng);
   if (c % 2) {
-    s->p.bias_k = drawn(ATTN_F32, TEST_PADDED, 1, hk, 1, x->dk, 0.5, rng);
-    s->p.bias_v = drawn(x->q_type, TEST_PADDED, 1, hv, 1, x->dv, 0.5, rng);
+    s->p.b_k = drawn(ATTN_F32, TEST_PADDED, 1, hk, 1, x->dk, 0.5, rng);
+    s->p.b_v = drawn(x->q_type, TEST_PADDED, 1, hv, 1, x->dv, 0.5, rng);
   }
   if (c != 2) s->p.null_k = drawn(x->k_type, TEST_PADDED, 1, hk, 1, x->dk, 1, rng);
   if (c != 4) s->p.null_v = drawn(ATTN_F32, TEST_PADDED, 1, hv, 1, x->dv, 1, rng);
@@ -88,8 +88,8 @@ static void check(const scene *s, double tolerance, const char *what) {
              **v = test_mem((size_t)(n + 1) * sizeof *v);
       int64_t start;
       for (int64_t m = 0; (start = start_of(p, m, n)) != INT64_MAX; m++) {
-        k[m] = block_of(&x->k, &p->w_k, &p->bias_k, b, hk, start, c, n);
-        v[m] = block_of(&x->v, &p->w_v, &p->bias_v, b, hv, start, c, n);
+        k[m] = block_of(&x->k, &p->w_k, &p->b_k, b, hk, start, c, n);
+        v[m] = block_of(&x->v, &p->w_v, &p->b_v, b, hv, start, c, n);
       }
       keys list = keys_of(n + 1);
       for (int64_t i = 0; i < x->q.len; i++) {
@@ -149,7 +149,7 @@ void F3_identity(void **state) {
     trio_shape x = trio_plain(150, 170);
     scene *s = build(&x, 1, ATTN_PAD_DEFAULT, ATTN_SLOT_NONE, 1, &rng);
     s->p.w_k = diagonal(1, x.dk, 1), s->p.w_v = diagonal(1, x.dv, 1);
-    s->p.bias_k = s->p.bias_v = absent(), s->p.causal = causal;
+    s->p.b_k = s->p.b_v = absent(), s->p.causal = causal;
     promise_run(&s->does);
     attn_sdpa_params p;
     memset(&p, 0, sizeof p);
@@ -303,8 +303,8 @@ void F3_rejects(void **state) {
       case 4: s->p.w_v = absent(), want = ATTN_E_NULL, word = "w_v"; break;
       case 5: s->p.w_k = absent(), want = ATTN_E_NULL, word = "w_k"; break;
       case 6: s->p.w_k.heads = 3, word = "w_k"; break;
-      case 7: s->p.bias_k.dim--, word = "bias_k"; break;
-      case 8: s->p.bias_v.len = 2, word = "bias_v"; break;
+      case 7: s->p.b_k.dim--, word = "b_k"; break;
+      case 8: s->p.b_v.len = 2, word = "b_v"; break;
       case 9: s->p.null_k.dim--, word = "null_k"; break;
       case 10: s->p.null_v.heads = 3, word = "null_v"; break;
       case 11: s->p.pad = ATTN_PAD_SAME, want = ATTN_E_RANGE, word = "pad"; break;

@@ -60,16 +60,16 @@ static scene *build(const trio_shape *x, const form *f, test_rng *rng) {
     p->w_q = drawn(ATTN_F32, TEST_PADDED, 1, 1, wide, x->heads * d2, size, rng);
     p->w_k = drawn(x->q_type, TEST_PADDED, 1, 1, wide, hk * d2, size, rng);
     p->w_v = drawn(ATTN_F32, TEST_BHTD, 1, 1, wide, hv * x->dv, size, rng);
-    p->bias_q = drawn(ATTN_F32, TEST_BHTD, 1, 1, 1, x->heads * d2, 0.3, rng);
-    if (x->dk % 2) p->bias_k = drawn(ATTN_F32, TEST_BHTD, 1, 1, 1, hk * d2, 0.3, rng);
-    if (x->dk % 3) p->bias_v = drawn(x->k_type, TEST_BHTD, 1, 1, 1, hv * x->dv, 0.3, rng);
+    p->b_q = drawn(ATTN_F32, TEST_BHTD, 1, 1, 1, x->heads * d2, 0.3, rng);
+    if (x->dk % 2) p->b_k = drawn(ATTN_F32, TEST_BHTD, 1, 1, 1, hk * d2, 0.3, rng);
+    if (x->dk % 3) p->b_v = drawn(x->k_type, TEST_BHTD, 1, 1, 1, hv * x->dv, 0.3, rng);
   }
   if (f->pool == ATTN_POOL_DYNAMIC) {
     const int64_t kernel = f->kernel ? f->kernel : 5;
     p->pool_k = drawn(x->q_type, TEST_PADDED, 1, x->dv % 2 ? 1 : hk, d2, kernel, 0.7, rng);
     p->pool_v = drawn(ATTN_F32, TEST_NEGATIVE, 1, x->dv % 3 ? 1 : hv, x->dv, kernel, 0.7, rng);
-    if (x->dv % 2) p->pool_bias_k = drawn(x->k_type, TEST_BHTD, 1, 1, 1, kernel, 1, rng);
-    if (x->dk % 2) p->pool_bias_v = drawn(ATTN_F32, TEST_PADDED, 1, hv, 1, kernel, 1, rng);
+    if (x->dv % 2) p->pool_b_k = drawn(x->k_type, TEST_BHTD, 1, 1, 1, kernel, 1, rng);
+    if (x->dk % 2) p->pool_b_v = drawn(ATTN_F32, TEST_PADDED, 1, hv, 1, kernel, 1, rng);
   }
   p->kv_len = s->x.kv_len, p->q_len = s->x.q_len;
   s->does.call = call, s->does.ask = ask, s->does.scene = s;
@@ -92,7 +92,7 @@ static int64_t len_of(const int32_t *len, int64_t b, int64_t n) { return len ? l
 static double *pooled(const scene *s, const cube *x, int value, int64_t b, int64_t h, int64_t start,
                       int64_t end) {
   const attn_tensor *w = value ? &s->p.pool_v : &s->p.pool_k;
-  const attn_tensor *bias = value ? &s->p.pool_bias_v : &s->p.pool_bias_k;
+  const attn_tensor *bias = value ? &s->p.pool_b_v : &s->p.pool_b_k;
   double *y = test_mem((size_t)x->dim * sizeof *y), z[64], top = -(double)INFINITY, total = 0;
   const int64_t n = end - start, kernel = s->p.kernel ? s->p.kernel : 5;
   for (int64_t r = 0; r < n && s->p.pool != ATTN_POOL_DYNAMIC; r++) z[r] = 1.0 / (double)n;
@@ -187,9 +187,9 @@ static cube answer(const scene *s) {
   for (int64_t n = 0; n < y.batch * y.heads * y.len * y.dim; n++) y.data[n] = 0;
   attend(s, &l, &y, 0);
   if (p->w_q.data) {
-    level next = {projected(&y, &p->w_q, &p->bias_q, p->w_q.dim / y.heads), y, y, p->q_len, 0};
-    next.k = projected(&y, &p->w_k, &p->bias_k, next.q.dim);
-    next.v = projected(&y, &p->w_v, &p->bias_v, y.dim);
+    level next = {projected(&y, &p->w_q, &p->b_q, p->w_q.dim / y.heads), y, y, p->q_len, 0};
+    next.k = projected(&y, &p->w_k, &p->b_k, next.q.dim);
+    next.v = projected(&y, &p->w_v, &p->b_v, y.dim);
     attend(s, &next, &y, 1);
   } else {
     if (p->q2.data) l.q = cube_from(&p->q2);
@@ -295,7 +295,7 @@ void F7_dynamic_zero(void **state) {
     form f = form_of(3, 12, 6, 4, 2 + 3 * n);
     scene *s = build(&x, &f, &rng);
     test_fill_value(s->p.pool_k, 0), test_fill_value(s->p.pool_v, 0);
-    s->p.pool_bias_k = s->p.pool_bias_v = absent();
+    s->p.pool_b_k = s->p.pool_b_v = absent();
     promise_run(&s->does);
     attn_tensor o = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 50, x.dv);
     test_copy(o, s->x.o);
@@ -446,7 +446,7 @@ void F7_rejects(void **state) {
       case 9: p->pool_k.dim = 2, word = "pool_k"; break;
       case 10: p->pool_v.len--, word = "pool_v"; break;
       case 11: p->pool_k.heads = 3, word = "pool_k"; break;
-      case 12: p->pool_bias_k.dim = 2, word = "pool_bias_k"; break;
+      case 12: p->pool_b_k.dim = 2, word = "pool_b_k"; break;
       case 13: p->scale = (float)NAN, want = ATTN_E_VALUE, word = "scale"; break;
       case 14: p->q_off = 1, want = ATTN_E_RANGE, word = "q_off"; break;
       case 15: p->kv_len = lens, want = ATTN_E_RANGE, word = "kv_len"; break;
@@ -475,8 +475,8 @@ void F7_rejects(void **state) {
       case 36: p->w_v.dim--, word = "w_v"; break;
       case 37: p->w_k = absent(), want = ATTN_E_NULL, word = "w_k"; break;
       case 38: p->w_v = absent(), want = ATTN_E_NULL, word = "w_v"; break;
-      case 39: p->bias_q.dim--, word = "bias_q"; break;
-      case 40: p->bias_q.len = 2, word = "bias_q"; break;
+      case 39: p->b_q.dim--, word = "b_q"; break;
+      case 40: p->b_q.len = 2, word = "b_q"; break;
       case 41: p->w_k.heads = 2, word = "w_k"; break;
       case 42: p->w_q = absent(), want = ATTN_E_NULL, word = "params.w_q must be there"; break;
       default: p->w_q.batch = 2, p->w_q.stride_batch = 0, word = "w_q"; break;

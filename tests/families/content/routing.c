@@ -100,7 +100,7 @@ void routing_room(scene *s) {
                                       s->p.membership);
     attn_tensor *t = test_mem(2 * sizeof *t);
     m->index = words(units * m->entries, &t[0], &s->does.block[2 * side]);
-    m->start = words(units * (c + 1), &t[1], &s->does.block[2 * side + 1]);
+    m->indptr = words(units * (c + 1), &t[1], &s->does.block[2 * side + 1]);
   }
 }
 
@@ -114,7 +114,7 @@ void routing_selects(scene *s) {
   for (int side = 0; side < (s->p.shared ? 1 : 2); side++) {
     attn_members *m = side ? &s->mk : &s->mq;
     t[2 * side] = attn_bhtd(m->index, ATTN_F32, 1, 1, units * m->entries, 1);
-    t[2 * side + 1] = attn_bhtd(m->start, ATTN_F32, 1, 1, units * (m->clusters + 1), 1);
+    t[2 * side + 1] = attn_bhtd(m->indptr, ATTN_F32, 1, 1, units * (m->clusters + 1), 1);
     s->does.out[2 * side] = &t[2 * side], s->does.out[2 * side + 1] = &t[2 * side + 1];
   }
 }
@@ -142,7 +142,7 @@ double routing_dots(const double *a, const double *b, int64_t n) {
 }
 
 int routing_has(const attn_members *m, int64_t u, int64_t c, int64_t i) {
-  const int32_t *start = m->start + u * (m->clusters + 1);
+  const int32_t *start = m->indptr + u * (m->clusters + 1);
   for (int64_t e = start[c]; e < start[c + 1]; e++)
     if (m->index[u * m->entries + e] == i) return 1;
   return 0;
@@ -160,7 +160,7 @@ void routing_check_members(const scene *s, int side, int exact) {
     int64_t b = u / heads, h = u % heads, hx = head_of(x, h, heads),
             all = routing_length(len, b, n);
     int64_t given = side ? s->p.wk : s->p.w, w = given ? given : (n + C - 1) / C, total = 0;
-    const int32_t *start = m->start + u * (C + 1), *index = m->index + u * m->entries;
+    const int32_t *start = m->indptr + u * (C + 1), *index = m->index + u * m->entries;
     double eps = exact ? 0 : 1e-5;
     if (w > all) w = all;
     for (int64_t i = 0; i < n; i++)
@@ -261,9 +261,9 @@ static void any_members(scene *s, attn_members *m, int64_t n, const int32_t *len
   int64_t units = s->q.batch * s->q.heads;
   m->clusters = clusters, m->entries = clusters * n;
   m->index = test_mem((size_t)(units * m->entries + 1) * 4);
-  m->start = test_mem((size_t)(units * (clusters + 1)) * 4);
+  m->indptr = test_mem((size_t)(units * (clusters + 1)) * 4);
   for (int64_t u = 0; u < units; u++) {
-    int32_t *start = m->start + u * (clusters + 1), at = 0;
+    int32_t *start = m->indptr + u * (clusters + 1), at = 0;
     for (int64_t c = 0; c < clusters; c++) {
       start[c] = at;
       for (int64_t i = 0; i < routing_length(len, u / s->q.heads, n); i++)

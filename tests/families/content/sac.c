@@ -19,7 +19,7 @@ void sac_step(const attn_lstm_params *p, int64_t head, const double *x, double *
   double *a = test_mem((size_t)(4 * n) * sizeof *a);
   for (int64_t k = 0; k < 4 * n; k++) {
     a[k] = times(&p->w_ih, 0, head, k, x) + times(&p->w_hh, 0, head, k, h);
-    if (p->b.data) a[k] += oracle_get(&p->b, 0, p->b.heads > 1 ? head : 0, 0, k);
+    if (p->bias.data) a[k] += oracle_get(&p->bias, 0, p->bias.heads > 1 ? head : 0, 0, k);
   }
   for (int64_t k = 0; k < n; k++) {
     c[k] = sigmoid(a[n + k]) * c[k] + sigmoid(a[k]) * tanh(a[2 * n + k]);
@@ -75,7 +75,8 @@ network sac_network(int64_t batch, int64_t heads, int64_t nodes, int64_t de, int
   x.e = drawn(sac_type(rng), TEST_PADDED, batch, own, nodes, de, 1, rng);
   x.p.lstm.w_ih = drawn(ATTN_F32, TEST_NEGATIVE, 1, own, 4 * dh, de, size, rng);
   x.p.lstm.w_hh = drawn(sac_type(rng), TEST_PADDED, 1, 1, 4 * dh, dh, wide, rng);
-  if (test_range(rng, 0, 1)) x.p.lstm.b = drawn(ATTN_F16, TEST_BHTD, 1, own, 1, 4 * dh, 0.5, rng);
+  if (test_range(rng, 0, 1))
+    x.p.lstm.bias = drawn(ATTN_F16, TEST_BHTD, 1, own, 1, 4 * dh, 0.5, rng);
   x.p.w_p = drawn(ATTN_F32, TEST_PADDED, 1, heads, de, dh, 2 * wide, rng);
   if (reach >= 0) x.p.dist = drawn(ATTN_BF16, TEST_BHTD, 1, 1, 2 * reach + 1, de, 1, rng);
   if (test_range(rng, 0, 1)) x.p.sos = drawn(ATTN_F32, TEST_BHTD, 1, own, 1, de, 1, rng);

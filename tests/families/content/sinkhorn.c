@@ -53,9 +53,11 @@ static double log_sum(const double *x, int64_t n, int64_t step) {
 static void balance(double *l, int64_t n, const attn_sinkhorn_params *p) {
   attn_sinkhorn_balancing kind = p->balance;
   if (kind == ATTN_BALANCE_DEFAULT) kind = p->causal ? ATTN_BALANCE_ROWS : ATTN_BALANCE_SINKHORN;
-  int64_t iters = kind == ATTN_BALANCE_ROWS ? 1 : p->has_iters || p->iters ? p->iters : 8;
+  int64_t iterations = kind == ATTN_BALANCE_ROWS            ? 1
+                       : p->has_iterations || p->iterations ? p->iterations
+                                                            : 8;
   double *old = test_mem((size_t)(n * n + 1) * sizeof *old);
-  for (int64_t it = 0; it < iters; it++) {
+  for (int64_t it = 0; it < iterations; it++) {
     for (int64_t i = 0; i < n; i++) {
       double s = log_sum(l + i * n, n, 1);
       for (int64_t j = 0; j < n && s > -(double)INFINITY; j++) l[i * n + j] -= s;

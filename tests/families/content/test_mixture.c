@@ -1,4 +1,4 @@
-/* tests/families/content/test_mixture.c owns mixtures of attention paths (D6): gate, choice, mixture and dispatch against
+/* tests/families/content/test_mixture.c owns mixtures of attention experts (D6): gate, choice, mixture and dispatch against
  * their definitions in float64. */
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 enum { MOST = 6 };
 
-/* Which keys a path's rows see. */
+/* Which keys a expert's rows see. */
 typedef enum sight {
   ALL,
   CAUSAL,
@@ -21,11 +21,11 @@ typedef enum sight {
 
 typedef struct scene {
   attn_tensor o, pi, x, w, weight;
-  attn_path path[MOST];
+  attn_expert expert[MOST];
   attn_sdpa_params params[MOST];
   sight sees[MOST];
   uint8_t *bits[MOST];
-  int32_t *list; /* paths of rows */
+  int32_t *list; /* experts of rows */
   int64_t count;
   attn_mixture_params p;
   promise does;
@@ -41,13 +41,13 @@ typedef struct scene {
     return attn_##name##_workspace query;                   \
   }
 CALL(gate, (s->pi, s->x, s->w, &s->p, ctx), (s->pi, s->x, s->w, &s->p, ctx))
-CALL(mixture, (s->o, s->path, s->count, s->pi, ctx), (s->o, s->path, s->count, s->pi, ctx))
+CALL(mixture, (s->o, s->expert, s->count, s->pi, ctx), (s->o, s->expert, s->count, s->pi, ctx))
 CALL(dispatch_select, (s->list, s->weight, s->pi, &s->p, ctx),
      (s->list, s->weight, s->pi, &s->p, ctx))
-CALL(dispatch, (s->o, s->path, s->count, s->list, s->weight, ctx),
-     (s->o, s->path, s->count, s->list, s->weight, ctx))
-CALL(gated, (s->o, s->path, s->count, s->x, s->w, &s->p, ctx),
-     (s->o, s->path, s->count, s->x, s->w, &s->p, ctx))
+CALL(dispatch, (s->o, s->expert, s->count, s->list, s->weight, ctx),
+     (s->o, s->expert, s->count, s->list, s->weight, ctx))
+CALL(gated, (s->o, s->expert, s->count, s->x, s->w, &s->p, ctx),
+     (s->o, s->expert, s->count, s->x, s->w, &s->p, ctx))
 
 typedef struct shape {
   int64_t batch, heads, gate_heads, len, dv, count, k;
@@ -72,9 +72,9 @@ static shape any_shape(test_rng *rng) {
   return x;
 }
 
-/* A path that sees in some way; lse: its LSE is asked for. */
+/* A expert that sees in some way; lse: its LSE is asked for. */
 static void make_path(scene *s, int64_t n, const shape *x, sight sees, int lse, test_rng *rng) {
-  attn_path *p = &s->path[n];
+  attn_expert *p = &s->expert[n];
   attn_sdpa_params *a = &s->params[n];
   int64_t kh = test_range(rng, 0, 1) ? x->heads : 1, vh = test_range(rng, 0, 1) ? x->heads : 1;
   int64_t dk = test_range(rng, 1, 12), tk = test_range(rng, 1, 60);
@@ -115,7 +115,7 @@ static void make_path(scene *s, int64_t n, const shape *x, sight sees, int lse, 
 }
 
 static int sees(const scene *s, int64_t n, int64_t b, int64_t i, int64_t j) {
-  const attn_path *p = &s->path[n];
+  const attn_expert *p = &s->expert[n];
   int64_t pos = i + p->k.len - p->q.len, d = j - pos;
   switch (s->sees[n]) {
     case CAUSAL: return d <= 0;
@@ -141,7 +141,7 @@ static scene *build(const shape *x, test_rng *rng) {
   return s;
 }
 
-/* Random shares of the paths. */
+/* Random shares of the experts. */
 static void shares(scene *s, const shape *x, test_rng *rng) {
   s->pi = test_tensor(ATTN_F32, x->layout, x->batch, x->gate_heads, x->len, x->count);
   for (int64_t r = 0; r < x->batch * x->gate_heads * x->len; r++) {
@@ -154,7 +154,7 @@ static void shares(scene *s, const shape *x, test_rng *rng) {
   s->does.call = mixture_call, s->does.ask = mixture_ask;
 }
 
-/* Where the chosen paths go. */
+/* Where the chosen experts go. */
 static void room(scene *s, const shape *x) {
   int64_t n = x->batch * x->gate_heads * x->len * x->k;
   s->list = test_mem((size_t)(n + 1) * sizeof *s->list);
@@ -171,9 +171,9 @@ static void gate_of(scene *s, const shape *x, test_rng *rng) {
 
 /* ---- the definitions ------------------------------------------------------------------------*/
 
-/* Row (b, h, i) of path n. */
+/* Row (b, h, i) of expert n. */
 static void path_row(const scene *s, int64_t n, int64_t b, int64_t h, int64_t i, bag *a) {
-  const attn_path *p = &s->path[n];
+  const attn_expert *p = &s->expert[n];
   double scale = scale_of(s->params[n].scale, p->q.dim);
   bag_empty(a);
   for (int64_t j = 0; j < p->k.len; j++)
@@ -183,12 +183,12 @@ static void path_row(const scene *s, int64_t n, int64_t b, int64_t h, int64_t i,
   bag_close(a);
 }
 
-/* weights [B][Hg][Tq][P]; sent: only paths with a weight have an LSE. */
+/* weights [B][Hg][Tq][P]; sent: only experts with a weight have an LSE. */
 static void check(const scene *s, const cube *weight, int sent, double tolerance,
                   const char *what) {
   int64_t dv = s->o.dim, most = 0;
   for (int64_t n = 0; n < s->count; n++)
-    if (s->path[n].k.len > most) most = s->path[n].k.len;
+    if (s->expert[n].k.len > most) most = s->expert[n].k.len;
   bag a = bag_of(most, dv);
   double *sum = test_mem((size_t)dv * sizeof *sum);
   for (int64_t r = 0; r < s->o.batch * s->o.heads * s->o.len; r++) {
@@ -215,7 +215,7 @@ static void check(const scene *s, const cube *weight, int sent, double tolerance
   }
 }
 
-/* The weights that lists of paths stand for. */
+/* The weights that lists of experts stand for. */
 static cube sent_weights(const scene *s) {
   int64_t k = s->weight.dim;
   cube all = cube_of(s->weight.batch, s->weight.heads, s->weight.len, s->count);
@@ -260,7 +260,7 @@ void D6_gate(void **state) {
   }
 }
 
-/* Logits and temperatures that no float holds the quotient of; paths that are forbidden. */
+/* Logits and temperatures that no float holds the quotient of; experts that are forbidden. */
 void D6_gate_far(void **state) {
   (void)state;
   static const float row[5][4] = {
@@ -287,7 +287,7 @@ void D6_gate_far(void **state) {
   }
 }
 
-/* The choice, exactly: the k largest, the lowest path of equals, the first rows. */
+/* The choice, exactly: the k largest, the lowest expert of equals, the first rows. */
 void D6_choice(void **state) {
   (void)state;
   test_rng rng = test_seed(941);
@@ -295,7 +295,7 @@ void D6_choice(void **state) {
     shape x = any_shape(&rng);
     scene s;
     memset(&s, 0, sizeof s);
-    s.count = x.count, s.p.k = x.k, s.p.no_renorm = t % 2;
+    s.count = x.count, s.p.k = x.k, s.p.no_renormalize = t % 2;
     s.p.capacity = t % 3 ? 0 : test_range(&rng, 1, 20);
     shares(&s, &x, &rng);
     for (int64_t r = 0; t % 4 == 0 && r < x.batch * x.gate_heads * x.len; r++) /* many ties */
@@ -325,7 +325,7 @@ void D6_choice(void **state) {
         }
         for (int64_t e = 0; e < x.k; e++) {
           int served = s.p.capacity == 0 || load[best[e]] < s.p.capacity;
-          double want = oracle_get(&s.pi, b, h, i, best[e]) / (s.p.no_renorm ? 1 : sum);
+          double want = oracle_get(&s.pi, b, h, i, best[e]) / (s.p.no_renormalize ? 1 : sum);
           load[best[e]] += served;
           assert_int_equal(s.list[(u * x.len + i) * x.k + e], served ? best[e] : -1);
           value_check(oracle_get(&s.weight, b, h, i, e), served ? want : 0, 1e-6, ATTN_F32,
@@ -361,7 +361,7 @@ void D6_dispatch(void **state) {
     scene *s = build(&x, &rng);
     shares(s, &x, &rng);
     room(s, &x);
-    s->p.no_renorm = (int)(t % 2), s->p.capacity = t % 3 ? 0 : test_range(&rng, 1, 20);
+    s->p.no_renormalize = (int)(t % 2), s->p.capacity = t % 3 ? 0 : test_range(&rng, 1, 20);
     attn_ctx ctx = test_ctx();
     assert_int_equal(dispatch_select_call(s, &ctx), ATTN_OK);
     s->does.call = dispatch_call, s->does.ask = dispatch_ask;
@@ -371,7 +371,7 @@ void D6_dispatch(void **state) {
   }
 }
 
-/* Paths with every score term: rows that are sent have what the whole path has. */
+/* Paths with every score term: rows that are sent have what the whole expert has. */
 void D6_dispatch_terms(void **state) {
   (void)state;
   test_rng rng = test_seed(951);
@@ -381,14 +381,14 @@ void D6_dispatch_terms(void **state) {
     base.params.map = absent(), base.params.one_order = 1;
     test_call whole = test_again(&base);
     int64_t b = base.o.batch, h = base.o.heads, n = base.o.len, heads = t % 2 ? h : 1;
-    attn_path path = {base.q, base.k, base.v, &base.params};
+    attn_expert expert = {base.q, base.k, base.v, &base.params};
     attn_tensor weight = test_tensor(ATTN_F32, TEST_BHTD, b, heads, n, 1);
     int32_t *list = test_mem((size_t)(b * heads * n + 1) * sizeof *list);
     for (int64_t i = 0; i < b * heads * n; i++) list[i] = -(int32_t)(test_range(&rng, 0, 2) == 0);
     test_fill_value(weight, 1);
     test_run(&whole);
     attn_ctx ctx = test_ctx();
-    assert_int_equal(attn_dispatch(base.o, &path, 1, list, weight, &ctx), ATTN_OK);
+    assert_int_equal(attn_dispatch(base.o, &expert, 1, list, weight, &ctx), ATTN_OK);
     for (int64_t r = 0; r < b * h * n; r++) {
       int64_t i = r % n, e = r / n % h, u = r / n / h;
       if (list[(u * heads + (heads > 1 ? e : 0)) * n + i] == 0) continue;
@@ -413,7 +413,7 @@ void D6_chain(void **state) {
     shape x = any_shape(&rng);
     scene *s = build(&x, &rng);
     gate_of(s, &x, &rng);
-    s->p.no_renorm = t % 4 == 1, s->p.capacity = t % 5 ? 0 : 7;
+    s->p.no_renormalize = t % 4 == 1, s->p.capacity = t % 5 ? 0 : 7;
     if (t % 2) s->p.k = 0;
     s->does.call = gated_call, s->does.ask = gated_ask;
     promise_run(&s->does);
@@ -447,8 +447,8 @@ void D6_identities(void **state) {
     test_copy(o, s->o);
     assert_int_equal(dispatch_select_call(s, &ctx), ATTN_OK);
     assert_int_equal(dispatch_call(s, &ctx), ATTN_OK);
-    test_assert_near(s->o, o, 2e-6, "all paths");
-    for (int64_t r = 0; r < 180; r++) /* all of one path: that path, and only its work */
+    test_assert_near(s->o, o, 2e-6, "all experts");
+    for (int64_t r = 0; r < 180; r++) /* all of one expert: that expert, and only its work */
       for (int64_t n = 0; n < 3; n++) oracle_set(&s->pi, 0, r / 90, r % 90, n, n == t % 3 ? 1 : 0);
     s->weight.dim = 1, s->p.k = 1;
     assert_int_equal(dispatch_select_call(s, &ctx), ATTN_OK);
@@ -456,9 +456,10 @@ void D6_identities(void **state) {
     int64_t pairs = ctx.report.pairs;
     attn_sdpa_params one = s->params[t % 3];
     one.one_order = 1;
-    assert_int_equal(attn_sdpa(o, s->path[t % 3].q, s->path[t % 3].k, s->path[t % 3].v, &one, &ctx),
-                     ATTN_OK);
-    test_assert_same(s->o, o, "one path");
+    assert_int_equal(
+        attn_sdpa(o, s->expert[t % 3].q, s->expert[t % 3].k, s->expert[t % 3].v, &one, &ctx),
+        ATTN_OK);
+    test_assert_same(s->o, o, "one expert");
     assert_true(pairs <= 2 * ctx.report.pairs); /* heads are tiles of their own */
   }
 }
@@ -501,10 +502,10 @@ void D6_edges(void **state) {
   assert_int_equal(dispatch_call(s, &ctx), ATTN_OK);
   for (int64_t r = 0; r < 140; r++)
     for (int64_t c = 0; c < 5; c++) assert_true(oracle_get(&s->o, 0, r / 70, r % 70, c) == 0);
-  test_fill_value(s->pi, 0.5); /* equal: the lowest path */
+  test_fill_value(s->pi, 0.5); /* equal: the lowest expert */
   assert_int_equal(dispatch_select_call(s, &ctx), ATTN_OK);
   for (int64_t i = 0; i < 140; i++) assert_int_equal(s->list[i], 0);
-  test_fill_value(s->pi, (double)NAN); /* legal paths */
+  test_fill_value(s->pi, (double)NAN); /* legal experts */
   assert_int_equal(dispatch_select_call(s, &ctx), ATTN_OK);
   for (int64_t i = 0; i < 140; i++) assert_true(s->list[i] >= 0 && s->list[i] < 2);
   assert_int_equal(dispatch_call(s, &ctx), ATTN_OK);
@@ -572,16 +573,16 @@ void D6_rejects(void **state) {
   change;                                \
   promise_reject(&s->does, status, word)
   for (int c = 0; c < 3; c++) {
-    BAD(c, s->count = 0, ATTN_E_SHAPE, "path");
-    BAD(c, s->path[1].q.len = 8, ATTN_E_SHAPE, "paths must have");
-    BAD(c, s->path[2].v.dim = 4, ATTN_E_SHAPE, "paths must have");
-    BAD(c, s->path[0].k.dim += 1, ATTN_E_SHAPE, "k.dim");
-    BAD(c, s->path[0].q.data = NULL, ATTN_E_NULL, "q.data");
+    BAD(c, s->count = 0, ATTN_E_SHAPE, "expert");
+    BAD(c, s->expert[1].q.len = 8, ATTN_E_SHAPE, "experts must have");
+    BAD(c, s->expert[2].v.dim = 4, ATTN_E_SHAPE, "experts must have");
+    BAD(c, s->expert[0].k.dim += 1, ATTN_E_SHAPE, "k.dim");
+    BAD(c, s->expert[0].q.data = NULL, ATTN_E_NULL, "q.data");
     BAD(c, s->params[1].scale = NAN, ATTN_E_VALUE, "scale");
     BAD(c, s->params[2].ragged.sequences = 1, ATTN_E_RANGE, "ragged");
-    BAD(c, s->path[2].k.data = s->o.data, ATTN_E_OVERLAP, "o");
+    BAD(c, s->expert[2].k.data = s->o.data, ATTN_E_OVERLAP, "o");
   }
-  for (int c = 0; c < 3; c++) { /* an LSE shares memory with what another path reads */
+  for (int c = 0; c < 3; c++) { /* an LSE shares memory with what another expert reads */
     BAD(c, s->params[2].lse = test_tensor(ATTN_F32, TEST_BHTD, 2, 2, 9, 1);
         s->params[0].sinks = s->params[2].lse.data, ATTN_E_OVERLAP, "params.lse");
     BAD(c, s->params[0].lse = test_tensor(ATTN_F32, TEST_BHTD, 2, 2, 9, 1);
@@ -592,10 +593,10 @@ void D6_rejects(void **state) {
   }
   BAD(0, s->pi.dim = 2, ATTN_E_SHAPE, "pi must be");
   BAD(0, s->pi.batch = 1, ATTN_E_SHAPE, "pi must be");
-  BAD(1, s->list[0] = 3, ATTN_E_INDEX, "path must hold");
-  BAD(1, s->list[3] = -2, ATTN_E_INDEX, "path must hold");
+  BAD(1, s->list[0] = 3, ATTN_E_INDEX, "expert must hold");
+  BAD(1, s->list[3] = -2, ATTN_E_INDEX, "expert must hold");
   BAD(1, s->list[2] = s->list[3], ATTN_E_INDEX, "twice");
-  BAD(1, s->list = NULL, ATTN_E_NULL, "path.data");
+  BAD(1, s->list = NULL, ATTN_E_NULL, "expert.data");
   BAD(1, s->weight.len = 4, ATTN_E_SHAPE, "weight must be");
   BAD(1, s->weight.dtype = ATTN_F16, ATTN_E_DTYPE, "weight must be");
   BAD(2, s->p.temperature = -1, ATTN_E_VALUE, "temperature");
@@ -614,5 +615,5 @@ void D6_rejects(void **state) {
   assert_int_equal(attn_dispatch_select(s->list, s->weight, s->pi, NULL, &ctx), ATTN_E_NULL);
   assert_non_null(strstr(ctx.reason, "params"));
   assert_int_equal(attn_mixture(s->o, NULL, 2, s->pi, &ctx), ATTN_E_NULL);
-  assert_non_null(strstr(ctx.reason, "paths"));
+  assert_non_null(strstr(ctx.reason, "experts"));
 }

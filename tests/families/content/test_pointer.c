@@ -27,7 +27,7 @@ static cell *cell_of(int64_t b, int64_t h, int64_t n, int64_t dx, int64_t dh, te
   s->c = drawn(ATTN_F32, TEST_BTHD, b, h, n, dh, 1, rng);
   s->p.w_ih = drawn(sac_type(rng), TEST_PADDED, 1, h, 4 * dh, dx, 0.5, rng);
   s->p.w_hh = drawn(ATTN_F32, TEST_NEGATIVE, 1, 1, 4 * dh, dh, 0.5, rng);
-  s->p.b = drawn(ATTN_F32, TEST_BHTD, 1, 1, 1, 4 * dh, 0.5, rng);
+  s->p.bias = drawn(ATTN_F32, TEST_BHTD, 1, 1, 1, 4 * dh, 0.5, rng);
   s->h_next = output(ATTN_F32, TEST_PADDED, b, h, n, dh, &s->does.block[0]);
   s->c_next = output(ATTN_F32, TEST_BHTD, b, h, n, dh, &s->does.block[1]);
   s->does.call = cell_call, s->does.ask = cell_ask, s->does.scene = s;
@@ -45,7 +45,7 @@ void D4_lstm(void **state) {
     test_where = n % 3 == 1 ? TEST_AFTER_GUARD : TEST_HEAP;
     cell *s = cell_of(b, heads, rows, dx, dh, &rng);
     test_where = TEST_HEAP;
-    if (n % 4 == 1) s->p.b = absent();
+    if (n % 4 == 1) s->p.bias = absent();
     if (n % 5 == 1) s->h = absent();
     if (n % 5 == 2) s->c = absent();
     promise_run(&s->does);
@@ -78,7 +78,10 @@ void D4_lstm_gates(void **state) {
   test_rng rng = test_seed(4401);
   cell *s = cell_of(1, 1, 2, 6, 5, &rng);
   for (int64_t k = 0; k < 20; k++)
-    oracle_set(&s->p.b, 0, 0, 0, k, k < 5 ? -200 : k < 10 ? 200 : oracle_get(&s->p.b, 0, 0, 0, k));
+    oracle_set(&s->p.bias, 0, 0, 0, k,
+               k < 5    ? -200
+               : k < 10 ? 200
+                        : oracle_get(&s->p.bias, 0, 0, 0, k));
   promise_run(&s->does);
   attn_tensor c = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 2, 5);
   test_copy(c, s->c);
@@ -96,7 +99,7 @@ void D4_lstm_gates(void **state) {
       case 1: s->p.w_ih.dim = 5, word = "w_ih"; break;
       case 2: s->p.w_hh.len = 19, word = "w_hh"; break;
       case 3: s->p.w_hh.dim = 4, word = "w_hh"; break;
-      case 4: s->p.b.dim = 19, word = "params.b"; break;
+      case 4: s->p.bias.dim = 19, word = "params.b"; break;
       case 5: s->h.dim = 4, word = "h must"; break;
       case 6: s->c.len = 1, word = "c must"; break;
       case 7: s->c_next.dim = 4, word = "c"; break;

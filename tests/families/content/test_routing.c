@@ -101,8 +101,8 @@ void D2_example(void **state) {
     routing_selects(s);
     promise_run(&s->does);
     assert_memory_equal(s->mq.index, t ? arg : top, (size_t)(t ? 5 : 6) * 4);
-    assert_int_equal(s->mq.start[1], 3);
-    assert_int_equal(s->mq.start[2], t ? 5 : 6);
+    assert_int_equal(s->mq.indptr[1], 3);
+    assert_int_equal(s->mq.indptr[2], t ? 5 : 6);
   }
 }
 
@@ -303,8 +303,8 @@ void D2_edges(void **state) {
     s->p.exclude_self = 1, s->p.causal = t % 2;
     if (t / 2) routing_want_lse(s);
     routing_attends(s, 6, 0, &rng);
-    for (int32_t c = 0; c < 6; c++) s->mq.index[c] = c, s->mq.start[c] = c;
-    s->mq.start[6] = 6;
+    for (int32_t c = 0; c < 6; c++) s->mq.index[c] = c, s->mq.indptr[c] = c;
+    s->mq.indptr[6] = 6;
     promise_run(&s->does);
     for (int64_t i = 0; i < 6; i++)
       for (int64_t c = 0; c < 3; c++)
@@ -338,7 +338,7 @@ void D2_nan(void **state) {
     promise_run(&s->does);
     for (int side = 0; side < 2; side++) {
       const attn_members *m = side ? &s->mk : &s->mq;
-      for (int64_t e = 0; e < m->start[4]; e++) assert_true(m->index[e] >= 0 && m->index[e] < 50);
+      for (int64_t e = 0; e < m->indptr[4]; e++) assert_true(m->index[e] >= 0 && m->index[e] < 50);
     }
     attn_ctx ctx = test_ctx();
     assert_int_equal(routing_attend_call(s, &ctx), ATTN_OK);
@@ -346,7 +346,7 @@ void D2_nan(void **state) {
       int bad = 0;
       for (int64_t c = 0; c < 4; c++) {
         if (!routing_has(&s->mq, 0, c, i)) continue;
-        bad |= i == 7 && s->mk.start[c] < s->mk.start[c + 1] && s->mk.index[s->mk.start[c]] <= i;
+        bad |= i == 7 && s->mk.indptr[c] < s->mk.indptr[c + 1] && s->mk.index[s->mk.indptr[c]] <= i;
         bad |= i >= 20 && routing_has(&s->mk, 0, c, 20);
         bad |= i >= 30 && routing_has(&s->mk, 0, c, 30);
       }

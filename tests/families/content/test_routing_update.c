@@ -26,7 +26,7 @@ void D2_update(void **state) {
     scene *s = routing_build(&x, &rng);
     routing_any_params(s, &rng);
     s->u.rule = (attn_routing_rule)(t % 3), s->u.decay = decay[t / 3 % 4];
-    s->u.renorm = t / 12 % 2;
+    s->u.renormalize = t / 12 % 2;
     updates(s);
     double lam = s->u.decay == 0.0f ? (signbit(s->u.decay) ? 0 : 0.999) : (double)s->u.decay;
     int64_t C = x.clusters, dk = x.dk;
@@ -84,7 +84,7 @@ void D2_update(void **state) {
           size += to[e] * to[e];
         }
         for (int64_t e = 0; e < dk; e++) {
-          double want = s->u.renorm && size > 0 ? to[e] / sqrt(size) : to[e];
+          double want = s->u.renormalize && size > 0 ? to[e] / sqrt(size) : to[e];
           value_check(oracle_get(&s->next, 0, h, c, e), want, 2e-5 * (1 + fabs(want)), ATTN_F32,
                       "update", 0, h, c, e);
         }
@@ -249,14 +249,14 @@ void D2_rejects(void **state) {
       BAD(which, s->mq.clusters = 2, ATTN_E_SHAPE, "clusters");
       BAD(which, s->mk.clusters = 4, ATTN_E_SHAPE, "clusters");
       BAD(which, s->mk.index = NULL, ATTN_E_NULL, "keys.index");
-      BAD(which, s->mq.start = NULL, ATTN_E_NULL, "queries.start");
+      BAD(which, s->mq.indptr = NULL, ATTN_E_NULL, "queries.indptr");
     }
   }
   BAD(1, s->mq.entries -= 1, ATTN_E_SHAPE, "entries");
-  BAD(1, s->mk.start = s->mq.start, ATTN_E_OVERLAP, "start");
-  BAD(2, s->mq.start[0] = 1, ATTN_E_INDEX, "begin");
-  BAD(2, s->mq.start[2] = s->mq.start[1] - 1, ATTN_E_INDEX, "start");
-  BAD(2, s->mk.start[3] = (int32_t)s->mk.entries + 1, ATTN_E_INDEX, "start");
+  BAD(1, s->mk.indptr = s->mq.indptr, ATTN_E_OVERLAP, "indptr");
+  BAD(2, s->mq.indptr[0] = 1, ATTN_E_INDEX, "begin");
+  BAD(2, s->mq.indptr[2] = s->mq.indptr[1] - 1, ATTN_E_INDEX, "indptr");
+  BAD(2, s->mk.indptr[3] = (int32_t)s->mk.entries + 1, ATTN_E_INDEX, "indptr");
   BAD(2, s->mk.index[s->mk.entries] = 10, ATTN_E_INDEX, "below");
   BAD(2, s->mk.index[s->mk.entries] = -1, ATTN_E_INDEX, "below");
   BAD(2, s->mk.index[s->mk.entries + 1] = s->mk.index[s->mk.entries], ATTN_E_INDEX, "ascending");

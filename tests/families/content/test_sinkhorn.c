@@ -147,7 +147,7 @@ void D5_random(void **state) {
     s->p.balance = (attn_sinkhorn_balancing)test_range(&rng, 0, 3);
     s->p.gumbel = x.from != GIVEN && n % 4 == 1, s->p.seed = (uint64_t)n;
     if (n % 7 == 3) s->p.scale = 0.7f, s->p.tau = 0.5f;
-    if (n % 7 == 4) s->p.iters = 3;
+    if (n % 7 == 4) s->p.iterations = 3;
     if (s->p.combine == ATTN_SINKHORN_MIXTURE) {
       s->p.lse = absent();
       if (n % 2) s->p.alpha_sorted = 0.25f, s->p.alpha_local = n % 4 == 1 ? ATTN_ZERO : -0.5f;
@@ -491,7 +491,7 @@ void D5_rejects(void **state) {
       case 21: s->p.tau = -1, want = ATTN_E_VALUE, word = "tau"; break;
       case 22: s->p.tau = ATTN_ZERO, want = ATTN_E_VALUE, word = "tau"; break;
       case 23: s->p.tau = (float)NAN, want = ATTN_E_VALUE, word = "tau"; break;
-      case 24: s->p.iters = -1, word = "iters"; break;
+      case 24: s->p.iterations = -1, word = "iterations"; break;
       case 25:
         s->p.balance = (attn_sinkhorn_balancing)4, want = ATTN_E_RANGE, word = "balance";
         break;

@@ -45,7 +45,7 @@ void D5_balance(void **state) {
     memset(&p, 0, sizeof p);
     p.causal = (int)test_range(&rng, 0, 1), p.diag = (int)test_range(&rng, 0, 1);
     p.balance = (attn_sinkhorn_balancing)(n % 4);
-    if (n % 3 == 0) p.has_iters = 1, p.iters = test_range(&rng, 0, 12);
+    if (n % 3 == 0) p.has_iterations = 1, p.iterations = test_range(&rng, 0, 12);
     if (n % 5 == 1) p.tau = 0.05f;
     if (n % 3 == 1) p.gumbel = 1, p.seed = (uint64_t)n;
     if (n % 3 == 2)
@@ -56,7 +56,7 @@ void D5_balance(void **state) {
       oracle_set(&r, 0, 0, test_range(&rng, 0, nb - 1), e, -(double)INFINITY);
     if (n % 8 == 7) test_fill_row(r, 0, 0, nb / 2, -(double)INFINITY);
     for (int64_t e = 0; n % 8 == 6 && e < nb; e++) oracle_set(&r, 0, 0, e, 0, -(double)INFINITY);
-    if (p.has_iters && p.iters == 0)
+    if (p.has_iterations && p.iterations == 0)
       for (int64_t e = 0; e < nb; e++) oracle_set(&r, 0, 0, e, 0, -0.5);
     attn_tensor out = test_tensor(ATTN_F32, TEST_PADDED, b, h, nb, nb);
     assert_int_equal(attn_sinkhorn_balance(out, r, &p, &ctx), ATTN_OK);
@@ -95,20 +95,20 @@ void D5_balance_examples(void **state) {
   const double rows[4] = {0.25, 0.75, 0.5, 0.5}, none[4] = {1, 3, 2, 2};
   attn_sinkhorn_params p;
   memset(&p, 0, sizeof p);
-  p.tau = 1, p.has_iters = 1, p.iters = 1;
+  p.tau = 1, p.has_iterations = 1, p.iterations = 1;
   balanced(both, r, 2, &p);
   p.balance = ATTN_BALANCE_CUMULATIVE;
   balanced(so_far, r, 2, &p);
   p.balance = ATTN_BALANCE_ROWS;
   balanced(rows, r, 2, &p);
-  p.balance = ATTN_BALANCE_SINKHORN, p.iters = 0;
+  p.balance = ATTN_BALANCE_SINKHORN, p.iterations = 0;
   balanced(none, r, 2, &p);
   /* nothing at all, a row, a column, and logits that cannot be balanced */
   const double empty[4] = {-inf, -inf, -inf, -inf}, zeros[4] = {0, 0, 0, 0};
   const double row[4] = {-inf, -inf, 0, 0}, row_to[4] = {0, 0, 1, 1};
   const double column[4] = {-inf, 0, -inf, 0}, column_to[4] = {0, 0.5, 0, 0.5};
   for (int kind = 1; kind < 4; kind += 2) {
-    p.balance = (attn_sinkhorn_balancing)kind, p.has_iters = 0, p.iters = 0;
+    p.balance = (attn_sinkhorn_balancing)kind, p.has_iterations = 0, p.iterations = 0;
     balanced(zeros, empty, 2, &p);
     if (kind == ATTN_BALANCE_CUMULATIVE) continue;
     balanced(row_to, row, 2, &p);
@@ -130,7 +130,7 @@ void D5_balance_nan(void **state) {
     attn_tensor r = drawn(ATTN_F32, TEST_BHTD, 1, 1, n, n, 1, &rng);
     attn_tensor out = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, n, n);
     memset(&p, 0, sizeof p);
-    p.balance = (attn_sinkhorn_balancing)kind, p.has_iters = 1, p.iters = 1;
+    p.balance = (attn_sinkhorn_balancing)kind, p.has_iterations = 1, p.iterations = 1;
     oracle_set(&r, 0, 0, 2, 3, (double)NAN);
     oracle_set(&r, 0, 0, 0, 3, -(double)INFINITY), oracle_set(&r, 0, 0, 1, 3, -(double)INFINITY);
     assert_int_equal(attn_sinkhorn_balance(out, r, &p, &ctx), ATTN_OK);
@@ -155,9 +155,9 @@ void D5_balance_limit(void **state) {
   attn_sinkhorn_params p;
   attn_ctx ctx = test_ctx();
   memset(&p, 0, sizeof p);
-  p.has_iters = 1;
+  p.has_iterations = 1;
   for (int limit = 0; limit < 2; limit++) {
-    p.iters = limit ? 300 : 2;
+    p.iterations = limit ? 300 : 2;
     assert_int_equal(attn_sinkhorn_balance(first, r, &p, &ctx), ATTN_OK);
     for (int64_t i = 0; i < n; i++) {
       double row = 0, column = 0;

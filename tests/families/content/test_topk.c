@@ -90,7 +90,7 @@ void D1_topk_ties(void **state) {
       }
     attn_topk_mode mode = n % 3 == 2 ? ATTN_TOPK_REL : (attn_topk_mode)(n % 3);
     best_call c = best_of(&base, mode, test_range(&rng, 1, tk + 2), 0);
-    if (n % 2) base.params.causal = c.params.scores.causal = 1, c.base = base;
+    if (n % 2) base.params.causal = c.params.attention.causal = 1, c.base = base;
     best_check(&c, 1, "ties");
     test_mem_release();
   }
@@ -211,9 +211,9 @@ void D1_topk_quantised(void **state) {
     test_assert_same_outputs(&other, &base, "quantised");
     attn_ctx ctx = test_ctx();
     best_lists(&c);
-    c.params.scores.lse = absent();
+    c.params.attention.lse = absent();
     assert_int_equal(attn_topk_select(other.q, other.k, &c.params, &ctx), ATTN_OK);
-    assert_memory_equal(c.params.row_ptr, wide.params.row_ptr, c.blocks[0].size);
+    assert_memory_equal(c.params.indptr, wide.params.indptr, c.blocks[0].size);
   }
 }
 

@@ -171,7 +171,7 @@ void D1_topk_lists_attend(void **state) {
     best_run(&c);
     attn_edges_params p;
     memset(&p, 0, sizeof p);
-    p.row_ptr = c.params.row_ptr, p.col = c.params.col, p.edges = c.params.edges;
+    p.indptr = c.params.indptr, p.col = c.params.col, p.edges = c.params.edges;
     p.per_batch = p.per_head = p.slack = 1;
     p.lse = other.params.lse;
     attn_ctx ctx = test_ctx();
@@ -180,7 +180,7 @@ void D1_topk_lists_attend(void **state) {
     test_assert_near(other.params.lse, base.params.lse, 1e-5, best_mode[mode]);
     p.slack = 0; /* the sets have room for more than they hold */
     assert_int_equal(attn_edges(other.o, base.q, base.k, base.v, &p, &ctx), ATTN_E_INDEX);
-    p.slack = 1, p.edges = p.row_ptr[33] - 1;
+    p.slack = 1, p.edges = p.indptr[33] - 1;
     assert_int_equal(attn_edges(other.o, base.q, base.k, base.v, &p, &ctx), ATTN_E_INDEX);
   }
 }
@@ -211,8 +211,8 @@ void D1_topk_nan(void **state) {
     best_lists(&again);
     best_run(&again);
     test_assert_same_outputs(&clean, &base, best_mode[mode]);
-    assert_memory_equal(again.params.row_ptr, c.params.row_ptr, c.blocks[0].size);
-    assert_memory_equal(again.params.col, c.params.col, (size_t)c.params.row_ptr[20] * 4);
+    assert_memory_equal(again.params.indptr, c.params.indptr, c.blocks[0].size);
+    assert_memory_equal(again.params.col, c.params.col, (size_t)c.params.indptr[20] * 4);
     test_fill_row(base.k, 0, 0, 7, (double)NAN);
     test_fill_row(base.q, 0, 0, 3, (double)NAN);
     base.params.kv_len = test_lengths(1, 250, &rng);
@@ -252,14 +252,14 @@ void D1_topk_ties_far(void **state) {
     memset(c.params.col, 0xff, 10 * sizeof *c.params.col);
     attn_ctx ctx = test_ctx();
     if (n / 2 % 2) {
-      c.params.scores.lse = absent();
+      c.params.attention.lse = absent();
       assert_int_equal(attn_topk_select(base.q, base.k, &c.params, &ctx), ATTN_OK);
     } else {
       best_run(&c);
       plain = c;
       plain.base = test_again(&base);
-      plain.params.scores.lse = plain.base.params.lse;
-      plain.params.row_ptr = NULL, plain.params.col = NULL;
+      plain.params.attention.lse = plain.base.params.lse;
+      plain.params.indptr = NULL, plain.params.col = NULL;
       best_run(&plain);
       for (int64_t i = 0; i < 2; i++) {
         double x = oracle_get(&base.o, 0, 0, i, 0);
@@ -268,8 +268,8 @@ void D1_topk_ties_far(void **state) {
       for (int64_t i = n % 2; i < 2; i++)
         test_assert_same(test_rows(plain.base.o, i, 1), test_rows(base.o, i, 1), "without lists");
     }
-    assert_int_equal(c.params.row_ptr[1], 2);
-    assert_int_equal(c.params.row_ptr[2], 6);
+    assert_int_equal(c.params.indptr[1], 2);
+    assert_int_equal(c.params.indptr[2], 6);
     assert_memory_equal(c.params.col, want[n % 2], sizeof want[0]);
   }
 }
@@ -316,7 +316,7 @@ void D1_topk_work(void **state) {
 typedef struct best_scene {
   best_call c;
   int select;
-  attn_tensor row_ptr, col; /* as numbers */
+  attn_tensor indptr, col; /* as numbers */
 } best_scene;
 
 static attn_status scene_call(void *scene, attn_ctx *ctx) {
@@ -337,9 +337,9 @@ static best_scene scene_of(attn_topk_mode mode, int select, const test_call *bas
   memset(&s, 0, sizeof s);
   s.c = best_of(base, mode, 9, 0.5f);
   s.select = select;
-  if (select) s.c.params.scores.lse = absent();
+  if (select) s.c.params.attention.lse = absent();
   best_lists(&s.c);
-  s.row_ptr = attn_bhtd(s.c.params.row_ptr, ATTN_F32, 1, 1, 1, (int64_t)s.c.blocks[0].size / 4);
+  s.indptr = attn_bhtd(s.c.params.indptr, ATTN_F32, 1, 1, 1, (int64_t)s.c.blocks[0].size / 4);
   s.col = attn_bhtd(s.c.params.col, ATTN_F32, 1, 1, 1, (int64_t)s.c.blocks[1].size / 4);
   return s;
 }
@@ -349,7 +349,7 @@ static promise promise_of(best_scene *s) {
                scene_ask,
                s,
                {s->select ? NULL : &s->c.base.o, s->select ? NULL : &s->c.base.params.lse,
-                &s->row_ptr, &s->col},
+                &s->indptr, &s->col},
                {{0}, {0}, s->c.blocks[0], s->c.blocks[1]},
                0};
   return p;
@@ -397,25 +397,25 @@ void D1_topk_rejects(void **state) {
     REJECT(ATTN_TOPK_ABS, select, ATTN_E_FULL, "params.edges", p->edges = 20 * 7 - 1,
            p->bound = -1e30f);
     REJECT(ATTN_TOPK_TIES, select, ATTN_E_FULL, "params.edges", p->edges = 9 * 7 - 1);
-    REJECT(ATTN_TOPK_REL, select, ATTN_E_RANGE, "ragged", p->scores.ragged.sequences = 1,
-           p->scores.ragged.q = q_ptr);
-    REJECT(ATTN_TOPK_EXACT, select, ATTN_E_RANGE, "span", p->scores.span.z = &z);
-    REJECT(ATTN_TOPK_EXACT, select, ATTN_E_RANGE, "map", p->scores.map = base.o);
+    REJECT(ATTN_TOPK_REL, select, ATTN_E_RANGE, "ragged", p->attention.ragged.sequences = 1,
+           p->attention.ragged.q_indptr = q_ptr);
+    REJECT(ATTN_TOPK_EXACT, select, ATTN_E_RANGE, "span", p->attention.span.z = &z);
+    REJECT(ATTN_TOPK_EXACT, select, ATTN_E_RANGE, "map", p->attention.map = base.o);
     REJECT(ATTN_TOPK_EXACT, select, ATTN_E_RANGE, "relative.values",
-           p->scores.relative.values = base.v);
-    REJECT(ATTN_TOPK_EXACT, select, ATTN_E_VALUE, "params.scale", p->scores.scale = INFINITY);
-    REJECT(ATTN_TOPK_EXACT, select, ATTN_E_ALIGN, "params.row_ptr",
-           p->row_ptr = (int64_t *)(void *)((char *)p->row_ptr + 4));
+           p->attention.relative.values = base.v);
+    REJECT(ATTN_TOPK_EXACT, select, ATTN_E_VALUE, "params.scale", p->attention.scale = INFINITY);
+    REJECT(ATTN_TOPK_EXACT, select, ATTN_E_ALIGN, "params.indptr",
+           p->indptr = (int64_t *)(void *)((char *)p->indptr + 4));
     REJECT(ATTN_TOPK_EXACT, select, ATTN_E_ALIGN, "params.col",
            p->col = (int32_t *)(void *)((char *)p->col + 2));
     REJECT(ATTN_TOPK_ABS, select, ATTN_E_OVERLAP, "params.col", p->edges = 1,
            p->col = (int32_t *)base.q.data);
-    REJECT(ATTN_TOPK_EXACT, select, ATTN_E_OVERLAP, "params.row_ptr",
-           p->row_ptr = (int64_t *)(void *)p->col);
-    REJECT(ATTN_TOPK_EXACT, select, ATTN_E_NULL, "params.row_ptr", p->row_ptr = NULL);
+    REJECT(ATTN_TOPK_EXACT, select, ATTN_E_OVERLAP, "params.indptr",
+           p->indptr = (int64_t *)(void *)p->col);
+    REJECT(ATTN_TOPK_EXACT, select, ATTN_E_NULL, "params.indptr", p->indptr = NULL);
   }
-  REJECT(ATTN_TOPK_EXACT, 0, ATTN_E_OVERLAP, "params.row_ptr", p->row_ptr = (int64_t *)base.o.data);
-  REJECT(ATTN_TOPK_EXACT, 1, ATTN_E_RANGE, "lse", p->scores.lse = base.params.lse);
+  REJECT(ATTN_TOPK_EXACT, 0, ATTN_E_OVERLAP, "params.indptr", p->indptr = (int64_t *)base.o.data);
+  REJECT(ATTN_TOPK_EXACT, 1, ATTN_E_RANGE, "lse", p->attention.lse = base.params.lse);
 #undef REJECT
   attn_ctx ctx = test_ctx();
   assert_int_equal(attn_topk_sdpa(base.o, base.q, base.k, base.v, NULL, &ctx), ATTN_E_NULL);

@@ -13,7 +13,7 @@ best_call best_of(const test_call *base, attn_topk_mode mode, int64_t k, float b
   memset(&c, 0, sizeof c);
   c.base = *base;
   c.params.mode = mode, c.params.k = k, c.params.bound = bound;
-  c.params.scores = base->params;
+  c.params.attention = base->params;
   return c;
 }
 
@@ -23,9 +23,9 @@ void best_lists(best_call *c) {
   c->params.edges = c->base.q.len * c->base.k.len;
   c->blocks[0].size = (size_t)(sets * (c->base.q.len + 1)) * 8;
   c->blocks[1].size = (size_t)(sets * c->params.edges) * 4;
-  c->params.row_ptr = test_mem(c->blocks[0].size + 8);
+  c->params.indptr = test_mem(c->blocks[0].size + 8);
   c->params.col = test_mem(c->blocks[1].size + 8);
-  c->blocks[0].data = (unsigned char *)c->params.row_ptr;
+  c->blocks[0].data = (unsigned char *)c->params.indptr;
   c->blocks[1].data = (unsigned char *)c->params.col;
 }
 
@@ -44,7 +44,7 @@ attn_report best_run(best_call *c) {
 static void run_select(best_call *c) {
   attn_ctx ctx = test_ctx();
   attn_topk_params p = c->params;
-  p.scores.lse = absent();
+  p.attention.lse = absent();
   attn_status status = attn_topk_select(c->base.q, c->base.k, &p, &ctx);
   if (status != ATTN_OK)
     fail_msg("attn_topk_select: %s: %s", attn_status_string(status), ctx.reason);
@@ -54,7 +54,7 @@ static void run_select(best_call *c) {
 /* The list of row (b, h, i). */
 const int32_t *best_list(const best_call *c, int64_t b, int64_t h, int64_t i, int64_t *n) {
   int64_t set = b * c->base.q.heads + h;
-  const int64_t *ptr = c->params.row_ptr + set * (c->base.q.len + 1) + i;
+  const int64_t *ptr = c->params.indptr + set * (c->base.q.len + 1) + i;
   *n = ptr[1] - ptr[0];
   return c->params.col + set * c->params.edges + ptr[0];
 }
@@ -135,7 +135,7 @@ static void judge_lists(const best_call *c, int exact, const char *what) {
   if (c->graph) pairs = test_graph_mask(c->graph, &n);
   for (int64_t b = 0; b < t->q.batch; b++) {
     for (int64_t h = 0; h < t->q.heads; h++) {
-      assert_int_equal(c->params.row_ptr[(b * t->q.heads + h) * (t->q.len + 1)], 0);
+      assert_int_equal(c->params.indptr[(b * t->q.heads + h) * (t->q.len + 1)], 0);
       for (int64_t i = 0; i < t->q.len; i++) {
         const int32_t *list = best_list(c, b, h, i, &n);
         assert_true(n >= 0);
@@ -176,16 +176,16 @@ void best_check(best_call *c, int exact, const char *what) {
   best_call s = *c, plain = *c;
   best_lists(&s);
   run_select(&s);
-  assert_memory_equal(s.params.row_ptr, c->params.row_ptr, c->blocks[0].size);
+  assert_memory_equal(s.params.indptr, c->params.indptr, c->blocks[0].size);
   int64_t sets = c->base.q.batch * c->base.q.heads, n = c->base.q.len;
   for (int64_t set = 0; set < sets; set++)
     if (n > 0 && c->params.edges > 0)
       assert_memory_equal(s.params.col + set * s.params.edges,
                           c->params.col + set * c->params.edges,
-                          (size_t)c->params.row_ptr[set * (n + 1) + n] * 4);
+                          (size_t)c->params.indptr[set * (n + 1) + n] * 4);
   plain.base = test_again(&c->base);
-  plain.params.scores.lse = plain.base.params.lse;
-  plain.params.row_ptr = NULL, plain.params.col = NULL, plain.params.edges = 0;
+  plain.params.attention.lse = plain.base.params.lse;
+  plain.params.indptr = NULL, plain.params.col = NULL, plain.params.edges = 0;
   best_run(&plain);
   test_assert_same_outputs(&plain.base, &c->base, what);
 }

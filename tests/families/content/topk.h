@@ -13,7 +13,7 @@ typedef struct best_call {
   test_call base;
   attn_topk_params params;
   const test_graph *graph; /* what base.params.schedule stands for */
-  test_block blocks[2];    /* of row_ptr and col */
+  test_block blocks[2];    /* of indptr and col */
 } best_call;
 
 best_call best_of(const test_call *base, attn_topk_mode mode, int64_t k, float bound);

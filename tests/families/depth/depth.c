@@ -71,11 +71,11 @@ static void attend(double *y, const attn_multihead_params *p, const double *q, c
                    const cube *v, int64_t b, int64_t keys) {
   const int64_t h = p->heads ? p->heads : 1, kv = p->kv_heads ? p->kv_heads : h;
   const int64_t dk = k->dim / kv, dv = v->dim / kv, dm = p->w_o.dim;
-  const double s = scale_of(p->attend.scale, dk);
+  const double s = scale_of(p->attention.scale, dk);
   double *o = test_mem((size_t)(h * dv) * sizeof *o), *x = test_mem((size_t)(keys + 1) * sizeof *x);
   for (int64_t n = 0; n < h; n++) {
     const int64_t g = n / (h / kv);
-    double top = -(double)INFINITY, sum = p->attend.softmax_one ? 1 : 0;
+    double top = -(double)INFINITY, sum = p->attention.softmax_one ? 1 : 0;
     for (int64_t j = 0; j < keys; j++) {
       x[j] = 0;
       for (int64_t c = 0; c < dk; c++) x[j] += s * q[n * dk + c] * cube_at(k, b, 0, j)[g * dk + c];

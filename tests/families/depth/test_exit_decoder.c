@@ -143,7 +143,7 @@ void K2_decode_plain(void **state) {
     for (int m = 0; m < e; m++) {
       attn_ctx ctx = test_ctx();
       attn_block_params p = s->layers[m];
-      p.self.attend.one_order = 1;
+      p.self.attention.one_order = 1;
       assert_int_equal(attn_decoder(h, h, absent(), &p, &ctx), ATTN_OK);
       assert_int_equal(s->keys[m].len, 11);
     }
@@ -347,11 +347,11 @@ void K2_decode_rejects(void **state) {
          s->keys[4].e_v = s->keys[4].e_k, ATTN_E_OVERLAP, "cache");
   REJECT(s->y.len = 4, ATTN_E_SHAPE, "y must");
   REJECT(s->y.data = s->layers[2].ff.w_1.data, ATTN_E_OVERLAP, "y ");
-  REJECT(s->layers[1].self.attend.window = attn_window_of(1, -1), ATTN_E_RANGE, "attend");
-  REJECT(s->layers[1].cross.attend.map = s->y, ATTN_E_RANGE, "attend");
-  REJECT(s->layers[1].cross.attend.causal = 1, ATTN_E_RANGE, "causal");
-  REJECT(s->layers[1].self.attend.sinks = s->cache.last.data, ATTN_E_OVERLAP, "");
-  REJECT(s->layers[1].cross.attend.sinks = s->keys[3].k.data, ATTN_E_OVERLAP, "cache");
+  REJECT(s->layers[1].self.attention.window = attn_window_of(1, -1), ATTN_E_RANGE, "attend");
+  REJECT(s->layers[1].cross.attention.map = s->y, ATTN_E_RANGE, "attend");
+  REJECT(s->layers[1].cross.attention.causal = 1, ATTN_E_RANGE, "causal");
+  REJECT(s->layers[1].self.attention.sinks = s->cache.last.data, ATTN_E_OVERLAP, "");
+  REJECT(s->layers[1].cross.attention.sinks = s->keys[3].k.data, ATTN_E_OVERLAP, "cache");
   REJECT(s->layers[1].e_len = s->keys[3].v.data;
          memset(s->keys[3].v.data, 0, 8), ATTN_E_OVERLAP, "cache");
   REJECT(s->layers[4].sublayer = ATTN_SUBLAYER_PLAIN, ATTN_E_RANGE, "sublayer");

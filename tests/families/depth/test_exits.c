@@ -302,7 +302,7 @@ static void smooth_check(smooth *s, const char *what) {
   cube want = cube_of(s->x.batch, 1, n, t);
   promise_run(&s->does);
   for (int64_t e = 0; e < s->x.batch * n * t; e++) {
-    const int64_t b = e / t / n, i = e / t % n, c = e % t, len = s->p.len ? s->p.len[b] : t;
+    const int64_t b = e / t / n, i = e / t % n, c = e % t, len = s->p.x_len ? s->p.x_len[b] : t;
     want.data[e] = 0;
     for (int64_t o = 0; c < len && o < len; o++)
       want.data[e] +=
@@ -319,7 +319,7 @@ void K2_smooth_random(void **state) {
     const int64_t batch = test_range(&rng, 1, 2), layers = test_range(&rng, 1, 5);
     const int64_t len = test_range(&rng, 1, n % 3 ? 30 : 200);
     smooth *s = smooth_of(batch, layers, len, sigma[n % 7], (attn_dtype)(n / 7 % 3), &rng);
-    if (n % 4 == 1) s->p.len = test_lengths(batch, len, &rng);
+    if (n % 4 == 1) s->p.x_len = test_lengths(batch, len, &rng);
     smooth_check(s, "smooth");
   }
 }
@@ -345,7 +345,7 @@ void K2_smooth_limits(void **state) {
   REJECT(s->p.sigma = 0, ATTN_E_RANGE, "sigma");
   REJECT(s->p.sigma = -1, ATTN_E_RANGE, "sigma");
   REJECT(s->p.sigma = NAN, ATTN_E_RANGE, "sigma");
-  REJECT(s->p.len = bad, ATTN_E_RANGE, "len");
+  REJECT(s->p.x_len = bad, ATTN_E_RANGE, "len");
   REJECT(s->x.heads = 2, ATTN_E_SHAPE, "x must");
   REJECT(s->y.len = 2, ATTN_E_SHAPE, "y must");
   REJECT(s->y.dim = 89, ATTN_E_SHAPE, "y must");
@@ -370,13 +370,13 @@ void K2_target(void **state) {
         oracle_set(&x, e / len / layers, 0, e / len % layers, e % len,
                    0.5 * (double)test_range(&rng, 0, 2));
     attn_exit_target_params p = {(int)(n % 2), n % 4 < 2 ? 0.5f : 0, NULL};
-    if (n % 3 == 1) p.len = test_lengths(batch, len, &rng);
+    if (n % 3 == 1) p.x_len = test_lengths(batch, len, &rng);
     int32_t *got = test_mem((size_t)(batch * len + 1) * sizeof *got);
     attn_ctx ctx = test_ctx();
     ctx.workers = 3, ctx.parallel_for = n % 2 ? test_parallel_backward : test_parallel_threads;
     assert_int_equal(attn_exit_target(got, x, &p, &ctx), ATTN_OK);
     for (int64_t r = 0; r < batch * (p.tokens ? len : 1); r++) {
-      const int64_t b = p.tokens ? r / len : r, end = p.len ? p.len[b] : len;
+      const int64_t b = p.tokens ? r / len : r, end = p.x_len ? p.x_len[b] : len;
       double best = -(double)INFINITY;
       int32_t want = 0;
       for (int64_t k = 1; k <= layers; k++) {
@@ -404,7 +404,7 @@ void K2_target_rejects(void **state) {
     switch (n) {
       case 0: p.lambda = -1; break;
       case 1: p.lambda = INFINITY; break;
-      case 2: p.len = bad; break;
+      case 2: p.x_len = bad; break;
       case 3: to = NULL, want = ATTN_E_NULL; break;
       case 4: to = x.data, want = ATTN_E_OVERLAP; break;
       case 5: x.len = 0, want = ATTN_E_SHAPE; break;

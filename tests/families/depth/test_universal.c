@@ -64,7 +64,7 @@ static answer universal_oracle(const universal *s) {
     a.n[i] = 0, a.r[i] = h[i] = 0;
     done[i] = p->block.x_len && i % len >= p->block.x_len[i / len];
   }
-  const depth_case block = {&p->block, p->block.self.attend.causal, p->block.x_len, NULL, NULL,
+  const depth_case block = {&p->block, p->block.self.attention.causal, p->block.x_len, NULL, NULL,
                             NULL};
   for (int64_t n = 0; n < p->steps; n++) {
     int live = 0;
@@ -143,7 +143,7 @@ void K1_random(void **state) {
     s->p.output = (attn_universal_output)(n % 3);
     if (n % 3) s->p.copy_halted = (attn_switch)(n / 3 % 3);
     s->p.force_last = (attn_switch)(n / 9 % 3);
-    s->p.block.self.attend.causal = n % 5 == 4;
+    s->p.block.self.attention.causal = n % 5 == 4;
     if (n % 4 == 2) s->p.block.x_len = test_lengths(batch, len, &rng);
     if (n % 6 == 1) s->p.eps = 0.4f;
     if (n % 6 == 2) s->p.b_p = 1;
@@ -154,7 +154,7 @@ void K1_random(void **state) {
     if (n % 11 == 6) s->p.w_p = absent();
     if (n % 11 == 7) s->p.ran = NULL, s->p.remainder = NULL;
     if (n % 8 == 5) s->p.block.ff.activation = ATTN_ACT_GELU, s->p.block.chunks = 3;
-    if (n % 8 == 6) s->p.block.self.attend.softmax_one = 1;
+    if (n % 8 == 6) s->p.block.self.attention.softmax_one = 1;
     judged += universal_check(s, "universal");
   }
   assert_true(judged > count * 2 / 3);
@@ -184,9 +184,9 @@ void K1_fixed(void **state) {
   /* by hand: signal and block */
   attn_tensor u = test_tensor(ATTN_F32, TEST_BHTD, 2, 1, 9, 12);
   test_copy(y, s->x);
-  s->p.block.self.attend.one_order = 0;
+  s->p.block.self.attention.one_order = 0;
   attn_block_params block = s->p.block;
-  block.self.attend.one_order = 1;
+  block.self.attention.one_order = 1;
   for (int64_t n = 0; n < 4; n++) {
     attn_universal_signal_params p;
     attn_ctx ctx = test_ctx();
@@ -254,7 +254,7 @@ void K1_entries(void **state) {
     depth_shape x = depth_plain(16, 2, 8);
     universal *s = universal_of(&x, 4, 40, 5, ATTN_F32, &rng);
     s->p.output = (attn_universal_output)(n % 3), s->p.block.x_len = lens;
-    s->p.block.self.attend.causal = n > 2;
+    s->p.block.self.attention.causal = n > 2;
     s->p.block.ff.w_1 = drawn(ATTN_F32, TEST_BHTD, 1, 1, 16, 33, 0.3, &rng);
     for (int64_t b = 0; b < 4; b++)
       for (int64_t i = lens[b]; i < 40; i++) test_fill_row(s->x, b, 0, i, NAN);
@@ -288,7 +288,7 @@ void K1_promises(void **state) {
     depth_shape x = depth_plain(32, 2, 16);
     x.type = n == 1 ? ATTN_F16 : ATTN_F32;
     universal *s = universal_of(&x, n == 3 ? 9 : 2, n == 3 ? 1 : 66, 3, ATTN_F16, &rng);
-    s->p.output = (attn_universal_output)(n % 3), s->p.block.self.attend.causal = n == 1;
+    s->p.output = (attn_universal_output)(n % 3), s->p.block.self.attention.causal = n == 1;
     promise_keep(&s->does);
   }
 }
@@ -318,8 +318,8 @@ void K1_rejects(void **state) {
   REJECT(s->p.has_start = 1; s->p.pos0 = INT64_MIN, ATTN_E_RANGE, "pos0");
   REJECT(s->p.block.sublayer = ATTN_SUBLAYER_PRE, ATTN_E_RANGE, "sublayer");
   REJECT(s->p.block.x_len = bad, ATTN_E_RANGE, "x_len");
-  REJECT(s->p.block.self.attend.window = attn_window_of(3, -1), ATTN_E_RANGE, "attend");
-  REJECT(s->p.block.self.attend.alibi = s->rest.data, ATTN_E_RANGE, "attend");
+  REJECT(s->p.block.self.attention.window = attn_window_of(3, -1), ATTN_E_RANGE, "attend");
+  REJECT(s->p.block.self.attention.alibi = s->rest.data, ATTN_E_RANGE, "attend");
   REJECT(s->p.block.self.heads = 3, ATTN_E_HEADS, "heads");
   REJECT(s->p.block.self.w_o.data = NULL, ATTN_E_NULL, "w_o");
   REJECT(s->p.block.ff.w_1.len = 11, ATTN_E_SHAPE, "w_1");
@@ -330,7 +330,7 @@ void K1_rejects(void **state) {
   REJECT(s->y.data = s->p.block.self.w_q.data, ATTN_E_OVERLAP, "y ");
   REJECT(s->p.ran = s->p.block.ff.w_2.data, ATTN_E_OVERLAP, "ran");
   REJECT(s->p.remainder = s->p.w_p.data, ATTN_E_OVERLAP, "remainder");
-  REJECT(s->p.block.self.attend.sinks = s->p.remainder, ATTN_E_OVERLAP, "remainder");
+  REJECT(s->p.block.self.attention.sinks = s->p.remainder, ATTN_E_OVERLAP, "remainder");
   REJECT(s->p.remainder = (float *)(void *)s->p.ran, ATTN_E_OVERLAP, "ran");
   REJECT(s->p.ran = (int32_t *)((char *)s->count.data + 1), ATTN_E_ALIGN, "ran");
   *s = keep;

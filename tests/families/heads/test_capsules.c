@@ -94,7 +94,7 @@ static void couple(const token *k, const double *l, int over_heads) {
 }
 
 static void route(const token *k, const attn_capsules_params *p) {
-  const int64_t r = p->rounds ? p->rounds : 3, pairs = k->h * k->n;
+  const int64_t r = p->iterations ? p->iterations : 3, pairs = k->h * k->n;
   double *l = test_mem((size_t)pairs * sizeof *l);
   for (int64_t i = 0; i < pairs; i++) l[i] = 0;
   for (int64_t round = 0; round < r; round++) {
@@ -126,7 +126,7 @@ static void route(const token *k, const attn_capsules_params *p) {
 
 static void fit(const token *k, const scene *s, int64_t b, int64_t t) {
   const attn_capsules_em_params *p = &s->em;
-  const int64_t r = p->rounds ? p->rounds : 3, pairs = k->h * k->n, nd = k->n * k->d;
+  const int64_t r = p->iterations ? p->iterations : 3, pairs = k->h * k->n, nd = k->n * k->d;
   const double eps = p->eps != 0 ? (double)p->eps : 1e-9, two_pi = 6.283185307179586;
   double *l = test_mem((size_t)pairs * sizeof *l), *var = test_mem((size_t)nd * sizeof *var);
   double *log_act = test_mem((size_t)k->n * sizeof *log_act);
@@ -208,7 +208,7 @@ void I7_random(void **state) {
     test_where = n % 3 == 1 ? TEST_AFTER_GUARD : n % 3 == 2 ? TEST_BEFORE_GUARD : TEST_HEAP;
     scene *s = build(&x, &rng);
     test_where = TEST_HEAP;
-    s->p.rounds = n % 5;
+    s->p.iterations = n % 5;
     s->p.kind = n % 2 ? ATTN_CAPSULES_MEAN : ATTN_CAPSULES_SQUASH;
     s->p.over_heads = (int)(n / 2 % 2);
     check(s, 3e-5, "dynamic routing");
@@ -232,7 +232,7 @@ void I7_edges(void **state) {
       for (int64_t c = 0; c < 27; c++)
         oracle_set(&s->x, 0, r / 6, r % 6, c, 300 * oracle_get(&s->x, 0, r / 6, r % 6, c));
     s->p.kind = n % 2 ? ATTN_CAPSULES_MEAN : ATTN_CAPSULES_SQUASH, s->p.over_heads = n / 2;
-    s->p.rounds = 2; /* later ones stand on the edge of a choice */
+    s->p.iterations = 2; /* later ones stand on the edge of a choice */
     check(s, 1e-4, "large votes");
   }
   x.n = 1;
@@ -240,12 +240,12 @@ void I7_edges(void **state) {
   promise_run(&s->does);
   attn_tensor y = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 6, 9);
   test_copy(y, s->y);
-  s->p.rounds = 1;
+  s->p.iterations = 1;
   promise_run(&s->does);
   test_assert_same(s->y, y, "one capsule, any round");
   x.n = 3;
   s = build(&x, &rng);
-  s->p.rounds = 1, s->p.kind = ATTN_CAPSULES_MEAN;
+  s->p.iterations = 1, s->p.kind = ATTN_CAPSULES_MEAN;
   promise_run(&s->does);
   for (int64_t e = 0; e < 6 * 27; e++) {
     double sum = 0;
@@ -261,7 +261,7 @@ static void orders(int by_em) {
   shape x = plain(4, 5, 3, 8);
   x.by_em = by_em;
   scene *s = build(&x, &rng), other = *s;
-  s->em.rounds = 2;
+  s->em.iterations = 2;
   promise_run(&s->does);
   other = *s, other.does.scene = &other;
   other.x = test_tensor(ATTN_F32, TEST_BHTD, 1, 4, 5, 5);
@@ -337,7 +337,7 @@ static void rejects(int by_em) {
       case 3: s->p.w.heads = 3, word = "y.dim"; break;
       case 4: s->p.capsules = 3, word = "capsules"; break;
       case 5: s->y.len = 5, word = "y must"; break;
-      case 6: s->p.rounds = -1, want = ATTN_E_RANGE, word = "rounds"; break;
+      case 6: s->p.iterations = -1, want = ATTN_E_RANGE, word = "iterations"; break;
       case 7: s->x.data = NULL, want = ATTN_E_NULL, word = "x"; break;
       case 8: s->x.heads = s->p.w.batch = 0, word = "x.heads"; break;
       case 9: s->p.w.data = NULL, word = "capsules"; break;
@@ -347,7 +347,7 @@ static void rejects(int by_em) {
       case 13: s->y = s->x, s->y.heads = 1, want = ATTN_E_OVERLAP, word = "y"; break;
       default: s->y.stride_len = 1, want = ATTN_E_STRIDE, word = "y"; break;
     }
-    s->em.w = s->p.w, s->em.capsules = s->p.capsules, s->em.rounds = s->p.rounds;
+    s->em.w = s->p.w, s->em.capsules = s->p.capsules, s->em.iterations = s->p.iterations;
     promise_reject(&s->does, want, word);
   }
   shape x = plain(5, 6, 4, 3);
@@ -384,7 +384,7 @@ void I8_random(void **state) {
     test_where = n % 3 == 1 ? TEST_AFTER_GUARD : n % 3 == 2 ? TEST_BEFORE_GUARD : TEST_HEAP;
     scene *s = build(&x, &rng);
     test_where = TEST_HEAP;
-    s->em.rounds = n % 4;
+    s->em.iterations = n % 4;
     s->em.no_act = (int)(n / 2 % 2);
     s->em.eps = n % 3 ? 0.2f : 1.0f;
     if (n % 3 == 1) {
@@ -412,7 +412,7 @@ void I8_edges(void **state) {
       for (int64_t r = 0; r < 4 * 6; r++)
         for (int64_t c = 9; c < 27; c++)
           oracle_set(&s->x, 0, r / 6, r % 6, c, oracle_get(&s->x, 0, r / 6, r % 6, c % 9));
-    s->em.no_act = n == 4, s->em.rounds = n == 4 ? 2 : 3;
+    s->em.no_act = n == 4, s->em.iterations = n == 4 ? 2 : 3;
     if (n == 4) s->em.eps = 0; /* the default, as far as it is well conditioned */
     check(s, n == 4 ? 2e-3 : 1e-4, "edges");
   }
@@ -430,7 +430,7 @@ void I8_edges(void **state) {
   shape x = plain(4, 6, 3, 9);
   x.by_em = 1, x.dv = 0;
   scene *s = build(&x, &rng);
-  s->em.eps = 0, s->em.rounds = 6;
+  s->em.eps = 0, s->em.iterations = 6;
   promise_run(&s->does);
   for (int64_t e = 0; e < 6 * 27; e++)
     assert_true(isfinite(oracle_get(&s->y, 0, 0, e / 27, e % 27)));
@@ -461,7 +461,7 @@ void I8_invariants(void **state) {
   shape x = plain(5, 6, 3, 8);
   x.by_em = 1, x.dv = 0;
   scene *s = build(&x, &rng);
-  s->em.no_act = 1, s->em.rounds = 1;
+  s->em.no_act = 1, s->em.iterations = 1;
   promise_run(&s->does);
   for (int64_t e = 0; e < 6 * 24; e++) { /* r = 1: the plain mean */
     double sum = 0;
@@ -469,7 +469,7 @@ void I8_invariants(void **state) {
     value_check(oracle_get(&s->y, 0, 0, e / 24, e % 24), sum, 1e-6, ATTN_F32, "mean", 0, 0, e / 24,
                 e % 24);
   }
-  s->em.rounds = 3, s->em.eps = 0.5f;
+  s->em.iterations = 3, s->em.eps = 0.5f;
   promise_run(&s->does);
   attn_tensor y = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 6, 24);
   test_copy(y, s->y);

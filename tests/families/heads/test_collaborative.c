@@ -27,8 +27,8 @@ void I4_random(void **state) {
     test_where = n % 3 == 1 ? TEST_AFTER_GUARD : n % 3 == 2 ? TEST_BEFORE_GUARD : TEST_HEAP;
     multihead *s = multihead_build(&x, &rng);
     test_where = TEST_HEAP;
-    if (n % 7 == 3) s->p.attend.scale = 0.3f;
-    if (n % 7 == 5) s->p.attend.scale = ATTN_ZERO;
+    if (n % 7 == 3) s->p.attention.scale = 0.3f;
+    if (n % 7 == 5) s->p.attention.scale = ATTN_ZERO;
     multihead_check(s, 4e-5, "collaborative");
   }
 }
@@ -42,7 +42,7 @@ void I4_options(void **state) {
     x.batch = 2, x.keys = 40;
     if (n < 3) x.want = WANT_Y | WANT_EACH | WANT_LSE; /* a map is not for few queries */
     multihead *s = multihead_build(&x, &rng);
-    attn_sdpa_params *a = &s->p.attend;
+    attn_sdpa_params *a = &s->p.attention;
     if (n % 3 == 0) a->causal = 1;
     if (n % 3 == 1) a->bias = test_mask(ATTN_MASK_ADD, ATTN_F32, 2, 1, x.queries, 40, &rng);
     if (n % 3 == 2) a->mask = test_mask(ATTN_MASK_BOOL, ATTN_F32, 1, 3, x.queries, 40, &rng);
@@ -73,14 +73,14 @@ void I4_schedule(void **state) {
     attn_ctx ctx = test_ctx();
     memset(&schedule, 0, sizeof schedule);
     assert_int_equal(attn_schedule_build(&schedule, &same, 3, 80, 80, NULL, &ctx), ATTN_OK);
-    s->p.attend.schedule = &schedule;
+    s->p.attention.schedule = &schedule;
     promise_run(&s->does);
     attn_schedule_free(&schedule);
     attn_tensor y = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 80, x.dmo);
     attn_tensor each = test_tensor(ATTN_F32, TEST_BHTD, 1, 3, 80, 6);
     test_copy(y, s->y);
     test_copy(each, s->p.each);
-    s->p.attend.schedule = NULL, s->p.attend.mask = pairs;
+    s->p.attention.schedule = NULL, s->p.attention.mask = pairs;
     multihead_check(s, 4e-5, "mask");
     test_assert_near(s->y, y, 2e-5, "schedule");
     test_assert_near(s->p.each, each, 2e-5, "schedule");
@@ -110,13 +110,13 @@ void I4_multihead(void **state) {
   whole.p.b_q = b_q;
   whole.y = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 21, x.dmo);
   whole.p.each = test_tensor(ATTN_F32, TEST_BHTD, 1, h, 21, 4);
-  whole.p.attend.lse = test_tensor(ATTN_F32, TEST_BHTD, 1, h, 21, 1);
-  whole.p.attend.map = test_tensor(ATTN_F32, TEST_BHTD, 1, h, 21, 21);
+  whole.p.attention.lse = test_tensor(ATTN_F32, TEST_BHTD, 1, h, 21, 1);
+  whole.p.attention.map = test_tensor(ATTN_F32, TEST_BHTD, 1, h, 21, 21);
   promise_run(&whole.does);
   test_assert_near(s->y, whole.y, 2e-5, "y");
   test_assert_near(s->p.each, whole.p.each, 2e-5, "each");
-  test_assert_near(s->p.attend.map, whole.p.attend.map, 2e-5, "map");
-  test_assert_near(s->p.attend.lse, whole.p.attend.lse, 2e-5, "lse");
+  test_assert_near(s->p.attention.map, whole.p.attention.map, 2e-5, "map");
+  test_assert_near(s->p.attention.lse, whole.p.attention.lse, 2e-5, "lse");
 }
 
 /* A channel's factor may move from w_q to mix; channels may change places; mix = 0 is uniform. */
@@ -147,9 +147,9 @@ void I4_invariants(void **state) {
   test_fill_value(s->mix, 0);
   promise_run(&s->does);
   for (int64_t r = 0; r < 4 * 18; r++) {
-    value_check(oracle_get(&s->p.attend.lse, 0, r / 18, r % 18, 0), log(18.0), 1e-6, ATTN_F32,
+    value_check(oracle_get(&s->p.attention.lse, 0, r / 18, r % 18, 0), log(18.0), 1e-6, ATTN_F32,
                 "uniform", 0, r / 18, r % 18, 0);
-    value_check(oracle_get(&s->p.attend.map, 0, r / 18, r % 18, r % 7), 1.0 / 18, 1e-7, ATTN_F32,
+    value_check(oracle_get(&s->p.attention.map, 0, r / 18, r % 18, r % 7), 1.0 / 18, 1e-7, ATTN_F32,
                 "uniform", 0, r / 18, r % 18, r % 7);
   }
 }
@@ -162,10 +162,11 @@ void I4_ragged(void **state) {
   multihead_shape x = shared(25, 3, 7, 5, 1);
   x.keys = 44, x.want = WANT_Y | WANT_EACH;
   multihead *s = multihead_build(&x, &rng);
-  s->p.attend.ragged.sequences = 3, s->p.attend.ragged.q = at, s->p.attend.ragged.kv = keys;
+  s->p.attention.ragged.sequences = 3, s->p.attention.ragged.q_indptr = at,
+  s->p.attention.ragged.kv_indptr = keys;
   promise_run(&s->does);
   multihead own = *s;
-  memset(&own.p.attend.ragged, 0, sizeof own.p.attend.ragged);
+  memset(&own.p.attention.ragged, 0, sizeof own.p.attention.ragged);
   own.does.scene = &own, own.p.each = absent();
   for (int n = 0; n < 3; n += 2) {
     own.x = test_rows(s->x, at[n], at[n + 1] - at[n]);
@@ -207,12 +208,12 @@ void I4_rejects(void **state) {
       case 6: s->p.w_o.len = 19, word = "w_o"; break;
       case 7: s->y = s->mix, s->y.len = 9, want = ATTN_E_SHAPE, word = "y"; break;
       case 8:
-        s->p.attend.relative.keys = drawn(ATTN_F32, TEST_BHTD, 1, 1, 3, 6, 1, &rng);
+        s->p.attention.relative.keys = drawn(ATTN_F32, TEST_BHTD, 1, 1, 3, 6, 1, &rng);
         want = ATTN_E_RANGE, word = "w_c";
         break;
       case 9: s->p.w_v.len = 8, word = "w_v must be [1, 1, x_k.dim, heads * dv]"; break;
       case 10: s->p.heads = -1, word = "params.heads must"; break;
-      default: s->p.attend.softcap = -1, want = ATTN_E_VALUE, word = "softcap"; break;
+      default: s->p.attention.softcap = -1, want = ATTN_E_VALUE, word = "softcap"; break;
     }
     promise_reject(&s->does, want, word);
   }

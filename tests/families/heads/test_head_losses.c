@@ -133,8 +133,8 @@ static double target_at(const attn_target_group *g, int64_t b, int64_t keys, int
 }
 
 static double guided(const attn_guided_params *a) {
-  cube p = maps_of(&a->q, &a->k, &a->map, &a->scores);
-  int64_t off = a->scores.has_q_off ? a->scores.q_off : p.dim - p.len;
+  cube p = maps_of(&a->q, &a->k, &a->map, &a->attention);
+  int64_t off = a->attention.has_q_off ? a->attention.q_off : p.dim - p.len;
   double loss = 0;
   for (int64_t n = 0; n < a->groups; n++) {
     const attn_target_group *g = &a->group[n];
@@ -159,12 +159,12 @@ static double guided(const attn_guided_params *a) {
 static void check_d(scene *s, const char *what) {
   const attn_disagreement_params *d = &s->d;
   promise_run(&s->does);
-  near(s->got[0], d->v.data ? cosines(&d->v, d->scores.kv_len, d->flat) : 0, 1e-6, what);
-  near(s->got[1], d->o.data ? cosines(&d->o, d->scores.q_len, d->flat) : 0, 1e-6, what);
+  near(s->got[0], d->v.data ? cosines(&d->v, d->attention.kv_len, d->flat) : 0, 1e-6, what);
+  near(s->got[1], d->o.data ? cosines(&d->o, d->attention.q_len, d->flat) : 0, 1e-6, what);
   double pos = 0;
   if (d->q.data || d->map.data) {
-    cube p = maps_of(&d->q, &d->k, &d->map, &d->scores);
-    pos = together(&p, d->scores.q_len, d->by_row);
+    cube p = maps_of(&d->q, &d->k, &d->map, &d->attention);
+    pos = together(&p, d->attention.q_len, d->by_row);
   }
   near(s->got[2], pos, 1e-5, what);
 }
@@ -186,12 +186,12 @@ void I1_random(void **state) {
     } else if (n % 5 != 3) {
       s->d.q = drawn(type, TEST_BTHD, b, h, tq, dk, 1.5, &rng);
       s->d.k = drawn(type, TEST_PADDED, b, kh, tk, dk, 1.5, &rng);
-      s->d.scores.causal = n % 4 == 3;
-      if (n % 6 == 4) s->d.scores.mask = test_mask(ATTN_MASK_BOOL, ATTN_F32, b, h, tq, tk, &rng);
+      s->d.attention.causal = n % 4 == 3;
+      if (n % 6 == 4) s->d.attention.mask = test_mask(ATTN_MASK_BOOL, ATTN_F32, b, h, tq, tk, &rng);
     }
     test_where = TEST_HEAP;
-    if (n % 4 == 0) s->d.scores.kv_len = test_lengths(b, tk, &rng);
-    if (n % 4 == 3) s->d.scores.q_len = test_lengths(b, tq, &rng);
+    if (n % 4 == 0) s->d.attention.kv_len = test_lengths(b, tk, &rng);
+    if (n % 4 == 3) s->d.attention.q_len = test_lengths(b, tq, &rng);
     s->d.flat = n % 3 == 1, s->d.by_row = (int)(n % 2);
     check_d(s, "disagreement");
   }
@@ -277,7 +277,7 @@ void I1_empty(void **state) {
     s->d.o = drawn(ATTN_F32, TEST_BHTD, 2, 2, tq, 3, 1, &rng);
     s->d.q = drawn(ATTN_F32, TEST_BHTD, 2, 2, tq, 3, 1, &rng);
     s->d.k = drawn(ATTN_F32, TEST_BHTD, 2, 2, tk, 3, 1, &rng);
-    if (n == 0) s->d.scores.kv_len = s->d.scores.q_len = none;
+    if (n == 0) s->d.attention.kv_len = s->d.attention.q_len = none;
     s->d.flat = n % 2;
     check_d(s, "empty");
     if (n == 0) near(s->got[0] + s->got[1] + s->got[2], 0, 0, "all padding");
@@ -316,9 +316,9 @@ void I1_rejects(void **state) {
     promise_reject(&s->does, status, word); \
     s->d = was;                             \
   } while (0)
-  REJECT(s->d.scores.kv_len = &bad, ATTN_E_RANGE, "kv_len");
-  REJECT(s->d.scores.q_len = &bad, ATTN_E_RANGE, "q_len");
-  REJECT((s->d.q.data = NULL, s->d.k.data = NULL, s->d.scores.kv_len = &bad), ATTN_E_RANGE,
+  REJECT(s->d.attention.kv_len = &bad, ATTN_E_RANGE, "kv_len");
+  REJECT(s->d.attention.q_len = &bad, ATTN_E_RANGE, "q_len");
+  REJECT((s->d.q.data = NULL, s->d.k.data = NULL, s->d.attention.kv_len = &bad), ATTN_E_RANGE,
          "kv_len");
   REJECT(s->d.o.heads = 2, ATTN_E_HEADS, "o");
   REJECT(s->d.o.len = 4, ATTN_E_SHAPE, "o");
@@ -327,7 +327,7 @@ void I1_rejects(void **state) {
   REJECT(s->d.k.data = NULL, ATTN_E_NULL, "k");
   REJECT(s->d.k.dim = 2, ATTN_E_SHAPE, "k");
   REJECT(s->d.map = s->d.o, ATTN_E_RANGE, "map");
-  REJECT(s->d.scores.lse = s->d.o, ATTN_E_RANGE, "lse");
+  REJECT(s->d.attention.lse = s->d.o, ATTN_E_RANGE, "lse");
   REJECT(s->d.v.data = s->got, ATTN_E_OVERLAP, "result");
 #undef REJECT
   s->got = NULL;
@@ -395,11 +395,11 @@ void I2_random(void **state) {
     } else {
       s->g.q = drawn(type, TEST_BTHD, b, h, tq, 5, 1.5, &rng);
       s->g.k = drawn(type, TEST_PADDED, b, kh, tk, 5, 1.5, &rng);
-      s->g.scores.causal = n % 3 == 1;
+      s->g.attention.causal = n % 3 == 1;
     }
-    if (n % 5 == 2) s->g.scores.has_q_off = 1, s->g.scores.q_off = test_range(&rng, -3, 3);
-    if (n % 5 == 1) s->g.scores.kv_len = test_lengths(b, tk, &rng);
-    if (n % 5 == 3) s->g.scores.q_len = test_lengths(b, tq, &rng);
+    if (n % 5 == 2) s->g.attention.has_q_off = 1, s->g.attention.q_off = test_range(&rng, -3, 3);
+    if (n % 5 == 1) s->g.attention.kv_len = test_lengths(b, tk, &rng);
+    if (n % 5 == 3) s->g.attention.q_len = test_lengths(b, tq, &rng);
     check_g(s, "guided");
   }
 }
@@ -421,7 +421,7 @@ void I2_targets(void **state) {
         for (int64_t i = 0; i < 10; i++)
           for (int64_t j = 0; j < 12; j++)
             oracle_set(&s->g.map, 0, h, i, j, target_at(&group, 0, 12, i + off, j));
-      s->g.scores.has_q_off = off == 0;
+      s->g.attention.has_q_off = off == 0;
       check_g(s, "its own target");
       near(*s->got, 0, 1e-6, "its own target");
     }
@@ -515,6 +515,6 @@ void I2_rejects(void **state) {
   REJECT(s->g.reduction = ATTN_GUIDED_COUNT, ATTN_E_RANGE, "reduction");
   REJECT(s->g.group = NULL, ATTN_E_NULL, "group");
   REJECT(s->g.q.data = NULL, ATTN_E_NULL, "q");
-  REJECT(s->g.scores.kv_len = &bad, ATTN_E_RANGE, "kv_len");
+  REJECT(s->g.attention.kv_len = &bad, ATTN_E_RANGE, "kv_len");
 #undef REJECT
 }

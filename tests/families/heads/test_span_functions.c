@@ -161,8 +161,8 @@ void I5_predict_rejects(void **state) {
       case 2: from.data = NULL, word = "x"; break;
       case 3: from.heads = 2, from.batch = 1, want = ATTN_E_SHAPE, word = "x.heads"; break;
       case 4: heads = -1, want = ATTN_E_SHAPE, word = "heads"; break;
-      case 5: most = 0, want = ATTN_E_RANGE, word = "most"; break;
-      case 6: most = -5, want = ATTN_E_RANGE, word = "most"; break;
+      case 5: most = 0, want = ATTN_E_RANGE, word = "max_span"; break;
+      case 6: most = -5, want = ATTN_E_RANGE, word = "max_span"; break;
       case 7: weights = z + 5, want = ATTN_E_OVERLAP, word = "z"; break;
       case 8: bias = z, want = ATTN_E_OVERLAP, word = "z"; break;
       case 9: heads = INT64_MAX / 2, want = ATTN_E_OVERFLOW; break;

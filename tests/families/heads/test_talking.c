@@ -37,9 +37,9 @@ static scene *build(const shape *x, test_rng *rng) {
   s->p.w_l = drawn(x->w_type, TEST_PADDED, 1, 1, x->hk, x->h, 0.8, rng);
   s->p.w_w = drawn(x->w_type, TEST_NEGATIVE, 1, 1, x->h, x->hv, 0.8, rng);
   s->o = output(x->o_type, TEST_PADDED, x->batch, x->hv, x->tq, x->dv, &s->does.block[0]);
-  s->p.scores.lse = output(ATTN_F32, TEST_NEGATIVE, x->batch, x->h, x->tq, 1, &s->does.block[1]);
+  s->p.attention.lse = output(ATTN_F32, TEST_NEGATIVE, x->batch, x->h, x->tq, 1, &s->does.block[1]);
   s->does.call = call, s->does.ask = ask, s->does.scene = s;
-  s->does.out[0] = &s->o, s->does.out[1] = &s->p.scores.lse;
+  s->does.out[0] = &s->o, s->does.out[1] = &s->p.attention.lse;
   return s;
 }
 
@@ -48,7 +48,7 @@ static scene *build(const shape *x, test_rng *rng) {
 /* Row (b, h, i) of W, and its LSE; zero: queries of 0 for each softmax head, which leave the terms. */
 static double weights(const scene *s, const attn_tensor *zero, int64_t b, int64_t h, int64_t i,
                       double *w) {
-  const attn_sdpa_params *p = &s->p.scores;
+  const attn_sdpa_params *p = &s->p.attention;
   double top = -(double)INFINITY, sum = 0, scale = scale_of(p->scale, s->q.dim);
   for (int64_t j = 0; j < s->k.len; j++) {
     w[j] = -(double)INFINITY;
@@ -73,8 +73,8 @@ static void check(const scene *s, double tolerance, const char *what) {
     int64_t b = n / s->q.len, i = n % s->q.len;
     for (int64_t h = 0; h < heads; h++) {
       double lse = weights(s, &zero, b, h, i, w + h * tk);
-      if (!s->p.scores.lse.data) continue;
-      value_check(oracle_get(&s->p.scores.lse, b, h, i, 0), lse, tolerance * fmax(1, fabs(lse)),
+      if (!s->p.attention.lse.data) continue;
+      value_check(oracle_get(&s->p.attention.lse, b, h, i, 0), lse, tolerance * fmax(1, fabs(lse)),
                   ATTN_F32, what, b, h, i, -1);
     }
     for (int64_t g = 0; g < s->o.heads; g++) {
@@ -132,7 +132,7 @@ void I3_random(void **state) {
     test_where = n % 3 == 1 ? TEST_AFTER_GUARD : n % 3 == 2 ? TEST_BEFORE_GUARD : TEST_HEAP;
     scene *s = build(&x, &rng);
     test_where = TEST_HEAP;
-    attn_sdpa_params *p = &s->p.scores;
+    attn_sdpa_params *p = &s->p.attention;
     if (n % 5 == 4) p->lse = absent();
     if (n % 3 == 0) p->causal = 1;
     if (n % 6 == 5) p->has_q_off = 1, p->q_off = test_range(&rng, -5, 5);
@@ -159,8 +159,8 @@ void I3_long(void **state) {
   shape x = plain(2, 70, 2, 3, 330);
   for (int causal = 0; causal < 2; causal++) {
     scene *s = build(&x, &rng);
-    s->p.scores.causal = causal;
-    if (causal) test_left(&s->p.scores, 200);
+    s->p.attention.causal = causal;
+    if (causal) test_left(&s->p.attention, 200);
     run(s, "long");
   }
 }
@@ -173,14 +173,14 @@ void I3_identity(void **state) {
   attn_ctx ctx = test_ctx();
   attn_tensor o = test_tensor(ATTN_F32, TEST_BHTD, 1, 3, 70, x.dv);
   attn_tensor lse = test_tensor(ATTN_F32, TEST_BHTD, 1, 3, 70, 1);
-  s->p.scores.causal = 1;
+  s->p.attention.causal = 1;
   diagonal(s->p.w_l, 1), diagonal(s->p.w_w, 1);
   promise_run(&s->does);
-  attn_sdpa_params p = s->p.scores;
+  attn_sdpa_params p = s->p.attention;
   p.lse = lse;
   assert_int_equal(attn_sdpa(o, s->q, s->k, s->v, &p, &ctx), ATTN_OK);
   test_assert_near(s->o, o, 1e-5, "identity");
-  test_assert_near(s->p.scores.lse, lse, 1e-5, "identity");
+  test_assert_near(s->p.attention.lse, lse, 1e-5, "identity");
 }
 
 /* The terms that have arrays of the softmax heads: as attn_sdpa has them. */
@@ -191,12 +191,12 @@ void I3_terms(void **state) {
     shape x = plain(3, 3, 3, 70, 200);
     x.batch = 2;
     scene *s = build(&x, &rng);
-    attn_sdpa_params *p = &s->p.scores;
+    attn_sdpa_params *p = &s->p.attention;
     const int64_t rows = 2 * 3 * 70;
     float *w = test_floats(rows, 0.02, &rng), *b = test_floats(rows, 30, &rng);
     for (int64_t i = 0; i < rows; i++) w[i] = fabsf(w[i]), b[i] = -fabsf(b[i]);
     if (n == 0) p->t5.table = test_floats(32 * 3, 1, &rng), p->t5.bidirectional = 1;
-    if (n == 1) p->parabola.w = w, p->parabola.b = b;
+    if (n == 1) p->parabola.w = w, p->parabola.bias = b;
     if (n == 2) p->gaussian.precision = w, p->gaussian.center = b;
     if (n == 3) { /* a table of each head, too short */
       p->toeplitz.table = test_floats(3 * 50, 1, &rng);
@@ -251,8 +251,8 @@ void I3_zero(void **state) {
   diagonal(s->p.w_w, 0), oracle_set(&s->p.w_w, 0, 0, 1, 0, 1);
   run(s, "uniform");
   for (int64_t i = 0; i < 5; i++) {
-    value_check(oracle_get(&s->p.scores.lse, 0, 1, i, 0), log(17), 1e-6, ATTN_F32, "uniform", 0, 1,
-                i, 0);
+    value_check(oracle_get(&s->p.attention.lse, 0, 1, i, 0), log(17), 1e-6, ATTN_F32, "uniform", 0,
+                1, i, 0);
     for (int64_t c = 0; c < x.dv; c++) {
       double mean = 0;
       for (int64_t j = 0; j < 17; j++) mean += oracle_get(&s->v, 0, 0, j, c) / 17;
@@ -297,11 +297,11 @@ void I3_empty(void **state) {
   memset(mask, 0, 4);     /* head 0, row 0 */
   memset(mask + 4, 0, 4); /* row 1, both */
   memset(mask + 6 * 4 + 4, 0, 4);
-  s->p.scores.mask = attn_mask_bool(mask, 1, 2, 6, 4);
+  s->p.attention.mask = attn_mask_bool(mask, 1, 2, 6, 4);
   run(s, "mask");
   for (int64_t c = 0; c < x.dv; c++) assert_true(oracle_get(&s->o, 0, 2, 1, c) == 0);
-  s->p.scores.mask.kind = ATTN_MASK_NONE;
-  s->p.scores.causal = 1; /* the first two rows see nothing */
+  s->p.attention.mask.kind = ATTN_MASK_NONE;
+  s->p.attention.causal = 1; /* the first two rows see nothing */
   run(s, "causal");
   shape none[] = {plain(2, 2, 3, 6, 0), plain(2, 2, 3, 0, 4), plain(1, 1, 1, 1, 1)};
   for (int n = 0; n < 3; n++) {
@@ -321,7 +321,7 @@ void I3_nan(void **state) {
   for (int n = 0; n < 3; n++) {
     scene *s = build(&x, &rng);
     attn_tensor want = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 80, x.dv);
-    s->p.scores.causal = 1;
+    s->p.attention.causal = 1;
     promise_run(&s->does);
     test_copy(want, s->o);
     if (n == 0) test_fill_row(s->k, 0, 1, 40, NAN);
@@ -338,7 +338,7 @@ void I3_nan(void **state) {
     if (n == 2) continue;
     /* beyond kv_len */
     int32_t kv_len = 40;
-    s->p.scores.kv_len = &kv_len, s->p.scores.causal = 0;
+    s->p.attention.kv_len = &kv_len, s->p.attention.causal = 0;
     run(s, "kv_len");
   }
 }
@@ -349,7 +349,7 @@ void I3_promises(void **state) {
   shape x = plain(4, 3, 2, 140, 150);
   x.batch = 2, x.k_heads = 2, x.kv_type = ATTN_F16;
   scene *s = build(&x, &rng);
-  s->p.scores.causal = 1;
+  s->p.attention.causal = 1;
   promise_keep(&s->does);
 }
 
@@ -374,13 +374,13 @@ void I3_rejects(void **state) {
   REJECT(s->k.heads = 3, ATTN_E_HEADS, "k");
   REJECT(s->k.dim = 5, ATTN_E_SHAPE, "k");
   REJECT(s->v.len = 5, ATTN_E_SHAPE, "v");
-  REJECT(s->p.scores.scale = NAN, ATTN_E_VALUE, "scale");
-  REJECT(s->p.scores.softcap = 1, ATTN_E_RANGE, "softcap");
-  REJECT(s->p.scores.softmax_one = 1, ATTN_E_RANGE, "softmax_one");
-  REJECT(s->p.scores.sinks = number, ATTN_E_RANGE, "sinks");
-  REJECT(s->p.scores.kv_len = &bad, ATTN_E_RANGE, "kv_len");
-  REJECT(s->p.scores.q_len = &bad, ATTN_E_RANGE, "q_len");
-  REJECT(s->p.scores.mask = attn_mask_bool((uint8_t *)number, 1, 4, 1, 1), ATTN_E_MASK, "mask");
+  REJECT(s->p.attention.scale = NAN, ATTN_E_VALUE, "scale");
+  REJECT(s->p.attention.softcap = 1, ATTN_E_RANGE, "softcap");
+  REJECT(s->p.attention.softmax_one = 1, ATTN_E_RANGE, "softmax_one");
+  REJECT(s->p.attention.sinks = number, ATTN_E_RANGE, "sinks");
+  REJECT(s->p.attention.kv_len = &bad, ATTN_E_RANGE, "kv_len");
+  REJECT(s->p.attention.q_len = &bad, ATTN_E_RANGE, "q_len");
+  REJECT(s->p.attention.mask = attn_mask_bool((uint8_t *)number, 1, 4, 1, 1), ATTN_E_MASK, "mask");
   REJECT(s->q = s->o, ATTN_E_SHAPE, "");
   REJECT(s->k.dtype = ATTN_I8, ATTN_E_DTYPE, "k");
 #undef REJECT

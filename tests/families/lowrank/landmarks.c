@@ -163,7 +163,7 @@ static void values(const landmarks *s, double *x, const double *a, const double 
   double *z = room(m * m);
   if (s->solve) {
     solve(x, a, bv, lambda, m, s->v.dim);
-    for (int64_t i = 0; i < m * s->v.dim && s->c.renormalise; i++) x[i] *= 1 + lambda;
+    for (int64_t i = 0; i < m * s->v.dim && s->c.renormalize; i++) x[i] *= 1 + lambda;
     return;
   }
   inverse(z, a, m, iterations);

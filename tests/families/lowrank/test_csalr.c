@@ -24,7 +24,7 @@ void G3_random(void **state) {
     const int32_t *queries = test_lengths(x.batch, x.queries, &rng);
     landmarks_set(s, n % 9 == 8 ? 0 : test_range(&rng, 1, n % 8 == 7 ? 70 : 12),
                   n % 6 == 5 ? 0.4f : 0, n % 4 > 1 ? keys : NULL, n % 5 > 2 ? queries : NULL);
-    s->c.lambda = lambdas[n / 2 % 4], s->c.renormalise = n % 7 < 3;
+    s->c.lambda = lambdas[n / 2 % 4], s->c.renormalize = n % 7 < 3;
     landmarks_run(s, "csalr");
   }
 }
@@ -39,7 +39,7 @@ void G3_row_sums(void **state) {
   test_fill_value(s->v, 1);
   landmarks_set(s, 11, 0, NULL, NULL);
   for (int n = 0; n < 4; n++) {
-    s->c.lambda = n < 2 ? 0 : 3, s->c.renormalise = n % 2;
+    s->c.lambda = n < 2 ? 0 : 3, s->c.renormalize = n % 2;
     landmarks_run(s, "values of 1");
     test_fill_value(want, n % 2 ? 1 : n < 2 ? 0.5 : 0.25);
     test_assert_near(s->o, want, 2e-6, "values of 1");
@@ -109,7 +109,7 @@ void G3_promises(void **state) {
   x.batch = 3, x.heads = 4, x.o_type = ATTN_BF16;
   landmarks *s = landmarks_build(&x, 1, &rng);
   landmarks_set(s, 20, 0, lens, NULL);
-  s->c.renormalise = 1;
+  s->c.renormalize = 1;
   promise_keep(&s->does);
 }
 

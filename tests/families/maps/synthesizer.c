@@ -21,14 +21,14 @@ attn_synthesizer_net synth_net(const synth_shape *x, int64_t din, int64_t n, tes
   memset(&net, 0, sizeof net);
   const int64_t h = x->heads, one = x->vary % 4 == 3 ? 1 : h, e = test_range(rng, 1, 11);
   const double size = 1 / sqrt((double)e);
-  net.w1 = x->vary / 2 % 2
-               ? drawn(x->type, TEST_NEGATIVE, 1, one, e, din, 1 / sqrt((double)din), rng)
-               : drawn(x->type, TEST_PADDED, 1, one, din, e, 1 / sqrt((double)din), rng);
-  if (x->vary % 3) net.b1 = drawn(ATTN_F32, TEST_BHTD, 1, h, 1, e, 0.5, rng);
+  net.w_1 = x->vary / 2 % 2
+                ? drawn(x->type, TEST_NEGATIVE, 1, one, e, din, 1 / sqrt((double)din), rng)
+                : drawn(x->type, TEST_PADDED, 1, one, din, e, 1 / sqrt((double)din), rng);
+  if (x->vary % 3) net.b_1 = drawn(ATTN_F32, TEST_BHTD, 1, h, 1, e, 0.5, rng);
   net.w_transposed = x->vary / 2 % 2;
-  net.w2 = net.w_transposed ? drawn(x->type, TEST_NEGATIVE, 1, h, n, e, size, rng)
-                            : drawn(x->type, TEST_PADDED, 1, one, e, n, size, rng);
-  if (x->vary % 5 != 1) net.b2 = drawn(x->type, TEST_BHTD, 1, h, 1, n, 0.7, rng);
+  net.w_2 = net.w_transposed ? drawn(x->type, TEST_NEGATIVE, 1, h, n, e, size, rng)
+                             : drawn(x->type, TEST_PADDED, 1, one, e, n, size, rng);
+  if (x->vary % 5 != 1) net.b_2 = drawn(x->type, TEST_BHTD, 1, h, 1, n, 0.7, rng);
   return net;
 }
 
@@ -103,20 +103,20 @@ double synth_get(const attn_tensor *t, int64_t b, int64_t h, int64_t i, int64_t 
 static double *network(const attn_synthesizer_net *net, const attn_tensor *x, int64_t b, int64_t h,
                        int64_t i, int64_t n) {
   const int turned = net->w_transposed;
-  const int64_t e = turned ? net->w1.len : net->w1.dim;
+  const int64_t e = turned ? net->w_1.len : net->w_1.dim;
   double *hidden = test_mem((size_t)e * sizeof *hidden), *y = test_mem((size_t)n * sizeof *y);
   for (int64_t d = 0; d < e; d++) {
-    double sum = net->b1.data ? synth_get(&net->b1, b, h, 0, d) : 0;
+    double sum = net->b_1.data ? synth_get(&net->b_1, b, h, 0, d) : 0;
     for (int64_t c = 0; c < x->dim; c++)
       sum += synth_get(x, b, h, i, c) *
-             (turned ? synth_get(&net->w1, b, h, d, c) : synth_get(&net->w1, b, h, c, d));
+             (turned ? synth_get(&net->w_1, b, h, d, c) : synth_get(&net->w_1, b, h, c, d));
     hidden[d] = sum > 0 ? sum : 0;
   }
   for (int64_t j = 0; j < n; j++) {
-    y[j] = net->b2.data ? synth_get(&net->b2, b, h, 0, j) : 0;
+    y[j] = net->b_2.data ? synth_get(&net->b_2, b, h, 0, j) : 0;
     for (int64_t d = 0; d < e; d++)
-      y[j] +=
-          hidden[d] * (turned ? synth_get(&net->w2, b, h, j, d) : synth_get(&net->w2, b, h, d, j));
+      y[j] += hidden[d] *
+              (turned ? synth_get(&net->w_2, b, h, j, d) : synth_get(&net->w_2, b, h, d, j));
   }
   return y;
 }
@@ -128,8 +128,8 @@ static double *scores(const synth_scene *s, const attn_synthesizer_source *c, in
   double *x = test_mem((size_t)(tk + 1) * sizeof *x), *u, *v;
   const attn_synthesizer_net *fa = &c->net, *fb = &c->net_b;
   if (c->kind == ATTN_SYNTHESIZER_DENSE) return network(fa, &c->x, b, h, i, tk);
-  const int64_t na = fa->w_transposed ? fa->w2.len : fa->w2.dim;
-  const int64_t nb = fb->w_transposed ? fb->w2.len : fb->w2.dim;
+  const int64_t na = fa->w_transposed ? fa->w_2.len : fa->w_2.dim;
+  const int64_t nb = fb->w_transposed ? fb->w_2.len : fb->w_2.dim;
   const int factored = c->kind == ATTN_SYNTHESIZER_DENSE_FACTORED;
   u = factored ? network(fa, &c->x, b, h, i, na) : NULL;
   v = factored ? network(fb, &c->x, b, h, i, nb) : NULL;

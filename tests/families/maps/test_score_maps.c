@@ -593,7 +593,8 @@ void SM_rejects(void **state) {
     promise_reject(&s->does, status, word); \
   }
   static const int64_t row[] = {0, 6};
-  REJECT(s->at.params.ragged.sequences = 1; s->at.params.ragged.q = row, ATTN_E_RANGE, "ragged")
+  REJECT(s->at.params.ragged.sequences = 1;
+         s->at.params.ragged.q_indptr = row, ATTN_E_RANGE, "ragged")
   REJECT(s->at.params.span.z = test_constant(2, 3), ATTN_E_RANGE, "span")
   REJECT(s->previous.len = 5, ATTN_E_SHAPE, "params.previous")
   REJECT(s->previous.heads = 1, ATTN_E_SHAPE, "params.previous")

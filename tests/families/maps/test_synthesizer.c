@@ -250,7 +250,7 @@ void H10_dense(void **state) {
     test_fill_row(s->source[0].x, 0, 1, 66, 1);
     promise_run(&s->does);
     test_copy(first, s->o);
-    attn_tensor *const w[] = {&s->source[0].net.w1, &s->source[0].net.w2};
+    attn_tensor *const w[] = {&s->source[0].net.w_1, &s->source[0].net.w_2};
     attn_tensor turned = absent();
     for (int n = 0; n < 2; n++) {
       turned = test_tensor(ATTN_F32, TEST_PADDED, 1, w[n]->heads, w[n]->dim, w[n]->len);
@@ -264,7 +264,7 @@ void H10_dense(void **state) {
     promise_run(&s->does);
     test_assert_same(s->o, first, "w1 and w2 transposed");
     test_fill_value(turned, 0);
-    if (kind == ATTN_SYNTHESIZER_DENSE_FACTORED) test_fill_value(s->source[0].net_b.w2, 0);
+    if (kind == ATTN_SYNTHESIZER_DENSE_FACTORED) test_fill_value(s->source[0].net_b.w_2, 0);
     synth_run(s, "w2 = 0");
     for (int64_t i = 1; i < 70; i++)
       test_assert_same(test_rows(s->o, i, 1), test_rows(s->o, 0, 1), "b2 alone");
@@ -282,10 +282,10 @@ void H10_tilings(void **state) {
   attn_synthesizer_net *ones = &f->source[0].net_b;
   const int64_t din = d->source[0].x.dim;
   memset(ones, 0, sizeof *ones);
-  ones->w1 = drawn(ATTN_F32, TEST_BHTD, 1, 1, din, 3, 1, &rng);
-  ones->w2 = drawn(ATTN_F32, TEST_BHTD, 1, 1, 3, 1, 0, &rng);
-  ones->b2 = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 1, 1);
-  test_fill_value(ones->b2, 1);
+  ones->w_1 = drawn(ATTN_F32, TEST_BHTD, 1, 1, din, 3, 1, &rng);
+  ones->w_2 = drawn(ATTN_F32, TEST_BHTD, 1, 1, 3, 1, 0, &rng);
+  ones->b_2 = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 1, 1);
+  test_fill_value(ones->b_2, 1);
   for (int tiling = 0; tiling < 2; tiling++) {
     f->source[0].tiling = (attn_synthesizer_tiling)tiling;
     promise_run(&d->does);
@@ -366,7 +366,7 @@ void H10_forbidden(void **state) {
     for (int64_t i = 0; c->r.data && i < 40; i++) oracle_set(&c->r, 0, 0, i, 31, (double)NAN);
     if (c->r2.data) test_fill_row(c->r2, 0, 0, 31, (double)NAN);
     if (c->k.data) test_fill_row(c->k, 0, 0, 31, (double)NAN);
-    if (c->net.w2.data) test_fill_row(c->net.w2, 0, 0, 31, (double)NAN);
+    if (c->net.w_2.data) test_fill_row(c->net.w_2, 0, 0, 31, (double)NAN);
     promise_run(&s->does);
     for (int64_t h = 0; h < 2; h++)
       for (int64_t i = 0; i < 40; i++) {
@@ -403,7 +403,7 @@ void H10_minus_infinity(void **state) {
     for (int64_t h = 0; h < 2; h++)
       for (int64_t i = 0; i < 40; i++)
         for (int c = 0; c < 4; c++) {
-          attn_tensor *t = c % 2 ? &s->source[c].r : &s->source[c].net.b2;
+          attn_tensor *t = c % 2 ? &s->source[c].r : &s->source[c].net.b_2;
           if (h >= t->heads || i >= t->len) continue;
           if (c == whose) oracle_set(t, 0, h, i, 7, x);
           if (c == who) oracle_set(t, 0, h, i, 7, -(double)INFINITY);
@@ -504,16 +504,16 @@ void H10_reject(void **state) {
     const char *word = "";
     if (n >= 13) s->p.alpha = alpha, s->p.logits = NULL;
     switch (n) {
-      case 0: d->net.w2.dim = 8, d->net.b2 = absent(), word = "fewer keys"; break;
+      case 0: d->net.w_2.dim = 8, d->net.b_2 = absent(), word = "fewer keys"; break;
       case 1:
-        f->net.w2.dim = f->net_b.w2.dim = 1, f->net.b2 = f->net_b.b2 = absent();
+        f->net.w_2.dim = f->net_b.w_2.dim = 1, f->net.b_2 = f->net_b.b_2 = absent();
         word = "fewer keys";
         break;
-      case 2: d->net.w1.len++, word = "w1"; break;
-      case 3: d->net.w2.len++, word = "w2"; break;
-      case 4: f->net.w_transposed = 1, word = "w1"; break;
-      case 5: d->net.b2.dim++, word = "b2"; break;
-      case 6: f->net_b.b2.dim++, word = "b2"; break;
+      case 2: d->net.w_1.len++, word = "w_1"; break;
+      case 3: d->net.w_2.len++, word = "w_2"; break;
+      case 4: f->net.w_transposed = 1, word = "w_1"; break;
+      case 5: d->net.b_2.dim++, word = "b_2"; break;
+      case 6: f->net_b.b_2.dim++, word = "b_2"; break;
       case 7: d->x.len = 5, word = "x must"; break;
       case 8: f->tiling = (attn_synthesizer_tiling)2, want = ATTN_E_RANGE, word = "tiling"; break;
       case 9: q->q.len = 5, word = "q must"; break;
@@ -530,9 +530,9 @@ void H10_reject(void **state) {
         s->weight[0] = (float)INFINITY, s->p.logits = s->weight, s->p.alpha = NULL;
         want = ATTN_E_VALUE, word = "finite";
         break;
-      case 20: d->net.w1.data = NULL, want = ATTN_E_NULL, word = "w1"; break;
+      case 20: d->net.w_1.data = NULL, want = ATTN_E_NULL, word = "w_1"; break;
       case 21:
-        d->x = s->o, d->net.w1 = drawn(ATTN_F32, TEST_BHTD, 1, 1, 5, d->net.w1.dim, 1, &rng);
+        d->x = s->o, d->net.w_1 = drawn(ATTN_F32, TEST_BHTD, 1, 1, 5, d->net.w_1.dim, 1, &rng);
         want = ATTN_E_OVERLAP, word = "o ";
         break;
       case 22: q->q.dim++, word = "k must"; break;

@@ -7,7 +7,7 @@
 
 typedef struct scene {
   attn_tensor o, q, k, v;
-  attn_recall mem;
+  attn_kv_memory mem;
   attn_memorizing_params p;
   promise does;
 } scene;
@@ -15,7 +15,7 @@ typedef struct scene {
 /* Every call begins with the same memory, so that calls can be repeated. */
 static attn_status call(void *at, attn_ctx *ctx) {
   scene *s = at;
-  attn_recall m = s->mem;
+  attn_kv_memory m = s->mem;
   return attn_memorizing(s->o, s->q, s->k, s->v, &m, &s->p, ctx);
 }
 static size_t ask(void *at, const attn_ctx *ctx) {
@@ -99,7 +99,7 @@ static void remember(past *a, const scene *s) {
       }
       for (int64_t h = 0; h < s->v.heads; h++) {
         double *row = cube_at(&a->v, b, h, a->n);
-        unit_row(row, &s->v, b, h, r, s->p.normalise_v);
+        unit_row(row, &s->v, b, h, r, s->p.normalize_v);
       }
     }
   }
@@ -130,7 +130,7 @@ static double attend(double *o, const double *x, double *const *v, int64_t n, in
 static void check(const scene *s, const past *a, double tolerance, const char *what) {
   int64_t dk = s->q.dim, dv = s->v.dim, m = s->p.xl_k.data ? s->p.xl_k.len : 0, len = s->q.len;
   int64_t size = a->n < s->mem.k.len ? a->n : s->mem.k.len, old = a->n - size;
-  int64_t topk = s->p.topk ? s->p.topk : 32, room = size + m + len + 1;
+  int64_t topk = s->p.k ? s->p.k : 32, room = size + m + len + 1;
   int unit = !s->p.raw;
   double *q = test_mem((size_t)dk * 8), *row = test_mem((size_t)dk * 8);
   double *x = test_mem((size_t)room * 8), *near = test_mem((size_t)dv * 8),
@@ -160,7 +160,7 @@ static void check(const scene *s, const past *a, double tolerance, const char *w
       const attn_tensor *kt = j < m ? &s->p.xl_k : &s->k, *vt = j < m ? &s->p.xl_v : &s->v;
       int64_t at = j < m ? j : j - m;
       unit_row(row, kt, b, hk, at, unit);
-      unit_row(v[n], vt, b, hv, at, s->p.normalise_v);
+      unit_row(v[n], vt, b, hv, at, s->p.normalize_v);
       x[n] = 0;
       for (int64_t c = 0; c < dk; c++) x[n] += scale * q[c] * row[c];
     }
@@ -233,9 +233,9 @@ void J5_segments(void **state) {
     scene *s = build(&x, &rng);
     float tau[6] = {1.5f, -4, 0.25f, 1, 7, 0}, *gates = test_floats(6, 2, &rng);
     if (x.whole)
-      s->p.raw = 1, s->p.topk = test_range(&rng, 1, 6);
+      s->p.raw = 1, s->p.k = test_range(&rng, 1, 6);
     else
-      s->p.topk = 40, s->p.tau = n % 4 == 1 ? tau : NULL, s->p.normalise_v = n % 6 == 1;
+      s->p.k = 40, s->p.tau = n % 4 == 1 ? tau : NULL, s->p.normalize_v = n % 6 == 1;
     if (n % 5 == 0) s->p.joint = 1;
     if (n % 5 == 1) s->p.b_g = gates;
     if (n % 5 == 2) s->p.bypass_empty = 1;
@@ -254,7 +254,7 @@ void J5_types(void **state) {
   for (int t = 0; t < 4; t++) {
     shape x = {1, 4, 2, 2, 9, 16, 12, 30, t % 2 ? 5 : 0, t < 2 ? ATTN_F16 : ATTN_BF16, t % 2};
     scene *s = build(&x, &rng);
-    s->p.topk = t % 2 ? 3 : 64, s->p.raw = t % 2, s->p.joint = t == 3;
+    s->p.k = t % 2 ? 3 : 64, s->p.raw = t % 2, s->p.joint = t == 3;
     past a = past_of(&x, 60);
     for (int i = 0; i < 4; i++) {
       if (i) segment(s, &x, 9, &rng);
@@ -272,7 +272,7 @@ void J5_large(void **state) {
   test_rng rng = test_seed(503);
   shape x = {1, 2, 1, 1, 70, 6, 5, 300, 0, ATTN_F32, 1};
   scene *s = build(&x, &rng);
-  s->p.raw = 1, s->p.topk = 9;
+  s->p.raw = 1, s->p.k = 9;
   past a = past_of(&x, 900);
   for (int t = 0; t < 6; t++) {
     if (t) segment(s, &x, 70, &rng);
@@ -295,7 +295,7 @@ void J5_identities(void **state) {
   scene *s = build(&x, &rng);
   float open[2] = {200, 200}, shut[2] = {-200, -200};
   attn_ctx ctx = test_ctx();
-  s->p.raw = 1, s->p.topk = 64;
+  s->p.raw = 1, s->p.k = 64;
   attn_tensor before_k = fresh(&x, ATTN_F32, TEST_BHTD, 2, 50, 8, &rng);
   attn_tensor before_v = fresh(&x, ATTN_F32, TEST_BHTD, 2, 50, 8, &rng);
   assert_int_equal(attn_recall_append(&s->mem, before_k, before_v, &s->p, &ctx), ATTN_OK);
@@ -304,7 +304,7 @@ void J5_identities(void **state) {
   attn_sdpa_params local;
   memset(&local, 0, sizeof local);
 
-  attn_recall m = s->mem;
+  attn_kv_memory m = s->mem;
   s->p.b_g = open;
   assert_int_equal(attn_memorizing(s->o, s->q, s->k, s->v, &m, &s->p, &ctx), ATTN_OK);
   assert_int_equal(attn_sdpa(want, s->q, before_k, before_v, &local, &ctx), ATTN_OK);
@@ -344,7 +344,7 @@ void J5_promises(void **state) {
   for (int t = 0; t < 4; t++) {
     shape x = {2, 4, 2, 2, 40, 8, 8, 90, t == 1 ? 6 : 0, t == 2 ? ATTN_F16 : ATTN_F32, 0};
     scene *s = build(&x, &rng);
-    s->p.joint = t == 1, s->p.bypass_empty = t == 3, s->p.topk = 5;
+    s->p.joint = t == 1, s->p.bypass_empty = t == 3, s->p.k = 5;
     attn_ctx ctx = test_ctx();
     if (t != 3) assert_int_equal(attn_recall_append(&s->mem, s->k, s->v, &s->p, &ctx), ATTN_OK);
     /* the memory is an output, but what is read of it must not be spoiled */
@@ -359,7 +359,7 @@ void J5_append(void **state) {
   test_rng rng = test_seed(507);
   shape x = {2, 4, 2, 1, 15, 7, 9, 40, 0, ATTN_BF16, 0};
   scene *s = build(&x, &rng), *t = build(&x, &rng);
-  s->p.normalise_v = t->p.normalise_v = 1;
+  s->p.normalize_v = t->p.normalize_v = 1;
   attn_ctx ctx = test_ctx();
   for (int n = 0; n < 4; n++) {
     if (n) segment(s, &x, 15, &rng);
@@ -377,7 +377,7 @@ void J5_append(void **state) {
   }
   /* no rows: nothing happens */
   segment(s, &x, 0, &rng);
-  attn_recall was = s->mem;
+  attn_kv_memory was = s->mem;
   assert_int_equal(attn_memorizing(s->o, s->q, s->k, s->v, &s->mem, &s->p, &ctx), ATTN_OK);
   assert_int_equal(attn_recall_append(&s->mem, s->k, s->v, NULL, &ctx), ATTN_OK);
   assert_int_equal(s->mem.len, was.len);
@@ -395,7 +395,7 @@ void J5_reject(void **state) {
     promise_reject(&s->does, status, word); \
     *s = was;                               \
   } while (0)
-  REJECTED(s->p.topk = -1, ATTN_E_SHAPE, "topk");
+  REJECTED(s->p.k = -1, ATTN_E_SHAPE, "params.k");
   REJECTED((s->mem.k.len = 0, s->mem.v.len = 0), ATTN_E_SHAPE, "memory.k.len");
   REJECTED(s->mem.v.len = 11, ATTN_E_SHAPE, "memory.v");
   REJECTED(s->mem.k.heads = 1, ATTN_E_SHAPE, "memory.k");

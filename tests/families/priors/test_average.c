@@ -39,16 +39,16 @@ static scene *build(const shape *z, test_rng *rng) {
   if (z->gate) s->p.w_g = drawn(z->w_type, TEST_PADDED, 1, 1, 2 * d, 2 * d, size, rng);
   if (z->gate && z->biases) s->p.b_g = drawn(z->w_type, TEST_BHTD, 1, 1, 1, 2 * d, 1, rng);
   if (z->hidden) {
-    s->p.w1 = drawn(z->w_type, TEST_NEGATIVE, 1, 1, d, z->hidden, size, rng);
-    s->p.w2 = drawn(ATTN_F32, TEST_PADDED, 1, 1, z->hidden, d, 0.3, rng);
-    if (z->biases) s->p.b1 = drawn(z->w_type, TEST_BHTD, 1, 1, 1, z->hidden, 1, rng);
-    if (z->biases) s->p.b2 = drawn(z->w_type, TEST_BHTD, 1, 1, 1, d, 1, rng);
+    s->p.w_1 = drawn(z->w_type, TEST_NEGATIVE, 1, 1, d, z->hidden, size, rng);
+    s->p.w_2 = drawn(ATTN_F32, TEST_PADDED, 1, 1, z->hidden, d, 0.3, rng);
+    if (z->biases) s->p.b_1 = drawn(z->w_type, TEST_BHTD, 1, 1, 1, z->hidden, 1, rng);
+    if (z->biases) s->p.b_2 = drawn(z->w_type, TEST_BHTD, 1, 1, 1, d, 1, rng);
   }
   if (z->mask) {
     uint8_t *real = test_mem((size_t)(b * z->tokens + 1));
     for (int64_t i = 0; i < b * z->tokens; i++) real[i] = (uint8_t)(test_range(rng, 0, 3) * 85);
     if (z->tokens) real[0] = 0;
-    s->p.real = real;
+    s->p.valid = real;
   }
   s->p.out = z->out;
   if (z->out == ATTN_AVERAGE_NORM && z->biases)
@@ -67,7 +67,7 @@ static void times(double *y, const double *x, const attn_tensor *w, const attn_t
 }
 
 static void check(const scene *s, double tolerance, const char *what) {
-  const int64_t d = s->y.dim, f = s->p.w1.data ? s->p.w1.dim : 1;
+  const int64_t d = s->y.dim, f = s->p.w_1.data ? s->p.w_1.dim : 1;
   double *sum = test_mem((size_t)d * 8), *both = test_mem((size_t)(2 * d) * 8);
   double *hidden = test_mem((size_t)f * 8), *gate = test_mem((size_t)(2 * d) * 8);
   double *h = test_mem((size_t)d * 8), *avg = test_mem((size_t)d * 8);
@@ -75,7 +75,7 @@ static void check(const scene *s, double tolerance, const char *what) {
     int64_t count = 0;
     for (int64_t c = 0; c < d; c++) sum[c] = 0;
     for (int64_t t = 0; t < s->y.len; t++) {
-      const int real = !s->p.real || s->p.real[b * s->y.len + t];
+      const int real = !s->p.valid || s->p.valid[b * s->y.len + t];
       count += real;
       for (int64_t c = 0; c < d; c++) {
         both[c] = oracle_get(&s->y, b, 0, t, c);
@@ -83,10 +83,10 @@ static void check(const scene *s, double tolerance, const char *what) {
         avg[c] = sum[c] / (double)(count < 1 ? 1 : count);
       }
       double *g = both + d;
-      if (s->p.w1.data) {
-        times(hidden, avg, &s->p.w1, &s->p.b1);
+      if (s->p.w_1.data) {
+        times(hidden, avg, &s->p.w_1, &s->p.b_1);
         for (int64_t c = 0; c < f; c++) hidden[c] = fmax(0, hidden[c]);
-        times(g, hidden, &s->p.w2, &s->p.b2);
+        times(g, hidden, &s->p.w_2, &s->p.b_2);
       } else {
         memcpy(g, avg, (size_t)d * 8);
       }
@@ -161,12 +161,12 @@ void H7_states(void **state) {
     z.tokens = n % 3 ? 23 : 270, z.mask = n % 2 == 1, z.batch = 2;
     scene *s = build(&z, &rng);
     for (int64_t i = 0; z.mask && i < 2 * z.tokens; i += 4) /* of padding, it is in no sum */
-      if (!s->p.real[i]) test_fill_row(s->y, i / z.tokens, 0, i % z.tokens, (double)NAN);
+      if (!s->p.valid[i]) test_fill_row(s->y, i / z.tokens, 0, i % z.tokens, (double)NAN);
     promise_run(&s->does);
     attn_tensor all = test_tensor(z.o_type, TEST_BHTD, 2, 1, z.tokens, z.dm);
     test_copy(all, s->o);
     for (int64_t i = 0; z.mask && i < 2 * z.tokens; i++)
-      if (s->p.real[i]) assert_true(isfinite(oracle_get(&s->o, i / z.tokens, 0, i % z.tokens, 0)));
+      if (s->p.valid[i]) assert_true(isfinite(oracle_get(&s->o, i / z.tokens, 0, i % z.tokens, 0)));
     uint8_t *real = test_mem((size_t)(2 * z.tokens));
     void *at = begin(s);
     promise_run(&s->does);
@@ -179,8 +179,8 @@ void H7_states(void **state) {
       scene part = *s;
       part.y = test_rows(s->y, t, len), part.o = test_rows(s->o, t, len);
       for (int64_t i = 0; z.mask && i < 2 * len; i++)
-        real[i] = s->p.real[i / len * z.tokens + t + i % len];
-      if (z.mask) part.p.real = real;
+        real[i] = s->p.valid[i / len * z.tokens + t + i % len];
+      if (z.mask) part.p.valid = real;
       memcpy(saved, s->p.state, s->p.state_bytes);
       for (int again = 0; again < 2; again++) {
         attn_ctx ctx = test_ctx();
@@ -234,7 +234,7 @@ void H7_limits(void **state) {
   s->p.w_g = absent();
   uint8_t *real = test_mem(30);
   for (int i = 0; i < 30; i++) real[i] = i > 4;
-  s->p.real = real;
+  s->p.valid = real;
   test_fill_row(s->y, 0, 0, 2, (double)NAN); /* of padding, it is not looked at */
   promise_run(&s->does);
   for (int64_t t = 0; t < 5; t++) assert_true(oracle_get(&s->o, 0, 0, t, 1) == 0);
@@ -296,11 +296,11 @@ void H7_rejects(void **state) {
       case 0: s->p.w_g.dim = 11, word = "params.w_g"; break;
       case 1: s->p.w_g.len = 6, word = "params.w_g"; break;
       case 2: s->p.b_g.dim = 6, word = "params.b_g"; break;
-      case 3: s->p.w1.len = 5, word = "params.w1"; break;
-      case 4: s->p.b1.dim = 7, word = "params.b1"; break;
-      case 5: s->p.w2.len = 7, word = "params.w2"; break;
-      case 6: s->p.b2.dim = 5, word = "params.b2"; break;
-      case 7: s->p.w2.data = NULL, want = ATTN_E_NULL, word = "params.w1"; break;
+      case 3: s->p.w_1.len = 5, word = "params.w_1"; break;
+      case 4: s->p.b_1.dim = 7, word = "params.b_1"; break;
+      case 5: s->p.w_2.len = 7, word = "params.w_2"; break;
+      case 6: s->p.b_2.dim = 5, word = "params.b_2"; break;
+      case 7: s->p.w_2.data = NULL, want = ATTN_E_NULL, word = "params.w_1"; break;
       case 8: s->p.w_g.data = NULL, want = ATTN_E_NULL, word = "bias"; break;
       case 9: s->p.out = ATTN_AVERAGE_COUNT, want = ATTN_E_RANGE, word = "params.out"; break;
       case 10: s->p.out = (attn_average_out)-1, want = ATTN_E_RANGE, word = "params.out"; break;

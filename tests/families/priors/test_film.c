@@ -260,7 +260,8 @@ void H6_rejects(void **state) {
   REJECT(s->at.v.len = 9, ATTN_E_SHAPE, "v.len")
   REJECT(s->at.params.scale = (float)NAN, ATTN_E_VALUE, "scale")
   static const int64_t row[] = {0, 9};
-  REJECT(s->at.params.ragged.sequences = 1; s->at.params.ragged.q = s->at.params.ragged.kv = row;
+  REJECT(s->at.params.ragged.sequences = 1;
+         s->at.params.ragged.q_indptr = s->at.params.ragged.kv_indptr = row;
          s->at.params.lse = absent(), ATTN_E_RANGE, "ragged")
   REJECT(s->at.o.data = s->blocks.data, ATTN_E_OVERLAP, "o is")
 #undef REJECT

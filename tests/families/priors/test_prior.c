@@ -367,14 +367,14 @@ static int64_t hard_weights(double *w, const attn_tensor *o, const attn_tensor *
              i < (p->q_len ? p->q_len[b] : o->len) &&
              (!p->mask.kind || oracle_mask(&p->mask, b, h, i, j) == 0);
     double d = (double)j - c;
-    /* renorm: less the exponent of key 0, whose square would swallow the difference */
-    double square = p->renorm ? (double)j * ((double)j - 2 * c) : d * d;
+    /* renormalize: less the exponent of key 0, whose square would swallow the difference */
+    double square = p->renormalize ? (double)j * ((double)j - 2 * c) : d * d;
     w[j] = ok ? -square / (2 * sigma * sigma) : -(double)INFINITY;
     allowed += ok;
     top = fmax(top, w[j]);
   }
   for (int64_t j = 0; j < v->len; j++) {
-    if (p->renorm) {
+    if (p->renormalize) {
       w[j] = allowed ? exp(w[j] - top) : 0;
       sum += w[j];
     } else {
@@ -382,7 +382,7 @@ static int64_t hard_weights(double *w, const attn_tensor *o, const attn_tensor *
       if (w[j] < (double)p->threshold) w[j] = 0;
     }
   }
-  for (int64_t j = 0; p->renorm && allowed && j < v->len; j++) w[j] /= sum;
+  for (int64_t j = 0; p->renormalize && allowed && j < v->len; j++) w[j] /= sum;
   return allowed;
 }
 
@@ -404,8 +404,8 @@ static void hard_compare(attn_tensor o, attn_tensor v, const attn_hard_gaussian_
                                                : 0;
           if (!allowed && got != 0) fail_msg("an empty row has %g", got);
           if (fabs(got - want) <= 3e-6 * size + 1e-30 + unit + (p->sigma ? 1e-12 : 1e-13)) continue;
-          fail_msg("[%d,%d,%d,%d]: %.9g, not %.9g (renorm %d, ratio %g)", (int)b, (int)h, (int)i,
-                   (int)c, got, want, p->renorm, (double)p->ratio);
+          fail_msg("[%d,%d,%d,%d]: %.9g, not %.9g (renormalize %d, ratio %g)", (int)b, (int)h,
+                   (int)i, (int)c, got, want, p->renormalize, (double)p->ratio);
         }
       }
     }
@@ -434,7 +434,7 @@ void H8_random_shapes(void **state) {
     if (n & 1) p.sigma = sigma;
     if (n & 2) p.offset = offset;
     p.ratio = n & 4 ? ratios[n / 8 % 8] : 0;
-    p.renorm = (int)(n / 2 % 2);
+    p.renormalize = (int)(n / 2 % 2);
     p.causal = (int)(n / 4 % 2);
     p.threshold = n % 3 ? 0 : 0.03125f + (float)(n % 7) / 100;
     p.has_q_off = n % 5 == 0;
@@ -450,7 +450,7 @@ void H8_random_shapes(void **state) {
   }
 }
 
-/* renorm with centers far outside, tiny and huge sigmas: the nearest allowed key leads. */
+/* renormalize with centers far outside, tiny and huge sigmas: the nearest allowed key leads. */
 void H8_renorm_far_centers(void **state) {
   (void)state;
   static const float offsets[] = {-1e6f, 1e6f, 3e30f, -250.5f, 250.5f, 0.5f};
@@ -468,7 +468,7 @@ void H8_renorm_far_centers(void **state) {
   attn_hard_gaussian_params p = gauss();
   p.offset = offset;
   p.sigma = sigma;
-  p.renorm = 1;
+  p.renormalize = 1;
   hard_ok(o, v, &p);
   hard_compare(o, v, &p);
   for (int64_t i = 0; i < T; i++) { /* 1e6 away with sigma 1: the first or last key alone */
@@ -479,7 +479,7 @@ void H8_renorm_far_centers(void **state) {
   }
 }
 
-/* renorm where the mask leaves keys far from the center only. */
+/* renormalize where the mask leaves keys far from the center only. */
 void H8_renorm_distant_mask(void **state) {
   (void)state;
   enum { T = 150, D = 3 };
@@ -492,12 +492,12 @@ void H8_renorm_distant_mask(void **state) {
   memset(mask + 20 * T, 0, T); /* an empty row */
   attn_hard_gaussian_params p = gauss();
   p.mask = attn_mask_bool(mask, 1, 1, T, T);
-  p.renorm = 1;
+  p.renormalize = 1;
   hard_ok(o, v, &p);
   hard_compare(o, v, &p);
 }
 
-/* renorm equals attn_sdpa with q = 0 and the parabola as additive mask. */
+/* renormalize equals attn_sdpa with q = 0 and the parabola as additive mask. */
 void H8_renorm_equals_softmax(void **state) {
   (void)state;
   test_spec spec = test_plain(1, 50, 66, 4, 9);
@@ -517,7 +517,7 @@ void H8_renorm_equals_softmax(void **state) {
   call.params.bias = attn_mask_add(bias.data, ATTN_F32, 1, 1, 50, 66);
   p.sigma = &sigma;
   p.offset = &offset;
-  p.renorm = 1;
+  p.renormalize = 1;
   for (p.causal = 0; p.causal < 2; p.causal++) {
     call.params.causal = p.causal;
     test_run(&call);
@@ -537,7 +537,7 @@ void H8_convolution(void **state) {
   p.offset = &offset;
   p.sigma = &sigma;
   test_fill(v, &rng, test_normal);
-  for (p.renorm = 0; p.renorm < 2; p.renorm++) {
+  for (p.renormalize = 0; p.renormalize < 2; p.renormalize++) {
     for (int n = 0; n < 2; n++) {
       o[n] = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, T - SHIFT, D);
       p.has_q_off = 1;
@@ -547,10 +547,10 @@ void H8_convolution(void **state) {
                      test_rows(o[1], 20, T - 2 * SHIFT - 40), "shifted");
   }
   test_fill_value(v, 3);
-  for (p.renorm = 0; p.renorm < 2; p.renorm++) {
+  for (p.renormalize = 0; p.renormalize < 2; p.renormalize++) {
     attn_tensor all = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, T, D);
     hard_ok(all, v, &p);
-    for (int64_t i = p.renorm ? 0 : 20; i < (p.renorm ? T : T - 20); i++) {
+    for (int64_t i = p.renormalize ? 0 : 20; i < (p.renormalize ? T : T - 20); i++) {
       assert_true(fabs(oracle_get(&all, 0, 0, i, 0) / 3 - 1) < 1e-6);
     }
   }
@@ -568,7 +568,7 @@ void H8_one_hot(void **state) {
   test_fill(v, &rng, test_normal);
   p.offset = offset;
   p.sigma = sigma;
-  p.renorm = 1;
+  p.renormalize = 1;
   hard_ok(o, v, &p);
   for (int64_t h = 0; h < 3; h++) {
     for (int64_t i = 1; i + 1 < T; i++) {
@@ -598,7 +598,7 @@ void H8_forbidden_garbage(void **state) {
     int32_t length = 70;
     uint8_t *mask = test_mem(T * T);
     for (int i = 0; i < T * T; i++) mask[i] = (uint8_t)(test_u64(&rng) % 4 != 0);
-    p.renorm = n & 1;
+    p.renormalize = n & 1;
     p.causal = n >> 1 & 1;
     p.ratio = n & 4 ? 0.75f : 0;
     p.threshold = n % 3 ? 0 : 0.05f;
@@ -635,7 +635,7 @@ void H8_work_follows_the_band(void **state) {
   test_fill_value(v, 1);
   for (int n = 0; n < 3; n++) {
     attn_ctx ctx = test_ctx();
-    p.renorm = n == 1;
+    p.renormalize = n == 1;
     p.ratio = n == 2 ? 30 : 0; /* bands far apart: the keys between them are left out */
     assert_int_equal(attn_hard_gaussian(o, v, &p, &ctx), ATTN_OK);
     assert_in_range(ctx.report.pairs, n == 2 ? 400 : 16000, 1000 * 40);
@@ -644,7 +644,7 @@ void H8_work_follows_the_band(void **state) {
   attn_ctx ctx = test_ctx();
   p.offset = &offset;
   p.ratio = 0;
-  p.renorm = 0;
+  p.renormalize = 0;
   assert_int_equal(attn_hard_gaussian(o, v, &p, &ctx), ATTN_OK);
   assert_int_equal(ctx.report.pairs, 0);
   for (int64_t i = 0; i < 1000; i++) assert_true(oracle_get(&o, 0, 0, i, 3) == 0);
@@ -666,7 +666,7 @@ void H8_same_bits(void **state) {
     for (int i = 0; i < TQ * TK; i++) mask[i] = (uint8_t)(test_u64(&rng) % 8 == 0);
     p.offset = offset;
     p.sigma = sigma;
-    p.renorm = n & 1;
+    p.renormalize = n & 1;
     p.causal = n >> 1 & 1;
     p.has_q_off = 1;
     p.q_off = 20;
@@ -705,7 +705,7 @@ void H8_guard_pages(void **state) {
       o = test_tensor((attn_dtype)(n / 3 % 3), TEST_BHTD, 1, 2, n, dv);
       attn_hard_gaussian_params p = gauss();
       test_fill(v, &rng, test_normal);
-      p.renorm = n & 1;
+      p.renormalize = n & 1;
       p.ratio = n & 2 ? 1.5f : 0;
       p.sigma = test_floats(2, 0, &rng);
       p.offset = test_floats(2, 4, &rng);
@@ -745,7 +745,7 @@ void H8_empty_and_workspace(void **state) {
   hard_compare(o, v, &p);
   ctx.workspace_size = size - 1;
   assert_int_equal(attn_hard_gaussian(o, v, NULL, &ctx), ATTN_E_WORKSPACE);
-  for (p.renorm = 0; p.renorm < 2; p.renorm++) {
+  for (p.renormalize = 0; p.renormalize < 2; p.renormalize++) {
     int32_t none[2] = {0, 0};
     attn_tensor w = v;
     w.len = 0; /* no keys: rows of zeros */

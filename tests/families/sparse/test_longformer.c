@@ -44,7 +44,7 @@ static scene *build(int64_t batch, int64_t tokens, int64_t most, int per_entry, 
     if (n > longest) longest = n;
   }
   s->p.global = list, s->p.globals = ptr[lists];
-  if (per_entry) s->p.global_ptr = ptr;
+  if (per_entry) s->p.global_indptr = ptr;
   if (own) {
     s->p.q_global = drawn(ATTN_F32, TEST_BHTD, batch, H, longest, dk, 1, rng);
     s->p.k_global = drawn(type, TEST_BTHD, batch, 1, tokens, dk, 1, rng);
@@ -59,8 +59,8 @@ static scene *build(int64_t batch, int64_t tokens, int64_t most, int per_entry, 
 
 /* The place of token i in the list of entry b, or -1. */
 static int64_t place(const scene *s, int64_t b, int64_t i) {
-  int64_t from = s->p.global_ptr ? s->p.global_ptr[b] : 0;
-  int64_t end = s->p.global_ptr ? s->p.global_ptr[b + 1] : s->p.globals;
+  int64_t from = s->p.global_indptr ? s->p.global_indptr[b] : 0;
+  int64_t end = s->p.global_indptr ? s->p.global_indptr[b + 1] : s->p.globals;
   for (int64_t e = from; e < end; e++) {
     if (s->p.global[e] == i) return e - from;
   }
@@ -270,8 +270,8 @@ void C7_longformer_rejects(void **state) {
       case 0: s->p.global = list, s->p.globals = 4; break;
       case 1: s->p.global = late, s->p.globals = 2; break;
       case 2: s->p.global = early, s->p.globals = 1; break;
-      case 3: s->p.global_ptr = down; break;
-      case 4: s->p.global_ptr = far; break;
+      case 3: s->p.global_indptr = down; break;
+      case 4: s->p.global_indptr = far; break;
       case 5: s->p.globals = -1, want = ATTN_E_SHAPE; break;
       case 6: s->p.global = NULL, want = ATTN_E_NULL; break;
       case 7: s->p.window = NULL, want = ATTN_E_NULL, word = "window"; break;

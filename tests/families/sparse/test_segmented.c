@@ -27,7 +27,7 @@ static void aggregate(double *z, const cube *y, int64_t b, int64_t h, int64_t i0
   for (int64_t i = i0; i < i1; i++) {
     double t = 0;
     for (int64_t e = 0; how->kind == ATTN_AGGREGATE_ATTENTION && e < how->w.dim; e++) {
-      double x = how->b ? (double)how->b[e] : 0;
+      double x = how->bias ? (double)how->bias[e] : 0;
       for (int64_t c = 0; c < y->dim; c++)
         x += cube_at(y, b, h, i)[c] * oracle_get(&how->w, 0, how->w.heads > 1 ? h : 0, c, e);
       t += (double)how->u[e] * tanh(x);
@@ -84,12 +84,12 @@ static cube spread(const attn_tensor *t, int64_t heads) {
 
 static void check(const scene *s, const char *what) {
   const attn_segmented_params *p = &s->p;
-  int64_t n = s->q.len, count = p->offsets ? p->segments : (n + p->length - 1) / p->length;
+  int64_t n = s->q.len, count = p->indptr ? p->segments : (n + p->length - 1) / p->length;
   int64_t *offsets = test_mem((size_t)(count + 1) * sizeof *offsets);
   int64_t *seg = test_mem((size_t)(n + 1) * sizeof *seg), full = 0;
   int64_t *keys = test_mem((size_t)(count + 1) * sizeof *keys);
   for (int64_t a = 0; a <= count; a++)
-    offsets[a] = p->offsets ? p->offsets[a] : a * p->length < n ? a * p->length : n;
+    offsets[a] = p->indptr ? p->indptr[a] : a * p->length < n ? a * p->length : n;
   for (int64_t a = 0; a < count; a++) {
     for (int64_t i = offsets[a]; i < offsets[a + 1]; i++) seg[i] = full;
     full += offsets[a] < offsets[a + 1];
@@ -146,7 +146,7 @@ static attn_aggregate random_aggregate(int kind, int64_t dv, test_rng *rng) {
   int64_t dh = test_range(rng, 1, 9);
   a.w = drawn(ATTN_F32, TEST_BHTD, 1, test_range(rng, 1, 2), dv, dh, 1, rng);
   a.u = test_floats(dh, 2, rng);
-  if (test_range(rng, 0, 1)) a.b = test_floats(dh, 1, rng);
+  if (test_range(rng, 0, 1)) a.bias = test_floats(dh, 1, rng);
   return a;
 }
 
@@ -191,7 +191,7 @@ void C17_segmented_random(void **state) {
     s->p.aggregate = random_aggregate((int)(n / 4 % ATTN_AGGREGATE_COUNT), dv, &rng);
     s->p.length = test_range(&rng, 1, tokens + 3);
     if (n % 4 != 3) s->p.segments = test_range(&rng, 1, 9);
-    if (n % 4 != 3) s->p.offsets = random_offsets(tokens, s->p.segments, &rng);
+    if (n % 4 != 3) s->p.indptr = random_offsets(tokens, s->p.segments, &rng);
     if (n % 2) {
       int64_t inner = test_range(&rng, 1, 8);
       s->p.w_q = drawn(ATTN_F32, TEST_BHTD, 1, 1, dv, inner, 0.7, &rng);
@@ -224,10 +224,10 @@ void C17_segmented_identities(void **state) {
   promise_run(&s->does);
   attn_tensor equal = s->o;
   s->o = output(ATTN_F32, TEST_BHTD, 1, H, 25, 6, NULL);
-  s->p.offsets = plain, s->p.segments = 4;
+  s->p.indptr = plain, s->p.segments = 4;
   promise_run(&s->does);
   test_assert_same(s->o, equal, "offsets and length");
-  s->p.offsets = gaps, s->p.segments = 7;
+  s->p.indptr = gaps, s->p.segments = 7;
   promise_run(&s->does);
   test_assert_same(s->o, equal, "empty segments");
   /* equal segments are a block-diagonal mask */
@@ -270,7 +270,7 @@ void C17_segmented_empty(void **state) {
   for (int n = 0; n < 4; n++) {
     scene *s = build(n & 1, n & 2 ? 0 : 3, 4, 4, ATTN_F32, &rng);
     s->p.integrate = ATTN_INTEGRATE_TOKEN;
-    if (n & 2) s->p.offsets = zero, s->p.segments = 2;
+    if (n & 2) s->p.indptr = zero, s->p.segments = 2;
     promise_run(&s->does);
   }
 }
@@ -306,7 +306,7 @@ void C17_segmented_schedules(void **state) {
     attn_pattern p = n % 3 == 0   ? attn_pattern_blocks(s->p.length, 0, 0)
                      : n % 3 == 1 ? attn_pattern_segments(offsets[0], 3)
                                   : attn_pattern_segments(offsets[1], 3);
-    if (n >= 3) s->p.offsets = offsets[0], s->p.segments = 3;
+    if (n >= 3) s->p.indptr = offsets[0], s->p.segments = 3;
     assert_int_equal(attn_schedule_build(&schedule, &p, H, 150, 150, NULL, NULL), ATTN_OK);
     s->p.schedule = &schedule;
     if (n == 0 || n == 4)
@@ -324,17 +324,17 @@ void C17_segmented_rejects(void **state) {
     scene *s = build(1, 12, 8, 6, ATTN_F32, &rng);
     static const int32_t late[3] = {1, 6, 12}, early[3] = {0, 6, 11}, down[4] = {0, 7, 6, 12};
     attn_status want = ATTN_E_INDEX;
-    const char *word = "offsets";
+    const char *word = "indptr";
     s->p.integrate = ATTN_INTEGRATE_TOKEN;
     s->p.aggregate = random_aggregate(ATTN_AGGREGATE_ATTENTION, 6, &rng);
     s->p.w_q = drawn(ATTN_F32, TEST_BHTD, 1, 1, 6, 4, 1, &rng);
     s->p.w_k = drawn(ATTN_F32, TEST_BHTD, 1, 1, 6, 4, 1, &rng);
     s->p.w_v = drawn(ATTN_F32, TEST_BHTD, 1, 1, 6, 6, 1, &rng);
     switch (n) {
-      case 0: s->p.offsets = late, s->p.segments = 2; break;
-      case 1: s->p.offsets = early, s->p.segments = 2; break;
-      case 2: s->p.offsets = down, s->p.segments = 3; break;
-      case 3: s->p.offsets = late, want = ATTN_E_RANGE, word = "segments"; break;
+      case 0: s->p.indptr = late, s->p.segments = 2; break;
+      case 1: s->p.indptr = early, s->p.segments = 2; break;
+      case 2: s->p.indptr = down, s->p.segments = 3; break;
+      case 3: s->p.indptr = late, want = ATTN_E_RANGE, word = "segments"; break;
       case 4: s->p.length = 0, want = ATTN_E_RANGE, word = "length"; break;
       case 5: s->p.integrate = ATTN_INTEGRATE_COUNT, want = ATTN_E_RANGE, word = "integrate"; break;
       case 6:
@@ -428,7 +428,7 @@ static levels *build_levels(int64_t batch, int64_t n, int64_t d, int64_t count, 
   }
   if (projections != 2) s->o = output(type, TEST_BTHD, batch, H, n, d, &s->does.block[3]);
   if (projections != 2) s->does.out[3] = &s->o;
-  s->p.levels = count, s->p.units = s->units, s->p.offsets = s->offsets, s->p.y = s->y;
+  s->p.levels = count, s->p.units = s->units, s->p.indptr = s->offsets, s->p.y = s->y;
   if (projections) s->p.w_q = s->w_q, s->p.w_k = s->w_k, s->p.w_v = s->w_v;
   s->p.aggregates = s->aggregates, s->p.gains = s->gains;
   s->does.call = call_levels, s->does.ask = ask_levels, s->does.scene = s, s->does.mallocs = 1;
@@ -608,22 +608,22 @@ void C18_hierarchy_rejects(void **state) {
       case 0: s->p.levels = 17, want = ATTN_E_RANGE, word = "levels"; break;
       case 1: s->p.levels = -1, want = ATTN_E_RANGE, word = "levels"; break;
       case 2: s->p.units = NULL, want = ATTN_E_NULL, word = "units"; break;
-      case 3: s->p.offsets = NULL, want = ATTN_E_NULL, word = "offsets"; break;
+      case 3: s->p.indptr = NULL, want = ATTN_E_NULL, word = "indptr"; break;
       case 4: s->units[0] = 11, word = "units"; break;
       case 5: s->units[1] = 13, word = "units"; break;
       case 6:
         s->offsets[0] = late, s->units[1] = 2, s->units[2] = 1, s->y[1].len = 2,
-        want = ATTN_E_INDEX, word = "offsets";
+        want = ATTN_E_INDEX, word = "indptr";
         break;
       case 7:
         s->offsets[0] = empty, s->units[1] = 3, s->units[2] = 1, s->y[1].len = 3,
-        want = ATTN_E_INDEX, word = "offsets";
+        want = ATTN_E_INDEX, word = "indptr";
         break;
       case 8:
         s->offsets[0] = early, s->units[1] = 2, s->units[2] = 1, s->y[1].len = 2,
-        want = ATTN_E_INDEX, word = "offsets";
+        want = ATTN_E_INDEX, word = "indptr";
         break;
-      case 9: s->offsets[1] = NULL, want = ATTN_E_NULL, word = "offsets"; break;
+      case 9: s->offsets[1] = NULL, want = ATTN_E_NULL, word = "indptr"; break;
       case 10: s->w_q[1].len = 5, word = "w_q"; break;
       case 11: s->w_k[1].dim++, word = "w_k"; break;
       case 12:

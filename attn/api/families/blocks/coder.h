@@ -30,14 +30,14 @@ ATTN_DEF size_t attn_feed_forward_rows_workspace(attn_tensor y, attn_tensor x,
  *   PRE:   n = LN_self(x), X1 = x + MHA(n, n),  y = X1 + FFN(LN_ff(X1))
  *
  * MHA is attn_multihead of params->self, FFN attn_feed_forward_rows of params->ff. With
- * params->self.attend.causal it is the block of a model that has decoders without cross attention.
+ * params->self.attention.causal it is the block of a model that has decoders without cross attention.
  * A stack of PRE blocks ends with one more attn_layer_norm, the caller's; tables of sines are attn_sinusoid's.
  * Shapes: x, y [B,1,T,dm]. Aliasing: y may be x, the same view: in place.
  * Memory: the larger of f32 q, k, v and heads of B T rows and of what attn_feed_forward_rows wants with 2 dm
  *   numbers more for each of its rows; the larger of what attn_gemm and attn_sdpa want; B T dm numbers if y is
  *   x or not f32. No T x T array, no T x dff array.
  * Cost: 8 B T dm^2 + 4 B T^2 dm + 4 B T dm dff flops (H dk = dm).
- * Errors also: HEADS, RANGE: x_len out of range, or beside attend.kv_len or .q_len; sublayer PLAIN.
+ * Errors also: HEADS, RANGE: x_len out of range, or beside attention.kv_len or .q_len; sublayer PLAIN.
  * Source: Vaswani et al. 2017, arXiv 1706.03762; PRE: Xiong et al. 2020, arXiv 2002.04745. */
 ATTN_DEF attn_status attn_encoder(attn_tensor y, attn_tensor x, const attn_block_params *params,
                                   attn_ctx *ctx);
@@ -49,7 +49,7 @@ ATTN_DEF size_t attn_encoder_workspace(attn_tensor y, attn_tensor x,
  *   POST:  X1 = LN_self(x + MHA(x, x)),         X2 = LN_cross(X1 + MHA(X1, e)),  y = LN_ff(X2 + FFN(X2))
  *   PRE:   n = LN_self(x), X1 = x + MHA(n, n),  X2 = X1 + MHA(LN_cross(X1), e),  y = X2 + FFN(LN_ff(X2))
  *
- * Self attention is causal (self.attend.causal is set for you), cross attention sees all of e up to e_len.
+ * Self attention is causal (self.attention.causal is set for you), cross attention sees all of e up to e_len.
  * e.data null and cross all zero: X2 = X1; one without the other is NULL. Te = 0 (e.data any address):
  *   MHA(., e) is the bias b_o.
  * Shapes: x, y [B,1,T,dm], e [B,1,Te,de]. Aliasing: y may be x, the same view.
@@ -73,10 +73,10 @@ ATTN_DEF size_t attn_decoder_start_workspace(const attn_decoder_cache *cache, at
  * put behind the cache's len rows, which they see too; afterwards len is n more. To go back, lower len.
  *
  * Shapes: x, y [B,1,n,dm]; len + n <= room (FULL). All entries of the batch have len tokens.
- * params: as attn_decoder for T = len + n; without x_len, self.attend.kv_len, .q_len, .has_q_off and
+ * params: as attn_decoder for T = len + n; without x_len, self.attention.kv_len, .q_len, .has_q_off and
  *   .schedule (RANGE). A mask or bias has len + n keys. Keys are stored as they come: encodings of
  *   positions that turn q and k are not here.
- * Bits: rows of y are those of attn_decoder on all tokens with self.attend.one_order = 1 (and cross's), a
+ * Bits: rows of y are those of attn_decoder on all tokens with self.attention.one_order = 1 (and cross's), a
  *   cache of f32 and e_len the same; otherwise they differ in rounding.
  * Aliasing: y may be x; the cache shares memory with nothing. On an error neither it nor y is touched.
  * Memory: f32 q and heads of n rows and what attn_gemm and attn_sdpa want: nothing grows with T.

@@ -8,13 +8,13 @@
 /* ---- clustered attention ------------------------------------------------------------------------*/
 
 typedef struct attn_cluster_params {
-  int64_t clusters; /* C, 1 .. the fewest queries of an item; there is no default */
-  int64_t bits;     /* of a hash, 1..63; 0 = 32 */
-  int64_t iters;    /* of k-means; 0 = 10 */
-  int no_hash_bias; /* 1: codes depend on the directions of queries alone */
+  int64_t clusters;   /* C, 1 .. the fewest queries of an item; there is no default */
+  int64_t bits;       /* of a hash, 1..63; 0 = 32 */
+  int64_t iterations; /* of k-means; 0 = 10 */
+  int no_hash_bias;   /* 1: codes depend on the directions of queries alone */
   uint64_t seed;
-  int64_t topk;         /* keys that each query reads by itself: 0 = none, 32 in the paper */
-  int causal;           /* 1: of those, the ones up to the query, and no others; needs topk */
+  int64_t k;            /* keys that each query reads by itself: 0 = none, 32 in the paper */
+  int causal;           /* 1: of those, the ones up to the query, and no others; needs k */
   float scale;          /* 0 = 1/sqrt(dk), ATTN_ZERO = 0; any finite value */
   const int32_t *q_len; /* [B] or null */
   const int32_t *kv_len;
@@ -24,21 +24,21 @@ typedef struct attn_cluster_params {
  *
  *   bit r of the code of q_i:  sum_c q_ic P_rc > P_r,dk (no_hash_bias: > 0),  P [bits, dk + 1] normal
  *   k-means over the codes by Hamming distance, each (b, h) by itself: C distinct queries to begin
- *   with; iters times the nearest centroid, lowest index on ties, and between them the majority of the
+ *   with; iterations times the nearest centroid, lowest index on ties, and between them the majority of the
  *   members' bits, ties to 0. A cluster without members gets a random code.
  *
  * Shapes: q [B,H,Tq,dk] f32, f16 or bf16, any strides; assignment [B,H,Tq] dense, -1 for cut rows.
- *   Tq < 2^31. params is required; topk, causal, scale and kv_len only have to be legal.
+ *   Tq < 2^31. params is required; k, causal, scale and kv_len only have to be legal.
  * Aliasing: assignment shares memory with nothing.
  * Memory: attn_cluster_queries_workspace bytes: 8 a query, and per worker 4 a query and some 460 a
  *   cluster (590 with more than 32 bits), or 16 KB and for 16-bit q 256 dk; 256 dk once.
- * Errors: NULL, DTYPE, SHAPE (dk < 1, clusters < 1, iters < 0, topk < 0), RANGE (bits; clusters above
+ * Errors: NULL, DTYPE, SHAPE (dk < 1, clusters < 1, iterations < 0, k < 0), RANGE (bits; clusters above
  *   the queries of an item; lengths), VALUE (scale), OVERLAP, OVERFLOW, ALIGN, WORKSPACE, MEMORY and
  *   those of ctx; assignment untouched. B = 0 and Tq = 0 do nothing.
  * NaN: a comparison with NaN is false: the bit is 0.
  * Determinism: the sums are those of binary64 in the order of c, so that codes and clusters are the
  *   same on every tier and machine, for any number of workers. Equal queries share a cluster.
- * Cost: 2 Tq bits dk flops a head, and iters Tq C Hamming distances.
+ * Cost: 2 Tq bits dk flops a head, and iterations Tq C Hamming distances.
  * Source: Vyas et al. 2020, arXiv 2007.04825, and its reference library, which draws unseeded numbers
  *   and starts from padding too. */
 ATTN_DEF attn_status attn_cluster_queries(int32_t *assignment, attn_tensor q,
@@ -49,9 +49,9 @@ ATTN_DEF size_t attn_cluster_queries_workspace(int32_t *assignment, attn_tensor 
 
 /* Attention by the centroids of clusters. For each cluster with members G and their mean qc:
  *
- *   A = softmax_j(s qc . k_j),   o_i = sum_j A_j v_j for i in G                       (topk = 0)
- *   T = the min(topk, Tk) keys of largest s qc . k_j, equal ones by index, m = sum of A over T:
- *   o_i = m sum_{l in T} softmax_{l in T}(s q_i . k_l) v_l + sum_{l not in T} A_l v_l   (topk > 0)
+ *   A = softmax_j(s qc . k_j),   o_i = sum_j A_j v_j for i in G                       (k = 0)
+ *   T = the min(k, Tk) keys of largest s qc . k_j, equal ones by index, m = sum of A over T:
+ *   o_i = m sum_{l in T} softmax_{l in T}(s q_i . k_l) v_l + sum_{l not in T} A_l v_l   (k > 0)
  *   o_i = sum_{l in T, l <= p_i} softmax_{l in T, l <= p_i}(s q_i . k_l) v_l,  p_i = i + Tk - Tq  (causal)
  *
  * Shapes: q [B,H,Tq,dk], k [B,Hk,Tk,dk], v [B,Hv,Tk,dv], o [B,H,Tq,dv]; Hk and Hv divide H; storage
@@ -61,20 +61,20 @@ ATTN_DEF size_t attn_cluster_queries_workspace(int32_t *assignment, attn_tensor 
  *   But clusters, their means and T are those of all queries and keys of an item, so that which earlier keys
  *   a row meets depends on later tokens: it is no form for generating text token by token.
  * Aliasing: o shares memory with nothing. Memory: attn_clustered_workspace bytes: 4 (Tq + C + 1) a
- *   head; with topk = 0 4 C (dk + dv) a head and attn_sdpa's, else per worker O(64 (dk + dv + topk)), causal
- *   also 4 C topk a head and attn_sdpa's with a schedule;
+ *   head; with k = 0 4 C (dk + dv) a head and attn_sdpa's, else per worker O(64 (dk + dv + k)), causal
+ *   also 4 C k a head and attn_sdpa's with a schedule;
  *   with assignment null 4 Tq a head and attn_cluster_queries's.
  * Empty: clusters without members cost nothing; Tk = 0 gives zeros, and so does causal where all of T comes
  *   later; B = 0 and Tq = 0 do nothing.
  * Errors: those of attn_cluster_queries, HEADS, STRIDE, INDEX (an entry outside 0..C-1), RANGE (causal
- *   without topk); o untouched.
- * NaN: in a query reaches its cluster, its own row alone where topk takes in all keys or causal; in a key or
+ *   without k); o untouched.
+ * NaN: in a query reaches its cluster, its own row alone where k takes in all keys or causal; in a key or
  *   value, all rows of the heads that read it. Causal: a NaN score of a centroid is the least of all.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers. Equal queries of a
- *   cluster get equal outputs; with topk = 0 all members do.
+ *   cluster get equal outputs; with k = 0 all members do.
  * Precision: m is summed over T in double; the rest is the centroid's sum less T's part, with an error
- *   of some 2^-23 of sum A |v|, and exactly 0 when topk >= Tk, where every row is full attention.
- * Cost: 2 C Tk (dk + dv) flops a head, with topk 2 Tq topk (dk + dv) more; causal 2 C Tk dk and at most
+ *   of some 2^-23 of sum A |v|, and exactly 0 when k >= Tk, where every row is full attention.
+ * Cost: 2 C Tk (dk + dv) flops a head, with k 2 Tq k (dk + dv) more; causal 2 C Tk dk and at most
  *   that. Source: Vyas et al. 2020, arXiv 2007.04825; causal its reference library, fast-transformers. */
 ATTN_DEF attn_status attn_clustered(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                     const int32_t *assignment, const attn_cluster_params *params,

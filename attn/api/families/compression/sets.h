@@ -154,11 +154,11 @@ typedef enum attn_luna_omega {
 
 typedef struct attn_luna_causal_params {
   attn_luna_omega omega;
-  float scale;        /* s: 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
-  attn_tensor k_pack; /* Kp [B,Hp,T,dk], Hp a divisor of H; absent: k */
-  const int32_t *len; /* [B], 0..T: tokens from len[b] on do not exist, their rows of o are 0 */
-  void *state;        /* in and out, optional: made by attn_luna_begin; aligned to 8 */
-  size_t state_bytes; /* attn_luna_state_bytes or more */
+  float scale;          /* s: 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  attn_tensor k_pack;   /* Kp [B,Hp,T,dk], Hp a divisor of H; absent: k */
+  const int32_t *q_len; /* [B], 0..T: tokens from len[b] on do not exist, their rows of o are 0 */
+  void *state;          /* in and out, optional: made by attn_luna_begin; aligned to 8 */
+  size_t state_bytes;   /* attn_luna_state_bytes or more */
 } attn_luna_causal_params;
 
 /* Causal Luna after its projections; t counts the tokens from 1, those before the state's included:

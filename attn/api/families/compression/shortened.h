@@ -23,12 +23,12 @@ typedef enum attn_slot {
 } attn_slot;
 
 typedef struct attn_memory_compressed_params {
-  int64_t kernel;     /* c, rows that make one; 0 = 3 */
-  attn_tensor w_k;    /* [1, 1 or Hk, c dk, dk], W[r] [in,out] in rows r dk .. */
-  attn_tensor w_v;    /* [1, 1 or Hv, c dv, dv]; may be w_k */
-  attn_tensor bias_k; /* [1, 1 or Hk, 1, dk], optional */
-  attn_tensor bias_v; /* [1, 1 or Hv, 1, dv], optional */
-  attn_pad pad;       /* 0 = ATTN_PAD_LEFT; or _RIGHT, _DROP */
+  int64_t kernel;  /* c, rows that make one; 0 = 3 */
+  attn_tensor w_k; /* [1, 1 or Hk, c dk, dk], W[r] [in,out] in rows r dk .. */
+  attn_tensor w_v; /* [1, 1 or Hv, c dv, dv]; may be w_k */
+  attn_tensor b_k; /* [1, 1 or Hk, 1, dk], optional */
+  attn_tensor b_v; /* [1, 1 or Hv, 1, dv], optional */
+  attn_pad pad;    /* 0 = ATTN_PAD_LEFT; or _RIGHT, _DROP */
   attn_slot slot;
   attn_tensor null_k; /* [1, 1 or Hk, 1, dk]; absent = 0 */
   attn_tensor null_v; /* [1, 1 or Hv, 1, dv]; absent = 0 */
@@ -43,7 +43,7 @@ typedef struct attn_memory_compressed_params {
 
 /* Exact attention over blocks of c keys, each made one by a convolution:
  *
- *   k'_m = bias_k + sum_r k[start_m + r] W_k[r],  v'_m likewise;  rows before 0 and from Tk on are 0
+ *   k'_m = b_k + sum_r k[start_m + r] W_k[r],  v'_m likewise;  rows before 0 and from Tk on are 0
  *   LEFT: M = ceil(Tk / c), start_m = c m - (M c - Tk);  RIGHT: start_m = c m;  DROP: M = floor(Tk / c)
  *   o_i = softmax over the slot and the blocks m that row i sees: all, or if causal those whose last
  *         row min(start_m + c - 1, Tk - 1) is <= p_i (strict: < p_i)
@@ -96,14 +96,14 @@ typedef enum attn_linformer_kind {
 
 typedef struct attn_linformer_params {
   attn_linformer_kind kind;
-  attn_tensor e;      /* MATRIX: [1, 1 or Hk, r, N], N >= Tk: columns 0 .. Tk - 1 are used */
-  attn_tensor f;      /* MATRIX: [1, 1 or Hv, r, N]; absent = e */
-  int64_t rank;       /* MEAN, MAX: r; 0 = 256 */
-  attn_tensor w_k;    /* CONV: [1, 1 or Hk, w dk, dk], W[r] [in,out] in rows r dk .. */
-  attn_tensor w_v;    /* CONV: [1, 1 or Hv, w dv, dv] */
-  attn_tensor bias_k; /* CONV: [1, 1 or Hk, 1, dk], optional */
-  attn_tensor bias_v; /* CONV: [1, 1 or Hv, 1, dv], optional */
-  float scale;        /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  attn_tensor e;   /* MATRIX: [1, 1 or Hk, r, N], N >= Tk: columns 0 .. Tk - 1 are used */
+  attn_tensor f;   /* MATRIX: [1, 1 or Hv, r, N]; absent = e */
+  int64_t rank;    /* MEAN, MAX: r; 0 = 256 */
+  attn_tensor w_k; /* CONV: [1, 1 or Hk, w dk, dk], W[r] [in,out] in rows r dk .. */
+  attn_tensor w_v; /* CONV: [1, 1 or Hv, w dv, dv] */
+  attn_tensor b_k; /* CONV: [1, 1 or Hk, 1, dk], optional */
+  attn_tensor b_v; /* CONV: [1, 1 or Hv, 1, dv], optional */
+  float scale;     /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
   const int32_t *kv_len, *q_len; /* [B], optional */
   attn_tensor lse;               /* out, optional: [B,H,Tq,1] f32 */
 } attn_linformer_params;
@@ -144,16 +144,16 @@ typedef struct attn_poolingformer_params {
   int causal;
   attn_tensor pool_k; /* DYNAMIC: [1, 1 or heads, width, kappa], of the keys that are pooled */
   attn_tensor pool_v; /* DYNAMIC: likewise, of the values */
-  attn_tensor pool_bias_k, pool_bias_v; /* DYNAMIC: [1, 1 or heads, 1, kappa], optional */
+  attn_tensor pool_b_k, pool_b_v; /* DYNAMIC: [1, 1 or heads, 1, kappa], optional */
   /* The second level, side by side with the first: its own tensors; absent = those of the first. */
   attn_tensor q2, k2, v2; /* [B,H,Tq,d2], [B,Hk2,Tk,d2], [B,Hv2,Tk,dv] */
   /* Or behind the first, of whose output y [B,Tq,H dv] it is made: */
-  attn_tensor w_q;  /* [1,1,H dv,H d2]; present = this form */
-  attn_tensor w_k;  /* [1,1,H dv,Hk2 d2] */
-  attn_tensor w_v;  /* [1,1,H dv,Hv2 dv] */
-  int w_transposed; /* 1: these three are [1,1,out,in], as in PyTorch checkpoints */
-  attn_tensor bias_q, bias_k, bias_v; /* [1,1,1,columns], optional */
-  float scale;                        /* of both levels; 0 = 1/sqrt(width), ATTN_ZERO = 0 */
+  attn_tensor w_q;           /* [1,1,H dv,H d2]; present = this form */
+  attn_tensor w_k;           /* [1,1,H dv,Hk2 d2] */
+  attn_tensor w_v;           /* [1,1,H dv,Hv2 dv] */
+  int w_transposed;          /* 1: these three are [1,1,out,in], as in PyTorch checkpoints */
+  attn_tensor b_q, b_k, b_v; /* [1,1,1,columns], optional */
+  float scale;               /* of both levels; 0 = 1/sqrt(width), ATTN_ZERO = 0 */
   int has_q_off;
   int64_t q_off;
   const int32_t *kv_len, *q_len; /* [B], optional */

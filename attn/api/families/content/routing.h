@@ -1,5 +1,5 @@
 /* api/families/content/routing.h owns attention whose pairs are chosen by content through clusters or gates: the Routing
- * Transformer (D2), and mixtures of attention paths (D6). What chooses and what attends are calls of
+ * Transformer (D2), and mixtures of attention experts (D6). What chooses and what attends are calls of
  * their own; one call chains both. */
 
 /* ---- clusters of queries and keys ------------------------------------------------------------------*/
@@ -44,11 +44,11 @@ typedef struct attn_routing_params {
   attn_tensor mem_k, mem_v; /* [1,H,C n,dk], [1,H,C n,dv] */
 } attn_routing_params;
 
-/* The members of each head's clusters, ascending in each: those of cluster c are index[start[c]] ..
- * index[start[c + 1] - 1]. A row may be in several clusters or in none. */
+/* The members of each head's clusters, ascending in each: those of cluster c are index[indptr[c]] ..
+ * index[indptr[c + 1] - 1]. A row may be in several clusters or in none. */
 typedef struct attn_members {
-  int32_t *index; /* [B][H][entries] */
-  int32_t *start; /* [B][H][clusters + 1]; the first is 0 */
+  int32_t *index;  /* [B][H][entries] */
+  int32_t *indptr; /* [B][H][clusters + 1]; the first is 0 */
   int64_t entries, clusters;
 } attn_members;
 
@@ -141,7 +141,7 @@ typedef enum attn_routing_rule {
 typedef struct attn_routing_update_params {
   attn_routing_rule rule;
   float decay;      /* lam in [0, 1]; 0 = 0.999, ATTN_ZERO = 0 */
-  int renorm;       /* 1: every centroid is scaled to length 1 afterwards, those of length 0 stay */
+  int renormalize;  /* 1: every centroid is scaled to length 1 afterwards, those of length 0 stay */
   float *counts;    /* RUNNING, in and out: n_c [H][C] */
   attn_tensor sums; /* RUNNING, in and out: m_c f32 [1,H,C,dk] */
 } attn_routing_update_params;
@@ -177,32 +177,32 @@ ATTN_DEF size_t attn_routing_start_workspace(attn_tensor centroids, attn_tensor 
                                              attn_routing_norm norm, uint64_t seed,
                                              const attn_ctx *ctx);
 
-/* ---- mixtures of attention paths -------------------------------------------------------------------*/
+/* ---- mixtures of attention experts (MoE) -------------------------------------------------------------------*/
 
 /* A way of attending: attn_sdpa of its own queries, keys and values, with a pattern and scale of its own. */
-typedef struct attn_path {
+typedef struct attn_expert {
   attn_tensor q, k, v; /* [B,H,Tq,dk], [B,Hk,Tk,dk], [B,Hv,Tk,dv]; Tq and dv are those of o */
   const attn_sdpa_params *
       params; /* null = defaults; map, ragged, q_offs and align_lengths absent. lse is an output here too:
-                                   * of rows that are not sent to the path it is -infinity */
-} attn_path;
+                                   * of rows that are not sent to the expert it is -infinity */
+} attn_expert;
 
 typedef struct attn_mixture_params {
-  float temperature; /* of the gate, above 0; 0 = 1 */
-  attn_tensor bias;  /* [1, 1 or Hg, 1, P], any float type; absent = 0 */
-  int w_transposed;  /* 1: the gate's w is [1, 1 or Hg, P, dx], as in PyTorch checkpoints */
-  int64_t k;         /* paths a row is sent to, 1..P */
-  int no_renorm;     /* 1: weights of the k paths are not made to sum to 1 */
-  int64_t capacity;  /* rows that a path serves in each (batch, head), the first ones; 0 = all */
+  float temperature;  /* of the gate, above 0; 0 = 1 */
+  attn_tensor bias;   /* [1, 1 or Hg, 1, P], any float type; absent = 0 */
+  int w_transposed;   /* 1: the gate's w is [1, 1 or Hg, P, dx], as in PyTorch checkpoints */
+  int64_t k;          /* experts a row is sent to, 1..P */
+  int no_renormalize; /* 1: weights of the k experts are not made to sum to 1 */
+  int64_t capacity;   /* rows that a expert serves in each (batch, head), the first ones; 0 = all */
 } attn_mixture_params;
 
-/* The gate: how much of each path a row gets.
+/* The gate: how much of each expert a row gets.
  *
  *   pi[b,h,i,.] = softmax((x[b,h,i,.] w[h] + bias[h]) / temperature)
  *
  * pi f32 [B,Hg,Tq,P], Hg = 1 for all heads alike; x [B, 1 or Hg, Tq, dx], w [1, 1 or Hg, dx, P], each f32,
- * f16 or bf16. Of params temperature, bias and w_transposed count. A path of logit -infinity has pi = 0, and so has
- * every path of a row that has no other logits.
+ * f16 or bf16. Of params temperature, bias and w_transposed count. A expert of logit -infinity has pi = 0, and so has
+ * every expert of a row that has no other logits.
  * What holds for all calls here. Aliasing: outputs share memory with nothing. Errors: ATTN_E_NULL, _DTYPE,
  *   _SHAPE, _STRIDE, _RANGE (k, capacity), _VALUE (temperature), _INDEX, _OVERLAP, _OVERFLOW, _ALIGN,
  *   _WORKSPACE, _MEMORY, those of attn_sdpa and of ctx; outputs untouched. Determinism: the same bits on avx2,
@@ -214,52 +214,53 @@ ATTN_DEF attn_status attn_gate(attn_tensor pi, attn_tensor x, attn_tensor w,
 ATTN_DEF size_t attn_gate_workspace(attn_tensor pi, attn_tensor x, attn_tensor w,
                                     const attn_mixture_params *params, const attn_ctx *ctx);
 
-/* All paths at once: o_i = sum_p pi_ip O^p_i, in the order of p.
+/* All experts at once: o_i = sum_p pi_ip O^p_i, in the order of p.
  *
- * o [B,H,Tq,dv], pi [B, 1 or H, Tq, P], any float type; paths [P], P >= 1. A path in which a row has no
+ * o [B,H,Tq,dv], pi [B, 1 or H, Tq, P], any float type; experts [P], P >= 1. A expert in which a row has no
  * key adds 0 to it, with its weight.
  * Memory: attn_mixture_workspace bytes: 4 dv a row, as much again unless o is f32, and that of attn_sdpa for
- *   the hungriest path. Cost: that of all paths. NaN: as in attn_sdpa; weights of 0 do not hide it.
+ *   the hungriest expert. Cost: that of all experts. NaN: as in attn_sdpa; weights of 0 do not hide it.
  * Source: form defined here. */
-ATTN_DEF attn_status attn_mixture(attn_tensor o, const attn_path *paths, int64_t count,
+ATTN_DEF attn_status attn_mixture(attn_tensor o, const attn_expert *experts, int64_t count,
                                   attn_tensor pi, attn_ctx *ctx);
-ATTN_DEF size_t attn_mixture_workspace(attn_tensor o, const attn_path *paths, int64_t count,
+ATTN_DEF size_t attn_mixture_workspace(attn_tensor o, const attn_expert *experts, int64_t count,
                                        attn_tensor pi, const attn_ctx *ctx);
 
-/* Which paths a row is sent to (SELECT): the k largest pi, the lowest path of equals, NaN last.
+/* Which experts a row is sent to (SELECT): the k largest pi, the lowest expert of equals, NaN last.
  *
- *   path[b,h,i,.]   their numbers, the largest pi first; -1: not served for want of capacity
- *   weight[b,h,i,.] pi, or pi over the sum of the k, 0 if that is not positive; 0 where path is -1. What
+ *   expert[b,h,i,.]   their numbers, the largest pi first; -1: not served for want of capacity
+ *   weight[b,h,i,.] pi, or pi over the sum of the k, 0 if that is not positive; 0 where expert is -1. What
  *                   is lost is not made up for
  *
- * path [B][Hg][Tq][k], weight f32 [B,Hg,Tq,k], pi [B,Hg,Tq,P]. params is required.
+ * expert [B][Hg][Tq][k], weight f32 [B,Hg,Tq,k], pi [B,Hg,Tq,P]. params is required.
  * Memory: attn_dispatch_select_workspace bytes: 4 k a row, O(P) a worker.
  * Source: Shazeer et al. 2017, arXiv 1701.06538; k = 1 and capacity Fedus et al. 2021, arXiv 2101.03961;
  *   attention Zhang et al. 2022, arXiv 2210.05144. */
-ATTN_DEF attn_status attn_dispatch_select(int32_t *path, attn_tensor weight, attn_tensor pi,
+ATTN_DEF attn_status attn_dispatch_select(int32_t *expert, attn_tensor weight, attn_tensor pi,
                                           const attn_mixture_params *params, attn_ctx *ctx);
-ATTN_DEF size_t attn_dispatch_select_workspace(int32_t *path, attn_tensor weight, attn_tensor pi,
+ATTN_DEF size_t attn_dispatch_select_workspace(int32_t *expert, attn_tensor weight, attn_tensor pi,
                                                const attn_mixture_params *params,
                                                const attn_ctx *ctx);
 
-/* Rows through the paths they are sent to (ATTEND): o_i = sum of weight_ie O^(path_ie)_i, in the order of
- * the paths. Nothing is computed for the other rows of a path; its keys are all of its keys.
+/* Rows through the experts they are sent to (ATTEND): o_i = sum of weight_ie O^(path_ie)_i, in the order of
+ * the experts. Nothing is computed for the other rows of a expert; its keys are all of its keys.
  *
- * path [B][Hg][Tq][k], weight f32 [B,Hg,Tq,k], Hg = 1 or H; numbers lie in -1..P-1, and no path comes twice
+ * expert [B][Hg][Tq][k], weight f32 [B,Hg,Tq,k], Hg = 1 or H; numbers lie in -1..P-1, and no expert comes twice
  * in a row (ATTN_E_INDEX). A weight of 0 sends nothing. A row sent nowhere is 0.
- * Memory: attn_dispatch_workspace bytes: as attn_mixture, and 8 P a row of path.
+ * Memory: attn_dispatch_workspace bytes: as attn_mixture, and 8 P a row of expert.
  * Cost: 2 (dk + dv) flops for each pair of a row that is sent. */
-ATTN_DEF attn_status attn_dispatch(attn_tensor o, const attn_path *paths, int64_t count,
-                                   const int32_t *path, attn_tensor weight, attn_ctx *ctx);
-ATTN_DEF size_t attn_dispatch_workspace(attn_tensor o, const attn_path *paths, int64_t count,
-                                        const int32_t *path, attn_tensor weight,
+ATTN_DEF attn_status attn_dispatch(attn_tensor o, const attn_expert *experts, int64_t count,
+                                   const int32_t *expert, attn_tensor weight, attn_ctx *ctx);
+ATTN_DEF size_t attn_dispatch_workspace(attn_tensor o, const attn_expert *experts, int64_t count,
+                                        const int32_t *expert, attn_tensor weight,
                                         const attn_ctx *ctx);
 
-/* Gate and paths in one: with params.k = 0 attn_gate and attn_mixture; else attn_gate,
+/* Gate and experts in one: with params.k = 0 attn_gate and attn_mixture; else attn_gate,
  * attn_dispatch_select and attn_dispatch. The same bits as those calls. Hg is the larger of x.heads and
  * w.heads, 1 or H. */
-ATTN_DEF attn_status attn_gated(attn_tensor o, const attn_path *paths, int64_t count, attn_tensor x,
-                                attn_tensor w, const attn_mixture_params *params, attn_ctx *ctx);
-ATTN_DEF size_t attn_gated_workspace(attn_tensor o, const attn_path *paths, int64_t count,
+ATTN_DEF attn_status attn_gated(attn_tensor o, const attn_expert *experts, int64_t count,
+                                attn_tensor x, attn_tensor w, const attn_mixture_params *params,
+                                attn_ctx *ctx);
+ATTN_DEF size_t attn_gated_workspace(attn_tensor o, const attn_expert *experts, int64_t count,
                                      attn_tensor x, attn_tensor w,
                                      const attn_mixture_params *params, const attn_ctx *ctx);

@@ -14,7 +14,7 @@
 typedef struct attn_lstm_params {
   attn_tensor w_ih; /* [1, 1 or H, 4 dh, dx], rows of the gates i, f, g, o */
   attn_tensor w_hh; /* [1, 1 or H, 4 dh, dh] */
-  attn_tensor b;    /* [1, 1 or H, 1, 4 dh]: the sum of both biases; absent = 0 */
+  attn_tensor bias; /* [1, 1 or H, 1, 4 dh]: the sum of both biases; absent = 0 */
 } attn_lstm_params;
 
 /* One step of an LSTM:
@@ -129,15 +129,15 @@ ATTN_DEF int64_t attn_sac_room(int64_t nodes, int64_t n, const attn_sac_params *
 /* Edges as lists of keys: row i has the targets t of its edges (i, t), with symmetric the sources too, i
  * itself unless no_add_self, none after i with causal; ascending, each once.
  *
- * Shapes: edges [sets, n, 2], of which count[set] are read; row_ptr [sets, T + 1], col [sets, room], room as
+ * Shapes: edges [sets, n, 2], of which count[set] are read; indptr [sets, T + 1], col [sets, room], room as
  *   attn_sac_room, -1 behind the last. A set is what attn_edges and attn_pattern_csr take, with
- *   row_ptr[T] edges. params null: as {0}.
+ *   indptr[T] edges. params null: as {0}.
  * Memory: attn_sac_csr_workspace bytes, 4 room + 8 T + 4 a worker.
  * Errors: INDEX (count outside 0..n, ends outside 0..T-1). Cost: O(n + T) a set. The same on every tier. */
-ATTN_DEF attn_status attn_sac_csr(int64_t *row_ptr, int32_t *col, const int32_t *edges,
+ATTN_DEF attn_status attn_sac_csr(int64_t *indptr, int32_t *col, const int32_t *edges,
                                   const int32_t *count, int64_t sets, int64_t n, int64_t nodes,
                                   const attn_sac_params *params, attn_ctx *ctx);
-ATTN_DEF size_t attn_sac_csr_workspace(int64_t *row_ptr, int32_t *col, const int32_t *edges,
+ATTN_DEF size_t attn_sac_csr_workspace(int64_t *indptr, int32_t *col, const int32_t *edges,
                                        const int32_t *count, int64_t sets, int64_t n, int64_t nodes,
                                        const attn_sac_params *params, const attn_ctx *ctx);
 

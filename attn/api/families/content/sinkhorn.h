@@ -37,11 +37,11 @@ typedef struct attn_sinkhorn_params {
   /* balancing */
   attn_tensor logits; /* chained: R, in place of the network */
   attn_sinkhorn_balancing balance;
-  int64_t iters;     /* 0 = 8 */
-  int has_iters;     /* 1: iters holds, 0 included */
-  float tau;         /* > 0; 0 = 0.75 */
-  attn_tensor noise; /* [1 or B, 1 or H, NB, NB] f32, added to R; or */
-  int gumbel;        /* 1: Gumbel noise drawn from seed, the same for all of a batch */
+  int64_t iterations; /* 0 = 8 */
+  int has_iterations; /* 1: iterations holds, 0 included */
+  float tau;          /* > 0; 0 = 0.75 */
+  attn_tensor noise;  /* [1 or B, 1 or H, NB, NB] f32, added to R; or */
+  int gumbel;         /* 1: Gumbel noise drawn from seed, the same for all of a batch */
   uint64_t seed;
   /* attention */
   attn_sinkhorn_combine combine;
@@ -65,7 +65,7 @@ typedef struct attn_sinkhorn_params {
  *   and in order. NaN: as it is added.
  * Common to the calls of this file:
  * Aliasing: outputs share memory with nothing. Empty: B = 0, H = 0 or T = 0 does nothing.
- * Errors: NULL, DTYPE, SHAPE (block < 1, T no multiple of it, matrices not NB x NB, iters < 0), HEADS,
+ * Errors: NULL, DTYPE, SHAPE (block < 1, T no multiple of it, matrices not NB x NB, iterations < 0), HEADS,
  *   STRIDE, RANGE (enums, cut, fields that exclude each other), VALUE (tau, scale, weights), INDEX
  *   (choice), OVERLAP, OVERFLOW, ALIGN, WORKSPACE, MEMORY and those of ctx; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers.
@@ -90,15 +90,15 @@ ATTN_DEF size_t attn_sinkhorn_logits_workspace(attn_tensor r, attn_tensor y,
 /* Balances logits, in logarithms:
  *
  *   L = (R + noise) / tau,  -inf where causal forbids: j > i, without diag j >= i
- *   SINKHORN: iters times  L_ij -= log sum_j' e^L_ij',  then  L_ij -= log sum_i' e^L_i'j
+ *   SINKHORN: iterations times  L_ij -= log sum_j' e^L_ij',  then  L_ij -= log sum_i' e^L_i'j
  *   CUMULATIVE: the second sum over i' <= i.   ROWS: the first sum, once.        P = e^L
  *
- * A row or column that is -inf everywhere stays as it is: zeros in P. iters = 0: P = e^L.
+ * A row or column that is -inf everywhere stays as it is: zeros in P. iterations = 0: P = e^L.
  * Shapes: p [B,H,NB,NB], r [1 or B, 1 or H, NB, NB], both f32; r may hold -inf, never +inf.
  * Noise: -log(-log u), u the j-th uniform number of the stream (seed, 5, h, i).
  * Memory: attn_sinkhorn_balance_workspace bytes: 8 NB (NB + 3) a worker.
  * NaN: reaches what is summed with it, or all of P. Precision: L is kept in double; each sum is exact to
- *   some 1e-7, so columns of P sum to 1 within 1e-6. Cost: 2 iters NB^2 exponentials a head, CUMULATIVE
+ *   some 1e-7, so columns of P sum to 1 within 1e-6. Cost: 2 iterations NB^2 exponentials a head, CUMULATIVE
  *   half as many logarithms more. */
 ATTN_DEF attn_status attn_sinkhorn_balance(attn_tensor p, attn_tensor r,
                                            const attn_sinkhorn_params *params, attn_ctx *ctx);

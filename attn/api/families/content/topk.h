@@ -3,14 +3,14 @@
 
 typedef struct attn_topk_params {
   attn_topk_mode mode;
-  int64_t k;               /* EXACT, TIES: at least 1 */
-  float bound;             /* ABS: not NaN; REL: >= 0, not NaN */
-  attn_sdpa_params scores; /* scale, allowed set (schedule included), terms and sinks, lse as in
+  int64_t k;                  /* EXACT, TIES: at least 1 */
+  float bound;                /* ABS: not NaN; REL: >= 0, not NaN */
+  attn_sdpa_params attention; /* scale, allowed set (schedule included), terms and sinks, lse as in
                             * attn_sdpa; without ragged, q_offs, align_lengths, span,
                             * relative.values and map */
-  int64_t *row_ptr; /* out, optional: [B,H,Tq+1], the selection as key lists: those of row i */
-  int32_t *col;     /* are col[row_ptr[i]] .. col[row_ptr[i+1]-1] of its set, ascending; out, */
-  int64_t edges;    /* optional: [B,H,edges], so that a set has room for so many */
+  int64_t *indptr; /* out, optional: [B,H,Tq+1], the selection as key lists: those of row i */
+  int32_t *col;    /* are col[indptr[i]] .. col[indptr[i+1]-1] of its set, ascending; out, */
+  int64_t edges;   /* optional: [B,H,edges], so that a set has room for so many */
 } attn_topk_params;
 
 /* Attention of each query to its best keys, from scores that stream past.
@@ -22,18 +22,18 @@ typedef struct attn_topk_params {
  *   products q.k before the scale (one of 7e-7 to 7e5; a key's score is then rounded once more): equal
  *   products tie, so with integers ties are exact. Else scores are compared as the softmax gets them,
  *   where equal products may differ by rounding. A score of -inf is not selected.
- * Lists: row_ptr alone says how many keys there are. With col and EXACT, edges must be at least
+ * Lists: indptr alone says how many keys there are. With col and EXACT, edges must be at least
  *   Tq min(k, Tk) (ATTN_E_SHAPE); in the other modes at least the longest set (ATTN_E_FULL).
  *   Entries of col behind the end of a set may be written. attn_edges takes the lists, with
  *   per_batch, per_head and slack = 1.
  * Memory: attn_topk_sdpa_workspace bytes: that of attn_sdpa with one_order; EXACT, TIES: for each worker
  *   65 lists of 2 k + 66 candidates of 8 bytes, and about 256 (dv + 410) bytes more; TIES: 5 bytes a
- *   row, REL: 4; row_ptr: 8 bytes a row; with a schedule of several phases 8 (k + 2) bytes a row.
+ *   row, REL: 4; indptr: 8 bytes a row; with a schedule of several phases 8 (k + 2) bytes a row.
  *   k >= Tk needs no candidates.
  * NaN: a NaN score comes after all others with k, ties with no number, and is above every bound of
  *   ABS and REL. It makes its row NaN if it is selected. What is not selected never reaches an output.
  * Errors: those of attn_sdpa; RANGE: mode, k, what scores may not have; VALUE: bound; SHAPE, FULL:
- *   edges; NULL: col without row_ptr; outputs untouched.
+ *   edges; NULL: col without indptr; outputs untouched.
  * Determinism: the same bits and lists on avx2, avx512 and neon, any number of workers, batch
  *   composition and division of the queries. k >= Tk has the bits of attn_sdpa with one_order = 1.
  *   bound is rounded to float after conversion to log2.
@@ -49,7 +49,7 @@ ATTN_DEF attn_status attn_topk_sdpa(attn_tensor o, attn_tensor q, attn_tensor k,
 ATTN_DEF size_t attn_topk_sdpa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                          const attn_topk_params *params, const attn_ctx *ctx);
 
-/* The selection alone: row_ptr, and col unless it is null. scores.lse must be absent; sinks,
+/* The selection alone: indptr, and col unless it is null. attention.lse must be absent; sinks,
  * softmax_one and v_scales are not looked at. Everything else as attn_topk_sdpa. */
 ATTN_DEF attn_status attn_topk_select(attn_tensor q, attn_tensor k, const attn_topk_params *params,
                                       attn_ctx *ctx);

@@ -53,8 +53,8 @@ ATTN_DEF size_t attn_exits_workspace(int32_t *exits, attn_tensor q, attn_tensor 
                                      const attn_exits_params *params, const attn_ctx *ctx);
 
 typedef struct attn_exit_smooth_params {
-  float sigma;        /* > 0; it has no default */
-  const int32_t *len; /* [B], 0..T: later tokens do not exist; or null */
+  float sigma;          /* > 0; it has no default */
+  const int32_t *x_len; /* [B], 0..T: later tokens do not exist; or null */
 } attn_exit_smooth_params;
 
 /* Scores of layers, spread over neighbouring tokens:
@@ -62,7 +62,7 @@ typedef struct attn_exit_smooth_params {
  *   y[n,t] = sum_{t'} exp(-(t - t')^2 / sigma) x[n,t'],  over all tokens of the sequence; not normalised
  *
  * Shapes: y, x [B,1,N,T], row n - 1 being the log-likelihoods, or the correctness as 0 and 1, of
- *   layer n; finite. y from len[b] on is 0, x there is not read. Weights below 1e-12 are left out.
+ *   layer n; finite. y from x_len[b] on is 0, x there is not read. Weights below 1e-12 are left out.
  * Memory: 4 (2 T + 128) bytes a worker, and 8 for each of min(2 T, 10.6 sqrt sigma) weights. Cost: 2 N T
  *   min(T, 10.6 sqrt sigma) flops. Source: Elbayad et al. 2019, arXiv 1910.10073. */
 ATTN_DEF attn_status attn_exit_smooth(attn_tensor y, attn_tensor x,
@@ -72,15 +72,15 @@ ATTN_DEF size_t attn_exit_smooth_workspace(attn_tensor y, attn_tensor x,
                                            const attn_ctx *ctx);
 
 typedef struct attn_exit_target_params {
-  int tokens;         /* 1: a target for each token; 0: one for the sequence */
-  float lambda;       /* >= 0, the price of a layer */
-  const int32_t *len; /* [B], 0..T, or null */
+  int tokens;           /* 1: a target for each token; 0: one for the sequence */
+  float lambda;         /* >= 0, the price of a layer */
+  const int32_t *x_len; /* [B], 0..T, or null */
 } attn_exit_target_params;
 
 /* The layer an exit predictor should learn: argmax over n of L^n - lambda n, the lower of equal ones.
  *
  * Shapes: x [B,1,N,T] as in attn_exit_smooth, target [B]: L^n is the sum over the tokens, in f64; with
- *   tokens = 1 target [B,T], L^n being x itself (smoothed by the caller, if at all); 0 from len[b] on.
+ *   tokens = 1 target [B,T], L^n being x itself (smoothed by the caller, if at all); 0 from x_len[b] on.
  * Memory: none. Cost: one pass over x. Source: Elbayad et al. 2019, arXiv 1910.10073. */
 ATTN_DEF attn_status attn_exit_target(int32_t *target, attn_tensor x,
                                       const attn_exit_target_params *params, attn_ctx *ctx);

@@ -17,7 +17,7 @@ typedef enum attn_universal_output {
 typedef enum attn_switch { ATTN_SWITCH_DEFAULT = 0, ATTN_SWITCH_ON, ATTN_SWITCH_OFF } attn_switch;
 
 typedef struct attn_universal_params {
-  /* The block of all steps, as in attn_encoder, ATTN_SUBLAYER_POST; its x_len. Of self.attend: scale,
+  /* The block of all steps, as in attn_encoder, ATTN_SUBLAYER_POST; its x_len. Of self.attention: scale,
    * causal, softcap, sinks, softmax_one; no each. */
   attn_block_params block;
   int64_t steps;   /* the most, >= 1 */
@@ -55,7 +55,7 @@ typedef struct attn_universal_params {
  *   rows of the block for those that run; what attn_gemm, attn_sdpa and the feed-forward want. Nothing
  *   grows with the steps.
  * Cost: the steps that are run times attn_encoder's. Errors also: RANGE: eps, steps < 1, terms of
- *   self.attend by position; block.sublayer is not POST. Messages call the block params.
+ *   self.attention by position; block.sublayer is not POST. Messages call the block params.
  * Halting is decided in f32 products, f64 sums: tiers of different bits may decide differently.
  * A p that is NaN halts nobody: its token runs to the last step.
  * Source: Dehghani et al. 2018, arXiv 1807.03819; Graves 2016, arXiv 1603.08983. */
@@ -86,10 +86,11 @@ typedef struct attn_exit_cache {
 } attn_exit_cache;
 
 typedef struct attn_exit_decoder_params {
-  const attn_block_params *layers; /* [N], as in attn_decoder_step; of self.attend and cross.attend:
+  const attn_block_params
+      *layers;         /* [N], as in attn_decoder_step; of self.attention and cross.attention:
                                     * scale, softcap, sinks, softmax_one (RANGE) */
-  int64_t count;                   /* N >= 1 */
-  attn_exit_fn decide;             /* null: exits says where each token stops */
+  int64_t count;       /* N >= 1 */
+  attn_exit_fn decide; /* null: exits says where each token stops */
   void *user;
 } attn_exit_decoder_params;
 

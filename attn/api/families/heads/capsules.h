@@ -10,8 +10,8 @@ typedef enum attn_capsules_kind {
 
 typedef struct attn_capsules_params {
   attn_tensor w; /* [H,N,dv,dc] vote matrices (batch = H, heads = N); absent: x holds the votes */
-  int64_t capsules; /* N, for votes; 0 with w */
-  int64_t rounds;   /* r; 0 = 3 */
+  int64_t capsules;   /* N, for votes; 0 with w */
+  int64_t iterations; /* r; 0 = 3 */
   attn_capsules_kind kind;
   int over_heads; /* 1: a softmax over h for each n in place of one over n for each h */
 } attn_capsules_params;
@@ -19,7 +19,7 @@ typedef struct attn_capsules_params {
 /* Dynamic routing, each token (b, t) by itself:
  *
  *   u_hn = x_h w_hn,  l_hn = 0
- *   r rounds:  c_h. = softmax over n of l_h.,  v_n = kind's sum,  l_hn += u_hn . v_n
+ *   r iterations:  c_h. = softmax over n of l_h.,  v_n = kind's sum,  l_hn += u_hn . v_n
  *   y = [v_0 ; .. ; v_{N-1}]
  *
  * Shapes: x [B,H,T,dv] head outputs (attn_multihead's `each`), or with w absent votes [B,H,T,N dc]
@@ -30,7 +30,7 @@ typedef struct attn_capsules_params {
  *   or six tokens (one with votes given). The votes of all tokens are never stored.
  * Empty: B or T of 0 is a no-op, H = 0 is rejected. Any logits are stable.
  * NaN, and votes beyond 1e18: reach their token alone. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE
- *   (rounds, kind), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; y untouched.
+ *   (iterations, kind), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; y untouched.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers, any division of the
  *   tokens. Cost: votes 2 B T H N dv dc flops, routing 4 B T H N dc a round.
  * Source: Sabour et al. 2017, arXiv 1710.09829; for heads: Gu and Feng 2019, arXiv 1909.00188, Li et
@@ -43,7 +43,7 @@ ATTN_DEF size_t attn_capsules_workspace(attn_tensor y, attn_tensor x,
 typedef struct attn_capsules_em_params {
   attn_tensor w;                /* as in attn_capsules_params */
   int64_t capsules;             /* likewise */
-  int64_t rounds;               /* r; 0 = 3 */
+  int64_t iterations;           /* r; 0 = 3 */
   attn_tensor activation;       /* a [B,H,T,1] in (0, 1]; absent = 1 */
   const float *beta_u, *beta_a; /* [betas]; null = 0 */
   int64_t betas;                /* 0 or 1: one number for all capsules; N: one each */

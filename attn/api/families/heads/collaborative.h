@@ -1,16 +1,16 @@
 /* api/families/heads/collaborative.h owns heads that share their projections (I4). */
 
 typedef struct attn_collaborative_params {
-  int64_t heads;           /* H; 0 = 1 */
-  attn_tensor w_q, w_k;    /* [1,1,dm,Dk], [1,1,dmk,Dk], shared by the heads */
-  attn_tensor mix;         /* [1,1,H,Dk], the channels of each head, any sign */
-  attn_tensor w_c;         /* [1,1,dmk,H], the content bias, optional */
-  attn_tensor w_v, w_o;    /* [1,1,dmk,H dv], [1,1,H dv,dmo] */
-  int w_transposed;        /* 1: these five w are [1,1,out,in], as in PyTorch checkpoints */
-  attn_tensor b_v, b_o;    /* [1,1,1,H dv], [1,1,1,dmo], optional */
-  attn_sdpa_params attend; /* as in attn_multihead, but a scale of 0 is 1/sqrt(Dk/H). With w_c no
+  int64_t heads;              /* H; 0 = 1 */
+  attn_tensor w_q, w_k;       /* [1,1,dm,Dk], [1,1,dmk,Dk], shared by the heads */
+  attn_tensor mix;            /* [1,1,H,Dk], the channels of each head, any sign */
+  attn_tensor w_c;            /* [1,1,dmk,H], the content bias, optional */
+  attn_tensor w_v, w_o;       /* [1,1,dmk,H dv], [1,1,H dv,dmo] */
+  int w_transposed;           /* 1: these five w are [1,1,out,in], as in PyTorch checkpoints */
+  attn_tensor b_v, b_o;       /* [1,1,1,H dv], [1,1,1,dmo], optional */
+  attn_sdpa_params attention; /* as in attn_multihead, but a scale of 0 is 1/sqrt(Dk/H). With w_c no
                             * relative.keys, xl and labels */
-  attn_tensor each;        /* out, optional: [B,H,Tq,dv] */
+  attn_tensor each;           /* out, optional: [B,H,Tq,dv] */
 } attn_collaborative_params;
 
 /* Collaborative multi-head attention: one query and one key projection, whose channels each head

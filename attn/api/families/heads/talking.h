@@ -6,7 +6,7 @@ typedef struct attn_talking_params {
   attn_tensor w_w; /* [1,1,H,hv]: P_w, mixes weights after it */
   /* Of the H softmax heads: scale, causal, q_off, windows, lengths, mask, bias, alibi, toeplitz, t5,
    * parabola, gaussian and lse [B,H,Tq,1]; arrays a head are [H]. The rest must be absent. */
-  attn_sdpa_params scores;
+  attn_sdpa_params attention;
   int w_transposed; /* 1: w_l is [1,1,H,hk] and w_w [1,1,hv,H], as in PyTorch checkpoints */
 } attn_talking_params;
 
@@ -46,7 +46,7 @@ typedef struct attn_disagreement_params {
   attn_tensor q, k, map;
   /* As in attn_talking, without lse. Of the values kv_len counts, of the outputs q_len; with a map
    * nothing else does. */
-  attn_sdpa_params scores;
+  attn_sdpa_params attention;
   int flat;   /* 1: one cosine a batch entry, between all its rows end to end */
   int by_row; /* 1: D_pos of a batch entry is divided by the number of its query rows */
 } attn_disagreement_params;
@@ -115,8 +115,8 @@ typedef struct attn_guided_params {
   const attn_target_group *group; /* [groups] */
   int64_t groups;
   attn_guided_reduction reduction;
-  attn_tensor q, k, map;   /* as in attn_disagreement */
-  attn_sdpa_params scores; /* likewise; q_off also places the targets, of a map too */
+  attn_tensor q, k, map;      /* as in attn_disagreement */
+  attn_sdpa_params attention; /* likewise; q_off also places the targets, of a map too */
 } attn_guided_params;
 
 /* The distance of heads' maps from given patterns, *loss.

@@ -107,13 +107,13 @@ ATTN_DEF size_t attn_nystrom_workspace(attn_tensor o, attn_tensor q, attn_tensor
 typedef struct attn_csalr_params {
   int64_t landmarks;             /* m; 0 = 64 */
   float lambda;                  /* >= 0; 0 = 1, ATTN_ZERO = 0 */
-  int renormalise;               /* 1: times 1 + lambda, so that rows sum to 1 */
+  int renormalize;               /* 1: times 1 + lambda, so that rows sum to 1 */
   float scale;                   /* s; 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
   const int32_t *kv_len, *q_len; /* [B], optional */
 } attn_csalr_params;
 
 /* Compressed self-attention with low-rank approximation: o = F (A + lambda I)^-1 (B v). Rows of the map
- * sum to 1 / (1 + lambda), 1/2 by default, unless renormalise is set.
+ * sum to 1 / (1 + lambda), 1/2 by default, unless renormalize is set.
  * Errors: those of attn_sdpa; RANGE: landmarks, lengths; VALUE: lambda; NUMERIC: A + lambda I is singular
  *   (attn_solve: a saturated A with eigenvalue -lambda, A not finite); outputs untouched.
  * Accuracy: A and B v as attn_nystrom, times the condition of A + lambda I; the elimination is in double.

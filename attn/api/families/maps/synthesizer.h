@@ -18,13 +18,13 @@ typedef enum attn_synthesizer_tiling {
   ATTN_SYNTHESIZER_TILING_COUNT
 } attn_synthesizer_tiling;
 
-/* F(x) = relu(x w1 + b1) w2 + b2, a vector of n numbers. */
+/* F(x) = relu(x w_1 + b_1) w_2 + b_2, a vector of n numbers. */
 typedef struct attn_synthesizer_net {
-  attn_tensor w1; /* [1, 1 or H, din, e] */
-  attn_tensor b1; /* [1, 1 or H, 1, e]; absent = 0 */
-  attn_tensor w2; /* [1, 1 or H, e, n] */
-  attn_tensor b2; /* [1, 1 or H, 1, n]; absent = 0 */
-  /* 1: w1 is [.., e, din] and w2 [.., n, e], as in PyTorch checkpoints; such a w2 is read in place, not copied */
+  attn_tensor w_1; /* [1, 1 or H, din, e] */
+  attn_tensor b_1; /* [1, 1 or H, 1, e]; absent = 0 */
+  attn_tensor w_2; /* [1, 1 or H, e, n] */
+  attn_tensor b_2; /* [1, 1 or H, 1, n]; absent = 0 */
+  /* 1: w_1 is [.., e, din] and w_2 [.., n, e], as in PyTorch checkpoints; such a w_2 is read in place, not copied */
   int w_transposed;
 } attn_synthesizer_net;
 
@@ -69,12 +69,12 @@ typedef struct attn_synthesizer_params {
  * Aliasing: o, lse and map share no memory with anything; inputs may overlap.
  * Memory: attn_synthesizer_workspace bytes, O(T), no Tq x Tk array: 4 B H Tq e bytes for DENSE, 4 B H Tq
  *   (2 e + 2 a + 2 b) for DENSE_FACTORED, its last terms in whole tiles of 64 queries; 4 H Tk e bytes for a
- *   w2 that is not transposed; with several of RANDOM_FACTORED, DENSE and DOT 4 B H (Tq + Tk) D bytes, D
+ *   w_2 that is not transposed; with several of RANDOM_FACTORED, DENSE and DOT 4 B H (Tq + Tk) D bytes, D
  *   the sum of their widths; for several batch entries with equal maps 1024 (Hv Tk + H Tq) bytes; and what
  *   attn_sdpa and attn_gemm have.
  * Empty rows: O = 0, P = 0, LSE = -inf. B or Tq of 0 is a no-op.
  * NaN: a forbidden key never reaches an output, keys from kv_len on are not read. NaN in x_i or q_i makes
- *   row i NaN, NaN in a parameter of an allowed pair the rows that read it; -inf in r or b2 forbids.
+ *   row i NaN, NaN in a parameter of an allowed pair the rows that read it; -inf in r or b_2 forbids.
  * Errors: NULL, DTYPE, SHAPE (also fewer columns than keys), HEADS, STRIDE, RANGE (count, kind, tiling,
  *   lengths, windows, a p_i for which there is no row), VALUE (alpha negative or not summing to 1 within
  *   1e-6, both alpha and logits, a number that is not finite), MASK, OVERLAP, OVERFLOW, WORKSPACE, MEMORY,

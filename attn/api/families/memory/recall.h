@@ -105,17 +105,17 @@ ATTN_DEF size_t attn_spalm_workspace(attn_tensor z, attn_tensor h, attn_tensor y
 
 /* A memory of keys and values, first in, first out: a ring over the caller's tensors. Fill in k and v
  * and zeros; setting len to 0 empties it. Entry j, the oldest first, is row (first + j) % k.len. */
-typedef struct attn_recall {
+typedef struct attn_kv_memory {
   attn_tensor k; /* [B, Hk, capacity, dk], of a float type */
   attn_tensor v; /* [B, Hv, capacity, dv] */
   int64_t len;   /* entries */
   int64_t first; /* row of the oldest */
-} attn_recall;
+} attn_kv_memory;
 
 typedef struct attn_memorizing_params {
-  int64_t topk;     /* entries a query reads; 0 = 32 */
+  int64_t k;        /* entries a query reads; 0 = 32 */
   int raw;          /* 1: queries and keys are not normalised, the scale is 1/sqrt(dk) */
-  int normalise_v;  /* 1: values are normalised like keys: in the memory, the segment and xl_v */
+  int normalize_v;  /* 1: values are normalised like keys: in the memory, the segment and xl_v */
   int joint;        /* 1: one softmax over memory and segment, without a gate */
   int bypass_empty; /* 1: with an empty memory o is the local attention */
   const float *b_g; /* [H] gate logits; null = 0 */
@@ -128,7 +128,7 @@ typedef struct attn_memorizing_params {
  *
  *   x = x / sqrt(sum x^2 + 1e-6) for rows of q, k and xl_k, s = |tau_h|    (raw: s = 1/sqrt(dk))
  *   local = softmax attention of q_i over [xl_k; k_0 .. k_i]
- *   far   = softmax over T_i of s q_i.mem_j, T_i = the topk entries with the largest q_i.mem_j
+ *   far   = softmax over T_i of s q_i.mem_j, T_i = the k entries with the largest q_i.mem_j
  *   o = g far + (1 - g) local,  g = sigmoid(b_g[h])
  *   joint: one softmax over T_i and the local keys
  *   memory: k (normalised) and v are appended, the oldest entries beyond the capacity dropped
@@ -139,26 +139,26 @@ typedef struct attn_memorizing_params {
  *   With an empty memory far is 0, and o = (1 - g) local unless bypass_empty or joint.
  * xl_k holds keys as k had them when they were new; the memory holds them normalised.
  * Aliasing: o and the memory share memory with nothing. Memory: attn_memorizing_workspace bytes,
- *   O(64 (dk + dv + topk)) per worker and f32 copies of the segment: q, k (and v with xl_v or
- *   normalise_v), local.
- * Errors: those of attn_sdpa; SHAPE (capacity < 1, topk < 0, heads or widths that differ), NULL
+ *   O(64 (dk + dv + k)) per worker and f32 copies of the segment: q, k (and v with xl_v or
+ *   normalize_v), local.
+ * Errors: those of attn_sdpa; SHAPE (capacity < 1, k < 0, heads or widths that differ), NULL
  *   (memory, xl_k without xl_v), RANGE (len or first outside the memory; joint with b_g or
  *   bypass_empty; raw with tau), VALUE (b_g or tau not finite); o and the memory untouched.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers. Cost: 2 H L len dk flops
- *   for the search, 2 H L topk dv, and the local attention. Source: Wu et al. 2022, arXiv 2203.08913;
+ *   for the search, 2 H L k dv, and the local attention. Source: Wu et al. 2022, arXiv 2203.08913;
  *   the joint softmax is that of a known port. */
 ATTN_DEF attn_status attn_memorizing(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
-                                     attn_recall *memory, const attn_memorizing_params *params,
+                                     attn_kv_memory *memory, const attn_memorizing_params *params,
                                      attn_ctx *ctx);
 ATTN_DEF size_t attn_memorizing_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
-                                          attn_tensor v, const attn_recall *memory,
+                                          attn_tensor v, const attn_kv_memory *memory,
                                           const attn_memorizing_params *params,
                                           const attn_ctx *ctx);
 
 /* Appends rows to a memory, without attention: k [B,Hk,L,dk] and v [B,Hv,L,dv] as in attn_memorizing,
- * of whose params raw and normalise_v are read. Cost: one pass over the last rows that fit. */
-ATTN_DEF attn_status attn_recall_append(attn_recall *memory, attn_tensor k, attn_tensor v,
+ * of whose params raw and normalize_v are read. Cost: one pass over the last rows that fit. */
+ATTN_DEF attn_status attn_recall_append(attn_kv_memory *memory, attn_tensor k, attn_tensor v,
                                         const attn_memorizing_params *params, attn_ctx *ctx);
-ATTN_DEF size_t attn_recall_append_workspace(const attn_recall *memory, attn_tensor k,
+ATTN_DEF size_t attn_recall_append_workspace(const attn_kv_memory *memory, attn_tensor k,
                                              attn_tensor v, const attn_memorizing_params *params,
                                              const attn_ctx *ctx);

@@ -75,11 +75,11 @@ typedef struct attn_segment_layer_params {
   attn_tensor w_q;        /* [1,1,dm,H dk] */
   attn_tensor w_k;        /* [1,1,dm,kv_heads dk] */
   attn_tensor w_v;        /* [1,1,dm,kv_heads dv] */
-  attn_tensor w_o; /* [1,1,H dv,dm]; optional for ATTN_SUBLAYER_PLAIN, which takes any width */
-  attn_tensor b_o; /* [1,1,1,width of w_o], optional: added to the product with w_o */
-  attn_tensor w_r; /* [1,1,dm,H dk], of the distances; or attention.r; or neither */
-  double base;     /* of the sinusoids before w_r; 0 = 10000 */
-  int interleaved; /* their columns, 1: (sin, cos) pairs; 0: sines first, then cosines, as the
+  attn_tensor w_o;  /* [1,1,H dv,dm]; optional for ATTN_SUBLAYER_PLAIN, which takes any width */
+  attn_tensor b_o;  /* [1,1,1,width of w_o], optional: added to the product with w_o */
+  attn_tensor w_r;  /* [1,1,dm,H dk], of the distances; or attention.r; or neither */
+  double base;      /* of the sinusoids before w_r; 0 = 10000 */
+  int interleaved;  /* their columns, 1: (sin, cos) pairs; 0: sines first, then cosines, as the
                         * source's code */
   int w_transposed; /* 1: all w are [1,1,out,in], as in PyTorch checkpoints */
   attn_sublayer sublayer;

@@ -51,7 +51,7 @@ typedef struct attn_hard_gaussian_params {
   const float *sigma;  /* [H] > 0; null = 1 */
   float ratio;         /* r; 0 = 1, ATTN_ZERO = 0 */
   float threshold;     /* smaller weights become 0; density form */
-  int renorm;          /* 1: weights of a row sum to 1 */
+  int renormalize;     /* 1: weights of a row sum to 1 */
   int causal;          /* key j only for queries with j <= p_i */
   int has_q_off;       /* 1: q_off below holds; 0: q_off = Tk - Tq. Cross attention: 1 and 0 */
   int64_t q_off;       /* p_i = i + q_off; |q_off| < 2^40; else 0 */
@@ -63,11 +63,11 @@ typedef struct attn_hard_gaussian_params {
  *
  *   c = r p_i + offset_h,  g_ij = -(j - c)^2 / (2 sigma_h^2)
  *   density: w_ij = exp(g_ij) / (sigma_h sqrt(2 pi)), 0 below threshold;  not renormalised
- *   renorm:  w_ij = softmax of g_ij over the allowed keys
+ *   renormalize:  w_ij = softmax of g_ij over the allowed keys
  *   o_i = sum over allowed j of w_ij v_j
  *
  * Shapes: v [B,Hv,Tk,dv], o [B,H,Tq,dv], any storage types; Hv divides H, head h reads value head
- *   h*Hv/H. Keys farther than 8 sigma from c count as weight 0; with renorm the 8 sigma count from
+ *   h*Hv/H. Keys farther than 8 sigma from c count as weight 0; with renormalize the 8 sigma count from
  *   the nearest allowed key, so that a row with an allowed key never divides 0 by 0.
  * Aliasing: o shares no memory with anything. Memory: attn_hard_gaussian_workspace bytes, O(64 dv +
  *   128 dv) per worker.
@@ -96,10 +96,11 @@ typedef enum attn_average_out {
 } attn_average_out;
 
 typedef struct attn_average_params {
-  attn_tensor w_g, b_g;       /* [1,1,2d,2d], [1,1,1,2d]; w_g absent: no gate, b_g absent: 0 */
-  attn_tensor w1, b1, w2, b2; /* [1,1,d,f], [1,1,1,f], [1,1,f,d], [1,1,1,d]; w1 and w2 or neither */
-  int w_transposed;           /* 1: w_g, w1 and w2 are [1,1,out,in], as in PyTorch checkpoints */
-  const uint8_t *real;        /* [B, T] dense: 0 = padding; null: every token is real */
+  attn_tensor w_g, b_g; /* [1,1,2d,2d], [1,1,1,2d]; w_g absent: no gate, b_g absent: 0 */
+  attn_tensor w_1, b_1, w_2,
+      b_2;              /* [1,1,d,f], [1,1,1,f], [1,1,f,d], [1,1,1,d]; w_1 and w_2 or neither */
+  int w_transposed;     /* 1: w_g, w_1 and w_2 are [1,1,out,in], as in PyTorch checkpoints */
+  const uint8_t *valid; /* [B, T] dense: 0 = padding; null: every token is real */
   attn_average_out out;
   const float *gain, *bias; /* NORM: [d]; null = 1, 0 */
   float eps;                /* NORM: 0 = 1e-6 */
@@ -110,7 +111,7 @@ typedef struct attn_average_params {
 /* The average attention network: a running mean of the rows in the place of attention, and a gate.
  *
  *   c_t = max(1, real tokens among 0..t),  avg_t = (1 / c_t) sum of the real y_u, u <= t
- *   g_t = avg_t, or relu(avg_t w1 + b1) w2 + b2
+ *   g_t = avg_t, or relu(avg_t w_1 + b_1) w_2 + b_2
  *   [i ; f] = sigmoid([y_t ; g_t] w_g + b_g),  h_t = i y_t + f g_t;  without w_g h_t = g_t
  *
  * With a state the sums go on from the tokens it has seen, and it has seen these afterwards: a token a
@@ -119,7 +120,7 @@ typedef struct attn_average_params {
  *   memory with anything. Memory: attn_average_workspace bytes, O(B 256 (5 d + f)) floats whatever T is,
  *   and the weights as f32; a state B (d + 1) + 4 numbers of 8 bytes.
  * Empty: B or T of 0 is a no-op. NaN: in column c of a real y_t spoils that column of o from row t on, and
- *   every column of these rows where a product (w_g, w1) or a norm reads it; a state keeps it. In padding it
+ *   every column of these rows where a product (w_g, w_1) or a norm reads it; a state keeps it. In padding it
  *   spoils no mean, only row t of o where y_t itself is read: with w_g, RESIDUAL or NORM.
  * Errors: NULL, DTYPE, SHAPE (also state_bytes too few), STRIDE, RANGE (out), VALUE (eps; a state that
  *   attn_average_begin has not made for this B and d, or with counts outside 0..2^48), OVERLAP, OVERFLOW,

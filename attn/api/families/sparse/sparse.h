@@ -51,7 +51,7 @@ typedef struct attn_longformer_params {
   const int32_t *global;   /* global tokens, each list strictly ascending */
   int64_t globals;         /* entries of `global` */
   const int64_t
-      *global_ptr;      /* [B + 1] list of entry b: global[ptr[b]..ptr[b+1]); null = one for all */
+      *global_indptr;   /* [B + 1] list of entry b: global[ptr[b]..ptr[b+1]); null = one for all */
   attn_tensor q_global; /* [B,H,n,dk] rows in the order of the list, n the longest list; */
   attn_tensor k_global, v_global; /* [B,Hk,T,.]; all three, or none: then q, k, v serve */
   int causal;
@@ -59,7 +59,7 @@ typedef struct attn_longformer_params {
   float scale;
   attn_tensor lse; /* out, optional: [B,H,T,1] */
   const attn_schedule
-      *schedules; /* optional: [1], or [B] with global_ptr; attn_longformer_schedule */
+      *schedules; /* optional: [1], or [B] with global_indptr; attn_longformer_schedule */
 } attn_longformer_params;
 
 /* Longformer: a dilated window for all tokens, and global tokens that see all and are seen by all.
@@ -213,10 +213,10 @@ typedef enum attn_aggregate_kind {
 
 typedef struct attn_aggregate {
   attn_aggregate_kind kind;
-  attn_tensor w;    /* of ATTENTION: [1, 1 or H, dv, dh] */
-  int w_transposed; /* 1: w is [1, 1 or H, dh, dv], as in PyTorch checkpoints */
-  const float *b;   /* [dh]; null = 0 */
-  const float *u;   /* [dh] */
+  attn_tensor w;     /* of ATTENTION: [1, 1 or H, dv, dh] */
+  int w_transposed;  /* 1: w is [1, 1 or H, dh, dv], as in PyTorch checkpoints */
+  const float *bias; /* [dh]; null = 0 */
+  const float *u;    /* [dh] */
 } attn_aggregate;
 
 typedef enum attn_integrate {
@@ -228,9 +228,9 @@ typedef enum attn_integrate {
 } attn_integrate;
 
 typedef struct attn_segmented_params {
-  const int32_t *offsets; /* [segments + 1], 0 .. T, not descending; empty segments are legal */
+  const int32_t *indptr; /* [segments + 1], 0 .. T, not descending; empty segments are legal */
   int64_t segments;
-  int64_t length; /* or, with offsets null, segments of this length */
+  int64_t length; /* or, with indptr null, segments of this length */
   int causal;     /* rows see the past of their segment, and summaries of earlier segments */
   attn_integrate integrate;
   attn_aggregate aggregate;
@@ -242,7 +242,7 @@ typedef struct attn_segmented_params {
   float scale;
   attn_tensor lse; /* out, optional: [B,H,T,1], of the segments */
   const attn_schedule *
-      schedule; /* optional: of attn_pattern_segments(offsets), without offsets of _blocks(length, 0, 0) */
+      schedule; /* optional: of attn_pattern_segments(indptr), without indptr of _blocks(length, 0, 0) */
 } attn_segmented_params;
 
 /* Attention inside segments, then optionally an exchange between them.
@@ -254,7 +254,7 @@ typedef struct attn_segmented_params {
  *
  * over the segments b that are not empty and, if causal, lie before row i's; none: u = 0.
  * Shapes: q [B,H,T,dk], k, v [B,Hk,T,.], o [B,H,T,dv], with concat [B,H,T,dv + d'']. Adding needs
- *   d'' = dv. Errors also: RANGE (length; SUMMARY with causal), INDEX (offsets), SCHEDULE.
+ *   d'' = dv. Errors also: RANGE (length; SUMMARY with causal), INDEX (indptr), SCHEDULE.
  * Cost: squares of the segments, and T S or S^2 pairs of the exchange.
  * Source: a common form of segmented models; the exchange is defined here. */
 ATTN_DEF attn_status attn_segmented(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -266,9 +266,9 @@ ATTN_DEF size_t attn_segmented_workspace(attn_tensor o, attn_tensor q, attn_tens
 #define ATTN_HIERARCHY_LEVELS 16
 
 typedef struct attn_hierarchy_params {
-  int64_t levels;                /* 1..ATTN_HIERARCHY_LEVELS; 0 = 1 */
-  const int64_t *units;          /* [levels] units of each level, units[0] = T; null if 1 level */
-  const int32_t *const *offsets; /* [levels - 1]: offsets[l] [units[l+1] + 1], strictly ascending,
+  int64_t levels;               /* 1..ATTN_HIERARCHY_LEVELS; 0 = 1 */
+  const int64_t *units;         /* [levels] units of each level, units[0] = T; null if 1 level */
+  const int32_t *const *indptr; /* [levels - 1]: indptr[l] [units[l+1] + 1], strictly ascending,
                                   * groups the units of level l */
   const attn_tensor *w_q,
       *w_k;               /* optional [levels] of [1, 1 or H, d_l, d'_l]; data null = identity */
@@ -279,7 +279,7 @@ typedef struct attn_hierarchy_params {
   const float *gains; /* optional [levels], finite; null = 1 */
   float scale;        /* of every level; 0 = 1/sqrt(d'_l) */
   attn_tensor *y; /* out, optional: [levels] of [B,H,units[l],d_{l+1}]; data null = not wanted */
-  const attn_schedule *schedules; /* optional [levels - 1], of attn_pattern_segments(offsets[l]) */
+  const attn_schedule *schedules; /* optional [levels - 1], of attn_pattern_segments(indptr[l]) */
 } attn_hierarchy_params;
 
 /* Hierarchical attention: tokens inside their sentences, sentences inside their paragraphs, ..
@@ -291,7 +291,7 @@ typedef struct attn_hierarchy_params {
  * causal: units see earlier units of their group and themselves; and o_i takes the unit BEFORE the
  * one that holds i for l >= 1, nothing if there is none, so that nothing before i depends on i.
  * Shapes: x [B,H,T,d_0], o [B,H,T,d] (data null: not wanted) where all y_l have width d. The
- *   groups are those of every batch entry. Errors also: RANGE (levels), INDEX (offsets), SCHEDULE,
+ *   groups are those of every batch entry. Errors also: RANGE (levels), INDEX (indptr), SCHEDULE,
  *   VALUE (gains). Cost: squares of the groups, and the projections.
  * Source: after Yang et al. 2016 (hierarchical attention networks) and Zhang et al. 2019, arXiv
  *   1905.06566; the form is defined here. */
