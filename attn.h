@@ -1,6 +1,6 @@
 /* >>> attn/all.h */
 /* >>> attn/manual.h */
-/* attn.h - v0.1 - attention in one C header, at the speed of the machine. MIT-0, see the end.
+/* attn.h - v0.2 - attention in one C header, at the speed of the machine. MIT-0, see the end.
  *
  *   #define ATTN_IMPLEMENTATION      // in exactly one C or C++ file, before
  *   #include "attn.h"                // anywhere else: include it plainly
@@ -24,6 +24,14 @@
  *   ATTN_CAUSAL_START lets query i see the keys j <= i, as PyTorch's is_causal and ONNX do. They
  *   differ where q_len and kv_len do. A window is params.window = attn_window_of(left, right),
  *   FlashAttention's window_size: -1 = unlimited, 0 = the own position only; {0} is no window.
+ *
+ *   Words of others: scaled_dot_product_attention and FlashAttention are attn_sdpa; GQA and MQA are
+ *   k and v of fewer heads; varlen, cu_seqlens and indptr are params.ragged; sliding window
+ *   attention is params.window, StreamingLLM's first tokens params.keep; a speculative tree is
+ *   params.mask. KV cache, paged KV cache and block table are attn_cache and attn_sequence.table;
+ *   nn.MultiheadAttention is attn_multihead, nn.Linear attn_gemm, a mixture of experts (MoE) of
+ *   attention attn_gated. docs/porting.md
+ *   maps every argument of PyTorch, FlashAttention, FlashInfer, FlexAttention, ONNX and ggml.
  *
  *   Build with  cc app.c -lm . No flag asks for vector instructions: each kernel is compiled for
  *   every tier inside this header, and the fastest one that processor and operating system
@@ -217,7 +225,7 @@
  * compiled once per tier inside that tier's region. It may use nothing but the vocabulary and our
  * own static functions, and never tests a compiler's ISA macros. */
 
-#if ATTN_PASS_ != 100
+#if ATTN_PASS_ != 200
 #error "another version of attn.h was found in place of this one: set ATTN_SELF or the path"
 #endif
 
@@ -3303,7 +3311,7 @@ ATTN_FUNC_ void ATTN_FN_(mirror)(float *y, const float *a, const float *b, int64
 #include <stdint.h>
 
 /* The version, as MAJOR * 10000 + MINOR * 100 + PATCH. */
-#define ATTN_VERSION 100
+#define ATTN_VERSION 200
 
 /* How every function is declared. ATTN_STATIC makes the implementation private to its file. */
 #ifndef ATTN_DEF
@@ -7934,7 +7942,8 @@ typedef struct attn_memory {
 } attn_memory;
 
 /* The rows of a memory, oldest first, as two dense views; the second is empty while they do not wrap
- * around. Cost: O(1). 0 and nothing written: parts or memory null, or len or first out of range. */
+ * around. Cost: O(1). 0 and nothing written: parts or memory null, len or first out of range,
+ * or rows no legal view. */
 ATTN_DEF int attn_memory_parts(attn_tensor parts[2], const attn_memory *memory);
 
 /* Puts the rows of h at the end of a memory, whose oldest rows give way: afterwards it holds the last
@@ -22182,7 +22191,7 @@ ATTN_FUNC_ int attn_check_by_distance_(attn_error_ *e, attn_softmax_ *a, attn_sp
                            "params.parabola.w must be aligned to its elements",
                            &span[ATTN_T_PARABOLA_W_]) &&
          attn_check_array_(e, d->parabola.bias, heads, 4,
-                           "params.parabola.b must be aligned to its elements",
+                           "params.parabola.bias must be aligned to its elements",
                            &span[ATTN_T_PARABOLA_B_]);
 }
 
@@ -22243,9 +22252,9 @@ ATTN_FUNC_ int attn_check_term_values_(attn_error_ *e, const attn_softmax_ *a) {
       !attn_check_finite_(e, d->factor.alpha, heads, "params.factor.alpha must be finite") ||
       !attn_check_finite_(e, d->factor.beta, heads, "params.factor.beta must be finite") ||
       !attn_check_finite_(e, d->toeplitz.table,
-                          d->toeplitz.len * (d->toeplitz.heads > 1 ? heads : 1),
+                          attn_mul_(d->toeplitz.len, d->toeplitz.heads > 1 ? heads : 1),
                           "params.toeplitz.table must be finite") ||
-      !attn_check_finite_(e, d->t5.table, heads * (d->t5.buckets ? d->t5.buckets : 32),
+      !attn_check_finite_(e, d->t5.table, attn_mul_(heads, d->t5.buckets ? d->t5.buckets : 32),
                           "params.t5.table must be finite"))
     return 0;
   if (d->parabola.w)
@@ -22253,9 +22262,10 @@ ATTN_FUNC_ int attn_check_term_values_(attn_error_ *e, const attn_softmax_ *a) {
       if (!(d->parabola.w[h] >= 0.0f && d->parabola.w[h] < INFINITY))
         return attn_reject_(e, ATTN_E_VALUE, "params.parabola.w must be finite and not negative");
       if (d->parabola.bias && !(d->parabola.bias[h] <= 0.0f && d->parabola.bias[h] > -INFINITY))
-        return attn_reject_(e, ATTN_E_VALUE, "params.parabola.b must be finite and not positive");
+        return attn_reject_(e, ATTN_E_VALUE,
+                            "params.parabola.bias must be finite and not positive");
     }
-  const int64_t spans = s->per_query ? a->q.batch * heads * a->q.len : heads;
+  const int64_t spans = s->per_query ? attn_mul_(attn_mul_(a->q.batch, heads), a->q.len) : heads;
   if (s->z)
     for (int64_t i = 0; i < spans; i++) {
       if (!(s->z[i] >= 0.0f && s->z[i] < INFINITY))
@@ -44149,10 +44159,15 @@ ATTN_COLD_ int attn_check_memory_(attn_error_ *e, attn_memory *m, const attn_mem
 }
 
 ATTN_PUB_ int attn_memory_parts(attn_tensor parts[2], const attn_memory *memory) {
+  static const char w[] = ATTN_WORDS_("memory.rows");
   attn_parts_ x = attn_parts_none_();
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_span_ span;
   if (!parts || !memory || memory->len < 0 || memory->len > memory->rows.len || memory->first < 0 ||
       (memory->first > 0 && memory->first >= memory->rows.len))
     return 0;
+  attn_tensor rows = memory->rows;
+  if (rows.data && !attn_check_tensor_(&e, &rows, w, &span)) return 0;
   attn_memory_take_(&x, memory, 0, memory->len);
   for (int n = 0; n < 2; n++) {
     parts[n] = n < x.count ? x.part[n] : memory->rows;
@@ -44311,8 +44326,14 @@ ATTN_COLD_ int attn_usage_plan_(attn_error_ *e, attn_columns_ *c, attn_tensor us
   p.one_order = 1;
   c->a.q = q, c->a.k = k, c->a.o = c->lse;
   c->a.v = k, c->a.v.dim = 1; /* nothing is summed: a column stands for the values */
+  /* what params points at lies apart from the output and the workspace as well */
+  attn_span_ outer[2] = {op[USAGE].span};
+  if (!attn_check_workspace_(e, ctx, &outer[1])) return 0;
+  c->a.outer = data >= 0 ? outer : NULL;
   attn_ctx plain = attn_before_workspace_(ctx);
-  return attn_sdpa_plan_(e, &c->a, &p, &plain, workers, data);
+  const int ok = attn_sdpa_plan_(e, &c->a, &p, &plain, workers, data);
+  c->a.outer = NULL;
+  return ok;
 }
 
 ATTN_COLD_ int64_t attn_usage_need_(attn_error_ *e, attn_tensor usage, attn_tensor q, attn_tensor k,

@@ -1,4 +1,4 @@
-/* attn.h - v0.1 - attention in one C header, at the speed of the machine. MIT-0, see the end.
+/* attn.h - v0.2 - attention in one C header, at the speed of the machine. MIT-0, see the end.
  *
  *   #define ATTN_IMPLEMENTATION      // in exactly one C or C++ file, before
  *   #include "attn.h"                // anywhere else: include it plainly
@@ -22,6 +22,14 @@
  *   ATTN_CAUSAL_START lets query i see the keys j <= i, as PyTorch's is_causal and ONNX do. They
  *   differ where q_len and kv_len do. A window is params.window = attn_window_of(left, right),
  *   FlashAttention's window_size: -1 = unlimited, 0 = the own position only; {0} is no window.
+ *
+ *   Words of others: scaled_dot_product_attention and FlashAttention are attn_sdpa; GQA and MQA are
+ *   k and v of fewer heads; varlen, cu_seqlens and indptr are params.ragged; sliding window
+ *   attention is params.window, StreamingLLM's first tokens params.keep; a speculative tree is
+ *   params.mask. KV cache, paged KV cache and block table are attn_cache and attn_sequence.table;
+ *   nn.MultiheadAttention is attn_multihead, nn.Linear attn_gemm, a mixture of experts (MoE) of
+ *   attention attn_gated. docs/porting.md
+ *   maps every argument of PyTorch, FlashAttention, FlashInfer, FlexAttention, ONNX and ggml.
  *
  *   Build with  cc app.c -lm . No flag asks for vector instructions: each kernel is compiled for
  *   every tier inside this header, and the fastest one that processor and operating system

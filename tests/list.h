@@ -21,6 +21,7 @@
   X(api_oracle_conversions)  \
   X(api_catalogue)           \
   X(causal_list_is_complete) \
+  X(api_numbers_of_any_size) \
   X(B6_slopes)               \
   X(B8_t5_oracle_buckets)    \
   X(B8_bucket_defaults)      \

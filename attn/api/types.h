@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 /* The version, as MAJOR * 10000 + MINOR * 100 + PATCH. */
-#define ATTN_VERSION 100
+#define ATTN_VERSION 200
 
 /* How every function is declared. ATTN_STATIC makes the implementation private to its file. */
 #ifndef ATTN_DEF

@@ -180,7 +180,7 @@ ATTN_FUNC_ int attn_check_by_distance_(attn_error_ *e, attn_softmax_ *a, attn_sp
                            "params.parabola.w must be aligned to its elements",
                            &span[ATTN_T_PARABOLA_W_]) &&
          attn_check_array_(e, d->parabola.bias, heads, 4,
-                           "params.parabola.b must be aligned to its elements",
+                           "params.parabola.bias must be aligned to its elements",
                            &span[ATTN_T_PARABOLA_B_]);
 }
 
@@ -241,9 +241,9 @@ ATTN_FUNC_ int attn_check_term_values_(attn_error_ *e, const attn_softmax_ *a) {
       !attn_check_finite_(e, d->factor.alpha, heads, "params.factor.alpha must be finite") ||
       !attn_check_finite_(e, d->factor.beta, heads, "params.factor.beta must be finite") ||
       !attn_check_finite_(e, d->toeplitz.table,
-                          d->toeplitz.len * (d->toeplitz.heads > 1 ? heads : 1),
+                          attn_mul_(d->toeplitz.len, d->toeplitz.heads > 1 ? heads : 1),
                           "params.toeplitz.table must be finite") ||
-      !attn_check_finite_(e, d->t5.table, heads * (d->t5.buckets ? d->t5.buckets : 32),
+      !attn_check_finite_(e, d->t5.table, attn_mul_(heads, d->t5.buckets ? d->t5.buckets : 32),
                           "params.t5.table must be finite"))
     return 0;
   if (d->parabola.w)
@@ -251,9 +251,10 @@ ATTN_FUNC_ int attn_check_term_values_(attn_error_ *e, const attn_softmax_ *a) {
       if (!(d->parabola.w[h] >= 0.0f && d->parabola.w[h] < INFINITY))
         return attn_reject_(e, ATTN_E_VALUE, "params.parabola.w must be finite and not negative");
       if (d->parabola.bias && !(d->parabola.bias[h] <= 0.0f && d->parabola.bias[h] > -INFINITY))
-        return attn_reject_(e, ATTN_E_VALUE, "params.parabola.b must be finite and not positive");
+        return attn_reject_(e, ATTN_E_VALUE,
+                            "params.parabola.bias must be finite and not positive");
     }
-  const int64_t spans = s->per_query ? a->q.batch * heads * a->q.len : heads;
+  const int64_t spans = s->per_query ? attn_mul_(attn_mul_(a->q.batch, heads), a->q.len) : heads;
   if (s->z)
     for (int64_t i = 0; i < spans; i++) {
       if (!(s->z[i] >= 0.0f && s->z[i] < INFINITY))

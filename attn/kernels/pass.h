@@ -2,7 +2,7 @@
  * compiled once per tier inside that tier's region. It may use nothing but the vocabulary and our
  * own static functions, and never tests a compiler's ISA macros. */
 
-#if ATTN_PASS_ != 100
+#if ATTN_PASS_ != 200
 #error "another version of attn.h was found in place of this one: set ATTN_SELF or the path"
 #endif
 

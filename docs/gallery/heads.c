@@ -63,7 +63,7 @@ static void talk(const char *folder) {
   q.data = query + at * KEY, q.len = 1;
   const attn_sdpa_params alone = {.scale = 1};
   const attn_talking_params together = {
-      rows(mix, HEADS, HEADS), rows(blend, HEADS, HEADS), {.scale = 1}};
+      .w_l = rows(mix, HEADS, HEADS), .w_w = rows(blend, HEADS, HEADS), .attention = {.scale = 1}};
   MUST(
       attn_sdpa(heads(before, 1, LEN), q, heads(key, LEN, KEY), rows(one, LEN, LEN), &alone, &ctx));
   MUST(attn_talking(heads(after, 1, LEN), q, heads(key, LEN, KEY), rows(one, LEN, LEN), &together,

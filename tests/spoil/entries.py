@@ -79,7 +79,7 @@ def main():
         if stars >= 1:
             size = 'sizeof(void *)' if stars > 1 else '1' if kind in ('void', 'char') else 'sizeof(%s)' % kind
             if kind in structs:
-                size = '1'  # what a structure is aligned to is no element of the call's
+                size = '0'  # what a structure is aligned to is no element of the call's
             return '{"%s", SPOIL_DATA, %s, %s, %s, NULL, 0}' % (name, at, times, size)
         raise SystemExit('%s: no rule for %s %s' % (owner, kind, name))
 

@@ -51,10 +51,15 @@ ATTN_COLD_ int attn_check_memory_(attn_error_ *e, attn_memory *m, const attn_mem
 }
 
 ATTN_PUB_ int attn_memory_parts(attn_tensor parts[2], const attn_memory *memory) {
+  static const char w[] = ATTN_WORDS_("memory.rows");
   attn_parts_ x = attn_parts_none_();
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_span_ span;
   if (!parts || !memory || memory->len < 0 || memory->len > memory->rows.len || memory->first < 0 ||
       (memory->first > 0 && memory->first >= memory->rows.len))
     return 0;
+  attn_tensor rows = memory->rows;
+  if (rows.data && !attn_check_tensor_(&e, &rows, w, &span)) return 0;
   attn_memory_take_(&x, memory, 0, memory->len);
   for (int n = 0; n < 2; n++) {
     parts[n] = n < x.count ? x.part[n] : memory->rows;
@@ -213,8 +218,14 @@ ATTN_COLD_ int attn_usage_plan_(attn_error_ *e, attn_columns_ *c, attn_tensor us
   p.one_order = 1;
   c->a.q = q, c->a.k = k, c->a.o = c->lse;
   c->a.v = k, c->a.v.dim = 1; /* nothing is summed: a column stands for the values */
+  /* what params points at lies apart from the output and the workspace as well */
+  attn_span_ outer[2] = {op[USAGE].span};
+  if (!attn_check_workspace_(e, ctx, &outer[1])) return 0;
+  c->a.outer = data >= 0 ? outer : NULL;
   attn_ctx plain = attn_before_workspace_(ctx);
-  return attn_sdpa_plan_(e, &c->a, &p, &plain, workers, data);
+  const int ok = attn_sdpa_plan_(e, &c->a, &p, &plain, workers, data);
+  c->a.outer = NULL;
+  return ok;
 }
 
 ATTN_COLD_ int64_t attn_usage_need_(attn_error_ *e, attn_tensor usage, attn_tensor q, attn_tensor k,

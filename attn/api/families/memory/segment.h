@@ -17,7 +17,8 @@ typedef struct attn_memory {
 } attn_memory;
 
 /* The rows of a memory, oldest first, as two dense views; the second is empty while they do not wrap
- * around. Cost: O(1). 0 and nothing written: parts or memory null, or len or first out of range. */
+ * around. Cost: O(1). 0 and nothing written: parts or memory null, len or first out of range,
+ * or rows no legal view. */
 ATTN_DEF int attn_memory_parts(attn_tensor parts[2], const attn_memory *memory);
 
 /* Puts the rows of h at the end of a memory, whose oldest rows give way: afterwards it holds the last
