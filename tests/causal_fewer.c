@@ -1,0 +1,117 @@
+/* causal_fewer.c owns the causal calls of fewer keys than rows and linear states. */
+
+#include "causal.h"
+#include "golden_calls.h"
+
+/* ---- fewer keys ---------------------------------------------------------------------------------*/
+
+static attn_status memory_compressed_call(play *s, attn_ctx *ctx) {
+  return attn_memory_compressed(s->out[0], s->in[0], s->in[1], s->in[2], s->p, ctx);
+}
+static int memory_compressed(play *s) {
+  if (s->n >= 4) return 0;
+  attn_memory_compressed_params *p = play_params(s, sizeof *p);
+  (void)play_trio(s, N, 1, ATTN_F32);
+  p->kernel = 3, p->causal = 1, p->strict = s->n & 1;
+  p->w_k = play_fixed(s, 1, 3 * D, D), p->w_v = play_fixed(s, 1, 3 * E, E);
+  if (s->n & 2) p->has_q_off = 1;
+  s->call = memory_compressed_call;
+  return 1;
+}
+
+static attn_status local_call(play *s, attn_ctx *ctx) {
+  return attn_local(s->out[0], s->in[0], s->in[1], s->in[2], s->p, ctx);
+}
+static int local(play *s) {
+  if (s->n) return 0;
+  attn_local_params *p = play_params(s, sizeof *p);
+  (void)play_trio(s, N, 1, ATTN_F32);
+  p->block = 33, p->causal = 1;
+  s->call = local_call;
+  return 1;
+}
+
+static attn_status poolingformer_call(play *s, attn_ctx *ctx) {
+  return attn_poolingformer(s->out[0], s->in[0], s->in[1], s->in[2], s->p, ctx);
+}
+static int poolingformer(play *s) {
+  if (s->n >= 4) return 0;
+  attn_poolingformer_params *p = play_params(s, sizeof *p);
+  s->in[0] = play_token(s, ATTN_F32, 1, N, E), (void)play_token(s, ATTN_F32, 1, N, E);
+  (void)play_token(s, ATTN_F32, 1, N, E), (void)play_out(s, ATTN_F32, 1, N, E);
+  p->window_1 = attn_window_of(9, 9), p->window_2 = attn_window_of(40, 40), p->kernel = 5,
+  p->stride = 4, p->causal = 1;
+  p->pool = s->n & 1 ? ATTN_POOL_MAX : ATTN_POOL_MEAN;
+  p->align = (attn_poolingformer_align)(s->n >> 1);
+  s->call = poolingformer_call;
+  return 1;
+}
+
+static attn_status low_rank_band_call(play *s, attn_ctx *ctx) {
+  return attn_low_rank_band(s->out[0], s->in[0], s->in[1], s->in[2], s->in[3], s->in[4], s->p, ctx);
+}
+static int low_rank_band(play *s) {
+  if (s->n >= 2) return 0;
+  attn_low_rank_band_params *p = play_params(s, sizeof *p);
+  for (int i = 0; i < 4; i++) (void)play_token(s, ATTN_F32, 1, N, D);
+  (void)play_token(s, ATTN_F32, 1, N, E), (void)play_out(s, ATTN_F32, 1, N, (s->n ? 2 : 1) * E);
+  p->half_width = 11, p->causal = 1, p->concat = s->n;
+  s->call = low_rank_band_call;
+  return 1;
+}
+
+static attn_status luna_call(play *s, attn_ctx *ctx) {
+  return attn_luna_causal(s->out[0], s->in[0], s->in[1], s->in[2], s->w[0], s->p, ctx);
+}
+static int luna(play *s) {
+  if (s->n >= 2) return 0;
+  attn_luna_causal_params *p = play_params(s, sizeof *p);
+  (void)play_trio(s, N, 1, ATTN_F32);
+  s->w[0] = play_fixed(s, 1, 7, D), p->omega = (attn_luna_omega)s->n;
+  s->call = luna_call;
+  return 1;
+}
+
+/* ---- the linear state ---------------------------------------------------------------------------*/
+
+static attn_status linear_call(play *s, attn_ctx *ctx) {
+  return attn_linear(s->out[0], s->in[0], s->in[1], s->in[2], s->p, ctx);
+}
+static int linear(play *s) {
+  static const int64_t chunks[] = {0, 1, 13, 64}, lens[] = {N, 100, 6, 4};
+  enum { FORMS = 5 * 5 * 4 };
+  if (s->n >= FORMS) return 0;
+  attn_linear_params *p = play_params(s, sizeof *p);
+  attn_feature_map *f = &p->map;
+  const int kind = s->n / 4 % 5, rule = s->n / 20;
+  (void)play_trio(s, lens[s->n % 4], 1 + s->n % 2, s->n % 3 ? ATTN_F32 : ATTN_F16);
+  if (s->n % 4 == 3) { /* key by key */
+    for (int i = 1; i < 3; i++) s->in[i] = test_rows(s->in[i], N - 4, 4), s->in_first[i] = N - 4;
+  }
+  static const attn_feature_kind kinds[] = {ATTN_FEATURES_ELU1, ATTN_FEATURES_SOFTMAX,
+                                            ATTN_FEATURES_HYPERBOLIC, ATTN_FEATURES_RFA,
+                                            ATTN_FEATURES_ACT};
+  f->kind = kinds[kind];
+  if (kind) f->w = play_fixed(s, 1, 9, D);
+  p->causal = 1, p->rule = (attn_linear_rule)rule, p->chunk = chunks[(s->n + s->n / 4) % 4];
+  const int delta = rule >= ATTN_LINEAR_DELTA;
+  f->keep_norm = kind == 3 && !delta && s->n % 3 != 1;
+  if (kind == 1 || kind == 2) {
+    p->eps = s->n % 3 ? 1e-3f : 0;
+    if (s->n % 5 == 2) f->key_stab = ATTN_STAB_CONST, f->eps = 1e-3f, f->key_const = 2;
+    if (s->n % 5 == 3) f->norm = ATTN_FEATURE_NORM_SUM;
+  }
+  if (kind == 4 && delta)
+    f->activation = ATTN_ACT_RELU; /* or sums of features near 0 let S grow without end */
+  if (rule) p->rate_const = 0.9f;
+  s->call = linear_call;
+  return 1;
+}
+
+const causal_entry causal_fewer[] = {{"attn_memory_compressed ", memory_compressed, NULL},
+                                     {"attn_local ", local, NULL},
+                                     {"attn_poolingformer ", poolingformer, NULL},
+                                     {"attn_low_rank_band ", low_rank_band, NULL},
+                                     {"attn_luna_causal ", luna, NULL},
+                                     {"attn_linear ", linear, NULL},
+                                     {NULL, NULL, NULL}};
