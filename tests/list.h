@@ -202,6 +202,7 @@
   X(B4_equals_toeplitz)                     \
   X(B4_positions_may_shift)                 \
   X(B4_one_bias)                            \
+  X(B4_tight_tables)                        \
   X(B4_nan_in_table)                        \
   X(api_labels_match_oracle)                \
   X(api_labels_equal_relative)              \

@@ -24,7 +24,6 @@ import subprocess
 import sys
 
 ROOMS = ["kernels", "engine", "calls", "compose", "families"]
-WORK = pathlib.Path("build/mutate")
 SMALL = ["-std=c99", "-O1", "-DATTN_SMALL", "-DATTN_NO_AVX512", "-w"]
 
 # What is looked for, and what stands there instead.
@@ -69,6 +68,8 @@ def candidates(only):
                         after = text[:found.start()] + found.expand(to) + text[found.end():] \
                             if isinstance(to, str) else \
                             text[:found.start()] + to(found) + text[found.end():]
+                        if text[:found.start()].count('"') % 2:
+                            continue  # the text of a message
                         if after != text and after.strip() != text.strip():
                             yield path, number, line, after + line[len(text):]
 
@@ -82,28 +83,41 @@ def run(command, seconds, **more):
         return None
 
 
-def verdict(path, text, wanted):
+def tested(command, seconds, env):
+    """What a run of the tests says: the first test that fails, 'did not end', or ''."""
+    runner = subprocess.Popen(["timeout", str(seconds), *command], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, errors="replace", env=env)
+    for line in runner.stdout:
+        if line.startswith("[  FAILED  ]"):
+            runner.kill()  # one is enough
+            runner.wait()
+            return line.split()[3]
+    status = runner.wait()
+    return {0: "", 124: "did not end"}.get(status, f"exit {status}")
+
+
+def verdict(work, path, text, wanted):
     """How a mutant ends, whose file `path` reads `text`: 'survives' or what killed it."""
-    shutil.rmtree(WORK / "attn", ignore_errors=True)
-    shutil.copytree("attn", WORK / "attn")
-    (WORK / path).write_text(text)
-    if run(["attn/amalgamate", "attn.h"], 60, cwd=WORK) != 0:
+    shutil.rmtree(work / "attn", ignore_errors=True)
+    shutil.copytree("attn", work / "attn")
+    (work / path).write_text(text)
+    if run(["attn/amalgamate", "attn.h"], 60, cwd=work) != 0:
         sys.exit("attn/amalgamate failed")
-    (WORK / "attn.c").write_text('#define ATTN_IMPLEMENTATION\n#include "attn.h"\n')
-    if run([wanted.cc, *SMALL, "-I.", "-c", "-o", "attn0.o", "attn.c"], 600, cwd=WORK) != 0:
+    (work / "attn.c").write_text('#define ATTN_IMPLEMENTATION\n#include "attn.h"\n')
+    if run([wanted.cc, *SMALL, "-I.", "-c", "-o", "attn0.o", "attn.c"], 600, cwd=work) != 0:
         return "no mutant"
     hooks = ["--redefine-sym", "malloc=hook_malloc", "--redefine-sym", "free=hook_free"]
     objects = [str(o) for o in sorted(pathlib.Path(wanted.objects).rglob("*.o"))
                if o.name != "attn.o"]
-    if run(["objcopy", *hooks, "attn0.o", "attn.o"], 60, cwd=WORK) != 0 or \
-            run([wanted.cc, "-o", WORK / "runner", *objects, WORK / "attn.o", *wanted.libs.split()],
+    if run(["objcopy", *hooks, "attn0.o", "attn.o"], 60, cwd=work) != 0 or \
+            run([wanted.cc, "-o", work / "runner", *objects, work / "attn.o", *wanted.libs.split()],
                 120) != 0:
         sys.exit("linking failed: make build/tests/native/runner first")
     for tests in wanted.filter.split(","):
         env = dict(os.environ, ATTN_TEST_SCALE="small")
-        status = run([WORK / "runner", "--isa", wanted.isa, "--filter", tests], wanted.seconds, env=env)
-        if status != 0:
-            return tests if status is not None else tests + " (did not end)"
+        why = tested([str(work / "runner"), "--isa", wanted.isa, "--filter", tests], wanted.seconds, env)
+        if why:
+            return why
     return "survives"
 
 
@@ -112,10 +126,11 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=10)
     parser.add_argument("--only", default="*", help="files, as in attn/")
-    parser.add_argument("--filter", default="A*,*", help="names of tests, one run after the other")
+    parser.add_argument("--filter", default="*", help="names of tests, one run after the other")
     parser.add_argument("--isa", default="avx2")
     parser.add_argument("--seconds", type=int, default=300, help="limit of a run of tests")
     parser.add_argument("--objects", default="build/tests/native")
+    parser.add_argument("--part", default="1/1", help="2/3: of three runs at once the second")
     parser.add_argument("--libs", default="-lcmocka -lsleef -lpthread -lm")
     parser.add_argument("--cc", default=os.environ.get("CC", "cc"))
     parser.add_argument("--change", nargs=3, action="append", metavar=("FILE", "OLD", "NEW"))
@@ -137,10 +152,12 @@ def main():
             lines = path.read_text().splitlines(keepends=True)
             lines[number] = after + "\n"
             mutants.append((path, "".join(lines), f"{number + 1}: {line.strip()} -> {after.strip()}"))
-    WORK.mkdir(parents=True, exist_ok=True)
+    part, parts = map(int, wanted.part.split("/"))
+    work = pathlib.Path("build/mutate") / str(part)
+    work.mkdir(parents=True, exist_ok=True)
     killed = tried = 0
-    for path, text, what in mutants:
-        end = "" if wanted.list else verdict(path, text, wanted)
+    for path, text, what in mutants[part - 1::parts]:
+        end = "" if wanted.list else verdict(work, path, text, wanted)
         tried += end != "no mutant"
         killed += end not in ("survives", "no mutant")
         print(f"{end:12} {path}:{what}", flush=True)

@@ -334,6 +334,36 @@ void B4_positions_may_shift(void **state) {
   test_assert_same_outputs(&call, &moved, "shifted positions");
 }
 
+/* A table of no more rows than there are distances, and one with rows around them, key lists included. */
+void B4_tight_tables(void **state) {
+  (void)state;
+  test_rng rng = test_seed(218);
+  for (int n = 0; n < 4; n++, test_mem_release()) {
+    const int64_t tq = n < 2 ? 70 : 3, tk = 90;
+    test_spec spec = test_plain(1, tq, tk, 12, 8);
+    test_call call = test_build(&spec, &rng), wide = test_again(&call);
+    int64_t indptr[71];
+    int32_t col[71 * 3];
+    for (int64_t i = 0; i <= tq; i++) { /* the first key and the last, and one between */
+      indptr[i] = 3 * i;
+      col[3 * i] = 0, col[3 * i + 1] = (int32_t)(1 + i % (tk - 2)),
+              col[3 * i + 2] = (int32_t)tk - 1;
+    }
+    const attn_pattern pattern = attn_pattern_csr(indptr, col, 3 * tq);
+    attn_schedule schedule;
+    attn_ctx ctx = test_ctx();
+    assert_int_equal(attn_schedule_build(&schedule, &pattern, 1, tq, tk, NULL, &ctx), ATTN_OK);
+    if (n % 2) call.params.schedule = wide.params.schedule = &schedule;
+    attn_tensor rows = test_table(1, tq + tk + 19, 12, TEST_BHTD, &rng);
+    wide.params.xl.table = rows, wide.params.xl.first = 1 - tk - 10;
+    call.params.xl.table = test_rows(rows, 10, tq + tk - 1), call.params.xl.first = 1 - tk;
+    test_run(&call);
+    test_run(&wide);
+    test_assert_same_outputs(&call, &wide, "tight table");
+    attn_schedule_free(&schedule);
+  }
+}
+
 /* u and v alone: each may be absent. */
 void B4_one_bias(void **state) {
   (void)state;

@@ -7,7 +7,8 @@
  *   - the workspace query and the call agree on what is rejected, and a rejection has a reason;
  *   - a required tensor that was never set, or is null, is ATTN_E_NULL;
  *   - a pointer that is not aligned is ATTN_E_ALIGN;
- *   - a workspace that lies in an array of the call is ATTN_E_OVERLAP.
+ *   - a workspace that lies in an array of the call is ATTN_E_OVERLAP;
+ *   - a query with workers wants the same whether parallel_for is set already or not.
  *
  * What a query accepts is not run: legal work may be endless. Nor is a call that has no query, or one whose views
  * grew: it might read memory that is not there. At the end every public call must have been seen. */
@@ -444,6 +445,21 @@ static void covered(trial *t) {
   }
 }
 
+static void in_turn(void *user, int64_t count, attn_task_fn task, void *arg) {
+  (void)user;
+  for (int64_t i = 0; i < count; i++) task(arg, i);
+}
+static void asked_early(trial *t) {
+  what = "a query with workers";
+  if (!t->entry->ask) return;
+  attn_ctx ctx = t->ctx;
+  ctx.workers = 7, ctx.parallel_for = NULL;
+  const size_t early = t->entry->ask(t->args, &ctx);
+  ctx.parallel_for = in_turn;
+  snprintf(detail, sizeof detail, "%zu bytes before parallel_for is set", early);
+  if (t->entry->ask(t->args, &ctx) > early) fault(t, "too few", ATTN_OK, NULL);
+}
+
 /* All integers of one value at once, with every stride 0 or as it was. */
 static void together(trial *t) {
   static int64_t value[CELLS], before[CELLS];
@@ -530,7 +546,7 @@ void spoil_call(spoil_entry *entry, const void *args, attn_ctx *ctx) {
   t.random = 0x9e3779b97f4a7c15u + (uint64_t)entry->seen;
   if (!entry->ask || entry->ask(t.args, &t.ctx) != ATTN_WORKSPACE_REJECTED) {
     entry->spoiled++;
-    absent(&t), covered(&t), alone(&t), together(&t), pairs(&t);
+    absent(&t), covered(&t), asked_early(&t), alone(&t), together(&t), pairs(&t);
   }
   for (int i = 0; i < t.copies; i++) free(t.copy[i]);
   free(t.args);

@@ -273,6 +273,8 @@ void D2_rejects(void **state) {
   attn_ctx ctx = test_ctx();
   s->mu.len = 7;
   assert_int_equal(attn_routing_start(s->mu, s->q, ATTN_ROUTING_L2, 0, &ctx), ATTN_E_SHAPE);
+  s->mu.len = 0;
+  assert_int_equal(attn_routing_start(s->mu, s->q, ATTN_ROUTING_L2, 0, &ctx), ATTN_E_SHAPE);
   assert_non_null(strstr(ctx.reason, "centroids.len"));
   assert_int_equal(attn_routing_entries(-1, 2, 0, ATTN_ROUTING_TOPW), -1);
   assert_int_equal(attn_routing_entries(10, 0, 0, ATTN_ROUTING_TOPW), -1);

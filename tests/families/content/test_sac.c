@@ -408,8 +408,13 @@ void D4_rejects(void **state) {
     }
     promise_reject(&s->does, want, word);
   }
-  scene *s = build(1, 2, 8, 1, 10, &rng);
+  const attn_sac_params one = {.heads = 1};
+  int64_t indptr[9];
+  const int32_t five = 5;
   attn_ctx ctx = test_ctx();
+  assert_int_equal(attn_sac_csr(indptr, NULL, NULL, &five, 1, 5, 8, &one, &ctx), ATTN_E_NULL);
+  assert_non_null(strstr(ctx.reason, "edges"));
+  scene *s = build(1, 2, 8, 1, 10, &rng);
   assert_int_equal(attn_sac(s->o, s->q, s->k, s->v, NULL, NULL, 0, s->e, NULL, &ctx), ATTN_E_NULL);
   assert_int_equal(attn_sac_count(10, NULL), 0);
   s->p.alpha = 2.7;

@@ -562,6 +562,9 @@ void D5_rejects(void **state) {
   b.dim = 3;
   assert_int_equal(attn_sinkhorn_balance(b, r, &p, &ctx), ATTN_E_SHAPE);
   assert_int_equal(attn_sinkhorn_choose(choice, b, &p, &ctx), ATTN_E_SHAPE);
+  b.len = 1; /* one block wants one column */
+  assert_int_equal(attn_sinkhorn_choose(choice, b, &p, &ctx), ATTN_E_SHAPE);
+  b.len = a.len;
   assert_int_equal(attn_sinkhorn_choose(NULL, a, &p, &ctx), ATTN_E_NULL);
   assert_non_null(strstr(ctx.reason, "choice"));
   b = a, b.dtype = ATTN_F16;

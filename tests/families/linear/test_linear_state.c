@@ -339,6 +339,7 @@ void E4_state_rejects(void **state) {
   const size_t bytes = attn_linear_state_bytes(&p, 2, 4, 2, 8, 10);
   assert_true(bytes > 2 * 2 * (8 * 10 + 8) * sizeof(float));
   assert_true(attn_linear_state_bytes(NULL, 2, 4, 2, 8, 10) == bytes);
+  assert_true(attn_linear_state_bytes(&p, 1, 1, 1, 1, 1) > 0);
   void *memory = test_mem(bytes);
   assert_int_equal(attn_linear_begin(NULL, bytes, &p, 2, 4, 2, 8, 10, &ctx), ATTN_E_NULL);
   assert_int_equal(attn_linear_begin(memory, bytes - 1, &p, 2, 4, 2, 8, 10, &ctx), ATTN_E_SHAPE);

@@ -775,7 +775,7 @@ void H8_rejects(void **state) {
   o = test_tensor(ATTN_F32, TEST_BHTD, 2, 4, 6, 8);
   test_block block = test_last_block;
   uint8_t mask[54] = {0};
-  for (int n = 0; n < 24; n++) {
+  for (int n = 0; n < 25; n++) {
     attn_tensor to = o, from = v;
     float sigma[4] = {1, 1, 1, 1}, offset[4] = {0};
     int32_t kv_len[2] = {9, 0}, q_len[2] = {6, 0};
@@ -786,6 +786,7 @@ void H8_rejects(void **state) {
     p.sigma = sigma, p.offset = offset, p.kv_len = kv_len, p.q_len = q_len;
     p.mask = attn_mask_bool(mask, 1, 1, 6, 9);
     switch (n) {
+      case 24: to.heads = 0, want = ATTN_E_SHAPE, word = "o.heads"; break;
       case 0: sigma[3] = 0, word = "sigma"; break;
       case 1: sigma[0] = -1, word = "sigma"; break;
       case 2: sigma[1] = NAN, word = "sigma"; break;

@@ -220,6 +220,12 @@ void C17_segmented_identities(void **state) {
   s->p.integrate = ATTN_INTEGRATE_TOKEN, s->p.gain = ATTN_ZERO;
   promise_run(&s->does);
   test_assert_same(s->o, none, "gain 0");
+  s->p.integrate = ATTN_INTEGRATE_NONE; /* weights of what is not computed are not looked at */
+  s->p.w_q = s->p.w_k = s->p.w_v = attn_bhtd(none.data, ATTN_F32, 1, 1, 2, 2);
+  promise_run(&s->does);
+  test_assert_same(s->o, none, "weights without integration");
+  s->p.integrate = ATTN_INTEGRATE_TOKEN;
+  memset(&s->p.w_q, 0, sizeof s->p.w_q), s->p.w_k = s->p.w_v = s->p.w_q;
   s->p.gain = 0;
   promise_run(&s->does);
   attn_tensor equal = s->o;
