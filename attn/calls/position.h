@@ -42,15 +42,19 @@ ATTN_FUNC_ int attn_check_real_positions_(attn_error_ *e, const attn_positions_ 
   return 1;
 }
 
+/* The position of a row where none is real. */
+ATTN_FUNC_ int64_t attn_whole_position_(const attn_positions_ *p, int64_t b, int64_t i) {
+  return p->whole ? p->whole[(p->each ? b * p->len : 0) + i] : p->start + i;
+}
+
 /* 1: the position of a row is this whole number; 0: it is none, but this real one. */
 ATTN_FUNC_ int attn_position_(const attn_positions_ *p, int64_t b, int64_t i, int64_t *whole,
                               double *real) {
-  const int64_t at = (p->each ? b * p->len : 0) + i;
   if (!p->real) {
-    *whole = p->whole ? p->whole[at] : p->start + i;
+    *whole = attn_whole_position_(p, b, i);
     return 1;
   }
-  *real = p->real[at];
+  *real = p->real[(p->each ? b * p->len : 0) + i];
   if (!(fabs(*real) < 9007199254740992.0) || *real != floor(*real)) return 0; /* 2^53 */
   *whole = (int64_t)*real;
   return 1;

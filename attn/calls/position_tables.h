@@ -315,9 +315,7 @@ ATTN_FUNC_ void attn_learned_item_(void *job, int worker, int64_t index) {
   (void)worker;
   for (int64_t h = 0; h < j->y.heads; h++)
     for (int64_t i = first; i < end; i++) {
-      int64_t id;
-      double real;
-      (void)attn_position_(&j->at, b, i, &id, &real);
+      const int64_t id = attn_whole_position_(&j->at, b, i);
       j->table->blend(attn_at_(&j->y, b, h, i), j->x.data ? attn_at_(&j->x, b, h, i) : NULL,
                       attn_at_(&j->rows, 0, 0, id), j->y.dtype, j->x.dtype, j->rows.dtype, j->y.dim,
                       1.0f, 1.0f);
