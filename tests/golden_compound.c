@@ -23,6 +23,7 @@ attn_norm golden_norm(test_rng *rng, int64_t dim) {
 
 attn_feed_forward golden_feed(test_rng *rng, int64_t dim, int64_t hidden, attn_activation act) {
   attn_feed_forward ff;
+  memset(&ff, 0, sizeof ff);
   ff.w_1 = golden_weight(rng, dim, hidden), ff.b_1 = golden_weight(rng, 1, hidden);
   ff.w_2 = golden_weight(rng, hidden, dim), ff.b_2 = golden_weight(rng, 1, dim);
   ff.activation = act;
