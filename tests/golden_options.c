@@ -6,7 +6,8 @@ static attn_status lsh_wrap(attn_tensor o, attn_tensor lse, test_rng *rng, attn_
   attn_lsh_params p;
   memset(&p, 0, sizeof p);
   p.rounds = 2, p.lse = lse, p.chunk = 8, p.across = p.wrap = 1, p.causal = 1;
-  return attn_lsh(o, golden_exact(rng, 2, T, DK), golden_exact(rng, 1, T, DV), NULL, &p, ctx);
+  const attn_tensor v = golden_exact(rng, 1, T, DV), q = golden_exact(rng, 2, T, DK);
+  return attn_lsh(o, q, v, NULL, &p, ctx);
 }
 
 static attn_status routing_learned(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
