@@ -542,6 +542,7 @@
   X(J1_memory_append)                       \
   X(J1_memory_update)                       \
   X(J1_memory_in_place)                     \
+  X(J1_memory_one_row)                      \
   X(J1_memory_rejects)                      \
   X(J1_layer_random)                        \
   X(J1_layer_one_pass)                      \
@@ -1207,6 +1208,7 @@
   X(L3_channels)                            \
   X(L3_edges)                               \
   X(L3_nan)                                 \
+  X(L3_shared_inputs)                       \
   X(L3_promises)                            \
   X(L3_rejects)                             \
   X(K7_norm_random)                         \

@@ -124,6 +124,14 @@ void TK_top_k_ties(void **state) {
       check(s, "sorted");
     }
   }
+  for (int n = 0; n < 4; n++) { /* nothing but NaN for a while, with both signs, then numbers */
+    scene *s = build(1, 1, 1, 60, 5, floats[n % 3], ATTN_F32, &rng);
+    s->p.smallest = n % 2;
+    for (int64_t c = 0; c < 40; c++)
+      oracle_set(&s->x, 0, 0, 0, c, n < 2 ? (double)NAN : -(double)NAN);
+    promise_run(&s->does);
+    check(s, "NaN first");
+  }
 }
 
 void TK_top_k_promises(void **state) {

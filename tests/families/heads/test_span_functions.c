@@ -138,6 +138,10 @@ void I5_predict_nan_and_bits(void **state) {
   assert_int_equal(attn_span_predict_workspace(y, x, v, NULL, H, 100, &ctx), 0);
   x.len = T;
   predict_ok(NULL, x, NULL, NULL, 0, 100);
+  ctx = test_ctx(); /* nothing to do takes one worker, the caller */
+  assert_int_equal(attn_span_predict(NULL, x, NULL, NULL, 0, 100, &ctx), ATTN_OK);
+  assert_string_equal(ctx.report.path, "no-op");
+  assert_int_equal(ctx.report.workers, 1);
 }
 
 void I5_predict_rejects(void **state) {

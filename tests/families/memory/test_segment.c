@@ -112,6 +112,24 @@ void J1_memory_in_place(void **state) {
   }
 }
 
+/* One row in place: how far rows lie apart says nothing there. */
+void J1_memory_one_row(void **state) {
+  (void)state;
+  for (int n = 0; n < 6; n++) {
+    attn_memory m = ring_empty(ATTN_F32, 2, n < 2 ? 1 : 6, 3);
+    append(&m, history_rows(ATTN_F32, TEST_BHTD, 2, 0, 1, 3));
+    attn_tensor y = m.rows;
+    y.len = n < 4 ? 1 : 2;
+    if (n % 2 && n < 4) y.stride_len = 77;
+    if (n >= 4) m.rows.len = 1, m.rows.stride_len = n % 2 ? 77 : 0; /* and grows */
+    attn_ctx ctx = test_ctx();
+    if (attn_memory_update(y, m, history_rows(ATTN_F32, TEST_BHTD, 2, 1, 1, 3), &ctx) != ATTN_OK)
+      fail_msg("case %d: %s", n, ctx.reason);
+    m.rows = y, m.first = 0, m.len = y.len;
+    ring_is(&m, 2, y.len);
+  }
+}
+
 void J1_memory_rejects(void **state) {
   (void)state;
   for (int n = 0; n < 17; n++) {

@@ -241,6 +241,20 @@ void L3_nan(void **state) {
   for (int64_t i = 0; i < 48; i++) assert_true(isnan(oracle_get(&s->o, 1, 0, i / 6, i % 6)));
 }
 
+/* Only o must lie apart: what is read may share memory, weights with x and with each other. */
+void L3_shared_inputs(void **state) {
+  (void)state;
+  for (int n = 0; n < 4; n++, test_mem_release()) {
+    test_rng rng = test_seed(1390 + (uint64_t)n);
+    shape z = plain(8, 8);
+    z.ds = z.dc = 8, z.bias = z.norms = 0;
+    scene *s = build(&z, &rng);
+    attn_tensor *of[] = {&s->p.token.w_1, &s->p.token.w_2, &s->p.channel.w_1, &s->p.channel.w_2};
+    *of[n] = n % 2 ? *of[(n + 1) % 4] : s->x;
+    run(s, 1e-4, "shared inputs");
+  }
+}
+
 void L3_promises(void **state) {
   (void)state;
   for (int n = 0; n < 3; n++, test_mem_release()) {
