@@ -114,7 +114,7 @@ def verdict(work, path, text, wanted):
                 120) != 0:
         sys.exit("linking failed: make build/tests/native/runner first")
     for tests in wanted.filter.split(","):
-        env = dict(os.environ, ATTN_TEST_SCALE="small")
+        env = dict({"ATTN_TEST_SCALE": "small"}, **os.environ)
         why = tested([str(work / "runner"), "--isa", wanted.isa, "--filter", tests], wanted.seconds, env)
         if why:
             return why

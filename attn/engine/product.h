@@ -1,11 +1,20 @@
-/* engine/product.h owns products of a few rows with a matrix, which is read in place, lies in panels of 64
- * columns or, transposed, is turned while few rows read it. A sum over more than 128 elements goes on where Y
- * is: one chain all the same, so that all three ways give the same bits. */
+/* engine/product.h owns products of rows with a matrix, which many rows read from panels of 64 columns and few
+ * where it lies. The kernel goes over all rows with a strip of columns, as wide as its registers, that stays in
+ * the first cache: 16 KB, or 32 where a strip is a whole panel. Narrow strips of a matrix in place have lines far
+ * apart, which would push each other out of the cache, so that they are copied; a transposed one is turned. A
+ * sum over more elements than a strip is deep goes on where Y is: one chain all the same, so that all ways give
+ * the same bits. */
 
-/* TURN_COLS: of a strip of 128 rows; few, so that rows of memory are read in long runs. */
-enum { ATTN_PANEL_ = 64, ATTN_DEEP_ = 128, ATTN_TURN_COLS_ = 16 };
-/* Rows from which on copying W pays, and turning a strip of it once for all of them; measured. */
-enum { ATTN_COPY_ROWS_ = 192, ATTN_TURN_ROWS_ = 9 };
+/* STRIP_FLOATS: of the largest strip. LAY_ROWS: of W, laid out as one item. */
+enum {
+  ATTN_PANEL_ = 64,
+  ATTN_DEEP_ = 128,
+  ATTN_STRIP_FLOATS_ = ATTN_PANEL_ * ATTN_DEEP_,
+  ATTN_TURN_COLS_ = 16,
+  ATTN_LAY_ROWS_ = 64
+};
+/* Rows from which on panels pay, a strip that is copied, and one that is turned; measured. */
+enum { ATTN_COPY_ROWS_ = 192, ATTN_STRIP_ROWS_ = 20, ATTN_TURN_ROWS_ = 9 };
 
 /* Rows of floats that are read. */
 typedef struct attn_floats_ {
@@ -34,8 +43,23 @@ typedef struct attn_matrix_ {
   int64_t direct;      /* columns that are read in place */
   int in_turn;         /* all columns are read in place and turned */
   int64_t panels, one; /* of the others; floats of a matrix of them */
-  float *packed;       /* [w.batch][w.heads][panels][k][64] */
+  int strip;           /* columns of a strip; 0: as the tier has it */
+  float *packed;       /* [w.batch][w.heads][panels][64 / strip][k][strip] */
 } attn_matrix_;
+
+/* Columns and rows of a strip. */
+ATTN_FUNC_ int attn_matrix_strip_(const attn_matrix_ *m, const attn_table_ *f) {
+  return m->strip ? m->strip : attn_on_(dense, f)->strip;
+}
+ATTN_FUNC_ int64_t attn_strip_deep_(int strip) {
+  return strip == ATTN_PANEL_ ? (int64_t)ATTN_DEEP_ : (int64_t)2 * ATTN_DEEP_;
+}
+
+/* Row k of the strip from column c on. */
+ATTN_FUNC_ float *attn_matrix_at_(const attn_matrix_ *m, int64_t matrix, int64_t c, int64_t k,
+                                  int strip) {
+  return m->packed + matrix * m->one + (c - m->direct) * m->k + k * strip;
+}
 
 /* W for so many products, each with so many rows; packed is still to be set. */
 ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t rows,
@@ -67,35 +91,61 @@ typedef struct attn_lay_ {
   const attn_matrix_ *m;
 } attn_lay_;
 
-/* A panel of one matrix: 64 columns or what is left, the rest 0. */
+/* Items of laying out one matrix. */
+ATTN_FUNC_ int64_t attn_lay_items_(const attn_matrix_ *m) {
+  return m->transposed ? m->panels : (m->k + ATTN_LAY_ROWS_ - 1) / ATTN_LAY_ROWS_;
+}
+
+/* Rows i .. i + n - 1 of columns c .. of a matrix into a strip, which ends in zeros. */
+ATTN_FUNC_ void attn_strip_copy_(const attn_table_ *f, const attn_matrix_ *m, const char *from,
+                                 float *to, int strip, int64_t n, int cols) {
+  const int64_t step = m->w.stride_len * attn_bytes_(m->w.dtype, 8) / 8;
+  if (cols == strip) {
+    f->widen(to, from, m->w.stride_len, NULL, n, strip, m->w.dtype, NULL);
+    return;
+  }
+  memset(to, 0, (size_t)(n * strip) * sizeof(float));
+  for (int64_t i = 0; i < n; i++)
+    f->widen(to + i * strip, from + i * step, 0, NULL, 1, cols, m->w.dtype, NULL);
+}
+
+/* Some rows of one matrix, read side by side; transposed: a panel. */
 ATTN_FUNC_ void attn_lay_item_(void *job, int worker, int64_t index) {
   const attn_lay_ *a = (const attn_lay_ *)job;
   const attn_matrix_ *m = a->m;
-  const int64_t matrix = index / m->panels, panel = index % m->panels;
+  const int64_t items = attn_lay_items_(m), matrix = index / items, at = index % items;
   const int64_t b = matrix / m->w.heads, h = matrix % m->w.heads;
-  const int64_t c = m->direct + panel * ATTN_PANEL_;
-  const int cols = m->n - c < ATTN_PANEL_ ? (int)(m->n - c) : (int)ATTN_PANEL_;
-  float *to = m->packed + matrix * m->one + panel * m->k * ATTN_PANEL_;
+  const int strip = m->strip;
   (void)worker;
-  if (cols < ATTN_PANEL_) memset(to, 0, (size_t)(m->k * ATTN_PANEL_) * sizeof(float));
-  if (m->transposed) {
-    const void *rows[ATTN_PANEL_];
-    for (int i = 0; i < cols; i++) rows[i] = attn_at_(&m->w, b, h, c + i);
-    attn_on_(dense, a->table)->turn(to, ATTN_PANEL_, rows, (int)m->w.dtype, m->k, cols);
+  if (!m->transposed) {
+    const int64_t first = at * ATTN_LAY_ROWS_;
+    const int64_t end = m->k - first < ATTN_LAY_ROWS_ ? m->k : first + ATTN_LAY_ROWS_;
+    for (int64_t i = first, n; i < end; i += n) {
+      n = end - i < 8 ? end - i : 8;
+      for (int64_t c = m->direct; c < m->n; c += strip)
+        attn_strip_copy_(a->table, m, attn_at_(&m->w, b, h, i) + attn_bytes_(m->w.dtype, c),
+                         attn_matrix_at_(m, matrix, c, i, strip), strip, n,
+                         m->n - c < strip ? (int)(m->n - c) : strip);
+    }
     return;
   }
-  const int64_t at_once = cols == ATTN_PANEL_ ? m->k : 1;
-  for (int64_t i = 0; i < m->k; i += at_once)
-    a->table->widen(to + i * ATTN_PANEL_, attn_at_(&m->w, b, h, i) + attn_bytes_(m->w.dtype, c),
-                    m->w.stride_len, NULL, at_once, cols, m->w.dtype, NULL);
+  for (int64_t c = at * ATTN_PANEL_; c < m->n && c < (at + 1) * ATTN_PANEL_; c += strip) {
+    const int cols = m->n - c < strip ? (int)(m->n - c) : strip;
+    float *to = attn_matrix_at_(m, matrix, c, 0, strip);
+    const void *rows[ATTN_PANEL_];
+    if (cols < strip) memset(to, 0, (size_t)(m->k * strip) * sizeof(float));
+    for (int i = 0; i < cols; i++) rows[i] = attn_at_(&m->w, b, h, c + i);
+    attn_on_(dense, a->table)->turn(to, strip, rows, (int)m->w.dtype, m->k, cols);
+  }
 }
 
 /* Lays out the panels, in memory of attn_matrix_bytes_. */
 ATTN_FUNC_ void attn_matrix_lay_(attn_matrix_ *m, const attn_table_ *table, void *memory,
                                  const attn_ctx *ctx, int workers) {
   attn_lay_ a = {table, m};
-  const int64_t count = m->w.batch * m->w.heads * m->panels;
+  const int64_t count = m->panels ? m->w.batch * m->w.heads * attn_lay_items_(m) : 0;
   m->packed = (float *)memory;
+  m->strip = attn_matrix_strip_(m, table);
   if (count) attn_for_(ctx, attn_pieces_(workers, count), count, attn_lay_item_, &a);
 }
 
@@ -105,32 +155,42 @@ typedef struct attn_matrix_part_ {
   int64_t b, h, k0, depth, c0, c1;
 } attn_matrix_part_;
 
-/* The same for a matrix that is turned while it is read. */
+/* The same for a matrix of which few rows of x read turned squares. */
 ATTN_FUNC_ void attn_matrix_turn_(const attn_table_ *f, const attn_matrix_ *m,
                                   const attn_matrix_part_ *part, float *y, int64_t y_stride,
                                   attn_floats_ x, int start) {
-  float strip[ATTN_DEEP_ * ATTN_TURN_COLS_];
-  const void *w[ATTN_TURN_COLS_];
-  const int deep = x.rows < ATTN_TURN_ROWS_ ? 0 : ATTN_DEEP_;
-  const attn_dense_table_ *d = attn_on_(dense, f);
+  const void *w[ATTN_PANEL_];
   attn_turned_product_ p = {y,           x.p, y_stride,        x.stride, x.rows,
                             part->depth, w,   (int)m->w.dtype, 0,        start};
   for (int64_t c = part->c0; c < part->c1; c += p.cols, p.y += p.cols) {
     p.cols = part->c1 - c < ATTN_TURN_COLS_ ? (int)(part->c1 - c) : (int)ATTN_TURN_COLS_;
-    if (!deep) {
-      for (int i = 0; i < p.cols; i++)
-        w[i] = attn_at_(&m->w, part->b, part->h, c + i) + attn_bytes_(m->w.dtype, part->k0);
-      d->gemm_turned(&p);
-    }
-    for (int64_t k = 0, n; deep && k < part->depth; k += n) {
-      n = part->depth - k < deep ? part->depth - k : deep;
-      for (int i = 0; i < p.cols; i++)
-        w[i] = attn_at_(&m->w, part->b, part->h, c + i) + attn_bytes_(m->w.dtype, part->k0 + k);
-      d->turn(strip, ATTN_TURN_COLS_, w, p.kind, n, p.cols);
-      d->gemm(p.y, y_stride, x.rows, x.p + k, x.stride, 1, strip, ATTN_TURN_COLS_, n, p.cols,
-              start && k == 0);
-    }
+    for (int i = 0; i < p.cols; i++)
+      w[i] = attn_at_(&m->w, part->b, part->h, c + i) + attn_bytes_(m->w.dtype, part->k0);
+    attn_on_(dense, f)->gemm_turned(&p);
   }
+}
+
+/* The columns of a part, no more than a strip, as rows of floats: in place, in panels or in `own`. */
+ATTN_FUNC_ attn_floats_ attn_matrix_columns_(const attn_table_ *f, const attn_matrix_ *m,
+                                             const attn_matrix_part_ *p, int64_t rows, int strip,
+                                             float *own) {
+  const int cols = (int)(p->c1 - p->c0);
+  attn_floats_ to = attn_floats_at_(own, strip, p->depth);
+  if (m->in_turn) {
+    const void *w[ATTN_PANEL_];
+    for (int i = 0; i < cols; i++)
+      w[i] = attn_at_(&m->w, p->b, p->h, p->c0 + i) + attn_bytes_(m->w.dtype, p->k0);
+    attn_on_(dense, f)->turn(own, strip, w, (int)m->w.dtype, p->depth, cols);
+  } else if (p->c0 >= m->direct) {
+    to.p = attn_matrix_at_(m, p->b * m->w.heads + p->h, p->c0, p->k0, strip);
+  } else {
+    const char *from = attn_at_(&m->w, p->b, p->h, p->k0) + attn_bytes_(m->w.dtype, p->c0);
+    if (strip == ATTN_PANEL_ || rows < ATTN_STRIP_ROWS_)
+      to.p = (const float *)(const void *)from, to.stride = m->w.stride_len;
+    else
+      attn_strip_copy_(f, m, from, own, strip, p->depth, cols);
+  }
+  return to;
 }
 
 /* y[r][c - c0] = (start ? 0 : y) + sum_k x[r][k] w[k0 + k][c] */
@@ -138,28 +198,22 @@ ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m,
                                    const attn_matrix_part_ *part, float *y, int64_t y_stride,
                                    attn_floats_ x, int start) {
   const int64_t wb = m->w.batch > 1 ? part->b : 0, wh = m->w.heads > 1 ? part->h : 0;
-  const int64_t k0 = part->k0, depth = part->depth, c0 = part->c0, c1 = part->c1;
-  if (m->in_turn) {
-    const attn_matrix_part_ at = {wb, wh, k0, depth, c0, c1};
-    attn_matrix_turn_(f, m, &at, y, y_stride, x, start);
+  const int strip = attn_matrix_strip_(m, f);
+  const int64_t deep = attn_strip_deep_(strip);
+  attn_matrix_part_ p = {wb, wh, part->k0, part->depth, part->c0, part->c1};
+  float own[ATTN_STRIP_FLOATS_];
+  if (m->in_turn && x.rows < ATTN_TURN_ROWS_) {
+    attn_matrix_turn_(f, m, &p, y, y_stride, x, start);
     return;
   }
-  for (int64_t k = 0; k < depth; k += ATTN_DEEP_) {
-    const int64_t n = depth - k < ATTN_DEEP_ ? depth - k : (int64_t)ATTN_DEEP_;
-    for (int64_t c = c0, cols; c < c1; c += cols) {
-      const float *w;
-      int64_t stride = ATTN_PANEL_;
-      cols = c1 - c < ATTN_PANEL_ ? c1 - c : (int64_t)ATTN_PANEL_;
-      if (c < m->direct) {
-        if (m->direct - c < cols) cols = m->direct - c;
-        w = (const float *)(const void *)attn_at_(&m->w, wb, wh, k0 + k) + c;
-        stride = m->w.stride_len;
-      } else {
-        w = m->packed + (wb * m->w.heads + wh) * m->one +
-            ((c - m->direct) / ATTN_PANEL_ * m->k + k0 + k) * ATTN_PANEL_;
-      }
-      attn_on_(dense, f)->gemm(y + (c - c0), y_stride, x.rows, x.p + k, x.stride, 1, w, stride, n,
-                               cols, start && k == 0);
+  for (int64_t k = 0; k < part->depth; k += p.depth) {
+    p.k0 = part->k0 + k, p.depth = part->depth - k < deep ? part->depth - k : deep;
+    for (int64_t c = part->c0; c < part->c1; c = p.c1) {
+      p.c0 = c, p.c1 = part->c1 - c < strip ? part->c1 : c + strip;
+      if (c < m->direct && p.c1 > m->direct) p.c1 = m->direct;
+      const attn_floats_ w = attn_matrix_columns_(f, m, &p, x.rows, strip, own);
+      attn_on_(dense, f)->gemm(y + (c - part->c0), y_stride, x.rows, x.p + k, x.stride, 1, w.p,
+                               w.stride, p.depth, p.c1 - c, start && k == 0);
     }
   }
 }

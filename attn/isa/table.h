@@ -261,6 +261,7 @@ typedef struct attn_dense_table_ { /* dense products */
   void (*gemm_turned)(const attn_turned_product_ *p);
   /* to[k][c] = w[c][k] for c < cols, rows of n elements; rows of `to` have whole vectors, stride apart */
   void (*turn)(float *to, int64_t stride, const void *const *w, int kind, int64_t n, int cols);
+  int strip; /* columns of w that gemm holds at once, at least 16 */
   /* y[i] = act(y[i] scale + bias[i]); bias null = 0; act: an attn_activation or
    * ATTN_ACT_SOFTPLUS2_ */
   void (*activate)(float *y, int64_t n, const float *bias, float scale, int act);

@@ -12,7 +12,7 @@
 #define ATTN_LIST_TABLE_(on) on(dots)
 #define ATTN_SUM_TABLE_(on) on(axpys)
 #define ATTN_SELECT_TABLE_(on) on(squares), on(above)
-#define ATTN_DENSE_TABLE_(on) on(gemm), on(gemm_turned), on(turn), on(activate), on(act)
+#define ATTN_DENSE_TABLE_(on) on(gemm), on(gemm_turned), on(turn), on(strip), on(activate), on(act)
 #define ATTN_NORM_TABLE_(on) on(moments), on(normalise), on(norm)
 #define ATTN_ROPE_TABLE_(on) on(rope)
 #define ATTN_GATE_TABLE_(on) on(gate)
@@ -24,7 +24,7 @@
 #define ATTN_ON_AVX2_(name) attn_##name##_avx2_
 #define ATTN_ON_AVX512_(name) attn_##name##_avx512_
 #define ATTN_ON_NEON_(name) attn_##name##_neon_
-#define ATTN_ON_NONE_(name) NULL /* never asked for */
+#define ATTN_ON_NONE_(name) 0 /* never asked for */
 #ifndef ATTN_HAS_AVX2_
 #undef ATTN_ON_AVX2_
 #define ATTN_ON_AVX2_ ATTN_ON_NONE_

@@ -3,6 +3,7 @@
  * whatever the tile. */
 
 #define ATTN_GEMM_VECS_ (ATTN_ROW_COLS_ / 4)
+enum { ATTN_FN_(strip) = ATTN_GEMM_VECS_ * ATTN_W_ > 16 ? ATTN_GEMM_VECS_ *ATTN_W_ : 16 };
 #define ATTN_EACH_ROW_(f) f(0) f(1) f(2) f(3) f(4) f(5)
 #define ATTN_GEMM_INIT_(r)                                                                       \
   float *y##r = y + (r < rows ? r : rows - 1) * y_stride;                                        \

@@ -180,11 +180,22 @@ void MM_gemm_bits(void **state) {
   attn_ctx ctx = test_ctx();
   assert_int_equal(call(&other, &ctx), ATTN_OK);
   test_assert_same(other.y, s->y, "w transposed");
-  for (int64_t i = 0; i < 213; i += 71) { /* few rows: w in place */
+  static const int64_t direct[] = {1, 2, 19, 20, 97, 191};
+  for (size_t n = 0; n < sizeof direct / sizeof *direct; n++) { /* w in place, or strips of it */
     scene some = *s;
-    some.x = test_rows(s->x, i, 2), some.y = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 2, 171);
+    some.x = test_rows(s->x, 7, direct[n]);
+    some.y = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, direct[n], 171);
     assert_int_equal(call(&some, &ctx), ATTN_OK);
-    test_assert_same(some.y, test_rows(s->y, i, 2), "two rows");
+    test_assert_same(some.y, test_rows(s->y, 7, direct[n]), "few rows");
+  }
+  for (int n = 0; n < 3; n++) { /* rows of y that lie 4 KB apart */
+    scene far = *s;
+    const int64_t rows = n == 0 ? 213 : n == 1 ? 97 : 2;
+    far.x = test_rows(s->x, 0, rows);
+    far.y = test_rows(test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 213, 1024), 0, rows);
+    far.y.dim = 171;
+    assert_int_equal(call(&far, &ctx), ATTN_OK);
+    test_assert_same(far.y, test_rows(s->y, 0, rows), "far rows");
   }
   static const int64_t few[] = {1, 2, 8, 9, 40, 190};
   for (size_t n = 0; n < sizeof few / sizeof *few; n++) { /* few rows: w turned in place */
@@ -269,6 +280,10 @@ void MM_gemm_promises(void **state) {
     shape z = plain(n % 2 ? 230 : 20, 150, 330);
     z.batch = 2, z.heads = 2, z.bias = 1, z.shared_w = n == 2, z.transposed = n > 3;
     if (n > 1) z.x_type = ATTN_F16, z.y_type = ATTN_BF16;
+    promise_keep(&build(&z, &rng)->does);
+  }
+  for (int n = 0; n < 2; n++) { /* y is made in memory of the workers */
+    shape z = plain(n ? 230 : 100, 260, 1024);
     promise_keep(&build(&z, &rng)->does);
   }
   for (int n = 0; n < 3; n++) { /* nothing to do */

@@ -217,9 +217,11 @@ ATTN_COLD_ int attn_stage_spatial_(attn_stage_ *s, attn_spatial_ *a, int64_t bat
                               ATTN_SPATIAL_BYTES_, &a->memory);
 }
 
-/* t as a right factor that is always in panels. */
+/* t as a right factor that is always in panels, whose strips are whole panels. */
 ATTN_COLD_ attn_matrix_ attn_spatial_matrix_(attn_tensor t) {
-  return attn_weight_matrix_(t, INT64_MAX, 1);
+  attn_matrix_ m = attn_weight_matrix_(t, INT64_MAX, 1);
+  m.strip = ATTN_PANEL_;
+  return m;
 }
 
 /* ---- rows that are normalised on their way into panels --------------------------------------*/

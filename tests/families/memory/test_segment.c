@@ -189,6 +189,7 @@ void J1_layer_random(void **state) {
     segment_scene *s = segment_build(&x, &rng);
     if (n % 2 && s->p.w_o.data)
       s->p.b_o = drawn(x.type, TEST_BHTD, 1, 1, 1, s->p.w_o.dim, 0.7, &rng);
+    if (x.heads == 1) s->p.heads = s->p.kv_heads = 0;
     if (n % 5 == 1) s->p.attention.scale = 0.3f;
     if (n % 5 == 2) s->p.attention.scale = ATTN_ZERO;
     if (n % 2) s->p.norm.eps = 0.5f;
