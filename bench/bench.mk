@@ -16,7 +16,7 @@ BENCH_BIN := $(BENCH_DIR)/$(basename $(BENCH_ATTN))-$(notdir $(firstword $(BENCH
 BENCH_DEPS := $(wildcard bench/*.h) $(shell find attn/api -name "*.h") bench/bench.mk
 BENCH_HEADER := $(if $(filter all.h,$(BENCH_ATTN)),$(shell find attn -name "*.h"),$(BENCH_ATTN))
 
-.PHONY: bench bench-sparse bench-decode bench-linear bench-quick bench-plots bench-compile bench-arm
+.PHONY: bench bench-sparse bench-decode bench-linear bench-quick bench-plots bench-compile bench-arm bench-cache
 
 $(BENCH_BIN)/%.o: bench/%.c $(BENCH_DEPS)
 	@mkdir -p $(@D)
@@ -114,7 +114,14 @@ bench-plots: ## draw: its pictures, into docs/img (gnuplot)
 	@test -n "$(BENCH_FILES)" || { echo "run make bench or make bench-linear first"; exit 1; }
 	python3 bench/plots.py docs/img $(BENCH_DIR) $(BENCH_FILES)
 
-# --- What the header costs the compiler, and the kernels on ARM by static analysis.
+# --- What the clock does not show: caches, the cost to the compiler, the kernels on ARM by static analysis.
+
+$(BENCH_BIN)/cache: $(BENCH_BIN)/cache.o $(BENCH_COMMON)
+	$(BENCH_CC) $(BENCH_OPENMP) -o $@ $^ -lm
+
+bench-cache: $(BENCH_BIN)/cache ## measure: cache misses a multiply-add of the dense kernels, under valgrind (CACHE_FILTER=value)
+	@command -v valgrind > /dev/null || { echo "make bench-cache needs valgrind"; exit 1; }
+	@python3 bench/cache.py $< $(BENCH_DIR)/cache $(JOBS)
 
 bench-compile: ## measure: what the header costs to compile and to carry, beside four stb headers
 	@python3 bench/compile.py attn.h
