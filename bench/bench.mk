@@ -1,7 +1,7 @@
 # bench.mk owns the benchmark targets. Included by the top Makefile; everything lands in
-# build/bench. BENCH_ISA, BENCH_FILTER and BENCH_MIN_TIME select; BENCH_FULL=1 runs every case;
-# BENCH_ATTN=attn.h measures the generated header instead of the source tree; BENCH_CC=clang
-# BENCH_CXX=clang++ BENCH_OPENMP= another compiler, here one without OpenMP.
+# build/bench. ISA="avx2 scalar" and FILTER=regex select, JSON=file.json is written (of several tiers
+# file-TIER.json); BENCH_MIN_TIME are seconds an entry; BENCH_FULL=1 runs every case; BENCH_ATTN=attn.h
+# measures the generated header instead of the source tree; BENCH_CC=clang BENCH_CXX=clang++ BENCH_OPENMP= another compiler, here one without OpenMP.
 
 BENCH_DIR := build/bench
 BENCH_CC ?= gcc
@@ -33,26 +33,28 @@ $(BENCH_BIN)/quick: $(BENCH_BIN)/quick.o $(BENCH_COMMON)
 	$(BENCH_CC) $(BENCH_OPENMP) -o $@ $^ -lm
 
 bench-quick: $(BENCH_BIN)/quick ## measure: percent of the FMA peak for the main shapes, in 20 seconds
-	$(BENCH_BIN)/quick $(BENCH_ISA)
+	$(BENCH_BIN)/quick $(ISA)
 
 $(BENCH_BIN)/decode: $(BENCH_BIN)/decode.o $(BENCH_BIN)/bandwidth.o $(BENCH_BIN)/pool.o $(BENCH_COMMON)
 	$(BENCH_CC) $(BENCH_OPENMP) -o $@ $^ -lpthread -lm
 
 bench-decode: $(BENCH_BIN)/decode ## measure: few queries against a long cache: each figure beside its limit
-	$(BENCH_BIN)/decode $(BENCH_ISA)
+	$(BENCH_BIN)/decode $(ISA)
 
 $(BENCH_BIN)/linear: $(BENCH_BIN)/linear.o $(BENCH_BIN)/approximations.o $(BENCH_COMMON)
 	$(BENCH_CC) $(BENCH_OPENMP) -o $@ $^ -lm
 
 bench-linear: $(BENCH_BIN)/linear ## measure: less than quadratic attention against dense: speed, growth, error
-	$(BENCH_BIN)/linear $(BENCH_DIR)/linear$(if $(LINEAR_ONLY),-part).csv $(BENCH_ISA)
+	$(BENCH_BIN)/linear $(BENCH_DIR)/linear$(if $(LINEAR_ONLY),-part).csv $(ISA)
 
 # --- make bench: one process per tier, so that OpenBLAS uses the same instructions as ours.
 
 BENCH_MIN_TIME ?= $(if $(BENCH_FULL),1,$(if $(BENCH_SPARSE),0.05,0.1))
-BENCH_TIERS := $(or $(BENCH_ISA),$(if $(filter x86_64,$(shell uname -m)),avx512 avx2,neon) scalar)
+BENCH_TIERS := $(or $(ISA),$(if $(filter x86_64,$(shell uname -m)),avx512 avx2,neon) scalar)
 # A partial run does not replace the results that bench-plots draws.
-BENCH_RESULTS := $(BENCH_DIR)/$(if $(BENCH_SPARSE),sparse/)$(if $(BENCH_FILTER),filtered/)
+BENCH_RESULTS := $(BENCH_DIR)/$(if $(BENCH_SPARSE),sparse/)$(if $(FILTER),filtered/)
+# $(call bench_json,TIER,FOLDER)
+bench_json = $(if $(JSON),$(if $(word 2,$(BENCH_TIERS)),$(JSON:.json=-$(1).json),$(JSON)),$(2)$(1).json)
 BENCH_RUNS := $(addprefix bench-run-,$(BENCH_TIERS))
 # What the environment says about OpenBLAS is put aside: its own choice is the fastest.
 BENCH_ENV := env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE
@@ -81,12 +83,12 @@ $(BENCH_BIN)/bench: $(BENCH_OBJECTS)
 
 # One after the other, also under make -j: two at once would slow each other down.
 $(BENCH_RUNS): bench-run-%: $(BENCH_BIN)/bench
-	@mkdir -p $(BENCH_RESULTS); rm -f $(BENCH_RESULTS)$*.json; echo
+	@mkdir -p $(dir $(call bench_json,$*,$(BENCH_RESULTS))); rm -f $(call bench_json,$*,$(BENCH_RESULTS)); echo
 	@$(BENCH_ENV) $(BENCH_ENV_$*) $(BENCH_BIN)/bench --isa=$* \
 	  $(if $(BENCH_FULL),--full) $(if $(BENCH_SPARSE),--sparse) \
-	  $(if $(BENCH_FILTER),'--benchmark_filter=$(BENCH_FILTER)') \
+	  $(if $(FILTER),'--benchmark_filter=$(FILTER)') \
 	  --benchmark_min_time=$(BENCH_MIN_TIME) \
-	  --benchmark_out=$(BENCH_RESULTS)$*.json --benchmark_out_format=json
+	  --benchmark_out=$(call bench_json,$*,$(BENCH_RESULTS)) --benchmark_out_format=json
 
 .PHONY: bench-needs
 bench-needs:
@@ -98,15 +100,41 @@ bench: bench-needs $(BENCH_BIN)/bench ## measure: speed of every tier, against O
 	@status=0; for tier in $(BENCH_TIERS); do \
 	  $(MAKE) -s --no-print-directory bench-run-$$tier || status=1; \
 	done; \
-	python3 bench/table.py $(BENCH_TIERS:%=$(BENCH_RESULTS)%.json); exit $$status
+	python3 bench/table.py $(foreach tier,$(BENCH_TIERS),$(call bench_json,$(tier),$(BENCH_RESULTS))); exit $$status
 
 bench-sparse: ## measure: every pattern against dense attention, every score term, schedules
 	@$(MAKE) --no-print-directory bench BENCH_SPARSE=1
+
+# --- make bench-peers: libraries that come by pip, in one Python process with ours.
+
+BENCH_VENV := $(BENCH_DIR)/venv
+BENCH_PEERS ?= torch==2.13.0 onnxruntime==1.32.0 onnx==1.23.2
+$(BENCH_VENV)/done: bench/bench.mk
+	python3 -m venv $(@D)
+	$(@D)/bin/pip install -q $(BENCH_PEERS)
+	@touch $@
+
+$(BENCH_DIR)/ours.so: $(addprefix bench/,ours.c peak.c clock.c bandwidth.c) build/lib/attn.o $(BENCH_DEPS)
+	$(BENCH_CC) $(BENCH_CFLAGS) -fPIC -shared -o $@ $(filter %.c %.o,$^) -lpthread -lm
+
+.PHONY: bench-peers
+bench-peers: $(BENCH_VENV)/done $(BENCH_DIR)/ours.so ## measure: against PyTorch and ONNX Runtime from PyPI, one thread each, in turn
+	@$(foreach tier,$(filter-out $(if $(ISA),,scalar),$(BENCH_TIERS)),\
+	  $(BENCH_VENV)/bin/python bench/peers.py $(BENCH_DIR)/ours.so $(tier) \
+	    $(call bench_json,$(tier),$(BENCH_DIR)/peers/) $(BENCH_MIN_TIME) '$(FILTER)' &&) :
 
 # The tables again, and the pictures, from the last results.
 .PHONY: bench-table
 bench-table: ## measure: the tables of the last make bench
 	python3 bench/table.py $(wildcard $(BENCH_DIR)/*.json)
+
+FILES ?= $(wildcard $(addprefix $(BENCH_DIR)/,*.json peers/*.json arm/*.json))
+REPORT ?= $(BENCH_DIR)/report.html
+.PHONY: bench-report
+bench-report: ## measure: one HTML page with pictures, from FILES="a.json b.json" of any tiers and machines
+	@command -v gnuplot > /dev/null || { echo "make bench-report needs gnuplot"; exit 1; }
+	@test -n "$(FILES)" || { echo "run make bench first, or name FILES"; exit 1; }
+	@python3 bench/report.py $(REPORT) $(BENCH_DIR)/report $(FILES)
 
 BENCH_FILES = $(wildcard $(BENCH_DIR)/*.json $(BENCH_DIR)/linear.csv)
 bench-plots: ## draw: its pictures, into docs/img (gnuplot)

@@ -3,7 +3,7 @@
 
 TEST_STEPS := test-arm32 sanitize-clang sanitize-gcc test-spoil test-arm64 test-clang test-emulated fuzz test-native \
   header-forms examples fuzz-replay header-symbols test-sleef test-gallery test-ring \
-  test-onnx test-porting sanitize-thread test-install test-guide $(filter-out header-forms header-symbols,$(HEADER_TESTS))
+  test-onnx test-porting sanitize-thread test-install test-guide test-bench-report $(filter-out header-forms header-symbols,$(HEADER_TESTS))
 
 STEP_NEEDS_test-arm32 := $(TEST_OUT)/arm32/runner
 STEP_NEEDS_test-arm64 := $(TEST_OUT)/arm64/runner

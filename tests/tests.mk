@@ -127,6 +127,10 @@ test-isa-%: $(TEST_NATIVE) ## test: one tier only: test-isa-scalar, -avx2, -avx5
 test-catalogue: $(TEST_NATIVE) ## test: check the names in docs/catalogue.md
 	$(TEST_NATIVE) --filter api_catalogue
 
+.PHONY: test-bench-report
+test-bench-report: ## test: the page of make bench-report has its pictures
+	python3 tests/bench_report.py
+
 MUTANTS ?= 20
 MUTANT_SEED ?= 1
 .PHONY: mutate
