@@ -8,7 +8,7 @@ BENCH_CC ?= gcc
 BENCH_CXX ?= g++
 BENCH_ATTN ?= all.h
 BENCH_OPENMP ?= -fopenmp
-BENCH_FLAGS := -O2 -g -Wall -Wextra -Iattn -Ibench -I. -DBENCH_ATTN_H='"$(BENCH_ATTN)"'
+BENCH_FLAGS := -O2 -g -Wall -Wextra -Iattn -Ibench -I. $(BENCH_INCLUDE) -DBENCH_ATTN_H='"$(BENCH_ATTN)"'
 BENCH_CFLAGS := -std=gnu11 $(BENCH_FLAGS)
 # Objects of one form of the header and one compiler; only impl.o holds more of the header than
 # its declarations.
@@ -60,6 +60,9 @@ BENCH_RUNS := $(addprefix bench-run-,$(BENCH_TIERS))
 BENCH_ENV := env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE
 BENCH_ENV_avx2 := OPENBLAS_CORETYPE=Haswell
 BENCH_CXXFLAGS := -std=c++17 $(BENCH_FLAGS) $(BENCH_OPENMP)
+# What the plain loop is compiled for, and what the program is linked with: others for another machine.
+BENCH_NATIVE ?= -march=native
+BENCH_LIBS ?= -lbenchmark -lopenblas -lsleef -lpthread -lm
 BENCH_CASES := $(shell find bench -name '*.cpp' | sort)
 BENCH_OBJECTS := $(BENCH_COMMON) $(BENCH_CASES:bench/%.cpp=$(BENCH_BIN)/%.o) \
   $(addprefix $(BENCH_BIN)/,bandwidth.o pool.o ulp.o composite.o naive.o naive_baseline.o sleef_exp.o)
@@ -72,14 +75,14 @@ $(BENCH_BIN)/%.o: bench/%.cpp $(BENCH_DEPS)
 
 $(BENCH_BIN)/naive.o: bench/naive.c $(BENCH_DEPS)
 	@mkdir -p $(@D)
-	$(BENCH_CC) $(BENCH_CFLAGS) -O3 -march=native -ffast-math -c -o $@ $<
+	$(BENCH_CC) $(BENCH_CFLAGS) -O3 $(BENCH_NATIVE) -ffast-math -c -o $@ $<
 
 $(BENCH_BIN)/naive_baseline.o: bench/naive.c $(BENCH_DEPS)
 	@mkdir -p $(@D)
 	$(BENCH_CC) $(BENCH_CFLAGS) -O3 -ffast-math -DNAIVE_BASELINE -c -o $@ $<
 
 $(BENCH_BIN)/bench: $(BENCH_OBJECTS)
-	$(BENCH_CXX) $(BENCH_OPENMP) -o $@ $^ -lbenchmark -lopenblas -lsleef -lpthread -lm
+	$(BENCH_CXX) $(BENCH_OPENMP) -o $@ $^ $(BENCH_LIBS)
 
 # One after the other, also under make -j: two at once would slow each other down.
 $(BENCH_RUNS): bench-run-%: $(BENCH_BIN)/bench
@@ -104,6 +107,44 @@ bench: bench-needs $(BENCH_BIN)/bench ## measure: speed of every tier, against O
 
 bench-sparse: ## measure: every pattern against dense attention, every score term, schedules
 	@$(MAKE) --no-print-directory bench BENCH_SPARSE=1
+
+# --- make bench-arm-binary: the same program for an ARM machine, where nothing need be installed. Google Benchmark
+# has no static library in Debian: it is made from Debian's source. OpenBLAS has one, in its package for arm64.
+# Both come through the system's sources, with lists of packages of their own.
+
+BENCH_ARM := $(BENCH_DIR)/arm
+BENCH_APT = apt-get -q -o Dir::State::lists=$(CURDIR)/$(BENCH_ARM)/lists -o Dir::Cache=$(CURDIR)/$(BENCH_ARM)/cache \
+  -o Dir::Etc::sourcelist=/dev/null -o Dir::Etc::sourceparts=$(CURDIR)/$(BENCH_ARM)/parts \
+  -o APT::Architectures::=arm64 -o APT::Sandbox::User= -o Acquire::Retries=3
+$(BENCH_ARM)/fetched:
+	@mkdir -p $(BENCH_ARM)/lists/partial $(BENCH_ARM)/cache/archives/partial
+	@mkdir -p $(BENCH_ARM)/parts; cd $(BENCH_ARM)/parts && rm -f * && \
+	  sed -n 's/^deb /deb-src /p' /etc/apt/sources.list > old.list 2>/dev/null; \
+	  cat /etc/apt/sources.list >> old.list 2>/dev/null; \
+	  for part in /etc/apt/sources.list.d/*.sources; do \
+	    sed 's/^Types:.*/Types: deb deb-src/' $$part > $${part##*/}; done
+	@cd $(BENCH_ARM) && rm -f *.deb *.orig.tar.gz && { $(BENCH_APT) update && \
+	  $(BENCH_APT) --download-only source benchmark && $(BENCH_APT) download libopenblas-pthread-dev:arm64; } \
+	  > apt.log 2>&1 || { tail -5 apt.log; exit 1; }
+	@cd $(BENCH_ARM) && dpkg -x libopenblas*_arm64.deb openblas && mkdir -p benchmark && \
+	  tar -xzf benchmark_*.orig.tar.gz -C benchmark --strip-components=1
+	@touch $@
+
+BENCH_ARM_CXX := aarch64-linux-gnu-g++
+$(BENCH_ARM)/libbenchmark.a: $(BENCH_ARM)/fetched
+	@cd $(BENCH_ARM)/benchmark/src && rm -f *.o && ls *.cc | grep -v benchmark_main | xargs -n 1 -P $(JOBS) \
+	  $(BENCH_ARM_CXX) -std=c++11 -O2 -DNDEBUG -DHAVE_STD_REGEX -DHAVE_STEADY_CLOCK -DBENCHMARK_STATIC_DEFINE -I../include -c
+	@rm -f $@; aarch64-linux-gnu-ar rcs $@ $(BENCH_ARM)/benchmark/src/*.o
+
+BENCH_ARM_BLAS = $(BENCH_ARM)/openblas/usr/$(1)/aarch64-linux-gnu/openblas-pthread
+.PHONY: bench-arm-binary
+bench-arm-binary: $(BENCH_ARM)/libbenchmark.a ## measure: one static program for 64-bit ARM, build/bench/arm/bench, whose JSON bench-report takes
+	@command -v $(BENCH_ARM_CXX) > /dev/null || { echo "needs g++-aarch64-linux-gnu"; exit 1; }
+	@$(MAKE) --no-print-directory BENCH_CC=aarch64-linux-gnu-gcc BENCH_CXX=$(BENCH_ARM_CXX) BENCH_NATIVE= \
+	  BENCH_INCLUDE='-DBENCHMARK_STATIC_DEFINE -I$(BENCH_ARM)/benchmark/include -I$(call BENCH_ARM_BLAS,include)' \
+	  BENCH_LIBS='-static $(BENCH_ARM)/libbenchmark.a $(call BENCH_ARM_BLAS,lib)/libopenblas.a -lpthread -lm' \
+	  $(BENCH_DIR)/$(basename $(BENCH_ATTN))-aarch64-linux-gnu-gcc/bench
+	aarch64-linux-gnu-strip -o $(BENCH_ARM)/bench $(BENCH_DIR)/$(basename $(BENCH_ATTN))-aarch64-linux-gnu-gcc/bench
 
 # --- make bench-peers: libraries that come by pip, in one Python process with ours.
 
@@ -154,5 +195,5 @@ bench-cache: $(BENCH_BIN)/cache ## measure: cache misses a multiply-add of the d
 bench-compile: ## measure: what the header costs to compile and to carry, beside four stb headers
 	@python3 bench/compile.py attn.h
 
-bench-arm: ## measure: the inner loops for ARM: instructions, spills, cycles by llvm-mca
-	@sh bench/arm_inner_loop.sh $(BENCH_ATTN)
+bench-arm: ## measure: the inner loops for ARM: instructions, spills, cycles on six processors by llvm-mca
+	@python3 bench/arm_loops.py $(BENCH_ATTN)

@@ -128,6 +128,7 @@ class Page:
         with open(out) as f:
             svg = f.read()
         svg = svg[svg.index("<svg") :]
+        svg = re.sub(r"<(title|desc)>[^<]*</\1>", "", svg)  # they would show under the mouse
         # ids are the page's, not the picture's
         svg = re.sub(r"(\bid=['\"]|href=['\"]#|url\(#)", rf"\g<1>{name}-", svg)
         self.add(f'<figure id="{name}">{svg}<figcaption>{html.escape(words)}</figcaption></figure>')
