@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""arm_loops.py owns `make bench-arm`: the static look at the NEON kernels where no ARM machine can be timed. It compiles
-the header for aarch64, cuts the inner loop with the most arithmetic out of each kernel, counts its instructions
-and lets llvm-mca estimate its cycles on several processors.
+"""arm_loops.py owns `make bench-arm`: the look at the NEON kernels where no ARM machine can be timed. It cuts the inner
+loop with the most arithmetic out of each kernel, counts its instructions, lets llvm-mca estimate its cycles on
+several processors, and counts what whole calls execute, under qemu.
 
-Usage: arm_loops.py [all.h | attn.h]; ARM_CC, ARM_OBJDUMP and LLVM_MCA name other tools. LLVM 19 or later is wanted: older
-ones know no Neoverse.
+Usage: arm_loops.py FOLDER, with impl.o and one_call for aarch64; LLVM_MCA names another tool. LLVM 19 or later is
+wanted: older ones know no Neoverse.
 """
 
 import os
@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 
-OUT = "build/bench/arm"
 # what LLVM 19 schedules by a model of another processor is said beside it
 MODELS = [
     ("cortex-a53", ""),
@@ -30,6 +29,12 @@ KERNELS = [
     ("decode, scores", r"attn_score_rows_f32_neon_"),
     ("decode, values", r"attn_value_rows_f32_neon_"),
     ("exp of a tile", r"attn_softmax_block_neon_"),
+]
+# what runs under qemu, and the functions whose instructions are set against how much vector work
+CALLS = [
+    (["sdpa", 128, 128, 64], [("score", 128 * 128 * 16), ("value", 128 * 128 * 16), ("exp of a tile", 128 * 32)]),
+    (["gemm", 60, 256, 128], [("gemm", 60 * 64 * 128)]),
+    (["sdpa", 4, 1024, 128], [("decode, scores", 4 * 1024 * 32), ("decode, values", 4 * 1024 * 32)]),
 ]
 BRANCH = re.compile(r"(b|b\.\w+|cbn?z|tbn?z)\b")
 ARITHMETIC = re.compile(r"f(ml[as]|mul|add|sub|max(nm)?|min(nm)?|div|sqrt)\s+v\d+\.")
@@ -89,20 +94,48 @@ def estimate(mca, cpu, loop):
     return int(total[1]) / 500, float(least[1])
 
 
+def executed(program, arguments):
+    """{function: instructions} of one call: qemu names the function of each instruction that it runs."""
+    command = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu", "-singlestep", "-d", "exec,nochain", program, "neon"]
+    counts = {}
+    with subprocess.Popen(command + [str(a) for a in arguments], stderr=subprocess.PIPE, text=True) as log:
+        for line in log.stderr:
+            name = line.rpartition("] ")[2].strip()
+            counts[name] = counts.get(name, 0) + 1
+    if log.returncode:
+        sys.exit(f"{program} {arguments} failed")
+    return counts
+
+
+def print_executed(program):
+    if not shutil.which("qemu-aarch64"):
+        print("\nInstructions executed: not counted, no qemu-aarch64 here")
+        return
+    print("\nInstructions executed under qemu, edges of the loops too: a vector multiply-add of the kernel's product (exp: a")
+    print("vector of 4 weights, with their sums and maxima); beside it those of the whole call")
+    patterns = dict(KERNELS)
+    for arguments, kernels in CALLS:
+        counts = executed(program, arguments)
+        call = sum(n for name, n in counts.items() if name.startswith("attn_"))
+        adds = sum(work for kernel, work in kernels if not kernel.startswith("exp"))
+        for kernel, work in kernels:
+            ours = sum(n for name, n in counts.items() if re.fullmatch(patterns[kernel], name))
+            shape = " x ".join(str(a) for a in arguments[1:])
+            print(f"{kernel:16}{ours / work:7.2f}{call / adds:7.2f}   {arguments[0]} {shape}")
+
+
 def main():
-    header = sys.argv[1] if len(sys.argv) > 1 else "all.h"
+    folder = sys.argv[1]
     tools = [f"llvm-mca-{n}" for n in (22, 21, 20, 19)] + ["llvm-mca"]
     mca = os.environ.get("LLVM_MCA") or next(filter(shutil.which, tools), "llvm-mca-19")
-    objdump = os.environ.get("ARM_OBJDUMP", "aarch64-linux-gnu-objdump")
-    cc = os.environ.get("ARM_CC", "aarch64-linux-gnu-gcc").split()
-    for tool in (cc[0], objdump, mca):
+    objdump = "aarch64-linux-gnu-objdump"
+    for tool in (objdump, mca):
         if not shutil.which(tool):
             sys.exit(f"bench-arm needs {tool} (gcc-aarch64-linux-gnu, llvm-19)")
-    os.makedirs(OUT, exist_ok=True)
-    compiled = os.path.join(OUT, "impl.o")
-    run(*cc, "-std=c99", "-O2", "-Iattn", "-I.", f'-DBENCH_ATTN_H="{header}"', "-c", "bench/impl.c", "-o", compiled)
+    compiled = os.path.join(folder, "impl.o")
+    compiler = re.search(r"GCC: (.*)", run("readelf", "-p", ".comment", compiled))
     version = re.search(r".*LLVM version.*", run(mca, "--version"))[0].strip()
-    print(f"{run(*cc, '--version').splitlines()[0]}, -O2; llvm-mca: {version}")
+    print(f"gcc {compiler[1]}, -O2; llvm-mca: {version}")
 
     known = []
     print("\nvector multiply-adds a cycle")
@@ -121,7 +154,7 @@ def main():
         loop = max(found, key=arithmetic, default=[])
         if not arithmetic(loop):
             sys.exit(f"{kernel}: no loop with arithmetic in {pattern}")
-        with open(os.path.join(OUT, re.sub(r"\W+", "_", kernel) + ".s"), "w") as f:
+        with open(os.path.join(folder, re.sub(r"\W+", "_", kernel) + ".s"), "w") as f:
             f.write(".Lloop:\n" + "\n".join(loop) + "\n")
         fma = sum(line.startswith("fmla") for line in loop)
         stack = sum(bool(re.match(r"(ld|st).*\[sp", line)) for line in loop)
@@ -131,6 +164,7 @@ def main():
             least = estimate(mca, cpu, [line for line in loop if ARITHMETIC.match(line)])[1]
             row += f"{took:9.1f} {100 * least / took:4.0f} %"
         print(row)
+    print_executed(os.path.join(folder, "one_call"))
 
 
 main()

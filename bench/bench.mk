@@ -113,6 +113,7 @@ bench-sparse: ## measure: every pattern against dense attention, every score ter
 # Both come through the system's sources, with lists of packages of their own.
 
 BENCH_ARM := $(BENCH_DIR)/arm
+BENCH_ARM_BIN := $(BENCH_DIR)/$(basename $(BENCH_ATTN))-aarch64-linux-gnu-gcc
 BENCH_APT = apt-get -q -o Dir::State::lists=$(CURDIR)/$(BENCH_ARM)/lists -o Dir::Cache=$(CURDIR)/$(BENCH_ARM)/cache \
   -o Dir::Etc::sourcelist=/dev/null -o Dir::Etc::sourceparts=$(CURDIR)/$(BENCH_ARM)/parts \
   -o APT::Architectures::=arm64 -o APT::Sandbox::User= -o Acquire::Retries=3
@@ -143,8 +144,8 @@ bench-arm-binary: $(BENCH_ARM)/libbenchmark.a ## measure: one static program for
 	@$(MAKE) --no-print-directory BENCH_CC=aarch64-linux-gnu-gcc BENCH_CXX=$(BENCH_ARM_CXX) BENCH_NATIVE= \
 	  BENCH_INCLUDE='-DBENCHMARK_STATIC_DEFINE -I$(BENCH_ARM)/benchmark/include -I$(call BENCH_ARM_BLAS,include)' \
 	  BENCH_LIBS='-static $(BENCH_ARM)/libbenchmark.a $(call BENCH_ARM_BLAS,lib)/libopenblas.a -lpthread -lm' \
-	  $(BENCH_DIR)/$(basename $(BENCH_ATTN))-aarch64-linux-gnu-gcc/bench
-	aarch64-linux-gnu-strip -o $(BENCH_ARM)/bench $(BENCH_DIR)/$(basename $(BENCH_ATTN))-aarch64-linux-gnu-gcc/bench
+	  $(BENCH_ARM_BIN)/bench
+	aarch64-linux-gnu-strip -o $(BENCH_ARM)/bench $(BENCH_ARM_BIN)/bench
 
 # --- make bench-peers: libraries that come by pip, in one Python process with ours.
 
@@ -185,10 +186,10 @@ bench-plots: ## draw: its pictures, into docs/img (gnuplot)
 
 # --- What the clock does not show: caches, the cost to the compiler, the kernels on ARM by static analysis.
 
-$(BENCH_BIN)/cache: $(BENCH_BIN)/cache.o $(BENCH_COMMON)
+$(BENCH_BIN)/one_call: $(BENCH_BIN)/one_call.o $(BENCH_COMMON)
 	$(BENCH_CC) $(BENCH_OPENMP) -o $@ $^ -lm
 
-bench-cache: $(BENCH_BIN)/cache ## measure: cache misses a multiply-add of the dense kernels, under valgrind (CACHE_FILTER=value)
+bench-cache: $(BENCH_BIN)/one_call ## measure: cache misses a multiply-add of the dense kernels, under valgrind (CACHE_FILTER=value)
 	@command -v valgrind > /dev/null || { echo "make bench-cache needs valgrind"; exit 1; }
 	@python3 bench/cache.py $< $(BENCH_DIR)/cache $(JOBS)
 
@@ -196,4 +197,5 @@ bench-compile: ## measure: what the header costs to compile and to carry, beside
 	@python3 bench/compile.py attn.h
 
 bench-arm: ## measure: the inner loops for ARM: instructions, spills, cycles on six processors by llvm-mca
-	@python3 bench/arm_loops.py $(BENCH_ATTN)
+	@$(MAKE) --no-print-directory BENCH_CC=aarch64-linux-gnu-gcc BENCH_NATIVE= $(BENCH_ARM_BIN)/one_call
+	@python3 bench/arm_loops.py $(BENCH_ARM_BIN)

@@ -24,7 +24,7 @@ LINE = 64
 
 # kernel, arguments of the program, vector multiply-adds of one product times the lanes
 T = 512
-CALLS = [(("score", "value"), f"d={d}", ["sdpa", T, d], T * T * d) for d in (64, 128, 256)]
+CALLS = [(("score", "value"), f"d={d}", ["sdpa", T, T, d], T * T * d) for d in (64, 128, 256)]
 CALLS += [(("gemm",), f"512x512x{k}", ["gemm", 512, 512, k], 512 * 512 * k) for k in (64, 128, 256)]
 CALLS += [(("gemm",), "512x3072x768", ["gemm", 512, 3072, 768], 512 * 3072 * 768)]
 
