@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""bench_report.py owns the test of bench/report.py: a page made of small results has each picture, the numbers, and
-nothing from elsewhere."""
+"""bench_report.py owns the test of bench/report.py and peers.py: a page made of small results has each picture, the
+numbers, and nothing from elsewhere; what peers.py counts and names is what the page draws."""
 
 import json
 import os
@@ -8,6 +8,10 @@ import re
 import subprocess
 import sys
 import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "bench"))
+import peers
 
 NOISE = {"median_share": 0.98, "worst_share": 0.7, "spread_share": 0.04, "core_share": 0.9, "load": 1.5}
 
@@ -28,8 +32,34 @@ def context(tier, cpu, **more):
     return {"tier": tier, "cpu": cpu, "load_avg": [1.5, 1, 1]} | limits | more
 
 
+class Fixed(peers.Contender):
+    """Turns of known seconds, on a core that is had four fifths of the time."""
+
+    def __init__(self, name, turns):
+        super().__init__(name, None)
+        self.turns = turns
+
+    def turn(self):
+        self.seconds.append(self.turns[len(self.seconds) % len(self.turns)])
+        return 1.25, 1.0
+
+
+def check_contest():
+    ours, theirs = Fixed("ours", [2.0, 4.0, 2.5, 3.0]), Fixed("torch", [5.0, 9.0, 6.0, 7.0])
+    c = peers.contest([ours, theirs], 8e9, lambda: 16.0, 0)
+    want = {"GFLOPS": 4, "percent": 25, "worst_share": 0.5, "core_share": 0.8, "torch_GFLOPS": 1.6, "torch_ratio": 2.5}
+    for key, value in want.items():
+        assert abs(c[key] - value) < 1e-9, f"{key} is {c[key]}, not {value}"
+    assert c["worst_share"] <= c["median_share"] <= 1 and c["spread_share"] >= 0
+
+
+def peers_entries(tier):
+    for name, kind, _ in peers.entries(tier):
+        yield {"name": name, "GFLOPS": 50.0, "torch_ratio": 1.25, "flops_per_byte": 30.0} | NOISE
+
+
 def main():
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    check_contest()
     with tempfile.TemporaryDirectory() as work:
 
         def result(name, context, entries):
@@ -40,14 +70,14 @@ def main():
 
         def page(*paths):
             out = os.path.join(work, "report.html")
-            command = [sys.executable, os.path.join(root, "bench/report.py"), out, work, *paths]
+            command = [sys.executable, os.path.join(ROOT, "bench/report.py"), out, work, *paths]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             with open(out) as f:
                 return f.read()
 
         a = result("a.json", context("avx2", "Some's <x86>"), entries("avx2", 100, naive_ratio=4.4, flops_per_byte=9.0))
         b = result("b.json", context("neon", "ARM 0x41/0xd0c"), entries("neon", 30))
-        c = result("c.json", context("avx2", "Some's <x86>", torch="2.0"), entries("avx2", 90, torch_ratio=1.25))
+        c = result("c.json", context("avx2", "Some's <x86>", torch="2.0"), peers_entries("avx2"))
         text = page(a, b, c)
         for name in ("peak", "tiers", "peer-naive", "peer-torch", "roofline", "noise"):
             assert f'<figure id="{name}"><svg' in text, f"no picture {name}"
@@ -59,6 +89,8 @@ def main():
         for words in ("Some&#x27;s &lt;x86&gt;", "1.25", "4.40", "100.5", "20.2", "96.9", "0.700", "1.50 to 1.50", "2.0"):
             assert words in text, f"{words} is missing"
         assert "broken" not in text
+        with open(os.path.join(work, "report_peer-torch_0_0.dat")) as f:
+            assert len(f.readlines()) == 7, "the lengths of peers.py"
         # peers join the run of their tier; a second measurement does not
         assert text.count("<h3>") == 2 and page(a, b, a).count("<h3>") == 3
     print("bench report: every picture is there")
