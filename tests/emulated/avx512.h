@@ -1,8 +1,8 @@
 /* avx512.h owns the words of AVX-512 that attn/isa/simd_avx512.h speaks, done by AVX2 in two halves:
- * the same bits of every number, NaN included. Debian's SIMDe 0.7.4 lacks fifteen of these words. It comes
- * before attn.h, is compiled with -mavx2 -mfma -mf16c and without AVX-512, and takes the place of the
- * intrinsics, so that the text of the tier stays as it is. A word that the tier takes up and that is
- * missing here does not compile. */
+ * the same bits of every number, NaN included; words.c compares them with the real ones. Debian's SIMDe 0.7.4
+ * lacks fifteen of these words. It comes before attn.h, is compiled with -mavx2 -mfma -mf16c and without
+ * AVX-512, and takes the place of the intrinsics, so that the text of the tier stays as it is. A word that
+ * the tier takes up and that is missing here does not compile; it is added here and in words.h. */
 #ifndef TEST_EMULATED_AVX512_H
 #define TEST_EMULATED_AVX512_H
 
@@ -136,8 +136,11 @@ EMULATED __m512 em_scalef(__m512 x, __m512 n) {
   em512 e = em_f(x), by = em_f(n);
   for (int l = 0; l < 16; l++) {
     const float power = floorf(by.lane[l]);
-    if (isnan(e.lane[l]) || isnan(power)) {
-      e.lane[l] += power;
+    if (isnan(e.lane[l])) { /* a quiet one yields to an infinite power */
+      const int yields = isinf(power) && e.bits[l] & 0x400000;
+      e.bits[l] = !yields ? e.bits[l] | 0x400000 : power > 0 ? 0x7f800000 : 0;
+    } else if (isnan(power)) {
+      e.bits[l] = by.bits[l] | 0x400000;
     } else if (isinf(power)) {
       e.lane[l] *= power > 0 ? power : 0.0f;
     } else {
