@@ -9813,14 +9813,16 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
  * region's target list and the run-time test are both made from this row. */
 #define ATTN_FEATURES_AVX2_(F, R) \
   F("avx2", 7, EBX, 5) R("fma", 1, ECX, 12) R("f16c", 1, ECX, 29) R("avx", 1, ECX, 28)
+#ifndef ATTN_FEATURES_AVX512_ /* tests/emulated runs this tier on AVX2 */
 /* clang-format off */
 #define ATTN_FEATURES_AVX512_(F, R)                                              \
   ATTN_FEATURES_AVX2_(F, R) R("avx512f", 7, EBX, 16) R("avx512bw", 7, EBX, 30)  \
   R("avx512dq", 7, EBX, 17) R("avx512vl", 7, EBX, 31) R("avx512cd", 7, EBX, 28)
 /* clang-format on */
 /* The register state the system must save: SSE+AVX, then AVX-512's masks and upper halves. */
-#define ATTN_XCR0_AVX2_ 0x06u
 #define ATTN_XCR0_AVX512_ 0xE6u
+#endif
+#define ATTN_XCR0_AVX2_ 0x06u
 
 #define ATTN_NAME_FIRST_(name, leaf, reg, bit) name
 #if defined(ATTN_CLANG_)

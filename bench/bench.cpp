@@ -4,6 +4,7 @@
  * --benchmark_filter, --benchmark_min_time, --benchmark_out. */
 #include <cinttypes>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "case.h"
@@ -16,6 +17,18 @@ constexpr int kMinRounds = 4;
 
 std::string current_name;
 std::unique_ptr<Case> current;
+
+/* How far the turns of ours lie apart, as shares of the best one, and what else the machine did. */
+void noise(benchmark::UserCounters &c, const Contest &contest) {
+  const Contender &us = contest[0];
+  if (us.rates.empty()) return;
+  double load = 0;
+  c["median_share"] = us.median() / us.best();
+  c["worst_share"] = us.worst() / us.best();
+  c["spread_share"] = (us.quantile(0.75) - us.quantile(0.25)) / us.best();
+  c["core_share"] = contest.core_share();
+  if (getloadavg(&load, 1) == 1) c["load"] = load;
+}
 
 void run(benchmark::State &state, const std::string &name, const CaseMaker &make) {
   if (current_name != name) {
@@ -38,6 +51,7 @@ void run(benchmark::State &state, const std::string &name, const CaseMaker &make
     return;
   }
   current->counters(state);
+  noise(state.counters, current->contest);
 }
 
 /* Progress on the terminal, one line an entry; the tables are drawn from the JSON afterwards. */
@@ -88,16 +102,29 @@ void report_workspace() {
   }
 }
 
+/* The limits of one core that a roofline is drawn with. */
+void report_roofs(attn_isa isa) {
+  static const char *const levels[] = {"L2", "L3", "DRAM"};
+  benchmark::AddCustomContext("peak_GFLOPS", std::to_string(peak_of(isa)->max));
+  for (int level = 2; level <= 4; level++)
+    benchmark::AddCustomContext(std::string(levels[level - 2]) + "_GB_per_second",
+                                std::to_string(peak_read_bandwidth(peak_level_bytes(level, 1), 1)));
+}
+
+/* What the processor is called: x86 says it in words, ARM by numbers of implementer and part. */
 std::string model_name() {
   std::string model = "unknown";
   if (FILE *f = std::fopen("/proc/cpuinfo", "r")) {
     char line[256];
-    while (std::fgets(line, sizeof line, f))
-      if (!std::strncmp(line, "model name", 10)) {
-        model = std::strchr(line, ':') + 2;
-        model.pop_back();
-        break;
-      }
+    std::string implementer;
+    while (std::fgets(line, sizeof line, f)) {
+      std::string value = std::strchr(line, ':') ? std::strchr(line, ':') + 2 : "\n";
+      value.pop_back();
+      if (!std::strncmp(line, "CPU implementer", 15)) implementer = value;
+      if (!std::strncmp(line, "CPU part", 8)) model = "ARM " + implementer + "/" + value;
+      if (!std::strncmp(line, "model name", 10)) model = value;
+      if (model != "unknown") break;
+    }
     std::fclose(f);
   }
   return model;
@@ -150,11 +177,13 @@ int main(int argc, char **argv) {
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::AddCustomContext("tier", attn_isa_name(isa));
   benchmark::AddCustomContext("cpu", model_name());
+  benchmark::AddCustomContext("compiler", __VERSION__);
   benchmark::AddCustomContext("openblas_core", composite_core());
   std::printf("%s on %s; OpenBLAS kernels: %s\n", attn_isa_name(isa), model_name().c_str(),
               composite_core());
   if (!sparse) report_workspace();
   for (int i = 0; i < 100; i++) peak_probe(isa);
+  report_roofs(isa);
 
   const Selection selection = {isa, full, sparse};
   if (!sparse) register_read();

@@ -23,11 +23,15 @@ struct Contender {
   std::vector<double> rates; /* work per second, turn by turn, the first one left out */
 
   double best() const { return rates.empty() ? 0 : *std::max_element(rates.begin(), rates.end()); }
-  double median() const {
+  double worst() const { return rates.empty() ? 0 : *std::min_element(rates.begin(), rates.end()); }
+  double median() const { return quantile(0.5); }
+  /* the rate that a part `p` of the turns stayed below */
+  double quantile(double p) const {
     if (rates.empty()) return 0;
     std::vector<double> r = rates;
-    std::nth_element(r.begin(), r.begin() + (long)r.size() / 2, r.end());
-    return r[r.size() / 2];
+    long at = std::min((long)(p * (double)r.size()), (long)r.size() - 1);
+    std::nth_element(r.begin(), r.begin() + at, r.end());
+    return r[(size_t)at];
   }
 };
 
@@ -63,6 +67,8 @@ class Contest {
     return nullptr;
   }
   int rounds() const { return rounds_; }
+  /* Seconds of processor a second on the clock during the turns: below 1 others were served too. */
+  double core_share() const { return clock_ > 0 ? busy_ / clock_ : 1; }
   /* GFLOP/s of the probes between the turns: largest, mean, smallest. */
   double peak() const { return *std::max_element(probes_.begin(), probes_.end()); }
   double peak_min() const { return *std::min_element(probes_.begin(), probes_.end()); }
@@ -77,10 +83,12 @@ class Contest {
     if ((int)c.rates.size() >= c.most_rounds) return 0;
     bool warm = c.calls > 0;
     int calls = warm ? c.calls : 1;
-    double t = c.wall ? clock_now() : clock_busy();
+    double clock = clock_now(), busy = clock_busy();
     for (int i = 0; i < calls; i++)
       if (!c.call()) return -1;
-    t = (c.wall ? clock_now() : clock_busy()) - t;
+    clock = clock_now() - clock, busy = clock_busy() - busy;
+    clock_ += clock, busy_ += busy;
+    double t = c.wall ? clock : busy;
     if (warm)
       c.rates.push_back(c.work * calls / t);
     else
@@ -91,6 +99,7 @@ class Contest {
   attn_isa isa_;
   std::vector<Contender> contenders_;
   int rounds_ = 0;
+  double clock_ = 0, busy_ = 0;
   std::vector<double> probes_;
 };
 

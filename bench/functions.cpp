@@ -51,6 +51,8 @@ class CallCase : public Case {
     }
     c["GFLOPS"] = us.best() * 1e-9;
     c["percent"] = 100 * us.best() * 1e-9 / contest.peak();
+    c["peak"] = contest.peak();
+    if (call_.bytes > 0) c["flops_per_byte"] = call_.flops / call_.bytes;
     c["base_ratio"] = us.best() / contest.find("base")->best();
     c["base_ratio_median"] = us.median() / contest.find("base")->median();
     if (call_.peer) c["openblas_ratio"] = us.best() / contest.find("openblas")->best();

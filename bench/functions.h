@@ -12,12 +12,12 @@
 
 constexpr int64_t kDim = 64, kLong = 16384;
 
-/* A call with its data and its work: multiply-adds, or bytes where nothing else counts. */
+/* A call with its data and its work: flops, or bytes where nothing else counts. */
 struct Call {
   std::deque<Floats> floats;
   std::deque<std::vector<int32_t>> ints;
   std::mt19937 random{1};
-  double flops = 0, bytes = 0;
+  double flops = 0, bytes = 0; /* bytes beside flops: of operands and result, each touched once */
   std::function<attn_status(attn_ctx *)> run;
   std::function<size_t(const attn_ctx *)> size;
   std::function<void()> peer; /* OpenBLAS doing the same */

@@ -6,25 +6,10 @@ Usage: plots.py OUT_DIR WORK_DIR FILE...; a file is JSON of `make bench` or CSV 
 
 import csv
 import os
-import subprocess
 import sys
 
+from draw import draw
 from results import dense, load
-
-HEAD = """set terminal pngcairo noenhanced size 1200,540 font 'DejaVu Sans,12' background '#ffffff'
-set output '{out}'
-set multiplot layout 1,2 title '{title}'
-set logscale x 2
-set xlabel 'sequence length T'
-set ylabel '{ylabel}'
-set xtics (64,128,256,512,1024,2048,4096)
-set xrange [56:4700]
-set grid ytics lt 1 lw 1 lc rgb '#dddddd'
-set border 3
-set tics nomirror
-set key bottom right
-set yrange {yrange}
-"""
 
 COLOURS = {"avx512": "#0b5fa5", "avx2": "#d9680f", "neon": "#2a8a3e", "scalar": "#777777"}
 
@@ -37,28 +22,6 @@ def series(entries, d, causal, value):
         if dense(e) and e["fields"]["d"] == d and e["fields"]["causal"] == causal and value in e
     ]
     return sorted(points)
-
-
-def draw(out, work, title, ylabel, yrange, panels, extra=""):
-    """panels: [(title, [(points, style)])]; writes the data and the script, then runs gnuplot."""
-    name = os.path.splitext(os.path.basename(out))[0]
-    script = HEAD.format(out=out, title=title, ylabel=ylabel, yrange=yrange) + extra
-    for number, (panel, lines) in enumerate(panels):
-        plots = []
-        for index, (points, style) in enumerate(lines):
-            if not points:
-                continue
-            data = os.path.join(work, f"{name}_{number}_{index}.dat")
-            with open(data, "w") as f:
-                f.writelines(f"{t} {v}\n" for t, v in points)
-            plots.append(f"'{data}' with linespoints {style}")
-        if plots:
-            script += f"set title '{panel}'\nplot " + ", \\\n  ".join(plots) + "\n"
-    path = os.path.join(work, name + ".gp")
-    with open(path, "w") as f:
-        f.write(script + "unset multiplot\n")
-    subprocess.run(["gnuplot", path], check=True)
-    print(out)
 
 
 def line(tier, d, label):
@@ -209,4 +172,5 @@ def main():
         dense_plots([f for f in files if f not in tables], out, work)
 
 
-main()
+if __name__ == "__main__":
+    main()

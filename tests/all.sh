@@ -47,7 +47,7 @@ done
 
 # The last page: what the runners counted, then which tier ran where.
 echo
-for target in test-native test-clang test-sleef test-arm64 test-arm32 sanitize-gcc sanitize-clang; do
+for target in test-native test-clang test-sleef test-emulated test-arm64 test-arm32 sanitize-gcc sanitize-clang; do
   [ -f "$logs/$target" ] || continue
   grep -E '^\[ +(PASSED|FAILED|SKIPPED) +\] [0-9]+ test' "$logs/$target" | sed "s/^/$target: /" || :
 done
@@ -57,12 +57,12 @@ echo "header: $(grep -c '^ok ' "$logs/header") passed, $(grep -c '^FAIL ' "$logs
 grep -hE '^Done [0-9]+ runs|^stat::number_of_executed_units|^replay: |^ring attention: |^onnx |^porting: ' \
   "$logs/fuzz" "$logs/fuzz-replay" "$logs/test-ring" "$logs/test-onnx" "$logs/test-porting" 2>/dev/null || :
 echo
-for target in test-native test-clang test-sleef test-arm64 test-arm32; do
+for target in test-native test-clang test-sleef test-emulated test-arm64 test-arm32; do
   [ -f "$logs/$target" ] || continue
-  where=native
-  case $target in *arm*) where=qemu ;; esac
+  where=native as=
+  case $target in *arm*) where=qemu ;; *emulated) as=' (emulated)' ;; esac
   grep -hE '^tier ' "$logs/$target" | grep -v 'another processor family' |
-    sed "s/^tier/$target ($where):/" || :
+    sed "s/^tier \([a-z0-9]*\)/$target ($where): \1$as/" || :
 done
 # a tier of another family is no gap here as long as some step ran it
 for tier in scalar avx2 avx512 neon; do

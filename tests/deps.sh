@@ -36,6 +36,7 @@ libc6-dev-armhf-cross command_ arm-linux-gnueabihf-gcc && echo '#include <math.h
 qemu-user command_ qemu-aarch64
 qemu-user command_ qemu-arm
 qemu-user command_ qemu-x86_64
+gnuplot-nox command_ gnuplot
 pkg-config command_ pkg-config
 cmake command_ cmake
 tcc command_ tcc

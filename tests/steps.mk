@@ -1,14 +1,15 @@
 # steps.mk owns the steps of `make test` (all.sh) and what make compiles before them: a step itself
 # then only runs, with a log of its own. Longest first, so that the end is not one long step.
 
-TEST_STEPS := test-arm32 sanitize-clang sanitize-gcc test-spoil test-arm64 test-clang fuzz test-native \
+TEST_STEPS := test-arm32 sanitize-clang sanitize-gcc test-spoil test-arm64 test-clang test-emulated fuzz test-native \
   header-forms examples fuzz-replay header-symbols test-sleef test-gallery test-ring \
-  test-onnx test-porting sanitize-thread test-install test-guide $(filter-out header-forms header-symbols,$(HEADER_TESTS))
+  test-onnx test-porting sanitize-thread test-install test-guide test-bench-report $(filter-out header-forms header-symbols,$(HEADER_TESTS))
 
 STEP_NEEDS_test-arm32 := $(TEST_OUT)/arm32/runner
 STEP_NEEDS_test-arm64 := $(TEST_OUT)/arm64/runner
 STEP_NEEDS_test-native := $(TEST_OUT)/native/runner
 STEP_NEEDS_test-clang := $(TEST_OUT)/clang/runner
+STEP_NEEDS_test-emulated := $(TEST_EMULATED_HERE)
 STEP_NEEDS_test-sleef := $(TEST_OUT)/sleef/runner
 STEP_NEEDS_sanitize-gcc := $(TEST_OUT)/asan-gcc/runner
 STEP_NEEDS_test-spoil := $(TEST_OUT)/spoil/runner

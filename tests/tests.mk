@@ -44,6 +44,23 @@ $(eval $(call hooked,sleef,build/impl/gcc-sleef.o,objcopy))
 $(TEST_OUT)/sleef/runner: $(TEST_SOURCES:tests/%.c=$(TEST_OUT)/native/%.o) $(TEST_OUT)/sleef/attn.o
 	$(CC) -o $@ $^ -lcmocka -lsleef -lpthread -lm
 
+# The avx512 tier on any x86 processor: tests/emulated does its words by AVX2. The tests are the native
+# ones; where AVX2 is missing too, qemu has it.
+TEST_EMULATED := $(TEST_OUT)/emulated
+$(TEST_EMULATED)/impl.o: tests/emulated/attn.c tests/emulated/avx512.h attn.h
+	@mkdir -p $(@D)
+	gcc -std=gnu11 -O1 -DATTN_SMALL -mavx2 -mfma -mf16c $(TEST_WARNINGS) -Wno-psabi -I. -c -o $@ $<
+	@! objdump -d $@ | grep -E '%(zmm|k[0-7]|[xy]mm(1[6-9]|2[0-9]|3[01]))' || { rm $@; false; }
+$(eval $(call hooked,emulated,$(TEST_EMULATED)/impl.o,objcopy))
+$(TEST_EMULATED)/runner: $(TEST_SOURCES:tests/%.c=$(TEST_OUT)/native/%.o) $(TEST_EMULATED)/attn.o
+	$(CC) -o $@ $^ -lcmocka $(TEST_SLEEF_LIB) -lpthread -lm
+
+# Word by word against the real ones, where the processor has them.
+$(TEST_EMULATED)/words: $(wildcard tests/emulated/*.[ch])
+	@mkdir -p $(@D)
+	gcc -std=gnu11 -O1 -mavx512f -mavx512bw -mavx512dq -mavx512vl -c -o $@_real.o tests/emulated/words_real.c
+	gcc -std=gnu11 -O1 -mavx2 -mfma -mf16c $(TEST_WARNINGS) -Wno-psabi -o $@ tests/emulated/words.c $@_real.o -lm
+
 # cmocka for ARM: Debian's own packages, unpacked here. They are fetched with a private list of
 # packages, so that the system's architectures and lists stay as they are and no root is needed.
 TEST_CMOCKA := $(TEST_OUT)/cmocka
@@ -86,12 +103,20 @@ TEST_QEMU32 := ATTN_TEST_SCALE=small qemu-arm -L /usr/arm-linux-gnueabihf
 test-sleef: $(TEST_OUT)/sleef/runner ## test: the attention tests with ATTN_USE_SLEEF
 	ATTN_TEST_SCALE=small $< --other-bits --filter 'A*'
 
-.PHONY: test-native test-clang test-arm64 test-arm32 test-catalogue golden exp-exhaustive
+.PHONY: test-native test-clang test-emulated test-arm64 test-arm32 test-catalogue golden exp-exhaustive
 test-native: $(TEST_NATIVE) ## test: run the tests on every tier of this machine
 	$(TEST_NATIVE)
 
 test-clang: $(TEST_OUT)/clang/runner ## test: the same, compiled with clang, smaller random cases
 	ATTN_TEST_SCALE=small $<
+
+TEST_AVX2 := $(if $(shell grep -m1 -w avx2 /proc/cpuinfo 2>/dev/null),,qemu-x86_64 -cpu max)
+TEST_EMULATED_HERE := $(if $(filter x86_64,$(shell uname -m)),$(TEST_EMULATED)/runner \
+  $(if $(shell grep -m1 avx512dq /proc/cpuinfo 2>/dev/null),$(TEST_EMULATED)/words))
+test-emulated: $(TEST_EMULATED_HERE) ## test: the avx512 tier by an emulating vocabulary, where AVX-512 is missing too
+	$(if $<,,@echo "NOT RUN: the emulated avx512 tier is for x86")
+	$(filter %/words,$^)
+	$(if $<,ATTN_TEST_SCALE=small $(TEST_AVX2) $< --isa avx512)
 
 # scalar is the same C as everywhere else: A covers what differs between machines.
 test-arm64: $(TEST_ARM64) ## test: the same for 64-bit ARM under qemu, smaller random cases
@@ -111,6 +136,10 @@ test-isa-%: $(TEST_NATIVE) ## test: one tier only: test-isa-scalar, -avx2, -avx5
 
 test-catalogue: $(TEST_NATIVE) ## test: check the names in docs/catalogue.md
 	$(TEST_NATIVE) --filter api_catalogue
+
+.PHONY: test-bench-report
+test-bench-report: ## test: the page of make bench-report has its pictures
+	python3 tests/bench_report.py
 
 MUTANTS ?= 20
 MUTANT_SEED ?= 1

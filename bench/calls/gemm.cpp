@@ -11,6 +11,7 @@ void gemm(Call &c, int64_t m, int64_t k, int64_t n, attn_gemm_params p) {
   attn_tensor w = p.w_transposed ? c.rows(1, n, k) : c.rows(1, k, n);
   if (p.activation) p.bias = c.rows(1, 1, n);
   c.flops = 2.0 * (double)(m * k * n);
+  c.bytes = 4.0 * (double)(m * k + k * n + m * n);
   c.run = [=](attn_ctx *ctx) { return attn_gemm(y, x, w, &p, ctx); };
   c.size = [=](const attn_ctx *ctx) { return attn_gemm_workspace(y, x, w, &p, ctx); };
   if (p.activation) return;

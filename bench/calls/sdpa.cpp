@@ -74,11 +74,12 @@ class SdpaCase : public Case {
     c["pairs_per_second"] = us.best() * (ours_.pairs / ours_.flops);
     c["computed_per_allowed"] = (double)ctx_.report.pairs / ours_.pairs;
     c["rounds"] = (double)us.rates.size();
-    if (spec_.shape.tq == 1) {
-      const problem_shape &s = ours_.shape;
-      double bytes = 4.0 * (double)(s.batch * s.kv_heads * s.tk * (s.dk + s.dv));
-      c["GB_per_second"] = best * bytes / ours_.flops;
-    }
+    const problem_shape &s = ours_.shape;
+    const double size = s.dtype == ATTN_F32 ? 4 : 2, width = (double)(s.dk + s.dv);
+    const double rows = (double)(s.batch * s.kv_heads * s.tk) * width;
+    c["flops_per_byte"] = /* of q, k, v and o, each touched once */
+        ours_.flops / (size * (rows + (double)(s.batch * s.heads * s.tq) * width));
+    if (s.tq == 1) c["GB_per_second"] = best * 4.0 * rows / ours_.flops;
     for (const char *name : {"base", "composite", "naive"}) {
       const Contender *them = contest.find(name);
       if (!them || them->best() <= 0) continue;

@@ -1,0 +1,54 @@
+/* ours.c owns the calls that peers.py times beside other libraries: plain arguments for ctypes. Returns
+ * are 1 when the call went well on the tier named. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "peak.h"
+
+typedef struct room {
+  void *data;
+  size_t size;
+} room;
+
+/* One workspace for all calls, which are of one thread. */
+static int fit(attn_ctx *ctx, size_t size) {
+  static room all;
+  if (size > all.size) {
+    free(all.data);
+    all.size = size;
+    all.data = malloc(size);
+  }
+  ctx->workspace = all.data, ctx->workspace_size = all.size;
+  return size == 0 || all.data != NULL;
+}
+
+int ours_isa(const char *name) {
+  for (int i = 1; i < ATTN_ISA_COUNT; i++)
+    if (strcmp(name, attn_isa_name((attn_isa)i)) == 0) return i;
+  return 0;
+}
+
+int ours_best(void) { return (int)attn_isa_best(); }
+double ours_peak(int isa) { return peak_probe((attn_isa)isa); }
+double ours_bandwidth(int level) { return peak_read_bandwidth(peak_level_bytes(level, 1), 1); }
+
+int ours_sdpa(int isa, float *o, const float *q, const float *k, const float *v, int64_t batch,
+              int64_t heads, int64_t len, int64_t dim, int causal) {
+  attn_ctx ctx = {.isa = (attn_isa)isa};
+  const attn_sdpa_params params = {.causal = causal};
+  const attn_tensor to = attn_bhtd(o, ATTN_F32, batch, heads, len, dim),
+                    tq = attn_bhtd(q, ATTN_F32, batch, heads, len, dim),
+                    tk = attn_bhtd(k, ATTN_F32, batch, heads, len, dim),
+                    tv = attn_bhtd(v, ATTN_F32, batch, heads, len, dim);
+  return fit(&ctx, attn_sdpa_workspace(to, tq, tk, tv, &params, &ctx)) &&
+         attn_sdpa(to, tq, tk, tv, &params, &ctx) == ATTN_OK && (int)ctx.report.isa == isa;
+}
+
+int ours_gemm(int isa, float *y, const float *x, const float *w, int64_t m, int64_t n, int64_t k) {
+  attn_ctx ctx = {.isa = (attn_isa)isa};
+  const attn_tensor ty = attn_bhtd(y, ATTN_F32, 1, 1, m, n),
+                    tx = attn_bhtd(x, ATTN_F32, 1, 1, m, k),
+                    tw = attn_bhtd(w, ATTN_F32, 1, 1, k, n);
+  return fit(&ctx, attn_gemm_workspace(ty, tx, tw, NULL, &ctx)) &&
+         attn_gemm(ty, tx, tw, NULL, &ctx) == ATTN_OK && (int)ctx.report.isa == isa;
+}
