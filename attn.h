@@ -2038,14 +2038,17 @@ ATTN_INLINE_ float ATTN_FN_(row_sum)(const ATTN_VF_ *part) {
   return ATTN_V_SUM_(ATTN_FN_(row_join)(part));
 }
 
-ATTN_FUNC_ void ATTN_FN_(softmax_rows)(float *s, int rows, float *m, float *l, float *alpha) {
+ATTN_FUNC_ void ATTN_FN_(softmax_rows)(float *s, int rows, int from, int to, float *m, float *l,
+                                       float *alpha) {
   enum { PARTS = ATTN_FN_(row_parts) };
   for (int r = 0; r < rows; r++, s += ATTN_ROWS_ROOM_) {
     ATTN_VF_ sum[PARTS], t = ATTN_V_SET1_(-INFINITY), u = t;
-    for (int j = 0; j < ATTN_BLOCK_; j += 2 * ATTN_W_) {
+    int j = from;
+    for (; j + 2 * ATTN_W_ <= to; j += 2 * ATTN_W_) {
       t = ATTN_V_MAX_(ATTN_V_LOAD_(s + j), t);
       u = ATTN_V_MAX_(ATTN_V_LOAD_(s + j + ATTN_W_), u);
     }
+    if (j < to) t = ATTN_V_MAX_(ATTN_V_LOAD_(s + j), t);
     const float top = ATTN_V_TOP_(ATTN_V_MAX_(t, u)), old = m[r];
     m[r] = top > old ? top : old;
     const ATTN_VF_ base = ATTN_FN_(base)(ATTN_V_SET1_(m[r]));
@@ -2053,7 +2056,7 @@ ATTN_FUNC_ void ATTN_FN_(softmax_rows)(float *s, int rows, float *m, float *l, f
     float lanes[ATTN_W_];
     ATTN_UNROLL_
     for (int i = 0; i < PARTS; i++) sum[i] = ATTN_V_ZERO_();
-    for (int j = 0; j < ATTN_BLOCK_; j += 4 * ATTN_W_) {
+    for (j = from; j + 4 * ATTN_W_ <= to; j += 4 * ATTN_W_) {
       ATTN_VF_ p[4];
       ATTN_UNROLL_
       for (int i = 0; i < 4; i++) p[i] = ATTN_V_SUB_(ATTN_V_LOAD_(s + j + i * ATTN_W_), base);
@@ -2062,6 +2065,14 @@ ATTN_FUNC_ void ATTN_FN_(softmax_rows)(float *s, int rows, float *m, float *l, f
       for (int i = 0; i < 4; i++) {
         ATTN_V_STORE_(s + j + i * ATTN_W_, p[i]);
         sum[i % PARTS] = ATTN_V_ADD_(sum[i % PARTS], p[i]);
+      }
+    }
+    for (; j < to; j += PARTS * ATTN_W_) {
+      ATTN_UNROLL_
+      for (int i = 0; i < PARTS; i++) {
+        const ATTN_VF_ p = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(ATTN_V_LOAD_(s + j + i * ATTN_W_), base));
+        ATTN_V_STORE_(s + j + i * ATTN_W_, p);
+        sum[i] = ATTN_V_ADD_(sum[i], p);
       }
     }
     ATTN_V_STORE_(lanes, keep);
@@ -10256,9 +10267,9 @@ typedef struct attn_few_table_ { /* few queries */
   /* s[r][j] = scale[j] sum_c q[r][c] k[j][c], over 16 running sums joined by halves; q rows `width`
    * apart, s rows ATTN_ROWS_ROOM_ */
   void (*score_rows)(float *s, const float *q, int64_t width, int rows, const attn_kv_rows_ *k);
-  /* joins the scores of a block to the running softmax of each row: m' = max(m, s), alpha =
+  /* joins the scores from .. to - 1 of a block, groups of 16, to the running softmax of each row: m' = max(m, s), alpha =
    * 2^(m - m'), s = 2^(s - m'), l = l alpha + sum_j s, over 16 running sums joined by halves */
-  void (*softmax_rows)(float *s, int rows, float *m, float *l, float *alpha);
+  void (*softmax_rows)(float *s, int rows, int from, int to, float *m, float *l, float *alpha);
   /* p[r][j] *= scale[j]; b[r][c] += p[r][j] v[j][c] in the order of j, where b, the sum of a block,
    * lies ATTN_ROWS_ rows behind o. alpha not null: another block begins, o = (o + b) alpha[r] and b = 0
    * come first */
@@ -18155,15 +18166,17 @@ ATTN_FUNC_ void attn_few_walk_(attn_tile_ *t) {
       attn_few_scores_(t, base, j0, j1);
       *t->w.pairs += (int64_t)t->n * (j1 - j0);
     }
+    /* whole groups of 16 keys */
+    const int from = (int)((j0 - base) / 16 * 16), to = (int)((j1 - base + 15) / 16 * 16);
     for (int r = 0; r < t->n; r++) {
       float *s = t->w.row_s + r * ATTN_ROWS_ROOM_ - base;
       const int64_t lo = open || t->lo[r] < j0 ? j0 : t->lo[r] < j1 ? t->lo[r] : j1;
       const int64_t hi = open || t->hi[r] > j1 ? j1 : t->hi[r];
-      for (int64_t x = base; x < lo; x++) s[x] = -INFINITY;
-      for (int64_t x = hi > lo ? hi : lo; x < base + ATTN_BLOCK_; x++) s[x] = -INFINITY;
+      for (int64_t x = base + from; x < lo; x++) s[x] = -INFINITY;
+      for (int64_t x = hi > lo ? hi : lo; x < base + to; x++) s[x] = -INFINITY;
     }
     t->partial |= partial;
-    attn_on_(few, f)->softmax_rows(t->w.row_s, t->n, t->m, t->l, t->alpha);
+    attn_on_(few, f)->softmax_rows(t->w.row_s, t->n, from, to, t->m, t->l, t->alpha);
     if (++t->blocks == 2)
       memset(t->w.row_o, 0, (size_t)(t->n * attn_row_width_(a->v.dim)) * sizeof(float));
     if (t->careful && partial)
@@ -18209,8 +18222,9 @@ ATTN_FUNC_ void attn_few_by_row_(attn_tile_ *t) {
   const int64_t pairs = *t->w.pairs;
   const int pairs_k = a->k.dtype == ATTN_I4 && attn_few_direct_(&a->k, &a->k_scales);
   const int pairs_v = a->v.dtype == ATTN_I4 && attn_few_direct_(&a->v, &a->v_scales);
-  memset(t->w.row_q, 0, (size_t)(ATTN_ROWS_ * kw) * sizeof(float));
   for (int r = 0; r < t->n; r++) {
+    if (kw > a->q.dim)
+      memset(t->w.row_q + r * kw + a->q.dim, 0, (size_t)(kw - a->q.dim) * sizeof(float));
     attn_on_(few, a->table)
         ->pack_row(t->w.row_q + r * kw, attn_at_(&a->q, t->batch, t->head[r], t->row[r]), a->q.dim,
                    a->q.dtype, a->scale_hi, a->scale_lo);
