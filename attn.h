@@ -12383,7 +12383,7 @@ typedef struct attn_drawn_ {
 } attn_drawn_;
 
 /* Room for n numbers and a table of `table`. 0 = no memory. */
-ATTN_COLD_ int attn_drawn_room_(attn_drawn_ *d, int64_t n, int64_t table) {
+ATTN_FUNC_ int attn_drawn_room_(attn_drawn_ *d, int64_t n, int64_t table) {
   void *a = d->list, *b = d->aside;
   const int fits = attn_room_(&a, &d->room, 0, n, sizeof *d->list) &&
                    attn_room_(&b, &d->aside_room, 0, attn_max64_(n, table), sizeof *d->aside);
@@ -12391,27 +12391,45 @@ ATTN_COLD_ int attn_drawn_room_(attn_drawn_ *d, int64_t n, int64_t table) {
   return fits;
 }
 
-/* Ascending order, by bytes from the lowest on; few numbers are put in place one by one. */
-ATTN_COLD_ void attn_drawn_sort_(attn_drawn_ *d) {
-  const int64_t n = d->count, few = 32;
-  uint32_t any = 0;
-  for (int64_t k = 1; n <= few && k < n; k++) {
-    const int32_t x = d->list[k];
+/* Each number is put in place among those before it. */
+ATTN_FUNC_ void attn_drawn_insert_(int32_t *list, int64_t n) {
+  for (int64_t k = 1; k < n; k++) {
+    const int32_t x = list[k];
     int64_t at = k;
-    for (; at > 0 && d->list[at - 1] > x; at--) d->list[at] = d->list[at - 1];
-    d->list[at] = x;
+    for (; at > 0 && list[at - 1] > x; at--) list[at] = list[at - 1];
+    list[at] = x;
   }
-  if (n <= few) return;
-  for (int64_t k = 0; k < n; k++) any |= (uint32_t)d->list[k];
-  for (int s = 0; s < 32 && any >> s; s += 8) {
-    int64_t start[257] = {0};
-    for (int64_t k = 0; k < n; k++) start[((uint32_t)d->list[k] >> s & 255) + 1]++;
-    for (int k = 0; k < 256; k++) start[k + 1] += start[k];
-    for (int64_t k = 0; k < n; k++) d->aside[start[(uint32_t)d->list[k] >> s & 255]++] = d->list[k];
-    int32_t *list = d->list;
-    const int64_t room = d->room;
-    d->list = d->aside, d->aside = list, d->room = d->aside_room, d->aside_room = room;
+}
+
+/* aside = the list in order of 8 bits, from bit s on; then they change places. Returns the most that fall together. */
+ATTN_FUNC_ int32_t attn_drawn_spread_(attn_drawn_ *d, int s) {
+  int32_t start[257] = {0}, most = 0;
+  for (int64_t k = 0; k < d->count; k++) start[((uint32_t)d->list[k] >> s & 255) + 1]++;
+  for (int k = 0; k < 256; k++) {
+    if (start[k + 1] > most) most = start[k + 1];
+    start[k + 1] += start[k];
   }
+  for (int64_t k = 0; k < d->count; k++)
+    d->aside[start[(uint32_t)d->list[k] >> s & 255]++] = d->list[k];
+  int32_t *list = d->list;
+  const int64_t room = d->room;
+  d->list = d->aside, d->aside = list, d->room = d->aside_room, d->aside_room = room;
+  return most;
+}
+
+/* Ascending order. Numbers drawn at random are nearly in order once their highest bits are; others go by bytes from
+ * the lowest on. */
+ATTN_FUNC_ void attn_drawn_sort_(attn_drawn_ *d) {
+  const int64_t few = 16;
+  uint32_t any = 0;
+  int high = 0;
+  for (int64_t k = 0; k < d->count; k++) any |= (uint32_t)d->list[k];
+  while (any >> high > 255) high++;
+  if (d->count <= few || attn_drawn_spread_(d, high) <= few) {
+    attn_drawn_insert_(d->list, d->count);
+    return;
+  }
+  for (int s = 0; s < 32 && any >> s; s += 8) attn_drawn_spread_(d, s);
 }
 
 /* A sorted copy of a list. 0 = no memory. */
@@ -12430,9 +12448,35 @@ ATTN_INLINE_ uint64_t attn_drawn_place_(const int32_t *table, uint64_t size, int
   return at;
 }
 
+/* The same where n is not much more than r: a set of bits tells what is drawn already and in which order, above it
+ * one of the words that are not 0. */
+ATTN_FUNC_ int attn_draw_dense_(attn_drawn_ *d, uint64_t s, int64_t n, int64_t r) {
+  const int64_t words = attn_ceil_(n, 64), tops = attn_ceil_(words, 64);
+  if (!attn_drawn_room_(d, r, 2 * (words + tops))) return 0;
+  uint64_t *set = (uint64_t *)(void *)d->aside, *top = set + words;
+  memset(set, 0, (size_t)(words + tops) * sizeof *set);
+  for (int64_t t = n - r; t < n; t++) {
+    const int64_t u = attn_bounded_(&s, t + 1);
+    const int64_t x = set[u >> 6] >> (u & 63) & 1 ? t : u;
+    set[x >> 6] |= (uint64_t)1 << (x & 63);
+    top[x >> 12] |= (uint64_t)1 << (x >> 6 & 63);
+  }
+  int32_t *to = d->list;
+  for (int64_t k = 0; k < tops; k++)
+    for (uint64_t some = top[k]; some; some &= some - 1) {
+      const int64_t w = k * 64 + attn_lowest_(some);
+      uint64_t bits = set[w];
+      do *to++ = (int32_t)(w * 64 + attn_lowest_(bits));
+      while (bits &= bits - 1);
+    }
+  d->count = r;
+  return 1;
+}
+
 /* r < n distinct numbers of [0, n), those of attn_sample_. 0 = no memory. */
-ATTN_COLD_ int attn_draw_(attn_drawn_ *d, uint64_t s, int64_t n, int64_t r) {
+ATTN_FUNC_ int attn_draw_(attn_drawn_ *d, uint64_t s, int64_t n, int64_t r) {
   int64_t size = 4;
+  if (n / 512 < r) return attn_draw_dense_(d, s, n, r);
   while (size < 2 * r) size *= 2;
   if (!attn_drawn_room_(d, r, size)) return 0;
   memset(d->aside, 0xff, (size_t)size * sizeof *d->aside);
@@ -12628,6 +12672,8 @@ typedef struct attn_sight_ {
   const attn_node_ *node;
   attn_toggle_ *toggle, *spare; /* two of the same size: sorting goes from one to the other */
   int64_t toggles, room, spare_room;
+  uint64_t *change; /* all 0 between sweeps */
+  int64_t change_room;
   attn_drawn_ drawn;
   int full;                     /* 1: memory was missing since the last sweep */
   attn_runs_ runs[ATTN_LISTS_]; /* one per depth of the tree, and a spare */
@@ -12679,7 +12725,7 @@ ATTN_INLINE_ void attn_put_toggles_(attn_sight_ *s, uint64_t lanes, int64_t lo, 
 }
 
 /* Sorts by keys: stretches that ascend already are merged, two by two. */
-ATTN_COLD_ void attn_sort_toggles_(attn_sight_ *s) {
+ATTN_FUNC_ void attn_sort_toggles_(attn_sight_ *s) {
   const int64_t n = s->toggles;
   while (n > 1) {
     const attn_toggle_ *a = s->toggle;
@@ -12709,7 +12755,7 @@ ATTN_INLINE_ void attn_toggle_keys_(attn_sight_ *s, const attn_rows_ *t, uint64_
 }
 
 /* The keys lo .. hi - 1, wherever they lie; with cut no lane sees past its position. */
-ATTN_COLD_ void attn_see_(attn_sight_ *s, const attn_rows_ *t, int64_t cut, uint64_t lanes,
+ATTN_FUNC_ void attn_see_(attn_sight_ *s, const attn_rows_ *t, int64_t cut, uint64_t lanes,
                           int64_t lo, int64_t hi) {
   if (lo < 0) lo = 0;
   if (hi > t->f->k_len) hi = t->f->k_len;
@@ -12726,14 +12772,31 @@ ATTN_COLD_ void attn_see_(attn_sight_ *s, const attn_rows_ *t, int64_t cut, uint
   if (lanes) attn_toggle_keys_(s, t, lanes, lo, hi);
 }
 
-/* Turns all toggles into runs. */
-ATTN_COLD_ int attn_sweep_(attn_sight_ *s, attn_runs_ *out) {
+/* Sweeps toggles of the keys first .. first + n - 1, which are so near to each other that looking at each key
+ * costs less than sorting. 0 = no memory. */
+ATTN_FUNC_ int attn_sweep_near_(attn_sight_ *s, attn_runs_ *out, int64_t first, int64_t n) {
+  const int64_t had = s->change_room;
+  void *room = s->change;
+  const int fits = attn_room_(&room, &s->change_room, 0, n, sizeof *s->change);
+  s->change = (uint64_t *)room;
+  if (!fits) return 0;
+  if (s->change_room > had) memset(room, 0, (size_t)s->change_room * sizeof *s->change);
+  uint64_t *change = s->change, lanes = 0;
+  int64_t from = 0;
+  for (int64_t k = 0; k < s->toggles; k++) change[s->toggle[k].key - first] ^= s->toggle[k].lanes;
+  for (int64_t k = 0; k < n; k++) {
+    if (!change[k]) continue;
+    if (lanes) attn_run_put_(out, first + from, k - from, lanes);
+    lanes ^= change[k], from = k, change[k] = 0;
+  }
+  return 1;
+}
+
+ATTN_FUNC_ void attn_sweep_sorted_(attn_sight_ *s, attn_runs_ *out) {
   uint64_t lanes = 0;
   int64_t from = 0;
-  out->count = 0;
-  const int fits = !s->full && attn_runs_room_(out, s->toggles);
   attn_sort_toggles_(s);
-  for (int64_t k = 0; k < s->toggles && fits;) {
+  for (int64_t k = 0; k < s->toggles;) {
     const int64_t key = s->toggle[k].key;
     uint64_t change = 0;
     for (; k < s->toggles && s->toggle[k].key == key; k++) change ^= s->toggle[k].lanes;
@@ -12741,13 +12804,29 @@ ATTN_COLD_ int attn_sweep_(attn_sight_ *s, attn_runs_ *out) {
     if (lanes) attn_run_put_(out, from, key - from, lanes);
     lanes ^= change, from = key;
   }
+}
+
+/* Turns all toggles into runs. 0 = no memory. */
+ATTN_FUNC_ int attn_sweep_(attn_sight_ *s, attn_runs_ *out) {
+  const int64_t near = 16; /* keys to a toggle */
+  int64_t lo = INT64_MAX, hi = 0;
+  out->count = 0;
+  int fits = !s->full && attn_runs_room_(out, s->toggles);
+  for (int64_t k = 0; k < s->toggles; k++) {
+    lo = attn_min64_(lo, s->toggle[k].key);
+    hi = attn_max64_(hi, s->toggle[k].key);
+  }
+  if (fits && s->toggles && hi - lo < near * s->toggles)
+    fits = attn_sweep_near_(s, out, lo, hi - lo + 1);
+  else if (fits)
+    attn_sweep_sorted_(s, out);
   s->toggles = 0, s->full = 0;
   return fits;
 }
 
 /* Takes the drawn keys of a single row, which looks at all keys, as runs; those from end on are
  * dropped. */
-ATTN_COLD_ int attn_drain_(attn_sight_ *s, attn_runs_ *out, int64_t end) {
+ATTN_FUNC_ int attn_drain_(attn_sight_ *s, attn_runs_ *out, int64_t end) {
   int fits = !s->full;
   for (int64_t k = 0; fits && k < s->drawn.count && s->drawn.list[k] < end; k++)
     fits = attn_run_add_(out, s->drawn.list[k], 1, 1);
@@ -12756,7 +12835,7 @@ ATTN_COLD_ int attn_drain_(attn_sight_ *s, attn_runs_ *out, int64_t end) {
 }
 
 /* out = a op b, for UNION, INTERSECT and DIFF */
-ATTN_COLD_ int attn_combine_(attn_runs_ *out, int64_t op, const attn_runs_ *a,
+ATTN_FUNC_ int attn_combine_(attn_runs_ *out, int64_t op, const attn_runs_ *a,
                              const attn_runs_ *b) {
   int64_t x = 0, y = 0, key = 0;
   out->count = 0;
@@ -13452,9 +13531,9 @@ typedef struct attn_price_ {
 } attn_price_;
 
 /* Scores that the runs of a tile cost when a call takes no lanes away (engine/block.h). */
-ATTN_COLD_ int64_t attn_runs_computed_(const attn_plan_tile_ *tile, const attn_plan_run_ *run);
+ATTN_FUNC_ int64_t attn_runs_computed_(const attn_plan_tile_ *tile, const attn_plan_run_ *run);
 
-ATTN_COLD_ void attn_price_of_(attn_price_ *c, const attn_runs_ *r, int64_t rows) {
+ATTN_FUNC_ void attn_price_of_(attn_price_ *c, const attn_runs_ *r, int64_t rows) {
   const uint64_t all = attn_low_bits_(rows), low = 0x7fff7fff7fff7fffu, one = 0x0001000100010001u;
   uint64_t before = 0;
   int64_t ones = 0;
@@ -13767,7 +13846,7 @@ ATTN_COLD_ int attn_put_lists_(attn_build_ *b, int64_t pairs) {
 }
 
 /* Lists straight from single rows. b->most keeps their sum below 2^31. */
-ATTN_COLD_ int attn_put_row_lists_(attn_build_ *b) {
+ATTN_FUNC_ int attn_put_row_lists_(attn_build_ *b) {
   attn_plan_tile_ *tile = attn_put_lists_head_(b);
   const int64_t index = b->tile.count - 1;
   int64_t pairs = 0;
@@ -16178,7 +16257,7 @@ ATTN_FUNC_ int64_t attn_segment_pairs_(const attn_tile_ *t, const attn_segment_ 
 }
 
 /* The cuts of a sweep without the sweep; whole blocks of a run are all alike. */
-ATTN_COLD_ int64_t attn_runs_computed_(const attn_plan_tile_ *tile, const attn_plan_run_ *run) {
+ATTN_FUNC_ int64_t attn_runs_computed_(const attn_plan_tile_ *tile, const attn_plan_run_ *run) {
   attn_cursor_ c = {run, tile->count, 0};
   attn_tile_ t;
   attn_block_ b;
@@ -21763,7 +21842,7 @@ ATTN_COLD_ void attn_build_free_(attn_build_call_ *c) {
     if (all[k]->data) ATTN_FREE(all[k]->data);
   for (int d = 0; d < ATTN_LISTS_; d++)
     if (c->b.s.runs[d].run) ATTN_FREE(c->b.s.runs[d].run);
-  void *more[] = {c->b.s.toggle,      c->b.s.spare,     c->b.s.drawn.list,
+  void *more[] = {c->b.s.toggle,      c->b.s.spare,     c->b.s.change,    c->b.s.drawn.list,
                   c->b.s.drawn.aside, c->tree.row.list, c->tree.row.aside};
   for (size_t k = 0; k < sizeof more / sizeof *more; k++)
     if (more[k]) ATTN_FREE(more[k]);
