@@ -239,6 +239,9 @@
 
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_full)(ATTN_VF_ y) { return ATTN_V_SLEEF_(exp2)(y); }
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_neg)(ATTN_VF_ y) { return ATTN_V_SLEEF_(exp2)(y); }
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_product)(ATTN_VF_ a, ATTN_VF_ b) {
+  return ATTN_V_SLEEF_(exp2)(ATTN_V_MUL_(a, b));
+}
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp)(ATTN_VF_ x) { return ATTN_V_SLEEF_(exp)(x); }
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp_neg)(ATTN_VF_ x) { return ATTN_V_SLEEF_(exp)(x); }
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(tanh)(ATTN_VF_ x) { return ATTN_V_SLEEF_(tanh)(x); }
@@ -248,6 +251,9 @@ ATTN_INLINE_ void ATTN_FN_(exp2_neg4)(ATTN_VF_ *y) {
 }
 ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
   for (int i = 0; i < 4; i++) x[i] = ATTN_V_SLEEF_(tanh)(x[i]);
+}
+ATTN_INLINE_ void ATTN_FN_(exp2_product4)(ATTN_VF_ *y, const ATTN_VF_ *x) {
+  for (int i = 0; i < 4; i++) y[i] = ATTN_V_SLEEF_(exp2)(ATTN_V_MUL_(x[i], y[i]));
 }
 /* <<< attn/kernels/math_sleef.h */
 #else
@@ -295,6 +301,28 @@ ATTN_INLINE_ void ATTN_FN_(exp2_neg4)(ATTN_VF_ *y) {
   ATTN_VF_ f0 = y[0], f1 = y[1], f2 = y[2], f3 = y[3];
   ATTN_VF_ t0, t1, t2, t3, n0, n1, n2, n3, p0, p1, p2, p3;
   ATTN_EXP2_(ATTN_EACH4_)
+  y[0] = p0, y[1] = p1, y[2] = p2, y[3] = p3;
+}
+
+/* 2^(x y) for -126 <= x y <= 0 or NaN: what is left of the product behind its whole part is rounded once. */
+#define ATTN_EXP2_TIMES_(i) f##i = ATTN_V_MUL_(x##i, y##i);
+#define ATTN_EXP2_REST_(i) f##i = ATTN_V_FMA_(x##i, y##i, ATTN_V_SUB_(zero, n##i));
+#define ATTN_EXP2_PRODUCT_(each)                                                       \
+  each(ATTN_EXP2_TIMES_) each(ATTN_EXP2_ROUND_) each(ATTN_EXP2_REST_) ATTN_POLY_(each) \
+  each(ATTN_EXP2_SCALE_)
+
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_product)(ATTN_VF_ x0, ATTN_VF_ y0) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_();
+  ATTN_VF_ f0, t0, n0, p0;
+  ATTN_EXP2_PRODUCT_(ATTN_EACH1_)
+  return p0;
+}
+
+ATTN_INLINE_ void ATTN_FN_(exp2_product4)(ATTN_VF_ *y, const ATTN_VF_ *x) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), x0 = x[0], x1 = x[1], x2 = x[2], x3 = x[3];
+  const ATTN_VF_ y0 = y[0], y1 = y[1], y2 = y[2], y3 = y[3];
+  ATTN_VF_ f0, f1, f2, f3, t0, t1, t2, t3, n0, n1, n2, n3, p0, p1, p2, p3;
+  ATTN_EXP2_PRODUCT_(ATTN_EACH4_)
   y[0] = p0, y[1] = p1, y[2] = p2, y[3] = p3;
 }
 
@@ -369,6 +397,9 @@ ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
 #undef ATTN_EXP2_ROUND_
 #undef ATTN_EXP2_REDUCE_
 #undef ATTN_EXP2_SCALE_
+#undef ATTN_EXP2_TIMES_
+#undef ATTN_EXP2_REST_
+#undef ATTN_EXP2_PRODUCT_
 #undef ATTN_EXP2_
 #undef ATTN_EACH1_
 #undef ATTN_EACH4_
@@ -2007,14 +2038,17 @@ ATTN_INLINE_ float ATTN_FN_(row_sum)(const ATTN_VF_ *part) {
   return ATTN_V_SUM_(ATTN_FN_(row_join)(part));
 }
 
-ATTN_FUNC_ void ATTN_FN_(softmax_rows)(float *s, int rows, float *m, float *l, float *alpha) {
+ATTN_FUNC_ void ATTN_FN_(softmax_rows)(float *s, int rows, int from, int to, float *m, float *l,
+                                       float *alpha) {
   enum { PARTS = ATTN_FN_(row_parts) };
   for (int r = 0; r < rows; r++, s += ATTN_ROWS_ROOM_) {
     ATTN_VF_ sum[PARTS], t = ATTN_V_SET1_(-INFINITY), u = t;
-    for (int j = 0; j < ATTN_BLOCK_; j += 2 * ATTN_W_) {
+    int j = from;
+    for (; j + 2 * ATTN_W_ <= to; j += 2 * ATTN_W_) {
       t = ATTN_V_MAX_(ATTN_V_LOAD_(s + j), t);
       u = ATTN_V_MAX_(ATTN_V_LOAD_(s + j + ATTN_W_), u);
     }
+    if (j < to) t = ATTN_V_MAX_(ATTN_V_LOAD_(s + j), t);
     const float top = ATTN_V_TOP_(ATTN_V_MAX_(t, u)), old = m[r];
     m[r] = top > old ? top : old;
     const ATTN_VF_ base = ATTN_FN_(base)(ATTN_V_SET1_(m[r]));
@@ -2022,7 +2056,7 @@ ATTN_FUNC_ void ATTN_FN_(softmax_rows)(float *s, int rows, float *m, float *l, f
     float lanes[ATTN_W_];
     ATTN_UNROLL_
     for (int i = 0; i < PARTS; i++) sum[i] = ATTN_V_ZERO_();
-    for (int j = 0; j < ATTN_BLOCK_; j += 4 * ATTN_W_) {
+    for (j = from; j + 4 * ATTN_W_ <= to; j += 4 * ATTN_W_) {
       ATTN_VF_ p[4];
       ATTN_UNROLL_
       for (int i = 0; i < 4; i++) p[i] = ATTN_V_SUB_(ATTN_V_LOAD_(s + j + i * ATTN_W_), base);
@@ -2031,6 +2065,14 @@ ATTN_FUNC_ void ATTN_FN_(softmax_rows)(float *s, int rows, float *m, float *l, f
       for (int i = 0; i < 4; i++) {
         ATTN_V_STORE_(s + j + i * ATTN_W_, p[i]);
         sum[i % PARTS] = ATTN_V_ADD_(sum[i % PARTS], p[i]);
+      }
+    }
+    for (; j < to; j += PARTS * ATTN_W_) {
+      ATTN_UNROLL_
+      for (int i = 0; i < PARTS; i++) {
+        const ATTN_VF_ p = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(ATTN_V_LOAD_(s + j + i * ATTN_W_), base));
+        ATTN_V_STORE_(s + j + i * ATTN_W_, p);
+        sum[i] = ATTN_V_ADD_(sum[i], p);
       }
     }
     ATTN_V_STORE_(lanes, keep);
@@ -2372,9 +2414,9 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(sigmoid)(ATTN_VF_ x) {
   return ATTN_V_DIV_(top, ATTN_V_ADD_(one, e));
 }
 
-/* x erfc(-x / sqrt 2) / 2. erfc z = e^(-z^2) t p(t), t = 1 / (1 + 0.3 z), p a minimax fit for 0 <= z <=
- * 9.4 (2e-8); z^2 in two parts, or its rounding would be seen in the tail. */
-ATTN_INLINE_ ATTN_VF_ ATTN_FN_(gelu)(ATTN_VF_ x0) {
+/* x erfc(-x / sqrt 2) / 2 with relative precision far below 0. erfc z = e^(-z^2) t p(t), t = 1 / (1 + 0.3 z), p
+ * a minimax fit for 0 <= z <= 9.4 (2e-8); z^2 in two parts, or its rounding would be seen in the tail. */
+ATTN_OUTLINE_ ATTN_VF_ ATTN_FN_(gelu_tail)(ATTN_VF_ x0) {
   const ATTN_VF_ most = ATTN_V_SET1_(14.0f), x = ATTN_V_MAX_(ATTN_V_SET1_(-14.0f), x0);
   const ATTN_VF_ one = ATTN_V_SET1_(1.0f), zero = ATTN_V_ZERO_(), half = ATTN_V_SET1_(0.5f);
   const ATTN_VF_ b = ATTN_V_ABS_(x), a = ATTN_V_SELECT_(ATTN_V_LT_(most, b), most, b);
@@ -2398,6 +2440,78 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(gelu)(ATTN_VF_ x0) {
   return ATTN_V_MUL_(x, phi);
 }
 
+/* Activations that are chains of operations take four vectors side by side, as exp2_neg4 does. */
+enum { ATTN_FN_(act_wide) = 4 };
+
+/* The same from -3.5 up: max(x, 0) - a Phi(-a), a = |x|, where Phi(-a)^(-1/4) is a minimax fit about a = 1.5
+ * (1e-8), odd and even of the higher powers apart. It grows all the way, so above 3.5, where less and less of the
+ * tail is seen, it need not be right. lost: what the last rounding of the fit took. */
+ATTN_INLINE_ void ATTN_FN_(gelu_some)(ATTN_VF_ *x, const int n) {
+  const ATTN_VF_ c0 = ATTN_V_SET1_(1.96695387f), zero = ATTN_V_ZERO_(), none = ATTN_V_SET1_(-0.0f);
+  ATTN_VF_ a[ATTN_FN_(act_wide)], v[ATTN_FN_(act_wide)], w[ATTN_FN_(act_wide)],
+      p[ATTN_FN_(act_wide)], q[ATTN_FN_(act_wide)];
+  uint64_t here = ~(uint64_t)0;
+  ATTN_UNROLL_
+  for (int i = 0; i < n; i++) {
+    a[i] = ATTN_V_MAX_(ATTN_V_SET1_(-14.0f), ATTN_V_SUB_(zero, ATTN_V_ABS_(x[i])));
+    v[i] = ATTN_V_ADD_(a[i], ATTN_V_SET1_(1.5f));
+    w[i] = ATTN_V_MUL_(v[i], v[i]);
+    p[i] = ATTN_V_SET1_(1.7305419e-07f), q[i] = ATTN_V_SET1_(-6.70883708e-07f);
+  }
+#define ATTN_GELU_STEP_(even, odd)                      \
+  ATTN_UNROLL_                                          \
+  for (int i = 0; i < n; i++) {                         \
+    p[i] = ATTN_V_FMA_(p[i], w[i], ATTN_V_SET1_(even)); \
+    q[i] = ATTN_V_FMA_(q[i], w[i], ATTN_V_SET1_(odd));  \
+  }
+  ATTN_GELU_STEP_(2.96771191e-06f, -1.94892509e-05f)
+  ATTN_GELU_STEP_(0.000107952808f, -0.000539040135f)
+  ATTN_GELU_STEP_(0.00251056743f, -0.0109189041f)
+  ATTN_GELU_STEP_(0.0423385687f, -0.145482704f)
+#undef ATTN_GELU_STEP_
+  ATTN_UNROLL_
+  for (int i = 0; i < n; i++) {
+    p[i] = ATTN_V_FMA_(p[i], v[i], q[i]);
+    p[i] = ATTN_V_FMA_(p[i], v[i], ATTN_V_SET1_(0.440123111f));
+    p[i] = ATTN_V_FMA_(p[i], v[i], ATTN_V_SET1_(-0.953322113f));
+  }
+  ATTN_UNROLL_
+  for (int i = 0; i < n; i++) {
+    ATTN_VF_ y = ATTN_V_FMA_(p[i], v[i], c0);
+    const ATTN_VF_ lost = ATTN_V_FMA_(p[i], v[i], ATTN_V_SUB_(c0, y));
+    y = ATTN_V_FMA_(y, y, ATTN_V_MUL_(ATTN_V_ADD_(y, y), lost));
+    p[i] = ATTN_V_ADD_(ATTN_V_MAX_(none, x[i]), ATTN_V_DIV_(a[i], ATTN_V_MUL_(y, y)));
+  }
+  ATTN_UNROLL_
+  for (int i = 0; i < n; i++) here &= ATTN_V_CHOSEN_(ATTN_V_LT_(ATTN_V_SET1_(-3.5f), x[i]));
+  if (ATTN_RARE_(~here & (((uint64_t)1 << ATTN_W_) - 1)))
+    for (int i = 0; i < n; i++)
+      p[i] = ATTN_V_SELECT_(ATTN_V_LT_(ATTN_V_SET1_(-3.5f), x[i]), p[i], ATTN_FN_(gelu_tail)(x[i]));
+  ATTN_UNROLL_
+  for (int i = 0; i < n; i++) x[i] = p[i];
+}
+
+/* x / (1 + 2^w) = max(x, 0) - a 2^w / (1 + 2^w), where a = |x|, w = -2 u log2 e; GELU by tanh has u = sqrt(2 /
+ * pi) (a + 0.044715 a^3). Below -10 nothing is left. */
+ATTN_INLINE_ void ATTN_FN_(gelu_tanh_some)(ATTN_VF_ *x, const int n) {
+  const ATTN_VF_ one = ATTN_V_SET1_(1.0f), zero = ATTN_V_ZERO_(), none = ATTN_V_SET1_(-0.0f);
+  ATTN_VF_ a[ATTN_FN_(act_wide)], e[ATTN_FN_(act_wide)];
+  ATTN_UNROLL_
+  for (int i = 0; i < n; i++) {
+    a[i] = ATTN_V_MAX_(ATTN_V_SET1_(-10.0f), ATTN_V_SUB_(zero, ATTN_V_ABS_(x[i])));
+    e[i] =
+        ATTN_V_FMA_(ATTN_V_MUL_(a[i], a[i]), ATTN_V_SET1_(0.10294324f), ATTN_V_SET1_(2.3022082f));
+  }
+  if (n == 1)
+    e[0] = ATTN_FN_(exp2_product)(a[0], e[0]);
+  else
+    ATTN_FN_(exp2_product4)(e, a);
+  ATTN_UNROLL_
+  for (int i = 0; i < n; i++)
+    x[i] = ATTN_V_ADD_(ATTN_V_MAX_(none, x[i]),
+                       ATTN_V_DIV_(ATTN_V_MUL_(a[i], e[i]), ATTN_V_ADD_(one, e[i])));
+}
+
 /* log2(1 + 2^x) = max(x, 0) + log2(1 + z), z = 2^-|x|; log2(1 + z) / z is a minimax fit (3e-8). */
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(softplus2)(ATTN_VF_ x) {
   const ATTN_VF_ zero = ATTN_V_ZERO_(), z = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(zero, ATTN_V_ABS_(x)));
@@ -2419,12 +2533,8 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(activation)(ATTN_VF_ x, int act) {
   switch (act) {
     case ATTN_ACT_RELU: return ATTN_V_SELECT_(ATTN_V_LT_(x, zero), zero, x);
     case ATTN_ACT_RELU2: t = ATTN_V_SELECT_(ATTN_V_LT_(x, zero), zero, x); return ATTN_V_MUL_(t, t);
-    case ATTN_ACT_GELU: return ATTN_FN_(gelu)(x);
-    case ATTN_ACT_GELU_TANH: /* (1 + tanh u) / 2 = sigmoid 2u; below -14 nothing is left */
-      x = ATTN_V_MAX_(ATTN_V_SET1_(-14.0f), x);
-      t = ATTN_V_MUL_(ATTN_V_MUL_(x, x), ATTN_V_SET1_(0.0713548163f));
-      t = ATTN_V_FMA_(t, x, ATTN_V_MUL_(x, ATTN_V_SET1_(1.59576912f)));
-      return ATTN_V_MUL_(x, ATTN_FN_(sigmoid)(t));
+    case ATTN_ACT_GELU: ATTN_FN_(gelu_some)(&x, 1); return x;
+    case ATTN_ACT_GELU_TANH: ATTN_FN_(gelu_tanh_some)(&x, 1); return x;
     case ATTN_ACT_SILU:
       x = ATTN_V_MAX_(ATTN_V_SET1_(-104.0f), x);
       return ATTN_V_MUL_(x, ATTN_FN_(sigmoid)(x));
@@ -2439,13 +2549,32 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(activation)(ATTN_VF_ x, int act) {
   }
 }
 
+/* `count` vectors from i on, w numbers of the last. */
 ATTN_INLINE_ void ATTN_FN_(act_some)(float *y, const float *x, const float *gate, int64_t i, int w,
-                                     const float *bias, ATTN_VF_ scale, const int act) {
-  ATTN_VF_ t = ATTN_FN_(load)(x, i, w, ATTN_F32);
-  t = bias ? ATTN_V_FMA_(t, scale, ATTN_FN_(load)(bias, i, w, ATTN_F32)) : ATTN_V_MUL_(t, scale);
-  t = ATTN_FN_(activation)(t, act);
-  if (gate) t = ATTN_V_MUL_(t, ATTN_FN_(load)(gate, i, w, ATTN_F32));
-  ATTN_FN_(store)(y, i, ATTN_FN_(quiet)(t), w, ATTN_F32);
+                                     const float *bias, ATTN_VF_ scale, const int act,
+                                     const int count) {
+  ATTN_VF_ t[ATTN_FN_(act_wide)];
+  ATTN_UNROLL_
+  for (int j = 0; j < count; j++) {
+    const int64_t at = i + j * ATTN_W_;
+    t[j] = ATTN_FN_(load)(x, at, w, ATTN_F32);
+    t[j] = bias ? ATTN_V_FMA_(t[j], scale, ATTN_FN_(load)(bias, at, w, ATTN_F32))
+                : ATTN_V_MUL_(t[j], scale);
+  }
+  if (act == ATTN_ACT_GELU) {
+    ATTN_FN_(gelu_some)(t, count);
+  } else if (act == ATTN_ACT_GELU_TANH) {
+    ATTN_FN_(gelu_tanh_some)(t, count);
+  } else {
+    ATTN_UNROLL_
+    for (int j = 0; j < count; j++) t[j] = ATTN_FN_(activation)(t[j], act);
+  }
+  ATTN_UNROLL_
+  for (int j = 0; j < count; j++) {
+    const int64_t at = i + j * ATTN_W_;
+    if (gate) t[j] = ATTN_V_MUL_(t[j], ATTN_FN_(load)(gate, at, w, ATTN_F32));
+    ATTN_FN_(store)(y, at, ATTN_FN_(quiet)(t[j]), w, ATTN_F32);
+  }
 }
 
 /* One activation over a row; where act is known here, the loop over whole vectors holds nothing else. */
@@ -2454,10 +2583,15 @@ ATTN_INLINE_ void ATTN_FN_(act_row)(float *y, const float *x, const float *gate,
   const ATTN_VF_ s = ATTN_V_SET1_(scale);
   int64_t i = 0;
 #if ATTN_SPECIALISE_
-  for (; i + ATTN_W_ <= n; i += ATTN_W_) ATTN_FN_(act_some)(y, x, gate, i, ATTN_W_, bias, s, act);
+  enum { WIDE = ATTN_FN_(act_wide) };
+  if (act == ATTN_ACT_GELU || act == ATTN_ACT_GELU_TANH)
+    for (; i + WIDE * ATTN_W_ <= n; i += WIDE * ATTN_W_)
+      ATTN_FN_(act_some)(y, x, gate, i, ATTN_W_, bias, s, act, WIDE);
+  for (; i + ATTN_W_ <= n; i += ATTN_W_)
+    ATTN_FN_(act_some)(y, x, gate, i, ATTN_W_, bias, s, act, 1);
 #endif
   for (; i < n; i += ATTN_W_)
-    ATTN_FN_(act_some)(y, x, gate, i, ATTN_FN_(lanes_left)(n, i), bias, s, act);
+    ATTN_FN_(act_some)(y, x, gate, i, ATTN_FN_(lanes_left)(n, i), bias, s, act, 1);
 }
 
 ATTN_FUNC_ void ATTN_FN_(act)(float *y, const float *x, const float *gate, int64_t n,
@@ -10136,9 +10270,9 @@ typedef struct attn_few_table_ { /* few queries */
   /* s[r][j] = scale[j] sum_c q[r][c] k[j][c], over 16 running sums joined by halves; q rows `width`
    * apart, s rows ATTN_ROWS_ROOM_ */
   void (*score_rows)(float *s, const float *q, int64_t width, int rows, const attn_kv_rows_ *k);
-  /* joins the scores of a block to the running softmax of each row: m' = max(m, s), alpha =
+  /* joins the scores from .. to - 1 of a block, groups of 16, to the running softmax of each row: m' = max(m, s), alpha =
    * 2^(m - m'), s = 2^(s - m'), l = l alpha + sum_j s, over 16 running sums joined by halves */
-  void (*softmax_rows)(float *s, int rows, float *m, float *l, float *alpha);
+  void (*softmax_rows)(float *s, int rows, int from, int to, float *m, float *l, float *alpha);
   /* p[r][j] *= scale[j]; b[r][c] += p[r][j] v[j][c] in the order of j, where b, the sum of a block,
    * lies ATTN_ROWS_ rows behind o. alpha not null: another block begins, o = (o + b) alpha[r] and b = 0
    * come first */
@@ -12253,7 +12387,7 @@ typedef struct attn_drawn_ {
 } attn_drawn_;
 
 /* Room for n numbers and a table of `table`. 0 = no memory. */
-ATTN_COLD_ int attn_drawn_room_(attn_drawn_ *d, int64_t n, int64_t table) {
+ATTN_FUNC_ int attn_drawn_room_(attn_drawn_ *d, int64_t n, int64_t table) {
   void *a = d->list, *b = d->aside;
   const int fits = attn_room_(&a, &d->room, 0, n, sizeof *d->list) &&
                    attn_room_(&b, &d->aside_room, 0, attn_max64_(n, table), sizeof *d->aside);
@@ -12261,27 +12395,45 @@ ATTN_COLD_ int attn_drawn_room_(attn_drawn_ *d, int64_t n, int64_t table) {
   return fits;
 }
 
-/* Ascending order, by bytes from the lowest on; few numbers are put in place one by one. */
-ATTN_COLD_ void attn_drawn_sort_(attn_drawn_ *d) {
-  const int64_t n = d->count, few = 32;
-  uint32_t any = 0;
-  for (int64_t k = 1; n <= few && k < n; k++) {
-    const int32_t x = d->list[k];
+/* Each number is put in place among those before it. */
+ATTN_FUNC_ void attn_drawn_insert_(int32_t *list, int64_t n) {
+  for (int64_t k = 1; k < n; k++) {
+    const int32_t x = list[k];
     int64_t at = k;
-    for (; at > 0 && d->list[at - 1] > x; at--) d->list[at] = d->list[at - 1];
-    d->list[at] = x;
+    for (; at > 0 && list[at - 1] > x; at--) list[at] = list[at - 1];
+    list[at] = x;
   }
-  if (n <= few) return;
-  for (int64_t k = 0; k < n; k++) any |= (uint32_t)d->list[k];
-  for (int s = 0; s < 32 && any >> s; s += 8) {
-    int64_t start[257] = {0};
-    for (int64_t k = 0; k < n; k++) start[((uint32_t)d->list[k] >> s & 255) + 1]++;
-    for (int k = 0; k < 256; k++) start[k + 1] += start[k];
-    for (int64_t k = 0; k < n; k++) d->aside[start[(uint32_t)d->list[k] >> s & 255]++] = d->list[k];
-    int32_t *list = d->list;
-    const int64_t room = d->room;
-    d->list = d->aside, d->aside = list, d->room = d->aside_room, d->aside_room = room;
+}
+
+/* aside = the list in order of 8 bits, from bit s on; then they change places. Returns the most that fall together. */
+ATTN_FUNC_ int32_t attn_drawn_spread_(attn_drawn_ *d, int s) {
+  int32_t start[257] = {0}, most = 0;
+  for (int64_t k = 0; k < d->count; k++) start[((uint32_t)d->list[k] >> s & 255) + 1]++;
+  for (int k = 0; k < 256; k++) {
+    if (start[k + 1] > most) most = start[k + 1];
+    start[k + 1] += start[k];
   }
+  for (int64_t k = 0; k < d->count; k++)
+    d->aside[start[(uint32_t)d->list[k] >> s & 255]++] = d->list[k];
+  int32_t *list = d->list;
+  const int64_t room = d->room;
+  d->list = d->aside, d->aside = list, d->room = d->aside_room, d->aside_room = room;
+  return most;
+}
+
+/* Ascending order. Numbers drawn at random are nearly in order once their highest bits are; others go by bytes from
+ * the lowest on. */
+ATTN_FUNC_ void attn_drawn_sort_(attn_drawn_ *d) {
+  const int64_t few = 16;
+  uint32_t any = 0;
+  int high = 0;
+  for (int64_t k = 0; k < d->count; k++) any |= (uint32_t)d->list[k];
+  while (any >> high > 255) high++;
+  if (d->count <= few || attn_drawn_spread_(d, high) <= few) {
+    attn_drawn_insert_(d->list, d->count);
+    return;
+  }
+  for (int s = 0; s < 32 && any >> s; s += 8) attn_drawn_spread_(d, s);
 }
 
 /* A sorted copy of a list. 0 = no memory. */
@@ -12300,9 +12452,35 @@ ATTN_INLINE_ uint64_t attn_drawn_place_(const int32_t *table, uint64_t size, int
   return at;
 }
 
+/* The same where n is not much more than r: a set of bits tells what is drawn already and in which order, above it
+ * one of the words that are not 0. */
+ATTN_FUNC_ int attn_draw_dense_(attn_drawn_ *d, uint64_t s, int64_t n, int64_t r) {
+  const int64_t words = attn_ceil_(n, 64), tops = attn_ceil_(words, 64);
+  if (!attn_drawn_room_(d, r, 2 * (words + tops))) return 0;
+  uint64_t *set = (uint64_t *)(void *)d->aside, *top = set + words;
+  memset(set, 0, (size_t)(words + tops) * sizeof *set);
+  for (int64_t t = n - r; t < n; t++) {
+    const int64_t u = attn_bounded_(&s, t + 1);
+    const int64_t x = set[u >> 6] >> (u & 63) & 1 ? t : u;
+    set[x >> 6] |= (uint64_t)1 << (x & 63);
+    top[x >> 12] |= (uint64_t)1 << (x >> 6 & 63);
+  }
+  int32_t *to = d->list;
+  for (int64_t k = 0; k < tops; k++)
+    for (uint64_t some = top[k]; some; some &= some - 1) {
+      const int64_t w = k * 64 + attn_lowest_(some);
+      uint64_t bits = set[w];
+      do *to++ = (int32_t)(w * 64 + attn_lowest_(bits));
+      while (bits &= bits - 1);
+    }
+  d->count = r;
+  return 1;
+}
+
 /* r < n distinct numbers of [0, n), those of attn_sample_. 0 = no memory. */
-ATTN_COLD_ int attn_draw_(attn_drawn_ *d, uint64_t s, int64_t n, int64_t r) {
+ATTN_FUNC_ int attn_draw_(attn_drawn_ *d, uint64_t s, int64_t n, int64_t r) {
   int64_t size = 4;
+  if (n / 512 < r) return attn_draw_dense_(d, s, n, r);
   while (size < 2 * r) size *= 2;
   if (!attn_drawn_room_(d, r, size)) return 0;
   memset(d->aside, 0xff, (size_t)size * sizeof *d->aside);
@@ -12498,6 +12676,8 @@ typedef struct attn_sight_ {
   const attn_node_ *node;
   attn_toggle_ *toggle, *spare; /* two of the same size: sorting goes from one to the other */
   int64_t toggles, room, spare_room;
+  uint64_t *change; /* all 0 between sweeps */
+  int64_t change_room;
   attn_drawn_ drawn;
   int full;                     /* 1: memory was missing since the last sweep */
   attn_runs_ runs[ATTN_LISTS_]; /* one per depth of the tree, and a spare */
@@ -12549,7 +12729,7 @@ ATTN_INLINE_ void attn_put_toggles_(attn_sight_ *s, uint64_t lanes, int64_t lo, 
 }
 
 /* Sorts by keys: stretches that ascend already are merged, two by two. */
-ATTN_COLD_ void attn_sort_toggles_(attn_sight_ *s) {
+ATTN_FUNC_ void attn_sort_toggles_(attn_sight_ *s) {
   const int64_t n = s->toggles;
   while (n > 1) {
     const attn_toggle_ *a = s->toggle;
@@ -12579,7 +12759,7 @@ ATTN_INLINE_ void attn_toggle_keys_(attn_sight_ *s, const attn_rows_ *t, uint64_
 }
 
 /* The keys lo .. hi - 1, wherever they lie; with cut no lane sees past its position. */
-ATTN_COLD_ void attn_see_(attn_sight_ *s, const attn_rows_ *t, int64_t cut, uint64_t lanes,
+ATTN_FUNC_ void attn_see_(attn_sight_ *s, const attn_rows_ *t, int64_t cut, uint64_t lanes,
                           int64_t lo, int64_t hi) {
   if (lo < 0) lo = 0;
   if (hi > t->f->k_len) hi = t->f->k_len;
@@ -12596,14 +12776,31 @@ ATTN_COLD_ void attn_see_(attn_sight_ *s, const attn_rows_ *t, int64_t cut, uint
   if (lanes) attn_toggle_keys_(s, t, lanes, lo, hi);
 }
 
-/* Turns all toggles into runs. */
-ATTN_COLD_ int attn_sweep_(attn_sight_ *s, attn_runs_ *out) {
+/* Sweeps toggles of the keys first .. first + n - 1, which are so near to each other that looking at each key
+ * costs less than sorting. 0 = no memory. */
+ATTN_FUNC_ int attn_sweep_near_(attn_sight_ *s, attn_runs_ *out, int64_t first, int64_t n) {
+  const int64_t had = s->change_room;
+  void *room = s->change;
+  const int fits = attn_room_(&room, &s->change_room, 0, n, sizeof *s->change);
+  s->change = (uint64_t *)room;
+  if (!fits) return 0;
+  if (s->change_room > had) memset(room, 0, (size_t)s->change_room * sizeof *s->change);
+  uint64_t *change = s->change, lanes = 0;
+  int64_t from = 0;
+  for (int64_t k = 0; k < s->toggles; k++) change[s->toggle[k].key - first] ^= s->toggle[k].lanes;
+  for (int64_t k = 0; k < n; k++) {
+    if (!change[k]) continue;
+    if (lanes) attn_run_put_(out, first + from, k - from, lanes);
+    lanes ^= change[k], from = k, change[k] = 0;
+  }
+  return 1;
+}
+
+ATTN_FUNC_ void attn_sweep_sorted_(attn_sight_ *s, attn_runs_ *out) {
   uint64_t lanes = 0;
   int64_t from = 0;
-  out->count = 0;
-  const int fits = !s->full && attn_runs_room_(out, s->toggles);
   attn_sort_toggles_(s);
-  for (int64_t k = 0; k < s->toggles && fits;) {
+  for (int64_t k = 0; k < s->toggles;) {
     const int64_t key = s->toggle[k].key;
     uint64_t change = 0;
     for (; k < s->toggles && s->toggle[k].key == key; k++) change ^= s->toggle[k].lanes;
@@ -12611,13 +12808,29 @@ ATTN_COLD_ int attn_sweep_(attn_sight_ *s, attn_runs_ *out) {
     if (lanes) attn_run_put_(out, from, key - from, lanes);
     lanes ^= change, from = key;
   }
+}
+
+/* Turns all toggles into runs. 0 = no memory. */
+ATTN_FUNC_ int attn_sweep_(attn_sight_ *s, attn_runs_ *out) {
+  const int64_t near = 16; /* keys to a toggle */
+  int64_t lo = INT64_MAX, hi = 0;
+  out->count = 0;
+  int fits = !s->full && attn_runs_room_(out, s->toggles);
+  for (int64_t k = 0; k < s->toggles; k++) {
+    lo = attn_min64_(lo, s->toggle[k].key);
+    hi = attn_max64_(hi, s->toggle[k].key);
+  }
+  if (fits && s->toggles && hi - lo < near * s->toggles)
+    fits = attn_sweep_near_(s, out, lo, hi - lo + 1);
+  else if (fits)
+    attn_sweep_sorted_(s, out);
   s->toggles = 0, s->full = 0;
   return fits;
 }
 
 /* Takes the drawn keys of a single row, which looks at all keys, as runs; those from end on are
  * dropped. */
-ATTN_COLD_ int attn_drain_(attn_sight_ *s, attn_runs_ *out, int64_t end) {
+ATTN_FUNC_ int attn_drain_(attn_sight_ *s, attn_runs_ *out, int64_t end) {
   int fits = !s->full;
   for (int64_t k = 0; fits && k < s->drawn.count && s->drawn.list[k] < end; k++)
     fits = attn_run_add_(out, s->drawn.list[k], 1, 1);
@@ -12626,7 +12839,7 @@ ATTN_COLD_ int attn_drain_(attn_sight_ *s, attn_runs_ *out, int64_t end) {
 }
 
 /* out = a op b, for UNION, INTERSECT and DIFF */
-ATTN_COLD_ int attn_combine_(attn_runs_ *out, int64_t op, const attn_runs_ *a,
+ATTN_FUNC_ int attn_combine_(attn_runs_ *out, int64_t op, const attn_runs_ *a,
                              const attn_runs_ *b) {
   int64_t x = 0, y = 0, key = 0;
   out->count = 0;
@@ -13322,9 +13535,9 @@ typedef struct attn_price_ {
 } attn_price_;
 
 /* Scores that the runs of a tile cost when a call takes no lanes away (engine/block.h). */
-ATTN_COLD_ int64_t attn_runs_computed_(const attn_plan_tile_ *tile, const attn_plan_run_ *run);
+ATTN_FUNC_ int64_t attn_runs_computed_(const attn_plan_tile_ *tile, const attn_plan_run_ *run);
 
-ATTN_COLD_ void attn_price_of_(attn_price_ *c, const attn_runs_ *r, int64_t rows) {
+ATTN_FUNC_ void attn_price_of_(attn_price_ *c, const attn_runs_ *r, int64_t rows) {
   const uint64_t all = attn_low_bits_(rows), low = 0x7fff7fff7fff7fffu, one = 0x0001000100010001u;
   uint64_t before = 0;
   int64_t ones = 0;
@@ -13637,7 +13850,7 @@ ATTN_COLD_ int attn_put_lists_(attn_build_ *b, int64_t pairs) {
 }
 
 /* Lists straight from single rows. b->most keeps their sum below 2^31. */
-ATTN_COLD_ int attn_put_row_lists_(attn_build_ *b) {
+ATTN_FUNC_ int attn_put_row_lists_(attn_build_ *b) {
   attn_plan_tile_ *tile = attn_put_lists_head_(b);
   const int64_t index = b->tile.count - 1;
   int64_t pairs = 0;
@@ -16048,7 +16261,7 @@ ATTN_FUNC_ int64_t attn_segment_pairs_(const attn_tile_ *t, const attn_segment_ 
 }
 
 /* The cuts of a sweep without the sweep; whole blocks of a run are all alike. */
-ATTN_COLD_ int64_t attn_runs_computed_(const attn_plan_tile_ *tile, const attn_plan_run_ *run) {
+ATTN_FUNC_ int64_t attn_runs_computed_(const attn_plan_tile_ *tile, const attn_plan_run_ *run) {
   attn_cursor_ c = {run, tile->count, 0};
   attn_tile_ t;
   attn_block_ b;
@@ -18036,15 +18249,17 @@ ATTN_FUNC_ void attn_few_walk_(attn_tile_ *t) {
       attn_few_scores_(t, base, j0, j1);
       *t->w.pairs += (int64_t)t->n * (j1 - j0);
     }
+    /* whole groups of 16 keys */
+    const int from = (int)((j0 - base) / 16 * 16), to = (int)((j1 - base + 15) / 16 * 16);
     for (int r = 0; r < t->n; r++) {
       float *s = t->w.row_s + r * ATTN_ROWS_ROOM_ - base;
       const int64_t lo = open || t->lo[r] < j0 ? j0 : t->lo[r] < j1 ? t->lo[r] : j1;
       const int64_t hi = open || t->hi[r] > j1 ? j1 : t->hi[r];
-      for (int64_t x = base; x < lo; x++) s[x] = -INFINITY;
-      for (int64_t x = hi > lo ? hi : lo; x < base + ATTN_BLOCK_; x++) s[x] = -INFINITY;
+      for (int64_t x = base + from; x < lo; x++) s[x] = -INFINITY;
+      for (int64_t x = hi > lo ? hi : lo; x < base + to; x++) s[x] = -INFINITY;
     }
     t->partial |= partial;
-    attn_on_(few, f)->softmax_rows(t->w.row_s, t->n, t->m, t->l, t->alpha);
+    attn_on_(few, f)->softmax_rows(t->w.row_s, t->n, from, to, t->m, t->l, t->alpha);
     if (++t->blocks == 2)
       memset(t->w.row_o, 0, (size_t)(t->n * attn_row_width_(a->v.dim)) * sizeof(float));
     if (t->careful && partial)
@@ -18090,8 +18305,9 @@ ATTN_FUNC_ void attn_few_by_row_(attn_tile_ *t) {
   const int64_t pairs = *t->w.pairs;
   const int pairs_k = a->k.dtype == ATTN_I4 && attn_few_direct_(&a->k, &a->k_scales);
   const int pairs_v = a->v.dtype == ATTN_I4 && attn_few_direct_(&a->v, &a->v_scales);
-  memset(t->w.row_q, 0, (size_t)(ATTN_ROWS_ * kw) * sizeof(float));
   for (int r = 0; r < t->n; r++) {
+    if (kw > a->q.dim)
+      memset(t->w.row_q + r * kw + a->q.dim, 0, (size_t)(kw - a->q.dim) * sizeof(float));
     attn_on_(few, a->table)
         ->pack_row(t->w.row_q + r * kw, attn_at_(&a->q, t->batch, t->head[r], t->row[r]), a->q.dim,
                    a->q.dtype, a->scale_hi, a->scale_lo);
@@ -21692,7 +21908,7 @@ ATTN_COLD_ void attn_build_free_(attn_build_call_ *c) {
     if (all[k]->data) ATTN_FREE(all[k]->data);
   for (int d = 0; d < ATTN_LISTS_; d++)
     if (c->b.s.runs[d].run) ATTN_FREE(c->b.s.runs[d].run);
-  void *more[] = {c->b.s.toggle,      c->b.s.spare,     c->b.s.drawn.list,
+  void *more[] = {c->b.s.toggle,      c->b.s.spare,     c->b.s.change,    c->b.s.drawn.list,
                   c->b.s.drawn.aside, c->tree.row.list, c->tree.row.aside};
   for (size_t k = 0; k < sizeof more / sizeof *more; k++)
     if (more[k]) ATTN_FREE(more[k]);

@@ -24,7 +24,7 @@ ATTN_COLD_ void attn_build_free_(attn_build_call_ *c) {
     if (all[k]->data) ATTN_FREE(all[k]->data);
   for (int d = 0; d < ATTN_LISTS_; d++)
     if (c->b.s.runs[d].run) ATTN_FREE(c->b.s.runs[d].run);
-  void *more[] = {c->b.s.toggle,      c->b.s.spare,     c->b.s.drawn.list,
+  void *more[] = {c->b.s.toggle,      c->b.s.spare,     c->b.s.change,    c->b.s.drawn.list,
                   c->b.s.drawn.aside, c->tree.row.list, c->tree.row.aside};
   for (size_t k = 0; k < sizeof more / sizeof *more; k++)
     if (more[k]) ATTN_FREE(more[k]);

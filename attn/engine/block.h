@@ -281,7 +281,7 @@ ATTN_FUNC_ int64_t attn_segment_pairs_(const attn_tile_ *t, const attn_segment_ 
 }
 
 /* The cuts of a sweep without the sweep; whole blocks of a run are all alike. */
-ATTN_COLD_ int64_t attn_runs_computed_(const attn_plan_tile_ *tile, const attn_plan_run_ *run) {
+ATTN_FUNC_ int64_t attn_runs_computed_(const attn_plan_tile_ *tile, const attn_plan_run_ *run) {
   attn_cursor_ c = {run, tile->count, 0};
   attn_tile_ t;
   attn_block_ b;

@@ -216,15 +216,17 @@ ATTN_FUNC_ void attn_few_walk_(attn_tile_ *t) {
       attn_few_scores_(t, base, j0, j1);
       *t->w.pairs += (int64_t)t->n * (j1 - j0);
     }
+    /* whole groups of 16 keys */
+    const int from = (int)((j0 - base) / 16 * 16), to = (int)((j1 - base + 15) / 16 * 16);
     for (int r = 0; r < t->n; r++) {
       float *s = t->w.row_s + r * ATTN_ROWS_ROOM_ - base;
       const int64_t lo = open || t->lo[r] < j0 ? j0 : t->lo[r] < j1 ? t->lo[r] : j1;
       const int64_t hi = open || t->hi[r] > j1 ? j1 : t->hi[r];
-      for (int64_t x = base; x < lo; x++) s[x] = -INFINITY;
-      for (int64_t x = hi > lo ? hi : lo; x < base + ATTN_BLOCK_; x++) s[x] = -INFINITY;
+      for (int64_t x = base + from; x < lo; x++) s[x] = -INFINITY;
+      for (int64_t x = hi > lo ? hi : lo; x < base + to; x++) s[x] = -INFINITY;
     }
     t->partial |= partial;
-    attn_on_(few, f)->softmax_rows(t->w.row_s, t->n, t->m, t->l, t->alpha);
+    attn_on_(few, f)->softmax_rows(t->w.row_s, t->n, from, to, t->m, t->l, t->alpha);
     if (++t->blocks == 2)
       memset(t->w.row_o, 0, (size_t)(t->n * attn_row_width_(a->v.dim)) * sizeof(float));
     if (t->careful && partial)
@@ -270,8 +272,9 @@ ATTN_FUNC_ void attn_few_by_row_(attn_tile_ *t) {
   const int64_t pairs = *t->w.pairs;
   const int pairs_k = a->k.dtype == ATTN_I4 && attn_few_direct_(&a->k, &a->k_scales);
   const int pairs_v = a->v.dtype == ATTN_I4 && attn_few_direct_(&a->v, &a->v_scales);
-  memset(t->w.row_q, 0, (size_t)(ATTN_ROWS_ * kw) * sizeof(float));
   for (int r = 0; r < t->n; r++) {
+    if (kw > a->q.dim)
+      memset(t->w.row_q + r * kw + a->q.dim, 0, (size_t)(kw - a->q.dim) * sizeof(float));
     attn_on_(few, a->table)
         ->pack_row(t->w.row_q + r * kw, attn_at_(&a->q, t->batch, t->head[r], t->row[r]), a->q.dim,
                    a->q.dtype, a->scale_hi, a->scale_lo);

@@ -29,7 +29,7 @@ typedef struct attn_drawn_ {
 } attn_drawn_;
 
 /* Room for n numbers and a table of `table`. 0 = no memory. */
-ATTN_COLD_ int attn_drawn_room_(attn_drawn_ *d, int64_t n, int64_t table) {
+ATTN_FUNC_ int attn_drawn_room_(attn_drawn_ *d, int64_t n, int64_t table) {
   void *a = d->list, *b = d->aside;
   const int fits = attn_room_(&a, &d->room, 0, n, sizeof *d->list) &&
                    attn_room_(&b, &d->aside_room, 0, attn_max64_(n, table), sizeof *d->aside);
@@ -37,27 +37,45 @@ ATTN_COLD_ int attn_drawn_room_(attn_drawn_ *d, int64_t n, int64_t table) {
   return fits;
 }
 
-/* Ascending order, by bytes from the lowest on; few numbers are put in place one by one. */
-ATTN_COLD_ void attn_drawn_sort_(attn_drawn_ *d) {
-  const int64_t n = d->count, few = 32;
-  uint32_t any = 0;
-  for (int64_t k = 1; n <= few && k < n; k++) {
-    const int32_t x = d->list[k];
+/* Each number is put in place among those before it. */
+ATTN_FUNC_ void attn_drawn_insert_(int32_t *list, int64_t n) {
+  for (int64_t k = 1; k < n; k++) {
+    const int32_t x = list[k];
     int64_t at = k;
-    for (; at > 0 && d->list[at - 1] > x; at--) d->list[at] = d->list[at - 1];
-    d->list[at] = x;
+    for (; at > 0 && list[at - 1] > x; at--) list[at] = list[at - 1];
+    list[at] = x;
   }
-  if (n <= few) return;
-  for (int64_t k = 0; k < n; k++) any |= (uint32_t)d->list[k];
-  for (int s = 0; s < 32 && any >> s; s += 8) {
-    int64_t start[257] = {0};
-    for (int64_t k = 0; k < n; k++) start[((uint32_t)d->list[k] >> s & 255) + 1]++;
-    for (int k = 0; k < 256; k++) start[k + 1] += start[k];
-    for (int64_t k = 0; k < n; k++) d->aside[start[(uint32_t)d->list[k] >> s & 255]++] = d->list[k];
-    int32_t *list = d->list;
-    const int64_t room = d->room;
-    d->list = d->aside, d->aside = list, d->room = d->aside_room, d->aside_room = room;
+}
+
+/* aside = the list in order of 8 bits, from bit s on; then they change places. Returns the most that fall together. */
+ATTN_FUNC_ int32_t attn_drawn_spread_(attn_drawn_ *d, int s) {
+  int32_t start[257] = {0}, most = 0;
+  for (int64_t k = 0; k < d->count; k++) start[((uint32_t)d->list[k] >> s & 255) + 1]++;
+  for (int k = 0; k < 256; k++) {
+    if (start[k + 1] > most) most = start[k + 1];
+    start[k + 1] += start[k];
   }
+  for (int64_t k = 0; k < d->count; k++)
+    d->aside[start[(uint32_t)d->list[k] >> s & 255]++] = d->list[k];
+  int32_t *list = d->list;
+  const int64_t room = d->room;
+  d->list = d->aside, d->aside = list, d->room = d->aside_room, d->aside_room = room;
+  return most;
+}
+
+/* Ascending order. Numbers drawn at random are nearly in order once their highest bits are; others go by bytes from
+ * the lowest on. */
+ATTN_FUNC_ void attn_drawn_sort_(attn_drawn_ *d) {
+  const int64_t few = 16;
+  uint32_t any = 0;
+  int high = 0;
+  for (int64_t k = 0; k < d->count; k++) any |= (uint32_t)d->list[k];
+  while (any >> high > 255) high++;
+  if (d->count <= few || attn_drawn_spread_(d, high) <= few) {
+    attn_drawn_insert_(d->list, d->count);
+    return;
+  }
+  for (int s = 0; s < 32 && any >> s; s += 8) attn_drawn_spread_(d, s);
 }
 
 /* A sorted copy of a list. 0 = no memory. */
@@ -76,9 +94,35 @@ ATTN_INLINE_ uint64_t attn_drawn_place_(const int32_t *table, uint64_t size, int
   return at;
 }
 
+/* The same where n is not much more than r: a set of bits tells what is drawn already and in which order, above it
+ * one of the words that are not 0. */
+ATTN_FUNC_ int attn_draw_dense_(attn_drawn_ *d, uint64_t s, int64_t n, int64_t r) {
+  const int64_t words = attn_ceil_(n, 64), tops = attn_ceil_(words, 64);
+  if (!attn_drawn_room_(d, r, 2 * (words + tops))) return 0;
+  uint64_t *set = (uint64_t *)(void *)d->aside, *top = set + words;
+  memset(set, 0, (size_t)(words + tops) * sizeof *set);
+  for (int64_t t = n - r; t < n; t++) {
+    const int64_t u = attn_bounded_(&s, t + 1);
+    const int64_t x = set[u >> 6] >> (u & 63) & 1 ? t : u;
+    set[x >> 6] |= (uint64_t)1 << (x & 63);
+    top[x >> 12] |= (uint64_t)1 << (x >> 6 & 63);
+  }
+  int32_t *to = d->list;
+  for (int64_t k = 0; k < tops; k++)
+    for (uint64_t some = top[k]; some; some &= some - 1) {
+      const int64_t w = k * 64 + attn_lowest_(some);
+      uint64_t bits = set[w];
+      do *to++ = (int32_t)(w * 64 + attn_lowest_(bits));
+      while (bits &= bits - 1);
+    }
+  d->count = r;
+  return 1;
+}
+
 /* r < n distinct numbers of [0, n), those of attn_sample_. 0 = no memory. */
-ATTN_COLD_ int attn_draw_(attn_drawn_ *d, uint64_t s, int64_t n, int64_t r) {
+ATTN_FUNC_ int attn_draw_(attn_drawn_ *d, uint64_t s, int64_t n, int64_t r) {
   int64_t size = 4;
+  if (n / 512 < r) return attn_draw_dense_(d, s, n, r);
   while (size < 2 * r) size *= 2;
   if (!attn_drawn_room_(d, r, size)) return 0;
   memset(d->aside, 0xff, (size_t)size * sizeof *d->aside);

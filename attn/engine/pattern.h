@@ -61,6 +61,8 @@ typedef struct attn_sight_ {
   const attn_node_ *node;
   attn_toggle_ *toggle, *spare; /* two of the same size: sorting goes from one to the other */
   int64_t toggles, room, spare_room;
+  uint64_t *change; /* all 0 between sweeps */
+  int64_t change_room;
   attn_drawn_ drawn;
   int full;                     /* 1: memory was missing since the last sweep */
   attn_runs_ runs[ATTN_LISTS_]; /* one per depth of the tree, and a spare */
@@ -112,7 +114,7 @@ ATTN_INLINE_ void attn_put_toggles_(attn_sight_ *s, uint64_t lanes, int64_t lo, 
 }
 
 /* Sorts by keys: stretches that ascend already are merged, two by two. */
-ATTN_COLD_ void attn_sort_toggles_(attn_sight_ *s) {
+ATTN_FUNC_ void attn_sort_toggles_(attn_sight_ *s) {
   const int64_t n = s->toggles;
   while (n > 1) {
     const attn_toggle_ *a = s->toggle;
@@ -142,7 +144,7 @@ ATTN_INLINE_ void attn_toggle_keys_(attn_sight_ *s, const attn_rows_ *t, uint64_
 }
 
 /* The keys lo .. hi - 1, wherever they lie; with cut no lane sees past its position. */
-ATTN_COLD_ void attn_see_(attn_sight_ *s, const attn_rows_ *t, int64_t cut, uint64_t lanes,
+ATTN_FUNC_ void attn_see_(attn_sight_ *s, const attn_rows_ *t, int64_t cut, uint64_t lanes,
                           int64_t lo, int64_t hi) {
   if (lo < 0) lo = 0;
   if (hi > t->f->k_len) hi = t->f->k_len;
@@ -159,14 +161,31 @@ ATTN_COLD_ void attn_see_(attn_sight_ *s, const attn_rows_ *t, int64_t cut, uint
   if (lanes) attn_toggle_keys_(s, t, lanes, lo, hi);
 }
 
-/* Turns all toggles into runs. */
-ATTN_COLD_ int attn_sweep_(attn_sight_ *s, attn_runs_ *out) {
+/* Sweeps toggles of the keys first .. first + n - 1, which are so near to each other that looking at each key
+ * costs less than sorting. 0 = no memory. */
+ATTN_FUNC_ int attn_sweep_near_(attn_sight_ *s, attn_runs_ *out, int64_t first, int64_t n) {
+  const int64_t had = s->change_room;
+  void *room = s->change;
+  const int fits = attn_room_(&room, &s->change_room, 0, n, sizeof *s->change);
+  s->change = (uint64_t *)room;
+  if (!fits) return 0;
+  if (s->change_room > had) memset(room, 0, (size_t)s->change_room * sizeof *s->change);
+  uint64_t *change = s->change, lanes = 0;
+  int64_t from = 0;
+  for (int64_t k = 0; k < s->toggles; k++) change[s->toggle[k].key - first] ^= s->toggle[k].lanes;
+  for (int64_t k = 0; k < n; k++) {
+    if (!change[k]) continue;
+    if (lanes) attn_run_put_(out, first + from, k - from, lanes);
+    lanes ^= change[k], from = k, change[k] = 0;
+  }
+  return 1;
+}
+
+ATTN_FUNC_ void attn_sweep_sorted_(attn_sight_ *s, attn_runs_ *out) {
   uint64_t lanes = 0;
   int64_t from = 0;
-  out->count = 0;
-  const int fits = !s->full && attn_runs_room_(out, s->toggles);
   attn_sort_toggles_(s);
-  for (int64_t k = 0; k < s->toggles && fits;) {
+  for (int64_t k = 0; k < s->toggles;) {
     const int64_t key = s->toggle[k].key;
     uint64_t change = 0;
     for (; k < s->toggles && s->toggle[k].key == key; k++) change ^= s->toggle[k].lanes;
@@ -174,13 +193,29 @@ ATTN_COLD_ int attn_sweep_(attn_sight_ *s, attn_runs_ *out) {
     if (lanes) attn_run_put_(out, from, key - from, lanes);
     lanes ^= change, from = key;
   }
+}
+
+/* Turns all toggles into runs. 0 = no memory. */
+ATTN_FUNC_ int attn_sweep_(attn_sight_ *s, attn_runs_ *out) {
+  const int64_t near = 16; /* keys to a toggle */
+  int64_t lo = INT64_MAX, hi = 0;
+  out->count = 0;
+  int fits = !s->full && attn_runs_room_(out, s->toggles);
+  for (int64_t k = 0; k < s->toggles; k++) {
+    lo = attn_min64_(lo, s->toggle[k].key);
+    hi = attn_max64_(hi, s->toggle[k].key);
+  }
+  if (fits && s->toggles && hi - lo < near * s->toggles)
+    fits = attn_sweep_near_(s, out, lo, hi - lo + 1);
+  else if (fits)
+    attn_sweep_sorted_(s, out);
   s->toggles = 0, s->full = 0;
   return fits;
 }
 
 /* Takes the drawn keys of a single row, which looks at all keys, as runs; those from end on are
  * dropped. */
-ATTN_COLD_ int attn_drain_(attn_sight_ *s, attn_runs_ *out, int64_t end) {
+ATTN_FUNC_ int attn_drain_(attn_sight_ *s, attn_runs_ *out, int64_t end) {
   int fits = !s->full;
   for (int64_t k = 0; fits && k < s->drawn.count && s->drawn.list[k] < end; k++)
     fits = attn_run_add_(out, s->drawn.list[k], 1, 1);
@@ -189,7 +224,7 @@ ATTN_COLD_ int attn_drain_(attn_sight_ *s, attn_runs_ *out, int64_t end) {
 }
 
 /* out = a op b, for UNION, INTERSECT and DIFF */
-ATTN_COLD_ int attn_combine_(attn_runs_ *out, int64_t op, const attn_runs_ *a,
+ATTN_FUNC_ int attn_combine_(attn_runs_ *out, int64_t op, const attn_runs_ *a,
                              const attn_runs_ *b) {
   int64_t x = 0, y = 0, key = 0;
   out->count = 0;

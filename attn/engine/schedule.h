@@ -69,9 +69,9 @@ typedef struct attn_price_ {
 } attn_price_;
 
 /* Scores that the runs of a tile cost when a call takes no lanes away (engine/block.h). */
-ATTN_COLD_ int64_t attn_runs_computed_(const attn_plan_tile_ *tile, const attn_plan_run_ *run);
+ATTN_FUNC_ int64_t attn_runs_computed_(const attn_plan_tile_ *tile, const attn_plan_run_ *run);
 
-ATTN_COLD_ void attn_price_of_(attn_price_ *c, const attn_runs_ *r, int64_t rows) {
+ATTN_FUNC_ void attn_price_of_(attn_price_ *c, const attn_runs_ *r, int64_t rows) {
   const uint64_t all = attn_low_bits_(rows), low = 0x7fff7fff7fff7fffu, one = 0x0001000100010001u;
   uint64_t before = 0;
   int64_t ones = 0;
@@ -384,7 +384,7 @@ ATTN_COLD_ int attn_put_lists_(attn_build_ *b, int64_t pairs) {
 }
 
 /* Lists straight from single rows. b->most keeps their sum below 2^31. */
-ATTN_COLD_ int attn_put_row_lists_(attn_build_ *b) {
+ATTN_FUNC_ int attn_put_row_lists_(attn_build_ *b) {
   attn_plan_tile_ *tile = attn_put_lists_head_(b);
   const int64_t index = b->tile.count - 1;
   int64_t pairs = 0;

@@ -208,9 +208,9 @@ typedef struct attn_few_table_ { /* few queries */
   /* s[r][j] = scale[j] sum_c q[r][c] k[j][c], over 16 running sums joined by halves; q rows `width`
    * apart, s rows ATTN_ROWS_ROOM_ */
   void (*score_rows)(float *s, const float *q, int64_t width, int rows, const attn_kv_rows_ *k);
-  /* joins the scores of a block to the running softmax of each row: m' = max(m, s), alpha =
+  /* joins the scores from .. to - 1 of a block, groups of 16, to the running softmax of each row: m' = max(m, s), alpha =
    * 2^(m - m'), s = 2^(s - m'), l = l alpha + sum_j s, over 16 running sums joined by halves */
-  void (*softmax_rows)(float *s, int rows, float *m, float *l, float *alpha);
+  void (*softmax_rows)(float *s, int rows, int from, int to, float *m, float *l, float *alpha);
   /* p[r][j] *= scale[j]; b[r][c] += p[r][j] v[j][c] in the order of j, where b, the sum of a block,
    * lies ATTN_ROWS_ rows behind o. alpha not null: another block begins, o = (o + b) alpha[r] and b = 0
    * come first */

@@ -8,9 +8,9 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(sigmoid)(ATTN_VF_ x) {
   return ATTN_V_DIV_(top, ATTN_V_ADD_(one, e));
 }
 
-/* x erfc(-x / sqrt 2) / 2. erfc z = e^(-z^2) t p(t), t = 1 / (1 + 0.3 z), p a minimax fit for 0 <= z <=
- * 9.4 (2e-8); z^2 in two parts, or its rounding would be seen in the tail. */
-ATTN_INLINE_ ATTN_VF_ ATTN_FN_(gelu)(ATTN_VF_ x0) {
+/* x erfc(-x / sqrt 2) / 2 with relative precision far below 0. erfc z = e^(-z^2) t p(t), t = 1 / (1 + 0.3 z), p
+ * a minimax fit for 0 <= z <= 9.4 (2e-8); z^2 in two parts, or its rounding would be seen in the tail. */
+ATTN_OUTLINE_ ATTN_VF_ ATTN_FN_(gelu_tail)(ATTN_VF_ x0) {
   const ATTN_VF_ most = ATTN_V_SET1_(14.0f), x = ATTN_V_MAX_(ATTN_V_SET1_(-14.0f), x0);
   const ATTN_VF_ one = ATTN_V_SET1_(1.0f), zero = ATTN_V_ZERO_(), half = ATTN_V_SET1_(0.5f);
   const ATTN_VF_ b = ATTN_V_ABS_(x), a = ATTN_V_SELECT_(ATTN_V_LT_(most, b), most, b);
@@ -34,6 +34,78 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(gelu)(ATTN_VF_ x0) {
   return ATTN_V_MUL_(x, phi);
 }
 
+/* Activations that are chains of operations take four vectors side by side, as exp2_neg4 does. */
+enum { ATTN_FN_(act_wide) = 4 };
+
+/* The same from -3.5 up: max(x, 0) - a Phi(-a), a = |x|, where Phi(-a)^(-1/4) is a minimax fit about a = 1.5
+ * (1e-8), odd and even of the higher powers apart. It grows all the way, so above 3.5, where less and less of the
+ * tail is seen, it need not be right. lost: what the last rounding of the fit took. */
+ATTN_INLINE_ void ATTN_FN_(gelu_some)(ATTN_VF_ *x, const int n) {
+  const ATTN_VF_ c0 = ATTN_V_SET1_(1.96695387f), zero = ATTN_V_ZERO_(), none = ATTN_V_SET1_(-0.0f);
+  ATTN_VF_ a[ATTN_FN_(act_wide)], v[ATTN_FN_(act_wide)], w[ATTN_FN_(act_wide)],
+      p[ATTN_FN_(act_wide)], q[ATTN_FN_(act_wide)];
+  uint64_t here = ~(uint64_t)0;
+  ATTN_UNROLL_
+  for (int i = 0; i < n; i++) {
+    a[i] = ATTN_V_MAX_(ATTN_V_SET1_(-14.0f), ATTN_V_SUB_(zero, ATTN_V_ABS_(x[i])));
+    v[i] = ATTN_V_ADD_(a[i], ATTN_V_SET1_(1.5f));
+    w[i] = ATTN_V_MUL_(v[i], v[i]);
+    p[i] = ATTN_V_SET1_(1.7305419e-07f), q[i] = ATTN_V_SET1_(-6.70883708e-07f);
+  }
+#define ATTN_GELU_STEP_(even, odd)                      \
+  ATTN_UNROLL_                                          \
+  for (int i = 0; i < n; i++) {                         \
+    p[i] = ATTN_V_FMA_(p[i], w[i], ATTN_V_SET1_(even)); \
+    q[i] = ATTN_V_FMA_(q[i], w[i], ATTN_V_SET1_(odd));  \
+  }
+  ATTN_GELU_STEP_(2.96771191e-06f, -1.94892509e-05f)
+  ATTN_GELU_STEP_(0.000107952808f, -0.000539040135f)
+  ATTN_GELU_STEP_(0.00251056743f, -0.0109189041f)
+  ATTN_GELU_STEP_(0.0423385687f, -0.145482704f)
+#undef ATTN_GELU_STEP_
+  ATTN_UNROLL_
+  for (int i = 0; i < n; i++) {
+    p[i] = ATTN_V_FMA_(p[i], v[i], q[i]);
+    p[i] = ATTN_V_FMA_(p[i], v[i], ATTN_V_SET1_(0.440123111f));
+    p[i] = ATTN_V_FMA_(p[i], v[i], ATTN_V_SET1_(-0.953322113f));
+  }
+  ATTN_UNROLL_
+  for (int i = 0; i < n; i++) {
+    ATTN_VF_ y = ATTN_V_FMA_(p[i], v[i], c0);
+    const ATTN_VF_ lost = ATTN_V_FMA_(p[i], v[i], ATTN_V_SUB_(c0, y));
+    y = ATTN_V_FMA_(y, y, ATTN_V_MUL_(ATTN_V_ADD_(y, y), lost));
+    p[i] = ATTN_V_ADD_(ATTN_V_MAX_(none, x[i]), ATTN_V_DIV_(a[i], ATTN_V_MUL_(y, y)));
+  }
+  ATTN_UNROLL_
+  for (int i = 0; i < n; i++) here &= ATTN_V_CHOSEN_(ATTN_V_LT_(ATTN_V_SET1_(-3.5f), x[i]));
+  if (ATTN_RARE_(~here & (((uint64_t)1 << ATTN_W_) - 1)))
+    for (int i = 0; i < n; i++)
+      p[i] = ATTN_V_SELECT_(ATTN_V_LT_(ATTN_V_SET1_(-3.5f), x[i]), p[i], ATTN_FN_(gelu_tail)(x[i]));
+  ATTN_UNROLL_
+  for (int i = 0; i < n; i++) x[i] = p[i];
+}
+
+/* x / (1 + 2^w) = max(x, 0) - a 2^w / (1 + 2^w), where a = |x|, w = -2 u log2 e; GELU by tanh has u = sqrt(2 /
+ * pi) (a + 0.044715 a^3). Below -10 nothing is left. */
+ATTN_INLINE_ void ATTN_FN_(gelu_tanh_some)(ATTN_VF_ *x, const int n) {
+  const ATTN_VF_ one = ATTN_V_SET1_(1.0f), zero = ATTN_V_ZERO_(), none = ATTN_V_SET1_(-0.0f);
+  ATTN_VF_ a[ATTN_FN_(act_wide)], e[ATTN_FN_(act_wide)];
+  ATTN_UNROLL_
+  for (int i = 0; i < n; i++) {
+    a[i] = ATTN_V_MAX_(ATTN_V_SET1_(-10.0f), ATTN_V_SUB_(zero, ATTN_V_ABS_(x[i])));
+    e[i] =
+        ATTN_V_FMA_(ATTN_V_MUL_(a[i], a[i]), ATTN_V_SET1_(0.10294324f), ATTN_V_SET1_(2.3022082f));
+  }
+  if (n == 1)
+    e[0] = ATTN_FN_(exp2_product)(a[0], e[0]);
+  else
+    ATTN_FN_(exp2_product4)(e, a);
+  ATTN_UNROLL_
+  for (int i = 0; i < n; i++)
+    x[i] = ATTN_V_ADD_(ATTN_V_MAX_(none, x[i]),
+                       ATTN_V_DIV_(ATTN_V_MUL_(a[i], e[i]), ATTN_V_ADD_(one, e[i])));
+}
+
 /* log2(1 + 2^x) = max(x, 0) + log2(1 + z), z = 2^-|x|; log2(1 + z) / z is a minimax fit (3e-8). */
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(softplus2)(ATTN_VF_ x) {
   const ATTN_VF_ zero = ATTN_V_ZERO_(), z = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(zero, ATTN_V_ABS_(x)));
@@ -55,12 +127,8 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(activation)(ATTN_VF_ x, int act) {
   switch (act) {
     case ATTN_ACT_RELU: return ATTN_V_SELECT_(ATTN_V_LT_(x, zero), zero, x);
     case ATTN_ACT_RELU2: t = ATTN_V_SELECT_(ATTN_V_LT_(x, zero), zero, x); return ATTN_V_MUL_(t, t);
-    case ATTN_ACT_GELU: return ATTN_FN_(gelu)(x);
-    case ATTN_ACT_GELU_TANH: /* (1 + tanh u) / 2 = sigmoid 2u; below -14 nothing is left */
-      x = ATTN_V_MAX_(ATTN_V_SET1_(-14.0f), x);
-      t = ATTN_V_MUL_(ATTN_V_MUL_(x, x), ATTN_V_SET1_(0.0713548163f));
-      t = ATTN_V_FMA_(t, x, ATTN_V_MUL_(x, ATTN_V_SET1_(1.59576912f)));
-      return ATTN_V_MUL_(x, ATTN_FN_(sigmoid)(t));
+    case ATTN_ACT_GELU: ATTN_FN_(gelu_some)(&x, 1); return x;
+    case ATTN_ACT_GELU_TANH: ATTN_FN_(gelu_tanh_some)(&x, 1); return x;
     case ATTN_ACT_SILU:
       x = ATTN_V_MAX_(ATTN_V_SET1_(-104.0f), x);
       return ATTN_V_MUL_(x, ATTN_FN_(sigmoid)(x));
@@ -75,13 +143,32 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(activation)(ATTN_VF_ x, int act) {
   }
 }
 
+/* `count` vectors from i on, w numbers of the last. */
 ATTN_INLINE_ void ATTN_FN_(act_some)(float *y, const float *x, const float *gate, int64_t i, int w,
-                                     const float *bias, ATTN_VF_ scale, const int act) {
-  ATTN_VF_ t = ATTN_FN_(load)(x, i, w, ATTN_F32);
-  t = bias ? ATTN_V_FMA_(t, scale, ATTN_FN_(load)(bias, i, w, ATTN_F32)) : ATTN_V_MUL_(t, scale);
-  t = ATTN_FN_(activation)(t, act);
-  if (gate) t = ATTN_V_MUL_(t, ATTN_FN_(load)(gate, i, w, ATTN_F32));
-  ATTN_FN_(store)(y, i, ATTN_FN_(quiet)(t), w, ATTN_F32);
+                                     const float *bias, ATTN_VF_ scale, const int act,
+                                     const int count) {
+  ATTN_VF_ t[ATTN_FN_(act_wide)];
+  ATTN_UNROLL_
+  for (int j = 0; j < count; j++) {
+    const int64_t at = i + j * ATTN_W_;
+    t[j] = ATTN_FN_(load)(x, at, w, ATTN_F32);
+    t[j] = bias ? ATTN_V_FMA_(t[j], scale, ATTN_FN_(load)(bias, at, w, ATTN_F32))
+                : ATTN_V_MUL_(t[j], scale);
+  }
+  if (act == ATTN_ACT_GELU) {
+    ATTN_FN_(gelu_some)(t, count);
+  } else if (act == ATTN_ACT_GELU_TANH) {
+    ATTN_FN_(gelu_tanh_some)(t, count);
+  } else {
+    ATTN_UNROLL_
+    for (int j = 0; j < count; j++) t[j] = ATTN_FN_(activation)(t[j], act);
+  }
+  ATTN_UNROLL_
+  for (int j = 0; j < count; j++) {
+    const int64_t at = i + j * ATTN_W_;
+    if (gate) t[j] = ATTN_V_MUL_(t[j], ATTN_FN_(load)(gate, at, w, ATTN_F32));
+    ATTN_FN_(store)(y, at, ATTN_FN_(quiet)(t[j]), w, ATTN_F32);
+  }
 }
 
 /* One activation over a row; where act is known here, the loop over whole vectors holds nothing else. */
@@ -90,10 +177,15 @@ ATTN_INLINE_ void ATTN_FN_(act_row)(float *y, const float *x, const float *gate,
   const ATTN_VF_ s = ATTN_V_SET1_(scale);
   int64_t i = 0;
 #if ATTN_SPECIALISE_
-  for (; i + ATTN_W_ <= n; i += ATTN_W_) ATTN_FN_(act_some)(y, x, gate, i, ATTN_W_, bias, s, act);
+  enum { WIDE = ATTN_FN_(act_wide) };
+  if (act == ATTN_ACT_GELU || act == ATTN_ACT_GELU_TANH)
+    for (; i + WIDE * ATTN_W_ <= n; i += WIDE * ATTN_W_)
+      ATTN_FN_(act_some)(y, x, gate, i, ATTN_W_, bias, s, act, WIDE);
+  for (; i + ATTN_W_ <= n; i += ATTN_W_)
+    ATTN_FN_(act_some)(y, x, gate, i, ATTN_W_, bias, s, act, 1);
 #endif
   for (; i < n; i += ATTN_W_)
-    ATTN_FN_(act_some)(y, x, gate, i, ATTN_FN_(lanes_left)(n, i), bias, s, act);
+    ATTN_FN_(act_some)(y, x, gate, i, ATTN_FN_(lanes_left)(n, i), bias, s, act, 1);
 }
 
 ATTN_FUNC_ void ATTN_FN_(act)(float *y, const float *x, const float *gate, int64_t n,

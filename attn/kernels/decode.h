@@ -507,14 +507,17 @@ ATTN_INLINE_ float ATTN_FN_(row_sum)(const ATTN_VF_ *part) {
   return ATTN_V_SUM_(ATTN_FN_(row_join)(part));
 }
 
-ATTN_FUNC_ void ATTN_FN_(softmax_rows)(float *s, int rows, float *m, float *l, float *alpha) {
+ATTN_FUNC_ void ATTN_FN_(softmax_rows)(float *s, int rows, int from, int to, float *m, float *l,
+                                       float *alpha) {
   enum { PARTS = ATTN_FN_(row_parts) };
   for (int r = 0; r < rows; r++, s += ATTN_ROWS_ROOM_) {
     ATTN_VF_ sum[PARTS], t = ATTN_V_SET1_(-INFINITY), u = t;
-    for (int j = 0; j < ATTN_BLOCK_; j += 2 * ATTN_W_) {
+    int j = from;
+    for (; j + 2 * ATTN_W_ <= to; j += 2 * ATTN_W_) {
       t = ATTN_V_MAX_(ATTN_V_LOAD_(s + j), t);
       u = ATTN_V_MAX_(ATTN_V_LOAD_(s + j + ATTN_W_), u);
     }
+    if (j < to) t = ATTN_V_MAX_(ATTN_V_LOAD_(s + j), t);
     const float top = ATTN_V_TOP_(ATTN_V_MAX_(t, u)), old = m[r];
     m[r] = top > old ? top : old;
     const ATTN_VF_ base = ATTN_FN_(base)(ATTN_V_SET1_(m[r]));
@@ -522,7 +525,7 @@ ATTN_FUNC_ void ATTN_FN_(softmax_rows)(float *s, int rows, float *m, float *l, f
     float lanes[ATTN_W_];
     ATTN_UNROLL_
     for (int i = 0; i < PARTS; i++) sum[i] = ATTN_V_ZERO_();
-    for (int j = 0; j < ATTN_BLOCK_; j += 4 * ATTN_W_) {
+    for (j = from; j + 4 * ATTN_W_ <= to; j += 4 * ATTN_W_) {
       ATTN_VF_ p[4];
       ATTN_UNROLL_
       for (int i = 0; i < 4; i++) p[i] = ATTN_V_SUB_(ATTN_V_LOAD_(s + j + i * ATTN_W_), base);
@@ -531,6 +534,14 @@ ATTN_FUNC_ void ATTN_FN_(softmax_rows)(float *s, int rows, float *m, float *l, f
       for (int i = 0; i < 4; i++) {
         ATTN_V_STORE_(s + j + i * ATTN_W_, p[i]);
         sum[i % PARTS] = ATTN_V_ADD_(sum[i % PARTS], p[i]);
+      }
+    }
+    for (; j < to; j += PARTS * ATTN_W_) {
+      ATTN_UNROLL_
+      for (int i = 0; i < PARTS; i++) {
+        const ATTN_VF_ p = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(ATTN_V_LOAD_(s + j + i * ATTN_W_), base));
+        ATTN_V_STORE_(s + j + i * ATTN_W_, p);
+        sum[i] = ATTN_V_ADD_(sum[i], p);
       }
     }
     ATTN_V_STORE_(lanes, keep);

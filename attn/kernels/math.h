@@ -44,6 +44,28 @@ ATTN_INLINE_ void ATTN_FN_(exp2_neg4)(ATTN_VF_ *y) {
   y[0] = p0, y[1] = p1, y[2] = p2, y[3] = p3;
 }
 
+/* 2^(x y) for -126 <= x y <= 0 or NaN: what is left of the product behind its whole part is rounded once. */
+#define ATTN_EXP2_TIMES_(i) f##i = ATTN_V_MUL_(x##i, y##i);
+#define ATTN_EXP2_REST_(i) f##i = ATTN_V_FMA_(x##i, y##i, ATTN_V_SUB_(zero, n##i));
+#define ATTN_EXP2_PRODUCT_(each)                                                       \
+  each(ATTN_EXP2_TIMES_) each(ATTN_EXP2_ROUND_) each(ATTN_EXP2_REST_) ATTN_POLY_(each) \
+  each(ATTN_EXP2_SCALE_)
+
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_product)(ATTN_VF_ x0, ATTN_VF_ y0) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_();
+  ATTN_VF_ f0, t0, n0, p0;
+  ATTN_EXP2_PRODUCT_(ATTN_EACH1_)
+  return p0;
+}
+
+ATTN_INLINE_ void ATTN_FN_(exp2_product4)(ATTN_VF_ *y, const ATTN_VF_ *x) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), x0 = x[0], x1 = x[1], x2 = x[2], x3 = x[3];
+  const ATTN_VF_ y0 = y[0], y1 = y[1], y2 = y[2], y3 = y[3];
+  ATTN_VF_ f0, f1, f2, f3, t0, t1, t2, t3, n0, n1, n2, n3, p0, p1, p2, p3;
+  ATTN_EXP2_PRODUCT_(ATTN_EACH4_)
+  y[0] = p0, y[1] = p1, y[2] = p2, y[3] = p3;
+}
+
 /* 2^y for y <= 0 or NaN, subnormal results included: for weights that leave the library */
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_full)(ATTN_VF_ y) {
   ATTN_VF_ f0 = ATTN_V_MAX_(ATTN_V_SET1_(-150.0f), y), t0, n0, p0;
@@ -115,6 +137,9 @@ ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
 #undef ATTN_EXP2_ROUND_
 #undef ATTN_EXP2_REDUCE_
 #undef ATTN_EXP2_SCALE_
+#undef ATTN_EXP2_TIMES_
+#undef ATTN_EXP2_REST_
+#undef ATTN_EXP2_PRODUCT_
 #undef ATTN_EXP2_
 #undef ATTN_EACH1_
 #undef ATTN_EACH4_

@@ -145,6 +145,21 @@ void C4_set(void **state) {
     check_small(attn_pattern_random(r, 5), 0, "random keys");
     check_small(attn_pattern_random_blocks(2, r, 5), 0, "random blocks");
   }
+  /* few of many, as many as one sorts in place and more, and so many that a set of bits holds them */
+  static const int64_t counts[] = {1, 16, 17, 39, 40, 90, 700};
+  for (size_t k = 0; k < sizeof counts / sizeof *counts; k++, test_mem_release()) {
+    attn_pattern parts[2] = {attn_pattern_random(counts[k], 5), attn_pattern_band(1, 0)};
+    test_graph far = test_graph_of(parts[0], 1, 6, 20000);
+    test_graph_check(&far, "few of many keys");
+    far = test_graph_of(attn_pattern_union(parts, 2), 1, 6, 20000);
+    test_graph_check(&far, "few of many keys and neighbours");
+  }
+  /* a list that descends, nearly all of it in a corner */
+  int32_t col[60];
+  const int64_t indptr[2] = {0, 60};
+  for (int n = 0; n < 60; n++) col[n] = n ? 70 - n : 19999;
+  test_graph list = test_graph_of(attn_pattern_csr(indptr, col, 60), 1, 1, 20000);
+  test_graph_check(&list, "a list of neighbours and one far key");
   /* exactly min(r, n) keys in each row */
   test_graph g = test_graph_of(attn_pattern_random(9, 99), 3, 80, 75);
   g.p.causal = 1;

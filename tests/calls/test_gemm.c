@@ -216,10 +216,11 @@ void MM_gemm_bits(void **state) {
 /* Far from 0 every activation has its limit, and NaN stays NaN. */
 void MM_gemm_activations(void **state) {
   (void)state;
-  static const float at[] = {-INFINITY, -3e38f, -200,  -105,  -88, -50,   -20,      -14.5f,
-                             -13,       -9,     -6,    -3.3f, -1,  -0.5f, -1e-3f,   -1e-20f,
-                             0,         1e-20f, 1e-3f, 0.5f,  1,   3.3f,  6,        9,
-                             13,        20,     50,    88,    105, 3e38f, INFINITY, NAN};
+  static const float at[] = {-INFINITY, -3e38f, -200,   -105,   -88,     -50,      -20,
+                             -14.5f,    -13,    -10.5f, -9,     -6,      -3.5f,    -3.4999998f,
+                             -3.3f,     -1,     -0.5f,  -1e-3f, -1e-20f, 0,        1e-20f,
+                             1e-3f,     0.5f,   1,      3.3f,   6,       9,        13,
+                             20,        50,     88,     105,    3e38f,   INFINITY, NAN};
   enum { N = sizeof at / sizeof *at };
   static float one = 1, x[N], y[N];
   memcpy(x, at, sizeof x);
