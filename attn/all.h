@@ -96,6 +96,7 @@ extern "C" {
 #include "isa/table.h"
 #include "isa/tiers.h"
 #include "isa/detect.h"
+#include "isa/features.h"
 #include "isa/tables.h"
 ATTN_BEGIN_STRICT_
 #include "engine/check.h"
@@ -116,6 +117,7 @@ ATTN_BEGIN_STRICT_
 #include "engine/topk.h"
 #include "engine/tile.h"
 #include "engine/score_terms.h"
+#include "engine/lanes.h"
 #include "engine/storage.h"
 #include "engine/rows.h"
 #include "engine/distance.h"
@@ -125,6 +127,7 @@ ATTN_BEGIN_STRICT_
 #include "engine/terms.h"
 #include "engine/stretch.h"
 #include "engine/weights.h"
+#include "engine/low.h"
 #include "engine/lists.h"
 #include "engine/softmax.h"
 #include "engine/raw.h"
