@@ -3430,48 +3430,68 @@ ATTN_FUNC_ void ATTN_FN_(narrow)(uint16_t *to, int64_t width, const float *x, in
                          ATTN_TIER_FN_(load)(x, c, ATTN_TIER_FN_(lanes_left)(dim, c), ATTN_F32));
 }
 
-ATTN_INLINE_ void ATTN_FN_(pair_softmax_lanes)(const int plain, uint32_t *p, float *s, int64_t n,
-                                               int lead, int g0, int g1,
-                                               const attn_running_softmax_ *run) {
-  const attn_ramp_ *ramp = run->ramp;
+/* Four keys from j on, or with four = 0 a pair of which one may be missing, of one vector of lanes: their
+ * weights go to p. Returns sum and the weights. */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(pair_weigh)(const int plain, const int four, uint32_t *p, float *s,
+                                           int64_t j, int64_t n, int lane, ATTN_VF_ base,
+                                           ATTN_VF_ sum, const attn_running_softmax_ *run) {
   const ATTN_VP_ ones = ATTN_PAIR_SET1_(0x3f803f80u);
-  for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
-    const ATTN_VF_ old = ATTN_V_LOAD_(run->m + lane);
-    const ATTN_VF_ now = ATTN_V_MAX_(ATTN_V_LOAD_(run->top + lane), old);
-    const ATTN_VF_ base = ATTN_TIER_FN_(base)(now);
-    const ATTN_VF_ keep = ATTN_TIER_FN_(exp2_neg)(ATTN_V_SUB_(old, base));
-    ATTN_VF_ sum = ATTN_V_ZERO_(), start = sum, edge = sum;
-    float *cell = s + lane;
-    uint32_t *to = p + lane;
-    if (!plain && ramp)
-      start = ATTN_V_LOAD_(ramp->start + lane), edge = ATTN_V_LOAD_(ramp->edge + lane);
-    for (int64_t j = -lead, left; j < n; j += left) {
-      /* four keys, or a pair of which one may be missing */
-      const int four = j >= 0 && j + 4 <= n;
-      const ATTN_VF_ none = ATTN_V_SET1_(-INFINITY);
-      ATTN_VF_ x[4];
-      left = four ? 4 : 2;
-      x[0] = j >= 0 ? ATTN_V_SUB_(ATTN_V_LOAD_(cell + j * ATTN_TILE_), base) : none;
-      x[1] = j + 1 < n ? ATTN_V_SUB_(ATTN_V_LOAD_(cell + (j + 1) * ATTN_TILE_), base) : none;
-      x[2] = four ? ATTN_V_SUB_(ATTN_V_LOAD_(cell + (j + 2) * ATTN_TILE_), base) : none;
-      x[3] = four ? ATTN_V_SUB_(ATTN_V_LOAD_(cell + (j + 3) * ATTN_TILE_), base) : none;
-      ATTN_PAIR_EXP2_(x);
-      if (!plain && ramp)
-        for (int i = 0; i < (int)left; i++)
-          if (j + i >= 0 && j + i < n) x[i] = ATTN_TIER_FN_(ramped)(x[i], start, edge, ramp, j + i);
-      for (int i = 0; i < (int)left; i += 2, to += ATTN_TILE_) {
-        const ATTN_VP_ y = ATTN_PAIR_JOIN_(x[i], x[i + 1]);
-        ATTN_PAIR_STORE_(to, y);
-        sum = ATTN_PAIR_DOT_(y, ones, sum);
-        if (!plain && run->in_place && j + i >= 0)
-          ATTN_V_STORE_(cell + (j + i) * ATTN_TILE_, ATTN_PAIR_EVEN_(y));
-        if (!plain && run->in_place && j + i + 1 < n)
-          ATTN_V_STORE_(cell + (j + i + 1) * ATTN_TILE_, ATTN_PAIR_ODD_(y));
-      }
+  const ATTN_VF_ none = ATTN_V_SET1_(-INFINITY);
+  float *cell = s + j * ATTN_TILE_ + lane;
+  ATTN_VF_ x[4];
+  x[0] = four || j >= 0 ? ATTN_V_SUB_(ATTN_V_LOAD_(cell), base) : none;
+  x[1] = four || j + 1 < n ? ATTN_V_SUB_(ATTN_V_LOAD_(cell + ATTN_TILE_), base) : none;
+  x[2] = four ? ATTN_V_SUB_(ATTN_V_LOAD_(cell + 2 * ATTN_TILE_), base) : none;
+  x[3] = four ? ATTN_V_SUB_(ATTN_V_LOAD_(cell + 3 * ATTN_TILE_), base) : none;
+  ATTN_PAIR_EXP2_(x);
+  if (!plain && run->ramp)
+    for (int i = 0; i < (four ? 4 : 2); i++)
+      if (j + i >= 0 && j + i < n)
+        x[i] = ATTN_TIER_FN_(ramped)(x[i], ATTN_V_LOAD_(run->ramp->start + lane),
+                                     ATTN_V_LOAD_(run->ramp->edge + lane), run->ramp, j + i);
+#define ATTN_PAIR_PUT_(i)                                            \
+  {                                                                  \
+    const ATTN_VP_ y = ATTN_PAIR_JOIN_(x[i], x[i + 1]);              \
+    ATTN_PAIR_STORE_(p + i / 2 * ATTN_TILE_ + lane, y);              \
+    sum = ATTN_PAIR_DOT_(y, ones, sum);                              \
+    if (!plain && run->in_place && j + i >= 0)                       \
+      ATTN_V_STORE_(cell + i * ATTN_TILE_, ATTN_PAIR_EVEN_(y));      \
+    if (!plain && run->in_place && j + i + 1 < n)                    \
+      ATTN_V_STORE_(cell + (i + 1) * ATTN_TILE_, ATTN_PAIR_ODD_(y)); \
+  }
+  ATTN_PAIR_PUT_(0)
+  if (four) ATTN_PAIR_PUT_(2)
+#undef ATTN_PAIR_PUT_
+  return sum;
+}
+
+/* Rows of scores in their order, as they lie in the cache. */
+ATTN_INLINE_ void ATTN_FN_(pair_softmax_rows)(const int plain, uint32_t *p, float *s, int64_t n,
+                                              int lead, int g0, int g1,
+                                              const attn_running_softmax_ *run) {
+  ATTN_VF_ base[ATTN_TILE_ / ATTN_W_], sum[ATTN_TILE_ / ATTN_W_];
+  const int v0 = g0 * ATTN_GROUP_ / ATTN_W_, v1 = g1 * ATTN_GROUP_ / ATTN_W_;
+  for (int v = v0; v < v1; v++) {
+    const ATTN_VF_ old = ATTN_V_LOAD_(run->m + v * ATTN_W_);
+    const ATTN_VF_ now = ATTN_V_MAX_(ATTN_V_LOAD_(run->top + v * ATTN_W_), old);
+    base[v] = ATTN_TIER_FN_(base)(now), sum[v] = ATTN_V_ZERO_();
+    ATTN_V_STORE_(run->m + v * ATTN_W_, now);
+    ATTN_V_STORE_(run->alpha + v * ATTN_W_, ATTN_TIER_FN_(exp2_neg)(ATTN_V_SUB_(old, base[v])));
+  }
+  for (int64_t j = -lead; j < n;) {
+    if (j >= 0 && j + 4 <= n) {
+      for (int v = v0; v < v1; v++)
+        sum[v] = ATTN_FN_(pair_weigh)(plain, 1, p, s, j, n, v * ATTN_W_, base[v], sum[v], run);
+      j += 4, p += 2 * ATTN_TILE_;
+    } else {
+      for (int v = v0; v < v1; v++)
+        sum[v] = ATTN_FN_(pair_weigh)(plain, 0, p, s, j, n, v * ATTN_W_, base[v], sum[v], run);
+      j += 2, p += ATTN_TILE_;
     }
-    ATTN_V_STORE_(run->m + lane, now);
-    ATTN_V_STORE_(run->l + lane, ATTN_V_FMA_(ATTN_V_LOAD_(run->l + lane), keep, sum));
-    ATTN_V_STORE_(run->alpha + lane, keep);
+  }
+  for (int v = v0; v < v1; v++) {
+    float *l = run->l + v * ATTN_W_;
+    ATTN_V_STORE_(l, ATTN_V_FMA_(ATTN_V_LOAD_(l), ATTN_V_LOAD_(run->alpha + v * ATTN_W_), sum[v]));
   }
 }
 
@@ -3479,11 +3499,11 @@ ATTN_FUNC_ void ATTN_FN_(pair_softmax)(uint32_t *p, float *s, int64_t n, int lea
                                        const attn_running_softmax_ *run) {
 #ifdef ATTN_TIER_
   if (!run->ramp && !run->in_place) {
-    ATTN_FN_(pair_softmax_lanes)(1, p, s, n, lead, g0, g1, run);
+    ATTN_FN_(pair_softmax_rows)(1, p, s, n, lead, g0, g1, run);
     return;
   }
 #endif
-  ATTN_FN_(pair_softmax_lanes)(0, p, s, n, lead, g0, g1, run);
+  ATTN_FN_(pair_softmax_rows)(0, p, s, n, lead, g0, g1, run);
 }
 #undef ATTN_TIER_FN_
 #undef ATTN_LOW_
@@ -3846,7 +3866,7 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_FAMILY_BLOCKS 0x100000u
 #define ATTN_FAMILY_DEPTH 0x200000u
 #define ATTN_FAMILY_MIXERS 0x400000u
-/* Products of numbers below f32: params.compute of attn_sdpa and attn_cache_sdpa. */
+/* Products of numbers below f32: params.compute of attn_sdpa, attn_cache_sdpa and attn_gemm. */
 #define ATTN_FAMILY_LOW 0x800000u
 #define ATTN_FAMILY_ALL 0xffffffu
 
@@ -4436,6 +4456,8 @@ typedef struct attn_gemm_params {
   float scale;      /* 0 = 1, ATTN_ZERO = 0 */
   attn_tensor bias; /* [1 or B, 1 or H, 1, n], any float type; absent = 0 */
   attn_activation activation;
+  attn_compute compute; /* of the product: ATTN_COMPUTE_F32 or BF16 */
+  int compute_prefer;   /* 1: ATTN_COMPUTE_F32 where the processor has no instructions for it */
 } attn_gemm_params;
 
 #if ATTN_HAS_DENSE
@@ -4452,6 +4474,11 @@ typedef struct attn_gemm_params {
  *   in place (of a transposed w all rows that share a matrix count). f16 and bf16 x or y add up to 300 KB a worker.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _VALUE (scale NaN or infinite), _RANGE
  *   (activation), _WORKSPACE, _MEMORY, and those of ctx.
+ * Compute: params.compute = ATTN_COMPUTE_BF16 rounds x and w to bf16 (nothing is lost where they are bf16) and
+ *   sums products of pairs in f32, 256 elements of k at a time; scale, bias and activation are f32. Error:
+ *   2^-7 sum_c |scale x w| where x or w had to be rounded, else as below. w lies in panels then, 2 k n' bytes
+ *   a matrix, and a worker takes up to 350 KB. What runs, is refused or preferred: as for attn_sdpa. On one machine
+ *   the same bits for any workers and any cut of rows and columns.
  * Empty: m = 0, B = 0 or H = 0 does nothing; k and n are at least 1.
  * NaN and infinity: as IEEE arithmetic has it; a NaN is stored as the one default NaN.
  * Determinism: each sum is one chain of fused multiply-adds in the order of c. The same bits on avx2,
@@ -12523,6 +12550,48 @@ ATTN_COLD_ int64_t attn_round_up_(int64_t n, int64_t to) {
   return attn_mul_(attn_add_(n, to - 1) / to, to);
 }
 /* <<< attn/engine/check.h */
+/* >>> attn/engine/compute.h */
+/* engine/compute.h owns what the products of a call are made of, and leaves out what only some families have. */
+
+/* Parts of a problem that only some families have: null where ATTN_ONLY leaves those out, and all that
+ * follows from them is not compiled. */
+#define ATTN_PART_(family, part) (ATTN_HAS_##family ? (part) : NULL)
+
+/* The primitives that `compute` has on this tier, null for f32; takes: the call has others than that. */
+ATTN_FUNC_ int attn_compute_take_(attn_error_ *e, const attn_table_ *table, attn_compute compute,
+                                  int prefer, int takes, const attn_low_table_ **low,
+                                  attn_feature *feature) {
+  *low = NULL, *feature = ATTN_FEATURE_NONE;
+  if ((int)compute < 0 || compute >= ATTN_COMPUTE_COUNT)
+    return attn_reject_(e, ATTN_E_VALUE, "params.compute must be an attn_compute");
+  if (compute == ATTN_COMPUTE_F32) return 1;
+#if ATTN_HAS_LOW
+  if (compute == ATTN_COMPUTE_BF16 && takes) {
+    *low = attn_low_of_(table->isa, feature);
+    if (prefer && *feature == ATTN_FEATURE_NONE) *low = NULL;
+    if (*low || prefer) return 1;
+    return attn_reject_(e, ATTN_E_ISA,
+                        "params.compute: neither a feature of the processor nor an emulation has "
+                        "products of bf16 (attn_feature_why)");
+  }
+#else
+  (void)table, (void)takes;
+#endif
+  if (prefer) return 1;
+  if (!ATTN_HAS_LOW)
+    return attn_reject_(e, ATTN_E_ISA, "params.compute: ATTN_ONLY leaves out ATTN_FAMILY_LOW");
+  if (compute == ATTN_COMPUTE_BF16)
+    return attn_reject_(e, ATTN_E_VALUE, "params.compute must be ATTN_COMPUTE_F32 in this call");
+  return attn_reject_(e, ATTN_E_ISA, "params.compute: products of f16 and of int8 are not built");
+}
+
+/* After attn_report_. */
+ATTN_FUNC_ void attn_compute_report_(attn_ctx *ctx, const attn_low_table_ *low,
+                                     attn_feature feature) {
+  if (ctx && ATTN_PART_(LOW, low))
+    ctx->report.compute = ATTN_COMPUTE_BF16, ctx->report.feature = feature;
+}
+/* <<< attn/engine/compute.h */
 /* >>> attn/engine/workspace.h */
 /* engine/workspace.h owns the memory of a call: one block, from the caller or from ATTN_MALLOC,
  * cut into cache-line aligned pieces. */
@@ -15273,9 +15342,6 @@ struct attn_softmax_;
 struct attn_tile_;
 struct attn_block_;
 
-/* Parts of a problem that only some families have: null where ATTN_ONLY leaves those out, and all that
- * follows from them is not compiled. */
-#define ATTN_PART_(family, part) (ATTN_HAS_##family ? (part) : NULL)
 #define ATTN_HAS_WEIGHTS_ (ATTN_HAS_RELU || ATTN_HAS_COMPOSED)
 
 /* Score terms that depend on head and distance alone. */
@@ -17526,6 +17592,18 @@ ATTN_FUNC_ int attn_low_direct_(const attn_tile_ *t, const attn_block_ *b, const
 #endif
 }
 
+/* n rows as bf16, whose pairs are read as words: the even number is the low half. */
+ATTN_FUNC_ void attn_low_rows_(const attn_low_table_ *low, uint16_t *to, int64_t width,
+                               const float *x, int64_t stride, int64_t n, int64_t dim) {
+  low->narrow(to, width, x, stride, n, dim);
+#ifdef ATTN_BIG_ENDIAN_
+  for (int64_t i = 0; i < n * width; i += 2) {
+    const uint16_t even = to[i];
+    to[i] = to[i + 1], to[i + 1] = even;
+  }
+#endif
+}
+
 /* Rows of keys as bf16; those of an odd dim are read one number further. */
 ATTN_FUNC_ void attn_low_keys_(const attn_tile_ *t, attn_block_ *b) {
   const attn_softmax_ *a = t->a;
@@ -17536,14 +17614,7 @@ ATTN_FUNC_ void attn_low_keys_(const attn_tile_ *t, attn_block_ *b) {
   }
   const attn_low_plan_ x = attn_low_plan_of_(a);
   uint16_t *to = (uint16_t *)(void *)(t->w.low + x.keys);
-  a->low->narrow(to, x.key_width, b->k, b->k_stride, b->n, a->k.dim);
-#ifdef ATTN_BIG_ENDIAN_
-  for (int64_t i = 0; i < b->n * x.key_width;
-       i += 2) { /* the even number of a pair is its low half */
-    const uint16_t even = to[i];
-    to[i] = to[i + 1], to[i + 1] = even;
-  }
-#endif
+  attn_low_rows_(a->low, to, x.key_width, b->k, b->k_stride, b->n, a->k.dim);
   b->k_low = to, b->k_step = 2 * x.key_width;
 }
 
@@ -19332,8 +19403,7 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
                  a->by_row ? "at most 16 rows to a key" : "at most 64 rows to a key");
   else
     attn_report_(ctx, a->table, workers, "streaming softmax, queries in lanes", a->why);
-  if (ctx && ATTN_PART_(LOW, a->low))
-    ctx->report.compute = ATTN_COMPUTE_BF16, ctx->report.feature = a->feature;
+  attn_compute_report_(ctx, a->low, a->feature);
   for (int i = 0; ctx && i < workers; i++) {
     attn_scratch_cut_(a, i, &s);
     ctx->report.pairs += *s.pairs;
@@ -19591,10 +19661,11 @@ typedef struct attn_matrix_ {
   attn_tensor w; /* [batch, heads, k, n] matrices; transposed: [.., n, k] */
   int transposed;
   int64_t k, n;
-  int64_t direct;      /* columns that are read in place */
-  int in_turn;         /* all columns are read in place and turned */
-  int64_t panels, one; /* of the others; floats of a matrix of them */
-  float *packed;       /* [w.batch][w.heads][panels][k][64] */
+  int64_t direct;             /* columns that are read in place */
+  int in_turn;                /* all columns are read in place and turned */
+  int64_t panels, one;        /* of the others; floats of a matrix of them */
+  float *packed;              /* [w.batch][w.heads][panels][k][64] */
+  const attn_low_table_ *low; /* products of bf16: packed holds pairs, [..][k / 2][64] */
 } attn_matrix_;
 
 /* W for so many products, each with so many rows; packed is still to be set. */
@@ -19612,6 +19683,13 @@ ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t r
   return m;
 }
 
+/* The same for products of bf16, which read panels alone. */
+ATTN_FUNC_ void attn_matrix_narrow_(attn_matrix_ *m, const attn_low_table_ *low) {
+  m->low = low, m->direct = 0, m->in_turn = 0;
+  m->panels = attn_add_(m->n, ATTN_PANEL_ - 1) / ATTN_PANEL_;
+  m->one = attn_mul_(m->panels, attn_mul_(m->k / 2 + m->k % 2, ATTN_PANEL_));
+}
+
 /* The same of a weight that attn_turn_ has seen. */
 ATTN_FUNC_ attn_matrix_ attn_weight_matrix_(attn_tensor w, int64_t rows, int64_t products) {
   const int transposed = attn_turn_back_(&w);
@@ -19622,32 +19700,58 @@ ATTN_FUNC_ int64_t attn_matrix_bytes_(const attn_matrix_ *m) {
   return attn_piece_(attn_mul_(attn_mul_(m->w.batch, m->w.heads), m->one), sizeof(float));
 }
 
+/* What a product reads: rows k0 .. k0 + depth - 1, columns c0 .. c1 - 1 of the matrix of a batch entry
+ * and head; c0 is a multiple of 64. */
+typedef struct attn_matrix_part_ {
+  int64_t b, h, k0, depth, c0, c1;
+} attn_matrix_part_;
+
 typedef struct attn_lay_ {
   const attn_table_ *table;
   const attn_matrix_ *m;
 } attn_lay_;
+
+/* Rows k .. k + n - 1 of `cols` columns from c on, as f32 in rows of 64; cleared where there are fewer. */
+ATTN_FUNC_ void attn_lay_rows_(const attn_lay_ *a, const attn_matrix_part_ *part, float *to) {
+  const attn_matrix_ *m = a->m;
+  const int cols = (int)(part->c1 - part->c0);
+  const int64_t c = part->c0;
+  if (cols < ATTN_PANEL_) memset(to, 0, (size_t)(part->depth * ATTN_PANEL_) * sizeof(float));
+  if (m->transposed) {
+    const void *rows[ATTN_PANEL_];
+    for (int i = 0; i < cols; i++)
+      rows[i] = attn_at_(&m->w, part->b, part->h, c + i) + attn_bytes_(m->w.dtype, part->k0);
+    attn_on_(dense, a->table)->turn(to, ATTN_PANEL_, rows, (int)m->w.dtype, part->depth, cols);
+    return;
+  }
+  const int64_t at_once = cols == ATTN_PANEL_ ? part->depth : 1;
+  for (int64_t i = 0; i < part->depth; i += at_once)
+    a->table->widen(to + i * ATTN_PANEL_,
+                    attn_at_(&m->w, part->b, part->h, part->k0 + i) + attn_bytes_(m->w.dtype, c),
+                    m->w.stride_len, NULL, at_once, cols, m->w.dtype, NULL);
+}
 
 /* A panel of one matrix: 64 columns or what is left, the rest 0. */
 ATTN_FUNC_ void attn_lay_item_(void *job, int worker, int64_t index) {
   const attn_lay_ *a = (const attn_lay_ *)job;
   const attn_matrix_ *m = a->m;
   const int64_t matrix = index / m->panels, panel = index % m->panels;
-  const int64_t b = matrix / m->w.heads, h = matrix % m->w.heads;
   const int64_t c = m->direct + panel * ATTN_PANEL_;
-  const int cols = m->n - c < ATTN_PANEL_ ? (int)(m->n - c) : (int)ATTN_PANEL_;
-  float *to = m->packed + matrix * m->one + panel * m->k * ATTN_PANEL_;
+  attn_matrix_part_ part = {matrix / m->w.heads, matrix % m->w.heads, 0, m->k, c, 0};
+  float *to = m->packed + matrix * m->one + panel * (m->one / m->panels);
   (void)worker;
-  if (cols < ATTN_PANEL_) memset(to, 0, (size_t)(m->k * ATTN_PANEL_) * sizeof(float));
-  if (m->transposed) {
-    const void *rows[ATTN_PANEL_];
-    for (int i = 0; i < cols; i++) rows[i] = attn_at_(&m->w, b, h, c + i);
-    attn_on_(dense, a->table)->turn(to, ATTN_PANEL_, rows, (int)m->w.dtype, m->k, cols);
+  part.c1 = m->n - c < ATTN_PANEL_ ? m->n : c + ATTN_PANEL_;
+  if (!ATTN_PART_(LOW, m->low)) {
+    attn_lay_rows_(a, &part, to);
     return;
   }
-  const int64_t at_once = cols == ATTN_PANEL_ ? m->k : 1;
-  for (int64_t i = 0; i < m->k; i += at_once)
-    a->table->widen(to + i * ATTN_PANEL_, attn_at_(&m->w, b, h, i) + attn_bytes_(m->w.dtype, c),
-                    m->w.stride_len, NULL, at_once, cols, m->w.dtype, NULL);
+  float some[32 * ATTN_PANEL_];
+  uint32_t *pairs = (uint32_t *)(void *)to;
+  for (; part.k0 < m->k; part.k0 += 32, pairs += 16 * ATTN_PANEL_) {
+    part.depth = m->k - part.k0 < 32 ? m->k - part.k0 : 32;
+    attn_lay_rows_(a, &part, some);
+    m->low->pair_tile(pairs, some, part.depth, 0, 0, ATTN_PANEL_ / ATTN_GROUP_);
+  }
 }
 
 /* Lays out the panels, in memory of attn_matrix_bytes_. */
@@ -19658,12 +19762,6 @@ ATTN_FUNC_ void attn_matrix_lay_(attn_matrix_ *m, const attn_table_ *table, void
   m->packed = (float *)memory;
   if (count) attn_for_(ctx, attn_pieces_(workers, count), count, attn_lay_item_, &a);
 }
-
-/* What a product reads: rows k0 .. k0 + depth - 1, columns c0 .. c1 - 1 of the matrix of a batch entry
- * and head; c0 is a multiple of 64. */
-typedef struct attn_matrix_part_ {
-  int64_t b, h, k0, depth, c0, c1;
-} attn_matrix_part_;
 
 /* The same for a matrix that is turned while it is read. */
 ATTN_FUNC_ void attn_matrix_turn_(const attn_table_ *f, const attn_matrix_ *m,
@@ -19721,6 +19819,27 @@ ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m,
       attn_on_(dense, f)->gemm(y + (c - c0), y_stride, x.rows, x.p + k, x.stride, 1, w, stride, n,
                                cols, start && k == 0);
     }
+  }
+}
+
+/* The same of bf16: x has pairs, `step` bytes from a row to the next; whole groups of 16 columns of y are
+ * written. */
+ATTN_FUNC_ void attn_matrix_times_low_(const attn_matrix_ *m, const attn_matrix_part_ *part,
+                                       float *y, int64_t y_stride, int64_t rows, const void *x,
+                                       int64_t step) {
+  const int64_t wb = m->w.batch > 1 ? part->b : 0, wh = m->w.heads > 1 ? part->h : 0;
+  const int64_t one = m->one / m->panels;
+  attn_pair_dots_ d;
+  memset(&d, 0, sizeof d);
+  d.ys = y_stride, d.b = x, d.row = step, d.step = sizeof(uint32_t), d.rows = rows;
+  d.n = part->depth / 2 + part->depth % 2, d.start = part->k0 == 0;
+  for (int64_t c = part->c0; c < part->c1; c += ATTN_PANEL_) {
+    const int64_t cols = part->c1 - c < ATTN_PANEL_ ? part->c1 - c : (int64_t)ATTN_PANEL_;
+    const float *w = m->packed + (wb * m->w.heads + wh) * m->one + c / ATTN_PANEL_ * one;
+    d.y = y + (c - part->c0);
+    d.x = (const uint32_t *)(const void *)w + part->k0 / 2 * ATTN_PANEL_;
+    d.g1 = (int)((cols + ATTN_GROUP_ - 1) / ATTN_GROUP_);
+    m->low->pair_dots(&d);
   }
 }
 /* <<< attn/engine/product.h */
@@ -20037,11 +20156,15 @@ ATTN_PUB_ attn_status attn_exp(float *y, const float *x, int64_t n, attn_ctx *ct
 
 /* A worker by itself takes twice the rows: W is read half as often. */
 enum { ATTN_GEMM_ROWS_ = 96, ATTN_GEMM_MOST_ = 2 * ATTN_GEMM_ROWS_, ATTN_GEMM_COLS_ = 256 };
+/* Elements of k between two looks at y, of bf16. */
+enum { ATTN_GEMM_DEEP_ = 256 };
 
 typedef struct attn_gemm_ {
   const attn_table_ *table;
   attn_tensor y, x, bias;
   attn_matrix_ w;
+  const attn_low_table_ *low; /* products of bf16; null: of f32 */
+  attn_feature feature;
   float scale;
   int act;
   int finish;                              /* something follows the product */
@@ -20074,6 +20197,21 @@ ATTN_FUNC_ int64_t attn_gemm_rows_(int workers) {
   return workers > 1 ? (int64_t)ATTN_GEMM_ROWS_ : (int64_t)ATTN_GEMM_MOST_;
 }
 
+/* Whether the product of bf16 can be made where y is: no column beside it is written. */
+ATTN_FUNC_ int attn_gemm_direct_(const attn_gemm_ *a) {
+  return a->y.dtype == ATTN_F32 && (!ATTN_PART_(LOW, a->low) || a->y.dim % ATTN_GROUP_ == 0);
+}
+
+/* Whether pairs of x can be read where they are. */
+ATTN_FUNC_ int attn_gemm_paired_(const attn_gemm_ *a) {
+#ifdef ATTN_BIG_ENDIAN_
+  (void)a;
+  return 0;
+#else
+  return a->x.dtype == ATTN_BF16 && a->x.dim % 2 == 0;
+#endif
+}
+
 /* The items for so many workers, and what one needs for an item, whatever their number. */
 ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   const attn_tensor *y = &a->y;
@@ -20083,7 +20221,9 @@ ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   a->col_runs = (y->dim + ATTN_GEMM_COLS_ - 1) / ATTN_GEMM_COLS_;
   a->own_y =
       a->x.dtype != ATTN_F32 ? attn_piece_((int64_t)ATTN_GEMM_MOST_ * (int64_t)ATTN_DEEP_, 4) : 0;
-  a->own_bytes = a->own_y + (y->dtype != ATTN_F32 ? ATTN_GEMM_MOST_ * ATTN_GEMM_COLS_ * 4 : 0);
+  if (ATTN_PART_(LOW, a->low)) /* rows as f32, and narrow */
+    a->own_y = attn_piece_((int64_t)ATTN_GEMM_MOST_ * (int64_t)ATTN_GEMM_DEEP_, 6);
+  a->own_bytes = a->own_y + (!attn_gemm_direct_(a) ? ATTN_GEMM_MOST_ * ATTN_GEMM_COLS_ * 4 : 0);
   a->items = attn_mul_(attn_mul_(y->batch, y->heads), attn_mul_(a->row_runs, a->col_runs));
 }
 
@@ -20125,6 +20265,9 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
                                 "params.activation must be an attn_activation"))
       return 0;
     a->act = (int)act, a->bias = params->bias;
+    if (!attn_compute_take_(e, a->table, params->compute, params->compute_prefer, 1, &a->low,
+                            &a->feature))
+      return 0;
     if (a->bias.data) {
       if (!attn_check_tensor_(e, &a->bias, wb, &sb)) return 0;
       if (a->bias.len != 1 || a->bias.dim != y.dim || !attn_gemm_fits_(&a->bias, &y))
@@ -20143,6 +20286,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
     a->y = attn_gemm_flatten_(a->y), a->x = attn_gemm_flatten_(a->x);
     a->w = attn_matrix_of_(w, turned, a->y.len, 1);
   }
+  if (ATTN_PART_(LOW, a->low)) attn_matrix_narrow_(&a->w, a->low);
   attn_gemm_cut_(a, *workers);
   *workers = attn_pieces_(*workers, a->items);
   return 1;
@@ -20152,6 +20296,30 @@ ATTN_FUNC_ int64_t attn_gemm_bytes_(const attn_gemm_ *a, int workers) {
   if (a->items == 0) return 0;
   const int64_t bytes = attn_add_(attn_matrix_bytes_(&a->w), attn_mul_(a->own_bytes, workers));
   return bytes ? attn_workspace_bytes_(bytes, 1) : 0;
+}
+
+/* The product of bf16 of an item: rows from `in` on. */
+ATTN_FUNC_ void attn_gemm_low_(const attn_gemm_ *a, attn_matrix_part_ part, float *y,
+                               int64_t stride, int64_t rows, const char *in, char *own) {
+  const int64_t deep = ATTN_GEMM_DEEP_;
+  float *wide = (float *)(void *)own;
+  uint16_t *narrow = (uint16_t *)(void *)(own + ATTN_GEMM_MOST_ * deep * 4);
+  for (; part.k0 < a->x.dim; part.k0 += deep) {
+    const char *x = in + attn_bytes_(a->x.dtype, part.k0);
+    part.depth = a->x.dim - part.k0 < deep ? a->x.dim - part.k0 : deep;
+    if (attn_gemm_paired_(a)) {
+      attn_matrix_times_low_(&a->w, &part, y, stride, rows, x, 2 * a->x.stride_len);
+      continue;
+    }
+    const float *from = (const float *)(const void *)x;
+    int64_t from_stride = a->x.stride_len;
+    if (a->x.dtype != ATTN_F32) {
+      a->table->widen(wide, x, a->x.stride_len, NULL, rows, part.depth, a->x.dtype, NULL);
+      from = wide, from_stride = part.depth;
+    }
+    attn_low_rows_(a->low, narrow, deep, from, from_stride, rows, part.depth);
+    attn_matrix_times_low_(&a->w, &part, y, stride, rows, narrow, 2 * deep);
+  }
 }
 
 /* 96 or 192 rows by 256 columns of one product. */
@@ -20168,12 +20336,16 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   const char *in = attn_at_(&a->x, a->x.batch > 1 ? b : 0, a->x.heads > 1 ? h : 0, r0);
   float *y = (float *)(void *)attn_at_(&a->y, b, h, r0);
   int64_t stride = a->y.stride_len;
-  if (a->y.dtype == ATTN_F32)
+  if (attn_gemm_direct_(a))
     y += c0;
   else
     y = (float *)(void *)(own + a->own_y), stride = ATTN_GEMM_COLS_;
   const int64_t deep = a->x.dtype == ATTN_F32 ? a->x.dim : (int64_t)ATTN_DEEP_;
-  for (int64_t k = 0; k < a->x.dim; k += deep) {
+  if (ATTN_PART_(LOW, a->low)) {
+    const attn_matrix_part_ part = {b, h, 0, 0, c0, c1};
+    attn_gemm_low_(a, part, y, stride, rows, in, own);
+  }
+  for (int64_t k = 0; !ATTN_PART_(LOW, a->low) && k < a->x.dim; k += deep) {
     const int64_t n = a->x.dim - k < deep ? a->x.dim - k : deep;
     const attn_matrix_part_ part = {b, h, k, n, c0, c1};
     attn_floats_ x = {(const float *)(const void *)in + k, a->x.stride_len, rows};
@@ -20195,7 +20367,9 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
     if (a->finish)
       attn_on_(dense, f)->activate(y + r * stride, c1 - c0, a->bias.data ? bias : NULL, a->scale,
                                    a->act);
-    if (a->y.dtype != ATTN_F32)
+    else if (ATTN_PART_(LOW, a->low))
+      attn_row_one_nan_(f, y + r * stride, c1 - c0);
+    if (!attn_gemm_direct_(a))
       f->blend(attn_at_(&a->y, b, h, r0 + r) + attn_bytes_(a->y.dtype, c0), y + r * stride, NULL,
                a->y.dtype, ATTN_F32, ATTN_F32, c1 - c0, 1.0f, 0.0f);
   }
@@ -20223,6 +20397,7 @@ ATTN_PUB_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
                a.w.direct    ? "few rows of x, f32 w"
                : a.w.in_turn ? "few rows of x, w transposed"
                              : "many rows of x, or w not f32");
+  attn_compute_report_(ctx, a.low, a.feature);
   return attn_end_(ctx, &e);
 }
 
@@ -23438,30 +23613,6 @@ ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn
   return 1;
 }
 
-/* What the products are made of. */
-ATTN_FUNC_ int attn_compute_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p) {
-  a->low = NULL, a->feature = ATTN_FEATURE_NONE;
-  if ((int)p->compute < 0 || p->compute >= ATTN_COMPUTE_COUNT)
-    return attn_reject_(e, ATTN_E_VALUE, "params.compute must be an attn_compute");
-  if (p->compute == ATTN_COMPUTE_F32) return 1;
-#if ATTN_HAS_LOW
-  if (p->compute == ATTN_COMPUTE_BF16 && a->takes_low) {
-    a->low = attn_low_of_(a->table->isa, &a->feature);
-    if (p->compute_prefer && a->feature == ATTN_FEATURE_NONE) a->low = NULL;
-    if (a->low || p->compute_prefer) return 1;
-    return attn_reject_(e, ATTN_E_ISA,
-                        "params.compute: neither a feature of the processor nor an emulation has "
-                        "products of bf16 (attn_feature_why)");
-  }
-#endif
-  if (p->compute_prefer) return 1;
-  if (!ATTN_HAS_LOW)
-    return attn_reject_(e, ATTN_E_ISA, "params.compute: ATTN_ONLY leaves out ATTN_FAMILY_LOW");
-  if (p->compute == ATTN_COMPUTE_BF16)
-    return attn_reject_(e, ATTN_E_VALUE, "params.compute must be ATTN_COMPUTE_F32 in this call");
-  return attn_reject_(e, ATTN_E_ISA, "params.compute: products of f16 and of int8 are not built");
-}
-
 /* Every rule of attn_sdpa for a, which holds the four tensors, for rectified weights relu, and addends, and
  * the rest of the engine's problem. data = 0 leaves out what would read arrays (the workspace
  * query); data = -1 also what compares addresses, since some are not known yet. */
@@ -23544,7 +23695,10 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
       return attn_reject_(e, ATTN_E_SHAPE, "params.map must be [q.batch, q.heads, q.len, k.len]");
     if (!attn_check_rows_(e, map, wm)) return 0;
   }
-  if (!attn_map_stage_take_(e, a, p) || !attn_compute_take_(e, a, p)) return 0;
+  if (!attn_map_stage_take_(e, a, p) ||
+      !attn_compute_take_(e, a->table, p->compute, p->compute_prefer, a->takes_low, &a->low,
+                          &a->feature))
+    return 0;
   /* what the terms' checks need of the engine's problem */
   q->len = full[2], k->len = v->len = full[3];
   a->unit = a->relu ? 1.0 : ATTN_LOG2E_;

@@ -100,6 +100,7 @@ extern "C" {
 #include "isa/tables.h"
 ATTN_BEGIN_STRICT_
 #include "engine/check.h"
+#include "engine/compute.h"
 #include "engine/workspace.h"
 #include "engine/parallel.h"
 #include "engine/scalar_math.h"

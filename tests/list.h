@@ -50,6 +50,7 @@
   X(O2_not_finite)                          \
   X(O2_bits)                                \
   X(O2_rounds_its_inputs)                   \
+  X(O2_gemm)                                \
   X(O2_errors)                              \
   X(O2_weights_add_to_one)                  \
   X(O2_ends_of_the_range)                   \
@@ -609,6 +610,7 @@
   X(MM_gemm_tails)                          \
   X(MM_gemm_exact)                          \
   X(MM_gemm_bits)                           \
+  X(MM_gemm_cuts)                           \
   X(MM_gemm_activations)                    \
   X(MM_gemm_nan)                            \
   X(MM_gemm_promises)                       \

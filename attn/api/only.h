@@ -34,7 +34,7 @@
 #define ATTN_FAMILY_BLOCKS 0x100000u
 #define ATTN_FAMILY_DEPTH 0x200000u
 #define ATTN_FAMILY_MIXERS 0x400000u
-/* Products of numbers below f32: params.compute of attn_sdpa and attn_cache_sdpa. */
+/* Products of numbers below f32: params.compute of attn_sdpa, attn_cache_sdpa and attn_gemm. */
 #define ATTN_FAMILY_LOW 0x800000u
 #define ATTN_FAMILY_ALL 0xffffffu
 

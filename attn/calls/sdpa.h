@@ -131,30 +131,6 @@ ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn
   return 1;
 }
 
-/* What the products are made of. */
-ATTN_FUNC_ int attn_compute_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p) {
-  a->low = NULL, a->feature = ATTN_FEATURE_NONE;
-  if ((int)p->compute < 0 || p->compute >= ATTN_COMPUTE_COUNT)
-    return attn_reject_(e, ATTN_E_VALUE, "params.compute must be an attn_compute");
-  if (p->compute == ATTN_COMPUTE_F32) return 1;
-#if ATTN_HAS_LOW
-  if (p->compute == ATTN_COMPUTE_BF16 && a->takes_low) {
-    a->low = attn_low_of_(a->table->isa, &a->feature);
-    if (p->compute_prefer && a->feature == ATTN_FEATURE_NONE) a->low = NULL;
-    if (a->low || p->compute_prefer) return 1;
-    return attn_reject_(e, ATTN_E_ISA,
-                        "params.compute: neither a feature of the processor nor an emulation has "
-                        "products of bf16 (attn_feature_why)");
-  }
-#endif
-  if (p->compute_prefer) return 1;
-  if (!ATTN_HAS_LOW)
-    return attn_reject_(e, ATTN_E_ISA, "params.compute: ATTN_ONLY leaves out ATTN_FAMILY_LOW");
-  if (p->compute == ATTN_COMPUTE_BF16)
-    return attn_reject_(e, ATTN_E_VALUE, "params.compute must be ATTN_COMPUTE_F32 in this call");
-  return attn_reject_(e, ATTN_E_ISA, "params.compute: products of f16 and of int8 are not built");
-}
-
 /* Every rule of attn_sdpa for a, which holds the four tensors, for rectified weights relu, and addends, and
  * the rest of the engine's problem. data = 0 leaves out what would read arrays (the workspace
  * query); data = -1 also what compares addresses, since some are not known yet. */
@@ -237,7 +213,10 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
       return attn_reject_(e, ATTN_E_SHAPE, "params.map must be [q.batch, q.heads, q.len, k.len]");
     if (!attn_check_rows_(e, map, wm)) return 0;
   }
-  if (!attn_map_stage_take_(e, a, p) || !attn_compute_take_(e, a, p)) return 0;
+  if (!attn_map_stage_take_(e, a, p) ||
+      !attn_compute_take_(e, a->table, p->compute, p->compute_prefer, a->takes_low, &a->low,
+                          &a->feature))
+    return 0;
   /* what the terms' checks need of the engine's problem */
   q->len = full[2], k->len = v->len = full[3];
   a->unit = a->relu ? 1.0 : ATTN_LOG2E_;

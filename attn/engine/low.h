@@ -13,6 +13,18 @@ ATTN_FUNC_ int attn_low_direct_(const attn_tile_ *t, const attn_block_ *b, const
 #endif
 }
 
+/* n rows as bf16, whose pairs are read as words: the even number is the low half. */
+ATTN_FUNC_ void attn_low_rows_(const attn_low_table_ *low, uint16_t *to, int64_t width,
+                               const float *x, int64_t stride, int64_t n, int64_t dim) {
+  low->narrow(to, width, x, stride, n, dim);
+#ifdef ATTN_BIG_ENDIAN_
+  for (int64_t i = 0; i < n * width; i += 2) {
+    const uint16_t even = to[i];
+    to[i] = to[i + 1], to[i + 1] = even;
+  }
+#endif
+}
+
 /* Rows of keys as bf16; those of an odd dim are read one number further. */
 ATTN_FUNC_ void attn_low_keys_(const attn_tile_ *t, attn_block_ *b) {
   const attn_softmax_ *a = t->a;
@@ -23,14 +35,7 @@ ATTN_FUNC_ void attn_low_keys_(const attn_tile_ *t, attn_block_ *b) {
   }
   const attn_low_plan_ x = attn_low_plan_of_(a);
   uint16_t *to = (uint16_t *)(void *)(t->w.low + x.keys);
-  a->low->narrow(to, x.key_width, b->k, b->k_stride, b->n, a->k.dim);
-#ifdef ATTN_BIG_ENDIAN_
-  for (int64_t i = 0; i < b->n * x.key_width;
-       i += 2) { /* the even number of a pair is its low half */
-    const uint16_t even = to[i];
-    to[i] = to[i + 1], to[i + 1] = even;
-  }
-#endif
+  attn_low_rows_(a->low, to, x.key_width, b->k, b->k_stride, b->n, a->k.dim);
   b->k_low = to, b->k_step = 2 * x.key_width;
 }
 

@@ -50,9 +50,6 @@ struct attn_softmax_;
 struct attn_tile_;
 struct attn_block_;
 
-/* Parts of a problem that only some families have: null where ATTN_ONLY leaves those out, and all that
- * follows from them is not compiled. */
-#define ATTN_PART_(family, part) (ATTN_HAS_##family ? (part) : NULL)
 #define ATTN_HAS_WEIGHTS_ (ATTN_HAS_RELU || ATTN_HAS_COMPOSED)
 
 /* Score terms that depend on head and distance alone. */

@@ -177,48 +177,68 @@ ATTN_FUNC_ void ATTN_FN_(narrow)(uint16_t *to, int64_t width, const float *x, in
                          ATTN_TIER_FN_(load)(x, c, ATTN_TIER_FN_(lanes_left)(dim, c), ATTN_F32));
 }
 
-ATTN_INLINE_ void ATTN_FN_(pair_softmax_lanes)(const int plain, uint32_t *p, float *s, int64_t n,
-                                               int lead, int g0, int g1,
-                                               const attn_running_softmax_ *run) {
-  const attn_ramp_ *ramp = run->ramp;
+/* Four keys from j on, or with four = 0 a pair of which one may be missing, of one vector of lanes: their
+ * weights go to p. Returns sum and the weights. */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(pair_weigh)(const int plain, const int four, uint32_t *p, float *s,
+                                           int64_t j, int64_t n, int lane, ATTN_VF_ base,
+                                           ATTN_VF_ sum, const attn_running_softmax_ *run) {
   const ATTN_VP_ ones = ATTN_PAIR_SET1_(0x3f803f80u);
-  for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
-    const ATTN_VF_ old = ATTN_V_LOAD_(run->m + lane);
-    const ATTN_VF_ now = ATTN_V_MAX_(ATTN_V_LOAD_(run->top + lane), old);
-    const ATTN_VF_ base = ATTN_TIER_FN_(base)(now);
-    const ATTN_VF_ keep = ATTN_TIER_FN_(exp2_neg)(ATTN_V_SUB_(old, base));
-    ATTN_VF_ sum = ATTN_V_ZERO_(), start = sum, edge = sum;
-    float *cell = s + lane;
-    uint32_t *to = p + lane;
-    if (!plain && ramp)
-      start = ATTN_V_LOAD_(ramp->start + lane), edge = ATTN_V_LOAD_(ramp->edge + lane);
-    for (int64_t j = -lead, left; j < n; j += left) {
-      /* four keys, or a pair of which one may be missing */
-      const int four = j >= 0 && j + 4 <= n;
-      const ATTN_VF_ none = ATTN_V_SET1_(-INFINITY);
-      ATTN_VF_ x[4];
-      left = four ? 4 : 2;
-      x[0] = j >= 0 ? ATTN_V_SUB_(ATTN_V_LOAD_(cell + j * ATTN_TILE_), base) : none;
-      x[1] = j + 1 < n ? ATTN_V_SUB_(ATTN_V_LOAD_(cell + (j + 1) * ATTN_TILE_), base) : none;
-      x[2] = four ? ATTN_V_SUB_(ATTN_V_LOAD_(cell + (j + 2) * ATTN_TILE_), base) : none;
-      x[3] = four ? ATTN_V_SUB_(ATTN_V_LOAD_(cell + (j + 3) * ATTN_TILE_), base) : none;
-      ATTN_PAIR_EXP2_(x);
-      if (!plain && ramp)
-        for (int i = 0; i < (int)left; i++)
-          if (j + i >= 0 && j + i < n) x[i] = ATTN_TIER_FN_(ramped)(x[i], start, edge, ramp, j + i);
-      for (int i = 0; i < (int)left; i += 2, to += ATTN_TILE_) {
-        const ATTN_VP_ y = ATTN_PAIR_JOIN_(x[i], x[i + 1]);
-        ATTN_PAIR_STORE_(to, y);
-        sum = ATTN_PAIR_DOT_(y, ones, sum);
-        if (!plain && run->in_place && j + i >= 0)
-          ATTN_V_STORE_(cell + (j + i) * ATTN_TILE_, ATTN_PAIR_EVEN_(y));
-        if (!plain && run->in_place && j + i + 1 < n)
-          ATTN_V_STORE_(cell + (j + i + 1) * ATTN_TILE_, ATTN_PAIR_ODD_(y));
-      }
+  const ATTN_VF_ none = ATTN_V_SET1_(-INFINITY);
+  float *cell = s + j * ATTN_TILE_ + lane;
+  ATTN_VF_ x[4];
+  x[0] = four || j >= 0 ? ATTN_V_SUB_(ATTN_V_LOAD_(cell), base) : none;
+  x[1] = four || j + 1 < n ? ATTN_V_SUB_(ATTN_V_LOAD_(cell + ATTN_TILE_), base) : none;
+  x[2] = four ? ATTN_V_SUB_(ATTN_V_LOAD_(cell + 2 * ATTN_TILE_), base) : none;
+  x[3] = four ? ATTN_V_SUB_(ATTN_V_LOAD_(cell + 3 * ATTN_TILE_), base) : none;
+  ATTN_PAIR_EXP2_(x);
+  if (!plain && run->ramp)
+    for (int i = 0; i < (four ? 4 : 2); i++)
+      if (j + i >= 0 && j + i < n)
+        x[i] = ATTN_TIER_FN_(ramped)(x[i], ATTN_V_LOAD_(run->ramp->start + lane),
+                                     ATTN_V_LOAD_(run->ramp->edge + lane), run->ramp, j + i);
+#define ATTN_PAIR_PUT_(i)                                            \
+  {                                                                  \
+    const ATTN_VP_ y = ATTN_PAIR_JOIN_(x[i], x[i + 1]);              \
+    ATTN_PAIR_STORE_(p + i / 2 * ATTN_TILE_ + lane, y);              \
+    sum = ATTN_PAIR_DOT_(y, ones, sum);                              \
+    if (!plain && run->in_place && j + i >= 0)                       \
+      ATTN_V_STORE_(cell + i * ATTN_TILE_, ATTN_PAIR_EVEN_(y));      \
+    if (!plain && run->in_place && j + i + 1 < n)                    \
+      ATTN_V_STORE_(cell + (i + 1) * ATTN_TILE_, ATTN_PAIR_ODD_(y)); \
+  }
+  ATTN_PAIR_PUT_(0)
+  if (four) ATTN_PAIR_PUT_(2)
+#undef ATTN_PAIR_PUT_
+  return sum;
+}
+
+/* Rows of scores in their order, as they lie in the cache. */
+ATTN_INLINE_ void ATTN_FN_(pair_softmax_rows)(const int plain, uint32_t *p, float *s, int64_t n,
+                                              int lead, int g0, int g1,
+                                              const attn_running_softmax_ *run) {
+  ATTN_VF_ base[ATTN_TILE_ / ATTN_W_], sum[ATTN_TILE_ / ATTN_W_];
+  const int v0 = g0 * ATTN_GROUP_ / ATTN_W_, v1 = g1 * ATTN_GROUP_ / ATTN_W_;
+  for (int v = v0; v < v1; v++) {
+    const ATTN_VF_ old = ATTN_V_LOAD_(run->m + v * ATTN_W_);
+    const ATTN_VF_ now = ATTN_V_MAX_(ATTN_V_LOAD_(run->top + v * ATTN_W_), old);
+    base[v] = ATTN_TIER_FN_(base)(now), sum[v] = ATTN_V_ZERO_();
+    ATTN_V_STORE_(run->m + v * ATTN_W_, now);
+    ATTN_V_STORE_(run->alpha + v * ATTN_W_, ATTN_TIER_FN_(exp2_neg)(ATTN_V_SUB_(old, base[v])));
+  }
+  for (int64_t j = -lead; j < n;) {
+    if (j >= 0 && j + 4 <= n) {
+      for (int v = v0; v < v1; v++)
+        sum[v] = ATTN_FN_(pair_weigh)(plain, 1, p, s, j, n, v * ATTN_W_, base[v], sum[v], run);
+      j += 4, p += 2 * ATTN_TILE_;
+    } else {
+      for (int v = v0; v < v1; v++)
+        sum[v] = ATTN_FN_(pair_weigh)(plain, 0, p, s, j, n, v * ATTN_W_, base[v], sum[v], run);
+      j += 2, p += ATTN_TILE_;
     }
-    ATTN_V_STORE_(run->m + lane, now);
-    ATTN_V_STORE_(run->l + lane, ATTN_V_FMA_(ATTN_V_LOAD_(run->l + lane), keep, sum));
-    ATTN_V_STORE_(run->alpha + lane, keep);
+  }
+  for (int v = v0; v < v1; v++) {
+    float *l = run->l + v * ATTN_W_;
+    ATTN_V_STORE_(l, ATTN_V_FMA_(ATTN_V_LOAD_(l), ATTN_V_LOAD_(run->alpha + v * ATTN_W_), sum[v]));
   }
 }
 
@@ -226,11 +246,11 @@ ATTN_FUNC_ void ATTN_FN_(pair_softmax)(uint32_t *p, float *s, int64_t n, int lea
                                        const attn_running_softmax_ *run) {
 #ifdef ATTN_TIER_
   if (!run->ramp && !run->in_place) {
-    ATTN_FN_(pair_softmax_lanes)(1, p, s, n, lead, g0, g1, run);
+    ATTN_FN_(pair_softmax_rows)(1, p, s, n, lead, g0, g1, run);
     return;
   }
 #endif
-  ATTN_FN_(pair_softmax_lanes)(0, p, s, n, lead, g0, g1, run);
+  ATTN_FN_(pair_softmax_rows)(0, p, s, n, lead, g0, g1, run);
 }
 #undef ATTN_TIER_FN_
 #undef ATTN_LOW_

@@ -72,6 +72,10 @@ void O2_bits(void **state) {
        api_terms_guard_pages, api_terms_workspace, api_terms_on_schedules_workers);
 }
 
+void O2_gemm(void **state) {
+  BOTH(MM_gemm_random, MM_gemm_tails, MM_gemm_exact, MM_gemm_nan, MM_gemm_promises, MM_gemm_cuts);
+}
+
 /* ---- what is bf16's own -----------------------------------------------------------------------*/
 
 static test_call drawn(attn_dtype type, int64_t queries, int64_t keys, int64_t dk, int64_t dv,
