@@ -67,7 +67,7 @@
  *   attention); attn_layer_norm, attn_activate (rows between products); attn_gemm, attn_pool*,
  *   attn_convolve*, attn_top_k, attn_kmeans_step, attn_pinv, attn_solve, attn_exp (parts of the
  *   above, by themselves); attn_quantize, attn_dequantize (int8, int4 and e4m3 rows); attn_bhtd,
- *   attn_bthd, attn_mask_*, attn_window_of, attn_scales_dense (views); attn_isa_* (tiers), attn_status_string
+ *   attn_bthd, attn_mask_*, attn_window_of, attn_scales_dense (views); attn_isa_* (tiers), attn_feature_* (features beside them), attn_status_string
  *   (errors), attn_parallel_openmp (threads); attn_<name>_workspace (memory). Each is documented
  *   where it is declared, below.
  *
@@ -76,7 +76,7 @@
  *   last extent (dim) is contiguous. Any other stride is legal: [B,T,H,D] as well as [B,H,T,D],
  *   packed QKV, 0 to broadcast an input, negative to walk backwards. Pointers are aligned to
  *   their elements and no more. f32, f16 and bf16 mix freely between q, k, v and o; arithmetic is
- *   f32. k and v of attn_sdpa and attn_relu may also be quantised: I8, I4 (two numbers to a byte),
+ *   f32 unless params.compute says otherwise (9). k and v of attn_sdpa and attn_relu may also be quantised: I8, I4 (two numbers to a byte),
  *   E4M3, with a scale for each row, or each group of columns, and zero points, as attn_quantize
  *   makes them. Inputs may overlap each other (V a slice of K). Outputs overlap nothing; overlap is
  *   judged by the range of addresses from a view's first to its last element, so an output
@@ -130,8 +130,8 @@
  *   the sequence lengths: T = 65536 needs what T = 64 needs; a schedule about triples that, one
  *   of several phases keeps three numbers a row (and a row of output that is not f32), a term by
  *   distance T numbers a head. A schedule itself is 0.3 to 3 KB per 64 queries, or a list of
- *   keys where they are scattered. There is no global state but two integers that cache the
- *   choice of tier. Inputs are read in place: nothing is packed or copied, except that K
+ *   keys where they are scattered. There is no global state but four integers that cache the
+ *   choice of tier and features. Inputs are read in place: nothing is packed or copied, except that K
  *   and V of other types than f32 are widened a block at a time.
  *   Across calls, an attn_cache keeps keys and values in pages that any number of sequences share, in
  *   memory of yours (attn_cache_open), in any storage type:
@@ -163,6 +163,10 @@
  *   ctx.isa forces one, ctx.report.isa tells which ran, attn_isa_why tells why one is off. The
  *   environment variable ATTN_ISA=<tier> and attn_isa_limit() cap the choice for the process. An
  *   ATTN_ISA that names no tier of this machine makes every call fail with ATTN_E_ENV.
+ *   Beside tiers there are features, which params.compute uses: AVX512-BF16 for ATTN_COMPUTE_BF16, at about
+ *   twice the speed of f32. ATTN_ISA=avx512-bf16 (or -bf16) and attn_feature_off() switch one off,
+ *   attn_feature_why tells why it is, ctx.report.feature whether it was used. Without it the mode is
+ *   emulated, slower than f32; params.compute_prefer = 1 takes f32 then.
  *
  * 10. NUMBERS AND DETERMINISM
  *   Empty rows (no allowed key) give O = 0, LSE = -inf. A forbidden key never reaches an output,
@@ -192,6 +196,8 @@
  *                            file does not call is not compiled
  *   ATTN_MALLOC(size), ATTN_FREE(ptr)   both or none; malloc and free
  *   ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON   leave a tier out
+ *   ATTN_NO_AVX512BF16, ATTN_NO_EMULATION   leave out a feature, and what stands in for features: a compute
+ *                            that has neither is refused (ATTN_E_ISA)
  *   ATTN_ONLY                families the program wants, (ATTN_FAMILY_SDPA | ATTN_FAMILY_CACHE | ..), the same
  *                            in all its files: the others are neither declared nor compiled, and a
  *                            call of theirs is a compiler's error that names the family (api/only.h)
@@ -222,7 +228,7 @@
 #if defined(ATTN_PASS_)
 /* >>> attn/kernels/pass.h */
 /* kernels/pass.h owns the pass: the kernels, written once in the vocabulary of isa/simd_*.h and
- * compiled once per tier inside that tier's region. It may use nothing but the vocabulary and our
+ * compiled once per tier inside that tier's region, low.h also once per feature that has it. It may use nothing but the vocabulary and our
  * own static functions, and never tests a compiler's ISA macros. */
 
 #if ATTN_PASS_ != 200
@@ -231,187 +237,6 @@
 
 #define ATTN_FN_(name) ATTN_CAT_(ATTN_CAT_(attn_##name##_, ATTN_T_), _)
 
-#ifdef ATTN_USE_SLEEF
-/* >>> attn/kernels/math_sleef.h */
-/* kernels/math_sleef.h owns the functions of kernels/math.h on top of SLEEF, for users who define
- * ATTN_USE_SLEEF and link with -lsleef: 1.0 ULP each, at about SLEEF's cost. Results then have
- * other bits than the built-in ones, and may differ between tiers. */
-
-ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_full)(ATTN_VF_ y) { return ATTN_V_SLEEF_(exp2)(y); }
-ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_neg)(ATTN_VF_ y) { return ATTN_V_SLEEF_(exp2)(y); }
-ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_product)(ATTN_VF_ a, ATTN_VF_ b) {
-  return ATTN_V_SLEEF_(exp2)(ATTN_V_MUL_(a, b));
-}
-ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp)(ATTN_VF_ x) { return ATTN_V_SLEEF_(exp)(x); }
-ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp_neg)(ATTN_VF_ x) { return ATTN_V_SLEEF_(exp)(x); }
-ATTN_INLINE_ ATTN_VF_ ATTN_FN_(tanh)(ATTN_VF_ x) { return ATTN_V_SLEEF_(tanh)(x); }
-
-ATTN_INLINE_ void ATTN_FN_(exp2_neg4)(ATTN_VF_ *y) {
-  for (int i = 0; i < 4; i++) y[i] = ATTN_V_SLEEF_(exp2)(y[i]);
-}
-ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
-  for (int i = 0; i < 4; i++) x[i] = ATTN_V_SLEEF_(tanh)(x[i]);
-}
-ATTN_INLINE_ void ATTN_FN_(exp2_product4)(ATTN_VF_ *y, const ATTN_VF_ *x) {
-  for (int i = 0; i < 4; i++) y[i] = ATTN_V_SLEEF_(exp2)(ATTN_V_MUL_(x[i], y[i]));
-}
-/* <<< attn/kernels/math_sleef.h */
-#else
-/* >>> attn/kernels/math.h */
-/* kernels/math.h owns elementary functions on vectors. Every exponential of the library ends in
- * the same polynomial, in loop bodies and tails alike. */
-
-/* 2^f for |f| <= 1/2: 1 + f (c1 + ... c6 f^5), weighted minimax in ULP of the result; times
- * ATTN_EXP_UNIT_, a power of 2, which changes no rounding. One step of it for each of the chains
- * that `each` names, so that they run side by side. */
-#define ATTN_POLY_0_(i)                                                 \
-  p##i = ATTN_V_FMA_(ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C6_), f##i, \
-                     ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C5_));
-#define ATTN_POLY_1_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C4_));
-#define ATTN_POLY_2_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C3_));
-#define ATTN_POLY_3_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C2_));
-#define ATTN_POLY_4_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C1_));
-#define ATTN_POLY_5_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_));
-#define ATTN_POLY_(each)                                                                         \
-  each(ATTN_POLY_0_) each(ATTN_POLY_1_) each(ATTN_POLY_2_) each(ATTN_POLY_3_) each(ATTN_POLY_4_) \
-      each(ATTN_POLY_5_)
-
-/* 2^y for y <= 0 or NaN, 0 where it would be subnormal: a weight beside one of 1. y - round(y) is
- * exact, so the error is the polynomial's. */
-#define ATTN_EXP2_CLAMP_(i) f##i = ATTN_V_EXP_FLOOR_(f##i);
-#define ATTN_EXP2_ROUND_(i) ATTN_V_ROUND_(f##i, t##i, n##i);
-#define ATTN_EXP2_REDUCE_(i) f##i = ATTN_V_SUB_(f##i, n##i);
-#define ATTN_EXP2_SCALE_(i) p##i = ATTN_V_LDEXP_SMALL_(p##i, t##i, n##i);
-#define ATTN_EXP2_(each)                                                                 \
-  each(ATTN_EXP2_CLAMP_) each(ATTN_EXP2_ROUND_) each(ATTN_EXP2_REDUCE_) ATTN_POLY_(each) \
-  each(ATTN_EXP2_SCALE_)
-
-#define ATTN_EACH1_(step) step(0)
-#define ATTN_EACH4_(step) step(0) step(1) step(2) step(3)
-
-ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_neg)(ATTN_VF_ f0) {
-  ATTN_VF_ t0, n0, p0;
-  ATTN_EXP2_(ATTN_EACH1_)
-  return p0;
-}
-
-/* four at once, side by side: one chain alone fills the scheduler of a core before its ports
- * (measured on Zen 5: 5.2 -> 4.0 cycles a vector) */
-ATTN_INLINE_ void ATTN_FN_(exp2_neg4)(ATTN_VF_ *y) {
-  ATTN_VF_ f0 = y[0], f1 = y[1], f2 = y[2], f3 = y[3];
-  ATTN_VF_ t0, t1, t2, t3, n0, n1, n2, n3, p0, p1, p2, p3;
-  ATTN_EXP2_(ATTN_EACH4_)
-  y[0] = p0, y[1] = p1, y[2] = p2, y[3] = p3;
-}
-
-/* 2^(x y) for -126 <= x y <= 0 or NaN: what is left of the product behind its whole part is rounded once. */
-#define ATTN_EXP2_TIMES_(i) f##i = ATTN_V_MUL_(x##i, y##i);
-#define ATTN_EXP2_REST_(i) f##i = ATTN_V_FMA_(x##i, y##i, ATTN_V_SUB_(zero, n##i));
-#define ATTN_EXP2_PRODUCT_(each)                                                       \
-  each(ATTN_EXP2_TIMES_) each(ATTN_EXP2_ROUND_) each(ATTN_EXP2_REST_) ATTN_POLY_(each) \
-  each(ATTN_EXP2_SCALE_)
-
-ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_product)(ATTN_VF_ x0, ATTN_VF_ y0) {
-  const ATTN_VF_ zero = ATTN_V_ZERO_();
-  ATTN_VF_ f0, t0, n0, p0;
-  ATTN_EXP2_PRODUCT_(ATTN_EACH1_)
-  return p0;
-}
-
-ATTN_INLINE_ void ATTN_FN_(exp2_product4)(ATTN_VF_ *y, const ATTN_VF_ *x) {
-  const ATTN_VF_ zero = ATTN_V_ZERO_(), x0 = x[0], x1 = x[1], x2 = x[2], x3 = x[3];
-  const ATTN_VF_ y0 = y[0], y1 = y[1], y2 = y[2], y3 = y[3];
-  ATTN_VF_ f0, f1, f2, f3, t0, t1, t2, t3, n0, n1, n2, n3, p0, p1, p2, p3;
-  ATTN_EXP2_PRODUCT_(ATTN_EACH4_)
-  y[0] = p0, y[1] = p1, y[2] = p2, y[3] = p3;
-}
-
-/* 2^y for y <= 0 or NaN, subnormal results included: for weights that leave the library */
-ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_full)(ATTN_VF_ y) {
-  ATTN_VF_ f0 = ATTN_V_MAX_(ATTN_V_SET1_(-150.0f), y), t0, n0, p0;
-  ATTN_EXP2_ROUND_(0) ATTN_EXP2_REDUCE_(0) ATTN_POLY_(ATTN_EACH1_)
-  return ATTN_V_LDEXP_(p0, t0, n0);
-}
-
-/* e^x for x <= 0 or NaN. ln 2 is split so that n * hi is exact for |n| <= 2^9 with or without FMA */
-ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp_neg)(ATTN_VF_ x) {
-  const ATTN_VF_ y = ATTN_V_MAX_(ATTN_V_SET1_(-104.0f), x);
-  ATTN_VF_ t = ATTN_V_FMA_(y, ATTN_V_SET1_((float)ATTN_LOG2E_), ATTN_V_SET1_(ATTN_EXP_BIAS_));
-  ATTN_VF_ n = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_));
-  ATTN_VF_ r = ATTN_V_FMA_(n, ATTN_V_SET1_(-0.693145751953125f), y);
-  r = ATTN_V_FMA_(n, ATTN_V_SET1_(-1.42860677e-6f), r);
-  ATTN_VF_ f0 = ATTN_V_MUL_(r, ATTN_V_SET1_((float)ATTN_LOG2E_)), p0;
-  ATTN_POLY_(ATTN_EACH1_)
-  return ATTN_V_LDEXP_(p0, t, n);
-}
-
-/* e^x for every x */
-ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp)(ATTN_VF_ x) {
-  const ATTN_VF_ most = ATTN_V_SET1_(88.8f);
-  return ATTN_FN_(exp_neg)(ATTN_V_SELECT_(ATTN_V_LT_(most, x), most, x));
-}
-
-/* tanh x = (1 - e)/(1 + e) with e = 2^y, y = -2 |x| log2 e. With y = n + f and 2^f = 1 + f q(f),
- * 1 - e = (1 - 2^n) - 2^n f q(f) loses nothing near 0. Here w = 2^n / ATTN_EXP_UNIT_, u = 1 - e. */
-#define ATTN_TANH_ARG_(i) \
-  f##i = ATTN_V_MUL_(ATTN_V_ABS_(x##i), ATTN_V_SET1_((float)(-2.0 * ATTN_LOG2E_)));
-#define ATTN_TANH_CLAMP_(i) f##i = ATTN_V_MAX_(ATTN_V_SET1_(-30.0f), f##i);
-#define ATTN_TANH_POWER_(i) w##i = ATTN_V_LDEXP_SMALL_(one, t##i, n##i);
-#define ATTN_TANH_TOP_(i) \
-  u##i = ATTN_V_SUB_(ATTN_V_FMA_(w##i, unit, one), ATTN_V_MUL_(ATTN_V_MUL_(p##i, f##i), w##i));
-#define ATTN_TANH_DIVIDE_(i) u##i = ATTN_V_DIV_(u##i, ATTN_V_SUB_(two, u##i));
-#define ATTN_TANH_SIGN_(i) \
-  x##i = ATTN_V_SELECT_(ATTN_V_LT_(x##i, zero), ATTN_V_SUB_(zero, u##i), u##i);
-#define ATTN_TANH_(each)                                                                     \
-  each(ATTN_TANH_ARG_) each(ATTN_TANH_CLAMP_) each(ATTN_EXP2_ROUND_) each(ATTN_EXP2_REDUCE_) \
-      each(ATTN_TANH_POWER_) each(ATTN_POLY_0_) each(ATTN_POLY_1_) each(ATTN_POLY_2_)        \
-          each(ATTN_POLY_3_) each(ATTN_POLY_4_) each(ATTN_TANH_TOP_) each(ATTN_TANH_DIVIDE_) \
-              each(ATTN_TANH_SIGN_)
-
-ATTN_INLINE_ ATTN_VF_ ATTN_FN_(tanh)(ATTN_VF_ x0) {
-  const ATTN_VF_ zero = ATTN_V_ZERO_(), one = ATTN_V_SET1_(1.0f), two = ATTN_V_SET1_(2.0f);
-  const ATTN_VF_ unit = ATTN_V_SET1_(-ATTN_EXP_UNIT_);
-  ATTN_VF_ f0, t0, n0, p0, w0, u0;
-  ATTN_TANH_(ATTN_EACH1_)
-  return x0;
-}
-
-ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
-  const ATTN_VF_ zero = ATTN_V_ZERO_(), one = ATTN_V_SET1_(1.0f), two = ATTN_V_SET1_(2.0f);
-  const ATTN_VF_ unit = ATTN_V_SET1_(-ATTN_EXP_UNIT_);
-  ATTN_VF_ x0 = x[0], x1 = x[1], x2 = x[2], x3 = x[3];
-  ATTN_VF_ f0, f1, f2, f3, t0, t1, t2, t3, n0, n1, n2, n3, p0, p1, p2, p3;
-  ATTN_VF_ w0, w1, w2, w3, u0, u1, u2, u3;
-  ATTN_TANH_(ATTN_EACH4_)
-  x[0] = x0, x[1] = x1, x[2] = x2, x[3] = x3;
-}
-
-#undef ATTN_POLY_0_
-#undef ATTN_POLY_1_
-#undef ATTN_POLY_2_
-#undef ATTN_POLY_3_
-#undef ATTN_POLY_4_
-#undef ATTN_POLY_5_
-#undef ATTN_POLY_
-#undef ATTN_EXP2_CLAMP_
-#undef ATTN_EXP2_ROUND_
-#undef ATTN_EXP2_REDUCE_
-#undef ATTN_EXP2_SCALE_
-#undef ATTN_EXP2_TIMES_
-#undef ATTN_EXP2_REST_
-#undef ATTN_EXP2_PRODUCT_
-#undef ATTN_EXP2_
-#undef ATTN_EACH1_
-#undef ATTN_EACH4_
-#undef ATTN_TANH_ARG_
-#undef ATTN_TANH_CLAMP_
-#undef ATTN_TANH_POWER_
-#undef ATTN_TANH_TOP_
-#undef ATTN_TANH_DIVIDE_
-#undef ATTN_TANH_SIGN_
-#undef ATTN_TANH_
-/* <<< attn/kernels/math.h */
-#endif
 /* >>> attn/kernels/unroll.h */
 /* kernels/unroll.h owns the loops of micro-kernels: macros over named variables with literal counts.
  * Compilers leave arrays in memory at -O2, and a count that is only a constant argument makes them
@@ -492,6 +317,211 @@ ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
          ((step)->rows == 12 && (n) > 12 && (n) < 20))           \
   (step)++
 /* <<< attn/kernels/unroll.h */
+#ifndef ATTN_PASS_LOW_
+#ifdef ATTN_USE_SLEEF
+/* >>> attn/kernels/math_sleef.h */
+/* kernels/math_sleef.h owns the functions of kernels/math.h on top of SLEEF, for users who define
+ * ATTN_USE_SLEEF and link with -lsleef: 1.0 ULP each, at about SLEEF's cost. Results then have
+ * other bits than the built-in ones, and may differ between tiers. */
+
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_full)(ATTN_VF_ y) { return ATTN_V_SLEEF_(exp2)(y); }
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_neg)(ATTN_VF_ y) { return ATTN_V_SLEEF_(exp2)(y); }
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_product)(ATTN_VF_ a, ATTN_VF_ b) {
+  return ATTN_V_SLEEF_(exp2)(ATTN_V_MUL_(a, b));
+}
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp)(ATTN_VF_ x) { return ATTN_V_SLEEF_(exp)(x); }
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp_neg)(ATTN_VF_ x) { return ATTN_V_SLEEF_(exp)(x); }
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(tanh)(ATTN_VF_ x) { return ATTN_V_SLEEF_(tanh)(x); }
+
+ATTN_INLINE_ void ATTN_FN_(exp2_neg4)(ATTN_VF_ *y) {
+  for (int i = 0; i < 4; i++) y[i] = ATTN_V_SLEEF_(exp2)(y[i]);
+}
+ATTN_INLINE_ void ATTN_FN_(exp2_short4)(ATTN_VF_ *y) { ATTN_FN_(exp2_neg4)(y); }
+ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
+  for (int i = 0; i < 4; i++) x[i] = ATTN_V_SLEEF_(tanh)(x[i]);
+}
+ATTN_INLINE_ void ATTN_FN_(exp2_product4)(ATTN_VF_ *y, const ATTN_VF_ *x) {
+  for (int i = 0; i < 4; i++) y[i] = ATTN_V_SLEEF_(exp2)(ATTN_V_MUL_(x[i], y[i]));
+}
+/* <<< attn/kernels/math_sleef.h */
+#else
+/* >>> attn/kernels/math.h */
+/* kernels/math.h owns elementary functions on vectors. Every exponential of the library ends in
+ * the same polynomial, in loop bodies and tails alike. */
+
+/* 2^f for |f| <= 1/2: 1 + f (c1 + ... c6 f^5), weighted minimax in ULP of the result; times
+ * ATTN_EXP_UNIT_, a power of 2, which changes no rounding. One step of it for each of the chains
+ * that `each` names, so that they run side by side. */
+#define ATTN_POLY_0_(i)                                                 \
+  p##i = ATTN_V_FMA_(ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C6_), f##i, \
+                     ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C5_));
+#define ATTN_POLY_1_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C4_));
+#define ATTN_POLY_2_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C3_));
+#define ATTN_POLY_3_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C2_));
+#define ATTN_POLY_4_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * ATTN_EXP_C1_));
+#define ATTN_POLY_5_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_));
+#define ATTN_POLY_(each)                                                                         \
+  each(ATTN_POLY_0_) each(ATTN_POLY_1_) each(ATTN_POLY_2_) each(ATTN_POLY_3_) each(ATTN_POLY_4_) \
+      each(ATTN_POLY_5_)
+
+/* 2^y for y <= 0 or NaN, 0 where it would be subnormal: a weight beside one of 1. y - round(y) is
+ * exact, so the error is the polynomial's. */
+#define ATTN_EXP2_CLAMP_(i) f##i = ATTN_V_EXP_FLOOR_(f##i);
+#define ATTN_EXP2_ROUND_(i) ATTN_V_ROUND_(f##i, t##i, n##i);
+#define ATTN_EXP2_REDUCE_(i) f##i = ATTN_V_SUB_(f##i, n##i);
+#define ATTN_EXP2_SCALE_(i) p##i = ATTN_V_LDEXP_SMALL_(p##i, t##i, n##i);
+#define ATTN_EXP2_(each)                                                                 \
+  each(ATTN_EXP2_CLAMP_) each(ATTN_EXP2_ROUND_) each(ATTN_EXP2_REDUCE_) ATTN_POLY_(each) \
+  each(ATTN_EXP2_SCALE_)
+
+#define ATTN_EACH1_(step) step(0)
+#define ATTN_EACH4_(step) step(0) step(1) step(2) step(3)
+
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_neg)(ATTN_VF_ f0) {
+  ATTN_VF_ t0, n0, p0;
+  ATTN_EXP2_(ATTN_EACH1_)
+  return p0;
+}
+
+/* four at once, side by side: one chain alone fills the scheduler of a core before its ports
+ * (measured on Zen 5: 5.2 -> 4.0 cycles a vector) */
+ATTN_INLINE_ void ATTN_FN_(exp2_neg4)(ATTN_VF_ *y) {
+  ATTN_VF_ f0 = y[0], f1 = y[1], f2 = y[2], f3 = y[3];
+  ATTN_VF_ t0, t1, t2, t3, n0, n1, n2, n3, p0, p1, p2, p3;
+  ATTN_EXP2_(ATTN_EACH4_)
+  y[0] = p0, y[1] = p1, y[2] = p2, y[3] = p3;
+}
+
+/* 2^(x y) for -126 <= x y <= 0 or NaN: what is left of the product behind its whole part is rounded once. */
+#define ATTN_EXP2_TIMES_(i) f##i = ATTN_V_MUL_(x##i, y##i);
+#define ATTN_EXP2_REST_(i) f##i = ATTN_V_FMA_(x##i, y##i, ATTN_V_SUB_(zero, n##i));
+#define ATTN_EXP2_PRODUCT_(each)                                                       \
+  each(ATTN_EXP2_TIMES_) each(ATTN_EXP2_ROUND_) each(ATTN_EXP2_REST_) ATTN_POLY_(each) \
+  each(ATTN_EXP2_SCALE_)
+
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_product)(ATTN_VF_ x0, ATTN_VF_ y0) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_();
+  ATTN_VF_ f0, t0, n0, p0;
+  ATTN_EXP2_PRODUCT_(ATTN_EACH1_)
+  return p0;
+}
+
+ATTN_INLINE_ void ATTN_FN_(exp2_product4)(ATTN_VF_ *y, const ATTN_VF_ *x) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), x0 = x[0], x1 = x[1], x2 = x[2], x3 = x[3];
+  const ATTN_VF_ y0 = y[0], y1 = y[1], y2 = y[2], y3 = y[3];
+  ATTN_VF_ f0, f1, f2, f3, t0, t1, t2, t3, n0, n1, n2, n3, p0, p1, p2, p3;
+  ATTN_EXP2_PRODUCT_(ATTN_EACH4_)
+  y[0] = p0, y[1] = p1, y[2] = p2, y[3] = p3;
+}
+
+/* the same to 7.5e-5 of the result, for weights that are rounded to bf16 next */
+#define ATTN_SHORT_0_(i)                                               \
+  p##i = ATTN_V_FMA_(ATTN_V_SET1_(ATTN_EXP_UNIT_ * 0.05517167f), f##i, \
+                     ATTN_V_SET1_(ATTN_EXP_UNIT_ * 0.24261113f));
+#define ATTN_SHORT_1_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * 0.69326099f));
+#define ATTN_SHORT_2_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * 0.99992807f));
+ATTN_INLINE_ void ATTN_FN_(exp2_short4)(ATTN_VF_ *y) {
+  ATTN_VF_ f0 = y[0], f1 = y[1], f2 = y[2], f3 = y[3];
+  ATTN_VF_ t0, t1, t2, t3, n0, n1, n2, n3, p0, p1, p2, p3;
+  ATTN_EACH4_(ATTN_EXP2_CLAMP_)
+  ATTN_EACH4_(ATTN_EXP2_ROUND_)
+  ATTN_EACH4_(ATTN_EXP2_REDUCE_)
+  ATTN_EACH4_(ATTN_SHORT_0_)
+  ATTN_EACH4_(ATTN_SHORT_1_)
+  ATTN_EACH4_(ATTN_SHORT_2_)
+  ATTN_EACH4_(ATTN_EXP2_SCALE_)
+  y[0] = p0, y[1] = p1, y[2] = p2, y[3] = p3;
+}
+
+/* 2^y for y <= 0 or NaN, subnormal results included: for weights that leave the library */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_full)(ATTN_VF_ y) {
+  ATTN_VF_ f0 = ATTN_V_MAX_(ATTN_V_SET1_(-150.0f), y), t0, n0, p0;
+  ATTN_EXP2_ROUND_(0) ATTN_EXP2_REDUCE_(0) ATTN_POLY_(ATTN_EACH1_)
+  return ATTN_V_LDEXP_(p0, t0, n0);
+}
+
+/* e^x for x <= 0 or NaN. ln 2 is split so that n * hi is exact for |n| <= 2^9 with or without FMA */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp_neg)(ATTN_VF_ x) {
+  const ATTN_VF_ y = ATTN_V_MAX_(ATTN_V_SET1_(-104.0f), x);
+  ATTN_VF_ t = ATTN_V_FMA_(y, ATTN_V_SET1_((float)ATTN_LOG2E_), ATTN_V_SET1_(ATTN_EXP_BIAS_));
+  ATTN_VF_ n = ATTN_V_SUB_(t, ATTN_V_SET1_(ATTN_EXP_BIAS_));
+  ATTN_VF_ r = ATTN_V_FMA_(n, ATTN_V_SET1_(-0.693145751953125f), y);
+  r = ATTN_V_FMA_(n, ATTN_V_SET1_(-1.42860677e-6f), r);
+  ATTN_VF_ f0 = ATTN_V_MUL_(r, ATTN_V_SET1_((float)ATTN_LOG2E_)), p0;
+  ATTN_POLY_(ATTN_EACH1_)
+  return ATTN_V_LDEXP_(p0, t, n);
+}
+
+/* e^x for every x */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp)(ATTN_VF_ x) {
+  const ATTN_VF_ most = ATTN_V_SET1_(88.8f);
+  return ATTN_FN_(exp_neg)(ATTN_V_SELECT_(ATTN_V_LT_(most, x), most, x));
+}
+
+/* tanh x = (1 - e)/(1 + e) with e = 2^y, y = -2 |x| log2 e. With y = n + f and 2^f = 1 + f q(f),
+ * 1 - e = (1 - 2^n) - 2^n f q(f) loses nothing near 0. Here w = 2^n / ATTN_EXP_UNIT_, u = 1 - e. */
+#define ATTN_TANH_ARG_(i) \
+  f##i = ATTN_V_MUL_(ATTN_V_ABS_(x##i), ATTN_V_SET1_((float)(-2.0 * ATTN_LOG2E_)));
+#define ATTN_TANH_CLAMP_(i) f##i = ATTN_V_MAX_(ATTN_V_SET1_(-30.0f), f##i);
+#define ATTN_TANH_POWER_(i) w##i = ATTN_V_LDEXP_SMALL_(one, t##i, n##i);
+#define ATTN_TANH_TOP_(i) \
+  u##i = ATTN_V_SUB_(ATTN_V_FMA_(w##i, unit, one), ATTN_V_MUL_(ATTN_V_MUL_(p##i, f##i), w##i));
+#define ATTN_TANH_DIVIDE_(i) u##i = ATTN_V_DIV_(u##i, ATTN_V_SUB_(two, u##i));
+#define ATTN_TANH_SIGN_(i) \
+  x##i = ATTN_V_SELECT_(ATTN_V_LT_(x##i, zero), ATTN_V_SUB_(zero, u##i), u##i);
+#define ATTN_TANH_(each)                                                                     \
+  each(ATTN_TANH_ARG_) each(ATTN_TANH_CLAMP_) each(ATTN_EXP2_ROUND_) each(ATTN_EXP2_REDUCE_) \
+      each(ATTN_TANH_POWER_) each(ATTN_POLY_0_) each(ATTN_POLY_1_) each(ATTN_POLY_2_)        \
+          each(ATTN_POLY_3_) each(ATTN_POLY_4_) each(ATTN_TANH_TOP_) each(ATTN_TANH_DIVIDE_) \
+              each(ATTN_TANH_SIGN_)
+
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(tanh)(ATTN_VF_ x0) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), one = ATTN_V_SET1_(1.0f), two = ATTN_V_SET1_(2.0f);
+  const ATTN_VF_ unit = ATTN_V_SET1_(-ATTN_EXP_UNIT_);
+  ATTN_VF_ f0, t0, n0, p0, w0, u0;
+  ATTN_TANH_(ATTN_EACH1_)
+  return x0;
+}
+
+ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), one = ATTN_V_SET1_(1.0f), two = ATTN_V_SET1_(2.0f);
+  const ATTN_VF_ unit = ATTN_V_SET1_(-ATTN_EXP_UNIT_);
+  ATTN_VF_ x0 = x[0], x1 = x[1], x2 = x[2], x3 = x[3];
+  ATTN_VF_ f0, f1, f2, f3, t0, t1, t2, t3, n0, n1, n2, n3, p0, p1, p2, p3;
+  ATTN_VF_ w0, w1, w2, w3, u0, u1, u2, u3;
+  ATTN_TANH_(ATTN_EACH4_)
+  x[0] = x0, x[1] = x1, x[2] = x2, x[3] = x3;
+}
+
+#undef ATTN_POLY_0_
+#undef ATTN_POLY_1_
+#undef ATTN_POLY_2_
+#undef ATTN_POLY_3_
+#undef ATTN_POLY_4_
+#undef ATTN_POLY_5_
+#undef ATTN_POLY_
+#undef ATTN_SHORT_0_
+#undef ATTN_SHORT_1_
+#undef ATTN_SHORT_2_
+#undef ATTN_EXP2_CLAMP_
+#undef ATTN_EXP2_ROUND_
+#undef ATTN_EXP2_REDUCE_
+#undef ATTN_EXP2_SCALE_
+#undef ATTN_EXP2_TIMES_
+#undef ATTN_EXP2_REST_
+#undef ATTN_EXP2_PRODUCT_
+#undef ATTN_EXP2_
+#undef ATTN_EACH1_
+#undef ATTN_EACH4_
+#undef ATTN_TANH_ARG_
+#undef ATTN_TANH_CLAMP_
+#undef ATTN_TANH_POWER_
+#undef ATTN_TANH_TOP_
+#undef ATTN_TANH_DIVIDE_
+#undef ATTN_TANH_SIGN_
+#undef ATTN_TANH_
+/* <<< attn/kernels/math.h */
+#endif
 /* >>> attn/kernels/score.h */
 /* kernels/score.h owns the score block: keys times packed queries. The micro-kernel holds some keys
  * by some vectors of queries in registers; each score is one chain of multiply-adds over c. */
@@ -3353,6 +3383,272 @@ ATTN_FUNC_ void ATTN_FN_(mirror)(float *y, const float *a, const float *b, int64
   for (; c < n; c++) y[c] = a[c] + b[-c];
 }
 /* <<< attn/kernels/fourier.h */
+#endif
+#if ATTN_HAS_LOW && (defined(ATTN_PASS_LOW_) || !defined(ATTN_NO_EMULATION))
+/* >>> attn/kernels/low.h */
+/* kernels/low.h owns products of pairs of bf16 summed in f32. A vector holds one pair of each lane; the
+ * pair that it is multiplied by is broadcast from a row in memory. One micro-kernel serves scores (pairs of
+ * columns; rows are keys) and sums of values (pairs of keys; rows are columns of V). */
+
+#ifdef ATTN_TIER_ /* a feature's pass: functions of its tier, and as many sums as registers hold */
+#define ATTN_TIER_FN_(name) ATTN_CAT_(ATTN_CAT_(attn_##name##_, ATTN_TIER_), _)
+#define ATTN_LOW_STEPS_(name) \
+  ATTN_MICRO_STEP_(name, 6), ATTN_MICRO_STEP_(name, 2), ATTN_MICRO_STEP_(name, 1)
+#define ATTN_LOW_(make) \
+  ATTN_MICRO_ROWS_(make, 6) ATTN_MICRO_ROWS_(make, 2) ATTN_MICRO_ROWS_(make, 1)
+#define ATTN_LOW_KINDS_ ATTN_NG_
+#define ATTN_LOW_VECS_(ng) ATTN_MICRO_VECS_(ng)
+#define ATTN_LOW_RUNS_(ng) ATTN_MICRO_RUNS_(ng)
+#else /* emulated: small rather than fast */
+#define ATTN_TIER_FN_ ATTN_FN_
+#define ATTN_PAIR_EXP2_(x) ATTN_FN_(exp2_short4)(x)
+#define ATTN_PAIR_DOT_(a, b, c)                     \
+  ATTN_V_FMA_(ATTN_PAIR_ODD_(a), ATTN_PAIR_ODD_(b), \
+              ATTN_V_FMA_(ATTN_PAIR_EVEN_(a), ATTN_PAIR_EVEN_(b), c))
+#define ATTN_LOW_STEPS_(name)        \
+  {2, {name(2, ATTN_LOW_WIDTH_)}}, { \
+    1, { name(1, ATTN_LOW_WIDTH_) }  \
+  }
+#define ATTN_LOW_(make) make(2, ATTN_LOW_WIDTH_) make(1, ATTN_LOW_WIDTH_)
+#if ATTN_W_ == 16
+#define ATTN_LOW_WIDTH_ 1
+#elif ATTN_W_ == 8
+#define ATTN_LOW_WIDTH_ 2
+#else
+#define ATTN_LOW_WIDTH_ 4
+#endif
+#define ATTN_LOW_KINDS_ 1
+#define ATTN_LOW_VECS_(ng) 0
+#define ATTN_LOW_RUNS_(ng) (ng)
+#endif
+
+#define ATTN_SUM_(r, i) ATTN_VF_ a##r##i = ATTN_V_ZERO_();
+#define ATTN_ADD_(r, i) a##r##i = ATTN_PAIR_DOT_(x##i, w, a##r##i);
+#define ATTN_X_(r, i) const ATTN_VP_ x##i = ATTN_PAIR_LOAD_(x + i * ATTN_W_);
+#define ATTN_ROW_INIT_(r, vecs)                  \
+  const unsigned char *const b##r = b + r * row; \
+  vecs(ATTN_SUM_, r)
+#define ATTN_ROW_STEP_(r, vecs)                                   \
+  {                                                               \
+    const ATTN_VP_ w = ATTN_PAIR_SET1_(attn_pair_at_(b##r + at)); \
+    vecs(ATTN_ADD_, r)                                            \
+  }
+#define ATTN_TOP_(r, i) ATTN_VF_ t##i = ATTN_V_LOAD_(d->top + lane + i * ATTN_W_);
+#define ATTN_SCORE_(r, i)                           \
+  a##r##i = ATTN_V_MUL_(a##r##i, scale);            \
+  ATTN_V_STORE_(y + r * ys + i * ATTN_W_, a##r##i); \
+  t##i = ATTN_V_MAX_(a##r##i, t##i);
+#define ATTN_KEEP_(r, i) ATTN_V_STORE_(d->top + lane + i * ATTN_W_, t##i);
+#define ATTN_ALPHA_(r, i) const ATTN_VF_ k##i = ATTN_V_LOAD_(alpha + lane + i * ATTN_W_);
+#define ATTN_OLD_(r, i) \
+  a##r##i = ATTN_V_FMA_(ATTN_V_LOAD_(y + r * ys + i * ATTN_W_), k##i, a##r##i);
+#define ATTN_PUT_(r, i) ATTN_V_STORE_(y + r * ys + i * ATTN_W_, a##r##i);
+#define ATTN_ROW_SCORE_(r, vecs) vecs(ATTN_SCORE_, r)
+#define ATTN_ROW_OLD_(r, vecs) vecs(ATTN_OLD_, r)
+#define ATTN_ROW_PUT_(r, vecs) vecs(ATTN_PUT_, r)
+
+#define ATTN_LOW_MICRO_(rows, vecs) ATTN_LOW_MICRO_OF_(rows, vecs)
+#define ATTN_LOW_MICRO_OF_(rows, vecs)                                                            \
+  ATTN_OUTLINE_ void ATTN_FN_(pair_dots_##rows##x##vecs)(const attn_pair_dots_ *d, int64_t first, \
+                                                         int lane, int runs) {                    \
+    const ptrdiff_t row = (ptrdiff_t)d->row, step = (ptrdiff_t)d->step, ys = (ptrdiff_t)d->ys;    \
+    const unsigned char *b = (const unsigned char *)d->b + first * row;                           \
+    const float *alpha = d->alpha ? d->alpha : attn_alpha_one_;                                   \
+    for (; runs > 0; runs--, lane += ATTN_GROUP_) {                                               \
+      const uint32_t *x = d->x + lane;                                                            \
+      float *y = d->y + first * ys + lane;                                                        \
+      ptrdiff_t at = 0;                                                                           \
+      ATTN_ROWS_##rows##_(ATTN_ROW_INIT_, ATTN_VECS_##vecs##_);                                   \
+      for (ptrdiff_t n = (ptrdiff_t)d->n; n > 0; n--) {                                           \
+        ATTN_VECS_##vecs##_(ATTN_X_, 0);                                                          \
+        ATTN_ROWS_##rows##_(ATTN_ROW_STEP_, ATTN_VECS_##vecs##_);                                 \
+        x += ATTN_TILE_, at += step;                                                              \
+      }                                                                                           \
+      if (d->top) {                                                                               \
+        const ATTN_VF_ scale = ATTN_V_SET1_(d->scale);                                            \
+        ATTN_VECS_##vecs##_(ATTN_TOP_, 0);                                                        \
+        ATTN_ROWS_##rows##_(ATTN_ROW_SCORE_, ATTN_VECS_##vecs##_);                                \
+        ATTN_VECS_##vecs##_(ATTN_KEEP_, 0);                                                       \
+        continue;                                                                                 \
+      }                                                                                           \
+      if (!d->start) {                                                                            \
+        ATTN_VECS_##vecs##_(ATTN_ALPHA_, 0);                                                      \
+        ATTN_ROWS_##rows##_(ATTN_ROW_OLD_, ATTN_VECS_##vecs##_);                                  \
+      }                                                                                           \
+      ATTN_ROWS_##rows##_(ATTN_ROW_PUT_, ATTN_VECS_##vecs##_);                                    \
+    }                                                                                             \
+  }
+ATTN_LOW_(ATTN_LOW_MICRO_)
+#undef ATTN_SUM_
+#undef ATTN_ADD_
+#undef ATTN_X_
+#undef ATTN_ROW_INIT_
+#undef ATTN_ROW_STEP_
+#undef ATTN_TOP_
+#undef ATTN_SCORE_
+#undef ATTN_KEEP_
+#undef ATTN_ALPHA_
+#undef ATTN_OLD_
+#undef ATTN_PUT_
+#undef ATTN_ROW_SCORE_
+#undef ATTN_ROW_OLD_
+#undef ATTN_ROW_PUT_
+#undef ATTN_LOW_MICRO_
+#undef ATTN_LOW_MICRO_OF_
+
+typedef struct {
+  int rows;
+  void (*by[ATTN_LOW_KINDS_])(const attn_pair_dots_ *, int64_t, int, int);
+} ATTN_FN_(pair_step);
+#define ATTN_LOW_NAME_(rows, vecs) ATTN_LOW_NAME_OF_(rows, vecs)
+#define ATTN_LOW_NAME_OF_(rows, vecs) ATTN_FN_(pair_dots_##rows##x##vecs)
+static const ATTN_FN_(pair_step) ATTN_FN_(pair_steps)[] = {ATTN_LOW_STEPS_(ATTN_LOW_NAME_)};
+#undef ATTN_LOW_NAME_
+#undef ATTN_LOW_NAME_OF_
+
+ATTN_FUNC_ void ATTN_FN_(pair_dots)(const attn_pair_dots_ *d) {
+  const ATTN_FN_(pair_step) *step = ATTN_FN_(pair_steps);
+  const int ng = d->g1 - d->g0;
+  for (int64_t at = 0; at < d->rows; at += step->rows) {
+    while (step->rows > d->rows - at) step++;
+    step->by[ATTN_LOW_VECS_(ng)](d, at, d->g0 * ATTN_GROUP_, ATTN_LOW_RUNS_(ng));
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(pair_tile)(uint32_t *to, const float *x, int64_t n, int lead, int g0,
+                                    int g1) {
+  for (int64_t i = -lead; i < n; i += 2, to += ATTN_TILE_)
+    for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
+      ATTN_VF_ even = ATTN_V_ZERO_(), odd = even;
+      if (i >= 0) even = ATTN_V_LOAD_(x + i * ATTN_TILE_ + lane);
+      if (i + 1 < n) odd = ATTN_V_LOAD_(x + (i + 1) * ATTN_TILE_ + lane);
+      ATTN_PAIR_STORE_(to + lane, ATTN_PAIR_JOIN_(even, odd));
+    }
+}
+
+/* two rows, null = 0 */
+ATTN_INLINE_ void ATTN_FN_(pair_two)(uint32_t *to, const void *even, const void *odd, int64_t dim,
+                                     const int kind) {
+  int64_t c = 0;
+#ifdef ATTN_PAIR_ZIP_
+  if (kind == ATTN_BF16 && even && odd)
+    for (; c + 2 * ATTN_W_ <= dim; c += 2 * ATTN_W_)
+      ATTN_PAIR_ZIP_(to + c, (const uint16_t *)even + c, (const uint16_t *)odd + c);
+#endif
+  for (; c < dim; c += ATTN_W_) {
+    const int w = ATTN_TIER_FN_(lanes_left)(dim, c);
+    ATTN_VF_ x = ATTN_V_ZERO_(), y = x;
+    if (even) x = ATTN_TIER_FN_(load)(even, c, w, kind);
+    if (odd) y = ATTN_TIER_FN_(load)(odd, c, w, kind);
+    ATTN_PAIR_STORE_(to + c, ATTN_PAIR_JOIN_(x, y));
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(pair_rows)(uint32_t *to, int64_t width, const attn_pair_rows_ *rows) {
+  const char *x = (const char *)rows->x;
+  for (int64_t i = -rows->lead; i < rows->n; i += 2, to += width) {
+    const char *even = i >= 0 ? x + i * rows->step : NULL;
+    const char *odd = i + 1 < rows->n ? x + (i + 1) * rows->step : NULL;
+    if (rows->kind == ATTN_F32) {
+      ATTN_FN_(pair_two)(to, even, odd, rows->dim, ATTN_F32);
+    } else {
+      ATTN_FN_(pair_two)(to, even, odd, rows->dim, ATTN_BF16);
+    }
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(narrow)(uint16_t *to, int64_t width, const float *x, int64_t stride,
+                                 int64_t n, int64_t dim) {
+  for (int64_t i = 0; i < n; i++, x += stride, to += width)
+    for (int64_t c = 0; c < dim; c += ATTN_W_)
+      ATTN_V_STORE_BF16_(to + c,
+                         ATTN_TIER_FN_(load)(x, c, ATTN_TIER_FN_(lanes_left)(dim, c), ATTN_F32));
+}
+
+/* Four keys from j on, or with four = 0 a pair of which one may be missing, of one vector of lanes: their
+ * weights go to p. Returns sum and the weights. */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(pair_weigh)(const int plain, const int four, uint32_t *p, float *s,
+                                           int64_t j, int64_t n, int lane, ATTN_VF_ base,
+                                           ATTN_VF_ sum, const attn_running_softmax_ *run) {
+  const ATTN_VP_ ones = ATTN_PAIR_SET1_(0x3f803f80u);
+  const ATTN_VF_ none = ATTN_V_SET1_(-INFINITY);
+  float *cell = s + j * ATTN_TILE_ + lane;
+  ATTN_VF_ x[4];
+  x[0] = four || j >= 0 ? ATTN_V_SUB_(ATTN_V_LOAD_(cell), base) : none;
+  x[1] = four || j + 1 < n ? ATTN_V_SUB_(ATTN_V_LOAD_(cell + ATTN_TILE_), base) : none;
+  x[2] = four ? ATTN_V_SUB_(ATTN_V_LOAD_(cell + 2 * ATTN_TILE_), base) : none;
+  x[3] = four ? ATTN_V_SUB_(ATTN_V_LOAD_(cell + 3 * ATTN_TILE_), base) : none;
+  ATTN_PAIR_EXP2_(x);
+  if (!plain && run->ramp)
+    for (int i = 0; i < (four ? 4 : 2); i++)
+      if (j + i >= 0 && j + i < n)
+        x[i] = ATTN_TIER_FN_(ramped)(x[i], ATTN_V_LOAD_(run->ramp->start + lane),
+                                     ATTN_V_LOAD_(run->ramp->edge + lane), run->ramp, j + i);
+#define ATTN_PAIR_PUT_(i)                                            \
+  {                                                                  \
+    const ATTN_VP_ y = ATTN_PAIR_JOIN_(x[i], x[i + 1]);              \
+    ATTN_PAIR_STORE_(p + i / 2 * ATTN_TILE_ + lane, y);              \
+    sum = ATTN_PAIR_DOT_(y, ones, sum);                              \
+    if (!plain && run->in_place && j + i >= 0)                       \
+      ATTN_V_STORE_(cell + i * ATTN_TILE_, ATTN_PAIR_EVEN_(y));      \
+    if (!plain && run->in_place && j + i + 1 < n)                    \
+      ATTN_V_STORE_(cell + (i + 1) * ATTN_TILE_, ATTN_PAIR_ODD_(y)); \
+  }
+  ATTN_PAIR_PUT_(0)
+  if (four) ATTN_PAIR_PUT_(2)
+#undef ATTN_PAIR_PUT_
+  return sum;
+}
+
+/* Rows of scores in their order, as they lie in the cache. */
+ATTN_INLINE_ void ATTN_FN_(pair_softmax_rows)(const int plain, uint32_t *p, float *s, int64_t n,
+                                              int lead, int g0, int g1,
+                                              const attn_running_softmax_ *run) {
+  ATTN_VF_ base[ATTN_TILE_ / ATTN_W_], sum[ATTN_TILE_ / ATTN_W_];
+  const int v0 = g0 * ATTN_GROUP_ / ATTN_W_, v1 = g1 * ATTN_GROUP_ / ATTN_W_;
+  for (int v = v0; v < v1; v++) {
+    const ATTN_VF_ old = ATTN_V_LOAD_(run->m + v * ATTN_W_);
+    const ATTN_VF_ now = ATTN_V_MAX_(ATTN_V_LOAD_(run->top + v * ATTN_W_), old);
+    base[v] = ATTN_TIER_FN_(base)(now), sum[v] = ATTN_V_ZERO_();
+    ATTN_V_STORE_(run->m + v * ATTN_W_, now);
+    ATTN_V_STORE_(run->alpha + v * ATTN_W_, ATTN_TIER_FN_(exp2_neg)(ATTN_V_SUB_(old, base[v])));
+  }
+  for (int64_t j = -lead; j < n;) {
+    if (j >= 0 && j + 4 <= n) {
+      for (int v = v0; v < v1; v++)
+        sum[v] = ATTN_FN_(pair_weigh)(plain, 1, p, s, j, n, v * ATTN_W_, base[v], sum[v], run);
+      j += 4, p += 2 * ATTN_TILE_;
+    } else {
+      for (int v = v0; v < v1; v++)
+        sum[v] = ATTN_FN_(pair_weigh)(plain, 0, p, s, j, n, v * ATTN_W_, base[v], sum[v], run);
+      j += 2, p += ATTN_TILE_;
+    }
+  }
+  for (int v = v0; v < v1; v++) {
+    float *l = run->l + v * ATTN_W_;
+    ATTN_V_STORE_(l, ATTN_V_FMA_(ATTN_V_LOAD_(l), ATTN_V_LOAD_(run->alpha + v * ATTN_W_), sum[v]));
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(pair_softmax)(uint32_t *p, float *s, int64_t n, int lead, int g0, int g1,
+                                       const attn_running_softmax_ *run) {
+#ifdef ATTN_TIER_
+  if (!run->ramp && !run->in_place) {
+    ATTN_FN_(pair_softmax_rows)(1, p, s, n, lead, g0, g1, run);
+    return;
+  }
+#endif
+  ATTN_FN_(pair_softmax_rows)(0, p, s, n, lead, g0, g1, run);
+}
+#undef ATTN_TIER_FN_
+#undef ATTN_LOW_
+#undef ATTN_LOW_KINDS_
+#undef ATTN_LOW_RUNS_
+#undef ATTN_LOW_STEPS_
+#undef ATTN_LOW_VECS_
+#undef ATTN_LOW_WIDTH_
+/* <<< attn/kernels/low.h */
+#endif
 
 #undef ATTN_MICRO_
 #undef ATTN_MICRO_MOST_
@@ -3377,9 +3673,11 @@ ATTN_FUNC_ void ATTN_FN_(mirror)(float *y, const float *a, const float *b, int64
 #undef ATTN_VECS_3_
 #undef ATTN_VECS_4_
 #undef ATTN_FN_
+#ifndef ATTN_KEEP_WORDS_
 /* >>> attn/isa/simd_undef.h */
 /* isa/simd_undef.h forgets the vocabulary of one tier, so that the next can define it. */
 #undef ATTN_T_
+#undef ATTN_TIER_
 #undef ATTN_ISA_ID_
 #undef ATTN_MR_
 #undef ATTN_EXP_UNIT_
@@ -3387,6 +3685,16 @@ ATTN_FUNC_ void ATTN_FN_(mirror)(float *y, const float *a, const float *b, int64
 #undef ATTN_ROW_COLS_
 #undef ATTN_SPECIALISE_
 #undef ATTN_VF_
+#undef ATTN_VP_
+#undef ATTN_PAIR_DOT_
+#undef ATTN_PAIR_EVEN_
+#undef ATTN_PAIR_EXP2_
+#undef ATTN_PAIR_ZIP_
+#undef ATTN_PAIR_JOIN_
+#undef ATTN_PAIR_LOAD_
+#undef ATTN_PAIR_ODD_
+#undef ATTN_PAIR_SET1_
+#undef ATTN_PAIR_STORE_
 #undef ATTN_VM_
 #undef ATTN_V_ABS_
 #undef ATTN_V_ADD_
@@ -3433,6 +3741,7 @@ ATTN_FUNC_ void ATTN_FN_(mirror)(float *y, const float *a, const float *b, int64
 #undef ATTN_V_ZERO_
 #undef ATTN_W_
 /* <<< attn/isa/simd_undef.h */
+#endif
 /* <<< attn/kernels/pass.h */
 #else
 
@@ -3599,6 +3908,14 @@ typedef enum attn_isa {
   ATTN_ISA_COUNT
 } attn_isa;
 
+/* What some processors have beside a tier: products of narrow numbers, for params.compute. Later ones are
+ * appended; see api/isa.h. */
+typedef enum attn_feature {
+  ATTN_FEATURE_NONE = 0,
+  ATTN_FEATURE_AVX512_BF16, /* beside ATTN_ISA_AVX512: products of pairs of bf16 */
+  ATTN_FEATURE_COUNT
+} attn_feature;
+
 /* One of the pieces of work of a call: task(arg, index). */
 typedef void (*attn_task_fn)(void *arg, int64_t index);
 
@@ -3607,13 +3924,24 @@ typedef void (*attn_task_fn)(void *arg, int64_t index);
  * is never above ctx->workers. */
 typedef void (*attn_parallel_fn)(void *user, int64_t count, attn_task_fn task, void *arg);
 
+/* What numbers the products of a call are made of, whatever the storage: api/calls/sdpa.h. */
+typedef enum attn_compute {
+  ATTN_COMPUTE_F32 = 0, /* the same bits on all vector tiers */
+  ATTN_COMPUTE_BF16,    /* bf16 by bf16, summed in f32 */
+  ATTN_COMPUTE_F16,     /* refused: not built */
+  ATTN_COMPUTE_I8,      /* refused: not built */
+  ATTN_COMPUTE_COUNT
+} attn_compute;
+
 /* What a call did, written on success. */
 typedef struct attn_report {
-  attn_isa isa;     /* the tier that ran */
-  int workers;      /* pieces the work was cut into */
-  const char *path; /* the name of the algorithm */
-  const char *why;  /* why it was chosen */
-  int64_t pairs;    /* query-key scores computed, masked ones inside a tile included */
+  attn_isa isa;         /* the tier that ran */
+  int workers;          /* pieces the work was cut into */
+  const char *path;     /* the name of the algorithm */
+  const char *why;      /* why it was chosen */
+  int64_t pairs;        /* query-key scores computed, masked ones inside a tile included */
+  attn_compute compute; /* what its products were made of */
+  attn_feature feature; /* whose instructions made them; NONE: the tier's own, or emulated */
 } attn_report;
 
 /* How a call runs. NULL or {0} (in C++ also {}): fastest tier, serial, memory from ATTN_MALLOC. One attn_ctx
@@ -3673,7 +4001,9 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_FAMILY_BLOCKS 0x100000u
 #define ATTN_FAMILY_DEPTH 0x200000u
 #define ATTN_FAMILY_MIXERS 0x400000u
-#define ATTN_FAMILY_ALL 0x7fffffu
+/* Products of numbers below f32: params.compute of attn_sdpa, attn_cache_sdpa and attn_gemm. */
+#define ATTN_FAMILY_LOW 0x800000u
+#define ATTN_FAMILY_ALL 0xffffffu
 
 #ifndef ATTN_ONLY
 #define ATTN_ONLY ATTN_FAMILY_ALL
@@ -3707,11 +4037,12 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_HAS_CACHE ATTN_HAS(ATTN_FAMILY_CACHE)
 #define ATTN_HAS_PATTERN (ATTN_HAS(ATTN_FAMILY_PATTERN) || ATTN_HAS_COMPOSED)
 #define ATTN_HAS_QUANTIZE ATTN_HAS(ATTN_FAMILY_QUANTIZE)
+#define ATTN_HAS_LOW ATTN_HAS(ATTN_FAMILY_LOW)
 #define ATTN_HAS_TERMS (ATTN_HAS(ATTN_FAMILY_TERMS) || ATTN_HAS_COMPOSED)
 #define ATTN_HAS_SDPA                                                                           \
   (ATTN_HAS(ATTN_FAMILY_SDPA | ATTN_FAMILY_TERMS | ATTN_FAMILY_QUANTIZE | ATTN_FAMILY_PATTERN | \
             ATTN_FAMILY_CACHE | ATTN_FAMILY_RELU | ATTN_FAMILY_EDGES | ATTN_FAMILY_SEQUENCE |   \
-            ATTN_FAMILY_LINEAR) ||                                                              \
+            ATTN_FAMILY_LINEAR | ATTN_FAMILY_LOW) ||                                            \
    ATTN_HAS_COMPOSED)
 /* <<< attn/api/only.h */
 /* >>> attn/api/isa.h */
@@ -3742,10 +4073,31 @@ ATTN_DEF attn_isa attn_isa_best(void);
 
 /* Caps the tiers of the whole process: those above isa are off (x86: scalar < avx2 < avx512;
  * ARM: scalar < neon). ATTN_ISA_AUTO lifts the cap. The environment variable ATTN_ISA, read at
- * first use, caps as well; the lower cap holds. Safe to call from any thread; calls that run
+ * first use, caps as well; the lower cap holds. Words behind it, each after a '-', switch features off:
+ * "avx512-bf16", "auto-bf16" or "-bf16". Safe to call from any thread; calls that run
  * already keep their tier. ATTN_E_ISA for a tier of another family, ATTN_E_ENV if ATTN_ISA
  * holds an unknown word. */
 ATTN_DEF attn_status attn_isa_limit(attn_isa isa);
+
+/* "none", "avx512bf16"; "unknown" for any other value. */
+ATTN_DEF const char *attn_feature_name(attn_feature feature);
+
+/* The tier that a feature lies beside: only calls on that tier use it. ATTN_ISA_AUTO for ATTN_FEATURE_NONE
+ * and unknown values. */
+ATTN_DEF attn_isa attn_feature_isa(attn_feature feature);
+
+/* The state of a feature here and now: CAPPED where its tier is, or where it is switched off.
+ * ATTN_FEATURE_NONE and unknown values are NOT_COMPILED; ATTN_NO_AVX512BF16 leaves one out. */
+ATTN_DEF attn_isa_state attn_feature_status(attn_feature feature);
+
+/* The same as a static English sentence, e.g. "the processor lacks it". */
+ATTN_DEF const char *attn_feature_why(attn_feature feature);
+
+/* Switches a feature off for the whole process, or with off = 0 on again, where the processor has it and
+ * ATTN_ISA does not switch it off. Calls that need it are then emulated. Not for two threads at once; calls
+ * that run already keep what they have. ATTN_E_ISA for a feature of another processor family, ATTN_E_ENV
+ * if ATTN_ISA holds an unknown word. */
+ATTN_DEF attn_status attn_feature_off(attn_feature feature, int off);
 /* <<< attn/api/isa.h */
 /* >>> attn/api/random.h */
 /* api/random.h owns the reproducible random numbers that patterns, features and samples are drawn from. */
@@ -4239,6 +4591,8 @@ typedef struct attn_gemm_params {
   float scale;      /* 0 = 1, ATTN_ZERO = 0 */
   attn_tensor bias; /* [1 or B, 1 or H, 1, n], any float type; absent = 0 */
   attn_activation activation;
+  attn_compute compute; /* of the product: ATTN_COMPUTE_F32 or BF16 */
+  int compute_prefer;   /* 1: ATTN_COMPUTE_F32 where the processor has no instructions for it */
 } attn_gemm_params;
 
 #if ATTN_HAS_DENSE
@@ -4255,6 +4609,11 @@ typedef struct attn_gemm_params {
  *   in place (of a transposed w all rows that share a matrix count). f16 and bf16 x or y add up to 300 KB a worker.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _VALUE (scale NaN or infinite), _RANGE
  *   (activation), _WORKSPACE, _MEMORY, and those of ctx.
+ * Compute: params.compute = ATTN_COMPUTE_BF16 rounds x and w to bf16 (nothing is lost where they are bf16) and
+ *   sums products of pairs in f32, 256 elements of k at a time; scale, bias and activation are f32. Error:
+ *   2^-7 sum_c |scale x w| where x or w had to be rounded, else as below. w lies in panels then, 2 k n' bytes
+ *   a matrix, and a worker takes up to 350 KB. What runs, is refused or preferred: as for attn_sdpa. On one machine
+ *   the same bits for any workers and any cut of rows and columns.
  * Empty: m = 0, B = 0 or H = 0 does nothing; k and n are at least 1.
  * NaN and infinity: as IEEE arithmetic has it; a NaN is stored as the one default NaN.
  * Determinism: each sum is one chain of fused multiply-adds in the order of c. The same bits on avx2,
@@ -4390,11 +4749,13 @@ typedef struct attn_sdpa_params {
   attn_ragged ragged;    /* sequences of unequal length, end to end */
   attn_scales k_scales;  /* of quantised k; all zero for the other types */
   attn_scales v_scales;
-  int one_order;      /* 1: few queries are computed in the order of many, see Determinism */
-  attn_mask mask;     /* ATTN_MASK_BOOL or ATTN_MASK_BITS */
-  attn_mask bias;     /* ATTN_MASK_ADD; not multiplied by the scale */
-  const float *alibi; /* [H] slopes m_h: adds -m_h |j - i - q_off| (attn_alibi_slopes) */
-  float softcap;      /* c > 0: scores become c tanh(score / c); 0 = off */
+  attn_compute compute; /* of products: see Compute */
+  int compute_prefer;   /* 1: ATTN_COMPUTE_F32 where the processor has no instructions for it */
+  int one_order;        /* 1: few queries are computed in the order of many, see Determinism */
+  attn_mask mask;       /* ATTN_MASK_BOOL or ATTN_MASK_BITS */
+  attn_mask bias;       /* ATTN_MASK_ADD; not multiplied by the scale */
+  const float *alibi;   /* [H] slopes m_h: adds -m_h |j - i - q_off| (attn_alibi_slopes) */
+  float softcap;        /* c > 0: scores become c tanh(score / c); 0 = off */
   attn_softcap_at softcap_at;    /* before any bias, or ATTN_SOFTCAP_BIASED */
   const float *sinks;            /* [H] logits that join each row's denominator, without a value */
   int softmax_one;               /* 1: one more exp(0) in each denominator (softmax off by one) */
@@ -4446,6 +4807,16 @@ typedef struct attn_sdpa_params {
  *   are split at fixed marks, each split is computed by itself, with up to 16 rows a group a key row at
  *   a time, and the parts are merged by their LSE; ctx->report says so. Memory then also
  *   holds the parts: 4 (dv + 2) bytes a query head, row and split.
+ * Compute: params.compute = ATTN_COMPUTE_BF16 rounds q, k and v to bf16 (nothing is lost where they are bf16),
+ *   sums products of pairs in f32, multiplies the scale into the scores, rounds the weights to bf16 and
+ *   sums the rounded ones, so that weights add to 1; everything else is f32. Bounds: a score errs by 2^-7
+ *   s sum_c |q_c k_c| where q or k had to be rounded, (dk + 1) 2^-24 of that where not (with xl, q + u is
+ *   rounded); a row of O by 2^-7 max |v|, usually 2^-9; LSE by 2^-7. Subnormal numbers may count as 0, and
+ *   f32 beyond 3.39e38 as infinity. Products are those of ATTN_FEATURE_AVX512_BF16 where it runs, else
+ *   emulated in f32, slower than ATTN_COMPUTE_F32; with compute_prefer that runs instead. report.compute and
+ *   report.feature say what did. All options serve; key lists of a schedule stay f32; few queries are
+ *   computed in the order of many, so a cache is read no faster. F16 and I8 are refused (ISA; with
+ *   compute_prefer they are F32), so is any but F32 by calls that do not say otherwise (VALUE).
  * Quantised k and v: k or v may be ATTN_I8, ATTN_I4 or ATTN_E4M3, each by itself, with its scales;
  *   rows are converted on the way, never as a whole. A scale that is not finite makes NaN in the rows
  *   that read it; ctx->validate rejects it (ATTN_E_SCALE).
@@ -4458,7 +4829,8 @@ typedef struct attn_sdpa_params {
  *   gives NaN; an allowed score of -inf has weight 0.
  * Errors: NULL, DTYPE, SHAPE, HEADS, STRIDE, RANGE, VALUE, MASK, OVERLAP, OVERFLOW, WORKSPACE,
  *   MEMORY, ISA, ENV, CTX, ALIGN, SCALE, INDEX (ragged); outputs untouched.
- * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, batch
+ * Determinism: (with compute, on one machine and for any division of the queries; without:)
+ *   the same bits on avx2, avx512 and neon, for any number of workers, batch
  *   composition and division of the queries (at the same key positions) into calls of one class: with
  *   rows = gcd(H/Hk, H/Hv) Tq, up to 16 rows; 17 to 64 with Tq <= 16; more. With one_order = 1, into any
  *   parts. Terms and outputs that few queries are not served with (a map, relative, xl, labels, span,
@@ -9782,6 +10154,12 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define ATTN_HAS_AVX512_ 1
 #endif
 #endif
+/* and which features beside them: intrinsics that came later */
+#if defined(ATTN_HAS_AVX512_) && !defined(_MSC_VER) && !defined(ATTN_NO_AVX512BF16)
+#if (defined(ATTN_CLANG_) && __clang_major__ >= 9) || (defined(ATTN_GCC_) && __GNUC__ >= 10)
+#define ATTN_HAS_AVX512BF16_ 1
+#endif
+#endif
 #if (defined(ATTN_ARM64_) || defined(ATTN_ARM32_)) && !defined(ATTN_BIG_ENDIAN_) && \
     !defined(ATTN_NO_NEON)
 #define ATTN_HAS_NEON_ 1
@@ -9943,8 +10321,9 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define ATTN_PRAGMA_(...) _Pragma(#__VA_ARGS__)
 #define ATTN_PRAGMA_EXPAND_(...) ATTN_PRAGMA_(__VA_ARGS__)
 
-/* The features of each tier: F(name, CPUID leaf, register, bit) then R(...) for the rest. The
- * region's target list and the run-time test are both made from this row. */
+/* What each tier needs of the processor: F(name, CPUID leaf, register, bit) then R(...) for the rest. The
+ * region's target list and the run-time test are both made from this row. A leaf is that number plus
+ * 65536 times its subleaf. A feature beside a tier has a row of its own, with the tier's in it. */
 #define ATTN_FEATURES_AVX2_(F, R) \
   F("avx2", 7, EBX, 5) R("fma", 1, ECX, 12) R("f16c", 1, ECX, 29) R("avx", 1, ECX, 28)
 #ifndef ATTN_FEATURES_AVX512_ /* tests/emulated runs this tier on AVX2 */
@@ -9952,6 +10331,8 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define ATTN_FEATURES_AVX512_(F, R)                                              \
   ATTN_FEATURES_AVX2_(F, R) R("avx512f", 7, EBX, 16) R("avx512bw", 7, EBX, 30)  \
   R("avx512dq", 7, EBX, 17) R("avx512vl", 7, EBX, 31) R("avx512cd", 7, EBX, 28)
+#define ATTN_FEATURES_AVX512BF16_(F, R) \
+  ATTN_FEATURES_AVX512_(F, R) R("avx512bf16", 0x10007, EAX, 5)
 /* clang-format on */
 /* The register state the system must save: SSE+AVX, then AVX-512's masks and upper halves. */
 #define ATTN_XCR0_AVX512_ 0xE6u
@@ -10258,6 +10639,57 @@ typedef struct attn_tile_table_ { /* a tile of scores */
   void (*exclude)(float *s, int64_t n, int g0, int g1, const attn_exclude_ *not_seen, float *top);
 } attn_tile_table_;
 
+/* Sums of products of pairs of bf16: y[r][lane] = sum_i x[i][lane] . b[r][i] for lanes of groups g0..g1,
+ * where pair i of row r of b is row * r + step * i bytes behind b. top not null: times scale, and
+ * top[lane] = max(top, y); else added to y alpha[lane] (null = 1), start: to 0. */
+typedef struct attn_pair_dots_ {
+  float *y;
+  const uint32_t *x; /* [n][tile] */
+  const void *b;
+  int64_t ys, row, step; /* from a row of y to the next; of b; from a pair to the next */
+  int64_t rows, n;
+  int g0, g1, start;
+  float scale, *top;
+  const float *alpha;
+} attn_pair_dots_;
+
+/* The running softmax of a tile's lanes; ramp: null = 1. in_place: weights also replace the scores. */
+typedef struct attn_running_softmax_ {
+  float *m, *l, *alpha;
+  const float *top;
+  const attn_ramp_ *ramp;
+  int in_place;
+} attn_running_softmax_;
+
+/* n rows of f32 or bf16, step bytes apart; lead: the first of them is the odd one of its pair. */
+typedef struct attn_pair_rows_ {
+  const void *x;
+  int64_t step, n, dim;
+  int kind, lead;
+} attn_pair_rows_;
+
+/* A pair in memory, which bf16 need not align to; its even one lies first. */
+ATTN_INLINE_ uint32_t attn_pair_at_(const void *p) {
+  uint32_t x;
+  memcpy(&x, p, sizeof x);
+  return x;
+}
+
+typedef struct attn_low_table_ { /* products of bf16; rounding is to nearest even */
+  void (*pair_dots)(const attn_pair_dots_ *d);
+  /* to[i][lane] = the pair of rows 2i and 2i+1 of n; with lead = 1 of 2i-1 and 2i. Rows that are not there
+   * are 0 */
+  void (*pair_tile)(uint32_t *to, const float *x, int64_t n, int lead, int g0, int g1);
+  /* the same of rows in memory: to[i][c], rows width apart, which hold whole groups of 16 */
+  void (*pair_rows)(uint32_t *to, int64_t width, const attn_pair_rows_ *rows);
+  /* to[i][c] = x[i][c] of n rows, 0 up to a whole group of 16 */
+  void (*narrow)(uint16_t *to, int64_t width, const float *x, int64_t stride, int64_t n,
+                 int64_t dim);
+  /* softmax_block whose weights go to p as pair_tile has them; l sums them as they are there */
+  void (*pair_softmax)(uint32_t *p, float *s, int64_t n, int lead, int g0, int g1,
+                       const attn_running_softmax_ *run);
+} attn_low_table_;
+
 typedef struct attn_relu_table_ { /* rectified weights */
   /* in place of the softmax: s = max(s, 0), squared if square; l += (sum_j s, from 0), count += the scores
    * above -inf */
@@ -10439,6 +10871,7 @@ ATTN_BEGIN_STRICT_
 typedef float attn_v4_ __attribute__((vector_size(16)));
 typedef float attn_v4_at_ __attribute__((vector_size(16), aligned(4)));
 typedef int32_t attn_m4_ __attribute__((vector_size(16)));
+typedef uint32_t attn_p4_ __attribute__((vector_size(16)));
 #define attn_lane_(v, i) (v)[i]
 #define ATTN_V_LOAD_(p) ((attn_v4_) * (const attn_v4_at_ *)(p))
 #define ATTN_V_STORE_(p, v) ((void)(*(attn_v4_at_ *)(p) = (v)))
@@ -10461,6 +10894,9 @@ typedef struct {
 typedef struct {
   int32_t f[4];
 } attn_m4_;
+typedef struct {
+  uint32_t f[4];
+} attn_p4_;
 #define attn_lane_(v, i) (v).f[i]
 #define ATTN_V_LOAD_(p) attn_load_part_scalar_(p, 4)
 #define ATTN_V_STORE_(p, v) attn_store_part_scalar_(p, v, 4)
@@ -10499,6 +10935,13 @@ typedef struct {
 #define ATTN_V_LOAD_I4_(p) attn_load_i4_scalar_(p)
 #define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_scalar_(p, 0)
 #define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_scalar_(p, 4)
+#define ATTN_VP_ attn_p4_
+#define ATTN_PAIR_LOAD_(p) attn_load_pairs_scalar_(p)
+#define ATTN_PAIR_STORE_(p, v) attn_store_pairs_scalar_(p, v)
+#define ATTN_PAIR_SET1_(x) attn_set1_pairs_scalar_(x)
+#define ATTN_PAIR_EVEN_(v) attn_half_scalar_(v, 16)
+#define ATTN_PAIR_ODD_(v) attn_half_scalar_(v, 0)
+#define ATTN_PAIR_JOIN_(even, odd) attn_join_pairs_scalar_(even, odd)
 #define ATTN_V_BITS_(bits) attn_bits_scalar_(bits)
 #define ATTN_V_WITHIN_(x, lo, len) attn_within_scalar_(x, lo, len)
 #define ATTN_V_GATHER_(p, i) attn_gather_scalar_(p, i)
@@ -10621,6 +11064,25 @@ ATTN_FUNC_ attn_v4_ attn_load_bf16_scalar_(const uint16_t *p) {
 }
 ATTN_FUNC_ void attn_store_bf16_scalar_(uint16_t *p, attn_v4_ v) {
   for (int i = 0; i < 4; i++) p[i] = attn_to_bf16_(attn_lane_(v, i));
+}
+ATTN_INLINE_ attn_p4_ attn_load_pairs_scalar_(const uint32_t *p) {
+  attn_p4_ r;
+  memcpy(&r, p, sizeof r);
+  return r;
+}
+ATTN_INLINE_ void attn_store_pairs_scalar_(uint32_t *p, attn_p4_ v) { memcpy(p, &v, sizeof v); }
+ATTN_INLINE_ attn_p4_ attn_set1_pairs_scalar_(uint32_t x) {
+  attn_p4_ r = {0};
+  ATTN_LANES_(x)
+}
+ATTN_INLINE_ attn_v4_ attn_half_scalar_(attn_p4_ v, int shift) {
+  attn_v4_ r = {0};
+  ATTN_LANES_(attn_from_bits_(attn_lane_(v, i) << shift & 0xffff0000u))
+}
+ATTN_FUNC_ attn_p4_ attn_join_pairs_scalar_(attn_v4_ even, attn_v4_ odd) {
+  attn_p4_ r = {0};
+  ATTN_LANES_(attn_to_bf16_(attn_lane_(even, i)) | (uint32_t)attn_to_bf16_(attn_lane_(odd, i))
+                                                       << 16)
 }
 ATTN_FUNC_ attn_v4_ attn_load_i8_scalar_(const void *p) {
   attn_v4_ r = {0};
@@ -10779,6 +11241,14 @@ ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
 #define ATTN_V_LOAD_I4_(p) attn_load_i4_neon_(p)
 #define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_neon_(p, 0)
 #define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_neon_(p, 4)
+#define ATTN_VP_ uint32x4_t
+#define ATTN_PAIR_LOAD_(p) vld1q_u32(p)
+#define ATTN_PAIR_STORE_(p, v) vst1q_u32(p, v)
+#define ATTN_PAIR_SET1_(x) vdupq_n_u32(x)
+#define ATTN_PAIR_EVEN_(v) vreinterpretq_f32_u32(vshlq_n_u32(v, 16))
+#define ATTN_PAIR_ODD_(v) vreinterpretq_f32_u32(vandq_u32(v, vdupq_n_u32(0xffff0000u)))
+#define ATTN_PAIR_JOIN_(even, odd) \
+  vsriq_n_u32(attn_round_bf16_neon_(odd), attn_round_bf16_neon_(even), 16)
 #define ATTN_V_BITS_(bits) attn_bits_neon_(bits)
 #define ATTN_V_WITHIN_(x, lo, len) \
   vcltq_u32(vsubq_u32(vdupq_n_u32(x), vld1q_u32(lo)), vld1q_u32(len))
@@ -10880,12 +11350,16 @@ ATTN_INLINE_ float32x4_t attn_ldexp_neon_(float32x4_t p, float32x4_t t) {
   return vmulq_f32(vmulq_f32(p, s), r);
 }
 
-ATTN_INLINE_ uint16x4_t attn_to_bf16_neon_(float32x4_t v) {
+ATTN_INLINE_ uint32x4_t attn_round_bf16_neon_(float32x4_t v) {
   uint32x4_t x = vreinterpretq_u32_f32(v);
   uint32x4_t odd = vandq_u32(vshrq_n_u32(x, 16), vdupq_n_u32(1));
   uint32x4_t up = vaddq_u32(x, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
   uint32x4_t quiet = vorrq_u32(x, vdupq_n_u32(0x400000));
-  return vshrn_n_u32(vbslq_u32(vceqq_f32(v, v), up, quiet), 16);
+  return vbslq_u32(vceqq_f32(v, v), up, quiet);
+}
+
+ATTN_INLINE_ uint16x4_t attn_to_bf16_neon_(float32x4_t v) {
+  return vshrn_n_u32(attn_round_bf16_neon_(v), 16);
 }
 
 ATTN_INLINE_ int8x8_t attn_load_bytes_neon_(const void *p) {
@@ -11031,6 +11505,18 @@ typedef __m256 attn_v8_;
 #define ATTN_V_LOAD_I4_(p) attn_load_i4_avx2_(p)
 #define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_avx2_(p, 28)
 #define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_avx2_(p, 24)
+#define ATTN_VP_ __m256i
+#define ATTN_PAIR_LOAD_(p) _mm256_loadu_si256((const __m256i *)(const void *)(p))
+#define ATTN_PAIR_STORE_(p, v) _mm256_storeu_si256((__m256i *)(void *)(p), v)
+#define ATTN_PAIR_SET1_(x) _mm256_set1_epi32((int)(x))
+#define ATTN_PAIR_EVEN_(v) (ATTN_VECTOR_(attn_v8_) _mm256_castsi256_ps(_mm256_slli_epi32(v, 16)))
+#define ATTN_PAIR_ODD_(v) \
+  (ATTN_VECTOR_(attn_v8_) \
+       _mm256_castsi256_ps(_mm256_and_si256(v, _mm256_set1_epi32((int)0xffff0000u))))
+#define ATTN_PAIR_JOIN_(even, odd)                        \
+  _mm256_or_si256(                                        \
+      _mm256_srli_epi32(attn_round_bf16_avx2_(even), 16), \
+      _mm256_and_si256(attn_round_bf16_avx2_(odd), _mm256_set1_epi32((int)0xffff0000u)))
 #define ATTN_V_BITS_(bits) attn_bits_avx2_(bits)
 #define ATTN_V_WITHIN_(x, lo, len) attn_within_avx2_(x, lo, len)
 #define ATTN_V_GATHER_(p, i) \
@@ -11079,15 +11565,18 @@ ATTN_INLINE_ attn_v8_ attn_ldexp_avx2_(attn_v8_ p, attn_v8_ t) {
   return _mm256_mul_ps(_mm256_mul_ps(p, s), r);
 }
 
-ATTN_INLINE_ __m128i attn_to_bf16_avx2_(attn_v8_ v) {
+ATTN_INLINE_ __m256i attn_round_bf16_avx2_(attn_v8_ v) {
   __m256i x = _mm256_castps_si256(v);
   __m256i odd = _mm256_and_si256(_mm256_srli_epi32(x, 16), _mm256_set1_epi32(1));
   __m256i up = _mm256_add_epi32(x, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
   __m256i quiet = _mm256_or_si256(x, _mm256_set1_epi32(0x400000));
   __m256 nan = _mm256_cmp_ps(v, v, _CMP_UNORD_Q);
-  __m256i y = _mm256_srli_epi32(_mm256_castps_si256(_mm256_blendv_ps(
-                                    _mm256_castsi256_ps(up), _mm256_castsi256_ps(quiet), nan)),
-                                16);
+  return _mm256_castps_si256(
+      _mm256_blendv_ps(_mm256_castsi256_ps(up), _mm256_castsi256_ps(quiet), nan));
+}
+
+ATTN_INLINE_ __m128i attn_to_bf16_avx2_(attn_v8_ v) {
+  __m256i y = _mm256_srli_epi32(attn_round_bf16_avx2_(v), 16);
   y = _mm256_permute4x64_epi64(_mm256_packus_epi32(y, y), 0x08);
   return _mm256_castsi256_si128(y);
 }
@@ -11292,6 +11781,20 @@ typedef __m512 attn_v16_;
 #define ATTN_V_WITHIN_(x, lo, len)                                                               \
   _mm512_cmplt_epu32_mask(_mm512_sub_epi32(_mm512_set1_epi32((int)(x)), _mm512_loadu_si512(lo)), \
                           _mm512_loadu_si512(len))
+/* pairs of bf16, the even one in the low half of 32 bits: W of them; the f32 of each half; two vectors
+ * rounded to pairs. DOT, c and the two products of each pair, is in kernels/low.h, or an instruction. */
+#define ATTN_VP_ __m512i
+#define ATTN_PAIR_LOAD_(p) _mm512_loadu_si512((const void *)(p))
+#define ATTN_PAIR_STORE_(p, v) _mm512_storeu_si512((void *)(p), v)
+#define ATTN_PAIR_SET1_(x) _mm512_set1_epi32((int)(x))
+#define ATTN_PAIR_EVEN_(v) (ATTN_VECTOR_(attn_v16_) _mm512_castsi512_ps(_mm512_slli_epi32(v, 16)))
+#define ATTN_PAIR_ODD_(v)  \
+  (ATTN_VECTOR_(attn_v16_) \
+       _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32((int)0xffff0000u))))
+#define ATTN_PAIR_JOIN_(even, odd)                          \
+  _mm512_or_si512(                                          \
+      _mm512_srli_epi32(attn_round_bf16_avx512_(even), 16), \
+      _mm512_and_si512(attn_round_bf16_avx512_(odd), _mm512_set1_epi32((int)0xffff0000u)))
 /* the lowest bits of a uint64_t as a choice of lanes; p[i[lane]] */
 #define ATTN_V_BITS_(bits) ((__mmask16)(bits))
 #define ATTN_V_GATHER_(p, i) \
@@ -11317,13 +11820,18 @@ __m512 Sleef_exp2f16_u10avx512f(__m512);
 __m512 Sleef_tanhf16_u10avx512f(__m512);
 #endif
 
-ATTN_INLINE_ __m256i attn_to_bf16_avx512_(attn_v16_ v) {
+/* the nearest bf16 in the upper half, anything below */
+ATTN_INLINE_ __m512i attn_round_bf16_avx512_(attn_v16_ v) {
   __m512i x = _mm512_castps_si512(v);
   __m512i odd = _mm512_and_si512(_mm512_srli_epi32(x, 16), _mm512_set1_epi32(1));
   __m512i up = _mm512_add_epi32(x, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
   __m512i quiet = _mm512_or_si512(x, _mm512_set1_epi32(0x400000));
   __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_blend_epi32(nan, up, quiet), 16));
+  return _mm512_mask_blend_epi32(nan, up, quiet);
+}
+
+ATTN_INLINE_ __m256i attn_to_bf16_avx512_(attn_v16_ v) {
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(attn_round_bf16_avx512_(v), 16));
 }
 
 ATTN_INLINE_ attn_v16_ attn_nibbles_avx512_(__m512i x) {
@@ -11434,9 +11942,76 @@ ATTN_INLINE_ float attn_sum_avx512_(attn_v16_ v) {
 }
 /* <<< attn/isa/simd_avx512.h */
 #define ATTN_PASS_ ATTN_VERSION
+#if ATTN_HAS_LOW && defined(ATTN_HAS_AVX512BF16_)
+#define ATTN_KEEP_WORDS_ 1 /* a feature's pass goes on with them */
+#endif
 #include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
 #undef ATTN_PASS_
 ATTN_END_REGION_
+#if ATTN_HAS_LOW && defined(ATTN_HAS_AVX512BF16_)
+ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512BF16_)
+/* >>> attn/isa/simd_avx512bf16.h */
+/* isa/simd_avx512bf16.h owns the words of the avx512 vocabulary that AVX512-BF16 has instructions for. It
+ * changes those words, which are still there: kernels/low.h is compiled once more, in a region of its
+ * own. Subnormal numbers count as 0. */
+
+#undef ATTN_T_
+#define ATTN_T_ avx512bf16
+#define ATTN_TIER_ avx512 /* whose functions are there */
+#undef ATTN_PAIR_DOT_
+#undef ATTN_PAIR_EXP2_
+#define ATTN_PAIR_DOT_(a, b, c) \
+  (ATTN_VECTOR_(attn_v16_) _mm512_dpbf16_ps(c, (__m512bh)(a), (__m512bh)(b)))
+#undef ATTN_PAIR_JOIN_
+#define ATTN_PAIR_JOIN_(even, odd) attn_join_avx512bf16_(even, odd)
+#undef ATTN_V_STORE_BF16_
+#define ATTN_V_STORE_BF16_(p, v) \
+  _mm256_storeu_si256((__m256i *)(void *)(p), (__m256i)_mm512_cvtneps_pbh(v))
+
+/* 2 W numbers of two rows as 2 W pairs */
+#define ATTN_PAIR_ZIP_(to, even, odd) attn_zip_avx512bf16_(to, even, odd)
+/* 2^x for x <= 0 or NaN to 7.5e-5 of the result, four at once */
+#define ATTN_PAIR_EXP2_(x) attn_exp2_avx512bf16_(x)
+
+ATTN_INLINE_ void attn_zip_avx512bf16_(uint32_t *to, const void *even, const void *odd) {
+  const __m512i x = _mm512_loadu_si512(even), y = _mm512_loadu_si512(odd);
+  const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8,
+                                       39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+  const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+  _mm512_storeu_si512((void *)to, _mm512_permutex2var_epi16(x, low, y));
+  _mm512_storeu_si512((void *)(to + 16), _mm512_permutex2var_epi16(x, high, y));
+}
+
+/* x less its floor, which SCALEF takes itself; the polynomial is that of kernels/math.h, moved by a half.
+ * What would be subnormal becomes 0 when it is rounded to bf16. */
+ATTN_INLINE_ void attn_exp2_avx512bf16_(attn_v16_ *x) {
+  attn_v16_ p[4];
+  ATTN_UNROLL_
+  for (int i = 0; i < 4; i++) {
+    const attn_v16_ f = _mm512_reduce_ps(x[i], 0x09);
+    p[i] = _mm512_fmadd_ps(f, _mm512_set1_ps(0.0780245232f), _mm512_set1_ps(0.226067158f));
+    p[i] = _mm512_fmadd_ps(f, p[i], _mm512_set1_ps(0.695833538f));
+    p[i] = _mm512_fmadd_ps(f, p[i], _mm512_set1_ps(0.999925219f));
+    p[i] = _mm512_scalef_ps(p[i], x[i]);
+  }
+  ATTN_UNROLL_
+  for (int i = 0; i < 4; i++) x[i] = p[i];
+}
+
+ATTN_INLINE_ __m512i attn_join_avx512bf16_(attn_v16_ even, attn_v16_ odd) {
+  const __m512i at = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,
+                                      23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  return _mm512_permutexvar_epi16(at, (__m512i)_mm512_cvtne2ps_pbh(odd, even));
+}
+/* <<< attn/isa/simd_avx512bf16.h */
+#define ATTN_PASS_ ATTN_VERSION
+#define ATTN_PASS_LOW_ 1 /* products of narrow numbers alone */
+#include ATTN_SELF
+#undef ATTN_PASS_LOW_
+#undef ATTN_PASS_
+ATTN_END_REGION_
+#endif
 #if defined(ATTN_GCC_)
 #pragma GCC diagnostic pop
 #endif
@@ -11444,23 +12019,23 @@ ATTN_END_REGION_
 ATTN_END_STRICT_
 /* <<< attn/isa/tiers.h */
 /* >>> attn/isa/detect.h */
-/* isa/detect.h owns what the running machine can do, the caps, and the choice of a tier's table.
- * The only state of the library is here: two ints, each written with values any thread would
- * compute alike. */
+/* isa/detect.h owns what the running machine can do, the caps, and the choice of a tier's table. The
+ * state of the library is here and in isa/features.h: two ints each, written with values any thread
+ * would compute alike. */
 
 #if defined(ATTN_HAS_AVX2_) || defined(ATTN_HAS_AVX512_)
-enum { ATTN_REG_EBX_ = 1, ATTN_REG_ECX_ = 2 };
-typedef struct attn_feature_ {
+enum { ATTN_REG_EAX_ = 0, ATTN_REG_EBX_ = 1, ATTN_REG_ECX_ = 2 };
+typedef struct attn_cpu_bit_ {
   const char *name; /* the compiler's name, for tests */
   int leaf, reg, bit;
-} attn_feature_;
-#define ATTN_FEATURE_(name, leaf, reg, bit) {name, leaf, ATTN_REG_##reg##_, bit},
+} attn_cpu_bit_;
+#define ATTN_CPU_BIT_(name, leaf, reg, bit) {name, leaf, ATTN_REG_##reg##_, bit},
 
 ATTN_FUNC_ void attn_cpuid_(int leaf, uint32_t r[4]) {
 #ifdef _MSC_VER
-  __cpuidex((int *)r, leaf, 0);
+  __cpuidex((int *)r, leaf & 0xffff, leaf >> 16);
 #else
-  __cpuid_count(leaf, 0, r[0], r[1], r[2], r[3]);
+  __cpuid_count(leaf & 0xffff, leaf >> 16, r[0], r[1], r[2], r[3]);
 #endif
 }
 
@@ -11476,12 +12051,14 @@ ATTN_FUNC_ uint32_t attn_xcr0_(void) {
 #endif
 }
 
-ATTN_FUNC_ attn_isa_state attn_probe_x86_(const attn_feature_ *f, int n, uint32_t xcr0) {
+ATTN_FUNC_ attn_isa_state attn_probe_x86_(const attn_cpu_bit_ *f, int n, uint32_t xcr0) {
   uint32_t r[4] = {0, 0, 0, 0};
   attn_cpuid_(0, r);
   uint32_t max_leaf = r[0];
   for (int i = 0; i < n; i++) {
-    if ((uint32_t)f[i].leaf > max_leaf) return ATTN_ISA_CPU_LACKS;
+    if (((uint32_t)f[i].leaf & 0xffff) > max_leaf) return ATTN_ISA_CPU_LACKS;
+    attn_cpuid_(f[i].leaf & 0xffff, r); /* the highest subleaf */
+    if (f[i].leaf >> 16 && (uint32_t)f[i].leaf >> 16 > r[0]) return ATTN_ISA_CPU_LACKS;
     attn_cpuid_(f[i].leaf, r);
     if (!(r[f[i].reg] >> f[i].bit & 1u)) return ATTN_ISA_CPU_LACKS;
   }
@@ -11496,13 +12073,13 @@ ATTN_FUNC_ attn_isa_state attn_probe_(attn_isa isa) {
     case ATTN_ISA_SCALAR: return ATTN_ISA_OK;
 #ifdef ATTN_HAS_AVX2_
     case ATTN_ISA_AVX2: {
-      static const attn_feature_ f[] = {ATTN_FEATURES_AVX2_(ATTN_FEATURE_, ATTN_FEATURE_)};
+      static const attn_cpu_bit_ f[] = {ATTN_FEATURES_AVX2_(ATTN_CPU_BIT_, ATTN_CPU_BIT_)};
       return attn_probe_x86_(f, (int)(sizeof f / sizeof *f), ATTN_XCR0_AVX2_);
     }
 #endif
 #ifdef ATTN_HAS_AVX512_
     case ATTN_ISA_AVX512: {
-      static const attn_feature_ f[] = {ATTN_FEATURES_AVX512_(ATTN_FEATURE_, ATTN_FEATURE_)};
+      static const attn_cpu_bit_ f[] = {ATTN_FEATURES_AVX512_(ATTN_CPU_BIT_, ATTN_CPU_BIT_)};
       return attn_probe_x86_(f, (int)(sizeof f / sizeof *f), ATTN_XCR0_AVX512_);
     }
 #endif
@@ -11511,6 +12088,24 @@ ATTN_FUNC_ attn_isa_state attn_probe_(attn_isa isa) {
 #endif
     default: return ATTN_ISA_NOT_COMPILED;
   }
+}
+
+/* The features beside tiers: a name, the word that switches it off in ATTN_ISA, and its tier. */
+typedef struct attn_feature_row_ {
+  const char *name, *word;
+  attn_isa isa;
+} attn_feature_row_;
+static const attn_feature_row_ attn_feature_rows_[ATTN_FEATURE_COUNT] = {
+    {"none", "", ATTN_ISA_AUTO}, {"avx512bf16", "bf16", ATTN_ISA_AVX512}};
+
+ATTN_FUNC_ attn_isa_state attn_probe_feature_(attn_feature feature) {
+#ifdef ATTN_HAS_AVX512BF16_
+  static const attn_cpu_bit_ f[] = {ATTN_FEATURES_AVX512BF16_(ATTN_CPU_BIT_, ATTN_CPU_BIT_)};
+  if (feature == ATTN_FEATURE_AVX512_BF16)
+    return attn_probe_x86_(f, (int)(sizeof f / sizeof *f), ATTN_XCR0_AVX512_);
+#endif
+  (void)feature;
+  return ATTN_ISA_NOT_COMPILED;
 }
 
 /* 1 for a tier of this processor family, whether or not it is compiled */
@@ -11529,16 +12124,38 @@ ATTN_FUNC_ int attn_isa_native_(attn_isa isa) {
 static int attn_machine_word_;
 static int attn_limit_word_; /* attn_isa_limit's tier, 0 = none */
 
+#ifndef ATTN_NO_GETENV
+/* The features that "-word-word.." switches off, a bit each; -1 when a word names none. */
+ATTN_FUNC_ int attn_env_off_(const char *s) {
+  int off = 0;
+  while (*s) {
+    const size_t n = strcspn(++s, "-");
+    int known = 0;
+    for (int i = 1; i < ATTN_FEATURE_COUNT; i++) {
+      const char *word = attn_feature_rows_[i].word;
+      if (strlen(word) == n && strncmp(s, word, n) == 0) known |= 1 << i;
+    }
+    if (!known) return -1;
+    off |= known, s += n;
+  }
+  return off;
+}
+#endif
+
 ATTN_FUNC_ int attn_machine_(void) {
   int w = ATTN_ATOMIC_LOAD_(&attn_machine_word_);
   if (w) return w;
   for (int i = 1; i < ATTN_ISA_COUNT; i++) w |= (int)attn_probe_((attn_isa)i) << (2 * i);
 #ifndef ATTN_NO_GETENV
   const char *env = getenv("ATTN_ISA");
-  if (env && *env && strcmp(env, "auto") != 0) {
+  const size_t n = env ? strcspn(env, "-") : 0;
+  if (env && attn_env_off_(env + n) < 0) w |= 1 << 24;
+  if (n && !(n == 4 && strncmp(env, "auto", n) == 0)) {
     int cap = 0;
-    for (int i = 1; i < ATTN_ISA_COUNT; i++)
-      if (strcmp(env, attn_isa_name((attn_isa)i)) == 0 && attn_isa_native_((attn_isa)i)) cap = i;
+    for (int i = 1; i < ATTN_ISA_COUNT; i++) {
+      const char *name = attn_isa_name((attn_isa)i);
+      if (strlen(name) == n && strncmp(env, name, n) == 0 && attn_isa_native_((attn_isa)i)) cap = i;
+    }
     w |= cap ? cap << 16 : 1 << 24;
   }
 #endif
@@ -11596,6 +12213,77 @@ ATTN_PUB_ attn_status attn_isa_limit(attn_isa isa) {
   return ATTN_OK;
 }
 /* <<< attn/isa/detect.h */
+/* >>> attn/isa/features.h */
+/* isa/features.h owns the state of what processors have beside a tier: probed once, switched off by
+ * ATTN_ISA or attn_feature_off. */
+
+/* Two bits of state a feature, from bit 2 on; bits 16 to 29 the features that ATTN_ISA switches off,
+ * bit 30 "filled". */
+static int attn_feature_word_;
+static int attn_feature_off_word_; /* what attn_feature_off has switched off */
+
+ATTN_FUNC_ int attn_features_(void) {
+  int w = ATTN_ATOMIC_LOAD_(&attn_feature_word_);
+  if (w) return w;
+  for (int i = 1; i < ATTN_FEATURE_COUNT; i++)
+    w |= (int)attn_probe_feature_((attn_feature)i) << (2 * i);
+#ifndef ATTN_NO_GETENV
+  const char *env = getenv("ATTN_ISA");
+  const int off = env ? attn_env_off_(env + strcspn(env, "-")) : 0;
+  if (off > 0) w |= off << 16;
+#endif
+  w |= 1 << 30;
+  ATTN_ATOMIC_STORE_(&attn_feature_word_, w);
+  return w;
+}
+
+ATTN_FUNC_ int attn_feature_known_(attn_feature feature) {
+  return (int)feature > 0 && feature < ATTN_FEATURE_COUNT;
+}
+
+ATTN_PUB_ const char *attn_feature_name(attn_feature feature) {
+  return (int)feature == 0              ? attn_feature_rows_[0].name
+         : attn_feature_known_(feature) ? attn_feature_rows_[(int)feature].name
+                                        : "unknown";
+}
+
+ATTN_PUB_ attn_isa attn_feature_isa(attn_feature feature) {
+  return attn_feature_known_(feature) ? attn_feature_rows_[(int)feature].isa : ATTN_ISA_AUTO;
+}
+
+ATTN_PUB_ attn_isa_state attn_feature_status(attn_feature feature) {
+  if (!attn_feature_known_(feature)) return ATTN_ISA_NOT_COMPILED;
+  const int w = attn_features_(), off = w >> 16 | ATTN_ATOMIC_LOAD_(&attn_feature_off_word_);
+  const attn_isa_state state = (attn_isa_state)(w >> (2 * (int)feature) & 3);
+  if (state != ATTN_ISA_OK) return state;
+  return off >> (int)feature & 1 ? ATTN_ISA_CAPPED : attn_isa_status(attn_feature_isa(feature));
+}
+
+ATTN_PUB_ const char *attn_feature_why(attn_feature feature) {
+  const attn_isa isa = attn_feature_isa(feature);
+  switch (attn_feature_status(feature)) {
+    case ATTN_ISA_OK: return "runs";
+    case ATTN_ISA_CAPPED:
+      return attn_isa_status(isa) == ATTN_ISA_OK ? "switched off by ATTN_ISA or attn_feature_off()"
+                                                 : attn_isa_why(isa);
+    case ATTN_ISA_OS_LACKS: return attn_isa_why(isa);
+    case ATTN_ISA_CPU_LACKS: return "the processor lacks it";
+    default: break;
+  }
+  if (!attn_feature_known_(feature)) return "no such feature";
+  return attn_isa_native_(isa) ? "left out when this was compiled"
+                               : "a feature of another processor family";
+}
+
+ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
+  if (!attn_feature_known_(feature) || !attn_isa_native_(attn_feature_isa(feature)))
+    return ATTN_E_ISA;
+  if (attn_env_bad_()) return ATTN_E_ENV;
+  const int w = ATTN_ATOMIC_LOAD_(&attn_feature_off_word_), bit = 1 << (int)feature;
+  ATTN_ATOMIC_STORE_(&attn_feature_off_word_, off ? w | bit : w & ~bit);
+  return ATTN_OK;
+}
+/* <<< attn/isa/features.h */
 /* >>> attn/isa/tables.h */
 /* isa/tables.h owns the tables that isa/table.h describes: the members of each family in the order of its
  * struct, and one instance a tier. They lie inside functions, so that a family which no call of a
@@ -11607,6 +12295,8 @@ ATTN_PUB_ attn_status attn_isa_limit(attn_isa isa) {
   on(score_block), on(modify_block), on(softmax_block), on(value_block), on(scale_block), \
       on(fold_block), on(join), on(divide), on(exclude)
 #define ATTN_RELU_TABLE_(on) on(relu_block)
+#define ATTN_LOW_TABLE_(on) \
+  on(pair_dots), on(pair_tile), on(pair_rows), on(narrow), on(pair_softmax)
 #define ATTN_FEW_TABLE_(on) on(pack_row), on(score_rows), on(softmax_rows), on(value_rows)
 #define ATTN_LIST_TABLE_(on) on(dots)
 #define ATTN_SUM_TABLE_(on) on(axpys)
@@ -11623,6 +12313,7 @@ ATTN_PUB_ attn_status attn_isa_limit(attn_isa isa) {
 #define ATTN_ON_AVX2_(name) attn_##name##_avx2_
 #define ATTN_ON_AVX512_(name) attn_##name##_avx512_
 #define ATTN_ON_NEON_(name) attn_##name##_neon_
+#define ATTN_ON_AVX512BF16_(name) attn_##name##_avx512bf16_
 #define ATTN_ON_NONE_(name) 0 /* never asked for */
 #ifndef ATTN_HAS_AVX2_
 #undef ATTN_ON_AVX2_
@@ -11648,6 +12339,9 @@ ATTN_PUB_ attn_status attn_isa_limit(attn_isa isa) {
   }
 ATTN_TABLES_(attn_tile_table_, attn_tile_on_, ATTN_TILE_TABLE_)
 ATTN_TABLES_(attn_relu_table_, attn_relu_on_, ATTN_RELU_TABLE_)
+#if ATTN_HAS_LOW && !defined(ATTN_NO_EMULATION)
+ATTN_TABLES_(attn_low_table_, attn_low_on_, ATTN_LOW_TABLE_)
+#endif
 ATTN_TABLES_(attn_few_table_, attn_few_on_, ATTN_FEW_TABLE_)
 ATTN_TABLES_(attn_list_table_, attn_list_on_, ATTN_LIST_TABLE_)
 ATTN_TABLES_(attn_sum_table_, attn_sum_on_, ATTN_SUM_TABLE_)
@@ -11659,6 +12353,27 @@ ATTN_TABLES_(attn_gate_table_, attn_gate_on_, ATTN_GATE_TABLE_)
 ATTN_TABLES_(attn_feature_table_, attn_feature_on_, ATTN_FEATURE_TABLE_)
 ATTN_TABLES_(attn_state_table_, attn_state_on_, ATTN_STATE_TABLE_)
 ATTN_TABLES_(attn_fourier_table_, attn_fourier_on_, ATTN_FOURIER_TABLE_)
+
+/* Products of bf16 on a tier, and the feature that has them; null: neither an instruction nor an
+ * emulation is there. */
+#if ATTN_HAS_LOW
+ATTN_FUNC_ const attn_low_table_ *attn_low_of_(attn_isa isa, attn_feature *feature) {
+  *feature = ATTN_FEATURE_NONE;
+#ifdef ATTN_HAS_AVX512BF16_
+  static const attn_low_table_ avx512bf16 = {ATTN_LOW_TABLE_(ATTN_ON_AVX512BF16_)};
+  if (isa == ATTN_ISA_AVX512 && attn_feature_status(ATTN_FEATURE_AVX512_BF16) == ATTN_ISA_OK) {
+    *feature = ATTN_FEATURE_AVX512_BF16;
+    return &avx512bf16;
+  }
+#endif
+#ifdef ATTN_NO_EMULATION
+  (void)isa;
+  return NULL;
+#else
+  return attn_low_on_(isa);
+#endif
+}
+#endif
 
 ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
   static const attn_table_ tables[ATTN_ISA_COUNT - 1] = {
@@ -11672,6 +12387,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_ROWS_TABLE_
 #undef ATTN_TILE_TABLE_
 #undef ATTN_FEW_TABLE_
+#undef ATTN_LOW_TABLE_
 #undef ATTN_RELU_TABLE_
 #undef ATTN_LIST_TABLE_
 #undef ATTN_SUM_TABLE_
@@ -11687,6 +12403,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_ON_AVX2_
 #undef ATTN_ON_AVX512_
 #undef ATTN_ON_NEON_
+#undef ATTN_ON_AVX512BF16_
 #undef ATTN_ON_NONE_
 #undef ATTN_TABLES_
 /* <<< attn/isa/tables.h */
@@ -11963,12 +12680,56 @@ ATTN_FUNC_ void attn_report_(attn_ctx *ctx, const attn_table_ *table, int worker
   ctx->report.path = path;
   ctx->report.why = why;
   ctx->report.pairs = 0;
+  ctx->report.compute = ATTN_COMPUTE_F32;
+  ctx->report.feature = ATTN_FEATURE_NONE;
 }
 
 ATTN_COLD_ int64_t attn_round_up_(int64_t n, int64_t to) {
   return attn_mul_(attn_add_(n, to - 1) / to, to);
 }
 /* <<< attn/engine/check.h */
+/* >>> attn/engine/compute.h */
+/* engine/compute.h owns what the products of a call are made of, and leaves out what only some families have. */
+
+/* Parts of a problem that only some families have: null where ATTN_ONLY leaves those out, and all that
+ * follows from them is not compiled. */
+#define ATTN_PART_(family, part) (ATTN_HAS_##family ? (part) : NULL)
+
+/* The primitives that `compute` has on this tier, null for f32; takes: the call has others than that. */
+ATTN_FUNC_ int attn_compute_take_(attn_error_ *e, const attn_table_ *table, attn_compute compute,
+                                  int prefer, int takes, const attn_low_table_ **low,
+                                  attn_feature *feature) {
+  *low = NULL, *feature = ATTN_FEATURE_NONE;
+  if ((int)compute < 0 || compute >= ATTN_COMPUTE_COUNT)
+    return attn_reject_(e, ATTN_E_VALUE, "params.compute must be an attn_compute");
+  if (compute == ATTN_COMPUTE_F32) return 1;
+#if ATTN_HAS_LOW
+  if (compute == ATTN_COMPUTE_BF16 && takes) {
+    *low = attn_low_of_(table->isa, feature);
+    if (prefer && *feature == ATTN_FEATURE_NONE) *low = NULL;
+    if (*low || prefer) return 1;
+    return attn_reject_(e, ATTN_E_ISA,
+                        "params.compute: neither a feature of the processor nor an emulation has "
+                        "products of bf16 (attn_feature_why)");
+  }
+#else
+  (void)table, (void)takes;
+#endif
+  if (prefer) return 1;
+  if (!ATTN_HAS_LOW)
+    return attn_reject_(e, ATTN_E_ISA, "params.compute: ATTN_ONLY leaves out ATTN_FAMILY_LOW");
+  if (compute == ATTN_COMPUTE_BF16)
+    return attn_reject_(e, ATTN_E_VALUE, "params.compute must be ATTN_COMPUTE_F32 in this call");
+  return attn_reject_(e, ATTN_E_ISA, "params.compute: products of f16 and of int8 are not built");
+}
+
+/* After attn_report_. */
+ATTN_FUNC_ void attn_compute_report_(attn_ctx *ctx, const attn_low_table_ *low,
+                                     attn_feature feature) {
+  if (ctx && ATTN_PART_(LOW, low))
+    ctx->report.compute = ATTN_COMPUTE_BF16, ctx->report.feature = feature;
+}
+/* <<< attn/engine/compute.h */
 /* >>> attn/engine/workspace.h */
 /* engine/workspace.h owns the memory of a call: one block, from the caller or from ATTN_MALLOC,
  * cut into cache-line aligned pieces. */
@@ -14785,6 +15546,7 @@ enum {
   ATTN_P_BEST_,
   ATTN_P_BEST_LIST_,
   ATTN_P_BEST_SPARE_,
+  ATTN_P_LOW_,
   ATTN_PIECES_
 };
 
@@ -14797,9 +15559,6 @@ struct attn_softmax_;
 struct attn_tile_;
 struct attn_block_;
 
-/* Parts of a problem that only some families have: null where ATTN_ONLY leaves those out, and all that
- * follows from them is not compiled. */
-#define ATTN_PART_(family, part) (ATTN_HAS_##family ? (part) : NULL)
 #define ATTN_HAS_WEIGHTS_ (ATTN_HAS_RELU || ATTN_HAS_COMPOSED)
 
 /* Score terms that depend on head and distance alone. */
@@ -14873,6 +15632,9 @@ typedef struct attn_addend_ {
 
 typedef struct attn_softmax_ {
   const attn_table_ *table;
+  const attn_low_table_ *low;       /* products of bf16 (engine/low.h); null: of f32 */
+  attn_feature feature;             /* that has them */
+  int takes_low;                    /* the call has other modes than ATTN_COMPUTE_F32 */
   attn_tensor o, q, k, v, lse, map; /* lse and map: data null = absent */
   int map_scores;                   /* the map stays what entered the softmax */
   attn_tensor raw;                  /* a map of scores without terms: engine/raw.h */
@@ -15007,6 +15769,7 @@ typedef struct attn_scratch_ {
   int32_t *merge_i;         /* [split] */
   attn_topk_ *best;         /* the best keys of each row so far */
   uint64_t *best_list, *best_spare;
+  uint32_t *low; /* engine/low.h */
 } attn_scratch_;
 
 /* Keys of a stretch. What a row has summed over them meets the sums of the stretches before as a whole:
@@ -15027,6 +15790,25 @@ ATTN_FUNC_ int64_t attn_relative_rows_(const attn_softmax_ *a) {
 
 /* Room for a row of numbers in the order of kernels/decode.h. */
 ATTN_FUNC_ int64_t attn_row_width_(int64_t dim) { return attn_add_(dim, 31) / 32 * 32; }
+
+/* Memory of products of bf16, in pairs: of queries, [dk / 2][tile]; of weights, [block / 2][tile]; of
+ * values, [block / 2][dv]; rows of keys. */
+typedef struct attn_low_plan_ {
+  int64_t weights, values, keys, bytes; /* where they begin, in pairs */
+  int64_t key_width, value_width;       /* numbers of a row of keys, pairs of a row of values */
+} attn_low_plan_;
+
+ATTN_FUNC_ attn_low_plan_ attn_low_plan_of_(const attn_softmax_ *a) {
+  const int64_t tile = ATTN_TILE_, half = ATTN_BLOCK_ / 2 + 1; /* ends of a block may be odd */
+  attn_low_plan_ x;
+  x.key_width = attn_add_(a->q.dim, ATTN_GROUP_ - 1) / ATTN_GROUP_ * ATTN_GROUP_;
+  x.value_width = attn_add_(a->v.dim, ATTN_GROUP_ - 1) / ATTN_GROUP_ * ATTN_GROUP_;
+  x.weights = attn_mul_(x.key_width / 2, tile);
+  x.values = attn_add_(x.weights, half * tile);
+  x.keys = attn_add_(x.values, attn_mul_(x.value_width, half));
+  x.bytes = attn_piece_(attn_add_(x.keys, attn_mul_(x.key_width, half)), sizeof(uint32_t));
+  return x;
+}
 
 /* Fills a->offset; the total is one worker's memory, INT64_MAX when it cannot be. */
 ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
@@ -15088,6 +15870,7 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
     size[ATTN_P_BEST_SPARE_] = attn_piece_(most, 8);
     size[ATTN_P_ROWS_] = room, size[ATTN_P_INDEX_] = 2 * cells, size[ATTN_P_O_ROWS_] = dv;
   }
+  if (ATTN_PART_(LOW, a->low)) size[ATTN_P_LOW_] = attn_low_plan_of_(a).bytes;
   for (int i = 0; i < ATTN_PIECES_; i++) a->offset[i] = total, total = attn_add_(total, size[i]);
   return total;
 }
@@ -15126,6 +15909,7 @@ ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scrat
   ATTN_CUT_(best, attn_topk_, ATTN_P_BEST_);
   ATTN_CUT_(best_list, uint64_t, ATTN_P_BEST_LIST_);
   ATTN_CUT_(best_spare, uint64_t, ATTN_P_BEST_SPARE_);
+  ATTN_CUT_(low, uint32_t, ATTN_P_LOW_);
 #undef ATTN_CUT_
 }
 
@@ -15284,165 +16068,6 @@ ATTN_FUNC_ void attn_tile_plan_rows_(attn_tile_ *t, int64_t batch, int64_t head,
   t->batch = batch, t->n = tile->n;
   for (int r = 0; r < t->n; r++) t->row[r] = row[r], t->head[r] = head;
 }
-
-/* What is multiplied into both terms of a ramp, so that their sum is not below 1 where it should be 1,
- * whatever the roundings: a block beyond all ramps of a tile has no ramp at all. */
-#define ATTN_RAMP_UP_ (1.0 + 2e-7)
-
-ATTN_FUNC_ double attn_span_ramp_(const attn_span *span) {
-  return span->ramp > 0.0f ? (double)span->ramp : 32.0;
-}
-
-ATTN_FUNC_ double attn_span_z_(const attn_tile_ *t, int r) {
-  const attn_span *span = &t->a->span;
-  return (double)span
-      ->z[span->per_query ? attn_row_number_(t->a, t->batch, t->head[r], t->row[r]) : t->head[r]];
-}
-
-/* The largest distance t <= most with a weight m(t) = clip((ramp + z - t - shift) / ramp, 0, 1) above 0, and
- * ramp m(t) there, unclipped. Distances are whole: the fractions of z and ramp are kept apart from what is,
- * or a short ramp would be lost in the sum. */
-ATTN_FUNC_ int64_t attn_span_last_(double z, double ramp, int64_t shift, int64_t most,
-                                   double *rest) {
-  const double huge = 2305843009213693952.0, whole = floor(z) + floor(ramp); /* 2^61 */
-  const double a = z - floor(z), b = ramp - floor(ramp);
-  const double over = (a > b ? a - 1.0 : a) + (a > b ? b : b - 1.0); /* a + b - 1, exact near 0 */
-  int64_t t = whole < 0.0 ? -((int64_t)1 << 61) : (int64_t)1 << 61;
-  if (whole > -huge && whole < huge) {
-    *rest = over > 0.0 ? over : a + b > 0.0 ? a + b : 1.0;
-    t = (int64_t)whole + (over > 0.0) - (a + b == 0.0) - shift;
-  } else {
-    *rest = z - huge - (double)shift + ramp;
-  }
-  if (t > most) *rest += (double)(t - most), t = most;
-  return t;
-}
-
-/* The keys that an adaptive span leaves row r, and where its ramp ends. A weight is edge + (last - t) / ramp
- * for the tile, edge being that of the last key. */
-ATTN_FUNC_ void attn_tile_span_(attn_tile_ *t, int r) {
-  const attn_span *span = &t->a->span;
-  const double z = attn_span_z_(t, r), ramp = attn_span_ramp_(span);
-  const int64_t p = t->pos[r], far = (int64_t)1 << 41;
-  double rest, flat = floor(z) - (double)span->shift; /* as far back weights are 1 */
-  int64_t most = t->last[r] = attn_span_last_(z, ramp, span->shift, far, &rest);
-  t->edge[r] = (float)attn_clamp_f64_(rest / ramp * ATTN_RAMP_UP_);
-  if (span->max_span > 0 && span->max_span < most) most = span->max_span;
-  const int64_t lo = p - most, hi = p + (span->include_self != 0);
-  if (lo > t->lo[r]) t->lo[r] = lo;
-  if (hi < t->hi[r]) t->hi[r] = hi;
-  if (!(flat < (double)far)) flat = (double)far;
-  if (flat < (double)-far) flat = (double)-far;
-  const int64_t from = p - (int64_t)flat;
-  if (r == 0 || from > t->flat) t->flat = from;
-}
-
-/* What group g's rows see and where they sit. */
-ATTN_FUNC_ void attn_tile_bounds_(attn_tile_ *t, int g) {
-  const int r0 = g * ATTN_GROUP_, r1 = t->n < r0 + ATTN_GROUP_ ? t->n : r0 + ATTN_GROUP_;
-  int64_t lo_min = INT64_MAX, lo_max = 0, hi_min = INT64_MAX, hi_max = 0;
-  int64_t pos_min = t->pos[r0], pos_max = t->pos[r0];
-  t->g[g].ragged = 0;
-  for (int r = r0; r < r1; r++) {
-    const int64_t lo = t->lo[r], hi = t->hi[r];
-    if (t->pos[r] < pos_min) pos_min = t->pos[r];
-    if (t->pos[r] > pos_max) pos_max = t->pos[r];
-    if (lo >= hi) {
-      t->lo[r] = t->hi[r] = 0, t->g[g].ragged = 1;
-      continue;
-    }
-    if (lo < lo_min) lo_min = lo;
-    if (lo > lo_max) lo_max = lo;
-    if (hi < hi_min) hi_min = hi;
-    if (hi > hi_max) hi_max = hi;
-  }
-  if (hi_max == 0) lo_min = hi_min = 0;
-  t->g[g].lo_min = lo_min, t->g[g].lo_max = lo_max;
-  t->g[g].hi_min = hi_min, t->g[g].hi_max = hi_max;
-  t->g[g].pos_min = pos_min, t->g[g].pos_max = pos_max;
-}
-
-/* The keys of a row with `keep` are two parts: 0 .. keep, and from the window's begin on; one part where
- * they meet. A tile is swept over one after the other. */
-ATTN_FUNC_ int attn_tile_parts_(const attn_tile_ *t) { return t->a->keep ? 2 : 1; }
-
-ATTN_FUNC_ void attn_tile_part_(attn_tile_ *t, int part) {
-  const int64_t keep = t->a->keep;
-  if (!keep) return;
-  for (int r = 0; r < t->n; r++) {
-    const int64_t lo = t->wide_lo[r], hi = t->wide_hi[r];
-    const int meet = t->near[r] <= keep;
-    t->lo[r] = part == 0 ? lo : meet ? hi : lo > t->near[r] ? lo : t->near[r];
-    t->hi[r] = part == 0 && !meet && hi > keep ? keep : hi;
-  }
-  for (int g = 0; g < t->groups; g++) attn_tile_bounds_(t, g);
-}
-
-ATTN_FUNC_ void attn_tile_range_(attn_tile_ *t, int r) {
-  int64_t lo = 0, hi = 0;
-  t->a->range(t->a->range_user, t->batch, t->row[r], &lo, &hi);
-  if (lo > t->lo[r]) t->lo[r] = lo;
-  if (hi < t->hi[r]) t->hi[r] = hi;
-}
-
-/* Places rows in lanes, transposes the queries. Lanes that have no row compute on zeros and are
- * never stored. */
-ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
-  const attn_softmax_ *a = t->a;
-  const void *q[ATTN_TILE_];
-  const int64_t keys = a->kv_len ? a->kv_len[t->batch] : a->k.len;
-  const int64_t queries = a->q_len ? a->q_len[t->batch] : a->q.len;
-  t->head_k = t->head[0] / (a->q.heads / a->k.heads);
-  t->head_v = t->head[0] / (a->q.heads / a->v.heads);
-  t->groups = (t->n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
-  t->lined = 1;
-  t->flat = INT64_MIN;
-  for (int r = t->n; r < ATTN_TILE_; r++) {
-    t->lo[r] = 0, t->hi[r] = INT64_MAX, t->pos[r] = 0, t->head[r] = 0;
-    t->slope[r] = t->rel[r] = t->center[r] = t->precision[r] = 0.0f;
-    t->start[r] = t->edge[r] = 0.0f, t->index[r] = 0;
-  }
-  for (int r = 0; r < t->n; r++) {
-    const int64_t i = t->row[r], h = t->head[r], p = t->pos[r] = i + a->q_off;
-    t->lined &= h == t->head[0] && i == t->row[0] + r;
-    t->near[r] = attn_clamp_(p - a->left, 0, keys);
-    t->lo[r] = a->keep ? 0 : t->near[r];
-    t->hi[r] = i < queries ? attn_clamp_(p + a->right + 1, 0, keys) : 0;
-    if (a->range) attn_tile_range_(t, r);
-    if (t->lo[r] < t->key0) t->lo[r] = t->key0;
-    if (t->hi[r] > t->key1) t->hi[r] = t->key1;
-    q[r] = attn_at_(&a->q, t->batch, h, i);
-    t->out[r] = attn_at_(&a->o, t->batch, h, i);
-  }
-  if (a->mask.kind)
-    for (int r = 0; r < t->n; r++)
-      t->mask[r] = attn_mask_at_(&a->mask, t->batch, t->head[r], t->row[r]);
-  if (a->bias.kind)
-    for (int r = 0; r < t->n; r++)
-      t->bias[r] = attn_mask_at_(&a->bias, t->batch, t->head[r], t->row[r]);
-  if (a->alibi)
-    for (int r = 0; r < t->n; r++) t->slope[r] = -attn_to_unit_(a, a->alibi[t->head[r]]);
-  for (int r = 0; ATTN_PART_(TERMS, a->gaussian.precision) && r < t->n; r++) {
-    const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
-    t->precision[r] = attn_to_unit_(a, a->gaussian.precision[at]);
-  }
-  for (int r = 0; ATTN_PART_(TERMS, a->span.z) && r < t->n; r++) attn_tile_span_(t, r);
-  if (a->keep)
-    for (int r = 0; r < t->n; r++) t->wide_lo[r] = t->lo[r], t->wide_hi[r] = t->hi[r];
-  for (int g = 0; g < t->groups; g++) attn_tile_bounds_(t, g);
-  for (int g = t->groups; g < ATTN_TILE_ / ATTN_GROUP_; g++) memset(&t->g[g], 0, sizeof t->g[g]);
-  if (a->by_row) return;
-  a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, a->scale_hi, a->scale_lo);
-  if (ATTN_PART_(COMPOSED, a->mix))
-    a->table->scale_rows(t->w.qt, ATTN_TILE_, t->w.qt, ATTN_TILE_, a->q.dim,
-                         t->groups * ATTN_GROUP_,
-                         ATTN_PART_(COMPOSED, a->mix) + t->head[0] * a->q.dim);
-}
-
-/* Tiles of so many rows. */
-ATTN_FUNC_ int64_t attn_tiles_of_(int64_t rows) {
-  return rows / ATTN_TILE_ + (rows % ATTN_TILE_ != 0);
-}
 /* <<< attn/engine/tile.h */
 /* >>> attn/engine/score_terms.h */
 /* engine/score_terms.h owns the table of score terms: which there are, where a call's parameters say so,
@@ -15597,6 +16222,179 @@ ATTN_FUNC_ void attn_terms_apply_(const attn_softmax_ *a, const attn_score_tile 
   if (a->modify) a->modify(a->modify_user, tile);
 }
 /* <<< attn/engine/score_terms.h */
+/* >>> attn/engine/lanes.h */
+/* engine/lanes.h owns what the rows of a tile see, and their place in its lanes. */
+
+/* What is multiplied into both terms of a ramp, so that their sum is not below 1 where it should be 1,
+ * whatever the roundings: a block beyond all ramps of a tile has no ramp at all. */
+#define ATTN_RAMP_UP_ (1.0 + 2e-7)
+
+ATTN_FUNC_ double attn_span_ramp_(const attn_span *span) {
+  return span->ramp > 0.0f ? (double)span->ramp : 32.0;
+}
+
+ATTN_FUNC_ double attn_span_z_(const attn_tile_ *t, int r) {
+  const attn_span *span = &t->a->span;
+  return (double)span
+      ->z[span->per_query ? attn_row_number_(t->a, t->batch, t->head[r], t->row[r]) : t->head[r]];
+}
+
+/* The largest distance t <= most with a weight m(t) = clip((ramp + z - t - shift) / ramp, 0, 1) above 0, and
+ * ramp m(t) there, unclipped. Distances are whole: the fractions of z and ramp are kept apart from what is,
+ * or a short ramp would be lost in the sum. */
+ATTN_FUNC_ int64_t attn_span_last_(double z, double ramp, int64_t shift, int64_t most,
+                                   double *rest) {
+  const double huge = 2305843009213693952.0, whole = floor(z) + floor(ramp); /* 2^61 */
+  const double a = z - floor(z), b = ramp - floor(ramp);
+  const double over = (a > b ? a - 1.0 : a) + (a > b ? b : b - 1.0); /* a + b - 1, exact near 0 */
+  int64_t t = whole < 0.0 ? -((int64_t)1 << 61) : (int64_t)1 << 61;
+  if (whole > -huge && whole < huge) {
+    *rest = over > 0.0 ? over : a + b > 0.0 ? a + b : 1.0;
+    t = (int64_t)whole + (over > 0.0) - (a + b == 0.0) - shift;
+  } else {
+    *rest = z - huge - (double)shift + ramp;
+  }
+  if (t > most) *rest += (double)(t - most), t = most;
+  return t;
+}
+
+/* The keys that an adaptive span leaves row r, and where its ramp ends. A weight is edge + (last - t) / ramp
+ * for the tile, edge being that of the last key. */
+ATTN_FUNC_ void attn_tile_span_(attn_tile_ *t, int r) {
+  const attn_span *span = &t->a->span;
+  const double z = attn_span_z_(t, r), ramp = attn_span_ramp_(span);
+  const int64_t p = t->pos[r], far = (int64_t)1 << 41;
+  double rest, flat = floor(z) - (double)span->shift; /* as far back weights are 1 */
+  int64_t most = t->last[r] = attn_span_last_(z, ramp, span->shift, far, &rest);
+  t->edge[r] = (float)attn_clamp_f64_(rest / ramp * ATTN_RAMP_UP_);
+  if (span->max_span > 0 && span->max_span < most) most = span->max_span;
+  const int64_t lo = p - most, hi = p + (span->include_self != 0);
+  if (lo > t->lo[r]) t->lo[r] = lo;
+  if (hi < t->hi[r]) t->hi[r] = hi;
+  if (!(flat < (double)far)) flat = (double)far;
+  if (flat < (double)-far) flat = (double)-far;
+  const int64_t from = p - (int64_t)flat;
+  if (r == 0 || from > t->flat) t->flat = from;
+}
+
+/* What group g's rows see and where they sit. */
+ATTN_FUNC_ void attn_tile_bounds_(attn_tile_ *t, int g) {
+  const int r0 = g * ATTN_GROUP_, r1 = t->n < r0 + ATTN_GROUP_ ? t->n : r0 + ATTN_GROUP_;
+  int64_t lo_min = INT64_MAX, lo_max = 0, hi_min = INT64_MAX, hi_max = 0;
+  int64_t pos_min = t->pos[r0], pos_max = t->pos[r0];
+  t->g[g].ragged = 0;
+  for (int r = r0; r < r1; r++) {
+    const int64_t lo = t->lo[r], hi = t->hi[r];
+    if (t->pos[r] < pos_min) pos_min = t->pos[r];
+    if (t->pos[r] > pos_max) pos_max = t->pos[r];
+    if (lo >= hi) {
+      t->lo[r] = t->hi[r] = 0, t->g[g].ragged = 1;
+      continue;
+    }
+    if (lo < lo_min) lo_min = lo;
+    if (lo > lo_max) lo_max = lo;
+    if (hi < hi_min) hi_min = hi;
+    if (hi > hi_max) hi_max = hi;
+  }
+  if (hi_max == 0) lo_min = hi_min = 0;
+  t->g[g].lo_min = lo_min, t->g[g].lo_max = lo_max;
+  t->g[g].hi_min = hi_min, t->g[g].hi_max = hi_max;
+  t->g[g].pos_min = pos_min, t->g[g].pos_max = pos_max;
+}
+
+/* The keys of a row with `keep` are two parts: 0 .. keep, and from the window's begin on; one part where
+ * they meet. A tile is swept over one after the other. */
+ATTN_FUNC_ int attn_tile_parts_(const attn_tile_ *t) { return t->a->keep ? 2 : 1; }
+
+ATTN_FUNC_ void attn_tile_part_(attn_tile_ *t, int part) {
+  const int64_t keep = t->a->keep;
+  if (!keep) return;
+  for (int r = 0; r < t->n; r++) {
+    const int64_t lo = t->wide_lo[r], hi = t->wide_hi[r];
+    const int meet = t->near[r] <= keep;
+    t->lo[r] = part == 0 ? lo : meet ? hi : lo > t->near[r] ? lo : t->near[r];
+    t->hi[r] = part == 0 && !meet && hi > keep ? keep : hi;
+  }
+  for (int g = 0; g < t->groups; g++) attn_tile_bounds_(t, g);
+}
+
+ATTN_FUNC_ void attn_tile_range_(attn_tile_ *t, int r) {
+  int64_t lo = 0, hi = 0;
+  t->a->range(t->a->range_user, t->batch, t->row[r], &lo, &hi);
+  if (lo > t->lo[r]) t->lo[r] = lo;
+  if (hi < t->hi[r]) t->hi[r] = hi;
+}
+
+/* Whether scaled queries are wanted beside their pairs: by terms of the score, and by key lists. */
+ATTN_FUNC_ int attn_low_scales_(const attn_softmax_ *a) {
+  const int terms = ATTN_TERM_RELATIVE_ | ATTN_TERM_XL_ | ATTN_TERM_LABELS_;
+  return ATTN_PART_(PATTERN, a->plan) != NULL || (a->terms & terms);
+}
+
+/* Places rows in lanes, transposes the queries. Lanes that have no row compute on zeros and are
+ * never stored. */
+ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  const void *q[ATTN_TILE_];
+  const int64_t keys = a->kv_len ? a->kv_len[t->batch] : a->k.len;
+  const int64_t queries = a->q_len ? a->q_len[t->batch] : a->q.len;
+  t->head_k = t->head[0] / (a->q.heads / a->k.heads);
+  t->head_v = t->head[0] / (a->q.heads / a->v.heads);
+  t->groups = (t->n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
+  t->lined = 1;
+  t->flat = INT64_MIN;
+  for (int r = t->n; r < ATTN_TILE_; r++) {
+    t->lo[r] = 0, t->hi[r] = INT64_MAX, t->pos[r] = 0, t->head[r] = 0;
+    t->slope[r] = t->rel[r] = t->center[r] = t->precision[r] = 0.0f;
+    t->start[r] = t->edge[r] = 0.0f, t->index[r] = 0;
+  }
+  for (int r = 0; r < t->n; r++) {
+    const int64_t i = t->row[r], h = t->head[r], p = t->pos[r] = i + a->q_off;
+    t->lined &= h == t->head[0] && i == t->row[0] + r;
+    t->near[r] = attn_clamp_(p - a->left, 0, keys);
+    t->lo[r] = a->keep ? 0 : t->near[r];
+    t->hi[r] = i < queries ? attn_clamp_(p + a->right + 1, 0, keys) : 0;
+    if (a->range) attn_tile_range_(t, r);
+    if (t->lo[r] < t->key0) t->lo[r] = t->key0;
+    if (t->hi[r] > t->key1) t->hi[r] = t->key1;
+    q[r] = attn_at_(&a->q, t->batch, h, i);
+    t->out[r] = attn_at_(&a->o, t->batch, h, i);
+  }
+  if (a->mask.kind)
+    for (int r = 0; r < t->n; r++)
+      t->mask[r] = attn_mask_at_(&a->mask, t->batch, t->head[r], t->row[r]);
+  if (a->bias.kind)
+    for (int r = 0; r < t->n; r++)
+      t->bias[r] = attn_mask_at_(&a->bias, t->batch, t->head[r], t->row[r]);
+  if (a->alibi)
+    for (int r = 0; r < t->n; r++) t->slope[r] = -attn_to_unit_(a, a->alibi[t->head[r]]);
+  for (int r = 0; ATTN_PART_(TERMS, a->gaussian.precision) && r < t->n; r++) {
+    const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
+    t->precision[r] = attn_to_unit_(a, a->gaussian.precision[at]);
+  }
+  for (int r = 0; ATTN_PART_(TERMS, a->span.z) && r < t->n; r++) attn_tile_span_(t, r);
+  if (a->keep)
+    for (int r = 0; r < t->n; r++) t->wide_lo[r] = t->lo[r], t->wide_hi[r] = t->hi[r];
+  for (int g = 0; g < t->groups; g++) attn_tile_bounds_(t, g);
+  for (int g = t->groups; g < ATTN_TILE_ / ATTN_GROUP_; g++) memset(&t->g[g], 0, sizeof t->g[g]);
+  if (a->by_row) return;
+  if (ATTN_PART_(LOW, a->low)) { /* the scale comes after the product */
+    a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, 1.0f, FLT_MIN);
+    a->low->pair_tile(t->w.low, t->w.qt, a->q.dim, 0, 0, t->groups);
+    if (!attn_low_scales_(a)) return;
+  }
+  a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, a->scale_hi, a->scale_lo);
+  if (ATTN_PART_(COMPOSED, a->mix))
+    a->table->scale_rows(t->w.qt, ATTN_TILE_, t->w.qt, ATTN_TILE_, a->q.dim,
+                         t->groups * ATTN_GROUP_,
+                         ATTN_PART_(COMPOSED, a->mix) + t->head[0] * a->q.dim);
+}
+
+/* Tiles of so many rows. */
+ATTN_FUNC_ int64_t attn_tiles_of_(int64_t rows) {
+  return rows / ATTN_TILE_ + (rows % ATTN_TILE_ != 0);
+}
+/* <<< attn/engine/lanes.h */
 /* >>> attn/engine/storage.h */
 /* engine/storage.h owns where the rows of a sequence lie: end to end with those of other sequences, in
  * the pages of a cache, or as a tensor says. */
@@ -16009,7 +16807,9 @@ typedef struct attn_block_ {
   const attn_mask *mask, *bias; /* null when they say nothing here */
   const float *k, *v;
   int64_t k_stride, v_stride;
-  attn_modifiers_ mod; /* terms; the allowed set apart, since it need not touch all groups */
+  const void *k_low, *v_low; /* products of bf16: rows of keys; of values, or null: v */
+  int64_t k_step, v_step;    /* bytes from a row to the next */
+  attn_modifiers_ mod;       /* terms; the allowed set apart, since it need not touch all groups */
   attn_modifiers_ set;
   float key[ATTN_BLOCK_];                     /* what mod.key points at */
   const float *at;                            /* keys, counted from base */
@@ -16515,6 +17315,13 @@ ATTN_FUNC_ void attn_block_modifiers_(attn_tile_ *t, attn_block_ *b) {
   }
 }
 
+/* The first lane group after g that has other keys. */
+ATTN_FUNC_ int attn_block_alike_(const attn_tile_ *t, const attn_block_ *b, int g) {
+  int to = g + 1;
+  while (to < t->groups && b->first[to] == b->first[g] && b->end[to] == b->end[g]) to++;
+  return to;
+}
+
 /* Scores become weights that need no maximum. */
 ATTN_FUNC_ void attn_tile_weigh_(attn_tile_ *t, float *s, int64_t n, int g0, int g1) {
   const attn_relu_ *r = t->a->relu;
@@ -16594,6 +17401,7 @@ ATTN_FUNC_ void attn_tile_terms_(attn_tile_ *t) {
       float *x = t->w.qt + c * ATTN_TILE_, *y = t->w.xl_qt + c * ATTN_TILE_;
       for (int r = 0; r < t->groups * ATTN_GROUP_; r++) y[r] = x[r] + vs, x[r] += us;
     }
+    if (ATTN_PART_(LOW, a->low)) a->low->pair_tile(t->w.low, t->w.qt, dk, 0, 0, t->groups);
   }
 }
 
@@ -16985,6 +17793,134 @@ ATTN_FUNC_ void attn_list_hand_(attn_tile_ *t, int32_t *const *index, const int 
     }
 }
 /* <<< attn/engine/weights.h */
+/* >>> attn/engine/low.h */
+/* engine/low.h owns products of bf16 in the exact-softmax engine: rows of K and V as pairs, scores from them,
+ * and sums of values by weights that are rounded to bf16. What lies between the two products is what f32
+ * has, in f32. */
+
+/* Rows of bf16 that can be read in place. */
+ATTN_FUNC_ int attn_low_direct_(const attn_tile_ *t, const attn_block_ *b, const attn_tensor *x) {
+#ifdef ATTN_BIG_ENDIAN_
+  (void)t, (void)b, (void)x;
+  return 0;
+#else
+  const attn_softmax_ *a = t->a;
+  return x->dtype == ATTN_BF16 && !b->gathered && !(a->seq && a->seq->cached);
+#endif
+}
+
+/* n rows as bf16, whose pairs are read as words: the even number is the low half. */
+ATTN_FUNC_ void attn_low_rows_(const attn_low_table_ *low, uint16_t *to, int64_t width,
+                               const float *x, int64_t stride, int64_t n, int64_t dim) {
+  low->narrow(to, width, x, stride, n, dim);
+#ifdef ATTN_BIG_ENDIAN_
+  for (int64_t i = 0; i < n * width; i += 2) {
+    const uint16_t even = to[i];
+    to[i] = to[i + 1], to[i + 1] = even;
+  }
+#endif
+}
+
+/* Rows of keys as bf16; those of an odd dim are read one number further. */
+ATTN_FUNC_ void attn_low_keys_(const attn_tile_ *t, attn_block_ *b) {
+  const attn_softmax_ *a = t->a;
+  if (attn_low_direct_(t, b, &a->k) && a->k.dim % 2 == 0) {
+    b->k_low = attn_at_(&a->k, t->batch, t->head_k, b->j0);
+    b->k_step = 2 * a->k.stride_len;
+    return;
+  }
+  const attn_low_plan_ x = attn_low_plan_of_(a);
+  uint16_t *to = (uint16_t *)(void *)(t->w.low + x.keys);
+  attn_low_rows_(a->low, to, x.key_width, b->k, b->k_stride, b->n, a->k.dim);
+  b->k_low = to, b->k_step = 2 * x.key_width;
+}
+
+/* Rows of the block as they are wanted: f32 where something has to be converted or cleaned. */
+ATTN_FUNC_ void attn_low_fetch_(const attn_tile_ *t, attn_block_ *b) {
+  const attn_softmax_ *a = t->a;
+  const int k = attn_low_direct_(t, b, &a->k) && a->k.dim % 2 == 0;
+  const int v = attn_low_direct_(t, b, &a->v) && !t->careful;
+  b->v_low = NULL;
+  if (!k || !v) attn_block_fetch_(t, b);
+  if (v) b->v_low = attn_at_(&a->v, t->batch, t->head_v, b->j0), b->v_step = 2 * a->v.stride_len;
+  attn_low_keys_(t, b);
+}
+
+/* Scores of a segment. */
+ATTN_FUNC_ void attn_low_scores_(const attn_tile_ *t, const attn_block_ *b,
+                                 const attn_segment_ *seg, float *s, float *top) {
+  const attn_softmax_ *a = t->a;
+  attn_pair_dots_ d;
+  memset(&d, 0, sizeof d);
+  d.y = s, d.ys = ATTN_TILE_, d.x = t->w.low;
+  d.b = (const char *)b->k_low + seg->at * b->k_step;
+  d.row = b->k_step, d.step = sizeof(uint32_t);
+  d.rows = seg->n, d.n = (a->q.dim + 1) / 2;
+  d.g0 = seg->g0, d.g1 = seg->g1, d.top = top;
+  d.scale = ATTN_PART_(TERMS, a->xl.table.data) ? 1.0f : a->scale_hi; /* see attn_tile_terms_ */
+  a->low->pair_dots(&d);
+}
+
+/* Pairs of keys begin at even keys, whatever a block begins with, so that a row's sums hang on the row
+ * alone. */
+typedef struct attn_low_part_ {
+  int first, n, lead; /* entries of a block; whether the first is the odd one of its pair */
+  int64_t at, pairs;  /* the pairs they lie in */
+} attn_low_part_;
+
+ATTN_FUNC_ attn_low_part_ attn_low_part_of_(const attn_block_ *b, int first, int end) {
+  const int odd = b->gathered ? 0 : (int)(b->j0 & 1);
+  attn_low_part_ x = {first, end - first, (first + odd) & 1, (first + odd) / 2, 0};
+  x.pairs = (x.n + x.lead + 1) / 2;
+  return x;
+}
+
+/* Scores of entries first .. end - 1 become weights of groups g0..g1. */
+ATTN_FUNC_ void attn_low_weights_(attn_tile_ *t, const attn_block_ *b, const attn_ramp_ *ramp,
+                                  int g0, int g1, int in_place) {
+  const attn_low_part_ x = attn_low_part_of_(b, b->first[g0], b->end[g0]);
+  attn_running_softmax_ run = {t->m, t->l, t->alpha, t->top, NULL, in_place};
+  attn_ramp_ here;
+  if (ramp) here = *ramp, here.at += x.first, run.ramp = &here;
+  t->a->low->pair_softmax(t->w.low + attn_low_plan_of_(t->a).weights + x.at * ATTN_TILE_,
+                          t->w.s + x.first * ATTN_TILE_, x.n, x.lead, g0, g1, &run);
+}
+
+/* attn_block_values_ of bf16. Where keys are missing in between, their weights are 0. */
+ATTN_FUNC_ void attn_low_values_(attn_tile_ *t, attn_block_ *b, const attn_ramp_ *ramp, int started,
+                                 int in_place) {
+  const attn_softmax_ *a = t->a;
+  const attn_low_plan_ at = attn_low_plan_of_(a);
+  uint32_t *p = t->w.low + at.weights, *v = t->w.low + at.values;
+  const int64_t dv = a->v.dim, word = sizeof(uint32_t);
+  attn_pair_dots_ d;
+  for (int g = 0, to; g < t->groups; g = to) {
+    to = attn_block_alike_(t, b, g);
+    if (b->end[g]) attn_low_weights_(t, b, ramp, g, to, in_place);
+  }
+  if (attn_reweighs_(a)) attn_block_hand_(t, b);
+  if (a->counting) return;
+  attn_pair_rows_ rows = {b->v, b->v_stride * word, b->n, dv, (int)ATTN_F32, 0};
+  if (b->v_low) rows.x = b->v_low, rows.step = b->v_step, rows.kind = (int)ATTN_BF16;
+  rows.lead = attn_low_part_of_(b, 0, b->n).lead;
+  a->low->pair_rows(v, at.value_width, &rows);
+  if (!started && !b->whole) memset(t->w.ot, 0, (size_t)(dv * ATTN_TILE_) * sizeof(float));
+  memset(&d, 0, sizeof d);
+  d.y = t->w.ot, d.ys = ATTN_TILE_, d.rows = dv;
+  d.row = word, d.step = at.value_width * word;
+  d.alpha = started ? t->alpha : NULL, d.start = !started && b->whole;
+  for (int g = 0, to; g < t->groups; g = to) {
+    to = attn_block_alike_(t, b, g);
+    if (!b->end[g]) continue;
+    const attn_low_part_ x = attn_low_part_of_(b, b->first[g], b->end[g]);
+    if (attn_reweighs_(a))
+      a->low->pair_tile(p + x.at * ATTN_TILE_, t->w.s + x.first * ATTN_TILE_, x.n, x.lead, g, to);
+    d.x = p + x.at * ATTN_TILE_, d.b = v + x.at * at.value_width;
+    d.n = x.pairs, d.g0 = g, d.g1 = to;
+    a->low->pair_dots(&d);
+  }
+}
+/* <<< attn/engine/low.h */
 /* >>> attn/engine/lists.h */
 /* engine/lists.h owns tiles whose rows have key lists of their own: scattered keys, of which no two
  * rows share many. Scores are computed row by row from the picked keys; then they are transposed,
@@ -17344,6 +18280,11 @@ ATTN_FUNC_ int attn_tile_lists_(attn_tile_ *t, int started) {
  * may see and calls the primitives on them. Which keys and terms a mechanism has is data in
  * attn_softmax_; argument checks belong to the mechanisms. */
 
+/* Whether a value stays finite in the product with its weight: bf16 ends below f32. */
+ATTN_FUNC_ int attn_tile_keeps_(const attn_tile_ *t, float x) {
+  return ATTN_PART_(LOW, t->a->low) ? x < 3.39e38f && x > -3.39e38f : x - x == 0.0f;
+}
+
 /* Values that are not finite must reach the rows that may read them and no others, though a
  * forbidden pair has weight 0 and 0 * NaN is NaN. A tile in which that may have happened is swept
  * again carefully: such values are taken out of a copy of the block here, before the scores become
@@ -17356,7 +18297,7 @@ ATTN_FUNC_ void attn_tile_clean_(attn_tile_ *t, const attn_block_ *b) {
   for (int64_t e = 0; e < b->n; e++)
     for (int64_t c = 0; c < dv; c++) {
       float x = b->v[e * b->v_stride + c];
-      t->w.v[e * dv + c] = x - x == 0.0f ? x : 0.0f;
+      t->w.v[e * dv + c] = attn_tile_keeps_(t, x) ? x : 0.0f;
     }
   t->w.held->n = 0;
 }
@@ -17373,7 +18314,7 @@ ATTN_FUNC_ void attn_tile_patch_(attn_tile_ *t, const attn_block_ *b) {
     const attn_rows_scale_ s = attn_scales_at_(&a->v_scales, page, t->head_v, at);
     for (int64_t c = 0; c < dv; c++) {
       const float x = attn_number_(row, c, a->v.dtype, &s);
-      if (x - x == 0.0f) continue;
+      if (attn_tile_keeps_(t, x)) continue;
       for (int lane = 0; lane < t->n; lane++)
         if (t->w.hit[e * ATTN_TILE_ + lane])
           t->w.ot[c * ATTN_TILE_ + lane] += t->w.s[e * ATTN_TILE_ + lane] * x;
@@ -17428,6 +18369,18 @@ ATTN_FUNC_ void attn_segment_given_(attn_tile_ *t, const attn_block_ *b, const a
                     (int)ATTN_F32 | ATTN_KIND_BIAS_, t->a->scale_hi, t->a->scale_lo);
 }
 
+/* E1 of one segment, and E3. */
+ATTN_FUNC_ void attn_segment_products_(const attn_tile_ *t, const attn_block_ *b,
+                                       const attn_segment_ *seg, float *s, float *top) {
+  const attn_softmax_ *a = t->a;
+  if (ATTN_PART_(LOW, a->low))
+    attn_low_scores_(t, b, seg, s, top);
+  else
+    attn_on_(tile, a->table)
+        ->score_block(s, t->w.qt, b->k + seg->at * b->k_stride, b->k_stride, seg->n, a->q.dim,
+                      seg->g0, seg->g1, top);
+}
+
 /* E1 to E7 of one segment; the maximum of each row goes to t->top. */
 ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
                                      const attn_segment_ *seg) {
@@ -17437,12 +18390,10 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
   attn_modifiers_ mod = b->mod, only = b->set;
   float *s = t->w.s + seg->at * ATTN_TILE_;
   const int scored = t->scored || t->given;
-  const float *k = scored ? NULL : b->k + seg->at * b->k_stride;
   const int terms = t->given || attn_block_terms_in_(t, b);
   if (t->given) attn_segment_given_(t, b, seg);
   if (!terms && !set) {
-    if (!scored)
-      attn_on_(tile, f)->score_block(s, t->w.qt, k, b->k_stride, seg->n, a->q.dim, g0, g1, t->top);
+    if (!scored) attn_segment_products_(t, b, seg, s, t->top);
     return;
   }
   /* scores that will change have no maximum yet */
@@ -17452,7 +18403,7 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
       memset(s + e * ATTN_TILE_ + g0 * ATTN_GROUP_, 0,
              (size_t)((g1 - g0) * ATTN_GROUP_) * sizeof(float));
   else if (!scored)
-    attn_on_(tile, f)->score_block(s, t->w.qt, k, b->k_stride, seg->n, a->q.dim, g0, g1, t->spare);
+    attn_segment_products_(t, b, seg, s, t->spare);
   only.at += seg->at;
   if (only.lanes) only.lanes += seg->at;
   if (!terms) { /* only some groups change */
@@ -17516,13 +18467,6 @@ ATTN_FUNC_ void attn_block_weights_(attn_tile_ *t, const attn_ramp_ *ramp, int f
       ->softmax_block(s, end - first, g0, g1, t->m, t->l, t->alpha, t->top, ramp);
 }
 
-/* The first lane group after g that has other keys. */
-ATTN_FUNC_ int attn_block_alike_(const attn_tile_ *t, const attn_block_ *b, int g) {
-  int to = g + 1;
-  while (to < t->groups && b->first[to] == b->first[g] && b->end[to] == b->end[g]) to++;
-  return to;
-}
-
 /* E8 and E9: scores become weights and values are added to the accumulator; started = it holds
  * earlier blocks. One segment for all rows, the usual case, rescales it in registers. */
 ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
@@ -17546,11 +18490,15 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
   }
   if (attn_reweighs_(a)) attn_block_note_(t, b);
   if (t->rel_careful) attn_block_relative_hits_(t, b);
-  if (t->careful && b->partial && !f->finite(b->v, b->v_stride, b->n, dv)) {
+  if (t->careful && b->partial &&
+      (ATTN_PART_(LOW, a->low) || !f->finite(b->v, b->v_stride, b->n, dv))) {
     attn_tile_clean_(t, b);
     b->v = t->w.v, b->v_stride = dv, patch = 1;
   }
-  if (b->whole) {
+  if (ATTN_PART_(LOW, a->low)) {
+    const int f32 = patch || ATTN_PART_(TERMS, a->relative.values.data) || attn_reweighs_(a);
+    attn_low_values_(t, b, ramp, started, f32);
+  } else if (b->whole) {
     attn_block_weights_(t, ramp, 0, b->n, 0, t->groups);
     if (attn_reweighs_(a)) attn_block_hand_(t, b);
     if (!a->counting)
@@ -17785,7 +18733,10 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
     const int open = attn_block_open_(t, &block, j, next);
     j = next;
     if (!open) continue;
-    attn_block_fetch_(t, &block);
+    if (ATTN_PART_(LOW, a->low))
+      attn_low_fetch_(t, &block);
+    else
+      attn_block_fetch_(t, &block);
     t->partial |= block.partial;
     attn_block_modifiers_(t, &block);
     const attn_plan_tile_ *from = cursor.runs > 0 ? t->plan : t->next;
@@ -17999,6 +18950,7 @@ ATTN_FUNC_ void attn_raw_item_(void *job, int worker, int64_t index) {
     next = end - j < ATTN_BLOCK_ ? end : j + ATTN_BLOCK_;
     if (!attn_block_open_(&t, &b, j, next)) continue;
     b.k = attn_block_rows_(a, &b, &a->k, &a->k_scales, t.batch, t.head_k, t.w.k, &b.k_stride);
+    if (ATTN_PART_(LOW, a->low)) attn_low_keys_(&t, &b);
     attn_block_modifiers_(&t, &b);
     attn_block_scores_(&t, &b);
     attn_block_emit_(&t, &b, NULL);
@@ -18064,6 +19016,7 @@ ATTN_FUNC_ const char *attn_few_plan_(attn_softmax_ *a, int one_order) {
   if (ATTN_PART_(PATTERN, a->plan) || ATTN_PART_(EDGES, a->edges))
     return "the call says which pairs exist";
   if (ATTN_PART_(WEIGHTS_, a->relu)) return "rectified weights";
+  if (ATTN_PART_(LOW, a->low)) return "params.compute";
   if (one_order) return "params.one_order is set";
   if (a->q.len < 1 || a->q.len > ATTN_FEW_QUERIES_ || rows > ATTN_FEW_ROWS_ || a->k.len < 1)
     return "more than 16 queries, or more than 64 rows to a key";
@@ -18670,6 +19623,7 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
                  a->by_row ? "at most 16 rows to a key" : "at most 64 rows to a key");
   else
     attn_report_(ctx, a->table, workers, "streaming softmax, queries in lanes", a->why);
+  attn_compute_report_(ctx, a->low, a->feature);
   for (int i = 0; ctx && i < workers; i++) {
     attn_scratch_cut_(a, i, &s);
     ctx->report.pairs += *s.pairs;
@@ -18936,11 +19890,12 @@ typedef struct attn_matrix_ {
   attn_tensor w; /* [batch, heads, k, n] matrices; transposed: [.., n, k] */
   int transposed;
   int64_t k, n;
-  int64_t direct;      /* columns that are read in place */
-  int in_turn;         /* all columns are read in place and turned */
-  int64_t panels, one; /* of the others; floats of a matrix of them */
-  int strip;           /* columns of a strip; 0: as the tier has it */
-  float *packed;       /* [w.batch][w.heads][panels][64 / strip][k][strip] */
+  int64_t direct;             /* columns that are read in place */
+  int in_turn;                /* all columns are read in place and turned */
+  int64_t panels, one;        /* of the others; floats of a matrix of them */
+  int strip;                  /* columns of a strip; 0: as the tier has it */
+  float *packed;              /* [w.batch][w.heads][panels][64 / strip][k][strip] */
+  const attn_low_table_ *low; /* products of bf16: packed holds pairs, [..][k / 2][64] */
 } attn_matrix_;
 
 /* Columns and rows of a strip. */
@@ -18972,6 +19927,13 @@ ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t r
   return m;
 }
 
+/* The same for products of bf16, which read panels alone. */
+ATTN_FUNC_ void attn_matrix_narrow_(attn_matrix_ *m, const attn_low_table_ *low) {
+  m->low = low, m->direct = 0, m->in_turn = 0;
+  m->panels = attn_add_(m->n, ATTN_PANEL_ - 1) / ATTN_PANEL_;
+  m->one = attn_mul_(m->panels, attn_mul_(m->k / 2 + m->k % 2, ATTN_PANEL_));
+}
+
 /* The same of a weight that attn_turn_ has seen. */
 ATTN_FUNC_ attn_matrix_ attn_weight_matrix_(attn_tensor w, int64_t rows, int64_t products) {
   const int transposed = attn_turn_back_(&w);
@@ -18982,14 +19944,57 @@ ATTN_FUNC_ int64_t attn_matrix_bytes_(const attn_matrix_ *m) {
   return attn_piece_(attn_mul_(attn_mul_(m->w.batch, m->w.heads), m->one), sizeof(float));
 }
 
+/* What a product reads: rows k0 .. k0 + depth - 1, columns c0 .. c1 - 1 of the matrix of a batch entry
+ * and head; c0 is a multiple of 64. */
+typedef struct attn_matrix_part_ {
+  int64_t b, h, k0, depth, c0, c1;
+} attn_matrix_part_;
+
 typedef struct attn_lay_ {
   const attn_table_ *table;
   const attn_matrix_ *m;
 } attn_lay_;
 
+/* Rows k .. k + n - 1 of `cols` columns from c on, as f32 in rows of 64; cleared where there are fewer. */
+ATTN_FUNC_ void attn_lay_rows_(const attn_lay_ *a, const attn_matrix_part_ *part, float *to) {
+  const attn_matrix_ *m = a->m;
+  const int cols = (int)(part->c1 - part->c0);
+  const int64_t c = part->c0;
+  if (cols < ATTN_PANEL_) memset(to, 0, (size_t)(part->depth * ATTN_PANEL_) * sizeof(float));
+  if (m->transposed) {
+    const void *rows[ATTN_PANEL_];
+    for (int i = 0; i < cols; i++)
+      rows[i] = attn_at_(&m->w, part->b, part->h, c + i) + attn_bytes_(m->w.dtype, part->k0);
+    attn_on_(dense, a->table)->turn(to, ATTN_PANEL_, rows, (int)m->w.dtype, part->depth, cols);
+    return;
+  }
+  const int64_t at_once = cols == ATTN_PANEL_ ? part->depth : 1;
+  for (int64_t i = 0; i < part->depth; i += at_once)
+    a->table->widen(to + i * ATTN_PANEL_,
+                    attn_at_(&m->w, part->b, part->h, part->k0 + i) + attn_bytes_(m->w.dtype, c),
+                    m->w.stride_len, NULL, at_once, cols, m->w.dtype, NULL);
+}
+
+/* A panel of one matrix as pairs of bf16: 64 columns or what is left, the rest 0. */
+ATTN_FUNC_ void attn_lay_pairs_(const attn_lay_ *a, int64_t matrix, int64_t panel) {
+  const attn_matrix_ *m = a->m;
+  const int64_t c = m->direct + panel * ATTN_PANEL_;
+  attn_matrix_part_ part = {matrix / m->w.heads, matrix % m->w.heads, 0, m->k, c, 0};
+  float some[32 * ATTN_PANEL_];
+  uint32_t *pairs =
+      (uint32_t *)(void *)(m->packed + matrix * m->one + panel * (m->one / m->panels));
+  part.c1 = m->n - c < ATTN_PANEL_ ? m->n : c + ATTN_PANEL_;
+  for (; part.k0 < m->k; part.k0 += 32, pairs += 16 * ATTN_PANEL_) {
+    part.depth = m->k - part.k0 < 32 ? m->k - part.k0 : 32;
+    attn_lay_rows_(a, &part, some);
+    m->low->pair_tile(pairs, some, part.depth, 0, 0, ATTN_PANEL_ / ATTN_GROUP_);
+  }
+}
+
 /* Items of laying out one matrix. */
 ATTN_FUNC_ int64_t attn_lay_items_(const attn_matrix_ *m) {
-  return m->transposed ? m->panels : (m->k + ATTN_LAY_ROWS_ - 1) / ATTN_LAY_ROWS_;
+  return m->transposed || ATTN_PART_(LOW, m->low) ? m->panels
+                                                  : (m->k + ATTN_LAY_ROWS_ - 1) / ATTN_LAY_ROWS_;
 }
 
 /* Rows i .. i + n - 1 of columns c .. of a matrix into a strip, which ends in zeros. */
@@ -19013,6 +20018,10 @@ ATTN_FUNC_ void attn_lay_item_(void *job, int worker, int64_t index) {
   const int64_t b = matrix / m->w.heads, h = matrix % m->w.heads;
   const int strip = m->strip;
   (void)worker;
+  if (ATTN_PART_(LOW, m->low)) {
+    attn_lay_pairs_(a, matrix, at);
+    return;
+  }
   if (!m->transposed) {
     const int64_t first = at * ATTN_LAY_ROWS_;
     const int64_t end = m->k - first < ATTN_LAY_ROWS_ ? m->k : first + ATTN_LAY_ROWS_;
@@ -19044,12 +20053,6 @@ ATTN_FUNC_ void attn_matrix_lay_(attn_matrix_ *m, const attn_table_ *table, void
   m->strip = attn_matrix_strip_(m, table);
   if (count) attn_for_(ctx, attn_pieces_(workers, count), count, attn_lay_item_, &a);
 }
-
-/* What a product reads: rows k0 .. k0 + depth - 1, columns c0 .. c1 - 1 of the matrix of a batch entry
- * and head; c0 is a multiple of 64. */
-typedef struct attn_matrix_part_ {
-  int64_t b, h, k0, depth, c0, c1;
-} attn_matrix_part_;
 
 /* The same for a matrix of which few rows of x read turned squares. */
 ATTN_FUNC_ void attn_matrix_turn_(const attn_table_ *f, const attn_matrix_ *m,
@@ -19111,6 +20114,27 @@ ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m,
       attn_on_(dense, f)->gemm(y + (c - part->c0), y_stride, x.rows, x.p + k, x.stride, 1, w.p,
                                w.stride, p.depth, p.c1 - c, start && k == 0);
     }
+  }
+}
+
+/* The same of bf16: x has pairs, `step` bytes from a row to the next; whole groups of 16 columns of y are
+ * written. */
+ATTN_FUNC_ void attn_matrix_times_low_(const attn_matrix_ *m, const attn_matrix_part_ *part,
+                                       float *y, int64_t y_stride, int64_t rows, const void *x,
+                                       int64_t step) {
+  const int64_t wb = m->w.batch > 1 ? part->b : 0, wh = m->w.heads > 1 ? part->h : 0;
+  const int64_t one = m->one / m->panels;
+  attn_pair_dots_ d;
+  memset(&d, 0, sizeof d);
+  d.ys = y_stride, d.b = x, d.row = step, d.step = sizeof(uint32_t), d.rows = rows;
+  d.n = part->depth / 2 + part->depth % 2, d.start = part->k0 == 0;
+  for (int64_t c = part->c0; c < part->c1; c += ATTN_PANEL_) {
+    const int64_t cols = part->c1 - c < ATTN_PANEL_ ? part->c1 - c : (int64_t)ATTN_PANEL_;
+    const float *w = m->packed + (wb * m->w.heads + wh) * m->one + c / ATTN_PANEL_ * one;
+    d.y = y + (c - part->c0);
+    d.x = (const uint32_t *)(const void *)w + part->k0 / 2 * ATTN_PANEL_;
+    d.g1 = (int)((cols + ATTN_GROUP_ - 1) / ATTN_GROUP_);
+    m->low->pair_dots(&d);
   }
 }
 /* <<< attn/engine/product.h */
@@ -19427,11 +20451,15 @@ ATTN_PUB_ attn_status attn_exp(float *y, const float *x, int64_t n, attn_ctx *ct
 
 /* A worker by itself takes twice the rows: W is read half as often. */
 enum { ATTN_GEMM_ROWS_ = 96, ATTN_GEMM_MOST_ = 2 * ATTN_GEMM_ROWS_, ATTN_GEMM_COLS_ = 256 };
+/* Elements of k between two looks at y, of bf16. */
+enum { ATTN_GEMM_DEEP_ = 256 };
 
 typedef struct attn_gemm_ {
   const attn_table_ *table;
   attn_tensor y, x, bias;
   attn_matrix_ w;
+  const attn_low_table_ *low; /* products of bf16; null: of f32 */
+  attn_feature feature;
   float scale;
   int act;
   int finish;                              /* something follows the product */
@@ -19471,6 +20499,21 @@ ATTN_FUNC_ int attn_gemm_crowds_(const attn_gemm_ *a) {
   return a->x.dim > 2 * ATTN_DEEP_ && a->y.len > 1 && a->y.stride_len % 1024 == 0;
 }
 
+/* Whether the product of bf16 can be made where y is: no column beside it is written. */
+ATTN_FUNC_ int attn_gemm_direct_(const attn_gemm_ *a) {
+  return a->y.dtype == ATTN_F32 && (!ATTN_PART_(LOW, a->low) || a->y.dim % ATTN_GROUP_ == 0);
+}
+
+/* Whether pairs of x can be read where they are. */
+ATTN_FUNC_ int attn_gemm_paired_(const attn_gemm_ *a) {
+#ifdef ATTN_BIG_ENDIAN_
+  (void)a;
+  return 0;
+#else
+  return a->x.dtype == ATTN_BF16 && a->x.dim % 2 == 0;
+#endif
+}
+
 /* The items for so many workers, and what one needs for an item, whatever their number. */
 ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   const attn_tensor *y = &a->y;
@@ -19480,7 +20523,9 @@ ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   a->col_runs = (y->dim + ATTN_GEMM_COLS_ - 1) / ATTN_GEMM_COLS_;
   a->own_y =
       a->x.dtype != ATTN_F32 ? attn_piece_((int64_t)ATTN_GEMM_MOST_ * (int64_t)ATTN_DEEP_, 4) : 0;
-  a->aside = y->dtype != ATTN_F32 || attn_gemm_crowds_(a);
+  if (ATTN_PART_(LOW, a->low)) /* rows as f32, and narrow */
+    a->own_y = attn_piece_((int64_t)ATTN_GEMM_MOST_ * (int64_t)ATTN_GEMM_DEEP_, 6);
+  a->aside = !attn_gemm_direct_(a) || attn_gemm_crowds_(a);
   a->own_bytes = a->own_y + (a->aside ? ATTN_GEMM_MOST_ * ATTN_GEMM_COLS_ * 4 : 0);
   a->items = attn_mul_(attn_mul_(y->batch, y->heads), attn_mul_(a->row_runs, a->col_runs));
 }
@@ -19523,6 +20568,9 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
                                 "params.activation must be an attn_activation"))
       return 0;
     a->act = (int)act, a->bias = params->bias;
+    if (!attn_compute_take_(e, a->table, params->compute, params->compute_prefer, 1, &a->low,
+                            &a->feature))
+      return 0;
     if (a->bias.data) {
       if (!attn_check_tensor_(e, &a->bias, wb, &sb)) return 0;
       if (a->bias.len != 1 || a->bias.dim != y.dim || !attn_gemm_fits_(&a->bias, &y))
@@ -19541,6 +20589,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
     a->y = attn_gemm_flatten_(a->y), a->x = attn_gemm_flatten_(a->x);
     a->w = attn_matrix_of_(w, turned, a->y.len, 1);
   }
+  if (ATTN_PART_(LOW, a->low)) attn_matrix_narrow_(&a->w, a->low);
   attn_gemm_cut_(a, *workers);
   *workers = attn_pieces_(*workers, a->items);
   return 1;
@@ -19550,6 +20599,30 @@ ATTN_FUNC_ int64_t attn_gemm_bytes_(const attn_gemm_ *a, int workers) {
   if (a->items == 0) return 0;
   const int64_t bytes = attn_add_(attn_matrix_bytes_(&a->w), attn_mul_(a->own_bytes, workers));
   return bytes ? attn_workspace_bytes_(bytes, 1) : 0;
+}
+
+/* The product of bf16 of an item: rows from `in` on. */
+ATTN_FUNC_ void attn_gemm_low_(const attn_gemm_ *a, attn_matrix_part_ part, float *y,
+                               int64_t stride, int64_t rows, const char *in, char *own) {
+  const int64_t deep = ATTN_GEMM_DEEP_;
+  float *wide = (float *)(void *)own;
+  uint16_t *narrow = (uint16_t *)(void *)(own + ATTN_GEMM_MOST_ * deep * 4);
+  for (; part.k0 < a->x.dim; part.k0 += deep) {
+    const char *x = in + attn_bytes_(a->x.dtype, part.k0);
+    part.depth = a->x.dim - part.k0 < deep ? a->x.dim - part.k0 : deep;
+    if (attn_gemm_paired_(a)) {
+      attn_matrix_times_low_(&a->w, &part, y, stride, rows, x, 2 * a->x.stride_len);
+      continue;
+    }
+    const float *from = (const float *)(const void *)x;
+    int64_t from_stride = a->x.stride_len;
+    if (a->x.dtype != ATTN_F32) {
+      a->table->widen(wide, x, a->x.stride_len, NULL, rows, part.depth, a->x.dtype, NULL);
+      from = wide, from_stride = part.depth;
+    }
+    attn_low_rows_(a->low, narrow, deep, from, from_stride, rows, part.depth);
+    attn_matrix_times_low_(&a->w, &part, y, stride, rows, narrow, 2 * deep);
+  }
 }
 
 /* 96 or 192 rows by 256 columns of one product. */
@@ -19571,7 +20644,11 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   else
     y = (float *)(void *)(own + a->own_y), stride = ATTN_GEMM_COLS_;
   const int64_t deep = a->x.dtype == ATTN_F32 ? a->x.dim : (int64_t)ATTN_DEEP_;
-  for (int64_t k = 0; k < a->x.dim; k += deep) {
+  if (ATTN_PART_(LOW, a->low)) {
+    const attn_matrix_part_ part = {b, h, 0, 0, c0, c1};
+    attn_gemm_low_(a, part, y, stride, rows, in, own);
+  }
+  for (int64_t k = 0; !ATTN_PART_(LOW, a->low) && k < a->x.dim; k += deep) {
     const int64_t n = a->x.dim - k < deep ? a->x.dim - k : deep;
     const attn_matrix_part_ part = {b, h, k, n, c0, c1};
     attn_floats_ x = {(const float *)(const void *)in + k, a->x.stride_len, rows};
@@ -19593,6 +20670,8 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
     if (a->finish)
       attn_on_(dense, f)->activate(y + r * stride, c1 - c0, a->bias.data ? bias : NULL, a->scale,
                                    a->act);
+    else if (ATTN_PART_(LOW, a->low))
+      attn_row_one_nan_(f, y + r * stride, c1 - c0);
     if (a->aside)
       f->blend(attn_at_(&a->y, b, h, r0 + r) + attn_bytes_(a->y.dtype, c0), y + r * stride, NULL,
                a->y.dtype, ATTN_F32, ATTN_F32, c1 - c0, 1.0f, 0.0f);
@@ -19621,6 +20700,7 @@ ATTN_PUB_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
                a.w.direct    ? "few rows of x, f32 w"
                : a.w.in_turn ? "few rows of x, w transposed"
                              : "many rows of x, or w not f32");
+  attn_compute_report_(ctx, a.low, a.feature);
   return attn_end_(ctx, &e);
 }
 
@@ -22918,7 +23998,10 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
       return attn_reject_(e, ATTN_E_SHAPE, "params.map must be [q.batch, q.heads, q.len, k.len]");
     if (!attn_check_rows_(e, map, wm)) return 0;
   }
-  if (!attn_map_stage_take_(e, a, p)) return 0;
+  if (!attn_map_stage_take_(e, a, p) ||
+      !attn_compute_take_(e, a->table, p->compute, p->compute_prefer, a->takes_low, &a->low,
+                          &a->feature))
+    return 0;
   /* what the terms' checks need of the engine's problem */
   q->len = full[2], k->len = v->len = full[3];
   a->unit = a->relu ? 1.0 : ATTN_LOG2E_;
@@ -23042,7 +24125,7 @@ ATTN_FUNC_ int64_t attn_sdpa_need_(attn_error_ *e, attn_tensor o, attn_tensor q,
                                    const attn_relu_ *relu, const attn_ctx *ctx, int data) {
   attn_softmax_ a;
   memset(&a, 0, sizeof a);
-  a.o = o, a.q = q, a.k = k, a.v = v, a.relu = relu;
+  a.o = o, a.q = q, a.k = k, a.v = v, a.relu = relu, a.takes_low = !relu;
   return attn_problem_need_(e, &a, params, ctx, data);
 }
 
@@ -23058,7 +24141,7 @@ ATTN_PUB_ attn_status attn_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, att
   attn_error_ e = {ATTN_OK, NULL};
   attn_softmax_ a;
   memset(&a, 0, sizeof a);
-  a.o = o, a.q = q, a.k = k, a.v = v;
+  a.o = o, a.q = q, a.k = k, a.v = v, a.takes_low = 1;
   int workers;
   if (attn_sdpa_plan_(&e, &a, params, ctx, &workers, 1)) {
     if (attn_nothing_(&a))
@@ -23246,6 +24329,7 @@ ATTN_FUNC_ int attn_cached_open_(attn_error_ *e, attn_cached_ *x, attn_tensor o,
     a->sequences.window = cache->window, a->sequences.sinks = cache->keep;
   }
   p->k_scales = cache->k_scales, p->v_scales = cache->v_scales;
+  a->takes_low = 1;
   a->o = o, a->q = q, a->k = cache->k, a->v = cache->v;
   if (attn_cache_latent_(cache)) a->v.data = cache->k.data, p->v_scales = cache->k_scales;
   a->sequences.n = n;
@@ -50746,8 +51830,10 @@ ATTN_END_STRICT_
 #undef ATTN_EXP_C4_
 #undef ATTN_EXP_C5_
 #undef ATTN_EXP_C6_
-#undef ATTN_FEATURE_
+#undef ATTN_CPU_BIT_
 #undef ATTN_FEATURES_AVX2_
+#undef ATTN_FEATURES_AVX512BF16_
+#undef ATTN_HAS_AVX512BF16_
 #undef ATTN_FEATURES_AVX512_
 #undef ATTN_FLAGS_
 #undef ATTN_FN_

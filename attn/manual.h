@@ -65,7 +65,7 @@
  *   attention); attn_layer_norm, attn_activate (rows between products); attn_gemm, attn_pool*,
  *   attn_convolve*, attn_top_k, attn_kmeans_step, attn_pinv, attn_solve, attn_exp (parts of the
  *   above, by themselves); attn_quantize, attn_dequantize (int8, int4 and e4m3 rows); attn_bhtd,
- *   attn_bthd, attn_mask_*, attn_window_of, attn_scales_dense (views); attn_isa_* (tiers), attn_status_string
+ *   attn_bthd, attn_mask_*, attn_window_of, attn_scales_dense (views); attn_isa_* (tiers), attn_feature_* (features beside them), attn_status_string
  *   (errors), attn_parallel_openmp (threads); attn_<name>_workspace (memory). Each is documented
  *   where it is declared, below.
  *
@@ -74,7 +74,7 @@
  *   last extent (dim) is contiguous. Any other stride is legal: [B,T,H,D] as well as [B,H,T,D],
  *   packed QKV, 0 to broadcast an input, negative to walk backwards. Pointers are aligned to
  *   their elements and no more. f32, f16 and bf16 mix freely between q, k, v and o; arithmetic is
- *   f32. k and v of attn_sdpa and attn_relu may also be quantised: I8, I4 (two numbers to a byte),
+ *   f32 unless params.compute says otherwise (9). k and v of attn_sdpa and attn_relu may also be quantised: I8, I4 (two numbers to a byte),
  *   E4M3, with a scale for each row, or each group of columns, and zero points, as attn_quantize
  *   makes them. Inputs may overlap each other (V a slice of K). Outputs overlap nothing; overlap is
  *   judged by the range of addresses from a view's first to its last element, so an output
@@ -128,8 +128,8 @@
  *   the sequence lengths: T = 65536 needs what T = 64 needs; a schedule about triples that, one
  *   of several phases keeps three numbers a row (and a row of output that is not f32), a term by
  *   distance T numbers a head. A schedule itself is 0.3 to 3 KB per 64 queries, or a list of
- *   keys where they are scattered. There is no global state but two integers that cache the
- *   choice of tier. Inputs are read in place: nothing is packed or copied, except that K
+ *   keys where they are scattered. There is no global state but four integers that cache the
+ *   choice of tier and features. Inputs are read in place: nothing is packed or copied, except that K
  *   and V of other types than f32 are widened a block at a time.
  *   Across calls, an attn_cache keeps keys and values in pages that any number of sequences share, in
  *   memory of yours (attn_cache_open), in any storage type:
@@ -161,6 +161,10 @@
  *   ctx.isa forces one, ctx.report.isa tells which ran, attn_isa_why tells why one is off. The
  *   environment variable ATTN_ISA=<tier> and attn_isa_limit() cap the choice for the process. An
  *   ATTN_ISA that names no tier of this machine makes every call fail with ATTN_E_ENV.
+ *   Beside tiers there are features, which params.compute uses: AVX512-BF16 for ATTN_COMPUTE_BF16, at about
+ *   twice the speed of f32. ATTN_ISA=avx512-bf16 (or -bf16) and attn_feature_off() switch one off,
+ *   attn_feature_why tells why it is, ctx.report.feature whether it was used. Without it the mode is
+ *   emulated, slower than f32; params.compute_prefer = 1 takes f32 then.
  *
  * 10. NUMBERS AND DETERMINISM
  *   Empty rows (no allowed key) give O = 0, LSE = -inf. A forbidden key never reaches an output,
@@ -190,6 +194,8 @@
  *                            file does not call is not compiled
  *   ATTN_MALLOC(size), ATTN_FREE(ptr)   both or none; malloc and free
  *   ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON   leave a tier out
+ *   ATTN_NO_AVX512BF16, ATTN_NO_EMULATION   leave out a feature, and what stands in for features: a compute
+ *                            that has neither is refused (ATTN_E_ISA)
  *   ATTN_ONLY                families the program wants, (ATTN_FAMILY_SDPA | ATTN_FAMILY_CACHE | ..), the same
  *                            in all its files: the others are neither declared nor compiled, and a
  *                            call of theirs is a compiler's error that names the family (api/only.h)

@@ -62,6 +62,20 @@ __attribute__((target("avx512f"))) static void steps_avx512(void) {
   s = s EACH_12(SUM);
   probe_sink = _mm512_cvtss_f32(s);
 }
+#if (defined(__clang__) && __clang_major__ >= 9) || (!defined(__clang__) && __GNUC__ >= 10)
+#define PEAK_BF16 1
+#define STEP_BF16(i) a##i = _mm512_dpbf16_ps(a##i, x, x);
+__attribute__((target("avx512f,avx512bf16"))) static void steps_bf16(void) {
+  __m512bh x = (__m512bh)_mm512_castps_si512(_mm512_set1_ps(probe_x));
+  __m512 y = _mm512_set1_ps(probe_y);
+  __m512 EACH_12(DECLARE) s = y;
+  for (int n = 0; n < STEPS; n++) {
+    EACH_12(STEP_BF16)
+  }
+  s = s EACH_12(SUM);
+  probe_sink = _mm512_cvtss_f32(s);
+}
+#endif
 #elif defined(__ARM_NEON)
 #define STEP_NEON(i) a##i = vfmaq_f32(y, a##i, x);
 
@@ -78,6 +92,26 @@ static void steps_neon(void) {
 
 static peak_record records[ATTN_ISA_COUNT];
 
+/* GFLOP/s of a loop with so many multiply-adds an instruction. */
+static double rate_of(void (*steps)(void), int lanes) {
+  double start = clock_busy(), seconds;
+  int n = 0;
+  do {
+    steps();
+    n++;
+    seconds = clock_busy() - start;
+  } while (seconds < PROBE_SECONDS);
+  return 2e-9 * STEPS * 12 * lanes * n / seconds;
+}
+
+double peak_feature_probe(attn_feature feature) {
+  if (attn_feature_status(feature) != ATTN_ISA_OK) return 0;
+#ifdef PEAK_BF16
+  if (feature == ATTN_FEATURE_AVX512_BF16) return rate_of(steps_bf16, 32);
+#endif
+  return 0;
+}
+
 double peak_probe(attn_isa isa) {
   void (*steps)(void) = NULL;
   int lanes = 4;
@@ -91,14 +125,7 @@ double peak_probe(attn_isa isa) {
 #endif
   if (!steps) return 0;
 
-  double start = clock_busy(), seconds, rate;
-  int n = 0;
-  do {
-    steps();
-    n++;
-    seconds = clock_busy() - start;
-  } while (seconds < PROBE_SECONDS);
-  rate = 2e-9 * STEPS * 12 * lanes * n / seconds;
+  const double rate = rate_of(steps, lanes);
 
   peak_record *r = &records[isa];
   if (!r->probes || rate < r->min) r->min = rate;

@@ -23,6 +23,9 @@ typedef struct peak_record {
  * GFLOP/s, adds to the record, and 0 when this machine cannot run the tier. */
 double peak_probe(attn_isa isa);
 
+/* The same of the products of a feature; 0 when this machine has it not. */
+double peak_feature_probe(attn_feature feature);
+
 /* The record of a tier. */
 const peak_record *peak_of(attn_isa isa);
 

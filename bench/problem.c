@@ -215,6 +215,7 @@ int problem_init(problem *p, const problem_shape *shape, const attn_ctx *ctx) {
   p->o = tensor(&at, s, s->heads, s->tq, s->dv, NULL);
 
   p->params.causal = s->causal;
+  p->params.compute = s->compute;
   double masked = extra_set(p, &at, &seed), pairs = 0;
   for (int64_t i = 0; i < s->tq; i++) pairs += (double)row_pairs(p, i);
   if (prepare(p, (pairs - masked) * (double)(s->batch * s->heads), ctx)) return 1;

@@ -40,6 +40,7 @@ typedef struct problem_shape {
   attn_dtype dtype;
   int64_t batch, heads, kv_heads, tq, tk, dk, dv;
   int causal, bthd;
+  attn_compute compute;
   problem_extra extra;
 } problem_shape;
 

@@ -105,8 +105,14 @@ attn_tensor test_tensor(attn_dtype dtype, test_layout layout, int64_t batch, int
       for (int64_t i = 0; i < (t).len; i++) \
         for (int64_t c = 0; c < (t).dim; c++)
 
+attn_compute test_compute;
+
 void test_fill(attn_tensor t, test_rng *rng, double (*draw)(test_rng *)) {
-  EACH(t, b, h, i, c) oracle_set(&t, b, h, i, c, draw(rng));
+  EACH(t, b, h, i, c) {
+    double x = draw(rng);
+    if (test_compute == ATTN_COMPUTE_BF16) x = oracle_from_bf16(oracle_to_bf16(x));
+    oracle_set(&t, b, h, i, c, x);
+  }
 }
 
 void test_fill_value(attn_tensor t, double x) { EACH(t, b, h, i, c) oracle_set(&t, b, h, i, c, x); }

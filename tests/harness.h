@@ -22,6 +22,12 @@ extern int test_fast;
 extern int test_other_bits;
 /* 1 when this machine has the instructions of a tier, found without asking attn.h. */
 int test_expects(attn_isa isa);
+/* The same of a feature beside one. */
+int test_expects_feature(attn_feature feature);
+
+/* What test_build and paged_attend ask products to be made of; test_fill then draws numbers that bf16 has.
+ * Set for one test. */
+extern attn_compute test_compute;
 
 int64_t test_count(int64_t full, int64_t fast);
 

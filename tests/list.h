@@ -5,17 +5,21 @@
 #define TESTS_LIST_H
 
 /* clang-format off: one name a line merges well */
-#define FRESH_TESTS(X)   \
-  X(isa_env_unknown)     \
-  X(isa_env_caps)        \
-  X(isa_env_default)     \
-  X(isa_limit)           \
-  X(isa_lower_cap_holds) \
-  X(isa_first_use_by_many)
+#define FRESH_TESTS(X)     \
+  X(isa_env_unknown)       \
+  X(isa_env_caps)          \
+  X(isa_env_default)       \
+  X(isa_limit)             \
+  X(isa_lower_cap_holds)   \
+  X(isa_first_use_by_many) \
+  X(O6_env)                \
+  X(O6_env_unknown)
 
 #define ONCE_TESTS(X)        \
   X(isa_names)               \
   X(isa_matches_the_machine) \
+  X(O6_names)                \
+  X(O6_matches_the_machine)  \
   X(api_status_strings)      \
   X(api_views)               \
   X(api_oracle_conversions)  \
@@ -33,6 +37,23 @@
   X(I5_reach_edges)
 
 #define TIER_TESTS(X)                       \
+  X(O1_report)                              \
+  X(O1_rejects)                             \
+  X(O1_workspace)                           \
+  X(O2_shapes)                              \
+  X(O2_groups)                              \
+  X(O2_masks)                               \
+  X(O2_terms)                               \
+  X(O2_schedules)                           \
+  X(O2_sequences)                           \
+  X(O2_caches)                              \
+  X(O2_not_finite)                          \
+  X(O2_bits)                                \
+  X(O2_rounds_its_inputs)                   \
+  X(O2_gemm)                                \
+  X(O2_errors)                              \
+  X(O2_weights_add_to_one)                  \
+  X(O2_ends_of_the_range)                   \
   X(isa_report_names_the_forced_tier)       \
   X(causal_no_later_token)                  \
   X(exp_ulp)                                \
@@ -590,6 +611,7 @@
   X(MM_gemm_tails)                          \
   X(MM_gemm_exact)                          \
   X(MM_gemm_bits)                           \
+  X(MM_gemm_cuts)                           \
   X(MM_gemm_activations)                    \
   X(MM_gemm_nan)                            \
   X(MM_gemm_promises)                       \

@@ -24,6 +24,7 @@ static int before(void **state) {
 
 static int after(void **state) {
   (void)state;
+  test_compute = ATTN_COMPUTE_F32;
   test_mem_release();
   return 0;
 }

@@ -3,6 +3,7 @@
 
 #define _DEFAULT_SOURCE
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -39,6 +40,13 @@ int test_expects(attn_isa isa) {
   if (isa == ATTN_ISA_AVX512) return avx2 && (leaf7() & wide) == wide && (saved() & 0xE6) == 0xE6;
   return isa == ATTN_ISA_SCALAR;
 }
+
+int test_expects_feature(attn_feature feature) {
+  unsigned a, b, c, d;
+  if (feature != ATTN_FEATURE_AVX512_BF16 || !test_expects(ATTN_ISA_AVX512)) return 0;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || a < 1) return 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
+}
 static const attn_isa family[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512};
 static const attn_isa foreign = ATTN_ISA_NEON;
 #else
@@ -47,6 +55,10 @@ int test_expects(attn_isa isa) {
   if (isa == ATTN_ISA_NEON) return 1;
 #endif
   return isa == ATTN_ISA_SCALAR;
+}
+int test_expects_feature(attn_feature feature) {
+  (void)feature;
+  return 0;
 }
 static const attn_isa family[] = {ATTN_ISA_SCALAR, ATTN_ISA_NEON};
 static const attn_isa foreign = ATTN_ISA_AVX2;
@@ -113,8 +125,10 @@ static int check_unknown(void) {
 
 void isa_env_unknown(void **state) {
   (void)state;
-  static const char *const words[] = {"sse9", "AVX2", "avx2 ", "1", "scalar,avx2", "none"};
-  for (int n = 0; n < 6; n++) assert_int_equal(fresh(words[n], check_unknown), 0);
+  static const char *const words[] = {"sse9",        "AVX2",         "avx2 ", "1",
+                                      "scalar,avx2", "none",         "-",     "scalar-",
+                                      "scalar-bf",   "scalar-bf16-", "-bf161"};
+  for (int n = 0; n < 11; n++) assert_int_equal(fresh(words[n], check_unknown), 0);
   assert_int_equal(fresh(attn_isa_name(foreign), check_unknown), 0);
 }
 
@@ -252,4 +266,89 @@ void isa_report_names_the_forced_tier(void **state) {
   assert_int_equal(ctx.report.isa, test_isa);
   assert_int_equal(attn_exp(o, o, 4, &ctx), ATTN_OK);
   assert_int_equal(ctx.report.isa, test_isa);
+}
+
+/* ---- features beside tiers --------------------------------------------------------------------*/
+
+void O6_names(void **state) {
+  (void)state;
+  static const char *const names[] = {"none", "avx512bf16"};
+  for (int n = 0; n < ATTN_FEATURE_COUNT; n++)
+    assert_string_equal(attn_feature_name((attn_feature)n), names[n]);
+  assert_string_equal(attn_feature_name((attn_feature)ATTN_FEATURE_COUNT), "unknown");
+  assert_string_equal(attn_feature_name((attn_feature)-1), "unknown");
+  assert_int_equal(attn_feature_isa(ATTN_FEATURE_AVX512_BF16), ATTN_ISA_AVX512);
+  for (int n = -2; n < ATTN_FEATURE_COUNT + 2; n++) {
+    const attn_feature f = (attn_feature)n;
+    assert_true(strlen(attn_feature_why(f)) > 0);
+    if (n > 0 && n < ATTN_FEATURE_COUNT) continue;
+    assert_int_equal(attn_feature_isa(f), ATTN_ISA_AUTO);
+    assert_int_equal(attn_feature_status(f), ATTN_ISA_NOT_COMPILED);
+    assert_int_equal(attn_feature_off(f, 1), ATTN_E_ISA);
+  }
+}
+
+void O6_matches_the_machine(void **state) {
+  (void)state;
+  for (int n = 1; n < ATTN_FEATURE_COUNT; n++) {
+    const attn_feature f = (attn_feature)n;
+    const int runs = attn_feature_status(f) == ATTN_ISA_OK;
+    if (runs != test_expects_feature(f))
+      fail_msg("%s: %s", attn_feature_name(f), attn_feature_why(f));
+    if (runs) assert_string_equal(attn_feature_why(f), "runs");
+  }
+}
+
+/* What a feature that the machine has is like in a child, and that its tier stays. */
+static attn_isa_state want_state;
+static attn_isa want_best;
+static int check_features(void) {
+  attn_ctx ctx;
+  float o[4];
+  WANT(attn_isa_best() == want_best);
+  WANT(call_sdpa(ATTN_ISA_AUTO, &ctx, o) == ATTN_OK && ctx.report.isa == want_best);
+  for (int n = 1; n < ATTN_FEATURE_COUNT; n++) {
+    const attn_feature f = (attn_feature)n;
+    if (!test_expects_feature(f)) {
+      WANT(attn_feature_status(f) != ATTN_ISA_OK);
+      continue;
+    }
+    WANT(attn_feature_status(f) == want_state);
+    WANT(want_state == ATTN_ISA_OK || strstr(attn_feature_why(f), "ATTN_ISA"));
+    WANT(attn_feature_off(f, 1) == ATTN_OK && attn_feature_status(f) == ATTN_ISA_CAPPED);
+    WANT(attn_feature_off(f, 0) == ATTN_OK && attn_feature_status(f) == want_state);
+  }
+  return 0;
+}
+
+void O6_env(void **state) {
+  (void)state;
+  char word[40];
+  want_best = best(), want_state = ATTN_ISA_OK;
+  assert_int_equal(fresh(NULL, check_features), 0);
+  assert_int_equal(fresh(attn_isa_name(best()), check_features), 0);
+  want_state = ATTN_ISA_CAPPED;
+  assert_int_equal(fresh("auto-bf16", check_features), 0);
+  assert_int_equal(fresh("-bf16", check_features), 0);
+  snprintf(word, sizeof word, "%s-bf16-bf16", attn_isa_name(best()));
+  assert_int_equal(fresh(word, check_features), 0);
+  want_best = ATTN_ISA_SCALAR;
+  assert_int_equal(fresh("scalar", check_features), 0);
+  assert_int_equal(fresh("scalar-bf16", check_features), 0);
+}
+
+static int check_bad_env(void) {
+  WANT(attn_isa_best() == ATTN_ISA_SCALAR);
+  for (int n = 1; n < ATTN_FEATURE_COUNT; n++) {
+    const attn_status status = attn_feature_off((attn_feature)n, 1);
+    WANT(status == ATTN_E_ENV || status == ATTN_E_ISA);
+    WANT(attn_feature_status((attn_feature)n) != ATTN_ISA_OK);
+  }
+  return 0;
+}
+
+void O6_env_unknown(void **state) {
+  (void)state;
+  assert_int_equal(fresh("-bf17", check_bad_env), 0);
+  assert_int_equal(fresh("nonsense-bf16", check_bad_env), 0);
 }

@@ -25,7 +25,28 @@ ATTN_DEF attn_isa attn_isa_best(void);
 
 /* Caps the tiers of the whole process: those above isa are off (x86: scalar < avx2 < avx512;
  * ARM: scalar < neon). ATTN_ISA_AUTO lifts the cap. The environment variable ATTN_ISA, read at
- * first use, caps as well; the lower cap holds. Safe to call from any thread; calls that run
+ * first use, caps as well; the lower cap holds. Words behind it, each after a '-', switch features off:
+ * "avx512-bf16", "auto-bf16" or "-bf16". Safe to call from any thread; calls that run
  * already keep their tier. ATTN_E_ISA for a tier of another family, ATTN_E_ENV if ATTN_ISA
  * holds an unknown word. */
 ATTN_DEF attn_status attn_isa_limit(attn_isa isa);
+
+/* "none", "avx512bf16"; "unknown" for any other value. */
+ATTN_DEF const char *attn_feature_name(attn_feature feature);
+
+/* The tier that a feature lies beside: only calls on that tier use it. ATTN_ISA_AUTO for ATTN_FEATURE_NONE
+ * and unknown values. */
+ATTN_DEF attn_isa attn_feature_isa(attn_feature feature);
+
+/* The state of a feature here and now: CAPPED where its tier is, or where it is switched off.
+ * ATTN_FEATURE_NONE and unknown values are NOT_COMPILED; ATTN_NO_AVX512BF16 leaves one out. */
+ATTN_DEF attn_isa_state attn_feature_status(attn_feature feature);
+
+/* The same as a static English sentence, e.g. "the processor lacks it". */
+ATTN_DEF const char *attn_feature_why(attn_feature feature);
+
+/* Switches a feature off for the whole process, or with off = 0 on again, where the processor has it and
+ * ATTN_ISA does not switch it off. Calls that need it are then emulated. Not for two threads at once; calls
+ * that run already keep what they have. ATTN_E_ISA for a feature of another processor family, ATTN_E_ENV
+ * if ATTN_ISA holds an unknown word. */
+ATTN_DEF attn_status attn_feature_off(attn_feature feature, int off);

@@ -34,7 +34,9 @@
 #define ATTN_FAMILY_BLOCKS 0x100000u
 #define ATTN_FAMILY_DEPTH 0x200000u
 #define ATTN_FAMILY_MIXERS 0x400000u
-#define ATTN_FAMILY_ALL 0x7fffffu
+/* Products of numbers below f32: params.compute of attn_sdpa, attn_cache_sdpa and attn_gemm. */
+#define ATTN_FAMILY_LOW 0x800000u
+#define ATTN_FAMILY_ALL 0xffffffu
 
 #ifndef ATTN_ONLY
 #define ATTN_ONLY ATTN_FAMILY_ALL
@@ -68,9 +70,10 @@
 #define ATTN_HAS_CACHE ATTN_HAS(ATTN_FAMILY_CACHE)
 #define ATTN_HAS_PATTERN (ATTN_HAS(ATTN_FAMILY_PATTERN) || ATTN_HAS_COMPOSED)
 #define ATTN_HAS_QUANTIZE ATTN_HAS(ATTN_FAMILY_QUANTIZE)
+#define ATTN_HAS_LOW ATTN_HAS(ATTN_FAMILY_LOW)
 #define ATTN_HAS_TERMS (ATTN_HAS(ATTN_FAMILY_TERMS) || ATTN_HAS_COMPOSED)
 #define ATTN_HAS_SDPA                                                                           \
   (ATTN_HAS(ATTN_FAMILY_SDPA | ATTN_FAMILY_TERMS | ATTN_FAMILY_QUANTIZE | ATTN_FAMILY_PATTERN | \
             ATTN_FAMILY_CACHE | ATTN_FAMILY_RELU | ATTN_FAMILY_EDGES | ATTN_FAMILY_SEQUENCE |   \
-            ATTN_FAMILY_LINEAR) ||                                                              \
+            ATTN_FAMILY_LINEAR | ATTN_FAMILY_LOW) ||                                            \
    ATTN_HAS_COMPOSED)

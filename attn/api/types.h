@@ -158,6 +158,14 @@ typedef enum attn_isa {
   ATTN_ISA_COUNT
 } attn_isa;
 
+/* What some processors have beside a tier: products of narrow numbers, for params.compute. Later ones are
+ * appended; see api/isa.h. */
+typedef enum attn_feature {
+  ATTN_FEATURE_NONE = 0,
+  ATTN_FEATURE_AVX512_BF16, /* beside ATTN_ISA_AVX512: products of pairs of bf16 */
+  ATTN_FEATURE_COUNT
+} attn_feature;
+
 /* One of the pieces of work of a call: task(arg, index). */
 typedef void (*attn_task_fn)(void *arg, int64_t index);
 
@@ -166,13 +174,24 @@ typedef void (*attn_task_fn)(void *arg, int64_t index);
  * is never above ctx->workers. */
 typedef void (*attn_parallel_fn)(void *user, int64_t count, attn_task_fn task, void *arg);
 
+/* What numbers the products of a call are made of, whatever the storage: api/calls/sdpa.h. */
+typedef enum attn_compute {
+  ATTN_COMPUTE_F32 = 0, /* the same bits on all vector tiers */
+  ATTN_COMPUTE_BF16,    /* bf16 by bf16, summed in f32 */
+  ATTN_COMPUTE_F16,     /* refused: not built */
+  ATTN_COMPUTE_I8,      /* refused: not built */
+  ATTN_COMPUTE_COUNT
+} attn_compute;
+
 /* What a call did, written on success. */
 typedef struct attn_report {
-  attn_isa isa;     /* the tier that ran */
-  int workers;      /* pieces the work was cut into */
-  const char *path; /* the name of the algorithm */
-  const char *why;  /* why it was chosen */
-  int64_t pairs;    /* query-key scores computed, masked ones inside a tile included */
+  attn_isa isa;         /* the tier that ran */
+  int workers;          /* pieces the work was cut into */
+  const char *path;     /* the name of the algorithm */
+  const char *why;      /* why it was chosen */
+  int64_t pairs;        /* query-key scores computed, masked ones inside a tile included */
+  attn_compute compute; /* what its products were made of */
+  attn_feature feature; /* whose instructions made them; NONE: the tier's own, or emulated */
 } attn_report;
 
 /* How a call runs. NULL or {0} (in C++ also {}): fastest tier, serial, memory from ATTN_MALLOC. One attn_ctx

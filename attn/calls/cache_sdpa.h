@@ -49,6 +49,7 @@ ATTN_FUNC_ int attn_cached_open_(attn_error_ *e, attn_cached_ *x, attn_tensor o,
     a->sequences.window = cache->window, a->sequences.sinks = cache->keep;
   }
   p->k_scales = cache->k_scales, p->v_scales = cache->v_scales;
+  a->takes_low = 1;
   a->o = o, a->q = q, a->k = cache->k, a->v = cache->v;
   if (attn_cache_latent_(cache)) a->v.data = cache->k.data, p->v_scales = cache->k_scales;
   a->sequences.n = n;

@@ -2,11 +2,15 @@
 
 /* A worker by itself takes twice the rows: W is read half as often. */
 enum { ATTN_GEMM_ROWS_ = 96, ATTN_GEMM_MOST_ = 2 * ATTN_GEMM_ROWS_, ATTN_GEMM_COLS_ = 256 };
+/* Elements of k between two looks at y, of bf16. */
+enum { ATTN_GEMM_DEEP_ = 256 };
 
 typedef struct attn_gemm_ {
   const attn_table_ *table;
   attn_tensor y, x, bias;
   attn_matrix_ w;
+  const attn_low_table_ *low; /* products of bf16; null: of f32 */
+  attn_feature feature;
   float scale;
   int act;
   int finish;                              /* something follows the product */
@@ -46,6 +50,21 @@ ATTN_FUNC_ int attn_gemm_crowds_(const attn_gemm_ *a) {
   return a->x.dim > 2 * ATTN_DEEP_ && a->y.len > 1 && a->y.stride_len % 1024 == 0;
 }
 
+/* Whether the product of bf16 can be made where y is: no column beside it is written. */
+ATTN_FUNC_ int attn_gemm_direct_(const attn_gemm_ *a) {
+  return a->y.dtype == ATTN_F32 && (!ATTN_PART_(LOW, a->low) || a->y.dim % ATTN_GROUP_ == 0);
+}
+
+/* Whether pairs of x can be read where they are. */
+ATTN_FUNC_ int attn_gemm_paired_(const attn_gemm_ *a) {
+#ifdef ATTN_BIG_ENDIAN_
+  (void)a;
+  return 0;
+#else
+  return a->x.dtype == ATTN_BF16 && a->x.dim % 2 == 0;
+#endif
+}
+
 /* The items for so many workers, and what one needs for an item, whatever their number. */
 ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   const attn_tensor *y = &a->y;
@@ -55,7 +74,9 @@ ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   a->col_runs = (y->dim + ATTN_GEMM_COLS_ - 1) / ATTN_GEMM_COLS_;
   a->own_y =
       a->x.dtype != ATTN_F32 ? attn_piece_((int64_t)ATTN_GEMM_MOST_ * (int64_t)ATTN_DEEP_, 4) : 0;
-  a->aside = y->dtype != ATTN_F32 || attn_gemm_crowds_(a);
+  if (ATTN_PART_(LOW, a->low)) /* rows as f32, and narrow */
+    a->own_y = attn_piece_((int64_t)ATTN_GEMM_MOST_ * (int64_t)ATTN_GEMM_DEEP_, 6);
+  a->aside = !attn_gemm_direct_(a) || attn_gemm_crowds_(a);
   a->own_bytes = a->own_y + (a->aside ? ATTN_GEMM_MOST_ * ATTN_GEMM_COLS_ * 4 : 0);
   a->items = attn_mul_(attn_mul_(y->batch, y->heads), attn_mul_(a->row_runs, a->col_runs));
 }
@@ -98,6 +119,9 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
                                 "params.activation must be an attn_activation"))
       return 0;
     a->act = (int)act, a->bias = params->bias;
+    if (!attn_compute_take_(e, a->table, params->compute, params->compute_prefer, 1, &a->low,
+                            &a->feature))
+      return 0;
     if (a->bias.data) {
       if (!attn_check_tensor_(e, &a->bias, wb, &sb)) return 0;
       if (a->bias.len != 1 || a->bias.dim != y.dim || !attn_gemm_fits_(&a->bias, &y))
@@ -116,6 +140,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
     a->y = attn_gemm_flatten_(a->y), a->x = attn_gemm_flatten_(a->x);
     a->w = attn_matrix_of_(w, turned, a->y.len, 1);
   }
+  if (ATTN_PART_(LOW, a->low)) attn_matrix_narrow_(&a->w, a->low);
   attn_gemm_cut_(a, *workers);
   *workers = attn_pieces_(*workers, a->items);
   return 1;
@@ -125,6 +150,30 @@ ATTN_FUNC_ int64_t attn_gemm_bytes_(const attn_gemm_ *a, int workers) {
   if (a->items == 0) return 0;
   const int64_t bytes = attn_add_(attn_matrix_bytes_(&a->w), attn_mul_(a->own_bytes, workers));
   return bytes ? attn_workspace_bytes_(bytes, 1) : 0;
+}
+
+/* The product of bf16 of an item: rows from `in` on. */
+ATTN_FUNC_ void attn_gemm_low_(const attn_gemm_ *a, attn_matrix_part_ part, float *y,
+                               int64_t stride, int64_t rows, const char *in, char *own) {
+  const int64_t deep = ATTN_GEMM_DEEP_;
+  float *wide = (float *)(void *)own;
+  uint16_t *narrow = (uint16_t *)(void *)(own + ATTN_GEMM_MOST_ * deep * 4);
+  for (; part.k0 < a->x.dim; part.k0 += deep) {
+    const char *x = in + attn_bytes_(a->x.dtype, part.k0);
+    part.depth = a->x.dim - part.k0 < deep ? a->x.dim - part.k0 : deep;
+    if (attn_gemm_paired_(a)) {
+      attn_matrix_times_low_(&a->w, &part, y, stride, rows, x, 2 * a->x.stride_len);
+      continue;
+    }
+    const float *from = (const float *)(const void *)x;
+    int64_t from_stride = a->x.stride_len;
+    if (a->x.dtype != ATTN_F32) {
+      a->table->widen(wide, x, a->x.stride_len, NULL, rows, part.depth, a->x.dtype, NULL);
+      from = wide, from_stride = part.depth;
+    }
+    attn_low_rows_(a->low, narrow, deep, from, from_stride, rows, part.depth);
+    attn_matrix_times_low_(&a->w, &part, y, stride, rows, narrow, 2 * deep);
+  }
 }
 
 /* 96 or 192 rows by 256 columns of one product. */
@@ -146,7 +195,11 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   else
     y = (float *)(void *)(own + a->own_y), stride = ATTN_GEMM_COLS_;
   const int64_t deep = a->x.dtype == ATTN_F32 ? a->x.dim : (int64_t)ATTN_DEEP_;
-  for (int64_t k = 0; k < a->x.dim; k += deep) {
+  if (ATTN_PART_(LOW, a->low)) {
+    const attn_matrix_part_ part = {b, h, 0, 0, c0, c1};
+    attn_gemm_low_(a, part, y, stride, rows, in, own);
+  }
+  for (int64_t k = 0; !ATTN_PART_(LOW, a->low) && k < a->x.dim; k += deep) {
     const int64_t n = a->x.dim - k < deep ? a->x.dim - k : deep;
     const attn_matrix_part_ part = {b, h, k, n, c0, c1};
     attn_floats_ x = {(const float *)(const void *)in + k, a->x.stride_len, rows};
@@ -168,6 +221,8 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
     if (a->finish)
       attn_on_(dense, f)->activate(y + r * stride, c1 - c0, a->bias.data ? bias : NULL, a->scale,
                                    a->act);
+    else if (ATTN_PART_(LOW, a->low))
+      attn_row_one_nan_(f, y + r * stride, c1 - c0);
     if (a->aside)
       f->blend(attn_at_(&a->y, b, h, r0 + r) + attn_bytes_(a->y.dtype, c0), y + r * stride, NULL,
                a->y.dtype, ATTN_F32, ATTN_F32, c1 - c0, 1.0f, 0.0f);
@@ -196,6 +251,7 @@ ATTN_PUB_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
                a.w.direct    ? "few rows of x, f32 w"
                : a.w.in_turn ? "few rows of x, w transposed"
                              : "many rows of x, or w not f32");
+  attn_compute_report_(ctx, a.low, a.feature);
   return attn_end_(ctx, &e);
 }
 

@@ -213,7 +213,10 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
       return attn_reject_(e, ATTN_E_SHAPE, "params.map must be [q.batch, q.heads, q.len, k.len]");
     if (!attn_check_rows_(e, map, wm)) return 0;
   }
-  if (!attn_map_stage_take_(e, a, p)) return 0;
+  if (!attn_map_stage_take_(e, a, p) ||
+      !attn_compute_take_(e, a->table, p->compute, p->compute_prefer, a->takes_low, &a->low,
+                          &a->feature))
+    return 0;
   /* what the terms' checks need of the engine's problem */
   q->len = full[2], k->len = v->len = full[3];
   a->unit = a->relu ? 1.0 : ATTN_LOG2E_;
@@ -337,7 +340,7 @@ ATTN_FUNC_ int64_t attn_sdpa_need_(attn_error_ *e, attn_tensor o, attn_tensor q,
                                    const attn_relu_ *relu, const attn_ctx *ctx, int data) {
   attn_softmax_ a;
   memset(&a, 0, sizeof a);
-  a.o = o, a.q = q, a.k = k, a.v = v, a.relu = relu;
+  a.o = o, a.q = q, a.k = k, a.v = v, a.relu = relu, a.takes_low = !relu;
   return attn_problem_need_(e, &a, params, ctx, data);
 }
 
@@ -353,7 +356,7 @@ ATTN_PUB_ attn_status attn_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, att
   attn_error_ e = {ATTN_OK, NULL};
   attn_softmax_ a;
   memset(&a, 0, sizeof a);
-  a.o = o, a.q = q, a.k = k, a.v = v;
+  a.o = o, a.q = q, a.k = k, a.v = v, a.takes_low = 1;
   int workers;
   if (attn_sdpa_plan_(&e, &a, params, ctx, &workers, 1)) {
     if (attn_nothing_(&a))

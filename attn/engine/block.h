@@ -29,7 +29,9 @@ typedef struct attn_block_ {
   const attn_mask *mask, *bias; /* null when they say nothing here */
   const float *k, *v;
   int64_t k_stride, v_stride;
-  attn_modifiers_ mod; /* terms; the allowed set apart, since it need not touch all groups */
+  const void *k_low, *v_low; /* products of bf16: rows of keys; of values, or null: v */
+  int64_t k_step, v_step;    /* bytes from a row to the next */
+  attn_modifiers_ mod;       /* terms; the allowed set apart, since it need not touch all groups */
   attn_modifiers_ set;
   float key[ATTN_BLOCK_];                     /* what mod.key points at */
   const float *at;                            /* keys, counted from base */
@@ -533,6 +535,13 @@ ATTN_FUNC_ void attn_block_modifiers_(attn_tile_ *t, attn_block_ *b) {
       t->to[r] = (float)attn_clamp_(t->hi[r] - b->base, 0, ATTN_BLOCK_);
     }
   }
+}
+
+/* The first lane group after g that has other keys. */
+ATTN_FUNC_ int attn_block_alike_(const attn_tile_ *t, const attn_block_ *b, int g) {
+  int to = g + 1;
+  while (to < t->groups && b->first[to] == b->first[g] && b->end[to] == b->end[g]) to++;
+  return to;
 }
 
 /* Scores become weights that need no maximum. */

@@ -269,6 +269,8 @@ ATTN_FUNC_ void attn_report_(attn_ctx *ctx, const attn_table_ *table, int worker
   ctx->report.path = path;
   ctx->report.why = why;
   ctx->report.pairs = 0;
+  ctx->report.compute = ATTN_COMPUTE_F32;
+  ctx->report.feature = ATTN_FEATURE_NONE;
 }
 
 ATTN_COLD_ int64_t attn_round_up_(int64_t n, int64_t to) {

@@ -40,11 +40,12 @@ typedef struct attn_matrix_ {
   attn_tensor w; /* [batch, heads, k, n] matrices; transposed: [.., n, k] */
   int transposed;
   int64_t k, n;
-  int64_t direct;      /* columns that are read in place */
-  int in_turn;         /* all columns are read in place and turned */
-  int64_t panels, one; /* of the others; floats of a matrix of them */
-  int strip;           /* columns of a strip; 0: as the tier has it */
-  float *packed;       /* [w.batch][w.heads][panels][64 / strip][k][strip] */
+  int64_t direct;             /* columns that are read in place */
+  int in_turn;                /* all columns are read in place and turned */
+  int64_t panels, one;        /* of the others; floats of a matrix of them */
+  int strip;                  /* columns of a strip; 0: as the tier has it */
+  float *packed;              /* [w.batch][w.heads][panels][64 / strip][k][strip] */
+  const attn_low_table_ *low; /* products of bf16: packed holds pairs, [..][k / 2][64] */
 } attn_matrix_;
 
 /* Columns and rows of a strip. */
@@ -76,6 +77,13 @@ ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t r
   return m;
 }
 
+/* The same for products of bf16, which read panels alone. */
+ATTN_FUNC_ void attn_matrix_narrow_(attn_matrix_ *m, const attn_low_table_ *low) {
+  m->low = low, m->direct = 0, m->in_turn = 0;
+  m->panels = attn_add_(m->n, ATTN_PANEL_ - 1) / ATTN_PANEL_;
+  m->one = attn_mul_(m->panels, attn_mul_(m->k / 2 + m->k % 2, ATTN_PANEL_));
+}
+
 /* The same of a weight that attn_turn_ has seen. */
 ATTN_FUNC_ attn_matrix_ attn_weight_matrix_(attn_tensor w, int64_t rows, int64_t products) {
   const int transposed = attn_turn_back_(&w);
@@ -86,14 +94,57 @@ ATTN_FUNC_ int64_t attn_matrix_bytes_(const attn_matrix_ *m) {
   return attn_piece_(attn_mul_(attn_mul_(m->w.batch, m->w.heads), m->one), sizeof(float));
 }
 
+/* What a product reads: rows k0 .. k0 + depth - 1, columns c0 .. c1 - 1 of the matrix of a batch entry
+ * and head; c0 is a multiple of 64. */
+typedef struct attn_matrix_part_ {
+  int64_t b, h, k0, depth, c0, c1;
+} attn_matrix_part_;
+
 typedef struct attn_lay_ {
   const attn_table_ *table;
   const attn_matrix_ *m;
 } attn_lay_;
 
+/* Rows k .. k + n - 1 of `cols` columns from c on, as f32 in rows of 64; cleared where there are fewer. */
+ATTN_FUNC_ void attn_lay_rows_(const attn_lay_ *a, const attn_matrix_part_ *part, float *to) {
+  const attn_matrix_ *m = a->m;
+  const int cols = (int)(part->c1 - part->c0);
+  const int64_t c = part->c0;
+  if (cols < ATTN_PANEL_) memset(to, 0, (size_t)(part->depth * ATTN_PANEL_) * sizeof(float));
+  if (m->transposed) {
+    const void *rows[ATTN_PANEL_];
+    for (int i = 0; i < cols; i++)
+      rows[i] = attn_at_(&m->w, part->b, part->h, c + i) + attn_bytes_(m->w.dtype, part->k0);
+    attn_on_(dense, a->table)->turn(to, ATTN_PANEL_, rows, (int)m->w.dtype, part->depth, cols);
+    return;
+  }
+  const int64_t at_once = cols == ATTN_PANEL_ ? part->depth : 1;
+  for (int64_t i = 0; i < part->depth; i += at_once)
+    a->table->widen(to + i * ATTN_PANEL_,
+                    attn_at_(&m->w, part->b, part->h, part->k0 + i) + attn_bytes_(m->w.dtype, c),
+                    m->w.stride_len, NULL, at_once, cols, m->w.dtype, NULL);
+}
+
+/* A panel of one matrix as pairs of bf16: 64 columns or what is left, the rest 0. */
+ATTN_FUNC_ void attn_lay_pairs_(const attn_lay_ *a, int64_t matrix, int64_t panel) {
+  const attn_matrix_ *m = a->m;
+  const int64_t c = m->direct + panel * ATTN_PANEL_;
+  attn_matrix_part_ part = {matrix / m->w.heads, matrix % m->w.heads, 0, m->k, c, 0};
+  float some[32 * ATTN_PANEL_];
+  uint32_t *pairs =
+      (uint32_t *)(void *)(m->packed + matrix * m->one + panel * (m->one / m->panels));
+  part.c1 = m->n - c < ATTN_PANEL_ ? m->n : c + ATTN_PANEL_;
+  for (; part.k0 < m->k; part.k0 += 32, pairs += 16 * ATTN_PANEL_) {
+    part.depth = m->k - part.k0 < 32 ? m->k - part.k0 : 32;
+    attn_lay_rows_(a, &part, some);
+    m->low->pair_tile(pairs, some, part.depth, 0, 0, ATTN_PANEL_ / ATTN_GROUP_);
+  }
+}
+
 /* Items of laying out one matrix. */
 ATTN_FUNC_ int64_t attn_lay_items_(const attn_matrix_ *m) {
-  return m->transposed ? m->panels : (m->k + ATTN_LAY_ROWS_ - 1) / ATTN_LAY_ROWS_;
+  return m->transposed || ATTN_PART_(LOW, m->low) ? m->panels
+                                                  : (m->k + ATTN_LAY_ROWS_ - 1) / ATTN_LAY_ROWS_;
 }
 
 /* Rows i .. i + n - 1 of columns c .. of a matrix into a strip, which ends in zeros. */
@@ -117,6 +168,10 @@ ATTN_FUNC_ void attn_lay_item_(void *job, int worker, int64_t index) {
   const int64_t b = matrix / m->w.heads, h = matrix % m->w.heads;
   const int strip = m->strip;
   (void)worker;
+  if (ATTN_PART_(LOW, m->low)) {
+    attn_lay_pairs_(a, matrix, at);
+    return;
+  }
   if (!m->transposed) {
     const int64_t first = at * ATTN_LAY_ROWS_;
     const int64_t end = m->k - first < ATTN_LAY_ROWS_ ? m->k : first + ATTN_LAY_ROWS_;
@@ -148,12 +203,6 @@ ATTN_FUNC_ void attn_matrix_lay_(attn_matrix_ *m, const attn_table_ *table, void
   m->strip = attn_matrix_strip_(m, table);
   if (count) attn_for_(ctx, attn_pieces_(workers, count), count, attn_lay_item_, &a);
 }
-
-/* What a product reads: rows k0 .. k0 + depth - 1, columns c0 .. c1 - 1 of the matrix of a batch entry
- * and head; c0 is a multiple of 64. */
-typedef struct attn_matrix_part_ {
-  int64_t b, h, k0, depth, c0, c1;
-} attn_matrix_part_;
 
 /* The same for a matrix of which few rows of x read turned squares. */
 ATTN_FUNC_ void attn_matrix_turn_(const attn_table_ *f, const attn_matrix_ *m,
@@ -215,5 +264,26 @@ ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m,
       attn_on_(dense, f)->gemm(y + (c - part->c0), y_stride, x.rows, x.p + k, x.stride, 1, w.p,
                                w.stride, p.depth, p.c1 - c, start && k == 0);
     }
+  }
+}
+
+/* The same of bf16: x has pairs, `step` bytes from a row to the next; whole groups of 16 columns of y are
+ * written. */
+ATTN_FUNC_ void attn_matrix_times_low_(const attn_matrix_ *m, const attn_matrix_part_ *part,
+                                       float *y, int64_t y_stride, int64_t rows, const void *x,
+                                       int64_t step) {
+  const int64_t wb = m->w.batch > 1 ? part->b : 0, wh = m->w.heads > 1 ? part->h : 0;
+  const int64_t one = m->one / m->panels;
+  attn_pair_dots_ d;
+  memset(&d, 0, sizeof d);
+  d.ys = y_stride, d.b = x, d.row = step, d.step = sizeof(uint32_t), d.rows = rows;
+  d.n = part->depth / 2 + part->depth % 2, d.start = part->k0 == 0;
+  for (int64_t c = part->c0; c < part->c1; c += ATTN_PANEL_) {
+    const int64_t cols = part->c1 - c < ATTN_PANEL_ ? part->c1 - c : (int64_t)ATTN_PANEL_;
+    const float *w = m->packed + (wb * m->w.heads + wh) * m->one + c / ATTN_PANEL_ * one;
+    d.y = y + (c - part->c0);
+    d.x = (const uint32_t *)(const void *)w + part->k0 / 2 * ATTN_PANEL_;
+    d.g1 = (int)((cols + ATTN_GROUP_ - 1) / ATTN_GROUP_);
+    m->low->pair_dots(&d);
   }
 }

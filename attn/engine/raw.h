@@ -16,6 +16,7 @@ ATTN_FUNC_ void attn_raw_item_(void *job, int worker, int64_t index) {
     next = end - j < ATTN_BLOCK_ ? end : j + ATTN_BLOCK_;
     if (!attn_block_open_(&t, &b, j, next)) continue;
     b.k = attn_block_rows_(a, &b, &a->k, &a->k_scales, t.batch, t.head_k, t.w.k, &b.k_stride);
+    if (ATTN_PART_(LOW, a->low)) attn_low_keys_(&t, &b);
     attn_block_modifiers_(&t, &b);
     attn_block_scores_(&t, &b);
     attn_block_emit_(&t, &b, NULL);

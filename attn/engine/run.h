@@ -234,6 +234,7 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
                  a->by_row ? "at most 16 rows to a key" : "at most 64 rows to a key");
   else
     attn_report_(ctx, a->table, workers, "streaming softmax, queries in lanes", a->why);
+  attn_compute_report_(ctx, a->low, a->feature);
   for (int i = 0; ctx && i < workers; i++) {
     attn_scratch_cut_(a, i, &s);
     ctx->report.pairs += *s.pairs;

@@ -2,6 +2,11 @@
  * may see and calls the primitives on them. Which keys and terms a mechanism has is data in
  * attn_softmax_; argument checks belong to the mechanisms. */
 
+/* Whether a value stays finite in the product with its weight: bf16 ends below f32. */
+ATTN_FUNC_ int attn_tile_keeps_(const attn_tile_ *t, float x) {
+  return ATTN_PART_(LOW, t->a->low) ? x < 3.39e38f && x > -3.39e38f : x - x == 0.0f;
+}
+
 /* Values that are not finite must reach the rows that may read them and no others, though a
  * forbidden pair has weight 0 and 0 * NaN is NaN. A tile in which that may have happened is swept
  * again carefully: such values are taken out of a copy of the block here, before the scores become
@@ -14,7 +19,7 @@ ATTN_FUNC_ void attn_tile_clean_(attn_tile_ *t, const attn_block_ *b) {
   for (int64_t e = 0; e < b->n; e++)
     for (int64_t c = 0; c < dv; c++) {
       float x = b->v[e * b->v_stride + c];
-      t->w.v[e * dv + c] = x - x == 0.0f ? x : 0.0f;
+      t->w.v[e * dv + c] = attn_tile_keeps_(t, x) ? x : 0.0f;
     }
   t->w.held->n = 0;
 }
@@ -31,7 +36,7 @@ ATTN_FUNC_ void attn_tile_patch_(attn_tile_ *t, const attn_block_ *b) {
     const attn_rows_scale_ s = attn_scales_at_(&a->v_scales, page, t->head_v, at);
     for (int64_t c = 0; c < dv; c++) {
       const float x = attn_number_(row, c, a->v.dtype, &s);
-      if (x - x == 0.0f) continue;
+      if (attn_tile_keeps_(t, x)) continue;
       for (int lane = 0; lane < t->n; lane++)
         if (t->w.hit[e * ATTN_TILE_ + lane])
           t->w.ot[c * ATTN_TILE_ + lane] += t->w.s[e * ATTN_TILE_ + lane] * x;
@@ -86,6 +91,18 @@ ATTN_FUNC_ void attn_segment_given_(attn_tile_ *t, const attn_block_ *b, const a
                     (int)ATTN_F32 | ATTN_KIND_BIAS_, t->a->scale_hi, t->a->scale_lo);
 }
 
+/* E1 of one segment, and E3. */
+ATTN_FUNC_ void attn_segment_products_(const attn_tile_ *t, const attn_block_ *b,
+                                       const attn_segment_ *seg, float *s, float *top) {
+  const attn_softmax_ *a = t->a;
+  if (ATTN_PART_(LOW, a->low))
+    attn_low_scores_(t, b, seg, s, top);
+  else
+    attn_on_(tile, a->table)
+        ->score_block(s, t->w.qt, b->k + seg->at * b->k_stride, b->k_stride, seg->n, a->q.dim,
+                      seg->g0, seg->g1, top);
+}
+
 /* E1 to E7 of one segment; the maximum of each row goes to t->top. */
 ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
                                      const attn_segment_ *seg) {
@@ -95,12 +112,10 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
   attn_modifiers_ mod = b->mod, only = b->set;
   float *s = t->w.s + seg->at * ATTN_TILE_;
   const int scored = t->scored || t->given;
-  const float *k = scored ? NULL : b->k + seg->at * b->k_stride;
   const int terms = t->given || attn_block_terms_in_(t, b);
   if (t->given) attn_segment_given_(t, b, seg);
   if (!terms && !set) {
-    if (!scored)
-      attn_on_(tile, f)->score_block(s, t->w.qt, k, b->k_stride, seg->n, a->q.dim, g0, g1, t->top);
+    if (!scored) attn_segment_products_(t, b, seg, s, t->top);
     return;
   }
   /* scores that will change have no maximum yet */
@@ -110,7 +125,7 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
       memset(s + e * ATTN_TILE_ + g0 * ATTN_GROUP_, 0,
              (size_t)((g1 - g0) * ATTN_GROUP_) * sizeof(float));
   else if (!scored)
-    attn_on_(tile, f)->score_block(s, t->w.qt, k, b->k_stride, seg->n, a->q.dim, g0, g1, t->spare);
+    attn_segment_products_(t, b, seg, s, t->spare);
   only.at += seg->at;
   if (only.lanes) only.lanes += seg->at;
   if (!terms) { /* only some groups change */
@@ -174,13 +189,6 @@ ATTN_FUNC_ void attn_block_weights_(attn_tile_ *t, const attn_ramp_ *ramp, int f
       ->softmax_block(s, end - first, g0, g1, t->m, t->l, t->alpha, t->top, ramp);
 }
 
-/* The first lane group after g that has other keys. */
-ATTN_FUNC_ int attn_block_alike_(const attn_tile_ *t, const attn_block_ *b, int g) {
-  int to = g + 1;
-  while (to < t->groups && b->first[to] == b->first[g] && b->end[to] == b->end[g]) to++;
-  return to;
-}
-
 /* E8 and E9: scores become weights and values are added to the accumulator; started = it holds
  * earlier blocks. One segment for all rows, the usual case, rescales it in registers. */
 ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
@@ -204,11 +212,15 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
   }
   if (attn_reweighs_(a)) attn_block_note_(t, b);
   if (t->rel_careful) attn_block_relative_hits_(t, b);
-  if (t->careful && b->partial && !f->finite(b->v, b->v_stride, b->n, dv)) {
+  if (t->careful && b->partial &&
+      (ATTN_PART_(LOW, a->low) || !f->finite(b->v, b->v_stride, b->n, dv))) {
     attn_tile_clean_(t, b);
     b->v = t->w.v, b->v_stride = dv, patch = 1;
   }
-  if (b->whole) {
+  if (ATTN_PART_(LOW, a->low)) {
+    const int f32 = patch || ATTN_PART_(TERMS, a->relative.values.data) || attn_reweighs_(a);
+    attn_low_values_(t, b, ramp, started, f32);
+  } else if (b->whole) {
     attn_block_weights_(t, ramp, 0, b->n, 0, t->groups);
     if (attn_reweighs_(a)) attn_block_hand_(t, b);
     if (!a->counting)
@@ -443,7 +455,10 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
     const int open = attn_block_open_(t, &block, j, next);
     j = next;
     if (!open) continue;
-    attn_block_fetch_(t, &block);
+    if (ATTN_PART_(LOW, a->low))
+      attn_low_fetch_(t, &block);
+    else
+      attn_block_fetch_(t, &block);
     t->partial |= block.partial;
     attn_block_modifiers_(t, &block);
     const attn_plan_tile_ *from = cursor.runs > 0 ? t->plan : t->next;

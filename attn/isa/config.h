@@ -66,6 +66,12 @@
 #define ATTN_HAS_AVX512_ 1
 #endif
 #endif
+/* and which features beside them: intrinsics that came later */
+#if defined(ATTN_HAS_AVX512_) && !defined(_MSC_VER) && !defined(ATTN_NO_AVX512BF16)
+#if (defined(ATTN_CLANG_) && __clang_major__ >= 9) || (defined(ATTN_GCC_) && __GNUC__ >= 10)
+#define ATTN_HAS_AVX512BF16_ 1
+#endif
+#endif
 #if (defined(ATTN_ARM64_) || defined(ATTN_ARM32_)) && !defined(ATTN_BIG_ENDIAN_) && \
     !defined(ATTN_NO_NEON)
 #define ATTN_HAS_NEON_ 1
@@ -227,8 +233,9 @@
 #define ATTN_PRAGMA_(...) _Pragma(#__VA_ARGS__)
 #define ATTN_PRAGMA_EXPAND_(...) ATTN_PRAGMA_(__VA_ARGS__)
 
-/* The features of each tier: F(name, CPUID leaf, register, bit) then R(...) for the rest. The
- * region's target list and the run-time test are both made from this row. */
+/* What each tier needs of the processor: F(name, CPUID leaf, register, bit) then R(...) for the rest. The
+ * region's target list and the run-time test are both made from this row. A leaf is that number plus
+ * 65536 times its subleaf. A feature beside a tier has a row of its own, with the tier's in it. */
 #define ATTN_FEATURES_AVX2_(F, R) \
   F("avx2", 7, EBX, 5) R("fma", 1, ECX, 12) R("f16c", 1, ECX, 29) R("avx", 1, ECX, 28)
 #ifndef ATTN_FEATURES_AVX512_ /* tests/emulated runs this tier on AVX2 */
@@ -236,6 +243,8 @@
 #define ATTN_FEATURES_AVX512_(F, R)                                              \
   ATTN_FEATURES_AVX2_(F, R) R("avx512f", 7, EBX, 16) R("avx512bw", 7, EBX, 30)  \
   R("avx512dq", 7, EBX, 17) R("avx512vl", 7, EBX, 31) R("avx512cd", 7, EBX, 28)
+#define ATTN_FEATURES_AVX512BF16_(F, R) \
+  ATTN_FEATURES_AVX512_(F, R) R("avx512bf16", 0x10007, EAX, 5)
 /* clang-format on */
 /* The register state the system must save: SSE+AVX, then AVX-512's masks and upper halves. */
 #define ATTN_XCR0_AVX512_ 0xE6u

@@ -1,20 +1,20 @@
-/* isa/detect.h owns what the running machine can do, the caps, and the choice of a tier's table.
- * The only state of the library is here: two ints, each written with values any thread would
- * compute alike. */
+/* isa/detect.h owns what the running machine can do, the caps, and the choice of a tier's table. The
+ * state of the library is here and in isa/features.h: two ints each, written with values any thread
+ * would compute alike. */
 
 #if defined(ATTN_HAS_AVX2_) || defined(ATTN_HAS_AVX512_)
-enum { ATTN_REG_EBX_ = 1, ATTN_REG_ECX_ = 2 };
-typedef struct attn_feature_ {
+enum { ATTN_REG_EAX_ = 0, ATTN_REG_EBX_ = 1, ATTN_REG_ECX_ = 2 };
+typedef struct attn_cpu_bit_ {
   const char *name; /* the compiler's name, for tests */
   int leaf, reg, bit;
-} attn_feature_;
-#define ATTN_FEATURE_(name, leaf, reg, bit) {name, leaf, ATTN_REG_##reg##_, bit},
+} attn_cpu_bit_;
+#define ATTN_CPU_BIT_(name, leaf, reg, bit) {name, leaf, ATTN_REG_##reg##_, bit},
 
 ATTN_FUNC_ void attn_cpuid_(int leaf, uint32_t r[4]) {
 #ifdef _MSC_VER
-  __cpuidex((int *)r, leaf, 0);
+  __cpuidex((int *)r, leaf & 0xffff, leaf >> 16);
 #else
-  __cpuid_count(leaf, 0, r[0], r[1], r[2], r[3]);
+  __cpuid_count(leaf & 0xffff, leaf >> 16, r[0], r[1], r[2], r[3]);
 #endif
 }
 
@@ -30,12 +30,14 @@ ATTN_FUNC_ uint32_t attn_xcr0_(void) {
 #endif
 }
 
-ATTN_FUNC_ attn_isa_state attn_probe_x86_(const attn_feature_ *f, int n, uint32_t xcr0) {
+ATTN_FUNC_ attn_isa_state attn_probe_x86_(const attn_cpu_bit_ *f, int n, uint32_t xcr0) {
   uint32_t r[4] = {0, 0, 0, 0};
   attn_cpuid_(0, r);
   uint32_t max_leaf = r[0];
   for (int i = 0; i < n; i++) {
-    if ((uint32_t)f[i].leaf > max_leaf) return ATTN_ISA_CPU_LACKS;
+    if (((uint32_t)f[i].leaf & 0xffff) > max_leaf) return ATTN_ISA_CPU_LACKS;
+    attn_cpuid_(f[i].leaf & 0xffff, r); /* the highest subleaf */
+    if (f[i].leaf >> 16 && (uint32_t)f[i].leaf >> 16 > r[0]) return ATTN_ISA_CPU_LACKS;
     attn_cpuid_(f[i].leaf, r);
     if (!(r[f[i].reg] >> f[i].bit & 1u)) return ATTN_ISA_CPU_LACKS;
   }
@@ -50,13 +52,13 @@ ATTN_FUNC_ attn_isa_state attn_probe_(attn_isa isa) {
     case ATTN_ISA_SCALAR: return ATTN_ISA_OK;
 #ifdef ATTN_HAS_AVX2_
     case ATTN_ISA_AVX2: {
-      static const attn_feature_ f[] = {ATTN_FEATURES_AVX2_(ATTN_FEATURE_, ATTN_FEATURE_)};
+      static const attn_cpu_bit_ f[] = {ATTN_FEATURES_AVX2_(ATTN_CPU_BIT_, ATTN_CPU_BIT_)};
       return attn_probe_x86_(f, (int)(sizeof f / sizeof *f), ATTN_XCR0_AVX2_);
     }
 #endif
 #ifdef ATTN_HAS_AVX512_
     case ATTN_ISA_AVX512: {
-      static const attn_feature_ f[] = {ATTN_FEATURES_AVX512_(ATTN_FEATURE_, ATTN_FEATURE_)};
+      static const attn_cpu_bit_ f[] = {ATTN_FEATURES_AVX512_(ATTN_CPU_BIT_, ATTN_CPU_BIT_)};
       return attn_probe_x86_(f, (int)(sizeof f / sizeof *f), ATTN_XCR0_AVX512_);
     }
 #endif
@@ -65,6 +67,24 @@ ATTN_FUNC_ attn_isa_state attn_probe_(attn_isa isa) {
 #endif
     default: return ATTN_ISA_NOT_COMPILED;
   }
+}
+
+/* The features beside tiers: a name, the word that switches it off in ATTN_ISA, and its tier. */
+typedef struct attn_feature_row_ {
+  const char *name, *word;
+  attn_isa isa;
+} attn_feature_row_;
+static const attn_feature_row_ attn_feature_rows_[ATTN_FEATURE_COUNT] = {
+    {"none", "", ATTN_ISA_AUTO}, {"avx512bf16", "bf16", ATTN_ISA_AVX512}};
+
+ATTN_FUNC_ attn_isa_state attn_probe_feature_(attn_feature feature) {
+#ifdef ATTN_HAS_AVX512BF16_
+  static const attn_cpu_bit_ f[] = {ATTN_FEATURES_AVX512BF16_(ATTN_CPU_BIT_, ATTN_CPU_BIT_)};
+  if (feature == ATTN_FEATURE_AVX512_BF16)
+    return attn_probe_x86_(f, (int)(sizeof f / sizeof *f), ATTN_XCR0_AVX512_);
+#endif
+  (void)feature;
+  return ATTN_ISA_NOT_COMPILED;
 }
 
 /* 1 for a tier of this processor family, whether or not it is compiled */
@@ -83,16 +103,38 @@ ATTN_FUNC_ int attn_isa_native_(attn_isa isa) {
 static int attn_machine_word_;
 static int attn_limit_word_; /* attn_isa_limit's tier, 0 = none */
 
+#ifndef ATTN_NO_GETENV
+/* The features that "-word-word.." switches off, a bit each; -1 when a word names none. */
+ATTN_FUNC_ int attn_env_off_(const char *s) {
+  int off = 0;
+  while (*s) {
+    const size_t n = strcspn(++s, "-");
+    int known = 0;
+    for (int i = 1; i < ATTN_FEATURE_COUNT; i++) {
+      const char *word = attn_feature_rows_[i].word;
+      if (strlen(word) == n && strncmp(s, word, n) == 0) known |= 1 << i;
+    }
+    if (!known) return -1;
+    off |= known, s += n;
+  }
+  return off;
+}
+#endif
+
 ATTN_FUNC_ int attn_machine_(void) {
   int w = ATTN_ATOMIC_LOAD_(&attn_machine_word_);
   if (w) return w;
   for (int i = 1; i < ATTN_ISA_COUNT; i++) w |= (int)attn_probe_((attn_isa)i) << (2 * i);
 #ifndef ATTN_NO_GETENV
   const char *env = getenv("ATTN_ISA");
-  if (env && *env && strcmp(env, "auto") != 0) {
+  const size_t n = env ? strcspn(env, "-") : 0;
+  if (env && attn_env_off_(env + n) < 0) w |= 1 << 24;
+  if (n && !(n == 4 && strncmp(env, "auto", n) == 0)) {
     int cap = 0;
-    for (int i = 1; i < ATTN_ISA_COUNT; i++)
-      if (strcmp(env, attn_isa_name((attn_isa)i)) == 0 && attn_isa_native_((attn_isa)i)) cap = i;
+    for (int i = 1; i < ATTN_ISA_COUNT; i++) {
+      const char *name = attn_isa_name((attn_isa)i);
+      if (strlen(name) == n && strncmp(env, name, n) == 0 && attn_isa_native_((attn_isa)i)) cap = i;
+    }
     w |= cap ? cap << 16 : 1 << 24;
   }
 #endif

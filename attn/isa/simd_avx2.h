@@ -77,6 +77,18 @@ typedef __m256 attn_v8_;
 #define ATTN_V_LOAD_I4_(p) attn_load_i4_avx2_(p)
 #define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_avx2_(p, 28)
 #define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_avx2_(p, 24)
+#define ATTN_VP_ __m256i
+#define ATTN_PAIR_LOAD_(p) _mm256_loadu_si256((const __m256i *)(const void *)(p))
+#define ATTN_PAIR_STORE_(p, v) _mm256_storeu_si256((__m256i *)(void *)(p), v)
+#define ATTN_PAIR_SET1_(x) _mm256_set1_epi32((int)(x))
+#define ATTN_PAIR_EVEN_(v) (ATTN_VECTOR_(attn_v8_) _mm256_castsi256_ps(_mm256_slli_epi32(v, 16)))
+#define ATTN_PAIR_ODD_(v) \
+  (ATTN_VECTOR_(attn_v8_) \
+       _mm256_castsi256_ps(_mm256_and_si256(v, _mm256_set1_epi32((int)0xffff0000u))))
+#define ATTN_PAIR_JOIN_(even, odd)                        \
+  _mm256_or_si256(                                        \
+      _mm256_srli_epi32(attn_round_bf16_avx2_(even), 16), \
+      _mm256_and_si256(attn_round_bf16_avx2_(odd), _mm256_set1_epi32((int)0xffff0000u)))
 #define ATTN_V_BITS_(bits) attn_bits_avx2_(bits)
 #define ATTN_V_WITHIN_(x, lo, len) attn_within_avx2_(x, lo, len)
 #define ATTN_V_GATHER_(p, i) \
@@ -125,15 +137,18 @@ ATTN_INLINE_ attn_v8_ attn_ldexp_avx2_(attn_v8_ p, attn_v8_ t) {
   return _mm256_mul_ps(_mm256_mul_ps(p, s), r);
 }
 
-ATTN_INLINE_ __m128i attn_to_bf16_avx2_(attn_v8_ v) {
+ATTN_INLINE_ __m256i attn_round_bf16_avx2_(attn_v8_ v) {
   __m256i x = _mm256_castps_si256(v);
   __m256i odd = _mm256_and_si256(_mm256_srli_epi32(x, 16), _mm256_set1_epi32(1));
   __m256i up = _mm256_add_epi32(x, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
   __m256i quiet = _mm256_or_si256(x, _mm256_set1_epi32(0x400000));
   __m256 nan = _mm256_cmp_ps(v, v, _CMP_UNORD_Q);
-  __m256i y = _mm256_srli_epi32(_mm256_castps_si256(_mm256_blendv_ps(
-                                    _mm256_castsi256_ps(up), _mm256_castsi256_ps(quiet), nan)),
-                                16);
+  return _mm256_castps_si256(
+      _mm256_blendv_ps(_mm256_castsi256_ps(up), _mm256_castsi256_ps(quiet), nan));
+}
+
+ATTN_INLINE_ __m128i attn_to_bf16_avx2_(attn_v8_ v) {
+  __m256i y = _mm256_srli_epi32(attn_round_bf16_avx2_(v), 16);
   y = _mm256_permute4x64_epi64(_mm256_packus_epi32(y, y), 0x08);
   return _mm256_castsi256_si128(y);
 }

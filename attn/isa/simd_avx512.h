@@ -101,6 +101,20 @@ typedef __m512 attn_v16_;
 #define ATTN_V_WITHIN_(x, lo, len)                                                               \
   _mm512_cmplt_epu32_mask(_mm512_sub_epi32(_mm512_set1_epi32((int)(x)), _mm512_loadu_si512(lo)), \
                           _mm512_loadu_si512(len))
+/* pairs of bf16, the even one in the low half of 32 bits: W of them; the f32 of each half; two vectors
+ * rounded to pairs. DOT, c and the two products of each pair, is in kernels/low.h, or an instruction. */
+#define ATTN_VP_ __m512i
+#define ATTN_PAIR_LOAD_(p) _mm512_loadu_si512((const void *)(p))
+#define ATTN_PAIR_STORE_(p, v) _mm512_storeu_si512((void *)(p), v)
+#define ATTN_PAIR_SET1_(x) _mm512_set1_epi32((int)(x))
+#define ATTN_PAIR_EVEN_(v) (ATTN_VECTOR_(attn_v16_) _mm512_castsi512_ps(_mm512_slli_epi32(v, 16)))
+#define ATTN_PAIR_ODD_(v)  \
+  (ATTN_VECTOR_(attn_v16_) \
+       _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32((int)0xffff0000u))))
+#define ATTN_PAIR_JOIN_(even, odd)                          \
+  _mm512_or_si512(                                          \
+      _mm512_srli_epi32(attn_round_bf16_avx512_(even), 16), \
+      _mm512_and_si512(attn_round_bf16_avx512_(odd), _mm512_set1_epi32((int)0xffff0000u)))
 /* the lowest bits of a uint64_t as a choice of lanes; p[i[lane]] */
 #define ATTN_V_BITS_(bits) ((__mmask16)(bits))
 #define ATTN_V_GATHER_(p, i) \
@@ -126,13 +140,18 @@ __m512 Sleef_exp2f16_u10avx512f(__m512);
 __m512 Sleef_tanhf16_u10avx512f(__m512);
 #endif
 
-ATTN_INLINE_ __m256i attn_to_bf16_avx512_(attn_v16_ v) {
+/* the nearest bf16 in the upper half, anything below */
+ATTN_INLINE_ __m512i attn_round_bf16_avx512_(attn_v16_ v) {
   __m512i x = _mm512_castps_si512(v);
   __m512i odd = _mm512_and_si512(_mm512_srli_epi32(x, 16), _mm512_set1_epi32(1));
   __m512i up = _mm512_add_epi32(x, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
   __m512i quiet = _mm512_or_si512(x, _mm512_set1_epi32(0x400000));
   __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_blend_epi32(nan, up, quiet), 16));
+  return _mm512_mask_blend_epi32(nan, up, quiet);
+}
+
+ATTN_INLINE_ __m256i attn_to_bf16_avx512_(attn_v16_ v) {
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(attn_round_bf16_avx512_(v), 16));
 }
 
 ATTN_INLINE_ attn_v16_ attn_nibbles_avx512_(__m512i x) {

@@ -68,6 +68,14 @@
 #define ATTN_V_LOAD_I4_(p) attn_load_i4_neon_(p)
 #define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_neon_(p, 0)
 #define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_neon_(p, 4)
+#define ATTN_VP_ uint32x4_t
+#define ATTN_PAIR_LOAD_(p) vld1q_u32(p)
+#define ATTN_PAIR_STORE_(p, v) vst1q_u32(p, v)
+#define ATTN_PAIR_SET1_(x) vdupq_n_u32(x)
+#define ATTN_PAIR_EVEN_(v) vreinterpretq_f32_u32(vshlq_n_u32(v, 16))
+#define ATTN_PAIR_ODD_(v) vreinterpretq_f32_u32(vandq_u32(v, vdupq_n_u32(0xffff0000u)))
+#define ATTN_PAIR_JOIN_(even, odd) \
+  vsriq_n_u32(attn_round_bf16_neon_(odd), attn_round_bf16_neon_(even), 16)
 #define ATTN_V_BITS_(bits) attn_bits_neon_(bits)
 #define ATTN_V_WITHIN_(x, lo, len) \
   vcltq_u32(vsubq_u32(vdupq_n_u32(x), vld1q_u32(lo)), vld1q_u32(len))
@@ -169,12 +177,16 @@ ATTN_INLINE_ float32x4_t attn_ldexp_neon_(float32x4_t p, float32x4_t t) {
   return vmulq_f32(vmulq_f32(p, s), r);
 }
 
-ATTN_INLINE_ uint16x4_t attn_to_bf16_neon_(float32x4_t v) {
+ATTN_INLINE_ uint32x4_t attn_round_bf16_neon_(float32x4_t v) {
   uint32x4_t x = vreinterpretq_u32_f32(v);
   uint32x4_t odd = vandq_u32(vshrq_n_u32(x, 16), vdupq_n_u32(1));
   uint32x4_t up = vaddq_u32(x, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
   uint32x4_t quiet = vorrq_u32(x, vdupq_n_u32(0x400000));
-  return vshrn_n_u32(vbslq_u32(vceqq_f32(v, v), up, quiet), 16);
+  return vbslq_u32(vceqq_f32(v, v), up, quiet);
+}
+
+ATTN_INLINE_ uint16x4_t attn_to_bf16_neon_(float32x4_t v) {
+  return vshrn_n_u32(attn_round_bf16_neon_(v), 16);
 }
 
 ATTN_INLINE_ int8x8_t attn_load_bytes_neon_(const void *p) {

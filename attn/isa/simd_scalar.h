@@ -17,6 +17,7 @@
 typedef float attn_v4_ __attribute__((vector_size(16)));
 typedef float attn_v4_at_ __attribute__((vector_size(16), aligned(4)));
 typedef int32_t attn_m4_ __attribute__((vector_size(16)));
+typedef uint32_t attn_p4_ __attribute__((vector_size(16)));
 #define attn_lane_(v, i) (v)[i]
 #define ATTN_V_LOAD_(p) ((attn_v4_) * (const attn_v4_at_ *)(p))
 #define ATTN_V_STORE_(p, v) ((void)(*(attn_v4_at_ *)(p) = (v)))
@@ -39,6 +40,9 @@ typedef struct {
 typedef struct {
   int32_t f[4];
 } attn_m4_;
+typedef struct {
+  uint32_t f[4];
+} attn_p4_;
 #define attn_lane_(v, i) (v).f[i]
 #define ATTN_V_LOAD_(p) attn_load_part_scalar_(p, 4)
 #define ATTN_V_STORE_(p, v) attn_store_part_scalar_(p, v, 4)
@@ -77,6 +81,13 @@ typedef struct {
 #define ATTN_V_LOAD_I4_(p) attn_load_i4_scalar_(p)
 #define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_scalar_(p, 0)
 #define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_scalar_(p, 4)
+#define ATTN_VP_ attn_p4_
+#define ATTN_PAIR_LOAD_(p) attn_load_pairs_scalar_(p)
+#define ATTN_PAIR_STORE_(p, v) attn_store_pairs_scalar_(p, v)
+#define ATTN_PAIR_SET1_(x) attn_set1_pairs_scalar_(x)
+#define ATTN_PAIR_EVEN_(v) attn_half_scalar_(v, 16)
+#define ATTN_PAIR_ODD_(v) attn_half_scalar_(v, 0)
+#define ATTN_PAIR_JOIN_(even, odd) attn_join_pairs_scalar_(even, odd)
 #define ATTN_V_BITS_(bits) attn_bits_scalar_(bits)
 #define ATTN_V_WITHIN_(x, lo, len) attn_within_scalar_(x, lo, len)
 #define ATTN_V_GATHER_(p, i) attn_gather_scalar_(p, i)
@@ -199,6 +210,25 @@ ATTN_FUNC_ attn_v4_ attn_load_bf16_scalar_(const uint16_t *p) {
 }
 ATTN_FUNC_ void attn_store_bf16_scalar_(uint16_t *p, attn_v4_ v) {
   for (int i = 0; i < 4; i++) p[i] = attn_to_bf16_(attn_lane_(v, i));
+}
+ATTN_INLINE_ attn_p4_ attn_load_pairs_scalar_(const uint32_t *p) {
+  attn_p4_ r;
+  memcpy(&r, p, sizeof r);
+  return r;
+}
+ATTN_INLINE_ void attn_store_pairs_scalar_(uint32_t *p, attn_p4_ v) { memcpy(p, &v, sizeof v); }
+ATTN_INLINE_ attn_p4_ attn_set1_pairs_scalar_(uint32_t x) {
+  attn_p4_ r = {0};
+  ATTN_LANES_(x)
+}
+ATTN_INLINE_ attn_v4_ attn_half_scalar_(attn_p4_ v, int shift) {
+  attn_v4_ r = {0};
+  ATTN_LANES_(attn_from_bits_(attn_lane_(v, i) << shift & 0xffff0000u))
+}
+ATTN_FUNC_ attn_p4_ attn_join_pairs_scalar_(attn_v4_ even, attn_v4_ odd) {
+  attn_p4_ r = {0};
+  ATTN_LANES_(attn_to_bf16_(attn_lane_(even, i)) | (uint32_t)attn_to_bf16_(attn_lane_(odd, i))
+                                                       << 16)
 }
 ATTN_FUNC_ attn_v4_ attn_load_i8_scalar_(const void *p) {
   attn_v4_ r = {0};

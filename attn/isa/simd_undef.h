@@ -1,5 +1,6 @@
 /* isa/simd_undef.h forgets the vocabulary of one tier, so that the next can define it. */
 #undef ATTN_T_
+#undef ATTN_TIER_
 #undef ATTN_ISA_ID_
 #undef ATTN_MR_
 #undef ATTN_EXP_UNIT_
@@ -7,6 +8,16 @@
 #undef ATTN_ROW_COLS_
 #undef ATTN_SPECIALISE_
 #undef ATTN_VF_
+#undef ATTN_VP_
+#undef ATTN_PAIR_DOT_
+#undef ATTN_PAIR_EVEN_
+#undef ATTN_PAIR_EXP2_
+#undef ATTN_PAIR_ZIP_
+#undef ATTN_PAIR_JOIN_
+#undef ATTN_PAIR_LOAD_
+#undef ATTN_PAIR_ODD_
+#undef ATTN_PAIR_SET1_
+#undef ATTN_PAIR_STORE_
 #undef ATTN_VM_
 #undef ATTN_V_ABS_
 #undef ATTN_V_ADD_

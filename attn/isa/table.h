@@ -196,6 +196,57 @@ typedef struct attn_tile_table_ { /* a tile of scores */
   void (*exclude)(float *s, int64_t n, int g0, int g1, const attn_exclude_ *not_seen, float *top);
 } attn_tile_table_;
 
+/* Sums of products of pairs of bf16: y[r][lane] = sum_i x[i][lane] . b[r][i] for lanes of groups g0..g1,
+ * where pair i of row r of b is row * r + step * i bytes behind b. top not null: times scale, and
+ * top[lane] = max(top, y); else added to y alpha[lane] (null = 1), start: to 0. */
+typedef struct attn_pair_dots_ {
+  float *y;
+  const uint32_t *x; /* [n][tile] */
+  const void *b;
+  int64_t ys, row, step; /* from a row of y to the next; of b; from a pair to the next */
+  int64_t rows, n;
+  int g0, g1, start;
+  float scale, *top;
+  const float *alpha;
+} attn_pair_dots_;
+
+/* The running softmax of a tile's lanes; ramp: null = 1. in_place: weights also replace the scores. */
+typedef struct attn_running_softmax_ {
+  float *m, *l, *alpha;
+  const float *top;
+  const attn_ramp_ *ramp;
+  int in_place;
+} attn_running_softmax_;
+
+/* n rows of f32 or bf16, step bytes apart; lead: the first of them is the odd one of its pair. */
+typedef struct attn_pair_rows_ {
+  const void *x;
+  int64_t step, n, dim;
+  int kind, lead;
+} attn_pair_rows_;
+
+/* A pair in memory, which bf16 need not align to; its even one lies first. */
+ATTN_INLINE_ uint32_t attn_pair_at_(const void *p) {
+  uint32_t x;
+  memcpy(&x, p, sizeof x);
+  return x;
+}
+
+typedef struct attn_low_table_ { /* products of bf16; rounding is to nearest even */
+  void (*pair_dots)(const attn_pair_dots_ *d);
+  /* to[i][lane] = the pair of rows 2i and 2i+1 of n; with lead = 1 of 2i-1 and 2i. Rows that are not there
+   * are 0 */
+  void (*pair_tile)(uint32_t *to, const float *x, int64_t n, int lead, int g0, int g1);
+  /* the same of rows in memory: to[i][c], rows width apart, which hold whole groups of 16 */
+  void (*pair_rows)(uint32_t *to, int64_t width, const attn_pair_rows_ *rows);
+  /* to[i][c] = x[i][c] of n rows, 0 up to a whole group of 16 */
+  void (*narrow)(uint16_t *to, int64_t width, const float *x, int64_t stride, int64_t n,
+                 int64_t dim);
+  /* softmax_block whose weights go to p as pair_tile has them; l sums them as they are there */
+  void (*pair_softmax)(uint32_t *p, float *s, int64_t n, int lead, int g0, int g1,
+                       const attn_running_softmax_ *run);
+} attn_low_table_;
+
 typedef struct attn_relu_table_ { /* rectified weights */
   /* in place of the softmax: s = max(s, 0), squared if square; l += (sum_j s, from 0), count += the scores
    * above -inf */

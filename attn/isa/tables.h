@@ -8,6 +8,8 @@
   on(score_block), on(modify_block), on(softmax_block), on(value_block), on(scale_block), \
       on(fold_block), on(join), on(divide), on(exclude)
 #define ATTN_RELU_TABLE_(on) on(relu_block)
+#define ATTN_LOW_TABLE_(on) \
+  on(pair_dots), on(pair_tile), on(pair_rows), on(narrow), on(pair_softmax)
 #define ATTN_FEW_TABLE_(on) on(pack_row), on(score_rows), on(softmax_rows), on(value_rows)
 #define ATTN_LIST_TABLE_(on) on(dots)
 #define ATTN_SUM_TABLE_(on) on(axpys)
@@ -24,6 +26,7 @@
 #define ATTN_ON_AVX2_(name) attn_##name##_avx2_
 #define ATTN_ON_AVX512_(name) attn_##name##_avx512_
 #define ATTN_ON_NEON_(name) attn_##name##_neon_
+#define ATTN_ON_AVX512BF16_(name) attn_##name##_avx512bf16_
 #define ATTN_ON_NONE_(name) 0 /* never asked for */
 #ifndef ATTN_HAS_AVX2_
 #undef ATTN_ON_AVX2_
@@ -49,6 +52,9 @@
   }
 ATTN_TABLES_(attn_tile_table_, attn_tile_on_, ATTN_TILE_TABLE_)
 ATTN_TABLES_(attn_relu_table_, attn_relu_on_, ATTN_RELU_TABLE_)
+#if ATTN_HAS_LOW && !defined(ATTN_NO_EMULATION)
+ATTN_TABLES_(attn_low_table_, attn_low_on_, ATTN_LOW_TABLE_)
+#endif
 ATTN_TABLES_(attn_few_table_, attn_few_on_, ATTN_FEW_TABLE_)
 ATTN_TABLES_(attn_list_table_, attn_list_on_, ATTN_LIST_TABLE_)
 ATTN_TABLES_(attn_sum_table_, attn_sum_on_, ATTN_SUM_TABLE_)
@@ -60,6 +66,27 @@ ATTN_TABLES_(attn_gate_table_, attn_gate_on_, ATTN_GATE_TABLE_)
 ATTN_TABLES_(attn_feature_table_, attn_feature_on_, ATTN_FEATURE_TABLE_)
 ATTN_TABLES_(attn_state_table_, attn_state_on_, ATTN_STATE_TABLE_)
 ATTN_TABLES_(attn_fourier_table_, attn_fourier_on_, ATTN_FOURIER_TABLE_)
+
+/* Products of bf16 on a tier, and the feature that has them; null: neither an instruction nor an
+ * emulation is there. */
+#if ATTN_HAS_LOW
+ATTN_FUNC_ const attn_low_table_ *attn_low_of_(attn_isa isa, attn_feature *feature) {
+  *feature = ATTN_FEATURE_NONE;
+#ifdef ATTN_HAS_AVX512BF16_
+  static const attn_low_table_ avx512bf16 = {ATTN_LOW_TABLE_(ATTN_ON_AVX512BF16_)};
+  if (isa == ATTN_ISA_AVX512 && attn_feature_status(ATTN_FEATURE_AVX512_BF16) == ATTN_ISA_OK) {
+    *feature = ATTN_FEATURE_AVX512_BF16;
+    return &avx512bf16;
+  }
+#endif
+#ifdef ATTN_NO_EMULATION
+  (void)isa;
+  return NULL;
+#else
+  return attn_low_on_(isa);
+#endif
+}
+#endif
 
 ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
   static const attn_table_ tables[ATTN_ISA_COUNT - 1] = {
@@ -73,6 +100,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_ROWS_TABLE_
 #undef ATTN_TILE_TABLE_
 #undef ATTN_FEW_TABLE_
+#undef ATTN_LOW_TABLE_
 #undef ATTN_RELU_TABLE_
 #undef ATTN_LIST_TABLE_
 #undef ATTN_SUM_TABLE_
@@ -88,5 +116,6 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_ON_AVX2_
 #undef ATTN_ON_AVX512_
 #undef ATTN_ON_NEON_
+#undef ATTN_ON_AVX512BF16_
 #undef ATTN_ON_NONE_
 #undef ATTN_TABLES_

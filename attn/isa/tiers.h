@@ -48,9 +48,23 @@ ATTN_END_REGION_
 ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
 #include "simd_avx512.h"
 #define ATTN_PASS_ ATTN_VERSION
+#if ATTN_HAS_LOW && defined(ATTN_HAS_AVX512BF16_)
+#define ATTN_KEEP_WORDS_ 1 /* a feature's pass goes on with them */
+#endif
 #include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
 #undef ATTN_PASS_
 ATTN_END_REGION_
+#if ATTN_HAS_LOW && defined(ATTN_HAS_AVX512BF16_)
+ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512BF16_)
+#include "simd_avx512bf16.h"
+#define ATTN_PASS_ ATTN_VERSION
+#define ATTN_PASS_LOW_ 1 /* products of narrow numbers alone */
+#include ATTN_SELF
+#undef ATTN_PASS_LOW_
+#undef ATTN_PASS_
+ATTN_END_REGION_
+#endif
 #if defined(ATTN_GCC_)
 #pragma GCC diagnostic pop
 #endif

@@ -66,6 +66,25 @@ ATTN_INLINE_ void ATTN_FN_(exp2_product4)(ATTN_VF_ *y, const ATTN_VF_ *x) {
   y[0] = p0, y[1] = p1, y[2] = p2, y[3] = p3;
 }
 
+/* the same to 7.5e-5 of the result, for weights that are rounded to bf16 next */
+#define ATTN_SHORT_0_(i)                                               \
+  p##i = ATTN_V_FMA_(ATTN_V_SET1_(ATTN_EXP_UNIT_ * 0.05517167f), f##i, \
+                     ATTN_V_SET1_(ATTN_EXP_UNIT_ * 0.24261113f));
+#define ATTN_SHORT_1_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * 0.69326099f));
+#define ATTN_SHORT_2_(i) p##i = ATTN_V_FMA_(p##i, f##i, ATTN_V_SET1_(ATTN_EXP_UNIT_ * 0.99992807f));
+ATTN_INLINE_ void ATTN_FN_(exp2_short4)(ATTN_VF_ *y) {
+  ATTN_VF_ f0 = y[0], f1 = y[1], f2 = y[2], f3 = y[3];
+  ATTN_VF_ t0, t1, t2, t3, n0, n1, n2, n3, p0, p1, p2, p3;
+  ATTN_EACH4_(ATTN_EXP2_CLAMP_)
+  ATTN_EACH4_(ATTN_EXP2_ROUND_)
+  ATTN_EACH4_(ATTN_EXP2_REDUCE_)
+  ATTN_EACH4_(ATTN_SHORT_0_)
+  ATTN_EACH4_(ATTN_SHORT_1_)
+  ATTN_EACH4_(ATTN_SHORT_2_)
+  ATTN_EACH4_(ATTN_EXP2_SCALE_)
+  y[0] = p0, y[1] = p1, y[2] = p2, y[3] = p3;
+}
+
 /* 2^y for y <= 0 or NaN, subnormal results included: for weights that leave the library */
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(exp2_full)(ATTN_VF_ y) {
   ATTN_VF_ f0 = ATTN_V_MAX_(ATTN_V_SET1_(-150.0f), y), t0, n0, p0;
@@ -133,6 +152,9 @@ ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
 #undef ATTN_POLY_4_
 #undef ATTN_POLY_5_
 #undef ATTN_POLY_
+#undef ATTN_SHORT_0_
+#undef ATTN_SHORT_1_
+#undef ATTN_SHORT_2_
 #undef ATTN_EXP2_CLAMP_
 #undef ATTN_EXP2_ROUND_
 #undef ATTN_EXP2_REDUCE_

@@ -14,6 +14,7 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(tanh)(ATTN_VF_ x) { return ATTN_V_SLEEF_(tanh)(x)
 ATTN_INLINE_ void ATTN_FN_(exp2_neg4)(ATTN_VF_ *y) {
   for (int i = 0; i < 4; i++) y[i] = ATTN_V_SLEEF_(exp2)(y[i]);
 }
+ATTN_INLINE_ void ATTN_FN_(exp2_short4)(ATTN_VF_ *y) { ATTN_FN_(exp2_neg4)(y); }
 ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
   for (int i = 0; i < 4; i++) x[i] = ATTN_V_SLEEF_(tanh)(x[i]);
 }

@@ -1,5 +1,5 @@
 /* kernels/pass.h owns the pass: the kernels, written once in the vocabulary of isa/simd_*.h and
- * compiled once per tier inside that tier's region. It may use nothing but the vocabulary and our
+ * compiled once per tier inside that tier's region, low.h also once per feature that has it. It may use nothing but the vocabulary and our
  * own static functions, and never tests a compiler's ISA macros. */
 
 #if ATTN_PASS_ != 200
@@ -8,12 +8,13 @@
 
 #define ATTN_FN_(name) ATTN_CAT_(ATTN_CAT_(attn_##name##_, ATTN_T_), _)
 
+#include "unroll.h"
+#ifndef ATTN_PASS_LOW_
 #ifdef ATTN_USE_SLEEF
 #include "math_sleef.h"
 #else
 #include "math.h"
 #endif
-#include "unroll.h"
 #include "score.h"
 #include "value.h"
 #include "softmax.h"
@@ -29,6 +30,10 @@
 #include "linear.h"
 #include "norm.h"
 #include "fourier.h"
+#endif
+#if ATTN_HAS_LOW && (defined(ATTN_PASS_LOW_) || !defined(ATTN_NO_EMULATION))
+#include "low.h"
+#endif
 
 #undef ATTN_MICRO_
 #undef ATTN_MICRO_MOST_
@@ -53,4 +58,6 @@
 #undef ATTN_VECS_3_
 #undef ATTN_VECS_4_
 #undef ATTN_FN_
+#ifndef ATTN_KEEP_WORDS_
 #include "../isa/simd_undef.h"
+#endif

@@ -71,6 +71,12 @@ class SdpaCase : public Case {
     c["peak_mean"] = contest.peak_mean();
     c["peak_min"] = contest.peak_min();
     c["percent"] = 100 * best / (contest.peak() * spec_.threads);
+    if (ctx_.report.feature != ATTN_FEATURE_NONE) { /* of its own products */
+      double peak = 0;
+      for (int n = 0; n < 100; n++) peak = std::max(peak, peak_feature_probe(ctx_.report.feature));
+      c["feature_peak"] = peak;
+      c["percent"] = 100 * best / (peak * spec_.threads);
+    }
     c["pairs_per_second"] = us.best() * (ours_.pairs / ours_.flops);
     c["computed_per_allowed"] = (double)ctx_.report.pairs / ours_.pairs;
     c["rounds"] = (double)us.rates.size();
@@ -210,15 +216,27 @@ const char *dtype_name(attn_dtype d) {
   return d == ATTN_F16 ? "f16" : d == ATTN_BF16 ? "bf16" : "f32";
 }
 
+/* The feature beside a tier whose products are of bf16. */
+attn_feature feature_of(attn_isa isa) {
+  for (int f = 1; f < ATTN_FEATURE_COUNT; f++)
+    if (attn_feature_isa((attn_feature)f) == isa &&
+        attn_feature_status((attn_feature)f) == ATTN_ISA_OK)
+      return (attn_feature)f;
+  return ATTN_FEATURE_NONE;
+}
+
 std::string name_of(attn_isa isa, const SdpaSpec &spec) {
   const problem_shape &s = spec.shape;
-  std::string n = std::string("sdpa/") + dtype_name(s.dtype) + "/" + attn_isa_name(isa) +
+  const bool low = s.compute != ATTN_COMPUTE_F32 && feature_of(isa) != ATTN_FEATURE_NONE;
+  std::string n = std::string("sdpa/") + dtype_name(s.dtype) + "/" +
+                  (low ? attn_feature_name(feature_of(isa)) : attn_isa_name(isa)) +
                   "/causal:" + (s.causal ? "1" : "0") + "/T:" + std::to_string(s.tq) +
                   "/d:" + std::to_string(s.dk) + "/h:" + std::to_string(s.heads);
   if (s.batch > 1) n += "/b:" + std::to_string(s.batch);
   if (s.kv_heads) n += "/hkv:" + std::to_string(s.kv_heads);
   if (s.tk && s.tk != s.tq) n += "/Tk:" + std::to_string(s.tk);
   if (s.dv && s.dv != s.dk) n += "/dv:" + std::to_string(s.dv);
+  if (s.compute == ATTN_COMPUTE_BF16) n += "/compute:bf16";
   n += problem_extra_name(s.extra);
   if (s.bthd) n += "/bthd";
   if (spec.threads > 1) n += "/threads:" + std::to_string(spec.threads);
@@ -273,6 +291,18 @@ void add_shapes(const Selection &sel) {
       s.dtype = dtype;
       add(sel, against_base(s, dense(2048, d, 0)));
     }
+  /* products of bf16 against those of f32 */
+  for (int64_t d : {64, 128})
+    for (int64_t t : {512, 2048})
+      for (attn_dtype dtype : {ATTN_BF16, ATTN_F32})
+        for (int causal = 0; causal < 2; causal++) {
+          if (!sel.full && (causal || (dtype == ATTN_F32 && t == 512))) continue;
+          s = dense(t, d, causal);
+          s.dtype = dtype;
+          problem_shape base = s;
+          s.compute = ATTN_COMPUTE_BF16;
+          add(sel, against_base(s, base));
+        }
   for (problem_extra e : {PROBLEM_WINDOW, PROBLEM_BOOL, PROBLEM_ADD, PROBLEM_SINKS}) {
     s = plain;
     s.extra = e;

@@ -331,6 +331,7 @@ void paged_attend(const paged *m, int64_t most, test_rng *rng) {
   test_fill(q, rng, test_normal);
   attn_sdpa_params params;
   memset(&params, 0, sizeof params);
+  params.compute = test_compute;
   for (int64_t a = 0; a < PAGED_SEQUENCES; a++) { /* what the ring still holds */
     int64_t n = m->rows[a].len < most ? m->rows[a].len : most;
     for (int ok = 0; p->window && n > 0 && !ok; n -= !ok) {

@@ -23,6 +23,8 @@ typedef struct attn_gemm_params {
   float scale;      /* 0 = 1, ATTN_ZERO = 0 */
   attn_tensor bias; /* [1 or B, 1 or H, 1, n], any float type; absent = 0 */
   attn_activation activation;
+  attn_compute compute; /* of the product: ATTN_COMPUTE_F32 or BF16 */
+  int compute_prefer;   /* 1: ATTN_COMPUTE_F32 where the processor has no instructions for it */
 } attn_gemm_params;
 
 #if ATTN_HAS_DENSE
@@ -39,6 +41,11 @@ typedef struct attn_gemm_params {
  *   in place (of a transposed w all rows that share a matrix count). f16 and bf16 x or y add up to 300 KB a worker.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _VALUE (scale NaN or infinite), _RANGE
  *   (activation), _WORKSPACE, _MEMORY, and those of ctx.
+ * Compute: params.compute = ATTN_COMPUTE_BF16 rounds x and w to bf16 (nothing is lost where they are bf16) and
+ *   sums products of pairs in f32, 256 elements of k at a time; scale, bias and activation are f32. Error:
+ *   2^-7 sum_c |scale x w| where x or w had to be rounded, else as below. w lies in panels then, 2 k n' bytes
+ *   a matrix, and a worker takes up to 350 KB. What runs, is refused or preferred: as for attn_sdpa. On one machine
+ *   the same bits for any workers and any cut of rows and columns.
  * Empty: m = 0, B = 0 or H = 0 does nothing; k and n are at least 1.
  * NaN and infinity: as IEEE arithmetic has it; a NaN is stored as the one default NaN.
  * Determinism: each sum is one chain of fused multiply-adds in the order of c. The same bits on avx2,

@@ -59,11 +59,13 @@ typedef struct attn_sdpa_params {
   attn_ragged ragged;    /* sequences of unequal length, end to end */
   attn_scales k_scales;  /* of quantised k; all zero for the other types */
   attn_scales v_scales;
-  int one_order;      /* 1: few queries are computed in the order of many, see Determinism */
-  attn_mask mask;     /* ATTN_MASK_BOOL or ATTN_MASK_BITS */
-  attn_mask bias;     /* ATTN_MASK_ADD; not multiplied by the scale */
-  const float *alibi; /* [H] slopes m_h: adds -m_h |j - i - q_off| (attn_alibi_slopes) */
-  float softcap;      /* c > 0: scores become c tanh(score / c); 0 = off */
+  attn_compute compute; /* of products: see Compute */
+  int compute_prefer;   /* 1: ATTN_COMPUTE_F32 where the processor has no instructions for it */
+  int one_order;        /* 1: few queries are computed in the order of many, see Determinism */
+  attn_mask mask;       /* ATTN_MASK_BOOL or ATTN_MASK_BITS */
+  attn_mask bias;       /* ATTN_MASK_ADD; not multiplied by the scale */
+  const float *alibi;   /* [H] slopes m_h: adds -m_h |j - i - q_off| (attn_alibi_slopes) */
+  float softcap;        /* c > 0: scores become c tanh(score / c); 0 = off */
   attn_softcap_at softcap_at;    /* before any bias, or ATTN_SOFTCAP_BIASED */
   const float *sinks;            /* [H] logits that join each row's denominator, without a value */
   int softmax_one;               /* 1: one more exp(0) in each denominator (softmax off by one) */
@@ -115,6 +117,16 @@ typedef struct attn_sdpa_params {
  *   are split at fixed marks, each split is computed by itself, with up to 16 rows a group a key row at
  *   a time, and the parts are merged by their LSE; ctx->report says so. Memory then also
  *   holds the parts: 4 (dv + 2) bytes a query head, row and split.
+ * Compute: params.compute = ATTN_COMPUTE_BF16 rounds q, k and v to bf16 (nothing is lost where they are bf16),
+ *   sums products of pairs in f32, multiplies the scale into the scores, rounds the weights to bf16 and
+ *   sums the rounded ones, so that weights add to 1; everything else is f32. Bounds: a score errs by 2^-7
+ *   s sum_c |q_c k_c| where q or k had to be rounded, (dk + 1) 2^-24 of that where not (with xl, q + u is
+ *   rounded); a row of O by 2^-7 max |v|, usually 2^-9; LSE by 2^-7. Subnormal numbers may count as 0, and
+ *   f32 beyond 3.39e38 as infinity. Products are those of ATTN_FEATURE_AVX512_BF16 where it runs, else
+ *   emulated in f32, slower than ATTN_COMPUTE_F32; with compute_prefer that runs instead. report.compute and
+ *   report.feature say what did. All options serve; key lists of a schedule stay f32; few queries are
+ *   computed in the order of many, so a cache is read no faster. F16 and I8 are refused (ISA; with
+ *   compute_prefer they are F32), so is any but F32 by calls that do not say otherwise (VALUE).
  * Quantised k and v: k or v may be ATTN_I8, ATTN_I4 or ATTN_E4M3, each by itself, with its scales;
  *   rows are converted on the way, never as a whole. A scale that is not finite makes NaN in the rows
  *   that read it; ctx->validate rejects it (ATTN_E_SCALE).
@@ -127,7 +139,8 @@ typedef struct attn_sdpa_params {
  *   gives NaN; an allowed score of -inf has weight 0.
  * Errors: NULL, DTYPE, SHAPE, HEADS, STRIDE, RANGE, VALUE, MASK, OVERLAP, OVERFLOW, WORKSPACE,
  *   MEMORY, ISA, ENV, CTX, ALIGN, SCALE, INDEX (ragged); outputs untouched.
- * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, batch
+ * Determinism: (with compute, on one machine and for any division of the queries; without:)
+ *   the same bits on avx2, avx512 and neon, for any number of workers, batch
  *   composition and division of the queries (at the same key positions) into calls of one class: with
  *   rows = gcd(H/Hk, H/Hv) Tq, up to 16 rows; 17 to 64 with Tq <= 16; more. With one_order = 1, into any
  *   parts. Terms and outputs that few queries are not served with (a map, relative, xl, labels, span,

@@ -1,0 +1,40 @@
+/* engine/compute.h owns what the products of a call are made of, and leaves out what only some families have. */
+
+/* Parts of a problem that only some families have: null where ATTN_ONLY leaves those out, and all that
+ * follows from them is not compiled. */
+#define ATTN_PART_(family, part) (ATTN_HAS_##family ? (part) : NULL)
+
+/* The primitives that `compute` has on this tier, null for f32; takes: the call has others than that. */
+ATTN_FUNC_ int attn_compute_take_(attn_error_ *e, const attn_table_ *table, attn_compute compute,
+                                  int prefer, int takes, const attn_low_table_ **low,
+                                  attn_feature *feature) {
+  *low = NULL, *feature = ATTN_FEATURE_NONE;
+  if ((int)compute < 0 || compute >= ATTN_COMPUTE_COUNT)
+    return attn_reject_(e, ATTN_E_VALUE, "params.compute must be an attn_compute");
+  if (compute == ATTN_COMPUTE_F32) return 1;
+#if ATTN_HAS_LOW
+  if (compute == ATTN_COMPUTE_BF16 && takes) {
+    *low = attn_low_of_(table->isa, feature);
+    if (prefer && *feature == ATTN_FEATURE_NONE) *low = NULL;
+    if (*low || prefer) return 1;
+    return attn_reject_(e, ATTN_E_ISA,
+                        "params.compute: neither a feature of the processor nor an emulation has "
+                        "products of bf16 (attn_feature_why)");
+  }
+#else
+  (void)table, (void)takes;
+#endif
+  if (prefer) return 1;
+  if (!ATTN_HAS_LOW)
+    return attn_reject_(e, ATTN_E_ISA, "params.compute: ATTN_ONLY leaves out ATTN_FAMILY_LOW");
+  if (compute == ATTN_COMPUTE_BF16)
+    return attn_reject_(e, ATTN_E_VALUE, "params.compute must be ATTN_COMPUTE_F32 in this call");
+  return attn_reject_(e, ATTN_E_ISA, "params.compute: products of f16 and of int8 are not built");
+}
+
+/* After attn_report_. */
+ATTN_FUNC_ void attn_compute_report_(attn_ctx *ctx, const attn_low_table_ *low,
+                                     attn_feature feature) {
+  if (ctx && ATTN_PART_(LOW, low))
+    ctx->report.compute = ATTN_COMPUTE_BF16, ctx->report.feature = feature;
+}

@@ -1,0 +1,126 @@
+/* engine/low.h owns products of bf16 in the exact-softmax engine: rows of K and V as pairs, scores from them,
+ * and sums of values by weights that are rounded to bf16. What lies between the two products is what f32
+ * has, in f32. */
+
+/* Rows of bf16 that can be read in place. */
+ATTN_FUNC_ int attn_low_direct_(const attn_tile_ *t, const attn_block_ *b, const attn_tensor *x) {
+#ifdef ATTN_BIG_ENDIAN_
+  (void)t, (void)b, (void)x;
+  return 0;
+#else
+  const attn_softmax_ *a = t->a;
+  return x->dtype == ATTN_BF16 && !b->gathered && !(a->seq && a->seq->cached);
+#endif
+}
+
+/* n rows as bf16, whose pairs are read as words: the even number is the low half. */
+ATTN_FUNC_ void attn_low_rows_(const attn_low_table_ *low, uint16_t *to, int64_t width,
+                               const float *x, int64_t stride, int64_t n, int64_t dim) {
+  low->narrow(to, width, x, stride, n, dim);
+#ifdef ATTN_BIG_ENDIAN_
+  for (int64_t i = 0; i < n * width; i += 2) {
+    const uint16_t even = to[i];
+    to[i] = to[i + 1], to[i + 1] = even;
+  }
+#endif
+}
+
+/* Rows of keys as bf16; those of an odd dim are read one number further. */
+ATTN_FUNC_ void attn_low_keys_(const attn_tile_ *t, attn_block_ *b) {
+  const attn_softmax_ *a = t->a;
+  if (attn_low_direct_(t, b, &a->k) && a->k.dim % 2 == 0) {
+    b->k_low = attn_at_(&a->k, t->batch, t->head_k, b->j0);
+    b->k_step = 2 * a->k.stride_len;
+    return;
+  }
+  const attn_low_plan_ x = attn_low_plan_of_(a);
+  uint16_t *to = (uint16_t *)(void *)(t->w.low + x.keys);
+  attn_low_rows_(a->low, to, x.key_width, b->k, b->k_stride, b->n, a->k.dim);
+  b->k_low = to, b->k_step = 2 * x.key_width;
+}
+
+/* Rows of the block as they are wanted: f32 where something has to be converted or cleaned. */
+ATTN_FUNC_ void attn_low_fetch_(const attn_tile_ *t, attn_block_ *b) {
+  const attn_softmax_ *a = t->a;
+  const int k = attn_low_direct_(t, b, &a->k) && a->k.dim % 2 == 0;
+  const int v = attn_low_direct_(t, b, &a->v) && !t->careful;
+  b->v_low = NULL;
+  if (!k || !v) attn_block_fetch_(t, b);
+  if (v) b->v_low = attn_at_(&a->v, t->batch, t->head_v, b->j0), b->v_step = 2 * a->v.stride_len;
+  attn_low_keys_(t, b);
+}
+
+/* Scores of a segment. */
+ATTN_FUNC_ void attn_low_scores_(const attn_tile_ *t, const attn_block_ *b,
+                                 const attn_segment_ *seg, float *s, float *top) {
+  const attn_softmax_ *a = t->a;
+  attn_pair_dots_ d;
+  memset(&d, 0, sizeof d);
+  d.y = s, d.ys = ATTN_TILE_, d.x = t->w.low;
+  d.b = (const char *)b->k_low + seg->at * b->k_step;
+  d.row = b->k_step, d.step = sizeof(uint32_t);
+  d.rows = seg->n, d.n = (a->q.dim + 1) / 2;
+  d.g0 = seg->g0, d.g1 = seg->g1, d.top = top;
+  d.scale = ATTN_PART_(TERMS, a->xl.table.data) ? 1.0f : a->scale_hi; /* see attn_tile_terms_ */
+  a->low->pair_dots(&d);
+}
+
+/* Pairs of keys begin at even keys, whatever a block begins with, so that a row's sums hang on the row
+ * alone. */
+typedef struct attn_low_part_ {
+  int first, n, lead; /* entries of a block; whether the first is the odd one of its pair */
+  int64_t at, pairs;  /* the pairs they lie in */
+} attn_low_part_;
+
+ATTN_FUNC_ attn_low_part_ attn_low_part_of_(const attn_block_ *b, int first, int end) {
+  const int odd = b->gathered ? 0 : (int)(b->j0 & 1);
+  attn_low_part_ x = {first, end - first, (first + odd) & 1, (first + odd) / 2, 0};
+  x.pairs = (x.n + x.lead + 1) / 2;
+  return x;
+}
+
+/* Scores of entries first .. end - 1 become weights of groups g0..g1. */
+ATTN_FUNC_ void attn_low_weights_(attn_tile_ *t, const attn_block_ *b, const attn_ramp_ *ramp,
+                                  int g0, int g1, int in_place) {
+  const attn_low_part_ x = attn_low_part_of_(b, b->first[g0], b->end[g0]);
+  attn_running_softmax_ run = {t->m, t->l, t->alpha, t->top, NULL, in_place};
+  attn_ramp_ here;
+  if (ramp) here = *ramp, here.at += x.first, run.ramp = &here;
+  t->a->low->pair_softmax(t->w.low + attn_low_plan_of_(t->a).weights + x.at * ATTN_TILE_,
+                          t->w.s + x.first * ATTN_TILE_, x.n, x.lead, g0, g1, &run);
+}
+
+/* attn_block_values_ of bf16. Where keys are missing in between, their weights are 0. */
+ATTN_FUNC_ void attn_low_values_(attn_tile_ *t, attn_block_ *b, const attn_ramp_ *ramp, int started,
+                                 int in_place) {
+  const attn_softmax_ *a = t->a;
+  const attn_low_plan_ at = attn_low_plan_of_(a);
+  uint32_t *p = t->w.low + at.weights, *v = t->w.low + at.values;
+  const int64_t dv = a->v.dim, word = sizeof(uint32_t);
+  attn_pair_dots_ d;
+  for (int g = 0, to; g < t->groups; g = to) {
+    to = attn_block_alike_(t, b, g);
+    if (b->end[g]) attn_low_weights_(t, b, ramp, g, to, in_place);
+  }
+  if (attn_reweighs_(a)) attn_block_hand_(t, b);
+  if (a->counting) return;
+  attn_pair_rows_ rows = {b->v, b->v_stride * word, b->n, dv, (int)ATTN_F32, 0};
+  if (b->v_low) rows.x = b->v_low, rows.step = b->v_step, rows.kind = (int)ATTN_BF16;
+  rows.lead = attn_low_part_of_(b, 0, b->n).lead;
+  a->low->pair_rows(v, at.value_width, &rows);
+  if (!started && !b->whole) memset(t->w.ot, 0, (size_t)(dv * ATTN_TILE_) * sizeof(float));
+  memset(&d, 0, sizeof d);
+  d.y = t->w.ot, d.ys = ATTN_TILE_, d.rows = dv;
+  d.row = word, d.step = at.value_width * word;
+  d.alpha = started ? t->alpha : NULL, d.start = !started && b->whole;
+  for (int g = 0, to; g < t->groups; g = to) {
+    to = attn_block_alike_(t, b, g);
+    if (!b->end[g]) continue;
+    const attn_low_part_ x = attn_low_part_of_(b, b->first[g], b->end[g]);
+    if (attn_reweighs_(a))
+      a->low->pair_tile(p + x.at * ATTN_TILE_, t->w.s + x.first * ATTN_TILE_, x.n, x.lead, g, to);
+    d.x = p + x.at * ATTN_TILE_, d.b = v + x.at * at.value_width;
+    d.n = x.pairs, d.g0 = g, d.g1 = to;
+    a->low->pair_dots(&d);
+  }
+}
