@@ -197,6 +197,7 @@ EMULATED __m256i em_to_16(__m512i x) {
 #undef _mm512_setr_epi32
 #define _mm512_loadu_ps(p) em_loadu(p)
 #define _mm512_storeu_ps(p, x) em_storeu(p, x)
+#define _mm512_storeu_si512(p, x) em_storeu((float *)(p), _mm512_castsi512_ps(x))
 #define _mm512_loadu_si512(p) em_loadu_i(p)
 #define _mm512_maskz_loadu_ps(m, p) em_load_chosen(m, p)
 #define _mm512_mask_storeu_ps(p, m, x) em_store_chosen(p, m, x)

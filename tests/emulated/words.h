@@ -31,6 +31,8 @@ int WORDS(words_result *to, const float *a, const float *b, const float *c, cons
   _mm512_storeu_ps(to[n].bits, z);
   _mm512_mask_storeu_ps((float *)(void *)to[n].bits, few, x);
   to[n++].name = "_mm512_mask_storeu_ps";
+  _mm512_storeu_si512((void *)to[n].bits, i);
+  to[n++].name = "_mm512_storeu_si512";
   PUT(_mm512_i32gather_ps(_mm512_and_si512(j, _mm512_set1_epi32(15)), a, 4));
   PUT(_mm512_set1_ps(_mm512_cvtss_f32(x)));
   PUT(_mm512_add_ps(x, y));
