@@ -19731,6 +19731,19 @@ ATTN_FUNC_ void attn_lay_rows_(const attn_lay_ *a, const attn_matrix_part_ *part
                     m->w.stride_len, NULL, at_once, cols, m->w.dtype, NULL);
 }
 
+/* Whether a transposed w has pairs in memory that can be turned as words, which vectors move as they are. */
+ATTN_FUNC_ int attn_lay_words_(const attn_lay_ *a) {
+#ifdef ATTN_BIG_ENDIAN_
+  (void)a;
+  return 0;
+#else
+  const attn_tensor *w = &a->m->w;
+  return a->table->isa != ATTN_ISA_SCALAR && a->m->transposed && w->dtype == ATTN_BF16 &&
+         w->dim % 2 == 0 && (uintptr_t)w->data % 4 == 0 &&
+         (w->stride_batch | w->stride_head | w->stride_len) % 2 == 0;
+#endif
+}
+
 /* A panel of one matrix: 64 columns or what is left, the rest 0. */
 ATTN_FUNC_ void attn_lay_item_(void *job, int worker, int64_t index) {
   const attn_lay_ *a = (const attn_lay_ *)job;
@@ -19743,6 +19756,14 @@ ATTN_FUNC_ void attn_lay_item_(void *job, int worker, int64_t index) {
   part.c1 = m->n - c < ATTN_PANEL_ ? m->n : c + ATTN_PANEL_;
   if (!ATTN_PART_(LOW, m->low)) {
     attn_lay_rows_(a, &part, to);
+    return;
+  }
+  if (attn_lay_words_(a)) {
+    const void *rows[ATTN_PANEL_];
+    const int cols = (int)(part.c1 - c);
+    if (cols < ATTN_PANEL_) memset(to, 0, (size_t)(m->k / 2 * ATTN_PANEL_) * sizeof(float));
+    for (int i = 0; i < cols; i++) rows[i] = attn_at_(&m->w, part.b, part.h, c + i);
+    attn_on_(dense, a->table)->turn(to, ATTN_PANEL_, rows, (int)ATTN_F32, m->k / 2, cols);
     return;
   }
   float some[32 * ATTN_PANEL_];
