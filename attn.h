@@ -12125,15 +12125,22 @@ static int attn_machine_word_;
 static int attn_limit_word_; /* attn_isa_limit's tier, 0 = none */
 
 #ifndef ATTN_NO_GETENV
+/* The characters of s before a '-' or the end. */
+ATTN_FUNC_ size_t attn_env_word_(const char *s) {
+  size_t n = 0;
+  while (s[n] && s[n] != '-') n++;
+  return n;
+}
+
 /* The features that "-word-word.." switches off, a bit each; -1 when a word names none. */
 ATTN_FUNC_ int attn_env_off_(const char *s) {
   int off = 0;
   while (*s) {
-    const size_t n = strcspn(++s, "-");
+    const size_t n = attn_env_word_(++s);
     int known = 0;
     for (int i = 1; i < ATTN_FEATURE_COUNT; i++) {
       const char *word = attn_feature_rows_[i].word;
-      if (strlen(word) == n && strncmp(s, word, n) == 0) known |= 1 << i;
+      if (strlen(word) == n && memcmp(s, word, n) == 0) known |= 1 << i;
     }
     if (!known) return -1;
     off |= known, s += n;
@@ -12148,13 +12155,13 @@ ATTN_FUNC_ int attn_machine_(void) {
   for (int i = 1; i < ATTN_ISA_COUNT; i++) w |= (int)attn_probe_((attn_isa)i) << (2 * i);
 #ifndef ATTN_NO_GETENV
   const char *env = getenv("ATTN_ISA");
-  const size_t n = env ? strcspn(env, "-") : 0;
+  const size_t n = env ? attn_env_word_(env) : 0;
   if (env && attn_env_off_(env + n) < 0) w |= 1 << 24;
-  if (n && !(n == 4 && strncmp(env, "auto", n) == 0)) {
+  if (n && !(n == 4 && memcmp(env, "auto", n) == 0)) {
     int cap = 0;
     for (int i = 1; i < ATTN_ISA_COUNT; i++) {
       const char *name = attn_isa_name((attn_isa)i);
-      if (strlen(name) == n && strncmp(env, name, n) == 0 && attn_isa_native_((attn_isa)i)) cap = i;
+      if (strlen(name) == n && memcmp(env, name, n) == 0 && attn_isa_native_((attn_isa)i)) cap = i;
     }
     w |= cap ? cap << 16 : 1 << 24;
   }
@@ -12229,7 +12236,7 @@ ATTN_FUNC_ int attn_features_(void) {
     w |= (int)attn_probe_feature_((attn_feature)i) << (2 * i);
 #ifndef ATTN_NO_GETENV
   const char *env = getenv("ATTN_ISA");
-  const int off = env ? attn_env_off_(env + strcspn(env, "-")) : 0;
+  const int off = env ? attn_env_off_(env + attn_env_word_(env)) : 0;
   if (off > 0) w |= off << 16;
 #endif
   w |= 1 << 30;
@@ -19975,6 +19982,19 @@ ATTN_FUNC_ void attn_lay_rows_(const attn_lay_ *a, const attn_matrix_part_ *part
                     m->w.stride_len, NULL, at_once, cols, m->w.dtype, NULL);
 }
 
+/* Whether a transposed w has pairs in memory that can be turned as words, which vectors move as they are. */
+ATTN_FUNC_ int attn_lay_words_(const attn_lay_ *a) {
+#ifdef ATTN_BIG_ENDIAN_
+  (void)a;
+  return 0;
+#else
+  const attn_tensor *w = &a->m->w;
+  return a->table->isa != ATTN_ISA_SCALAR && a->m->transposed && w->dtype == ATTN_BF16 &&
+         w->dim % 2 == 0 && (uintptr_t)w->data % 4 == 0 &&
+         (w->stride_batch | w->stride_head | w->stride_len) % 2 == 0;
+#endif
+}
+
 /* A panel of one matrix as pairs of bf16: 64 columns or what is left, the rest 0. */
 ATTN_FUNC_ void attn_lay_pairs_(const attn_lay_ *a, int64_t matrix, int64_t panel) {
   const attn_matrix_ *m = a->m;
@@ -19984,6 +20004,15 @@ ATTN_FUNC_ void attn_lay_pairs_(const attn_lay_ *a, int64_t matrix, int64_t pane
   uint32_t *pairs =
       (uint32_t *)(void *)(m->packed + matrix * m->one + panel * (m->one / m->panels));
   part.c1 = m->n - c < ATTN_PANEL_ ? m->n : c + ATTN_PANEL_;
+  if (attn_lay_words_(a)) {
+    const void *rows[ATTN_PANEL_];
+    const int cols = (int)(part.c1 - c);
+    if (cols < ATTN_PANEL_) memset(pairs, 0, (size_t)(m->k / 2 * ATTN_PANEL_) * sizeof *pairs);
+    for (int i = 0; i < cols; i++) rows[i] = attn_at_(&m->w, part.b, part.h, c + i);
+    attn_on_(dense, a->table)
+        ->turn((float *)(void *)pairs, ATTN_PANEL_, rows, (int)ATTN_F32, m->k / 2, cols);
+    return;
+  }
   for (; part.k0 < m->k; part.k0 += 32, pairs += 16 * ATTN_PANEL_) {
     part.depth = m->k - part.k0 < 32 ? m->k - part.k0 : 32;
     attn_lay_rows_(a, &part, some);

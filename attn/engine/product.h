@@ -125,6 +125,19 @@ ATTN_FUNC_ void attn_lay_rows_(const attn_lay_ *a, const attn_matrix_part_ *part
                     m->w.stride_len, NULL, at_once, cols, m->w.dtype, NULL);
 }
 
+/* Whether a transposed w has pairs in memory that can be turned as words, which vectors move as they are. */
+ATTN_FUNC_ int attn_lay_words_(const attn_lay_ *a) {
+#ifdef ATTN_BIG_ENDIAN_
+  (void)a;
+  return 0;
+#else
+  const attn_tensor *w = &a->m->w;
+  return a->table->isa != ATTN_ISA_SCALAR && a->m->transposed && w->dtype == ATTN_BF16 &&
+         w->dim % 2 == 0 && (uintptr_t)w->data % 4 == 0 &&
+         (w->stride_batch | w->stride_head | w->stride_len) % 2 == 0;
+#endif
+}
+
 /* A panel of one matrix as pairs of bf16: 64 columns or what is left, the rest 0. */
 ATTN_FUNC_ void attn_lay_pairs_(const attn_lay_ *a, int64_t matrix, int64_t panel) {
   const attn_matrix_ *m = a->m;
@@ -134,6 +147,15 @@ ATTN_FUNC_ void attn_lay_pairs_(const attn_lay_ *a, int64_t matrix, int64_t pane
   uint32_t *pairs =
       (uint32_t *)(void *)(m->packed + matrix * m->one + panel * (m->one / m->panels));
   part.c1 = m->n - c < ATTN_PANEL_ ? m->n : c + ATTN_PANEL_;
+  if (attn_lay_words_(a)) {
+    const void *rows[ATTN_PANEL_];
+    const int cols = (int)(part.c1 - c);
+    if (cols < ATTN_PANEL_) memset(pairs, 0, (size_t)(m->k / 2 * ATTN_PANEL_) * sizeof *pairs);
+    for (int i = 0; i < cols; i++) rows[i] = attn_at_(&m->w, part.b, part.h, c + i);
+    attn_on_(dense, a->table)
+        ->turn((float *)(void *)pairs, ATTN_PANEL_, rows, (int)ATTN_F32, m->k / 2, cols);
+    return;
+  }
   for (; part.k0 < m->k; part.k0 += 32, pairs += 16 * ATTN_PANEL_) {
     part.depth = m->k - part.k0 < 32 ? m->k - part.k0 : 32;
     attn_lay_rows_(a, &part, some);

@@ -104,15 +104,22 @@ static int attn_machine_word_;
 static int attn_limit_word_; /* attn_isa_limit's tier, 0 = none */
 
 #ifndef ATTN_NO_GETENV
+/* The characters of s before a '-' or the end. */
+ATTN_FUNC_ size_t attn_env_word_(const char *s) {
+  size_t n = 0;
+  while (s[n] && s[n] != '-') n++;
+  return n;
+}
+
 /* The features that "-word-word.." switches off, a bit each; -1 when a word names none. */
 ATTN_FUNC_ int attn_env_off_(const char *s) {
   int off = 0;
   while (*s) {
-    const size_t n = strcspn(++s, "-");
+    const size_t n = attn_env_word_(++s);
     int known = 0;
     for (int i = 1; i < ATTN_FEATURE_COUNT; i++) {
       const char *word = attn_feature_rows_[i].word;
-      if (strlen(word) == n && strncmp(s, word, n) == 0) known |= 1 << i;
+      if (strlen(word) == n && memcmp(s, word, n) == 0) known |= 1 << i;
     }
     if (!known) return -1;
     off |= known, s += n;
@@ -127,13 +134,13 @@ ATTN_FUNC_ int attn_machine_(void) {
   for (int i = 1; i < ATTN_ISA_COUNT; i++) w |= (int)attn_probe_((attn_isa)i) << (2 * i);
 #ifndef ATTN_NO_GETENV
   const char *env = getenv("ATTN_ISA");
-  const size_t n = env ? strcspn(env, "-") : 0;
+  const size_t n = env ? attn_env_word_(env) : 0;
   if (env && attn_env_off_(env + n) < 0) w |= 1 << 24;
-  if (n && !(n == 4 && strncmp(env, "auto", n) == 0)) {
+  if (n && !(n == 4 && memcmp(env, "auto", n) == 0)) {
     int cap = 0;
     for (int i = 1; i < ATTN_ISA_COUNT; i++) {
       const char *name = attn_isa_name((attn_isa)i);
-      if (strlen(name) == n && strncmp(env, name, n) == 0 && attn_isa_native_((attn_isa)i)) cap = i;
+      if (strlen(name) == n && memcmp(env, name, n) == 0 && attn_isa_native_((attn_isa)i)) cap = i;
     }
     w |= cap ? cap << 16 : 1 << 24;
   }

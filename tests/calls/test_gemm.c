@@ -219,13 +219,13 @@ void MM_gemm_bits(void **state) {
 void MM_gemm_cuts(void **state) {
   (void)state;
   test_rng rng = test_seed(4007);
-  for (int odd = 0; odd < 2; odd++, test_mem_release()) {
-    shape z = plain(213, 600 + odd, 171 - 11 * odd);
-    z.x_type = z.w_type = odd ? ATTN_BF16 : ATTN_F32;
+  for (int n = 0; n < 3; n++, test_mem_release()) {
+    shape z = plain(213, 600 + (n == 1), 171 - 11 * n);
+    z.x_type = z.w_type = n ? ATTN_BF16 : ATTN_F32;
     z.bias = 1;
     scene *s = build(&z, &rng), turned = *s, wide = *s;
     promise_run(&s->does);
-    turned.w = test_tensor(z.w_type, TEST_PADDED, 1, 1, z.n, z.k);
+    turned.w = test_tensor(z.w_type, n == 2 ? TEST_BHTD : TEST_PADDED, 1, 1, z.n, z.k);
     wide.x = test_tensor(ATTN_F32, TEST_PADDED, 1, 1, z.m, z.k);
     wide.w = test_tensor(ATTN_F32, TEST_NEGATIVE, 1, 1, z.k, z.n);
     test_copy(wide.x, s->x);

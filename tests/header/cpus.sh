@@ -9,10 +9,11 @@ case $(gcc -dumpmachine) in
   *) not_run "x86 features: this machine is no x86-64"; exit 0 ;;
 esac
 
-# The manuals' bits: feature, leaf, register, bit.
+# The manuals' bits: feature, leaf (0x10007: 7, subleaf 1), register, bit.
 cat >manual <<'END'
 avx 1 ECX 28
 avx2 7 EBX 5
+avx512bf16 0x10007 EAX 5
 avx512bw 7 EBX 30
 avx512cd 7 EBX 28
 avx512dq 7 EBX 17
@@ -21,7 +22,7 @@ avx512vl 7 EBX 31
 f16c 1 ECX 29
 fma 1 ECX 12
 END
-grep -o '[FR]("[a-z0-9]*", *[0-9]*, *E[A-D]X, *[0-9]*)' attn.h |
+grep -o '[FR]("[a-z0-9]*", *[0-9a-fx]*, *E[A-D]X, *[0-9]*)' attn.h |
   sed -e 's/^[FR](//' -e 's/[",)]/ /g' | awk '{ print $1, $2, $3, $4 }' | sort >rows
 check "each feature row has the processor manual's CPUID bit" diff manual rows
 

@@ -132,6 +132,7 @@ __m512i _mm512_set1_epi32(int);
 __m512i _mm512_setr_epi32(int, int, int, int, int, int, int, int, int, int, int, int, int, int, int,
                           int);
 __m512i _mm512_loadu_si512(void const *);
+void _mm512_storeu_si512(void *, __m512i);
 
 #ifdef __cplusplus
 }
