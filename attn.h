@@ -1394,6 +1394,17 @@ ATTN_FUNC_ void ATTN_FN_(rope)(void *y, const void *x, attn_dtype ty, attn_dtype
 
 enum { ATTN_FN_(parts) = 16 / ATTN_W_ };
 
+/* 16 running sums joined to a vector; summed over its lanes they end as always halves of what is left. */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(row_join)(const ATTN_VF_ *part) {
+#if ATTN_W_ == 4
+  return ATTN_V_ADD_(ATTN_V_ADD_(part[0], part[2]), ATTN_V_ADD_(part[1], part[3]));
+#elif ATTN_W_ == 8
+  return ATTN_V_ADD_(part[0], part[1]);
+#else
+  return part[0];
+#endif
+}
+
 /* adds the columns from c on, fewer than 16, of four rows */
 ATTN_OUTLINE_ void ATTN_FN_(dot_rest)(ATTN_VF_ *sum, const float *q, const char *const *rows,
                                       int64_t c, int64_t dk, int kind) {
@@ -1434,20 +1445,11 @@ ATTN_INLINE_ void ATTN_FN_(dot_four)(ATTN_VF_ *sum, const float *q, const char *
     for (int i = 0; i < ATTN_FN_(parts); i++)
       all[0][i] = a[0][i], all[1][i] = a[1][i], all[2][i] = a[2][i], all[3][i] = a[3][i];
     ATTN_FN_(dot_rest)(all[0], q, rows, c, dk, kind);
-    ATTN_UNROLL_
-    for (int i = 0; i < ATTN_FN_(parts); i++)
-      a[0][i] = all[0][i], a[1][i] = all[1][i], a[2][i] = all[2][i], a[3][i] = all[3][i];
+    for (int r = 0; r < 4; r++) sum[r] = ATTN_FN_(row_join)(all[r]);
+    return;
   }
   ATTN_UNROLL_
-  for (int r = 0; r < 4; r++) {
-#if ATTN_W_ == 4
-    a[r][0] = ATTN_V_ADD_(a[r][0], a[r][2]), a[r][1] = ATTN_V_ADD_(a[r][1], a[r][3]);
-    a[r][0] = ATTN_V_ADD_(a[r][0], a[r][1]);
-#elif ATTN_W_ == 8
-    a[r][0] = ATTN_V_ADD_(a[r][0], a[r][1]);
-#endif
-    sum[r] = a[r][0];
-  }
+  for (int r = 0; r < 4; r++) sum[r] = ATTN_FN_(row_join)(a[r]);
 }
 
 ATTN_INLINE_ void ATTN_FN_(dots_kind)(float *out, const float *q, const void *k, int64_t stride,
@@ -2052,17 +2054,6 @@ ATTN_FUNC_ void ATTN_FN_(value_rows)(float *o, int64_t width, float *p, int rows
 }
 #undef ATTN_ROWS_AT_ONCE_
 #undef ATTN_ROW_LOAD_
-
-/* the sum of 16 running sums: parts first, then lanes, always halves of what is left */
-ATTN_INLINE_ ATTN_VF_ ATTN_FN_(row_join)(const ATTN_VF_ *part) {
-#if ATTN_W_ == 4
-  return ATTN_V_ADD_(ATTN_V_ADD_(part[0], part[2]), ATTN_V_ADD_(part[1], part[3]));
-#elif ATTN_W_ == 8
-  return ATTN_V_ADD_(part[0], part[1]);
-#else
-  return part[0];
-#endif
-}
 
 ATTN_INLINE_ float ATTN_FN_(row_sum)(const ATTN_VF_ *part) {
   return ATTN_V_SUM_(ATTN_FN_(row_join)(part));
@@ -18025,7 +18016,10 @@ ATTN_FUNC_ int attn_list_take_(attn_tile_ *t, attn_list_ *x, int r, int32_t *ind
     n = left < ATTN_BLOCK_ ? (int)left : ATTN_BLOCK_;
     for (int e = 0; (ATTN_PART_(EDGES, a->edges) && a->edges->weights) && e < n; e++)
       edge[e] = (int32_t)(x->next + e);
-    for (int e = 0; e < n; e++) index[e] = attn_list_next_(x);
+    if (x->key)
+      memcpy(index, x->key + x->next, (size_t)n * sizeof *index), x->next += n;
+    else
+      for (int e = 0; e < n; e++) index[e] = attn_list_next_(x);
     return n;
   }
   while (x->next < x->count && n < ATTN_BLOCK_) {

@@ -94,7 +94,10 @@ ATTN_FUNC_ int attn_list_take_(attn_tile_ *t, attn_list_ *x, int r, int32_t *ind
     n = left < ATTN_BLOCK_ ? (int)left : ATTN_BLOCK_;
     for (int e = 0; (ATTN_PART_(EDGES, a->edges) && a->edges->weights) && e < n; e++)
       edge[e] = (int32_t)(x->next + e);
-    for (int e = 0; e < n; e++) index[e] = attn_list_next_(x);
+    if (x->key)
+      memcpy(index, x->key + x->next, (size_t)n * sizeof *index), x->next += n;
+    else
+      for (int e = 0; e < n; e++) index[e] = attn_list_next_(x);
     return n;
   }
   while (x->next < x->count && n < ATTN_BLOCK_) {

@@ -492,17 +492,6 @@ ATTN_FUNC_ void ATTN_FN_(value_rows)(float *o, int64_t width, float *p, int rows
 #undef ATTN_ROWS_AT_ONCE_
 #undef ATTN_ROW_LOAD_
 
-/* the sum of 16 running sums: parts first, then lanes, always halves of what is left */
-ATTN_INLINE_ ATTN_VF_ ATTN_FN_(row_join)(const ATTN_VF_ *part) {
-#if ATTN_W_ == 4
-  return ATTN_V_ADD_(ATTN_V_ADD_(part[0], part[2]), ATTN_V_ADD_(part[1], part[3]));
-#elif ATTN_W_ == 8
-  return ATTN_V_ADD_(part[0], part[1]);
-#else
-  return part[0];
-#endif
-}
-
 ATTN_INLINE_ float ATTN_FN_(row_sum)(const ATTN_VF_ *part) {
   return ATTN_V_SUM_(ATTN_FN_(row_join)(part));
 }
