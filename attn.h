@@ -3604,16 +3604,19 @@ ATTN_INLINE_ void ATTN_FN_(pair_softmax_rows)(const int plain, uint32_t *p, floa
     ATTN_V_STORE_(run->m + v * ATTN_W_, now);
     ATTN_V_STORE_(run->alpha + v * ATTN_W_, ATTN_TIER_FN_(exp2_neg)(ATTN_V_SUB_(old, base[v])));
   }
-  for (int64_t j = -lead; j < n;) {
+  int64_t j = -lead;
+  while (j < n) {
+#ifdef ATTN_TIER_
     if (j >= 0 && j + 4 <= n) {
       for (int v = v0; v < v1; v++)
         sum[v] = ATTN_FN_(pair_weigh)(plain, 1, p, s, j, n, v * ATTN_W_, base[v], sum[v], run);
       j += 4, p += 2 * ATTN_TILE_;
-    } else {
-      for (int v = v0; v < v1; v++)
-        sum[v] = ATTN_FN_(pair_weigh)(plain, 0, p, s, j, n, v * ATTN_W_, base[v], sum[v], run);
-      j += 2, p += ATTN_TILE_;
+      continue;
     }
+#endif
+    for (int v = v0; v < v1; v++)
+      sum[v] = ATTN_FN_(pair_weigh)(plain, 0, p, s, j, n, v * ATTN_W_, base[v], sum[v], run);
+    j += 2, p += ATTN_TILE_;
   }
   for (int v = v0; v < v1; v++) {
     float *l = run->l + v * ATTN_W_;
