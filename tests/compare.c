@@ -66,7 +66,7 @@ attn_report test_run(test_call *call) {
     fail_msg("ran on %s instead of %s", attn_isa_name(ctx.report.isa), attn_isa_name(test_isa));
   }
   if (ctx.report.compute != call->params.compute && call->q.len && call->q.batch && call->q.heads)
-    fail_msg("products are not those asked for");
+    fail_msg("compute %d instead of %d", (int)ctx.report.compute, (int)call->params.compute);
   return ctx.report;
 }
 

@@ -44,7 +44,7 @@ ATTN_FUNC_ void attn_low_fetch_(const attn_tile_ *t, attn_block_ *b) {
   const attn_softmax_ *a = t->a;
   const int k = attn_low_direct_(t, b, &a->k) && a->k.dim % 2 == 0;
   const int v = attn_low_direct_(t, b, &a->v) && !t->careful;
-  b->v_low = NULL;
+  b->v_low = NULL, b->v_step = 0;
   if (!k || !v) attn_block_fetch_(t, b);
   if (v) b->v_low = attn_at_(&a->v, t->batch, t->head_v, b->j0), b->v_step = 2 * a->v.stride_len;
   attn_low_keys_(t, b);
@@ -104,8 +104,8 @@ ATTN_FUNC_ void attn_low_values_(attn_tile_ *t, attn_block_ *b, const attn_ramp_
   }
   if (attn_reweighs_(a)) attn_block_hand_(t, b);
   if (a->counting) return;
-  attn_pair_rows_ rows = {b->v, b->v_stride * word, b->n, dv, (int)ATTN_F32, 0};
-  if (b->v_low) rows.x = b->v_low, rows.step = b->v_step, rows.kind = (int)ATTN_BF16;
+  attn_pair_rows_ rows = {b->v_low, b->v_step, b->n, dv, (int)ATTN_BF16, 0};
+  if (!b->v_low) rows.x = b->v, rows.step = b->v_stride * word, rows.kind = (int)ATTN_F32;
   rows.lead = attn_low_part_of_(b, 0, b->n).lead;
   a->low->pair_rows(v, at.value_width, &rows);
   if (!started && !b->whole) memset(t->w.ot, 0, (size_t)(dv * ATTN_TILE_) * sizeof(float));
