@@ -19855,8 +19855,8 @@ ATTN_FUNC_ attn_tensor attn_weight_heads_(attn_tensor w, int64_t heads) {
 /* engine/product.h owns products of rows with a matrix, which many rows read from panels of 64 columns and few
  * where it lies. The kernel goes over all rows with a strip of columns, as wide as its registers, that stays in
  * the first cache: 16 KB, or 32 where a strip is a whole panel. Narrow strips of a matrix in place have lines far
- * apart, which would push each other out of the cache, so that they are copied; a transposed one is turned. A
- * sum over more elements than a strip is deep goes on where Y is: one chain all the same, so that all ways give
+ * apart, which would push each other out of the cache, so that a panel of them is copied at once; a transposed one
+ * is turned. A sum over more elements than a strip is deep goes on where Y is: one chain all the same, so that all ways give
  * the same bits. */
 
 /* STRIP_FLOATS: of the largest strip. LAY_ROWS: of W, laid out as one item. */
@@ -19867,7 +19867,7 @@ enum {
   ATTN_TURN_COLS_ = 16,
   ATTN_LAY_ROWS_ = 64
 };
-/* Rows from which on panels pay, a strip that is copied, and one that is turned; measured. */
+/* Rows from which on panels pay, narrow strips that are copied, and those that are turned; measured. */
 enum { ATTN_COPY_ROWS_ = 192, ATTN_STRIP_ROWS_ = 20, ATTN_TURN_ROWS_ = 9 };
 
 /* Rows of floats that are read. */
@@ -20097,11 +20097,10 @@ ATTN_FUNC_ void attn_matrix_turn_(const attn_table_ *f, const attn_matrix_ *m,
 
 /* The columns of a part, no more than a strip, as rows of floats: in place, in panels or in `own`. */
 ATTN_FUNC_ attn_floats_ attn_matrix_columns_(const attn_table_ *f, const attn_matrix_ *m,
-                                             const attn_matrix_part_ *p, int64_t rows, int strip,
-                                             float *own) {
-  const int cols = (int)(p->c1 - p->c0);
+                                             const attn_matrix_part_ *p, int strip, float *own) {
   attn_floats_ to = attn_floats_at_(own, strip, p->depth);
   if (m->in_turn) {
+    const int cols = (int)(p->c1 - p->c0);
     const void *w[ATTN_PANEL_];
     for (int i = 0; i < cols; i++)
       w[i] = attn_at_(&m->w, p->b, p->h, p->c0 + i) + attn_bytes_(m->w.dtype, p->k0);
@@ -20109,13 +20108,21 @@ ATTN_FUNC_ attn_floats_ attn_matrix_columns_(const attn_table_ *f, const attn_ma
   } else if (p->c0 >= m->direct) {
     to.p = attn_matrix_at_(m, p->b * m->w.heads + p->h, p->c0, p->k0, strip);
   } else {
-    const char *from = attn_at_(&m->w, p->b, p->h, p->k0) + attn_bytes_(m->w.dtype, p->c0);
-    if (strip == ATTN_PANEL_ || rows < ATTN_STRIP_ROWS_)
-      to.p = (const float *)(const void *)from, to.stride = m->w.stride_len;
-    else
-      attn_strip_copy_(f, m, from, own, strip, p->depth, cols);
+    to.p = (const float *)(const void *)attn_at_(&m->w, p->b, p->h, p->k0) + p->c0;
+    to.stride = m->w.stride_len;
   }
   return to;
+}
+
+/* Columns that are read in place, up to a panel, as narrow strips one after the other: each line of W is read once,
+ * beside its neighbours. */
+ATTN_FUNC_ void attn_matrix_copy_(const attn_matrix_ *m, const attn_matrix_part_ *p, int strip,
+                                  float *own) {
+  const float *from = (const float *)(const void *)attn_at_(&m->w, p->b, p->h, p->k0) + p->c0;
+  const int64_t cols = p->c1 - p->c0, one = p->depth * strip;
+  for (int64_t i = 0; i < p->depth; i++, from += m->w.stride_len, own += strip)
+    for (int64_t c = 0, at = 0; c < cols; c += strip, at += one)
+      for (int64_t e = 0; e < strip; e += 16) memcpy(own + at + e, from + c + e, 16 * sizeof *own);
 }
 
 /* y[r][c - c0] = (start ? 0 : y) + sum_k x[r][k] w[k0 + k][c] */
@@ -20124,7 +20131,8 @@ ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m,
                                    attn_floats_ x, int start) {
   const int64_t wb = m->w.batch > 1 ? part->b : 0, wh = m->w.heads > 1 ? part->h : 0;
   const int strip = attn_matrix_strip_(m, f);
-  const int64_t deep = attn_strip_deep_(strip);
+  const int copied = part->c0 < m->direct && strip < ATTN_PANEL_ && x.rows >= ATTN_STRIP_ROWS_;
+  const int64_t deep = copied ? (int64_t)ATTN_DEEP_ : attn_strip_deep_(strip);
   attn_matrix_part_ p = {wb, wh, part->k0, part->depth, part->c0, part->c1};
   float own[ATTN_STRIP_FLOATS_];
   if (m->in_turn && x.rows < ATTN_TURN_ROWS_) {
@@ -20134,11 +20142,18 @@ ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m,
   for (int64_t k = 0; k < part->depth; k += p.depth) {
     p.k0 = part->k0 + k, p.depth = part->depth - k < deep ? part->depth - k : deep;
     for (int64_t c = part->c0; c < part->c1; c = p.c1) {
-      p.c0 = c, p.c1 = part->c1 - c < strip ? part->c1 : c + strip;
-      if (c < m->direct && p.c1 > m->direct) p.c1 = m->direct;
-      const attn_floats_ w = attn_matrix_columns_(f, m, &p, x.rows, strip, own);
-      attn_on_(dense, f)->gemm(y + (c - part->c0), y_stride, x.rows, x.p + k, x.stride, 1, w.p,
-                               w.stride, p.depth, p.c1 - c, start && k == 0);
+      const int64_t end = c < m->direct && part->c1 > m->direct ? m->direct : part->c1;
+      const int64_t wide = copied && c < m->direct ? (int64_t)ATTN_PANEL_ : (int64_t)strip;
+      attn_floats_ w = attn_floats_at_(own, strip, p.depth);
+      p.c0 = c, p.c1 = end - c < wide ? end : c + wide;
+      if (wide > strip)
+        attn_matrix_copy_(m, &p, strip, own);
+      else
+        w = attn_matrix_columns_(f, m, &p, strip, own);
+      for (int64_t at = c; at < p.c1; at += strip, w.p += p.depth * strip)
+        attn_on_(dense, f)->gemm(y + (at - part->c0), y_stride, x.rows, x.p + k, x.stride, 1, w.p,
+                                 w.stride, p.depth, p.c1 - at < strip ? p.c1 - at : strip,
+                                 start && k == 0);
     }
   }
 }
