@@ -12480,7 +12480,9 @@ ATTN_FUNC_ int64_t attn_abs64_(int64_t x) { return x < 0 ? (x == INT64_MIN ? INT
 
 /* a * b, a + b and a - b of any two numbers: what does not fit becomes the end of the range on its side.
  * Extents, lengths and strides of the caller meet only here, so that no check overflows. */
+ATTN_FUNC_ int attn_small_(int64_t a) { return ((uint64_t)a + 0x80000000u) >> 32 == 0; }
 ATTN_FUNC_ int64_t attn_mul_(int64_t a, int64_t b) {
+  if (attn_small_(a) && attn_small_(b)) return a * b; /* a division is slow */
   if (a == 0 || b == 0) return 0;
   if ((a < 0) == (b < 0))
     return (a > 0 ? a > INT64_MAX / b : a < INT64_MAX / b) ? INT64_MAX : a * b;
@@ -24077,14 +24079,16 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
         return attn_reject_(e, ATTN_E_OVERLAP,
                             "an output must not share memory with what params points at");
   }
-  if (data >= 0)
-    for (int x = O; x <= MAP; x++)
-      for (int y = x + 1; span[x].lo < span[x].hi && y < WORK; y++)
-        if (attn_overlap_(span[x], span[y]))
-          return attn_reject_(e, ATTN_E_OVERLAP,
-                              x == O     ? attn_says_(wo, ATTN_SAYS_OVERLAP_)
-                              : x == LSE ? attn_says_(wl, ATTN_SAYS_OVERLAP_)
-                                         : attn_says_(wm, ATTN_SAYS_OVERLAP_));
+  int there[SPANS], many = 0; /* most are not */
+  for (int x = O; data >= 0 && x < WORK; x++)
+    if (span[x].lo < span[x].hi) there[many++] = x;
+  for (int i = 0; i < many && there[i] <= MAP; i++)
+    for (int j = i + 1; j < many; j++)
+      if (attn_overlap_(span[there[i]], span[there[j]]))
+        return attn_reject_(e, ATTN_E_OVERLAP,
+                            there[i] == O     ? attn_says_(wo, ATTN_SAYS_OVERLAP_)
+                            : there[i] == LSE ? attn_says_(wl, ATTN_SAYS_OVERLAP_)
+                                              : attn_says_(wm, ATTN_SAYS_OVERLAP_));
   if (ATTN_PART_(CONTENT, a->choice) && !a->choice->values)
     memset(&span[O], 0, sizeof span[O]); /* o is a stand-in */
   for (int n = 0; ATTN_PART_(CONTENT, a->choice) && data >= 0 && n < 2; n++)
@@ -24094,10 +24098,9 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
         return attn_reject_(e, ATTN_E_OVERLAP,
                             n ? "params.col must not share memory with another argument"
                               : "params.indptr must not share memory with another argument");
-  if (data >= 0)
-    for (int x = O; x < WORK; x++)
-      if (attn_overlap_(span[x], span[WORK]))
-        return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
+  for (int i = 0; i < many; i++)
+    if (attn_overlap_(span[there[i]], span[WORK]))
+      return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
   if (data > 0) {
     if (!attn_check_lens_(e, p->kv_len, full[0], k->len, "params.kv_len must lie in 0..k.len") ||
         !attn_check_lens_(e, p->q_len, q->batch, q->len, "params.q_len must lie in 0..q.len") ||

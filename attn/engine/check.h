@@ -68,7 +68,9 @@ ATTN_FUNC_ int64_t attn_abs64_(int64_t x) { return x < 0 ? (x == INT64_MIN ? INT
 
 /* a * b, a + b and a - b of any two numbers: what does not fit becomes the end of the range on its side.
  * Extents, lengths and strides of the caller meet only here, so that no check overflows. */
+ATTN_FUNC_ int attn_small_(int64_t a) { return ((uint64_t)a + 0x80000000u) >> 32 == 0; }
 ATTN_FUNC_ int64_t attn_mul_(int64_t a, int64_t b) {
+  if (attn_small_(a) && attn_small_(b)) return a * b; /* a division is slow */
   if (a == 0 || b == 0) return 0;
   if ((a < 0) == (b < 0))
     return (a > 0 ? a > INT64_MAX / b : a < INT64_MAX / b) ? INT64_MAX : a * b;
