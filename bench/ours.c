@@ -52,3 +52,31 @@ int ours_gemm(int isa, float *y, const float *x, const float *w, int64_t m, int6
   return fit(&ctx, attn_gemm_workspace(ty, tx, tw, NULL, &ctx)) &&
          attn_gemm(ty, tx, tw, NULL, &ctx) == ATTN_OK && (int)ctx.report.isa == isa;
 }
+
+/* Post-norm with ReLU; w: of q, k, v, o, and the two of the feed-forward, [in, out]; b: their biases. */
+int ours_encoder(int isa, float *y, const float *x, const float *const *w, const float *const *b,
+                 int64_t len, int64_t dim, int64_t heads, int64_t hidden) {
+  attn_ctx ctx = {.isa = (attn_isa)isa};
+  attn_tensor tw[6], tb[6];
+  for (int i = 0; i < 6; i++) {
+    const int64_t in = i == 5 ? hidden : dim, out = i == 4 ? hidden : dim;
+    tw[i] = attn_bhtd((void *)(uintptr_t)w[i], ATTN_F32, 1, 1, in, out);
+    tb[i] = attn_bhtd((void *)(uintptr_t)b[i], ATTN_F32, 1, 1, 1, out);
+  }
+  const attn_block_params params = {
+      .self = {.heads = heads,
+               .w_q = tw[0],
+               .w_k = tw[1],
+               .w_v = tw[2],
+               .w_o = tw[3],
+               .b_q = tb[0],
+               .b_k = tb[1],
+               .b_v = tb[2],
+               .b_o = tb[3]},
+      .ff = {.w_1 = tw[4], .b_1 = tb[4], .w_2 = tw[5], .b_2 = tb[5], .activation = ATTN_ACT_RELU},
+      .sublayer = ATTN_SUBLAYER_POST};
+  const attn_tensor ty = attn_bhtd(y, ATTN_F32, 1, 1, len, dim),
+                    tx = attn_bhtd(x, ATTN_F32, 1, 1, len, dim);
+  return fit(&ctx, attn_encoder_workspace(ty, tx, &params, &ctx)) &&
+         attn_encoder(ty, tx, &params, &ctx) == ATTN_OK && (int)ctx.report.isa == isa;
+}

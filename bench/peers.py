@@ -212,6 +212,44 @@ class Bench:
         return contenders, 2 * m * n * k, m * n * k / 2 / (m * k + k * n + m * n)
 
 
+    def encoder(self, length, dim, heads, hidden):
+        """A Transformer's layer, post-norm with ReLU; theirs in inference mode, where it is one fused call."""
+        layer = self.torch.nn.TransformerEncoderLayer(
+            dim, heads, hidden, dropout=0.0, batch_first=True
+        ).eval()
+        for bias in (layer.self_attn.in_proj_bias, layer.self_attn.out_proj.bias):
+            self.torch.nn.init.normal_(bias, std=0.1)
+        own = lambda t: self.numpy.ascontiguousarray(t.detach().numpy())
+        attention, first, second = layer.self_attn, layer.linear1, layer.linear2
+        w = [own(p.T) for p in attention.in_proj_weight.chunk(3)]
+        w += [own(m.weight.T) for m in (attention.out_proj, first, second)]
+        b = [own(p) for p in attention.in_proj_bias.chunk(3)]
+        b += [own(m.bias) for m in (attention.out_proj, first, second)]
+        x = self.draw(length, dim)
+        y = self.numpy.empty_like(x)
+        pointers = lambda arrays: (ctypes.c_void_p * 6)(*(a.ctypes.data for a in arrays))
+        sizes = [ctypes.c_int64(n) for n in (length, dim, heads, hidden)]
+
+        def run(keep=(w, b), pw=pointers(w), pb=pointers(b)):
+            rows = (ctypes.c_void_p(a.ctypes.data) for a in (y, x))
+            if not self.ours.ours_encoder(self.isa, *rows, pw, pb, *sizes):
+                raise RuntimeError("ours_encoder failed")
+
+        ours = Contender("ours", run)
+        ours.call()
+        tx = self.torch.from_numpy(x)[None]
+
+        def attend():
+            with self.torch.inference_mode():
+                return layer(tx)
+
+        theirs = Contender("torch", attend)
+        self.agree("torch", theirs.call()[0].numpy(), y)
+        products = 4 * dim * dim + 2 * dim * hidden
+        flops = 2 * length * products + 4 * length * length * dim
+        return [ours, theirs], flops, flops / 4 / (products + 2 * length * dim)
+
+
 def entries(tier):
     for causal in (False, True):
         for dim in (64, 128):
@@ -222,6 +260,8 @@ def entries(tier):
                 yield name, "sdpa", (length, dim, causal)
     for m, n, k in PRODUCTS:
         yield f"gemm/f32/{tier}/m:{m}/n:{n}/k:{k}", "gemm", (m, n, k)
+    for length, dim, heads in ((128, 384, 12), (512, 768, 12)):
+        yield f"encoder/f32/{tier}/T:{length}/d:{dim}/h:{heads}", "encoder", (length, dim, heads, 4 * dim)
 
 
 def processor():
