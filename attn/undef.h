@@ -68,6 +68,7 @@
 #undef ATTN_PRAGMA_
 #undef ATTN_PRAGMA_EXPAND_
 #undef ATTN_PREFETCH_
+#undef ATTN_PREFETCH_FAR_
 #undef ATTN_PUB_
 #undef ATTN_PUB_COLD_
 #undef ATTN_QUAD_

@@ -164,12 +164,15 @@
 #define ATTN_UNROLL_
 #endif
 
-/* Rows picked by index come from anywhere: asked for some rows ahead, they are there in time. */
+/* Rows picked by index come from anywhere: asked for some rows ahead, they are there in time. FAR: into the
+ * second cache. The first can wait for few lines at once (Zen 4: 24), which is half of what memory gives. */
 #if defined(__GNUC__)
 #define ATTN_PREFETCH_(p) __builtin_prefetch(p)
+#define ATTN_PREFETCH_FAR_(p) __builtin_prefetch(p, 0, 2)
 #define ATTN_RARE_(x) __builtin_expect(!!(x), 0)
 #else
 #define ATTN_PREFETCH_(p) ((void)(p))
+#define ATTN_PREFETCH_FAR_(p) ((void)(p))
 #define ATTN_RARE_(x) (x)
 #endif
 
