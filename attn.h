@@ -3680,13 +3680,13 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(code_of)(ATTN_VF_ x, ATTN_VF_ inverse) {
   return n;
 }
 
-ATTN_INLINE_ void ATTN_FN_(code_row)(const int centered, const int kind, char *to, const void *x,
-                                     const float *center, int64_t dim, float *scale) {
+ATTN_INLINE_ void ATTN_FN_(code_row)(const int kind, char *to, const void *x, const float *center,
+                                     int64_t dim, float *scale) {
   ATTN_VF_ top = ATTN_V_ZERO_(), sum = top;
   float inverse;
   for (int64_t c = 0; c < dim; c += ATTN_W_) {
     ATTN_VF_ y = ATTN_TIER_FN_(load)(x, c, ATTN_TIER_FN_(lanes_left)(dim, c), kind);
-    if (centered) y = ATTN_V_SUB_(y, ATTN_V_LOAD_(center + c));
+    y = ATTN_V_SUB_(y, ATTN_V_LOAD_(center + c));
     y = ATTN_V_ABS_(y);
     top = ATTN_V_MAX_(y, top), sum = ATTN_V_ADD_(sum, y);
   }
@@ -3695,7 +3695,7 @@ ATTN_INLINE_ void ATTN_FN_(code_row)(const int centered, const int kind, char *t
   const ATTN_VF_ by = ATTN_V_SET1_(inverse);
   for (int64_t c = 0; c < dim; c += ATTN_W_) {
     ATTN_VF_ y = ATTN_TIER_FN_(load)(x, c, ATTN_TIER_FN_(lanes_left)(dim, c), kind);
-    if (centered) y = ATTN_V_SUB_(y, ATTN_V_LOAD_(center + c));
+    y = ATTN_V_SUB_(y, ATTN_V_LOAD_(center + c));
     y = ATTN_FN_(code_of)(y, by);
 #ifdef ATTN_TIER_
     ATTN_CODE_PUT_(to + c, y);
@@ -3709,14 +3709,15 @@ ATTN_FUNC_ void ATTN_FN_(code_rows)(const attn_code_rows_ *r) {
   char *to = (char *)r->to;
   const char *x = (const char *)r->x;
   for (int64_t j = 0; j < r->n; j++, to += r->width, x += r->step) {
-    if (r->kind == ATTN_F32 && r->center)
-      ATTN_FN_(code_row)(1, ATTN_F32, to, x, r->center, r->dim, r->scale + j);
-    else if (r->kind == ATTN_F32)
-      ATTN_FN_(code_row)(0, ATTN_F32, to, x, NULL, r->dim, r->scale + j);
-    else if (r->center)
-      ATTN_FN_(code_row)(1, ATTN_BF16, to, x, r->center, r->dim, r->scale + j);
-    else
-      ATTN_FN_(code_row)(0, ATTN_BF16, to, x, NULL, r->dim, r->scale + j);
+#ifdef ATTN_TIER_
+    if (r->kind == ATTN_F32) {
+      ATTN_FN_(code_row)(ATTN_F32, to, x, r->center, r->dim, r->scale + j);
+      continue;
+    }
+    ATTN_FN_(code_row)(ATTN_BF16, to, x, r->center, r->dim, r->scale + j);
+#else
+    ATTN_FN_(code_row)(r->kind, to, x, r->center, r->dim, r->scale + j);
+#endif
   }
 }
 
@@ -3823,8 +3824,10 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(code_score)(ATTN_VF_ sum, const attn_code_dots_ *
       ATTN_VECS_##vecs##_(ATTN_KEEP_, 0);                                                         \
     }                                                                                             \
   }
-ATTN_MICRO_ROWS_(ATTN_CODE_MICRO_, 6)
-ATTN_MICRO_ROWS_(ATTN_CODE_MICRO_, 1)
+ATTN_CODE_MICRO_(6, 4)
+ATTN_CODE_MICRO_(6, 1)
+ATTN_CODE_MICRO_(1, 4)
+ATTN_CODE_MICRO_(1, 1)
 #undef ATTN_SUM_
 #undef ATTN_ADD_
 #undef ATTN_X_
@@ -3836,22 +3839,20 @@ ATTN_MICRO_ROWS_(ATTN_CODE_MICRO_, 1)
 #undef ATTN_KEEP_
 #undef ATTN_CODE_MICRO_
 
-typedef struct {
-  int rows;
-  void (*by[ATTN_NG_])(const attn_code_dots_ *, int64_t, int, int);
-} ATTN_FN_(code_step);
-#define ATTN_CODE_NAME_(rows, vecs) ATTN_FN_(code_dots_##rows##x##vecs)
-static const ATTN_FN_(code_step) ATTN_FN_(code_steps)[] = {ATTN_MICRO_STEP_(ATTN_CODE_NAME_, 6),
-                                                           ATTN_MICRO_STEP_(ATTN_CODE_NAME_, 1)};
-#undef ATTN_CODE_NAME_
-
+/* Whole tiles, or one vector of lanes after the other. */
 ATTN_FUNC_ void ATTN_FN_(code_dots)(const attn_code_dots_ *d) {
-  const ATTN_FN_(code_step) *step = ATTN_FN_(code_steps);
-  const int ng = d->g1 - d->g0;
-  for (int64_t at = 0; at < d->rows; at += step->rows) {
-    while (step->rows > d->rows - at) step++;
-    step->by[ATTN_MICRO_VECS_(ng)](d, at, d->g0 * ATTN_GROUP_, ATTN_MICRO_RUNS_(ng));
-  }
+  const int lane = d->g0 * ATTN_GROUP_, ng = d->g1 - d->g0, whole = ng == 4;
+  int64_t at = 0;
+  for (; at + 6 <= d->rows; at += 6)
+    if (whole)
+      ATTN_FN_(code_dots_6x4)(d, at, lane, 1);
+    else
+      ATTN_FN_(code_dots_6x1)(d, at, lane, ng);
+  for (; at < d->rows; at++)
+    if (whole)
+      ATTN_FN_(code_dots_1x4)(d, at, lane, 1);
+    else
+      ATTN_FN_(code_dots_1x1)(d, at, lane, ng);
 }
 #else
 ATTN_FUNC_ void ATTN_FN_(code_dots)(const attn_code_dots_ *d) {
@@ -10945,7 +10946,7 @@ typedef struct attn_low_table_ { /* products of bf16; rounding is to nearest eve
                        const attn_running_softmax_ *run);
 } attn_low_table_;
 
-/* Codes of 8 bits (kernels/codes.h): n rows of f32 or bf16, step bytes apart, less center (null = 0) go to rows
+/* Codes of 8 bits (kernels/codes.h): n rows of f32 or bf16, step bytes apart, less center go to rows
  * width bytes apart; scale[j]: what the codes of row j are times, 0 = it has none. */
 typedef struct attn_code_rows_ {
   void *to;
@@ -16192,7 +16193,7 @@ typedef struct attn_scratch_ {
   uint32_t *low; /* engine/low.h */
   attn_codes_ *codes;
   float *code_q, *code_k;      /* [dk][tile], [block][dk]: room for codes as floats */
-  float *code_s, *code_center; /* [block][tile] scores of single queries, [3][dk] */
+  float *code_s, *code_center; /* [block][tile] scores of single queries, [4][dk]: the last is 0 */
 } attn_scratch_;
 
 /* Keys of a stretch. What a row has summed over them meets the sums of the stretches before as a whole:
@@ -16304,7 +16305,7 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
     size[ATTN_P_CODES_] = attn_piece_(1, sizeof(attn_codes_));
     size[ATTN_P_CODE_Q_] = attn_piece_(attn_mul_(width, tile), f);
     size[ATTN_P_CODE_K_] = attn_piece_(attn_mul_(width, block), f);
-    size[ATTN_P_CODE_S_] = cells, size[ATTN_P_CODE_CENTER_] = attn_piece_(attn_mul_(width, 3), f);
+    size[ATTN_P_CODE_S_] = cells, size[ATTN_P_CODE_CENTER_] = attn_piece_(attn_mul_(width, 4), f);
   }
   for (int i = 0; i < ATTN_PIECES_; i++) a->offset[i] = total, total = attn_add_(total, size[i]);
   return total;
@@ -18428,6 +18429,7 @@ ATTN_FUNC_ void attn_codes_tile_(attn_tile_ *t) {
   const attn_code_tile_ q = {t->w.code_q, t->w.qt, a->q.dim, t->groups,
                              x->scale,    x->sums, x->raised};
   a->codes->code_tile(&q);
+  memset(t->w.code_center, 0, (size_t)(4 * attn_codes_width_(a)) * sizeof(float));
   x->zones = 0, x->bad[3] = 0;
   for (int r = 0; r < t->n; r++)
     if (x->scale[r] == 0.0f) x->bad[3] |= (uint64_t)1 << r;
@@ -18450,7 +18452,6 @@ ATTN_FUNC_ void attn_codes_center_(attn_tile_ *t, const attn_block_ *b,
   float weight[ATTN_BLOCK_];
   int32_t index[ATTN_BLOCK_];
   for (int e = 0; e < b->n; e++) index[e] = e;
-  memset(t->w.code_center, 0, (size_t)(3 * width) * sizeof(float));
   x->zones = b->n < 16 ? 1 : b->n < ATTN_BLOCK_ ? 2 : 3;
   for (int z = 0; z < x->zones; z++) {
     const int n = z == 0 ? 1 : z == 1 ? 16 : ATTN_BLOCK_;
@@ -18487,7 +18488,7 @@ ATTN_FUNC_ int attn_codes_make_(attn_tile_ *t, const attn_block_ *b, const attn_
     attn_code_rows_ rows;
     rows.to = t->w.code_k + e * width, rows.width = width * f;
     rows.step = attn_bytes_(from->dtype, from->step), rows.x = from->x + e * rows.step;
-    rows.center = known ? t->w.code_center + zone * width : NULL;
+    rows.center = t->w.code_center + (known ? zone : 3) * width;
     rows.kind = (int)from->dtype;
     rows.n = end - e, rows.dim = a->k.dim, rows.scale = x->key_scale + e;
     a->codes->code_rows(&rows);

@@ -62,6 +62,7 @@ ATTN_FUNC_ void attn_codes_tile_(attn_tile_ *t) {
   const attn_code_tile_ q = {t->w.code_q, t->w.qt, a->q.dim, t->groups,
                              x->scale,    x->sums, x->raised};
   a->codes->code_tile(&q);
+  memset(t->w.code_center, 0, (size_t)(4 * attn_codes_width_(a)) * sizeof(float));
   x->zones = 0, x->bad[3] = 0;
   for (int r = 0; r < t->n; r++)
     if (x->scale[r] == 0.0f) x->bad[3] |= (uint64_t)1 << r;
@@ -84,7 +85,6 @@ ATTN_FUNC_ void attn_codes_center_(attn_tile_ *t, const attn_block_ *b,
   float weight[ATTN_BLOCK_];
   int32_t index[ATTN_BLOCK_];
   for (int e = 0; e < b->n; e++) index[e] = e;
-  memset(t->w.code_center, 0, (size_t)(3 * width) * sizeof(float));
   x->zones = b->n < 16 ? 1 : b->n < ATTN_BLOCK_ ? 2 : 3;
   for (int z = 0; z < x->zones; z++) {
     const int n = z == 0 ? 1 : z == 1 ? 16 : ATTN_BLOCK_;
@@ -121,7 +121,7 @@ ATTN_FUNC_ int attn_codes_make_(attn_tile_ *t, const attn_block_ *b, const attn_
     attn_code_rows_ rows;
     rows.to = t->w.code_k + e * width, rows.width = width * f;
     rows.step = attn_bytes_(from->dtype, from->step), rows.x = from->x + e * rows.step;
-    rows.center = known ? t->w.code_center + zone * width : NULL;
+    rows.center = t->w.code_center + (known ? zone : 3) * width;
     rows.kind = (int)from->dtype;
     rows.n = end - e, rows.dim = a->k.dim, rows.scale = x->key_scale + e;
     a->codes->code_rows(&rows);

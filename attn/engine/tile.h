@@ -281,7 +281,7 @@ typedef struct attn_scratch_ {
   uint32_t *low; /* engine/low.h */
   attn_codes_ *codes;
   float *code_q, *code_k;      /* [dk][tile], [block][dk]: room for codes as floats */
-  float *code_s, *code_center; /* [block][tile] scores of single queries, [3][dk] */
+  float *code_s, *code_center; /* [block][tile] scores of single queries, [4][dk]: the last is 0 */
 } attn_scratch_;
 
 /* Keys of a stretch. What a row has summed over them meets the sums of the stretches before as a whole:
@@ -393,7 +393,7 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
     size[ATTN_P_CODES_] = attn_piece_(1, sizeof(attn_codes_));
     size[ATTN_P_CODE_Q_] = attn_piece_(attn_mul_(width, tile), f);
     size[ATTN_P_CODE_K_] = attn_piece_(attn_mul_(width, block), f);
-    size[ATTN_P_CODE_S_] = cells, size[ATTN_P_CODE_CENTER_] = attn_piece_(attn_mul_(width, 3), f);
+    size[ATTN_P_CODE_S_] = cells, size[ATTN_P_CODE_CENTER_] = attn_piece_(attn_mul_(width, 4), f);
   }
   for (int i = 0; i < ATTN_PIECES_; i++) a->offset[i] = total, total = attn_add_(total, size[i]);
   return total;

@@ -247,7 +247,7 @@ typedef struct attn_low_table_ { /* products of bf16; rounding is to nearest eve
                        const attn_running_softmax_ *run);
 } attn_low_table_;
 
-/* Codes of 8 bits (kernels/codes.h): n rows of f32 or bf16, step bytes apart, less center (null = 0) go to rows
+/* Codes of 8 bits (kernels/codes.h): n rows of f32 or bf16, step bytes apart, less center go to rows
  * width bytes apart; scale[j]: what the codes of row j are times, 0 = it has none. */
 typedef struct attn_code_rows_ {
   void *to;

@@ -17,13 +17,13 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(code_of)(ATTN_VF_ x, ATTN_VF_ inverse) {
   return n;
 }
 
-ATTN_INLINE_ void ATTN_FN_(code_row)(const int centered, const int kind, char *to, const void *x,
-                                     const float *center, int64_t dim, float *scale) {
+ATTN_INLINE_ void ATTN_FN_(code_row)(const int kind, char *to, const void *x, const float *center,
+                                     int64_t dim, float *scale) {
   ATTN_VF_ top = ATTN_V_ZERO_(), sum = top;
   float inverse;
   for (int64_t c = 0; c < dim; c += ATTN_W_) {
     ATTN_VF_ y = ATTN_TIER_FN_(load)(x, c, ATTN_TIER_FN_(lanes_left)(dim, c), kind);
-    if (centered) y = ATTN_V_SUB_(y, ATTN_V_LOAD_(center + c));
+    y = ATTN_V_SUB_(y, ATTN_V_LOAD_(center + c));
     y = ATTN_V_ABS_(y);
     top = ATTN_V_MAX_(y, top), sum = ATTN_V_ADD_(sum, y);
   }
@@ -32,7 +32,7 @@ ATTN_INLINE_ void ATTN_FN_(code_row)(const int centered, const int kind, char *t
   const ATTN_VF_ by = ATTN_V_SET1_(inverse);
   for (int64_t c = 0; c < dim; c += ATTN_W_) {
     ATTN_VF_ y = ATTN_TIER_FN_(load)(x, c, ATTN_TIER_FN_(lanes_left)(dim, c), kind);
-    if (centered) y = ATTN_V_SUB_(y, ATTN_V_LOAD_(center + c));
+    y = ATTN_V_SUB_(y, ATTN_V_LOAD_(center + c));
     y = ATTN_FN_(code_of)(y, by);
 #ifdef ATTN_TIER_
     ATTN_CODE_PUT_(to + c, y);
@@ -46,14 +46,15 @@ ATTN_FUNC_ void ATTN_FN_(code_rows)(const attn_code_rows_ *r) {
   char *to = (char *)r->to;
   const char *x = (const char *)r->x;
   for (int64_t j = 0; j < r->n; j++, to += r->width, x += r->step) {
-    if (r->kind == ATTN_F32 && r->center)
-      ATTN_FN_(code_row)(1, ATTN_F32, to, x, r->center, r->dim, r->scale + j);
-    else if (r->kind == ATTN_F32)
-      ATTN_FN_(code_row)(0, ATTN_F32, to, x, NULL, r->dim, r->scale + j);
-    else if (r->center)
-      ATTN_FN_(code_row)(1, ATTN_BF16, to, x, r->center, r->dim, r->scale + j);
-    else
-      ATTN_FN_(code_row)(0, ATTN_BF16, to, x, NULL, r->dim, r->scale + j);
+#ifdef ATTN_TIER_
+    if (r->kind == ATTN_F32) {
+      ATTN_FN_(code_row)(ATTN_F32, to, x, r->center, r->dim, r->scale + j);
+      continue;
+    }
+    ATTN_FN_(code_row)(ATTN_BF16, to, x, r->center, r->dim, r->scale + j);
+#else
+    ATTN_FN_(code_row)(r->kind, to, x, r->center, r->dim, r->scale + j);
+#endif
   }
 }
 
@@ -160,8 +161,10 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(code_score)(ATTN_VF_ sum, const attn_code_dots_ *
       ATTN_VECS_##vecs##_(ATTN_KEEP_, 0);                                                         \
     }                                                                                             \
   }
-ATTN_MICRO_ROWS_(ATTN_CODE_MICRO_, 6)
-ATTN_MICRO_ROWS_(ATTN_CODE_MICRO_, 1)
+ATTN_CODE_MICRO_(6, 4)
+ATTN_CODE_MICRO_(6, 1)
+ATTN_CODE_MICRO_(1, 4)
+ATTN_CODE_MICRO_(1, 1)
 #undef ATTN_SUM_
 #undef ATTN_ADD_
 #undef ATTN_X_
@@ -173,22 +176,20 @@ ATTN_MICRO_ROWS_(ATTN_CODE_MICRO_, 1)
 #undef ATTN_KEEP_
 #undef ATTN_CODE_MICRO_
 
-typedef struct {
-  int rows;
-  void (*by[ATTN_NG_])(const attn_code_dots_ *, int64_t, int, int);
-} ATTN_FN_(code_step);
-#define ATTN_CODE_NAME_(rows, vecs) ATTN_FN_(code_dots_##rows##x##vecs)
-static const ATTN_FN_(code_step) ATTN_FN_(code_steps)[] = {ATTN_MICRO_STEP_(ATTN_CODE_NAME_, 6),
-                                                           ATTN_MICRO_STEP_(ATTN_CODE_NAME_, 1)};
-#undef ATTN_CODE_NAME_
-
+/* Whole tiles, or one vector of lanes after the other. */
 ATTN_FUNC_ void ATTN_FN_(code_dots)(const attn_code_dots_ *d) {
-  const ATTN_FN_(code_step) *step = ATTN_FN_(code_steps);
-  const int ng = d->g1 - d->g0;
-  for (int64_t at = 0; at < d->rows; at += step->rows) {
-    while (step->rows > d->rows - at) step++;
-    step->by[ATTN_MICRO_VECS_(ng)](d, at, d->g0 * ATTN_GROUP_, ATTN_MICRO_RUNS_(ng));
-  }
+  const int lane = d->g0 * ATTN_GROUP_, ng = d->g1 - d->g0, whole = ng == 4;
+  int64_t at = 0;
+  for (; at + 6 <= d->rows; at += 6)
+    if (whole)
+      ATTN_FN_(code_dots_6x4)(d, at, lane, 1);
+    else
+      ATTN_FN_(code_dots_6x1)(d, at, lane, ng);
+  for (; at < d->rows; at++)
+    if (whole)
+      ATTN_FN_(code_dots_1x4)(d, at, lane, 1);
+    else
+      ATTN_FN_(code_dots_1x1)(d, at, lane, ng);
 }
 #else
 ATTN_FUNC_ void ATTN_FN_(code_dots)(const attn_code_dots_ *d) {
