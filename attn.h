@@ -164,7 +164,8 @@
  *   environment variable ATTN_ISA=<tier> and attn_isa_limit() cap the choice for the process. An
  *   ATTN_ISA that names no tier of this machine makes every call fail with ATTN_E_ENV.
  *   Beside tiers there are features, which params.compute uses: AVX512-BF16 for ATTN_COMPUTE_BF16, at about
- *   twice the speed of f32. ATTN_ISA=avx512-bf16 (or -bf16) and attn_feature_off() switch one off,
+ *   twice the speed of f32, AVX512-VNNI for the scores of ATTN_COMPUTE_I8. ATTN_ISA=avx512-bf16 (or -bf16,
+ *   -vnni, -bf16-vnni) and attn_feature_off() switch one off,
  *   attn_feature_why tells why it is, ctx.report.feature whether it was used. Without it the mode is
  *   emulated, slower than f32; params.compute_prefer = 1 takes f32 then.
  *
@@ -196,7 +197,7 @@
  *                            file does not call is not compiled
  *   ATTN_MALLOC(size), ATTN_FREE(ptr)   both or none; malloc and free
  *   ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON   leave a tier out
- *   ATTN_NO_AVX512BF16, ATTN_NO_EMULATION   leave out a feature, and what stands in for features: a compute
+ *   ATTN_NO_AVX512BF16, ATTN_NO_AVX512VNNI, ATTN_NO_EMULATION   leave out a feature, and what stands in for features: a compute
  *                            that has neither is refused (ATTN_E_ISA)
  *   ATTN_ONLY                families the program wants, (ATTN_FAMILY_SDPA | ATTN_FAMILY_CACHE | ..), the same
  *                            in all its files: the others are neither declared nor compiled, and a
@@ -228,7 +229,7 @@
 #if defined(ATTN_PASS_)
 /* >>> attn/kernels/pass.h */
 /* kernels/pass.h owns the pass: the kernels, written once in the vocabulary of isa/simd_*.h and
- * compiled once per tier inside that tier's region, low.h also once per feature that has it. It may use nothing but the vocabulary and our
+ * compiled once per tier inside that tier's region, low.h and codes.h also once per feature that has their words. It may use nothing but the vocabulary and our
  * own static functions, and never tests a compiler's ISA macros. */
 
 #if ATTN_PASS_ != 200
@@ -317,7 +318,7 @@
          ((step)->rows == 12 && (n) > 12 && (n) < 20))           \
   (step)++
 /* <<< attn/kernels/unroll.h */
-#ifndef ATTN_PASS_LOW_
+#if !defined(ATTN_PASS_LOW_) && !defined(ATTN_PASS_CODES_)
 #ifdef ATTN_USE_SLEEF
 /* >>> attn/kernels/math_sleef.h */
 /* kernels/math_sleef.h owns the functions of kernels/math.h on top of SLEEF, for users who define
@@ -1633,26 +1634,38 @@ ATTN_INLINE_ void ATTN_FN_(ask_from)(attn_ask_ *ask, const attn_kv_rows_ *x, int
   ask->left = ask->step == x->bytes ? INT64_MAX / 2 : x->bytes;
 }
 
-ATTN_INLINE_ void ATTN_FN_(ask_lines)(const char *at, const int bytes) {
-  ATTN_PREFETCH_(at);
-  if (bytes > 64) ATTN_PREFETCH_(at + 64);
-  if (bytes > 128) ATTN_PREFETCH_(at + 128);
-  if (bytes > 192) ATTN_PREFETCH_(at + 192);
-  if (bytes > 256) ATTN_PREFETCH_(at + 256);
-  if (bytes > 320) ATTN_PREFETCH_(at + 320);
-  if (bytes > 384) ATTN_PREFETCH_(at + 384);
-  if (bytes > 448) ATTN_PREFETCH_(at + 448);
+/* soon: what computes for longer than it reads is better off with lines in the first cache */
+ATTN_INLINE_ void ATTN_FN_(ask_line)(const char *at, const int soon) {
+  if (soon)
+    ATTN_PREFETCH_(at);
+  else
+    ATTN_PREFETCH_FAR_(at);
+}
+
+ATTN_INLINE_ int ATTN_FN_(ask_soon)(const int rr, const int kind) {
+  return ATTN_IS_I4_(kind) || (rr > 1 && ATTN_IS_SMALL_(kind));
+}
+
+ATTN_INLINE_ void ATTN_FN_(ask_lines)(const char *at, const int bytes, const int soon) {
+  ATTN_FN_(ask_line)(at, soon);
+  if (bytes > 64) ATTN_FN_(ask_line)(at + 64, soon);
+  if (bytes > 128) ATTN_FN_(ask_line)(at + 128, soon);
+  if (bytes > 192) ATTN_FN_(ask_line)(at + 192, soon);
+  if (bytes > 256) ATTN_FN_(ask_line)(at + 256, soon);
+  if (bytes > 320) ATTN_FN_(ask_line)(at + 320, soon);
+  if (bytes > 384) ATTN_FN_(ask_line)(at + 384, soon);
+  if (bytes > 448) ATTN_FN_(ask_line)(at + 448, soon);
 }
 
 /* Asks for the next `bytes`, a constant of at most 512. Requests are spread over the work on rows: many
  * at once would be lost. */
-ATTN_INLINE_ void ATTN_FN_(ask)(attn_ask_ *ask, const int bytes) {
+ATTN_INLINE_ void ATTN_FN_(ask)(attn_ask_ *ask, const int bytes, const int soon) {
   if (bytes % 64) {
     ask->due += bytes;
     if (ask->due < 64) return;
     ask->due -= 64;
   }
-  ATTN_FN_(ask_lines)(ask->at, bytes);
+  ATTN_FN_(ask_lines)(ask->at, bytes, soon);
   ask->at += bytes < 64 ? 64 : bytes, ask->left -= bytes < 64 ? 64 : bytes;
   if (ATTN_RARE_(ask->left <= 0))
     ask->at += ask->left + ask->step - ask->bytes, ask->left = ask->bytes;
@@ -1731,19 +1744,19 @@ ATTN_INLINE_ void ATTN_FN_(rows_dots)(const int rr, ATTN_VF_ *sum, const float *
                                       const char *k0, const char *k1, const char *k2,
                                       const char *k3, attn_ask_ *ask, int64_t whole,
                                       const int kind) {
-  const int mk = ATTN_ROW_KEYS_(rr), pp = ATTN_ROW_PARTS_(rr);
+  const int mk = ATTN_ROW_KEYS_(rr), pp = ATTN_ROW_PARTS_(rr), soon = ATTN_FN_(ask_soon)(rr, kind);
   const int bytes = mk * (int)ATTN_FN_(row_bytes)(32, kind) * pp / ATTN_FN_(row_parts) / 2;
   int64_t c = 0, at = 0;
   ATTN_EACH_SLOT_(ATTN_ROW_INIT_)
   for (; c + 16 < whole; c += 32, at += ATTN_FN_(row_bytes)(32, kind)) {
     ATTN_ROW_STEP_(0)
-    ATTN_FN_(ask)(ask, bytes);
+    ATTN_FN_(ask)(ask, bytes, soon);
     ATTN_ROW_STEP_(16)
-    ATTN_FN_(ask)(ask, bytes);
+    ATTN_FN_(ask)(ask, bytes, soon);
   }
   if (c < whole) {
     ATTN_ROW_STEP_(0)
-    ATTN_FN_(ask)(ask, bytes);
+    ATTN_FN_(ask)(ask, bytes, soon);
   }
   ATTN_EACH_SLOT_(ATTN_ROW_KEEP_)
 }
@@ -1898,6 +1911,7 @@ ATTN_INLINE_ void ATTN_FN_(rows_sums)(const int mc, const int rr, const int odd,
    * when a line begins in them. */
   const int all = (int)ATTN_FN_(row_bytes)(32, kind) * mc / (32 / ATTN_W_);
   const int bytes = ATTN_IS_I4_(kind) && mc * ATTN_W_ < 32 ? 2 * all : all; /* even and odd ones */
+  const int soon = ATTN_FN_(ask_soon)(rr, kind);
   const int64_t first = ATTN_FN_(row_bytes)(c, kind), long_row = ask->step == ask->bytes;
   const int64_t step = rows->step, step_ahead = long_row ? bytes : ask->step;
   const int skip = bytes >= 64 ? 0 : long_row ? 64 / bytes - 1 : (first & 63) < bytes ? 0 : -1;
@@ -1905,7 +1919,7 @@ ATTN_INLINE_ void ATTN_FN_(rows_sums)(const int mc, const int rr, const int odd,
   o += c + 16 * odd;
   ATTN_EACH_COL_(ATTN_ROW_INIT_)
   for (int i = 0; j < end; i++, j++, v += step, ahead += step_ahead) {
-    if (!odd && (bytes >= 64 || !(i & skip))) ATTN_FN_(ask_lines)(ahead, bytes);
+    if (!odd && (bytes >= 64 || !(i & skip))) ATTN_FN_(ask_lines)(ahead, bytes, soon);
     ATTN_VF_ p0 = ATTN_V_SET1_(p[j]), p1 = p0, p2 = p0, p3 = p0;
     if (rr > 1) p1 = ATTN_V_SET1_(p[ATTN_ROWS_ROOM_ + j]);
     if (rr > 2) p2 = ATTN_V_SET1_(p[2 * ATTN_ROWS_ROOM_ + j]);
@@ -3375,7 +3389,8 @@ ATTN_FUNC_ void ATTN_FN_(mirror)(float *y, const float *a, const float *b, int64
 }
 /* <<< attn/kernels/fourier.h */
 #endif
-#if ATTN_HAS_LOW && (defined(ATTN_PASS_LOW_) || !defined(ATTN_NO_EMULATION))
+#if ATTN_HAS_LOW && !defined(ATTN_PASS_CODES_) && \
+    (defined(ATTN_PASS_LOW_) || !defined(ATTN_NO_EMULATION))
 /* >>> attn/kernels/low.h */
 /* kernels/low.h owns products of pairs of bf16 summed in f32. A vector holds one pair of each lane; the
  * pair that it is multiplied by is broadcast from a row in memory. One micro-kernel serves scores (pairs of
@@ -3643,6 +3658,222 @@ ATTN_FUNC_ void ATTN_FN_(pair_softmax)(uint32_t *p, float *s, int64_t n, int lea
 #undef ATTN_LOW_WIDTH_
 /* <<< attn/kernels/low.h */
 #endif
+#if ATTN_HAS_LOW && !defined(ATTN_PASS_LOW_) && \
+    (defined(ATTN_PASS_CODES_) || !defined(ATTN_NO_EMULATION))
+/* >>> attn/kernels/codes.h */
+/* kernels/codes.h owns scores from codes of 8 bits: rows of keys and lanes of queries as whole numbers up to 127
+ * with a scale each, sums of their products, and what these stand for. The sums are exact, so that all tiers
+ * and features agree: emulated, codes are floats, and their products those of kernels/score.h. Features
+ * have four codes in a word, those of keys raised by 128. */
+
+#ifdef ATTN_TIER_
+#define ATTN_TIER_FN_(name) ATTN_CAT_(ATTN_CAT_(attn_##name##_, ATTN_TIER_), _)
+#else
+#define ATTN_TIER_FN_ ATTN_FN_
+#endif
+
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(code_of)(ATTN_VF_ x, ATTN_VF_ inverse) {
+  ATTN_VF_ t, n;
+  x = ATTN_V_MUL_(x, inverse);
+  ATTN_V_ROUND_(x, t, n);
+  (void)t;
+  return n;
+}
+
+ATTN_INLINE_ void ATTN_FN_(code_row)(const int kind, char *to, const void *x, const float *center,
+                                     int64_t dim, float *scale) {
+  ATTN_VF_ top = ATTN_V_ZERO_(), sum = top;
+  float inverse;
+  for (int64_t c = 0; c < dim; c += ATTN_W_) {
+    ATTN_VF_ y = ATTN_TIER_FN_(load)(x, c, ATTN_TIER_FN_(lanes_left)(dim, c), kind);
+    y = ATTN_V_SUB_(y, ATTN_V_LOAD_(center + c));
+    y = ATTN_V_ABS_(y);
+    top = ATTN_V_MAX_(y, top), sum = ATTN_V_ADD_(sum, y);
+  }
+  const int numbers = ATTN_V_ALL_(ATTN_V_LT_(sum, ATTN_V_SET1_(ATTN_CODE_NUMBERS_)));
+  *scale = attn_code_scale_(ATTN_V_TOP_(top), numbers, &inverse);
+  const ATTN_VF_ by = ATTN_V_SET1_(inverse);
+  for (int64_t c = 0; c < dim; c += ATTN_W_) {
+    ATTN_VF_ y = ATTN_TIER_FN_(load)(x, c, ATTN_TIER_FN_(lanes_left)(dim, c), kind);
+    y = ATTN_V_SUB_(y, ATTN_V_LOAD_(center + c));
+    y = ATTN_FN_(code_of)(y, by);
+#ifdef ATTN_TIER_
+    ATTN_CODE_PUT_(to + c, y);
+#else
+    ATTN_V_STORE_((float *)(void *)to + c, y);
+#endif
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(code_rows)(const attn_code_rows_ *r) {
+  char *to = (char *)r->to;
+  const char *x = (const char *)r->x;
+  for (int64_t j = 0; j < r->n; j++, to += r->width, x += r->step) {
+#ifdef ATTN_TIER_
+    if (r->kind == ATTN_F32) {
+      ATTN_FN_(code_row)(ATTN_F32, to, x, r->center, r->dim, r->scale + j);
+      continue;
+    }
+    ATTN_FN_(code_row)(ATTN_BF16, to, x, r->center, r->dim, r->scale + j);
+#else
+    ATTN_FN_(code_row)(r->kind, to, x, r->center, r->dim, r->scale + j);
+#endif
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(code_bytes)(void *to, const signed char *row, int64_t dim) {
+#ifdef ATTN_TIER_
+  char *x = (char *)to, rest[16] = {0};
+  int64_t c = 0;
+  for (; c + 16 <= dim; c += 16) ATTN_CODE_RAISE_(x + c, row + c);
+  if (c < dim) memcpy(rest, row + c, (size_t)(dim - c));
+  if (c < dim) ATTN_CODE_RAISE_(x + c, rest);
+#else
+  for (int64_t c = 0; c < dim; c += ATTN_W_)
+    ATTN_V_STORE_((float *)to + c,
+                  ATTN_TIER_FN_(load)(row, c, ATTN_TIER_FN_(lanes_left)(dim, c), ATTN_I8));
+#endif
+}
+
+ATTN_FUNC_ void ATTN_FN_(code_tile)(const attn_code_tile_ *q) {
+  for (int lane = 0; lane < q->groups * ATTN_GROUP_; lane += ATTN_W_) {
+    ATTN_VF_ top = ATTN_V_ZERO_(), sum = top, total = top;
+    float tops[ATTN_W_], sums[ATTN_W_], inverse[ATTN_W_];
+    for (int64_t c = 0; c < q->n; c++) {
+      const ATTN_VF_ y = ATTN_V_ABS_(ATTN_V_LOAD_(q->x + c * ATTN_TILE_ + lane));
+      top = ATTN_V_MAX_(y, top), sum = ATTN_V_ADD_(sum, y);
+    }
+    ATTN_V_STORE_(tops, top);
+    ATTN_V_STORE_(sums, sum);
+    for (int i = 0; i < ATTN_W_; i++)
+      q->scale[lane + i] = attn_code_scale_(tops[i], sums[i] < ATTN_CODE_NUMBERS_, inverse + i);
+    const ATTN_VF_ by = ATTN_V_LOAD_(inverse);
+#ifdef ATTN_TIER_
+    uint32_t *to = (uint32_t *)q->to + lane;
+    for (int64_t c = 0; c < q->n; c += 4, to += ATTN_TILE_) {
+      ATTN_VF_ y[4];
+      for (int i = 0; i < 4; i++) {
+        y[i] = ATTN_V_ZERO_();
+        if (c + i < q->n)
+          y[i] = ATTN_FN_(code_of)(ATTN_V_LOAD_(q->x + (c + i) * ATTN_TILE_ + lane), by);
+        total = ATTN_V_ADD_(total, y[i]);
+      }
+      ATTN_CODE_PUT_FOUR_(to, y);
+    }
+    ATTN_CODE_PUT_INT_(q->raised + lane, ATTN_V_MUL_(total, ATTN_V_SET1_(-128.0f)));
+#else
+    for (int64_t c = 0; c < q->n; c++) {
+      const ATTN_VF_ y = ATTN_FN_(code_of)(ATTN_V_LOAD_(q->x + c * ATTN_TILE_ + lane), by);
+      ATTN_V_STORE_((float *)q->to + c * ATTN_TILE_ + lane, y);
+      total = ATTN_V_ADD_(total, y);
+    }
+#endif
+    ATTN_V_STORE_(q->sums + lane, ATTN_V_MUL_(total, ATTN_V_LOAD_(q->scale + lane)));
+  }
+}
+
+/* What a sum of products stands for. */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(code_score)(ATTN_VF_ sum, const attn_code_dots_ *d, int lane,
+                                           ATTN_VF_ scale, ATTN_VF_ more) {
+  sum = ATTN_V_MUL_(sum, ATTN_V_LOAD_(d->x_scale + lane));
+  return ATTN_V_FMA_(sum, scale, ATTN_V_MUL_(more, ATTN_V_LOAD_(d->more + lane)));
+}
+
+#ifdef ATTN_TIER_
+#define ATTN_SUM_(r, i) ATTN_VC_ a##r##i = ATTN_CODE_LOAD_(d->raised + lane + i * ATTN_W_);
+#define ATTN_ADD_(r, i) a##r##i = ATTN_CODE_DOT_(w, x##i, a##r##i);
+#define ATTN_X_(r, i) const ATTN_VC_ x##i = ATTN_CODE_LOAD_(x + i * ATTN_W_);
+#define ATTN_ROW_INIT_(r, vecs)                  \
+  const unsigned char *const b##r = b + r * row; \
+  vecs(ATTN_SUM_, r)
+#define ATTN_ROW_STEP_(r, vecs)                                   \
+  {                                                               \
+    const ATTN_VC_ w = ATTN_CODE_SET1_(attn_pair_at_(b##r + at)); \
+    vecs(ATTN_ADD_, r)                                            \
+  }
+#define ATTN_TOP_(r, i) ATTN_VF_ t##i = ATTN_V_LOAD_(d->top + lane + i * ATTN_W_);
+#define ATTN_SCORE_(r, i)                                                                  \
+  {                                                                                        \
+    const ATTN_VF_ s =                                                                     \
+        ATTN_FN_(code_score)(ATTN_CODE_SUM_(a##r##i), d, lane + i * ATTN_W_, scale, more); \
+    ATTN_V_STORE_(y + r * ATTN_TILE_ + i * ATTN_W_, s);                                    \
+    t##i = ATTN_V_MAX_(s, t##i);                                                           \
+  }
+#define ATTN_ROW_SCORE_(r, vecs)                              \
+  {                                                           \
+    const ATTN_VF_ scale = ATTN_V_SET1_(d->scale[first + r]), \
+                   more = ATTN_V_SET1_(d->some[first + r]);   \
+    vecs(ATTN_SCORE_, r)                                      \
+  }
+#define ATTN_KEEP_(r, i) ATTN_V_STORE_(d->top + lane + i * ATTN_W_, t##i);
+#define ATTN_CODE_MICRO_(rows, vecs)                                                              \
+  ATTN_OUTLINE_ void ATTN_FN_(code_dots_##rows##x##vecs)(const attn_code_dots_ *d, int64_t first, \
+                                                         int lane, int runs) {                    \
+    const ptrdiff_t row = (ptrdiff_t)d->row;                                                      \
+    const unsigned char *b = (const unsigned char *)d->b + first * row;                           \
+    for (; runs > 0; runs--, lane += ATTN_GROUP_) {                                               \
+      const uint32_t *x = (const uint32_t *)d->x + lane;                                          \
+      float *y = d->y + first * ATTN_TILE_ + lane;                                                \
+      ATTN_ROWS_##rows##_(ATTN_ROW_INIT_, ATTN_VECS_##vecs##_);                                   \
+      for (ptrdiff_t at = 0; at < (ptrdiff_t)d->n; at += 4, x += ATTN_TILE_) {                    \
+        ATTN_VECS_##vecs##_(ATTN_X_, 0);                                                          \
+        ATTN_ROWS_##rows##_(ATTN_ROW_STEP_, ATTN_VECS_##vecs##_);                                 \
+      }                                                                                           \
+      ATTN_VECS_##vecs##_(ATTN_TOP_, 0);                                                          \
+      ATTN_ROWS_##rows##_(ATTN_ROW_SCORE_, ATTN_VECS_##vecs##_);                                  \
+      ATTN_VECS_##vecs##_(ATTN_KEEP_, 0);                                                         \
+    }                                                                                             \
+  }
+ATTN_CODE_MICRO_(6, 4)
+ATTN_CODE_MICRO_(6, 1)
+ATTN_CODE_MICRO_(1, 4)
+ATTN_CODE_MICRO_(1, 1)
+#undef ATTN_SUM_
+#undef ATTN_ADD_
+#undef ATTN_X_
+#undef ATTN_ROW_INIT_
+#undef ATTN_ROW_STEP_
+#undef ATTN_TOP_
+#undef ATTN_SCORE_
+#undef ATTN_ROW_SCORE_
+#undef ATTN_KEEP_
+#undef ATTN_CODE_MICRO_
+
+/* Whole tiles, or one vector of lanes after the other. */
+ATTN_FUNC_ void ATTN_FN_(code_dots)(const attn_code_dots_ *d) {
+  const int lane = d->g0 * ATTN_GROUP_, ng = d->g1 - d->g0, whole = ng == 4;
+  int64_t at = 0;
+  for (; at + 6 <= d->rows; at += 6)
+    if (whole)
+      ATTN_FN_(code_dots_6x4)(d, at, lane, 1);
+    else
+      ATTN_FN_(code_dots_6x1)(d, at, lane, ng);
+  for (; at < d->rows; at++)
+    if (whole)
+      ATTN_FN_(code_dots_1x4)(d, at, lane, 1);
+    else
+      ATTN_FN_(code_dots_1x1)(d, at, lane, ng);
+}
+#else
+ATTN_FUNC_ void ATTN_FN_(code_dots)(const attn_code_dots_ *d) {
+  float none[ATTN_TILE_] = {0};
+  ATTN_FN_(score_block)
+  (d->y, (const float *)d->x, (const float *)d->b, d->row / (int64_t)sizeof(float), d->rows, d->n,
+   d->g0, d->g1, none);
+  for (int64_t j = 0; j < d->rows; j++) {
+    const ATTN_VF_ scale = ATTN_V_SET1_(d->scale[j]), more = ATTN_V_SET1_(d->some[j]);
+    for (int lane = d->g0 * ATTN_GROUP_; lane < d->g1 * ATTN_GROUP_; lane += ATTN_W_) {
+      float *y = d->y + j * ATTN_TILE_ + lane, *top = d->top + lane;
+      const ATTN_VF_ s = ATTN_FN_(code_score)(ATTN_V_LOAD_(y), d, lane, scale, more);
+      ATTN_V_STORE_(y, s);
+      ATTN_V_STORE_(top, ATTN_V_MAX_(s, ATTN_V_LOAD_(top)));
+    }
+  }
+}
+#endif
+#undef ATTN_TIER_FN_
+/* <<< attn/kernels/codes.h */
+#endif
 
 #undef ATTN_MICRO_
 #undef ATTN_MICRO_MOST_
@@ -3680,6 +3911,15 @@ ATTN_FUNC_ void ATTN_FN_(pair_softmax)(uint32_t *p, float *s, int64_t n, int lea
 #undef ATTN_SPECIALISE_
 #undef ATTN_VF_
 #undef ATTN_VP_
+#undef ATTN_VC_
+#undef ATTN_CODE_DOT_
+#undef ATTN_CODE_LOAD_
+#undef ATTN_CODE_PUT_
+#undef ATTN_CODE_PUT_FOUR_
+#undef ATTN_CODE_PUT_INT_
+#undef ATTN_CODE_RAISE_
+#undef ATTN_CODE_SET1_
+#undef ATTN_CODE_SUM_
 #undef ATTN_PAIR_DOT_
 #undef ATTN_PAIR_EVEN_
 #undef ATTN_PAIR_EXP2_
@@ -3907,6 +4147,7 @@ typedef enum attn_isa {
 typedef enum attn_feature {
   ATTN_FEATURE_NONE = 0,
   ATTN_FEATURE_AVX512_BF16, /* beside ATTN_ISA_AVX512: products of pairs of bf16 */
+  ATTN_FEATURE_AVX512_VNNI, /* beside ATTN_ISA_AVX512: products of four codes of 8 bits */
   ATTN_FEATURE_COUNT
 } attn_feature;
 
@@ -3923,7 +4164,7 @@ typedef enum attn_compute {
   ATTN_COMPUTE_F32 = 0, /* the same bits on all vector tiers */
   ATTN_COMPUTE_BF16,    /* bf16 by bf16, summed in f32 */
   ATTN_COMPUTE_F16,     /* refused: not built */
-  ATTN_COMPUTE_I8,      /* refused: not built */
+  ATTN_COMPUTE_I8,      /* scores from codes of 8 bits, summed exactly */
   ATTN_COMPUTE_COUNT
 } attn_compute;
 
@@ -4073,7 +4314,7 @@ ATTN_DEF attn_isa attn_isa_best(void);
  * holds an unknown word. */
 ATTN_DEF attn_status attn_isa_limit(attn_isa isa);
 
-/* "none", "avx512bf16"; "unknown" for any other value. */
+/* "none", "avx512bf16", "avx512vnni"; "unknown" for any other value. */
 ATTN_DEF const char *attn_feature_name(attn_feature feature);
 
 /* The tier that a feature lies beside: only calls on that tier use it. ATTN_ISA_AUTO for ATTN_FEATURE_NONE
@@ -4081,7 +4322,7 @@ ATTN_DEF const char *attn_feature_name(attn_feature feature);
 ATTN_DEF attn_isa attn_feature_isa(attn_feature feature);
 
 /* The state of a feature here and now: CAPPED where its tier is, or where it is switched off.
- * ATTN_FEATURE_NONE and unknown values are NOT_COMPILED; ATTN_NO_AVX512BF16 leaves one out. */
+ * ATTN_FEATURE_NONE and unknown values are NOT_COMPILED; ATTN_NO_AVX512BF16 and ATTN_NO_AVX512VNNI leave one out. */
 ATTN_DEF attn_isa_state attn_feature_status(attn_feature feature);
 
 /* The same as a static English sentence, e.g. "the processor lacks it". */
@@ -4809,8 +5050,20 @@ typedef struct attn_sdpa_params {
  *   f32 beyond 3.39e38 as infinity. Products are those of ATTN_FEATURE_AVX512_BF16 where it runs, else
  *   emulated in f32, slower than ATTN_COMPUTE_F32; with compute_prefer that runs instead. report.compute and
  *   report.feature say what did. All options serve; key lists of a schedule stay f32; few queries are
- *   computed in the order of many, so a cache is read no faster. F16 and I8 are refused (ISA; with
- *   compute_prefer they are F32), so is any but F32 by calls that do not say otherwise (VALUE).
+ *   computed in the order of many, so a cache is read no faster. F16 is refused (ISA; with compute_prefer it is
+ *   F32), so is any but F32 by calls that do not say otherwise (VALUE).
+ * Compute = ATTN_COMPUTE_I8: each query and each key becomes whole numbers up to 127 times a scale; their products
+ *   are summed exactly and scaled in f32. Subtracted from keys beforehand, and added to the scores, is the product
+ *   with what the first keys have in common: key 0 (for keys 1 to 15), the mean of the first 16 (to 127), of 128;
+ *   only in calls without mask, bias, window.left, schedule and modify, where each row that sees a key sees the
+ *   first. So LSE and maps are whole, a vector that all keys share does no harm, and a row hangs on no key that it
+ *   does not see. int8 keys (scale per row) are the codes that they are, (n - zero) scale. Queries and keys
+ *   outside 1e-12 < max |x| < 1e12, or not finite, have their products in f32. Values are multiplied as in
+ *   ATTN_COMPUTE_BF16 where ATTN_FEATURE_AVX512_BF16 runs, else in f32. A row of O errs by 1e-2 max |v| at most
+ *   where q and k are standard normal (d = 64, 128), usually by 1e-3. Scores are the same bits on avx2, avx512
+ *   and neon. q.dim up to 1024 (VALUE; with compute_prefer F32). Products are those of
+ *   ATTN_FEATURE_AVX512_VNNI where it runs, else emulated, slower than F32; with compute_prefer that runs instead.
+ *   After SageAttention 2 (arXiv 2411.10958).
  * Quantised k and v: k or v may be ATTN_I8, ATTN_I4 or ATTN_E4M3, each by itself, with its scales;
  *   rows are converted on the way, never as a whole. A scale that is not finite makes NaN in the rows
  *   that read it; ctx->validate rejects it (ATTN_E_SCALE).
@@ -10154,6 +10407,11 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define ATTN_HAS_AVX512BF16_ 1
 #endif
 #endif
+#if defined(ATTN_HAS_AVX512_) && !defined(_MSC_VER) && !defined(ATTN_NO_AVX512VNNI)
+#if (defined(ATTN_CLANG_) && __clang_major__ >= 7) || (defined(ATTN_GCC_) && __GNUC__ >= 8)
+#define ATTN_HAS_AVX512VNNI_ 1
+#endif
+#endif
 #if (defined(ATTN_ARM64_) || defined(ATTN_ARM32_)) && !defined(ATTN_BIG_ENDIAN_) && \
     !defined(ATTN_NO_NEON)
 #define ATTN_HAS_NEON_ 1
@@ -10246,12 +10504,15 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define ATTN_UNROLL_
 #endif
 
-/* Rows picked by index come from anywhere: asked for some rows ahead, they are there in time. */
+/* Rows picked by index come from anywhere: asked for some rows ahead, they are there in time. FAR: into the
+ * second cache. The first can wait for few lines at once (Zen 4: 24), which is half of what memory gives. */
 #if defined(__GNUC__)
 #define ATTN_PREFETCH_(p) __builtin_prefetch(p)
+#define ATTN_PREFETCH_FAR_(p) __builtin_prefetch(p, 0, 2)
 #define ATTN_RARE_(x) __builtin_expect(!!(x), 0)
 #else
 #define ATTN_PREFETCH_(p) ((void)(p))
+#define ATTN_PREFETCH_FAR_(p) ((void)(p))
 #define ATTN_RARE_(x) (x)
 #endif
 
@@ -10327,6 +10588,7 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
   R("avx512dq", 7, EBX, 17) R("avx512vl", 7, EBX, 31) R("avx512cd", 7, EBX, 28)
 #define ATTN_FEATURES_AVX512BF16_(F, R) \
   ATTN_FEATURES_AVX512_(F, R) R("avx512bf16", 0x10007, EAX, 5)
+#define ATTN_FEATURES_AVX512VNNI_(F, R) ATTN_FEATURES_AVX512_(F, R) R("avx512vnni", 7, ECX, 11)
 /* clang-format on */
 /* The register state the system must save: SSE+AVX, then AVX-512's masks and upper halves. */
 #define ATTN_XCR0_AVX512_ 0xE6u
@@ -10683,6 +10945,60 @@ typedef struct attn_low_table_ { /* products of bf16; rounding is to nearest eve
   void (*pair_softmax)(uint32_t *p, float *s, int64_t n, int lead, int g0, int g1,
                        const attn_running_softmax_ *run);
 } attn_low_table_;
+
+/* Codes of 8 bits (kernels/codes.h): n rows of f32 or bf16, step bytes apart, less center go to rows
+ * width bytes apart; scale[j]: what the codes of row j are times, 0 = it has none. */
+typedef struct attn_code_rows_ {
+  void *to;
+  const void *x;
+  const float *center;
+  int64_t width, step, n, dim;
+  int kind;
+  float *scale;
+} attn_code_rows_;
+
+/* Queries of a tile, x[n][tile]: codes, scale[lane], sums[lane] of what the codes stand for, and in raised[lane]
+ * what cancels that codes of keys are raised. */
+typedef struct attn_code_tile_ {
+  void *to;
+  const float *x;
+  int64_t n;
+  int groups;
+  float *scale, *sums;
+  int32_t *raised;
+} attn_code_tile_;
+
+/* y[r][lane] = x_scale[lane] scale[r] (sum of products of codes) + some[r] more[lane]; top[lane] = max(top, y). */
+typedef struct attn_code_dots_ {
+  float *y;
+  const void *x, *b;
+  int64_t row, rows, n; /* bytes from a row of b to the next; rows; codes of each */
+  int g0, g1;
+  const int32_t *raised;
+  const float *x_scale, *more, *scale, *some;
+  float *top;
+} attn_code_dots_;
+
+/* The scale of codes of numbers up to top, and what numbers are multiplied by. 0: they are beyond what codes and
+ * their products can hold; numbers: all of them are. */
+ATTN_INLINE_ float attn_code_scale_(float top, int numbers, float *inverse) {
+  *inverse = 0.0f;
+  if (!numbers) return 0.0f;
+  if (top == 0.0f) return 1.0f;
+  if (!(top > 1.0e-12f && top < 1.0e12f)) return 0.0f;
+  *inverse = 127.0f / top;
+  return top * (1.0f / 127.0f);
+}
+/* Sums of sizes below that: no NaN is among them. */
+#define ATTN_CODE_NUMBERS_ 2.0e15f
+
+typedef struct attn_code_table_ {
+  void (*code_rows)(const attn_code_rows_ *r);
+  /* codes that are stored */
+  void (*code_bytes)(void *to, const signed char *row, int64_t dim);
+  void (*code_tile)(const attn_code_tile_ *q);
+  void (*code_dots)(const attn_code_dots_ *d);
+} attn_code_table_;
 
 typedef struct attn_relu_table_ { /* rectified weights */
   /* in place of the softmax: s = max(s, 0), squared if square; l += (sum_j s, from 0), count += the scores
@@ -11497,8 +11813,8 @@ typedef __m256 attn_v8_;
        _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p)))))
 #define ATTN_V_LOAD_E4M3_(p) attn_load_e4m3_avx2_(p)
 #define ATTN_V_LOAD_I4_(p) attn_load_i4_avx2_(p)
-#define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_avx2_(p, 28)
-#define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_avx2_(p, 24)
+#define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_avx2_(p, 0)
+#define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_avx2_(p, 1)
 #define ATTN_VP_ __m256i
 #define ATTN_PAIR_LOAD_(p) _mm256_loadu_si256((const __m256i *)(const void *)(p))
 #define ATTN_PAIR_STORE_(p, v) _mm256_storeu_si256((__m256i *)(void *)(p), v)
@@ -11649,10 +11965,11 @@ ATTN_INLINE_ float attn_top_avx2_(attn_v8_ v) {
   return _mm_cvtss_f32(_mm_max_ps(x, _mm_shuffle_ps(x, x, 0x55)));
 }
 
-/* the half is moved to the top, and back with its sign */
-ATTN_INLINE_ attn_v8_ attn_nibbles_avx2_(const void *p, const int up) {
-  __m256i x = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
-  return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(x, up), 28));
+/* the low half is moved to the top, and back with its sign */
+ATTN_INLINE_ attn_v8_ attn_nibbles_avx2_(const void *p, const int odd) {
+  const __m256i x = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p));
+  return _mm256_cvtepi32_ps(odd ? _mm256_srai_epi32(x, 4)
+                                : _mm256_srai_epi32(_mm256_slli_epi32(x, 28), 28));
 }
 /* <<< attn/isa/simd_avx2.h */
 #define ATTN_PASS_ ATTN_VERSION
@@ -11936,7 +12253,7 @@ ATTN_INLINE_ float attn_sum_avx512_(attn_v16_ v) {
 }
 /* <<< attn/isa/simd_avx512.h */
 #define ATTN_PASS_ ATTN_VERSION
-#if ATTN_HAS_LOW && defined(ATTN_HAS_AVX512BF16_)
+#if ATTN_HAS_LOW && (defined(ATTN_HAS_AVX512BF16_) || defined(ATTN_HAS_AVX512VNNI_))
 #define ATTN_KEEP_WORDS_ 1 /* a feature's pass goes on with them */
 #endif
 #include ATTN_SELF
@@ -12001,8 +12318,63 @@ ATTN_INLINE_ __m512i attn_join_avx512bf16_(attn_v16_ even, attn_v16_ odd) {
 /* <<< attn/isa/simd_avx512bf16.h */
 #define ATTN_PASS_ ATTN_VERSION
 #define ATTN_PASS_LOW_ 1 /* products of narrow numbers alone */
+#ifdef ATTN_HAS_AVX512VNNI_
+#define ATTN_KEEP_WORDS_ 1
+#endif
 #include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
 #undef ATTN_PASS_LOW_
+#undef ATTN_PASS_
+ATTN_END_REGION_
+#endif
+#if ATTN_HAS_LOW && defined(ATTN_HAS_AVX512VNNI_)
+ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512VNNI_)
+/* >>> attn/isa/simd_avx512vnni.h */
+/* isa/simd_avx512vnni.h owns the words of the avx512 vocabulary that AVX512-VNNI has instructions for: codes
+ * of 8 bits, four to a word. kernels/codes.h is compiled once more with them, in a region of its own. */
+
+#undef ATTN_T_
+#define ATTN_T_ avx512vnni
+#undef ATTN_TIER_
+#define ATTN_TIER_ avx512 /* whose functions are there */
+/* four codes of each lane, and their sums. A vector of integers of its own: cast to __m512i and back in a loop,
+ * gcc copies sums to memory. c + the four products of k, raised by 128, and x */
+typedef int32_t attn_i16_ __attribute__((vector_size(64)));
+#define ATTN_VC_ attn_i16_
+#define ATTN_CODE_LOAD_(p) ((attn_i16_)_mm512_loadu_si512((const void *)(p)))
+#define ATTN_CODE_SET1_(x) ((attn_i16_)_mm512_set1_epi32((int)(x)))
+#if defined(ATTN_GCC_)
+#define ATTN_CODE_DOT_(k, x, c) ((attn_i16_)__builtin_ia32_vpdpbusd_v16si(c, k, x))
+#else
+#define ATTN_CODE_DOT_(k, x, c) \
+  ((attn_i16_)_mm512_dpbusd_epi32((__m512i)(c), (__m512i)(k), (__m512i)(x)))
+#endif
+#define ATTN_CODE_SUM_(c) (ATTN_VECTOR_(attn_v16_) _mm512_cvtepi32_ps((__m512i)(c)))
+/* W codes raised by 128, of numbers or as they are; those of four numbers a lane in a word, and an integer a lane */
+#define ATTN_CODE_PUT_(p, v)  \
+  _mm_storeu_si128(           \
+      (__m128i *)(void *)(p), \
+      _mm_xor_si128(_mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)), _mm_set1_epi8(-128)))
+#define ATTN_CODE_RAISE_(p, from)          \
+  _mm_storeu_si128((__m128i *)(void *)(p), \
+                   _mm_xor_si128(_mm_loadu_si128((const __m128i *)(from)), _mm_set1_epi8(-128)))
+#define ATTN_CODE_PUT_FOUR_(p, v) attn_put_four_avx512vnni_(p, v)
+#define ATTN_CODE_PUT_INT_(p, v) _mm512_storeu_si512((void *)(p), _mm512_cvtps_epi32(v))
+
+ATTN_INLINE_ void attn_put_four_avx512vnni_(void *p, const attn_v16_ *v) {
+  const __m512i byte = _mm512_set1_epi32(255);
+  const __m512i a = _mm512_and_si512(_mm512_cvtps_epi32(v[0]), byte);
+  const __m512i b = _mm512_and_si512(_mm512_cvtps_epi32(v[1]), byte);
+  const __m512i c = _mm512_and_si512(_mm512_cvtps_epi32(v[2]), byte);
+  const __m512i d = _mm512_slli_epi32(_mm512_cvtps_epi32(v[3]), 24);
+  _mm512_storeu_si512(p, _mm512_or_si512(_mm512_or_si512(a, _mm512_slli_epi32(b, 8)),
+                                         _mm512_or_si512(_mm512_slli_epi32(c, 16), d)));
+}
+/* <<< attn/isa/simd_avx512vnni.h */
+#define ATTN_PASS_ ATTN_VERSION
+#define ATTN_PASS_CODES_ 1 /* scores from codes alone */
+#include ATTN_SELF
+#undef ATTN_PASS_CODES_
 #undef ATTN_PASS_
 ATTN_END_REGION_
 #endif
@@ -12090,13 +12462,20 @@ typedef struct attn_feature_row_ {
   attn_isa isa;
 } attn_feature_row_;
 static const attn_feature_row_ attn_feature_rows_[ATTN_FEATURE_COUNT] = {
-    {"none", "", ATTN_ISA_AUTO}, {"avx512bf16", "bf16", ATTN_ISA_AVX512}};
+    {"none", "", ATTN_ISA_AUTO},
+    {"avx512bf16", "bf16", ATTN_ISA_AVX512},
+    {"avx512vnni", "vnni", ATTN_ISA_AVX512}};
 
 ATTN_FUNC_ attn_isa_state attn_probe_feature_(attn_feature feature) {
 #ifdef ATTN_HAS_AVX512BF16_
   static const attn_cpu_bit_ f[] = {ATTN_FEATURES_AVX512BF16_(ATTN_CPU_BIT_, ATTN_CPU_BIT_)};
   if (feature == ATTN_FEATURE_AVX512_BF16)
     return attn_probe_x86_(f, (int)(sizeof f / sizeof *f), ATTN_XCR0_AVX512_);
+#endif
+#ifdef ATTN_HAS_AVX512VNNI_
+  static const attn_cpu_bit_ g[] = {ATTN_FEATURES_AVX512VNNI_(ATTN_CPU_BIT_, ATTN_CPU_BIT_)};
+  if (feature == ATTN_FEATURE_AVX512_VNNI)
+    return attn_probe_x86_(g, (int)(sizeof g / sizeof *g), ATTN_XCR0_AVX512_);
 #endif
   (void)feature;
   return ATTN_ISA_NOT_COMPILED;
@@ -12298,6 +12677,7 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
 #define ATTN_RELU_TABLE_(on) on(relu_block)
 #define ATTN_LOW_TABLE_(on) \
   on(pair_dots), on(pair_tile), on(pair_rows), on(narrow), on(pair_softmax)
+#define ATTN_CODE_TABLE_(on) on(code_rows), on(code_bytes), on(code_tile), on(code_dots)
 #define ATTN_FEW_TABLE_(on) on(pack_row), on(score_rows), on(softmax_rows), on(value_rows)
 #define ATTN_LIST_TABLE_(on) on(dots)
 #define ATTN_SUM_TABLE_(on) on(axpys)
@@ -12315,6 +12695,7 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
 #define ATTN_ON_AVX512_(name) attn_##name##_avx512_
 #define ATTN_ON_NEON_(name) attn_##name##_neon_
 #define ATTN_ON_AVX512BF16_(name) attn_##name##_avx512bf16_
+#define ATTN_ON_AVX512VNNI_(name) attn_##name##_avx512vnni_
 #define ATTN_ON_NONE_(name) 0 /* never asked for */
 #ifndef ATTN_HAS_AVX2_
 #undef ATTN_ON_AVX2_
@@ -12342,6 +12723,7 @@ ATTN_TABLES_(attn_tile_table_, attn_tile_on_, ATTN_TILE_TABLE_)
 ATTN_TABLES_(attn_relu_table_, attn_relu_on_, ATTN_RELU_TABLE_)
 #if ATTN_HAS_LOW && !defined(ATTN_NO_EMULATION)
 ATTN_TABLES_(attn_low_table_, attn_low_on_, ATTN_LOW_TABLE_)
+ATTN_TABLES_(attn_code_table_, attn_code_on_, ATTN_CODE_TABLE_)
 #endif
 ATTN_TABLES_(attn_few_table_, attn_few_on_, ATTN_FEW_TABLE_)
 ATTN_TABLES_(attn_list_table_, attn_list_on_, ATTN_LIST_TABLE_)
@@ -12374,6 +12756,24 @@ ATTN_FUNC_ const attn_low_table_ *attn_low_of_(attn_isa isa, attn_feature *featu
   return attn_low_on_(isa);
 #endif
 }
+
+/* The same of codes of 8 bits. */
+ATTN_FUNC_ const attn_code_table_ *attn_code_of_(attn_isa isa, attn_feature *feature) {
+  *feature = ATTN_FEATURE_NONE;
+#ifdef ATTN_HAS_AVX512VNNI_
+  static const attn_code_table_ avx512vnni = {ATTN_CODE_TABLE_(ATTN_ON_AVX512VNNI_)};
+  if (isa == ATTN_ISA_AVX512 && attn_feature_status(ATTN_FEATURE_AVX512_VNNI) == ATTN_ISA_OK) {
+    *feature = ATTN_FEATURE_AVX512_VNNI;
+    return &avx512vnni;
+  }
+#endif
+#ifdef ATTN_NO_EMULATION
+  (void)isa;
+  return NULL;
+#else
+  return attn_code_on_(isa);
+#endif
+}
 #endif
 
 ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
@@ -12389,6 +12789,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_TILE_TABLE_
 #undef ATTN_FEW_TABLE_
 #undef ATTN_LOW_TABLE_
+#undef ATTN_CODE_TABLE_
 #undef ATTN_RELU_TABLE_
 #undef ATTN_LIST_TABLE_
 #undef ATTN_SUM_TABLE_
@@ -12405,6 +12806,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_ON_AVX512_
 #undef ATTN_ON_NEON_
 #undef ATTN_ON_AVX512BF16_
+#undef ATTN_ON_AVX512VNNI_
 #undef ATTN_ON_NONE_
 #undef ATTN_TABLES_
 /* <<< attn/isa/tables.h */
@@ -15550,6 +15952,11 @@ enum {
   ATTN_P_BEST_LIST_,
   ATTN_P_BEST_SPARE_,
   ATTN_P_LOW_,
+  ATTN_P_CODES_,
+  ATTN_P_CODE_Q_,
+  ATTN_P_CODE_K_,
+  ATTN_P_CODE_S_,
+  ATTN_P_CODE_CENTER_,
   ATTN_PIECES_
 };
 
@@ -15635,9 +16042,10 @@ typedef struct attn_addend_ {
 
 typedef struct attn_softmax_ {
   const attn_table_ *table;
-  const attn_low_table_ *low;       /* products of bf16 (engine/low.h); null: of f32 */
-  attn_feature feature;             /* that has them */
-  int takes_low;                    /* the call has other modes than ATTN_COMPUTE_F32 */
+  const attn_low_table_ *low;    /* products of bf16 (engine/low.h); null: of f32 */
+  const attn_code_table_ *codes; /* scores from codes (engine/codes.h), or null; low: of values */
+  attn_feature feature;          /* that has them */
+  int takes_low;                 /* the call has other modes than ATTN_COMPUTE_F32 */
   attn_tensor o, q, k, v, lse, map; /* lse and map: data null = absent */
   int map_scores;                   /* the map stays what entered the softmax */
   attn_tensor raw;                  /* a map of scores without terms: engine/raw.h */
@@ -15748,6 +16156,18 @@ typedef struct attn_held_ {
 /* Keys between two looks at how long the lists of candidates are. */
 enum { ATTN_CHUNK_ = 64 };
 
+/* Codes of the queries and of a block of keys: engine/codes.h. */
+typedef struct attn_codes_ {
+  float scale[ATTN_TILE_],
+      sums[ATTN_TILE_]; /* of a query; 0: it has none; the sum of its numbers */
+  int32_t raised[ATTN_TILE_];
+  uint64_t bad[4],
+      any;   /* queries whose products with keys of a zone, or of none, are those of f32 */
+  int zones; /* of keys, whose centers are known */
+  float with[3][ATTN_TILE_]; /* products with these */
+  float key_scale[ATTN_BLOCK_], key_some[ATTN_BLOCK_];
+} attn_codes_;
+
 /* What one worker works in. */
 typedef struct attn_scratch_ {
   float *qt;                    /* [dk][tile] packed queries */
@@ -15773,6 +16193,9 @@ typedef struct attn_scratch_ {
   attn_topk_ *best;         /* the best keys of each row so far */
   uint64_t *best_list, *best_spare;
   uint32_t *low; /* engine/low.h */
+  attn_codes_ *codes;
+  float *code_q, *code_k;      /* [dk][tile], [block][dk]: room for codes as floats */
+  float *code_s, *code_center; /* [block][tile] scores of single queries, [4][dk]: the last is 0 */
 } attn_scratch_;
 
 /* Keys of a stretch. What a row has summed over them meets the sums of the stretches before as a whole:
@@ -15811,6 +16234,11 @@ ATTN_FUNC_ attn_low_plan_ attn_low_plan_of_(const attn_softmax_ *a) {
   x.keys = attn_add_(x.values, attn_mul_(x.value_width, half));
   x.bytes = attn_piece_(attn_add_(x.keys, attn_mul_(x.key_width, half)), sizeof(uint32_t));
   return x;
+}
+
+/* Floats from a row of codes to the next. */
+ATTN_FUNC_ int64_t attn_codes_width_(const attn_softmax_ *a) {
+  return attn_add_(a->q.dim, ATTN_GROUP_ - 1) / ATTN_GROUP_ * ATTN_GROUP_;
 }
 
 /* Fills a->offset; the total is one worker's memory, INT64_MAX when it cannot be. */
@@ -15874,6 +16302,13 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
     size[ATTN_P_ROWS_] = room, size[ATTN_P_INDEX_] = 2 * cells, size[ATTN_P_O_ROWS_] = dv;
   }
   if (ATTN_PART_(LOW, a->low)) size[ATTN_P_LOW_] = attn_low_plan_of_(a).bytes;
+  if (ATTN_PART_(LOW, a->codes)) {
+    const int64_t width = attn_codes_width_(a);
+    size[ATTN_P_CODES_] = attn_piece_(1, sizeof(attn_codes_));
+    size[ATTN_P_CODE_Q_] = attn_piece_(attn_mul_(width, tile), f);
+    size[ATTN_P_CODE_K_] = attn_piece_(attn_mul_(width, block), f);
+    size[ATTN_P_CODE_S_] = cells, size[ATTN_P_CODE_CENTER_] = attn_piece_(attn_mul_(width, 4), f);
+  }
   for (int i = 0; i < ATTN_PIECES_; i++) a->offset[i] = total, total = attn_add_(total, size[i]);
   return total;
 }
@@ -15913,6 +16348,11 @@ ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scrat
   ATTN_CUT_(best_list, uint64_t, ATTN_P_BEST_LIST_);
   ATTN_CUT_(best_spare, uint64_t, ATTN_P_BEST_SPARE_);
   ATTN_CUT_(low, uint32_t, ATTN_P_LOW_);
+  ATTN_CUT_(codes, attn_codes_, ATTN_P_CODES_);
+  ATTN_CUT_(code_q, float, ATTN_P_CODE_Q_);
+  ATTN_CUT_(code_k, float, ATTN_P_CODE_K_);
+  ATTN_CUT_(code_s, float, ATTN_P_CODE_S_);
+  ATTN_CUT_(code_center, float, ATTN_P_CODE_CENTER_);
 #undef ATTN_CUT_
 }
 
@@ -16381,7 +16821,8 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
   for (int g = 0; g < t->groups; g++) attn_tile_bounds_(t, g);
   for (int g = t->groups; g < ATTN_TILE_ / ATTN_GROUP_; g++) memset(&t->g[g], 0, sizeof t->g[g]);
   if (a->by_row) return;
-  if (ATTN_PART_(LOW, a->low)) { /* the scale comes after the product */
+  if (ATTN_PART_(LOW, a->low) &&
+      !ATTN_PART_(LOW, a->codes)) { /* the scale comes after the product */
     a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, 1.0f, FLT_MIN);
     a->low->pair_tile(t->w.low, t->w.qt, a->q.dim, 0, 0, t->groups);
     if (!attn_low_scales_(a)) return;
@@ -17404,7 +17845,8 @@ ATTN_FUNC_ void attn_tile_terms_(attn_tile_ *t) {
       float *x = t->w.qt + c * ATTN_TILE_, *y = t->w.xl_qt + c * ATTN_TILE_;
       for (int r = 0; r < t->groups * ATTN_GROUP_; r++) y[r] = x[r] + vs, x[r] += us;
     }
-    if (ATTN_PART_(LOW, a->low)) a->low->pair_tile(t->w.low, t->w.qt, dk, 0, 0, t->groups);
+    if (ATTN_PART_(LOW, a->low) && !ATTN_PART_(LOW, a->codes))
+      a->low->pair_tile(t->w.low, t->w.qt, dk, 0, 0, t->groups);
   }
 }
 
@@ -17924,6 +18366,254 @@ ATTN_FUNC_ void attn_low_values_(attn_tile_ *t, attn_block_ *b, const attn_ramp_
   }
 }
 /* <<< attn/engine/low.h */
+/* >>> attn/engine/codes.h */
+/* engine/codes.h owns scores from codes of 8 bits in the exact-softmax engine: params.compute = ATTN_COMPUTE_I8.
+ *
+ * A query has a scale, and a key, so that both hang on their own numbers alone. What many keys have in common
+ * is taken off first: it moves all scores of a row alike and would eat up the codes. That is what the first
+ * keys have in common, which every row sees that sees a later one: key 0 for the next 15, the mean of 16 for
+ * the next 112, the mean of 128 from there on. Its product with the queries is added in f32, so that scores
+ * are whole. Calls whose rows may see later keys without the first have nothing taken off.
+ *
+ * Rows of keys and of queries with a number that codes cannot hold have their products in f32. */
+
+/* The most columns whose sums of products are exact in f32. */
+#define ATTN_CODES_MOST_ 1024
+
+/* The primitives of ATTN_COMPUTE_I8; values are multiplied as bf16 where the processor does it. */
+ATTN_COLD_ int attn_codes_choose_(attn_error_ *e, attn_softmax_ *a, int prefer) {
+  a->low = NULL, a->codes = NULL, a->feature = ATTN_FEATURE_NONE;
+  const int fits = a->q.dim <= ATTN_CODES_MOST_;
+#if ATTN_HAS_LOW
+  attn_feature pairs;
+  if (a->takes_low && fits) {
+    a->codes = attn_code_of_(a->table->isa, &a->feature);
+    if (prefer && a->feature == ATTN_FEATURE_NONE) a->codes = NULL;
+    if (a->codes) a->low = attn_low_of_(a->table->isa, &pairs);
+    if (a->codes && pairs == ATTN_FEATURE_NONE) a->low = NULL;
+    if (a->codes) return 1;
+  }
+#endif
+  if (prefer) return 1;
+  if (!ATTN_HAS_LOW)
+    return attn_reject_(e, ATTN_E_ISA, "params.compute: ATTN_ONLY leaves out ATTN_FAMILY_LOW");
+  if (!a->takes_low)
+    return attn_reject_(e, ATTN_E_VALUE, "params.compute must be ATTN_COMPUTE_F32 in this call");
+  if (!fits)
+    return attn_reject_(e, ATTN_E_VALUE, "params.compute: ATTN_COMPUTE_I8 takes q.dim up to 1024");
+  return attn_reject_(e, ATTN_E_ISA,
+                      "params.compute: neither a feature of the processor nor an emulation has "
+                      "products of int8 (attn_feature_why)");
+}
+
+/* Keys of an int8 cache are codes already. */
+ATTN_FUNC_ int attn_codes_own_(const attn_softmax_ *a) {
+  const attn_scales *s = &a->k_scales;
+  return a->k.dtype == ATTN_I8 && (s->group == 0 || s->group >= a->k.dim);
+}
+
+/* Whether each row that sees a key sees all those before it. */
+ATTN_FUNC_ int attn_codes_centered_(const attn_softmax_ *a) {
+  return !attn_codes_own_(a) && !a->mask.kind && !a->bias.kind && a->left >= INT64_MAX / 4 &&
+         !a->range && !a->modify && !ATTN_PART_(PATTERN, a->plan) && !ATTN_PART_(EDGES, a->edges);
+}
+
+/* Keys with the same center end here. */
+ATTN_FUNC_ int64_t attn_codes_zone_(int64_t key, int *zone) {
+  *zone = key < 16 ? 0 : key < ATTN_BLOCK_ ? 1 : 2;
+  return *zone == 0 ? 16 : *zone == 1 ? ATTN_BLOCK_ : INT64_MAX;
+}
+
+/* The packed queries of a tile as codes. */
+ATTN_FUNC_ void attn_codes_tile_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  attn_codes_ *x = t->w.codes;
+  const attn_code_tile_ q = {t->w.code_q, t->w.qt, a->q.dim, t->groups,
+                             x->scale,    x->sums, x->raised};
+  a->codes->code_tile(&q);
+  memset(t->w.code_center, 0, (size_t)(4 * attn_codes_width_(a)) * sizeof(float));
+  x->zones = 0, x->bad[3] = 0;
+  for (int r = 0; r < t->n; r++)
+    if (x->scale[r] == 0.0f) x->bad[3] |= (uint64_t)1 << r;
+  x->any = x->bad[3];
+}
+
+/* Keys that codes are made of: x, step elements apart. */
+typedef struct attn_codes_from_ {
+  const char *x;
+  int64_t step;
+  attn_dtype dtype; /* f32 or bf16 */
+} attn_codes_from_;
+
+/* What the keys from 0 on have in common, and its products; the block begins with them. */
+ATTN_FUNC_ void attn_codes_center_(attn_tile_ *t, const attn_block_ *b,
+                                   const attn_codes_from_ *from) {
+  const attn_softmax_ *a = t->a;
+  attn_codes_ *x = t->w.codes;
+  const int64_t width = attn_codes_width_(a);
+  float weight[ATTN_BLOCK_];
+  int32_t index[ATTN_BLOCK_];
+  for (int e = 0; e < b->n; e++) index[e] = e;
+  x->zones = b->n < 16 ? 1 : b->n < ATTN_BLOCK_ ? 2 : 3;
+  for (int z = 0; z < x->zones; z++) {
+    const int n = z == 0 ? 1 : z == 1 ? 16 : ATTN_BLOCK_;
+    for (int e = 0; e < n; e++) weight[e] = 1.0f / (float)n;
+    attn_on_(sum, a->table)
+        ->axpys(t->w.code_center + z * width, weight, from->x, from->step, index, n, a->k.dim,
+                from->dtype, 1.0f, 0);
+  }
+  attn_on_(tile, a->table)
+      ->score_block(x->with[0], t->w.qt, t->w.code_center, width, x->zones, a->k.dim, 0, t->groups,
+                    t->spare);
+  for (int z = 0; z < x->zones; z++) {
+    x->bad[z] = x->bad[3]; /* of a zone alone: other keys may be seen without it */
+    for (int r = 0; r < t->n; r++)
+      if (x->with[z][r] - x->with[z][r] != 0.0f) x->bad[z] |= (uint64_t)1 << r;
+    x->any |= x->bad[z];
+  }
+}
+
+/* The codes of a block of keys. 0: some key has none. */
+ATTN_FUNC_ int attn_codes_make_(attn_tile_ *t, const attn_block_ *b, const attn_codes_from_ *from) {
+  const attn_softmax_ *a = t->a;
+  attn_codes_ *x = t->w.codes;
+  const int64_t width = attn_codes_width_(a), f = sizeof(float);
+  const int centered = attn_codes_centered_(a);
+  int good = 1;
+  if (centered && b->j0 == 0) attn_codes_center_(t, b, from);
+  for (int64_t e = 0, end; e < b->n; e = end) {
+    int zone = 3;
+    end = INT64_MAX;
+    if (centered) end = attn_codes_zone_(b->j0 + e, &zone);
+    end = end < b->j0 + b->n ? end - b->j0 : b->n;
+    const int known = zone < x->zones;
+    attn_code_rows_ rows;
+    rows.to = t->w.code_k + e * width, rows.width = width * f;
+    rows.step = attn_bytes_(from->dtype, from->step), rows.x = from->x + e * rows.step;
+    rows.center = t->w.code_center + (known ? zone : 3) * width;
+    rows.kind = (int)from->dtype;
+    rows.n = end - e, rows.dim = a->k.dim, rows.scale = x->key_scale + e;
+    a->codes->code_rows(&rows);
+    for (int64_t i = e; i < end; i++)
+      x->key_some[i] = known ? 1.0f : 0.0f, good &= x->key_scale[i] != 0.0f;
+  }
+  return good;
+}
+
+/* The same of keys that are codes: (n - zero) scale. 0: some scale is none. */
+ATTN_FUNC_ int attn_codes_take_(attn_tile_ *t, const attn_block_ *b) {
+  const attn_softmax_ *a = t->a;
+  attn_codes_ *x = t->w.codes;
+  const int64_t width = attn_codes_width_(a);
+  int good = 1;
+  for (int64_t e = 0; e < b->n; e++) {
+    int64_t page, row;
+    float inverse;
+    attn_storage_(a, t->batch, attn_block_key_(b, e), &page, &row);
+    const attn_rows_scale_ s = attn_scales_at_(&a->k_scales, page, t->head_k, row);
+    const float scale = s.scale ? *s.scale : 1.0f, zero = s.zero ? *s.zero : 0.0f;
+    const float all = zero < 0.0f ? -zero : zero, most = scale < 0.0f ? -scale : scale;
+    const int held =
+        most > 0.0f && attn_code_scale_(most, all < ATTN_CODE_NUMBERS_, &inverse) > 0.0f;
+    x->key_scale[e] = held ? scale : 0.0f;
+    x->key_some[e] = -zero * scale;
+    good &= x->key_scale[e] != 0.0f;
+    a->codes->code_bytes(t->w.code_k + e * width,
+                         (const signed char *)attn_at_(&a->k, page, t->head_k, row), a->k.dim);
+  }
+  return good;
+}
+
+/* Codes of a block whose rows are there in f32 too. */
+ATTN_FUNC_ void attn_codes_keys_(attn_tile_ *t, const attn_block_ *b) {
+  const attn_codes_from_ from = {(const char *)b->k, b->k_stride, ATTN_F32};
+  if (attn_codes_own_(t->a))
+    (void)attn_codes_take_(t, b);
+  else
+    (void)attn_codes_make_(t, b, &from);
+}
+
+/* Keys and codes, or values, of the block: keys in f32 only where they are wanted. */
+ATTN_FUNC_ void attn_codes_fetch_(attn_tile_ *t, attn_block_ *b) {
+  const attn_softmax_ *a = t->a;
+  const int own = attn_codes_own_(a), k = attn_low_direct_(t, b, &a->k);
+  const int v = ATTN_PART_(LOW, a->low) && attn_low_direct_(t, b, &a->v) && !t->careful;
+  b->v_low = NULL, b->v_step = 0;
+  if (v) b->v_low = attn_at_(&a->v, t->batch, t->head_v, b->j0), b->v_step = 2 * a->v.stride_len;
+  if (b->gathered || (!own && !k && !v)) {
+    attn_block_fetch_(t, b);
+    attn_codes_keys_(t, b);
+    return;
+  }
+  int good = !own && !k ? 0 : 1;
+  t->w.held->n = 0;
+  b->v = b->k = NULL, b->v_stride = b->k_stride = 0;
+  if (own) {
+    good = attn_codes_take_(t, b);
+  } else if (k) {
+    const attn_codes_from_ from = {attn_at_(&a->k, t->batch, t->head_k, b->j0), a->k.stride_len,
+                                   a->k.dtype};
+    good = attn_codes_make_(t, b, &from);
+  }
+  if (!good || t->w.codes->any)
+    b->k = attn_block_rows_(a, b, &a->k, &a->k_scales, t->batch, t->head_k, t->w.k, &b->k_stride);
+  if (!own && !k) attn_codes_keys_(t, b);
+  if (!v)
+    b->v = attn_block_rows_(a, b, &a->v, &a->v_scales, t->batch, t->head_v, t->w.v, &b->v_stride);
+}
+
+/* Scores of keys at .. at + n of the block in f32. */
+ATTN_FUNC_ void attn_codes_plain_(const attn_tile_ *t, const attn_block_ *b, int at, int n, int g0,
+                                  int g1, float *s, float *top) {
+  attn_on_(tile, t->a->table)
+      ->score_block(s, t->w.qt, b->k + at * b->k_stride, b->k_stride, n, t->a->q.dim, g0, g1, top);
+}
+
+/* The lanes whose bit is set have theirs from queries in f32; old: the maxima before. */
+ATTN_FUNC_ void attn_codes_mend_(const attn_tile_ *t, const attn_block_ *b, uint64_t bad, int at,
+                                 int n, int g0, int g1, float *s, float *top, float *old) {
+  attn_codes_plain_(t, b, at, n, g0, g1, t->w.code_s, old);
+  for (int r = g0 * ATTN_GROUP_; r < g1 * ATTN_GROUP_; r++) {
+    if (!(bad >> r & 1)) continue;
+    top[r] = old[r];
+    for (int e = 0; e < n; e++) s[e * ATTN_TILE_ + r] = t->w.code_s[e * ATTN_TILE_ + r];
+  }
+}
+
+/* Scores of a segment. */
+ATTN_FUNC_ void attn_codes_scores_(const attn_tile_ *t, const attn_block_ *b,
+                                   const attn_segment_ *seg, float *s, float *top) {
+  const attn_softmax_ *a = t->a;
+  const attn_codes_ *x = t->w.codes;
+  const int64_t width = attn_codes_width_(a);
+  const int centered = attn_codes_centered_(a), end = seg->at + seg->n;
+  for (int e = seg->at, to; e < end; e = to) {
+    const int good = x->key_scale[e] != 0.0f;
+    int64_t most = INT64_MAX;
+    int zone = 3;
+    if (centered) most = attn_codes_zone_(b->j0 + e, &zone);
+    if (centered && most < INT64_MAX) most -= b->j0;
+    if (zone >= x->zones) zone = 3;
+    to = e + 1;
+    while (to < end && to < most && (x->key_scale[to] != 0.0f) == good) to++;
+    float *y = s + (e - seg->at) * ATTN_TILE_, old[ATTN_TILE_];
+    if (!good) {
+      attn_codes_plain_(t, b, e, to - e, seg->g0, seg->g1, y, top);
+      continue;
+    }
+    if (x->bad[zone]) memcpy(old, top, sizeof old);
+    attn_code_dots_ d;
+    d.y = y, d.x = t->w.code_q, d.b = t->w.code_k + e * width;
+    d.row = width * (int64_t)sizeof(float), d.rows = to - e, d.n = a->q.dim;
+    d.g0 = seg->g0, d.g1 = seg->g1, d.raised = x->raised, d.x_scale = x->scale;
+    d.more = zone < 3 ? x->with[zone] : x->sums;
+    d.scale = x->key_scale + e, d.some = x->key_some + e, d.top = top;
+    a->codes->code_dots(&d);
+    if (x->bad[zone])
+      attn_codes_mend_(t, b, x->bad[zone], e, to - e, seg->g0, seg->g1, y, top, old);
+  }
+}
+/* <<< attn/engine/codes.h */
 /* >>> attn/engine/lists.h */
 /* engine/lists.h owns tiles whose rows have key lists of their own: scattered keys, of which no two
  * rows share many. Scores are computed row by row from the picked keys; then they are transposed,
@@ -18379,7 +19069,9 @@ ATTN_FUNC_ void attn_segment_given_(attn_tile_ *t, const attn_block_ *b, const a
 ATTN_FUNC_ void attn_segment_products_(const attn_tile_ *t, const attn_block_ *b,
                                        const attn_segment_ *seg, float *s, float *top) {
   const attn_softmax_ *a = t->a;
-  if (ATTN_PART_(LOW, a->low))
+  if (ATTN_PART_(LOW, a->codes))
+    attn_codes_scores_(t, b, seg, s, top);
+  else if (ATTN_PART_(LOW, a->low))
     attn_low_scores_(t, b, seg, s, top);
   else
     attn_on_(tile, a->table)
@@ -18726,6 +19418,7 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
     if (t->g[g].hi_max > 0 && t->g[g].lo_min < j) j = t->g[g].lo_min;
   }
   attn_block_terms_(t, &block);
+  if (ATTN_PART_(LOW, a->codes)) attn_codes_tile_(t);
   const int few = !ATTN_PART_(PATTERN, a->plan) && j < end && end - j <= 4 * ATTN_BLOCK_;
   for (;;) {
     int64_t next = j;
@@ -18739,7 +19432,9 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
     const int open = attn_block_open_(t, &block, j, next);
     j = next;
     if (!open) continue;
-    if (ATTN_PART_(LOW, a->low))
+    if (ATTN_PART_(LOW, a->codes))
+      attn_codes_fetch_(t, &block);
+    else if (ATTN_PART_(LOW, a->low))
       attn_low_fetch_(t, &block);
     else
       attn_block_fetch_(t, &block);
@@ -18952,11 +19647,15 @@ ATTN_FUNC_ void attn_raw_item_(void *job, int worker, int64_t index) {
   attn_tile_no_map_(&t, -INFINITY);
   const int64_t end = a->kv_len ? a->kv_len[t.batch] : a->k.len;
   attn_block_terms_(&t, &b);
+  if (ATTN_PART_(LOW, a->codes)) attn_codes_tile_(&t);
   for (int64_t j = 0, next; j < end; j = next) {
     next = end - j < ATTN_BLOCK_ ? end : j + ATTN_BLOCK_;
     if (!attn_block_open_(&t, &b, j, next)) continue;
     b.k = attn_block_rows_(a, &b, &a->k, &a->k_scales, t.batch, t.head_k, t.w.k, &b.k_stride);
-    if (ATTN_PART_(LOW, a->low)) attn_low_keys_(&t, &b);
+    if (ATTN_PART_(LOW, a->codes))
+      attn_codes_keys_(&t, &b);
+    else if (ATTN_PART_(LOW, a->low))
+      attn_low_keys_(&t, &b);
     attn_block_modifiers_(&t, &b);
     attn_block_scores_(&t, &b);
     attn_block_emit_(&t, &b, NULL);
@@ -19022,7 +19721,7 @@ ATTN_FUNC_ const char *attn_few_plan_(attn_softmax_ *a, int one_order) {
   if (ATTN_PART_(PATTERN, a->plan) || ATTN_PART_(EDGES, a->edges))
     return "the call says which pairs exist";
   if (ATTN_PART_(WEIGHTS_, a->relu)) return "rectified weights";
-  if (ATTN_PART_(LOW, a->low)) return "params.compute";
+  if (ATTN_PART_(LOW, a->low) || ATTN_PART_(LOW, a->codes)) return "params.compute";
   if (one_order) return "params.one_order is set";
   if (a->q.len < 1 || a->q.len > ATTN_FEW_QUERIES_ || rows > ATTN_FEW_ROWS_ || a->k.len < 1)
     return "more than 16 queries, or more than 64 rows to a key";
@@ -19630,6 +20329,8 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
   else
     attn_report_(ctx, a->table, workers, "streaming softmax, queries in lanes", a->why);
   attn_compute_report_(ctx, a->low, a->feature);
+  if (ctx && ATTN_PART_(LOW, a->codes)) ctx->report.compute = ATTN_COMPUTE_I8;
+  if (ctx && ATTN_PART_(LOW, a->codes)) ctx->report.feature = a->feature;
   for (int i = 0; ctx && i < workers; i++) {
     attn_scratch_cut_(a, i, &s);
     ctx->report.pairs += *s.pairs;
@@ -24042,8 +24743,10 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     if (!attn_check_rows_(e, map, wm)) return 0;
   }
   if (!attn_map_stage_take_(e, a, p) ||
-      !attn_compute_take_(e, a->table, p->compute, p->compute_prefer, a->takes_low, &a->low,
-                          &a->feature))
+      !(p->compute == ATTN_COMPUTE_I8
+            ? attn_codes_choose_(e, a, p->compute_prefer)
+            : attn_compute_take_(e, a->table, p->compute, p->compute_prefer, a->takes_low, &a->low,
+                                 &a->feature)))
     return 0;
   /* what the terms' checks need of the engine's problem */
   q->len = full[2], k->len = v->len = full[3];
@@ -51874,10 +52577,14 @@ ATTN_END_STRICT_
 #undef ATTN_EXP_C4_
 #undef ATTN_EXP_C5_
 #undef ATTN_EXP_C6_
+#undef ATTN_CODES_MOST_
+#undef ATTN_CODE_NUMBERS_
 #undef ATTN_CPU_BIT_
 #undef ATTN_FEATURES_AVX2_
 #undef ATTN_FEATURES_AVX512BF16_
+#undef ATTN_FEATURES_AVX512VNNI_
 #undef ATTN_HAS_AVX512BF16_
+#undef ATTN_HAS_AVX512VNNI_
 #undef ATTN_FEATURES_AVX512_
 #undef ATTN_FLAGS_
 #undef ATTN_FN_
@@ -51916,6 +52623,7 @@ ATTN_END_STRICT_
 #undef ATTN_PRAGMA_
 #undef ATTN_PRAGMA_EXPAND_
 #undef ATTN_PREFETCH_
+#undef ATTN_PREFETCH_FAR_
 #undef ATTN_PUB_
 #undef ATTN_PUB_COLD_
 #undef ATTN_QUAD_

@@ -129,6 +129,7 @@ ATTN_BEGIN_STRICT_
 #include "engine/stretch.h"
 #include "engine/weights.h"
 #include "engine/low.h"
+#include "engine/codes.h"
 #include "engine/lists.h"
 #include "engine/softmax.h"
 #include "engine/raw.h"

@@ -76,6 +76,21 @@ __attribute__((target("avx512f,avx512bf16"))) static void steps_bf16(void) {
   probe_sink = _mm512_cvtss_f32(s);
 }
 #endif
+#if (defined(__clang__) && __clang_major__ >= 7) || (!defined(__clang__) && __GNUC__ >= 8)
+#define PEAK_VNNI 1
+typedef int int16s __attribute__((vector_size(64)));
+#define DECLARE_I8(i) a##i = x,
+#define STEP_I8(i) a##i = (int16s)_mm512_dpbusd_epi32((__m512i)a##i, (__m512i)x, (__m512i)x);
+__attribute__((target("avx512f,avx512vnni"))) static void steps_vnni(void) {
+  const int16s x = (int16s)_mm512_set1_epi32((int)probe_x);
+  int16s EACH_12(DECLARE_I8) s = x;
+  for (int n = 0; n < STEPS; n++) {
+    EACH_12(STEP_I8)
+  }
+  s = s EACH_12(SUM);
+  probe_sink = (float)s[0];
+}
+#endif
 #elif defined(__ARM_NEON)
 #define STEP_NEON(i) a##i = vfmaq_f32(y, a##i, x);
 
@@ -108,6 +123,9 @@ double peak_feature_probe(attn_feature feature) {
   if (attn_feature_status(feature) != ATTN_ISA_OK) return 0;
 #ifdef PEAK_BF16
   if (feature == ATTN_FEATURE_AVX512_BF16) return rate_of(steps_bf16, 32);
+#endif
+#ifdef PEAK_VNNI
+  if (feature == ATTN_FEATURE_AVX512_VNNI) return rate_of(steps_vnni, 64);
 #endif
   return 0;
 }

@@ -8,6 +8,8 @@
 
 /* Half the distance from 1 to the next float. */
 #define EPSILON 5.9604644775390625e-8
+#define CODES \
+  0.06 /* error of a score from codes, as a share of the sizes of its products: loose, see O4_errors */
 
 test_spec test_plain(int64_t heads, int64_t q_len, int64_t k_len, int64_t dk, int64_t dv) {
   test_spec spec;
@@ -102,6 +104,7 @@ static void compare_scores(const test_call *call, int roundings, int64_t b, int6
     double got = oracle_get(&p->map, b, h, i, j);
     double unsure =
         EPSILON * (fabs(pair.x) + pair.size * (roundings + sqrt((double)call->q.dim) / 4));
+    if (p->compute == ATTN_COMPUTE_I8) unsure += CODES * pair.size;
     if (isinf(pair.x)) unsure = 0;
     if (close(got, pair.x, 4 * unsure)) continue;
     fail_msg("%s: score[%d,%d,%d,%d] is %.9g, not %.9g", what, (int)b, (int)h, (int)i, (int)j, got,
@@ -126,6 +129,10 @@ static void compare(const test_call *call, int roundings, const char *what) {
         /* weights rounded to bf16 err by up to 2^-8 each, and so does their sum */
         double narrow = params->compute == ATTN_COMPUTE_BF16 ? ldexp(1, -7) : 0;
         if (params->xl.table.data) score += narrow / 2 * row.noise; /* q + u is rounded, too */
+        if (params->compute == ATTN_COMPUTE_I8) { /* six sigma of what codes round, of any data */
+          score += CODES * row.noise;
+          narrow = ldexp(1, -7) + fmin(expm1(2 * score) - 2 * score, 1e30);
+        }
         double weight = 2e-6 + 2 * score + narrow;
         for (int64_t c = 0; c < v->dim; c++) {
           double got = oracle_get(o, b, h, i, c), want = row.o[c];
@@ -150,11 +157,14 @@ static void compare(const test_call *call, int roundings, const char *what) {
 #ifdef __arm__ /* flushes subnormals, also before the division by a sum below 1 (a span's ramp) */
         if (params->span.z) least = 1e-36;
 #endif
+        if (params->compute == ATTN_COMPUTE_I8) least *= 1 + narrow;
         if (params->modify_weights) least *= 4; /* what is scaled may have been lost before */
         for (int64_t j = 0; j < k->len; j++) {
           double got = oracle_get(&params->map, b, h, i, j), want = row.p[j];
           double unsure = 2e-6 + 2 * score + narrow;
           if (want > 0) unsure += EPSILON * (fabs(row.lse) * 4 + row.size[j] * 8);
+          if (params->compute == ATTN_COMPUTE_I8)
+            unsure += fmin(expm1(2 * CODES * row.size[j]), 1e30) * (1 + unsure);
           /* the oracle hands floats to the function too: a subnormal one may be 0 there */
           const int lost = params->modify_weights && test_other_bits;
           if (close(got, want, unsure * want + least * (want > 0 || lost))) continue;

@@ -40,6 +40,24 @@
   X(O1_report)                              \
   X(O1_rejects)                             \
   X(O1_workspace)                           \
+  X(O4_shapes)                              \
+  X(O4_groups)                              \
+  X(O4_masks)                               \
+  X(O4_terms)                               \
+  X(O4_schedules)                           \
+  X(O4_sequences)                           \
+  X(O4_caches)                              \
+  X(O4_not_finite)                          \
+  X(O4_bits)                                \
+  X(O4_errors)                              \
+  X(O4_shift)                               \
+  X(O4_scores_agree)                        \
+  X(O4_sees_no_later_key)                   \
+  X(O4_beyond_codes)                        \
+  X(O4_codes_of_a_cache)                    \
+  X(O4_report)                              \
+  X(O4_rejects)                             \
+  X(O4_workspace)                           \
   X(O2_shapes)                              \
   X(O2_groups)                              \
   X(O2_masks)                               \

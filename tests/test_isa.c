@@ -43,8 +43,9 @@ int test_expects(attn_isa isa) {
 
 int test_expects_feature(attn_feature feature) {
   unsigned a, b, c, d;
-  if (feature != ATTN_FEATURE_AVX512_BF16 || !test_expects(ATTN_ISA_AVX512)) return 0;
-  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || a < 1) return 0;
+  if (!test_expects(ATTN_ISA_AVX512) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
+  if (feature == ATTN_FEATURE_AVX512_VNNI) return c >> 11 & 1;
+  if (feature != ATTN_FEATURE_AVX512_BF16 || a < 1) return 0;
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
 }
 static const attn_isa family[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512};
@@ -272,12 +273,13 @@ void isa_report_names_the_forced_tier(void **state) {
 
 void O6_names(void **state) {
   (void)state;
-  static const char *const names[] = {"none", "avx512bf16"};
+  static const char *const names[] = {"none", "avx512bf16", "avx512vnni"};
   for (int n = 0; n < ATTN_FEATURE_COUNT; n++)
     assert_string_equal(attn_feature_name((attn_feature)n), names[n]);
   assert_string_equal(attn_feature_name((attn_feature)ATTN_FEATURE_COUNT), "unknown");
   assert_string_equal(attn_feature_name((attn_feature)-1), "unknown");
   assert_int_equal(attn_feature_isa(ATTN_FEATURE_AVX512_BF16), ATTN_ISA_AVX512);
+  assert_int_equal(attn_feature_isa(ATTN_FEATURE_AVX512_VNNI), ATTN_ISA_AVX512);
   for (int n = -2; n < ATTN_FEATURE_COUNT + 2; n++) {
     const attn_feature f = (attn_feature)n;
     assert_true(strlen(attn_feature_why(f)) > 0);

@@ -31,7 +31,7 @@ ATTN_FUNC_ const char *attn_few_plan_(attn_softmax_ *a, int one_order) {
   if (ATTN_PART_(PATTERN, a->plan) || ATTN_PART_(EDGES, a->edges))
     return "the call says which pairs exist";
   if (ATTN_PART_(WEIGHTS_, a->relu)) return "rectified weights";
-  if (ATTN_PART_(LOW, a->low)) return "params.compute";
+  if (ATTN_PART_(LOW, a->low) || ATTN_PART_(LOW, a->codes)) return "params.compute";
   if (one_order) return "params.one_order is set";
   if (a->q.len < 1 || a->q.len > ATTN_FEW_QUERIES_ || rows > ATTN_FEW_ROWS_ || a->k.len < 1)
     return "more than 16 queries, or more than 64 rows to a key";

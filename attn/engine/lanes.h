@@ -153,7 +153,8 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
   for (int g = 0; g < t->groups; g++) attn_tile_bounds_(t, g);
   for (int g = t->groups; g < ATTN_TILE_ / ATTN_GROUP_; g++) memset(&t->g[g], 0, sizeof t->g[g]);
   if (a->by_row) return;
-  if (ATTN_PART_(LOW, a->low)) { /* the scale comes after the product */
+  if (ATTN_PART_(LOW, a->low) &&
+      !ATTN_PART_(LOW, a->codes)) { /* the scale comes after the product */
     a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, 1.0f, FLT_MIN);
     a->low->pair_tile(t->w.low, t->w.qt, a->q.dim, 0, 0, t->groups);
     if (!attn_low_scales_(a)) return;

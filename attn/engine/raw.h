@@ -12,11 +12,15 @@ ATTN_FUNC_ void attn_raw_item_(void *job, int worker, int64_t index) {
   attn_tile_no_map_(&t, -INFINITY);
   const int64_t end = a->kv_len ? a->kv_len[t.batch] : a->k.len;
   attn_block_terms_(&t, &b);
+  if (ATTN_PART_(LOW, a->codes)) attn_codes_tile_(&t);
   for (int64_t j = 0, next; j < end; j = next) {
     next = end - j < ATTN_BLOCK_ ? end : j + ATTN_BLOCK_;
     if (!attn_block_open_(&t, &b, j, next)) continue;
     b.k = attn_block_rows_(a, &b, &a->k, &a->k_scales, t.batch, t.head_k, t.w.k, &b.k_stride);
-    if (ATTN_PART_(LOW, a->low)) attn_low_keys_(&t, &b);
+    if (ATTN_PART_(LOW, a->codes))
+      attn_codes_keys_(&t, &b);
+    else if (ATTN_PART_(LOW, a->low))
+      attn_low_keys_(&t, &b);
     attn_block_modifiers_(&t, &b);
     attn_block_scores_(&t, &b);
     attn_block_emit_(&t, &b, NULL);

@@ -235,6 +235,8 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
   else
     attn_report_(ctx, a->table, workers, "streaming softmax, queries in lanes", a->why);
   attn_compute_report_(ctx, a->low, a->feature);
+  if (ctx && ATTN_PART_(LOW, a->codes)) ctx->report.compute = ATTN_COMPUTE_I8;
+  if (ctx && ATTN_PART_(LOW, a->codes)) ctx->report.feature = a->feature;
   for (int i = 0; ctx && i < workers; i++) {
     attn_scratch_cut_(a, i, &s);
     ctx->report.pairs += *s.pairs;

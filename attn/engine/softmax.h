@@ -95,7 +95,9 @@ ATTN_FUNC_ void attn_segment_given_(attn_tile_ *t, const attn_block_ *b, const a
 ATTN_FUNC_ void attn_segment_products_(const attn_tile_ *t, const attn_block_ *b,
                                        const attn_segment_ *seg, float *s, float *top) {
   const attn_softmax_ *a = t->a;
-  if (ATTN_PART_(LOW, a->low))
+  if (ATTN_PART_(LOW, a->codes))
+    attn_codes_scores_(t, b, seg, s, top);
+  else if (ATTN_PART_(LOW, a->low))
     attn_low_scores_(t, b, seg, s, top);
   else
     attn_on_(tile, a->table)
@@ -442,6 +444,7 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
     if (t->g[g].hi_max > 0 && t->g[g].lo_min < j) j = t->g[g].lo_min;
   }
   attn_block_terms_(t, &block);
+  if (ATTN_PART_(LOW, a->codes)) attn_codes_tile_(t);
   const int few = !ATTN_PART_(PATTERN, a->plan) && j < end && end - j <= 4 * ATTN_BLOCK_;
   for (;;) {
     int64_t next = j;
@@ -455,7 +458,9 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
     const int open = attn_block_open_(t, &block, j, next);
     j = next;
     if (!open) continue;
-    if (ATTN_PART_(LOW, a->low))
+    if (ATTN_PART_(LOW, a->codes))
+      attn_codes_fetch_(t, &block);
+    else if (ATTN_PART_(LOW, a->low))
       attn_low_fetch_(t, &block);
     else
       attn_block_fetch_(t, &block);

@@ -38,6 +38,11 @@ enum {
   ATTN_P_BEST_LIST_,
   ATTN_P_BEST_SPARE_,
   ATTN_P_LOW_,
+  ATTN_P_CODES_,
+  ATTN_P_CODE_Q_,
+  ATTN_P_CODE_K_,
+  ATTN_P_CODE_S_,
+  ATTN_P_CODE_CENTER_,
   ATTN_PIECES_
 };
 
@@ -123,9 +128,10 @@ typedef struct attn_addend_ {
 
 typedef struct attn_softmax_ {
   const attn_table_ *table;
-  const attn_low_table_ *low;       /* products of bf16 (engine/low.h); null: of f32 */
-  attn_feature feature;             /* that has them */
-  int takes_low;                    /* the call has other modes than ATTN_COMPUTE_F32 */
+  const attn_low_table_ *low;    /* products of bf16 (engine/low.h); null: of f32 */
+  const attn_code_table_ *codes; /* scores from codes (engine/codes.h), or null; low: of values */
+  attn_feature feature;          /* that has them */
+  int takes_low;                 /* the call has other modes than ATTN_COMPUTE_F32 */
   attn_tensor o, q, k, v, lse, map; /* lse and map: data null = absent */
   int map_scores;                   /* the map stays what entered the softmax */
   attn_tensor raw;                  /* a map of scores without terms: engine/raw.h */
@@ -236,6 +242,18 @@ typedef struct attn_held_ {
 /* Keys between two looks at how long the lists of candidates are. */
 enum { ATTN_CHUNK_ = 64 };
 
+/* Codes of the queries and of a block of keys: engine/codes.h. */
+typedef struct attn_codes_ {
+  float scale[ATTN_TILE_],
+      sums[ATTN_TILE_]; /* of a query; 0: it has none; the sum of its numbers */
+  int32_t raised[ATTN_TILE_];
+  uint64_t bad[4],
+      any;   /* queries whose products with keys of a zone, or of none, are those of f32 */
+  int zones; /* of keys, whose centers are known */
+  float with[3][ATTN_TILE_]; /* products with these */
+  float key_scale[ATTN_BLOCK_], key_some[ATTN_BLOCK_];
+} attn_codes_;
+
 /* What one worker works in. */
 typedef struct attn_scratch_ {
   float *qt;                    /* [dk][tile] packed queries */
@@ -261,6 +279,9 @@ typedef struct attn_scratch_ {
   attn_topk_ *best;         /* the best keys of each row so far */
   uint64_t *best_list, *best_spare;
   uint32_t *low; /* engine/low.h */
+  attn_codes_ *codes;
+  float *code_q, *code_k;      /* [dk][tile], [block][dk]: room for codes as floats */
+  float *code_s, *code_center; /* [block][tile] scores of single queries, [4][dk]: the last is 0 */
 } attn_scratch_;
 
 /* Keys of a stretch. What a row has summed over them meets the sums of the stretches before as a whole:
@@ -299,6 +320,11 @@ ATTN_FUNC_ attn_low_plan_ attn_low_plan_of_(const attn_softmax_ *a) {
   x.keys = attn_add_(x.values, attn_mul_(x.value_width, half));
   x.bytes = attn_piece_(attn_add_(x.keys, attn_mul_(x.key_width, half)), sizeof(uint32_t));
   return x;
+}
+
+/* Floats from a row of codes to the next. */
+ATTN_FUNC_ int64_t attn_codes_width_(const attn_softmax_ *a) {
+  return attn_add_(a->q.dim, ATTN_GROUP_ - 1) / ATTN_GROUP_ * ATTN_GROUP_;
 }
 
 /* Fills a->offset; the total is one worker's memory, INT64_MAX when it cannot be. */
@@ -362,6 +388,13 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
     size[ATTN_P_ROWS_] = room, size[ATTN_P_INDEX_] = 2 * cells, size[ATTN_P_O_ROWS_] = dv;
   }
   if (ATTN_PART_(LOW, a->low)) size[ATTN_P_LOW_] = attn_low_plan_of_(a).bytes;
+  if (ATTN_PART_(LOW, a->codes)) {
+    const int64_t width = attn_codes_width_(a);
+    size[ATTN_P_CODES_] = attn_piece_(1, sizeof(attn_codes_));
+    size[ATTN_P_CODE_Q_] = attn_piece_(attn_mul_(width, tile), f);
+    size[ATTN_P_CODE_K_] = attn_piece_(attn_mul_(width, block), f);
+    size[ATTN_P_CODE_S_] = cells, size[ATTN_P_CODE_CENTER_] = attn_piece_(attn_mul_(width, 4), f);
+  }
   for (int i = 0; i < ATTN_PIECES_; i++) a->offset[i] = total, total = attn_add_(total, size[i]);
   return total;
 }
@@ -401,6 +434,11 @@ ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scrat
   ATTN_CUT_(best_list, uint64_t, ATTN_P_BEST_LIST_);
   ATTN_CUT_(best_spare, uint64_t, ATTN_P_BEST_SPARE_);
   ATTN_CUT_(low, uint32_t, ATTN_P_LOW_);
+  ATTN_CUT_(codes, attn_codes_, ATTN_P_CODES_);
+  ATTN_CUT_(code_q, float, ATTN_P_CODE_Q_);
+  ATTN_CUT_(code_k, float, ATTN_P_CODE_K_);
+  ATTN_CUT_(code_s, float, ATTN_P_CODE_S_);
+  ATTN_CUT_(code_center, float, ATTN_P_CODE_CENTER_);
 #undef ATTN_CUT_
 }
 

@@ -75,13 +75,20 @@ typedef struct attn_feature_row_ {
   attn_isa isa;
 } attn_feature_row_;
 static const attn_feature_row_ attn_feature_rows_[ATTN_FEATURE_COUNT] = {
-    {"none", "", ATTN_ISA_AUTO}, {"avx512bf16", "bf16", ATTN_ISA_AVX512}};
+    {"none", "", ATTN_ISA_AUTO},
+    {"avx512bf16", "bf16", ATTN_ISA_AVX512},
+    {"avx512vnni", "vnni", ATTN_ISA_AVX512}};
 
 ATTN_FUNC_ attn_isa_state attn_probe_feature_(attn_feature feature) {
 #ifdef ATTN_HAS_AVX512BF16_
   static const attn_cpu_bit_ f[] = {ATTN_FEATURES_AVX512BF16_(ATTN_CPU_BIT_, ATTN_CPU_BIT_)};
   if (feature == ATTN_FEATURE_AVX512_BF16)
     return attn_probe_x86_(f, (int)(sizeof f / sizeof *f), ATTN_XCR0_AVX512_);
+#endif
+#ifdef ATTN_HAS_AVX512VNNI_
+  static const attn_cpu_bit_ g[] = {ATTN_FEATURES_AVX512VNNI_(ATTN_CPU_BIT_, ATTN_CPU_BIT_)};
+  if (feature == ATTN_FEATURE_AVX512_VNNI)
+    return attn_probe_x86_(g, (int)(sizeof g / sizeof *g), ATTN_XCR0_AVX512_);
 #endif
   (void)feature;
   return ATTN_ISA_NOT_COMPILED;

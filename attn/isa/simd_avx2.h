@@ -75,8 +75,8 @@ typedef __m256 attn_v8_;
        _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p)))))
 #define ATTN_V_LOAD_E4M3_(p) attn_load_e4m3_avx2_(p)
 #define ATTN_V_LOAD_I4_(p) attn_load_i4_avx2_(p)
-#define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_avx2_(p, 28)
-#define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_avx2_(p, 24)
+#define ATTN_V_LOAD_I4_EVEN_(p) attn_nibbles_avx2_(p, 0)
+#define ATTN_V_LOAD_I4_ODD_(p) attn_nibbles_avx2_(p, 1)
 #define ATTN_VP_ __m256i
 #define ATTN_PAIR_LOAD_(p) _mm256_loadu_si256((const __m256i *)(const void *)(p))
 #define ATTN_PAIR_STORE_(p, v) _mm256_storeu_si256((__m256i *)(void *)(p), v)
@@ -227,8 +227,9 @@ ATTN_INLINE_ float attn_top_avx2_(attn_v8_ v) {
   return _mm_cvtss_f32(_mm_max_ps(x, _mm_shuffle_ps(x, x, 0x55)));
 }
 
-/* the half is moved to the top, and back with its sign */
-ATTN_INLINE_ attn_v8_ attn_nibbles_avx2_(const void *p, const int up) {
-  __m256i x = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
-  return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(x, up), 28));
+/* the low half is moved to the top, and back with its sign */
+ATTN_INLINE_ attn_v8_ attn_nibbles_avx2_(const void *p, const int odd) {
+  const __m256i x = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p));
+  return _mm256_cvtepi32_ps(odd ? _mm256_srai_epi32(x, 4)
+                                : _mm256_srai_epi32(_mm256_slli_epi32(x, 28), 28));
 }

@@ -247,6 +247,60 @@ typedef struct attn_low_table_ { /* products of bf16; rounding is to nearest eve
                        const attn_running_softmax_ *run);
 } attn_low_table_;
 
+/* Codes of 8 bits (kernels/codes.h): n rows of f32 or bf16, step bytes apart, less center go to rows
+ * width bytes apart; scale[j]: what the codes of row j are times, 0 = it has none. */
+typedef struct attn_code_rows_ {
+  void *to;
+  const void *x;
+  const float *center;
+  int64_t width, step, n, dim;
+  int kind;
+  float *scale;
+} attn_code_rows_;
+
+/* Queries of a tile, x[n][tile]: codes, scale[lane], sums[lane] of what the codes stand for, and in raised[lane]
+ * what cancels that codes of keys are raised. */
+typedef struct attn_code_tile_ {
+  void *to;
+  const float *x;
+  int64_t n;
+  int groups;
+  float *scale, *sums;
+  int32_t *raised;
+} attn_code_tile_;
+
+/* y[r][lane] = x_scale[lane] scale[r] (sum of products of codes) + some[r] more[lane]; top[lane] = max(top, y). */
+typedef struct attn_code_dots_ {
+  float *y;
+  const void *x, *b;
+  int64_t row, rows, n; /* bytes from a row of b to the next; rows; codes of each */
+  int g0, g1;
+  const int32_t *raised;
+  const float *x_scale, *more, *scale, *some;
+  float *top;
+} attn_code_dots_;
+
+/* The scale of codes of numbers up to top, and what numbers are multiplied by. 0: they are beyond what codes and
+ * their products can hold; numbers: all of them are. */
+ATTN_INLINE_ float attn_code_scale_(float top, int numbers, float *inverse) {
+  *inverse = 0.0f;
+  if (!numbers) return 0.0f;
+  if (top == 0.0f) return 1.0f;
+  if (!(top > 1.0e-12f && top < 1.0e12f)) return 0.0f;
+  *inverse = 127.0f / top;
+  return top * (1.0f / 127.0f);
+}
+/* Sums of sizes below that: no NaN is among them. */
+#define ATTN_CODE_NUMBERS_ 2.0e15f
+
+typedef struct attn_code_table_ {
+  void (*code_rows)(const attn_code_rows_ *r);
+  /* codes that are stored */
+  void (*code_bytes)(void *to, const signed char *row, int64_t dim);
+  void (*code_tile)(const attn_code_tile_ *q);
+  void (*code_dots)(const attn_code_dots_ *d);
+} attn_code_table_;
+
 typedef struct attn_relu_table_ { /* rectified weights */
   /* in place of the softmax: s = max(s, 0), squared if square; l += (sum_j s, from 0), count += the scores
    * above -inf */

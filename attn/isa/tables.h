@@ -10,6 +10,7 @@
 #define ATTN_RELU_TABLE_(on) on(relu_block)
 #define ATTN_LOW_TABLE_(on) \
   on(pair_dots), on(pair_tile), on(pair_rows), on(narrow), on(pair_softmax)
+#define ATTN_CODE_TABLE_(on) on(code_rows), on(code_bytes), on(code_tile), on(code_dots)
 #define ATTN_FEW_TABLE_(on) on(pack_row), on(score_rows), on(softmax_rows), on(value_rows)
 #define ATTN_LIST_TABLE_(on) on(dots)
 #define ATTN_SUM_TABLE_(on) on(axpys)
@@ -27,6 +28,7 @@
 #define ATTN_ON_AVX512_(name) attn_##name##_avx512_
 #define ATTN_ON_NEON_(name) attn_##name##_neon_
 #define ATTN_ON_AVX512BF16_(name) attn_##name##_avx512bf16_
+#define ATTN_ON_AVX512VNNI_(name) attn_##name##_avx512vnni_
 #define ATTN_ON_NONE_(name) 0 /* never asked for */
 #ifndef ATTN_HAS_AVX2_
 #undef ATTN_ON_AVX2_
@@ -54,6 +56,7 @@ ATTN_TABLES_(attn_tile_table_, attn_tile_on_, ATTN_TILE_TABLE_)
 ATTN_TABLES_(attn_relu_table_, attn_relu_on_, ATTN_RELU_TABLE_)
 #if ATTN_HAS_LOW && !defined(ATTN_NO_EMULATION)
 ATTN_TABLES_(attn_low_table_, attn_low_on_, ATTN_LOW_TABLE_)
+ATTN_TABLES_(attn_code_table_, attn_code_on_, ATTN_CODE_TABLE_)
 #endif
 ATTN_TABLES_(attn_few_table_, attn_few_on_, ATTN_FEW_TABLE_)
 ATTN_TABLES_(attn_list_table_, attn_list_on_, ATTN_LIST_TABLE_)
@@ -86,6 +89,24 @@ ATTN_FUNC_ const attn_low_table_ *attn_low_of_(attn_isa isa, attn_feature *featu
   return attn_low_on_(isa);
 #endif
 }
+
+/* The same of codes of 8 bits. */
+ATTN_FUNC_ const attn_code_table_ *attn_code_of_(attn_isa isa, attn_feature *feature) {
+  *feature = ATTN_FEATURE_NONE;
+#ifdef ATTN_HAS_AVX512VNNI_
+  static const attn_code_table_ avx512vnni = {ATTN_CODE_TABLE_(ATTN_ON_AVX512VNNI_)};
+  if (isa == ATTN_ISA_AVX512 && attn_feature_status(ATTN_FEATURE_AVX512_VNNI) == ATTN_ISA_OK) {
+    *feature = ATTN_FEATURE_AVX512_VNNI;
+    return &avx512vnni;
+  }
+#endif
+#ifdef ATTN_NO_EMULATION
+  (void)isa;
+  return NULL;
+#else
+  return attn_code_on_(isa);
+#endif
+}
 #endif
 
 ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
@@ -101,6 +122,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_TILE_TABLE_
 #undef ATTN_FEW_TABLE_
 #undef ATTN_LOW_TABLE_
+#undef ATTN_CODE_TABLE_
 #undef ATTN_RELU_TABLE_
 #undef ATTN_LIST_TABLE_
 #undef ATTN_SUM_TABLE_
@@ -117,5 +139,6 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_ON_AVX512_
 #undef ATTN_ON_NEON_
 #undef ATTN_ON_AVX512BF16_
+#undef ATTN_ON_AVX512VNNI_
 #undef ATTN_ON_NONE_
 #undef ATTN_TABLES_

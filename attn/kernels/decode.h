@@ -70,26 +70,38 @@ ATTN_INLINE_ void ATTN_FN_(ask_from)(attn_ask_ *ask, const attn_kv_rows_ *x, int
   ask->left = ask->step == x->bytes ? INT64_MAX / 2 : x->bytes;
 }
 
-ATTN_INLINE_ void ATTN_FN_(ask_lines)(const char *at, const int bytes) {
-  ATTN_PREFETCH_(at);
-  if (bytes > 64) ATTN_PREFETCH_(at + 64);
-  if (bytes > 128) ATTN_PREFETCH_(at + 128);
-  if (bytes > 192) ATTN_PREFETCH_(at + 192);
-  if (bytes > 256) ATTN_PREFETCH_(at + 256);
-  if (bytes > 320) ATTN_PREFETCH_(at + 320);
-  if (bytes > 384) ATTN_PREFETCH_(at + 384);
-  if (bytes > 448) ATTN_PREFETCH_(at + 448);
+/* soon: what computes for longer than it reads is better off with lines in the first cache */
+ATTN_INLINE_ void ATTN_FN_(ask_line)(const char *at, const int soon) {
+  if (soon)
+    ATTN_PREFETCH_(at);
+  else
+    ATTN_PREFETCH_FAR_(at);
+}
+
+ATTN_INLINE_ int ATTN_FN_(ask_soon)(const int rr, const int kind) {
+  return ATTN_IS_I4_(kind) || (rr > 1 && ATTN_IS_SMALL_(kind));
+}
+
+ATTN_INLINE_ void ATTN_FN_(ask_lines)(const char *at, const int bytes, const int soon) {
+  ATTN_FN_(ask_line)(at, soon);
+  if (bytes > 64) ATTN_FN_(ask_line)(at + 64, soon);
+  if (bytes > 128) ATTN_FN_(ask_line)(at + 128, soon);
+  if (bytes > 192) ATTN_FN_(ask_line)(at + 192, soon);
+  if (bytes > 256) ATTN_FN_(ask_line)(at + 256, soon);
+  if (bytes > 320) ATTN_FN_(ask_line)(at + 320, soon);
+  if (bytes > 384) ATTN_FN_(ask_line)(at + 384, soon);
+  if (bytes > 448) ATTN_FN_(ask_line)(at + 448, soon);
 }
 
 /* Asks for the next `bytes`, a constant of at most 512. Requests are spread over the work on rows: many
  * at once would be lost. */
-ATTN_INLINE_ void ATTN_FN_(ask)(attn_ask_ *ask, const int bytes) {
+ATTN_INLINE_ void ATTN_FN_(ask)(attn_ask_ *ask, const int bytes, const int soon) {
   if (bytes % 64) {
     ask->due += bytes;
     if (ask->due < 64) return;
     ask->due -= 64;
   }
-  ATTN_FN_(ask_lines)(ask->at, bytes);
+  ATTN_FN_(ask_lines)(ask->at, bytes, soon);
   ask->at += bytes < 64 ? 64 : bytes, ask->left -= bytes < 64 ? 64 : bytes;
   if (ATTN_RARE_(ask->left <= 0))
     ask->at += ask->left + ask->step - ask->bytes, ask->left = ask->bytes;
@@ -168,19 +180,19 @@ ATTN_INLINE_ void ATTN_FN_(rows_dots)(const int rr, ATTN_VF_ *sum, const float *
                                       const char *k0, const char *k1, const char *k2,
                                       const char *k3, attn_ask_ *ask, int64_t whole,
                                       const int kind) {
-  const int mk = ATTN_ROW_KEYS_(rr), pp = ATTN_ROW_PARTS_(rr);
+  const int mk = ATTN_ROW_KEYS_(rr), pp = ATTN_ROW_PARTS_(rr), soon = ATTN_FN_(ask_soon)(rr, kind);
   const int bytes = mk * (int)ATTN_FN_(row_bytes)(32, kind) * pp / ATTN_FN_(row_parts) / 2;
   int64_t c = 0, at = 0;
   ATTN_EACH_SLOT_(ATTN_ROW_INIT_)
   for (; c + 16 < whole; c += 32, at += ATTN_FN_(row_bytes)(32, kind)) {
     ATTN_ROW_STEP_(0)
-    ATTN_FN_(ask)(ask, bytes);
+    ATTN_FN_(ask)(ask, bytes, soon);
     ATTN_ROW_STEP_(16)
-    ATTN_FN_(ask)(ask, bytes);
+    ATTN_FN_(ask)(ask, bytes, soon);
   }
   if (c < whole) {
     ATTN_ROW_STEP_(0)
-    ATTN_FN_(ask)(ask, bytes);
+    ATTN_FN_(ask)(ask, bytes, soon);
   }
   ATTN_EACH_SLOT_(ATTN_ROW_KEEP_)
 }
@@ -335,6 +347,7 @@ ATTN_INLINE_ void ATTN_FN_(rows_sums)(const int mc, const int rr, const int odd,
    * when a line begins in them. */
   const int all = (int)ATTN_FN_(row_bytes)(32, kind) * mc / (32 / ATTN_W_);
   const int bytes = ATTN_IS_I4_(kind) && mc * ATTN_W_ < 32 ? 2 * all : all; /* even and odd ones */
+  const int soon = ATTN_FN_(ask_soon)(rr, kind);
   const int64_t first = ATTN_FN_(row_bytes)(c, kind), long_row = ask->step == ask->bytes;
   const int64_t step = rows->step, step_ahead = long_row ? bytes : ask->step;
   const int skip = bytes >= 64 ? 0 : long_row ? 64 / bytes - 1 : (first & 63) < bytes ? 0 : -1;
@@ -342,7 +355,7 @@ ATTN_INLINE_ void ATTN_FN_(rows_sums)(const int mc, const int rr, const int odd,
   o += c + 16 * odd;
   ATTN_EACH_COL_(ATTN_ROW_INIT_)
   for (int i = 0; j < end; i++, j++, v += step, ahead += step_ahead) {
-    if (!odd && (bytes >= 64 || !(i & skip))) ATTN_FN_(ask_lines)(ahead, bytes);
+    if (!odd && (bytes >= 64 || !(i & skip))) ATTN_FN_(ask_lines)(ahead, bytes, soon);
     ATTN_VF_ p0 = ATTN_V_SET1_(p[j]), p1 = p0, p2 = p0, p3 = p0;
     if (rr > 1) p1 = ATTN_V_SET1_(p[ATTN_ROWS_ROOM_ + j]);
     if (rr > 2) p2 = ATTN_V_SET1_(p[2 * ATTN_ROWS_ROOM_ + j]);

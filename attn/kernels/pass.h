@@ -1,5 +1,5 @@
 /* kernels/pass.h owns the pass: the kernels, written once in the vocabulary of isa/simd_*.h and
- * compiled once per tier inside that tier's region, low.h also once per feature that has it. It may use nothing but the vocabulary and our
+ * compiled once per tier inside that tier's region, low.h and codes.h also once per feature that has their words. It may use nothing but the vocabulary and our
  * own static functions, and never tests a compiler's ISA macros. */
 
 #if ATTN_PASS_ != 200
@@ -9,7 +9,7 @@
 #define ATTN_FN_(name) ATTN_CAT_(ATTN_CAT_(attn_##name##_, ATTN_T_), _)
 
 #include "unroll.h"
-#ifndef ATTN_PASS_LOW_
+#if !defined(ATTN_PASS_LOW_) && !defined(ATTN_PASS_CODES_)
 #ifdef ATTN_USE_SLEEF
 #include "math_sleef.h"
 #else
@@ -31,8 +31,13 @@
 #include "norm.h"
 #include "fourier.h"
 #endif
-#if ATTN_HAS_LOW && (defined(ATTN_PASS_LOW_) || !defined(ATTN_NO_EMULATION))
+#if ATTN_HAS_LOW && !defined(ATTN_PASS_CODES_) && \
+    (defined(ATTN_PASS_LOW_) || !defined(ATTN_NO_EMULATION))
 #include "low.h"
+#endif
+#if ATTN_HAS_LOW && !defined(ATTN_PASS_LOW_) && \
+    (defined(ATTN_PASS_CODES_) || !defined(ATTN_NO_EMULATION))
+#include "codes.h"
 #endif
 
 #undef ATTN_MICRO_

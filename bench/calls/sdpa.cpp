@@ -216,20 +216,20 @@ const char *dtype_name(attn_dtype d) {
   return d == ATTN_F16 ? "f16" : d == ATTN_BF16 ? "bf16" : "f32";
 }
 
-/* The feature beside a tier whose products are of bf16. */
-attn_feature feature_of(attn_isa isa) {
-  for (int f = 1; f < ATTN_FEATURE_COUNT; f++)
-    if (attn_feature_isa((attn_feature)f) == isa &&
-        attn_feature_status((attn_feature)f) == ATTN_ISA_OK)
-      return (attn_feature)f;
-  return ATTN_FEATURE_NONE;
+/* The feature beside a tier that has the products of a compute. */
+attn_feature feature_of(attn_isa isa, attn_compute compute) {
+  const attn_feature f = compute == ATTN_COMPUTE_BF16 ? ATTN_FEATURE_AVX512_BF16
+                         : compute == ATTN_COMPUTE_I8 ? ATTN_FEATURE_AVX512_VNNI
+                                                      : ATTN_FEATURE_NONE;
+  return attn_feature_isa(f) == isa && attn_feature_status(f) == ATTN_ISA_OK ? f
+                                                                             : ATTN_FEATURE_NONE;
 }
 
 std::string name_of(attn_isa isa, const SdpaSpec &spec) {
   const problem_shape &s = spec.shape;
-  const bool low = s.compute != ATTN_COMPUTE_F32 && feature_of(isa) != ATTN_FEATURE_NONE;
+  const attn_feature feature = feature_of(isa, s.compute);
   std::string n = std::string("sdpa/") + dtype_name(s.dtype) + "/" +
-                  (low ? attn_feature_name(feature_of(isa)) : attn_isa_name(isa)) +
+                  (feature ? attn_feature_name(feature) : attn_isa_name(isa)) +
                   "/causal:" + (s.causal ? "1" : "0") + "/T:" + std::to_string(s.tq) +
                   "/d:" + std::to_string(s.dk) + "/h:" + std::to_string(s.heads);
   if (s.batch > 1) n += "/b:" + std::to_string(s.batch);
@@ -237,6 +237,7 @@ std::string name_of(attn_isa isa, const SdpaSpec &spec) {
   if (s.tk && s.tk != s.tq) n += "/Tk:" + std::to_string(s.tk);
   if (s.dv && s.dv != s.dk) n += "/dv:" + std::to_string(s.dv);
   if (s.compute == ATTN_COMPUTE_BF16) n += "/compute:bf16";
+  if (s.compute == ATTN_COMPUTE_I8) n += "/compute:i8";
   n += problem_extra_name(s.extra);
   if (s.bthd) n += "/bthd";
   if (spec.threads > 1) n += "/threads:" + std::to_string(spec.threads);
@@ -291,7 +292,7 @@ void add_shapes(const Selection &sel) {
       s.dtype = dtype;
       add(sel, against_base(s, dense(2048, d, 0)));
     }
-  /* products of bf16 against those of f32 */
+  /* products of bf16 and of codes against those of f32 */
   for (int64_t d : {64, 128})
     for (int64_t t : {512, 2048})
       for (attn_dtype dtype : {ATTN_BF16, ATTN_F32})
@@ -301,6 +302,8 @@ void add_shapes(const Selection &sel) {
           s.dtype = dtype;
           problem_shape base = s;
           s.compute = ATTN_COMPUTE_BF16;
+          add(sel, against_base(s, base));
+          s.compute = ATTN_COMPUTE_I8;
           add(sel, against_base(s, base));
         }
   for (problem_extra e : {PROBLEM_WINDOW, PROBLEM_BOOL, PROBLEM_ADD, PROBLEM_SINKS}) {

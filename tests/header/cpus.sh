@@ -19,6 +19,7 @@ avx512cd 7 EBX 28
 avx512dq 7 EBX 17
 avx512f 7 EBX 16
 avx512vl 7 EBX 31
+avx512vnni 7 ECX 11
 f16c 1 ECX 29
 fma 1 ECX 12
 END

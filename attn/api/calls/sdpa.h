@@ -125,8 +125,20 @@ typedef struct attn_sdpa_params {
  *   f32 beyond 3.39e38 as infinity. Products are those of ATTN_FEATURE_AVX512_BF16 where it runs, else
  *   emulated in f32, slower than ATTN_COMPUTE_F32; with compute_prefer that runs instead. report.compute and
  *   report.feature say what did. All options serve; key lists of a schedule stay f32; few queries are
- *   computed in the order of many, so a cache is read no faster. F16 and I8 are refused (ISA; with
- *   compute_prefer they are F32), so is any but F32 by calls that do not say otherwise (VALUE).
+ *   computed in the order of many, so a cache is read no faster. F16 is refused (ISA; with compute_prefer it is
+ *   F32), so is any but F32 by calls that do not say otherwise (VALUE).
+ * Compute = ATTN_COMPUTE_I8: each query and each key becomes whole numbers up to 127 times a scale; their products
+ *   are summed exactly and scaled in f32. Subtracted from keys beforehand, and added to the scores, is the product
+ *   with what the first keys have in common: key 0 (for keys 1 to 15), the mean of the first 16 (to 127), of 128;
+ *   only in calls without mask, bias, window.left, schedule and modify, where each row that sees a key sees the
+ *   first. So LSE and maps are whole, a vector that all keys share does no harm, and a row hangs on no key that it
+ *   does not see. int8 keys (scale per row) are the codes that they are, (n - zero) scale. Queries and keys
+ *   outside 1e-12 < max |x| < 1e12, or not finite, have their products in f32. Values are multiplied as in
+ *   ATTN_COMPUTE_BF16 where ATTN_FEATURE_AVX512_BF16 runs, else in f32. A row of O errs by 1e-2 max |v| at most
+ *   where q and k are standard normal (d = 64, 128), usually by 1e-3. Scores are the same bits on avx2, avx512
+ *   and neon. q.dim up to 1024 (VALUE; with compute_prefer F32). Products are those of
+ *   ATTN_FEATURE_AVX512_VNNI where it runs, else emulated, slower than F32; with compute_prefer that runs instead.
+ *   After SageAttention 2 (arXiv 2411.10958).
  * Quantised k and v: k or v may be ATTN_I8, ATTN_I4 or ATTN_E4M3, each by itself, with its scales;
  *   rows are converted on the way, never as a whole. A scale that is not finite makes NaN in the rows
  *   that read it; ctx->validate rejects it (ATTN_E_SCALE).
