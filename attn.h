@@ -5075,7 +5075,7 @@ ATTN_DEF attn_status attn_sequence_init(attn_sequence *sequence, int32_t *table,
  *   OVERLAP, OVERFLOW, ISA, ENV, CTX, ALIGN; every byte as it was.
  * Determinism: the same bytes on every tier.
  * Cost: O(rows * d), without a look at what is stored; the search for pages is short while a share
- *   of them is free, O(pages) at worst. Memory: none. The workers share the heads of calls of 65536
+ *   of them is free, O(pages) at worst. Memory: none. The workers share the rows of calls of 65536
  *   numbers and more. Not for two threads at once on one cache; a call that only attends must not run
  *   beside it either. */
 typedef struct attn_append_params {
@@ -21772,6 +21772,7 @@ typedef struct attn_append_ {
   attn_tensor k, v; /* the rows; v.data null: latent */
   const int64_t *rows, *indptr;
   int workers;
+  int64_t shares; /* of the rows of a sequence, an item each */
 } attn_append_;
 
 /* A run of rows that lie in one page: tokens token .. token + n - 1, rows row .. of page
@@ -22017,22 +22018,27 @@ ATTN_FUNC_ void attn_append_pages_(attn_append_ *a, int64_t b) {
   while (attn_append_next_(a, b, &r)) attn_append_page_(a, s, &r, held);
 }
 
-/* The rows of one head of a sequence into their pages: keys, or behind all heads of keys values. */
+/* A share of the rows of a sequence into their pages: the runs that begin there. */
 ATTN_FUNC_ void attn_append_item_(void *job, int worker, int64_t index) {
   const attn_append_ *a = (const attn_append_ *)job;
-  const int64_t heads = a->c.k.heads, each = heads + (a->c.v.data ? a->c.v.heads : 0);
-  const int64_t b = index / each, value = index % each >= heads;
-  const int64_t h = value ? index % each - heads : index % each;
+  const int64_t b = index / a->shares, share = index % a->shares, rows = attn_append_rows_(a, b);
+  const int64_t each = rows / a->shares + (rows % a->shares != 0);
   const int64_t first = a->indptr ? a->indptr[b] : 0;
   const attn_sequence *s = &a->sequences[b];
+  const attn_tensor *x[2] = {&a->k, &a->v}, *store[2] = {&a->c.k, &a->c.v};
+  const attn_scales *scales[2] = {&a->c.k_scales, &a->c.v_scales};
   attn_append_run_ r;
   (void)worker;
   memset(&r, 0, sizeof r);
-  while (attn_append_next_(a, b, &r))
-    for (int64_t i = 0; i < r.n; i++)
-      attn_append_row_(a->table, value ? &a->c.v : &a->c.k, value ? &a->c.v_scales : &a->c.k_scales,
-                       s->table[r.entry], r.row + i, value ? &a->v : &a->k, a->indptr ? 0 : b, h,
-                       first + (r.token - s->len) + i);
+  while (attn_append_next_(a, b, &r)) {
+    const int64_t at = r.token - s->len;
+    if (at / each != share) continue;
+    for (int w = 0; w < 2 && store[w]->data; w++)
+      for (int64_t h = 0; h < store[w]->heads; h++)
+        for (int64_t i = 0; i < r.n; i++)
+          attn_append_row_(a->table, store[w], scales[w], s->table[r.entry], r.row + i, x[w],
+                           a->indptr ? 0 : b, h, first + at + i);
+  }
 }
 
 /* Numbers below which one worker is done before another is awake. */
@@ -22040,11 +22046,13 @@ enum { ATTN_APPEND_LEAST_ = 1 << 16 };
 
 /* Everything is judged: takes pages and writes, by the workers that pay. */
 ATTN_FUNC_ int attn_append_write_(attn_append_ *a, const attn_ctx *ctx) {
-  const int64_t heads = a->c.k.heads + (a->c.v.data ? a->c.v.heads : 0), items = a->n * heads;
+  const int64_t width = a->c.k.heads * a->k.dim + (a->c.v.data ? a->c.v.heads * a->v.dim : 0);
   int64_t rows = 0;
   for (int64_t b = 0; b < a->n; b++) rows += attn_append_rows_(a, b), attn_append_pages_(a, b);
-  const int few = attn_mul_(rows, attn_mul_(heads, a->k.dim)) < ATTN_APPEND_LEAST_;
-  const int workers = few ? 1 : attn_pieces_(a->workers, items);
+  const int many = a->workers > 1 && attn_mul_(rows, width) >= ATTN_APPEND_LEAST_;
+  a->shares = many ? 4 * (int64_t)a->workers : 1;
+  const int64_t items = attn_mul_(a->n, a->shares);
+  const int workers = many ? attn_pieces_(a->workers, items) : 1;
   attn_for_(ctx, workers, items, attn_append_item_, a);
   for (int64_t b = 0; b < a->n; b++) {
     attn_sequence *s = &a->sequences[b];

@@ -44,10 +44,10 @@ struct Others {
   }
 };
 
-/* Where the seconds of two workers go: in no loop, waiting in one, working. */
+/* Where the seconds of a call go: in loops, and there at work. */
 struct Trace {
-  double inside = 0, busy = 0;
-  int64_t loops = 0;
+  double inside, busy;
+  int64_t loops;
 };
 Trace trace;
 
@@ -57,18 +57,23 @@ struct TracedLoop {
   double seconds[2];
 };
 
+void traced_task(void *to, int64_t index) {
+  TracedLoop *loop = static_cast<TracedLoop *>(to);
+  const double t = clock_now();
+  loop->task(loop->arg, index);
+  loop->seconds[index & 1] += clock_now() - t;
+}
+
+void one_thread(void *, int64_t count, attn_task_fn task, void *arg) {
+  for (int64_t i = 0; i < count; i++) task(arg, i);
+}
+
+/* Loops of two workers by the pool, or one after the other. */
+template <attn_parallel_fn run>
 void traced_run(void *user, int64_t count, attn_task_fn task, void *arg) {
   TracedLoop loop = {task, arg, {0, 0}};
   const double start = clock_now();
-  pool_run(
-      user, count,
-      [](void *to, int64_t index) {
-        TracedLoop *l = static_cast<TracedLoop *>(to);
-        const double t = clock_now();
-        l->task(l->arg, index);
-        l->seconds[index & 1] += clock_now() - t;
-      },
-      &loop);
+  run(user, count, traced_task, &loop);
   trace.inside += clock_now() - start;
   trace.busy += loop.seconds[0] + loop.seconds[1];
   trace.loops++;
@@ -114,21 +119,28 @@ class ScalingCase : public Case {
   }
 
  private:
-  /* Of the seconds that two workers have: how many lie in parts by one alone, how many in waiting for the other, and
-   * how much longer than alone the work takes, since it is done twice or since memory is the limit. */
+  /* Seconds of a call by two workers; 0: it failed. */
+  double traced(attn_parallel_fn run, int calls) {
+    const double start = clock_now();
+    trace = Trace();
+    for (int n = 0; n < calls; n++)
+      if (!entry_->call_with(2, run)) return 0;
+    return clock_now() - start;
+  }
+
+  /* Where the rest of a speed-up goes. serial: share of one thread's seconds outside of loops. Of two threads', wait:
+   * waiting in loops, for a thread to wake up or for the last item; more: how much longer the work takes than by one,
+   * since parts are done twice or memory is the limit. */
   void explain(benchmark::UserCounters &c, double alone) {
     const int calls = std::max(1, (int)(0.01 / alone));
-    for (int turn = 0; turn < 2; turn++) { /* the first one wakes the pool up */
-      const double start = clock_now();
-      trace = Trace();
-      for (int n = 0; n < calls; n++)
-        if (!entry_->call_with(2, traced_run)) return;
-      const double all = clock_now() - start, serial = all - trace.inside;
-      c["loops"] = (double)trace.loops / calls;
-      c["serial_percent"] = 100 * serial / all;
-      c["wait_percent"] = 50 * (2 * trace.inside - trace.busy) / all;
-      c["more_percent"] = 100 * ((serial + trace.busy) / (alone * calls) - 1);
-    }
+    double seconds = traced(traced_run<one_thread>, calls);
+    const double once = trace.busy, serial = seconds - trace.inside;
+    c["loops"] = (double)trace.loops / calls;
+    c["serial_percent"] = 100 * serial / seconds;
+    traced(traced_run<pool_run>, calls); /* wakes the pool up */
+    seconds = traced(traced_run<pool_run>, calls);
+    c["wait_percent"] = 50 * (2 * trace.inside - trace.busy) / seconds;
+    c["more_percent"] = once > 0 ? 100 * (trace.busy / once - 1) : 0;
   }
 
   void add(const std::string &name, int workers, attn_parallel_fn run) {
