@@ -146,8 +146,9 @@
  *   Calls are serial unless ctx.parallel_for and ctx.workers are set. The callback runs
  *   task(arg, i) for i in 0..count-1, count <= workers, on whatever threads it likes, and
  *   returns when all are done. attn_parallel_openmp is ready-made when the file with
- *   ATTN_IMPLEMENTATION is compiled with OpenMP. Nothing spins, no thread is created. Any number
- *   of calls may run at once with different contexts.
+ *   ATTN_IMPLEMENTATION is compiled with OpenMP; docs/examples/pool.h is a pool of POSIX threads
+ *   to copy, which sleeps between calls. attn.h itself creates no thread and does not spin. Any
+ *   number of calls may run at once with different contexts.
  *
  * 8. ERRORS
  *   Every function that can fail returns attn_status; attn_status_string names it, ctx.reason says
@@ -2237,8 +2238,10 @@ enum { ATTN_FN_(strip) = ATTN_GEMM_VECS_ * ATTN_W_ > 16 ? ATTN_GEMM_VECS_ *ATTN_
       a##r##2 = ATTN_FN_(load)(y##r, 2 * ATTN_W_, vecs == 3 ? last : ATTN_W_, ATTN_F32);         \
     if (vecs > 3) a##r##3 = ATTN_FN_(load)(y##r, 3 * ATTN_W_, last, ATTN_F32);                   \
   }
+/* 24 sums, 4 vectors of columns and 6 numbers at once were two more than neon has registers */
 #define ATTN_GEMM_ADD_(r)                                \
   {                                                      \
+    ATTN_V_APART_();                                     \
     const ATTN_VF_ t = ATTN_V_SET1_(x##r[at]);           \
     a##r##0 = ATTN_V_FMA_(t, w0, a##r##0);               \
     if (vecs > 1) a##r##1 = ATTN_V_FMA_(t, w1, a##r##1); \
@@ -3933,6 +3936,7 @@ ATTN_FUNC_ void ATTN_FN_(code_dots)(const attn_code_dots_ *d) {
 #undef ATTN_V_ABS_
 #undef ATTN_V_ADD_
 #undef ATTN_V_ALL_
+#undef ATTN_V_APART_
 #undef ATTN_V_BITS_
 #undef ATTN_V_CHOSEN_
 #undef ATTN_V_DIV_
@@ -5324,8 +5328,9 @@ ATTN_DEF attn_status attn_sequence_init(attn_sequence *sequence, int32_t *table,
  *   OVERLAP, OVERFLOW, ISA, ENV, CTX, ALIGN; every byte as it was.
  * Determinism: the same bytes on every tier.
  * Cost: O(rows * d), without a look at what is stored; the search for pages is short while a share
- *   of them is free, O(pages) at worst. Memory: none. Serial, and not for two threads at once on one
- *   cache; a call that only attends must not run beside it either. */
+ *   of them is free, O(pages) at worst. Memory: none. The workers share the rows of calls of 65536
+ *   numbers and more. Not for two threads at once on one cache; a call that only attends must not run
+ *   beside it either. */
 typedef struct attn_append_params {
   const int64_t *rows;   /* [n], 0..T */
   const int64_t *indptr; /* [n + 1] */
@@ -11225,6 +11230,7 @@ typedef struct {
 #endif
 #define ATTN_V_LOAD_PART_(p, n) attn_load_part_scalar_(p, n)
 #define ATTN_V_STORE_PART_(p, v, n) attn_store_part_scalar_(p, v, n)
+#define ATTN_V_APART_() ((void)0)
 #define ATTN_V_SLIP_(a, b, p) attn_slip_scalar_(a, b, p)
 #define ATTN_V_SQRT_(a) attn_sqrt_scalar_(a)
 #define ATTN_V_ALL_(m) (attn_chosen_scalar_(m) == 15)
@@ -11519,6 +11525,11 @@ ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
 #define ATTN_V_SQRT_(a) attn_sqrt_neon_(a)
 #endif
 #define ATTN_V_FMA_(a, b, c) vfmaq_f32(c, a, b)
+#ifdef __GNUC__
+#define ATTN_V_APART_() __asm__ __volatile__("" ::: "memory")
+#else
+#define ATTN_V_APART_() ((void)0)
+#endif
 #define ATTN_V_SLIP_(a, b, p) ATTN_V_FMA_(a, b, ATTN_V_SUB_(ATTN_V_SET1_(0.0f), p))
 #define ATTN_V_MAX_(a, b) attn_max_neon_(a, b)
 #define ATTN_V_ABS_(a) vabsq_f32(a)
@@ -11780,6 +11791,7 @@ typedef __m256 attn_v8_;
 #endif
 #define ATTN_V_LOAD_PART_(p, n) (ATTN_VECTOR_(attn_v8_) _mm256_maskload_ps(p, attn_first_avx2_(n)))
 #define ATTN_V_STORE_PART_(p, v, n) _mm256_maskstore_ps(p, attn_first_avx2_(n), v)
+#define ATTN_V_APART_() ((void)0)
 #define ATTN_V_SLIP_(a, b, p) ATTN_V_FMA_(a, b, ATTN_V_SUB_(ATTN_V_SET1_(0.0f), p))
 #define ATTN_V_SQRT_(a) (ATTN_VECTOR_(attn_v8_) _mm256_sqrt_ps(a))
 #define ATTN_V_ABS_(a) (ATTN_VECTOR_(attn_v8_) _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a))
@@ -12045,6 +12057,8 @@ typedef __m512 attn_v16_;
 #define ATTN_V_FMA_(a, b, c) (ATTN_VECTOR_(attn_v16_) _mm512_fmadd_ps(a, b, c))
 #define ATTN_V_MAX_(a, b) (ATTN_VECTOR_(attn_v16_) _mm512_max_ps(a, b))
 #endif
+/* no load is moved across it: for kernels whose operands, all loaded at once, would not leave the sums their registers */
+#define ATTN_V_APART_() ((void)0)
 /* what a b lost when it was rounded to p, exact where FMA rounds once */
 #define ATTN_V_SLIP_(a, b, p) ATTN_V_FMA_(a, b, ATTN_V_SUB_(ATTN_V_SET1_(0.0f), p))
 #define ATTN_V_SQRT_(a) (ATTN_VECTOR_(attn_v16_) _mm512_sqrt_ps(a))
@@ -21191,7 +21205,7 @@ ATTN_PUB_ attn_status attn_exp(float *y, const float *x, int64_t n, attn_ctx *ct
 /* <<< attn/calls/exp.h */
 #if ATTN_HAS_DENSE
 /* >>> attn/calls/gemm.h */
-/* calls/gemm.h owns dense products of rows: 96 or 192 rows of X by 256 columns are an item. */
+/* calls/gemm.h owns dense products of rows: 96 or 192 rows of X by at most 256 columns are an item. */
 
 /* A worker by itself takes twice the rows: W is read half as often. */
 enum { ATTN_GEMM_ROWS_ = 96, ATTN_GEMM_MOST_ = 2 * ATTN_GEMM_ROWS_, ATTN_GEMM_COLS_ = 256 };
@@ -21206,10 +21220,11 @@ typedef struct attn_gemm_ {
   attn_feature feature;
   float scale;
   int act;
-  int finish;                              /* something follows the product */
-  int aside;                               /* Y is made in memory of the worker */
-  int64_t rows, row_runs, col_runs, items; /* rows: of an item */
-  char *own;                               /* of the workers: rows of x and of y as f32 */
+  int finish;         /* something follows the product */
+  int aside;          /* Y is made in memory of the worker */
+  int64_t rows, cols; /* of an item */
+  int64_t row_runs, col_runs, items;
+  char *own; /* of the workers: rows of x and of y as f32 */
   int64_t own_bytes, own_y;
 } attn_gemm_;
 
@@ -21264,14 +21279,18 @@ ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   a->finish = a->act != ATTN_ACT_NONE || a->bias.data || a->scale != 1.0f;
   a->rows = attn_gemm_rows_(workers);
   a->row_runs = y->len / a->rows + (y->len % a->rows != 0);
-  a->col_runs = (y->dim + ATTN_GEMM_COLS_ - 1) / ATTN_GEMM_COLS_;
   a->own_y =
       a->x.dtype != ATTN_F32 ? attn_piece_((int64_t)ATTN_GEMM_MOST_ * (int64_t)ATTN_DEEP_, 4) : 0;
   if (ATTN_PART_(LOW, a->low)) /* rows as f32, and narrow */
     a->own_y = attn_piece_((int64_t)ATTN_GEMM_MOST_ * (int64_t)ATTN_GEMM_DEEP_, 6);
   a->aside = !attn_gemm_direct_(a) || attn_gemm_crowds_(a);
   a->own_bytes = a->own_y + (a->aside ? ATTN_GEMM_MOST_ * ATTN_GEMM_COLS_ * 4 : 0);
-  a->items = attn_mul_(attn_mul_(y->batch, y->heads), attn_mul_(a->row_runs, a->col_runs));
+  /* of few items the last ones would leave workers without */
+  for (a->cols = ATTN_GEMM_COLS_;; a->cols /= 2) {
+    a->col_runs = y->dim / a->cols + (y->dim % a->cols != 0);
+    a->items = attn_mul_(attn_mul_(y->batch, y->heads), attn_mul_(a->row_runs, a->col_runs));
+    if (workers < 2 || a->cols == ATTN_PANEL_ || a->items >= 4 * (int64_t)workers) return;
+  }
 }
 
 /* Every rule; everything but memory is set. apart = 0: the tensors have no memory yet that could be
@@ -21369,16 +21388,16 @@ ATTN_FUNC_ void attn_gemm_low_(const attn_gemm_ *a, attn_matrix_part_ part, floa
   }
 }
 
-/* 96 or 192 rows by 256 columns of one product. */
+/* 96 or 192 rows by 64 to 256 columns of one product. */
 ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   const attn_gemm_ *a = (const attn_gemm_ *)job;
   const attn_table_ *f = a->table;
   const int64_t unit = index / (a->row_runs * a->col_runs),
                 at = index % (a->row_runs * a->col_runs);
   const int64_t b = unit / a->y.heads, h = unit % a->y.heads;
-  const int64_t r0 = at / a->col_runs * a->rows, c0 = at % a->col_runs * ATTN_GEMM_COLS_;
+  const int64_t r0 = at / a->col_runs * a->rows, c0 = at % a->col_runs * a->cols;
   const int64_t rows = a->y.len - r0 < a->rows ? a->y.len - r0 : a->rows;
-  const int64_t c1 = a->y.dim - c0 < ATTN_GEMM_COLS_ ? a->y.dim : c0 + ATTN_GEMM_COLS_;
+  const int64_t c1 = a->y.dim - c0 < a->cols ? a->y.dim : c0 + a->cols;
   char *own = a->own + worker * a->own_bytes;
   const char *in = attn_at_(&a->x, a->x.batch > 1 ? b : 0, a->x.heads > 1 ? h : 0, r0);
   float *y = (float *)(void *)attn_at_(&a->y, b, h, r0);
@@ -21864,6 +21883,7 @@ typedef struct attn_quantize_job_ {
   const attn_table_ *table;
   attn_tensor y, x;
   attn_scales scales;
+  int bad; /* atomic: a number of x is not finite */
 } attn_quantize_job_;
 
 static const attn_scales_words_ attn_quantize_words_ = ATTN_SCALES_WORDS_("scales", "y");
@@ -21923,6 +21943,16 @@ ATTN_FUNC_ attn_quantize_rows_ attn_quantize_cut_(const attn_tensor *x, int64_t 
   return r;
 }
 
+/* Everything is judged before the first write. */
+ATTN_FUNC_ void attn_quantize_judge_(void *job, int worker, int64_t index) {
+  attn_quantize_job_ *j = (attn_quantize_job_ *)job;
+  const attn_quantize_rows_ r = attn_quantize_cut_(&j->x, index);
+  (void)worker;
+  for (int64_t i = r.first; i < r.end && !ATTN_ATOMIC_LOAD_(&j->bad); i++)
+    if (!attn_finite_row_(j->table, attn_at_(&j->x, r.b, r.h, i), j->x.dtype, j->x.dim))
+      ATTN_ATOMIC_STORE_(&j->bad, 1);
+}
+
 ATTN_FUNC_ void attn_quantize_item_(void *job, int worker, int64_t index) {
   const attn_quantize_job_ *j = (const attn_quantize_job_ *)job;
   const attn_quantize_rows_ r = attn_quantize_cut_(&j->x, index);
@@ -21967,15 +21997,13 @@ ATTN_PUB_ attn_status attn_quantize(attn_tensor y, attn_scales scales, attn_tens
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x, j.scales = scales;
   if (!attn_quantize_plan_(&e, &j, 0, ctx, &workers)) return attn_end_(ctx, &e);
-  for (int64_t b = 0; b < x.batch; b++)
-    for (int64_t h = 0; h < x.heads; h++)
-      for (int64_t i = 0; i < x.len; i++)
-        if (!attn_finite_row_(j.table, attn_at_(&j.x, b, h, i), x.dtype, x.dim)) {
-          attn_reject_(&e, ATTN_E_VALUE, "x holds NaN or infinity");
-          return attn_end_(ctx, &e);
-        }
   const int64_t items = attn_quantize_items_(&j.x);
   workers = attn_pieces_(workers, items);
+  if (items) attn_for_(ctx, workers, items, attn_quantize_judge_, &j);
+  if (j.bad) {
+    attn_reject_(&e, ATTN_E_VALUE, "x holds NaN or infinity");
+    return attn_end_(ctx, &e);
+  }
   if (items) attn_for_(ctx, workers, items, attn_quantize_item_, &j);
   attn_report_(ctx, j.table, workers, "row quantisation", "the only path");
   return attn_end_(ctx, &e);
@@ -22470,6 +22498,8 @@ typedef struct attn_append_ {
   int64_t n;
   attn_tensor k, v; /* the rows; v.data null: latent */
   const int64_t *rows, *indptr;
+  int workers;
+  int64_t shares; /* of the rows of a sequence, an item each */
 } attn_append_;
 
 /* A run of rows that lie in one page: tokens token .. token + n - 1, rows row .. of page
@@ -22598,9 +22628,8 @@ ATTN_FUNC_ int attn_append_plan_(attn_error_ *e, attn_append_ *a, const attn_cac
                                  const attn_append_params *params, const attn_ctx *ctx) {
   static const char wk[] = ATTN_WORDS_("k"), wv[] = ATTN_WORDS_("v");
   attn_span_ span[ATTN_APPEND_SPANS_], *const more = span + ATTN_CACHE_SPANS_;
-  int workers;
   memset(span, 0, sizeof span);
-  if (!attn_check_ctx_(e, ctx, &a->table, &workers)) return 0;
+  if (!attn_check_ctx_(e, ctx, &a->table, &a->workers)) return 0;
   if (!cache) return attn_reject_(e, ATTN_E_NULL, "cache must not be null");
   a->c = *cache;
   if (!attn_check_cache_(e, &a->c, 1, span)) return 0;
@@ -22674,22 +22703,21 @@ ATTN_FUNC_ void attn_cache_copy_(const attn_tensor *t, const attn_scales *s, int
     }
 }
 
-/* A page for entry r->entry of the sequence that it may write to: its own, a new one, or a copy. */
-ATTN_FUNC_ int32_t attn_append_page_(attn_append_ *a, attn_sequence *s, const attn_append_run_ *r,
-                                     int64_t held) {
+/* Gives entry r->entry of the sequence a page that it may write to: its own, a new one, or a copy. */
+ATTN_FUNC_ void attn_append_page_(attn_append_ *a, attn_sequence *s, const attn_append_run_ *r,
+                                  int64_t held) {
   attn_cache *c = &a->c;
   const int32_t old = s->table[r->entry];
-  if (r->again || (r->entry < held && c->holders[old] == 1)) return old;
+  if (r->again || (r->entry < held && c->holders[old] == 1)) return;
   const int32_t fresh = (int32_t)attn_page_free_(c, c->next_free);
   c->holders[fresh] = 1, c->next_free = fresh + 1;
   s->table[r->entry] = fresh;
-  if (r->entry >= held) return fresh;
+  if (r->entry >= held) return;
   const int64_t room = attn_seq_room_(c, s), live = s->high < room ? s->high : room;
   const int64_t rows = live - r->entry * c->k.len;
   c->holders[old]--;
   attn_cache_copy_(&c->k, &c->k_scales, old, fresh, rows < c->k.len ? rows : c->k.len);
   attn_cache_copy_(&c->v, &c->v_scales, old, fresh, rows < c->k.len ? rows : c->k.len);
-  return fresh;
 }
 
 /* Row (b, h, i) of x as row (page, h, row) of a store. */
@@ -22708,23 +22736,57 @@ ATTN_FUNC_ void attn_append_row_(const attn_table_ *f, const attn_tensor *store,
     f->blend(y, from, NULL, store->dtype, x->dtype, x->dtype, x->dim, 1.0f, 0.0f);
 }
 
-ATTN_FUNC_ void attn_append_write_(attn_append_ *a, int64_t b) {
+/* Pages for all rows of sequence b. */
+ATTN_FUNC_ void attn_append_pages_(attn_append_ *a, int64_t b) {
   attn_sequence *s = &a->sequences[b];
-  const int64_t held = attn_seq_held_(&a->c, s), first = a->indptr ? a->indptr[b] : 0;
+  const int64_t held = attn_seq_held_(&a->c, s);
+  attn_append_run_ r;
+  memset(&r, 0, sizeof r);
+  while (attn_append_next_(a, b, &r)) attn_append_page_(a, s, &r, held);
+}
+
+/* A share of the rows of a sequence into their pages: the runs that begin there. */
+ATTN_FUNC_ void attn_append_item_(void *job, int worker, int64_t index) {
+  const attn_append_ *a = (const attn_append_ *)job;
+  const int64_t b = index / a->shares, share = index % a->shares, rows = attn_append_rows_(a, b);
+  const int64_t each = rows / a->shares + (rows % a->shares != 0);
+  const int64_t first = a->indptr ? a->indptr[b] : 0;
+  const attn_sequence *s = &a->sequences[b];
   const attn_tensor *x[2] = {&a->k, &a->v}, *store[2] = {&a->c.k, &a->c.v};
   const attn_scales *scales[2] = {&a->c.k_scales, &a->c.v_scales};
   attn_append_run_ r;
+  (void)worker;
   memset(&r, 0, sizeof r);
   while (attn_append_next_(a, b, &r)) {
-    const int32_t page = attn_append_page_(a, s, &r, held);
+    const int64_t at = r.token - s->len;
+    if (at / each != share) continue;
     for (int w = 0; w < 2 && store[w]->data; w++)
       for (int64_t h = 0; h < store[w]->heads; h++)
         for (int64_t i = 0; i < r.n; i++)
-          attn_append_row_(a->table, store[w], scales[w], page, r.row + i, x[w], a->indptr ? 0 : b,
-                           h, first + (r.token - s->len) + i);
+          attn_append_row_(a->table, store[w], scales[w], s->table[r.entry], r.row + i, x[w],
+                           a->indptr ? 0 : b, h, first + at + i);
   }
-  s->len += attn_append_rows_(a, b);
-  if (s->high < s->len) s->high = s->len;
+}
+
+/* Numbers below which one worker is done before another is awake. */
+enum { ATTN_APPEND_LEAST_ = 1 << 16 };
+
+/* Everything is judged: takes pages and writes, by the workers that pay. */
+ATTN_FUNC_ int attn_append_write_(attn_append_ *a, const attn_ctx *ctx) {
+  const int64_t width = a->c.k.heads * a->k.dim + (a->c.v.data ? a->c.v.heads * a->v.dim : 0);
+  int64_t rows = 0;
+  for (int64_t b = 0; b < a->n; b++) rows += attn_append_rows_(a, b), attn_append_pages_(a, b);
+  const int many = a->workers > 1 && attn_mul_(rows, width) >= ATTN_APPEND_LEAST_;
+  a->shares = many ? 4 * (int64_t)a->workers : 1;
+  const int64_t items = attn_mul_(a->n, a->shares);
+  const int workers = many ? attn_pieces_(a->workers, items) : 1;
+  attn_for_(ctx, workers, items, attn_append_item_, a);
+  for (int64_t b = 0; b < a->n; b++) {
+    attn_sequence *s = &a->sequences[b];
+    s->len += attn_append_rows_(a, b);
+    if (s->high < s->len) s->high = s->len;
+  }
+  return workers;
 }
 
 ATTN_PUB_ attn_status attn_cache_append(attn_cache *cache, attn_sequence *sequences, int64_t n,
@@ -22746,9 +22808,9 @@ ATTN_PUB_ attn_status attn_cache_append(attn_cache *cache, attn_sequence *sequen
     attn_reject_(&e, ATTN_E_FULL, "the cache has not enough free pages");
     return attn_end_(ctx, &e);
   }
-  for (int64_t b = 0; b < n; b++) attn_append_write_(&a, b);
+  const int pieces = attn_append_write_(&a, ctx);
   cache->next_free = a.c.next_free;
-  attn_report_(ctx, a.table, 1, "cache rows", "the only path");
+  attn_report_(ctx, a.table, pieces, "cache rows", "the only path");
   return attn_end_(ctx, &e);
 }
 /* <<< attn/calls/cache_append.h */

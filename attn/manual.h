@@ -144,8 +144,9 @@
  *   Calls are serial unless ctx.parallel_for and ctx.workers are set. The callback runs
  *   task(arg, i) for i in 0..count-1, count <= workers, on whatever threads it likes, and
  *   returns when all are done. attn_parallel_openmp is ready-made when the file with
- *   ATTN_IMPLEMENTATION is compiled with OpenMP. Nothing spins, no thread is created. Any number
- *   of calls may run at once with different contexts.
+ *   ATTN_IMPLEMENTATION is compiled with OpenMP; docs/examples/pool.h is a pool of POSIX threads
+ *   to copy, which sleeps between calls. attn.h itself creates no thread and does not spin. Any
+ *   number of calls may run at once with different contexts.
  *
  * 8. ERRORS
  *   Every function that can fail returns attn_status; attn_status_string names it, ctx.reason says

@@ -44,7 +44,7 @@ READ(read_baseline, vec4, )
 READ(read_avx512, vec16, __attribute__((target("avx512f"))))
 #endif
 
-static float read_all(const float *data, size_t bytes) {
+float peak_read(const float *data, size_t bytes) {
 #if defined(__x86_64__)
   if (attn_isa_status(ATTN_ISA_AVX512) == ATTN_ISA_OK) return read_avx512(data, bytes);
 #endif
@@ -54,10 +54,10 @@ static float read_all(const float *data, size_t bytes) {
 static void *reader_main(void *arg) {
   reader *r = arg;
   clock_pin(r->core);
-  r->sum = read_all(r->data, r->bytes);
+  r->sum = peak_read(r->data, r->bytes);
   pthread_barrier_wait(r->start);
   double t = clock_now();
-  for (int n = 0; n < r->passes; n++) r->sum += read_all(r->data, r->bytes);
+  for (int n = 0; n < r->passes; n++) r->sum += peak_read(r->data, r->bytes);
   r->seconds = clock_now() - t;
   return NULL;
 }

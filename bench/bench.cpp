@@ -1,6 +1,7 @@
 /* bench.cpp owns the benchmark program: one tier a process, named by --isa=. Peers and peak probes
  * run in the same process, in turn with ours. --full takes every entry, --sparse all of sparse
- * attention and of the terms of the score alone. The library's own flags work:
+ * attention and of the terms of the score alone, --threads sets each call by several workers against the
+ * same by one. The library's own flags work:
  * --benchmark_filter, --benchmark_min_time, --benchmark_out. */
 #include <cinttypes>
 #include <cstdio>
@@ -9,12 +10,14 @@
 
 #include "case.h"
 #include "peers.h"
+#include "threads.h"
 
 namespace {
 
 /* Fewer turns than this say little, however long one lasts. */
 constexpr int kMinRounds = 4;
 
+bool threads; /* how calls scale is measured, not their speed */
 std::string current_name;
 std::unique_ptr<Case> current;
 
@@ -66,8 +69,10 @@ class Progress : public benchmark::BenchmarkReporter {
         failed = true;
       } else {
         std::printf("  %-58s", name.c_str());
-        for (const char *key : {"GFLOPS", "percent", "GB_per_second", "ulp", "base_ratio",
-                                "openblas_ratio", "build_per_forward"}) {
+        for (const char *key :
+             {"GFLOPS", "percent", "GB_per_second", "ulp", "base_ratio", "openblas_ratio",
+              "build_per_forward", "alone_ms", "pool_2", "pool_2_best", "openmp_2", "others",
+              "loops", "serial_percent", "wait_percent", "more_percent"}) {
           auto it = r.counters.find(key);
           if (it != r.counters.end()) std::printf(" %s %.4g", key, it->second.value);
         }
@@ -133,8 +138,9 @@ std::string model_name() {
 }  // namespace
 
 void case_register(const std::string &name, CaseMaker make, double seconds) {
-  auto *b = benchmark::RegisterBenchmark(name.c_str(),
-                                         [=](benchmark::State &state) { run(state, name, make); });
+  auto *b = benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State &state) {
+    run(state, name, threads ? [=] { return scaling_case(name, make()); } : make);
+  });
   b->UseManualTime()->Unit(benchmark::kMillisecond);
   if (seconds > 0) b->MinTime(seconds);
 }
@@ -160,6 +166,8 @@ int main(int argc, char **argv) {
       isa = (attn_isa)i;
     } else if (!std::strcmp(argv[a], "--full")) {
       full = true;
+    } else if (!std::strcmp(argv[a], "--threads")) {
+      threads = true;
     } else if (!std::strcmp(argv[a], "--sparse")) {
       sparse = full = true;
     } else {
@@ -172,7 +180,10 @@ int main(int argc, char **argv) {
     return 0;
   }
 
-  clock_pin(clock_cores() - 1);
+  if (threads)
+    threads_open();
+  else
+    clock_pin(clock_cores() - 1);
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::AddCustomContext("tier", attn_isa_name(isa));
@@ -181,12 +192,15 @@ int main(int argc, char **argv) {
   benchmark::AddCustomContext("openblas_core", composite_core());
   std::printf("%s on %s; OpenBLAS kernels: %s\n", attn_isa_name(isa), model_name().c_str(),
               composite_core());
-  if (!sparse) report_workspace();
+  if (!sparse && !threads) report_workspace();
   for (int i = 0; i < 100; i++) peak_probe(isa);
-  report_roofs(isa);
+  if (!threads) report_roofs(isa);
 
-  const Selection selection = {isa, full, sparse};
-  if (!sparse) register_read();
+  const Selection selection = {isa, full, sparse, threads};
+  if (threads)
+    register_limits(selection);
+  else if (!sparse)
+    register_read();
   for (auto *entries : {register_exp,      register_gemm,     register_norm,   register_position,
                         register_quantize, register_sequence, register_sdpa,   register_relu,
                         register_cache,    register_pattern,  register_edges,  register_multihead,
@@ -199,6 +213,8 @@ int main(int argc, char **argv) {
   current.reset();
   for (int i = 0; i < 100; i++) peak_probe(isa);
   peak_print(isa);
+  if (threads) threads_summary();
+  threads_close();
   benchmark::Shutdown();
   return progress.failed;
 }

@@ -13,7 +13,7 @@ BENCH_CFLAGS := -std=gnu11 $(BENCH_FLAGS)
 # Objects of one form of the header and one compiler; only impl.o holds more of the header than
 # its declarations.
 BENCH_BIN := $(BENCH_DIR)/$(basename $(BENCH_ATTN))-$(notdir $(firstword $(BENCH_CC)))
-BENCH_DEPS := $(wildcard bench/*.h) $(shell find attn/api -name "*.h") bench/bench.mk
+BENCH_DEPS := $(wildcard bench/*.h) docs/examples/pool.h $(shell find attn/api -name "*.h") bench/bench.mk
 BENCH_HEADER := $(if $(filter all.h,$(BENCH_ATTN)),$(shell find attn -name "*.h"),$(BENCH_ATTN))
 
 .PHONY: bench bench-sparse bench-decode bench-linear bench-quick bench-plots bench-compile bench-arm bench-cache
@@ -35,7 +35,7 @@ $(BENCH_BIN)/quick: $(BENCH_BIN)/quick.o $(BENCH_COMMON)
 bench-quick: $(BENCH_BIN)/quick ## measure: percent of the FMA peak for the main shapes, in 20 seconds
 	$(BENCH_BIN)/quick $(ISA)
 
-$(BENCH_BIN)/decode: $(BENCH_BIN)/decode.o $(BENCH_BIN)/bandwidth.o $(BENCH_BIN)/pool.o $(BENCH_COMMON)
+$(BENCH_BIN)/decode: $(BENCH_BIN)/decode.o $(BENCH_BIN)/bandwidth.o $(BENCH_COMMON)
 	$(BENCH_CC) $(BENCH_OPENMP) -o $@ $^ -lpthread -lm
 
 bench-decode: $(BENCH_BIN)/decode ## measure: few queries against a long cache: each figure beside its limit
@@ -65,7 +65,7 @@ BENCH_NATIVE ?= -march=native
 BENCH_LIBS ?= -lbenchmark -lopenblas -lsleef -lpthread -lm
 BENCH_CASES := $(shell find bench -name '*.cpp' | sort)
 BENCH_OBJECTS := $(BENCH_COMMON) $(BENCH_CASES:bench/%.cpp=$(BENCH_BIN)/%.o) \
-  $(addprefix $(BENCH_BIN)/,bandwidth.o pool.o ulp.o composite.o naive.o naive_baseline.o sleef_exp.o)
+  $(addprefix $(BENCH_BIN)/,bandwidth.o ulp.o composite.o naive.o naive_baseline.o sleef_exp.o)
 
 .PHONY: $(BENCH_RUNS)
 
@@ -104,6 +104,15 @@ bench: bench-needs $(BENCH_BIN)/bench ## measure: speed of every tier, against O
 	  $(MAKE) -s --no-print-directory bench-run-$$tier || status=1; \
 	done; \
 	python3 bench/table.py $(foreach tier,$(BENCH_TIERS),$(call bench_json,$(tier),$(BENCH_RESULTS))); exit $$status
+
+# Alone on its machine: a second worker shows what others take. THREADS_ENTRY are seconds of one worker an entry.
+THREADS_ENTRY ?= 0.05
+.PHONY: bench-threads
+bench-threads: bench-needs $(BENCH_BIN)/bench ## measure: every call by two workers against one, goal 1.95: pool of docs/examples, OpenMP
+	@mkdir -p $(BENCH_DIR)/threads
+	@$(foreach tier,$(or $(ISA),$(firstword $(BENCH_TIERS))),$(BENCH_ENV) $(BENCH_BIN)/bench --threads --isa=$(tier) \
+	  $(if $(BENCH_FULL),--full) $(if $(FILTER),'--benchmark_filter=$(FILTER)') --benchmark_min_time=$(THREADS_ENTRY) \
+	  --benchmark_out=$(call bench_json,$(tier),$(BENCH_DIR)/threads/) --benchmark_out_format=json;)
 
 bench-sparse: ## measure: every pattern against dense attention, every score term, schedules
 	@$(MAKE) --no-print-directory bench BENCH_SPARSE=1

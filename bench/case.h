@@ -42,14 +42,27 @@ inline Floats random_floats(size_t n, float low, float high) {
   return x;
 }
 
+/* What a context of an entry begins as: one worker, or those of --threads. */
+attn_ctx case_ctx(attn_isa isa);
+
 /* The data of one entry, alive while the library calls it again and again with more iterations. */
 struct Case {
-  explicit Case(attn_isa isa) : contest(isa) {}
+  explicit Case(attn_isa isa) : contest(isa), ctx_(case_ctx(isa)) {}
   virtual ~Case() = default;
   virtual void counters(benchmark::State &state) = 0;
 
+  /* The first contender's call, by so many workers. */
+  bool call_with(int workers, attn_parallel_fn parallel_for) {
+    ctx_.workers = workers;
+    ctx_.parallel_for = parallel_for;
+    return contest[0].call() && failure.empty();
+  }
+
   Contest contest;
   std::string failure; /* why the entry cannot run or went wrong */
+
+ protected:
+  attn_ctx ctx_; /* of every call of ours that is measured */
 };
 
 using CaseMaker = std::function<std::unique_ptr<Case>()>;
@@ -66,8 +79,9 @@ std::string case_check(attn_status status, const attn_ctx &ctx, attn_isa isa);
 
 struct Selection {
   attn_isa isa;
-  bool full;   /* every case, not the short list */
-  bool sparse; /* without plain attention and the small calls around it */
+  bool full;    /* every case, not the short list */
+  bool sparse;  /* without plain attention and the small calls around it */
+  bool threads; /* how calls scale: ours alone, without peers */
 
   double seconds() const { return full ? 0 : kBrief; }
 };

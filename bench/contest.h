@@ -66,6 +66,8 @@ class Contest {
       if (c.name == name) return &c;
     return nullptr;
   }
+  attn_isa isa() const { return isa_; }
+  const Contender *last() const { return &contenders_.back(); }
   int rounds() const { return rounds_; }
   /* Seconds of processor a second on the clock during the turns: below 1 others were served too. */
   double core_share() const { return clock_ > 0 ? busy_ / clock_ : 1; }

@@ -8,7 +8,7 @@
 #include "clock.h"
 #include "header.h"
 #include "peak.h"
-#include "pool.h"
+#include "docs/examples/pool.h"
 
 #define SECONDS_PER_CASE 0.6
 #define SECONDS_PER_TURN 2e-3
@@ -146,7 +146,10 @@ static int tier(attn_isa isa) {
     const entry *e = &entries[i];
     const char *only = getenv("DECODE_ONLY");
     if (only && !strstr(e->name, only)) continue;
-    pool *workers = e->workers > 1 ? pool_new(e->workers) : NULL;
+    pool threads, *workers = e->workers > 1 ? &threads : NULL;
+    clock_pin(-1);
+    pool_open(&threads, e->workers);
+    clock_pin(clock_cores() - 1);
     call c;
     double seconds = 0, other = 0, figure, bytes, flops;
     if (open_call(&c, e, isa, workers))
@@ -160,7 +163,7 @@ static int tier(attn_isa isa) {
         other = measure(&c, isa, e->workers, &bandwidth[e->workers], &peak);
       close_call(&c);
     }
-    pool_free(workers);
+    pool_close(&threads);
     const double by_bandwidth = bytes / seconds * 1e-9 / bandwidth[e->workers];
     const double by_peak = flops / seconds * 1e-9 / (peak * e->workers);
     figure = e->against == BANDWIDTH    ? by_bandwidth

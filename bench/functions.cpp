@@ -12,11 +12,11 @@ class CallCase : public Case {
  public:
   CallCase(attn_isa isa, const CallMaker &make) : Case(isa), isa_(isa) {
     make(call_);
+    call_.flops *= (double)call_.heads;
     if (!call_.run) {
       failure = "no schedule";
       return;
     }
-    ctx_.isa = isa;
     workspace_.resize(call_.size(&ctx_) + 1);
     contest.add("ours", call_.flops > 0 ? call_.flops : call_.bytes, [this] {
       ctx_.workspace = workspace_.data();
@@ -63,7 +63,7 @@ class CallCase : public Case {
   Call call_;
   problem base_{};
   std::vector<char> workspace_;
-  attn_ctx ctx_{}, base_ctx_{};
+  attn_ctx base_ctx_{};
 };
 
 }  // namespace

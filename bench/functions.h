@@ -17,7 +17,9 @@ struct Call {
   std::deque<Floats> floats;
   std::deque<std::vector<int32_t>> ints;
   std::mt19937 random{1};
-  double flops = 0, bytes = 0; /* bytes beside flops: of operands and result, each touched once */
+  int64_t heads = 1; /* for calls that say so */
+  double flops = 0;  /* of one such head */
+  double bytes = 0;  /* beside flops: of operands and result, each touched once */
   std::function<attn_status(attn_ctx *)> run;
   std::function<size_t(const attn_ctx *)> size;
   std::function<void()> peer; /* OpenBLAS doing the same */

@@ -10,7 +10,7 @@
 /* A call whose rate is the bytes it reads and writes. */
 class PassCase : public Case {
  public:
-  explicit PassCase(attn_isa isa) : Case(isa), isa_(isa) { ctx_.isa = isa; }
+  explicit PassCase(attn_isa isa) : Case(isa), isa_(isa) {}
 
   void counters(benchmark::State &state) override {
     state.counters["GB_per_second"] = contest[0].best() * 1e-9;
@@ -27,8 +27,6 @@ class PassCase : public Case {
     });
   }
 
-  attn_ctx ctx_{};
-
  private:
   attn_isa isa_;
   double bytes_ = 0;
@@ -37,7 +35,7 @@ class PassCase : public Case {
 /* "ours" against one other way to the same result. */
 class RatioCase : public Case {
  public:
-  explicit RatioCase(attn_isa isa) : Case(isa), isa_(isa) { ctx_.isa = isa; }
+  explicit RatioCase(attn_isa isa) : Case(isa), isa_(isa) {}
 
   void counters(benchmark::State &state) override {
     const Contender &us = contest[0], &them = contest[1];
@@ -62,8 +60,6 @@ class RatioCase : public Case {
     workspace_.resize(one > other ? one : other);
     ctx_.workspace = workspace_.data(), ctx_.workspace_size = workspace_.size();
   }
-
-  attn_ctx ctx_{};
 
  private:
   attn_isa isa_;

@@ -24,8 +24,7 @@ PatternHead::~PatternHead() {
   attn_schedule_free(&schedule);
 }
 
-std::string PatternHead::init(const PatternSpec &spec) {
-  attn_ctx ctx = {};
+std::string PatternHead::init(const PatternSpec &spec, attn_ctx ctx) {
   problem_shape shape = one_head(spec.len);
   spec.make(data);
   attn_status st =
@@ -70,7 +69,7 @@ double PatternHead::difference() const {
 
 PatternCase::PatternCase(attn_isa isa, const PatternSpec &spec) : Case(isa), isa_(isa) {
   problem_shape shape = one_head(kDense);
-  failure = head_.init(spec);
+  failure = head_.init(spec, ctx_);
   if (!failure.empty()) return;
   bool scattered = !head_.data.indptr.empty();
   if (!problem_init(&base_, &shape, &ctx_) || (scattered && !init_masked(spec.len))) {

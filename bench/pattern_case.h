@@ -16,8 +16,8 @@ struct PatternHead {
 
   ~PatternHead();
 
-  /* "" or what went wrong. */
-  std::string init(const PatternSpec &spec);
+  /* "" or what went wrong; the workspace is for the workers of ctx. */
+  std::string init(const PatternSpec &spec, attn_ctx ctx);
   std::string run(attn_isa isa, attn_ctx *ctx);
 
   /* The largest difference between the outputs of a few rows and the formula, computed from the
@@ -50,7 +50,6 @@ class PatternCase : public Case {
 
   problem base_{}, masked_{};
   std::vector<uint8_t> mask_;
-  attn_ctx ctx_{};
   attn_report report_{};
 };
 

@@ -130,17 +130,30 @@ double peak_feature_probe(attn_feature feature) {
   return 0;
 }
 
-double peak_probe(attn_isa isa) {
-  void (*steps)(void) = NULL;
-  int lanes = 4;
-  if (attn_isa_status(isa) != ATTN_ISA_OK) return 0;
-  if (isa == ATTN_ISA_SCALAR) steps = steps_scalar;
+/* The loop of a tier and the lanes of its vectors; null when this machine cannot run it. */
+static void (*steps_of(attn_isa isa, int *lanes))(void) {
+  *lanes = 4;
+  if (attn_isa_status(isa) != ATTN_ISA_OK) return NULL;
+  if (isa == ATTN_ISA_SCALAR) return steps_scalar;
 #ifdef PEAK_X86
-  if (isa == ATTN_ISA_AVX2) steps = steps_avx2, lanes = 8;
-  if (isa == ATTN_ISA_AVX512) steps = steps_avx512, lanes = 16;
+  *lanes = isa == ATTN_ISA_AVX2 ? 8 : 16;
+  if (isa == ATTN_ISA_AVX2) return steps_avx2;
+  if (isa == ATTN_ISA_AVX512) return steps_avx512;
 #elif defined(__ARM_NEON)
-  if (isa == ATTN_ISA_NEON) steps = steps_neon;
+  if (isa == ATTN_ISA_NEON) return steps_neon;
 #endif
+  return NULL;
+}
+
+void peak_steps(attn_isa isa) {
+  int lanes;
+  void (*steps)(void) = steps_of(isa, &lanes);
+  if (steps) steps();
+}
+
+double peak_probe(attn_isa isa) {
+  int lanes;
+  void (*steps)(void) = steps_of(isa, &lanes);
   if (!steps) return 0;
 
   const double rate = rate_of(steps, lanes);

@@ -26,6 +26,12 @@ double peak_probe(attn_isa isa);
 /* The same of the products of a feature; 0 when this machine has it not. */
 double peak_feature_probe(attn_feature feature);
 
+/* One run of the probe's loop, some 50 us, and nothing beside. */
+void peak_steps(attn_isa isa);
+
+/* Reads so many bytes, a multiple of 4096, as the probe of the bandwidth does. */
+float peak_read(const float *data, size_t bytes);
+
 /* The record of a tier. */
 const peak_record *peak_of(attn_isa isa);
 

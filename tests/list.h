@@ -650,6 +650,7 @@
   X(A1_cache_copy_on_write)                 \
   X(A1_cache_full)                          \
   X(A1_cache_token_by_token)                \
+  X(A1_cache_append_workers)                \
   X(A1_cache_layout)                        \
   X(A1_cache_attend)                        \
   X(A1_cache_guard_pages)                   \

@@ -7,6 +7,8 @@ typedef struct attn_append_ {
   int64_t n;
   attn_tensor k, v; /* the rows; v.data null: latent */
   const int64_t *rows, *indptr;
+  int workers;
+  int64_t shares; /* of the rows of a sequence, an item each */
 } attn_append_;
 
 /* A run of rows that lie in one page: tokens token .. token + n - 1, rows row .. of page
@@ -135,9 +137,8 @@ ATTN_FUNC_ int attn_append_plan_(attn_error_ *e, attn_append_ *a, const attn_cac
                                  const attn_append_params *params, const attn_ctx *ctx) {
   static const char wk[] = ATTN_WORDS_("k"), wv[] = ATTN_WORDS_("v");
   attn_span_ span[ATTN_APPEND_SPANS_], *const more = span + ATTN_CACHE_SPANS_;
-  int workers;
   memset(span, 0, sizeof span);
-  if (!attn_check_ctx_(e, ctx, &a->table, &workers)) return 0;
+  if (!attn_check_ctx_(e, ctx, &a->table, &a->workers)) return 0;
   if (!cache) return attn_reject_(e, ATTN_E_NULL, "cache must not be null");
   a->c = *cache;
   if (!attn_check_cache_(e, &a->c, 1, span)) return 0;
@@ -211,22 +212,21 @@ ATTN_FUNC_ void attn_cache_copy_(const attn_tensor *t, const attn_scales *s, int
     }
 }
 
-/* A page for entry r->entry of the sequence that it may write to: its own, a new one, or a copy. */
-ATTN_FUNC_ int32_t attn_append_page_(attn_append_ *a, attn_sequence *s, const attn_append_run_ *r,
-                                     int64_t held) {
+/* Gives entry r->entry of the sequence a page that it may write to: its own, a new one, or a copy. */
+ATTN_FUNC_ void attn_append_page_(attn_append_ *a, attn_sequence *s, const attn_append_run_ *r,
+                                  int64_t held) {
   attn_cache *c = &a->c;
   const int32_t old = s->table[r->entry];
-  if (r->again || (r->entry < held && c->holders[old] == 1)) return old;
+  if (r->again || (r->entry < held && c->holders[old] == 1)) return;
   const int32_t fresh = (int32_t)attn_page_free_(c, c->next_free);
   c->holders[fresh] = 1, c->next_free = fresh + 1;
   s->table[r->entry] = fresh;
-  if (r->entry >= held) return fresh;
+  if (r->entry >= held) return;
   const int64_t room = attn_seq_room_(c, s), live = s->high < room ? s->high : room;
   const int64_t rows = live - r->entry * c->k.len;
   c->holders[old]--;
   attn_cache_copy_(&c->k, &c->k_scales, old, fresh, rows < c->k.len ? rows : c->k.len);
   attn_cache_copy_(&c->v, &c->v_scales, old, fresh, rows < c->k.len ? rows : c->k.len);
-  return fresh;
 }
 
 /* Row (b, h, i) of x as row (page, h, row) of a store. */
@@ -245,23 +245,57 @@ ATTN_FUNC_ void attn_append_row_(const attn_table_ *f, const attn_tensor *store,
     f->blend(y, from, NULL, store->dtype, x->dtype, x->dtype, x->dim, 1.0f, 0.0f);
 }
 
-ATTN_FUNC_ void attn_append_write_(attn_append_ *a, int64_t b) {
+/* Pages for all rows of sequence b. */
+ATTN_FUNC_ void attn_append_pages_(attn_append_ *a, int64_t b) {
   attn_sequence *s = &a->sequences[b];
-  const int64_t held = attn_seq_held_(&a->c, s), first = a->indptr ? a->indptr[b] : 0;
+  const int64_t held = attn_seq_held_(&a->c, s);
+  attn_append_run_ r;
+  memset(&r, 0, sizeof r);
+  while (attn_append_next_(a, b, &r)) attn_append_page_(a, s, &r, held);
+}
+
+/* A share of the rows of a sequence into their pages: the runs that begin there. */
+ATTN_FUNC_ void attn_append_item_(void *job, int worker, int64_t index) {
+  const attn_append_ *a = (const attn_append_ *)job;
+  const int64_t b = index / a->shares, share = index % a->shares, rows = attn_append_rows_(a, b);
+  const int64_t each = rows / a->shares + (rows % a->shares != 0);
+  const int64_t first = a->indptr ? a->indptr[b] : 0;
+  const attn_sequence *s = &a->sequences[b];
   const attn_tensor *x[2] = {&a->k, &a->v}, *store[2] = {&a->c.k, &a->c.v};
   const attn_scales *scales[2] = {&a->c.k_scales, &a->c.v_scales};
   attn_append_run_ r;
+  (void)worker;
   memset(&r, 0, sizeof r);
   while (attn_append_next_(a, b, &r)) {
-    const int32_t page = attn_append_page_(a, s, &r, held);
+    const int64_t at = r.token - s->len;
+    if (at / each != share) continue;
     for (int w = 0; w < 2 && store[w]->data; w++)
       for (int64_t h = 0; h < store[w]->heads; h++)
         for (int64_t i = 0; i < r.n; i++)
-          attn_append_row_(a->table, store[w], scales[w], page, r.row + i, x[w], a->indptr ? 0 : b,
-                           h, first + (r.token - s->len) + i);
+          attn_append_row_(a->table, store[w], scales[w], s->table[r.entry], r.row + i, x[w],
+                           a->indptr ? 0 : b, h, first + at + i);
   }
-  s->len += attn_append_rows_(a, b);
-  if (s->high < s->len) s->high = s->len;
+}
+
+/* Numbers below which one worker is done before another is awake. */
+enum { ATTN_APPEND_LEAST_ = 1 << 16 };
+
+/* Everything is judged: takes pages and writes, by the workers that pay. */
+ATTN_FUNC_ int attn_append_write_(attn_append_ *a, const attn_ctx *ctx) {
+  const int64_t width = a->c.k.heads * a->k.dim + (a->c.v.data ? a->c.v.heads * a->v.dim : 0);
+  int64_t rows = 0;
+  for (int64_t b = 0; b < a->n; b++) rows += attn_append_rows_(a, b), attn_append_pages_(a, b);
+  const int many = a->workers > 1 && attn_mul_(rows, width) >= ATTN_APPEND_LEAST_;
+  a->shares = many ? 4 * (int64_t)a->workers : 1;
+  const int64_t items = attn_mul_(a->n, a->shares);
+  const int workers = many ? attn_pieces_(a->workers, items) : 1;
+  attn_for_(ctx, workers, items, attn_append_item_, a);
+  for (int64_t b = 0; b < a->n; b++) {
+    attn_sequence *s = &a->sequences[b];
+    s->len += attn_append_rows_(a, b);
+    if (s->high < s->len) s->high = s->len;
+  }
+  return workers;
 }
 
 ATTN_PUB_ attn_status attn_cache_append(attn_cache *cache, attn_sequence *sequences, int64_t n,
@@ -283,8 +317,8 @@ ATTN_PUB_ attn_status attn_cache_append(attn_cache *cache, attn_sequence *sequen
     attn_reject_(&e, ATTN_E_FULL, "the cache has not enough free pages");
     return attn_end_(ctx, &e);
   }
-  for (int64_t b = 0; b < n; b++) attn_append_write_(&a, b);
+  const int pieces = attn_append_write_(&a, ctx);
   cache->next_free = a.c.next_free;
-  attn_report_(ctx, a.table, 1, "cache rows", "the only path");
+  attn_report_(ctx, a.table, pieces, "cache rows", "the only path");
   return attn_end_(ctx, &e);
 }

@@ -1,4 +1,4 @@
-/* calls/gemm.h owns dense products of rows: 96 or 192 rows of X by 256 columns are an item. */
+/* calls/gemm.h owns dense products of rows: 96 or 192 rows of X by at most 256 columns are an item. */
 
 /* A worker by itself takes twice the rows: W is read half as often. */
 enum { ATTN_GEMM_ROWS_ = 96, ATTN_GEMM_MOST_ = 2 * ATTN_GEMM_ROWS_, ATTN_GEMM_COLS_ = 256 };
@@ -13,10 +13,11 @@ typedef struct attn_gemm_ {
   attn_feature feature;
   float scale;
   int act;
-  int finish;                              /* something follows the product */
-  int aside;                               /* Y is made in memory of the worker */
-  int64_t rows, row_runs, col_runs, items; /* rows: of an item */
-  char *own;                               /* of the workers: rows of x and of y as f32 */
+  int finish;         /* something follows the product */
+  int aside;          /* Y is made in memory of the worker */
+  int64_t rows, cols; /* of an item */
+  int64_t row_runs, col_runs, items;
+  char *own; /* of the workers: rows of x and of y as f32 */
   int64_t own_bytes, own_y;
 } attn_gemm_;
 
@@ -71,14 +72,18 @@ ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   a->finish = a->act != ATTN_ACT_NONE || a->bias.data || a->scale != 1.0f;
   a->rows = attn_gemm_rows_(workers);
   a->row_runs = y->len / a->rows + (y->len % a->rows != 0);
-  a->col_runs = (y->dim + ATTN_GEMM_COLS_ - 1) / ATTN_GEMM_COLS_;
   a->own_y =
       a->x.dtype != ATTN_F32 ? attn_piece_((int64_t)ATTN_GEMM_MOST_ * (int64_t)ATTN_DEEP_, 4) : 0;
   if (ATTN_PART_(LOW, a->low)) /* rows as f32, and narrow */
     a->own_y = attn_piece_((int64_t)ATTN_GEMM_MOST_ * (int64_t)ATTN_GEMM_DEEP_, 6);
   a->aside = !attn_gemm_direct_(a) || attn_gemm_crowds_(a);
   a->own_bytes = a->own_y + (a->aside ? ATTN_GEMM_MOST_ * ATTN_GEMM_COLS_ * 4 : 0);
-  a->items = attn_mul_(attn_mul_(y->batch, y->heads), attn_mul_(a->row_runs, a->col_runs));
+  /* of few items the last ones would leave workers without */
+  for (a->cols = ATTN_GEMM_COLS_;; a->cols /= 2) {
+    a->col_runs = y->dim / a->cols + (y->dim % a->cols != 0);
+    a->items = attn_mul_(attn_mul_(y->batch, y->heads), attn_mul_(a->row_runs, a->col_runs));
+    if (workers < 2 || a->cols == ATTN_PANEL_ || a->items >= 4 * (int64_t)workers) return;
+  }
 }
 
 /* Every rule; everything but memory is set. apart = 0: the tensors have no memory yet that could be
@@ -176,16 +181,16 @@ ATTN_FUNC_ void attn_gemm_low_(const attn_gemm_ *a, attn_matrix_part_ part, floa
   }
 }
 
-/* 96 or 192 rows by 256 columns of one product. */
+/* 96 or 192 rows by 64 to 256 columns of one product. */
 ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   const attn_gemm_ *a = (const attn_gemm_ *)job;
   const attn_table_ *f = a->table;
   const int64_t unit = index / (a->row_runs * a->col_runs),
                 at = index % (a->row_runs * a->col_runs);
   const int64_t b = unit / a->y.heads, h = unit % a->y.heads;
-  const int64_t r0 = at / a->col_runs * a->rows, c0 = at % a->col_runs * ATTN_GEMM_COLS_;
+  const int64_t r0 = at / a->col_runs * a->rows, c0 = at % a->col_runs * a->cols;
   const int64_t rows = a->y.len - r0 < a->rows ? a->y.len - r0 : a->rows;
-  const int64_t c1 = a->y.dim - c0 < ATTN_GEMM_COLS_ ? a->y.dim : c0 + ATTN_GEMM_COLS_;
+  const int64_t c1 = a->y.dim - c0 < a->cols ? a->y.dim : c0 + a->cols;
   char *own = a->own + worker * a->own_bytes;
   const char *in = attn_at_(&a->x, a->x.batch > 1 ? b : 0, a->x.heads > 1 ? h : 0, r0);
   float *y = (float *)(void *)attn_at_(&a->y, b, h, r0);

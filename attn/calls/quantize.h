@@ -4,6 +4,7 @@ typedef struct attn_quantize_job_ {
   const attn_table_ *table;
   attn_tensor y, x;
   attn_scales scales;
+  int bad; /* atomic: a number of x is not finite */
 } attn_quantize_job_;
 
 static const attn_scales_words_ attn_quantize_words_ = ATTN_SCALES_WORDS_("scales", "y");
@@ -63,6 +64,16 @@ ATTN_FUNC_ attn_quantize_rows_ attn_quantize_cut_(const attn_tensor *x, int64_t 
   return r;
 }
 
+/* Everything is judged before the first write. */
+ATTN_FUNC_ void attn_quantize_judge_(void *job, int worker, int64_t index) {
+  attn_quantize_job_ *j = (attn_quantize_job_ *)job;
+  const attn_quantize_rows_ r = attn_quantize_cut_(&j->x, index);
+  (void)worker;
+  for (int64_t i = r.first; i < r.end && !ATTN_ATOMIC_LOAD_(&j->bad); i++)
+    if (!attn_finite_row_(j->table, attn_at_(&j->x, r.b, r.h, i), j->x.dtype, j->x.dim))
+      ATTN_ATOMIC_STORE_(&j->bad, 1);
+}
+
 ATTN_FUNC_ void attn_quantize_item_(void *job, int worker, int64_t index) {
   const attn_quantize_job_ *j = (const attn_quantize_job_ *)job;
   const attn_quantize_rows_ r = attn_quantize_cut_(&j->x, index);
@@ -107,15 +118,13 @@ ATTN_PUB_ attn_status attn_quantize(attn_tensor y, attn_scales scales, attn_tens
   memset(&j, 0, sizeof j);
   j.y = y, j.x = x, j.scales = scales;
   if (!attn_quantize_plan_(&e, &j, 0, ctx, &workers)) return attn_end_(ctx, &e);
-  for (int64_t b = 0; b < x.batch; b++)
-    for (int64_t h = 0; h < x.heads; h++)
-      for (int64_t i = 0; i < x.len; i++)
-        if (!attn_finite_row_(j.table, attn_at_(&j.x, b, h, i), x.dtype, x.dim)) {
-          attn_reject_(&e, ATTN_E_VALUE, "x holds NaN or infinity");
-          return attn_end_(ctx, &e);
-        }
   const int64_t items = attn_quantize_items_(&j.x);
   workers = attn_pieces_(workers, items);
+  if (items) attn_for_(ctx, workers, items, attn_quantize_judge_, &j);
+  if (j.bad) {
+    attn_reject_(&e, ATTN_E_VALUE, "x holds NaN or infinity");
+    return attn_end_(ctx, &e);
+  }
   if (items) attn_for_(ctx, workers, items, attn_quantize_item_, &j);
   attn_report_(ctx, j.table, workers, "row quantisation", "the only path");
   return attn_end_(ctx, &e);

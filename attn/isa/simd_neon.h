@@ -36,6 +36,11 @@
 #define ATTN_V_SQRT_(a) attn_sqrt_neon_(a)
 #endif
 #define ATTN_V_FMA_(a, b, c) vfmaq_f32(c, a, b)
+#ifdef __GNUC__
+#define ATTN_V_APART_() __asm__ __volatile__("" ::: "memory")
+#else
+#define ATTN_V_APART_() ((void)0)
+#endif
 #define ATTN_V_SLIP_(a, b, p) ATTN_V_FMA_(a, b, ATTN_V_SUB_(ATTN_V_SET1_(0.0f), p))
 #define ATTN_V_MAX_(a, b) attn_max_neon_(a, b)
 #define ATTN_V_ABS_(a) vabsq_f32(a)

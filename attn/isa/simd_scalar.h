@@ -61,6 +61,7 @@ typedef struct {
 #endif
 #define ATTN_V_LOAD_PART_(p, n) attn_load_part_scalar_(p, n)
 #define ATTN_V_STORE_PART_(p, v, n) attn_store_part_scalar_(p, v, n)
+#define ATTN_V_APART_() ((void)0)
 #define ATTN_V_SLIP_(a, b, p) attn_slip_scalar_(a, b, p)
 #define ATTN_V_SQRT_(a) attn_sqrt_scalar_(a)
 #define ATTN_V_ALL_(m) (attn_chosen_scalar_(m) == 15)

@@ -31,6 +31,7 @@
 #undef ATTN_V_ABS_
 #undef ATTN_V_ADD_
 #undef ATTN_V_ALL_
+#undef ATTN_V_APART_
 #undef ATTN_V_BITS_
 #undef ATTN_V_CHOSEN_
 #undef ATTN_V_DIV_

@@ -16,8 +16,10 @@ enum { ATTN_FN_(strip) = ATTN_GEMM_VECS_ * ATTN_W_ > 16 ? ATTN_GEMM_VECS_ *ATTN_
       a##r##2 = ATTN_FN_(load)(y##r, 2 * ATTN_W_, vecs == 3 ? last : ATTN_W_, ATTN_F32);         \
     if (vecs > 3) a##r##3 = ATTN_FN_(load)(y##r, 3 * ATTN_W_, last, ATTN_F32);                   \
   }
+/* 24 sums, 4 vectors of columns and 6 numbers at once were two more than neon has registers */
 #define ATTN_GEMM_ADD_(r)                                \
   {                                                      \
+    ATTN_V_APART_();                                     \
     const ATTN_VF_ t = ATTN_V_SET1_(x##r[at]);           \
     a##r##0 = ATTN_V_FMA_(t, w0, a##r##0);               \
     if (vecs > 1) a##r##1 = ATTN_V_FMA_(t, w1, a##r##1); \

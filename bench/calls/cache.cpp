@@ -23,7 +23,6 @@ class AppendCase : public Case {
     p.page = kPage, p.pages = (len + rows) / kPage + 2;
     table_.resize((size_t)(2 * p.pages));
     memory_.resize(attn_cache_size(&p) + 64);
-    ctx_.isa = isa;
     failure =
         case_check(attn_cache_open(&cache_, memory_.data(), memory_.size(), &p, &ctx_), ctx_, isa);
     for (int i = 0; i < 2; i++)
@@ -72,7 +71,6 @@ class AppendCase : public Case {
   std::vector<char> memory_;
   attn_cache cache_{};
   attn_sequence s_[2] = {};
-  attn_ctx ctx_{};
 };
 
 /* The last tq tokens of 4 sequences, whose pages lie in no order. */

@@ -12,8 +12,7 @@ class EdgesCase : public PatternCase {
     params_.indptr = head_.data.indptr.data();
     params_.col = head_.data.lists[0].data();
     params_.edges = head_.data.indptr.back();
-    attn_ctx ctx = {};
-    workspace_.resize(attn_edges_workspace(p.o, p.q, p.k, p.v, &params_, &ctx) + 1);
+    workspace_.resize(attn_edges_workspace(p.o, p.q, p.k, p.v, &params_, &ctx_) + 1);
     verify();
   }
 

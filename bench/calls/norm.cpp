@@ -21,7 +21,6 @@ class RowsCase : public Case {
     auto view = [&](const Floats &v) { return attn_bhtd(v.data(), ATTN_F32, 1, 1, len, dim); };
     attn_tensor y = view(y_), x = view(x_), more = view(more_);
     const size_t bytes = sizeof(float) * x_.size();
-    ctx_.isa = isa;
     contest.add("ours", (double)bytes * (act == -2 ? 3 : 2), [=] {
       attn_status st;
       if (act < 0) {
@@ -55,7 +54,6 @@ class RowsCase : public Case {
  private:
   attn_isa isa_;
   Floats x_, y_, more_, gain_, bias_;
-  attn_ctx ctx_{};
 };
 
 }  // namespace

@@ -17,7 +17,7 @@ class ScheduledCase : public PatternCase {
 class ScheduleCase : public Case {
  public:
   ScheduleCase(attn_isa isa, const PatternSpec &spec) : Case(isa), isa_(isa) {
-    failure = head_.init(spec);
+    failure = head_.init(spec, ctx_);
     if (!failure.empty()) return;
     contest.add("forward", 1, [this] {
       failure = head_.run(isa_, &ctx_);
@@ -54,7 +54,6 @@ class ScheduleCase : public Case {
 
   attn_isa isa_;
   PatternHead head_;
-  attn_ctx ctx_{};
 };
 
 /* The same band over longer and longer sequences, in turns. */
@@ -63,7 +62,7 @@ class GrowthCase : public Case {
   GrowthCase(attn_isa isa, const std::vector<int64_t> &lengths) : Case(isa) {
     for (size_t n = 0; n < lengths.size() && failure.empty(); n++) {
       heads_.push_back(std::make_unique<PatternHead>());
-      failure = heads_[n]->init(pattern_band_of(lengths[n]));
+      failure = heads_[n]->init(pattern_band_of(lengths[n]), ctx_);
       contest.add(std::to_string(lengths[n]), 1, [this, n, isa] {
         failure = heads_[n]->run(isa, &ctx_);
         return failure.empty();
@@ -82,7 +81,6 @@ class GrowthCase : public Case {
 
  private:
   std::vector<std::unique_ptr<PatternHead>> heads_;
-  attn_ctx ctx_{};
 };
 
 }  // namespace

@@ -54,7 +54,6 @@ class ReluCase : public Case {
   attn_relu_params params_{};
   Floats gain_, gate_;
   std::vector<char> workspace_;
-  attn_ctx ctx_{};
 };
 
 }  // namespace

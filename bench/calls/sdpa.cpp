@@ -3,7 +3,7 @@
 
 #include "kinds.h"
 #include "peers.h"
-#include "pool.h"
+#include "docs/examples/pool.h"
 
 namespace {
 
@@ -26,10 +26,12 @@ class SdpaCase : public Case {
  public:
   SdpaCase(attn_isa isa, const SdpaSpec &spec) : Case(isa), spec_(spec), isa_(isa) {
     if (spec.workers == Workers::kPool) {
-      pool_ = pool_new(spec.threads);
-      if (!pool_) failure = "no threads";
+      pool_ = std::make_unique<pool>();
+      clock_pin(-1);
+      pool_open(pool_.get(), spec.threads);
+      clock_pin(clock_cores() - 1);
       ctx_.parallel_for = pool_run;
-      ctx_.parallel_user = pool_;
+      ctx_.parallel_user = pool_.get();
     }
     if (spec.workers == Workers::kOpenMP) {
 #ifdef _OPENMP
@@ -38,7 +40,7 @@ class SdpaCase : public Case {
       failure = "compiled without OpenMP";
 #endif
     }
-    ctx_.workers = spec.threads;
+    if (spec.threads > 1) ctx_.workers = spec.threads;
     if (!problem_init(&ours_, &spec.shape, &ctx_) ||
         (spec.has_base && !problem_init(&base_, &spec.base, &base_ctx_)) ||
         (spec.peers &&
@@ -54,7 +56,7 @@ class SdpaCase : public Case {
   }
 
   ~SdpaCase() override {
-    pool_free(pool_);
+    if (pool_) pool_close(pool_.get());
     peer_free(&composite_);
     peer_free(&naive_);
     problem_free(&base_);
@@ -140,8 +142,8 @@ class SdpaCase : public Case {
   attn_isa isa_;
   problem ours_{}, base_{};
   peer composite_{}, naive_{};
-  attn_ctx ctx_{}, base_ctx_{};
-  pool *pool_ = nullptr;
+  attn_ctx base_ctx_{};
+  std::unique_ptr<pool> pool_;
 };
 
 /* 32 causal sequences of 8 to 700 tokens. */
@@ -263,7 +265,10 @@ problem_shape dense(int64_t t, int64_t d, int causal) {
   return s;
 }
 
-SdpaSpec against_peers(const problem_shape &s) { return {s, true, false, {}, Workers::kSerial, 1}; }
+/* Not where calls only meet themselves. */
+SdpaSpec against_peers(const Selection &sel, const problem_shape &s) {
+  return {s, !sel.threads, false, {}, Workers::kSerial, 1};
+}
 
 SdpaSpec against_base(const problem_shape &s, const problem_shape &base) {
   return {s, false, true, base, Workers::kSerial, 1};
@@ -274,14 +279,14 @@ void add_shapes(const Selection &sel) {
   for (int causal = 0; causal < 2; causal++)
     for (int64_t d : {64, 128})
       for (int64_t t : {64, 128, 256, 512, 1024, 2048, 4096})
-        if (sel.full || !slow || t <= 512) add(sel, against_peers(dense(t, d, causal)));
+        if (sel.full || !slow || t <= 512) add(sel, against_peers(sel, dense(t, d, causal)));
 
   problem_shape odd = dense(777, 72, 0);
   odd.dv = 40;
   for (int causal = 0; causal < 2; causal++) {
     odd.causal = causal;
-    add(sel, against_peers(dense(1000, 80, causal)));
-    add(sel, against_peers(odd));
+    add(sel, against_peers(sel, dense(1000, 80, causal)));
+    add(sel, against_peers(sel, odd));
   }
   if (slow && !sel.full) return;
 
@@ -333,7 +338,7 @@ void add_shapes(const Selection &sel) {
     add(sel, against_base(s, plain));
   }
 
-  if (clock_cores() < 2) return;
+  if (sel.threads || clock_cores() < 2) return;
   for (int causal = 0; causal < 2; causal++)
     for (int64_t t : {512, 2048})
       for (Workers w : {Workers::kPool, Workers::kOpenMP})

@@ -68,8 +68,8 @@ void poolingformer(Call &c, attn_poolingformer_align align, attn_pool_kind pool)
 
 void cluster_queries(Call &c) {
   constexpr int64_t t = 4096;
-  attn_tensor q = c.rows(1, t, kDim);
-  int32_t *place = c.steps(t, 0);
+  attn_tensor q = c.rows(c.heads, t, kDim);
+  int32_t *place = c.steps(c.heads * t, 0);
   attn_cluster_params p = {};
   p.clusters = 64;
   c.flops = 2.0 * (double)(t * 32 * kDim);
@@ -78,9 +78,9 @@ void cluster_queries(Call &c) {
 }
 
 void clustered(Call &c, int64_t len, int64_t clusters, int64_t topk) {
-  attn_tensor q = c.rows(1, len, kDim), k = c.rows(1, len, kDim), v = c.rows(1, len, kDim),
-              o = c.rows(1, len, kDim);
-  int32_t *place = c.steps(len, 0);
+  attn_tensor q = c.rows(c.heads, len, kDim), k = c.rows(c.heads, len, kDim),
+              v = c.rows(c.heads, len, kDim), o = c.rows(c.heads, len, kDim);
+  int32_t *place = c.steps(c.heads * len, 0);
   attn_cluster_params p = {};
   p.clusters = clusters;
   p.k = topk;
@@ -115,10 +115,11 @@ void probsparse_select(Call &c) {
 
 /* Selected rows are evenly spread, so that causal ones see half of the keys. */
 void probsparse(Call &c, int64_t len, int causal) {
-  attn_tensor q = c.rows(1, len, kDim), k = c.rows(1, len, kDim), v = c.rows(1, len, kDim),
-              o = c.rows(1, len, kDim);
+  attn_tensor q = c.rows(c.heads, len, kDim), k = c.rows(c.heads, len, kDim),
+              v = c.rows(c.heads, len, kDim), o = c.rows(c.heads, len, kDim);
   const int64_t u = attn_probsparse_rows(len, nullptr);
-  int32_t *pick = c.steps(u, len / u);
+  int32_t *pick = c.steps(c.heads * u, 0);
+  for (int64_t i = 0; i < c.heads * u; i++) pick[i] = (int32_t)(i % u * (len / u));
   attn_probsparse_params p = {};
   p.causal = causal;
   c.pairs(u * len / (causal ? 2 : 1));
@@ -240,11 +241,14 @@ const CallEntry entries[] = {
     {"poolingformer", "T:16384/d:64/window",
      [](Call &c) { poolingformer(c, ATTN_POOLINGFORMER_WINDOW, ATTN_POOL_MEAN); }},
     {"cluster_queries", "T:4096/C:64/d:64", cluster_queries},
+    {"cluster_queries", "T:4096/C:64/d:64/h:8", [](Call &c) { c.heads = 8, cluster_queries(c); }},
     {"clustered", "T:4096/C:64/d:64", [](Call &c) { clustered(c, 4096, 64, 0); }},
+    {"clustered", "T:4096/C:64/d:64/h:8", [](Call &c) { c.heads = 8, clustered(c, 4096, 64, 0); }},
     {"clustered", "T:16384/C:256/topk:32/d:64", [](Call &c) { clustered(c, 16384, 256, 32); }},
     {"probsparse_measure", "T:4096/d:64", probsparse_measure},
     {"probsparse_select", "T:16384", probsparse_select},
     {"probsparse", "T:16384/d:64", [](Call &c) { probsparse(c, 16384, 0); }},
+    {"probsparse", "T:4096/d:64/h:8", [](Call &c) { c.heads = 8, probsparse(c, 4096, 0); }},
     {"probsparse", "T:16384/d:64/causal", [](Call &c) { probsparse(c, 16384, 1); }},
     {"mab", "T:1024/dm:512/h:8", [](Call &c) { mab(c, 1024); }},
     {"isab", "T:4096/m:64/dm:512/h:8", [](Call &c) { isab(c, 4096); }},
@@ -252,6 +256,7 @@ const CallEntry entries[] = {
     {"luna", "T:4096/l:64/dm:512/h:8", [](Call &c) { luna(c, 4096); }},
     {"luna_layer", "T:4096/l:64/dm:512/h:8", [](Call &c) { luna_layer(c, 4096); }},
     {"luna_causal", "T:16384/l:64/d:64", [](Call &c) { luna_causal(c, 1, 16384); }},
+    {"luna_causal", "T:2048/l:64/d:64/h:8", [](Call &c) { luna_causal(c, 8, 2048); }},
 };
 
 }  // namespace

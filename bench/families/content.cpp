@@ -256,8 +256,8 @@ void sortcut(Call &c, int64_t len, int64_t block, int64_t cut) {
 /* Bytes: each iteration reads and writes the logarithms twice. */
 void sinkhorn_balance(Call &c) {
   constexpr int64_t nb = 256;
-  attn_tensor r = c.rows(1, nb, nb), p = c.rows(1, nb, nb);
-  c.bytes = 8.0 * 4 * 8 * (double)(nb * nb);
+  attn_tensor r = c.rows(c.heads, nb, nb), p = c.rows(c.heads, nb, nb);
+  c.bytes = 8.0 * 4 * 8 * (double)(c.heads * nb * nb);
   c.run = [=](attn_ctx *ctx) { return attn_sinkhorn_balance(p, r, nullptr, ctx); };
   c.size = [=](const attn_ctx *ctx) { return attn_sinkhorn_balance_workspace(p, r, nullptr, ctx); };
 }
@@ -405,6 +405,7 @@ const CallEntry entries[] = {
     {"sinkhorn", "b:64/T:16384/d:64/hard", [](Call &c) { sinkhorn(c, 16384, 64, 1, 0); }},
     {"sortcut", "n:4/b:64/T:16384/d:64", [](Call &c) { sortcut(c, 16384, 64, 4); }},
     {"sinkhorn_balance", "NB:256", sinkhorn_balance},
+    {"sinkhorn_balance", "NB:256/h:8", [](Call &c) { c.heads = 8, sinkhorn_balance(c); }},
     {"sinkhorn_choose", "NB:256/h:8", sinkhorn_choose},
     {"sinkhorn_logits", "NB:256/dm:512/m:256/h:8", sinkhorn_logits},
     {"sinkhorn_blocks", "b:64/T:16384/d:512", sinkhorn_blocks},

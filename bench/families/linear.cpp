@@ -28,14 +28,15 @@ void features(Call &c, attn_feature_kind kind, int64_t directions, int is_key) {
 
 /* Attention over random features: projections, and the state written and read. */
 void random_attention(Call &c, attn_feature_kind kind, int64_t directions, int causal) {
-  constexpr int64_t t = 16384;
+  const int64_t t = kLong / c.heads;
   attn_linear_params p = {};
   p.map.kind = kind;
   p.map.w = c.rows(1, directions, kDim);
   p.causal = causal ? ATTN_LINEAR_CAUSAL : ATTN_LINEAR_BIDIRECTIONAL;
   const int64_t m = attn_feature_count(&p.map, kDim);
-  attn_tensor q = c.rows(1, t, kDim), k = c.rows(1, t, kDim), v = c.rows(1, t, kDim);
-  attn_tensor o = c.rows(1, t, kDim);
+  attn_tensor q = c.rows(c.heads, t, kDim), k = c.rows(c.heads, t, kDim),
+              v = c.rows(c.heads, t, kDim);
+  attn_tensor o = c.rows(c.heads, t, kDim);
   c.flops = 4.0 * (double)(t * kDim) * (double)(directions + m);
   c.run = [=](attn_ctx *ctx) { return attn_linear(o, q, k, v, &p, ctx); };
   c.size = [=](const attn_ctx *ctx) { return attn_linear_workspace(o, q, k, v, &p, ctx); };
@@ -48,8 +49,9 @@ void linear(Call &c, int64_t t, attn_linear_rule rule, int causal) {
   p.rule = rule;
   p.causal = causal ? ATTN_LINEAR_CAUSAL : ATTN_LINEAR_BIDIRECTIONAL;
   if (rule != ATTN_LINEAR_SUM) p.rate_const = 0.5f;
-  attn_tensor q = c.rows(1, t, kDim), k = c.rows(1, t, kDim), v = c.rows(1, t, kDim);
-  attn_tensor o = c.rows(1, t, kDim);
+  attn_tensor q = c.rows(c.heads, t, kDim), k = c.rows(c.heads, t, kDim),
+              v = c.rows(c.heads, t, kDim);
+  attn_tensor o = c.rows(c.heads, t, kDim);
   c.flops = 4.0 * (double)(t * kDim * kDim);
   if (causal) c.flops += 65.0 * (double)(t * 2 * kDim);
   c.run = [=](attn_ctx *ctx) { return attn_linear(o, q, k, v, &p, ctx); };
@@ -86,11 +88,22 @@ const CallEntry entries[] = {
      [](Call &c) { linear(c, 16384, ATTN_LINEAR_DECAY, 1); }},
     {"linear", "T:16384/d:64/causal/delta",
      [](Call &c) { linear(c, 16384, ATTN_LINEAR_DELTA, 1); }},
+    /* one head's chain is divided at the price of work done twice, heads are not */
+    {"linear", "T:2048/d:64/h:8",
+     [](Call &c) { c.heads = 8, linear(c, 2048, ATTN_LINEAR_SUM, 0); }},
+    {"linear", "T:2048/d:64/h:8/causal",
+     [](Call &c) { c.heads = 8, linear(c, 2048, ATTN_LINEAR_SUM, 1); }},
+    {"linear", "T:2048/d:64/h:8/causal/decay",
+     [](Call &c) { c.heads = 8, linear(c, 2048, ATTN_LINEAR_DECAY, 1); }},
+    {"linear", "T:2048/d:64/h:8/causal/delta",
+     [](Call &c) { c.heads = 8, linear(c, 2048, ATTN_LINEAR_DELTA, 1); }},
     {"linear_step", "d:64/h:8", [](Call &c) { linear_step(c, 8); }},
     {"performer", "m:256/T:16384/d:64",
      [](Call &c) { random_attention(c, ATTN_FEATURES_SOFTMAX, 256, 0); }},
     {"performer", "m:256/T:16384/d:64/causal",
      [](Call &c) { random_attention(c, ATTN_FEATURES_SOFTMAX, 256, 1); }},
+    {"performer", "m:256/T:2048/d:64/h:8/causal",
+     [](Call &c) { c.heads = 8, random_attention(c, ATTN_FEATURES_SOFTMAX, 256, 1); }},
     {"rfa", "D:128/T:16384/d:64", [](Call &c) { random_attention(c, ATTN_FEATURES_RFA, 128, 0); }},
     {"rfa", "D:128/T:16384/d:64/causal",
      [](Call &c) { random_attention(c, ATTN_FEATURES_RFA, 128, 1); }},

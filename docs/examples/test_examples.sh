@@ -37,6 +37,7 @@ printf '#define ATTN_IMPLEMENTATION\n#include "attn.h"\n' > "$out/attn.c"
 $cc $flags $quick $openmp -c -o "$out/attn.o" "$out/attn.c"
 linked="-DATTN_IMPLEMENTED $out/attn.o $openmp"
 build threads "$linked -pthread"
+build test_pool "-O1 -pthread"
 build openmp "$linked"
 build bias "$linked"
 build patterns "$linked"
@@ -48,6 +49,12 @@ build test_generate "$linked"
 
 "$out/hello" || fail "hello"
 for workers in 1 2 7; do "$out/threads" $workers || fail "threads $workers"; done
+"$out/test_pool" || fail "the pool"
+# the pool alone is judged for races, in a few seconds: attn.h's own loop has its tests
+if $cc $flags -D_GNU_SOURCE -O1 -g -fsanitize=thread -o "$out/race_pool" docs/examples/test_pool.c -pthread \
+  2> "$out/probe.log"; then
+  TSAN_OPTIONS=halt_on_error=1 "$out/race_pool" 300 || fail "the pool has a race"
+else echo "$cc has no ThreadSanitizer: the pool's races are not looked for"; fi
 "$out/openmp" || fail "openmp"
 "$out/bias" || fail "bias"
 "$out/patterns" || fail "patterns"

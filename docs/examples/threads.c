@@ -1,93 +1,28 @@
-/* threads.c owns the example of a caller's own threads and memory: a small pool of POSIX threads
- * drives attention, in a workspace that the caller allocates once. Usage: threads [WORKERS]. */
+/* threads.c owns the example of a caller's own threads and memory: the pool of pool.h drives attention, in a workspace
+ * that the caller allocates once. Usage: threads [WORKERS]. */
+#ifdef __linux__
+#define _GNU_SOURCE /* the pool puts its threads on cores of their own */
+#else
 #define _POSIX_C_SOURCE 200809L
+#endif
 #define ATTN_IMPLEMENTATION
 #include "attn.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { MAX_WORKERS = 64, HEADS = 8, T = 1024, D = 64, VALUES = HEADS * T * D, ROUNDS = 10 };
+#include "pool.h"
 
-/* ---- the pool ------------------------------------------------------------------------------ */
-
-/* Threads sleep on `start` between calls. A call hands out the indices 0..count-1 one by one, to
- * the caller as well, and sleeps on `done` until the last of them has ended. */
-typedef struct pool {
-  pthread_mutex_t lock; /* guards all fields below */
-  pthread_cond_t start, done;
-  attn_task_fn task;
-  void *arg;
-  int64_t count, next, unfinished;
-  int quit;
-  int threads;
-  pthread_t thread[MAX_WORKERS];
-} pool;
-
-/* Takes and runs tasks until none is left; called and left with the lock held. */
-static void pool_drain(pool *p) {
-  while (p->next < p->count) {
-    int64_t index = p->next++;
-    attn_task_fn task = p->task;
-    void *arg = p->arg;
-    pthread_mutex_unlock(&p->lock);
-    task(arg, index);
-    pthread_mutex_lock(&p->lock);
-    if (--p->unfinished == 0) pthread_cond_signal(&p->done);
-  }
-}
-
-static void *pool_thread(void *user) {
-  pool *p = user;
-  pthread_mutex_lock(&p->lock);
-  while (!p->quit) {
-    pool_drain(p);
-    if (!p->quit) pthread_cond_wait(&p->start, &p->lock);
-  }
-  pthread_mutex_unlock(&p->lock);
-  return NULL;
-}
-
-/* The attn_parallel_fn: this is all that attn.h has to know of the pool. */
-static void pool_run(void *user, int64_t count, attn_task_fn task, void *arg) {
-  pool *p = user;
-  pthread_mutex_lock(&p->lock);
-  p->task = task;
-  p->arg = arg;
-  p->next = 0;
-  p->count = p->unfinished = count;
-  pthread_cond_broadcast(&p->start);
-  pool_drain(p);
-  while (p->unfinished > 0) pthread_cond_wait(&p->done, &p->lock);
-  pthread_mutex_unlock(&p->lock);
-}
-
-/* Starts workers - 1 threads, since the caller works too; fewer when the system refuses. */
-static void pool_open(pool *p, int workers) {
-  memset(p, 0, sizeof *p);
-  pthread_mutex_init(&p->lock, NULL);
-  pthread_cond_init(&p->start, NULL);
-  pthread_cond_init(&p->done, NULL);
-  while (p->threads < workers - 1 &&
-         pthread_create(&p->thread[p->threads], NULL, pool_thread, p) == 0)
-    p->threads++;
-}
-
-static void pool_close(pool *p) {
-  pthread_mutex_lock(&p->lock);
-  p->quit = 1;
-  pthread_cond_broadcast(&p->start);
-  pthread_mutex_unlock(&p->lock);
-  while (p->threads > 0) pthread_join(p->thread[--p->threads], NULL);
-  pthread_cond_destroy(&p->done);
-  pthread_cond_destroy(&p->start);
-  pthread_mutex_destroy(&p->lock);
-}
-
-/* ---- its use ------------------------------------------------------------------------------- */
+enum {
+  MAX_WORKERS = POOL_THREADS + 1,
+  HEADS = 8,
+  T = 1024,
+  D = 64,
+  VALUES = HEADS * T * D,
+  ROUNDS = 10
+};
 
 static float q_data[VALUES], k_data[VALUES], v_data[VALUES], serial[VALUES], parallel[VALUES];
 

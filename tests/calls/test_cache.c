@@ -160,6 +160,53 @@ void A1_cache_token_by_token(void **state) {
   paged_check(m);
 }
 
+/* Several workers store what one does, in the caches of three sequences, two of which share a page, one of them a
+ * ring's: the same bytes of rows, scales, tables and holders. */
+void A1_cache_append_workers(void **state) {
+  (void)state;
+  static const attn_dtype types[] = {ATTN_F32, ATTN_F16, ATTN_I8, ATTN_I4};
+  enum { N = 3, FIRST = 21, ROWS = 90, PAGES = 64, PAGE = 16, DK = 66, DV = 40 };
+  for (int n = 0; n < 8; n++) {
+    attn_cache_params p;
+    memset(&p, 0, sizeof p);
+    p.k_heads = 3, p.v_heads = 3, p.dk = DK, p.dv = DV, p.pages = PAGES, p.page = PAGE;
+    p.k_dtype = p.v_dtype = types[n % 4], p.k_zero = n % 4 > 1;
+    if (n > 3) p.window = 4;
+    const size_t size = attn_cache_size(&p);
+    const int64_t part = n > 3 ? 108 / PAGE : PAGES / N; /* a ring comes round */
+    unsigned char *memory[2];
+    int32_t *tables[2];
+    attn_sequence s[2][N];
+    attn_cache c[2];
+    for (int way = 0; way < 2; way++) {
+      test_rng rng = test_seed(706);
+      attn_ctx ctx = test_ctx();
+      memory[way] = test_mem(size), tables[way] = test_mem(sizeof(int32_t) * N * (size_t)part);
+      assert_int_equal(attn_cache_open(&c[way], memory[way], size, &p, &ctx), ATTN_OK);
+      for (int b = 0; b < N; b++)
+        assert_int_equal(attn_sequence_init(&s[way][b], tables[way] + b * part, part, &ctx),
+                         ATTN_OK);
+      for (int turn = 0; turn < 2; turn++) {
+        const int64_t rows = turn ? ROWS : FIRST, many = turn ? N : 1;
+        const attn_tensor k = test_tensor(ATTN_F32, TEST_BHTD, many, 3, rows, DK);
+        const attn_tensor v = test_tensor(ATTN_F32, TEST_BHTD, many, 3, rows, DV);
+        test_fill(k, &rng, test_normal), test_fill(v, &rng, test_normal);
+        ctx.workers = way ? 3 : 0;
+        ctx.parallel_for = n % 2 ? test_parallel_threads : test_parallel_backward;
+        assert_int_equal(attn_cache_append(&c[way], s[way], many, k, v, NULL, &ctx), ATTN_OK);
+        assert_int_equal(ctx.report.workers, way && turn ? 3 : 1);
+        if (turn == 0)
+          assert_int_equal(attn_cache_fork(&c[way], &s[way][1], &s[way][0], &ctx), ATTN_OK);
+      }
+    }
+    assert_int_equal(c[0].next_free, c[1].next_free);
+    assert_memory_equal(memory[0], memory[1], size);
+    assert_memory_equal(tables[0], tables[1], sizeof(int32_t) * N * (size_t)part);
+    for (int b = 0; b < N; b++)
+      assert_true(s[0][b].len == s[1][b].len && s[0][b].high == s[1][b].high);
+  }
+}
+
 /* Sizes: a row of each part counts, and the parts lie apart. */
 void A1_cache_layout(void **state) {
   (void)state;

@@ -78,8 +78,9 @@ ATTN_DEF attn_status attn_sequence_init(attn_sequence *sequence, int32_t *table,
  *   OVERLAP, OVERFLOW, ISA, ENV, CTX, ALIGN; every byte as it was.
  * Determinism: the same bytes on every tier.
  * Cost: O(rows * d), without a look at what is stored; the search for pages is short while a share
- *   of them is free, O(pages) at worst. Memory: none. Serial, and not for two threads at once on one
- *   cache; a call that only attends must not run beside it either. */
+ *   of them is free, O(pages) at worst. Memory: none. The workers share the rows of calls of 65536
+ *   numbers and more. Not for two threads at once on one cache; a call that only attends must not run
+ *   beside it either. */
 typedef struct attn_append_params {
   const int64_t *rows;   /* [n], 0..T */
   const int64_t *indptr; /* [n + 1] */
