@@ -2316,6 +2316,20 @@ ATTN_FUNC_ void ATTN_FN_(gemm)(float *y, int64_t y_stride, int64_t rows, const f
   }
 }
 #undef ATTN_GEMM_VECS_
+
+/* y[r][c] = by[c] s[r][c] + (start ? 0 : y[r][c]), whole vectors of by and s */
+ATTN_FUNC_ void ATTN_FN_(join_runs)(float *y, int64_t y_stride, const float *s, int64_t s_stride,
+                                    const float *by, int64_t rows, int cols, int start) {
+  for (int64_t r = 0; r < rows; r++)
+    for (int c = 0; c < cols; c += ATTN_W_) {
+      const int some = ATTN_FN_(lanes_left)(cols, c);
+      const ATTN_VF_ old =
+          start ? ATTN_V_ZERO_() : ATTN_FN_(load)(y + r * y_stride, c, some, ATTN_F32);
+      const ATTN_VF_ sum =
+          ATTN_V_FMA_(ATTN_V_LOAD_(by + c), ATTN_V_LOAD_(s + r * s_stride + c), old);
+      ATTN_FN_(store)(y + r * y_stride, c, ATTN_FN_(quiet)(sum), some, ATTN_F32);
+    }
+}
 /* <<< attn/kernels/gemm.h */
 /* >>> attn/kernels/turned.h */
 /* kernels/turned.h owns products with a matrix whose columns lie in memory as rows: squares of it are turned in
@@ -2441,6 +2455,255 @@ ATTN_FUNC_ void ATTN_FN_(gemm_turned)(const attn_turned_product_ *p) {
   }
 }
 /* <<< attn/kernels/turned.h */
+#ifdef ATTN_PAIR_TAKE_
+/* >>> attn/kernels/stored.h */
+/* kernels/stored.h owns products of few rows of X with a matrix that is read once, where it lies and as it is
+ * stored. Its numbers are those of kernels/gemm.h in the same chains; of codes, runs of k have a sum each, which
+ * joins Y times the run's scale. */
+
+/* The code of so many bits that stands at bit `at` of each word. Under the exponent of 2^(23 - at) it is a
+ * fraction that needs no shift, and a difference makes it the number. */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(code)(ATTN_VP_ v, const int bits, const int at) {
+  const uint32_t over = (uint32_t)(150 - at) << 23, sign = 1u << (bits - 1);
+  return ATTN_V_SUB_(ATTN_PAIR_TAKE_(v, ((1u << bits) - 1) << at, over | sign << at),
+                     ATTN_V_SET1_(attn_from_bits_(over) + (float)sign));
+}
+
+/* Where a line of the cache begins: vectors that cross two cost twice. */
+ATTN_INLINE_ float *ATTN_FN_(aligned)(float *room) {
+  return (float *)(((uintptr_t)room + 63) / 64 * 64);
+}
+
+/* Adds 8 rows of W (4 to four of X) from k on, as long as Y, to the sums: prefetchers follow so many. 4-bit columns are taken 2 W
+ * at a time, even ones first, and lie so in sum and zero. */
+ATTN_INLINE_ void ATTN_FN_(stored_add)(const int rr, const int kind, const int zeroed, float *sum,
+                                       const float *zero, const attn_stored_product_ *p,
+                                       int64_t k) {
+  const int deep = rr > 1 ? ATTN_STORED_DEEP_ / 2 : ATTN_STORED_DEEP_;
+  const int wide = ATTN_IS_I4_(kind) ? 2 * ATTN_W_ : ATTN_W_;
+  const int line = ATTN_IS_I4_(kind) ? 128 : ATTN_IS_SMALL_(kind) ? 64 : 32;
+  const char *w = p->w + k * p->step;
+  ATTN_VF_ t[4 * ATTN_STORED_DEEP_];
+  ATTN_UNROLL_
+  for (int r = 0; r < rr; r++) {
+    const float *x = p->x + (r < p->rows ? r : p->rows - 1) * p->x_stride + k;
+    ATTN_UNROLL_
+    for (int j = 0; j < deep; j++) t[r * deep + j] = ATTN_V_SET1_(x[j]);
+  }
+  for (int64_t c = 0; c < p->cols; c += wide) {
+    if (kind != ATTN_F32 && c % line == 0) {
+      const char *next = w + deep * p->step +
+                         (ATTN_IS_I4_(kind)      ? c / 2
+                          : ATTN_IS_SMALL_(kind) ? c
+                                                 : 2 * c);
+      ATTN_UNROLL_
+      for (int j = 0; j < deep; j++) ATTN_PREFETCH_(next + j * p->step);
+    }
+    ATTN_UNROLL_
+    for (int half = 0; half < wide; half += ATTN_W_) {
+      ATTN_VF_ a[4];
+      const ATTN_VF_ z = zeroed ? ATTN_V_LOAD_(zero + c + half) : ATTN_V_ZERO_();
+      ATTN_UNROLL_
+      for (int r = 0; r < rr; r++)
+        a[r] = ATTN_V_LOAD_(sum + r * (ATTN_STORED_COLS_ / rr) + c + half);
+      ATTN_UNROLL_
+      for (int j = 0; j < deep; j++) {
+        const char *row = w + j * p->step;
+        ATTN_VF_ x = ATTN_IS_I4_(kind)
+                         ? ATTN_FN_(code)(ATTN_PAIR_BYTES_(row + c / 2), 4, half ? 4 : 0)
+                         : ATTN_FN_(load)(row, c, ATTN_W_, kind);
+        if (zeroed) x = ATTN_V_SUB_(x, z);
+        ATTN_UNROLL_
+        for (int r = 0; r < rr; r++) a[r] = ATTN_V_FMA_(t[r * deep + j], x, a[r]);
+      }
+      ATTN_UNROLL_
+      for (int r = 0; r < rr; r++)
+        ATTN_V_STORE_(sum + r * (ATTN_STORED_COLS_ / rr) + c + half, a[r]);
+    }
+  }
+}
+
+/* to[2i], to[2i+1] = lane i of the two halves of 2 W numbers, and back. */
+ATTN_OUTLINE_ void ATTN_FN_(stored_order)(float *to, const float *from, int64_t n, int back) {
+  for (int64_t c = 0; c < n; c += 2 * ATTN_W_) {
+    const ATTN_VF_ a = ATTN_V_LOAD_(from + c), b = ATTN_V_LOAD_(from + c + ATTN_W_);
+    ATTN_VF_ s[2];
+    if (back) {
+      ATTN_V_UNZIP_(s, a, b);
+    } else {
+      ATTN_V_ZIP_(s, a, b);
+    }
+    ATTN_V_STORE_(to + c, s[0]);
+    ATTN_V_STORE_(to + c + ATTN_W_, s[1]);
+  }
+}
+
+/* What a sum begins with, and where it goes at the end of run g. */
+ATTN_OUTLINE_ void ATTN_FN_(stored_open)(float *sum, const attn_stored_product_ *p, int r) {
+  if (p->scale || p->start)
+    memset(sum, 0, (size_t)p->cols * sizeof(float));
+  else
+    memcpy(sum, p->y + (r < p->rows ? r : p->rows - 1) * p->y_stride,
+           (size_t)p->cols * sizeof(float));
+}
+ATTN_OUTLINE_ void ATTN_FN_(stored_close)(float *sum, const attn_stored_product_ *p, int r,
+                                          int64_t g) {
+  float *y = p->y + r * p->y_stride;
+  const float *scale = p->scale ? p->scale + g * p->scale_stride : NULL;
+  if (ATTN_IS_I4_(p->kind)) ATTN_FN_(stored_order)(sum, sum, p->cols, 0);
+  for (int64_t c = 0; c < p->cols; c += ATTN_W_) {
+    ATTN_VF_ s = ATTN_V_LOAD_(sum + c);
+    if (scale)
+      s = ATTN_V_FMA_(ATTN_V_LOAD_(scale + c), s,
+                      p->start && g == 0 ? ATTN_V_ZERO_() : ATTN_V_LOAD_(y + c));
+    ATTN_V_STORE_(y + c, ATTN_FN_(quiet)(s));
+  }
+}
+
+ATTN_INLINE_ void ATTN_FN_(stored_kind)(const int rr, const int kind, const int zeroed,
+                                        const attn_stored_product_ *p) {
+  float room[ATTN_STORED_COLS_ + 16], zeros[ATTN_STORED_COLS_ + 16];
+  float *sum = ATTN_FN_(aligned)(room), *part = ATTN_FN_(aligned)(zeros);
+  const int64_t run = ATTN_IS_SMALL_(kind) ? p->run : p->n;
+  if (zeroed && !p->zero) memset(part, 0, (size_t)p->cols * sizeof(float));
+  for (int64_t k = 0, g = 0; k < p->n; k += run, g++) {
+    const float *zero = zeroed && p->zero ? p->zero + g * p->scale_stride : part;
+    for (int r = 0; r < rr; r++) ATTN_FN_(stored_open)(sum + r * (ATTN_STORED_COLS_ / rr), p, r);
+    if (zeroed && p->zero && ATTN_IS_I4_(kind)) {
+      ATTN_FN_(stored_order)(part, zero, p->cols, 1);
+      zero = part;
+    }
+    for (int64_t i = 0; i<run; i += rr> 1 ? ATTN_STORED_DEEP_ / 2 : ATTN_STORED_DEEP_)
+      ATTN_FN_(stored_add)(rr, kind, zeroed, sum, zero, p, k + i);
+    for (int r = 0; r < rr && r < p->rows; r++)
+      ATTN_FN_(stored_close)(sum + r * (ATTN_STORED_COLS_ / rr), p, r, g);
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(stored_rows)(const attn_stored_product_ *p) {
+  switch (p->kind) {
+    case ATTN_F32: ATTN_FN_(stored_kind)(1, ATTN_F32, 0, p); break;
+    case ATTN_F16: ATTN_FN_(stored_kind)(1, ATTN_F16, 0, p); break;
+#if ATTN_HAS_QUANTIZE
+    case ATTN_I8:
+      if (p->rows > 1)
+        ATTN_FN_(stored_kind)(4, ATTN_I8, 1, p);
+      else
+        ATTN_FN_(stored_kind)(1, ATTN_I8, 1, p);
+      break;
+    case ATTN_I4:
+      if (p->rows > 1)
+        ATTN_FN_(stored_kind)(4, ATTN_I4, 1, p);
+      else if (p->zero)
+        ATTN_FN_(stored_kind)(1, ATTN_I4, 1, p);
+      else
+        ATTN_FN_(stored_kind)(1, ATTN_I4, 0, p);
+      break;
+#endif
+    default:
+      if (p->rows > 1)
+        ATTN_FN_(stored_kind)(4, ATTN_BF16, 0, p);
+      else
+        ATTN_FN_(stored_kind)(1, ATTN_BF16, 0, p);
+  }
+}
+
+/* --- transposed ------------------------------------------------------------------------------
+ * W as [cols][k]: words of 32 bits of W rows are turned, so that a vector has the same elements of k of W
+ * columns; what is less than a word is taken from there. */
+
+/* Element j of the words; codes are two's complement, whose sign bit is turned over. */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(word_part)(ATTN_VP_ v, ATTN_VP_ down, const int j, const int kind) {
+  if (kind == ATTN_BF16) return j ? ATTN_PAIR_ODD_(v) : ATTN_PAIR_EVEN_(v);
+  const int bits = ATTN_IS_I4_(kind) ? 4 : 8, low = ATTN_IS_I4_(kind) ? 5 : 2;
+  const int at = j < low ? j * bits : (j - (ATTN_IS_I4_(kind) ? 3 : 2)) * bits;
+  return ATTN_FN_(code)(j < low ? v : down, bits, at);
+}
+
+/* The words of 4 vectors of rows of W: W from each. */
+ATTN_OUTLINE_ void ATTN_FN_(words_turn)(float *words, const char *w, int64_t step) {
+  for (int v = 0; v < 4; v++) {
+    ATTN_VF_ square[ATTN_W_];
+    ATTN_UNROLL_
+    for (int i = 0; i < ATTN_W_; i++, w += step) {
+      square[i] = ATTN_V_LOAD_((const float *)(const void *)w);
+      ATTN_PREFETCH_(w + ATTN_STORED_AHEAD_);
+    }
+    ATTN_V_TRANSPOSE_(square);
+    ATTN_UNROLL_
+    for (int i = 0; i < ATTN_W_; i++) ATTN_V_STORE_(words + (4 * i + v) * ATTN_W_, square[i]);
+  }
+}
+
+/* A row of X by 4 vectors of columns, from c on. */
+ATTN_INLINE_ void ATTN_FN_(words_kind)(const int kind, const int zeroed,
+                                       const attn_stored_product_ *p, int64_t c) {
+  const int per = ATTN_IS_I4_(kind) ? 8 : ATTN_IS_SMALL_(kind) ? 4 : 2;
+  const int codes = ATTN_IS_SMALL_(kind);
+  const char *w = p->w + c * p->step;
+  float room[4 * ATTN_W_ * ATTN_W_ + 16], *words = ATTN_FN_(aligned)(room), *y = p->y + c;
+  const float *x = p->x, *scale = codes ? p->scale + c : NULL, *zero = zeroed ? p->zero + c : NULL;
+  ATTN_VF_ s[4];
+  int64_t left = p->run;
+  int start = p->start;
+  ATTN_UNROLL_
+  for (int v = 0; v < 4; v++)
+    s[v] = codes || start ? ATTN_V_ZERO_() : ATTN_V_LOAD_(y + v * ATTN_W_);
+  for (int64_t k = 0; k < p->n; k += ATTN_W_ * per, w += 4 * ATTN_W_) {
+    ATTN_FN_(words_turn)(words, w, p->step);
+    for (int i = 0; i < ATTN_W_; i++, x += per) {
+      ATTN_VP_ u[4], down[4];
+      ATTN_UNROLL_
+      for (int v = 0; v < 4; v++) {
+        u[v] = ATTN_PAIR_LOAD_((const uint32_t *)(const void *)words + (4 * i + v) * ATTN_W_);
+        down[v] = codes ? ATTN_PAIR_DOWN_(u[v], ATTN_IS_I4_(kind) ? 12 : 16) : u[v];
+      }
+      ATTN_UNROLL_
+      for (int j = 0; j < per; j++) {
+        const ATTN_VF_ t = ATTN_V_SET1_(x[j]);
+        ATTN_UNROLL_
+        for (int v = 0; v < 4; v++) {
+          ATTN_VF_ d = ATTN_FN_(word_part)(u[v], down[v], j, kind);
+          if (zeroed) d = ATTN_V_SUB_(d, ATTN_V_LOAD_(zero + v * ATTN_W_));
+          s[v] = ATTN_V_FMA_(t, d, s[v]);
+        }
+      }
+      if (!codes || (left -= per)) continue;
+      ATTN_UNROLL_
+      for (int v = 0; v < 4; v++) {
+        float *to = y + v * ATTN_W_;
+        s[v] = ATTN_V_FMA_(ATTN_V_LOAD_(scale + v * ATTN_W_), s[v],
+                           start ? ATTN_V_ZERO_() : ATTN_V_LOAD_(to));
+        ATTN_V_STORE_(to, ATTN_FN_(quiet)(s[v]));
+        s[v] = ATTN_V_ZERO_();
+      }
+      left = p->run, start = 0, scale += p->scale_stride;
+      if (zeroed) zero += p->scale_stride;
+    }
+  }
+  ATTN_UNROLL_
+  for (int v = 0; v < 4; v++)
+    if (!codes) ATTN_V_STORE_(y + v * ATTN_W_, ATTN_FN_(quiet)(s[v]));
+}
+
+ATTN_FUNC_ void ATTN_FN_(stored_words)(const attn_stored_product_ *p) {
+  for (int64_t c = 0; c < p->cols; c += 4 * ATTN_W_) {
+#if ATTN_HAS_QUANTIZE
+    if (p->kind == ATTN_I8 && p->zero)
+      ATTN_FN_(words_kind)(ATTN_I8, 1, p, c);
+    else if (p->kind == ATTN_I8)
+      ATTN_FN_(words_kind)(ATTN_I8, 0, p, c);
+    else if (p->kind == ATTN_I4 && p->zero)
+      ATTN_FN_(words_kind)(ATTN_I4, 1, p, c);
+    else if (p->kind == ATTN_I4)
+      ATTN_FN_(words_kind)(ATTN_I4, 0, p, c);
+    else
+#endif
+      ATTN_FN_(words_kind)(ATTN_BF16, 0, p, c);
+  }
+}
+/* <<< attn/kernels/stored.h */
+#endif
 /* >>> attn/kernels/activate.h */
 /* kernels/activate.h owns what follows a dense product: scale, bias, activation. */
 
@@ -3932,6 +4195,9 @@ ATTN_FUNC_ void ATTN_FN_(code_dots)(const attn_code_dots_ *d) {
 #undef ATTN_PAIR_ODD_
 #undef ATTN_PAIR_SET1_
 #undef ATTN_PAIR_STORE_
+#undef ATTN_PAIR_TAKE_
+#undef ATTN_PAIR_BYTES_
+#undef ATTN_PAIR_DOWN_
 #undef ATTN_VM_
 #undef ATTN_V_ABS_
 #undef ATTN_V_ADD_
@@ -3975,8 +4241,10 @@ ATTN_FUNC_ void ATTN_FN_(code_dots)(const attn_code_dots_ *d) {
 #undef ATTN_V_SWAP_PAIRS_
 #undef ATTN_V_TOP_
 #undef ATTN_V_TRANSPOSE_
+#undef ATTN_V_UNZIP_
 #undef ATTN_V_WITHIN_
 #undef ATTN_V_ZERO_
+#undef ATTN_V_ZIP_
 #undef ATTN_W_
 /* <<< attn/isa/simd_undef.h */
 #endif
@@ -4048,8 +4316,8 @@ typedef enum attn_dtype {
   ATTN_F32 = 0,  /* float */
   ATTN_F16 = 1,  /* IEEE binary16, as uint16_t */
   ATTN_BF16 = 2, /* upper half of a float, as uint16_t */
-  /* Storage of keys and values only (attn_quantize, attn_cache): any other argument of these types
-   * is rejected. I8 and I4 need scales. */
+  /* Storage of keys and values (attn_quantize, attn_cache), I8 and I4 of w of attn_gemm too: any other argument
+   * of these types is rejected. I8 and I4 need scales. */
   ATTN_I8 = 3, /* two's complement bytes */
   ATTN_I4 = 4, /* -8..7, two to a byte, the even element in the low half; a row starts on a byte, so
                   * strides are even */
@@ -4832,6 +5100,7 @@ typedef struct attn_gemm_params {
   attn_activation activation;
   attn_compute compute; /* of the product: ATTN_COMPUTE_F32 or BF16 */
   int compute_prefer;   /* 1: ATTN_COMPUTE_F32 where the processor has no instructions for it */
+  attn_scales w_scales; /* of w of ATTN_I8 or ATTN_I4, see below; else all 0 */
 } attn_gemm_params;
 
 #if ATTN_HAS_DENSE
@@ -4841,12 +5110,21 @@ typedef struct attn_gemm_params {
  *
  * y [B, H, m, n], x [1 or B, 1 or H, m, k], w [1 or B, 1 or H, k, n] (w_transposed: [.., n, k]), each
  * f32, f16 or bf16 and of any strides: a projection with one w for all heads, a product a head, Q K^T.
+ * w may also be of ATTN_I8 or ATTN_I4: code q of row c and column j stands for (q - zero) scale, with numbers that
+ *   column j and group g of rows of k share; g = c / group, group = w_scales.group, a multiple of 32, or 0: k rows.
+ *   The last group may be short. They are scale[g stride_len + j] (and zero[..]: null = 0), of w_transposed
+ *   scale[j stride_len + g], ceil(k / group) numbers a row as attn_quantize writes them; stride_batch and
+ *   stride_head lead to those of w's batch and head. Codes lie as attn_dtype says: of w [k, n] two 4-bit columns j,
+ *   j + 1 share a byte, of w_transposed two elements c, c + 1 of a row do, as in files of models whose groups run
+ *   along k (theirs may be unsigned: subtract 8 from code and zero). Scales and zeros are any floats and are not
+ *   looked at: one that is NaN reaches its column.
  *
  * Aliasing: y shares no memory with x, w and bias; these may overlap.
  * Memory: attn_gemm_workspace bytes: w as f32 in panels, 4 k n' bytes for each of its matrices, n'
  *   being n in whole 64s; nothing like it for less than 192 rows when w is f32 or transposed, which reads w
- *   in place (of a transposed w all rows that share a matrix count). f16 and bf16 x or y add up to 300 KB a worker.
- * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _VALUE (scale NaN or infinite), _RANGE
+ *   in place (of a transposed w all rows that share a matrix count), and for at most 8 rows when w is f16 or bf16, but
+ *   for its last n % 32 columns; nothing for codes, ever. f16 and bf16 x or y add up to 300 KB a worker.
+ * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _ALIGN, _VALUE (scale NaN or infinite), _RANGE
  *   (activation), _WORKSPACE, _MEMORY, and those of ctx.
  * Compute: params.compute = ATTN_COMPUTE_BF16 rounds x and w to bf16 (nothing is lost where they are bf16) and
  *   sums products of pairs in f32, 256 elements of k at a time; scale, bias and activation are f32. Error:
@@ -4855,12 +5133,17 @@ typedef struct attn_gemm_params {
  *   the same bits for any workers and any cut of rows and columns.
  * Empty: m = 0, B = 0 or H = 0 does nothing; k and n are at least 1.
  * NaN and infinity: as IEEE arithmetic has it; a NaN is stored as the one default NaN.
- * Determinism: each sum is one chain of fused multiply-adds in the order of c. The same bits on avx2,
+ * Determinism: each sum is one chain of fused multiply-adds in the order of c; of codes it is a chain of scale s,
+ *   where s is such a chain, from 0, of x (q - zero) over a run of r rows from a multiple of r on: r = 128 if that divides
+ *   the group or there is one, else 64, else 32. The same bits on avx2,
  *   avx512 and neon, for any number of workers, and for any cut of the rows or columns.
- * Error: (k + 1) 2^-24 sum_c |scale x w|, beside the roundings of bias and output, and of the
+ * Error: (k + 1) 2^-24 sum_c |scale x w|, of codes (r + k / r + 2) 2^-24, where q - zero is exact for whole zeros;
+ *   a run overflows where its sum of x (q - zero) does, whatever its scale; beside the roundings of bias and output, and of the
  *   activation 1.2e-6 |y|; 1e-5 |y| for ATTN_ACT_GELU on the scalar tier, and where ATTN_ACT_SILU and
  *   ATTN_ACT_GELU_TANH vanish. 32-bit ARM takes subnormal factors for 0.
- * Cost: 2 B H m n k flops. */
+ * Cost: 2 B H m n k flops; up to 8 rows read w once, as it is stored.
+ * Source: groups of rows with a scale: Frantar et al. 2022 (GPTQ), arXiv 2210.17323; Lin et al. 2023 (AWQ), arXiv
+ *   2306.00978. */
 ATTN_DEF attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
                                const attn_gemm_params *params, attn_ctx *ctx);
 
@@ -11066,6 +11349,9 @@ typedef struct attn_dense_table_ { /* dense products */
   void (*gemm)(float *y, int64_t y_stride, int64_t rows, const float *x, int64_t x_stride,
                int64_t x_step, const float *w, int64_t w_stride, int64_t n, int64_t cols,
                int start);
+  /* y[r][c] = by[c] s[r][c] + (start ? 0 : y[r][c]); rows of s and by have whole vectors */
+  void (*join_runs)(float *y, int64_t y_stride, const float *s, int64_t s_stride, const float *by,
+                    int64_t rows, int cols, int start);
   /* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r][k] w[c][k], the same chain */
   void (*gemm_turned)(const attn_turned_product_ *p);
   /* to[k][c] = w[c][k] for c < cols, rows of n elements; rows of `to` have whole vectors, stride apart */
@@ -11078,6 +11364,34 @@ typedef struct attn_dense_table_ { /* dense products */
   void (*act)(float *y, const float *x, const float *gate, int64_t n, const float *bias,
               float scale, int act);
 } attn_dense_table_;
+
+/* Few rows of x times a matrix that is read where it lies. Codes have a scale for each column and run of k. */
+/* FEW: rows that take them, AHEAD: bytes between asking for a line and reading it; measured. */
+enum {
+  ATTN_STORED_COLS_ = 4096,
+  ATTN_STORED_ROWS_ = 4,
+  ATTN_STORED_DEEP_ = 8,
+  ATTN_STORED_FEW_ = 8,
+  ATTN_STORED_AHEAD_ = 256
+};
+typedef struct attn_stored_product_ {
+  float *y;       /* [rows][cols] */
+  const float *x; /* [rows][n] */
+  const char *w;  /* step bytes from a row to the next */
+  int64_t y_stride, x_stride, step, n, cols, run;
+  const float *scale, *zero; /* [runs][cols]; zero null = 0 */
+  int64_t scale_stride;      /* from a run to the next */
+  int kind, rows, start;
+} attn_stored_product_;
+
+typedef struct attn_stored_table_ { /* matrices read as they are stored; none on the scalar tier */
+  /* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r][k] w[k][c], gemm's chain; of codes + sum_g scale[g][c] (sum of
+   * run g of x[r][k] (w[k][c] - zero[g][c])). At most 4 rows (1 of f32 and f16), and 4096
+   * columns of all; columns in whole 32s, runs and n in whole 8s */
+  void (*rows)(const attn_stored_product_ *p);
+  /* the same of w[c][k] of bf16 and codes and one row; columns in whole 64s, n in whole 128s */
+  void (*words)(const attn_stored_product_ *p);
+} attn_stored_table_;
 
 typedef struct attn_norm_table_ { /* moments of rows */
   /* out = sum_c x[c] - shift, sum_c (x[c] - shift)^2, over 16 running sums joined by halves */
@@ -11570,6 +11884,12 @@ ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
 #define ATTN_PAIR_ODD_(v) vreinterpretq_f32_u32(vandq_u32(v, vdupq_n_u32(0xffff0000u)))
 #define ATTN_PAIR_JOIN_(even, odd) \
   vsriq_n_u32(attn_round_bf16_neon_(odd), attn_round_bf16_neon_(even), 16)
+#define ATTN_PAIR_TAKE_(v, mask, over) \
+  vreinterpretq_f32_u32(veorq_u32(vandq_u32(v, vdupq_n_u32(mask)), vdupq_n_u32(over)))
+#define ATTN_PAIR_BYTES_(p) attn_words_neon_(p)
+#define ATTN_PAIR_DOWN_(v, n) vshlq_u32(v, vdupq_n_s32(-(n)))
+#define ATTN_V_ZIP_(to, even, odd) attn_zip_neon_(to, even, odd)
+#define ATTN_V_UNZIP_(to, a, b) attn_unzip_neon_(to, a, b)
 #define ATTN_V_BITS_(bits) attn_bits_neon_(bits)
 #define ATTN_V_WITHIN_(x, lo, len) \
   vcltq_u32(vsubq_u32(vdupq_n_u32(x), vld1q_u32(lo)), vld1q_u32(len))
@@ -11717,6 +12037,20 @@ ATTN_INLINE_ void attn_transpose_neon_(float32x4_t *r) {
   r[3] = vcombine_f32(vget_high_f32(a.val[1]), vget_high_f32(b.val[1]));
 }
 
+ATTN_INLINE_ uint32x4_t attn_words_neon_(const void *p) {
+  uint32_t x;
+  memcpy(&x, p, sizeof x);
+  return vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(x)))));
+}
+ATTN_INLINE_ void attn_zip_neon_(float32x4_t *to, float32x4_t even, float32x4_t odd) {
+  const float32x4x2_t x = vzipq_f32(even, odd);
+  to[0] = x.val[0], to[1] = x.val[1];
+}
+ATTN_INLINE_ void attn_unzip_neon_(float32x4_t *to, float32x4_t a, float32x4_t b) {
+  const float32x4x2_t x = vuzpq_f32(a, b);
+  to[0] = x.val[0], to[1] = x.val[1];
+}
+
 ATTN_INLINE_ float32x4_t attn_sums_neon_(float32x4_t *r) {
   attn_transpose_neon_(r);
   return vaddq_f32(vaddq_f32(r[0], r[2]), vaddq_f32(r[1], r[3]));
@@ -11839,6 +12173,13 @@ typedef __m256 attn_v8_;
   _mm256_or_si256(                                        \
       _mm256_srli_epi32(attn_round_bf16_avx2_(even), 16), \
       _mm256_and_si256(attn_round_bf16_avx2_(odd), _mm256_set1_epi32((int)0xffff0000u)))
+#define ATTN_PAIR_TAKE_(v, mask, over)                          \
+  (ATTN_VECTOR_(attn_v8_) _mm256_castsi256_ps(_mm256_xor_si256( \
+      _mm256_and_si256(v, _mm256_set1_epi32((int)(mask))), _mm256_set1_epi32((int)(over)))))
+#define ATTN_PAIR_BYTES_(p) _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p)))
+#define ATTN_PAIR_DOWN_(v, n) _mm256_srli_epi32(v, n)
+#define ATTN_V_ZIP_(to, even, odd) attn_zip_avx2_(to, even, odd)
+#define ATTN_V_UNZIP_(to, a, b) attn_unzip_avx2_(to, a, b)
 #define ATTN_V_BITS_(bits) attn_bits_avx2_(bits)
 #define ATTN_V_WITHIN_(x, lo, len) attn_within_avx2_(x, lo, len)
 #define ATTN_V_GATHER_(p, i) \
@@ -11919,6 +12260,17 @@ ATTN_INLINE_ attn_v8_ attn_load_e4m3_avx2_(const void *p) {
   const __m128i nan = _mm_cmpeq_epi16(most, _mm_set1_epi16(0x7f));
   return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(h, _mm_and_si128(nan, _mm_set1_epi16(0x7e00)))),
                        _mm256_set1_ps(256.0f));
+}
+
+ATTN_INLINE_ void attn_zip_avx2_(attn_v8_ *to, attn_v8_ even, attn_v8_ odd) {
+  const __m256 a = _mm256_unpacklo_ps(even, odd), b = _mm256_unpackhi_ps(even, odd);
+  to[0] = ATTN_VECTOR_(attn_v8_) _mm256_permute2f128_ps(a, b, 0x20);
+  to[1] = ATTN_VECTOR_(attn_v8_) _mm256_permute2f128_ps(a, b, 0x31);
+}
+ATTN_INLINE_ void attn_unzip_avx2_(attn_v8_ *to, attn_v8_ x, attn_v8_ y) {
+  const __m256 a = _mm256_permute2f128_ps(x, y, 0x20), b = _mm256_permute2f128_ps(x, y, 0x31);
+  to[0] = ATTN_VECTOR_(attn_v8_) _mm256_shuffle_ps(a, b, 0x88);
+  to[1] = ATTN_VECTOR_(attn_v8_) _mm256_shuffle_ps(a, b, 0xDD);
 }
 
 /* 8 x 8 in place */
@@ -12120,6 +12472,15 @@ typedef __m512 attn_v16_;
   _mm512_or_si512(                                          \
       _mm512_srli_epi32(attn_round_bf16_avx512_(even), 16), \
       _mm512_and_si512(attn_round_bf16_avx512_(odd), _mm512_set1_epi32((int)0xffff0000u)))
+/* integers: (v & mask) ^ over as floats; of bytes; v >> n */
+#define ATTN_PAIR_TAKE_(v, mask, over)                                    \
+  (ATTN_VECTOR_(attn_v16_) _mm512_castsi512_ps(_mm512_ternarylogic_epi32( \
+      v, _mm512_set1_epi32((int)(mask)), _mm512_set1_epi32((int)(over)), 0x6A)))
+#define ATTN_PAIR_BYTES_(p) attn_bytes_avx512_(p)
+#define ATTN_PAIR_DOWN_(v, n) _mm512_srli_epi32(v, n)
+/* to[0], to[1] = the lanes of even and odd in turn, and back */
+#define ATTN_V_ZIP_(to, even, odd) attn_zip_avx512_(to, even, odd)
+#define ATTN_V_UNZIP_(to, a, b) attn_unzip_avx512_(to, a, b)
 /* the lowest bits of a uint64_t as a choice of lanes; p[i[lane]] */
 #define ATTN_V_BITS_(bits) ((__mmask16)(bits))
 #define ATTN_V_GATHER_(p, i) \
@@ -12225,6 +12586,19 @@ ATTN_INLINE_ void attn_transpose_avx512_(attn_v16_ *r) {
   ATTN_LANE_(2)
   ATTN_LANE_(3)
 #undef ATTN_LANE_
+}
+
+ATTN_INLINE_ void attn_zip_avx512_(attn_v16_ *to, attn_v16_ even, attn_v16_ odd) {
+  const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  to[0] = ATTN_VECTOR_(attn_v16_) _mm512_permutex2var_ps(even, low, odd);
+  to[1] = ATTN_VECTOR_(attn_v16_)
+      _mm512_permutex2var_ps(even, _mm512_add_epi32(low, _mm512_set1_epi32(8)), odd);
+}
+ATTN_INLINE_ void attn_unzip_avx512_(attn_v16_ *to, attn_v16_ a, attn_v16_ b) {
+  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  to[0] = ATTN_VECTOR_(attn_v16_) _mm512_permutex2var_ps(a, even, b);
+  to[1] = ATTN_VECTOR_(attn_v16_)
+      _mm512_permutex2var_ps(a, _mm512_add_epi32(even, _mm512_set1_epi32(1)), b);
 }
 
 ATTN_INLINE_ attn_v16_ attn_sums_avx512_(const attn_v16_ *r) {
@@ -12696,7 +13070,9 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
 #define ATTN_LIST_TABLE_(on) on(dots)
 #define ATTN_SUM_TABLE_(on) on(axpys)
 #define ATTN_SELECT_TABLE_(on) on(squares), on(above)
-#define ATTN_DENSE_TABLE_(on) on(gemm), on(gemm_turned), on(turn), on(strip), on(activate), on(act)
+#define ATTN_DENSE_TABLE_(on) \
+  on(gemm), on(join_runs), on(gemm_turned), on(turn), on(strip), on(activate), on(act)
+#define ATTN_STORED_TABLE_(on) on(stored_rows), on(stored_words)
 #define ATTN_NORM_TABLE_(on) on(moments), on(normalise), on(norm)
 #define ATTN_ROPE_TABLE_(on) on(rope)
 #define ATTN_GATE_TABLE_(on) on(gate)
@@ -12725,9 +13101,10 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
 #endif
 
 /* In the order of attn_isa, without ATTN_ISA_AUTO. */
-#define ATTN_TABLES_(type, get, members)                                        \
+#define ATTN_TABLES_(type, get, members) ATTN_TABLES_FROM_(ATTN_ON_SCALAR_, type, get, members)
+#define ATTN_TABLES_FROM_(scalar, type, get, members)                           \
   ATTN_FUNC_ const type *get(attn_isa isa) {                                    \
-    static const type tables[ATTN_ISA_COUNT - 1] = {{members(ATTN_ON_SCALAR_)}, \
+    static const type tables[ATTN_ISA_COUNT - 1] = {{members(scalar)},          \
                                                     {members(ATTN_ON_AVX2_)},   \
                                                     {members(ATTN_ON_AVX512_)}, \
                                                     {members(ATTN_ON_NEON_)}};  \
@@ -12744,6 +13121,7 @@ ATTN_TABLES_(attn_list_table_, attn_list_on_, ATTN_LIST_TABLE_)
 ATTN_TABLES_(attn_sum_table_, attn_sum_on_, ATTN_SUM_TABLE_)
 ATTN_TABLES_(attn_select_table_, attn_select_on_, ATTN_SELECT_TABLE_)
 ATTN_TABLES_(attn_dense_table_, attn_dense_on_, ATTN_DENSE_TABLE_)
+ATTN_TABLES_FROM_(ATTN_ON_NONE_, attn_stored_table_, attn_stored_on_, ATTN_STORED_TABLE_)
 ATTN_TABLES_(attn_norm_table_, attn_norm_on_, ATTN_NORM_TABLE_)
 ATTN_TABLES_(attn_rope_table_, attn_rope_on_, ATTN_ROPE_TABLE_)
 ATTN_TABLES_(attn_gate_table_, attn_gate_on_, ATTN_GATE_TABLE_)
@@ -12809,6 +13187,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_SUM_TABLE_
 #undef ATTN_SELECT_TABLE_
 #undef ATTN_DENSE_TABLE_
+#undef ATTN_STORED_TABLE_
 #undef ATTN_NORM_TABLE_
 #undef ATTN_ROPE_TABLE_
 #undef ATTN_GATE_TABLE_
@@ -12823,6 +13202,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_ON_AVX512VNNI_
 #undef ATTN_ON_NONE_
 #undef ATTN_TABLES_
+#undef ATTN_TABLES_FROM_
 /* <<< attn/isa/tables.h */
 ATTN_BEGIN_STRICT_
 /* >>> attn/engine/check.h */
@@ -16448,6 +16828,13 @@ ATTN_FUNC_ attn_rows_scale_ attn_scales_at_(const attn_scales *s, int64_t b, int
   attn_rows_scale_ r;
   r.scale = s->scale ? s->scale + e : NULL, r.zero = s->zero ? s->zero + e : NULL;
   r.stride = s->stride_len, r.group = s->group;
+  return r;
+}
+
+/* The same from group c on. */
+ATTN_FUNC_ attn_rows_scale_ attn_scales_column_(attn_rows_scale_ r, int64_t c) {
+  if (r.scale) r.scale += c;
+  if (r.zero) r.zero += c;
   return r;
 }
 
@@ -20568,13 +20955,10 @@ ATTN_FUNC_ attn_tensor attn_weight_heads_(attn_tensor w, int64_t heads) {
   return w;
 }
 /* <<< attn/engine/turned.h */
-/* >>> attn/engine/product.h */
-/* engine/product.h owns products of rows with a matrix, which many rows read from panels of 64 columns and few
- * where it lies. The kernel goes over all rows with a strip of columns, as wide as its registers, that stays in
- * the first cache: 16 KB, or 32 where a strip is a whole panel. Narrow strips of a matrix in place have lines far
- * apart, which would push each other out of the cache, so that a panel of them is copied at once; a transposed one
- * is turned. A sum over more elements than a strip is deep goes on where Y is: one chain all the same, so that all ways give
- * the same bits. */
+/* >>> attn/engine/matrix.h */
+/* engine/matrix.h owns the matrix of a product: how it is read, and parts of it as f32. Codes are whole numbers
+ * with a scale for each column and group of k; what a product sums are codes less their zero points, in runs of
+ * one scale, 128 elements at most: a run begins at a multiple of its length, so no cut reaches the sums. */
 
 /* STRIP_FLOATS: of the largest strip. LAY_ROWS: of W, laid out as one item. */
 enum {
@@ -20584,8 +20968,6 @@ enum {
   ATTN_TURN_COLS_ = 16,
   ATTN_LAY_ROWS_ = 64
 };
-/* Rows from which on panels pay, narrow strips that are copied, and those that are turned; measured. */
-enum { ATTN_COPY_ROWS_ = 192, ATTN_STRIP_ROWS_ = 20, ATTN_TURN_ROWS_ = 9 };
 
 /* Rows of floats that are read. */
 typedef struct attn_floats_ {
@@ -20616,8 +20998,188 @@ typedef struct attn_matrix_ {
   int64_t panels, one;        /* of the others; floats of a matrix of them */
   int strip;                  /* columns of a strip; 0: as the tier has it */
   float *packed;              /* [w.batch][w.heads][panels][64 / strip][k][strip] */
+  attn_scales scales;         /* of codes; their group is k at most */
+  int64_t run;                /* elements of k whose codes have a sum of their own; 0: floats */
   const attn_low_table_ *low; /* products of bf16: packed holds pairs, [..][k / 2][64] */
 } attn_matrix_;
+
+/* What a product reads: rows k0 .. k0 + depth - 1, columns c0 .. c1 - 1 of the matrix of a batch entry
+ * and head; c0 is a multiple of 64. */
+typedef struct attn_matrix_part_ {
+  int64_t b, h, k0, depth, c0, c1;
+} attn_matrix_part_;
+
+/* Rows i .. i + n - 1 of columns c .. of a matrix into a strip, which ends in zeros. */
+ATTN_FUNC_ void attn_strip_copy_(const attn_table_ *f, const attn_matrix_ *m, const char *from,
+                                 float *to, int strip, int64_t n, int cols) {
+  const int64_t step = m->w.stride_len * attn_bytes_(m->w.dtype, 8) / 8;
+  if (cols == strip) {
+    f->widen(to, from, m->w.stride_len, NULL, n, strip, m->w.dtype, NULL);
+    return;
+  }
+  memset(to, 0, (size_t)(n * strip) * sizeof(float));
+  for (int64_t i = 0; i < n; i++)
+    f->widen(to + i * strip, from + i * step, 0, NULL, 1, cols, m->w.dtype, NULL);
+}
+
+/* The run of a matrix of codes with scales of so large a group. */
+ATTN_FUNC_ int64_t attn_codes_run_(int64_t group, int64_t k) {
+  return group >= k || group % 128 == 0 ? 128 : group % 64 == 0 ? 64 : 32;
+}
+
+/* Makes m one of codes, all of which are read in place. */
+ATTN_FUNC_ void attn_matrix_codes_(attn_matrix_ *m, const attn_scales *scales) {
+  m->scales = *scales;
+  if (scales->group == 0 || scales->group > m->k) m->scales.group = m->k;
+  m->run = attn_codes_run_(m->scales.group, m->k);
+  m->direct = m->panels = m->one = 0, m->in_turn = 0;
+}
+
+/* Scale and zero of column c in the group of row k; `step`: from a column to the next, *group: from a group. */
+ATTN_FUNC_ attn_rows_scale_ attn_codes_scale_(const attn_matrix_ *m, const attn_matrix_part_ *p,
+                                              int64_t k, int64_t c) {
+  const int64_t g = k / m->scales.group;
+  return attn_scales_column_(attn_scales_at_(&m->scales, p->b, p->h, m->transposed ? c : g),
+                             m->transposed ? g : c);
+}
+
+/* x[i] -= zero[i step] */
+ATTN_FUNC_ void attn_codes_centre_(float *x, const float *zero, int64_t step, int64_t n) {
+  for (int64_t i = 0; i < n; i++) x[i] -= zero[i * step];
+}
+
+/* The codes of a part within a run less their zeros, as f32 in rows of a strip, which ends in zeros; by: the
+ * scales of its columns. */
+ATTN_FUNC_ void attn_codes_strip_(const attn_table_ *f, const attn_matrix_ *m,
+                                  const attn_matrix_part_ *p, float *to, int strip, float *by) {
+  const int cols = (int)(p->c1 - p->c0);
+  const attn_rows_scale_ s = attn_codes_scale_(m, p, p->k0, p->c0);
+  const int64_t step = m->transposed ? m->scales.stride_len : 1;
+  memset(by, 0, (size_t)strip * sizeof(float));
+  for (int c = 0; c < cols; c++) by[c] = s.scale[c * step];
+  if (!m->transposed) {
+    const char *from = attn_at_(&m->w, p->b, p->h, p->k0) + attn_bytes_(m->w.dtype, p->c0);
+    attn_strip_copy_(f, m, from, to, strip, p->depth, cols);
+    for (int64_t i = 0; s.zero && i < p->depth; i++)
+      attn_codes_centre_(to + i * strip, s.zero, 1, cols);
+    return;
+  }
+  if (cols < strip) memset(to, 0, (size_t)(p->depth * strip) * sizeof(float));
+  for (int c = 0, some; c < cols; c += some) { /* as rows of W, and then turned */
+    float wide[ATTN_TURN_COLS_ * ATTN_DEEP_];
+    const void *rows[ATTN_TURN_COLS_];
+    some = cols - c < ATTN_TURN_COLS_ ? cols - c : (int)ATTN_TURN_COLS_;
+    f->widen(wide, attn_at_(&m->w, p->b, p->h, p->c0 + c) + attn_bytes_(m->w.dtype, p->k0),
+             m->w.stride_len, NULL, some, p->depth, m->w.dtype, NULL);
+    for (int i = 0; i < some; i++) {
+      rows[i] = wide + i * p->depth;
+      if (s.zero) attn_codes_centre_(wide + i * p->depth, s.zero + (c + i) * step, 0, p->depth);
+    }
+    attn_on_(dense, f)->turn(to + c, strip, rows, ATTN_F32, p->depth, some);
+  }
+}
+/* <<< attn/engine/matrix.h */
+/* >>> attn/engine/stored.h */
+/* engine/stored.h owns products of a few rows with a matrix that is read once, as it is stored, for the tiers
+ * that have kernels/stored.h. */
+
+/* What of a part the kernels take, from its first row and column on: 0 = nothing. */
+ATTN_FUNC_ int attn_stored_part_(const attn_table_ *f, const attn_matrix_ *m, int64_t rows,
+                                 attn_matrix_part_ *p) {
+  int64_t c1 = p->c1;
+  if (rows > ATTN_STORED_FEW_ || f->isa == ATTN_ISA_SCALAR) return 0;
+  if (m->transposed) {
+    if (!(m->run ? m->scales.group == m->run || m->run == 128
+                 : m->in_turn && m->w.dtype == ATTN_BF16))
+      return 0;
+    p->depth = p->depth / 128 * 128, c1 = p->c0 + (c1 - p->c0) / 64 * 64;
+  } else {
+    if (!m->run && c1 > m->direct) c1 = m->direct;
+    c1 = p->c0 + (c1 - p->c0) / 32 * 32;
+  }
+  if (!m->transposed) {
+    const int64_t deep = m->run ? m->run : (int64_t)ATTN_STORED_DEEP_;
+    p->depth = p->depth / deep * deep;
+  }
+  p->c1 = c1;
+  return p->c1 > p->c0 && p->depth > 0;
+}
+
+/* Scales of a transposed matrix for 64 columns and so many groups from k on, as rows of 64. */
+ATTN_FUNC_ void attn_stored_scales_(const attn_table_ *f, const float *s, int64_t step,
+                                    int64_t groups, float *to) {
+  const void *rows[ATTN_PANEL_];
+  for (int i = 0; i < ATTN_PANEL_; i++) rows[i] = s + i * step;
+  attn_on_(dense, f)->turn(to, ATTN_PANEL_, rows, ATTN_F32, groups, ATTN_PANEL_);
+}
+
+/* Rows of x, as many at a time as the kernels take, by what p has of W. */
+ATTN_FUNC_ void attn_stored_rows_(const attn_table_ *f, const attn_matrix_ *m,
+                                  attn_stored_product_ p, int64_t rows) {
+  const int most = m->transposed || (!m->run && m->w.dtype != ATTN_BF16) ? 1 : ATTN_STORED_ROWS_;
+  const attn_stored_table_ *stored = attn_stored_on_(f->isa);
+  for (int64_t r = 0; r < rows; r += most) {
+    p.rows = rows - r < most ? (int)(rows - r) : most;
+    if (m->transposed)
+      stored->words(&p);
+    else
+      stored->rows(&p);
+    p.x += most * p.x_stride, p.y += most * p.y_stride;
+  }
+}
+
+/* y = (start ? 0 : y) + x w of what attn_stored_part_ left. */
+ATTN_FUNC_ void attn_stored_times_(const attn_table_ *f, const attn_matrix_ *m,
+                                   const attn_matrix_part_ *part, float *y, int64_t y_stride,
+                                   attn_floats_ x, int start) {
+  enum { GROUPS = 16 };
+  const attn_dtype dtype = m->w.dtype;
+  const int64_t wide = m->transposed ? (int64_t)ATTN_PANEL_
+                       : x.rows > 1  ? (int64_t)ATTN_STORED_COLS_ / ATTN_STORED_ROWS_
+                                     : (int64_t)ATTN_STORED_COLS_;
+  const int64_t group = m->scales.group, end = part->k0 + part->depth;
+  float scale[GROUPS * ATTN_PANEL_], zero[GROUPS * ATTN_PANEL_];
+  attn_stored_product_ p;
+  memset(&p, 0, sizeof p);
+  p.x_stride = x.stride, p.y_stride = y_stride, p.kind = (int)dtype, p.run = m->run;
+  p.step = attn_bytes_(dtype, m->w.stride_len);
+  for (int64_t c = part->c0; c < part->c1; c += p.cols) {
+    p.cols = part->c1 - c < wide ? part->c1 - c : wide;
+    for (int64_t k = part->k0; k < end; k += p.n) {
+      const int64_t row = m->transposed ? c : k, at = m->transposed ? k : c;
+      p.n = end - k;
+      if (ATTN_HAS_QUANTIZE && m->run) {
+        const attn_rows_scale_ s = attn_codes_scale_(m, part, k, c);
+        const int64_t most = group > m->run ? group - k % group : GROUPS * group;
+        p.scale = s.scale, p.zero = s.zero;
+        p.scale_stride = group > m->run ? 0 : m->scales.stride_len;
+        if (p.n > most && (m->transposed || group > m->run)) p.n = most;
+        if (m->transposed) {
+          const int64_t groups = group > m->run ? 1 : p.n / group;
+          attn_stored_scales_(f, s.scale, m->scales.stride_len, groups, scale);
+          if (s.zero) attn_stored_scales_(f, s.zero, m->scales.stride_len, groups, zero);
+          p.scale = scale, p.zero = s.zero ? zero : NULL;
+          p.scale_stride = group > m->run ? 0 : (int64_t)ATTN_PANEL_;
+        }
+      }
+      p.w = attn_at_(&m->w, part->b, part->h, row) + attn_bytes_(dtype, at);
+      p.x = x.p + (k - part->k0), p.y = y + (c - part->c0);
+      p.start = start && k == part->k0;
+      attn_stored_rows_(f, m, p, x.rows);
+    }
+  }
+}
+/* <<< attn/engine/stored.h */
+/* >>> attn/engine/product.h */
+/* engine/product.h owns products of rows with a matrix, which many rows read from panels of 64 columns and few
+ * where it lies (the fewest as engine/stored.h has it). The kernel goes over all rows with a strip of columns, as
+ * wide as its registers, that stays in the first cache: 16 KB, or 32 where a strip is a whole panel. Narrow strips
+ * of a matrix in place have lines far apart, which would push each other out of the cache, so that a panel of them
+ * is copied at once; a transposed one is turned. A sum over more elements than a strip is deep goes on where Y is:
+ * one chain all the same, so that all ways give the same bits. */
+
+/* Rows from which on panels pay, narrow strips that are copied, and those that are turned; measured. */
+enum { ATTN_COPY_ROWS_ = 192, ATTN_STRIP_ROWS_ = 20, ATTN_TURN_ROWS_ = 9 };
 
 /* Columns and rows of a strip. */
 ATTN_FUNC_ int attn_matrix_strip_(const attn_matrix_ *m, const attn_table_ *f) {
@@ -20643,6 +21205,7 @@ ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t r
   m.in_turn = transposed && attn_mul_(rows, products) < ATTN_COPY_ROWS_;
   if (m.in_turn) return m;
   if (w.dtype == ATTN_F32 && !transposed && rows < ATTN_COPY_ROWS_) m.direct = m.n / 16 * 16;
+  if (w.dtype != ATTN_F32 && !transposed && rows <= ATTN_STORED_FEW_) m.direct = m.n / 32 * 32;
   m.panels = attn_add_(attn_sub_(m.n, m.direct), ATTN_PANEL_ - 1) / ATTN_PANEL_;
   m.one = attn_mul_(m.panels, attn_mul_(m.k, ATTN_PANEL_));
   return m;
@@ -20665,12 +21228,6 @@ ATTN_FUNC_ int64_t attn_matrix_bytes_(const attn_matrix_ *m) {
   return attn_piece_(attn_mul_(attn_mul_(m->w.batch, m->w.heads), m->one), sizeof(float));
 }
 
-/* What a product reads: rows k0 .. k0 + depth - 1, columns c0 .. c1 - 1 of the matrix of a batch entry
- * and head; c0 is a multiple of 64. */
-typedef struct attn_matrix_part_ {
-  int64_t b, h, k0, depth, c0, c1;
-} attn_matrix_part_;
-
 typedef struct attn_lay_ {
   const attn_table_ *table;
   const attn_matrix_ *m;
@@ -20681,6 +21238,13 @@ ATTN_FUNC_ void attn_lay_rows_(const attn_lay_ *a, const attn_matrix_part_ *part
   const attn_matrix_ *m = a->m;
   const int cols = (int)(part->c1 - part->c0);
   const int64_t c = part->c0;
+  if (ATTN_HAS_QUANTIZE && m->run) {
+    float by[ATTN_PANEL_];
+    attn_codes_strip_(a->table, m, part, to, ATTN_PANEL_, by);
+    for (int64_t i = 0; i < part->depth; i++)
+      for (int j = 0; j < cols; j++) to[i * ATTN_PANEL_ + j] *= by[j];
+    return;
+  }
   if (cols < ATTN_PANEL_) memset(to, 0, (size_t)(part->depth * ATTN_PANEL_) * sizeof(float));
   if (m->transposed) {
     const void *rows[ATTN_PANEL_];
@@ -20738,19 +21302,6 @@ ATTN_FUNC_ void attn_lay_pairs_(const attn_lay_ *a, int64_t matrix, int64_t pane
 ATTN_FUNC_ int64_t attn_lay_items_(const attn_matrix_ *m) {
   return m->transposed || ATTN_PART_(LOW, m->low) ? m->panels
                                                   : (m->k + ATTN_LAY_ROWS_ - 1) / ATTN_LAY_ROWS_;
-}
-
-/* Rows i .. i + n - 1 of columns c .. of a matrix into a strip, which ends in zeros. */
-ATTN_FUNC_ void attn_strip_copy_(const attn_table_ *f, const attn_matrix_ *m, const char *from,
-                                 float *to, int strip, int64_t n, int cols) {
-  const int64_t step = m->w.stride_len * attn_bytes_(m->w.dtype, 8) / 8;
-  if (cols == strip) {
-    f->widen(to, from, m->w.stride_len, NULL, n, strip, m->w.dtype, NULL);
-    return;
-  }
-  memset(to, 0, (size_t)(n * strip) * sizeof(float));
-  for (int64_t i = 0; i < n; i++)
-    f->widen(to + i * strip, from + i * step, 0, NULL, 1, cols, m->w.dtype, NULL);
 }
 
 /* Some rows of one matrix, read side by side; transposed: a panel. */
@@ -20825,8 +21376,11 @@ ATTN_FUNC_ attn_floats_ attn_matrix_columns_(const attn_table_ *f, const attn_ma
   } else if (p->c0 >= m->direct) {
     to.p = attn_matrix_at_(m, p->b * m->w.heads + p->h, p->c0, p->k0, strip);
   } else {
-    to.p = (const float *)(const void *)attn_at_(&m->w, p->b, p->h, p->k0) + p->c0;
-    to.stride = m->w.stride_len;
+    const char *from = attn_at_(&m->w, p->b, p->h, p->k0) + attn_bytes_(m->w.dtype, p->c0);
+    if (m->w.dtype == ATTN_F32)
+      to.p = (const float *)(const void *)from, to.stride = m->w.stride_len;
+    else
+      attn_strip_copy_(f, m, from, own, strip, p->depth, (int)(p->c1 - p->c0));
   }
   return to;
 }
@@ -20842,16 +21396,33 @@ ATTN_FUNC_ void attn_matrix_copy_(const attn_matrix_ *m, const attn_matrix_part_
       for (int64_t e = 0; e < strip; e += 16) memcpy(own + at + e, from + c + e, 16 * sizeof *own);
 }
 
-/* y[r][c - c0] = (start ? 0 : y) + sum_k x[r][k] w[k0 + k][c] */
-ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m,
-                                   const attn_matrix_part_ *part, float *y, int64_t y_stride,
-                                   attn_floats_ x, int start) {
-  const int64_t wb = m->w.batch > 1 ? part->b : 0, wh = m->w.heads > 1 ? part->h : 0;
+/* y = (start ? 0 : y) + by (x w) of a strip of codes, some rows at a time: the sums stay in the first cache. */
+ATTN_FUNC_ void attn_matrix_run_(const attn_table_ *f, const attn_matrix_part_ *p, float *y,
+                                 int64_t y_stride, attn_floats_ x, const float *w, int strip,
+                                 const float *by, int start) {
+  enum { ROWS = 24 };
+  float sum[ROWS * ATTN_PANEL_];
+  for (int64_t r = 0, some; r < x.rows; r += some) {
+    some = x.rows - r < ROWS ? x.rows - r : (int64_t)ROWS;
+    attn_on_(dense, f)->gemm(sum, strip, some, x.p + r * x.stride, x.stride, 1, w, strip, p->depth,
+                             strip, 1);
+    attn_on_(dense, f)->join_runs(y + r * y_stride, y_stride, sum, strip, by, some,
+                                  (int)(p->c1 - p->c0), start);
+  }
+}
+
+/* y[r][c - c0] = (start ? 0 : y) + sum_k x[r][k] w[k0 + k][c], strip by strip */
+ATTN_FUNC_ void attn_matrix_strips_(const attn_table_ *f, const attn_matrix_ *m,
+                                    const attn_matrix_part_ *part, float *y, int64_t y_stride,
+                                    attn_floats_ x, int start) {
   const int strip = attn_matrix_strip_(m, f);
-  const int copied = part->c0 < m->direct && strip < ATTN_PANEL_ && x.rows >= ATTN_STRIP_ROWS_;
-  const int64_t deep = copied ? (int64_t)ATTN_DEEP_ : attn_strip_deep_(strip);
-  attn_matrix_part_ p = {wb, wh, part->k0, part->depth, part->c0, part->c1};
-  float own[ATTN_STRIP_FLOATS_];
+  const int copied = part->c0 < m->direct && m->w.dtype == ATTN_F32 && strip < ATTN_PANEL_ &&
+                     x.rows >= ATTN_STRIP_ROWS_;
+  const int64_t deep = ATTN_HAS_QUANTIZE && m->run ? m->run
+                       : copied                    ? (int64_t)ATTN_DEEP_
+                                                   : attn_strip_deep_(strip);
+  attn_matrix_part_ p = *part;
+  float own[ATTN_STRIP_FLOATS_], by[ATTN_PANEL_];
   if (m->in_turn && x.rows < ATTN_TURN_ROWS_) {
     attn_matrix_turn_(f, m, &p, y, y_stride, x, start);
     return;
@@ -20863,6 +21434,13 @@ ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m,
       const int64_t wide = copied && c < m->direct ? (int64_t)ATTN_PANEL_ : (int64_t)strip;
       attn_floats_ w = attn_floats_at_(own, strip, p.depth);
       p.c0 = c, p.c1 = end - c < wide ? end : c + wide;
+      if (ATTN_HAS_QUANTIZE && m->run) {
+        const attn_floats_ rows = {x.p + k, x.stride, x.rows};
+        attn_codes_strip_(f, m, &p, own, strip, by);
+        attn_matrix_run_(f, &p, y + (c - part->c0), y_stride, rows, own, strip, by,
+                         start && k == 0);
+        continue;
+      }
       if (wide > strip)
         attn_matrix_copy_(m, &p, strip, own);
       else
@@ -20873,6 +21451,26 @@ ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m,
                                  start && k == 0);
     }
   }
+}
+
+/* y[r][c - c0] = (start ? 0 : y) + sum_k x[r][k] w[k0 + k][c] */
+ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m,
+                                   const attn_matrix_part_ *part, float *y, int64_t y_stride,
+                                   attn_floats_ x, int start) {
+  attn_matrix_part_ p = *part, some;
+  if (m->w.batch <= 1) p.b = 0;
+  if (m->w.heads <= 1) p.h = 0;
+  some = p;
+  if (attn_stored_part_(f, m, x.rows, &some)) {
+    const int64_t cols = some.c1 - some.c0, depth = some.depth;
+    attn_stored_times_(f, m, &some, y, y_stride, x, start);
+    some.k0 += depth, some.depth = p.depth - depth;
+    if (some.depth)
+      attn_matrix_strips_(f, m, &some, y, y_stride, attn_floats_at_(x.p + depth, x.stride, x.rows),
+                          0);
+    p.c0 += cols, y += cols;
+  }
+  if (p.c0 < p.c1) attn_matrix_strips_(f, m, &p, y, y_stride, x, start);
 }
 
 /* The same of bf16: x has pairs, `step` bytes from a row to the next; whole groups of 16 columns of y are
@@ -21203,6 +21801,98 @@ ATTN_PUB_ attn_status attn_exp(float *y, const float *x, int64_t n, attn_ctx *ct
   return attn_end_(ctx, &e);
 }
 /* <<< attn/calls/exp.h */
+#if ATTN_HAS_SDPA || ATTN_HAS_DENSE
+/* >>> attn/calls/scales.h */
+/* calls/scales.h owns the scales of quantised rows as arguments: their view and checks. */
+
+/* The sentences about scales called `name` of a tensor called `of`. */
+typedef struct attn_scales_words_ {
+  const char *scale, *zero;
+  const char *type, *no_scale, *no_zero, *group, *value;
+} attn_scales_words_;
+#define ATTN_SCALES_WORDS_(name, of)                                                        \
+  {                                                                                         \
+    ATTN_WORDS_(name ".scale"), ATTN_WORDS_(name ".zero"),                                  \
+        name " must be all zero unless " of " is quantised",                                \
+        name ".scale must not be null for ATTN_I8 and ATTN_I4",                             \
+        name ".zero must be null for ATTN_E4M3",                                            \
+        name ".group must be 0 or a positive multiple of 32",                               \
+        name " holds a scale that is not positive and finite, or a zero that is not finite" \
+  }
+
+/* The numbers of one array as a tensor with so many for a row of x. */
+ATTN_FUNC_ attn_tensor attn_scales_view_(const attn_scales *s, const float *data,
+                                         const attn_tensor *x, int64_t numbers) {
+  attn_tensor t = attn_view_(data, ATTN_F32, x->batch, x->heads, x->len, numbers);
+  t.stride_batch = s->stride_batch, t.stride_head = s->stride_head, t.stride_len = s->stride_len;
+  return t;
+}
+
+/* Scales of x, which has been checked, with so many numbers a row; span[0] and span[1] are those of scale and
+ * zero. Strides that are never used become 0. */
+ATTN_FUNC_ int attn_check_scale_rows_(attn_error_ *e, attn_scales *s, const attn_tensor *x,
+                                      int64_t numbers, const attn_scales_words_ *w, int output,
+                                      attn_span_ span[2]) {
+  span[0].lo = span[0].hi = span[1].lo = span[1].hi = 0;
+  if (!attn_quantized_(x->dtype)) {
+    if (s->scale || s->zero) return attn_reject_(e, ATTN_E_DTYPE, w->type);
+    memset(s, 0, sizeof *s);
+    return 1;
+  }
+  const int empty = x->batch == 0 || x->heads == 0 || x->len == 0;
+  if (s->group < 0 || s->group % 32) return attn_reject_(e, ATTN_E_SHAPE, w->group);
+  if (x->dtype == ATTN_E4M3 && s->zero) return attn_reject_(e, ATTN_E_DTYPE, w->no_zero);
+  if (x->dtype != ATTN_E4M3 && !s->scale && !empty)
+    return attn_reject_(e, ATTN_E_NULL, w->no_scale);
+  for (int i = 0; i < 2; i++) {
+    const char *words = i ? w->zero : w->scale;
+    attn_tensor t = attn_scales_view_(s, i ? s->zero : s->scale, x, numbers);
+    if (!t.data) continue;
+    if (!attn_check_tensor_(e, &t, words, &span[i])) return 0;
+    if (output && !attn_check_rows_(e, &t, words)) return 0;
+  }
+  if (x->batch <= 1) s->stride_batch = 0;
+  if (x->heads <= 1) s->stride_head = 0;
+  if (x->len <= 1) s->stride_len = 0;
+  return 1;
+}
+
+/* Scales of the columns of x; a group that holds the whole row becomes 0. */
+ATTN_FUNC_ int attn_check_scales_(attn_error_ *e, attn_scales *s, const attn_tensor *x,
+                                  const attn_scales_words_ *w, int output, attn_span_ span[2]) {
+  if (!attn_check_scale_rows_(e, s, x, attn_scale_groups_(s, x->dim), w, output, span)) return 0;
+  if (s->group >= x->dim) s->group = 0;
+  return 1;
+}
+
+/* 1 when rows i0 .. i0 + n - 1 of (b, h) have scales that are positive and finite and zeros that
+ * are finite. */
+ATTN_FUNC_ int attn_scales_legal_(const attn_scales *s, int64_t dim, int64_t b, int64_t h,
+                                  int64_t i0, int64_t n) {
+  const int64_t groups = attn_scale_groups_(s, dim);
+  if (!s->scale) return 1;
+  if (s->stride_len == 0 && n > 1) n = 1;
+  for (int64_t i = i0; i < i0 + n; i++) {
+    const attn_rows_scale_ row = attn_scales_at_(s, b, h, i);
+    for (int64_t g = 0; g < groups; g++)
+      if (!(row.scale[g] > 0.0f && row.scale[g] < INFINITY) ||
+          (row.zero && !(row.zero[g] - row.zero[g] == 0.0f)))
+        return 0;
+  }
+  return 1;
+}
+
+/* All of them, or those of the first len[b] rows. */
+ATTN_FUNC_ int attn_check_scale_values_(attn_error_ *e, const attn_scales *s, const attn_tensor *x,
+                                        const int32_t *len, const attn_scales_words_ *w) {
+  for (int64_t b = 0; attn_quantized_(x->dtype) && b < x->batch; b++)
+    for (int64_t h = 0; h < x->heads; h++)
+      if (!attn_scales_legal_(s, x->dim, b, h, 0, len ? len[b] : x->len))
+        return attn_reject_(e, ATTN_E_SCALE, w->value);
+  return 1;
+}
+/* <<< attn/calls/scales.h */
+#endif
 #if ATTN_HAS_DENSE
 /* >>> attn/calls/gemm.h */
 /* calls/gemm.h owns dense products of rows: 96 or 192 rows of X by at most 256 columns are an item. */
@@ -21273,6 +21963,14 @@ ATTN_FUNC_ int attn_gemm_paired_(const attn_gemm_ *a) {
 #endif
 }
 
+/* Columns of an item: few rows go along rows of W that are read in place, whose lines follow each other. */
+ATTN_FUNC_ int64_t attn_gemm_cols_(const attn_gemm_ *a, int workers) {
+  int64_t cols = ATTN_GEMM_COLS_;
+  if (a->y.len > ATTN_STORED_FEW_ || a->w.transposed || ATTN_PART_(LOW, a->low)) return cols;
+  while (cols < ATTN_STORED_COLS_ && a->y.dim / workers >= 2 * cols) cols *= 2;
+  return cols;
+}
+
 /* The items for so many workers, and what one needs for an item, whatever their number. */
 ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   const attn_tensor *y = &a->y;
@@ -21286,11 +21984,32 @@ ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   a->aside = !attn_gemm_direct_(a) || attn_gemm_crowds_(a);
   a->own_bytes = a->own_y + (a->aside ? ATTN_GEMM_MOST_ * ATTN_GEMM_COLS_ * 4 : 0);
   /* of few items the last ones would leave workers without */
-  for (a->cols = ATTN_GEMM_COLS_;; a->cols /= 2) {
+  for (a->cols = attn_gemm_cols_(a, workers);; a->cols /= 2) {
     a->col_runs = y->dim / a->cols + (y->dim % a->cols != 0);
     a->items = attn_mul_(attn_mul_(y->batch, y->heads), attn_mul_(a->row_runs, a->col_runs));
     if (workers < 2 || a->cols == ATTN_PANEL_ || a->items >= 4 * (int64_t)workers) return;
   }
+}
+
+/* w: a float type, or codes of 8 or 4 bits. */
+ATTN_FUNC_ int attn_check_codes_(attn_error_ *e, attn_tensor *w, const char *words,
+                                 attn_span_ *span) {
+  if (!attn_quantized_(w->dtype)) return attn_check_tensor_(e, w, words, span);
+  if (w->dtype > ATTN_I4)
+    return attn_reject_(e, ATTN_E_DTYPE, "w.dtype must be a float type, ATTN_I8 or ATTN_I4");
+  return attn_check_stored_(e, w, words, span);
+}
+
+/* Scales of a w that has been checked: [groups][n], or [n][groups] of a transposed one. Strides that are never
+ * used become 0. */
+ATTN_FUNC_ int attn_check_codes_scales_(attn_error_ *e, attn_scales *s, const attn_tensor *w,
+                                        int turned, attn_span_ span[2]) {
+  static const attn_scales_words_ words = ATTN_SCALES_WORDS_("params.w_scales", "w");
+  attn_tensor x = *w;
+  if (turned)
+    return attn_check_scale_rows_(e, s, &x, attn_scale_groups_(s, w->dim), &words, 0, span);
+  x.len = attn_scale_groups_(s, w->len);
+  return attn_check_scale_rows_(e, s, &x, w->dim, &words, 0, span);
 }
 
 /* Every rule; everything but memory is set. apart = 0: the tensors have no memory yet that could be
@@ -21300,12 +22019,12 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
                                int *workers, int apart) {
   static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x"), ww[] = ATTN_WORDS_("w"),
                     wb[] = ATTN_WORDS_("params.bias");
-  attn_span_ sy, sx, sw, sb = {0, 0}, ss;
+  attn_span_ sy, sx, sw, sb = {0, 0}, ss, sc[2] = {{0, 0}, {0, 0}};
   memset(a, 0, sizeof *a);
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
   a->y = y, a->x = x, a->scale = 1.0f, a->act = ATTN_ACT_NONE;
   if (!attn_check_tensor_(e, &a->y, wy, &sy) || !attn_check_tensor_(e, &a->x, wx, &sx) ||
-      !attn_check_tensor_(e, &w, ww, &sw))
+      !attn_check_codes_(e, &w, ww, &sw))
     return 0;
   const int turned = params && params->w_transposed;
   a->w = attn_matrix_of_(w, turned, y.len, attn_gemm_products_(&w, &y));
@@ -21322,6 +22041,10 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
     return attn_reject_(e, ATTN_E_SHAPE,
                         attn_gemm_fits_(&a->x, &y) ? "w.batch and w.heads must be 1 or those of y"
                                                    : "x.batch and x.heads must be 1 or those of y");
+  attn_scales scales;
+  memset(&scales, 0, sizeof scales);
+  if (params) scales = params->w_scales;
+  if (!attn_check_codes_scales_(e, &scales, &w, turned, sc)) return 0;
   if (params) {
     if (params->scale != 0.0f || signbit(params->scale)) a->scale = params->scale;
     if (!(a->scale - a->scale == 0.0f))
@@ -21342,16 +22065,18 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
     }
   }
   if (!attn_check_rows_(e, &a->y, wy) || !attn_check_workspace_(e, ctx, &ss)) return 0;
-  if (apart && (attn_overlap_(sy, sx) || attn_overlap_(sy, sw) || attn_overlap_(sy, sb)))
+  if (apart && (attn_overlap_(sy, sx) || attn_overlap_(sy, sw) || attn_overlap_(sy, sb) ||
+                attn_overlap_(sy, sc[0]) || attn_overlap_(sy, sc[1])))
     return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wy, ATTN_SAYS_OVERLAP_));
   if (attn_overlap_(ss, sx) || attn_overlap_(ss, sw) || attn_overlap_(ss, sb) ||
-      attn_overlap_(ss, sy))
+      attn_overlap_(ss, sy) || attn_overlap_(ss, sc[0]) || attn_overlap_(ss, sc[1]))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace shares memory with an argument");
   if (y.batch > 1 && w.batch == 1 && a->x.batch == y.batch &&
       (!a->bias.data || a->bias.batch == 1) && attn_gemm_flat_(&a->x) && attn_gemm_flat_(&a->y)) {
     a->y = attn_gemm_flatten_(a->y), a->x = attn_gemm_flatten_(a->x);
     a->w = attn_matrix_of_(w, turned, a->y.len, 1);
   }
+  if (attn_quantized_(w.dtype)) attn_matrix_codes_(&a->w, &scales);
   if (ATTN_PART_(LOW, a->low)) attn_matrix_narrow_(&a->w, a->low);
   attn_gemm_cut_(a, *workers);
   *workers = attn_pieces_(*workers, a->items);
@@ -21405,7 +22130,7 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   if (!a->aside)
     y += c0;
   else
-    y = (float *)(void *)(own + a->own_y), stride = ATTN_GEMM_COLS_;
+    y = (float *)(void *)(own + a->own_y), stride = a->cols;
   const int64_t deep = a->x.dtype == ATTN_F32 ? a->x.dim : (int64_t)ATTN_DEEP_;
   if (ATTN_PART_(LOW, a->low)) {
     const attn_matrix_part_ part = {b, h, 0, 0, c0, c1};
@@ -21423,7 +22148,7 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
     }
     attn_matrix_times_(f, &a->w, &part, y, stride, x, k == 0);
   }
-  float bias[ATTN_GEMM_COLS_];
+  float bias[ATTN_STORED_COLS_];
   if (a->bias.data)
     f->widen(bias,
              attn_at_(&a->bias, a->bias.batch > 1 ? b : 0, a->bias.heads > 1 ? h : 0, 0) +
@@ -21457,10 +22182,11 @@ ATTN_PUB_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
     attn_workspace_drop_(&memory);
   }
   attn_report_(ctx, a.table, workers,
-               a.w.direct    ? "dense product, w in place"
-               : a.w.in_turn ? "dense product, w turned in place"
-                             : "dense product, panels",
-               a.w.direct    ? "few rows of x, f32 w"
+               a.w.run || a.w.direct ? "dense product, w in place"
+               : a.w.in_turn         ? "dense product, w turned in place"
+                                     : "dense product, panels",
+               a.w.run       ? "codes"
+               : a.w.direct  ? "few rows of x"
                : a.w.in_turn ? "few rows of x, w transposed"
                              : "many rows of x, or w not f32");
   attn_compute_report_(ctx, a.low, a.feature);
@@ -21789,91 +22515,6 @@ ATTN_PUB_ size_t attn_activate_workspace(attn_tensor y, attn_tensor x,
   return attn_answer_(status, (int64_t)bytes);
 }
 /* <<< attn/calls/norm.h */
-#endif
-#if ATTN_HAS_SDPA
-/* >>> attn/calls/scales.h */
-/* calls/scales.h owns the scales of quantised rows as arguments: their view and checks. */
-
-/* The sentences about scales called `name` of a tensor called `of`. */
-typedef struct attn_scales_words_ {
-  const char *scale, *zero;
-  const char *type, *no_scale, *no_zero, *group, *value;
-} attn_scales_words_;
-#define ATTN_SCALES_WORDS_(name, of)                                                        \
-  {                                                                                         \
-    ATTN_WORDS_(name ".scale"), ATTN_WORDS_(name ".zero"),                                  \
-        name " must be all zero unless " of " is quantised",                                \
-        name ".scale must not be null for ATTN_I8 and ATTN_I4",                             \
-        name ".zero must be null for ATTN_E4M3",                                            \
-        name ".group must be 0 or a positive multiple of 32",                               \
-        name " holds a scale that is not positive and finite, or a zero that is not finite" \
-  }
-
-/* The numbers of one array as a tensor of the shape of x. */
-ATTN_FUNC_ attn_tensor attn_scales_view_(const attn_scales *s, const float *data,
-                                         const attn_tensor *x) {
-  attn_tensor t =
-      attn_view_(data, ATTN_F32, x->batch, x->heads, x->len, attn_scale_groups_(s, x->dim));
-  t.stride_batch = s->stride_batch, t.stride_head = s->stride_head, t.stride_len = s->stride_len;
-  return t;
-}
-
-/* Scales of x, which has been checked; span[0] and span[1] are those of scale and zero. Strides that
- * are never used become 0, as does a group that holds the whole row. */
-ATTN_FUNC_ int attn_check_scales_(attn_error_ *e, attn_scales *s, const attn_tensor *x,
-                                  const attn_scales_words_ *w, int output, attn_span_ span[2]) {
-  span[0].lo = span[0].hi = span[1].lo = span[1].hi = 0;
-  if (!attn_quantized_(x->dtype)) {
-    if (s->scale || s->zero) return attn_reject_(e, ATTN_E_DTYPE, w->type);
-    memset(s, 0, sizeof *s);
-    return 1;
-  }
-  const int empty = x->batch == 0 || x->heads == 0 || x->len == 0;
-  if (s->group < 0 || s->group % 32) return attn_reject_(e, ATTN_E_SHAPE, w->group);
-  if (x->dtype == ATTN_E4M3 && s->zero) return attn_reject_(e, ATTN_E_DTYPE, w->no_zero);
-  if (x->dtype != ATTN_E4M3 && !s->scale && !empty)
-    return attn_reject_(e, ATTN_E_NULL, w->no_scale);
-  for (int i = 0; i < 2; i++) {
-    const char *words = i ? w->zero : w->scale;
-    attn_tensor t = attn_scales_view_(s, i ? s->zero : s->scale, x);
-    if (!t.data) continue;
-    if (!attn_check_tensor_(e, &t, words, &span[i])) return 0;
-    if (output && !attn_check_rows_(e, &t, words)) return 0;
-  }
-  if (x->batch <= 1) s->stride_batch = 0;
-  if (x->heads <= 1) s->stride_head = 0;
-  if (x->len <= 1) s->stride_len = 0;
-  if (s->group >= x->dim) s->group = 0;
-  return 1;
-}
-
-/* 1 when rows i0 .. i0 + n - 1 of (b, h) have scales that are positive and finite and zeros that
- * are finite. */
-ATTN_FUNC_ int attn_scales_legal_(const attn_scales *s, int64_t dim, int64_t b, int64_t h,
-                                  int64_t i0, int64_t n) {
-  const int64_t groups = attn_scale_groups_(s, dim);
-  if (!s->scale) return 1;
-  if (s->stride_len == 0 && n > 1) n = 1;
-  for (int64_t i = i0; i < i0 + n; i++) {
-    const attn_rows_scale_ row = attn_scales_at_(s, b, h, i);
-    for (int64_t g = 0; g < groups; g++)
-      if (!(row.scale[g] > 0.0f && row.scale[g] < INFINITY) ||
-          (row.zero && !(row.zero[g] - row.zero[g] == 0.0f)))
-        return 0;
-  }
-  return 1;
-}
-
-/* All of them, or those of the first len[b] rows. */
-ATTN_FUNC_ int attn_check_scale_values_(attn_error_ *e, const attn_scales *s, const attn_tensor *x,
-                                        const int32_t *len, const attn_scales_words_ *w) {
-  for (int64_t b = 0; attn_quantized_(x->dtype) && b < x->batch; b++)
-    for (int64_t h = 0; h < x->heads; h++)
-      if (!attn_scales_legal_(s, x->dim, b, h, 0, len ? len[b] : x->len))
-        return attn_reject_(e, ATTN_E_SCALE, w->value);
-  return 1;
-}
-/* <<< attn/calls/scales.h */
 #endif
 #if ATTN_HAS_QUANTIZE
 /* >>> attn/calls/quantize.h */

@@ -138,15 +138,17 @@ ATTN_BEGIN_STRICT_
 #include "engine/norm.h"
 #include "engine/view.h"
 #include "engine/turned.h"
+#include "engine/matrix.h"
+#include "engine/stored.h"
 #include "engine/product.h"
 #include "engine/stage.h"
 #include "calls/exp.h"
+#if ATTN_HAS_SDPA || ATTN_HAS_DENSE
+#include "calls/scales.h"
+#endif
 #if ATTN_HAS_DENSE
 #include "calls/gemm.h"
 #include "calls/norm.h"
-#endif
-#if ATTN_HAS_SDPA
-#include "calls/scales.h"
 #endif
 #if ATTN_HAS_QUANTIZE
 #include "calls/quantize.h"

@@ -634,6 +634,13 @@
   X(MM_gemm_nan)                            \
   X(MM_gemm_promises)                       \
   X(MM_gemm_rejects)                        \
+  X(O5_random)                              \
+  X(O5_few_rows)                            \
+  X(O5_cuts)                                \
+  X(O5_floats)                              \
+  X(O5_nan)                                 \
+  X(O5_promises)                            \
+  X(O5_rejects)                             \
   X(MM_gemm_transposed_everywhere)          \
   X(MM_gemm_transposed_rejects)             \
   X(A2_ragged_judged)                       \

@@ -66,6 +66,14 @@ ATTN_FUNC_ int attn_gemm_paired_(const attn_gemm_ *a) {
 #endif
 }
 
+/* Columns of an item: few rows go along rows of W that are read in place, whose lines follow each other. */
+ATTN_FUNC_ int64_t attn_gemm_cols_(const attn_gemm_ *a, int workers) {
+  int64_t cols = ATTN_GEMM_COLS_;
+  if (a->y.len > ATTN_STORED_FEW_ || a->w.transposed || ATTN_PART_(LOW, a->low)) return cols;
+  while (cols < ATTN_STORED_COLS_ && a->y.dim / workers >= 2 * cols) cols *= 2;
+  return cols;
+}
+
 /* The items for so many workers, and what one needs for an item, whatever their number. */
 ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   const attn_tensor *y = &a->y;
@@ -79,11 +87,32 @@ ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   a->aside = !attn_gemm_direct_(a) || attn_gemm_crowds_(a);
   a->own_bytes = a->own_y + (a->aside ? ATTN_GEMM_MOST_ * ATTN_GEMM_COLS_ * 4 : 0);
   /* of few items the last ones would leave workers without */
-  for (a->cols = ATTN_GEMM_COLS_;; a->cols /= 2) {
+  for (a->cols = attn_gemm_cols_(a, workers);; a->cols /= 2) {
     a->col_runs = y->dim / a->cols + (y->dim % a->cols != 0);
     a->items = attn_mul_(attn_mul_(y->batch, y->heads), attn_mul_(a->row_runs, a->col_runs));
     if (workers < 2 || a->cols == ATTN_PANEL_ || a->items >= 4 * (int64_t)workers) return;
   }
+}
+
+/* w: a float type, or codes of 8 or 4 bits. */
+ATTN_FUNC_ int attn_check_codes_(attn_error_ *e, attn_tensor *w, const char *words,
+                                 attn_span_ *span) {
+  if (!attn_quantized_(w->dtype)) return attn_check_tensor_(e, w, words, span);
+  if (w->dtype > ATTN_I4)
+    return attn_reject_(e, ATTN_E_DTYPE, "w.dtype must be a float type, ATTN_I8 or ATTN_I4");
+  return attn_check_stored_(e, w, words, span);
+}
+
+/* Scales of a w that has been checked: [groups][n], or [n][groups] of a transposed one. Strides that are never
+ * used become 0. */
+ATTN_FUNC_ int attn_check_codes_scales_(attn_error_ *e, attn_scales *s, const attn_tensor *w,
+                                        int turned, attn_span_ span[2]) {
+  static const attn_scales_words_ words = ATTN_SCALES_WORDS_("params.w_scales", "w");
+  attn_tensor x = *w;
+  if (turned)
+    return attn_check_scale_rows_(e, s, &x, attn_scale_groups_(s, w->dim), &words, 0, span);
+  x.len = attn_scale_groups_(s, w->len);
+  return attn_check_scale_rows_(e, s, &x, w->dim, &words, 0, span);
 }
 
 /* Every rule; everything but memory is set. apart = 0: the tensors have no memory yet that could be
@@ -93,12 +122,12 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
                                int *workers, int apart) {
   static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x"), ww[] = ATTN_WORDS_("w"),
                     wb[] = ATTN_WORDS_("params.bias");
-  attn_span_ sy, sx, sw, sb = {0, 0}, ss;
+  attn_span_ sy, sx, sw, sb = {0, 0}, ss, sc[2] = {{0, 0}, {0, 0}};
   memset(a, 0, sizeof *a);
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
   a->y = y, a->x = x, a->scale = 1.0f, a->act = ATTN_ACT_NONE;
   if (!attn_check_tensor_(e, &a->y, wy, &sy) || !attn_check_tensor_(e, &a->x, wx, &sx) ||
-      !attn_check_tensor_(e, &w, ww, &sw))
+      !attn_check_codes_(e, &w, ww, &sw))
     return 0;
   const int turned = params && params->w_transposed;
   a->w = attn_matrix_of_(w, turned, y.len, attn_gemm_products_(&w, &y));
@@ -115,6 +144,10 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
     return attn_reject_(e, ATTN_E_SHAPE,
                         attn_gemm_fits_(&a->x, &y) ? "w.batch and w.heads must be 1 or those of y"
                                                    : "x.batch and x.heads must be 1 or those of y");
+  attn_scales scales;
+  memset(&scales, 0, sizeof scales);
+  if (params) scales = params->w_scales;
+  if (!attn_check_codes_scales_(e, &scales, &w, turned, sc)) return 0;
   if (params) {
     if (params->scale != 0.0f || signbit(params->scale)) a->scale = params->scale;
     if (!(a->scale - a->scale == 0.0f))
@@ -135,16 +168,18 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
     }
   }
   if (!attn_check_rows_(e, &a->y, wy) || !attn_check_workspace_(e, ctx, &ss)) return 0;
-  if (apart && (attn_overlap_(sy, sx) || attn_overlap_(sy, sw) || attn_overlap_(sy, sb)))
+  if (apart && (attn_overlap_(sy, sx) || attn_overlap_(sy, sw) || attn_overlap_(sy, sb) ||
+                attn_overlap_(sy, sc[0]) || attn_overlap_(sy, sc[1])))
     return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wy, ATTN_SAYS_OVERLAP_));
   if (attn_overlap_(ss, sx) || attn_overlap_(ss, sw) || attn_overlap_(ss, sb) ||
-      attn_overlap_(ss, sy))
+      attn_overlap_(ss, sy) || attn_overlap_(ss, sc[0]) || attn_overlap_(ss, sc[1]))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace shares memory with an argument");
   if (y.batch > 1 && w.batch == 1 && a->x.batch == y.batch &&
       (!a->bias.data || a->bias.batch == 1) && attn_gemm_flat_(&a->x) && attn_gemm_flat_(&a->y)) {
     a->y = attn_gemm_flatten_(a->y), a->x = attn_gemm_flatten_(a->x);
     a->w = attn_matrix_of_(w, turned, a->y.len, 1);
   }
+  if (attn_quantized_(w.dtype)) attn_matrix_codes_(&a->w, &scales);
   if (ATTN_PART_(LOW, a->low)) attn_matrix_narrow_(&a->w, a->low);
   attn_gemm_cut_(a, *workers);
   *workers = attn_pieces_(*workers, a->items);
@@ -198,7 +233,7 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   if (!a->aside)
     y += c0;
   else
-    y = (float *)(void *)(own + a->own_y), stride = ATTN_GEMM_COLS_;
+    y = (float *)(void *)(own + a->own_y), stride = a->cols;
   const int64_t deep = a->x.dtype == ATTN_F32 ? a->x.dim : (int64_t)ATTN_DEEP_;
   if (ATTN_PART_(LOW, a->low)) {
     const attn_matrix_part_ part = {b, h, 0, 0, c0, c1};
@@ -216,7 +251,7 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
     }
     attn_matrix_times_(f, &a->w, &part, y, stride, x, k == 0);
   }
-  float bias[ATTN_GEMM_COLS_];
+  float bias[ATTN_STORED_COLS_];
   if (a->bias.data)
     f->widen(bias,
              attn_at_(&a->bias, a->bias.batch > 1 ? b : 0, a->bias.heads > 1 ? h : 0, 0) +
@@ -250,10 +285,11 @@ ATTN_PUB_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
     attn_workspace_drop_(&memory);
   }
   attn_report_(ctx, a.table, workers,
-               a.w.direct    ? "dense product, w in place"
-               : a.w.in_turn ? "dense product, w turned in place"
-                             : "dense product, panels",
-               a.w.direct    ? "few rows of x, f32 w"
+               a.w.run || a.w.direct ? "dense product, w in place"
+               : a.w.in_turn         ? "dense product, w turned in place"
+                                     : "dense product, panels",
+               a.w.run       ? "codes"
+               : a.w.direct  ? "few rows of x"
                : a.w.in_turn ? "few rows of x, w transposed"
                              : "many rows of x, or w not f32");
   attn_compute_report_(ctx, a.low, a.feature);

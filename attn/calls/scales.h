@@ -15,19 +15,19 @@ typedef struct attn_scales_words_ {
         name " holds a scale that is not positive and finite, or a zero that is not finite" \
   }
 
-/* The numbers of one array as a tensor of the shape of x. */
+/* The numbers of one array as a tensor with so many for a row of x. */
 ATTN_FUNC_ attn_tensor attn_scales_view_(const attn_scales *s, const float *data,
-                                         const attn_tensor *x) {
-  attn_tensor t =
-      attn_view_(data, ATTN_F32, x->batch, x->heads, x->len, attn_scale_groups_(s, x->dim));
+                                         const attn_tensor *x, int64_t numbers) {
+  attn_tensor t = attn_view_(data, ATTN_F32, x->batch, x->heads, x->len, numbers);
   t.stride_batch = s->stride_batch, t.stride_head = s->stride_head, t.stride_len = s->stride_len;
   return t;
 }
 
-/* Scales of x, which has been checked; span[0] and span[1] are those of scale and zero. Strides that
- * are never used become 0, as does a group that holds the whole row. */
-ATTN_FUNC_ int attn_check_scales_(attn_error_ *e, attn_scales *s, const attn_tensor *x,
-                                  const attn_scales_words_ *w, int output, attn_span_ span[2]) {
+/* Scales of x, which has been checked, with so many numbers a row; span[0] and span[1] are those of scale and
+ * zero. Strides that are never used become 0. */
+ATTN_FUNC_ int attn_check_scale_rows_(attn_error_ *e, attn_scales *s, const attn_tensor *x,
+                                      int64_t numbers, const attn_scales_words_ *w, int output,
+                                      attn_span_ span[2]) {
   span[0].lo = span[0].hi = span[1].lo = span[1].hi = 0;
   if (!attn_quantized_(x->dtype)) {
     if (s->scale || s->zero) return attn_reject_(e, ATTN_E_DTYPE, w->type);
@@ -41,7 +41,7 @@ ATTN_FUNC_ int attn_check_scales_(attn_error_ *e, attn_scales *s, const attn_ten
     return attn_reject_(e, ATTN_E_NULL, w->no_scale);
   for (int i = 0; i < 2; i++) {
     const char *words = i ? w->zero : w->scale;
-    attn_tensor t = attn_scales_view_(s, i ? s->zero : s->scale, x);
+    attn_tensor t = attn_scales_view_(s, i ? s->zero : s->scale, x, numbers);
     if (!t.data) continue;
     if (!attn_check_tensor_(e, &t, words, &span[i])) return 0;
     if (output && !attn_check_rows_(e, &t, words)) return 0;
@@ -49,6 +49,13 @@ ATTN_FUNC_ int attn_check_scales_(attn_error_ *e, attn_scales *s, const attn_ten
   if (x->batch <= 1) s->stride_batch = 0;
   if (x->heads <= 1) s->stride_head = 0;
   if (x->len <= 1) s->stride_len = 0;
+  return 1;
+}
+
+/* Scales of the columns of x; a group that holds the whole row becomes 0. */
+ATTN_FUNC_ int attn_check_scales_(attn_error_ *e, attn_scales *s, const attn_tensor *x,
+                                  const attn_scales_words_ *w, int output, attn_span_ span[2]) {
+  if (!attn_check_scale_rows_(e, s, x, attn_scale_groups_(s, x->dim), w, output, span)) return 0;
   if (s->group >= x->dim) s->group = 0;
   return 1;
 }

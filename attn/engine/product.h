@@ -1,52 +1,12 @@
 /* engine/product.h owns products of rows with a matrix, which many rows read from panels of 64 columns and few
- * where it lies. The kernel goes over all rows with a strip of columns, as wide as its registers, that stays in
- * the first cache: 16 KB, or 32 where a strip is a whole panel. Narrow strips of a matrix in place have lines far
- * apart, which would push each other out of the cache, so that a panel of them is copied at once; a transposed one
- * is turned. A sum over more elements than a strip is deep goes on where Y is: one chain all the same, so that all ways give
- * the same bits. */
+ * where it lies (the fewest as engine/stored.h has it). The kernel goes over all rows with a strip of columns, as
+ * wide as its registers, that stays in the first cache: 16 KB, or 32 where a strip is a whole panel. Narrow strips
+ * of a matrix in place have lines far apart, which would push each other out of the cache, so that a panel of them
+ * is copied at once; a transposed one is turned. A sum over more elements than a strip is deep goes on where Y is:
+ * one chain all the same, so that all ways give the same bits. */
 
-/* STRIP_FLOATS: of the largest strip. LAY_ROWS: of W, laid out as one item. */
-enum {
-  ATTN_PANEL_ = 64,
-  ATTN_DEEP_ = 128,
-  ATTN_STRIP_FLOATS_ = ATTN_PANEL_ * ATTN_DEEP_,
-  ATTN_TURN_COLS_ = 16,
-  ATTN_LAY_ROWS_ = 64
-};
 /* Rows from which on panels pay, narrow strips that are copied, and those that are turned; measured. */
 enum { ATTN_COPY_ROWS_ = 192, ATTN_STRIP_ROWS_ = 20, ATTN_TURN_ROWS_ = 9 };
-
-/* Rows of floats that are read. */
-typedef struct attn_floats_ {
-  const float *p;
-  int64_t stride, rows;
-} attn_floats_;
-
-ATTN_FUNC_ attn_floats_ attn_floats_at_(const float *p, int64_t stride, int64_t rows) {
-  attn_floats_ x = {p, stride, rows};
-  return x;
-}
-
-/* Rows i .. i + n - 1 of a head: where they are, or in room if they are of another type. */
-ATTN_FUNC_ attn_floats_ attn_floats_of_(const attn_table_ *f, const attn_tensor *t, int64_t b,
-                                        int64_t h, int64_t i, int64_t n, float *room) {
-  const void *at = attn_at_(t, b, h, i);
-  if (t->dtype == ATTN_F32) return attn_floats_at_((const float *)at, t->stride_len, n);
-  f->widen(room, at, t->stride_len, NULL, n, t->dim, t->dtype, NULL);
-  return attn_floats_at_(room, t->dim, n);
-}
-
-typedef struct attn_matrix_ {
-  attn_tensor w; /* [batch, heads, k, n] matrices; transposed: [.., n, k] */
-  int transposed;
-  int64_t k, n;
-  int64_t direct;             /* columns that are read in place */
-  int in_turn;                /* all columns are read in place and turned */
-  int64_t panels, one;        /* of the others; floats of a matrix of them */
-  int strip;                  /* columns of a strip; 0: as the tier has it */
-  float *packed;              /* [w.batch][w.heads][panels][64 / strip][k][strip] */
-  const attn_low_table_ *low; /* products of bf16: packed holds pairs, [..][k / 2][64] */
-} attn_matrix_;
 
 /* Columns and rows of a strip. */
 ATTN_FUNC_ int attn_matrix_strip_(const attn_matrix_ *m, const attn_table_ *f) {
@@ -72,6 +32,7 @@ ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t r
   m.in_turn = transposed && attn_mul_(rows, products) < ATTN_COPY_ROWS_;
   if (m.in_turn) return m;
   if (w.dtype == ATTN_F32 && !transposed && rows < ATTN_COPY_ROWS_) m.direct = m.n / 16 * 16;
+  if (w.dtype != ATTN_F32 && !transposed && rows <= ATTN_STORED_FEW_) m.direct = m.n / 32 * 32;
   m.panels = attn_add_(attn_sub_(m.n, m.direct), ATTN_PANEL_ - 1) / ATTN_PANEL_;
   m.one = attn_mul_(m.panels, attn_mul_(m.k, ATTN_PANEL_));
   return m;
@@ -94,12 +55,6 @@ ATTN_FUNC_ int64_t attn_matrix_bytes_(const attn_matrix_ *m) {
   return attn_piece_(attn_mul_(attn_mul_(m->w.batch, m->w.heads), m->one), sizeof(float));
 }
 
-/* What a product reads: rows k0 .. k0 + depth - 1, columns c0 .. c1 - 1 of the matrix of a batch entry
- * and head; c0 is a multiple of 64. */
-typedef struct attn_matrix_part_ {
-  int64_t b, h, k0, depth, c0, c1;
-} attn_matrix_part_;
-
 typedef struct attn_lay_ {
   const attn_table_ *table;
   const attn_matrix_ *m;
@@ -110,6 +65,13 @@ ATTN_FUNC_ void attn_lay_rows_(const attn_lay_ *a, const attn_matrix_part_ *part
   const attn_matrix_ *m = a->m;
   const int cols = (int)(part->c1 - part->c0);
   const int64_t c = part->c0;
+  if (ATTN_HAS_QUANTIZE && m->run) {
+    float by[ATTN_PANEL_];
+    attn_codes_strip_(a->table, m, part, to, ATTN_PANEL_, by);
+    for (int64_t i = 0; i < part->depth; i++)
+      for (int j = 0; j < cols; j++) to[i * ATTN_PANEL_ + j] *= by[j];
+    return;
+  }
   if (cols < ATTN_PANEL_) memset(to, 0, (size_t)(part->depth * ATTN_PANEL_) * sizeof(float));
   if (m->transposed) {
     const void *rows[ATTN_PANEL_];
@@ -167,19 +129,6 @@ ATTN_FUNC_ void attn_lay_pairs_(const attn_lay_ *a, int64_t matrix, int64_t pane
 ATTN_FUNC_ int64_t attn_lay_items_(const attn_matrix_ *m) {
   return m->transposed || ATTN_PART_(LOW, m->low) ? m->panels
                                                   : (m->k + ATTN_LAY_ROWS_ - 1) / ATTN_LAY_ROWS_;
-}
-
-/* Rows i .. i + n - 1 of columns c .. of a matrix into a strip, which ends in zeros. */
-ATTN_FUNC_ void attn_strip_copy_(const attn_table_ *f, const attn_matrix_ *m, const char *from,
-                                 float *to, int strip, int64_t n, int cols) {
-  const int64_t step = m->w.stride_len * attn_bytes_(m->w.dtype, 8) / 8;
-  if (cols == strip) {
-    f->widen(to, from, m->w.stride_len, NULL, n, strip, m->w.dtype, NULL);
-    return;
-  }
-  memset(to, 0, (size_t)(n * strip) * sizeof(float));
-  for (int64_t i = 0; i < n; i++)
-    f->widen(to + i * strip, from + i * step, 0, NULL, 1, cols, m->w.dtype, NULL);
 }
 
 /* Some rows of one matrix, read side by side; transposed: a panel. */
@@ -254,8 +203,11 @@ ATTN_FUNC_ attn_floats_ attn_matrix_columns_(const attn_table_ *f, const attn_ma
   } else if (p->c0 >= m->direct) {
     to.p = attn_matrix_at_(m, p->b * m->w.heads + p->h, p->c0, p->k0, strip);
   } else {
-    to.p = (const float *)(const void *)attn_at_(&m->w, p->b, p->h, p->k0) + p->c0;
-    to.stride = m->w.stride_len;
+    const char *from = attn_at_(&m->w, p->b, p->h, p->k0) + attn_bytes_(m->w.dtype, p->c0);
+    if (m->w.dtype == ATTN_F32)
+      to.p = (const float *)(const void *)from, to.stride = m->w.stride_len;
+    else
+      attn_strip_copy_(f, m, from, own, strip, p->depth, (int)(p->c1 - p->c0));
   }
   return to;
 }
@@ -271,16 +223,33 @@ ATTN_FUNC_ void attn_matrix_copy_(const attn_matrix_ *m, const attn_matrix_part_
       for (int64_t e = 0; e < strip; e += 16) memcpy(own + at + e, from + c + e, 16 * sizeof *own);
 }
 
-/* y[r][c - c0] = (start ? 0 : y) + sum_k x[r][k] w[k0 + k][c] */
-ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m,
-                                   const attn_matrix_part_ *part, float *y, int64_t y_stride,
-                                   attn_floats_ x, int start) {
-  const int64_t wb = m->w.batch > 1 ? part->b : 0, wh = m->w.heads > 1 ? part->h : 0;
+/* y = (start ? 0 : y) + by (x w) of a strip of codes, some rows at a time: the sums stay in the first cache. */
+ATTN_FUNC_ void attn_matrix_run_(const attn_table_ *f, const attn_matrix_part_ *p, float *y,
+                                 int64_t y_stride, attn_floats_ x, const float *w, int strip,
+                                 const float *by, int start) {
+  enum { ROWS = 24 };
+  float sum[ROWS * ATTN_PANEL_];
+  for (int64_t r = 0, some; r < x.rows; r += some) {
+    some = x.rows - r < ROWS ? x.rows - r : (int64_t)ROWS;
+    attn_on_(dense, f)->gemm(sum, strip, some, x.p + r * x.stride, x.stride, 1, w, strip, p->depth,
+                             strip, 1);
+    attn_on_(dense, f)->join_runs(y + r * y_stride, y_stride, sum, strip, by, some,
+                                  (int)(p->c1 - p->c0), start);
+  }
+}
+
+/* y[r][c - c0] = (start ? 0 : y) + sum_k x[r][k] w[k0 + k][c], strip by strip */
+ATTN_FUNC_ void attn_matrix_strips_(const attn_table_ *f, const attn_matrix_ *m,
+                                    const attn_matrix_part_ *part, float *y, int64_t y_stride,
+                                    attn_floats_ x, int start) {
   const int strip = attn_matrix_strip_(m, f);
-  const int copied = part->c0 < m->direct && strip < ATTN_PANEL_ && x.rows >= ATTN_STRIP_ROWS_;
-  const int64_t deep = copied ? (int64_t)ATTN_DEEP_ : attn_strip_deep_(strip);
-  attn_matrix_part_ p = {wb, wh, part->k0, part->depth, part->c0, part->c1};
-  float own[ATTN_STRIP_FLOATS_];
+  const int copied = part->c0 < m->direct && m->w.dtype == ATTN_F32 && strip < ATTN_PANEL_ &&
+                     x.rows >= ATTN_STRIP_ROWS_;
+  const int64_t deep = ATTN_HAS_QUANTIZE && m->run ? m->run
+                       : copied                    ? (int64_t)ATTN_DEEP_
+                                                   : attn_strip_deep_(strip);
+  attn_matrix_part_ p = *part;
+  float own[ATTN_STRIP_FLOATS_], by[ATTN_PANEL_];
   if (m->in_turn && x.rows < ATTN_TURN_ROWS_) {
     attn_matrix_turn_(f, m, &p, y, y_stride, x, start);
     return;
@@ -292,6 +261,13 @@ ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m,
       const int64_t wide = copied && c < m->direct ? (int64_t)ATTN_PANEL_ : (int64_t)strip;
       attn_floats_ w = attn_floats_at_(own, strip, p.depth);
       p.c0 = c, p.c1 = end - c < wide ? end : c + wide;
+      if (ATTN_HAS_QUANTIZE && m->run) {
+        const attn_floats_ rows = {x.p + k, x.stride, x.rows};
+        attn_codes_strip_(f, m, &p, own, strip, by);
+        attn_matrix_run_(f, &p, y + (c - part->c0), y_stride, rows, own, strip, by,
+                         start && k == 0);
+        continue;
+      }
       if (wide > strip)
         attn_matrix_copy_(m, &p, strip, own);
       else
@@ -302,6 +278,26 @@ ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m,
                                  start && k == 0);
     }
   }
+}
+
+/* y[r][c - c0] = (start ? 0 : y) + sum_k x[r][k] w[k0 + k][c] */
+ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m,
+                                   const attn_matrix_part_ *part, float *y, int64_t y_stride,
+                                   attn_floats_ x, int start) {
+  attn_matrix_part_ p = *part, some;
+  if (m->w.batch <= 1) p.b = 0;
+  if (m->w.heads <= 1) p.h = 0;
+  some = p;
+  if (attn_stored_part_(f, m, x.rows, &some)) {
+    const int64_t cols = some.c1 - some.c0, depth = some.depth;
+    attn_stored_times_(f, m, &some, y, y_stride, x, start);
+    some.k0 += depth, some.depth = p.depth - depth;
+    if (some.depth)
+      attn_matrix_strips_(f, m, &some, y, y_stride, attn_floats_at_(x.p + depth, x.stride, x.rows),
+                          0);
+    p.c0 += cols, y += cols;
+  }
+  if (p.c0 < p.c1) attn_matrix_strips_(f, m, &p, y, y_stride, x, start);
 }
 
 /* The same of bf16: x has pairs, `step` bytes from a row to the next; whole groups of 16 columns of y are

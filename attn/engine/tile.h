@@ -523,6 +523,13 @@ ATTN_FUNC_ attn_rows_scale_ attn_scales_at_(const attn_scales *s, int64_t b, int
   return r;
 }
 
+/* The same from group c on. */
+ATTN_FUNC_ attn_rows_scale_ attn_scales_column_(attn_rows_scale_ r, int64_t c) {
+  if (r.scale) r.scale += c;
+  if (r.zero) r.zero += c;
+  return r;
+}
+
 /* Column c of a row of any type; s null = 1. */
 ATTN_FUNC_ float attn_number_(const char *row, int64_t c, attn_dtype dtype,
                               const attn_rows_scale_ *s) {

@@ -90,6 +90,13 @@ typedef __m256 attn_v8_;
   _mm256_or_si256(                                        \
       _mm256_srli_epi32(attn_round_bf16_avx2_(even), 16), \
       _mm256_and_si256(attn_round_bf16_avx2_(odd), _mm256_set1_epi32((int)0xffff0000u)))
+#define ATTN_PAIR_TAKE_(v, mask, over)                          \
+  (ATTN_VECTOR_(attn_v8_) _mm256_castsi256_ps(_mm256_xor_si256( \
+      _mm256_and_si256(v, _mm256_set1_epi32((int)(mask))), _mm256_set1_epi32((int)(over)))))
+#define ATTN_PAIR_BYTES_(p) _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p)))
+#define ATTN_PAIR_DOWN_(v, n) _mm256_srli_epi32(v, n)
+#define ATTN_V_ZIP_(to, even, odd) attn_zip_avx2_(to, even, odd)
+#define ATTN_V_UNZIP_(to, a, b) attn_unzip_avx2_(to, a, b)
 #define ATTN_V_BITS_(bits) attn_bits_avx2_(bits)
 #define ATTN_V_WITHIN_(x, lo, len) attn_within_avx2_(x, lo, len)
 #define ATTN_V_GATHER_(p, i) \
@@ -170,6 +177,17 @@ ATTN_INLINE_ attn_v8_ attn_load_e4m3_avx2_(const void *p) {
   const __m128i nan = _mm_cmpeq_epi16(most, _mm_set1_epi16(0x7f));
   return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(h, _mm_and_si128(nan, _mm_set1_epi16(0x7e00)))),
                        _mm256_set1_ps(256.0f));
+}
+
+ATTN_INLINE_ void attn_zip_avx2_(attn_v8_ *to, attn_v8_ even, attn_v8_ odd) {
+  const __m256 a = _mm256_unpacklo_ps(even, odd), b = _mm256_unpackhi_ps(even, odd);
+  to[0] = ATTN_VECTOR_(attn_v8_) _mm256_permute2f128_ps(a, b, 0x20);
+  to[1] = ATTN_VECTOR_(attn_v8_) _mm256_permute2f128_ps(a, b, 0x31);
+}
+ATTN_INLINE_ void attn_unzip_avx2_(attn_v8_ *to, attn_v8_ x, attn_v8_ y) {
+  const __m256 a = _mm256_permute2f128_ps(x, y, 0x20), b = _mm256_permute2f128_ps(x, y, 0x31);
+  to[0] = ATTN_VECTOR_(attn_v8_) _mm256_shuffle_ps(a, b, 0x88);
+  to[1] = ATTN_VECTOR_(attn_v8_) _mm256_shuffle_ps(a, b, 0xDD);
 }
 
 /* 8 x 8 in place */

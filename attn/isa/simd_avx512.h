@@ -117,6 +117,15 @@ typedef __m512 attn_v16_;
   _mm512_or_si512(                                          \
       _mm512_srli_epi32(attn_round_bf16_avx512_(even), 16), \
       _mm512_and_si512(attn_round_bf16_avx512_(odd), _mm512_set1_epi32((int)0xffff0000u)))
+/* integers: (v & mask) ^ over as floats; of bytes; v >> n */
+#define ATTN_PAIR_TAKE_(v, mask, over)                                    \
+  (ATTN_VECTOR_(attn_v16_) _mm512_castsi512_ps(_mm512_ternarylogic_epi32( \
+      v, _mm512_set1_epi32((int)(mask)), _mm512_set1_epi32((int)(over)), 0x6A)))
+#define ATTN_PAIR_BYTES_(p) attn_bytes_avx512_(p)
+#define ATTN_PAIR_DOWN_(v, n) _mm512_srli_epi32(v, n)
+/* to[0], to[1] = the lanes of even and odd in turn, and back */
+#define ATTN_V_ZIP_(to, even, odd) attn_zip_avx512_(to, even, odd)
+#define ATTN_V_UNZIP_(to, a, b) attn_unzip_avx512_(to, a, b)
 /* the lowest bits of a uint64_t as a choice of lanes; p[i[lane]] */
 #define ATTN_V_BITS_(bits) ((__mmask16)(bits))
 #define ATTN_V_GATHER_(p, i) \
@@ -222,6 +231,19 @@ ATTN_INLINE_ void attn_transpose_avx512_(attn_v16_ *r) {
   ATTN_LANE_(2)
   ATTN_LANE_(3)
 #undef ATTN_LANE_
+}
+
+ATTN_INLINE_ void attn_zip_avx512_(attn_v16_ *to, attn_v16_ even, attn_v16_ odd) {
+  const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  to[0] = ATTN_VECTOR_(attn_v16_) _mm512_permutex2var_ps(even, low, odd);
+  to[1] = ATTN_VECTOR_(attn_v16_)
+      _mm512_permutex2var_ps(even, _mm512_add_epi32(low, _mm512_set1_epi32(8)), odd);
+}
+ATTN_INLINE_ void attn_unzip_avx512_(attn_v16_ *to, attn_v16_ a, attn_v16_ b) {
+  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  to[0] = ATTN_VECTOR_(attn_v16_) _mm512_permutex2var_ps(a, even, b);
+  to[1] = ATTN_VECTOR_(attn_v16_)
+      _mm512_permutex2var_ps(a, _mm512_add_epi32(even, _mm512_set1_epi32(1)), b);
 }
 
 ATTN_INLINE_ attn_v16_ attn_sums_avx512_(const attn_v16_ *r) {

@@ -81,6 +81,12 @@
 #define ATTN_PAIR_ODD_(v) vreinterpretq_f32_u32(vandq_u32(v, vdupq_n_u32(0xffff0000u)))
 #define ATTN_PAIR_JOIN_(even, odd) \
   vsriq_n_u32(attn_round_bf16_neon_(odd), attn_round_bf16_neon_(even), 16)
+#define ATTN_PAIR_TAKE_(v, mask, over) \
+  vreinterpretq_f32_u32(veorq_u32(vandq_u32(v, vdupq_n_u32(mask)), vdupq_n_u32(over)))
+#define ATTN_PAIR_BYTES_(p) attn_words_neon_(p)
+#define ATTN_PAIR_DOWN_(v, n) vshlq_u32(v, vdupq_n_s32(-(n)))
+#define ATTN_V_ZIP_(to, even, odd) attn_zip_neon_(to, even, odd)
+#define ATTN_V_UNZIP_(to, a, b) attn_unzip_neon_(to, a, b)
 #define ATTN_V_BITS_(bits) attn_bits_neon_(bits)
 #define ATTN_V_WITHIN_(x, lo, len) \
   vcltq_u32(vsubq_u32(vdupq_n_u32(x), vld1q_u32(lo)), vld1q_u32(len))
@@ -226,6 +232,20 @@ ATTN_INLINE_ void attn_transpose_neon_(float32x4_t *r) {
   r[1] = vcombine_f32(vget_low_f32(a.val[1]), vget_low_f32(b.val[1]));
   r[2] = vcombine_f32(vget_high_f32(a.val[0]), vget_high_f32(b.val[0]));
   r[3] = vcombine_f32(vget_high_f32(a.val[1]), vget_high_f32(b.val[1]));
+}
+
+ATTN_INLINE_ uint32x4_t attn_words_neon_(const void *p) {
+  uint32_t x;
+  memcpy(&x, p, sizeof x);
+  return vmovl_u16(vget_low_u16(vmovl_u8(vreinterpret_u8_u32(vdup_n_u32(x)))));
+}
+ATTN_INLINE_ void attn_zip_neon_(float32x4_t *to, float32x4_t even, float32x4_t odd) {
+  const float32x4x2_t x = vzipq_f32(even, odd);
+  to[0] = x.val[0], to[1] = x.val[1];
+}
+ATTN_INLINE_ void attn_unzip_neon_(float32x4_t *to, float32x4_t a, float32x4_t b) {
+  const float32x4x2_t x = vuzpq_f32(a, b);
+  to[0] = x.val[0], to[1] = x.val[1];
 }
 
 ATTN_INLINE_ float32x4_t attn_sums_neon_(float32x4_t *r) {

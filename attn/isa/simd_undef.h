@@ -27,6 +27,9 @@
 #undef ATTN_PAIR_ODD_
 #undef ATTN_PAIR_SET1_
 #undef ATTN_PAIR_STORE_
+#undef ATTN_PAIR_TAKE_
+#undef ATTN_PAIR_BYTES_
+#undef ATTN_PAIR_DOWN_
 #undef ATTN_VM_
 #undef ATTN_V_ABS_
 #undef ATTN_V_ADD_
@@ -70,6 +73,8 @@
 #undef ATTN_V_SWAP_PAIRS_
 #undef ATTN_V_TOP_
 #undef ATTN_V_TRANSPOSE_
+#undef ATTN_V_UNZIP_
 #undef ATTN_V_WITHIN_
 #undef ATTN_V_ZERO_
+#undef ATTN_V_ZIP_
 #undef ATTN_W_

@@ -362,6 +362,9 @@ typedef struct attn_dense_table_ { /* dense products */
   void (*gemm)(float *y, int64_t y_stride, int64_t rows, const float *x, int64_t x_stride,
                int64_t x_step, const float *w, int64_t w_stride, int64_t n, int64_t cols,
                int start);
+  /* y[r][c] = by[c] s[r][c] + (start ? 0 : y[r][c]); rows of s and by have whole vectors */
+  void (*join_runs)(float *y, int64_t y_stride, const float *s, int64_t s_stride, const float *by,
+                    int64_t rows, int cols, int start);
   /* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r][k] w[c][k], the same chain */
   void (*gemm_turned)(const attn_turned_product_ *p);
   /* to[k][c] = w[c][k] for c < cols, rows of n elements; rows of `to` have whole vectors, stride apart */
@@ -374,6 +377,34 @@ typedef struct attn_dense_table_ { /* dense products */
   void (*act)(float *y, const float *x, const float *gate, int64_t n, const float *bias,
               float scale, int act);
 } attn_dense_table_;
+
+/* Few rows of x times a matrix that is read where it lies. Codes have a scale for each column and run of k. */
+/* FEW: rows that take them, AHEAD: bytes between asking for a line and reading it; measured. */
+enum {
+  ATTN_STORED_COLS_ = 4096,
+  ATTN_STORED_ROWS_ = 4,
+  ATTN_STORED_DEEP_ = 8,
+  ATTN_STORED_FEW_ = 8,
+  ATTN_STORED_AHEAD_ = 256
+};
+typedef struct attn_stored_product_ {
+  float *y;       /* [rows][cols] */
+  const float *x; /* [rows][n] */
+  const char *w;  /* step bytes from a row to the next */
+  int64_t y_stride, x_stride, step, n, cols, run;
+  const float *scale, *zero; /* [runs][cols]; zero null = 0 */
+  int64_t scale_stride;      /* from a run to the next */
+  int kind, rows, start;
+} attn_stored_product_;
+
+typedef struct attn_stored_table_ { /* matrices read as they are stored; none on the scalar tier */
+  /* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r][k] w[k][c], gemm's chain; of codes + sum_g scale[g][c] (sum of
+   * run g of x[r][k] (w[k][c] - zero[g][c])). At most 4 rows (1 of f32 and f16), and 4096
+   * columns of all; columns in whole 32s, runs and n in whole 8s */
+  void (*rows)(const attn_stored_product_ *p);
+  /* the same of w[c][k] of bf16 and codes and one row; columns in whole 64s, n in whole 128s */
+  void (*words)(const attn_stored_product_ *p);
+} attn_stored_table_;
 
 typedef struct attn_norm_table_ { /* moments of rows */
   /* out = sum_c x[c] - shift, sum_c (x[c] - shift)^2, over 16 running sums joined by halves */

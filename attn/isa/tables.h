@@ -15,7 +15,9 @@
 #define ATTN_LIST_TABLE_(on) on(dots)
 #define ATTN_SUM_TABLE_(on) on(axpys)
 #define ATTN_SELECT_TABLE_(on) on(squares), on(above)
-#define ATTN_DENSE_TABLE_(on) on(gemm), on(gemm_turned), on(turn), on(strip), on(activate), on(act)
+#define ATTN_DENSE_TABLE_(on) \
+  on(gemm), on(join_runs), on(gemm_turned), on(turn), on(strip), on(activate), on(act)
+#define ATTN_STORED_TABLE_(on) on(stored_rows), on(stored_words)
 #define ATTN_NORM_TABLE_(on) on(moments), on(normalise), on(norm)
 #define ATTN_ROPE_TABLE_(on) on(rope)
 #define ATTN_GATE_TABLE_(on) on(gate)
@@ -44,9 +46,10 @@
 #endif
 
 /* In the order of attn_isa, without ATTN_ISA_AUTO. */
-#define ATTN_TABLES_(type, get, members)                                        \
+#define ATTN_TABLES_(type, get, members) ATTN_TABLES_FROM_(ATTN_ON_SCALAR_, type, get, members)
+#define ATTN_TABLES_FROM_(scalar, type, get, members)                           \
   ATTN_FUNC_ const type *get(attn_isa isa) {                                    \
-    static const type tables[ATTN_ISA_COUNT - 1] = {{members(ATTN_ON_SCALAR_)}, \
+    static const type tables[ATTN_ISA_COUNT - 1] = {{members(scalar)},          \
                                                     {members(ATTN_ON_AVX2_)},   \
                                                     {members(ATTN_ON_AVX512_)}, \
                                                     {members(ATTN_ON_NEON_)}};  \
@@ -63,6 +66,7 @@ ATTN_TABLES_(attn_list_table_, attn_list_on_, ATTN_LIST_TABLE_)
 ATTN_TABLES_(attn_sum_table_, attn_sum_on_, ATTN_SUM_TABLE_)
 ATTN_TABLES_(attn_select_table_, attn_select_on_, ATTN_SELECT_TABLE_)
 ATTN_TABLES_(attn_dense_table_, attn_dense_on_, ATTN_DENSE_TABLE_)
+ATTN_TABLES_FROM_(ATTN_ON_NONE_, attn_stored_table_, attn_stored_on_, ATTN_STORED_TABLE_)
 ATTN_TABLES_(attn_norm_table_, attn_norm_on_, ATTN_NORM_TABLE_)
 ATTN_TABLES_(attn_rope_table_, attn_rope_on_, ATTN_ROPE_TABLE_)
 ATTN_TABLES_(attn_gate_table_, attn_gate_on_, ATTN_GATE_TABLE_)
@@ -128,6 +132,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_SUM_TABLE_
 #undef ATTN_SELECT_TABLE_
 #undef ATTN_DENSE_TABLE_
+#undef ATTN_STORED_TABLE_
 #undef ATTN_NORM_TABLE_
 #undef ATTN_ROPE_TABLE_
 #undef ATTN_GATE_TABLE_
@@ -142,3 +147,4 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_ON_AVX512VNNI_
 #undef ATTN_ON_NONE_
 #undef ATTN_TABLES_
+#undef ATTN_TABLES_FROM_

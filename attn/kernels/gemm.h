@@ -94,3 +94,17 @@ ATTN_FUNC_ void ATTN_FN_(gemm)(float *y, int64_t y_stride, int64_t rows, const f
   }
 }
 #undef ATTN_GEMM_VECS_
+
+/* y[r][c] = by[c] s[r][c] + (start ? 0 : y[r][c]), whole vectors of by and s */
+ATTN_FUNC_ void ATTN_FN_(join_runs)(float *y, int64_t y_stride, const float *s, int64_t s_stride,
+                                    const float *by, int64_t rows, int cols, int start) {
+  for (int64_t r = 0; r < rows; r++)
+    for (int c = 0; c < cols; c += ATTN_W_) {
+      const int some = ATTN_FN_(lanes_left)(cols, c);
+      const ATTN_VF_ old =
+          start ? ATTN_V_ZERO_() : ATTN_FN_(load)(y + r * y_stride, c, some, ATTN_F32);
+      const ATTN_VF_ sum =
+          ATTN_V_FMA_(ATTN_V_LOAD_(by + c), ATTN_V_LOAD_(s + r * s_stride + c), old);
+      ATTN_FN_(store)(y + r * y_stride, c, ATTN_FN_(quiet)(sum), some, ATTN_F32);
+    }
+}

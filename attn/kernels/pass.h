@@ -24,6 +24,9 @@
 #include "topk.h"
 #include "gemm.h"
 #include "turned.h"
+#ifdef ATTN_PAIR_TAKE_
+#include "stored.h"
+#endif
 #include "activate.h"
 #include "gate.h"
 #include "features.h"

@@ -373,7 +373,7 @@ void MM_gemm_rejects(void **state) {
         break;
       case 14: s->x.data = NULL, want = ATTN_E_NULL, word = "x.data"; break;
       case 15: s->w.data = NULL, want = ATTN_E_NULL, word = "w.data"; break;
-      case 16: s->w.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "w.dtype"; break;
+      case 16: s->w.dtype = ATTN_E4M3, want = ATTN_E_DTYPE, word = "w.dtype"; break;
       case 17: s->x = s->y, s->x.dim = 7, want = ATTN_E_OVERLAP, word = "y "; break;
       case 18: s->y.stride_len = 0, want = ATTN_E_STRIDE, word = "y "; break;
       case 19: s->x.len = s->y.len = -1, word = "y.batch"; break;

@@ -25,6 +25,7 @@ typedef struct attn_gemm_params {
   attn_activation activation;
   attn_compute compute; /* of the product: ATTN_COMPUTE_F32 or BF16 */
   int compute_prefer;   /* 1: ATTN_COMPUTE_F32 where the processor has no instructions for it */
+  attn_scales w_scales; /* of w of ATTN_I8 or ATTN_I4, see below; else all 0 */
 } attn_gemm_params;
 
 #if ATTN_HAS_DENSE
@@ -34,12 +35,21 @@ typedef struct attn_gemm_params {
  *
  * y [B, H, m, n], x [1 or B, 1 or H, m, k], w [1 or B, 1 or H, k, n] (w_transposed: [.., n, k]), each
  * f32, f16 or bf16 and of any strides: a projection with one w for all heads, a product a head, Q K^T.
+ * w may also be of ATTN_I8 or ATTN_I4: code q of row c and column j stands for (q - zero) scale, with numbers that
+ *   column j and group g of rows of k share; g = c / group, group = w_scales.group, a multiple of 32, or 0: k rows.
+ *   The last group may be short. They are scale[g stride_len + j] (and zero[..]: null = 0), of w_transposed
+ *   scale[j stride_len + g], ceil(k / group) numbers a row as attn_quantize writes them; stride_batch and
+ *   stride_head lead to those of w's batch and head. Codes lie as attn_dtype says: of w [k, n] two 4-bit columns j,
+ *   j + 1 share a byte, of w_transposed two elements c, c + 1 of a row do, as in files of models whose groups run
+ *   along k (theirs may be unsigned: subtract 8 from code and zero). Scales and zeros are any floats and are not
+ *   looked at: one that is NaN reaches its column.
  *
  * Aliasing: y shares no memory with x, w and bias; these may overlap.
  * Memory: attn_gemm_workspace bytes: w as f32 in panels, 4 k n' bytes for each of its matrices, n'
  *   being n in whole 64s; nothing like it for less than 192 rows when w is f32 or transposed, which reads w
- *   in place (of a transposed w all rows that share a matrix count). f16 and bf16 x or y add up to 300 KB a worker.
- * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _VALUE (scale NaN or infinite), _RANGE
+ *   in place (of a transposed w all rows that share a matrix count), and for at most 8 rows when w is f16 or bf16, but
+ *   for its last n % 32 columns; nothing for codes, ever. f16 and bf16 x or y add up to 300 KB a worker.
+ * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _ALIGN, _VALUE (scale NaN or infinite), _RANGE
  *   (activation), _WORKSPACE, _MEMORY, and those of ctx.
  * Compute: params.compute = ATTN_COMPUTE_BF16 rounds x and w to bf16 (nothing is lost where they are bf16) and
  *   sums products of pairs in f32, 256 elements of k at a time; scale, bias and activation are f32. Error:
@@ -48,12 +58,17 @@ typedef struct attn_gemm_params {
  *   the same bits for any workers and any cut of rows and columns.
  * Empty: m = 0, B = 0 or H = 0 does nothing; k and n are at least 1.
  * NaN and infinity: as IEEE arithmetic has it; a NaN is stored as the one default NaN.
- * Determinism: each sum is one chain of fused multiply-adds in the order of c. The same bits on avx2,
+ * Determinism: each sum is one chain of fused multiply-adds in the order of c; of codes it is a chain of scale s,
+ *   where s is such a chain, from 0, of x (q - zero) over a run of r rows from a multiple of r on: r = 128 if that divides
+ *   the group or there is one, else 64, else 32. The same bits on avx2,
  *   avx512 and neon, for any number of workers, and for any cut of the rows or columns.
- * Error: (k + 1) 2^-24 sum_c |scale x w|, beside the roundings of bias and output, and of the
+ * Error: (k + 1) 2^-24 sum_c |scale x w|, of codes (r + k / r + 2) 2^-24, where q - zero is exact for whole zeros;
+ *   a run overflows where its sum of x (q - zero) does, whatever its scale; beside the roundings of bias and output, and of the
  *   activation 1.2e-6 |y|; 1e-5 |y| for ATTN_ACT_GELU on the scalar tier, and where ATTN_ACT_SILU and
  *   ATTN_ACT_GELU_TANH vanish. 32-bit ARM takes subnormal factors for 0.
- * Cost: 2 B H m n k flops. */
+ * Cost: 2 B H m n k flops; up to 8 rows read w once, as it is stored.
+ * Source: groups of rows with a scale: Frantar et al. 2022 (GPTQ), arXiv 2210.17323; Lin et al. 2023 (AWQ), arXiv
+ *   2306.00978. */
 ATTN_DEF attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
                                const attn_gemm_params *params, attn_ctx *ctx);
 

@@ -1,0 +1,308 @@
+/* tests/calls/test_gemm_codes.c owns dense products with weights of 8 and 4 bits, and of 16 that few rows read in
+ * place: against float64 from the codes, cuts, NaN, promises and rejections. */
+
+#include "compound.h"
+#include "stored.h"
+
+typedef struct scene {
+  attn_tensor y, x;
+  stored w; /* its own scales are those of a transposed one */
+  attn_gemm_params p;
+  promise does;
+} scene;
+
+static attn_status call(void *at, attn_ctx *ctx) {
+  scene *s = at;
+  return attn_gemm(s->y, s->x, s->w.x, &s->p, ctx);
+}
+static size_t ask(void *at, const attn_ctx *ctx) {
+  scene *s = at;
+  return attn_gemm_workspace(s->y, s->x, s->w.x, &s->p, ctx);
+}
+
+typedef struct shape {
+  attn_dtype type;
+  int64_t batch, heads, m, k, n, group;
+  int shared, transposed, zero;
+  attn_dtype x_type, y_type;
+  test_layout layout;
+} shape;
+
+static shape plain(attn_dtype type, int64_t m, int64_t k, int64_t n, int64_t group) {
+  shape z = {type, 1, 1, m, k, n, group, 0, 0, 0, ATTN_F32, ATTN_F32, TEST_BHTD};
+  return z;
+}
+
+static int64_t groups_of(const attn_scales *s, int64_t k) {
+  return s->group ? (k + s->group - 1) / s->group : 1;
+}
+
+static scene *build(const shape *z, test_rng *rng) {
+  scene *s = test_mem(sizeof *s);
+  memset(s, 0, sizeof *s);
+  const int64_t b = z->shared ? 1 : z->batch, h = z->shared ? 1 : z->heads;
+  s->x = drawn(z->x_type, z->layout == TEST_ONE_ROW ? TEST_BHTD : z->layout, z->batch, z->heads,
+               z->m, z->k, 1, rng);
+  if (z->transposed) {
+    s->w = stored_tensor(z->type, z->layout, b, h, z->n, z->k, z->group, z->zero);
+  } else { /* the numbers lie as those of [groups][n], one for each */
+    stored numbers;
+    const attn_scales as = {NULL, NULL, z->group, 0, 0, 0};
+    s->w = stored_tensor(z->type, z->layout, b, h, z->k, z->n, -1, 0);
+    numbers = stored_tensor(ATTN_I8, z->layout, b, h, groups_of(&as, z->k), z->n * 32, 32, z->zero);
+    s->w.s = numbers.s, s->w.scale = numbers.scale, s->w.zero = numbers.zero;
+    s->w.s.group = z->group;
+  }
+  for (size_t i = 0; i < s->w.code.size; i++) s->w.code.data[i] = (unsigned char)test_u64(rng);
+  for (size_t i = 0; i < s->w.scale.size / sizeof(float); i++) {
+    ((float *)(void *)s->w.scale.data)[i] = (float)test_range(rng, -200, 200) / 12700;
+    if (z->zero) ((float *)(void *)s->w.zero.data)[i] = (float)test_range(rng, -20, 20) / 4;
+  }
+  s->p.w_transposed = z->transposed, s->p.w_scales = s->w.s, s->p.compute = test_compute;
+  s->y = output(z->y_type, z->layout == TEST_NEGATIVE ? TEST_PADDED : TEST_BHTD, z->batch, z->heads,
+                z->m, z->n, &s->does.block[0]);
+  s->does.call = call, s->does.ask = ask, s->does.scene = s;
+  s->does.out[0] = &s->y;
+  return s;
+}
+
+/* What element k of column j stands for. */
+static double weight(const scene *s, int64_t b, int64_t h, int64_t k, int64_t j) {
+  const attn_tensor *w = &s->w.x;
+  const attn_scales *q = &s->p.w_scales;
+  const int t = s->p.w_transposed;
+  b = w->batch > 1 ? b : 0, h = w->heads > 1 ? h : 0;
+  const unsigned code = stored_code(w->dtype, stored_row(w, b, h, t ? j : k), t ? k : j);
+  const int64_t g = q->group ? k / q->group : 0;
+  const int64_t at =
+      b * q->stride_batch + h * q->stride_head + (t ? j : g) * q->stride_len + (t ? g : j);
+  return (stored_number(w->dtype, code) - (q->zero ? (double)q->zero[at] : 0)) *
+         (double)q->scale[at];
+}
+
+static void check(const scene *s, const char *what) {
+  const double scale = s->p.scale != 0 ? (double)s->p.scale : 1;
+  for (int64_t r = 0; r < s->y.batch * s->y.heads * s->y.len; r++) {
+    const int64_t b = r / s->y.len / s->y.heads, h = r / s->y.len % s->y.heads, i = r % s->y.len;
+    for (int64_t j = 0; j < s->y.dim; j++) {
+      double sum = 0, size = 0, bias = 0;
+      for (int64_t c = 0; c < s->x.dim; c++) {
+        const double t = scale * oracle_get(&s->x, b, h, i, c) * weight(s, b, h, c, j);
+        sum += t, size += fabs(t);
+      }
+      if (s->p.bias.data) bias = oracle_get(&s->p.bias, 0, 0, 0, j);
+      sum += bias;
+      double dx = 6e-8 * (8 * size + fabs(bias) + fabs(sum)) + 1e-30;
+      if (s->p.compute == ATTN_COMPUTE_BF16) dx += ldexp(1, -7) * size;
+      if (s->p.activation == ATTN_ACT_RELU && sum < 0) sum = 0;
+      value_check(oracle_get(&s->y, b, h, i, j), sum, dx, s->y.dtype, what, b, h, i, j);
+    }
+  }
+}
+
+static const attn_dtype floats[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
+static const int64_t group_sizes[] = {0, 32, 64, 96, 128, 160, 256, 1024};
+
+void O5_random(void **state) {
+  (void)state;
+  test_rng rng = test_seed(5000);
+  for (int64_t n = test_count(160, 48); n-- > 0; test_mem_release()) {
+    shape z = plain(n % 2 ? ATTN_I4 : ATTN_I8, test_range(&rng, 1, n % 3 ? 9 : 40),
+                    test_range(&rng, 1, n % 4 ? 150 : 400), test_range(&rng, 1, n % 5 ? 90 : 300),
+                    group_sizes[n % 8]);
+    if (n % 13 == 5) z.m += 190;
+    z.batch = test_range(&rng, 1, 2), z.heads = test_range(&rng, 1, 2);
+    z.transposed = n / 2 % 2 == 1, z.zero = n / 4 % 2 == 1, z.shared = n % 7 == 2;
+    z.x_type = floats[n % 5 % 3], z.y_type = floats[n / 5 % 4 % 3];
+    z.layout = (test_layout)(n / 3 % TEST_LAYOUTS);
+    test_where = n % 3 == 1 ? TEST_AFTER_GUARD : n % 3 == 2 ? TEST_BEFORE_GUARD : TEST_HEAP;
+    scene *s = build(&z, &rng);
+    test_where = TEST_HEAP;
+    if (n % 4 == 2) s->p.scale = -0.25f, s->p.activation = ATTN_ACT_RELU;
+    if (n % 3 == 0) s->p.bias = drawn(ATTN_F16, TEST_BHTD, 1, 1, 1, z.n, 1, &rng);
+    promise_run(&s->does);
+    check(s, "codes");
+  }
+}
+
+/* Few rows of wide and deep matrices: whole lines, chunks and groups of them, and what is left. */
+void O5_few_rows(void **state) {
+  (void)state;
+  test_rng rng = test_seed(5001);
+  for (int n = 0; n < (test_fast ? 16 : 32); n++, test_mem_release()) {
+    shape z = plain(n % 2 ? ATTN_I4 : ATTN_I8, n / 8 % 2 ? 1 + n % 3 : 1, n % 4 < 2 ? 700 : 256,
+                    n % 4 < 2 ? 200 : 4500, group_sizes[(n / 2 + n / 16) % 8]);
+    z.transposed = n / 4 % 2, z.zero = n % 3 == 0;
+    test_where = n % 2 ? TEST_AFTER_GUARD : TEST_BEFORE_GUARD;
+    scene *s = build(&z, &rng);
+    test_where = TEST_HEAP;
+    promise_run(&s->does);
+    check(s, "few rows");
+  }
+}
+
+/* Rows, columns and workers of every cut have the bits of the whole, w transposed or not. */
+static void same_cuts(scene *s, scene *turned, int64_t m, int64_t n) {
+  static const int64_t few[] = {1, 2, 4, 5, 8, 9, 20, 97, 195};
+  attn_ctx ctx = test_ctx();
+  promise_run(&s->does);
+  for (size_t i = 0; i < sizeof few / sizeof *few; i++)
+    for (int t = 0; t < 2; t++) {
+      scene some = t ? *turned : *s;
+      const int64_t rows = few[i] < m ? few[i] : m;
+      some.x = test_rows(s->x, m - rows, rows);
+      some.y = test_tensor(ATTN_F32, i % 2 ? TEST_PADDED : TEST_BHTD, 1, 1, rows, n);
+      if (i % 3 == 2) ctx.workers = 3, ctx.parallel_for = test_parallel_backward;
+      assert_int_equal(call(&some, &ctx), ATTN_OK);
+      test_assert_same(some.y, test_rows(s->y, m - rows, rows), t ? "turned" : "some rows");
+    }
+  if (test_isa == ATTN_ISA_AVX512 && test_compute == ATTN_COMPUTE_F32) {
+    scene other = *turned;
+    ctx = test_ctx(), ctx.isa = ATTN_ISA_AVX2;
+    other.y = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, m, n);
+    for (int64_t rows = 1; rows <= m; rows += m - 1) {
+      other.x = test_rows(s->x, 0, rows), other.y.len = rows;
+      assert_int_equal(call(&other, &ctx), ATTN_OK);
+      test_assert_same(other.y, test_rows(s->y, 0, rows), "avx2 and avx512");
+    }
+  }
+}
+
+void O5_cuts(void **state) {
+  (void)state;
+  test_rng rng = test_seed(5002);
+  for (int n = 0; n < 16; n++, test_mem_release()) {
+    shape z = plain(n % 2 ? ATTN_I4 : ATTN_I8, 203, n % 3 ? 300 : 611, n % 3 ? 171 : 97,
+                    group_sizes[n / 2]);
+    z.zero = n / 2 % 2;
+    scene *s = build(&z, &rng), *turned;
+    z.transposed = 1;
+    turned = build(&z, &rng);
+    attn_scales *q = &turned->p.w_scales;
+    for (int64_t j = 0; j < z.n; j++) {
+      unsigned char *row = stored_row(&turned->w.x, 0, 0, j);
+      memset(row, 0, (size_t)(z.type == ATTN_I4 ? (z.k + 1) / 2 : z.k));
+      for (int64_t k = 0; k < z.k; k++) {
+        const unsigned code = stored_code(z.type, stored_row(&s->w.x, 0, 0, k), j);
+        if (z.type == ATTN_I8)
+          row[k] = (unsigned char)code;
+        else
+          row[k / 2] = (unsigned char)(row[k / 2] | code << k % 2 * 4);
+      }
+      for (int64_t g = 0; g < groups_of(q, z.k); g++) {
+        q->scale[j * q->stride_len + g] = s->p.w_scales.scale[g * s->p.w_scales.stride_len + j];
+        if (q->zero)
+          q->zero[j * q->stride_len + g] = s->p.w_scales.zero[g * s->p.w_scales.stride_len + j];
+      }
+    }
+    same_cuts(s, turned, z.m, z.n);
+  }
+}
+
+/* The same of 16 bits, which few rows read in place: the chain of f32. */
+void O5_floats(void **state) {
+  (void)state;
+  test_rng rng = test_seed(5003);
+  for (int n = 0; n < 9; n++, test_mem_release()) {
+    scene s, turned;
+    memset(&s, 0, sizeof s);
+    const int64_t m = 203, k = n / 3 == 1 ? 515 : 256, cols = n / 3 == 2 ? 160 : 171;
+    s.x = drawn(floats[n / 3], TEST_BHTD, 1, 1, m, k, 1, &rng);
+    s.w.x = drawn(floats[n % 3], n % 2 ? TEST_PADDED : TEST_BHTD, 1, 1, k, cols, 1, &rng);
+    s.p.compute = test_compute;
+    s.y = output(ATTN_F32, TEST_BHTD, 1, 1, m, cols, &s.does.block[0]);
+    s.does.call = call, s.does.ask = ask, s.does.scene = &s, s.does.out[0] = &s.y;
+    turned = s;
+    turned.w.x = test_tensor(floats[n % 3], TEST_PADDED, 1, 1, cols, k);
+    turned.p.w_transposed = 1;
+    for (int64_t c = 0; c < k; c++)
+      for (int64_t j = 0; j < cols; j++)
+        oracle_set(&turned.w.x, 0, 0, j, c, oracle_get(&s.w.x, 0, 0, c, j));
+    same_cuts(&s, &turned, m, cols);
+  }
+}
+
+/* NaN and infinity in x reach their row, in a scale or a zero their column. */
+void O5_nan(void **state) {
+  (void)state;
+  test_rng rng = test_seed(5004);
+  for (int n = 0; n < 16; n++, test_mem_release()) {
+    shape z = plain(n % 2 ? ATTN_I4 : ATTN_I8, n / 4 % 2 ? 3 : 30, 256, 128, 64);
+    z.transposed = n / 2 % 2, z.zero = n / 8;
+    scene *s = build(&z, &rng);
+    attn_tensor before = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, z.m, z.n);
+    promise_run(&s->does);
+    test_copy(before, s->y);
+    ((float *)s->x.data)[1 * z.k + 70] = NAN;
+    const attn_scales *q = &s->p.w_scales;
+    float *number = z.zero ? q->zero : q->scale;
+    number[z.transposed ? 77 * q->stride_len + 2 : 2 * q->stride_len + 77] = n % 3 ? NAN : INFINITY;
+    promise_run(&s->does);
+    for (int64_t i = 0; i < z.m; i++)
+      for (int64_t j = 0; j < z.n; j++) {
+        const double y = oracle_get(&s->y, 0, 0, i, j);
+        if (i == 1)
+          assert_true(isnan(y));
+        else if (j == 77)
+          assert_true(isnan(y) || isinf(y));
+        else
+          assert_true(y == oracle_get(&before, 0, 0, i, j));
+      }
+  }
+}
+
+void O5_promises(void **state) {
+  (void)state;
+  test_rng rng = test_seed(5005);
+  for (int n = 0; n < 8; n++) {
+    shape z = plain(n % 2 ? ATTN_I4 : ATTN_I8, n / 4 ? 230 : 3, 260, 330, n % 3 * 32);
+    z.transposed = n / 2 % 2, z.zero = n % 3 == 1, z.heads = 2, z.shared = n % 3 == 2;
+    if (n % 4 > 1) z.x_type = ATTN_F16, z.y_type = ATTN_BF16;
+    scene *s = build(&z, &rng);
+    attn_ctx ctx = test_ctx();
+    if (z.x_type == ATTN_F16 || test_compute != ATTN_COMPUTE_F32) {
+      promise_keep(&s->does);
+      continue;
+    }
+    assert_int_equal(ask(s, &ctx), 0); /* no copy of w */
+    promise_run(&s->does);
+  }
+  shape none = plain(ATTN_I4, 0, 4, 6, 0);
+  promise_run(&build(&none, &rng)->does);
+}
+
+void O5_rejects(void **state) {
+  (void)state;
+  test_rng rng = test_seed(5006);
+  for (int n = 0; n < 36; n++, test_mem_release()) {
+    shape z = plain(n % 4 < 2 ? ATTN_I4 : ATTN_I8, 9, 70, 11, 32);
+    z.batch = z.heads = 2, z.transposed = n % 2, z.zero = 1;
+    scene *s = build(&z, &rng);
+    attn_scales *q = &s->p.w_scales;
+    attn_status want = ATTN_E_SHAPE;
+    const char *word = "params.w_scales";
+    switch (n / 2) {
+      case 0: q->scale = NULL, want = ATTN_E_NULL; break;
+      case 1: q->group = -32; break;
+      case 2: q->group = 16; break;
+      case 3: q->group = INT64_MAX; break;
+      case 4: s->w.x.dtype = ATTN_F32, s->w.x.data = s->x.data, want = ATTN_E_DTYPE; break;
+      case 5: s->w.x.dtype = ATTN_E4M3, want = ATTN_E_DTYPE, word = "w.dtype"; break;
+      case 6: s->w.x.dtype = (attn_dtype)17, want = ATTN_E_DTYPE, word = "w.dtype"; break;
+      case 7: q->scale = (float *)(void *)((char *)q->scale + 1), want = ATTN_E_ALIGN; break;
+      case 8: q->zero = (float *)(void *)((char *)q->zero + 2), want = ATTN_E_ALIGN; break;
+      case 9: q->stride_len = INT64_MAX, want = ATTN_E_OVERFLOW; break;
+      case 10: q->stride_batch = INT64_MIN, want = ATTN_E_OVERFLOW; break;
+      case 11: q->scale = s->y.data, want = ATTN_E_OVERLAP, word = "y "; break;
+      case 12: q->zero = s->y.data, want = ATTN_E_OVERLAP, word = "y "; break;
+      case 13: s->w.x.data = NULL, want = ATTN_E_NULL, word = "w.data"; break;
+      case 14: s->w.x.len--, word = "w.len"; break;
+      case 15:
+        s->w.x.dtype = ATTN_I4, s->w.x.stride_len = 77, want = ATTN_E_STRIDE, word = "w";
+        break;
+      case 16: s->x.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "x.dtype"; break;
+      default: s->w.x.data = s->y.data, want = ATTN_E_OVERLAP, word = "y "; break;
+    }
+    promise_reject(&s->does, want, word);
+  }
+}
