@@ -330,9 +330,9 @@ void O6_env(void **state) {
   assert_int_equal(fresh(NULL, check_features), 0);
   assert_int_equal(fresh(attn_isa_name(best()), check_features), 0);
   want_state = ATTN_ISA_CAPPED;
-  assert_int_equal(fresh("auto-bf16", check_features), 0);
-  assert_int_equal(fresh("-bf16", check_features), 0);
-  snprintf(word, sizeof word, "%s-bf16-bf16", attn_isa_name(best()));
+  assert_int_equal(fresh("auto-bf16-vnni", check_features), 0);
+  assert_int_equal(fresh("-vnni-bf16", check_features), 0);
+  snprintf(word, sizeof word, "%s-bf16-vnni-bf16", attn_isa_name(best()));
   assert_int_equal(fresh(word, check_features), 0);
   want_best = ATTN_ISA_SCALAR;
   assert_int_equal(fresh("scalar", check_features), 0);
