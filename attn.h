@@ -21132,13 +21132,13 @@ ATTN_FUNC_ void attn_stored_rows_(const attn_table_ *f, const attn_matrix_ *m,
 ATTN_FUNC_ void attn_stored_times_(const attn_table_ *f, const attn_matrix_ *m,
                                    const attn_matrix_part_ *part, float *y, int64_t y_stride,
                                    attn_floats_ x, int start) {
-  enum { GROUPS = 16 };
+  enum { GROUPS = 16, FLOATS = GROUPS * 64 };
   const attn_dtype dtype = m->w.dtype;
   const int64_t wide = m->transposed ? (int64_t)ATTN_PANEL_
                        : x.rows > 1  ? (int64_t)ATTN_STORED_COLS_ / ATTN_STORED_ROWS_
                                      : (int64_t)ATTN_STORED_COLS_;
   const int64_t group = m->scales.group, end = part->k0 + part->depth;
-  float scale[GROUPS * ATTN_PANEL_], zero[GROUPS * ATTN_PANEL_];
+  float scale[FLOATS], zero[FLOATS];
   attn_stored_product_ p;
   memset(&p, 0, sizeof p);
   p.x_stride = x.stride, p.y_stride = y_stride, p.kind = (int)dtype, p.run = m->run;
@@ -21148,6 +21148,8 @@ ATTN_FUNC_ void attn_stored_times_(const attn_table_ *f, const attn_matrix_ *m,
     for (int64_t k = part->k0; k < end; k += p.n) {
       const int64_t row = m->transposed ? c : k, at = m->transposed ? k : c;
       p.n = end - k;
+      if (x.rows > 1 && p.n > ATTN_DEEP_)
+        p.n = ATTN_DEEP_; /* what further rows read again is near */
       if (ATTN_HAS_QUANTIZE && m->run) {
         const attn_rows_scale_ s = attn_codes_scale_(m, part, k, c);
         const int64_t most = group > m->run ? group - k % group : GROUPS * group;
@@ -21400,8 +21402,8 @@ ATTN_FUNC_ void attn_matrix_copy_(const attn_matrix_ *m, const attn_matrix_part_
 ATTN_FUNC_ void attn_matrix_run_(const attn_table_ *f, const attn_matrix_part_ *p, float *y,
                                  int64_t y_stride, attn_floats_ x, const float *w, int strip,
                                  const float *by, int start) {
-  enum { ROWS = 24 };
-  float sum[ROWS * ATTN_PANEL_];
+  enum { ROWS = 24, FLOATS = ROWS * 64 };
+  float sum[FLOATS];
   for (int64_t r = 0, some; r < x.rows; r += some) {
     some = x.rows - r < ROWS ? x.rows - r : (int64_t)ROWS;
     attn_on_(dense, f)->gemm(sum, strip, some, x.p + r * x.stride, x.stride, 1, w, strip, p->depth,

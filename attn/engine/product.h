@@ -227,8 +227,8 @@ ATTN_FUNC_ void attn_matrix_copy_(const attn_matrix_ *m, const attn_matrix_part_
 ATTN_FUNC_ void attn_matrix_run_(const attn_table_ *f, const attn_matrix_part_ *p, float *y,
                                  int64_t y_stride, attn_floats_ x, const float *w, int strip,
                                  const float *by, int start) {
-  enum { ROWS = 24 };
-  float sum[ROWS * ATTN_PANEL_];
+  enum { ROWS = 24, FLOATS = ROWS * 64 };
+  float sum[FLOATS];
   for (int64_t r = 0, some; r < x.rows; r += some) {
     some = x.rows - r < ROWS ? x.rows - r : (int64_t)ROWS;
     attn_on_(dense, f)->gemm(sum, strip, some, x.p + r * x.stride, x.stride, 1, w, strip, p->depth,

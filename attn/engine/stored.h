@@ -50,13 +50,13 @@ ATTN_FUNC_ void attn_stored_rows_(const attn_table_ *f, const attn_matrix_ *m,
 ATTN_FUNC_ void attn_stored_times_(const attn_table_ *f, const attn_matrix_ *m,
                                    const attn_matrix_part_ *part, float *y, int64_t y_stride,
                                    attn_floats_ x, int start) {
-  enum { GROUPS = 16 };
+  enum { GROUPS = 16, FLOATS = GROUPS * 64 };
   const attn_dtype dtype = m->w.dtype;
   const int64_t wide = m->transposed ? (int64_t)ATTN_PANEL_
                        : x.rows > 1  ? (int64_t)ATTN_STORED_COLS_ / ATTN_STORED_ROWS_
                                      : (int64_t)ATTN_STORED_COLS_;
   const int64_t group = m->scales.group, end = part->k0 + part->depth;
-  float scale[GROUPS * ATTN_PANEL_], zero[GROUPS * ATTN_PANEL_];
+  float scale[FLOATS], zero[FLOATS];
   attn_stored_product_ p;
   memset(&p, 0, sizeof p);
   p.x_stride = x.stride, p.y_stride = y_stride, p.kind = (int)dtype, p.run = m->run;
@@ -66,6 +66,8 @@ ATTN_FUNC_ void attn_stored_times_(const attn_table_ *f, const attn_matrix_ *m,
     for (int64_t k = part->k0; k < end; k += p.n) {
       const int64_t row = m->transposed ? c : k, at = m->transposed ? k : c;
       p.n = end - k;
+      if (x.rows > 1 && p.n > ATTN_DEEP_)
+        p.n = ATTN_DEEP_; /* what further rows read again is near */
       if (ATTN_HAS_QUANTIZE && m->run) {
         const attn_rows_scale_ s = attn_codes_scale_(m, part, k, c);
         const int64_t most = group > m->run ? group - k % group : GROUPS * group;
