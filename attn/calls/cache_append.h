@@ -267,13 +267,13 @@ ATTN_FUNC_ void attn_append_item_(void *job, int worker, int64_t index) {
   (void)worker;
   memset(&r, 0, sizeof r);
   while (attn_append_next_(a, b, &r)) {
-    const int64_t at = r.token - s->len;
+    const int64_t at = r.token - s->len, page = s->table[r.entry];
     if (at / each != share) continue;
     for (int w = 0; w < 2 && store[w]->data; w++)
       for (int64_t h = 0; h < store[w]->heads; h++)
         for (int64_t i = 0; i < r.n; i++)
-          attn_append_row_(a->table, store[w], scales[w], s->table[r.entry], r.row + i, x[w],
-                           a->indptr ? 0 : b, h, first + at + i);
+          attn_append_row_(a->table, store[w], scales[w], page, r.row + i, x[w], a->indptr ? 0 : b,
+                           h, first + at + i);
   }
 }
 
