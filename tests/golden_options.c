@@ -103,6 +103,38 @@ static attn_status segment_bias(attn_tensor o, attn_tensor lse, test_rng *rng, a
   return status;
 }
 
+/* Codes of w in the given order of numbers: [groups][n], or [n][groups] of a transposed one. */
+static attn_tensor coded(test_rng *rng, attn_dtype type, int64_t len, int64_t dim, int64_t numbers,
+                         attn_scales *s) {
+  attn_tensor w = attn_bhtd(test_mem((size_t)(len * dim)), type, 1, 1, len, dim);
+  unsigned char *code = w.data;
+  for (int64_t i = 0; i < len * dim; i++) code[i] = (unsigned char)test_u64(rng);
+  s->scale = test_mem((size_t)numbers * sizeof(float));
+  s->zero = test_mem((size_t)numbers * sizeof(float));
+  for (int64_t i = 0; i < numbers; i++) {
+    s->scale[i] = (float)test_range(rng, 1, 200) / 16384.0f;
+    s->zero[i] = (float)test_range(rng, -20, 20) / 4;
+  }
+  return w;
+}
+
+/* Weights of 8 bits, transposed, and of 4 bits; a few rows of the latter by themselves. */
+static attn_status gemm_codes(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_gemm_params p;
+  attn_tensor x = golden_exact(rng, 2, T, 150), y = test_one(o, 0, 1, 1, 1);
+  memset(&p, 0, sizeof p);
+  test_fill_value(lse, 0);
+  p.w_transposed = 1, p.w_scales.group = 32, p.w_scales.stride_len = 5;
+  attn_tensor w = coded(rng, ATTN_I8, DV, 150, 5 * DV, &p.w_scales);
+  attn_status status = attn_gemm(test_one(o, 0, 1, 0, 1), test_one(x, 0, 1, 0, 1), w, &p, ctx);
+  p.w_transposed = 0, p.w_scales.group = 64, p.w_scales.stride_len = DV;
+  x = test_one(x, 0, 1, 1, 1), w = coded(rng, ATTN_I4, 150, DV + DV % 2, 3 * DV, &p.w_scales);
+  w.dim = DV;
+  if (status == ATTN_OK) status = attn_gemm(y, x, w, &p, ctx);
+  p.bias = golden_exact(rng, 1, 1, DV);
+  return status == ATTN_OK ? attn_gemm(test_rows(y, 3, 5), test_rows(x, 3, 5), w, &p, ctx) : status;
+}
+
 const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"routing learned", routing_learned},
                                       {"sinkhorn null", sinkhorn_null},
@@ -112,4 +144,5 @@ const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"nystrom valid", nystrom_valid},
                                       {"multihead bias_kv", multihead_bias_kv},
                                       {"segment bias", segment_bias},
+                                      {"gemm codes", gemm_codes},
                                       {NULL, NULL}};
