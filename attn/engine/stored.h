@@ -1,6 +1,14 @@
 /* engine/stored.h owns products of a few rows with a matrix that is read once, as it is stored, for the tiers
  * that have kernels/stored.h. */
 
+/* Whether rows of codes or 16 bits begin where a word of 32 may. */
+ATTN_FUNC_ int attn_stored_words_(const attn_tensor *w) {
+  return (((uint64_t)(uintptr_t)w->data | (uint64_t)attn_bytes_(w->dtype, w->stride_batch) |
+           (uint64_t)attn_bytes_(w->dtype, w->stride_head) |
+           (uint64_t)attn_bytes_(w->dtype, w->stride_len)) &
+          3) == 0;
+}
+
 /* What of a part the kernels take, from its first row and column on: 0 = nothing. */
 ATTN_FUNC_ int attn_stored_part_(const attn_table_ *f, const attn_matrix_ *m, int64_t rows,
                                  attn_matrix_part_ *p) {
@@ -10,6 +18,7 @@ ATTN_FUNC_ int attn_stored_part_(const attn_table_ *f, const attn_matrix_ *m, in
     if (!(m->run ? m->scales.group == m->run || m->run == 128
                  : m->in_turn && m->w.dtype == ATTN_BF16))
       return 0;
+    if (!attn_stored_words_(&m->w) || attn_bytes_(m->w.dtype, p->k0) % 4) return 0;
     p->depth = p->depth / 128 * 128, c1 = p->c0 + (c1 - p->c0) / 64 * 64;
   } else {
     if (!m->run && c1 > m->direct) c1 = m->direct;

@@ -151,6 +151,12 @@ EMULATED __m512 em_scalef(__m512 x, __m512 n) {
 }
 
 /* --- lanes elsewhere */
+EMULATED __m512 em_permutex2var(__m512 x, __m512i i, __m512 y) {
+  em512 e, a = em_f(x), b = em_f(y), at = em_i(i);
+  for (int n = 0; n < 16; n++)
+    e.bits[n] = at.bits[n] & 16 ? b.bits[at.bits[n] & 15] : a.bits[at.bits[n] & 15];
+  return e.f;
+}
 EMULATED __m512 em_permutexvar(__m512i i, __m512 x) {
   em512 e;
   for (int l = 0; l < 16; l++) e.lane[l] = em_f(x).lane[em_i(i).bits[l] & 15];
@@ -260,6 +266,7 @@ EMULATED __m256i em_to_16(__m512i x) {
 #define _mm512_cvtepi32_epi16(a) em_to_16(a)
 
 #define _mm512_permutexvar_ps(i, x) em_permutexvar(i, x)
+#define _mm512_permutex2var_ps(x, i, y) em_permutex2var(x, i, y)
 #define _mm512_shuffle_f32x4(a, b, which) em_quarters(a, b, which)
 #define EM_INSIDE(word, a, b, which)                     \
   em_join(word(em_f(a).half[0], em_f(b).half[0], which), \
