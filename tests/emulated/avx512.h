@@ -151,6 +151,17 @@ EMULATED __m512 em_scalef(__m512 x, __m512 n) {
 }
 
 /* --- lanes elsewhere */
+EMULATED __m512i em_ternary(__m512i x, __m512i y, __m512i z, int table) {
+  em512 e, a = em_i(x), b = em_i(y), c = em_i(z);
+  for (int n = 0; n < 16; n++) {
+    e.bits[n] = 0;
+    for (int t = 0; t < 8; t++)
+      if (table >> t & 1)
+        e.bits[n] |= (t & 4 ? a.bits[n] : ~a.bits[n]) & (t & 2 ? b.bits[n] : ~b.bits[n]) &
+                     (t & 1 ? c.bits[n] : ~c.bits[n]);
+  }
+  return e.i;
+}
 EMULATED __m512 em_permutex2var(__m512 x, __m512i i, __m512 y) {
   em512 e, a = em_f(x), b = em_f(y), at = em_i(i);
   for (int n = 0; n < 16; n++)
@@ -265,6 +276,7 @@ EMULATED __m256i em_to_16(__m512i x) {
 #define _mm512_cvtepu8_epi64(b) em_from_u8_to_64(b)
 #define _mm512_cvtepi32_epi16(a) em_to_16(a)
 
+#define _mm512_ternarylogic_epi32(x, y, z, table) em_ternary(x, y, z, table)
 #define _mm512_permutexvar_ps(i, x) em_permutexvar(i, x)
 #define _mm512_permutex2var_ps(x, i, y) em_permutex2var(x, i, y)
 #define _mm512_shuffle_f32x4(a, b, which) em_quarters(a, b, which)

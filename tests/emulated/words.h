@@ -70,6 +70,7 @@ int WORDS(words_result *to, const float *a, const float *b, const float *c, cons
   PUT_I(_mm512_cvtepu8_epi64(q));
   PUT(_mm512_permutexvar_ps(j, x));
   PUT(_mm512_permutex2var_ps(x, j, y));
+  PUT_I(_mm512_ternarylogic_epi32(i, j, _mm512_castps_si512(z), 0xea));
   PUT(_mm512_permutexvar_ps(
       _mm512_setr_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
       _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1)));
