@@ -227,7 +227,7 @@ ATTN_PUB_COLD_ attn_status attn_calm_threshold(float *threshold, int64_t count, 
     attn_reject_(&e, ATTN_E_RANGE, "params.kind must be an attn_calm_threshold_kind");
   else if (!flat && p.outputs < 1)
     attn_reject_(&e, ATTN_E_RANGE, "params.outputs must be at least 1");
-  else if (p.first < 0 || (!flat && attn_add_(p.first, count) > p.outputs))
+  else if (p.first < 0 || (!flat && count > attn_sub_(p.outputs, p.first)))
     attn_reject_(&e, ATTN_E_RANGE, "params.first + count must lie in 0..outputs");
   else if (!(p.tau >= 0.0f && p.tau < INFINITY))
     attn_reject_(&e, ATTN_E_VALUE, "params.tau must be finite and not negative");

@@ -209,11 +209,17 @@ void K3_threshold(void **state) {
     float lambda, tau;
     int kind;
     attn_status want;
-  } bad[] = {{-1, 9, 0, 0.5f, 0, 0, ATTN_E_SHAPE},       {3, 0, 0, 0.5f, 0, 0, ATTN_E_RANGE},
-             {3, 9, -1, 0.5f, 0, 0, ATTN_E_RANGE},       {3, 9, 7, 0.5f, 0, 0, ATTN_E_RANGE},
-             {3, 9, 0, 1.5f, 0, 0, ATTN_E_RANGE},        {3, 9, 0, -0.5f, 0, 0, ATTN_E_RANGE},
-             {3, 9, 0, NAN, 0, 0, ATTN_E_RANGE},         {3, 9, 0, 0.5f, -1, 0, ATTN_E_VALUE},
-             {3, 9, 0, 0.5f, INFINITY, 0, ATTN_E_VALUE}, {3, 9, 0, 0.5f, 0, 3, ATTN_E_RANGE}};
+  } bad[] = {{-1, 9, 0, 0.5f, 0, 0, ATTN_E_SHAPE},
+             {3, 0, 0, 0.5f, 0, 0, ATTN_E_RANGE},
+             {3, 9, -1, 0.5f, 0, 0, ATTN_E_RANGE},
+             {3, 9, 7, 0.5f, 0, 0, ATTN_E_RANGE},
+             {3, 9, 0, 1.5f, 0, 0, ATTN_E_RANGE},
+             {3, 9, 0, -0.5f, 0, 0, ATTN_E_RANGE},
+             {3, 9, 0, NAN, 0, 0, ATTN_E_RANGE},
+             {3, 9, 0, 0.5f, -1, 0, ATTN_E_VALUE},
+             {3, 9, 0, 0.5f, INFINITY, 0, ATTN_E_VALUE},
+             {3, 9, 0, 0.5f, 0, 3, ATTN_E_RANGE},
+             {3, INT64_MAX, INT64_MAX - 1, 0.5f, 0, 0, ATTN_E_RANGE}};
   for (size_t n = 0; n < sizeof bad / sizeof *bad; n++) {
     attn_calm_threshold_params p = {(attn_calm_threshold_kind)bad[n].kind, bad[n].outputs,
                                     bad[n].first, bad[n].tau};
