@@ -100,6 +100,8 @@ f512_at_ _mm512_shuffle_ps, _mm512_shuffle_f32x4;
 __m512 _mm512_fmadd_ps(__m512, __m512, __m512);
 __m512 _mm512_permute_ps(__m512, int);
 __m512 _mm512_permutexvar_ps(__m512i, __m512);
+__m512 _mm512_permutex2var_ps(__m512, __m512i, __m512);
+__m512i _mm512_ternarylogic_epi32(__m512i, __m512i, __m512i, int);
 __m512 _mm512_roundscale_ps(__m512, int);
 __m512 _mm512_mask_blend_ps(__mmask16, __m512, __m512);
 __m512 _mm512_mask_mul_ps(__m512, __mmask16, __m512, __m512);
