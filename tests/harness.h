@@ -29,6 +29,10 @@ int test_expects_feature(attn_feature feature);
  * Set for one test. */
 extern attn_compute test_compute;
 
+/* Set while a test runs in yet another mode: fewer random cases still. */
+extern int test_repeats;
+
+/* How many random cases to run. */
 int64_t test_count(int64_t full, int64_t fast);
 
 /* Ends the test as skipped, with the reason on the output and in the count. */

@@ -24,7 +24,8 @@ static int before(void **state) {
 
 static int after(void **state) {
   (void)state;
-  test_compute = ATTN_COMPUTE_F32;
+  test_compute = ATTN_COMPUTE_F32, test_repeats = 0;
+  for (int f = 1; f < ATTN_FEATURE_COUNT; f++) (void)attn_feature_off((attn_feature)f, 0);
   test_mem_release();
   return 0;
 }

@@ -25,34 +25,28 @@ double oracle_from_bf16(uint16_t bits) {
   return (double)x;
 }
 
-/* Rounds |x| to a multiple of 2^step, ties to the even multiple, and returns the multiple. */
-static double round_to(double x, int step) {
-  double n = ldexp(fabs(x), -step), down = floor(n), rest = n - down;
-  if (rest > 0.5 || (rest == 0.5 && fmod(down, 2) != 0)) down += 1;
-  return down;
+/* 2^e of doubles that are not subnormal. */
+static double power(int e) {
+  const uint64_t bits = (uint64_t)(e + 1023) << 52;
+  double x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
 }
 
-/* A binary format with p bits of precision and least exponent emin, as sign, exponent, fraction. */
+/* A binary format with p bits of precision and least exponent emin, as sign, exponent, fraction: the bits
+ * below the sign count its numbers from 0, 2^(p-1) of them an exponent. */
 static uint16_t to_small(double x, int p, int emin, int exponent_bits) {
-  uint16_t sign = signbit(x) ? 0x8000u : 0;
-  int exponent_max = (1 << exponent_bits) - 1;
-  uint16_t infinity = (uint16_t)(sign | exponent_max << (p - 1));
-  if (isnan(x)) return (uint16_t)(infinity | 1 << (p - 2));
-  if (isinf(x)) return infinity;
-  if (x == 0) return sign;
-  int e;
-  frexp(x, &e);
-  e -= 1; /* |x| = 1.f * 2^e */
+  const int infinity = ((1 << exponent_bits) - 1) << (p - 1);
+  uint64_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  const uint16_t sign = (uint16_t)(bits >> 63 << 15);
+  if (isnan(x)) return (uint16_t)(sign | infinity | 1 << (p - 2));
+  if (isinf(x)) return (uint16_t)(sign | infinity);
+  int e = (int)(bits >> 52 & 2047) - 1023; /* |x| = 1.f * 2^e */
   if (e < emin) e = emin;
-  double n = round_to(x, e - p + 1);
-  if (n == ldexp(1, p)) {
-    n /= 2;
-    e += 1;
-  }
-  if (n < ldexp(1, p - 1)) return (uint16_t)(sign | (int)n); /* subnormal */
-  int biased = e - emin + 1;
-  if (biased >= exponent_max) return infinity;
-  return (uint16_t)(sign | biased << (p - 1) | ((int)n - (1 << (p - 1))));
+  const double n = nearbyint(fabs(x) * power(p - 1 - e)); /* to nearest, ties to even */
+  const int number = (int)n + ((e - emin) << (p - 1));
+  return (uint16_t)(sign | (number < infinity ? number : infinity));
 }
 
 uint16_t oracle_to_f16(double x) { return to_small(x, 11, -14, 5); }

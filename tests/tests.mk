@@ -37,11 +37,15 @@ TEST_ARM64 := $(TEST_OUT)/arm64/runner
 TEST_ARM32 := $(TEST_OUT)/arm32/runner
 
 $(eval $(call runner,native,$(CC),-O2 -g $(TEST_SLEEF),$(call compiled_by,$(CC)),-lcmocka $(TEST_SLEEF_LIB),objcopy))
-$(eval $(call runner,clang,clang,-O2 -g $(TEST_SLEEF),build/impl/clang-O2.o,-lcmocka $(TEST_SLEEF_LIB),objcopy))
 
-# Elementary functions from SLEEF: other bits, the same bounds. The tests are the native ones.
+# The same tests of another implementation: compiled by clang; with elementary functions from SLEEF, which have
+# other bits and the same bounds.
+TEST_NATIVE_OBJECTS := $(TEST_SOURCES:tests/%.c=$(TEST_OUT)/native/%.o)
+$(eval $(call hooked,clang,build/impl/clang-O2.o,objcopy))
+$(TEST_OUT)/clang/runner: $(TEST_NATIVE_OBJECTS) $(TEST_OUT)/clang/attn.o
+	clang -o $@ $^ -lcmocka $(TEST_SLEEF_LIB) -lpthread -lm
 $(eval $(call hooked,sleef,build/impl/gcc-sleef.o,objcopy))
-$(TEST_OUT)/sleef/runner: $(TEST_SOURCES:tests/%.c=$(TEST_OUT)/native/%.o) $(TEST_OUT)/sleef/attn.o
+$(TEST_OUT)/sleef/runner: $(TEST_NATIVE_OBJECTS) $(TEST_OUT)/sleef/attn.o
 	$(CC) -o $@ $^ -lcmocka -lsleef -lpthread -lm
 
 # The avx512 tier on any x86 processor: tests/emulated does its words by AVX2. The tests are the native
@@ -52,7 +56,7 @@ $(TEST_EMULATED)/impl.o: tests/emulated/attn.c tests/emulated/avx512.h attn.h
 	gcc -std=gnu11 -O1 -DATTN_SMALL -mavx2 -mfma -mf16c $(TEST_WARNINGS) -Wno-psabi -I. -c -o $@ $<
 	@! objdump -d $@ | grep -E '%(zmm|k[0-7]|[xy]mm(1[6-9]|2[0-9]|3[01]))' || { rm $@; false; }
 $(eval $(call hooked,emulated,$(TEST_EMULATED)/impl.o,objcopy))
-$(TEST_EMULATED)/runner: $(TEST_SOURCES:tests/%.c=$(TEST_OUT)/native/%.o) $(TEST_EMULATED)/attn.o
+$(TEST_EMULATED)/runner: $(TEST_NATIVE_OBJECTS) $(TEST_EMULATED)/attn.o
 	$(CC) -o $@ $^ -lcmocka $(TEST_SLEEF_LIB) -lpthread -lm
 
 # Word by word against the real ones, where the processor has them.
@@ -90,10 +94,14 @@ $(eval $(call runner,arm32,arm-linux-gnueabihf-gcc -march=armv7-a -mfpu=neon-vfp
 $(TEST_SOURCES:tests/%.c=$(TEST_OUT)/arm64/%.o): | $(TEST_CMOCKA)/arm64/done
 $(TEST_SOURCES:tests/%.c=$(TEST_OUT)/arm32/%.o): | $(TEST_CMOCKA)/armhf/done
 
-# Under the sanitizers unoptimised: optimising that code takes longer than running it.
+# Under the sanitizers unoptimised: optimising that code takes longer than running it, but for the oracles.
+# clang's watch the implementation alone; what it does to arrays of the tests is seen there too.
 TEST_ASAN := -O0 -g1 -fno-omit-frame-pointer -fno-sanitize-recover=all -fsanitize=address,undefined
-$(eval $(call runner,asan-gcc,gcc,$(TEST_ASAN),build/impl/gcc-asan.o,-lcmocka,objcopy))
-$(eval $(call runner,asan-clang,clang,$(TEST_ASAN),build/impl/clang-asan.o,-lcmocka,objcopy))
+$(eval $(call runner,asan-gcc,gcc,$(TEST_ASAN) $$(TEST_ASAN_MORE),build/impl/gcc-asan.o,-lcmocka,objcopy))
+$(TEST_OUT)/asan-gcc/oracle%.o $(TEST_OUT)/asan-gcc/harness.o: TEST_ASAN_MORE := -O1
+$(eval $(call hooked,asan-clang,build/impl/clang-asan.o,objcopy))
+$(TEST_OUT)/asan-clang/runner: $(TEST_NATIVE_OBJECTS) $(TEST_OUT)/asan-clang/attn.o
+	clang -fsanitize=address,undefined -o $@ $^ -lcmocka $(TEST_SLEEF_LIB) -lpthread -lm
 
 # ATTN_TEST_SCALE=small, since an emulator is some twenty times slower.
 TEST_QEMU64 := ATTN_TEST_SCALE=small qemu-aarch64 -L /usr/aarch64-linux-gnu
@@ -203,7 +211,7 @@ $(TEST_SPOIL)/%.o: $(TEST_SPOIL)/%.c
 $(TEST_SPOIL)/spoil.o: tests/spoil/spoil.c tests/spoil/spoil.h attn.h
 	@mkdir -p $(@D)
 	$(CC) -std=gnu11 -Wall -Wextra -O1 -I. -Itests -c -o $@ $<
-$(TEST_SPOIL)/runner: $(TEST_SOURCES:tests/%.c=$(TEST_OUT)/native/%.o) $(TEST_SPOIL)/attn.o \
+$(TEST_SPOIL)/runner: $(TEST_NATIVE_OBJECTS) $(TEST_SPOIL)/attn.o \
   $(TEST_SPOIL)/entries.o $(TEST_SPOIL)/spoil.o
 	$(FUZZ_CC) -fsanitize=undefined -o $@ $^ -lcmocka $(TEST_SLEEF_LIB) -lpthread -lm
 

@@ -6,76 +6,16 @@
 #include <math.h>
 #include <string.h>
 
+#include "computes.h"
 #include "harness.h"
 #include "list.h"
-#include "terms.h"
 
-static int there(attn_feature f) {
-  return attn_feature_isa(f) == test_isa && attn_feature_status(f) == ATTN_ISA_OK;
-}
-
-/* Runs tests in int8, by the instructions that there are and without: of codes, and of values. */
-static void each(void (*const *tests)(void **), int n, void **state) {
-  const attn_feature codes = ATTN_FEATURE_AVX512_VNNI, values = ATTN_FEATURE_AVX512_BF16;
-  const int has_codes = there(codes), has_values = there(values);
-  for (int off = 0; off < 3; off++) {
-    if ((off == 1 && !has_codes) || (off == 2 && !has_values)) continue;
-    if (off) assert_int_equal(attn_feature_off(off == 1 ? codes : values, 1), ATTN_OK);
-    test_compute = ATTN_COMPUTE_I8;
-    for (int i = 0; i < n; i++) tests[i](state);
-    test_compute = ATTN_COMPUTE_F32;
-    if (off) assert_int_equal(attn_feature_off(off == 1 ? codes : values, 0), ATTN_OK);
-  }
-}
-#define EACH(...)                                        \
-  static void (*const tests[])(void **) = {__VA_ARGS__}; \
-  each(tests, (int)(sizeof tests / sizeof *tests), state)
-
-void O4_shapes(void **state) {
-  EACH(A1_random_shapes, A1_every_tail, A1_tile_edges, A1_layouts, A1_storage_types, A1_scale,
-       A1_no_keys, A1_empty_extents, A1_sinks, A1_softcap);
-}
-
-void O4_groups(void **state) { EACH(A5_grouped_heads, A5_equals_repeated_heads, A6_mla_wide); }
-
-void O4_masks(void **state) {
-  EACH(A2_causal, A2_causal_offset, A2_window, A2_huge_offset_and_window, A2_boolean_mask,
-       A2_bit_mask, A2_additive_mask, A2_lengths, A2_everything_combined, A2_empty_rows,
-       A2_causal_start);
-}
-
-void O4_terms(void **state) {
-  EACH(B3_matches_oracle, B4_matches_oracle, B7_matches_oracle, B8_matches_oracle, B6_random_shapes,
-       H1_matches_oracle, I5_matches_oracle, A2_modify_matches_oracle, A2_weights_match_oracle,
-       api_labels_match_oracle, api_terms_combined);
-}
-
-void O4_schedules(void **state) { EACH(api_terms_on_schedules, A2_weights_schedules); }
-
-void O4_sequences(void **state) { EACH(A2_ragged_terms, A2_ragged_masks, A2_offsets_terms); }
-
-void O4_caches(void **state) { EACH(A1_cache_model, A1_cache_ring, A1_cache_attend); }
-
-/* What is forbidden never shows, what is allowed and not a number shows in its rows alone. */
-void O4_not_finite(void **state) {
-  EACH(A2_forbidden_garbage, A2_garbage_on_the_diagonal, A1_nan_in_query, A1_nan_in_allowed_key,
-       A1_nan_payloads, api_terms_on_schedules_nan, api_terms_forbidden_garbage);
-}
-
-/* The same bits for any workers, composition and cut, and beside guard pages. */
-void O4_bits(void **state) {
-  EACH(api_terms_any_workers, api_terms_any_chunks, api_terms_any_composition,
-       api_terms_guard_pages, api_terms_workspace, api_terms_on_schedules_workers);
-}
+TESTS_OF_ATTENTION(O4, ATTN_COMPUTE_I8)
 
 /* ---- what is int8's own -----------------------------------------------------------------------*/
 
 static test_call drawn(attn_dtype type, int64_t queries, int64_t keys, int64_t d, test_rng *rng) {
-  test_spec spec = test_plain(2, queries, keys, d, d);
-  spec.q_type = spec.k_type = spec.v_type = type;
-  test_call call = test_build(&spec, rng);
-  call.params.compute = ATTN_COMPUTE_I8;
-  return call;
+  return test_two_heads(ATTN_COMPUTE_I8, type, queries, keys, d, d, rng);
 }
 
 /* The worst difference of two outputs as a share of the largest value. */
@@ -96,24 +36,6 @@ static double apart(attn_tensor x, attn_tensor y, attn_tensor v) {
   return worst / most;
 }
 
-static void compare_errors(test_call *call, const char *what) {
-  const int64_t keys = call->k.len, d = call->v.dim;
-  oracle_row row;
-  row.o = test_mem((size_t)d * sizeof(double));
-  row.p = test_mem((size_t)keys * sizeof(double));
-  row.size = test_mem((size_t)keys * sizeof(double));
-  double worst = 0;
-  for (int64_t h = 0; h < 2; h++)
-    for (int64_t i = 0; i < call->q.len; i++) {
-      oracle_sdpa(&call->q, &call->k, &call->v, &call->params, 0, h, i, &row);
-      for (int64_t c = 0; c < d; c++) {
-        const double e = fabs(oracle_get(&call->o, 0, h, i, c) - row.o[c]) / row.value;
-        worst = e > worst || e != e ? e : worst;
-      }
-    }
-  if (!(worst <= 1e-2)) fail_msg("%s: %.3g of max |v|", what, worst);
-}
-
 /* Standard normal rows are right to 1e-2 of max |v|: full, causal, under a window and with a shift of all keys. */
 static void errors(void **state) {
   (void)state;
@@ -127,11 +49,12 @@ static void errors(void **state) {
     call.params.causal = n / 4 > 0;
     if (n / 4 == 2) call.params.window.on = 1, call.params.window.left = 200;
     test_run(&call);
-    compare_errors(&call, "normal rows");
+    const double worst = test_errors_of(&call).worst;
+    if (!(worst <= 1e-2)) fail_msg("case %d: %.3g of max |v|", n, worst);
     test_mem_release();
   }
 }
-void O4_errors(void **state) { EACH(errors); }
+void O4_errors(void **state) { TEST_IN_MODE(ATTN_COMPUTE_I8, errors); }
 
 /* A vector that is added to all keys moves nothing, whatever its size in codes would be. */
 static void shifted(void **state) {
@@ -158,7 +81,7 @@ static void shifted(void **state) {
     test_mem_release();
   }
 }
-void O4_shift(void **state) { EACH(shifted); }
+void O4_shift(void **state) { TEST_IN_MODE(ATTN_COMPUTE_I8, shifted); }
 
 /* Scores are the same bits on all tiers and features that fuse: sums of codes are exact. */
 void O4_scores_agree(void **state) {
@@ -209,7 +132,7 @@ static void later(void **state) {
     test_mem_release();
   }
 }
-void O4_sees_no_later_key(void **state) { EACH(later); }
+void O4_sees_no_later_key(void **state) { TEST_IN_MODE(ATTN_COMPUTE_I8, later); }
 
 /* Queries and keys that codes cannot hold are computed in f32, and change no other row. */
 static void beyond(void **state) {
@@ -235,7 +158,7 @@ static void beyond(void **state) {
     test_mem_release();
   }
 }
-void O4_beyond_codes(void **state) { EACH(beyond); }
+void O4_beyond_codes(void **state) { TEST_IN_MODE(ATTN_COMPUTE_I8, beyond); }
 
 /* Codes of an int8 cache are taken as they are: with queries that are codes, scores are exact. */
 static void stored(void **state) {
@@ -280,14 +203,14 @@ static void stored(void **state) {
     test_mem_release();
   }
 }
-void O4_codes_of_a_cache(void **state) { EACH(stored); }
+void O4_codes_of_a_cache(void **state) { TEST_IN_MODE(ATTN_COMPUTE_I8, stored); }
 
 /* ---- which arithmetic runs --------------------------------------------------------------------*/
 
 void O4_report(void **state) {
   (void)state;
-  const attn_feature feature = ATTN_FEATURE_AVX512_VNNI;
-  const int native = there(feature);
+  const attn_feature feature = test_feature(ATTN_COMPUTE_I8);
+  const int native = feature != ATTN_FEATURE_NONE;
   for (int off = 0; off < 1 + native; off++)
     for (int prefer = 0; prefer < 2; prefer++) {
       test_rng rng = test_seed(10400);

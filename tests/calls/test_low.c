@@ -7,81 +7,22 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "computes.h"
 #include "harness.h"
 #include "list.h"
-#include "terms.h"
 
-/* The feature whose products the tier under test has, if the machine has it. */
-static attn_feature native(void) {
-  const attn_feature f = ATTN_FEATURE_AVX512_BF16; /* test_isa.c: whether it should be there */
-  if (attn_feature_isa(f) == test_isa && attn_feature_status(f) == ATTN_ISA_OK) return f;
-  return ATTN_FEATURE_NONE;
-}
-
-/* Runs tests in bf16, by the instructions that there are and without. */
-static void both(void (*const *tests)(void **), int n, void **state) {
-  const attn_feature feature = native();
-  for (int off = 0; off < (feature ? 2 : 1); off++) {
-    test_compute = ATTN_COMPUTE_BF16;
-    if (off) assert_int_equal(attn_feature_off(feature, 1), ATTN_OK);
-    for (int i = 0; i < n; i++) tests[i](state);
-    if (off) assert_int_equal(attn_feature_off(feature, 0), ATTN_OK);
-    test_compute = ATTN_COMPUTE_F32;
-  }
-}
-#define BOTH(...)                                        \
-  static void (*const tests[])(void **) = {__VA_ARGS__}; \
-  both(tests, (int)(sizeof tests / sizeof *tests), state)
-
-void O2_shapes(void **state) {
-  BOTH(A1_random_shapes, A1_every_tail, A1_tile_edges, A1_layouts, A1_storage_types, A1_scale,
-       A1_no_keys, A1_empty_extents, A1_sinks, A1_softcap, A6_head_widths);
-}
-
-void O2_groups(void **state) { BOTH(A5_grouped_heads, A5_equals_repeated_heads, A6_mla_wide); }
-
-void O2_masks(void **state) {
-  BOTH(A2_causal, A2_causal_offset, A2_window, A2_huge_offset_and_window, A2_boolean_mask,
-       A2_bit_mask, A2_additive_mask, A2_lengths, A2_everything_combined, A2_empty_rows,
-       A2_causal_start);
-}
-
-void O2_terms(void **state) {
-  BOTH(B3_matches_oracle, B4_matches_oracle, B7_matches_oracle, B8_matches_oracle, B6_random_shapes,
-       H1_matches_oracle, I5_matches_oracle, A2_modify_matches_oracle, A2_weights_match_oracle,
-       api_labels_match_oracle, api_terms_combined);
-}
-
-void O2_schedules(void **state) { BOTH(api_terms_on_schedules, A2_weights_schedules); }
-
-void O2_sequences(void **state) { BOTH(A2_ragged_terms, A2_ragged_masks, A2_offsets_terms); }
-
-void O2_caches(void **state) { BOTH(A1_cache_model, A1_cache_ring, A1_cache_attend); }
-
-/* What is forbidden never shows, what is allowed and not a number shows in its rows alone. */
-void O2_not_finite(void **state) {
-  BOTH(A2_forbidden_garbage, A2_garbage_on_the_diagonal, A1_nan_in_query, A1_nan_in_allowed_key,
-       A1_nan_payloads, api_terms_on_schedules_nan, api_terms_forbidden_garbage);
-}
-
-/* The same bits for any workers, composition and cut, and beside guard pages. */
-void O2_bits(void **state) {
-  BOTH(api_terms_any_workers, api_terms_any_chunks, api_terms_any_composition,
-       api_terms_guard_pages, api_terms_workspace, api_terms_on_schedules_workers);
-}
+TESTS_OF_ATTENTION(O2, ATTN_COMPUTE_BF16)
 
 void O2_gemm(void **state) {
-  BOTH(MM_gemm_random, MM_gemm_tails, MM_gemm_exact, MM_gemm_nan, MM_gemm_promises, MM_gemm_cuts,
-       O5_random, O5_few_rows, O5_cuts, O5_promises);
+  TEST_IN_MODE(ATTN_COMPUTE_BF16, MM_gemm_random, MM_gemm_tails, MM_gemm_exact, MM_gemm_nan,
+               MM_gemm_promises, MM_gemm_cuts, O5_random, O5_few_rows, O5_cuts, O5_promises);
 }
 
 /* ---- what is bf16's own -----------------------------------------------------------------------*/
 
 static test_call drawn(attn_dtype type, int64_t queries, int64_t keys, int64_t dk, int64_t dv,
                        test_rng *rng) {
-  test_spec spec = test_plain(2, queries, keys, dk, dv);
-  spec.q_type = spec.k_type = spec.v_type = type;
-  return test_build(&spec, rng);
+  return test_two_heads(test_compute, type, queries, keys, dk, dv, rng);
 }
 
 /* Numbers that bf16 has not are rounded to it, to nearest even, whatever they are stored as: the bits of the
@@ -107,7 +48,7 @@ static void rounds(void **state) {
     test_mem_release();
   }
 }
-void O2_rounds_its_inputs(void **state) { BOTH(rounds); }
+void O2_rounds_its_inputs(void **state) { TEST_IN_MODE(ATTN_COMPUTE_BF16, rounds); }
 
 /* The worst row and the root of the mean square over all, against the oracle on the given numbers. */
 static void errors(void **state) {
@@ -119,26 +60,13 @@ static void errors(void **state) {
     for (int64_t i = 0; n == 3 && i < 2 * keys * d; i++) /* one-signed values */
       ((float *)call.v.data)[i] = fabsf(((float *)call.v.data)[i]);
     test_run(&call);
-    oracle_row row;
-    row.o = test_mem((size_t)d * sizeof(double));
-    row.p = test_mem((size_t)keys * sizeof(double));
-    row.size = test_mem((size_t)keys * sizeof(double));
-    double sum = 0, worst = 0;
-    for (int64_t h = 0; h < 2; h++) {
-      for (int64_t i = 0; i < 64; i++) {
-        oracle_sdpa(&call.q, &call.k, &call.v, &call.params, 0, h, i, &row);
-        for (int64_t c = 0; c < d; c++) {
-          const double e = fabs(oracle_get(&call.o, 0, h, i, c) - row.o[c]) / row.value;
-          sum += e * e, worst = e > worst ? e : worst;
-        }
-      }
-    }
-    if (worst > ldexp(1, -7) || sqrt(sum / (double)(128 * d)) > ldexp(1, -9))
-      fail_msg("case %d: worst %.3g, mean %.3g", n, worst, sqrt(sum / (double)(128 * d)));
+    const test_errors e = test_errors_of(&call);
+    if (!(e.worst <= ldexp(1, -7)) || !(e.mean <= ldexp(1, -9)))
+      fail_msg("case %d: worst %.3g, mean %.3g", n, e.worst, e.mean);
     test_mem_release();
   }
 }
-void O2_errors(void **state) { BOTH(errors); }
+void O2_errors(void **state) { TEST_IN_MODE(ATTN_COMPUTE_BF16, errors); }
 
 /* Weights add to 1: equal values come out as they are, for any scores. */
 static void sums(void **state) {
@@ -155,7 +83,7 @@ static void sums(void **state) {
     test_mem_release();
   }
 }
-void O2_weights_add_to_one(void **state) { BOTH(sums); }
+void O2_weights_add_to_one(void **state) { TEST_IN_MODE(ATTN_COMPUTE_BF16, sums); }
 
 /* Values near the end of f32 that bf16 rounds to infinity: forbidden ones stay unseen, tiny ones are lost
  * at most. Scores that overflow are those of f32. */
@@ -188,13 +116,13 @@ static void edges(void **state) {
     test_fill_row(call.v, 0, 1, j, ldexp(1 + (double)(j % 5) / 8, 120));
   test_check(&call, "tiny and large values");
 }
-void O2_ends_of_the_range(void **state) { BOTH(edges); }
+void O2_ends_of_the_range(void **state) { TEST_IN_MODE(ATTN_COMPUTE_BF16, edges); }
 
 /* ---- which arithmetic runs --------------------------------------------------------------------*/
 
 void O1_report(void **state) {
   (void)state;
-  const attn_feature feature = native();
+  const attn_feature feature = test_feature(ATTN_COMPUTE_BF16);
   for (int off = 0; off < 2; off++) {
     for (int prefer = 0; prefer < 2; prefer++) {
       test_rng rng = test_seed(9500);

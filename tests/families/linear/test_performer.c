@@ -463,8 +463,10 @@ void E3_error_falls(void **state) {
   const shape z = plain(1, 40, 60, 8, 6);
   double error[2] = {0, 0};
   scene *s = NULL;
-  for (int many = 0; many < 2; many++) {
-    const attn_feature_map f = map_of(ATTN_FEATURES_SOFTMAX, 1, many ? 1600 : 64, 8, 5, ATTN_F32);
+  for (int n = 0; n < 8; n++) { /* four draws of each */
+    const int many = n % 2;
+    const attn_feature_map f =
+        map_of(ATTN_FEATURES_SOFTMAX, 1, many ? 1600 : 64, 8, (uint64_t)n, ATTN_F32);
     scene *t = build(&z, &f, &rng);
     if (s) t->q = s->q, t->k = s->k, t->v = s->v;
     s = t;

@@ -56,7 +56,7 @@ static attn_synthesizer_source source_of(const synth_shape *x, attn_synthesizer_
     if (kind == ATTN_SYNTHESIZER_DENSE_FACTORED) {
       const int64_t a = x->vary % 9 == 2 ? 1 : test_range(rng, 1, x->keys + 1);
       c.net = synth_net(x, din, a, rng);
-      c.net_b = synth_net(x, din, (x->keys + a - 1) / a + test_range(rng, 0, 2), rng);
+      c.net_b = synth_net(x, din, (x->keys + a - 1) / a + test_range(rng, x->keys == 0, 2), rng);
       c.tiling = (attn_synthesizer_tiling)(x->vary / 3 % 2);
     }
   }
