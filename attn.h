@@ -23372,20 +23372,21 @@ ATTN_FUNC_ void attn_append_page_(attn_append_ *a, attn_sequence *s, const attn_
   attn_cache_copy_(&c->v, &c->v_scales, old, fresh, rows < c->k.len ? rows : c->k.len);
 }
 
-/* Row (b, h, i) of x as row (page, h, row) of a store. */
-ATTN_FUNC_ void attn_append_row_(const attn_table_ *f, const attn_tensor *store,
-                                 const attn_scales *s, int64_t page, int64_t row,
-                                 const attn_tensor *x, int64_t b, int64_t h, int64_t i) {
-  char *y = attn_at_(store, page, h, row);
-  const char *from = attn_at_(x, b, h, i);
-  const int64_t at = page * s->stride_batch + h * s->stride_head + row * s->stride_len;
-  if (attn_quantized_(store->dtype))
-    attn_quantize_row_(f, y, store->dtype, s->scale ? s->scale + at : NULL,
-                       s->zero ? s->zero + at : NULL, s->group, from, x->dtype, x->dim);
-  else if (store->dtype == x->dtype)
-    memcpy(y, from, (size_t)attn_bytes_(x->dtype, x->dim));
-  else
-    f->blend(y, from, NULL, store->dtype, x->dtype, x->dtype, x->dim, 1.0f, 0.0f);
+/* Rows of x, n of them from `from` on, as rows of a store from y on, whose scales begin at `at`. */
+ATTN_FUNC_ void attn_append_put_(const attn_table_ *f, const attn_tensor *store,
+                                 const attn_scales *s, char *y, int64_t at, const attn_tensor *x,
+                                 const char *from, int64_t n) {
+  const int64_t y_step = attn_bytes_(store->dtype, store->stride_len);
+  const int64_t step = attn_bytes_(x->dtype, x->stride_len);
+  const size_t bytes = (size_t)attn_bytes_(x->dtype, x->dim);
+  for (; n > 0; n--, y += y_step, from += step, at += s->stride_len)
+    if (attn_quantized_(store->dtype))
+      attn_quantize_row_(f, y, store->dtype, s->scale ? s->scale + at : NULL,
+                         s->zero ? s->zero + at : NULL, s->group, from, x->dtype, x->dim);
+    else if (store->dtype == x->dtype)
+      memcpy(y, from, bytes);
+    else
+      f->blend(y, from, NULL, store->dtype, x->dtype, x->dtype, x->dim, 1.0f, 0.0f);
 }
 
 /* Pages for all rows of sequence b. */
@@ -23414,9 +23415,10 @@ ATTN_FUNC_ void attn_append_item_(void *job, int worker, int64_t index) {
     if (at / each != share) continue;
     for (int w = 0; w < 2 && store[w]->data; w++)
       for (int64_t h = 0; h < store[w]->heads; h++)
-        for (int64_t i = 0; i < r.n; i++)
-          attn_append_row_(a->table, store[w], scales[w], page, r.row + i, x[w], a->indptr ? 0 : b,
-                           h, first + at + i);
+        attn_append_put_(a->table, store[w], scales[w], attn_at_(store[w], page, h, r.row),
+                         page * scales[w]->stride_batch + h * scales[w]->stride_head +
+                             r.row * scales[w]->stride_len,
+                         x[w], attn_at_(x[w], a->indptr ? 0 : b, h, first + at), r.n);
   }
 }
 
