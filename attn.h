@@ -165,8 +165,8 @@
  *   environment variable ATTN_ISA=<tier> and attn_isa_limit() cap the choice for the process. An
  *   ATTN_ISA that names no tier of this machine makes every call fail with ATTN_E_ENV.
  *   Beside tiers there are features, which params.compute uses: AVX512-BF16 for ATTN_COMPUTE_BF16, at about
- *   twice the speed of f32, AVX512-VNNI for the scores of ATTN_COMPUTE_I8. ATTN_ISA=avx512-bf16 (or -bf16,
- *   -vnni, -bf16-vnni) and attn_feature_off() switch one off,
+ *   twice the speed of f32, AVX512-VNNI for the scores of ATTN_COMPUTE_I8, FP16FML of 64-bit ARM for
+ *   ATTN_COMPUTE_F16. ATTN_ISA=avx512-bf16 (or -bf16, -vnni, -bf16-vnni, -fp16fml) and attn_feature_off() switch one off,
  *   attn_feature_why tells why it is, ctx.report.feature whether it was used. Without it the mode is
  *   emulated, slower than f32; params.compute_prefer = 1 takes f32 then.
  *
@@ -198,7 +198,7 @@
  *                            file does not call is not compiled
  *   ATTN_MALLOC(size), ATTN_FREE(ptr)   both or none; malloc and free
  *   ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON   leave a tier out
- *   ATTN_NO_AVX512BF16, ATTN_NO_AVX512VNNI, ATTN_NO_EMULATION   leave out a feature, and what stands in for features: a compute
+ *   ATTN_NO_AVX512BF16, ATTN_NO_AVX512VNNI, ATTN_NO_NEONFP16FML, ATTN_NO_EMULATION   leave out a feature, and what stands in for features: a compute
  *                            that has neither is refused (ATTN_E_ISA)
  *   ATTN_ONLY                families the program wants, (ATTN_FAMILY_SDPA | ATTN_FAMILY_CACHE | ..), the same
  *                            in all its files: the others are neither declared nor compiled, and a
@@ -230,7 +230,7 @@
 #if defined(ATTN_PASS_)
 /* >>> attn/kernels/pass.h */
 /* kernels/pass.h owns the pass: the kernels, written once in the vocabulary of isa/simd_*.h and
- * compiled once per tier inside that tier's region, low.h and codes.h also once per feature that has their words. It may use nothing but the vocabulary and our
+ * compiled once per tier inside that tier's region, low.h and codes.h also once per feature that has their words, low.h once more for f16. It may use nothing but the vocabulary and our
  * own static functions, and never tests a compiler's ISA macros. */
 
 #if ATTN_PASS_ != 200
@@ -3655,15 +3655,101 @@ ATTN_FUNC_ void ATTN_FN_(mirror)(float *y, const float *a, const float *b, int64
 }
 /* <<< attn/kernels/fourier.h */
 #endif
+#ifdef ATTN_PASS_HALF_
+/* >>> attn/isa/simd_f16.h */
+/* isa/simd_f16.h owns the words of pairs whose halves are f16, in any vocabulary: kernels/low.h is compiled once
+ * more with them. A vector in memory has the even numbers of its lanes first, then the odd ones, as f16;
+ * outside of it the two are floats. Products of two f16 are exact in f32. */
+
+#undef ATTN_T_
+#define ATTN_T_ ATTN_CAT_(ATTN_TIER_, f16)
+#undef ATTN_VP_
+#undef ATTN_PAIR_LOAD_
+#undef ATTN_PAIR_STORE_
+#undef ATTN_PAIR_SET1_
+#undef ATTN_PAIR_EVEN_
+#undef ATTN_PAIR_ODD_
+#undef ATTN_PAIR_JOIN_
+#undef ATTN_PAIR_DOT_
+#undef ATTN_PAIR_EXP2_
+#undef ATTN_PAIR_ZIP_
+#undef ATTN_PAIR_KIND_
+#undef ATTN_PAIR_ROW_
+#undef ATTN_PAIR_WORDS_
+#undef ATTN_PAIR_ONES_
+#undef ATTN_PAIR_WEIGHT_
+#undef ATTN_PAIR_SHARE_
+#undef ATTN_PAIR_TIMES_
+#define ATTN_PAIR_FN_(name) ATTN_CAT_(ATTN_CAT_(attn_##name##_, ATTN_T_), _)
+#define ATTN_VP_ ATTN_PAIR_FN_(pair)
+#define ATTN_PAIR_LOAD_(p) ATTN_PAIR_FN_(load_pairs)(p)
+#define ATTN_PAIR_STORE_(p, v) ATTN_PAIR_FN_(store_pairs)(p, v)
+#define ATTN_PAIR_SET1_(x) ATTN_PAIR_FN_(set1_pairs)(x)
+#define ATTN_PAIR_EVEN_(v) ((v).even)
+#define ATTN_PAIR_ODD_(v) ((v).odd)
+#define ATTN_PAIR_JOIN_(even, odd) ATTN_PAIR_FN_(join_pairs)(even, odd)
+#define ATTN_PAIR_KIND_ ATTN_F16
+#define ATTN_PAIR_ROW_(p, v) ATTN_V_STORE_F16_(p, v)
+#define ATTN_PAIR_WORDS_(to, even, odd) ATTN_PAIR_FN_(store_words)(to, even, odd)
+/* f16 ends soon below 1: weights are stored 2^15 times as large, and what adds them up is 2^-15 */
+#define ATTN_PAIR_ONES_ 0x02000200u
+#define ATTN_PAIR_WEIGHT_(x) ATTN_V_MUL_(x, ATTN_V_SET1_(32768.0f))
+#define ATTN_PAIR_SHARE_(x) ATTN_V_MUL_(x, ATTN_V_SET1_(1.0f / 32768.0f))
+#define ATTN_PAIR_TIMES_(x, by) ATTN_V_MUL_(x, ATTN_V_SET1_(by))
+#define ATTN_PAIR_PEAKS_ 1
+
+typedef struct {
+  ATTN_VF_ even, odd;
+} ATTN_PAIR_FN_(pair);
+
+ATTN_INLINE_ ATTN_VP_ ATTN_PAIR_FN_(load_pairs)(const uint32_t *p) {
+  const uint16_t *h = (const uint16_t *)(const void *)p;
+  ATTN_VP_ v;
+  v.even = ATTN_V_LOAD_F16_(h), v.odd = ATTN_V_LOAD_F16_(h + ATTN_W_);
+  return v;
+}
+ATTN_INLINE_ void ATTN_PAIR_FN_(store_pairs)(uint32_t *p, ATTN_VP_ v) {
+  uint16_t *h = (uint16_t *)(void *)p;
+  ATTN_V_STORE_F16_(h, v.even);
+  ATTN_V_STORE_F16_(h + ATTN_W_, v.odd);
+}
+ATTN_INLINE_ ATTN_VP_ ATTN_PAIR_FN_(set1_pairs)(uint32_t x) {
+  ATTN_VP_ v;
+  v.even = ATTN_V_SET1_F16_((uint16_t)(x & 0xffffu));
+  v.odd = ATTN_V_SET1_F16_((uint16_t)(x >> 16));
+  return v;
+}
+ATTN_INLINE_ ATTN_VP_ ATTN_PAIR_FN_(join_pairs)(ATTN_VF_ even, ATTN_VF_ odd) {
+  uint16_t h[2 * ATTN_W_];
+  ATTN_VP_ v;
+  ATTN_V_STORE_F16_(h, even);
+  ATTN_V_STORE_F16_(h + ATTN_W_, odd);
+  v.even = ATTN_V_LOAD_F16_(h), v.odd = ATTN_V_LOAD_F16_(h + ATTN_W_);
+  return v;
+}
+/* words of a row in memory, which are broadcast */
+ATTN_INLINE_ void ATTN_PAIR_FN_(store_words)(uint32_t *p, ATTN_VF_ even, ATTN_VF_ odd) {
+  uint16_t h[2 * ATTN_W_];
+  ATTN_V_STORE_F16_(h, even);
+  ATTN_V_STORE_F16_(h + ATTN_W_, odd);
+  for (int i = 0; i < ATTN_W_; i++) p[i] = h[i] | (uint32_t)h[i + ATTN_W_] << 16;
+}
+/* <<< attn/isa/simd_f16.h */
+#endif
 #if ATTN_HAS_LOW && !defined(ATTN_PASS_CODES_) && \
-    (defined(ATTN_PASS_LOW_) || !defined(ATTN_NO_EMULATION))
+    ((defined(ATTN_PASS_LOW_) && !defined(ATTN_PASS_HALF_)) || !defined(ATTN_NO_EMULATION))
 /* >>> attn/kernels/low.h */
-/* kernels/low.h owns products of pairs of bf16 summed in f32. A vector holds one pair of each lane; the
+/* kernels/low.h owns products of pairs of bf16 or of f16 summed in f32. A vector holds one pair of each lane; the
  * pair that it is multiplied by is broadcast from a row in memory. One micro-kernel serves scores (pairs of
  * columns; rows are keys) and sums of values (pairs of keys; rows are columns of V). */
 
-#ifdef ATTN_TIER_ /* a feature's pass: functions of its tier, and as many sums as registers hold */
+#ifdef ATTN_TIER_ /* a later pass: functions of its tier */
 #define ATTN_TIER_FN_(name) ATTN_CAT_(ATTN_CAT_(attn_##name##_, ATTN_TIER_), _)
+#else
+#define ATTN_TIER_FN_ ATTN_FN_
+#endif
+#ifdef ATTN_PAIR_DOT_ /* an instruction: as many sums as registers hold */
+#define ATTN_LOW_FAST_ 1
 #define ATTN_LOW_STEPS_(name) \
   ATTN_MICRO_STEP_(name, 6), ATTN_MICRO_STEP_(name, 2), ATTN_MICRO_STEP_(name, 1)
 #define ATTN_LOW_(make) \
@@ -3672,8 +3758,7 @@ ATTN_FUNC_ void ATTN_FN_(mirror)(float *y, const float *a, const float *b, int64
 #define ATTN_LOW_VECS_(ng) ATTN_MICRO_VECS_(ng)
 #define ATTN_LOW_RUNS_(ng) ATTN_MICRO_RUNS_(ng)
 #else /* emulated: small rather than fast */
-#define ATTN_TIER_FN_ ATTN_FN_
-#define ATTN_PAIR_EXP2_(x) ATTN_FN_(exp2_short4)(x)
+#define ATTN_PAIR_EXP2_(x) ATTN_TIER_FN_(exp2_short4)(x)
 #define ATTN_PAIR_DOT_(a, b, c)                     \
   ATTN_V_FMA_(ATTN_PAIR_ODD_(a), ATTN_PAIR_ODD_(b), \
               ATTN_V_FMA_(ATTN_PAIR_EVEN_(a), ATTN_PAIR_EVEN_(b), c))
@@ -3694,6 +3779,16 @@ ATTN_FUNC_ void ATTN_FN_(mirror)(float *y, const float *a, const float *b, int64
 #define ATTN_LOW_RUNS_(ng) (ng)
 #endif
 
+#ifndef ATTN_PAIR_KIND_ /* bf16, which has all powers of f32 */
+#define ATTN_PAIR_KIND_ ATTN_BF16
+#define ATTN_PAIR_ROW_(p, v) ATTN_V_STORE_BF16_(p, v)
+#define ATTN_PAIR_WORDS_(to, even, odd) ATTN_PAIR_STORE_(to, ATTN_PAIR_JOIN_(even, odd))
+#define ATTN_PAIR_ONES_ 0x3f803f80u
+#define ATTN_PAIR_WEIGHT_(x) (x) /* as it is stored, and back */
+#define ATTN_PAIR_SHARE_(x) (x)
+#define ATTN_PAIR_TIMES_(x, by) ((void)(by), x)
+#endif
+
 #define ATTN_SUM_(r, i) ATTN_VF_ a##r##i = ATTN_V_ZERO_();
 #define ATTN_ADD_(r, i) a##r##i = ATTN_PAIR_DOT_(x##i, w, a##r##i);
 #define ATTN_X_(r, i) const ATTN_VP_ x##i = ATTN_PAIR_LOAD_(x + i * ATTN_W_);
@@ -3710,11 +3805,16 @@ ATTN_FUNC_ void ATTN_FN_(mirror)(float *y, const float *a, const float *b, int64
   a##r##i = ATTN_V_MUL_(a##r##i, scale);            \
   ATTN_V_STORE_(y + r * ys + i * ATTN_W_, a##r##i); \
   t##i = ATTN_V_MAX_(a##r##i, t##i);
+#define ATTN_UNIT_(r, i)                                            \
+  const ATTN_VF_ u##i = ATTN_V_LOAD_(d->unit + lane + i * ATTN_W_), \
+                 v##i = ATTN_V_LOAD_(d->unit + ATTN_TILE_ + lane + i * ATTN_W_);
+#define ATTN_RAISE_(r, i) a##r##i = ATTN_V_MUL_(ATTN_V_MUL_(a##r##i, u##i), v##i);
 #define ATTN_KEEP_(r, i) ATTN_V_STORE_(d->top + lane + i * ATTN_W_, t##i);
 #define ATTN_ALPHA_(r, i) const ATTN_VF_ k##i = ATTN_V_LOAD_(alpha + lane + i * ATTN_W_);
 #define ATTN_OLD_(r, i) \
   a##r##i = ATTN_V_FMA_(ATTN_V_LOAD_(y + r * ys + i * ATTN_W_), k##i, a##r##i);
 #define ATTN_PUT_(r, i) ATTN_V_STORE_(y + r * ys + i * ATTN_W_, a##r##i);
+#define ATTN_ROW_RAISE_(r, vecs) vecs(ATTN_RAISE_, r)
 #define ATTN_ROW_SCORE_(r, vecs) vecs(ATTN_SCORE_, r)
 #define ATTN_ROW_OLD_(r, vecs) vecs(ATTN_OLD_, r)
 #define ATTN_ROW_PUT_(r, vecs) vecs(ATTN_PUT_, r)
@@ -3735,6 +3835,10 @@ ATTN_FUNC_ void ATTN_FN_(mirror)(float *y, const float *a, const float *b, int64
         ATTN_VECS_##vecs##_(ATTN_X_, 0);                                                          \
         ATTN_ROWS_##rows##_(ATTN_ROW_STEP_, ATTN_VECS_##vecs##_);                                 \
         x += ATTN_TILE_, at += step;                                                              \
+      }                                                                                           \
+      if (d->unit) {                                                                              \
+        ATTN_VECS_##vecs##_(ATTN_UNIT_, 0);                                                       \
+        ATTN_ROWS_##rows##_(ATTN_ROW_RAISE_, ATTN_VECS_##vecs##_);                                \
       }                                                                                           \
       if (d->top) {                                                                               \
         const ATTN_VF_ scale = ATTN_V_SET1_(d->scale);                                            \
@@ -3758,10 +3862,13 @@ ATTN_LOW_(ATTN_LOW_MICRO_)
 #undef ATTN_ROW_STEP_
 #undef ATTN_TOP_
 #undef ATTN_SCORE_
+#undef ATTN_UNIT_
+#undef ATTN_RAISE_
 #undef ATTN_KEEP_
 #undef ATTN_ALPHA_
 #undef ATTN_OLD_
 #undef ATTN_PUT_
+#undef ATTN_ROW_RAISE_
 #undef ATTN_ROW_SCORE_
 #undef ATTN_ROW_OLD_
 #undef ATTN_ROW_PUT_
@@ -3798,21 +3905,21 @@ ATTN_FUNC_ void ATTN_FN_(pair_tile)(uint32_t *to, const float *x, int64_t n, int
     }
 }
 
-/* two rows, null = 0 */
+/* two rows, null = 0, times by[0], by[1] */
 ATTN_INLINE_ void ATTN_FN_(pair_two)(uint32_t *to, const void *even, const void *odd, int64_t dim,
-                                     const int kind) {
+                                     const int kind, const float *by) {
   int64_t c = 0;
 #ifdef ATTN_PAIR_ZIP_
-  if (kind == ATTN_BF16 && even && odd)
+  if (kind == ATTN_PAIR_KIND_ && even && odd)
     for (; c + 2 * ATTN_W_ <= dim; c += 2 * ATTN_W_)
       ATTN_PAIR_ZIP_(to + c, (const uint16_t *)even + c, (const uint16_t *)odd + c);
 #endif
   for (; c < dim; c += ATTN_W_) {
     const int w = ATTN_TIER_FN_(lanes_left)(dim, c);
     ATTN_VF_ x = ATTN_V_ZERO_(), y = x;
-    if (even) x = ATTN_TIER_FN_(load)(even, c, w, kind);
-    if (odd) y = ATTN_TIER_FN_(load)(odd, c, w, kind);
-    ATTN_PAIR_STORE_(to + c, ATTN_PAIR_JOIN_(x, y));
+    if (even) x = ATTN_PAIR_TIMES_(ATTN_TIER_FN_(load)(even, c, w, kind), by[0]);
+    if (odd) y = ATTN_PAIR_TIMES_(ATTN_TIER_FN_(load)(odd, c, w, kind), by[1]);
+    ATTN_PAIR_WORDS_(to + c, x, y);
   }
 }
 
@@ -3821,28 +3928,47 @@ ATTN_FUNC_ void ATTN_FN_(pair_rows)(uint32_t *to, int64_t width, const attn_pair
   for (int64_t i = -rows->lead; i < rows->n; i += 2, to += width) {
     const char *even = i >= 0 ? x + i * rows->step : NULL;
     const char *odd = i + 1 < rows->n ? x + (i + 1) * rows->step : NULL;
+    float by[2] = {1.0f, 1.0f};
+    if (rows->by && even) by[0] = rows->by[i];
+    if (rows->by && odd) by[1] = rows->by[i + 1];
     if (rows->kind == ATTN_F32) {
-      ATTN_FN_(pair_two)(to, even, odd, rows->dim, ATTN_F32);
+      ATTN_FN_(pair_two)(to, even, odd, rows->dim, ATTN_F32, by);
     } else {
-      ATTN_FN_(pair_two)(to, even, odd, rows->dim, ATTN_BF16);
+      ATTN_FN_(pair_two)(to, even, odd, rows->dim, ATTN_PAIR_KIND_, by);
     }
   }
 }
 
 ATTN_FUNC_ void ATTN_FN_(narrow)(uint16_t *to, int64_t width, const float *x, int64_t stride,
-                                 int64_t n, int64_t dim) {
-  for (int64_t i = 0; i < n; i++, x += stride, to += width)
-    for (int64_t c = 0; c < dim; c += ATTN_W_)
-      ATTN_V_STORE_BF16_(to + c,
-                         ATTN_TIER_FN_(load)(x, c, ATTN_TIER_FN_(lanes_left)(dim, c), ATTN_F32));
+                                 int64_t n, int64_t dim, const float *by) {
+  for (int64_t i = 0; i < n; i++, x += stride, to += width) {
+    const float times = by ? by[i] : 1.0f;
+    for (int64_t c = 0; c < dim; c += ATTN_W_) {
+      const int w = ATTN_TIER_FN_(lanes_left)(dim, c);
+      ATTN_PAIR_ROW_(to + c, ATTN_PAIR_TIMES_(ATTN_TIER_FN_(load)(x, c, w, ATTN_F32), times));
+    }
+  }
 }
+
+#ifdef ATTN_PAIR_PEAKS_
+ATTN_FUNC_ void ATTN_FN_(peaks)(float *to, const float *x, int64_t stride, int64_t n, int64_t dim) {
+  for (int64_t i = 0; i < n; i++, x += stride) {
+    ATTN_VF_ top = ATTN_V_ZERO_();
+    for (int64_t c = 0; c < dim; c += ATTN_W_) {
+      const int w = ATTN_TIER_FN_(lanes_left)(dim, c);
+      top = ATTN_V_MAX_(ATTN_V_ABS_(ATTN_TIER_FN_(load)(x, c, w, ATTN_F32)), top);
+    }
+    to[i] = ATTN_V_TOP_(top);
+  }
+}
+#endif
 
 /* Four keys from j on, or with four = 0 a pair of which one may be missing, of one vector of lanes: their
  * weights go to p. Returns sum and the weights. */
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(pair_weigh)(const int plain, const int four, uint32_t *p, float *s,
                                            int64_t j, int64_t n, int lane, ATTN_VF_ base,
                                            ATTN_VF_ sum, const attn_running_softmax_ *run) {
-  const ATTN_VP_ ones = ATTN_PAIR_SET1_(0x3f803f80u);
+  const ATTN_VP_ ones = ATTN_PAIR_SET1_(ATTN_PAIR_ONES_);
   const ATTN_VF_ none = ATTN_V_SET1_(-INFINITY);
   float *cell = s + j * ATTN_TILE_ + lane;
   ATTN_VF_ x[4];
@@ -3856,15 +3982,15 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(pair_weigh)(const int plain, const int four, uint
       if (j + i >= 0 && j + i < n)
         x[i] = ATTN_TIER_FN_(ramped)(x[i], ATTN_V_LOAD_(run->ramp->start + lane),
                                      ATTN_V_LOAD_(run->ramp->edge + lane), run->ramp, j + i);
-#define ATTN_PAIR_PUT_(i)                                            \
-  {                                                                  \
-    const ATTN_VP_ y = ATTN_PAIR_JOIN_(x[i], x[i + 1]);              \
-    ATTN_PAIR_STORE_(p + i / 2 * ATTN_TILE_ + lane, y);              \
-    sum = ATTN_PAIR_DOT_(y, ones, sum);                              \
-    if (!plain && run->in_place && j + i >= 0)                       \
-      ATTN_V_STORE_(cell + i * ATTN_TILE_, ATTN_PAIR_EVEN_(y));      \
-    if (!plain && run->in_place && j + i + 1 < n)                    \
-      ATTN_V_STORE_(cell + (i + 1) * ATTN_TILE_, ATTN_PAIR_ODD_(y)); \
+#define ATTN_PAIR_PUT_(i)                                                                     \
+  {                                                                                           \
+    const ATTN_VP_ y = ATTN_PAIR_JOIN_(ATTN_PAIR_WEIGHT_(x[i]), ATTN_PAIR_WEIGHT_(x[i + 1])); \
+    ATTN_PAIR_STORE_(p + i / 2 * ATTN_TILE_ + lane, y);                                       \
+    sum = ATTN_PAIR_DOT_(y, ones, sum);                                                       \
+    if (!plain && run->in_place && j + i >= 0)                                                \
+      ATTN_V_STORE_(cell + i * ATTN_TILE_, ATTN_PAIR_SHARE_(ATTN_PAIR_EVEN_(y)));             \
+    if (!plain && run->in_place && j + i + 1 < n)                                             \
+      ATTN_V_STORE_(cell + (i + 1) * ATTN_TILE_, ATTN_PAIR_SHARE_(ATTN_PAIR_ODD_(y)));        \
   }
   ATTN_PAIR_PUT_(0)
   if (four) ATTN_PAIR_PUT_(2)
@@ -3887,7 +4013,7 @@ ATTN_INLINE_ void ATTN_FN_(pair_softmax_rows)(const int plain, uint32_t *p, floa
   }
   int64_t j = -lead;
   while (j < n) {
-#ifdef ATTN_TIER_
+#ifdef ATTN_LOW_FAST_
     if (j >= 0 && j + 4 <= n) {
       for (int v = v0; v < v1; v++)
         sum[v] = ATTN_FN_(pair_weigh)(plain, 1, p, s, j, n, v * ATTN_W_, base[v], sum[v], run);
@@ -3907,7 +4033,7 @@ ATTN_INLINE_ void ATTN_FN_(pair_softmax_rows)(const int plain, uint32_t *p, floa
 
 ATTN_FUNC_ void ATTN_FN_(pair_softmax)(uint32_t *p, float *s, int64_t n, int lead, int g0, int g1,
                                        const attn_running_softmax_ *run) {
-#ifdef ATTN_TIER_
+#ifdef ATTN_LOW_FAST_
   if (!run->ramp && !run->in_place) {
     ATTN_FN_(pair_softmax_rows)(1, p, s, n, lead, g0, g1, run);
     return;
@@ -3917,6 +4043,7 @@ ATTN_FUNC_ void ATTN_FN_(pair_softmax)(uint32_t *p, float *s, int64_t n, int lea
 }
 #undef ATTN_TIER_FN_
 #undef ATTN_LOW_
+#undef ATTN_LOW_FAST_
 #undef ATTN_LOW_KINDS_
 #undef ATTN_LOW_RUNS_
 #undef ATTN_LOW_STEPS_
@@ -4198,6 +4325,15 @@ ATTN_FUNC_ void ATTN_FN_(code_dots)(const attn_code_dots_ *d) {
 #undef ATTN_PAIR_TAKE_
 #undef ATTN_PAIR_BYTES_
 #undef ATTN_PAIR_DOWN_
+#undef ATTN_PAIR_FN_
+#undef ATTN_PAIR_KIND_
+#undef ATTN_PAIR_ONES_
+#undef ATTN_PAIR_PEAKS_
+#undef ATTN_PAIR_ROW_
+#undef ATTN_PAIR_SHARE_
+#undef ATTN_PAIR_TIMES_
+#undef ATTN_PAIR_WEIGHT_
+#undef ATTN_PAIR_WORDS_
 #undef ATTN_VM_
 #undef ATTN_V_ABS_
 #undef ATTN_V_ADD_
@@ -4232,6 +4368,7 @@ ATTN_FUNC_ void ATTN_FN_(code_dots)(const attn_code_dots_ *d) {
 #undef ATTN_V_SQRT_
 #undef ATTN_V_SET1_
 #undef ATTN_V_STORE_
+#undef ATTN_V_SET1_F16_
 #undef ATTN_V_STORE_BF16_
 #undef ATTN_V_STORE_F16_
 #undef ATTN_V_STORE_PART_
@@ -4418,8 +4555,9 @@ typedef enum attn_isa {
  * appended; see api/isa.h. */
 typedef enum attn_feature {
   ATTN_FEATURE_NONE = 0,
-  ATTN_FEATURE_AVX512_BF16, /* beside ATTN_ISA_AVX512: products of pairs of bf16 */
-  ATTN_FEATURE_AVX512_VNNI, /* beside ATTN_ISA_AVX512: products of four codes of 8 bits */
+  ATTN_FEATURE_AVX512_BF16,  /* beside ATTN_ISA_AVX512: products of pairs of bf16 */
+  ATTN_FEATURE_AVX512_VNNI,  /* beside ATTN_ISA_AVX512: products of four codes of 8 bits */
+  ATTN_FEATURE_NEON_FP16FML, /* beside ATTN_ISA_NEON, 64-bit: products of f16 summed in f32 */
   ATTN_FEATURE_COUNT
 } attn_feature;
 
@@ -4435,7 +4573,7 @@ typedef void (*attn_parallel_fn)(void *user, int64_t count, attn_task_fn task, v
 typedef enum attn_compute {
   ATTN_COMPUTE_F32 = 0, /* the same bits on all vector tiers */
   ATTN_COMPUTE_BF16,    /* bf16 by bf16, summed in f32 */
-  ATTN_COMPUTE_F16,     /* refused: not built */
+  ATTN_COMPUTE_F16,     /* f16 by f16, summed in f32 */
   ATTN_COMPUTE_I8,      /* scores from codes of 8 bits, summed exactly */
   ATTN_COMPUTE_COUNT
 } attn_compute;
@@ -4594,7 +4732,8 @@ ATTN_DEF const char *attn_feature_name(attn_feature feature);
 ATTN_DEF attn_isa attn_feature_isa(attn_feature feature);
 
 /* The state of a feature here and now: CAPPED where its tier is, or where it is switched off.
- * ATTN_FEATURE_NONE and unknown values are NOT_COMPILED; ATTN_NO_AVX512BF16 and ATTN_NO_AVX512VNNI leave one out. */
+ * ATTN_FEATURE_NONE and unknown values are NOT_COMPILED; ATTN_NO_AVX512BF16, ATTN_NO_AVX512VNNI and
+ * ATTN_NO_NEONFP16FML leave one out. */
 ATTN_DEF attn_isa_state attn_feature_status(attn_feature feature);
 
 /* The same as a static English sentence, e.g. "the processor lacks it". */
@@ -5098,7 +5237,7 @@ typedef struct attn_gemm_params {
   float scale;      /* 0 = 1, ATTN_ZERO = 0 */
   attn_tensor bias; /* [1 or B, 1 or H, 1, n], any float type; absent = 0 */
   attn_activation activation;
-  attn_compute compute; /* of the product: ATTN_COMPUTE_F32 or BF16 */
+  attn_compute compute; /* of the product: ATTN_COMPUTE_F32, BF16 or F16 */
   int compute_prefer;   /* 1: ATTN_COMPUTE_F32 where the processor has no instructions for it */
   attn_scales w_scales; /* of w of ATTN_I8 or ATTN_I4, see below; else all 0 */
 } attn_gemm_params;
@@ -5129,7 +5268,9 @@ typedef struct attn_gemm_params {
  * Compute: params.compute = ATTN_COMPUTE_BF16 rounds x and w to bf16 (nothing is lost where they are bf16) and
  *   sums products of pairs in f32, 256 elements of k at a time; scale, bias and activation are f32. Error:
  *   2^-7 sum_c |scale x w| where x or w had to be rounded, else as below. w lies in panels then, 2 k n' bytes
- *   a matrix, and a worker takes up to 350 KB. What runs, is refused or preferred: as for attn_sdpa. On one machine
+ *   a matrix, and a worker takes up to 350 KB. ATTN_COMPUTE_F16: the same with f16 and an error of 2^-10 sum_c
+ *   |scale x w|; rows of x (256 elements of k) and columns of w are divided by powers of two as attn_sdpa's rows are,
+ *   beside the largest number of which those 2^-25 times as large and below may count as 0. What runs, is refused or preferred: as for attn_sdpa. On one machine
  *   the same bits for any workers and any cut of rows and columns.
  * Empty: m = 0, B = 0 or H = 0 does nothing; k and n are at least 1.
  * NaN and infinity: as IEEE arithmetic has it; a NaN is stored as the one default NaN.
@@ -5337,8 +5478,15 @@ typedef struct attn_sdpa_params {
  *   f32 beyond 3.39e38 as infinity. Products are those of ATTN_FEATURE_AVX512_BF16 where it runs, else
  *   emulated in f32, slower than ATTN_COMPUTE_F32; with compute_prefer that runs instead. report.compute and
  *   report.feature say what did. All options serve; key lists of a schedule stay f32; few queries are
- *   computed in the order of many, so a cache is read no faster. F16 is refused (ISA; with compute_prefer it is
- *   F32), so is any but F32 by calls that do not say otherwise (VALUE).
+ *   computed in the order of many, so a cache is read no faster. Calls that do not say otherwise refuse any but
+ *   F32 (VALUE; with compute_prefer it is F32).
+ * Compute = ATTN_COMPUTE_F16: the same with f16, whose rounding is 8 times as fine: a score errs by 2^-10 s sum_c
+ *   |q_c k_c| where q or k had to be rounded, a row of O by 2^-10 max |v|, usually 2^-13, LSE by 2^-10. f16 ends at
+ *   65504 and soon below 1: a row of q, k or v whose largest number is not in 2^-8 .. 2^15 is divided by a power of
+ *   two, which the product gets back, so that any size serves (f16 that is stored stays as it is); numbers of a
+ *   row that are 2^-25 times its largest or less may count as 0, and so may weights below 2^-40. With products
+ *   rounded once into their sums in f32, by ATTN_FEATURE_NEON_FP16FML where it runs, else emulated, on x86 always,
+ *   slower than F32.
  * Compute = ATTN_COMPUTE_I8: each query and each key becomes whole numbers up to 127 times a scale; their products
  *   are summed exactly and scaled in f32. Subtracted from keys beforehand, and added to the scores, is the product
  *   with what the first keys have in common: key 0 (for keys 1 to 15), the mean of the first 16 (to 127), of 128;
@@ -10705,6 +10853,14 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define ATTN_HAS_NEON_ 1
 #endif
 
+/* of ARM where the system says what the processor has */
+#if defined(ATTN_HAS_NEON_) && defined(ATTN_ARM64_) && defined(__GNUC__) && \
+    (defined(__linux__) || defined(__APPLE__) || defined(_WIN32))
+#ifndef ATTN_NO_NEONFP16FML
+#define ATTN_HAS_NEONFP16FML_ 1
+#endif
+#endif
+
 /* Intrinsics headers come before any region: gcc ties their functions to the region they are
  * first seen in. */
 #if defined(ATTN_HAS_AVX2_) || defined(ATTN_HAS_AVX512_)
@@ -10731,6 +10887,20 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #endif
 #ifdef ATTN_HAS_NEON_
 #include <arm_neon.h>
+#endif
+#if defined(ATTN_ARM64_) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(ATTN_ARM64_) && defined(__APPLE__) /* <sys/sysctl.h> does not compile as strict C */
+#ifdef __cplusplus
+extern "C"
+#endif
+    int
+    sysctlbyname(const char *, void *, size_t *, void *, size_t);
+#elif defined(ATTN_ARM64_) && defined(_WIN32) && defined(__GNUC__) /* <windows.h> is megabytes */
+#ifdef __cplusplus
+extern "C"
+#endif
+    __declspec(dllimport) int __stdcall IsProcessorFeaturePresent(unsigned long);
 #endif
 
 #if defined(ATTN_MSVC_)
@@ -10882,6 +11052,9 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define ATTN_XCR0_AVX512_ 0xE6u
 #endif
 #define ATTN_XCR0_AVX2_ 0x06u
+/* Features of ARM: F(name, word and bit of Linux' hardware capabilities, name in macOS, number in Windows), which
+ * has none for products of f16. */
+#define ATTN_FEATURES_NEONFP16FML_(F, R) F("fp16fml", 16, 23, "FHM", 0xffff)
 
 #define ATTN_NAME_FIRST_(name, leaf, reg, bit) name
 #if defined(ATTN_CLANG_)
@@ -11183,9 +11356,10 @@ typedef struct attn_tile_table_ { /* a tile of scores */
   void (*exclude)(float *s, int64_t n, int g0, int g1, const attn_exclude_ *not_seen, float *top);
 } attn_tile_table_;
 
-/* Sums of products of pairs of bf16: y[r][lane] = sum_i x[i][lane] . b[r][i] for lanes of groups g0..g1,
- * where pair i of row r of b is row * r + step * i bytes behind b. top not null: times scale, and
- * top[lane] = max(top, y); else added to y alpha[lane] (null = 1), start: to 0. */
+/* Sums of products of pairs of bf16 or of f16: y[r][lane] = sum_i x[i][lane] . b[r][i] for lanes of groups g0..g1,
+ * where pair i of row r of b is row * r + step * i bytes behind b. unit not null: times unit[lane]
+ * and unit[tile + lane], powers of two. top not null: times scale, and top[lane] = max(top, y); else added to
+ * y alpha[lane] (null = 1), start: to 0. */
 typedef struct attn_pair_dots_ {
   float *y;
   const uint32_t *x; /* [n][tile] */
@@ -11194,7 +11368,7 @@ typedef struct attn_pair_dots_ {
   int64_t rows, n;
   int g0, g1, start;
   float scale, *top;
-  const float *alpha;
+  const float *alpha, *unit;
 } attn_pair_dots_;
 
 /* The running softmax of a tile's lanes; ramp: null = 1. in_place: weights also replace the scores. */
@@ -11205,33 +11379,37 @@ typedef struct attn_running_softmax_ {
   int in_place;
 } attn_running_softmax_;
 
-/* n rows of f32 or bf16, step bytes apart; lead: the first of them is the odd one of its pair. */
+/* n rows of f32 or of halves, step bytes apart; lead: the first of them is the odd one of its pair. by: of f16,
+ * rows of f32 times by[row]; null = 1. */
 typedef struct attn_pair_rows_ {
   const void *x;
   int64_t step, n, dim;
   int kind, lead;
+  const float *by;
 } attn_pair_rows_;
 
-/* A pair in memory, which bf16 need not align to; its even one lies first. */
+/* A pair in memory, which its halves need not align to; its even one lies first. */
 ATTN_INLINE_ uint32_t attn_pair_at_(const void *p) {
   uint32_t x;
   memcpy(&x, p, sizeof x);
   return x;
 }
 
-typedef struct attn_low_table_ { /* products of bf16; rounding is to nearest even */
+typedef struct attn_low_table_ { /* products of bf16 or f16; rounding is to nearest even */
   void (*pair_dots)(const attn_pair_dots_ *d);
   /* to[i][lane] = the pair of rows 2i and 2i+1 of n; with lead = 1 of 2i-1 and 2i. Rows that are not there
-   * are 0 */
+   * are 0. The order of the halves of a group of lanes is the tier's */
   void (*pair_tile)(uint32_t *to, const float *x, int64_t n, int lead, int g0, int g1);
   /* the same of rows in memory: to[i][c], rows width apart, which hold whole groups of 16 */
   void (*pair_rows)(uint32_t *to, int64_t width, const attn_pair_rows_ *rows);
-  /* to[i][c] = x[i][c] of n rows, 0 up to a whole group of 16 */
+  /* to[i][c] = x[i][c] of n rows, of f16 times by[i] (null = 1); 0 up to a whole group of 16 */
   void (*narrow)(uint16_t *to, int64_t width, const float *x, int64_t stride, int64_t n,
-                 int64_t dim);
+                 int64_t dim, const float *by);
   /* softmax_block whose weights go to p as pair_tile has them; l sums them as they are there */
   void (*pair_softmax)(uint32_t *p, float *s, int64_t n, int lead, int g0, int g1,
                        const attn_running_softmax_ *run);
+  /* to[i] = max |x[i][c]| of numbers, infinities among them; null: of bf16, which takes them all */
+  void (*peaks)(float *to, const float *x, int64_t stride, int64_t n, int64_t dim);
 } attn_low_table_;
 
 /* Codes of 8 bits (kernels/codes.h): n rows of f32 or bf16, step bytes apart, less center go to rows
@@ -11558,6 +11736,7 @@ typedef struct {
 #define ATTN_V_LDEXP_(p, t, n) ((void)(t), attn_ldexp_scalar_(p, n))
 #define ATTN_V_LOAD_F16_(p) attn_load_f16_scalar_(p)
 #define ATTN_V_STORE_F16_(p, v) attn_store_f16_scalar_(p, v)
+#define ATTN_V_SET1_F16_(h) ATTN_V_SET1_(attn_from_f16_(h))
 #define ATTN_V_LOAD_BF16_(p) attn_load_bf16_scalar_(p)
 #define ATTN_V_STORE_BF16_(p, v) attn_store_bf16_scalar_(p, v)
 #define ATTN_V_LOAD_I8_(p) attn_load_i8_scalar_(p)
@@ -11796,8 +11975,24 @@ ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
 #undef attn_lane_
 /* <<< attn/isa/simd_scalar.h */
 #define ATTN_PASS_ ATTN_VERSION
+#if ATTN_HAS_LOW
+#define ATTN_KEEP_WORDS_ 1 /* later passes go on with them */
+#endif
 #include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
 #undef ATTN_PASS_
+#if ATTN_HAS_LOW
+#undef ATTN_TIER_
+#define ATTN_TIER_ scalar
+#define ATTN_PASS_ ATTN_VERSION
+#define ATTN_PASS_LOW_ 1
+#define ATTN_PASS_HALF_ 1 /* pairs of f16 */
+#include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
+#undef ATTN_PASS_HALF_
+#undef ATTN_PASS_LOW_
+#undef ATTN_PASS_
+#endif
 
 #ifdef ATTN_HAS_NEON_
 /* >>> attn/isa/simd_neon.h */
@@ -11864,7 +12059,9 @@ ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
 #if defined(ATTN_ARM64_) || defined(__ARM_FP16_FORMAT_IEEE)
 #define ATTN_V_LOAD_F16_(p) vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)))
 #define ATTN_V_STORE_F16_(p, v) vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v)))
+#define ATTN_V_SET1_F16_(h) vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(h)))
 #else
+#define ATTN_V_SET1_F16_(h) vdupq_n_f32(attn_from_f16_(h))
 #define ATTN_V_LOAD_F16_(p) attn_load_f16_neon_(p)
 #define ATTN_V_STORE_F16_(p, v) attn_store_f16_neon_(p, v)
 #endif
@@ -12074,8 +12271,90 @@ ATTN_INLINE_ float32x4_t attn_nibbles_neon_(const void *p, int shift) {
 }
 /* <<< attn/isa/simd_neon.h */
 #define ATTN_PASS_ ATTN_VERSION
+#if ATTN_HAS_LOW
+#define ATTN_KEEP_WORDS_ 1
+#endif
 #include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
 #undef ATTN_PASS_
+#if ATTN_HAS_LOW
+#undef ATTN_TIER_
+#define ATTN_TIER_ neon
+#define ATTN_PASS_ ATTN_VERSION
+#define ATTN_PASS_LOW_ 1
+#define ATTN_PASS_HALF_ 1 /* pairs of f16 */
+#ifdef ATTN_HAS_NEONFP16FML_
+#define ATTN_KEEP_WORDS_ 1
+#endif
+#include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
+#undef ATTN_PASS_HALF_
+#undef ATTN_PASS_LOW_
+#undef ATTN_PASS_
+#endif
+#if ATTN_HAS_LOW && defined(ATTN_HAS_NEONFP16FML_)
+/* >>> attn/isa/simd_neonfp16fml.h */
+/* isa/simd_neonfp16fml.h owns the words of pairs of f16 that FEAT_FHM of 64-bit ARM has instructions for, which
+ * add products of f16 to f32 with one rounding: the sums are those of isa/simd_f16.h. */
+
+#undef ATTN_T_
+#define ATTN_T_ neonfp16fml
+#undef ATTN_VP_
+#define ATTN_VP_ uint16x8_t
+#undef ATTN_PAIR_LOAD_
+#define ATTN_PAIR_LOAD_(p) vreinterpretq_u16_u32(vld1q_u32(p))
+#undef ATTN_PAIR_STORE_
+#define ATTN_PAIR_STORE_(p, v) vst1q_u32(p, vreinterpretq_u32_u16(v))
+#undef ATTN_PAIR_SET1_
+#define ATTN_PAIR_SET1_(x) vreinterpretq_u16_u32(vdupq_n_u32(x))
+#undef ATTN_PAIR_EVEN_
+#define ATTN_PAIR_EVEN_(v) vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(v)))
+#undef ATTN_PAIR_ODD_
+#define ATTN_PAIR_ODD_(v) vcvt_f32_f16(vreinterpret_f16_u16(vget_high_u16(v)))
+#undef ATTN_PAIR_JOIN_
+#define ATTN_PAIR_JOIN_(even, odd) \
+  vcombine_u16(vreinterpret_u16_f16(vcvt_f16_f32(even)), vreinterpret_u16_f16(vcvt_f16_f32(odd)))
+#undef ATTN_PAIR_WORDS_
+#define ATTN_PAIR_WORDS_(to, even, odd) attn_words_neonfp16fml_(to, even, odd)
+#undef ATTN_PAIR_DOT_
+#define ATTN_PAIR_DOT_(a, b, c) attn_dot_neonfp16fml_(a, b, c)
+#undef ATTN_PAIR_EXP2_
+#define ATTN_PAIR_EXP2_(x) attn_exp2_short4_neon_(x)
+/* 2 W numbers of two rows as 2 W pairs */
+#undef ATTN_PAIR_ZIP_
+#define ATTN_PAIR_ZIP_(to, even, odd) attn_zip_neonfp16fml_(to, even, odd)
+
+/* FMLAL and FMLAL2 by their numbers: the assembler of gcc knows the names for a version of the architecture alone,
+ * which would take away from what -march says. */
+#define ATTN_FML_(code)                                                                       \
+  ".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30" \
+  ",31\n\t.equ .Lattn_v\\n, \\n\n\t.endr\n\t.inst " code                                      \
+  " + (.Lattn_%2 << 16) + (.Lattn_%1 << 5) + .Lattn_%0"
+ATTN_INLINE_ float32x4_t attn_dot_neonfp16fml_(uint16x8_t a, uint16x8_t b, float32x4_t c) {
+  __asm__(ATTN_FML_("0x4f800000") : "+w"(c) : "w"(a), "x"(b)); /* fmlal %0.4s, %1.4h, %2.h[0] */
+  __asm__(ATTN_FML_("0x6f908000") : "+w"(c) : "w"(a), "x"(b)); /* fmlal2 %0.4s, %1.4h, %2.h[1] */
+  return c;
+}
+#undef ATTN_FML_
+
+ATTN_INLINE_ void attn_words_neonfp16fml_(uint32_t *to, float32x4_t even, float32x4_t odd) {
+  const uint16x8_t x = ATTN_PAIR_JOIN_(even, odd);
+  const uint16x4x2_t w = vzip_u16(vget_low_u16(x), vget_high_u16(x));
+  vst1q_u32(to, vreinterpretq_u32_u16(vcombine_u16(w.val[0], w.val[1])));
+}
+
+ATTN_INLINE_ void attn_zip_neonfp16fml_(uint32_t *to, const uint16_t *even, const uint16_t *odd) {
+  uint16x8x2_t x;
+  x.val[0] = vld1q_u16(even), x.val[1] = vld1q_u16(odd);
+  vst2q_u16((uint16_t *)(void *)to, x);
+}
+/* <<< attn/isa/simd_neonfp16fml.h */
+#define ATTN_PASS_ ATTN_VERSION
+#define ATTN_PASS_LOW_ 1 /* products of narrow numbers alone */
+#include ATTN_SELF
+#undef ATTN_PASS_LOW_
+#undef ATTN_PASS_
+#endif
 #endif
 
 #ifdef ATTN_HAS_AVX2_
@@ -12149,6 +12428,7 @@ typedef __m256 attn_v8_;
   (ATTN_VECTOR_(attn_v8_) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p))))
 #define ATTN_V_STORE_F16_(p, v) \
   _mm_storeu_si128((__m128i *)(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT))
+#define ATTN_V_SET1_F16_(h) (ATTN_VECTOR_(attn_v8_) _mm256_cvtph_ps(_mm_set1_epi16((short)(h))))
 #define ATTN_V_LOAD_BF16_(p) \
   ATTN_VECTOR_(attn_v8_)     \
   _mm256_castsi256_ps(       \
@@ -12337,8 +12617,24 @@ ATTN_INLINE_ attn_v8_ attn_nibbles_avx2_(const void *p, const int odd) {
 }
 /* <<< attn/isa/simd_avx2.h */
 #define ATTN_PASS_ ATTN_VERSION
+#if ATTN_HAS_LOW
+#define ATTN_KEEP_WORDS_ 1
+#endif
 #include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
 #undef ATTN_PASS_
+#if ATTN_HAS_LOW
+#undef ATTN_TIER_
+#define ATTN_TIER_ avx2
+#define ATTN_PASS_ ATTN_VERSION
+#define ATTN_PASS_LOW_ 1
+#define ATTN_PASS_HALF_ 1 /* pairs of f16 */
+#include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
+#undef ATTN_PASS_HALF_
+#undef ATTN_PASS_LOW_
+#undef ATTN_PASS_
+#endif
 ATTN_END_REGION_
 #endif
 
@@ -12440,6 +12736,7 @@ typedef __m512 attn_v16_;
   (ATTN_VECTOR_(attn_v16_) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p))))
 #define ATTN_V_STORE_F16_(p, v) \
   _mm256_storeu_si256((__m256i *)(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT))
+#define ATTN_V_SET1_F16_(h) (ATTN_VECTOR_(attn_v16_) _mm512_cvtph_ps(_mm256_set1_epi16((short)(h))))
 #define ATTN_V_LOAD_BF16_(p) \
   ATTN_VECTOR_(attn_v16_)    \
   _mm512_castsi512_ps(       \
@@ -12641,8 +12938,8 @@ ATTN_INLINE_ float attn_sum_avx512_(attn_v16_ v) {
 }
 /* <<< attn/isa/simd_avx512.h */
 #define ATTN_PASS_ ATTN_VERSION
-#if ATTN_HAS_LOW && (defined(ATTN_HAS_AVX512BF16_) || defined(ATTN_HAS_AVX512VNNI_))
-#define ATTN_KEEP_WORDS_ 1 /* a feature's pass goes on with them */
+#if ATTN_HAS_LOW
+#define ATTN_KEEP_WORDS_ 1
 #endif
 #include ATTN_SELF
 #undef ATTN_KEEP_WORDS_
@@ -12705,10 +13002,8 @@ ATTN_INLINE_ __m512i attn_join_avx512bf16_(attn_v16_ even, attn_v16_ odd) {
 }
 /* <<< attn/isa/simd_avx512bf16.h */
 #define ATTN_PASS_ ATTN_VERSION
-#define ATTN_PASS_LOW_ 1 /* products of narrow numbers alone */
-#ifdef ATTN_HAS_AVX512VNNI_
+#define ATTN_PASS_LOW_ 1
 #define ATTN_KEEP_WORDS_ 1
-#endif
 #include ATTN_SELF
 #undef ATTN_KEEP_WORDS_
 #undef ATTN_PASS_LOW_
@@ -12761,11 +13056,27 @@ ATTN_INLINE_ void attn_put_four_avx512vnni_(void *p, const attn_v16_ *v) {
 /* <<< attn/isa/simd_avx512vnni.h */
 #define ATTN_PASS_ ATTN_VERSION
 #define ATTN_PASS_CODES_ 1 /* scores from codes alone */
+#define ATTN_KEEP_WORDS_ 1
 #include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
 #undef ATTN_PASS_CODES_
 #undef ATTN_PASS_
 ATTN_END_REGION_
 #endif
+ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
+#if ATTN_HAS_LOW
+#undef ATTN_TIER_
+#define ATTN_TIER_ avx512
+#define ATTN_PASS_ ATTN_VERSION
+#define ATTN_PASS_LOW_ 1
+#define ATTN_PASS_HALF_ 1 /* pairs of f16 */
+#include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
+#undef ATTN_PASS_HALF_
+#undef ATTN_PASS_LOW_
+#undef ATTN_PASS_
+#endif
+ATTN_END_REGION_
 #if defined(ATTN_GCC_)
 #pragma GCC diagnostic pop
 #endif
@@ -12844,6 +13155,26 @@ ATTN_FUNC_ attn_isa_state attn_probe_(attn_isa isa) {
   }
 }
 
+#ifdef ATTN_HAS_NEONFP16FML_
+#define ATTN_ARM_BIT_(name, word, bit, apple, windows) \
+  attn_probe_arm_(word, bit, "hw.optional.arm.FEAT_" apple, windows)
+
+ATTN_FUNC_ attn_isa_state attn_probe_arm_(unsigned long word, int bit, const char *apple,
+                                          unsigned long windows) {
+  int has = 0;
+#if defined(__linux__)
+  has = (int)(getauxval(word) >> bit & 1);
+#elif defined(__APPLE__)
+  size_t size = sizeof has;
+  if (sysctlbyname(apple, &has, &size, NULL, 0) != 0) has = 0;
+#else
+  has = IsProcessorFeaturePresent(windows);
+#endif
+  (void)word, (void)bit, (void)apple, (void)windows;
+  return has ? ATTN_ISA_OK : ATTN_ISA_CPU_LACKS;
+}
+#endif
+
 /* The features beside tiers: a name, the word that switches it off in ATTN_ISA, and its tier. */
 typedef struct attn_feature_row_ {
   const char *name, *word;
@@ -12852,7 +13183,8 @@ typedef struct attn_feature_row_ {
 static const attn_feature_row_ attn_feature_rows_[ATTN_FEATURE_COUNT] = {
     {"none", "", ATTN_ISA_AUTO},
     {"avx512bf16", "bf16", ATTN_ISA_AVX512},
-    {"avx512vnni", "vnni", ATTN_ISA_AVX512}};
+    {"avx512vnni", "vnni", ATTN_ISA_AVX512},
+    {"neonfp16fml", "fp16fml", ATTN_ISA_NEON}};
 
 ATTN_FUNC_ attn_isa_state attn_probe_feature_(attn_feature feature) {
 #ifdef ATTN_HAS_AVX512BF16_
@@ -12864,6 +13196,10 @@ ATTN_FUNC_ attn_isa_state attn_probe_feature_(attn_feature feature) {
   static const attn_cpu_bit_ g[] = {ATTN_FEATURES_AVX512VNNI_(ATTN_CPU_BIT_, ATTN_CPU_BIT_)};
   if (feature == ATTN_FEATURE_AVX512_VNNI)
     return attn_probe_x86_(g, (int)(sizeof g / sizeof *g), ATTN_XCR0_AVX512_);
+#endif
+#ifdef ATTN_HAS_NEONFP16FML_
+  if (feature == ATTN_FEATURE_NEON_FP16FML)
+    return ATTN_FEATURES_NEONFP16FML_(ATTN_ARM_BIT_, ATTN_ARM_BIT_);
 #endif
   (void)feature;
   return ATTN_ISA_NOT_COMPILED;
@@ -13064,7 +13400,9 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
       on(fold_block), on(join), on(divide), on(exclude)
 #define ATTN_RELU_TABLE_(on) on(relu_block)
 #define ATTN_LOW_TABLE_(on) \
-  on(pair_dots), on(pair_tile), on(pair_rows), on(narrow), on(pair_softmax)
+  on(pair_dots), on(pair_tile), on(pair_rows), on(narrow), on(pair_softmax), 0
+#define ATTN_HALF_TABLE_(on) \
+  on(pair_dots), on(pair_tile), on(pair_rows), on(narrow), on(pair_softmax), on(peaks)
 #define ATTN_CODE_TABLE_(on) on(code_rows), on(code_bytes), on(code_tile), on(code_dots)
 #define ATTN_FEW_TABLE_(on) on(pack_row), on(score_rows), on(softmax_rows), on(value_rows)
 #define ATTN_LIST_TABLE_(on) on(dots)
@@ -13084,19 +13422,30 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
 #define ATTN_ON_AVX2_(name) attn_##name##_avx2_
 #define ATTN_ON_AVX512_(name) attn_##name##_avx512_
 #define ATTN_ON_NEON_(name) attn_##name##_neon_
+#define ATTN_ON_SCALARF16_(name) attn_##name##_scalarf16_
+#define ATTN_ON_AVX2F16_(name) attn_##name##_avx2f16_
+#define ATTN_ON_AVX512F16_(name) attn_##name##_avx512f16_
+#define ATTN_ON_NEONF16_(name) attn_##name##_neonf16_
+#define ATTN_ON_NEONFP16FML_(name) attn_##name##_neonfp16fml_
 #define ATTN_ON_AVX512BF16_(name) attn_##name##_avx512bf16_
 #define ATTN_ON_AVX512VNNI_(name) attn_##name##_avx512vnni_
 #define ATTN_ON_NONE_(name) 0 /* never asked for */
 #ifndef ATTN_HAS_AVX2_
 #undef ATTN_ON_AVX2_
+#undef ATTN_ON_AVX2F16_
+#define ATTN_ON_AVX2F16_ ATTN_ON_NONE_
 #define ATTN_ON_AVX2_ ATTN_ON_NONE_
 #endif
 #ifndef ATTN_HAS_AVX512_
 #undef ATTN_ON_AVX512_
+#undef ATTN_ON_AVX512F16_
+#define ATTN_ON_AVX512F16_ ATTN_ON_NONE_
 #define ATTN_ON_AVX512_ ATTN_ON_NONE_
 #endif
 #ifndef ATTN_HAS_NEON_
 #undef ATTN_ON_NEON_
+#undef ATTN_ON_NEONF16_
+#define ATTN_ON_NEONF16_ ATTN_ON_NONE_
 #define ATTN_ON_NEON_ ATTN_ON_NONE_
 #endif
 
@@ -13149,6 +13498,28 @@ ATTN_FUNC_ const attn_low_table_ *attn_low_of_(attn_isa isa, attn_feature *featu
 #endif
 }
 
+/* The same of f16. */
+ATTN_FUNC_ const attn_low_table_ *attn_half_of_(attn_isa isa, attn_feature *feature) {
+  *feature = ATTN_FEATURE_NONE;
+#ifdef ATTN_HAS_NEONFP16FML_
+  static const attn_low_table_ neonfp16fml = {ATTN_HALF_TABLE_(ATTN_ON_NEONFP16FML_)};
+  if (isa == ATTN_ISA_NEON && attn_feature_status(ATTN_FEATURE_NEON_FP16FML) == ATTN_ISA_OK) {
+    *feature = ATTN_FEATURE_NEON_FP16FML;
+    return &neonfp16fml;
+  }
+#endif
+#ifdef ATTN_NO_EMULATION
+  (void)isa;
+  return NULL;
+#else
+  static const attn_low_table_ tables[ATTN_ISA_COUNT - 1] = {{ATTN_HALF_TABLE_(ATTN_ON_SCALARF16_)},
+                                                             {ATTN_HALF_TABLE_(ATTN_ON_AVX2F16_)},
+                                                             {ATTN_HALF_TABLE_(ATTN_ON_AVX512F16_)},
+                                                             {ATTN_HALF_TABLE_(ATTN_ON_NEONF16_)}};
+  return &tables[(int)isa - 1];
+#endif
+}
+
 /* The same of codes of 8 bits. */
 ATTN_FUNC_ const attn_code_table_ *attn_code_of_(attn_isa isa, attn_feature *feature) {
   *feature = ATTN_FEATURE_NONE;
@@ -13181,6 +13552,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_TILE_TABLE_
 #undef ATTN_FEW_TABLE_
 #undef ATTN_LOW_TABLE_
+#undef ATTN_HALF_TABLE_
 #undef ATTN_CODE_TABLE_
 #undef ATTN_RELU_TABLE_
 #undef ATTN_LIST_TABLE_
@@ -13198,6 +13570,11 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_ON_AVX2_
 #undef ATTN_ON_AVX512_
 #undef ATTN_ON_NEON_
+#undef ATTN_ON_SCALARF16_
+#undef ATTN_ON_AVX2F16_
+#undef ATTN_ON_AVX512F16_
+#undef ATTN_ON_NEONF16_
+#undef ATTN_ON_NEONFP16FML_
 #undef ATTN_ON_AVX512BF16_
 #undef ATTN_ON_AVX512VNNI_
 #undef ATTN_ON_NONE_
@@ -13503,13 +13880,14 @@ ATTN_FUNC_ int attn_compute_take_(attn_error_ *e, const attn_table_ *table, attn
     return attn_reject_(e, ATTN_E_VALUE, "params.compute must be an attn_compute");
   if (compute == ATTN_COMPUTE_F32) return 1;
 #if ATTN_HAS_LOW
-  if (compute == ATTN_COMPUTE_BF16 && takes) {
-    *low = attn_low_of_(table->isa, feature);
+  if (compute != ATTN_COMPUTE_I8 && takes) {
+    *low = compute == ATTN_COMPUTE_F16 ? attn_half_of_(table->isa, feature)
+                                       : attn_low_of_(table->isa, feature);
     if (prefer && *feature == ATTN_FEATURE_NONE) *low = NULL;
     if (*low || prefer) return 1;
     return attn_reject_(e, ATTN_E_ISA,
                         "params.compute: neither a feature of the processor nor an emulation has "
-                        "products of bf16 (attn_feature_why)");
+                        "such products (attn_feature_why)");
   }
 #else
   (void)table, (void)takes;
@@ -13517,18 +13895,118 @@ ATTN_FUNC_ int attn_compute_take_(attn_error_ *e, const attn_table_ *table, attn
   if (prefer) return 1;
   if (!ATTN_HAS_LOW)
     return attn_reject_(e, ATTN_E_ISA, "params.compute: ATTN_ONLY leaves out ATTN_FAMILY_LOW");
-  if (compute == ATTN_COMPUTE_BF16)
+  if (compute != ATTN_COMPUTE_I8)
     return attn_reject_(e, ATTN_E_VALUE, "params.compute must be ATTN_COMPUTE_F32 in this call");
-  return attn_reject_(e, ATTN_E_ISA, "params.compute: products of f16 and of int8 are not built");
+  return attn_reject_(e, ATTN_E_ISA, "params.compute: products of int8 are not built");
 }
 
 /* After attn_report_. */
 ATTN_FUNC_ void attn_compute_report_(attn_ctx *ctx, const attn_low_table_ *low,
                                      attn_feature feature) {
   if (ctx && ATTN_PART_(LOW, low))
-    ctx->report.compute = ATTN_COMPUTE_BF16, ctx->report.feature = feature;
+    ctx->report.compute = low->peaks ? ATTN_COMPUTE_F16 : ATTN_COMPUTE_BF16,
+    ctx->report.feature = feature;
 }
 /* <<< attn/engine/compute.h */
+/* >>> attn/engine/powers.h */
+/* engine/powers.h owns the powers of two that rows are divided by before they become f16, which ends at 65504 and
+ * soon below 1. What a row is divided by hangs on its own numbers alone: so a result cannot hang on keys that its
+ * row does not see. f16 that is stored stays as it is. */
+
+/* Rows whose largest number lies between these are not divided; others come to 2^6 .. 2^7. */
+#define ATTN_POWER_LEAST_ 0.00390625f
+#define ATTN_POWER_MOST_ 32768.0f
+/* Weights are stored times 2 to this (isa/simd_f16.h). */
+enum { ATTN_WEIGHT_POWER_ = 15 };
+
+/* 2^e for -126 <= e <= 127, and as a double for -1022 <= e <= 1023 */
+ATTN_INLINE_ float attn_power_(int e) { return attn_from_bits_((uint32_t)(e + 127) << 23); }
+ATTN_INLINE_ double attn_power_f64_(int e) {
+  const uint64_t u = (uint64_t)(e + 1023) << 52;
+  double x;
+  memcpy(&x, &u, sizeof x);
+  return x;
+}
+
+/* e with 2^e <= x < 2^(e + 1), for x > 0 */
+ATTN_FUNC_ int attn_exponent_(double x) {
+  uint64_t u;
+  memcpy(&u, &x, sizeof u);
+  return (int)(u >> 52) - 1023;
+}
+
+/* The power for numbers up to most, which is finite. */
+ATTN_FUNC_ int attn_power_of_(float most) {
+  if (most == 0.0f || (most >= ATTN_POWER_LEAST_ && most <= ATTN_POWER_MOST_)) return 0;
+  const int e = attn_exponent_((double)most) - 6;
+  return e < -126 ? -126 : e;
+}
+
+/* Powers of n rows of floats, and in by[i] what they are then times. 1: some power is not 0. */
+ATTN_FUNC_ int attn_powers_(const attn_low_table_ *low, int16_t *power, float *by, const float *x,
+                            int64_t stride, int64_t n, int64_t dim) {
+  int any = 0;
+  low->peaks(by, x, stride, n, dim);
+  for (int64_t i = 0; i < n; i++) {
+    float most = by[i];
+    if (most - most != 0.0f) { /* of those that are finite */
+      most = 0.0f;
+      for (int64_t c = 0; c < dim; c++) {
+        const float y = x[i * stride + c] < 0.0f ? -x[i * stride + c] : x[i * stride + c];
+        if (y - y == 0.0f && y > most) most = y;
+      }
+    }
+    power[i] = (int16_t)attn_power_of_(most);
+    by[i] = attn_power_(-power[i]), any |= power[i];
+  }
+  return any != 0;
+}
+
+/* top[lane] = max(top, |x[i][lane]|) of finite numbers */
+ATTN_FUNC_ void attn_lane_peaks_(float *top, const float *x, int64_t n, int lanes) {
+  for (int64_t i = 0; i < n; i++)
+    for (int lane = 0; lane < lanes; lane++) {
+      const float a = x[i * ATTN_TILE_ + lane], y = a < 0.0f ? -a : a;
+      if (y - y == 0.0f && y > top[lane]) top[lane] = y;
+    }
+}
+ATTN_FUNC_ int attn_lane_powers_(int16_t *power, const float *top) {
+  int any = 0;
+  for (int lane = 0; lane < ATTN_TILE_; lane++)
+    power[lane] = (int16_t)attn_power_of_(top[lane]), any |= power[lane];
+  return any != 0;
+}
+
+/* pair_tile of x[i][lane] 2^(row[i] + lane[lane]), row null = 0. */
+ATTN_FUNC_ void attn_power_tile_(const attn_low_table_ *low, uint32_t *to, const float *x, int n,
+                                 int lead, int g0, int g1, const int16_t *row,
+                                 const int16_t *lane) {
+  for (int i = -lead; i < n; i += 2, to += ATTN_TILE_) {
+    const int first = i < 0 ? 0 : i, end = i + 2 < n ? i + 2 : n;
+    float two[2 * ATTN_TILE_];
+    for (int j = first; j < end; j++)
+      for (int r = g0 * ATTN_GROUP_; r < g1 * ATTN_GROUP_; r++)
+        two[(j - first) * ATTN_TILE_ + r] =
+            (float)((double)x[j * ATTN_TILE_ + r] * attn_power_f64_((row ? row[j] : 0) + lane[r]));
+    low->pair_tile(to, two, end - first, i < 0, g0, g1);
+  }
+}
+
+/* Sums are times 2^(row + lane[lane]) times scale: two factors a lane, since the whole may be beyond f32. */
+ATTN_FUNC_ void attn_units_(float *unit, int row, const int16_t *lane, float scale) {
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    const int e = row + lane[r], half = e / 2;
+    unit[r] = attn_power_(half) * scale, unit[ATTN_TILE_ + r] = attn_power_(e - half);
+  }
+}
+
+/* The row after i whose power is another one, or end. */
+ATTN_FUNC_ int64_t attn_powers_run_(const int16_t *power, int64_t i, int64_t end) {
+  int64_t to = i + 1;
+  while (to < end && power[to] == power[i]) to++;
+  return to;
+}
+/* <<< attn/engine/powers.h */
 /* >>> attn/engine/workspace.h */
 /* engine/workspace.h owns the memory of a call: one block, from the caller or from ATTN_MALLOC,
  * cut into cache-line aligned pieces. */
@@ -16436,7 +16914,7 @@ typedef struct attn_addend_ {
 
 typedef struct attn_softmax_ {
   const attn_table_ *table;
-  const attn_low_table_ *low;    /* products of bf16 (engine/low.h); null: of f32 */
+  const attn_low_table_ *low;    /* products of bf16 or f16 (engine/low.h); null: of f32 */
   const attn_code_table_ *codes; /* scores from codes (engine/codes.h), or null; low: of values */
   attn_feature feature;          /* that has them */
   int takes_low;                 /* the call has other modes than ATTN_COMPUTE_F32 */
@@ -16611,11 +17089,18 @@ ATTN_FUNC_ int64_t attn_relative_rows_(const attn_softmax_ *a) {
 /* Room for a row of numbers in the order of kernels/decode.h. */
 ATTN_FUNC_ int64_t attn_row_width_(int64_t dim) { return attn_add_(dim, 31) / 32 * 32; }
 
-/* Memory of products of bf16, in pairs: of queries, [dk / 2][tile]; of weights, [block / 2][tile]; of
- * values, [block / 2][dv]; rows of keys. */
+/* Powers of two of rows of f16 (engine/powers.h): of queries, keys and values; what sums over values are times. */
+typedef struct attn_tile_powers_ {
+  int any_q, any_k;
+  int16_t q[ATTN_TILE_], k[ATTN_BLOCK_], v[ATTN_BLOCK_], sum[ATTN_TILE_];
+  float unit[2 * ATTN_TILE_], by[ATTN_BLOCK_];
+} attn_tile_powers_;
+
+/* Memory of products of bf16 and f16, in pairs: of queries, [dk / 2][tile]; of weights, [block / 2][tile]; of
+ * values, [block / 2][dv]; rows of keys; powers of f16. */
 typedef struct attn_low_plan_ {
-  int64_t weights, values, keys, bytes; /* where they begin, in pairs */
-  int64_t key_width, value_width;       /* numbers of a row of keys, pairs of a row of values */
+  int64_t weights, values, keys, powers, bytes; /* where they begin, in pairs */
+  int64_t key_width, value_width; /* numbers of a row of keys, pairs of a row of values */
 } attn_low_plan_;
 
 ATTN_FUNC_ attn_low_plan_ attn_low_plan_of_(const attn_softmax_ *a) {
@@ -16626,7 +17111,9 @@ ATTN_FUNC_ attn_low_plan_ attn_low_plan_of_(const attn_softmax_ *a) {
   x.weights = attn_mul_(x.key_width / 2, tile);
   x.values = attn_add_(x.weights, half * tile);
   x.keys = attn_add_(x.values, attn_mul_(x.value_width, half));
-  x.bytes = attn_piece_(attn_add_(x.keys, attn_mul_(x.key_width, half)), sizeof(uint32_t));
+  x.powers = attn_add_(x.keys, attn_mul_(x.key_width, half));
+  const int64_t powers = a->low->peaks ? (int64_t)(sizeof(attn_tile_powers_) / 4) : 0;
+  x.bytes = attn_piece_(attn_add_(x.powers, powers), sizeof(uint32_t));
   return x;
 }
 
@@ -16800,6 +17287,13 @@ typedef struct attn_tile_ {
     int ragged; /* some row sees no key */
   } g[ATTN_TILE_ / ATTN_GROUP_];
 } attn_tile_;
+
+/* The powers of f16; null where nothing is. */
+ATTN_FUNC_ attn_tile_powers_ *attn_low_powers_(const attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  if (!ATTN_PART_(LOW, a->low) || !a->low->peaks) return NULL;
+  return (attn_tile_powers_ *)(void *)(t->w.low + attn_low_plan_of_(a).powers);
+}
 
 /* 0, 1, .. as floats: the keys of a block of consecutive ones, counted from its base; joined runs of
  * a schedule may pass the next one */
@@ -17175,6 +17669,21 @@ ATTN_FUNC_ int attn_low_scales_(const attn_softmax_ *a) {
   return ATTN_PART_(PATTERN, a->plan) != NULL || (a->terms & terms);
 }
 
+/* The packed queries as pairs of halves. dtype: what they are stored as. */
+ATTN_FUNC_ void attn_low_queries_(attn_tile_ *t, attn_dtype dtype) {
+  const attn_softmax_ *a = t->a;
+  attn_tile_powers_ *s = attn_low_powers_(t);
+  float top[ATTN_TILE_] = {0};
+  int16_t by[ATTN_TILE_];
+  if (s && dtype != ATTN_F16) attn_lane_peaks_(top, t->w.qt, a->q.dim, t->groups * ATTN_GROUP_);
+  if (!s || !(s->any_q = attn_lane_powers_(s->q, top))) {
+    a->low->pair_tile(t->w.low, t->w.qt, a->q.dim, 0, 0, t->groups);
+    return;
+  }
+  for (int r = 0; r < ATTN_TILE_; r++) by[r] = (int16_t)-s->q[r];
+  attn_power_tile_(a->low, t->w.low, t->w.qt, (int)a->q.dim, 0, 0, t->groups, NULL, by);
+}
+
 /* Places rows in lanes, transposes the queries. Lanes that have no row compute on zeros and are
  * never stored. */
 ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
@@ -17225,7 +17734,7 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
   if (ATTN_PART_(LOW, a->low) &&
       !ATTN_PART_(LOW, a->codes)) { /* the scale comes after the product */
     a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, 1.0f, FLT_MIN);
-    a->low->pair_tile(t->w.low, t->w.qt, a->q.dim, 0, 0, t->groups);
+    attn_low_queries_(t, a->q.dtype);
     if (!attn_low_scales_(a)) return;
   }
   a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, a->scale_hi, a->scale_lo);
@@ -18246,8 +18755,7 @@ ATTN_FUNC_ void attn_tile_terms_(attn_tile_ *t) {
       float *x = t->w.qt + c * ATTN_TILE_, *y = t->w.xl_qt + c * ATTN_TILE_;
       for (int r = 0; r < t->groups * ATTN_GROUP_; r++) y[r] = x[r] + vs, x[r] += us;
     }
-    if (ATTN_PART_(LOW, a->low) && !ATTN_PART_(LOW, a->codes))
-      a->low->pair_tile(t->w.low, t->w.qt, dk, 0, 0, t->groups);
+    if (ATTN_PART_(LOW, a->low) && !ATTN_PART_(LOW, a->codes)) attn_low_queries_(t, ATTN_F32);
   }
 }
 
@@ -18640,25 +19148,36 @@ ATTN_FUNC_ void attn_list_hand_(attn_tile_ *t, int32_t *const *index, const int 
 }
 /* <<< attn/engine/weights.h */
 /* >>> attn/engine/low.h */
-/* engine/low.h owns products of bf16 in the exact-softmax engine: rows of K and V as pairs, scores from them,
- * and sums of values by weights that are rounded to bf16. What lies between the two products is what f32
- * has, in f32. */
+/* engine/low.h owns products of bf16 and of f16 in the exact-softmax engine: rows of K and V as pairs, scores from
+ * them, and sums of values by weights that are rounded likewise. What lies between the two products is what
+ * f32 has, in f32.
+ *
+ * Rows that f16 would not hold are divided by powers of two, which the products get back (engine/powers.h). A
+ * value has the power of its key: its weight takes it over, and then the weights of a row are divided by
+ * one of their own, that of the largest product. */
 
-/* Rows of bf16 that can be read in place. */
-ATTN_FUNC_ int attn_low_direct_(const attn_tile_ *t, const attn_block_ *b, const attn_tensor *x) {
+/* Rows of halves that can be read in place. */
+ATTN_FUNC_ int attn_low_direct_(const attn_tile_ *t, const attn_block_ *b, const attn_tensor *x,
+                                attn_dtype dtype) {
 #ifdef ATTN_BIG_ENDIAN_
-  (void)t, (void)b, (void)x;
+  (void)t, (void)b, (void)x, (void)dtype;
   return 0;
 #else
   const attn_softmax_ *a = t->a;
-  return x->dtype == ATTN_BF16 && !b->gathered && !(a->seq && a->seq->cached);
+  return x->dtype == dtype && !b->gathered && !(a->seq && a->seq->cached);
 #endif
 }
 
-/* n rows as bf16, whose pairs are read as words: the even number is the low half. */
+/* What the halves are. */
+ATTN_INLINE_ attn_dtype attn_low_dtype_(const attn_low_table_ *low) {
+  return low->peaks ? ATTN_F16 : ATTN_BF16;
+}
+
+/* n rows as halves, whose pairs are read as words: the even number is the low half. */
 ATTN_FUNC_ void attn_low_rows_(const attn_low_table_ *low, uint16_t *to, int64_t width,
-                               const float *x, int64_t stride, int64_t n, int64_t dim) {
-  low->narrow(to, width, x, stride, n, dim);
+                               const float *x, int64_t stride, int64_t n, int64_t dim,
+                               const float *by) {
+  low->narrow(to, width, x, stride, n, dim, by);
 #ifdef ATTN_BIG_ENDIAN_
   for (int64_t i = 0; i < n * width; i += 2) {
     const uint16_t even = to[i];
@@ -18667,25 +19186,31 @@ ATTN_FUNC_ void attn_low_rows_(const attn_low_table_ *low, uint16_t *to, int64_t
 #endif
 }
 
-/* Rows of keys as bf16; those of an odd dim are read one number further. */
+/* Rows of keys as halves; those of an odd dim are read one number further. */
 ATTN_FUNC_ void attn_low_keys_(const attn_tile_ *t, attn_block_ *b) {
   const attn_softmax_ *a = t->a;
-  if (attn_low_direct_(t, b, &a->k) && a->k.dim % 2 == 0) {
+  attn_tile_powers_ *s = attn_low_powers_(t);
+  if (s) s->any_k = 0;
+  if (attn_low_direct_(t, b, &a->k, attn_low_dtype_(a->low)) && a->k.dim % 2 == 0) {
     b->k_low = attn_at_(&a->k, t->batch, t->head_k, b->j0);
     b->k_step = 2 * a->k.stride_len;
     return;
   }
   const attn_low_plan_ x = attn_low_plan_of_(a);
   uint16_t *to = (uint16_t *)(void *)(t->w.low + x.keys);
-  attn_low_rows_(a->low, to, x.key_width, b->k, b->k_stride, b->n, a->k.dim);
+  if (s && a->k.dtype != ATTN_F16)
+    s->any_k = attn_powers_(a->low, s->k, s->by, b->k, b->k_stride, b->n, a->k.dim);
+  attn_low_rows_(a->low, to, x.key_width, b->k, b->k_stride, b->n, a->k.dim,
+                 s && s->any_k ? s->by : NULL);
   b->k_low = to, b->k_step = 2 * x.key_width;
 }
 
 /* Rows of the block as they are wanted: f32 where something has to be converted or cleaned. */
 ATTN_FUNC_ void attn_low_fetch_(const attn_tile_ *t, attn_block_ *b) {
   const attn_softmax_ *a = t->a;
-  const int k = attn_low_direct_(t, b, &a->k) && a->k.dim % 2 == 0;
-  const int v = attn_low_direct_(t, b, &a->v) && !t->careful;
+  const attn_dtype half = attn_low_dtype_(a->low);
+  const int k = attn_low_direct_(t, b, &a->k, half) && a->k.dim % 2 == 0;
+  const int v = attn_low_direct_(t, b, &a->v, half) && !t->careful;
   b->v_low = NULL, b->v_step = 0;
   if (!k || !v) attn_block_fetch_(t, b);
   if (v) b->v_low = attn_at_(&a->v, t->batch, t->head_v, b->j0), b->v_step = 2 * a->v.stride_len;
@@ -18694,17 +19219,32 @@ ATTN_FUNC_ void attn_low_fetch_(const attn_tile_ *t, attn_block_ *b) {
 
 /* Scores of a segment. */
 ATTN_FUNC_ void attn_low_scores_(const attn_tile_ *t, const attn_block_ *b,
-                                 const attn_segment_ *seg, float *s, float *top) {
+                                 const attn_segment_ *seg, float *y, float *top) {
   const attn_softmax_ *a = t->a;
   attn_pair_dots_ d;
   memset(&d, 0, sizeof d);
-  d.y = s, d.ys = ATTN_TILE_, d.x = t->w.low;
+  d.y = y, d.ys = ATTN_TILE_, d.x = t->w.low;
   d.b = (const char *)b->k_low + seg->at * b->k_step;
   d.row = b->k_step, d.step = sizeof(uint32_t);
   d.rows = seg->n, d.n = (a->q.dim + 1) / 2;
   d.g0 = seg->g0, d.g1 = seg->g1, d.top = top;
   d.scale = ATTN_PART_(TERMS, a->xl.table.data) ? 1.0f : a->scale_hi; /* see attn_tile_terms_ */
-  a->low->pair_dots(&d);
+  attn_tile_powers_ *s = attn_low_powers_(t);
+  if (!s || (!s->any_k && !s->any_q)) {
+    a->low->pair_dots(&d);
+    return;
+  }
+  if (!s->any_k) memset(s->k, 0, sizeof s->k);
+  const float scale = d.scale;
+  const int64_t end = seg->at + seg->n;
+  d.unit = s->unit, d.scale = 1.0f;
+  for (int64_t e = seg->at, to; e < end; e = to) { /* keys of one power at a time */
+    to = attn_powers_run_(s->k, e, end);
+    attn_units_(s->unit, s->k[e], s->q, scale);
+    d.y = y + (e - seg->at) * ATTN_TILE_, d.b = (const char *)b->k_low + e * b->k_step;
+    d.rows = to - e;
+    a->low->pair_dots(&d);
+  }
 }
 
 /* Pairs of keys begin at even keys, whatever a block begins with, so that a row's sums hang on the row
@@ -18732,21 +19272,58 @@ ATTN_FUNC_ void attn_low_weights_(attn_tile_ *t, const attn_block_ *b, const att
                           t->w.s + x.first * ATTN_TILE_, x.n, x.lead, g0, g1, &run);
 }
 
-/* attn_block_values_ of bf16. Where keys are missing in between, their weights are 0. */
+/* The powers of values, and what weights are to begin with. 1: some power is not 0. */
+ATTN_FUNC_ int attn_low_value_powers_(const attn_tile_ *t, const attn_block_ *b,
+                                      attn_tile_powers_ *s) {
+  const attn_softmax_ *a = t->a;
+  memset(s->v, 0, sizeof s->v);
+  for (int r = 0; r < ATTN_TILE_; r++) s->sum[r] = -ATTN_WEIGHT_POWER_;
+  attn_units_(s->unit, 0, s->sum, 1.0f);
+  return a->v.dtype != ATTN_F16 &&
+         attn_powers_(a->low, s->v, s->by, b->v, b->v_stride, b->n, a->v.dim);
+}
+
+/* Pairs of weights times powers of values, or of any size. Rows without such a key have those they had. */
+ATTN_FUNC_ void attn_low_again_(const attn_tile_ *t, attn_tile_powers_ *s, uint32_t *p,
+                                const attn_low_part_ *x, int g0, int g1) {
+  const float *w = t->w.s + x->first * ATTN_TILE_;
+  const int16_t *power = s->v + x->first;
+  for (int r = g0 * ATTN_GROUP_; r < g1 * ATTN_GROUP_; r++) {
+    double top = 0.0;
+    int moved = 0;
+    for (int i = 0; i < x->n; i++) {
+      const float y = w[i * ATTN_TILE_ + r] < 0.0f ? -w[i * ATTN_TILE_ + r] : w[i * ATTN_TILE_ + r];
+      if (!(y > 0.0f) || y - y != 0.0f) continue;
+      const double all = (double)y * attn_power_f64_(power[i]);
+      moved |= power[i], top = all > top ? all : top;
+    }
+    s->sum[r] = ATTN_WEIGHT_POWER_;
+    if (moved || top > 1.0) s->sum[r] = (int16_t)(ATTN_WEIGHT_POWER_ - 1 - attn_exponent_(top));
+  }
+  attn_power_tile_(t->a->low, p + x->at * ATTN_TILE_, w, x->n, x->lead, g0, g1, power, s->sum);
+  for (int r = g0 * ATTN_GROUP_; r < g1 * ATTN_GROUP_; r++) s->sum[r] = (int16_t)-s->sum[r];
+  attn_units_(s->unit, 0, s->sum, 1.0f);
+}
+
+/* attn_block_values_ of halves. Where keys are missing in between, their weights are 0. */
 ATTN_FUNC_ void attn_low_values_(attn_tile_ *t, attn_block_ *b, const attn_ramp_ *ramp, int started,
                                  int in_place) {
   const attn_softmax_ *a = t->a;
   const attn_low_plan_ at = attn_low_plan_of_(a);
   uint32_t *p = t->w.low + at.weights, *v = t->w.low + at.values;
   const int64_t dv = a->v.dim, word = sizeof(uint32_t);
+  attn_tile_powers_ *s = attn_low_powers_(t);
+  const int moved = s && !a->counting && attn_low_value_powers_(t, b, s),
+            again = moved || attn_reweighs_(a);
   attn_pair_dots_ d;
   for (int g = 0, to; g < t->groups; g = to) {
     to = attn_block_alike_(t, b, g);
-    if (b->end[g]) attn_low_weights_(t, b, ramp, g, to, in_place);
+    if (b->end[g]) attn_low_weights_(t, b, ramp, g, to, in_place || moved);
   }
   if (attn_reweighs_(a)) attn_block_hand_(t, b);
   if (a->counting) return;
-  attn_pair_rows_ rows = {b->v_low, b->v_step, b->n, dv, (int)ATTN_BF16, 0};
+  attn_pair_rows_ rows = {b->v_low, b->v_step, b->n, dv, (int)attn_low_dtype_(a->low), 0, NULL};
+  if (moved) rows.by = s->by;
   if (!b->v_low) rows.x = b->v, rows.step = b->v_stride * word, rows.kind = (int)ATTN_F32;
   rows.lead = attn_low_part_of_(b, 0, b->n).lead;
   a->low->pair_rows(v, at.value_width, &rows);
@@ -18755,11 +19332,14 @@ ATTN_FUNC_ void attn_low_values_(attn_tile_ *t, attn_block_ *b, const attn_ramp_
   d.y = t->w.ot, d.ys = ATTN_TILE_, d.rows = dv;
   d.row = word, d.step = at.value_width * word;
   d.alpha = started ? t->alpha : NULL, d.start = !started && b->whole;
+  if (s) d.unit = s->unit;
   for (int g = 0, to; g < t->groups; g = to) {
     to = attn_block_alike_(t, b, g);
     if (!b->end[g]) continue;
     const attn_low_part_ x = attn_low_part_of_(b, b->first[g], b->end[g]);
-    if (attn_reweighs_(a))
+    if (again && s)
+      attn_low_again_(t, s, p, &x, g, to);
+    else if (again)
       a->low->pair_tile(p + x.at * ATTN_TILE_, t->w.s + x.first * ATTN_TILE_, x.n, x.lead, g, to);
     d.x = p + x.at * ATTN_TILE_, d.b = v + x.at * at.value_width;
     d.n = x.pairs, d.g0 = g, d.g1 = to;
@@ -18937,8 +19517,8 @@ ATTN_FUNC_ void attn_codes_keys_(attn_tile_ *t, const attn_block_ *b) {
 /* Keys and codes, or values, of the block: keys in f32 only where they are wanted. */
 ATTN_FUNC_ void attn_codes_fetch_(attn_tile_ *t, attn_block_ *b) {
   const attn_softmax_ *a = t->a;
-  const int own = attn_codes_own_(a), k = attn_low_direct_(t, b, &a->k);
-  const int v = ATTN_PART_(LOW, a->low) && attn_low_direct_(t, b, &a->v) && !t->careful;
+  const int own = attn_codes_own_(a), k = attn_low_direct_(t, b, &a->k, ATTN_BF16);
+  const int v = ATTN_PART_(LOW, a->low) && attn_low_direct_(t, b, &a->v, ATTN_BF16) && !t->careful;
   b->v_low = NULL, b->v_step = 0;
   if (v) b->v_low = attn_at_(&a->v, t->batch, t->head_v, b->j0), b->v_step = 2 * a->v.stride_len;
   if (b->gathered || (!own && !k && !v)) {
@@ -19377,9 +19957,10 @@ ATTN_FUNC_ int attn_tile_lists_(attn_tile_ *t, int started) {
  * may see and calls the primitives on them. Which keys and terms a mechanism has is data in
  * attn_softmax_; argument checks belong to the mechanisms. */
 
-/* Whether a value stays finite in the product with its weight: bf16 ends below f32. */
+/* Whether a value stays finite in the product with its weight: bf16 ends below f32; of f16 there are powers. */
 ATTN_FUNC_ int attn_tile_keeps_(const attn_tile_ *t, float x) {
-  return ATTN_PART_(LOW, t->a->low) ? x < 3.39e38f && x > -3.39e38f : x - x == 0.0f;
+  return ATTN_PART_(LOW, t->a->low) && !t->a->low->peaks ? x < 3.39e38f && x > -3.39e38f
+                                                         : x - x == 0.0f;
 }
 
 /* Values that are not finite must reach the rows that may read them and no others, though a
@@ -20993,14 +21574,16 @@ typedef struct attn_matrix_ {
   attn_tensor w; /* [batch, heads, k, n] matrices; transposed: [.., n, k] */
   int transposed;
   int64_t k, n;
-  int64_t direct;             /* columns that are read in place */
-  int in_turn;                /* all columns are read in place and turned */
-  int64_t panels, one;        /* of the others; floats of a matrix of them */
-  int strip;                  /* columns of a strip; 0: as the tier has it */
-  float *packed;              /* [w.batch][w.heads][panels][64 / strip][k][strip] */
-  attn_scales scales;         /* of codes; their group is k at most */
-  int64_t run;                /* elements of k whose codes have a sum of their own; 0: floats */
-  const attn_low_table_ *low; /* products of bf16: packed holds pairs, [..][k / 2][64] */
+  int64_t direct;      /* columns that are read in place */
+  int in_turn;         /* all columns are read in place and turned */
+  int64_t panels, one; /* of the others; floats of a matrix of them */
+  int strip;           /* columns of a strip; 0: as the tier has it */
+  float *packed;       /* [w.batch][w.heads][panels][64 / strip][k][strip] */
+  attn_scales scales;  /* of codes; their group is k at most */
+  int64_t run;         /* elements of k whose codes have a sum of their own; 0: floats */
+  const attn_low_table_
+      *low; /* products of bf16 or f16: packed holds pairs, [..][k / 2][64], and of f16
+                               * then the powers of columns (engine/powers.h) */
 } attn_matrix_;
 
 /* What a product reads: rows k0 .. k0 + depth - 1, columns c0 .. c1 - 1 of the matrix of a batch entry
@@ -21222,11 +21805,11 @@ ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t r
   return m;
 }
 
-/* The same for products of bf16, which read panels alone. */
+/* The same for products of bf16 or f16, which read panels alone. */
 ATTN_FUNC_ void attn_matrix_narrow_(attn_matrix_ *m, const attn_low_table_ *low) {
   m->low = low, m->direct = 0, m->in_turn = 0;
   m->panels = attn_add_(m->n, ATTN_PANEL_ - 1) / ATTN_PANEL_;
-  m->one = attn_mul_(m->panels, attn_mul_(m->k / 2 + m->k % 2, ATTN_PANEL_));
+  m->one = attn_mul_(m->panels, attn_mul_(m->k / 2 + m->k % 2 + (low->peaks != 0), ATTN_PANEL_));
 }
 
 /* The same of a weight that attn_turn_ has seen. */
@@ -21279,12 +21862,31 @@ ATTN_FUNC_ int attn_lay_words_(const attn_lay_ *a) {
 #else
   const attn_tensor *w = &a->m->w;
   return a->table->isa != ATTN_ISA_SCALAR && a->m->transposed && w->dtype == ATTN_BF16 &&
-         w->dim % 2 == 0 && (uintptr_t)w->data % 4 == 0 &&
+         !a->m->low->peaks && w->dim % 2 == 0 && (uintptr_t)w->data % 4 == 0 &&
          (w->stride_batch | w->stride_head | w->stride_len) % 2 == 0;
 #endif
 }
 
-/* A panel of one matrix as pairs of bf16: 64 columns or what is left, the rest 0. */
+/* Where the powers of a panel's columns are. */
+ATTN_FUNC_ int16_t *attn_panel_powers_(const attn_matrix_ *m, const float *panel) {
+  return (int16_t *)(uintptr_t)(panel + (m->k / 2 + m->k % 2) * ATTN_PANEL_);
+}
+
+/* The powers of a panel's columns, and what they are then times: 1 of f16 that is stored. */
+ATTN_FUNC_ void attn_lay_powers_(const attn_lay_ *a, attn_matrix_part_ part, int16_t *power,
+                                 int16_t *by, float *some) {
+  const attn_matrix_ *m = a->m;
+  float top[ATTN_PANEL_] = {0};
+  for (; m->w.dtype != ATTN_F16 && part.k0 < m->k; part.k0 += 32) {
+    part.depth = m->k - part.k0 < 32 ? m->k - part.k0 : 32;
+    attn_lay_rows_(a, &part, some);
+    attn_lane_peaks_(top, some, part.depth, ATTN_PANEL_);
+  }
+  (void)attn_lane_powers_(power, top);
+  for (int i = 0; i < ATTN_PANEL_; i++) by[i] = (int16_t)-power[i];
+}
+
+/* A panel of one matrix as pairs of bf16 or f16: 64 columns or what is left, the rest 0. */
 ATTN_FUNC_ void attn_lay_pairs_(const attn_lay_ *a, int64_t matrix, int64_t panel) {
   const attn_matrix_ *m = a->m;
   const int64_t c = m->direct + panel * ATTN_PANEL_;
@@ -21302,10 +21904,17 @@ ATTN_FUNC_ void attn_lay_pairs_(const attn_lay_ *a, int64_t matrix, int64_t pane
         ->turn((float *)(void *)pairs, ATTN_PANEL_, rows, (int)ATTN_F32, m->k / 2, cols);
     return;
   }
+  int16_t by[ATTN_PANEL_];
+  const float *to = (const float *)(const void *)pairs;
+  if (m->low->peaks) attn_lay_powers_(a, part, attn_panel_powers_(m, to), by, some);
   for (; part.k0 < m->k; part.k0 += 32, pairs += 16 * ATTN_PANEL_) {
     part.depth = m->k - part.k0 < 32 ? m->k - part.k0 : 32;
     attn_lay_rows_(a, &part, some);
-    m->low->pair_tile(pairs, some, part.depth, 0, 0, ATTN_PANEL_ / ATTN_GROUP_);
+    if (m->low->peaks)
+      attn_power_tile_(m->low, pairs, some, (int)part.depth, 0, 0, ATTN_PANEL_ / ATTN_GROUP_, NULL,
+                       by);
+    else
+      m->low->pair_tile(pairs, some, part.depth, 0, 0, ATTN_PANEL_ / ATTN_GROUP_);
   }
 }
 
@@ -21484,24 +22093,40 @@ ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m,
   if (p.c0 < p.c1) attn_matrix_strips_(f, m, &p, y, y_stride, x, start);
 }
 
-/* The same of bf16: x has pairs, `step` bytes from a row to the next; whole groups of 16 columns of y are
- * written. */
+/* Rows of pairs, step bytes apart; of f16 their powers, null = 0. */
+typedef struct attn_halves_ {
+  const void *x;
+  int64_t step, rows;
+  const int16_t *power;
+} attn_halves_;
+
+/* The same of bf16 or f16; whole groups of 16 columns of y are written. */
 ATTN_FUNC_ void attn_matrix_times_low_(const attn_matrix_ *m, const attn_matrix_part_ *part,
-                                       float *y, int64_t y_stride, int64_t rows, const void *x,
-                                       int64_t step) {
+                                       float *y, int64_t y_stride, const attn_halves_ *x) {
   const int64_t wb = m->w.batch > 1 ? part->b : 0, wh = m->w.heads > 1 ? part->h : 0;
   const int64_t one = m->one / m->panels;
   attn_pair_dots_ d;
   memset(&d, 0, sizeof d);
-  d.ys = y_stride, d.b = x, d.row = step, d.step = sizeof(uint32_t), d.rows = rows;
+  float unit[2 * ATTN_PANEL_];
+  d.ys = y_stride, d.row = x->step, d.step = sizeof(uint32_t);
   d.n = part->depth / 2 + part->depth % 2, d.start = part->k0 == 0;
   for (int64_t c = part->c0; c < part->c1; c += ATTN_PANEL_) {
     const int64_t cols = part->c1 - c < ATTN_PANEL_ ? part->c1 - c : (int64_t)ATTN_PANEL_;
     const float *w = m->packed + (wb * m->w.heads + wh) * m->one + c / ATTN_PANEL_ * one;
-    d.y = y + (c - part->c0);
     d.x = (const uint32_t *)(const void *)w + part->k0 / 2 * ATTN_PANEL_;
     d.g1 = (int)((cols + ATTN_GROUP_ - 1) / ATTN_GROUP_);
-    m->low->pair_dots(&d);
+    const int16_t *power = m->low->peaks ? attn_panel_powers_(m, w) : NULL;
+    int any = 0;
+    for (int i = 0; power && i < ATTN_PANEL_; i++) any |= power[i];
+    for (int64_t r = 0, to; r < x->rows; r = to) { /* rows of one power at a time */
+      to = x->power ? attn_powers_run_(x->power, r, x->rows) : x->rows;
+      const int row = x->power ? x->power[r] : 0;
+      d.unit = any || row ? unit : NULL;
+      if (d.unit) attn_units_(unit, row, power, 1.0f);
+      d.y = y + r * y_stride + (c - part->c0);
+      d.b = (const char *)x->x + r * x->step, d.rows = to - r;
+      m->low->pair_dots(&d);
+    }
   }
 }
 /* <<< attn/engine/product.h */
@@ -21910,14 +22535,14 @@ ATTN_FUNC_ int attn_check_scale_values_(attn_error_ *e, const attn_scales *s, co
 
 /* A worker by itself takes twice the rows: W is read half as often. */
 enum { ATTN_GEMM_ROWS_ = 96, ATTN_GEMM_MOST_ = 2 * ATTN_GEMM_ROWS_, ATTN_GEMM_COLS_ = 256 };
-/* Elements of k between two looks at y, of bf16. */
+/* Elements of k between two looks at y, of bf16 and f16. */
 enum { ATTN_GEMM_DEEP_ = 256 };
 
 typedef struct attn_gemm_ {
   const attn_table_ *table;
   attn_tensor y, x, bias;
   attn_matrix_ w;
-  const attn_low_table_ *low; /* products of bf16; null: of f32 */
+  const attn_low_table_ *low; /* products of bf16 or f16; null: of f32 */
   attn_feature feature;
   float scale;
   int act;
@@ -21959,7 +22584,7 @@ ATTN_FUNC_ int attn_gemm_crowds_(const attn_gemm_ *a) {
   return a->x.dim > 2 * ATTN_DEEP_ && a->y.len > 1 && a->y.stride_len % 1024 == 0;
 }
 
-/* Whether the product of bf16 can be made where y is: no column beside it is written. */
+/* Whether the product of bf16 or f16 can be made where y is: no column beside it is written. */
 ATTN_FUNC_ int attn_gemm_direct_(const attn_gemm_ *a) {
   return a->y.dtype == ATTN_F32 && (!ATTN_PART_(LOW, a->low) || a->y.dim % ATTN_GROUP_ == 0);
 }
@@ -21970,7 +22595,7 @@ ATTN_FUNC_ int attn_gemm_paired_(const attn_gemm_ *a) {
   (void)a;
   return 0;
 #else
-  return a->x.dtype == ATTN_BF16 && a->x.dim % 2 == 0;
+  return a->x.dtype == attn_low_dtype_(a->low) && a->x.dim % 2 == 0;
 #endif
 }
 
@@ -22100,27 +22725,33 @@ ATTN_FUNC_ int64_t attn_gemm_bytes_(const attn_gemm_ *a, int workers) {
   return bytes ? attn_workspace_bytes_(bytes, 1) : 0;
 }
 
-/* The product of bf16 of an item: rows from `in` on. */
+/* The product of bf16 or f16 of an item: rows from `in` on. */
 ATTN_FUNC_ void attn_gemm_low_(const attn_gemm_ *a, attn_matrix_part_ part, float *y,
                                int64_t stride, int64_t rows, const char *in, char *own) {
   const int64_t deep = ATTN_GEMM_DEEP_;
   float *wide = (float *)(void *)own;
   uint16_t *narrow = (uint16_t *)(void *)(own + ATTN_GEMM_MOST_ * deep * 4);
+  const int divides = a->low->peaks && a->x.dtype != ATTN_F16;
+  float by[ATTN_GEMM_MOST_];
+  int16_t power[ATTN_GEMM_MOST_];
   for (; part.k0 < a->x.dim; part.k0 += deep) {
     const char *x = in + attn_bytes_(a->x.dtype, part.k0);
     part.depth = a->x.dim - part.k0 < deep ? a->x.dim - part.k0 : deep;
     if (attn_gemm_paired_(a)) {
-      attn_matrix_times_low_(&a->w, &part, y, stride, rows, x, 2 * a->x.stride_len);
+      const attn_halves_ there = {x, 2 * a->x.stride_len, rows, NULL};
+      attn_matrix_times_low_(&a->w, &part, y, stride, &there);
       continue;
     }
-    const float *from = (const float *)(const void *)x;
-    int64_t from_stride = a->x.stride_len;
+    attn_floats_ from = {(const float *)(const void *)x, a->x.stride_len, rows};
     if (a->x.dtype != ATTN_F32) {
       a->table->widen(wide, x, a->x.stride_len, NULL, rows, part.depth, a->x.dtype, NULL);
-      from = wide, from_stride = part.depth;
+      from.p = wide, from.stride = part.depth;
     }
-    attn_low_rows_(a->low, narrow, deep, from, from_stride, rows, part.depth);
-    attn_matrix_times_low_(&a->w, &part, y, stride, rows, narrow, 2 * deep);
+    const int any =
+        divides && attn_powers_(a->low, power, by, from.p, from.stride, rows, part.depth);
+    attn_low_rows_(a->low, narrow, deep, from.p, from.stride, rows, part.depth, any ? by : NULL);
+    const attn_halves_ made = {narrow, 2 * deep, rows, any ? power : NULL};
+    attn_matrix_times_low_(&a->w, &part, y, stride, &made);
   }
 }
 
@@ -53296,6 +53927,9 @@ ATTN_END_STRICT_
 #undef ATTN_CODES_MOST_
 #undef ATTN_CODE_NUMBERS_
 #undef ATTN_CPU_BIT_
+#undef ATTN_ARM_BIT_
+#undef ATTN_FEATURES_NEONFP16FML_
+#undef ATTN_HAS_NEONFP16FML_
 #undef ATTN_FEATURES_AVX2_
 #undef ATTN_FEATURES_AVX512BF16_
 #undef ATTN_FEATURES_AVX512VNNI_

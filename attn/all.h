@@ -101,6 +101,7 @@ extern "C" {
 ATTN_BEGIN_STRICT_
 #include "engine/check.h"
 #include "engine/compute.h"
+#include "engine/powers.h"
 #include "engine/workspace.h"
 #include "engine/parallel.h"
 #include "engine/scalar_math.h"

@@ -126,8 +126,10 @@ static void compare(const test_call *call, int roundings, const char *what) {
         /* A score is known to a few roundings of its terms: a chain of dk of them grows like
          * sqrt(dk); a sum of Tk values likewise. */
         double score = EPSILON * row.noise * (roundings + sqrt((double)q->dim) / 4);
-        /* weights rounded to bf16 err by up to 2^-8 each, and so does their sum */
-        double narrow = params->compute == ATTN_COMPUTE_BF16 ? ldexp(1, -7) : 0;
+        /* weights rounded to bf16 err by up to 2^-8 each, and so does their sum; of f16 by 2^-11 */
+        double narrow = params->compute == ATTN_COMPUTE_BF16  ? ldexp(1, -7)
+                        : params->compute == ATTN_COMPUTE_F16 ? ldexp(1, -10)
+                                                              : 0;
         if (params->xl.table.data) score += narrow / 2 * row.noise; /* q + u is rounded, too */
         if (params->compute == ATTN_COMPUTE_I8) { /* six sigma of what codes round, of any data */
           score += CODES * row.noise;
@@ -158,6 +160,7 @@ static void compare(const test_call *call, int roundings, const char *what) {
         if (params->span.z) least = 1e-36;
 #endif
         if (params->compute == ATTN_COMPUTE_I8) least *= 1 + narrow;
+        if (params->compute == ATTN_COMPUTE_F16) least = ldexp(1, -40); /* below are no f16 */
         if (params->modify_weights) least *= 4; /* what is scaled may have been lost before */
         for (int64_t j = 0; j < k->len; j++) {
           double got = oracle_get(&params->map, b, h, i, j), want = row.p[j];

@@ -118,6 +118,7 @@ attn_compute test_compute;
 void test_fill(attn_tensor t, test_rng *rng, double (*draw)(test_rng *)) {
   EACH(t, b, h, i, c) {
     double x = draw(rng);
+    if (test_compute == ATTN_COMPUTE_F16) x = oracle_from_f16(oracle_to_f16(x));
     if (test_compute == ATTN_COMPUTE_BF16) x = oracle_from_bf16(oracle_to_bf16(x));
     oracle_set(&t, b, h, i, c, x);
   }

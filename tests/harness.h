@@ -25,7 +25,8 @@ int test_expects(attn_isa isa);
 /* The same of a feature beside one. */
 int test_expects_feature(attn_feature feature);
 
-/* What test_build and paged_attend ask products to be made of; test_fill then draws numbers that bf16 has.
+/* What test_build and paged_attend ask products to be made of; test_fill then draws numbers that bf16,
+ * or f16, has.
  * Set for one test. */
 extern attn_compute test_compute;
 

@@ -40,6 +40,22 @@
   X(O1_report)                              \
   X(O1_rejects)                             \
   X(O1_workspace)                           \
+  X(O3_shapes)                              \
+  X(O3_masks)                               \
+  X(O3_terms)                               \
+  X(O3_schedules)                           \
+  X(O3_sequences)                           \
+  X(O3_not_finite)                          \
+  X(O3_bits)                                \
+  X(O3_gemm)                                \
+  X(O3_errors)                              \
+  X(O3_values_of_two_sizes)                 \
+  X(O3_small_weights)                       \
+  X(O3_scores_of_f16)                       \
+  X(O3_sees_no_later_key)                   \
+  X(O3_gemm_of_any_size)                    \
+  X(O3_report)                              \
+  X(O3_workspace)                           \
   X(O4_shapes)                              \
   X(O4_groups)                              \
   X(O4_masks)                               \

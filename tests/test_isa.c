@@ -12,6 +12,9 @@
 #include "harness.h"
 #include "list.h"
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
 
@@ -58,6 +61,9 @@ int test_expects(attn_isa isa) {
   return isa == ATTN_ISA_SCALAR;
 }
 int test_expects_feature(attn_feature feature) {
+#if defined(__aarch64__) && defined(__linux__)
+  if (feature == ATTN_FEATURE_NEON_FP16FML) return getauxval(AT_HWCAP) >> 23 & 1;
+#endif
   (void)feature;
   return 0;
 }
@@ -273,7 +279,7 @@ void isa_report_names_the_forced_tier(void **state) {
 
 void O6_names(void **state) {
   (void)state;
-  static const char *const names[] = {"none", "avx512bf16", "avx512vnni"};
+  static const char *const names[] = {"none", "avx512bf16", "avx512vnni", "neonfp16fml"};
   for (int n = 0; n < ATTN_FEATURE_COUNT; n++)
     assert_string_equal(attn_feature_name((attn_feature)n), names[n]);
   assert_string_equal(attn_feature_name((attn_feature)ATTN_FEATURE_COUNT), "unknown");
@@ -330,9 +336,9 @@ void O6_env(void **state) {
   assert_int_equal(fresh(NULL, check_features), 0);
   assert_int_equal(fresh(attn_isa_name(best()), check_features), 0);
   want_state = ATTN_ISA_CAPPED;
-  assert_int_equal(fresh("auto-bf16-vnni", check_features), 0);
-  assert_int_equal(fresh("-vnni-bf16", check_features), 0);
-  snprintf(word, sizeof word, "%s-bf16-vnni-bf16", attn_isa_name(best()));
+  assert_int_equal(fresh("auto-bf16-vnni-fp16fml", check_features), 0);
+  assert_int_equal(fresh("-vnni-bf16-fp16fml", check_features), 0);
+  snprintf(word, sizeof word, "%s-bf16-vnni-fp16fml-bf16", attn_isa_name(best()));
   assert_int_equal(fresh(word, check_features), 0);
   want_best = ATTN_ISA_SCALAR;
   assert_int_equal(fresh("scalar", check_features), 0);

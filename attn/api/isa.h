@@ -39,7 +39,8 @@ ATTN_DEF const char *attn_feature_name(attn_feature feature);
 ATTN_DEF attn_isa attn_feature_isa(attn_feature feature);
 
 /* The state of a feature here and now: CAPPED where its tier is, or where it is switched off.
- * ATTN_FEATURE_NONE and unknown values are NOT_COMPILED; ATTN_NO_AVX512BF16 and ATTN_NO_AVX512VNNI leave one out. */
+ * ATTN_FEATURE_NONE and unknown values are NOT_COMPILED; ATTN_NO_AVX512BF16, ATTN_NO_AVX512VNNI and
+ * ATTN_NO_NEONFP16FML leave one out. */
 ATTN_DEF attn_isa_state attn_feature_status(attn_feature feature);
 
 /* The same as a static English sentence, e.g. "the processor lacks it". */

@@ -162,8 +162,9 @@ typedef enum attn_isa {
  * appended; see api/isa.h. */
 typedef enum attn_feature {
   ATTN_FEATURE_NONE = 0,
-  ATTN_FEATURE_AVX512_BF16, /* beside ATTN_ISA_AVX512: products of pairs of bf16 */
-  ATTN_FEATURE_AVX512_VNNI, /* beside ATTN_ISA_AVX512: products of four codes of 8 bits */
+  ATTN_FEATURE_AVX512_BF16,  /* beside ATTN_ISA_AVX512: products of pairs of bf16 */
+  ATTN_FEATURE_AVX512_VNNI,  /* beside ATTN_ISA_AVX512: products of four codes of 8 bits */
+  ATTN_FEATURE_NEON_FP16FML, /* beside ATTN_ISA_NEON, 64-bit: products of f16 summed in f32 */
   ATTN_FEATURE_COUNT
 } attn_feature;
 
@@ -179,7 +180,7 @@ typedef void (*attn_parallel_fn)(void *user, int64_t count, attn_task_fn task, v
 typedef enum attn_compute {
   ATTN_COMPUTE_F32 = 0, /* the same bits on all vector tiers */
   ATTN_COMPUTE_BF16,    /* bf16 by bf16, summed in f32 */
-  ATTN_COMPUTE_F16,     /* refused: not built */
+  ATTN_COMPUTE_F16,     /* f16 by f16, summed in f32 */
   ATTN_COMPUTE_I8,      /* scores from codes of 8 bits, summed exactly */
   ATTN_COMPUTE_COUNT
 } attn_compute;

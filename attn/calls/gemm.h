@@ -2,14 +2,14 @@
 
 /* A worker by itself takes twice the rows: W is read half as often. */
 enum { ATTN_GEMM_ROWS_ = 96, ATTN_GEMM_MOST_ = 2 * ATTN_GEMM_ROWS_, ATTN_GEMM_COLS_ = 256 };
-/* Elements of k between two looks at y, of bf16. */
+/* Elements of k between two looks at y, of bf16 and f16. */
 enum { ATTN_GEMM_DEEP_ = 256 };
 
 typedef struct attn_gemm_ {
   const attn_table_ *table;
   attn_tensor y, x, bias;
   attn_matrix_ w;
-  const attn_low_table_ *low; /* products of bf16; null: of f32 */
+  const attn_low_table_ *low; /* products of bf16 or f16; null: of f32 */
   attn_feature feature;
   float scale;
   int act;
@@ -51,7 +51,7 @@ ATTN_FUNC_ int attn_gemm_crowds_(const attn_gemm_ *a) {
   return a->x.dim > 2 * ATTN_DEEP_ && a->y.len > 1 && a->y.stride_len % 1024 == 0;
 }
 
-/* Whether the product of bf16 can be made where y is: no column beside it is written. */
+/* Whether the product of bf16 or f16 can be made where y is: no column beside it is written. */
 ATTN_FUNC_ int attn_gemm_direct_(const attn_gemm_ *a) {
   return a->y.dtype == ATTN_F32 && (!ATTN_PART_(LOW, a->low) || a->y.dim % ATTN_GROUP_ == 0);
 }
@@ -62,7 +62,7 @@ ATTN_FUNC_ int attn_gemm_paired_(const attn_gemm_ *a) {
   (void)a;
   return 0;
 #else
-  return a->x.dtype == ATTN_BF16 && a->x.dim % 2 == 0;
+  return a->x.dtype == attn_low_dtype_(a->low) && a->x.dim % 2 == 0;
 #endif
 }
 
@@ -192,27 +192,33 @@ ATTN_FUNC_ int64_t attn_gemm_bytes_(const attn_gemm_ *a, int workers) {
   return bytes ? attn_workspace_bytes_(bytes, 1) : 0;
 }
 
-/* The product of bf16 of an item: rows from `in` on. */
+/* The product of bf16 or f16 of an item: rows from `in` on. */
 ATTN_FUNC_ void attn_gemm_low_(const attn_gemm_ *a, attn_matrix_part_ part, float *y,
                                int64_t stride, int64_t rows, const char *in, char *own) {
   const int64_t deep = ATTN_GEMM_DEEP_;
   float *wide = (float *)(void *)own;
   uint16_t *narrow = (uint16_t *)(void *)(own + ATTN_GEMM_MOST_ * deep * 4);
+  const int divides = a->low->peaks && a->x.dtype != ATTN_F16;
+  float by[ATTN_GEMM_MOST_];
+  int16_t power[ATTN_GEMM_MOST_];
   for (; part.k0 < a->x.dim; part.k0 += deep) {
     const char *x = in + attn_bytes_(a->x.dtype, part.k0);
     part.depth = a->x.dim - part.k0 < deep ? a->x.dim - part.k0 : deep;
     if (attn_gemm_paired_(a)) {
-      attn_matrix_times_low_(&a->w, &part, y, stride, rows, x, 2 * a->x.stride_len);
+      const attn_halves_ there = {x, 2 * a->x.stride_len, rows, NULL};
+      attn_matrix_times_low_(&a->w, &part, y, stride, &there);
       continue;
     }
-    const float *from = (const float *)(const void *)x;
-    int64_t from_stride = a->x.stride_len;
+    attn_floats_ from = {(const float *)(const void *)x, a->x.stride_len, rows};
     if (a->x.dtype != ATTN_F32) {
       a->table->widen(wide, x, a->x.stride_len, NULL, rows, part.depth, a->x.dtype, NULL);
-      from = wide, from_stride = part.depth;
+      from.p = wide, from.stride = part.depth;
     }
-    attn_low_rows_(a->low, narrow, deep, from, from_stride, rows, part.depth);
-    attn_matrix_times_low_(&a->w, &part, y, stride, rows, narrow, 2 * deep);
+    const int any =
+        divides && attn_powers_(a->low, power, by, from.p, from.stride, rows, part.depth);
+    attn_low_rows_(a->low, narrow, deep, from.p, from.stride, rows, part.depth, any ? by : NULL);
+    const attn_halves_ made = {narrow, 2 * deep, rows, any ? power : NULL};
+    attn_matrix_times_low_(&a->w, &part, y, stride, &made);
   }
 }
 

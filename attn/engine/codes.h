@@ -167,8 +167,8 @@ ATTN_FUNC_ void attn_codes_keys_(attn_tile_ *t, const attn_block_ *b) {
 /* Keys and codes, or values, of the block: keys in f32 only where they are wanted. */
 ATTN_FUNC_ void attn_codes_fetch_(attn_tile_ *t, attn_block_ *b) {
   const attn_softmax_ *a = t->a;
-  const int own = attn_codes_own_(a), k = attn_low_direct_(t, b, &a->k);
-  const int v = ATTN_PART_(LOW, a->low) && attn_low_direct_(t, b, &a->v) && !t->careful;
+  const int own = attn_codes_own_(a), k = attn_low_direct_(t, b, &a->k, ATTN_BF16);
+  const int v = ATTN_PART_(LOW, a->low) && attn_low_direct_(t, b, &a->v, ATTN_BF16) && !t->careful;
   b->v_low = NULL, b->v_step = 0;
   if (v) b->v_low = attn_at_(&a->v, t->batch, t->head_v, b->j0), b->v_step = 2 * a->v.stride_len;
   if (b->gathered || (!own && !k && !v)) {

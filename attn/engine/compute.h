@@ -13,13 +13,14 @@ ATTN_FUNC_ int attn_compute_take_(attn_error_ *e, const attn_table_ *table, attn
     return attn_reject_(e, ATTN_E_VALUE, "params.compute must be an attn_compute");
   if (compute == ATTN_COMPUTE_F32) return 1;
 #if ATTN_HAS_LOW
-  if (compute == ATTN_COMPUTE_BF16 && takes) {
-    *low = attn_low_of_(table->isa, feature);
+  if (compute != ATTN_COMPUTE_I8 && takes) {
+    *low = compute == ATTN_COMPUTE_F16 ? attn_half_of_(table->isa, feature)
+                                       : attn_low_of_(table->isa, feature);
     if (prefer && *feature == ATTN_FEATURE_NONE) *low = NULL;
     if (*low || prefer) return 1;
     return attn_reject_(e, ATTN_E_ISA,
                         "params.compute: neither a feature of the processor nor an emulation has "
-                        "products of bf16 (attn_feature_why)");
+                        "such products (attn_feature_why)");
   }
 #else
   (void)table, (void)takes;
@@ -27,14 +28,15 @@ ATTN_FUNC_ int attn_compute_take_(attn_error_ *e, const attn_table_ *table, attn
   if (prefer) return 1;
   if (!ATTN_HAS_LOW)
     return attn_reject_(e, ATTN_E_ISA, "params.compute: ATTN_ONLY leaves out ATTN_FAMILY_LOW");
-  if (compute == ATTN_COMPUTE_BF16)
+  if (compute != ATTN_COMPUTE_I8)
     return attn_reject_(e, ATTN_E_VALUE, "params.compute must be ATTN_COMPUTE_F32 in this call");
-  return attn_reject_(e, ATTN_E_ISA, "params.compute: products of f16 and of int8 are not built");
+  return attn_reject_(e, ATTN_E_ISA, "params.compute: products of int8 are not built");
 }
 
 /* After attn_report_. */
 ATTN_FUNC_ void attn_compute_report_(attn_ctx *ctx, const attn_low_table_ *low,
                                      attn_feature feature) {
   if (ctx && ATTN_PART_(LOW, low))
-    ctx->report.compute = ATTN_COMPUTE_BF16, ctx->report.feature = feature;
+    ctx->report.compute = low->peaks ? ATTN_COMPUTE_F16 : ATTN_COMPUTE_BF16,
+    ctx->report.feature = feature;
 }

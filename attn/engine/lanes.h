@@ -106,6 +106,21 @@ ATTN_FUNC_ int attn_low_scales_(const attn_softmax_ *a) {
   return ATTN_PART_(PATTERN, a->plan) != NULL || (a->terms & terms);
 }
 
+/* The packed queries as pairs of halves. dtype: what they are stored as. */
+ATTN_FUNC_ void attn_low_queries_(attn_tile_ *t, attn_dtype dtype) {
+  const attn_softmax_ *a = t->a;
+  attn_tile_powers_ *s = attn_low_powers_(t);
+  float top[ATTN_TILE_] = {0};
+  int16_t by[ATTN_TILE_];
+  if (s && dtype != ATTN_F16) attn_lane_peaks_(top, t->w.qt, a->q.dim, t->groups * ATTN_GROUP_);
+  if (!s || !(s->any_q = attn_lane_powers_(s->q, top))) {
+    a->low->pair_tile(t->w.low, t->w.qt, a->q.dim, 0, 0, t->groups);
+    return;
+  }
+  for (int r = 0; r < ATTN_TILE_; r++) by[r] = (int16_t)-s->q[r];
+  attn_power_tile_(a->low, t->w.low, t->w.qt, (int)a->q.dim, 0, 0, t->groups, NULL, by);
+}
+
 /* Places rows in lanes, transposes the queries. Lanes that have no row compute on zeros and are
  * never stored. */
 ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
@@ -156,7 +171,7 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
   if (ATTN_PART_(LOW, a->low) &&
       !ATTN_PART_(LOW, a->codes)) { /* the scale comes after the product */
     a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, 1.0f, FLT_MIN);
-    a->low->pair_tile(t->w.low, t->w.qt, a->q.dim, 0, 0, t->groups);
+    attn_low_queries_(t, a->q.dtype);
     if (!attn_low_scales_(a)) return;
   }
   a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, a->scale_hi, a->scale_lo);

@@ -35,14 +35,16 @@ typedef struct attn_matrix_ {
   attn_tensor w; /* [batch, heads, k, n] matrices; transposed: [.., n, k] */
   int transposed;
   int64_t k, n;
-  int64_t direct;             /* columns that are read in place */
-  int in_turn;                /* all columns are read in place and turned */
-  int64_t panels, one;        /* of the others; floats of a matrix of them */
-  int strip;                  /* columns of a strip; 0: as the tier has it */
-  float *packed;              /* [w.batch][w.heads][panels][64 / strip][k][strip] */
-  attn_scales scales;         /* of codes; their group is k at most */
-  int64_t run;                /* elements of k whose codes have a sum of their own; 0: floats */
-  const attn_low_table_ *low; /* products of bf16: packed holds pairs, [..][k / 2][64] */
+  int64_t direct;      /* columns that are read in place */
+  int in_turn;         /* all columns are read in place and turned */
+  int64_t panels, one; /* of the others; floats of a matrix of them */
+  int strip;           /* columns of a strip; 0: as the tier has it */
+  float *packed;       /* [w.batch][w.heads][panels][64 / strip][k][strip] */
+  attn_scales scales;  /* of codes; their group is k at most */
+  int64_t run;         /* elements of k whose codes have a sum of their own; 0: floats */
+  const attn_low_table_
+      *low; /* products of bf16 or f16: packed holds pairs, [..][k / 2][64], and of f16
+                               * then the powers of columns (engine/powers.h) */
 } attn_matrix_;
 
 /* What a product reads: rows k0 .. k0 + depth - 1, columns c0 .. c1 - 1 of the matrix of a batch entry

@@ -38,11 +38,11 @@ ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t r
   return m;
 }
 
-/* The same for products of bf16, which read panels alone. */
+/* The same for products of bf16 or f16, which read panels alone. */
 ATTN_FUNC_ void attn_matrix_narrow_(attn_matrix_ *m, const attn_low_table_ *low) {
   m->low = low, m->direct = 0, m->in_turn = 0;
   m->panels = attn_add_(m->n, ATTN_PANEL_ - 1) / ATTN_PANEL_;
-  m->one = attn_mul_(m->panels, attn_mul_(m->k / 2 + m->k % 2, ATTN_PANEL_));
+  m->one = attn_mul_(m->panels, attn_mul_(m->k / 2 + m->k % 2 + (low->peaks != 0), ATTN_PANEL_));
 }
 
 /* The same of a weight that attn_turn_ has seen. */
@@ -95,12 +95,31 @@ ATTN_FUNC_ int attn_lay_words_(const attn_lay_ *a) {
 #else
   const attn_tensor *w = &a->m->w;
   return a->table->isa != ATTN_ISA_SCALAR && a->m->transposed && w->dtype == ATTN_BF16 &&
-         w->dim % 2 == 0 && (uintptr_t)w->data % 4 == 0 &&
+         !a->m->low->peaks && w->dim % 2 == 0 && (uintptr_t)w->data % 4 == 0 &&
          (w->stride_batch | w->stride_head | w->stride_len) % 2 == 0;
 #endif
 }
 
-/* A panel of one matrix as pairs of bf16: 64 columns or what is left, the rest 0. */
+/* Where the powers of a panel's columns are. */
+ATTN_FUNC_ int16_t *attn_panel_powers_(const attn_matrix_ *m, const float *panel) {
+  return (int16_t *)(uintptr_t)(panel + (m->k / 2 + m->k % 2) * ATTN_PANEL_);
+}
+
+/* The powers of a panel's columns, and what they are then times: 1 of f16 that is stored. */
+ATTN_FUNC_ void attn_lay_powers_(const attn_lay_ *a, attn_matrix_part_ part, int16_t *power,
+                                 int16_t *by, float *some) {
+  const attn_matrix_ *m = a->m;
+  float top[ATTN_PANEL_] = {0};
+  for (; m->w.dtype != ATTN_F16 && part.k0 < m->k; part.k0 += 32) {
+    part.depth = m->k - part.k0 < 32 ? m->k - part.k0 : 32;
+    attn_lay_rows_(a, &part, some);
+    attn_lane_peaks_(top, some, part.depth, ATTN_PANEL_);
+  }
+  (void)attn_lane_powers_(power, top);
+  for (int i = 0; i < ATTN_PANEL_; i++) by[i] = (int16_t)-power[i];
+}
+
+/* A panel of one matrix as pairs of bf16 or f16: 64 columns or what is left, the rest 0. */
 ATTN_FUNC_ void attn_lay_pairs_(const attn_lay_ *a, int64_t matrix, int64_t panel) {
   const attn_matrix_ *m = a->m;
   const int64_t c = m->direct + panel * ATTN_PANEL_;
@@ -118,10 +137,17 @@ ATTN_FUNC_ void attn_lay_pairs_(const attn_lay_ *a, int64_t matrix, int64_t pane
         ->turn((float *)(void *)pairs, ATTN_PANEL_, rows, (int)ATTN_F32, m->k / 2, cols);
     return;
   }
+  int16_t by[ATTN_PANEL_];
+  const float *to = (const float *)(const void *)pairs;
+  if (m->low->peaks) attn_lay_powers_(a, part, attn_panel_powers_(m, to), by, some);
   for (; part.k0 < m->k; part.k0 += 32, pairs += 16 * ATTN_PANEL_) {
     part.depth = m->k - part.k0 < 32 ? m->k - part.k0 : 32;
     attn_lay_rows_(a, &part, some);
-    m->low->pair_tile(pairs, some, part.depth, 0, 0, ATTN_PANEL_ / ATTN_GROUP_);
+    if (m->low->peaks)
+      attn_power_tile_(m->low, pairs, some, (int)part.depth, 0, 0, ATTN_PANEL_ / ATTN_GROUP_, NULL,
+                       by);
+    else
+      m->low->pair_tile(pairs, some, part.depth, 0, 0, ATTN_PANEL_ / ATTN_GROUP_);
   }
 }
 
@@ -300,23 +326,39 @@ ATTN_FUNC_ void attn_matrix_times_(const attn_table_ *f, const attn_matrix_ *m,
   if (p.c0 < p.c1) attn_matrix_strips_(f, m, &p, y, y_stride, x, start);
 }
 
-/* The same of bf16: x has pairs, `step` bytes from a row to the next; whole groups of 16 columns of y are
- * written. */
+/* Rows of pairs, step bytes apart; of f16 their powers, null = 0. */
+typedef struct attn_halves_ {
+  const void *x;
+  int64_t step, rows;
+  const int16_t *power;
+} attn_halves_;
+
+/* The same of bf16 or f16; whole groups of 16 columns of y are written. */
 ATTN_FUNC_ void attn_matrix_times_low_(const attn_matrix_ *m, const attn_matrix_part_ *part,
-                                       float *y, int64_t y_stride, int64_t rows, const void *x,
-                                       int64_t step) {
+                                       float *y, int64_t y_stride, const attn_halves_ *x) {
   const int64_t wb = m->w.batch > 1 ? part->b : 0, wh = m->w.heads > 1 ? part->h : 0;
   const int64_t one = m->one / m->panels;
   attn_pair_dots_ d;
   memset(&d, 0, sizeof d);
-  d.ys = y_stride, d.b = x, d.row = step, d.step = sizeof(uint32_t), d.rows = rows;
+  float unit[2 * ATTN_PANEL_];
+  d.ys = y_stride, d.row = x->step, d.step = sizeof(uint32_t);
   d.n = part->depth / 2 + part->depth % 2, d.start = part->k0 == 0;
   for (int64_t c = part->c0; c < part->c1; c += ATTN_PANEL_) {
     const int64_t cols = part->c1 - c < ATTN_PANEL_ ? part->c1 - c : (int64_t)ATTN_PANEL_;
     const float *w = m->packed + (wb * m->w.heads + wh) * m->one + c / ATTN_PANEL_ * one;
-    d.y = y + (c - part->c0);
     d.x = (const uint32_t *)(const void *)w + part->k0 / 2 * ATTN_PANEL_;
     d.g1 = (int)((cols + ATTN_GROUP_ - 1) / ATTN_GROUP_);
-    m->low->pair_dots(&d);
+    const int16_t *power = m->low->peaks ? attn_panel_powers_(m, w) : NULL;
+    int any = 0;
+    for (int i = 0; power && i < ATTN_PANEL_; i++) any |= power[i];
+    for (int64_t r = 0, to; r < x->rows; r = to) { /* rows of one power at a time */
+      to = x->power ? attn_powers_run_(x->power, r, x->rows) : x->rows;
+      const int row = x->power ? x->power[r] : 0;
+      d.unit = any || row ? unit : NULL;
+      if (d.unit) attn_units_(unit, row, power, 1.0f);
+      d.y = y + r * y_stride + (c - part->c0);
+      d.b = (const char *)x->x + r * x->step, d.rows = to - r;
+      m->low->pair_dots(&d);
+    }
   }
 }

@@ -2,9 +2,10 @@
  * may see and calls the primitives on them. Which keys and terms a mechanism has is data in
  * attn_softmax_; argument checks belong to the mechanisms. */
 
-/* Whether a value stays finite in the product with its weight: bf16 ends below f32. */
+/* Whether a value stays finite in the product with its weight: bf16 ends below f32; of f16 there are powers. */
 ATTN_FUNC_ int attn_tile_keeps_(const attn_tile_ *t, float x) {
-  return ATTN_PART_(LOW, t->a->low) ? x < 3.39e38f && x > -3.39e38f : x - x == 0.0f;
+  return ATTN_PART_(LOW, t->a->low) && !t->a->low->peaks ? x < 3.39e38f && x > -3.39e38f
+                                                         : x - x == 0.0f;
 }
 
 /* Values that are not finite must reach the rows that may read them and no others, though a

@@ -70,8 +70,7 @@ ATTN_FUNC_ void attn_tile_terms_(attn_tile_ *t) {
       float *x = t->w.qt + c * ATTN_TILE_, *y = t->w.xl_qt + c * ATTN_TILE_;
       for (int r = 0; r < t->groups * ATTN_GROUP_; r++) y[r] = x[r] + vs, x[r] += us;
     }
-    if (ATTN_PART_(LOW, a->low) && !ATTN_PART_(LOW, a->codes))
-      a->low->pair_tile(t->w.low, t->w.qt, dk, 0, 0, t->groups);
+    if (ATTN_PART_(LOW, a->low) && !ATTN_PART_(LOW, a->codes)) attn_low_queries_(t, ATTN_F32);
   }
 }
 

@@ -128,7 +128,7 @@ typedef struct attn_addend_ {
 
 typedef struct attn_softmax_ {
   const attn_table_ *table;
-  const attn_low_table_ *low;    /* products of bf16 (engine/low.h); null: of f32 */
+  const attn_low_table_ *low;    /* products of bf16 or f16 (engine/low.h); null: of f32 */
   const attn_code_table_ *codes; /* scores from codes (engine/codes.h), or null; low: of values */
   attn_feature feature;          /* that has them */
   int takes_low;                 /* the call has other modes than ATTN_COMPUTE_F32 */
@@ -303,11 +303,18 @@ ATTN_FUNC_ int64_t attn_relative_rows_(const attn_softmax_ *a) {
 /* Room for a row of numbers in the order of kernels/decode.h. */
 ATTN_FUNC_ int64_t attn_row_width_(int64_t dim) { return attn_add_(dim, 31) / 32 * 32; }
 
-/* Memory of products of bf16, in pairs: of queries, [dk / 2][tile]; of weights, [block / 2][tile]; of
- * values, [block / 2][dv]; rows of keys. */
+/* Powers of two of rows of f16 (engine/powers.h): of queries, keys and values; what sums over values are times. */
+typedef struct attn_tile_powers_ {
+  int any_q, any_k;
+  int16_t q[ATTN_TILE_], k[ATTN_BLOCK_], v[ATTN_BLOCK_], sum[ATTN_TILE_];
+  float unit[2 * ATTN_TILE_], by[ATTN_BLOCK_];
+} attn_tile_powers_;
+
+/* Memory of products of bf16 and f16, in pairs: of queries, [dk / 2][tile]; of weights, [block / 2][tile]; of
+ * values, [block / 2][dv]; rows of keys; powers of f16. */
 typedef struct attn_low_plan_ {
-  int64_t weights, values, keys, bytes; /* where they begin, in pairs */
-  int64_t key_width, value_width;       /* numbers of a row of keys, pairs of a row of values */
+  int64_t weights, values, keys, powers, bytes; /* where they begin, in pairs */
+  int64_t key_width, value_width; /* numbers of a row of keys, pairs of a row of values */
 } attn_low_plan_;
 
 ATTN_FUNC_ attn_low_plan_ attn_low_plan_of_(const attn_softmax_ *a) {
@@ -318,7 +325,9 @@ ATTN_FUNC_ attn_low_plan_ attn_low_plan_of_(const attn_softmax_ *a) {
   x.weights = attn_mul_(x.key_width / 2, tile);
   x.values = attn_add_(x.weights, half * tile);
   x.keys = attn_add_(x.values, attn_mul_(x.value_width, half));
-  x.bytes = attn_piece_(attn_add_(x.keys, attn_mul_(x.key_width, half)), sizeof(uint32_t));
+  x.powers = attn_add_(x.keys, attn_mul_(x.key_width, half));
+  const int64_t powers = a->low->peaks ? (int64_t)(sizeof(attn_tile_powers_) / 4) : 0;
+  x.bytes = attn_piece_(attn_add_(x.powers, powers), sizeof(uint32_t));
   return x;
 }
 
@@ -492,6 +501,13 @@ typedef struct attn_tile_ {
     int ragged; /* some row sees no key */
   } g[ATTN_TILE_ / ATTN_GROUP_];
 } attn_tile_;
+
+/* The powers of f16; null where nothing is. */
+ATTN_FUNC_ attn_tile_powers_ *attn_low_powers_(const attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  if (!ATTN_PART_(LOW, a->low) || !a->low->peaks) return NULL;
+  return (attn_tile_powers_ *)(void *)(t->w.low + attn_low_plan_of_(a).powers);
+}
 
 /* 0, 1, .. as floats: the keys of a block of consecutive ones, counted from its base; joined runs of
  * a schedule may pass the next one */

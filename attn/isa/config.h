@@ -82,6 +82,14 @@
 #define ATTN_HAS_NEON_ 1
 #endif
 
+/* of ARM where the system says what the processor has */
+#if defined(ATTN_HAS_NEON_) && defined(ATTN_ARM64_) && defined(__GNUC__) && \
+    (defined(__linux__) || defined(__APPLE__) || defined(_WIN32))
+#ifndef ATTN_NO_NEONFP16FML
+#define ATTN_HAS_NEONFP16FML_ 1
+#endif
+#endif
+
 /* Intrinsics headers come before any region: gcc ties their functions to the region they are
  * first seen in. */
 #if defined(ATTN_HAS_AVX2_) || defined(ATTN_HAS_AVX512_)
@@ -108,6 +116,20 @@
 #endif
 #ifdef ATTN_HAS_NEON_
 #include <arm_neon.h>
+#endif
+#if defined(ATTN_ARM64_) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(ATTN_ARM64_) && defined(__APPLE__) /* <sys/sysctl.h> does not compile as strict C */
+#ifdef __cplusplus
+extern "C"
+#endif
+    int
+    sysctlbyname(const char *, void *, size_t *, void *, size_t);
+#elif defined(ATTN_ARM64_) && defined(_WIN32) && defined(__GNUC__) /* <windows.h> is megabytes */
+#ifdef __cplusplus
+extern "C"
+#endif
+    __declspec(dllimport) int __stdcall IsProcessorFeaturePresent(unsigned long);
 #endif
 
 #if defined(ATTN_MSVC_)
@@ -259,6 +281,9 @@
 #define ATTN_XCR0_AVX512_ 0xE6u
 #endif
 #define ATTN_XCR0_AVX2_ 0x06u
+/* Features of ARM: F(name, word and bit of Linux' hardware capabilities, name in macOS, number in Windows), which
+ * has none for products of f16. */
+#define ATTN_FEATURES_NEONFP16FML_(F, R) F("fp16fml", 16, 23, "FHM", 0xffff)
 
 #define ATTN_NAME_FIRST_(name, leaf, reg, bit) name
 #if defined(ATTN_CLANG_)

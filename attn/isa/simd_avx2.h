@@ -66,6 +66,7 @@ typedef __m256 attn_v8_;
   (ATTN_VECTOR_(attn_v8_) _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p))))
 #define ATTN_V_STORE_F16_(p, v) \
   _mm_storeu_si128((__m128i *)(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT))
+#define ATTN_V_SET1_F16_(h) (ATTN_VECTOR_(attn_v8_) _mm256_cvtph_ps(_mm_set1_epi16((short)(h))))
 #define ATTN_V_LOAD_BF16_(p) \
   ATTN_VECTOR_(attn_v8_)     \
   _mm256_castsi256_ps(       \

@@ -85,6 +85,7 @@ typedef __m512 attn_v16_;
   (ATTN_VECTOR_(attn_v16_) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p))))
 #define ATTN_V_STORE_F16_(p, v) \
   _mm256_storeu_si256((__m256i *)(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT))
+#define ATTN_V_SET1_F16_(h) (ATTN_VECTOR_(attn_v16_) _mm512_cvtph_ps(_mm256_set1_epi16((short)(h))))
 #define ATTN_V_LOAD_BF16_(p) \
   ATTN_VECTOR_(attn_v16_)    \
   _mm512_castsi512_ps(       \

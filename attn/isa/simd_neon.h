@@ -61,7 +61,9 @@
 #if defined(ATTN_ARM64_) || defined(__ARM_FP16_FORMAT_IEEE)
 #define ATTN_V_LOAD_F16_(p) vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)))
 #define ATTN_V_STORE_F16_(p, v) vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(v)))
+#define ATTN_V_SET1_F16_(h) vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(h)))
 #else
+#define ATTN_V_SET1_F16_(h) vdupq_n_f32(attn_from_f16_(h))
 #define ATTN_V_LOAD_F16_(p) attn_load_f16_neon_(p)
 #define ATTN_V_STORE_F16_(p, v) attn_store_f16_neon_(p, v)
 #endif

@@ -75,6 +75,7 @@ typedef struct {
 #define ATTN_V_LDEXP_(p, t, n) ((void)(t), attn_ldexp_scalar_(p, n))
 #define ATTN_V_LOAD_F16_(p) attn_load_f16_scalar_(p)
 #define ATTN_V_STORE_F16_(p, v) attn_store_f16_scalar_(p, v)
+#define ATTN_V_SET1_F16_(h) ATTN_V_SET1_(attn_from_f16_(h))
 #define ATTN_V_LOAD_BF16_(p) attn_load_bf16_scalar_(p)
 #define ATTN_V_STORE_BF16_(p, v) attn_store_bf16_scalar_(p, v)
 #define ATTN_V_LOAD_I8_(p) attn_load_i8_scalar_(p)

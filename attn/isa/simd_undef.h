@@ -30,6 +30,15 @@
 #undef ATTN_PAIR_TAKE_
 #undef ATTN_PAIR_BYTES_
 #undef ATTN_PAIR_DOWN_
+#undef ATTN_PAIR_FN_
+#undef ATTN_PAIR_KIND_
+#undef ATTN_PAIR_ONES_
+#undef ATTN_PAIR_PEAKS_
+#undef ATTN_PAIR_ROW_
+#undef ATTN_PAIR_SHARE_
+#undef ATTN_PAIR_TIMES_
+#undef ATTN_PAIR_WEIGHT_
+#undef ATTN_PAIR_WORDS_
 #undef ATTN_VM_
 #undef ATTN_V_ABS_
 #undef ATTN_V_ADD_
@@ -64,6 +73,7 @@
 #undef ATTN_V_SQRT_
 #undef ATTN_V_SET1_
 #undef ATTN_V_STORE_
+#undef ATTN_V_SET1_F16_
 #undef ATTN_V_STORE_BF16_
 #undef ATTN_V_STORE_F16_
 #undef ATTN_V_STORE_PART_

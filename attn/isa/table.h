@@ -196,9 +196,10 @@ typedef struct attn_tile_table_ { /* a tile of scores */
   void (*exclude)(float *s, int64_t n, int g0, int g1, const attn_exclude_ *not_seen, float *top);
 } attn_tile_table_;
 
-/* Sums of products of pairs of bf16: y[r][lane] = sum_i x[i][lane] . b[r][i] for lanes of groups g0..g1,
- * where pair i of row r of b is row * r + step * i bytes behind b. top not null: times scale, and
- * top[lane] = max(top, y); else added to y alpha[lane] (null = 1), start: to 0. */
+/* Sums of products of pairs of bf16 or of f16: y[r][lane] = sum_i x[i][lane] . b[r][i] for lanes of groups g0..g1,
+ * where pair i of row r of b is row * r + step * i bytes behind b. unit not null: times unit[lane]
+ * and unit[tile + lane], powers of two. top not null: times scale, and top[lane] = max(top, y); else added to
+ * y alpha[lane] (null = 1), start: to 0. */
 typedef struct attn_pair_dots_ {
   float *y;
   const uint32_t *x; /* [n][tile] */
@@ -207,7 +208,7 @@ typedef struct attn_pair_dots_ {
   int64_t rows, n;
   int g0, g1, start;
   float scale, *top;
-  const float *alpha;
+  const float *alpha, *unit;
 } attn_pair_dots_;
 
 /* The running softmax of a tile's lanes; ramp: null = 1. in_place: weights also replace the scores. */
@@ -218,33 +219,37 @@ typedef struct attn_running_softmax_ {
   int in_place;
 } attn_running_softmax_;
 
-/* n rows of f32 or bf16, step bytes apart; lead: the first of them is the odd one of its pair. */
+/* n rows of f32 or of halves, step bytes apart; lead: the first of them is the odd one of its pair. by: of f16,
+ * rows of f32 times by[row]; null = 1. */
 typedef struct attn_pair_rows_ {
   const void *x;
   int64_t step, n, dim;
   int kind, lead;
+  const float *by;
 } attn_pair_rows_;
 
-/* A pair in memory, which bf16 need not align to; its even one lies first. */
+/* A pair in memory, which its halves need not align to; its even one lies first. */
 ATTN_INLINE_ uint32_t attn_pair_at_(const void *p) {
   uint32_t x;
   memcpy(&x, p, sizeof x);
   return x;
 }
 
-typedef struct attn_low_table_ { /* products of bf16; rounding is to nearest even */
+typedef struct attn_low_table_ { /* products of bf16 or f16; rounding is to nearest even */
   void (*pair_dots)(const attn_pair_dots_ *d);
   /* to[i][lane] = the pair of rows 2i and 2i+1 of n; with lead = 1 of 2i-1 and 2i. Rows that are not there
-   * are 0 */
+   * are 0. The order of the halves of a group of lanes is the tier's */
   void (*pair_tile)(uint32_t *to, const float *x, int64_t n, int lead, int g0, int g1);
   /* the same of rows in memory: to[i][c], rows width apart, which hold whole groups of 16 */
   void (*pair_rows)(uint32_t *to, int64_t width, const attn_pair_rows_ *rows);
-  /* to[i][c] = x[i][c] of n rows, 0 up to a whole group of 16 */
+  /* to[i][c] = x[i][c] of n rows, of f16 times by[i] (null = 1); 0 up to a whole group of 16 */
   void (*narrow)(uint16_t *to, int64_t width, const float *x, int64_t stride, int64_t n,
-                 int64_t dim);
+                 int64_t dim, const float *by);
   /* softmax_block whose weights go to p as pair_tile has them; l sums them as they are there */
   void (*pair_softmax)(uint32_t *p, float *s, int64_t n, int lead, int g0, int g1,
                        const attn_running_softmax_ *run);
+  /* to[i] = max |x[i][c]| of numbers, infinities among them; null: of bf16, which takes them all */
+  void (*peaks)(float *to, const float *x, int64_t stride, int64_t n, int64_t dim);
 } attn_low_table_;
 
 /* Codes of 8 bits (kernels/codes.h): n rows of f32 or bf16, step bytes apart, less center go to rows

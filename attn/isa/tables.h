@@ -9,7 +9,9 @@
       on(fold_block), on(join), on(divide), on(exclude)
 #define ATTN_RELU_TABLE_(on) on(relu_block)
 #define ATTN_LOW_TABLE_(on) \
-  on(pair_dots), on(pair_tile), on(pair_rows), on(narrow), on(pair_softmax)
+  on(pair_dots), on(pair_tile), on(pair_rows), on(narrow), on(pair_softmax), 0
+#define ATTN_HALF_TABLE_(on) \
+  on(pair_dots), on(pair_tile), on(pair_rows), on(narrow), on(pair_softmax), on(peaks)
 #define ATTN_CODE_TABLE_(on) on(code_rows), on(code_bytes), on(code_tile), on(code_dots)
 #define ATTN_FEW_TABLE_(on) on(pack_row), on(score_rows), on(softmax_rows), on(value_rows)
 #define ATTN_LIST_TABLE_(on) on(dots)
@@ -29,19 +31,30 @@
 #define ATTN_ON_AVX2_(name) attn_##name##_avx2_
 #define ATTN_ON_AVX512_(name) attn_##name##_avx512_
 #define ATTN_ON_NEON_(name) attn_##name##_neon_
+#define ATTN_ON_SCALARF16_(name) attn_##name##_scalarf16_
+#define ATTN_ON_AVX2F16_(name) attn_##name##_avx2f16_
+#define ATTN_ON_AVX512F16_(name) attn_##name##_avx512f16_
+#define ATTN_ON_NEONF16_(name) attn_##name##_neonf16_
+#define ATTN_ON_NEONFP16FML_(name) attn_##name##_neonfp16fml_
 #define ATTN_ON_AVX512BF16_(name) attn_##name##_avx512bf16_
 #define ATTN_ON_AVX512VNNI_(name) attn_##name##_avx512vnni_
 #define ATTN_ON_NONE_(name) 0 /* never asked for */
 #ifndef ATTN_HAS_AVX2_
 #undef ATTN_ON_AVX2_
+#undef ATTN_ON_AVX2F16_
+#define ATTN_ON_AVX2F16_ ATTN_ON_NONE_
 #define ATTN_ON_AVX2_ ATTN_ON_NONE_
 #endif
 #ifndef ATTN_HAS_AVX512_
 #undef ATTN_ON_AVX512_
+#undef ATTN_ON_AVX512F16_
+#define ATTN_ON_AVX512F16_ ATTN_ON_NONE_
 #define ATTN_ON_AVX512_ ATTN_ON_NONE_
 #endif
 #ifndef ATTN_HAS_NEON_
 #undef ATTN_ON_NEON_
+#undef ATTN_ON_NEONF16_
+#define ATTN_ON_NEONF16_ ATTN_ON_NONE_
 #define ATTN_ON_NEON_ ATTN_ON_NONE_
 #endif
 
@@ -94,6 +107,28 @@ ATTN_FUNC_ const attn_low_table_ *attn_low_of_(attn_isa isa, attn_feature *featu
 #endif
 }
 
+/* The same of f16. */
+ATTN_FUNC_ const attn_low_table_ *attn_half_of_(attn_isa isa, attn_feature *feature) {
+  *feature = ATTN_FEATURE_NONE;
+#ifdef ATTN_HAS_NEONFP16FML_
+  static const attn_low_table_ neonfp16fml = {ATTN_HALF_TABLE_(ATTN_ON_NEONFP16FML_)};
+  if (isa == ATTN_ISA_NEON && attn_feature_status(ATTN_FEATURE_NEON_FP16FML) == ATTN_ISA_OK) {
+    *feature = ATTN_FEATURE_NEON_FP16FML;
+    return &neonfp16fml;
+  }
+#endif
+#ifdef ATTN_NO_EMULATION
+  (void)isa;
+  return NULL;
+#else
+  static const attn_low_table_ tables[ATTN_ISA_COUNT - 1] = {{ATTN_HALF_TABLE_(ATTN_ON_SCALARF16_)},
+                                                             {ATTN_HALF_TABLE_(ATTN_ON_AVX2F16_)},
+                                                             {ATTN_HALF_TABLE_(ATTN_ON_AVX512F16_)},
+                                                             {ATTN_HALF_TABLE_(ATTN_ON_NEONF16_)}};
+  return &tables[(int)isa - 1];
+#endif
+}
+
 /* The same of codes of 8 bits. */
 ATTN_FUNC_ const attn_code_table_ *attn_code_of_(attn_isa isa, attn_feature *feature) {
   *feature = ATTN_FEATURE_NONE;
@@ -126,6 +161,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_TILE_TABLE_
 #undef ATTN_FEW_TABLE_
 #undef ATTN_LOW_TABLE_
+#undef ATTN_HALF_TABLE_
 #undef ATTN_CODE_TABLE_
 #undef ATTN_RELU_TABLE_
 #undef ATTN_LIST_TABLE_
@@ -143,6 +179,11 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_ON_AVX2_
 #undef ATTN_ON_AVX512_
 #undef ATTN_ON_NEON_
+#undef ATTN_ON_SCALARF16_
+#undef ATTN_ON_AVX2F16_
+#undef ATTN_ON_AVX512F16_
+#undef ATTN_ON_NEONF16_
+#undef ATTN_ON_NEONFP16FML_
 #undef ATTN_ON_AVX512BF16_
 #undef ATTN_ON_AVX512VNNI_
 #undef ATTN_ON_NONE_

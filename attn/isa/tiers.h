@@ -17,22 +17,81 @@
 ATTN_BEGIN_STRICT_
 #include "simd_scalar.h"
 #define ATTN_PASS_ ATTN_VERSION
+#if ATTN_HAS_LOW
+#define ATTN_KEEP_WORDS_ 1 /* later passes go on with them */
+#endif
 #include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
 #undef ATTN_PASS_
+#if ATTN_HAS_LOW
+#undef ATTN_TIER_
+#define ATTN_TIER_ scalar
+#define ATTN_PASS_ ATTN_VERSION
+#define ATTN_PASS_LOW_ 1
+#define ATTN_PASS_HALF_ 1 /* pairs of f16 */
+#include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
+#undef ATTN_PASS_HALF_
+#undef ATTN_PASS_LOW_
+#undef ATTN_PASS_
+#endif
 
 #ifdef ATTN_HAS_NEON_
 #include "simd_neon.h"
 #define ATTN_PASS_ ATTN_VERSION
+#if ATTN_HAS_LOW
+#define ATTN_KEEP_WORDS_ 1
+#endif
 #include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
 #undef ATTN_PASS_
+#if ATTN_HAS_LOW
+#undef ATTN_TIER_
+#define ATTN_TIER_ neon
+#define ATTN_PASS_ ATTN_VERSION
+#define ATTN_PASS_LOW_ 1
+#define ATTN_PASS_HALF_ 1 /* pairs of f16 */
+#ifdef ATTN_HAS_NEONFP16FML_
+#define ATTN_KEEP_WORDS_ 1
+#endif
+#include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
+#undef ATTN_PASS_HALF_
+#undef ATTN_PASS_LOW_
+#undef ATTN_PASS_
+#endif
+#if ATTN_HAS_LOW && defined(ATTN_HAS_NEONFP16FML_)
+#include "simd_neonfp16fml.h"
+#define ATTN_PASS_ ATTN_VERSION
+#define ATTN_PASS_LOW_ 1 /* products of narrow numbers alone */
+#include ATTN_SELF
+#undef ATTN_PASS_LOW_
+#undef ATTN_PASS_
+#endif
 #endif
 
 #ifdef ATTN_HAS_AVX2_
 ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
 #include "simd_avx2.h"
 #define ATTN_PASS_ ATTN_VERSION
+#if ATTN_HAS_LOW
+#define ATTN_KEEP_WORDS_ 1
+#endif
 #include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
 #undef ATTN_PASS_
+#if ATTN_HAS_LOW
+#undef ATTN_TIER_
+#define ATTN_TIER_ avx2
+#define ATTN_PASS_ ATTN_VERSION
+#define ATTN_PASS_LOW_ 1
+#define ATTN_PASS_HALF_ 1 /* pairs of f16 */
+#include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
+#undef ATTN_PASS_HALF_
+#undef ATTN_PASS_LOW_
+#undef ATTN_PASS_
+#endif
 ATTN_END_REGION_
 #endif
 
@@ -48,8 +107,8 @@ ATTN_END_REGION_
 ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
 #include "simd_avx512.h"
 #define ATTN_PASS_ ATTN_VERSION
-#if ATTN_HAS_LOW && (defined(ATTN_HAS_AVX512BF16_) || defined(ATTN_HAS_AVX512VNNI_))
-#define ATTN_KEEP_WORDS_ 1 /* a feature's pass goes on with them */
+#if ATTN_HAS_LOW
+#define ATTN_KEEP_WORDS_ 1
 #endif
 #include ATTN_SELF
 #undef ATTN_KEEP_WORDS_
@@ -59,10 +118,8 @@ ATTN_END_REGION_
 ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512BF16_)
 #include "simd_avx512bf16.h"
 #define ATTN_PASS_ ATTN_VERSION
-#define ATTN_PASS_LOW_ 1 /* products of narrow numbers alone */
-#ifdef ATTN_HAS_AVX512VNNI_
+#define ATTN_PASS_LOW_ 1
 #define ATTN_KEEP_WORDS_ 1
-#endif
 #include ATTN_SELF
 #undef ATTN_KEEP_WORDS_
 #undef ATTN_PASS_LOW_
@@ -74,11 +131,27 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512VNNI_)
 #include "simd_avx512vnni.h"
 #define ATTN_PASS_ ATTN_VERSION
 #define ATTN_PASS_CODES_ 1 /* scores from codes alone */
+#define ATTN_KEEP_WORDS_ 1
 #include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
 #undef ATTN_PASS_CODES_
 #undef ATTN_PASS_
 ATTN_END_REGION_
 #endif
+ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
+#if ATTN_HAS_LOW
+#undef ATTN_TIER_
+#define ATTN_TIER_ avx512
+#define ATTN_PASS_ ATTN_VERSION
+#define ATTN_PASS_LOW_ 1
+#define ATTN_PASS_HALF_ 1 /* pairs of f16 */
+#include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
+#undef ATTN_PASS_HALF_
+#undef ATTN_PASS_LOW_
+#undef ATTN_PASS_
+#endif
+ATTN_END_REGION_
 #if defined(ATTN_GCC_)
 #pragma GCC diagnostic pop
 #endif

@@ -1,9 +1,14 @@
-/* kernels/low.h owns products of pairs of bf16 summed in f32. A vector holds one pair of each lane; the
+/* kernels/low.h owns products of pairs of bf16 or of f16 summed in f32. A vector holds one pair of each lane; the
  * pair that it is multiplied by is broadcast from a row in memory. One micro-kernel serves scores (pairs of
  * columns; rows are keys) and sums of values (pairs of keys; rows are columns of V). */
 
-#ifdef ATTN_TIER_ /* a feature's pass: functions of its tier, and as many sums as registers hold */
+#ifdef ATTN_TIER_ /* a later pass: functions of its tier */
 #define ATTN_TIER_FN_(name) ATTN_CAT_(ATTN_CAT_(attn_##name##_, ATTN_TIER_), _)
+#else
+#define ATTN_TIER_FN_ ATTN_FN_
+#endif
+#ifdef ATTN_PAIR_DOT_ /* an instruction: as many sums as registers hold */
+#define ATTN_LOW_FAST_ 1
 #define ATTN_LOW_STEPS_(name) \
   ATTN_MICRO_STEP_(name, 6), ATTN_MICRO_STEP_(name, 2), ATTN_MICRO_STEP_(name, 1)
 #define ATTN_LOW_(make) \
@@ -12,8 +17,7 @@
 #define ATTN_LOW_VECS_(ng) ATTN_MICRO_VECS_(ng)
 #define ATTN_LOW_RUNS_(ng) ATTN_MICRO_RUNS_(ng)
 #else /* emulated: small rather than fast */
-#define ATTN_TIER_FN_ ATTN_FN_
-#define ATTN_PAIR_EXP2_(x) ATTN_FN_(exp2_short4)(x)
+#define ATTN_PAIR_EXP2_(x) ATTN_TIER_FN_(exp2_short4)(x)
 #define ATTN_PAIR_DOT_(a, b, c)                     \
   ATTN_V_FMA_(ATTN_PAIR_ODD_(a), ATTN_PAIR_ODD_(b), \
               ATTN_V_FMA_(ATTN_PAIR_EVEN_(a), ATTN_PAIR_EVEN_(b), c))
@@ -34,6 +38,16 @@
 #define ATTN_LOW_RUNS_(ng) (ng)
 #endif
 
+#ifndef ATTN_PAIR_KIND_ /* bf16, which has all powers of f32 */
+#define ATTN_PAIR_KIND_ ATTN_BF16
+#define ATTN_PAIR_ROW_(p, v) ATTN_V_STORE_BF16_(p, v)
+#define ATTN_PAIR_WORDS_(to, even, odd) ATTN_PAIR_STORE_(to, ATTN_PAIR_JOIN_(even, odd))
+#define ATTN_PAIR_ONES_ 0x3f803f80u
+#define ATTN_PAIR_WEIGHT_(x) (x) /* as it is stored, and back */
+#define ATTN_PAIR_SHARE_(x) (x)
+#define ATTN_PAIR_TIMES_(x, by) ((void)(by), x)
+#endif
+
 #define ATTN_SUM_(r, i) ATTN_VF_ a##r##i = ATTN_V_ZERO_();
 #define ATTN_ADD_(r, i) a##r##i = ATTN_PAIR_DOT_(x##i, w, a##r##i);
 #define ATTN_X_(r, i) const ATTN_VP_ x##i = ATTN_PAIR_LOAD_(x + i * ATTN_W_);
@@ -50,11 +64,16 @@
   a##r##i = ATTN_V_MUL_(a##r##i, scale);            \
   ATTN_V_STORE_(y + r * ys + i * ATTN_W_, a##r##i); \
   t##i = ATTN_V_MAX_(a##r##i, t##i);
+#define ATTN_UNIT_(r, i)                                            \
+  const ATTN_VF_ u##i = ATTN_V_LOAD_(d->unit + lane + i * ATTN_W_), \
+                 v##i = ATTN_V_LOAD_(d->unit + ATTN_TILE_ + lane + i * ATTN_W_);
+#define ATTN_RAISE_(r, i) a##r##i = ATTN_V_MUL_(ATTN_V_MUL_(a##r##i, u##i), v##i);
 #define ATTN_KEEP_(r, i) ATTN_V_STORE_(d->top + lane + i * ATTN_W_, t##i);
 #define ATTN_ALPHA_(r, i) const ATTN_VF_ k##i = ATTN_V_LOAD_(alpha + lane + i * ATTN_W_);
 #define ATTN_OLD_(r, i) \
   a##r##i = ATTN_V_FMA_(ATTN_V_LOAD_(y + r * ys + i * ATTN_W_), k##i, a##r##i);
 #define ATTN_PUT_(r, i) ATTN_V_STORE_(y + r * ys + i * ATTN_W_, a##r##i);
+#define ATTN_ROW_RAISE_(r, vecs) vecs(ATTN_RAISE_, r)
 #define ATTN_ROW_SCORE_(r, vecs) vecs(ATTN_SCORE_, r)
 #define ATTN_ROW_OLD_(r, vecs) vecs(ATTN_OLD_, r)
 #define ATTN_ROW_PUT_(r, vecs) vecs(ATTN_PUT_, r)
@@ -75,6 +94,10 @@
         ATTN_VECS_##vecs##_(ATTN_X_, 0);                                                          \
         ATTN_ROWS_##rows##_(ATTN_ROW_STEP_, ATTN_VECS_##vecs##_);                                 \
         x += ATTN_TILE_, at += step;                                                              \
+      }                                                                                           \
+      if (d->unit) {                                                                              \
+        ATTN_VECS_##vecs##_(ATTN_UNIT_, 0);                                                       \
+        ATTN_ROWS_##rows##_(ATTN_ROW_RAISE_, ATTN_VECS_##vecs##_);                                \
       }                                                                                           \
       if (d->top) {                                                                               \
         const ATTN_VF_ scale = ATTN_V_SET1_(d->scale);                                            \
@@ -98,10 +121,13 @@ ATTN_LOW_(ATTN_LOW_MICRO_)
 #undef ATTN_ROW_STEP_
 #undef ATTN_TOP_
 #undef ATTN_SCORE_
+#undef ATTN_UNIT_
+#undef ATTN_RAISE_
 #undef ATTN_KEEP_
 #undef ATTN_ALPHA_
 #undef ATTN_OLD_
 #undef ATTN_PUT_
+#undef ATTN_ROW_RAISE_
 #undef ATTN_ROW_SCORE_
 #undef ATTN_ROW_OLD_
 #undef ATTN_ROW_PUT_
@@ -138,21 +164,21 @@ ATTN_FUNC_ void ATTN_FN_(pair_tile)(uint32_t *to, const float *x, int64_t n, int
     }
 }
 
-/* two rows, null = 0 */
+/* two rows, null = 0, times by[0], by[1] */
 ATTN_INLINE_ void ATTN_FN_(pair_two)(uint32_t *to, const void *even, const void *odd, int64_t dim,
-                                     const int kind) {
+                                     const int kind, const float *by) {
   int64_t c = 0;
 #ifdef ATTN_PAIR_ZIP_
-  if (kind == ATTN_BF16 && even && odd)
+  if (kind == ATTN_PAIR_KIND_ && even && odd)
     for (; c + 2 * ATTN_W_ <= dim; c += 2 * ATTN_W_)
       ATTN_PAIR_ZIP_(to + c, (const uint16_t *)even + c, (const uint16_t *)odd + c);
 #endif
   for (; c < dim; c += ATTN_W_) {
     const int w = ATTN_TIER_FN_(lanes_left)(dim, c);
     ATTN_VF_ x = ATTN_V_ZERO_(), y = x;
-    if (even) x = ATTN_TIER_FN_(load)(even, c, w, kind);
-    if (odd) y = ATTN_TIER_FN_(load)(odd, c, w, kind);
-    ATTN_PAIR_STORE_(to + c, ATTN_PAIR_JOIN_(x, y));
+    if (even) x = ATTN_PAIR_TIMES_(ATTN_TIER_FN_(load)(even, c, w, kind), by[0]);
+    if (odd) y = ATTN_PAIR_TIMES_(ATTN_TIER_FN_(load)(odd, c, w, kind), by[1]);
+    ATTN_PAIR_WORDS_(to + c, x, y);
   }
 }
 
@@ -161,28 +187,47 @@ ATTN_FUNC_ void ATTN_FN_(pair_rows)(uint32_t *to, int64_t width, const attn_pair
   for (int64_t i = -rows->lead; i < rows->n; i += 2, to += width) {
     const char *even = i >= 0 ? x + i * rows->step : NULL;
     const char *odd = i + 1 < rows->n ? x + (i + 1) * rows->step : NULL;
+    float by[2] = {1.0f, 1.0f};
+    if (rows->by && even) by[0] = rows->by[i];
+    if (rows->by && odd) by[1] = rows->by[i + 1];
     if (rows->kind == ATTN_F32) {
-      ATTN_FN_(pair_two)(to, even, odd, rows->dim, ATTN_F32);
+      ATTN_FN_(pair_two)(to, even, odd, rows->dim, ATTN_F32, by);
     } else {
-      ATTN_FN_(pair_two)(to, even, odd, rows->dim, ATTN_BF16);
+      ATTN_FN_(pair_two)(to, even, odd, rows->dim, ATTN_PAIR_KIND_, by);
     }
   }
 }
 
 ATTN_FUNC_ void ATTN_FN_(narrow)(uint16_t *to, int64_t width, const float *x, int64_t stride,
-                                 int64_t n, int64_t dim) {
-  for (int64_t i = 0; i < n; i++, x += stride, to += width)
-    for (int64_t c = 0; c < dim; c += ATTN_W_)
-      ATTN_V_STORE_BF16_(to + c,
-                         ATTN_TIER_FN_(load)(x, c, ATTN_TIER_FN_(lanes_left)(dim, c), ATTN_F32));
+                                 int64_t n, int64_t dim, const float *by) {
+  for (int64_t i = 0; i < n; i++, x += stride, to += width) {
+    const float times = by ? by[i] : 1.0f;
+    for (int64_t c = 0; c < dim; c += ATTN_W_) {
+      const int w = ATTN_TIER_FN_(lanes_left)(dim, c);
+      ATTN_PAIR_ROW_(to + c, ATTN_PAIR_TIMES_(ATTN_TIER_FN_(load)(x, c, w, ATTN_F32), times));
+    }
+  }
 }
+
+#ifdef ATTN_PAIR_PEAKS_
+ATTN_FUNC_ void ATTN_FN_(peaks)(float *to, const float *x, int64_t stride, int64_t n, int64_t dim) {
+  for (int64_t i = 0; i < n; i++, x += stride) {
+    ATTN_VF_ top = ATTN_V_ZERO_();
+    for (int64_t c = 0; c < dim; c += ATTN_W_) {
+      const int w = ATTN_TIER_FN_(lanes_left)(dim, c);
+      top = ATTN_V_MAX_(ATTN_V_ABS_(ATTN_TIER_FN_(load)(x, c, w, ATTN_F32)), top);
+    }
+    to[i] = ATTN_V_TOP_(top);
+  }
+}
+#endif
 
 /* Four keys from j on, or with four = 0 a pair of which one may be missing, of one vector of lanes: their
  * weights go to p. Returns sum and the weights. */
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(pair_weigh)(const int plain, const int four, uint32_t *p, float *s,
                                            int64_t j, int64_t n, int lane, ATTN_VF_ base,
                                            ATTN_VF_ sum, const attn_running_softmax_ *run) {
-  const ATTN_VP_ ones = ATTN_PAIR_SET1_(0x3f803f80u);
+  const ATTN_VP_ ones = ATTN_PAIR_SET1_(ATTN_PAIR_ONES_);
   const ATTN_VF_ none = ATTN_V_SET1_(-INFINITY);
   float *cell = s + j * ATTN_TILE_ + lane;
   ATTN_VF_ x[4];
@@ -196,15 +241,15 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(pair_weigh)(const int plain, const int four, uint
       if (j + i >= 0 && j + i < n)
         x[i] = ATTN_TIER_FN_(ramped)(x[i], ATTN_V_LOAD_(run->ramp->start + lane),
                                      ATTN_V_LOAD_(run->ramp->edge + lane), run->ramp, j + i);
-#define ATTN_PAIR_PUT_(i)                                            \
-  {                                                                  \
-    const ATTN_VP_ y = ATTN_PAIR_JOIN_(x[i], x[i + 1]);              \
-    ATTN_PAIR_STORE_(p + i / 2 * ATTN_TILE_ + lane, y);              \
-    sum = ATTN_PAIR_DOT_(y, ones, sum);                              \
-    if (!plain && run->in_place && j + i >= 0)                       \
-      ATTN_V_STORE_(cell + i * ATTN_TILE_, ATTN_PAIR_EVEN_(y));      \
-    if (!plain && run->in_place && j + i + 1 < n)                    \
-      ATTN_V_STORE_(cell + (i + 1) * ATTN_TILE_, ATTN_PAIR_ODD_(y)); \
+#define ATTN_PAIR_PUT_(i)                                                                     \
+  {                                                                                           \
+    const ATTN_VP_ y = ATTN_PAIR_JOIN_(ATTN_PAIR_WEIGHT_(x[i]), ATTN_PAIR_WEIGHT_(x[i + 1])); \
+    ATTN_PAIR_STORE_(p + i / 2 * ATTN_TILE_ + lane, y);                                       \
+    sum = ATTN_PAIR_DOT_(y, ones, sum);                                                       \
+    if (!plain && run->in_place && j + i >= 0)                                                \
+      ATTN_V_STORE_(cell + i * ATTN_TILE_, ATTN_PAIR_SHARE_(ATTN_PAIR_EVEN_(y)));             \
+    if (!plain && run->in_place && j + i + 1 < n)                                             \
+      ATTN_V_STORE_(cell + (i + 1) * ATTN_TILE_, ATTN_PAIR_SHARE_(ATTN_PAIR_ODD_(y)));        \
   }
   ATTN_PAIR_PUT_(0)
   if (four) ATTN_PAIR_PUT_(2)
@@ -227,7 +272,7 @@ ATTN_INLINE_ void ATTN_FN_(pair_softmax_rows)(const int plain, uint32_t *p, floa
   }
   int64_t j = -lead;
   while (j < n) {
-#ifdef ATTN_TIER_
+#ifdef ATTN_LOW_FAST_
     if (j >= 0 && j + 4 <= n) {
       for (int v = v0; v < v1; v++)
         sum[v] = ATTN_FN_(pair_weigh)(plain, 1, p, s, j, n, v * ATTN_W_, base[v], sum[v], run);
@@ -247,7 +292,7 @@ ATTN_INLINE_ void ATTN_FN_(pair_softmax_rows)(const int plain, uint32_t *p, floa
 
 ATTN_FUNC_ void ATTN_FN_(pair_softmax)(uint32_t *p, float *s, int64_t n, int lead, int g0, int g1,
                                        const attn_running_softmax_ *run) {
-#ifdef ATTN_TIER_
+#ifdef ATTN_LOW_FAST_
   if (!run->ramp && !run->in_place) {
     ATTN_FN_(pair_softmax_rows)(1, p, s, n, lead, g0, g1, run);
     return;
@@ -257,6 +302,7 @@ ATTN_FUNC_ void ATTN_FN_(pair_softmax)(uint32_t *p, float *s, int64_t n, int lea
 }
 #undef ATTN_TIER_FN_
 #undef ATTN_LOW_
+#undef ATTN_LOW_FAST_
 #undef ATTN_LOW_KINDS_
 #undef ATTN_LOW_RUNS_
 #undef ATTN_LOW_STEPS_

@@ -91,6 +91,8 @@ static void check(const scene *s, const char *what) {
       if (s->p.compute == ATTN_COMPUTE_BF16 &&
           (s->x.dtype != ATTN_BF16 || s->w.dtype != ATTN_BF16)) /* they are rounded */
         dx += ldexp(1, -7) * fabs(scale) * size;
+      if (s->p.compute == ATTN_COMPUTE_F16 && (s->x.dtype != ATTN_F16 || s->w.dtype != ATTN_F16))
+        dx += ldexp(1, -10) * fabs(scale) * size;
       const double want = act(s->p.activation, x, dx, &moves);
       value_check(oracle_get(&s->y, b, h, i, j), want, moves + 1e-6 * fabs(want), s->y.dtype, what,
                   b, h, i, j);

@@ -94,6 +94,7 @@ static void check(const scene *s, const char *what) {
       sum += bias;
       double dx = 6e-8 * (8 * size + fabs(bias) + fabs(sum)) + 1e-30;
       if (s->p.compute == ATTN_COMPUTE_BF16) dx += ldexp(1, -7) * size;
+      if (s->p.compute == ATTN_COMPUTE_F16) dx += ldexp(1, -10) * size;
       if (s->p.activation == ATTN_ACT_RELU && sum < 0) sum = 0;
       value_check(oracle_get(&s->y, b, h, i, j), sum, dx, s->y.dtype, what, b, h, i, j);
     }

@@ -23,7 +23,7 @@ typedef struct attn_gemm_params {
   float scale;      /* 0 = 1, ATTN_ZERO = 0 */
   attn_tensor bias; /* [1 or B, 1 or H, 1, n], any float type; absent = 0 */
   attn_activation activation;
-  attn_compute compute; /* of the product: ATTN_COMPUTE_F32 or BF16 */
+  attn_compute compute; /* of the product: ATTN_COMPUTE_F32, BF16 or F16 */
   int compute_prefer;   /* 1: ATTN_COMPUTE_F32 where the processor has no instructions for it */
   attn_scales w_scales; /* of w of ATTN_I8 or ATTN_I4, see below; else all 0 */
 } attn_gemm_params;
@@ -54,7 +54,9 @@ typedef struct attn_gemm_params {
  * Compute: params.compute = ATTN_COMPUTE_BF16 rounds x and w to bf16 (nothing is lost where they are bf16) and
  *   sums products of pairs in f32, 256 elements of k at a time; scale, bias and activation are f32. Error:
  *   2^-7 sum_c |scale x w| where x or w had to be rounded, else as below. w lies in panels then, 2 k n' bytes
- *   a matrix, and a worker takes up to 350 KB. What runs, is refused or preferred: as for attn_sdpa. On one machine
+ *   a matrix, and a worker takes up to 350 KB. ATTN_COMPUTE_F16: the same with f16 and an error of 2^-10 sum_c
+ *   |scale x w|; rows of x (256 elements of k) and columns of w are divided by powers of two as attn_sdpa's rows are,
+ *   beside the largest number of which those 2^-25 times as large and below may count as 0. What runs, is refused or preferred: as for attn_sdpa. On one machine
  *   the same bits for any workers and any cut of rows and columns.
  * Empty: m = 0, B = 0 or H = 0 does nothing; k and n are at least 1.
  * NaN and infinity: as IEEE arithmetic has it; a NaN is stored as the one default NaN.
