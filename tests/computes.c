@@ -9,6 +9,7 @@ static const struct {
   attn_compute mode;
   attn_feature feature;
 } uses[] = {{ATTN_COMPUTE_BF16, ATTN_FEATURE_AVX512_BF16},
+            {ATTN_COMPUTE_F16, ATTN_FEATURE_NEON_FP16FML},
             {ATTN_COMPUTE_I8, ATTN_FEATURE_AVX512_VNNI},
             {ATTN_COMPUTE_I8, ATTN_FEATURE_AVX512_BF16}};
 enum { USES = sizeof uses / sizeof *uses };
@@ -67,4 +68,49 @@ test_errors test_errors_of(const test_call *call) {
     }
   e.mean = sqrt(e.mean / (double)(call->q.heads * call->q.len * d));
   return e;
+}
+
+void test_mode_report(attn_compute mode, void **state) {
+  (void)state;
+  const attn_feature feature = test_feature(mode);
+  for (int off = 0; off < (feature ? 2 : 1); off++)
+    for (int prefer = 0; prefer < 2; prefer++) {
+      test_rng rng = test_seed(9500);
+      test_call call = test_two_heads(mode, ATTN_F32, 9, 40, 8, 8, &rng), plain = test_again(&call);
+      attn_ctx ctx = test_ctx();
+      call.params.compute_prefer = prefer, plain.params.compute = ATTN_COMPUTE_F32;
+      if (off) assert_int_equal(attn_feature_off(feature, 1), ATTN_OK);
+      const attn_status status = attn_sdpa(call.o, call.q, call.k, call.v, &call.params, &ctx);
+      if (off) assert_int_equal(attn_feature_off(feature, 0), ATTN_OK);
+      assert_int_equal(status, ATTN_OK);
+      const int there = feature && !off;
+      assert_int_equal(ctx.report.feature, there ? feature : ATTN_FEATURE_NONE);
+      assert_int_equal(ctx.report.compute, there || !prefer ? mode : ATTN_COMPUTE_F32);
+      const attn_report report = test_run(&plain);
+      assert_int_equal(report.compute, ATTN_COMPUTE_F32);
+      assert_int_equal(report.feature, ATTN_FEATURE_NONE);
+      if (ctx.report.compute == ATTN_COMPUTE_F32)
+        test_assert_same_outputs(&call, &plain, "a preference that cannot be met");
+      else
+        assert_false(test_same(call.o, plain.o));
+      assert_int_equal(attn_sdpa(plain.o, call.q, call.k, call.v, NULL, &ctx), ATTN_OK);
+      assert_int_equal(ctx.report.compute, ATTN_COMPUTE_F32);
+      test_mem_release();
+    }
+}
+
+void test_mode_workspace(attn_compute mode, void **state) {
+  (void)state;
+  test_rng rng = test_seed(9700);
+  test_call call = test_two_heads(mode, ATTN_BF16, 70, 140, 20, 30, &rng);
+  attn_ctx ctx = test_ctx();
+  const size_t bytes = attn_sdpa_workspace(call.o, call.q, call.k, call.v, &call.params, &ctx);
+  call.params.compute = ATTN_COMPUTE_F32;
+  assert_true(bytes > attn_sdpa_workspace(call.o, call.q, call.k, call.v, &call.params, &ctx));
+  call.params.compute = mode;
+  ctx.workspace = test_mem(bytes), ctx.workspace_size = bytes - 1;
+  assert_int_equal(attn_sdpa(call.o, call.q, call.k, call.v, &call.params, &ctx), ATTN_E_WORKSPACE);
+  ctx.workspace_size = bytes;
+  assert_int_equal(attn_sdpa(call.o, call.q, call.k, call.v, &call.params, &ctx), ATTN_OK);
+  assert_int_equal(ctx.report.compute, mode);
 }

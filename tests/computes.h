@@ -70,4 +70,11 @@ typedef struct test_errors {
 } test_errors;
 test_errors test_errors_of(const test_call *call);
 
+/* The report names the mode and the feature that ran, with the feature and without; a preference that cannot
+ * be met has the bits of f32; the next call knows nothing of it. */
+void test_mode_report(attn_compute mode, void **state);
+
+/* The memory of a call is what the query says, no byte less. */
+void test_mode_workspace(attn_compute mode, void **state);
+
 #endif

@@ -207,31 +207,8 @@ void O4_codes_of_a_cache(void **state) { TEST_IN_MODE(ATTN_COMPUTE_I8, stored); 
 
 /* ---- which arithmetic runs --------------------------------------------------------------------*/
 
-void O4_report(void **state) {
-  (void)state;
-  const attn_feature feature = test_feature(ATTN_COMPUTE_I8);
-  const int native = feature != ATTN_FEATURE_NONE;
-  for (int off = 0; off < 1 + native; off++)
-    for (int prefer = 0; prefer < 2; prefer++) {
-      test_rng rng = test_seed(10400);
-      test_call call = drawn(ATTN_F32, 9, 40, 8, &rng), plain = test_again(&call);
-      attn_ctx ctx = test_ctx();
-      plain.params.compute = ATTN_COMPUTE_F32;
-      call.params.compute_prefer = prefer;
-      if (off) assert_int_equal(attn_feature_off(feature, 1), ATTN_OK);
-      assert_int_equal(attn_sdpa(call.o, call.q, call.k, call.v, &call.params, &ctx), ATTN_OK);
-      if (off) assert_int_equal(attn_feature_off(feature, 0), ATTN_OK);
-      const int here = native && !off;
-      assert_int_equal(ctx.report.feature, here ? feature : ATTN_FEATURE_NONE);
-      assert_int_equal(ctx.report.compute, here || !prefer ? ATTN_COMPUTE_I8 : ATTN_COMPUTE_F32);
-      test_run(&plain);
-      if (ctx.report.compute == ATTN_COMPUTE_F32)
-        test_assert_same_outputs(&call, &plain, "a preference that cannot be met");
-      else
-        assert_false(test_same(call.o, plain.o));
-      test_mem_release();
-    }
-}
+void O4_report(void **state) { test_mode_report(ATTN_COMPUTE_I8, state); }
+void O4_workspace(void **state) { test_mode_workspace(ATTN_COMPUTE_I8, state); }
 
 void O4_rejects(void **state) {
   (void)state;
@@ -247,18 +224,4 @@ void O4_rejects(void **state) {
   call.params.compute_prefer = 1;
   assert_int_equal(attn_sdpa(call.o, call.q, call.k, call.v, &call.params, &ctx), ATTN_OK);
   assert_int_equal(ctx.report.compute, ATTN_COMPUTE_F32);
-}
-
-/* The memory of a call: what the query says, no byte less. */
-void O4_workspace(void **state) {
-  (void)state;
-  test_rng rng = test_seed(10600);
-  test_call call = drawn(ATTN_BF16, 70, 140, 20, &rng);
-  attn_ctx ctx = test_ctx();
-  const size_t bytes = attn_sdpa_workspace(call.o, call.q, call.k, call.v, &call.params, &ctx);
-  ctx.workspace = test_mem(bytes), ctx.workspace_size = bytes - 1;
-  assert_int_equal(attn_sdpa(call.o, call.q, call.k, call.v, &call.params, &ctx), ATTN_E_WORKSPACE);
-  ctx.workspace_size = bytes;
-  assert_int_equal(attn_sdpa(call.o, call.q, call.k, call.v, &call.params, &ctx), ATTN_OK);
-  assert_int_equal(ctx.report.compute, ATTN_COMPUTE_I8);
 }

@@ -6,70 +6,53 @@
 #include <math.h>
 #include <string.h>
 
+#include "computes.h"
 #include "harness.h"
 #include "list.h"
-#include "terms.h"
-
-/* The feature whose products the tier under test has, if the machine has it. */
-static attn_feature native(void) {
-  const attn_feature f = ATTN_FEATURE_NEON_FP16FML; /* test_isa.c: whether it should be there */
-  if (attn_feature_isa(f) == test_isa && attn_feature_status(f) == ATTN_ISA_OK) return f;
-  return ATTN_FEATURE_NONE;
-}
-
-/* Runs tests in f16, by the instructions that there are and without. */
-static void both(void (*const *tests)(void **), int n, void **state) {
-  const attn_feature feature = native();
-  for (int off = 0; off < (feature ? 2 : 1); off++) {
-    test_compute = ATTN_COMPUTE_F16;
-    if (off) assert_int_equal(attn_feature_off(feature, 1), ATTN_OK);
-    for (int i = 0; i < n; i++) tests[i](state);
-    if (off) assert_int_equal(attn_feature_off(feature, 0), ATTN_OK);
-    test_compute = ATTN_COMPUTE_F32;
-  }
-}
-#define BOTH(...)                                        \
-  static void (*const tests[])(void **) = {__VA_ARGS__}; \
-  both(tests, (int)(sizeof tests / sizeof *tests), state)
 
 void O3_shapes(void **state) {
-  BOTH(A1_random_shapes, A1_every_tail, A1_storage_types, A1_empty_extents, A1_sinks, A1_softcap,
-       A5_grouped_heads);
+  TEST_IN_MODE(ATTN_COMPUTE_F16, A1_random_shapes, A1_every_tail, A1_storage_types,
+               A1_empty_extents, A1_sinks, A1_softcap, A5_grouped_heads);
 }
 
 void O3_masks(void **state) {
-  BOTH(A2_causal_offset, A2_boolean_mask, A2_everything_combined, A2_empty_rows);
+  TEST_IN_MODE(ATTN_COMPUTE_F16, A2_causal_offset, A2_boolean_mask, A2_everything_combined,
+               A2_empty_rows);
 }
 
 void O3_terms(void **state) {
-  BOTH(B3_matches_oracle, B4_matches_oracle, H1_matches_oracle, A2_weights_match_oracle,
-       api_terms_combined);
+  TEST_IN_MODE(ATTN_COMPUTE_F16, B3_matches_oracle, B4_matches_oracle, H1_matches_oracle,
+               A2_weights_match_oracle, api_terms_combined);
 }
 
-void O3_schedules(void **state) { BOTH(api_terms_on_schedules, A2_weights_schedules); }
+void O3_schedules(void **state) {
+  TEST_IN_MODE(ATTN_COMPUTE_F16, api_terms_on_schedules, A2_weights_schedules);
+}
 
-void O3_sequences(void **state) { BOTH(A2_ragged_masks, A1_cache_model, A1_cache_ring); }
+void O3_sequences(void **state) {
+  TEST_IN_MODE(ATTN_COMPUTE_F16, A2_ragged_masks, A1_cache_model, A1_cache_ring);
+}
 
 /* What is forbidden never shows, what is allowed and not a number shows in its rows alone. */
 void O3_not_finite(void **state) {
-  BOTH(A2_forbidden_garbage, A1_nan_in_query, A1_nan_in_allowed_key, api_terms_forbidden_garbage);
+  TEST_IN_MODE(ATTN_COMPUTE_F16, A2_forbidden_garbage, A1_nan_in_query, A1_nan_in_allowed_key,
+               api_terms_forbidden_garbage);
 }
 
 /* The same bits for any workers, composition and cut, and beside guard pages. */
 void O3_bits(void **state) {
-  BOTH(api_terms_any_workers, api_terms_any_chunks, api_terms_guard_pages, api_terms_workspace);
+  TEST_IN_MODE(ATTN_COMPUTE_F16, api_terms_any_workers, api_terms_any_chunks, api_terms_guard_pages,
+               api_terms_workspace);
 }
 
-void O3_gemm(void **state) { BOTH(MM_gemm_random, MM_gemm_nan, MM_gemm_cuts, O5_few_rows); }
+void O3_gemm(void **state) {
+  TEST_IN_MODE(ATTN_COMPUTE_F16, MM_gemm_random, MM_gemm_nan, MM_gemm_cuts, O5_few_rows);
+}
 
 /* ---- what is f16's own ------------------------------------------------------------------------*/
 
 static test_call drawn(attn_dtype type, int64_t queries, int64_t keys, int64_t d, test_rng *rng) {
-  test_spec spec = test_plain(2, queries, keys, d, d);
-  spec.q_type = spec.k_type = spec.v_type = type;
-  test_call call = test_build(&spec, rng);
-  call.params.compute = ATTN_COMPUTE_F16;
-  return call;
+  return test_two_heads(ATTN_COMPUTE_F16, type, queries, keys, d, d, rng);
 }
 
 /* x times, row by row. */
@@ -82,21 +65,8 @@ static void scale_rows(attn_tensor t, int64_t first, int64_t step, double by) {
 
 /* The worst row, as a share of the largest value that it may see. */
 static void judge(test_call *call, double most, const char *what) {
-  const int64_t keys = call->k.len, d = call->v.dim;
-  oracle_row row;
-  row.o = test_mem((size_t)d * sizeof(double));
-  row.p = test_mem((size_t)keys * sizeof(double));
-  row.size = test_mem((size_t)keys * sizeof(double));
   test_run(call);
-  double worst = 0;
-  for (int64_t h = 0; h < 2; h++)
-    for (int64_t i = 0; i < call->q.len; i++) {
-      oracle_sdpa(&call->q, &call->k, &call->v, &call->params, 0, h, i, &row);
-      for (int64_t c = 0; c < d; c++) {
-        const double e = fabs(oracle_get(&call->o, 0, h, i, c) - row.o[c]) / row.value;
-        worst = e > worst || e != e ? e : worst;
-      }
-    }
+  const double worst = test_errors_of(call).worst;
   if (!(worst <= most)) fail_msg("%s: %.3g of max |v|", what, worst);
 }
 
@@ -124,7 +94,7 @@ static void errors(void **state) {
     test_mem_release();
   }
 }
-void O3_errors(void **state) { BOTH(errors); }
+void O3_errors(void **state) { TEST_IN_MODE(ATTN_COMPUTE_F16, errors); }
 
 /* Values of a row may differ by all that f32 has: the largest alone counts, and weights still add to 1. */
 static void mixed(void **state) {
@@ -141,7 +111,7 @@ static void mixed(void **state) {
     if (fabs(x / 1.5e-20 - 1) > 0x1p-11) fail_msg("weights do not add to 1: %.9g", x);
   }
 }
-void O3_values_of_two_sizes(void **state) { BOTH(mixed); }
+void O3_values_of_two_sizes(void **state) { TEST_IN_MODE(ATTN_COMPUTE_F16, mixed); }
 
 /* Many small weights beside a large one keep their share. */
 static void shares(void **state) {
@@ -162,7 +132,7 @@ static void shares(void **state) {
   const double got = oracle_get(&call.o, 0, 1, 2, 1);
   if (fabs(got / want - 1) > 0x1p-9) fail_msg("%.9g instead of %.9g", got, want);
 }
-void O3_small_weights(void **state) { BOTH(shares); }
+void O3_small_weights(void **state) { TEST_IN_MODE(ATTN_COMPUTE_F16, shares); }
 
 /* Products of numbers that f16 has are exact: scores are those of f32 to the order of their sums. */
 static void exact(void **state) {
@@ -194,7 +164,7 @@ static void exact(void **state) {
     test_mem_release();
   }
 }
-void O3_scores_of_f16(void **state) { BOTH(exact); }
+void O3_scores_of_f16(void **state) { TEST_IN_MODE(ATTN_COMPUTE_F16, exact); }
 
 /* Later keys and values of any size change no bit of earlier rows. */
 static void later(void **state) {
@@ -222,7 +192,7 @@ static void later(void **state) {
     test_mem_release();
   }
 }
-void O3_sees_no_later_key(void **state) { BOTH(later); }
+void O3_sees_no_later_key(void **state) { TEST_IN_MODE(ATTN_COMPUTE_F16, later); }
 
 /* Rows of x and columns of w of any size in attn_gemm. */
 static void sizes(void **state) {
@@ -258,47 +228,9 @@ static void sizes(void **state) {
         fail_msg("y[%d,%d] is %.9g, not %.9g", (int)i, (int)j, oracle_get(&y, 0, 0, i, j), sum);
     }
 }
-void O3_gemm_of_any_size(void **state) { BOTH(sizes); }
+void O3_gemm_of_any_size(void **state) { TEST_IN_MODE(ATTN_COMPUTE_F16, sizes); }
 
 /* ---- which arithmetic runs --------------------------------------------------------------------*/
 
-void O3_report(void **state) {
-  (void)state;
-  const attn_feature feature = native();
-  for (int off = 0; off < 2; off++) {
-    for (int prefer = 0; prefer < 2; prefer++) {
-      test_rng rng = test_seed(11000);
-      test_call call = drawn(ATTN_F32, 9, 40, 8, &rng), plain = test_again(&call);
-      attn_ctx ctx = test_ctx();
-      plain.params.compute = ATTN_COMPUTE_F32;
-      call.params.compute_prefer = prefer;
-      if (off && feature) assert_int_equal(attn_feature_off(feature, 1), ATTN_OK);
-      const attn_status status = attn_sdpa(call.o, call.q, call.k, call.v, &call.params, &ctx);
-      if (off && feature) assert_int_equal(attn_feature_off(feature, 0), ATTN_OK);
-      assert_int_equal(status, ATTN_OK);
-      const int there = feature && !off;
-      assert_int_equal(ctx.report.feature, there ? feature : ATTN_FEATURE_NONE);
-      assert_int_equal(ctx.report.compute, there || !prefer ? ATTN_COMPUTE_F16 : ATTN_COMPUTE_F32);
-      test_run(&plain);
-      if (ctx.report.compute == ATTN_COMPUTE_F32)
-        test_assert_same_outputs(&call, &plain, "a preference that cannot be met");
-      else
-        assert_false(test_same(call.o, plain.o));
-      test_mem_release();
-    }
-  }
-}
-
-/* The memory of a call: what the query says, no byte less. */
-void O3_workspace(void **state) {
-  (void)state;
-  test_rng rng = test_seed(11100);
-  test_call call = drawn(ATTN_F32, 70, 140, 20, &rng);
-  attn_ctx ctx = test_ctx();
-  const size_t bytes = attn_sdpa_workspace(call.o, call.q, call.k, call.v, &call.params, &ctx);
-  ctx.workspace = test_mem(bytes), ctx.workspace_size = bytes - 1;
-  assert_int_equal(attn_sdpa(call.o, call.q, call.k, call.v, &call.params, &ctx), ATTN_E_WORKSPACE);
-  ctx.workspace_size = bytes;
-  assert_int_equal(attn_sdpa(call.o, call.q, call.k, call.v, &call.params, &ctx), ATTN_OK);
-  assert_int_equal(ctx.report.compute, ATTN_COMPUTE_F16);
-}
+void O3_report(void **state) { test_mode_report(ATTN_COMPUTE_F16, state); }
+void O3_workspace(void **state) { test_mode_workspace(ATTN_COMPUTE_F16, state); }

@@ -120,36 +120,8 @@ void O2_ends_of_the_range(void **state) { TEST_IN_MODE(ATTN_COMPUTE_BF16, edges)
 
 /* ---- which arithmetic runs --------------------------------------------------------------------*/
 
-void O1_report(void **state) {
-  (void)state;
-  const attn_feature feature = test_feature(ATTN_COMPUTE_BF16);
-  for (int off = 0; off < 2; off++) {
-    for (int prefer = 0; prefer < 2; prefer++) {
-      test_rng rng = test_seed(9500);
-      test_call call = drawn(ATTN_F32, 9, 40, 8, 8, &rng), plain = test_again(&call);
-      attn_ctx ctx = test_ctx();
-      call.params.compute = ATTN_COMPUTE_BF16, call.params.compute_prefer = prefer;
-      if (off && feature) assert_int_equal(attn_feature_off(feature, 1), ATTN_OK);
-      const attn_status status = attn_sdpa(call.o, call.q, call.k, call.v, &call.params, &ctx);
-      if (off && feature) assert_int_equal(attn_feature_off(feature, 0), ATTN_OK);
-      assert_int_equal(status, ATTN_OK);
-      const int there = feature && !off;
-      assert_int_equal(ctx.report.feature, there ? feature : ATTN_FEATURE_NONE);
-      assert_int_equal(ctx.report.compute, there || !prefer ? ATTN_COMPUTE_BF16 : ATTN_COMPUTE_F32);
-      attn_report report = test_run(&plain);
-      assert_int_equal(report.compute, ATTN_COMPUTE_F32);
-      assert_int_equal(report.feature, ATTN_FEATURE_NONE);
-      if (ctx.report.compute == ATTN_COMPUTE_F32)
-        test_assert_same_outputs(&call, &plain, "a preference that cannot be met");
-      else
-        assert_false(test_same(call.o, plain.o));
-      /* the field is forgotten by the next call */
-      assert_int_equal(attn_sdpa(plain.o, call.q, call.k, call.v, NULL, &ctx), ATTN_OK);
-      assert_int_equal(ctx.report.compute, ATTN_COMPUTE_F32);
-      test_mem_release();
-    }
-  }
-}
+void O1_report(void **state) { test_mode_report(ATTN_COMPUTE_BF16, state); }
+void O1_workspace(void **state) { test_mode_workspace(ATTN_COMPUTE_BF16, state); }
 
 static void refused(attn_status want, attn_status got, const attn_ctx *ctx, const test_call *call) {
   assert_int_equal(got, want);
@@ -178,22 +150,4 @@ void O1_rejects(void **state) {
     assert_true(attn_sdpa_workspace(call.o, call.q, call.k, call.v, &call.params, &ctx) ==
                 ATTN_WORKSPACE_REJECTED);
   }
-}
-
-/* The memory of a call: what the query says, no byte less. */
-void O1_workspace(void **state) {
-  (void)state;
-  test_rng rng = test_seed(9700);
-  test_call call = drawn(ATTN_BF16, 70, 140, 20, 30, &rng);
-  attn_ctx ctx = test_ctx();
-  call.params.compute = ATTN_COMPUTE_BF16;
-  const size_t bytes = attn_sdpa_workspace(call.o, call.q, call.k, call.v, &call.params, &ctx);
-  call.params.compute = ATTN_COMPUTE_F32;
-  assert_true(bytes > attn_sdpa_workspace(call.o, call.q, call.k, call.v, &call.params, &ctx));
-  call.params.compute = ATTN_COMPUTE_BF16;
-  ctx.workspace = test_mem(bytes), ctx.workspace_size = bytes - 1;
-  assert_int_equal(attn_sdpa(call.o, call.q, call.k, call.v, &call.params, &ctx), ATTN_E_WORKSPACE);
-  ctx.workspace_size = bytes;
-  assert_int_equal(attn_sdpa(call.o, call.q, call.k, call.v, &call.params, &ctx), ATTN_OK);
-  assert_int_equal(ctx.report.compute, ATTN_COMPUTE_BF16);
 }
