@@ -230,7 +230,8 @@
 #if defined(ATTN_PASS_)
 /* >>> attn/kernels/pass.h */
 /* kernels/pass.h owns the pass: the kernels, written once in the vocabulary of isa/simd_*.h and
- * compiled once per tier inside that tier's region, low.h and codes.h also once per feature that has their words, low.h once more for f16. It may use nothing but the vocabulary and our
+ * compiled once per tier inside that tier's region, low.h, codes.h and code_product.h also once per feature that
+ * has their words, low.h once more for f16. It may use nothing but the vocabulary and our
  * own static functions, and never tests a compiler's ISA macros. */
 
 #if ATTN_PASS_ != 200
@@ -4264,8 +4265,274 @@ ATTN_FUNC_ void ATTN_FN_(code_dots)(const attn_code_dots_ *d) {
   }
 }
 #endif
-#undef ATTN_TIER_FN_
 /* <<< attn/kernels/codes.h */
+/* >>> attn/kernels/code_product.h */
+/* kernels/code_product.h owns products of codes with a matrix of codes, beside kernels/codes.h: sums of codes, tiles of
+ * the matrix, and a row of codes times a matrix that is read once, where it lies. All sums of a run are
+ * whole numbers below 2^24, so that every way to make them has the same bits; a run joins Y as code_dots has it. */
+
+/* The sum of n codes of each row. */
+ATTN_FUNC_ void ATTN_FN_(code_sums)(float *sums, const void *codes, int64_t width, int64_t rows,
+                                    int64_t n) {
+  const char *row = (const char *)codes;
+  for (int64_t r = 0; r < rows; r++, row += width) {
+#ifdef ATTN_TIER_
+    int sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (int)(unsigned char)row[i] - 128;
+    sums[r] = (float)sum;
+#else
+    const float *x = (const float *)(const void *)row;
+    float sum = 0.0f;
+    for (int64_t i = 0; i < n; i++) sum += x[i];
+    sums[r] = sum;
+#endif
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(code_panel)(void *to, const float *x, int64_t n, int32_t *raised) {
+#ifdef ATTN_TIER_
+  for (int lane = 0; lane < ATTN_TILE_; lane += ATTN_W_) {
+    ATTN_VF_ total = ATTN_V_ZERO_();
+    uint32_t *at = (uint32_t *)to + lane;
+    for (int64_t c = 0; c < n; c += 4, at += ATTN_TILE_) {
+      ATTN_VF_ y[4];
+      for (int i = 0; i < 4; i++) {
+        y[i] = c + i < n ? ATTN_V_LOAD_(x + (c + i) * ATTN_TILE_ + lane) : ATTN_V_ZERO_();
+        total = ATTN_V_ADD_(total, y[i]);
+      }
+      ATTN_CODE_PUT_FOUR_(at, y);
+    }
+    ATTN_CODE_PUT_INT_(raised + lane, ATTN_V_MUL_(total, ATTN_V_SET1_(-128.0f)));
+  }
+#else
+  (void)raised;
+  memcpy(to, x, (size_t)n * ATTN_TILE_ * sizeof *x);
+#endif
+}
+
+#ifdef ATTN_CODE_QUADS_
+/* ---- a row where the matrix lies ---------------------------------------------------------- */
+
+/* Codes raised to what DOT takes: two's complement of 8 bits, and of 4 the low ones of each byte. */
+#define ATTN_CODE_UP_(v) ((v) ^ ATTN_CODE_SET1_(0x80808080u))
+#define ATTN_CODE_UP_LOW_(v) (((v)&ATTN_CODE_SET1_(0x0f0f0f0fu)) ^ ATTN_CODE_SET1_(0x08080808u))
+
+/* What a run of W columns adds to y; sum: of products less what codes are raised by. */
+ATTN_INLINE_ void ATTN_FN_(code_join)(float *y, const attn_code_line_ *p, int64_t g, int64_t c,
+                                      ATTN_VF_ sum) {
+  const ATTN_VF_ by = ATTN_V_LOAD_(p->scale + g * p->scale_step + c);
+  const float x = p->x_scale[g * p->x_step];
+  ATTN_VF_ more = ATTN_V_ZERO_();
+  if (p->zero) more = ATTN_V_MUL_(ATTN_V_LOAD_(p->zero + g * p->scale_step + c), by);
+  more = ATTN_V_MUL_(ATTN_V_SET1_(-x * p->sums[g * p->x_step]), more);
+  sum = ATTN_V_FMA_(ATTN_V_MUL_(sum, by), ATTN_V_SET1_(x), more);
+  sum = ATTN_V_ADD_(sum, p->start && g == 0 ? ATTN_V_ZERO_() : ATTN_V_LOAD_(y + c));
+  ATTN_V_STORE_(y + c, ATTN_TIER_FN_(quiet)(sum));
+}
+
+/* Adds four rows of W in turn, twice, to the sums, which lie as QUADS leaves columns; of 4 bits even ones, odd ones. */
+ATTN_INLINE_ void ATTN_FN_(code_columns_add)(const int kind, int32_t *sums,
+                                             const attn_code_line_ *p, int64_t k) {
+  enum { BYTES = 4 * ATTN_W_ };
+  const int parts = ATTN_IS_I4_(kind) ? 2 : 1;
+  const char *w = p->w + k * p->step;
+  const ATTN_VC_ x0 = ATTN_CODE_SET1_(attn_pair_at_(p->x + k)),
+                 x1 = ATTN_CODE_SET1_(attn_pair_at_(p->x + k + 4));
+  for (int64_t at = 0; at < p->cols / parts; at += BYTES, sums += parts * BYTES) {
+    ATTN_VC_ a[4], b[4];
+    ATTN_UNROLL_
+    for (int i = 0; i < 4; i++) {
+      const char *one = w + i * p->step + at, *other = one + 4 * p->step;
+      a[i] = ATTN_CODE_LOAD_(one);
+      b[i] = ATTN_CODE_LOAD_(other);
+      if (at % 64 == 0) {
+        ATTN_PREFETCH_(one + 8 * p->step);
+        ATTN_PREFETCH_(other + 8 * p->step);
+      }
+    }
+    ATTN_CODE_QUADS_(a);
+    ATTN_CODE_QUADS_(b);
+    ATTN_UNROLL_
+    for (int i = 0; i < 4; i++) {
+      int32_t *to = sums + i * parts * ATTN_W_;
+      ATTN_VC_ s = ATTN_CODE_LOAD_(to);
+      if (parts == 1) {
+        s = ATTN_CODE_DOT_(ATTN_CODE_UP_(a[i]), x0, s);
+        s = ATTN_CODE_DOT_(ATTN_CODE_UP_(b[i]), x1, s);
+      } else {
+        ATTN_VC_ odd = ATTN_CODE_LOAD_(to + ATTN_W_);
+        s = ATTN_CODE_DOT_(ATTN_CODE_UP_LOW_(a[i]), x0, s);
+        s = ATTN_CODE_DOT_(ATTN_CODE_UP_LOW_(b[i]), x1, s);
+        odd = ATTN_CODE_DOT_(ATTN_CODE_UP_LOW_(a[i] >> 4), x0, odd);
+        odd = ATTN_CODE_DOT_(ATTN_CODE_UP_LOW_(b[i] >> 4), x1, odd);
+        ATTN_CODE_STORE_(to + ATTN_W_, odd);
+      }
+      ATTN_CODE_STORE_(to, s);
+    }
+  }
+}
+
+ATTN_INLINE_ void ATTN_FN_(code_columns_kind)(const int kind, const attn_code_line_ *p) {
+  enum { BYTES = 4 * ATTN_W_ };
+  const int parts = ATTN_IS_I4_(kind) ? 2 : 1;
+  int32_t room[ATTN_STORED_COLS_ + 16];
+  int32_t *sums = (int32_t *)(void *)ATTN_TIER_FN_(aligned)((float *)(void *)room);
+  for (int64_t k = 0, g = 0; k < p->n; k += p->run, g++) {
+    const int less = -(parts == 2 ? 8 : 128) * (int)p->sums[g * p->x_step];
+    for (int64_t c = 0; c < p->cols; c += ATTN_W_)
+      ATTN_CODE_STORE_(sums + c, ATTN_CODE_SET1_(less));
+    for (int64_t i = 0; i < p->run; i += 8) ATTN_FN_(code_columns_add)(kind, sums, p, k + i);
+    for (int64_t c = 0; c < p->cols; c += parts * BYTES) { /* in the order of columns again */
+      int32_t some[2 * BYTES];
+      for (int j = 0; j < parts; j++)
+        for (int i = 0; i < ATTN_W_; i++) /* four columns */
+          memcpy(some + j * BYTES + 4 * i, sums + c + (i % 4 * parts + j) * ATTN_W_ + i / 4 * 4,
+                 4 * sizeof *some);
+      ATTN_UNROLL_
+      for (int i = 0; i < 4; i++) {
+        const ATTN_VF_ even = ATTN_CODE_SUM_(ATTN_CODE_LOAD_(some + i * ATTN_W_));
+        if (parts == 1) {
+          ATTN_FN_(code_join)(p->y, p, g, c + i * ATTN_W_, even);
+        } else {
+          ATTN_VF_ both[2];
+          ATTN_V_ZIP_(both, even, ATTN_CODE_SUM_(ATTN_CODE_LOAD_(some + BYTES + i * ATTN_W_)));
+          ATTN_FN_(code_join)(p->y, p, g, c + 2 * i * ATTN_W_, both[0]);
+          ATTN_FN_(code_join)(p->y, p, g, c + (2 * i + 1) * ATTN_W_, both[1]);
+        }
+      }
+    }
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(code_columns)(const attn_code_line_ *p) {
+  if (p->kind == ATTN_I4)
+    ATTN_FN_(code_columns_kind)(ATTN_I4, p);
+  else
+    ATTN_FN_(code_columns_kind)(ATTN_I8, p);
+}
+
+/* Rows of W as words of 32 bits, turned. */
+ATTN_INLINE_ void ATTN_FN_(code_words_kind)(const int kind, const attn_code_line_ *p, int64_t c) {
+  const int per = ATTN_IS_I4_(kind) ? 8 : 4;
+  const char *w = p->w + c * p->step;
+  float room[4 * ATTN_W_ * ATTN_W_ + 16], *words = ATTN_TIER_FN_(aligned)(room);
+  const signed char *x = p->x;
+  ATTN_VC_ s[4];
+  int64_t left = 0, g = 0;
+  for (int64_t k = 0; k < p->n; k += ATTN_W_ * per, w += 4 * ATTN_W_) {
+    ATTN_TIER_FN_(words_turn)(words, w, p->step);
+    for (int i = 0; i < ATTN_W_; i++, x += per) {
+      const ATTN_VC_ x0 = ATTN_CODE_SET1_(attn_pair_at_(x));
+      if (left == 0) {
+        const int less = -(per == 8 ? 8 : 128) * (int)p->sums[g * p->x_step];
+        ATTN_UNROLL_
+        for (int v = 0; v < 4; v++) s[v] = ATTN_CODE_SET1_(less);
+        left = p->run;
+      }
+      ATTN_UNROLL_
+      for (int v = 0; v < 4; v++) {
+        const ATTN_VC_ u = ATTN_CODE_LOAD_(words + (4 * i + v) * ATTN_W_);
+        if (per == 4) {
+          s[v] = ATTN_CODE_DOT_(ATTN_CODE_UP_(u), x0, s[v]);
+        } else {
+          s[v] = ATTN_CODE_DOT_(ATTN_CODE_UP_LOW_(u), x0, s[v]);
+          s[v] = ATTN_CODE_DOT_(ATTN_CODE_UP_LOW_(u >> 4), ATTN_CODE_SET1_(attn_pair_at_(x + 4)),
+                                s[v]);
+        }
+      }
+      if (left -= per) continue;
+      ATTN_UNROLL_
+      for (int v = 0; v < 4; v++)
+        ATTN_FN_(code_join)(p->y, p, g, c + v * ATTN_W_, ATTN_CODE_SUM_(s[v]));
+      g++;
+    }
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(code_words)(const attn_code_line_ *p) {
+  for (int64_t c = 0; c < p->cols; c += 4 * ATTN_W_)
+    if (p->kind == ATTN_I4)
+      ATTN_FN_(code_words_kind)(ATTN_I4, p, c);
+    else
+      ATTN_FN_(code_words_kind)(ATTN_I8, p, c);
+}
+/* A row of W after the other: sums of W runs become the lanes of one vector. */
+ATTN_INLINE_ void ATTN_FN_(code_along_kind)(const int kind, const attn_code_line_ *p) {
+  enum { BYTES = 4 * ATTN_W_ };
+  const int parts = ATTN_IS_I4_(kind) ? 2 : 1;
+  const int64_t vecs = p->run / parts / BYTES, runs = p->n / p->run; /* vectors of a run */
+  const char *w = p->w;
+  float codes[ATTN_CODE_RUNS_ * 32 + 16], *x = ATTN_TIER_FN_(aligned)(codes);
+  float scale[ATTN_CODE_RUNS_] = {0}, some[ATTN_CODE_RUNS_] = {0}, less[ATTN_CODE_RUNS_] = {0};
+  for (int64_t g = 0; g < runs; g++) {
+    const float sum = p->sums[g * p->x_step];
+    scale[g] = p->x_scale[g * p->x_step], some[g] = -scale[g] * sum;
+    less[g] = (parts == 2 ? -8.0f : -128.0f) * sum;
+  }
+  for (int64_t i = 0; i < p->n / 4; i += parts * ATTN_W_) {
+    const float *from = (const float *)(const void *)p->x + i;
+    if (parts == 1) {
+      memcpy(x + i, from, BYTES);
+    } else { /* words of even codes, and of odd */
+      ATTN_VF_ both[2];
+      ATTN_V_UNZIP_(both, ATTN_V_LOAD_(from), ATTN_V_LOAD_(from + ATTN_W_));
+      ATTN_V_STORE_(x + i, both[0]);
+      ATTN_V_STORE_(x + i + ATTN_W_, both[1]);
+    }
+  }
+  for (int64_t c = 0; c < p->cols; c++, w += p->step) {
+    float y = p->start ? 0.0f : p->y[c];
+    const char *at = w;
+    const float *with = x;
+    for (int64_t g = 0; g < runs; g += ATTN_W_) {
+      const int n = ATTN_TIER_FN_(lanes_left)(runs, g);
+      ATTN_VF_ square[ATTN_W_], by = ATTN_V_ZERO_(), more = by;
+      float terms[ATTN_W_];
+      for (int i = 0; i < n; i++) {
+        ATTN_VC_ s = ATTN_CODE_SET1_(0), odd = s;
+        for (int64_t v = 0; v < vecs; v++, at += BYTES, with += parts * ATTN_W_) {
+          const ATTN_VC_ u = ATTN_CODE_LOAD_(at);
+          ATTN_PREFETCH_(at + 1024);
+          if (parts == 1) {
+            s = ATTN_CODE_DOT_(ATTN_CODE_UP_(u), ATTN_CODE_LOAD_(with), s);
+          } else {
+            s = ATTN_CODE_DOT_(ATTN_CODE_UP_LOW_(u), ATTN_CODE_LOAD_(with), s);
+            odd = ATTN_CODE_DOT_(ATTN_CODE_UP_LOW_(u >> 4), ATTN_CODE_LOAD_(with + ATTN_W_), odd);
+          }
+        }
+        square[i] = ATTN_CODE_SUM_(parts == 2 ? s + odd : s);
+      }
+      for (int i = n; i < ATTN_W_; i++) square[i] = ATTN_V_ZERO_();
+      const float *scales = p->scale + c * p->scale_step;
+      const float *zeros = p->zero ? p->zero + c * p->scale_step : NULL;
+      by = p->each ? ATTN_TIER_FN_(load)(scales, g, n, ATTN_F32) : ATTN_V_SET1_(*scales);
+      if (zeros) {
+        more = p->each ? ATTN_TIER_FN_(load)(zeros, g, n, ATTN_F32) : ATTN_V_SET1_(*zeros);
+        more = ATTN_V_MUL_(more, by);
+      }
+      more = ATTN_V_MUL_(ATTN_V_LOAD_(some + g), more);
+      by = ATTN_V_MUL_(ATTN_V_ADD_(ATTN_V_SUMS_(square), ATTN_V_LOAD_(less + g)), by);
+      ATTN_V_STORE_(terms, ATTN_V_FMA_(by, ATTN_V_LOAD_(scale + g), more));
+      for (int i = 0; i < n; i++) y = terms[i] + y;
+    }
+    p->y[c] = y;
+  }
+  for (int64_t c = 0; c < p->cols; c += ATTN_W_)
+    ATTN_V_STORE_(p->y + c, ATTN_TIER_FN_(quiet)(ATTN_V_LOAD_(p->y + c)));
+}
+
+ATTN_FUNC_ void ATTN_FN_(code_along)(const attn_code_line_ *p) {
+  if (p->kind == ATTN_I4)
+    ATTN_FN_(code_along_kind)(ATTN_I4, p);
+  else
+    ATTN_FN_(code_along_kind)(ATTN_I8, p);
+}
+
+#undef ATTN_CODE_UP_
+#undef ATTN_CODE_UP_LOW_
+#endif
+#undef ATTN_TIER_FN_
+/* <<< attn/kernels/code_product.h */
 #endif
 
 #undef ATTN_MICRO_
@@ -4311,7 +4578,9 @@ ATTN_FUNC_ void ATTN_FN_(code_dots)(const attn_code_dots_ *d) {
 #undef ATTN_CODE_PUT_FOUR_
 #undef ATTN_CODE_PUT_INT_
 #undef ATTN_CODE_RAISE_
+#undef ATTN_CODE_QUADS_
 #undef ATTN_CODE_SET1_
+#undef ATTN_CODE_STORE_
 #undef ATTN_CODE_SUM_
 #undef ATTN_PAIR_DOT_
 #undef ATTN_PAIR_EVEN_
@@ -4574,7 +4843,7 @@ typedef enum attn_compute {
   ATTN_COMPUTE_F32 = 0, /* the same bits on all vector tiers */
   ATTN_COMPUTE_BF16,    /* bf16 by bf16, summed in f32 */
   ATTN_COMPUTE_F16,     /* f16 by f16, summed in f32 */
-  ATTN_COMPUTE_I8,      /* scores from codes of 8 bits, summed exactly */
+  ATTN_COMPUTE_I8, /* scores, and products with w of codes, from codes of 8 bits, summed exactly */
   ATTN_COMPUTE_COUNT
 } attn_compute;
 
@@ -5237,7 +5506,7 @@ typedef struct attn_gemm_params {
   float scale;      /* 0 = 1, ATTN_ZERO = 0 */
   attn_tensor bias; /* [1 or B, 1 or H, 1, n], any float type; absent = 0 */
   attn_activation activation;
-  attn_compute compute; /* of the product: ATTN_COMPUTE_F32, BF16 or F16 */
+  attn_compute compute; /* of the product: ATTN_COMPUTE_F32, BF16, F16 or, of w of codes, I8 */
   int compute_prefer;   /* 1: ATTN_COMPUTE_F32 where the processor has no instructions for it */
   attn_scales w_scales; /* of w of ATTN_I8 or ATTN_I4, see below; else all 0 */
 } attn_gemm_params;
@@ -5262,7 +5531,7 @@ typedef struct attn_gemm_params {
  * Memory: attn_gemm_workspace bytes: w as f32 in panels, 4 k n' bytes for each of its matrices, n'
  *   being n in whole 64s; nothing like it for less than 192 rows when w is f32 or transposed, which reads w
  *   in place (of a transposed w all rows that share a matrix count), and for at most 8 rows when w is f16 or bf16, but
- *   for its last n % 32 columns; nothing for codes, ever. f16 and bf16 x or y add up to 300 KB a worker.
+ *   for its last n % 32 columns; nothing for codes, but with ATTN_COMPUTE_I8. f16 and bf16 x or y add up to 300 KB a worker.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _ALIGN, _VALUE (scale NaN or infinite), _RANGE
  *   (activation), _WORKSPACE, _MEMORY, and those of ctx.
  * Compute: params.compute = ATTN_COMPUTE_BF16 rounds x and w to bf16 (nothing is lost where they are bf16) and
@@ -5272,6 +5541,14 @@ typedef struct attn_gemm_params {
  *   |scale x w|; rows of x (256 elements of k) and columns of w are divided by powers of two as attn_sdpa's rows are,
  *   beside the largest number of which those 2^-25 times as large and below may count as 0. What runs, is refused or preferred: as for attn_sdpa. On one machine
  *   the same bits for any workers and any cut of rows and columns.
+ *   params.compute = ATTN_COMPUTE_I8, of w of ATTN_I8 and ATTN_I4 alone: each run of r elements of a row of x (see
+ *   Determinism) becomes whole numbers up to 127 times t = max |x| / 127. Their products with w's codes are summed
+ *   exactly; a run joins y as t scale sum - t zero scale (sum of x's codes). Error: sum over runs of t / 2 sum_c
+ *   |w[c]|, and 2^-24 (k / r + 6) sum_c |x[c]| (|q| + |zero|) scale; 0.7 % of y's size for normal x. Rows of x with a NaN, an
+ *   infinity or a run whose largest size is not 0 and not in 1e-12 .. 1e12 have the product of f32. All vector tiers and
+ *   features have the same bits. Memory: m k bytes (4 m k emulated) and 2 numbers a run of x, and 80 KB a
+ *   worker. It pays where a feature has it (attn_feature): one row of codes goes nearer to the speed of memory,
+ *   many rows twice as fast as f32; emulated it is no faster.
  * Empty: m = 0, B = 0 or H = 0 does nothing; k and n are at least 1.
  * NaN and infinity: as IEEE arithmetic has it; a NaN is stored as the one default NaN.
  * Determinism: each sum is one chain of fused multiply-adds in the order of c; of codes it is a chain of scale s,
@@ -11466,6 +11743,41 @@ typedef struct attn_code_table_ {
   void (*code_dots)(const attn_code_dots_ *d);
 } attn_code_table_;
 
+/* Products of codes with a matrix of codes, beside attn_code_table_ (kernels/code_product.h). */
+typedef struct attn_code_panel_table_ {
+  /* sums[j] = sum of n codes of row j of rows that code_rows made, width bytes apart */
+  void (*code_sums)(float *sums, const void *codes, int64_t width, int64_t rows, int64_t n);
+  /* n rows of a tile of whole codes as code_tile has them, and its raised */
+  void (*code_panel)(void *to, const float *x, int64_t n, int32_t *raised);
+} attn_code_panel_table_;
+
+/* A row of codes times a matrix of codes that is read where it lies, run by run: y[c] = (start ? 0 : y[c]) +
+ * x_scale[g] scale[g][c] (sum of run g of x (w - zero[g][c])). sums[g]: of codes of x, signed; 4-bit rows of k have
+ * those of each 8 elements with the even ones first. */
+typedef struct attn_code_line_ {
+  float *y;
+  const signed char *x;
+  const char *w; /* step bytes from a row to the next */
+  int64_t step, n, cols, run;
+  const float *x_scale, *sums; /* [runs], x_step apart */
+  int64_t x_step;
+  const float *scale, *zero; /* [runs][cols], scale_step apart; zero null = 0 */
+  int64_t scale_step;
+  int kind, start;
+  int each; /* code_along: runs have scales of their own, side by side */
+} attn_code_line_;
+enum { ATTN_CODE_RUNS_ = 64 };
+
+typedef struct attn_code_line_table_ { /* of some features */
+  /* of w[k][c]: columns in whole 64s, of 4 bits 128s, 4096 of all; runs */
+  void (*code_columns)(const attn_code_line_ *p);
+  /* of w[c][k]: columns in whole 64s, n in whole 128s */
+  void (*code_words)(const attn_code_line_ *p);
+  /* the same of runs of whole 64 bytes, 64 of them at most; scales are [cols][runs], scale_step from a column to
+   * the next */
+  void (*code_along)(const attn_code_line_ *p);
+} attn_code_line_table_;
+
 typedef struct attn_relu_table_ { /* rectified weights */
   /* in place of the softmax: s = max(s, 0), squared if square; l += (sum_j s, from 0), count += the scores
    * above -inf */
@@ -13025,6 +13337,7 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512VNNI_)
 typedef int32_t attn_i16_ __attribute__((vector_size(64)));
 #define ATTN_VC_ attn_i16_
 #define ATTN_CODE_LOAD_(p) ((attn_i16_)_mm512_loadu_si512((const void *)(p)))
+#define ATTN_CODE_STORE_(p, v) _mm512_storeu_si512((void *)(p), (__m512i)(v))
 #define ATTN_CODE_SET1_(x) ((attn_i16_)_mm512_set1_epi32((int)(x)))
 #if defined(ATTN_GCC_)
 #define ATTN_CODE_DOT_(k, x, c) ((attn_i16_)__builtin_ia32_vpdpbusd_v16si(c, k, x))
@@ -13042,6 +13355,8 @@ typedef int32_t attn_i16_ __attribute__((vector_size(64)));
   _mm_storeu_si128((__m128i *)(void *)(p), \
                    _mm_xor_si128(_mm_loadu_si128((const __m128i *)(from)), _mm_set1_epi8(-128)))
 #define ATTN_CODE_PUT_FOUR_(p, v) attn_put_four_avx512vnni_(p, v)
+/* the bytes of four rows, each four of a column a lane: lane 4 l + i of v[t] has those of column 16 l + 4 t + i */
+#define ATTN_CODE_QUADS_(v) attn_quads_avx512vnni_(v)
 #define ATTN_CODE_PUT_INT_(p, v) _mm512_storeu_si512((void *)(p), _mm512_cvtps_epi32(v))
 
 ATTN_INLINE_ void attn_put_four_avx512vnni_(void *p, const attn_v16_ *v) {
@@ -13052,6 +13367,14 @@ ATTN_INLINE_ void attn_put_four_avx512vnni_(void *p, const attn_v16_ *v) {
   const __m512i d = _mm512_slli_epi32(_mm512_cvtps_epi32(v[3]), 24);
   _mm512_storeu_si512(p, _mm512_or_si512(_mm512_or_si512(a, _mm512_slli_epi32(b, 8)),
                                          _mm512_or_si512(_mm512_slli_epi32(c, 16), d)));
+}
+
+ATTN_INLINE_ void attn_quads_avx512vnni_(attn_i16_ *v) {
+  const __m512i a = (__m512i)v[0], b = (__m512i)v[1], c = (__m512i)v[2], d = (__m512i)v[3];
+  const __m512i e = _mm512_unpacklo_epi8(a, b), f = _mm512_unpackhi_epi8(a, b);
+  const __m512i g = _mm512_unpacklo_epi8(c, d), h = _mm512_unpackhi_epi8(c, d);
+  v[0] = (attn_i16_)_mm512_unpacklo_epi16(e, g), v[1] = (attn_i16_)_mm512_unpackhi_epi16(e, g);
+  v[2] = (attn_i16_)_mm512_unpacklo_epi16(f, h), v[3] = (attn_i16_)_mm512_unpackhi_epi16(f, h);
 }
 /* <<< attn/isa/simd_avx512vnni.h */
 #define ATTN_PASS_ ATTN_VERSION
@@ -13404,6 +13727,8 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
 #define ATTN_HALF_TABLE_(on) \
   on(pair_dots), on(pair_tile), on(pair_rows), on(narrow), on(pair_softmax), on(peaks)
 #define ATTN_CODE_TABLE_(on) on(code_rows), on(code_bytes), on(code_tile), on(code_dots)
+#define ATTN_CODE_PANEL_TABLE_(on) on(code_sums), on(code_panel)
+#define ATTN_CODE_LINE_TABLE_(on) on(code_columns), on(code_words), on(code_along)
 #define ATTN_FEW_TABLE_(on) on(pack_row), on(score_rows), on(softmax_rows), on(value_rows)
 #define ATTN_LIST_TABLE_(on) on(dots)
 #define ATTN_SUM_TABLE_(on) on(axpys)
@@ -13464,6 +13789,7 @@ ATTN_TABLES_(attn_relu_table_, attn_relu_on_, ATTN_RELU_TABLE_)
 #if ATTN_HAS_LOW && !defined(ATTN_NO_EMULATION)
 ATTN_TABLES_(attn_low_table_, attn_low_on_, ATTN_LOW_TABLE_)
 ATTN_TABLES_(attn_code_table_, attn_code_on_, ATTN_CODE_TABLE_)
+ATTN_TABLES_(attn_code_panel_table_, attn_code_panel_on_, ATTN_CODE_PANEL_TABLE_)
 #endif
 ATTN_TABLES_(attn_few_table_, attn_few_on_, ATTN_FEW_TABLE_)
 ATTN_TABLES_(attn_list_table_, attn_list_on_, ATTN_LIST_TABLE_)
@@ -13537,6 +13863,28 @@ ATTN_FUNC_ const attn_code_table_ *attn_code_of_(attn_isa isa, attn_feature *fea
   return attn_code_on_(isa);
 #endif
 }
+
+/* What products of codes with a matrix need beside attn_code_of_'s answer, of the same feature; line: null
+ * where it has none. */
+ATTN_FUNC_ const attn_code_panel_table_ *attn_code_panel_of_(attn_isa isa, attn_feature feature,
+                                                             const attn_code_line_table_ **line) {
+  *line = NULL;
+#ifdef ATTN_HAS_AVX512VNNI_
+  static const attn_code_panel_table_ avx512vnni = {ATTN_CODE_PANEL_TABLE_(ATTN_ON_AVX512VNNI_)};
+  static const attn_code_line_table_ lines = {ATTN_CODE_LINE_TABLE_(ATTN_ON_AVX512VNNI_)};
+  if (feature == ATTN_FEATURE_AVX512_VNNI) {
+    *line = &lines;
+    return &avx512vnni;
+  }
+#endif
+  (void)feature;
+#ifdef ATTN_NO_EMULATION
+  (void)isa;
+  return NULL;
+#else
+  return attn_code_panel_on_(isa);
+#endif
+}
 #endif
 
 ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
@@ -13554,6 +13902,8 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_LOW_TABLE_
 #undef ATTN_HALF_TABLE_
 #undef ATTN_CODE_TABLE_
+#undef ATTN_CODE_PANEL_TABLE_
+#undef ATTN_CODE_LINE_TABLE_
 #undef ATTN_RELU_TABLE_
 #undef ATTN_LIST_TABLE_
 #undef ATTN_SUM_TABLE_
@@ -21631,15 +21981,21 @@ ATTN_FUNC_ void attn_codes_centre_(float *x, const float *zero, int64_t step, in
   for (int64_t i = 0; i < n; i++) x[i] -= zero[i * step];
 }
 
-/* The codes of a part within a run less their zeros, as f32 in rows of a strip, which ends in zeros; by: the
- * scales of its columns. */
+/* The codes of a part within a run as f32 in rows of a strip, which ends in zeros; by: the scales of its columns;
+ * more: their zeros times these. Null: zeros are taken off the codes. */
 ATTN_FUNC_ void attn_codes_strip_(const attn_table_ *f, const attn_matrix_ *m,
-                                  const attn_matrix_part_ *p, float *to, int strip, float *by) {
+                                  const attn_matrix_part_ *p, float *to, int strip, float *by,
+                                  float *more) {
   const int cols = (int)(p->c1 - p->c0);
-  const attn_rows_scale_ s = attn_codes_scale_(m, p, p->k0, p->c0);
+  attn_rows_scale_ s = attn_codes_scale_(m, p, p->k0, p->c0);
   const int64_t step = m->transposed ? m->scales.stride_len : 1;
   memset(by, 0, (size_t)strip * sizeof(float));
   for (int c = 0; c < cols; c++) by[c] = s.scale[c * step];
+  if (more) {
+    memset(more, 0, (size_t)strip * sizeof(float));
+    for (int c = 0; s.zero && c < cols; c++) more[c] = s.zero[c * step] * by[c];
+    s.zero = NULL;
+  }
   if (!m->transposed) {
     const char *from = attn_at_(&m->w, p->b, p->h, p->k0) + attn_bytes_(m->w.dtype, p->c0);
     attn_strip_copy_(f, m, from, to, strip, p->depth, cols);
@@ -21705,6 +22061,31 @@ ATTN_FUNC_ void attn_stored_scales_(const attn_table_ *f, const float *s, int64_
   attn_on_(dense, f)->turn(to, ATTN_PANEL_, rows, ATTN_F32, groups, ATTN_PANEL_);
 }
 
+/* Scales of the columns from c on for runs from k on, and what of n rows they are for. */
+enum { ATTN_STORED_GROUPS_ = 16 };
+typedef struct attn_stored_numbers_ {
+  const float *scale, *zero;
+  int64_t step; /* from a run to the next */
+  float room[2][ATTN_STORED_GROUPS_ * (int)ATTN_PANEL_];
+} attn_stored_numbers_;
+
+ATTN_FUNC_ int64_t attn_stored_find_(const attn_table_ *f, const attn_matrix_ *m,
+                                     const attn_matrix_part_ *part, int64_t k, int64_t c, int64_t n,
+                                     attn_stored_numbers_ *to) {
+  const attn_rows_scale_ s = attn_codes_scale_(m, part, k, c);
+  const int64_t group = m->scales.group, step = m->scales.stride_len;
+  const int64_t most = group > m->run ? group - k % group : ATTN_STORED_GROUPS_ * group;
+  to->scale = s.scale, to->zero = s.zero, to->step = group > m->run ? 0 : step;
+  if (n > most && (m->transposed || group > m->run)) n = most;
+  if (!m->transposed) return n;
+  const int64_t groups = group > m->run ? 1 : n / group;
+  attn_stored_scales_(f, s.scale, step, groups, to->room[0]);
+  if (s.zero) attn_stored_scales_(f, s.zero, step, groups, to->room[1]);
+  to->scale = to->room[0], to->zero = s.zero ? to->room[1] : NULL;
+  if (to->step) to->step = ATTN_PANEL_;
+  return n;
+}
+
 /* Rows of x, as many at a time as the kernels take, by what p has of W. */
 ATTN_FUNC_ void attn_stored_rows_(const attn_table_ *f, const attn_matrix_ *m,
                                   attn_stored_product_ p, int64_t rows) {
@@ -21724,13 +22105,12 @@ ATTN_FUNC_ void attn_stored_rows_(const attn_table_ *f, const attn_matrix_ *m,
 ATTN_FUNC_ void attn_stored_times_(const attn_table_ *f, const attn_matrix_ *m,
                                    const attn_matrix_part_ *part, float *y, int64_t y_stride,
                                    attn_floats_ x, int start) {
-  enum { GROUPS = 16, FLOATS = GROUPS * 64 };
   const attn_dtype dtype = m->w.dtype;
   const int64_t wide = m->transposed ? (int64_t)ATTN_PANEL_
                        : x.rows > 1  ? (int64_t)ATTN_STORED_COLS_ / ATTN_STORED_ROWS_
                                      : (int64_t)ATTN_STORED_COLS_;
-  const int64_t group = m->scales.group, end = part->k0 + part->depth;
-  float scale[FLOATS], zero[FLOATS];
+  const int64_t end = part->k0 + part->depth;
+  attn_stored_numbers_ s;
   attn_stored_product_ p;
   memset(&p, 0, sizeof p);
   p.x_stride = x.stride, p.y_stride = y_stride, p.kind = (int)dtype, p.run = m->run;
@@ -21743,18 +22123,8 @@ ATTN_FUNC_ void attn_stored_times_(const attn_table_ *f, const attn_matrix_ *m,
       if (x.rows > 1 && p.n > ATTN_DEEP_)
         p.n = ATTN_DEEP_; /* what further rows read again is near */
       if (ATTN_HAS_QUANTIZE && m->run) {
-        const attn_rows_scale_ s = attn_codes_scale_(m, part, k, c);
-        const int64_t most = group > m->run ? group - k % group : GROUPS * group;
-        p.scale = s.scale, p.zero = s.zero;
-        p.scale_stride = group > m->run ? 0 : m->scales.stride_len;
-        if (p.n > most && (m->transposed || group > m->run)) p.n = most;
-        if (m->transposed) {
-          const int64_t groups = group > m->run ? 1 : p.n / group;
-          attn_stored_scales_(f, s.scale, m->scales.stride_len, groups, scale);
-          if (s.zero) attn_stored_scales_(f, s.zero, m->scales.stride_len, groups, zero);
-          p.scale = scale, p.zero = s.zero ? zero : NULL;
-          p.scale_stride = group > m->run ? 0 : (int64_t)ATTN_PANEL_;
-        }
+        p.n = attn_stored_find_(f, m, part, k, c, p.n, &s);
+        p.scale = s.scale, p.zero = s.zero, p.scale_stride = s.step;
       }
       p.w = attn_at_(&m->w, part->b, part->h, row) + attn_bytes_(dtype, at);
       p.x = x.p + (k - part->k0), p.y = y + (c - part->c0);
@@ -21834,7 +22204,7 @@ ATTN_FUNC_ void attn_lay_rows_(const attn_lay_ *a, const attn_matrix_part_ *part
   const int64_t c = part->c0;
   if (ATTN_HAS_QUANTIZE && m->run) {
     float by[ATTN_PANEL_];
-    attn_codes_strip_(a->table, m, part, to, ATTN_PANEL_, by);
+    attn_codes_strip_(a->table, m, part, to, ATTN_PANEL_, by, NULL);
     for (int64_t i = 0; i < part->depth; i++)
       for (int j = 0; j < cols; j++) to[i * ATTN_PANEL_ + j] *= by[j];
     return;
@@ -22056,7 +22426,7 @@ ATTN_FUNC_ void attn_matrix_strips_(const attn_table_ *f, const attn_matrix_ *m,
       p.c0 = c, p.c1 = end - c < wide ? end : c + wide;
       if (ATTN_HAS_QUANTIZE && m->run) {
         const attn_floats_ rows = {x.p + k, x.stride, x.rows};
-        attn_codes_strip_(f, m, &p, own, strip, by);
+        attn_codes_strip_(f, m, &p, own, strip, by, NULL);
         attn_matrix_run_(f, &p, y + (c - part->c0), y_stride, rows, own, strip, by,
                          start && k == 0);
         continue;
@@ -22130,6 +22500,269 @@ ATTN_FUNC_ void attn_matrix_times_low_(const attn_matrix_ *m, const attn_matrix_
   }
 }
 /* <<< attn/engine/product.h */
+/* >>> attn/engine/code_product.h */
+/* engine/code_product.h owns products of rows with a matrix of codes in whole numbers: params.compute =
+ * ATTN_COMPUTE_I8 of attn_gemm. Each run of a row, as the matrix has them (engine/matrix.h), becomes codes with a
+ * scale before the product; rows with a number that codes cannot hold are left to products in f32. */
+
+/* Rows of x as codes; batch entries and heads of x are units of `rows`. */
+typedef struct attn_coded_ {
+  const attn_code_table_ *codes; /* null: products are of f32 */
+  const attn_code_panel_table_ *panel;
+  const attn_code_line_table_ *line; /* few rows read w in place; or null */
+  attn_tensor x;
+  int64_t run, runs, size, width; /* bytes of a code, and of a row */
+  int odd_apart;                  /* lines have the even ones of 8 codes first */
+  char *code, *lines;             /* [units][rows][width]; lines: signed, or null */
+  float *scale, *sums;            /* [units][runs][rows] */
+  unsigned char *bad;             /* [units][rows]: the row has no codes */
+} attn_coded_;
+
+/* What a worker needs for a tile of w: rows of f32, codes, sums of rows of x, and numbers of columns and rows. */
+enum { ATTN_CODED_ROWS_ = 24 };
+typedef struct attn_coded_room_ {
+  float strip[ATTN_STRIP_FLOATS_], tile[ATTN_STRIP_FLOATS_];
+  float sum[ATTN_CODED_ROWS_ * (int)ATTN_PANEL_], some[ATTN_CODED_ROWS_];
+  float by[ATTN_PANEL_], more[ATTN_PANEL_], one[ATTN_PANEL_], top[ATTN_PANEL_];
+  int32_t raised[ATTN_PANEL_];
+} attn_coded_room_;
+
+/* The primitives of ATTN_COMPUTE_I8 for a w of dtype. */
+ATTN_FUNC_ int attn_coded_choose_(attn_error_ *e, attn_coded_ *x, const attn_table_ *f,
+                                  attn_dtype dtype, int prefer, attn_feature *feature) {
+  *feature = ATTN_FEATURE_NONE;
+#if ATTN_HAS_LOW && ATTN_HAS_QUANTIZE
+  if (attn_quantized_(dtype)) {
+    x->codes = attn_code_of_(f->isa, feature);
+    if (prefer && *feature == ATTN_FEATURE_NONE) x->codes = NULL;
+    if (x->codes) x->panel = attn_code_panel_of_(f->isa, *feature, &x->line);
+    if (x->codes) return 1;
+  }
+#else
+  (void)x, (void)f;
+#endif
+  if (prefer) return 1;
+  if (!ATTN_HAS_LOW)
+    return attn_reject_(e, ATTN_E_ISA, "params.compute: ATTN_ONLY leaves out ATTN_FAMILY_LOW");
+  if (!attn_quantized_(dtype))
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.compute: ATTN_COMPUTE_I8 takes w.dtype ATTN_I8 or ATTN_I4");
+  return attn_reject_(e, ATTN_E_ISA,
+                      "params.compute: neither a feature of the processor nor an emulation has "
+                      "products of int8 (attn_feature_why)");
+}
+
+/* Sizes for the rows of t times m. */
+ATTN_FUNC_ void attn_coded_plan_(attn_coded_ *x, const attn_tensor *t, const attn_matrix_ *m,
+                                 attn_feature feature) {
+  x->x = *t, x->run = m->run;
+  x->runs = m->k / m->run + (m->k % m->run != 0);
+  x->size = feature == ATTN_FEATURE_NONE ? (int64_t)sizeof(float) : 1;
+  x->width = attn_mul_(x->runs, m->run * x->size);
+  x->odd_apart = m->transposed && m->w.dtype == ATTN_I4;
+  if (t->len > ATTN_STORED_FEW_) x->line = NULL;
+}
+
+/* Bytes of codes of all rows, of as many numbers as runs have, and of all. */
+ATTN_FUNC_ int64_t attn_coded_codes_(const attn_coded_ *x) {
+  return attn_piece_(attn_mul_(attn_mul_(x->x.batch, x->x.heads), x->x.len), x->width);
+}
+ATTN_FUNC_ int64_t attn_coded_numbers_(const attn_coded_ *x) {
+  const int64_t rows = attn_mul_(attn_mul_(x->x.batch, x->x.heads), x->x.len);
+  return attn_piece_(attn_mul_(rows, x->runs), sizeof(float));
+}
+ATTN_FUNC_ int64_t attn_coded_bytes_(const attn_coded_ *x) {
+  const int64_t rows = attn_mul_(attn_mul_(x->x.batch, x->x.heads), x->x.len);
+  return attn_add_(attn_mul_(attn_coded_codes_(x), x->line ? 2 : 1),
+                   attn_add_(attn_mul_(attn_coded_numbers_(x), 2), attn_piece_(rows, 1)));
+}
+
+#if ATTN_HAS_LOW && ATTN_HAS_QUANTIZE
+/* Codes of rows as lines have them. */
+ATTN_FUNC_ void attn_coded_line_(const attn_coded_ *x, int64_t row) {
+  const unsigned char *from = (const unsigned char *)x->code + row * x->width;
+  unsigned char *to = (unsigned char *)x->lines + row * x->width;
+  for (int64_t i = 0; i < x->width; i++) {
+    const int64_t at = x->odd_apart ? i / 8 * 8 + i % 4 * 2 + i / 4 % 2 : i;
+    to[i] = (unsigned char)(from[at] ^ 128);
+  }
+}
+
+/* 16 rows of a unit. */
+typedef struct attn_coded_job_ {
+  const attn_table_ *table;
+  const attn_coded_ *x;
+  int64_t items; /* of a unit */
+} attn_coded_job_;
+
+ATTN_FUNC_ void attn_coded_item_(void *job, int worker, int64_t index) {
+  enum { ROWS = ATTN_GROUP_ };
+  const attn_coded_job_ *a = (const attn_coded_job_ *)job;
+  const attn_coded_ *x = a->x;
+  const attn_tensor *t = &x->x;
+  const int64_t unit = index / a->items, first = index % a->items * ROWS;
+  const int64_t b = unit / t->heads, h = unit % t->heads;
+  const int64_t n = t->len - first < ROWS ? t->len - first : (int64_t)ROWS;
+  const int64_t at = unit * t->len + first;
+  float wide[ROWS * (int)ATTN_DEEP_], center[ATTN_DEEP_];
+  (void)worker;
+  memset(center, 0, sizeof center);
+  memset(x->code + at * x->width, 0, (size_t)(n * x->width));
+  memset(x->bad + at, 0, (size_t)n);
+  for (int64_t g = 0; g < x->runs; g++) {
+    const int64_t k = g * x->run, left = t->dim - k,
+                  numbers = (unit * x->runs + g) * t->len + first;
+    attn_code_rows_ r;
+    r.to = x->code + at * x->width + k * x->size, r.width = x->width;
+    r.x = attn_at_(t, b, h, first) + attn_bytes_(t->dtype, k);
+    r.step = attn_bytes_(t->dtype, t->stride_len), r.kind = (int)t->dtype;
+    r.n = n, r.dim = left < x->run ? left : x->run;
+    r.center = center, r.scale = x->scale + numbers;
+    if (t->dtype == ATTN_F16) {
+      a->table->widen(wide, r.x, t->stride_len, NULL, n, r.dim, t->dtype, NULL);
+      r.x = wide, r.step = r.dim * (int64_t)sizeof(float), r.kind = ATTN_F32;
+    }
+    x->codes->code_rows(&r);
+    x->panel->code_sums(x->sums + numbers, r.to, x->width, n, r.dim);
+    for (int64_t i = 0; i < n; i++)
+      if (r.scale[i] == 0.0f) x->bad[at + i] = 1;
+  }
+  for (int64_t i = 0; i < n && x->lines; i++) attn_coded_line_(x, at + i);
+}
+
+/* Codes of all rows, in memory of attn_coded_bytes_. */
+ATTN_FUNC_ void attn_coded_make_(attn_coded_ *x, const attn_table_ *f, char *memory,
+                                 const attn_ctx *ctx, int workers) {
+  attn_coded_job_ a = {f, x, (x->x.len + ATTN_GROUP_ - 1) / ATTN_GROUP_};
+  const int64_t count = x->x.batch * x->x.heads * a.items;
+  x->code = memory, memory += attn_coded_codes_(x);
+  if (x->line) x->lines = memory, memory += attn_coded_codes_(x);
+  x->scale = (float *)(void *)memory, memory += attn_coded_numbers_(x);
+  x->sums = (float *)(void *)memory, memory += attn_coded_numbers_(x);
+  x->bad = (unsigned char *)memory;
+  attn_for_(ctx, attn_pieces_(workers, count), count, attn_coded_item_, &a);
+}
+
+/* What a product of codes reads: rows of a unit of x. */
+typedef struct attn_coded_rows_ {
+  int64_t unit, first, n;
+} attn_coded_rows_;
+
+/* The part of y that a tile makes, from panels of w. */
+ATTN_FUNC_ void attn_coded_tiles_(const attn_table_ *f, const attn_matrix_ *m, const attn_coded_ *x,
+                                  const attn_coded_rows_ *rows, const attn_matrix_part_ *part,
+                                  float *y, int64_t y_stride, attn_coded_room_ *own) {
+  const int64_t len = x->x.len;
+  attn_matrix_part_ p = *part;
+  attn_code_dots_ d;
+  memset(&d, 0, sizeof d);
+  memset(own->top, 0, sizeof own->top);
+  for (int i = 0; i < ATTN_PANEL_; i++) own->one[i] = 1.0f;
+  d.y = own->sum, d.x = own->tile, d.row = x->width;
+  d.raised = own->raised, d.x_scale = own->by, d.more = own->more;
+  d.some = own->some, d.top = own->top;
+  for (; p.c0 < part->c1; p.c0 = p.c1)
+    for (int64_t k = 0; k < part->depth; k += p.depth) {
+      p.k0 = part->k0 + k, p.depth = part->depth - k < x->run ? part->depth - k : x->run;
+      p.c1 = part->c1 - p.c0 < ATTN_PANEL_ ? part->c1 : p.c0 + ATTN_PANEL_;
+      const int cols = (int)(p.c1 - p.c0);
+      const int64_t numbers = (rows->unit * x->runs + p.k0 / x->run) * len + rows->first;
+      attn_codes_strip_(f, m, &p, own->strip, ATTN_PANEL_, own->by, own->more);
+      x->panel->code_panel(own->tile, own->strip, p.depth, own->raised);
+      d.n = p.depth, d.g1 = (cols + ATTN_GROUP_ - 1) / ATTN_GROUP_;
+      for (int64_t r = 0; r < rows->n; r += d.rows) {
+        d.rows = rows->n - r < ATTN_CODED_ROWS_ ? rows->n - r : (int64_t)ATTN_CODED_ROWS_;
+        d.b = x->code + (rows->unit * len + rows->first + r) * x->width + p.k0 * x->size;
+        d.scale = x->scale + numbers + r;
+        for (int64_t i = 0; i < d.rows; i++) own->some[i] = -d.scale[i] * x->sums[numbers + r + i];
+        x->codes->code_dots(&d);
+        attn_on_(dense, f)->join_runs(y + r * y_stride + (p.c0 - part->c0), y_stride, own->sum,
+                                      ATTN_PANEL_, own->one, d.rows, cols, p.k0 == 0);
+      }
+    }
+}
+
+/* Scales of a transposed matrix as they are, for n rows of k. */
+ATTN_FUNC_ int64_t attn_coded_scales_(const attn_matrix_ *m, const attn_matrix_part_ *part,
+                                      int64_t k, int64_t c, int64_t n, attn_code_line_ *p) {
+  const attn_rows_scale_ s = attn_codes_scale_(m, part, k, c);
+  const int64_t group = m->scales.group, most = group > m->run ? group - k % group : n;
+  p->scale = s.scale, p->zero = s.zero, p->scale_step = m->scales.stride_len;
+  p->each = group <= m->run;
+  return n < most ? n : most;
+}
+
+/* Few rows of what attn_coded_part_ left. What further rows read again is near: 128 KB. */
+ATTN_FUNC_ void attn_coded_lines_(const attn_table_ *f, const attn_matrix_ *m, const attn_coded_ *x,
+                                  const attn_coded_rows_ *rows, const attn_matrix_part_ *part,
+                                  float *y, int64_t y_stride) {
+  const int along = m->transposed && attn_bytes_(m->w.dtype, m->run) % 64 == 0;
+  const int64_t wide = m->transposed ? (int64_t)ATTN_PANEL_ : (int64_t)ATTN_STORED_COLS_;
+  const int64_t len = x->x.len, end = part->k0 + part->depth;
+  const int64_t deep = along         ? (rows->n > 1 ? ATTN_GROUP_ : (int)ATTN_CODE_RUNS_) * m->run
+                       : rows->n > 1 ? (int64_t)ATTN_DEEP_
+                                     : INT64_MAX;
+  void (*const line)(const attn_code_line_ *) = along           ? x->line->code_along
+                                                : m->transposed ? x->line->code_words
+                                                                : x->line->code_columns;
+  attn_stored_numbers_ s;
+  attn_code_line_ p;
+  memset(&p, 0, sizeof p);
+  p.kind = (int)m->w.dtype, p.run = m->run, p.x_step = len;
+  p.step = attn_bytes_(m->w.dtype, m->w.stride_len);
+  for (int64_t c = part->c0; c < part->c1; c += p.cols) {
+    p.cols = part->c1 - c < wide ? part->c1 - c : wide;
+    for (int64_t k = part->k0; k < end; k += p.n) {
+      p.n = end - k < deep ? end - k : deep;
+      if (along) {
+        p.n = attn_coded_scales_(m, part, k, c, p.n, &p);
+      } else {
+        p.n = attn_stored_find_(f, m, part, k, c, p.n, &s);
+        p.scale = s.scale, p.zero = s.zero, p.scale_step = s.step;
+      }
+      p.start = k == 0;
+      p.w = attn_at_(&m->w, part->b, part->h, m->transposed ? c : k) +
+            attn_bytes_(m->w.dtype, m->transposed ? k : c);
+      for (int64_t r = 0; r < rows->n; r++) {
+        const int64_t row = rows->unit * len + rows->first + r;
+        const int64_t at = (rows->unit * x->runs + k / x->run) * len + rows->first + r;
+        p.x = (const signed char *)x->lines + row * x->width + k;
+        p.x_scale = x->scale + at, p.sums = x->sums + at;
+        p.y = y + r * y_stride + (c - part->c0);
+        line(&p);
+      }
+    }
+  }
+}
+
+/* What of a part lines take. */
+ATTN_FUNC_ int attn_coded_part_(const attn_table_ *f, const attn_matrix_ *m, const attn_coded_ *x,
+                                int64_t rows, attn_matrix_part_ *p) {
+  const int64_t wide = !m->transposed && m->w.dtype == ATTN_I4 ? 128 : 64;
+  if (!x->line || !attn_stored_part_(f, m, rows, p)) return 0;
+  p->c1 = p->c0 + (p->c1 - p->c0) / wide * wide;
+  return p->c1 > p->c0;
+}
+
+/* y[r][c - c0] = x w of all k, in whole numbers. */
+ATTN_FUNC_ void attn_coded_times_(const attn_table_ *f, const attn_matrix_ *m, const attn_coded_ *x,
+                                  const attn_coded_rows_ *rows, const attn_matrix_part_ *part,
+                                  float *y, int64_t y_stride, char *own) {
+  attn_coded_room_ *room = (attn_coded_room_ *)(void *)own;
+  attn_matrix_part_ p = *part, some;
+  if (m->w.batch <= 1) p.b = 0;
+  if (m->w.heads <= 1) p.h = 0;
+  some = p;
+  if (attn_coded_part_(f, m, x, rows->n, &some)) {
+    attn_coded_lines_(f, m, x, rows, &some, y, y_stride);
+    some.k0 += some.depth, some.depth = p.depth - some.depth;
+    if (some.depth) attn_coded_tiles_(f, m, x, rows, &some, y, y_stride, room);
+    y += some.c1 - p.c0, p.c0 = some.c1;
+  }
+  if (p.c0 < p.c1) attn_coded_tiles_(f, m, x, rows, &p, y, y_stride, room);
+}
+#endif
+/* <<< attn/engine/code_product.h */
 /* >>> attn/engine/stage.h */
 /* engine/stage.h owns calls that are made of other calls. Such a call is a function that names its
  * steps one after another and is walked twice: once to measure, when tensors between the steps are
@@ -22542,7 +23175,8 @@ typedef struct attn_gemm_ {
   const attn_table_ *table;
   attn_tensor y, x, bias;
   attn_matrix_ w;
-  const attn_low_table_ *low; /* products of bf16 or f16; null: of f32 */
+  const attn_low_table_ *low; /* products of bf16 or f16; null: of f32, or */
+  attn_coded_ coded;          /* of codes */
   attn_feature feature;
   float scale;
   int act;
@@ -22551,7 +23185,7 @@ typedef struct attn_gemm_ {
   int64_t rows, cols; /* of an item */
   int64_t row_runs, col_runs, items;
   char *own; /* of the workers: rows of x and of y as f32 */
-  int64_t own_bytes, own_y;
+  int64_t own_bytes, own_y, own_tile;
 } attn_gemm_;
 
 /* Whether t broadcasts to the batch and heads of y. */
@@ -22618,7 +23252,10 @@ ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   if (ATTN_PART_(LOW, a->low)) /* rows as f32, and narrow */
     a->own_y = attn_piece_((int64_t)ATTN_GEMM_MOST_ * (int64_t)ATTN_GEMM_DEEP_, 6);
   a->aside = !attn_gemm_direct_(a) || attn_gemm_crowds_(a);
-  a->own_bytes = a->own_y + (a->aside ? ATTN_GEMM_MOST_ * ATTN_GEMM_COLS_ * 4 : 0);
+  a->own_tile = a->own_y + (a->aside ? ATTN_GEMM_MOST_ * ATTN_GEMM_COLS_ * 4 : 0);
+  a->own_bytes = a->own_tile;
+  if (ATTN_PART_(LOW, a->coded.codes))
+    a->own_bytes += attn_piece_(1, (int64_t)sizeof(attn_coded_room_));
   /* of few items the last ones would leave workers without */
   for (a->cols = attn_gemm_cols_(a, workers);; a->cols /= 2) {
     a->col_runs = y->dim / a->cols + (y->dim % a->cols != 0);
@@ -22690,8 +23327,11 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
                                 "params.activation must be an attn_activation"))
       return 0;
     a->act = (int)act, a->bias = params->bias;
-    if (!attn_compute_take_(e, a->table, params->compute, params->compute_prefer, 1, &a->low,
-                            &a->feature))
+    if (params->compute == ATTN_COMPUTE_I8
+            ? !attn_coded_choose_(e, &a->coded, a->table, w.dtype, params->compute_prefer,
+                                  &a->feature)
+            : !attn_compute_take_(e, a->table, params->compute, params->compute_prefer, 1, &a->low,
+                                  &a->feature))
       return 0;
     if (a->bias.data) {
       if (!attn_check_tensor_(e, &a->bias, wb, &sb)) return 0;
@@ -22714,6 +23354,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
   }
   if (attn_quantized_(w.dtype)) attn_matrix_codes_(&a->w, &scales);
   if (ATTN_PART_(LOW, a->low)) attn_matrix_narrow_(&a->w, a->low);
+  if (ATTN_PART_(LOW, a->coded.codes)) attn_coded_plan_(&a->coded, &a->x, &a->w, a->feature);
   attn_gemm_cut_(a, *workers);
   *workers = attn_pieces_(*workers, a->items);
   return 1;
@@ -22721,7 +23362,8 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
 
 ATTN_FUNC_ int64_t attn_gemm_bytes_(const attn_gemm_ *a, int workers) {
   if (a->items == 0) return 0;
-  const int64_t bytes = attn_add_(attn_matrix_bytes_(&a->w), attn_mul_(a->own_bytes, workers));
+  int64_t bytes = attn_add_(attn_matrix_bytes_(&a->w), attn_mul_(a->own_bytes, workers));
+  if (ATTN_PART_(LOW, a->coded.codes)) bytes = attn_add_(bytes, attn_coded_bytes_(&a->coded));
   return bytes ? attn_workspace_bytes_(bytes, 1) : 0;
 }
 
@@ -22755,6 +23397,40 @@ ATTN_FUNC_ void attn_gemm_low_(const attn_gemm_ *a, attn_matrix_part_ part, floa
   }
 }
 
+/* The product of f32 of some rows of an item; part: all of k. */
+ATTN_FUNC_ void attn_gemm_plain_(const attn_gemm_ *a, attn_matrix_part_ part, float *y,
+                                 int64_t stride, int64_t rows, const char *in, char *own) {
+  const int64_t deep = a->x.dtype == ATTN_F32 ? a->x.dim : (int64_t)ATTN_DEEP_;
+  for (; part.k0 < a->x.dim; part.k0 += deep) {
+    const char *from = in + attn_bytes_(a->x.dtype, part.k0);
+    attn_floats_ x = {(const float *)(const void *)from, a->x.stride_len, rows};
+    part.depth = a->x.dim - part.k0 < deep ? a->x.dim - part.k0 : deep;
+    if (a->x.dtype != ATTN_F32) {
+      float *wide = (float *)(void *)own;
+      a->table->widen(wide, from, a->x.stride_len, NULL, rows, part.depth, a->x.dtype, NULL);
+      x.p = wide, x.stride = part.depth;
+    }
+    attn_matrix_times_(a->table, &a->w, &part, y, stride, x, part.k0 == 0);
+  }
+}
+
+#if ATTN_HAS_LOW && ATTN_HAS_QUANTIZE
+/* The product of codes of an item: rows from r0 on. Rows without codes have that of f32. */
+ATTN_FUNC_ void attn_gemm_coded_(const attn_gemm_ *a, attn_matrix_part_ part, float *y,
+                                 int64_t stride, int64_t r0, int64_t n, const char *in, char *own) {
+  const attn_coded_ *x = &a->coded;
+  const int64_t b = a->x.batch > 1 ? part.b : 0, h = a->x.heads > 1 ? part.h : 0;
+  const attn_coded_rows_ rows = {b * a->x.heads + h, r0, n};
+  const unsigned char *bad = x->bad + rows.unit * a->x.len + r0;
+  part.depth = a->x.dim;
+  attn_coded_times_(a->table, &a->w, x, &rows, &part, y, stride, own + a->own_tile);
+  for (int64_t r = 0; r < n; r++)
+    if (bad[r])
+      attn_gemm_plain_(a, part, y + r * stride, stride, 1,
+                       in + attn_bytes_(a->x.dtype, r * a->x.stride_len), own);
+}
+#endif
+
 /* 96 or 192 rows by 64 to 256 columns of one product. */
 ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   const attn_gemm_ *a = (const attn_gemm_ *)job;
@@ -22773,23 +23449,14 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
     y += c0;
   else
     y = (float *)(void *)(own + a->own_y), stride = a->cols;
-  const int64_t deep = a->x.dtype == ATTN_F32 ? a->x.dim : (int64_t)ATTN_DEEP_;
-  if (ATTN_PART_(LOW, a->low)) {
-    const attn_matrix_part_ part = {b, h, 0, 0, c0, c1};
-    attn_gemm_low_(a, part, y, stride, rows, in, own);
-  }
-  for (int64_t k = 0; !ATTN_PART_(LOW, a->low) && k < a->x.dim; k += deep) {
-    const int64_t n = a->x.dim - k < deep ? a->x.dim - k : deep;
-    const attn_matrix_part_ part = {b, h, k, n, c0, c1};
-    attn_floats_ x = {(const float *)(const void *)in + k, a->x.stride_len, rows};
-    if (a->x.dtype != ATTN_F32) {
-      float *wide = (float *)(void *)own;
-      f->widen(wide, in + attn_bytes_(a->x.dtype, k), a->x.stride_len, NULL, rows, n, a->x.dtype,
-               NULL);
-      x.p = wide, x.stride = n;
-    }
-    attn_matrix_times_(f, &a->w, &part, y, stride, x, k == 0);
-  }
+  const attn_matrix_part_ part = {b, h, 0, 0, c0, c1};
+  if (ATTN_PART_(LOW, a->low)) attn_gemm_low_(a, part, y, stride, rows, in, own);
+#if ATTN_HAS_LOW && ATTN_HAS_QUANTIZE
+  else if (a->coded.codes)
+    attn_gemm_coded_(a, part, y, stride, r0, rows, in, own);
+#endif
+  else
+    attn_gemm_plain_(a, part, y, stride, rows, in, own);
   float bias[ATTN_STORED_COLS_];
   if (a->bias.data)
     f->widen(bias,
@@ -22819,6 +23486,12 @@ ATTN_PUB_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
   if (a.items) {
     if (bytes && !attn_workspace_get_(&e, &memory, ctx, bytes)) return attn_end_(ctx, &e);
     a.own = memory.base + attn_matrix_bytes_(&a.w);
+#if ATTN_HAS_LOW && ATTN_HAS_QUANTIZE
+    if (a.coded.codes) {
+      attn_coded_make_(&a.coded, a.table, a.own, ctx, workers);
+      a.own += attn_coded_bytes_(&a.coded);
+    }
+#endif
     attn_matrix_lay_(&a.w, a.table, memory.base, ctx, workers);
     attn_for_(ctx, workers, a.items, attn_gemm_item_, &a);
     attn_workspace_drop_(&memory);
@@ -22832,6 +23505,8 @@ ATTN_PUB_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
                : a.w.in_turn ? "few rows of x, w transposed"
                              : "many rows of x, or w not f32");
   attn_compute_report_(ctx, a.low, a.feature);
+  if (ctx && ATTN_PART_(LOW, a.coded.codes))
+    ctx->report.compute = ATTN_COMPUTE_I8, ctx->report.feature = a.feature;
   return attn_end_(ctx, &e);
 }
 

@@ -142,6 +142,7 @@ ATTN_BEGIN_STRICT_
 #include "engine/matrix.h"
 #include "engine/stored.h"
 #include "engine/product.h"
+#include "engine/code_product.h"
 #include "engine/stage.h"
 #include "calls/exp.h"
 #if ATTN_HAS_SDPA || ATTN_HAS_DENSE

@@ -135,6 +135,24 @@ static attn_status gemm_codes(attn_tensor o, attn_tensor lse, test_rng *rng, att
   return status == ATTN_OK ? attn_gemm(test_rows(y, 3, 5), test_rows(x, 3, 5), w, &p, ctx) : status;
 }
 
+/* The same codes by rows of x as codes: many rows, and few where w lies. */
+static attn_status gemm_int8(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_gemm_params p;
+  attn_tensor x = golden_exact(rng, 2, T, 150), y = test_one(o, 0, 1, 1, 1),
+              few = test_one(x, 0, 1, 1, 1);
+  memset(&p, 0, sizeof p);
+  test_fill_value(lse, 0);
+  p.compute = ATTN_COMPUTE_I8, p.w_transposed = 1;
+  p.w_scales.group = 32, p.w_scales.stride_len = 5;
+  attn_tensor w = coded(rng, ATTN_I4, DV, 150, 5 * DV, &p.w_scales);
+  attn_status status = attn_gemm(test_one(o, 0, 1, 0, 1), test_one(x, 0, 1, 0, 1), w, &p, ctx);
+  p.w_transposed = 0, p.w_scales.group = 64, p.w_scales.stride_len = DV;
+  w = coded(rng, ATTN_I8, 150, DV, 3 * DV, &p.w_scales);
+  if (status == ATTN_OK) status = attn_gemm(y, few, w, &p, ctx);
+  return status == ATTN_OK ? attn_gemm(test_rows(y, 3, 5), test_rows(few, 3, 5), w, &p, ctx)
+                           : status;
+}
+
 const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"routing learned", routing_learned},
                                       {"sinkhorn null", sinkhorn_null},
@@ -145,4 +163,5 @@ const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"multihead bias_kv", multihead_bias_kv},
                                       {"segment bias", segment_bias},
                                       {"gemm codes", gemm_codes},
+                                      {"gemm int8", gemm_int8},
                                       {NULL, NULL}};

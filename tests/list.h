@@ -657,6 +657,9 @@
   X(O5_nan)                                 \
   X(O5_promises)                            \
   X(O5_rejects)                             \
+  X(O5_int8)                                \
+  X(O5_int8_rows)                           \
+  X(O5_int8_modes)                          \
   X(MM_gemm_transposed_everywhere)          \
   X(MM_gemm_transposed_rejects)             \
   X(A2_ragged_judged)                       \

@@ -181,7 +181,7 @@ typedef enum attn_compute {
   ATTN_COMPUTE_F32 = 0, /* the same bits on all vector tiers */
   ATTN_COMPUTE_BF16,    /* bf16 by bf16, summed in f32 */
   ATTN_COMPUTE_F16,     /* f16 by f16, summed in f32 */
-  ATTN_COMPUTE_I8,      /* scores from codes of 8 bits, summed exactly */
+  ATTN_COMPUTE_I8, /* scores, and products with w of codes, from codes of 8 bits, summed exactly */
   ATTN_COMPUTE_COUNT
 } attn_compute;
 

@@ -9,7 +9,8 @@ typedef struct attn_gemm_ {
   const attn_table_ *table;
   attn_tensor y, x, bias;
   attn_matrix_ w;
-  const attn_low_table_ *low; /* products of bf16 or f16; null: of f32 */
+  const attn_low_table_ *low; /* products of bf16 or f16; null: of f32, or */
+  attn_coded_ coded;          /* of codes */
   attn_feature feature;
   float scale;
   int act;
@@ -18,7 +19,7 @@ typedef struct attn_gemm_ {
   int64_t rows, cols; /* of an item */
   int64_t row_runs, col_runs, items;
   char *own; /* of the workers: rows of x and of y as f32 */
-  int64_t own_bytes, own_y;
+  int64_t own_bytes, own_y, own_tile;
 } attn_gemm_;
 
 /* Whether t broadcasts to the batch and heads of y. */
@@ -85,7 +86,10 @@ ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   if (ATTN_PART_(LOW, a->low)) /* rows as f32, and narrow */
     a->own_y = attn_piece_((int64_t)ATTN_GEMM_MOST_ * (int64_t)ATTN_GEMM_DEEP_, 6);
   a->aside = !attn_gemm_direct_(a) || attn_gemm_crowds_(a);
-  a->own_bytes = a->own_y + (a->aside ? ATTN_GEMM_MOST_ * ATTN_GEMM_COLS_ * 4 : 0);
+  a->own_tile = a->own_y + (a->aside ? ATTN_GEMM_MOST_ * ATTN_GEMM_COLS_ * 4 : 0);
+  a->own_bytes = a->own_tile;
+  if (ATTN_PART_(LOW, a->coded.codes))
+    a->own_bytes += attn_piece_(1, (int64_t)sizeof(attn_coded_room_));
   /* of few items the last ones would leave workers without */
   for (a->cols = attn_gemm_cols_(a, workers);; a->cols /= 2) {
     a->col_runs = y->dim / a->cols + (y->dim % a->cols != 0);
@@ -157,8 +161,11 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
                                 "params.activation must be an attn_activation"))
       return 0;
     a->act = (int)act, a->bias = params->bias;
-    if (!attn_compute_take_(e, a->table, params->compute, params->compute_prefer, 1, &a->low,
-                            &a->feature))
+    if (params->compute == ATTN_COMPUTE_I8
+            ? !attn_coded_choose_(e, &a->coded, a->table, w.dtype, params->compute_prefer,
+                                  &a->feature)
+            : !attn_compute_take_(e, a->table, params->compute, params->compute_prefer, 1, &a->low,
+                                  &a->feature))
       return 0;
     if (a->bias.data) {
       if (!attn_check_tensor_(e, &a->bias, wb, &sb)) return 0;
@@ -181,6 +188,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
   }
   if (attn_quantized_(w.dtype)) attn_matrix_codes_(&a->w, &scales);
   if (ATTN_PART_(LOW, a->low)) attn_matrix_narrow_(&a->w, a->low);
+  if (ATTN_PART_(LOW, a->coded.codes)) attn_coded_plan_(&a->coded, &a->x, &a->w, a->feature);
   attn_gemm_cut_(a, *workers);
   *workers = attn_pieces_(*workers, a->items);
   return 1;
@@ -188,7 +196,8 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
 
 ATTN_FUNC_ int64_t attn_gemm_bytes_(const attn_gemm_ *a, int workers) {
   if (a->items == 0) return 0;
-  const int64_t bytes = attn_add_(attn_matrix_bytes_(&a->w), attn_mul_(a->own_bytes, workers));
+  int64_t bytes = attn_add_(attn_matrix_bytes_(&a->w), attn_mul_(a->own_bytes, workers));
+  if (ATTN_PART_(LOW, a->coded.codes)) bytes = attn_add_(bytes, attn_coded_bytes_(&a->coded));
   return bytes ? attn_workspace_bytes_(bytes, 1) : 0;
 }
 
@@ -222,6 +231,40 @@ ATTN_FUNC_ void attn_gemm_low_(const attn_gemm_ *a, attn_matrix_part_ part, floa
   }
 }
 
+/* The product of f32 of some rows of an item; part: all of k. */
+ATTN_FUNC_ void attn_gemm_plain_(const attn_gemm_ *a, attn_matrix_part_ part, float *y,
+                                 int64_t stride, int64_t rows, const char *in, char *own) {
+  const int64_t deep = a->x.dtype == ATTN_F32 ? a->x.dim : (int64_t)ATTN_DEEP_;
+  for (; part.k0 < a->x.dim; part.k0 += deep) {
+    const char *from = in + attn_bytes_(a->x.dtype, part.k0);
+    attn_floats_ x = {(const float *)(const void *)from, a->x.stride_len, rows};
+    part.depth = a->x.dim - part.k0 < deep ? a->x.dim - part.k0 : deep;
+    if (a->x.dtype != ATTN_F32) {
+      float *wide = (float *)(void *)own;
+      a->table->widen(wide, from, a->x.stride_len, NULL, rows, part.depth, a->x.dtype, NULL);
+      x.p = wide, x.stride = part.depth;
+    }
+    attn_matrix_times_(a->table, &a->w, &part, y, stride, x, part.k0 == 0);
+  }
+}
+
+#if ATTN_HAS_LOW && ATTN_HAS_QUANTIZE
+/* The product of codes of an item: rows from r0 on. Rows without codes have that of f32. */
+ATTN_FUNC_ void attn_gemm_coded_(const attn_gemm_ *a, attn_matrix_part_ part, float *y,
+                                 int64_t stride, int64_t r0, int64_t n, const char *in, char *own) {
+  const attn_coded_ *x = &a->coded;
+  const int64_t b = a->x.batch > 1 ? part.b : 0, h = a->x.heads > 1 ? part.h : 0;
+  const attn_coded_rows_ rows = {b * a->x.heads + h, r0, n};
+  const unsigned char *bad = x->bad + rows.unit * a->x.len + r0;
+  part.depth = a->x.dim;
+  attn_coded_times_(a->table, &a->w, x, &rows, &part, y, stride, own + a->own_tile);
+  for (int64_t r = 0; r < n; r++)
+    if (bad[r])
+      attn_gemm_plain_(a, part, y + r * stride, stride, 1,
+                       in + attn_bytes_(a->x.dtype, r * a->x.stride_len), own);
+}
+#endif
+
 /* 96 or 192 rows by 64 to 256 columns of one product. */
 ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   const attn_gemm_ *a = (const attn_gemm_ *)job;
@@ -240,23 +283,14 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
     y += c0;
   else
     y = (float *)(void *)(own + a->own_y), stride = a->cols;
-  const int64_t deep = a->x.dtype == ATTN_F32 ? a->x.dim : (int64_t)ATTN_DEEP_;
-  if (ATTN_PART_(LOW, a->low)) {
-    const attn_matrix_part_ part = {b, h, 0, 0, c0, c1};
-    attn_gemm_low_(a, part, y, stride, rows, in, own);
-  }
-  for (int64_t k = 0; !ATTN_PART_(LOW, a->low) && k < a->x.dim; k += deep) {
-    const int64_t n = a->x.dim - k < deep ? a->x.dim - k : deep;
-    const attn_matrix_part_ part = {b, h, k, n, c0, c1};
-    attn_floats_ x = {(const float *)(const void *)in + k, a->x.stride_len, rows};
-    if (a->x.dtype != ATTN_F32) {
-      float *wide = (float *)(void *)own;
-      f->widen(wide, in + attn_bytes_(a->x.dtype, k), a->x.stride_len, NULL, rows, n, a->x.dtype,
-               NULL);
-      x.p = wide, x.stride = n;
-    }
-    attn_matrix_times_(f, &a->w, &part, y, stride, x, k == 0);
-  }
+  const attn_matrix_part_ part = {b, h, 0, 0, c0, c1};
+  if (ATTN_PART_(LOW, a->low)) attn_gemm_low_(a, part, y, stride, rows, in, own);
+#if ATTN_HAS_LOW && ATTN_HAS_QUANTIZE
+  else if (a->coded.codes)
+    attn_gemm_coded_(a, part, y, stride, r0, rows, in, own);
+#endif
+  else
+    attn_gemm_plain_(a, part, y, stride, rows, in, own);
   float bias[ATTN_STORED_COLS_];
   if (a->bias.data)
     f->widen(bias,
@@ -286,6 +320,12 @@ ATTN_PUB_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
   if (a.items) {
     if (bytes && !attn_workspace_get_(&e, &memory, ctx, bytes)) return attn_end_(ctx, &e);
     a.own = memory.base + attn_matrix_bytes_(&a.w);
+#if ATTN_HAS_LOW && ATTN_HAS_QUANTIZE
+    if (a.coded.codes) {
+      attn_coded_make_(&a.coded, a.table, a.own, ctx, workers);
+      a.own += attn_coded_bytes_(&a.coded);
+    }
+#endif
     attn_matrix_lay_(&a.w, a.table, memory.base, ctx, workers);
     attn_for_(ctx, workers, a.items, attn_gemm_item_, &a);
     attn_workspace_drop_(&memory);
@@ -299,6 +339,8 @@ ATTN_PUB_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
                : a.w.in_turn ? "few rows of x, w transposed"
                              : "many rows of x, or w not f32");
   attn_compute_report_(ctx, a.low, a.feature);
+  if (ctx && ATTN_PART_(LOW, a.coded.codes))
+    ctx->report.compute = ATTN_COMPUTE_I8, ctx->report.feature = a.feature;
   return attn_end_(ctx, &e);
 }
 

@@ -92,15 +92,21 @@ ATTN_FUNC_ void attn_codes_centre_(float *x, const float *zero, int64_t step, in
   for (int64_t i = 0; i < n; i++) x[i] -= zero[i * step];
 }
 
-/* The codes of a part within a run less their zeros, as f32 in rows of a strip, which ends in zeros; by: the
- * scales of its columns. */
+/* The codes of a part within a run as f32 in rows of a strip, which ends in zeros; by: the scales of its columns;
+ * more: their zeros times these. Null: zeros are taken off the codes. */
 ATTN_FUNC_ void attn_codes_strip_(const attn_table_ *f, const attn_matrix_ *m,
-                                  const attn_matrix_part_ *p, float *to, int strip, float *by) {
+                                  const attn_matrix_part_ *p, float *to, int strip, float *by,
+                                  float *more) {
   const int cols = (int)(p->c1 - p->c0);
-  const attn_rows_scale_ s = attn_codes_scale_(m, p, p->k0, p->c0);
+  attn_rows_scale_ s = attn_codes_scale_(m, p, p->k0, p->c0);
   const int64_t step = m->transposed ? m->scales.stride_len : 1;
   memset(by, 0, (size_t)strip * sizeof(float));
   for (int c = 0; c < cols; c++) by[c] = s.scale[c * step];
+  if (more) {
+    memset(more, 0, (size_t)strip * sizeof(float));
+    for (int c = 0; s.zero && c < cols; c++) more[c] = s.zero[c * step] * by[c];
+    s.zero = NULL;
+  }
   if (!m->transposed) {
     const char *from = attn_at_(&m->w, p->b, p->h, p->k0) + attn_bytes_(m->w.dtype, p->c0);
     attn_strip_copy_(f, m, from, to, strip, p->depth, cols);

@@ -67,7 +67,7 @@ ATTN_FUNC_ void attn_lay_rows_(const attn_lay_ *a, const attn_matrix_part_ *part
   const int64_t c = part->c0;
   if (ATTN_HAS_QUANTIZE && m->run) {
     float by[ATTN_PANEL_];
-    attn_codes_strip_(a->table, m, part, to, ATTN_PANEL_, by);
+    attn_codes_strip_(a->table, m, part, to, ATTN_PANEL_, by, NULL);
     for (int64_t i = 0; i < part->depth; i++)
       for (int j = 0; j < cols; j++) to[i * ATTN_PANEL_ + j] *= by[j];
     return;
@@ -289,7 +289,7 @@ ATTN_FUNC_ void attn_matrix_strips_(const attn_table_ *f, const attn_matrix_ *m,
       p.c0 = c, p.c1 = end - c < wide ? end : c + wide;
       if (ATTN_HAS_QUANTIZE && m->run) {
         const attn_floats_ rows = {x.p + k, x.stride, x.rows};
-        attn_codes_strip_(f, m, &p, own, strip, by);
+        attn_codes_strip_(f, m, &p, own, strip, by, NULL);
         attn_matrix_run_(f, &p, y + (c - part->c0), y_stride, rows, own, strip, by,
                          start && k == 0);
         continue;

@@ -40,6 +40,31 @@ ATTN_FUNC_ void attn_stored_scales_(const attn_table_ *f, const float *s, int64_
   attn_on_(dense, f)->turn(to, ATTN_PANEL_, rows, ATTN_F32, groups, ATTN_PANEL_);
 }
 
+/* Scales of the columns from c on for runs from k on, and what of n rows they are for. */
+enum { ATTN_STORED_GROUPS_ = 16 };
+typedef struct attn_stored_numbers_ {
+  const float *scale, *zero;
+  int64_t step; /* from a run to the next */
+  float room[2][ATTN_STORED_GROUPS_ * (int)ATTN_PANEL_];
+} attn_stored_numbers_;
+
+ATTN_FUNC_ int64_t attn_stored_find_(const attn_table_ *f, const attn_matrix_ *m,
+                                     const attn_matrix_part_ *part, int64_t k, int64_t c, int64_t n,
+                                     attn_stored_numbers_ *to) {
+  const attn_rows_scale_ s = attn_codes_scale_(m, part, k, c);
+  const int64_t group = m->scales.group, step = m->scales.stride_len;
+  const int64_t most = group > m->run ? group - k % group : ATTN_STORED_GROUPS_ * group;
+  to->scale = s.scale, to->zero = s.zero, to->step = group > m->run ? 0 : step;
+  if (n > most && (m->transposed || group > m->run)) n = most;
+  if (!m->transposed) return n;
+  const int64_t groups = group > m->run ? 1 : n / group;
+  attn_stored_scales_(f, s.scale, step, groups, to->room[0]);
+  if (s.zero) attn_stored_scales_(f, s.zero, step, groups, to->room[1]);
+  to->scale = to->room[0], to->zero = s.zero ? to->room[1] : NULL;
+  if (to->step) to->step = ATTN_PANEL_;
+  return n;
+}
+
 /* Rows of x, as many at a time as the kernels take, by what p has of W. */
 ATTN_FUNC_ void attn_stored_rows_(const attn_table_ *f, const attn_matrix_ *m,
                                   attn_stored_product_ p, int64_t rows) {
@@ -59,13 +84,12 @@ ATTN_FUNC_ void attn_stored_rows_(const attn_table_ *f, const attn_matrix_ *m,
 ATTN_FUNC_ void attn_stored_times_(const attn_table_ *f, const attn_matrix_ *m,
                                    const attn_matrix_part_ *part, float *y, int64_t y_stride,
                                    attn_floats_ x, int start) {
-  enum { GROUPS = 16, FLOATS = GROUPS * 64 };
   const attn_dtype dtype = m->w.dtype;
   const int64_t wide = m->transposed ? (int64_t)ATTN_PANEL_
                        : x.rows > 1  ? (int64_t)ATTN_STORED_COLS_ / ATTN_STORED_ROWS_
                                      : (int64_t)ATTN_STORED_COLS_;
-  const int64_t group = m->scales.group, end = part->k0 + part->depth;
-  float scale[FLOATS], zero[FLOATS];
+  const int64_t end = part->k0 + part->depth;
+  attn_stored_numbers_ s;
   attn_stored_product_ p;
   memset(&p, 0, sizeof p);
   p.x_stride = x.stride, p.y_stride = y_stride, p.kind = (int)dtype, p.run = m->run;
@@ -78,18 +102,8 @@ ATTN_FUNC_ void attn_stored_times_(const attn_table_ *f, const attn_matrix_ *m,
       if (x.rows > 1 && p.n > ATTN_DEEP_)
         p.n = ATTN_DEEP_; /* what further rows read again is near */
       if (ATTN_HAS_QUANTIZE && m->run) {
-        const attn_rows_scale_ s = attn_codes_scale_(m, part, k, c);
-        const int64_t most = group > m->run ? group - k % group : GROUPS * group;
-        p.scale = s.scale, p.zero = s.zero;
-        p.scale_stride = group > m->run ? 0 : m->scales.stride_len;
-        if (p.n > most && (m->transposed || group > m->run)) p.n = most;
-        if (m->transposed) {
-          const int64_t groups = group > m->run ? 1 : p.n / group;
-          attn_stored_scales_(f, s.scale, m->scales.stride_len, groups, scale);
-          if (s.zero) attn_stored_scales_(f, s.zero, m->scales.stride_len, groups, zero);
-          p.scale = scale, p.zero = s.zero ? zero : NULL;
-          p.scale_stride = group > m->run ? 0 : (int64_t)ATTN_PANEL_;
-        }
+        p.n = attn_stored_find_(f, m, part, k, c, p.n, &s);
+        p.scale = s.scale, p.zero = s.zero, p.scale_stride = s.step;
       }
       p.w = attn_at_(&m->w, part->b, part->h, row) + attn_bytes_(dtype, at);
       p.x = x.p + (k - part->k0), p.y = y + (c - part->c0);

@@ -16,7 +16,9 @@
 #undef ATTN_CODE_PUT_FOUR_
 #undef ATTN_CODE_PUT_INT_
 #undef ATTN_CODE_RAISE_
+#undef ATTN_CODE_QUADS_
 #undef ATTN_CODE_SET1_
+#undef ATTN_CODE_STORE_
 #undef ATTN_CODE_SUM_
 #undef ATTN_PAIR_DOT_
 #undef ATTN_PAIR_EVEN_

@@ -306,6 +306,41 @@ typedef struct attn_code_table_ {
   void (*code_dots)(const attn_code_dots_ *d);
 } attn_code_table_;
 
+/* Products of codes with a matrix of codes, beside attn_code_table_ (kernels/code_product.h). */
+typedef struct attn_code_panel_table_ {
+  /* sums[j] = sum of n codes of row j of rows that code_rows made, width bytes apart */
+  void (*code_sums)(float *sums, const void *codes, int64_t width, int64_t rows, int64_t n);
+  /* n rows of a tile of whole codes as code_tile has them, and its raised */
+  void (*code_panel)(void *to, const float *x, int64_t n, int32_t *raised);
+} attn_code_panel_table_;
+
+/* A row of codes times a matrix of codes that is read where it lies, run by run: y[c] = (start ? 0 : y[c]) +
+ * x_scale[g] scale[g][c] (sum of run g of x (w - zero[g][c])). sums[g]: of codes of x, signed; 4-bit rows of k have
+ * those of each 8 elements with the even ones first. */
+typedef struct attn_code_line_ {
+  float *y;
+  const signed char *x;
+  const char *w; /* step bytes from a row to the next */
+  int64_t step, n, cols, run;
+  const float *x_scale, *sums; /* [runs], x_step apart */
+  int64_t x_step;
+  const float *scale, *zero; /* [runs][cols], scale_step apart; zero null = 0 */
+  int64_t scale_step;
+  int kind, start;
+  int each; /* code_along: runs have scales of their own, side by side */
+} attn_code_line_;
+enum { ATTN_CODE_RUNS_ = 64 };
+
+typedef struct attn_code_line_table_ { /* of some features */
+  /* of w[k][c]: columns in whole 64s, of 4 bits 128s, 4096 of all; runs */
+  void (*code_columns)(const attn_code_line_ *p);
+  /* of w[c][k]: columns in whole 64s, n in whole 128s */
+  void (*code_words)(const attn_code_line_ *p);
+  /* the same of runs of whole 64 bytes, 64 of them at most; scales are [cols][runs], scale_step from a column to
+   * the next */
+  void (*code_along)(const attn_code_line_ *p);
+} attn_code_line_table_;
+
 typedef struct attn_relu_table_ { /* rectified weights */
   /* in place of the softmax: s = max(s, 0), squared if square; l += (sum_j s, from 0), count += the scores
    * above -inf */

@@ -13,6 +13,8 @@
 #define ATTN_HALF_TABLE_(on) \
   on(pair_dots), on(pair_tile), on(pair_rows), on(narrow), on(pair_softmax), on(peaks)
 #define ATTN_CODE_TABLE_(on) on(code_rows), on(code_bytes), on(code_tile), on(code_dots)
+#define ATTN_CODE_PANEL_TABLE_(on) on(code_sums), on(code_panel)
+#define ATTN_CODE_LINE_TABLE_(on) on(code_columns), on(code_words), on(code_along)
 #define ATTN_FEW_TABLE_(on) on(pack_row), on(score_rows), on(softmax_rows), on(value_rows)
 #define ATTN_LIST_TABLE_(on) on(dots)
 #define ATTN_SUM_TABLE_(on) on(axpys)
@@ -73,6 +75,7 @@ ATTN_TABLES_(attn_relu_table_, attn_relu_on_, ATTN_RELU_TABLE_)
 #if ATTN_HAS_LOW && !defined(ATTN_NO_EMULATION)
 ATTN_TABLES_(attn_low_table_, attn_low_on_, ATTN_LOW_TABLE_)
 ATTN_TABLES_(attn_code_table_, attn_code_on_, ATTN_CODE_TABLE_)
+ATTN_TABLES_(attn_code_panel_table_, attn_code_panel_on_, ATTN_CODE_PANEL_TABLE_)
 #endif
 ATTN_TABLES_(attn_few_table_, attn_few_on_, ATTN_FEW_TABLE_)
 ATTN_TABLES_(attn_list_table_, attn_list_on_, ATTN_LIST_TABLE_)
@@ -146,6 +149,28 @@ ATTN_FUNC_ const attn_code_table_ *attn_code_of_(attn_isa isa, attn_feature *fea
   return attn_code_on_(isa);
 #endif
 }
+
+/* What products of codes with a matrix need beside attn_code_of_'s answer, of the same feature; line: null
+ * where it has none. */
+ATTN_FUNC_ const attn_code_panel_table_ *attn_code_panel_of_(attn_isa isa, attn_feature feature,
+                                                             const attn_code_line_table_ **line) {
+  *line = NULL;
+#ifdef ATTN_HAS_AVX512VNNI_
+  static const attn_code_panel_table_ avx512vnni = {ATTN_CODE_PANEL_TABLE_(ATTN_ON_AVX512VNNI_)};
+  static const attn_code_line_table_ lines = {ATTN_CODE_LINE_TABLE_(ATTN_ON_AVX512VNNI_)};
+  if (feature == ATTN_FEATURE_AVX512_VNNI) {
+    *line = &lines;
+    return &avx512vnni;
+  }
+#endif
+  (void)feature;
+#ifdef ATTN_NO_EMULATION
+  (void)isa;
+  return NULL;
+#else
+  return attn_code_panel_on_(isa);
+#endif
+}
 #endif
 
 ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
@@ -163,6 +188,8 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_LOW_TABLE_
 #undef ATTN_HALF_TABLE_
 #undef ATTN_CODE_TABLE_
+#undef ATTN_CODE_PANEL_TABLE_
+#undef ATTN_CODE_LINE_TABLE_
 #undef ATTN_RELU_TABLE_
 #undef ATTN_LIST_TABLE_
 #undef ATTN_SUM_TABLE_

@@ -208,4 +208,3 @@ ATTN_FUNC_ void ATTN_FN_(code_dots)(const attn_code_dots_ *d) {
   }
 }
 #endif
-#undef ATTN_TIER_FN_

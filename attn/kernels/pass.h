@@ -1,5 +1,6 @@
 /* kernels/pass.h owns the pass: the kernels, written once in the vocabulary of isa/simd_*.h and
- * compiled once per tier inside that tier's region, low.h and codes.h also once per feature that has their words, low.h once more for f16. It may use nothing but the vocabulary and our
+ * compiled once per tier inside that tier's region, low.h, codes.h and code_product.h also once per feature that
+ * has their words, low.h once more for f16. It may use nothing but the vocabulary and our
  * own static functions, and never tests a compiler's ISA macros. */
 
 #if ATTN_PASS_ != 200
@@ -44,6 +45,7 @@
 #if ATTN_HAS_LOW && !defined(ATTN_PASS_LOW_) && \
     (defined(ATTN_PASS_CODES_) || !defined(ATTN_NO_EMULATION))
 #include "codes.h"
+#include "code_product.h"
 #endif
 
 #undef ATTN_MICRO_

@@ -32,22 +32,31 @@ void narrow(Call &c, int64_t m, int64_t k, int64_t n) {
   gemm(c, m, k, n, p);
 }
 
-/* One row by a matrix of a narrow type: what a decoded token pays. bits 16: bf16. */
-void decode(Call &c, int64_t k, int64_t n, int bits, int transposed) {
+/* Rows by a matrix of a narrow type, one: what a decoded token pays. bits 16: bf16. */
+void coded(Call &c, int64_t m, int64_t k, int64_t n, int bits, int transposed,
+           attn_compute compute) {
   const int64_t group = 128, row = transposed ? k : n, rows = transposed ? n : k;
   attn_gemm_params p = {};
-  attn_tensor x = c.rows(1, 1, k), y = c.rows(1, 1, n), w = c.rows(1, rows, row * bits / 32);
+  attn_tensor x = c.rows(1, m, k), y = c.rows(1, m, n), w = c.rows(1, rows, row * bits / 32);
   w.dtype = bits == 16 ? ATTN_BF16 : bits == 8 ? ATTN_I8 : ATTN_I4;
   w.dim = w.stride_len = row, w.stride_head = w.stride_batch = row * rows;
   if (bits < 16) {
     p.w_scales.scale = (float *)c.rows(1, rows, row / group).data, p.w_scales.group = group;
     p.w_scales.stride_len = transposed ? k / group : n;
   }
-  p.w_transposed = transposed;
-  c.flops = 2.0 * (double)(k * n);
-  c.bytes = (double)(k * n * bits / 8) + (bits < 16 ? 4.0 * (double)(k * n / group) : 0);
+  p.w_transposed = transposed, p.compute = compute, p.compute_prefer = 1;
+  c.flops = 2.0 * (double)(m * k * n);
+  c.bytes = 4.0 * (double)(m > 1 ? m * (k + n) : 0) + (double)(k * n * bits / 8) +
+            (bits < 16 ? 4.0 * (double)(k * n / group) : 0);
   c.run = [=](attn_ctx *ctx) { return attn_gemm(y, x, w, &p, ctx); };
   c.size = [=](const attn_ctx *ctx) { return attn_gemm_workspace(y, x, w, &p, ctx); };
+}
+
+void decode(Call &c, int64_t k, int64_t n, int bits, int transposed) {
+  coded(c, 1, k, n, bits, transposed, ATTN_COMPUTE_F32);
+}
+void decode_int8(Call &c, int64_t k, int64_t n, int bits, int transposed) {
+  coded(c, 1, k, n, bits, transposed, ATTN_COMPUTE_I8);
 }
 
 const CallEntry entries[] = {
@@ -72,6 +81,22 @@ const CallEntry entries[] = {
     {"gemm", "m:1/n:8192/k:8192/int8/transposed", [](Call &c) { decode(c, 8192, 8192, 8, 1); }},
     {"gemm", "m:1/n:8192/k:8192/int4", [](Call &c) { decode(c, 8192, 8192, 4, 0); }},
     {"gemm", "m:1/n:8192/k:8192/int4/transposed", [](Call &c) { decode(c, 8192, 8192, 4, 1); }},
+    {"gemm", "m:1/n:8192/k:8192/int8/compute:int8",
+     [](Call &c) { decode_int8(c, 8192, 8192, 8, 0); }},
+    {"gemm", "m:1/n:8192/k:8192/int8/transposed/compute:int8",
+     [](Call &c) { decode_int8(c, 8192, 8192, 8, 1); }},
+    {"gemm", "m:1/n:8192/k:8192/int4/compute:int8",
+     [](Call &c) { decode_int8(c, 8192, 8192, 4, 0); }},
+    {"gemm", "m:1/n:8192/k:8192/int4/transposed/compute:int8",
+     [](Call &c) { decode_int8(c, 8192, 8192, 4, 1); }},
+    {"gemm", "m:512/n:768/k:768/int8",
+     [](Call &c) { coded(c, 512, 768, 768, 8, 0, ATTN_COMPUTE_F32); }},
+    {"gemm", "m:512/n:768/k:768/int4/transposed",
+     [](Call &c) { coded(c, 512, 768, 768, 4, 1, ATTN_COMPUTE_F32); }},
+    {"gemm", "m:512/n:768/k:768/int8/compute:int8",
+     [](Call &c) { coded(c, 512, 768, 768, 8, 0, ATTN_COMPUTE_I8); }},
+    {"gemm", "m:512/n:768/k:768/int4/transposed/compute:int8",
+     [](Call &c) { coded(c, 512, 768, 768, 4, 1, ATTN_COMPUTE_I8); }},
 };
 
 }  // namespace

@@ -1,6 +1,8 @@
 /* tests/calls/test_gemm_codes.c owns dense products with weights of 8 and 4 bits, and of 16 that few rows read in
  * place: against float64 from the codes, cuts, NaN, promises and rejections. */
 
+#include <math.h>
+
 #include "compound.h"
 #include "stored.h"
 
@@ -80,14 +82,36 @@ static double weight(const scene *s, int64_t b, int64_t h, int64_t k, int64_t j)
          (double)q->scale[at];
 }
 
-static void check(const scene *s, const char *what) {
+/* What codes of a row of x may lose by column w: half a step of each run, and roundings of its sums and zeros. */
+static double lost(const scene *s, const double *x, const double *w) {
+  const attn_scales *q = &s->p.w_scales;
+  const int64_t k = s->x.dim, group = q->group ? q->group : k;
+  const int64_t run = group >= k || group % 128 == 0 ? 128 : group % 64 == 0 ? 64 : 32;
+  double all = 0;
+  for (int64_t c = 0, end; c < k; c = end) {
+    double top = 0, sum = 0;
+    end = c + run < k ? c + run : k;
+    for (int64_t e = c; e < end; e++) {
+      top = fabs(x[e]) > top ? fabs(x[e]) : top, sum += fabs(w[e]);
+      all += 6e-8 * (double)(k / run + 6) * fabs(x[e]) * (fabs(w[e]) + 1);
+    }
+    all += top * (0.5 + 1e-4) / 127 * sum;
+  }
+  return all;
+}
+
+static void check_head(const scene *s, int64_t b, int64_t h, const char *what) {
   const double scale = s->p.scale != 0 ? (double)s->p.scale : 1;
-  for (int64_t r = 0; r < s->y.batch * s->y.heads * s->y.len; r++) {
-    const int64_t b = r / s->y.len / s->y.heads, h = r / s->y.len % s->y.heads, i = r % s->y.len;
+  const int64_t k = s->x.dim;
+  double *w = test_mem((size_t)(k * s->y.dim) * sizeof *w), *x = test_mem((size_t)k * sizeof *x);
+  for (int64_t j = 0; j < s->y.dim; j++)
+    for (int64_t c = 0; c < k; c++) w[j * k + c] = weight(s, b, h, c, j);
+  for (int64_t i = 0; i < s->y.len; i++) {
+    for (int64_t c = 0; c < k; c++) x[c] = scale * oracle_get(&s->x, b, h, i, c);
     for (int64_t j = 0; j < s->y.dim; j++) {
       double sum = 0, size = 0, bias = 0;
-      for (int64_t c = 0; c < s->x.dim; c++) {
-        const double t = scale * oracle_get(&s->x, b, h, i, c) * weight(s, b, h, c, j);
+      for (int64_t c = 0; c < k; c++) {
+        const double t = x[c] * w[j * k + c];
         sum += t, size += fabs(t);
       }
       if (s->p.bias.data) bias = oracle_get(&s->p.bias, 0, 0, 0, j);
@@ -95,10 +119,15 @@ static void check(const scene *s, const char *what) {
       double dx = 6e-8 * (8 * size + fabs(bias) + fabs(sum)) + 1e-30;
       if (s->p.compute == ATTN_COMPUTE_BF16) dx += ldexp(1, -7) * size;
       if (s->p.compute == ATTN_COMPUTE_F16) dx += ldexp(1, -10) * size;
+      if (s->p.compute == ATTN_COMPUTE_I8) dx += lost(s, x, w + j * k);
       if (s->p.activation == ATTN_ACT_RELU && sum < 0) sum = 0;
       value_check(oracle_get(&s->y, b, h, i, j), sum, dx, s->y.dtype, what, b, h, i, j);
     }
   }
+}
+static void check(const scene *s, const char *what) {
+  for (int64_t r = 0; r < s->y.batch * s->y.heads; r++)
+    check_head(s, r / s->y.heads, r % s->y.heads, what);
 }
 
 static const attn_dtype floats[] = {ATTN_F32, ATTN_F16, ATTN_BF16};
@@ -127,16 +156,32 @@ void O5_random(void **state) {
 }
 
 /* Few rows of wide and deep matrices: whole lines, chunks and groups of them, and what is left. */
+static const struct {
+  attn_dtype type;
+  int64_t m, k, n, group;
+  int transposed, zero;
+} few[] = {{ATTN_I8, 1, 740, 200, 32, 1, 1},  {ATTN_I4, 1, 740, 200, 32, 1, 1},
+           {ATTN_I8, 3, 740, 200, 128, 1, 0}, {ATTN_I4, 1, 2180, 70, 64, 1, 1},
+           {ATTN_I4, 1, 740, 200, 0, 1, 1},   {ATTN_I8, 1, 2180, 70, 256, 1, 1},
+           {ATTN_I4, 2, 740, 200, 96, 1, 0},  {ATTN_I8, 1, 200, 4500, 32, 0, 1},
+           {ATTN_I4, 1, 200, 4500, 64, 0, 1}, {ATTN_I4, 5, 740, 200, 128, 0, 0},
+           {ATTN_I8, 2, 300, 1200, 0, 0, 1},  {ATTN_I4, 1, 2180, 70, 128, 1, 0}};
+enum { FEW = sizeof few / sizeof *few };
+
+static scene *few_scene(int n, test_rng *rng) {
+  shape z = plain(few[n].type, few[n].m, few[n].k, few[n].n, few[n].group);
+  z.transposed = few[n].transposed, z.zero = few[n].zero;
+  test_where = n % 2 ? TEST_AFTER_GUARD : TEST_BEFORE_GUARD;
+  scene *s = build(&z, rng);
+  test_where = TEST_HEAP;
+  return s;
+}
+
 void O5_few_rows(void **state) {
   (void)state;
   test_rng rng = test_seed(5001);
-  for (int n = 0; n < (test_fast ? 16 : 32); n++, test_mem_release()) {
-    shape z = plain(n % 2 ? ATTN_I4 : ATTN_I8, n / 8 % 2 ? 1 + n % 3 : 1, n % 4 < 2 ? 700 : 256,
-                    n % 4 < 2 ? 200 : 4500, group_sizes[(n / 2 + n / 16) % 8]);
-    z.transposed = n / 4 % 2, z.zero = n % 3 == 0;
-    test_where = n % 2 ? TEST_AFTER_GUARD : TEST_BEFORE_GUARD;
-    scene *s = build(&z, &rng);
-    test_where = TEST_HEAP;
+  for (int n = 0; n < FEW; n++, test_mem_release()) {
+    scene *s = few_scene(n, &rng);
     promise_run(&s->does);
     check(s, "few rows");
   }
@@ -144,13 +189,13 @@ void O5_few_rows(void **state) {
 
 /* Rows, columns and workers of every cut have the bits of the whole, w transposed or not. */
 static void same_cuts(scene *s, scene *turned, int64_t m, int64_t n) {
-  static const int64_t few[] = {1, 2, 4, 5, 8, 9, 20, 97, 195};
+  static const int64_t cuts[] = {1, 2, 4, 5, 8, 9, 20, 97, 195};
   attn_ctx ctx = test_ctx();
   promise_run(&s->does);
-  for (size_t i = 0; i < sizeof few / sizeof *few; i++)
+  for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++)
     for (int t = 0; t < 2; t++) {
       scene some = t ? *turned : *s;
-      const int64_t rows = few[i] < m ? few[i] : m;
+      const int64_t rows = cuts[i] < m ? cuts[i] : m;
       some.x = test_rows(s->x, m - rows, rows);
       some.y = test_tensor(ATTN_F32, i % 2 ? TEST_PADDED : TEST_BHTD, 1, 1, rows, n);
       if (i % 3 == 2) ctx.workers = 3, ctx.parallel_for = test_parallel_backward;
@@ -270,6 +315,126 @@ void O5_promises(void **state) {
   }
   shape none = plain(ATTN_I4, 0, 4, 6, 0);
   promise_run(&build(&none, &rng)->does);
+}
+
+/* ---- rows of x as codes: params.compute = ATTN_COMPUTE_I8 ---------------------------------------*/
+
+static int has_int8(void) {
+  const attn_feature f = ATTN_FEATURE_AVX512_VNNI;
+  return attn_feature_isa(f) == test_isa && attn_feature_status(f) == ATTN_ISA_OK;
+}
+
+/* The same call with other rows, other products: all bits agree, but on the scalar tier. */
+static void same_codes(scene *s) {
+  static const int64_t cuts[] = {1, 3, 9};
+  attn_ctx ctx = test_ctx();
+  scene some = *s;
+  for (size_t i = 0; i < sizeof cuts / sizeof *cuts && s->x.batch * s->x.heads == 1; i++) {
+    const int64_t m = s->x.len, rows = cuts[i] < m ? cuts[i] : m;
+    some.x = test_rows(s->x, m - rows, rows);
+    some.y = test_tensor(s->y.dtype, TEST_PADDED, 1, 1, rows, s->y.dim);
+    if (i == 1) ctx.workers = 3, ctx.parallel_for = test_parallel_backward;
+    assert_int_equal(call(&some, &ctx), ATTN_OK);
+    test_assert_same(some.y, test_rows(s->y, m - rows, rows), "some rows");
+  }
+  some.x = s->x,
+  some.y = test_tensor(s->y.dtype, TEST_PADDED, s->y.batch, s->y.heads, s->y.len, s->y.dim);
+  ctx = test_ctx();
+  if (test_isa == ATTN_ISA_AVX512) {
+    ctx.isa = ATTN_ISA_AVX2;
+    assert_int_equal(call(&some, &ctx), ATTN_OK);
+    test_assert_same(some.y, s->y, "avx2 and avx512");
+    ctx.isa = test_isa;
+  }
+  if (!has_int8()) return;
+  assert_int_equal(attn_feature_off(ATTN_FEATURE_AVX512_VNNI, 1), ATTN_OK);
+  assert_int_equal(call(&some, &ctx), ATTN_OK);
+  assert_int_equal(ctx.report.feature, ATTN_FEATURE_NONE);
+  assert_int_equal(attn_feature_off(ATTN_FEATURE_AVX512_VNNI, 0), ATTN_OK);
+  test_assert_same(some.y, s->y, "emulated");
+}
+
+void O5_int8(void **state) {
+  (void)state;
+  static const int64_t rows[] = {30, 9, 4, 203}, deep[] = {130, 300, 37}, wide[] = {150, 64, 70};
+  test_rng rng = test_seed(5007);
+  for (int n = 0; n < FEW + (test_fast ? 12 : 24); n++, test_mem_release()) {
+    shape z = plain(n % 2 ? ATTN_I4 : ATTN_I8, rows[n % 4], deep[n % 3], wide[n / 2 % 3],
+                    group_sizes[n / 3 % 8]);
+    z.transposed = n / 2 % 2, z.zero = n / 4 % 2, z.x_type = floats[n / 3 % 3];
+    if (n % 5 == 1) z.batch = 2, z.heads = 2, z.shared = n / 5 % 2;
+    if (n % 7 == 3) z.y_type = ATTN_F16;
+    z.layout = (test_layout)(n / 3 % TEST_LAYOUTS);
+    scene *s = n < FEW ? few_scene(n, &rng) : build(&z, &rng);
+    s->p.compute = ATTN_COMPUTE_I8;
+    if (n % 8 == 1) s->p.scale = -0.25f, s->p.activation = ATTN_ACT_RELU;
+    for (int64_t c = 0; n % 8 == 3 && c < s->x.dim; c++) /* a row of zeros */
+      oracle_set(&s->x, 0, 0, 0, c, 0);
+    promise_run(&s->does);
+    check(s, "rows of x as codes");
+    same_codes(s);
+  }
+}
+
+/* Normal rows lose what codes of 8 bits lose, on average; a row that has no codes has the product of f32. */
+void O5_int8_rows(void **state) {
+  (void)state;
+  static const float odd[] = {NAN, INFINITY, 1e20f, 1e-20f, 3e38f};
+  test_rng rng = test_seed(5008);
+  for (int n = 0; n < 10; n++, test_mem_release()) {
+    shape z = plain(n % 2 ? ATTN_I4 : ATTN_I8, n < 5 ? 3 : 25, 320, 192, 64);
+    z.transposed = n / 2 % 2, z.zero = n / 4;
+    scene *s = build(&z, &rng), plainly;
+    test_fill(s->x, &rng, test_normal);
+    s->p.compute = ATTN_COMPUTE_I8;
+    promise_run(&s->does);
+    double errors = 0, sizes = 0;
+    for (int64_t i = 0; i < z.m; i++)
+      for (int64_t j = 0; j < z.n; j++) {
+        double sum = 0;
+        for (int64_t c = 0; c < z.k; c++)
+          sum += oracle_get(&s->x, 0, 0, i, c) * weight(s, 0, 0, c, j);
+        errors += pow(oracle_get(&s->y, 0, 0, i, j) - sum, 2), sizes += sum * sum;
+      }
+    if (!(errors < 1e-4 * sizes)) fail_msg("case %d: %.3g of the size", n, sqrt(errors / sizes));
+    const attn_tensor before = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, z.m, z.n);
+    test_copy(before, s->y);
+    for (int64_t c = 64; n % 5 == 3 && c < 128; c++) oracle_set(&s->x, 0, 0, 1, c, 0);
+    oracle_set(&s->x, 0, 0, 1, 70, (double)odd[n % 5]);
+    promise_run(&s->does);
+    plainly = *s, plainly.p.compute = ATTN_COMPUTE_F32;
+    plainly.y = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, z.m, z.n);
+    attn_ctx ctx = test_ctx();
+    assert_int_equal(call(&plainly, &ctx), ATTN_OK);
+    test_assert_same(test_rows(s->y, 1, 1), test_rows(plainly.y, 1, 1), "in f32");
+    test_assert_same(test_rows(s->y, 0, 1), test_rows(before, 0, 1), "another row");
+    test_assert_same(test_rows(s->y, 2, z.m - 2), test_rows(before, 2, z.m - 2), "other rows");
+  }
+}
+
+/* What runs, what is refused, and what is preferred. */
+void O5_int8_modes(void **state) {
+  (void)state;
+  test_rng rng = test_seed(5009);
+  for (int n = 0; n < 4; n++, test_mem_release()) {
+    shape z = plain(n % 2 ? ATTN_I4 : ATTN_I8, 40, 70, 90, 32);
+    scene *s = build(&z, &rng);
+    attn_ctx ctx = test_ctx();
+    s->p.compute = ATTN_COMPUTE_I8, s->p.compute_prefer = n / 2;
+    assert_int_equal(call(s, &ctx), ATTN_OK);
+    const attn_compute want = n / 2 && !has_int8() ? ATTN_COMPUTE_F32 : ATTN_COMPUTE_I8;
+    assert_int_equal(ctx.report.compute, want);
+    assert_int_equal(ctx.report.feature, has_int8() ? ATTN_FEATURE_AVX512_VNNI : ATTN_FEATURE_NONE);
+    if (n < 2) promise_keep(&s->does);
+    s->w.x = drawn(floats[n % 3], TEST_BHTD, 1, 1, z.k, z.n, 1, &rng);
+    memset(&s->p.w_scales, 0, sizeof s->p.w_scales);
+    if (n < 2) {
+      promise_reject(&s->does, ATTN_E_VALUE, "params.compute");
+      continue;
+    }
+    assert_int_equal(call(s, &ctx), ATTN_OK);
+    assert_int_equal(ctx.report.compute, ATTN_COMPUTE_F32);
+  }
 }
 
 void O5_rejects(void **state) {

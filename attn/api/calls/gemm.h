@@ -23,7 +23,7 @@ typedef struct attn_gemm_params {
   float scale;      /* 0 = 1, ATTN_ZERO = 0 */
   attn_tensor bias; /* [1 or B, 1 or H, 1, n], any float type; absent = 0 */
   attn_activation activation;
-  attn_compute compute; /* of the product: ATTN_COMPUTE_F32, BF16 or F16 */
+  attn_compute compute; /* of the product: ATTN_COMPUTE_F32, BF16, F16 or, of w of codes, I8 */
   int compute_prefer;   /* 1: ATTN_COMPUTE_F32 where the processor has no instructions for it */
   attn_scales w_scales; /* of w of ATTN_I8 or ATTN_I4, see below; else all 0 */
 } attn_gemm_params;
@@ -48,7 +48,7 @@ typedef struct attn_gemm_params {
  * Memory: attn_gemm_workspace bytes: w as f32 in panels, 4 k n' bytes for each of its matrices, n'
  *   being n in whole 64s; nothing like it for less than 192 rows when w is f32 or transposed, which reads w
  *   in place (of a transposed w all rows that share a matrix count), and for at most 8 rows when w is f16 or bf16, but
- *   for its last n % 32 columns; nothing for codes, ever. f16 and bf16 x or y add up to 300 KB a worker.
+ *   for its last n % 32 columns; nothing for codes, but with ATTN_COMPUTE_I8. f16 and bf16 x or y add up to 300 KB a worker.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _ALIGN, _VALUE (scale NaN or infinite), _RANGE
  *   (activation), _WORKSPACE, _MEMORY, and those of ctx.
  * Compute: params.compute = ATTN_COMPUTE_BF16 rounds x and w to bf16 (nothing is lost where they are bf16) and
@@ -58,6 +58,14 @@ typedef struct attn_gemm_params {
  *   |scale x w|; rows of x (256 elements of k) and columns of w are divided by powers of two as attn_sdpa's rows are,
  *   beside the largest number of which those 2^-25 times as large and below may count as 0. What runs, is refused or preferred: as for attn_sdpa. On one machine
  *   the same bits for any workers and any cut of rows and columns.
+ *   params.compute = ATTN_COMPUTE_I8, of w of ATTN_I8 and ATTN_I4 alone: each run of r elements of a row of x (see
+ *   Determinism) becomes whole numbers up to 127 times t = max |x| / 127. Their products with w's codes are summed
+ *   exactly; a run joins y as t scale sum - t zero scale (sum of x's codes). Error: sum over runs of t / 2 sum_c
+ *   |w[c]|, and 2^-24 (k / r + 6) sum_c |x[c]| (|q| + |zero|) scale; 0.7 % of y's size for normal x. Rows of x with a NaN, an
+ *   infinity or a run whose largest size is not 0 and not in 1e-12 .. 1e12 have the product of f32. All vector tiers and
+ *   features have the same bits. Memory: m k bytes (4 m k emulated) and 2 numbers a run of x, and 80 KB a
+ *   worker. It pays where a feature has it (attn_feature): one row of codes goes nearer to the speed of memory,
+ *   many rows twice as fast as f32; emulated it is no faster.
  * Empty: m = 0, B = 0 or H = 0 does nothing; k and n are at least 1.
  * NaN and infinity: as IEEE arithmetic has it; a NaN is stored as the one default NaN.
  * Determinism: each sum is one chain of fused multiply-adds in the order of c; of codes it is a chain of scale s,
