@@ -129,6 +129,11 @@ static void later(void **state) {
     test_run(&call);
     test_run(&dirty);
     test_assert_same(test_rows(call.o, 0, from), test_rows(dirty.o, 0, from), "later keys");
+    for (int64_t j = 0; j < 9; j++) test_fill_row(dirty.k, 0, j & 1, j, 1 + (double)j);
+    test_run(&dirty);
+    if (n > 3) /* rows whose window begins behind them */
+      test_assert_same(test_rows(call.o, 50, from - 50), test_rows(dirty.o, 50, from - 50),
+                       "earlier keys");
     test_mem_release();
   }
 }
