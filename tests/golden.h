@@ -131,4 +131,5 @@ static const uint64_t golden[] = {
     0x4a740023960496c9u, /* multihead bias_kv */
     0x8f684bb4daa0f138u, /* segment bias */
     0x3423c263fb0517b0u, /* gemm codes */
+    0x6119d89d44f32cebu, /* compute f16 */
 };
