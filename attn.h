@@ -3680,6 +3680,7 @@ ATTN_FUNC_ void ATTN_FN_(mirror)(float *y, const float *a, const float *b, int64
 #undef ATTN_PAIR_WEIGHT_
 #undef ATTN_PAIR_SHARE_
 #undef ATTN_PAIR_TIMES_
+#undef ATTN_PAIR_UNIT_
 #define ATTN_PAIR_FN_(name) ATTN_CAT_(ATTN_CAT_(attn_##name##_, ATTN_T_), _)
 #define ATTN_VP_ ATTN_PAIR_FN_(pair)
 #define ATTN_PAIR_LOAD_(p) ATTN_PAIR_FN_(load_pairs)(p)
@@ -3696,6 +3697,7 @@ ATTN_FUNC_ void ATTN_FN_(mirror)(float *y, const float *a, const float *b, int64
 #define ATTN_PAIR_WEIGHT_(x) ATTN_V_MUL_(x, ATTN_V_SET1_(32768.0f))
 #define ATTN_PAIR_SHARE_(x) ATTN_V_MUL_(x, ATTN_V_SET1_(1.0f / 32768.0f))
 #define ATTN_PAIR_TIMES_(x, by) ATTN_V_MUL_(x, ATTN_V_SET1_(by))
+#define ATTN_PAIR_UNIT_(d) (d)->unit
 #define ATTN_PAIR_PEAKS_ 1
 
 typedef struct {
@@ -3787,6 +3789,7 @@ ATTN_INLINE_ void ATTN_PAIR_FN_(store_words)(uint32_t *p, ATTN_VF_ even, ATTN_VF
 #define ATTN_PAIR_WEIGHT_(x) (x) /* as it is stored, and back */
 #define ATTN_PAIR_SHARE_(x) (x)
 #define ATTN_PAIR_TIMES_(x, by) ((void)(by), x)
+#define ATTN_PAIR_UNIT_(d) 0
 #endif
 
 #define ATTN_SUM_(r, i) ATTN_VF_ a##r##i = ATTN_V_ZERO_();
@@ -3836,7 +3839,7 @@ ATTN_INLINE_ void ATTN_PAIR_FN_(store_words)(uint32_t *p, ATTN_VF_ even, ATTN_VF
         ATTN_ROWS_##rows##_(ATTN_ROW_STEP_, ATTN_VECS_##vecs##_);                                 \
         x += ATTN_TILE_, at += step;                                                              \
       }                                                                                           \
-      if (d->unit) {                                                                              \
+      if (ATTN_PAIR_UNIT_(d)) {                                                                   \
         ATTN_VECS_##vecs##_(ATTN_UNIT_, 0);                                                       \
         ATTN_ROWS_##rows##_(ATTN_ROW_RAISE_, ATTN_VECS_##vecs##_);                                \
       }                                                                                           \
@@ -4332,6 +4335,7 @@ ATTN_FUNC_ void ATTN_FN_(code_dots)(const attn_code_dots_ *d) {
 #undef ATTN_PAIR_ROW_
 #undef ATTN_PAIR_SHARE_
 #undef ATTN_PAIR_TIMES_
+#undef ATTN_PAIR_UNIT_
 #undef ATTN_PAIR_WEIGHT_
 #undef ATTN_PAIR_WORDS_
 #undef ATTN_VM_
@@ -11357,7 +11361,7 @@ typedef struct attn_tile_table_ { /* a tile of scores */
 } attn_tile_table_;
 
 /* Sums of products of pairs of bf16 or of f16: y[r][lane] = sum_i x[i][lane] . b[r][i] for lanes of groups g0..g1,
- * where pair i of row r of b is row * r + step * i bytes behind b. unit not null: times unit[lane]
+ * where pair i of row r of b is row * r + step * i bytes behind b. Of f16, unit not null: times unit[lane]
  * and unit[tile + lane], powers of two. top not null: times scale, and top[lane] = max(top, y); else added to
  * y alpha[lane] (null = 1), start: to 0. */
 typedef struct attn_pair_dots_ {
@@ -13943,8 +13947,8 @@ ATTN_FUNC_ int attn_power_of_(float most) {
 }
 
 /* Powers of n rows of floats, and in by[i] what they are then times. 1: some power is not 0. */
-ATTN_FUNC_ int attn_powers_(const attn_low_table_ *low, int16_t *power, float *by, const float *x,
-                            int64_t stride, int64_t n, int64_t dim) {
+ATTN_OUTLINE_ int attn_powers_(const attn_low_table_ *low, int16_t *power, float *by,
+                               const float *x, int64_t stride, int64_t n, int64_t dim) {
   int any = 0;
   low->peaks(by, x, stride, n, dim);
   for (int64_t i = 0; i < n; i++) {
@@ -13978,9 +13982,9 @@ ATTN_FUNC_ int attn_lane_powers_(int16_t *power, const float *top) {
 }
 
 /* pair_tile of x[i][lane] 2^(row[i] + lane[lane]), row null = 0. */
-ATTN_FUNC_ void attn_power_tile_(const attn_low_table_ *low, uint32_t *to, const float *x, int n,
-                                 int lead, int g0, int g1, const int16_t *row,
-                                 const int16_t *lane) {
+ATTN_OUTLINE_ void attn_power_tile_(const attn_low_table_ *low, uint32_t *to, const float *x, int n,
+                                    int lead, int g0, int g1, const int16_t *row,
+                                    const int16_t *lane) {
   for (int i = -lead; i < n; i += 2, to += ATTN_TILE_) {
     const int first = i < 0 ? 0 : i, end = i + 2 < n ? i + 2 : n;
     float two[2 * ATTN_TILE_];
@@ -13993,7 +13997,7 @@ ATTN_FUNC_ void attn_power_tile_(const attn_low_table_ *low, uint32_t *to, const
 }
 
 /* Sums are times 2^(row + lane[lane]) times scale: two factors a lane, since the whole may be beyond f32. */
-ATTN_FUNC_ void attn_units_(float *unit, int row, const int16_t *lane, float scale) {
+ATTN_OUTLINE_ void attn_units_(float *unit, int row, const int16_t *lane, float scale) {
   for (int r = 0; r < ATTN_TILE_; r++) {
     const int e = row + lane[r], half = e / 2;
     unit[r] = attn_power_(half) * scale, unit[ATTN_TILE_ + r] = attn_power_(e - half);
@@ -19284,8 +19288,8 @@ ATTN_FUNC_ int attn_low_value_powers_(const attn_tile_ *t, const attn_block_ *b,
 }
 
 /* Pairs of weights times powers of values, or of any size. Rows without such a key have those they had. */
-ATTN_FUNC_ void attn_low_again_(const attn_tile_ *t, attn_tile_powers_ *s, uint32_t *p,
-                                const attn_low_part_ *x, int g0, int g1) {
+ATTN_OUTLINE_ void attn_low_again_(const attn_tile_ *t, attn_tile_powers_ *s, uint32_t *p,
+                                   const attn_low_part_ *x, int g0, int g1) {
   const float *w = t->w.s + x->first * ATTN_TILE_;
   const int16_t *power = s->v + x->first;
   for (int r = g0 * ATTN_GROUP_; r < g1 * ATTN_GROUP_; r++) {

@@ -134,8 +134,8 @@ ATTN_FUNC_ int attn_low_value_powers_(const attn_tile_ *t, const attn_block_ *b,
 }
 
 /* Pairs of weights times powers of values, or of any size. Rows without such a key have those they had. */
-ATTN_FUNC_ void attn_low_again_(const attn_tile_ *t, attn_tile_powers_ *s, uint32_t *p,
-                                const attn_low_part_ *x, int g0, int g1) {
+ATTN_OUTLINE_ void attn_low_again_(const attn_tile_ *t, attn_tile_powers_ *s, uint32_t *p,
+                                   const attn_low_part_ *x, int g0, int g1) {
   const float *w = t->w.s + x->first * ATTN_TILE_;
   const int16_t *power = s->v + x->first;
   for (int r = g0 * ATTN_GROUP_; r < g1 * ATTN_GROUP_; r++) {
