@@ -147,8 +147,9 @@ ATTN_OUTLINE_ void attn_low_again_(const attn_tile_ *t, attn_tile_powers_ *s, ui
       const double all = (double)y * attn_power_f64_(power[i]);
       moved |= power[i], top = all > top ? all : top;
     }
-    s->sum[r] = ATTN_WEIGHT_POWER_;
-    if (moved || top > 1.0) s->sum[r] = (int16_t)(ATTN_WEIGHT_POWER_ - 1 - attn_exponent_(top));
+    int up = ATTN_WEIGHT_POWER_;
+    if (moved || top > 1.0) up = ATTN_WEIGHT_POWER_ - 1 - attn_exponent_(top);
+    s->sum[r] = (int16_t)(up < 250 ? up : 250); /* sums are beyond f32 there: see attn_units_ */
   }
   attn_power_tile_(t->a->low, p + x->at * ATTN_TILE_, w, x->n, x->lead, g0, g1, power, s->sum);
   for (int r = g0 * ATTN_GROUP_; r < g1 * ATTN_GROUP_; r++) s->sum[r] = (int16_t)-s->sum[r];
