@@ -57,10 +57,10 @@ void O3_not_finite(void **state) {
 
 /* The same bits for any workers, composition and cut, and beside guard pages. */
 void O3_bits(void **state) {
-  BOTH(api_terms_any_workers, api_terms_any_chunks, api_terms_guard_pages, api_terms_workspace);
+  BOTH(api_terms_any_workers, api_terms_any_chunks, api_terms_guard_pages);
 }
 
-void O3_gemm(void **state) { BOTH(MM_gemm_random, MM_gemm_nan, MM_gemm_cuts, O5_few_rows); }
+void O3_gemm(void **state) { BOTH(MM_gemm_random, MM_gemm_nan, MM_gemm_cuts); }
 
 /* ---- what is f16's own ------------------------------------------------------------------------*/
 
