@@ -3681,6 +3681,7 @@ ATTN_FUNC_ void ATTN_FN_(mirror)(float *y, const float *a, const float *b, int64
 #undef ATTN_PAIR_WEIGHT_
 #undef ATTN_PAIR_SHARE_
 #undef ATTN_PAIR_TIMES_
+#undef ATTN_PAIR_UNIT_
 #define ATTN_PAIR_FN_(name) ATTN_CAT_(ATTN_CAT_(attn_##name##_, ATTN_T_), _)
 #define ATTN_VP_ ATTN_PAIR_FN_(pair)
 #define ATTN_PAIR_LOAD_(p) ATTN_PAIR_FN_(load_pairs)(p)
@@ -3697,6 +3698,7 @@ ATTN_FUNC_ void ATTN_FN_(mirror)(float *y, const float *a, const float *b, int64
 #define ATTN_PAIR_WEIGHT_(x) ATTN_V_MUL_(x, ATTN_V_SET1_(32768.0f))
 #define ATTN_PAIR_SHARE_(x) ATTN_V_MUL_(x, ATTN_V_SET1_(1.0f / 32768.0f))
 #define ATTN_PAIR_TIMES_(x, by) ATTN_V_MUL_(x, ATTN_V_SET1_(by))
+#define ATTN_PAIR_UNIT_(d) (d)->unit
 #define ATTN_PAIR_PEAKS_ 1
 
 typedef struct {
@@ -3788,6 +3790,7 @@ ATTN_INLINE_ void ATTN_PAIR_FN_(store_words)(uint32_t *p, ATTN_VF_ even, ATTN_VF
 #define ATTN_PAIR_WEIGHT_(x) (x) /* as it is stored, and back */
 #define ATTN_PAIR_SHARE_(x) (x)
 #define ATTN_PAIR_TIMES_(x, by) ((void)(by), x)
+#define ATTN_PAIR_UNIT_(d) 0
 #endif
 
 #define ATTN_SUM_(r, i) ATTN_VF_ a##r##i = ATTN_V_ZERO_();
@@ -3837,7 +3840,7 @@ ATTN_INLINE_ void ATTN_PAIR_FN_(store_words)(uint32_t *p, ATTN_VF_ even, ATTN_VF
         ATTN_ROWS_##rows##_(ATTN_ROW_STEP_, ATTN_VECS_##vecs##_);                                 \
         x += ATTN_TILE_, at += step;                                                              \
       }                                                                                           \
-      if (d->unit) {                                                                              \
+      if (ATTN_PAIR_UNIT_(d)) {                                                                   \
         ATTN_VECS_##vecs##_(ATTN_UNIT_, 0);                                                       \
         ATTN_ROWS_##rows##_(ATTN_ROW_RAISE_, ATTN_VECS_##vecs##_);                                \
       }                                                                                           \
@@ -4601,6 +4604,7 @@ ATTN_FUNC_ void ATTN_FN_(code_along)(const attn_code_line_ *p) {
 #undef ATTN_PAIR_ROW_
 #undef ATTN_PAIR_SHARE_
 #undef ATTN_PAIR_TIMES_
+#undef ATTN_PAIR_UNIT_
 #undef ATTN_PAIR_WEIGHT_
 #undef ATTN_PAIR_WORDS_
 #undef ATTN_VM_
@@ -4993,7 +4997,7 @@ ATTN_DEF attn_isa attn_isa_best(void);
  * holds an unknown word. */
 ATTN_DEF attn_status attn_isa_limit(attn_isa isa);
 
-/* "none", "avx512bf16", "avx512vnni"; "unknown" for any other value. */
+/* "none", "avx512bf16", "avx512vnni", "neonfp16fml"; "unknown" for any other value. */
 ATTN_DEF const char *attn_feature_name(attn_feature feature);
 
 /* The tier that a feature lies beside: only calls on that tier use it. ATTN_ISA_AUTO for ATTN_FEATURE_NONE
@@ -5539,7 +5543,7 @@ typedef struct attn_gemm_params {
  *   2^-7 sum_c |scale x w| where x or w had to be rounded, else as below. w lies in panels then, 2 k n' bytes
  *   a matrix, and a worker takes up to 350 KB. ATTN_COMPUTE_F16: the same with f16 and an error of 2^-10 sum_c
  *   |scale x w|; rows of x (256 elements of k) and columns of w are divided by powers of two as attn_sdpa's rows are,
- *   beside the largest number of which those 2^-25 times as large and below may count as 0. What runs, is refused or preferred: as for attn_sdpa. On one machine
+ *   and a number of theirs may lose 2^-17 of the largest beside it. What runs, is refused or preferred: as for attn_sdpa. On one machine
  *   the same bits for any workers and any cut of rows and columns.
  *   params.compute = ATTN_COMPUTE_I8, of w of ATTN_I8 and ATTN_I4 alone: each run of r elements of a row of x (see
  *   Determinism) becomes whole numbers up to 127 times t = max |x| / 127. Their products with w's codes are summed
@@ -5760,10 +5764,10 @@ typedef struct attn_sdpa_params {
  * Compute = ATTN_COMPUTE_F16: the same with f16, whose rounding is 8 times as fine: a score errs by 2^-10 s sum_c
  *   |q_c k_c| where q or k had to be rounded, a row of O by 2^-10 max |v|, usually 2^-13, LSE by 2^-10. f16 ends at
  *   65504 and soon below 1: a row of q, k or v whose largest number is not in 2^-8 .. 2^15 is divided by a power of
- *   two, which the product gets back, so that any size serves (f16 that is stored stays as it is); numbers of a
- *   row that are 2^-25 times its largest or less may count as 0, and so may weights below 2^-40. With products
- *   rounded once into their sums in f32, by ATTN_FEATURE_NEON_FP16FML where it runs, else emulated, on x86 always,
- *   slower than F32.
+ *   two, which the product gets back, so that any size serves (f16 that is stored stays as it is): slower where it is a
+ *   row of v. A number may also lose 2^-17 of the largest of its row; weights below 2^-40 may count as 0. Products are
+ *   rounded once into their sums in f32, by ATTN_FEATURE_NEON_FP16FML where it runs (as many at once as f32 has),
+ *   else emulated, on x86 always, slower than F32.
  * Compute = ATTN_COMPUTE_I8: each query and each key becomes whole numbers up to 127 times a scale; their products
  *   are summed exactly and scaled in f32. Subtracted from keys beforehand, and added to the scores, is the product
  *   with what the first keys have in common: key 0 (for keys 1 to 15), the mean of the first 16 (to 127), of 128;
@@ -11634,7 +11638,7 @@ typedef struct attn_tile_table_ { /* a tile of scores */
 } attn_tile_table_;
 
 /* Sums of products of pairs of bf16 or of f16: y[r][lane] = sum_i x[i][lane] . b[r][i] for lanes of groups g0..g1,
- * where pair i of row r of b is row * r + step * i bytes behind b. unit not null: times unit[lane]
+ * where pair i of row r of b is row * r + step * i bytes behind b. Of f16, unit not null: times unit[lane]
  * and unit[tile + lane], powers of two. top not null: times scale, and top[lane] = max(top, y); else added to
  * y alpha[lane] (null = 1), start: to 0. */
 typedef struct attn_pair_dots_ {
@@ -14293,8 +14297,8 @@ ATTN_FUNC_ int attn_power_of_(float most) {
 }
 
 /* Powers of n rows of floats, and in by[i] what they are then times. 1: some power is not 0. */
-ATTN_FUNC_ int attn_powers_(const attn_low_table_ *low, int16_t *power, float *by, const float *x,
-                            int64_t stride, int64_t n, int64_t dim) {
+ATTN_OUTLINE_ int attn_powers_(const attn_low_table_ *low, int16_t *power, float *by,
+                               const float *x, int64_t stride, int64_t n, int64_t dim) {
   int any = 0;
   low->peaks(by, x, stride, n, dim);
   for (int64_t i = 0; i < n; i++) {
@@ -14328,9 +14332,9 @@ ATTN_FUNC_ int attn_lane_powers_(int16_t *power, const float *top) {
 }
 
 /* pair_tile of x[i][lane] 2^(row[i] + lane[lane]), row null = 0. */
-ATTN_FUNC_ void attn_power_tile_(const attn_low_table_ *low, uint32_t *to, const float *x, int n,
-                                 int lead, int g0, int g1, const int16_t *row,
-                                 const int16_t *lane) {
+ATTN_OUTLINE_ void attn_power_tile_(const attn_low_table_ *low, uint32_t *to, const float *x, int n,
+                                    int lead, int g0, int g1, const int16_t *row,
+                                    const int16_t *lane) {
   for (int i = -lead; i < n; i += 2, to += ATTN_TILE_) {
     const int first = i < 0 ? 0 : i, end = i + 2 < n ? i + 2 : n;
     float two[2 * ATTN_TILE_];
@@ -14343,7 +14347,7 @@ ATTN_FUNC_ void attn_power_tile_(const attn_low_table_ *low, uint32_t *to, const
 }
 
 /* Sums are times 2^(row + lane[lane]) times scale: two factors a lane, since the whole may be beyond f32. */
-ATTN_FUNC_ void attn_units_(float *unit, int row, const int16_t *lane, float scale) {
+ATTN_OUTLINE_ void attn_units_(float *unit, int row, const int16_t *lane, float scale) {
   for (int r = 0; r < ATTN_TILE_; r++) {
     const int e = row + lane[r], half = e / 2;
     unit[r] = attn_power_(half) * scale, unit[ATTN_TILE_ + r] = attn_power_(e - half);
@@ -19634,8 +19638,8 @@ ATTN_FUNC_ int attn_low_value_powers_(const attn_tile_ *t, const attn_block_ *b,
 }
 
 /* Pairs of weights times powers of values, or of any size. Rows without such a key have those they had. */
-ATTN_FUNC_ void attn_low_again_(const attn_tile_ *t, attn_tile_powers_ *s, uint32_t *p,
-                                const attn_low_part_ *x, int g0, int g1) {
+ATTN_OUTLINE_ void attn_low_again_(const attn_tile_ *t, attn_tile_powers_ *s, uint32_t *p,
+                                   const attn_low_part_ *x, int g0, int g1) {
   const float *w = t->w.s + x->first * ATTN_TILE_;
   const int16_t *power = s->v + x->first;
   for (int r = g0 * ATTN_GROUP_; r < g1 * ATTN_GROUP_; r++) {
@@ -19647,8 +19651,9 @@ ATTN_FUNC_ void attn_low_again_(const attn_tile_ *t, attn_tile_powers_ *s, uint3
       const double all = (double)y * attn_power_f64_(power[i]);
       moved |= power[i], top = all > top ? all : top;
     }
-    s->sum[r] = ATTN_WEIGHT_POWER_;
-    if (moved || top > 1.0) s->sum[r] = (int16_t)(ATTN_WEIGHT_POWER_ - 1 - attn_exponent_(top));
+    int up = ATTN_WEIGHT_POWER_;
+    if (moved || top > 1.0) up = ATTN_WEIGHT_POWER_ - 1 - attn_exponent_(top);
+    s->sum[r] = (int16_t)(up < 250 ? up : 250); /* sums are beyond f32 there: see attn_units_ */
   }
   attn_power_tile_(t->a->low, p + x->at * ATTN_TILE_, w, x->n, x->lead, g0, g1, power, s->sum);
   for (int r = g0 * ATTN_GROUP_; r < g1 * ATTN_GROUP_; r++) s->sum[r] = (int16_t)-s->sum[r];

@@ -103,6 +103,17 @@ static void steps_neon(void) {
   s = s EACH_12(SUM);
   probe_sink = vgetq_lane_f32(s, 0);
 }
+#ifdef __aarch64__
+#define PEAK_FP16FML 1
+/* fmlal v0.4s .. v11.4s, v12.4h, v12.h[0], which gcc's assembler may not know */
+static void steps_fp16fml(void) {
+  __asm__ volatile("movi v12.2d, #0" ::: "v12");
+  for (int n = 0; n < STEPS; n++)
+    __asm__ volatile(".irp n,0,1,2,3,4,5,6,7,8,9,10,11\n\t.inst 0x4f8c0180 + \\n\n\t.endr" ::
+                         : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10",
+                           "v11");
+}
+#endif
 #endif
 
 static peak_record records[ATTN_ISA_COUNT];
@@ -126,6 +137,9 @@ double peak_feature_probe(attn_feature feature) {
 #endif
 #ifdef PEAK_VNNI
   if (feature == ATTN_FEATURE_AVX512_VNNI) return rate_of(steps_vnni, 64);
+#endif
+#ifdef PEAK_FP16FML
+  if (feature == ATTN_FEATURE_NEON_FP16FML) return rate_of(steps_fp16fml, 4);
 #endif
   return 0;
 }

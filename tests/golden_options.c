@@ -153,6 +153,25 @@ static attn_status gemm_int8(attn_tensor o, attn_tensor lse, test_rng *rng, attn
                            : status;
 }
 
+/* Products of f16: rows of ordinary size, and keys and values that are divided; a product of rows. Each product is
+ * rounded into its sum once, in one order, by the instruction and emulated. */
+static attn_status compute_f16(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_sdpa_params p;
+  attn_gemm_params m;
+  memset(&p, 0, sizeof p);
+  memset(&m, 0, sizeof m);
+  p.compute = m.compute = ATTN_COMPUTE_F16, p.causal = 1, p.lse = lse;
+  attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 2, T, DK);
+  attn_tensor v = golden_exact(rng, 2, T, DV), w = golden_exact(rng, 1, DV, DV);
+  for (int64_t j = 3; j < T; j += 5)
+    for (int64_t c = 0; c < DV; c++)
+      oracle_set(&v, 0, 1, j, c, oracle_get(&v, 0, 1, j, c) * (j % 2 ? 0x1p40 : 0x1p-40));
+  for (int64_t j = 0; j < T; j += 9) oracle_set(&k, 0, 1, j, j % DK, 0x1p17);
+  attn_tensor x = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, DV);
+  const attn_status status = attn_sdpa(x, q, k, v, &p, ctx);
+  return status == ATTN_OK ? attn_gemm(o, x, w, &m, ctx) : status;
+}
+
 const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"routing learned", routing_learned},
                                       {"sinkhorn null", sinkhorn_null},
@@ -164,4 +183,5 @@ const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"segment bias", segment_bias},
                                       {"gemm codes", gemm_codes},
                                       {"gemm int8", gemm_int8},
+                                      {"compute f16", compute_f16},
                                       {NULL, NULL}};

@@ -31,7 +31,7 @@ ATTN_DEF attn_isa attn_isa_best(void);
  * holds an unknown word. */
 ATTN_DEF attn_status attn_isa_limit(attn_isa isa);
 
-/* "none", "avx512bf16", "avx512vnni"; "unknown" for any other value. */
+/* "none", "avx512bf16", "avx512vnni", "neonfp16fml"; "unknown" for any other value. */
 ATTN_DEF const char *attn_feature_name(attn_feature feature);
 
 /* The tier that a feature lies beside: only calls on that tier use it. ATTN_ISA_AUTO for ATTN_FEATURE_NONE

@@ -134,8 +134,8 @@ ATTN_FUNC_ int attn_low_value_powers_(const attn_tile_ *t, const attn_block_ *b,
 }
 
 /* Pairs of weights times powers of values, or of any size. Rows without such a key have those they had. */
-ATTN_FUNC_ void attn_low_again_(const attn_tile_ *t, attn_tile_powers_ *s, uint32_t *p,
-                                const attn_low_part_ *x, int g0, int g1) {
+ATTN_OUTLINE_ void attn_low_again_(const attn_tile_ *t, attn_tile_powers_ *s, uint32_t *p,
+                                   const attn_low_part_ *x, int g0, int g1) {
   const float *w = t->w.s + x->first * ATTN_TILE_;
   const int16_t *power = s->v + x->first;
   for (int r = g0 * ATTN_GROUP_; r < g1 * ATTN_GROUP_; r++) {
@@ -147,8 +147,9 @@ ATTN_FUNC_ void attn_low_again_(const attn_tile_ *t, attn_tile_powers_ *s, uint3
       const double all = (double)y * attn_power_f64_(power[i]);
       moved |= power[i], top = all > top ? all : top;
     }
-    s->sum[r] = ATTN_WEIGHT_POWER_;
-    if (moved || top > 1.0) s->sum[r] = (int16_t)(ATTN_WEIGHT_POWER_ - 1 - attn_exponent_(top));
+    int up = ATTN_WEIGHT_POWER_;
+    if (moved || top > 1.0) up = ATTN_WEIGHT_POWER_ - 1 - attn_exponent_(top);
+    s->sum[r] = (int16_t)(up < 250 ? up : 250); /* sums are beyond f32 there: see attn_units_ */
   }
   attn_power_tile_(t->a->low, p + x->at * ATTN_TILE_, w, x->n, x->lead, g0, g1, power, s->sum);
   for (int r = g0 * ATTN_GROUP_; r < g1 * ATTN_GROUP_; r++) s->sum[r] = (int16_t)-s->sum[r];

@@ -32,8 +32,8 @@ ATTN_FUNC_ int attn_power_of_(float most) {
 }
 
 /* Powers of n rows of floats, and in by[i] what they are then times. 1: some power is not 0. */
-ATTN_FUNC_ int attn_powers_(const attn_low_table_ *low, int16_t *power, float *by, const float *x,
-                            int64_t stride, int64_t n, int64_t dim) {
+ATTN_OUTLINE_ int attn_powers_(const attn_low_table_ *low, int16_t *power, float *by,
+                               const float *x, int64_t stride, int64_t n, int64_t dim) {
   int any = 0;
   low->peaks(by, x, stride, n, dim);
   for (int64_t i = 0; i < n; i++) {
@@ -67,9 +67,9 @@ ATTN_FUNC_ int attn_lane_powers_(int16_t *power, const float *top) {
 }
 
 /* pair_tile of x[i][lane] 2^(row[i] + lane[lane]), row null = 0. */
-ATTN_FUNC_ void attn_power_tile_(const attn_low_table_ *low, uint32_t *to, const float *x, int n,
-                                 int lead, int g0, int g1, const int16_t *row,
-                                 const int16_t *lane) {
+ATTN_OUTLINE_ void attn_power_tile_(const attn_low_table_ *low, uint32_t *to, const float *x, int n,
+                                    int lead, int g0, int g1, const int16_t *row,
+                                    const int16_t *lane) {
   for (int i = -lead; i < n; i += 2, to += ATTN_TILE_) {
     const int first = i < 0 ? 0 : i, end = i + 2 < n ? i + 2 : n;
     float two[2 * ATTN_TILE_];
@@ -82,7 +82,7 @@ ATTN_FUNC_ void attn_power_tile_(const attn_low_table_ *low, uint32_t *to, const
 }
 
 /* Sums are times 2^(row + lane[lane]) times scale: two factors a lane, since the whole may be beyond f32. */
-ATTN_FUNC_ void attn_units_(float *unit, int row, const int16_t *lane, float scale) {
+ATTN_OUTLINE_ void attn_units_(float *unit, int row, const int16_t *lane, float scale) {
   for (int r = 0; r < ATTN_TILE_; r++) {
     const int e = row + lane[r], half = e / 2;
     unit[r] = attn_power_(half) * scale, unit[ATTN_TILE_ + r] = attn_power_(e - half);

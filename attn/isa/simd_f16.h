@@ -21,6 +21,7 @@
 #undef ATTN_PAIR_WEIGHT_
 #undef ATTN_PAIR_SHARE_
 #undef ATTN_PAIR_TIMES_
+#undef ATTN_PAIR_UNIT_
 #define ATTN_PAIR_FN_(name) ATTN_CAT_(ATTN_CAT_(attn_##name##_, ATTN_T_), _)
 #define ATTN_VP_ ATTN_PAIR_FN_(pair)
 #define ATTN_PAIR_LOAD_(p) ATTN_PAIR_FN_(load_pairs)(p)
@@ -37,6 +38,7 @@
 #define ATTN_PAIR_WEIGHT_(x) ATTN_V_MUL_(x, ATTN_V_SET1_(32768.0f))
 #define ATTN_PAIR_SHARE_(x) ATTN_V_MUL_(x, ATTN_V_SET1_(1.0f / 32768.0f))
 #define ATTN_PAIR_TIMES_(x, by) ATTN_V_MUL_(x, ATTN_V_SET1_(by))
+#define ATTN_PAIR_UNIT_(d) (d)->unit
 #define ATTN_PAIR_PEAKS_ 1
 
 typedef struct {

@@ -39,6 +39,7 @@
 #undef ATTN_PAIR_ROW_
 #undef ATTN_PAIR_SHARE_
 #undef ATTN_PAIR_TIMES_
+#undef ATTN_PAIR_UNIT_
 #undef ATTN_PAIR_WEIGHT_
 #undef ATTN_PAIR_WORDS_
 #undef ATTN_VM_

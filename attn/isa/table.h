@@ -197,7 +197,7 @@ typedef struct attn_tile_table_ { /* a tile of scores */
 } attn_tile_table_;
 
 /* Sums of products of pairs of bf16 or of f16: y[r][lane] = sum_i x[i][lane] . b[r][i] for lanes of groups g0..g1,
- * where pair i of row r of b is row * r + step * i bytes behind b. unit not null: times unit[lane]
+ * where pair i of row r of b is row * r + step * i bytes behind b. Of f16, unit not null: times unit[lane]
  * and unit[tile + lane], powers of two. top not null: times scale, and top[lane] = max(top, y); else added to
  * y alpha[lane] (null = 1), start: to 0. */
 typedef struct attn_pair_dots_ {

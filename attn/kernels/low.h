@@ -46,6 +46,7 @@
 #define ATTN_PAIR_WEIGHT_(x) (x) /* as it is stored, and back */
 #define ATTN_PAIR_SHARE_(x) (x)
 #define ATTN_PAIR_TIMES_(x, by) ((void)(by), x)
+#define ATTN_PAIR_UNIT_(d) 0
 #endif
 
 #define ATTN_SUM_(r, i) ATTN_VF_ a##r##i = ATTN_V_ZERO_();
@@ -95,7 +96,7 @@
         ATTN_ROWS_##rows##_(ATTN_ROW_STEP_, ATTN_VECS_##vecs##_);                                 \
         x += ATTN_TILE_, at += step;                                                              \
       }                                                                                           \
-      if (d->unit) {                                                                              \
+      if (ATTN_PAIR_UNIT_(d)) {                                                                   \
         ATTN_VECS_##vecs##_(ATTN_UNIT_, 0);                                                       \
         ATTN_ROWS_##rows##_(ATTN_ROW_RAISE_, ATTN_VECS_##vecs##_);                                \
       }                                                                                           \

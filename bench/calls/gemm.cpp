@@ -25,10 +25,10 @@ void transposed(Call &c, int64_t m, int64_t k, int64_t n) {
   gemm(c, m, k, n, p);
 }
 
-/* Numbers of f32, products of bf16; the peer's are f32 too. */
-void narrow(Call &c, int64_t m, int64_t k, int64_t n) {
+/* Numbers of f32, products of bf16 or f16; the peer's are f32 too. */
+void narrow(Call &c, int64_t m, int64_t k, int64_t n, attn_compute compute) {
   attn_gemm_params p = {};
-  p.compute = ATTN_COMPUTE_BF16;
+  p.compute = compute;
   gemm(c, m, k, n, p);
 }
 
@@ -60,8 +60,12 @@ void decode_int8(Call &c, int64_t k, int64_t n, int bits, int transposed) {
 }
 
 const CallEntry entries[] = {
-    {"gemm", "m:512/n:768/k:768/compute:bf16", [](Call &c) { narrow(c, 512, 768, 768); }},
-    {"gemm", "m:512/n:768/k:3072/compute:bf16", [](Call &c) { narrow(c, 512, 3072, 768); }},
+    {"gemm", "m:512/n:768/k:768/compute:bf16",
+     [](Call &c) { narrow(c, 512, 768, 768, ATTN_COMPUTE_BF16); }},
+    {"gemm", "m:512/n:768/k:3072/compute:bf16",
+     [](Call &c) { narrow(c, 512, 3072, 768, ATTN_COMPUTE_BF16); }},
+    {"gemm", "m:512/n:768/k:768/compute:f16",
+     [](Call &c) { narrow(c, 512, 768, 768, ATTN_COMPUTE_F16); }},
     {"gemm", "m:512/n:512/k:64", [](Call &c) { gemm(c, 512, 64, 512, {}); }},
     {"gemm", "m:2048/n:256/k:128", [](Call &c) { gemm(c, 2048, 128, 256, {}); }},
     {"gemm", "m:2048/n:256/k:128/transposed", [](Call &c) { transposed(c, 2048, 128, 256); }},

@@ -220,9 +220,10 @@ const char *dtype_name(attn_dtype d) {
 
 /* The feature beside a tier that has the products of a compute. */
 attn_feature feature_of(attn_isa isa, attn_compute compute) {
-  const attn_feature f = compute == ATTN_COMPUTE_BF16 ? ATTN_FEATURE_AVX512_BF16
-                         : compute == ATTN_COMPUTE_I8 ? ATTN_FEATURE_AVX512_VNNI
-                                                      : ATTN_FEATURE_NONE;
+  const attn_feature f = compute == ATTN_COMPUTE_BF16  ? ATTN_FEATURE_AVX512_BF16
+                         : compute == ATTN_COMPUTE_I8  ? ATTN_FEATURE_AVX512_VNNI
+                         : compute == ATTN_COMPUTE_F16 ? ATTN_FEATURE_NEON_FP16FML
+                                                       : ATTN_FEATURE_NONE;
   return attn_feature_isa(f) == isa && attn_feature_status(f) == ATTN_ISA_OK ? f
                                                                              : ATTN_FEATURE_NONE;
 }
@@ -239,6 +240,7 @@ std::string name_of(attn_isa isa, const SdpaSpec &spec) {
   if (s.tk && s.tk != s.tq) n += "/Tk:" + std::to_string(s.tk);
   if (s.dv && s.dv != s.dk) n += "/dv:" + std::to_string(s.dv);
   if (s.compute == ATTN_COMPUTE_BF16) n += "/compute:bf16";
+  if (s.compute == ATTN_COMPUTE_F16) n += "/compute:f16";
   if (s.compute == ATTN_COMPUTE_I8) n += "/compute:i8";
   n += problem_extra_name(s.extra);
   if (s.bthd) n += "/bthd";
@@ -297,7 +299,7 @@ void add_shapes(const Selection &sel) {
       s.dtype = dtype;
       add(sel, against_base(s, dense(2048, d, 0)));
     }
-  /* products of bf16 and of codes against those of f32 */
+  /* products of bf16, of codes and of f16 against those of f32 */
   for (int64_t d : {64, 128})
     for (int64_t t : {512, 2048})
       for (attn_dtype dtype : {ATTN_BF16, ATTN_F32})
@@ -309,6 +311,11 @@ void add_shapes(const Selection &sel) {
           s.compute = ATTN_COMPUTE_BF16;
           add(sel, against_base(s, base));
           s.compute = ATTN_COMPUTE_I8;
+          add(sel, against_base(s, base));
+          if (!sel.full && feature_of(sel.isa, ATTN_COMPUTE_F16) == ATTN_FEATURE_NONE && t > 512)
+            continue; /* emulated */
+          if (dtype == ATTN_BF16) s.dtype = base.dtype = ATTN_F16;
+          s.compute = ATTN_COMPUTE_F16;
           add(sel, against_base(s, base));
         }
   for (problem_extra e : {PROBLEM_WINDOW, PROBLEM_BOOL, PROBLEM_ADD, PROBLEM_SINKS}) {

@@ -41,12 +41,12 @@ void O3_not_finite(void **state) {
 
 /* The same bits for any workers, composition and cut, and beside guard pages. */
 void O3_bits(void **state) {
-  TEST_IN_MODE(ATTN_COMPUTE_F16, api_terms_any_workers, api_terms_any_chunks, api_terms_guard_pages,
-               api_terms_workspace);
+  TEST_IN_MODE(ATTN_COMPUTE_F16, api_terms_any_workers, api_terms_any_chunks,
+               api_terms_guard_pages);
 }
 
 void O3_gemm(void **state) {
-  TEST_IN_MODE(ATTN_COMPUTE_F16, MM_gemm_random, MM_gemm_nan, MM_gemm_cuts, O5_few_rows);
+  TEST_IN_MODE(ATTN_COMPUTE_F16, MM_gemm_random, MM_gemm_nan, MM_gemm_cuts);
 }
 
 /* ---- what is f16's own ------------------------------------------------------------------------*/

@@ -56,7 +56,7 @@ typedef struct attn_gemm_params {
  *   2^-7 sum_c |scale x w| where x or w had to be rounded, else as below. w lies in panels then, 2 k n' bytes
  *   a matrix, and a worker takes up to 350 KB. ATTN_COMPUTE_F16: the same with f16 and an error of 2^-10 sum_c
  *   |scale x w|; rows of x (256 elements of k) and columns of w are divided by powers of two as attn_sdpa's rows are,
- *   beside the largest number of which those 2^-25 times as large and below may count as 0. What runs, is refused or preferred: as for attn_sdpa. On one machine
+ *   and a number of theirs may lose 2^-17 of the largest beside it. What runs, is refused or preferred: as for attn_sdpa. On one machine
  *   the same bits for any workers and any cut of rows and columns.
  *   params.compute = ATTN_COMPUTE_I8, of w of ATTN_I8 and ATTN_I4 alone: each run of r elements of a row of x (see
  *   Determinism) becomes whole numbers up to 127 times t = max |x| / 127. Their products with w's codes are summed

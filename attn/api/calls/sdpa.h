@@ -130,10 +130,10 @@ typedef struct attn_sdpa_params {
  * Compute = ATTN_COMPUTE_F16: the same with f16, whose rounding is 8 times as fine: a score errs by 2^-10 s sum_c
  *   |q_c k_c| where q or k had to be rounded, a row of O by 2^-10 max |v|, usually 2^-13, LSE by 2^-10. f16 ends at
  *   65504 and soon below 1: a row of q, k or v whose largest number is not in 2^-8 .. 2^15 is divided by a power of
- *   two, which the product gets back, so that any size serves (f16 that is stored stays as it is); numbers of a
- *   row that are 2^-25 times its largest or less may count as 0, and so may weights below 2^-40. With products
- *   rounded once into their sums in f32, by ATTN_FEATURE_NEON_FP16FML where it runs, else emulated, on x86 always,
- *   slower than F32.
+ *   two, which the product gets back, so that any size serves (f16 that is stored stays as it is): slower where it is a
+ *   row of v. A number may also lose 2^-17 of the largest of its row; weights below 2^-40 may count as 0. Products are
+ *   rounded once into their sums in f32, by ATTN_FEATURE_NEON_FP16FML where it runs (as many at once as f32 has),
+ *   else emulated, on x86 always, slower than F32.
  * Compute = ATTN_COMPUTE_I8: each query and each key becomes whole numbers up to 127 times a scale; their products
  *   are summed exactly and scaled in f32. Subtracted from keys beforehand, and added to the scores, is the product
  *   with what the first keys have in common: key 0 (for keys 1 to 15), the mean of the first 16 (to 127), of 128;
