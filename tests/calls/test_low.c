@@ -72,7 +72,7 @@ void O2_bits(void **state) {
 
 void O2_gemm(void **state) {
   BOTH(MM_gemm_random, MM_gemm_tails, MM_gemm_exact, MM_gemm_nan, MM_gemm_promises, MM_gemm_cuts,
-       O5_random, O5_few_rows, O5_cuts, O5_promises);
+       O5_few_rows, O5_cuts);
 }
 
 /* ---- what is bf16's own -----------------------------------------------------------------------*/
