@@ -75,6 +75,7 @@
   X(O4_rejects)                             \
   X(O4_workspace)                           \
   X(O2_shapes)                              \
+  X(O2_head_widths)                         \
   X(O2_groups)                              \
   X(O2_masks)                               \
   X(O2_terms)                               \

@@ -291,21 +291,24 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
 #endif
   else
     attn_gemm_plain_(a, part, y, stride, rows, in, own);
-  float bias[ATTN_STORED_COLS_];
-  if (a->bias.data)
-    f->widen(bias,
-             attn_at_(&a->bias, a->bias.batch > 1 ? b : 0, a->bias.heads > 1 ? h : 0, 0) +
-                 attn_bytes_(a->bias.dtype, c0),
-             0, NULL, 1, c1 - c0, a->bias.dtype, NULL);
-  for (int64_t r = 0; r < rows; r++) {
-    if (a->finish)
-      attn_on_(dense, f)->activate(y + r * stride, c1 - c0, a->bias.data ? bias : NULL, a->scale,
-                                   a->act);
-    else if (ATTN_PART_(LOW, a->low))
-      attn_row_one_nan_(f, y + r * stride, c1 - c0);
-    if (a->aside)
-      f->blend(attn_at_(&a->y, b, h, r0 + r) + attn_bytes_(a->y.dtype, c0), y + r * stride, NULL,
-               a->y.dtype, ATTN_F32, ATTN_F32, c1 - c0, 1.0f, 0.0f);
+  for (int64_t c = 0; c < c1 - c0; c += ATTN_GEMM_COLS_) {
+    const int64_t n = c1 - c0 - c < ATTN_GEMM_COLS_ ? c1 - c0 - c : (int64_t)ATTN_GEMM_COLS_;
+    float bias[ATTN_GEMM_COLS_];
+    if (a->bias.data)
+      f->widen(bias,
+               attn_at_(&a->bias, a->bias.batch > 1 ? b : 0, a->bias.heads > 1 ? h : 0, 0) +
+                   attn_bytes_(a->bias.dtype, c0 + c),
+               0, NULL, 1, n, a->bias.dtype, NULL);
+    for (int64_t r = 0; r < rows; r++) {
+      float *row = y + r * stride + c;
+      if (a->finish)
+        attn_on_(dense, f)->activate(row, n, a->bias.data ? bias : NULL, a->scale, a->act);
+      else if (ATTN_PART_(LOW, a->low))
+        attn_row_one_nan_(f, row, n);
+      if (a->aside)
+        f->blend(attn_at_(&a->y, b, h, r0 + r) + attn_bytes_(a->y.dtype, c0 + c), row, NULL,
+                 a->y.dtype, ATTN_F32, ATTN_F32, n, 1.0f, 0.0f);
+    }
   }
 }
 

@@ -382,7 +382,7 @@ void MM_gemm_rejects(void **state) {
       case 19: s->x.len = s->y.len = -1, word = "y.batch"; break;
       case 20: s->p.bias.dtype = ATTN_E4M3, want = ATTN_E_DTYPE, word = "params.bias"; break;
       case 21: s->p.compute = (attn_compute)-1, want = ATTN_E_VALUE, word = "compute"; break;
-      case 22: s->p.compute = ATTN_COMPUTE_I8, want = ATTN_E_ISA, word = "compute"; break;
+      case 22: s->p.compute = ATTN_COMPUTE_I8, want = ATTN_E_VALUE, word = "compute"; break;
       default: s->y.stride_head = INT64_MAX, want = ATTN_E_OVERFLOW, word = "y "; break;
     }
     promise_reject(&s->does, want, word);
