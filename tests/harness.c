@@ -107,6 +107,23 @@ attn_tensor test_tensor(attn_dtype dtype, test_layout layout, int64_t batch, int
 
 attn_compute test_compute;
 
+attn_feature test_feature(attn_compute compute) {
+  static const struct {
+    attn_compute compute;
+    attn_feature feature;
+  } rows[] = {{ATTN_COMPUTE_BF16, ATTN_FEATURE_AVX512_BF16},
+              {ATTN_COMPUTE_BF16, ATTN_FEATURE_NEON_BF16},
+              {ATTN_COMPUTE_I8, ATTN_FEATURE_AVX512_VNNI},
+              {ATTN_COMPUTE_I8, ATTN_FEATURE_NEON_DOTPROD}};
+  for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
+    const attn_feature f = rows[n].feature;
+    if (rows[n].compute == compute && attn_feature_isa(f) == test_isa &&
+        attn_feature_status(f) == ATTN_ISA_OK)
+      return f;
+  }
+  return ATTN_FEATURE_NONE;
+}
+
 void test_fill(attn_tensor t, test_rng *rng, double (*draw)(test_rng *)) {
   EACH(t, b, h, i, c) {
     double x = draw(rng);

@@ -24,6 +24,8 @@ extern int test_other_bits;
 int test_expects(attn_isa isa);
 /* The same of a feature beside one. */
 int test_expects_feature(attn_feature feature);
+/* The feature that has the products of a compute on the tier under test, where it runs; else NONE. */
+attn_feature test_feature(attn_compute compute);
 
 /* What test_build and paged_attend ask products to be made of; test_fill then draws numbers that bf16 has.
  * Set for one test. */

@@ -51,6 +51,10 @@ int test_expects_feature(attn_feature feature) {
 static const attn_isa family[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512};
 static const attn_isa foreign = ATTN_ISA_NEON;
 #else
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
 int test_expects(attn_isa isa) {
 #if defined(__aarch64__) || (defined(__ARM_NEON) && defined(__ARM_FEATURE_FMA))
   if (isa == ATTN_ISA_NEON) return 1;
@@ -58,6 +62,10 @@ int test_expects(attn_isa isa) {
   return isa == ATTN_ISA_SCALAR;
 }
 int test_expects_feature(attn_feature feature) {
+#if defined(__aarch64__) && defined(__linux__)
+  if (feature == ATTN_FEATURE_NEON_BF16) return (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0;
+  if (feature == ATTN_FEATURE_NEON_DOTPROD) return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#endif
   (void)feature;
   return 0;
 }
@@ -273,13 +281,17 @@ void isa_report_names_the_forced_tier(void **state) {
 
 void O6_names(void **state) {
   (void)state;
-  static const char *const names[] = {"none", "avx512bf16", "avx512vnni"};
+  static const char *const names[] = {"none", "avx512bf16", "avx512vnni", "neonbf16",
+                                      "neondotprod"};
+  assert_int_equal(sizeof names / sizeof *names, ATTN_FEATURE_COUNT);
   for (int n = 0; n < ATTN_FEATURE_COUNT; n++)
     assert_string_equal(attn_feature_name((attn_feature)n), names[n]);
   assert_string_equal(attn_feature_name((attn_feature)ATTN_FEATURE_COUNT), "unknown");
   assert_string_equal(attn_feature_name((attn_feature)-1), "unknown");
   assert_int_equal(attn_feature_isa(ATTN_FEATURE_AVX512_BF16), ATTN_ISA_AVX512);
   assert_int_equal(attn_feature_isa(ATTN_FEATURE_AVX512_VNNI), ATTN_ISA_AVX512);
+  assert_int_equal(attn_feature_isa(ATTN_FEATURE_NEON_BF16), ATTN_ISA_NEON);
+  assert_int_equal(attn_feature_isa(ATTN_FEATURE_NEON_DOTPROD), ATTN_ISA_NEON);
   for (int n = -2; n < ATTN_FEATURE_COUNT + 2; n++) {
     const attn_feature f = (attn_feature)n;
     assert_true(strlen(attn_feature_why(f)) > 0);
@@ -330,9 +342,9 @@ void O6_env(void **state) {
   assert_int_equal(fresh(NULL, check_features), 0);
   assert_int_equal(fresh(attn_isa_name(best()), check_features), 0);
   want_state = ATTN_ISA_CAPPED;
-  assert_int_equal(fresh("auto-bf16-vnni", check_features), 0);
-  assert_int_equal(fresh("-vnni-bf16", check_features), 0);
-  snprintf(word, sizeof word, "%s-bf16-vnni-bf16", attn_isa_name(best()));
+  assert_int_equal(fresh("auto-bf16-vnni-dotprod", check_features), 0);
+  assert_int_equal(fresh("-dotprod-vnni-bf16", check_features), 0);
+  snprintf(word, sizeof word, "%s-bf16-vnni-bf16-dotprod", attn_isa_name(best()));
   assert_int_equal(fresh(word, check_features), 0);
   want_best = ATTN_ISA_SCALAR;
   assert_int_equal(fresh("scalar", check_features), 0);

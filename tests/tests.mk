@@ -121,6 +121,8 @@ test-emulated: $(TEST_EMULATED_HERE) ## test: the avx512 tier by an emulating vo
 # scalar is the same C as everywhere else: A covers what differs between machines.
 test-arm64: $(TEST_ARM64) ## test: the same for 64-bit ARM under qemu, smaller random cases
 	$(TEST_QEMU64) $(TEST_ARM64) --isa neon
+	$(TEST_QEMU64) $(TEST_ARM64) --filter 'O6_*'
+	$(TEST_QEMU64) -cpu cortex-a72 $(TEST_ARM64) --filter 'O6_*' # without features
 	$(TEST_QEMU64) $(TEST_ARM64) --isa scalar --filter 'A*'
 
 # 32 bits change the vocabulary of neon, the sizes and the addresses: the core mechanisms, the linear states, and

@@ -81,6 +81,18 @@
     !defined(ATTN_NO_NEON)
 #define ATTN_HAS_NEON_ 1
 #endif
+/* of ARM where the system says what the processor has */
+#if defined(ATTN_HAS_NEON_) && defined(ATTN_ARM64_) && defined(__GNUC__) && \
+    (defined(__linux__) || defined(__APPLE__) || defined(_WIN32))
+#if !defined(ATTN_NO_NEONBF16) && \
+    (__GNUC__ >= 10 || (defined(ATTN_CLANG_) && __clang_major__ >= 11))
+#define ATTN_HAS_NEONBF16_ 1
+#endif
+#if !defined(ATTN_NO_NEONDOTPROD) && \
+    (__GNUC__ >= 8 || (defined(ATTN_CLANG_) && __clang_major__ >= 7))
+#define ATTN_HAS_NEONDOTPROD_ 1
+#endif
+#endif
 
 /* Intrinsics headers come before any region: gcc ties their functions to the region they are
  * first seen in. */
@@ -108,6 +120,20 @@
 #endif
 #ifdef ATTN_HAS_NEON_
 #include <arm_neon.h>
+#endif
+#if defined(ATTN_ARM64_) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(ATTN_ARM64_) && defined(__APPLE__) /* <sys/sysctl.h> does not compile as strict C */
+#ifdef __cplusplus
+extern "C"
+#endif
+    int
+    sysctlbyname(const char *, void *, size_t *, void *, size_t);
+#elif defined(ATTN_ARM64_) && defined(_WIN32) && defined(__GNUC__) /* <windows.h> is megabytes */
+#ifdef __cplusplus
+extern "C"
+#endif
+    __declspec(dllimport) int __stdcall IsProcessorFeaturePresent(unsigned long);
 #endif
 
 #if defined(ATTN_MSVC_)
@@ -259,8 +285,32 @@
 #define ATTN_XCR0_AVX512_ 0xE6u
 #endif
 #define ATTN_XCR0_AVX2_ 0x06u
+/* Features of ARM: F(target, word and bit of Linux' hardware capabilities, name in macOS, number in Windows). A
+ * target comes to what -march says: to name a version of the architecture may take away from it, and then
+ * nothing of the tier can be inlined. But gas knows dotprod from 8.2 on alone. */
+#if defined(ATTN_CLANG_)
+#define ATTN_ARM_BF16_ "bf16"
+#define ATTN_ARM_DOTPROD_ "dotprod"
+#else
+#define ATTN_ARM_BF16_ "+bf16"
+#if defined(__ARM_FEATURE_DOTPROD) || defined(__ARM_FEATURE_SVE) ||  \
+    defined(__ARM_FEATURE_COMPLEX) || defined(__ARM_FEATURE_SHA3) || \
+    defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) || defined(__ARM_FEATURE_MATMUL_INT8)
+#define ATTN_ARM_DOTPROD_ "+dotprod"
+#elif defined(__ARM_FEATURE_CRYPTO) && defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)
+#define ATTN_ARM_DOTPROD_ "arch=armv8.2-a+dotprod+crypto+fp16"
+#elif defined(__ARM_FEATURE_CRYPTO)
+#define ATTN_ARM_DOTPROD_ "arch=armv8.2-a+dotprod+crypto"
+#elif defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)
+#define ATTN_ARM_DOTPROD_ "arch=armv8.2-a+dotprod+fp16"
+#else
+#define ATTN_ARM_DOTPROD_ "arch=armv8.2-a+dotprod"
+#endif
+#endif
+#define ATTN_FEATURES_NEONBF16_(F, R) F(ATTN_ARM_BF16_, 26, 14, "BF16", 68)
+#define ATTN_FEATURES_NEONDOTPROD_(F, R) F(ATTN_ARM_DOTPROD_, 16, 20, "DotProd", 43)
 
-#define ATTN_NAME_FIRST_(name, leaf, reg, bit) name
+#define ATTN_NAME_FIRST_(name, ...) name
 #if defined(ATTN_CLANG_)
 #define ATTN_NAME_REST_(name, leaf, reg, bit) "," name
 #define ATTN_BEGIN_REGION_(row)             \

@@ -69,6 +69,26 @@ ATTN_FUNC_ attn_isa_state attn_probe_(attn_isa isa) {
   }
 }
 
+#if defined(ATTN_HAS_NEONBF16_) || defined(ATTN_HAS_NEONDOTPROD_)
+#define ATTN_ARM_BIT_(name, word, bit, apple, windows) \
+  attn_probe_arm_(word, bit, "hw.optional.arm.FEAT_" apple, windows)
+
+ATTN_FUNC_ attn_isa_state attn_probe_arm_(unsigned long word, int bit, const char *apple,
+                                          unsigned long windows) {
+  int has = 0;
+#if defined(__linux__)
+  has = (int)(getauxval(word) >> bit & 1);
+#elif defined(__APPLE__)
+  size_t size = sizeof has;
+  if (sysctlbyname(apple, &has, &size, NULL, 0) != 0) has = 0;
+#else
+  has = IsProcessorFeaturePresent(windows);
+#endif
+  (void)word, (void)bit, (void)apple, (void)windows;
+  return has ? ATTN_ISA_OK : ATTN_ISA_CPU_LACKS;
+}
+#endif
+
 /* The features beside tiers: a name, the word that switches it off in ATTN_ISA, and its tier. */
 typedef struct attn_feature_row_ {
   const char *name, *word;
@@ -77,7 +97,9 @@ typedef struct attn_feature_row_ {
 static const attn_feature_row_ attn_feature_rows_[ATTN_FEATURE_COUNT] = {
     {"none", "", ATTN_ISA_AUTO},
     {"avx512bf16", "bf16", ATTN_ISA_AVX512},
-    {"avx512vnni", "vnni", ATTN_ISA_AVX512}};
+    {"avx512vnni", "vnni", ATTN_ISA_AVX512},
+    {"neonbf16", "bf16", ATTN_ISA_NEON},
+    {"neondotprod", "dotprod", ATTN_ISA_NEON}};
 
 ATTN_FUNC_ attn_isa_state attn_probe_feature_(attn_feature feature) {
 #ifdef ATTN_HAS_AVX512BF16_
@@ -89,6 +111,14 @@ ATTN_FUNC_ attn_isa_state attn_probe_feature_(attn_feature feature) {
   static const attn_cpu_bit_ g[] = {ATTN_FEATURES_AVX512VNNI_(ATTN_CPU_BIT_, ATTN_CPU_BIT_)};
   if (feature == ATTN_FEATURE_AVX512_VNNI)
     return attn_probe_x86_(g, (int)(sizeof g / sizeof *g), ATTN_XCR0_AVX512_);
+#endif
+#ifdef ATTN_HAS_NEONBF16_
+  if (feature == ATTN_FEATURE_NEON_BF16)
+    return ATTN_FEATURES_NEONBF16_(ATTN_ARM_BIT_, ATTN_ARM_BIT_);
+#endif
+#ifdef ATTN_HAS_NEONDOTPROD_
+  if (feature == ATTN_FEATURE_NEON_DOTPROD)
+    return ATTN_FEATURES_NEONDOTPROD_(ATTN_ARM_BIT_, ATTN_ARM_BIT_);
 #endif
   (void)feature;
   return ATTN_ISA_NOT_COMPILED;

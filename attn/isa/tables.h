@@ -31,6 +31,8 @@
 #define ATTN_ON_NEON_(name) attn_##name##_neon_
 #define ATTN_ON_AVX512BF16_(name) attn_##name##_avx512bf16_
 #define ATTN_ON_AVX512VNNI_(name) attn_##name##_avx512vnni_
+#define ATTN_ON_NEONBF16_(name) attn_##name##_neonbf16_
+#define ATTN_ON_NEONDOTPROD_(name) attn_##name##_neondotprod_
 #define ATTN_ON_NONE_(name) 0 /* never asked for */
 #ifndef ATTN_HAS_AVX2_
 #undef ATTN_ON_AVX2_
@@ -86,6 +88,13 @@ ATTN_FUNC_ const attn_low_table_ *attn_low_of_(attn_isa isa, attn_feature *featu
     return &avx512bf16;
   }
 #endif
+#ifdef ATTN_HAS_NEONBF16_
+  static const attn_low_table_ neonbf16 = {ATTN_LOW_TABLE_(ATTN_ON_NEONBF16_)};
+  if (isa == ATTN_ISA_NEON && attn_feature_status(ATTN_FEATURE_NEON_BF16) == ATTN_ISA_OK) {
+    *feature = ATTN_FEATURE_NEON_BF16;
+    return &neonbf16;
+  }
+#endif
 #ifdef ATTN_NO_EMULATION
   (void)isa;
   return NULL;
@@ -102,6 +111,13 @@ ATTN_FUNC_ const attn_code_table_ *attn_code_of_(attn_isa isa, attn_feature *fea
   if (isa == ATTN_ISA_AVX512 && attn_feature_status(ATTN_FEATURE_AVX512_VNNI) == ATTN_ISA_OK) {
     *feature = ATTN_FEATURE_AVX512_VNNI;
     return &avx512vnni;
+  }
+#endif
+#ifdef ATTN_HAS_NEONDOTPROD_
+  static const attn_code_table_ neondotprod = {ATTN_CODE_TABLE_(ATTN_ON_NEONDOTPROD_)};
+  if (isa == ATTN_ISA_NEON && attn_feature_status(ATTN_FEATURE_NEON_DOTPROD) == ATTN_ISA_OK) {
+    *feature = ATTN_FEATURE_NEON_DOTPROD;
+    return &neondotprod;
   }
 #endif
 #ifdef ATTN_NO_EMULATION
@@ -145,6 +161,8 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_ON_NEON_
 #undef ATTN_ON_AVX512BF16_
 #undef ATTN_ON_AVX512VNNI_
+#undef ATTN_ON_NEONBF16_
+#undef ATTN_ON_NEONDOTPROD_
 #undef ATTN_ON_NONE_
 #undef ATTN_TABLES_
 #undef ATTN_TABLES_FROM_

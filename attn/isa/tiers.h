@@ -23,8 +23,36 @@ ATTN_BEGIN_STRICT_
 #ifdef ATTN_HAS_NEON_
 #include "simd_neon.h"
 #define ATTN_PASS_ ATTN_VERSION
+#if ATTN_HAS_LOW && (defined(ATTN_HAS_NEONBF16_) || defined(ATTN_HAS_NEONDOTPROD_))
+#define ATTN_KEEP_WORDS_ 1 /* a feature's pass goes on with them */
+#endif
 #include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
 #undef ATTN_PASS_
+#if ATTN_HAS_LOW && defined(ATTN_HAS_NEONBF16_)
+ATTN_BEGIN_REGION_(ATTN_FEATURES_NEONBF16_)
+#include "simd_neonbf16.h"
+#define ATTN_PASS_ ATTN_VERSION
+#define ATTN_PASS_LOW_ 1 /* products of narrow numbers alone */
+#ifdef ATTN_HAS_NEONDOTPROD_
+#define ATTN_KEEP_WORDS_ 1
+#endif
+#include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
+#undef ATTN_PASS_LOW_
+#undef ATTN_PASS_
+ATTN_END_REGION_
+#endif
+#if ATTN_HAS_LOW && defined(ATTN_HAS_NEONDOTPROD_)
+ATTN_BEGIN_REGION_(ATTN_FEATURES_NEONDOTPROD_)
+#include "simd_neondotprod.h"
+#define ATTN_PASS_ ATTN_VERSION
+#define ATTN_PASS_CODES_ 1 /* scores from codes alone */
+#include ATTN_SELF
+#undef ATTN_PASS_CODES_
+#undef ATTN_PASS_
+ATTN_END_REGION_
+#endif
 #endif
 
 #ifdef ATTN_HAS_AVX2_
@@ -49,7 +77,7 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
 #include "simd_avx512.h"
 #define ATTN_PASS_ ATTN_VERSION
 #if ATTN_HAS_LOW && (defined(ATTN_HAS_AVX512BF16_) || defined(ATTN_HAS_AVX512VNNI_))
-#define ATTN_KEEP_WORDS_ 1 /* a feature's pass goes on with them */
+#define ATTN_KEEP_WORDS_ 1
 #endif
 #include ATTN_SELF
 #undef ATTN_KEEP_WORDS_
@@ -59,7 +87,7 @@ ATTN_END_REGION_
 ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512BF16_)
 #include "simd_avx512bf16.h"
 #define ATTN_PASS_ ATTN_VERSION
-#define ATTN_PASS_LOW_ 1 /* products of narrow numbers alone */
+#define ATTN_PASS_LOW_ 1
 #ifdef ATTN_HAS_AVX512VNNI_
 #define ATTN_KEEP_WORDS_ 1
 #endif
@@ -73,7 +101,7 @@ ATTN_END_REGION_
 ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512VNNI_)
 #include "simd_avx512vnni.h"
 #define ATTN_PASS_ ATTN_VERSION
-#define ATTN_PASS_CODES_ 1 /* scores from codes alone */
+#define ATTN_PASS_CODES_ 1
 #include ATTN_SELF
 #undef ATTN_PASS_CODES_
 #undef ATTN_PASS_

@@ -10,19 +10,17 @@
 #include "list.h"
 #include "terms.h"
 
-static int there(attn_feature f) {
-  return attn_feature_isa(f) == test_isa && attn_feature_status(f) == ATTN_ISA_OK;
-}
-
-/* Runs tests in int8, by the instructions that there are and without: of codes, and of values. */
+/* Runs tests in int8, by the instructions that there are and without: of codes, and of values. On emulators and with
+ * sanitizers one of these is all of them, the others the first: see test_low.c. */
 static void each(void (*const *tests)(void **), int n, void **state) {
-  const attn_feature codes = ATTN_FEATURE_AVX512_VNNI, values = ATTN_FEATURE_AVX512_BF16;
-  const int has_codes = there(codes), has_values = there(values);
+  const attn_feature codes = test_feature(ATTN_COMPUTE_I8),
+                     values = test_feature(ATTN_COMPUTE_BF16);
   for (int off = 0; off < 3; off++) {
-    if ((off == 1 && !has_codes) || (off == 2 && !has_values)) continue;
+    if ((off == 1 && !codes) || (off == 2 && !values)) continue;
     if (off) assert_int_equal(attn_feature_off(off == 1 ? codes : values, 1), ATTN_OK);
     test_compute = ATTN_COMPUTE_I8;
-    for (int i = 0; i < n; i++) tests[i](state);
+    const int all = !test_fast || off == (values && test_isa == ATTN_ISA_NEON ? 2 : 0);
+    for (int i = 0; i < (all ? n : 1); i++) tests[i](state);
     test_compute = ATTN_COMPUTE_F32;
     if (off) assert_int_equal(attn_feature_off(off == 1 ? codes : values, 0), ATTN_OK);
   }
@@ -174,10 +172,13 @@ void O4_scores_agree(void **state) {
         attn_ctx ctx = {0};
         ctx.isa = (attn_isa)isa;
         if (attn_isa_status(ctx.isa) != ATTN_ISA_OK) continue;
-        if (off && attn_feature_off(ATTN_FEATURE_AVX512_VNNI, 1) != ATTN_OK) continue;
+        test_isa = ctx.isa;
+        const attn_feature feature = test_feature(ATTN_COMPUTE_I8);
+        if (off && !feature) continue;
+        if (off) assert_int_equal(attn_feature_off(feature, 1), ATTN_OK);
         call.params.map = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 90, keys);
         assert_int_equal(attn_sdpa(call.o, call.q, call.k, call.v, &call.params, &ctx), ATTN_OK);
-        if (off) assert_int_equal(attn_feature_off(ATTN_FEATURE_AVX512_VNNI, 0), ATTN_OK);
+        if (off) assert_int_equal(attn_feature_off(feature, 0), ATTN_OK);
         if (first.data)
           test_assert_same(first, call.params.map, "scores of two tiers");
         else
@@ -286,9 +287,8 @@ void O4_codes_of_a_cache(void **state) { EACH(stored); }
 
 void O4_report(void **state) {
   (void)state;
-  const attn_feature feature = ATTN_FEATURE_AVX512_VNNI;
-  const int native = there(feature);
-  for (int off = 0; off < 1 + native; off++)
+  const attn_feature feature = test_feature(ATTN_COMPUTE_I8);
+  for (int off = 0; off < (feature ? 2 : 1); off++)
     for (int prefer = 0; prefer < 2; prefer++) {
       test_rng rng = test_seed(10400);
       test_call call = drawn(ATTN_F32, 9, 40, 8, &rng), plain = test_again(&call);
@@ -298,7 +298,7 @@ void O4_report(void **state) {
       if (off) assert_int_equal(attn_feature_off(feature, 1), ATTN_OK);
       assert_int_equal(attn_sdpa(call.o, call.q, call.k, call.v, &call.params, &ctx), ATTN_OK);
       if (off) assert_int_equal(attn_feature_off(feature, 0), ATTN_OK);
-      const int here = native && !off;
+      const int here = feature && !off;
       assert_int_equal(ctx.report.feature, here ? feature : ATTN_FEATURE_NONE);
       assert_int_equal(ctx.report.compute, here || !prefer ? ATTN_COMPUTE_I8 : ATTN_COMPUTE_F32);
       test_run(&plain);
