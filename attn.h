@@ -165,8 +165,8 @@
  *   environment variable ATTN_ISA=<tier> and attn_isa_limit() cap the choice for the process. An
  *   ATTN_ISA that names no tier of this machine makes every call fail with ATTN_E_ENV.
  *   Beside tiers there are features, which params.compute uses: AVX512-BF16, and BF16 of 64-bit ARM, for
- *   ATTN_COMPUTE_BF16, at about twice the speed of f32, AVX512-VNNI, and DotProd of 64-bit ARM, for the scores
- *   of ATTN_COMPUTE_I8. ATTN_ISA=avx512-bf16 (or -bf16, -vnni, -dotprod, -bf16-vnni) and attn_feature_off()
+ *   ATTN_COMPUTE_BF16, at about twice the speed of f32, AVX512-VNNI, AVX-VNNI beside avx2, and DotProd of
+ *   64-bit ARM, for the scores of ATTN_COMPUTE_I8. ATTN_ISA=avx512-bf16 (or -bf16, -vnni, -dotprod, -bf16-vnni) and attn_feature_off()
  *   switch one off,
  *   attn_feature_why tells why it is, ctx.report.feature whether it was used. Without it the mode is
  *   emulated, slower than f32; params.compute_prefer = 1 takes f32 then.
@@ -199,8 +199,8 @@
  *                            file does not call is not compiled
  *   ATTN_MALLOC(size), ATTN_FREE(ptr)   both or none; malloc and free
  *   ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON   leave a tier out
- *   ATTN_NO_AVX512BF16, ATTN_NO_AVX512VNNI, ATTN_NO_NEONBF16, ATTN_NO_NEONDOTPROD, ATTN_NO_EMULATION   leave
- *                            out a feature, and what stands in for features: a compute that has neither is
+ *   ATTN_NO_AVX512BF16, ATTN_NO_AVX512VNNI, ATTN_NO_AVXVNNI, ATTN_NO_NEONBF16, ATTN_NO_NEONDOTPROD,
+ *   ATTN_NO_EMULATION        leave out a feature, and what stands in for features: a compute that has neither is
  *                            refused (ATTN_E_ISA)
  *   ATTN_ONLY                families the program wants, (ATTN_FAMILY_SDPA | ATTN_FAMILY_CACHE | ..), the same
  *                            in all its files: the others are neither declared nor compiled, and a
@@ -4445,6 +4445,7 @@ typedef enum attn_feature {
   ATTN_FEATURE_AVX512_VNNI,  /* beside ATTN_ISA_AVX512: products of four codes of 8 bits */
   ATTN_FEATURE_NEON_BF16,    /* beside ATTN_ISA_NEON, 64-bit: products of pairs of bf16 */
   ATTN_FEATURE_NEON_DOTPROD, /* the same: products of four codes of 8 bits */
+  ATTN_FEATURE_AVX_VNNI,     /* beside ATTN_ISA_AVX2: products of four codes of 8 bits */
   ATTN_FEATURE_COUNT
 } attn_feature;
 
@@ -4611,7 +4612,7 @@ ATTN_DEF attn_isa attn_isa_best(void);
  * holds an unknown word. */
 ATTN_DEF attn_status attn_isa_limit(attn_isa isa);
 
-/* "none", "avx512bf16", "avx512vnni", "neonbf16", "neondotprod"; "unknown" for any other value. */
+/* "none", "avx512bf16", "avx512vnni", "neonbf16", "neondotprod", "avxvnni"; "unknown" for any other value. */
 ATTN_DEF const char *attn_feature_name(attn_feature feature);
 
 /* The tier that a feature lies beside: only calls on that tier use it. ATTN_ISA_AUTO for ATTN_FEATURE_NONE
@@ -4619,7 +4620,7 @@ ATTN_DEF const char *attn_feature_name(attn_feature feature);
 ATTN_DEF attn_isa attn_feature_isa(attn_feature feature);
 
 /* The state of a feature here and now: CAPPED where its tier is, or where it is switched off.
- * ATTN_FEATURE_NONE and unknown values are NOT_COMPILED; ATTN_NO_AVX512BF16, ATTN_NO_AVX512VNNI,
+ * ATTN_FEATURE_NONE and unknown values are NOT_COMPILED; ATTN_NO_AVX512BF16, ATTN_NO_AVX512VNNI, ATTN_NO_AVXVNNI,
  * ATTN_NO_NEONBF16 and ATTN_NO_NEONDOTPROD leave one out. Those of NEON are known on Linux, macOS and Windows
  * (there not with MSVC). */
 ATTN_DEF attn_isa_state attn_feature_status(attn_feature feature);
@@ -5376,7 +5377,7 @@ typedef struct attn_sdpa_params {
  *   ATTN_COMPUTE_BF16 where its feature runs, else in f32. A row of O errs by 1e-2 max |v| at most
  *   where q and k are standard normal (d = 64, 128), usually by 1e-3. Scores are the same bits on avx2, avx512
  *   and neon. q.dim up to 1024 (VALUE; with compute_prefer F32). Products are those of
- *   ATTN_FEATURE_AVX512_VNNI or ATTN_FEATURE_NEON_DOTPROD where it runs, else emulated, slower than F32; with compute_prefer that runs instead.
+ *   ATTN_FEATURE_AVX512_VNNI, ATTN_FEATURE_AVX_VNNI or ATTN_FEATURE_NEON_DOTPROD where it runs, else emulated, slower than F32; with compute_prefer that runs instead.
  *   After SageAttention 2 (arXiv 2411.10958).
  * Quantised k and v: k or v may be ATTN_I8, ATTN_I4 or ATTN_E4M3, each by itself, with its scales;
  *   rows are converted on the way, never as a whole. A scale that is not finite makes NaN in the rows
@@ -10731,6 +10732,11 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
     !defined(ATTN_NO_NEON)
 #define ATTN_HAS_NEON_ 1
 #endif
+#if defined(ATTN_HAS_AVX2_) && !defined(_MSC_VER) && !defined(ATTN_NO_AVXVNNI)
+#if (defined(ATTN_CLANG_) && __clang_major__ >= 12) || (defined(ATTN_GCC_) && __GNUC__ >= 11)
+#define ATTN_HAS_AVXVNNI_ 1
+#endif
+#endif
 /* of ARM where the system says what the processor has */
 #if defined(ATTN_HAS_NEON_) && defined(ATTN_ARM64_) && defined(__GNUC__) && \
     (defined(__linux__) || defined(__APPLE__) || defined(_WIN32))
@@ -10922,6 +10928,9 @@ extern "C"
  * 65536 times its subleaf. A feature beside a tier has a row of its own, with the tier's in it. */
 #define ATTN_FEATURES_AVX2_(F, R) \
   F("avx2", 7, EBX, 5) R("fma", 1, ECX, 12) R("f16c", 1, ECX, 29) R("avx", 1, ECX, 28)
+#ifndef ATTN_FEATURES_AVXVNNI_ /* tests/emulated runs it without the instruction */
+#define ATTN_FEATURES_AVXVNNI_(F, R) ATTN_FEATURES_AVX2_(F, R) R("avxvnni", 0x10007, EAX, 4)
+#endif
 #ifndef ATTN_FEATURES_AVX512_ /* tests/emulated runs this tier on AVX2 */
 /* clang-format off */
 #define ATTN_FEATURES_AVX512_(F, R)                                              \
@@ -12543,9 +12552,62 @@ ATTN_INLINE_ attn_v8_ attn_nibbles_avx2_(const void *p, const int odd) {
 }
 /* <<< attn/isa/simd_avx2.h */
 #define ATTN_PASS_ ATTN_VERSION
+#if ATTN_HAS_LOW && defined(ATTN_HAS_AVXVNNI_)
+#define ATTN_KEEP_WORDS_ 1
+#endif
 #include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
 #undef ATTN_PASS_
 ATTN_END_REGION_
+#if ATTN_HAS_LOW && defined(ATTN_HAS_AVXVNNI_)
+ATTN_BEGIN_REGION_(ATTN_FEATURES_AVXVNNI_)
+/* >>> attn/isa/simd_avxvnni.h */
+/* isa/simd_avxvnni.h owns the words of the avx2 vocabulary that AVX-VNNI has instructions for: those of
+ * isa/simd_avx512vnni.h, in half the width and without AVX-512. kernels/codes.h is compiled once more with
+ * them, in a region of its own. */
+
+#undef ATTN_T_
+#define ATTN_T_ avxvnni
+#undef ATTN_TIER_
+#define ATTN_TIER_ avx2 /* whose functions are there */
+#define ATTN_CODE_RAISED_ 128.0f
+typedef int32_t attn_i8_ __attribute__((vector_size(32)));
+#define ATTN_VC_ attn_i8_
+#define ATTN_CODE_LOAD_(p) ((attn_i8_)_mm256_loadu_si256((const __m256i *)(const void *)(p)))
+#define ATTN_CODE_SET1_(x) ((attn_i8_)_mm256_set1_epi32((int)(x)))
+#define ATTN_CODE_DOT_(k, x, c) \
+  ((attn_i8_)_mm256_dpbusd_avx_epi32((__m256i)(c), (__m256i)(k), (__m256i)(x)))
+#define ATTN_CODE_SUM_(c) (ATTN_VECTOR_(attn_v8_) _mm256_cvtepi32_ps((__m256i)(c)))
+#define ATTN_CODE_PUT_(p, v) attn_put_avxvnni_(p, v)
+#define ATTN_CODE_RAISE_(p, from)          \
+  _mm_storeu_si128((__m128i *)(void *)(p), \
+                   _mm_xor_si128(_mm_loadu_si128((const __m128i *)(from)), _mm_set1_epi8(-128)))
+#define ATTN_CODE_PUT_FOUR_(p, v) attn_put_four_avxvnni_(p, v)
+#define ATTN_CODE_PUT_INT_(p, v) _mm256_storeu_si256((__m256i *)(void *)(p), _mm256_cvtps_epi32(v))
+
+ATTN_INLINE_ void attn_put_avxvnni_(void *p, attn_v8_ v) {
+  const __m256i x = _mm256_cvtps_epi32(v);
+  const __m128i y = _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+  _mm_storel_epi64((__m128i *)p, _mm_xor_si128(_mm_packs_epi16(y, y), _mm_set1_epi8(-128)));
+}
+
+ATTN_INLINE_ void attn_put_four_avxvnni_(void *p, const attn_v8_ *v) {
+  const __m256i byte = _mm256_set1_epi32(255);
+  const __m256i a = _mm256_and_si256(_mm256_cvtps_epi32(v[0]), byte);
+  const __m256i b = _mm256_and_si256(_mm256_cvtps_epi32(v[1]), byte);
+  const __m256i c = _mm256_and_si256(_mm256_cvtps_epi32(v[2]), byte);
+  const __m256i d = _mm256_slli_epi32(_mm256_cvtps_epi32(v[3]), 24);
+  _mm256_storeu_si256((__m256i *)p, _mm256_or_si256(_mm256_or_si256(a, _mm256_slli_epi32(b, 8)),
+                                                    _mm256_or_si256(_mm256_slli_epi32(c, 16), d)));
+}
+/* <<< attn/isa/simd_avxvnni.h */
+#define ATTN_PASS_ ATTN_VERSION
+#define ATTN_PASS_CODES_ 1
+#include ATTN_SELF
+#undef ATTN_PASS_CODES_
+#undef ATTN_PASS_
+ATTN_END_REGION_
+#endif
 #endif
 
 #ifdef ATTN_HAS_AVX512_
@@ -13081,7 +13143,8 @@ static const attn_feature_row_ attn_feature_rows_[ATTN_FEATURE_COUNT] = {
     {"avx512bf16", "bf16", ATTN_ISA_AVX512},
     {"avx512vnni", "vnni", ATTN_ISA_AVX512},
     {"neonbf16", "bf16", ATTN_ISA_NEON},
-    {"neondotprod", "dotprod", ATTN_ISA_NEON}};
+    {"neondotprod", "dotprod", ATTN_ISA_NEON},
+    {"avxvnni", "vnni", ATTN_ISA_AVX2}};
 
 ATTN_FUNC_ attn_isa_state attn_probe_feature_(attn_feature feature) {
 #ifdef ATTN_HAS_AVX512BF16_
@@ -13093,6 +13156,11 @@ ATTN_FUNC_ attn_isa_state attn_probe_feature_(attn_feature feature) {
   static const attn_cpu_bit_ g[] = {ATTN_FEATURES_AVX512VNNI_(ATTN_CPU_BIT_, ATTN_CPU_BIT_)};
   if (feature == ATTN_FEATURE_AVX512_VNNI)
     return attn_probe_x86_(g, (int)(sizeof g / sizeof *g), ATTN_XCR0_AVX512_);
+#endif
+#ifdef ATTN_HAS_AVXVNNI_
+  static const attn_cpu_bit_ h[] = {ATTN_FEATURES_AVXVNNI_(ATTN_CPU_BIT_, ATTN_CPU_BIT_)};
+  if (feature == ATTN_FEATURE_AVX_VNNI)
+    return attn_probe_x86_(h, (int)(sizeof h / sizeof *h), ATTN_XCR0_AVX2_);
 #endif
 #ifdef ATTN_HAS_NEONBF16_
   if (feature == ATTN_FEATURE_NEON_BF16)
@@ -13325,6 +13393,7 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
 #define ATTN_ON_AVX512VNNI_(name) attn_##name##_avx512vnni_
 #define ATTN_ON_NEONBF16_(name) attn_##name##_neonbf16_
 #define ATTN_ON_NEONDOTPROD_(name) attn_##name##_neondotprod_
+#define ATTN_ON_AVXVNNI_(name) attn_##name##_avxvnni_
 #define ATTN_ON_NONE_(name) 0 /* never asked for */
 #ifndef ATTN_HAS_AVX2_
 #undef ATTN_ON_AVX2_
@@ -13405,6 +13474,13 @@ ATTN_FUNC_ const attn_code_table_ *attn_code_of_(attn_isa isa, attn_feature *fea
     return &avx512vnni;
   }
 #endif
+#ifdef ATTN_HAS_AVXVNNI_
+  static const attn_code_table_ avxvnni = {ATTN_CODE_TABLE_(ATTN_ON_AVXVNNI_)};
+  if (isa == ATTN_ISA_AVX2 && attn_feature_status(ATTN_FEATURE_AVX_VNNI) == ATTN_ISA_OK) {
+    *feature = ATTN_FEATURE_AVX_VNNI;
+    return &avxvnni;
+  }
+#endif
 #ifdef ATTN_HAS_NEONDOTPROD_
   static const attn_code_table_ neondotprod = {ATTN_CODE_TABLE_(ATTN_ON_NEONDOTPROD_)};
   if (isa == ATTN_ISA_NEON && attn_feature_status(ATTN_FEATURE_NEON_DOTPROD) == ATTN_ISA_OK) {
@@ -13455,6 +13531,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_ON_AVX512VNNI_
 #undef ATTN_ON_NEONBF16_
 #undef ATTN_ON_NEONDOTPROD_
+#undef ATTN_ON_AVXVNNI_
 #undef ATTN_ON_NONE_
 #undef ATTN_TABLES_
 #undef ATTN_TABLES_FROM_
@@ -53557,9 +53634,11 @@ ATTN_END_STRICT_
 #undef ATTN_FEATURES_AVX512VNNI_
 #undef ATTN_HAS_AVX512BF16_
 #undef ATTN_HAS_AVX512VNNI_
+#undef ATTN_HAS_AVXVNNI_
 #undef ATTN_HAS_NEONBF16_
 #undef ATTN_HAS_NEONDOTPROD_
 #undef ATTN_FEATURES_AVX512_
+#undef ATTN_FEATURES_AVXVNNI_
 #undef ATTN_FEATURES_NEONBF16_
 #undef ATTN_FEATURES_NEONDOTPROD_
 #undef ATTN_FLAGS_

@@ -114,6 +114,7 @@ attn_feature test_feature(attn_compute compute) {
   } rows[] = {{ATTN_COMPUTE_BF16, ATTN_FEATURE_AVX512_BF16},
               {ATTN_COMPUTE_BF16, ATTN_FEATURE_NEON_BF16},
               {ATTN_COMPUTE_I8, ATTN_FEATURE_AVX512_VNNI},
+              {ATTN_COMPUTE_I8, ATTN_FEATURE_AVX_VNNI},
               {ATTN_COMPUTE_I8, ATTN_FEATURE_NEON_DOTPROD}};
   for (size_t n = 0; n < sizeof rows / sizeof *rows; n++) {
     const attn_feature f = rows[n].feature;

@@ -43,7 +43,10 @@ int test_expects(attn_isa isa) {
 
 int test_expects_feature(attn_feature feature) {
   unsigned a, b, c, d;
-  if (!test_expects(ATTN_ISA_AVX512) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
+  if (!test_expects(ATTN_ISA_AVX2) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
+  if (feature == ATTN_FEATURE_AVX_VNNI)
+    return a > 0 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+  if (!test_expects(ATTN_ISA_AVX512)) return 0;
   if (feature == ATTN_FEATURE_AVX512_VNNI) return c >> 11 & 1;
   if (feature != ATTN_FEATURE_AVX512_BF16 || a < 1) return 0;
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
@@ -281,8 +284,8 @@ void isa_report_names_the_forced_tier(void **state) {
 
 void O6_names(void **state) {
   (void)state;
-  static const char *const names[] = {"none", "avx512bf16", "avx512vnni", "neonbf16",
-                                      "neondotprod"};
+  static const char *const names[] = {"none",     "avx512bf16",  "avx512vnni",
+                                      "neonbf16", "neondotprod", "avxvnni"};
   assert_int_equal(sizeof names / sizeof *names, ATTN_FEATURE_COUNT);
   for (int n = 0; n < ATTN_FEATURE_COUNT; n++)
     assert_string_equal(attn_feature_name((attn_feature)n), names[n]);
@@ -290,6 +293,7 @@ void O6_names(void **state) {
   assert_string_equal(attn_feature_name((attn_feature)-1), "unknown");
   assert_int_equal(attn_feature_isa(ATTN_FEATURE_AVX512_BF16), ATTN_ISA_AVX512);
   assert_int_equal(attn_feature_isa(ATTN_FEATURE_AVX512_VNNI), ATTN_ISA_AVX512);
+  assert_int_equal(attn_feature_isa(ATTN_FEATURE_AVX_VNNI), ATTN_ISA_AVX2);
   assert_int_equal(attn_feature_isa(ATTN_FEATURE_NEON_BF16), ATTN_ISA_NEON);
   assert_int_equal(attn_feature_isa(ATTN_FEATURE_NEON_DOTPROD), ATTN_ISA_NEON);
   for (int n = -2; n < ATTN_FEATURE_COUNT + 2; n++) {

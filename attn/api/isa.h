@@ -31,7 +31,7 @@ ATTN_DEF attn_isa attn_isa_best(void);
  * holds an unknown word. */
 ATTN_DEF attn_status attn_isa_limit(attn_isa isa);
 
-/* "none", "avx512bf16", "avx512vnni", "neonbf16", "neondotprod"; "unknown" for any other value. */
+/* "none", "avx512bf16", "avx512vnni", "neonbf16", "neondotprod", "avxvnni"; "unknown" for any other value. */
 ATTN_DEF const char *attn_feature_name(attn_feature feature);
 
 /* The tier that a feature lies beside: only calls on that tier use it. ATTN_ISA_AUTO for ATTN_FEATURE_NONE
@@ -39,7 +39,7 @@ ATTN_DEF const char *attn_feature_name(attn_feature feature);
 ATTN_DEF attn_isa attn_feature_isa(attn_feature feature);
 
 /* The state of a feature here and now: CAPPED where its tier is, or where it is switched off.
- * ATTN_FEATURE_NONE and unknown values are NOT_COMPILED; ATTN_NO_AVX512BF16, ATTN_NO_AVX512VNNI,
+ * ATTN_FEATURE_NONE and unknown values are NOT_COMPILED; ATTN_NO_AVX512BF16, ATTN_NO_AVX512VNNI, ATTN_NO_AVXVNNI,
  * ATTN_NO_NEONBF16 and ATTN_NO_NEONDOTPROD leave one out. Those of NEON are known on Linux, macOS and Windows
  * (there not with MSVC). */
 ATTN_DEF attn_isa_state attn_feature_status(attn_feature feature);

@@ -81,6 +81,11 @@
     !defined(ATTN_NO_NEON)
 #define ATTN_HAS_NEON_ 1
 #endif
+#if defined(ATTN_HAS_AVX2_) && !defined(_MSC_VER) && !defined(ATTN_NO_AVXVNNI)
+#if (defined(ATTN_CLANG_) && __clang_major__ >= 12) || (defined(ATTN_GCC_) && __GNUC__ >= 11)
+#define ATTN_HAS_AVXVNNI_ 1
+#endif
+#endif
 /* of ARM where the system says what the processor has */
 #if defined(ATTN_HAS_NEON_) && defined(ATTN_ARM64_) && defined(__GNUC__) && \
     (defined(__linux__) || defined(__APPLE__) || defined(_WIN32))
@@ -272,6 +277,9 @@ extern "C"
  * 65536 times its subleaf. A feature beside a tier has a row of its own, with the tier's in it. */
 #define ATTN_FEATURES_AVX2_(F, R) \
   F("avx2", 7, EBX, 5) R("fma", 1, ECX, 12) R("f16c", 1, ECX, 29) R("avx", 1, ECX, 28)
+#ifndef ATTN_FEATURES_AVXVNNI_ /* tests/emulated runs it without the instruction */
+#define ATTN_FEATURES_AVXVNNI_(F, R) ATTN_FEATURES_AVX2_(F, R) R("avxvnni", 0x10007, EAX, 4)
+#endif
 #ifndef ATTN_FEATURES_AVX512_ /* tests/emulated runs this tier on AVX2 */
 /* clang-format off */
 #define ATTN_FEATURES_AVX512_(F, R)                                              \

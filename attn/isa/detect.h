@@ -99,7 +99,8 @@ static const attn_feature_row_ attn_feature_rows_[ATTN_FEATURE_COUNT] = {
     {"avx512bf16", "bf16", ATTN_ISA_AVX512},
     {"avx512vnni", "vnni", ATTN_ISA_AVX512},
     {"neonbf16", "bf16", ATTN_ISA_NEON},
-    {"neondotprod", "dotprod", ATTN_ISA_NEON}};
+    {"neondotprod", "dotprod", ATTN_ISA_NEON},
+    {"avxvnni", "vnni", ATTN_ISA_AVX2}};
 
 ATTN_FUNC_ attn_isa_state attn_probe_feature_(attn_feature feature) {
 #ifdef ATTN_HAS_AVX512BF16_
@@ -111,6 +112,11 @@ ATTN_FUNC_ attn_isa_state attn_probe_feature_(attn_feature feature) {
   static const attn_cpu_bit_ g[] = {ATTN_FEATURES_AVX512VNNI_(ATTN_CPU_BIT_, ATTN_CPU_BIT_)};
   if (feature == ATTN_FEATURE_AVX512_VNNI)
     return attn_probe_x86_(g, (int)(sizeof g / sizeof *g), ATTN_XCR0_AVX512_);
+#endif
+#ifdef ATTN_HAS_AVXVNNI_
+  static const attn_cpu_bit_ h[] = {ATTN_FEATURES_AVXVNNI_(ATTN_CPU_BIT_, ATTN_CPU_BIT_)};
+  if (feature == ATTN_FEATURE_AVX_VNNI)
+    return attn_probe_x86_(h, (int)(sizeof h / sizeof *h), ATTN_XCR0_AVX2_);
 #endif
 #ifdef ATTN_HAS_NEONBF16_
   if (feature == ATTN_FEATURE_NEON_BF16)

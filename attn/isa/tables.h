@@ -33,6 +33,7 @@
 #define ATTN_ON_AVX512VNNI_(name) attn_##name##_avx512vnni_
 #define ATTN_ON_NEONBF16_(name) attn_##name##_neonbf16_
 #define ATTN_ON_NEONDOTPROD_(name) attn_##name##_neondotprod_
+#define ATTN_ON_AVXVNNI_(name) attn_##name##_avxvnni_
 #define ATTN_ON_NONE_(name) 0 /* never asked for */
 #ifndef ATTN_HAS_AVX2_
 #undef ATTN_ON_AVX2_
@@ -113,6 +114,13 @@ ATTN_FUNC_ const attn_code_table_ *attn_code_of_(attn_isa isa, attn_feature *fea
     return &avx512vnni;
   }
 #endif
+#ifdef ATTN_HAS_AVXVNNI_
+  static const attn_code_table_ avxvnni = {ATTN_CODE_TABLE_(ATTN_ON_AVXVNNI_)};
+  if (isa == ATTN_ISA_AVX2 && attn_feature_status(ATTN_FEATURE_AVX_VNNI) == ATTN_ISA_OK) {
+    *feature = ATTN_FEATURE_AVX_VNNI;
+    return &avxvnni;
+  }
+#endif
 #ifdef ATTN_HAS_NEONDOTPROD_
   static const attn_code_table_ neondotprod = {ATTN_CODE_TABLE_(ATTN_ON_NEONDOTPROD_)};
   if (isa == ATTN_ISA_NEON && attn_feature_status(ATTN_FEATURE_NEON_DOTPROD) == ATTN_ISA_OK) {
@@ -163,6 +171,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_ON_AVX512VNNI_
 #undef ATTN_ON_NEONBF16_
 #undef ATTN_ON_NEONDOTPROD_
+#undef ATTN_ON_AVXVNNI_
 #undef ATTN_ON_NONE_
 #undef ATTN_TABLES_
 #undef ATTN_TABLES_FROM_

@@ -59,9 +59,23 @@ ATTN_END_REGION_
 ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
 #include "simd_avx2.h"
 #define ATTN_PASS_ ATTN_VERSION
+#if ATTN_HAS_LOW && defined(ATTN_HAS_AVXVNNI_)
+#define ATTN_KEEP_WORDS_ 1
+#endif
 #include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
 #undef ATTN_PASS_
 ATTN_END_REGION_
+#if ATTN_HAS_LOW && defined(ATTN_HAS_AVXVNNI_)
+ATTN_BEGIN_REGION_(ATTN_FEATURES_AVXVNNI_)
+#include "simd_avxvnni.h"
+#define ATTN_PASS_ ATTN_VERSION
+#define ATTN_PASS_CODES_ 1
+#include ATTN_SELF
+#undef ATTN_PASS_CODES_
+#undef ATTN_PASS_
+ATTN_END_REGION_
+#endif
 #endif
 
 #ifdef ATTN_HAS_AVX512_

@@ -137,7 +137,7 @@ typedef struct attn_sdpa_params {
  *   ATTN_COMPUTE_BF16 where its feature runs, else in f32. A row of O errs by 1e-2 max |v| at most
  *   where q and k are standard normal (d = 64, 128), usually by 1e-3. Scores are the same bits on avx2, avx512
  *   and neon. q.dim up to 1024 (VALUE; with compute_prefer F32). Products are those of
- *   ATTN_FEATURE_AVX512_VNNI or ATTN_FEATURE_NEON_DOTPROD where it runs, else emulated, slower than F32; with compute_prefer that runs instead.
+ *   ATTN_FEATURE_AVX512_VNNI, ATTN_FEATURE_AVX_VNNI or ATTN_FEATURE_NEON_DOTPROD where it runs, else emulated, slower than F32; with compute_prefer that runs instead.
  *   After SageAttention 2 (arXiv 2411.10958).
  * Quantised k and v: k or v may be ATTN_I8, ATTN_I4 or ATTN_E4M3, each by itself, with its scales;
  *   rows are converted on the way, never as a whole. A scale that is not finite makes NaN in the rows
