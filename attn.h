@@ -164,9 +164,10 @@
  *   ctx.isa forces one, ctx.report.isa tells which ran, attn_isa_why tells why one is off. The
  *   environment variable ATTN_ISA=<tier> and attn_isa_limit() cap the choice for the process. An
  *   ATTN_ISA that names no tier of this machine makes every call fail with ATTN_E_ENV.
- *   Beside tiers there are features, which params.compute uses: AVX512-BF16 for ATTN_COMPUTE_BF16, at about
- *   twice the speed of f32, AVX512-VNNI for the scores of ATTN_COMPUTE_I8, FP16FML of 64-bit ARM for
- *   ATTN_COMPUTE_F16. ATTN_ISA=avx512-bf16 (or -bf16, -vnni, -bf16-vnni, -fp16fml) and attn_feature_off() switch one off,
+ *   Beside tiers there are features, which params.compute uses: AVX512-BF16, and BF16 of 64-bit ARM, for
+ *   ATTN_COMPUTE_BF16, at about twice the speed of f32; AVX512-VNNI, AVX-VNNI beside avx2, and DotProd of 64-bit ARM,
+ *   for the codes of ATTN_COMPUTE_I8; FP16FML of 64-bit ARM for ATTN_COMPUTE_F16. ATTN_ISA=avx512-bf16 (or -bf16,
+ *   -vnni, -dotprod, -fp16fml, -bf16-vnni) and attn_feature_off() switch one off,
  *   attn_feature_why tells why it is, ctx.report.feature whether it was used. Without it the mode is
  *   emulated, slower than f32; params.compute_prefer = 1 takes f32 then.
  *
@@ -198,8 +199,9 @@
  *                            file does not call is not compiled
  *   ATTN_MALLOC(size), ATTN_FREE(ptr)   both or none; malloc and free
  *   ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON   leave a tier out
- *   ATTN_NO_AVX512BF16, ATTN_NO_AVX512VNNI, ATTN_NO_NEONFP16FML, ATTN_NO_EMULATION   leave out a feature, and what stands in for features: a compute
- *                            that has neither is refused (ATTN_E_ISA)
+ *   ATTN_NO_AVX512BF16, ATTN_NO_AVX512VNNI, ATTN_NO_AVXVNNI, ATTN_NO_NEONBF16, ATTN_NO_NEONDOTPROD,
+ *   ATTN_NO_NEONFP16FML, ATTN_NO_EMULATION   leave out a feature, and what stands in for features: a compute that has
+ *                            neither is refused (ATTN_E_ISA)
  *   ATTN_ONLY                families the program wants, (ATTN_FAMILY_SDPA | ATTN_FAMILY_CACHE | ..), the same
  *                            in all its files: the others are neither declared nor compiled, and a
  *                            call of theirs is a compiler's error that names the family (api/only.h)
@@ -3665,6 +3667,7 @@ ATTN_FUNC_ void ATTN_FN_(mirror)(float *y, const float *a, const float *b, int64
 #undef ATTN_T_
 #define ATTN_T_ ATTN_CAT_(ATTN_TIER_, f16)
 #undef ATTN_VP_
+#undef ATTN_VP1_
 #undef ATTN_PAIR_LOAD_
 #undef ATTN_PAIR_STORE_
 #undef ATTN_PAIR_SET1_
@@ -3792,6 +3795,9 @@ ATTN_INLINE_ void ATTN_PAIR_FN_(store_words)(uint32_t *p, ATTN_VF_ even, ATTN_VF
 #define ATTN_PAIR_TIMES_(x, by) ((void)(by), x)
 #define ATTN_PAIR_UNIT_(d) 0
 #endif
+#ifndef ATTN_VP1_ /* what ATTN_PAIR_SET1_ gives */
+#define ATTN_VP1_ ATTN_VP_
+#endif
 
 #define ATTN_SUM_(r, i) ATTN_VF_ a##r##i = ATTN_V_ZERO_();
 #define ATTN_ADD_(r, i) a##r##i = ATTN_PAIR_DOT_(x##i, w, a##r##i);
@@ -3799,10 +3805,10 @@ ATTN_INLINE_ void ATTN_PAIR_FN_(store_words)(uint32_t *p, ATTN_VF_ even, ATTN_VF
 #define ATTN_ROW_INIT_(r, vecs)                  \
   const unsigned char *const b##r = b + r * row; \
   vecs(ATTN_SUM_, r)
-#define ATTN_ROW_STEP_(r, vecs)                                   \
-  {                                                               \
-    const ATTN_VP_ w = ATTN_PAIR_SET1_(attn_pair_at_(b##r + at)); \
-    vecs(ATTN_ADD_, r)                                            \
+#define ATTN_ROW_STEP_(r, vecs)                                    \
+  {                                                                \
+    const ATTN_VP1_ w = ATTN_PAIR_SET1_(attn_pair_at_(b##r + at)); \
+    vecs(ATTN_ADD_, r)                                             \
   }
 #define ATTN_TOP_(r, i) ATTN_VF_ t##i = ATTN_V_LOAD_(d->top + lane + i * ATTN_W_);
 #define ATTN_SCORE_(r, i)                           \
@@ -3972,7 +3978,7 @@ ATTN_FUNC_ void ATTN_FN_(peaks)(float *to, const float *x, int64_t stride, int64
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(pair_weigh)(const int plain, const int four, uint32_t *p, float *s,
                                            int64_t j, int64_t n, int lane, ATTN_VF_ base,
                                            ATTN_VF_ sum, const attn_running_softmax_ *run) {
-  const ATTN_VP_ ones = ATTN_PAIR_SET1_(ATTN_PAIR_ONES_);
+  const ATTN_VP1_ ones = ATTN_PAIR_SET1_(ATTN_PAIR_ONES_);
   const ATTN_VF_ none = ATTN_V_SET1_(-INFINITY);
   float *cell = s + j * ATTN_TILE_ + lane;
   ATTN_VF_ x[4];
@@ -4061,7 +4067,7 @@ ATTN_FUNC_ void ATTN_FN_(pair_softmax)(uint32_t *p, float *s, int64_t n, int lea
 /* kernels/codes.h owns scores from codes of 8 bits: rows of keys and lanes of queries as whole numbers up to 127
  * with a scale each, sums of their products, and what these stand for. The sums are exact, so that all tiers
  * and features agree: emulated, codes are floats, and their products those of kernels/score.h. Features
- * have four codes in a word, those of keys raised by 128. */
+ * have four codes in a word; those of keys are raised by 128 where one side is unsigned. */
 
 #ifdef ATTN_TIER_
 #define ATTN_TIER_FN_(name) ATTN_CAT_(ATTN_CAT_(attn_##name##_, ATTN_TIER_), _)
@@ -4157,7 +4163,7 @@ ATTN_FUNC_ void ATTN_FN_(code_tile)(const attn_code_tile_ *q) {
       }
       ATTN_CODE_PUT_FOUR_(to, y);
     }
-    ATTN_CODE_PUT_INT_(q->raised + lane, ATTN_V_MUL_(total, ATTN_V_SET1_(-128.0f)));
+    ATTN_CODE_PUT_INT_(q->raised + lane, ATTN_V_MUL_(total, ATTN_V_SET1_(-ATTN_CODE_RAISED_)));
 #else
     for (int64_t c = 0; c < q->n; c++) {
       const ATTN_VF_ y = ATTN_FN_(code_of)(ATTN_V_LOAD_(q->x + c * ATTN_TILE_ + lane), by);
@@ -4177,16 +4183,19 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(code_score)(ATTN_VF_ sum, const attn_code_dots_ *
 }
 
 #ifdef ATTN_TIER_
+#ifndef ATTN_VC1_ /* what ATTN_CODE_SET1_ gives */
+#define ATTN_VC1_ ATTN_VC_
+#endif
 #define ATTN_SUM_(r, i) ATTN_VC_ a##r##i = ATTN_CODE_LOAD_(d->raised + lane + i * ATTN_W_);
 #define ATTN_ADD_(r, i) a##r##i = ATTN_CODE_DOT_(w, x##i, a##r##i);
 #define ATTN_X_(r, i) const ATTN_VC_ x##i = ATTN_CODE_LOAD_(x + i * ATTN_W_);
 #define ATTN_ROW_INIT_(r, vecs)                  \
   const unsigned char *const b##r = b + r * row; \
   vecs(ATTN_SUM_, r)
-#define ATTN_ROW_STEP_(r, vecs)                                   \
-  {                                                               \
-    const ATTN_VC_ w = ATTN_CODE_SET1_(attn_pair_at_(b##r + at)); \
-    vecs(ATTN_ADD_, r)                                            \
+#define ATTN_ROW_STEP_(r, vecs)                                    \
+  {                                                                \
+    const ATTN_VC1_ w = ATTN_CODE_SET1_(attn_pair_at_(b##r + at)); \
+    vecs(ATTN_ADD_, r)                                             \
   }
 #define ATTN_TOP_(r, i) ATTN_VF_ t##i = ATTN_V_LOAD_(d->top + lane + i * ATTN_W_);
 #define ATTN_SCORE_(r, i)                                                                  \
@@ -4221,10 +4230,18 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(code_score)(ATTN_VF_ sum, const attn_code_dots_ *
       ATTN_VECS_##vecs##_(ATTN_KEEP_, 0);                                                         \
     }                                                                                             \
   }
+#if ATTN_NG_ > 1 /* a whole tile, or one vector of lanes after the other */
 ATTN_CODE_MICRO_(6, 4)
 ATTN_CODE_MICRO_(6, 1)
 ATTN_CODE_MICRO_(1, 4)
 ATTN_CODE_MICRO_(1, 1)
+#elif ATTN_W_ == 8 /* one group of lanes after the other */
+ATTN_CODE_MICRO_(6, 2)
+ATTN_CODE_MICRO_(1, 2)
+#else
+ATTN_CODE_MICRO_(6, 4)
+ATTN_CODE_MICRO_(1, 4)
+#endif
 #undef ATTN_SUM_
 #undef ATTN_ADD_
 #undef ATTN_X_
@@ -4236,21 +4253,24 @@ ATTN_CODE_MICRO_(1, 1)
 #undef ATTN_KEEP_
 #undef ATTN_CODE_MICRO_
 
-/* Whole tiles, or one vector of lanes after the other. */
+#if ATTN_NG_ > 1
+#define ATTN_CODE_DOTS_(rows)                       \
+  if (d->g1 - d->g0 == 4)                           \
+    ATTN_FN_(code_dots_##rows##x4)(d, at, lane, 1); \
+  else                                              \
+    ATTN_FN_(code_dots_##rows##x1)(d, at, lane, d->g1 - d->g0);
+#elif ATTN_W_ == 8
+#define ATTN_CODE_DOTS_(rows) ATTN_FN_(code_dots_##rows##x2)(d, at, lane, d->g1 - d->g0);
+#else
+#define ATTN_CODE_DOTS_(rows) ATTN_FN_(code_dots_##rows##x4)(d, at, lane, d->g1 - d->g0);
+#endif
 ATTN_FUNC_ void ATTN_FN_(code_dots)(const attn_code_dots_ *d) {
-  const int lane = d->g0 * ATTN_GROUP_, ng = d->g1 - d->g0, whole = ng == 4;
+  const int lane = d->g0 * ATTN_GROUP_;
   int64_t at = 0;
-  for (; at + 6 <= d->rows; at += 6)
-    if (whole)
-      ATTN_FN_(code_dots_6x4)(d, at, lane, 1);
-    else
-      ATTN_FN_(code_dots_6x1)(d, at, lane, ng);
-  for (; at < d->rows; at++)
-    if (whole)
-      ATTN_FN_(code_dots_1x4)(d, at, lane, 1);
-    else
-      ATTN_FN_(code_dots_1x1)(d, at, lane, ng);
+  for (; at + 6 <= d->rows; at += 6) ATTN_CODE_DOTS_(6)
+  for (; at < d->rows; at++) ATTN_CODE_DOTS_(1)
 }
+#undef ATTN_CODE_DOTS_
 #else
 ATTN_FUNC_ void ATTN_FN_(code_dots)(const attn_code_dots_ *d) {
   float none[ATTN_TILE_] = {0};
@@ -4281,7 +4301,8 @@ ATTN_FUNC_ void ATTN_FN_(code_sums)(float *sums, const void *codes, int64_t widt
   for (int64_t r = 0; r < rows; r++, row += width) {
 #ifdef ATTN_TIER_
     int sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += (int)(unsigned char)row[i] - 128;
+    for (int64_t i = 0; i < n; i++)
+      sum += ATTN_CODE_RAISED_ > 0.0f ? (int)(unsigned char)row[i] - 128 : (int)(signed char)row[i];
     sums[r] = (float)sum;
 #else
     const float *x = (const float *)(const void *)row;
@@ -4305,7 +4326,7 @@ ATTN_FUNC_ void ATTN_FN_(code_panel)(void *to, const float *x, int64_t n, int32_
       }
       ATTN_CODE_PUT_FOUR_(at, y);
     }
-    ATTN_CODE_PUT_INT_(raised + lane, ATTN_V_MUL_(total, ATTN_V_SET1_(-128.0f)));
+    ATTN_CODE_PUT_INT_(raised + lane, ATTN_V_MUL_(total, ATTN_V_SET1_(-ATTN_CODE_RAISED_)));
   }
 #else
   (void)raised;
@@ -4574,7 +4595,9 @@ ATTN_FUNC_ void ATTN_FN_(code_along)(const attn_code_line_ *p) {
 #undef ATTN_SPECIALISE_
 #undef ATTN_VF_
 #undef ATTN_VP_
+#undef ATTN_VP1_
 #undef ATTN_VC_
+#undef ATTN_VC1_
 #undef ATTN_CODE_DOT_
 #undef ATTN_CODE_LOAD_
 #undef ATTN_CODE_PUT_
@@ -4582,6 +4605,7 @@ ATTN_FUNC_ void ATTN_FN_(code_along)(const attn_code_line_ *p) {
 #undef ATTN_CODE_PUT_INT_
 #undef ATTN_CODE_RAISE_
 #undef ATTN_CODE_QUADS_
+#undef ATTN_CODE_RAISED_
 #undef ATTN_CODE_SET1_
 #undef ATTN_CODE_STORE_
 #undef ATTN_CODE_SUM_
@@ -4830,6 +4854,9 @@ typedef enum attn_feature {
   ATTN_FEATURE_NONE = 0,
   ATTN_FEATURE_AVX512_BF16,  /* beside ATTN_ISA_AVX512: products of pairs of bf16 */
   ATTN_FEATURE_AVX512_VNNI,  /* beside ATTN_ISA_AVX512: products of four codes of 8 bits */
+  ATTN_FEATURE_NEON_BF16,    /* beside ATTN_ISA_NEON, 64-bit: products of pairs of bf16 */
+  ATTN_FEATURE_NEON_DOTPROD, /* the same: products of four codes of 8 bits */
+  ATTN_FEATURE_AVX_VNNI,     /* beside ATTN_ISA_AVX2: products of four codes of 8 bits */
   ATTN_FEATURE_NEON_FP16FML, /* beside ATTN_ISA_NEON, 64-bit: products of f16 summed in f32 */
   ATTN_FEATURE_COUNT
 } attn_feature;
@@ -4992,12 +5019,13 @@ ATTN_DEF attn_isa attn_isa_best(void);
 /* Caps the tiers of the whole process: those above isa are off (x86: scalar < avx2 < avx512;
  * ARM: scalar < neon). ATTN_ISA_AUTO lifts the cap. The environment variable ATTN_ISA, read at
  * first use, caps as well; the lower cap holds. Words behind it, each after a '-', switch features off:
- * "avx512-bf16", "auto-bf16" or "-bf16". Safe to call from any thread; calls that run
+ * "avx512-bf16", "neon-bf16-dotprod", "auto-bf16" or "-bf16". Safe to call from any thread; calls that run
  * already keep their tier. ATTN_E_ISA for a tier of another family, ATTN_E_ENV if ATTN_ISA
  * holds an unknown word. */
 ATTN_DEF attn_status attn_isa_limit(attn_isa isa);
 
-/* "none", "avx512bf16", "avx512vnni", "neonfp16fml"; "unknown" for any other value. */
+/* "none", "avx512bf16", "avx512vnni", "neonbf16", "neondotprod", "avxvnni", "neonfp16fml"; "unknown" for any other
+ * value. */
 ATTN_DEF const char *attn_feature_name(attn_feature feature);
 
 /* The tier that a feature lies beside: only calls on that tier use it. ATTN_ISA_AUTO for ATTN_FEATURE_NONE
@@ -5005,8 +5033,9 @@ ATTN_DEF const char *attn_feature_name(attn_feature feature);
 ATTN_DEF attn_isa attn_feature_isa(attn_feature feature);
 
 /* The state of a feature here and now: CAPPED where its tier is, or where it is switched off.
- * ATTN_FEATURE_NONE and unknown values are NOT_COMPILED; ATTN_NO_AVX512BF16, ATTN_NO_AVX512VNNI and
- * ATTN_NO_NEONFP16FML leave one out. */
+ * ATTN_FEATURE_NONE and unknown values are NOT_COMPILED; ATTN_NO_AVX512BF16, ATTN_NO_AVX512VNNI, ATTN_NO_AVXVNNI,
+ * ATTN_NO_NEONBF16, ATTN_NO_NEONDOTPROD and ATTN_NO_NEONFP16FML leave one out. Those of NEON are known on Linux,
+ * macOS and Windows (there not with MSVC). */
 ATTN_DEF attn_isa_state attn_feature_status(attn_feature feature);
 
 /* The same as a static English sentence, e.g. "the processor lacks it". */
@@ -5755,9 +5784,9 @@ typedef struct attn_sdpa_params {
  *   sums products of pairs in f32, multiplies the scale into the scores, rounds the weights to bf16 and
  *   sums the rounded ones, so that weights add to 1; everything else is f32. Bounds: a score errs by 2^-7
  *   s sum_c |q_c k_c| where q or k had to be rounded, (dk + 1) 2^-24 of that where not (with xl, q + u is
- *   rounded); a row of O by 2^-7 max |v|, usually 2^-9; LSE by 2^-7. Subnormal numbers may count as 0, and
- *   f32 beyond 3.39e38 as infinity. Products are those of ATTN_FEATURE_AVX512_BF16 where it runs, else
- *   emulated in f32, slower than ATTN_COMPUTE_F32; with compute_prefer that runs instead. report.compute and
+ *   rounded); a row of O by 2^-7 max |v|, usually 2^-9; LSE by 2^-7. Subnormal numbers, of products too, may
+ *   count as 0, and f32 beyond 3.39e38 as infinity. Products are those of ATTN_FEATURE_AVX512_BF16 or
+ *   ATTN_FEATURE_NEON_BF16 where it runs, else emulated in f32, slower than ATTN_COMPUTE_F32; with compute_prefer that runs instead. report.compute and
  *   report.feature say what did. All options serve; key lists of a schedule stay f32; few queries are
  *   computed in the order of many, so a cache is read no faster. Calls that do not say otherwise refuse any but
  *   F32 (VALUE; with compute_prefer it is F32).
@@ -5775,10 +5804,10 @@ typedef struct attn_sdpa_params {
  *   first. So LSE and maps are whole, a vector that all keys share does no harm, and a row hangs on no key that it
  *   does not see. int8 keys (scale per row) are the codes that they are, (n - zero) scale. Queries and keys
  *   outside 1e-12 < max |x| < 1e12, or not finite, have their products in f32. Values are multiplied as in
- *   ATTN_COMPUTE_BF16 where ATTN_FEATURE_AVX512_BF16 runs, else in f32. A row of O errs by 1e-2 max |v| at most
+ *   ATTN_COMPUTE_BF16 where its feature runs, else in f32. A row of O errs by 1e-2 max |v| at most
  *   where q and k are standard normal (d = 64, 128), usually by 1e-3. Scores are the same bits on avx2, avx512
  *   and neon. q.dim up to 1024 (VALUE; with compute_prefer F32). Products are those of
- *   ATTN_FEATURE_AVX512_VNNI where it runs, else emulated, slower than F32; with compute_prefer that runs instead.
+ *   ATTN_FEATURE_AVX512_VNNI, ATTN_FEATURE_AVX_VNNI or ATTN_FEATURE_NEON_DOTPROD where it runs, else emulated, slower than F32; with compute_prefer that runs instead.
  *   After SageAttention 2 (arXiv 2411.10958).
  * Quantised k and v: k or v may be ATTN_I8, ATTN_I4 or ATTN_E4M3, each by itself, with its scales;
  *   rows are converted on the way, never as a whole. A scale that is not finite makes NaN in the rows
@@ -11133,10 +11162,22 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
     !defined(ATTN_NO_NEON)
 #define ATTN_HAS_NEON_ 1
 #endif
-
+#if defined(ATTN_HAS_AVX2_) && !defined(_MSC_VER) && !defined(ATTN_NO_AVXVNNI)
+#if (defined(ATTN_CLANG_) && __clang_major__ >= 12) || (defined(ATTN_GCC_) && __GNUC__ >= 11)
+#define ATTN_HAS_AVXVNNI_ 1
+#endif
+#endif
 /* of ARM where the system says what the processor has */
 #if defined(ATTN_HAS_NEON_) && defined(ATTN_ARM64_) && defined(__GNUC__) && \
     (defined(__linux__) || defined(__APPLE__) || defined(_WIN32))
+#if !defined(ATTN_NO_NEONBF16) && \
+    (__GNUC__ >= 10 || (defined(ATTN_CLANG_) && __clang_major__ >= 11))
+#define ATTN_HAS_NEONBF16_ 1
+#endif
+#if !defined(ATTN_NO_NEONDOTPROD) && \
+    (__GNUC__ >= 8 || (defined(ATTN_CLANG_) && __clang_major__ >= 7))
+#define ATTN_HAS_NEONDOTPROD_ 1
+#endif
 #ifndef ATTN_NO_NEONFP16FML
 #define ATTN_HAS_NEONFP16FML_ 1
 #endif
@@ -11320,6 +11361,9 @@ extern "C"
  * 65536 times its subleaf. A feature beside a tier has a row of its own, with the tier's in it. */
 #define ATTN_FEATURES_AVX2_(F, R) \
   F("avx2", 7, EBX, 5) R("fma", 1, ECX, 12) R("f16c", 1, ECX, 29) R("avx", 1, ECX, 28)
+#ifndef ATTN_FEATURES_AVXVNNI_ /* tests/emulated runs it without the instruction */
+#define ATTN_FEATURES_AVXVNNI_(F, R) ATTN_FEATURES_AVX2_(F, R) R("avxvnni", 0x10007, EAX, 4)
+#endif
 #ifndef ATTN_FEATURES_AVX512_ /* tests/emulated runs this tier on AVX2 */
 /* clang-format off */
 #define ATTN_FEATURES_AVX512_(F, R)                                              \
@@ -11333,11 +11377,34 @@ extern "C"
 #define ATTN_XCR0_AVX512_ 0xE6u
 #endif
 #define ATTN_XCR0_AVX2_ 0x06u
-/* Features of ARM: F(name, word and bit of Linux' hardware capabilities, name in macOS, number in Windows), which
- * has none for products of f16. */
+/* Features of ARM: F(target, word and bit of Linux' hardware capabilities, name in macOS, number in Windows). A
+ * target comes to what -march says: to name a version of the architecture may take away from it, and then
+ * nothing of the tier can be inlined. But gas knows dotprod from 8.2 on alone. */
+#if defined(ATTN_CLANG_)
+#define ATTN_ARM_BF16_ "bf16"
+#define ATTN_ARM_DOTPROD_ "dotprod"
+#else
+#define ATTN_ARM_BF16_ "+bf16"
+#if defined(__ARM_FEATURE_DOTPROD) || defined(__ARM_FEATURE_SVE) ||  \
+    defined(__ARM_FEATURE_COMPLEX) || defined(__ARM_FEATURE_SHA3) || \
+    defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) || defined(__ARM_FEATURE_MATMUL_INT8)
+#define ATTN_ARM_DOTPROD_ "+dotprod"
+#elif defined(__ARM_FEATURE_CRYPTO) && defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)
+#define ATTN_ARM_DOTPROD_ "arch=armv8.2-a+dotprod+crypto+fp16"
+#elif defined(__ARM_FEATURE_CRYPTO)
+#define ATTN_ARM_DOTPROD_ "arch=armv8.2-a+dotprod+crypto"
+#elif defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)
+#define ATTN_ARM_DOTPROD_ "arch=armv8.2-a+dotprod+fp16"
+#else
+#define ATTN_ARM_DOTPROD_ "arch=armv8.2-a+dotprod"
+#endif
+#endif
+#define ATTN_FEATURES_NEONBF16_(F, R) F(ATTN_ARM_BF16_, 26, 14, "BF16", 68)
+#define ATTN_FEATURES_NEONDOTPROD_(F, R) F(ATTN_ARM_DOTPROD_, 16, 20, "DotProd", 43)
+/* Windows has no number for products of f16. */
 #define ATTN_FEATURES_NEONFP16FML_(F, R) F("fp16fml", 16, 23, "FHM", 0xffff)
 
-#define ATTN_NAME_FIRST_(name, leaf, reg, bit) name
+#define ATTN_NAME_FIRST_(name, ...) name
 #if defined(ATTN_CLANG_)
 #define ATTN_NAME_REST_(name, leaf, reg, bit) "," name
 #define ATTN_BEGIN_REGION_(row)             \
@@ -12593,6 +12660,131 @@ ATTN_INLINE_ float32x4_t attn_nibbles_neon_(const void *p, int shift) {
 #include ATTN_SELF
 #undef ATTN_KEEP_WORDS_
 #undef ATTN_PASS_
+#if ATTN_HAS_LOW && defined(ATTN_HAS_NEONBF16_)
+ATTN_BEGIN_REGION_(ATTN_FEATURES_NEONBF16_)
+/* >>> attn/isa/simd_neonbf16.h */
+/* isa/simd_neonbf16.h owns the words of the neon vocabulary that FEAT_BF16 of 64-bit ARM has instructions for.
+ * It changes those words, which are still there: kernels/low.h is compiled once more, in a region of its
+ * own. They are assembly: the intrinsics of gcc want a version of the architecture, see isa/config.h, and clang
+ * below 16 has them only where all is compiled for them. Subnormal numbers count as 0; sums are rounded to odd, hence to either side of the number. */
+
+#undef ATTN_T_
+#define ATTN_T_ neonbf16
+#undef ATTN_TIER_
+#define ATTN_TIER_ neon /* whose functions are there */
+/* What all lanes are multiplied by stays the first of a register: to repeat it would cost as much as to multiply
+ * by it. */
+#undef ATTN_VP1_
+#define ATTN_VP1_ float
+#undef ATTN_PAIR_SET1_
+#define ATTN_PAIR_SET1_(x) attn_word_neonbf16_(x)
+#undef ATTN_PAIR_DOT_
+#define ATTN_PAIR_DOT_(a, b, c) attn_dot_neonbf16_(a, b, c)
+#undef ATTN_PAIR_EXP2_
+#define ATTN_PAIR_EXP2_(x) attn_exp2_short4_neon_(x)
+#undef ATTN_PAIR_JOIN_
+#define ATTN_PAIR_JOIN_(even, odd) attn_join_neonbf16_(even, odd)
+#undef ATTN_V_STORE_BF16_
+#define ATTN_V_STORE_BF16_(p, v) vst1_u16(p, attn_round_neonbf16_(v))
+/* 2 W numbers of two rows as 2 W pairs */
+#define ATTN_PAIR_ZIP_(to, even, odd) attn_zip_neonbf16_(to, even, odd)
+
+ATTN_INLINE_ float attn_word_neonbf16_(uint32_t x) {
+  float f;
+  memcpy(&f, &x, sizeof f);
+  return f;
+}
+
+ATTN_INLINE_ float32x4_t attn_dot_neonbf16_(uint32x4_t a, float b, float32x4_t c) {
+  __asm__("bfdot %0.4s, %1.8h, %2.2h[0]" : "+w"(c) : "w"(a), "w"(b));
+  return c;
+}
+
+ATTN_INLINE_ uint16x4_t attn_round_neonbf16_(float32x4_t v) {
+  uint16x4_t x;
+  __asm__("bfcvtn %0.4h, %1.4s" : "=w"(x) : "w"(v));
+  return x;
+}
+
+ATTN_INLINE_ uint32x4_t attn_join_neonbf16_(float32x4_t even, float32x4_t odd) {
+  const uint16x4x2_t x = vzip_u16(attn_round_neonbf16_(even), attn_round_neonbf16_(odd));
+  return vreinterpretq_u32_u16(vcombine_u16(x.val[0], x.val[1]));
+}
+
+ATTN_INLINE_ void attn_zip_neonbf16_(uint32_t *to, const uint16_t *even, const uint16_t *odd) {
+  uint16x8x2_t x;
+  x.val[0] = vld1q_u16(even), x.val[1] = vld1q_u16(odd);
+  vst2q_u16((uint16_t *)(void *)to, x);
+}
+/* <<< attn/isa/simd_neonbf16.h */
+#define ATTN_PASS_ ATTN_VERSION
+#define ATTN_PASS_LOW_ 1 /* products of narrow numbers alone */
+#define ATTN_KEEP_WORDS_ 1
+#include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
+#undef ATTN_PASS_LOW_
+#undef ATTN_PASS_
+ATTN_END_REGION_
+#endif
+#if ATTN_HAS_LOW && defined(ATTN_HAS_NEONDOTPROD_)
+ATTN_BEGIN_REGION_(ATTN_FEATURES_NEONDOTPROD_)
+/* >>> attn/isa/simd_neondotprod.h */
+/* isa/simd_neondotprod.h owns the words of the neon vocabulary that FEAT_DotProd of 64-bit ARM has instructions
+ * for: codes of 8 bits, four to a word. kernels/codes.h is compiled once more with them, in a region of its
+ * own. Both sides are signed, so that nothing is raised. */
+
+#undef ATTN_T_
+#define ATTN_T_ neondotprod
+#undef ATTN_TIER_
+#define ATTN_TIER_ neon /* whose functions are there */
+#define ATTN_CODE_RAISED_ 0.0f
+#define ATTN_VC_ int32x4_t
+#define ATTN_VC1_ float /* what all lanes are multiplied by: the first of a register */
+#define ATTN_CODE_LOAD_(p) vld1q_s32((const int32_t *)(const void *)(p))
+#define ATTN_CODE_SET1_(x) attn_word_neondotprod_(x)
+#define ATTN_CODE_DOT_(k, x, c) attn_dot_neondotprod_(k, x, c)
+#define ATTN_CODE_SUM_(c) vcvtq_f32_s32(c)
+#define ATTN_CODE_PUT_(p, v) attn_put_neondotprod_(p, v)
+#define ATTN_CODE_RAISE_(p, from) \
+  vst1q_s8((int8_t *)(void *)(p), vld1q_s8((const int8_t *)(const void *)(from)))
+#define ATTN_CODE_PUT_FOUR_(p, v) attn_put_four_neondotprod_(p, v)
+#define ATTN_CODE_PUT_INT_(p, v) vst1q_s32(p, vcvtnq_s32_f32(v))
+
+ATTN_INLINE_ float attn_word_neondotprod_(uint32_t x) {
+  float f;
+  memcpy(&f, &x, sizeof f);
+  return f;
+}
+
+ATTN_INLINE_ int32x4_t attn_dot_neondotprod_(float k, int32x4_t x, int32x4_t c) {
+  __asm__("sdot %0.4s, %1.16b, %2.4b[0]" : "+w"(c) : "w"(x), "w"(k));
+  return c;
+}
+
+ATTN_INLINE_ void attn_put_neondotprod_(void *p, float32x4_t v) {
+  const int16x4_t x = vmovn_s32(vcvtnq_s32_f32(v));
+  const int8x8_t bytes = vmovn_s16(vcombine_s16(x, x));
+  const uint32_t word = vget_lane_u32(vreinterpret_u32_s8(bytes), 0);
+  memcpy(p, &word, sizeof word);
+}
+
+ATTN_INLINE_ void attn_put_four_neondotprod_(void *p, const float32x4_t *v) {
+  int32x4_t x = vcvtnq_s32_f32(v[0]);
+  x = vsliq_n_s32(x, vcvtnq_s32_f32(v[1]), 8);
+  x = vsliq_n_s32(x, vcvtnq_s32_f32(v[2]), 16);
+  x = vsliq_n_s32(x, vcvtnq_s32_f32(v[3]), 24);
+  vst1q_s32((int32_t *)p, x);
+}
+/* <<< attn/isa/simd_neondotprod.h */
+#define ATTN_PASS_ ATTN_VERSION
+#define ATTN_PASS_CODES_ 1 /* products of codes alone */
+#define ATTN_KEEP_WORDS_ 1
+#include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
+#undef ATTN_PASS_CODES_
+#undef ATTN_PASS_
+ATTN_END_REGION_
+#endif
 #if ATTN_HAS_LOW
 #undef ATTN_TIER_
 #define ATTN_TIER_ neon
@@ -12666,7 +12858,7 @@ ATTN_INLINE_ void attn_zip_neonfp16fml_(uint32_t *to, const uint16_t *even, cons
 }
 /* <<< attn/isa/simd_neonfp16fml.h */
 #define ATTN_PASS_ ATTN_VERSION
-#define ATTN_PASS_LOW_ 1 /* products of narrow numbers alone */
+#define ATTN_PASS_LOW_ 1
 #include ATTN_SELF
 #undef ATTN_PASS_LOW_
 #undef ATTN_PASS_
@@ -12939,6 +13131,59 @@ ATTN_INLINE_ attn_v8_ attn_nibbles_avx2_(const void *p, const int odd) {
 #include ATTN_SELF
 #undef ATTN_KEEP_WORDS_
 #undef ATTN_PASS_
+ATTN_END_REGION_
+#if ATTN_HAS_LOW && defined(ATTN_HAS_AVXVNNI_)
+ATTN_BEGIN_REGION_(ATTN_FEATURES_AVXVNNI_)
+/* >>> attn/isa/simd_avxvnni.h */
+/* isa/simd_avxvnni.h owns the words of the avx2 vocabulary that AVX-VNNI has instructions for: those of
+ * isa/simd_avx512vnni.h, in half the width and without AVX-512. kernels/codes.h is compiled once more with
+ * them, in a region of its own. */
+
+#undef ATTN_T_
+#define ATTN_T_ avxvnni
+#undef ATTN_TIER_
+#define ATTN_TIER_ avx2 /* whose functions are there */
+#define ATTN_CODE_RAISED_ 128.0f
+typedef int32_t attn_i8_ __attribute__((vector_size(32)));
+#define ATTN_VC_ attn_i8_
+#define ATTN_CODE_LOAD_(p) ((attn_i8_)_mm256_loadu_si256((const __m256i *)(const void *)(p)))
+#define ATTN_CODE_SET1_(x) ((attn_i8_)_mm256_set1_epi32((int)(x)))
+#define ATTN_CODE_DOT_(k, x, c) \
+  ((attn_i8_)_mm256_dpbusd_avx_epi32((__m256i)(c), (__m256i)(k), (__m256i)(x)))
+#define ATTN_CODE_SUM_(c) (ATTN_VECTOR_(attn_v8_) _mm256_cvtepi32_ps((__m256i)(c)))
+#define ATTN_CODE_PUT_(p, v) attn_put_avxvnni_(p, v)
+#define ATTN_CODE_RAISE_(p, from)          \
+  _mm_storeu_si128((__m128i *)(void *)(p), \
+                   _mm_xor_si128(_mm_loadu_si128((const __m128i *)(from)), _mm_set1_epi8(-128)))
+#define ATTN_CODE_PUT_FOUR_(p, v) attn_put_four_avxvnni_(p, v)
+#define ATTN_CODE_PUT_INT_(p, v) _mm256_storeu_si256((__m256i *)(void *)(p), _mm256_cvtps_epi32(v))
+
+ATTN_INLINE_ void attn_put_avxvnni_(void *p, attn_v8_ v) {
+  const __m256i x = _mm256_cvtps_epi32(v);
+  const __m128i y = _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+  _mm_storel_epi64((__m128i *)p, _mm_xor_si128(_mm_packs_epi16(y, y), _mm_set1_epi8(-128)));
+}
+
+ATTN_INLINE_ void attn_put_four_avxvnni_(void *p, const attn_v8_ *v) {
+  const __m256i byte = _mm256_set1_epi32(255);
+  const __m256i a = _mm256_and_si256(_mm256_cvtps_epi32(v[0]), byte);
+  const __m256i b = _mm256_and_si256(_mm256_cvtps_epi32(v[1]), byte);
+  const __m256i c = _mm256_and_si256(_mm256_cvtps_epi32(v[2]), byte);
+  const __m256i d = _mm256_slli_epi32(_mm256_cvtps_epi32(v[3]), 24);
+  _mm256_storeu_si256((__m256i *)p, _mm256_or_si256(_mm256_or_si256(a, _mm256_slli_epi32(b, 8)),
+                                                    _mm256_or_si256(_mm256_slli_epi32(c, 16), d)));
+}
+/* <<< attn/isa/simd_avxvnni.h */
+#define ATTN_PASS_ ATTN_VERSION
+#define ATTN_PASS_CODES_ 1
+#define ATTN_KEEP_WORDS_ 1
+#include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
+#undef ATTN_PASS_CODES_
+#undef ATTN_PASS_
+ATTN_END_REGION_
+#endif
+ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
 #if ATTN_HAS_LOW
 #undef ATTN_TIER_
 #define ATTN_TIER_ avx2
@@ -13335,7 +13580,8 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512VNNI_)
 #undef ATTN_T_
 #define ATTN_T_ avx512vnni
 #undef ATTN_TIER_
-#define ATTN_TIER_ avx512 /* whose functions are there */
+#define ATTN_TIER_ avx512        /* whose functions are there */
+#define ATTN_CODE_RAISED_ 128.0f /* of keys: the instruction takes one side unsigned */
 /* four codes of each lane, and their sums. A vector of integers of its own: cast to __m512i and back in a loop,
  * gcc copies sums to memory. c + the four products of k, raised by 128, and x */
 typedef int32_t attn_i16_ __attribute__((vector_size(64)));
@@ -13382,7 +13628,7 @@ ATTN_INLINE_ void attn_quads_avx512vnni_(attn_i16_ *v) {
 }
 /* <<< attn/isa/simd_avx512vnni.h */
 #define ATTN_PASS_ ATTN_VERSION
-#define ATTN_PASS_CODES_ 1 /* scores from codes alone */
+#define ATTN_PASS_CODES_ 1
 #define ATTN_KEEP_WORDS_ 1
 #include ATTN_SELF
 #undef ATTN_KEEP_WORDS_
@@ -13482,7 +13728,7 @@ ATTN_FUNC_ attn_isa_state attn_probe_(attn_isa isa) {
   }
 }
 
-#ifdef ATTN_HAS_NEONFP16FML_
+#if defined(ATTN_HAS_NEONBF16_) || defined(ATTN_HAS_NEONDOTPROD_) || defined(ATTN_HAS_NEONFP16FML_)
 #define ATTN_ARM_BIT_(name, word, bit, apple, windows) \
   attn_probe_arm_(word, bit, "hw.optional.arm.FEAT_" apple, windows)
 
@@ -13511,6 +13757,9 @@ static const attn_feature_row_ attn_feature_rows_[ATTN_FEATURE_COUNT] = {
     {"none", "", ATTN_ISA_AUTO},
     {"avx512bf16", "bf16", ATTN_ISA_AVX512},
     {"avx512vnni", "vnni", ATTN_ISA_AVX512},
+    {"neonbf16", "bf16", ATTN_ISA_NEON},
+    {"neondotprod", "dotprod", ATTN_ISA_NEON},
+    {"avxvnni", "vnni", ATTN_ISA_AVX2},
     {"neonfp16fml", "fp16fml", ATTN_ISA_NEON}};
 
 ATTN_FUNC_ attn_isa_state attn_probe_feature_(attn_feature feature) {
@@ -13523,6 +13772,19 @@ ATTN_FUNC_ attn_isa_state attn_probe_feature_(attn_feature feature) {
   static const attn_cpu_bit_ g[] = {ATTN_FEATURES_AVX512VNNI_(ATTN_CPU_BIT_, ATTN_CPU_BIT_)};
   if (feature == ATTN_FEATURE_AVX512_VNNI)
     return attn_probe_x86_(g, (int)(sizeof g / sizeof *g), ATTN_XCR0_AVX512_);
+#endif
+#ifdef ATTN_HAS_AVXVNNI_
+  static const attn_cpu_bit_ h[] = {ATTN_FEATURES_AVXVNNI_(ATTN_CPU_BIT_, ATTN_CPU_BIT_)};
+  if (feature == ATTN_FEATURE_AVX_VNNI)
+    return attn_probe_x86_(h, (int)(sizeof h / sizeof *h), ATTN_XCR0_AVX2_);
+#endif
+#ifdef ATTN_HAS_NEONBF16_
+  if (feature == ATTN_FEATURE_NEON_BF16)
+    return ATTN_FEATURES_NEONBF16_(ATTN_ARM_BIT_, ATTN_ARM_BIT_);
+#endif
+#ifdef ATTN_HAS_NEONDOTPROD_
+  if (feature == ATTN_FEATURE_NEON_DOTPROD)
+    return ATTN_FEATURES_NEONDOTPROD_(ATTN_ARM_BIT_, ATTN_ARM_BIT_);
 #endif
 #ifdef ATTN_HAS_NEONFP16FML_
   if (feature == ATTN_FEATURE_NEON_FP16FML)
@@ -13758,6 +14020,9 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
 #define ATTN_ON_NEONFP16FML_(name) attn_##name##_neonfp16fml_
 #define ATTN_ON_AVX512BF16_(name) attn_##name##_avx512bf16_
 #define ATTN_ON_AVX512VNNI_(name) attn_##name##_avx512vnni_
+#define ATTN_ON_NEONBF16_(name) attn_##name##_neonbf16_
+#define ATTN_ON_NEONDOTPROD_(name) attn_##name##_neondotprod_
+#define ATTN_ON_AVXVNNI_(name) attn_##name##_avxvnni_
 #define ATTN_ON_NONE_(name) 0 /* never asked for */
 #ifndef ATTN_HAS_AVX2_
 #undef ATTN_ON_AVX2_
@@ -13808,64 +14073,64 @@ ATTN_TABLES_(attn_feature_table_, attn_feature_on_, ATTN_FEATURE_TABLE_)
 ATTN_TABLES_(attn_state_table_, attn_state_on_, ATTN_STATE_TABLE_)
 ATTN_TABLES_(attn_fourier_table_, attn_fourier_on_, ATTN_FOURIER_TABLE_)
 
+#if ATTN_HAS_LOW
+/* In a function of a tier: a feature's table, where it runs. */
+#define ATTN_OF_FEATURE_(id, type, members)                      \
+  {                                                              \
+    static const type table = {members};                         \
+    if (isa == attn_feature_isa(ATTN_FEATURE_##id) &&            \
+        attn_feature_status(ATTN_FEATURE_##id) == ATTN_ISA_OK) { \
+      *feature = ATTN_FEATURE_##id;                              \
+      return &table;                                             \
+    }                                                            \
+  }
+#ifdef ATTN_NO_EMULATION
+#define ATTN_EMULATED_(table) ((void)isa, NULL)
+#else
+#define ATTN_EMULATED_(table) (table)
+#endif
+
 /* Products of bf16 on a tier, and the feature that has them; null: neither an instruction nor an
  * emulation is there. */
-#if ATTN_HAS_LOW
 ATTN_FUNC_ const attn_low_table_ *attn_low_of_(attn_isa isa, attn_feature *feature) {
   *feature = ATTN_FEATURE_NONE;
 #ifdef ATTN_HAS_AVX512BF16_
-  static const attn_low_table_ avx512bf16 = {ATTN_LOW_TABLE_(ATTN_ON_AVX512BF16_)};
-  if (isa == ATTN_ISA_AVX512 && attn_feature_status(ATTN_FEATURE_AVX512_BF16) == ATTN_ISA_OK) {
-    *feature = ATTN_FEATURE_AVX512_BF16;
-    return &avx512bf16;
-  }
+  ATTN_OF_FEATURE_(AVX512_BF16, attn_low_table_, ATTN_LOW_TABLE_(ATTN_ON_AVX512BF16_))
 #endif
-#ifdef ATTN_NO_EMULATION
-  (void)isa;
-  return NULL;
-#else
-  return attn_low_on_(isa);
+#ifdef ATTN_HAS_NEONBF16_
+  ATTN_OF_FEATURE_(NEON_BF16, attn_low_table_, ATTN_LOW_TABLE_(ATTN_ON_NEONBF16_))
 #endif
+  return ATTN_EMULATED_(attn_low_on_(isa));
 }
 
 /* The same of f16. */
 ATTN_FUNC_ const attn_low_table_ *attn_half_of_(attn_isa isa, attn_feature *feature) {
-  *feature = ATTN_FEATURE_NONE;
-#ifdef ATTN_HAS_NEONFP16FML_
-  static const attn_low_table_ neonfp16fml = {ATTN_HALF_TABLE_(ATTN_ON_NEONFP16FML_)};
-  if (isa == ATTN_ISA_NEON && attn_feature_status(ATTN_FEATURE_NEON_FP16FML) == ATTN_ISA_OK) {
-    *feature = ATTN_FEATURE_NEON_FP16FML;
-    return &neonfp16fml;
-  }
-#endif
-#ifdef ATTN_NO_EMULATION
-  (void)isa;
-  return NULL;
-#else
+#ifndef ATTN_NO_EMULATION
   static const attn_low_table_ tables[ATTN_ISA_COUNT - 1] = {{ATTN_HALF_TABLE_(ATTN_ON_SCALARF16_)},
                                                              {ATTN_HALF_TABLE_(ATTN_ON_AVX2F16_)},
                                                              {ATTN_HALF_TABLE_(ATTN_ON_AVX512F16_)},
                                                              {ATTN_HALF_TABLE_(ATTN_ON_NEONF16_)}};
-  return &tables[(int)isa - 1];
 #endif
+  *feature = ATTN_FEATURE_NONE;
+#ifdef ATTN_HAS_NEONFP16FML_
+  ATTN_OF_FEATURE_(NEON_FP16FML, attn_low_table_, ATTN_HALF_TABLE_(ATTN_ON_NEONFP16FML_))
+#endif
+  return ATTN_EMULATED_(&tables[(int)isa - 1]);
 }
 
 /* The same of codes of 8 bits. */
 ATTN_FUNC_ const attn_code_table_ *attn_code_of_(attn_isa isa, attn_feature *feature) {
   *feature = ATTN_FEATURE_NONE;
 #ifdef ATTN_HAS_AVX512VNNI_
-  static const attn_code_table_ avx512vnni = {ATTN_CODE_TABLE_(ATTN_ON_AVX512VNNI_)};
-  if (isa == ATTN_ISA_AVX512 && attn_feature_status(ATTN_FEATURE_AVX512_VNNI) == ATTN_ISA_OK) {
-    *feature = ATTN_FEATURE_AVX512_VNNI;
-    return &avx512vnni;
-  }
+  ATTN_OF_FEATURE_(AVX512_VNNI, attn_code_table_, ATTN_CODE_TABLE_(ATTN_ON_AVX512VNNI_))
 #endif
-#ifdef ATTN_NO_EMULATION
-  (void)isa;
-  return NULL;
-#else
-  return attn_code_on_(isa);
+#ifdef ATTN_HAS_AVXVNNI_
+  ATTN_OF_FEATURE_(AVX_VNNI, attn_code_table_, ATTN_CODE_TABLE_(ATTN_ON_AVXVNNI_))
 #endif
+#ifdef ATTN_HAS_NEONDOTPROD_
+  ATTN_OF_FEATURE_(NEON_DOTPROD, attn_code_table_, ATTN_CODE_TABLE_(ATTN_ON_NEONDOTPROD_))
+#endif
+  return ATTN_EMULATED_(attn_code_on_(isa));
 }
 
 /* What products of codes with a matrix need beside attn_code_of_'s answer, of the same feature; line: null
@@ -13881,14 +14146,19 @@ ATTN_FUNC_ const attn_code_panel_table_ *attn_code_panel_of_(attn_isa isa, attn_
     return &avx512vnni;
   }
 #endif
-  (void)feature;
-#ifdef ATTN_NO_EMULATION
-  (void)isa;
-  return NULL;
-#else
-  return attn_code_panel_on_(isa);
+#ifdef ATTN_HAS_AVXVNNI_
+  static const attn_code_panel_table_ avxvnni = {ATTN_CODE_PANEL_TABLE_(ATTN_ON_AVXVNNI_)};
+  if (feature == ATTN_FEATURE_AVX_VNNI) return &avxvnni;
 #endif
+#ifdef ATTN_HAS_NEONDOTPROD_
+  static const attn_code_panel_table_ neondotprod = {ATTN_CODE_PANEL_TABLE_(ATTN_ON_NEONDOTPROD_)};
+  if (feature == ATTN_FEATURE_NEON_DOTPROD) return &neondotprod;
+#endif
+  (void)feature;
+  return ATTN_EMULATED_(attn_code_panel_on_(isa));
 }
+#undef ATTN_OF_FEATURE_
+#undef ATTN_EMULATED_
 #endif
 
 ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
@@ -13931,6 +14201,9 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_ON_NEONFP16FML_
 #undef ATTN_ON_AVX512BF16_
 #undef ATTN_ON_AVX512VNNI_
+#undef ATTN_ON_NEONBF16_
+#undef ATTN_ON_NEONDOTPROD_
+#undef ATTN_ON_AVXVNNI_
 #undef ATTN_ON_NONE_
 #undef ATTN_TABLES_
 #undef ATTN_TABLES_FROM_
@@ -54585,6 +54858,9 @@ ATTN_END_STRICT_
 #undef ATTN_ALIGN_
 #undef ATTN_ARM32_
 #undef ATTN_ARM64_
+#undef ATTN_ARM_BF16_
+#undef ATTN_ARM_BIT_
+#undef ATTN_ARM_DOTPROD_
 #undef ATTN_ATOMIC_LOAD_
 #undef ATTN_ATOMIC_STORE_
 #undef ATTN_BEGIN_REGION_
@@ -54618,7 +54894,13 @@ ATTN_END_STRICT_
 #undef ATTN_FEATURES_AVX512VNNI_
 #undef ATTN_HAS_AVX512BF16_
 #undef ATTN_HAS_AVX512VNNI_
+#undef ATTN_HAS_AVXVNNI_
+#undef ATTN_HAS_NEONBF16_
+#undef ATTN_HAS_NEONDOTPROD_
 #undef ATTN_FEATURES_AVX512_
+#undef ATTN_FEATURES_AVXVNNI_
+#undef ATTN_FEATURES_NEONBF16_
+#undef ATTN_FEATURES_NEONDOTPROD_
 #undef ATTN_FLAGS_
 #undef ATTN_FN_
 #undef ATTN_FUNC_

@@ -162,9 +162,10 @@
  *   ctx.isa forces one, ctx.report.isa tells which ran, attn_isa_why tells why one is off. The
  *   environment variable ATTN_ISA=<tier> and attn_isa_limit() cap the choice for the process. An
  *   ATTN_ISA that names no tier of this machine makes every call fail with ATTN_E_ENV.
- *   Beside tiers there are features, which params.compute uses: AVX512-BF16 for ATTN_COMPUTE_BF16, at about
- *   twice the speed of f32, AVX512-VNNI for the scores of ATTN_COMPUTE_I8, FP16FML of 64-bit ARM for
- *   ATTN_COMPUTE_F16. ATTN_ISA=avx512-bf16 (or -bf16, -vnni, -bf16-vnni, -fp16fml) and attn_feature_off() switch one off,
+ *   Beside tiers there are features, which params.compute uses: AVX512-BF16, and BF16 of 64-bit ARM, for
+ *   ATTN_COMPUTE_BF16, at about twice the speed of f32; AVX512-VNNI, AVX-VNNI beside avx2, and DotProd of 64-bit ARM,
+ *   for the codes of ATTN_COMPUTE_I8; FP16FML of 64-bit ARM for ATTN_COMPUTE_F16. ATTN_ISA=avx512-bf16 (or -bf16,
+ *   -vnni, -dotprod, -fp16fml, -bf16-vnni) and attn_feature_off() switch one off,
  *   attn_feature_why tells why it is, ctx.report.feature whether it was used. Without it the mode is
  *   emulated, slower than f32; params.compute_prefer = 1 takes f32 then.
  *
@@ -196,8 +197,9 @@
  *                            file does not call is not compiled
  *   ATTN_MALLOC(size), ATTN_FREE(ptr)   both or none; malloc and free
  *   ATTN_NO_AVX2, ATTN_NO_AVX512, ATTN_NO_NEON   leave a tier out
- *   ATTN_NO_AVX512BF16, ATTN_NO_AVX512VNNI, ATTN_NO_NEONFP16FML, ATTN_NO_EMULATION   leave out a feature, and what stands in for features: a compute
- *                            that has neither is refused (ATTN_E_ISA)
+ *   ATTN_NO_AVX512BF16, ATTN_NO_AVX512VNNI, ATTN_NO_AVXVNNI, ATTN_NO_NEONBF16, ATTN_NO_NEONDOTPROD,
+ *   ATTN_NO_NEONFP16FML, ATTN_NO_EMULATION   leave out a feature, and what stands in for features: a compute that has
+ *                            neither is refused (ATTN_E_ISA)
  *   ATTN_ONLY                families the program wants, (ATTN_FAMILY_SDPA | ATTN_FAMILY_CACHE | ..), the same
  *                            in all its files: the others are neither declared nor compiled, and a
  *                            call of theirs is a compiler's error that names the family (api/only.h)

@@ -19,8 +19,10 @@ MODELS = [
     ("cortex-a72", "A57's model"),
     ("cortex-a76", "A57's model"),
     ("neoverse-n1", ""),
+    ("neoverse-n2", ""),
     ("neoverse-v1", ""),
     ("apple-m1", "Cyclone's model"),
+    ("apple-m2", "Cyclone's model"),
 ]
 KERNELS = [
     ("score", r"attn_score_\d+x\d+_neon_"),
@@ -29,6 +31,8 @@ KERNELS = [
     ("decode, scores", r"attn_score_rows_f32_neon_"),
     ("decode, values", r"attn_value_rows_f32_neon_"),
     ("exp of a tile", r"attn_softmax_block_neon_"),
+    ("products of bf16", r"attn_pair_dots_6x4_neonbf16_"),
+    ("products of i8", r"attn_code_dots_6x4_neondotprod_"),
 ]
 # what runs under qemu, and the functions whose instructions are set against how much vector work
 CALLS = [
@@ -37,7 +41,8 @@ CALLS = [
     (["sdpa", 4, 1024, 128], [("decode, scores", 4 * 1024 * 32), ("decode, values", 4 * 1024 * 32)]),
 ]
 BRANCH = re.compile(r"(b|b\.\w+|cbn?z|tbn?z)\b")
-ARITHMETIC = re.compile(r"f(ml[as]|mul|add|sub|max(nm)?|min(nm)?|div|sqrt)\s+v\d+\.")
+ARITHMETIC = re.compile(r"(f(ml[as]|mul|add|sub|max(nm)?|min(nm)?|div|sqrt)|bfdot|sdot)\s+v\d+\.")
+MULTIPLY_ADD = ("fmla", "bfdot", "sdot")
 
 
 def run(*command, text=None):
@@ -80,7 +85,7 @@ def loops(code):
 
 def estimate(mca, cpu, loop):
     """Cycles an iteration, and the fewest that the units for its instructions allow; None where this LLVM does not
-    know the processor."""
+    know the processor, or it has not the instructions."""
     done = subprocess.run(
         [mca, "-mtriple=aarch64-linux-gnu", f"-mcpu={cpu}", "-iterations=500"],
         input=".Lloop:\n" + "\n".join(loop) + "\n",
@@ -89,7 +94,7 @@ def estimate(mca, cpu, loop):
     )
     total = re.search(r"Total Cycles:\s+(\d+)", done.stdout)
     least = re.search(r"Block RThroughput:\s+([\d.]+)", done.stdout)
-    if not total or re.search("not a recognized processor|unable to find", done.stderr):
+    if not total or re.search("not a recognized|unable to find|instruction requires", done.stderr):
         return None
     return int(total[1]) / 500, float(least[1])
 
@@ -156,11 +161,15 @@ def main():
             sys.exit(f"{kernel}: no loop with arithmetic in {pattern}")
         with open(os.path.join(folder, re.sub(r"\W+", "_", kernel) + ".s"), "w") as f:
             f.write(".Lloop:\n" + "\n".join(loop) + "\n")
-        fma = sum(line.startswith("fmla") for line in loop)
+        fma = sum(line.startswith(MULTIPLY_ADD) for line in loop)
         stack = sum(bool(re.match(r"(ld|st).*\[sp", line)) for line in loop)
         row = f"{kernel:16}{len(loop):7}{arithmetic(loop):7}{fma:5}{stack:6}"
         for cpu in known:
-            took = estimate(mca, cpu, loop)[0]
+            whole = estimate(mca, cpu, loop)
+            if not whole:
+                row += f"{'-':>16}"
+                continue
+            took = whole[0]
             least = estimate(mca, cpu, [line for line in loop if ARITHMETIC.match(line)])[1]
             row += f"{took:9.1f} {100 * least / took:4.0f} %"
         print(row)

@@ -79,13 +79,28 @@ __attribute__((target("avx512f,avx512bf16"))) static void steps_bf16(void) {
 #if (defined(__clang__) && __clang_major__ >= 7) || (!defined(__clang__) && __GNUC__ >= 8)
 #define PEAK_VNNI 1
 typedef int int16s __attribute__((vector_size(64)));
-#define DECLARE_I8(i) a##i = x,
+#define DECLARE_INT(i) a##i = x + i,
 #define STEP_I8(i) a##i = (int16s)_mm512_dpbusd_epi32((__m512i)a##i, (__m512i)x, (__m512i)x);
 __attribute__((target("avx512f,avx512vnni"))) static void steps_vnni(void) {
   const int16s x = (int16s)_mm512_set1_epi32((int)probe_x);
-  int16s EACH_12(DECLARE_I8) s = x;
+  int16s EACH_12(DECLARE_INT) s = x;
   for (int n = 0; n < STEPS; n++) {
     EACH_12(STEP_I8)
+  }
+  s = s EACH_12(SUM);
+  probe_sink = (float)s[0];
+}
+#endif
+#if (defined(__clang__) && __clang_major__ >= 12) || (!defined(__clang__) && __GNUC__ >= 11)
+#define PEAK_AVX_VNNI 1
+typedef int int8s __attribute__((vector_size(32)));
+#define STEP_AVX_VNNI(i) \
+  a##i = (int8s)_mm256_dpbusd_avx_epi32((__m256i)a##i, (__m256i)x, (__m256i)x);
+__attribute__((target("avx2,avxvnni"))) static void steps_avx_vnni(void) {
+  const int8s x = (int8s)_mm256_set1_epi32((int)probe_x);
+  int8s EACH_12(DECLARE_INT) s = x;
+  for (int n = 0; n < STEPS; n++) {
+    EACH_12(STEP_AVX_VNNI)
   }
   s = s EACH_12(SUM);
   probe_sink = (float)s[0];
@@ -114,6 +129,31 @@ static void steps_fp16fml(void) {
                            "v11");
 }
 #endif
+#if defined(__aarch64__) && !defined(__clang__) && __GNUC__ >= 10
+#define PEAK_ARM 1
+/* asm, as in attn/isa/simd_neonbf16.h */
+#define STEP_BFDOT(i) __asm__("bfdot %0.4s, %1.8h, %1.8h" : "+w"(a##i) : "w"(x));
+__attribute__((target("+bf16"))) static void steps_bfdot(void) {
+  float32x4_t x = vdupq_n_f32(probe_x), y = vdupq_n_f32(probe_y);
+  float32x4_t EACH_12(DECLARE) s = y;
+  for (int n = 0; n < STEPS; n++) {
+    EACH_12(STEP_BFDOT)
+  }
+  s = s EACH_12(SUM);
+  probe_sink = vgetq_lane_f32(s, 0);
+}
+#define DECLARE_INT(i) a##i = x + i,
+#define STEP_SDOT(i) __asm__("sdot %0.4s, %1.16b, %1.16b" : "+w"(a##i) : "w"(x));
+__attribute__((target("arch=armv8.2-a+dotprod"))) static void steps_sdot(void) {
+  int32x4_t x = vdupq_n_s32((int)probe_x);
+  int32x4_t EACH_12(DECLARE_INT) s = x;
+  for (int n = 0; n < STEPS; n++) {
+    EACH_12(STEP_SDOT)
+  }
+  s = s EACH_12(SUM);
+  probe_sink = (float)vgetq_lane_s32(s, 0);
+}
+#endif
 #endif
 
 static peak_record records[ATTN_ISA_COUNT];
@@ -140,6 +180,13 @@ double peak_feature_probe(attn_feature feature) {
 #endif
 #ifdef PEAK_FP16FML
   if (feature == ATTN_FEATURE_NEON_FP16FML) return rate_of(steps_fp16fml, 4);
+#endif
+#ifdef PEAK_AVX_VNNI
+  if (feature == ATTN_FEATURE_AVX_VNNI) return rate_of(steps_avx_vnni, 32);
+#endif
+#ifdef PEAK_ARM
+  if (feature == ATTN_FEATURE_NEON_BF16) return rate_of(steps_bfdot, 8);
+  if (feature == ATTN_FEATURE_NEON_DOTPROD) return rate_of(steps_sdot, 16);
 #endif
   return 0;
 }

@@ -11,7 +11,7 @@
 attn_feature test_feature(attn_compute mode);
 
 /* Runs tests in a mode with all features, then without each that it uses. Random cases are fewer: the
- * tests run in f32 as well. */
+ * tests run in f32 as well; in small scale all but one of these runs are the first test alone. */
 void test_in_mode(attn_compute mode, void (*const *tests)(void **), int n, void **state);
 #define TEST_IN_MODE(mode, ...)                            \
   do {                                                     \

@@ -46,7 +46,10 @@ int test_expects(attn_isa isa) {
 
 int test_expects_feature(attn_feature feature) {
   unsigned a, b, c, d;
-  if (!test_expects(ATTN_ISA_AVX512) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
+  if (!test_expects(ATTN_ISA_AVX2) || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
+  if (feature == ATTN_FEATURE_AVX_VNNI)
+    return a > 0 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+  if (!test_expects(ATTN_ISA_AVX512)) return 0;
   if (feature == ATTN_FEATURE_AVX512_VNNI) return c >> 11 & 1;
   if (feature != ATTN_FEATURE_AVX512_BF16 || a < 1) return 0;
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
@@ -54,6 +57,10 @@ int test_expects_feature(attn_feature feature) {
 static const attn_isa family[] = {ATTN_ISA_SCALAR, ATTN_ISA_AVX2, ATTN_ISA_AVX512};
 static const attn_isa foreign = ATTN_ISA_NEON;
 #else
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
 int test_expects(attn_isa isa) {
 #if defined(__aarch64__) || (defined(__ARM_NEON) && defined(__ARM_FEATURE_FMA))
   if (isa == ATTN_ISA_NEON) return 1;
@@ -62,6 +69,8 @@ int test_expects(attn_isa isa) {
 }
 int test_expects_feature(attn_feature feature) {
 #if defined(__aarch64__) && defined(__linux__)
+  if (feature == ATTN_FEATURE_NEON_BF16) return (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0;
+  if (feature == ATTN_FEATURE_NEON_DOTPROD) return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
   if (feature == ATTN_FEATURE_NEON_FP16FML) return getauxval(AT_HWCAP) >> 23 & 1;
 #endif
   (void)feature;
@@ -279,13 +288,18 @@ void isa_report_names_the_forced_tier(void **state) {
 
 void O6_names(void **state) {
   (void)state;
-  static const char *const names[] = {"none", "avx512bf16", "avx512vnni", "neonfp16fml"};
+  static const char *const names[] = {"none",        "avx512bf16", "avx512vnni", "neonbf16",
+                                      "neondotprod", "avxvnni",    "neonfp16fml"};
+  assert_int_equal(sizeof names / sizeof *names, ATTN_FEATURE_COUNT);
   for (int n = 0; n < ATTN_FEATURE_COUNT; n++)
     assert_string_equal(attn_feature_name((attn_feature)n), names[n]);
   assert_string_equal(attn_feature_name((attn_feature)ATTN_FEATURE_COUNT), "unknown");
   assert_string_equal(attn_feature_name((attn_feature)-1), "unknown");
   assert_int_equal(attn_feature_isa(ATTN_FEATURE_AVX512_BF16), ATTN_ISA_AVX512);
   assert_int_equal(attn_feature_isa(ATTN_FEATURE_AVX512_VNNI), ATTN_ISA_AVX512);
+  assert_int_equal(attn_feature_isa(ATTN_FEATURE_AVX_VNNI), ATTN_ISA_AVX2);
+  assert_int_equal(attn_feature_isa(ATTN_FEATURE_NEON_BF16), ATTN_ISA_NEON);
+  assert_int_equal(attn_feature_isa(ATTN_FEATURE_NEON_DOTPROD), ATTN_ISA_NEON);
   for (int n = -2; n < ATTN_FEATURE_COUNT + 2; n++) {
     const attn_feature f = (attn_feature)n;
     assert_true(strlen(attn_feature_why(f)) > 0);
@@ -336,9 +350,9 @@ void O6_env(void **state) {
   assert_int_equal(fresh(NULL, check_features), 0);
   assert_int_equal(fresh(attn_isa_name(best()), check_features), 0);
   want_state = ATTN_ISA_CAPPED;
-  assert_int_equal(fresh("auto-bf16-vnni-fp16fml", check_features), 0);
-  assert_int_equal(fresh("-vnni-bf16-fp16fml", check_features), 0);
-  snprintf(word, sizeof word, "%s-bf16-vnni-fp16fml-bf16", attn_isa_name(best()));
+  assert_int_equal(fresh("auto-bf16-vnni-dotprod-fp16fml", check_features), 0);
+  assert_int_equal(fresh("-dotprod-vnni-bf16-fp16fml", check_features), 0);
+  snprintf(word, sizeof word, "%s-bf16-vnni-bf16-dotprod-fp16fml", attn_isa_name(best()));
   assert_int_equal(fresh(word, check_features), 0);
   want_best = ATTN_ISA_SCALAR;
   assert_int_equal(fresh("scalar", check_features), 0);

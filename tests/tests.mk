@@ -51,7 +51,7 @@ $(TEST_OUT)/sleef/runner: $(TEST_NATIVE_OBJECTS) $(TEST_OUT)/sleef/attn.o
 # The avx512 tier on any x86 processor: tests/emulated does its words by AVX2. The tests are the native
 # ones; where AVX2 is missing too, qemu has it.
 TEST_EMULATED := $(TEST_OUT)/emulated
-$(TEST_EMULATED)/impl.o: tests/emulated/attn.c tests/emulated/avx512.h attn.h
+$(TEST_EMULATED)/impl.o: tests/emulated/attn.c tests/emulated/avx512.h tests/emulated/avxvnni.h attn.h
 	@mkdir -p $(@D)
 	gcc -std=gnu11 -O1 -DATTN_SMALL -mavx2 -mfma -mf16c $(TEST_WARNINGS) -Wno-psabi -I. -c -o $@ $<
 	@! objdump -d $@ | grep -E '%(zmm|k[0-7]|[xy]mm(1[6-9]|2[0-9]|3[01]))' || { rm $@; false; }
@@ -121,14 +121,17 @@ test-clang: $(TEST_OUT)/clang/runner ## test: the same, compiled with clang, sma
 TEST_AVX2 := $(if $(shell grep -m1 -w avx2 /proc/cpuinfo 2>/dev/null),,qemu-x86_64 -cpu max)
 TEST_EMULATED_HERE := $(if $(filter x86_64,$(shell uname -m)),$(TEST_EMULATED)/runner \
   $(if $(shell grep -m1 avx512dq /proc/cpuinfo 2>/dev/null),$(TEST_EMULATED)/words))
-test-emulated: $(TEST_EMULATED_HERE) ## test: the avx512 tier by an emulating vocabulary, where AVX-512 is missing too
+test-emulated: $(TEST_EMULATED_HERE) ## test: the avx512 tier, and avx2 with AVX-VNNI, by emulating vocabularies
 	$(if $<,,@echo "NOT RUN: the emulated avx512 tier is for x86")
 	$(filter %/words,$^)
 	$(if $<,ATTN_TEST_SCALE=small $(TEST_AVX2) $< --isa avx512)
+	$(if $<,ATTN_TEST_SCALE=small $(TEST_AVX2) $< --isa avx2 --filter 'O4_*')
 
 # scalar is the same C as everywhere else: A covers what differs between machines.
 test-arm64: $(TEST_ARM64) ## test: the same for 64-bit ARM under qemu, smaller random cases
 	$(TEST_QEMU64) $(TEST_ARM64) --isa neon
+	$(TEST_QEMU64) $(TEST_ARM64) --filter 'O6_*'
+	$(TEST_QEMU64) -cpu cortex-a72 $(TEST_ARM64) --filter 'O6_*' # without features
 	$(TEST_QEMU64) $(TEST_ARM64) --isa scalar --filter 'A*'
 
 # 32 bits change the vocabulary of neon, the sizes and the addresses: the core mechanisms, the linear states, and

@@ -26,12 +26,13 @@ ATTN_DEF attn_isa attn_isa_best(void);
 /* Caps the tiers of the whole process: those above isa are off (x86: scalar < avx2 < avx512;
  * ARM: scalar < neon). ATTN_ISA_AUTO lifts the cap. The environment variable ATTN_ISA, read at
  * first use, caps as well; the lower cap holds. Words behind it, each after a '-', switch features off:
- * "avx512-bf16", "auto-bf16" or "-bf16". Safe to call from any thread; calls that run
+ * "avx512-bf16", "neon-bf16-dotprod", "auto-bf16" or "-bf16". Safe to call from any thread; calls that run
  * already keep their tier. ATTN_E_ISA for a tier of another family, ATTN_E_ENV if ATTN_ISA
  * holds an unknown word. */
 ATTN_DEF attn_status attn_isa_limit(attn_isa isa);
 
-/* "none", "avx512bf16", "avx512vnni", "neonfp16fml"; "unknown" for any other value. */
+/* "none", "avx512bf16", "avx512vnni", "neonbf16", "neondotprod", "avxvnni", "neonfp16fml"; "unknown" for any other
+ * value. */
 ATTN_DEF const char *attn_feature_name(attn_feature feature);
 
 /* The tier that a feature lies beside: only calls on that tier use it. ATTN_ISA_AUTO for ATTN_FEATURE_NONE
@@ -39,8 +40,9 @@ ATTN_DEF const char *attn_feature_name(attn_feature feature);
 ATTN_DEF attn_isa attn_feature_isa(attn_feature feature);
 
 /* The state of a feature here and now: CAPPED where its tier is, or where it is switched off.
- * ATTN_FEATURE_NONE and unknown values are NOT_COMPILED; ATTN_NO_AVX512BF16, ATTN_NO_AVX512VNNI and
- * ATTN_NO_NEONFP16FML leave one out. */
+ * ATTN_FEATURE_NONE and unknown values are NOT_COMPILED; ATTN_NO_AVX512BF16, ATTN_NO_AVX512VNNI, ATTN_NO_AVXVNNI,
+ * ATTN_NO_NEONBF16, ATTN_NO_NEONDOTPROD and ATTN_NO_NEONFP16FML leave one out. Those of NEON are known on Linux,
+ * macOS and Windows (there not with MSVC). */
 ATTN_DEF attn_isa_state attn_feature_status(attn_feature feature);
 
 /* The same as a static English sentence, e.g. "the processor lacks it". */

@@ -164,6 +164,9 @@ typedef enum attn_feature {
   ATTN_FEATURE_NONE = 0,
   ATTN_FEATURE_AVX512_BF16,  /* beside ATTN_ISA_AVX512: products of pairs of bf16 */
   ATTN_FEATURE_AVX512_VNNI,  /* beside ATTN_ISA_AVX512: products of four codes of 8 bits */
+  ATTN_FEATURE_NEON_BF16,    /* beside ATTN_ISA_NEON, 64-bit: products of pairs of bf16 */
+  ATTN_FEATURE_NEON_DOTPROD, /* the same: products of four codes of 8 bits */
+  ATTN_FEATURE_AVX_VNNI,     /* beside ATTN_ISA_AVX2: products of four codes of 8 bits */
   ATTN_FEATURE_NEON_FP16FML, /* beside ATTN_ISA_NEON, 64-bit: products of f16 summed in f32 */
   ATTN_FEATURE_COUNT
 } attn_feature;

@@ -81,10 +81,22 @@
     !defined(ATTN_NO_NEON)
 #define ATTN_HAS_NEON_ 1
 #endif
-
+#if defined(ATTN_HAS_AVX2_) && !defined(_MSC_VER) && !defined(ATTN_NO_AVXVNNI)
+#if (defined(ATTN_CLANG_) && __clang_major__ >= 12) || (defined(ATTN_GCC_) && __GNUC__ >= 11)
+#define ATTN_HAS_AVXVNNI_ 1
+#endif
+#endif
 /* of ARM where the system says what the processor has */
 #if defined(ATTN_HAS_NEON_) && defined(ATTN_ARM64_) && defined(__GNUC__) && \
     (defined(__linux__) || defined(__APPLE__) || defined(_WIN32))
+#if !defined(ATTN_NO_NEONBF16) && \
+    (__GNUC__ >= 10 || (defined(ATTN_CLANG_) && __clang_major__ >= 11))
+#define ATTN_HAS_NEONBF16_ 1
+#endif
+#if !defined(ATTN_NO_NEONDOTPROD) && \
+    (__GNUC__ >= 8 || (defined(ATTN_CLANG_) && __clang_major__ >= 7))
+#define ATTN_HAS_NEONDOTPROD_ 1
+#endif
 #ifndef ATTN_NO_NEONFP16FML
 #define ATTN_HAS_NEONFP16FML_ 1
 #endif
@@ -268,6 +280,9 @@ extern "C"
  * 65536 times its subleaf. A feature beside a tier has a row of its own, with the tier's in it. */
 #define ATTN_FEATURES_AVX2_(F, R) \
   F("avx2", 7, EBX, 5) R("fma", 1, ECX, 12) R("f16c", 1, ECX, 29) R("avx", 1, ECX, 28)
+#ifndef ATTN_FEATURES_AVXVNNI_ /* tests/emulated runs it without the instruction */
+#define ATTN_FEATURES_AVXVNNI_(F, R) ATTN_FEATURES_AVX2_(F, R) R("avxvnni", 0x10007, EAX, 4)
+#endif
 #ifndef ATTN_FEATURES_AVX512_ /* tests/emulated runs this tier on AVX2 */
 /* clang-format off */
 #define ATTN_FEATURES_AVX512_(F, R)                                              \
@@ -281,11 +296,34 @@ extern "C"
 #define ATTN_XCR0_AVX512_ 0xE6u
 #endif
 #define ATTN_XCR0_AVX2_ 0x06u
-/* Features of ARM: F(name, word and bit of Linux' hardware capabilities, name in macOS, number in Windows), which
- * has none for products of f16. */
+/* Features of ARM: F(target, word and bit of Linux' hardware capabilities, name in macOS, number in Windows). A
+ * target comes to what -march says: to name a version of the architecture may take away from it, and then
+ * nothing of the tier can be inlined. But gas knows dotprod from 8.2 on alone. */
+#if defined(ATTN_CLANG_)
+#define ATTN_ARM_BF16_ "bf16"
+#define ATTN_ARM_DOTPROD_ "dotprod"
+#else
+#define ATTN_ARM_BF16_ "+bf16"
+#if defined(__ARM_FEATURE_DOTPROD) || defined(__ARM_FEATURE_SVE) ||  \
+    defined(__ARM_FEATURE_COMPLEX) || defined(__ARM_FEATURE_SHA3) || \
+    defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) || defined(__ARM_FEATURE_MATMUL_INT8)
+#define ATTN_ARM_DOTPROD_ "+dotprod"
+#elif defined(__ARM_FEATURE_CRYPTO) && defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)
+#define ATTN_ARM_DOTPROD_ "arch=armv8.2-a+dotprod+crypto+fp16"
+#elif defined(__ARM_FEATURE_CRYPTO)
+#define ATTN_ARM_DOTPROD_ "arch=armv8.2-a+dotprod+crypto"
+#elif defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)
+#define ATTN_ARM_DOTPROD_ "arch=armv8.2-a+dotprod+fp16"
+#else
+#define ATTN_ARM_DOTPROD_ "arch=armv8.2-a+dotprod"
+#endif
+#endif
+#define ATTN_FEATURES_NEONBF16_(F, R) F(ATTN_ARM_BF16_, 26, 14, "BF16", 68)
+#define ATTN_FEATURES_NEONDOTPROD_(F, R) F(ATTN_ARM_DOTPROD_, 16, 20, "DotProd", 43)
+/* Windows has no number for products of f16. */
 #define ATTN_FEATURES_NEONFP16FML_(F, R) F("fp16fml", 16, 23, "FHM", 0xffff)
 
-#define ATTN_NAME_FIRST_(name, leaf, reg, bit) name
+#define ATTN_NAME_FIRST_(name, ...) name
 #if defined(ATTN_CLANG_)
 #define ATTN_NAME_REST_(name, leaf, reg, bit) "," name
 #define ATTN_BEGIN_REGION_(row)             \

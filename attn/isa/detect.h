@@ -69,7 +69,7 @@ ATTN_FUNC_ attn_isa_state attn_probe_(attn_isa isa) {
   }
 }
 
-#ifdef ATTN_HAS_NEONFP16FML_
+#if defined(ATTN_HAS_NEONBF16_) || defined(ATTN_HAS_NEONDOTPROD_) || defined(ATTN_HAS_NEONFP16FML_)
 #define ATTN_ARM_BIT_(name, word, bit, apple, windows) \
   attn_probe_arm_(word, bit, "hw.optional.arm.FEAT_" apple, windows)
 
@@ -98,6 +98,9 @@ static const attn_feature_row_ attn_feature_rows_[ATTN_FEATURE_COUNT] = {
     {"none", "", ATTN_ISA_AUTO},
     {"avx512bf16", "bf16", ATTN_ISA_AVX512},
     {"avx512vnni", "vnni", ATTN_ISA_AVX512},
+    {"neonbf16", "bf16", ATTN_ISA_NEON},
+    {"neondotprod", "dotprod", ATTN_ISA_NEON},
+    {"avxvnni", "vnni", ATTN_ISA_AVX2},
     {"neonfp16fml", "fp16fml", ATTN_ISA_NEON}};
 
 ATTN_FUNC_ attn_isa_state attn_probe_feature_(attn_feature feature) {
@@ -110,6 +113,19 @@ ATTN_FUNC_ attn_isa_state attn_probe_feature_(attn_feature feature) {
   static const attn_cpu_bit_ g[] = {ATTN_FEATURES_AVX512VNNI_(ATTN_CPU_BIT_, ATTN_CPU_BIT_)};
   if (feature == ATTN_FEATURE_AVX512_VNNI)
     return attn_probe_x86_(g, (int)(sizeof g / sizeof *g), ATTN_XCR0_AVX512_);
+#endif
+#ifdef ATTN_HAS_AVXVNNI_
+  static const attn_cpu_bit_ h[] = {ATTN_FEATURES_AVXVNNI_(ATTN_CPU_BIT_, ATTN_CPU_BIT_)};
+  if (feature == ATTN_FEATURE_AVX_VNNI)
+    return attn_probe_x86_(h, (int)(sizeof h / sizeof *h), ATTN_XCR0_AVX2_);
+#endif
+#ifdef ATTN_HAS_NEONBF16_
+  if (feature == ATTN_FEATURE_NEON_BF16)
+    return ATTN_FEATURES_NEONBF16_(ATTN_ARM_BIT_, ATTN_ARM_BIT_);
+#endif
+#ifdef ATTN_HAS_NEONDOTPROD_
+  if (feature == ATTN_FEATURE_NEON_DOTPROD)
+    return ATTN_FEATURES_NEONDOTPROD_(ATTN_ARM_BIT_, ATTN_ARM_BIT_);
 #endif
 #ifdef ATTN_HAS_NEONFP16FML_
   if (feature == ATTN_FEATURE_NEON_FP16FML)

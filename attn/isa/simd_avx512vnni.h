@@ -4,7 +4,8 @@
 #undef ATTN_T_
 #define ATTN_T_ avx512vnni
 #undef ATTN_TIER_
-#define ATTN_TIER_ avx512 /* whose functions are there */
+#define ATTN_TIER_ avx512        /* whose functions are there */
+#define ATTN_CODE_RAISED_ 128.0f /* of keys: the instruction takes one side unsigned */
 /* four codes of each lane, and their sums. A vector of integers of its own: cast to __m512i and back in a loop,
  * gcc copies sums to memory. c + the four products of k, raised by 128, and x */
 typedef int32_t attn_i16_ __attribute__((vector_size(64)));

@@ -5,6 +5,7 @@
 #undef ATTN_T_
 #define ATTN_T_ ATTN_CAT_(ATTN_TIER_, f16)
 #undef ATTN_VP_
+#undef ATTN_VP1_
 #undef ATTN_PAIR_LOAD_
 #undef ATTN_PAIR_STORE_
 #undef ATTN_PAIR_SET1_

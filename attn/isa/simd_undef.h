@@ -9,7 +9,9 @@
 #undef ATTN_SPECIALISE_
 #undef ATTN_VF_
 #undef ATTN_VP_
+#undef ATTN_VP1_
 #undef ATTN_VC_
+#undef ATTN_VC1_
 #undef ATTN_CODE_DOT_
 #undef ATTN_CODE_LOAD_
 #undef ATTN_CODE_PUT_
@@ -17,6 +19,7 @@
 #undef ATTN_CODE_PUT_INT_
 #undef ATTN_CODE_RAISE_
 #undef ATTN_CODE_QUADS_
+#undef ATTN_CODE_RAISED_
 #undef ATTN_CODE_SET1_
 #undef ATTN_CODE_STORE_
 #undef ATTN_CODE_SUM_

@@ -40,6 +40,9 @@
 #define ATTN_ON_NEONFP16FML_(name) attn_##name##_neonfp16fml_
 #define ATTN_ON_AVX512BF16_(name) attn_##name##_avx512bf16_
 #define ATTN_ON_AVX512VNNI_(name) attn_##name##_avx512vnni_
+#define ATTN_ON_NEONBF16_(name) attn_##name##_neonbf16_
+#define ATTN_ON_NEONDOTPROD_(name) attn_##name##_neondotprod_
+#define ATTN_ON_AVXVNNI_(name) attn_##name##_avxvnni_
 #define ATTN_ON_NONE_(name) 0 /* never asked for */
 #ifndef ATTN_HAS_AVX2_
 #undef ATTN_ON_AVX2_
@@ -90,64 +93,64 @@ ATTN_TABLES_(attn_feature_table_, attn_feature_on_, ATTN_FEATURE_TABLE_)
 ATTN_TABLES_(attn_state_table_, attn_state_on_, ATTN_STATE_TABLE_)
 ATTN_TABLES_(attn_fourier_table_, attn_fourier_on_, ATTN_FOURIER_TABLE_)
 
+#if ATTN_HAS_LOW
+/* In a function of a tier: a feature's table, where it runs. */
+#define ATTN_OF_FEATURE_(id, type, members)                      \
+  {                                                              \
+    static const type table = {members};                         \
+    if (isa == attn_feature_isa(ATTN_FEATURE_##id) &&            \
+        attn_feature_status(ATTN_FEATURE_##id) == ATTN_ISA_OK) { \
+      *feature = ATTN_FEATURE_##id;                              \
+      return &table;                                             \
+    }                                                            \
+  }
+#ifdef ATTN_NO_EMULATION
+#define ATTN_EMULATED_(table) ((void)isa, NULL)
+#else
+#define ATTN_EMULATED_(table) (table)
+#endif
+
 /* Products of bf16 on a tier, and the feature that has them; null: neither an instruction nor an
  * emulation is there. */
-#if ATTN_HAS_LOW
 ATTN_FUNC_ const attn_low_table_ *attn_low_of_(attn_isa isa, attn_feature *feature) {
   *feature = ATTN_FEATURE_NONE;
 #ifdef ATTN_HAS_AVX512BF16_
-  static const attn_low_table_ avx512bf16 = {ATTN_LOW_TABLE_(ATTN_ON_AVX512BF16_)};
-  if (isa == ATTN_ISA_AVX512 && attn_feature_status(ATTN_FEATURE_AVX512_BF16) == ATTN_ISA_OK) {
-    *feature = ATTN_FEATURE_AVX512_BF16;
-    return &avx512bf16;
-  }
+  ATTN_OF_FEATURE_(AVX512_BF16, attn_low_table_, ATTN_LOW_TABLE_(ATTN_ON_AVX512BF16_))
 #endif
-#ifdef ATTN_NO_EMULATION
-  (void)isa;
-  return NULL;
-#else
-  return attn_low_on_(isa);
+#ifdef ATTN_HAS_NEONBF16_
+  ATTN_OF_FEATURE_(NEON_BF16, attn_low_table_, ATTN_LOW_TABLE_(ATTN_ON_NEONBF16_))
 #endif
+  return ATTN_EMULATED_(attn_low_on_(isa));
 }
 
 /* The same of f16. */
 ATTN_FUNC_ const attn_low_table_ *attn_half_of_(attn_isa isa, attn_feature *feature) {
-  *feature = ATTN_FEATURE_NONE;
-#ifdef ATTN_HAS_NEONFP16FML_
-  static const attn_low_table_ neonfp16fml = {ATTN_HALF_TABLE_(ATTN_ON_NEONFP16FML_)};
-  if (isa == ATTN_ISA_NEON && attn_feature_status(ATTN_FEATURE_NEON_FP16FML) == ATTN_ISA_OK) {
-    *feature = ATTN_FEATURE_NEON_FP16FML;
-    return &neonfp16fml;
-  }
-#endif
-#ifdef ATTN_NO_EMULATION
-  (void)isa;
-  return NULL;
-#else
+#ifndef ATTN_NO_EMULATION
   static const attn_low_table_ tables[ATTN_ISA_COUNT - 1] = {{ATTN_HALF_TABLE_(ATTN_ON_SCALARF16_)},
                                                              {ATTN_HALF_TABLE_(ATTN_ON_AVX2F16_)},
                                                              {ATTN_HALF_TABLE_(ATTN_ON_AVX512F16_)},
                                                              {ATTN_HALF_TABLE_(ATTN_ON_NEONF16_)}};
-  return &tables[(int)isa - 1];
 #endif
+  *feature = ATTN_FEATURE_NONE;
+#ifdef ATTN_HAS_NEONFP16FML_
+  ATTN_OF_FEATURE_(NEON_FP16FML, attn_low_table_, ATTN_HALF_TABLE_(ATTN_ON_NEONFP16FML_))
+#endif
+  return ATTN_EMULATED_(&tables[(int)isa - 1]);
 }
 
 /* The same of codes of 8 bits. */
 ATTN_FUNC_ const attn_code_table_ *attn_code_of_(attn_isa isa, attn_feature *feature) {
   *feature = ATTN_FEATURE_NONE;
 #ifdef ATTN_HAS_AVX512VNNI_
-  static const attn_code_table_ avx512vnni = {ATTN_CODE_TABLE_(ATTN_ON_AVX512VNNI_)};
-  if (isa == ATTN_ISA_AVX512 && attn_feature_status(ATTN_FEATURE_AVX512_VNNI) == ATTN_ISA_OK) {
-    *feature = ATTN_FEATURE_AVX512_VNNI;
-    return &avx512vnni;
-  }
+  ATTN_OF_FEATURE_(AVX512_VNNI, attn_code_table_, ATTN_CODE_TABLE_(ATTN_ON_AVX512VNNI_))
 #endif
-#ifdef ATTN_NO_EMULATION
-  (void)isa;
-  return NULL;
-#else
-  return attn_code_on_(isa);
+#ifdef ATTN_HAS_AVXVNNI_
+  ATTN_OF_FEATURE_(AVX_VNNI, attn_code_table_, ATTN_CODE_TABLE_(ATTN_ON_AVXVNNI_))
 #endif
+#ifdef ATTN_HAS_NEONDOTPROD_
+  ATTN_OF_FEATURE_(NEON_DOTPROD, attn_code_table_, ATTN_CODE_TABLE_(ATTN_ON_NEONDOTPROD_))
+#endif
+  return ATTN_EMULATED_(attn_code_on_(isa));
 }
 
 /* What products of codes with a matrix need beside attn_code_of_'s answer, of the same feature; line: null
@@ -163,14 +166,19 @@ ATTN_FUNC_ const attn_code_panel_table_ *attn_code_panel_of_(attn_isa isa, attn_
     return &avx512vnni;
   }
 #endif
-  (void)feature;
-#ifdef ATTN_NO_EMULATION
-  (void)isa;
-  return NULL;
-#else
-  return attn_code_panel_on_(isa);
+#ifdef ATTN_HAS_AVXVNNI_
+  static const attn_code_panel_table_ avxvnni = {ATTN_CODE_PANEL_TABLE_(ATTN_ON_AVXVNNI_)};
+  if (feature == ATTN_FEATURE_AVX_VNNI) return &avxvnni;
 #endif
+#ifdef ATTN_HAS_NEONDOTPROD_
+  static const attn_code_panel_table_ neondotprod = {ATTN_CODE_PANEL_TABLE_(ATTN_ON_NEONDOTPROD_)};
+  if (feature == ATTN_FEATURE_NEON_DOTPROD) return &neondotprod;
+#endif
+  (void)feature;
+  return ATTN_EMULATED_(attn_code_panel_on_(isa));
 }
+#undef ATTN_OF_FEATURE_
+#undef ATTN_EMULATED_
 #endif
 
 ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
@@ -213,6 +221,9 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_ON_NEONFP16FML_
 #undef ATTN_ON_AVX512BF16_
 #undef ATTN_ON_AVX512VNNI_
+#undef ATTN_ON_NEONBF16_
+#undef ATTN_ON_NEONDOTPROD_
+#undef ATTN_ON_AVXVNNI_
 #undef ATTN_ON_NONE_
 #undef ATTN_TABLES_
 #undef ATTN_TABLES_FROM_

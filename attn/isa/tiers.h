@@ -45,6 +45,30 @@ ATTN_BEGIN_STRICT_
 #include ATTN_SELF
 #undef ATTN_KEEP_WORDS_
 #undef ATTN_PASS_
+#if ATTN_HAS_LOW && defined(ATTN_HAS_NEONBF16_)
+ATTN_BEGIN_REGION_(ATTN_FEATURES_NEONBF16_)
+#include "simd_neonbf16.h"
+#define ATTN_PASS_ ATTN_VERSION
+#define ATTN_PASS_LOW_ 1 /* products of narrow numbers alone */
+#define ATTN_KEEP_WORDS_ 1
+#include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
+#undef ATTN_PASS_LOW_
+#undef ATTN_PASS_
+ATTN_END_REGION_
+#endif
+#if ATTN_HAS_LOW && defined(ATTN_HAS_NEONDOTPROD_)
+ATTN_BEGIN_REGION_(ATTN_FEATURES_NEONDOTPROD_)
+#include "simd_neondotprod.h"
+#define ATTN_PASS_ ATTN_VERSION
+#define ATTN_PASS_CODES_ 1 /* products of codes alone */
+#define ATTN_KEEP_WORDS_ 1
+#include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
+#undef ATTN_PASS_CODES_
+#undef ATTN_PASS_
+ATTN_END_REGION_
+#endif
 #if ATTN_HAS_LOW
 #undef ATTN_TIER_
 #define ATTN_TIER_ neon
@@ -63,7 +87,7 @@ ATTN_BEGIN_STRICT_
 #if ATTN_HAS_LOW && defined(ATTN_HAS_NEONFP16FML_)
 #include "simd_neonfp16fml.h"
 #define ATTN_PASS_ ATTN_VERSION
-#define ATTN_PASS_LOW_ 1 /* products of narrow numbers alone */
+#define ATTN_PASS_LOW_ 1
 #include ATTN_SELF
 #undef ATTN_PASS_LOW_
 #undef ATTN_PASS_
@@ -80,6 +104,20 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
 #include ATTN_SELF
 #undef ATTN_KEEP_WORDS_
 #undef ATTN_PASS_
+ATTN_END_REGION_
+#if ATTN_HAS_LOW && defined(ATTN_HAS_AVXVNNI_)
+ATTN_BEGIN_REGION_(ATTN_FEATURES_AVXVNNI_)
+#include "simd_avxvnni.h"
+#define ATTN_PASS_ ATTN_VERSION
+#define ATTN_PASS_CODES_ 1
+#define ATTN_KEEP_WORDS_ 1
+#include ATTN_SELF
+#undef ATTN_KEEP_WORDS_
+#undef ATTN_PASS_CODES_
+#undef ATTN_PASS_
+ATTN_END_REGION_
+#endif
+ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
 #if ATTN_HAS_LOW
 #undef ATTN_TIER_
 #define ATTN_TIER_ avx2
@@ -130,7 +168,7 @@ ATTN_END_REGION_
 ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512VNNI_)
 #include "simd_avx512vnni.h"
 #define ATTN_PASS_ ATTN_VERSION
-#define ATTN_PASS_CODES_ 1 /* scores from codes alone */
+#define ATTN_PASS_CODES_ 1
 #define ATTN_KEEP_WORDS_ 1
 #include ATTN_SELF
 #undef ATTN_KEEP_WORDS_

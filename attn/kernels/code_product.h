@@ -9,7 +9,8 @@ ATTN_FUNC_ void ATTN_FN_(code_sums)(float *sums, const void *codes, int64_t widt
   for (int64_t r = 0; r < rows; r++, row += width) {
 #ifdef ATTN_TIER_
     int sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += (int)(unsigned char)row[i] - 128;
+    for (int64_t i = 0; i < n; i++)
+      sum += ATTN_CODE_RAISED_ > 0.0f ? (int)(unsigned char)row[i] - 128 : (int)(signed char)row[i];
     sums[r] = (float)sum;
 #else
     const float *x = (const float *)(const void *)row;
@@ -33,7 +34,7 @@ ATTN_FUNC_ void ATTN_FN_(code_panel)(void *to, const float *x, int64_t n, int32_
       }
       ATTN_CODE_PUT_FOUR_(at, y);
     }
-    ATTN_CODE_PUT_INT_(raised + lane, ATTN_V_MUL_(total, ATTN_V_SET1_(-128.0f)));
+    ATTN_CODE_PUT_INT_(raised + lane, ATTN_V_MUL_(total, ATTN_V_SET1_(-ATTN_CODE_RAISED_)));
   }
 #else
   (void)raised;

@@ -1,7 +1,7 @@
 /* kernels/codes.h owns scores from codes of 8 bits: rows of keys and lanes of queries as whole numbers up to 127
  * with a scale each, sums of their products, and what these stand for. The sums are exact, so that all tiers
  * and features agree: emulated, codes are floats, and their products those of kernels/score.h. Features
- * have four codes in a word, those of keys raised by 128. */
+ * have four codes in a word; those of keys are raised by 128 where one side is unsigned. */
 
 #ifdef ATTN_TIER_
 #define ATTN_TIER_FN_(name) ATTN_CAT_(ATTN_CAT_(attn_##name##_, ATTN_TIER_), _)
@@ -97,7 +97,7 @@ ATTN_FUNC_ void ATTN_FN_(code_tile)(const attn_code_tile_ *q) {
       }
       ATTN_CODE_PUT_FOUR_(to, y);
     }
-    ATTN_CODE_PUT_INT_(q->raised + lane, ATTN_V_MUL_(total, ATTN_V_SET1_(-128.0f)));
+    ATTN_CODE_PUT_INT_(q->raised + lane, ATTN_V_MUL_(total, ATTN_V_SET1_(-ATTN_CODE_RAISED_)));
 #else
     for (int64_t c = 0; c < q->n; c++) {
       const ATTN_VF_ y = ATTN_FN_(code_of)(ATTN_V_LOAD_(q->x + c * ATTN_TILE_ + lane), by);
@@ -117,16 +117,19 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(code_score)(ATTN_VF_ sum, const attn_code_dots_ *
 }
 
 #ifdef ATTN_TIER_
+#ifndef ATTN_VC1_ /* what ATTN_CODE_SET1_ gives */
+#define ATTN_VC1_ ATTN_VC_
+#endif
 #define ATTN_SUM_(r, i) ATTN_VC_ a##r##i = ATTN_CODE_LOAD_(d->raised + lane + i * ATTN_W_);
 #define ATTN_ADD_(r, i) a##r##i = ATTN_CODE_DOT_(w, x##i, a##r##i);
 #define ATTN_X_(r, i) const ATTN_VC_ x##i = ATTN_CODE_LOAD_(x + i * ATTN_W_);
 #define ATTN_ROW_INIT_(r, vecs)                  \
   const unsigned char *const b##r = b + r * row; \
   vecs(ATTN_SUM_, r)
-#define ATTN_ROW_STEP_(r, vecs)                                   \
-  {                                                               \
-    const ATTN_VC_ w = ATTN_CODE_SET1_(attn_pair_at_(b##r + at)); \
-    vecs(ATTN_ADD_, r)                                            \
+#define ATTN_ROW_STEP_(r, vecs)                                    \
+  {                                                                \
+    const ATTN_VC1_ w = ATTN_CODE_SET1_(attn_pair_at_(b##r + at)); \
+    vecs(ATTN_ADD_, r)                                             \
   }
 #define ATTN_TOP_(r, i) ATTN_VF_ t##i = ATTN_V_LOAD_(d->top + lane + i * ATTN_W_);
 #define ATTN_SCORE_(r, i)                                                                  \
@@ -161,10 +164,18 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(code_score)(ATTN_VF_ sum, const attn_code_dots_ *
       ATTN_VECS_##vecs##_(ATTN_KEEP_, 0);                                                         \
     }                                                                                             \
   }
+#if ATTN_NG_ > 1 /* a whole tile, or one vector of lanes after the other */
 ATTN_CODE_MICRO_(6, 4)
 ATTN_CODE_MICRO_(6, 1)
 ATTN_CODE_MICRO_(1, 4)
 ATTN_CODE_MICRO_(1, 1)
+#elif ATTN_W_ == 8 /* one group of lanes after the other */
+ATTN_CODE_MICRO_(6, 2)
+ATTN_CODE_MICRO_(1, 2)
+#else
+ATTN_CODE_MICRO_(6, 4)
+ATTN_CODE_MICRO_(1, 4)
+#endif
 #undef ATTN_SUM_
 #undef ATTN_ADD_
 #undef ATTN_X_
@@ -176,21 +187,24 @@ ATTN_CODE_MICRO_(1, 1)
 #undef ATTN_KEEP_
 #undef ATTN_CODE_MICRO_
 
-/* Whole tiles, or one vector of lanes after the other. */
+#if ATTN_NG_ > 1
+#define ATTN_CODE_DOTS_(rows)                       \
+  if (d->g1 - d->g0 == 4)                           \
+    ATTN_FN_(code_dots_##rows##x4)(d, at, lane, 1); \
+  else                                              \
+    ATTN_FN_(code_dots_##rows##x1)(d, at, lane, d->g1 - d->g0);
+#elif ATTN_W_ == 8
+#define ATTN_CODE_DOTS_(rows) ATTN_FN_(code_dots_##rows##x2)(d, at, lane, d->g1 - d->g0);
+#else
+#define ATTN_CODE_DOTS_(rows) ATTN_FN_(code_dots_##rows##x4)(d, at, lane, d->g1 - d->g0);
+#endif
 ATTN_FUNC_ void ATTN_FN_(code_dots)(const attn_code_dots_ *d) {
-  const int lane = d->g0 * ATTN_GROUP_, ng = d->g1 - d->g0, whole = ng == 4;
+  const int lane = d->g0 * ATTN_GROUP_;
   int64_t at = 0;
-  for (; at + 6 <= d->rows; at += 6)
-    if (whole)
-      ATTN_FN_(code_dots_6x4)(d, at, lane, 1);
-    else
-      ATTN_FN_(code_dots_6x1)(d, at, lane, ng);
-  for (; at < d->rows; at++)
-    if (whole)
-      ATTN_FN_(code_dots_1x4)(d, at, lane, 1);
-    else
-      ATTN_FN_(code_dots_1x1)(d, at, lane, ng);
+  for (; at + 6 <= d->rows; at += 6) ATTN_CODE_DOTS_(6)
+  for (; at < d->rows; at++) ATTN_CODE_DOTS_(1)
 }
+#undef ATTN_CODE_DOTS_
 #else
 ATTN_FUNC_ void ATTN_FN_(code_dots)(const attn_code_dots_ *d) {
   float none[ATTN_TILE_] = {0};

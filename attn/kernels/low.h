@@ -48,6 +48,9 @@
 #define ATTN_PAIR_TIMES_(x, by) ((void)(by), x)
 #define ATTN_PAIR_UNIT_(d) 0
 #endif
+#ifndef ATTN_VP1_ /* what ATTN_PAIR_SET1_ gives */
+#define ATTN_VP1_ ATTN_VP_
+#endif
 
 #define ATTN_SUM_(r, i) ATTN_VF_ a##r##i = ATTN_V_ZERO_();
 #define ATTN_ADD_(r, i) a##r##i = ATTN_PAIR_DOT_(x##i, w, a##r##i);
@@ -55,10 +58,10 @@
 #define ATTN_ROW_INIT_(r, vecs)                  \
   const unsigned char *const b##r = b + r * row; \
   vecs(ATTN_SUM_, r)
-#define ATTN_ROW_STEP_(r, vecs)                                   \
-  {                                                               \
-    const ATTN_VP_ w = ATTN_PAIR_SET1_(attn_pair_at_(b##r + at)); \
-    vecs(ATTN_ADD_, r)                                            \
+#define ATTN_ROW_STEP_(r, vecs)                                    \
+  {                                                                \
+    const ATTN_VP1_ w = ATTN_PAIR_SET1_(attn_pair_at_(b##r + at)); \
+    vecs(ATTN_ADD_, r)                                             \
   }
 #define ATTN_TOP_(r, i) ATTN_VF_ t##i = ATTN_V_LOAD_(d->top + lane + i * ATTN_W_);
 #define ATTN_SCORE_(r, i)                           \
@@ -228,7 +231,7 @@ ATTN_FUNC_ void ATTN_FN_(peaks)(float *to, const float *x, int64_t stride, int64
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(pair_weigh)(const int plain, const int four, uint32_t *p, float *s,
                                            int64_t j, int64_t n, int lane, ATTN_VF_ base,
                                            ATTN_VF_ sum, const attn_running_softmax_ *run) {
-  const ATTN_VP_ ones = ATTN_PAIR_SET1_(ATTN_PAIR_ONES_);
+  const ATTN_VP1_ ones = ATTN_PAIR_SET1_(ATTN_PAIR_ONES_);
   const ATTN_VF_ none = ATTN_V_SET1_(-INFINITY);
   float *cell = s + j * ATTN_TILE_ + lane;
   ATTN_VF_ x[4];

@@ -220,12 +220,18 @@ const char *dtype_name(attn_dtype d) {
 
 /* The feature beside a tier that has the products of a compute. */
 attn_feature feature_of(attn_isa isa, attn_compute compute) {
-  const attn_feature f = compute == ATTN_COMPUTE_BF16  ? ATTN_FEATURE_AVX512_BF16
-                         : compute == ATTN_COMPUTE_I8  ? ATTN_FEATURE_AVX512_VNNI
-                         : compute == ATTN_COMPUTE_F16 ? ATTN_FEATURE_NEON_FP16FML
-                                                       : ATTN_FEATURE_NONE;
-  return attn_feature_isa(f) == isa && attn_feature_status(f) == ATTN_ISA_OK ? f
-                                                                             : ATTN_FEATURE_NONE;
+  static const struct {
+    attn_compute compute;
+    attn_feature feature;
+  } rows[] = {
+      {ATTN_COMPUTE_BF16, ATTN_FEATURE_AVX512_BF16}, {ATTN_COMPUTE_BF16, ATTN_FEATURE_NEON_BF16},
+      {ATTN_COMPUTE_F16, ATTN_FEATURE_NEON_FP16FML}, {ATTN_COMPUTE_I8, ATTN_FEATURE_AVX512_VNNI},
+      {ATTN_COMPUTE_I8, ATTN_FEATURE_AVX_VNNI},      {ATTN_COMPUTE_I8, ATTN_FEATURE_NEON_DOTPROD}};
+  for (const auto &r : rows)
+    if (r.compute == compute && attn_feature_isa(r.feature) == isa &&
+        attn_feature_status(r.feature) == ATTN_ISA_OK)
+      return r.feature;
+  return ATTN_FEATURE_NONE;
 }
 
 std::string name_of(attn_isa isa, const SdpaSpec &spec) {

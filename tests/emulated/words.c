@@ -1,6 +1,7 @@
 /* words.c owns the comparison of each emulated word with the real one, bit by bit, on random numbers, NaN, ends and
  * neighbours of the powers of two. For processors that have AVX-512. */
 #include "avx512.h"
+#include "avxvnni.h"
 
 #define WORDS words_emulated
 #include <stdio.h>
@@ -38,6 +39,16 @@ static int same(const char *word, uint32_t a, uint32_t b) {
   return a == b || (nan && (strstr(word, "add_ps") || strstr(word, "mul_ps")));
 }
 
+static int dpbusd_differs(void) {
+  uint32_t x[3][8], real[8], ours[8];
+  for (int l = 0; l < 24; l++) x[l / 8][l % 8] = draw() % 8 ? draw() : 0x80ff7f80u;
+  words_dpbusd(real, x[0], x[1], x[2]);
+  _mm256_storeu_si256((__m256i *)ours, em_dpbusd(_mm256_loadu_si256((const __m256i *)x[0]),
+                                                 _mm256_loadu_si256((const __m256i *)x[1]),
+                                                 _mm256_loadu_si256((const __m256i *)x[2])));
+  return memcmp(real, ours, sizeof real) != 0;
+}
+
 int main(void) {
   words_result real[WORDS_MOST], emulated[WORDS_MOST];
   int words = 0, failed = 0;
@@ -57,6 +68,9 @@ int main(void) {
       }
     }
   }
+  if (__builtin_cpu_supports("avx512vnni"))
+    for (int round = 0; round < 100000 && !failed; round++)
+      if (dpbusd_differs()) failed = 1, puts("FAILED dpbusd");
   printf("emulated AVX-512: %d uses of words, %s\n", words, failed ? "FAILED" : "the same bits");
   return failed;
 }

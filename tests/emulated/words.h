@@ -15,6 +15,9 @@ int words_real(words_result *to, const float *a, const float *b, const float *c,
 int words_emulated(words_result *to, const float *a, const float *b, const float *c,
                    const void *bytes);
 
+/* AVX512-VNNI's word of 8 lanes, which AVX-VNNI has too. */
+void words_dpbusd(void *to, const void *c, const void *a, const void *b);
+
 #ifdef WORDS
 #define PUT(word) to[n].name = #word, _mm512_storeu_ps(to[n++].bits, word)
 #define PUT_I(word) to[n].name = #word, _mm512_storeu_ps(to[n++].bits, _mm512_castsi512_ps(word))

@@ -20,6 +20,7 @@ avx512dq 7 EBX 17
 avx512f 7 EBX 16
 avx512vl 7 EBX 31
 avx512vnni 7 ECX 11
+avxvnni 0x10007 EAX 4
 f16c 1 ECX 29
 fma 1 ECX 12
 END

@@ -23,7 +23,7 @@ exports() { # NAME OBJECT EXPECTED
 # AVX at all, in avx2 nothing of AVX-512.
 instructions() { # NAME OBJECT
   objdump -d --no-show-raw-insn "$2" | awk '
-    /^[0-9a-f]+ <.*>:$/ { name = $2; wide = name ~ /avx512/ ? 2 : name ~ /avx2/ ? 1 : 0; next }
+    /^[0-9a-f]+ <.*>:$/ { name = $2; wide = name ~ /avx512/ ? 2 : name ~ /avx2|avxvnni/ ? 1 : 0; next }
     {
       n = split($0, part, "\t")
       code = part[2]

@@ -121,9 +121,9 @@ typedef struct attn_sdpa_params {
  *   sums products of pairs in f32, multiplies the scale into the scores, rounds the weights to bf16 and
  *   sums the rounded ones, so that weights add to 1; everything else is f32. Bounds: a score errs by 2^-7
  *   s sum_c |q_c k_c| where q or k had to be rounded, (dk + 1) 2^-24 of that where not (with xl, q + u is
- *   rounded); a row of O by 2^-7 max |v|, usually 2^-9; LSE by 2^-7. Subnormal numbers may count as 0, and
- *   f32 beyond 3.39e38 as infinity. Products are those of ATTN_FEATURE_AVX512_BF16 where it runs, else
- *   emulated in f32, slower than ATTN_COMPUTE_F32; with compute_prefer that runs instead. report.compute and
+ *   rounded); a row of O by 2^-7 max |v|, usually 2^-9; LSE by 2^-7. Subnormal numbers, of products too, may
+ *   count as 0, and f32 beyond 3.39e38 as infinity. Products are those of ATTN_FEATURE_AVX512_BF16 or
+ *   ATTN_FEATURE_NEON_BF16 where it runs, else emulated in f32, slower than ATTN_COMPUTE_F32; with compute_prefer that runs instead. report.compute and
  *   report.feature say what did. All options serve; key lists of a schedule stay f32; few queries are
  *   computed in the order of many, so a cache is read no faster. Calls that do not say otherwise refuse any but
  *   F32 (VALUE; with compute_prefer it is F32).
@@ -141,10 +141,10 @@ typedef struct attn_sdpa_params {
  *   first. So LSE and maps are whole, a vector that all keys share does no harm, and a row hangs on no key that it
  *   does not see. int8 keys (scale per row) are the codes that they are, (n - zero) scale. Queries and keys
  *   outside 1e-12 < max |x| < 1e12, or not finite, have their products in f32. Values are multiplied as in
- *   ATTN_COMPUTE_BF16 where ATTN_FEATURE_AVX512_BF16 runs, else in f32. A row of O errs by 1e-2 max |v| at most
+ *   ATTN_COMPUTE_BF16 where its feature runs, else in f32. A row of O errs by 1e-2 max |v| at most
  *   where q and k are standard normal (d = 64, 128), usually by 1e-3. Scores are the same bits on avx2, avx512
  *   and neon. q.dim up to 1024 (VALUE; with compute_prefer F32). Products are those of
- *   ATTN_FEATURE_AVX512_VNNI where it runs, else emulated, slower than F32; with compute_prefer that runs instead.
+ *   ATTN_FEATURE_AVX512_VNNI, ATTN_FEATURE_AVX_VNNI or ATTN_FEATURE_NEON_DOTPROD where it runs, else emulated, slower than F32; with compute_prefer that runs instead.
  *   After SageAttention 2 (arXiv 2411.10958).
  * Quantised k and v: k or v may be ATTN_I8, ATTN_I4 or ATTN_E4M3, each by itself, with its scales;
  *   rows are converted on the way, never as a whole. A scale that is not finite makes NaN in the rows
