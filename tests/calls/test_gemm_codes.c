@@ -165,7 +165,8 @@ static const struct {
            {ATTN_I4, 1, 740, 200, 0, 1, 1},   {ATTN_I8, 1, 2180, 70, 256, 1, 1},
            {ATTN_I4, 2, 740, 200, 96, 1, 0},  {ATTN_I8, 1, 200, 4500, 32, 0, 1},
            {ATTN_I4, 1, 200, 4500, 64, 0, 1}, {ATTN_I4, 5, 740, 200, 128, 0, 0},
-           {ATTN_I8, 2, 300, 1200, 0, 0, 1},  {ATTN_I4, 1, 2180, 70, 128, 1, 0}};
+           {ATTN_I8, 2, 300, 1200, 0, 0, 1},  {ATTN_I8, 1, 4400, 64, 64, 1, 1},
+           {ATTN_I4, 1, 2180, 70, 128, 1, 0}};
 enum { FEW = sizeof few / sizeof *few };
 
 static scene *few_scene(int n, test_rng *rng) {
