@@ -24,8 +24,9 @@ static int before(void **state) {
 
 static int after(void **state) {
   (void)state;
+  for (int f = 1; test_repeats && f < ATTN_FEATURE_COUNT; f++) /* it failed in a mode */
+    (void)attn_feature_off((attn_feature)f, 0);
   test_compute = ATTN_COMPUTE_F32, test_repeats = 0;
-  for (int f = 1; f < ATTN_FEATURE_COUNT; f++) (void)attn_feature_off((attn_feature)f, 0);
   test_mem_release();
   return 0;
 }
