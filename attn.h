@@ -3658,6 +3658,11 @@ ATTN_FUNC_ void ATTN_FN_(mirror)(float *y, const float *a, const float *b, int64
 }
 /* <<< attn/kernels/fourier.h */
 #endif
+#if defined(ATTN_NO_EMULATION) || defined(ATTN_PASS_BARE_)
+#define ATTN_PASS_EMULATES_ 0
+#else
+#define ATTN_PASS_EMULATES_ 1
+#endif
 #ifdef ATTN_PASS_HALF_
 /* >>> attn/isa/simd_f16.h */
 /* isa/simd_f16.h owns the words of pairs whose halves are f16, in any vocabulary: kernels/low.h is compiled once
@@ -3743,7 +3748,7 @@ ATTN_INLINE_ void ATTN_PAIR_FN_(store_words)(uint32_t *p, ATTN_VF_ even, ATTN_VF
 /* <<< attn/isa/simd_f16.h */
 #endif
 #if ATTN_HAS_LOW && !defined(ATTN_PASS_CODES_) && \
-    ((defined(ATTN_PASS_LOW_) && !defined(ATTN_PASS_HALF_)) || !defined(ATTN_NO_EMULATION))
+    ((defined(ATTN_PASS_LOW_) && !defined(ATTN_PASS_HALF_)) || ATTN_PASS_EMULATES_)
 /* >>> attn/kernels/low.h */
 /* kernels/low.h owns products of pairs of bf16 or of f16 summed in f32. A vector holds one pair of each lane; the
  * pair that it is multiplied by is broadcast from a row in memory. One micro-kernel serves scores (pairs of
@@ -4061,8 +4066,7 @@ ATTN_FUNC_ void ATTN_FN_(pair_softmax)(uint32_t *p, float *s, int64_t n, int lea
 #undef ATTN_LOW_WIDTH_
 /* <<< attn/kernels/low.h */
 #endif
-#if ATTN_HAS_LOW && !defined(ATTN_PASS_LOW_) && \
-    (defined(ATTN_PASS_CODES_) || !defined(ATTN_NO_EMULATION))
+#if ATTN_HAS_LOW && !defined(ATTN_PASS_LOW_) && (defined(ATTN_PASS_CODES_) || ATTN_PASS_EMULATES_)
 /* >>> attn/kernels/codes.h */
 /* kernels/codes.h owns scores from codes of 8 bits: rows of keys and lanes of queries as whole numbers up to 127
  * with a scale each, sums of their products, and what these stand for. The sums are exact, so that all tiers
@@ -4558,6 +4562,7 @@ ATTN_FUNC_ void ATTN_FN_(code_along)(const attn_code_line_ *p) {
 #undef ATTN_TIER_FN_
 /* <<< attn/kernels/code_product.h */
 #endif
+#undef ATTN_PASS_EMULATES_
 
 #undef ATTN_MICRO_
 #undef ATTN_MICRO_MOST_
@@ -11183,6 +11188,10 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #endif
 #endif
 
+#if defined(ATTN_HAS_AVX2_) && defined(ATTN_HAS_AVX512_)
+#define ATTN_EMULATED_BY_AVX2_ 1 /* features of avx512: isa/tables.h */
+#endif
+
 /* Intrinsics headers come before any region: gcc ties their functions to the region they are
  * first seen in. */
 #if defined(ATTN_HAS_AVX2_) || defined(ATTN_HAS_AVX512_)
@@ -13502,7 +13511,11 @@ ATTN_INLINE_ float attn_sum_avx512_(attn_v16_ v) {
 #if ATTN_HAS_LOW
 #define ATTN_KEEP_WORDS_ 1
 #endif
+#ifdef ATTN_EMULATED_BY_AVX2_
+#define ATTN_PASS_BARE_ 1 /* nothing that stands in for features */
+#endif
 #include ATTN_SELF
+#undef ATTN_PASS_BARE_
 #undef ATTN_KEEP_WORDS_
 #undef ATTN_PASS_
 ATTN_END_REGION_
@@ -13643,7 +13656,11 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
 #define ATTN_PASS_ ATTN_VERSION
 #define ATTN_PASS_LOW_ 1
 #define ATTN_PASS_HALF_ 1 /* pairs of f16 */
+#ifdef ATTN_EMULATED_BY_AVX2_
+#define ATTN_PASS_BARE_ 1
+#endif
 #include ATTN_SELF
+#undef ATTN_PASS_BARE_
 #undef ATTN_KEEP_WORDS_
 #undef ATTN_PASS_HALF_
 #undef ATTN_PASS_LOW_
@@ -14053,12 +14070,29 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
                                                     {members(ATTN_ON_NEON_)}};  \
     return &tables[(int)isa - 1];                                               \
   }
+/* What stands in for features on the avx512 tier is avx2's, if that is there: it is small rather than fast, and has
+ * the same bits. */
+#ifdef ATTN_EMULATED_BY_AVX2_
+#define ATTN_ON_EMULATED512_ ATTN_ON_AVX2_
+#define ATTN_ON_HALF512_ ATTN_ON_AVX2F16_
+#else
+#define ATTN_ON_EMULATED512_ ATTN_ON_AVX512_
+#define ATTN_ON_HALF512_ ATTN_ON_AVX512F16_
+#endif
+#define ATTN_EMULATIONS_(type, get, members)                                         \
+  ATTN_FUNC_ const type *get(attn_isa isa) {                                         \
+    static const type tables[ATTN_ISA_COUNT - 1] = {{members(ATTN_ON_SCALAR_)},      \
+                                                    {members(ATTN_ON_AVX2_)},        \
+                                                    {members(ATTN_ON_EMULATED512_)}, \
+                                                    {members(ATTN_ON_NEON_)}};       \
+    return &tables[(int)isa - 1];                                                    \
+  }
 ATTN_TABLES_(attn_tile_table_, attn_tile_on_, ATTN_TILE_TABLE_)
 ATTN_TABLES_(attn_relu_table_, attn_relu_on_, ATTN_RELU_TABLE_)
 #if ATTN_HAS_LOW && !defined(ATTN_NO_EMULATION)
-ATTN_TABLES_(attn_low_table_, attn_low_on_, ATTN_LOW_TABLE_)
-ATTN_TABLES_(attn_code_table_, attn_code_on_, ATTN_CODE_TABLE_)
-ATTN_TABLES_(attn_code_panel_table_, attn_code_panel_on_, ATTN_CODE_PANEL_TABLE_)
+ATTN_EMULATIONS_(attn_low_table_, attn_low_on_, ATTN_LOW_TABLE_)
+ATTN_EMULATIONS_(attn_code_table_, attn_code_on_, ATTN_CODE_TABLE_)
+ATTN_EMULATIONS_(attn_code_panel_table_, attn_code_panel_on_, ATTN_CODE_PANEL_TABLE_)
 #endif
 ATTN_TABLES_(attn_few_table_, attn_few_on_, ATTN_FEW_TABLE_)
 ATTN_TABLES_(attn_list_table_, attn_list_on_, ATTN_LIST_TABLE_)
@@ -14108,7 +14142,7 @@ ATTN_FUNC_ const attn_low_table_ *attn_half_of_(attn_isa isa, attn_feature *feat
 #ifndef ATTN_NO_EMULATION
   static const attn_low_table_ tables[ATTN_ISA_COUNT - 1] = {{ATTN_HALF_TABLE_(ATTN_ON_SCALARF16_)},
                                                              {ATTN_HALF_TABLE_(ATTN_ON_AVX2F16_)},
-                                                             {ATTN_HALF_TABLE_(ATTN_ON_AVX512F16_)},
+                                                             {ATTN_HALF_TABLE_(ATTN_ON_HALF512_)},
                                                              {ATTN_HALF_TABLE_(ATTN_ON_NEONF16_)}};
 #endif
   *feature = ATTN_FEATURE_NONE;
@@ -14207,6 +14241,9 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_ON_NONE_
 #undef ATTN_TABLES_
 #undef ATTN_TABLES_FROM_
+#undef ATTN_EMULATIONS_
+#undef ATTN_ON_EMULATED512_
+#undef ATTN_ON_HALF512_
 /* <<< attn/isa/tables.h */
 ATTN_BEGIN_STRICT_
 /* >>> attn/engine/check.h */
@@ -54907,6 +54944,7 @@ ATTN_END_STRICT_
 #undef ATTN_GCC_
 #undef ATTN_GROUP_
 #undef ATTN_HAS_AVX2_
+#undef ATTN_EMULATED_BY_AVX2_
 #undef ATTN_HAS_AVX512_
 #undef ATTN_HAS_NEON_
 #undef ATTN_HAS_WEIGHTS_

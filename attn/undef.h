@@ -53,6 +53,7 @@
 #undef ATTN_GCC_
 #undef ATTN_GROUP_
 #undef ATTN_HAS_AVX2_
+#undef ATTN_EMULATED_BY_AVX2_
 #undef ATTN_HAS_AVX512_
 #undef ATTN_HAS_NEON_
 #undef ATTN_HAS_WEIGHTS_

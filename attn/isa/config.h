@@ -102,6 +102,10 @@
 #endif
 #endif
 
+#if defined(ATTN_HAS_AVX2_) && defined(ATTN_HAS_AVX512_)
+#define ATTN_EMULATED_BY_AVX2_ 1 /* features of avx512: isa/tables.h */
+#endif
+
 /* Intrinsics headers come before any region: gcc ties their functions to the region they are
  * first seen in. */
 #if defined(ATTN_HAS_AVX2_) || defined(ATTN_HAS_AVX512_)

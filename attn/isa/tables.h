@@ -73,12 +73,29 @@
                                                     {members(ATTN_ON_NEON_)}};  \
     return &tables[(int)isa - 1];                                               \
   }
+/* What stands in for features on the avx512 tier is avx2's, if that is there: it is small rather than fast, and has
+ * the same bits. */
+#ifdef ATTN_EMULATED_BY_AVX2_
+#define ATTN_ON_EMULATED512_ ATTN_ON_AVX2_
+#define ATTN_ON_HALF512_ ATTN_ON_AVX2F16_
+#else
+#define ATTN_ON_EMULATED512_ ATTN_ON_AVX512_
+#define ATTN_ON_HALF512_ ATTN_ON_AVX512F16_
+#endif
+#define ATTN_EMULATIONS_(type, get, members)                                         \
+  ATTN_FUNC_ const type *get(attn_isa isa) {                                         \
+    static const type tables[ATTN_ISA_COUNT - 1] = {{members(ATTN_ON_SCALAR_)},      \
+                                                    {members(ATTN_ON_AVX2_)},        \
+                                                    {members(ATTN_ON_EMULATED512_)}, \
+                                                    {members(ATTN_ON_NEON_)}};       \
+    return &tables[(int)isa - 1];                                                    \
+  }
 ATTN_TABLES_(attn_tile_table_, attn_tile_on_, ATTN_TILE_TABLE_)
 ATTN_TABLES_(attn_relu_table_, attn_relu_on_, ATTN_RELU_TABLE_)
 #if ATTN_HAS_LOW && !defined(ATTN_NO_EMULATION)
-ATTN_TABLES_(attn_low_table_, attn_low_on_, ATTN_LOW_TABLE_)
-ATTN_TABLES_(attn_code_table_, attn_code_on_, ATTN_CODE_TABLE_)
-ATTN_TABLES_(attn_code_panel_table_, attn_code_panel_on_, ATTN_CODE_PANEL_TABLE_)
+ATTN_EMULATIONS_(attn_low_table_, attn_low_on_, ATTN_LOW_TABLE_)
+ATTN_EMULATIONS_(attn_code_table_, attn_code_on_, ATTN_CODE_TABLE_)
+ATTN_EMULATIONS_(attn_code_panel_table_, attn_code_panel_on_, ATTN_CODE_PANEL_TABLE_)
 #endif
 ATTN_TABLES_(attn_few_table_, attn_few_on_, ATTN_FEW_TABLE_)
 ATTN_TABLES_(attn_list_table_, attn_list_on_, ATTN_LIST_TABLE_)
@@ -128,7 +145,7 @@ ATTN_FUNC_ const attn_low_table_ *attn_half_of_(attn_isa isa, attn_feature *feat
 #ifndef ATTN_NO_EMULATION
   static const attn_low_table_ tables[ATTN_ISA_COUNT - 1] = {{ATTN_HALF_TABLE_(ATTN_ON_SCALARF16_)},
                                                              {ATTN_HALF_TABLE_(ATTN_ON_AVX2F16_)},
-                                                             {ATTN_HALF_TABLE_(ATTN_ON_AVX512F16_)},
+                                                             {ATTN_HALF_TABLE_(ATTN_ON_HALF512_)},
                                                              {ATTN_HALF_TABLE_(ATTN_ON_NEONF16_)}};
 #endif
   *feature = ATTN_FEATURE_NONE;
@@ -227,3 +244,6 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_ON_NONE_
 #undef ATTN_TABLES_
 #undef ATTN_TABLES_FROM_
+#undef ATTN_EMULATIONS_
+#undef ATTN_ON_EMULATED512_
+#undef ATTN_ON_HALF512_

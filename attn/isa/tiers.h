@@ -148,7 +148,11 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
 #if ATTN_HAS_LOW
 #define ATTN_KEEP_WORDS_ 1
 #endif
+#ifdef ATTN_EMULATED_BY_AVX2_
+#define ATTN_PASS_BARE_ 1 /* nothing that stands in for features */
+#endif
 #include ATTN_SELF
+#undef ATTN_PASS_BARE_
 #undef ATTN_KEEP_WORDS_
 #undef ATTN_PASS_
 ATTN_END_REGION_
@@ -183,7 +187,11 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
 #define ATTN_PASS_ ATTN_VERSION
 #define ATTN_PASS_LOW_ 1
 #define ATTN_PASS_HALF_ 1 /* pairs of f16 */
+#ifdef ATTN_EMULATED_BY_AVX2_
+#define ATTN_PASS_BARE_ 1
+#endif
 #include ATTN_SELF
+#undef ATTN_PASS_BARE_
 #undef ATTN_KEEP_WORDS_
 #undef ATTN_PASS_HALF_
 #undef ATTN_PASS_LOW_

@@ -35,18 +35,23 @@
 #include "norm.h"
 #include "fourier.h"
 #endif
+#if defined(ATTN_NO_EMULATION) || defined(ATTN_PASS_BARE_)
+#define ATTN_PASS_EMULATES_ 0
+#else
+#define ATTN_PASS_EMULATES_ 1
+#endif
 #ifdef ATTN_PASS_HALF_
 #include "../isa/simd_f16.h"
 #endif
 #if ATTN_HAS_LOW && !defined(ATTN_PASS_CODES_) && \
-    ((defined(ATTN_PASS_LOW_) && !defined(ATTN_PASS_HALF_)) || !defined(ATTN_NO_EMULATION))
+    ((defined(ATTN_PASS_LOW_) && !defined(ATTN_PASS_HALF_)) || ATTN_PASS_EMULATES_)
 #include "low.h"
 #endif
-#if ATTN_HAS_LOW && !defined(ATTN_PASS_LOW_) && \
-    (defined(ATTN_PASS_CODES_) || !defined(ATTN_NO_EMULATION))
+#if ATTN_HAS_LOW && !defined(ATTN_PASS_LOW_) && (defined(ATTN_PASS_CODES_) || ATTN_PASS_EMULATES_)
 #include "codes.h"
 #include "code_product.h"
 #endif
+#undef ATTN_PASS_EMULATES_
 
 #undef ATTN_MICRO_
 #undef ATTN_MICRO_MOST_

@@ -42,7 +42,7 @@ static void errors(void **state) {
   for (int n = 0; n < 12; n++) {
     test_rng rng = test_seed(9800 + (uint64_t)n);
     const int64_t d = n & 1 ? 128 : 64;
-    test_call call = drawn(n & 2 ? ATTN_BF16 : ATTN_F32, 64, 400, d, &rng);
+    test_call call = drawn(n & 2 ? ATTN_BF16 : ATTN_F32, test_fast ? 16 : 64, 400, d, &rng);
     test_fill(call.q, &rng, test_normal);
     test_fill(call.k, &rng, test_normal);
     test_fill(call.v, &rng, test_normal);

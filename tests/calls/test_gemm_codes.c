@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "compound.h"
+#include "computes.h"
 #include "stored.h"
 
 typedef struct scene {
@@ -330,11 +331,6 @@ void O5_promises(void **state) {
 
 /* ---- rows of x as codes: params.compute = ATTN_COMPUTE_I8 ---------------------------------------*/
 
-static int has_int8(void) {
-  const attn_feature f = ATTN_FEATURE_AVX512_VNNI;
-  return attn_feature_isa(f) == test_isa && attn_feature_status(f) == ATTN_ISA_OK;
-}
-
 /* The same call with other rows, other products: all bits agree, but on the scalar tier. */
 static void same_codes(scene *s) {
   static const int64_t cuts[] = {1, 3, 9};
@@ -357,11 +353,12 @@ static void same_codes(scene *s) {
     test_assert_same(some.y, s->y, "avx2 and avx512");
     ctx.isa = test_isa;
   }
-  if (!has_int8()) return;
-  assert_int_equal(attn_feature_off(ATTN_FEATURE_AVX512_VNNI, 1), ATTN_OK);
+  const attn_feature feature = test_feature(ATTN_COMPUTE_I8);
+  if (!feature) return;
+  assert_int_equal(attn_feature_off(feature, 1), ATTN_OK);
   assert_int_equal(call(&some, &ctx), ATTN_OK);
   assert_int_equal(ctx.report.feature, ATTN_FEATURE_NONE);
-  assert_int_equal(attn_feature_off(ATTN_FEATURE_AVX512_VNNI, 0), ATTN_OK);
+  assert_int_equal(attn_feature_off(feature, 0), ATTN_OK);
   test_assert_same(some.y, s->y, "emulated");
 }
 
@@ -434,9 +431,10 @@ void O5_int8_modes(void **state) {
     attn_ctx ctx = test_ctx();
     s->p.compute = ATTN_COMPUTE_I8, s->p.compute_prefer = n / 2;
     assert_int_equal(call(s, &ctx), ATTN_OK);
-    const attn_compute want = n / 2 && !has_int8() ? ATTN_COMPUTE_F32 : ATTN_COMPUTE_I8;
+    const attn_feature feature = test_feature(ATTN_COMPUTE_I8);
+    const attn_compute want = n / 2 && !feature ? ATTN_COMPUTE_F32 : ATTN_COMPUTE_I8;
     assert_int_equal(ctx.report.compute, want);
-    assert_int_equal(ctx.report.feature, has_int8() ? ATTN_FEATURE_AVX512_VNNI : ATTN_FEATURE_NONE);
+    assert_int_equal(ctx.report.feature, feature);
     if (n < 2) promise_keep(&s->does);
     s->w.x = drawn(floats[n % 3], TEST_BHTD, 1, 1, z.k, z.n, 1, &rng);
     memset(&s->p.w_scales, 0, sizeof s->p.w_scales);
