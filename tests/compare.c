@@ -130,7 +130,9 @@ static void compare(const test_call *call, int roundings, const char *what) {
         double narrow = params->compute == ATTN_COMPUTE_BF16  ? ldexp(1, -7)
                         : params->compute == ATTN_COMPUTE_F16 ? ldexp(1, -10)
                                                               : 0;
-        if (params->xl.table.data) score += narrow / 2 * row.noise; /* q + u is rounded, too */
+        /* q + u is rounded, too: a score by its own size, their sum by the mean of sizes */
+        const double given = params->xl.table.data ? narrow / 2 : 0;
+        score += given * row.noise;
         if (params->compute == ATTN_COMPUTE_I8) { /* six sigma of what codes round, of any data */
           score += CODES * row.noise;
           narrow = ldexp(1, -7) + fmin(expm1(2 * score) - 2 * score, 1e30);
@@ -166,6 +168,7 @@ static void compare(const test_call *call, int roundings, const char *what) {
           double got = oracle_get(&params->map, b, h, i, j), want = row.p[j];
           double unsure = 2e-6 + 2 * score + narrow;
           if (want > 0) unsure += EPSILON * (fabs(row.lse) * 4 + row.size[j] * 8);
+          if (want > 0) unsure += given * row.size[j];
           if (params->compute == ATTN_COMPUTE_I8)
             unsure += fmin(expm1(2 * CODES * row.size[j]), 1e30) * (1 + unsure);
           /* the oracle hands floats to the function too: a subnormal one may be 0 there */
