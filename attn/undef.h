@@ -53,6 +53,8 @@
 #undef ATTN_GCC_
 #undef ATTN_GROUP_
 #undef ATTN_HAS_AVX2_
+#undef ATTN_POWER_LEAST_
+#undef ATTN_POWER_MOST_
 #undef ATTN_EMULATED_BY_AVX2_
 #undef ATTN_HAS_AVX512_
 #undef ATTN_HAS_NEON_

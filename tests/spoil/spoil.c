@@ -425,6 +425,11 @@ static void covered(trial *t) {
   what = "a workspace in";
   if (!t->entry->ask || t->entry->ask(t->args, &t->ctx) == 0) return;
   if (strcmp(t->entry->name, "attn_decoder_start") == 0) return; /* reads one step of a block */
+  static char apart;
+  attn_ctx other = t->ctx;
+  other.reason = NULL, other.workspace = &apart, other.workspace_size = 1;
+  /* what no query reads may be wrong, the contents of a state: then the call is rejected for them */
+  if (t->entry->call(t->args, &other) != ATTN_E_WORKSPACE) return;
   for (int n = 0; n < t->count; n++) {
     const cell *c = &t->cells[n];
     void *p = NULL;
