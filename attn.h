@@ -3663,7 +3663,7 @@ ATTN_FUNC_ void ATTN_FN_(mirror)(float *y, const float *a, const float *b, int64
 #else
 #define ATTN_PASS_EMULATES_ 1
 #endif
-#ifdef ATTN_PASS_HALF_
+#if defined(ATTN_PASS_HALF_) && !defined(ATTN_PASS_BARE_)
 /* >>> attn/isa/simd_f16.h */
 /* isa/simd_f16.h owns the words of pairs whose halves are f16, in any vocabulary: kernels/low.h is compiled once
  * more with them. A vector in memory has the even numbers of its lanes first, then the odd ones, as f16;
@@ -13192,8 +13192,8 @@ ATTN_INLINE_ void attn_put_four_avxvnni_(void *p, const attn_v8_ *v) {
 #undef ATTN_PASS_
 ATTN_END_REGION_
 #endif
-ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
 #if ATTN_HAS_LOW
+ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
 #undef ATTN_TIER_
 #define ATTN_TIER_ avx2
 #define ATTN_PASS_ ATTN_VERSION
@@ -13204,8 +13204,8 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
 #undef ATTN_PASS_HALF_
 #undef ATTN_PASS_LOW_
 #undef ATTN_PASS_
-#endif
 ATTN_END_REGION_
+#endif
 #endif
 
 #ifdef ATTN_HAS_AVX512_
@@ -13649,24 +13649,27 @@ ATTN_INLINE_ void attn_quads_avx512vnni_(attn_i16_ *v) {
 #undef ATTN_PASS_
 ATTN_END_REGION_
 #endif
-ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
 #if ATTN_HAS_LOW
+#ifdef ATTN_EMULATED_BY_AVX2_
+#define ATTN_PASS_BARE_ 1 /* a pass that forgets the words alone */
+#else
+ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
+#endif
 #undef ATTN_TIER_
 #define ATTN_TIER_ avx512
 #define ATTN_PASS_ ATTN_VERSION
 #define ATTN_PASS_LOW_ 1
 #define ATTN_PASS_HALF_ 1 /* pairs of f16 */
-#ifdef ATTN_EMULATED_BY_AVX2_
-#define ATTN_PASS_BARE_ 1
-#endif
 #include ATTN_SELF
-#undef ATTN_PASS_BARE_
-#undef ATTN_KEEP_WORDS_
 #undef ATTN_PASS_HALF_
 #undef ATTN_PASS_LOW_
 #undef ATTN_PASS_
-#endif
+#ifdef ATTN_EMULATED_BY_AVX2_
+#undef ATTN_PASS_BARE_
+#else
 ATTN_END_REGION_
+#endif
+#endif
 #if defined(ATTN_GCC_)
 #pragma GCC diagnostic pop
 #endif

@@ -117,8 +117,8 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVXVNNI_)
 #undef ATTN_PASS_
 ATTN_END_REGION_
 #endif
-ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
 #if ATTN_HAS_LOW
+ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
 #undef ATTN_TIER_
 #define ATTN_TIER_ avx2
 #define ATTN_PASS_ ATTN_VERSION
@@ -129,8 +129,8 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX2_)
 #undef ATTN_PASS_HALF_
 #undef ATTN_PASS_LOW_
 #undef ATTN_PASS_
-#endif
 ATTN_END_REGION_
+#endif
 #endif
 
 #ifdef ATTN_HAS_AVX512_
@@ -180,24 +180,27 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512VNNI_)
 #undef ATTN_PASS_
 ATTN_END_REGION_
 #endif
-ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
 #if ATTN_HAS_LOW
+#ifdef ATTN_EMULATED_BY_AVX2_
+#define ATTN_PASS_BARE_ 1 /* a pass that forgets the words alone */
+#else
+ATTN_BEGIN_REGION_(ATTN_FEATURES_AVX512_)
+#endif
 #undef ATTN_TIER_
 #define ATTN_TIER_ avx512
 #define ATTN_PASS_ ATTN_VERSION
 #define ATTN_PASS_LOW_ 1
 #define ATTN_PASS_HALF_ 1 /* pairs of f16 */
-#ifdef ATTN_EMULATED_BY_AVX2_
-#define ATTN_PASS_BARE_ 1
-#endif
 #include ATTN_SELF
-#undef ATTN_PASS_BARE_
-#undef ATTN_KEEP_WORDS_
 #undef ATTN_PASS_HALF_
 #undef ATTN_PASS_LOW_
 #undef ATTN_PASS_
-#endif
+#ifdef ATTN_EMULATED_BY_AVX2_
+#undef ATTN_PASS_BARE_
+#else
 ATTN_END_REGION_
+#endif
+#endif
 #if defined(ATTN_GCC_)
 #pragma GCC diagnostic pop
 #endif

@@ -40,7 +40,7 @@
 #else
 #define ATTN_PASS_EMULATES_ 1
 #endif
-#ifdef ATTN_PASS_HALF_
+#if defined(ATTN_PASS_HALF_) && !defined(ATTN_PASS_BARE_)
 #include "../isa/simd_f16.h"
 #endif
 #if ATTN_HAS_LOW && !defined(ATTN_PASS_CODES_) && \
