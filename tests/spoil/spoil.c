@@ -429,7 +429,7 @@ static void covered(trial *t) {
   attn_ctx other = t->ctx;
   other.reason = NULL, other.workspace = &apart, other.workspace_size = 1;
   /* what no query reads may be wrong, the contents of a state: then the call is rejected for them */
-  if (t->entry->call(t->args, &other) != ATTN_E_WORKSPACE) return;
+  if (t->entry->call(t->args, &other) == ATTN_E_VALUE) return;
   for (int n = 0; n < t->count; n++) {
     const cell *c = &t->cells[n];
     void *p = NULL;
