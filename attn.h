@@ -6499,9 +6499,11 @@ typedef struct attn_multihead_params {
                                * value, which every row sees (nn.MultiheadAttention's add_bias_kv; its
                                * add_zero_attn is attention.softmax_one) */
   attn_sdpa_params
-      attention;    /* scale, allowed set, terms, lse and map, as in attn_sdpa for q, k and v
+      attention;        /* scale, allowed set, terms, lse and map, as in attn_sdpa for q, k and v
                             * below; its messages call this params. No scales of quantised rows */
-  attn_tensor each; /* out, optional: [B,H,Tq,dv], the heads' outputs O_h */
+  attn_tensor each;     /* out, optional: [B,H,Tq,dv], the heads' outputs O_h */
+  attn_compute compute; /* of the products with weights, as in attn_gemm; attention has its own */
+  int compute_prefer;
 } attn_multihead_params;
 
 #if ATTN_HAS_MULTIHEAD
@@ -6529,6 +6531,9 @@ typedef struct attn_multihead_params {
  *   modify_weights; HEADS: Hkv does not divide H, or H and Hkv the widths.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers, and each row of y
  *   wherever attn_sdpa says so of a row.
+ * Compute: params.compute is that of the four products as attn_gemm has it (not I8), attention.compute that of the
+ *   attention: the bits of these calls one after another, with f32 between them. report.compute and report.feature
+ *   are those of the last step that had any but F32.
  * Cost: 2 B (Tq dm H dk + Tk Hkv (dmk dk + dmv dv) + Tq H dv dmo) flops beside attn_sdpa.
  * Source: Vaswani et al. 2017, arXiv 1706.03762; Hkv < H: Ainslie et al. 2023, arXiv 2305.13245. */
 ATTN_DEF attn_status attn_multihead(attn_tensor y, attn_tensor x, attn_tensor x_k, attn_tensor x_v,
@@ -6548,6 +6553,8 @@ typedef struct attn_feed_forward {
   attn_tensor w_2, b_2; /* optional: [1,1,dff,dout], [1,1,1,dout] */
   attn_activation activation; /* f; 0 = ATTN_ACT_RELU */
   int w_transposed;           /* 1: w_1 and w_2 are [1,1,out,in], as in PyTorch checkpoints */
+  attn_compute compute;       /* of both products, as in attn_gemm (not I8) */
+  int compute_prefer;
 } attn_feed_forward;
 
 /* What stands around the attention of a layer. */
@@ -10659,7 +10666,7 @@ typedef struct attn_mixer_params {
  * Memory: a row dm numbers (2 dm where o is not f32), ds dm an entry, dm + dc a row of at most 2048, the
  *   first dm of a row and that of an entry rounded up to 64;
  *   weights of `channel` as attn_gemm lays them out, 150 KB a worker. Neither x nor a weight is transposed.
- * Errors also: NULL: a w_1 or w_2 is absent.
+ * Errors also: NULL: a w_1 or w_2 is absent; VALUE: a compute other than F32, without compute_prefer.
  * Cost: 4 T dm (ds + dc) flops an entry.
  * Source: Tolstikhin et al. 2021, arXiv 2105.01601, and its authors' code. */
 ATTN_DEF attn_status attn_mixer(attn_tensor o, attn_tensor x, const attn_mixer_params *params,
@@ -12686,7 +12693,7 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_NEONBF16_)
 #undef ATTN_VP1_
 #define ATTN_VP1_ float
 #undef ATTN_PAIR_SET1_
-#define ATTN_PAIR_SET1_(x) attn_word_neonbf16_(x)
+#define ATTN_PAIR_SET1_(x) attn_from_bits_(x)
 #undef ATTN_PAIR_DOT_
 #define ATTN_PAIR_DOT_(a, b, c) attn_dot_neonbf16_(a, b, c)
 #undef ATTN_PAIR_EXP2_
@@ -12697,12 +12704,6 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_NEONBF16_)
 #define ATTN_V_STORE_BF16_(p, v) vst1_u16(p, attn_round_neonbf16_(v))
 /* 2 W numbers of two rows as 2 W pairs */
 #define ATTN_PAIR_ZIP_(to, even, odd) attn_zip_neonbf16_(to, even, odd)
-
-ATTN_INLINE_ float attn_word_neonbf16_(uint32_t x) {
-  float f;
-  memcpy(&f, &x, sizeof f);
-  return f;
-}
 
 ATTN_INLINE_ float32x4_t attn_dot_neonbf16_(uint32x4_t a, float b, float32x4_t c) {
   __asm__("bfdot %0.4s, %1.8h, %2.2h[0]" : "+w"(c) : "w"(a), "w"(b));
@@ -12750,7 +12751,7 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_NEONDOTPROD_)
 #define ATTN_VC_ int32x4_t
 #define ATTN_VC1_ float /* what all lanes are multiplied by: the first of a register */
 #define ATTN_CODE_LOAD_(p) vld1q_s32((const int32_t *)(const void *)(p))
-#define ATTN_CODE_SET1_(x) attn_word_neondotprod_(x)
+#define ATTN_CODE_SET1_(x) attn_from_bits_(x)
 #define ATTN_CODE_DOT_(k, x, c) attn_dot_neondotprod_(k, x, c)
 #define ATTN_CODE_SUM_(c) vcvtq_f32_s32(c)
 #define ATTN_CODE_PUT_(p, v) attn_put_neondotprod_(p, v)
@@ -12758,12 +12759,6 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_NEONDOTPROD_)
   vst1q_s8((int8_t *)(void *)(p), vld1q_s8((const int8_t *)(const void *)(from)))
 #define ATTN_CODE_PUT_FOUR_(p, v) attn_put_four_neondotprod_(p, v)
 #define ATTN_CODE_PUT_INT_(p, v) vst1q_s32(p, vcvtnq_s32_f32(v))
-
-ATTN_INLINE_ float attn_word_neondotprod_(uint32_t x) {
-  float f;
-  memcpy(&f, &x, sizeof f);
-  return f;
-}
 
 ATTN_INLINE_ int32x4_t attn_dot_neondotprod_(float k, int32x4_t x, int32x4_t c) {
   __asm__("sdot %0.4s, %1.16b, %2.4b[0]" : "+w"(c) : "w"(x), "w"(k));
@@ -14538,13 +14533,28 @@ ATTN_COLD_ int64_t attn_round_up_(int64_t n, int64_t to) {
  * follows from them is not compiled. */
 #define ATTN_PART_(family, part) (ATTN_HAS_##family ? (part) : NULL)
 
+/* The sentences about an argument that names a compute. */
+#define ATTN_COMPUTE_WORDS_(name)                                                  \
+  name " must be an attn_compute\0" name                                           \
+       ": neither a feature of the processor nor an emulation has such products "  \
+       "(attn_feature_why)\0" name ": ATTN_ONLY leaves out ATTN_FAMILY_LOW\0" name \
+       " must be ATTN_COMPUTE_F32 in this call\0" name                             \
+       ": ATTN_COMPUTE_I8 is for codes, in attn_gemm and attention"
+enum {
+  ATTN_COMPUTE_ENUM_,
+  ATTN_COMPUTE_NONE_,
+  ATTN_COMPUTE_LEFT_OUT_,
+  ATTN_COMPUTE_F32_,
+  ATTN_COMPUTE_CODES_
+};
+
 /* The primitives that `compute` has on this tier, null for f32; takes: the call has others than that. */
 ATTN_FUNC_ int attn_compute_take_(attn_error_ *e, const attn_table_ *table, attn_compute compute,
-                                  int prefer, int takes, const attn_low_table_ **low,
-                                  attn_feature *feature) {
+                                  int prefer, int takes, const char *words,
+                                  const attn_low_table_ **low, attn_feature *feature) {
   *low = NULL, *feature = ATTN_FEATURE_NONE;
   if ((int)compute < 0 || compute >= ATTN_COMPUTE_COUNT)
-    return attn_reject_(e, ATTN_E_VALUE, "params.compute must be an attn_compute");
+    return attn_reject_(e, ATTN_E_VALUE, attn_says_(words, ATTN_COMPUTE_ENUM_));
   if (compute == ATTN_COMPUTE_F32) return 1;
 #if ATTN_HAS_LOW
   if (compute != ATTN_COMPUTE_I8 && takes) {
@@ -14552,19 +14562,15 @@ ATTN_FUNC_ int attn_compute_take_(attn_error_ *e, const attn_table_ *table, attn
                                        : attn_low_of_(table->isa, feature);
     if (prefer && *feature == ATTN_FEATURE_NONE) *low = NULL;
     if (*low || prefer) return 1;
-    return attn_reject_(e, ATTN_E_ISA,
-                        "params.compute: neither a feature of the processor nor an emulation has "
-                        "such products (attn_feature_why)");
+    return attn_reject_(e, ATTN_E_ISA, attn_says_(words, ATTN_COMPUTE_NONE_));
   }
 #else
-  (void)table, (void)takes;
+  (void)table;
 #endif
   if (prefer) return 1;
-  if (!ATTN_HAS_LOW)
-    return attn_reject_(e, ATTN_E_ISA, "params.compute: ATTN_ONLY leaves out ATTN_FAMILY_LOW");
-  if (compute != ATTN_COMPUTE_I8)
-    return attn_reject_(e, ATTN_E_VALUE, "params.compute must be ATTN_COMPUTE_F32 in this call");
-  return attn_reject_(e, ATTN_E_ISA, "params.compute: products of int8 are not built");
+  if (!ATTN_HAS_LOW) return attn_reject_(e, ATTN_E_ISA, attn_says_(words, ATTN_COMPUTE_LEFT_OUT_));
+  return attn_reject_(e, ATTN_E_VALUE,
+                      attn_says_(words, takes ? ATTN_COMPUTE_CODES_ : ATTN_COMPUTE_F32_));
 }
 
 /* After attn_report_. */
@@ -23099,6 +23105,8 @@ typedef struct attn_stage_ {
   int64_t tail;  /* where the workspace of single steps begins: the most of `used` */
   int64_t spare; /* bytes of the step that wants most */
   int64_t pairs;
+  attn_compute compute; /* of the last step that had any but f32 */
+  attn_feature feature;
 } attn_stage_;
 
 /* Names the steps; 0 = one was rejected. */
@@ -23135,8 +23143,15 @@ ATTN_COLD_ char *attn_stage_spare_(attn_stage_ *s, int64_t bytes) {
   return s->block ? s->block + s->tail : (char *)(uintptr_t)ATTN_ALIGN_;
 }
 
+/* What the report of a step says of the call. */
+ATTN_COLD_ void attn_stage_count_(attn_stage_ *s) {
+  const attn_report *r = &s->ctx.report;
+  s->pairs += r->pairs;
+  if (r->compute != ATTN_COMPUTE_F32) s->compute = r->compute, s->feature = r->feature;
+}
+
 ATTN_COLD_ int attn_stage_done_(attn_stage_ *s, attn_status status) {
-  s->pairs += s->ctx.report.pairs;
+  attn_stage_count_(s);
   return status == ATTN_OK ? 1 : attn_reject_(s->e, status, s->ctx.reason);
 }
 
@@ -23233,7 +23248,9 @@ ATTN_COLD_ void attn_stage_call_(attn_stage_ *s, attn_ctx *ctx, attn_steps_fn_ s
   s->block = w.base, s->tail = s->most, s->used = 0, s->run = 1;
   if (steps(s, job)) {
     attn_report_(ctx, s->table, s->workers, path, "the only path");
-    if (ctx) ctx->report.pairs = s->pairs;
+    if (ctx)
+      ctx->report.pairs = s->pairs, ctx->report.compute = s->compute,
+      ctx->report.feature = s->feature;
   }
   attn_workspace_drop_(&w);
 }
@@ -23648,8 +23665,8 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
     if (params->compute == ATTN_COMPUTE_I8
             ? !attn_coded_choose_(e, &a->coded, a->table, w.dtype, params->compute_prefer,
                                   &a->feature)
-            : !attn_compute_take_(e, a->table, params->compute, params->compute_prefer, 1, &a->low,
-                                  &a->feature))
+            : !attn_compute_take_(e, a->table, params->compute, params->compute_prefer, 1,
+                                  ATTN_COMPUTE_WORDS_("params.compute"), &a->low, &a->feature))
       return 0;
     if (a->bias.data) {
       if (!attn_check_tensor_(e, &a->bias, wb, &sb)) return 0;
@@ -27088,8 +27105,8 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (!attn_map_stage_take_(e, a, p) ||
       !(p->compute == ATTN_COMPUTE_I8
             ? attn_codes_choose_(e, a, p->compute_prefer)
-            : attn_compute_take_(e, a->table, p->compute, p->compute_prefer, a->takes_low, &a->low,
-                                 &a->feature)))
+            : attn_compute_take_(e, a->table, p->compute, p->compute_prefer, a->takes_low,
+                                 ATTN_COMPUTE_WORDS_("params.compute"), &a->low, &a->feature)))
     return 0;
   /* what the terms' checks need of the engine's problem */
   q->len = full[2], k->len = v->len = full[3];
@@ -29861,7 +29878,7 @@ ATTN_COLD_ int attn_stage_problem_(attn_stage_ *s, attn_softmax_ *a,
   if (!attn_sdpa_plan_(s->e, a, params, &s->ctx, &workers, 1)) return 0;
   if (!attn_nothing_(a)) {
     if (!attn_softmax_run_(s->e, a, &s->ctx, workers)) return 0;
-    s->pairs += s->ctx.report.pairs;
+    attn_stage_count_(s);
   }
   return 1;
 }
@@ -30682,7 +30699,7 @@ ATTN_COLD_ int attn_multihead_attend_ok_(attn_error_ *e, const attn_multihead_jo
   a.k = attn_bhtd(there, ATTN_F32, j->x_k.batch, j->mix.data ? 1 : p->kv_heads, j->x_k.len, j->dk);
   a.v = attn_bhtd(there, ATTN_F32, j->x_v.batch, p->kv_heads, j->x_v.len, j->dv);
   a.o = attn_bhtd(there, ATTN_F32, b, h, t, j->dv);
-  a.outer = outer;
+  a.outer = outer, a.takes_low = !j->mix.data;
   return attn_sdpa_plan_(e, &a, &p->attention, ctx, &workers, 1);
 }
 
@@ -30803,12 +30820,13 @@ ATTN_COLD_ attn_tensor attn_multihead_split_(attn_tensor t, int64_t heads) {
   return t;
 }
 
-/* y = x w + bias. */
-ATTN_COLD_ int attn_multihead_project_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+/* y = x w + bias, w and bias of p. */
+ATTN_COLD_ int attn_multihead_project_(attn_stage_ *s, const attn_multihead_params *p,
+                                       attn_tensor y, attn_tensor x, attn_tensor w,
                                        attn_tensor bias) {
   attn_gemm_params g;
   memset(&g, 0, sizeof g);
-  g.bias = bias;
+  g.bias = bias, g.compute = p->compute, g.compute_prefer = p->compute_prefer;
   return attn_stage_gemm_(s, y, x, w, &g);
 }
 
@@ -30918,7 +30936,7 @@ ATTN_COLD_ int attn_multihead_join_(attn_stage_ *s, const attn_multihead_job_ *j
   if (p->bias_k.data && !attn_multihead_more_(s, j, o, q, &own)) return 0;
   attn_round_ round = {s->table, *each, o};
   if (copy && !attn_stage_for_(s, attn_mul_(b, h), attn_round_item_, &round, 0, NULL)) return 0;
-  return !j->y.data || attn_multihead_project_(s, j->y, all, p->w_o, p->b_o);
+  return !j->y.data || attn_multihead_project_(s, p, j->y, all, p->w_o, p->b_o);
 }
 
 ATTN_COLD_ int attn_multihead_steps_(attn_stage_ *s, void *job) {
@@ -30928,9 +30946,9 @@ ATTN_COLD_ int attn_multihead_steps_(attn_stage_ *s, void *job) {
   const attn_tensor q = attn_multihead_rows_(s, j->x.batch, j->x.len, p->w_q.dim);
   const attn_tensor k = attn_multihead_rows_(s, j->x_k.batch, j->x_k.len, p->w_k.dim);
   const attn_tensor v = attn_multihead_rows_(s, j->x_v.batch, j->x_v.len, p->w_v.dim);
-  return attn_multihead_project_(s, q, j->x, p->w_q, p->b_q) &&
-         attn_multihead_project_(s, k, j->x_k, p->w_k, p->b_k) &&
-         attn_multihead_project_(s, v, j->x_v, p->w_v, p->b_v) &&
+  return attn_multihead_project_(s, p, q, j->x, p->w_q, p->b_q) &&
+         attn_multihead_project_(s, p, k, j->x_k, p->w_k, p->b_k) &&
+         attn_multihead_project_(s, p, v, j->x_v, p->w_v, p->b_v) &&
          attn_multihead_join_(s, j, attn_multihead_split_(q, h), attn_multihead_split_(k, kv),
                               attn_multihead_split_(v, kv), &p->attention, NULL);
 }
@@ -31020,9 +31038,18 @@ ATTN_COLD_ void attn_feed_turn_(attn_feed_forward *ff) {
   attn_turn_(&ff->w_1, ff->w_transposed), attn_turn_(&ff->w_2, ff->w_transposed);
 }
 
+/* What its products are made of; takes: the call has others than f32. */
+ATTN_COLD_ int attn_feed_compute_(attn_error_ *e, const attn_feed_forward *ff,
+                                  const attn_table_ *table, int takes, const char *words) {
+  const attn_low_table_ *low;
+  attn_feature feature;
+  return attn_compute_take_(e, table, ff->compute, ff->compute_prefer, takes, words, &low,
+                            &feature);
+}
+
 /* Feed-forward from din to dout columns. */
-ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, attn_place_ at, int64_t din,
-                                int64_t dout, attn_operand_ *op) {
+ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const attn_table_ *table,
+                                attn_place_ at, int64_t din, int64_t dout, attn_operand_ *op) {
 #define ATTN_FEED_(at)                                                                   \
   {                                                                                      \
     {ATTN_SAID_IN_OUT_(at "w_1", "din", "dff (dout without w_2)"),                       \
@@ -31047,7 +31074,8 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, attn_plac
   for (int i = 0; i < ATTN_FEED_OPERANDS_; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone);
-  return attn_check_activation_(e, &ff->activation, ATTN_ACT_RELU, say[at].activation);
+  return attn_check_activation_(e, &ff->activation, ATTN_ACT_RELU, say[at].activation) &&
+         attn_feed_compute_(e, ff, table, 1, ATTN_COMPUTE_WORDS_("ff.compute"));
 }
 
 /* Rows cut into heads: head h has columns h dim .. */
@@ -31083,10 +31111,13 @@ ATTN_COLD_ attn_tensor attn_stage_middle_(attn_stage_ *s, const attn_feed_forwar
 /* y = ff(x) */
 ATTN_COLD_ int attn_stage_feed_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor middle,
                                 const attn_feed_forward *ff) {
-  if (!ff->w_2.data) return attn_stage_dense_(s, y, x, ff->w_1, ff->b_1, ff->activation);
-  middle.len = x.len;
-  return attn_stage_dense_(s, middle, x, ff->w_1, ff->b_1, ff->activation) &&
-         attn_stage_dense_(s, y, middle, ff->w_2, ff->b_2, ATTN_ACT_NONE);
+  attn_gemm_params p;
+  memset(&p, 0, sizeof p);
+  p.compute = ff->compute, p.compute_prefer = ff->compute_prefer;
+  p.bias = ff->b_1, p.activation = ff->activation, middle.len = x.len;
+  if (!attn_stage_gemm_(s, ff->w_2.data ? middle : y, x, ff->w_1, &p)) return 0;
+  p.bias = ff->b_2, p.activation = ATTN_ACT_NONE;
+  return !ff->w_2.data || attn_stage_gemm_(s, y, middle, ff->w_2, &p);
 }
 /* <<< attn/compose/dense.h */
 /* >>> attn/compose/feed_forward.h */
@@ -31099,13 +31130,25 @@ ATTN_COLD_ int attn_stage_laid_(attn_stage_ *s, attn_tensor y, attn_tensor x, co
   attn_gemm_ a;
   memset(&a, 0, sizeof a);
   a.table = s->table, a.y = y, a.x = x, a.bias = bias, a.w = *w, a.scale = 1.0f, a.act = (int)act;
+  a.low = w->low;
   attn_gemm_cut_(&a, s->workers);
   return attn_stage_for_(s, a.items, attn_gemm_item_, &a, a.own_bytes, &a.own);
 }
 
-/* A matrix for products with so many rows in all, laid out until `used` goes back. */
-ATTN_COLD_ attn_matrix_ attn_stage_lay_(attn_stage_ *s, attn_tensor w, int64_t rows) {
+/* A matrix for products with so many rows in all, laid out until `used` goes back; ff: says what these are made of,
+ * null = f32. */
+ATTN_COLD_ attn_matrix_ attn_stage_lay_(attn_stage_ *s, attn_tensor w, int64_t rows,
+                                        const attn_feed_forward *ff) {
+  const attn_low_table_ *low = NULL;
+  attn_feature feature;
   attn_matrix_ m = attn_weight_matrix_(w, rows, 1);
+  if (ff && !attn_compute_take_(s->e, s->table, ff->compute, ff->compute_prefer, 1,
+                                ATTN_COMPUTE_WORDS_("ff.compute"), &low, &feature))
+    low = NULL; /* never: it has been judged */
+  if (ATTN_PART_(LOW, low)) {
+    attn_matrix_narrow_(&m, low);
+    s->compute = low->peaks ? ATTN_COMPUTE_F16 : ATTN_COMPUTE_BF16, s->feature = feature;
+  }
   void *memory = attn_stage_take_(s, attn_matrix_bytes_(&m), 1);
   if (s->run) attn_matrix_lay_(&m, s->table, memory, &s->ctx, s->workers);
   return m;
@@ -31131,8 +31174,8 @@ ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tens
   if (x.batch > 1 && attn_gemm_flat_(&x) && attn_gemm_flat_(&y))
     x = attn_gemm_flatten_(x), y = attn_gemm_flatten_(y);
   const int64_t rows = attn_mul_(x.batch, x.len), run = x.len < most ? x.len : most;
-  const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows);
-  const attn_matrix_ w_2 = two ? attn_stage_lay_(s, ff->w_2, rows) : w_1;
+  const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows, ff);
+  const attn_matrix_ w_2 = two ? attn_stage_lay_(s, ff->w_2, rows, ff) : w_1;
   const attn_tensor normal = pre ? attn_stage_tensor_(s, 1, 1, run, x.dim) : none;
   const attn_tensor hidden = two ? attn_multihead_rows_(s, 1, run, w_1.n) : none;
   const attn_tensor out = aside ? attn_stage_tensor_(s, 1, 1, run, y.dim) : none;
@@ -31261,7 +31304,7 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
   if (p->chunks < 0) return attn_reject_(e, ATTN_E_RANGE, "params.chunks must not be negative");
   if (t > INT32_MAX || j->e.len > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "x.len and e.len must be below 2^31");
-  if (!attn_check_feed_(e, &p->ff, ATTN_PLACE_, dm, dm, op + ATTN_CODER_FF_) ||
+  if (!attn_check_feed_(e, &p->ff, *table, ATTN_PLACE_, dm, dm, op + ATTN_CODER_FF_) ||
       !attn_check_norm_(e, &p->norm_self, dm, &more) ||
       !attn_check_norm_(e, &p->norm_ff, dm, &more))
     return 0;
@@ -31320,8 +31363,8 @@ ATTN_COLD_ int attn_decoder_pair_(attn_error_ *e, const attn_block_params *param
 /* ---- steps ----------------------------------------------------------------------------------*/
 
 /* y = x w + bias for y in heads: one product where they lie side by side. */
-ATTN_COLD_ int attn_stage_to_heads_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
-                                    attn_tensor bias) {
+ATTN_COLD_ int attn_stage_to_heads_(attn_stage_ *s, const attn_multihead_params *p, attn_tensor y,
+                                    attn_tensor x, attn_tensor w, attn_tensor bias) {
   const int64_t h = y.heads;
   if (h == 1 || y.stride_head == y.dim) {
     y.dim *= h, y.heads = 1, y.stride_head = 0;
@@ -31329,7 +31372,7 @@ ATTN_COLD_ int attn_stage_to_heads_(attn_stage_ *s, attn_tensor y, attn_tensor x
     w = attn_weight_heads_(w, h);
     if (bias.data) bias = attn_multihead_split_(bias, h);
   }
-  return attn_multihead_project_(s, y, x, w, bias);
+  return attn_multihead_project_(s, p, y, x, w, bias);
 }
 
 /* Attention with keys and values that are there already, or (fresh) are put at their end first. */
@@ -31338,9 +31381,10 @@ ATTN_COLD_ int attn_stage_cached_(attn_stage_ *s, const attn_multihead_job_ *j, 
   const attn_multihead_params *p = &j->p;
   const attn_tensor q = attn_multihead_rows_(s, j->x.batch, j->x.len, p->w_q.dim);
   const int64_t n = j->x.len, at = k.len - n;
-  return attn_multihead_project_(s, q, j->x, p->w_q, p->b_q) &&
-         (!fresh || (attn_stage_to_heads_(s, attn_stage_rows_(k, at, n), j->x, p->w_k, p->b_k) &&
-                     attn_stage_to_heads_(s, attn_stage_rows_(v, at, n), j->x, p->w_v, p->b_v))) &&
+  return attn_multihead_project_(s, p, q, j->x, p->w_q, p->b_q) &&
+         (!fresh ||
+          (attn_stage_to_heads_(s, p, attn_stage_rows_(k, at, n), j->x, p->w_k, p->b_k) &&
+           attn_stage_to_heads_(s, p, attn_stage_rows_(v, at, n), j->x, p->w_v, p->b_v))) &&
          attn_multihead_join_(s, j, attn_multihead_split_(q, p->heads), k, v, &p->attention, NULL);
 }
 
@@ -42764,9 +42808,9 @@ typedef struct attn_mab_said_ {
 } attn_mab_said_;
 
 /* A block from rows of width dx, which reads rows of width dy, to rows of width dm. */
-ATTN_COLD_ int attn_mab_check_(attn_error_ *e, attn_mab_params *p, attn_place_ at, int64_t batch,
-                               int64_t dx, int64_t m, int64_t dy, int64_t dm, attn_operand_ *op,
-                               attn_arrays_ *more) {
+ATTN_COLD_ int attn_mab_check_(attn_error_ *e, attn_mab_params *p, const attn_table_ *table,
+                               attn_place_ at, int64_t batch, int64_t dx, int64_t m, int64_t dy,
+                               int64_t dm, attn_operand_ *op, attn_arrays_ *more) {
 #define ATTN_MAB_(at, x, y, read)                                                             \
   {                                                                                           \
     {ATTN_SAID_IN_OUT_(at "w_q", x, "o.dim"),  ATTN_SAID_IN_OUT_(at "w_k", y, "o.dim"),       \
@@ -42809,7 +42853,7 @@ ATTN_COLD_ int attn_mab_check_(attn_error_ *e, attn_mab_params *p, attn_place_ a
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (m > INT32_MAX) return attn_reject_(e, ATTN_E_OVERFLOW, say->len);
   if (p->scale == 0.0f && !attn_to_bits_(p->scale)) p->scale = (float)(1.0 / sqrt((double)dm));
-  return attn_check_feed_(e, &p->ff, at, dm, dm, op + 8) &&
+  return attn_check_feed_(e, &p->ff, table, at, dm, dm, op + 8) &&
          attn_check_norm_(e, &p->norm_0, dm, more) && attn_check_norm_(e, &p->norm_1, dm, more) &&
          attn_check_scale_(e, p->scale) &&
          attn_check_cut_(e, p->y_len, batch, m, say->align, say->range, more);
@@ -43000,11 +43044,11 @@ ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
     const attn_tensor *last = j->before.w_2.data ? &j->before.w_2 : &j->before.w_1;
     const int64_t din = dy;
     dy = j->before.w_transposed ? last->len : last->dim;
-    if (!attn_check_feed_(e, &j->before, ATTN_PLACE_BEFORE_, din, dy, op + n)) return 0;
+    if (!attn_check_feed_(e, &j->before, *table, ATTN_PLACE_BEFORE_, din, dy, op + n)) return 0;
     n += ATTN_FEED_OPERANDS_;
   }
   const attn_tensor *reads = isab ? &j->x : &j->y;
-  if (!attn_mab_check_(e, &j->block,
+  if (!attn_mab_check_(e, &j->block, *table,
                        isab  ? ATTN_PLACE_INDUCE_
                        : pma ? ATTN_PLACE_BLOCK_
                              : ATTN_PLACE_,
@@ -43014,8 +43058,8 @@ ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
   n += ATTN_MAB_OPERANDS_;
   if (isab) {
     if (j->restore.y_len) return attn_reject_(e, ATTN_E_RANGE, "params.restore.y_len must be null");
-    if (!attn_mab_check_(e, &j->restore, ATTN_PLACE_RESTORE_, b, j->x.dim, j->few.len, dm, dm,
-                         op + n, &more[1]))
+    if (!attn_mab_check_(e, &j->restore, *table, ATTN_PLACE_RESTORE_, b, j->x.dim, j->few.len, dm,
+                         dm, op + n, &more[1]))
       return 0;
     n += ATTN_MAB_OPERANDS_;
   }
@@ -43168,7 +43212,7 @@ ATTN_COLD_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ct
                        "c_len must lie in 0..c.len", &more))
     return 0;
   if (j->layer) {
-    if (!attn_check_feed_(e, &j->par.ff, ATTN_PLACE_, dm, dm, op + COUNT) ||
+    if (!attn_check_feed_(e, &j->par.ff, *table, ATTN_PLACE_, dm, dm, op + COUNT) ||
         !attn_check_norm_(e, &j->par.norm_x, dm, &more) ||
         !attn_check_norm_(e, &j->par.norm_p, dm, &more) ||
         !attn_check_norm_(e, &j->par.norm_ff, dm, &more))
@@ -47895,10 +47939,10 @@ ATTN_COLD_ int attn_collaborative_steps_(attn_stage_ *s, void *job) {
   if (attend.scale == 0.0f && !attn_to_bits_(attend.scale))
     attend.scale = (float)(1.0 / sqrt((double)j->dk / (double)h));
   if (s->run) attn_collaborative_fill_(s, j, mix, &q);
-  return attn_multihead_project_(s, q_own, j->x, p->w_q, none) &&
-         attn_multihead_project_(s, k_own, j->x_k, p->w_k, none) &&
-         (!j->w_c.data || attn_multihead_project_(s, content, j->x_k, j->w_c, none)) &&
-         attn_multihead_project_(s, v, j->x_v, p->w_v, p->b_v) &&
+  return attn_multihead_project_(s, p, q_own, j->x, p->w_q, none) &&
+         attn_multihead_project_(s, p, k_own, j->x_k, p->w_k, none) &&
+         (!j->w_c.data || attn_multihead_project_(s, p, content, j->x_k, j->w_c, none)) &&
+         attn_multihead_project_(s, p, v, j->x_v, p->w_v, p->b_v) &&
          attn_multihead_join_(s, j, heads, k, attn_multihead_split_(v, h), &attend, mix);
 }
 
@@ -51265,7 +51309,7 @@ ATTN_COLD_ int attn_gtrxl_check_(attn_error_ *e, attn_gtrxl_job_ *j,
       !attn_check_norm_(e, &j->p.norm_ff, dm, &more))
     return 0;
   if (!j->p.ff.w_2.data) return attn_reject_(e, ATTN_E_NULL, "ff.w_2.data must not be null");
-  return attn_check_feed_(e, &j->p.ff, ATTN_PLACE_, dm, dm, op + FF) &&
+  return attn_check_feed_(e, &j->p.ff, *table, ATTN_PLACE_, dm, dm, op + FF) &&
          attn_check_apart_(e, ctx, op, COUNT, more.span, more.n);
 }
 
@@ -51286,9 +51330,9 @@ ATTN_COLD_ int attn_gtrxl_steps_(attn_stage_ *s, void *job) {
   if (h.batch > 1 && attn_gemm_flat_(&h) && attn_gemm_flat_(&o))
     h = attn_gemm_flatten_(h), o = attn_gemm_flatten_(o), all = attn_gemm_flatten_(all);
   const int64_t most = attn_layer_rows_(h.len);
-  const attn_matrix_ w_o = attn_stage_lay_(s, j->layer.p.w_o, rows);
-  const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows);
-  const attn_matrix_ w_2 = attn_stage_lay_(s, ff->w_2, rows);
+  const attn_matrix_ w_o = attn_stage_lay_(s, j->layer.p.w_o, rows, NULL);
+  const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows, ff);
+  const attn_matrix_ w_2 = attn_stage_lay_(s, ff->w_2, rows, ff);
   const attn_tensor skip = attn_stage_tensor_(s, 1, 1, most, dm);
   const attn_tensor side = attn_stage_tensor_(s, 1, 1, most, dm);
   const attn_tensor hidden = attn_stage_tensor_(s, 1, 1, most, w_1.n);
@@ -51357,7 +51401,7 @@ ATTN_COLD_ int attn_feed_check_(attn_error_ *e, attn_feed_job_ *j, const attn_ct
                        "x must be [y.batch, 1, y.len, .]")};
   if (!attn_check_ctx_(e, ctx, table, workers) || !attn_check_operand_(e, &op[0], 1) ||
       !attn_check_operand_(e, &op[1], 1) ||
-      !attn_check_feed_(e, &j->ff, ATTN_PLACE_, j->x.dim, j->y.dim, op + 2))
+      !attn_check_feed_(e, &j->ff, *table, ATTN_PLACE_, j->x.dim, j->y.dim, op + 2))
     return 0;
   if (j->chunks < 0) return attn_reject_(e, ATTN_E_RANGE, "chunks must not be negative");
   if (attn_same_view_(&j->y, &j->x) && j->y.dim == j->x.dim) op[1].span.hi = op[1].span.lo;
@@ -51497,8 +51541,8 @@ ATTN_COLD_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_
 ATTN_COLD_ int attn_start_steps_(attn_stage_ *s, void *job) {
   const attn_start_job_ *j = (const attn_start_job_ *)job;
   const attn_multihead_params *p = &j->cross;
-  return attn_stage_to_heads_(s, j->e_k, j->e, p->w_k, p->b_k) &&
-         attn_stage_to_heads_(s, j->e_v, j->e, p->w_v, p->b_v);
+  return attn_stage_to_heads_(s, p, j->e_k, j->e, p->w_k, p->b_k) &&
+         attn_stage_to_heads_(s, p, j->e_v, j->e, p->w_v, p->b_v);
 }
 
 ATTN_COLD_ attn_status attn_decoder_start_call_(const attn_decoder_cache *cache, attn_tensor e,
@@ -53044,11 +53088,11 @@ ATTN_COLD_ int attn_stage_running_attend_(attn_stage_ *s, const attn_running_ *r
   attn_tensor q = attn_stage_rows_(room->q, 0, r->n), o = attn_stage_rows_(room->o, 0, r->n);
   q.dim = p->w_q.dim, o.dim = p->w_o.len;
   return (!pre || attn_stage_norm_(s, t, x, none, norm)) &&
-         attn_multihead_project_(s, q, pre ? t : x, p->w_q, p->b_q) &&
+         attn_multihead_project_(s, p, q, pre ? t : x, p->w_q, p->b_q) &&
          attn_stage_running_heads_(s, r, attn_multihead_split_(o, p->heads),
                                    attn_multihead_split_(q, p->heads), k, v, lens, &p->attention,
                                    causal) &&
-         attn_multihead_project_(s, t, o, p->w_o, p->b_o) &&
+         attn_multihead_project_(s, p, t, o, p->w_o, p->b_o) &&
          attn_stage_norm_(s, x, t, x, pre ? NULL : norm);
 }
 
@@ -53266,8 +53310,8 @@ ATTN_COLD_ int attn_universal_rows_(attn_stage_ *s, attn_universal_ *a, int64_t 
     t[i] = attn_stage_rows_(t[i], 0, len);
   }
   if (signal) return attn_stage_signal_(s, t[0], t[1], signal);
-  return attn_multihead_project_(s, t[2], t[0], p->w_k, p->b_k) &&
-         attn_multihead_project_(s, t[3], t[0], p->w_v, p->b_v);
+  return attn_multihead_project_(s, p, t[2], t[0], p->w_k, p->b_k) &&
+         attn_multihead_project_(s, p, t[3], t[0], p->w_v, p->b_v);
 }
 
 /* The same for all entries that have listed rows. */
@@ -53523,8 +53567,8 @@ ATTN_COLD_ int attn_exit_stack_check_(attn_error_ *e, attn_exit_stack_ *a, const
 /* Keys and values of the rows x, put at row `at` of a layer's. */
 ATTN_COLD_ int attn_exit_keys_(attn_stage_ *s, const attn_multihead_params *p,
                                const attn_decoder_cache *c, int64_t at, attn_tensor x) {
-  return attn_stage_to_heads_(s, attn_stage_rows_(c->k, at, x.len), x, p->w_k, p->b_k) &&
-         attn_stage_to_heads_(s, attn_stage_rows_(c->v, at, x.len), x, p->w_v, p->b_v);
+  return attn_stage_to_heads_(s, p, attn_stage_rows_(c->k, at, x.len), x, p->w_k, p->b_k) &&
+         attn_stage_to_heads_(s, p, attn_stage_rows_(c->v, at, x.len), x, p->w_v, p->b_v);
 }
 
 /* Those that layer m lacks: of tokens that skipped it, then of the call's. */
@@ -54184,7 +54228,7 @@ ATTN_COLD_ int attn_fourier_check_(attn_error_ *e, attn_fourier_job_ *j, const a
     return 0;
   if (j->block) {
     if (j->par.ff.activation == ATTN_ACT_DEFAULT) j->par.ff.activation = ATTN_ACT_GELU;
-    if (!attn_check_feed_(e, &j->par.ff, ATTN_PLACE_, dm, dm, op + count) ||
+    if (!attn_check_feed_(e, &j->par.ff, *table, ATTN_PLACE_, dm, dm, op + count) ||
         !attn_check_norm_(e, &j->par.norm_1, dm, &more) ||
         !attn_check_norm_(e, &j->par.norm_2, dm, &more))
       return 0;
@@ -54768,17 +54812,17 @@ typedef struct attn_mixer_job_ {
 
 /* A network of `in` inputs and outputs, with both its layers. */
 ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_feed_forward *f,
-                                     int channel, int64_t in) {
+                                     const attn_table_ *table, int channel, int64_t in) {
 #define ATTN_NET_(at, n)                                                                          \
   {                                                                                               \
     {ATTN_WORDS_(at "w_1"), ATTN_WORDS_(at "b_1"), ATTN_WORDS_(at "w_2"), ATTN_WORDS_(at "b_2")}, \
         {ATTN_IN_OUT_(at "w_1", n, "."), at "b_1 must be [1, 1, 1, the width of w_1]",            \
          ATTN_IN_OUT_(at "w_2", "the width of w_1", n), at "b_2 must be [1, 1, 1, " n "]"},       \
-        at "activation must be an attn_activation"                                                \
+        at "activation must be an attn_activation", ATTN_COMPUTE_WORDS_(at "compute")             \
   }
   static const struct {
     const char *words[4];
-    const char *rule[4], *activation;
+    const char *rule[4], *activation, *compute;
   } said[] = {ATTN_NET_("params.token.", "x.len"), ATTN_NET_("params.channel.", "x.dim")};
 #undef ATTN_NET_
   const int at = channel != 0;
@@ -54792,7 +54836,8 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
                               said[at].rule[2]) &&
          attn_check_argument_(e, l, &f->b_2, said[at].words[3], ATTN_OPTIONAL_, 1, 1, 1, in,
                               said[at].rule[3]) &&
-         attn_check_activation_(e, &f->activation, ATTN_ACT_GELU, said[at].activation);
+         attn_check_activation_(e, &f->activation, ATTN_ACT_GELU, said[at].activation) &&
+         attn_feed_compute_(e, f, table, 0, said[at].compute);
 }
 
 ATTN_COLD_ int attn_mixer_check_(attn_error_ *e, attn_mixer_job_ *j, const attn_ctx *ctx,
@@ -54806,8 +54851,8 @@ ATTN_COLD_ int attn_mixer_check_(attn_error_ *e, attn_mixer_job_ *j, const attn_
                               "o must have one head") &&
          attn_check_argument_(e, &l, &j->x, ATTN_WORDS_("x"), 0, j->o.batch, 1, j->o.len, j->o.dim,
                               "x must have the shape of o") &&
-         attn_mixer_check_net_(e, &l, &j->p.token, 0, j->o.len) &&
-         attn_mixer_check_net_(e, &l, &j->p.channel, 1, j->o.dim) &&
+         attn_mixer_check_net_(e, &l, &j->p.token, *table, 0, j->o.len) &&
+         attn_mixer_check_net_(e, &l, &j->p.channel, *table, 1, j->o.dim) &&
          attn_check_norm_(e, &j->p.norm_token, j->o.dim, &more) &&
          attn_check_norm_(e, &j->p.norm_channel, j->o.dim, &more) &&
          attn_mixed_apart_(e, ctx, &l, &more);
@@ -54925,6 +54970,7 @@ ATTN_END_STRICT_
 #undef ATTN_EXP_C6_
 #undef ATTN_CODES_MOST_
 #undef ATTN_CODE_NUMBERS_
+#undef ATTN_COMPUTE_WORDS_
 #undef ATTN_CPU_BIT_
 #undef ATTN_ARM_BIT_
 #undef ATTN_FEATURES_NEONFP16FML_

@@ -1,6 +1,7 @@
 /* tests/computes.c owns how tests run in products of numbers below f32. */
 
 #include "computes.h"
+#include "compound.h"
 
 #include <math.h>
 
@@ -116,4 +117,58 @@ void test_mode_workspace(attn_compute mode, void **state) {
   ctx.workspace_size = bytes;
   assert_int_equal(attn_sdpa(call.o, call.q, call.k, call.v, &call.params, &ctx), ATTN_OK);
   assert_int_equal(ctx.report.compute, mode);
+}
+
+/* A dense copy of the first output. */
+static attn_tensor copied(const promise *p) {
+  const attn_tensor *y = p->out[0];
+  attn_tensor t = test_tensor(y->dtype, TEST_BHTD, y->batch, y->heads, y->len, y->dim);
+  test_copy(t, *y);
+  return t;
+}
+
+/* The largest difference, as a share of the largest number. */
+static double away(const attn_tensor *got, const attn_tensor *want) {
+  double most = 0, size = 0;
+  for (int64_t r = 0; r < want->batch * want->heads * want->len; r++) {
+    const int64_t b = r / want->len / want->heads, h = r / want->len % want->heads,
+                  i = r % want->len;
+    for (int64_t c = 0; c < want->dim; c++) {
+      const double x = oracle_get(want, b, h, i, c), d = fabs(oracle_get(got, b, h, i, c) - x);
+      size = fabs(x) > size ? fabs(x) : size, most = d > most || d != d ? d : most;
+    }
+  }
+  return most / size;
+}
+
+void test_layer(const promise *p, attn_compute *compute, int *prefer, int codes, double bound,
+                const char *word) {
+  promise_run(p);
+  const attn_tensor plain = copied(p);
+  for (int mode = ATTN_COMPUTE_BF16; mode < ATTN_COMPUTE_COUNT; mode++) {
+    const attn_feature feature = test_feature((attn_compute)mode);
+    *compute = (attn_compute)mode;
+    if (mode == ATTN_COMPUTE_I8 && !codes) {
+      promise_reject(p, ATTN_E_VALUE, word);
+      *prefer = 1, promise_run(p), *prefer = 0;
+      test_assert_same(*p->out[0], plain, "preferred");
+      continue;
+    }
+    for (int off = 0; off < (feature ? 2 : 1); off++) {
+      attn_ctx ctx = test_ctx();
+      if (feature) assert_int_equal(attn_feature_off(feature, off), ATTN_OK);
+      assert_int_equal(p->call(p->scene, &ctx), ATTN_OK);
+      assert_int_equal(ctx.report.compute, mode);
+      assert_int_equal(ctx.report.feature, off ? ATTN_FEATURE_NONE : feature);
+      const double d = away(p->out[0], &plain);
+      if (!(d > 0 && d <= bound)) fail_msg("%s in mode %d: off by %g", word, mode, d);
+      promise_keep(p);
+      *prefer = 1, promise_run(p), *prefer = 0;
+      if (off || !feature) test_assert_same(*p->out[0], plain, "preferred");
+    }
+    if (feature) assert_int_equal(attn_feature_off(feature, 0), ATTN_OK);
+  }
+  *compute = (attn_compute)77, promise_reject(p, ATTN_E_VALUE, word);
+  *compute = ATTN_COMPUTE_F32, promise_run(p);
+  test_assert_same(*p->out[0], plain, "f32 again");
 }

@@ -74,6 +74,13 @@ test_errors test_errors_of(const test_call *call);
  * be met has the bits of f32; the next call knows nothing of it. */
 void test_mode_report(attn_compute mode, void **state);
 
+struct promise;
+/* A layer whose products are what *compute says: its first output is near that of f32 and not the same, the report
+ * names mode and feature, promises are kept; a preference that cannot be met has the bits of f32, and what is no
+ * mode is refused with this word. codes: the mode of codes of 8 bits is one of them. */
+void test_layer(const struct promise *p, attn_compute *compute, int *prefer, int codes,
+                double bound, const char *word);
+
 /* The memory of a call is what the query says, no byte less. */
 void test_mode_workspace(attn_compute mode, void **state);
 

@@ -40,6 +40,15 @@
   X(O1_report)                              \
   X(O1_rejects)                             \
   X(O1_workspace)                           \
+  X(O1_multihead)                           \
+  X(O1_multihead_bits)                      \
+  X(O1_feed_forward)                        \
+  X(O1_blocks)                              \
+  X(O1_luna)                                \
+  X(O1_sets)                                \
+  X(O1_fnet)                                \
+  X(O1_gtrxl)                               \
+  X(O1_universal)                           \
   X(O3_shapes)                              \
   X(O3_masks)                               \
   X(O3_terms)                               \

@@ -164,8 +164,8 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
     if (params->compute == ATTN_COMPUTE_I8
             ? !attn_coded_choose_(e, &a->coded, a->table, w.dtype, params->compute_prefer,
                                   &a->feature)
-            : !attn_compute_take_(e, a->table, params->compute, params->compute_prefer, 1, &a->low,
-                                  &a->feature))
+            : !attn_compute_take_(e, a->table, params->compute, params->compute_prefer, 1,
+                                  ATTN_COMPUTE_WORDS_("params.compute"), &a->low, &a->feature))
       return 0;
     if (a->bias.data) {
       if (!attn_check_tensor_(e, &a->bias, wb, &sb)) return 0;

@@ -216,8 +216,8 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (!attn_map_stage_take_(e, a, p) ||
       !(p->compute == ATTN_COMPUTE_I8
             ? attn_codes_choose_(e, a, p->compute_prefer)
-            : attn_compute_take_(e, a->table, p->compute, p->compute_prefer, a->takes_low, &a->low,
-                                 &a->feature)))
+            : attn_compute_take_(e, a->table, p->compute, p->compute_prefer, a->takes_low,
+                                 ATTN_COMPUTE_WORDS_("params.compute"), &a->low, &a->feature)))
     return 0;
   /* what the terms' checks need of the engine's problem */
   q->len = full[2], k->len = v->len = full[3];

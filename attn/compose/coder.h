@@ -100,7 +100,7 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
   if (p->chunks < 0) return attn_reject_(e, ATTN_E_RANGE, "params.chunks must not be negative");
   if (t > INT32_MAX || j->e.len > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "x.len and e.len must be below 2^31");
-  if (!attn_check_feed_(e, &p->ff, ATTN_PLACE_, dm, dm, op + ATTN_CODER_FF_) ||
+  if (!attn_check_feed_(e, &p->ff, *table, ATTN_PLACE_, dm, dm, op + ATTN_CODER_FF_) ||
       !attn_check_norm_(e, &p->norm_self, dm, &more) ||
       !attn_check_norm_(e, &p->norm_ff, dm, &more))
     return 0;
@@ -159,8 +159,8 @@ ATTN_COLD_ int attn_decoder_pair_(attn_error_ *e, const attn_block_params *param
 /* ---- steps ----------------------------------------------------------------------------------*/
 
 /* y = x w + bias for y in heads: one product where they lie side by side. */
-ATTN_COLD_ int attn_stage_to_heads_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
-                                    attn_tensor bias) {
+ATTN_COLD_ int attn_stage_to_heads_(attn_stage_ *s, const attn_multihead_params *p, attn_tensor y,
+                                    attn_tensor x, attn_tensor w, attn_tensor bias) {
   const int64_t h = y.heads;
   if (h == 1 || y.stride_head == y.dim) {
     y.dim *= h, y.heads = 1, y.stride_head = 0;
@@ -168,7 +168,7 @@ ATTN_COLD_ int attn_stage_to_heads_(attn_stage_ *s, attn_tensor y, attn_tensor x
     w = attn_weight_heads_(w, h);
     if (bias.data) bias = attn_multihead_split_(bias, h);
   }
-  return attn_multihead_project_(s, y, x, w, bias);
+  return attn_multihead_project_(s, p, y, x, w, bias);
 }
 
 /* Attention with keys and values that are there already, or (fresh) are put at their end first. */
@@ -177,9 +177,10 @@ ATTN_COLD_ int attn_stage_cached_(attn_stage_ *s, const attn_multihead_job_ *j, 
   const attn_multihead_params *p = &j->p;
   const attn_tensor q = attn_multihead_rows_(s, j->x.batch, j->x.len, p->w_q.dim);
   const int64_t n = j->x.len, at = k.len - n;
-  return attn_multihead_project_(s, q, j->x, p->w_q, p->b_q) &&
-         (!fresh || (attn_stage_to_heads_(s, attn_stage_rows_(k, at, n), j->x, p->w_k, p->b_k) &&
-                     attn_stage_to_heads_(s, attn_stage_rows_(v, at, n), j->x, p->w_v, p->b_v))) &&
+  return attn_multihead_project_(s, p, q, j->x, p->w_q, p->b_q) &&
+         (!fresh ||
+          (attn_stage_to_heads_(s, p, attn_stage_rows_(k, at, n), j->x, p->w_k, p->b_k) &&
+           attn_stage_to_heads_(s, p, attn_stage_rows_(v, at, n), j->x, p->w_v, p->b_v))) &&
          attn_multihead_join_(s, j, attn_multihead_split_(q, p->heads), k, v, &p->attention, NULL);
 }
 

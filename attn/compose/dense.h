@@ -48,9 +48,18 @@ ATTN_COLD_ void attn_feed_turn_(attn_feed_forward *ff) {
   attn_turn_(&ff->w_1, ff->w_transposed), attn_turn_(&ff->w_2, ff->w_transposed);
 }
 
+/* What its products are made of; takes: the call has others than f32. */
+ATTN_COLD_ int attn_feed_compute_(attn_error_ *e, const attn_feed_forward *ff,
+                                  const attn_table_ *table, int takes, const char *words) {
+  const attn_low_table_ *low;
+  attn_feature feature;
+  return attn_compute_take_(e, table, ff->compute, ff->compute_prefer, takes, words, &low,
+                            &feature);
+}
+
 /* Feed-forward from din to dout columns. */
-ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, attn_place_ at, int64_t din,
-                                int64_t dout, attn_operand_ *op) {
+ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const attn_table_ *table,
+                                attn_place_ at, int64_t din, int64_t dout, attn_operand_ *op) {
 #define ATTN_FEED_(at)                                                                   \
   {                                                                                      \
     {ATTN_SAID_IN_OUT_(at "w_1", "din", "dff (dout without w_2)"),                       \
@@ -75,7 +84,8 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, attn_plac
   for (int i = 0; i < ATTN_FEED_OPERANDS_; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone);
-  return attn_check_activation_(e, &ff->activation, ATTN_ACT_RELU, say[at].activation);
+  return attn_check_activation_(e, &ff->activation, ATTN_ACT_RELU, say[at].activation) &&
+         attn_feed_compute_(e, ff, table, 1, ATTN_COMPUTE_WORDS_("ff.compute"));
 }
 
 /* Rows cut into heads: head h has columns h dim .. */
@@ -111,8 +121,11 @@ ATTN_COLD_ attn_tensor attn_stage_middle_(attn_stage_ *s, const attn_feed_forwar
 /* y = ff(x) */
 ATTN_COLD_ int attn_stage_feed_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor middle,
                                 const attn_feed_forward *ff) {
-  if (!ff->w_2.data) return attn_stage_dense_(s, y, x, ff->w_1, ff->b_1, ff->activation);
-  middle.len = x.len;
-  return attn_stage_dense_(s, middle, x, ff->w_1, ff->b_1, ff->activation) &&
-         attn_stage_dense_(s, y, middle, ff->w_2, ff->b_2, ATTN_ACT_NONE);
+  attn_gemm_params p;
+  memset(&p, 0, sizeof p);
+  p.compute = ff->compute, p.compute_prefer = ff->compute_prefer;
+  p.bias = ff->b_1, p.activation = ff->activation, middle.len = x.len;
+  if (!attn_stage_gemm_(s, ff->w_2.data ? middle : y, x, ff->w_1, &p)) return 0;
+  p.bias = ff->b_2, p.activation = ATTN_ACT_NONE;
+  return !ff->w_2.data || attn_stage_gemm_(s, y, middle, ff->w_2, &p);
 }

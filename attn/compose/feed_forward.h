@@ -7,13 +7,25 @@ ATTN_COLD_ int attn_stage_laid_(attn_stage_ *s, attn_tensor y, attn_tensor x, co
   attn_gemm_ a;
   memset(&a, 0, sizeof a);
   a.table = s->table, a.y = y, a.x = x, a.bias = bias, a.w = *w, a.scale = 1.0f, a.act = (int)act;
+  a.low = w->low;
   attn_gemm_cut_(&a, s->workers);
   return attn_stage_for_(s, a.items, attn_gemm_item_, &a, a.own_bytes, &a.own);
 }
 
-/* A matrix for products with so many rows in all, laid out until `used` goes back. */
-ATTN_COLD_ attn_matrix_ attn_stage_lay_(attn_stage_ *s, attn_tensor w, int64_t rows) {
+/* A matrix for products with so many rows in all, laid out until `used` goes back; ff: says what these are made of,
+ * null = f32. */
+ATTN_COLD_ attn_matrix_ attn_stage_lay_(attn_stage_ *s, attn_tensor w, int64_t rows,
+                                        const attn_feed_forward *ff) {
+  const attn_low_table_ *low = NULL;
+  attn_feature feature;
   attn_matrix_ m = attn_weight_matrix_(w, rows, 1);
+  if (ff && !attn_compute_take_(s->e, s->table, ff->compute, ff->compute_prefer, 1,
+                                ATTN_COMPUTE_WORDS_("ff.compute"), &low, &feature))
+    low = NULL; /* never: it has been judged */
+  if (ATTN_PART_(LOW, low)) {
+    attn_matrix_narrow_(&m, low);
+    s->compute = low->peaks ? ATTN_COMPUTE_F16 : ATTN_COMPUTE_BF16, s->feature = feature;
+  }
   void *memory = attn_stage_take_(s, attn_matrix_bytes_(&m), 1);
   if (s->run) attn_matrix_lay_(&m, s->table, memory, &s->ctx, s->workers);
   return m;
@@ -39,8 +51,8 @@ ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tens
   if (x.batch > 1 && attn_gemm_flat_(&x) && attn_gemm_flat_(&y))
     x = attn_gemm_flatten_(x), y = attn_gemm_flatten_(y);
   const int64_t rows = attn_mul_(x.batch, x.len), run = x.len < most ? x.len : most;
-  const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows);
-  const attn_matrix_ w_2 = two ? attn_stage_lay_(s, ff->w_2, rows) : w_1;
+  const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows, ff);
+  const attn_matrix_ w_2 = two ? attn_stage_lay_(s, ff->w_2, rows, ff) : w_1;
   const attn_tensor normal = pre ? attn_stage_tensor_(s, 1, 1, run, x.dim) : none;
   const attn_tensor hidden = two ? attn_multihead_rows_(s, 1, run, w_1.n) : none;
   const attn_tensor out = aside ? attn_stage_tensor_(s, 1, 1, run, y.dim) : none;

@@ -26,7 +26,7 @@ ATTN_COLD_ int attn_multihead_attend_ok_(attn_error_ *e, const attn_multihead_jo
   a.k = attn_bhtd(there, ATTN_F32, j->x_k.batch, j->mix.data ? 1 : p->kv_heads, j->x_k.len, j->dk);
   a.v = attn_bhtd(there, ATTN_F32, j->x_v.batch, p->kv_heads, j->x_v.len, j->dv);
   a.o = attn_bhtd(there, ATTN_F32, b, h, t, j->dv);
-  a.outer = outer;
+  a.outer = outer, a.takes_low = !j->mix.data;
   return attn_sdpa_plan_(e, &a, &p->attention, ctx, &workers, 1);
 }
 
@@ -147,12 +147,13 @@ ATTN_COLD_ attn_tensor attn_multihead_split_(attn_tensor t, int64_t heads) {
   return t;
 }
 
-/* y = x w + bias. */
-ATTN_COLD_ int attn_multihead_project_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+/* y = x w + bias, w and bias of p. */
+ATTN_COLD_ int attn_multihead_project_(attn_stage_ *s, const attn_multihead_params *p,
+                                       attn_tensor y, attn_tensor x, attn_tensor w,
                                        attn_tensor bias) {
   attn_gemm_params g;
   memset(&g, 0, sizeof g);
-  g.bias = bias;
+  g.bias = bias, g.compute = p->compute, g.compute_prefer = p->compute_prefer;
   return attn_stage_gemm_(s, y, x, w, &g);
 }
 
@@ -262,7 +263,7 @@ ATTN_COLD_ int attn_multihead_join_(attn_stage_ *s, const attn_multihead_job_ *j
   if (p->bias_k.data && !attn_multihead_more_(s, j, o, q, &own)) return 0;
   attn_round_ round = {s->table, *each, o};
   if (copy && !attn_stage_for_(s, attn_mul_(b, h), attn_round_item_, &round, 0, NULL)) return 0;
-  return !j->y.data || attn_multihead_project_(s, j->y, all, p->w_o, p->b_o);
+  return !j->y.data || attn_multihead_project_(s, p, j->y, all, p->w_o, p->b_o);
 }
 
 ATTN_COLD_ int attn_multihead_steps_(attn_stage_ *s, void *job) {
@@ -272,9 +273,9 @@ ATTN_COLD_ int attn_multihead_steps_(attn_stage_ *s, void *job) {
   const attn_tensor q = attn_multihead_rows_(s, j->x.batch, j->x.len, p->w_q.dim);
   const attn_tensor k = attn_multihead_rows_(s, j->x_k.batch, j->x_k.len, p->w_k.dim);
   const attn_tensor v = attn_multihead_rows_(s, j->x_v.batch, j->x_v.len, p->w_v.dim);
-  return attn_multihead_project_(s, q, j->x, p->w_q, p->b_q) &&
-         attn_multihead_project_(s, k, j->x_k, p->w_k, p->b_k) &&
-         attn_multihead_project_(s, v, j->x_v, p->w_v, p->b_v) &&
+  return attn_multihead_project_(s, p, q, j->x, p->w_q, p->b_q) &&
+         attn_multihead_project_(s, p, k, j->x_k, p->w_k, p->b_k) &&
+         attn_multihead_project_(s, p, v, j->x_v, p->w_v, p->b_v) &&
          attn_multihead_join_(s, j, attn_multihead_split_(q, h), attn_multihead_split_(k, kv),
                               attn_multihead_split_(v, kv), &p->attention, NULL);
 }

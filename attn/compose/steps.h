@@ -26,7 +26,7 @@ ATTN_COLD_ int attn_stage_problem_(attn_stage_ *s, attn_softmax_ *a,
   if (!attn_sdpa_plan_(s->e, a, params, &s->ctx, &workers, 1)) return 0;
   if (!attn_nothing_(a)) {
     if (!attn_softmax_run_(s->e, a, &s->ctx, workers)) return 0;
-    s->pairs += s->ctx.report.pairs;
+    attn_stage_count_(s);
   }
   return 1;
 }

@@ -15,6 +15,8 @@ typedef struct attn_stage_ {
   int64_t tail;  /* where the workspace of single steps begins: the most of `used` */
   int64_t spare; /* bytes of the step that wants most */
   int64_t pairs;
+  attn_compute compute; /* of the last step that had any but f32 */
+  attn_feature feature;
 } attn_stage_;
 
 /* Names the steps; 0 = one was rejected. */
@@ -51,8 +53,15 @@ ATTN_COLD_ char *attn_stage_spare_(attn_stage_ *s, int64_t bytes) {
   return s->block ? s->block + s->tail : (char *)(uintptr_t)ATTN_ALIGN_;
 }
 
+/* What the report of a step says of the call. */
+ATTN_COLD_ void attn_stage_count_(attn_stage_ *s) {
+  const attn_report *r = &s->ctx.report;
+  s->pairs += r->pairs;
+  if (r->compute != ATTN_COMPUTE_F32) s->compute = r->compute, s->feature = r->feature;
+}
+
 ATTN_COLD_ int attn_stage_done_(attn_stage_ *s, attn_status status) {
-  s->pairs += s->ctx.report.pairs;
+  attn_stage_count_(s);
   return status == ATTN_OK ? 1 : attn_reject_(s->e, status, s->ctx.reason);
 }
 
@@ -149,7 +158,9 @@ ATTN_COLD_ void attn_stage_call_(attn_stage_ *s, attn_ctx *ctx, attn_steps_fn_ s
   s->block = w.base, s->tail = s->most, s->used = 0, s->run = 1;
   if (steps(s, job)) {
     attn_report_(ctx, s->table, s->workers, path, "the only path");
-    if (ctx) ctx->report.pairs = s->pairs;
+    if (ctx)
+      ctx->report.pairs = s->pairs, ctx->report.compute = s->compute,
+      ctx->report.feature = s->feature;
   }
   attn_workspace_drop_(&w);
 }

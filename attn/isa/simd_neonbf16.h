@@ -12,7 +12,7 @@
 #undef ATTN_VP1_
 #define ATTN_VP1_ float
 #undef ATTN_PAIR_SET1_
-#define ATTN_PAIR_SET1_(x) attn_word_neonbf16_(x)
+#define ATTN_PAIR_SET1_(x) attn_from_bits_(x)
 #undef ATTN_PAIR_DOT_
 #define ATTN_PAIR_DOT_(a, b, c) attn_dot_neonbf16_(a, b, c)
 #undef ATTN_PAIR_EXP2_
@@ -23,12 +23,6 @@
 #define ATTN_V_STORE_BF16_(p, v) vst1_u16(p, attn_round_neonbf16_(v))
 /* 2 W numbers of two rows as 2 W pairs */
 #define ATTN_PAIR_ZIP_(to, even, odd) attn_zip_neonbf16_(to, even, odd)
-
-ATTN_INLINE_ float attn_word_neonbf16_(uint32_t x) {
-  float f;
-  memcpy(&f, &x, sizeof f);
-  return f;
-}
 
 ATTN_INLINE_ float32x4_t attn_dot_neonbf16_(uint32x4_t a, float b, float32x4_t c) {
   __asm__("bfdot %0.4s, %1.8h, %2.2h[0]" : "+w"(c) : "w"(a), "w"(b));

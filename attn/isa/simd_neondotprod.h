@@ -10,7 +10,7 @@
 #define ATTN_VC_ int32x4_t
 #define ATTN_VC1_ float /* what all lanes are multiplied by: the first of a register */
 #define ATTN_CODE_LOAD_(p) vld1q_s32((const int32_t *)(const void *)(p))
-#define ATTN_CODE_SET1_(x) attn_word_neondotprod_(x)
+#define ATTN_CODE_SET1_(x) attn_from_bits_(x)
 #define ATTN_CODE_DOT_(k, x, c) attn_dot_neondotprod_(k, x, c)
 #define ATTN_CODE_SUM_(c) vcvtq_f32_s32(c)
 #define ATTN_CODE_PUT_(p, v) attn_put_neondotprod_(p, v)
@@ -18,12 +18,6 @@
   vst1q_s8((int8_t *)(void *)(p), vld1q_s8((const int8_t *)(const void *)(from)))
 #define ATTN_CODE_PUT_FOUR_(p, v) attn_put_four_neondotprod_(p, v)
 #define ATTN_CODE_PUT_INT_(p, v) vst1q_s32(p, vcvtnq_s32_f32(v))
-
-ATTN_INLINE_ float attn_word_neondotprod_(uint32_t x) {
-  float f;
-  memcpy(&f, &x, sizeof f);
-  return f;
-}
 
 ATTN_INLINE_ int32x4_t attn_dot_neondotprod_(float k, int32x4_t x, int32x4_t c) {
   __asm__("sdot %0.4s, %1.16b, %2.4b[0]" : "+w"(c) : "w"(x), "w"(k));

@@ -9,6 +9,7 @@ namespace {
 struct BlockShape {
   int64_t len, dm, heads, e_len;
   attn_sublayer sublayer;
+  attn_compute compute;
 };
 
 attn_multihead_params attention(Call &c, int64_t dm, int64_t heads) {
@@ -35,6 +36,9 @@ attn_block_params block(Call &c, const BlockShape &s) {
   if (s.e_len) p.cross = attention(c, s.dm, s.heads);
   p.ff = feed(c, s.dm);
   p.sublayer = s.sublayer;
+  for (attn_multihead_params *m : {&p.self, &p.cross})
+    m->compute = m->attention.compute = s.compute;
+  p.ff.compute = s.compute;
   return p;
 }
 
@@ -188,27 +192,31 @@ void trajectory_predict(Call &c) {
 const CallEntry entries[] = {
     {"encoder", "T:128/dm:384/h:12",
      [](Call &c) {
-       encoder(c, {128, 384, 12, 0, ATTN_SUBLAYER_POST});
+       encoder(c, {128, 384, 12, 0, ATTN_SUBLAYER_POST, ATTN_COMPUTE_F32});
      }},
     {"encoder", "T:512/dm:768/h:12",
      [](Call &c) {
-       encoder(c, {512, 768, 12, 0, ATTN_SUBLAYER_POST});
+       encoder(c, {512, 768, 12, 0, ATTN_SUBLAYER_POST, ATTN_COMPUTE_F32});
+     }},
+    {"encoder", "T:512/dm:768/h:12/compute:bf16",
+     [](Call &c) {
+       encoder(c, {512, 768, 12, 0, ATTN_SUBLAYER_POST, ATTN_COMPUTE_BF16});
      }},
     {"encoder", "T:512/dm:768/h:12/pre",
      [](Call &c) {
-       encoder(c, {512, 768, 12, 0, ATTN_SUBLAYER_PRE});
+       encoder(c, {512, 768, 12, 0, ATTN_SUBLAYER_PRE, ATTN_COMPUTE_F32});
      }},
     {"decoder", "T:512/Te:512/dm:768/h:12",
      [](Call &c) {
-       decoder(c, {512, 768, 12, 512, ATTN_SUBLAYER_PRE});
+       decoder(c, {512, 768, 12, 512, ATTN_SUBLAYER_PRE, ATTN_COMPUTE_F32});
      }},
     {"decoder_step", "T:512/Te:512/dm:768/h:12",
      [](Call &c) {
-       decoder_step(c, {512, 768, 12, 512, ATTN_SUBLAYER_PRE});
+       decoder_step(c, {512, 768, 12, 512, ATTN_SUBLAYER_PRE, ATTN_COMPUTE_F32});
      }},
     {"decoder_start", "Te:512/dm:768/h:12",
      [](Call &c) {
-       decoder_start(c, {1, 768, 12, 512, ATTN_SUBLAYER_PRE});
+       decoder_start(c, {1, 768, 12, 512, ATTN_SUBLAYER_PRE, ATTN_COMPUTE_F32});
      }},
     {"feed_forward", "T:128/dm:384/dff:1536", [](Call &c) { feed_forward(c, 128, 384, 1); }},
     {"feed_forward", "T:512/dm:768/dff:3072", [](Call &c) { feed_forward(c, 512, 768, 1); }},

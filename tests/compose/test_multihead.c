@@ -1,5 +1,6 @@
 /* tests/compose/test_multihead.c owns multi-head attention with projections. */
 
+#include "computes.h"
 #include "multihead.h"
 #include "terms.h"
 
@@ -362,4 +363,55 @@ void A3_rejects(void **state) {
   attn_ctx ctx = test_ctx();
   assert_int_equal(attn_multihead(s->y, s->x, absent(), absent(), NULL, &ctx), ATTN_E_NULL);
   assert_non_null(strstr(ctx.reason, "params"));
+}
+
+/* ---- products below f32 -----------------------------------------------------------------------*/
+
+void O1_multihead(void **state) {
+  (void)state;
+  test_rng rng = test_seed(310);
+  for (int n = 0; n < 2; n++, test_mem_release()) {
+    multihead_shape x = multihead_plain(n ? 5 : 150, 4, 18, 20);
+    x.kv_heads = 2, x.dm = 37, x.w_type = n ? ATTN_BF16 : ATTN_F32, x.want = WANT_Y;
+    multihead *s = multihead_build(&x, &rng);
+    attn_multihead_params *p = &s->p;
+    test_layer(&s->does, &p->compute, &p->compute_prefer, 0, 0.04, "params.compute");
+    test_layer(&s->does, &p->attention.compute, &p->attention.compute_prefer, 1, 0.04,
+               "params.compute");
+  }
+}
+
+/* The bits are those of four products and an attention. */
+void O1_multihead_bits(void **state) {
+  (void)state;
+  test_rng rng = test_seed(311);
+  enum { T = 90, H = 3, DK = 8, DV = 12, DM = 40 };
+  for (int n = 0; n < 4; n++, test_mem_release()) {
+    multihead_shape x = multihead_plain(T, H, DK, DV);
+    x.dm = x.dmo = DM, x.want = WANT_Y, x.w_type = n % 2 ? ATTN_F16 : ATTN_F32;
+    multihead *s = multihead_build(&x, &rng);
+    attn_multihead_params *p = &s->p;
+    p->compute = n < 2 ? ATTN_COMPUTE_BF16 : ATTN_COMPUTE_F16;
+    p->attention.compute = n == 1 ? ATTN_COMPUTE_I8 : n == 3 ? ATTN_COMPUTE_F32 : p->compute;
+    promise_run(&s->does);
+    const attn_tensor *w[3] = {&p->w_q, &p->w_k, &p->w_v}, *b[3] = {&p->b_q, &p->b_k, &p->b_v};
+    attn_tensor t[4], y = test_tensor(s->y.dtype, TEST_BHTD, 1, 1, T, DM);
+    attn_gemm_params g;
+    memset(&g, 0, sizeof g);
+    g.compute = p->compute;
+    for (int i = 0; i < 4; i++) {
+      const int64_t d = i < 2 ? DK : DV;
+      attn_ctx ctx = test_ctx();
+      t[i] = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, T, H * d);
+      g.bias = i < 3 ? *b[i] : absent();
+      if (i < 3) assert_int_equal(attn_gemm(t[i], s->x, *w[i], &g, &ctx), ATTN_OK);
+      t[i].heads = H, t[i].dim = d, t[i].stride_head = d;
+    }
+    attn_ctx ctx = test_ctx();
+    assert_int_equal(attn_sdpa(t[3], t[0], t[1], t[2], &p->attention, &ctx), ATTN_OK);
+    assert_int_equal(ctx.report.compute, p->attention.compute);
+    t[3].heads = 1, t[3].dim = H * DV, g.bias = p->b_o;
+    assert_int_equal(attn_gemm(y, t[3], p->w_o, &g, &ctx), ATTN_OK);
+    test_assert_same(s->y, y, "call by call");
+  }
 }

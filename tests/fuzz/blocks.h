@@ -288,6 +288,9 @@ static void fuzz_block(input *in) {
   if (chance(in, 3)) alias(&j.b[B_X], &j.b[B_Y]);
   if (a.kind >= REVERSIBLE && chance(in, 3))
     alias(&j.b[B_E], &j.b[a.kind == STREAM_MEAN ? B_Y : B_MORE]);
+  if (chance(in, 3)) make_compute(in, &j, &a.p.self.compute, &a.p.self.compute_prefer);
+  if (chance(in, 3)) make_compute(in, &j, &a.p.cross.compute, &a.p.cross.compute_prefer);
+  if (chance(in, 3)) make_compute(in, &j, &a.p.ff.compute, &a.p.ff.compute_prefer);
   j.tame = 0;
   job_run(&j, in);
   store_free(&s);

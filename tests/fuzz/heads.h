@@ -207,6 +207,7 @@ static void fuzz_head(input *in) {
   if (!a.em.beta_u && !a.em.beta_a) a.em.betas = 0;
   if (below(in, 2))
     a.em.lambda = store_floats(in, &s, a.em.iterations > 0 ? a.em.iterations : 3, 0, 2, &j.tame);
+  if (chance(in, 3)) make_compute(in, &j, &a.multihead.compute, &a.multihead.compute_prefer);
   j.tame = 0;
   job_run(&j, in);
   store_free(&s);

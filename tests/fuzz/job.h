@@ -31,6 +31,12 @@ typedef struct job {
   int apart;                   /* products that tiers make in their own ways: other last bits */
 } job;
 
+/* What products are made of, now and then no mode. */
+static void make_compute(input *in, job *j, attn_compute *compute, int *prefer) {
+  *compute = (attn_compute)below(in, ATTN_COMPUTE_COUNT + 1), *prefer = chance(in, 2);
+  j->apart |= *compute != ATTN_COMPUTE_F32;
+}
+
 static void promise(int kept, const job *j, const char *what) {
   if (kept) return;
   fprintf(stderr, "%s: %s\n", j->name, what);

@@ -108,9 +108,7 @@ static void make_params(input *in, job *j, store *s, attn_sdpa_params *p, const 
     j->runnable &= make_mask(in, s, &p->mask, chance(in, 2) ? ATTN_MASK_BITS : ATTN_MASK_BOOL, q,
                              keys, &j->tame);
   if (chance(in, 3)) j->runnable &= make_mask(in, s, &p->bias, ATTN_MASK_ADD, q, keys, &j->tame);
-  if (chance(in, 6))
-    p->compute = (attn_compute)below(in, ATTN_COMPUTE_COUNT + 1), p->compute_prefer = chance(in, 2);
-  j->apart = p->compute != ATTN_COMPUTE_F32;
+  if (chance(in, 6)) make_compute(in, j, &p->compute, &p->compute_prefer);
 }
 
 #endif

@@ -90,10 +90,8 @@ static void fuzz_gemm(input *in) {
   j.unsteady = p.activation == ATTN_ACT_EXP || p.activation == ATTN_ACT_RELU2;
   if (f.specials) j.tame = 0;
   if (flaws <= 0 && buffer_full(&j.b[G_W]) && chance(in, 3)) make_codes(in, &j, &all, &p);
-  if (chance(in, 3)) {
-    p.compute = (attn_compute)below(in, ATTN_COMPUTE_COUNT + 1), p.compute_prefer = chance(in, 2);
-    j.apart = p.compute != ATTN_COMPUTE_F32, j.must_fail |= p.compute >= ATTN_COMPUTE_COUNT;
-  }
+  if (chance(in, 3)) make_compute(in, &j, &p.compute, &p.compute_prefer);
+  j.must_fail |= p.compute >= ATTN_COMPUTE_COUNT;
   job_run(&j, in);
   store_free(&all);
 }

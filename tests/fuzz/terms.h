@@ -145,7 +145,8 @@ static void make_terms(input *in, job *j, store *s, attn_sdpa_params *p, limits 
     p->labels.label = chance(in, 32) ? NULL : label_of, p->labels.user = l;
     p->labels.table = make_table(in, j, LABELS, heads, l->labels, dk);
     if (below(in, 2))
-      p->labels.bias = store_floats(in, s, array_size(l->labels, heads, 1), -2, 2, &j->tame);
+      p->labels.bias =
+          store_floats(in, s, array_size(p->labels.table.len, heads, 1), -2, 2, &j->tame);
   }
   if (some & 8) {
     p->factor.alpha = store_floats(in, s, array_size(heads, 1, 1), -1, 1, &j->tame);

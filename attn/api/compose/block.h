@@ -7,6 +7,8 @@ typedef struct attn_feed_forward {
   attn_tensor w_2, b_2; /* optional: [1,1,dff,dout], [1,1,1,dout] */
   attn_activation activation; /* f; 0 = ATTN_ACT_RELU */
   int w_transposed;           /* 1: w_1 and w_2 are [1,1,out,in], as in PyTorch checkpoints */
+  attn_compute compute;       /* of both products, as in attn_gemm (not I8) */
+  int compute_prefer;
 } attn_feed_forward;
 
 /* What stands around the attention of a layer. */

@@ -16,9 +16,11 @@ typedef struct attn_multihead_params {
                                * value, which every row sees (nn.MultiheadAttention's add_bias_kv; its
                                * add_zero_attn is attention.softmax_one) */
   attn_sdpa_params
-      attention;    /* scale, allowed set, terms, lse and map, as in attn_sdpa for q, k and v
+      attention;        /* scale, allowed set, terms, lse and map, as in attn_sdpa for q, k and v
                             * below; its messages call this params. No scales of quantised rows */
-  attn_tensor each; /* out, optional: [B,H,Tq,dv], the heads' outputs O_h */
+  attn_tensor each;     /* out, optional: [B,H,Tq,dv], the heads' outputs O_h */
+  attn_compute compute; /* of the products with weights, as in attn_gemm; attention has its own */
+  int compute_prefer;
 } attn_multihead_params;
 
 #if ATTN_HAS_MULTIHEAD
@@ -46,6 +48,9 @@ typedef struct attn_multihead_params {
  *   modify_weights; HEADS: Hkv does not divide H, or H and Hkv the widths.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers, and each row of y
  *   wherever attn_sdpa says so of a row.
+ * Compute: params.compute is that of the four products as attn_gemm has it (not I8), attention.compute that of the
+ *   attention: the bits of these calls one after another, with f32 between them. report.compute and report.feature
+ *   are those of the last step that had any but F32.
  * Cost: 2 B (Tq dm H dk + Tk Hkv (dmk dk + dmv dv) + Tq H dv dmo) flops beside attn_sdpa.
  * Source: Vaswani et al. 2017, arXiv 1706.03762; Hkv < H: Ainslie et al. 2023, arXiv 2305.13245. */
 ATTN_DEF attn_status attn_multihead(attn_tensor y, attn_tensor x, attn_tensor x_k, attn_tensor x_v,

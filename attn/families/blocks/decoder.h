@@ -91,8 +91,8 @@ ATTN_COLD_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_
 ATTN_COLD_ int attn_start_steps_(attn_stage_ *s, void *job) {
   const attn_start_job_ *j = (const attn_start_job_ *)job;
   const attn_multihead_params *p = &j->cross;
-  return attn_stage_to_heads_(s, j->e_k, j->e, p->w_k, p->b_k) &&
-         attn_stage_to_heads_(s, j->e_v, j->e, p->w_v, p->b_v);
+  return attn_stage_to_heads_(s, p, j->e_k, j->e, p->w_k, p->b_k) &&
+         attn_stage_to_heads_(s, p, j->e_v, j->e, p->w_v, p->b_v);
 }
 
 ATTN_COLD_ attn_status attn_decoder_start_call_(const attn_decoder_cache *cache, attn_tensor e,

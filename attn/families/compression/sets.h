@@ -11,9 +11,9 @@ typedef struct attn_mab_said_ {
 } attn_mab_said_;
 
 /* A block from rows of width dx, which reads rows of width dy, to rows of width dm. */
-ATTN_COLD_ int attn_mab_check_(attn_error_ *e, attn_mab_params *p, attn_place_ at, int64_t batch,
-                               int64_t dx, int64_t m, int64_t dy, int64_t dm, attn_operand_ *op,
-                               attn_arrays_ *more) {
+ATTN_COLD_ int attn_mab_check_(attn_error_ *e, attn_mab_params *p, const attn_table_ *table,
+                               attn_place_ at, int64_t batch, int64_t dx, int64_t m, int64_t dy,
+                               int64_t dm, attn_operand_ *op, attn_arrays_ *more) {
 #define ATTN_MAB_(at, x, y, read)                                                             \
   {                                                                                           \
     {ATTN_SAID_IN_OUT_(at "w_q", x, "o.dim"),  ATTN_SAID_IN_OUT_(at "w_k", y, "o.dim"),       \
@@ -56,7 +56,7 @@ ATTN_COLD_ int attn_mab_check_(attn_error_ *e, attn_mab_params *p, attn_place_ a
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (m > INT32_MAX) return attn_reject_(e, ATTN_E_OVERFLOW, say->len);
   if (p->scale == 0.0f && !attn_to_bits_(p->scale)) p->scale = (float)(1.0 / sqrt((double)dm));
-  return attn_check_feed_(e, &p->ff, at, dm, dm, op + 8) &&
+  return attn_check_feed_(e, &p->ff, table, at, dm, dm, op + 8) &&
          attn_check_norm_(e, &p->norm_0, dm, more) && attn_check_norm_(e, &p->norm_1, dm, more) &&
          attn_check_scale_(e, p->scale) &&
          attn_check_cut_(e, p->y_len, batch, m, say->align, say->range, more);
@@ -247,11 +247,11 @@ ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
     const attn_tensor *last = j->before.w_2.data ? &j->before.w_2 : &j->before.w_1;
     const int64_t din = dy;
     dy = j->before.w_transposed ? last->len : last->dim;
-    if (!attn_check_feed_(e, &j->before, ATTN_PLACE_BEFORE_, din, dy, op + n)) return 0;
+    if (!attn_check_feed_(e, &j->before, *table, ATTN_PLACE_BEFORE_, din, dy, op + n)) return 0;
     n += ATTN_FEED_OPERANDS_;
   }
   const attn_tensor *reads = isab ? &j->x : &j->y;
-  if (!attn_mab_check_(e, &j->block,
+  if (!attn_mab_check_(e, &j->block, *table,
                        isab  ? ATTN_PLACE_INDUCE_
                        : pma ? ATTN_PLACE_BLOCK_
                              : ATTN_PLACE_,
@@ -261,8 +261,8 @@ ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
   n += ATTN_MAB_OPERANDS_;
   if (isab) {
     if (j->restore.y_len) return attn_reject_(e, ATTN_E_RANGE, "params.restore.y_len must be null");
-    if (!attn_mab_check_(e, &j->restore, ATTN_PLACE_RESTORE_, b, j->x.dim, j->few.len, dm, dm,
-                         op + n, &more[1]))
+    if (!attn_mab_check_(e, &j->restore, *table, ATTN_PLACE_RESTORE_, b, j->x.dim, j->few.len, dm,
+                         dm, op + n, &more[1]))
       return 0;
     n += ATTN_MAB_OPERANDS_;
   }

@@ -8,17 +8,17 @@ typedef struct attn_mixer_job_ {
 
 /* A network of `in` inputs and outputs, with both its layers. */
 ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_feed_forward *f,
-                                     int channel, int64_t in) {
+                                     const attn_table_ *table, int channel, int64_t in) {
 #define ATTN_NET_(at, n)                                                                          \
   {                                                                                               \
     {ATTN_WORDS_(at "w_1"), ATTN_WORDS_(at "b_1"), ATTN_WORDS_(at "w_2"), ATTN_WORDS_(at "b_2")}, \
         {ATTN_IN_OUT_(at "w_1", n, "."), at "b_1 must be [1, 1, 1, the width of w_1]",            \
          ATTN_IN_OUT_(at "w_2", "the width of w_1", n), at "b_2 must be [1, 1, 1, " n "]"},       \
-        at "activation must be an attn_activation"                                                \
+        at "activation must be an attn_activation", ATTN_COMPUTE_WORDS_(at "compute")             \
   }
   static const struct {
     const char *words[4];
-    const char *rule[4], *activation;
+    const char *rule[4], *activation, *compute;
   } said[] = {ATTN_NET_("params.token.", "x.len"), ATTN_NET_("params.channel.", "x.dim")};
 #undef ATTN_NET_
   const int at = channel != 0;
@@ -32,7 +32,8 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
                               said[at].rule[2]) &&
          attn_check_argument_(e, l, &f->b_2, said[at].words[3], ATTN_OPTIONAL_, 1, 1, 1, in,
                               said[at].rule[3]) &&
-         attn_check_activation_(e, &f->activation, ATTN_ACT_GELU, said[at].activation);
+         attn_check_activation_(e, &f->activation, ATTN_ACT_GELU, said[at].activation) &&
+         attn_feed_compute_(e, f, table, 0, said[at].compute);
 }
 
 ATTN_COLD_ int attn_mixer_check_(attn_error_ *e, attn_mixer_job_ *j, const attn_ctx *ctx,
@@ -46,8 +47,8 @@ ATTN_COLD_ int attn_mixer_check_(attn_error_ *e, attn_mixer_job_ *j, const attn_
                               "o must have one head") &&
          attn_check_argument_(e, &l, &j->x, ATTN_WORDS_("x"), 0, j->o.batch, 1, j->o.len, j->o.dim,
                               "x must have the shape of o") &&
-         attn_mixer_check_net_(e, &l, &j->p.token, 0, j->o.len) &&
-         attn_mixer_check_net_(e, &l, &j->p.channel, 1, j->o.dim) &&
+         attn_mixer_check_net_(e, &l, &j->p.token, *table, 0, j->o.len) &&
+         attn_mixer_check_net_(e, &l, &j->p.channel, *table, 1, j->o.dim) &&
          attn_check_norm_(e, &j->p.norm_token, j->o.dim, &more) &&
          attn_check_norm_(e, &j->p.norm_channel, j->o.dim, &more) &&
          attn_mixed_apart_(e, ctx, &l, &more);

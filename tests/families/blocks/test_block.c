@@ -1,6 +1,7 @@
 /* tests/families/blocks/test_block.c owns the feed-forward in runs, and the encoder and decoder block. */
 
 #include "block.h"
+#include "computes.h"
 
 static const attn_activation acts[] = {ATTN_ACT_DEFAULT, ATTN_ACT_GELU, ATTN_ACT_RELU,
                                        ATTN_ACT_GELU_TANH, ATTN_ACT_NONE};
@@ -409,4 +410,55 @@ void K7_rejects(void **state) {
   attn_ctx ctx = test_ctx();
   assert_int_equal(attn_encoder(s->y, s->x, NULL, &ctx), ATTN_E_NULL);
   assert_non_null(strstr(ctx.reason, "params"));
+}
+
+/* ---- products below f32 -----------------------------------------------------------------------*/
+
+void O1_feed_forward(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7130);
+  for (int n = 0; n < 3; n++, test_mem_release()) {
+    feed *s = feed_build(2, n ? 30 : 250, 33, n == 1 ? 0 : 70, 50, 3 * n, &rng);
+    attn_feed_forward *ff = &s->ff;
+    s->y = output(ATTN_F32, TEST_PADDED, 2, 1, s->x.len, 50, &s->does.block[0]);
+    s->chunks = n, ff->activation = ATTN_ACT_GELU;
+    test_layer(&s->does, &ff->compute, &ff->compute_prefer, 0, 0.03, "ff.compute");
+    /* the bits are those of two products */
+    for (int mode = ATTN_COMPUTE_BF16; mode <= ATTN_COMPUTE_F16; mode++) {
+      attn_tensor y = test_tensor(ATTN_F32, TEST_BHTD, 2, 1, s->x.len, 50);
+      attn_tensor middle = test_tensor(ATTN_F32, TEST_BHTD, 2, 1, s->x.len, 70);
+      attn_gemm_params g;
+      attn_ctx ctx = test_ctx();
+      memset(&g, 0, sizeof g);
+      g.compute = ff->compute = (attn_compute)mode, g.bias = ff->b_1, g.activation = ATTN_ACT_GELU;
+      promise_run(&s->does);
+      assert_int_equal(attn_gemm(n == 1 ? y : middle, s->x, ff->w_1, &g, &ctx), ATTN_OK);
+      g.bias = ff->b_2, g.activation = ATTN_ACT_NONE;
+      if (n != 1) assert_int_equal(attn_gemm(y, middle, ff->w_2, &g, &ctx), ATTN_OK);
+      test_assert_same(s->y, y, "product by product");
+    }
+  }
+}
+
+void O1_blocks(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7131);
+  for (int n = 0; n < 3; n++, test_mem_release()) {
+    block_shape x = block_plain((block_kind)n, 2, n == 2 ? 3 : 40);
+    x.dm = 40, x.dff = 80, x.sublayer = n ? ATTN_SUBLAYER_PRE : ATTN_SUBLAYER_POST;
+    block *s = block_build(&x, &rng);
+    attn_multihead_params *self = &s->p.self;
+    if (n == 2) {
+      s->cache = block_cache(s, 9, ATTN_F32, TEST_BTHD), s->cache.len = 4;
+      test_fill(s->cache.k, &rng, test_normal), test_fill(s->cache.v, &rng, test_normal);
+      test_fill(s->cache.e_k, &rng, test_normal), test_fill(s->cache.e_v, &rng, test_normal);
+    }
+    test_layer(&s->does, &self->compute, &self->compute_prefer, 0, 0.03, "params.compute");
+    test_layer(&s->does, &self->attention.compute, &self->attention.compute_prefer, 1, 0.03,
+               "params.compute");
+    test_layer(&s->does, &s->p.ff.compute, &s->p.ff.compute_prefer, 0, 0.03, "ff.compute");
+    if (n)
+      test_layer(&s->does, &s->p.cross.compute, &s->p.cross.compute_prefer, 0, 0.03,
+                 "params.compute");
+  }
 }

@@ -1,6 +1,7 @@
 /* tests/families/compression/test_luna.c owns Luna's pack and unpack and its layer against float64, what follows from their
  * formulas, promises and rejections. The causal core is judged in tests/families/compression/test_luna_causal.c. */
 
+#include "computes.h"
 #include "layers.h"
 
 typedef struct scene {
@@ -353,4 +354,14 @@ void F5_luna_rejects(void **state) {
   assert_int_equal(attn_luna(s->y_x, s->y_p, s->x, s->p, s->c, NULL, &ctx), ATTN_E_NULL);
   assert_non_null(strstr(ctx.reason, "params"));
   assert_int_equal(attn_luna_layer(s->y_x, s->y_p, s->x, s->p, s->c, NULL, &ctx), ATTN_E_NULL);
+}
+
+/* Its feed-forward in products below f32. */
+void O1_luna(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7120);
+  shape z = plain(130, 20, 40);
+  z.layer = 1, z.dff = 30, z.dm = 24, z.no_y_p = 1;
+  scene *s = build(&z, &rng);
+  test_layer(&s->does, &s->par.ff.compute, &s->par.ff.compute_prefer, 0, 0.03, "ff.compute");
 }

@@ -1,6 +1,7 @@
 /* tests/families/compression/test_sets.c owns the blocks of the Set Transformer: MAB, ISAB and PMA against float64, what
  * follows from their formulas, promises and rejections. */
 
+#include "computes.h"
 #include "layers.h"
 
 typedef enum which { MAB, ISAB, PMA } which;
@@ -477,4 +478,17 @@ void F4_rejects(void **state) {
   assert_non_null(strstr(ctx.reason, "params"));
   assert_int_equal(attn_isab(s->o, s->x, s->y, NULL, &ctx), ATTN_E_NULL);
   assert_int_equal(attn_pma(s->o, s->x, s->y, NULL, &ctx), ATTN_E_NULL);
+}
+
+/* Their feed-forwards in products below f32. */
+void O1_sets(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7030);
+  for (int n = 0; n < 3; n++, test_mem_release()) {
+    shape z = plain(n == PMA ? 20 : 130, n == MAB ? 90 : 20);
+    z.dff = 30;
+    scene *s = build((which)n, &z, &rng);
+    attn_feed_forward *ff = &s->block.ff;
+    test_layer(&s->does, &ff->compute, &ff->compute_prefer, 0, 0.05, "ff.compute");
+  }
 }

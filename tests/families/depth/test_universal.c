@@ -1,5 +1,6 @@
 /* tests/families/depth/test_universal.c owns the Universal Transformer against its definition in float64. */
 
+#include "computes.h"
 #include "depth.h"
 
 typedef struct universal {
@@ -340,4 +341,21 @@ void K1_rejects(void **state) {
   promise_run(&s->does);
   *s = keep, s->x.batch = s->y.batch = 0;
   promise_run(&s->does);
+}
+
+/* Products below f32; causal attention has ranges of its own and stays in f32. */
+void O1_universal(void **state) {
+  (void)state;
+  test_rng rng = test_seed(10600);
+  depth_shape x = depth_plain(32, 2, 16);
+  universal *s = universal_of(&x, 2, 66, 2, ATTN_F32, &rng);
+  attn_multihead_params *self = &s->p.block.self;
+  attn_feed_forward *ff = &s->p.block.ff;
+  s->p.w_p = absent(), s->p.ran = NULL, s->p.remainder = NULL;
+  test_layer(&s->does, &self->compute, &self->compute_prefer, 0, 0.05, "params.compute");
+  test_layer(&s->does, &ff->compute, &ff->compute_prefer, 0, 0.05, "ff.compute");
+  test_layer(&s->does, &self->attention.compute, &self->attention.compute_prefer, 1, 0.05,
+             "params.compute");
+  self->attention.compute = ATTN_COMPUTE_BF16, self->attention.causal = 1;
+  promise_reject(&s->does, ATTN_E_VALUE, "params.compute must be ATTN_COMPUTE_F32 in this call");
 }

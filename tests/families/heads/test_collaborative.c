@@ -192,7 +192,7 @@ void I4_promises(void **state) {
 void I4_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(433);
-  for (int n = 0; n < 12; n++, test_mem_release()) {
+  for (int n = 0; n < 13; n++, test_mem_release()) {
     multihead_shape x = shared(9, 4, 6, 5, 1);
     x.keys = 8;
     multihead *s = multihead_build(&x, &rng);
@@ -213,6 +213,9 @@ void I4_rejects(void **state) {
         break;
       case 9: s->p.w_v.len = 8, word = "w_v must be [1, 1, x_k.dim, heads * dv]"; break;
       case 10: s->p.heads = -1, word = "params.heads must"; break;
+      case 11:
+        s->p.attention.compute = ATTN_COMPUTE_F16, want = ATTN_E_VALUE, word = "params.compute";
+        break;
       default: s->p.attention.softcap = -1, want = ATTN_E_VALUE, word = "softcap"; break;
     }
     promise_reject(&s->does, want, word);

@@ -1,6 +1,7 @@
 /* tests/families/memory/test_gtrxl.c owns gates in place of residual sums and the block with two of them (K5): both in
  * float64 from the formulas. */
 
+#include "computes.h"
 #include "layers.h"
 #include "segment.h"
 
@@ -572,4 +573,14 @@ void K5_guards(void **state) {
     promise_run(&t->does);
     test_where = TEST_HEAP;
   }
+}
+
+/* Its feed-forward in products below f32. */
+void O1_gtrxl(void **state) {
+  (void)state;
+  test_rng rng = test_seed(5030);
+  const block_shape x = {2, 70, 40, 20, 4, 2, 5, 30, ATTN_GTRXL_GRU, 0, ATTN_F32};
+  block_scene *s = block_build(&x, &rng);
+  attn_feed_forward *ff = &s->p.ff;
+  test_layer(&s->does, &ff->compute, &ff->compute_prefer, 0, 0.03, "ff.compute");
 }

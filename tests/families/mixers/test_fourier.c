@@ -1,6 +1,7 @@
 /* tests/families/mixers/test_fourier.c owns Fourier mixing and the FNet block: the sums of the definition in float64,
  * what follows from them, promises and rejections. */
 
+#include "computes.h"
 #include "layers.h"
 
 typedef struct scene {
@@ -387,4 +388,13 @@ void L1_rejects(void **state) {
   assert_int_equal(attn_fourier(s->y, s->x, NULL, &ctx), ATTN_OK);
   s->x.dim = s->y.dim = ((int64_t)1 << 27) + 1, s->x.len = s->y.len = 1;
   assert_int_equal(attn_fourier(s->y, s->x, NULL, &ctx), ATTN_E_OVERFLOW);
+}
+
+/* Its feed-forward in products below f32. */
+void O1_fnet(void **state) {
+  (void)state;
+  test_rng rng = test_seed(1230);
+  scene *s = build_block(2, 74, 34, 20, 4, &rng);
+  attn_feed_forward *ff = &s->par.ff;
+  test_layer(&s->does, &ff->compute, &ff->compute_prefer, 0, 0.03, "ff.compute");
 }

@@ -268,7 +268,7 @@ void L3_promises(void **state) {
 
 void L3_rejects(void **state) {
   (void)state;
-  for (int n = 0; n < 24; n++, test_mem_release()) {
+  for (int n = 0; n < 26; n++, test_mem_release()) {
     test_rng rng = test_seed(1380 + (uint64_t)n);
     shape z = plain(9, 8);
     scene *s = build(&z, &rng);
@@ -303,6 +303,14 @@ void L3_rejects(void **state) {
       case 20: channel->w_1.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "channel.w_1"; break;
       case 21: s->p.norm_channel.bias = s->o.data, want = ATTN_E_OVERLAP, word = "o "; break;
       case 22: s->x.heads = 2, s->x.stride_head = 0, word = "x must"; break;
+      case 23:
+        token->compute = ATTN_COMPUTE_BF16, want = ATTN_E_VALUE;
+        word = "params.token.compute must be ATTN_COMPUTE_F32";
+        break;
+      case 24:
+        channel->compute = (attn_compute)-1, want = ATTN_E_VALUE;
+        word = "params.channel.compute must be an attn_compute";
+        break;
       default: s->o.stride_len = 1, want = ATTN_E_STRIDE, word = "o "; break;
     }
     promise_reject(&s->does, want, word);

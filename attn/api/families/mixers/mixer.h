@@ -68,7 +68,7 @@ typedef struct attn_mixer_params {
  * Memory: a row dm numbers (2 dm where o is not f32), ds dm an entry, dm + dc a row of at most 2048, the
  *   first dm of a row and that of an entry rounded up to 64;
  *   weights of `channel` as attn_gemm lays them out, 150 KB a worker. Neither x nor a weight is transposed.
- * Errors also: NULL: a w_1 or w_2 is absent.
+ * Errors also: NULL: a w_1 or w_2 is absent; VALUE: a compute other than F32, without compute_prefer.
  * Cost: 4 T dm (ds + dc) flops an entry.
  * Source: Tolstikhin et al. 2021, arXiv 2105.01601, and its authors' code. */
 ATTN_DEF attn_status attn_mixer(attn_tensor o, attn_tensor x, const attn_mixer_params *params,
