@@ -4341,9 +4341,12 @@ ATTN_FUNC_ void ATTN_FN_(code_panel)(void *to, const float *x, int64_t n, int32_
 #ifdef ATTN_CODE_QUADS_
 /* ---- a row where the matrix lies ---------------------------------------------------------- */
 
-/* Codes raised to what DOT takes: two's complement of 8 bits, and of 4 the low ones of each byte. */
-#define ATTN_CODE_UP_(v) ((v) ^ ATTN_CODE_SET1_(0x80808080u))
-#define ATTN_CODE_UP_LOW_(v) (((v)&ATTN_CODE_SET1_(0x0f0f0f0fu)) ^ ATTN_CODE_SET1_(0x08080808u))
+/* What codes of 8 bits are raised by, of rows of x as well before they become lines. */
+enum { ATTN_FN_(code_flip) = (int)ATTN_CODE_RAISED_ };
+
+/* Codes raised to what QUAD takes: two's complement of 8 bits, and of 4 the low ones of each byte. */
+#define ATTN_CODE_UP_(v) ((v) ^ ATTN_CODE_ALL_((uint32_t)ATTN_FN_(code_flip) * 0x01010101u))
+#define ATTN_CODE_UP_LOW_(v) (((v)&ATTN_CODE_ALL_(0x0f0f0f0fu)) ^ ATTN_CODE_ALL_(0x08080808u))
 
 /* What a run of W columns adds to y; sum: of products less what codes are raised by. */
 ATTN_INLINE_ void ATTN_FN_(code_join)(float *y, const attn_code_line_ *p, int64_t g, int64_t c,
@@ -4364,8 +4367,8 @@ ATTN_INLINE_ void ATTN_FN_(code_columns_add)(const int kind, int32_t *sums,
   enum { BYTES = 4 * ATTN_W_ };
   const int parts = ATTN_IS_I4_(kind) ? 2 : 1;
   const char *w = p->w + k * p->step;
-  const ATTN_VC_ x0 = ATTN_CODE_SET1_(attn_pair_at_(p->x + k)),
-                 x1 = ATTN_CODE_SET1_(attn_pair_at_(p->x + k + 4));
+  const ATTN_VC_ x0 = ATTN_CODE_ALL_(attn_pair_at_(p->x + k)),
+                 x1 = ATTN_CODE_ALL_(attn_pair_at_(p->x + k + 4));
   for (int64_t at = 0; at < p->cols / parts; at += BYTES, sums += parts * BYTES) {
     ATTN_VC_ a[4], b[4];
     ATTN_UNROLL_
@@ -4385,14 +4388,14 @@ ATTN_INLINE_ void ATTN_FN_(code_columns_add)(const int kind, int32_t *sums,
       int32_t *to = sums + i * parts * ATTN_W_;
       ATTN_VC_ s = ATTN_CODE_LOAD_(to);
       if (parts == 1) {
-        s = ATTN_CODE_DOT_(ATTN_CODE_UP_(a[i]), x0, s);
-        s = ATTN_CODE_DOT_(ATTN_CODE_UP_(b[i]), x1, s);
+        s = ATTN_CODE_QUAD_(ATTN_CODE_UP_(a[i]), x0, s);
+        s = ATTN_CODE_QUAD_(ATTN_CODE_UP_(b[i]), x1, s);
       } else {
         ATTN_VC_ odd = ATTN_CODE_LOAD_(to + ATTN_W_);
-        s = ATTN_CODE_DOT_(ATTN_CODE_UP_LOW_(a[i]), x0, s);
-        s = ATTN_CODE_DOT_(ATTN_CODE_UP_LOW_(b[i]), x1, s);
-        odd = ATTN_CODE_DOT_(ATTN_CODE_UP_LOW_(a[i] >> 4), x0, odd);
-        odd = ATTN_CODE_DOT_(ATTN_CODE_UP_LOW_(b[i] >> 4), x1, odd);
+        s = ATTN_CODE_QUAD_(ATTN_CODE_UP_LOW_(a[i]), x0, s);
+        s = ATTN_CODE_QUAD_(ATTN_CODE_UP_LOW_(b[i]), x1, s);
+        odd = ATTN_CODE_QUAD_(ATTN_CODE_UP_LOW_(a[i] >> 4), x0, odd);
+        odd = ATTN_CODE_QUAD_(ATTN_CODE_UP_LOW_(b[i] >> 4), x1, odd);
         ATTN_CODE_STORE_(to + ATTN_W_, odd);
       }
       ATTN_CODE_STORE_(to, s);
@@ -4406,9 +4409,8 @@ ATTN_INLINE_ void ATTN_FN_(code_columns_kind)(const int kind, const attn_code_li
   int32_t room[ATTN_STORED_COLS_ + 16];
   int32_t *sums = (int32_t *)(void *)ATTN_TIER_FN_(aligned)((float *)(void *)room);
   for (int64_t k = 0, g = 0; k < p->n; k += p->run, g++) {
-    const int less = -(parts == 2 ? 8 : 128) * (int)p->sums[g * p->x_step];
-    for (int64_t c = 0; c < p->cols; c += ATTN_W_)
-      ATTN_CODE_STORE_(sums + c, ATTN_CODE_SET1_(less));
+    const int less = -(parts == 2 ? 8 : (int)ATTN_FN_(code_flip))*(int)p->sums[g * p->x_step];
+    for (int64_t c = 0; c < p->cols; c += ATTN_W_) ATTN_CODE_STORE_(sums + c, ATTN_CODE_ALL_(less));
     for (int64_t i = 0; i < p->run; i += 8) ATTN_FN_(code_columns_add)(kind, sums, p, k + i);
     for (int64_t c = 0; c < p->cols; c += parts * BYTES) { /* in the order of columns again */
       int32_t some[2 * BYTES];
@@ -4450,22 +4452,22 @@ ATTN_INLINE_ void ATTN_FN_(code_words_kind)(const int kind, const attn_code_line
   for (int64_t k = 0; k < p->n; k += ATTN_W_ * per, w += 4 * ATTN_W_) {
     ATTN_TIER_FN_(words_turn)(words, w, p->step);
     for (int i = 0; i < ATTN_W_; i++, x += per) {
-      const ATTN_VC_ x0 = ATTN_CODE_SET1_(attn_pair_at_(x));
+      const ATTN_VC_ x0 = ATTN_CODE_ALL_(attn_pair_at_(x));
       if (left == 0) {
-        const int less = -(per == 8 ? 8 : 128) * (int)p->sums[g * p->x_step];
+        const int less = -(per == 8 ? 8 : (int)ATTN_FN_(code_flip))*(int)p->sums[g * p->x_step];
         ATTN_UNROLL_
-        for (int v = 0; v < 4; v++) s[v] = ATTN_CODE_SET1_(less);
+        for (int v = 0; v < 4; v++) s[v] = ATTN_CODE_ALL_(less);
         left = p->run;
       }
       ATTN_UNROLL_
       for (int v = 0; v < 4; v++) {
         const ATTN_VC_ u = ATTN_CODE_LOAD_(words + (4 * i + v) * ATTN_W_);
         if (per == 4) {
-          s[v] = ATTN_CODE_DOT_(ATTN_CODE_UP_(u), x0, s[v]);
+          s[v] = ATTN_CODE_QUAD_(ATTN_CODE_UP_(u), x0, s[v]);
         } else {
-          s[v] = ATTN_CODE_DOT_(ATTN_CODE_UP_LOW_(u), x0, s[v]);
-          s[v] = ATTN_CODE_DOT_(ATTN_CODE_UP_LOW_(u >> 4), ATTN_CODE_SET1_(attn_pair_at_(x + 4)),
-                                s[v]);
+          s[v] = ATTN_CODE_QUAD_(ATTN_CODE_UP_LOW_(u), x0, s[v]);
+          s[v] = ATTN_CODE_QUAD_(ATTN_CODE_UP_LOW_(u >> 4), ATTN_CODE_ALL_(attn_pair_at_(x + 4)),
+                                 s[v]);
         }
       }
       if (left -= per) continue;
@@ -4495,7 +4497,7 @@ ATTN_INLINE_ void ATTN_FN_(code_along_kind)(const int kind, const attn_code_line
   for (int64_t g = 0; g < runs; g++) {
     const float sum = p->sums[g * p->x_step];
     scale[g] = p->x_scale[g * p->x_step], some[g] = -scale[g] * sum;
-    less[g] = (parts == 2 ? -8.0f : -128.0f) * sum;
+    less[g] = (parts == 2 ? -8.0f : -ATTN_CODE_RAISED_) * sum;
   }
   for (int64_t i = 0; i < p->n / 4; i += parts * ATTN_W_) {
     const float *from = (const float *)(const void *)p->x + i;
@@ -4517,15 +4519,15 @@ ATTN_INLINE_ void ATTN_FN_(code_along_kind)(const int kind, const attn_code_line
       ATTN_VF_ square[ATTN_W_], by = ATTN_V_ZERO_(), more = by;
       float terms[ATTN_W_];
       for (int i = 0; i < n; i++) {
-        ATTN_VC_ s = ATTN_CODE_SET1_(0), odd = s;
+        ATTN_VC_ s = ATTN_CODE_ALL_(0), odd = s;
         for (int64_t v = 0; v < vecs; v++, at += BYTES, with += parts * ATTN_W_) {
           const ATTN_VC_ u = ATTN_CODE_LOAD_(at);
           ATTN_PREFETCH_(at + 1024);
           if (parts == 1) {
-            s = ATTN_CODE_DOT_(ATTN_CODE_UP_(u), ATTN_CODE_LOAD_(with), s);
+            s = ATTN_CODE_QUAD_(ATTN_CODE_UP_(u), ATTN_CODE_LOAD_(with), s);
           } else {
-            s = ATTN_CODE_DOT_(ATTN_CODE_UP_LOW_(u), ATTN_CODE_LOAD_(with), s);
-            odd = ATTN_CODE_DOT_(ATTN_CODE_UP_LOW_(u >> 4), ATTN_CODE_LOAD_(with + ATTN_W_), odd);
+            s = ATTN_CODE_QUAD_(ATTN_CODE_UP_LOW_(u), ATTN_CODE_LOAD_(with), s);
+            odd = ATTN_CODE_QUAD_(ATTN_CODE_UP_LOW_(u >> 4), ATTN_CODE_LOAD_(with + ATTN_W_), odd);
           }
         }
         square[i] = ATTN_CODE_SUM_(parts == 2 ? s + odd : s);
@@ -4610,6 +4612,8 @@ ATTN_FUNC_ void ATTN_FN_(code_along)(const attn_code_line_ *p) {
 #undef ATTN_CODE_PUT_INT_
 #undef ATTN_CODE_RAISE_
 #undef ATTN_CODE_QUADS_
+#undef ATTN_CODE_ALL_
+#undef ATTN_CODE_QUAD_
 #undef ATTN_CODE_RAISED_
 #undef ATTN_CODE_SET1_
 #undef ATTN_CODE_STORE_
@@ -11863,6 +11867,7 @@ typedef struct attn_code_line_table_ { /* of some features */
   /* the same of runs of whole 64 bytes, 64 of them at most; scales are [cols][runs], scale_step from a column to
    * the next */
   void (*code_along)(const attn_code_line_ *p);
+  int flip; /* what codes of x were raised by */
 } attn_code_line_table_;
 
 typedef struct attn_relu_table_ { /* rectified weights */
@@ -12751,18 +12756,38 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_NEONDOTPROD_)
 #define ATTN_VC_ int32x4_t
 #define ATTN_VC1_ float /* what all lanes are multiplied by: the first of a register */
 #define ATTN_CODE_LOAD_(p) vld1q_s32((const int32_t *)(const void *)(p))
+#define ATTN_CODE_STORE_(p, v) vst1q_s32((int32_t *)(void *)(p), v)
 #define ATTN_CODE_SET1_(x) attn_from_bits_(x)
+#define ATTN_CODE_ALL_(x) vdupq_n_s32((int32_t)(x))
 #define ATTN_CODE_DOT_(k, x, c) attn_dot_neondotprod_(k, x, c)
+#define ATTN_CODE_QUAD_(k, x, c) attn_dots_neondotprod_(k, x, c)
 #define ATTN_CODE_SUM_(c) vcvtq_f32_s32(c)
 #define ATTN_CODE_PUT_(p, v) attn_put_neondotprod_(p, v)
 #define ATTN_CODE_RAISE_(p, from) \
   vst1q_s8((int8_t *)(void *)(p), vld1q_s8((const int8_t *)(const void *)(from)))
 #define ATTN_CODE_PUT_FOUR_(p, v) attn_put_four_neondotprod_(p, v)
+#define ATTN_CODE_QUADS_(v) attn_quads_neondotprod_(v)
 #define ATTN_CODE_PUT_INT_(p, v) vst1q_s32(p, vcvtnq_s32_f32(v))
 
 ATTN_INLINE_ int32x4_t attn_dot_neondotprod_(float k, int32x4_t x, int32x4_t c) {
   __asm__("sdot %0.4s, %1.16b, %2.4b[0]" : "+w"(c) : "w"(x), "w"(k));
   return c;
+}
+
+ATTN_INLINE_ int32x4_t attn_dots_neondotprod_(int32x4_t k, int32x4_t x, int32x4_t c) {
+  __asm__("sdot %0.4s, %1.16b, %2.16b" : "+w"(c) : "w"(k), "w"(x));
+  return c;
+}
+
+ATTN_INLINE_ void attn_quads_neondotprod_(int32x4_t *v) {
+  const int8x16x2_t even = vzipq_s8(vreinterpretq_s8_s32(v[0]), vreinterpretq_s8_s32(v[1]));
+  const int8x16x2_t odd = vzipq_s8(vreinterpretq_s8_s32(v[2]), vreinterpretq_s8_s32(v[3]));
+  for (int i = 0; i < 2; i++) {
+    const int16x8x2_t both =
+        vzipq_s16(vreinterpretq_s16_s8(even.val[i]), vreinterpretq_s16_s8(odd.val[i]));
+    v[2 * i] = vreinterpretq_s32_s16(both.val[0]),
+          v[2 * i + 1] = vreinterpretq_s32_s16(both.val[1]);
+  }
 }
 
 ATTN_INLINE_ void attn_put_neondotprod_(void *p, float32x4_t v) {
@@ -13151,15 +13176,19 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_AVXVNNI_)
 typedef int32_t attn_i8_ __attribute__((vector_size(32)));
 #define ATTN_VC_ attn_i8_
 #define ATTN_CODE_LOAD_(p) ((attn_i8_)_mm256_loadu_si256((const __m256i *)(const void *)(p)))
+#define ATTN_CODE_STORE_(p, v) _mm256_storeu_si256((__m256i *)(void *)(p), (__m256i)(v))
 #define ATTN_CODE_SET1_(x) ((attn_i8_)_mm256_set1_epi32((int)(x)))
 #define ATTN_CODE_DOT_(k, x, c) \
   ((attn_i8_)_mm256_dpbusd_avx_epi32((__m256i)(c), (__m256i)(k), (__m256i)(x)))
+#define ATTN_CODE_ALL_(x) ATTN_CODE_SET1_(x)
+#define ATTN_CODE_QUAD_(k, x, c) ATTN_CODE_DOT_(k, x, c)
 #define ATTN_CODE_SUM_(c) (ATTN_VECTOR_(attn_v8_) _mm256_cvtepi32_ps((__m256i)(c)))
 #define ATTN_CODE_PUT_(p, v) attn_put_avxvnni_(p, v)
 #define ATTN_CODE_RAISE_(p, from)          \
   _mm_storeu_si128((__m128i *)(void *)(p), \
                    _mm_xor_si128(_mm_loadu_si128((const __m128i *)(from)), _mm_set1_epi8(-128)))
 #define ATTN_CODE_PUT_FOUR_(p, v) attn_put_four_avxvnni_(p, v)
+#define ATTN_CODE_QUADS_(v) attn_quads_avxvnni_(v)
 #define ATTN_CODE_PUT_INT_(p, v) _mm256_storeu_si256((__m256i *)(void *)(p), _mm256_cvtps_epi32(v))
 
 ATTN_INLINE_ void attn_put_avxvnni_(void *p, attn_v8_ v) {
@@ -13176,6 +13205,14 @@ ATTN_INLINE_ void attn_put_four_avxvnni_(void *p, const attn_v8_ *v) {
   const __m256i d = _mm256_slli_epi32(_mm256_cvtps_epi32(v[3]), 24);
   _mm256_storeu_si256((__m256i *)p, _mm256_or_si256(_mm256_or_si256(a, _mm256_slli_epi32(b, 8)),
                                                     _mm256_or_si256(_mm256_slli_epi32(c, 16), d)));
+}
+
+ATTN_INLINE_ void attn_quads_avxvnni_(attn_i8_ *v) {
+  const __m256i a = (__m256i)v[0], b = (__m256i)v[1], c = (__m256i)v[2], d = (__m256i)v[3];
+  const __m256i e = _mm256_unpacklo_epi8(a, b), f = _mm256_unpackhi_epi8(a, b);
+  const __m256i g = _mm256_unpacklo_epi8(c, d), h = _mm256_unpackhi_epi8(c, d);
+  v[0] = (attn_i8_)_mm256_unpacklo_epi16(e, g), v[1] = (attn_i8_)_mm256_unpackhi_epi16(e, g);
+  v[2] = (attn_i8_)_mm256_unpacklo_epi16(f, h), v[3] = (attn_i8_)_mm256_unpackhi_epi16(f, h);
 }
 /* <<< attn/isa/simd_avxvnni.h */
 #define ATTN_PASS_ ATTN_VERSION
@@ -13603,6 +13640,8 @@ typedef int32_t attn_i16_ __attribute__((vector_size(64)));
 #define ATTN_CODE_DOT_(k, x, c) \
   ((attn_i16_)_mm512_dpbusd_epi32((__m512i)(c), (__m512i)(k), (__m512i)(x)))
 #endif
+#define ATTN_CODE_ALL_(x) ATTN_CODE_SET1_(x)
+#define ATTN_CODE_QUAD_(k, x, c) ATTN_CODE_DOT_(k, x, c)
 #define ATTN_CODE_SUM_(c) (ATTN_VECTOR_(attn_v16_) _mm512_cvtepi32_ps((__m512i)(c)))
 /* W codes raised by 128, of numbers or as they are; those of four numbers a lane in a word, and an integer a lane */
 #define ATTN_CODE_PUT_(p, v)  \
@@ -14009,7 +14048,7 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
   on(pair_dots), on(pair_tile), on(pair_rows), on(narrow), on(pair_softmax), on(peaks)
 #define ATTN_CODE_TABLE_(on) on(code_rows), on(code_bytes), on(code_tile), on(code_dots)
 #define ATTN_CODE_PANEL_TABLE_(on) on(code_sums), on(code_panel)
-#define ATTN_CODE_LINE_TABLE_(on) on(code_columns), on(code_words), on(code_along)
+#define ATTN_CODE_LINE_TABLE_(on) on(code_columns), on(code_words), on(code_along), on(code_flip)
 #define ATTN_FEW_TABLE_(on) on(pack_row), on(score_rows), on(softmax_rows), on(value_rows)
 #define ATTN_LIST_TABLE_(on) on(dots)
 #define ATTN_SUM_TABLE_(on) on(axpys)
@@ -14165,30 +14204,32 @@ ATTN_FUNC_ const attn_code_table_ *attn_code_of_(attn_isa isa, attn_feature *fea
   return ATTN_EMULATED_(attn_code_on_(isa));
 }
 
+#define ATTN_PANEL_OF_(name, on)                                               \
+  if (feature == ATTN_FEATURE_##name) {                                        \
+    static const attn_code_panel_table_ panels = {ATTN_CODE_PANEL_TABLE_(on)}; \
+    static const attn_code_line_table_ lines = {ATTN_CODE_LINE_TABLE_(on)};    \
+    *line = &lines;                                                            \
+    return &panels;                                                            \
+  }
+
 /* What products of codes with a matrix need beside attn_code_of_'s answer, of the same feature; line: null
  * where it has none. */
 ATTN_FUNC_ const attn_code_panel_table_ *attn_code_panel_of_(attn_isa isa, attn_feature feature,
                                                              const attn_code_line_table_ **line) {
   *line = NULL;
 #ifdef ATTN_HAS_AVX512VNNI_
-  static const attn_code_panel_table_ avx512vnni = {ATTN_CODE_PANEL_TABLE_(ATTN_ON_AVX512VNNI_)};
-  static const attn_code_line_table_ lines = {ATTN_CODE_LINE_TABLE_(ATTN_ON_AVX512VNNI_)};
-  if (feature == ATTN_FEATURE_AVX512_VNNI) {
-    *line = &lines;
-    return &avx512vnni;
-  }
+  ATTN_PANEL_OF_(AVX512_VNNI, ATTN_ON_AVX512VNNI_)
 #endif
 #ifdef ATTN_HAS_AVXVNNI_
-  static const attn_code_panel_table_ avxvnni = {ATTN_CODE_PANEL_TABLE_(ATTN_ON_AVXVNNI_)};
-  if (feature == ATTN_FEATURE_AVX_VNNI) return &avxvnni;
+  ATTN_PANEL_OF_(AVX_VNNI, ATTN_ON_AVXVNNI_)
 #endif
 #ifdef ATTN_HAS_NEONDOTPROD_
-  static const attn_code_panel_table_ neondotprod = {ATTN_CODE_PANEL_TABLE_(ATTN_ON_NEONDOTPROD_)};
-  if (feature == ATTN_FEATURE_NEON_DOTPROD) return &neondotprod;
+  ATTN_PANEL_OF_(NEON_DOTPROD, ATTN_ON_NEONDOTPROD_)
 #endif
   (void)feature;
   return ATTN_EMULATED_(attn_code_panel_on_(isa));
 }
+#undef ATTN_PANEL_OF_
 #undef ATTN_OF_FEATURE_
 #undef ATTN_EMULATED_
 #endif
@@ -22908,7 +22949,7 @@ ATTN_FUNC_ void attn_coded_line_(const attn_coded_ *x, int64_t row) {
   unsigned char *to = (unsigned char *)x->lines + row * x->width;
   for (int64_t i = 0; i < x->width; i++) {
     const int64_t at = x->odd_apart ? i / 8 * 8 + i % 4 * 2 + i / 4 % 2 : i;
-    to[i] = (unsigned char)(from[at] ^ 128);
+    to[i] = (unsigned char)(from[at] ^ x->line->flip);
   }
 }
 

@@ -81,7 +81,7 @@ ATTN_FUNC_ void attn_coded_line_(const attn_coded_ *x, int64_t row) {
   unsigned char *to = (unsigned char *)x->lines + row * x->width;
   for (int64_t i = 0; i < x->width; i++) {
     const int64_t at = x->odd_apart ? i / 8 * 8 + i % 4 * 2 + i / 4 % 2 : i;
-    to[i] = (unsigned char)(from[at] ^ 128);
+    to[i] = (unsigned char)(from[at] ^ x->line->flip);
   }
 }
 

@@ -19,6 +19,8 @@ typedef int32_t attn_i16_ __attribute__((vector_size(64)));
 #define ATTN_CODE_DOT_(k, x, c) \
   ((attn_i16_)_mm512_dpbusd_epi32((__m512i)(c), (__m512i)(k), (__m512i)(x)))
 #endif
+#define ATTN_CODE_ALL_(x) ATTN_CODE_SET1_(x)
+#define ATTN_CODE_QUAD_(k, x, c) ATTN_CODE_DOT_(k, x, c)
 #define ATTN_CODE_SUM_(c) (ATTN_VECTOR_(attn_v16_) _mm512_cvtepi32_ps((__m512i)(c)))
 /* W codes raised by 128, of numbers or as they are; those of four numbers a lane in a word, and an integer a lane */
 #define ATTN_CODE_PUT_(p, v)  \

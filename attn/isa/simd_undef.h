@@ -19,6 +19,8 @@
 #undef ATTN_CODE_PUT_INT_
 #undef ATTN_CODE_RAISE_
 #undef ATTN_CODE_QUADS_
+#undef ATTN_CODE_ALL_
+#undef ATTN_CODE_QUAD_
 #undef ATTN_CODE_RAISED_
 #undef ATTN_CODE_SET1_
 #undef ATTN_CODE_STORE_

@@ -339,6 +339,7 @@ typedef struct attn_code_line_table_ { /* of some features */
   /* the same of runs of whole 64 bytes, 64 of them at most; scales are [cols][runs], scale_step from a column to
    * the next */
   void (*code_along)(const attn_code_line_ *p);
+  int flip; /* what codes of x were raised by */
 } attn_code_line_table_;
 
 typedef struct attn_relu_table_ { /* rectified weights */

@@ -14,7 +14,7 @@
   on(pair_dots), on(pair_tile), on(pair_rows), on(narrow), on(pair_softmax), on(peaks)
 #define ATTN_CODE_TABLE_(on) on(code_rows), on(code_bytes), on(code_tile), on(code_dots)
 #define ATTN_CODE_PANEL_TABLE_(on) on(code_sums), on(code_panel)
-#define ATTN_CODE_LINE_TABLE_(on) on(code_columns), on(code_words), on(code_along)
+#define ATTN_CODE_LINE_TABLE_(on) on(code_columns), on(code_words), on(code_along), on(code_flip)
 #define ATTN_FEW_TABLE_(on) on(pack_row), on(score_rows), on(softmax_rows), on(value_rows)
 #define ATTN_LIST_TABLE_(on) on(dots)
 #define ATTN_SUM_TABLE_(on) on(axpys)
@@ -170,30 +170,32 @@ ATTN_FUNC_ const attn_code_table_ *attn_code_of_(attn_isa isa, attn_feature *fea
   return ATTN_EMULATED_(attn_code_on_(isa));
 }
 
+#define ATTN_PANEL_OF_(name, on)                                               \
+  if (feature == ATTN_FEATURE_##name) {                                        \
+    static const attn_code_panel_table_ panels = {ATTN_CODE_PANEL_TABLE_(on)}; \
+    static const attn_code_line_table_ lines = {ATTN_CODE_LINE_TABLE_(on)};    \
+    *line = &lines;                                                            \
+    return &panels;                                                            \
+  }
+
 /* What products of codes with a matrix need beside attn_code_of_'s answer, of the same feature; line: null
  * where it has none. */
 ATTN_FUNC_ const attn_code_panel_table_ *attn_code_panel_of_(attn_isa isa, attn_feature feature,
                                                              const attn_code_line_table_ **line) {
   *line = NULL;
 #ifdef ATTN_HAS_AVX512VNNI_
-  static const attn_code_panel_table_ avx512vnni = {ATTN_CODE_PANEL_TABLE_(ATTN_ON_AVX512VNNI_)};
-  static const attn_code_line_table_ lines = {ATTN_CODE_LINE_TABLE_(ATTN_ON_AVX512VNNI_)};
-  if (feature == ATTN_FEATURE_AVX512_VNNI) {
-    *line = &lines;
-    return &avx512vnni;
-  }
+  ATTN_PANEL_OF_(AVX512_VNNI, ATTN_ON_AVX512VNNI_)
 #endif
 #ifdef ATTN_HAS_AVXVNNI_
-  static const attn_code_panel_table_ avxvnni = {ATTN_CODE_PANEL_TABLE_(ATTN_ON_AVXVNNI_)};
-  if (feature == ATTN_FEATURE_AVX_VNNI) return &avxvnni;
+  ATTN_PANEL_OF_(AVX_VNNI, ATTN_ON_AVXVNNI_)
 #endif
 #ifdef ATTN_HAS_NEONDOTPROD_
-  static const attn_code_panel_table_ neondotprod = {ATTN_CODE_PANEL_TABLE_(ATTN_ON_NEONDOTPROD_)};
-  if (feature == ATTN_FEATURE_NEON_DOTPROD) return &neondotprod;
+  ATTN_PANEL_OF_(NEON_DOTPROD, ATTN_ON_NEONDOTPROD_)
 #endif
   (void)feature;
   return ATTN_EMULATED_(attn_code_panel_on_(isa));
 }
+#undef ATTN_PANEL_OF_
 #undef ATTN_OF_FEATURE_
 #undef ATTN_EMULATED_
 #endif

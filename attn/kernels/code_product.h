@@ -45,9 +45,12 @@ ATTN_FUNC_ void ATTN_FN_(code_panel)(void *to, const float *x, int64_t n, int32_
 #ifdef ATTN_CODE_QUADS_
 /* ---- a row where the matrix lies ---------------------------------------------------------- */
 
-/* Codes raised to what DOT takes: two's complement of 8 bits, and of 4 the low ones of each byte. */
-#define ATTN_CODE_UP_(v) ((v) ^ ATTN_CODE_SET1_(0x80808080u))
-#define ATTN_CODE_UP_LOW_(v) (((v)&ATTN_CODE_SET1_(0x0f0f0f0fu)) ^ ATTN_CODE_SET1_(0x08080808u))
+/* What codes of 8 bits are raised by, of rows of x as well before they become lines. */
+enum { ATTN_FN_(code_flip) = (int)ATTN_CODE_RAISED_ };
+
+/* Codes raised to what QUAD takes: two's complement of 8 bits, and of 4 the low ones of each byte. */
+#define ATTN_CODE_UP_(v) ((v) ^ ATTN_CODE_ALL_((uint32_t)ATTN_FN_(code_flip) * 0x01010101u))
+#define ATTN_CODE_UP_LOW_(v) (((v)&ATTN_CODE_ALL_(0x0f0f0f0fu)) ^ ATTN_CODE_ALL_(0x08080808u))
 
 /* What a run of W columns adds to y; sum: of products less what codes are raised by. */
 ATTN_INLINE_ void ATTN_FN_(code_join)(float *y, const attn_code_line_ *p, int64_t g, int64_t c,
@@ -68,8 +71,8 @@ ATTN_INLINE_ void ATTN_FN_(code_columns_add)(const int kind, int32_t *sums,
   enum { BYTES = 4 * ATTN_W_ };
   const int parts = ATTN_IS_I4_(kind) ? 2 : 1;
   const char *w = p->w + k * p->step;
-  const ATTN_VC_ x0 = ATTN_CODE_SET1_(attn_pair_at_(p->x + k)),
-                 x1 = ATTN_CODE_SET1_(attn_pair_at_(p->x + k + 4));
+  const ATTN_VC_ x0 = ATTN_CODE_ALL_(attn_pair_at_(p->x + k)),
+                 x1 = ATTN_CODE_ALL_(attn_pair_at_(p->x + k + 4));
   for (int64_t at = 0; at < p->cols / parts; at += BYTES, sums += parts * BYTES) {
     ATTN_VC_ a[4], b[4];
     ATTN_UNROLL_
@@ -89,14 +92,14 @@ ATTN_INLINE_ void ATTN_FN_(code_columns_add)(const int kind, int32_t *sums,
       int32_t *to = sums + i * parts * ATTN_W_;
       ATTN_VC_ s = ATTN_CODE_LOAD_(to);
       if (parts == 1) {
-        s = ATTN_CODE_DOT_(ATTN_CODE_UP_(a[i]), x0, s);
-        s = ATTN_CODE_DOT_(ATTN_CODE_UP_(b[i]), x1, s);
+        s = ATTN_CODE_QUAD_(ATTN_CODE_UP_(a[i]), x0, s);
+        s = ATTN_CODE_QUAD_(ATTN_CODE_UP_(b[i]), x1, s);
       } else {
         ATTN_VC_ odd = ATTN_CODE_LOAD_(to + ATTN_W_);
-        s = ATTN_CODE_DOT_(ATTN_CODE_UP_LOW_(a[i]), x0, s);
-        s = ATTN_CODE_DOT_(ATTN_CODE_UP_LOW_(b[i]), x1, s);
-        odd = ATTN_CODE_DOT_(ATTN_CODE_UP_LOW_(a[i] >> 4), x0, odd);
-        odd = ATTN_CODE_DOT_(ATTN_CODE_UP_LOW_(b[i] >> 4), x1, odd);
+        s = ATTN_CODE_QUAD_(ATTN_CODE_UP_LOW_(a[i]), x0, s);
+        s = ATTN_CODE_QUAD_(ATTN_CODE_UP_LOW_(b[i]), x1, s);
+        odd = ATTN_CODE_QUAD_(ATTN_CODE_UP_LOW_(a[i] >> 4), x0, odd);
+        odd = ATTN_CODE_QUAD_(ATTN_CODE_UP_LOW_(b[i] >> 4), x1, odd);
         ATTN_CODE_STORE_(to + ATTN_W_, odd);
       }
       ATTN_CODE_STORE_(to, s);
@@ -110,9 +113,8 @@ ATTN_INLINE_ void ATTN_FN_(code_columns_kind)(const int kind, const attn_code_li
   int32_t room[ATTN_STORED_COLS_ + 16];
   int32_t *sums = (int32_t *)(void *)ATTN_TIER_FN_(aligned)((float *)(void *)room);
   for (int64_t k = 0, g = 0; k < p->n; k += p->run, g++) {
-    const int less = -(parts == 2 ? 8 : 128) * (int)p->sums[g * p->x_step];
-    for (int64_t c = 0; c < p->cols; c += ATTN_W_)
-      ATTN_CODE_STORE_(sums + c, ATTN_CODE_SET1_(less));
+    const int less = -(parts == 2 ? 8 : (int)ATTN_FN_(code_flip))*(int)p->sums[g * p->x_step];
+    for (int64_t c = 0; c < p->cols; c += ATTN_W_) ATTN_CODE_STORE_(sums + c, ATTN_CODE_ALL_(less));
     for (int64_t i = 0; i < p->run; i += 8) ATTN_FN_(code_columns_add)(kind, sums, p, k + i);
     for (int64_t c = 0; c < p->cols; c += parts * BYTES) { /* in the order of columns again */
       int32_t some[2 * BYTES];
@@ -154,22 +156,22 @@ ATTN_INLINE_ void ATTN_FN_(code_words_kind)(const int kind, const attn_code_line
   for (int64_t k = 0; k < p->n; k += ATTN_W_ * per, w += 4 * ATTN_W_) {
     ATTN_TIER_FN_(words_turn)(words, w, p->step);
     for (int i = 0; i < ATTN_W_; i++, x += per) {
-      const ATTN_VC_ x0 = ATTN_CODE_SET1_(attn_pair_at_(x));
+      const ATTN_VC_ x0 = ATTN_CODE_ALL_(attn_pair_at_(x));
       if (left == 0) {
-        const int less = -(per == 8 ? 8 : 128) * (int)p->sums[g * p->x_step];
+        const int less = -(per == 8 ? 8 : (int)ATTN_FN_(code_flip))*(int)p->sums[g * p->x_step];
         ATTN_UNROLL_
-        for (int v = 0; v < 4; v++) s[v] = ATTN_CODE_SET1_(less);
+        for (int v = 0; v < 4; v++) s[v] = ATTN_CODE_ALL_(less);
         left = p->run;
       }
       ATTN_UNROLL_
       for (int v = 0; v < 4; v++) {
         const ATTN_VC_ u = ATTN_CODE_LOAD_(words + (4 * i + v) * ATTN_W_);
         if (per == 4) {
-          s[v] = ATTN_CODE_DOT_(ATTN_CODE_UP_(u), x0, s[v]);
+          s[v] = ATTN_CODE_QUAD_(ATTN_CODE_UP_(u), x0, s[v]);
         } else {
-          s[v] = ATTN_CODE_DOT_(ATTN_CODE_UP_LOW_(u), x0, s[v]);
-          s[v] = ATTN_CODE_DOT_(ATTN_CODE_UP_LOW_(u >> 4), ATTN_CODE_SET1_(attn_pair_at_(x + 4)),
-                                s[v]);
+          s[v] = ATTN_CODE_QUAD_(ATTN_CODE_UP_LOW_(u), x0, s[v]);
+          s[v] = ATTN_CODE_QUAD_(ATTN_CODE_UP_LOW_(u >> 4), ATTN_CODE_ALL_(attn_pair_at_(x + 4)),
+                                 s[v]);
         }
       }
       if (left -= per) continue;
@@ -199,7 +201,7 @@ ATTN_INLINE_ void ATTN_FN_(code_along_kind)(const int kind, const attn_code_line
   for (int64_t g = 0; g < runs; g++) {
     const float sum = p->sums[g * p->x_step];
     scale[g] = p->x_scale[g * p->x_step], some[g] = -scale[g] * sum;
-    less[g] = (parts == 2 ? -8.0f : -128.0f) * sum;
+    less[g] = (parts == 2 ? -8.0f : -ATTN_CODE_RAISED_) * sum;
   }
   for (int64_t i = 0; i < p->n / 4; i += parts * ATTN_W_) {
     const float *from = (const float *)(const void *)p->x + i;
@@ -221,15 +223,15 @@ ATTN_INLINE_ void ATTN_FN_(code_along_kind)(const int kind, const attn_code_line
       ATTN_VF_ square[ATTN_W_], by = ATTN_V_ZERO_(), more = by;
       float terms[ATTN_W_];
       for (int i = 0; i < n; i++) {
-        ATTN_VC_ s = ATTN_CODE_SET1_(0), odd = s;
+        ATTN_VC_ s = ATTN_CODE_ALL_(0), odd = s;
         for (int64_t v = 0; v < vecs; v++, at += BYTES, with += parts * ATTN_W_) {
           const ATTN_VC_ u = ATTN_CODE_LOAD_(at);
           ATTN_PREFETCH_(at + 1024);
           if (parts == 1) {
-            s = ATTN_CODE_DOT_(ATTN_CODE_UP_(u), ATTN_CODE_LOAD_(with), s);
+            s = ATTN_CODE_QUAD_(ATTN_CODE_UP_(u), ATTN_CODE_LOAD_(with), s);
           } else {
-            s = ATTN_CODE_DOT_(ATTN_CODE_UP_LOW_(u), ATTN_CODE_LOAD_(with), s);
-            odd = ATTN_CODE_DOT_(ATTN_CODE_UP_LOW_(u >> 4), ATTN_CODE_LOAD_(with + ATTN_W_), odd);
+            s = ATTN_CODE_QUAD_(ATTN_CODE_UP_LOW_(u), ATTN_CODE_LOAD_(with), s);
+            odd = ATTN_CODE_QUAD_(ATTN_CODE_UP_LOW_(u >> 4), ATTN_CODE_LOAD_(with + ATTN_W_), odd);
           }
         }
         square[i] = ATTN_CODE_SUM_(parts == 2 ? s + odd : s);
