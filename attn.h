@@ -999,8 +999,8 @@ ATTN_FUNC_ void ATTN_FN_(fold_block)(float *x, float *low, const float *y, int64
   }
 }
 
-ATTN_FUNC_ void ATTN_FN_(join)(float *m, float *l, float *scale, const float *logit) {
-  for (int lane = 0; lane < ATTN_TILE_; lane += ATTN_W_) {
+ATTN_FUNC_ void ATTN_FN_(join)(float *m, float *l, float *scale, const float *logit, int groups) {
+  for (int lane = 0; lane < groups * ATTN_GROUP_; lane += ATTN_W_) {
     ATTN_VF_ old = ATTN_V_LOAD_(m + lane), x = ATTN_V_LOAD_(logit + lane);
     ATTN_VF_ now = ATTN_V_MAX_(x, old), base = ATTN_FN_(base)(now);
     ATTN_VF_ keep = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(old, base));
@@ -1011,8 +1011,8 @@ ATTN_FUNC_ void ATTN_FN_(join)(float *m, float *l, float *scale, const float *lo
   }
 }
 
-ATTN_FUNC_ void ATTN_FN_(divide)(float *x, const float *y) {
-  for (int lane = 0; lane < ATTN_TILE_; lane += ATTN_W_) {
+ATTN_FUNC_ void ATTN_FN_(divide)(float *x, const float *y, int groups) {
+  for (int lane = 0; lane < groups * ATTN_GROUP_; lane += ATTN_W_) {
     ATTN_VF_ b = ATTN_V_LOAD_(y + lane), zero = ATTN_V_ZERO_();
     ATTN_VF_ q = ATTN_V_DIV_(ATTN_V_LOAD_(x + lane), b);
     ATTN_V_STORE_(x + lane, ATTN_V_SELECT_(ATTN_V_EQ_(b, zero), zero, q));
@@ -1346,7 +1346,12 @@ ATTN_FUNC_ void ATTN_FN_(weights)(float *p, const float *x, int64_t n, float m, 
 ATTN_FUNC_ void ATTN_FN_(blend)(void *y, const void *x1, const void *x2, attn_dtype ty,
                                 attn_dtype t1, attn_dtype t2, int64_t n, float a, float b) {
   ATTN_VF_ va = ATTN_V_SET1_(a), vb = ATTN_V_SET1_(b);
-  for (int64_t i = 0; i < n; i += ATTN_W_) {
+  int64_t i = 0;
+  if (x1 && !x2 && ty == ATTN_F32 && t1 == ATTN_F32) /* how a row is most often left */
+    for (; i + ATTN_W_ <= n; i += ATTN_W_)
+      ATTN_V_STORE_((float *)y + i,
+                    ATTN_FN_(quiet)(ATTN_V_MUL_(va, ATTN_V_LOAD_((const float *)x1 + i))));
+  for (; i < n; i += ATTN_W_) {
     int w = ATTN_FN_(lanes_left)(n, i);
     ATTN_VF_ s = ATTN_V_ZERO_();
     if (x1) s = ATTN_V_MUL_(va, ATTN_FN_(load)(x1, i, w, (int)t1));
@@ -11706,9 +11711,9 @@ typedef struct attn_tile_table_ { /* a tile of scores */
   void (*fold_block)(float *x, float *low, const float *y, int64_t n, int groups, const float *keep,
                      int close);
   /* joins one logit without a value to the softmax: scale[lane] *= what the old part keeps */
-  void (*join)(float *m, float *l, float *scale, const float *logit);
+  void (*join)(float *m, float *l, float *scale, const float *logit, int groups);
   /* x[lane] = x / y, 0 where y = 0 */
-  void (*divide)(float *x, const float *y);
+  void (*divide)(float *x, const float *y, int groups);
   /* s[j][lane] = -inf where a test says so; top[lane] = max(top, s) */
   void (*exclude)(float *s, int64_t n, int g0, int g1, const attn_exclude_ *not_seen, float *top);
 } attn_tile_table_;
@@ -14316,17 +14321,39 @@ ATTN_FUNC_ int attn_overlap_(attn_span_ a, attn_span_ b) {
   return a.lo < a.hi && b.lo < b.hi && a.lo < b.hi && b.lo < a.hi;
 }
 
+/* Those of a call's arguments that are there, one after the other. */
+enum { ATTN_SPANS_ = 40 };
+typedef struct attn_spans_ {
+  int n;
+  attn_span_ span[ATTN_SPANS_];
+} attn_spans_;
+
+/* Room for n more, empty so far. */
+ATTN_FUNC_ attn_span_ *attn_spans_more_(attn_spans_ *s, int n) {
+  attn_span_ *first = s->span + s->n;
+  for (; n > 0; n--) s->span[s->n].lo = s->span[s->n].hi = 0, s->n++;
+  return first;
+}
+
 ATTN_FUNC_ int64_t attn_abs64_(int64_t x) { return x < 0 ? (x == INT64_MIN ? INT64_MAX : -x) : x; }
 
 /* a * b, a + b and a - b of any two numbers: what does not fit becomes the end of the range on its side.
  * Extents, lengths and strides of the caller meet only here, so that no check overflows. */
-ATTN_FUNC_ int attn_small_(int64_t a) { return ((uint64_t)a + 0x80000000u) >> 32 == 0; }
 ATTN_FUNC_ int64_t attn_mul_(int64_t a, int64_t b) {
-  if (attn_small_(a) && attn_small_(b)) return a * b; /* a division is slow */
+#if (defined(ATTN_CLANG_) || (defined(ATTN_GCC_) && __GNUC__ >= 5)) && \
+    (defined(__x86_64__) || defined(__aarch64__))
+  int64_t x; /* elsewhere the builtin may be a function of a library that is not linked */
+  if (!__builtin_mul_overflow(a, b, &x)) return x;
+#else
+  const uint64_t half = 0x80000000u;
+  if (((uint64_t)a + half) >> 32 == 0 && ((uint64_t)b + half) >> 32 == 0)
+    return a * b; /* a division is slow */
   if (a == 0 || b == 0) return 0;
-  if ((a < 0) == (b < 0))
-    return (a > 0 ? a > INT64_MAX / b : a < INT64_MAX / b) ? INT64_MAX : a * b;
-  return (a > 0 ? b < INT64_MIN / a : a < INT64_MIN / b) ? INT64_MIN : a * b;
+  if ((a < 0) == (b < 0) ? (a > 0 ? a <= INT64_MAX / b : a >= INT64_MAX / b)
+                         : (a > 0 ? b >= INT64_MIN / a : a >= INT64_MIN / b))
+    return a * b;
+#endif
+  return (a < 0) == (b < 0) ? INT64_MAX : INT64_MIN;
 }
 ATTN_FUNC_ int64_t attn_add_(int64_t a, int64_t b) {
   if (b > 0) return a > INT64_MAX - b ? INT64_MAX : a + b;
@@ -14336,6 +14363,9 @@ ATTN_FUNC_ int64_t attn_sub_(int64_t a, int64_t b) {
   if (b < 0) return a > INT64_MAX + b ? INT64_MAX : a - b;
   return a < INT64_MIN + b ? INT64_MIN : a - b;
 }
+
+/* a / b of extents, where b is most often 1: a division is slow. */
+ATTN_INLINE_ int64_t attn_over_(int64_t a, int64_t b) { return b == 1 ? a : a / b; }
 
 /* What an element is aligned to; its size, but for ATTN_I4 (attn_bytes_). */
 ATTN_FUNC_ int64_t attn_size_(attn_dtype dtype) {
@@ -14349,13 +14379,11 @@ ATTN_FUNC_ int attn_span_of_(attn_span_ *span, const void *data, int64_t row_byt
   int64_t below = 0, above = row_bytes;
   span->lo = span->hi = (uintptr_t)data;
   if (n[0] == 0 || n[1] == 0 || n[2] == 0 || row_bytes == 0) return 1;
-  for (int d = 0; d < 3; d++) {
-    int64_t reach = attn_mul_(n[d] - 1, attn_abs64_(stride[d]));
+  for (int d = 0; d < 3; d++)
     if (stride[d] < 0)
-      below = attn_add_(below, reach);
-    else
-      above = attn_add_(above, reach);
-  }
+      below = attn_add_(below, attn_mul_(n[d] - 1, attn_abs64_(stride[d])));
+    else if (stride[d] > 0) /* most are 0 */
+      above = attn_add_(above, attn_mul_(n[d] - 1, stride[d]));
   if (below > limit || above > limit || (uintptr_t)below > span->lo ||
       (uintptr_t)above > UINTPTR_MAX - span->lo)
     return 0;
@@ -14376,7 +14404,7 @@ ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const char *w,
   if (!ATTN_HAS_QUANTIZE && t->dtype >= ATTN_I8)
     return attn_reject_(e, ATTN_E_DTYPE,
                         "k.dtype and v.dtype: ATTN_ONLY leaves out ATTN_FAMILY_QUANTIZE");
-  if (t->batch < 0 || t->heads < 0 || t->len < 0)
+  if ((t->batch | t->heads | t->len) < 0)
     return attn_reject_(e, ATTN_E_SHAPE, attn_says_(w, ATTN_SAYS_EXTENT_));
   if (!attn_check_set_(e, t, w)) return 0;
   if (t->dim < 1) return attn_reject_(e, ATTN_E_SHAPE, attn_says_(w, ATTN_SAYS_DIM_));
@@ -14387,9 +14415,10 @@ ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const char *w,
   int64_t stride[3] = {t->stride_batch, t->stride_head, t->stride_len};
   int empty = t->batch == 0 || t->heads == 0 || t->len == 0;
   if (!t->data && !empty) return attn_reject_(e, ATTN_E_NULL, attn_says_(w, ATTN_SAYS_DATA_));
-  if ((uintptr_t)t->data % (uintptr_t)size != 0)
+  if (((uintptr_t)t->data & (uintptr_t)(size - 1)) != 0)
     return attn_reject_(e, ATTN_E_ALIGN, attn_says_(w, ATTN_SAYS_ALIGN_));
   for (int d = 0; d < 3; d++) {
+    if (stride[d] == 0) continue;
     if (attn_abs64_(stride[d]) > INT64_MAX / 4)
       return attn_reject_(e, ATTN_E_OVERFLOW, attn_says_(w, ATTN_SAYS_SIZE_));
     if (t->dtype == ATTN_I4 && stride[d] % 2)
@@ -14411,19 +14440,19 @@ ATTN_FUNC_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const char *w,
 
 /* An output's rows lie apart when its strides nest: each is at least the reach of the smaller. */
 ATTN_FUNC_ int attn_check_rows_(attn_error_ *e, const attn_tensor *t, const char *w) {
-  int64_t n[3] = {t->batch, t->heads, t->len}, reach = t->dim;
-  int64_t s[3] = {attn_abs64_(t->stride_batch), attn_abs64_(t->stride_head),
-                  attn_abs64_(t->stride_len)};
-  if (n[0] == 0 || n[1] == 0 || n[2] == 0) return 1;
-  for (int a = 0; a < 2; a++)
-    for (int b = 0; b < 2 - a; b++)
-      if (s[b] > s[b + 1]) {
-        int64_t x = s[b], y = n[b];
-        s[b] = s[b + 1], s[b + 1] = x;
-        n[b] = n[b + 1], n[b + 1] = y;
-      }
+  const int64_t extent[3] = {t->len, t->heads, t->batch},
+                stride[3] = {t->stride_len, t->stride_head, t->stride_batch};
+  int64_t n[3], s[3], reach = t->dim; /* of rows and more that differ, the smallest stride first */
+  int many = 0;
+  if (t->batch == 0 || t->heads == 0 || t->len == 0) return 1;
   for (int d = 0; d < 3; d++) {
-    if (n[d] <= 1) continue;
+    if (extent[d] == 1) continue;
+    const int64_t step = attn_abs64_(stride[d]);
+    int at = many++;
+    for (; at > 0 && s[at - 1] > step; at--) s[at] = s[at - 1], n[at] = n[at - 1];
+    s[at] = step, n[at] = extent[d];
+  }
+  for (int d = 0; d < many; d++) {
     if (s[d] < reach) return attn_reject_(e, ATTN_E_STRIDE, attn_says_(w, ATTN_SAYS_ROWS_));
     reach = attn_add_(attn_mul_(n[d] - 1, s[d]), reach);
   }
@@ -14441,7 +14470,7 @@ ATTN_FUNC_ int attn_check_array_(attn_error_ *e, const void *data, int64_t n, in
   const int64_t bytes = n > 0 ? attn_mul_(n, size) : 0;
   span->lo = span->hi = (uintptr_t)data;
   if (!data) return 1;
-  if ((uintptr_t)data % (uintptr_t)size != 0) return attn_reject_(e, ATTN_E_ALIGN, align);
+  if (((uintptr_t)data & (uintptr_t)(size - 1)) != 0) return attn_reject_(e, ATTN_E_ALIGN, align);
   if (bytes > INT64_MAX / 4 || (uint64_t)bytes > UINTPTR_MAX - span->lo)
     return attn_reject_(e, ATTN_E_OVERFLOW,
                         "an array spans more bytes than the address space holds");
@@ -14471,7 +14500,8 @@ ATTN_FUNC_ int attn_check_mask_(attn_error_ *e, const attn_mask *m, const attn_m
   if (empty) return 1;
   if (!m->data) return attn_reject_(e, ATTN_E_NULL, w->data);
   const int64_t size = m->kind == ATTN_MASK_ADD ? attn_size_(m->dtype) : 1;
-  if ((uintptr_t)m->data % (uintptr_t)size != 0) return attn_reject_(e, ATTN_E_ALIGN, w->align);
+  if (((uintptr_t)m->data & (uintptr_t)(size - 1)) != 0)
+    return attn_reject_(e, ATTN_E_ALIGN, w->align);
   int64_t stride[3] = {m->stride_batch, m->stride_head, m->stride_q};
   for (int d = 0; d < 3; d++) {
     if (have[d] <= 1) stride[d] = 0;
@@ -17789,76 +17819,84 @@ ATTN_FUNC_ int64_t attn_codes_width_(const attn_softmax_ *a) {
   return attn_add_(a->q.dim, ATTN_GROUP_ - 1) / ATTN_GROUP_ * ATTN_GROUP_;
 }
 
-/* Fills a->offset; the total is one worker's memory, INT64_MAX when it cannot be. */
+/* A piece behind those that are there. */
+ATTN_FUNC_ void attn_scratch_put_(attn_softmax_ *a, int piece, int64_t bytes) {
+  a->offset[piece] = a->bytes;
+  a->bytes = attn_add_(a->bytes, bytes);
+}
+
+/* Fills a->offset of the pieces that are wanted; the total is one worker's memory, INT64_MAX when it cannot be. */
 ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   const int64_t tile = ATTN_TILE_, block = ATTN_BLOCK_, f = sizeof(float);
   const int64_t cells = attn_piece_(block * tile, f), room = attn_piece_(ATTN_ROOM_ * tile, f);
-  const int64_t dk = attn_piece_(attn_mul_(a->q.dim, tile), f);
-  const int64_t dv = attn_piece_(attn_mul_(a->v.dim, tile), f);
-  const int gathers = ATTN_PART_(PATTERN, a->plan) || ATTN_PART_(EDGES, a->edges),
-            lists = gathers || ATTN_PART_(TERMS, a->xl.table.data);
-  int64_t size[ATTN_PIECES_] = {0}, total = 0;
-  if (!a->by_row || a->seq) size[ATTN_P_QT_] = dk, size[ATTN_P_OT_] = dv;
-  if (!a->few || a->seq) {
-    size[ATTN_P_FAR_] = attn_mul_(dv, 2);
-    if (ATTN_PART_(TERMS, a->relative.values.data))
-      size[ATTN_P_REL_FAR_] = attn_piece_(attn_mul_(attn_relative_rows_(a), 2 * tile), f);
+  const int64_t dk = attn_piece_(a->q.dim, f * tile), dv = attn_piece_(a->v.dim, f * tile);
+  const int gathers = ATTN_PART_(PATTERN, a->plan) || ATTN_PART_(EDGES, a->edges);
+  const int xl = ATTN_PART_(TERMS, a->xl.table.data) != NULL;
+  const int best = ATTN_PART_(CONTENT, a->choice) && a->choice->k;
+  a->bytes = 0;
+  if (!a->by_row || a->seq) {
+    attn_scratch_put_(a, ATTN_P_QT_, dk);
+    attn_scratch_put_(a, ATTN_P_OT_, dv);
   }
-  size[ATTN_P_S_] = cells;
+  if (!a->few || a->seq) attn_scratch_put_(a, ATTN_P_FAR_, attn_mul_(dv, 2));
+  attn_scratch_put_(a, ATTN_P_S_, cells);
   if (gathers || a->k.dtype != ATTN_F32 || (a->seq && a->seq->cached))
-    size[ATTN_P_K_] = attn_piece_(attn_mul_(a->k.dim, block), f);
-  size[ATTN_P_V_] = attn_piece_(attn_mul_(a->v.dim, block), f);
+    attn_scratch_put_(a, ATTN_P_K_, attn_piece_(a->k.dim, f * block));
+  attn_scratch_put_(a, ATTN_P_V_, attn_piece_(a->v.dim, f * block));
   if (gathers || a->bias.kind || a->modify_weights || ATTN_PART_(COMPOSED, a->addends))
-    size[ATTN_P_BIAS_] = cells;
-  if (gathers || ATTN_PART_(TERMS, a->xl.table.data) || ATTN_PART_(COMPOSED, a->addends))
-    size[ATTN_P_DOT_] = cells;
-  size[ATTN_P_HIT_] = attn_piece_(block * tile, 1);
-  if (lists) {
-    size[ATTN_P_ROWS_] = room, size[ATTN_P_INDEX_] = 2 * cells;
-    size[ATTN_P_Q_ROWS_] = attn_mul_(dk, 2);
+    attn_scratch_put_(a, ATTN_P_BIAS_, cells);
+  if (gathers || xl || ATTN_PART_(COMPOSED, a->addends)) attn_scratch_put_(a, ATTN_P_DOT_, cells);
+  attn_scratch_put_(a, ATTN_P_HIT_, attn_piece_(block * tile, 1));
+  if (gathers || xl || best) {
+    attn_scratch_put_(a, ATTN_P_ROWS_, room);
+    attn_scratch_put_(a, ATTN_P_INDEX_, 2 * cells);
   }
-  if (gathers) size[ATTN_P_O_ROWS_] = dv;
-  if (ATTN_PART_(TERMS, a->xl.table.data)) {
-    size[ATTN_P_XL_QT_] = dk;
-    size[ATTN_P_XL_DOTS_] = attn_piece_((block + tile) * tile, f);
+  if (gathers || xl) attn_scratch_put_(a, ATTN_P_Q_ROWS_, attn_mul_(dk, 2));
+  if (gathers || best) attn_scratch_put_(a, ATTN_P_O_ROWS_, dv);
+  if (xl) {
+    attn_scratch_put_(a, ATTN_P_XL_QT_, dk);
+    attn_scratch_put_(a, ATTN_P_XL_DOTS_, attn_piece_((block + tile) * tile, f));
   }
-  const int64_t relative = attn_piece_(attn_mul_(attn_relative_rows_(a), tile), f);
-  if (ATTN_PART_(TERMS, a->relative.keys.data)) size[ATTN_P_REL_KEYS_] = relative;
-  if (ATTN_PART_(TERMS, a->relative.values.data)) {
-    size[ATTN_P_REL_VALUES_] = relative;
-    size[ATTN_P_REL_HIT_] = attn_piece_(attn_mul_(attn_relative_rows_(a), tile), 1);
+  if (ATTN_PART_(TERMS, a->relative.keys.data) || ATTN_PART_(TERMS, a->relative.values.data)) {
+    const int64_t rows = attn_relative_rows_(a), relative = attn_piece_(rows, f * tile);
+    if (a->relative.keys.data) attn_scratch_put_(a, ATTN_P_REL_KEYS_, relative);
+    if (a->relative.values.data) {
+      attn_scratch_put_(a, ATTN_P_REL_VALUES_, relative);
+      if (!a->few || a->seq) attn_scratch_put_(a, ATTN_P_REL_FAR_, attn_piece_(rows, 2 * f * tile));
+      attn_scratch_put_(a, ATTN_P_REL_HIT_, attn_piece_(rows, tile));
+    }
   }
   if (ATTN_PART_(TERMS, a->labels.label))
-    size[ATTN_P_LABELS_] = attn_piece_(attn_mul_(a->labels.table.len, tile), f);
-  size[ATTN_P_HELD_] = attn_piece_(1, sizeof(attn_held_));
-  size[ATTN_P_PAIRS_] = attn_piece_(1, sizeof(int64_t));
+    attn_scratch_put_(a, ATTN_P_LABELS_, attn_piece_(a->labels.table.len, f * tile));
+  attn_scratch_put_(a, ATTN_P_HELD_, attn_piece_(1, sizeof(attn_held_)));
+  attn_scratch_put_(a, ATTN_P_PAIRS_, attn_piece_(1, sizeof(int64_t)));
   if (a->by_row) {
-    size[ATTN_P_ROW_Q_] = attn_piece_(attn_mul_(attn_row_width_(a->q.dim), ATTN_ROWS_), f);
-    size[ATTN_P_ROW_S_] = attn_piece_(ATTN_ROWS_ROOM_ * ATTN_ROWS_, f);
-    size[ATTN_P_ROW_O_] = attn_piece_(attn_mul_(attn_row_width_(a->v.dim), 2 * ATTN_ROWS_), f);
+    const int64_t rows = f * ATTN_ROWS_;
+    attn_scratch_put_(a, ATTN_P_ROW_Q_, attn_piece_(attn_row_width_(a->q.dim), rows));
+    attn_scratch_put_(a, ATTN_P_ROW_S_, attn_piece_(ATTN_ROWS_ROOM_, rows));
+    attn_scratch_put_(a, ATTN_P_ROW_O_, attn_piece_(attn_row_width_(a->v.dim), 2 * rows));
   }
   if (a->few && a->splits > 1) {
-    size[ATTN_P_MERGE_O_] = dv;
-    size[ATTN_P_MERGE_W_] = attn_piece_(a->splits, f);
-    size[ATTN_P_MERGE_I_] = attn_piece_(a->splits, sizeof(int32_t));
+    attn_scratch_put_(a, ATTN_P_MERGE_O_, dv);
+    attn_scratch_put_(a, ATTN_P_MERGE_W_, attn_piece_(a->splits, f));
+    attn_scratch_put_(a, ATTN_P_MERGE_I_, attn_piece_(a->splits, sizeof(int32_t)));
   }
-  if (ATTN_PART_(CONTENT, a->choice) && a->choice->k) {
+  if (best) {
     const int64_t most = attn_add_(attn_mul_(2, a->choice->k), ATTN_CHUNK_);
-    size[ATTN_P_BEST_] = attn_piece_(1, sizeof(attn_topk_));
-    size[ATTN_P_BEST_LIST_] = attn_piece_(attn_mul_(most, tile), 8);
-    size[ATTN_P_BEST_SPARE_] = attn_piece_(most, 8);
-    size[ATTN_P_ROWS_] = room, size[ATTN_P_INDEX_] = 2 * cells, size[ATTN_P_O_ROWS_] = dv;
+    attn_scratch_put_(a, ATTN_P_BEST_, attn_piece_(1, sizeof(attn_topk_)));
+    attn_scratch_put_(a, ATTN_P_BEST_LIST_, attn_piece_(most, 8 * tile));
+    attn_scratch_put_(a, ATTN_P_BEST_SPARE_, attn_piece_(most, 8));
   }
-  if (ATTN_PART_(LOW, a->low)) size[ATTN_P_LOW_] = attn_low_plan_of_(a).bytes;
+  if (ATTN_PART_(LOW, a->low)) attn_scratch_put_(a, ATTN_P_LOW_, attn_low_plan_of_(a).bytes);
   if (ATTN_PART_(LOW, a->codes)) {
     const int64_t width = attn_codes_width_(a);
-    size[ATTN_P_CODES_] = attn_piece_(1, sizeof(attn_codes_));
-    size[ATTN_P_CODE_Q_] = attn_piece_(attn_mul_(width, tile), f);
-    size[ATTN_P_CODE_K_] = attn_piece_(attn_mul_(width, block), f);
-    size[ATTN_P_CODE_S_] = cells, size[ATTN_P_CODE_CENTER_] = attn_piece_(attn_mul_(width, 4), f);
+    attn_scratch_put_(a, ATTN_P_CODES_, attn_piece_(1, sizeof(attn_codes_)));
+    attn_scratch_put_(a, ATTN_P_CODE_Q_, attn_piece_(width, f * tile));
+    attn_scratch_put_(a, ATTN_P_CODE_K_, attn_piece_(width, f * block));
+    attn_scratch_put_(a, ATTN_P_CODE_S_, cells);
+    attn_scratch_put_(a, ATTN_P_CODE_CENTER_, attn_piece_(width, 4 * f));
   }
-  for (int i = 0; i < ATTN_PIECES_; i++) a->offset[i] = total, total = attn_add_(total, size[i]);
-  return total;
+  return a->bytes;
 }
 
 ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scratch_ *w) {
@@ -17902,6 +17940,22 @@ ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scrat
   ATTN_CUT_(code_s, float, ATTN_P_CODE_S_);
   ATTN_CUT_(code_center, float, ATTN_P_CODE_CENTER_);
 #undef ATTN_CUT_
+}
+
+/* Before the first item: the workers have counted nothing and hold no keys. */
+ATTN_FUNC_ void attn_scratch_open_(const attn_softmax_ *a, int workers) {
+  for (char *at = a->workspace; workers > 0; workers--, at += a->bytes) {
+    *(int64_t *)(void *)(at + a->offset[ATTN_P_PAIRS_]) = 0;
+    ((attn_held_ *)(void *)(at + a->offset[ATTN_P_HELD_]))->n = 0;
+  }
+}
+
+/* Scores that they have computed since. */
+ATTN_FUNC_ int64_t attn_scratch_pairs_(const attn_softmax_ *a, int workers) {
+  int64_t pairs = 0;
+  for (const char *at = a->workspace; workers > 0; workers--, at += a->bytes)
+    pairs += *(const int64_t *)(const void *)(at + a->offset[ATTN_P_PAIRS_]);
+  return pairs;
 }
 
 /* The lanes of one tile. */
@@ -18051,13 +18105,14 @@ ATTN_FUNC_ int64_t attn_row_number_(const attn_softmax_ *a, int64_t b, int64_t h
 /* Which rows a tile holds: rows first .. of a (batch, head group), query by query, */
 ATTN_FUNC_ void attn_tile_group_rows_(attn_tile_ *t, int64_t unit, int64_t tile) {
   const attn_softmax_ *a = t->a;
-  const int64_t groups = a->q.heads / a->group, rows = a->group * a->q.len;
-  const int64_t first = tile * ATTN_TILE_, head0 = unit % groups * a->group;
-  t->batch = unit / groups;
+  const int64_t groups = attn_over_(a->q.heads, a->group), rows = a->group * a->q.len;
+  const int64_t first = tile * ATTN_TILE_;
+  t->batch = attn_over_(unit, groups);
+  const int64_t head0 = (unit - t->batch * groups) * a->group;
   t->n = rows - first < ATTN_TILE_ ? (int)(rows - first) : ATTN_TILE_;
   /* neighbours in lanes are neighbours in position, whatever the group */
-  int64_t i = first / a->group - 1, h = head0 + a->group - 1;
-  if (first % a->group) i++, h = head0 + first % a->group - 1;
+  int64_t i = attn_over_(first, a->group), h = head0 + (first - i * a->group) - 1;
+  if (h < head0) i--, h += a->group;
   for (int r = 0; r < t->n; r++) {
     if (++h == head0 + a->group) h = head0, i++;
     t->row[r] = i, t->head[r] = h;
@@ -18158,7 +18213,12 @@ ATTN_FUNC_ int attn_terms_of_(const attn_sdpa_params *p) {
 #undef ATTN_TERM_IF_
 }
 
-/* They become those of a problem; 0 = the value of one is not legal, or it is not there. */
+/* Whether there is one, or what is nothing without it: then the terms are taken and judged. */
+ATTN_INLINE_ int attn_terms_any_(int terms, const attn_sdpa_params *p) {
+  return terms || p->labels.table.data || p->labels.bias || p->factor.beta || p->parabola.bias;
+}
+
+/* They become those of a problem, which is all zero; 0 = the value of one is not legal, or it is not there. */
 ATTN_FUNC_ int attn_terms_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p) {
   a->terms = attn_terms_of_(p);
   if (!ATTN_HAS_TERMS && (a->terms & ~(ATTN_TERM_MASK_ | ATTN_TERM_BIAS_ | ATTN_TERM_ALIBI_)))
@@ -18166,15 +18226,17 @@ ATTN_FUNC_ int attn_terms_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdp
         e, ATTN_E_RANGE,
         "params: ATTN_ONLY leaves out ATTN_FAMILY_TERMS, which has softcap, modify and "
         "the terms from relative to span");
+  if (attn_terms_any_(a->terms, p)) {
 #define ATTN_TERM_TAKE_(name, field, from, there, takes, function, legal, reason) \
   if (!(legal)) return attn_reject_(e, ATTN_E_VALUE, reason);                     \
   a->field = p->from;
-  ATTN_SCORE_TERMS_(ATTN_TERM_TAKE_)
+    ATTN_SCORE_TERMS_(ATTN_TERM_TAKE_)
 #undef ATTN_TERM_TAKE_
+    a->modify_user = p->modify_user, a->modify_weights_user = p->modify_weights_user;
+  }
   if ((int)p->softcap_at < 0 || p->softcap_at >= ATTN_SOFTCAP_COUNT)
     return attn_reject_(e, ATTN_E_RANGE, "params.softcap_at is no attn_softcap_at");
   a->cap_last = p->softcap_at == ATTN_SOFTCAP_BIASED;
-  a->modify_user = p->modify_user, a->modify_weights_user = p->modify_weights_user;
   return 1;
 }
 
@@ -18351,19 +18413,19 @@ ATTN_FUNC_ void attn_low_queries_(attn_tile_ *t, attn_dtype dtype) {
   attn_power_tile_(a->low, t->w.low, t->w.qt, (int)a->q.dim, 0, 0, t->groups, NULL, by);
 }
 
-/* Places rows in lanes, transposes the queries. Lanes that have no row compute on zeros and are
- * never stored. */
+/* Places rows in lanes, transposes the queries. Lanes of their groups that have no row compute on zeros and
+ * are never stored. */
 ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   const void *q[ATTN_TILE_];
   const int64_t keys = a->kv_len ? a->kv_len[t->batch] : a->k.len;
   const int64_t queries = a->q_len ? a->q_len[t->batch] : a->q.len;
-  t->head_k = t->head[0] / (a->q.heads / a->k.heads);
-  t->head_v = t->head[0] / (a->q.heads / a->v.heads);
+  t->head_k = attn_over_(t->head[0], attn_over_(a->q.heads, a->k.heads));
+  t->head_v = attn_over_(t->head[0], attn_over_(a->q.heads, a->v.heads));
   t->groups = (t->n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
   t->lined = 1;
   t->flat = INT64_MIN;
-  for (int r = t->n; r < ATTN_TILE_; r++) {
+  for (int r = t->n; r < t->groups * ATTN_GROUP_; r++) {
     t->lo[r] = 0, t->hi[r] = INT64_MAX, t->pos[r] = 0, t->head[r] = 0;
     t->slope[r] = t->rel[r] = t->center[r] = t->precision[r] = 0.0f;
     t->start[r] = t->edge[r] = 0.0f, t->index[r] = 0;
@@ -18377,7 +18439,7 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
     if (a->range) attn_tile_range_(t, r);
     if (t->lo[r] < t->key0) t->lo[r] = t->key0;
     if (t->hi[r] > t->key1) t->hi[r] = t->key1;
-    q[r] = attn_at_(&a->q, t->batch, h, i);
+    if (!a->by_row) q[r] = attn_at_(&a->q, t->batch, h, i);
     t->out[r] = attn_at_(&a->o, t->batch, h, i);
   }
   if (a->mask.kind)
@@ -19329,7 +19391,7 @@ ATTN_FUNC_ void attn_block_modifiers_(attn_tile_ *t, attn_block_ *b) {
   b->set.lanes = b->by_lane ? b->lanes : NULL;
   b->set.lo = b->bounded ? t->from : NULL, b->set.hi = t->to;
   if (b->bounded) {
-    for (int r = 0; r < ATTN_TILE_; r++) {
+    for (int r = 0; r < t->groups * ATTN_GROUP_; r++) {
       t->from[r] = (float)attn_clamp_(t->lo[r] - b->base, 0, ATTN_BLOCK_);
       t->to[r] = (float)attn_clamp_(t->hi[r] - b->base, 0, ATTN_BLOCK_);
     }
@@ -19705,7 +19767,7 @@ ATTN_FUNC_ void attn_tile_fold_(attn_tile_ *t, int close) {
     for (int r = 0; r < ATTN_TILE_; r++)
       t->far_m[r] = -INFINITY, t->far_l[r] = t->far_low[r] = 0.0f;
   }
-  if (!ATTN_PART_(WEIGHTS_, a->relu)) f->join(t->far_m, none, keep, t->m);
+  if (!ATTN_PART_(WEIGHTS_, a->relu)) f->join(t->far_m, none, keep, t->m, t->groups);
   f->fold_block(t->w.far, t->w.far + dv * ATTN_TILE_, t->w.ot, dv, t->groups, keep, close);
   f->fold_block(t->far_l, t->far_low, t->l, 1, t->groups, keep, close);
   memset(t->l, 0, sizeof t->l);
@@ -19750,7 +19812,7 @@ ATTN_FUNC_ void attn_tile_known_(attn_tile_ *t) {
     t->sum[r] = t->l[r];
     t->scale[r] = t->inverse[r] = 1.0f;
   }
-  attn_on_(tile, t->a->table)->divide(t->inverse, t->sum);
+  attn_on_(tile, t->a->table)->divide(t->inverse, t->sum, t->groups);
 }
 
 /* Before scores of keys at .. at + n become weights: which of them are there. */
@@ -20895,10 +20957,9 @@ ATTN_FUNC_ int attn_tile_load_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   void *rows[ATTN_TILE_];
   const void *from[ATTN_TILE_];
-  for (int r = 0; r < ATTN_TILE_; r++) {
-    t->m[r] = -INFINITY, t->l[r] = t->count[r] = 0.0f;
-    t->alpha[r] = t->scale[r] = 1.0f;
-  }
+  for (int r = 0; r < ATTN_TILE_; r++) t->m[r] = -INFINITY, t->l[r] = 0.0f;
+  for (int r = 0; r < t->groups * ATTN_GROUP_; r++)
+    t->count[r] = 0.0f, t->alpha[r] = t->scale[r] = 1.0f;
   if ((a->phase == 0 && !attn_reweighs_(a)) || attn_choice_blind_(a)) return 0;
   for (int r = 0; r < t->n; r++) {
     const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
@@ -20935,12 +20996,12 @@ ATTN_FUNC_ void attn_tile_sinks_(attn_tile_ *t) {
   float logit[ATTN_TILE_];
   for (int pass = 0; pass < 2; pass++) {
     if (pass == 0 ? !a->sinks : !a->softmax_one) continue;
-    for (int r = 0; r < ATTN_TILE_; r++) {
+    for (int r = 0; r < t->groups * ATTN_GROUP_; r++) {
       logit[r] = -INFINITY;
       if (r < t->n && t->row[r] < queries)
         logit[r] = pass == 0 ? attn_to_unit_(a, a->sinks[t->head[r]]) : 0.0f;
     }
-    attn_on_(tile, a->table)->join(t->m, t->l, t->scale, logit);
+    attn_on_(tile, a->table)->join(t->m, t->l, t->scale, logit, t->groups);
   }
 }
 
@@ -20951,7 +21012,7 @@ ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
     memcpy(t->l, t->sum, sizeof t->l);
   } else {
     attn_tile_sinks_(t);
-    attn_on_(tile, a->table)->divide(t->scale, t->l);
+    attn_on_(tile, a->table)->divide(t->scale, t->l, t->groups);
   }
   if (!a->lse.data) return;
   for (int r = 0; r < t->n; r++) {
@@ -21577,24 +21638,22 @@ ATTN_FUNC_ void attn_few_walk_(attn_tile_ *t) {
   }
 }
 
-ATTN_FUNC_ void attn_few_sweep_(attn_tile_ *t) {
+/* The result is where the sums of its rows are. */
+ATTN_FUNC_ float *attn_few_sweep_(attn_tile_ *t) {
   const int64_t width = attn_row_width_(t->a->v.dim);
   float *o = t->w.row_o;
-  const size_t bytes = (size_t)(t->n * width) * sizeof(float);
   attn_tile_load_(t);
   t->partial = 0, t->scored = 1, t->blocks = 0;
-  memset(o + ATTN_ROWS_ * width, 0, bytes);
+  memset(o + ATTN_ROWS_ * width, 0, (size_t)(t->n * width) * sizeof(float));
   for (int part = 0; part < attn_tile_parts_(t); part++) {
     attn_tile_part_(t, part);
     attn_few_walk_(t);
   }
-  if (t->blocks < 2) {
-    memcpy(o, o + ATTN_ROWS_ * width, bytes);
-    return;
-  }
+  if (t->blocks < 2) return o + ATTN_ROWS_ * width;
   attn_kv_rows_ none = t->rows_v; /* the last block is complete */
   none.n = 0;
   attn_on_(few, t->a->table)->value_rows(o, width, t->w.row_s, t->n, &none, attn_alpha_one_);
+  return o;
 }
 
 /* Sinks, division and storage of rows whose sums are complete. */
@@ -21606,8 +21665,8 @@ ATTN_FUNC_ void attn_few_close_(attn_tile_ *t, const float *o, int64_t width) {
                     t->scale[r], 0.0f);
 }
 
-/* A split by rows. */
-ATTN_FUNC_ void attn_few_by_row_(attn_tile_ *t) {
+/* A split by rows. The result is where their sums are. */
+ATTN_FUNC_ const float *attn_few_by_row_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   const int64_t kw = attn_row_width_(a->q.dim), vw = attn_row_width_(a->v.dim);
   const int64_t pairs = *t->w.pairs;
@@ -21627,13 +21686,14 @@ ATTN_FUNC_ void attn_few_by_row_(attn_tile_ *t) {
   attn_few_open_(&a->k, &a->k_scales, &t->rows_k);
   attn_few_open_(&a->v, &a->v_scales, &t->rows_v);
   t->careful = 0;
-  attn_few_sweep_(t);
-  if (t->partial && !a->table->finite(t->w.row_o, vw, t->n, a->v.dim)) {
+  float *o = attn_few_sweep_(t);
+  if (t->partial && !a->table->finite(o, vw, t->n, a->v.dim)) {
     t->careful = 1, *t->w.pairs = pairs;
-    attn_few_sweep_(t);
+    o = attn_few_sweep_(t);
   }
   if (pairs_v)
-    for (int r = 0; r < t->n; r++) attn_row_pairs_(t->w.row_o + r * vw, vw, 0);
+    for (int r = 0; r < t->n; r++) attn_row_pairs_(o + r * vw, vw, 0);
+  return o;
 }
 
 /* A split by lanes. */
@@ -21672,13 +21732,14 @@ ATTN_FUNC_ void attn_few_split_(const attn_softmax_ *a, int worker, int64_t unit
   attn_scratch_cut_(a, worker, &t.w);
   attn_tile_group_rows_(&t, unit, 0);
   attn_tile_lanes_(&t);
+  const float *o = NULL;
   if (a->by_row)
-    attn_few_by_row_(&t);
+    o = attn_few_by_row_(&t);
   else
     attn_few_by_lane_(&t);
   if (a->splits == 1) {
     if (a->by_row)
-      attn_few_close_(&t, t.w.row_o, vw);
+      attn_few_close_(&t, o, vw);
     else
       attn_tile_finish_(&t);
     return;
@@ -21688,7 +21749,7 @@ ATTN_FUNC_ void attn_few_split_(const attn_softmax_ *a, int worker, int64_t unit
   void *rows[ATTN_TILE_];
   for (int r = 0; r < t.n; r++) {
     rows[r] = a->part_o + (part + r) * dv;
-    if (a->by_row) memcpy(rows[r], t.w.row_o + r * vw, (size_t)dv * sizeof(float));
+    if (a->by_row) memcpy(rows[r], o + r * vw, (size_t)dv * sizeof(float));
   }
   if (!a->by_row) a->table->unpack(rows, t.w.ot, t.n, dv, ATTN_F32, NULL);
 }
@@ -21707,6 +21768,7 @@ ATTN_FUNC_ void attn_few_join_(const attn_softmax_ *a, int worker, int64_t unit)
   t.a = a, t.plan = t.next = NULL;
   attn_scratch_cut_(a, worker, &t.w);
   attn_tile_group_rows_(&t, unit, 0);
+  t.groups = (t.n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
   attn_tile_load_(&t);
   for (int r = 0; r < t.n; r++) {
     float *o = t.w.merge_o + r * dv, *weight = t.w.merge_w;
@@ -21811,41 +21873,54 @@ typedef struct attn_shared_ {
   int64_t least, count, done, kept, kept_count, bytes;
 } attn_shared_;
 
+/* A piece behind those that are there. */
+ATTN_FUNC_ int64_t attn_shared_put_(attn_shared_ *x, int64_t bytes) {
+  const int64_t at = x->bytes;
+  x->bytes = attn_add_(at, bytes);
+  return at;
+}
+
+/* Only what is wanted has a place. */
 ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
   const int64_t f = sizeof(float), rows = attn_mul_(attn_mul_(a->q.batch, a->q.heads), a->q.len);
-  const int64_t table = attn_piece_(attn_mul_(a->distance_heads, a->distances), f);
-  const int state =
-      a->phases > 1 || attn_weighs_(a) || (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first);
-  const int64_t numbered = a->seq && a->seq->q ? attn_mul_(a->q.heads, a->seq->rows) : rows;
-  const int64_t row = state ? attn_piece_(numbered, f) : 0; /* see attn_row_number_ */
-  int64_t at = 0;
-  x->distance = at, at = attn_add_(at, attn_has_distance_(&a->by_distance) ? table : 0);
-  x->factor = at, at = attn_add_(at, a->by_distance.factor.alpha ? table : 0);
-  x->m = at, at = attn_add_(at, row);
-  x->l = at, at = attn_add_(at, row);
-  x->n = at, at = attn_add_(at, row);
-  x->o = at;
+  memset(x, 0, sizeof *x);
+  if (ATTN_HAS_TERMS && a->distances) {
+    const int64_t table = attn_piece_(attn_mul_(a->distance_heads, a->distances), f);
+    if (attn_has_distance_(&a->by_distance)) x->distance = attn_shared_put_(x, table);
+    if (a->by_distance.factor.alpha) x->factor = attn_shared_put_(x, table);
+  }
+  if (a->phases > 1 || attn_weighs_(a) || (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first)) {
+    const int64_t numbered = a->seq && a->seq->q ? attn_mul_(a->q.heads, a->seq->rows) : rows;
+    const int64_t row = attn_piece_(numbered, f); /* see attn_row_number_ */
+    x->m = attn_shared_put_(x, row);
+    x->l = attn_shared_put_(x, row);
+    x->n = attn_shared_put_(x, row);
+  }
   if (a->phases > 1 && a->o.dtype != ATTN_F32)
-    at = attn_add_(at, attn_piece_(attn_mul_(rows, a->v.dim), f));
+    x->o = attn_shared_put_(x, attn_piece_(attn_mul_(rows, a->v.dim), f));
   const int64_t parts = a->seq                    ? a->seq->parts
                         : a->few && a->splits > 1 ? attn_mul_(rows, a->splits)
                                                   : 0;
-  const int64_t marks = a->seq ? attn_piece_(a->seq->n + 1, sizeof(int64_t)) : 0;
-  x->part_m = at, at = attn_add_(at, attn_piece_(parts, f));
-  x->part_l = at, at = attn_add_(at, attn_piece_(parts, f));
-  x->part_o = at, at = attn_add_(at, attn_piece_(attn_mul_(parts, a->v.dim), f));
-  x->first = at, at = attn_add_(at, marks);
-  x->part = at, at = attn_add_(at, marks);
-  const attn_choice_ *c = a->choice;
-  const int bounds = c && (c->mode == ATTN_TOPK_TIES || c->mode == ATTN_TOPK_REL);
-  const int64_t kept = c && a->phases > 1 ? c->k : 0;
-  x->least = at, at = attn_add_(at, bounds ? attn_piece_(rows, f) : 0);
-  x->count = at, at = attn_add_(at, c && c->indptr ? attn_piece_(rows, 8) : 0);
-  const int done = c && c->mode == ATTN_TOPK_TIES && a->phases == 1;
-  x->done = at, at = attn_add_(at, done ? attn_piece_(rows, 1) : 0);
-  x->kept = at, at = attn_add_(at, attn_piece_(attn_mul_(rows, kept), 8));
-  x->kept_count = at, at = attn_add_(at, kept ? attn_piece_(rows, 8) : 0);
-  x->bytes = at;
+  if (parts) {
+    x->part_m = attn_shared_put_(x, attn_piece_(parts, f));
+    x->part_l = attn_shared_put_(x, attn_piece_(parts, f));
+    x->part_o = attn_shared_put_(x, attn_piece_(attn_mul_(parts, a->v.dim), f));
+  }
+  if (a->seq) {
+    const int64_t marks = attn_piece_(a->seq->n + 1, sizeof(int64_t));
+    x->first = attn_shared_put_(x, marks);
+    x->part = attn_shared_put_(x, marks);
+  }
+  const attn_choice_ *c = ATTN_PART_(CONTENT, a->choice);
+  if (!c) return;
+  const int bounds = c->mode == ATTN_TOPK_TIES || c->mode == ATTN_TOPK_REL;
+  const int64_t kept = a->phases > 1 ? c->k : 0;
+  x->least = attn_shared_put_(x, bounds ? attn_piece_(rows, f) : 0);
+  x->count = attn_shared_put_(x, c->indptr ? attn_piece_(rows, 8) : 0);
+  const int done = c->mode == ATTN_TOPK_TIES && a->phases == 1;
+  x->done = attn_shared_put_(x, done ? attn_piece_(rows, 1) : 0);
+  x->kept = attn_shared_put_(x, attn_piece_(attn_mul_(rows, kept), 8));
+  x->kept_count = attn_shared_put_(x, kept ? attn_piece_(rows, 8) : 0);
 }
 
 /* Work items of a pass: tiles, or splits. */
@@ -21867,13 +21942,16 @@ ATTN_FUNC_ int attn_softmax_workers_(const attn_softmax_ *a, int workers) {
   return attn_pieces_(workers, most);
 }
 
-/* Bytes of the whole call, INT64_MAX when they cannot be; a worker's own go to a->bytes. */
+/* Bytes of the whole call for so many workers, all of which have something to do; INT64_MAX when they cannot be. A
+ * worker's own go to a->bytes, what they share to x. */
+ATTN_FUNC_ int64_t attn_softmax_measure_(attn_softmax_ *a, int workers, attn_shared_ *x) {
+  attn_shared_plan_(a, x);
+  const int64_t own = attn_mul_(attn_scratch_plan_(a), workers);
+  return attn_workspace_bytes_(attn_add_(x->bytes, own), 1);
+}
 ATTN_FUNC_ int64_t attn_softmax_bytes_(attn_softmax_ *a, int workers) {
   attn_shared_ x;
-  attn_shared_plan_(a, &x);
-  a->bytes = attn_scratch_plan_(a);
-  const int64_t own = attn_mul_(a->bytes, attn_softmax_workers_(a, workers));
-  return attn_workspace_bytes_(attn_add_(x.bytes, own), 1);
+  return attn_softmax_measure_(a, attn_softmax_workers_(a, workers), &x);
 }
 
 ATTN_FUNC_ void attn_softmax_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers) {
@@ -21901,11 +21979,8 @@ ATTN_FUNC_ void attn_softmax_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers)
 ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx, int workers) {
   attn_workspace_ w;
   attn_shared_ x;
-  attn_scratch_ s;
-  const int64_t bytes = attn_softmax_bytes_(a, workers);
   workers = attn_softmax_workers_(a, workers);
-  if (!attn_workspace_get_(e, &w, ctx, bytes)) return 0;
-  attn_shared_plan_(a, &x);
+  if (!attn_workspace_get_(e, &w, ctx, attn_softmax_measure_(a, workers, &x))) return 0;
   a->workspace = w.base + x.bytes;
   float *distance = (float *)(void *)(w.base + x.distance);
   float *factor = (float *)(void *)(w.base + x.factor);
@@ -21926,18 +22001,12 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
   if (ATTN_PART_(TERMS, a->distance) || ATTN_PART_(TERMS, a->factor))
     attn_distance_fill_(a, ATTN_PART_(TERMS, a->distance) ? distance : NULL,
                         ATTN_PART_(TERMS, a->factor) ? factor : NULL);
-  for (int i = 0; i < workers; i++) {
-    attn_scratch_cut_(a, i, &s);
-    *s.pairs = 0, s.held->n = 0;
-  }
+  attn_scratch_open_(a, workers);
   if ((ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first) || attn_weighs_(a)) {
     a->counting = 1;
     attn_softmax_pass_(a, ctx, workers);
     a->counting = 0;
-    for (int i = 0; i < workers; i++) {
-      attn_scratch_cut_(a, i, &s);
-      *s.pairs = 0;
-    }
+    attn_scratch_open_(a, workers);
   }
   if (ATTN_PART_(CONTENT, a->choice)) {
     a->choice->least = (float *)(void *)(w.base + x.least);
@@ -21981,10 +22050,7 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
   attn_compute_report_(ctx, a->low, a->feature);
   if (ctx && ATTN_PART_(LOW, a->codes)) ctx->report.compute = ATTN_COMPUTE_I8;
   if (ctx && ATTN_PART_(LOW, a->codes)) ctx->report.feature = a->feature;
-  for (int i = 0; ctx && i < workers; i++) {
-    attn_scratch_cut_(a, i, &s);
-    ctx->report.pairs += *s.pairs;
-  }
+  if (ctx) ctx->report.pairs = attn_scratch_pairs_(a, workers);
   attn_workspace_drop_(&w);
   return 1;
 }
@@ -26781,7 +26847,7 @@ ATTN_FUNC_ int attn_check_offs_(attn_error_ *e, attn_sequences_ *s, const int64_
 /* Batches of q, k and v, which have been checked, and what sequences they make: a->seq, and the extents
  * that masks broadcast to. Keys in the pages of a cache are there already. Reads the offsets. */
 ATTN_FUNC_ int attn_check_sequences_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p,
-                                     attn_span_ span[3], int64_t full[4]) {
+                                     attn_spans_ *all, int64_t full[4]) {
   const attn_ragged *r = &p->ragged;
   attn_sequences_ *s = &a->sequences;
   const int ragged = r->sequences || r->q_indptr || r->kv_indptr, cached = a->seq != NULL;
@@ -26793,6 +26859,7 @@ ATTN_FUNC_ int attn_check_sequences_(attn_error_ *e, attn_softmax_ *a, const att
     return 1;
   }
   if (!attn_check_alike_(e, a, p)) return 0;
+  attn_span_ *span = attn_spans_more_(all, 3);
   if (ragged) {
     if (n < 0 || n >= (int64_t)1 << 40)
       return attn_reject_(e, ATTN_E_RANGE, "params.ragged.sequences must lie in 0..2^40");
@@ -26874,7 +26941,7 @@ ATTN_FUNC_ int attn_check_sequence_scales_(attn_error_ *e, const attn_softmax_ *
  * translation of parameters into the exact-softmax engine's terms. */
 
 ATTN_FUNC_ int64_t attn_gcd_(int64_t a, int64_t b) {
-  while (b) {
+  while (a != b && b) { /* most are alike */
     int64_t r = a % b;
     a = b, b = r;
   }
@@ -26976,6 +27043,21 @@ ATTN_FUNC_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const at
          attn_check_mask_(e, bias, &wbias, 1u << ATTN_MASK_ADD, full, bias_span);
 }
 
+/* An array that params may name. */
+ATTN_FUNC_ int attn_take_array_(attn_error_ *e, const void *data, int64_t n, int64_t size,
+                                const char *align, attn_spans_ *all) {
+  return !data || attn_check_array_(e, data, n, size, align, attn_spans_more_(all, 1));
+}
+
+/* The scales of x, which only quantised rows have. */
+ATTN_FUNC_ int attn_take_scales_(attn_error_ *e, attn_scales *to, const attn_scales *s,
+                                 const attn_tensor *x, const attn_scales_words_ *w,
+                                 attn_spans_ *all) {
+  if (!attn_quantized_(x->dtype) && !s->scale && !s->zero) return 1;
+  *to = *s;
+  return attn_check_scales_(e, to, x, w, 0, attn_spans_more_(all, 2));
+}
+
 /* What the map holds, and whether weights may be changed. */
 ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p) {
   const int inside = ATTN_TERM_RELATIVE_ | ATTN_TERM_XL_ | ATTN_TERM_LABELS_ | ATTN_TERM_FACTOR_;
@@ -27013,16 +27095,15 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
                     wm[] = ATTN_WORDS_("params.map");
   static const attn_scales_words_ wks = ATTN_SCALES_WORDS_("params.k_scales", "k"),
                                   wvs = ATTN_SCALES_WORDS_("params.v_scales", "v");
-  attn_sdpa_params zero;
-  if (!params) memset(&zero, 0, sizeof zero);
-  const attn_sdpa_params *p = params ? params : &zero;
+  static const attn_sdpa_params none;
+  const attn_sdpa_params *p = params ? params : &none;
   const int has_lse = p->lse.data != NULL, has_map = p->map.data != NULL && a->k.len > 0;
-  enum { O, LSE, MAP, Q, K, V, K_SCALES, V_SCALES = K_SCALES + 2, MASK = V_SCALES + 2 };
-  enum { BIAS = MASK + 1, ALIBI, SINKS, KV_LEN, Q_LEN, PLAN, RAGGED, TERMS = RAGGED + 3 };
-  enum { WORK = TERMS + (int)ATTN_TERMS_, SPANS };
-  attn_span_ span[SPANS];
+  enum { O, LSE, MAP, OUTPUTS, Q = OUTPUTS, K, V, MORE };
+  attn_spans_ all; /* the outputs first */
+  attn_span_ *span = all.span, work;
   attn_tensor *o = &a->o, *q = &a->q, *k = &a->k, *v = &a->v, *lse = &a->lse, *map = &a->map;
-  memset(span, 0, sizeof span);
+  all.n = 0;
+  attn_spans_more_(&all, MORE);
 
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
   if (!attn_check_tensor_(e, q, wq, &span[Q]) || !attn_check_stored_(e, k, wk, &span[K]) ||
@@ -27040,10 +27121,9 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (o->dim != v->dim) return attn_reject_(e, ATTN_E_SHAPE, "o.dim must equal v.dim");
   if (!attn_check_rows_(e, o, wo)) return 0;
   int64_t full[4];
-  if (!attn_check_sequences_(e, a, p, &span[RAGGED], full)) return 0;
-  a->k_scales = p->k_scales, a->v_scales = p->v_scales;
-  if (!attn_check_scales_(e, &a->k_scales, k, &wks, 0, &span[K_SCALES]) ||
-      !attn_check_scales_(e, &a->v_scales, v, &wvs, 0, &span[V_SCALES]))
+  if (!attn_check_sequences_(e, a, p, &all, full)) return 0;
+  if (!attn_take_scales_(e, &a->k_scales, &p->k_scales, k, &wks, &all) ||
+      !attn_take_scales_(e, &a->v_scales, &p->v_scales, v, &wvs, &all))
     return 0;
 
   const float scale = p->scale;
@@ -27056,15 +27136,17 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (p->keep > 0 && p->schedule)
     return attn_reject_(e, ATTN_E_RANGE, "params.keep must be 0 with params.schedule");
 
-  if (!attn_check_masks_(e, &p->mask, &p->bias, full, &span[MASK], &span[BIAS])) return 0;
-  if (!attn_check_array_(e, p->alibi, q->heads, 4, "params.alibi must be aligned to its elements",
-                         &span[ALIBI]) ||
-      !attn_check_array_(e, p->sinks, q->heads, 4, "params.sinks must be aligned to its elements",
-                         &span[SINKS]) ||
-      !attn_check_array_(e, p->kv_len, full[0], 4, "params.kv_len must be aligned to its elements",
-                         &span[KV_LEN]) ||
-      !attn_check_array_(e, p->q_len, q->batch, 4, "params.q_len must be aligned to its elements",
-                         &span[Q_LEN]))
+  if (((p->mask.kind || p->bias.kind) &&
+       !attn_check_masks_(e, &p->mask, &p->bias, full, attn_spans_more_(&all, 1),
+                          attn_spans_more_(&all, 1))) ||
+      !attn_take_array_(e, p->alibi, q->heads, 4, "params.alibi must be aligned to its elements",
+                        &all) ||
+      !attn_take_array_(e, p->sinks, q->heads, 4, "params.sinks must be aligned to its elements",
+                        &all) ||
+      !attn_take_array_(e, p->kv_len, full[0], 4, "params.kv_len must be aligned to its elements",
+                        &all) ||
+      !attn_take_array_(e, p->q_len, q->batch, 4, "params.q_len must be aligned to its elements",
+                        &all))
     return 0;
   if (has_lse) {
     *lse = p->lse;
@@ -27101,7 +27183,8 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   a->left = attn_reach_(&p->window, p->window.left);
   a->keep = !p->window.on || p->window.left < 0 ? 0 : p->keep < k->len ? p->keep : k->len;
   a->right = p->causal ? 0 : attn_reach_(&p->window, p->window.right);
-  if (ATTN_HAS_TERMS && !attn_check_terms_(e, a, p, span + TERMS)) return 0;
+  const int judged = ATTN_HAS_TERMS && attn_terms_any_(a->terms, p);
+  if (judged && !attn_check_terms_(e, a, p, attn_spans_more_(&all, ATTN_TERMS_))) return 0;
   if (p->schedule && !ATTN_HAS_PATTERN)
     return attn_reject_(e, ATTN_E_SCHEDULE,
                         "params.schedule: ATTN_ONLY leaves out ATTN_FAMILY_PATTERN");
@@ -27113,46 +27196,46 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
         a->plan->q_off != a->q_off)
       return attn_reject_(e, ATTN_E_SCHEDULE,
                           "params.schedule was built for other heads, lengths or q_off");
-    span[PLAN].lo = (uintptr_t)p->schedule->data;
-    span[PLAN].hi = span[PLAN].lo + p->schedule->size;
+    attn_span_ *plan = attn_spans_more_(&all, 1);
+    plan->lo = (uintptr_t)p->schedule->data;
+    plan->hi = plan->lo + p->schedule->size;
   }
-  if (!attn_check_workspace_(e, ctx, &span[WORK])) return 0;
+  if (!attn_check_workspace_(e, ctx, &work)) return 0;
   if (a->outer) {
     span[O].hi = span[O].lo, span[Q].hi = span[Q].lo;
     span[K].hi = span[K].lo, span[V].hi = span[V].lo;
-    for (int x = LSE; x < WORK; x++)
+    for (int x = LSE; x < all.n; x++)
       if (attn_overlap_(a->outer[0], span[x]) || attn_overlap_(a->outer[1], span[x]))
         return attn_reject_(e, ATTN_E_OVERLAP,
                             "an output must not share memory with what params points at");
   }
-  int there[SPANS], many = 0; /* most are not */
-  for (int x = O; data >= 0 && x < WORK; x++)
-    if (span[x].lo < span[x].hi) there[many++] = x;
-  for (int i = 0; i < many && there[i] <= MAP; i++)
-    for (int j = i + 1; j < many; j++)
-      if (attn_overlap_(span[there[i]], span[there[j]]))
+  const int apart = data < 0 ? 0 : all.n;
+  for (int i = O; i < OUTPUTS; i++)
+    for (int j = i + 1; span[i].lo < span[i].hi && j < apart; j++)
+      if (attn_overlap_(span[i], span[j]))
         return attn_reject_(e, ATTN_E_OVERLAP,
-                            there[i] == O     ? attn_says_(wo, ATTN_SAYS_OVERLAP_)
-                            : there[i] == LSE ? attn_says_(wl, ATTN_SAYS_OVERLAP_)
-                                              : attn_says_(wm, ATTN_SAYS_OVERLAP_));
+                            attn_says_(i == O     ? wo
+                                       : i == LSE ? wl
+                                                  : wm,
+                                       ATTN_SAYS_OVERLAP_));
   if (ATTN_PART_(CONTENT, a->choice) && !a->choice->values)
     memset(&span[O], 0, sizeof span[O]); /* o is a stand-in */
   for (int n = 0; ATTN_PART_(CONTENT, a->choice) && data >= 0 && n < 2; n++)
-    for (int y = O; y < SPANS; y++)
-      if (attn_overlap_(a->choice->span[n], span[y]) ||
+    for (int y = O; y <= all.n; y++)
+      if (attn_overlap_(a->choice->span[n], y < all.n ? span[y] : work) ||
           attn_overlap_(a->choice->span[0], a->choice->span[1]))
         return attn_reject_(e, ATTN_E_OVERLAP,
                             n ? "params.col must not share memory with another argument"
                               : "params.indptr must not share memory with another argument");
-  for (int i = 0; i < many; i++)
-    if (attn_overlap_(span[there[i]], span[WORK]))
+  for (int i = 0; i < apart; i++)
+    if (attn_overlap_(span[i], work))
       return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
   if (data > 0) {
     if (!attn_check_lens_(e, p->kv_len, full[0], k->len, "params.kv_len must lie in 0..k.len") ||
         !attn_check_lens_(e, p->q_len, q->batch, q->len, "params.q_len must lie in 0..q.len") ||
         !attn_check_logits_(e, p->alibi, q->heads, 1, "params.alibi must be finite") ||
         !attn_check_logits_(e, p->sinks, q->heads, 0, "params.sinks holds NaN or +inf") ||
-        (ATTN_HAS_TERMS && !attn_check_term_values_(e, a)))
+        (judged && !attn_check_term_values_(e, a)))
       return 0;
     if (ctx && ctx->validate && p->bias.kind && q->batch && q->len && k->len &&
         !attn_check_bias_(e, a->table, &p->bias))
@@ -27178,15 +27261,17 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   /* tables of one head and rows of one head go together */
   const int by_head =
       p->schedule || (a->terms & ~attn_terms_with_(ATTN_TAKES_HEADS_)) || a->addends;
-  a->group = by_head || q->heads == 0 ? 1 : attn_gcd_(q->heads / k->heads, q->heads / v->heads);
+  a->group = by_head || q->heads == 0
+                 ? 1
+                 : attn_gcd_(attn_over_(q->heads, k->heads), attn_over_(q->heads, v->heads));
   a->one_order = p->one_order;
   a->why = attn_few_plan_(a, p->one_order);
   a->phases = a->plan ? (int)a->plan->phases : 1;
   const int64_t heads = attn_max64_(q->heads, 1);
-  if (q->len > INT64_MAX / ATTN_TILE_ / heads)
+  if (attn_mul_(attn_mul_(heads, q->len), ATTN_TILE_) == INT64_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "q.heads * q.len is too large");
   a->tiles = (a->group * q->len + ATTN_TILE_ - 1) / ATTN_TILE_;
-  if (full[0] && a->tiles > INT64_MAX / full[0] / heads)
+  if (attn_mul_(attn_mul_(a->tiles, heads), full[0]) == INT64_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "q.batch * q.heads * q.len is too large");
   if (a->seq) attn_sequences_count_(a);
   return 1;
@@ -28690,7 +28775,8 @@ ATTN_FUNC_ void attn_pooled_item_(void *job, int worker, int64_t index) {
       sum = attn_pooled_sum_(a, own, row, b, h, start, end - start, weighted ? z : NULL);
       for (int i = 0; i < ATTN_TILE_; i++) by[i] = sum;
       if (sum != 1.0f && sum != 0.0f)
-        for (int64_t c = 0; c < d; c += ATTN_TILE_) attn_on_(tile, f)->divide(row + c, by);
+        for (int64_t c = 0; c < d; c += ATTN_TILE_)
+          attn_on_(tile, f)->divide(row + c, by, ATTN_GROUPS_);
     }
     f->blend(attn_at_(&a->y, b, h, m), row, NULL, a->y.dtype, ATTN_F32, ATTN_F32, d, 1.0f, 0.0f);
   }
@@ -30289,7 +30375,7 @@ ATTN_FUNC_ void attn_joint_first_(attn_joint_tile_ *t) {
     const attn_tile_ *u = &t->head[h];
     float *inv = t->inv + h * ATTN_TILE_;
     for (int r = 0; r < ATTN_TILE_; r++) inv[r] = 1.0f;
-    attn_on_(tile, x->a.table)->divide(inv, u->l);
+    attn_on_(tile, x->a.table)->divide(inv, u->l, ATTN_GROUPS_);
     memcpy(t->last + h * ATTN_TILE_, u->m, sizeof u->m);
     for (int r = 0; x->lse.data && r < t->n; r++) {
       float lse = -INFINITY;
@@ -30447,7 +30533,6 @@ ATTN_COLD_ int attn_columns_run_(attn_error_ *e, attn_columns_ *c, attn_ctx *ctx
   attn_softmax_ *a = &c->a;
   attn_workspace_ w;
   attn_shared_ x;
-  attn_scratch_ s;
   const int64_t bytes = attn_columns_plan_(c, &workers);
   if (!attn_workspace_get_(e, &w, ctx, bytes)) return 0;
   attn_shared_plan_(a, &x);
@@ -30459,13 +30544,10 @@ ATTN_COLD_ int attn_columns_run_(attn_error_ *e, attn_columns_ *c, attn_ctx *ctx
   a->factor = a->by_distance.factor.alpha ? factor : NULL;
   if (a->distance || a->factor)
     attn_distance_fill_(a, a->distance ? distance : NULL, a->factor ? factor : NULL);
-  for (int i = 0; i < workers; i++) attn_scratch_cut_(a, i, &s), *s.pairs = 0;
+  attn_scratch_open_(a, workers);
   attn_for_(ctx, workers, a->q.batch * c->blocks, attn_columns_item_, c);
   attn_report_(ctx, a->table, workers, "column sums of weights, keys in blocks", "the only path");
-  for (int i = 0; ctx && i < workers; i++) {
-    attn_scratch_cut_(a, i, &s);
-    ctx->report.pairs += *s.pairs;
-  }
+  if (ctx) ctx->report.pairs = attn_scratch_pairs_(a, workers);
   attn_workspace_drop_(&w);
   return 1;
 }
@@ -34316,7 +34398,7 @@ ATTN_FUNC_ void attn_lsh_store_(attn_lsh_tile_ *t) {
     return;
   }
   for (int r = 0; r < ATTN_TILE_; r++) t->alpha[r] = 1.0f;
-  attn_on_(tile, a->table)->divide(t->alpha, t->l);
+  attn_on_(tile, a->table)->divide(t->alpha, t->l, t->groups);
   a->table->unpack(row, t->ot, (int)t->n, a->v.dim, a->o.dtype, t->alpha);
   for (int64_t r = 0; r < t->n; r++) {
     const int64_t i = t->order[t->from + r];
@@ -35154,7 +35236,7 @@ ATTN_FUNC_ void attn_sink_sweep_(attn_sink_tile_ *x, attn_tensor k, attn_tensor 
 ATTN_FUNC_ void attn_sink_part_(attn_sink_tile_ *x, float weight, int join) {
   const int64_t n = x->a->v.dim * ATTN_TILE_;
   for (int r = 0; r < ATTN_TILE_; r++) x->alpha[r] = weight;
-  attn_on_(tile, x->f)->divide(x->alpha, x->l);
+  attn_on_(tile, x->f)->divide(x->alpha, x->l, ATTN_GROUPS_);
   if (!x->started) memset(x->ot, 0, (size_t)n * sizeof(float));
   attn_on_(tile, x->f)->scale_block(x->ot, x->a->v.dim, 0, x->groups, x->alpha);
   if (join)
@@ -35172,7 +35254,7 @@ ATTN_FUNC_ void attn_sink_finish_(attn_sink_tile_ *x, int64_t i) {
   for (int r = 0; r < x->rows; r++) to[r] = attn_at_(&a->o, x->b, x->h, i + r);
   if (!mixture) {
     for (int r = 0; r < ATTN_TILE_; r++) x->alpha[r] = 1.0f;
-    attn_on_(tile, x->f)->divide(x->alpha, x->l);
+    attn_on_(tile, x->f)->divide(x->alpha, x->l, ATTN_GROUPS_);
     if (!x->started) memset(x->ot, 0, (size_t)(a->v.dim * ATTN_TILE_) * sizeof(float));
   }
   if (a->p.causal && !x->careful && !x->f->finite(x->ot, ATTN_TILE_, a->v.dim, x->rows))
@@ -37318,7 +37400,6 @@ ATTN_COLD_ int attn_routing_inside_(attn_stage_ *s, const attn_routing_job_ *job
   attn_inside_ a;
   attn_softmax_ *f = &a.engine;
   attn_sdpa_params plain;
-  attn_scratch_ w;
   int workers;
   memset(&a, 0, sizeof a);
   memset(&plain, 0, sizeof plain);
@@ -37357,21 +37438,16 @@ ATTN_COLD_ int attn_routing_inside_(attn_stage_ *s, const attn_routing_job_ *job
   char *spare = attn_stage_spare_(s, attn_add_(own, attn_mul_(f->bytes, workers)));
   if (!s->run) return 1;
   a.memory = spare, f->workspace = spare + own;
-  for (int i = 0; i < workers; i++) {
-    attn_scratch_cut_(f, i, &w);
-    *w.pairs = 0, w.held->n = 0;
+  attn_scratch_open_(f, workers);
+  for (int i = 0; i < workers; i++)
     memset(a.memory + i * a.each + a.at_lanes, 0, (size_t)(a.each - a.at_lanes));
-  }
   attn_for_(&s->ctx, attn_pieces_(s->workers, 2 * units), 2 * units, attn_inside_turn_, &a);
   for (a.begins = 1; attn_inside_round_(&a, units); a.begins = 0) {
     const int64_t joins = units * attn_tiles_of_(tq);
     attn_for_(&s->ctx, workers, items, attn_inside_item_, &a);
     if (joins) attn_for_(&s->ctx, attn_pieces_(s->workers, joins), joins, attn_inside_join_, &a);
   }
-  for (int i = 0; i < workers; i++) {
-    attn_scratch_cut_(f, i, &w);
-    s->pairs += *w.pairs;
-  }
+  s->pairs += attn_scratch_pairs_(f, workers);
   return 1;
 }
 
@@ -39483,7 +39559,7 @@ ATTN_FUNC_ uint64_t attn_linear_factors_(const attn_linear_ *a, float *by, const
     by[i] = a->out_scale, d[i] = t;
     if (few) by[i] = by[i] / t;
   }
-  if (!few) attn_on_(tile, a->table)->divide(by, d);
+  if (!few) attn_on_(tile, a->table)->divide(by, d, ATTN_GROUPS_);
   return vanish;
 }
 
@@ -41195,7 +41271,6 @@ ATTN_COLD_ int attn_clustered_causal_steps_(attn_stage_ *s, attn_cluster_job_ *a
   attn_clustered_causal_ j;
   attn_softmax_ *f = &j.engine;
   attn_sdpa_params plain;
-  attn_scratch_ w;
   int workers;
   memset(&j, 0, sizeof j);
   memset(&plain, 0, sizeof plain);
@@ -41217,15 +41292,9 @@ ATTN_COLD_ int attn_clustered_causal_steps_(attn_stage_ *s, attn_cluster_job_ *a
   char *spare = attn_stage_spare_(s, attn_add_(own, attn_mul_(f->bytes, workers)));
   if (!s->run) return 1;
   j.memory = spare, f->workspace = spare + own;
-  for (int i = 0; i < workers; i++) {
-    attn_scratch_cut_(f, i, &w);
-    *w.pairs = 0, w.held->n = 0;
-  }
+  attn_scratch_open_(f, workers);
   attn_for_(&s->ctx, workers, items, attn_clustered_causal_item_, &j);
-  for (int i = 0; i < workers; i++) {
-    attn_scratch_cut_(f, i, &w);
-    s->pairs += *w.pairs;
-  }
+  s->pairs += attn_scratch_pairs_(f, workers);
   for (int64_t u = 0; u < units; u++) {
     const int64_t keys = attn_cluster_len_(a->p.kv_len, u / a->q.heads, a->k.len);
     if (keys > a->p.k) s->pairs += a->used[u] * keys;
@@ -41558,7 +41627,6 @@ ATTN_FUNC_ void attn_probsparse_tile_(void *job, int worker, int64_t index) {
 ATTN_COLD_ int attn_probsparse_exact_(attn_stage_ *s, attn_probsparse_job_ *a) {
   attn_softmax_ *f = &a->engine;
   attn_sdpa_params p;
-  attn_scratch_ w;
   int workers;
   memset(&p, 0, sizeof p);
   memset(f, 0, sizeof *f);
@@ -41571,16 +41639,9 @@ ATTN_COLD_ int attn_probsparse_exact_(attn_stage_ *s, attn_probsparse_job_ *a) {
   workers = attn_pieces_(s->workers, items);
   f->bytes = attn_scratch_plan_(f);
   f->workspace = attn_stage_spare_(s, attn_mul_(f->bytes, workers));
-  if (s->run)
-    for (int i = 0; i < workers; i++) {
-      attn_scratch_cut_(f, i, &w);
-      *w.pairs = 0, w.held->n = 0;
-    }
+  if (s->run) attn_scratch_open_(f, workers);
   if (!attn_stage_for_(s, items, attn_probsparse_tile_, a, f->bytes, NULL)) return 0;
-  for (int i = 0; s->run && i < workers; i++) {
-    attn_scratch_cut_(f, i, &w);
-    s->pairs += *w.pairs;
-  }
+  if (s->run) s->pairs += attn_scratch_pairs_(f, workers);
   return 1;
 }
 
@@ -44979,7 +45040,7 @@ ATTN_FUNC_ void attn_hard_item_(void *job, int worker, int64_t index) {
     attn_hard_sum_(&g, lanes, l, 0);
     if (!j->table->finite(g.s.ot + at, ATTN_TILE_, j->v.dim, g.n)) attn_hard_sum_(&g, lanes, l, 1);
   }
-  if (j->p.renormalize) attn_on_(tile, j->table)->divide(scale, l);
+  if (j->p.renormalize) attn_on_(tile, j->table)->divide(scale, l, ATTN_GROUPS_);
   j->table->unpack(out, g.s.ot, live, j->o.dim, j->o.dtype, scale);
   for (int r = live; r < rows; r++) memset(out[r], 0, (size_t)size);
 }
@@ -45892,7 +45953,6 @@ ATTN_COLD_ int attn_maps_steps_(attn_stage_ *s, void *job) {
   attn_softmax_ *f = &a->fresh, *g = &a->after;
   const int64_t h = g->q.heads, tk = g->k.len, size = sizeof(float);
   attn_shared_ x;
-  attn_scratch_ w;
   a->heads = a->convolve ? h : 1;
   a->rows = a->convolve ? ATTN_TILE_ / 2 : ATTN_TILE_; /* all heads stay near: 15 % less time */
   if (a->convolve && a->source[0] != 0.0f && a->kh <= ATTN_GROUP_) a->rows -= a->kh - 1;
@@ -45928,15 +45988,9 @@ ATTN_COLD_ int attn_maps_steps_(attn_stage_ *s, void *job) {
     attn_distance_fill_(f, (float *)(void *)(f->distance ? shared + x.distance : NULL),
                         (float *)(void *)(f->factor ? shared + x.factor : NULL));
   if (a->convolve) attn_maps_weights_(a);
-  for (int i = 0; i < workers; i++) {
-    attn_scratch_cut_(g, i, &w);
-    *w.pairs = 0, w.held->n = 0;
-  }
+  attn_scratch_open_(g, workers);
   attn_for_(&s->ctx, workers, count, attn_maps_item_, a);
-  for (int i = 0; i < workers; i++) {
-    attn_scratch_cut_(g, i, &w);
-    s->pairs += *w.pairs;
-  }
+  s->pairs += attn_scratch_pairs_(g, workers);
   return 1;
 }
 

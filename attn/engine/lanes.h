@@ -121,19 +121,19 @@ ATTN_FUNC_ void attn_low_queries_(attn_tile_ *t, attn_dtype dtype) {
   attn_power_tile_(a->low, t->w.low, t->w.qt, (int)a->q.dim, 0, 0, t->groups, NULL, by);
 }
 
-/* Places rows in lanes, transposes the queries. Lanes that have no row compute on zeros and are
- * never stored. */
+/* Places rows in lanes, transposes the queries. Lanes of their groups that have no row compute on zeros and
+ * are never stored. */
 ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   const void *q[ATTN_TILE_];
   const int64_t keys = a->kv_len ? a->kv_len[t->batch] : a->k.len;
   const int64_t queries = a->q_len ? a->q_len[t->batch] : a->q.len;
-  t->head_k = t->head[0] / (a->q.heads / a->k.heads);
-  t->head_v = t->head[0] / (a->q.heads / a->v.heads);
+  t->head_k = attn_over_(t->head[0], attn_over_(a->q.heads, a->k.heads));
+  t->head_v = attn_over_(t->head[0], attn_over_(a->q.heads, a->v.heads));
   t->groups = (t->n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
   t->lined = 1;
   t->flat = INT64_MIN;
-  for (int r = t->n; r < ATTN_TILE_; r++) {
+  for (int r = t->n; r < t->groups * ATTN_GROUP_; r++) {
     t->lo[r] = 0, t->hi[r] = INT64_MAX, t->pos[r] = 0, t->head[r] = 0;
     t->slope[r] = t->rel[r] = t->center[r] = t->precision[r] = 0.0f;
     t->start[r] = t->edge[r] = 0.0f, t->index[r] = 0;
@@ -147,7 +147,7 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
     if (a->range) attn_tile_range_(t, r);
     if (t->lo[r] < t->key0) t->lo[r] = t->key0;
     if (t->hi[r] > t->key1) t->hi[r] = t->key1;
-    q[r] = attn_at_(&a->q, t->batch, h, i);
+    if (!a->by_row) q[r] = attn_at_(&a->q, t->batch, h, i);
     t->out[r] = attn_at_(&a->o, t->batch, h, i);
   }
   if (a->mask.kind)

@@ -508,7 +508,7 @@ ATTN_FUNC_ uint64_t attn_linear_factors_(const attn_linear_ *a, float *by, const
     by[i] = a->out_scale, d[i] = t;
     if (few) by[i] = by[i] / t;
   }
-  if (!few) attn_on_(tile, a->table)->divide(by, d);
+  if (!few) attn_on_(tile, a->table)->divide(by, d, ATTN_GROUPS_);
   return vanish;
 }
 
