@@ -14258,6 +14258,10 @@ ATTN_BEGIN_STRICT_
 /* engine/check.h owns argument checks: what makes a tensor, a mask or a context legal, and the
  * memory each one spans. Every check runs before the first write; the first failure wins. */
 
+/* Clears a struct of a call. Not in line: rep stos, which gcc has for it, takes ten times as long to begin; so does
+ * memset above 2 KB. */
+ATTN_OUTLINE_ void attn_clear_(void *p, size_t bytes) { memset(p, 0, bytes); }
+
 typedef struct attn_error_ {
   attn_status status;
   const char *reason;
@@ -14367,29 +14371,42 @@ ATTN_FUNC_ int64_t attn_sub_(int64_t a, int64_t b) {
 /* a / b of extents, where b is most often 1: a division is slow. */
 ATTN_INLINE_ int64_t attn_over_(int64_t a, int64_t b) { return b == 1 ? a : a / b; }
 
+/* Runs of `each` that n things make. */
+ATTN_INLINE_ int64_t attn_runs_of_(int64_t n, int64_t each) {
+  return n <= each ? n > 0 : n / each + (n % each != 0);
+}
+
 /* What an element is aligned to; its size, but for ATTN_I4 (attn_bytes_). */
 ATTN_FUNC_ int64_t attn_size_(attn_dtype dtype) {
   return dtype == ATTN_F32 ? 4 : attn_quantized_(dtype) ? 1 : 2;
 }
 
+/* The span from `below` bytes under data to `above` over it, either INT64_MAX where it is too long. 0 = does not
+ * fit. */
+ATTN_FUNC_ int attn_span_set_(attn_span_ *span, const void *data, int64_t below, int64_t above) {
+  const int64_t limit = sizeof(void *) == 4 ? (int64_t)0x7fffffff : INT64_MAX / 4;
+  const uintptr_t at = (uintptr_t)data;
+  if (below > limit || above > limit || (uintptr_t)below > at ||
+      (uintptr_t)above > UINTPTR_MAX - at)
+    return 0;
+  span->lo = at - (uintptr_t)below, span->hi = at + (uintptr_t)above;
+  return 1;
+}
+
 /* The span of n0 x n1 x n2 rows of row_bytes at the given byte strides. 0 = does not fit. */
 ATTN_FUNC_ int attn_span_of_(attn_span_ *span, const void *data, int64_t row_bytes,
                              const int64_t n[3], const int64_t stride[3]) {
-  const int64_t limit = sizeof(void *) == 4 ? (int64_t)0x7fffffff : INT64_MAX / 4;
   int64_t below = 0, above = row_bytes;
   span->lo = span->hi = (uintptr_t)data;
   if (n[0] == 0 || n[1] == 0 || n[2] == 0 || row_bytes == 0) return 1;
-  for (int d = 0; d < 3; d++)
+  for (int d = 0; d < 3; d++) {
+    const int64_t reach = attn_mul_(n[d] - 1, attn_abs64_(stride[d]));
     if (stride[d] < 0)
-      below = attn_add_(below, attn_mul_(n[d] - 1, attn_abs64_(stride[d])));
-    else if (stride[d] > 0) /* most are 0 */
-      above = attn_add_(above, attn_mul_(n[d] - 1, stride[d]));
-  if (below > limit || above > limit || (uintptr_t)below > span->lo ||
-      (uintptr_t)above > UINTPTR_MAX - span->lo)
-    return 0;
-  span->hi += (uintptr_t)above;
-  span->lo -= (uintptr_t)below;
-  return 1;
+      below = attn_add_(below, reach);
+    else
+      above = attn_add_(above, reach);
+  }
+  return attn_span_set_(span, data, below, above);
 }
 
 /* A required tensor that was never set is null before it is of a wrong shape. */
@@ -14397,7 +14414,21 @@ ATTN_FUNC_ int attn_check_set_(attn_error_ *e, const attn_tensor *t, const char 
   return t->data || t->dim ? 1 : attn_reject_(e, ATTN_E_NULL, attn_says_(w, ATTN_SAYS_DATA_));
 }
 
-/* A tensor of any storage type. Strides that are never used become 0: they may hold anything. */
+/* What n rows, or more, this stride apart add to the bytes of a view; a stride that is never used becomes 0: it may
+ * hold anything. The result is the sentence about it, 0 = it is legal. */
+ATTN_INLINE_ int attn_check_stride_(int64_t n, int64_t *stride, attn_dtype dtype, int64_t *below,
+                                    int64_t *above) {
+  if (n <= 1) *stride = 0;
+  const int64_t step = attn_abs64_(*stride);
+  if (step == 0) return 0;
+  if (step > INT64_MAX / 4) return ATTN_SAYS_SIZE_;
+  if (dtype == ATTN_I4 && step % 2) return ATTN_SAYS_EVEN_;
+  int64_t *side = *stride < 0 ? below : above;
+  *side = attn_add_(*side, attn_mul_(n - 1, attn_bytes_(dtype, step)));
+  return 0;
+}
+
+/* A tensor of any storage type. */
 ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const char *w, attn_span_ *span) {
   if ((int)t->dtype < 0 || t->dtype >= ATTN_DTYPE_COUNT)
     return attn_reject_(e, ATTN_E_DTYPE, attn_says_(w, ATTN_SAYS_STORED_));
@@ -14408,25 +14439,21 @@ ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const char *w,
     return attn_reject_(e, ATTN_E_SHAPE, attn_says_(w, ATTN_SAYS_EXTENT_));
   if (!attn_check_set_(e, t, w)) return 0;
   if (t->dim < 1) return attn_reject_(e, ATTN_E_SHAPE, attn_says_(w, ATTN_SAYS_DIM_));
-  const int64_t size = attn_size_(t->dtype), n[3] = {t->batch, t->heads, t->len};
-  if (t->batch <= 1) t->stride_batch = 0;
-  if (t->heads <= 1) t->stride_head = 0;
-  if (t->len <= 1) t->stride_len = 0;
-  int64_t stride[3] = {t->stride_batch, t->stride_head, t->stride_len};
-  int empty = t->batch == 0 || t->heads == 0 || t->len == 0;
+  const int empty = t->batch == 0 || t->heads == 0 || t->len == 0;
+  int64_t below = 0, above = 0;
   if (!t->data && !empty) return attn_reject_(e, ATTN_E_NULL, attn_says_(w, ATTN_SAYS_DATA_));
-  if (((uintptr_t)t->data & (uintptr_t)(size - 1)) != 0)
+  if ((uintptr_t)t->data & (uintptr_t)(attn_size_(t->dtype) - 1))
     return attn_reject_(e, ATTN_E_ALIGN, attn_says_(w, ATTN_SAYS_ALIGN_));
-  for (int d = 0; d < 3; d++) {
-    if (stride[d] == 0) continue;
-    if (attn_abs64_(stride[d]) > INT64_MAX / 4)
-      return attn_reject_(e, ATTN_E_OVERFLOW, attn_says_(w, ATTN_SAYS_SIZE_));
-    if (t->dtype == ATTN_I4 && stride[d] % 2)
-      return attn_reject_(e, ATTN_E_STRIDE, attn_says_(w, ATTN_SAYS_EVEN_));
-    stride[d] = attn_bytes_(t->dtype, stride[d]);
-  }
+  int says = attn_check_stride_(t->batch, &t->stride_batch, t->dtype, &below, &above);
+  if (!says) says = attn_check_stride_(t->heads, &t->stride_head, t->dtype, &below, &above);
+  if (!says) says = attn_check_stride_(t->len, &t->stride_len, t->dtype, &below, &above);
+  if (says)
+    return attn_reject_(e, says == ATTN_SAYS_EVEN_ ? ATTN_E_STRIDE : ATTN_E_OVERFLOW,
+                        attn_says_(w, says));
+  span->lo = span->hi = (uintptr_t)t->data;
   if (t->dim > INT64_MAX / 4 ||
-      !attn_span_of_(span, t->data, attn_bytes_(t->dtype, t->dim), n, stride))
+      (!empty &&
+       !attn_span_set_(span, t->data, below, attn_add_(above, attn_bytes_(t->dtype, t->dim)))))
     return attn_reject_(e, ATTN_E_OVERFLOW, attn_says_(w, ATTN_SAYS_SIZE_));
   return 1;
 }
@@ -14738,7 +14765,7 @@ ATTN_FUNC_ int attn_check_workspace_(attn_error_ *e, const attn_ctx *ctx, attn_s
 /* The context of a workspace query: the same call before it has one. */
 ATTN_FUNC_ attn_ctx attn_before_workspace_(const attn_ctx *ctx) {
   attn_ctx plain;
-  memset(&plain, 0, sizeof plain);
+  attn_clear_(&plain, sizeof plain);
   if (ctx) plain = *ctx;
   plain.workspace = NULL, plain.workspace_size = 0;
   return plain;
@@ -14821,11 +14848,10 @@ ATTN_FUNC_ int attn_pieces_(int workers, int64_t count) {
 ATTN_FUNC_ void attn_for_(const attn_ctx *ctx, int workers, int64_t count, attn_item_fn_ item,
                           void *job) {
   attn_loop_ loop = {item, job, count, workers, 0};
-  if (workers > 1) {
+  if (workers > 1)
     ctx->parallel_for(ctx->parallel_user, workers, attn_loop_task_, &loop);
-  } else {
-    attn_loop_task_(&loop, 0);
-  }
+  else
+    for (int64_t i = 0; i < count; i++) item(job, 0, i);
 }
 
 #ifdef _OPENMP
@@ -17664,8 +17690,7 @@ typedef struct attn_softmax_ {
   attn_item_fn_ own;
   void *own_job;
   int64_t own_items;
-  int64_t bytes; /* memory of one worker, cut at these offsets */
-  int64_t offset[ATTN_PIECES_];
+  int64_t bytes; /* memory of one worker, cut at `offset` */
   char *workspace;
   /* Few queries: engine/decode.h. Parts are [B][head group][split][row], part_o [..][dv]. */
   int few, by_row, one_order;
@@ -17676,8 +17701,14 @@ typedef struct attn_softmax_ {
   /* With several phases the state of every row waits here between them. */
   int phase, phases, counting;
   float *state_m, *state_l, *state_n,
-      *state_o; /* [B,H,Tq], state_o [B,H,Tq,dv] or null: o itself */
+      *state_o;                 /* [B,H,Tq], state_o [B,H,Tq,dv] or null: o itself */
+  int64_t offset[ATTN_PIECES_]; /* last: not before memory is planned */
 } attn_softmax_;
+
+/* A problem of nothing. */
+ATTN_FUNC_ void attn_problem_clear_(attn_softmax_ *a) {
+  attn_clear_(a, offsetof(attn_softmax_, offset));
+}
 
 /* What a pass over the tiles does. */
 enum {
@@ -17834,6 +17865,7 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   const int xl = ATTN_PART_(TERMS, a->xl.table.data) != NULL;
   const int best = ATTN_PART_(CONTENT, a->choice) && a->choice->k;
   a->bytes = 0;
+  attn_clear_(a->offset, sizeof a->offset);
   if (!a->by_row || a->seq) {
     attn_scratch_put_(a, ATTN_P_QT_, dk);
     attn_scratch_put_(a, ATTN_P_OT_, dv);
@@ -18026,6 +18058,11 @@ static const float attn_count_[2 * ATTN_BLOCK_] = {
     ATTN_COUNT32_(128), ATTN_COUNT32_(160), ATTN_COUNT32_(192), ATTN_COUNT32_(224)};
 #undef ATTN_COUNT8_
 #undef ATTN_COUNT32_
+
+/* Whether anything is done to scores beside the softmax: few queries by row then have lanes too. */
+ATTN_FUNC_ int attn_few_opens_(const attn_softmax_ *a) {
+  return a->terms || ATTN_PART_(COMPOSED, a->addends);
+}
 
 /* Lanes that hold a row. */
 ATTN_FUNC_ uint64_t attn_tile_all_(const attn_tile_ *t) {
@@ -18423,25 +18460,31 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
   t->head_k = attn_over_(t->head[0], attn_over_(a->q.heads, a->k.heads));
   t->head_v = attn_over_(t->head[0], attn_over_(a->q.heads, a->v.heads));
   t->groups = (t->n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
-  t->lined = 1;
   t->flat = INT64_MIN;
-  for (int r = t->n; r < t->groups * ATTN_GROUP_; r++) {
+  /* rows whose scores never meet a lane have no lanes beside them */
+  const int lanes = a->few && a->by_row && !attn_few_opens_(a) ? t->n : t->groups * ATTN_GROUP_;
+  for (int r = t->n; r < lanes; r++) {
     t->lo[r] = 0, t->hi[r] = INT64_MAX, t->pos[r] = 0, t->head[r] = 0;
     t->slope[r] = t->rel[r] = t->center[r] = t->precision[r] = 0.0f;
     t->start[r] = t->edge[r] = 0.0f, t->index[r] = 0;
   }
+  const char *q0 = attn_at_(&a->q, t->batch, 0, 0);
+  char *o0 = attn_at_(&a->o, t->batch, 0, 0);
+  const int64_t q_size = attn_size_(a->q.dtype), o_size = attn_size_(a->o.dtype);
+  int64_t apart = 0;
   for (int r = 0; r < t->n; r++) {
     const int64_t i = t->row[r], h = t->head[r], p = t->pos[r] = i + a->q_off;
-    t->lined &= h == t->head[0] && i == t->row[0] + r;
+    apart |= (h ^ t->head[0]) | (i - r - t->row[0]);
     t->near[r] = attn_clamp_(p - a->left, 0, keys);
     t->lo[r] = a->keep ? 0 : t->near[r];
     t->hi[r] = i < queries ? attn_clamp_(p + a->right + 1, 0, keys) : 0;
     if (a->range) attn_tile_range_(t, r);
     if (t->lo[r] < t->key0) t->lo[r] = t->key0;
     if (t->hi[r] > t->key1) t->hi[r] = t->key1;
-    if (!a->by_row) q[r] = attn_at_(&a->q, t->batch, h, i);
-    t->out[r] = attn_at_(&a->o, t->batch, h, i);
+    q[r] = q0 + (h * a->q.stride_head + i * a->q.stride_len) * q_size;
+    t->out[r] = o0 + (h * a->o.stride_head + i * a->o.stride_len) * o_size;
   }
+  t->lined = apart == 0;
   if (a->mask.kind)
     for (int r = 0; r < t->n; r++)
       t->mask[r] = attn_mask_at_(&a->mask, t->batch, t->head[r], t->row[r]);
@@ -18458,7 +18501,6 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
   if (a->keep)
     for (int r = 0; r < t->n; r++) t->wide_lo[r] = t->lo[r], t->wide_hi[r] = t->hi[r];
   for (int g = 0; g < t->groups; g++) attn_tile_bounds_(t, g);
-  for (int g = t->groups; g < ATTN_TILE_ / ATTN_GROUP_; g++) memset(&t->g[g], 0, sizeof t->g[g]);
   if (a->by_row) return;
   if (ATTN_PART_(LOW, a->low) &&
       !ATTN_PART_(LOW, a->codes)) { /* the scale comes after the product */
@@ -19325,8 +19367,8 @@ ATTN_FUNC_ void attn_block_fetch_(const attn_tile_ *t, attn_block_ *b) {
 
 /* Before a tile's first block. */
 ATTN_FUNC_ void attn_block_terms_(const attn_tile_ *t, attn_block_ *b) {
-  memset(&b->mod, 0, sizeof b->mod);
-  memset(&b->set, 0, sizeof b->set);
+  attn_clear_(&b->mod, sizeof b->mod);
+  attn_clear_(&b->set, sizeof b->set);
   b->mod.softcap = attn_caps_last_(t->a) ? 0.0f : t->a->softcap;
 }
 
@@ -20957,9 +20999,11 @@ ATTN_FUNC_ int attn_tile_load_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   void *rows[ATTN_TILE_];
   const void *from[ATTN_TILE_];
-  for (int r = 0; r < ATTN_TILE_; r++) t->m[r] = -INFINITY, t->l[r] = 0.0f;
-  for (int r = 0; r < t->groups * ATTN_GROUP_; r++)
-    t->count[r] = 0.0f, t->alpha[r] = t->scale[r] = 1.0f;
+  for (int g = 0; g < t->groups * ATTN_GROUP_; g += ATTN_GROUP_)
+    for (int r = g; r < g + ATTN_GROUP_; r++) {
+      t->m[r] = -INFINITY, t->l[r] = t->count[r] = 0.0f;
+      t->alpha[r] = t->scale[r] = 1.0f;
+    }
   if ((a->phase == 0 && !attn_reweighs_(a)) || attn_choice_blind_(a)) return 0;
   for (int r = 0; r < t->n; r++) {
     const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
@@ -21468,7 +21512,8 @@ ATTN_FUNC_ int attn_few_direct_(const attn_tensor *x, const attn_scales *scales)
 /* What stays the same for all blocks. */
 ATTN_FUNC_ void attn_few_open_(const attn_tensor *x, const attn_scales *scales,
                                attn_kv_rows_ *rows) {
-  memset(rows, 0, sizeof *rows);
+  rows->row = rows->next = NULL, rows->n = rows->next_n = rows->next_step = 0;
+  rows->scale = NULL;
   rows->dim = x->dim, rows->dtype = x->dtype;
   rows->bytes = attn_bytes_(x->dtype, x->dim);
   rows->step = attn_bytes_(x->dtype, x->stride_len);
@@ -21602,7 +21647,7 @@ ATTN_FUNC_ void attn_few_walk_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;
   const int64_t end = t->g[0].hi_max;
-  const int open = a->terms || ATTN_PART_(COMPOSED, a->addends);
+  const int open = attn_few_opens_(a);
   attn_block_ b;
   if (open) attn_block_terms_(t, &b);
   for (int64_t j = t->g[0].lo_min, base; j < end; j = base + ATTN_BLOCK_) {
@@ -21620,7 +21665,8 @@ ATTN_FUNC_ void attn_few_walk_(attn_tile_ *t) {
     }
     /* whole groups of 16 keys */
     const int from = (int)((j0 - base) / 16 * 16), to = (int)((j1 - base + 15) / 16 * 16);
-    for (int r = 0; r < t->n; r++) {
+    const int filled = (open || !partial) && j0 == base + from && j1 == base + to;
+    for (int r = 0; !filled && r < t->n; r++) {
       float *s = t->w.row_s + r * ATTN_ROWS_ROOM_ - base;
       const int64_t lo = open || t->lo[r] < j0 ? j0 : t->lo[r] < j1 ? t->lo[r] : j1;
       const int64_t hi = open || t->hi[r] > j1 ? j1 : t->hi[r];
@@ -21883,7 +21929,7 @@ ATTN_FUNC_ int64_t attn_shared_put_(attn_shared_ *x, int64_t bytes) {
 /* Only what is wanted has a place. */
 ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
   const int64_t f = sizeof(float), rows = attn_mul_(attn_mul_(a->q.batch, a->q.heads), a->q.len);
-  memset(x, 0, sizeof *x);
+  attn_clear_(x, sizeof *x);
   if (ATTN_HAS_TERMS && a->distances) {
     const int64_t table = attn_piece_(attn_mul_(a->distance_heads, a->distances), f);
     if (attn_has_distance_(&a->by_distance)) x->distance = attn_shared_put_(x, table);
@@ -22496,7 +22542,7 @@ ATTN_FUNC_ void attn_stored_times_(const attn_table_ *f, const attn_matrix_ *m,
   const int64_t end = part->k0 + part->depth;
   attn_stored_numbers_ s;
   attn_stored_product_ p;
-  memset(&p, 0, sizeof p);
+  attn_clear_(&p, sizeof p);
   p.x_stride = x.stride, p.y_stride = y_stride, p.kind = (int)dtype, p.run = m->run;
   p.step = attn_bytes_(dtype, m->w.stride_len);
   for (int64_t c = part->c0; c < part->c1; c += p.cols) {
@@ -22528,6 +22574,8 @@ ATTN_FUNC_ void attn_stored_times_(const attn_table_ *f, const attn_matrix_ *m,
 
 /* Rows from which on panels pay, narrow strips that are copied, and those that are turned; measured. */
 enum { ATTN_COPY_ROWS_ = 192, ATTN_STRIP_ROWS_ = 20, ATTN_TURN_ROWS_ = 9 };
+/* From first to last: a matrix that the first cache holds as it lies. */
+enum { ATTN_NEAR_FLOATS_ = 4096 };
 
 /* Columns and rows of a strip. */
 ATTN_FUNC_ int attn_matrix_strip_(const attn_matrix_ *m, const attn_table_ *f) {
@@ -22543,19 +22591,27 @@ ATTN_FUNC_ float *attn_matrix_at_(const attn_matrix_ *m, int64_t matrix, int64_t
   return m->packed + matrix * m->one + (c - m->direct) * m->k + k * strip;
 }
 
-/* W for so many products, each with so many rows; packed is still to be set. */
+/* m, which has its tensor and is zero but for that, for so many products, each with so many rows; packed is still
+ * to be set. */
+ATTN_FUNC_ void attn_matrix_open_(attn_matrix_ *m, int transposed, int64_t rows, int64_t products) {
+  const attn_tensor *w = &m->w;
+  m->transposed = transposed;
+  m->k = transposed ? w->dim : w->len, m->n = transposed ? w->len : w->dim;
+  m->direct = m->panels = m->one = 0;
+  m->in_turn = transposed && attn_mul_(rows, products) < ATTN_COPY_ROWS_;
+  if (m->in_turn) return;
+  if (w->dtype == ATTN_F32 && !transposed && rows < ATTN_COPY_ROWS_) m->direct = m->n / 16 * 16;
+  if (w->dtype != ATTN_F32 && !transposed && rows <= ATTN_STORED_FEW_) m->direct = m->n / 32 * 32;
+  if (m->direct == m->n) return;
+  m->panels = attn_add_(m->n - m->direct, ATTN_PANEL_ - 1) / ATTN_PANEL_;
+  m->one = attn_mul_(m->panels, attn_mul_(m->k, ATTN_PANEL_));
+}
 ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t rows,
                                         int64_t products) {
   attn_matrix_ m;
   memset(&m, 0, sizeof m);
-  m.w = w, m.transposed = transposed;
-  m.k = transposed ? w.dim : w.len, m.n = transposed ? w.len : w.dim;
-  m.in_turn = transposed && attn_mul_(rows, products) < ATTN_COPY_ROWS_;
-  if (m.in_turn) return m;
-  if (w.dtype == ATTN_F32 && !transposed && rows < ATTN_COPY_ROWS_) m.direct = m.n / 16 * 16;
-  if (w.dtype != ATTN_F32 && !transposed && rows <= ATTN_STORED_FEW_) m.direct = m.n / 32 * 32;
-  m.panels = attn_add_(attn_sub_(m.n, m.direct), ATTN_PANEL_ - 1) / ATTN_PANEL_;
-  m.one = attn_mul_(m.panels, attn_mul_(m.k, ATTN_PANEL_));
+  m.w = w;
+  attn_matrix_open_(&m, transposed, rows, products);
   return m;
 }
 
@@ -22791,7 +22847,8 @@ ATTN_FUNC_ void attn_matrix_strips_(const attn_table_ *f, const attn_matrix_ *m,
                                     attn_floats_ x, int start) {
   const int strip = attn_matrix_strip_(m, f);
   const int copied = part->c0 < m->direct && m->w.dtype == ATTN_F32 && strip < ATTN_PANEL_ &&
-                     x.rows >= ATTN_STRIP_ROWS_;
+                     x.rows >= ATTN_STRIP_ROWS_ &&
+                     part->depth * attn_abs64_(m->w.stride_len) > ATTN_NEAR_FLOATS_;
   const int64_t deep = ATTN_HAS_QUANTIZE && m->run ? m->run
                        : copied                    ? (int64_t)ATTN_DEEP_
                                                    : attn_strip_deep_(strip);
@@ -23266,7 +23323,7 @@ ATTN_COLD_ int attn_stage_products_(attn_stage_ *s, attn_matrix_ *m, int n, int6
 ATTN_COLD_ attn_stage_ attn_stage_open_(attn_error_ *e, const attn_table_ *table, int workers,
                                         const attn_ctx *ctx, int query) {
   attn_stage_ s;
-  memset(&s, 0, sizeof s);
+  attn_clear_(&s, sizeof s);
   s.e = e, s.table = table, s.workers = workers;
   s.ctx = attn_before_workspace_(ctx);
   s.ctx.validate = 0; /* the outer call has judged its arguments */
@@ -23630,7 +23687,7 @@ ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   const attn_tensor *y = &a->y;
   a->finish = a->act != ATTN_ACT_NONE || a->bias.data || a->scale != 1.0f;
   a->rows = attn_gemm_rows_(workers);
-  a->row_runs = y->len / a->rows + (y->len % a->rows != 0);
+  a->row_runs = attn_runs_of_(y->len, a->rows);
   a->own_y =
       a->x.dtype != ATTN_F32 ? attn_piece_((int64_t)ATTN_GEMM_MOST_ * (int64_t)ATTN_DEEP_, 4) : 0;
   if (ATTN_PART_(LOW, a->low)) /* rows as f32, and narrow */
@@ -23642,7 +23699,7 @@ ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
     a->own_bytes += attn_piece_(1, (int64_t)sizeof(attn_coded_room_));
   /* of few items the last ones would leave workers without */
   for (a->cols = attn_gemm_cols_(a, workers);; a->cols /= 2) {
-    a->col_runs = y->dim / a->cols + (y->dim % a->cols != 0);
+    a->col_runs = attn_runs_of_(y->dim, a->cols);
     a->items = attn_mul_(attn_mul_(y->batch, y->heads), attn_mul_(a->row_runs, a->col_runs));
     if (workers < 2 || a->cols == ATTN_PANEL_ || a->items >= 4 * (int64_t)workers) return;
   }
@@ -23662,6 +23719,7 @@ ATTN_FUNC_ int attn_check_codes_(attn_error_ *e, attn_tensor *w, const char *wor
 ATTN_FUNC_ int attn_check_codes_scales_(attn_error_ *e, attn_scales *s, const attn_tensor *w,
                                         int turned, attn_span_ span[2]) {
   static const attn_scales_words_ words = ATTN_SCALES_WORDS_("params.w_scales", "w");
+  if (!attn_quantized_(w->dtype) && !s->scale && !s->zero) return 1;
   attn_tensor x = *w;
   if (turned)
     return attn_check_scale_rows_(e, s, &x, attn_scale_groups_(s, w->dim), &words, 0, span);
@@ -23669,39 +23727,46 @@ ATTN_FUNC_ int attn_check_codes_scales_(attn_error_ *e, attn_scales *s, const at
   return attn_check_scale_rows_(e, s, &x, w->dim, &words, 0, span);
 }
 
+/* A job of three tensors, and nothing else yet. */
+ATTN_FUNC_ void attn_gemm_open_(attn_gemm_ *a, const attn_tensor *y, const attn_tensor *x,
+                                const attn_tensor *w) {
+  a->y = *y, a->x = *x, a->w.w = *w;
+  a->bias.data = a->w.packed = NULL, a->w.strip = 0, a->w.run = 0;
+  a->low = a->w.low = NULL, a->coded.codes = NULL, a->feature = ATTN_FEATURE_NONE;
+}
+
 /* Every rule; everything but memory is set. apart = 0: the tensors have no memory yet that could be
  * shared. */
-ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, attn_tensor x,
-                               attn_tensor w, const attn_gemm_params *params, const attn_ctx *ctx,
-                               int *workers, int apart) {
+ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, const attn_gemm_params *params,
+                               const attn_ctx *ctx, int *workers, int apart) {
   static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x"), ww[] = ATTN_WORDS_("w"),
                     wb[] = ATTN_WORDS_("params.bias");
   attn_span_ sy, sx, sw, sb = {0, 0}, ss, sc[2] = {{0, 0}, {0, 0}};
-  memset(a, 0, sizeof *a);
+  attn_tensor *y = &a->y, *x = &a->x, *w = &a->w.w;
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
-  a->y = y, a->x = x, a->scale = 1.0f, a->act = ATTN_ACT_NONE;
-  if (!attn_check_tensor_(e, &a->y, wy, &sy) || !attn_check_tensor_(e, &a->x, wx, &sx) ||
-      !attn_check_codes_(e, &w, ww, &sw))
+  a->scale = 1.0f, a->act = ATTN_ACT_NONE;
+  if (!attn_check_tensor_(e, y, wy, &sy) || !attn_check_tensor_(e, x, wx, &sx) ||
+      !attn_check_codes_(e, w, ww, &sw))
     return 0;
   const int turned = params && params->w_transposed;
-  a->w = attn_matrix_of_(w, turned, y.len, attn_gemm_products_(&w, &y));
-  if (x.len != y.len) return attn_reject_(e, ATTN_E_SHAPE, "x.len must equal y.len");
-  if (a->w.k != x.dim)
+  attn_matrix_open_(&a->w, turned, y->len, attn_gemm_products_(w, y));
+  if (x->len != y->len) return attn_reject_(e, ATTN_E_SHAPE, "x.len must equal y.len");
+  if (a->w.k != x->dim)
     return attn_reject_(
         e, ATTN_E_SHAPE,
         turned ? "w.dim must equal x.dim for params.w_transposed" : "w.len must equal x.dim");
-  if (a->w.n != y.dim)
+  if (a->w.n != y->dim)
     return attn_reject_(
         e, ATTN_E_SHAPE,
         turned ? "w.len must equal y.dim for params.w_transposed" : "w.dim must equal y.dim");
-  if (!attn_gemm_fits_(&a->x, &y) || !attn_gemm_fits_(&w, &y))
+  if (!attn_gemm_fits_(x, y) || !attn_gemm_fits_(w, y))
     return attn_reject_(e, ATTN_E_SHAPE,
-                        attn_gemm_fits_(&a->x, &y) ? "w.batch and w.heads must be 1 or those of y"
-                                                   : "x.batch and x.heads must be 1 or those of y");
+                        attn_gemm_fits_(x, y) ? "w.batch and w.heads must be 1 or those of y"
+                                              : "x.batch and x.heads must be 1 or those of y");
   attn_scales scales;
   memset(&scales, 0, sizeof scales);
   if (params) scales = params->w_scales;
-  if (!attn_check_codes_scales_(e, &scales, &w, turned, sc)) return 0;
+  if (!attn_check_codes_scales_(e, &scales, w, turned, sc)) return 0;
   if (params) {
     if (params->scale != 0.0f || signbit(params->scale)) a->scale = params->scale;
     if (!(a->scale - a->scale == 0.0f))
@@ -23712,31 +23777,31 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
       return 0;
     a->act = (int)act, a->bias = params->bias;
     if (params->compute == ATTN_COMPUTE_I8
-            ? !attn_coded_choose_(e, &a->coded, a->table, w.dtype, params->compute_prefer,
+            ? !attn_coded_choose_(e, &a->coded, a->table, w->dtype, params->compute_prefer,
                                   &a->feature)
             : !attn_compute_take_(e, a->table, params->compute, params->compute_prefer, 1, &a->low,
                                   &a->feature))
       return 0;
     if (a->bias.data) {
       if (!attn_check_tensor_(e, &a->bias, wb, &sb)) return 0;
-      if (a->bias.len != 1 || a->bias.dim != y.dim || !attn_gemm_fits_(&a->bias, &y))
+      if (a->bias.len != 1 || a->bias.dim != y->dim || !attn_gemm_fits_(&a->bias, y))
         return attn_reject_(e, ATTN_E_SHAPE,
                             "params.bias must be [1 or B, 1 or H, 1, y.dim] for y's B and H");
     }
   }
-  if (!attn_check_rows_(e, &a->y, wy) || !attn_check_workspace_(e, ctx, &ss)) return 0;
+  if (!attn_check_rows_(e, y, wy) || !attn_check_workspace_(e, ctx, &ss)) return 0;
   if (apart && (attn_overlap_(sy, sx) || attn_overlap_(sy, sw) || attn_overlap_(sy, sb) ||
                 attn_overlap_(sy, sc[0]) || attn_overlap_(sy, sc[1])))
     return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wy, ATTN_SAYS_OVERLAP_));
   if (attn_overlap_(ss, sx) || attn_overlap_(ss, sw) || attn_overlap_(ss, sb) ||
       attn_overlap_(ss, sy) || attn_overlap_(ss, sc[0]) || attn_overlap_(ss, sc[1]))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace shares memory with an argument");
-  if (y.batch > 1 && w.batch == 1 && a->x.batch == y.batch &&
-      (!a->bias.data || a->bias.batch == 1) && attn_gemm_flat_(&a->x) && attn_gemm_flat_(&a->y)) {
-    a->y = attn_gemm_flatten_(a->y), a->x = attn_gemm_flatten_(a->x);
-    a->w = attn_matrix_of_(w, turned, a->y.len, 1);
+  if (y->batch > 1 && w->batch == 1 && x->batch == y->batch &&
+      (!a->bias.data || a->bias.batch == 1) && attn_gemm_flat_(x) && attn_gemm_flat_(y)) {
+    *y = attn_gemm_flatten_(*y), *x = attn_gemm_flatten_(*x);
+    attn_matrix_open_(&a->w, turned, y->len, 1);
   }
-  if (attn_quantized_(w.dtype)) attn_matrix_codes_(&a->w, &scales);
+  if (attn_quantized_(w->dtype)) attn_matrix_codes_(&a->w, &scales);
   if (ATTN_PART_(LOW, a->low)) attn_matrix_narrow_(&a->w, a->low);
   if (ATTN_PART_(LOW, a->coded.codes)) attn_coded_plan_(&a->coded, &a->x, &a->w, a->feature);
   attn_gemm_cut_(a, *workers);
@@ -23819,10 +23884,10 @@ ATTN_FUNC_ void attn_gemm_coded_(const attn_gemm_ *a, attn_matrix_part_ part, fl
 ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   const attn_gemm_ *a = (const attn_gemm_ *)job;
   const attn_table_ *f = a->table;
-  const int64_t unit = index / (a->row_runs * a->col_runs),
-                at = index % (a->row_runs * a->col_runs);
-  const int64_t b = unit / a->y.heads, h = unit % a->y.heads;
-  const int64_t r0 = at / a->col_runs * a->rows, c0 = at % a->col_runs * a->cols;
+  const int64_t row = attn_over_(index, a->col_runs), unit = attn_over_(row, a->row_runs);
+  const int64_t b = attn_over_(unit, a->y.heads), h = unit - b * a->y.heads;
+  const int64_t r0 = (row - unit * a->row_runs) * a->rows,
+                c0 = (index - row * a->col_runs) * a->cols;
   const int64_t rows = a->y.len - r0 < a->rows ? a->y.len - r0 : a->rows;
   const int64_t c1 = a->y.dim - c0 < a->cols ? a->y.dim : c0 + a->cols;
   char *own = a->own + worker * a->own_bytes;
@@ -23841,6 +23906,7 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
 #endif
   else
     attn_gemm_plain_(a, part, y, stride, rows, in, own);
+  if (!a->finish && !a->aside && !ATTN_PART_(LOW, a->low)) return;
   for (int64_t c = 0; c < c1 - c0; c += ATTN_GEMM_COLS_) {
     const int64_t n = c1 - c0 - c < ATTN_GEMM_COLS_ ? c1 - c0 - c : (int64_t)ATTN_GEMM_COLS_;
     float bias[ATTN_GEMM_COLS_];
@@ -23868,7 +23934,8 @@ ATTN_PUB_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
   attn_workspace_ memory = {(char *)(uintptr_t)ATTN_ALIGN_, NULL}; /* no bytes: none are read */
   attn_gemm_ a;
   int workers;
-  if (!attn_gemm_plan_(&e, &a, y, x, w, params, ctx, &workers, 1)) return attn_end_(ctx, &e);
+  attn_gemm_open_(&a, &y, &x, &w);
+  if (!attn_gemm_plan_(&e, &a, params, ctx, &workers, 1)) return attn_end_(ctx, &e);
   const int64_t bytes = attn_gemm_bytes_(&a, workers);
   if (a.items) {
     if (bytes && !attn_workspace_get_(&e, &memory, ctx, bytes)) return attn_end_(ctx, &e);
@@ -23903,7 +23970,8 @@ ATTN_FUNC_ int64_t attn_gemm_need_(attn_error_ *e, attn_tensor y, attn_tensor x,
   const attn_ctx plain = attn_before_workspace_(ctx);
   attn_gemm_ a;
   int workers;
-  if (!attn_gemm_plan_(e, &a, y, x, w, params, &plain, &workers, apart)) return -1;
+  attn_gemm_open_(&a, &y, &x, &w);
+  if (!attn_gemm_plan_(e, &a, params, &plain, &workers, apart)) return -1;
   /* parallel_for may be set later */
   if (plain.workers > 1) attn_gemm_cut_(&a, plain.workers);
   return attn_gemm_bytes_(&a, attn_pieces_(plain.workers > 1 ? plain.workers : 1, a.items));
@@ -24022,7 +24090,7 @@ ATTN_FUNC_ void attn_layer_norm_item_(void *job, int worker, int64_t index) {
       continue;
     }
     attn_norm_rows_ rows;
-    memset(&rows, 0, sizeof rows);
+    attn_clear_(&rows, sizeof rows);
     rows.n = dim;
     rows.x = attn_rows_in_(f, &a->x, x, n, dim, room, &rows.x_stride);
     rows.y = attn_rows_out_(&a->y, y, dim, room, &rows.y_stride);
@@ -24040,7 +24108,7 @@ ATTN_FUNC_ void attn_layer_norm_item_(void *job, int worker, int64_t index) {
 ATTN_FUNC_ int attn_stage_sum_norm_(attn_stage_ *s, attn_tensor y, attn_tensor sum, attn_tensor x,
                                     attn_tensor residual, const attn_norm *norm) {
   attn_between_ a;
-  memset(&a, 0, sizeof a);
+  attn_clear_(&a, sizeof a);
   a.table = s->table, a.y = y, a.norm = norm;
   if (sum.data) a.sum = sum;
   a.x = attn_spread_heads_(attn_spread_(x, y.batch), y.heads);
@@ -24101,7 +24169,7 @@ ATTN_FUNC_ void attn_activate_item_(void *job, int worker, int64_t index) {
 ATTN_FUNC_ int attn_stage_activate_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor gate,
                                     attn_activation act) {
   attn_between_ a;
-  memset(&a, 0, sizeof a);
+  attn_clear_(&a, sizeof a);
   a.table = s->table, a.y = y, a.act = act;
   a.x = attn_spread_heads_(attn_spread_(x, y.batch), y.heads);
   if (gate.data) a.more = attn_spread_heads_(attn_spread_(gate, y.batch), y.heads);
@@ -24158,7 +24226,7 @@ ATTN_FUNC_ attn_status attn_layer_norm_call_(attn_tensor y, attn_tensor x,
   attn_error_ e = {ATTN_OK, NULL};
   attn_between_ a;
   int workers = 1;
-  memset(&a, 0, sizeof a);
+  attn_clear_(&a, sizeof a);
   a.y = y, a.x = x;
   if (params) {
     a.own = params->norm;
@@ -24194,7 +24262,7 @@ ATTN_FUNC_ attn_status attn_activate_call_(attn_tensor y, attn_tensor x,
   attn_error_ e = {ATTN_OK, NULL};
   attn_between_ a;
   int workers = 1;
-  memset(&a, 0, sizeof a);
+  attn_clear_(&a, sizeof a);
   a.y = y, a.x = x;
   if (params) {
     a.act = params->activation;
@@ -27112,9 +27180,9 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (k->dim != q->dim) return attn_reject_(e, ATTN_E_SHAPE, "k.dim must equal q.dim");
   if (v->len != k->len) return attn_reject_(e, ATTN_E_SHAPE, "v.len must equal k.len");
   /* 0 heads of queries: no rows, whatever k and v have */
-  if (q->heads > 0 && (k->heads < 1 || q->heads % k->heads))
+  if (q->heads > 0 && q->heads != k->heads && (k->heads < 1 || q->heads % k->heads))
     return attn_reject_(e, ATTN_E_HEADS, "k.heads must divide q.heads");
-  if (q->heads > 0 && (v->heads < 1 || q->heads % v->heads))
+  if (q->heads > 0 && q->heads != v->heads && (v->heads < 1 || q->heads % v->heads))
     return attn_reject_(e, ATTN_E_HEADS, "v.heads must divide q.heads");
   if (o->batch != q->batch || o->heads != q->heads || o->len != q->len)
     return attn_reject_(e, ATTN_E_SHAPE, "o.batch, .heads and .len must equal those of q");
@@ -27299,7 +27367,7 @@ ATTN_FUNC_ int64_t attn_sdpa_need_(attn_error_ *e, attn_tensor o, attn_tensor q,
                                    attn_tensor v, const attn_sdpa_params *params,
                                    const attn_relu_ *relu, const attn_ctx *ctx, int data) {
   attn_softmax_ a;
-  memset(&a, 0, sizeof a);
+  attn_problem_clear_(&a);
   a.o = o, a.q = q, a.k = k, a.v = v, a.relu = relu, a.takes_low = !relu;
   return attn_problem_need_(e, &a, params, ctx, data);
 }
@@ -27315,7 +27383,7 @@ ATTN_PUB_ attn_status attn_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, att
                                 const attn_sdpa_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_softmax_ a;
-  memset(&a, 0, sizeof a);
+  attn_problem_clear_(&a);
   a.o = o, a.q = q, a.k = k, a.v = v, a.takes_low = 1;
   int workers;
   if (attn_sdpa_plan_(&e, &a, params, ctx, &workers, 1)) {
@@ -27470,14 +27538,17 @@ ATTN_FUNC_ int attn_cached_open_(attn_error_ *e, attn_cached_ *x, attn_tensor o,
   attn_span_ span[ATTN_CACHE_SPANS_], table;
   attn_softmax_ *a = &x->a;
   attn_sdpa_params *p = &x->params;
-  memset(x, 0, sizeof *x);
+  attn_problem_clear_(a);
   if (!cache) return attn_reject_(e, ATTN_E_NULL, "cache must not be null");
   if (n < 0 || n >= (int64_t)1 << 40) return attn_reject_(e, ATTN_E_SHAPE, "n must lie in 0..2^40");
   if (n > 0 && !sequences) return attn_reject_(e, ATTN_E_NULL, "sequences must not be null");
   if ((uintptr_t)sequences % sizeof(void *) != 0)
     return attn_reject_(e, ATTN_E_ALIGN, "sequences must be aligned to its elements");
   x->cache = *cache;
-  if (params) *p = *params;
+  if (params)
+    *p = *params;
+  else
+    attn_clear_(p, sizeof *p);
   if (p->kv_len || p->k_scales.scale || p->k_scales.zero || p->v_scales.scale || p->v_scales.zero ||
       p->has_q_off || p->q_offs || p->causal == ATTN_CAUSAL_START || p->ragged.kv_indptr)
     return attn_reject_(
@@ -28189,7 +28260,7 @@ ATTN_PUB_ attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_pa
   attn_rope_job_ j;
   attn_workspace_ w;
   int workers;
-  memset(&j, 0, sizeof j);
+  attn_clear_(&j, sizeof j);
   j.y = y, j.x = x;
   if (attn_rope_plan_(&e, &j, params, ctx, &workers, 1)) {
     int64_t items = attn_rope_items_(&j);
@@ -28212,7 +28283,7 @@ ATTN_PUB_ size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_ro
   attn_rope_job_ j;
   const attn_ctx plain = attn_before_workspace_(ctx);
   int workers;
-  memset(&j, 0, sizeof j);
+  attn_clear_(&j, sizeof j);
   j.y = y, j.x = x;
   if (!attn_rope_plan_(&e, &j, params, &plain, &workers, 0)) return ATTN_WORKSPACE_REJECTED;
   int64_t items = attn_rope_items_(&j);
@@ -30246,6 +30317,7 @@ ATTN_FUNC_ void attn_joint_open_(attn_joint_tile_ *t, const attn_joint_ *x, int 
     attn_tile_group_rows_(u, t->batch * x->heads + h, tile);
     attn_tile_lanes_(u);
     attn_tile_load_(u);
+    for (int r = u->groups * ATTN_GROUP_; r < ATTN_TILE_; r++) u->m[r] = -INFINITY, u->l[r] = 0.0f;
   }
   t->n = t->head[0].n, t->groups = t->head[0].groups;
   t->partial = t->scaled = 0;
@@ -38385,7 +38457,7 @@ ATTN_COLD_ int attn_map_check_stab_(attn_error_ *e, attn_map_ *a, int causal, in
 /* Every rule of a map for keys of width dk; heads are those of w. delta: for a delta rule. */
 ATTN_COLD_ int attn_map_check_(attn_error_ *e, attn_map_ *a, const attn_feature_map *map,
                                int64_t dk, int64_t heads, int causal, int delta) {
-  memset((char *)a + sizeof a->table, 0, sizeof *a - sizeof a->table);
+  attn_clear_((char *)a + sizeof a->table, sizeof *a - sizeof a->table);
   if (!map) return attn_reject_(e, ATTN_E_NULL, "map must not be null");
   a->p = *map, a->kind = map->kind, a->dk = dk, a->m = dk, a->root = 1.0f;
   attn_feature_map *p = &a->p;
@@ -39793,7 +39865,7 @@ ATTN_FUNC_ attn_linear_block_ attn_linear_block_of_(const attn_linear_ *a, int64
   const attn_map_ *map = &a->map;
   const attn_feature_map *p = &map->p;
   attn_linear_block_ b;
-  memset(&b, 0, sizeof b);
+  attn_clear_(&b, sizeof b);
   b.magic = ATTN_LINEAR_MAGIC_;
   b.seed = p->seed, b.draw = p->draw;
   b.batch = batch, b.heads = a->heads, b.kv_heads = kv_heads;
@@ -39895,7 +39967,7 @@ ATTN_FUNC_ int attn_linear_new_(attn_error_ *e, attn_linear_ *a, const attn_line
   attn_linear_params p;
   memset(&p, 0, sizeof p);
   if (params) p = *params;
-  memset(a, 0, sizeof *a);
+  attn_clear_(a, sizeof *a);
   p.state = &p;
   if (batch < 1 || heads < 1 || kv_heads < 1 || dk < 1 || dv < 1)
     return attn_reject_(e, ATTN_E_SHAPE, "batch, heads, kv_heads, dk and dv must be at least 1");
@@ -40076,15 +40148,14 @@ ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o,
   enum { O, Q, K, V, RATE, COUNT };
   enum { RATE_HEAD, KV_LEN, Q_LEN, W, SIGMAS, STATE, MORE };
   const int64_t any = ATTN_ANY_;
-  attn_linear_params p;
+  static const attn_linear_params none;
+  const attn_linear_params *p = params ? params : &none;
   attn_span_ more[MORE];
   memset(more, 0, sizeof more);
-  memset(a, 0, sizeof *a);
-  memset(&p, 0, sizeof p);
-  if (params) p = *params;
+  attn_clear_(a, sizeof *a);
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
   a->map.table = a->table;
-  a->o = o, a->q = q, a->k = k, a->v = v, a->rate = p.rate;
+  a->o = o, a->q = q, a->k = k, a->v = v, a->rate = p->rate;
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, q.batch, q.heads, q.len, v.dim,
                     "o must be [q.batch, q.heads, q.len, v.dim]"),
@@ -40098,44 +40169,45 @@ ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o,
   if (!attn_check_given_(e, op, COUNT)) return 0;
   for (int i = 0; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], i == RATE ? k.heads : q.heads)) return 0;
-  if (!attn_linear_sizes_(e, a, &p, q.heads, k.heads, k.dim, v.dim)) return 0;
-  if (!p.has_q_off && p.q_off)
+  if (!attn_linear_sizes_(e, a, p, q.heads, k.heads, k.dim, v.dim)) return 0;
+  if (!p->has_q_off && p->q_off)
     return attn_reject_(e, ATTN_E_RANGE, "params.q_off needs params.has_q_off = 1");
-  if (p.has_q_off && attn_abs64_(p.q_off) >= (int64_t)1 << 40)
+  if (p->has_q_off && attn_abs64_(p->q_off) >= (int64_t)1 << 40)
     return attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie within 2^40 of 0");
-  a->q_off = p.has_q_off ? p.q_off : k.len - q.len;
-  if (p.rule == ATTN_LINEAR_GATED && a->map.kind == ATTN_FEATURES_RFA && !a->causal)
+  a->q_off = p->has_q_off ? p->q_off : k.len - q.len;
+  if (p->rule == ATTN_LINEAR_GATED && a->map.kind == ATTN_FEATURES_RFA && !a->causal)
     return attn_reject_(e, ATTN_E_RANGE, "params.rule: gated random features must be causal");
-  if (p.chunk < 0 || p.chunk > ATTN_LINEAR_CHUNK_)
+  if (p->chunk < 0 || p->chunk > ATTN_LINEAR_CHUNK_)
     return attn_reject_(e, ATTN_E_RANGE, "params.chunk must lie in 1 .. 64, or be 0");
-  a->chunk = p.chunk ? p.chunk : (int64_t)ATTN_LINEAR_CHUNK_;
-  a->kv_len = p.kv_len, a->q_len = p.q_len, a->rate_head = p.rate_head;
-  if (!attn_check_array_(e, p.kv_len, q.batch, 4, "params.kv_len must be aligned to its elements",
+  a->chunk = p->chunk ? p->chunk : (int64_t)ATTN_LINEAR_CHUNK_;
+  a->kv_len = p->kv_len, a->q_len = p->q_len, a->rate_head = p->rate_head;
+  if (!attn_check_array_(e, p->kv_len, q.batch, 4, "params.kv_len must be aligned to its elements",
                          &more[KV_LEN]) ||
-      !attn_check_array_(e, p.q_len, q.batch, 4, "params.q_len must be aligned to its elements",
+      !attn_check_array_(e, p->q_len, q.batch, 4, "params.q_len must be aligned to its elements",
                          &more[Q_LEN]) ||
-      !attn_check_array_(e, p.rate_head, k.heads, 4,
+      !attn_check_array_(e, p->rate_head, k.heads, 4,
                          "params.rate_head must be aligned to its elements", &more[RATE_HEAD]))
     return 0;
   if (a->rate.data && a->rate.batch != 1 && a->rate.batch != q.batch)
     return attn_reject_(e, ATTN_E_SHAPE, op[RATE].rule);
-  if (p.rule == ATTN_LINEAR_SUM && (a->rate.data || p.rate_head || p.rate_const != 0.0f))
+  if (p->rule == ATTN_LINEAR_SUM && (a->rate.data || p->rate_head || p->rate_const != 0.0f))
     return attn_reject_(e, ATTN_E_RANGE, "params.rate must be absent for ATTN_LINEAR_SUM");
-  if (p.rule == ATTN_LINEAR_GATED && !a->rate.data && !p.rate_head && !attn_to_bits_(p.rate_const))
+  if (p->rule == ATTN_LINEAR_GATED && !a->rate.data && !p->rate_head &&
+      !attn_to_bits_(p->rate_const))
     return attn_reject_(e, ATTN_E_NULL, "params.rate must not be absent for ATTN_LINEAR_GATED");
-  a->rate_const = p.rate_const;
+  a->rate_const = p->rate_const;
   if (!attn_linear_default_(e, &a->rate_const, 1.0f, "params.rate_const must be finite") ||
-      !attn_linear_check_den_(e, a, &p))
+      !attn_linear_check_den_(e, a, p))
     return 0;
   if (data > 0 &&
-      (!attn_check_lens_(e, p.kv_len, q.batch, k.len, "params.kv_len must lie in 0..k.len") ||
-       !attn_check_lens_(e, p.q_len, q.batch, q.len, "params.q_len must lie in 0..q.len")))
+      (!attn_check_lens_(e, p->kv_len, q.batch, k.len, "params.kv_len must lie in 0..k.len") ||
+       !attn_check_lens_(e, p->q_len, q.batch, q.len, "params.q_len must lie in 0..q.len")))
     return 0;
   if (!attn_linear_check_rates_(e, a, data > 0)) return 0;
-  if (p.state) {
+  if (p->state) {
     const attn_linear_block_ block = attn_linear_block_of_(a, q.batch, k.heads);
-    if (!attn_linear_check_block_(e, &block, p.state, p.state_bytes, &more[STATE])) return 0;
-    a->slots = (float *)(void *)((char *)p.state + sizeof block);
+    if (!attn_linear_check_block_(e, &block, p->state, p->state_bytes, &more[STATE])) return 0;
+    a->slots = (float *)(void *)((char *)p->state + sizeof block);
     a->kept = 1;
   }
   if (data < 0) return 1;

@@ -173,9 +173,9 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (k->dim != q->dim) return attn_reject_(e, ATTN_E_SHAPE, "k.dim must equal q.dim");
   if (v->len != k->len) return attn_reject_(e, ATTN_E_SHAPE, "v.len must equal k.len");
   /* 0 heads of queries: no rows, whatever k and v have */
-  if (q->heads > 0 && (k->heads < 1 || q->heads % k->heads))
+  if (q->heads > 0 && q->heads != k->heads && (k->heads < 1 || q->heads % k->heads))
     return attn_reject_(e, ATTN_E_HEADS, "k.heads must divide q.heads");
-  if (q->heads > 0 && (v->heads < 1 || q->heads % v->heads))
+  if (q->heads > 0 && q->heads != v->heads && (v->heads < 1 || q->heads % v->heads))
     return attn_reject_(e, ATTN_E_HEADS, "v.heads must divide q.heads");
   if (o->batch != q->batch || o->heads != q->heads || o->len != q->len)
     return attn_reject_(e, ATTN_E_SHAPE, "o.batch, .heads and .len must equal those of q");
@@ -360,7 +360,7 @@ ATTN_FUNC_ int64_t attn_sdpa_need_(attn_error_ *e, attn_tensor o, attn_tensor q,
                                    attn_tensor v, const attn_sdpa_params *params,
                                    const attn_relu_ *relu, const attn_ctx *ctx, int data) {
   attn_softmax_ a;
-  memset(&a, 0, sizeof a);
+  attn_problem_clear_(&a);
   a.o = o, a.q = q, a.k = k, a.v = v, a.relu = relu, a.takes_low = !relu;
   return attn_problem_need_(e, &a, params, ctx, data);
 }
@@ -376,7 +376,7 @@ ATTN_PUB_ attn_status attn_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, att
                                 const attn_sdpa_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_softmax_ a;
-  memset(&a, 0, sizeof a);
+  attn_problem_clear_(&a);
   a.o = o, a.q = q, a.k = k, a.v = v, a.takes_low = 1;
   int workers;
   if (attn_sdpa_plan_(&e, &a, params, ctx, &workers, 1)) {

@@ -174,6 +174,7 @@ ATTN_FUNC_ void attn_joint_open_(attn_joint_tile_ *t, const attn_joint_ *x, int 
     attn_tile_group_rows_(u, t->batch * x->heads + h, tile);
     attn_tile_lanes_(u);
     attn_tile_load_(u);
+    for (int r = u->groups * ATTN_GROUP_; r < ATTN_TILE_; r++) u->m[r] = -INFINITY, u->l[r] = 0.0f;
   }
   t->n = t->head[0].n, t->groups = t->head[0].groups;
   t->partial = t->scaled = 0;

@@ -464,8 +464,8 @@ ATTN_FUNC_ void attn_block_fetch_(const attn_tile_ *t, attn_block_ *b) {
 
 /* Before a tile's first block. */
 ATTN_FUNC_ void attn_block_terms_(const attn_tile_ *t, attn_block_ *b) {
-  memset(&b->mod, 0, sizeof b->mod);
-  memset(&b->set, 0, sizeof b->set);
+  attn_clear_(&b->mod, sizeof b->mod);
+  attn_clear_(&b->set, sizeof b->set);
   b->mod.softcap = attn_caps_last_(t->a) ? 0.0f : t->a->softcap;
 }
 

@@ -1,6 +1,10 @@
 /* engine/check.h owns argument checks: what makes a tensor, a mask or a context legal, and the
  * memory each one spans. Every check runs before the first write; the first failure wins. */
 
+/* Clears a struct of a call. Not in line: rep stos, which gcc has for it, takes ten times as long to begin; so does
+ * memset above 2 KB. */
+ATTN_OUTLINE_ void attn_clear_(void *p, size_t bytes) { memset(p, 0, bytes); }
+
 typedef struct attn_error_ {
   attn_status status;
   const char *reason;
@@ -110,29 +114,42 @@ ATTN_FUNC_ int64_t attn_sub_(int64_t a, int64_t b) {
 /* a / b of extents, where b is most often 1: a division is slow. */
 ATTN_INLINE_ int64_t attn_over_(int64_t a, int64_t b) { return b == 1 ? a : a / b; }
 
+/* Runs of `each` that n things make. */
+ATTN_INLINE_ int64_t attn_runs_of_(int64_t n, int64_t each) {
+  return n <= each ? n > 0 : n / each + (n % each != 0);
+}
+
 /* What an element is aligned to; its size, but for ATTN_I4 (attn_bytes_). */
 ATTN_FUNC_ int64_t attn_size_(attn_dtype dtype) {
   return dtype == ATTN_F32 ? 4 : attn_quantized_(dtype) ? 1 : 2;
 }
 
+/* The span from `below` bytes under data to `above` over it, either INT64_MAX where it is too long. 0 = does not
+ * fit. */
+ATTN_FUNC_ int attn_span_set_(attn_span_ *span, const void *data, int64_t below, int64_t above) {
+  const int64_t limit = sizeof(void *) == 4 ? (int64_t)0x7fffffff : INT64_MAX / 4;
+  const uintptr_t at = (uintptr_t)data;
+  if (below > limit || above > limit || (uintptr_t)below > at ||
+      (uintptr_t)above > UINTPTR_MAX - at)
+    return 0;
+  span->lo = at - (uintptr_t)below, span->hi = at + (uintptr_t)above;
+  return 1;
+}
+
 /* The span of n0 x n1 x n2 rows of row_bytes at the given byte strides. 0 = does not fit. */
 ATTN_FUNC_ int attn_span_of_(attn_span_ *span, const void *data, int64_t row_bytes,
                              const int64_t n[3], const int64_t stride[3]) {
-  const int64_t limit = sizeof(void *) == 4 ? (int64_t)0x7fffffff : INT64_MAX / 4;
   int64_t below = 0, above = row_bytes;
   span->lo = span->hi = (uintptr_t)data;
   if (n[0] == 0 || n[1] == 0 || n[2] == 0 || row_bytes == 0) return 1;
-  for (int d = 0; d < 3; d++)
+  for (int d = 0; d < 3; d++) {
+    const int64_t reach = attn_mul_(n[d] - 1, attn_abs64_(stride[d]));
     if (stride[d] < 0)
-      below = attn_add_(below, attn_mul_(n[d] - 1, attn_abs64_(stride[d])));
-    else if (stride[d] > 0) /* most are 0 */
-      above = attn_add_(above, attn_mul_(n[d] - 1, stride[d]));
-  if (below > limit || above > limit || (uintptr_t)below > span->lo ||
-      (uintptr_t)above > UINTPTR_MAX - span->lo)
-    return 0;
-  span->hi += (uintptr_t)above;
-  span->lo -= (uintptr_t)below;
-  return 1;
+      below = attn_add_(below, reach);
+    else
+      above = attn_add_(above, reach);
+  }
+  return attn_span_set_(span, data, below, above);
 }
 
 /* A required tensor that was never set is null before it is of a wrong shape. */
@@ -140,7 +157,21 @@ ATTN_FUNC_ int attn_check_set_(attn_error_ *e, const attn_tensor *t, const char 
   return t->data || t->dim ? 1 : attn_reject_(e, ATTN_E_NULL, attn_says_(w, ATTN_SAYS_DATA_));
 }
 
-/* A tensor of any storage type. Strides that are never used become 0: they may hold anything. */
+/* What n rows, or more, this stride apart add to the bytes of a view; a stride that is never used becomes 0: it may
+ * hold anything. The result is the sentence about it, 0 = it is legal. */
+ATTN_INLINE_ int attn_check_stride_(int64_t n, int64_t *stride, attn_dtype dtype, int64_t *below,
+                                    int64_t *above) {
+  if (n <= 1) *stride = 0;
+  const int64_t step = attn_abs64_(*stride);
+  if (step == 0) return 0;
+  if (step > INT64_MAX / 4) return ATTN_SAYS_SIZE_;
+  if (dtype == ATTN_I4 && step % 2) return ATTN_SAYS_EVEN_;
+  int64_t *side = *stride < 0 ? below : above;
+  *side = attn_add_(*side, attn_mul_(n - 1, attn_bytes_(dtype, step)));
+  return 0;
+}
+
+/* A tensor of any storage type. */
 ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const char *w, attn_span_ *span) {
   if ((int)t->dtype < 0 || t->dtype >= ATTN_DTYPE_COUNT)
     return attn_reject_(e, ATTN_E_DTYPE, attn_says_(w, ATTN_SAYS_STORED_));
@@ -151,25 +182,21 @@ ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const char *w,
     return attn_reject_(e, ATTN_E_SHAPE, attn_says_(w, ATTN_SAYS_EXTENT_));
   if (!attn_check_set_(e, t, w)) return 0;
   if (t->dim < 1) return attn_reject_(e, ATTN_E_SHAPE, attn_says_(w, ATTN_SAYS_DIM_));
-  const int64_t size = attn_size_(t->dtype), n[3] = {t->batch, t->heads, t->len};
-  if (t->batch <= 1) t->stride_batch = 0;
-  if (t->heads <= 1) t->stride_head = 0;
-  if (t->len <= 1) t->stride_len = 0;
-  int64_t stride[3] = {t->stride_batch, t->stride_head, t->stride_len};
-  int empty = t->batch == 0 || t->heads == 0 || t->len == 0;
+  const int empty = t->batch == 0 || t->heads == 0 || t->len == 0;
+  int64_t below = 0, above = 0;
   if (!t->data && !empty) return attn_reject_(e, ATTN_E_NULL, attn_says_(w, ATTN_SAYS_DATA_));
-  if (((uintptr_t)t->data & (uintptr_t)(size - 1)) != 0)
+  if ((uintptr_t)t->data & (uintptr_t)(attn_size_(t->dtype) - 1))
     return attn_reject_(e, ATTN_E_ALIGN, attn_says_(w, ATTN_SAYS_ALIGN_));
-  for (int d = 0; d < 3; d++) {
-    if (stride[d] == 0) continue;
-    if (attn_abs64_(stride[d]) > INT64_MAX / 4)
-      return attn_reject_(e, ATTN_E_OVERFLOW, attn_says_(w, ATTN_SAYS_SIZE_));
-    if (t->dtype == ATTN_I4 && stride[d] % 2)
-      return attn_reject_(e, ATTN_E_STRIDE, attn_says_(w, ATTN_SAYS_EVEN_));
-    stride[d] = attn_bytes_(t->dtype, stride[d]);
-  }
+  int says = attn_check_stride_(t->batch, &t->stride_batch, t->dtype, &below, &above);
+  if (!says) says = attn_check_stride_(t->heads, &t->stride_head, t->dtype, &below, &above);
+  if (!says) says = attn_check_stride_(t->len, &t->stride_len, t->dtype, &below, &above);
+  if (says)
+    return attn_reject_(e, says == ATTN_SAYS_EVEN_ ? ATTN_E_STRIDE : ATTN_E_OVERFLOW,
+                        attn_says_(w, says));
+  span->lo = span->hi = (uintptr_t)t->data;
   if (t->dim > INT64_MAX / 4 ||
-      !attn_span_of_(span, t->data, attn_bytes_(t->dtype, t->dim), n, stride))
+      (!empty &&
+       !attn_span_set_(span, t->data, below, attn_add_(above, attn_bytes_(t->dtype, t->dim)))))
     return attn_reject_(e, ATTN_E_OVERFLOW, attn_says_(w, ATTN_SAYS_SIZE_));
   return 1;
 }

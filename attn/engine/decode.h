@@ -67,7 +67,8 @@ ATTN_FUNC_ int attn_few_direct_(const attn_tensor *x, const attn_scales *scales)
 /* What stays the same for all blocks. */
 ATTN_FUNC_ void attn_few_open_(const attn_tensor *x, const attn_scales *scales,
                                attn_kv_rows_ *rows) {
-  memset(rows, 0, sizeof *rows);
+  rows->row = rows->next = NULL, rows->n = rows->next_n = rows->next_step = 0;
+  rows->scale = NULL;
   rows->dim = x->dim, rows->dtype = x->dtype;
   rows->bytes = attn_bytes_(x->dtype, x->dim);
   rows->step = attn_bytes_(x->dtype, x->stride_len);
@@ -201,7 +202,7 @@ ATTN_FUNC_ void attn_few_walk_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;
   const int64_t end = t->g[0].hi_max;
-  const int open = a->terms || ATTN_PART_(COMPOSED, a->addends);
+  const int open = attn_few_opens_(a);
   attn_block_ b;
   if (open) attn_block_terms_(t, &b);
   for (int64_t j = t->g[0].lo_min, base; j < end; j = base + ATTN_BLOCK_) {
@@ -219,7 +220,8 @@ ATTN_FUNC_ void attn_few_walk_(attn_tile_ *t) {
     }
     /* whole groups of 16 keys */
     const int from = (int)((j0 - base) / 16 * 16), to = (int)((j1 - base + 15) / 16 * 16);
-    for (int r = 0; r < t->n; r++) {
+    const int filled = (open || !partial) && j0 == base + from && j1 == base + to;
+    for (int r = 0; !filled && r < t->n; r++) {
       float *s = t->w.row_s + r * ATTN_ROWS_ROOM_ - base;
       const int64_t lo = open || t->lo[r] < j0 ? j0 : t->lo[r] < j1 ? t->lo[r] : j1;
       const int64_t hi = open || t->hi[r] > j1 ? j1 : t->hi[r];

@@ -77,7 +77,7 @@ ATTN_FUNC_ int64_t attn_shared_put_(attn_shared_ *x, int64_t bytes) {
 /* Only what is wanted has a place. */
 ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
   const int64_t f = sizeof(float), rows = attn_mul_(attn_mul_(a->q.batch, a->q.heads), a->q.len);
-  memset(x, 0, sizeof *x);
+  attn_clear_(x, sizeof *x);
   if (ATTN_HAS_TERMS && a->distances) {
     const int64_t table = attn_piece_(attn_mul_(a->distance_heads, a->distances), f);
     if (attn_has_distance_(&a->by_distance)) x->distance = attn_shared_put_(x, table);

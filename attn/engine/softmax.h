@@ -272,9 +272,11 @@ ATTN_FUNC_ int attn_tile_load_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   void *rows[ATTN_TILE_];
   const void *from[ATTN_TILE_];
-  for (int r = 0; r < ATTN_TILE_; r++) t->m[r] = -INFINITY, t->l[r] = 0.0f;
-  for (int r = 0; r < t->groups * ATTN_GROUP_; r++)
-    t->count[r] = 0.0f, t->alpha[r] = t->scale[r] = 1.0f;
+  for (int g = 0; g < t->groups * ATTN_GROUP_; g += ATTN_GROUP_)
+    for (int r = g; r < g + ATTN_GROUP_; r++) {
+      t->m[r] = -INFINITY, t->l[r] = t->count[r] = 0.0f;
+      t->alpha[r] = t->scale[r] = 1.0f;
+    }
   if ((a->phase == 0 && !attn_reweighs_(a)) || attn_choice_blind_(a)) return 0;
   for (int r = 0; r < t->n; r++) {
     const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);

@@ -116,7 +116,7 @@ ATTN_COLD_ int attn_stage_products_(attn_stage_ *s, attn_matrix_ *m, int n, int6
 ATTN_COLD_ attn_stage_ attn_stage_open_(attn_error_ *e, const attn_table_ *table, int workers,
                                         const attn_ctx *ctx, int query) {
   attn_stage_ s;
-  memset(&s, 0, sizeof s);
+  attn_clear_(&s, sizeof s);
   s.e = e, s.table = table, s.workers = workers;
   s.ctx = attn_before_workspace_(ctx);
   s.ctx.validate = 0; /* the outer call has judged its arguments */

@@ -181,8 +181,7 @@ typedef struct attn_softmax_ {
   attn_item_fn_ own;
   void *own_job;
   int64_t own_items;
-  int64_t bytes; /* memory of one worker, cut at these offsets */
-  int64_t offset[ATTN_PIECES_];
+  int64_t bytes; /* memory of one worker, cut at `offset` */
   char *workspace;
   /* Few queries: engine/decode.h. Parts are [B][head group][split][row], part_o [..][dv]. */
   int few, by_row, one_order;
@@ -193,8 +192,14 @@ typedef struct attn_softmax_ {
   /* With several phases the state of every row waits here between them. */
   int phase, phases, counting;
   float *state_m, *state_l, *state_n,
-      *state_o; /* [B,H,Tq], state_o [B,H,Tq,dv] or null: o itself */
+      *state_o;                 /* [B,H,Tq], state_o [B,H,Tq,dv] or null: o itself */
+  int64_t offset[ATTN_PIECES_]; /* last: not before memory is planned */
 } attn_softmax_;
+
+/* A problem of nothing. */
+ATTN_FUNC_ void attn_problem_clear_(attn_softmax_ *a) {
+  attn_clear_(a, offsetof(attn_softmax_, offset));
+}
 
 /* What a pass over the tiles does. */
 enum {
@@ -351,6 +356,7 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   const int xl = ATTN_PART_(TERMS, a->xl.table.data) != NULL;
   const int best = ATTN_PART_(CONTENT, a->choice) && a->choice->k;
   a->bytes = 0;
+  attn_clear_(a->offset, sizeof a->offset);
   if (!a->by_row || a->seq) {
     attn_scratch_put_(a, ATTN_P_QT_, dk);
     attn_scratch_put_(a, ATTN_P_OT_, dv);
@@ -543,6 +549,11 @@ static const float attn_count_[2 * ATTN_BLOCK_] = {
     ATTN_COUNT32_(128), ATTN_COUNT32_(160), ATTN_COUNT32_(192), ATTN_COUNT32_(224)};
 #undef ATTN_COUNT8_
 #undef ATTN_COUNT32_
+
+/* Whether anything is done to scores beside the softmax: few queries by row then have lanes too. */
+ATTN_FUNC_ int attn_few_opens_(const attn_softmax_ *a) {
+  return a->terms || ATTN_PART_(COMPOSED, a->addends);
+}
 
 /* Lanes that hold a row. */
 ATTN_FUNC_ uint64_t attn_tile_all_(const attn_tile_ *t) {

@@ -31,7 +31,7 @@ ATTN_FUNC_ int attn_check_workspace_(attn_error_ *e, const attn_ctx *ctx, attn_s
 /* The context of a workspace query: the same call before it has one. */
 ATTN_FUNC_ attn_ctx attn_before_workspace_(const attn_ctx *ctx) {
   attn_ctx plain;
-  memset(&plain, 0, sizeof plain);
+  attn_clear_(&plain, sizeof plain);
   if (ctx) plain = *ctx;
   plain.workspace = NULL, plain.workspace_size = 0;
   return plain;

@@ -86,15 +86,14 @@ ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o,
   enum { O, Q, K, V, RATE, COUNT };
   enum { RATE_HEAD, KV_LEN, Q_LEN, W, SIGMAS, STATE, MORE };
   const int64_t any = ATTN_ANY_;
-  attn_linear_params p;
+  static const attn_linear_params none;
+  const attn_linear_params *p = params ? params : &none;
   attn_span_ more[MORE];
   memset(more, 0, sizeof more);
-  memset(a, 0, sizeof *a);
-  memset(&p, 0, sizeof p);
-  if (params) p = *params;
+  attn_clear_(a, sizeof *a);
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
   a->map.table = a->table;
-  a->o = o, a->q = q, a->k = k, a->v = v, a->rate = p.rate;
+  a->o = o, a->q = q, a->k = k, a->v = v, a->rate = p->rate;
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, q.batch, q.heads, q.len, v.dim,
                     "o must be [q.batch, q.heads, q.len, v.dim]"),
@@ -108,44 +107,45 @@ ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o,
   if (!attn_check_given_(e, op, COUNT)) return 0;
   for (int i = 0; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], i == RATE ? k.heads : q.heads)) return 0;
-  if (!attn_linear_sizes_(e, a, &p, q.heads, k.heads, k.dim, v.dim)) return 0;
-  if (!p.has_q_off && p.q_off)
+  if (!attn_linear_sizes_(e, a, p, q.heads, k.heads, k.dim, v.dim)) return 0;
+  if (!p->has_q_off && p->q_off)
     return attn_reject_(e, ATTN_E_RANGE, "params.q_off needs params.has_q_off = 1");
-  if (p.has_q_off && attn_abs64_(p.q_off) >= (int64_t)1 << 40)
+  if (p->has_q_off && attn_abs64_(p->q_off) >= (int64_t)1 << 40)
     return attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie within 2^40 of 0");
-  a->q_off = p.has_q_off ? p.q_off : k.len - q.len;
-  if (p.rule == ATTN_LINEAR_GATED && a->map.kind == ATTN_FEATURES_RFA && !a->causal)
+  a->q_off = p->has_q_off ? p->q_off : k.len - q.len;
+  if (p->rule == ATTN_LINEAR_GATED && a->map.kind == ATTN_FEATURES_RFA && !a->causal)
     return attn_reject_(e, ATTN_E_RANGE, "params.rule: gated random features must be causal");
-  if (p.chunk < 0 || p.chunk > ATTN_LINEAR_CHUNK_)
+  if (p->chunk < 0 || p->chunk > ATTN_LINEAR_CHUNK_)
     return attn_reject_(e, ATTN_E_RANGE, "params.chunk must lie in 1 .. 64, or be 0");
-  a->chunk = p.chunk ? p.chunk : (int64_t)ATTN_LINEAR_CHUNK_;
-  a->kv_len = p.kv_len, a->q_len = p.q_len, a->rate_head = p.rate_head;
-  if (!attn_check_array_(e, p.kv_len, q.batch, 4, "params.kv_len must be aligned to its elements",
+  a->chunk = p->chunk ? p->chunk : (int64_t)ATTN_LINEAR_CHUNK_;
+  a->kv_len = p->kv_len, a->q_len = p->q_len, a->rate_head = p->rate_head;
+  if (!attn_check_array_(e, p->kv_len, q.batch, 4, "params.kv_len must be aligned to its elements",
                          &more[KV_LEN]) ||
-      !attn_check_array_(e, p.q_len, q.batch, 4, "params.q_len must be aligned to its elements",
+      !attn_check_array_(e, p->q_len, q.batch, 4, "params.q_len must be aligned to its elements",
                          &more[Q_LEN]) ||
-      !attn_check_array_(e, p.rate_head, k.heads, 4,
+      !attn_check_array_(e, p->rate_head, k.heads, 4,
                          "params.rate_head must be aligned to its elements", &more[RATE_HEAD]))
     return 0;
   if (a->rate.data && a->rate.batch != 1 && a->rate.batch != q.batch)
     return attn_reject_(e, ATTN_E_SHAPE, op[RATE].rule);
-  if (p.rule == ATTN_LINEAR_SUM && (a->rate.data || p.rate_head || p.rate_const != 0.0f))
+  if (p->rule == ATTN_LINEAR_SUM && (a->rate.data || p->rate_head || p->rate_const != 0.0f))
     return attn_reject_(e, ATTN_E_RANGE, "params.rate must be absent for ATTN_LINEAR_SUM");
-  if (p.rule == ATTN_LINEAR_GATED && !a->rate.data && !p.rate_head && !attn_to_bits_(p.rate_const))
+  if (p->rule == ATTN_LINEAR_GATED && !a->rate.data && !p->rate_head &&
+      !attn_to_bits_(p->rate_const))
     return attn_reject_(e, ATTN_E_NULL, "params.rate must not be absent for ATTN_LINEAR_GATED");
-  a->rate_const = p.rate_const;
+  a->rate_const = p->rate_const;
   if (!attn_linear_default_(e, &a->rate_const, 1.0f, "params.rate_const must be finite") ||
-      !attn_linear_check_den_(e, a, &p))
+      !attn_linear_check_den_(e, a, p))
     return 0;
   if (data > 0 &&
-      (!attn_check_lens_(e, p.kv_len, q.batch, k.len, "params.kv_len must lie in 0..k.len") ||
-       !attn_check_lens_(e, p.q_len, q.batch, q.len, "params.q_len must lie in 0..q.len")))
+      (!attn_check_lens_(e, p->kv_len, q.batch, k.len, "params.kv_len must lie in 0..k.len") ||
+       !attn_check_lens_(e, p->q_len, q.batch, q.len, "params.q_len must lie in 0..q.len")))
     return 0;
   if (!attn_linear_check_rates_(e, a, data > 0)) return 0;
-  if (p.state) {
+  if (p->state) {
     const attn_linear_block_ block = attn_linear_block_of_(a, q.batch, k.heads);
-    if (!attn_linear_check_block_(e, &block, p.state, p.state_bytes, &more[STATE])) return 0;
-    a->slots = (float *)(void *)((char *)p.state + sizeof block);
+    if (!attn_linear_check_block_(e, &block, p->state, p->state_bytes, &more[STATE])) return 0;
+    a->slots = (float *)(void *)((char *)p->state + sizeof block);
     a->kept = 1;
   }
   if (data < 0) return 1;
