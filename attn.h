@@ -14321,7 +14321,7 @@ typedef struct attn_span_ {
   uintptr_t lo, hi;
 } attn_span_;
 
-ATTN_FUNC_ int attn_overlap_(attn_span_ a, attn_span_ b) {
+ATTN_INLINE_ int attn_overlap_(attn_span_ a, attn_span_ b) {
   return a.lo < a.hi && b.lo < b.hi && a.lo < b.hi && b.lo < a.hi;
 }
 
@@ -14503,6 +14503,12 @@ ATTN_FUNC_ int attn_check_array_(attn_error_ *e, const void *data, int64_t n, in
                         "an array spans more bytes than the address space holds");
   span->hi += (uintptr_t)bytes;
   return 1;
+}
+
+/* An array that params may name. */
+ATTN_FUNC_ int attn_take_array_(attn_error_ *e, const void *data, int64_t n, int64_t size,
+                                const char *align, attn_spans_ *all) {
+  return !data || attn_check_array_(e, data, n, size, align, attn_spans_more_(all, 1));
 }
 
 /* A mask against the extents it must broadcast to; kinds is a bit set of attn_mask_kind. */
@@ -23464,22 +23470,28 @@ ATTN_COLD_ int attn_check_given_(attn_error_ *e, const attn_operand_ *p, int n) 
   return 1;
 }
 
+/* Whether a span shares memory with none of the operands but itself, nor with the spans `more`. */
+ATTN_COLD_ int attn_span_alone_(const attn_span_ *span, const attn_operand_ *p, int n,
+                                const attn_span_ *more, int m) {
+  if (span->lo >= span->hi) return 1;
+  for (int k = 0; k < n; k++)
+    if (&p[k].span != span && attn_overlap_(*span, p[k].span)) return 0;
+  for (int k = 0; k < m; k++)
+    if (attn_overlap_(*span, more[k])) return 0;
+  return 1;
+}
+
 /* No output shares memory with another argument or the workspace, nor does that with an input.
  * more: spans of plain arrays and masks. */
 ATTN_COLD_ int attn_check_apart_(attn_error_ *e, const attn_ctx *ctx, const attn_operand_ *p, int n,
                                  const attn_span_ *more, int m) {
   attn_span_ work;
   if (!attn_check_workspace_(e, ctx, &work)) return 0;
-  for (int i = 0; i < n; i++) {
-    if (!(p[i].role & ATTN_OUT_)) continue;
-    for (int k = 0; k < n + m; k++)
-      if (k != i && attn_overlap_(p[i].span, k < n ? p[k].span : more[k - n]))
-        return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(p[i].w, ATTN_SAYS_OVERLAP_));
-  }
-  for (int k = 0; k < n + m; k++)
-    if (attn_overlap_(work, k < n ? p[k].span : more[k - n]))
-      return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
-  return 1;
+  for (int i = 0; i < n; i++)
+    if ((p[i].role & ATTN_OUT_) && !attn_span_alone_(&p[i].span, p, n, more, m))
+      return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(p[i].w, ATTN_SAYS_OVERLAP_));
+  return attn_span_alone_(&work, p, n, more, m) ||
+         attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
 }
 
 ATTN_COLD_ int attn_check_scale_(attn_error_ *e, float scale) {
@@ -27109,12 +27121,6 @@ ATTN_FUNC_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const at
   const unsigned flags = 1u << ATTN_MASK_BOOL | 1u << ATTN_MASK_BITS;
   return attn_check_mask_(e, mask, &wmask, flags, full, mask_span) &&
          attn_check_mask_(e, bias, &wbias, 1u << ATTN_MASK_ADD, full, bias_span);
-}
-
-/* An array that params may name. */
-ATTN_FUNC_ int attn_take_array_(attn_error_ *e, const void *data, int64_t n, int64_t size,
-                                const char *align, attn_spans_ *all) {
-  return !data || attn_check_array_(e, data, n, size, align, attn_spans_more_(all, 1));
 }
 
 /* The scales of x, which only quantised rows have. */
@@ -39160,6 +39166,7 @@ typedef struct attn_linear_ {
   float *slots;         /* of all states */
   float *marks, *parts; /* states on the way, sums of segments, where workers share a head */
   int kept, shares;     /* slots are the caller's; workers share a head */
+  int few;              /* keys, and rows, go one by one: there are no chunks */
   int64_t segments, slices, tiles;
   int64_t need_slots, need_marks; /* bytes */
   char *own;                      /* of the workers */
@@ -39242,26 +39249,28 @@ typedef struct attn_linear_own_ {
   attn_linear_ask_ *ask;
 } attn_linear_own_;
 
-/* Where the pieces of a worker's memory begin, in floats, in the order of attn_linear_own_; its bytes. */
+/* Where the pieces of a worker's memory begin, in floats, in the order of attn_linear_own_; its bytes. Those of
+ * chunks are not there where keys go one by one. */
 ATTN_FUNC_ int64_t attn_linear_lay_(attn_linear_ *a) {
   const int64_t n = ATTN_LINEAR_CHUNK_, square = n * n, features = attn_mul_(n, a->m);
+  const int64_t values = attn_mul_(n, a->wide), sums = attn_mul_(a->m, a->wide);
   const int64_t floats[ATTN_LINEAR_PIECES_] = {attn_mul_(n, a->k.dim),
                                                features,
                                                features,
-                                               features,
-                                               square,
+                                               a->few ? 0 : features,
+                                               a->few ? 0 : square,
                                                a->decays || a->map.running ? square : 0,
                                                a->delta ? square : 0,
-                                               attn_mul_(n, a->wide),
-                                               attn_mul_(n, a->wide),
-                                               attn_mul_(a->m, a->wide),
-                                               a->m,
-                                               a->slot,
+                                               values,
+                                               values,
+                                               a->few ? 0 : sums,
+                                               a->few ? 0 : a->m,
+                                               a->few && a->kept ? 0 : a->slot,
                                                sizeof(attn_linear_ask_) / sizeof(float)};
   int64_t at = attn_piece_(attn_map_own_(&a->map), 1);
   for (int i = 0; i < ATTN_LINEAR_PIECES_; i++) {
     a->at[i] = at / (int64_t)sizeof(float);
-    at = attn_add_(at, attn_piece_(floats[i], sizeof(float)));
+    if (floats[i]) at = attn_add_(at, attn_piece_(floats[i], sizeof(float)));
   }
   return at;
 }
@@ -39366,15 +39375,13 @@ typedef struct attn_linear_chain_ {
   float value[ATTN_LINEAR_CHUNK_]; /* the same by rates alone, with sums of values */
 } attn_linear_chain_;
 
-ATTN_FUNC_ attn_linear_chain_ attn_linear_open_(const attn_linear_ *a, int worker, int64_t b,
-                                                int64_t head) {
-  attn_linear_chain_ c;
-  memset(&c, 0, offsetof(attn_linear_chain_, rate));
-  c.a = a, c.b = b, c.head = head, c.kv = head / a->per_kv;
-  c.cols = a->dv;
-  attn_linear_cut_(a, worker, &c.w);
-  if (a->wide > a->dv) memset(c.w.u, 0, (size_t)(a->m * a->wide) * sizeof(float));
-  return c;
+ATTN_FUNC_ void attn_linear_open_(attn_linear_chain_ *c, const attn_linear_ *a, int worker,
+                                  int64_t b, int64_t head) {
+  attn_clear_(c, offsetof(attn_linear_chain_, rate));
+  c->a = a, c->b = b, c->head = head, c->kv = attn_over_(head, a->per_kv);
+  c->cols = a->dv;
+  attn_linear_cut_(a, worker, &c->w);
+  if (!a->few && a->wide > a->dv) memset(c->w.u, 0, (size_t)(a->m * a->wide) * sizeof(float));
 }
 
 /* S = keep S + what is pending. Columns beyond the slice keep their bits. */
@@ -40140,18 +40147,24 @@ ATTN_FUNC_ int attn_linear_check_rates_(attn_error_ *e, const attn_linear_ *a, i
   return 1;
 }
 
+/* Whether so many keys and rows go one by one. */
+ATTN_FUNC_ int attn_linear_few_rows_(const attn_linear_ *a, int64_t keys, int64_t rows) {
+  return keys <= ATTN_LINEAR_FEW_ && rows <= ATTN_LINEAR_FEW_ &&
+         attn_mul_(a->group, rows) <= ATTN_LINEAR_CHUNK_;
+}
+
 /* Every rule; all but the memory and the division of work is set. data = 0: arrays are not read; -1:
  * nor are addresses compared. */
 ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o, attn_tensor q,
                                  attn_tensor k, attn_tensor v, const attn_linear_params *params,
                                  const attn_ctx *ctx, int *workers, int data) {
   enum { O, Q, K, V, RATE, COUNT };
-  enum { RATE_HEAD, KV_LEN, Q_LEN, W, SIGMAS, STATE, MORE };
   const int64_t any = ATTN_ANY_;
   static const attn_linear_params none;
   const attn_linear_params *p = params ? params : &none;
-  attn_span_ more[MORE];
-  memset(more, 0, sizeof more);
+  attn_spans_ more;
+  more.n = 0;
+  attn_span_ *state = attn_spans_more_(&more, 1);
   attn_clear_(a, sizeof *a);
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
   a->map.table = a->table;
@@ -40181,12 +40194,13 @@ ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o,
     return attn_reject_(e, ATTN_E_RANGE, "params.chunk must lie in 1 .. 64, or be 0");
   a->chunk = p->chunk ? p->chunk : (int64_t)ATTN_LINEAR_CHUNK_;
   a->kv_len = p->kv_len, a->q_len = p->q_len, a->rate_head = p->rate_head;
-  if (!attn_check_array_(e, p->kv_len, q.batch, 4, "params.kv_len must be aligned to its elements",
-                         &more[KV_LEN]) ||
-      !attn_check_array_(e, p->q_len, q.batch, 4, "params.q_len must be aligned to its elements",
-                         &more[Q_LEN]) ||
-      !attn_check_array_(e, p->rate_head, k.heads, 4,
-                         "params.rate_head must be aligned to its elements", &more[RATE_HEAD]))
+  a->few = attn_linear_few_rows_(a, k.len, q.len);
+  if (!attn_take_array_(e, p->kv_len, q.batch, 4, "params.kv_len must be aligned to its elements",
+                        &more) ||
+      !attn_take_array_(e, p->q_len, q.batch, 4, "params.q_len must be aligned to its elements",
+                        &more) ||
+      !attn_take_array_(e, p->rate_head, k.heads, 4,
+                        "params.rate_head must be aligned to its elements", &more))
     return 0;
   if (a->rate.data && a->rate.batch != 1 && a->rate.batch != q.batch)
     return attn_reject_(e, ATTN_E_SHAPE, op[RATE].rule);
@@ -40206,17 +40220,17 @@ ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o,
   if (!attn_linear_check_rates_(e, a, data > 0)) return 0;
   if (p->state) {
     const attn_linear_block_ block = attn_linear_block_of_(a, q.batch, k.heads);
-    if (!attn_linear_check_block_(e, &block, p->state, p->state_bytes, &more[STATE])) return 0;
+    if (!attn_linear_check_block_(e, &block, p->state, p->state_bytes, state)) return 0;
     a->slots = (float *)(void *)((char *)p->state + sizeof block);
     a->kept = 1;
   }
   if (data < 0) return 1;
-  more[W] = a->map.w_span, more[SIGMAS] = a->map.sigmas_span;
-  for (int i = 0; i < (int)COUNT + (int)STATE; i++)
-    if (attn_overlap_(more[STATE], i < COUNT ? op[i].span : more[i - COUNT]))
-      return attn_reject_(e, ATTN_E_OVERLAP,
-                          "params.state must not share memory with another argument");
-  return attn_check_apart_(e, ctx, op, COUNT, more, MORE);
+  if (a->map.directions) *attn_spans_more_(&more, 1) = a->map.w_span;
+  if (a->map.p.sigmas) *attn_spans_more_(&more, 1) = a->map.sigmas_span;
+  if (!attn_span_alone_(state, op, COUNT, state + 1, more.n - 1))
+    return attn_reject_(e, ATTN_E_OVERLAP,
+                        "params.state must not share memory with another argument");
+  return attn_check_apart_(e, ctx, op, COUNT, more.span, more.n);
 }
 
 /* ---- the division of work -----------------------------------------------------------------------*/
@@ -40244,8 +40258,7 @@ ATTN_FUNC_ attn_linear_range_ attn_linear_range_of_(const attn_linear_ *a, int64
   }
   if (!a->kept && r.row0 == r.rows) r.keys = r.key0 = r.end = 0;
   if (!a->kept && r.keys == 0) r.row0 = r.rows; /* there is nothing to read */
-  r.few = r.keys <= ATTN_LINEAR_FEW_ && r.rows <= ATTN_LINEAR_FEW_ &&
-          attn_mul_(a->group, r.rows) <= ATTN_LINEAR_CHUNK_;
+  r.few = a->few || attn_linear_few_rows_(a, r.keys, r.rows);
   return r;
 }
 
@@ -40317,9 +40330,10 @@ ATTN_FUNC_ void attn_linear_few_(attn_linear_chain_ *c, const attn_linear_range_
 /* All of a head in order. */
 ATTN_FUNC_ void attn_linear_whole_(void *job, int worker, int64_t unit) {
   const attn_linear_ *a = (const attn_linear_ *)job;
-  const int64_t b = unit / a->heads, head = unit % a->heads;
+  const int64_t b = attn_over_(unit, a->heads), head = unit - b * a->heads;
   const attn_linear_range_ r = attn_linear_range_of_(a, b);
-  attn_linear_chain_ c = attn_linear_open_(a, worker, b, head);
+  attn_linear_chain_ c;
+  attn_linear_open_(&c, a, worker, b, head);
   float *slot = a->kept ? attn_linear_slot_of_(a, b, head) : c.w.slot;
   if (!a->kept) attn_linear_empty_(a, slot);
   if (r.few) {
@@ -40349,7 +40363,8 @@ ATTN_FUNC_ void attn_linear_slice_(void *job, int worker, int64_t index) {
   const attn_linear_range_ r = attn_linear_range_of_(a, b);
   const int64_t marks = a->causal ? attn_linear_segments_(a, &r) : 0, run = attn_linear_run_of_(a);
   float *slot = attn_linear_slot_of_(a, b, head);
-  attn_linear_chain_ c = attn_linear_open_(a, worker, b, head);
+  attn_linear_chain_ c;
+  attn_linear_open_(&c, a, worker, b, head);
   if (r.few) {
     if (slice == 0) attn_linear_few_(&c, &r, slot);
     return;
@@ -40383,7 +40398,8 @@ ATTN_FUNC_ void attn_linear_segment_(void *job, int worker, int64_t index) {
   const int64_t segments = attn_linear_segments_(a, &r), run = attn_linear_run_of_(a);
   const int64_t j = r.key0 + n * run, to = j + run < r.end ? j + run : r.end;
   if (r.few || n >= segments) return;
-  attn_linear_chain_ c = attn_linear_open_(a, worker, b, head);
+  attn_linear_chain_ c;
+  attn_linear_open_(&c, a, worker, b, head);
   memcpy(c.w.slot, attn_linear_mark_(a, unit, n), (size_t)a->slot * sizeof(float));
   c.s = attn_linear_slot_at_(a, c.w.slot);
   if (n == 0) attn_linear_blank_(a, &r, b, head);
@@ -40408,7 +40424,8 @@ ATTN_FUNC_ void attn_linear_part_item_(void *job, int worker, int64_t index) {
   const int64_t unit = index / a->segments, n = index % a->segments, b = unit / a->heads;
   const attn_linear_range_ r = attn_linear_range_of_(a, b);
   if (r.few || n * ATTN_LINEAR_SEGMENT_ >= r.keys) return;
-  attn_linear_chain_ c = attn_linear_open_(a, worker, b, unit % a->heads);
+  attn_linear_chain_ c;
+  attn_linear_open_(&c, a, worker, b, unit % a->heads);
   attn_linear_part_(&c, &r, n, a->parts + index * a->slot);
 }
 
@@ -40419,7 +40436,8 @@ ATTN_FUNC_ void attn_linear_total_(void *job, int worker, int64_t unit) {
   const attn_linear_range_ r = attn_linear_range_of_(a, b);
   float *slot = attn_linear_slot_of_(a, b, head);
   const attn_linear_slot_ to = attn_linear_slot_at_(a, slot);
-  attn_linear_chain_ c = attn_linear_open_(a, worker, b, head);
+  attn_linear_chain_ c;
+  attn_linear_open_(&c, a, worker, b, head);
   if (!a->kept) attn_linear_empty_(a, slot);
   if (r.few) {
     attn_linear_few_(&c, &r, slot);
@@ -40469,8 +40487,8 @@ ATTN_FUNC_ int attn_linear_busy_(const attn_linear_ *a) {
 ATTN_FUNC_ int64_t attn_linear_divide_work_(attn_linear_ *a, int workers) {
   const int64_t units = attn_mul_(a->q.batch, a->heads);
   const int64_t each = attn_linear_run_of_(a);
-  a->segments = a->k.len / each + (a->k.len % each != 0);
-  a->tiles = a->q.len / ATTN_LINEAR_TILE_ + (a->q.len % ATTN_LINEAR_TILE_ != 0);
+  a->segments = attn_runs_of_(a->k.len, each);
+  a->tiles = attn_runs_of_(a->q.len, ATTN_LINEAR_TILE_);
   a->shares = workers > units && a->segments > 1;
   a->slices = 1;
   if (a->shares && (a->causal || a->delta)) {
@@ -40555,7 +40573,7 @@ ATTN_PUB_ attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, a
     a.own = at + a.need_marks;
     attn_map_prepare_(&a.map, a.shared);
     attn_linear_run_(&a, ctx, workers);
-    if (a.kept) {
+    if (a.kept && !a.few) {
       const int64_t units = a.q.batch * a.heads;
       attn_for_(ctx, attn_pieces_(workers, units), units, attn_linear_keep_item_, &a);
     }

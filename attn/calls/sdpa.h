@@ -104,12 +104,6 @@ ATTN_FUNC_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const at
          attn_check_mask_(e, bias, &wbias, 1u << ATTN_MASK_ADD, full, bias_span);
 }
 
-/* An array that params may name. */
-ATTN_FUNC_ int attn_take_array_(attn_error_ *e, const void *data, int64_t n, int64_t size,
-                                const char *align, attn_spans_ *all) {
-  return !data || attn_check_array_(e, data, n, size, align, attn_spans_more_(all, 1));
-}
-
 /* The scales of x, which only quantised rows have. */
 ATTN_FUNC_ int attn_take_scales_(attn_error_ *e, attn_scales *to, const attn_scales *s,
                                  const attn_tensor *x, const attn_scales_words_ *w,

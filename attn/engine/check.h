@@ -64,7 +64,7 @@ typedef struct attn_span_ {
   uintptr_t lo, hi;
 } attn_span_;
 
-ATTN_FUNC_ int attn_overlap_(attn_span_ a, attn_span_ b) {
+ATTN_INLINE_ int attn_overlap_(attn_span_ a, attn_span_ b) {
   return a.lo < a.hi && b.lo < b.hi && a.lo < b.hi && b.lo < a.hi;
 }
 
@@ -246,6 +246,12 @@ ATTN_FUNC_ int attn_check_array_(attn_error_ *e, const void *data, int64_t n, in
                         "an array spans more bytes than the address space holds");
   span->hi += (uintptr_t)bytes;
   return 1;
+}
+
+/* An array that params may name. */
+ATTN_FUNC_ int attn_take_array_(attn_error_ *e, const void *data, int64_t n, int64_t size,
+                                const char *align, attn_spans_ *all) {
+  return !data || attn_check_array_(e, data, n, size, align, attn_spans_more_(all, 1));
 }
 
 /* A mask against the extents it must broadcast to; kinds is a bit set of attn_mask_kind. */

@@ -636,7 +636,7 @@ ATTN_FUNC_ void attn_softmax_tile_(const attn_softmax_ *a, int worker, int64_t u
   attn_tile_ t;
   attn_tile_open_(&t, a, worker);
   attn_tile_group_rows_(&t, unit, a->tiles - 1 - n);
-  t.asked = 0;
+  if (n + 1 < a->tiles) t.asked = 0; /* there is a tile below */
   attn_tile_run_(&t, 1);
 }
 
