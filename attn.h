@@ -14747,7 +14747,7 @@ ATTN_FUNC_ int64_t attn_powers_run_(const int16_t *power, int64_t i, int64_t end
 ATTN_FUNC_ int64_t attn_piece_(int64_t n, int64_t size) {
   int64_t bytes = attn_mul_(n, size);
   return bytes > INT64_MAX - ATTN_ALIGN_ ? INT64_MAX
-                                         : (bytes + ATTN_ALIGN_ - 1) / ATTN_ALIGN_ * ATTN_ALIGN_;
+                                         : (bytes + ATTN_ALIGN_ - 1) & ~(int64_t)(ATTN_ALIGN_ - 1);
 }
 
 /* what to ask of the caller for count workers of each bytes, alignment included; INT64_MAX when
@@ -17821,7 +17821,7 @@ ATTN_FUNC_ int64_t attn_relative_rows_(const attn_softmax_ *a) {
 }
 
 /* Room for a row of numbers in the order of kernels/decode.h. */
-ATTN_FUNC_ int64_t attn_row_width_(int64_t dim) { return attn_add_(dim, 31) / 32 * 32; }
+ATTN_FUNC_ int64_t attn_row_width_(int64_t dim) { return attn_add_(dim, 31) & ~(int64_t)31; }
 
 /* Powers of two of rows of f16 (engine/powers.h): of queries, keys and values; what sums over values are times. */
 typedef struct attn_tile_powers_ {
@@ -18564,17 +18564,15 @@ ATTN_FUNC_ void attn_skip_scales_(attn_scales *s, int64_t rows) {
   if (s->zero) s->zero += rows * s->stride_len;
 }
 
-/* The problem of one sequence: a itself when all are alike, else a copy with its own rows, lengths and
- * offset, in which `batch` stays its index. */
-ATTN_FUNC_ const attn_softmax_ *attn_problem_(const attn_softmax_ *a, int64_t batch,
-                                              attn_softmax_ *own) {
+/* A copy of the problem a becomes that of sequence `batch`, whichever it was of before. */
+ATTN_FUNC_ void attn_problem_turn_(const attn_softmax_ *a, int64_t batch, attn_softmax_ *own) {
   const attn_sequences_ *s = a->seq;
-  if (!s) return a;
-  *own = *a;
-  own->k.len = own->v.len = attn_keys_(a, batch);
+  const int64_t len = attn_keys_(a, batch);
   int64_t queries = a->q.len;
+  own->k.len = own->v.len = len;
   if (s->q) {
     queries = attn_queries_(a, batch);
+    own->q = a->q, own->o = a->o, own->lse = a->lse;
     attn_skip_rows_(&own->q, s->q[batch], queries);
     attn_skip_rows_(&own->o, s->q[batch], queries);
     attn_skip_rows_(&own->lse, s->q[batch], queries);
@@ -18583,14 +18581,25 @@ ATTN_FUNC_ const attn_softmax_ *attn_problem_(const attn_softmax_ *a, int64_t ba
     queries = a->q_len[batch];
   }
   if (s->kv) {
-    attn_skip_rows_(&own->k, s->kv[batch], own->k.len);
-    attn_skip_rows_(&own->v, s->kv[batch], own->k.len);
+    own->k = a->k, own->v = a->v;
+    own->k_scales = a->k_scales, own->v_scales = a->v_scales;
+    attn_skip_rows_(&own->k, s->kv[batch], len);
+    attn_skip_rows_(&own->v, s->kv[batch], len);
     attn_skip_scales_(&own->k_scales, s->kv[batch]);
     attn_skip_scales_(&own->v_scales, s->kv[batch]);
   }
-  const int64_t keys = s->by_lengths && a->kv_len ? a->kv_len[batch] : own->k.len;
+  const int64_t keys = s->by_lengths && a->kv_len ? a->kv_len[batch] : len;
   if (s->aligned) own->q_off = keys - queries;
   if (s->offs) own->q_off = s->offs[batch];
+}
+
+/* The problem of one sequence: a itself when all are alike, else a copy with its own rows, lengths and
+ * offset, in which `batch` stays its index. */
+ATTN_FUNC_ const attn_softmax_ *attn_problem_(const attn_softmax_ *a, int64_t batch,
+                                              attn_softmax_ *own) {
+  if (!a->seq) return a;
+  *own = *a;
+  attn_problem_turn_(a, batch, own);
   return own;
 }
 /* <<< attn/engine/storage.h */
@@ -21369,7 +21378,7 @@ ATTN_FUNC_ void attn_softmax_tile_(const attn_softmax_ *a, int worker, int64_t u
   attn_tile_ t;
   attn_tile_open_(&t, a, worker);
   attn_tile_group_rows_(&t, unit, a->tiles - 1 - n);
-  t.asked = 0;
+  if (n + 1 < a->tiles) t.asked = 0; /* there is a tile below */
   attn_tile_run_(&t, 1);
 }
 
@@ -21859,10 +21868,10 @@ ATTN_FUNC_ void attn_few_merge_(void *job, int worker, int64_t unit) {
 /* engine/run.h owns the run of a problem from end to end: the memory of a call, its work items, what
  * they leave for each other, and the report. */
 
-/* The problem of sequence b, with its way of computing. */
+/* A copy of the problem a becomes that of sequence b, with its way of computing. */
 ATTN_FUNC_ void attn_sequence_problem_(const attn_softmax_ *a, int64_t b, attn_softmax_ *own) {
   const attn_sequences_ *s = a->seq;
-  attn_problem_(a, b, own);
+  attn_problem_turn_(a, b, own);
   attn_few_plan_(own, a->one_order);
   own->part0 = 0;
   if (s->part) own->part0 = s->part[b] - attn_part_(own, b * (a->q.heads / a->group), 0);
@@ -21872,7 +21881,7 @@ ATTN_FUNC_ void attn_sequence_problem_(const attn_softmax_ *a, int64_t b, attn_s
  * worker's memory holds. */
 ATTN_FUNC_ void attn_sequences_count_(attn_softmax_ *a) {
   attn_sequences_ *s = &a->sequences;
-  attn_softmax_ own;
+  attn_softmax_ own = *a;
   s->items = s->parts = 0;
   int few = 0, by_row = 0;
   int64_t splits = 1;
@@ -21890,11 +21899,22 @@ ATTN_FUNC_ void attn_sequences_count_(attn_softmax_ *a) {
   a->few = few, a->by_row = by_row, a->splits = splits;
 }
 
+/* What is before each, now that there is memory for it. */
+ATTN_FUNC_ void attn_sequences_mark_(attn_softmax_ *a) {
+  attn_sequences_ *s = &a->sequences;
+  if (s->n != 1) {
+    attn_sequences_count_(a);
+    return;
+  }
+  s->first[0] = s->part[0] = 0;
+  s->first[1] = s->items, s->part[1] = s->parts;
+}
+
 /* A work item: a tile or a split of some sequence. */
 ATTN_FUNC_ void attn_sequence_item_(void *job, int worker, int64_t index) {
   const attn_softmax_ *a = (const attn_softmax_ *)job;
   const attn_sequences_ *s = a->seq;
-  attn_softmax_ own;
+  attn_softmax_ own = *a;
   int64_t b = 0, end = s->n; /* first[b] <= index < first[end] */
   while (end - b > 1) {
     const int64_t mid = b + (end - b) / 2;
@@ -21914,7 +21934,7 @@ ATTN_FUNC_ void attn_sequence_item_(void *job, int worker, int64_t index) {
 
 ATTN_FUNC_ void attn_sequence_merge_(void *job, int worker, int64_t unit) {
   const attn_softmax_ *a = (const attn_softmax_ *)job;
-  attn_softmax_ own;
+  attn_softmax_ own = *a;
   attn_sequence_problem_(a, unit / (a->q.heads / a->group), &own);
   if (own.splits > 1) attn_few_join_(&own, worker, unit);
 }
@@ -22048,7 +22068,7 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
   if (a->seq) {
     a->sequences.first = (int64_t *)(void *)(w.base + x.first);
     a->sequences.part = (int64_t *)(void *)(w.base + x.part);
-    attn_sequences_count_(a);
+    attn_sequences_mark_(a);
   }
   if (ATTN_PART_(TERMS, a->distance) || ATTN_PART_(TERMS, a->factor))
     attn_distance_fill_(a, ATTN_PART_(TERMS, a->distance) ? distance : NULL,

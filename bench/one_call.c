@@ -78,7 +78,7 @@ static attn_status rope(job *j) { return attn_rope(j->t[0], j->t[1], NULL, &j->c
 static size_t rope_wants(job *j) { return attn_rope_workspace(j->t[0], j->t[1], NULL, &j->ctx); }
 
 /* 0: there is no such call. */
-static int open(job *j, const char *what, const int64_t size[3], int64_t heads) {
+static int prepare(job *j, const char *what, const int64_t size[3], int64_t heads) {
   const int64_t a = size[0], b = size[1], c = size[2];
   if (strcmp(what, "sdpa") == 0 || strcmp(what, "cache") == 0) {
     j->call = sdpa, j->wants = sdpa_wants;
@@ -123,8 +123,8 @@ static int best(job *j, attn_isa isa) {
     double seconds = clock_now();
     if (!run(j, calls, isa)) return 0;
     seconds = clock_now() - seconds;
-    if (turn < 20 && seconds < 5e-5) calls *= 2;
     if (seconds / (double)calls < best) best = seconds / (double)calls;
+    if (turn < 20 && seconds < 5e-5) calls *= 2;
   }
   printf("%.0f\n", best * 1e9);
   return 1;
@@ -138,7 +138,8 @@ int main(int argc, char **argv) {
   for (int i = 1; argc > 1 && i < ATTN_ISA_COUNT; i++)
     if (strcmp(argv[1], attn_isa_name((attn_isa)i)) == 0) isa = (attn_isa)i;
   if (!isa || argc < 6 || argc > 8) {
-    fprintf(stderr, "usage: one_call TIER sdpa|cache|gemm|linear|norm|rope A B C [CALLS [HEADS]]\n");
+    fprintf(stderr,
+            "usage: one_call TIER sdpa|cache|gemm|linear|norm|rope A B C [CALLS [HEADS]]\n");
     return 2;
   }
   if (attn_isa_status(isa) != ATTN_ISA_OK) {
@@ -148,7 +149,7 @@ int main(int argc, char **argv) {
   for (int i = 0; i < 3; i++) size[i] = atoll(argv[3 + i]);
   const int64_t calls = argc > 6 ? atoll(argv[6]) : 1, heads = argc > 7 ? atoll(argv[7]) : 1;
   j.ctx.isa = isa;
-  if (!open(&j, argv[2], size, heads)) return 2;
+  if (!prepare(&j, argv[2], size, heads)) return 2;
   j.ctx.workspace_size = j.wants(&j);
   if (j.ctx.workspace_size == ATTN_WORKSPACE_REJECTED) return 1;
   if (j.ctx.workspace_size) j.ctx.workspace = zeros(j.ctx.workspace_size);

@@ -1,10 +1,10 @@
 /* engine/run.h owns the run of a problem from end to end: the memory of a call, its work items, what
  * they leave for each other, and the report. */
 
-/* The problem of sequence b, with its way of computing. */
+/* A copy of the problem a becomes that of sequence b, with its way of computing. */
 ATTN_FUNC_ void attn_sequence_problem_(const attn_softmax_ *a, int64_t b, attn_softmax_ *own) {
   const attn_sequences_ *s = a->seq;
-  attn_problem_(a, b, own);
+  attn_problem_turn_(a, b, own);
   attn_few_plan_(own, a->one_order);
   own->part0 = 0;
   if (s->part) own->part0 = s->part[b] - attn_part_(own, b * (a->q.heads / a->group), 0);
@@ -14,7 +14,7 @@ ATTN_FUNC_ void attn_sequence_problem_(const attn_softmax_ *a, int64_t b, attn_s
  * worker's memory holds. */
 ATTN_FUNC_ void attn_sequences_count_(attn_softmax_ *a) {
   attn_sequences_ *s = &a->sequences;
-  attn_softmax_ own;
+  attn_softmax_ own = *a;
   s->items = s->parts = 0;
   int few = 0, by_row = 0;
   int64_t splits = 1;
@@ -32,11 +32,22 @@ ATTN_FUNC_ void attn_sequences_count_(attn_softmax_ *a) {
   a->few = few, a->by_row = by_row, a->splits = splits;
 }
 
+/* What is before each, now that there is memory for it. */
+ATTN_FUNC_ void attn_sequences_mark_(attn_softmax_ *a) {
+  attn_sequences_ *s = &a->sequences;
+  if (s->n != 1) {
+    attn_sequences_count_(a);
+    return;
+  }
+  s->first[0] = s->part[0] = 0;
+  s->first[1] = s->items, s->part[1] = s->parts;
+}
+
 /* A work item: a tile or a split of some sequence. */
 ATTN_FUNC_ void attn_sequence_item_(void *job, int worker, int64_t index) {
   const attn_softmax_ *a = (const attn_softmax_ *)job;
   const attn_sequences_ *s = a->seq;
-  attn_softmax_ own;
+  attn_softmax_ own = *a;
   int64_t b = 0, end = s->n; /* first[b] <= index < first[end] */
   while (end - b > 1) {
     const int64_t mid = b + (end - b) / 2;
@@ -56,7 +67,7 @@ ATTN_FUNC_ void attn_sequence_item_(void *job, int worker, int64_t index) {
 
 ATTN_FUNC_ void attn_sequence_merge_(void *job, int worker, int64_t unit) {
   const attn_softmax_ *a = (const attn_softmax_ *)job;
-  attn_softmax_ own;
+  attn_softmax_ own = *a;
   attn_sequence_problem_(a, unit / (a->q.heads / a->group), &own);
   if (own.splits > 1) attn_few_join_(&own, worker, unit);
 }
@@ -190,7 +201,7 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
   if (a->seq) {
     a->sequences.first = (int64_t *)(void *)(w.base + x.first);
     a->sequences.part = (int64_t *)(void *)(w.base + x.part);
-    attn_sequences_count_(a);
+    attn_sequences_mark_(a);
   }
   if (ATTN_PART_(TERMS, a->distance) || ATTN_PART_(TERMS, a->factor))
     attn_distance_fill_(a, ATTN_PART_(TERMS, a->distance) ? distance : NULL,

@@ -306,7 +306,7 @@ ATTN_FUNC_ int64_t attn_relative_rows_(const attn_softmax_ *a) {
 }
 
 /* Room for a row of numbers in the order of kernels/decode.h. */
-ATTN_FUNC_ int64_t attn_row_width_(int64_t dim) { return attn_add_(dim, 31) / 32 * 32; }
+ATTN_FUNC_ int64_t attn_row_width_(int64_t dim) { return attn_add_(dim, 31) & ~(int64_t)31; }
 
 /* Powers of two of rows of f16 (engine/powers.h): of queries, keys and values; what sums over values are times. */
 typedef struct attn_tile_powers_ {

@@ -7,7 +7,7 @@
 ATTN_FUNC_ int64_t attn_piece_(int64_t n, int64_t size) {
   int64_t bytes = attn_mul_(n, size);
   return bytes > INT64_MAX - ATTN_ALIGN_ ? INT64_MAX
-                                         : (bytes + ATTN_ALIGN_ - 1) / ATTN_ALIGN_ * ATTN_ALIGN_;
+                                         : (bytes + ATTN_ALIGN_ - 1) & ~(int64_t)(ATTN_ALIGN_ - 1);
 }
 
 /* what to ask of the caller for count workers of each bytes, alignment included; INT64_MAX when
