@@ -999,8 +999,8 @@ ATTN_FUNC_ void ATTN_FN_(fold_block)(float *x, float *low, const float *y, int64
   }
 }
 
-ATTN_FUNC_ void ATTN_FN_(join)(float *m, float *l, float *scale, const float *logit) {
-  for (int lane = 0; lane < ATTN_TILE_; lane += ATTN_W_) {
+ATTN_FUNC_ void ATTN_FN_(join)(float *m, float *l, float *scale, const float *logit, int groups) {
+  for (int lane = 0; lane < groups * ATTN_GROUP_; lane += ATTN_W_) {
     ATTN_VF_ old = ATTN_V_LOAD_(m + lane), x = ATTN_V_LOAD_(logit + lane);
     ATTN_VF_ now = ATTN_V_MAX_(x, old), base = ATTN_FN_(base)(now);
     ATTN_VF_ keep = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(old, base));
@@ -1011,8 +1011,8 @@ ATTN_FUNC_ void ATTN_FN_(join)(float *m, float *l, float *scale, const float *lo
   }
 }
 
-ATTN_FUNC_ void ATTN_FN_(divide)(float *x, const float *y) {
-  for (int lane = 0; lane < ATTN_TILE_; lane += ATTN_W_) {
+ATTN_FUNC_ void ATTN_FN_(divide)(float *x, const float *y, int groups) {
+  for (int lane = 0; lane < groups * ATTN_GROUP_; lane += ATTN_W_) {
     ATTN_VF_ b = ATTN_V_LOAD_(y + lane), zero = ATTN_V_ZERO_();
     ATTN_VF_ q = ATTN_V_DIV_(ATTN_V_LOAD_(x + lane), b);
     ATTN_V_STORE_(x + lane, ATTN_V_SELECT_(ATTN_V_EQ_(b, zero), zero, q));
@@ -1346,7 +1346,12 @@ ATTN_FUNC_ void ATTN_FN_(weights)(float *p, const float *x, int64_t n, float m, 
 ATTN_FUNC_ void ATTN_FN_(blend)(void *y, const void *x1, const void *x2, attn_dtype ty,
                                 attn_dtype t1, attn_dtype t2, int64_t n, float a, float b) {
   ATTN_VF_ va = ATTN_V_SET1_(a), vb = ATTN_V_SET1_(b);
-  for (int64_t i = 0; i < n; i += ATTN_W_) {
+  int64_t i = 0;
+  if (x1 && !x2 && ty == ATTN_F32 && t1 == ATTN_F32) /* how a row is most often left */
+    for (; i + ATTN_W_ <= n; i += ATTN_W_)
+      ATTN_V_STORE_((float *)y + i,
+                    ATTN_FN_(quiet)(ATTN_V_MUL_(va, ATTN_V_LOAD_((const float *)x1 + i))));
+  for (; i < n; i += ATTN_W_) {
     int w = ATTN_FN_(lanes_left)(n, i);
     ATTN_VF_ s = ATTN_V_ZERO_();
     if (x1) s = ATTN_V_MUL_(va, ATTN_FN_(load)(x1, i, w, (int)t1));
@@ -11717,9 +11722,9 @@ typedef struct attn_tile_table_ { /* a tile of scores */
   void (*fold_block)(float *x, float *low, const float *y, int64_t n, int groups, const float *keep,
                      int close);
   /* joins one logit without a value to the softmax: scale[lane] *= what the old part keeps */
-  void (*join)(float *m, float *l, float *scale, const float *logit);
+  void (*join)(float *m, float *l, float *scale, const float *logit, int groups);
   /* x[lane] = x / y, 0 where y = 0 */
-  void (*divide)(float *x, const float *y);
+  void (*divide)(float *x, const float *y, int groups);
   /* s[j][lane] = -inf where a test says so; top[lane] = max(top, s) */
   void (*exclude)(float *s, int64_t n, int g0, int g1, const attn_exclude_ *not_seen, float *top);
 } attn_tile_table_;
@@ -14289,6 +14294,10 @@ ATTN_BEGIN_STRICT_
 /* engine/check.h owns argument checks: what makes a tensor, a mask or a context legal, and the
  * memory each one spans. Every check runs before the first write; the first failure wins. */
 
+/* Clears a struct of a call. Not in line: rep stos, which gcc has for it, takes ten times as long to begin; so does
+ * memset above 2 KB. */
+ATTN_OUTLINE_ void attn_clear_(void *p, size_t bytes) { memset(p, 0, bytes); }
+
 typedef struct attn_error_ {
   attn_status status;
   const char *reason;
@@ -14348,21 +14357,43 @@ typedef struct attn_span_ {
   uintptr_t lo, hi;
 } attn_span_;
 
-ATTN_FUNC_ int attn_overlap_(attn_span_ a, attn_span_ b) {
+ATTN_INLINE_ int attn_overlap_(attn_span_ a, attn_span_ b) {
   return a.lo < a.hi && b.lo < b.hi && a.lo < b.hi && b.lo < a.hi;
+}
+
+/* Those of a call's arguments that are there, one after the other. */
+enum { ATTN_SPANS_ = 40 };
+typedef struct attn_spans_ {
+  int n;
+  attn_span_ span[ATTN_SPANS_];
+} attn_spans_;
+
+/* Room for n more, empty so far. */
+ATTN_FUNC_ attn_span_ *attn_spans_more_(attn_spans_ *s, int n) {
+  attn_span_ *first = s->span + s->n;
+  for (; n > 0; n--) s->span[s->n].lo = s->span[s->n].hi = 0, s->n++;
+  return first;
 }
 
 ATTN_FUNC_ int64_t attn_abs64_(int64_t x) { return x < 0 ? (x == INT64_MIN ? INT64_MAX : -x) : x; }
 
 /* a * b, a + b and a - b of any two numbers: what does not fit becomes the end of the range on its side.
  * Extents, lengths and strides of the caller meet only here, so that no check overflows. */
-ATTN_FUNC_ int attn_small_(int64_t a) { return ((uint64_t)a + 0x80000000u) >> 32 == 0; }
 ATTN_FUNC_ int64_t attn_mul_(int64_t a, int64_t b) {
-  if (attn_small_(a) && attn_small_(b)) return a * b; /* a division is slow */
+#if (defined(ATTN_CLANG_) || (defined(ATTN_GCC_) && __GNUC__ >= 5)) && \
+    (defined(__x86_64__) || defined(__aarch64__))
+  int64_t x; /* elsewhere the builtin may be a function of a library that is not linked */
+  if (!__builtin_mul_overflow(a, b, &x)) return x;
+#else
+  const uint64_t half = 0x80000000u;
+  if (((uint64_t)a + half) >> 32 == 0 && ((uint64_t)b + half) >> 32 == 0)
+    return a * b; /* a division is slow */
   if (a == 0 || b == 0) return 0;
-  if ((a < 0) == (b < 0))
-    return (a > 0 ? a > INT64_MAX / b : a < INT64_MAX / b) ? INT64_MAX : a * b;
-  return (a > 0 ? b < INT64_MIN / a : a < INT64_MIN / b) ? INT64_MIN : a * b;
+  if ((a < 0) == (b < 0) ? (a > 0 ? a <= INT64_MAX / b : a >= INT64_MAX / b)
+                         : (a > 0 ? b >= INT64_MIN / a : a >= INT64_MIN / b))
+    return a * b;
+#endif
+  return (a < 0) == (b < 0) ? INT64_MAX : INT64_MIN;
 }
 ATTN_FUNC_ int64_t attn_add_(int64_t a, int64_t b) {
   if (b > 0) return a > INT64_MAX - b ? INT64_MAX : a + b;
@@ -14373,31 +14404,45 @@ ATTN_FUNC_ int64_t attn_sub_(int64_t a, int64_t b) {
   return a < INT64_MIN + b ? INT64_MIN : a - b;
 }
 
+/* a / b of extents, where b is most often 1: a division is slow. */
+ATTN_INLINE_ int64_t attn_over_(int64_t a, int64_t b) { return b == 1 ? a : a / b; }
+
+/* Runs of `each` that n things make. */
+ATTN_INLINE_ int64_t attn_runs_of_(int64_t n, int64_t each) {
+  return n <= each ? n > 0 : n / each + (n % each != 0);
+}
+
 /* What an element is aligned to; its size, but for ATTN_I4 (attn_bytes_). */
 ATTN_FUNC_ int64_t attn_size_(attn_dtype dtype) {
   return dtype == ATTN_F32 ? 4 : attn_quantized_(dtype) ? 1 : 2;
 }
 
+/* The span from `below` bytes under data to `above` over it, either INT64_MAX where it is too long. 0 = does not
+ * fit. */
+ATTN_FUNC_ int attn_span_set_(attn_span_ *span, const void *data, int64_t below, int64_t above) {
+  const int64_t limit = sizeof(void *) == 4 ? (int64_t)0x7fffffff : INT64_MAX / 4;
+  const uintptr_t at = (uintptr_t)data;
+  if (below > limit || above > limit || (uintptr_t)below > at ||
+      (uintptr_t)above > UINTPTR_MAX - at)
+    return 0;
+  span->lo = at - (uintptr_t)below, span->hi = at + (uintptr_t)above;
+  return 1;
+}
+
 /* The span of n0 x n1 x n2 rows of row_bytes at the given byte strides. 0 = does not fit. */
 ATTN_FUNC_ int attn_span_of_(attn_span_ *span, const void *data, int64_t row_bytes,
                              const int64_t n[3], const int64_t stride[3]) {
-  const int64_t limit = sizeof(void *) == 4 ? (int64_t)0x7fffffff : INT64_MAX / 4;
   int64_t below = 0, above = row_bytes;
   span->lo = span->hi = (uintptr_t)data;
   if (n[0] == 0 || n[1] == 0 || n[2] == 0 || row_bytes == 0) return 1;
   for (int d = 0; d < 3; d++) {
-    int64_t reach = attn_mul_(n[d] - 1, attn_abs64_(stride[d]));
+    const int64_t reach = attn_mul_(n[d] - 1, attn_abs64_(stride[d]));
     if (stride[d] < 0)
       below = attn_add_(below, reach);
     else
       above = attn_add_(above, reach);
   }
-  if (below > limit || above > limit || (uintptr_t)below > span->lo ||
-      (uintptr_t)above > UINTPTR_MAX - span->lo)
-    return 0;
-  span->hi += (uintptr_t)above;
-  span->lo -= (uintptr_t)below;
-  return 1;
+  return attn_span_set_(span, data, below, above);
 }
 
 /* A required tensor that was never set is null before it is of a wrong shape. */
@@ -14405,35 +14450,46 @@ ATTN_FUNC_ int attn_check_set_(attn_error_ *e, const attn_tensor *t, const char 
   return t->data || t->dim ? 1 : attn_reject_(e, ATTN_E_NULL, attn_says_(w, ATTN_SAYS_DATA_));
 }
 
-/* A tensor of any storage type. Strides that are never used become 0: they may hold anything. */
+/* What n rows, or more, this stride apart add to the bytes of a view; a stride that is never used becomes 0: it may
+ * hold anything. The result is the sentence about it, 0 = it is legal. */
+ATTN_INLINE_ int attn_check_stride_(int64_t n, int64_t *stride, attn_dtype dtype, int64_t *below,
+                                    int64_t *above) {
+  if (n <= 1) *stride = 0;
+  const int64_t step = attn_abs64_(*stride);
+  if (step == 0) return 0;
+  if (step > INT64_MAX / 4) return ATTN_SAYS_SIZE_;
+  if (dtype == ATTN_I4 && step % 2) return ATTN_SAYS_EVEN_;
+  int64_t *side = *stride < 0 ? below : above;
+  *side = attn_add_(*side, attn_mul_(n - 1, attn_bytes_(dtype, step)));
+  return 0;
+}
+
+/* A tensor of any storage type. */
 ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const char *w, attn_span_ *span) {
   if ((int)t->dtype < 0 || t->dtype >= ATTN_DTYPE_COUNT)
     return attn_reject_(e, ATTN_E_DTYPE, attn_says_(w, ATTN_SAYS_STORED_));
   if (!ATTN_HAS_QUANTIZE && t->dtype >= ATTN_I8)
     return attn_reject_(e, ATTN_E_DTYPE,
                         "k.dtype and v.dtype: ATTN_ONLY leaves out ATTN_FAMILY_QUANTIZE");
-  if (t->batch < 0 || t->heads < 0 || t->len < 0)
+  if ((t->batch | t->heads | t->len) < 0)
     return attn_reject_(e, ATTN_E_SHAPE, attn_says_(w, ATTN_SAYS_EXTENT_));
   if (!attn_check_set_(e, t, w)) return 0;
   if (t->dim < 1) return attn_reject_(e, ATTN_E_SHAPE, attn_says_(w, ATTN_SAYS_DIM_));
-  const int64_t size = attn_size_(t->dtype), n[3] = {t->batch, t->heads, t->len};
-  if (t->batch <= 1) t->stride_batch = 0;
-  if (t->heads <= 1) t->stride_head = 0;
-  if (t->len <= 1) t->stride_len = 0;
-  int64_t stride[3] = {t->stride_batch, t->stride_head, t->stride_len};
-  int empty = t->batch == 0 || t->heads == 0 || t->len == 0;
+  const int empty = t->batch == 0 || t->heads == 0 || t->len == 0;
+  int64_t below = 0, above = 0;
   if (!t->data && !empty) return attn_reject_(e, ATTN_E_NULL, attn_says_(w, ATTN_SAYS_DATA_));
-  if ((uintptr_t)t->data % (uintptr_t)size != 0)
+  if ((uintptr_t)t->data & (uintptr_t)(attn_size_(t->dtype) - 1))
     return attn_reject_(e, ATTN_E_ALIGN, attn_says_(w, ATTN_SAYS_ALIGN_));
-  for (int d = 0; d < 3; d++) {
-    if (attn_abs64_(stride[d]) > INT64_MAX / 4)
-      return attn_reject_(e, ATTN_E_OVERFLOW, attn_says_(w, ATTN_SAYS_SIZE_));
-    if (t->dtype == ATTN_I4 && stride[d] % 2)
-      return attn_reject_(e, ATTN_E_STRIDE, attn_says_(w, ATTN_SAYS_EVEN_));
-    stride[d] = attn_bytes_(t->dtype, stride[d]);
-  }
+  int says = attn_check_stride_(t->batch, &t->stride_batch, t->dtype, &below, &above);
+  if (!says) says = attn_check_stride_(t->heads, &t->stride_head, t->dtype, &below, &above);
+  if (!says) says = attn_check_stride_(t->len, &t->stride_len, t->dtype, &below, &above);
+  if (says)
+    return attn_reject_(e, says == ATTN_SAYS_EVEN_ ? ATTN_E_STRIDE : ATTN_E_OVERFLOW,
+                        attn_says_(w, says));
+  span->lo = span->hi = (uintptr_t)t->data;
   if (t->dim > INT64_MAX / 4 ||
-      !attn_span_of_(span, t->data, attn_bytes_(t->dtype, t->dim), n, stride))
+      (!empty &&
+       !attn_span_set_(span, t->data, below, attn_add_(above, attn_bytes_(t->dtype, t->dim)))))
     return attn_reject_(e, ATTN_E_OVERFLOW, attn_says_(w, ATTN_SAYS_SIZE_));
   return 1;
 }
@@ -14447,19 +14503,19 @@ ATTN_FUNC_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const char *w,
 
 /* An output's rows lie apart when its strides nest: each is at least the reach of the smaller. */
 ATTN_FUNC_ int attn_check_rows_(attn_error_ *e, const attn_tensor *t, const char *w) {
-  int64_t n[3] = {t->batch, t->heads, t->len}, reach = t->dim;
-  int64_t s[3] = {attn_abs64_(t->stride_batch), attn_abs64_(t->stride_head),
-                  attn_abs64_(t->stride_len)};
-  if (n[0] == 0 || n[1] == 0 || n[2] == 0) return 1;
-  for (int a = 0; a < 2; a++)
-    for (int b = 0; b < 2 - a; b++)
-      if (s[b] > s[b + 1]) {
-        int64_t x = s[b], y = n[b];
-        s[b] = s[b + 1], s[b + 1] = x;
-        n[b] = n[b + 1], n[b + 1] = y;
-      }
+  const int64_t extent[3] = {t->len, t->heads, t->batch},
+                stride[3] = {t->stride_len, t->stride_head, t->stride_batch};
+  int64_t n[3], s[3], reach = t->dim; /* of rows and more that differ, the smallest stride first */
+  int many = 0;
+  if (t->batch == 0 || t->heads == 0 || t->len == 0) return 1;
   for (int d = 0; d < 3; d++) {
-    if (n[d] <= 1) continue;
+    if (extent[d] == 1) continue;
+    const int64_t step = attn_abs64_(stride[d]);
+    int at = many++;
+    for (; at > 0 && s[at - 1] > step; at--) s[at] = s[at - 1], n[at] = n[at - 1];
+    s[at] = step, n[at] = extent[d];
+  }
+  for (int d = 0; d < many; d++) {
     if (s[d] < reach) return attn_reject_(e, ATTN_E_STRIDE, attn_says_(w, ATTN_SAYS_ROWS_));
     reach = attn_add_(attn_mul_(n[d] - 1, s[d]), reach);
   }
@@ -14477,12 +14533,18 @@ ATTN_FUNC_ int attn_check_array_(attn_error_ *e, const void *data, int64_t n, in
   const int64_t bytes = n > 0 ? attn_mul_(n, size) : 0;
   span->lo = span->hi = (uintptr_t)data;
   if (!data) return 1;
-  if ((uintptr_t)data % (uintptr_t)size != 0) return attn_reject_(e, ATTN_E_ALIGN, align);
+  if (((uintptr_t)data & (uintptr_t)(size - 1)) != 0) return attn_reject_(e, ATTN_E_ALIGN, align);
   if (bytes > INT64_MAX / 4 || (uint64_t)bytes > UINTPTR_MAX - span->lo)
     return attn_reject_(e, ATTN_E_OVERFLOW,
                         "an array spans more bytes than the address space holds");
   span->hi += (uintptr_t)bytes;
   return 1;
+}
+
+/* An array that params may name. */
+ATTN_FUNC_ int attn_take_array_(attn_error_ *e, const void *data, int64_t n, int64_t size,
+                                const char *align, attn_spans_ *all) {
+  return !data || attn_check_array_(e, data, n, size, align, attn_spans_more_(all, 1));
 }
 
 /* A mask against the extents it must broadcast to; kinds is a bit set of attn_mask_kind. */
@@ -14507,7 +14569,8 @@ ATTN_FUNC_ int attn_check_mask_(attn_error_ *e, const attn_mask *m, const attn_m
   if (empty) return 1;
   if (!m->data) return attn_reject_(e, ATTN_E_NULL, w->data);
   const int64_t size = m->kind == ATTN_MASK_ADD ? attn_size_(m->dtype) : 1;
-  if ((uintptr_t)m->data % (uintptr_t)size != 0) return attn_reject_(e, ATTN_E_ALIGN, w->align);
+  if (((uintptr_t)m->data & (uintptr_t)(size - 1)) != 0)
+    return attn_reject_(e, ATTN_E_ALIGN, w->align);
   int64_t stride[3] = {m->stride_batch, m->stride_head, m->stride_q};
   for (int d = 0; d < 3; d++) {
     if (have[d] <= 1) stride[d] = 0;
@@ -14731,7 +14794,7 @@ ATTN_FUNC_ int64_t attn_powers_run_(const int16_t *power, int64_t i, int64_t end
 ATTN_FUNC_ int64_t attn_piece_(int64_t n, int64_t size) {
   int64_t bytes = attn_mul_(n, size);
   return bytes > INT64_MAX - ATTN_ALIGN_ ? INT64_MAX
-                                         : (bytes + ATTN_ALIGN_ - 1) / ATTN_ALIGN_ * ATTN_ALIGN_;
+                                         : (bytes + ATTN_ALIGN_ - 1) & ~(int64_t)(ATTN_ALIGN_ - 1);
 }
 
 /* what to ask of the caller for count workers of each bytes, alignment included; INT64_MAX when
@@ -14755,7 +14818,7 @@ ATTN_FUNC_ int attn_check_workspace_(attn_error_ *e, const attn_ctx *ctx, attn_s
 /* The context of a workspace query: the same call before it has one. */
 ATTN_FUNC_ attn_ctx attn_before_workspace_(const attn_ctx *ctx) {
   attn_ctx plain;
-  memset(&plain, 0, sizeof plain);
+  attn_clear_(&plain, sizeof plain);
   if (ctx) plain = *ctx;
   plain.workspace = NULL, plain.workspace_size = 0;
   return plain;
@@ -14838,11 +14901,10 @@ ATTN_FUNC_ int attn_pieces_(int workers, int64_t count) {
 ATTN_FUNC_ void attn_for_(const attn_ctx *ctx, int workers, int64_t count, attn_item_fn_ item,
                           void *job) {
   attn_loop_ loop = {item, job, count, workers, 0};
-  if (workers > 1) {
+  if (workers > 1)
     ctx->parallel_for(ctx->parallel_user, workers, attn_loop_task_, &loop);
-  } else {
-    attn_loop_task_(&loop, 0);
-  }
+  else
+    for (int64_t i = 0; i < count; i++) item(job, 0, i);
 }
 
 #ifdef _OPENMP
@@ -17681,8 +17743,7 @@ typedef struct attn_softmax_ {
   attn_item_fn_ own;
   void *own_job;
   int64_t own_items;
-  int64_t bytes; /* memory of one worker, cut at these offsets */
-  int64_t offset[ATTN_PIECES_];
+  int64_t bytes; /* memory of one worker, cut at `offset` */
   char *workspace;
   /* Few queries: engine/decode.h. Parts are [B][head group][split][row], part_o [..][dv]. */
   int few, by_row, one_order;
@@ -17693,8 +17754,14 @@ typedef struct attn_softmax_ {
   /* With several phases the state of every row waits here between them. */
   int phase, phases, counting;
   float *state_m, *state_l, *state_n,
-      *state_o; /* [B,H,Tq], state_o [B,H,Tq,dv] or null: o itself */
+      *state_o;                 /* [B,H,Tq], state_o [B,H,Tq,dv] or null: o itself */
+  int64_t offset[ATTN_PIECES_]; /* last: not before memory is planned */
 } attn_softmax_;
+
+/* A problem of nothing. */
+ATTN_FUNC_ void attn_problem_clear_(attn_softmax_ *a) {
+  attn_clear_(a, offsetof(attn_softmax_, offset));
+}
 
 /* What a pass over the tiles does. */
 enum {
@@ -17801,7 +17868,7 @@ ATTN_FUNC_ int64_t attn_relative_rows_(const attn_softmax_ *a) {
 }
 
 /* Room for a row of numbers in the order of kernels/decode.h. */
-ATTN_FUNC_ int64_t attn_row_width_(int64_t dim) { return attn_add_(dim, 31) / 32 * 32; }
+ATTN_FUNC_ int64_t attn_row_width_(int64_t dim) { return attn_add_(dim, 31) & ~(int64_t)31; }
 
 /* Powers of two of rows of f16 (engine/powers.h): of queries, keys and values; what sums over values are times. */
 typedef struct attn_tile_powers_ {
@@ -17836,76 +17903,85 @@ ATTN_FUNC_ int64_t attn_codes_width_(const attn_softmax_ *a) {
   return attn_add_(a->q.dim, ATTN_GROUP_ - 1) / ATTN_GROUP_ * ATTN_GROUP_;
 }
 
-/* Fills a->offset; the total is one worker's memory, INT64_MAX when it cannot be. */
+/* A piece behind those that are there. */
+ATTN_FUNC_ void attn_scratch_put_(attn_softmax_ *a, int piece, int64_t bytes) {
+  a->offset[piece] = a->bytes;
+  a->bytes = attn_add_(a->bytes, bytes);
+}
+
+/* Fills a->offset of the pieces that are wanted; the total is one worker's memory, INT64_MAX when it cannot be. */
 ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   const int64_t tile = ATTN_TILE_, block = ATTN_BLOCK_, f = sizeof(float);
   const int64_t cells = attn_piece_(block * tile, f), room = attn_piece_(ATTN_ROOM_ * tile, f);
-  const int64_t dk = attn_piece_(attn_mul_(a->q.dim, tile), f);
-  const int64_t dv = attn_piece_(attn_mul_(a->v.dim, tile), f);
-  const int gathers = ATTN_PART_(PATTERN, a->plan) || ATTN_PART_(EDGES, a->edges),
-            lists = gathers || ATTN_PART_(TERMS, a->xl.table.data);
-  int64_t size[ATTN_PIECES_] = {0}, total = 0;
-  if (!a->by_row || a->seq) size[ATTN_P_QT_] = dk, size[ATTN_P_OT_] = dv;
-  if (!a->few || a->seq) {
-    size[ATTN_P_FAR_] = attn_mul_(dv, 2);
-    if (ATTN_PART_(TERMS, a->relative.values.data))
-      size[ATTN_P_REL_FAR_] = attn_piece_(attn_mul_(attn_relative_rows_(a), 2 * tile), f);
+  const int64_t dk = attn_piece_(a->q.dim, f * tile), dv = attn_piece_(a->v.dim, f * tile);
+  const int gathers = ATTN_PART_(PATTERN, a->plan) || ATTN_PART_(EDGES, a->edges);
+  const int xl = ATTN_PART_(TERMS, a->xl.table.data) != NULL;
+  const int best = ATTN_PART_(CONTENT, a->choice) && a->choice->k;
+  a->bytes = 0;
+  attn_clear_(a->offset, sizeof a->offset);
+  if (!a->by_row || a->seq) {
+    attn_scratch_put_(a, ATTN_P_QT_, dk);
+    attn_scratch_put_(a, ATTN_P_OT_, dv);
   }
-  size[ATTN_P_S_] = cells;
+  if (!a->few || a->seq) attn_scratch_put_(a, ATTN_P_FAR_, attn_mul_(dv, 2));
+  attn_scratch_put_(a, ATTN_P_S_, cells);
   if (gathers || a->k.dtype != ATTN_F32 || (a->seq && a->seq->cached))
-    size[ATTN_P_K_] = attn_piece_(attn_mul_(a->k.dim, block), f);
-  size[ATTN_P_V_] = attn_piece_(attn_mul_(a->v.dim, block), f);
+    attn_scratch_put_(a, ATTN_P_K_, attn_piece_(a->k.dim, f * block));
+  attn_scratch_put_(a, ATTN_P_V_, attn_piece_(a->v.dim, f * block));
   if (gathers || a->bias.kind || a->modify_weights || ATTN_PART_(COMPOSED, a->addends))
-    size[ATTN_P_BIAS_] = cells;
-  if (gathers || ATTN_PART_(TERMS, a->xl.table.data) || ATTN_PART_(COMPOSED, a->addends))
-    size[ATTN_P_DOT_] = cells;
-  size[ATTN_P_HIT_] = attn_piece_(block * tile, 1);
-  if (lists) {
-    size[ATTN_P_ROWS_] = room, size[ATTN_P_INDEX_] = 2 * cells;
-    size[ATTN_P_Q_ROWS_] = attn_mul_(dk, 2);
+    attn_scratch_put_(a, ATTN_P_BIAS_, cells);
+  if (gathers || xl || ATTN_PART_(COMPOSED, a->addends)) attn_scratch_put_(a, ATTN_P_DOT_, cells);
+  attn_scratch_put_(a, ATTN_P_HIT_, attn_piece_(block * tile, 1));
+  if (gathers || xl || best) {
+    attn_scratch_put_(a, ATTN_P_ROWS_, room);
+    attn_scratch_put_(a, ATTN_P_INDEX_, 2 * cells);
   }
-  if (gathers) size[ATTN_P_O_ROWS_] = dv;
-  if (ATTN_PART_(TERMS, a->xl.table.data)) {
-    size[ATTN_P_XL_QT_] = dk;
-    size[ATTN_P_XL_DOTS_] = attn_piece_((block + tile) * tile, f);
+  if (gathers || xl) attn_scratch_put_(a, ATTN_P_Q_ROWS_, attn_mul_(dk, 2));
+  if (gathers || best) attn_scratch_put_(a, ATTN_P_O_ROWS_, dv);
+  if (xl) {
+    attn_scratch_put_(a, ATTN_P_XL_QT_, dk);
+    attn_scratch_put_(a, ATTN_P_XL_DOTS_, attn_piece_((block + tile) * tile, f));
   }
-  const int64_t relative = attn_piece_(attn_mul_(attn_relative_rows_(a), tile), f);
-  if (ATTN_PART_(TERMS, a->relative.keys.data)) size[ATTN_P_REL_KEYS_] = relative;
-  if (ATTN_PART_(TERMS, a->relative.values.data)) {
-    size[ATTN_P_REL_VALUES_] = relative;
-    size[ATTN_P_REL_HIT_] = attn_piece_(attn_mul_(attn_relative_rows_(a), tile), 1);
+  if (ATTN_PART_(TERMS, a->relative.keys.data) || ATTN_PART_(TERMS, a->relative.values.data)) {
+    const int64_t rows = attn_relative_rows_(a), relative = attn_piece_(rows, f * tile);
+    if (a->relative.keys.data) attn_scratch_put_(a, ATTN_P_REL_KEYS_, relative);
+    if (a->relative.values.data) {
+      attn_scratch_put_(a, ATTN_P_REL_VALUES_, relative);
+      if (!a->few || a->seq) attn_scratch_put_(a, ATTN_P_REL_FAR_, attn_piece_(rows, 2 * f * tile));
+      attn_scratch_put_(a, ATTN_P_REL_HIT_, attn_piece_(rows, tile));
+    }
   }
   if (ATTN_PART_(TERMS, a->labels.label))
-    size[ATTN_P_LABELS_] = attn_piece_(attn_mul_(a->labels.table.len, tile), f);
-  size[ATTN_P_HELD_] = attn_piece_(1, sizeof(attn_held_));
-  size[ATTN_P_PAIRS_] = attn_piece_(1, sizeof(int64_t));
+    attn_scratch_put_(a, ATTN_P_LABELS_, attn_piece_(a->labels.table.len, f * tile));
+  attn_scratch_put_(a, ATTN_P_HELD_, attn_piece_(1, sizeof(attn_held_)));
+  attn_scratch_put_(a, ATTN_P_PAIRS_, attn_piece_(1, sizeof(int64_t)));
   if (a->by_row) {
-    size[ATTN_P_ROW_Q_] = attn_piece_(attn_mul_(attn_row_width_(a->q.dim), ATTN_ROWS_), f);
-    size[ATTN_P_ROW_S_] = attn_piece_(ATTN_ROWS_ROOM_ * ATTN_ROWS_, f);
-    size[ATTN_P_ROW_O_] = attn_piece_(attn_mul_(attn_row_width_(a->v.dim), 2 * ATTN_ROWS_), f);
+    const int64_t rows = f * ATTN_ROWS_;
+    attn_scratch_put_(a, ATTN_P_ROW_Q_, attn_piece_(attn_row_width_(a->q.dim), rows));
+    attn_scratch_put_(a, ATTN_P_ROW_S_, attn_piece_(ATTN_ROWS_ROOM_, rows));
+    attn_scratch_put_(a, ATTN_P_ROW_O_, attn_piece_(attn_row_width_(a->v.dim), 2 * rows));
   }
   if (a->few && a->splits > 1) {
-    size[ATTN_P_MERGE_O_] = dv;
-    size[ATTN_P_MERGE_W_] = attn_piece_(a->splits, f);
-    size[ATTN_P_MERGE_I_] = attn_piece_(a->splits, sizeof(int32_t));
+    attn_scratch_put_(a, ATTN_P_MERGE_O_, dv);
+    attn_scratch_put_(a, ATTN_P_MERGE_W_, attn_piece_(a->splits, f));
+    attn_scratch_put_(a, ATTN_P_MERGE_I_, attn_piece_(a->splits, sizeof(int32_t)));
   }
-  if (ATTN_PART_(CONTENT, a->choice) && a->choice->k) {
+  if (best) {
     const int64_t most = attn_add_(attn_mul_(2, a->choice->k), ATTN_CHUNK_);
-    size[ATTN_P_BEST_] = attn_piece_(1, sizeof(attn_topk_));
-    size[ATTN_P_BEST_LIST_] = attn_piece_(attn_mul_(most, tile), 8);
-    size[ATTN_P_BEST_SPARE_] = attn_piece_(most, 8);
-    size[ATTN_P_ROWS_] = room, size[ATTN_P_INDEX_] = 2 * cells, size[ATTN_P_O_ROWS_] = dv;
+    attn_scratch_put_(a, ATTN_P_BEST_, attn_piece_(1, sizeof(attn_topk_)));
+    attn_scratch_put_(a, ATTN_P_BEST_LIST_, attn_piece_(most, 8 * tile));
+    attn_scratch_put_(a, ATTN_P_BEST_SPARE_, attn_piece_(most, 8));
   }
-  if (ATTN_PART_(LOW, a->low)) size[ATTN_P_LOW_] = attn_low_plan_of_(a).bytes;
+  if (ATTN_PART_(LOW, a->low)) attn_scratch_put_(a, ATTN_P_LOW_, attn_low_plan_of_(a).bytes);
   if (ATTN_PART_(LOW, a->codes)) {
     const int64_t width = attn_codes_width_(a);
-    size[ATTN_P_CODES_] = attn_piece_(1, sizeof(attn_codes_));
-    size[ATTN_P_CODE_Q_] = attn_piece_(attn_mul_(width, tile), f);
-    size[ATTN_P_CODE_K_] = attn_piece_(attn_mul_(width, block), f);
-    size[ATTN_P_CODE_S_] = cells, size[ATTN_P_CODE_CENTER_] = attn_piece_(attn_mul_(width, 4), f);
+    attn_scratch_put_(a, ATTN_P_CODES_, attn_piece_(1, sizeof(attn_codes_)));
+    attn_scratch_put_(a, ATTN_P_CODE_Q_, attn_piece_(width, f * tile));
+    attn_scratch_put_(a, ATTN_P_CODE_K_, attn_piece_(width, f * block));
+    attn_scratch_put_(a, ATTN_P_CODE_S_, cells);
+    attn_scratch_put_(a, ATTN_P_CODE_CENTER_, attn_piece_(width, 4 * f));
   }
-  for (int i = 0; i < ATTN_PIECES_; i++) a->offset[i] = total, total = attn_add_(total, size[i]);
-  return total;
+  return a->bytes;
 }
 
 ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scratch_ *w) {
@@ -17949,6 +18025,22 @@ ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scrat
   ATTN_CUT_(code_s, float, ATTN_P_CODE_S_);
   ATTN_CUT_(code_center, float, ATTN_P_CODE_CENTER_);
 #undef ATTN_CUT_
+}
+
+/* Before the first item: the workers have counted nothing and hold no keys. */
+ATTN_FUNC_ void attn_scratch_open_(const attn_softmax_ *a, int workers) {
+  for (char *at = a->workspace; workers > 0; workers--, at += a->bytes) {
+    *(int64_t *)(void *)(at + a->offset[ATTN_P_PAIRS_]) = 0;
+    ((attn_held_ *)(void *)(at + a->offset[ATTN_P_HELD_]))->n = 0;
+  }
+}
+
+/* Scores that they have computed since. */
+ATTN_FUNC_ int64_t attn_scratch_pairs_(const attn_softmax_ *a, int workers) {
+  int64_t pairs = 0;
+  for (const char *at = a->workspace; workers > 0; workers--, at += a->bytes)
+    pairs += *(const int64_t *)(const void *)(at + a->offset[ATTN_P_PAIRS_]);
+  return pairs;
 }
 
 /* The lanes of one tile. */
@@ -18019,6 +18111,11 @@ static const float attn_count_[2 * ATTN_BLOCK_] = {
     ATTN_COUNT32_(128), ATTN_COUNT32_(160), ATTN_COUNT32_(192), ATTN_COUNT32_(224)};
 #undef ATTN_COUNT8_
 #undef ATTN_COUNT32_
+
+/* Whether anything is done to scores beside the softmax: few queries by row then have lanes too. */
+ATTN_FUNC_ int attn_few_opens_(const attn_softmax_ *a) {
+  return a->terms || ATTN_PART_(COMPOSED, a->addends);
+}
 
 /* Lanes that hold a row. */
 ATTN_FUNC_ uint64_t attn_tile_all_(const attn_tile_ *t) {
@@ -18098,13 +18195,14 @@ ATTN_FUNC_ int64_t attn_row_number_(const attn_softmax_ *a, int64_t b, int64_t h
 /* Which rows a tile holds: rows first .. of a (batch, head group), query by query, */
 ATTN_FUNC_ void attn_tile_group_rows_(attn_tile_ *t, int64_t unit, int64_t tile) {
   const attn_softmax_ *a = t->a;
-  const int64_t groups = a->q.heads / a->group, rows = a->group * a->q.len;
-  const int64_t first = tile * ATTN_TILE_, head0 = unit % groups * a->group;
-  t->batch = unit / groups;
+  const int64_t groups = attn_over_(a->q.heads, a->group), rows = a->group * a->q.len;
+  const int64_t first = tile * ATTN_TILE_;
+  t->batch = attn_over_(unit, groups);
+  const int64_t head0 = (unit - t->batch * groups) * a->group;
   t->n = rows - first < ATTN_TILE_ ? (int)(rows - first) : ATTN_TILE_;
   /* neighbours in lanes are neighbours in position, whatever the group */
-  int64_t i = first / a->group - 1, h = head0 + a->group - 1;
-  if (first % a->group) i++, h = head0 + first % a->group - 1;
+  int64_t i = attn_over_(first, a->group), h = head0 + (first - i * a->group) - 1;
+  if (h < head0) i--, h += a->group;
   for (int r = 0; r < t->n; r++) {
     if (++h == head0 + a->group) h = head0, i++;
     t->row[r] = i, t->head[r] = h;
@@ -18205,7 +18303,12 @@ ATTN_FUNC_ int attn_terms_of_(const attn_sdpa_params *p) {
 #undef ATTN_TERM_IF_
 }
 
-/* They become those of a problem; 0 = the value of one is not legal, or it is not there. */
+/* Whether there is one, or what is nothing without it: then the terms are taken and judged. */
+ATTN_INLINE_ int attn_terms_any_(int terms, const attn_sdpa_params *p) {
+  return terms || p->labels.table.data || p->labels.bias || p->factor.beta || p->parabola.bias;
+}
+
+/* They become those of a problem, which is all zero; 0 = the value of one is not legal, or it is not there. */
 ATTN_FUNC_ int attn_terms_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p) {
   a->terms = attn_terms_of_(p);
   if (!ATTN_HAS_TERMS && (a->terms & ~(ATTN_TERM_MASK_ | ATTN_TERM_BIAS_ | ATTN_TERM_ALIBI_)))
@@ -18213,15 +18316,17 @@ ATTN_FUNC_ int attn_terms_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdp
         e, ATTN_E_RANGE,
         "params: ATTN_ONLY leaves out ATTN_FAMILY_TERMS, which has softcap, modify and "
         "the terms from relative to span");
+  if (attn_terms_any_(a->terms, p)) {
 #define ATTN_TERM_TAKE_(name, field, from, there, takes, function, legal, reason) \
   if (!(legal)) return attn_reject_(e, ATTN_E_VALUE, reason);                     \
   a->field = p->from;
-  ATTN_SCORE_TERMS_(ATTN_TERM_TAKE_)
+    ATTN_SCORE_TERMS_(ATTN_TERM_TAKE_)
 #undef ATTN_TERM_TAKE_
+    a->modify_user = p->modify_user, a->modify_weights_user = p->modify_weights_user;
+  }
   if ((int)p->softcap_at < 0 || p->softcap_at >= ATTN_SOFTCAP_COUNT)
     return attn_reject_(e, ATTN_E_RANGE, "params.softcap_at is no attn_softcap_at");
   a->cap_last = p->softcap_at == ATTN_SOFTCAP_BIASED;
-  a->modify_user = p->modify_user, a->modify_weights_user = p->modify_weights_user;
   return 1;
 }
 
@@ -18398,35 +18503,41 @@ ATTN_FUNC_ void attn_low_queries_(attn_tile_ *t, attn_dtype dtype) {
   attn_power_tile_(a->low, t->w.low, t->w.qt, (int)a->q.dim, 0, 0, t->groups, NULL, by);
 }
 
-/* Places rows in lanes, transposes the queries. Lanes that have no row compute on zeros and are
- * never stored. */
+/* Places rows in lanes, transposes the queries. Lanes of their groups that have no row compute on zeros and
+ * are never stored. */
 ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   const void *q[ATTN_TILE_];
   const int64_t keys = a->kv_len ? a->kv_len[t->batch] : a->k.len;
   const int64_t queries = a->q_len ? a->q_len[t->batch] : a->q.len;
-  t->head_k = t->head[0] / (a->q.heads / a->k.heads);
-  t->head_v = t->head[0] / (a->q.heads / a->v.heads);
+  t->head_k = attn_over_(t->head[0], attn_over_(a->q.heads, a->k.heads));
+  t->head_v = attn_over_(t->head[0], attn_over_(a->q.heads, a->v.heads));
   t->groups = (t->n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
-  t->lined = 1;
   t->flat = INT64_MIN;
-  for (int r = t->n; r < ATTN_TILE_; r++) {
+  /* rows whose scores never meet a lane have no lanes beside them */
+  const int lanes = a->few && a->by_row && !attn_few_opens_(a) ? t->n : t->groups * ATTN_GROUP_;
+  for (int r = t->n; r < lanes; r++) {
     t->lo[r] = 0, t->hi[r] = INT64_MAX, t->pos[r] = 0, t->head[r] = 0;
     t->slope[r] = t->rel[r] = t->center[r] = t->precision[r] = 0.0f;
     t->start[r] = t->edge[r] = 0.0f, t->index[r] = 0;
   }
+  const char *q0 = attn_at_(&a->q, t->batch, 0, 0);
+  char *o0 = attn_at_(&a->o, t->batch, 0, 0);
+  const int64_t q_size = attn_size_(a->q.dtype), o_size = attn_size_(a->o.dtype);
+  int64_t apart = 0;
   for (int r = 0; r < t->n; r++) {
     const int64_t i = t->row[r], h = t->head[r], p = t->pos[r] = i + a->q_off;
-    t->lined &= h == t->head[0] && i == t->row[0] + r;
+    apart |= (h ^ t->head[0]) | (i - r - t->row[0]);
     t->near[r] = attn_clamp_(p - a->left, 0, keys);
     t->lo[r] = a->keep ? 0 : t->near[r];
     t->hi[r] = i < queries ? attn_clamp_(p + a->right + 1, 0, keys) : 0;
     if (a->range) attn_tile_range_(t, r);
     if (t->lo[r] < t->key0) t->lo[r] = t->key0;
     if (t->hi[r] > t->key1) t->hi[r] = t->key1;
-    q[r] = attn_at_(&a->q, t->batch, h, i);
-    t->out[r] = attn_at_(&a->o, t->batch, h, i);
+    q[r] = q0 + (h * a->q.stride_head + i * a->q.stride_len) * q_size;
+    t->out[r] = o0 + (h * a->o.stride_head + i * a->o.stride_len) * o_size;
   }
+  t->lined = apart == 0;
   if (a->mask.kind)
     for (int r = 0; r < t->n; r++)
       t->mask[r] = attn_mask_at_(&a->mask, t->batch, t->head[r], t->row[r]);
@@ -18443,7 +18554,6 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
   if (a->keep)
     for (int r = 0; r < t->n; r++) t->wide_lo[r] = t->lo[r], t->wide_hi[r] = t->hi[r];
   for (int g = 0; g < t->groups; g++) attn_tile_bounds_(t, g);
-  for (int g = t->groups; g < ATTN_TILE_ / ATTN_GROUP_; g++) memset(&t->g[g], 0, sizeof t->g[g]);
   if (a->by_row) return;
   if (ATTN_PART_(LOW, a->low) &&
       !ATTN_PART_(LOW, a->codes)) { /* the scale comes after the product */
@@ -18501,17 +18611,15 @@ ATTN_FUNC_ void attn_skip_scales_(attn_scales *s, int64_t rows) {
   if (s->zero) s->zero += rows * s->stride_len;
 }
 
-/* The problem of one sequence: a itself when all are alike, else a copy with its own rows, lengths and
- * offset, in which `batch` stays its index. */
-ATTN_FUNC_ const attn_softmax_ *attn_problem_(const attn_softmax_ *a, int64_t batch,
-                                              attn_softmax_ *own) {
+/* A copy of the problem a becomes that of sequence `batch`, whichever it was of before. */
+ATTN_FUNC_ void attn_problem_turn_(const attn_softmax_ *a, int64_t batch, attn_softmax_ *own) {
   const attn_sequences_ *s = a->seq;
-  if (!s) return a;
-  *own = *a;
-  own->k.len = own->v.len = attn_keys_(a, batch);
+  const int64_t len = attn_keys_(a, batch);
   int64_t queries = a->q.len;
+  own->k.len = own->v.len = len;
   if (s->q) {
     queries = attn_queries_(a, batch);
+    own->q = a->q, own->o = a->o, own->lse = a->lse;
     attn_skip_rows_(&own->q, s->q[batch], queries);
     attn_skip_rows_(&own->o, s->q[batch], queries);
     attn_skip_rows_(&own->lse, s->q[batch], queries);
@@ -18520,14 +18628,25 @@ ATTN_FUNC_ const attn_softmax_ *attn_problem_(const attn_softmax_ *a, int64_t ba
     queries = a->q_len[batch];
   }
   if (s->kv) {
-    attn_skip_rows_(&own->k, s->kv[batch], own->k.len);
-    attn_skip_rows_(&own->v, s->kv[batch], own->k.len);
+    own->k = a->k, own->v = a->v;
+    own->k_scales = a->k_scales, own->v_scales = a->v_scales;
+    attn_skip_rows_(&own->k, s->kv[batch], len);
+    attn_skip_rows_(&own->v, s->kv[batch], len);
     attn_skip_scales_(&own->k_scales, s->kv[batch]);
     attn_skip_scales_(&own->v_scales, s->kv[batch]);
   }
-  const int64_t keys = s->by_lengths && a->kv_len ? a->kv_len[batch] : own->k.len;
+  const int64_t keys = s->by_lengths && a->kv_len ? a->kv_len[batch] : len;
   if (s->aligned) own->q_off = keys - queries;
   if (s->offs) own->q_off = s->offs[batch];
+}
+
+/* The problem of one sequence: a itself when all are alike, else a copy with its own rows, lengths and
+ * offset, in which `batch` stays its index. */
+ATTN_FUNC_ const attn_softmax_ *attn_problem_(const attn_softmax_ *a, int64_t batch,
+                                              attn_softmax_ *own) {
+  if (!a->seq) return a;
+  *own = *a;
+  attn_problem_turn_(a, batch, own);
   return own;
 }
 /* <<< attn/engine/storage.h */
@@ -19310,8 +19429,8 @@ ATTN_FUNC_ void attn_block_fetch_(const attn_tile_ *t, attn_block_ *b) {
 
 /* Before a tile's first block. */
 ATTN_FUNC_ void attn_block_terms_(const attn_tile_ *t, attn_block_ *b) {
-  memset(&b->mod, 0, sizeof b->mod);
-  memset(&b->set, 0, sizeof b->set);
+  attn_clear_(&b->mod, sizeof b->mod);
+  attn_clear_(&b->set, sizeof b->set);
   b->mod.softcap = attn_caps_last_(t->a) ? 0.0f : t->a->softcap;
 }
 
@@ -19376,7 +19495,7 @@ ATTN_FUNC_ void attn_block_modifiers_(attn_tile_ *t, attn_block_ *b) {
   b->set.lanes = b->by_lane ? b->lanes : NULL;
   b->set.lo = b->bounded ? t->from : NULL, b->set.hi = t->to;
   if (b->bounded) {
-    for (int r = 0; r < ATTN_TILE_; r++) {
+    for (int r = 0; r < t->groups * ATTN_GROUP_; r++) {
       t->from[r] = (float)attn_clamp_(t->lo[r] - b->base, 0, ATTN_BLOCK_);
       t->to[r] = (float)attn_clamp_(t->hi[r] - b->base, 0, ATTN_BLOCK_);
     }
@@ -19752,7 +19871,7 @@ ATTN_FUNC_ void attn_tile_fold_(attn_tile_ *t, int close) {
     for (int r = 0; r < ATTN_TILE_; r++)
       t->far_m[r] = -INFINITY, t->far_l[r] = t->far_low[r] = 0.0f;
   }
-  if (!ATTN_PART_(WEIGHTS_, a->relu)) f->join(t->far_m, none, keep, t->m);
+  if (!ATTN_PART_(WEIGHTS_, a->relu)) f->join(t->far_m, none, keep, t->m, t->groups);
   f->fold_block(t->w.far, t->w.far + dv * ATTN_TILE_, t->w.ot, dv, t->groups, keep, close);
   f->fold_block(t->far_l, t->far_low, t->l, 1, t->groups, keep, close);
   memset(t->l, 0, sizeof t->l);
@@ -19797,7 +19916,7 @@ ATTN_FUNC_ void attn_tile_known_(attn_tile_ *t) {
     t->sum[r] = t->l[r];
     t->scale[r] = t->inverse[r] = 1.0f;
   }
-  attn_on_(tile, t->a->table)->divide(t->inverse, t->sum);
+  attn_on_(tile, t->a->table)->divide(t->inverse, t->sum, t->groups);
 }
 
 /* Before scores of keys at .. at + n become weights: which of them are there. */
@@ -20942,10 +21061,11 @@ ATTN_FUNC_ int attn_tile_load_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   void *rows[ATTN_TILE_];
   const void *from[ATTN_TILE_];
-  for (int r = 0; r < ATTN_TILE_; r++) {
-    t->m[r] = -INFINITY, t->l[r] = t->count[r] = 0.0f;
-    t->alpha[r] = t->scale[r] = 1.0f;
-  }
+  for (int g = 0; g < t->groups * ATTN_GROUP_; g += ATTN_GROUP_)
+    for (int r = g; r < g + ATTN_GROUP_; r++) {
+      t->m[r] = -INFINITY, t->l[r] = t->count[r] = 0.0f;
+      t->alpha[r] = t->scale[r] = 1.0f;
+    }
   if ((a->phase == 0 && !attn_reweighs_(a)) || attn_choice_blind_(a)) return 0;
   for (int r = 0; r < t->n; r++) {
     const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
@@ -20982,12 +21102,12 @@ ATTN_FUNC_ void attn_tile_sinks_(attn_tile_ *t) {
   float logit[ATTN_TILE_];
   for (int pass = 0; pass < 2; pass++) {
     if (pass == 0 ? !a->sinks : !a->softmax_one) continue;
-    for (int r = 0; r < ATTN_TILE_; r++) {
+    for (int r = 0; r < t->groups * ATTN_GROUP_; r++) {
       logit[r] = -INFINITY;
       if (r < t->n && t->row[r] < queries)
         logit[r] = pass == 0 ? attn_to_unit_(a, a->sinks[t->head[r]]) : 0.0f;
     }
-    attn_on_(tile, a->table)->join(t->m, t->l, t->scale, logit);
+    attn_on_(tile, a->table)->join(t->m, t->l, t->scale, logit, t->groups);
   }
 }
 
@@ -20998,7 +21118,7 @@ ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
     memcpy(t->l, t->sum, sizeof t->l);
   } else {
     attn_tile_sinks_(t);
-    attn_on_(tile, a->table)->divide(t->scale, t->l);
+    attn_on_(tile, a->table)->divide(t->scale, t->l, t->groups);
   }
   if (!a->lse.data) return;
   for (int r = 0; r < t->n; r++) {
@@ -21305,7 +21425,7 @@ ATTN_FUNC_ void attn_softmax_tile_(const attn_softmax_ *a, int worker, int64_t u
   attn_tile_ t;
   attn_tile_open_(&t, a, worker);
   attn_tile_group_rows_(&t, unit, a->tiles - 1 - n);
-  t.asked = 0;
+  if (n + 1 < a->tiles) t.asked = 0; /* there is a tile below */
   attn_tile_run_(&t, 1);
 }
 
@@ -21454,7 +21574,8 @@ ATTN_FUNC_ int attn_few_direct_(const attn_tensor *x, const attn_scales *scales)
 /* What stays the same for all blocks. */
 ATTN_FUNC_ void attn_few_open_(const attn_tensor *x, const attn_scales *scales,
                                attn_kv_rows_ *rows) {
-  memset(rows, 0, sizeof *rows);
+  rows->row = rows->next = NULL, rows->n = rows->next_n = rows->next_step = 0;
+  rows->scale = NULL;
   rows->dim = x->dim, rows->dtype = x->dtype;
   rows->bytes = attn_bytes_(x->dtype, x->dim);
   rows->step = attn_bytes_(x->dtype, x->stride_len);
@@ -21588,7 +21709,7 @@ ATTN_FUNC_ void attn_few_walk_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;
   const int64_t end = t->g[0].hi_max;
-  const int open = a->terms || ATTN_PART_(COMPOSED, a->addends);
+  const int open = attn_few_opens_(a);
   attn_block_ b;
   if (open) attn_block_terms_(t, &b);
   for (int64_t j = t->g[0].lo_min, base; j < end; j = base + ATTN_BLOCK_) {
@@ -21606,7 +21727,8 @@ ATTN_FUNC_ void attn_few_walk_(attn_tile_ *t) {
     }
     /* whole groups of 16 keys */
     const int from = (int)((j0 - base) / 16 * 16), to = (int)((j1 - base + 15) / 16 * 16);
-    for (int r = 0; r < t->n; r++) {
+    const int filled = (open || !partial) && j0 == base + from && j1 == base + to;
+    for (int r = 0; !filled && r < t->n; r++) {
       float *s = t->w.row_s + r * ATTN_ROWS_ROOM_ - base;
       const int64_t lo = open || t->lo[r] < j0 ? j0 : t->lo[r] < j1 ? t->lo[r] : j1;
       const int64_t hi = open || t->hi[r] > j1 ? j1 : t->hi[r];
@@ -21624,24 +21746,22 @@ ATTN_FUNC_ void attn_few_walk_(attn_tile_ *t) {
   }
 }
 
-ATTN_FUNC_ void attn_few_sweep_(attn_tile_ *t) {
+/* The result is where the sums of its rows are. */
+ATTN_FUNC_ float *attn_few_sweep_(attn_tile_ *t) {
   const int64_t width = attn_row_width_(t->a->v.dim);
   float *o = t->w.row_o;
-  const size_t bytes = (size_t)(t->n * width) * sizeof(float);
   attn_tile_load_(t);
   t->partial = 0, t->scored = 1, t->blocks = 0;
-  memset(o + ATTN_ROWS_ * width, 0, bytes);
+  memset(o + ATTN_ROWS_ * width, 0, (size_t)(t->n * width) * sizeof(float));
   for (int part = 0; part < attn_tile_parts_(t); part++) {
     attn_tile_part_(t, part);
     attn_few_walk_(t);
   }
-  if (t->blocks < 2) {
-    memcpy(o, o + ATTN_ROWS_ * width, bytes);
-    return;
-  }
+  if (t->blocks < 2) return o + ATTN_ROWS_ * width;
   attn_kv_rows_ none = t->rows_v; /* the last block is complete */
   none.n = 0;
   attn_on_(few, t->a->table)->value_rows(o, width, t->w.row_s, t->n, &none, attn_alpha_one_);
+  return o;
 }
 
 /* Sinks, division and storage of rows whose sums are complete. */
@@ -21653,8 +21773,8 @@ ATTN_FUNC_ void attn_few_close_(attn_tile_ *t, const float *o, int64_t width) {
                     t->scale[r], 0.0f);
 }
 
-/* A split by rows. */
-ATTN_FUNC_ void attn_few_by_row_(attn_tile_ *t) {
+/* A split by rows. The result is where their sums are. */
+ATTN_FUNC_ const float *attn_few_by_row_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   const int64_t kw = attn_row_width_(a->q.dim), vw = attn_row_width_(a->v.dim);
   const int64_t pairs = *t->w.pairs;
@@ -21674,13 +21794,14 @@ ATTN_FUNC_ void attn_few_by_row_(attn_tile_ *t) {
   attn_few_open_(&a->k, &a->k_scales, &t->rows_k);
   attn_few_open_(&a->v, &a->v_scales, &t->rows_v);
   t->careful = 0;
-  attn_few_sweep_(t);
-  if (t->partial && !a->table->finite(t->w.row_o, vw, t->n, a->v.dim)) {
+  float *o = attn_few_sweep_(t);
+  if (t->partial && !a->table->finite(o, vw, t->n, a->v.dim)) {
     t->careful = 1, *t->w.pairs = pairs;
-    attn_few_sweep_(t);
+    o = attn_few_sweep_(t);
   }
   if (pairs_v)
-    for (int r = 0; r < t->n; r++) attn_row_pairs_(t->w.row_o + r * vw, vw, 0);
+    for (int r = 0; r < t->n; r++) attn_row_pairs_(o + r * vw, vw, 0);
+  return o;
 }
 
 /* A split by lanes. */
@@ -21719,13 +21840,14 @@ ATTN_FUNC_ void attn_few_split_(const attn_softmax_ *a, int worker, int64_t unit
   attn_scratch_cut_(a, worker, &t.w);
   attn_tile_group_rows_(&t, unit, 0);
   attn_tile_lanes_(&t);
+  const float *o = NULL;
   if (a->by_row)
-    attn_few_by_row_(&t);
+    o = attn_few_by_row_(&t);
   else
     attn_few_by_lane_(&t);
   if (a->splits == 1) {
     if (a->by_row)
-      attn_few_close_(&t, t.w.row_o, vw);
+      attn_few_close_(&t, o, vw);
     else
       attn_tile_finish_(&t);
     return;
@@ -21735,7 +21857,7 @@ ATTN_FUNC_ void attn_few_split_(const attn_softmax_ *a, int worker, int64_t unit
   void *rows[ATTN_TILE_];
   for (int r = 0; r < t.n; r++) {
     rows[r] = a->part_o + (part + r) * dv;
-    if (a->by_row) memcpy(rows[r], t.w.row_o + r * vw, (size_t)dv * sizeof(float));
+    if (a->by_row) memcpy(rows[r], o + r * vw, (size_t)dv * sizeof(float));
   }
   if (!a->by_row) a->table->unpack(rows, t.w.ot, t.n, dv, ATTN_F32, NULL);
 }
@@ -21754,6 +21876,7 @@ ATTN_FUNC_ void attn_few_join_(const attn_softmax_ *a, int worker, int64_t unit)
   t.a = a, t.plan = t.next = NULL;
   attn_scratch_cut_(a, worker, &t.w);
   attn_tile_group_rows_(&t, unit, 0);
+  t.groups = (t.n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
   attn_tile_load_(&t);
   for (int r = 0; r < t.n; r++) {
     float *o = t.w.merge_o + r * dv, *weight = t.w.merge_w;
@@ -21792,10 +21915,10 @@ ATTN_FUNC_ void attn_few_merge_(void *job, int worker, int64_t unit) {
 /* engine/run.h owns the run of a problem from end to end: the memory of a call, its work items, what
  * they leave for each other, and the report. */
 
-/* The problem of sequence b, with its way of computing. */
+/* A copy of the problem a becomes that of sequence b, with its way of computing. */
 ATTN_FUNC_ void attn_sequence_problem_(const attn_softmax_ *a, int64_t b, attn_softmax_ *own) {
   const attn_sequences_ *s = a->seq;
-  attn_problem_(a, b, own);
+  attn_problem_turn_(a, b, own);
   attn_few_plan_(own, a->one_order);
   own->part0 = 0;
   if (s->part) own->part0 = s->part[b] - attn_part_(own, b * (a->q.heads / a->group), 0);
@@ -21805,7 +21928,7 @@ ATTN_FUNC_ void attn_sequence_problem_(const attn_softmax_ *a, int64_t b, attn_s
  * worker's memory holds. */
 ATTN_FUNC_ void attn_sequences_count_(attn_softmax_ *a) {
   attn_sequences_ *s = &a->sequences;
-  attn_softmax_ own;
+  attn_softmax_ own = *a;
   s->items = s->parts = 0;
   int few = 0, by_row = 0;
   int64_t splits = 1;
@@ -21823,11 +21946,22 @@ ATTN_FUNC_ void attn_sequences_count_(attn_softmax_ *a) {
   a->few = few, a->by_row = by_row, a->splits = splits;
 }
 
+/* What is before each, now that there is memory for it. */
+ATTN_FUNC_ void attn_sequences_mark_(attn_softmax_ *a) {
+  attn_sequences_ *s = &a->sequences;
+  if (s->n != 1) {
+    attn_sequences_count_(a);
+    return;
+  }
+  s->first[0] = s->part[0] = 0;
+  s->first[1] = s->items, s->part[1] = s->parts;
+}
+
 /* A work item: a tile or a split of some sequence. */
 ATTN_FUNC_ void attn_sequence_item_(void *job, int worker, int64_t index) {
   const attn_softmax_ *a = (const attn_softmax_ *)job;
   const attn_sequences_ *s = a->seq;
-  attn_softmax_ own;
+  attn_softmax_ own = *a;
   int64_t b = 0, end = s->n; /* first[b] <= index < first[end] */
   while (end - b > 1) {
     const int64_t mid = b + (end - b) / 2;
@@ -21847,7 +21981,7 @@ ATTN_FUNC_ void attn_sequence_item_(void *job, int worker, int64_t index) {
 
 ATTN_FUNC_ void attn_sequence_merge_(void *job, int worker, int64_t unit) {
   const attn_softmax_ *a = (const attn_softmax_ *)job;
-  attn_softmax_ own;
+  attn_softmax_ own = *a;
   attn_sequence_problem_(a, unit / (a->q.heads / a->group), &own);
   if (own.splits > 1) attn_few_join_(&own, worker, unit);
 }
@@ -21858,41 +21992,54 @@ typedef struct attn_shared_ {
   int64_t least, count, done, kept, kept_count, bytes;
 } attn_shared_;
 
+/* A piece behind those that are there. */
+ATTN_FUNC_ int64_t attn_shared_put_(attn_shared_ *x, int64_t bytes) {
+  const int64_t at = x->bytes;
+  x->bytes = attn_add_(at, bytes);
+  return at;
+}
+
+/* Only what is wanted has a place. */
 ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
   const int64_t f = sizeof(float), rows = attn_mul_(attn_mul_(a->q.batch, a->q.heads), a->q.len);
-  const int64_t table = attn_piece_(attn_mul_(a->distance_heads, a->distances), f);
-  const int state =
-      a->phases > 1 || attn_weighs_(a) || (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first);
-  const int64_t numbered = a->seq && a->seq->q ? attn_mul_(a->q.heads, a->seq->rows) : rows;
-  const int64_t row = state ? attn_piece_(numbered, f) : 0; /* see attn_row_number_ */
-  int64_t at = 0;
-  x->distance = at, at = attn_add_(at, attn_has_distance_(&a->by_distance) ? table : 0);
-  x->factor = at, at = attn_add_(at, a->by_distance.factor.alpha ? table : 0);
-  x->m = at, at = attn_add_(at, row);
-  x->l = at, at = attn_add_(at, row);
-  x->n = at, at = attn_add_(at, row);
-  x->o = at;
+  attn_clear_(x, sizeof *x);
+  if (ATTN_HAS_TERMS && a->distances) {
+    const int64_t table = attn_piece_(attn_mul_(a->distance_heads, a->distances), f);
+    if (attn_has_distance_(&a->by_distance)) x->distance = attn_shared_put_(x, table);
+    if (a->by_distance.factor.alpha) x->factor = attn_shared_put_(x, table);
+  }
+  if (a->phases > 1 || attn_weighs_(a) || (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first)) {
+    const int64_t numbered = a->seq && a->seq->q ? attn_mul_(a->q.heads, a->seq->rows) : rows;
+    const int64_t row = attn_piece_(numbered, f); /* see attn_row_number_ */
+    x->m = attn_shared_put_(x, row);
+    x->l = attn_shared_put_(x, row);
+    x->n = attn_shared_put_(x, row);
+  }
   if (a->phases > 1 && a->o.dtype != ATTN_F32)
-    at = attn_add_(at, attn_piece_(attn_mul_(rows, a->v.dim), f));
+    x->o = attn_shared_put_(x, attn_piece_(attn_mul_(rows, a->v.dim), f));
   const int64_t parts = a->seq                    ? a->seq->parts
                         : a->few && a->splits > 1 ? attn_mul_(rows, a->splits)
                                                   : 0;
-  const int64_t marks = a->seq ? attn_piece_(a->seq->n + 1, sizeof(int64_t)) : 0;
-  x->part_m = at, at = attn_add_(at, attn_piece_(parts, f));
-  x->part_l = at, at = attn_add_(at, attn_piece_(parts, f));
-  x->part_o = at, at = attn_add_(at, attn_piece_(attn_mul_(parts, a->v.dim), f));
-  x->first = at, at = attn_add_(at, marks);
-  x->part = at, at = attn_add_(at, marks);
-  const attn_choice_ *c = a->choice;
-  const int bounds = c && (c->mode == ATTN_TOPK_TIES || c->mode == ATTN_TOPK_REL);
-  const int64_t kept = c && a->phases > 1 ? c->k : 0;
-  x->least = at, at = attn_add_(at, bounds ? attn_piece_(rows, f) : 0);
-  x->count = at, at = attn_add_(at, c && c->indptr ? attn_piece_(rows, 8) : 0);
-  const int done = c && c->mode == ATTN_TOPK_TIES && a->phases == 1;
-  x->done = at, at = attn_add_(at, done ? attn_piece_(rows, 1) : 0);
-  x->kept = at, at = attn_add_(at, attn_piece_(attn_mul_(rows, kept), 8));
-  x->kept_count = at, at = attn_add_(at, kept ? attn_piece_(rows, 8) : 0);
-  x->bytes = at;
+  if (parts) {
+    x->part_m = attn_shared_put_(x, attn_piece_(parts, f));
+    x->part_l = attn_shared_put_(x, attn_piece_(parts, f));
+    x->part_o = attn_shared_put_(x, attn_piece_(attn_mul_(parts, a->v.dim), f));
+  }
+  if (a->seq) {
+    const int64_t marks = attn_piece_(a->seq->n + 1, sizeof(int64_t));
+    x->first = attn_shared_put_(x, marks);
+    x->part = attn_shared_put_(x, marks);
+  }
+  const attn_choice_ *c = ATTN_PART_(CONTENT, a->choice);
+  if (!c) return;
+  const int bounds = c->mode == ATTN_TOPK_TIES || c->mode == ATTN_TOPK_REL;
+  const int64_t kept = a->phases > 1 ? c->k : 0;
+  x->least = attn_shared_put_(x, bounds ? attn_piece_(rows, f) : 0);
+  x->count = attn_shared_put_(x, c->indptr ? attn_piece_(rows, 8) : 0);
+  const int done = c->mode == ATTN_TOPK_TIES && a->phases == 1;
+  x->done = attn_shared_put_(x, done ? attn_piece_(rows, 1) : 0);
+  x->kept = attn_shared_put_(x, attn_piece_(attn_mul_(rows, kept), 8));
+  x->kept_count = attn_shared_put_(x, kept ? attn_piece_(rows, 8) : 0);
 }
 
 /* Work items of a pass: tiles, or splits. */
@@ -21914,13 +22061,16 @@ ATTN_FUNC_ int attn_softmax_workers_(const attn_softmax_ *a, int workers) {
   return attn_pieces_(workers, most);
 }
 
-/* Bytes of the whole call, INT64_MAX when they cannot be; a worker's own go to a->bytes. */
+/* Bytes of the whole call for so many workers, all of which have something to do; INT64_MAX when they cannot be. A
+ * worker's own go to a->bytes, what they share to x. */
+ATTN_FUNC_ int64_t attn_softmax_measure_(attn_softmax_ *a, int workers, attn_shared_ *x) {
+  attn_shared_plan_(a, x);
+  const int64_t own = attn_mul_(attn_scratch_plan_(a), workers);
+  return attn_workspace_bytes_(attn_add_(x->bytes, own), 1);
+}
 ATTN_FUNC_ int64_t attn_softmax_bytes_(attn_softmax_ *a, int workers) {
   attn_shared_ x;
-  attn_shared_plan_(a, &x);
-  a->bytes = attn_scratch_plan_(a);
-  const int64_t own = attn_mul_(a->bytes, attn_softmax_workers_(a, workers));
-  return attn_workspace_bytes_(attn_add_(x.bytes, own), 1);
+  return attn_softmax_measure_(a, attn_softmax_workers_(a, workers), &x);
 }
 
 ATTN_FUNC_ void attn_softmax_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers) {
@@ -21948,11 +22098,8 @@ ATTN_FUNC_ void attn_softmax_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers)
 ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx, int workers) {
   attn_workspace_ w;
   attn_shared_ x;
-  attn_scratch_ s;
-  const int64_t bytes = attn_softmax_bytes_(a, workers);
   workers = attn_softmax_workers_(a, workers);
-  if (!attn_workspace_get_(e, &w, ctx, bytes)) return 0;
-  attn_shared_plan_(a, &x);
+  if (!attn_workspace_get_(e, &w, ctx, attn_softmax_measure_(a, workers, &x))) return 0;
   a->workspace = w.base + x.bytes;
   float *distance = (float *)(void *)(w.base + x.distance);
   float *factor = (float *)(void *)(w.base + x.factor);
@@ -21968,23 +22115,17 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
   if (a->seq) {
     a->sequences.first = (int64_t *)(void *)(w.base + x.first);
     a->sequences.part = (int64_t *)(void *)(w.base + x.part);
-    attn_sequences_count_(a);
+    attn_sequences_mark_(a);
   }
   if (ATTN_PART_(TERMS, a->distance) || ATTN_PART_(TERMS, a->factor))
     attn_distance_fill_(a, ATTN_PART_(TERMS, a->distance) ? distance : NULL,
                         ATTN_PART_(TERMS, a->factor) ? factor : NULL);
-  for (int i = 0; i < workers; i++) {
-    attn_scratch_cut_(a, i, &s);
-    *s.pairs = 0, s.held->n = 0;
-  }
+  attn_scratch_open_(a, workers);
   if ((ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first) || attn_weighs_(a)) {
     a->counting = 1;
     attn_softmax_pass_(a, ctx, workers);
     a->counting = 0;
-    for (int i = 0; i < workers; i++) {
-      attn_scratch_cut_(a, i, &s);
-      *s.pairs = 0;
-    }
+    attn_scratch_open_(a, workers);
   }
   if (ATTN_PART_(CONTENT, a->choice)) {
     a->choice->least = (float *)(void *)(w.base + x.least);
@@ -22028,10 +22169,7 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
   attn_compute_report_(ctx, a->low, a->feature);
   if (ctx && ATTN_PART_(LOW, a->codes)) ctx->report.compute = ATTN_COMPUTE_I8;
   if (ctx && ATTN_PART_(LOW, a->codes)) ctx->report.feature = a->feature;
-  for (int i = 0; ctx && i < workers; i++) {
-    attn_scratch_cut_(a, i, &s);
-    ctx->report.pairs += *s.pairs;
-  }
+  if (ctx) ctx->report.pairs = attn_scratch_pairs_(a, workers);
   attn_workspace_drop_(&w);
   return 1;
 }
@@ -22477,7 +22615,7 @@ ATTN_FUNC_ void attn_stored_times_(const attn_table_ *f, const attn_matrix_ *m,
   const int64_t end = part->k0 + part->depth;
   attn_stored_numbers_ s;
   attn_stored_product_ p;
-  memset(&p, 0, sizeof p);
+  attn_clear_(&p, sizeof p);
   p.x_stride = x.stride, p.y_stride = y_stride, p.kind = (int)dtype, p.run = m->run;
   p.step = attn_bytes_(dtype, m->w.stride_len);
   for (int64_t c = part->c0; c < part->c1; c += p.cols) {
@@ -22509,6 +22647,8 @@ ATTN_FUNC_ void attn_stored_times_(const attn_table_ *f, const attn_matrix_ *m,
 
 /* Rows from which on panels pay, narrow strips that are copied, and those that are turned; measured. */
 enum { ATTN_COPY_ROWS_ = 192, ATTN_STRIP_ROWS_ = 20, ATTN_TURN_ROWS_ = 9 };
+/* From first to last: a matrix that the first cache holds as it lies. */
+enum { ATTN_NEAR_FLOATS_ = 4096 };
 
 /* Columns and rows of a strip. */
 ATTN_FUNC_ int attn_matrix_strip_(const attn_matrix_ *m, const attn_table_ *f) {
@@ -22524,19 +22664,27 @@ ATTN_FUNC_ float *attn_matrix_at_(const attn_matrix_ *m, int64_t matrix, int64_t
   return m->packed + matrix * m->one + (c - m->direct) * m->k + k * strip;
 }
 
-/* W for so many products, each with so many rows; packed is still to be set. */
+/* m, which has its tensor and is zero but for that, for so many products, each with so many rows; packed is still
+ * to be set. */
+ATTN_FUNC_ void attn_matrix_open_(attn_matrix_ *m, int transposed, int64_t rows, int64_t products) {
+  const attn_tensor *w = &m->w;
+  m->transposed = transposed;
+  m->k = transposed ? w->dim : w->len, m->n = transposed ? w->len : w->dim;
+  m->direct = m->panels = m->one = 0;
+  m->in_turn = transposed && attn_mul_(rows, products) < ATTN_COPY_ROWS_;
+  if (m->in_turn) return;
+  if (w->dtype == ATTN_F32 && !transposed && rows < ATTN_COPY_ROWS_) m->direct = m->n / 16 * 16;
+  if (w->dtype != ATTN_F32 && !transposed && rows <= ATTN_STORED_FEW_) m->direct = m->n / 32 * 32;
+  if (m->direct == m->n) return;
+  m->panels = attn_add_(m->n - m->direct, ATTN_PANEL_ - 1) / ATTN_PANEL_;
+  m->one = attn_mul_(m->panels, attn_mul_(m->k, ATTN_PANEL_));
+}
 ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t rows,
                                         int64_t products) {
   attn_matrix_ m;
   memset(&m, 0, sizeof m);
-  m.w = w, m.transposed = transposed;
-  m.k = transposed ? w.dim : w.len, m.n = transposed ? w.len : w.dim;
-  m.in_turn = transposed && attn_mul_(rows, products) < ATTN_COPY_ROWS_;
-  if (m.in_turn) return m;
-  if (w.dtype == ATTN_F32 && !transposed && rows < ATTN_COPY_ROWS_) m.direct = m.n / 16 * 16;
-  if (w.dtype != ATTN_F32 && !transposed && rows <= ATTN_STORED_FEW_) m.direct = m.n / 32 * 32;
-  m.panels = attn_add_(attn_sub_(m.n, m.direct), ATTN_PANEL_ - 1) / ATTN_PANEL_;
-  m.one = attn_mul_(m.panels, attn_mul_(m.k, ATTN_PANEL_));
+  m.w = w;
+  attn_matrix_open_(&m, transposed, rows, products);
   return m;
 }
 
@@ -22772,7 +22920,8 @@ ATTN_FUNC_ void attn_matrix_strips_(const attn_table_ *f, const attn_matrix_ *m,
                                     attn_floats_ x, int start) {
   const int strip = attn_matrix_strip_(m, f);
   const int copied = part->c0 < m->direct && m->w.dtype == ATTN_F32 && strip < ATTN_PANEL_ &&
-                     x.rows >= ATTN_STRIP_ROWS_;
+                     x.rows >= ATTN_STRIP_ROWS_ &&
+                     part->depth * attn_abs64_(m->w.stride_len) > ATTN_NEAR_FLOATS_;
   const int64_t deep = ATTN_HAS_QUANTIZE && m->run ? m->run
                        : copied                    ? (int64_t)ATTN_DEEP_
                                                    : attn_strip_deep_(strip);
@@ -23256,7 +23405,7 @@ ATTN_COLD_ int attn_stage_products_(attn_stage_ *s, attn_matrix_ *m, int n, int6
 ATTN_COLD_ attn_stage_ attn_stage_open_(attn_error_ *e, const attn_table_ *table, int workers,
                                         const attn_ctx *ctx, int query) {
   attn_stage_ s;
-  memset(&s, 0, sizeof s);
+  attn_clear_(&s, sizeof s);
   s.e = e, s.table = table, s.workers = workers;
   s.ctx = attn_before_workspace_(ctx);
   s.ctx.validate = 0; /* the outer call has judged its arguments */
@@ -23399,22 +23548,28 @@ ATTN_COLD_ int attn_check_given_(attn_error_ *e, const attn_operand_ *p, int n) 
   return 1;
 }
 
+/* Whether a span shares memory with none of the operands but itself, nor with the spans `more`. */
+ATTN_COLD_ int attn_span_alone_(const attn_span_ *span, const attn_operand_ *p, int n,
+                                const attn_span_ *more, int m) {
+  if (span->lo >= span->hi) return 1;
+  for (int k = 0; k < n; k++)
+    if (&p[k].span != span && attn_overlap_(*span, p[k].span)) return 0;
+  for (int k = 0; k < m; k++)
+    if (attn_overlap_(*span, more[k])) return 0;
+  return 1;
+}
+
 /* No output shares memory with another argument or the workspace, nor does that with an input.
  * more: spans of plain arrays and masks. */
 ATTN_COLD_ int attn_check_apart_(attn_error_ *e, const attn_ctx *ctx, const attn_operand_ *p, int n,
                                  const attn_span_ *more, int m) {
   attn_span_ work;
   if (!attn_check_workspace_(e, ctx, &work)) return 0;
-  for (int i = 0; i < n; i++) {
-    if (!(p[i].role & ATTN_OUT_)) continue;
-    for (int k = 0; k < n + m; k++)
-      if (k != i && attn_overlap_(p[i].span, k < n ? p[k].span : more[k - n]))
-        return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(p[i].w, ATTN_SAYS_OVERLAP_));
-  }
-  for (int k = 0; k < n + m; k++)
-    if (attn_overlap_(work, k < n ? p[k].span : more[k - n]))
-      return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
-  return 1;
+  for (int i = 0; i < n; i++)
+    if ((p[i].role & ATTN_OUT_) && !attn_span_alone_(&p[i].span, p, n, more, m))
+      return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(p[i].w, ATTN_SAYS_OVERLAP_));
+  return attn_span_alone_(&work, p, n, more, m) ||
+         attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
 }
 
 ATTN_COLD_ int attn_check_scale_(attn_error_ *e, float scale) {
@@ -23622,7 +23777,7 @@ ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   const attn_tensor *y = &a->y;
   a->finish = a->act != ATTN_ACT_NONE || a->bias.data || a->scale != 1.0f;
   a->rows = attn_gemm_rows_(workers);
-  a->row_runs = y->len / a->rows + (y->len % a->rows != 0);
+  a->row_runs = attn_runs_of_(y->len, a->rows);
   a->own_y =
       a->x.dtype != ATTN_F32 ? attn_piece_((int64_t)ATTN_GEMM_MOST_ * (int64_t)ATTN_DEEP_, 4) : 0;
   if (ATTN_PART_(LOW, a->low)) /* rows as f32, and narrow */
@@ -23634,7 +23789,7 @@ ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
     a->own_bytes += attn_piece_(1, (int64_t)sizeof(attn_coded_room_));
   /* of few items the last ones would leave workers without */
   for (a->cols = attn_gemm_cols_(a, workers);; a->cols /= 2) {
-    a->col_runs = y->dim / a->cols + (y->dim % a->cols != 0);
+    a->col_runs = attn_runs_of_(y->dim, a->cols);
     a->items = attn_mul_(attn_mul_(y->batch, y->heads), attn_mul_(a->row_runs, a->col_runs));
     if (workers < 2 || a->cols == ATTN_PANEL_ || a->items >= 4 * (int64_t)workers) return;
   }
@@ -23654,6 +23809,7 @@ ATTN_FUNC_ int attn_check_codes_(attn_error_ *e, attn_tensor *w, const char *wor
 ATTN_FUNC_ int attn_check_codes_scales_(attn_error_ *e, attn_scales *s, const attn_tensor *w,
                                         int turned, attn_span_ span[2]) {
   static const attn_scales_words_ words = ATTN_SCALES_WORDS_("params.w_scales", "w");
+  if (!attn_quantized_(w->dtype) && !s->scale && !s->zero) return 1;
   attn_tensor x = *w;
   if (turned)
     return attn_check_scale_rows_(e, s, &x, attn_scale_groups_(s, w->dim), &words, 0, span);
@@ -23661,39 +23817,46 @@ ATTN_FUNC_ int attn_check_codes_scales_(attn_error_ *e, attn_scales *s, const at
   return attn_check_scale_rows_(e, s, &x, w->dim, &words, 0, span);
 }
 
+/* A job of three tensors, and nothing else yet. */
+ATTN_FUNC_ void attn_gemm_open_(attn_gemm_ *a, const attn_tensor *y, const attn_tensor *x,
+                                const attn_tensor *w) {
+  a->y = *y, a->x = *x, a->w.w = *w;
+  a->bias.data = a->w.packed = NULL, a->w.strip = 0, a->w.run = 0;
+  a->low = a->w.low = NULL, a->coded.codes = NULL, a->feature = ATTN_FEATURE_NONE;
+}
+
 /* Every rule; everything but memory is set. apart = 0: the tensors have no memory yet that could be
  * shared. */
-ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, attn_tensor x,
-                               attn_tensor w, const attn_gemm_params *params, const attn_ctx *ctx,
-                               int *workers, int apart) {
+ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, const attn_gemm_params *params,
+                               const attn_ctx *ctx, int *workers, int apart) {
   static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x"), ww[] = ATTN_WORDS_("w"),
                     wb[] = ATTN_WORDS_("params.bias");
   attn_span_ sy, sx, sw, sb = {0, 0}, ss, sc[2] = {{0, 0}, {0, 0}};
-  memset(a, 0, sizeof *a);
+  attn_tensor *y = &a->y, *x = &a->x, *w = &a->w.w;
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
-  a->y = y, a->x = x, a->scale = 1.0f, a->act = ATTN_ACT_NONE;
-  if (!attn_check_tensor_(e, &a->y, wy, &sy) || !attn_check_tensor_(e, &a->x, wx, &sx) ||
-      !attn_check_codes_(e, &w, ww, &sw))
+  a->scale = 1.0f, a->act = ATTN_ACT_NONE;
+  if (!attn_check_tensor_(e, y, wy, &sy) || !attn_check_tensor_(e, x, wx, &sx) ||
+      !attn_check_codes_(e, w, ww, &sw))
     return 0;
   const int turned = params && params->w_transposed;
-  a->w = attn_matrix_of_(w, turned, y.len, attn_gemm_products_(&w, &y));
-  if (x.len != y.len) return attn_reject_(e, ATTN_E_SHAPE, "x.len must equal y.len");
-  if (a->w.k != x.dim)
+  attn_matrix_open_(&a->w, turned, y->len, attn_gemm_products_(w, y));
+  if (x->len != y->len) return attn_reject_(e, ATTN_E_SHAPE, "x.len must equal y.len");
+  if (a->w.k != x->dim)
     return attn_reject_(
         e, ATTN_E_SHAPE,
         turned ? "w.dim must equal x.dim for params.w_transposed" : "w.len must equal x.dim");
-  if (a->w.n != y.dim)
+  if (a->w.n != y->dim)
     return attn_reject_(
         e, ATTN_E_SHAPE,
         turned ? "w.len must equal y.dim for params.w_transposed" : "w.dim must equal y.dim");
-  if (!attn_gemm_fits_(&a->x, &y) || !attn_gemm_fits_(&w, &y))
+  if (!attn_gemm_fits_(x, y) || !attn_gemm_fits_(w, y))
     return attn_reject_(e, ATTN_E_SHAPE,
-                        attn_gemm_fits_(&a->x, &y) ? "w.batch and w.heads must be 1 or those of y"
-                                                   : "x.batch and x.heads must be 1 or those of y");
+                        attn_gemm_fits_(x, y) ? "w.batch and w.heads must be 1 or those of y"
+                                              : "x.batch and x.heads must be 1 or those of y");
   attn_scales scales;
   memset(&scales, 0, sizeof scales);
   if (params) scales = params->w_scales;
-  if (!attn_check_codes_scales_(e, &scales, &w, turned, sc)) return 0;
+  if (!attn_check_codes_scales_(e, &scales, w, turned, sc)) return 0;
   if (params) {
     if (params->scale != 0.0f || signbit(params->scale)) a->scale = params->scale;
     if (!(a->scale - a->scale == 0.0f))
@@ -23704,31 +23867,31 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
       return 0;
     a->act = (int)act, a->bias = params->bias;
     if (params->compute == ATTN_COMPUTE_I8
-            ? !attn_coded_choose_(e, &a->coded, a->table, w.dtype, params->compute_prefer,
+            ? !attn_coded_choose_(e, &a->coded, a->table, w->dtype, params->compute_prefer,
                                   &a->feature)
             : !attn_compute_take_(e, a->table, params->compute, params->compute_prefer, 1,
                                   ATTN_COMPUTE_WORDS_("params.compute"), &a->low, &a->feature))
       return 0;
     if (a->bias.data) {
       if (!attn_check_tensor_(e, &a->bias, wb, &sb)) return 0;
-      if (a->bias.len != 1 || a->bias.dim != y.dim || !attn_gemm_fits_(&a->bias, &y))
+      if (a->bias.len != 1 || a->bias.dim != y->dim || !attn_gemm_fits_(&a->bias, y))
         return attn_reject_(e, ATTN_E_SHAPE,
                             "params.bias must be [1 or B, 1 or H, 1, y.dim] for y's B and H");
     }
   }
-  if (!attn_check_rows_(e, &a->y, wy) || !attn_check_workspace_(e, ctx, &ss)) return 0;
+  if (!attn_check_rows_(e, y, wy) || !attn_check_workspace_(e, ctx, &ss)) return 0;
   if (apart && (attn_overlap_(sy, sx) || attn_overlap_(sy, sw) || attn_overlap_(sy, sb) ||
                 attn_overlap_(sy, sc[0]) || attn_overlap_(sy, sc[1])))
     return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wy, ATTN_SAYS_OVERLAP_));
   if (attn_overlap_(ss, sx) || attn_overlap_(ss, sw) || attn_overlap_(ss, sb) ||
       attn_overlap_(ss, sy) || attn_overlap_(ss, sc[0]) || attn_overlap_(ss, sc[1]))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace shares memory with an argument");
-  if (y.batch > 1 && w.batch == 1 && a->x.batch == y.batch &&
-      (!a->bias.data || a->bias.batch == 1) && attn_gemm_flat_(&a->x) && attn_gemm_flat_(&a->y)) {
-    a->y = attn_gemm_flatten_(a->y), a->x = attn_gemm_flatten_(a->x);
-    a->w = attn_matrix_of_(w, turned, a->y.len, 1);
+  if (y->batch > 1 && w->batch == 1 && x->batch == y->batch &&
+      (!a->bias.data || a->bias.batch == 1) && attn_gemm_flat_(x) && attn_gemm_flat_(y)) {
+    *y = attn_gemm_flatten_(*y), *x = attn_gemm_flatten_(*x);
+    attn_matrix_open_(&a->w, turned, y->len, 1);
   }
-  if (attn_quantized_(w.dtype)) attn_matrix_codes_(&a->w, &scales);
+  if (attn_quantized_(w->dtype)) attn_matrix_codes_(&a->w, &scales);
   if (ATTN_PART_(LOW, a->low)) attn_matrix_narrow_(&a->w, a->low);
   if (ATTN_PART_(LOW, a->coded.codes)) attn_coded_plan_(&a->coded, &a->x, &a->w, a->feature);
   attn_gemm_cut_(a, *workers);
@@ -23811,10 +23974,10 @@ ATTN_FUNC_ void attn_gemm_coded_(const attn_gemm_ *a, attn_matrix_part_ part, fl
 ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   const attn_gemm_ *a = (const attn_gemm_ *)job;
   const attn_table_ *f = a->table;
-  const int64_t unit = index / (a->row_runs * a->col_runs),
-                at = index % (a->row_runs * a->col_runs);
-  const int64_t b = unit / a->y.heads, h = unit % a->y.heads;
-  const int64_t r0 = at / a->col_runs * a->rows, c0 = at % a->col_runs * a->cols;
+  const int64_t row = attn_over_(index, a->col_runs), unit = attn_over_(row, a->row_runs);
+  const int64_t b = attn_over_(unit, a->y.heads), h = unit - b * a->y.heads;
+  const int64_t r0 = (row - unit * a->row_runs) * a->rows,
+                c0 = (index - row * a->col_runs) * a->cols;
   const int64_t rows = a->y.len - r0 < a->rows ? a->y.len - r0 : a->rows;
   const int64_t c1 = a->y.dim - c0 < a->cols ? a->y.dim : c0 + a->cols;
   char *own = a->own + worker * a->own_bytes;
@@ -23833,6 +23996,7 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
 #endif
   else
     attn_gemm_plain_(a, part, y, stride, rows, in, own);
+  if (!a->finish && !a->aside && !ATTN_PART_(LOW, a->low)) return;
   for (int64_t c = 0; c < c1 - c0; c += ATTN_GEMM_COLS_) {
     const int64_t n = c1 - c0 - c < ATTN_GEMM_COLS_ ? c1 - c0 - c : (int64_t)ATTN_GEMM_COLS_;
     float bias[ATTN_GEMM_COLS_];
@@ -23860,7 +24024,8 @@ ATTN_PUB_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
   attn_workspace_ memory = {(char *)(uintptr_t)ATTN_ALIGN_, NULL}; /* no bytes: none are read */
   attn_gemm_ a;
   int workers;
-  if (!attn_gemm_plan_(&e, &a, y, x, w, params, ctx, &workers, 1)) return attn_end_(ctx, &e);
+  attn_gemm_open_(&a, &y, &x, &w);
+  if (!attn_gemm_plan_(&e, &a, params, ctx, &workers, 1)) return attn_end_(ctx, &e);
   const int64_t bytes = attn_gemm_bytes_(&a, workers);
   if (a.items) {
     if (bytes && !attn_workspace_get_(&e, &memory, ctx, bytes)) return attn_end_(ctx, &e);
@@ -23895,7 +24060,8 @@ ATTN_FUNC_ int64_t attn_gemm_need_(attn_error_ *e, attn_tensor y, attn_tensor x,
   const attn_ctx plain = attn_before_workspace_(ctx);
   attn_gemm_ a;
   int workers;
-  if (!attn_gemm_plan_(e, &a, y, x, w, params, &plain, &workers, apart)) return -1;
+  attn_gemm_open_(&a, &y, &x, &w);
+  if (!attn_gemm_plan_(e, &a, params, &plain, &workers, apart)) return -1;
   /* parallel_for may be set later */
   if (plain.workers > 1) attn_gemm_cut_(&a, plain.workers);
   return attn_gemm_bytes_(&a, attn_pieces_(plain.workers > 1 ? plain.workers : 1, a.items));
@@ -24014,7 +24180,7 @@ ATTN_FUNC_ void attn_layer_norm_item_(void *job, int worker, int64_t index) {
       continue;
     }
     attn_norm_rows_ rows;
-    memset(&rows, 0, sizeof rows);
+    attn_clear_(&rows, sizeof rows);
     rows.n = dim;
     rows.x = attn_rows_in_(f, &a->x, x, n, dim, room, &rows.x_stride);
     rows.y = attn_rows_out_(&a->y, y, dim, room, &rows.y_stride);
@@ -24032,7 +24198,7 @@ ATTN_FUNC_ void attn_layer_norm_item_(void *job, int worker, int64_t index) {
 ATTN_FUNC_ int attn_stage_sum_norm_(attn_stage_ *s, attn_tensor y, attn_tensor sum, attn_tensor x,
                                     attn_tensor residual, const attn_norm *norm) {
   attn_between_ a;
-  memset(&a, 0, sizeof a);
+  attn_clear_(&a, sizeof a);
   a.table = s->table, a.y = y, a.norm = norm;
   if (sum.data) a.sum = sum;
   a.x = attn_spread_heads_(attn_spread_(x, y.batch), y.heads);
@@ -24093,7 +24259,7 @@ ATTN_FUNC_ void attn_activate_item_(void *job, int worker, int64_t index) {
 ATTN_FUNC_ int attn_stage_activate_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor gate,
                                     attn_activation act) {
   attn_between_ a;
-  memset(&a, 0, sizeof a);
+  attn_clear_(&a, sizeof a);
   a.table = s->table, a.y = y, a.act = act;
   a.x = attn_spread_heads_(attn_spread_(x, y.batch), y.heads);
   if (gate.data) a.more = attn_spread_heads_(attn_spread_(gate, y.batch), y.heads);
@@ -24150,7 +24316,7 @@ ATTN_FUNC_ attn_status attn_layer_norm_call_(attn_tensor y, attn_tensor x,
   attn_error_ e = {ATTN_OK, NULL};
   attn_between_ a;
   int workers = 1;
-  memset(&a, 0, sizeof a);
+  attn_clear_(&a, sizeof a);
   a.y = y, a.x = x;
   if (params) {
     a.own = params->norm;
@@ -24186,7 +24352,7 @@ ATTN_FUNC_ attn_status attn_activate_call_(attn_tensor y, attn_tensor x,
   attn_error_ e = {ATTN_OK, NULL};
   attn_between_ a;
   int workers = 1;
-  memset(&a, 0, sizeof a);
+  attn_clear_(&a, sizeof a);
   a.y = y, a.x = x;
   if (params) {
     a.act = params->activation;
@@ -26839,7 +27005,7 @@ ATTN_FUNC_ int attn_check_offs_(attn_error_ *e, attn_sequences_ *s, const int64_
 /* Batches of q, k and v, which have been checked, and what sequences they make: a->seq, and the extents
  * that masks broadcast to. Keys in the pages of a cache are there already. Reads the offsets. */
 ATTN_FUNC_ int attn_check_sequences_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p,
-                                     attn_span_ span[3], int64_t full[4]) {
+                                     attn_spans_ *all, int64_t full[4]) {
   const attn_ragged *r = &p->ragged;
   attn_sequences_ *s = &a->sequences;
   const int ragged = r->sequences || r->q_indptr || r->kv_indptr, cached = a->seq != NULL;
@@ -26851,6 +27017,7 @@ ATTN_FUNC_ int attn_check_sequences_(attn_error_ *e, attn_softmax_ *a, const att
     return 1;
   }
   if (!attn_check_alike_(e, a, p)) return 0;
+  attn_span_ *span = attn_spans_more_(all, 3);
   if (ragged) {
     if (n < 0 || n >= (int64_t)1 << 40)
       return attn_reject_(e, ATTN_E_RANGE, "params.ragged.sequences must lie in 0..2^40");
@@ -26932,7 +27099,7 @@ ATTN_FUNC_ int attn_check_sequence_scales_(attn_error_ *e, const attn_softmax_ *
  * translation of parameters into the exact-softmax engine's terms. */
 
 ATTN_FUNC_ int64_t attn_gcd_(int64_t a, int64_t b) {
-  while (b) {
+  while (a != b && b) { /* most are alike */
     int64_t r = a % b;
     a = b, b = r;
   }
@@ -27034,6 +27201,15 @@ ATTN_FUNC_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const at
          attn_check_mask_(e, bias, &wbias, 1u << ATTN_MASK_ADD, full, bias_span);
 }
 
+/* The scales of x, which only quantised rows have. */
+ATTN_FUNC_ int attn_take_scales_(attn_error_ *e, attn_scales *to, const attn_scales *s,
+                                 const attn_tensor *x, const attn_scales_words_ *w,
+                                 attn_spans_ *all) {
+  if (!attn_quantized_(x->dtype) && !s->scale && !s->zero) return 1;
+  *to = *s;
+  return attn_check_scales_(e, to, x, w, 0, attn_spans_more_(all, 2));
+}
+
 /* What the map holds, and whether weights may be changed. */
 ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p) {
   const int inside = ATTN_TERM_RELATIVE_ | ATTN_TERM_XL_ | ATTN_TERM_LABELS_ | ATTN_TERM_FACTOR_;
@@ -27071,16 +27247,15 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
                     wm[] = ATTN_WORDS_("params.map");
   static const attn_scales_words_ wks = ATTN_SCALES_WORDS_("params.k_scales", "k"),
                                   wvs = ATTN_SCALES_WORDS_("params.v_scales", "v");
-  attn_sdpa_params zero;
-  if (!params) memset(&zero, 0, sizeof zero);
-  const attn_sdpa_params *p = params ? params : &zero;
+  static const attn_sdpa_params none;
+  const attn_sdpa_params *p = params ? params : &none;
   const int has_lse = p->lse.data != NULL, has_map = p->map.data != NULL && a->k.len > 0;
-  enum { O, LSE, MAP, Q, K, V, K_SCALES, V_SCALES = K_SCALES + 2, MASK = V_SCALES + 2 };
-  enum { BIAS = MASK + 1, ALIBI, SINKS, KV_LEN, Q_LEN, PLAN, RAGGED, TERMS = RAGGED + 3 };
-  enum { WORK = TERMS + (int)ATTN_TERMS_, SPANS };
-  attn_span_ span[SPANS];
+  enum { O, LSE, MAP, OUTPUTS, Q = OUTPUTS, K, V, MORE };
+  attn_spans_ all; /* the outputs first */
+  attn_span_ *span = all.span, work;
   attn_tensor *o = &a->o, *q = &a->q, *k = &a->k, *v = &a->v, *lse = &a->lse, *map = &a->map;
-  memset(span, 0, sizeof span);
+  all.n = 0;
+  attn_spans_more_(&all, MORE);
 
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
   if (!attn_check_tensor_(e, q, wq, &span[Q]) || !attn_check_stored_(e, k, wk, &span[K]) ||
@@ -27089,19 +27264,18 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (k->dim != q->dim) return attn_reject_(e, ATTN_E_SHAPE, "k.dim must equal q.dim");
   if (v->len != k->len) return attn_reject_(e, ATTN_E_SHAPE, "v.len must equal k.len");
   /* 0 heads of queries: no rows, whatever k and v have */
-  if (q->heads > 0 && (k->heads < 1 || q->heads % k->heads))
+  if (q->heads > 0 && q->heads != k->heads && (k->heads < 1 || q->heads % k->heads))
     return attn_reject_(e, ATTN_E_HEADS, "k.heads must divide q.heads");
-  if (q->heads > 0 && (v->heads < 1 || q->heads % v->heads))
+  if (q->heads > 0 && q->heads != v->heads && (v->heads < 1 || q->heads % v->heads))
     return attn_reject_(e, ATTN_E_HEADS, "v.heads must divide q.heads");
   if (o->batch != q->batch || o->heads != q->heads || o->len != q->len)
     return attn_reject_(e, ATTN_E_SHAPE, "o.batch, .heads and .len must equal those of q");
   if (o->dim != v->dim) return attn_reject_(e, ATTN_E_SHAPE, "o.dim must equal v.dim");
   if (!attn_check_rows_(e, o, wo)) return 0;
   int64_t full[4];
-  if (!attn_check_sequences_(e, a, p, &span[RAGGED], full)) return 0;
-  a->k_scales = p->k_scales, a->v_scales = p->v_scales;
-  if (!attn_check_scales_(e, &a->k_scales, k, &wks, 0, &span[K_SCALES]) ||
-      !attn_check_scales_(e, &a->v_scales, v, &wvs, 0, &span[V_SCALES]))
+  if (!attn_check_sequences_(e, a, p, &all, full)) return 0;
+  if (!attn_take_scales_(e, &a->k_scales, &p->k_scales, k, &wks, &all) ||
+      !attn_take_scales_(e, &a->v_scales, &p->v_scales, v, &wvs, &all))
     return 0;
 
   const float scale = p->scale;
@@ -27114,15 +27288,17 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (p->keep > 0 && p->schedule)
     return attn_reject_(e, ATTN_E_RANGE, "params.keep must be 0 with params.schedule");
 
-  if (!attn_check_masks_(e, &p->mask, &p->bias, full, &span[MASK], &span[BIAS])) return 0;
-  if (!attn_check_array_(e, p->alibi, q->heads, 4, "params.alibi must be aligned to its elements",
-                         &span[ALIBI]) ||
-      !attn_check_array_(e, p->sinks, q->heads, 4, "params.sinks must be aligned to its elements",
-                         &span[SINKS]) ||
-      !attn_check_array_(e, p->kv_len, full[0], 4, "params.kv_len must be aligned to its elements",
-                         &span[KV_LEN]) ||
-      !attn_check_array_(e, p->q_len, q->batch, 4, "params.q_len must be aligned to its elements",
-                         &span[Q_LEN]))
+  if (((p->mask.kind || p->bias.kind) &&
+       !attn_check_masks_(e, &p->mask, &p->bias, full, attn_spans_more_(&all, 1),
+                          attn_spans_more_(&all, 1))) ||
+      !attn_take_array_(e, p->alibi, q->heads, 4, "params.alibi must be aligned to its elements",
+                        &all) ||
+      !attn_take_array_(e, p->sinks, q->heads, 4, "params.sinks must be aligned to its elements",
+                        &all) ||
+      !attn_take_array_(e, p->kv_len, full[0], 4, "params.kv_len must be aligned to its elements",
+                        &all) ||
+      !attn_take_array_(e, p->q_len, q->batch, 4, "params.q_len must be aligned to its elements",
+                        &all))
     return 0;
   if (has_lse) {
     *lse = p->lse;
@@ -27159,7 +27335,8 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   a->left = attn_reach_(&p->window, p->window.left);
   a->keep = !p->window.on || p->window.left < 0 ? 0 : p->keep < k->len ? p->keep : k->len;
   a->right = p->causal ? 0 : attn_reach_(&p->window, p->window.right);
-  if (ATTN_HAS_TERMS && !attn_check_terms_(e, a, p, span + TERMS)) return 0;
+  const int judged = ATTN_HAS_TERMS && attn_terms_any_(a->terms, p);
+  if (judged && !attn_check_terms_(e, a, p, attn_spans_more_(&all, ATTN_TERMS_))) return 0;
   if (p->schedule && !ATTN_HAS_PATTERN)
     return attn_reject_(e, ATTN_E_SCHEDULE,
                         "params.schedule: ATTN_ONLY leaves out ATTN_FAMILY_PATTERN");
@@ -27171,46 +27348,46 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
         a->plan->q_off != a->q_off)
       return attn_reject_(e, ATTN_E_SCHEDULE,
                           "params.schedule was built for other heads, lengths or q_off");
-    span[PLAN].lo = (uintptr_t)p->schedule->data;
-    span[PLAN].hi = span[PLAN].lo + p->schedule->size;
+    attn_span_ *plan = attn_spans_more_(&all, 1);
+    plan->lo = (uintptr_t)p->schedule->data;
+    plan->hi = plan->lo + p->schedule->size;
   }
-  if (!attn_check_workspace_(e, ctx, &span[WORK])) return 0;
+  if (!attn_check_workspace_(e, ctx, &work)) return 0;
   if (a->outer) {
     span[O].hi = span[O].lo, span[Q].hi = span[Q].lo;
     span[K].hi = span[K].lo, span[V].hi = span[V].lo;
-    for (int x = LSE; x < WORK; x++)
+    for (int x = LSE; x < all.n; x++)
       if (attn_overlap_(a->outer[0], span[x]) || attn_overlap_(a->outer[1], span[x]))
         return attn_reject_(e, ATTN_E_OVERLAP,
                             "an output must not share memory with what params points at");
   }
-  int there[SPANS], many = 0; /* most are not */
-  for (int x = O; data >= 0 && x < WORK; x++)
-    if (span[x].lo < span[x].hi) there[many++] = x;
-  for (int i = 0; i < many && there[i] <= MAP; i++)
-    for (int j = i + 1; j < many; j++)
-      if (attn_overlap_(span[there[i]], span[there[j]]))
+  const int apart = data < 0 ? 0 : all.n;
+  for (int i = O; i < OUTPUTS; i++)
+    for (int j = i + 1; span[i].lo < span[i].hi && j < apart; j++)
+      if (attn_overlap_(span[i], span[j]))
         return attn_reject_(e, ATTN_E_OVERLAP,
-                            there[i] == O     ? attn_says_(wo, ATTN_SAYS_OVERLAP_)
-                            : there[i] == LSE ? attn_says_(wl, ATTN_SAYS_OVERLAP_)
-                                              : attn_says_(wm, ATTN_SAYS_OVERLAP_));
+                            attn_says_(i == O     ? wo
+                                       : i == LSE ? wl
+                                                  : wm,
+                                       ATTN_SAYS_OVERLAP_));
   if (ATTN_PART_(CONTENT, a->choice) && !a->choice->values)
     memset(&span[O], 0, sizeof span[O]); /* o is a stand-in */
   for (int n = 0; ATTN_PART_(CONTENT, a->choice) && data >= 0 && n < 2; n++)
-    for (int y = O; y < SPANS; y++)
-      if (attn_overlap_(a->choice->span[n], span[y]) ||
+    for (int y = O; y <= all.n; y++)
+      if (attn_overlap_(a->choice->span[n], y < all.n ? span[y] : work) ||
           attn_overlap_(a->choice->span[0], a->choice->span[1]))
         return attn_reject_(e, ATTN_E_OVERLAP,
                             n ? "params.col must not share memory with another argument"
                               : "params.indptr must not share memory with another argument");
-  for (int i = 0; i < many; i++)
-    if (attn_overlap_(span[there[i]], span[WORK]))
+  for (int i = 0; i < apart; i++)
+    if (attn_overlap_(span[i], work))
       return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
   if (data > 0) {
     if (!attn_check_lens_(e, p->kv_len, full[0], k->len, "params.kv_len must lie in 0..k.len") ||
         !attn_check_lens_(e, p->q_len, q->batch, q->len, "params.q_len must lie in 0..q.len") ||
         !attn_check_logits_(e, p->alibi, q->heads, 1, "params.alibi must be finite") ||
         !attn_check_logits_(e, p->sinks, q->heads, 0, "params.sinks holds NaN or +inf") ||
-        (ATTN_HAS_TERMS && !attn_check_term_values_(e, a)))
+        (judged && !attn_check_term_values_(e, a)))
       return 0;
     if (ctx && ctx->validate && p->bias.kind && q->batch && q->len && k->len &&
         !attn_check_bias_(e, a->table, &p->bias))
@@ -27236,15 +27413,17 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   /* tables of one head and rows of one head go together */
   const int by_head =
       p->schedule || (a->terms & ~attn_terms_with_(ATTN_TAKES_HEADS_)) || a->addends;
-  a->group = by_head || q->heads == 0 ? 1 : attn_gcd_(q->heads / k->heads, q->heads / v->heads);
+  a->group = by_head || q->heads == 0
+                 ? 1
+                 : attn_gcd_(attn_over_(q->heads, k->heads), attn_over_(q->heads, v->heads));
   a->one_order = p->one_order;
   a->why = attn_few_plan_(a, p->one_order);
   a->phases = a->plan ? (int)a->plan->phases : 1;
   const int64_t heads = attn_max64_(q->heads, 1);
-  if (q->len > INT64_MAX / ATTN_TILE_ / heads)
+  if (attn_mul_(attn_mul_(heads, q->len), ATTN_TILE_) == INT64_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "q.heads * q.len is too large");
   a->tiles = (a->group * q->len + ATTN_TILE_ - 1) / ATTN_TILE_;
-  if (full[0] && a->tiles > INT64_MAX / full[0] / heads)
+  if (attn_mul_(attn_mul_(a->tiles, heads), full[0]) == INT64_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "q.batch * q.heads * q.len is too large");
   if (a->seq) attn_sequences_count_(a);
   return 1;
@@ -27272,7 +27451,7 @@ ATTN_FUNC_ int64_t attn_sdpa_need_(attn_error_ *e, attn_tensor o, attn_tensor q,
                                    attn_tensor v, const attn_sdpa_params *params,
                                    const attn_relu_ *relu, const attn_ctx *ctx, int data) {
   attn_softmax_ a;
-  memset(&a, 0, sizeof a);
+  attn_problem_clear_(&a);
   a.o = o, a.q = q, a.k = k, a.v = v, a.relu = relu, a.takes_low = !relu;
   return attn_problem_need_(e, &a, params, ctx, data);
 }
@@ -27288,7 +27467,7 @@ ATTN_PUB_ attn_status attn_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, att
                                 const attn_sdpa_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_softmax_ a;
-  memset(&a, 0, sizeof a);
+  attn_problem_clear_(&a);
   a.o = o, a.q = q, a.k = k, a.v = v, a.takes_low = 1;
   int workers;
   if (attn_sdpa_plan_(&e, &a, params, ctx, &workers, 1)) {
@@ -27443,14 +27622,17 @@ ATTN_FUNC_ int attn_cached_open_(attn_error_ *e, attn_cached_ *x, attn_tensor o,
   attn_span_ span[ATTN_CACHE_SPANS_], table;
   attn_softmax_ *a = &x->a;
   attn_sdpa_params *p = &x->params;
-  memset(x, 0, sizeof *x);
+  attn_problem_clear_(a);
   if (!cache) return attn_reject_(e, ATTN_E_NULL, "cache must not be null");
   if (n < 0 || n >= (int64_t)1 << 40) return attn_reject_(e, ATTN_E_SHAPE, "n must lie in 0..2^40");
   if (n > 0 && !sequences) return attn_reject_(e, ATTN_E_NULL, "sequences must not be null");
   if ((uintptr_t)sequences % sizeof(void *) != 0)
     return attn_reject_(e, ATTN_E_ALIGN, "sequences must be aligned to its elements");
   x->cache = *cache;
-  if (params) *p = *params;
+  if (params)
+    *p = *params;
+  else
+    attn_clear_(p, sizeof *p);
   if (p->kv_len || p->k_scales.scale || p->k_scales.zero || p->v_scales.scale || p->v_scales.zero ||
       p->has_q_off || p->q_offs || p->causal == ATTN_CAUSAL_START || p->ragged.kv_indptr)
     return attn_reject_(
@@ -28162,7 +28344,7 @@ ATTN_PUB_ attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_pa
   attn_rope_job_ j;
   attn_workspace_ w;
   int workers;
-  memset(&j, 0, sizeof j);
+  attn_clear_(&j, sizeof j);
   j.y = y, j.x = x;
   if (attn_rope_plan_(&e, &j, params, ctx, &workers, 1)) {
     int64_t items = attn_rope_items_(&j);
@@ -28185,7 +28367,7 @@ ATTN_PUB_ size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_ro
   attn_rope_job_ j;
   const attn_ctx plain = attn_before_workspace_(ctx);
   int workers;
-  memset(&j, 0, sizeof j);
+  attn_clear_(&j, sizeof j);
   j.y = y, j.x = x;
   if (!attn_rope_plan_(&e, &j, params, &plain, &workers, 0)) return ATTN_WORKSPACE_REJECTED;
   int64_t items = attn_rope_items_(&j);
@@ -28748,7 +28930,8 @@ ATTN_FUNC_ void attn_pooled_item_(void *job, int worker, int64_t index) {
       sum = attn_pooled_sum_(a, own, row, b, h, start, end - start, weighted ? z : NULL);
       for (int i = 0; i < ATTN_TILE_; i++) by[i] = sum;
       if (sum != 1.0f && sum != 0.0f)
-        for (int64_t c = 0; c < d; c += ATTN_TILE_) attn_on_(tile, f)->divide(row + c, by);
+        for (int64_t c = 0; c < d; c += ATTN_TILE_)
+          attn_on_(tile, f)->divide(row + c, by, ATTN_GROUPS_);
     }
     f->blend(attn_at_(&a->y, b, h, m), row, NULL, a->y.dtype, ATTN_F32, ATTN_F32, d, 1.0f, 0.0f);
   }
@@ -30218,6 +30401,7 @@ ATTN_FUNC_ void attn_joint_open_(attn_joint_tile_ *t, const attn_joint_ *x, int 
     attn_tile_group_rows_(u, t->batch * x->heads + h, tile);
     attn_tile_lanes_(u);
     attn_tile_load_(u);
+    for (int r = u->groups * ATTN_GROUP_; r < ATTN_TILE_; r++) u->m[r] = -INFINITY, u->l[r] = 0.0f;
   }
   t->n = t->head[0].n, t->groups = t->head[0].groups;
   t->partial = t->scaled = 0;
@@ -30347,7 +30531,7 @@ ATTN_FUNC_ void attn_joint_first_(attn_joint_tile_ *t) {
     const attn_tile_ *u = &t->head[h];
     float *inv = t->inv + h * ATTN_TILE_;
     for (int r = 0; r < ATTN_TILE_; r++) inv[r] = 1.0f;
-    attn_on_(tile, x->a.table)->divide(inv, u->l);
+    attn_on_(tile, x->a.table)->divide(inv, u->l, ATTN_GROUPS_);
     memcpy(t->last + h * ATTN_TILE_, u->m, sizeof u->m);
     for (int r = 0; x->lse.data && r < t->n; r++) {
       float lse = -INFINITY;
@@ -30505,7 +30689,6 @@ ATTN_COLD_ int attn_columns_run_(attn_error_ *e, attn_columns_ *c, attn_ctx *ctx
   attn_softmax_ *a = &c->a;
   attn_workspace_ w;
   attn_shared_ x;
-  attn_scratch_ s;
   const int64_t bytes = attn_columns_plan_(c, &workers);
   if (!attn_workspace_get_(e, &w, ctx, bytes)) return 0;
   attn_shared_plan_(a, &x);
@@ -30517,13 +30700,10 @@ ATTN_COLD_ int attn_columns_run_(attn_error_ *e, attn_columns_ *c, attn_ctx *ctx
   a->factor = a->by_distance.factor.alpha ? factor : NULL;
   if (a->distance || a->factor)
     attn_distance_fill_(a, a->distance ? distance : NULL, a->factor ? factor : NULL);
-  for (int i = 0; i < workers; i++) attn_scratch_cut_(a, i, &s), *s.pairs = 0;
+  attn_scratch_open_(a, workers);
   attn_for_(ctx, workers, a->q.batch * c->blocks, attn_columns_item_, c);
   attn_report_(ctx, a->table, workers, "column sums of weights, keys in blocks", "the only path");
-  for (int i = 0; ctx && i < workers; i++) {
-    attn_scratch_cut_(a, i, &s);
-    ctx->report.pairs += *s.pairs;
-  }
+  if (ctx) ctx->report.pairs = attn_scratch_pairs_(a, workers);
   attn_workspace_drop_(&w);
   return 1;
 }
@@ -34401,7 +34581,7 @@ ATTN_FUNC_ void attn_lsh_store_(attn_lsh_tile_ *t) {
     return;
   }
   for (int r = 0; r < ATTN_TILE_; r++) t->alpha[r] = 1.0f;
-  attn_on_(tile, a->table)->divide(t->alpha, t->l);
+  attn_on_(tile, a->table)->divide(t->alpha, t->l, t->groups);
   a->table->unpack(row, t->ot, (int)t->n, a->v.dim, a->o.dtype, t->alpha);
   for (int64_t r = 0; r < t->n; r++) {
     const int64_t i = t->order[t->from + r];
@@ -35239,7 +35419,7 @@ ATTN_FUNC_ void attn_sink_sweep_(attn_sink_tile_ *x, attn_tensor k, attn_tensor 
 ATTN_FUNC_ void attn_sink_part_(attn_sink_tile_ *x, float weight, int join) {
   const int64_t n = x->a->v.dim * ATTN_TILE_;
   for (int r = 0; r < ATTN_TILE_; r++) x->alpha[r] = weight;
-  attn_on_(tile, x->f)->divide(x->alpha, x->l);
+  attn_on_(tile, x->f)->divide(x->alpha, x->l, ATTN_GROUPS_);
   if (!x->started) memset(x->ot, 0, (size_t)n * sizeof(float));
   attn_on_(tile, x->f)->scale_block(x->ot, x->a->v.dim, 0, x->groups, x->alpha);
   if (join)
@@ -35257,7 +35437,7 @@ ATTN_FUNC_ void attn_sink_finish_(attn_sink_tile_ *x, int64_t i) {
   for (int r = 0; r < x->rows; r++) to[r] = attn_at_(&a->o, x->b, x->h, i + r);
   if (!mixture) {
     for (int r = 0; r < ATTN_TILE_; r++) x->alpha[r] = 1.0f;
-    attn_on_(tile, x->f)->divide(x->alpha, x->l);
+    attn_on_(tile, x->f)->divide(x->alpha, x->l, ATTN_GROUPS_);
     if (!x->started) memset(x->ot, 0, (size_t)(a->v.dim * ATTN_TILE_) * sizeof(float));
   }
   if (a->p.causal && !x->careful && !x->f->finite(x->ot, ATTN_TILE_, a->v.dim, x->rows))
@@ -37403,7 +37583,6 @@ ATTN_COLD_ int attn_routing_inside_(attn_stage_ *s, const attn_routing_job_ *job
   attn_inside_ a;
   attn_softmax_ *f = &a.engine;
   attn_sdpa_params plain;
-  attn_scratch_ w;
   int workers;
   memset(&a, 0, sizeof a);
   memset(&plain, 0, sizeof plain);
@@ -37442,21 +37621,16 @@ ATTN_COLD_ int attn_routing_inside_(attn_stage_ *s, const attn_routing_job_ *job
   char *spare = attn_stage_spare_(s, attn_add_(own, attn_mul_(f->bytes, workers)));
   if (!s->run) return 1;
   a.memory = spare, f->workspace = spare + own;
-  for (int i = 0; i < workers; i++) {
-    attn_scratch_cut_(f, i, &w);
-    *w.pairs = 0, w.held->n = 0;
+  attn_scratch_open_(f, workers);
+  for (int i = 0; i < workers; i++)
     memset(a.memory + i * a.each + a.at_lanes, 0, (size_t)(a.each - a.at_lanes));
-  }
   attn_for_(&s->ctx, attn_pieces_(s->workers, 2 * units), 2 * units, attn_inside_turn_, &a);
   for (a.begins = 1; attn_inside_round_(&a, units); a.begins = 0) {
     const int64_t joins = units * attn_tiles_of_(tq);
     attn_for_(&s->ctx, workers, items, attn_inside_item_, &a);
     if (joins) attn_for_(&s->ctx, attn_pieces_(s->workers, joins), joins, attn_inside_join_, &a);
   }
-  for (int i = 0; i < workers; i++) {
-    attn_scratch_cut_(f, i, &w);
-    s->pairs += *w.pairs;
-  }
+  s->pairs += attn_scratch_pairs_(f, workers);
   return 1;
 }
 
@@ -38394,7 +38568,7 @@ ATTN_COLD_ int attn_map_check_stab_(attn_error_ *e, attn_map_ *a, int causal, in
 /* Every rule of a map for keys of width dk; heads are those of w. delta: for a delta rule. */
 ATTN_COLD_ int attn_map_check_(attn_error_ *e, attn_map_ *a, const attn_feature_map *map,
                                int64_t dk, int64_t heads, int causal, int delta) {
-  memset((char *)a + sizeof a->table, 0, sizeof *a - sizeof a->table);
+  attn_clear_((char *)a + sizeof a->table, sizeof *a - sizeof a->table);
   if (!map) return attn_reject_(e, ATTN_E_NULL, "map must not be null");
   a->p = *map, a->kind = map->kind, a->dk = dk, a->m = dk, a->root = 1.0f;
   attn_feature_map *p = &a->p;
@@ -39097,6 +39271,7 @@ typedef struct attn_linear_ {
   float *slots;         /* of all states */
   float *marks, *parts; /* states on the way, sums of segments, where workers share a head */
   int kept, shares;     /* slots are the caller's; workers share a head */
+  int few;              /* keys, and rows, go one by one: there are no chunks */
   int64_t segments, slices, tiles;
   int64_t need_slots, need_marks; /* bytes */
   char *own;                      /* of the workers */
@@ -39179,26 +39354,28 @@ typedef struct attn_linear_own_ {
   attn_linear_ask_ *ask;
 } attn_linear_own_;
 
-/* Where the pieces of a worker's memory begin, in floats, in the order of attn_linear_own_; its bytes. */
+/* Where the pieces of a worker's memory begin, in floats, in the order of attn_linear_own_; its bytes. Those of
+ * chunks are not there where keys go one by one. */
 ATTN_FUNC_ int64_t attn_linear_lay_(attn_linear_ *a) {
   const int64_t n = ATTN_LINEAR_CHUNK_, square = n * n, features = attn_mul_(n, a->m);
+  const int64_t values = attn_mul_(n, a->wide), sums = attn_mul_(a->m, a->wide);
   const int64_t floats[ATTN_LINEAR_PIECES_] = {attn_mul_(n, a->k.dim),
                                                features,
                                                features,
-                                               features,
-                                               square,
+                                               a->few ? 0 : features,
+                                               a->few ? 0 : square,
                                                a->decays || a->map.running ? square : 0,
                                                a->delta ? square : 0,
-                                               attn_mul_(n, a->wide),
-                                               attn_mul_(n, a->wide),
-                                               attn_mul_(a->m, a->wide),
-                                               a->m,
-                                               a->slot,
+                                               values,
+                                               values,
+                                               a->few ? 0 : sums,
+                                               a->few ? 0 : a->m,
+                                               a->few && a->kept ? 0 : a->slot,
                                                sizeof(attn_linear_ask_) / sizeof(float)};
   int64_t at = attn_piece_(attn_map_own_(&a->map), 1);
   for (int i = 0; i < ATTN_LINEAR_PIECES_; i++) {
     a->at[i] = at / (int64_t)sizeof(float);
-    at = attn_add_(at, attn_piece_(floats[i], sizeof(float)));
+    if (floats[i]) at = attn_add_(at, attn_piece_(floats[i], sizeof(float)));
   }
   return at;
 }
@@ -39303,15 +39480,13 @@ typedef struct attn_linear_chain_ {
   float value[ATTN_LINEAR_CHUNK_]; /* the same by rates alone, with sums of values */
 } attn_linear_chain_;
 
-ATTN_FUNC_ attn_linear_chain_ attn_linear_open_(const attn_linear_ *a, int worker, int64_t b,
-                                                int64_t head) {
-  attn_linear_chain_ c;
-  memset(&c, 0, offsetof(attn_linear_chain_, rate));
-  c.a = a, c.b = b, c.head = head, c.kv = head / a->per_kv;
-  c.cols = a->dv;
-  attn_linear_cut_(a, worker, &c.w);
-  if (a->wide > a->dv) memset(c.w.u, 0, (size_t)(a->m * a->wide) * sizeof(float));
-  return c;
+ATTN_FUNC_ void attn_linear_open_(attn_linear_chain_ *c, const attn_linear_ *a, int worker,
+                                  int64_t b, int64_t head) {
+  attn_clear_(c, offsetof(attn_linear_chain_, rate));
+  c->a = a, c->b = b, c->head = head, c->kv = attn_over_(head, a->per_kv);
+  c->cols = a->dv;
+  attn_linear_cut_(a, worker, &c->w);
+  if (!a->few && a->wide > a->dv) memset(c->w.u, 0, (size_t)(a->m * a->wide) * sizeof(float));
 }
 
 /* S = keep S + what is pending. Columns beyond the slice keep their bits. */
@@ -39568,7 +39743,7 @@ ATTN_FUNC_ uint64_t attn_linear_factors_(const attn_linear_ *a, float *by, const
     by[i] = a->out_scale, d[i] = t;
     if (few) by[i] = by[i] / t;
   }
-  if (!few) attn_on_(tile, a->table)->divide(by, d);
+  if (!few) attn_on_(tile, a->table)->divide(by, d, ATTN_GROUPS_);
   return vanish;
 }
 
@@ -39802,7 +39977,7 @@ ATTN_FUNC_ attn_linear_block_ attn_linear_block_of_(const attn_linear_ *a, int64
   const attn_map_ *map = &a->map;
   const attn_feature_map *p = &map->p;
   attn_linear_block_ b;
-  memset(&b, 0, sizeof b);
+  attn_clear_(&b, sizeof b);
   b.magic = ATTN_LINEAR_MAGIC_;
   b.seed = p->seed, b.draw = p->draw;
   b.batch = batch, b.heads = a->heads, b.kv_heads = kv_heads;
@@ -39904,7 +40079,7 @@ ATTN_FUNC_ int attn_linear_new_(attn_error_ *e, attn_linear_ *a, const attn_line
   attn_linear_params p;
   memset(&p, 0, sizeof p);
   if (params) p = *params;
-  memset(a, 0, sizeof *a);
+  attn_clear_(a, sizeof *a);
   p.state = &p;
   if (batch < 1 || heads < 1 || kv_heads < 1 || dk < 1 || dv < 1)
     return attn_reject_(e, ATTN_E_SHAPE, "batch, heads, kv_heads, dk and dv must be at least 1");
@@ -40077,23 +40252,28 @@ ATTN_FUNC_ int attn_linear_check_rates_(attn_error_ *e, const attn_linear_ *a, i
   return 1;
 }
 
+/* Whether so many keys and rows go one by one. */
+ATTN_FUNC_ int attn_linear_few_rows_(const attn_linear_ *a, int64_t keys, int64_t rows) {
+  return keys <= ATTN_LINEAR_FEW_ && rows <= ATTN_LINEAR_FEW_ &&
+         attn_mul_(a->group, rows) <= ATTN_LINEAR_CHUNK_;
+}
+
 /* Every rule; all but the memory and the division of work is set. data = 0: arrays are not read; -1:
  * nor are addresses compared. */
 ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o, attn_tensor q,
                                  attn_tensor k, attn_tensor v, const attn_linear_params *params,
                                  const attn_ctx *ctx, int *workers, int data) {
   enum { O, Q, K, V, RATE, COUNT };
-  enum { RATE_HEAD, KV_LEN, Q_LEN, W, SIGMAS, STATE, MORE };
   const int64_t any = ATTN_ANY_;
-  attn_linear_params p;
-  attn_span_ more[MORE];
-  memset(more, 0, sizeof more);
-  memset(a, 0, sizeof *a);
-  memset(&p, 0, sizeof p);
-  if (params) p = *params;
+  static const attn_linear_params none;
+  const attn_linear_params *p = params ? params : &none;
+  attn_spans_ more;
+  more.n = 0;
+  attn_span_ *state = attn_spans_more_(&more, 1);
+  attn_clear_(a, sizeof *a);
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
   a->map.table = a->table;
-  a->o = o, a->q = q, a->k = k, a->v = v, a->rate = p.rate;
+  a->o = o, a->q = q, a->k = k, a->v = v, a->rate = p->rate;
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, q.batch, q.heads, q.len, v.dim,
                     "o must be [q.batch, q.heads, q.len, v.dim]"),
@@ -40107,53 +40287,55 @@ ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o,
   if (!attn_check_given_(e, op, COUNT)) return 0;
   for (int i = 0; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], i == RATE ? k.heads : q.heads)) return 0;
-  if (!attn_linear_sizes_(e, a, &p, q.heads, k.heads, k.dim, v.dim)) return 0;
-  if (!p.has_q_off && p.q_off)
+  if (!attn_linear_sizes_(e, a, p, q.heads, k.heads, k.dim, v.dim)) return 0;
+  if (!p->has_q_off && p->q_off)
     return attn_reject_(e, ATTN_E_RANGE, "params.q_off needs params.has_q_off = 1");
-  if (p.has_q_off && attn_abs64_(p.q_off) >= (int64_t)1 << 40)
+  if (p->has_q_off && attn_abs64_(p->q_off) >= (int64_t)1 << 40)
     return attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie within 2^40 of 0");
-  a->q_off = p.has_q_off ? p.q_off : k.len - q.len;
-  if (p.rule == ATTN_LINEAR_GATED && a->map.kind == ATTN_FEATURES_RFA && !a->causal)
+  a->q_off = p->has_q_off ? p->q_off : k.len - q.len;
+  if (p->rule == ATTN_LINEAR_GATED && a->map.kind == ATTN_FEATURES_RFA && !a->causal)
     return attn_reject_(e, ATTN_E_RANGE, "params.rule: gated random features must be causal");
-  if (p.chunk < 0 || p.chunk > ATTN_LINEAR_CHUNK_)
+  if (p->chunk < 0 || p->chunk > ATTN_LINEAR_CHUNK_)
     return attn_reject_(e, ATTN_E_RANGE, "params.chunk must lie in 1 .. 64, or be 0");
-  a->chunk = p.chunk ? p.chunk : (int64_t)ATTN_LINEAR_CHUNK_;
-  a->kv_len = p.kv_len, a->q_len = p.q_len, a->rate_head = p.rate_head;
-  if (!attn_check_array_(e, p.kv_len, q.batch, 4, "params.kv_len must be aligned to its elements",
-                         &more[KV_LEN]) ||
-      !attn_check_array_(e, p.q_len, q.batch, 4, "params.q_len must be aligned to its elements",
-                         &more[Q_LEN]) ||
-      !attn_check_array_(e, p.rate_head, k.heads, 4,
-                         "params.rate_head must be aligned to its elements", &more[RATE_HEAD]))
+  a->chunk = p->chunk ? p->chunk : (int64_t)ATTN_LINEAR_CHUNK_;
+  a->kv_len = p->kv_len, a->q_len = p->q_len, a->rate_head = p->rate_head;
+  a->few = attn_linear_few_rows_(a, k.len, q.len);
+  if (!attn_take_array_(e, p->kv_len, q.batch, 4, "params.kv_len must be aligned to its elements",
+                        &more) ||
+      !attn_take_array_(e, p->q_len, q.batch, 4, "params.q_len must be aligned to its elements",
+                        &more) ||
+      !attn_take_array_(e, p->rate_head, k.heads, 4,
+                        "params.rate_head must be aligned to its elements", &more))
     return 0;
   if (a->rate.data && a->rate.batch != 1 && a->rate.batch != q.batch)
     return attn_reject_(e, ATTN_E_SHAPE, op[RATE].rule);
-  if (p.rule == ATTN_LINEAR_SUM && (a->rate.data || p.rate_head || p.rate_const != 0.0f))
+  if (p->rule == ATTN_LINEAR_SUM && (a->rate.data || p->rate_head || p->rate_const != 0.0f))
     return attn_reject_(e, ATTN_E_RANGE, "params.rate must be absent for ATTN_LINEAR_SUM");
-  if (p.rule == ATTN_LINEAR_GATED && !a->rate.data && !p.rate_head && !attn_to_bits_(p.rate_const))
+  if (p->rule == ATTN_LINEAR_GATED && !a->rate.data && !p->rate_head &&
+      !attn_to_bits_(p->rate_const))
     return attn_reject_(e, ATTN_E_NULL, "params.rate must not be absent for ATTN_LINEAR_GATED");
-  a->rate_const = p.rate_const;
+  a->rate_const = p->rate_const;
   if (!attn_linear_default_(e, &a->rate_const, 1.0f, "params.rate_const must be finite") ||
-      !attn_linear_check_den_(e, a, &p))
+      !attn_linear_check_den_(e, a, p))
     return 0;
   if (data > 0 &&
-      (!attn_check_lens_(e, p.kv_len, q.batch, k.len, "params.kv_len must lie in 0..k.len") ||
-       !attn_check_lens_(e, p.q_len, q.batch, q.len, "params.q_len must lie in 0..q.len")))
+      (!attn_check_lens_(e, p->kv_len, q.batch, k.len, "params.kv_len must lie in 0..k.len") ||
+       !attn_check_lens_(e, p->q_len, q.batch, q.len, "params.q_len must lie in 0..q.len")))
     return 0;
   if (!attn_linear_check_rates_(e, a, data > 0)) return 0;
-  if (p.state) {
+  if (p->state) {
     const attn_linear_block_ block = attn_linear_block_of_(a, q.batch, k.heads);
-    if (!attn_linear_check_block_(e, &block, p.state, p.state_bytes, &more[STATE])) return 0;
-    a->slots = (float *)(void *)((char *)p.state + sizeof block);
+    if (!attn_linear_check_block_(e, &block, p->state, p->state_bytes, state)) return 0;
+    a->slots = (float *)(void *)((char *)p->state + sizeof block);
     a->kept = 1;
   }
   if (data < 0) return 1;
-  more[W] = a->map.w_span, more[SIGMAS] = a->map.sigmas_span;
-  for (int i = 0; i < (int)COUNT + (int)STATE; i++)
-    if (attn_overlap_(more[STATE], i < COUNT ? op[i].span : more[i - COUNT]))
-      return attn_reject_(e, ATTN_E_OVERLAP,
-                          "params.state must not share memory with another argument");
-  return attn_check_apart_(e, ctx, op, COUNT, more, MORE);
+  if (a->map.directions) *attn_spans_more_(&more, 1) = a->map.w_span;
+  if (a->map.p.sigmas) *attn_spans_more_(&more, 1) = a->map.sigmas_span;
+  if (!attn_span_alone_(state, op, COUNT, state + 1, more.n - 1))
+    return attn_reject_(e, ATTN_E_OVERLAP,
+                        "params.state must not share memory with another argument");
+  return attn_check_apart_(e, ctx, op, COUNT, more.span, more.n);
 }
 
 /* ---- the division of work -----------------------------------------------------------------------*/
@@ -40181,8 +40363,7 @@ ATTN_FUNC_ attn_linear_range_ attn_linear_range_of_(const attn_linear_ *a, int64
   }
   if (!a->kept && r.row0 == r.rows) r.keys = r.key0 = r.end = 0;
   if (!a->kept && r.keys == 0) r.row0 = r.rows; /* there is nothing to read */
-  r.few = r.keys <= ATTN_LINEAR_FEW_ && r.rows <= ATTN_LINEAR_FEW_ &&
-          attn_mul_(a->group, r.rows) <= ATTN_LINEAR_CHUNK_;
+  r.few = a->few || attn_linear_few_rows_(a, r.keys, r.rows);
   return r;
 }
 
@@ -40254,9 +40435,10 @@ ATTN_FUNC_ void attn_linear_few_(attn_linear_chain_ *c, const attn_linear_range_
 /* All of a head in order. */
 ATTN_FUNC_ void attn_linear_whole_(void *job, int worker, int64_t unit) {
   const attn_linear_ *a = (const attn_linear_ *)job;
-  const int64_t b = unit / a->heads, head = unit % a->heads;
+  const int64_t b = attn_over_(unit, a->heads), head = unit - b * a->heads;
   const attn_linear_range_ r = attn_linear_range_of_(a, b);
-  attn_linear_chain_ c = attn_linear_open_(a, worker, b, head);
+  attn_linear_chain_ c;
+  attn_linear_open_(&c, a, worker, b, head);
   float *slot = a->kept ? attn_linear_slot_of_(a, b, head) : c.w.slot;
   if (!a->kept) attn_linear_empty_(a, slot);
   if (r.few) {
@@ -40286,7 +40468,8 @@ ATTN_FUNC_ void attn_linear_slice_(void *job, int worker, int64_t index) {
   const attn_linear_range_ r = attn_linear_range_of_(a, b);
   const int64_t marks = a->causal ? attn_linear_segments_(a, &r) : 0, run = attn_linear_run_of_(a);
   float *slot = attn_linear_slot_of_(a, b, head);
-  attn_linear_chain_ c = attn_linear_open_(a, worker, b, head);
+  attn_linear_chain_ c;
+  attn_linear_open_(&c, a, worker, b, head);
   if (r.few) {
     if (slice == 0) attn_linear_few_(&c, &r, slot);
     return;
@@ -40320,7 +40503,8 @@ ATTN_FUNC_ void attn_linear_segment_(void *job, int worker, int64_t index) {
   const int64_t segments = attn_linear_segments_(a, &r), run = attn_linear_run_of_(a);
   const int64_t j = r.key0 + n * run, to = j + run < r.end ? j + run : r.end;
   if (r.few || n >= segments) return;
-  attn_linear_chain_ c = attn_linear_open_(a, worker, b, head);
+  attn_linear_chain_ c;
+  attn_linear_open_(&c, a, worker, b, head);
   memcpy(c.w.slot, attn_linear_mark_(a, unit, n), (size_t)a->slot * sizeof(float));
   c.s = attn_linear_slot_at_(a, c.w.slot);
   if (n == 0) attn_linear_blank_(a, &r, b, head);
@@ -40345,7 +40529,8 @@ ATTN_FUNC_ void attn_linear_part_item_(void *job, int worker, int64_t index) {
   const int64_t unit = index / a->segments, n = index % a->segments, b = unit / a->heads;
   const attn_linear_range_ r = attn_linear_range_of_(a, b);
   if (r.few || n * ATTN_LINEAR_SEGMENT_ >= r.keys) return;
-  attn_linear_chain_ c = attn_linear_open_(a, worker, b, unit % a->heads);
+  attn_linear_chain_ c;
+  attn_linear_open_(&c, a, worker, b, unit % a->heads);
   attn_linear_part_(&c, &r, n, a->parts + index * a->slot);
 }
 
@@ -40356,7 +40541,8 @@ ATTN_FUNC_ void attn_linear_total_(void *job, int worker, int64_t unit) {
   const attn_linear_range_ r = attn_linear_range_of_(a, b);
   float *slot = attn_linear_slot_of_(a, b, head);
   const attn_linear_slot_ to = attn_linear_slot_at_(a, slot);
-  attn_linear_chain_ c = attn_linear_open_(a, worker, b, head);
+  attn_linear_chain_ c;
+  attn_linear_open_(&c, a, worker, b, head);
   if (!a->kept) attn_linear_empty_(a, slot);
   if (r.few) {
     attn_linear_few_(&c, &r, slot);
@@ -40406,8 +40592,8 @@ ATTN_FUNC_ int attn_linear_busy_(const attn_linear_ *a) {
 ATTN_FUNC_ int64_t attn_linear_divide_work_(attn_linear_ *a, int workers) {
   const int64_t units = attn_mul_(a->q.batch, a->heads);
   const int64_t each = attn_linear_run_of_(a);
-  a->segments = a->k.len / each + (a->k.len % each != 0);
-  a->tiles = a->q.len / ATTN_LINEAR_TILE_ + (a->q.len % ATTN_LINEAR_TILE_ != 0);
+  a->segments = attn_runs_of_(a->k.len, each);
+  a->tiles = attn_runs_of_(a->q.len, ATTN_LINEAR_TILE_);
   a->shares = workers > units && a->segments > 1;
   a->slices = 1;
   if (a->shares && (a->causal || a->delta)) {
@@ -40492,7 +40678,7 @@ ATTN_PUB_ attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, a
     a.own = at + a.need_marks;
     attn_map_prepare_(&a.map, a.shared);
     attn_linear_run_(&a, ctx, workers);
-    if (a.kept) {
+    if (a.kept && !a.few) {
       const int64_t units = a.q.batch * a.heads;
       attn_for_(ctx, attn_pieces_(workers, units), units, attn_linear_keep_item_, &a);
     }
@@ -41280,7 +41466,6 @@ ATTN_COLD_ int attn_clustered_causal_steps_(attn_stage_ *s, attn_cluster_job_ *a
   attn_clustered_causal_ j;
   attn_softmax_ *f = &j.engine;
   attn_sdpa_params plain;
-  attn_scratch_ w;
   int workers;
   memset(&j, 0, sizeof j);
   memset(&plain, 0, sizeof plain);
@@ -41302,15 +41487,9 @@ ATTN_COLD_ int attn_clustered_causal_steps_(attn_stage_ *s, attn_cluster_job_ *a
   char *spare = attn_stage_spare_(s, attn_add_(own, attn_mul_(f->bytes, workers)));
   if (!s->run) return 1;
   j.memory = spare, f->workspace = spare + own;
-  for (int i = 0; i < workers; i++) {
-    attn_scratch_cut_(f, i, &w);
-    *w.pairs = 0, w.held->n = 0;
-  }
+  attn_scratch_open_(f, workers);
   attn_for_(&s->ctx, workers, items, attn_clustered_causal_item_, &j);
-  for (int i = 0; i < workers; i++) {
-    attn_scratch_cut_(f, i, &w);
-    s->pairs += *w.pairs;
-  }
+  s->pairs += attn_scratch_pairs_(f, workers);
   for (int64_t u = 0; u < units; u++) {
     const int64_t keys = attn_cluster_len_(a->p.kv_len, u / a->q.heads, a->k.len);
     if (keys > a->p.k) s->pairs += a->used[u] * keys;
@@ -41643,7 +41822,6 @@ ATTN_FUNC_ void attn_probsparse_tile_(void *job, int worker, int64_t index) {
 ATTN_COLD_ int attn_probsparse_exact_(attn_stage_ *s, attn_probsparse_job_ *a) {
   attn_softmax_ *f = &a->engine;
   attn_sdpa_params p;
-  attn_scratch_ w;
   int workers;
   memset(&p, 0, sizeof p);
   memset(f, 0, sizeof *f);
@@ -41656,16 +41834,9 @@ ATTN_COLD_ int attn_probsparse_exact_(attn_stage_ *s, attn_probsparse_job_ *a) {
   workers = attn_pieces_(s->workers, items);
   f->bytes = attn_scratch_plan_(f);
   f->workspace = attn_stage_spare_(s, attn_mul_(f->bytes, workers));
-  if (s->run)
-    for (int i = 0; i < workers; i++) {
-      attn_scratch_cut_(f, i, &w);
-      *w.pairs = 0, w.held->n = 0;
-    }
+  if (s->run) attn_scratch_open_(f, workers);
   if (!attn_stage_for_(s, items, attn_probsparse_tile_, a, f->bytes, NULL)) return 0;
-  for (int i = 0; s->run && i < workers; i++) {
-    attn_scratch_cut_(f, i, &w);
-    s->pairs += *w.pairs;
-  }
+  if (s->run) s->pairs += attn_scratch_pairs_(f, workers);
   return 1;
 }
 
@@ -45064,7 +45235,7 @@ ATTN_FUNC_ void attn_hard_item_(void *job, int worker, int64_t index) {
     attn_hard_sum_(&g, lanes, l, 0);
     if (!j->table->finite(g.s.ot + at, ATTN_TILE_, j->v.dim, g.n)) attn_hard_sum_(&g, lanes, l, 1);
   }
-  if (j->p.renormalize) attn_on_(tile, j->table)->divide(scale, l);
+  if (j->p.renormalize) attn_on_(tile, j->table)->divide(scale, l, ATTN_GROUPS_);
   j->table->unpack(out, g.s.ot, live, j->o.dim, j->o.dtype, scale);
   for (int r = live; r < rows; r++) memset(out[r], 0, (size_t)size);
 }
@@ -45977,7 +46148,6 @@ ATTN_COLD_ int attn_maps_steps_(attn_stage_ *s, void *job) {
   attn_softmax_ *f = &a->fresh, *g = &a->after;
   const int64_t h = g->q.heads, tk = g->k.len, size = sizeof(float);
   attn_shared_ x;
-  attn_scratch_ w;
   a->heads = a->convolve ? h : 1;
   a->rows = a->convolve ? ATTN_TILE_ / 2 : ATTN_TILE_; /* all heads stay near: 15 % less time */
   if (a->convolve && a->source[0] != 0.0f && a->kh <= ATTN_GROUP_) a->rows -= a->kh - 1;
@@ -46013,15 +46183,9 @@ ATTN_COLD_ int attn_maps_steps_(attn_stage_ *s, void *job) {
     attn_distance_fill_(f, (float *)(void *)(f->distance ? shared + x.distance : NULL),
                         (float *)(void *)(f->factor ? shared + x.factor : NULL));
   if (a->convolve) attn_maps_weights_(a);
-  for (int i = 0; i < workers; i++) {
-    attn_scratch_cut_(g, i, &w);
-    *w.pairs = 0, w.held->n = 0;
-  }
+  attn_scratch_open_(g, workers);
   attn_for_(&s->ctx, workers, count, attn_maps_item_, a);
-  for (int i = 0; i < workers; i++) {
-    attn_scratch_cut_(g, i, &w);
-    s->pairs += *w.pairs;
-  }
+  s->pairs += attn_scratch_pairs_(g, workers);
   return 1;
 }
 

@@ -16,7 +16,7 @@ BENCH_BIN := $(BENCH_DIR)/$(basename $(BENCH_ATTN))-$(notdir $(firstword $(BENCH
 BENCH_DEPS := $(wildcard bench/*.h) docs/examples/pool.h $(shell find attn/api -name "*.h") bench/bench.mk
 BENCH_HEADER := $(if $(filter all.h,$(BENCH_ATTN)),$(shell find attn -name "*.h"),$(BENCH_ATTN))
 
-.PHONY: bench bench-sparse bench-decode bench-linear bench-quick bench-plots bench-compile bench-arm bench-cache
+.PHONY: bench bench-sparse bench-decode bench-linear bench-quick bench-plots bench-compile bench-arm bench-cache bench-call
 
 $(BENCH_BIN)/%.o: bench/%.c $(BENCH_DEPS)
 	@mkdir -p $(@D)
@@ -201,6 +201,10 @@ $(BENCH_BIN)/one_call: $(BENCH_BIN)/one_call.o $(BENCH_COMMON)
 bench-cache: $(BENCH_BIN)/one_call ## measure: cache misses a multiply-add of the dense kernels, under valgrind (CACHE_FILTER=value)
 	@command -v valgrind > /dev/null || { echo "make bench-cache needs valgrind"; exit 1; }
 	@python3 bench/cache.py $< $(BENCH_DIR)/cache $(JOBS)
+
+bench-call: $(BENCH_BIN)/one_call ## measure: small calls: their time, what of it happens once a call, instructions beside kernels (CALL_FILTER=gemm)
+	@command -v valgrind > /dev/null || { echo "make bench-call needs valgrind"; exit 1; }
+	@python3 bench/call.py $< $(BENCH_DIR)/call $(or $(ISA),$(BENCH_TIERS))
 
 bench-compile: ## measure: what the header costs to compile and to carry, beside four stb headers
 	@python3 bench/compile.py attn.h

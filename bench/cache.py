@@ -107,4 +107,5 @@ def main():
     print(f"level (8 and 16 ways) stands behind a first one of {FIRST[0][0]}.")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -15,14 +15,17 @@ ATTN_FUNC_ int attn_cached_open_(attn_error_ *e, attn_cached_ *x, attn_tensor o,
   attn_span_ span[ATTN_CACHE_SPANS_], table;
   attn_softmax_ *a = &x->a;
   attn_sdpa_params *p = &x->params;
-  memset(x, 0, sizeof *x);
+  attn_problem_clear_(a);
   if (!cache) return attn_reject_(e, ATTN_E_NULL, "cache must not be null");
   if (n < 0 || n >= (int64_t)1 << 40) return attn_reject_(e, ATTN_E_SHAPE, "n must lie in 0..2^40");
   if (n > 0 && !sequences) return attn_reject_(e, ATTN_E_NULL, "sequences must not be null");
   if ((uintptr_t)sequences % sizeof(void *) != 0)
     return attn_reject_(e, ATTN_E_ALIGN, "sequences must be aligned to its elements");
   x->cache = *cache;
-  if (params) *p = *params;
+  if (params)
+    *p = *params;
+  else
+    attn_clear_(p, sizeof *p);
   if (p->kv_len || p->k_scales.scale || p->k_scales.zero || p->v_scales.scale || p->v_scales.zero ||
       p->has_q_off || p->q_offs || p->causal == ATTN_CAUSAL_START || p->ragged.kv_indptr)
     return attn_reject_(

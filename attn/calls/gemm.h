@@ -80,7 +80,7 @@ ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   const attn_tensor *y = &a->y;
   a->finish = a->act != ATTN_ACT_NONE || a->bias.data || a->scale != 1.0f;
   a->rows = attn_gemm_rows_(workers);
-  a->row_runs = y->len / a->rows + (y->len % a->rows != 0);
+  a->row_runs = attn_runs_of_(y->len, a->rows);
   a->own_y =
       a->x.dtype != ATTN_F32 ? attn_piece_((int64_t)ATTN_GEMM_MOST_ * (int64_t)ATTN_DEEP_, 4) : 0;
   if (ATTN_PART_(LOW, a->low)) /* rows as f32, and narrow */
@@ -92,7 +92,7 @@ ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
     a->own_bytes += attn_piece_(1, (int64_t)sizeof(attn_coded_room_));
   /* of few items the last ones would leave workers without */
   for (a->cols = attn_gemm_cols_(a, workers);; a->cols /= 2) {
-    a->col_runs = y->dim / a->cols + (y->dim % a->cols != 0);
+    a->col_runs = attn_runs_of_(y->dim, a->cols);
     a->items = attn_mul_(attn_mul_(y->batch, y->heads), attn_mul_(a->row_runs, a->col_runs));
     if (workers < 2 || a->cols == ATTN_PANEL_ || a->items >= 4 * (int64_t)workers) return;
   }
@@ -112,6 +112,7 @@ ATTN_FUNC_ int attn_check_codes_(attn_error_ *e, attn_tensor *w, const char *wor
 ATTN_FUNC_ int attn_check_codes_scales_(attn_error_ *e, attn_scales *s, const attn_tensor *w,
                                         int turned, attn_span_ span[2]) {
   static const attn_scales_words_ words = ATTN_SCALES_WORDS_("params.w_scales", "w");
+  if (!attn_quantized_(w->dtype) && !s->scale && !s->zero) return 1;
   attn_tensor x = *w;
   if (turned)
     return attn_check_scale_rows_(e, s, &x, attn_scale_groups_(s, w->dim), &words, 0, span);
@@ -119,39 +120,46 @@ ATTN_FUNC_ int attn_check_codes_scales_(attn_error_ *e, attn_scales *s, const at
   return attn_check_scale_rows_(e, s, &x, w->dim, &words, 0, span);
 }
 
+/* A job of three tensors, and nothing else yet. */
+ATTN_FUNC_ void attn_gemm_open_(attn_gemm_ *a, const attn_tensor *y, const attn_tensor *x,
+                                const attn_tensor *w) {
+  a->y = *y, a->x = *x, a->w.w = *w;
+  a->bias.data = a->w.packed = NULL, a->w.strip = 0, a->w.run = 0;
+  a->low = a->w.low = NULL, a->coded.codes = NULL, a->feature = ATTN_FEATURE_NONE;
+}
+
 /* Every rule; everything but memory is set. apart = 0: the tensors have no memory yet that could be
  * shared. */
-ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, attn_tensor x,
-                               attn_tensor w, const attn_gemm_params *params, const attn_ctx *ctx,
-                               int *workers, int apart) {
+ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, const attn_gemm_params *params,
+                               const attn_ctx *ctx, int *workers, int apart) {
   static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x"), ww[] = ATTN_WORDS_("w"),
                     wb[] = ATTN_WORDS_("params.bias");
   attn_span_ sy, sx, sw, sb = {0, 0}, ss, sc[2] = {{0, 0}, {0, 0}};
-  memset(a, 0, sizeof *a);
+  attn_tensor *y = &a->y, *x = &a->x, *w = &a->w.w;
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
-  a->y = y, a->x = x, a->scale = 1.0f, a->act = ATTN_ACT_NONE;
-  if (!attn_check_tensor_(e, &a->y, wy, &sy) || !attn_check_tensor_(e, &a->x, wx, &sx) ||
-      !attn_check_codes_(e, &w, ww, &sw))
+  a->scale = 1.0f, a->act = ATTN_ACT_NONE;
+  if (!attn_check_tensor_(e, y, wy, &sy) || !attn_check_tensor_(e, x, wx, &sx) ||
+      !attn_check_codes_(e, w, ww, &sw))
     return 0;
   const int turned = params && params->w_transposed;
-  a->w = attn_matrix_of_(w, turned, y.len, attn_gemm_products_(&w, &y));
-  if (x.len != y.len) return attn_reject_(e, ATTN_E_SHAPE, "x.len must equal y.len");
-  if (a->w.k != x.dim)
+  attn_matrix_open_(&a->w, turned, y->len, attn_gemm_products_(w, y));
+  if (x->len != y->len) return attn_reject_(e, ATTN_E_SHAPE, "x.len must equal y.len");
+  if (a->w.k != x->dim)
     return attn_reject_(
         e, ATTN_E_SHAPE,
         turned ? "w.dim must equal x.dim for params.w_transposed" : "w.len must equal x.dim");
-  if (a->w.n != y.dim)
+  if (a->w.n != y->dim)
     return attn_reject_(
         e, ATTN_E_SHAPE,
         turned ? "w.len must equal y.dim for params.w_transposed" : "w.dim must equal y.dim");
-  if (!attn_gemm_fits_(&a->x, &y) || !attn_gemm_fits_(&w, &y))
+  if (!attn_gemm_fits_(x, y) || !attn_gemm_fits_(w, y))
     return attn_reject_(e, ATTN_E_SHAPE,
-                        attn_gemm_fits_(&a->x, &y) ? "w.batch and w.heads must be 1 or those of y"
-                                                   : "x.batch and x.heads must be 1 or those of y");
+                        attn_gemm_fits_(x, y) ? "w.batch and w.heads must be 1 or those of y"
+                                              : "x.batch and x.heads must be 1 or those of y");
   attn_scales scales;
   memset(&scales, 0, sizeof scales);
   if (params) scales = params->w_scales;
-  if (!attn_check_codes_scales_(e, &scales, &w, turned, sc)) return 0;
+  if (!attn_check_codes_scales_(e, &scales, w, turned, sc)) return 0;
   if (params) {
     if (params->scale != 0.0f || signbit(params->scale)) a->scale = params->scale;
     if (!(a->scale - a->scale == 0.0f))
@@ -162,31 +170,31 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, attn_tensor y, att
       return 0;
     a->act = (int)act, a->bias = params->bias;
     if (params->compute == ATTN_COMPUTE_I8
-            ? !attn_coded_choose_(e, &a->coded, a->table, w.dtype, params->compute_prefer,
+            ? !attn_coded_choose_(e, &a->coded, a->table, w->dtype, params->compute_prefer,
                                   &a->feature)
             : !attn_compute_take_(e, a->table, params->compute, params->compute_prefer, 1,
                                   ATTN_COMPUTE_WORDS_("params.compute"), &a->low, &a->feature))
       return 0;
     if (a->bias.data) {
       if (!attn_check_tensor_(e, &a->bias, wb, &sb)) return 0;
-      if (a->bias.len != 1 || a->bias.dim != y.dim || !attn_gemm_fits_(&a->bias, &y))
+      if (a->bias.len != 1 || a->bias.dim != y->dim || !attn_gemm_fits_(&a->bias, y))
         return attn_reject_(e, ATTN_E_SHAPE,
                             "params.bias must be [1 or B, 1 or H, 1, y.dim] for y's B and H");
     }
   }
-  if (!attn_check_rows_(e, &a->y, wy) || !attn_check_workspace_(e, ctx, &ss)) return 0;
+  if (!attn_check_rows_(e, y, wy) || !attn_check_workspace_(e, ctx, &ss)) return 0;
   if (apart && (attn_overlap_(sy, sx) || attn_overlap_(sy, sw) || attn_overlap_(sy, sb) ||
                 attn_overlap_(sy, sc[0]) || attn_overlap_(sy, sc[1])))
     return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wy, ATTN_SAYS_OVERLAP_));
   if (attn_overlap_(ss, sx) || attn_overlap_(ss, sw) || attn_overlap_(ss, sb) ||
       attn_overlap_(ss, sy) || attn_overlap_(ss, sc[0]) || attn_overlap_(ss, sc[1]))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace shares memory with an argument");
-  if (y.batch > 1 && w.batch == 1 && a->x.batch == y.batch &&
-      (!a->bias.data || a->bias.batch == 1) && attn_gemm_flat_(&a->x) && attn_gemm_flat_(&a->y)) {
-    a->y = attn_gemm_flatten_(a->y), a->x = attn_gemm_flatten_(a->x);
-    a->w = attn_matrix_of_(w, turned, a->y.len, 1);
+  if (y->batch > 1 && w->batch == 1 && x->batch == y->batch &&
+      (!a->bias.data || a->bias.batch == 1) && attn_gemm_flat_(x) && attn_gemm_flat_(y)) {
+    *y = attn_gemm_flatten_(*y), *x = attn_gemm_flatten_(*x);
+    attn_matrix_open_(&a->w, turned, y->len, 1);
   }
-  if (attn_quantized_(w.dtype)) attn_matrix_codes_(&a->w, &scales);
+  if (attn_quantized_(w->dtype)) attn_matrix_codes_(&a->w, &scales);
   if (ATTN_PART_(LOW, a->low)) attn_matrix_narrow_(&a->w, a->low);
   if (ATTN_PART_(LOW, a->coded.codes)) attn_coded_plan_(&a->coded, &a->x, &a->w, a->feature);
   attn_gemm_cut_(a, *workers);
@@ -269,10 +277,10 @@ ATTN_FUNC_ void attn_gemm_coded_(const attn_gemm_ *a, attn_matrix_part_ part, fl
 ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   const attn_gemm_ *a = (const attn_gemm_ *)job;
   const attn_table_ *f = a->table;
-  const int64_t unit = index / (a->row_runs * a->col_runs),
-                at = index % (a->row_runs * a->col_runs);
-  const int64_t b = unit / a->y.heads, h = unit % a->y.heads;
-  const int64_t r0 = at / a->col_runs * a->rows, c0 = at % a->col_runs * a->cols;
+  const int64_t row = attn_over_(index, a->col_runs), unit = attn_over_(row, a->row_runs);
+  const int64_t b = attn_over_(unit, a->y.heads), h = unit - b * a->y.heads;
+  const int64_t r0 = (row - unit * a->row_runs) * a->rows,
+                c0 = (index - row * a->col_runs) * a->cols;
   const int64_t rows = a->y.len - r0 < a->rows ? a->y.len - r0 : a->rows;
   const int64_t c1 = a->y.dim - c0 < a->cols ? a->y.dim : c0 + a->cols;
   char *own = a->own + worker * a->own_bytes;
@@ -291,6 +299,7 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
 #endif
   else
     attn_gemm_plain_(a, part, y, stride, rows, in, own);
+  if (!a->finish && !a->aside && !ATTN_PART_(LOW, a->low)) return;
   for (int64_t c = 0; c < c1 - c0; c += ATTN_GEMM_COLS_) {
     const int64_t n = c1 - c0 - c < ATTN_GEMM_COLS_ ? c1 - c0 - c : (int64_t)ATTN_GEMM_COLS_;
     float bias[ATTN_GEMM_COLS_];
@@ -318,7 +327,8 @@ ATTN_PUB_ attn_status attn_gemm(attn_tensor y, attn_tensor x, attn_tensor w,
   attn_workspace_ memory = {(char *)(uintptr_t)ATTN_ALIGN_, NULL}; /* no bytes: none are read */
   attn_gemm_ a;
   int workers;
-  if (!attn_gemm_plan_(&e, &a, y, x, w, params, ctx, &workers, 1)) return attn_end_(ctx, &e);
+  attn_gemm_open_(&a, &y, &x, &w);
+  if (!attn_gemm_plan_(&e, &a, params, ctx, &workers, 1)) return attn_end_(ctx, &e);
   const int64_t bytes = attn_gemm_bytes_(&a, workers);
   if (a.items) {
     if (bytes && !attn_workspace_get_(&e, &memory, ctx, bytes)) return attn_end_(ctx, &e);
@@ -353,7 +363,8 @@ ATTN_FUNC_ int64_t attn_gemm_need_(attn_error_ *e, attn_tensor y, attn_tensor x,
   const attn_ctx plain = attn_before_workspace_(ctx);
   attn_gemm_ a;
   int workers;
-  if (!attn_gemm_plan_(e, &a, y, x, w, params, &plain, &workers, apart)) return -1;
+  attn_gemm_open_(&a, &y, &x, &w);
+  if (!attn_gemm_plan_(e, &a, params, &plain, &workers, apart)) return -1;
   /* parallel_for may be set later */
   if (plain.workers > 1) attn_gemm_cut_(&a, plain.workers);
   return attn_gemm_bytes_(&a, attn_pieces_(plain.workers > 1 ? plain.workers : 1, a.items));

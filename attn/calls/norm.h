@@ -103,7 +103,7 @@ ATTN_FUNC_ void attn_layer_norm_item_(void *job, int worker, int64_t index) {
       continue;
     }
     attn_norm_rows_ rows;
-    memset(&rows, 0, sizeof rows);
+    attn_clear_(&rows, sizeof rows);
     rows.n = dim;
     rows.x = attn_rows_in_(f, &a->x, x, n, dim, room, &rows.x_stride);
     rows.y = attn_rows_out_(&a->y, y, dim, room, &rows.y_stride);
@@ -121,7 +121,7 @@ ATTN_FUNC_ void attn_layer_norm_item_(void *job, int worker, int64_t index) {
 ATTN_FUNC_ int attn_stage_sum_norm_(attn_stage_ *s, attn_tensor y, attn_tensor sum, attn_tensor x,
                                     attn_tensor residual, const attn_norm *norm) {
   attn_between_ a;
-  memset(&a, 0, sizeof a);
+  attn_clear_(&a, sizeof a);
   a.table = s->table, a.y = y, a.norm = norm;
   if (sum.data) a.sum = sum;
   a.x = attn_spread_heads_(attn_spread_(x, y.batch), y.heads);
@@ -182,7 +182,7 @@ ATTN_FUNC_ void attn_activate_item_(void *job, int worker, int64_t index) {
 ATTN_FUNC_ int attn_stage_activate_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor gate,
                                     attn_activation act) {
   attn_between_ a;
-  memset(&a, 0, sizeof a);
+  attn_clear_(&a, sizeof a);
   a.table = s->table, a.y = y, a.act = act;
   a.x = attn_spread_heads_(attn_spread_(x, y.batch), y.heads);
   if (gate.data) a.more = attn_spread_heads_(attn_spread_(gate, y.batch), y.heads);
@@ -239,7 +239,7 @@ ATTN_FUNC_ attn_status attn_layer_norm_call_(attn_tensor y, attn_tensor x,
   attn_error_ e = {ATTN_OK, NULL};
   attn_between_ a;
   int workers = 1;
-  memset(&a, 0, sizeof a);
+  attn_clear_(&a, sizeof a);
   a.y = y, a.x = x;
   if (params) {
     a.own = params->norm;
@@ -275,7 +275,7 @@ ATTN_FUNC_ attn_status attn_activate_call_(attn_tensor y, attn_tensor x,
   attn_error_ e = {ATTN_OK, NULL};
   attn_between_ a;
   int workers = 1;
-  memset(&a, 0, sizeof a);
+  attn_clear_(&a, sizeof a);
   a.y = y, a.x = x;
   if (params) {
     a.act = params->activation;

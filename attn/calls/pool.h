@@ -160,7 +160,8 @@ ATTN_FUNC_ void attn_pooled_item_(void *job, int worker, int64_t index) {
       sum = attn_pooled_sum_(a, own, row, b, h, start, end - start, weighted ? z : NULL);
       for (int i = 0; i < ATTN_TILE_; i++) by[i] = sum;
       if (sum != 1.0f && sum != 0.0f)
-        for (int64_t c = 0; c < d; c += ATTN_TILE_) attn_on_(tile, f)->divide(row + c, by);
+        for (int64_t c = 0; c < d; c += ATTN_TILE_)
+          attn_on_(tile, f)->divide(row + c, by, ATTN_GROUPS_);
     }
     f->blend(attn_at_(&a->y, b, h, m), row, NULL, a->y.dtype, ATTN_F32, ATTN_F32, d, 1.0f, 0.0f);
   }

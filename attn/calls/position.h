@@ -238,7 +238,7 @@ ATTN_PUB_ attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_pa
   attn_rope_job_ j;
   attn_workspace_ w;
   int workers;
-  memset(&j, 0, sizeof j);
+  attn_clear_(&j, sizeof j);
   j.y = y, j.x = x;
   if (attn_rope_plan_(&e, &j, params, ctx, &workers, 1)) {
     int64_t items = attn_rope_items_(&j);
@@ -261,7 +261,7 @@ ATTN_PUB_ size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_ro
   attn_rope_job_ j;
   const attn_ctx plain = attn_before_workspace_(ctx);
   int workers;
-  memset(&j, 0, sizeof j);
+  attn_clear_(&j, sizeof j);
   j.y = y, j.x = x;
   if (!attn_rope_plan_(&e, &j, params, &plain, &workers, 0)) return ATTN_WORKSPACE_REJECTED;
   int64_t items = attn_rope_items_(&j);

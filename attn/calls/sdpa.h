@@ -2,7 +2,7 @@
  * translation of parameters into the exact-softmax engine's terms. */
 
 ATTN_FUNC_ int64_t attn_gcd_(int64_t a, int64_t b) {
-  while (b) {
+  while (a != b && b) { /* most are alike */
     int64_t r = a % b;
     a = b, b = r;
   }
@@ -104,6 +104,15 @@ ATTN_FUNC_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const at
          attn_check_mask_(e, bias, &wbias, 1u << ATTN_MASK_ADD, full, bias_span);
 }
 
+/* The scales of x, which only quantised rows have. */
+ATTN_FUNC_ int attn_take_scales_(attn_error_ *e, attn_scales *to, const attn_scales *s,
+                                 const attn_tensor *x, const attn_scales_words_ *w,
+                                 attn_spans_ *all) {
+  if (!attn_quantized_(x->dtype) && !s->scale && !s->zero) return 1;
+  *to = *s;
+  return attn_check_scales_(e, to, x, w, 0, attn_spans_more_(all, 2));
+}
+
 /* What the map holds, and whether weights may be changed. */
 ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p) {
   const int inside = ATTN_TERM_RELATIVE_ | ATTN_TERM_XL_ | ATTN_TERM_LABELS_ | ATTN_TERM_FACTOR_;
@@ -141,16 +150,15 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
                     wm[] = ATTN_WORDS_("params.map");
   static const attn_scales_words_ wks = ATTN_SCALES_WORDS_("params.k_scales", "k"),
                                   wvs = ATTN_SCALES_WORDS_("params.v_scales", "v");
-  attn_sdpa_params zero;
-  if (!params) memset(&zero, 0, sizeof zero);
-  const attn_sdpa_params *p = params ? params : &zero;
+  static const attn_sdpa_params none;
+  const attn_sdpa_params *p = params ? params : &none;
   const int has_lse = p->lse.data != NULL, has_map = p->map.data != NULL && a->k.len > 0;
-  enum { O, LSE, MAP, Q, K, V, K_SCALES, V_SCALES = K_SCALES + 2, MASK = V_SCALES + 2 };
-  enum { BIAS = MASK + 1, ALIBI, SINKS, KV_LEN, Q_LEN, PLAN, RAGGED, TERMS = RAGGED + 3 };
-  enum { WORK = TERMS + (int)ATTN_TERMS_, SPANS };
-  attn_span_ span[SPANS];
+  enum { O, LSE, MAP, OUTPUTS, Q = OUTPUTS, K, V, MORE };
+  attn_spans_ all; /* the outputs first */
+  attn_span_ *span = all.span, work;
   attn_tensor *o = &a->o, *q = &a->q, *k = &a->k, *v = &a->v, *lse = &a->lse, *map = &a->map;
-  memset(span, 0, sizeof span);
+  all.n = 0;
+  attn_spans_more_(&all, MORE);
 
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
   if (!attn_check_tensor_(e, q, wq, &span[Q]) || !attn_check_stored_(e, k, wk, &span[K]) ||
@@ -159,19 +167,18 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (k->dim != q->dim) return attn_reject_(e, ATTN_E_SHAPE, "k.dim must equal q.dim");
   if (v->len != k->len) return attn_reject_(e, ATTN_E_SHAPE, "v.len must equal k.len");
   /* 0 heads of queries: no rows, whatever k and v have */
-  if (q->heads > 0 && (k->heads < 1 || q->heads % k->heads))
+  if (q->heads > 0 && q->heads != k->heads && (k->heads < 1 || q->heads % k->heads))
     return attn_reject_(e, ATTN_E_HEADS, "k.heads must divide q.heads");
-  if (q->heads > 0 && (v->heads < 1 || q->heads % v->heads))
+  if (q->heads > 0 && q->heads != v->heads && (v->heads < 1 || q->heads % v->heads))
     return attn_reject_(e, ATTN_E_HEADS, "v.heads must divide q.heads");
   if (o->batch != q->batch || o->heads != q->heads || o->len != q->len)
     return attn_reject_(e, ATTN_E_SHAPE, "o.batch, .heads and .len must equal those of q");
   if (o->dim != v->dim) return attn_reject_(e, ATTN_E_SHAPE, "o.dim must equal v.dim");
   if (!attn_check_rows_(e, o, wo)) return 0;
   int64_t full[4];
-  if (!attn_check_sequences_(e, a, p, &span[RAGGED], full)) return 0;
-  a->k_scales = p->k_scales, a->v_scales = p->v_scales;
-  if (!attn_check_scales_(e, &a->k_scales, k, &wks, 0, &span[K_SCALES]) ||
-      !attn_check_scales_(e, &a->v_scales, v, &wvs, 0, &span[V_SCALES]))
+  if (!attn_check_sequences_(e, a, p, &all, full)) return 0;
+  if (!attn_take_scales_(e, &a->k_scales, &p->k_scales, k, &wks, &all) ||
+      !attn_take_scales_(e, &a->v_scales, &p->v_scales, v, &wvs, &all))
     return 0;
 
   const float scale = p->scale;
@@ -184,15 +191,17 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   if (p->keep > 0 && p->schedule)
     return attn_reject_(e, ATTN_E_RANGE, "params.keep must be 0 with params.schedule");
 
-  if (!attn_check_masks_(e, &p->mask, &p->bias, full, &span[MASK], &span[BIAS])) return 0;
-  if (!attn_check_array_(e, p->alibi, q->heads, 4, "params.alibi must be aligned to its elements",
-                         &span[ALIBI]) ||
-      !attn_check_array_(e, p->sinks, q->heads, 4, "params.sinks must be aligned to its elements",
-                         &span[SINKS]) ||
-      !attn_check_array_(e, p->kv_len, full[0], 4, "params.kv_len must be aligned to its elements",
-                         &span[KV_LEN]) ||
-      !attn_check_array_(e, p->q_len, q->batch, 4, "params.q_len must be aligned to its elements",
-                         &span[Q_LEN]))
+  if (((p->mask.kind || p->bias.kind) &&
+       !attn_check_masks_(e, &p->mask, &p->bias, full, attn_spans_more_(&all, 1),
+                          attn_spans_more_(&all, 1))) ||
+      !attn_take_array_(e, p->alibi, q->heads, 4, "params.alibi must be aligned to its elements",
+                        &all) ||
+      !attn_take_array_(e, p->sinks, q->heads, 4, "params.sinks must be aligned to its elements",
+                        &all) ||
+      !attn_take_array_(e, p->kv_len, full[0], 4, "params.kv_len must be aligned to its elements",
+                        &all) ||
+      !attn_take_array_(e, p->q_len, q->batch, 4, "params.q_len must be aligned to its elements",
+                        &all))
     return 0;
   if (has_lse) {
     *lse = p->lse;
@@ -229,7 +238,8 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   a->left = attn_reach_(&p->window, p->window.left);
   a->keep = !p->window.on || p->window.left < 0 ? 0 : p->keep < k->len ? p->keep : k->len;
   a->right = p->causal ? 0 : attn_reach_(&p->window, p->window.right);
-  if (ATTN_HAS_TERMS && !attn_check_terms_(e, a, p, span + TERMS)) return 0;
+  const int judged = ATTN_HAS_TERMS && attn_terms_any_(a->terms, p);
+  if (judged && !attn_check_terms_(e, a, p, attn_spans_more_(&all, ATTN_TERMS_))) return 0;
   if (p->schedule && !ATTN_HAS_PATTERN)
     return attn_reject_(e, ATTN_E_SCHEDULE,
                         "params.schedule: ATTN_ONLY leaves out ATTN_FAMILY_PATTERN");
@@ -241,46 +251,46 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
         a->plan->q_off != a->q_off)
       return attn_reject_(e, ATTN_E_SCHEDULE,
                           "params.schedule was built for other heads, lengths or q_off");
-    span[PLAN].lo = (uintptr_t)p->schedule->data;
-    span[PLAN].hi = span[PLAN].lo + p->schedule->size;
+    attn_span_ *plan = attn_spans_more_(&all, 1);
+    plan->lo = (uintptr_t)p->schedule->data;
+    plan->hi = plan->lo + p->schedule->size;
   }
-  if (!attn_check_workspace_(e, ctx, &span[WORK])) return 0;
+  if (!attn_check_workspace_(e, ctx, &work)) return 0;
   if (a->outer) {
     span[O].hi = span[O].lo, span[Q].hi = span[Q].lo;
     span[K].hi = span[K].lo, span[V].hi = span[V].lo;
-    for (int x = LSE; x < WORK; x++)
+    for (int x = LSE; x < all.n; x++)
       if (attn_overlap_(a->outer[0], span[x]) || attn_overlap_(a->outer[1], span[x]))
         return attn_reject_(e, ATTN_E_OVERLAP,
                             "an output must not share memory with what params points at");
   }
-  int there[SPANS], many = 0; /* most are not */
-  for (int x = O; data >= 0 && x < WORK; x++)
-    if (span[x].lo < span[x].hi) there[many++] = x;
-  for (int i = 0; i < many && there[i] <= MAP; i++)
-    for (int j = i + 1; j < many; j++)
-      if (attn_overlap_(span[there[i]], span[there[j]]))
+  const int apart = data < 0 ? 0 : all.n;
+  for (int i = O; i < OUTPUTS; i++)
+    for (int j = i + 1; span[i].lo < span[i].hi && j < apart; j++)
+      if (attn_overlap_(span[i], span[j]))
         return attn_reject_(e, ATTN_E_OVERLAP,
-                            there[i] == O     ? attn_says_(wo, ATTN_SAYS_OVERLAP_)
-                            : there[i] == LSE ? attn_says_(wl, ATTN_SAYS_OVERLAP_)
-                                              : attn_says_(wm, ATTN_SAYS_OVERLAP_));
+                            attn_says_(i == O     ? wo
+                                       : i == LSE ? wl
+                                                  : wm,
+                                       ATTN_SAYS_OVERLAP_));
   if (ATTN_PART_(CONTENT, a->choice) && !a->choice->values)
     memset(&span[O], 0, sizeof span[O]); /* o is a stand-in */
   for (int n = 0; ATTN_PART_(CONTENT, a->choice) && data >= 0 && n < 2; n++)
-    for (int y = O; y < SPANS; y++)
-      if (attn_overlap_(a->choice->span[n], span[y]) ||
+    for (int y = O; y <= all.n; y++)
+      if (attn_overlap_(a->choice->span[n], y < all.n ? span[y] : work) ||
           attn_overlap_(a->choice->span[0], a->choice->span[1]))
         return attn_reject_(e, ATTN_E_OVERLAP,
                             n ? "params.col must not share memory with another argument"
                               : "params.indptr must not share memory with another argument");
-  for (int i = 0; i < many; i++)
-    if (attn_overlap_(span[there[i]], span[WORK]))
+  for (int i = 0; i < apart; i++)
+    if (attn_overlap_(span[i], work))
       return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
   if (data > 0) {
     if (!attn_check_lens_(e, p->kv_len, full[0], k->len, "params.kv_len must lie in 0..k.len") ||
         !attn_check_lens_(e, p->q_len, q->batch, q->len, "params.q_len must lie in 0..q.len") ||
         !attn_check_logits_(e, p->alibi, q->heads, 1, "params.alibi must be finite") ||
         !attn_check_logits_(e, p->sinks, q->heads, 0, "params.sinks holds NaN or +inf") ||
-        (ATTN_HAS_TERMS && !attn_check_term_values_(e, a)))
+        (judged && !attn_check_term_values_(e, a)))
       return 0;
     if (ctx && ctx->validate && p->bias.kind && q->batch && q->len && k->len &&
         !attn_check_bias_(e, a->table, &p->bias))
@@ -306,15 +316,17 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   /* tables of one head and rows of one head go together */
   const int by_head =
       p->schedule || (a->terms & ~attn_terms_with_(ATTN_TAKES_HEADS_)) || a->addends;
-  a->group = by_head || q->heads == 0 ? 1 : attn_gcd_(q->heads / k->heads, q->heads / v->heads);
+  a->group = by_head || q->heads == 0
+                 ? 1
+                 : attn_gcd_(attn_over_(q->heads, k->heads), attn_over_(q->heads, v->heads));
   a->one_order = p->one_order;
   a->why = attn_few_plan_(a, p->one_order);
   a->phases = a->plan ? (int)a->plan->phases : 1;
   const int64_t heads = attn_max64_(q->heads, 1);
-  if (q->len > INT64_MAX / ATTN_TILE_ / heads)
+  if (attn_mul_(attn_mul_(heads, q->len), ATTN_TILE_) == INT64_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "q.heads * q.len is too large");
   a->tiles = (a->group * q->len + ATTN_TILE_ - 1) / ATTN_TILE_;
-  if (full[0] && a->tiles > INT64_MAX / full[0] / heads)
+  if (attn_mul_(attn_mul_(a->tiles, heads), full[0]) == INT64_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "q.batch * q.heads * q.len is too large");
   if (a->seq) attn_sequences_count_(a);
   return 1;
@@ -342,7 +354,7 @@ ATTN_FUNC_ int64_t attn_sdpa_need_(attn_error_ *e, attn_tensor o, attn_tensor q,
                                    attn_tensor v, const attn_sdpa_params *params,
                                    const attn_relu_ *relu, const attn_ctx *ctx, int data) {
   attn_softmax_ a;
-  memset(&a, 0, sizeof a);
+  attn_problem_clear_(&a);
   a.o = o, a.q = q, a.k = k, a.v = v, a.relu = relu, a.takes_low = !relu;
   return attn_problem_need_(e, &a, params, ctx, data);
 }
@@ -358,7 +370,7 @@ ATTN_PUB_ attn_status attn_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, att
                                 const attn_sdpa_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_softmax_ a;
-  memset(&a, 0, sizeof a);
+  attn_problem_clear_(&a);
   a.o = o, a.q = q, a.k = k, a.v = v, a.takes_low = 1;
   int workers;
   if (attn_sdpa_plan_(&e, &a, params, ctx, &workers, 1)) {

@@ -53,7 +53,7 @@ ATTN_FUNC_ int attn_check_offs_(attn_error_ *e, attn_sequences_ *s, const int64_
 /* Batches of q, k and v, which have been checked, and what sequences they make: a->seq, and the extents
  * that masks broadcast to. Keys in the pages of a cache are there already. Reads the offsets. */
 ATTN_FUNC_ int attn_check_sequences_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p,
-                                     attn_span_ span[3], int64_t full[4]) {
+                                     attn_spans_ *all, int64_t full[4]) {
   const attn_ragged *r = &p->ragged;
   attn_sequences_ *s = &a->sequences;
   const int ragged = r->sequences || r->q_indptr || r->kv_indptr, cached = a->seq != NULL;
@@ -65,6 +65,7 @@ ATTN_FUNC_ int attn_check_sequences_(attn_error_ *e, attn_softmax_ *a, const att
     return 1;
   }
   if (!attn_check_alike_(e, a, p)) return 0;
+  attn_span_ *span = attn_spans_more_(all, 3);
   if (ragged) {
     if (n < 0 || n >= (int64_t)1 << 40)
       return attn_reject_(e, ATTN_E_RANGE, "params.ragged.sequences must lie in 0..2^40");

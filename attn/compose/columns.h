@@ -98,7 +98,6 @@ ATTN_COLD_ int attn_columns_run_(attn_error_ *e, attn_columns_ *c, attn_ctx *ctx
   attn_softmax_ *a = &c->a;
   attn_workspace_ w;
   attn_shared_ x;
-  attn_scratch_ s;
   const int64_t bytes = attn_columns_plan_(c, &workers);
   if (!attn_workspace_get_(e, &w, ctx, bytes)) return 0;
   attn_shared_plan_(a, &x);
@@ -110,13 +109,10 @@ ATTN_COLD_ int attn_columns_run_(attn_error_ *e, attn_columns_ *c, attn_ctx *ctx
   a->factor = a->by_distance.factor.alpha ? factor : NULL;
   if (a->distance || a->factor)
     attn_distance_fill_(a, a->distance ? distance : NULL, a->factor ? factor : NULL);
-  for (int i = 0; i < workers; i++) attn_scratch_cut_(a, i, &s), *s.pairs = 0;
+  attn_scratch_open_(a, workers);
   attn_for_(ctx, workers, a->q.batch * c->blocks, attn_columns_item_, c);
   attn_report_(ctx, a->table, workers, "column sums of weights, keys in blocks", "the only path");
-  for (int i = 0; ctx && i < workers; i++) {
-    attn_scratch_cut_(a, i, &s);
-    ctx->report.pairs += *s.pairs;
-  }
+  if (ctx) ctx->report.pairs = attn_scratch_pairs_(a, workers);
   attn_workspace_drop_(&w);
   return 1;
 }

@@ -174,6 +174,7 @@ ATTN_FUNC_ void attn_joint_open_(attn_joint_tile_ *t, const attn_joint_ *x, int 
     attn_tile_group_rows_(u, t->batch * x->heads + h, tile);
     attn_tile_lanes_(u);
     attn_tile_load_(u);
+    for (int r = u->groups * ATTN_GROUP_; r < ATTN_TILE_; r++) u->m[r] = -INFINITY, u->l[r] = 0.0f;
   }
   t->n = t->head[0].n, t->groups = t->head[0].groups;
   t->partial = t->scaled = 0;
@@ -303,7 +304,7 @@ ATTN_FUNC_ void attn_joint_first_(attn_joint_tile_ *t) {
     const attn_tile_ *u = &t->head[h];
     float *inv = t->inv + h * ATTN_TILE_;
     for (int r = 0; r < ATTN_TILE_; r++) inv[r] = 1.0f;
-    attn_on_(tile, x->a.table)->divide(inv, u->l);
+    attn_on_(tile, x->a.table)->divide(inv, u->l, ATTN_GROUPS_);
     memcpy(t->last + h * ATTN_TILE_, u->m, sizeof u->m);
     for (int r = 0; x->lse.data && r < t->n; r++) {
       float lse = -INFINITY;

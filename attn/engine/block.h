@@ -464,8 +464,8 @@ ATTN_FUNC_ void attn_block_fetch_(const attn_tile_ *t, attn_block_ *b) {
 
 /* Before a tile's first block. */
 ATTN_FUNC_ void attn_block_terms_(const attn_tile_ *t, attn_block_ *b) {
-  memset(&b->mod, 0, sizeof b->mod);
-  memset(&b->set, 0, sizeof b->set);
+  attn_clear_(&b->mod, sizeof b->mod);
+  attn_clear_(&b->set, sizeof b->set);
   b->mod.softcap = attn_caps_last_(t->a) ? 0.0f : t->a->softcap;
 }
 
@@ -530,7 +530,7 @@ ATTN_FUNC_ void attn_block_modifiers_(attn_tile_ *t, attn_block_ *b) {
   b->set.lanes = b->by_lane ? b->lanes : NULL;
   b->set.lo = b->bounded ? t->from : NULL, b->set.hi = t->to;
   if (b->bounded) {
-    for (int r = 0; r < ATTN_TILE_; r++) {
+    for (int r = 0; r < t->groups * ATTN_GROUP_; r++) {
       t->from[r] = (float)attn_clamp_(t->lo[r] - b->base, 0, ATTN_BLOCK_);
       t->to[r] = (float)attn_clamp_(t->hi[r] - b->base, 0, ATTN_BLOCK_);
     }

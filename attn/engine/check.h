@@ -1,6 +1,10 @@
 /* engine/check.h owns argument checks: what makes a tensor, a mask or a context legal, and the
  * memory each one spans. Every check runs before the first write; the first failure wins. */
 
+/* Clears a struct of a call. Not in line: rep stos, which gcc has for it, takes ten times as long to begin; so does
+ * memset above 2 KB. */
+ATTN_OUTLINE_ void attn_clear_(void *p, size_t bytes) { memset(p, 0, bytes); }
+
 typedef struct attn_error_ {
   attn_status status;
   const char *reason;
@@ -60,21 +64,43 @@ typedef struct attn_span_ {
   uintptr_t lo, hi;
 } attn_span_;
 
-ATTN_FUNC_ int attn_overlap_(attn_span_ a, attn_span_ b) {
+ATTN_INLINE_ int attn_overlap_(attn_span_ a, attn_span_ b) {
   return a.lo < a.hi && b.lo < b.hi && a.lo < b.hi && b.lo < a.hi;
+}
+
+/* Those of a call's arguments that are there, one after the other. */
+enum { ATTN_SPANS_ = 40 };
+typedef struct attn_spans_ {
+  int n;
+  attn_span_ span[ATTN_SPANS_];
+} attn_spans_;
+
+/* Room for n more, empty so far. */
+ATTN_FUNC_ attn_span_ *attn_spans_more_(attn_spans_ *s, int n) {
+  attn_span_ *first = s->span + s->n;
+  for (; n > 0; n--) s->span[s->n].lo = s->span[s->n].hi = 0, s->n++;
+  return first;
 }
 
 ATTN_FUNC_ int64_t attn_abs64_(int64_t x) { return x < 0 ? (x == INT64_MIN ? INT64_MAX : -x) : x; }
 
 /* a * b, a + b and a - b of any two numbers: what does not fit becomes the end of the range on its side.
  * Extents, lengths and strides of the caller meet only here, so that no check overflows. */
-ATTN_FUNC_ int attn_small_(int64_t a) { return ((uint64_t)a + 0x80000000u) >> 32 == 0; }
 ATTN_FUNC_ int64_t attn_mul_(int64_t a, int64_t b) {
-  if (attn_small_(a) && attn_small_(b)) return a * b; /* a division is slow */
+#if (defined(ATTN_CLANG_) || (defined(ATTN_GCC_) && __GNUC__ >= 5)) && \
+    (defined(__x86_64__) || defined(__aarch64__))
+  int64_t x; /* elsewhere the builtin may be a function of a library that is not linked */
+  if (!__builtin_mul_overflow(a, b, &x)) return x;
+#else
+  const uint64_t half = 0x80000000u;
+  if (((uint64_t)a + half) >> 32 == 0 && ((uint64_t)b + half) >> 32 == 0)
+    return a * b; /* a division is slow */
   if (a == 0 || b == 0) return 0;
-  if ((a < 0) == (b < 0))
-    return (a > 0 ? a > INT64_MAX / b : a < INT64_MAX / b) ? INT64_MAX : a * b;
-  return (a > 0 ? b < INT64_MIN / a : a < INT64_MIN / b) ? INT64_MIN : a * b;
+  if ((a < 0) == (b < 0) ? (a > 0 ? a <= INT64_MAX / b : a >= INT64_MAX / b)
+                         : (a > 0 ? b >= INT64_MIN / a : a >= INT64_MIN / b))
+    return a * b;
+#endif
+  return (a < 0) == (b < 0) ? INT64_MAX : INT64_MIN;
 }
 ATTN_FUNC_ int64_t attn_add_(int64_t a, int64_t b) {
   if (b > 0) return a > INT64_MAX - b ? INT64_MAX : a + b;
@@ -85,31 +111,45 @@ ATTN_FUNC_ int64_t attn_sub_(int64_t a, int64_t b) {
   return a < INT64_MIN + b ? INT64_MIN : a - b;
 }
 
+/* a / b of extents, where b is most often 1: a division is slow. */
+ATTN_INLINE_ int64_t attn_over_(int64_t a, int64_t b) { return b == 1 ? a : a / b; }
+
+/* Runs of `each` that n things make. */
+ATTN_INLINE_ int64_t attn_runs_of_(int64_t n, int64_t each) {
+  return n <= each ? n > 0 : n / each + (n % each != 0);
+}
+
 /* What an element is aligned to; its size, but for ATTN_I4 (attn_bytes_). */
 ATTN_FUNC_ int64_t attn_size_(attn_dtype dtype) {
   return dtype == ATTN_F32 ? 4 : attn_quantized_(dtype) ? 1 : 2;
 }
 
+/* The span from `below` bytes under data to `above` over it, either INT64_MAX where it is too long. 0 = does not
+ * fit. */
+ATTN_FUNC_ int attn_span_set_(attn_span_ *span, const void *data, int64_t below, int64_t above) {
+  const int64_t limit = sizeof(void *) == 4 ? (int64_t)0x7fffffff : INT64_MAX / 4;
+  const uintptr_t at = (uintptr_t)data;
+  if (below > limit || above > limit || (uintptr_t)below > at ||
+      (uintptr_t)above > UINTPTR_MAX - at)
+    return 0;
+  span->lo = at - (uintptr_t)below, span->hi = at + (uintptr_t)above;
+  return 1;
+}
+
 /* The span of n0 x n1 x n2 rows of row_bytes at the given byte strides. 0 = does not fit. */
 ATTN_FUNC_ int attn_span_of_(attn_span_ *span, const void *data, int64_t row_bytes,
                              const int64_t n[3], const int64_t stride[3]) {
-  const int64_t limit = sizeof(void *) == 4 ? (int64_t)0x7fffffff : INT64_MAX / 4;
   int64_t below = 0, above = row_bytes;
   span->lo = span->hi = (uintptr_t)data;
   if (n[0] == 0 || n[1] == 0 || n[2] == 0 || row_bytes == 0) return 1;
   for (int d = 0; d < 3; d++) {
-    int64_t reach = attn_mul_(n[d] - 1, attn_abs64_(stride[d]));
+    const int64_t reach = attn_mul_(n[d] - 1, attn_abs64_(stride[d]));
     if (stride[d] < 0)
       below = attn_add_(below, reach);
     else
       above = attn_add_(above, reach);
   }
-  if (below > limit || above > limit || (uintptr_t)below > span->lo ||
-      (uintptr_t)above > UINTPTR_MAX - span->lo)
-    return 0;
-  span->hi += (uintptr_t)above;
-  span->lo -= (uintptr_t)below;
-  return 1;
+  return attn_span_set_(span, data, below, above);
 }
 
 /* A required tensor that was never set is null before it is of a wrong shape. */
@@ -117,35 +157,46 @@ ATTN_FUNC_ int attn_check_set_(attn_error_ *e, const attn_tensor *t, const char 
   return t->data || t->dim ? 1 : attn_reject_(e, ATTN_E_NULL, attn_says_(w, ATTN_SAYS_DATA_));
 }
 
-/* A tensor of any storage type. Strides that are never used become 0: they may hold anything. */
+/* What n rows, or more, this stride apart add to the bytes of a view; a stride that is never used becomes 0: it may
+ * hold anything. The result is the sentence about it, 0 = it is legal. */
+ATTN_INLINE_ int attn_check_stride_(int64_t n, int64_t *stride, attn_dtype dtype, int64_t *below,
+                                    int64_t *above) {
+  if (n <= 1) *stride = 0;
+  const int64_t step = attn_abs64_(*stride);
+  if (step == 0) return 0;
+  if (step > INT64_MAX / 4) return ATTN_SAYS_SIZE_;
+  if (dtype == ATTN_I4 && step % 2) return ATTN_SAYS_EVEN_;
+  int64_t *side = *stride < 0 ? below : above;
+  *side = attn_add_(*side, attn_mul_(n - 1, attn_bytes_(dtype, step)));
+  return 0;
+}
+
+/* A tensor of any storage type. */
 ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const char *w, attn_span_ *span) {
   if ((int)t->dtype < 0 || t->dtype >= ATTN_DTYPE_COUNT)
     return attn_reject_(e, ATTN_E_DTYPE, attn_says_(w, ATTN_SAYS_STORED_));
   if (!ATTN_HAS_QUANTIZE && t->dtype >= ATTN_I8)
     return attn_reject_(e, ATTN_E_DTYPE,
                         "k.dtype and v.dtype: ATTN_ONLY leaves out ATTN_FAMILY_QUANTIZE");
-  if (t->batch < 0 || t->heads < 0 || t->len < 0)
+  if ((t->batch | t->heads | t->len) < 0)
     return attn_reject_(e, ATTN_E_SHAPE, attn_says_(w, ATTN_SAYS_EXTENT_));
   if (!attn_check_set_(e, t, w)) return 0;
   if (t->dim < 1) return attn_reject_(e, ATTN_E_SHAPE, attn_says_(w, ATTN_SAYS_DIM_));
-  const int64_t size = attn_size_(t->dtype), n[3] = {t->batch, t->heads, t->len};
-  if (t->batch <= 1) t->stride_batch = 0;
-  if (t->heads <= 1) t->stride_head = 0;
-  if (t->len <= 1) t->stride_len = 0;
-  int64_t stride[3] = {t->stride_batch, t->stride_head, t->stride_len};
-  int empty = t->batch == 0 || t->heads == 0 || t->len == 0;
+  const int empty = t->batch == 0 || t->heads == 0 || t->len == 0;
+  int64_t below = 0, above = 0;
   if (!t->data && !empty) return attn_reject_(e, ATTN_E_NULL, attn_says_(w, ATTN_SAYS_DATA_));
-  if ((uintptr_t)t->data % (uintptr_t)size != 0)
+  if ((uintptr_t)t->data & (uintptr_t)(attn_size_(t->dtype) - 1))
     return attn_reject_(e, ATTN_E_ALIGN, attn_says_(w, ATTN_SAYS_ALIGN_));
-  for (int d = 0; d < 3; d++) {
-    if (attn_abs64_(stride[d]) > INT64_MAX / 4)
-      return attn_reject_(e, ATTN_E_OVERFLOW, attn_says_(w, ATTN_SAYS_SIZE_));
-    if (t->dtype == ATTN_I4 && stride[d] % 2)
-      return attn_reject_(e, ATTN_E_STRIDE, attn_says_(w, ATTN_SAYS_EVEN_));
-    stride[d] = attn_bytes_(t->dtype, stride[d]);
-  }
+  int says = attn_check_stride_(t->batch, &t->stride_batch, t->dtype, &below, &above);
+  if (!says) says = attn_check_stride_(t->heads, &t->stride_head, t->dtype, &below, &above);
+  if (!says) says = attn_check_stride_(t->len, &t->stride_len, t->dtype, &below, &above);
+  if (says)
+    return attn_reject_(e, says == ATTN_SAYS_EVEN_ ? ATTN_E_STRIDE : ATTN_E_OVERFLOW,
+                        attn_says_(w, says));
+  span->lo = span->hi = (uintptr_t)t->data;
   if (t->dim > INT64_MAX / 4 ||
-      !attn_span_of_(span, t->data, attn_bytes_(t->dtype, t->dim), n, stride))
+      (!empty &&
+       !attn_span_set_(span, t->data, below, attn_add_(above, attn_bytes_(t->dtype, t->dim)))))
     return attn_reject_(e, ATTN_E_OVERFLOW, attn_says_(w, ATTN_SAYS_SIZE_));
   return 1;
 }
@@ -159,19 +210,19 @@ ATTN_FUNC_ int attn_check_tensor_(attn_error_ *e, attn_tensor *t, const char *w,
 
 /* An output's rows lie apart when its strides nest: each is at least the reach of the smaller. */
 ATTN_FUNC_ int attn_check_rows_(attn_error_ *e, const attn_tensor *t, const char *w) {
-  int64_t n[3] = {t->batch, t->heads, t->len}, reach = t->dim;
-  int64_t s[3] = {attn_abs64_(t->stride_batch), attn_abs64_(t->stride_head),
-                  attn_abs64_(t->stride_len)};
-  if (n[0] == 0 || n[1] == 0 || n[2] == 0) return 1;
-  for (int a = 0; a < 2; a++)
-    for (int b = 0; b < 2 - a; b++)
-      if (s[b] > s[b + 1]) {
-        int64_t x = s[b], y = n[b];
-        s[b] = s[b + 1], s[b + 1] = x;
-        n[b] = n[b + 1], n[b + 1] = y;
-      }
+  const int64_t extent[3] = {t->len, t->heads, t->batch},
+                stride[3] = {t->stride_len, t->stride_head, t->stride_batch};
+  int64_t n[3], s[3], reach = t->dim; /* of rows and more that differ, the smallest stride first */
+  int many = 0;
+  if (t->batch == 0 || t->heads == 0 || t->len == 0) return 1;
   for (int d = 0; d < 3; d++) {
-    if (n[d] <= 1) continue;
+    if (extent[d] == 1) continue;
+    const int64_t step = attn_abs64_(stride[d]);
+    int at = many++;
+    for (; at > 0 && s[at - 1] > step; at--) s[at] = s[at - 1], n[at] = n[at - 1];
+    s[at] = step, n[at] = extent[d];
+  }
+  for (int d = 0; d < many; d++) {
     if (s[d] < reach) return attn_reject_(e, ATTN_E_STRIDE, attn_says_(w, ATTN_SAYS_ROWS_));
     reach = attn_add_(attn_mul_(n[d] - 1, s[d]), reach);
   }
@@ -189,12 +240,18 @@ ATTN_FUNC_ int attn_check_array_(attn_error_ *e, const void *data, int64_t n, in
   const int64_t bytes = n > 0 ? attn_mul_(n, size) : 0;
   span->lo = span->hi = (uintptr_t)data;
   if (!data) return 1;
-  if ((uintptr_t)data % (uintptr_t)size != 0) return attn_reject_(e, ATTN_E_ALIGN, align);
+  if (((uintptr_t)data & (uintptr_t)(size - 1)) != 0) return attn_reject_(e, ATTN_E_ALIGN, align);
   if (bytes > INT64_MAX / 4 || (uint64_t)bytes > UINTPTR_MAX - span->lo)
     return attn_reject_(e, ATTN_E_OVERFLOW,
                         "an array spans more bytes than the address space holds");
   span->hi += (uintptr_t)bytes;
   return 1;
+}
+
+/* An array that params may name. */
+ATTN_FUNC_ int attn_take_array_(attn_error_ *e, const void *data, int64_t n, int64_t size,
+                                const char *align, attn_spans_ *all) {
+  return !data || attn_check_array_(e, data, n, size, align, attn_spans_more_(all, 1));
 }
 
 /* A mask against the extents it must broadcast to; kinds is a bit set of attn_mask_kind. */
@@ -219,7 +276,8 @@ ATTN_FUNC_ int attn_check_mask_(attn_error_ *e, const attn_mask *m, const attn_m
   if (empty) return 1;
   if (!m->data) return attn_reject_(e, ATTN_E_NULL, w->data);
   const int64_t size = m->kind == ATTN_MASK_ADD ? attn_size_(m->dtype) : 1;
-  if ((uintptr_t)m->data % (uintptr_t)size != 0) return attn_reject_(e, ATTN_E_ALIGN, w->align);
+  if (((uintptr_t)m->data & (uintptr_t)(size - 1)) != 0)
+    return attn_reject_(e, ATTN_E_ALIGN, w->align);
   int64_t stride[3] = {m->stride_batch, m->stride_head, m->stride_q};
   for (int d = 0; d < 3; d++) {
     if (have[d] <= 1) stride[d] = 0;

@@ -67,7 +67,8 @@ ATTN_FUNC_ int attn_few_direct_(const attn_tensor *x, const attn_scales *scales)
 /* What stays the same for all blocks. */
 ATTN_FUNC_ void attn_few_open_(const attn_tensor *x, const attn_scales *scales,
                                attn_kv_rows_ *rows) {
-  memset(rows, 0, sizeof *rows);
+  rows->row = rows->next = NULL, rows->n = rows->next_n = rows->next_step = 0;
+  rows->scale = NULL;
   rows->dim = x->dim, rows->dtype = x->dtype;
   rows->bytes = attn_bytes_(x->dtype, x->dim);
   rows->step = attn_bytes_(x->dtype, x->stride_len);
@@ -201,7 +202,7 @@ ATTN_FUNC_ void attn_few_walk_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;
   const int64_t end = t->g[0].hi_max;
-  const int open = a->terms || ATTN_PART_(COMPOSED, a->addends);
+  const int open = attn_few_opens_(a);
   attn_block_ b;
   if (open) attn_block_terms_(t, &b);
   for (int64_t j = t->g[0].lo_min, base; j < end; j = base + ATTN_BLOCK_) {
@@ -219,7 +220,8 @@ ATTN_FUNC_ void attn_few_walk_(attn_tile_ *t) {
     }
     /* whole groups of 16 keys */
     const int from = (int)((j0 - base) / 16 * 16), to = (int)((j1 - base + 15) / 16 * 16);
-    for (int r = 0; r < t->n; r++) {
+    const int filled = (open || !partial) && j0 == base + from && j1 == base + to;
+    for (int r = 0; !filled && r < t->n; r++) {
       float *s = t->w.row_s + r * ATTN_ROWS_ROOM_ - base;
       const int64_t lo = open || t->lo[r] < j0 ? j0 : t->lo[r] < j1 ? t->lo[r] : j1;
       const int64_t hi = open || t->hi[r] > j1 ? j1 : t->hi[r];
@@ -237,24 +239,22 @@ ATTN_FUNC_ void attn_few_walk_(attn_tile_ *t) {
   }
 }
 
-ATTN_FUNC_ void attn_few_sweep_(attn_tile_ *t) {
+/* The result is where the sums of its rows are. */
+ATTN_FUNC_ float *attn_few_sweep_(attn_tile_ *t) {
   const int64_t width = attn_row_width_(t->a->v.dim);
   float *o = t->w.row_o;
-  const size_t bytes = (size_t)(t->n * width) * sizeof(float);
   attn_tile_load_(t);
   t->partial = 0, t->scored = 1, t->blocks = 0;
-  memset(o + ATTN_ROWS_ * width, 0, bytes);
+  memset(o + ATTN_ROWS_ * width, 0, (size_t)(t->n * width) * sizeof(float));
   for (int part = 0; part < attn_tile_parts_(t); part++) {
     attn_tile_part_(t, part);
     attn_few_walk_(t);
   }
-  if (t->blocks < 2) {
-    memcpy(o, o + ATTN_ROWS_ * width, bytes);
-    return;
-  }
+  if (t->blocks < 2) return o + ATTN_ROWS_ * width;
   attn_kv_rows_ none = t->rows_v; /* the last block is complete */
   none.n = 0;
   attn_on_(few, t->a->table)->value_rows(o, width, t->w.row_s, t->n, &none, attn_alpha_one_);
+  return o;
 }
 
 /* Sinks, division and storage of rows whose sums are complete. */
@@ -266,8 +266,8 @@ ATTN_FUNC_ void attn_few_close_(attn_tile_ *t, const float *o, int64_t width) {
                     t->scale[r], 0.0f);
 }
 
-/* A split by rows. */
-ATTN_FUNC_ void attn_few_by_row_(attn_tile_ *t) {
+/* A split by rows. The result is where their sums are. */
+ATTN_FUNC_ const float *attn_few_by_row_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   const int64_t kw = attn_row_width_(a->q.dim), vw = attn_row_width_(a->v.dim);
   const int64_t pairs = *t->w.pairs;
@@ -287,13 +287,14 @@ ATTN_FUNC_ void attn_few_by_row_(attn_tile_ *t) {
   attn_few_open_(&a->k, &a->k_scales, &t->rows_k);
   attn_few_open_(&a->v, &a->v_scales, &t->rows_v);
   t->careful = 0;
-  attn_few_sweep_(t);
-  if (t->partial && !a->table->finite(t->w.row_o, vw, t->n, a->v.dim)) {
+  float *o = attn_few_sweep_(t);
+  if (t->partial && !a->table->finite(o, vw, t->n, a->v.dim)) {
     t->careful = 1, *t->w.pairs = pairs;
-    attn_few_sweep_(t);
+    o = attn_few_sweep_(t);
   }
   if (pairs_v)
-    for (int r = 0; r < t->n; r++) attn_row_pairs_(t->w.row_o + r * vw, vw, 0);
+    for (int r = 0; r < t->n; r++) attn_row_pairs_(o + r * vw, vw, 0);
+  return o;
 }
 
 /* A split by lanes. */
@@ -332,13 +333,14 @@ ATTN_FUNC_ void attn_few_split_(const attn_softmax_ *a, int worker, int64_t unit
   attn_scratch_cut_(a, worker, &t.w);
   attn_tile_group_rows_(&t, unit, 0);
   attn_tile_lanes_(&t);
+  const float *o = NULL;
   if (a->by_row)
-    attn_few_by_row_(&t);
+    o = attn_few_by_row_(&t);
   else
     attn_few_by_lane_(&t);
   if (a->splits == 1) {
     if (a->by_row)
-      attn_few_close_(&t, t.w.row_o, vw);
+      attn_few_close_(&t, o, vw);
     else
       attn_tile_finish_(&t);
     return;
@@ -348,7 +350,7 @@ ATTN_FUNC_ void attn_few_split_(const attn_softmax_ *a, int worker, int64_t unit
   void *rows[ATTN_TILE_];
   for (int r = 0; r < t.n; r++) {
     rows[r] = a->part_o + (part + r) * dv;
-    if (a->by_row) memcpy(rows[r], t.w.row_o + r * vw, (size_t)dv * sizeof(float));
+    if (a->by_row) memcpy(rows[r], o + r * vw, (size_t)dv * sizeof(float));
   }
   if (!a->by_row) a->table->unpack(rows, t.w.ot, t.n, dv, ATTN_F32, NULL);
 }
@@ -367,6 +369,7 @@ ATTN_FUNC_ void attn_few_join_(const attn_softmax_ *a, int worker, int64_t unit)
   t.a = a, t.plan = t.next = NULL;
   attn_scratch_cut_(a, worker, &t.w);
   attn_tile_group_rows_(&t, unit, 0);
+  t.groups = (t.n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
   attn_tile_load_(&t);
   for (int r = 0; r < t.n; r++) {
     float *o = t.w.merge_o + r * dv, *weight = t.w.merge_w;

@@ -121,35 +121,41 @@ ATTN_FUNC_ void attn_low_queries_(attn_tile_ *t, attn_dtype dtype) {
   attn_power_tile_(a->low, t->w.low, t->w.qt, (int)a->q.dim, 0, 0, t->groups, NULL, by);
 }
 
-/* Places rows in lanes, transposes the queries. Lanes that have no row compute on zeros and are
- * never stored. */
+/* Places rows in lanes, transposes the queries. Lanes of their groups that have no row compute on zeros and
+ * are never stored. */
 ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   const void *q[ATTN_TILE_];
   const int64_t keys = a->kv_len ? a->kv_len[t->batch] : a->k.len;
   const int64_t queries = a->q_len ? a->q_len[t->batch] : a->q.len;
-  t->head_k = t->head[0] / (a->q.heads / a->k.heads);
-  t->head_v = t->head[0] / (a->q.heads / a->v.heads);
+  t->head_k = attn_over_(t->head[0], attn_over_(a->q.heads, a->k.heads));
+  t->head_v = attn_over_(t->head[0], attn_over_(a->q.heads, a->v.heads));
   t->groups = (t->n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
-  t->lined = 1;
   t->flat = INT64_MIN;
-  for (int r = t->n; r < ATTN_TILE_; r++) {
+  /* rows whose scores never meet a lane have no lanes beside them */
+  const int lanes = a->few && a->by_row && !attn_few_opens_(a) ? t->n : t->groups * ATTN_GROUP_;
+  for (int r = t->n; r < lanes; r++) {
     t->lo[r] = 0, t->hi[r] = INT64_MAX, t->pos[r] = 0, t->head[r] = 0;
     t->slope[r] = t->rel[r] = t->center[r] = t->precision[r] = 0.0f;
     t->start[r] = t->edge[r] = 0.0f, t->index[r] = 0;
   }
+  const char *q0 = attn_at_(&a->q, t->batch, 0, 0);
+  char *o0 = attn_at_(&a->o, t->batch, 0, 0);
+  const int64_t q_size = attn_size_(a->q.dtype), o_size = attn_size_(a->o.dtype);
+  int64_t apart = 0;
   for (int r = 0; r < t->n; r++) {
     const int64_t i = t->row[r], h = t->head[r], p = t->pos[r] = i + a->q_off;
-    t->lined &= h == t->head[0] && i == t->row[0] + r;
+    apart |= (h ^ t->head[0]) | (i - r - t->row[0]);
     t->near[r] = attn_clamp_(p - a->left, 0, keys);
     t->lo[r] = a->keep ? 0 : t->near[r];
     t->hi[r] = i < queries ? attn_clamp_(p + a->right + 1, 0, keys) : 0;
     if (a->range) attn_tile_range_(t, r);
     if (t->lo[r] < t->key0) t->lo[r] = t->key0;
     if (t->hi[r] > t->key1) t->hi[r] = t->key1;
-    q[r] = attn_at_(&a->q, t->batch, h, i);
-    t->out[r] = attn_at_(&a->o, t->batch, h, i);
+    q[r] = q0 + (h * a->q.stride_head + i * a->q.stride_len) * q_size;
+    t->out[r] = o0 + (h * a->o.stride_head + i * a->o.stride_len) * o_size;
   }
+  t->lined = apart == 0;
   if (a->mask.kind)
     for (int r = 0; r < t->n; r++)
       t->mask[r] = attn_mask_at_(&a->mask, t->batch, t->head[r], t->row[r]);
@@ -166,7 +172,6 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
   if (a->keep)
     for (int r = 0; r < t->n; r++) t->wide_lo[r] = t->lo[r], t->wide_hi[r] = t->hi[r];
   for (int g = 0; g < t->groups; g++) attn_tile_bounds_(t, g);
-  for (int g = t->groups; g < ATTN_TILE_ / ATTN_GROUP_; g++) memset(&t->g[g], 0, sizeof t->g[g]);
   if (a->by_row) return;
   if (ATTN_PART_(LOW, a->low) &&
       !ATTN_PART_(LOW, a->codes)) { /* the scale comes after the product */

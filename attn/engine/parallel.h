@@ -34,11 +34,10 @@ ATTN_FUNC_ int attn_pieces_(int workers, int64_t count) {
 ATTN_FUNC_ void attn_for_(const attn_ctx *ctx, int workers, int64_t count, attn_item_fn_ item,
                           void *job) {
   attn_loop_ loop = {item, job, count, workers, 0};
-  if (workers > 1) {
+  if (workers > 1)
     ctx->parallel_for(ctx->parallel_user, workers, attn_loop_task_, &loop);
-  } else {
-    attn_loop_task_(&loop, 0);
-  }
+  else
+    for (int64_t i = 0; i < count; i++) item(job, 0, i);
 }
 
 #ifdef _OPENMP

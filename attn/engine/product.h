@@ -7,6 +7,8 @@
 
 /* Rows from which on panels pay, narrow strips that are copied, and those that are turned; measured. */
 enum { ATTN_COPY_ROWS_ = 192, ATTN_STRIP_ROWS_ = 20, ATTN_TURN_ROWS_ = 9 };
+/* From first to last: a matrix that the first cache holds as it lies. */
+enum { ATTN_NEAR_FLOATS_ = 4096 };
 
 /* Columns and rows of a strip. */
 ATTN_FUNC_ int attn_matrix_strip_(const attn_matrix_ *m, const attn_table_ *f) {
@@ -22,19 +24,27 @@ ATTN_FUNC_ float *attn_matrix_at_(const attn_matrix_ *m, int64_t matrix, int64_t
   return m->packed + matrix * m->one + (c - m->direct) * m->k + k * strip;
 }
 
-/* W for so many products, each with so many rows; packed is still to be set. */
+/* m, which has its tensor and is zero but for that, for so many products, each with so many rows; packed is still
+ * to be set. */
+ATTN_FUNC_ void attn_matrix_open_(attn_matrix_ *m, int transposed, int64_t rows, int64_t products) {
+  const attn_tensor *w = &m->w;
+  m->transposed = transposed;
+  m->k = transposed ? w->dim : w->len, m->n = transposed ? w->len : w->dim;
+  m->direct = m->panels = m->one = 0;
+  m->in_turn = transposed && attn_mul_(rows, products) < ATTN_COPY_ROWS_;
+  if (m->in_turn) return;
+  if (w->dtype == ATTN_F32 && !transposed && rows < ATTN_COPY_ROWS_) m->direct = m->n / 16 * 16;
+  if (w->dtype != ATTN_F32 && !transposed && rows <= ATTN_STORED_FEW_) m->direct = m->n / 32 * 32;
+  if (m->direct == m->n) return;
+  m->panels = attn_add_(m->n - m->direct, ATTN_PANEL_ - 1) / ATTN_PANEL_;
+  m->one = attn_mul_(m->panels, attn_mul_(m->k, ATTN_PANEL_));
+}
 ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t rows,
                                         int64_t products) {
   attn_matrix_ m;
   memset(&m, 0, sizeof m);
-  m.w = w, m.transposed = transposed;
-  m.k = transposed ? w.dim : w.len, m.n = transposed ? w.len : w.dim;
-  m.in_turn = transposed && attn_mul_(rows, products) < ATTN_COPY_ROWS_;
-  if (m.in_turn) return m;
-  if (w.dtype == ATTN_F32 && !transposed && rows < ATTN_COPY_ROWS_) m.direct = m.n / 16 * 16;
-  if (w.dtype != ATTN_F32 && !transposed && rows <= ATTN_STORED_FEW_) m.direct = m.n / 32 * 32;
-  m.panels = attn_add_(attn_sub_(m.n, m.direct), ATTN_PANEL_ - 1) / ATTN_PANEL_;
-  m.one = attn_mul_(m.panels, attn_mul_(m.k, ATTN_PANEL_));
+  m.w = w;
+  attn_matrix_open_(&m, transposed, rows, products);
   return m;
 }
 
@@ -270,7 +280,8 @@ ATTN_FUNC_ void attn_matrix_strips_(const attn_table_ *f, const attn_matrix_ *m,
                                     attn_floats_ x, int start) {
   const int strip = attn_matrix_strip_(m, f);
   const int copied = part->c0 < m->direct && m->w.dtype == ATTN_F32 && strip < ATTN_PANEL_ &&
-                     x.rows >= ATTN_STRIP_ROWS_;
+                     x.rows >= ATTN_STRIP_ROWS_ &&
+                     part->depth * attn_abs64_(m->w.stride_len) > ATTN_NEAR_FLOATS_;
   const int64_t deep = ATTN_HAS_QUANTIZE && m->run ? m->run
                        : copied                    ? (int64_t)ATTN_DEEP_
                                                    : attn_strip_deep_(strip);

@@ -1,10 +1,10 @@
 /* engine/run.h owns the run of a problem from end to end: the memory of a call, its work items, what
  * they leave for each other, and the report. */
 
-/* The problem of sequence b, with its way of computing. */
+/* A copy of the problem a becomes that of sequence b, with its way of computing. */
 ATTN_FUNC_ void attn_sequence_problem_(const attn_softmax_ *a, int64_t b, attn_softmax_ *own) {
   const attn_sequences_ *s = a->seq;
-  attn_problem_(a, b, own);
+  attn_problem_turn_(a, b, own);
   attn_few_plan_(own, a->one_order);
   own->part0 = 0;
   if (s->part) own->part0 = s->part[b] - attn_part_(own, b * (a->q.heads / a->group), 0);
@@ -14,7 +14,7 @@ ATTN_FUNC_ void attn_sequence_problem_(const attn_softmax_ *a, int64_t b, attn_s
  * worker's memory holds. */
 ATTN_FUNC_ void attn_sequences_count_(attn_softmax_ *a) {
   attn_sequences_ *s = &a->sequences;
-  attn_softmax_ own;
+  attn_softmax_ own = *a;
   s->items = s->parts = 0;
   int few = 0, by_row = 0;
   int64_t splits = 1;
@@ -32,11 +32,22 @@ ATTN_FUNC_ void attn_sequences_count_(attn_softmax_ *a) {
   a->few = few, a->by_row = by_row, a->splits = splits;
 }
 
+/* What is before each, now that there is memory for it. */
+ATTN_FUNC_ void attn_sequences_mark_(attn_softmax_ *a) {
+  attn_sequences_ *s = &a->sequences;
+  if (s->n != 1) {
+    attn_sequences_count_(a);
+    return;
+  }
+  s->first[0] = s->part[0] = 0;
+  s->first[1] = s->items, s->part[1] = s->parts;
+}
+
 /* A work item: a tile or a split of some sequence. */
 ATTN_FUNC_ void attn_sequence_item_(void *job, int worker, int64_t index) {
   const attn_softmax_ *a = (const attn_softmax_ *)job;
   const attn_sequences_ *s = a->seq;
-  attn_softmax_ own;
+  attn_softmax_ own = *a;
   int64_t b = 0, end = s->n; /* first[b] <= index < first[end] */
   while (end - b > 1) {
     const int64_t mid = b + (end - b) / 2;
@@ -56,7 +67,7 @@ ATTN_FUNC_ void attn_sequence_item_(void *job, int worker, int64_t index) {
 
 ATTN_FUNC_ void attn_sequence_merge_(void *job, int worker, int64_t unit) {
   const attn_softmax_ *a = (const attn_softmax_ *)job;
-  attn_softmax_ own;
+  attn_softmax_ own = *a;
   attn_sequence_problem_(a, unit / (a->q.heads / a->group), &own);
   if (own.splits > 1) attn_few_join_(&own, worker, unit);
 }
@@ -67,41 +78,54 @@ typedef struct attn_shared_ {
   int64_t least, count, done, kept, kept_count, bytes;
 } attn_shared_;
 
+/* A piece behind those that are there. */
+ATTN_FUNC_ int64_t attn_shared_put_(attn_shared_ *x, int64_t bytes) {
+  const int64_t at = x->bytes;
+  x->bytes = attn_add_(at, bytes);
+  return at;
+}
+
+/* Only what is wanted has a place. */
 ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
   const int64_t f = sizeof(float), rows = attn_mul_(attn_mul_(a->q.batch, a->q.heads), a->q.len);
-  const int64_t table = attn_piece_(attn_mul_(a->distance_heads, a->distances), f);
-  const int state =
-      a->phases > 1 || attn_weighs_(a) || (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first);
-  const int64_t numbered = a->seq && a->seq->q ? attn_mul_(a->q.heads, a->seq->rows) : rows;
-  const int64_t row = state ? attn_piece_(numbered, f) : 0; /* see attn_row_number_ */
-  int64_t at = 0;
-  x->distance = at, at = attn_add_(at, attn_has_distance_(&a->by_distance) ? table : 0);
-  x->factor = at, at = attn_add_(at, a->by_distance.factor.alpha ? table : 0);
-  x->m = at, at = attn_add_(at, row);
-  x->l = at, at = attn_add_(at, row);
-  x->n = at, at = attn_add_(at, row);
-  x->o = at;
+  attn_clear_(x, sizeof *x);
+  if (ATTN_HAS_TERMS && a->distances) {
+    const int64_t table = attn_piece_(attn_mul_(a->distance_heads, a->distances), f);
+    if (attn_has_distance_(&a->by_distance)) x->distance = attn_shared_put_(x, table);
+    if (a->by_distance.factor.alpha) x->factor = attn_shared_put_(x, table);
+  }
+  if (a->phases > 1 || attn_weighs_(a) || (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first)) {
+    const int64_t numbered = a->seq && a->seq->q ? attn_mul_(a->q.heads, a->seq->rows) : rows;
+    const int64_t row = attn_piece_(numbered, f); /* see attn_row_number_ */
+    x->m = attn_shared_put_(x, row);
+    x->l = attn_shared_put_(x, row);
+    x->n = attn_shared_put_(x, row);
+  }
   if (a->phases > 1 && a->o.dtype != ATTN_F32)
-    at = attn_add_(at, attn_piece_(attn_mul_(rows, a->v.dim), f));
+    x->o = attn_shared_put_(x, attn_piece_(attn_mul_(rows, a->v.dim), f));
   const int64_t parts = a->seq                    ? a->seq->parts
                         : a->few && a->splits > 1 ? attn_mul_(rows, a->splits)
                                                   : 0;
-  const int64_t marks = a->seq ? attn_piece_(a->seq->n + 1, sizeof(int64_t)) : 0;
-  x->part_m = at, at = attn_add_(at, attn_piece_(parts, f));
-  x->part_l = at, at = attn_add_(at, attn_piece_(parts, f));
-  x->part_o = at, at = attn_add_(at, attn_piece_(attn_mul_(parts, a->v.dim), f));
-  x->first = at, at = attn_add_(at, marks);
-  x->part = at, at = attn_add_(at, marks);
-  const attn_choice_ *c = a->choice;
-  const int bounds = c && (c->mode == ATTN_TOPK_TIES || c->mode == ATTN_TOPK_REL);
-  const int64_t kept = c && a->phases > 1 ? c->k : 0;
-  x->least = at, at = attn_add_(at, bounds ? attn_piece_(rows, f) : 0);
-  x->count = at, at = attn_add_(at, c && c->indptr ? attn_piece_(rows, 8) : 0);
-  const int done = c && c->mode == ATTN_TOPK_TIES && a->phases == 1;
-  x->done = at, at = attn_add_(at, done ? attn_piece_(rows, 1) : 0);
-  x->kept = at, at = attn_add_(at, attn_piece_(attn_mul_(rows, kept), 8));
-  x->kept_count = at, at = attn_add_(at, kept ? attn_piece_(rows, 8) : 0);
-  x->bytes = at;
+  if (parts) {
+    x->part_m = attn_shared_put_(x, attn_piece_(parts, f));
+    x->part_l = attn_shared_put_(x, attn_piece_(parts, f));
+    x->part_o = attn_shared_put_(x, attn_piece_(attn_mul_(parts, a->v.dim), f));
+  }
+  if (a->seq) {
+    const int64_t marks = attn_piece_(a->seq->n + 1, sizeof(int64_t));
+    x->first = attn_shared_put_(x, marks);
+    x->part = attn_shared_put_(x, marks);
+  }
+  const attn_choice_ *c = ATTN_PART_(CONTENT, a->choice);
+  if (!c) return;
+  const int bounds = c->mode == ATTN_TOPK_TIES || c->mode == ATTN_TOPK_REL;
+  const int64_t kept = a->phases > 1 ? c->k : 0;
+  x->least = attn_shared_put_(x, bounds ? attn_piece_(rows, f) : 0);
+  x->count = attn_shared_put_(x, c->indptr ? attn_piece_(rows, 8) : 0);
+  const int done = c->mode == ATTN_TOPK_TIES && a->phases == 1;
+  x->done = attn_shared_put_(x, done ? attn_piece_(rows, 1) : 0);
+  x->kept = attn_shared_put_(x, attn_piece_(attn_mul_(rows, kept), 8));
+  x->kept_count = attn_shared_put_(x, kept ? attn_piece_(rows, 8) : 0);
 }
 
 /* Work items of a pass: tiles, or splits. */
@@ -123,13 +147,16 @@ ATTN_FUNC_ int attn_softmax_workers_(const attn_softmax_ *a, int workers) {
   return attn_pieces_(workers, most);
 }
 
-/* Bytes of the whole call, INT64_MAX when they cannot be; a worker's own go to a->bytes. */
+/* Bytes of the whole call for so many workers, all of which have something to do; INT64_MAX when they cannot be. A
+ * worker's own go to a->bytes, what they share to x. */
+ATTN_FUNC_ int64_t attn_softmax_measure_(attn_softmax_ *a, int workers, attn_shared_ *x) {
+  attn_shared_plan_(a, x);
+  const int64_t own = attn_mul_(attn_scratch_plan_(a), workers);
+  return attn_workspace_bytes_(attn_add_(x->bytes, own), 1);
+}
 ATTN_FUNC_ int64_t attn_softmax_bytes_(attn_softmax_ *a, int workers) {
   attn_shared_ x;
-  attn_shared_plan_(a, &x);
-  a->bytes = attn_scratch_plan_(a);
-  const int64_t own = attn_mul_(a->bytes, attn_softmax_workers_(a, workers));
-  return attn_workspace_bytes_(attn_add_(x.bytes, own), 1);
+  return attn_softmax_measure_(a, attn_softmax_workers_(a, workers), &x);
 }
 
 ATTN_FUNC_ void attn_softmax_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers) {
@@ -157,11 +184,8 @@ ATTN_FUNC_ void attn_softmax_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers)
 ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx, int workers) {
   attn_workspace_ w;
   attn_shared_ x;
-  attn_scratch_ s;
-  const int64_t bytes = attn_softmax_bytes_(a, workers);
   workers = attn_softmax_workers_(a, workers);
-  if (!attn_workspace_get_(e, &w, ctx, bytes)) return 0;
-  attn_shared_plan_(a, &x);
+  if (!attn_workspace_get_(e, &w, ctx, attn_softmax_measure_(a, workers, &x))) return 0;
   a->workspace = w.base + x.bytes;
   float *distance = (float *)(void *)(w.base + x.distance);
   float *factor = (float *)(void *)(w.base + x.factor);
@@ -177,23 +201,17 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
   if (a->seq) {
     a->sequences.first = (int64_t *)(void *)(w.base + x.first);
     a->sequences.part = (int64_t *)(void *)(w.base + x.part);
-    attn_sequences_count_(a);
+    attn_sequences_mark_(a);
   }
   if (ATTN_PART_(TERMS, a->distance) || ATTN_PART_(TERMS, a->factor))
     attn_distance_fill_(a, ATTN_PART_(TERMS, a->distance) ? distance : NULL,
                         ATTN_PART_(TERMS, a->factor) ? factor : NULL);
-  for (int i = 0; i < workers; i++) {
-    attn_scratch_cut_(a, i, &s);
-    *s.pairs = 0, s.held->n = 0;
-  }
+  attn_scratch_open_(a, workers);
   if ((ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first) || attn_weighs_(a)) {
     a->counting = 1;
     attn_softmax_pass_(a, ctx, workers);
     a->counting = 0;
-    for (int i = 0; i < workers; i++) {
-      attn_scratch_cut_(a, i, &s);
-      *s.pairs = 0;
-    }
+    attn_scratch_open_(a, workers);
   }
   if (ATTN_PART_(CONTENT, a->choice)) {
     a->choice->least = (float *)(void *)(w.base + x.least);
@@ -237,10 +255,7 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
   attn_compute_report_(ctx, a->low, a->feature);
   if (ctx && ATTN_PART_(LOW, a->codes)) ctx->report.compute = ATTN_COMPUTE_I8;
   if (ctx && ATTN_PART_(LOW, a->codes)) ctx->report.feature = a->feature;
-  for (int i = 0; ctx && i < workers; i++) {
-    attn_scratch_cut_(a, i, &s);
-    ctx->report.pairs += *s.pairs;
-  }
+  if (ctx) ctx->report.pairs = attn_scratch_pairs_(a, workers);
   attn_workspace_drop_(&w);
   return 1;
 }

@@ -81,7 +81,12 @@ ATTN_FUNC_ int attn_terms_of_(const attn_sdpa_params *p) {
 #undef ATTN_TERM_IF_
 }
 
-/* They become those of a problem; 0 = the value of one is not legal, or it is not there. */
+/* Whether there is one, or what is nothing without it: then the terms are taken and judged. */
+ATTN_INLINE_ int attn_terms_any_(int terms, const attn_sdpa_params *p) {
+  return terms || p->labels.table.data || p->labels.bias || p->factor.beta || p->parabola.bias;
+}
+
+/* They become those of a problem, which is all zero; 0 = the value of one is not legal, or it is not there. */
 ATTN_FUNC_ int attn_terms_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p) {
   a->terms = attn_terms_of_(p);
   if (!ATTN_HAS_TERMS && (a->terms & ~(ATTN_TERM_MASK_ | ATTN_TERM_BIAS_ | ATTN_TERM_ALIBI_)))
@@ -89,15 +94,17 @@ ATTN_FUNC_ int attn_terms_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdp
         e, ATTN_E_RANGE,
         "params: ATTN_ONLY leaves out ATTN_FAMILY_TERMS, which has softcap, modify and "
         "the terms from relative to span");
+  if (attn_terms_any_(a->terms, p)) {
 #define ATTN_TERM_TAKE_(name, field, from, there, takes, function, legal, reason) \
   if (!(legal)) return attn_reject_(e, ATTN_E_VALUE, reason);                     \
   a->field = p->from;
-  ATTN_SCORE_TERMS_(ATTN_TERM_TAKE_)
+    ATTN_SCORE_TERMS_(ATTN_TERM_TAKE_)
 #undef ATTN_TERM_TAKE_
+    a->modify_user = p->modify_user, a->modify_weights_user = p->modify_weights_user;
+  }
   if ((int)p->softcap_at < 0 || p->softcap_at >= ATTN_SOFTCAP_COUNT)
     return attn_reject_(e, ATTN_E_RANGE, "params.softcap_at is no attn_softcap_at");
   a->cap_last = p->softcap_at == ATTN_SOFTCAP_BIASED;
-  a->modify_user = p->modify_user, a->modify_weights_user = p->modify_weights_user;
   return 1;
 }
 

@@ -272,10 +272,11 @@ ATTN_FUNC_ int attn_tile_load_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   void *rows[ATTN_TILE_];
   const void *from[ATTN_TILE_];
-  for (int r = 0; r < ATTN_TILE_; r++) {
-    t->m[r] = -INFINITY, t->l[r] = t->count[r] = 0.0f;
-    t->alpha[r] = t->scale[r] = 1.0f;
-  }
+  for (int g = 0; g < t->groups * ATTN_GROUP_; g += ATTN_GROUP_)
+    for (int r = g; r < g + ATTN_GROUP_; r++) {
+      t->m[r] = -INFINITY, t->l[r] = t->count[r] = 0.0f;
+      t->alpha[r] = t->scale[r] = 1.0f;
+    }
   if ((a->phase == 0 && !attn_reweighs_(a)) || attn_choice_blind_(a)) return 0;
   for (int r = 0; r < t->n; r++) {
     const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
@@ -312,12 +313,12 @@ ATTN_FUNC_ void attn_tile_sinks_(attn_tile_ *t) {
   float logit[ATTN_TILE_];
   for (int pass = 0; pass < 2; pass++) {
     if (pass == 0 ? !a->sinks : !a->softmax_one) continue;
-    for (int r = 0; r < ATTN_TILE_; r++) {
+    for (int r = 0; r < t->groups * ATTN_GROUP_; r++) {
       logit[r] = -INFINITY;
       if (r < t->n && t->row[r] < queries)
         logit[r] = pass == 0 ? attn_to_unit_(a, a->sinks[t->head[r]]) : 0.0f;
     }
-    attn_on_(tile, a->table)->join(t->m, t->l, t->scale, logit);
+    attn_on_(tile, a->table)->join(t->m, t->l, t->scale, logit, t->groups);
   }
 }
 
@@ -328,7 +329,7 @@ ATTN_FUNC_ void attn_tile_divide_(attn_tile_ *t) {
     memcpy(t->l, t->sum, sizeof t->l);
   } else {
     attn_tile_sinks_(t);
-    attn_on_(tile, a->table)->divide(t->scale, t->l);
+    attn_on_(tile, a->table)->divide(t->scale, t->l, t->groups);
   }
   if (!a->lse.data) return;
   for (int r = 0; r < t->n; r++) {
@@ -635,7 +636,7 @@ ATTN_FUNC_ void attn_softmax_tile_(const attn_softmax_ *a, int worker, int64_t u
   attn_tile_ t;
   attn_tile_open_(&t, a, worker);
   attn_tile_group_rows_(&t, unit, a->tiles - 1 - n);
-  t.asked = 0;
+  if (n + 1 < a->tiles) t.asked = 0; /* there is a tile below */
   attn_tile_run_(&t, 1);
 }
 

@@ -125,7 +125,7 @@ ATTN_COLD_ int attn_stage_products_(attn_stage_ *s, attn_matrix_ *m, int n, int6
 ATTN_COLD_ attn_stage_ attn_stage_open_(attn_error_ *e, const attn_table_ *table, int workers,
                                         const attn_ctx *ctx, int query) {
   attn_stage_ s;
-  memset(&s, 0, sizeof s);
+  attn_clear_(&s, sizeof s);
   s.e = e, s.table = table, s.workers = workers;
   s.ctx = attn_before_workspace_(ctx);
   s.ctx.validate = 0; /* the outer call has judged its arguments */
@@ -268,22 +268,28 @@ ATTN_COLD_ int attn_check_given_(attn_error_ *e, const attn_operand_ *p, int n) 
   return 1;
 }
 
+/* Whether a span shares memory with none of the operands but itself, nor with the spans `more`. */
+ATTN_COLD_ int attn_span_alone_(const attn_span_ *span, const attn_operand_ *p, int n,
+                                const attn_span_ *more, int m) {
+  if (span->lo >= span->hi) return 1;
+  for (int k = 0; k < n; k++)
+    if (&p[k].span != span && attn_overlap_(*span, p[k].span)) return 0;
+  for (int k = 0; k < m; k++)
+    if (attn_overlap_(*span, more[k])) return 0;
+  return 1;
+}
+
 /* No output shares memory with another argument or the workspace, nor does that with an input.
  * more: spans of plain arrays and masks. */
 ATTN_COLD_ int attn_check_apart_(attn_error_ *e, const attn_ctx *ctx, const attn_operand_ *p, int n,
                                  const attn_span_ *more, int m) {
   attn_span_ work;
   if (!attn_check_workspace_(e, ctx, &work)) return 0;
-  for (int i = 0; i < n; i++) {
-    if (!(p[i].role & ATTN_OUT_)) continue;
-    for (int k = 0; k < n + m; k++)
-      if (k != i && attn_overlap_(p[i].span, k < n ? p[k].span : more[k - n]))
-        return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(p[i].w, ATTN_SAYS_OVERLAP_));
-  }
-  for (int k = 0; k < n + m; k++)
-    if (attn_overlap_(work, k < n ? p[k].span : more[k - n]))
-      return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
-  return 1;
+  for (int i = 0; i < n; i++)
+    if ((p[i].role & ATTN_OUT_) && !attn_span_alone_(&p[i].span, p, n, more, m))
+      return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(p[i].w, ATTN_SAYS_OVERLAP_));
+  return attn_span_alone_(&work, p, n, more, m) ||
+         attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
 }
 
 ATTN_COLD_ int attn_check_scale_(attn_error_ *e, float scale) {

@@ -35,17 +35,15 @@ ATTN_FUNC_ void attn_skip_scales_(attn_scales *s, int64_t rows) {
   if (s->zero) s->zero += rows * s->stride_len;
 }
 
-/* The problem of one sequence: a itself when all are alike, else a copy with its own rows, lengths and
- * offset, in which `batch` stays its index. */
-ATTN_FUNC_ const attn_softmax_ *attn_problem_(const attn_softmax_ *a, int64_t batch,
-                                              attn_softmax_ *own) {
+/* A copy of the problem a becomes that of sequence `batch`, whichever it was of before. */
+ATTN_FUNC_ void attn_problem_turn_(const attn_softmax_ *a, int64_t batch, attn_softmax_ *own) {
   const attn_sequences_ *s = a->seq;
-  if (!s) return a;
-  *own = *a;
-  own->k.len = own->v.len = attn_keys_(a, batch);
+  const int64_t len = attn_keys_(a, batch);
   int64_t queries = a->q.len;
+  own->k.len = own->v.len = len;
   if (s->q) {
     queries = attn_queries_(a, batch);
+    own->q = a->q, own->o = a->o, own->lse = a->lse;
     attn_skip_rows_(&own->q, s->q[batch], queries);
     attn_skip_rows_(&own->o, s->q[batch], queries);
     attn_skip_rows_(&own->lse, s->q[batch], queries);
@@ -54,13 +52,24 @@ ATTN_FUNC_ const attn_softmax_ *attn_problem_(const attn_softmax_ *a, int64_t ba
     queries = a->q_len[batch];
   }
   if (s->kv) {
-    attn_skip_rows_(&own->k, s->kv[batch], own->k.len);
-    attn_skip_rows_(&own->v, s->kv[batch], own->k.len);
+    own->k = a->k, own->v = a->v;
+    own->k_scales = a->k_scales, own->v_scales = a->v_scales;
+    attn_skip_rows_(&own->k, s->kv[batch], len);
+    attn_skip_rows_(&own->v, s->kv[batch], len);
     attn_skip_scales_(&own->k_scales, s->kv[batch]);
     attn_skip_scales_(&own->v_scales, s->kv[batch]);
   }
-  const int64_t keys = s->by_lengths && a->kv_len ? a->kv_len[batch] : own->k.len;
+  const int64_t keys = s->by_lengths && a->kv_len ? a->kv_len[batch] : len;
   if (s->aligned) own->q_off = keys - queries;
   if (s->offs) own->q_off = s->offs[batch];
+}
+
+/* The problem of one sequence: a itself when all are alike, else a copy with its own rows, lengths and
+ * offset, in which `batch` stays its index. */
+ATTN_FUNC_ const attn_softmax_ *attn_problem_(const attn_softmax_ *a, int64_t batch,
+                                              attn_softmax_ *own) {
+  if (!a->seq) return a;
+  *own = *a;
+  attn_problem_turn_(a, batch, own);
   return own;
 }

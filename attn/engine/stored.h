@@ -91,7 +91,7 @@ ATTN_FUNC_ void attn_stored_times_(const attn_table_ *f, const attn_matrix_ *m,
   const int64_t end = part->k0 + part->depth;
   attn_stored_numbers_ s;
   attn_stored_product_ p;
-  memset(&p, 0, sizeof p);
+  attn_clear_(&p, sizeof p);
   p.x_stride = x.stride, p.y_stride = y_stride, p.kind = (int)dtype, p.run = m->run;
   p.step = attn_bytes_(dtype, m->w.stride_len);
   for (int64_t c = part->c0; c < part->c1; c += p.cols) {

@@ -181,8 +181,7 @@ typedef struct attn_softmax_ {
   attn_item_fn_ own;
   void *own_job;
   int64_t own_items;
-  int64_t bytes; /* memory of one worker, cut at these offsets */
-  int64_t offset[ATTN_PIECES_];
+  int64_t bytes; /* memory of one worker, cut at `offset` */
   char *workspace;
   /* Few queries: engine/decode.h. Parts are [B][head group][split][row], part_o [..][dv]. */
   int few, by_row, one_order;
@@ -193,8 +192,14 @@ typedef struct attn_softmax_ {
   /* With several phases the state of every row waits here between them. */
   int phase, phases, counting;
   float *state_m, *state_l, *state_n,
-      *state_o; /* [B,H,Tq], state_o [B,H,Tq,dv] or null: o itself */
+      *state_o;                 /* [B,H,Tq], state_o [B,H,Tq,dv] or null: o itself */
+  int64_t offset[ATTN_PIECES_]; /* last: not before memory is planned */
 } attn_softmax_;
+
+/* A problem of nothing. */
+ATTN_FUNC_ void attn_problem_clear_(attn_softmax_ *a) {
+  attn_clear_(a, offsetof(attn_softmax_, offset));
+}
 
 /* What a pass over the tiles does. */
 enum {
@@ -301,7 +306,7 @@ ATTN_FUNC_ int64_t attn_relative_rows_(const attn_softmax_ *a) {
 }
 
 /* Room for a row of numbers in the order of kernels/decode.h. */
-ATTN_FUNC_ int64_t attn_row_width_(int64_t dim) { return attn_add_(dim, 31) / 32 * 32; }
+ATTN_FUNC_ int64_t attn_row_width_(int64_t dim) { return attn_add_(dim, 31) & ~(int64_t)31; }
 
 /* Powers of two of rows of f16 (engine/powers.h): of queries, keys and values; what sums over values are times. */
 typedef struct attn_tile_powers_ {
@@ -336,76 +341,85 @@ ATTN_FUNC_ int64_t attn_codes_width_(const attn_softmax_ *a) {
   return attn_add_(a->q.dim, ATTN_GROUP_ - 1) / ATTN_GROUP_ * ATTN_GROUP_;
 }
 
-/* Fills a->offset; the total is one worker's memory, INT64_MAX when it cannot be. */
+/* A piece behind those that are there. */
+ATTN_FUNC_ void attn_scratch_put_(attn_softmax_ *a, int piece, int64_t bytes) {
+  a->offset[piece] = a->bytes;
+  a->bytes = attn_add_(a->bytes, bytes);
+}
+
+/* Fills a->offset of the pieces that are wanted; the total is one worker's memory, INT64_MAX when it cannot be. */
 ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   const int64_t tile = ATTN_TILE_, block = ATTN_BLOCK_, f = sizeof(float);
   const int64_t cells = attn_piece_(block * tile, f), room = attn_piece_(ATTN_ROOM_ * tile, f);
-  const int64_t dk = attn_piece_(attn_mul_(a->q.dim, tile), f);
-  const int64_t dv = attn_piece_(attn_mul_(a->v.dim, tile), f);
-  const int gathers = ATTN_PART_(PATTERN, a->plan) || ATTN_PART_(EDGES, a->edges),
-            lists = gathers || ATTN_PART_(TERMS, a->xl.table.data);
-  int64_t size[ATTN_PIECES_] = {0}, total = 0;
-  if (!a->by_row || a->seq) size[ATTN_P_QT_] = dk, size[ATTN_P_OT_] = dv;
-  if (!a->few || a->seq) {
-    size[ATTN_P_FAR_] = attn_mul_(dv, 2);
-    if (ATTN_PART_(TERMS, a->relative.values.data))
-      size[ATTN_P_REL_FAR_] = attn_piece_(attn_mul_(attn_relative_rows_(a), 2 * tile), f);
+  const int64_t dk = attn_piece_(a->q.dim, f * tile), dv = attn_piece_(a->v.dim, f * tile);
+  const int gathers = ATTN_PART_(PATTERN, a->plan) || ATTN_PART_(EDGES, a->edges);
+  const int xl = ATTN_PART_(TERMS, a->xl.table.data) != NULL;
+  const int best = ATTN_PART_(CONTENT, a->choice) && a->choice->k;
+  a->bytes = 0;
+  attn_clear_(a->offset, sizeof a->offset);
+  if (!a->by_row || a->seq) {
+    attn_scratch_put_(a, ATTN_P_QT_, dk);
+    attn_scratch_put_(a, ATTN_P_OT_, dv);
   }
-  size[ATTN_P_S_] = cells;
+  if (!a->few || a->seq) attn_scratch_put_(a, ATTN_P_FAR_, attn_mul_(dv, 2));
+  attn_scratch_put_(a, ATTN_P_S_, cells);
   if (gathers || a->k.dtype != ATTN_F32 || (a->seq && a->seq->cached))
-    size[ATTN_P_K_] = attn_piece_(attn_mul_(a->k.dim, block), f);
-  size[ATTN_P_V_] = attn_piece_(attn_mul_(a->v.dim, block), f);
+    attn_scratch_put_(a, ATTN_P_K_, attn_piece_(a->k.dim, f * block));
+  attn_scratch_put_(a, ATTN_P_V_, attn_piece_(a->v.dim, f * block));
   if (gathers || a->bias.kind || a->modify_weights || ATTN_PART_(COMPOSED, a->addends))
-    size[ATTN_P_BIAS_] = cells;
-  if (gathers || ATTN_PART_(TERMS, a->xl.table.data) || ATTN_PART_(COMPOSED, a->addends))
-    size[ATTN_P_DOT_] = cells;
-  size[ATTN_P_HIT_] = attn_piece_(block * tile, 1);
-  if (lists) {
-    size[ATTN_P_ROWS_] = room, size[ATTN_P_INDEX_] = 2 * cells;
-    size[ATTN_P_Q_ROWS_] = attn_mul_(dk, 2);
+    attn_scratch_put_(a, ATTN_P_BIAS_, cells);
+  if (gathers || xl || ATTN_PART_(COMPOSED, a->addends)) attn_scratch_put_(a, ATTN_P_DOT_, cells);
+  attn_scratch_put_(a, ATTN_P_HIT_, attn_piece_(block * tile, 1));
+  if (gathers || xl || best) {
+    attn_scratch_put_(a, ATTN_P_ROWS_, room);
+    attn_scratch_put_(a, ATTN_P_INDEX_, 2 * cells);
   }
-  if (gathers) size[ATTN_P_O_ROWS_] = dv;
-  if (ATTN_PART_(TERMS, a->xl.table.data)) {
-    size[ATTN_P_XL_QT_] = dk;
-    size[ATTN_P_XL_DOTS_] = attn_piece_((block + tile) * tile, f);
+  if (gathers || xl) attn_scratch_put_(a, ATTN_P_Q_ROWS_, attn_mul_(dk, 2));
+  if (gathers || best) attn_scratch_put_(a, ATTN_P_O_ROWS_, dv);
+  if (xl) {
+    attn_scratch_put_(a, ATTN_P_XL_QT_, dk);
+    attn_scratch_put_(a, ATTN_P_XL_DOTS_, attn_piece_((block + tile) * tile, f));
   }
-  const int64_t relative = attn_piece_(attn_mul_(attn_relative_rows_(a), tile), f);
-  if (ATTN_PART_(TERMS, a->relative.keys.data)) size[ATTN_P_REL_KEYS_] = relative;
-  if (ATTN_PART_(TERMS, a->relative.values.data)) {
-    size[ATTN_P_REL_VALUES_] = relative;
-    size[ATTN_P_REL_HIT_] = attn_piece_(attn_mul_(attn_relative_rows_(a), tile), 1);
+  if (ATTN_PART_(TERMS, a->relative.keys.data) || ATTN_PART_(TERMS, a->relative.values.data)) {
+    const int64_t rows = attn_relative_rows_(a), relative = attn_piece_(rows, f * tile);
+    if (a->relative.keys.data) attn_scratch_put_(a, ATTN_P_REL_KEYS_, relative);
+    if (a->relative.values.data) {
+      attn_scratch_put_(a, ATTN_P_REL_VALUES_, relative);
+      if (!a->few || a->seq) attn_scratch_put_(a, ATTN_P_REL_FAR_, attn_piece_(rows, 2 * f * tile));
+      attn_scratch_put_(a, ATTN_P_REL_HIT_, attn_piece_(rows, tile));
+    }
   }
   if (ATTN_PART_(TERMS, a->labels.label))
-    size[ATTN_P_LABELS_] = attn_piece_(attn_mul_(a->labels.table.len, tile), f);
-  size[ATTN_P_HELD_] = attn_piece_(1, sizeof(attn_held_));
-  size[ATTN_P_PAIRS_] = attn_piece_(1, sizeof(int64_t));
+    attn_scratch_put_(a, ATTN_P_LABELS_, attn_piece_(a->labels.table.len, f * tile));
+  attn_scratch_put_(a, ATTN_P_HELD_, attn_piece_(1, sizeof(attn_held_)));
+  attn_scratch_put_(a, ATTN_P_PAIRS_, attn_piece_(1, sizeof(int64_t)));
   if (a->by_row) {
-    size[ATTN_P_ROW_Q_] = attn_piece_(attn_mul_(attn_row_width_(a->q.dim), ATTN_ROWS_), f);
-    size[ATTN_P_ROW_S_] = attn_piece_(ATTN_ROWS_ROOM_ * ATTN_ROWS_, f);
-    size[ATTN_P_ROW_O_] = attn_piece_(attn_mul_(attn_row_width_(a->v.dim), 2 * ATTN_ROWS_), f);
+    const int64_t rows = f * ATTN_ROWS_;
+    attn_scratch_put_(a, ATTN_P_ROW_Q_, attn_piece_(attn_row_width_(a->q.dim), rows));
+    attn_scratch_put_(a, ATTN_P_ROW_S_, attn_piece_(ATTN_ROWS_ROOM_, rows));
+    attn_scratch_put_(a, ATTN_P_ROW_O_, attn_piece_(attn_row_width_(a->v.dim), 2 * rows));
   }
   if (a->few && a->splits > 1) {
-    size[ATTN_P_MERGE_O_] = dv;
-    size[ATTN_P_MERGE_W_] = attn_piece_(a->splits, f);
-    size[ATTN_P_MERGE_I_] = attn_piece_(a->splits, sizeof(int32_t));
+    attn_scratch_put_(a, ATTN_P_MERGE_O_, dv);
+    attn_scratch_put_(a, ATTN_P_MERGE_W_, attn_piece_(a->splits, f));
+    attn_scratch_put_(a, ATTN_P_MERGE_I_, attn_piece_(a->splits, sizeof(int32_t)));
   }
-  if (ATTN_PART_(CONTENT, a->choice) && a->choice->k) {
+  if (best) {
     const int64_t most = attn_add_(attn_mul_(2, a->choice->k), ATTN_CHUNK_);
-    size[ATTN_P_BEST_] = attn_piece_(1, sizeof(attn_topk_));
-    size[ATTN_P_BEST_LIST_] = attn_piece_(attn_mul_(most, tile), 8);
-    size[ATTN_P_BEST_SPARE_] = attn_piece_(most, 8);
-    size[ATTN_P_ROWS_] = room, size[ATTN_P_INDEX_] = 2 * cells, size[ATTN_P_O_ROWS_] = dv;
+    attn_scratch_put_(a, ATTN_P_BEST_, attn_piece_(1, sizeof(attn_topk_)));
+    attn_scratch_put_(a, ATTN_P_BEST_LIST_, attn_piece_(most, 8 * tile));
+    attn_scratch_put_(a, ATTN_P_BEST_SPARE_, attn_piece_(most, 8));
   }
-  if (ATTN_PART_(LOW, a->low)) size[ATTN_P_LOW_] = attn_low_plan_of_(a).bytes;
+  if (ATTN_PART_(LOW, a->low)) attn_scratch_put_(a, ATTN_P_LOW_, attn_low_plan_of_(a).bytes);
   if (ATTN_PART_(LOW, a->codes)) {
     const int64_t width = attn_codes_width_(a);
-    size[ATTN_P_CODES_] = attn_piece_(1, sizeof(attn_codes_));
-    size[ATTN_P_CODE_Q_] = attn_piece_(attn_mul_(width, tile), f);
-    size[ATTN_P_CODE_K_] = attn_piece_(attn_mul_(width, block), f);
-    size[ATTN_P_CODE_S_] = cells, size[ATTN_P_CODE_CENTER_] = attn_piece_(attn_mul_(width, 4), f);
+    attn_scratch_put_(a, ATTN_P_CODES_, attn_piece_(1, sizeof(attn_codes_)));
+    attn_scratch_put_(a, ATTN_P_CODE_Q_, attn_piece_(width, f * tile));
+    attn_scratch_put_(a, ATTN_P_CODE_K_, attn_piece_(width, f * block));
+    attn_scratch_put_(a, ATTN_P_CODE_S_, cells);
+    attn_scratch_put_(a, ATTN_P_CODE_CENTER_, attn_piece_(width, 4 * f));
   }
-  for (int i = 0; i < ATTN_PIECES_; i++) a->offset[i] = total, total = attn_add_(total, size[i]);
-  return total;
+  return a->bytes;
 }
 
 ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scratch_ *w) {
@@ -449,6 +463,22 @@ ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scrat
   ATTN_CUT_(code_s, float, ATTN_P_CODE_S_);
   ATTN_CUT_(code_center, float, ATTN_P_CODE_CENTER_);
 #undef ATTN_CUT_
+}
+
+/* Before the first item: the workers have counted nothing and hold no keys. */
+ATTN_FUNC_ void attn_scratch_open_(const attn_softmax_ *a, int workers) {
+  for (char *at = a->workspace; workers > 0; workers--, at += a->bytes) {
+    *(int64_t *)(void *)(at + a->offset[ATTN_P_PAIRS_]) = 0;
+    ((attn_held_ *)(void *)(at + a->offset[ATTN_P_HELD_]))->n = 0;
+  }
+}
+
+/* Scores that they have computed since. */
+ATTN_FUNC_ int64_t attn_scratch_pairs_(const attn_softmax_ *a, int workers) {
+  int64_t pairs = 0;
+  for (const char *at = a->workspace; workers > 0; workers--, at += a->bytes)
+    pairs += *(const int64_t *)(const void *)(at + a->offset[ATTN_P_PAIRS_]);
+  return pairs;
 }
 
 /* The lanes of one tile. */
@@ -519,6 +549,11 @@ static const float attn_count_[2 * ATTN_BLOCK_] = {
     ATTN_COUNT32_(128), ATTN_COUNT32_(160), ATTN_COUNT32_(192), ATTN_COUNT32_(224)};
 #undef ATTN_COUNT8_
 #undef ATTN_COUNT32_
+
+/* Whether anything is done to scores beside the softmax: few queries by row then have lanes too. */
+ATTN_FUNC_ int attn_few_opens_(const attn_softmax_ *a) {
+  return a->terms || ATTN_PART_(COMPOSED, a->addends);
+}
 
 /* Lanes that hold a row. */
 ATTN_FUNC_ uint64_t attn_tile_all_(const attn_tile_ *t) {
@@ -598,13 +633,14 @@ ATTN_FUNC_ int64_t attn_row_number_(const attn_softmax_ *a, int64_t b, int64_t h
 /* Which rows a tile holds: rows first .. of a (batch, head group), query by query, */
 ATTN_FUNC_ void attn_tile_group_rows_(attn_tile_ *t, int64_t unit, int64_t tile) {
   const attn_softmax_ *a = t->a;
-  const int64_t groups = a->q.heads / a->group, rows = a->group * a->q.len;
-  const int64_t first = tile * ATTN_TILE_, head0 = unit % groups * a->group;
-  t->batch = unit / groups;
+  const int64_t groups = attn_over_(a->q.heads, a->group), rows = a->group * a->q.len;
+  const int64_t first = tile * ATTN_TILE_;
+  t->batch = attn_over_(unit, groups);
+  const int64_t head0 = (unit - t->batch * groups) * a->group;
   t->n = rows - first < ATTN_TILE_ ? (int)(rows - first) : ATTN_TILE_;
   /* neighbours in lanes are neighbours in position, whatever the group */
-  int64_t i = first / a->group - 1, h = head0 + a->group - 1;
-  if (first % a->group) i++, h = head0 + first % a->group - 1;
+  int64_t i = attn_over_(first, a->group), h = head0 + (first - i * a->group) - 1;
+  if (h < head0) i--, h += a->group;
   for (int r = 0; r < t->n; r++) {
     if (++h == head0 + a->group) h = head0, i++;
     t->row[r] = i, t->head[r] = h;

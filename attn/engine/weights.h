@@ -10,7 +10,7 @@ ATTN_FUNC_ void attn_tile_known_(attn_tile_ *t) {
     t->sum[r] = t->l[r];
     t->scale[r] = t->inverse[r] = 1.0f;
   }
-  attn_on_(tile, t->a->table)->divide(t->inverse, t->sum);
+  attn_on_(tile, t->a->table)->divide(t->inverse, t->sum, t->groups);
 }
 
 /* Before scores of keys at .. at + n become weights: which of them are there. */

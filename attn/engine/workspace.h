@@ -7,7 +7,7 @@
 ATTN_FUNC_ int64_t attn_piece_(int64_t n, int64_t size) {
   int64_t bytes = attn_mul_(n, size);
   return bytes > INT64_MAX - ATTN_ALIGN_ ? INT64_MAX
-                                         : (bytes + ATTN_ALIGN_ - 1) / ATTN_ALIGN_ * ATTN_ALIGN_;
+                                         : (bytes + ATTN_ALIGN_ - 1) & ~(int64_t)(ATTN_ALIGN_ - 1);
 }
 
 /* what to ask of the caller for count workers of each bytes, alignment included; INT64_MAX when
@@ -31,7 +31,7 @@ ATTN_FUNC_ int attn_check_workspace_(attn_error_ *e, const attn_ctx *ctx, attn_s
 /* The context of a workspace query: the same call before it has one. */
 ATTN_FUNC_ attn_ctx attn_before_workspace_(const attn_ctx *ctx) {
   attn_ctx plain;
-  memset(&plain, 0, sizeof plain);
+  attn_clear_(&plain, sizeof plain);
   if (ctx) plain = *ctx;
   plain.workspace = NULL, plain.workspace_size = 0;
   return plain;

@@ -189,9 +189,9 @@ typedef struct attn_tile_table_ { /* a tile of scores */
   void (*fold_block)(float *x, float *low, const float *y, int64_t n, int groups, const float *keep,
                      int close);
   /* joins one logit without a value to the softmax: scale[lane] *= what the old part keeps */
-  void (*join)(float *m, float *l, float *scale, const float *logit);
+  void (*join)(float *m, float *l, float *scale, const float *logit, int groups);
   /* x[lane] = x / y, 0 where y = 0 */
-  void (*divide)(float *x, const float *y);
+  void (*divide)(float *x, const float *y, int groups);
   /* s[j][lane] = -inf where a test says so; top[lane] = max(top, s) */
   void (*exclude)(float *s, int64_t n, int g0, int g1, const attn_exclude_ *not_seen, float *top);
 } attn_tile_table_;

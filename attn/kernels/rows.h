@@ -324,7 +324,12 @@ ATTN_FUNC_ void ATTN_FN_(weights)(float *p, const float *x, int64_t n, float m, 
 ATTN_FUNC_ void ATTN_FN_(blend)(void *y, const void *x1, const void *x2, attn_dtype ty,
                                 attn_dtype t1, attn_dtype t2, int64_t n, float a, float b) {
   ATTN_VF_ va = ATTN_V_SET1_(a), vb = ATTN_V_SET1_(b);
-  for (int64_t i = 0; i < n; i += ATTN_W_) {
+  int64_t i = 0;
+  if (x1 && !x2 && ty == ATTN_F32 && t1 == ATTN_F32) /* how a row is most often left */
+    for (; i + ATTN_W_ <= n; i += ATTN_W_)
+      ATTN_V_STORE_((float *)y + i,
+                    ATTN_FN_(quiet)(ATTN_V_MUL_(va, ATTN_V_LOAD_((const float *)x1 + i))));
+  for (; i < n; i += ATTN_W_) {
     int w = ATTN_FN_(lanes_left)(n, i);
     ATTN_VF_ s = ATTN_V_ZERO_();
     if (x1) s = ATTN_V_MUL_(va, ATTN_FN_(load)(x1, i, w, (int)t1));

@@ -315,8 +315,8 @@ ATTN_FUNC_ void ATTN_FN_(fold_block)(float *x, float *low, const float *y, int64
   }
 }
 
-ATTN_FUNC_ void ATTN_FN_(join)(float *m, float *l, float *scale, const float *logit) {
-  for (int lane = 0; lane < ATTN_TILE_; lane += ATTN_W_) {
+ATTN_FUNC_ void ATTN_FN_(join)(float *m, float *l, float *scale, const float *logit, int groups) {
+  for (int lane = 0; lane < groups * ATTN_GROUP_; lane += ATTN_W_) {
     ATTN_VF_ old = ATTN_V_LOAD_(m + lane), x = ATTN_V_LOAD_(logit + lane);
     ATTN_VF_ now = ATTN_V_MAX_(x, old), base = ATTN_FN_(base)(now);
     ATTN_VF_ keep = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(old, base));
@@ -327,8 +327,8 @@ ATTN_FUNC_ void ATTN_FN_(join)(float *m, float *l, float *scale, const float *lo
   }
 }
 
-ATTN_FUNC_ void ATTN_FN_(divide)(float *x, const float *y) {
-  for (int lane = 0; lane < ATTN_TILE_; lane += ATTN_W_) {
+ATTN_FUNC_ void ATTN_FN_(divide)(float *x, const float *y, int groups) {
+  for (int lane = 0; lane < groups * ATTN_GROUP_; lane += ATTN_W_) {
     ATTN_VF_ b = ATTN_V_LOAD_(y + lane), zero = ATTN_V_ZERO_();
     ATTN_VF_ q = ATTN_V_DIV_(ATTN_V_LOAD_(x + lane), b);
     ATTN_V_STORE_(x + lane, ATTN_V_SELECT_(ATTN_V_EQ_(b, zero), zero, q));

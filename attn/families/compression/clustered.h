@@ -395,7 +395,6 @@ ATTN_COLD_ int attn_clustered_causal_steps_(attn_stage_ *s, attn_cluster_job_ *a
   attn_clustered_causal_ j;
   attn_softmax_ *f = &j.engine;
   attn_sdpa_params plain;
-  attn_scratch_ w;
   int workers;
   memset(&j, 0, sizeof j);
   memset(&plain, 0, sizeof plain);
@@ -417,15 +416,9 @@ ATTN_COLD_ int attn_clustered_causal_steps_(attn_stage_ *s, attn_cluster_job_ *a
   char *spare = attn_stage_spare_(s, attn_add_(own, attn_mul_(f->bytes, workers)));
   if (!s->run) return 1;
   j.memory = spare, f->workspace = spare + own;
-  for (int i = 0; i < workers; i++) {
-    attn_scratch_cut_(f, i, &w);
-    *w.pairs = 0, w.held->n = 0;
-  }
+  attn_scratch_open_(f, workers);
   attn_for_(&s->ctx, workers, items, attn_clustered_causal_item_, &j);
-  for (int i = 0; i < workers; i++) {
-    attn_scratch_cut_(f, i, &w);
-    s->pairs += *w.pairs;
-  }
+  s->pairs += attn_scratch_pairs_(f, workers);
   for (int64_t u = 0; u < units; u++) {
     const int64_t keys = attn_cluster_len_(a->p.kv_len, u / a->q.heads, a->k.len);
     if (keys > a->p.k) s->pairs += a->used[u] * keys;

@@ -274,7 +274,6 @@ ATTN_FUNC_ void attn_probsparse_tile_(void *job, int worker, int64_t index) {
 ATTN_COLD_ int attn_probsparse_exact_(attn_stage_ *s, attn_probsparse_job_ *a) {
   attn_softmax_ *f = &a->engine;
   attn_sdpa_params p;
-  attn_scratch_ w;
   int workers;
   memset(&p, 0, sizeof p);
   memset(f, 0, sizeof *f);
@@ -287,16 +286,9 @@ ATTN_COLD_ int attn_probsparse_exact_(attn_stage_ *s, attn_probsparse_job_ *a) {
   workers = attn_pieces_(s->workers, items);
   f->bytes = attn_scratch_plan_(f);
   f->workspace = attn_stage_spare_(s, attn_mul_(f->bytes, workers));
-  if (s->run)
-    for (int i = 0; i < workers; i++) {
-      attn_scratch_cut_(f, i, &w);
-      *w.pairs = 0, w.held->n = 0;
-    }
+  if (s->run) attn_scratch_open_(f, workers);
   if (!attn_stage_for_(s, items, attn_probsparse_tile_, a, f->bytes, NULL)) return 0;
-  for (int i = 0; s->run && i < workers; i++) {
-    attn_scratch_cut_(f, i, &w);
-    s->pairs += *w.pairs;
-  }
+  if (s->run) s->pairs += attn_scratch_pairs_(f, workers);
   return 1;
 }
 

@@ -209,7 +209,7 @@ ATTN_FUNC_ void attn_lsh_store_(attn_lsh_tile_ *t) {
     return;
   }
   for (int r = 0; r < ATTN_TILE_; r++) t->alpha[r] = 1.0f;
-  attn_on_(tile, a->table)->divide(t->alpha, t->l);
+  attn_on_(tile, a->table)->divide(t->alpha, t->l, t->groups);
   a->table->unpack(row, t->ot, (int)t->n, a->v.dim, a->o.dtype, t->alpha);
   for (int64_t r = 0; r < t->n; r++) {
     const int64_t i = t->order[t->from + r];

@@ -324,7 +324,6 @@ ATTN_COLD_ int attn_routing_inside_(attn_stage_ *s, const attn_routing_job_ *job
   attn_inside_ a;
   attn_softmax_ *f = &a.engine;
   attn_sdpa_params plain;
-  attn_scratch_ w;
   int workers;
   memset(&a, 0, sizeof a);
   memset(&plain, 0, sizeof plain);
@@ -363,21 +362,16 @@ ATTN_COLD_ int attn_routing_inside_(attn_stage_ *s, const attn_routing_job_ *job
   char *spare = attn_stage_spare_(s, attn_add_(own, attn_mul_(f->bytes, workers)));
   if (!s->run) return 1;
   a.memory = spare, f->workspace = spare + own;
-  for (int i = 0; i < workers; i++) {
-    attn_scratch_cut_(f, i, &w);
-    *w.pairs = 0, w.held->n = 0;
+  attn_scratch_open_(f, workers);
+  for (int i = 0; i < workers; i++)
     memset(a.memory + i * a.each + a.at_lanes, 0, (size_t)(a.each - a.at_lanes));
-  }
   attn_for_(&s->ctx, attn_pieces_(s->workers, 2 * units), 2 * units, attn_inside_turn_, &a);
   for (a.begins = 1; attn_inside_round_(&a, units); a.begins = 0) {
     const int64_t joins = units * attn_tiles_of_(tq);
     attn_for_(&s->ctx, workers, items, attn_inside_item_, &a);
     if (joins) attn_for_(&s->ctx, attn_pieces_(s->workers, joins), joins, attn_inside_join_, &a);
   }
-  for (int i = 0; i < workers; i++) {
-    attn_scratch_cut_(f, i, &w);
-    s->pairs += *w.pairs;
-  }
+  s->pairs += attn_scratch_pairs_(f, workers);
   return 1;
 }
 

@@ -209,7 +209,7 @@ ATTN_FUNC_ void attn_sink_sweep_(attn_sink_tile_ *x, attn_tensor k, attn_tensor 
 ATTN_FUNC_ void attn_sink_part_(attn_sink_tile_ *x, float weight, int join) {
   const int64_t n = x->a->v.dim * ATTN_TILE_;
   for (int r = 0; r < ATTN_TILE_; r++) x->alpha[r] = weight;
-  attn_on_(tile, x->f)->divide(x->alpha, x->l);
+  attn_on_(tile, x->f)->divide(x->alpha, x->l, ATTN_GROUPS_);
   if (!x->started) memset(x->ot, 0, (size_t)n * sizeof(float));
   attn_on_(tile, x->f)->scale_block(x->ot, x->a->v.dim, 0, x->groups, x->alpha);
   if (join)
@@ -227,7 +227,7 @@ ATTN_FUNC_ void attn_sink_finish_(attn_sink_tile_ *x, int64_t i) {
   for (int r = 0; r < x->rows; r++) to[r] = attn_at_(&a->o, x->b, x->h, i + r);
   if (!mixture) {
     for (int r = 0; r < ATTN_TILE_; r++) x->alpha[r] = 1.0f;
-    attn_on_(tile, x->f)->divide(x->alpha, x->l);
+    attn_on_(tile, x->f)->divide(x->alpha, x->l, ATTN_GROUPS_);
     if (!x->started) memset(x->ot, 0, (size_t)(a->v.dim * ATTN_TILE_) * sizeof(float));
   }
   if (a->p.causal && !x->careful && !x->f->finite(x->ot, ATTN_TILE_, a->v.dim, x->rows))

@@ -114,7 +114,7 @@ ATTN_COLD_ int attn_map_check_stab_(attn_error_ *e, attn_map_ *a, int causal, in
 /* Every rule of a map for keys of width dk; heads are those of w. delta: for a delta rule. */
 ATTN_COLD_ int attn_map_check_(attn_error_ *e, attn_map_ *a, const attn_feature_map *map,
                                int64_t dk, int64_t heads, int causal, int delta) {
-  memset((char *)a + sizeof a->table, 0, sizeof *a - sizeof a->table);
+  attn_clear_((char *)a + sizeof a->table, sizeof *a - sizeof a->table);
   if (!map) return attn_reject_(e, ATTN_E_NULL, "map must not be null");
   a->p = *map, a->kind = map->kind, a->dk = dk, a->m = dk, a->root = 1.0f;
   attn_feature_map *p = &a->p;

@@ -78,23 +78,28 @@ ATTN_FUNC_ int attn_linear_check_rates_(attn_error_ *e, const attn_linear_ *a, i
   return 1;
 }
 
+/* Whether so many keys and rows go one by one. */
+ATTN_FUNC_ int attn_linear_few_rows_(const attn_linear_ *a, int64_t keys, int64_t rows) {
+  return keys <= ATTN_LINEAR_FEW_ && rows <= ATTN_LINEAR_FEW_ &&
+         attn_mul_(a->group, rows) <= ATTN_LINEAR_CHUNK_;
+}
+
 /* Every rule; all but the memory and the division of work is set. data = 0: arrays are not read; -1:
  * nor are addresses compared. */
 ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o, attn_tensor q,
                                  attn_tensor k, attn_tensor v, const attn_linear_params *params,
                                  const attn_ctx *ctx, int *workers, int data) {
   enum { O, Q, K, V, RATE, COUNT };
-  enum { RATE_HEAD, KV_LEN, Q_LEN, W, SIGMAS, STATE, MORE };
   const int64_t any = ATTN_ANY_;
-  attn_linear_params p;
-  attn_span_ more[MORE];
-  memset(more, 0, sizeof more);
-  memset(a, 0, sizeof *a);
-  memset(&p, 0, sizeof p);
-  if (params) p = *params;
+  static const attn_linear_params none;
+  const attn_linear_params *p = params ? params : &none;
+  attn_spans_ more;
+  more.n = 0;
+  attn_span_ *state = attn_spans_more_(&more, 1);
+  attn_clear_(a, sizeof *a);
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
   a->map.table = a->table;
-  a->o = o, a->q = q, a->k = k, a->v = v, a->rate = p.rate;
+  a->o = o, a->q = q, a->k = k, a->v = v, a->rate = p->rate;
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, q.batch, q.heads, q.len, v.dim,
                     "o must be [q.batch, q.heads, q.len, v.dim]"),
@@ -108,53 +113,55 @@ ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o,
   if (!attn_check_given_(e, op, COUNT)) return 0;
   for (int i = 0; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], i == RATE ? k.heads : q.heads)) return 0;
-  if (!attn_linear_sizes_(e, a, &p, q.heads, k.heads, k.dim, v.dim)) return 0;
-  if (!p.has_q_off && p.q_off)
+  if (!attn_linear_sizes_(e, a, p, q.heads, k.heads, k.dim, v.dim)) return 0;
+  if (!p->has_q_off && p->q_off)
     return attn_reject_(e, ATTN_E_RANGE, "params.q_off needs params.has_q_off = 1");
-  if (p.has_q_off && attn_abs64_(p.q_off) >= (int64_t)1 << 40)
+  if (p->has_q_off && attn_abs64_(p->q_off) >= (int64_t)1 << 40)
     return attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie within 2^40 of 0");
-  a->q_off = p.has_q_off ? p.q_off : k.len - q.len;
-  if (p.rule == ATTN_LINEAR_GATED && a->map.kind == ATTN_FEATURES_RFA && !a->causal)
+  a->q_off = p->has_q_off ? p->q_off : k.len - q.len;
+  if (p->rule == ATTN_LINEAR_GATED && a->map.kind == ATTN_FEATURES_RFA && !a->causal)
     return attn_reject_(e, ATTN_E_RANGE, "params.rule: gated random features must be causal");
-  if (p.chunk < 0 || p.chunk > ATTN_LINEAR_CHUNK_)
+  if (p->chunk < 0 || p->chunk > ATTN_LINEAR_CHUNK_)
     return attn_reject_(e, ATTN_E_RANGE, "params.chunk must lie in 1 .. 64, or be 0");
-  a->chunk = p.chunk ? p.chunk : (int64_t)ATTN_LINEAR_CHUNK_;
-  a->kv_len = p.kv_len, a->q_len = p.q_len, a->rate_head = p.rate_head;
-  if (!attn_check_array_(e, p.kv_len, q.batch, 4, "params.kv_len must be aligned to its elements",
-                         &more[KV_LEN]) ||
-      !attn_check_array_(e, p.q_len, q.batch, 4, "params.q_len must be aligned to its elements",
-                         &more[Q_LEN]) ||
-      !attn_check_array_(e, p.rate_head, k.heads, 4,
-                         "params.rate_head must be aligned to its elements", &more[RATE_HEAD]))
+  a->chunk = p->chunk ? p->chunk : (int64_t)ATTN_LINEAR_CHUNK_;
+  a->kv_len = p->kv_len, a->q_len = p->q_len, a->rate_head = p->rate_head;
+  a->few = attn_linear_few_rows_(a, k.len, q.len);
+  if (!attn_take_array_(e, p->kv_len, q.batch, 4, "params.kv_len must be aligned to its elements",
+                        &more) ||
+      !attn_take_array_(e, p->q_len, q.batch, 4, "params.q_len must be aligned to its elements",
+                        &more) ||
+      !attn_take_array_(e, p->rate_head, k.heads, 4,
+                        "params.rate_head must be aligned to its elements", &more))
     return 0;
   if (a->rate.data && a->rate.batch != 1 && a->rate.batch != q.batch)
     return attn_reject_(e, ATTN_E_SHAPE, op[RATE].rule);
-  if (p.rule == ATTN_LINEAR_SUM && (a->rate.data || p.rate_head || p.rate_const != 0.0f))
+  if (p->rule == ATTN_LINEAR_SUM && (a->rate.data || p->rate_head || p->rate_const != 0.0f))
     return attn_reject_(e, ATTN_E_RANGE, "params.rate must be absent for ATTN_LINEAR_SUM");
-  if (p.rule == ATTN_LINEAR_GATED && !a->rate.data && !p.rate_head && !attn_to_bits_(p.rate_const))
+  if (p->rule == ATTN_LINEAR_GATED && !a->rate.data && !p->rate_head &&
+      !attn_to_bits_(p->rate_const))
     return attn_reject_(e, ATTN_E_NULL, "params.rate must not be absent for ATTN_LINEAR_GATED");
-  a->rate_const = p.rate_const;
+  a->rate_const = p->rate_const;
   if (!attn_linear_default_(e, &a->rate_const, 1.0f, "params.rate_const must be finite") ||
-      !attn_linear_check_den_(e, a, &p))
+      !attn_linear_check_den_(e, a, p))
     return 0;
   if (data > 0 &&
-      (!attn_check_lens_(e, p.kv_len, q.batch, k.len, "params.kv_len must lie in 0..k.len") ||
-       !attn_check_lens_(e, p.q_len, q.batch, q.len, "params.q_len must lie in 0..q.len")))
+      (!attn_check_lens_(e, p->kv_len, q.batch, k.len, "params.kv_len must lie in 0..k.len") ||
+       !attn_check_lens_(e, p->q_len, q.batch, q.len, "params.q_len must lie in 0..q.len")))
     return 0;
   if (!attn_linear_check_rates_(e, a, data > 0)) return 0;
-  if (p.state) {
+  if (p->state) {
     const attn_linear_block_ block = attn_linear_block_of_(a, q.batch, k.heads);
-    if (!attn_linear_check_block_(e, &block, p.state, p.state_bytes, &more[STATE])) return 0;
-    a->slots = (float *)(void *)((char *)p.state + sizeof block);
+    if (!attn_linear_check_block_(e, &block, p->state, p->state_bytes, state)) return 0;
+    a->slots = (float *)(void *)((char *)p->state + sizeof block);
     a->kept = 1;
   }
   if (data < 0) return 1;
-  more[W] = a->map.w_span, more[SIGMAS] = a->map.sigmas_span;
-  for (int i = 0; i < (int)COUNT + (int)STATE; i++)
-    if (attn_overlap_(more[STATE], i < COUNT ? op[i].span : more[i - COUNT]))
-      return attn_reject_(e, ATTN_E_OVERLAP,
-                          "params.state must not share memory with another argument");
-  return attn_check_apart_(e, ctx, op, COUNT, more, MORE);
+  if (a->map.directions) *attn_spans_more_(&more, 1) = a->map.w_span;
+  if (a->map.p.sigmas) *attn_spans_more_(&more, 1) = a->map.sigmas_span;
+  if (!attn_span_alone_(state, op, COUNT, state + 1, more.n - 1))
+    return attn_reject_(e, ATTN_E_OVERLAP,
+                        "params.state must not share memory with another argument");
+  return attn_check_apart_(e, ctx, op, COUNT, more.span, more.n);
 }
 
 /* ---- the division of work -----------------------------------------------------------------------*/
@@ -182,8 +189,7 @@ ATTN_FUNC_ attn_linear_range_ attn_linear_range_of_(const attn_linear_ *a, int64
   }
   if (!a->kept && r.row0 == r.rows) r.keys = r.key0 = r.end = 0;
   if (!a->kept && r.keys == 0) r.row0 = r.rows; /* there is nothing to read */
-  r.few = r.keys <= ATTN_LINEAR_FEW_ && r.rows <= ATTN_LINEAR_FEW_ &&
-          attn_mul_(a->group, r.rows) <= ATTN_LINEAR_CHUNK_;
+  r.few = a->few || attn_linear_few_rows_(a, r.keys, r.rows);
   return r;
 }
 
@@ -255,9 +261,10 @@ ATTN_FUNC_ void attn_linear_few_(attn_linear_chain_ *c, const attn_linear_range_
 /* All of a head in order. */
 ATTN_FUNC_ void attn_linear_whole_(void *job, int worker, int64_t unit) {
   const attn_linear_ *a = (const attn_linear_ *)job;
-  const int64_t b = unit / a->heads, head = unit % a->heads;
+  const int64_t b = attn_over_(unit, a->heads), head = unit - b * a->heads;
   const attn_linear_range_ r = attn_linear_range_of_(a, b);
-  attn_linear_chain_ c = attn_linear_open_(a, worker, b, head);
+  attn_linear_chain_ c;
+  attn_linear_open_(&c, a, worker, b, head);
   float *slot = a->kept ? attn_linear_slot_of_(a, b, head) : c.w.slot;
   if (!a->kept) attn_linear_empty_(a, slot);
   if (r.few) {
@@ -287,7 +294,8 @@ ATTN_FUNC_ void attn_linear_slice_(void *job, int worker, int64_t index) {
   const attn_linear_range_ r = attn_linear_range_of_(a, b);
   const int64_t marks = a->causal ? attn_linear_segments_(a, &r) : 0, run = attn_linear_run_of_(a);
   float *slot = attn_linear_slot_of_(a, b, head);
-  attn_linear_chain_ c = attn_linear_open_(a, worker, b, head);
+  attn_linear_chain_ c;
+  attn_linear_open_(&c, a, worker, b, head);
   if (r.few) {
     if (slice == 0) attn_linear_few_(&c, &r, slot);
     return;
@@ -321,7 +329,8 @@ ATTN_FUNC_ void attn_linear_segment_(void *job, int worker, int64_t index) {
   const int64_t segments = attn_linear_segments_(a, &r), run = attn_linear_run_of_(a);
   const int64_t j = r.key0 + n * run, to = j + run < r.end ? j + run : r.end;
   if (r.few || n >= segments) return;
-  attn_linear_chain_ c = attn_linear_open_(a, worker, b, head);
+  attn_linear_chain_ c;
+  attn_linear_open_(&c, a, worker, b, head);
   memcpy(c.w.slot, attn_linear_mark_(a, unit, n), (size_t)a->slot * sizeof(float));
   c.s = attn_linear_slot_at_(a, c.w.slot);
   if (n == 0) attn_linear_blank_(a, &r, b, head);
@@ -346,7 +355,8 @@ ATTN_FUNC_ void attn_linear_part_item_(void *job, int worker, int64_t index) {
   const int64_t unit = index / a->segments, n = index % a->segments, b = unit / a->heads;
   const attn_linear_range_ r = attn_linear_range_of_(a, b);
   if (r.few || n * ATTN_LINEAR_SEGMENT_ >= r.keys) return;
-  attn_linear_chain_ c = attn_linear_open_(a, worker, b, unit % a->heads);
+  attn_linear_chain_ c;
+  attn_linear_open_(&c, a, worker, b, unit % a->heads);
   attn_linear_part_(&c, &r, n, a->parts + index * a->slot);
 }
 
@@ -357,7 +367,8 @@ ATTN_FUNC_ void attn_linear_total_(void *job, int worker, int64_t unit) {
   const attn_linear_range_ r = attn_linear_range_of_(a, b);
   float *slot = attn_linear_slot_of_(a, b, head);
   const attn_linear_slot_ to = attn_linear_slot_at_(a, slot);
-  attn_linear_chain_ c = attn_linear_open_(a, worker, b, head);
+  attn_linear_chain_ c;
+  attn_linear_open_(&c, a, worker, b, head);
   if (!a->kept) attn_linear_empty_(a, slot);
   if (r.few) {
     attn_linear_few_(&c, &r, slot);
@@ -407,8 +418,8 @@ ATTN_FUNC_ int attn_linear_busy_(const attn_linear_ *a) {
 ATTN_FUNC_ int64_t attn_linear_divide_work_(attn_linear_ *a, int workers) {
   const int64_t units = attn_mul_(a->q.batch, a->heads);
   const int64_t each = attn_linear_run_of_(a);
-  a->segments = a->k.len / each + (a->k.len % each != 0);
-  a->tiles = a->q.len / ATTN_LINEAR_TILE_ + (a->q.len % ATTN_LINEAR_TILE_ != 0);
+  a->segments = attn_runs_of_(a->k.len, each);
+  a->tiles = attn_runs_of_(a->q.len, ATTN_LINEAR_TILE_);
   a->shares = workers > units && a->segments > 1;
   a->slices = 1;
   if (a->shares && (a->causal || a->delta)) {
@@ -493,7 +504,7 @@ ATTN_PUB_ attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, a
     a.own = at + a.need_marks;
     attn_map_prepare_(&a.map, a.shared);
     attn_linear_run_(&a, ctx, workers);
-    if (a.kept) {
+    if (a.kept && !a.few) {
       const int64_t units = a.q.batch * a.heads;
       attn_for_(ctx, attn_pieces_(workers, units), units, attn_linear_keep_item_, &a);
     }

@@ -20,7 +20,7 @@ ATTN_FUNC_ attn_linear_block_ attn_linear_block_of_(const attn_linear_ *a, int64
   const attn_map_ *map = &a->map;
   const attn_feature_map *p = &map->p;
   attn_linear_block_ b;
-  memset(&b, 0, sizeof b);
+  attn_clear_(&b, sizeof b);
   b.magic = ATTN_LINEAR_MAGIC_;
   b.seed = p->seed, b.draw = p->draw;
   b.batch = batch, b.heads = a->heads, b.kv_heads = kv_heads;
@@ -122,7 +122,7 @@ ATTN_FUNC_ int attn_linear_new_(attn_error_ *e, attn_linear_ *a, const attn_line
   attn_linear_params p;
   memset(&p, 0, sizeof p);
   if (params) p = *params;
-  memset(a, 0, sizeof *a);
+  attn_clear_(a, sizeof *a);
   p.state = &p;
   if (batch < 1 || heads < 1 || kv_heads < 1 || dk < 1 || dv < 1)
     return attn_reject_(e, ATTN_E_SHAPE, "batch, heads, kv_heads, dk and dv must be at least 1");

@@ -37,6 +37,7 @@ typedef struct attn_linear_ {
   float *slots;         /* of all states */
   float *marks, *parts; /* states on the way, sums of segments, where workers share a head */
   int kept, shares;     /* slots are the caller's; workers share a head */
+  int few;              /* keys, and rows, go one by one: there are no chunks */
   int64_t segments, slices, tiles;
   int64_t need_slots, need_marks; /* bytes */
   char *own;                      /* of the workers */
@@ -119,26 +120,28 @@ typedef struct attn_linear_own_ {
   attn_linear_ask_ *ask;
 } attn_linear_own_;
 
-/* Where the pieces of a worker's memory begin, in floats, in the order of attn_linear_own_; its bytes. */
+/* Where the pieces of a worker's memory begin, in floats, in the order of attn_linear_own_; its bytes. Those of
+ * chunks are not there where keys go one by one. */
 ATTN_FUNC_ int64_t attn_linear_lay_(attn_linear_ *a) {
   const int64_t n = ATTN_LINEAR_CHUNK_, square = n * n, features = attn_mul_(n, a->m);
+  const int64_t values = attn_mul_(n, a->wide), sums = attn_mul_(a->m, a->wide);
   const int64_t floats[ATTN_LINEAR_PIECES_] = {attn_mul_(n, a->k.dim),
                                                features,
                                                features,
-                                               features,
-                                               square,
+                                               a->few ? 0 : features,
+                                               a->few ? 0 : square,
                                                a->decays || a->map.running ? square : 0,
                                                a->delta ? square : 0,
-                                               attn_mul_(n, a->wide),
-                                               attn_mul_(n, a->wide),
-                                               attn_mul_(a->m, a->wide),
-                                               a->m,
-                                               a->slot,
+                                               values,
+                                               values,
+                                               a->few ? 0 : sums,
+                                               a->few ? 0 : a->m,
+                                               a->few && a->kept ? 0 : a->slot,
                                                sizeof(attn_linear_ask_) / sizeof(float)};
   int64_t at = attn_piece_(attn_map_own_(&a->map), 1);
   for (int i = 0; i < ATTN_LINEAR_PIECES_; i++) {
     a->at[i] = at / (int64_t)sizeof(float);
-    at = attn_add_(at, attn_piece_(floats[i], sizeof(float)));
+    if (floats[i]) at = attn_add_(at, attn_piece_(floats[i], sizeof(float)));
   }
   return at;
 }
@@ -243,15 +246,13 @@ typedef struct attn_linear_chain_ {
   float value[ATTN_LINEAR_CHUNK_]; /* the same by rates alone, with sums of values */
 } attn_linear_chain_;
 
-ATTN_FUNC_ attn_linear_chain_ attn_linear_open_(const attn_linear_ *a, int worker, int64_t b,
-                                                int64_t head) {
-  attn_linear_chain_ c;
-  memset(&c, 0, offsetof(attn_linear_chain_, rate));
-  c.a = a, c.b = b, c.head = head, c.kv = head / a->per_kv;
-  c.cols = a->dv;
-  attn_linear_cut_(a, worker, &c.w);
-  if (a->wide > a->dv) memset(c.w.u, 0, (size_t)(a->m * a->wide) * sizeof(float));
-  return c;
+ATTN_FUNC_ void attn_linear_open_(attn_linear_chain_ *c, const attn_linear_ *a, int worker,
+                                  int64_t b, int64_t head) {
+  attn_clear_(c, offsetof(attn_linear_chain_, rate));
+  c->a = a, c->b = b, c->head = head, c->kv = attn_over_(head, a->per_kv);
+  c->cols = a->dv;
+  attn_linear_cut_(a, worker, &c->w);
+  if (!a->few && a->wide > a->dv) memset(c->w.u, 0, (size_t)(a->m * a->wide) * sizeof(float));
 }
 
 /* S = keep S + what is pending. Columns beyond the slice keep their bits. */
@@ -508,7 +509,7 @@ ATTN_FUNC_ uint64_t attn_linear_factors_(const attn_linear_ *a, float *by, const
     by[i] = a->out_scale, d[i] = t;
     if (few) by[i] = by[i] / t;
   }
-  if (!few) attn_on_(tile, a->table)->divide(by, d);
+  if (!few) attn_on_(tile, a->table)->divide(by, d, ATTN_GROUPS_);
   return vanish;
 }
 

@@ -137,7 +137,6 @@ ATTN_COLD_ int attn_maps_steps_(attn_stage_ *s, void *job) {
   attn_softmax_ *f = &a->fresh, *g = &a->after;
   const int64_t h = g->q.heads, tk = g->k.len, size = sizeof(float);
   attn_shared_ x;
-  attn_scratch_ w;
   a->heads = a->convolve ? h : 1;
   a->rows = a->convolve ? ATTN_TILE_ / 2 : ATTN_TILE_; /* all heads stay near: 15 % less time */
   if (a->convolve && a->source[0] != 0.0f && a->kh <= ATTN_GROUP_) a->rows -= a->kh - 1;
@@ -173,15 +172,9 @@ ATTN_COLD_ int attn_maps_steps_(attn_stage_ *s, void *job) {
     attn_distance_fill_(f, (float *)(void *)(f->distance ? shared + x.distance : NULL),
                         (float *)(void *)(f->factor ? shared + x.factor : NULL));
   if (a->convolve) attn_maps_weights_(a);
-  for (int i = 0; i < workers; i++) {
-    attn_scratch_cut_(g, i, &w);
-    *w.pairs = 0, w.held->n = 0;
-  }
+  attn_scratch_open_(g, workers);
   attn_for_(&s->ctx, workers, count, attn_maps_item_, a);
-  for (int i = 0; i < workers; i++) {
-    attn_scratch_cut_(g, i, &w);
-    s->pairs += *w.pairs;
-  }
+  s->pairs += attn_scratch_pairs_(g, workers);
   return 1;
 }
 
