@@ -5993,6 +5993,246 @@ ATTN_DEF size_t attn_dequantize_workspace(attn_tensor y, attn_tensor x, attn_sca
                                           const attn_ctx *ctx);
 #endif
 /* <<< attn/api/calls/quantize.h */
+/* >>> attn/api/calls/position.h */
+/* api/calls/position.h owns family B: positions. */
+
+/* Rows have the positions start + i, or those of an array of whole numbers or, where that has a meaning,
+ * of real ones (fractions interpolate: a context stretched by 4 has steps of 0.25); [T], or [B,T] when
+ * positions_per_batch. A real position that is a whole number gives the bits of the whole number. */
+
+/* Which columns form a rotated pair. */
+typedef enum attn_rope_layout {
+  ATTN_ROPE_INTERLEAVED = 0, /* (2m, 2m+1), the paper */
+  ATTN_ROPE_HALF             /* (m, m + rotary_dim/2), GPT-NeoX, Llama weights of many engines */
+} attn_rope_layout;
+
+/* What is done to the frequencies f_m = base^(-2m/r), m < r/2, r = rotary_dim; which fields each must have. */
+typedef enum attn_rope_type {
+  ATTN_ROPE_DEFAULT = 0, /* nothing */
+  ATTN_ROPE_LINEAR,      /* factor */
+  ATTN_ROPE_NTK,         /* factor */
+  ATTN_ROPE_DYNAMIC,     /* factor, max_position_embeddings, sequence_len */
+  ATTN_ROPE_LLAMA3, /* factor, original_max_position_embeddings, low_freq_factor, high_freq_factor */
+  ATTN_ROPE_YARN,   /* original_max_position_embeddings; factor or max_position_embeddings */
+  ATTN_ROPE_LONGROPE, /* original_max_position_embeddings, short_factor, long_factor, factors, sequence_len;
+                          * max_position_embeddings, factor or attention_factor */
+  ATTN_ROPE_TYPES
+} attn_rope_type;
+
+/* How rows are rotated: {0} is the paper's. Fields with the names of a model's configuration
+ * ("rope_scaling", "rope_parameters") mean what they mean there; 0 = not given, and those that a type does not
+ * use may be there. */
+typedef struct attn_rope_params {
+  int64_t rotary_dim; /* columns that rotate, even: head_dim partial_rotary_factor; 0 = dim */
+  int has_rotary_dim; /* 1: that number holds, 0 included: none */
+  double base;        /* rope_theta; 0 = 10000 */
+  attn_rope_layout layout;
+  int inverse;                  /* 1: rotate back, with the same factor: the transpose */
+  int64_t start;                /* position of row 0, if positions is null; may be negative */
+  const int64_t *positions;     /* [T], or [B,T] when positions_per_batch */
+  const double *real_positions; /* in place of positions: any finite numbers */
+  int positions_per_batch;
+  attn_rope_type type; /* rope_type: attn_rope_type_of */
+  double factor;       /* at least 1 */
+  int64_t max_position_embeddings;
+  int64_t original_max_position_embeddings;
+  double low_freq_factor, high_freq_factor;
+  double beta_fast, beta_slow; /* 0 = 32 and 1 */
+  int no_truncate;             /* 1: "truncate": false */
+  double mscale, mscale_all_dim;
+  double attention_factor;                  /* 0 = that of the type */
+  const double *short_factor, *long_factor; /* [factors] */
+  int64_t factors;                          /* rotary_dim / 2 */
+  int64_t sequence_len;                     /* tokens of the whole sequence, cached ones too */
+  int64_t
+      mrope_section[3];  /* pairs that turn by the positions t, h, w; all 0 = one position a row */
+  int mrope_interleaved; /* 1: t, h, w take turns */
+  int axial;             /* 1: two positions a row, h and w, a half of the pairs each */
+  double xpos;           /* scale base of xPos, 512 in the paper; 0 = none */
+  int keys;              /* 1: the rows are keys, which xPos treats as the inverse of queries */
+  attn_tensor cos, sin; /* f32 [1,1,n,r/2] in place of base, type and xpos: row p is position p's */
+} attn_rope_params;
+
+#if ATTN_HAS_POSITION
+/* Rotary position embedding of queries or keys.
+ *
+ *   phi = position * f_m,  m = 0..r/2-1;  f_m = base^(-2m/r) for the default type
+ *   y_a = a (x_a cos phi - x_b sin phi),  y_b = a (x_a sin phi + x_b cos phi)
+ *
+ *   LINEAR    f / factor
+ *   NTK       base factor^(r/(r-2)) in place of base
+ *   DYNAMIC   base (factor n/M - (factor - 1))^(r/(r-2)), n = max(sequence_len, M)
+ *   LLAMA3    f / factor where y < 0, f where y > 1, between (1-y) f/factor + y f;
+ *             y = (orig f/(2 pi) - low) / (high - low)
+ *   YARN      f (1-ramp) + f/factor ramp, ramp = clip((m - lo) / (hi - lo), 0, 1); lo = max(floor d(beta_fast), 0),
+ *             hi = min(ceil d(beta_slow), r-1), 0.001 more if equal; d(n) = r log(orig/(2 pi n)) / (2 log base).
+ *             factor 0 = M/orig
+ *   LONGROPE  f / long_factor[m] if sequence_len > orig, else f / short_factor[m]
+ *
+ *   M = max_position_embeddings, orig = original_max_position_embeddings. a is attention_factor, or for
+ *   YARN ms(mscale)/ms(mscale_all_dim) where both are given, else ms(1), ms = attn_rope_mscale of factor; for
+ *   LONGROPE sqrt(1 + log F / log orig), F = M/orig, or factor without M, and 1 for F <= 1; else 1. As it is
+ *   on queries and on keys, scores have its square. DYNAMIC and LONGROPE take one length for the whole
+ *   sequence, whatever the position: when it grows past a mark, keys rotated before are stale. Keep those unrotated.
+ *
+ * Several positions a row: with mrope_section [t,h,w] (sum r/2) positions are [3,T] ([3,B,T] per batch); the
+ *   first t pairs turn by the first, and so on; interleaved, pair m turns by h if m mod 3 = 1 and m < 3 h, by w
+ *   if m mod 3 = 2 and m < 3 w, else by t. axial (vision): positions [2,T] ([2,B,T]), must be given; r is a multiple of
+ *   4, the first r/4 pairs turn by h, the others by w, both with the frequencies of width r/2 (factors = r/4).
+ *   Without positions all are start + i.
+ * xPos: a of pair m is also z^(p/xpos) for queries, z^(-p/xpos) for keys, z = (2m/r + 0.4)/1.4. Scores do not
+ *   change when all positions are shifted; positions reach from -64 xpos to 64 xpos, so centre longer ones.
+ * Tables: cosines and sines of angles (a in them, attention_factor absent); positions are their rows.
+ *
+ * Shapes: x, y [B,H,T,d], any storage types; columns rotary_dim..d-1 are copied. rotary_dim = d needs d even.
+ * Aliasing: y may be x with the same strides and type (in place), else they share no memory.
+ * Queries behind a cache have start = Tk - Tq. Angles are formed and reduced in double, so that
+ *   positions up to 10^6 and beyond keep an error below 2e-7 of a, real ones too.
+ * Memory: attn_rope_workspace bytes, O(rotary_dim) per worker. Empty: B, H or T of 0 is a no-op.
+ * NaN: stays in its pair; columns from rotary_dim on keep their bits when the types are equal. Errors: NULL, DTYPE, SHAPE
+ *   (also of a table, or factors), STRIDE, RANGE (rotary_dim, layout, type, sections, start beyond 2^61, a position
+ *   outside the table or xPos), VALUE (a number that the type needs is missing or impossible, factor < 1, a real
+ *   position that is not finite), NULL also: positions and real_positions exclude each other, OVERLAP, OVERFLOW,
+ *   WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
+ * Determinism: the same bits for every tier but scalar and any worker count; a row's rotation
+ *   depends on its position alone. Cost: 6 flops a pair, and 6 multiplications per position and m,
+ *   shared by all heads (and by all batch entries unless positions_per_batch), whatever the type.
+ * Source: Su et al. 2021, arXiv 2104.09864; linear: Chen et al. 2023, arXiv 2306.15595; YaRN, and NTK in its
+ *   section 3: Peng et al. 2023, arXiv 2309.00071; Llama 3.1: arXiv 2407.21783; LongRoPE: Ding et al. 2024, arXiv
+ *   2402.13753; M-RoPE: Wang et al. 2024, arXiv 2409.12191, interleaved: Bai et al. 2025, arXiv 2511.21631; xPos: Sun et
+ *   al. 2022, arXiv 2212.10554. Where papers and published code differ, as the code that published weights run on. */
+ATTN_DEF attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_params *params,
+                               attn_ctx *ctx);
+ATTN_DEF size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_rope_params *params,
+                                    const attn_ctx *ctx);
+
+/* The frequencies f_m that attn_rope has for rows of width dim into frequencies[r/2], and its a (without xPos)
+ * into *attention_factor; either may be null. Positions are not read. params null = the default. Errors: SHAPE (dim < 1),
+ *   RANGE, VALUE, NULL, as attn_rope; RANGE also with tables, which have no frequencies; nothing written. */
+ATTN_DEF attn_status attn_rope_frequencies(double *frequencies, double *attention_factor,
+                                           const attn_rope_params *params, int64_t dim);
+
+/* 0.1 mscale log(factor) + 1, or 1 for factor <= 1. DeepSeek's models multiply the scale of attn_sdpa by
+ * attn_rope_mscale(factor, mscale_all_dim)^2. */
+ATTN_DEF double attn_rope_mscale(double factor, double mscale);
+
+/* The type that a configuration calls rope_type (older ones: type): "default", "linear", "ntk", "dynamic",
+ * "llama3", "yarn", "longrope" (once "su"); "mrope" is the default with mrope_section. ATTN_ROPE_TYPES, which attn_rope
+ * rejects, for any other word and for null. */
+ATTN_DEF attn_rope_type attn_rope_type_of(const char *word);
+
+/* The ALiBi slopes of the paper for n heads into slopes[n]: with c the largest power of two <= n,
+ * 2^(-8(h+1)/c) for h < c, then 2^(-4(2r+1)/c) for r = 0..n-c-1. Pass them as
+ * attn_sdpa_params.alibi. ATTN_E_NULL without slopes, ATTN_E_SHAPE for n < 1.
+ * Source: Press et al. 2021, arXiv 2108.12409. */
+ATTN_DEF attn_status attn_alibi_slopes(float *slopes, int64_t n);
+
+/* T5's bucket of a signed distance (key minus query), 0 .. buckets - 1.
+ *
+ *   n = buckets, or buckets / 2 (rounded down) when bidirectional;  m = n / 2, rounded down
+ *   a = max(-distance, 0), or |distance| when bidirectional
+ *   bucket = a for a < m, else min(n - 1, m + floor((n - m) log(a / m) / log(max_distance / m)));
+ *   bidirectional: plus n when distance > 0
+ *
+ * buckets 0 = 32, max_distance 0 = 128. The floor is exact: bucket m + k begins at the smallest a
+ *   with a^(n-m) >= m^(n-m-k) max_distance^k, in whole numbers. With the defaults the logarithmic
+ *   buckets begin at 16, 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113, bidirectional
+ *   at 8, 12, 16, 23, 32, 46, 64, 91; all distances from max_distance on share the last one.
+ * Returns -1 for invalid arguments: m < 1 (fewer than 2 buckets, 4 bidirectional), max_distance <=
+ *   m, more than 1024 buckets, max_distance >= 2^31. Any distance is valid. Cost: some hundred
+ *   flops. Source: Raffel et al. 2019, arXiv 1910.10683. */
+ATTN_DEF int64_t attn_t5_bucket(int64_t distance, int bidirectional, int64_t buckets,
+                                int64_t max_distance);
+
+/* Which columns hold which sines and cosines of a sinusoidal encoding of width d. */
+typedef enum attn_sinusoid_layout {
+  ATTN_SINUSOID_INTERLEAVED = 0, /* (sin, cos) pairs, the paper; odd d ends in a sine */
+  ATTN_SINUSOID_HALVES,          /* ceil(d/2) sines, then the cosines: Transformer-XL's code */
+  ATTN_SINUSOID_T2T /* floor(d/2) sines, as many cosines, odd d: a 0; frequencies end at 1/base */
+} attn_sinusoid_layout;
+
+typedef struct attn_sinusoid_params {
+  int64_t start;                /* position of row 0, if positions is null; may be negative */
+  const int64_t *positions;     /* [T], or [B,T] when positions_per_batch */
+  const double *real_positions; /* in place of positions: any finite numbers */
+  int positions_per_batch;
+  double base; /* 0 = 10000 */
+  attn_sinusoid_layout layout;
+  float x_scale; /* 0 = 1; ATTN_ZERO = 0: x is not read. The paper has sqrt(d) here */
+} attn_sinusoid_params;
+
+/* Sinusoidal position encoding, added to token vectors or by itself.
+ *
+ *   w_m = base^(-2m/d); t2t: base^(-m / max(floor(d/2) - 1, 1))
+ *   PE(p, column of m) = sin(p w_m) and cos(p w_m), columns by layout
+ *   y[b,h,i,:] = x_scale x[b,h,i,:] + PE(position of i, :)
+ *
+ * Shapes: y, x [B,H,T,d], any storage types; H is 1 for token vectors. x.data null: y is the
+ *   table. Aliasing: y may be x with the same strides and type (in place), else they share no
+ *   memory.
+ * Angles are formed and reduced in double, so that positions up to 10^6 and beyond keep an error
+ *   below 1e-6; every 16th position has its sines made anew, rows between turn that row in f32. A
+ *   fractional position has its own.
+ * Memory: attn_sinusoid_workspace bytes, O(d) per worker. Empty: B, H or T of 0 is a no-op.
+ * NaN: stays in its element. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (layout, start beyond 2^61),
+ *   VALUE (base, x_scale, a real position that is not finite), OVERLAP, OVERFLOW, WORKSPACE, MEMORY,
+ *   ISA, ENV, CTX, ALIGN; outputs untouched.
+ * Determinism: the same bits for every tier but scalar and any worker count; a row's encoding
+ *   depends on its position alone. Cost: 4 flops an element of a position, shared by all heads and
+ *   batch entries (unless positions_per_batch), and 2 an element of y: bound by memory.
+ * Source: Vaswani et al. 2017, arXiv 1706.03762. */
+ATTN_DEF attn_status attn_sinusoid(attn_tensor y, attn_tensor x, const attn_sinusoid_params *params,
+                                   attn_ctx *ctx);
+ATTN_DEF size_t attn_sinusoid_workspace(attn_tensor y, attn_tensor x,
+                                        const attn_sinusoid_params *params, const attn_ctx *ctx);
+
+typedef struct attn_universal_signal_params {
+  int64_t step; /* t; the paper counts from 1. 0 is not neutral: it adds 1 to the cosines */
+  attn_sinusoid_params position;
+} attn_universal_signal_params;
+
+/* The position-and-time signal of the Universal Transformer, added at every recurrence step:
+ *
+ *   y[b,h,i,:] = x_scale x[b,h,i,:] + PE(position of i, :) + PE(step, :)
+ *
+ * PE, shapes, aliasing, memory, NaN, errors (and RANGE: a step beyond 2^61), determinism and cost
+ * as attn_sinusoid, with one more addition. The sum of the two encodings is rounded once before it
+ * meets x, so position and step may change places. Source: Dehghani et al. 2018, arXiv 1807.03819.
+ */
+ATTN_DEF attn_status attn_universal_signal(attn_tensor y, attn_tensor x,
+                                           const attn_universal_signal_params *params,
+                                           attn_ctx *ctx);
+ATTN_DEF size_t attn_universal_signal_workspace(attn_tensor y, attn_tensor x,
+                                                const attn_universal_signal_params *params,
+                                                const attn_ctx *ctx);
+
+typedef struct attn_learned_params {
+  int64_t start; /* row of the table for row 0, if positions is null */
+  const int64_t
+      *positions; /* [T], or [B,T] when positions_per_batch: rows of the table, token numbers,
+                             * say; repeats are legal */
+  int positions_per_batch;
+} attn_learned_params;
+
+/* Learned absolute positions: y[b,h,i,:] = x[b,h,i,:] + table[position of i, :], start + i or positions.
+ *
+ * Shapes: y, x [B,H,T,d] (H is 1 for token vectors), table [1,1,n,d]; storage types are
+ *   independent. x.data null: y is the gathered rows. Aliasing: y may be x with the same strides
+ *   and type (in place), else y shares no memory with another argument.
+ * Memory: none. Empty: B, H or T of 0 is a no-op. NaN: stays in its element.
+ * Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (any position outside 0..n-1: nothing is clamped, all are
+ *   checked before the first write), OVERLAP, OVERFLOW, ISA, ENV, CTX, ALIGN; outputs untouched.
+ * Determinism: the same bits for every tier and any worker count. Cost: an addition an element.
+ * Source: Gehring et al. 2017, arXiv 1705.03122; tables per layer: Al-Rfou et al. 2018, arXiv
+ *   1808.04444. */
+ATTN_DEF attn_status attn_learned_position(attn_tensor y, attn_tensor x, attn_tensor table,
+                                           const attn_learned_params *params, attn_ctx *ctx);
+/* Bytes attn_learned_position wants: 0. */
+ATTN_DEF size_t attn_learned_position_workspace(attn_tensor y, attn_tensor x, attn_tensor table,
+                                                const attn_learned_params *params,
+                                                const attn_ctx *ctx);
+#endif
+/* <<< attn/api/calls/position.h */
 /* >>> attn/api/calls/cache.h */
 /* api/calls/cache.h owns keys and values that outlive a call: quantised rows and the cache of pages, with
  * its sequences that grow, fork and go back. */
@@ -6131,166 +6371,6 @@ ATTN_DEF size_t attn_cache_sdpa_workspace(attn_tensor o, attn_tensor q, const at
                                           const attn_sdpa_params *params, const attn_ctx *ctx);
 #endif
 /* <<< attn/api/calls/cache.h */
-/* >>> attn/api/calls/position.h */
-/* api/calls/position.h owns family B: positions. */
-
-/* Rows have the positions start + i, or those of an array of whole numbers or, where that has a meaning,
- * of real ones (fractions interpolate: a context stretched by 4 has steps of 0.25); [T], or [B,T] when
- * positions_per_batch. A real position that is a whole number gives the bits of the whole number. */
-
-#if ATTN_HAS_POSITION
-/* Which columns form a rotated pair. */
-typedef enum attn_rope_layout {
-  ATTN_ROPE_INTERLEAVED = 0, /* (2m, 2m+1), the paper */
-  ATTN_ROPE_HALF             /* (m, m + rotary_dim/2), GPT-NeoX, Llama weights of many engines */
-} attn_rope_layout;
-
-typedef struct attn_rope_params {
-  int64_t rotary_dim; /* columns that rotate, even; 0 = dim */
-  int has_rotary_dim; /* 1: that number holds, 0 included: none */
-  double base;        /* 0 = 10000 */
-  attn_rope_layout layout;
-  int inverse;                  /* 1: rotate back */
-  int64_t start;                /* position of row 0, if positions is null; may be negative */
-  const int64_t *positions;     /* [T], or [B,T] when positions_per_batch */
-  const double *real_positions; /* in place of positions: any finite numbers */
-  int positions_per_batch;
-} attn_rope_params;
-
-/* Rotary position embedding of queries or keys.
- *
- *   phi = position * base^(-2m/rotary_dim),  m = 0..rotary_dim/2-1
- *   y_a = x_a cos phi - x_b sin phi,  y_b = x_a sin phi + x_b cos phi
- *
- * Shapes: x, y [B,H,T,d], any storage types; columns rotary_dim..d-1 are copied. rotary_dim = d needs d even.
- * Aliasing: y may be x with the same strides and type (in place), else they share no memory.
- * Queries behind a cache have start = Tk - Tq. Angles are formed and reduced in double, so that
- *   positions up to 10^6 and beyond keep an error below 1e-6, real ones too.
- * Memory: attn_rope_workspace bytes, O(rotary_dim) per worker. Empty: B, H or T of 0 is a no-op.
- * NaN: stays in its pair; columns from rotary_dim on keep their bits when the types are equal. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (rotary_dim, layout, start
- *   beyond 2^61), VALUE (base, a real position that is not finite), NULL also: positions and real_positions
- *   exclude each other, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
- * Determinism: the same bits for every tier but scalar and any worker count; a row's rotation
- *   depends on its position alone. Cost: 6 flops a pair, and 6 multiplications per position and m,
- *   shared by all heads (and by all batch entries unless positions_per_batch).
- * Source: Su et al. 2021, arXiv 2104.09864. */
-ATTN_DEF attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_params *params,
-                               attn_ctx *ctx);
-ATTN_DEF size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_rope_params *params,
-                                    const attn_ctx *ctx);
-
-/* The ALiBi slopes of the paper for n heads into slopes[n]: with c the largest power of two <= n,
- * 2^(-8(h+1)/c) for h < c, then 2^(-4(2r+1)/c) for r = 0..n-c-1. Pass them as
- * attn_sdpa_params.alibi. ATTN_E_NULL without slopes, ATTN_E_SHAPE for n < 1.
- * Source: Press et al. 2021, arXiv 2108.12409. */
-ATTN_DEF attn_status attn_alibi_slopes(float *slopes, int64_t n);
-
-/* T5's bucket of a signed distance (key minus query), 0 .. buckets - 1.
- *
- *   n = buckets, or buckets / 2 (rounded down) when bidirectional;  m = n / 2, rounded down
- *   a = max(-distance, 0), or |distance| when bidirectional
- *   bucket = a for a < m, else min(n - 1, m + floor((n - m) log(a / m) / log(max_distance / m)));
- *   bidirectional: plus n when distance > 0
- *
- * buckets 0 = 32, max_distance 0 = 128. The floor is exact: bucket m + k begins at the smallest a
- *   with a^(n-m) >= m^(n-m-k) max_distance^k, in whole numbers. With the defaults the logarithmic
- *   buckets begin at 16, 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113, bidirectional
- *   at 8, 12, 16, 23, 32, 46, 64, 91; all distances from max_distance on share the last one.
- * Returns -1 for invalid arguments: m < 1 (fewer than 2 buckets, 4 bidirectional), max_distance <=
- *   m, more than 1024 buckets, max_distance >= 2^31. Any distance is valid. Cost: some hundred
- *   flops. Source: Raffel et al. 2019, arXiv 1910.10683. */
-ATTN_DEF int64_t attn_t5_bucket(int64_t distance, int bidirectional, int64_t buckets,
-                                int64_t max_distance);
-
-/* Which columns hold which sines and cosines of a sinusoidal encoding of width d. */
-typedef enum attn_sinusoid_layout {
-  ATTN_SINUSOID_INTERLEAVED = 0, /* (sin, cos) pairs, the paper; odd d ends in a sine */
-  ATTN_SINUSOID_HALVES,          /* ceil(d/2) sines, then the cosines: Transformer-XL's code */
-  ATTN_SINUSOID_T2T /* floor(d/2) sines, as many cosines, odd d: a 0; frequencies end at 1/base */
-} attn_sinusoid_layout;
-
-typedef struct attn_sinusoid_params {
-  int64_t start;                /* position of row 0, if positions is null; may be negative */
-  const int64_t *positions;     /* [T], or [B,T] when positions_per_batch */
-  const double *real_positions; /* in place of positions: any finite numbers */
-  int positions_per_batch;
-  double base; /* 0 = 10000 */
-  attn_sinusoid_layout layout;
-  float x_scale; /* 0 = 1; ATTN_ZERO = 0: x is not read. The paper has sqrt(d) here */
-} attn_sinusoid_params;
-
-/* Sinusoidal position encoding, added to token vectors or by itself.
- *
- *   w_m = base^(-2m/d); t2t: base^(-m / max(floor(d/2) - 1, 1))
- *   PE(p, column of m) = sin(p w_m) and cos(p w_m), columns by layout
- *   y[b,h,i,:] = x_scale x[b,h,i,:] + PE(position of i, :)
- *
- * Shapes: y, x [B,H,T,d], any storage types; H is 1 for token vectors. x.data null: y is the
- *   table. Aliasing: y may be x with the same strides and type (in place), else they share no
- *   memory.
- * Angles are formed and reduced in double, so that positions up to 10^6 and beyond keep an error
- *   below 1e-6; every 16th position has its sines made anew, rows between turn that row in f32. A
- *   fractional position has its own.
- * Memory: attn_sinusoid_workspace bytes, O(d) per worker. Empty: B, H or T of 0 is a no-op.
- * NaN: stays in its element. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (layout, start beyond 2^61),
- *   VALUE (base, x_scale, a real position that is not finite), OVERLAP, OVERFLOW, WORKSPACE, MEMORY,
- *   ISA, ENV, CTX, ALIGN; outputs untouched.
- * Determinism: the same bits for every tier but scalar and any worker count; a row's encoding
- *   depends on its position alone. Cost: 4 flops an element of a position, shared by all heads and
- *   batch entries (unless positions_per_batch), and 2 an element of y: bound by memory.
- * Source: Vaswani et al. 2017, arXiv 1706.03762. */
-ATTN_DEF attn_status attn_sinusoid(attn_tensor y, attn_tensor x, const attn_sinusoid_params *params,
-                                   attn_ctx *ctx);
-ATTN_DEF size_t attn_sinusoid_workspace(attn_tensor y, attn_tensor x,
-                                        const attn_sinusoid_params *params, const attn_ctx *ctx);
-
-typedef struct attn_universal_signal_params {
-  int64_t step; /* t; the paper counts from 1. 0 is not neutral: it adds 1 to the cosines */
-  attn_sinusoid_params position;
-} attn_universal_signal_params;
-
-/* The position-and-time signal of the Universal Transformer, added at every recurrence step:
- *
- *   y[b,h,i,:] = x_scale x[b,h,i,:] + PE(position of i, :) + PE(step, :)
- *
- * PE, shapes, aliasing, memory, NaN, errors (and RANGE: a step beyond 2^61), determinism and cost
- * as attn_sinusoid, with one more addition. The sum of the two encodings is rounded once before it
- * meets x, so position and step may change places. Source: Dehghani et al. 2018, arXiv 1807.03819.
- */
-ATTN_DEF attn_status attn_universal_signal(attn_tensor y, attn_tensor x,
-                                           const attn_universal_signal_params *params,
-                                           attn_ctx *ctx);
-ATTN_DEF size_t attn_universal_signal_workspace(attn_tensor y, attn_tensor x,
-                                                const attn_universal_signal_params *params,
-                                                const attn_ctx *ctx);
-
-typedef struct attn_learned_params {
-  int64_t start; /* row of the table for row 0, if positions is null */
-  const int64_t
-      *positions; /* [T], or [B,T] when positions_per_batch: rows of the table, token numbers,
-                             * say; repeats are legal */
-  int positions_per_batch;
-} attn_learned_params;
-
-/* Learned absolute positions: y[b,h,i,:] = x[b,h,i,:] + table[position of i, :], start + i or positions.
- *
- * Shapes: y, x [B,H,T,d] (H is 1 for token vectors), table [1,1,n,d]; storage types are
- *   independent. x.data null: y is the gathered rows. Aliasing: y may be x with the same strides
- *   and type (in place), else y shares no memory with another argument.
- * Memory: none. Empty: B, H or T of 0 is a no-op. NaN: stays in its element.
- * Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (any position outside 0..n-1: nothing is clamped, all are
- *   checked before the first write), OVERLAP, OVERFLOW, ISA, ENV, CTX, ALIGN; outputs untouched.
- * Determinism: the same bits for every tier and any worker count. Cost: an addition an element.
- * Source: Gehring et al. 2017, arXiv 1705.03122; tables per layer: Al-Rfou et al. 2018, arXiv
- *   1808.04444. */
-ATTN_DEF attn_status attn_learned_position(attn_tensor y, attn_tensor x, attn_tensor table,
-                                           const attn_learned_params *params, attn_ctx *ctx);
-/* Bytes attn_learned_position wants: 0. */
-ATTN_DEF size_t attn_learned_position_workspace(attn_tensor y, attn_tensor x, attn_tensor table,
-                                                const attn_learned_params *params,
-                                                const attn_ctx *ctx);
-#endif
-/* <<< attn/api/calls/position.h */
 /* >>> attn/api/calls/sequence.h */
 /* api/calls/sequence.h owns what shortens or searches a sequence, the parts that compressed and low-rank
  * attention are made of: pooling, convolutions, selection, clustering, small inverses.
@@ -10995,6 +11075,9 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_learned_position(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
 #define attn_learned_position_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
 #define attn_rope(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
+#define attn_rope_frequencies(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
+#define attn_rope_mscale(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
+#define attn_rope_type_of(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
 #define attn_rope_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
 #define attn_sinusoid(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
 #define attn_sinusoid_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
@@ -23363,6 +23446,552 @@ ATTN_COLD_ int attn_check_scale_(attn_error_ *e, float scale) {
   return scale - scale == 0.0f ? 1 : attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
 }
 /* <<< attn/engine/stage.h */
+/* >>> attn/engine/rope_rule.h */
+/* engine/rope_rule.h owns what a description of rotary angles says: its rules, its frequencies, its factor. */
+
+ATTN_COLD_ double attn_rope_ms_(double factor, double mscale) {
+  return factor > 1.0 ? 0.1 * mscale * log(factor) + 1.0 : 1.0;
+}
+
+ATTN_COLD_ int attn_rope_above_(double x, double least) { return x >= least && x < HUGE_VAL; }
+
+/* Pairs that have frequencies of their own: axial ones have them twice. */
+ATTN_FUNC_ int64_t attn_rope_own_(const attn_rope_params *p) {
+  return p->rotary_dim / (p->axial ? 4 : 2);
+}
+
+/* What YaRN needs; resolves it. */
+ATTN_COLD_ int attn_check_yarn_(attn_error_ *e, attn_rope_params *p) {
+  if (p->factor == 0.0)
+    p->factor = (double)p->max_position_embeddings / (double)p->original_max_position_embeddings;
+  if (p->beta_fast == 0.0) p->beta_fast = 32.0;
+  if (p->beta_slow == 0.0) p->beta_slow = 1.0;
+  if (!(p->base > 1.0))
+    return attn_reject_(e, ATTN_E_VALUE, "params.base must be above 1 for YaRN");
+  if (!(p->beta_slow > 0.0 && p->beta_slow <= p->beta_fast && p->beta_fast < HUGE_VAL))
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.beta_slow must be positive and not above .beta_fast");
+  if (!attn_rope_above_(p->mscale, 0.0) || !attn_rope_above_(p->mscale_all_dim, 0.0))
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.mscale and .mscale_all_dim must be finite and not negative");
+  return 1;
+}
+
+/* The arrays of LongRoPE; data: they may be read. */
+ATTN_COLD_ int attn_check_longrope_(attn_error_ *e, const attn_rope_params *p, int data) {
+  const int64_t n = attn_rope_own_(p);
+  if (!p->short_factor || !p->long_factor)
+    return attn_reject_(e, ATTN_E_NULL, "params.short_factor and .long_factor must be given");
+  if (p->factors != n)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "params.factors must be rotary_dim / 2, or rotary_dim / 4 with axial");
+  if (p->original_max_position_embeddings < 2)
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.original_max_position_embeddings must be at least 2");
+  if (p->max_position_embeddings < 1 && p->attention_factor == 0.0 &&
+      !attn_rope_above_(p->factor, 1.0))
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.max_position_embeddings, .factor (at least 1) or .attention_factor "
+                        "must be given");
+  for (int64_t m = 0; data && m < n; m++)
+    if (!(p->short_factor[m] > 0.0 && p->short_factor[m] < HUGE_VAL) ||
+        !(p->long_factor[m] > 0.0 && p->long_factor[m] < HUGE_VAL))
+      return attn_reject_(e, ATTN_E_VALUE,
+                          "params.short_factor and .long_factor must be positive and finite");
+  return 1;
+}
+
+/* The fields that a type needs; resolves them. */
+ATTN_COLD_ int attn_check_rope_type_(attn_error_ *e, attn_rope_params *p, int data) {
+  const attn_rope_type type = p->type;
+  const int long_rope = type == ATTN_ROPE_LONGROPE, yarn = type == ATTN_ROPE_YARN;
+  if ((int)type < 0 || type >= ATTN_ROPE_TYPES)
+    return attn_reject_(e, ATTN_E_RANGE, "params.type must be an attn_rope_type");
+  if ((type == ATTN_ROPE_LLAMA3 || yarn || long_rope) && p->original_max_position_embeddings < 1)
+    return attn_reject_(e, ATTN_E_VALUE, "params.original_max_position_embeddings must be given");
+  if (type == ATTN_ROPE_DYNAMIC && p->max_position_embeddings < 1)
+    return attn_reject_(e, ATTN_E_VALUE, "params.max_position_embeddings must be given");
+  if ((type == ATTN_ROPE_DYNAMIC || long_rope) && p->sequence_len < 1)
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.sequence_len must be given: the type goes by the whole length");
+  if (yarn && !attn_check_yarn_(e, p)) return 0;
+  if (long_rope && !attn_check_longrope_(e, p, data)) return 0;
+  if ((long_rope ? p->factor != 0.0 : type != ATTN_ROPE_DEFAULT) &&
+      !attn_rope_above_(p->factor, 1.0))
+    return attn_reject_(e, ATTN_E_VALUE, "params.factor must be finite and at least 1");
+  if (type == ATTN_ROPE_LLAMA3 &&
+      !(p->low_freq_factor > 0.0 && p->low_freq_factor < p->high_freq_factor &&
+        p->high_freq_factor < HUGE_VAL))
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.low_freq_factor must be positive and below .high_freq_factor");
+  return 1;
+}
+
+/* Sections and axes: which position turns a pair. */
+ATTN_COLD_ int attn_check_rope_axes_(attn_error_ *e, const attn_rope_params *p) {
+  const int64_t pairs = p->rotary_dim / 2, *section = p->mrope_section;
+  const int many = section[0] || section[1] || section[2];
+  int64_t left = pairs;
+  for (int a = 0; a < 3; a++) {
+    if (many && (section[a] < 0 || section[a] > left))
+      return attn_reject_(e, ATTN_E_RANGE, "params.mrope_section must sum to rotary_dim / 2");
+    left -= section[a];
+  }
+  if (many && left)
+    return attn_reject_(e, ATTN_E_RANGE, "params.mrope_section must sum to rotary_dim / 2");
+  if (p->axial && (many || pairs % 2))
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.axial goes without mrope_section and with rotary_dim a multiple of 4");
+  if (p->mrope_interleaved && !many)
+    return attn_reject_(e, ATTN_E_RANGE, "params.mrope_interleaved goes with mrope_section");
+  return 1;
+}
+
+/* Everything about the angles but positions and tables, of rows of width dim; resolves it. */
+ATTN_FUNC_ int attn_check_rope_(attn_error_ *e, attn_rope_params *p, int64_t dim, int data) {
+  p->rotary_dim = attn_given_or_(p->has_rotary_dim, p->rotary_dim, dim);
+  if (p->rotary_dim < 0 || p->rotary_dim > dim || p->rotary_dim % 2)
+    return attn_reject_(e, ATTN_E_RANGE, "params.rotary_dim must be even and lie in 0..x.dim");
+  if (p->base == 0.0) p->base = 10000.0;
+  if (!(p->base > 0.0 && p->base < HUGE_VAL))
+    return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
+  if (p->layout != ATTN_ROPE_INTERLEAVED && p->layout != ATTN_ROPE_HALF)
+    return attn_reject_(e, ATTN_E_RANGE, "params.layout must be an attn_rope_layout");
+  if (!(p->attention_factor >= 0.0 && p->attention_factor < HUGE_VAL))
+    return attn_reject_(e, ATTN_E_VALUE, "params.attention_factor must be finite and not negative");
+  if (!(p->xpos >= 0.0 && p->xpos < HUGE_VAL))
+    return attn_reject_(e, ATTN_E_VALUE, "params.xpos must be finite and not negative");
+  return (p->type == ATTN_ROPE_DEFAULT || attn_check_rope_type_(e, p, data)) &&
+         attn_check_rope_axes_(e, p);
+}
+
+/* The factor of sines and cosines of a resolved description. */
+ATTN_COLD_ double attn_rope_factor_(const attn_rope_params *p) {
+  if (p->attention_factor != 0.0) return p->attention_factor;
+  if (p->type == ATTN_ROPE_YARN)
+    return p->mscale != 0.0 && p->mscale_all_dim != 0.0
+               ? attn_rope_ms_(p->factor, p->mscale) / attn_rope_ms_(p->factor, p->mscale_all_dim)
+               : attn_rope_ms_(p->factor, 1.0);
+  if (p->type != ATTN_ROPE_LONGROPE) return 1.0;
+  const double orig = (double)p->original_max_position_embeddings;
+  const int given = p->max_position_embeddings > 0;
+  const double most = given ? (double)p->max_position_embeddings / orig : p->factor;
+  return most > 1.0 ? sqrt(1.0 + log(most) / log(orig)) : 1.0;
+}
+
+/* f where share is 1, f / factor where it is 0: exactly. */
+ATTN_COLD_ double attn_rope_between_(double f, double factor, double share) {
+  const double slow = f / factor;
+  return share <= 0.0 ? slow : share >= 1.0 ? f : slow + share * (f - slow);
+}
+
+/* The base of a type that changes it. */
+ATTN_COLD_ double attn_rope_base_(const attn_rope_params *p, double width) {
+  const double power = width / (width - 2.0);
+  if (width <= 2.0) return p->base; /* one frequency, 1 whatever the base */
+  if (p->type == ATTN_ROPE_NTK) return p->base * pow(p->factor, power);
+  if (p->type != ATTN_ROPE_DYNAMIC) return p->base;
+  const double most = (double)p->max_position_embeddings, len = (double)p->sequence_len;
+  return p->base * pow(p->factor * (len > most ? len : most) / most - (p->factor - 1.0), power);
+}
+
+/* Places, in pairs, between which YaRN goes from frequencies that stay to those that are divided. */
+ATTN_COLD_ void attn_yarn_range_(const attn_rope_params *p, double width, double *low,
+                                 double *high) {
+  const double turns = (double)p->original_max_position_embeddings / 6.283185307179586477;
+  const double by = width / (2.0 * log(p->base));
+  *low = by * log(turns / p->beta_fast), *high = by * log(turns / p->beta_slow);
+  if (!p->no_truncate) *low = floor(*low), *high = ceil(*high);
+  if (*low < 0.0) *low = 0.0;
+  if (*high > width - 1.0) *high = width - 1.0;
+  if (*low == *high) *high += 0.001;
+}
+
+/* The frequencies of a resolved description into f[rotary_dim / 2]. */
+ATTN_FUNC_ void attn_rope_frequencies_(const attn_rope_params *p, double *f) {
+  const int64_t n = attn_rope_own_(p);
+  const double width = 2.0 * (double)n;
+  const double base = p->type == ATTN_ROPE_DEFAULT ? p->base : attn_rope_base_(p, width);
+  double low = 0.0, high = 0.0;
+  for (int64_t m = 0; m < n; m++) f[m] = pow(base, -2.0 * (double)m / width);
+  if (p->type == ATTN_ROPE_YARN) attn_yarn_range_(p, width, &low, &high);
+  const double *by =
+      p->sequence_len > p->original_max_position_embeddings ? p->long_factor : p->short_factor;
+  for (int64_t m = 0; p->type != ATTN_ROPE_DEFAULT && m < n; m++) {
+    const double share =
+        ((double)p->original_max_position_embeddings * f[m] / 6.283185307179586477 -
+         p->low_freq_factor) /
+        (p->high_freq_factor - p->low_freq_factor);
+    switch (p->type) {
+      case ATTN_ROPE_LINEAR: f[m] /= p->factor; break;
+      case ATTN_ROPE_LLAMA3: f[m] = attn_rope_between_(f[m], p->factor, share); break;
+      case ATTN_ROPE_YARN:
+        f[m] = attn_rope_between_(f[m], p->factor, 1.0 - ((double)m - low) / (high - low));
+        break;
+      case ATTN_ROPE_LONGROPE: f[m] /= by[m]; break;
+      default: break;
+    }
+  }
+  if (p->axial) memcpy(f + n, f, (size_t)n * sizeof *f);
+}
+/* <<< attn/engine/rope_rule.h */
+/* >>> attn/engine/rope.h */
+/* engine/rope.h owns the sines and cosines of rows by their positions. */
+
+/* The angle of position p is that of 16 floor(p / 16) plus that of p mod 16. Sines of the second
+ * kind are made once a call, of the first once in 16 positions, and joined by the addition theorem:
+ * so a position costs six multiplications a pair, and its rotation depends on nothing else. Factors of sines
+ * and cosines that are powers of the position are joined with them. */
+enum { ATTN_ROPE_RUN_ = 16, ATTN_ROPE_AXES_ = 3 };
+
+/* The positions of rows: start + i, or those of an array, a set for each entry of the batch or for all. */
+typedef struct attn_positions_ {
+  int64_t start;
+  const int64_t *whole;
+  const double *real; /* in its place */
+  int each;           /* a set for each entry */
+  int64_t len;        /* positions of a set */
+  int64_t batch;      /* sets of an axis */
+  int axes;           /* positions of a row */
+} attn_positions_;
+
+ATTN_FUNC_ int64_t attn_positions_count_(const attn_positions_ *p) {
+  return attn_mul_(attn_mul_(p->axes, p->each ? p->batch : 1), p->len);
+}
+
+ATTN_FUNC_ int attn_check_positions_(attn_error_ *e, attn_positions_ *p, attn_span_ *span) {
+  span->lo = span->hi = 0;
+  if (!p->whole && !p->real) p->each = 0;
+  if (attn_abs64_(p->start) > INT64_MAX / 4)
+    return attn_reject_(e, ATTN_E_RANGE, "params.start must lie within 2^61 of 0");
+  if (p->whole && p->real)
+    return attn_reject_(e, ATTN_E_NULL, "params.positions and .real_positions exclude each other");
+  const int64_t count = attn_positions_count_(p);
+  if ((p->whole || p->real) && count > INT64_MAX / 8)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "params.positions spans more than the address space");
+  if (p->real)
+    return attn_check_array_(e, p->real, count, 8,
+                             "params.real_positions must be aligned to its elements", span);
+  return attn_check_array_(e, p->whole, count, 8,
+                           "params.positions must be aligned to its elements", span);
+}
+
+/* Reads them. */
+ATTN_FUNC_ int attn_check_real_positions_(attn_error_ *e, const attn_positions_ *p) {
+  const int64_t count = attn_positions_count_(p);
+  for (int64_t i = 0; p->real && i < count; i++)
+    if (!(fabs(p->real[i]) < HUGE_VAL))
+      return attn_reject_(e, ATTN_E_VALUE, "params.real_positions must be finite");
+  return 1;
+}
+
+/* Where in the arrays a row has its position on an axis. */
+ATTN_FUNC_ int64_t attn_position_at_(const attn_positions_ *p, int axis, int64_t b, int64_t i) {
+  return ((p->each ? axis * p->batch + b : axis) * p->len) + i;
+}
+
+/* The position of a row where none is real. */
+ATTN_FUNC_ int64_t attn_whole_position_(const attn_positions_ *p, int axis, int64_t b, int64_t i) {
+  return p->whole ? p->whole[attn_position_at_(p, axis, b, i)] : p->start + i;
+}
+
+/* 1: the position of a row is this whole number; 0: it is none, but this real one. */
+ATTN_FUNC_ int attn_position_(const attn_positions_ *p, int axis, int64_t b, int64_t i,
+                              int64_t *whole, double *real) {
+  if (!p->real) {
+    *whole = attn_whole_position_(p, axis, b, i);
+    return 1;
+  }
+  *real = p->real[attn_position_at_(p, axis, b, i)];
+  if (!(fabs(*real) < 9007199254740992.0) || *real != floor(*real)) return 0; /* 2^53 */
+  *whole = (int64_t)*real;
+  return 1;
+}
+
+/* All positions lie in low .. high. */
+ATTN_COLD_ int attn_positions_within_(const attn_positions_ *p, double low, double high) {
+  const int64_t count = attn_positions_count_(p);
+  if (!p->whole && !p->real)
+    return count == 0 ||
+           ((double)p->start >= low && (double)attn_add_(p->start, p->len - 1) <= high);
+  for (int64_t i = 0; i < count; i++) {
+    const double x = p->real ? p->real[i] : (double)p->whole[i];
+    if (!(x >= low && x <= high)) return 0;
+  }
+  return 1;
+}
+
+/* What a position is beyond the last multiple of 16. */
+ATTN_FUNC_ int64_t attn_rest_(int64_t position) {
+  return (position % ATTN_ROPE_RUN_ + ATTN_ROPE_RUN_) % ATTN_ROPE_RUN_;
+}
+
+/* The memory of its parameters. */
+enum {
+  ATTN_ROPE_POSITIONS_,
+  ATTN_ROPE_SHORT_,
+  ATTN_ROPE_LONG_,
+  ATTN_ROPE_COS_,
+  ATTN_ROPE_SIN_,
+  ATTN_ROPE_SPANS_
+};
+
+/* What turns rows. Pairs are kept in the order of the axes that they turn by. */
+typedef struct attn_rope_ {
+  attn_rope_params p; /* resolved */
+  attn_positions_ at;
+  attn_span_ span[ATTN_ROPE_SPANS_];
+  int64_t pairs;
+  int64_t bound[ATTN_ROPE_AXES_ + 1]; /* those of an axis */
+  double by;                          /* factor of sines and cosines */
+  int64_t *order; /* [pairs] which pair is at a place; null: that of its number */
+  double *theta;  /* [pairs] */
+  double *zeta;   /* [pairs] xPos: log of the factor per position; null = 0 */
+  double *fine;   /* [run][2][pairs] sines and cosines of 0..15 */
+  char *rows;     /* of the workers, each of this many bytes: */
+  int64_t bytes;
+} attn_rope_;
+
+/* One worker's part: the last coarse position of each axis and its sines and cosines, and one row's as floats
+ * laid out as the primitive wants them. */
+typedef struct attn_rope_row_ {
+  int64_t *coarse;
+  double *sine, *cosine;        /* [pairs] */
+  float *sine_row, *cosine_row; /* [rotary_dim] */
+  int64_t step, mate;           /* pair m is columns step m and step m + mate */
+  double turn;                  /* -1: back */
+} attn_rope_row_;
+
+ATTN_FUNC_ int attn_rope_axis_(const attn_rope_params *p, int64_t pairs, int64_t m) {
+  const int64_t *s = p->mrope_section;
+  if (p->axial) return m >= pairs / 2;
+  if (p->mrope_interleaved)
+    return m % 3 == 1 && m < 3 * s[1] ? 1 : m % 3 == 2 && m < 3 * s[2] ? 2 : 0;
+  return m < s[0] ? 0 : m < s[0] + s[1] ? 1 : 2;
+}
+
+ATTN_COLD_ int attn_check_rope_tables_(attn_error_ *e, attn_rope_ *g) {
+  static const char wc[] = ATTN_WORDS_("params.cos"), ws[] = ATTN_WORDS_("params.sin");
+  attn_rope_params *p = &g->p;
+  if (!p->cos.data != !p->sin.data)
+    return attn_reject_(e, ATTN_E_NULL, "params.cos and params.sin go together");
+  if (!attn_check_tensor_(e, &p->cos, wc, &g->span[ATTN_ROPE_COS_]) ||
+      !attn_check_tensor_(e, &p->sin, ws, &g->span[ATTN_ROPE_SIN_]))
+    return 0;
+  if (p->cos.dtype != ATTN_F32 || p->sin.dtype != ATTN_F32)
+    return attn_reject_(e, ATTN_E_DTYPE, "params.cos and params.sin must be f32");
+  if (p->cos.batch != 1 || p->cos.heads != 1 || p->cos.dim != g->pairs || p->sin.batch != 1 ||
+      p->sin.heads != 1 || p->sin.dim != g->pairs || p->sin.len != p->cos.len)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "params.cos and params.sin must be [1, 1, n, rotary_dim / 2]");
+  if (p->type != ATTN_ROPE_DEFAULT || p->xpos != 0.0 || p->attention_factor != 0.0)
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.cos stands for base, type, attention_factor and xpos, which must be "
+        "absent beside it");
+  if (p->real_positions)
+    return attn_reject_(e, ATTN_E_RANGE, "params.cos goes without real_positions");
+  return 1;
+}
+
+/* Rules about values that may be read. */
+ATTN_COLD_ int attn_check_rope_places_(attn_error_ *e, const attn_rope_ *g) {
+  const double far = 64.0 * g->p.xpos;
+  if (g->p.cos.data && !attn_positions_within_(&g->at, 0.0, (double)(g->p.cos.len - 1)))
+    return attn_reject_(e, ATTN_E_RANGE, "positions must be rows of params.cos and params.sin");
+  if (g->p.xpos != 0.0 && !attn_positions_within_(&g->at, -far, far))
+    return attn_reject_(e, ATTN_E_RANGE, "positions must lie in -64 xpos .. 64 xpos");
+  return 1;
+}
+
+/* Judges the rotation of `batch` times len rows of width dim, and says what it needs. data: arrays may be read. */
+ATTN_FUNC_ int attn_rope_open_(attn_error_ *e, attn_rope_ *g, const attn_rope_params *params,
+                               int64_t batch, int64_t len, int64_t dim, int data) {
+  memset(g, 0, sizeof *g);
+  if (params) g->p = *params;
+  attn_rope_params *p = &g->p;
+  const int tables = p->cos.data || p->sin.data;
+  if (tables && p->base != 0.0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.cos goes without base");
+  if (!attn_check_rope_(e, p, dim, data)) return 0;
+  const int many = p->mrope_section[0] || p->mrope_section[1] || p->mrope_section[2];
+  const attn_positions_ at = {
+      p->start, p->positions, p->real_positions,          p->positions_per_batch,
+      len,      batch,        p->axial ? 2 : many ? 3 : 1};
+  g->at = at, g->pairs = p->rotary_dim / 2;
+  if (p->axial && !p->positions && !p->real_positions)
+    return attn_reject_(e, ATTN_E_NULL, "params.positions must be given with axial");
+  if (!attn_check_positions_(e, &g->at, &g->span[ATTN_ROPE_POSITIONS_])) return 0;
+  if (p->type == ATTN_ROPE_LONGROPE &&
+      (!attn_check_array_(e, p->short_factor, p->factors, 8,
+                          "params.short_factor must be aligned to its elements",
+                          &g->span[ATTN_ROPE_SHORT_]) ||
+       !attn_check_array_(e, p->long_factor, p->factors, 8,
+                          "params.long_factor must be aligned to its elements",
+                          &g->span[ATTN_ROPE_LONG_])))
+    return 0;
+  if (tables && !attn_check_rope_tables_(e, g)) return 0;
+  if (data && (!attn_check_real_positions_(e, &g->at) ||
+               ((tables || p->xpos != 0.0) && !attn_check_rope_places_(e, g))))
+    return 0;
+  g->bytes = attn_add_(attn_piece_(ATTN_ROPE_AXES_, sizeof(int64_t)),
+                       attn_add_(attn_mul_(2, attn_piece_(g->pairs, sizeof(double))),
+                                 attn_mul_(2, attn_piece_(p->rotary_dim, sizeof(float)))));
+  return 1;
+}
+
+/* Memory that it shares with nothing but others that are only read. */
+ATTN_FUNC_ int attn_rope_shares_(const attn_rope_ *g, attn_span_ span) {
+  for (int i = 0; i < ATTN_ROPE_SPANS_; i++)
+    if (attn_overlap_(g->span[i], span)) return 1;
+  return 0;
+}
+
+/* Bytes for so many workers, in whole cache lines. */
+ATTN_FUNC_ int64_t attn_rope_bytes_(const attn_rope_ *g, int workers) {
+  const int64_t row = attn_piece_(g->pairs, sizeof(double));
+  int64_t bytes = attn_add_(row, attn_piece_(attn_mul_(2 * ATTN_ROPE_RUN_, g->pairs), 8));
+  if (g->p.xpos != 0.0) bytes = attn_add_(bytes, row);
+  if (g->p.mrope_interleaved) bytes = attn_add_(bytes, row);
+  return attn_add_(bytes, attn_mul_(g->bytes, workers));
+}
+
+ATTN_FUNC_ void attn_rope_cut_(const attn_rope_ *g, int worker, attn_rope_row_ *r) {
+  char *at = g->rows + worker * g->bytes;
+  const int64_t pair = attn_piece_(g->pairs, sizeof(double));
+  r->coarse = (int64_t *)(void *)at, at += attn_piece_(ATTN_ROPE_AXES_, sizeof(int64_t));
+  r->sine = (double *)(void *)at, at += pair;
+  r->cosine = (double *)(void *)at, at += pair;
+  r->sine_row = (float *)(void *)at, at += attn_piece_(g->p.rotary_dim, sizeof(float));
+  r->cosine_row = (float *)(void *)at;
+  const int half = g->p.layout == ATTN_ROPE_HALF;
+  r->step = half ? 1 : 2, r->mate = half ? g->pairs : 1, r->turn = g->p.inverse ? -1.0 : 1.0;
+}
+
+/* Sines and cosines of places from .. to, `by` times. Angles in double: a float angle is wrong by 0.03 at
+ * position 10^6. */
+ATTN_FUNC_ void attn_rope_angles_(const attn_rope_ *g, int64_t from, int64_t to, double position,
+                                  double by, double *sine, double *cosine) {
+  for (int64_t n = from; n < to; n++) {
+    const double size = g->zeta ? by * exp(g->zeta[n] * position) : by;
+    attn_sincos_(position * g->theta[n], &sine[n], &cosine[n]);
+    sine[n] *= size, cosine[n] *= size;
+  }
+}
+
+/* Places one sine and cosine. */
+ATTN_FUNC_ void attn_rope_place_(const attn_rope_row_ *r, int64_t m, double sine, double cosine) {
+  const float c = (float)cosine, s = (float)(r->turn * sine);
+  const int64_t a = r->step * m, b = a + r->mate;
+  r->cosine_row[a] = r->cosine_row[b] = c, r->sine_row[a] = -s, r->sine_row[b] = s;
+}
+
+ATTN_FUNC_ int64_t attn_rope_pair_(const attn_rope_ *g, int64_t n) {
+  return g->order ? g->order[n] : n;
+}
+
+/* The pairs of one axis. A position that is no whole number has its own sines. */
+ATTN_FUNC_ void attn_rope_fill_axis_(const attn_rope_ *g, const attn_positions_ *at,
+                                     attn_rope_row_ *r, int axis, int64_t b, int64_t i) {
+  const int64_t from = g->bound[axis], to = g->bound[axis + 1], *const order = g->order;
+  const attn_rope_row_ row = *r; /* a copy, which no store may change */
+  int64_t position = 0;
+  double real = 0.0;
+  const int whole = attn_position_(at, axis, b, i, &position, &real);
+  if (g->p.cos.data) {
+    const float *c = (const float *)(const void *)attn_at_(&g->p.cos, 0, 0, position);
+    const float *s = (const float *)(const void *)attn_at_(&g->p.sin, 0, 0, position);
+    for (int64_t n = from; n < to; n++) {
+      const int64_t m = attn_rope_pair_(g, n);
+      attn_rope_place_(r, m, (double)s[m], (double)c[m]);
+    }
+    return;
+  }
+  if (!whole) {
+    attn_rope_angles_(g, from, to, real, g->by, r->sine, r->cosine);
+    r->coarse[axis] = INT64_MAX; /* no multiple of 16 */
+    for (int64_t n = from; n < to; n++)
+      attn_rope_place_(r, attn_rope_pair_(g, n), r->sine[n], r->cosine[n]);
+    return;
+  }
+  const int64_t fine = attn_rest_(position);
+  const double *fs = g->fine + 2 * fine * g->pairs, *fc = fs + g->pairs;
+  if (r->coarse[axis] != position - fine) {
+    attn_rope_angles_(g, from, to, (double)(position - fine), g->by, r->sine, r->cosine);
+    r->coarse[axis] = position - fine;
+  }
+  for (int64_t n = from; n < to; n++)
+    attn_rope_place_(&row, order ? order[n] : n, row.sine[n] * fc[n] + row.cosine[n] * fs[n],
+                     row.cosine[n] * fc[n] - row.sine[n] * fs[n]);
+}
+
+/* The row of sines and cosines of row i of entry b. */
+ATTN_FUNC_ void attn_rope_fill_(const attn_rope_ *g, const attn_positions_ *at, attn_rope_row_ *r,
+                                int64_t b, int64_t i) {
+  for (int axis = 0; axis < g->at.axes; axis++) attn_rope_fill_axis_(g, at, r, axis, b, i);
+}
+
+/* Pairs in the order of their axes. */
+ATTN_COLD_ void attn_rope_sort_(attn_rope_ *g) {
+  int64_t n = 0;
+  for (int axis = 0; axis < g->at.axes; axis++) {
+    g->bound[axis] = n;
+    for (int64_t m = 0; m < g->pairs; m++) {
+      if (attn_rope_axis_(&g->p, g->pairs, m) != axis) continue;
+      if (g->order) g->order[n] = m;
+      n++;
+    }
+  }
+  g->bound[g->at.axes] = n;
+}
+
+/* Frequencies as the pairs lie; the fine rows hold those of the pairs meanwhile. */
+ATTN_COLD_ void attn_rope_arrange_(attn_rope_ *g) {
+  const double sign = g->p.keys ? -1.0 : 1.0, width = (double)g->p.rotary_dim;
+  if (g->order) memcpy(g->fine, g->theta, (size_t)g->pairs * sizeof *g->fine);
+  for (int64_t n = 0; n < g->pairs; n++) {
+    const int64_t m = attn_rope_pair_(g, n);
+    if (g->order) g->theta[n] = g->fine[m];
+    if (g->zeta) g->zeta[n] = sign * log((2.0 * (double)m / width + 0.4) / 1.4) / g->p.xpos;
+  }
+}
+
+/* Makes what all workers read, in attn_rope_bytes_: the frequencies, and the fine rows that occur. */
+ATTN_FUNC_ void attn_rope_lay_(attn_rope_ *g, char *base, int workers) {
+  const int64_t row = attn_piece_(g->pairs, sizeof(double));
+  unsigned seen = 0;
+  g->theta = (double *)(void *)base, base += row;
+  g->fine = (double *)(void *)base, base += attn_piece_(2 * ATTN_ROPE_RUN_ * g->pairs, 8);
+  if (g->p.xpos != 0.0) g->zeta = (double *)(void *)base, base += row;
+  if (g->p.mrope_interleaved) g->order = (int64_t *)(void *)base, base += row;
+  g->rows = base;
+  g->bound[0] = 0, g->bound[1] = g->pairs;
+  if (g->at.axes > 1) attn_rope_sort_(g);
+  for (int w = 0; w < workers; w++) {
+    attn_rope_row_ r;
+    attn_rope_cut_(g, w, &r);
+    for (int axis = 0; axis < ATTN_ROPE_AXES_; axis++)
+      r.coarse[axis] = INT64_MAX; /* no multiple of 16 */
+  }
+  if (g->p.cos.data) return;
+  g->by = attn_rope_factor_(&g->p);
+  attn_rope_frequencies_(&g->p, g->theta);
+  if (g->order || g->zeta) attn_rope_arrange_(g);
+  for (int axis = 0; axis < g->at.axes; axis++)
+    for (int64_t b = 0; b < (g->at.each ? g->at.batch : 1); b++)
+      for (int64_t i = 0; i < g->at.len && seen != 0xffffu; i++) {
+        int64_t p;
+        double real;
+        if (!attn_position_(&g->at, axis, b, i, &p, &real)) continue;
+        const int64_t fine = attn_rest_(p);
+        double *at = g->fine + 2 * fine * g->pairs;
+        if (!(seen >> fine & 1u))
+          attn_rope_angles_(g, 0, g->pairs, (double)fine, 1.0, at, at + g->pairs);
+        seen |= 1u << fine;
+      }
+}
+/* <<< attn/engine/rope.h */
 /* >>> attn/calls/exp.h */
 /* calls/exp.h owns the exponential of every softmax, as a call. */
 
@@ -27864,138 +28493,33 @@ ATTN_PUB_COLD_ attn_status attn_edges(attn_tensor o, attn_tensor q, attn_tensor 
 #endif
 #if ATTN_HAS_POSITION
 /* >>> attn/calls/position.h */
-/* calls/position.h owns family B: rotary embedding and the ALiBi slopes. T5 buckets are in
- * engine/t5.h. */
-
-/* The angle of position p is that of 16 floor(p / 16) plus that of p mod 16. Sines of the second
- * kind are made once a call, of the first once in 16 positions, and joined by the addition theorem:
- * so a position costs six multiplications a pair, and its rotation depends on nothing else. */
-enum { ATTN_ROPE_RUN_ = 16 };
-
-/* The positions of rows: start + i, or those of an array, a set for each entry of the batch or for all. */
-typedef struct attn_positions_ {
-  int64_t start;
-  const int64_t *whole;
-  const double *real; /* in its place */
-  int each;           /* a set for each entry */
-  int64_t len;        /* positions of a set */
-} attn_positions_;
-
-ATTN_FUNC_ int attn_check_positions_(attn_error_ *e, attn_positions_ *p, int64_t batch,
-                                     attn_span_ *span) {
-  span->lo = span->hi = 0;
-  if (!p->whole && !p->real) p->each = 0;
-  if (attn_abs64_(p->start) > INT64_MAX / 4)
-    return attn_reject_(e, ATTN_E_RANGE, "params.start must lie within 2^61 of 0");
-  if (p->whole && p->real)
-    return attn_reject_(e, ATTN_E_NULL, "params.positions and .real_positions exclude each other");
-  const int64_t count = attn_mul_(p->each ? batch : 1, p->len);
-  if ((p->whole || p->real) && count > INT64_MAX / 8)
-    return attn_reject_(e, ATTN_E_OVERFLOW, "params.positions spans more than the address space");
-  if (p->real)
-    return attn_check_array_(e, p->real, count, 8,
-                             "params.real_positions must be aligned to its elements", span);
-  return attn_check_array_(e, p->whole, count, 8,
-                           "params.positions must be aligned to its elements", span);
-}
-
-/* Reads them. */
-ATTN_FUNC_ int attn_check_real_positions_(attn_error_ *e, const attn_positions_ *p, int64_t batch) {
-  const int64_t count = attn_mul_(p->each ? batch : 1, p->len);
-  for (int64_t i = 0; p->real && i < count; i++)
-    if (!(fabs(p->real[i]) < HUGE_VAL))
-      return attn_reject_(e, ATTN_E_VALUE, "params.real_positions must be finite");
-  return 1;
-}
-
-/* The position of a row where none is real. */
-ATTN_FUNC_ int64_t attn_whole_position_(const attn_positions_ *p, int64_t b, int64_t i) {
-  return p->whole ? p->whole[(p->each ? b * p->len : 0) + i] : p->start + i;
-}
-
-/* 1: the position of a row is this whole number; 0: it is none, but this real one. */
-ATTN_FUNC_ int attn_position_(const attn_positions_ *p, int64_t b, int64_t i, int64_t *whole,
-                              double *real) {
-  if (!p->real) {
-    *whole = attn_whole_position_(p, b, i);
-    return 1;
-  }
-  *real = p->real[(p->each ? b * p->len : 0) + i];
-  if (!(fabs(*real) < 9007199254740992.0) || *real != floor(*real)) return 0; /* 2^53 */
-  *whole = (int64_t)*real;
-  return 1;
-}
-
-/* What a position is beyond the last multiple of 16. */
-ATTN_FUNC_ int64_t attn_rest_(int64_t position) {
-  return (position % ATTN_ROPE_RUN_ + ATTN_ROPE_RUN_) % ATTN_ROPE_RUN_;
-}
+/* calls/position.h owns rotary embedding and the ALiBi slopes. Its angles are those of engine/rope.h, T5 buckets
+ * are in engine/t5.h. */
 
 typedef struct attn_rope_job_ {
   const attn_table_ *table;
   attn_tensor y, x;
-  attn_positions_ at;
-  attn_rope_params p; /* rot and base resolved */
-  int64_t pairs;      /* rot / 2 */
-  double *theta;      /* [pairs] */
-  double *fine;       /* [run][2][pairs] sines and cosines of 0..15 */
-  char *workspace;    /* of the workers, each of this many bytes: */
-  int64_t bytes;
+  attn_rope_ g;
 } attn_rope_job_;
-
-/* One worker's part: the last coarse position and its sines and cosines, and one row's as floats
- * laid out as the primitive wants them. */
-typedef struct attn_rope_row_ {
-  int64_t *coarse;
-  double *sine, *cosine;        /* [pairs] */
-  float *sine_row, *cosine_row; /* [rot] */
-} attn_rope_row_;
 
 ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rope_params *params,
                                const attn_ctx *ctx, int *workers, int data) {
   static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x");
-  attn_span_ sy, sx, sp = {0, 0}, sw = {0, 0};
-  memset(&j->p, 0, sizeof j->p);
-  if (params) j->p = *params;
-  attn_rope_params *p = &j->p;
+  attn_span_ sy, sx, sw = {0, 0};
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
   if (!attn_check_tensor_(e, &j->x, wx, &sx) || !attn_check_tensor_(e, &j->y, wy, &sy)) return 0;
   if (j->y.batch != j->x.batch || j->y.heads != j->x.heads || j->y.len != j->x.len ||
       j->y.dim != j->x.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "y must have the shape of x");
-  if (!attn_check_rows_(e, &j->y, wy)) return 0;
-  p->rotary_dim = attn_given_or_(p->has_rotary_dim, p->rotary_dim, j->x.dim);
-  if (p->rotary_dim < 0 || p->rotary_dim > j->x.dim || p->rotary_dim % 2)
-    return attn_reject_(e, ATTN_E_RANGE, "params.rotary_dim must be even and lie in 0..x.dim");
-  if (p->base == 0.0) p->base = 10000.0;
-  if (!(p->base > 0.0 && p->base < HUGE_VAL))
-    return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
-  if (p->layout != ATTN_ROPE_INTERLEAVED && p->layout != ATTN_ROPE_HALF)
-    return attn_reject_(e, ATTN_E_RANGE, "params.layout must be an attn_rope_layout");
-  const attn_positions_ at = {p->start, p->positions, p->real_positions, p->positions_per_batch,
-                              j->x.len};
-  j->at = at;
-  if (!attn_check_positions_(e, &j->at, j->x.batch, &sp)) return 0;
-  if ((attn_overlap_(sy, sx) && !attn_same_view_(&j->y, &j->x)) || attn_overlap_(sy, sp))
+  if (!attn_check_rows_(e, &j->y, wy) ||
+      !attn_rope_open_(e, &j->g, params, j->x.batch, j->x.len, j->x.dim, data))
+    return 0;
+  if ((attn_overlap_(sy, sx) && !attn_same_view_(&j->y, &j->x)) || attn_rope_shares_(&j->g, sy))
     return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wy, ATTN_SAYS_OVERLAP_));
-  if (data && !attn_check_real_positions_(e, &j->at, j->x.batch)) return 0;
   if (!attn_check_workspace_(e, ctx, &sw)) return 0;
-  if (attn_overlap_(sw, sx) || attn_overlap_(sw, sy) || attn_overlap_(sw, sp))
+  if (attn_overlap_(sw, sx) || attn_overlap_(sw, sy) || attn_rope_shares_(&j->g, sw))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
-  j->pairs = p->rotary_dim / 2;
-  j->bytes = attn_add_(attn_piece_(1, sizeof(int64_t)),
-                       attn_add_(attn_mul_(2, attn_piece_(j->pairs, sizeof(double))),
-                                 attn_mul_(2, attn_piece_(p->rotary_dim, sizeof(float)))));
   return 1;
-}
-
-ATTN_FUNC_ int64_t attn_rope_shared_(const attn_rope_job_ *j) {
-  return attn_add_(attn_piece_(j->pairs, sizeof(double)),
-                   attn_piece_(attn_mul_(2 * ATTN_ROPE_RUN_, j->pairs), sizeof(double)));
-}
-
-ATTN_FUNC_ int64_t attn_rope_bytes_(const attn_rope_job_ *j, int workers) {
-  return attn_workspace_bytes_(attn_add_(attn_rope_shared_(j), attn_mul_(j->bytes, workers)), 1);
 }
 
 ATTN_FUNC_ int64_t attn_rope_runs_(const attn_rope_job_ *j) {
@@ -28005,96 +28529,26 @@ ATTN_FUNC_ int64_t attn_rope_runs_(const attn_rope_job_ *j) {
 /* Runs of rows; with positions per batch entry each entry has its own. */
 ATTN_FUNC_ int64_t attn_rope_items_(const attn_rope_job_ *j) {
   if (j->x.batch == 0 || j->x.heads == 0 || j->x.len == 0) return 0;
-  return j->at.each ? attn_mul_(attn_rope_runs_(j), j->x.batch) : attn_rope_runs_(j);
-}
-
-ATTN_FUNC_ void attn_rope_cut_(const attn_rope_job_ *j, int worker, attn_rope_row_ *r) {
-  char *at = j->workspace + worker * j->bytes;
-  const int64_t pair = attn_piece_(j->pairs, sizeof(double));
-  r->coarse = (int64_t *)(void *)at, at += attn_piece_(1, sizeof(int64_t));
-  r->sine = (double *)(void *)at, at += pair;
-  r->cosine = (double *)(void *)at, at += pair;
-  r->sine_row = (float *)(void *)at, at += attn_piece_(j->p.rotary_dim, sizeof(float));
-  r->cosine_row = (float *)(void *)at;
-}
-
-/* Angles in double: a float angle is wrong by 0.03 at position 10^6. */
-ATTN_FUNC_ void attn_rope_angles_(const attn_rope_job_ *j, double position, double *sine,
-                                  double *cosine) {
-  for (int64_t m = 0; m < j->pairs; m++) attn_sincos_(position * j->theta[m], &sine[m], &cosine[m]);
-}
-
-/* Places one sine and cosine. */
-ATTN_FUNC_ void attn_rope_place_(const attn_rope_job_ *j, attn_rope_row_ *r, int64_t m, double sine,
-                                 double cosine) {
-  const int half = j->p.layout == ATTN_ROPE_HALF;
-  const float c = (float)cosine, s = (float)(j->p.inverse ? -sine : sine);
-  const int64_t a = half ? m : 2 * m, b = half ? m + j->pairs : a + 1;
-  r->cosine_row[a] = r->cosine_row[b] = c, r->sine_row[a] = -s, r->sine_row[b] = s;
-}
-
-/* The row of sines and cosines of row i of entry b. A position that is no whole number has its own. */
-ATTN_FUNC_ void attn_rope_fill_(const attn_rope_job_ *j, attn_rope_row_ *r, int64_t b, int64_t i) {
-  int64_t position = 0;
-  double real = 0.0;
-  if (!attn_position_(&j->at, b, i, &position, &real)) {
-    attn_rope_angles_(j, real, r->sine, r->cosine);
-    *r->coarse = INT64_MAX; /* no multiple of 16 */
-    for (int64_t m = 0; m < j->pairs; m++) attn_rope_place_(j, r, m, r->sine[m], r->cosine[m]);
-    return;
-  }
-  const int64_t fine = attn_rest_(position);
-  const double *fs = j->fine + 2 * fine * j->pairs, *fc = fs + j->pairs;
-  if (*r->coarse != position - fine) {
-    attn_rope_angles_(j, (double)(position - fine), r->sine, r->cosine);
-    *r->coarse = position - fine;
-  }
-  for (int64_t m = 0; m < j->pairs; m++)
-    attn_rope_place_(j, r, m, r->sine[m] * fc[m] + r->cosine[m] * fs[m],
-                     r->cosine[m] * fc[m] - r->sine[m] * fs[m]);
+  return j->g.at.each ? attn_mul_(attn_rope_runs_(j), j->x.batch) : attn_rope_runs_(j);
 }
 
 ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
   const attn_rope_job_ *j = (const attn_rope_job_ *)job;
+  const attn_rope_ *g = &j->g;
   const int64_t runs = attn_rope_runs_(j);
   const int64_t first = index % runs * ATTN_ROPE_RUN_;
   const int64_t end = j->x.len - first < ATTN_ROPE_RUN_ ? j->x.len : first + ATTN_ROPE_RUN_;
-  const int64_t b0 = index / runs, b1 = j->at.each ? b0 + 1 : j->x.batch;
+  const int64_t b0 = index / runs, b1 = g->at.each ? b0 + 1 : j->x.batch;
   attn_rope_row_ r;
-  attn_rope_cut_(j, worker, &r);
+  attn_rope_cut_(g, worker, &r);
   for (int64_t i = first; i < end; i++) {
-    attn_rope_fill_(j, &r, b0, i);
+    attn_rope_fill_(g, &g->at, &r, b0, i);
     for (int64_t b = b0; b < b1; b++)
       for (int64_t h = 0; h < j->x.heads; h++)
         attn_on_(rope, j->table)
             ->rope(attn_at_(&j->y, b, h, i), attn_at_(&j->x, b, h, i), j->y.dtype, j->x.dtype,
-                   j->x.dim, j->p.rotary_dim, j->p.layout == ATTN_ROPE_HALF, r.cosine_row,
+                   j->x.dim, g->p.rotary_dim, g->p.layout == ATTN_ROPE_HALF, r.cosine_row,
                    r.sine_row);
-  }
-}
-
-/* Makes the tables all workers read: the frequencies, and the fine rows that occur. */
-ATTN_FUNC_ void attn_rope_tables_(attn_rope_job_ *j, char *base, int workers) {
-  unsigned seen = 0;
-  j->theta = (double *)(void *)base;
-  j->fine = (double *)(void *)(base + attn_piece_(j->pairs, sizeof(double)));
-  j->workspace = (char *)j->fine + attn_piece_(2 * ATTN_ROPE_RUN_ * j->pairs, sizeof(double));
-  for (int64_t m = 0; m < j->pairs; m++)
-    j->theta[m] = pow(j->p.base, -2.0 * (double)m / (double)j->p.rotary_dim);
-  for (int64_t b = 0; b < (j->at.each ? j->x.batch : 1); b++)
-    for (int64_t i = 0; i < j->x.len && seen != 0xffffu; i++) {
-      int64_t p;
-      double real;
-      if (!attn_position_(&j->at, b, i, &p, &real)) continue;
-      const int64_t fine = attn_rest_(p);
-      double *row = j->fine + 2 * fine * j->pairs;
-      if (!(seen >> fine & 1u)) attn_rope_angles_(j, (double)fine, row, row + j->pairs);
-      seen |= 1u << fine;
-    }
-  for (int w = 0; w < workers; w++) {
-    attn_rope_row_ r;
-    attn_rope_cut_(j, w, &r);
-    *r.coarse = INT64_MAX; /* no multiple of 16 */
   }
 }
 
@@ -28104,15 +28558,15 @@ ATTN_PUB_ attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_pa
   attn_rope_job_ j;
   attn_workspace_ w;
   int workers;
-  memset(&j, 0, sizeof j);
   j.y = y, j.x = x;
   if (attn_rope_plan_(&e, &j, params, ctx, &workers, 1)) {
     int64_t items = attn_rope_items_(&j);
     workers = attn_pieces_(workers, items);
     if (items == 0) {
       attn_report_(ctx, j.table, 1, "no-op", "no rows");
-    } else if (attn_workspace_get_(&e, &w, ctx, attn_rope_bytes_(&j, workers))) {
-      attn_rope_tables_(&j, w.base, workers);
+    } else if (attn_workspace_get_(&e, &w, ctx,
+                                   attn_workspace_bytes_(attn_rope_bytes_(&j.g, workers), 1))) {
+      attn_rope_lay_(&j.g, w.base, workers);
       attn_for_(ctx, workers, items, attn_rope_item_, &j);
       attn_workspace_drop_(&w);
       attn_report_(ctx, j.table, workers, "row rotation", "the only path");
@@ -28127,14 +28581,45 @@ ATTN_PUB_ size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_ro
   attn_rope_job_ j;
   const attn_ctx plain = attn_before_workspace_(ctx);
   int workers;
-  memset(&j, 0, sizeof j);
   j.y = y, j.x = x;
   if (!attn_rope_plan_(&e, &j, params, &plain, &workers, 0)) return ATTN_WORKSPACE_REJECTED;
   int64_t items = attn_rope_items_(&j);
   if (items == 0) return 0;
   if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
-  int64_t bytes = attn_rope_bytes_(&j, attn_pieces_(workers, items));
-  return attn_answer_(e.status, bytes);
+  const int64_t bytes = attn_rope_bytes_(&j.g, attn_pieces_(workers, items));
+  return attn_answer_(e.status, attn_workspace_bytes_(bytes, 1));
+}
+
+ATTN_PUB_COLD_ attn_status attn_rope_frequencies(double *frequencies, double *attention_factor,
+                                                 const attn_rope_params *params, int64_t dim) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_rope_params p;
+  memset(&p, 0, sizeof p);
+  if (params) p = *params;
+  if (dim < 1) return ATTN_E_SHAPE;
+  if (p.cos.data || p.sin.data) return ATTN_E_RANGE;
+  if (!attn_check_rope_(&e, &p, dim, 1)) return e.status;
+  if (frequencies) attn_rope_frequencies_(&p, frequencies);
+  if (attention_factor) *attention_factor = attn_rope_factor_(&p);
+  return ATTN_OK;
+}
+
+ATTN_PUB_COLD_ double attn_rope_mscale(double factor, double mscale) {
+  return attn_rope_ms_(factor, mscale);
+}
+
+ATTN_PUB_COLD_ attn_rope_type attn_rope_type_of(const char *word) {
+  static const struct {
+    const char *word;
+    attn_rope_type type;
+  } known[] = {{"default", ATTN_ROPE_DEFAULT}, {"mrope", ATTN_ROPE_DEFAULT},
+               {"linear", ATTN_ROPE_LINEAR},   {"ntk", ATTN_ROPE_NTK},
+               {"dynamic", ATTN_ROPE_DYNAMIC}, {"llama3", ATTN_ROPE_LLAMA3},
+               {"yarn", ATTN_ROPE_YARN},       {"longrope", ATTN_ROPE_LONGROPE},
+               {"su", ATTN_ROPE_LONGROPE}};
+  for (size_t i = 0; word && i < sizeof known / sizeof *known; i++)
+    if (strcmp(word, known[i].word) == 0) return known[i].type;
+  return ATTN_ROPE_TYPES;
 }
 
 ATTN_PUB_ attn_status attn_alibi_slopes(float *slopes, int64_t n) {
@@ -28212,13 +28697,13 @@ ATTN_COLD_ int attn_sinusoid_plan_(attn_error_ *e, attn_sinusoid_job_ *j,
   if (p->x_scale - p->x_scale != 0.0f)
     return attn_reject_(e, ATTN_E_VALUE, "params.x_scale must be finite");
   if (p->x_scale == 0.0f && attn_to_bits_(p->x_scale) == 0) p->x_scale = 1.0f;
-  const attn_positions_ at = {p->start, p->positions, p->real_positions, p->positions_per_batch,
-                              j->y.len};
+  const attn_positions_ at = {
+      p->start, p->positions, p->real_positions, p->positions_per_batch, j->y.len, j->y.batch, 1};
   j->at = at;
-  if (!attn_check_positions_(e, &j->at, j->y.batch, &sp)) return 0;
+  if (!attn_check_positions_(e, &j->at, &sp)) return 0;
   if (attn_overlap_(sy, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, "y must not share memory with params.positions");
-  if (data && !attn_check_real_positions_(e, &j->at, j->y.batch)) return 0;
+  if (data && !attn_check_real_positions_(e, &j->at)) return 0;
   if (!attn_check_workspace_(e, ctx, &sw)) return 0;
   if (attn_overlap_(sw, sx) || attn_overlap_(sw, sy) || attn_overlap_(sw, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
@@ -28292,7 +28777,7 @@ ATTN_FUNC_ void attn_sinusoid_item_(void *job, int worker, int64_t index) {
   for (int64_t i = first; i < end; i++) {
     int64_t position;
     double real;
-    if (attn_position_(&j->at, b0, i, &position, &real))
+    if (attn_position_(&j->at, 0, b0, i, &position, &real))
       attn_sinusoid_at_(j, &r, position);
     else
       attn_sinusoid_make_(j, real, r.row);
@@ -28335,7 +28820,7 @@ ATTN_COLD_ void attn_sinusoid_tables_(attn_sinusoid_job_ *j, char *base, int wor
     for (int64_t i = 0; i < j->y.len && seen != 0xffffu; i++) {
       int64_t p;
       double real;
-      if (attn_position_(&j->at, b, i, &p, &real)) seen |= 1u << attn_rest_(p);
+      if (attn_position_(&j->at, 0, b, i, &p, &real)) seen |= 1u << attn_rest_(p);
     }
   if (j->signal) seen |= 1u << attn_rest_(j->step);
   for (int rest = 0; rest < ATTN_ROPE_RUN_; rest++)
@@ -28444,8 +28929,8 @@ ATTN_COLD_ int attn_learned_plan_(attn_error_ *e, attn_learned_job_ *j,
   if (j->rows.batch != 1 || j->rows.heads != 1 || j->rows.dim != j->y.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "table must be [1, 1, rows, y.dim]");
   attn_positions_ *p = &j->at;
-  p->len = j->y.len;
-  if (!attn_check_positions_(e, p, j->y.batch, &si)) return 0;
+  p->len = j->y.len, p->batch = j->y.batch, p->axes = 1;
+  if (!attn_check_positions_(e, p, &si)) return 0;
   if (attn_overlap_(sy, st) || attn_overlap_(sy, si))
     return attn_reject_(e, ATTN_E_OVERLAP,
                         "y must not share memory with table or params.positions");
@@ -28466,7 +28951,7 @@ ATTN_FUNC_ void attn_learned_item_(void *job, int worker, int64_t index) {
   (void)worker;
   for (int64_t h = 0; h < j->y.heads; h++)
     for (int64_t i = first; i < end; i++) {
-      const int64_t id = attn_whole_position_(&j->at, b, i);
+      const int64_t id = attn_whole_position_(&j->at, 0, b, i);
       j->table->blend(attn_at_(&j->y, b, h, i), j->x.data ? attn_at_(&j->x, b, h, i) : NULL,
                       attn_at_(&j->rows, 0, 0, id), j->y.dtype, j->x.dtype, j->rows.dtype, j->y.dim,
                       1.0f, 1.0f);

@@ -324,6 +324,9 @@
 #define attn_learned_position(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
 #define attn_learned_position_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
 #define attn_rope(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
+#define attn_rope_frequencies(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
+#define attn_rope_mscale(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
+#define attn_rope_type_of(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
 #define attn_rope_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
 #define attn_sinusoid(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
 #define attn_sinusoid_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
