@@ -4980,7 +4980,7 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_HAS_SEQUENCE                                                         \
   ATTN_HAS(ATTN_FAMILY_SEQUENCE | ATTN_FAMILY_CONTENT | ATTN_FAMILY_COMPRESSION | \
            ATTN_FAMILY_LOWRANK)
-#define ATTN_HAS_POSITION ATTN_HAS(ATTN_FAMILY_POSITION | ATTN_FAMILY_MEMORY | ATTN_FAMILY_DEPTH)
+#define ATTN_HAS_POSITION (ATTN_HAS(ATTN_FAMILY_POSITION) || ATTN_HAS_MULTIHEAD)
 #define ATTN_HAS_DENSE (ATTN_HAS(ATTN_FAMILY_DENSE | ATTN_FAMILY_SEQUENCE) || ATTN_HAS_COMPOSED)
 #define ATTN_HAS_EDGES ATTN_HAS(ATTN_FAMILY_EDGES | ATTN_FAMILY_CONTENT)
 #define ATTN_HAS_RELU ATTN_HAS(ATTN_FAMILY_RELU)
@@ -6582,6 +6582,7 @@ typedef struct attn_multihead_params {
       attention;    /* scale, allowed set, terms, lse and map, as in attn_sdpa for q, k and v
                             * below; its messages call this params. No scales of quantised rows */
   attn_tensor each; /* out, optional: [B,H,Tq,dv], the heads' outputs O_h */
+  const attn_rope_params *rope; /* null = none: q_h and k_g are rotated, as attn_rope does it */
 } attn_multihead_params;
 
 #if ATTN_HAS_MULTIHEAD
@@ -6592,6 +6593,8 @@ typedef struct attn_multihead_params {
  *   O_h = attn_sdpa of q_h, k_g, v_g,  g = h Hkv / H (integer division)
  *   y = [O_0 ; .. ; O_{H-1}] w_o + b_o
  *
+ * rope: key j has position start + j, query i start + q_off + i; with positions (of Tk keys) key j has its own,
+ *   query i that of key q_off + i, which must be there. keys is not read. Its messages call it params.
  * bias_k and bias_v add a key of score s q_h . bias_k,g, which has no term and no place: no mask, window or
  *   length forbids it to a row before q_len. The LSE and the map, of Tk columns, count it in.
  *
@@ -6606,7 +6609,7 @@ typedef struct attn_multihead_params {
  * Empty: B = 0 or Tq = 0 is a no-op; a row without keys has O_h = 0 and y = b_o.
  * NaN: in a row of x reaches that row of y, in rows of x_k and x_v the rows that may see them.
  * Errors: those of attn_gemm and attn_sdpa; NULL, RANGE: bias_k without bias_v, or with ragged or
- *   modify_weights; HEADS: Hkv does not divide H, or H and Hkv the widths.
+ *   modify_weights; those of attn_rope, RANGE: rope with bias_k, ragged, q_offs or align_lengths; HEADS: Hkv does not divide H, or H and Hkv the widths.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers, and each row of y
  *   wherever attn_sdpa says so of a row.
  * Cost: 2 B (Tq dm H dk + Tk Hkv (dmk dk + dmv dv) + Tq H dv dmo) flops beside attn_sdpa.
@@ -23654,6 +23657,8 @@ typedef struct attn_positions_ {
   int64_t len;        /* positions of a set */
   int64_t batch;      /* sets of an axis */
   int axes;           /* positions of a row */
+  int64_t first;      /* row 0 is this one of a set, */
+  int64_t rows;       /* and there are so many */
 } attn_positions_;
 
 ATTN_FUNC_ int64_t attn_positions_count_(const attn_positions_ *p) {
@@ -23662,7 +23667,12 @@ ATTN_FUNC_ int64_t attn_positions_count_(const attn_positions_ *p) {
 
 ATTN_FUNC_ int attn_check_positions_(attn_error_ *e, attn_positions_ *p, attn_span_ *span) {
   span->lo = span->hi = 0;
-  if (!p->whole && !p->real) p->each = 0;
+  if (!p->whole && !p->real) {
+    p->start = attn_add_(p->start, p->first);
+    p->each = 0, p->first = 0, p->len = p->rows;
+  }
+  if (p->first < 0 || p->rows > p->len - p->first)
+    return attn_reject_(e, ATTN_E_RANGE, "params.positions must be there for every row");
   if (attn_abs64_(p->start) > INT64_MAX / 4)
     return attn_reject_(e, ATTN_E_RANGE, "params.start must lie within 2^61 of 0");
   if (p->whole && p->real)
@@ -23688,7 +23698,7 @@ ATTN_FUNC_ int attn_check_real_positions_(attn_error_ *e, const attn_positions_ 
 
 /* Where in the arrays a row has its position on an axis. */
 ATTN_FUNC_ int64_t attn_position_at_(const attn_positions_ *p, int axis, int64_t b, int64_t i) {
-  return ((p->each ? axis * p->batch + b : axis) * p->len) + i;
+  return ((p->each ? axis * p->batch + b : axis) * p->len) + p->first + i;
 }
 
 /* The position of a row where none is real. */
@@ -23805,9 +23815,11 @@ ATTN_COLD_ int attn_check_rope_places_(attn_error_ *e, const attn_rope_ *g) {
   return 1;
 }
 
-/* Judges the rotation of `batch` times len rows of width dim, and says what it needs. data: arrays may be read. */
+/* Judges the rotation of `batch` times `rows` rows of width dim, from row `first` of those whose positions may be
+ * given, and says what it needs. data: arrays may be read. */
 ATTN_FUNC_ int attn_rope_open_(attn_error_ *e, attn_rope_ *g, const attn_rope_params *params,
-                               int64_t batch, int64_t len, int64_t dim, int data) {
+                               int64_t batch, int64_t len, int64_t first, int64_t rows, int64_t dim,
+                               int data) {
   memset(g, 0, sizeof *g);
   if (params) g->p = *params;
   attn_rope_params *p = &g->p;
@@ -23817,8 +23829,9 @@ ATTN_FUNC_ int attn_rope_open_(attn_error_ *e, attn_rope_ *g, const attn_rope_pa
   if (!attn_check_rope_(e, p, dim, data)) return 0;
   const int many = p->mrope_section[0] || p->mrope_section[1] || p->mrope_section[2];
   const attn_positions_ at = {
-      p->start, p->positions, p->real_positions,          p->positions_per_batch,
-      len,      batch,        p->axial ? 2 : many ? 3 : 1};
+      p->start, p->positions, p->real_positions,           p->positions_per_batch,
+      len,      batch,        p->axial ? 2 : many ? 3 : 1, first,
+      rows};
   g->at = at, g->pairs = p->rotary_dim / 2;
   if (p->axial && !p->positions && !p->real_positions)
     return attn_reject_(e, ATTN_E_NULL, "params.positions must be given with axial");
@@ -23980,7 +23993,7 @@ ATTN_FUNC_ void attn_rope_lay_(attn_rope_ *g, char *base, int workers) {
   if (g->order || g->zeta) attn_rope_arrange_(g);
   for (int axis = 0; axis < g->at.axes; axis++)
     for (int64_t b = 0; b < (g->at.each ? g->at.batch : 1); b++)
-      for (int64_t i = 0; i < g->at.len && seen != 0xffffu; i++) {
+      for (int64_t i = 0; i < g->at.rows && seen != 0xffffu; i++) {
         int64_t p;
         double real;
         if (!attn_position_(&g->at, axis, b, i, &p, &real)) continue;
@@ -28499,8 +28512,14 @@ ATTN_PUB_COLD_ attn_status attn_edges(attn_tensor o, attn_tensor q, attn_tensor 
 typedef struct attn_rope_job_ {
   const attn_table_ *table;
   attn_tensor y, x;
+  int64_t len, first; /* x is rows first .. of so many that may have positions */
   attn_rope_ g;
 } attn_rope_job_;
+
+ATTN_FUNC_ void attn_rope_job_of_(attn_rope_job_ *j, attn_tensor y, attn_tensor x, int64_t len,
+                                  int64_t first) {
+  j->y = y, j->x = x, j->len = len, j->first = first;
+}
 
 ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rope_params *params,
                                const attn_ctx *ctx, int *workers, int data) {
@@ -28512,7 +28531,7 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
       j->y.dim != j->x.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "y must have the shape of x");
   if (!attn_check_rows_(e, &j->y, wy) ||
-      !attn_rope_open_(e, &j->g, params, j->x.batch, j->x.len, j->x.dim, data))
+      !attn_rope_open_(e, &j->g, params, j->x.batch, j->len, j->first, j->x.len, j->x.dim, data))
     return 0;
   if ((attn_overlap_(sy, sx) && !attn_same_view_(&j->y, &j->x)) || attn_rope_shares_(&j->g, sy))
     return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wy, ATTN_SAYS_OVERLAP_));
@@ -28552,42 +28571,53 @@ ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_PUB_ attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_params *params,
-                                attn_ctx *ctx) {
+ATTN_FUNC_ attn_status attn_rope_run_(attn_rope_job_ *j, const attn_rope_params *params,
+                                      attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
-  attn_rope_job_ j;
   attn_workspace_ w;
   int workers;
-  j.y = y, j.x = x;
-  if (attn_rope_plan_(&e, &j, params, ctx, &workers, 1)) {
-    int64_t items = attn_rope_items_(&j);
+  if (attn_rope_plan_(&e, j, params, ctx, &workers, 1)) {
+    int64_t items = attn_rope_items_(j);
     workers = attn_pieces_(workers, items);
     if (items == 0) {
-      attn_report_(ctx, j.table, 1, "no-op", "no rows");
+      attn_report_(ctx, j->table, 1, "no-op", "no rows");
     } else if (attn_workspace_get_(&e, &w, ctx,
-                                   attn_workspace_bytes_(attn_rope_bytes_(&j.g, workers), 1))) {
-      attn_rope_lay_(&j.g, w.base, workers);
-      attn_for_(ctx, workers, items, attn_rope_item_, &j);
+                                   attn_workspace_bytes_(attn_rope_bytes_(&j->g, workers), 1))) {
+      attn_rope_lay_(&j->g, w.base, workers);
+      attn_for_(ctx, workers, items, attn_rope_item_, j);
       attn_workspace_drop_(&w);
-      attn_report_(ctx, j.table, workers, "row rotation", "the only path");
+      attn_report_(ctx, j->table, workers, "row rotation", "the only path");
     }
   }
   return attn_end_(ctx, &e);
+}
+
+/* Bytes of the same; -1 = rejected. */
+ATTN_FUNC_ int64_t attn_rope_need_(attn_error_ *e, attn_rope_job_ *j,
+                                   const attn_rope_params *params, const attn_ctx *ctx) {
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  int workers;
+  if (!attn_rope_plan_(e, j, params, &plain, &workers, 0)) return -1;
+  const int64_t items = attn_rope_items_(j);
+  if (items == 0) return 0;
+  if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
+  return attn_workspace_bytes_(attn_rope_bytes_(&j->g, attn_pieces_(workers, items)), 1);
+}
+
+ATTN_PUB_ attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_params *params,
+                                attn_ctx *ctx) {
+  attn_rope_job_ j;
+  attn_rope_job_of_(&j, y, x, x.len, 0);
+  return attn_rope_run_(&j, params, ctx);
 }
 
 ATTN_PUB_ size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_rope_params *params,
                                      const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_rope_job_ j;
-  const attn_ctx plain = attn_before_workspace_(ctx);
-  int workers;
-  j.y = y, j.x = x;
-  if (!attn_rope_plan_(&e, &j, params, &plain, &workers, 0)) return ATTN_WORKSPACE_REJECTED;
-  int64_t items = attn_rope_items_(&j);
-  if (items == 0) return 0;
-  if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
-  const int64_t bytes = attn_rope_bytes_(&j.g, attn_pieces_(workers, items));
-  return attn_answer_(e.status, attn_workspace_bytes_(bytes, 1));
+  attn_rope_job_of_(&j, y, x, x.len, 0);
+  const int64_t bytes = attn_rope_need_(&e, &j, params, ctx);
+  return attn_answer_(e.status, bytes);
 }
 
 ATTN_PUB_COLD_ attn_status attn_rope_frequencies(double *frequencies, double *attention_factor,
@@ -28698,7 +28728,8 @@ ATTN_COLD_ int attn_sinusoid_plan_(attn_error_ *e, attn_sinusoid_job_ *j,
     return attn_reject_(e, ATTN_E_VALUE, "params.x_scale must be finite");
   if (p->x_scale == 0.0f && attn_to_bits_(p->x_scale) == 0) p->x_scale = 1.0f;
   const attn_positions_ at = {
-      p->start, p->positions, p->real_positions, p->positions_per_batch, j->y.len, j->y.batch, 1};
+      p->start, p->positions, p->real_positions, p->positions_per_batch, j->y.len, j->y.batch, 1,
+      0,        j->y.len};
   j->at = at;
   if (!attn_check_positions_(e, &j->at, &sp)) return 0;
   if (attn_overlap_(sy, sp))
@@ -28929,7 +28960,7 @@ ATTN_COLD_ int attn_learned_plan_(attn_error_ *e, attn_learned_job_ *j,
   if (j->rows.batch != 1 || j->rows.heads != 1 || j->rows.dim != j->y.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "table must be [1, 1, rows, y.dim]");
   attn_positions_ *p = &j->at;
-  p->len = j->y.len, p->batch = j->y.batch, p->axes = 1;
+  p->len = p->rows = j->y.len, p->batch = j->y.batch, p->axes = 1;
   if (!attn_check_positions_(e, p, &si)) return 0;
   if (attn_overlap_(sy, st) || attn_overlap_(sy, si))
     return attn_reject_(e, ATTN_E_OVERLAP,
@@ -31154,6 +31185,36 @@ ATTN_COLD_ void attn_multihead_turn_(attn_multihead_params *p) {
   for (int i = 0; i < 4; i++) attn_turn_(w[i], p->w_transposed);
 }
 
+/* The rotation of queries or keys, which comes after their projection: key j stands at row j of those that have
+ * positions, query i where attn_sdpa sees it. */
+ATTN_COLD_ attn_rope_params attn_multihead_rope_(const attn_multihead_params *p, int keys) {
+  attn_rope_params rope = *p->rope;
+  rope.keys = keys;
+  return rope;
+}
+
+ATTN_COLD_ int attn_multihead_rope_ok_(attn_error_ *e, const attn_multihead_job_ *j,
+                                       const attn_span_ outer[2], const attn_ctx *ctx) {
+  const int64_t queries = j->x.len, keys = j->x_k.len;
+  attn_span_ work;
+  if (!j->p.rope) return 1;
+  if (!attn_check_workspace_(e, ctx, &work)) return 0;
+  for (int k = 0; k < 2; k++) {
+    const attn_rope_params rope = attn_multihead_rope_(&j->p, k);
+    const int64_t first = k ? 0 : attn_q_off_(&j->p.attention, queries, keys);
+    attn_rope_ g;
+    if (!attn_rope_open_(e, &g, &rope, j->x.batch, keys, first, k ? keys : queries, j->dk, 1))
+      return 0;
+    if (attn_rope_shares_(&g, work) || attn_rope_shares_(&g, outer[0]) ||
+        attn_rope_shares_(&g, outer[1]))
+      return attn_reject_(
+          e, ATTN_E_OVERLAP,
+          "arrays and tables of params.rope must not share memory with an output or "
+          "ctx.workspace");
+  }
+  return 1;
+}
+
 /* What attn_sdpa will see, before there is any of it: outer = y and each. */
 ATTN_COLD_ int attn_multihead_attend_ok_(attn_error_ *e, const attn_multihead_job_ *j,
                                          const attn_span_ outer[2], const attn_ctx *ctx) {
@@ -31168,7 +31229,8 @@ ATTN_COLD_ int attn_multihead_attend_ok_(attn_error_ *e, const attn_multihead_jo
   a.v = attn_bhtd(there, ATTN_F32, j->x_v.batch, p->kv_heads, j->x_v.len, j->dv);
   a.o = attn_bhtd(there, ATTN_F32, b, h, t, j->dv);
   a.outer = outer;
-  return attn_sdpa_plan_(e, &a, &p->attention, ctx, &workers, 1);
+  return attn_multihead_rope_ok_(e, j, outer, ctx) &&
+         attn_sdpa_plan_(e, &a, &p->attention, ctx, &workers, 1);
 }
 
 /* The tensors of a job, in the order of their checks. */
@@ -31254,6 +31316,10 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
   if (p->bias_k.data && (p->attention.ragged.sequences || p->attention.modify_weights))
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.bias_k goes without attention.ragged and attention.modify_weights");
+  if (p->rope && (p->bias_k.data || attn_unlike_(&p->attention)))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.rope goes without bias_k and without attention.ragged, q_offs and "
+                        "align_lengths");
   if (j->x_k.len == 0) p->attention.map.data = NULL;
   memcpy(op, all, sizeof all);
   for (int i = 0; i < ATTN_MULTIHEAD_OPERANDS_; i++)
@@ -31295,6 +31361,29 @@ ATTN_COLD_ int attn_multihead_project_(attn_stage_ *s, attn_tensor y, attn_tenso
   memset(&g, 0, sizeof g);
   g.bias = bias;
   return attn_stage_gemm_(s, y, x, w, &g);
+}
+
+/* y = x, rows first .. of len, rotated; y may be x. */
+ATTN_COLD_ int attn_multihead_turn_rows_(attn_stage_ *s, const attn_multihead_job_ *j,
+                                         attn_tensor y, attn_tensor x, int64_t len, int64_t first,
+                                         int keys) {
+  attn_rope_job_ r;
+  if (!j->p.rope) return 1;
+  const attn_rope_params rope = attn_multihead_rope_(&j->p, keys);
+  attn_rope_job_of_(&r, y, x, len, first);
+  if (!s->run) {
+    const int64_t bytes = attn_rope_need_(s->e, &r, &rope, &s->ctx);
+    if (bytes >= 0) attn_stage_spare_(s, bytes);
+    return bytes >= 0;
+  }
+  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+  return attn_stage_done_(s, attn_rope_run_(&r, &rope, &s->ctx));
+}
+
+/* The queries' rows of heads, in place. */
+ATTN_COLD_ int attn_multihead_turn_queries_(attn_stage_ *s, const attn_multihead_job_ *j,
+                                            attn_tensor q, int64_t keys) {
+  return attn_multihead_turn_rows_(s, j, q, q, keys, attn_q_off_(&j->p.attention, q.len, keys), 0);
 }
 
 /* Rows of `to` = rows of `from`, which is f32. */
@@ -31413,11 +31502,13 @@ ATTN_COLD_ int attn_multihead_steps_(attn_stage_ *s, void *job) {
   const attn_tensor q = attn_multihead_rows_(s, j->x.batch, j->x.len, p->w_q.dim);
   const attn_tensor k = attn_multihead_rows_(s, j->x_k.batch, j->x_k.len, p->w_k.dim);
   const attn_tensor v = attn_multihead_rows_(s, j->x_v.batch, j->x_v.len, p->w_v.dim);
+  const attn_tensor qh = attn_multihead_split_(q, h), kh = attn_multihead_split_(k, kv);
   return attn_multihead_project_(s, q, j->x, p->w_q, p->b_q) &&
          attn_multihead_project_(s, k, j->x_k, p->w_k, p->b_k) &&
          attn_multihead_project_(s, v, j->x_v, p->w_v, p->b_v) &&
-         attn_multihead_join_(s, j, attn_multihead_split_(q, h), attn_multihead_split_(k, kv),
-                              attn_multihead_split_(v, kv), &p->attention, NULL);
+         attn_multihead_turn_queries_(s, j, qh, k.len) &&
+         attn_multihead_turn_rows_(s, j, kh, kh, k.len, 0, 1) &&
+         attn_multihead_join_(s, j, qh, kh, attn_multihead_split_(v, kv), &p->attention, NULL);
 }
 
 /* The call, or with bytes the workspace query. */
@@ -31719,6 +31810,11 @@ ATTN_COLD_ int attn_coder_step_(attn_error_ *e, const attn_block_params *p) {
   return 1;
 }
 
+/* Queries and keys of cross attention have no place in common. */
+ATTN_COLD_ int attn_check_unturned_(attn_error_ *e, const attn_block_params *p) {
+  return p->cross.rope ? attn_reject_(e, ATTN_E_RANGE, "params.cross.rope must be absent") : 1;
+}
+
 /* Every rule. decoder: causal, and with cross attention where e is; cache: of a step, else null. */
 ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder,
                                  attn_decoder_cache *cache, const attn_ctx *ctx,
@@ -31751,6 +31847,7 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
       !attn_check_norm_(e, &p->norm_ff, dm, &more))
     return 0;
   if (cache && !attn_coder_step_(e, p)) return 0;
+  if (!attn_check_unturned_(e, p)) return 0;
   if (!attn_check_cut_(e, p->x_len, b, t, "params.x_len must be aligned to its elements",
                        "params.x_len must lie in 0..x.len", &more) ||
       !attn_coder_lens_(e, &p->self.attention, p->x_len, p->x_len,
@@ -31817,16 +31914,30 @@ ATTN_COLD_ int attn_stage_to_heads_(attn_stage_ *s, attn_tensor y, attn_tensor x
   return attn_multihead_project_(s, y, x, w, bias);
 }
 
+/* Keys of the rows x, rotated, to where they stay: those that rotate are rounded to its type once, behind it. */
+ATTN_COLD_ int attn_stage_fresh_keys_(attn_stage_ *s, const attn_multihead_job_ *j, attn_tensor k,
+                                      attn_tensor x, int64_t at) {
+  const attn_multihead_params *p = &j->p;
+  const attn_tensor there = attn_stage_rows_(k, at, x.len);
+  if (!p->rope) return attn_stage_to_heads_(s, there, x, p->w_k, p->b_k);
+  const attn_tensor t = attn_multihead_rows_(s, x.batch, x.len, p->w_k.dim);
+  return attn_multihead_project_(s, t, x, p->w_k, p->b_k) &&
+         attn_multihead_turn_rows_(s, j, there, attn_multihead_split_(t, p->kv_heads), k.len, at,
+                                   1);
+}
+
 /* Attention with keys and values that are there already, or (fresh) are put at their end first. */
 ATTN_COLD_ int attn_stage_cached_(attn_stage_ *s, const attn_multihead_job_ *j, attn_tensor k,
                                   attn_tensor v, int fresh) {
   const attn_multihead_params *p = &j->p;
   const attn_tensor q = attn_multihead_rows_(s, j->x.batch, j->x.len, p->w_q.dim);
+  const attn_tensor qh = attn_multihead_split_(q, p->heads);
   const int64_t n = j->x.len, at = k.len - n;
   return attn_multihead_project_(s, q, j->x, p->w_q, p->b_q) &&
-         (!fresh || (attn_stage_to_heads_(s, attn_stage_rows_(k, at, n), j->x, p->w_k, p->b_k) &&
+         attn_multihead_turn_queries_(s, j, qh, k.len) &&
+         (!fresh || (attn_stage_fresh_keys_(s, j, k, j->x, at) &&
                      attn_stage_to_heads_(s, attn_stage_rows_(v, at, n), j->x, p->w_v, p->b_v))) &&
-         attn_multihead_join_(s, j, attn_multihead_split_(q, p->heads), k, v, &p->attention, NULL);
+         attn_multihead_join_(s, j, qh, k, v, &p->attention, NULL);
 }
 
 /* to = what the rows x are after attention and its sublayer; t: for the attention by itself, `to` where x
@@ -51999,7 +52110,7 @@ ATTN_COLD_ attn_status attn_decoder_start_call_(const attn_decoder_cache *cache,
   } else if (!attn_decoder_pair_(&error, params, e.data != NULL) || !e.data) {
     if (error.status == ATTN_OK && attn_check_ctx_(&error, ctx, &table, &workers) && !bytes)
       attn_report_(ctx, table, 1, "no-op", "no cross attention");
-  } else {
+  } else if (attn_check_unturned_(&error, params)) {
     j.e = e, j.e_k = cache->e_k, j.e_v = cache->e_v, j.cross = params->cross;
     if (attn_start_check_(&error, &j, ctx, &table, &workers)) {
       attn_stage_ s = attn_stage_open_(&error, table, workers, ctx, bytes != NULL);
@@ -53417,12 +53528,12 @@ ATTN_COLD_ int attn_check_placeless_(attn_error_ *e, const attn_multihead_params
   const attn_sdpa_params *a = &p->attention;
   if (!attn_check_places_(e, a)) return 0;
   if (a->has_q_off || a->window.on || a->keep || a->kv_len || a->q_len || p->bias_k.data ||
-      p->bias_v.data || attn_unlike_(a) || a->schedule || a->lse.data || a->map.data ||
+      p->rope || p->bias_v.data || attn_unlike_(a) || a->schedule || a->lse.data || a->map.data ||
       p->each.data || (attn_terms_of_(a) & ~attn_terms_with_(ATTN_TAKES_PLACELESS_)))
     return attn_reject_(
         e, ATTN_E_RANGE,
         "attend of params.self and .cross may have scale, causal, softcap, sinks and "
-        "softmax_one here, and no outputs and no bias_k");
+        "softmax_one here, and no outputs, no bias_k and no rope");
   return 1;
 }
 

@@ -4,8 +4,14 @@
 typedef struct attn_rope_job_ {
   const attn_table_ *table;
   attn_tensor y, x;
+  int64_t len, first; /* x is rows first .. of so many that may have positions */
   attn_rope_ g;
 } attn_rope_job_;
+
+ATTN_FUNC_ void attn_rope_job_of_(attn_rope_job_ *j, attn_tensor y, attn_tensor x, int64_t len,
+                                  int64_t first) {
+  j->y = y, j->x = x, j->len = len, j->first = first;
+}
 
 ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rope_params *params,
                                const attn_ctx *ctx, int *workers, int data) {
@@ -17,7 +23,7 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
       j->y.dim != j->x.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "y must have the shape of x");
   if (!attn_check_rows_(e, &j->y, wy) ||
-      !attn_rope_open_(e, &j->g, params, j->x.batch, j->x.len, j->x.dim, data))
+      !attn_rope_open_(e, &j->g, params, j->x.batch, j->len, j->first, j->x.len, j->x.dim, data))
     return 0;
   if ((attn_overlap_(sy, sx) && !attn_same_view_(&j->y, &j->x)) || attn_rope_shares_(&j->g, sy))
     return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wy, ATTN_SAYS_OVERLAP_));
@@ -57,42 +63,53 @@ ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
   }
 }
 
-ATTN_PUB_ attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_params *params,
-                                attn_ctx *ctx) {
+ATTN_FUNC_ attn_status attn_rope_run_(attn_rope_job_ *j, const attn_rope_params *params,
+                                      attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
-  attn_rope_job_ j;
   attn_workspace_ w;
   int workers;
-  j.y = y, j.x = x;
-  if (attn_rope_plan_(&e, &j, params, ctx, &workers, 1)) {
-    int64_t items = attn_rope_items_(&j);
+  if (attn_rope_plan_(&e, j, params, ctx, &workers, 1)) {
+    int64_t items = attn_rope_items_(j);
     workers = attn_pieces_(workers, items);
     if (items == 0) {
-      attn_report_(ctx, j.table, 1, "no-op", "no rows");
+      attn_report_(ctx, j->table, 1, "no-op", "no rows");
     } else if (attn_workspace_get_(&e, &w, ctx,
-                                   attn_workspace_bytes_(attn_rope_bytes_(&j.g, workers), 1))) {
-      attn_rope_lay_(&j.g, w.base, workers);
-      attn_for_(ctx, workers, items, attn_rope_item_, &j);
+                                   attn_workspace_bytes_(attn_rope_bytes_(&j->g, workers), 1))) {
+      attn_rope_lay_(&j->g, w.base, workers);
+      attn_for_(ctx, workers, items, attn_rope_item_, j);
       attn_workspace_drop_(&w);
-      attn_report_(ctx, j.table, workers, "row rotation", "the only path");
+      attn_report_(ctx, j->table, workers, "row rotation", "the only path");
     }
   }
   return attn_end_(ctx, &e);
+}
+
+/* Bytes of the same; -1 = rejected. */
+ATTN_FUNC_ int64_t attn_rope_need_(attn_error_ *e, attn_rope_job_ *j,
+                                   const attn_rope_params *params, const attn_ctx *ctx) {
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  int workers;
+  if (!attn_rope_plan_(e, j, params, &plain, &workers, 0)) return -1;
+  const int64_t items = attn_rope_items_(j);
+  if (items == 0) return 0;
+  if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
+  return attn_workspace_bytes_(attn_rope_bytes_(&j->g, attn_pieces_(workers, items)), 1);
+}
+
+ATTN_PUB_ attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_params *params,
+                                attn_ctx *ctx) {
+  attn_rope_job_ j;
+  attn_rope_job_of_(&j, y, x, x.len, 0);
+  return attn_rope_run_(&j, params, ctx);
 }
 
 ATTN_PUB_ size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_rope_params *params,
                                      const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_rope_job_ j;
-  const attn_ctx plain = attn_before_workspace_(ctx);
-  int workers;
-  j.y = y, j.x = x;
-  if (!attn_rope_plan_(&e, &j, params, &plain, &workers, 0)) return ATTN_WORKSPACE_REJECTED;
-  int64_t items = attn_rope_items_(&j);
-  if (items == 0) return 0;
-  if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
-  const int64_t bytes = attn_rope_bytes_(&j.g, attn_pieces_(workers, items));
-  return attn_answer_(e.status, attn_workspace_bytes_(bytes, 1));
+  attn_rope_job_of_(&j, y, x, x.len, 0);
+  const int64_t bytes = attn_rope_need_(&e, &j, params, ctx);
+  return attn_answer_(e.status, bytes);
 }
 
 ATTN_PUB_COLD_ attn_status attn_rope_frequencies(double *frequencies, double *attention_factor,

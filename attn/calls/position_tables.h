@@ -62,7 +62,8 @@ ATTN_COLD_ int attn_sinusoid_plan_(attn_error_ *e, attn_sinusoid_job_ *j,
     return attn_reject_(e, ATTN_E_VALUE, "params.x_scale must be finite");
   if (p->x_scale == 0.0f && attn_to_bits_(p->x_scale) == 0) p->x_scale = 1.0f;
   const attn_positions_ at = {
-      p->start, p->positions, p->real_positions, p->positions_per_batch, j->y.len, j->y.batch, 1};
+      p->start, p->positions, p->real_positions, p->positions_per_batch, j->y.len, j->y.batch, 1,
+      0,        j->y.len};
   j->at = at;
   if (!attn_check_positions_(e, &j->at, &sp)) return 0;
   if (attn_overlap_(sy, sp))
@@ -293,7 +294,7 @@ ATTN_COLD_ int attn_learned_plan_(attn_error_ *e, attn_learned_job_ *j,
   if (j->rows.batch != 1 || j->rows.heads != 1 || j->rows.dim != j->y.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "table must be [1, 1, rows, y.dim]");
   attn_positions_ *p = &j->at;
-  p->len = j->y.len, p->batch = j->y.batch, p->axes = 1;
+  p->len = p->rows = j->y.len, p->batch = j->y.batch, p->axes = 1;
   if (!attn_check_positions_(e, p, &si)) return 0;
   if (attn_overlap_(sy, st) || attn_overlap_(sy, si))
     return attn_reject_(e, ATTN_E_OVERLAP,

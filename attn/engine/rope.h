@@ -15,6 +15,8 @@ typedef struct attn_positions_ {
   int64_t len;        /* positions of a set */
   int64_t batch;      /* sets of an axis */
   int axes;           /* positions of a row */
+  int64_t first;      /* row 0 is this one of a set, */
+  int64_t rows;       /* and there are so many */
 } attn_positions_;
 
 ATTN_FUNC_ int64_t attn_positions_count_(const attn_positions_ *p) {
@@ -23,7 +25,12 @@ ATTN_FUNC_ int64_t attn_positions_count_(const attn_positions_ *p) {
 
 ATTN_FUNC_ int attn_check_positions_(attn_error_ *e, attn_positions_ *p, attn_span_ *span) {
   span->lo = span->hi = 0;
-  if (!p->whole && !p->real) p->each = 0;
+  if (!p->whole && !p->real) {
+    p->start = attn_add_(p->start, p->first);
+    p->each = 0, p->first = 0, p->len = p->rows;
+  }
+  if (p->first < 0 || p->rows > p->len - p->first)
+    return attn_reject_(e, ATTN_E_RANGE, "params.positions must be there for every row");
   if (attn_abs64_(p->start) > INT64_MAX / 4)
     return attn_reject_(e, ATTN_E_RANGE, "params.start must lie within 2^61 of 0");
   if (p->whole && p->real)
@@ -49,7 +56,7 @@ ATTN_FUNC_ int attn_check_real_positions_(attn_error_ *e, const attn_positions_ 
 
 /* Where in the arrays a row has its position on an axis. */
 ATTN_FUNC_ int64_t attn_position_at_(const attn_positions_ *p, int axis, int64_t b, int64_t i) {
-  return ((p->each ? axis * p->batch + b : axis) * p->len) + i;
+  return ((p->each ? axis * p->batch + b : axis) * p->len) + p->first + i;
 }
 
 /* The position of a row where none is real. */
@@ -166,9 +173,11 @@ ATTN_COLD_ int attn_check_rope_places_(attn_error_ *e, const attn_rope_ *g) {
   return 1;
 }
 
-/* Judges the rotation of `batch` times len rows of width dim, and says what it needs. data: arrays may be read. */
+/* Judges the rotation of `batch` times `rows` rows of width dim, from row `first` of those whose positions may be
+ * given, and says what it needs. data: arrays may be read. */
 ATTN_FUNC_ int attn_rope_open_(attn_error_ *e, attn_rope_ *g, const attn_rope_params *params,
-                               int64_t batch, int64_t len, int64_t dim, int data) {
+                               int64_t batch, int64_t len, int64_t first, int64_t rows, int64_t dim,
+                               int data) {
   memset(g, 0, sizeof *g);
   if (params) g->p = *params;
   attn_rope_params *p = &g->p;
@@ -178,8 +187,9 @@ ATTN_FUNC_ int attn_rope_open_(attn_error_ *e, attn_rope_ *g, const attn_rope_pa
   if (!attn_check_rope_(e, p, dim, data)) return 0;
   const int many = p->mrope_section[0] || p->mrope_section[1] || p->mrope_section[2];
   const attn_positions_ at = {
-      p->start, p->positions, p->real_positions,          p->positions_per_batch,
-      len,      batch,        p->axial ? 2 : many ? 3 : 1};
+      p->start, p->positions, p->real_positions,           p->positions_per_batch,
+      len,      batch,        p->axial ? 2 : many ? 3 : 1, first,
+      rows};
   g->at = at, g->pairs = p->rotary_dim / 2;
   if (p->axial && !p->positions && !p->real_positions)
     return attn_reject_(e, ATTN_E_NULL, "params.positions must be given with axial");
@@ -341,7 +351,7 @@ ATTN_FUNC_ void attn_rope_lay_(attn_rope_ *g, char *base, int workers) {
   if (g->order || g->zeta) attn_rope_arrange_(g);
   for (int axis = 0; axis < g->at.axes; axis++)
     for (int64_t b = 0; b < (g->at.each ? g->at.batch : 1); b++)
-      for (int64_t i = 0; i < g->at.len && seen != 0xffffu; i++) {
+      for (int64_t i = 0; i < g->at.rows && seen != 0xffffu; i++) {
         int64_t p;
         double real;
         if (!attn_position_(&g->at, axis, b, i, &p, &real)) continue;
