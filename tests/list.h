@@ -237,6 +237,10 @@
   X(M4_decode)                              \
   X(M4_decode_keys)                         \
   X(M4_decode_rejects)                      \
+  X(M4_append_is_rope_then_append)          \
+  X(M4_append_workers)                      \
+  X(M4_append_saturates)                    \
+  X(M4_append_rejects)                      \
   X(B6_random_shapes)                       \
   X(B6_zero_slopes)                         \
   X(B6_geometric_weights)                   \

@@ -29,6 +29,7 @@
 #endif
 #if !ATTN_HAS_CACHE
 #define attn_cache_append(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
+#define attn_cache_append_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_fork(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_open(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_release(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE

@@ -75,7 +75,7 @@ ATTN_FUNC_ attn_status attn_rope_run_(attn_rope_job_ *j, const attn_rope_params 
       attn_report_(ctx, j->table, 1, "no-op", "no rows");
     } else if (attn_workspace_get_(&e, &w, ctx,
                                    attn_workspace_bytes_(attn_rope_bytes_(&j->g, workers), 1))) {
-      attn_rope_lay_(&j->g, w.base, workers);
+      attn_rope_lay_(&j->g, w.base, workers), attn_rope_see_(&j->g, &j->g.at);
       attn_for_(ctx, workers, items, attn_rope_item_, j);
       attn_workspace_drop_(&w);
       attn_report_(ctx, j->table, workers, "row rotation", "the only path");

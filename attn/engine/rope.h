@@ -117,6 +117,7 @@ typedef struct attn_rope_ {
   double *theta;  /* [pairs] */
   double *zeta;   /* [pairs] xPos: log of the factor per position; null = 0 */
   double *fine;   /* [run][2][pairs] sines and cosines of 0..15 */
+  unsigned seen;  /* which of its rows are made */
   char *rows;     /* of the workers, each of this many bytes: */
   int64_t bytes;
 } attn_rope_;
@@ -328,10 +329,27 @@ ATTN_COLD_ void attn_rope_arrange_(attn_rope_ *g) {
   }
 }
 
-/* Makes what all workers read, in attn_rope_bytes_: the frequencies, and the fine rows that occur. */
+/* Makes the fine rows that these positions want. */
+ATTN_FUNC_ void attn_rope_see_(attn_rope_ *g, const attn_positions_ *at) {
+  if (g->p.cos.data) return;
+  for (int axis = 0; axis < at->axes; axis++)
+    for (int64_t b = 0; b < (at->each ? at->batch : 1); b++)
+      for (int64_t i = 0; i < at->rows && g->seen != 0xffffu; i++) {
+        int64_t p;
+        double real;
+        if (!attn_position_(at, axis, b, i, &p, &real)) continue;
+        const int64_t fine = attn_rest_(p);
+        double *row = g->fine + 2 * fine * g->pairs;
+        if (!(g->seen >> fine & 1u))
+          attn_rope_angles_(g, 0, g->pairs, (double)fine, 1.0, row, row + g->pairs);
+        g->seen |= 1u << fine;
+      }
+}
+
+/* Lays out what all workers read, in attn_rope_bytes_, and makes the frequencies. */
 ATTN_FUNC_ void attn_rope_lay_(attn_rope_ *g, char *base, int workers) {
   const int64_t row = attn_piece_(g->pairs, sizeof(double));
-  unsigned seen = 0;
+  g->seen = 0;
   g->theta = (double *)(void *)base, base += row;
   g->fine = (double *)(void *)base, base += attn_piece_(2 * ATTN_ROPE_RUN_ * g->pairs, 8);
   if (g->p.xpos != 0.0) g->zeta = (double *)(void *)base, base += row;
@@ -349,16 +367,4 @@ ATTN_FUNC_ void attn_rope_lay_(attn_rope_ *g, char *base, int workers) {
   g->by = attn_rope_factor_(&g->p);
   attn_rope_frequencies_(&g->p, g->theta);
   if (g->order || g->zeta) attn_rope_arrange_(g);
-  for (int axis = 0; axis < g->at.axes; axis++)
-    for (int64_t b = 0; b < (g->at.each ? g->at.batch : 1); b++)
-      for (int64_t i = 0; i < g->at.rows && seen != 0xffffu; i++) {
-        int64_t p;
-        double real;
-        if (!attn_position_(&g->at, axis, b, i, &p, &real)) continue;
-        const int64_t fine = attn_rest_(p);
-        double *at = g->fine + 2 * fine * g->pairs;
-        if (!(seen >> fine & 1u))
-          attn_rope_angles_(g, 0, g->pairs, (double)fine, 1.0, at, at + g->pairs);
-        seen |= 1u << fine;
-      }
 }

@@ -128,7 +128,8 @@ void M4_decode_rejects(void **state) {
       case 1: s->p.self.rope = &rope, rope.rotary_dim = 5; break;
       case 2: s->p.self.rope = &rope, rope.xpos = 512, rope.start = 32762; break;
       case 3:
-        s->p.self.rope = &rope, rope.positions = c->k.data;
+        s->p.self.rope = &rope,
+        rope.positions = (const int64_t *)(((uintptr_t)c->k.data + 7) / 8 * 8);
         promise_reject(&s->does, ATTN_E_OVERLAP, "rope");
         continue;
       default: {
