@@ -57,7 +57,7 @@
  *   tokens); attn_score_mix, attn_realformer, attn_predictive, attn_map_apply, attn_lazyformer
  *   (score maps from layer to layer); attn_camtl, attn_film_blocks, attn_block_prior_add (a prior
  *   of blocks); attn_talking (heads mixed around the softmax), attn_disagreement, attn_guided_loss
- *   (losses over heads); attn_rope, attn_sinusoid, attn_universal_signal, attn_learned_position,
+ *   (losses over heads); attn_rope*, attn_sinusoid, attn_universal_signal, attn_learned_position,
  *   attn_alibi_slopes, attn_t5_bucket (positions); attn_gaussian_window, attn_hard_gaussian,
  *   attn_average*, attn_span_* (priors and spans); attn_encoder, attn_decoder*,
  *   attn_feed_forward_rows, attn_reversible*, attn_stream_mean (blocks of a Transformer);
@@ -6040,17 +6040,16 @@ typedef struct attn_rope_params {
   double beta_fast, beta_slow; /* 0 = 32 and 1 */
   int no_truncate;             /* 1: "truncate": false */
   double mscale, mscale_all_dim;
-  double attention_factor;                  /* 0 = that of the type */
+  double attention_factor;                  /* 0 = that of the type; at most 1000 */
   const double *short_factor, *long_factor; /* [factors] */
   int64_t factors;                          /* rotary_dim / 2 */
   int64_t sequence_len;                     /* tokens of the whole sequence, cached ones too */
-  int64_t
-      mrope_section[3];  /* pairs that turn by the positions t, h, w; all 0 = one position a row */
-  int mrope_interleaved; /* 1: t, h, w take turns */
-  int axial;             /* 1: two positions a row, h and w, a half of the pairs each */
-  double xpos;           /* scale base of xPos, 512 in the paper; 0 = none */
-  int keys;              /* 1: the rows are keys, which xPos treats as the inverse of queries */
-  attn_tensor cos, sin; /* f32 [1,1,n,r/2] in place of base, type and xpos: row p is position p's */
+  int64_t mrope_section[3]; /* pairs of the positions t, h, w; all 0 = one position a row */
+  int mrope_interleaved;    /* 1: t, h, w take turns */
+  int axial;                /* 1: two positions a row, h and w, a half of the pairs each */
+  double xpos;              /* scale base of xPos, 512 in the paper; 0 = none */
+  int keys;                 /* 1: the rows are keys, which xPos treats as the inverse of queries */
+  attn_tensor cos, sin;     /* f32 [1,1,n,r/2] in place of base, type and xpos, a row a position */
 } attn_rope_params;
 
 #if ATTN_HAS_POSITION
@@ -10145,8 +10144,9 @@ ATTN_DEF size_t attn_decoder_start_workspace(const attn_decoder_cache *cache, at
  *
  * Shapes: x, y [B,1,n,dm]; len + n <= room (FULL). All entries of the batch have len tokens.
  * params: as attn_decoder for T = len + n; without x_len, self.attention.kv_len, .q_len, .has_q_off and
- *   .schedule (RANGE). A mask or bias has len + n keys. Keys are stored as they come: encodings of
- *   positions that turn q and k are not here.
+ *   .schedule (RANGE). A mask or bias has len + n keys. With self.rope keys are
+ *   stored rotated; its positions, if given, are those of all len + n tokens. cross.rope must be absent (RANGE), here and
+ *   in attn_decoder and attn_decoder_start.
  * Bits: rows of y are those of attn_decoder on all tokens with self.attention.one_order = 1 (and cross's), a
  *   cache of f32 and e_len the same; otherwise they differ in rounding.
  * Aliasing: y may be x; the cache shares memory with nothing. On an error neither it nor y is touched.
@@ -23507,8 +23507,8 @@ ATTN_COLD_ int attn_check_longrope_(attn_error_ *e, const attn_rope_params *p, i
                         "params.max_position_embeddings, .factor (at least 1) or .attention_factor "
                         "must be given");
   for (int64_t m = 0; data && m < n; m++)
-    if (!(p->short_factor[m] > 0.0 && p->short_factor[m] < HUGE_VAL) ||
-        !(p->long_factor[m] > 0.0 && p->long_factor[m] < HUGE_VAL))
+    if (!attn_rope_above_(p->short_factor[m], DBL_MIN) ||
+        !attn_rope_above_(p->long_factor[m], DBL_MIN))
       return attn_reject_(e, ATTN_E_VALUE,
                           "params.short_factor and .long_factor must be positive and finite");
   return 1;
@@ -23561,24 +23561,6 @@ ATTN_COLD_ int attn_check_rope_axes_(attn_error_ *e, const attn_rope_params *p) 
   return 1;
 }
 
-/* Everything about the angles but positions and tables, of rows of width dim; resolves it. */
-ATTN_FUNC_ int attn_check_rope_(attn_error_ *e, attn_rope_params *p, int64_t dim, int data) {
-  p->rotary_dim = attn_given_or_(p->has_rotary_dim, p->rotary_dim, dim);
-  if (p->rotary_dim < 0 || p->rotary_dim > dim || p->rotary_dim % 2)
-    return attn_reject_(e, ATTN_E_RANGE, "params.rotary_dim must be even and lie in 0..x.dim");
-  if (p->base == 0.0) p->base = 10000.0;
-  if (!(p->base > 0.0 && p->base < HUGE_VAL))
-    return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
-  if (p->layout != ATTN_ROPE_INTERLEAVED && p->layout != ATTN_ROPE_HALF)
-    return attn_reject_(e, ATTN_E_RANGE, "params.layout must be an attn_rope_layout");
-  if (!(p->attention_factor >= 0.0 && p->attention_factor < HUGE_VAL))
-    return attn_reject_(e, ATTN_E_VALUE, "params.attention_factor must be finite and not negative");
-  if (!(p->xpos >= 0.0 && p->xpos < HUGE_VAL))
-    return attn_reject_(e, ATTN_E_VALUE, "params.xpos must be finite and not negative");
-  return (p->type == ATTN_ROPE_DEFAULT || attn_check_rope_type_(e, p, data)) &&
-         attn_check_rope_axes_(e, p);
-}
-
 /* The factor of sines and cosines of a resolved description. */
 ATTN_COLD_ double attn_rope_factor_(const attn_rope_params *p) {
   if (p->attention_factor != 0.0) return p->attention_factor;
@@ -23591,6 +23573,28 @@ ATTN_COLD_ double attn_rope_factor_(const attn_rope_params *p) {
   const int given = p->max_position_embeddings > 0;
   const double most = given ? (double)p->max_position_embeddings / orig : p->factor;
   return most > 1.0 ? sqrt(1.0 + log(most) / log(orig)) : 1.0;
+}
+
+/* Everything about the angles but positions and tables, of rows of width dim; resolves it. */
+ATTN_FUNC_ int attn_check_rope_(attn_error_ *e, attn_rope_params *p, int64_t dim, int data) {
+  p->rotary_dim = attn_given_or_(p->has_rotary_dim, p->rotary_dim, dim);
+  if (p->rotary_dim < 0 || p->rotary_dim > dim || p->rotary_dim % 2)
+    return attn_reject_(e, ATTN_E_RANGE, "params.rotary_dim must be even and lie in 0..x.dim");
+  if (p->base == 0.0) p->base = 10000.0;
+  if (!(p->base > 0.0 && p->base < HUGE_VAL))
+    return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
+  if (p->layout != ATTN_ROPE_INTERLEAVED && p->layout != ATTN_ROPE_HALF)
+    return attn_reject_(e, ATTN_E_RANGE, "params.layout must be an attn_rope_layout");
+  if (!(p->xpos >= 0.0 && p->xpos < HUGE_VAL))
+    return attn_reject_(e, ATTN_E_VALUE, "params.xpos must be finite and not negative");
+  if (p->type == ATTN_ROPE_DEFAULT && p->attention_factor == 0.0)
+    return attn_check_rope_axes_(e, p);
+  if (!attn_check_rope_type_(e, p, data)) return 0;
+  const double factor = attn_rope_factor_(p); /* with that of xPos it must be a float */
+  if (!(factor > 0.0 && factor <= 1000.0))
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "the attention factor of params must be positive and at most 1000");
+  return attn_check_rope_axes_(e, p);
 }
 
 /* f where share is 1, f / factor where it is 0: exactly. */
@@ -23606,7 +23610,7 @@ ATTN_COLD_ double attn_rope_base_(const attn_rope_params *p, double width) {
   if (p->type == ATTN_ROPE_NTK) return p->base * pow(p->factor, power);
   if (p->type != ATTN_ROPE_DYNAMIC) return p->base;
   const double most = (double)p->max_position_embeddings, len = (double)p->sequence_len;
-  return p->base * pow(p->factor * (len > most ? len : most) / most - (p->factor - 1.0), power);
+  return p->base * pow(1.0 + p->factor * ((len > most ? len : most) - most) / most, power);
 }
 
 /* Places, in pairs, between which YaRN goes from frequencies that stay to those that are divided. */
@@ -23617,6 +23621,7 @@ ATTN_COLD_ void attn_yarn_range_(const attn_rope_params *p, double width, double
   *low = by * log(turns / p->beta_fast), *high = by * log(turns / p->beta_slow);
   if (!p->no_truncate) *low = floor(*low), *high = ceil(*high);
   if (*low < 0.0) *low = 0.0;
+  if (*low > 1e9) *low = 1e9; /* it may be infinite, which no pair tells from this */
   if (*high > width - 1.0) *high = width - 1.0;
   if (*low == *high) *high += 0.001;
 }

@@ -45,8 +45,8 @@ ATTN_COLD_ int attn_check_longrope_(attn_error_ *e, const attn_rope_params *p, i
                         "params.max_position_embeddings, .factor (at least 1) or .attention_factor "
                         "must be given");
   for (int64_t m = 0; data && m < n; m++)
-    if (!(p->short_factor[m] > 0.0 && p->short_factor[m] < HUGE_VAL) ||
-        !(p->long_factor[m] > 0.0 && p->long_factor[m] < HUGE_VAL))
+    if (!attn_rope_above_(p->short_factor[m], DBL_MIN) ||
+        !attn_rope_above_(p->long_factor[m], DBL_MIN))
       return attn_reject_(e, ATTN_E_VALUE,
                           "params.short_factor and .long_factor must be positive and finite");
   return 1;
@@ -99,24 +99,6 @@ ATTN_COLD_ int attn_check_rope_axes_(attn_error_ *e, const attn_rope_params *p) 
   return 1;
 }
 
-/* Everything about the angles but positions and tables, of rows of width dim; resolves it. */
-ATTN_FUNC_ int attn_check_rope_(attn_error_ *e, attn_rope_params *p, int64_t dim, int data) {
-  p->rotary_dim = attn_given_or_(p->has_rotary_dim, p->rotary_dim, dim);
-  if (p->rotary_dim < 0 || p->rotary_dim > dim || p->rotary_dim % 2)
-    return attn_reject_(e, ATTN_E_RANGE, "params.rotary_dim must be even and lie in 0..x.dim");
-  if (p->base == 0.0) p->base = 10000.0;
-  if (!(p->base > 0.0 && p->base < HUGE_VAL))
-    return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
-  if (p->layout != ATTN_ROPE_INTERLEAVED && p->layout != ATTN_ROPE_HALF)
-    return attn_reject_(e, ATTN_E_RANGE, "params.layout must be an attn_rope_layout");
-  if (!(p->attention_factor >= 0.0 && p->attention_factor < HUGE_VAL))
-    return attn_reject_(e, ATTN_E_VALUE, "params.attention_factor must be finite and not negative");
-  if (!(p->xpos >= 0.0 && p->xpos < HUGE_VAL))
-    return attn_reject_(e, ATTN_E_VALUE, "params.xpos must be finite and not negative");
-  return (p->type == ATTN_ROPE_DEFAULT || attn_check_rope_type_(e, p, data)) &&
-         attn_check_rope_axes_(e, p);
-}
-
 /* The factor of sines and cosines of a resolved description. */
 ATTN_COLD_ double attn_rope_factor_(const attn_rope_params *p) {
   if (p->attention_factor != 0.0) return p->attention_factor;
@@ -129,6 +111,28 @@ ATTN_COLD_ double attn_rope_factor_(const attn_rope_params *p) {
   const int given = p->max_position_embeddings > 0;
   const double most = given ? (double)p->max_position_embeddings / orig : p->factor;
   return most > 1.0 ? sqrt(1.0 + log(most) / log(orig)) : 1.0;
+}
+
+/* Everything about the angles but positions and tables, of rows of width dim; resolves it. */
+ATTN_FUNC_ int attn_check_rope_(attn_error_ *e, attn_rope_params *p, int64_t dim, int data) {
+  p->rotary_dim = attn_given_or_(p->has_rotary_dim, p->rotary_dim, dim);
+  if (p->rotary_dim < 0 || p->rotary_dim > dim || p->rotary_dim % 2)
+    return attn_reject_(e, ATTN_E_RANGE, "params.rotary_dim must be even and lie in 0..x.dim");
+  if (p->base == 0.0) p->base = 10000.0;
+  if (!(p->base > 0.0 && p->base < HUGE_VAL))
+    return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
+  if (p->layout != ATTN_ROPE_INTERLEAVED && p->layout != ATTN_ROPE_HALF)
+    return attn_reject_(e, ATTN_E_RANGE, "params.layout must be an attn_rope_layout");
+  if (!(p->xpos >= 0.0 && p->xpos < HUGE_VAL))
+    return attn_reject_(e, ATTN_E_VALUE, "params.xpos must be finite and not negative");
+  if (p->type == ATTN_ROPE_DEFAULT && p->attention_factor == 0.0)
+    return attn_check_rope_axes_(e, p);
+  if (!attn_check_rope_type_(e, p, data)) return 0;
+  const double factor = attn_rope_factor_(p); /* with that of xPos it must be a float */
+  if (!(factor > 0.0 && factor <= 1000.0))
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "the attention factor of params must be positive and at most 1000");
+  return attn_check_rope_axes_(e, p);
 }
 
 /* f where share is 1, f / factor where it is 0: exactly. */
@@ -144,7 +148,7 @@ ATTN_COLD_ double attn_rope_base_(const attn_rope_params *p, double width) {
   if (p->type == ATTN_ROPE_NTK) return p->base * pow(p->factor, power);
   if (p->type != ATTN_ROPE_DYNAMIC) return p->base;
   const double most = (double)p->max_position_embeddings, len = (double)p->sequence_len;
-  return p->base * pow(p->factor * (len > most ? len : most) / most - (p->factor - 1.0), power);
+  return p->base * pow(1.0 + p->factor * ((len > most ? len : most) - most) / most, power);
 }
 
 /* Places, in pairs, between which YaRN goes from frequencies that stay to those that are divided. */
@@ -155,6 +159,7 @@ ATTN_COLD_ void attn_yarn_range_(const attn_rope_params *p, double width, double
   *low = by * log(turns / p->beta_fast), *high = by * log(turns / p->beta_slow);
   if (!p->no_truncate) *low = floor(*low), *high = ceil(*high);
   if (*low < 0.0) *low = 0.0;
+  if (*low > 1e9) *low = 1e9; /* it may be infinite, which no pair tells from this */
   if (*high > width - 1.0) *high = width - 1.0;
   if (*low == *high) *high += 0.001;
 }

@@ -158,6 +158,9 @@ static attn_rope_params rule(test_rng *rng, int type, int64_t r) {
   p.high_freq_factor = p.low_freq_factor + (double)test_range(rng, 1, 9) / 2;
   p.sequence_len = test_range(rng, 1, 20000);
   if (type == ATTN_ROPE_YARN) {
+    const int64_t ends = test_range(rng, 0, 5); /* the ramp may leave the pairs, or have no width */
+    if (ends == 0) p.base = 3, p.original_max_position_embeddings = 1 << 20;
+    if (ends == 1) p.original_max_position_embeddings = test_range(rng, 2, 12);
     p.no_truncate = (int)test_range(rng, 0, 1);
     if (test_range(rng, 0, 1)) p.beta_fast = 24, p.beta_slow = 2;
     if (test_range(rng, 0, 1)) p.mscale = 0.707, p.mscale_all_dim = test_range(rng, 0, 1) ? 0.5 : 0;

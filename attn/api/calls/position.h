@@ -44,17 +44,16 @@ typedef struct attn_rope_params {
   double beta_fast, beta_slow; /* 0 = 32 and 1 */
   int no_truncate;             /* 1: "truncate": false */
   double mscale, mscale_all_dim;
-  double attention_factor;                  /* 0 = that of the type */
+  double attention_factor;                  /* 0 = that of the type; at most 1000 */
   const double *short_factor, *long_factor; /* [factors] */
   int64_t factors;                          /* rotary_dim / 2 */
   int64_t sequence_len;                     /* tokens of the whole sequence, cached ones too */
-  int64_t
-      mrope_section[3];  /* pairs that turn by the positions t, h, w; all 0 = one position a row */
-  int mrope_interleaved; /* 1: t, h, w take turns */
-  int axial;             /* 1: two positions a row, h and w, a half of the pairs each */
-  double xpos;           /* scale base of xPos, 512 in the paper; 0 = none */
-  int keys;              /* 1: the rows are keys, which xPos treats as the inverse of queries */
-  attn_tensor cos, sin; /* f32 [1,1,n,r/2] in place of base, type and xpos: row p is position p's */
+  int64_t mrope_section[3]; /* pairs of the positions t, h, w; all 0 = one position a row */
+  int mrope_interleaved;    /* 1: t, h, w take turns */
+  int axial;                /* 1: two positions a row, h and w, a half of the pairs each */
+  double xpos;              /* scale base of xPos, 512 in the paper; 0 = none */
+  int keys;                 /* 1: the rows are keys, which xPos treats as the inverse of queries */
+  attn_tensor cos, sin;     /* f32 [1,1,n,r/2] in place of base, type and xpos, a row a position */
 } attn_rope_params;
 
 #if ATTN_HAS_POSITION
