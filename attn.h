@@ -57,7 +57,7 @@
  *   tokens); attn_score_mix, attn_realformer, attn_predictive, attn_map_apply, attn_lazyformer
  *   (score maps from layer to layer); attn_camtl, attn_film_blocks, attn_block_prior_add (a prior
  *   of blocks); attn_talking (heads mixed around the softmax), attn_disagreement, attn_guided_loss
- *   (losses over heads); attn_rope, attn_sinusoid, attn_universal_signal, attn_learned_position,
+ *   (losses over heads); attn_rope*, attn_sinusoid, attn_universal_signal, attn_learned_position,
  *   attn_alibi_slopes, attn_t5_bucket (positions); attn_gaussian_window, attn_hard_gaussian,
  *   attn_average*, attn_span_* (priors and spans); attn_encoder, attn_decoder*,
  *   attn_feed_forward_rows, attn_reversible*, attn_stream_mean (blocks of a Transformer);
@@ -4989,7 +4989,7 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_HAS_SEQUENCE                                                         \
   ATTN_HAS(ATTN_FAMILY_SEQUENCE | ATTN_FAMILY_CONTENT | ATTN_FAMILY_COMPRESSION | \
            ATTN_FAMILY_LOWRANK)
-#define ATTN_HAS_POSITION ATTN_HAS(ATTN_FAMILY_POSITION | ATTN_FAMILY_MEMORY | ATTN_FAMILY_DEPTH)
+#define ATTN_HAS_POSITION (ATTN_HAS(ATTN_FAMILY_POSITION) || ATTN_HAS_MULTIHEAD)
 #define ATTN_HAS_DENSE (ATTN_HAS(ATTN_FAMILY_DENSE | ATTN_FAMILY_SEQUENCE) || ATTN_HAS_COMPOSED)
 #define ATTN_HAS_EDGES ATTN_HAS(ATTN_FAMILY_EDGES | ATTN_FAMILY_CONTENT)
 #define ATTN_HAS_RELU ATTN_HAS(ATTN_FAMILY_RELU)
@@ -6002,144 +6002,6 @@ ATTN_DEF size_t attn_dequantize_workspace(attn_tensor y, attn_tensor x, attn_sca
                                           const attn_ctx *ctx);
 #endif
 /* <<< attn/api/calls/quantize.h */
-/* >>> attn/api/calls/cache.h */
-/* api/calls/cache.h owns keys and values that outlive a call: quantised rows and the cache of pages, with
- * its sequences that grow, fork and go back. */
-
-/* Pages of keys and values, shared by any number of sequences. A plain struct over the caller's
- * memory: fill it in by hand or with attn_cache_open. One page as long as a sequence may grow is a
- * contiguous cache; a page of 1 row is as legal. k, v, their scales and the holders share no memory
- * with one another, judged by the range of addresses of each.
- *
- * Latent rows (MLA): with v.data null, the value of a key is the first v.dim columns of its row in
- * k, and v says no more than that. */
-typedef struct attn_cache {
-  attn_tensor k;                  /* [pages, Hk, page, dk], any type, any strides */
-  attn_tensor v;                  /* [pages, Hv, page, dv] */
-  attn_scales k_scales, v_scales; /* [pages, H, page, groups] of quantised types */
-  int32_t *holders;               /* [pages] how many sequences hold each page; 0 at first */
-  int64_t next_free;              /* where the search for a free page goes on, 0..pages */
-  int64_t window; /* 0: every key is kept. w: a ring, queries see the last w keys (their own
-                       * among them) and the first `keep` */
-  int64_t keep;
-} attn_cache;
-
-/* One sequence of a cache: {table, table_len} and zeros at first. Token j is row s % page of page
- * table[s / page], s = j, or in a ring s = j < keep ? j : keep + (j - keep) % R with
- * R = table_len page - keep. Entries of the table past the last page are not read.
- * A ring wants R >= window + (most tokens of one append) - 1; what R is longer than the window, a
- * sequence can go back. Key j >= keep is still there when j >= high - R. */
-typedef struct attn_sequence {
-  int32_t *table;
-  int64_t table_len; /* its room, pages */
-  int64_t len;       /* tokens */
-  int64_t high;      /* len; in a ring that has come round, the most tokens it has held */
-} attn_sequence;
-
-#if ATTN_HAS_CACHE
-/* How attn_cache_open lays a cache out. */
-typedef struct attn_cache_params {
-  attn_dtype k_dtype, v_dtype;
-  int64_t k_heads, v_heads, dk, dv; /* v_heads 0 = k_heads, dv 0 = dk */
-  int latent;                       /* 1: v is the first dv columns of k */
-  int64_t pages, page;
-  int64_t k_group, v_group; /* of quantised types; 0 = a scale a row */
-  int k_zero, v_zero;       /* 1: with zero points */
-  int64_t window, keep;
-} attn_cache_params;
-
-/* Bytes of a cache of these sizes (holders included); 0 = the sizes are not legal. */
-ATTN_DEF size_t attn_cache_size(const attn_cache_params *params);
-
-/* Lays a cache out in memory of at least attn_cache_size bytes, aligned to 64 for speed, to 4 at
- * least. Only the holders are written. Rows of a page and head are contiguous: [pages][H][page][d],
- * with one element more in rows of ATTN_I4 of odd width. Quantised types get scales.
- * Errors: NULL, DTYPE, SHAPE (latent with more than dv of v; groups or zeros that the type cannot
- *   have), RANGE (window, keep), ALIGN, OVERFLOW, OVERLAP (cache inside memory), WORKSPACE (too
- *   small), ISA, ENV, CTX; nothing written. */
-ATTN_DEF attn_status attn_cache_open(attn_cache *cache, void *memory, size_t size,
-                                     const attn_cache_params *params, attn_ctx *ctx);
-
-/* An empty sequence with a table of table_len entries, which are not read: what {table, table_len} is.
- * Errors: NULL, SHAPE (table_len < 1), ALIGN, OVERFLOW, OVERLAP (the sequence inside its table), ISA, ENV,
- *   CTX; nothing written. */
-ATTN_DEF attn_status attn_sequence_init(attn_sequence *sequence, int32_t *table, int64_t table_len,
-                                        attn_ctx *ctx);
-
-/* Appends rows to n sequences: sequence b gets rows 0 .. rows[b]-1 (null = all) of k [n, Hk, T, dk]
- * and v [n, Hv, T, dv] (f32, f16, bf16), converted to the cache's types, to quantised ones as
- * attn_quantize does; a latent cache wants v.data null. With indptr (from 0, and rows null), k and v
- * have batch 1 and sequence b gets their rows indptr[b] .. indptr[b+1]-1.
- * Pages are taken as they are needed. A page that another sequence holds too is copied first, its
- * rows up to the sequence's end (at most one page a sequence and call); a ring copies each shared
- * page that it writes to. When all that share a page append in one call, the last keeps it.
- * All or nothing: when one sequence has no room (ATTN_E_FULL) nothing is written and no page taken.
- * Aliasing: k and v may share memory with each other; the cache, the sequences and their tables
- *   share none with anything.
- * Errors: NULL, DTYPE, SHAPE (n < 0), HEADS, STRIDE (rows of the cache), RANGE (rows, lengths, more
- *   rows than a ring holds beside its window), INDEX (indptr), PAGE (a table entry that is written to
- *   is out of range or not held; two sequences of the call share a table, or more of them name a page
- *   than hold it), FULL, VALUE (NaN or infinity in rows for a quantised type; other types keep them),
- *   OVERLAP, OVERFLOW, ISA, ENV, CTX, ALIGN; every byte as it was.
- * Determinism: the same bytes on every tier.
- * Cost: O(rows * d), without a look at what is stored; the search for pages is short while a share
- *   of them is free, O(pages) at worst. Memory: none. The workers share the rows of calls of 65536
- *   numbers and more. Not for two threads at once on one cache; a call that only attends must not run
- *   beside it either. */
-typedef struct attn_append_params {
-  const int64_t *rows;   /* [n], 0..T */
-  const int64_t *indptr; /* [n + 1] */
-} attn_append_params;
-ATTN_DEF attn_status attn_cache_append(attn_cache *cache, attn_sequence *sequences, int64_t n,
-                                       attn_tensor k, attn_tensor v,
-                                       const attn_append_params *params, attn_ctx *ctx);
-
-/* child, which must be empty and have table room, becomes a copy of parent that shares its pages:
- * O(pages of parent), no row is copied. Both may grow from there.
- * Errors: NULL, RANGE (child not empty; in a ring another table_len), PAGE (an entry of parent), FULL
- *   (child's table has no room), OVERLAP (one table), and those of a broken cache or sequence (NULL,
- *   DTYPE, SHAPE, STRIDE, RANGE, OVERFLOW, ALIGN), ISA, ENV, CTX; nothing written. */
-ATTN_DEF attn_status attn_cache_fork(attn_cache *cache, attn_sequence *child,
-                                     const attn_sequence *parent, attn_ctx *ctx);
-
-/* Goes back to len tokens (0 <= len <= sequence->len) and gives back pages that are no longer
- * needed; a ring that has come round keeps all of them unless len <= keep. What the next append
- * stores is as if the tokens from len on had never been. Errors: PAGE (an entry given back), ROLLBACK:
- * len is negative or beyond the end, or a ring has overwritten a key that its last token saw; and
- * those of a broken cache or sequence, as attn_cache_fork. Cost: O(pages given back). */
-ATTN_DEF attn_status attn_cache_rollback(attn_cache *cache, attn_sequence *sequence, int64_t len,
-                                         attn_ctx *ctx);
-
-/* Gives all pages back; the sequence is empty. Errors: as attn_cache_rollback. */
-ATTN_DEF attn_status attn_cache_release(attn_cache *cache, attn_sequence *sequence, attn_ctx *ctx);
-
-/* attn_sdpa over n sequences of a cache; query i of sequence b sits at token len_b - (its queries)
- * + i, so append first, then attend.
- *
- * Shapes: q [n, H, Tq, dk], o [n, H, Tq, dv], params->q_len for fewer queries; or params->ragged with
- *   sequences = n and q (kv null) and batch 1. Keys never go past a sequence's length, whatever the
- *   pages hold there. In a ring the window and keep of the cache hold: window.left of
- *   params must be -1, keep 0, and causal is implied.
- * params: as attn_sdpa, without kv_len, k_scales, v_scales, has_q_off, q_offs, ATTN_CAUSAL_START,
- *   ragged.kv_indptr, schedule, map, relative, xl, gaussian and span (RANGE). A mask or bias has the extents [n, H, most queries, the
- *   longest sequence's tokens], each that or 1.
- * Bits: those of attn_sdpa on the same keys in one piece, whatever the pages are, in a call of the same class
- *   (attn_sdpa, Determinism; Tq is the most queries that a sequence may have here).
- * Errors: those of attn_sdpa and of a broken cache or sequence, SHAPE (n < 0), PAGE (a table entry out
- *   of range or not held), RANGE (a length past the table's room; more queries than tokens; a ring that
- *   no longer holds the window of the first query), OVERLAP (o, lse or the workspace with the cache, its
- *   sequences or tables). A sequence without tokens is legal when it has no queries.
- * Cost, determinism, memory: as attn_sdpa. Paged storage: Kwon et al. 2023, arXiv 2309.06180; sinks:
- *   Xiao et al. 2023, arXiv 2309.17453; latent rows: DeepSeek-AI 2024, arXiv 2405.04434. */
-ATTN_DEF attn_status attn_cache_sdpa(attn_tensor o, attn_tensor q, const attn_cache *cache,
-                                     const attn_sequence *sequences, int64_t n,
-                                     const attn_sdpa_params *params, attn_ctx *ctx);
-/* Bytes that wants; reads lengths and the offsets of params->ragged, no table. */
-ATTN_DEF size_t attn_cache_sdpa_workspace(attn_tensor o, attn_tensor q, const attn_cache *cache,
-                                          const attn_sequence *sequences, int64_t n,
-                                          const attn_sdpa_params *params, const attn_ctx *ctx);
-#endif
-/* <<< attn/api/calls/cache.h */
 /* >>> attn/api/calls/position.h */
 /* api/calls/position.h owns family B: positions. */
 
@@ -6147,46 +6009,125 @@ ATTN_DEF size_t attn_cache_sdpa_workspace(attn_tensor o, attn_tensor q, const at
  * of real ones (fractions interpolate: a context stretched by 4 has steps of 0.25); [T], or [B,T] when
  * positions_per_batch. A real position that is a whole number gives the bits of the whole number. */
 
-#if ATTN_HAS_POSITION
 /* Which columns form a rotated pair. */
 typedef enum attn_rope_layout {
   ATTN_ROPE_INTERLEAVED = 0, /* (2m, 2m+1), the paper */
   ATTN_ROPE_HALF             /* (m, m + rotary_dim/2), GPT-NeoX, Llama weights of many engines */
 } attn_rope_layout;
 
+/* What is done to the frequencies f_m = base^(-2m/r), m < r/2, r = rotary_dim; which fields each must have. */
+typedef enum attn_rope_type {
+  ATTN_ROPE_DEFAULT = 0, /* nothing */
+  ATTN_ROPE_LINEAR,      /* factor */
+  ATTN_ROPE_NTK,         /* factor */
+  ATTN_ROPE_DYNAMIC,     /* factor, max_position_embeddings, sequence_len */
+  ATTN_ROPE_LLAMA3, /* factor, original_max_position_embeddings, low_freq_factor, high_freq_factor */
+  ATTN_ROPE_YARN,   /* original_max_position_embeddings; factor or max_position_embeddings */
+  ATTN_ROPE_LONGROPE, /* original_max_position_embeddings, short_factor, long_factor, factors, sequence_len;
+                          * max_position_embeddings, factor or attention_factor */
+  ATTN_ROPE_TYPES
+} attn_rope_type;
+
+/* How rows are rotated: {0} is the paper's. Fields with the names of a model's configuration
+ * ("rope_scaling", "rope_parameters") mean what they mean there; 0 = not given, and those that a type does not
+ * use may be there. */
 typedef struct attn_rope_params {
-  int64_t rotary_dim; /* columns that rotate, even; 0 = dim */
+  int64_t rotary_dim; /* columns that rotate, even: head_dim partial_rotary_factor; 0 = dim */
   int has_rotary_dim; /* 1: that number holds, 0 included: none */
-  double base;        /* 0 = 10000 */
+  double base;        /* rope_theta; 0 = 10000 */
   attn_rope_layout layout;
-  int inverse;                  /* 1: rotate back */
+  int inverse;                  /* 1: rotate back, with the same factor: the transpose */
   int64_t start;                /* position of row 0, if positions is null; may be negative */
   const int64_t *positions;     /* [T], or [B,T] when positions_per_batch */
   const double *real_positions; /* in place of positions: any finite numbers */
   int positions_per_batch;
+  attn_rope_type type; /* rope_type: attn_rope_type_of */
+  double factor;       /* at least 1 */
+  int64_t max_position_embeddings;
+  int64_t original_max_position_embeddings;
+  double low_freq_factor, high_freq_factor;
+  double beta_fast, beta_slow; /* 0 = 32 and 1 */
+  int no_truncate;             /* 1: "truncate": false */
+  double mscale, mscale_all_dim;
+  double attention_factor;                  /* 0 = that of the type; at most 1000 */
+  const double *short_factor, *long_factor; /* [factors] */
+  int64_t factors;                          /* rotary_dim / 2 */
+  int64_t sequence_len;                     /* tokens of the whole sequence, cached ones too */
+  int64_t mrope_section[3]; /* pairs of the positions t, h, w; all 0 = one position a row */
+  int mrope_interleaved;    /* 1: t, h, w take turns */
+  int axial;                /* 1: two positions a row, h and w, a half of the pairs each */
+  double xpos;              /* scale base of xPos, 512 in the paper; 0 = none */
+  int keys;                 /* 1: the rows are keys, which xPos treats as the inverse of queries */
+  attn_tensor cos, sin;     /* f32 [1,1,n,r/2] in place of base, type and xpos, a row a position */
 } attn_rope_params;
 
+#if ATTN_HAS_POSITION
 /* Rotary position embedding of queries or keys.
  *
- *   phi = position * base^(-2m/rotary_dim),  m = 0..rotary_dim/2-1
- *   y_a = x_a cos phi - x_b sin phi,  y_b = x_a sin phi + x_b cos phi
+ *   phi = position * f_m,  m = 0..r/2-1;  f_m = base^(-2m/r) for the default type
+ *   y_a = a (x_a cos phi - x_b sin phi),  y_b = a (x_a sin phi + x_b cos phi)
+ *
+ *   LINEAR    f / factor
+ *   NTK       base factor^(r/(r-2)) in place of base
+ *   DYNAMIC   base (factor n/M - (factor - 1))^(r/(r-2)), n = max(sequence_len, M)
+ *   LLAMA3    f / factor where y < 0, f where y > 1, between (1-y) f/factor + y f;
+ *             y = (orig f/(2 pi) - low) / (high - low)
+ *   YARN      f (1-ramp) + f/factor ramp, ramp = clip((m - lo) / (hi - lo), 0, 1); lo = max(floor d(beta_fast), 0),
+ *             hi = min(ceil d(beta_slow), r-1), 0.001 more if equal; d(n) = r log(orig/(2 pi n)) / (2 log base).
+ *             factor 0 = M/orig
+ *   LONGROPE  f / long_factor[m] if sequence_len > orig, else f / short_factor[m]
+ *
+ *   M = max_position_embeddings, orig = original_max_position_embeddings. a is attention_factor, or for
+ *   YARN ms(mscale)/ms(mscale_all_dim) where both are given, else ms(1), ms = attn_rope_mscale of factor; for
+ *   LONGROPE sqrt(1 + log F / log orig), F = M/orig, or factor without M, and 1 for F <= 1; else 1. As it is
+ *   on queries and on keys, scores have its square. DYNAMIC and LONGROPE take one length for the whole
+ *   sequence, whatever the position: when it grows past a mark, keys rotated before are stale. Keep those unrotated.
+ *
+ * Several positions a row: with mrope_section [t,h,w] (sum r/2) positions are [3,T] ([3,B,T] per batch); the
+ *   first t pairs turn by the first, and so on; interleaved, pair m turns by h if m mod 3 = 1 and m < 3 h, by w
+ *   if m mod 3 = 2 and m < 3 w, else by t. axial (vision): positions [2,T] ([2,B,T]), must be given; r is a multiple of
+ *   4, the first r/4 pairs turn by h, the others by w, both with the frequencies of width r/2 (factors = r/4).
+ *   Without positions all are start + i.
+ * xPos: a of pair m is also z^(p/xpos) for queries, z^(-p/xpos) for keys, z = (2m/r + 0.4)/1.4. Scores do not
+ *   change when all positions are shifted; positions reach from -64 xpos to 64 xpos, so centre longer ones.
+ * Tables: cosines and sines of angles (a in them, attention_factor absent); positions are their rows.
  *
  * Shapes: x, y [B,H,T,d], any storage types; columns rotary_dim..d-1 are copied. rotary_dim = d needs d even.
  * Aliasing: y may be x with the same strides and type (in place), else they share no memory.
  * Queries behind a cache have start = Tk - Tq. Angles are formed and reduced in double, so that
- *   positions up to 10^6 and beyond keep an error below 1e-6, real ones too.
+ *   positions up to 10^6 and beyond keep an error below 2e-7 of a, real ones too.
  * Memory: attn_rope_workspace bytes, O(rotary_dim) per worker. Empty: B, H or T of 0 is a no-op.
- * NaN: stays in its pair; columns from rotary_dim on keep their bits when the types are equal. Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (rotary_dim, layout, start
- *   beyond 2^61), VALUE (base, a real position that is not finite), NULL also: positions and real_positions
- *   exclude each other, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
+ * NaN: stays in its pair; columns from rotary_dim on keep their bits when the types are equal. Errors: NULL, DTYPE, SHAPE
+ *   (also of a table, or factors), STRIDE, RANGE (rotary_dim, layout, type, sections, start beyond 2^61, a position
+ *   outside the table or xPos), VALUE (a number that the type needs is missing or impossible, factor < 1, a real
+ *   position that is not finite), NULL also: positions and real_positions exclude each other, OVERLAP, OVERFLOW,
+ *   WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
  * Determinism: the same bits for every tier but scalar and any worker count; a row's rotation
  *   depends on its position alone. Cost: 6 flops a pair, and 6 multiplications per position and m,
- *   shared by all heads (and by all batch entries unless positions_per_batch).
- * Source: Su et al. 2021, arXiv 2104.09864. */
+ *   shared by all heads (and by all batch entries unless positions_per_batch), whatever the type.
+ * Source: Su et al. 2021, arXiv 2104.09864; linear: Chen et al. 2023, arXiv 2306.15595; YaRN, and NTK in its
+ *   section 3: Peng et al. 2023, arXiv 2309.00071; Llama 3.1: arXiv 2407.21783; LongRoPE: Ding et al. 2024, arXiv
+ *   2402.13753; M-RoPE: Wang et al. 2024, arXiv 2409.12191, interleaved: Bai et al. 2025, arXiv 2511.21631; xPos: Sun et
+ *   al. 2022, arXiv 2212.10554. Where papers and published code differ, as the code that published weights run on. */
 ATTN_DEF attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_params *params,
                                attn_ctx *ctx);
 ATTN_DEF size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_rope_params *params,
                                     const attn_ctx *ctx);
+
+/* The frequencies f_m that attn_rope has for rows of width dim into frequencies[r/2], and its a (without xPos)
+ * into *attention_factor; either may be null. Positions are not read. params null = the default. Errors: SHAPE (dim < 1),
+ *   RANGE, VALUE, NULL, as attn_rope; RANGE also with tables, which have no frequencies; nothing written. */
+ATTN_DEF attn_status attn_rope_frequencies(double *frequencies, double *attention_factor,
+                                           const attn_rope_params *params, int64_t dim);
+
+/* 0.1 mscale log(factor) + 1, or 1 for factor <= 1. DeepSeek's models multiply the scale of attn_sdpa by
+ * attn_rope_mscale(factor, mscale_all_dim)^2. */
+ATTN_DEF double attn_rope_mscale(double factor, double mscale);
+
+/* The type that a configuration calls rope_type (older ones: type): "default", "linear", "ntk", "dynamic",
+ * "llama3", "yarn", "longrope" (once "su"); "mrope" is the default with mrope_section. ATTN_ROPE_TYPES, which attn_rope
+ * rejects, for any other word and for null. */
+ATTN_DEF attn_rope_type attn_rope_type_of(const char *word);
 
 /* The ALiBi slopes of the paper for n heads into slopes[n]: with c the largest power of two <= n,
  * 2^(-8(h+1)/c) for h < c, then 2^(-4(2r+1)/c) for r = 0..n-c-1. Pass them as
@@ -6300,6 +6241,153 @@ ATTN_DEF size_t attn_learned_position_workspace(attn_tensor y, attn_tensor x, at
                                                 const attn_ctx *ctx);
 #endif
 /* <<< attn/api/calls/position.h */
+/* >>> attn/api/calls/cache.h */
+/* api/calls/cache.h owns keys and values that outlive a call: quantised rows and the cache of pages, with
+ * its sequences that grow, fork and go back. */
+
+/* Pages of keys and values, shared by any number of sequences. A plain struct over the caller's
+ * memory: fill it in by hand or with attn_cache_open. One page as long as a sequence may grow is a
+ * contiguous cache; a page of 1 row is as legal. k, v, their scales and the holders share no memory
+ * with one another, judged by the range of addresses of each.
+ *
+ * Latent rows (MLA): with v.data null, the value of a key is the first v.dim columns of its row in
+ * k, and v says no more than that. */
+typedef struct attn_cache {
+  attn_tensor k;                  /* [pages, Hk, page, dk], any type, any strides */
+  attn_tensor v;                  /* [pages, Hv, page, dv] */
+  attn_scales k_scales, v_scales; /* [pages, H, page, groups] of quantised types */
+  int32_t *holders;               /* [pages] how many sequences hold each page; 0 at first */
+  int64_t next_free;              /* where the search for a free page goes on, 0..pages */
+  int64_t window; /* 0: every key is kept. w: a ring, queries see the last w keys (their own
+                       * among them) and the first `keep` */
+  int64_t keep;
+} attn_cache;
+
+/* One sequence of a cache: {table, table_len} and zeros at first. Token j is row s % page of page
+ * table[s / page], s = j, or in a ring s = j < keep ? j : keep + (j - keep) % R with
+ * R = table_len page - keep. Entries of the table past the last page are not read.
+ * A ring wants R >= window + (most tokens of one append) - 1; what R is longer than the window, a
+ * sequence can go back. Key j >= keep is still there when j >= high - R. */
+typedef struct attn_sequence {
+  int32_t *table;
+  int64_t table_len; /* its room, pages */
+  int64_t len;       /* tokens */
+  int64_t high;      /* len; in a ring that has come round, the most tokens it has held */
+} attn_sequence;
+
+#if ATTN_HAS_CACHE
+/* How attn_cache_open lays a cache out. */
+typedef struct attn_cache_params {
+  attn_dtype k_dtype, v_dtype;
+  int64_t k_heads, v_heads, dk, dv; /* v_heads 0 = k_heads, dv 0 = dk */
+  int latent;                       /* 1: v is the first dv columns of k */
+  int64_t pages, page;
+  int64_t k_group, v_group; /* of quantised types; 0 = a scale a row */
+  int k_zero, v_zero;       /* 1: with zero points */
+  int64_t window, keep;
+} attn_cache_params;
+
+/* Bytes of a cache of these sizes (holders included); 0 = the sizes are not legal. */
+ATTN_DEF size_t attn_cache_size(const attn_cache_params *params);
+
+/* Lays a cache out in memory of at least attn_cache_size bytes, aligned to 64 for speed, to 4 at
+ * least. Only the holders are written. Rows of a page and head are contiguous: [pages][H][page][d],
+ * with one element more in rows of ATTN_I4 of odd width. Quantised types get scales.
+ * Errors: NULL, DTYPE, SHAPE (latent with more than dv of v; groups or zeros that the type cannot
+ *   have), RANGE (window, keep), ALIGN, OVERFLOW, OVERLAP (cache inside memory), WORKSPACE (too
+ *   small), ISA, ENV, CTX; nothing written. */
+ATTN_DEF attn_status attn_cache_open(attn_cache *cache, void *memory, size_t size,
+                                     const attn_cache_params *params, attn_ctx *ctx);
+
+/* An empty sequence with a table of table_len entries, which are not read: what {table, table_len} is.
+ * Errors: NULL, SHAPE (table_len < 1), ALIGN, OVERFLOW, OVERLAP (the sequence inside its table), ISA, ENV,
+ *   CTX; nothing written. */
+ATTN_DEF attn_status attn_sequence_init(attn_sequence *sequence, int32_t *table, int64_t table_len,
+                                        attn_ctx *ctx);
+
+/* Appends rows to n sequences: sequence b gets rows 0 .. rows[b]-1 (null = all) of k [n, Hk, T, dk]
+ * and v [n, Hv, T, dv] (f32, f16, bf16), converted to the cache's types, to quantised ones as
+ * attn_quantize does; a latent cache wants v.data null. With indptr (from 0, and rows null), k and v
+ * have batch 1 and sequence b gets their rows indptr[b] .. indptr[b+1]-1.
+ * Pages are taken as they are needed. A page that another sequence holds too is copied first, its
+ * rows up to the sequence's end (at most one page a sequence and call); a ring copies each shared
+ * page that it writes to. When all that share a page append in one call, the last keeps it.
+ * All or nothing: when one sequence has no room (ATTN_E_FULL) nothing is written and no page taken.
+ * Aliasing: k and v may share memory with each other; the cache, the sequences and their tables
+ *   share none with anything.
+ * Errors: NULL, DTYPE, SHAPE (n < 0), HEADS, STRIDE (rows of the cache), RANGE (rows, lengths, more
+ *   rows than a ring holds beside its window), INDEX (indptr), PAGE (a table entry that is written to
+ *   is out of range or not held; two sequences of the call share a table, or more of them name a page
+ *   than hold it), FULL, VALUE (NaN or infinity in rows for a quantised type; other types keep them),
+ *   OVERLAP, OVERFLOW, ISA, ENV, CTX, ALIGN; every byte as it was.
+ * rope: keys are stored as attn_rope with keys = 1 makes them; the position of a token is start + its number in
+ *   the sequence, or with positions that of its row of k ([T], [n,T] per batch; all of them must be legal), and a row is
+ *   rounded to the cache's type once. In a quantised type a rotated number beyond f32 counts as the largest one, NaN of
+ *   a table as 0. Errors also: those of attn_rope; MEMORY, WORKSPACE.
+ * Determinism: the same bytes on every tier, rotated ones but scalar.
+ * Cost: O(rows * d), without a look at what is stored; the search for pages is short while a share
+ *   of them is free, O(pages) at worst; rope: that of attn_rope. Memory: none; with rope attn_cache_append_workspace bytes. The workers share the rows of calls of 65536
+ *   numbers and more. Not for two threads at once on one cache; a call that only attends must not run
+ *   beside it either. */
+typedef struct attn_append_params {
+  const int64_t *rows;          /* [n], 0..T */
+  const int64_t *indptr;        /* [n + 1] */
+  const attn_rope_params *rope; /* null = none: keys are stored rotated */
+} attn_append_params;
+ATTN_DEF attn_status attn_cache_append(attn_cache *cache, attn_sequence *sequences, int64_t n,
+                                       attn_tensor k, attn_tensor v,
+                                       const attn_append_params *params, attn_ctx *ctx);
+/* Bytes that wants, 0 without rope; reads lengths, rows and indptr. */
+ATTN_DEF size_t attn_cache_append_workspace(const attn_cache *cache, const attn_sequence *sequences,
+                                            int64_t n, attn_tensor k, attn_tensor v,
+                                            const attn_append_params *params, const attn_ctx *ctx);
+
+/* child, which must be empty and have table room, becomes a copy of parent that shares its pages:
+ * O(pages of parent), no row is copied. Both may grow from there.
+ * Errors: NULL, RANGE (child not empty; in a ring another table_len), PAGE (an entry of parent), FULL
+ *   (child's table has no room), OVERLAP (one table), and those of a broken cache or sequence (NULL,
+ *   DTYPE, SHAPE, STRIDE, RANGE, OVERFLOW, ALIGN), ISA, ENV, CTX; nothing written. */
+ATTN_DEF attn_status attn_cache_fork(attn_cache *cache, attn_sequence *child,
+                                     const attn_sequence *parent, attn_ctx *ctx);
+
+/* Goes back to len tokens (0 <= len <= sequence->len) and gives back pages that are no longer
+ * needed; a ring that has come round keeps all of them unless len <= keep. What the next append
+ * stores is as if the tokens from len on had never been. Errors: PAGE (an entry given back), ROLLBACK:
+ * len is negative or beyond the end, or a ring has overwritten a key that its last token saw; and
+ * those of a broken cache or sequence, as attn_cache_fork. Cost: O(pages given back). */
+ATTN_DEF attn_status attn_cache_rollback(attn_cache *cache, attn_sequence *sequence, int64_t len,
+                                         attn_ctx *ctx);
+
+/* Gives all pages back; the sequence is empty. Errors: as attn_cache_rollback. */
+ATTN_DEF attn_status attn_cache_release(attn_cache *cache, attn_sequence *sequence, attn_ctx *ctx);
+
+/* attn_sdpa over n sequences of a cache; query i of sequence b sits at token len_b - (its queries)
+ * + i, so append first, then attend.
+ *
+ * Shapes: q [n, H, Tq, dk], o [n, H, Tq, dv], params->q_len for fewer queries; or params->ragged with
+ *   sequences = n and q (kv null) and batch 1. Keys never go past a sequence's length, whatever the
+ *   pages hold there. In a ring the window and keep of the cache hold: window.left of
+ *   params must be -1, keep 0, and causal is implied.
+ * params: as attn_sdpa, without kv_len, k_scales, v_scales, has_q_off, q_offs, ATTN_CAUSAL_START,
+ *   ragged.kv_indptr, schedule, map, relative, xl, gaussian and span (RANGE). A mask or bias has the extents [n, H, most queries, the
+ *   longest sequence's tokens], each that or 1.
+ * Bits: those of attn_sdpa on the same keys in one piece, whatever the pages are, in a call of the same class
+ *   (attn_sdpa, Determinism; Tq is the most queries that a sequence may have here).
+ * Errors: those of attn_sdpa and of a broken cache or sequence, SHAPE (n < 0), PAGE (a table entry out
+ *   of range or not held), RANGE (a length past the table's room; more queries than tokens; a ring that
+ *   no longer holds the window of the first query), OVERLAP (o, lse or the workspace with the cache, its
+ *   sequences or tables). A sequence without tokens is legal when it has no queries.
+ * Cost, determinism, memory: as attn_sdpa. Paged storage: Kwon et al. 2023, arXiv 2309.06180; sinks:
+ *   Xiao et al. 2023, arXiv 2309.17453; latent rows: DeepSeek-AI 2024, arXiv 2405.04434. */
+ATTN_DEF attn_status attn_cache_sdpa(attn_tensor o, attn_tensor q, const attn_cache *cache,
+                                     const attn_sequence *sequences, int64_t n,
+                                     const attn_sdpa_params *params, attn_ctx *ctx);
+/* Bytes that wants; reads lengths and the offsets of params->ragged, no table. */
+ATTN_DEF size_t attn_cache_sdpa_workspace(attn_tensor o, attn_tensor q, const attn_cache *cache,
+                                          const attn_sequence *sequences, int64_t n,
+                                          const attn_sdpa_params *params, const attn_ctx *ctx);
+#endif
+/* <<< attn/api/calls/cache.h */
 /* >>> attn/api/calls/sequence.h */
 /* api/calls/sequence.h owns what shortens or searches a sequence, the parts that compressed and low-rank
  * attention are made of: pooling, convolutions, selection, clustering, small inverses.
@@ -6513,6 +6601,7 @@ typedef struct attn_multihead_params {
   attn_tensor each;     /* out, optional: [B,H,Tq,dv], the heads' outputs O_h */
   attn_compute compute; /* of the products with weights, as in attn_gemm; attention has its own */
   int compute_prefer;
+  const attn_rope_params *rope; /* null = none: q_h and k_g are rotated, as attn_rope does it */
 } attn_multihead_params;
 
 #if ATTN_HAS_MULTIHEAD
@@ -6523,6 +6612,8 @@ typedef struct attn_multihead_params {
  *   O_h = attn_sdpa of q_h, k_g, v_g,  g = h Hkv / H (integer division)
  *   y = [O_0 ; .. ; O_{H-1}] w_o + b_o
  *
+ * rope: key j has position start + j, query i start + q_off + i; with positions (of Tk keys) key j has its own,
+ *   query i that of key q_off + i, which must be there. keys is not read. Its messages call it params.
  * bias_k and bias_v add a key of score s q_h . bias_k,g, which has no term and no place: no mask, window or
  *   length forbids it to a row before q_len. The LSE and the map, of Tk columns, count it in.
  *
@@ -6537,7 +6628,7 @@ typedef struct attn_multihead_params {
  * Empty: B = 0 or Tq = 0 is a no-op; a row without keys has O_h = 0 and y = b_o.
  * NaN: in a row of x reaches that row of y, in rows of x_k and x_v the rows that may see them.
  * Errors: those of attn_gemm and attn_sdpa; NULL, RANGE: bias_k without bias_v, or with ragged or
- *   modify_weights; HEADS: Hkv does not divide H, or H and Hkv the widths.
+ *   modify_weights; those of attn_rope, RANGE: rope with bias_k, ragged, q_offs or align_lengths; HEADS: Hkv does not divide H, or H and Hkv the widths.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers, and each row of y
  *   wherever attn_sdpa says so of a row.
  * Compute: params.compute is that of the four products as attn_gemm has it (not I8), attention.compute that of the
@@ -10069,8 +10160,9 @@ ATTN_DEF size_t attn_decoder_start_workspace(const attn_decoder_cache *cache, at
  *
  * Shapes: x, y [B,1,n,dm]; len + n <= room (FULL). All entries of the batch have len tokens.
  * params: as attn_decoder for T = len + n; without x_len, self.attention.kv_len, .q_len, .has_q_off and
- *   .schedule (RANGE). A mask or bias has len + n keys. Keys are stored as they come: encodings of
- *   positions that turn q and k are not here.
+ *   .schedule (RANGE). A mask or bias has len + n keys. With self.rope keys are
+ *   stored rotated; its positions, if given, are those of all len + n tokens. cross.rope must be absent (RANGE), here and
+ *   in attn_decoder and attn_decoder_start.
  * Bits: rows of y are those of attn_decoder on all tokens with self.attention.one_order = 1 (and cross's), a
  *   cache of f32 and e_len the same; otherwise they differ in rounding.
  * Aliasing: y may be x; the cache shares memory with nothing. On an error neither it nor y is touched.
@@ -10716,6 +10808,7 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #endif
 #if !ATTN_HAS_CACHE
 #define attn_cache_append(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
+#define attn_cache_append_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_fork(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_open(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_release(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
@@ -11011,6 +11104,9 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_learned_position(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
 #define attn_learned_position_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
 #define attn_rope(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
+#define attn_rope_frequencies(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
+#define attn_rope_mscale(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
+#define attn_rope_type_of(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
 #define attn_rope_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
 #define attn_sinusoid(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
 #define attn_sinusoid_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
@@ -23576,6 +23672,573 @@ ATTN_COLD_ int attn_check_scale_(attn_error_ *e, float scale) {
   return scale - scale == 0.0f ? 1 : attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
 }
 /* <<< attn/engine/stage.h */
+/* >>> attn/engine/rope_rule.h */
+/* engine/rope_rule.h owns what a description of rotary angles says: its rules, its frequencies, its factor. */
+
+ATTN_COLD_ double attn_rope_ms_(double factor, double mscale) {
+  return factor > 1.0 ? 0.1 * mscale * log(factor) + 1.0 : 1.0;
+}
+
+ATTN_COLD_ int attn_rope_above_(double x, double least) { return x >= least && x < HUGE_VAL; }
+
+/* Pairs that have frequencies of their own: axial ones have them twice. */
+ATTN_FUNC_ int64_t attn_rope_own_(const attn_rope_params *p) {
+  return p->rotary_dim / (p->axial ? 4 : 2);
+}
+
+/* What YaRN needs; resolves it. */
+ATTN_COLD_ int attn_check_yarn_(attn_error_ *e, attn_rope_params *p) {
+  if (p->factor == 0.0)
+    p->factor = (double)p->max_position_embeddings / (double)p->original_max_position_embeddings;
+  if (p->beta_fast == 0.0) p->beta_fast = 32.0;
+  if (p->beta_slow == 0.0) p->beta_slow = 1.0;
+  if (!(p->base > 1.0))
+    return attn_reject_(e, ATTN_E_VALUE, "params.base must be above 1 for YaRN");
+  if (!(p->beta_slow > 0.0 && p->beta_slow <= p->beta_fast && p->beta_fast < HUGE_VAL))
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.beta_slow must be positive and not above .beta_fast");
+  if (!attn_rope_above_(p->mscale, 0.0) || !attn_rope_above_(p->mscale_all_dim, 0.0))
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.mscale and .mscale_all_dim must be finite and not negative");
+  return 1;
+}
+
+/* The arrays of LongRoPE; data: they may be read. */
+ATTN_COLD_ int attn_check_longrope_(attn_error_ *e, const attn_rope_params *p, int data) {
+  const int64_t n = attn_rope_own_(p);
+  if (!p->short_factor || !p->long_factor)
+    return attn_reject_(e, ATTN_E_NULL, "params.short_factor and .long_factor must be given");
+  if (p->factors != n)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "params.factors must be rotary_dim / 2, or rotary_dim / 4 with axial");
+  if (p->original_max_position_embeddings < 2)
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.original_max_position_embeddings must be at least 2");
+  if (p->max_position_embeddings < 1 && p->attention_factor == 0.0 &&
+      !attn_rope_above_(p->factor, 1.0))
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.max_position_embeddings, .factor (at least 1) or .attention_factor "
+                        "must be given");
+  for (int64_t m = 0; data && m < n; m++)
+    if (!attn_rope_above_(p->short_factor[m], DBL_MIN) ||
+        !attn_rope_above_(p->long_factor[m], DBL_MIN))
+      return attn_reject_(e, ATTN_E_VALUE,
+                          "params.short_factor and .long_factor must be positive and finite");
+  return 1;
+}
+
+/* The fields that a type needs; resolves them. */
+ATTN_COLD_ int attn_check_rope_type_(attn_error_ *e, attn_rope_params *p, int data) {
+  const attn_rope_type type = p->type;
+  const int long_rope = type == ATTN_ROPE_LONGROPE, yarn = type == ATTN_ROPE_YARN;
+  if ((int)type < 0 || type >= ATTN_ROPE_TYPES)
+    return attn_reject_(e, ATTN_E_RANGE, "params.type must be an attn_rope_type");
+  if ((type == ATTN_ROPE_LLAMA3 || yarn || long_rope) && p->original_max_position_embeddings < 1)
+    return attn_reject_(e, ATTN_E_VALUE, "params.original_max_position_embeddings must be given");
+  if (type == ATTN_ROPE_DYNAMIC && p->max_position_embeddings < 1)
+    return attn_reject_(e, ATTN_E_VALUE, "params.max_position_embeddings must be given");
+  if ((type == ATTN_ROPE_DYNAMIC || long_rope) && p->sequence_len < 1)
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.sequence_len must be given: the type goes by the whole length");
+  if (yarn && !attn_check_yarn_(e, p)) return 0;
+  if (long_rope && !attn_check_longrope_(e, p, data)) return 0;
+  if ((long_rope ? p->factor != 0.0 : type != ATTN_ROPE_DEFAULT) &&
+      !attn_rope_above_(p->factor, 1.0))
+    return attn_reject_(e, ATTN_E_VALUE, "params.factor must be finite and at least 1");
+  if (type == ATTN_ROPE_LLAMA3 &&
+      !(p->low_freq_factor > 0.0 && p->low_freq_factor < p->high_freq_factor &&
+        p->high_freq_factor < HUGE_VAL))
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.low_freq_factor must be positive and below .high_freq_factor");
+  return 1;
+}
+
+/* Sections and axes: which position turns a pair. */
+ATTN_COLD_ int attn_check_rope_axes_(attn_error_ *e, const attn_rope_params *p) {
+  const int64_t pairs = p->rotary_dim / 2, *section = p->mrope_section;
+  const int many = section[0] || section[1] || section[2];
+  int64_t left = pairs;
+  for (int a = 0; a < 3; a++) {
+    if (many && (section[a] < 0 || section[a] > left))
+      return attn_reject_(e, ATTN_E_RANGE, "params.mrope_section must sum to rotary_dim / 2");
+    left -= section[a];
+  }
+  if (many && left)
+    return attn_reject_(e, ATTN_E_RANGE, "params.mrope_section must sum to rotary_dim / 2");
+  if (p->axial && (many || pairs % 2))
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.axial goes without mrope_section and with rotary_dim a multiple of 4");
+  if (p->mrope_interleaved && !many)
+    return attn_reject_(e, ATTN_E_RANGE, "params.mrope_interleaved goes with mrope_section");
+  return 1;
+}
+
+/* The factor of sines and cosines of a resolved description. */
+ATTN_COLD_ double attn_rope_factor_(const attn_rope_params *p) {
+  if (p->attention_factor != 0.0) return p->attention_factor;
+  if (p->type == ATTN_ROPE_YARN)
+    return p->mscale != 0.0 && p->mscale_all_dim != 0.0
+               ? attn_rope_ms_(p->factor, p->mscale) / attn_rope_ms_(p->factor, p->mscale_all_dim)
+               : attn_rope_ms_(p->factor, 1.0);
+  if (p->type != ATTN_ROPE_LONGROPE) return 1.0;
+  const double orig = (double)p->original_max_position_embeddings;
+  const int given = p->max_position_embeddings > 0;
+  const double most = given ? (double)p->max_position_embeddings / orig : p->factor;
+  return most > 1.0 ? sqrt(1.0 + log(most) / log(orig)) : 1.0;
+}
+
+/* Everything about the angles but positions and tables, of rows of width dim; resolves it. */
+ATTN_FUNC_ int attn_check_rope_(attn_error_ *e, attn_rope_params *p, int64_t dim, int data) {
+  p->rotary_dim = attn_given_or_(p->has_rotary_dim, p->rotary_dim, dim);
+  if (p->rotary_dim < 0 || p->rotary_dim > dim || p->rotary_dim % 2)
+    return attn_reject_(e, ATTN_E_RANGE, "params.rotary_dim must be even and lie in 0..x.dim");
+  if (p->base == 0.0) p->base = 10000.0;
+  if (!(p->base > 0.0 && p->base < HUGE_VAL))
+    return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
+  if (p->layout != ATTN_ROPE_INTERLEAVED && p->layout != ATTN_ROPE_HALF)
+    return attn_reject_(e, ATTN_E_RANGE, "params.layout must be an attn_rope_layout");
+  if (!(p->xpos >= 0.0 && p->xpos < HUGE_VAL))
+    return attn_reject_(e, ATTN_E_VALUE, "params.xpos must be finite and not negative");
+  if (p->type == ATTN_ROPE_DEFAULT && p->attention_factor == 0.0)
+    return attn_check_rope_axes_(e, p);
+  if (!attn_check_rope_type_(e, p, data)) return 0;
+  const double factor = attn_rope_factor_(p); /* with that of xPos it must be a float */
+  if (!(factor > 0.0 && factor <= 1000.0))
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "the attention factor of params must be positive and at most 1000");
+  return attn_check_rope_axes_(e, p);
+}
+
+/* f where share is 1, f / factor where it is 0: exactly. */
+ATTN_COLD_ double attn_rope_between_(double f, double factor, double share) {
+  const double slow = f / factor;
+  return share <= 0.0 ? slow : share >= 1.0 ? f : slow + share * (f - slow);
+}
+
+/* The base of a type that changes it. */
+ATTN_COLD_ double attn_rope_base_(const attn_rope_params *p, double width) {
+  const double power = width / (width - 2.0);
+  if (width <= 2.0) return p->base; /* one frequency, 1 whatever the base */
+  if (p->type == ATTN_ROPE_NTK) return p->base * pow(p->factor, power);
+  if (p->type != ATTN_ROPE_DYNAMIC) return p->base;
+  const double most = (double)p->max_position_embeddings, len = (double)p->sequence_len;
+  return p->base * pow(1.0 + p->factor * ((len > most ? len : most) - most) / most, power);
+}
+
+/* Places, in pairs, between which YaRN goes from frequencies that stay to those that are divided. */
+ATTN_COLD_ void attn_yarn_range_(const attn_rope_params *p, double width, double *low,
+                                 double *high) {
+  const double turns = (double)p->original_max_position_embeddings / 6.283185307179586477;
+  const double by = width / (2.0 * log(p->base));
+  *low = by * log(turns / p->beta_fast), *high = by * log(turns / p->beta_slow);
+  if (!p->no_truncate) *low = floor(*low), *high = ceil(*high);
+  if (*low < 0.0) *low = 0.0;
+  if (*low > 1e9) *low = 1e9; /* it may be infinite, which no pair tells from this */
+  if (*high > width - 1.0) *high = width - 1.0;
+  if (*low == *high) *high += 0.001;
+}
+
+/* The frequencies of a resolved description into f[rotary_dim / 2]. */
+ATTN_FUNC_ void attn_rope_frequencies_(const attn_rope_params *p, double *f) {
+  const int64_t n = attn_rope_own_(p);
+  const double width = 2.0 * (double)n;
+  const double base = p->type == ATTN_ROPE_DEFAULT ? p->base : attn_rope_base_(p, width);
+  double low = 0.0, high = 0.0;
+  for (int64_t m = 0; m < n; m++) f[m] = pow(base, -2.0 * (double)m / width);
+  if (p->type == ATTN_ROPE_YARN) attn_yarn_range_(p, width, &low, &high);
+  const double *by =
+      p->sequence_len > p->original_max_position_embeddings ? p->long_factor : p->short_factor;
+  for (int64_t m = 0; p->type != ATTN_ROPE_DEFAULT && m < n; m++) {
+    const double share =
+        ((double)p->original_max_position_embeddings * f[m] / 6.283185307179586477 -
+         p->low_freq_factor) /
+        (p->high_freq_factor - p->low_freq_factor);
+    switch (p->type) {
+      case ATTN_ROPE_LINEAR: f[m] /= p->factor; break;
+      case ATTN_ROPE_LLAMA3: f[m] = attn_rope_between_(f[m], p->factor, share); break;
+      case ATTN_ROPE_YARN:
+        f[m] = attn_rope_between_(f[m], p->factor, 1.0 - ((double)m - low) / (high - low));
+        break;
+      case ATTN_ROPE_LONGROPE: f[m] /= by[m]; break;
+      default: break;
+    }
+  }
+  if (p->axial) memcpy(f + n, f, (size_t)n * sizeof *f);
+}
+/* <<< attn/engine/rope_rule.h */
+/* >>> attn/engine/rope.h */
+/* engine/rope.h owns the sines and cosines of rows by their positions. */
+
+/* The angle of position p is that of 16 floor(p / 16) plus that of p mod 16. Sines of the second
+ * kind are made once a call, of the first once in 16 positions, and joined by the addition theorem:
+ * so a position costs six multiplications a pair, and its rotation depends on nothing else. Factors of sines
+ * and cosines that are powers of the position are joined with them. */
+enum { ATTN_ROPE_RUN_ = 16, ATTN_ROPE_AXES_ = 3 };
+
+/* The positions of rows: start + i, or those of an array, a set for each entry of the batch or for all. */
+typedef struct attn_positions_ {
+  int64_t start;
+  const int64_t *whole;
+  const double *real; /* in its place */
+  int each;           /* a set for each entry */
+  int64_t len;        /* positions of a set */
+  int64_t batch;      /* sets of an axis */
+  int axes;           /* positions of a row */
+  int64_t first;      /* row 0 is this one of a set, */
+  int64_t rows;       /* and there are so many */
+} attn_positions_;
+
+ATTN_FUNC_ int64_t attn_positions_count_(const attn_positions_ *p) {
+  return attn_mul_(attn_mul_(p->axes, p->each ? p->batch : 1), p->len);
+}
+
+ATTN_FUNC_ int attn_check_positions_(attn_error_ *e, attn_positions_ *p, attn_span_ *span) {
+  span->lo = span->hi = 0;
+  if (!p->whole && !p->real) {
+    p->start = attn_add_(p->start, p->first);
+    p->each = 0, p->first = 0, p->len = p->rows;
+  }
+  if (p->first < 0 || p->rows > p->len - p->first)
+    return attn_reject_(e, ATTN_E_RANGE, "params.positions must be there for every row");
+  if (attn_abs64_(p->start) > INT64_MAX / 4)
+    return attn_reject_(e, ATTN_E_RANGE, "params.start must lie within 2^61 of 0");
+  if (p->whole && p->real)
+    return attn_reject_(e, ATTN_E_NULL, "params.positions and .real_positions exclude each other");
+  const int64_t count = attn_positions_count_(p);
+  if ((p->whole || p->real) && count > INT64_MAX / 8)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "params.positions spans more than the address space");
+  if (p->real)
+    return attn_check_array_(e, p->real, count, 8,
+                             "params.real_positions must be aligned to its elements", span);
+  return attn_check_array_(e, p->whole, count, 8,
+                           "params.positions must be aligned to its elements", span);
+}
+
+/* Reads them. */
+ATTN_FUNC_ int attn_check_real_positions_(attn_error_ *e, const attn_positions_ *p) {
+  const int64_t count = attn_positions_count_(p);
+  for (int64_t i = 0; p->real && i < count; i++)
+    if (!(fabs(p->real[i]) < HUGE_VAL))
+      return attn_reject_(e, ATTN_E_VALUE, "params.real_positions must be finite");
+  return 1;
+}
+
+/* Where in the arrays a row has its position on an axis. */
+ATTN_FUNC_ int64_t attn_position_at_(const attn_positions_ *p, int axis, int64_t b, int64_t i) {
+  return ((p->each ? axis * p->batch + b : axis) * p->len) + p->first + i;
+}
+
+/* The position of a row where none is real. */
+ATTN_FUNC_ int64_t attn_whole_position_(const attn_positions_ *p, int axis, int64_t b, int64_t i) {
+  return p->whole ? p->whole[attn_position_at_(p, axis, b, i)] : p->start + i;
+}
+
+/* 1: the position of a row is this whole number; 0: it is none, but this real one. */
+ATTN_FUNC_ int attn_position_(const attn_positions_ *p, int axis, int64_t b, int64_t i,
+                              int64_t *whole, double *real) {
+  if (!p->real) {
+    *whole = attn_whole_position_(p, axis, b, i);
+    return 1;
+  }
+  *real = p->real[attn_position_at_(p, axis, b, i)];
+  if (!(fabs(*real) < 9007199254740992.0) || *real != floor(*real)) return 0; /* 2^53 */
+  *whole = (int64_t)*real;
+  return 1;
+}
+
+/* All positions lie in low .. high. */
+ATTN_COLD_ int attn_positions_within_(const attn_positions_ *p, double low, double high) {
+  const int64_t count = attn_positions_count_(p);
+  if (!p->whole && !p->real)
+    return count == 0 ||
+           ((double)p->start >= low && (double)attn_add_(p->start, p->len - 1) <= high);
+  for (int64_t i = 0; i < count; i++) {
+    const double x = p->real ? p->real[i] : (double)p->whole[i];
+    if (!(x >= low && x <= high)) return 0;
+  }
+  return 1;
+}
+
+/* What a position is beyond the last multiple of 16. */
+ATTN_FUNC_ int64_t attn_rest_(int64_t position) {
+  return (position % ATTN_ROPE_RUN_ + ATTN_ROPE_RUN_) % ATTN_ROPE_RUN_;
+}
+
+/* The memory of its parameters. */
+enum {
+  ATTN_ROPE_POSITIONS_,
+  ATTN_ROPE_SHORT_,
+  ATTN_ROPE_LONG_,
+  ATTN_ROPE_COS_,
+  ATTN_ROPE_SIN_,
+  ATTN_ROPE_SPANS_
+};
+
+/* What turns rows. Pairs are kept in the order of the axes that they turn by. */
+typedef struct attn_rope_ {
+  attn_rope_params p; /* resolved */
+  attn_positions_ at;
+  attn_span_ span[ATTN_ROPE_SPANS_];
+  int64_t pairs;
+  int64_t bound[ATTN_ROPE_AXES_ + 1]; /* those of an axis */
+  double by;                          /* factor of sines and cosines */
+  int64_t *order; /* [pairs] which pair is at a place; null: that of its number */
+  double *theta;  /* [pairs] */
+  double *zeta;   /* [pairs] xPos: log of the factor per position; null = 0 */
+  double *fine;   /* [run][2][pairs] sines and cosines of 0..15 */
+  unsigned seen;  /* which of its rows are made */
+  char *rows;     /* of the workers, each of this many bytes: */
+  int64_t bytes;
+} attn_rope_;
+
+/* One worker's part: the last coarse position of each axis and its sines and cosines, and one row's as floats
+ * laid out as the primitive wants them. */
+typedef struct attn_rope_row_ {
+  int64_t *coarse;
+  double *sine, *cosine;        /* [pairs] */
+  float *sine_row, *cosine_row; /* [rotary_dim] */
+  int64_t step, mate;           /* pair m is columns step m and step m + mate */
+  double turn;                  /* -1: back */
+} attn_rope_row_;
+
+ATTN_FUNC_ int attn_rope_axis_(const attn_rope_params *p, int64_t pairs, int64_t m) {
+  const int64_t *s = p->mrope_section;
+  if (p->axial) return m >= pairs / 2;
+  if (p->mrope_interleaved)
+    return m % 3 == 1 && m < 3 * s[1] ? 1 : m % 3 == 2 && m < 3 * s[2] ? 2 : 0;
+  return m < s[0] ? 0 : m < s[0] + s[1] ? 1 : 2;
+}
+
+ATTN_COLD_ int attn_check_rope_tables_(attn_error_ *e, attn_rope_ *g) {
+  static const char wc[] = ATTN_WORDS_("params.cos"), ws[] = ATTN_WORDS_("params.sin");
+  attn_rope_params *p = &g->p;
+  if (!p->cos.data != !p->sin.data)
+    return attn_reject_(e, ATTN_E_NULL, "params.cos and params.sin go together");
+  if (!attn_check_tensor_(e, &p->cos, wc, &g->span[ATTN_ROPE_COS_]) ||
+      !attn_check_tensor_(e, &p->sin, ws, &g->span[ATTN_ROPE_SIN_]))
+    return 0;
+  if (p->cos.dtype != ATTN_F32 || p->sin.dtype != ATTN_F32)
+    return attn_reject_(e, ATTN_E_DTYPE, "params.cos and params.sin must be f32");
+  if (p->cos.batch != 1 || p->cos.heads != 1 || p->cos.dim != g->pairs || p->sin.batch != 1 ||
+      p->sin.heads != 1 || p->sin.dim != g->pairs || p->sin.len != p->cos.len)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "params.cos and params.sin must be [1, 1, n, rotary_dim / 2]");
+  if (p->type != ATTN_ROPE_DEFAULT || p->xpos != 0.0 || p->attention_factor != 0.0)
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.cos stands for base, type, attention_factor and xpos, which must be "
+        "absent beside it");
+  if (p->real_positions)
+    return attn_reject_(e, ATTN_E_RANGE, "params.cos goes without real_positions");
+  return 1;
+}
+
+/* Rules about values that may be read. */
+ATTN_COLD_ int attn_check_rope_places_(attn_error_ *e, const attn_rope_ *g) {
+  const double far = 64.0 * g->p.xpos;
+  if (g->p.cos.data && !attn_positions_within_(&g->at, 0.0, (double)(g->p.cos.len - 1)))
+    return attn_reject_(e, ATTN_E_RANGE, "positions must be rows of params.cos and params.sin");
+  if (g->p.xpos != 0.0 && !attn_positions_within_(&g->at, -far, far))
+    return attn_reject_(e, ATTN_E_RANGE, "positions must lie in -64 xpos .. 64 xpos");
+  return 1;
+}
+
+/* Judges the rotation of `batch` times `rows` rows of width dim, from row `first` of those whose positions may be
+ * given, and says what it needs. data: arrays may be read. */
+ATTN_FUNC_ int attn_rope_open_(attn_error_ *e, attn_rope_ *g, const attn_rope_params *params,
+                               int64_t batch, int64_t len, int64_t first, int64_t rows, int64_t dim,
+                               int data) {
+  memset(g, 0, sizeof *g);
+  if (params) g->p = *params;
+  attn_rope_params *p = &g->p;
+  const int tables = p->cos.data || p->sin.data;
+  if (tables && p->base != 0.0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.cos goes without base");
+  if (!attn_check_rope_(e, p, dim, data)) return 0;
+  const int many = p->mrope_section[0] || p->mrope_section[1] || p->mrope_section[2];
+  const attn_positions_ at = {
+      p->start, p->positions, p->real_positions,           p->positions_per_batch,
+      len,      batch,        p->axial ? 2 : many ? 3 : 1, first,
+      rows};
+  g->at = at, g->pairs = p->rotary_dim / 2;
+  if (p->axial && !p->positions && !p->real_positions)
+    return attn_reject_(e, ATTN_E_NULL, "params.positions must be given with axial");
+  if (!attn_check_positions_(e, &g->at, &g->span[ATTN_ROPE_POSITIONS_])) return 0;
+  if (p->type == ATTN_ROPE_LONGROPE &&
+      (!attn_check_array_(e, p->short_factor, p->factors, 8,
+                          "params.short_factor must be aligned to its elements",
+                          &g->span[ATTN_ROPE_SHORT_]) ||
+       !attn_check_array_(e, p->long_factor, p->factors, 8,
+                          "params.long_factor must be aligned to its elements",
+                          &g->span[ATTN_ROPE_LONG_])))
+    return 0;
+  if (tables && !attn_check_rope_tables_(e, g)) return 0;
+  if (data && (!attn_check_real_positions_(e, &g->at) ||
+               ((tables || p->xpos != 0.0) && !attn_check_rope_places_(e, g))))
+    return 0;
+  g->bytes = attn_add_(attn_piece_(ATTN_ROPE_AXES_, sizeof(int64_t)),
+                       attn_add_(attn_mul_(2, attn_piece_(g->pairs, sizeof(double))),
+                                 attn_mul_(2, attn_piece_(p->rotary_dim, sizeof(float)))));
+  return 1;
+}
+
+/* Memory that it shares with nothing but others that are only read. */
+ATTN_FUNC_ int attn_rope_shares_(const attn_rope_ *g, attn_span_ span) {
+  for (int i = 0; i < ATTN_ROPE_SPANS_; i++)
+    if (attn_overlap_(g->span[i], span)) return 1;
+  return 0;
+}
+
+/* Bytes for so many workers, in whole cache lines. */
+ATTN_FUNC_ int64_t attn_rope_bytes_(const attn_rope_ *g, int workers) {
+  const int64_t row = attn_piece_(g->pairs, sizeof(double));
+  int64_t bytes = attn_add_(row, attn_piece_(attn_mul_(2 * ATTN_ROPE_RUN_, g->pairs), 8));
+  if (g->p.xpos != 0.0) bytes = attn_add_(bytes, row);
+  if (g->p.mrope_interleaved) bytes = attn_add_(bytes, row);
+  return attn_add_(bytes, attn_mul_(g->bytes, workers));
+}
+
+ATTN_FUNC_ void attn_rope_cut_(const attn_rope_ *g, int worker, attn_rope_row_ *r) {
+  char *at = g->rows + worker * g->bytes;
+  const int64_t pair = attn_piece_(g->pairs, sizeof(double));
+  r->coarse = (int64_t *)(void *)at, at += attn_piece_(ATTN_ROPE_AXES_, sizeof(int64_t));
+  r->sine = (double *)(void *)at, at += pair;
+  r->cosine = (double *)(void *)at, at += pair;
+  r->sine_row = (float *)(void *)at, at += attn_piece_(g->p.rotary_dim, sizeof(float));
+  r->cosine_row = (float *)(void *)at;
+  const int half = g->p.layout == ATTN_ROPE_HALF;
+  r->step = half ? 1 : 2, r->mate = half ? g->pairs : 1, r->turn = g->p.inverse ? -1.0 : 1.0;
+}
+
+/* Sines and cosines of places from .. to, `by` times. Angles in double: a float angle is wrong by 0.03 at
+ * position 10^6. */
+ATTN_FUNC_ void attn_rope_angles_(const attn_rope_ *g, int64_t from, int64_t to, double position,
+                                  double by, double *sine, double *cosine) {
+  for (int64_t n = from; n < to; n++) {
+    const double size = g->zeta ? by * exp(g->zeta[n] * position) : by;
+    attn_sincos_(position * g->theta[n], &sine[n], &cosine[n]);
+    sine[n] *= size, cosine[n] *= size;
+  }
+}
+
+/* Places one sine and cosine. */
+ATTN_FUNC_ void attn_rope_place_(const attn_rope_row_ *r, int64_t m, double sine, double cosine) {
+  const float c = (float)cosine, s = (float)(r->turn * sine);
+  const int64_t a = r->step * m, b = a + r->mate;
+  r->cosine_row[a] = r->cosine_row[b] = c, r->sine_row[a] = -s, r->sine_row[b] = s;
+}
+
+ATTN_FUNC_ int64_t attn_rope_pair_(const attn_rope_ *g, int64_t n) {
+  return g->order ? g->order[n] : n;
+}
+
+/* The pairs of one axis. A position that is no whole number has its own sines. */
+ATTN_FUNC_ void attn_rope_fill_axis_(const attn_rope_ *g, const attn_positions_ *at,
+                                     attn_rope_row_ *r, int axis, int64_t b, int64_t i) {
+  const int64_t from = g->bound[axis], to = g->bound[axis + 1], *const order = g->order;
+  const attn_rope_row_ row = *r; /* a copy, which no store may change */
+  int64_t position = 0;
+  double real = 0.0;
+  const int whole = attn_position_(at, axis, b, i, &position, &real);
+  if (g->p.cos.data) {
+    const float *c = (const float *)(const void *)attn_at_(&g->p.cos, 0, 0, position);
+    const float *s = (const float *)(const void *)attn_at_(&g->p.sin, 0, 0, position);
+    for (int64_t n = from; n < to; n++) {
+      const int64_t m = attn_rope_pair_(g, n);
+      attn_rope_place_(r, m, (double)s[m], (double)c[m]);
+    }
+    return;
+  }
+  if (!whole) {
+    attn_rope_angles_(g, from, to, real, g->by, r->sine, r->cosine);
+    r->coarse[axis] = INT64_MAX; /* no multiple of 16 */
+    for (int64_t n = from; n < to; n++)
+      attn_rope_place_(r, attn_rope_pair_(g, n), r->sine[n], r->cosine[n]);
+    return;
+  }
+  const int64_t fine = attn_rest_(position);
+  const double *fs = g->fine + 2 * fine * g->pairs, *fc = fs + g->pairs;
+  if (r->coarse[axis] != position - fine) {
+    attn_rope_angles_(g, from, to, (double)(position - fine), g->by, r->sine, r->cosine);
+    r->coarse[axis] = position - fine;
+  }
+  for (int64_t n = from; n < to; n++)
+    attn_rope_place_(&row, order ? order[n] : n, row.sine[n] * fc[n] + row.cosine[n] * fs[n],
+                     row.cosine[n] * fc[n] - row.sine[n] * fs[n]);
+}
+
+/* The row of sines and cosines of row i of entry b. */
+ATTN_FUNC_ void attn_rope_fill_(const attn_rope_ *g, const attn_positions_ *at, attn_rope_row_ *r,
+                                int64_t b, int64_t i) {
+  for (int axis = 0; axis < g->at.axes; axis++) attn_rope_fill_axis_(g, at, r, axis, b, i);
+}
+
+/* Pairs in the order of their axes. */
+ATTN_COLD_ void attn_rope_sort_(attn_rope_ *g) {
+  int64_t n = 0;
+  for (int axis = 0; axis < g->at.axes; axis++) {
+    g->bound[axis] = n;
+    for (int64_t m = 0; m < g->pairs; m++) {
+      if (attn_rope_axis_(&g->p, g->pairs, m) != axis) continue;
+      if (g->order) g->order[n] = m;
+      n++;
+    }
+  }
+  g->bound[g->at.axes] = n;
+}
+
+/* Frequencies as the pairs lie; the fine rows hold those of the pairs meanwhile. */
+ATTN_COLD_ void attn_rope_arrange_(attn_rope_ *g) {
+  const double sign = g->p.keys ? -1.0 : 1.0, width = (double)g->p.rotary_dim;
+  if (g->order) memcpy(g->fine, g->theta, (size_t)g->pairs * sizeof *g->fine);
+  for (int64_t n = 0; n < g->pairs; n++) {
+    const int64_t m = attn_rope_pair_(g, n);
+    if (g->order) g->theta[n] = g->fine[m];
+    if (g->zeta) g->zeta[n] = sign * log((2.0 * (double)m / width + 0.4) / 1.4) / g->p.xpos;
+  }
+}
+
+/* Makes the fine rows that these positions want. */
+ATTN_FUNC_ void attn_rope_see_(attn_rope_ *g, const attn_positions_ *at) {
+  if (g->p.cos.data) return;
+  for (int axis = 0; axis < at->axes; axis++)
+    for (int64_t b = 0; b < (at->each ? at->batch : 1); b++)
+      for (int64_t i = 0; i < at->rows && g->seen != 0xffffu; i++) {
+        int64_t p;
+        double real;
+        if (!attn_position_(at, axis, b, i, &p, &real)) continue;
+        const int64_t fine = attn_rest_(p);
+        double *row = g->fine + 2 * fine * g->pairs;
+        if (!(g->seen >> fine & 1u))
+          attn_rope_angles_(g, 0, g->pairs, (double)fine, 1.0, row, row + g->pairs);
+        g->seen |= 1u << fine;
+      }
+}
+
+/* Lays out what all workers read, in attn_rope_bytes_, and makes the frequencies. */
+ATTN_FUNC_ void attn_rope_lay_(attn_rope_ *g, char *base, int workers) {
+  const int64_t row = attn_piece_(g->pairs, sizeof(double));
+  g->seen = 0;
+  g->theta = (double *)(void *)base, base += row;
+  g->fine = (double *)(void *)base, base += attn_piece_(2 * ATTN_ROPE_RUN_ * g->pairs, 8);
+  if (g->p.xpos != 0.0) g->zeta = (double *)(void *)base, base += row;
+  if (g->p.mrope_interleaved) g->order = (int64_t *)(void *)base, base += row;
+  g->rows = base;
+  g->bound[0] = 0, g->bound[1] = g->pairs;
+  if (g->at.axes > 1) attn_rope_sort_(g);
+  for (int w = 0; w < workers; w++) {
+    attn_rope_row_ r;
+    attn_rope_cut_(g, w, &r);
+    for (int axis = 0; axis < ATTN_ROPE_AXES_; axis++)
+      r.coarse[axis] = INT64_MAX; /* no multiple of 16 */
+  }
+  if (g->p.cos.data) return;
+  g->by = attn_rope_factor_(&g->p);
+  attn_rope_frequencies_(&g->p, g->theta);
+  if (g->order || g->zeta) attn_rope_arrange_(g);
+}
+/* <<< attn/engine/rope.h */
 /* >>> attn/calls/exp.h */
 /* calls/exp.h owns the exponential of every softmax, as a call. */
 
@@ -25003,7 +25666,14 @@ typedef struct attn_append_ {
   const int64_t *rows, *indptr;
   int workers;
   int64_t shares; /* of the rows of a sequence, an item each */
+  const attn_rope_
+      *turn; /* not null: keys are rotated, into a row of floats where they are quantised */
+  attn_rope_ rope;
+  char *turned;
 } attn_append_;
+
+/* Numbers below which one worker is done before another is awake. */
+enum { ATTN_APPEND_LEAST_ = 1 << 16 };
 
 /* A run of rows that lie in one page: tokens token .. token + n - 1, rows row .. of page
  * table[entry]. */
@@ -25015,6 +25685,16 @@ typedef struct attn_append_run_ {
 /* Rows that sequence b gets. */
 ATTN_FUNC_ int64_t attn_append_rows_(const attn_append_ *a, int64_t b) {
   return a->indptr ? a->indptr[b + 1] - a->indptr[b] : a->rows ? a->rows[b] : a->k.len;
+}
+
+/* Items of the rows, and the workers for them. */
+ATTN_FUNC_ int attn_append_cut_(attn_append_ *a) {
+  const int64_t width = a->c.k.heads * a->k.dim + (a->c.v.data ? a->c.v.heads * a->v.dim : 0);
+  int64_t rows = 0;
+  for (int64_t b = 0; b < a->n; b++) rows += attn_append_rows_(a, b);
+  const int many = a->workers > 1 && attn_mul_(rows, width) >= ATTN_APPEND_LEAST_;
+  a->shares = many ? 4 * (int64_t)a->workers : 1;
+  return many ? attn_pieces_(a->workers, attn_mul_(a->n, a->shares)) : 1;
 }
 
 /* The next run of sequence b, the first when r->n is 0; 0 = there is none. */
@@ -25125,10 +25805,71 @@ ATTN_FUNC_ int attn_append_rows_fit_(attn_error_ *e, const attn_tensor *x, const
   return 1;
 }
 
-enum { ATTN_APPEND_SPANS_ = ATTN_CACHE_SPANS_ + 6 };
+/* What lies beside the cache; the first are only read, and may overlap. */
+enum {
+  ATTN_APPEND_READS_ = ATTN_CACHE_SPANS_ + 4 + ATTN_ROPE_SPANS_,
+  ATTN_APPEND_SPANS_ = ATTN_APPEND_READS_ + 3
+};
+
+/* Where the rows of sequence b stand: rows of x from `first` on, of entry `batch`; positions from `from` on. */
+typedef struct attn_append_places_ {
+  attn_positions_ at;
+  int64_t batch, first, from;
+} attn_append_places_;
+
+ATTN_FUNC_ attn_append_places_ attn_append_places_of_(const attn_append_ *a, int64_t b) {
+  attn_append_places_ p = {a->rope.at, a->indptr ? 0 : b, a->indptr ? a->indptr[b] : 0, 0};
+  if (p.at.whole || p.at.real) {
+    p.from = p.first;
+  } else { /* tokens go on */
+    p.at.start = attn_add_(p.at.start, a->sequences[b].len);
+    p.at.rows = p.at.len = attn_append_rows_(a, b);
+  }
+  return p;
+}
+
+/* How keys are rotated; data: what positions and tables hold may be read. */
+ATTN_COLD_ int attn_append_rope_(attn_error_ *e, attn_append_ *a, const attn_rope_params *params,
+                                 int data) {
+  attn_rope_params p = *params;
+  const int given = p.positions || p.real_positions;
+  if (!ATTN_HAS_POSITION)
+    return attn_reject_(e, ATTN_E_RANGE, "params.rope: ATTN_ONLY leaves out ATTN_FAMILY_POSITION");
+  a->turn = &a->rope, p.keys = 1;
+  if (!attn_rope_open_(e, &a->rope, &p, a->k.batch, a->k.len, 0, given ? a->k.len : 0, a->k.dim,
+                       data))
+    return 0;
+  for (int64_t b = 0; !given && data && b < a->n; b++) {
+    attn_rope_ own = a->rope;
+    own.at = attn_append_places_of_(a, b).at;
+    if (attn_append_rows_(a, b) > 0 && !attn_check_rope_places_(e, &own)) return 0;
+  }
+  return 1;
+}
+
+/* Bytes that it takes: 0 where nothing is rotated. */
+ATTN_FUNC_ int64_t attn_append_bytes_(const attn_append_ *a, int workers) {
+  if (!ATTN_PART_(POSITION, a->turn)) return 0;
+  return attn_workspace_bytes_(attn_add_(attn_rope_bytes_(&a->rope, workers),
+                                         attn_mul_(workers, attn_piece_(a->k.dim, sizeof(float)))),
+                               1);
+}
+
+ATTN_COLD_ void attn_append_lay_(attn_append_ *a, char *base, int workers) {
+  attn_rope_lay_(&a->rope, base, workers);
+  a->turned = base + attn_rope_bytes_(&a->rope, workers);
+  if (a->rope.at.whole || a->rope.at.real) {
+    attn_rope_see_(&a->rope, &a->rope.at);
+    return;
+  }
+  for (int64_t b = 0; b < a->n; b++) {
+    const attn_append_places_ p = attn_append_places_of_(a, b);
+    attn_rope_see_(&a->rope, &p.at);
+  }
+}
 
 ATTN_FUNC_ int attn_append_plan_(attn_error_ *e, attn_append_ *a, const attn_cache *cache,
-                                 const attn_append_params *params, const attn_ctx *ctx) {
+                                 const attn_append_params *params, const attn_ctx *ctx, int data) {
   static const char wk[] = ATTN_WORDS_("k"), wv[] = ATTN_WORDS_("v");
   attn_span_ span[ATTN_APPEND_SPANS_], *const more = span + ATTN_CACHE_SPANS_;
   memset(span, 0, sizeof span);
@@ -25155,15 +25896,22 @@ ATTN_FUNC_ int attn_append_plan_(attn_error_ *e, attn_append_ *a, const attn_cac
       !attn_check_array_(e, a->indptr, attn_add_(a->n, 1), 8,
                          "params.indptr must be aligned to its elements", &more[3]) ||
       !attn_check_array_(e, a->sequences, attn_mul_(a->n, (int64_t)sizeof *a->sequences), 1, "",
-                         &more[4]) ||
-      !attn_check_array_(e, cache, (int64_t)sizeof *cache, 1, "", &more[5]))
+                         &span[ATTN_APPEND_READS_]) ||
+      !attn_check_array_(e, cache, (int64_t)sizeof *cache, 1, "", &span[ATTN_APPEND_READS_ + 1]))
     return 0;
   if ((uintptr_t)a->sequences % sizeof(void *))
     return attn_reject_(e, ATTN_E_ALIGN, "sequences must be aligned to its elements");
-  for (int i = 0; i < ATTN_APPEND_SPANS_; i++) /* what is only read may overlap: entries 0..3 */
+  if (params && params->rope) {
+    if (!attn_append_lengths_(e, a) || !attn_append_rope_(e, a, params->rope, data) ||
+        !attn_check_workspace_(e, ctx, &span[ATTN_APPEND_READS_ + 2]))
+      return 0;
+    memcpy(&more[4], a->rope.span, sizeof a->rope.span);
+  }
+  for (int i = ATTN_APPEND_READS_; i < ATTN_APPEND_SPANS_; i++)
     for (int j = ATTN_CACHE_SPANS_; j < i; j++)
-      if (i >= ATTN_CACHE_SPANS_ + 4 && attn_overlap_(span[i], span[j]))
-        return attn_reject_(e, ATTN_E_OVERLAP, "sequences and cache must lie apart from the rows");
+      if (attn_overlap_(span[i], span[j]))
+        return attn_reject_(e, ATTN_E_OVERLAP,
+                            "sequences, cache and ctx.workspace must lie apart from the rows");
   for (int i = 0; i < ATTN_CACHE_SPANS_; i++)
     for (int j = ATTN_CACHE_SPANS_; j < ATTN_APPEND_SPANS_; j++)
       if (attn_overlap_(span[i], span[j]))
@@ -25240,6 +25988,39 @@ ATTN_FUNC_ void attn_append_put_(const attn_table_ *f, const attn_tensor *store,
       f->blend(y, from, NULL, store->dtype, x->dtype, x->dtype, x->dim, 1.0f, 0.0f);
 }
 
+/* What a quantised type can hold: factors may have made a number infinite, or a table NaN. */
+ATTN_COLD_ void attn_append_tame_(float *row, int64_t n) {
+  for (int64_t c = 0; c < n; c++)
+    row[c] = row[c] == row[c] ? (float)attn_clamp_f64_((double)row[c]) : 0.0f;
+}
+
+/* The keys of a run, rotated: rows of x from place i0 of the sequence's on. */
+ATTN_FUNC_ void attn_append_turn_(const attn_append_ *a, int worker, int64_t b, int64_t i0,
+                                  const attn_append_run_ *r, int64_t page) {
+  const attn_append_places_ p = attn_append_places_of_(a, b);
+  const attn_tensor *y = &a->c.k, *x = &a->k;
+  const attn_scales *s = &a->c.k_scales;
+  const int coded = attn_quantized_(y->dtype);
+  float *turned = (float *)(void *)(a->turned + worker * attn_piece_(x->dim, sizeof(float)));
+  attn_rope_row_ turn;
+  attn_rope_cut_(&a->rope, worker, &turn);
+  for (int64_t i = 0; i < r->n; i++) {
+    attn_rope_fill_(&a->rope, &p.at, &turn, p.batch, p.from + i0 + i);
+    for (int64_t h = 0; h < y->heads; h++) {
+      char *to = attn_at_(y, page, h, r->row + i);
+      attn_on_(rope, a->table)
+          ->rope(coded ? (void *)turned : (void *)to, attn_at_(x, p.batch, h, p.first + i0 + i),
+                 coded ? ATTN_F32 : y->dtype, x->dtype, x->dim, a->rope.p.rotary_dim,
+                 a->rope.p.layout == ATTN_ROPE_HALF, turn.cosine_row, turn.sine_row);
+      if (!coded) continue;
+      const int64_t at = page * s->stride_batch + h * s->stride_head + (r->row + i) * s->stride_len;
+      if (!attn_finite_row_(a->table, turned, ATTN_F32, x->dim)) attn_append_tame_(turned, x->dim);
+      attn_quantize_row_(a->table, to, y->dtype, s->scale ? s->scale + at : NULL,
+                         s->zero ? s->zero + at : NULL, s->group, turned, ATTN_F32, x->dim);
+    }
+  }
+}
+
 /* Pages for all rows of sequence b. */
 ATTN_FUNC_ void attn_append_pages_(attn_append_ *a, int64_t b) {
   attn_sequence *s = &a->sequences[b];
@@ -25259,12 +26040,13 @@ ATTN_FUNC_ void attn_append_item_(void *job, int worker, int64_t index) {
   const attn_tensor *x[2] = {&a->k, &a->v}, *store[2] = {&a->c.k, &a->c.v};
   const attn_scales *scales[2] = {&a->c.k_scales, &a->c.v_scales};
   attn_append_run_ r;
-  (void)worker;
+  const int turns = ATTN_PART_(POSITION, a->turn) != NULL;
   memset(&r, 0, sizeof r);
   while (attn_append_next_(a, b, &r)) {
     const int64_t at = r.token - s->len, page = s->table[r.entry];
     if (at / each != share) continue;
-    for (int w = 0; w < 2 && store[w]->data; w++)
+    if (turns) attn_append_turn_(a, worker, b, at, &r, page);
+    for (int w = turns; w < 2 && store[w]->data; w++)
       for (int64_t h = 0; h < store[w]->heads; h++)
         attn_append_put_(a->table, store[w], scales[w], attn_at_(store[w], page, h, r.row),
                          page * scales[w]->stride_batch + h * scales[w]->stride_head +
@@ -25273,25 +26055,28 @@ ATTN_FUNC_ void attn_append_item_(void *job, int worker, int64_t index) {
   }
 }
 
-/* Numbers below which one worker is done before another is awake. */
-enum { ATTN_APPEND_LEAST_ = 1 << 16 };
-
 /* Everything is judged: takes pages and writes, by the workers that pay. */
-ATTN_FUNC_ int attn_append_write_(attn_append_ *a, const attn_ctx *ctx) {
-  const int64_t width = a->c.k.heads * a->k.dim + (a->c.v.data ? a->c.v.heads * a->v.dim : 0);
-  int64_t rows = 0;
-  for (int64_t b = 0; b < a->n; b++) rows += attn_append_rows_(a, b), attn_append_pages_(a, b);
-  const int many = a->workers > 1 && attn_mul_(rows, width) >= ATTN_APPEND_LEAST_;
-  a->shares = many ? 4 * (int64_t)a->workers : 1;
-  const int64_t items = attn_mul_(a->n, a->shares);
-  const int workers = many ? attn_pieces_(a->workers, items) : 1;
-  attn_for_(ctx, workers, items, attn_append_item_, a);
+ATTN_FUNC_ void attn_append_write_(attn_append_ *a, const attn_ctx *ctx, int workers) {
+  for (int64_t b = 0; b < a->n; b++) attn_append_pages_(a, b);
+  attn_for_(ctx, workers, attn_mul_(a->n, a->shares), attn_append_item_, a);
   for (int64_t b = 0; b < a->n; b++) {
     attn_sequence *s = &a->sequences[b];
     s->len += attn_append_rows_(a, b);
     if (s->high < s->len) s->high = s->len;
   }
-  return workers;
+}
+
+/* Everything that a call reads to judge it. */
+ATTN_FUNC_ int attn_append_judge_(attn_error_ *e, attn_append_ *a, const attn_cache *cache,
+                                  const attn_append_params *params, const attn_ctx *ctx) {
+  int64_t need;
+  if (!attn_append_plan_(e, a, cache, params, ctx, 1)) return 0;
+  if ((attn_quantized_(a->c.k.dtype) && !attn_append_finite_(a, &a->k)) ||
+      (a->c.v.data && attn_quantized_(a->c.v.dtype) && !attn_append_finite_(a, &a->v)))
+    return attn_reject_(e, ATTN_E_VALUE, "k or v holds NaN or infinity, which cannot be quantised");
+  if (!attn_append_count_(e, a, &need)) return 0;
+  return attn_pages_free_(&a->c, need) ||
+         attn_reject_(e, ATTN_E_FULL, "the cache has not enough free pages");
 }
 
 ATTN_PUB_ attn_status attn_cache_append(attn_cache *cache, attn_sequence *sequences, int64_t n,
@@ -25299,24 +26084,36 @@ ATTN_PUB_ attn_status attn_cache_append(attn_cache *cache, attn_sequence *sequen
                                         const attn_append_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_append_ a;
-  int64_t need;
+  attn_workspace_ w = {NULL, NULL};
   memset(&a, 0, sizeof a);
   a.sequences = sequences, a.n = n, a.k = k, a.v = v;
-  if (!attn_append_plan_(&e, &a, cache, params, ctx)) return attn_end_(ctx, &e);
-  if ((attn_quantized_(a.c.k.dtype) && !attn_append_finite_(&a, &a.k)) ||
-      (a.c.v.data && attn_quantized_(a.c.v.dtype) && !attn_append_finite_(&a, &a.v))) {
-    attn_reject_(&e, ATTN_E_VALUE, "k or v holds NaN or infinity, which cannot be quantised");
-    return attn_end_(ctx, &e);
+  if (!attn_append_judge_(&e, &a, cache, params, ctx)) return attn_end_(ctx, &e);
+  const int workers = attn_append_cut_(&a);
+  if (ATTN_PART_(POSITION, a.turn)) {
+    if (!attn_workspace_get_(&e, &w, ctx, attn_append_bytes_(&a, workers)))
+      return attn_end_(ctx, &e);
+    attn_append_lay_(&a, w.base, workers);
   }
-  if (!attn_append_count_(&e, &a, &need)) return attn_end_(ctx, &e);
-  if (!attn_pages_free_(&a.c, need)) {
-    attn_reject_(&e, ATTN_E_FULL, "the cache has not enough free pages");
-    return attn_end_(ctx, &e);
-  }
-  const int pieces = attn_append_write_(&a, ctx);
+  attn_append_write_(&a, ctx, workers);
+  attn_workspace_drop_(&w);
   cache->next_free = a.c.next_free;
-  attn_report_(ctx, a.table, pieces, "cache rows", "the only path");
+  attn_report_(ctx, a.table, workers, "cache rows", "the only path");
   return attn_end_(ctx, &e);
+}
+
+ATTN_PUB_COLD_ size_t attn_cache_append_workspace(const attn_cache *cache,
+                                                  const attn_sequence *sequences, int64_t n,
+                                                  attn_tensor k, attn_tensor v,
+                                                  const attn_append_params *params,
+                                                  const attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_append_ a;
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  memset(&a, 0, sizeof a);
+  a.sequences = (attn_sequence *)(uintptr_t)sequences, a.n = n, a.k = k, a.v = v;
+  if (!attn_append_plan_(&e, &a, cache, params, &plain, 0)) return ATTN_WORKSPACE_REJECTED;
+  if (ctx && ctx->workers > 1) a.workers = ctx->workers; /* parallel_for may be set later */
+  return attn_answer_(e.status, attn_append_bytes_(&a, attn_append_cut_(&a)));
 }
 /* <<< attn/calls/cache_append.h */
 #endif
@@ -28104,138 +28901,39 @@ ATTN_PUB_COLD_ attn_status attn_edges(attn_tensor o, attn_tensor q, attn_tensor 
 #endif
 #if ATTN_HAS_POSITION
 /* >>> attn/calls/position.h */
-/* calls/position.h owns family B: rotary embedding and the ALiBi slopes. T5 buckets are in
- * engine/t5.h. */
-
-/* The angle of position p is that of 16 floor(p / 16) plus that of p mod 16. Sines of the second
- * kind are made once a call, of the first once in 16 positions, and joined by the addition theorem:
- * so a position costs six multiplications a pair, and its rotation depends on nothing else. */
-enum { ATTN_ROPE_RUN_ = 16 };
-
-/* The positions of rows: start + i, or those of an array, a set for each entry of the batch or for all. */
-typedef struct attn_positions_ {
-  int64_t start;
-  const int64_t *whole;
-  const double *real; /* in its place */
-  int each;           /* a set for each entry */
-  int64_t len;        /* positions of a set */
-} attn_positions_;
-
-ATTN_FUNC_ int attn_check_positions_(attn_error_ *e, attn_positions_ *p, int64_t batch,
-                                     attn_span_ *span) {
-  span->lo = span->hi = 0;
-  if (!p->whole && !p->real) p->each = 0;
-  if (attn_abs64_(p->start) > INT64_MAX / 4)
-    return attn_reject_(e, ATTN_E_RANGE, "params.start must lie within 2^61 of 0");
-  if (p->whole && p->real)
-    return attn_reject_(e, ATTN_E_NULL, "params.positions and .real_positions exclude each other");
-  const int64_t count = attn_mul_(p->each ? batch : 1, p->len);
-  if ((p->whole || p->real) && count > INT64_MAX / 8)
-    return attn_reject_(e, ATTN_E_OVERFLOW, "params.positions spans more than the address space");
-  if (p->real)
-    return attn_check_array_(e, p->real, count, 8,
-                             "params.real_positions must be aligned to its elements", span);
-  return attn_check_array_(e, p->whole, count, 8,
-                           "params.positions must be aligned to its elements", span);
-}
-
-/* Reads them. */
-ATTN_FUNC_ int attn_check_real_positions_(attn_error_ *e, const attn_positions_ *p, int64_t batch) {
-  const int64_t count = attn_mul_(p->each ? batch : 1, p->len);
-  for (int64_t i = 0; p->real && i < count; i++)
-    if (!(fabs(p->real[i]) < HUGE_VAL))
-      return attn_reject_(e, ATTN_E_VALUE, "params.real_positions must be finite");
-  return 1;
-}
-
-/* The position of a row where none is real. */
-ATTN_FUNC_ int64_t attn_whole_position_(const attn_positions_ *p, int64_t b, int64_t i) {
-  return p->whole ? p->whole[(p->each ? b * p->len : 0) + i] : p->start + i;
-}
-
-/* 1: the position of a row is this whole number; 0: it is none, but this real one. */
-ATTN_FUNC_ int attn_position_(const attn_positions_ *p, int64_t b, int64_t i, int64_t *whole,
-                              double *real) {
-  if (!p->real) {
-    *whole = attn_whole_position_(p, b, i);
-    return 1;
-  }
-  *real = p->real[(p->each ? b * p->len : 0) + i];
-  if (!(fabs(*real) < 9007199254740992.0) || *real != floor(*real)) return 0; /* 2^53 */
-  *whole = (int64_t)*real;
-  return 1;
-}
-
-/* What a position is beyond the last multiple of 16. */
-ATTN_FUNC_ int64_t attn_rest_(int64_t position) {
-  return (position % ATTN_ROPE_RUN_ + ATTN_ROPE_RUN_) % ATTN_ROPE_RUN_;
-}
+/* calls/position.h owns rotary embedding and the ALiBi slopes. Its angles are those of engine/rope.h, T5 buckets
+ * are in engine/t5.h. */
 
 typedef struct attn_rope_job_ {
   const attn_table_ *table;
   attn_tensor y, x;
-  attn_positions_ at;
-  attn_rope_params p; /* rot and base resolved */
-  int64_t pairs;      /* rot / 2 */
-  double *theta;      /* [pairs] */
-  double *fine;       /* [run][2][pairs] sines and cosines of 0..15 */
-  char *workspace;    /* of the workers, each of this many bytes: */
-  int64_t bytes;
+  int64_t len, first; /* x is rows first .. of so many that may have positions */
+  attn_rope_ g;
 } attn_rope_job_;
 
-/* One worker's part: the last coarse position and its sines and cosines, and one row's as floats
- * laid out as the primitive wants them. */
-typedef struct attn_rope_row_ {
-  int64_t *coarse;
-  double *sine, *cosine;        /* [pairs] */
-  float *sine_row, *cosine_row; /* [rot] */
-} attn_rope_row_;
+ATTN_FUNC_ void attn_rope_job_of_(attn_rope_job_ *j, attn_tensor y, attn_tensor x, int64_t len,
+                                  int64_t first) {
+  j->y = y, j->x = x, j->len = len, j->first = first;
+}
 
 ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rope_params *params,
                                const attn_ctx *ctx, int *workers, int data) {
   static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x");
-  attn_span_ sy, sx, sp = {0, 0}, sw = {0, 0};
-  memset(&j->p, 0, sizeof j->p);
-  if (params) j->p = *params;
-  attn_rope_params *p = &j->p;
+  attn_span_ sy, sx, sw = {0, 0};
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
   if (!attn_check_tensor_(e, &j->x, wx, &sx) || !attn_check_tensor_(e, &j->y, wy, &sy)) return 0;
   if (j->y.batch != j->x.batch || j->y.heads != j->x.heads || j->y.len != j->x.len ||
       j->y.dim != j->x.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "y must have the shape of x");
-  if (!attn_check_rows_(e, &j->y, wy)) return 0;
-  p->rotary_dim = attn_given_or_(p->has_rotary_dim, p->rotary_dim, j->x.dim);
-  if (p->rotary_dim < 0 || p->rotary_dim > j->x.dim || p->rotary_dim % 2)
-    return attn_reject_(e, ATTN_E_RANGE, "params.rotary_dim must be even and lie in 0..x.dim");
-  if (p->base == 0.0) p->base = 10000.0;
-  if (!(p->base > 0.0 && p->base < HUGE_VAL))
-    return attn_reject_(e, ATTN_E_VALUE, "params.base must be positive and finite");
-  if (p->layout != ATTN_ROPE_INTERLEAVED && p->layout != ATTN_ROPE_HALF)
-    return attn_reject_(e, ATTN_E_RANGE, "params.layout must be an attn_rope_layout");
-  const attn_positions_ at = {p->start, p->positions, p->real_positions, p->positions_per_batch,
-                              j->x.len};
-  j->at = at;
-  if (!attn_check_positions_(e, &j->at, j->x.batch, &sp)) return 0;
-  if ((attn_overlap_(sy, sx) && !attn_same_view_(&j->y, &j->x)) || attn_overlap_(sy, sp))
+  if (!attn_check_rows_(e, &j->y, wy) ||
+      !attn_rope_open_(e, &j->g, params, j->x.batch, j->len, j->first, j->x.len, j->x.dim, data))
+    return 0;
+  if ((attn_overlap_(sy, sx) && !attn_same_view_(&j->y, &j->x)) || attn_rope_shares_(&j->g, sy))
     return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wy, ATTN_SAYS_OVERLAP_));
-  if (data && !attn_check_real_positions_(e, &j->at, j->x.batch)) return 0;
   if (!attn_check_workspace_(e, ctx, &sw)) return 0;
-  if (attn_overlap_(sw, sx) || attn_overlap_(sw, sy) || attn_overlap_(sw, sp))
+  if (attn_overlap_(sw, sx) || attn_overlap_(sw, sy) || attn_rope_shares_(&j->g, sw))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
-  j->pairs = p->rotary_dim / 2;
-  j->bytes = attn_add_(attn_piece_(1, sizeof(int64_t)),
-                       attn_add_(attn_mul_(2, attn_piece_(j->pairs, sizeof(double))),
-                                 attn_mul_(2, attn_piece_(p->rotary_dim, sizeof(float)))));
   return 1;
-}
-
-ATTN_FUNC_ int64_t attn_rope_shared_(const attn_rope_job_ *j) {
-  return attn_add_(attn_piece_(j->pairs, sizeof(double)),
-                   attn_piece_(attn_mul_(2 * ATTN_ROPE_RUN_, j->pairs), sizeof(double)));
-}
-
-ATTN_FUNC_ int64_t attn_rope_bytes_(const attn_rope_job_ *j, int workers) {
-  return attn_workspace_bytes_(attn_add_(attn_rope_shared_(j), attn_mul_(j->bytes, workers)), 1);
 }
 
 ATTN_FUNC_ int64_t attn_rope_runs_(const attn_rope_job_ *j) {
@@ -28245,136 +28943,108 @@ ATTN_FUNC_ int64_t attn_rope_runs_(const attn_rope_job_ *j) {
 /* Runs of rows; with positions per batch entry each entry has its own. */
 ATTN_FUNC_ int64_t attn_rope_items_(const attn_rope_job_ *j) {
   if (j->x.batch == 0 || j->x.heads == 0 || j->x.len == 0) return 0;
-  return j->at.each ? attn_mul_(attn_rope_runs_(j), j->x.batch) : attn_rope_runs_(j);
-}
-
-ATTN_FUNC_ void attn_rope_cut_(const attn_rope_job_ *j, int worker, attn_rope_row_ *r) {
-  char *at = j->workspace + worker * j->bytes;
-  const int64_t pair = attn_piece_(j->pairs, sizeof(double));
-  r->coarse = (int64_t *)(void *)at, at += attn_piece_(1, sizeof(int64_t));
-  r->sine = (double *)(void *)at, at += pair;
-  r->cosine = (double *)(void *)at, at += pair;
-  r->sine_row = (float *)(void *)at, at += attn_piece_(j->p.rotary_dim, sizeof(float));
-  r->cosine_row = (float *)(void *)at;
-}
-
-/* Angles in double: a float angle is wrong by 0.03 at position 10^6. */
-ATTN_FUNC_ void attn_rope_angles_(const attn_rope_job_ *j, double position, double *sine,
-                                  double *cosine) {
-  for (int64_t m = 0; m < j->pairs; m++) attn_sincos_(position * j->theta[m], &sine[m], &cosine[m]);
-}
-
-/* Places one sine and cosine. */
-ATTN_FUNC_ void attn_rope_place_(const attn_rope_job_ *j, attn_rope_row_ *r, int64_t m, double sine,
-                                 double cosine) {
-  const int half = j->p.layout == ATTN_ROPE_HALF;
-  const float c = (float)cosine, s = (float)(j->p.inverse ? -sine : sine);
-  const int64_t a = half ? m : 2 * m, b = half ? m + j->pairs : a + 1;
-  r->cosine_row[a] = r->cosine_row[b] = c, r->sine_row[a] = -s, r->sine_row[b] = s;
-}
-
-/* The row of sines and cosines of row i of entry b. A position that is no whole number has its own. */
-ATTN_FUNC_ void attn_rope_fill_(const attn_rope_job_ *j, attn_rope_row_ *r, int64_t b, int64_t i) {
-  int64_t position = 0;
-  double real = 0.0;
-  if (!attn_position_(&j->at, b, i, &position, &real)) {
-    attn_rope_angles_(j, real, r->sine, r->cosine);
-    *r->coarse = INT64_MAX; /* no multiple of 16 */
-    for (int64_t m = 0; m < j->pairs; m++) attn_rope_place_(j, r, m, r->sine[m], r->cosine[m]);
-    return;
-  }
-  const int64_t fine = attn_rest_(position);
-  const double *fs = j->fine + 2 * fine * j->pairs, *fc = fs + j->pairs;
-  if (*r->coarse != position - fine) {
-    attn_rope_angles_(j, (double)(position - fine), r->sine, r->cosine);
-    *r->coarse = position - fine;
-  }
-  for (int64_t m = 0; m < j->pairs; m++)
-    attn_rope_place_(j, r, m, r->sine[m] * fc[m] + r->cosine[m] * fs[m],
-                     r->cosine[m] * fc[m] - r->sine[m] * fs[m]);
+  return j->g.at.each ? attn_mul_(attn_rope_runs_(j), j->x.batch) : attn_rope_runs_(j);
 }
 
 ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
   const attn_rope_job_ *j = (const attn_rope_job_ *)job;
+  const attn_rope_ *g = &j->g;
   const int64_t runs = attn_rope_runs_(j);
   const int64_t first = index % runs * ATTN_ROPE_RUN_;
   const int64_t end = j->x.len - first < ATTN_ROPE_RUN_ ? j->x.len : first + ATTN_ROPE_RUN_;
-  const int64_t b0 = index / runs, b1 = j->at.each ? b0 + 1 : j->x.batch;
+  const int64_t b0 = index / runs, b1 = g->at.each ? b0 + 1 : j->x.batch;
   attn_rope_row_ r;
-  attn_rope_cut_(j, worker, &r);
+  attn_rope_cut_(g, worker, &r);
   for (int64_t i = first; i < end; i++) {
-    attn_rope_fill_(j, &r, b0, i);
+    attn_rope_fill_(g, &g->at, &r, b0, i);
     for (int64_t b = b0; b < b1; b++)
       for (int64_t h = 0; h < j->x.heads; h++)
         attn_on_(rope, j->table)
             ->rope(attn_at_(&j->y, b, h, i), attn_at_(&j->x, b, h, i), j->y.dtype, j->x.dtype,
-                   j->x.dim, j->p.rotary_dim, j->p.layout == ATTN_ROPE_HALF, r.cosine_row,
+                   j->x.dim, g->p.rotary_dim, g->p.layout == ATTN_ROPE_HALF, r.cosine_row,
                    r.sine_row);
   }
 }
 
-/* Makes the tables all workers read: the frequencies, and the fine rows that occur. */
-ATTN_FUNC_ void attn_rope_tables_(attn_rope_job_ *j, char *base, int workers) {
-  unsigned seen = 0;
-  j->theta = (double *)(void *)base;
-  j->fine = (double *)(void *)(base + attn_piece_(j->pairs, sizeof(double)));
-  j->workspace = (char *)j->fine + attn_piece_(2 * ATTN_ROPE_RUN_ * j->pairs, sizeof(double));
-  for (int64_t m = 0; m < j->pairs; m++)
-    j->theta[m] = pow(j->p.base, -2.0 * (double)m / (double)j->p.rotary_dim);
-  for (int64_t b = 0; b < (j->at.each ? j->x.batch : 1); b++)
-    for (int64_t i = 0; i < j->x.len && seen != 0xffffu; i++) {
-      int64_t p;
-      double real;
-      if (!attn_position_(&j->at, b, i, &p, &real)) continue;
-      const int64_t fine = attn_rest_(p);
-      double *row = j->fine + 2 * fine * j->pairs;
-      if (!(seen >> fine & 1u)) attn_rope_angles_(j, (double)fine, row, row + j->pairs);
-      seen |= 1u << fine;
+ATTN_FUNC_ attn_status attn_rope_run_(attn_rope_job_ *j, const attn_rope_params *params,
+                                      attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_workspace_ w;
+  int workers;
+  if (attn_rope_plan_(&e, j, params, ctx, &workers, 1)) {
+    int64_t items = attn_rope_items_(j);
+    workers = attn_pieces_(workers, items);
+    if (items == 0) {
+      attn_report_(ctx, j->table, 1, "no-op", "no rows");
+    } else if (attn_workspace_get_(&e, &w, ctx,
+                                   attn_workspace_bytes_(attn_rope_bytes_(&j->g, workers), 1))) {
+      attn_rope_lay_(&j->g, w.base, workers), attn_rope_see_(&j->g, &j->g.at);
+      attn_for_(ctx, workers, items, attn_rope_item_, j);
+      attn_workspace_drop_(&w);
+      attn_report_(ctx, j->table, workers, "row rotation", "the only path");
     }
-  for (int w = 0; w < workers; w++) {
-    attn_rope_row_ r;
-    attn_rope_cut_(j, w, &r);
-    *r.coarse = INT64_MAX; /* no multiple of 16 */
   }
+  return attn_end_(ctx, &e);
+}
+
+/* Bytes of the same; -1 = rejected. */
+ATTN_FUNC_ int64_t attn_rope_need_(attn_error_ *e, attn_rope_job_ *j,
+                                   const attn_rope_params *params, const attn_ctx *ctx) {
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  int workers;
+  if (!attn_rope_plan_(e, j, params, &plain, &workers, 0)) return -1;
+  const int64_t items = attn_rope_items_(j);
+  if (items == 0) return 0;
+  if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
+  return attn_workspace_bytes_(attn_rope_bytes_(&j->g, attn_pieces_(workers, items)), 1);
 }
 
 ATTN_PUB_ attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_params *params,
                                 attn_ctx *ctx) {
-  attn_error_ e = {ATTN_OK, NULL};
   attn_rope_job_ j;
-  attn_workspace_ w;
-  int workers;
-  attn_clear_(&j, sizeof j);
-  j.y = y, j.x = x;
-  if (attn_rope_plan_(&e, &j, params, ctx, &workers, 1)) {
-    int64_t items = attn_rope_items_(&j);
-    workers = attn_pieces_(workers, items);
-    if (items == 0) {
-      attn_report_(ctx, j.table, 1, "no-op", "no rows");
-    } else if (attn_workspace_get_(&e, &w, ctx, attn_rope_bytes_(&j, workers))) {
-      attn_rope_tables_(&j, w.base, workers);
-      attn_for_(ctx, workers, items, attn_rope_item_, &j);
-      attn_workspace_drop_(&w);
-      attn_report_(ctx, j.table, workers, "row rotation", "the only path");
-    }
-  }
-  return attn_end_(ctx, &e);
+  attn_rope_job_of_(&j, y, x, x.len, 0);
+  return attn_rope_run_(&j, params, ctx);
 }
 
 ATTN_PUB_ size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_rope_params *params,
                                      const attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_rope_job_ j;
-  const attn_ctx plain = attn_before_workspace_(ctx);
-  int workers;
-  attn_clear_(&j, sizeof j);
-  j.y = y, j.x = x;
-  if (!attn_rope_plan_(&e, &j, params, &plain, &workers, 0)) return ATTN_WORKSPACE_REJECTED;
-  int64_t items = attn_rope_items_(&j);
-  if (items == 0) return 0;
-  if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
-  int64_t bytes = attn_rope_bytes_(&j, attn_pieces_(workers, items));
+  attn_rope_job_of_(&j, y, x, x.len, 0);
+  const int64_t bytes = attn_rope_need_(&e, &j, params, ctx);
   return attn_answer_(e.status, bytes);
+}
+
+ATTN_PUB_COLD_ attn_status attn_rope_frequencies(double *frequencies, double *attention_factor,
+                                                 const attn_rope_params *params, int64_t dim) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_rope_params p;
+  memset(&p, 0, sizeof p);
+  if (params) p = *params;
+  if (dim < 1) return ATTN_E_SHAPE;
+  if (p.cos.data || p.sin.data) return ATTN_E_RANGE;
+  if (!attn_check_rope_(&e, &p, dim, 1)) return e.status;
+  if (frequencies) attn_rope_frequencies_(&p, frequencies);
+  if (attention_factor) *attention_factor = attn_rope_factor_(&p);
+  return ATTN_OK;
+}
+
+ATTN_PUB_COLD_ double attn_rope_mscale(double factor, double mscale) {
+  return attn_rope_ms_(factor, mscale);
+}
+
+ATTN_PUB_COLD_ attn_rope_type attn_rope_type_of(const char *word) {
+  static const struct {
+    const char *word;
+    attn_rope_type type;
+  } known[] = {{"default", ATTN_ROPE_DEFAULT}, {"mrope", ATTN_ROPE_DEFAULT},
+               {"linear", ATTN_ROPE_LINEAR},   {"ntk", ATTN_ROPE_NTK},
+               {"dynamic", ATTN_ROPE_DYNAMIC}, {"llama3", ATTN_ROPE_LLAMA3},
+               {"yarn", ATTN_ROPE_YARN},       {"longrope", ATTN_ROPE_LONGROPE},
+               {"su", ATTN_ROPE_LONGROPE}};
+  for (size_t i = 0; word && i < sizeof known / sizeof *known; i++)
+    if (strcmp(word, known[i].word) == 0) return known[i].type;
+  return ATTN_ROPE_TYPES;
 }
 
 ATTN_PUB_ attn_status attn_alibi_slopes(float *slopes, int64_t n) {
@@ -28452,13 +29122,14 @@ ATTN_COLD_ int attn_sinusoid_plan_(attn_error_ *e, attn_sinusoid_job_ *j,
   if (p->x_scale - p->x_scale != 0.0f)
     return attn_reject_(e, ATTN_E_VALUE, "params.x_scale must be finite");
   if (p->x_scale == 0.0f && attn_to_bits_(p->x_scale) == 0) p->x_scale = 1.0f;
-  const attn_positions_ at = {p->start, p->positions, p->real_positions, p->positions_per_batch,
-                              j->y.len};
+  const attn_positions_ at = {
+      p->start, p->positions, p->real_positions, p->positions_per_batch, j->y.len, j->y.batch, 1,
+      0,        j->y.len};
   j->at = at;
-  if (!attn_check_positions_(e, &j->at, j->y.batch, &sp)) return 0;
+  if (!attn_check_positions_(e, &j->at, &sp)) return 0;
   if (attn_overlap_(sy, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, "y must not share memory with params.positions");
-  if (data && !attn_check_real_positions_(e, &j->at, j->y.batch)) return 0;
+  if (data && !attn_check_real_positions_(e, &j->at)) return 0;
   if (!attn_check_workspace_(e, ctx, &sw)) return 0;
   if (attn_overlap_(sw, sx) || attn_overlap_(sw, sy) || attn_overlap_(sw, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
@@ -28532,7 +29203,7 @@ ATTN_FUNC_ void attn_sinusoid_item_(void *job, int worker, int64_t index) {
   for (int64_t i = first; i < end; i++) {
     int64_t position;
     double real;
-    if (attn_position_(&j->at, b0, i, &position, &real))
+    if (attn_position_(&j->at, 0, b0, i, &position, &real))
       attn_sinusoid_at_(j, &r, position);
     else
       attn_sinusoid_make_(j, real, r.row);
@@ -28575,7 +29246,7 @@ ATTN_COLD_ void attn_sinusoid_tables_(attn_sinusoid_job_ *j, char *base, int wor
     for (int64_t i = 0; i < j->y.len && seen != 0xffffu; i++) {
       int64_t p;
       double real;
-      if (attn_position_(&j->at, b, i, &p, &real)) seen |= 1u << attn_rest_(p);
+      if (attn_position_(&j->at, 0, b, i, &p, &real)) seen |= 1u << attn_rest_(p);
     }
   if (j->signal) seen |= 1u << attn_rest_(j->step);
   for (int rest = 0; rest < ATTN_ROPE_RUN_; rest++)
@@ -28684,8 +29355,8 @@ ATTN_COLD_ int attn_learned_plan_(attn_error_ *e, attn_learned_job_ *j,
   if (j->rows.batch != 1 || j->rows.heads != 1 || j->rows.dim != j->y.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "table must be [1, 1, rows, y.dim]");
   attn_positions_ *p = &j->at;
-  p->len = j->y.len;
-  if (!attn_check_positions_(e, p, j->y.batch, &si)) return 0;
+  p->len = p->rows = j->y.len, p->batch = j->y.batch, p->axes = 1;
+  if (!attn_check_positions_(e, p, &si)) return 0;
   if (attn_overlap_(sy, st) || attn_overlap_(sy, si))
     return attn_reject_(e, ATTN_E_OVERLAP,
                         "y must not share memory with table or params.positions");
@@ -28706,7 +29377,7 @@ ATTN_FUNC_ void attn_learned_item_(void *job, int worker, int64_t index) {
   (void)worker;
   for (int64_t h = 0; h < j->y.heads; h++)
     for (int64_t i = first; i < end; i++) {
-      const int64_t id = attn_whole_position_(&j->at, b, i);
+      const int64_t id = attn_whole_position_(&j->at, 0, b, i);
       j->table->blend(attn_at_(&j->y, b, h, i), j->x.data ? attn_at_(&j->x, b, h, i) : NULL,
                       attn_at_(&j->rows, 0, 0, id), j->y.dtype, j->x.dtype, j->rows.dtype, j->y.dim,
                       1.0f, 1.0f);
@@ -30907,6 +31578,36 @@ ATTN_COLD_ void attn_multihead_turn_(attn_multihead_params *p) {
   for (int i = 0; i < 4; i++) attn_turn_(w[i], p->w_transposed);
 }
 
+/* The rotation of queries or keys, which comes after their projection: key j stands at row j of those that have
+ * positions, query i where attn_sdpa sees it. */
+ATTN_COLD_ attn_rope_params attn_multihead_rope_(const attn_multihead_params *p, int keys) {
+  attn_rope_params rope = *p->rope;
+  rope.keys = keys;
+  return rope;
+}
+
+ATTN_COLD_ int attn_multihead_rope_ok_(attn_error_ *e, const attn_multihead_job_ *j,
+                                       const attn_span_ outer[2], const attn_ctx *ctx) {
+  const int64_t queries = j->x.len, keys = j->x_k.len;
+  attn_span_ work;
+  if (!j->p.rope) return 1;
+  if (!attn_check_workspace_(e, ctx, &work)) return 0;
+  for (int k = 0; k < 2; k++) {
+    const attn_rope_params rope = attn_multihead_rope_(&j->p, k);
+    const int64_t first = k ? 0 : attn_q_off_(&j->p.attention, queries, keys);
+    attn_rope_ g;
+    if (!attn_rope_open_(e, &g, &rope, j->x.batch, keys, first, k ? keys : queries, j->dk, 1))
+      return 0;
+    if (attn_rope_shares_(&g, work) || attn_rope_shares_(&g, outer[0]) ||
+        attn_rope_shares_(&g, outer[1]))
+      return attn_reject_(
+          e, ATTN_E_OVERLAP,
+          "arrays and tables of params.rope must not share memory with an output or "
+          "ctx.workspace");
+  }
+  return 1;
+}
+
 /* What attn_sdpa will see, before there is any of it: outer = y and each. */
 ATTN_COLD_ int attn_multihead_attend_ok_(attn_error_ *e, const attn_multihead_job_ *j,
                                          const attn_span_ outer[2], const attn_ctx *ctx) {
@@ -30921,7 +31622,8 @@ ATTN_COLD_ int attn_multihead_attend_ok_(attn_error_ *e, const attn_multihead_jo
   a.v = attn_bhtd(there, ATTN_F32, j->x_v.batch, p->kv_heads, j->x_v.len, j->dv);
   a.o = attn_bhtd(there, ATTN_F32, b, h, t, j->dv);
   a.outer = outer, a.takes_low = !j->mix.data;
-  return attn_sdpa_plan_(e, &a, &p->attention, ctx, &workers, 1);
+  return attn_multihead_rope_ok_(e, j, outer, ctx) &&
+         attn_sdpa_plan_(e, &a, &p->attention, ctx, &workers, 1);
 }
 
 /* The tensors of a job, in the order of their checks. */
@@ -31007,6 +31709,10 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
   if (p->bias_k.data && (p->attention.ragged.sequences || p->attention.modify_weights))
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.bias_k goes without attention.ragged and attention.modify_weights");
+  if (p->rope && (p->bias_k.data || attn_unlike_(&p->attention)))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.rope goes without bias_k and without attention.ragged, q_offs and "
+                        "align_lengths");
   if (j->x_k.len == 0) p->attention.map.data = NULL;
   memcpy(op, all, sizeof all);
   for (int i = 0; i < ATTN_MULTIHEAD_OPERANDS_; i++)
@@ -31049,6 +31755,29 @@ ATTN_COLD_ int attn_multihead_project_(attn_stage_ *s, const attn_multihead_para
   memset(&g, 0, sizeof g);
   g.bias = bias, g.compute = p->compute, g.compute_prefer = p->compute_prefer;
   return attn_stage_gemm_(s, y, x, w, &g);
+}
+
+/* y = x, rows first .. of len, rotated; y may be x. */
+ATTN_COLD_ int attn_multihead_turn_rows_(attn_stage_ *s, const attn_multihead_job_ *j,
+                                         attn_tensor y, attn_tensor x, int64_t len, int64_t first,
+                                         int keys) {
+  attn_rope_job_ r;
+  if (!j->p.rope) return 1;
+  const attn_rope_params rope = attn_multihead_rope_(&j->p, keys);
+  attn_rope_job_of_(&r, y, x, len, first);
+  if (!s->run) {
+    const int64_t bytes = attn_rope_need_(s->e, &r, &rope, &s->ctx);
+    if (bytes >= 0) attn_stage_spare_(s, bytes);
+    return bytes >= 0;
+  }
+  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+  return attn_stage_done_(s, attn_rope_run_(&r, &rope, &s->ctx));
+}
+
+/* The queries' rows of heads, in place. */
+ATTN_COLD_ int attn_multihead_turn_queries_(attn_stage_ *s, const attn_multihead_job_ *j,
+                                            attn_tensor q, int64_t keys) {
+  return attn_multihead_turn_rows_(s, j, q, q, keys, attn_q_off_(&j->p.attention, q.len, keys), 0);
 }
 
 /* Rows of `to` = rows of `from`, which is f32. */
@@ -31167,11 +31896,13 @@ ATTN_COLD_ int attn_multihead_steps_(attn_stage_ *s, void *job) {
   const attn_tensor q = attn_multihead_rows_(s, j->x.batch, j->x.len, p->w_q.dim);
   const attn_tensor k = attn_multihead_rows_(s, j->x_k.batch, j->x_k.len, p->w_k.dim);
   const attn_tensor v = attn_multihead_rows_(s, j->x_v.batch, j->x_v.len, p->w_v.dim);
+  const attn_tensor qh = attn_multihead_split_(q, h), kh = attn_multihead_split_(k, kv);
   return attn_multihead_project_(s, p, q, j->x, p->w_q, p->b_q) &&
          attn_multihead_project_(s, p, k, j->x_k, p->w_k, p->b_k) &&
          attn_multihead_project_(s, p, v, j->x_v, p->w_v, p->b_v) &&
-         attn_multihead_join_(s, j, attn_multihead_split_(q, h), attn_multihead_split_(k, kv),
-                              attn_multihead_split_(v, kv), &p->attention, NULL);
+         attn_multihead_turn_queries_(s, j, qh, k.len) &&
+         attn_multihead_turn_rows_(s, j, kh, kh, k.len, 0, 1) &&
+         attn_multihead_join_(s, j, qh, kh, attn_multihead_split_(v, kv), &p->attention, NULL);
 }
 
 /* The call, or with bytes the workspace query. */
@@ -31498,6 +32229,11 @@ ATTN_COLD_ int attn_coder_step_(attn_error_ *e, const attn_block_params *p) {
   return 1;
 }
 
+/* Queries and keys of cross attention have no place in common. */
+ATTN_COLD_ int attn_check_unturned_(attn_error_ *e, const attn_block_params *p) {
+  return p->cross.rope ? attn_reject_(e, ATTN_E_RANGE, "params.cross.rope must be absent") : 1;
+}
+
 /* Every rule. decoder: causal, and with cross attention where e is; cache: of a step, else null. */
 ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder,
                                  attn_decoder_cache *cache, const attn_ctx *ctx,
@@ -31530,6 +32266,7 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
       !attn_check_norm_(e, &p->norm_ff, dm, &more))
     return 0;
   if (cache && !attn_coder_step_(e, p)) return 0;
+  if (!attn_check_unturned_(e, p)) return 0;
   if (!attn_check_cut_(e, p->x_len, b, t, "params.x_len must be aligned to its elements",
                        "params.x_len must lie in 0..x.len", &more) ||
       !attn_coder_lens_(e, &p->self.attention, p->x_len, p->x_len,
@@ -31596,17 +32333,31 @@ ATTN_COLD_ int attn_stage_to_heads_(attn_stage_ *s, const attn_multihead_params 
   return attn_multihead_project_(s, p, y, x, w, bias);
 }
 
+/* Keys of the rows x, rotated, to where they stay: those that rotate are rounded to its type once, behind it. */
+ATTN_COLD_ int attn_stage_fresh_keys_(attn_stage_ *s, const attn_multihead_job_ *j, attn_tensor k,
+                                      attn_tensor x, int64_t at) {
+  const attn_multihead_params *p = &j->p;
+  const attn_tensor there = attn_stage_rows_(k, at, x.len);
+  if (!p->rope) return attn_stage_to_heads_(s, p, there, x, p->w_k, p->b_k);
+  const attn_tensor t = attn_multihead_rows_(s, x.batch, x.len, p->w_k.dim);
+  return attn_multihead_project_(s, p, t, x, p->w_k, p->b_k) &&
+         attn_multihead_turn_rows_(s, j, there, attn_multihead_split_(t, p->kv_heads), k.len, at,
+                                   1);
+}
+
 /* Attention with keys and values that are there already, or (fresh) are put at their end first. */
 ATTN_COLD_ int attn_stage_cached_(attn_stage_ *s, const attn_multihead_job_ *j, attn_tensor k,
                                   attn_tensor v, int fresh) {
   const attn_multihead_params *p = &j->p;
   const attn_tensor q = attn_multihead_rows_(s, j->x.batch, j->x.len, p->w_q.dim);
+  const attn_tensor qh = attn_multihead_split_(q, p->heads);
   const int64_t n = j->x.len, at = k.len - n;
   return attn_multihead_project_(s, p, q, j->x, p->w_q, p->b_q) &&
+         attn_multihead_turn_queries_(s, j, qh, k.len) &&
          (!fresh ||
-          (attn_stage_to_heads_(s, p, attn_stage_rows_(k, at, n), j->x, p->w_k, p->b_k) &&
+          (attn_stage_fresh_keys_(s, j, k, j->x, at) &&
            attn_stage_to_heads_(s, p, attn_stage_rows_(v, at, n), j->x, p->w_v, p->b_v))) &&
-         attn_multihead_join_(s, j, attn_multihead_split_(q, p->heads), k, v, &p->attention, NULL);
+         attn_multihead_join_(s, j, qh, k, v, &p->attention, NULL);
 }
 
 /* to = what the rows x are after attention and its sublayer; t: for the attention by itself, `to` where x
@@ -51763,7 +52514,7 @@ ATTN_COLD_ attn_status attn_decoder_start_call_(const attn_decoder_cache *cache,
   } else if (!attn_decoder_pair_(&error, params, e.data != NULL) || !e.data) {
     if (error.status == ATTN_OK && attn_check_ctx_(&error, ctx, &table, &workers) && !bytes)
       attn_report_(ctx, table, 1, "no-op", "no cross attention");
-  } else {
+  } else if (attn_check_unturned_(&error, params)) {
     j.e = e, j.e_k = cache->e_k, j.e_v = cache->e_v, j.cross = params->cross;
     if (attn_start_check_(&error, &j, ctx, &table, &workers)) {
       attn_stage_ s = attn_stage_open_(&error, table, workers, ctx, bytes != NULL);
@@ -53181,12 +53932,12 @@ ATTN_COLD_ int attn_check_placeless_(attn_error_ *e, const attn_multihead_params
   const attn_sdpa_params *a = &p->attention;
   if (!attn_check_places_(e, a)) return 0;
   if (a->has_q_off || a->window.on || a->keep || a->kv_len || a->q_len || p->bias_k.data ||
-      p->bias_v.data || attn_unlike_(a) || a->schedule || a->lse.data || a->map.data ||
+      p->rope || p->bias_v.data || attn_unlike_(a) || a->schedule || a->lse.data || a->map.data ||
       p->each.data || (attn_terms_of_(a) & ~attn_terms_with_(ATTN_TAKES_PLACELESS_)))
     return attn_reject_(
         e, ATTN_E_RANGE,
         "attend of params.self and .cross may have scale, causal, softcap, sinks and "
-        "softmax_one here, and no outputs and no bias_k");
+        "softmax_one here, and no outputs, no bias_k and no rope");
   return 1;
 }
 

@@ -21,8 +21,8 @@
 #include "api/calls/relu.h"
 #include "api/calls/edges.h"
 #include "api/calls/quantize.h"
-#include "api/calls/cache.h"
 #include "api/calls/position.h"
+#include "api/calls/cache.h"
 #include "api/calls/sequence.h"
 #if ATTN_HAS_COMPOSED
 #include "api/compose/multihead.h"
@@ -144,6 +144,8 @@ ATTN_BEGIN_STRICT_
 #include "engine/product.h"
 #include "engine/code_product.h"
 #include "engine/stage.h"
+#include "engine/rope_rule.h"
+#include "engine/rope.h"
 #include "calls/exp.h"
 #if ATTN_HAS_SDPA || ATTN_HAS_DENSE
 #include "calls/scales.h"

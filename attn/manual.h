@@ -55,7 +55,7 @@
  *   tokens); attn_score_mix, attn_realformer, attn_predictive, attn_map_apply, attn_lazyformer
  *   (score maps from layer to layer); attn_camtl, attn_film_blocks, attn_block_prior_add (a prior
  *   of blocks); attn_talking (heads mixed around the softmax), attn_disagreement, attn_guided_loss
- *   (losses over heads); attn_rope, attn_sinusoid, attn_universal_signal, attn_learned_position,
+ *   (losses over heads); attn_rope*, attn_sinusoid, attn_universal_signal, attn_learned_position,
  *   attn_alibi_slopes, attn_t5_bucket (positions); attn_gaussian_window, attn_hard_gaussian,
  *   attn_average*, attn_span_* (priors and spans); attn_encoder, attn_decoder*,
  *   attn_feed_forward_rows, attn_reversible*, attn_stream_mean (blocks of a Transformer);

@@ -30,11 +30,15 @@ static attn_status multihead_call(play *s, attn_ctx *ctx) {
   return attn_multihead(s->out[0], s->in[0], absent(), absent(), s->p, ctx);
 }
 static int multihead(play *s) {
-  if (s->n >= 4) return 0;
+  static attn_rope_params rope;
+  if (s->n >= 6) return 0;
   attn_multihead_params *p = play_params(s, sizeof *p);
   rows_to_rows(s);
   *p = heads_of(s);
-  play_scores(s, &p->attention, s->n, 2);
+  play_scores(s, &p->attention, s->n % 4, 2);
+  memset(&rope, 0, sizeof rope);
+  rope.xpos = s->n == 5 ? 512 : 0;
+  if (s->n >= 4) p->rope = &rope;
   s->call = multihead_call;
   return 1;
 }

@@ -133,4 +133,5 @@ static const uint64_t golden[] = {
     0x3423c263fb0517b0u, /* gemm codes */
     0xc2d751133f761dffu, /* gemm int8 */
     0x44480aef982cf812u, /* compute f16 */
+    0x1dba35bc1a6a1727u, /* rope families */
 };

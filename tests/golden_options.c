@@ -172,6 +172,32 @@ static attn_status compute_f16(attn_tensor o, attn_tensor lse, test_rng *rng, at
   return status == ATTN_OK ? attn_gemm(o, x, w, &m, ctx) : status;
 }
 
+/* Rotary families, one after the other over the same rows; keys of a layer that are rotated. */
+static attn_status rope_families(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  static double by[DV];
+  static int64_t at[3 * T];
+  attn_tensor x = golden_exact(rng, 2, T, DV);
+  attn_status status = ATTN_OK;
+  for (int i = 0; i < DV; i++) by[i] = 1 + i * 0.25;
+  for (int i = 0; i < 3 * T; i++) at[i] = i * i % 509 - 100;
+  for (int type = 0; type < ATTN_ROPE_TYPES && status == ATTN_OK; type++) {
+    attn_rope_params p;
+    memset(&p, 0, sizeof p);
+    p.type = (attn_rope_type)type, p.factor = 4, p.start = 1000 * type;
+    p.max_position_embeddings = 4096, p.original_max_position_embeddings = 1024;
+    p.low_freq_factor = 1, p.high_freq_factor = 4, p.sequence_len = 5000;
+    p.short_factor = by, p.long_factor = by + DV / 2, p.factors = DV / 2;
+    p.layout = type % 2 ? ATTN_ROPE_HALF : ATTN_ROPE_INTERLEAVED;
+    if (type == 2) p.xpos = 512, p.keys = 1;
+    if (type == 3) p.mrope_section[0] = 4, p.mrope_section[1] = p.mrope_section[2] = 3;
+    if (type == 4) p.axial = 1, p.inverse = 1;
+    p.mrope_interleaved = type == 3, p.positions = type == 3 || type == 4 ? at : NULL;
+    status = attn_rope(o, type ? o : x, &p, ctx);
+  }
+  test_fill_value(lse, 0);
+  return status;
+}
+
 const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"routing learned", routing_learned},
                                       {"sinkhorn null", sinkhorn_null},
@@ -184,4 +210,5 @@ const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"gemm codes", gemm_codes},
                                       {"gemm int8", gemm_int8},
                                       {"compute f16", compute_f16},
+                                      {"rope families", rope_families},
                                       {NULL, NULL}};

@@ -227,6 +227,29 @@
   X(B5_workspace)                           \
   X(B5_workers)                             \
   X(B5_rejects)                             \
+  X(M4_random_rotations)                    \
+  X(M4_published_numbers)                   \
+  X(M4_frequencies)                         \
+  X(M4_words)                               \
+  X(M4_neutral_is_default)                  \
+  X(M4_far_positions)                       \
+  X(M4_inverse_is_transpose)                \
+  X(M4_xpos_scores)                         \
+  X(M4_whole_length_decides)                \
+  X(M4_tables)                              \
+  X(M4_rows_and_workers)                    \
+  X(M4_rejects)                             \
+  X(M4_table_rejects)                       \
+  X(M4_multihead_by_hand)                   \
+  X(M4_multihead_shift)                     \
+  X(M4_multihead_rejects)                   \
+  X(M4_decode)                              \
+  X(M4_decode_keys)                         \
+  X(M4_decode_rejects)                      \
+  X(M4_append_is_rope_then_append)          \
+  X(M4_append_workers)                      \
+  X(M4_append_saturates)                    \
+  X(M4_append_rejects)                      \
   X(B6_random_shapes)                       \
   X(B6_zero_slopes)                         \
   X(B6_geometric_weights)                   \

@@ -73,6 +73,32 @@ static void try_sizes(const numbers *a) {
   bytes(attn_average_state_bytes(n[0], n[1]));
 }
 
+static void try_rope(const numbers *a) {
+  const int64_t *n = a->n;
+  static double by[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  double f[8], factor;
+  attn_rope_params p = {.type = (attn_rope_type)a->pick,
+                        .rotary_dim = n[0] < 8 ? n[0] : 8,
+                        .has_rotary_dim = 1,
+                        .factor = (double)a->x[0],
+                        .attention_factor = a->pick & 1 ? (double)a->x[1] : 0,
+                        .low_freq_factor = (double)a->x[1],
+                        .high_freq_factor = (double)a->x[0],
+                        .mscale = (double)a->x[1],
+                        .max_position_embeddings = n[1],
+                        .original_max_position_embeddings = n[2],
+                        .sequence_len = n[3],
+                        .factors = n[4],
+                        .short_factor = by,
+                        .long_factor = by};
+  p.axial = n[5] & 1, p.mrope_section[0] = n[5] > 5 ? n[5] : 0, p.mrope_section[1] = n[4] & 7;
+  for (int i = 0; i < 8; i++) f[i] = 0;
+  if (attn_rope_frequencies(f, &factor, &p, n[0]) != ATTN_OK) return;
+  for (int i = 0; i < 8; i++) count(f[i] - f[i] == 0 && f[i] >= 0 ? 0 : -2);
+  count(factor - factor == 0 && factor > 0 ? 0 : -2);
+  (void)attn_rope_mscale((double)a->x[0], (double)a->x[1]);
+}
+
 static void try_views(const numbers *a) {
   const int64_t *n = a->n;
   static float data[4];
@@ -91,6 +117,7 @@ static void try_views(const numbers *a) {
       -(int64_t)(attn_block_permutations(NULL, n[0], n[1], 1) == ATTN_OK && n[0] > 0 && n[1] > 0));
   count(-(int64_t)(attn_alibi_slopes(NULL, n[0]) == ATTN_OK && n[0] > 0));
   (void)attn_span_penalty(NULL, n[0], 1);
+  try_rope(a);
   const int64_t below = attn_random_below((uint64_t)n[0], (uint64_t)n[1], (uint64_t)n[2], n[3]);
   count(n[3] > 0 && below >= n[3] ? -2 : below < 0 ? -1 : 0);
 }

@@ -29,6 +29,7 @@
 #endif
 #if !ATTN_HAS_CACHE
 #define attn_cache_append(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
+#define attn_cache_append_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_fork(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_open(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_release(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
@@ -324,6 +325,9 @@
 #define attn_learned_position(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
 #define attn_learned_position_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
 #define attn_rope(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
+#define attn_rope_frequencies(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
+#define attn_rope_mscale(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
+#define attn_rope_type_of(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
 #define attn_rope_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
 #define attn_sinusoid(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
 #define attn_sinusoid_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION

@@ -9,7 +9,14 @@ typedef struct attn_append_ {
   const int64_t *rows, *indptr;
   int workers;
   int64_t shares; /* of the rows of a sequence, an item each */
+  const attn_rope_
+      *turn; /* not null: keys are rotated, into a row of floats where they are quantised */
+  attn_rope_ rope;
+  char *turned;
 } attn_append_;
+
+/* Numbers below which one worker is done before another is awake. */
+enum { ATTN_APPEND_LEAST_ = 1 << 16 };
 
 /* A run of rows that lie in one page: tokens token .. token + n - 1, rows row .. of page
  * table[entry]. */
@@ -21,6 +28,16 @@ typedef struct attn_append_run_ {
 /* Rows that sequence b gets. */
 ATTN_FUNC_ int64_t attn_append_rows_(const attn_append_ *a, int64_t b) {
   return a->indptr ? a->indptr[b + 1] - a->indptr[b] : a->rows ? a->rows[b] : a->k.len;
+}
+
+/* Items of the rows, and the workers for them. */
+ATTN_FUNC_ int attn_append_cut_(attn_append_ *a) {
+  const int64_t width = a->c.k.heads * a->k.dim + (a->c.v.data ? a->c.v.heads * a->v.dim : 0);
+  int64_t rows = 0;
+  for (int64_t b = 0; b < a->n; b++) rows += attn_append_rows_(a, b);
+  const int many = a->workers > 1 && attn_mul_(rows, width) >= ATTN_APPEND_LEAST_;
+  a->shares = many ? 4 * (int64_t)a->workers : 1;
+  return many ? attn_pieces_(a->workers, attn_mul_(a->n, a->shares)) : 1;
 }
 
 /* The next run of sequence b, the first when r->n is 0; 0 = there is none. */
@@ -131,10 +148,71 @@ ATTN_FUNC_ int attn_append_rows_fit_(attn_error_ *e, const attn_tensor *x, const
   return 1;
 }
 
-enum { ATTN_APPEND_SPANS_ = ATTN_CACHE_SPANS_ + 6 };
+/* What lies beside the cache; the first are only read, and may overlap. */
+enum {
+  ATTN_APPEND_READS_ = ATTN_CACHE_SPANS_ + 4 + ATTN_ROPE_SPANS_,
+  ATTN_APPEND_SPANS_ = ATTN_APPEND_READS_ + 3
+};
+
+/* Where the rows of sequence b stand: rows of x from `first` on, of entry `batch`; positions from `from` on. */
+typedef struct attn_append_places_ {
+  attn_positions_ at;
+  int64_t batch, first, from;
+} attn_append_places_;
+
+ATTN_FUNC_ attn_append_places_ attn_append_places_of_(const attn_append_ *a, int64_t b) {
+  attn_append_places_ p = {a->rope.at, a->indptr ? 0 : b, a->indptr ? a->indptr[b] : 0, 0};
+  if (p.at.whole || p.at.real) {
+    p.from = p.first;
+  } else { /* tokens go on */
+    p.at.start = attn_add_(p.at.start, a->sequences[b].len);
+    p.at.rows = p.at.len = attn_append_rows_(a, b);
+  }
+  return p;
+}
+
+/* How keys are rotated; data: what positions and tables hold may be read. */
+ATTN_COLD_ int attn_append_rope_(attn_error_ *e, attn_append_ *a, const attn_rope_params *params,
+                                 int data) {
+  attn_rope_params p = *params;
+  const int given = p.positions || p.real_positions;
+  if (!ATTN_HAS_POSITION)
+    return attn_reject_(e, ATTN_E_RANGE, "params.rope: ATTN_ONLY leaves out ATTN_FAMILY_POSITION");
+  a->turn = &a->rope, p.keys = 1;
+  if (!attn_rope_open_(e, &a->rope, &p, a->k.batch, a->k.len, 0, given ? a->k.len : 0, a->k.dim,
+                       data))
+    return 0;
+  for (int64_t b = 0; !given && data && b < a->n; b++) {
+    attn_rope_ own = a->rope;
+    own.at = attn_append_places_of_(a, b).at;
+    if (attn_append_rows_(a, b) > 0 && !attn_check_rope_places_(e, &own)) return 0;
+  }
+  return 1;
+}
+
+/* Bytes that it takes: 0 where nothing is rotated. */
+ATTN_FUNC_ int64_t attn_append_bytes_(const attn_append_ *a, int workers) {
+  if (!ATTN_PART_(POSITION, a->turn)) return 0;
+  return attn_workspace_bytes_(attn_add_(attn_rope_bytes_(&a->rope, workers),
+                                         attn_mul_(workers, attn_piece_(a->k.dim, sizeof(float)))),
+                               1);
+}
+
+ATTN_COLD_ void attn_append_lay_(attn_append_ *a, char *base, int workers) {
+  attn_rope_lay_(&a->rope, base, workers);
+  a->turned = base + attn_rope_bytes_(&a->rope, workers);
+  if (a->rope.at.whole || a->rope.at.real) {
+    attn_rope_see_(&a->rope, &a->rope.at);
+    return;
+  }
+  for (int64_t b = 0; b < a->n; b++) {
+    const attn_append_places_ p = attn_append_places_of_(a, b);
+    attn_rope_see_(&a->rope, &p.at);
+  }
+}
 
 ATTN_FUNC_ int attn_append_plan_(attn_error_ *e, attn_append_ *a, const attn_cache *cache,
-                                 const attn_append_params *params, const attn_ctx *ctx) {
+                                 const attn_append_params *params, const attn_ctx *ctx, int data) {
   static const char wk[] = ATTN_WORDS_("k"), wv[] = ATTN_WORDS_("v");
   attn_span_ span[ATTN_APPEND_SPANS_], *const more = span + ATTN_CACHE_SPANS_;
   memset(span, 0, sizeof span);
@@ -161,15 +239,22 @@ ATTN_FUNC_ int attn_append_plan_(attn_error_ *e, attn_append_ *a, const attn_cac
       !attn_check_array_(e, a->indptr, attn_add_(a->n, 1), 8,
                          "params.indptr must be aligned to its elements", &more[3]) ||
       !attn_check_array_(e, a->sequences, attn_mul_(a->n, (int64_t)sizeof *a->sequences), 1, "",
-                         &more[4]) ||
-      !attn_check_array_(e, cache, (int64_t)sizeof *cache, 1, "", &more[5]))
+                         &span[ATTN_APPEND_READS_]) ||
+      !attn_check_array_(e, cache, (int64_t)sizeof *cache, 1, "", &span[ATTN_APPEND_READS_ + 1]))
     return 0;
   if ((uintptr_t)a->sequences % sizeof(void *))
     return attn_reject_(e, ATTN_E_ALIGN, "sequences must be aligned to its elements");
-  for (int i = 0; i < ATTN_APPEND_SPANS_; i++) /* what is only read may overlap: entries 0..3 */
+  if (params && params->rope) {
+    if (!attn_append_lengths_(e, a) || !attn_append_rope_(e, a, params->rope, data) ||
+        !attn_check_workspace_(e, ctx, &span[ATTN_APPEND_READS_ + 2]))
+      return 0;
+    memcpy(&more[4], a->rope.span, sizeof a->rope.span);
+  }
+  for (int i = ATTN_APPEND_READS_; i < ATTN_APPEND_SPANS_; i++)
     for (int j = ATTN_CACHE_SPANS_; j < i; j++)
-      if (i >= ATTN_CACHE_SPANS_ + 4 && attn_overlap_(span[i], span[j]))
-        return attn_reject_(e, ATTN_E_OVERLAP, "sequences and cache must lie apart from the rows");
+      if (attn_overlap_(span[i], span[j]))
+        return attn_reject_(e, ATTN_E_OVERLAP,
+                            "sequences, cache and ctx.workspace must lie apart from the rows");
   for (int i = 0; i < ATTN_CACHE_SPANS_; i++)
     for (int j = ATTN_CACHE_SPANS_; j < ATTN_APPEND_SPANS_; j++)
       if (attn_overlap_(span[i], span[j]))
@@ -246,6 +331,39 @@ ATTN_FUNC_ void attn_append_put_(const attn_table_ *f, const attn_tensor *store,
       f->blend(y, from, NULL, store->dtype, x->dtype, x->dtype, x->dim, 1.0f, 0.0f);
 }
 
+/* What a quantised type can hold: factors may have made a number infinite, or a table NaN. */
+ATTN_COLD_ void attn_append_tame_(float *row, int64_t n) {
+  for (int64_t c = 0; c < n; c++)
+    row[c] = row[c] == row[c] ? (float)attn_clamp_f64_((double)row[c]) : 0.0f;
+}
+
+/* The keys of a run, rotated: rows of x from place i0 of the sequence's on. */
+ATTN_FUNC_ void attn_append_turn_(const attn_append_ *a, int worker, int64_t b, int64_t i0,
+                                  const attn_append_run_ *r, int64_t page) {
+  const attn_append_places_ p = attn_append_places_of_(a, b);
+  const attn_tensor *y = &a->c.k, *x = &a->k;
+  const attn_scales *s = &a->c.k_scales;
+  const int coded = attn_quantized_(y->dtype);
+  float *turned = (float *)(void *)(a->turned + worker * attn_piece_(x->dim, sizeof(float)));
+  attn_rope_row_ turn;
+  attn_rope_cut_(&a->rope, worker, &turn);
+  for (int64_t i = 0; i < r->n; i++) {
+    attn_rope_fill_(&a->rope, &p.at, &turn, p.batch, p.from + i0 + i);
+    for (int64_t h = 0; h < y->heads; h++) {
+      char *to = attn_at_(y, page, h, r->row + i);
+      attn_on_(rope, a->table)
+          ->rope(coded ? (void *)turned : (void *)to, attn_at_(x, p.batch, h, p.first + i0 + i),
+                 coded ? ATTN_F32 : y->dtype, x->dtype, x->dim, a->rope.p.rotary_dim,
+                 a->rope.p.layout == ATTN_ROPE_HALF, turn.cosine_row, turn.sine_row);
+      if (!coded) continue;
+      const int64_t at = page * s->stride_batch + h * s->stride_head + (r->row + i) * s->stride_len;
+      if (!attn_finite_row_(a->table, turned, ATTN_F32, x->dim)) attn_append_tame_(turned, x->dim);
+      attn_quantize_row_(a->table, to, y->dtype, s->scale ? s->scale + at : NULL,
+                         s->zero ? s->zero + at : NULL, s->group, turned, ATTN_F32, x->dim);
+    }
+  }
+}
+
 /* Pages for all rows of sequence b. */
 ATTN_FUNC_ void attn_append_pages_(attn_append_ *a, int64_t b) {
   attn_sequence *s = &a->sequences[b];
@@ -265,12 +383,13 @@ ATTN_FUNC_ void attn_append_item_(void *job, int worker, int64_t index) {
   const attn_tensor *x[2] = {&a->k, &a->v}, *store[2] = {&a->c.k, &a->c.v};
   const attn_scales *scales[2] = {&a->c.k_scales, &a->c.v_scales};
   attn_append_run_ r;
-  (void)worker;
+  const int turns = ATTN_PART_(POSITION, a->turn) != NULL;
   memset(&r, 0, sizeof r);
   while (attn_append_next_(a, b, &r)) {
     const int64_t at = r.token - s->len, page = s->table[r.entry];
     if (at / each != share) continue;
-    for (int w = 0; w < 2 && store[w]->data; w++)
+    if (turns) attn_append_turn_(a, worker, b, at, &r, page);
+    for (int w = turns; w < 2 && store[w]->data; w++)
       for (int64_t h = 0; h < store[w]->heads; h++)
         attn_append_put_(a->table, store[w], scales[w], attn_at_(store[w], page, h, r.row),
                          page * scales[w]->stride_batch + h * scales[w]->stride_head +
@@ -279,25 +398,28 @@ ATTN_FUNC_ void attn_append_item_(void *job, int worker, int64_t index) {
   }
 }
 
-/* Numbers below which one worker is done before another is awake. */
-enum { ATTN_APPEND_LEAST_ = 1 << 16 };
-
 /* Everything is judged: takes pages and writes, by the workers that pay. */
-ATTN_FUNC_ int attn_append_write_(attn_append_ *a, const attn_ctx *ctx) {
-  const int64_t width = a->c.k.heads * a->k.dim + (a->c.v.data ? a->c.v.heads * a->v.dim : 0);
-  int64_t rows = 0;
-  for (int64_t b = 0; b < a->n; b++) rows += attn_append_rows_(a, b), attn_append_pages_(a, b);
-  const int many = a->workers > 1 && attn_mul_(rows, width) >= ATTN_APPEND_LEAST_;
-  a->shares = many ? 4 * (int64_t)a->workers : 1;
-  const int64_t items = attn_mul_(a->n, a->shares);
-  const int workers = many ? attn_pieces_(a->workers, items) : 1;
-  attn_for_(ctx, workers, items, attn_append_item_, a);
+ATTN_FUNC_ void attn_append_write_(attn_append_ *a, const attn_ctx *ctx, int workers) {
+  for (int64_t b = 0; b < a->n; b++) attn_append_pages_(a, b);
+  attn_for_(ctx, workers, attn_mul_(a->n, a->shares), attn_append_item_, a);
   for (int64_t b = 0; b < a->n; b++) {
     attn_sequence *s = &a->sequences[b];
     s->len += attn_append_rows_(a, b);
     if (s->high < s->len) s->high = s->len;
   }
-  return workers;
+}
+
+/* Everything that a call reads to judge it. */
+ATTN_FUNC_ int attn_append_judge_(attn_error_ *e, attn_append_ *a, const attn_cache *cache,
+                                  const attn_append_params *params, const attn_ctx *ctx) {
+  int64_t need;
+  if (!attn_append_plan_(e, a, cache, params, ctx, 1)) return 0;
+  if ((attn_quantized_(a->c.k.dtype) && !attn_append_finite_(a, &a->k)) ||
+      (a->c.v.data && attn_quantized_(a->c.v.dtype) && !attn_append_finite_(a, &a->v)))
+    return attn_reject_(e, ATTN_E_VALUE, "k or v holds NaN or infinity, which cannot be quantised");
+  if (!attn_append_count_(e, a, &need)) return 0;
+  return attn_pages_free_(&a->c, need) ||
+         attn_reject_(e, ATTN_E_FULL, "the cache has not enough free pages");
 }
 
 ATTN_PUB_ attn_status attn_cache_append(attn_cache *cache, attn_sequence *sequences, int64_t n,
@@ -305,22 +427,34 @@ ATTN_PUB_ attn_status attn_cache_append(attn_cache *cache, attn_sequence *sequen
                                         const attn_append_params *params, attn_ctx *ctx) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_append_ a;
-  int64_t need;
+  attn_workspace_ w = {NULL, NULL};
   memset(&a, 0, sizeof a);
   a.sequences = sequences, a.n = n, a.k = k, a.v = v;
-  if (!attn_append_plan_(&e, &a, cache, params, ctx)) return attn_end_(ctx, &e);
-  if ((attn_quantized_(a.c.k.dtype) && !attn_append_finite_(&a, &a.k)) ||
-      (a.c.v.data && attn_quantized_(a.c.v.dtype) && !attn_append_finite_(&a, &a.v))) {
-    attn_reject_(&e, ATTN_E_VALUE, "k or v holds NaN or infinity, which cannot be quantised");
-    return attn_end_(ctx, &e);
+  if (!attn_append_judge_(&e, &a, cache, params, ctx)) return attn_end_(ctx, &e);
+  const int workers = attn_append_cut_(&a);
+  if (ATTN_PART_(POSITION, a.turn)) {
+    if (!attn_workspace_get_(&e, &w, ctx, attn_append_bytes_(&a, workers)))
+      return attn_end_(ctx, &e);
+    attn_append_lay_(&a, w.base, workers);
   }
-  if (!attn_append_count_(&e, &a, &need)) return attn_end_(ctx, &e);
-  if (!attn_pages_free_(&a.c, need)) {
-    attn_reject_(&e, ATTN_E_FULL, "the cache has not enough free pages");
-    return attn_end_(ctx, &e);
-  }
-  const int pieces = attn_append_write_(&a, ctx);
+  attn_append_write_(&a, ctx, workers);
+  attn_workspace_drop_(&w);
   cache->next_free = a.c.next_free;
-  attn_report_(ctx, a.table, pieces, "cache rows", "the only path");
+  attn_report_(ctx, a.table, workers, "cache rows", "the only path");
   return attn_end_(ctx, &e);
+}
+
+ATTN_PUB_COLD_ size_t attn_cache_append_workspace(const attn_cache *cache,
+                                                  const attn_sequence *sequences, int64_t n,
+                                                  attn_tensor k, attn_tensor v,
+                                                  const attn_append_params *params,
+                                                  const attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_append_ a;
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  memset(&a, 0, sizeof a);
+  a.sequences = (attn_sequence *)(uintptr_t)sequences, a.n = n, a.k = k, a.v = v;
+  if (!attn_append_plan_(&e, &a, cache, params, &plain, 0)) return ATTN_WORKSPACE_REJECTED;
+  if (ctx && ctx->workers > 1) a.workers = ctx->workers; /* parallel_for may be set later */
+  return attn_answer_(e.status, attn_append_bytes_(&a, attn_append_cut_(&a)));
 }

@@ -61,13 +61,14 @@ ATTN_COLD_ int attn_sinusoid_plan_(attn_error_ *e, attn_sinusoid_job_ *j,
   if (p->x_scale - p->x_scale != 0.0f)
     return attn_reject_(e, ATTN_E_VALUE, "params.x_scale must be finite");
   if (p->x_scale == 0.0f && attn_to_bits_(p->x_scale) == 0) p->x_scale = 1.0f;
-  const attn_positions_ at = {p->start, p->positions, p->real_positions, p->positions_per_batch,
-                              j->y.len};
+  const attn_positions_ at = {
+      p->start, p->positions, p->real_positions, p->positions_per_batch, j->y.len, j->y.batch, 1,
+      0,        j->y.len};
   j->at = at;
-  if (!attn_check_positions_(e, &j->at, j->y.batch, &sp)) return 0;
+  if (!attn_check_positions_(e, &j->at, &sp)) return 0;
   if (attn_overlap_(sy, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, "y must not share memory with params.positions");
-  if (data && !attn_check_real_positions_(e, &j->at, j->y.batch)) return 0;
+  if (data && !attn_check_real_positions_(e, &j->at)) return 0;
   if (!attn_check_workspace_(e, ctx, &sw)) return 0;
   if (attn_overlap_(sw, sx) || attn_overlap_(sw, sy) || attn_overlap_(sw, sp))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
@@ -141,7 +142,7 @@ ATTN_FUNC_ void attn_sinusoid_item_(void *job, int worker, int64_t index) {
   for (int64_t i = first; i < end; i++) {
     int64_t position;
     double real;
-    if (attn_position_(&j->at, b0, i, &position, &real))
+    if (attn_position_(&j->at, 0, b0, i, &position, &real))
       attn_sinusoid_at_(j, &r, position);
     else
       attn_sinusoid_make_(j, real, r.row);
@@ -184,7 +185,7 @@ ATTN_COLD_ void attn_sinusoid_tables_(attn_sinusoid_job_ *j, char *base, int wor
     for (int64_t i = 0; i < j->y.len && seen != 0xffffu; i++) {
       int64_t p;
       double real;
-      if (attn_position_(&j->at, b, i, &p, &real)) seen |= 1u << attn_rest_(p);
+      if (attn_position_(&j->at, 0, b, i, &p, &real)) seen |= 1u << attn_rest_(p);
     }
   if (j->signal) seen |= 1u << attn_rest_(j->step);
   for (int rest = 0; rest < ATTN_ROPE_RUN_; rest++)
@@ -293,8 +294,8 @@ ATTN_COLD_ int attn_learned_plan_(attn_error_ *e, attn_learned_job_ *j,
   if (j->rows.batch != 1 || j->rows.heads != 1 || j->rows.dim != j->y.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "table must be [1, 1, rows, y.dim]");
   attn_positions_ *p = &j->at;
-  p->len = j->y.len;
-  if (!attn_check_positions_(e, p, j->y.batch, &si)) return 0;
+  p->len = p->rows = j->y.len, p->batch = j->y.batch, p->axes = 1;
+  if (!attn_check_positions_(e, p, &si)) return 0;
   if (attn_overlap_(sy, st) || attn_overlap_(sy, si))
     return attn_reject_(e, ATTN_E_OVERLAP,
                         "y must not share memory with table or params.positions");
@@ -315,7 +316,7 @@ ATTN_FUNC_ void attn_learned_item_(void *job, int worker, int64_t index) {
   (void)worker;
   for (int64_t h = 0; h < j->y.heads; h++)
     for (int64_t i = first; i < end; i++) {
-      const int64_t id = attn_whole_position_(&j->at, b, i);
+      const int64_t id = attn_whole_position_(&j->at, 0, b, i);
       j->table->blend(attn_at_(&j->y, b, h, i), j->x.data ? attn_at_(&j->x, b, h, i) : NULL,
                       attn_at_(&j->rows, 0, 0, id), j->y.dtype, j->x.dtype, j->rows.dtype, j->y.dim,
                       1.0f, 1.0f);

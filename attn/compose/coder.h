@@ -73,6 +73,11 @@ ATTN_COLD_ int attn_coder_step_(attn_error_ *e, const attn_block_params *p) {
   return 1;
 }
 
+/* Queries and keys of cross attention have no place in common. */
+ATTN_COLD_ int attn_check_unturned_(attn_error_ *e, const attn_block_params *p) {
+  return p->cross.rope ? attn_reject_(e, ATTN_E_RANGE, "params.cross.rope must be absent") : 1;
+}
+
 /* Every rule. decoder: causal, and with cross attention where e is; cache: of a step, else null. */
 ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder,
                                  attn_decoder_cache *cache, const attn_ctx *ctx,
@@ -105,6 +110,7 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
       !attn_check_norm_(e, &p->norm_ff, dm, &more))
     return 0;
   if (cache && !attn_coder_step_(e, p)) return 0;
+  if (!attn_check_unturned_(e, p)) return 0;
   if (!attn_check_cut_(e, p->x_len, b, t, "params.x_len must be aligned to its elements",
                        "params.x_len must lie in 0..x.len", &more) ||
       !attn_coder_lens_(e, &p->self.attention, p->x_len, p->x_len,
@@ -171,17 +177,31 @@ ATTN_COLD_ int attn_stage_to_heads_(attn_stage_ *s, const attn_multihead_params 
   return attn_multihead_project_(s, p, y, x, w, bias);
 }
 
+/* Keys of the rows x, rotated, to where they stay: those that rotate are rounded to its type once, behind it. */
+ATTN_COLD_ int attn_stage_fresh_keys_(attn_stage_ *s, const attn_multihead_job_ *j, attn_tensor k,
+                                      attn_tensor x, int64_t at) {
+  const attn_multihead_params *p = &j->p;
+  const attn_tensor there = attn_stage_rows_(k, at, x.len);
+  if (!p->rope) return attn_stage_to_heads_(s, p, there, x, p->w_k, p->b_k);
+  const attn_tensor t = attn_multihead_rows_(s, x.batch, x.len, p->w_k.dim);
+  return attn_multihead_project_(s, p, t, x, p->w_k, p->b_k) &&
+         attn_multihead_turn_rows_(s, j, there, attn_multihead_split_(t, p->kv_heads), k.len, at,
+                                   1);
+}
+
 /* Attention with keys and values that are there already, or (fresh) are put at their end first. */
 ATTN_COLD_ int attn_stage_cached_(attn_stage_ *s, const attn_multihead_job_ *j, attn_tensor k,
                                   attn_tensor v, int fresh) {
   const attn_multihead_params *p = &j->p;
   const attn_tensor q = attn_multihead_rows_(s, j->x.batch, j->x.len, p->w_q.dim);
+  const attn_tensor qh = attn_multihead_split_(q, p->heads);
   const int64_t n = j->x.len, at = k.len - n;
   return attn_multihead_project_(s, p, q, j->x, p->w_q, p->b_q) &&
+         attn_multihead_turn_queries_(s, j, qh, k.len) &&
          (!fresh ||
-          (attn_stage_to_heads_(s, p, attn_stage_rows_(k, at, n), j->x, p->w_k, p->b_k) &&
+          (attn_stage_fresh_keys_(s, j, k, j->x, at) &&
            attn_stage_to_heads_(s, p, attn_stage_rows_(v, at, n), j->x, p->w_v, p->b_v))) &&
-         attn_multihead_join_(s, j, attn_multihead_split_(q, p->heads), k, v, &p->attention, NULL);
+         attn_multihead_join_(s, j, qh, k, v, &p->attention, NULL);
 }
 
 /* to = what the rows x are after attention and its sublayer; t: for the attention by itself, `to` where x

@@ -13,6 +13,36 @@ ATTN_COLD_ void attn_multihead_turn_(attn_multihead_params *p) {
   for (int i = 0; i < 4; i++) attn_turn_(w[i], p->w_transposed);
 }
 
+/* The rotation of queries or keys, which comes after their projection: key j stands at row j of those that have
+ * positions, query i where attn_sdpa sees it. */
+ATTN_COLD_ attn_rope_params attn_multihead_rope_(const attn_multihead_params *p, int keys) {
+  attn_rope_params rope = *p->rope;
+  rope.keys = keys;
+  return rope;
+}
+
+ATTN_COLD_ int attn_multihead_rope_ok_(attn_error_ *e, const attn_multihead_job_ *j,
+                                       const attn_span_ outer[2], const attn_ctx *ctx) {
+  const int64_t queries = j->x.len, keys = j->x_k.len;
+  attn_span_ work;
+  if (!j->p.rope) return 1;
+  if (!attn_check_workspace_(e, ctx, &work)) return 0;
+  for (int k = 0; k < 2; k++) {
+    const attn_rope_params rope = attn_multihead_rope_(&j->p, k);
+    const int64_t first = k ? 0 : attn_q_off_(&j->p.attention, queries, keys);
+    attn_rope_ g;
+    if (!attn_rope_open_(e, &g, &rope, j->x.batch, keys, first, k ? keys : queries, j->dk, 1))
+      return 0;
+    if (attn_rope_shares_(&g, work) || attn_rope_shares_(&g, outer[0]) ||
+        attn_rope_shares_(&g, outer[1]))
+      return attn_reject_(
+          e, ATTN_E_OVERLAP,
+          "arrays and tables of params.rope must not share memory with an output or "
+          "ctx.workspace");
+  }
+  return 1;
+}
+
 /* What attn_sdpa will see, before there is any of it: outer = y and each. */
 ATTN_COLD_ int attn_multihead_attend_ok_(attn_error_ *e, const attn_multihead_job_ *j,
                                          const attn_span_ outer[2], const attn_ctx *ctx) {
@@ -27,7 +57,8 @@ ATTN_COLD_ int attn_multihead_attend_ok_(attn_error_ *e, const attn_multihead_jo
   a.v = attn_bhtd(there, ATTN_F32, j->x_v.batch, p->kv_heads, j->x_v.len, j->dv);
   a.o = attn_bhtd(there, ATTN_F32, b, h, t, j->dv);
   a.outer = outer, a.takes_low = !j->mix.data;
-  return attn_sdpa_plan_(e, &a, &p->attention, ctx, &workers, 1);
+  return attn_multihead_rope_ok_(e, j, outer, ctx) &&
+         attn_sdpa_plan_(e, &a, &p->attention, ctx, &workers, 1);
 }
 
 /* The tensors of a job, in the order of their checks. */
@@ -113,6 +144,10 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
   if (p->bias_k.data && (p->attention.ragged.sequences || p->attention.modify_weights))
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.bias_k goes without attention.ragged and attention.modify_weights");
+  if (p->rope && (p->bias_k.data || attn_unlike_(&p->attention)))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.rope goes without bias_k and without attention.ragged, q_offs and "
+                        "align_lengths");
   if (j->x_k.len == 0) p->attention.map.data = NULL;
   memcpy(op, all, sizeof all);
   for (int i = 0; i < ATTN_MULTIHEAD_OPERANDS_; i++)
@@ -155,6 +190,29 @@ ATTN_COLD_ int attn_multihead_project_(attn_stage_ *s, const attn_multihead_para
   memset(&g, 0, sizeof g);
   g.bias = bias, g.compute = p->compute, g.compute_prefer = p->compute_prefer;
   return attn_stage_gemm_(s, y, x, w, &g);
+}
+
+/* y = x, rows first .. of len, rotated; y may be x. */
+ATTN_COLD_ int attn_multihead_turn_rows_(attn_stage_ *s, const attn_multihead_job_ *j,
+                                         attn_tensor y, attn_tensor x, int64_t len, int64_t first,
+                                         int keys) {
+  attn_rope_job_ r;
+  if (!j->p.rope) return 1;
+  const attn_rope_params rope = attn_multihead_rope_(&j->p, keys);
+  attn_rope_job_of_(&r, y, x, len, first);
+  if (!s->run) {
+    const int64_t bytes = attn_rope_need_(s->e, &r, &rope, &s->ctx);
+    if (bytes >= 0) attn_stage_spare_(s, bytes);
+    return bytes >= 0;
+  }
+  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+  return attn_stage_done_(s, attn_rope_run_(&r, &rope, &s->ctx));
+}
+
+/* The queries' rows of heads, in place. */
+ATTN_COLD_ int attn_multihead_turn_queries_(attn_stage_ *s, const attn_multihead_job_ *j,
+                                            attn_tensor q, int64_t keys) {
+  return attn_multihead_turn_rows_(s, j, q, q, keys, attn_q_off_(&j->p.attention, q.len, keys), 0);
 }
 
 /* Rows of `to` = rows of `from`, which is f32. */
@@ -273,11 +331,13 @@ ATTN_COLD_ int attn_multihead_steps_(attn_stage_ *s, void *job) {
   const attn_tensor q = attn_multihead_rows_(s, j->x.batch, j->x.len, p->w_q.dim);
   const attn_tensor k = attn_multihead_rows_(s, j->x_k.batch, j->x_k.len, p->w_k.dim);
   const attn_tensor v = attn_multihead_rows_(s, j->x_v.batch, j->x_v.len, p->w_v.dim);
+  const attn_tensor qh = attn_multihead_split_(q, h), kh = attn_multihead_split_(k, kv);
   return attn_multihead_project_(s, p, q, j->x, p->w_q, p->b_q) &&
          attn_multihead_project_(s, p, k, j->x_k, p->w_k, p->b_k) &&
          attn_multihead_project_(s, p, v, j->x_v, p->w_v, p->b_v) &&
-         attn_multihead_join_(s, j, attn_multihead_split_(q, h), attn_multihead_split_(k, kv),
-                              attn_multihead_split_(v, kv), &p->attention, NULL);
+         attn_multihead_turn_queries_(s, j, qh, k.len) &&
+         attn_multihead_turn_rows_(s, j, kh, kh, k.len, 0, 1) &&
+         attn_multihead_join_(s, j, qh, kh, attn_multihead_split_(v, kv), &p->attention, NULL);
 }
 
 /* The call, or with bytes the workspace query. */

@@ -5,6 +5,9 @@
  *
  *   --heads N         query heads; the tensors do not tell
  *   --rope-base X     rope_theta of the model, 10000
+ *   --rope-type WORD  rope_type of its rope_scaling: llama3, yarn, linear; and that one's numbers:
+ *   --rope-factor X, --rope-low X, --rope-high X (low_freq_factor, high_freq_factor) and
+ *   --rope-original N (original_max_position_embeddings)
  *   --eps X           rms_norm_eps of the model, 1e-5
  *   --tokens N        how many to make at most, 128
  *   --context N       the most tokens the model was trained for, 2048
@@ -81,14 +84,21 @@ static int read_settings(settings *s, int count, char **words) {
     const char *name;
     int64_t *n, low, high;
   } numbers[] = {
-      {"--heads", &s->model.heads, 1, INT32_MAX}, {"--tokens", &s->tokens, 1, MOST_TOKENS},
-      {"--context", &s->context, 1, MOST_TOKENS}, {"--seed", &seed, 0, INT64_MAX},
-      {"--bos", &s->bos, 0, INT32_MAX},           {"--eos", &s->eos, 0, INT32_MAX},
-      {"--workers", &s->workers, 1, 1024}};
+      {"--heads", &s->model.heads, 1, INT32_MAX},
+      {"--tokens", &s->tokens, 1, MOST_TOKENS},
+      {"--context", &s->context, 1, MOST_TOKENS},
+      {"--seed", &seed, 0, INT64_MAX},
+      {"--bos", &s->bos, 0, INT32_MAX},
+      {"--eos", &s->eos, 0, INT32_MAX},
+      {"--workers", &s->workers, 1, 1024},
+      {"--rope-original", &s->model.rope.original_max_position_embeddings, 1, MOST_TOKENS}};
   const struct {
     const char *name;
     double *x, low, high;
-  } reals[] = {{"--rope-base", &s->model.rope_base, 1, 1e12},
+  } reals[] = {{"--rope-base", &s->model.rope.base, 1, 1e12},
+               {"--rope-factor", &s->model.rope.factor, 1, 1e6},
+               {"--rope-low", &s->model.rope.low_freq_factor, 1e-6, 1e6},
+               {"--rope-high", &s->model.rope.high_freq_factor, 1e-6, 1e6},
                {"--eps", &eps, 1e-30, 1},
                {"--temperature", &s->temperature, 0, 1e6}};
   const struct {
@@ -120,6 +130,12 @@ static int read_settings(settings *s, int count, char **words) {
     for (size_t j = 0; j < sizeof reals / sizeof *reals; j++)
       if (!strcmp(word, reals[j].name))
         known = 1, good = real(value, reals[j].low, reals[j].high, reals[j].x);
+    if (!strcmp(word, "--rope-type")) {
+      const attn_rope_type type = attn_rope_type_of(value);
+      known = 1, good = type == ATTN_ROPE_DEFAULT || type == ATTN_ROPE_LLAMA3 ||
+                        type == ATTN_ROPE_YARN || type == ATTN_ROPE_LINEAR;
+      s->model.rope.type = type;
+    }
     if (!known) return fail("there is no option %s", word), 0;
     if (!good) return fail("%s cannot be '%s'", word, value), 0;
     i++;

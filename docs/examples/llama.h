@@ -25,10 +25,10 @@
 enum { LLAMA_PANEL = 64, LLAMA_PAGE = 64 };
 
 typedef struct llama_options {
-  int64_t heads;    /* of the queries; required */
-  double rope_base; /* 0 = 10000 */
-  float eps;        /* of the norms; 0 = 1e-5 */
-  int one_order;    /* 1: the same bits however the tokens are split into calls; slower steps */
+  int64_t heads;         /* of the queries; required */
+  attn_rope_params rope; /* base (0 = 10000) and the fields of rope_scaling */
+  float eps;             /* of the norms; 0 = 1e-5 */
+  int one_order; /* 1: the same bits however the tokens are split into calls; slower steps */
 } llama_options;
 
 /* Weights of y = x w^T + bias as attn_gemm reads them in place: 64 outputs are a head, so that a step
@@ -322,7 +322,7 @@ static const char *llama_load(llama *m, const char *path, const llama_options *o
   safetensors st;
   memset(m, 0, sizeof *m);
   m->options = *options;
-  if (m->options.rope_base == 0) m->options.rope_base = 10000;
+  m->options.rope.layout = ATTN_ROPE_HALF;
   if (m->options.eps == 0) m->options.eps = 1e-5f;
   const char *error = safetensors_read(&st, path);
   if (error) {
@@ -416,14 +416,17 @@ static int llama_attend_(llama *m, int64_t index, int64_t n) {
   v.data = m->qkv + (m->heads + m->kv_heads) * width;
   k.heads = v.heads = m->kv_heads;
   const attn_tensor to = attn_bthd(m->o, ATTN_F32, 1, n, m->heads, width);
-  const attn_rope_params rope = {
-      .base = m->options.rope_base, .layout = ATTN_ROPE_HALF, .start = m->len};
+  attn_rope_params rope =
+      m->options.rope; /* of queries; keys are rotated as the cache stores them */
+  rope.start = m->len;
+  const attn_append_params rotated = {.rope = &m->options.rope};
   const attn_sdpa_params causal = {.causal = 1, .one_order = m->options.one_order};
   attn_sequence *sequence = &m->sequences[index];
   return llama_room_(m, attn_rope_workspace(q, q, &rope, &m->ctx)) &&
          llama_done_(m, attn_rope(q, q, &rope, &m->ctx)) &&
-         llama_done_(m, attn_rope(k, k, &rope, &m->ctx)) &&
-         llama_done_(m, attn_cache_append(&m->cache, sequence, 1, k, v, NULL, &m->ctx)) &&
+         llama_room_(
+             m, attn_cache_append_workspace(&m->cache, sequence, 1, k, v, &rotated, &m->ctx)) &&
+         llama_done_(m, attn_cache_append(&m->cache, sequence, 1, k, v, &rotated, &m->ctx)) &&
          llama_room_(m,
                      attn_cache_sdpa_workspace(to, q, &m->cache, sequence, 1, &causal, &m->ctx)) &&
          llama_done_(m, attn_cache_sdpa(to, q, &m->cache, sequence, 1, &causal, &m->ctx));

@@ -16,18 +16,19 @@ typedef struct kind {
   int64_t layers, width, heads, kv_heads, head, hidden, vocabulary, tokens;
   int tied, bias;
   double base, eps;
+  int llama3; /* rope_scaling with factor 8, 1 and 4, 64 tokens */
 } kind;
 
 static const kind kinds[] = {
     /* grouped queries, bytes and two marks, enough tokens for several pages and packed weights */
-    {"grouped", "F32", 2, 24, 4, 2, 6, 40, 258, 200, 0, 0, 10000, 1e-5},
+    {"grouped", "F32", 2, 24, 4, 2, 6, 40, 258, 200, 0, 0, 10000, 1e-5, 0},
     /* one key head, biases, no lm_head */
-    {"tied", "BF16", 3, 32, 3, 1, 8, 70, 90, 70, 1, 1, 500000, 1e-6},
+    {"tied", "BF16", 3, 32, 3, 1, 8, 70, 90, 70, 1, 1, 500000, 1e-6, 1},
     /* a head for each query head, heads that are wider than the model together */
-    {"half", "F16", 1, 20, 5, 5, 66, 64, 64, 50, 0, 0, 100, 1e-3},
+    {"half", "F16", 1, 20, 5, 5, 66, 64, 64, 50, 0, 0, 100, 1e-3, 0},
     /* as large as small models are, for --time */
-    {"135m", "BF16", 30, 576, 9, 3, 64, 1536, 49152, 0, 1, 0, 10000, 1e-5},
-    {"1.1b", "BF16", 22, 2048, 32, 4, 64, 5632, 32000, 0, 0, 0, 10000, 1e-5}};
+    {"135m", "BF16", 30, 576, 9, 3, 64, 1536, 49152, 0, 1, 0, 10000, 1e-5, 0},
+    {"1.1b", "BF16", 22, 2048, 32, 4, 64, 5632, 32000, 0, 0, 0, 10000, 1e-5, 0}};
 
 enum { MOST_PARTS = 300 };
 
@@ -204,7 +205,10 @@ static void rotate(double *x, int64_t heads, int64_t position, const kind *k) {
   const int64_t half = k->head / 2;
   for (int64_t h = 0; h < heads; h++, x += k->head)
     for (int64_t i = 0; i < half; i++) {
-      const double angle = (double)position * pow(k->base, -(double)i / (double)half);
+      double f = pow(k->base, -(double)i / (double)half);
+      const double waves = 64 * f / (2 * acos(-1)), share = fmin(fmax((waves - 1) / 3, 0), 1);
+      if (k->llama3) f = (1 - share) * f / 8 + share * f;
+      const double angle = (double)position * f;
       const double a = x[i], b = x[i + half];
       x[i] = a * cos(angle) - b * sin(angle);
       x[i + half] = a * sin(angle) + b * cos(angle);
@@ -294,8 +298,13 @@ static void check(int good, const char *format, ...) {
 static float *run_split(const model *m, const char *path, attn_isa isa, int one_order,
                         int64_t first, int64_t step, const int64_t *tokens, int64_t *stride) {
   const kind *k = m->kind;
-  const llama_options options = {
-      .heads = k->heads, .rope_base = k->base, .eps = (float)k->eps, .one_order = one_order};
+  llama_options options = {
+      .heads = k->heads, .rope.base = k->base, .eps = (float)k->eps, .one_order = one_order};
+  if (k->llama3) {
+    options.rope.type = ATTN_ROPE_LLAMA3, options.rope.factor = 8;
+    options.rope.low_freq_factor = 1, options.rope.high_freq_factor = 4;
+    options.rope.original_max_position_embeddings = 64;
+  }
   llama l;
   const char *error = llama_load(&l, path, &options);
   check(!error, "%s: %s", k->name, error);

@@ -17,7 +17,8 @@ fail() {
 # ---- text: as the reference says, and a function of the seed
 generate() { "$test" run "$@"; }
 grouped="--heads 4 $out/grouped.safetensors"
-tied="--heads 3 --rope-base 500000 --eps 1e-6 $out/tied.safetensors"
+tied="--heads 3 --rope-base 500000 --rope-type llama3 --rope-factor 8 --rope-low 1 --rope-high 4 \
+  --rope-original 64 --eps 1e-6 $out/tied.safetensors"
 says() { # words, command
   expected=$1
   shift
@@ -70,6 +71,8 @@ spoilt() { # how, tensor, words of the message
   refuses 'no option --head$' --head 4 $grouped a
   refuses "--heads cannot be 'x'" --heads x $grouped a
   refuses "--heads cannot be '0'" --heads 0 $grouped a
+  refuses "--rope-type cannot be 'longrope'" --rope-type longrope $grouped a
+  refuses 'original_max_position_embeddings must be given' --rope-type yarn $grouped a
   refuses "--tokens cannot be '-1'" --tokens -1 $grouped a
   refuses "--seed cannot be '99999999999999999999'" --seed 99999999999999999999 $grouped a
   refuses "--temperature cannot be 'nan'" --temperature nan $grouped a

@@ -115,6 +115,29 @@ static void fuzz_rope(input *in) {
       j.tame = 0;
     }
   }
+  double by[72];
+  for (int i = 0; i < 72; i++) by[i] = 1 + i / 4.0;
+  if (chance(in, 2)) { /* a family */
+    p->type = (attn_rope_type)below(in, ATTN_ROPE_TYPES + (chance(in, 16) ? 2 : 0));
+    p->factor = chance(in, 8) ? (double)nasty_float(in) : 1 + below(in, 8);
+    p->max_position_embeddings = chance(in, 16) ? nasty_int(in) : 1 + below(in, 9000);
+    p->original_max_position_embeddings = chance(in, 16) ? nasty_int(in) : 2 + below(in, 9000);
+    p->low_freq_factor = 1, p->high_freq_factor = chance(in, 8) ? (double)nasty_float(in) : 4;
+    p->sequence_len = chance(in, 16) ? nasty_int(in) : 1 + below(in, 9000);
+    p->no_truncate = below(in, 2), p->mscale = below(in, 3), p->mscale_all_dim = below(in, 3);
+    p->short_factor = by, p->long_factor = by + below(in, 2);
+    p->factors = (p->has_rotary_dim || p->rotary_dim ? p->rotary_dim : view[1].dim) / 2;
+    if (p->factors > 70 || p->factors < 0 || chance(in, 16)) p->factors = 3;
+    if (chance(in, 4)) p->xpos = chance(in, 8) ? (double)nasty_float(in) : 512, j.tame = 0;
+    if (chance(in, 4)) p->keys = 1;
+    if (chance(in, 4) && !positions) {
+      p->mrope_section[1] = below(in, 4), p->mrope_section[2] = below(in, 4);
+      p->mrope_section[0] =
+          chance(in, 16) ? nasty_int(in) : p->factors - p->mrope_section[1] - p->mrope_section[2];
+      p->mrope_interleaved = below(in, 2);
+    }
+    if (chance(in, 8)) p->attention_factor = (double)nasty_float(in), j.tame = 0;
+  }
   if (f.specials) j.tame = 0;
   job_run(&j, in);
   free(positions);

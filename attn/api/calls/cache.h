@@ -76,18 +76,27 @@ ATTN_DEF attn_status attn_sequence_init(attn_sequence *sequence, int32_t *table,
  *   is out of range or not held; two sequences of the call share a table, or more of them name a page
  *   than hold it), FULL, VALUE (NaN or infinity in rows for a quantised type; other types keep them),
  *   OVERLAP, OVERFLOW, ISA, ENV, CTX, ALIGN; every byte as it was.
- * Determinism: the same bytes on every tier.
+ * rope: keys are stored as attn_rope with keys = 1 makes them; the position of a token is start + its number in
+ *   the sequence, or with positions that of its row of k ([T], [n,T] per batch; all of them must be legal), and a row is
+ *   rounded to the cache's type once. In a quantised type a rotated number beyond f32 counts as the largest one, NaN of
+ *   a table as 0. Errors also: those of attn_rope; MEMORY, WORKSPACE.
+ * Determinism: the same bytes on every tier, rotated ones but scalar.
  * Cost: O(rows * d), without a look at what is stored; the search for pages is short while a share
- *   of them is free, O(pages) at worst. Memory: none. The workers share the rows of calls of 65536
+ *   of them is free, O(pages) at worst; rope: that of attn_rope. Memory: none; with rope attn_cache_append_workspace bytes. The workers share the rows of calls of 65536
  *   numbers and more. Not for two threads at once on one cache; a call that only attends must not run
  *   beside it either. */
 typedef struct attn_append_params {
-  const int64_t *rows;   /* [n], 0..T */
-  const int64_t *indptr; /* [n + 1] */
+  const int64_t *rows;          /* [n], 0..T */
+  const int64_t *indptr;        /* [n + 1] */
+  const attn_rope_params *rope; /* null = none: keys are stored rotated */
 } attn_append_params;
 ATTN_DEF attn_status attn_cache_append(attn_cache *cache, attn_sequence *sequences, int64_t n,
                                        attn_tensor k, attn_tensor v,
                                        const attn_append_params *params, attn_ctx *ctx);
+/* Bytes that wants, 0 without rope; reads lengths, rows and indptr. */
+ATTN_DEF size_t attn_cache_append_workspace(const attn_cache *cache, const attn_sequence *sequences,
+                                            int64_t n, attn_tensor k, attn_tensor v,
+                                            const attn_append_params *params, const attn_ctx *ctx);
 
 /* child, which must be empty and have table room, becomes a copy of parent that shares its pages:
  * O(pages of parent), no row is copied. Both may grow from there.

@@ -21,6 +21,7 @@ typedef struct attn_multihead_params {
   attn_tensor each;     /* out, optional: [B,H,Tq,dv], the heads' outputs O_h */
   attn_compute compute; /* of the products with weights, as in attn_gemm; attention has its own */
   int compute_prefer;
+  const attn_rope_params *rope; /* null = none: q_h and k_g are rotated, as attn_rope does it */
 } attn_multihead_params;
 
 #if ATTN_HAS_MULTIHEAD
@@ -31,6 +32,8 @@ typedef struct attn_multihead_params {
  *   O_h = attn_sdpa of q_h, k_g, v_g,  g = h Hkv / H (integer division)
  *   y = [O_0 ; .. ; O_{H-1}] w_o + b_o
  *
+ * rope: key j has position start + j, query i start + q_off + i; with positions (of Tk keys) key j has its own,
+ *   query i that of key q_off + i, which must be there. keys is not read. Its messages call it params.
  * bias_k and bias_v add a key of score s q_h . bias_k,g, which has no term and no place: no mask, window or
  *   length forbids it to a row before q_len. The LSE and the map, of Tk columns, count it in.
  *
@@ -45,7 +48,7 @@ typedef struct attn_multihead_params {
  * Empty: B = 0 or Tq = 0 is a no-op; a row without keys has O_h = 0 and y = b_o.
  * NaN: in a row of x reaches that row of y, in rows of x_k and x_v the rows that may see them.
  * Errors: those of attn_gemm and attn_sdpa; NULL, RANGE: bias_k without bias_v, or with ragged or
- *   modify_weights; HEADS: Hkv does not divide H, or H and Hkv the widths.
+ *   modify_weights; those of attn_rope, RANGE: rope with bias_k, ragged, q_offs or align_lengths; HEADS: Hkv does not divide H, or H and Hkv the widths.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers, and each row of y
  *   wherever attn_sdpa says so of a row.
  * Compute: params.compute is that of the four products as attn_gemm has it (not I8), attention.compute that of the

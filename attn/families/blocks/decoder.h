@@ -108,7 +108,7 @@ ATTN_COLD_ attn_status attn_decoder_start_call_(const attn_decoder_cache *cache,
   } else if (!attn_decoder_pair_(&error, params, e.data != NULL) || !e.data) {
     if (error.status == ATTN_OK && attn_check_ctx_(&error, ctx, &table, &workers) && !bytes)
       attn_report_(ctx, table, 1, "no-op", "no cross attention");
-  } else {
+  } else if (attn_check_unturned_(&error, params)) {
     j.e = e, j.e_k = cache->e_k, j.e_v = cache->e_v, j.cross = params->cross;
     if (attn_start_check_(&error, &j, ctx, &table, &workers)) {
       attn_stage_ s = attn_stage_open_(&error, table, workers, ctx, bytes != NULL);

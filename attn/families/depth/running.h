@@ -80,12 +80,12 @@ ATTN_COLD_ int attn_check_placeless_(attn_error_ *e, const attn_multihead_params
   const attn_sdpa_params *a = &p->attention;
   if (!attn_check_places_(e, a)) return 0;
   if (a->has_q_off || a->window.on || a->keep || a->kv_len || a->q_len || p->bias_k.data ||
-      p->bias_v.data || attn_unlike_(a) || a->schedule || a->lse.data || a->map.data ||
+      p->rope || p->bias_v.data || attn_unlike_(a) || a->schedule || a->lse.data || a->map.data ||
       p->each.data || (attn_terms_of_(a) & ~attn_terms_with_(ATTN_TAKES_PLACELESS_)))
     return attn_reject_(
         e, ATTN_E_RANGE,
         "attend of params.self and .cross may have scale, causal, softcap, sinks and "
-        "softmax_one here, and no outputs and no bias_k");
+        "softmax_one here, and no outputs, no bias_k and no rope");
   return 1;
 }
 

@@ -38,6 +38,112 @@ void K7_decode(void **state) {
   }
 }
 
+/* The same where queries and keys are rotated, by positions that go on from the cache; and a cache of 16 bits
+ * rounds keys once, after their rotation. */
+void M4_decode(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7210);
+  for (int n = 0; n < test_count(12, 8); n++, test_mem_release()) {
+    block_shape x = block_plain(BLOCK_DECODER, 2, n % 8 == 7 ? 70 : test_range(&rng, 2, 12));
+    x.sublayer = n % 2 ? ATTN_SUBLAYER_PRE : ATTN_SUBLAYER_POST;
+    if (n % 4 == 2) x.e_rows = -1;
+    x.x_type = (attn_dtype)(n % 3), x.bias_kv = 0, x.dk = 6;
+    const attn_dtype type = n % 4 == 3 ? ATTN_BF16 : ATTN_F32;
+    int64_t at[70];
+    attn_rope_params rope;
+    memset(&rope, 0, sizeof rope);
+    rope.start = n * 5 - 20, rope.layout = n % 3 ? ATTN_ROPE_HALF : ATTN_ROPE_INTERLEAVED;
+    for (int i = 0; i < 70; i++) at[i] = i * i % 23;
+    if (n % 5 == 3) rope.positions = at;
+    if (n % 5 == 4) rope.xpos = 512;
+    block *s = block_build(&x, &rng);
+    s->p.self.attention.one_order = s->p.cross.attention.one_order = 1, s->p.self.rope = &rope;
+    attn_tensor y = test_tensor(ATTN_F32, TEST_PADDED, 2, 1, x.rows, x.dm);
+    attn_decoder_cache c =
+        block_cache(s, x.rows + n % 2, type, n / 2 % 2 ? TEST_BTHD : TEST_PADDED);
+    promise_run(&s->does);
+    const attn_tensor plain = s->y;
+    block_decode(s, &c, y, n % 3 == 0 ? 1 : test_range(&rng, 1, x.rows));
+    if (type == ATTN_F32) test_assert_same(y, plain, "steps");
+    if (type != ATTN_F32) test_assert_near(y, plain, 0.1, "steps");
+    promise_keep(&s->does);
+    /* it does something */
+    s->p.self.rope = NULL, s->y = test_tensor(ATTN_F32, TEST_PADDED, 2, 1, x.rows, x.dm);
+    promise_run(&s->does);
+    double most = 0;
+    for (int64_t i = 0; i < 2 * x.rows * x.dm; i++) {
+      const int64_t b = i / x.dm / x.rows, r = i / x.dm % x.rows, col = i % x.dm;
+      most = fmax(most, fabs(oracle_get(&s->y, b, 0, r, col) - oracle_get(&plain, b, 0, r, col)));
+    }
+    assert_true(most > 1e-4);
+  }
+}
+
+/* The key that a step stores is the rotated one, rounded once. */
+void M4_decode_keys(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7211);
+  for (int n = 0; n < 4; n++, test_mem_release()) {
+    block_shape x = block_plain(BLOCK_DECODER, 2, 5);
+    x.bias_kv = 0, x.dk = 6, x.e_rows = -1, x.sublayer = ATTN_SUBLAYER_POST;
+    const attn_dtype type = n % 2 ? ATTN_F16 : ATTN_F32;
+    block *s = block_build(&x, &rng);
+    attn_rope_params rope;
+    memset(&rope, 0, sizeof rope);
+    rope.start = 1000, rope.xpos = n / 2 ? 512 : 0, rope.keys = 1;
+    s->p.self.rope = &rope;
+    attn_decoder_cache c = block_cache(s, 7, type, TEST_BHTD);
+    attn_tensor y = test_tensor(ATTN_F32, TEST_BHTD, 2, 1, 5, x.dm);
+    block_decode(s, &c, y, 3);
+    attn_ctx ctx = test_ctx();
+    attn_gemm_params g;
+    memset(&g, 0, sizeof g);
+    g.bias = s->p.self.b_k;
+    attn_tensor k = test_tensor(ATTN_F32, TEST_BTHD, 2, c.k.heads, 5, 6);
+    attn_tensor want = test_tensor(type, TEST_BHTD, 2, c.k.heads, 5, 6);
+    assert_int_equal(attn_gemm(attn_bhtd(k.data, ATTN_F32, 2, 1, 5, c.k.heads * 6), s->x,
+                               s->p.self.w_k, &g, &ctx),
+                     ATTN_OK);
+    assert_int_equal(attn_rope(want, k, &rope, &ctx), ATTN_OK);
+    test_assert_same(test_rows(c.k, 0, 5), want, "keys of the cache");
+  }
+}
+
+void M4_decode_rejects(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7212);
+  for (int n = 0; n < 5; n++, test_mem_release()) {
+    block_shape x = block_plain(BLOCK_STEP, 1, 3);
+    x.bias_kv = 0, x.dk = 6;
+    block *s = block_build(&x, &rng);
+    attn_decoder_cache *c = &s->cache;
+    attn_rope_params rope;
+    memset(&rope, 0, sizeof rope);
+    *c = block_cache(s, 8, ATTN_F32, TEST_BHTD);
+    c->len = 5;
+    test_fill(c->e_k, &rng, test_normal), test_fill(c->e_v, &rng, test_normal);
+    promise_run(&s->does);
+    switch (n) {
+      case 0: s->p.cross.rope = &rope; break;
+      case 1: s->p.self.rope = &rope, rope.rotary_dim = 5; break;
+      case 2: s->p.self.rope = &rope, rope.xpos = 512, rope.start = 32762; break;
+      case 3:
+        s->p.self.rope = &rope,
+        rope.positions = (const int64_t *)(((uintptr_t)c->k.data + 7) / 8 * 8);
+        promise_reject(&s->does, ATTN_E_OVERLAP, "rope");
+        continue;
+      default: {
+        s->p.cross.rope = &rope;
+        attn_ctx ctx = test_ctx();
+        assert_int_equal(attn_decoder_start(c, s->e, &s->p, &ctx), ATTN_E_RANGE);
+        assert_int_equal(c->len, 5);
+        continue;
+      }
+    }
+    promise_reject(&s->does, ATTN_E_RANGE, n ? n == 1 ? "rotary_dim" : "xpos" : "cross.rope");
+  }
+}
+
 /* Rows of the cache that have no token yet are neither read nor written. */
 void K7_decode_room(void **state) {
   (void)state;

@@ -74,8 +74,9 @@ ATTN_DEF size_t attn_decoder_start_workspace(const attn_decoder_cache *cache, at
  *
  * Shapes: x, y [B,1,n,dm]; len + n <= room (FULL). All entries of the batch have len tokens.
  * params: as attn_decoder for T = len + n; without x_len, self.attention.kv_len, .q_len, .has_q_off and
- *   .schedule (RANGE). A mask or bias has len + n keys. Keys are stored as they come: encodings of
- *   positions that turn q and k are not here.
+ *   .schedule (RANGE). A mask or bias has len + n keys. With self.rope keys are
+ *   stored rotated; its positions, if given, are those of all len + n tokens. cross.rope must be absent (RANGE), here and
+ *   in attn_decoder and attn_decoder_start.
  * Bits: rows of y are those of attn_decoder on all tokens with self.attention.one_order = 1 (and cross's), a
  *   cache of f32 and e_len the same; otherwise they differ in rounding.
  * Aliasing: y may be x; the cache shares memory with nothing. On an error neither it nor y is touched.
