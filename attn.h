@@ -6116,7 +6116,7 @@ ATTN_DEF size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_rop
 
 /* The frequencies f_m that attn_rope has for rows of width dim into frequencies[r/2], and its a (without xPos)
  * into *attention_factor; either may be null. Positions are not read. params null = the default. Errors: SHAPE (dim < 1),
- *   RANGE, VALUE, NULL, as attn_rope; RANGE also with tables, which have no frequencies; nothing written. */
+ *   RANGE, VALUE, NULL, ALIGN, as attn_rope; RANGE also with tables, which have no frequencies; nothing written. */
 ATTN_DEF attn_status attn_rope_frequencies(double *frequencies, double *attention_factor,
                                            const attn_rope_params *params, int64_t dim);
 
@@ -23703,8 +23703,9 @@ ATTN_COLD_ int attn_check_yarn_(attn_error_ *e, attn_rope_params *p) {
   return 1;
 }
 
-/* The arrays of LongRoPE; data: they may be read. */
-ATTN_COLD_ int attn_check_longrope_(attn_error_ *e, const attn_rope_params *p, int data) {
+/* The arrays of LongRoPE and what they span; data: they may be read. */
+ATTN_COLD_ int attn_check_longrope_(attn_error_ *e, const attn_rope_params *p, int data,
+                                    attn_span_ span[2]) {
   const int64_t n = attn_rope_own_(p);
   if (!p->short_factor || !p->long_factor)
     return attn_reject_(e, ATTN_E_NULL, "params.short_factor and .long_factor must be given");
@@ -23719,6 +23720,11 @@ ATTN_COLD_ int attn_check_longrope_(attn_error_ *e, const attn_rope_params *p, i
     return attn_reject_(e, ATTN_E_VALUE,
                         "params.max_position_embeddings, .factor (at least 1) or .attention_factor "
                         "must be given");
+  if (!attn_check_array_(e, p->short_factor, n, 8,
+                         "params.short_factor must be aligned to its elements", &span[0]) ||
+      !attn_check_array_(e, p->long_factor, n, 8,
+                         "params.long_factor must be aligned to its elements", &span[1]))
+    return 0;
   for (int64_t m = 0; data && m < n; m++)
     if (!attn_rope_above_(p->short_factor[m], DBL_MIN) ||
         !attn_rope_above_(p->long_factor[m], DBL_MIN))
@@ -23728,7 +23734,8 @@ ATTN_COLD_ int attn_check_longrope_(attn_error_ *e, const attn_rope_params *p, i
 }
 
 /* The fields that a type needs; resolves them. */
-ATTN_COLD_ int attn_check_rope_type_(attn_error_ *e, attn_rope_params *p, int data) {
+ATTN_COLD_ int attn_check_rope_type_(attn_error_ *e, attn_rope_params *p, int data,
+                                     attn_span_ span[2]) {
   const attn_rope_type type = p->type;
   const int long_rope = type == ATTN_ROPE_LONGROPE, yarn = type == ATTN_ROPE_YARN;
   if ((int)type < 0 || type >= ATTN_ROPE_TYPES)
@@ -23741,7 +23748,7 @@ ATTN_COLD_ int attn_check_rope_type_(attn_error_ *e, attn_rope_params *p, int da
     return attn_reject_(e, ATTN_E_VALUE,
                         "params.sequence_len must be given: the type goes by the whole length");
   if (yarn && !attn_check_yarn_(e, p)) return 0;
-  if (long_rope && !attn_check_longrope_(e, p, data)) return 0;
+  if (long_rope && !attn_check_longrope_(e, p, data, span)) return 0;
   if ((long_rope ? p->factor != 0.0 : type != ATTN_ROPE_DEFAULT) &&
       !attn_rope_above_(p->factor, 1.0))
     return attn_reject_(e, ATTN_E_VALUE, "params.factor must be finite and at least 1");
@@ -23788,8 +23795,9 @@ ATTN_COLD_ double attn_rope_factor_(const attn_rope_params *p) {
   return most > 1.0 ? sqrt(1.0 + log(most) / log(orig)) : 1.0;
 }
 
-/* Everything about the angles but positions and tables, of rows of width dim; resolves it. */
-ATTN_FUNC_ int attn_check_rope_(attn_error_ *e, attn_rope_params *p, int64_t dim, int data) {
+/* Everything about the angles but positions and tables, of rows of width dim; resolves it. span: of arrays. */
+ATTN_FUNC_ int attn_check_rope_(attn_error_ *e, attn_rope_params *p, int64_t dim, int data,
+                                attn_span_ span[2]) {
   p->rotary_dim = attn_given_or_(p->has_rotary_dim, p->rotary_dim, dim);
   if (p->rotary_dim < 0 || p->rotary_dim > dim || p->rotary_dim % 2)
     return attn_reject_(e, ATTN_E_RANGE, "params.rotary_dim must be even and lie in 0..x.dim");
@@ -23802,7 +23810,7 @@ ATTN_FUNC_ int attn_check_rope_(attn_error_ *e, attn_rope_params *p, int64_t dim
     return attn_reject_(e, ATTN_E_VALUE, "params.xpos must be finite and not negative");
   if (p->type == ATTN_ROPE_DEFAULT && p->attention_factor == 0.0)
     return attn_check_rope_axes_(e, p);
-  if (!attn_check_rope_type_(e, p, data)) return 0;
+  if (!attn_check_rope_type_(e, p, data, span)) return 0;
   const double factor = attn_rope_factor_(p); /* with that of xPos it must be a float */
   if (!(factor > 0.0 && factor <= 1000.0))
     return attn_reject_(e, ATTN_E_VALUE,
@@ -23968,7 +23976,7 @@ ATTN_FUNC_ int64_t attn_rest_(int64_t position) {
 /* The memory of its parameters. */
 enum {
   ATTN_ROPE_POSITIONS_,
-  ATTN_ROPE_SHORT_,
+  ATTN_ROPE_SHORT_, /* and long_factor */
   ATTN_ROPE_LONG_,
   ATTN_ROPE_COS_,
   ATTN_ROPE_SIN_,
@@ -24055,7 +24063,7 @@ ATTN_FUNC_ int attn_rope_open_(attn_error_ *e, attn_rope_ *g, const attn_rope_pa
   const int tables = p->cos.data || p->sin.data;
   if (tables && p->base != 0.0)
     return attn_reject_(e, ATTN_E_RANGE, "params.cos goes without base");
-  if (!attn_check_rope_(e, p, dim, data)) return 0;
+  if (!attn_check_rope_(e, p, dim, data, &g->span[ATTN_ROPE_SHORT_])) return 0;
   const int many = p->mrope_section[0] || p->mrope_section[1] || p->mrope_section[2];
   const attn_positions_ at = {
       p->start, p->positions, p->real_positions,           p->positions_per_batch,
@@ -24065,14 +24073,6 @@ ATTN_FUNC_ int attn_rope_open_(attn_error_ *e, attn_rope_ *g, const attn_rope_pa
   if (p->axial && !p->positions && !p->real_positions)
     return attn_reject_(e, ATTN_E_NULL, "params.positions must be given with axial");
   if (!attn_check_positions_(e, &g->at, &g->span[ATTN_ROPE_POSITIONS_])) return 0;
-  if (p->type == ATTN_ROPE_LONGROPE &&
-      (!attn_check_array_(e, p->short_factor, p->factors, 8,
-                          "params.short_factor must be aligned to its elements",
-                          &g->span[ATTN_ROPE_SHORT_]) ||
-       !attn_check_array_(e, p->long_factor, p->factors, 8,
-                          "params.long_factor must be aligned to its elements",
-                          &g->span[ATTN_ROPE_LONG_])))
-    return 0;
   if (tables && !attn_check_rope_tables_(e, g)) return 0;
   if (data && (!attn_check_real_positions_(e, &g->at) ||
                ((tables || p->xpos != 0.0) && !attn_check_rope_places_(e, g))))
@@ -25828,7 +25828,7 @@ ATTN_FUNC_ attn_append_places_ attn_append_places_of_(const attn_append_ *a, int
   return p;
 }
 
-/* How keys are rotated; data: what positions and tables hold may be read. */
+/* How keys are rotated; data: sequences are judged, and what arrays hold may be read. */
 ATTN_COLD_ int attn_append_rope_(attn_error_ *e, attn_append_ *a, const attn_rope_params *params,
                                  int data) {
   attn_rope_params p = *params;
@@ -25901,8 +25901,9 @@ ATTN_FUNC_ int attn_append_plan_(attn_error_ *e, attn_append_ *a, const attn_cac
     return 0;
   if ((uintptr_t)a->sequences % sizeof(void *))
     return attn_reject_(e, ATTN_E_ALIGN, "sequences must be aligned to its elements");
-  if (params && params->rope) {
-    if (!attn_append_lengths_(e, a) || !attn_append_rope_(e, a, params->rope, data) ||
+  const attn_rope_params *rope = params ? params->rope : NULL;
+  if (rope) {
+    if (!attn_append_rope_(e, a, rope, 0) ||
         !attn_check_workspace_(e, ctx, &span[ATTN_APPEND_READS_ + 2]))
       return 0;
     memcpy(&more[4], a->rope.span, sizeof a->rope.span);
@@ -25917,7 +25918,8 @@ ATTN_FUNC_ int attn_append_plan_(attn_error_ *e, attn_append_ *a, const attn_cac
       if (attn_overlap_(span[i], span[j]))
         return attn_reject_(e, ATTN_E_OVERLAP,
                             "the memory of the cache must not hold another argument");
-  return attn_append_apart_(e, a, span, ATTN_APPEND_SPANS_) && attn_append_lengths_(e, a);
+  return attn_append_apart_(e, a, span, ATTN_APPEND_SPANS_) && attn_append_lengths_(e, a) &&
+         (!rope || !data || attn_append_rope_(e, a, rope, 1));
 }
 
 /* 1 when all rows of x that are appended are finite. */
@@ -29019,11 +29021,12 @@ ATTN_PUB_COLD_ attn_status attn_rope_frequencies(double *frequencies, double *at
                                                  const attn_rope_params *params, int64_t dim) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_rope_params p;
+  attn_span_ span[2];
   memset(&p, 0, sizeof p);
   if (params) p = *params;
   if (dim < 1) return ATTN_E_SHAPE;
   if (p.cos.data || p.sin.data) return ATTN_E_RANGE;
-  if (!attn_check_rope_(&e, &p, dim, 1)) return e.status;
+  if (!attn_check_rope_(&e, &p, dim, 1, span)) return e.status;
   if (frequencies) attn_rope_frequencies_(&p, frequencies);
   if (attention_factor) *attention_factor = attn_rope_factor_(&p);
   return ATTN_OK;

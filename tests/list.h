@@ -246,10 +246,6 @@
   X(M4_decode)                              \
   X(M4_decode_keys)                         \
   X(M4_decode_rejects)                      \
-  X(M4_append_is_rope_then_append)          \
-  X(M4_append_workers)                      \
-  X(M4_append_saturates)                    \
-  X(M4_append_rejects)                      \
   X(B6_random_shapes)                       \
   X(B6_zero_slopes)                         \
   X(B6_geometric_weights)                   \
@@ -1329,7 +1325,11 @@
   X(K7_activate_promises)                   \
   X(K7_activate_rejects)                    \
   X(L1_workspace)                           \
-  X(K7_ragged)
+  X(K7_ragged)                              \
+  X(M4_append_is_rope_then_append)          \
+  X(M4_append_workers)                      \
+  X(M4_append_saturates)                    \
+  X(M4_append_rejects)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)

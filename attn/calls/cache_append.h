@@ -171,7 +171,7 @@ ATTN_FUNC_ attn_append_places_ attn_append_places_of_(const attn_append_ *a, int
   return p;
 }
 
-/* How keys are rotated; data: what positions and tables hold may be read. */
+/* How keys are rotated; data: sequences are judged, and what arrays hold may be read. */
 ATTN_COLD_ int attn_append_rope_(attn_error_ *e, attn_append_ *a, const attn_rope_params *params,
                                  int data) {
   attn_rope_params p = *params;
@@ -244,8 +244,9 @@ ATTN_FUNC_ int attn_append_plan_(attn_error_ *e, attn_append_ *a, const attn_cac
     return 0;
   if ((uintptr_t)a->sequences % sizeof(void *))
     return attn_reject_(e, ATTN_E_ALIGN, "sequences must be aligned to its elements");
-  if (params && params->rope) {
-    if (!attn_append_lengths_(e, a) || !attn_append_rope_(e, a, params->rope, data) ||
+  const attn_rope_params *rope = params ? params->rope : NULL;
+  if (rope) {
+    if (!attn_append_rope_(e, a, rope, 0) ||
         !attn_check_workspace_(e, ctx, &span[ATTN_APPEND_READS_ + 2]))
       return 0;
     memcpy(&more[4], a->rope.span, sizeof a->rope.span);
@@ -260,7 +261,8 @@ ATTN_FUNC_ int attn_append_plan_(attn_error_ *e, attn_append_ *a, const attn_cac
       if (attn_overlap_(span[i], span[j]))
         return attn_reject_(e, ATTN_E_OVERLAP,
                             "the memory of the cache must not hold another argument");
-  return attn_append_apart_(e, a, span, ATTN_APPEND_SPANS_) && attn_append_lengths_(e, a);
+  return attn_append_apart_(e, a, span, ATTN_APPEND_SPANS_) && attn_append_lengths_(e, a) &&
+         (!rope || !data || attn_append_rope_(e, a, rope, 1));
 }
 
 /* 1 when all rows of x that are appended are finite. */

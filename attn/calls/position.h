@@ -116,11 +116,12 @@ ATTN_PUB_COLD_ attn_status attn_rope_frequencies(double *frequencies, double *at
                                                  const attn_rope_params *params, int64_t dim) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_rope_params p;
+  attn_span_ span[2];
   memset(&p, 0, sizeof p);
   if (params) p = *params;
   if (dim < 1) return ATTN_E_SHAPE;
   if (p.cos.data || p.sin.data) return ATTN_E_RANGE;
-  if (!attn_check_rope_(&e, &p, dim, 1)) return e.status;
+  if (!attn_check_rope_(&e, &p, dim, 1, span)) return e.status;
   if (frequencies) attn_rope_frequencies_(&p, frequencies);
   if (attention_factor) *attention_factor = attn_rope_factor_(&p);
   return ATTN_OK;

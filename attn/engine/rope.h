@@ -98,7 +98,7 @@ ATTN_FUNC_ int64_t attn_rest_(int64_t position) {
 /* The memory of its parameters. */
 enum {
   ATTN_ROPE_POSITIONS_,
-  ATTN_ROPE_SHORT_,
+  ATTN_ROPE_SHORT_, /* and long_factor */
   ATTN_ROPE_LONG_,
   ATTN_ROPE_COS_,
   ATTN_ROPE_SIN_,
@@ -185,7 +185,7 @@ ATTN_FUNC_ int attn_rope_open_(attn_error_ *e, attn_rope_ *g, const attn_rope_pa
   const int tables = p->cos.data || p->sin.data;
   if (tables && p->base != 0.0)
     return attn_reject_(e, ATTN_E_RANGE, "params.cos goes without base");
-  if (!attn_check_rope_(e, p, dim, data)) return 0;
+  if (!attn_check_rope_(e, p, dim, data, &g->span[ATTN_ROPE_SHORT_])) return 0;
   const int many = p->mrope_section[0] || p->mrope_section[1] || p->mrope_section[2];
   const attn_positions_ at = {
       p->start, p->positions, p->real_positions,           p->positions_per_batch,
@@ -195,14 +195,6 @@ ATTN_FUNC_ int attn_rope_open_(attn_error_ *e, attn_rope_ *g, const attn_rope_pa
   if (p->axial && !p->positions && !p->real_positions)
     return attn_reject_(e, ATTN_E_NULL, "params.positions must be given with axial");
   if (!attn_check_positions_(e, &g->at, &g->span[ATTN_ROPE_POSITIONS_])) return 0;
-  if (p->type == ATTN_ROPE_LONGROPE &&
-      (!attn_check_array_(e, p->short_factor, p->factors, 8,
-                          "params.short_factor must be aligned to its elements",
-                          &g->span[ATTN_ROPE_SHORT_]) ||
-       !attn_check_array_(e, p->long_factor, p->factors, 8,
-                          "params.long_factor must be aligned to its elements",
-                          &g->span[ATTN_ROPE_LONG_])))
-    return 0;
   if (tables && !attn_check_rope_tables_(e, g)) return 0;
   if (data && (!attn_check_real_positions_(e, &g->at) ||
                ((tables || p->xpos != 0.0) && !attn_check_rope_places_(e, g))))

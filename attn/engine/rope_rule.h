@@ -28,8 +28,9 @@ ATTN_COLD_ int attn_check_yarn_(attn_error_ *e, attn_rope_params *p) {
   return 1;
 }
 
-/* The arrays of LongRoPE; data: they may be read. */
-ATTN_COLD_ int attn_check_longrope_(attn_error_ *e, const attn_rope_params *p, int data) {
+/* The arrays of LongRoPE and what they span; data: they may be read. */
+ATTN_COLD_ int attn_check_longrope_(attn_error_ *e, const attn_rope_params *p, int data,
+                                    attn_span_ span[2]) {
   const int64_t n = attn_rope_own_(p);
   if (!p->short_factor || !p->long_factor)
     return attn_reject_(e, ATTN_E_NULL, "params.short_factor and .long_factor must be given");
@@ -44,6 +45,11 @@ ATTN_COLD_ int attn_check_longrope_(attn_error_ *e, const attn_rope_params *p, i
     return attn_reject_(e, ATTN_E_VALUE,
                         "params.max_position_embeddings, .factor (at least 1) or .attention_factor "
                         "must be given");
+  if (!attn_check_array_(e, p->short_factor, n, 8,
+                         "params.short_factor must be aligned to its elements", &span[0]) ||
+      !attn_check_array_(e, p->long_factor, n, 8,
+                         "params.long_factor must be aligned to its elements", &span[1]))
+    return 0;
   for (int64_t m = 0; data && m < n; m++)
     if (!attn_rope_above_(p->short_factor[m], DBL_MIN) ||
         !attn_rope_above_(p->long_factor[m], DBL_MIN))
@@ -53,7 +59,8 @@ ATTN_COLD_ int attn_check_longrope_(attn_error_ *e, const attn_rope_params *p, i
 }
 
 /* The fields that a type needs; resolves them. */
-ATTN_COLD_ int attn_check_rope_type_(attn_error_ *e, attn_rope_params *p, int data) {
+ATTN_COLD_ int attn_check_rope_type_(attn_error_ *e, attn_rope_params *p, int data,
+                                     attn_span_ span[2]) {
   const attn_rope_type type = p->type;
   const int long_rope = type == ATTN_ROPE_LONGROPE, yarn = type == ATTN_ROPE_YARN;
   if ((int)type < 0 || type >= ATTN_ROPE_TYPES)
@@ -66,7 +73,7 @@ ATTN_COLD_ int attn_check_rope_type_(attn_error_ *e, attn_rope_params *p, int da
     return attn_reject_(e, ATTN_E_VALUE,
                         "params.sequence_len must be given: the type goes by the whole length");
   if (yarn && !attn_check_yarn_(e, p)) return 0;
-  if (long_rope && !attn_check_longrope_(e, p, data)) return 0;
+  if (long_rope && !attn_check_longrope_(e, p, data, span)) return 0;
   if ((long_rope ? p->factor != 0.0 : type != ATTN_ROPE_DEFAULT) &&
       !attn_rope_above_(p->factor, 1.0))
     return attn_reject_(e, ATTN_E_VALUE, "params.factor must be finite and at least 1");
@@ -113,8 +120,9 @@ ATTN_COLD_ double attn_rope_factor_(const attn_rope_params *p) {
   return most > 1.0 ? sqrt(1.0 + log(most) / log(orig)) : 1.0;
 }
 
-/* Everything about the angles but positions and tables, of rows of width dim; resolves it. */
-ATTN_FUNC_ int attn_check_rope_(attn_error_ *e, attn_rope_params *p, int64_t dim, int data) {
+/* Everything about the angles but positions and tables, of rows of width dim; resolves it. span: of arrays. */
+ATTN_FUNC_ int attn_check_rope_(attn_error_ *e, attn_rope_params *p, int64_t dim, int data,
+                                attn_span_ span[2]) {
   p->rotary_dim = attn_given_or_(p->has_rotary_dim, p->rotary_dim, dim);
   if (p->rotary_dim < 0 || p->rotary_dim > dim || p->rotary_dim % 2)
     return attn_reject_(e, ATTN_E_RANGE, "params.rotary_dim must be even and lie in 0..x.dim");
@@ -127,7 +135,7 @@ ATTN_FUNC_ int attn_check_rope_(attn_error_ *e, attn_rope_params *p, int64_t dim
     return attn_reject_(e, ATTN_E_VALUE, "params.xpos must be finite and not negative");
   if (p->type == ATTN_ROPE_DEFAULT && p->attention_factor == 0.0)
     return attn_check_rope_axes_(e, p);
-  if (!attn_check_rope_type_(e, p, data)) return 0;
+  if (!attn_check_rope_type_(e, p, data, span)) return 0;
   const double factor = attn_rope_factor_(p); /* with that of xPos it must be a float */
   if (!(factor > 0.0 && factor <= 1000.0))
     return attn_reject_(e, ATTN_E_VALUE,

@@ -644,7 +644,7 @@ void M4_rows_and_workers(void **state) {
 
 void M4_rejects(void **state) {
   (void)state;
-  enum { T = 7, D = 16, CASES = 58 };
+  enum { T = 7, D = 16, CASES = 59 };
   for (int n = 0; n < CASES; n++) {
     test_rng rng = test_seed(1810);
     attn_tensor x = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, D);
@@ -702,6 +702,11 @@ void M4_rejects(void **state) {
     if (n == 56) p.type = ATTN_ROPE_YARN, p.base = 1;
     if (n == 57)
       p.type = ATTN_ROPE_LONGROPE, p.short_factor = (double *)y.data, want = ATTN_E_OVERLAP;
+    if (n == 58) {
+      p.type = ATTN_ROPE_LONGROPE, want = ATTN_E_ALIGN;
+      p.long_factor = (const double *)(const void *)((const char *)one + 4);
+      assert_int_equal(attn_rope_frequencies(NULL, NULL, &p, D), ATTN_E_ALIGN);
+    }
     attn_ctx ctx = test_ctx();
     attn_status got = attn_rope(y, x, &p, &ctx);
     if (n == 57 && got == ATTN_E_VALUE) got = want; /* what is there may be no factor */

@@ -111,7 +111,7 @@ ATTN_DEF size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_rop
 
 /* The frequencies f_m that attn_rope has for rows of width dim into frequencies[r/2], and its a (without xPos)
  * into *attention_factor; either may be null. Positions are not read. params null = the default. Errors: SHAPE (dim < 1),
- *   RANGE, VALUE, NULL, as attn_rope; RANGE also with tables, which have no frequencies; nothing written. */
+ *   RANGE, VALUE, NULL, ALIGN, as attn_rope; RANGE also with tables, which have no frequencies; nothing written. */
 ATTN_DEF attn_status attn_rope_frequencies(double *frequencies, double *attention_factor,
                                            const attn_rope_params *params, int64_t dim);
 
