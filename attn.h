@@ -22998,6 +22998,7 @@ typedef struct attn_coded_room_ {
 ATTN_FUNC_ int attn_coded_choose_(attn_error_ *e, attn_coded_ *x, const attn_table_ *f,
                                   attn_dtype dtype, int prefer, attn_feature *feature) {
   *feature = ATTN_FEATURE_NONE;
+  attn_clear_(x, sizeof *x);
 #if ATTN_HAS_LOW && ATTN_HAS_QUANTIZE
   if (attn_quantized_(dtype)) {
     x->codes = attn_code_of_(f->isa, feature);
@@ -23006,7 +23007,7 @@ ATTN_FUNC_ int attn_coded_choose_(attn_error_ *e, attn_coded_ *x, const attn_tab
     if (x->codes) return 1;
   }
 #else
-  (void)x, (void)f;
+  (void)f;
 #endif
   if (prefer) return 1;
   if (!ATTN_HAS_LOW)
@@ -23916,10 +23917,10 @@ ATTN_FUNC_ void attn_gemm_coded_(const attn_gemm_ *a, attn_matrix_part_ part, fl
 ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   const attn_gemm_ *a = (const attn_gemm_ *)job;
   const attn_table_ *f = a->table;
-  const int64_t row = attn_over_(index, a->col_runs), unit = attn_over_(row, a->row_runs);
+  const int64_t run = attn_over_(index, a->col_runs), unit = attn_over_(run, a->row_runs);
   const int64_t b = attn_over_(unit, a->y.heads), h = unit - b * a->y.heads;
-  const int64_t r0 = (row - unit * a->row_runs) * a->rows,
-                c0 = (index - row * a->col_runs) * a->cols;
+  const int64_t r0 = (run - unit * a->row_runs) * a->rows,
+                c0 = (index - run * a->col_runs) * a->cols;
   const int64_t rows = a->y.len - r0 < a->rows ? a->y.len - r0 : a->rows;
   const int64_t c1 = a->y.dim - c0 < a->cols ? a->y.dim : c0 + a->cols;
   char *own = a->own + worker * a->own_bytes;
