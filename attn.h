@@ -23141,6 +23141,7 @@ typedef struct attn_coded_room_ {
 ATTN_FUNC_ int attn_coded_choose_(attn_error_ *e, attn_coded_ *x, const attn_table_ *f,
                                   attn_dtype dtype, int prefer, attn_feature *feature) {
   *feature = ATTN_FEATURE_NONE;
+  attn_clear_(x, sizeof *x);
 #if ATTN_HAS_LOW && ATTN_HAS_QUANTIZE
   if (attn_quantized_(dtype)) {
     x->codes = attn_code_of_(f->isa, feature);
@@ -23149,7 +23150,7 @@ ATTN_FUNC_ int attn_coded_choose_(attn_error_ *e, attn_coded_ *x, const attn_tab
     if (x->codes) return 1;
   }
 #else
-  (void)x, (void)f;
+  (void)f;
 #endif
   if (prefer) return 1;
   if (!ATTN_HAS_LOW)
@@ -24532,8 +24533,8 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, const attn_gemm_pa
     if (params->compute == ATTN_COMPUTE_I8
             ? !attn_coded_choose_(e, &a->coded, a->table, w->dtype, params->compute_prefer,
                                   &a->feature)
-            : !attn_compute_take_(e, a->table, params->compute, params->compute_prefer, 1,
-                                  ATTN_COMPUTE_WORDS_("params.compute"), &a->low, &a->feature))
+            : !attn_compute_take_(e, a->table, params->compute, params->compute_prefer, 1, &a->low,
+                                  &a->feature))
       return 0;
     if (a->bias.data) {
       if (!attn_check_tensor_(e, &a->bias, wb, &sb)) return 0;
@@ -24637,10 +24638,10 @@ ATTN_FUNC_ void attn_gemm_coded_(const attn_gemm_ *a, attn_matrix_part_ part, fl
 ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   const attn_gemm_ *a = (const attn_gemm_ *)job;
   const attn_table_ *f = a->table;
-  const int64_t at = attn_over_(index, a->col_runs), unit = attn_over_(at, a->row_runs);
+  const int64_t run = attn_over_(index, a->col_runs), unit = attn_over_(run, a->row_runs);
   const int64_t b = attn_over_(unit, a->y.heads), h = unit - b * a->y.heads;
-  const int64_t r0 = (at - unit * a->row_runs) * a->rows,
-                c0 = (index - at * a->col_runs) * a->cols;
+  const int64_t r0 = (run - unit * a->row_runs) * a->rows,
+                c0 = (index - run * a->col_runs) * a->cols;
   const int64_t rows = a->y.len - r0 < a->rows ? a->y.len - r0 : a->rows;
   const int64_t c1 = a->y.dim - c0 < a->cols ? a->y.dim : c0 + a->cols;
   char *own = a->own + worker * a->own_bytes;
@@ -28046,7 +28047,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
                     wm[] = ATTN_WORDS_("params.map");
   static const attn_scales_words_ wks = ATTN_SCALES_WORDS_("params.k_scales", "k"),
                                   wvs = ATTN_SCALES_WORDS_("params.v_scales", "v");
-  static const attn_sdpa_params none;
+  static attn_sdpa_params none; /* all zero, never written */
   const attn_sdpa_params *p = params ? params : &none;
   const int has_lse = p->lse.data != NULL, has_map = p->map.data != NULL && a->k.len > 0;
   enum { O, LSE, MAP, OUTPUTS, Q = OUTPUTS, K, V, MORE };
@@ -41019,7 +41020,7 @@ ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o,
                                  const attn_ctx *ctx, int *workers, int data) {
   enum { O, Q, K, V, RATE, COUNT };
   const int64_t any = ATTN_ANY_;
-  static const attn_linear_params none;
+  static attn_linear_params none; /* all zero, never written */
   const attn_linear_params *p = params ? params : &none;
   attn_spans_ more;
   more.n = 0;

@@ -28,6 +28,7 @@ typedef struct attn_coded_room_ {
 ATTN_FUNC_ int attn_coded_choose_(attn_error_ *e, attn_coded_ *x, const attn_table_ *f,
                                   attn_dtype dtype, int prefer, attn_feature *feature) {
   *feature = ATTN_FEATURE_NONE;
+  attn_clear_(x, sizeof *x);
 #if ATTN_HAS_LOW && ATTN_HAS_QUANTIZE
   if (attn_quantized_(dtype)) {
     x->codes = attn_code_of_(f->isa, feature);
@@ -36,7 +37,7 @@ ATTN_FUNC_ int attn_coded_choose_(attn_error_ *e, attn_coded_ *x, const attn_tab
     if (x->codes) return 1;
   }
 #else
-  (void)x, (void)f;
+  (void)f;
 #endif
   if (prefer) return 1;
   if (!ATTN_HAS_LOW)
