@@ -172,8 +172,8 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, const attn_gemm_pa
     if (params->compute == ATTN_COMPUTE_I8
             ? !attn_coded_choose_(e, &a->coded, a->table, w->dtype, params->compute_prefer,
                                   &a->feature)
-            : !attn_compute_take_(e, a->table, params->compute, params->compute_prefer, 1, &a->low,
-                                  &a->feature))
+            : !attn_compute_take_(e, a->table, params->compute, params->compute_prefer, 1,
+                                  ATTN_COMPUTE_WORDS_("params.compute"), &a->low, &a->feature))
       return 0;
     if (a->bias.data) {
       if (!attn_check_tensor_(e, &a->bias, wb, &sb)) return 0;
@@ -277,10 +277,10 @@ ATTN_FUNC_ void attn_gemm_coded_(const attn_gemm_ *a, attn_matrix_part_ part, fl
 ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   const attn_gemm_ *a = (const attn_gemm_ *)job;
   const attn_table_ *f = a->table;
-  const int64_t run = attn_over_(index, a->col_runs), unit = attn_over_(run, a->row_runs);
+  const int64_t at = attn_over_(index, a->col_runs), unit = attn_over_(at, a->row_runs);
   const int64_t b = attn_over_(unit, a->y.heads), h = unit - b * a->y.heads;
-  const int64_t r0 = (run - unit * a->row_runs) * a->rows,
-                c0 = (index - run * a->col_runs) * a->cols;
+  const int64_t r0 = (at - unit * a->row_runs) * a->rows,
+                c0 = (index - at * a->col_runs) * a->cols;
   const int64_t rows = a->y.len - r0 < a->rows ? a->y.len - r0 : a->rows;
   const int64_t c1 = a->y.dim - c0 < a->cols ? a->y.dim : c0 + a->cols;
   char *own = a->own + worker * a->own_bytes;
