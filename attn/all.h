@@ -40,6 +40,7 @@
 #endif
 #if ATTN_HAS_LINEAR
 #include "api/families/linear/linear.h"
+#include "api/families/linear/recurrent.h"
 #endif
 #if ATTN_HAS_COMPRESSION
 #include "api/families/compression/clustered.h"
@@ -236,6 +237,10 @@ ATTN_BEGIN_STRICT_
 #include "families/linear/steps.h"
 #include "families/linear/linear_state.h"
 #include "families/linear/linear.h"
+#include "families/linear/recurrent_rows.h"
+#include "families/linear/recurrent_chunk.h"
+#include "families/linear/recurrent_state.h"
+#include "families/linear/recurrent.h"
 #endif
 #if ATTN_HAS_COMPRESSION
 #include "families/compression/cluster_queries.h"

@@ -133,4 +133,8 @@ static const uint64_t golden[] = {
     0x3423c263fb0517b0u, /* gemm codes */
     0xc2d751133f761dffu, /* gemm int8 */
     0x44480aef982cf812u, /* compute f16 */
+    0x5ceed951b1dbbd41u, /* recurrent kda */
+    0x799d80946ebb1633u, /* recurrent dplr */
+    0x336bd621a4fd3ba6u, /* recurrent mamba2 */
+    0xf3c836ea0ab345d2u, /* recurrent mlstm */
 };
