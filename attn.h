@@ -49,7 +49,8 @@
  *   (clusters of queries and keys), attn_sinkhorn*, attn_sortcut (sorted blocks), attn_sac*,
  *   attn_lstm_step, attn_pointer_logits, attn_choose (edges that a network draws), attn_gate,
  *   attn_dispatch*, attn_mixture, attn_gated (mixture of experts, MoE); attn_linear,
- *   attn_linear_*, attn_recurrent (linear and decaying states), attn_features, attn_feature_count, attn_random_* (feature maps,
+ *   attn_linear_*, attn_recurrent (linear and decaying states), attn_log_decay,
+ *   attn_short_convolve, attn_gated_norm (what stands around those), attn_features, attn_feature_count, attn_random_* (feature maps,
  *   random directions); attn_cluster_queries, attn_clustered, attn_probsparse* (few queries for
  *   many); attn_memory_compressed, attn_local, attn_linformer, attn_poolingformer (fewer keys than
  *   rows); attn_low_rank_band, attn_nystrom, attn_csalr (low rank); attn_mab, attn_isab, attn_pma,
@@ -8217,6 +8218,82 @@ ATTN_DEF attn_status attn_recurrent(attn_tensor o, attn_tensor q, attn_tensor k,
 ATTN_DEF size_t attn_recurrent_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                          const attn_recurrent_params *params, const attn_ctx *ctx);
 /* <<< attn/api/families/linear/recurrent.h */
+/* >>> attn/api/families/linear/recurrent_parts.h */
+/* api/families/linear/recurrent_parts.h owns what stands around a decaying state in a layer: logs of decays, a short causal
+ * convolution before it, a gated norm behind it.
+ *
+ * Rules the calls share. Tensors are [B,H,T,n], each f32, f16 or bf16 by itself and of any strides. Empty: B, H or
+ * T = 0 writes no row; n is at least 1. Memory: attn_<name>_workspace bytes, a few rows a worker. Errors: NULL, DTYPE,
+ * SHAPE, STRIDE, RANGE, VALUE, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched. NaN stays
+ * in its row, or its group of rows, and is stored as the one default NaN. Determinism: the same bits on avx2, avx512 and
+ * neon and for any number of workers; a row's bits depend on nothing but what it is made of. */
+
+typedef struct attn_log_decay_params {
+  const float *a_log;   /* [H], of channels [H, n]; null = 0 */
+  const float *dt_bias; /* the same; null = 0 */
+  int channels;         /* 1: those are [H, n] */
+  int bounded;
+  float lower; /* bounded: 0 = -5, negative */
+} attn_log_decay_params;
+
+/* Logs of decays from what a layer projects: y = -exp(a_log) softplus(x + dt_bias), or bounded
+ * y = lower sigmoid(exp(a_log) (x + dt_bias)), each below 0, for ATTN_RECURRENT_LOG. y, x [B,H,T,n]; y may be x.
+ * Error: 2e-6 |y|, and what x + dt_bias rounds. Cost: an exponential and a logarithm an element. Source: Yang et al.
+ * 2024, arXiv 2412.06464 (by head), Kimi Team 2025, arXiv 2510.26692 (by channel, bounded). params null: a_log 0. */
+ATTN_DEF attn_status attn_log_decay(attn_tensor y, attn_tensor x,
+                                    const attn_log_decay_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_log_decay_workspace(attn_tensor y, attn_tensor x,
+                                         const attn_log_decay_params *params, const attn_ctx *ctx);
+
+typedef struct attn_short_convolve_params {
+  attn_tensor bias;           /* [1, 1 or H, 1, n], optional */
+  attn_activation activation; /* 0 = ATTN_ACT_SILU; ATTN_ACT_NONE */
+  attn_tensor initial,
+      final_rows; /* [B or N, H, K - 1, n] rows before the first, and the last ones, optional: absent
+                                    * = 0, not kept. They may be one: in place */
+  const int32_t *len;        /* [B], optional: rows that exist */
+  const int32_t *cu_seqlens; /* [N + 1], optional: sequences end to end in T, with B = 1 */
+  int64_t sequences;         /* N */
+} attn_short_convolve_params;
+
+/* Causal convolution of each column by itself, with the rows before it kept from call to call:
+ *
+ *   y_t = act(sum_{r < K} w[r] x_{t - K + 1 + r} + bias),  rows before the first from initial
+ *
+ * y, x [B,H,T,n], w [1, 1 or H, K, n], K = w.len of 1 to 64; final_rows become the last K - 1 rows of initial and x
+ * together. Row by row, in any pieces and in one call are the same bits (where initial holds x's type or f32). Rows
+ * beyond len are 0. y shares no memory with the inputs, final_rows none but with initial. Error: 2^-23 K of the
+ * sum of sizes, then the activation's of attn_gemm. Cost: 2 K flops an element. Source: Dao, Gu 2024, arXiv
+ * 2405.21060; Yang et al. 2024, arXiv 2412.06464. */
+ATTN_DEF attn_status attn_short_convolve(attn_tensor y, attn_tensor x, attn_tensor w,
+                                         const attn_short_convolve_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_short_convolve_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
+                                              const attn_short_convolve_params *params,
+                                              const attn_ctx *ctx);
+
+typedef enum attn_gated_norm_kind {
+  ATTN_GATED_NORM_SILU = 0, /* rms(x) gain SiLU(z): gated delta; arXiv 2412.06464 */
+  ATTN_GATED_NORM_SIGMOID,  /* rms(x) gain sigmoid(z): KDA; arXiv 2510.26692 */
+  ATTN_GATED_NORM_BEFORE, /* rms(x SiLU(z)) gain, over groups of heads: Mamba-2; arXiv 2405.21060 */
+  ATTN_GATED_NORM_COUNT
+} attn_gated_norm_kind;
+
+typedef struct attn_gated_norm_params {
+  attn_gated_norm_kind kind;
+  const float *gain; /* [n], of BEFORE [H, n]; null = 1 */
+  float eps;         /* 0 = 1e-6 of SILU, else 1e-5; ATTN_ZERO = 0 */
+  int64_t groups;    /* BEFORE: the heads of a token are divided into so many; 0 = 1 */
+} attn_gated_norm_params;
+
+/* A norm with a gate behind a state: rms(u) = u / sqrt(mean u^2 + eps) over the n columns of a row, or of BEFORE over
+ * those of H / groups heads of a token together. y, x, z [B,H,T,n]; y may be x or z. A row of zeros gives zeros. Error:
+ * 4e-6 |y|. Cost: each number is read and written once. params null: SILU. */
+ATTN_DEF attn_status attn_gated_norm(attn_tensor y, attn_tensor x, attn_tensor z,
+                                     const attn_gated_norm_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_gated_norm_workspace(attn_tensor y, attn_tensor x, attn_tensor z,
+                                          const attn_gated_norm_params *params,
+                                          const attn_ctx *ctx);
+/* <<< attn/api/families/linear/recurrent_parts.h */
 #endif
 #if ATTN_HAS_COMPRESSION
 /* >>> attn/api/families/compression/clustered.h */
@@ -11126,16 +11203,22 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_feature_count(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_features(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_features_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_gated_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_gated_norm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_begin(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_state_bytes(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_view(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_log_decay(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_log_decay_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_random_feature_count(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_random_features(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_random_features_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_recurrent(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_recurrent_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_short_convolve(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_short_convolve_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #endif
 #if !ATTN_HAS_LOWRANK
 #define attn_csalr(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LOWRANK
@@ -41696,12 +41779,12 @@ ATTN_COLD_ int attn_recurrent_check_decay_(attn_error_ *e, const attn_recurrent_
   return 1;
 }
 
-/* cu_seqlens ascends from 0 to T. */
-ATTN_COLD_ int attn_recurrent_check_marks_(attn_error_ *e, const attn_recurrent_ *a) {
-  const int32_t *cu = a->p.cu_seqlens;
+/* cu_seqlens ascends from 0 to the number of tokens. */
+ATTN_COLD_ int attn_recurrent_check_marks_(attn_error_ *e, const int32_t *cu, int64_t n,
+                                           int64_t len) {
   int fine = !cu || cu[0] == 0;
-  for (int64_t i = 0; cu && fine && i < a->p.sequences; i++) fine = cu[i + 1] >= cu[i];
-  return (fine && (!cu || cu[a->p.sequences] == a->len)) ||
+  for (int64_t i = 0; cu && fine && i < n; i++) fine = cu[i + 1] >= cu[i];
+  return (fine && (!cu || cu[n] == len)) ||
          attn_reject_(e, ATTN_E_RANGE,
                       "params.cu_seqlens must ascend from 0 to the number of tokens");
 }
@@ -41830,8 +41913,9 @@ ATTN_COLD_ int attn_recurrent_plan_(attn_error_ *e, attn_recurrent_ *a, attn_ten
     return attn_reject_(e, ATTN_E_OVERFLOW, "a state would not fit the address space");
   a->all = a->dv + a->counts, a->wide = attn_group_up_(a->all), a->sequences = n;
   a->chunk = p->chunk ? p->chunk : (int64_t)ATTN_RECURRENT_CHUNK_;
-  if (data > 0 && (!attn_check_lens_(e, p->len, q.batch, t, "params.len must lie in 0..q.len") ||
-                   !attn_recurrent_check_marks_(e, a) || !attn_recurrent_check_decay_(e, a)))
+  if (data > 0 &&
+      (!attn_check_lens_(e, p->len, q.batch, t, "params.len must lie in 0..q.len") ||
+       !attn_recurrent_check_marks_(e, p->cu_seqlens, n, t) || !attn_recurrent_check_decay_(e, a)))
     return 0;
   if (data < 0) return 1;
   /* in place: a final array is the initial one */
@@ -41888,6 +41972,414 @@ ATTN_COLD_ attn_status attn_recurrent_call_(attn_tensor o, attn_tensor q, attn_t
 ATTN_CALL_(attn_recurrent, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
            attn_tensor v, const attn_recurrent_params *params)
 /* <<< attn/families/linear/recurrent.h */
+/* >>> attn/families/linear/gated_norm.h */
+/* families/linear/gated_norm.h owns the elementwise calls around decaying states: logs of decays, norms with a gate. */
+
+/* Rows of tokens of one (batch, head), or tokens of a group of heads. */
+typedef struct attn_around_ {
+  const attn_table_ *table;
+  attn_tensor y, x, z;
+  attn_log_decay_params decay;
+  attn_gated_norm_params norm;
+  float eps;
+  int64_t heads, tiles; /* of an item; of a unit */
+  int64_t wide, each;
+  char *memory;
+} attn_around_;
+
+enum { ATTN_AROUND_ROWS_ = 64, ATTN_AROUND_SLICE_ = 256 };
+
+/* In place: the output speaks for both. */
+ATTN_COLD_ void attn_around_alias_(attn_operand_ *to, attn_operand_ *from) {
+  if (attn_same_view_(to->t, from->t) && to->t->batch == from->t->batch &&
+      to->t->heads == from->t->heads)
+    from->span.lo = from->span.hi = 0;
+}
+
+/* ---- logs of decays -----------------------------------------------------------------------------*/
+
+/* What x + dt_bias of columns c .. of head h is multiplied by, and the function of that; one for all n of them where
+ * columns share theirs. */
+ATTN_FUNC_ void attn_log_decay_rates_(const attn_around_ *a, float *in, float *out, int64_t n,
+                                      int64_t h, int64_t c) {
+  const attn_log_decay_params *p = &a->decay;
+  for (int64_t i = 0; i < n; i++) {
+    if (i && !p->channels) {
+      in[i] = in[0], out[i] = out[0];
+      continue;
+    }
+    const double rate =
+        p->a_log ? attn_exp_f64_((double)p->a_log[p->channels ? h * a->x.dim + c + i : h]) : 1.0;
+    in[i] = (float)(p->bounded ? rate : ATTN_LOG2E_);
+    out[i] = (float)(p->bounded ? (double)p->lower : -rate * ATTN_LN2_);
+  }
+}
+
+ATTN_FUNC_ void attn_log_decay_some_(const attn_around_ *a, float *x, const float *in,
+                                     const float *out, int64_t n, const float *bias, int64_t step) {
+  for (int64_t i = 0; i < n; i++) x[i] = (bias ? x[i] + bias[i * step] : x[i]) * in[i];
+  attn_on_(dense, a->table)
+      ->act(x, x, out, n, NULL, 1.0f,
+            a->decay.bounded ? (int)ATTN_ACT_SIGMOID : ATTN_ACT_SOFTPLUS2_);
+}
+
+ATTN_FUNC_ void attn_log_decay_item_(void *job, int worker, int64_t index) {
+  const attn_around_ *a = (const attn_around_ *)job;
+  const attn_log_decay_params *p = &a->decay;
+  const attn_table_ *f = a->table;
+  const int64_t unit = index / a->tiles, i0 = index % a->tiles * ATTN_AROUND_ROWS_, n = a->x.dim;
+  const int64_t b = unit / a->x.heads, h = unit % a->x.heads, left = a->x.len - i0;
+  const int64_t rows = left < ATTN_AROUND_ROWS_ ? left : (int64_t)ATTN_AROUND_ROWS_;
+  float x[ATTN_AROUND_SLICE_], in[ATTN_AROUND_SLICE_], out[ATTN_AROUND_SLICE_];
+  (void)worker;
+  const float *bias = p->dt_bias ? p->dt_bias + (p->channels ? h * n : h) : NULL;
+  if (n == 1) { /* tokens side by side */
+    attn_log_decay_rates_(a, in, out, 1, h, 0);
+    for (int64_t i = 1; i < rows; i++) in[i] = in[0], out[i] = out[0];
+    f->widen(x, attn_at_(&a->x, b, h, i0), a->x.stride_len, NULL, rows, 1, a->x.dtype, NULL);
+    attn_log_decay_some_(a, x, in, out, rows, bias, 0);
+    for (int64_t i = 0; i < rows; i++)
+      f->blend(attn_at_(&a->y, b, h, i0 + i), x + i, NULL, a->y.dtype, ATTN_F32, ATTN_F32, 1, 1.0f,
+               0.0f);
+    return;
+  }
+  for (int64_t c = 0; c < n; c += ATTN_AROUND_SLICE_) {
+    const int64_t some = n - c < ATTN_AROUND_SLICE_ ? n - c : (int64_t)ATTN_AROUND_SLICE_;
+    attn_log_decay_rates_(a, in, out, some, h, c);
+    for (int64_t i = i0; i < i0 + rows; i++) {
+      f->widen(x, attn_at_(&a->x, b, h, i) + attn_bytes_(a->x.dtype, c), 0, NULL, 1, some,
+               a->x.dtype, NULL);
+      attn_log_decay_some_(a, x, in, out, some, bias ? bias + (p->channels ? c : 0) : NULL,
+                           p->channels ? 1 : 0);
+      f->blend(attn_at_(&a->y, b, h, i) + attn_bytes_(a->y.dtype, c), x, NULL, a->y.dtype, ATTN_F32,
+               ATTN_F32, some, 1.0f, 0.0f);
+    }
+  }
+}
+
+ATTN_COLD_ int attn_log_decay_steps_(attn_stage_ *s, void *job) {
+  attn_around_ *a = (attn_around_ *)job;
+  a->tiles = a->x.len / ATTN_AROUND_ROWS_ + (a->x.len % ATTN_AROUND_ROWS_ != 0);
+  return attn_stage_for_(s, attn_mul_(attn_mul_(a->x.batch, a->x.heads), a->tiles),
+                         attn_log_decay_item_, a, 0, &a->memory);
+}
+
+ATTN_COLD_ int attn_log_decay_check_(attn_error_ *e, attn_around_ *a, const attn_ctx *ctx) {
+  enum { Y, X, COUNT };
+  attn_log_decay_params *p = &a->decay;
+  attn_span_ more[2];
+  attn_operand_ op[COUNT] = {
+      ATTN_OPERAND_(&a->y, "y", ATTN_OUT_, a->x.batch, a->x.heads, a->x.len, a->x.dim,
+                    "y must have the shape of x"),
+      ATTN_OPERAND_(&a->x, "x", 0, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, "")};
+  if (!attn_check_given_(e, op, COUNT) || !attn_check_operand_(e, &op[X], 1) ||
+      !attn_check_operand_(e, &op[Y], 1))
+    return 0;
+  const int64_t n = p->channels ? attn_mul_(a->x.heads, a->x.dim) : a->x.heads;
+  if (!attn_check_array_(e, p->a_log, n, 4, "params.a_log must be aligned to its elements",
+                         &more[0]) ||
+      !attn_check_array_(e, p->dt_bias, n, 4, "params.dt_bias must be aligned to its elements",
+                         &more[1]))
+    return 0;
+  if (p->bounded ? !(p->lower <= 0.0f) || p->lower - p->lower != 0.0f : p->lower != 0.0f)
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.lower must be negative and finite, 0 where not bounded");
+  if (p->lower == 0.0f) p->lower = -5.0f;
+  attn_around_alias_(&op[Y], &op[X]);
+  return attn_check_apart_(e, ctx, op, COUNT, more, 2);
+}
+
+ATTN_COLD_ attn_status attn_log_decay_call_(attn_tensor y, attn_tensor x,
+                                            const attn_log_decay_params *params, attn_ctx *ctx,
+                                            size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_around_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.y = y, a.x = x;
+  if (params) a.decay = *params;
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers)) (void)attn_log_decay_check_(&e, &a, ctx);
+  return attn_step_call_(&e, a.table, workers, ctx, attn_log_decay_steps_, &a, "element by element",
+                         bytes);
+}
+ATTN_CALL_(attn_log_decay, (y, x, params), attn_tensor y, attn_tensor x,
+           const attn_log_decay_params *params)
+
+/* ---- norms with a gate --------------------------------------------------------------------------*/
+
+/* Tokens of an item's heads: u = act(z) x, then times 1 / rms and the gain. */
+ATTN_FUNC_ void attn_gated_norm_item_(void *job, int worker, int64_t index) {
+  const attn_around_ *a = (const attn_around_ *)job;
+  const attn_table_ *f = a->table;
+  const int64_t unit = index / a->tiles, i0 = index % a->tiles * ATTN_AROUND_ROWS_, n = a->x.dim;
+  const int64_t units = a->x.heads / a->heads, b = unit / units, h0 = unit % units * a->heads;
+  const int64_t left = a->x.len - i0,
+                last = left < ATTN_AROUND_ROWS_ ? a->x.len : i0 + ATTN_AROUND_ROWS_;
+  const int before = a->norm.kind == ATTN_GATED_NORM_BEFORE;
+  const int act =
+      a->norm.kind == ATTN_GATED_NORM_SIGMOID ? (int)ATTN_ACT_SIGMOID : (int)ATTN_ACT_SILU;
+  float *u = (float *)(void *)(a->memory + worker * a->each), *x = u + a->wide, *z = x + n;
+  for (int64_t i = i0; i < last; i++) {
+    double sum = 0.0;
+    for (int64_t h = 0; h < a->heads; h++) {
+      float *at = u + h * n, square;
+      f->widen(x, attn_at_(&a->x, b, h0 + h, i), 0, NULL, 1, n, a->x.dtype, NULL);
+      f->widen(z, attn_at_(&a->z, b, h0 + h, i), 0, NULL, 1, n, a->z.dtype, NULL);
+      attn_on_(dense, f)->act(at, z, x, n, NULL, 1.0f, act);
+      const float *of = before ? at : x;
+      attn_on_(select, f)->squares(&square, NULL, of, n, NULL, 1, n);
+      double t = (double)square;
+      if (!(t > 1e-20 && t < 1e30)) { /* what floats cannot square */
+        t = 0.0;
+        for (int64_t c = 0; c < n; c++) t += (double)of[c] * (double)of[c];
+      }
+      sum += t;
+    }
+    const float by = (float)(1.0 / sqrt(sum / ((double)n * (double)a->heads) + (double)a->eps));
+    for (int64_t h = 0; h < a->heads; h++) {
+      const float *gain = a->norm.gain ? a->norm.gain + (before ? (h0 + h) * n : 0) : NULL;
+      float *at = u + h * n;
+      if (gain) attn_on_(dense, f)->act(at, at, gain, n, NULL, 1.0f, (int)ATTN_ACT_NONE);
+      f->blend(attn_at_(&a->y, b, h0 + h, i), at, NULL, a->y.dtype, ATTN_F32, ATTN_F32, n,
+               sum > 0.0 || sum != sum ? by : 0.0f, 0.0f);
+    }
+  }
+}
+
+ATTN_COLD_ int attn_gated_norm_steps_(attn_stage_ *s, void *job) {
+  attn_around_ *a = (attn_around_ *)job;
+  a->tiles = a->x.len / ATTN_AROUND_ROWS_ + (a->x.len % ATTN_AROUND_ROWS_ != 0);
+  a->wide = attn_mul_(a->heads, a->x.dim);
+  a->each = attn_piece_(attn_add_(a->wide, attn_mul_(2, a->x.dim)), sizeof(float));
+  const int64_t units = a->heads ? a->x.heads / a->heads : 0;
+  return attn_stage_for_(s, attn_mul_(attn_mul_(a->x.batch, units), a->tiles),
+                         attn_gated_norm_item_, a, a->each, &a->memory);
+}
+
+ATTN_COLD_ int attn_gated_norm_check_(attn_error_ *e, attn_around_ *a, const attn_ctx *ctx) {
+  enum { Y, X, Z, COUNT };
+  const attn_gated_norm_params *p = &a->norm;
+  attn_span_ gain;
+  const attn_tensor *x = &a->x;
+  attn_operand_ op[COUNT] = {
+      ATTN_OPERAND_(&a->y, "y", ATTN_OUT_, x->batch, x->heads, x->len, x->dim,
+                    "y must have the shape of x"),
+      ATTN_OPERAND_(&a->x, "x", 0, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ""),
+      ATTN_OPERAND_(&a->z, "z", 0, x->batch, x->heads, x->len, x->dim,
+                    "z must have the shape of x")};
+  if (!attn_check_given_(e, op, COUNT) || !attn_check_operand_(e, &op[X], 1) ||
+      !attn_check_operand_(e, &op[Y], 1) || !attn_check_operand_(e, &op[Z], 1))
+    return 0;
+  if ((int)p->kind < 0 || p->kind >= ATTN_GATED_NORM_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.kind must be an attn_gated_norm_kind");
+  const int before = p->kind == ATTN_GATED_NORM_BEFORE;
+  const int64_t groups = p->groups ? p->groups : 1;
+  if (p->groups < 0 || (!before && p->groups != 0) || (before && x->heads % groups))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.groups must divide the heads for BEFORE, else be 0");
+  a->heads = before ? x->heads / groups : 1;
+  a->eps = attn_map_default_(p->eps, p->kind == ATTN_GATED_NORM_SILU ? 1e-6f : 1e-5f);
+  if (!(p->eps >= 0.0f) || p->eps - p->eps != 0.0f)
+    return attn_reject_(e, ATTN_E_VALUE, "params.eps must be finite and not negative");
+  if (!attn_check_array_(e, p->gain, before ? attn_mul_(x->heads, x->dim) : x->dim, 4,
+                         "params.gain must be aligned to its elements", &gain))
+    return 0;
+  attn_around_alias_(&op[Y], &op[X]);
+  attn_around_alias_(&op[Y], &op[Z]);
+  return attn_check_apart_(e, ctx, op, COUNT, &gain, 1);
+}
+
+ATTN_COLD_ attn_status attn_gated_norm_call_(attn_tensor y, attn_tensor x, attn_tensor z,
+                                             const attn_gated_norm_params *params, attn_ctx *ctx,
+                                             size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_around_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.y = y, a.x = x, a.z = z;
+  if (params) a.norm = *params;
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers)) (void)attn_gated_norm_check_(&e, &a, ctx);
+  return attn_step_call_(&e, a.table, workers, ctx, attn_gated_norm_steps_, &a, "rows one by one",
+                         bytes);
+}
+ATTN_CALL_(attn_gated_norm, (y, x, z, params), attn_tensor y, attn_tensor x, attn_tensor z,
+           const attn_gated_norm_params *params)
+/* <<< attn/families/linear/gated_norm.h */
+/* >>> attn/families/linear/short_convolve.h */
+/* families/linear/short_convolve.h owns the short causal convolution of columns and the rows that it keeps. */
+
+enum { ATTN_SHORT_TAPS_ = 64, ATTN_SHORT_ROWS_ = 64, ATTN_SHORT_COLS_ = 256 };
+
+typedef struct attn_brief_ {
+  const attn_table_ *table;
+  attn_tensor y, x, w;
+  attn_short_convolve_params p;
+  int64_t units, tiles, slices, taps; /* sequences; runs of rows, and of columns, of one */
+  int64_t each;
+  char *memory;
+} attn_brief_;
+
+/* The rows of a sequence, and its batch entry. */
+typedef struct attn_brief_range_ {
+  int64_t b, t0, t1;
+} attn_brief_range_;
+
+ATTN_FUNC_ attn_brief_range_ attn_brief_range_of_(const attn_brief_ *a, int64_t unit) {
+  const attn_short_convolve_params *p = &a->p;
+  attn_brief_range_ r = {unit, 0, a->x.len};
+  if (p->cu_seqlens) r.b = 0, r.t0 = p->cu_seqlens[unit], r.t1 = p->cu_seqlens[unit + 1];
+  if (p->len) r.t1 = p->len[unit];
+  return r;
+}
+
+/* Columns of row t of a sequence, which may lie before it. */
+ATTN_FUNC_ void attn_brief_row_(const attn_brief_ *a, const attn_brief_range_ *r, float *to,
+                                int64_t unit, int64_t h, int64_t t, int64_t c, int64_t cols) {
+  const attn_tensor *from = t < r->t0 ? &a->p.initial : &a->x;
+  if (!from->data) {
+    memset(to, 0, (size_t)cols * sizeof(float));
+    return;
+  }
+  const char *row =
+      t < r->t0 ? attn_at_(from, unit, h, a->taps - 1 + t - r->t0) : attn_at_(from, r->b, h, t);
+  a->table->widen(to, row + attn_bytes_(from->dtype, c), 0, NULL, 1, cols, from->dtype, NULL);
+}
+
+/* Up to 64 rows of 256 columns: a tap after another over all of them. */
+ATTN_FUNC_ void attn_brief_item_(void *job, int worker, int64_t index) {
+  const attn_brief_ *a = (const attn_brief_ *)job;
+  const attn_table_ *f = a->table;
+  const int64_t slice = index % a->slices, tile = index / a->slices % a->tiles;
+  const int64_t at = index / a->slices / a->tiles, unit = at / a->x.heads, h = at % a->x.heads;
+  const int64_t e = ATTN_SHORT_COLS_, c = slice * e, cols = a->x.dim - c < e ? a->x.dim - c : e;
+  const attn_brief_range_ r = attn_brief_range_of_(a, unit);
+  const int64_t end = a->p.cu_seqlens ? r.t1 : a->x.len, t0 = r.t0 + tile * ATTN_SHORT_ROWS_;
+  const int64_t t1 = end - t0 < ATTN_SHORT_ROWS_ ? end : t0 + ATTN_SHORT_ROWS_,
+                stop = r.t1 < t1 ? r.t1 : t1;
+  const int64_t w_head = a->w.heads > 1 ? h : 0;
+  float *x = (float *)(void *)(a->memory + worker * a->each),
+        *w = x + (ATTN_SHORT_ROWS_ + a->taps - 1) * e;
+  float *y = w + e, *bias = y + ATTN_SHORT_ROWS_ * e;
+  if (t0 < stop) {
+    for (int64_t t = t0 - a->taps + 1; t < stop; t++)
+      attn_brief_row_(a, &r, x + (t - t0 + a->taps - 1) * e, unit, h, t, c, cols);
+    for (int64_t k = 0; k < a->taps; k++) {
+      f->widen(w, attn_at_(&a->w, 0, w_head, k) + attn_bytes_(a->w.dtype, c), 0, NULL, 1, cols,
+               a->w.dtype, NULL);
+      attn_on_(dense, f)->join_runs(y, e, x + k * e, e, w, stop - t0, (int)cols, k == 0);
+    }
+    if (a->p.bias.data)
+      f->widen(
+          bias,
+          attn_at_(&a->p.bias, 0, a->p.bias.heads > 1 ? h : 0, 0) + attn_bytes_(a->p.bias.dtype, c),
+          0, NULL, 1, cols, a->p.bias.dtype, NULL);
+  }
+  for (int64_t t = t0; t < t1; t++) {
+    char *to = attn_at_(&a->y, r.b, h, t) + attn_bytes_(a->y.dtype, c);
+    float *row = y + (t - t0) * e;
+    if (t < stop)
+      attn_on_(dense, f)->activate(row, cols, a->p.bias.data ? bias : NULL, 1.0f,
+                                   (int)a->p.activation);
+    f->blend(to, t < stop ? row : NULL, NULL, a->y.dtype, ATTN_F32, ATTN_F32, cols, 1.0f, 0.0f);
+  }
+}
+
+/* The last rows of a sequence and head, the first of them first: they may replace those before it. */
+ATTN_FUNC_ void attn_brief_keep_(void *job, int worker, int64_t index) {
+  const attn_brief_ *a = (const attn_brief_ *)job;
+  const int64_t unit = index / a->x.heads, h = index % a->x.heads, keep = a->taps - 1;
+  const attn_brief_range_ r = attn_brief_range_of_(a, unit);
+  float *row = (float *)(void *)(a->memory + worker * a->each);
+  for (int64_t k = 0; k < keep; k++)
+    for (int64_t c = 0; c < a->x.dim; c += ATTN_SHORT_COLS_) {
+      const int64_t cols =
+          a->x.dim - c < ATTN_SHORT_COLS_ ? a->x.dim - c : (int64_t)ATTN_SHORT_COLS_;
+      attn_brief_row_(a, &r, row, unit, h, r.t1 - keep + k, c, cols);
+      a->table->blend(
+          attn_at_(&a->p.final_rows, unit, h, k) + attn_bytes_(a->p.final_rows.dtype, c), row, NULL,
+          a->p.final_rows.dtype, ATTN_F32, ATTN_F32, cols, 1.0f, 0.0f);
+    }
+}
+
+ATTN_COLD_ int attn_brief_steps_(attn_stage_ *s, void *job) {
+  attn_brief_ *a = (attn_brief_ *)job;
+  const int64_t heads = attn_mul_(a->units, a->x.heads), e = ATTN_SHORT_COLS_;
+  a->tiles = a->x.len / ATTN_SHORT_ROWS_ + (a->x.len % ATTN_SHORT_ROWS_ != 0);
+  a->slices = a->x.dim / e + (a->x.dim % e != 0);
+  a->each = attn_piece_((2 * ATTN_SHORT_ROWS_ + a->taps + 1) * e, sizeof(float));
+  if (!attn_stage_for_(s, attn_mul_(heads, attn_mul_(a->tiles, a->slices)), attn_brief_item_, a,
+                       a->each, &a->memory))
+    return 0;
+  return !a->p.final_rows.data ||
+         attn_stage_for_(s, heads, attn_brief_keep_, a, a->each, &a->memory);
+}
+
+ATTN_COLD_ int attn_brief_check_(attn_error_ *e, attn_brief_ *a, const attn_ctx *ctx, int data) {
+  enum { Y, FINAL, X, W, BIAS, INITIAL, COUNT };
+  attn_short_convolve_params *p = &a->p;
+  const attn_tensor *x = &a->x;
+  const int64_t n = p->cu_seqlens ? p->sequences : x->batch;
+  attn_span_ more[2];
+  attn_operand_ op[COUNT] = {
+      ATTN_OPERAND_(&a->y, "y", ATTN_OUT_, x->batch, x->heads, x->len, x->dim,
+                    "y must have the shape of x"),
+      ATTN_OPERAND_(&p->final_rows, "params.final_rows", ATTN_OUT_ | ATTN_OPTIONAL_, n, x->heads,
+                    a->w.len - 1, x->dim,
+                    "params.final_rows must be [batch or sequences, H, w.len - 1, n]"),
+      ATTN_OPERAND_(&a->x, "x", 0, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ""),
+      ATTN_OPERAND_(&a->w, "w", 0, 1, ATTN_ONE_OR_ALL_, ATTN_ANY_, x->dim,
+                    "w must be [1, 1 or H, K, n]"),
+      ATTN_OPERAND_(&p->bias, "params.bias", ATTN_OPTIONAL_, 1, ATTN_ONE_OR_ALL_, 1, x->dim,
+                    "params.bias must be [1, 1 or H, 1, n]"),
+      ATTN_OPERAND_(&p->initial, "params.initial", ATTN_OPTIONAL_, n, x->heads, a->w.len - 1,
+                    x->dim, "params.initial must be [batch or sequences, H, w.len - 1, n]")};
+  if (!attn_check_given_(e, op, COUNT)) return 0;
+  for (int i = X; i <= W; i++)
+    if (!attn_check_operand_(e, &op[i], x->heads)) return 0;
+  if (a->w.len < 1 || a->w.len > ATTN_SHORT_TAPS_)
+    return attn_reject_(e, ATTN_E_SHAPE, "w.len must lie in 1 .. 64");
+  for (int i = 0; i < COUNT; i++)
+    if (i != X && i != W && !attn_check_operand_(e, &op[i], x->heads)) return 0;
+  if (!attn_check_activation_(e, &p->activation, ATTN_ACT_SILU,
+                              "params.activation must be an attn_activation"))
+    return 0;
+  if (p->sequences < 0 || (p->cu_seqlens ? p->sequences < 1 : p->sequences != 0))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.sequences must be those of params.cu_seqlens, 0 without it");
+  if (p->cu_seqlens && p->len)
+    return attn_reject_(e, ATTN_E_RANGE, "params.len must be absent with params.cu_seqlens");
+  if (p->cu_seqlens && x->batch != 1)
+    return attn_reject_(e, ATTN_E_SHAPE, "x.batch must be 1 with params.cu_seqlens");
+  if (!attn_check_array_(e, p->len, x->batch, 4, "params.len must be aligned to its elements",
+                         &more[0]) ||
+      !attn_check_array_(e, p->cu_seqlens, attn_add_(p->sequences, 1), 4,
+                         "params.cu_seqlens must be aligned to its elements", &more[1]))
+    return 0;
+  if (data && (!attn_check_lens_(e, p->len, x->batch, x->len, "params.len must lie in 0..x.len") ||
+               !attn_recurrent_check_marks_(e, p->cu_seqlens, p->sequences, x->len)))
+    return 0;
+  a->units = n, a->taps = a->w.len;
+  if (p->initial.data) attn_around_alias_(&op[FINAL], &op[INITIAL]);
+  return attn_check_apart_(e, ctx, op, COUNT, more, 2);
+}
+
+ATTN_COLD_ attn_status attn_short_convolve_call_(attn_tensor y, attn_tensor x, attn_tensor w,
+                                                 const attn_short_convolve_params *params,
+                                                 attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_brief_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.y = y, a.x = x, a.w = w;
+  if (params) a.p = *params;
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers))
+    (void)attn_brief_check_(&e, &a, ctx, bytes == NULL);
+  return attn_step_call_(&e, a.table, workers, ctx, attn_brief_steps_, &a, "a tap after another",
+                         bytes);
+}
+ATTN_CALL_(attn_short_convolve, (y, x, w, params), attn_tensor y, attn_tensor x, attn_tensor w,
+           const attn_short_convolve_params *params)
+/* <<< attn/families/linear/short_convolve.h */
 #endif
 #if ATTN_HAS_COMPRESSION
 /* >>> attn/families/compression/cluster_queries.h */

@@ -41,6 +41,7 @@
 #if ATTN_HAS_LINEAR
 #include "api/families/linear/linear.h"
 #include "api/families/linear/recurrent.h"
+#include "api/families/linear/recurrent_parts.h"
 #endif
 #if ATTN_HAS_COMPRESSION
 #include "api/families/compression/clustered.h"
@@ -241,6 +242,8 @@ ATTN_BEGIN_STRICT_
 #include "families/linear/recurrent_chunk.h"
 #include "families/linear/recurrent_state.h"
 #include "families/linear/recurrent.h"
+#include "families/linear/gated_norm.h"
+#include "families/linear/short_convolve.h"
 #endif
 #if ATTN_HAS_COMPRESSION
 #include "families/compression/cluster_queries.h"

@@ -157,6 +157,17 @@ static int recurrent(play *s) {
   return 1;
 }
 
+static attn_status short_convolve_call(play *s, attn_ctx *ctx) {
+  return attn_short_convolve(s->out[0], s->in[0], s->w[0], s->p, ctx);
+}
+static int short_convolve(play *s) {
+  if (s->n >= 2) return 0;
+  (void)play_params(s, sizeof(attn_short_convolve_params));
+  (void)play_token(s, ATTN_F32, 2, N, D), (void)play_out(s, ATTN_F32, 2, N, D);
+  s->w[0] = play_fixed(s, 1, s->n ? 4 : 33, D), s->call = short_convolve_call;
+  return 1;
+}
+
 const causal_entry causal_fewer[] = {{"attn_memory_compressed ", memory_compressed, NULL},
                                      {"attn_local ", local, NULL},
                                      {"attn_poolingformer ", poolingformer, NULL},
@@ -164,4 +175,5 @@ const causal_entry causal_fewer[] = {{"attn_memory_compressed ", memory_compress
                                      {"attn_luna_causal ", luna, NULL},
                                      {"attn_linear ", linear, NULL},
                                      {"attn_recurrent ", recurrent, NULL},
+                                     {"attn_short_convolve ", short_convolve, NULL},
                                      {NULL, NULL, NULL}};

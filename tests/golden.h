@@ -137,4 +137,5 @@ static const uint64_t golden[] = {
     0x799d80946ebb1633u, /* recurrent dplr */
     0x336bd621a4fd3ba6u, /* recurrent mamba2 */
     0xf3c836ea0ab345d2u, /* recurrent mlstm */
+    0x15dfe5fb214da4aeu, /* recurrent parts */
 };

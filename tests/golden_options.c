@@ -243,6 +243,19 @@ static attn_status recurrent_mlstm(attn_tensor o, attn_tensor lse, test_rng *rng
   return attn_recurrent(o, q, k, v, &p, ctx);
 }
 
+/* The convolution, the logs of decays and the norm of a layer around a state. */
+static attn_status recurrent_parts(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  static const float rates[2] = {0.25f, -1.5f};
+  attn_log_decay_params p;
+  memset(&p, 0, sizeof p);
+  p.a_log = p.dt_bias = rates;
+  attn_tensor x = golden_exact(rng, 2, T, DV), z = golden_exact(rng, 2, T, DV);
+  attn_tensor u = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, DV);
+  const attn_status status = attn_short_convolve(u, x, golden_exact(rng, 1, 4, DV), NULL, ctx);
+  if (status != ATTN_OK || attn_gated_norm(o, u, z, NULL, ctx) != ATTN_OK) return ATTN_E_VALUE;
+  return attn_log_decay(lse, golden_exact(rng, 2, T, 1), &p, ctx);
+}
+
 const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"routing learned", routing_learned},
                                       {"sinkhorn null", sinkhorn_null},
@@ -259,4 +272,5 @@ const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"recurrent dplr", recurrent_dplr},
                                       {"recurrent mamba2", recurrent_mamba2},
                                       {"recurrent mlstm", recurrent_mlstm},
+                                      {"recurrent parts", recurrent_parts},
                                       {NULL, NULL}};

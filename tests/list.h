@@ -975,6 +975,10 @@
   X(M1_steep)                               \
   X(M1_empty)                               \
   X(M1_rejects)                             \
+  X(M1_log_decay)                           \
+  X(M1_short_convolve)                      \
+  X(M1_gated_norm)                          \
+  X(M1_parts_rejects)                       \
   X(D1_topk_random)                         \
   X(D1_topk_long)                           \
   X(D1_topk_terms)                          \

@@ -161,6 +161,23 @@ static void recurrent(test_rng *rng) {
   }
 }
 
+/* What stands around such a state. */
+static void around(test_rng *rng) {
+  attn_ctx ctx = test_ctx();
+  attn_tensor y = room(2, T, D), rows = room(2, 3, D);
+  attn_short_convolve_params p;
+  memset(&p, 0, sizeof p);
+  p.final_rows = rows;
+  if (attn_log_decay(y, exact(2, T, D, rng), NULL, &ctx)) fail_msg("%s", ctx.reason);
+  one_nan_in(y, "log decay");
+  if (attn_gated_norm(y, exact(2, T, D, rng), exact(2, T, D, rng), NULL, &ctx))
+    fail_msg("%s", ctx.reason);
+  one_nan_in(y, "gated norm");
+  if (attn_short_convolve(y, exact(2, T, D, rng), exact(1, 4, D, rng), &p, &ctx))
+    fail_msg("%s", ctx.reason);
+  one_nan_in(y, "short convolution"), one_nan_in(rows, "its rows");
+}
+
 static void centroids(test_rng *rng) {
   attn_routing_params r = {.w = 20, .wk = 20};
   for (int n = 0; n < 6; n++) {
@@ -205,8 +222,8 @@ static void rows(test_rng *rng) {
 /* Every golden call, and the calls whose outputs are no rows. */
 void api_nan_is_the_one(void **state) {
   (void)state;
-  static void (*const more[])(test_rng *) = {measure,   losses,    average, states,
-                                             recurrent, centroids, rows};
+  static void (*const more[])(test_rng *) = {measure,   losses, average,   states,
+                                             recurrent, around, centroids, rows};
   const char *name;
   poisoned = 0;
   for (int round = 0; round < test_count(12, 3); round++) {

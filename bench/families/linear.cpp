@@ -115,7 +115,7 @@ void recurrent(Call &c, attn_recurrent_rule rule, int64_t t) {
                     rule == ATTN_RECURRENT_KDA;
   const double states = rule == ATTN_RECURRENT_RWKV7 ? 4 : delta ? 3 : 2;
   const double triangles = rule == ATTN_RECURRENT_RWKV7 ? 4 : delta ? 2 : 1;
-  c.flops = 2.0 * (double)(c.heads * t) * (states * d * d + triangles * 65.0 / 2 * 2 * d);
+  c.flops = 2.0 * (double)t * (states * d * d + triangles * 65.0 / 2 * 2 * d);
   c.run = [=](attn_ctx *ctx) { return attn_recurrent(o, q, k, v, &p, ctx); };
   c.size = [=](const attn_ctx *ctx) { return attn_recurrent_workspace(o, q, k, v, &p, ctx); };
 }
@@ -131,6 +131,37 @@ void recurrent_token(Call &c, attn_recurrent_rule rule) {
   c.bytes = 8.0 * (double)(c.heads * d * d);
   c.run = [=](attn_ctx *ctx) { return attn_recurrent(o, q, k, v, &p, ctx); };
   c.size = [=](const attn_ctx *ctx) { return attn_recurrent_workspace(o, q, k, v, &p, ctx); };
+}
+
+/* What stands around a state: the bytes that are read and written. */
+void log_decay(Call &c) {
+  constexpr int64_t t = 4096;
+  attn_log_decay_params p = {};
+  p.channels = 1;
+  p.a_log = c.numbers(kDim, 1), p.dt_bias = c.numbers(kDim, 1);
+  attn_tensor x = c.rows(1, t, kDim), y = c.rows(1, t, kDim);
+  c.bytes = 8.0 * (double)(t * kDim);
+  c.run = [=](attn_ctx *ctx) { return attn_log_decay(y, x, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_log_decay_workspace(y, x, &p, ctx); };
+}
+
+void short_convolve(Call &c) {
+  constexpr int64_t t = 4096, n = 256;
+  attn_tensor x = c.rows(1, t, n), y = c.rows(1, t, n), w = c.rows(1, 4, n);
+  c.flops = 8.0 * (double)(t * n);
+  c.bytes = 8.0 * (double)(t * n);
+  c.run = [=](attn_ctx *ctx) { return attn_short_convolve(y, x, w, nullptr, ctx); };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_short_convolve_workspace(y, x, w, nullptr, ctx);
+  };
+}
+
+void gated_norm(Call &c) {
+  constexpr int64_t t = 4096, n = 128;
+  attn_tensor x = c.rows(1, t, n), y = c.rows(1, t, n), z = c.rows(1, t, n);
+  c.bytes = 12.0 * (double)(t * n);
+  c.run = [=](attn_ctx *ctx) { return attn_gated_norm(y, x, z, nullptr, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_gated_norm_workspace(y, x, z, nullptr, ctx); };
 }
 
 const CallEntry entries[] = {
@@ -176,6 +207,9 @@ const CallEntry entries[] = {
     {"recurrent_token", "gated_delta/d:128/h:32",
      [](Call &c) { recurrent_token(c, ATTN_RECURRENT_GATED_DELTA); }},
     {"recurrent_token", "kda/d:128/h:32", [](Call &c) { recurrent_token(c, ATTN_RECURRENT_KDA); }},
+    {"log_decay", "channels/T:4096/d:64", log_decay},
+    {"short_convolve", "kernel:4/T:4096/n:256", short_convolve},
+    {"gated_norm", "silu/T:4096/d:128", gated_norm},
     {"performer", "m:256/T:16384/d:64",
      [](Call &c) { random_attention(c, ATTN_FEATURES_SOFTMAX, 256, 0); }},
     {"performer", "m:256/T:16384/d:64/causal",

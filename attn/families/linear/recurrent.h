@@ -122,12 +122,12 @@ ATTN_COLD_ int attn_recurrent_check_decay_(attn_error_ *e, const attn_recurrent_
   return 1;
 }
 
-/* cu_seqlens ascends from 0 to T. */
-ATTN_COLD_ int attn_recurrent_check_marks_(attn_error_ *e, const attn_recurrent_ *a) {
-  const int32_t *cu = a->p.cu_seqlens;
+/* cu_seqlens ascends from 0 to the number of tokens. */
+ATTN_COLD_ int attn_recurrent_check_marks_(attn_error_ *e, const int32_t *cu, int64_t n,
+                                           int64_t len) {
   int fine = !cu || cu[0] == 0;
-  for (int64_t i = 0; cu && fine && i < a->p.sequences; i++) fine = cu[i + 1] >= cu[i];
-  return (fine && (!cu || cu[a->p.sequences] == a->len)) ||
+  for (int64_t i = 0; cu && fine && i < n; i++) fine = cu[i + 1] >= cu[i];
+  return (fine && (!cu || cu[n] == len)) ||
          attn_reject_(e, ATTN_E_RANGE,
                       "params.cu_seqlens must ascend from 0 to the number of tokens");
 }
@@ -256,8 +256,9 @@ ATTN_COLD_ int attn_recurrent_plan_(attn_error_ *e, attn_recurrent_ *a, attn_ten
     return attn_reject_(e, ATTN_E_OVERFLOW, "a state would not fit the address space");
   a->all = a->dv + a->counts, a->wide = attn_group_up_(a->all), a->sequences = n;
   a->chunk = p->chunk ? p->chunk : (int64_t)ATTN_RECURRENT_CHUNK_;
-  if (data > 0 && (!attn_check_lens_(e, p->len, q.batch, t, "params.len must lie in 0..q.len") ||
-                   !attn_recurrent_check_marks_(e, a) || !attn_recurrent_check_decay_(e, a)))
+  if (data > 0 &&
+      (!attn_check_lens_(e, p->len, q.batch, t, "params.len must lie in 0..q.len") ||
+       !attn_recurrent_check_marks_(e, p->cu_seqlens, n, t) || !attn_recurrent_check_decay_(e, a)))
     return 0;
   if (data < 0) return 1;
   /* in place: a final array is the initial one */
