@@ -3333,78 +3333,91 @@ ATTN_FUNC_ void ATTN_FN_(fade_rows)(float *y, const float *x, int64_t x_stride, 
   }
 }
 
-#define ATTN_TOKEN_EACH_(f) f(0) f(1) f(2) f(3)
-#define ATTN_TOKEN_AT_(i) (i * ATTN_W_)
-#define ATTN_TOKEN_OPEN_(i)                                                         \
-  ATTN_VF_ u##i = ATTN_V_ZERO_(), v##i = u##i, o##i = u##i, e##i = u##i;            \
-  if (vecs > i) v##i = ATTN_FN_(load)(p->v + c, ATTN_TOKEN_AT_(i), some, ATTN_F32); \
-  (void)u##i, (void)v##i, (void)o##i, (void)e##i;
-#define ATTN_TOKEN_READ_(i)                                                    \
-  if (vecs > i) {                                                              \
-    const ATTN_VF_ s = ATTN_FN_(load)(row, ATTN_TOKEN_AT_(i), some, ATTN_F32); \
-    if (r & 1)                                                                 \
-      e##i = ATTN_V_FMA_(ar, s, e##i);                                         \
-    else                                                                       \
-      u##i = ATTN_V_FMA_(ar, s, u##i);                                         \
-  }
-#define ATTN_TOKEN_MEET_(i)                           \
+#define ATTN_TOKEN_EACH_(f, sum) f(0, sum) f(1, sum) f(2, sum) f(3, sum)
+#define ATTN_TOKEN_OPEN_(i, sum)                                              \
+  ATTN_VF_ u##i = ATTN_V_ZERO_(), v##i = u##i, even##i = u##i, odd##i = u##i; \
+  if (vecs > i) v##i = ATTN_FN_(load)(p->v + c, i * ATTN_W_, some, ATTN_F32); \
+  (void)u##i, (void)v##i, (void)even##i, (void)odd##i;
+#define ATTN_TOKEN_READ_(i, sum) \
+  if (vecs > i) sum##i = ATTN_V_FMA_(ar, ATTN_FN_(load)(row, i * ATTN_W_, some, ATTN_F32), sum##i);
+#define ATTN_TOKEN_MEET_(i, sum)                      \
   if (vecs > i) {                                     \
-    u##i = ATTN_V_ADD_(u##i, e##i);                   \
+    u##i = ATTN_V_ADD_(even##i, odd##i);              \
     if (!p->b) v##i = ATTN_V_FMA_(minus, u##i, v##i); \
-    e##i = ATTN_V_ZERO_();                            \
+    even##i = odd##i = ATTN_V_ZERO_();                \
   }
-#define ATTN_TOKEN_WRITE_(i)                                                           \
-  if (vecs > i) {                                                                      \
-    const ATTN_VF_ s =                                                                 \
-        row ? ATTN_FN_(load)(row, ATTN_TOKEN_AT_(i), some, ATTN_F32) : ATTN_V_ZERO_(); \
-    ATTN_VF_ t = s;                                                                    \
-    if (p->w) t = near ? ATTN_V_FMA_(s, wr, s) : ATTN_V_MUL_(s, wr);                   \
-    if (p->b) t = ATTN_V_FMA_(br, u##i, t);                                            \
-    t = ATTN_V_FMA_(kr, v##i, t);                                                      \
-    ATTN_FN_(store)(to, ATTN_TOKEN_AT_(i), ATTN_FN_(quiet)(t), some, ATTN_F32);        \
-    if (r & 1)                                                                         \
-      e##i = ATTN_V_FMA_(qr, p->before ? s : t, e##i);                                 \
-    else                                                                               \
-      o##i = ATTN_V_FMA_(qr, p->before ? s : t, o##i);                                 \
+#define ATTN_TOKEN_WRITE_(i, sum)                                                               \
+  if (vecs > i) {                                                                               \
+    const ATTN_VF_ s = row ? ATTN_FN_(load)(row, i * ATTN_W_, some, ATTN_F32) : ATTN_V_ZERO_(); \
+    ATTN_VF_ t = s;                                                                             \
+    if (p->w) t = near ? ATTN_V_FMA_(s, wr, s) : ATTN_V_MUL_(s, wr);                            \
+    if (p->b) t = ATTN_V_FMA_(br, u##i, t);                                                     \
+    t = ATTN_V_FMA_(kr, v##i, t);                                                               \
+    ATTN_FN_(store)(to, i * ATTN_W_, ATTN_FN_(quiet)(t), some, ATTN_F32);                       \
+    sum##i = ATTN_V_FMA_(qr, p->before ? s : t, sum##i);                                        \
   }
-#define ATTN_TOKEN_CLOSE_(i)                                                             \
-  if (vecs > i) {                                                                        \
-    o##i = ATTN_V_ADD_(o##i, e##i);                                                      \
-    if (p->before) o##i = ATTN_V_FMA_(ATTN_V_SET1_(p->own), v##i, o##i);                 \
-    ATTN_FN_(store)(p->o + c, ATTN_TOKEN_AT_(i), ATTN_FN_(quiet)(o##i), some, ATTN_F32); \
+#define ATTN_TOKEN_CLOSE_(i, sum)                                                     \
+  if (vecs > i) {                                                                     \
+    even##i = ATTN_V_ADD_(even##i, odd##i);                                           \
+    if (p->before) even##i = ATTN_V_FMA_(ATTN_V_SET1_(p->own), v##i, even##i);        \
+    ATTN_FN_(store)(p->o + c, i * ATTN_W_, ATTN_FN_(quiet)(even##i), some, ATTN_F32); \
   }
+#define ATTN_TOKEN_READ_ROW_(r, sum)                     \
+  {                                                      \
+    const float *row = p->from + (r)*p->from_stride + c; \
+    const ATTN_VF_ ar = ATTN_V_SET1_(p->a[r]);           \
+    ATTN_FN_(token_ahead)(p, c, r);                      \
+    ATTN_TOKEN_EACH_(ATTN_TOKEN_READ_, sum)              \
+  }
+#define ATTN_TOKEN_WRITE_ROW_(r, sum)                                                              \
+  {                                                                                                \
+    const float *row = p->from ? p->from + (r)*p->from_stride + c : NULL;                          \
+    float *to = p->to + (r)*p->to_stride + c;                                                      \
+    const ATTN_VF_ kr = ATTN_V_SET1_(p->k[r]), qr = ATTN_V_SET1_(p->q[r]);                         \
+    const ATTN_VF_ wr = p->w ? ATTN_V_SET1_(p->w[r]) : kr, br = p->b ? ATTN_V_SET1_(p->b[r]) : kr; \
+    const int near = p->w && p->near[r] != 0.0f;                                                   \
+    (void)wr, (void)br, (void)near;                                                                \
+    if (!p->a && row) ATTN_FN_(token_ahead)(p, c, r);                                              \
+    ATTN_TOKEN_EACH_(ATTN_TOKEN_WRITE_, sum)                                                       \
+  }
+
+/* The rest of a row that the first strip is about to meet, so that memory is read from end to end. */
+ATTN_INLINE_ void ATTN_FN_(token_ahead)(const attn_token_ *p, int64_t c, int64_t r) {
+  if (c || r + 4 >= p->dk) return;
+  ATTN_FN_(ahead)((const char *)(p->from + (r + 4) * p->from_stride), p->cols * 4);
+}
 
 /* Columns c .. of one token: read for the error first, so that a strip of S comes from memory once. */
 ATTN_INLINE_ void ATTN_FN_(token_strip)(const int vecs, const attn_token_ *p, int64_t c, int some) {
   const ATTN_VF_ minus = ATTN_V_SET1_(p->minus);
-  ATTN_TOKEN_EACH_(ATTN_TOKEN_OPEN_)
+  int64_t r = 0;
+  ATTN_TOKEN_EACH_(ATTN_TOKEN_OPEN_, )
   (void)minus;
   if (p->a) {
-    for (int64_t r = 0; p->from && r < p->dk; r++) {
-      const float *row = p->from + r * p->from_stride + c;
-      const ATTN_VF_ ar = ATTN_V_SET1_(p->a[r]);
-      ATTN_TOKEN_EACH_(ATTN_TOKEN_READ_)
+    if (p->from) {
+      for (; r + 2 <= p->dk; r += 2) {
+        ATTN_TOKEN_READ_ROW_(r, even)
+        ATTN_TOKEN_READ_ROW_(r + 1, odd)
+      }
+      if (r < p->dk) ATTN_TOKEN_READ_ROW_(r, even)
     }
-    ATTN_TOKEN_EACH_(ATTN_TOKEN_MEET_)
+    ATTN_TOKEN_EACH_(ATTN_TOKEN_MEET_, )
   }
-  for (int64_t r = 0; r < p->dk; r++) {
-    const float *row = p->from ? p->from + r * p->from_stride + c : NULL;
-    float *to = p->to + r * p->to_stride + c;
-    const ATTN_VF_ kr = ATTN_V_SET1_(p->k[r]), qr = ATTN_V_SET1_(p->q[r]);
-    const ATTN_VF_ wr = p->w ? ATTN_V_SET1_(p->w[r]) : kr, br = p->b ? ATTN_V_SET1_(p->b[r]) : kr;
-    const int near = p->w && p->near[r] != 0.0f;
-    (void)wr, (void)br, (void)near;
-    ATTN_TOKEN_EACH_(ATTN_TOKEN_WRITE_)
+  for (r = 0; r + 2 <= p->dk; r += 2) {
+    ATTN_TOKEN_WRITE_ROW_(r, even)
+    ATTN_TOKEN_WRITE_ROW_(r + 1, odd)
   }
-  ATTN_TOKEN_EACH_(ATTN_TOKEN_CLOSE_)
+  if (r < p->dk) ATTN_TOKEN_WRITE_ROW_(r, even)
+  ATTN_TOKEN_EACH_(ATTN_TOKEN_CLOSE_, )
 }
 #undef ATTN_TOKEN_EACH_
-#undef ATTN_TOKEN_AT_
 #undef ATTN_TOKEN_OPEN_
 #undef ATTN_TOKEN_READ_
 #undef ATTN_TOKEN_MEET_
 #undef ATTN_TOKEN_WRITE_
 #undef ATTN_TOKEN_CLOSE_
+#undef ATTN_TOKEN_READ_ROW_
+#undef ATTN_TOKEN_WRITE_ROW_
 
 ATTN_FUNC_ void ATTN_FN_(token)(const attn_token_ *p) {
   int64_t c = 0;
@@ -41923,7 +41936,10 @@ ATTN_COLD_ int attn_recurrent_plan_(attn_error_ *e, attn_recurrent_ *a, attn_ten
   for (int i = 0; i < 3; i++)
     if (op[pairs[i][1]].t->data && attn_same_view_(op[pairs[i][0]].t, op[pairs[i][1]].t))
       op[pairs[i][1]].span.hi = op[pairs[i][1]].span.lo;
-  return attn_check_apart_(e, ctx, op, COUNT, more, MORE);
+  int there = 0;
+  for (int i = 0; i < COUNT; i++)
+    if (op[i].t->data) op[there++] = op[i];
+  return attn_check_apart_(e, ctx, op, there, more, MORE);
 }
 
 /* ---- the call -----------------------------------------------------------------------------------*/
@@ -42324,15 +42340,16 @@ ATTN_COLD_ int attn_brief_check_(attn_error_ *e, attn_brief_ *a, const attn_ctx 
       ATTN_OPERAND_(&a->y, "y", ATTN_OUT_, x->batch, x->heads, x->len, x->dim,
                     "y must have the shape of x"),
       ATTN_OPERAND_(&p->final_rows, "params.final_rows", ATTN_OUT_ | ATTN_OPTIONAL_, n, x->heads,
-                    a->w.len - 1, x->dim,
+                    attn_sub_(a->w.len, 1), x->dim,
                     "params.final_rows must be [batch or sequences, H, w.len - 1, n]"),
       ATTN_OPERAND_(&a->x, "x", 0, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ""),
       ATTN_OPERAND_(&a->w, "w", 0, 1, ATTN_ONE_OR_ALL_, ATTN_ANY_, x->dim,
                     "w must be [1, 1 or H, K, n]"),
       ATTN_OPERAND_(&p->bias, "params.bias", ATTN_OPTIONAL_, 1, ATTN_ONE_OR_ALL_, 1, x->dim,
                     "params.bias must be [1, 1 or H, 1, n]"),
-      ATTN_OPERAND_(&p->initial, "params.initial", ATTN_OPTIONAL_, n, x->heads, a->w.len - 1,
-                    x->dim, "params.initial must be [batch or sequences, H, w.len - 1, n]")};
+      ATTN_OPERAND_(&p->initial, "params.initial", ATTN_OPTIONAL_, n, x->heads,
+                    attn_sub_(a->w.len, 1), x->dim,
+                    "params.initial must be [batch or sequences, H, w.len - 1, n]")};
   if (!attn_check_given_(e, op, COUNT)) return 0;
   for (int i = X; i <= W; i++)
     if (!attn_check_operand_(e, &op[i], x->heads)) return 0;

@@ -266,7 +266,10 @@ ATTN_COLD_ int attn_recurrent_plan_(attn_error_ *e, attn_recurrent_ *a, attn_ten
   for (int i = 0; i < 3; i++)
     if (op[pairs[i][1]].t->data && attn_same_view_(op[pairs[i][0]].t, op[pairs[i][1]].t))
       op[pairs[i][1]].span.hi = op[pairs[i][1]].span.lo;
-  return attn_check_apart_(e, ctx, op, COUNT, more, MORE);
+  int there = 0;
+  for (int i = 0; i < COUNT; i++)
+    if (op[i].t->data) op[there++] = op[i];
+  return attn_check_apart_(e, ctx, op, there, more, MORE);
 }
 
 /* ---- the call -----------------------------------------------------------------------------------*/

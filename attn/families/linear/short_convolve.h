@@ -116,15 +116,16 @@ ATTN_COLD_ int attn_brief_check_(attn_error_ *e, attn_brief_ *a, const attn_ctx 
       ATTN_OPERAND_(&a->y, "y", ATTN_OUT_, x->batch, x->heads, x->len, x->dim,
                     "y must have the shape of x"),
       ATTN_OPERAND_(&p->final_rows, "params.final_rows", ATTN_OUT_ | ATTN_OPTIONAL_, n, x->heads,
-                    a->w.len - 1, x->dim,
+                    attn_sub_(a->w.len, 1), x->dim,
                     "params.final_rows must be [batch or sequences, H, w.len - 1, n]"),
       ATTN_OPERAND_(&a->x, "x", 0, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ""),
       ATTN_OPERAND_(&a->w, "w", 0, 1, ATTN_ONE_OR_ALL_, ATTN_ANY_, x->dim,
                     "w must be [1, 1 or H, K, n]"),
       ATTN_OPERAND_(&p->bias, "params.bias", ATTN_OPTIONAL_, 1, ATTN_ONE_OR_ALL_, 1, x->dim,
                     "params.bias must be [1, 1 or H, 1, n]"),
-      ATTN_OPERAND_(&p->initial, "params.initial", ATTN_OPTIONAL_, n, x->heads, a->w.len - 1,
-                    x->dim, "params.initial must be [batch or sequences, H, w.len - 1, n]")};
+      ATTN_OPERAND_(&p->initial, "params.initial", ATTN_OPTIONAL_, n, x->heads,
+                    attn_sub_(a->w.len, 1), x->dim,
+                    "params.initial must be [batch or sequences, H, w.len - 1, n]")};
   if (!attn_check_given_(e, op, COUNT)) return 0;
   for (int i = X; i <= W; i++)
     if (!attn_check_operand_(e, &op[i], x->heads)) return 0;
