@@ -49,7 +49,8 @@
  *   (clusters of queries and keys), attn_sinkhorn*, attn_sortcut (sorted blocks), attn_sac*,
  *   attn_lstm_step, attn_pointer_logits, attn_choose (edges that a network draws), attn_gate,
  *   attn_dispatch*, attn_mixture, attn_gated (mixture of experts, MoE); attn_linear,
- *   attn_linear_* (linear states), attn_features, attn_feature_count, attn_random_* (feature maps,
+ *   attn_linear_*, attn_recurrent (linear and decaying states), attn_log_decay,
+ *   attn_short_convolve, attn_gated_norm (what stands around those), attn_features, attn_feature_count, attn_random_* (feature maps,
  *   random directions); attn_cluster_queries, attn_clustered, attn_probsparse* (few queries for
  *   many); attn_memory_compressed, attn_local, attn_linformer, attn_poolingformer (fewer keys than
  *   rows); attn_low_rank_band, attn_nystrom, attn_csalr (low rank); attn_mab, attn_isab, attn_pma,
@@ -3250,6 +3251,186 @@ ATTN_FUNC_ void ATTN_FN_(scale_rows)(float *y, int64_t y_stride, const float *x,
   }
 }
 /* <<< attn/kernels/linear.h */
+/* >>> attn/kernels/recurrent.h */
+/* kernels/recurrent.h owns what states with decays need beside dense products: products of rows that fade from
+ * token to token, and one token into a state. */
+
+/* Stages of FADE_ keys at once, so that readers are loaded and stored once for all of them. */
+#define ATTN_FADE_KEYS_(f) f(0) f(1) f(2) f(3)
+#define ATTN_FADE_OPEN_(i)                                                                    \
+  const int64_t m##i = m >= i ? m - i : 0;                                                    \
+  const float *w##i = p->w + m##i * dim, *y##i = p->y[0] + m##i * p->y_stride[0];             \
+  const float *z##i = writers > 1 ? p->y[1] + m##i * p->y_stride[1] : y##i;                   \
+  const uint64_t on##i = m >= i ? ~(uint64_t)0 << m##i : 0;                                   \
+  const ATTN_VM_ a##i = ATTN_V_BITS_((on##i << p->late[0] & 0xffffu) >> lane & ATTN_FADE_W_); \
+  const ATTN_VM_ b##i = ATTN_V_BITS_((on##i << p->late[1] & 0xffffu) >> lane & ATTN_FADE_W_); \
+  ATTN_VF_ g##i = ATTN_V_ZERO_(), h##i = g##i, k##i = g##i, l##i = g##i;                      \
+  (void)b##i, (void)z##i, (void)h##i, (void)k##i, (void)l##i;
+#define ATTN_FADE_ADD_(i)                                                               \
+  {                                                                                     \
+    const ATTN_VF_ y = ATTN_V_SET1_(y##i[c]), w = ATTN_V_SET1_(w##i[c]);                \
+    g##i = ATTN_V_FMA_(y, s, g##i);                                                     \
+    if (readers > 1) h##i = ATTN_V_FMA_(y, t, h##i);                                    \
+    if (writers > 1) k##i = ATTN_V_FMA_(ATTN_V_SET1_(z##i[c]), s, k##i);                \
+    if (readers > 1 && writers > 1) l##i = ATTN_V_FMA_(ATTN_V_SET1_(z##i[c]), t, l##i); \
+    s = ATTN_V_MUL_(s, ATTN_V_SELECT_(a##i, w, one));                                   \
+    if (readers > 1) t = ATTN_V_MUL_(t, ATTN_V_SELECT_(b##i, w, one));                  \
+  }
+#define ATTN_FADE_CLOSE_(i)                                               \
+  if (m >= i) {                                                           \
+    const int64_t at = m##i * 16 + lane;                                  \
+    ATTN_V_STORE_(p->g[0][0] + at, g##i);                                 \
+    if (readers > 1) ATTN_V_STORE_(p->g[1][0] + at, h##i);                \
+    if (writers > 1) ATTN_V_STORE_(p->g[0][1] + at, k##i);                \
+    if (readers > 1 && writers > 1) ATTN_V_STORE_(p->g[1][1] + at, l##i); \
+  }
+#define ATTN_FADE_W_ (((uint64_t)1 << ATTN_W_) - 1)
+
+/* One vector of lanes. Keys behind all of them neither change nor meet a reader. */
+ATTN_INLINE_ void ATTN_FN_(fade_lanes)(const int readers, const int writers, const attn_fade_ *p,
+                                       int lane) {
+  const int64_t dim = p->dim;
+  const ATTN_VF_ one = ATTN_V_SET1_(1.0f);
+  float *x = p->x[0] + lane, *x1 = readers > 1 ? p->x[1] + lane : x;
+  int64_t m = p->n - 1;
+  if (m > lane + ATTN_W_ - 1) m = lane + ATTN_W_ - 1;
+  for (; m >= 0; m -= 4) {
+    ATTN_FADE_KEYS_(ATTN_FADE_OPEN_)
+    for (int64_t c = 0; c < dim; c++) {
+      ATTN_VF_ s = ATTN_V_LOAD_(x + c * ATTN_TILE_), t = s;
+      if (readers > 1) t = ATTN_V_LOAD_(x1 + c * ATTN_TILE_);
+      (void)t;
+      ATTN_FADE_KEYS_(ATTN_FADE_ADD_)
+      ATTN_V_STORE_(x + c * ATTN_TILE_, s);
+      if (readers > 1) ATTN_V_STORE_(x1 + c * ATTN_TILE_, t);
+    }
+    ATTN_FADE_KEYS_(ATTN_FADE_CLOSE_)
+  }
+}
+#undef ATTN_FADE_KEYS_
+#undef ATTN_FADE_OPEN_
+#undef ATTN_FADE_ADD_
+#undef ATTN_FADE_CLOSE_
+#undef ATTN_FADE_W_
+
+ATTN_FUNC_ void ATTN_FN_(fade_products)(const attn_fade_ *p) {
+  for (int lane = 0; lane < p->n; lane += ATTN_W_)
+    if (p->readers == 1)
+      ATTN_FN_(fade_lanes)(1, 1, p, lane);
+    else if (p->writers == 1)
+      ATTN_FN_(fade_lanes)(2, 1, p, lane);
+    else
+      ATTN_FN_(fade_lanes)(2, 2, p, lane);
+}
+
+/* y[m] = x[m] r, r = r w[m], column by column, from the last row to the first */
+ATTN_FUNC_ void ATTN_FN_(fade_rows)(float *y, const float *x, int64_t x_stride, const float *w,
+                                    int64_t n, int64_t dim, float *r) {
+  for (int64_t c = 0; c < dim; c += ATTN_W_) {
+    const int some = ATTN_FN_(lanes_left)(dim, c);
+    ATTN_VF_ left = ATTN_FN_(load)(r, c, some, ATTN_F32);
+    for (int64_t m = n; m-- > 0;) {
+      const ATTN_VF_ t = ATTN_FN_(load)(x + m * x_stride, c, some, ATTN_F32);
+      ATTN_FN_(store)(y + m * dim, c, ATTN_V_MUL_(t, left), some, ATTN_F32);
+      left = ATTN_V_MUL_(left, ATTN_FN_(load)(w + m * dim, c, some, ATTN_F32));
+    }
+    ATTN_FN_(store)(r, c, left, some, ATTN_F32);
+  }
+}
+
+#define ATTN_TOKEN_EACH_(f, sum) f(0, sum) f(1, sum) f(2, sum) f(3, sum)
+#define ATTN_TOKEN_OPEN_(i, sum)                                              \
+  ATTN_VF_ u##i = ATTN_V_ZERO_(), v##i = u##i, even##i = u##i, odd##i = u##i; \
+  if (vecs > i) v##i = ATTN_FN_(load)(p->v + c, i * ATTN_W_, some, ATTN_F32); \
+  (void)u##i, (void)v##i, (void)even##i, (void)odd##i;
+#define ATTN_TOKEN_READ_(i, sum) \
+  if (vecs > i) sum##i = ATTN_V_FMA_(ar, ATTN_FN_(load)(row, i * ATTN_W_, some, ATTN_F32), sum##i);
+#define ATTN_TOKEN_MEET_(i, sum)                      \
+  if (vecs > i) {                                     \
+    u##i = ATTN_V_ADD_(even##i, odd##i);              \
+    if (!p->b) v##i = ATTN_V_FMA_(minus, u##i, v##i); \
+    even##i = odd##i = ATTN_V_ZERO_();                \
+  }
+#define ATTN_TOKEN_WRITE_(i, sum)                                                               \
+  if (vecs > i) {                                                                               \
+    const ATTN_VF_ s = row ? ATTN_FN_(load)(row, i * ATTN_W_, some, ATTN_F32) : ATTN_V_ZERO_(); \
+    ATTN_VF_ t = s;                                                                             \
+    if (p->w) t = near ? ATTN_V_FMA_(s, wr, s) : ATTN_V_MUL_(s, wr);                            \
+    if (p->b) t = ATTN_V_FMA_(br, u##i, t);                                                     \
+    t = ATTN_V_FMA_(kr, v##i, t);                                                               \
+    ATTN_FN_(store)(to, i * ATTN_W_, ATTN_FN_(quiet)(t), some, ATTN_F32);                       \
+    sum##i = ATTN_V_FMA_(qr, p->before ? s : t, sum##i);                                        \
+  }
+#define ATTN_TOKEN_CLOSE_(i, sum)                                                     \
+  if (vecs > i) {                                                                     \
+    even##i = ATTN_V_ADD_(even##i, odd##i);                                           \
+    if (p->before) even##i = ATTN_V_FMA_(ATTN_V_SET1_(p->own), v##i, even##i);        \
+    ATTN_FN_(store)(p->o + c, i * ATTN_W_, ATTN_FN_(quiet)(even##i), some, ATTN_F32); \
+  }
+#define ATTN_TOKEN_READ_ROW_(r, sum)                     \
+  {                                                      \
+    const float *row = p->from + (r)*p->from_stride + c; \
+    const ATTN_VF_ ar = ATTN_V_SET1_(p->a[r]);           \
+    ATTN_FN_(token_ahead)(p, c, r);                      \
+    ATTN_TOKEN_EACH_(ATTN_TOKEN_READ_, sum)              \
+  }
+#define ATTN_TOKEN_WRITE_ROW_(r, sum)                                                              \
+  {                                                                                                \
+    const float *row = p->from ? p->from + (r)*p->from_stride + c : NULL;                          \
+    float *to = p->to + (r)*p->to_stride + c;                                                      \
+    const ATTN_VF_ kr = ATTN_V_SET1_(p->k[r]), qr = ATTN_V_SET1_(p->q[r]);                         \
+    const ATTN_VF_ wr = p->w ? ATTN_V_SET1_(p->w[r]) : kr, br = p->b ? ATTN_V_SET1_(p->b[r]) : kr; \
+    const int near = p->w && p->near[r] != 0.0f;                                                   \
+    (void)wr, (void)br, (void)near;                                                                \
+    if (!p->a && row) ATTN_FN_(token_ahead)(p, c, r);                                              \
+    ATTN_TOKEN_EACH_(ATTN_TOKEN_WRITE_, sum)                                                       \
+  }
+
+/* The rest of a row that the first strip is about to meet, so that memory is read from end to end. */
+ATTN_INLINE_ void ATTN_FN_(token_ahead)(const attn_token_ *p, int64_t c, int64_t r) {
+  if (c || r + 4 >= p->dk) return;
+  ATTN_FN_(ahead)((const char *)(p->from + (r + 4) * p->from_stride), p->cols * 4);
+}
+
+/* Columns c .. of one token: read for the error first, so that a strip of S comes from memory once. */
+ATTN_INLINE_ void ATTN_FN_(token_strip)(const int vecs, const attn_token_ *p, int64_t c, int some) {
+  const ATTN_VF_ minus = ATTN_V_SET1_(p->minus);
+  int64_t r = 0;
+  ATTN_TOKEN_EACH_(ATTN_TOKEN_OPEN_, )
+  (void)minus;
+  if (p->a) {
+    if (p->from) {
+      for (; r + 2 <= p->dk; r += 2) {
+        ATTN_TOKEN_READ_ROW_(r, even)
+        ATTN_TOKEN_READ_ROW_(r + 1, odd)
+      }
+      if (r < p->dk) ATTN_TOKEN_READ_ROW_(r, even)
+    }
+    ATTN_TOKEN_EACH_(ATTN_TOKEN_MEET_, )
+  }
+  for (r = 0; r + 2 <= p->dk; r += 2) {
+    ATTN_TOKEN_WRITE_ROW_(r, even)
+    ATTN_TOKEN_WRITE_ROW_(r + 1, odd)
+  }
+  if (r < p->dk) ATTN_TOKEN_WRITE_ROW_(r, even)
+  ATTN_TOKEN_EACH_(ATTN_TOKEN_CLOSE_, )
+}
+#undef ATTN_TOKEN_EACH_
+#undef ATTN_TOKEN_OPEN_
+#undef ATTN_TOKEN_READ_
+#undef ATTN_TOKEN_MEET_
+#undef ATTN_TOKEN_WRITE_
+#undef ATTN_TOKEN_CLOSE_
+#undef ATTN_TOKEN_READ_ROW_
+#undef ATTN_TOKEN_WRITE_ROW_
+
+ATTN_FUNC_ void ATTN_FN_(token)(const attn_token_ *p) {
+  int64_t c = 0;
+  for (; c + 4 * ATTN_W_ <= p->cols; c += 4 * ATTN_W_) ATTN_FN_(token_strip)(4, p, c, ATTN_W_);
+  for (; c < p->cols; c += ATTN_W_)
+    ATTN_FN_(token_strip)(1, p, c, ATTN_FN_(lanes_left)(p->cols, c));
+}
+/* <<< attn/kernels/recurrent.h */
 /* >>> attn/kernels/norm.h */
 /* kernels/norm.h owns layer norm of rows, the divisions of many of them at once, and the two loops of norms
  * of one row: moments, and what is made of them. */
@@ -8056,6 +8237,183 @@ ATTN_DEF attn_status attn_linear_begin(void *state, size_t bytes, const attn_lin
 ATTN_DEF attn_status attn_linear_view(void *state, size_t bytes, attn_tensor *s, attn_tensor *z,
                                       attn_ctx *ctx);
 /* <<< attn/api/families/linear/linear.h */
+/* >>> attn/api/families/linear/recurrent.h */
+/* api/families/linear/recurrent.h owns attention over a state that fades and corrects itself: the rules of retention,
+ * gated linear attention, state spaces and delta rules. */
+
+/* What a token does to the state S [dk, dv] of its head. w: what it leaves of each channel (decay), 1 where absent. */
+typedef enum attn_recurrent_rule {
+  ATTN_RECURRENT_DPLR = 0,  /* S = diag(w) S + b (a^T S) + k v^T, a and b as given, absent = 0 */
+  ATTN_RECURRENT_RETENTION, /* S = w S + k v^T; decay absent: w_h = 1 - 2^(-5-h); arXiv 2307.08621 */
+  ATTN_RECURRENT_LIGHTNING, /* the same, absent: log w_h = -2^(-8(h+1)/H) (1 - l/(L-1+1e-5) + 1e-5) of layer l of L;
+                         * 2401.04658 */
+  ATTN_RECURRENT_GLA,   /* S = diag(w) S + k v^T; 2312.06635 */
+  ATTN_RECURRENT_HGRN2, /* the same with k = 1 - w: k must be absent; 2404.07904 */
+  ATTN_RECURRENT_MAMBA2, /* S = exp(-exp(a_log) D) S + k (D v)^T, D = clip(softplus(dt + dt_bias)); o += skip v;
+                         * 2405.21060 */
+  ATTN_RECURRENT_DELTA, /* S = S + beta k (v - k^T S)^T; 2102.11174, 2406.06484 */
+  ATTN_RECURRENT_GATED_DELTA, /* gated delta, scalar or vector w: S = diag(w) S, then DELTA's step; 2412.06464 */
+  ATTN_RECURRENT_KDA,   /* the same; 2510.26692 */
+  ATTN_RECURRENT_RWKV6, /* S as GLA; o = s (q^T S_old + (q . (bonus o k)) v); 2404.05892 */
+  ATTN_RECURRENT_RWKV7, /* DPLR with a = -r, b = r o e: r in `a`, a unit vector, its rate e in `b`; 2503.14456 */
+  ATTN_RECURRENT_MLSTM, /* S = f S + i k v^T, n = f n + i k under a running maximum m; 2405.04517 */
+  ATTN_RECURRENT_COUNT
+} attn_recurrent_rule;
+
+/* What the numbers of a decay are. */
+typedef enum attn_recurrent_form {
+  ATTN_RECURRENT_LOG = 0, /* log w <= 0, -inf is 0 */
+  ATTN_RECURRENT_FACTOR,  /* w in 0 .. 1 */
+  ATTN_RECURRENT_LOGIT,   /* MLSTM, one number a token: w = sigmoid(x), any x */
+  ATTN_RECURRENT_FORMS
+} attn_recurrent_form;
+
+typedef struct attn_recurrent_params {
+  attn_recurrent_rule rule;
+  float scale; /* s: 0 = dk^-1/2; of LIGHTNING, MAMBA2, RWKV6, RWKV7 1; ATTN_ZERO = 0 */
+  attn_tensor
+      decay; /* [1 or B, Hx, 1 or T, 1 or dk]: a head's, a token's, a channel's. Optional but for HGRN2, whose
+                      * dim is dk, and MLSTM; absent for DELTA and MAMBA2 */
+  attn_recurrent_form form;
+  attn_tensor a, b;  /* [1 or B, Hx, T, dk]: DPLR both or none, RWKV7 both */
+  attn_tensor beta;  /* [1 or B, Hx, T, 1]: DELTA, GDN, KDA; absent = 1; not searched for numbers */
+  attn_tensor bonus; /* [1, Hx, 1, dk]: RWKV6 */
+  attn_tensor gate;  /* [1 or B, Hx, T, 1]: MLSTM's log i, any number */
+  float eps;         /* MLSTM: 0 = 1e-6, ATTN_ZERO = 0 */
+  attn_tensor dt;    /* [1 or B, Hx, T, 1]: MAMBA2 */
+  const float *a_log, *dt_bias, *skip; /* [H]: MAMBA2; dt_bias and skip optional */
+  float dt_min, dt_max;                /* bounds of D: 0 = none above */
+  int64_t layer, layers;               /* LIGHTNING: layer l from 0 of L; layers 0 = 1 */
+  int l2norm_qk; /* 1: q and k are divided by sqrt(sum x^2 + 1e-6) of their row first */
+  attn_tensor initial_state,
+      final_state;      /* f32 [B or N, H, dk, dv], optional; absent = 0, not kept. They may be
+                                           * one: in place */
+  int state_transposed; /* 1: these are [.., dv, dk] */
+  attn_tensor initial_n, final_n; /* MLSTM: f32 [B or N, H, 1, dk], there with the states */
+  attn_tensor initial_m, final_m; /* MLSTM: f32 [B or N, H, 1, 1]; without a state m begins at 0 */
+  const int32_t *len;             /* [B], optional: tokens that exist */
+  const int32_t *cu_seqlens;      /* [N + 1], optional: sequences end to end in T, with B = 1 */
+  int64_t sequences;              /* N */
+  const uint8_t *reset; /* [B, T], optional: not 0 = the state is cleared before that token */
+  int64_t chunk;        /* tokens that join the state at once: 1 .. 64, 0 = 64 */
+} attn_recurrent_params;
+
+/* Attention over a state that fades and corrects itself: token after token the state of a head goes on by `rule`, and
+ *
+ *   o[b,h,t] = s q_t^T S_t       S_t after token t; RWKV6: before it, with a bonus for its own key
+ *
+ * o [B,H,T,dv], q, k [B,Hx,T,dk], v [B,Hx,T,dv], f32, f16 or bf16, any strides. H is the largest head count of q, k
+ * and v; every head count Hx divides it, and head h reads head floor(h Hx / H). No T x T array and no state a token
+ * exists anywhere. In words: DELTA's step reads what the decayed state holds for its key, and writes the difference to
+ * the value; beta beyond 0 .. 1 is not rejected. With MLSTM log f is the decay, and
+ *
+ *   m_t = max(log f_t + m, i_t), f = exp(log f_t + m - m_t), i = exp(i_t - m_t)
+ *   o   = s q^T S / (max(|s q . n|, exp(-m_t)) + eps), with exp(0) where m_t is -inf
+ *
+ * A decay whose logs are -inf in all channels of a token is a reset there (but for a and b, whose b (a^T S) survives,
+ * and RWKV6, which reads the state before it): nothing before it, NaN included, reaches that token or a later one. What depends on the caller: SiLU of
+ * LIGHTNING, log w = -exp(x) of RWKV6 and -exp(-0.5) sigmoid(x) of RWKV7, unit keys of the delta rules.
+ *
+ * Aliasing: o and the final arrays share no memory with each other and the inputs, but that final_state (and _n, _m)
+ *   may be initial_state, with the same strides.
+ * Memory: attn_recurrent_workspace bytes: a worker has about 12 dk dv + 1800 dk + 800 dv + 90 KB, whatever T.
+ * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _HEADS, _STRIDE, _ALIGN, _OVERLAP, _OVERFLOW, _WORKSPACE, _MEMORY, those of
+ *   ctx; _RANGE for rule, form, chunk, layer, len, cu_seqlens, and what another rule has no use for; _VALUE for w outside
+ *   0 .. 1, log w above 0 or NaN, scale, eps, dt_min, dt_max. Outputs are untouched then.
+ * Empty: T = 0, or a sequence without tokens, writes no row and leaves the initial state as the final one. Rows beyond
+ *   len are 0. A zero key, beta = 0 and w = 0 make no NaN.
+ * NaN and infinity reach the rows that read them, and no row before; states keep NaN as the one default NaN.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and any batch; chunk and how a
+ *   stream is cut into calls change the rounding. No bit of a row depends on a later token of the call, as long as T
+ *   stays above 4.
+ * Error: within 1e-5 of the row's size at T = 4096 for contractive transitions (beta k . k <= 2), the same from one
+ *   token a call as from chunks to 2e-5. Within a call sums carry what rounding takes; a state between calls is one f32.
+ *   Decays meet as products, never as quotients: e^-80 in a chunk is as exact as 1.
+ * Cost: 2 T (2 dk dv + C (dk + dv)) flops a head with C = 64, delta rules and DPLR about twice, and with decays by
+ *   channel 32 dk more for each token and reader; up to 4 tokens a call are done one by one: S is read and written once. */
+ATTN_DEF attn_status attn_recurrent(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                    const attn_recurrent_params *params, attn_ctx *ctx);
+
+/* Bytes of workspace that attn_recurrent wants, or ATTN_WORKSPACE_REJECTED. */
+ATTN_DEF size_t attn_recurrent_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                         const attn_recurrent_params *params, const attn_ctx *ctx);
+/* <<< attn/api/families/linear/recurrent.h */
+/* >>> attn/api/families/linear/recurrent_parts.h */
+/* api/families/linear/recurrent_parts.h owns what stands around a decaying state in a layer: logs of decays, a short causal
+ * convolution before it, a gated norm behind it.
+ *
+ * Rules the calls share. Tensors are [B,H,T,n], each f32, f16 or bf16 by itself and of any strides. Empty: B, H or
+ * T = 0 writes no row; n is at least 1. Memory: attn_<name>_workspace bytes, a few rows a worker. Errors: NULL, DTYPE,
+ * SHAPE, STRIDE, RANGE, VALUE, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched. NaN stays
+ * in its row, or its group of rows, and is stored as the one default NaN. Determinism: the same bits on avx2, avx512 and
+ * neon and for any number of workers; a row's bits depend on nothing but what it is made of. */
+
+typedef struct attn_log_decay_params {
+  const float *a_log;   /* [H], of channels [H, n]; null = 0 */
+  const float *dt_bias; /* the same; null = 0 */
+  int channels;         /* 1: those are [H, n] */
+  int bounded;
+  float lower; /* bounded: 0 = -5, negative */
+} attn_log_decay_params;
+
+/* Logs of decays from what a layer projects: y = -exp(a_log) softplus(x + dt_bias), or bounded
+ * y = lower sigmoid(exp(a_log) (x + dt_bias)), each below 0, for ATTN_RECURRENT_LOG. y, x [B,H,T,n]; y may be x.
+ * Error: 2e-6 |y|, and what x + dt_bias rounds. Cost: an exponential and a logarithm an element. Source: Yang et al.
+ * 2024, arXiv 2412.06464 (by head), Kimi Team 2025, arXiv 2510.26692 (by channel, bounded). params null: a_log 0. */
+ATTN_DEF attn_status attn_log_decay(attn_tensor y, attn_tensor x,
+                                    const attn_log_decay_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_log_decay_workspace(attn_tensor y, attn_tensor x,
+                                         const attn_log_decay_params *params, const attn_ctx *ctx);
+
+typedef struct attn_short_convolve_params {
+  attn_tensor bias;           /* [1, 1 or H, 1, n], optional */
+  attn_activation activation; /* 0 = ATTN_ACT_SILU; ATTN_ACT_NONE */
+  attn_tensor initial,
+      final_rows; /* [B or N, H, K - 1, n] rows before the first, and the last ones, optional: absent
+                                    * = 0, not kept. They may be one: in place */
+  const int32_t *len;        /* [B], optional: rows that exist */
+  const int32_t *cu_seqlens; /* [N + 1], optional: sequences end to end in T, with B = 1 */
+  int64_t sequences;         /* N */
+} attn_short_convolve_params;
+
+/* Causal convolution of each column by itself, with the rows before it kept from call to call:
+ *
+ *   y_t = act(sum_{r < K} w[r] x_{t - K + 1 + r} + bias),  rows before the first from initial
+ *
+ * y, x [B,H,T,n], w [1, 1 or H, K, n], K = w.len of 1 to 64; final_rows become the last K - 1 rows of initial and x
+ * together. Row by row, in any pieces and in one call are the same bits (where initial holds x's type or f32). Rows
+ * beyond len are 0. y shares no memory with the inputs, final_rows none but with initial. Error: 2^-23 K of the
+ * sum of sizes, then the activation's of attn_gemm. Cost: 2 K flops an element. Source: Dao, Gu 2024, arXiv
+ * 2405.21060; Yang et al. 2024, arXiv 2412.06464. */
+ATTN_DEF attn_status attn_short_convolve(attn_tensor y, attn_tensor x, attn_tensor w,
+                                         const attn_short_convolve_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_short_convolve_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
+                                              const attn_short_convolve_params *params,
+                                              const attn_ctx *ctx);
+
+typedef enum attn_gated_norm_kind {
+  ATTN_GATED_NORM_SILU = 0, /* rms(x) gain SiLU(z): gated delta; arXiv 2412.06464 */
+  ATTN_GATED_NORM_SIGMOID,  /* rms(x) gain sigmoid(z): KDA; arXiv 2510.26692 */
+  ATTN_GATED_NORM_BEFORE, /* rms(x SiLU(z)) gain, over groups of heads: Mamba-2; arXiv 2405.21060 */
+  ATTN_GATED_NORM_COUNT
+} attn_gated_norm_kind;
+
+typedef struct attn_gated_norm_params {
+  attn_gated_norm_kind kind;
+  const float *gain; /* [n], of BEFORE [H, n]; null = 1 */
+  float eps;         /* 0 = 1e-6 of SILU, else 1e-5; ATTN_ZERO = 0 */
+  int64_t groups;    /* BEFORE: the heads of a token are divided into so many; 0 = 1 */
+} attn_gated_norm_params;
+
+/* A norm with a gate behind a state: rms(u) = u / sqrt(mean u^2 + eps) over the n columns of a row, or of BEFORE over
+ * those of H / groups heads of a token together. y, x, z [B,H,T,n]; y may be x or z. A row of zeros gives zeros. Error:
+ * 4e-6 |y|. Cost: each number is read and written once. params null: SILU. */
+ATTN_DEF attn_status attn_gated_norm(attn_tensor y, attn_tensor x, attn_tensor z,
+                                     const attn_gated_norm_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_gated_norm_workspace(attn_tensor y, attn_tensor x, attn_tensor z,
+                                          const attn_gated_norm_params *params,
+                                          const attn_ctx *ctx);
+/* <<< attn/api/families/linear/recurrent_parts.h */
 #endif
 #if ATTN_HAS_COMPRESSION
 /* >>> attn/api/families/compression/clustered.h */
@@ -10967,14 +11325,22 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_feature_count(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_features(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_features_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_gated_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_gated_norm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_begin(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_state_bytes(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_view(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_log_decay(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_log_decay_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_random_feature_count(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_random_features(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_random_features_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_recurrent(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_recurrent_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_short_convolve(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_short_convolve_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #endif
 #if !ATTN_HAS_LOWRANK
 #define attn_csalr(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LOWRANK
@@ -12132,6 +12498,37 @@ typedef struct attn_state_table_ { /* the linear state */
   /* n sums: s + rest = alpha (s + rest) + by x, s rounded; x null: s + rest = alpha s + rest */
   void (*accrue)(float *s, float *rest, const float *x, int64_t n, double alpha, float by);
 } attn_state_table_;
+
+/* Products of n <= 16 tokens whose channels fade: readers x[][c][lane] in rows of a tile, writers y[][m][c], w[m][c]
+ * what token m leaves. g[i][j][m][lane] = sum_c x_i[c][lane] (product of w over m + 1 .. lane) y_j[m][c] for m <= lane;
+ * late[i]: the product over m + 1 .. lane - 1, m < lane. Other lanes of g hold anything. Then x_i is what
+ * reads a state before the tokens: times the product over 0 .. lane, or lane - 1. */
+typedef struct attn_fade_ {
+  float *x[2];
+  const float *y[2], *w; /* rows y_stride[] apart; dense */
+  float *g[2][2];        /* [16][16] */
+  int64_t y_stride[2], dim;
+  int late[2], readers, writers, n;
+} attn_fade_;
+
+/* One token into S [dk][cols], from `from` (null = 0) to `to`, which may be the same: u = a S (a null: none),
+ * v += minus u where there is no b, S = w S + b u + k v, and o = q S; before: q of the old S, and own v. near[r] not 0:
+ * w[r] is less by 1 (of a decay near 1). w null = 1. Sums over rows are two, of even and of odd ones. */
+typedef struct attn_token_ {
+  float *to, *o;
+  const float *from, *w, *near, *a, *b, *k, *q, *v;
+  int64_t to_stride, from_stride, dk, cols;
+  float minus, own;
+  int before;
+} attn_token_;
+
+typedef struct attn_recurrent_table_ { /* states with decays */
+  void (*fade_products)(const attn_fade_ *p);
+  /* y[m] = x[m] r, r = r w[m], column by column, m from n - 1 down; y and w dense */
+  void (*fade_rows)(float *y, const float *x, int64_t x_stride, const float *w, int64_t n,
+                    int64_t dim, float *r);
+  void (*token)(const attn_token_ *p);
+} attn_recurrent_table_;
 
 typedef struct attn_fourier_table_ { /* Fourier transforms */
   /* the first step of `count` transforms of r m rows each: rows j, j + m, .. become their Fourier
@@ -14162,6 +14559,7 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
 #define ATTN_GATE_TABLE_(on) on(gate)
 #define ATTN_FEATURE_TABLE_(on) on(top_rows), on(power_rows), on(wave_rows), on(elu1)
 #define ATTN_STATE_TABLE_(on) on(step), on(step_z), on(accrue)
+#define ATTN_RECURRENT_TABLE_(on) on(fade_products), on(fade_rows), on(token)
 #define ATTN_FOURIER_TABLE_(on) on(butterflies), on(mirror)
 
 #define ATTN_ON_SCALAR_(name) attn_##name##_scalar_
@@ -14243,6 +14641,7 @@ ATTN_TABLES_(attn_rope_table_, attn_rope_on_, ATTN_ROPE_TABLE_)
 ATTN_TABLES_(attn_gate_table_, attn_gate_on_, ATTN_GATE_TABLE_)
 ATTN_TABLES_(attn_feature_table_, attn_feature_on_, ATTN_FEATURE_TABLE_)
 ATTN_TABLES_(attn_state_table_, attn_state_on_, ATTN_STATE_TABLE_)
+ATTN_TABLES_(attn_recurrent_table_, attn_recurrent_on_, ATTN_RECURRENT_TABLE_)
 ATTN_TABLES_(attn_fourier_table_, attn_fourier_on_, ATTN_FOURIER_TABLE_)
 
 #if ATTN_HAS_LOW
@@ -14363,6 +14762,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_GATE_TABLE_
 #undef ATTN_FEATURE_TABLE_
 #undef ATTN_STATE_TABLE_
+#undef ATTN_RECURRENT_TABLE_
 #undef ATTN_FOURIER_TABLE_
 #undef ATTN_ON_SCALAR_
 #undef ATTN_ON_AVX2_
@@ -15066,6 +15466,43 @@ ATTN_FUNC_ void attn_sincos_(double phi, double *sine, double *cosine) {
     case 2: *sine = -s, *cosine = -c; break;
     default: *sine = -c, *cosine = s;
   }
+}
+
+/* e^x to 2e-16 of it for any x: 2^n times a Taylor sum for |r| <= ln 2 / 2, ln 2 in two parts. */
+ATTN_FUNC_ double attn_exp_f64_(double x) {
+  const double round = 6755399441055744.0; /* 1.5 * 2^52 */
+  uint64_t half, rest;
+  double p = 1.0 / 6227020800.0, low, high;
+  if (!(x > -745.5)) return x == x ? 0.0 : x;
+  if (x > 709.7) return (double)INFINITY;
+  const double n = (x * ATTN_LOG2E_ + round) - round;
+  const double r = (x - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10;
+  static const double by[] = {1.0 / 479001600,
+                              1.0 / 39916800,
+                              1.0 / 3628800,
+                              1.0 / 362880,
+                              1.0 / 40320,
+                              1.0 / 5040,
+                              1.0 / 720,
+                              1.0 / 120,
+                              1.0 / 24,
+                              1.0 / 6,
+                              0.5,
+                              1.0,
+                              1.0};
+  for (int i = 0; i < 13; i++) p = p * r + by[i];
+  const int e = (int)n, e0 = e / 2;
+  half = (uint64_t)(e0 + 1023) << 52, rest = (uint64_t)(e - e0 + 1023) << 52;
+  memcpy(&low, &half, 8), memcpy(&high, &rest, 8);
+  return p * low * high;
+}
+
+/* log(1 + e^x) */
+ATTN_FUNC_ double attn_softplus_f64_(double x) {
+  const double y = attn_exp_f64_(x > 0.0 ? -x : x), z = y / (2.0 + y), t = z * z;
+  double p = 1.0 / 31;
+  for (int i = 29; i > 0; i -= 2) p = p * t + 1.0 / i;
+  return (x > 0.0 ? x : 0.0) + (x == x ? 2.0 * z * p : x);
 }
 /* <<< attn/engine/scalar_math.h */
 /* >>> attn/engine/plan.h */
@@ -24640,8 +25077,7 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   const attn_table_ *f = a->table;
   const int64_t at = attn_over_(index, a->col_runs), unit = attn_over_(at, a->row_runs);
   const int64_t b = attn_over_(unit, a->y.heads), h = unit - b * a->y.heads;
-  const int64_t r0 = (at - unit * a->row_runs) * a->rows,
-                c0 = (index - at * a->col_runs) * a->cols;
+  const int64_t r0 = (at - unit * a->row_runs) * a->rows, c0 = (index - at * a->col_runs) * a->cols;
   const int64_t rows = a->y.len - r0 < a->rows ? a->y.len - r0 : a->rows;
   const int64_t c1 = a->y.dim - c0 < a->cols ? a->y.dim : c0 + a->cols;
   char *own = a->own + worker * a->own_bytes;
@@ -41461,6 +41897,1531 @@ ATTN_PUB_ size_t attn_linear_workspace(attn_tensor o, attn_tensor q, attn_tensor
   return attn_answer_(e.status, bytes);
 }
 /* <<< attn/families/linear/linear.h */
+/* >>> attn/families/linear/recurrent_rows.h */
+/* families/linear/recurrent_rows.h owns what the engine of decaying states is told: a rule as one transition a token, and
+ * the rows of a chunk. A rule becomes w (none, one number, one a channel), what is read before the write (a delta
+ * rule: the key itself, behind w; else a, before w, written to b), keys and values as they are written. */
+
+enum {
+  ATTN_RECURRENT_CHUNK_ = 64, /* tokens worked on at once */
+  ATTN_RECURRENT_PART_ = 16,  /* tokens between two of which channels fade pair by pair */
+  ATTN_RECURRENT_FEW_ = 4,    /* tokens that go one by one */
+  ATTN_RECURRENT_PIECES_ = 27
+};
+
+typedef enum attn_recurrent_decay_ {
+  ATTN_RECURRENT_NONE_,  /* w = 1 */
+  ATTN_RECURRENT_TOKEN_, /* a number */
+  ATTN_RECURRENT_EACH_   /* one a channel */
+} attn_recurrent_decay_;
+
+/* Inputs beside q, k, v, in the order of their checks. */
+enum {
+  ATTN_RECURRENT_W_,
+  ATTN_RECURRENT_A_,
+  ATTN_RECURRENT_B_,
+  ATTN_RECURRENT_BETA_,
+  ATTN_RECURRENT_U_,
+  ATTN_RECURRENT_I_,
+  ATTN_RECURRENT_DT_,
+  ATTN_RECURRENT_MORE_
+};
+
+typedef struct attn_recurrent_ {
+  const attn_table_ *table;
+  attn_tensor o, q, k, v, more[ATTN_RECURRENT_MORE_];
+  attn_tensor state[2], n[2], m[2]; /* initial, final */
+  attn_recurrent_params p;
+  attn_recurrent_decay_ decay;
+  int delta, low, before, counts; /* reads k behind w; a and b; reads the old state; MLSTM's n */
+  int64_t heads, len, dk, dv, all, wide; /* all: dv, and n; wide: in whole 16s */
+  int64_t sequences, slices, chunk;
+  float scale, eps;
+  char *own; /* of the workers */
+  int64_t own_bytes, at[ATTN_RECURRENT_PIECES_];
+} attn_recurrent_;
+
+/* What a worker has; square: [64][64], turned: [dk][64], rows: [64][dk], values: [64][wide], state: [dk][wide] */
+typedef struct attn_recurrent_own_ {
+  float *qt, *at, *kt, *bt;        /* readers and writers, turned */
+  float *q, *k, *a, *b, *w, *fade; /* rows */
+  float *near;                     /* [64][dk]: of one-by-one tokens */
+  float *d, *qk, *qb, *ak, *ab;    /* square */
+  float *v, *u, *y;                /* values */
+  float *s, *rest, *sum;           /* state */
+  float *left, *over;              /* [dk]: products of decays */
+  double *keep;                    /* [dk]: what is left of S behind the chunk, or its log */
+  float *part;                     /* [4][16][16] */
+  float *m;                        /* MLSTM's n and values of a token, [2][wide + dk] */
+  attn_linear_ask_ *ask;
+} attn_recurrent_own_;
+
+/* Where the pieces of a worker's memory begin, in floats; its bytes. */
+ATTN_COLD_ int64_t attn_recurrent_lay_(attn_recurrent_ *a) {
+  const int64_t n = ATTN_RECURRENT_CHUNK_, rows = attn_mul_(n, a->dk), square = n * n;
+  const int64_t each = a->decay == ATTN_RECURRENT_EACH_, low = a->low, reads = a->delta || low;
+  const int64_t values = attn_mul_(n, a->wide), state = attn_mul_(a->dk, a->wide);
+  const int64_t floats[ATTN_RECURRENT_PIECES_] = {rows,
+                                                  reads * rows,
+                                                  rows,
+                                                  low * rows,
+                                                  rows,
+                                                  rows,
+                                                  reads * rows,
+                                                  low * rows,
+                                                  each * rows,
+                                                  each * rows,
+                                                  rows,
+                                                  square,
+                                                  square,
+                                                  low * square,
+                                                  reads * square,
+                                                  low * square,
+                                                  values,
+                                                  low * values,
+                                                  values,
+                                                  state,
+                                                  state,
+                                                  state,
+                                                  a->dk,
+                                                  a->dk,
+                                                  attn_mul_(2, a->dk),
+                                                  4 * 16 * 16,
+                                                  attn_mul_(2, attn_add_(a->wide, a->dk))};
+  int64_t at = attn_piece_(1, sizeof(attn_linear_ask_));
+  for (int i = 0; i < ATTN_RECURRENT_PIECES_; i++) {
+    a->at[i] = at / (int64_t)sizeof(float);
+    at = attn_add_(at, attn_piece_(floats[i], sizeof(float)));
+  }
+  return at;
+}
+
+ATTN_FUNC_ void attn_recurrent_cut_(const attn_recurrent_ *a, int worker, attn_recurrent_own_ *w) {
+  char *base = a->own + worker * a->own_bytes;
+  float *p = (float *)(void *)base;
+  const int64_t *at = a->at;
+  w->ask = (attn_linear_ask_ *)(void *)base;
+  w->ask->rows = 0;
+  w->qt = p + at[0], w->at = p + at[1], w->kt = p + at[2], w->bt = p + at[3];
+  w->q = p + at[4], w->k = p + at[5], w->a = p + at[6], w->b = p + at[7], w->w = p + at[8];
+  w->fade = p + at[9], w->near = p + at[10], w->d = p + at[11], w->qk = p + at[12];
+  w->qb = p + at[13], w->ak = p + at[14], w->ab = p + at[15], w->v = p + at[16];
+  w->u = p + at[17], w->y = p + at[18], w->s = p + at[19], w->rest = p + at[20];
+  w->sum = p + at[21], w->left = p + at[22], w->over = p + at[23];
+  w->keep = (double *)(void *)(p + at[24]);
+  w->part = p + at[25], w->m = p + at[26];
+}
+
+/* A head's tokens on their way into a state, and the chunk at hand. */
+typedef struct attn_recurrent_chain_ {
+  const attn_recurrent_ *a;
+  attn_recurrent_own_ w;
+  int64_t b, unit, h; /* of the tensors, of the states */
+  int64_t t0, t1;     /* the sequence */
+  int64_t col, cols;  /* of the values */
+  int n;              /* tokens of the chunk */
+  int clears;         /* nothing is left of S before it */
+  double m;           /* MLSTM's running maximum */
+  const float *k;     /* rows of the chunk: where they are, or in w.k */
+  int64_t k_stride;
+  double keep[ATTN_RECURRENT_CHUNK_]; /* w of a token, where it is one number */
+  float gain[ATTN_RECURRENT_CHUNK_];  /* what values are multiplied by */
+  float beta[ATTN_RECURRENT_CHUNK_];
+  float top[ATTN_RECURRENT_CHUNK_]; /* MLSTM: exp(-m) */
+  float left[ATTN_RECURRENT_CHUNK_],
+      last[ATTN_RECURRENT_CHUNK_]; /* of S at a token; of a token at the end */
+} attn_recurrent_chain_;
+
+ATTN_FUNC_ int64_t attn_recurrent_head_(const attn_recurrent_ *a, const attn_tensor *t, int64_t h) {
+  return t->heads == a->heads ? h : h * t->heads / a->heads;
+}
+ATTN_FUNC_ char *attn_recurrent_at_(const attn_recurrent_chain_ *c, const attn_tensor *t,
+                                    int64_t i) {
+  return attn_at_(t, t->batch > 1 ? c->b : 0, attn_recurrent_head_(c->a, t, c->h),
+                  t->len > 1 ? i : 0);
+}
+
+/* Tokens i .. of a tensor of one number a token. */
+ATTN_FUNC_ void attn_recurrent_numbers_(const attn_recurrent_chain_ *c, float *to,
+                                        const attn_tensor *t, int64_t i, int n) {
+  c->a->table->widen(to, attn_recurrent_at_(c, t, i), t->stride_len, NULL, n, 1, t->dtype, NULL);
+}
+
+/* Rows i .. of a tensor as floats: where they are if they are so. */
+ATTN_FUNC_ attn_floats_ attn_recurrent_rows_(const attn_recurrent_chain_ *c, float *room,
+                                             const attn_tensor *t, int64_t i, int n) {
+  const char *at = attn_recurrent_at_(c, t, i);
+  if (t->dtype == ATTN_F32)
+    return attn_floats_at_((const float *)(const void *)at, t->stride_len, n);
+  c->a->table->widen(room, at, t->stride_len, NULL, n, t->dim, t->dtype, NULL);
+  return attn_floats_at_(room, t->dim, n);
+}
+
+/* The rate of a head that has no array. */
+ATTN_FUNC_ double attn_recurrent_usual_(const attn_recurrent_ *a, int64_t h) {
+  if (a->p.rule == ATTN_RECURRENT_RETENTION)
+    return 1.0 - attn_exp_f64_(-(5.0 + (double)h) * ATTN_LN2_);
+  const double l = (double)a->p.layer, most = (double)(a->p.layers ? a->p.layers : 1);
+  return attn_exp_f64_(-attn_exp_f64_(-8.0 * (double)(h + 1) / (double)a->heads * ATTN_LN2_) *
+                       (1.0 - l / (most - 1.0 + 1e-5) + 1e-5));
+}
+
+/* MAMBA2's D of a token. */
+ATTN_FUNC_ double attn_recurrent_step_of_(const attn_recurrent_ *a, int64_t h, float dt) {
+  const attn_recurrent_params *p = &a->p;
+  double d = attn_softplus_f64_((double)dt + (p->dt_bias ? (double)p->dt_bias[h] : 0.0));
+  if (d < (double)p->dt_min) d = (double)p->dt_min;
+  if (p->dt_max > 0.0f && d > (double)p->dt_max) d = (double)p->dt_max;
+  return d;
+}
+
+/* log of a factor */
+ATTN_FUNC_ double attn_recurrent_log_(float w) {
+  if (!(w > 0.0f)) return w == 0.0f ? -(double)INFINITY : (double)w;
+  return (w < FLT_MIN ? attn_log2_(w * 4294967296.0f) - 32.0 : attn_log2_(w)) * ATTN_LN2_;
+}
+
+/* e^g - 1 for -0.25 <= g <= 0 */
+ATTN_FUNC_ float attn_recurrent_less_(float g) {
+  float p = 1.0f / 5040;
+  p = p * g + 1.0f / 720, p = p * g + 1.0f / 120, p = p * g + 1.0f / 24;
+  p = p * g + 1.0f / 6, p = p * g + 0.5f;
+  return p * g * g + g;
+}
+
+/* What tokens i .. leave of S, and the factors of their values. */
+ATTN_FUNC_ void attn_recurrent_rates_(attn_recurrent_chain_ *c, int64_t i, int n) {
+  const attn_recurrent_ *a = c->a;
+  const attn_tensor *w = &a->more[ATTN_RECURRENT_W_];
+  float x[ATTN_RECURRENT_CHUNK_];
+  if (a->p.rule == ATTN_RECURRENT_MAMBA2) {
+    const double rate = attn_exp_f64_((double)a->p.a_log[c->h]);
+    attn_recurrent_numbers_(c, x, &a->more[ATTN_RECURRENT_DT_], i, n);
+    for (int j = 0; j < n; j++) {
+      const double d = attn_recurrent_step_of_(a, c->h, x[j]);
+      c->keep[j] = attn_exp_f64_(-rate * d), c->gain[j] = (float)d;
+    }
+  } else if (!w->data) {
+    const double rate = attn_recurrent_usual_(a, c->h);
+    for (int j = 0; j < n; j++) c->keep[j] = rate;
+  } else {
+    if (w->len > 1)
+      attn_recurrent_numbers_(c, x, w, i, n);
+    else
+      attn_recurrent_numbers_(c, x, w, 0, 1);
+    for (int j = 0; j < n; j++) {
+      const double g = (double)x[w->len > 1 ? j : 0];
+      if (a->counts) /* the log, which meets the maximum first */
+        c->keep[j] = a->p.form == ATTN_RECURRENT_LOG     ? g
+                     : a->p.form == ATTN_RECURRENT_LOGIT ? -attn_softplus_f64_(-g)
+                                                         : attn_recurrent_log_((float)g);
+      else
+        c->keep[j] = a->p.form == ATTN_RECURRENT_LOG ? attn_exp_f64_(g) : g;
+    }
+  }
+  if (!a->counts) return;
+  attn_recurrent_numbers_(c, x, &a->more[ATTN_RECURRENT_I_], i, n);
+  for (int j = 0; j < n; j++) {
+    const double f = c->keep[j] + c->m, in = (double)x[j];
+    const double m = (double)(float)(in > f ? in : f); /* as a state keeps it: any m is right */
+    const int none = m == -(double)INFINITY;
+    c->keep[j] = none ? 0.0 : attn_exp_f64_(f - m);
+    c->gain[j] = none ? 0.0f : (float)attn_exp_f64_(in - m);
+    c->last[j] = (float)m; /* for the cut below */
+    c->top[j] = none ? 1.0f : (float)attn_exp_f64_(-m);
+    c->m = m;
+  }
+}
+
+/* Whether nothing before token j reaches it. */
+ATTN_FUNC_ int attn_recurrent_cuts_(const attn_recurrent_chain_ *c, int64_t i, int j) {
+  const attn_recurrent_ *a = c->a;
+  if (a->p.reset && a->p.reset[c->b * a->len + i + j]) return 1;
+  if (a->low || a->before || a->decay == ATTN_RECURRENT_NONE_) return 0;
+  if (a->decay == ATTN_RECURRENT_TOKEN_) return c->keep[j] == 0.0;
+  const float *w = c->w.w + j * a->dk;
+  for (int64_t r = 0; r < a->dk; r++)
+    if (w[r] != 0.0f) return 0;
+  return 1;
+}
+
+/* Decays of up to n tokens from i on; cut before a token that nothing before it reaches. w.near holds logs. */
+ATTN_FUNC_ void attn_recurrent_decays_(attn_recurrent_chain_ *c, int64_t i, int n) {
+  const attn_recurrent_ *a = c->a;
+  const attn_recurrent_own_ *w = &c->w;
+  const int64_t dk = a->dk;
+  if (a->counts && a->p.reset && a->p.reset[c->b * a->len + i]) c->m = 0.0;
+  for (int j = 0; j < n; j++) c->gain[j] = c->beta[j] = 1.0f;
+  if (a->decay == ATTN_RECURRENT_TOKEN_) attn_recurrent_rates_(c, i, n);
+  if (a->decay == ATTN_RECURRENT_EACH_) {
+    const attn_tensor *t = &a->more[ATTN_RECURRENT_W_];
+    const int64_t step = t->len > 1 ? t->stride_len : 0;
+    a->table->widen(w->w, attn_recurrent_at_(c, t, i), step, NULL, n, dk, t->dtype, NULL);
+    if (a->p.form == ATTN_RECURRENT_LOG) {
+      memcpy(w->near, w->w, (size_t)(n * dk) * sizeof(float));
+      a->table->exp(w->w, w->w, n * dk);
+    }
+  }
+  c->clears = attn_recurrent_cuts_(c, i, 0);
+  c->n = n;
+  for (int j = 1; j < c->n; j++)
+    if (attn_recurrent_cuts_(c, i, j)) c->n = j;
+  if (a->counts) c->m = (double)c->last[c->n - 1];
+  if (a->delta && a->more[ATTN_RECURRENT_BETA_].data)
+    attn_recurrent_numbers_(c, c->beta, &a->more[ATTN_RECURRENT_BETA_], i, c->n);
+}
+
+/* factor[j] = 1 / sqrt(sum x_j^2 + 1e-6) times by, in double where floats cannot square. */
+ATTN_FUNC_ void attn_recurrent_norms_(const attn_recurrent_ *a, float *factor, attn_floats_ x,
+                                      float by) {
+  for (int64_t j = 0; j < x.rows; j++) factor[j] = by;
+  if (!a->p.l2norm_qk) return;
+  float sum[ATTN_RECURRENT_CHUNK_];
+  attn_on_(select, a->table)->squares(sum, NULL, x.p, x.stride, NULL, x.rows, a->dk);
+  for (int64_t j = 0; j < x.rows; j++) {
+    double t = (double)sum[j];
+    if (!(t > 1e-20 && t < 1e30)) {
+      t = 0.0;
+      for (int64_t r = 0; r < a->dk; r++) {
+        const double y = (double)x.p[j * x.stride + r];
+        t += y * y;
+      }
+    }
+    factor[j] = (float)((double)by / sqrt(t + 1e-6));
+  }
+}
+
+/* A dot product in double, over four sums. */
+ATTN_FUNC_ float attn_recurrent_meet_(const float *q, const float *k, const float *u, int64_t n) {
+  double s[4] = {0.0, 0.0, 0.0, 0.0};
+  for (int64_t r = 0; r < n; r++) s[r & 3] += (double)q[r] * (double)k[r] * (double)u[r];
+  return (float)((s[0] + s[1]) + (s[2] + s[3]));
+}
+
+/* Queries (scaled), keys, values (with their factors) of the chunk's tokens as floats; a and b of their rule. */
+ATTN_FUNC_ void attn_recurrent_load_(attn_recurrent_chain_ *c, int64_t i) {
+  const attn_recurrent_ *a = c->a;
+  const attn_table_ *f = a->table;
+  const attn_recurrent_own_ *w = &c->w;
+  const int64_t dk = a->dk, n = c->n;
+  float by[ATTN_RECURRENT_CHUNK_];
+  attn_floats_ x = attn_recurrent_rows_(c, w->q, &a->q, i, c->n);
+  attn_recurrent_norms_(a, by, x, a->scale);
+  f->scale_rows(w->q, dk, x.p, x.stride, n, dk, by);
+  if (a->p.rule == ATTN_RECURRENT_HGRN2) {
+    for (int64_t r = 0; r < n * dk; r++) w->k[r] = 1.0f - w->w[r];
+    if (a->p.form == ATTN_RECURRENT_LOG) /* 1 - e^g where e^g is near 1 */
+      for (int64_t r = 0; r < n * dk; r++)
+        if (w->near[r] > -0.25f) w->k[r] = -attn_recurrent_less_(w->near[r]);
+    x = attn_floats_at_(w->k, dk, n);
+  } else {
+    x = attn_recurrent_rows_(c, w->k, &a->k, i, c->n);
+  }
+  if (a->p.l2norm_qk) {
+    attn_recurrent_norms_(a, by, x, 1.0f);
+    f->scale_rows(w->k, dk, x.p, x.stride, n, dk, by);
+    x = attn_floats_at_(w->k, dk, n);
+  }
+  c->k = x.p, c->k_stride = x.stride;
+  if (a->low) {
+    x = attn_recurrent_rows_(c, w->a, &a->more[ATTN_RECURRENT_A_], i, c->n);
+    const float sign = a->p.rule == ATTN_RECURRENT_RWKV7 ? -1.0f : 1.0f;
+    for (int64_t j = 0; j < n; j++) by[j] = sign;
+    f->scale_rows(w->a, dk, x.p, x.stride, n, dk, by);
+    x = attn_recurrent_rows_(c, w->b, &a->more[ATTN_RECURRENT_B_], i, c->n);
+    for (int64_t j = 0; j < n; j++) {
+      const float *from = x.p + j * x.stride, *r = w->a + j * dk;
+      float *to = w->b + j * dk;
+      for (int64_t z = 0; z < dk; z++) to[z] = sign < 0.0f ? -r[z] * from[z] : from[z];
+    }
+  }
+  /* whole vectors, n beside the values */
+  const char *v = attn_recurrent_at_(c, &a->v, i);
+  for (int64_t j = 0; j < n; j++) {
+    float *to = w->v + j * a->wide;
+    if (a->wide > a->dv) memset(to + a->dv, 0, (size_t)(a->wide - a->dv) * sizeof(float));
+    f->blend(to + c->col, v + attn_bytes_(a->v.dtype, j * a->v.stride_len + c->col), NULL, ATTN_F32,
+             a->v.dtype, ATTN_F32, c->cols < a->dv - c->col ? c->cols : a->dv - c->col, c->gain[j],
+             0.0f);
+    if (a->counts) to[a->dv] = c->gain[j];
+  }
+}
+
+/* Tokens i .. of o from their sums: times what their rule divides by, and what it adds. */
+ATTN_FUNC_ void attn_recurrent_store_(const attn_recurrent_chain_ *c, int64_t i, const float *y,
+                                      int n) {
+  const attn_recurrent_ *a = c->a;
+  const int64_t cols = c->cols < a->dv - c->col ? c->cols : a->dv - c->col;
+  const float skip = a->p.skip ? a->p.skip[c->h] : 0.0f;
+  for (int j = 0; j < n; j++, y += a->wide) {
+    const int64_t at = attn_bytes_(a->v.dtype, c->col);
+    float by = 1.0f;
+    if (a->counts) {
+      const double size = fabs((double)y[a->dv]), top = (double)c->top[j];
+      by = (float)(1.0 / ((size > top || size != size ? size : top) + (double)a->eps));
+    }
+    a->table->blend(attn_at_(&a->o, c->b, c->h, i + j) + attn_bytes_(a->o.dtype, c->col),
+                    y + c->col, a->p.skip ? attn_recurrent_at_(c, &a->v, i + j) + at : NULL,
+                    a->o.dtype, ATTN_F32, a->v.dtype, cols, by, skip);
+  }
+}
+/* <<< attn/families/linear/recurrent_rows.h */
+/* >>> attn/families/linear/recurrent_chunk.h */
+/* families/linear/recurrent_chunk.h owns a chunk of tokens of a decaying state as products. With D(m..t) what tokens m .. t
+ * leave of a channel, S0 the state before the chunk, readers X (queries, and what a rule reads before it writes) and
+ * writers Y with their values V:
+ *
+ *   G[t][m] = x_t . (D(m+1..t) o y_m),   what x_t reads = (x_t o D(0..t)) S0 + sum_m G[t][m] v_m
+ *   afterwards S = D(0..end) o S0 + sum_m (y_m o D(m+1..end)) v_m^T
+ *
+ * With one number a token D multiplies the products; by channel readers fade to their sub-chunk's begin and writers to
+ * its end, which are products of numbers below 1, and pairs within a sub-chunk meet one by one. What a rule reads is
+ * solved row by row: values of later tokens depend on it. */
+
+enum { ATTN_RECURRENT_ROWS_ = 12, ATTN_RECURRENT_E_ = ATTN_RECURRENT_CHUNK_ };
+
+/* Rows of a turned matrix as those of a product. */
+ATTN_FUNC_ attn_floats_ attn_recurrent_turned_(const float *x, int64_t i, int64_t n) {
+  return attn_floats_at_(x + i, 1, n);
+}
+
+ATTN_FUNC_ void attn_recurrent_turn_(const attn_recurrent_ *a, float *to, const float *x,
+                                     int64_t stride, int64_t i, int64_t n) {
+  const void *rows[ATTN_RECURRENT_CHUNK_];
+  for (int64_t j = 0; j < n; j++) rows[j] = x + (i + j) * stride;
+  a->table->pack(to + i, rows, (int)n, a->dk, ATTN_F32, 1.0f, FLT_MIN);
+}
+
+/* d[t][m] = what tokens m + 1 .. t leave, and what is left of S at each token and of each token at the end. */
+ATTN_FUNC_ void attn_recurrent_left_(attn_recurrent_chain_ *c) {
+  const int n = c->n;
+  double left = 1.0, last = 1.0;
+  for (int t = 0; t < n; t++) {
+    float *d = c->w.d + t * ATTN_RECURRENT_E_;
+    const float by = (float)c->keep[t];
+    left *= c->keep[t], c->left[t] = (float)left;
+    for (int m = 0; m < t; m++) d[m] = by * d[m - ATTN_RECURRENT_E_];
+    d[t] = 1.0f;
+  }
+  for (int t = n; t-- > 0; last *= c->keep[t]) c->last[t] = (float)last;
+  c->w.keep[0] = last;
+}
+
+/* G of rows t0 .. t0 + rows - 1, complete: what does not exist is 0. late: a reader of the state before its token. */
+ATTN_FUNC_ void attn_recurrent_triangle_(const attn_recurrent_chain_ *c, float *g, int64_t t0,
+                                         int64_t rows, int late) {
+  const int64_t e = ATTN_RECURRENT_E_;
+  for (int64_t t = t0; t < t0 + rows; t++) {
+    float *row = g + t * e;
+    const float *d = c->w.d + (t - late) * e;
+    const int64_t end = t + 1 - late;
+    if (c->a->decay == ATTN_RECURRENT_TOKEN_)
+      for (int64_t m = 0; m < end; m++) row[m] *= d[m];
+    for (int64_t m = end; m < t0 + rows; m++) row[m] = 0.0f;
+  }
+}
+
+ATTN_FUNC_ void attn_recurrent_products_(const attn_recurrent_chain_ *c, float *g, const float *x,
+                                         const float *y, int late) {
+  const attn_recurrent_ *a = c->a;
+  for (int64_t t = 0, rows; t < c->n; t += rows) {
+    rows = c->n - t < ATTN_RECURRENT_ROWS_ ? c->n - t : (int64_t)ATTN_RECURRENT_ROWS_;
+    attn_linear_times_(a->table, c->w.ask, g + t * ATTN_RECURRENT_E_, ATTN_RECURRENT_E_,
+                       attn_recurrent_turned_(x, t, rows), ATTN_RECURRENT_E_,
+                       attn_floats_at_(y, ATTN_RECURRENT_E_, a->dk), t + rows, 1);
+    attn_recurrent_triangle_(c, g, t, rows, late);
+  }
+}
+
+/* All G where channels fade each by itself; readers and writers become those of S0 and of the end. */
+ATTN_FUNC_ void attn_recurrent_fade_(attn_recurrent_chain_ *c) {
+  const attn_recurrent_ *a = c->a;
+  const attn_table_ *f = a->table;
+  const attn_recurrent_own_ *w = &c->w;
+  const int64_t e = ATTN_RECURRENT_E_, dk = a->dk;
+  const int readers = a->delta || a->low ? 2 : 1, writers = a->low ? 2 : 1;
+  float *x[2] = {w->qt, w->at}, *yt[2] = {w->kt, w->bt};
+  float *g[2][2] = {{w->qk, w->qb}, {w->ak, w->ab}};
+  const float *y[2] = {c->k, w->b};
+  const int64_t stride[2] = {c->k_stride, dk};
+  const int late[2] = {a->before, a->low};
+  for (int64_t r = 0; r < dk; r++) w->left[r] = 1.0f;
+  for (int64_t t0 = 0, n; t0 < c->n; t0 += n) {
+    n = c->n - t0 < ATTN_RECURRENT_PART_ ? c->n - t0 : (int64_t)ATTN_RECURRENT_PART_;
+    attn_fade_ p;
+    memset(&p, 0, sizeof p);
+    p.readers = readers, p.writers = writers, p.n = (int)n, p.dim = dk, p.w = w->w + t0 * dk;
+    for (int i = 0; i < 2; i++) {
+      p.x[i] = x[i] + t0, p.y[i] = y[i] + t0 * stride[i], p.late[i] = late[i],
+      p.y_stride[i] = stride[i];
+      for (int j = 0; j < 2; j++) p.g[i][j] = w->part + (2 * i + j) * 256;
+    }
+    attn_on_(recurrent, f)->fade_products(&p);
+    for (int i = 0; i < readers; i++)
+      for (int j = 0; j < writers; j++) {
+        float *to = g[i][j] + t0 * e;
+        for (int64_t t = 0; t < n; t++, to += e) {
+          const int64_t end = t + 1 - late[i];
+          for (int64_t m = 0; m < end; m++) to[t0 + m] = p.g[i][j][m * 16 + t];
+          for (int64_t m = end; m < n + ATTN_RECURRENT_ROWS_ && t0 + m < e; m++) to[t0 + m] = 0.0f;
+        }
+        if (t0)
+          attn_linear_times_(f, w->ask, g[i][j] + t0 * e, e, attn_recurrent_turned_(x[i], t0, n), e,
+                             attn_floats_at_(yt[j], e, dk), t0, 1);
+      }
+    for (int i = 0; t0 && i < readers; i++)
+      f->scale_rows(x[i] + t0, e, x[i] + t0, e, dk, n, w->left);
+    for (int j = 0; j < writers; j++) {
+      for (int64_t r = 0; r < dk; r++) w->over[r] = 1.0f;
+      attn_on_(recurrent, f)
+          ->fade_rows(w->fade, y[j] + t0 * stride[j], stride[j], p.w, n, dk, w->over);
+      if (t0) f->scale_rows(yt[j], e, yt[j], e, dk, t0, w->over);
+      attn_recurrent_turn_(a, yt[j] + t0, w->fade, dk, 0, n);
+    }
+    for (int64_t r = 0; r < dk; r++) w->left[r] *= w->over[r];
+  }
+  /* over the chunk in double: what is left of S is a product of chunks */
+  const float *by = a->p.form == ATTN_RECURRENT_LOG ? w->near : w->w;
+  const int logs = a->p.form == ATTN_RECURRENT_LOG;
+  for (int64_t r = 0; r < dk; r++) w->keep[r] = (double)by[r];
+  for (int64_t t = 1; t < c->n; t++)
+    for (int64_t r = 0; r < dk; r++) {
+      const double x1 = (double)by[t * dk + r];
+      w->keep[r] = logs ? w->keep[r] + x1 : w->keep[r] * x1;
+    }
+  for (int64_t r = 0; logs && r < dk; r++) w->keep[r] = attn_exp_f64_(w->keep[r]);
+}
+
+/* y = X S0 for the readers x of the chunk. */
+ATTN_FUNC_ void attn_recurrent_read_(const attn_recurrent_chain_ *c, float *y, const float *x,
+                                     int late) {
+  const attn_recurrent_ *a = c->a;
+  const attn_table_ *f = a->table;
+  y += c->col;
+  if (c->clears && !a->low) {
+    for (int j = 0; j < c->n; j++) memset(y + j * a->wide, 0, (size_t)c->cols * sizeof(float));
+    return;
+  }
+  attn_linear_times_(f, c->w.ask, y, a->wide, attn_recurrent_turned_(x, 0, c->n), ATTN_RECURRENT_E_,
+                     attn_floats_at_(c->w.s + c->col, a->wide, a->dk), c->cols, 1);
+  if (a->decay != ATTN_RECURRENT_TOKEN_) return;
+  if (!late) {
+    f->scale_rows(y, a->wide, y, a->wide, c->n, c->cols, c->left);
+  } else if (c->n > 1) {
+    f->scale_rows(y + a->wide, a->wide, y + a->wide, a->wide, c->n - 1, c->cols, c->left);
+  }
+}
+
+/* y += G v, rows and columns of the chunk. A value that is not finite must not meet the zeros of rows before it. */
+ATTN_FUNC_ void attn_recurrent_add_(const attn_recurrent_chain_ *c, float *y, const float *g,
+                                    const float *v) {
+  const attn_recurrent_ *a = c->a;
+  const int64_t step =
+      a->table->finite(v + c->col, a->wide, c->n, c->cols) ? (int64_t)ATTN_RECURRENT_ROWS_ : 1;
+  for (int64_t t = 0, rows; t < c->n; t += rows) {
+    rows = c->n - t < step ? c->n - t : step;
+    attn_linear_times_(a->table, c->w.ask, y + t * a->wide + c->col, a->wide,
+                       attn_floats_at_(g + t * ATTN_RECURRENT_E_, ATTN_RECURRENT_E_, rows), 1,
+                       attn_floats_at_(v + c->col, a->wide, t + rows), c->cols, 0);
+  }
+}
+
+/* x_t = to_t + by_t (y_t + sum of G[t][m] x_m, m < t): forward substitution, in place of to; rows of earlier blocks
+ * by gemm, those of the same block one by one. by null = 1, and to is y. */
+ATTN_FUNC_ void attn_recurrent_solve_(const attn_recurrent_chain_ *c, float *to, const float *y,
+                                      float *g, const float *by) {
+  const attn_recurrent_ *a = c->a;
+  const attn_table_ *f = a->table;
+  const int64_t e = ATTN_RECURRENT_E_, wide = a->wide;
+  to += c->col, y += c->col;
+  for (int64_t t0 = 0, rows; t0 < c->n; t0 += rows) {
+    rows = c->n - t0 < ATTN_RECURRENT_ROWS_ ? c->n - t0 : (int64_t)ATTN_RECURRENT_ROWS_;
+    for (int64_t t = t0; by && t < t0 + rows; t++) {
+      f->blend(to + t * wide, to + t * wide, y + t * wide, ATTN_F32, ATTN_F32, ATTN_F32, c->cols,
+               1.0f, by[t]);
+      for (int64_t m = 0; m < t; m++) g[t * e + m] *= by[t];
+    }
+    if (t0)
+      attn_linear_times_(f, c->w.ask, to + t0 * wide, wide, attn_floats_at_(g + t0 * e, e, rows), 1,
+                         attn_floats_at_(to, wide, t0), c->cols, 0);
+    for (int64_t t = t0 + 1; t < t0 + rows; t++)
+      attn_on_(sum, f)->axpys(to + t * wide, g + t * e + t0, to + t0 * wide, wide,
+                              attn_linear_index_, t - t0, c->cols, ATTN_F32, 1.0f, 0);
+  }
+}
+
+/* S behind the chunk, from values v and, of a and b, u. */
+ATTN_FUNC_ void attn_recurrent_update_(attn_recurrent_chain_ *c) {
+  const attn_recurrent_ *a = c->a;
+  const attn_table_ *f = a->table;
+  const attn_recurrent_own_ *w = &c->w;
+  const int64_t wide = a->wide, n = c->n, e = ATTN_RECURRENT_E_;
+  float *v = w->v + c->col, *u = w->u + c->col, *sum = w->sum + c->col;
+  if (a->decay == ATTN_RECURRENT_TOKEN_) {
+    f->scale_rows(v, wide, v, wide, n, c->cols, c->last);
+    if (a->low) f->scale_rows(u, wide, u, wide, n, c->cols, c->last);
+  }
+  attn_linear_times_(f, w->ask, sum, wide, attn_floats_at_(w->kt, e, a->dk), 1,
+                     attn_floats_at_(v, wide, n), c->cols, 1);
+  if (a->low)
+    attn_linear_times_(f, w->ask, sum, wide, attn_floats_at_(w->bt, e, a->dk), 1,
+                       attn_floats_at_(u, wide, n), c->cols, 0);
+  if (c->clears && !a->low) {
+    for (int64_t r = 0; r < a->dk; r++) {
+      memcpy(w->s + r * wide + c->col, sum + r * wide, (size_t)c->cols * sizeof(float));
+      memset(w->rest + r * wide + c->col, 0, (size_t)c->cols * sizeof(float));
+    }
+    return;
+  }
+  for (int64_t r = 0; r < a->dk; r++) {
+    const double keep =
+        a->decay == ATTN_RECURRENT_NONE_ ? 1.0 : w->keep[a->decay == ATTN_RECURRENT_EACH_ ? r : 0];
+    attn_on_(state, f)->accrue(w->s + r * wide + c->col, w->rest + r * wide + c->col,
+                               sum + r * wide, c->cols, keep, 1.0f);
+  }
+}
+
+/* Tokens i .., at most n: those up to the next reset. Returns how many. */
+ATTN_FUNC_ int attn_recurrent_chunk_(attn_recurrent_chain_ *c, int64_t i, int n) {
+  const attn_recurrent_ *a = c->a;
+  const attn_recurrent_own_ *w = &c->w;
+  attn_recurrent_decays_(c, i, n);
+  attn_recurrent_load_(c, i);
+  n = c->n;
+  if (c->clears && a->low) { /* of a rule that reads before it writes: nothing is there to read */
+    for (int64_t r = 0; r < a->dk; r++) {
+      memset(w->s + r * a->wide + c->col, 0, (size_t)c->cols * sizeof(float));
+      memset(w->rest + r * a->wide + c->col, 0, (size_t)c->cols * sizeof(float));
+    }
+  }
+  attn_recurrent_turn_(a, w->qt, w->q, a->dk, 0, n);
+  if (a->delta) attn_recurrent_turn_(a, w->at, c->k, c->k_stride, 0, n);
+  if (a->low) attn_recurrent_turn_(a, w->at, w->a, a->dk, 0, n);
+  float own[ATTN_RECURRENT_CHUNK_];
+  if (a->before) {
+    float *u = w->over;
+    const attn_tensor *t = &a->more[ATTN_RECURRENT_U_];
+    a->table->widen(u, attn_at_(t, 0, attn_recurrent_head_(a, t, c->h), 0), 0, NULL, 1, a->dk,
+                    t->dtype, NULL);
+    for (int j = 0; j < n; j++)
+      own[j] = attn_recurrent_meet_(w->q + j * a->dk, c->k + j * c->k_stride, u, a->dk);
+  }
+  if (a->decay == ATTN_RECURRENT_EACH_) {
+    attn_recurrent_fade_(c);
+  } else {
+    attn_recurrent_turn_(a, w->kt, c->k, c->k_stride, 0, n);
+    if (a->low) attn_recurrent_turn_(a, w->bt, w->b, a->dk, 0, n);
+    if (a->decay == ATTN_RECURRENT_TOKEN_) attn_recurrent_left_(c);
+    attn_recurrent_products_(c, w->qk, w->qt, w->kt, a->before);
+    if (a->low) attn_recurrent_products_(c, w->qb, w->qt, w->bt, 0);
+    if (a->delta || a->low) attn_recurrent_products_(c, w->ak, w->at, w->kt, a->low);
+    if (a->low) attn_recurrent_products_(c, w->ab, w->at, w->bt, 1);
+  }
+  for (int j = 0; a->before && j < n; j++) w->qk[j * ATTN_RECURRENT_E_ + j] = own[j];
+  if (a->delta) {
+    float by[ATTN_RECURRENT_CHUNK_];
+    attn_recurrent_read_(c, w->y, w->at, 0);
+    for (int j = 0; j < n; j++) by[j] = -c->beta[j];
+    a->table->scale_rows(w->v + c->col, a->wide, w->v + c->col, a->wide, n, c->cols, c->beta);
+    attn_recurrent_solve_(c, w->v, w->y, w->ak, by);
+  } else if (a->low) {
+    attn_recurrent_read_(c, w->u, w->at, 1);
+    attn_recurrent_add_(c, w->u, w->ak, w->v);
+    attn_recurrent_solve_(c, w->u, w->u, w->ab, NULL);
+  }
+  attn_recurrent_read_(c, w->y, w->qt, a->before);
+  attn_recurrent_add_(c, w->y, w->qk, w->v);
+  if (a->low) attn_recurrent_add_(c, w->y, w->qb, w->u);
+  attn_recurrent_store_(c, i, w->y, n);
+  attn_recurrent_update_(c);
+  return n;
+}
+/* <<< attn/families/linear/recurrent_chunk.h */
+/* >>> attn/families/linear/recurrent_state.h */
+/* families/linear/recurrent_state.h owns the caller's states of decaying rules: how they begin and end, and tokens that go
+ * into them one by one. */
+
+/* Element 0 of a row of a state's matrix, or of n; of columns where it is transposed. */
+ATTN_FUNC_ float *attn_recurrent_row_(const attn_recurrent_chain_ *c, const attn_tensor *t,
+                                      int64_t r) {
+  return (float *)(void *)attn_at_(t, c->unit, c->h, r);
+}
+
+/* S, n and m as they begin, into what the worker has. */
+ATTN_FUNC_ void attn_recurrent_begin_(attn_recurrent_chain_ *c) {
+  const attn_recurrent_ *a = c->a;
+  const attn_tensor *from = &a->state[0];
+  const int64_t cols = c->cols < a->dv - c->col ? c->cols : a->dv - c->col, wide = a->wide;
+  for (int64_t r = 0; r < a->dk; r++) {
+    float *s = c->w.s + r * wide;
+    memset(s + c->col, 0, (size_t)(wide - c->col) * sizeof(float));
+    memset(c->w.rest + r * wide + c->col, 0, (size_t)(wide - c->col) * sizeof(float));
+    if (!from->data) continue;
+    if (!a->p.state_transposed)
+      memcpy(s + c->col, attn_recurrent_row_(c, from, r) + c->col, (size_t)cols * sizeof(float));
+    if (a->counts) s[a->dv] = attn_recurrent_row_(c, &a->n[0], 0)[r];
+  }
+  for (int64_t j = c->col; from->data && a->p.state_transposed && j < c->col + cols; j++) {
+    const float *row = attn_recurrent_row_(c, from, j);
+    for (int64_t r = 0; r < a->dk; r++) c->w.s[r * wide + j] = row[r];
+  }
+}
+
+/* What is left of them, back to the caller. */
+ATTN_FUNC_ void attn_recurrent_end_(const attn_recurrent_chain_ *c) {
+  const attn_recurrent_ *a = c->a;
+  const attn_tensor *to = &a->state[1];
+  const int64_t cols = c->cols < a->dv - c->col ? c->cols : a->dv - c->col, wide = a->wide;
+  if (!to->data) return;
+  for (int64_t r = 0; r < a->dk; r++) {
+    const float *s = c->w.s + r * wide, *rest = c->w.rest + r * wide;
+    float *row = a->p.state_transposed ? NULL : attn_recurrent_row_(c, to, r);
+    for (int64_t j = c->col; row && j < c->col + cols; j++) row[j] = attn_one_nan_(s[j] + rest[j]);
+    if (a->counts) attn_recurrent_row_(c, &a->n[1], 0)[r] = attn_one_nan_(s[a->dv] + rest[a->dv]);
+  }
+  for (int64_t j = c->col; a->p.state_transposed && j < c->col + cols; j++) {
+    float *row = attn_recurrent_row_(c, to, j);
+    for (int64_t r = 0; r < a->dk; r++)
+      row[r] = attn_one_nan_(c->w.s[r * wide + j] + c->w.rest[r * wide + j]);
+  }
+}
+
+/* w of token j as the kernel has it: less by 1 where it is near. */
+ATTN_FUNC_ void attn_recurrent_near_(const attn_recurrent_chain_ *c, int j, float *w, float *near) {
+  const attn_recurrent_ *a = c->a;
+  for (int64_t r = 0; r < a->dk; r++) {
+    if (a->decay == ATTN_RECURRENT_EACH_) {
+      const float g = near[r];
+      const int is = a->p.form == ATTN_RECURRENT_LOG && g > -0.25f;
+      if (is) w[r] = attn_recurrent_less_(g);
+      near[r] = is ? 1.0f : 0.0f;
+    } else {
+      const int is = c->keep[j] > 0.75;
+      w[r] = (float)(is ? c->keep[j] - 1.0 : c->keep[j]), near[r] = is ? 1.0f : 0.0f;
+    }
+  }
+}
+
+/* Tokens t0 .. t1 - 1 one after another, from the caller's state to the caller's where that can be. */
+ATTN_FUNC_ void attn_recurrent_tokens_(attn_recurrent_chain_ *c) {
+  const attn_recurrent_ *a = c->a;
+  const attn_recurrent_own_ *w = &c->w;
+  const int64_t dk = a->dk, wide = a->wide;
+  const int direct = !a->p.state_transposed && !a->counts;
+  const attn_tensor *s0 = &a->state[0], *s1 = &a->state[1];
+  attn_token_ p;
+  memset(&p, 0, sizeof p);
+  p.dk = dk, p.cols = c->cols, p.before = a->before;
+  if (direct && s0->data) {
+    p.from = attn_recurrent_row_(c, s0, 0) + c->col, p.from_stride = s0->stride_len;
+  } else if (s0->data) {
+    attn_recurrent_begin_(c);
+    p.from = w->s + c->col, p.from_stride = wide;
+  }
+  if (direct && s1->data)
+    p.to = attn_recurrent_row_(c, s1, 0) + c->col, p.to_stride = s1->stride_len;
+  else
+    p.to = w->s + c->col, p.to_stride = wide;
+  for (int64_t i = c->t0; i < c->t1; i += c->n) {
+    attn_recurrent_decays_(c, i, (int)(c->t1 - i));
+    attn_recurrent_load_(c, i);
+    if (a->delta)
+      a->table->scale_rows(w->v + c->col, wide, w->v + c->col, wide, c->n, c->cols, c->beta);
+    for (int j = 0; j < c->n; j++) {
+      const float *k = c->k + j * c->k_stride;
+      float *rate = a->decay == ATTN_RECURRENT_EACH_ ? w->w + j * dk : w->left;
+      float *near = w->near + j * dk, *reads = w->over;
+      if (a->decay != ATTN_RECURRENT_NONE_) {
+        attn_recurrent_near_(c, j, rate, near);
+        p.w = rate, p.near = near;
+      }
+      if (j == 0 && c->clears) p.from = NULL;
+      p.k = k, p.q = w->q + j * dk;
+      p.v = w->v + j * wide + c->col, p.o = w->y + j * wide + c->col;
+      if (a->delta) {
+        for (int64_t r = 0; r < dk; r++)
+          reads[r] = a->decay == ATTN_RECURRENT_NONE_ ? k[r]
+                     : near[r] != 0.0f                ? rate[r] * k[r] + k[r]
+                                                      : rate[r] * k[r];
+        p.a = reads, p.minus = -c->beta[j];
+      }
+      if (a->low) p.a = w->a + j * dk, p.b = w->b + j * dk;
+      if (a->before) {
+        float *u = w->over;
+        const attn_tensor *t = &a->more[ATTN_RECURRENT_U_];
+        a->table->widen(u, attn_at_(t, 0, attn_recurrent_head_(a, t, c->h), 0), 0, NULL, 1, dk,
+                        t->dtype, NULL);
+        p.own = attn_recurrent_meet_(p.q, k, u, dk);
+      }
+      attn_on_(recurrent, a->table)->token(&p);
+      p.from = p.to, p.from_stride = p.to_stride;
+    }
+    attn_recurrent_store_(c, i, w->y, c->n);
+  }
+  if (!direct) {
+    for (int64_t r = 0; r < dk; r++)
+      memset(w->rest + r * wide + c->col, 0, (size_t)c->cols * sizeof(float));
+    attn_recurrent_end_(c);
+  }
+}
+
+/* All tokens of a sequence and head, or columns of them. */
+ATTN_FUNC_ void attn_recurrent_item_(void *job, int worker, int64_t index) {
+  const attn_recurrent_ *a = (const attn_recurrent_ *)job;
+  const int64_t slice = index % a->slices, item = index / a->slices, groups = a->wide / 16;
+  attn_recurrent_chain_ c;
+  c.a = a, c.unit = item / a->heads, c.h = item % a->heads;
+  c.b = a->p.cu_seqlens ? 0 : c.unit;
+  c.t0 = a->p.cu_seqlens ? a->p.cu_seqlens[c.unit] : 0;
+  c.t1 = a->p.cu_seqlens ? a->p.cu_seqlens[c.unit + 1] : a->p.len ? a->p.len[c.b] : a->len;
+  c.col = slice * groups / a->slices * 16;
+  const int64_t end = (slice + 1) * groups / a->slices * 16;
+  c.cols = (end < a->all ? end : a->all) - c.col;
+  c.m = a->counts && a->m[0].data ? (double)*attn_recurrent_row_(&c, &a->m[0], 0) : 0.0;
+  attn_recurrent_cut_(a, worker, &c.w);
+  for (int64_t i = c.t1; !a->p.cu_seqlens && slice == 0 && i < a->len; i++)
+    memset(attn_at_(&a->o, c.b, c.h, i), 0, (size_t)attn_bytes_(a->o.dtype, a->dv));
+  if (c.t1 > c.t0 && c.t1 - c.t0 <= ATTN_RECURRENT_FEW_) {
+    attn_recurrent_tokens_(&c);
+  } else {
+    attn_recurrent_begin_(&c);
+    for (int64_t i = c.t0; i < c.t1;)
+      i += attn_recurrent_chunk_(&c, i, (int)(c.t1 - i < a->chunk ? c.t1 - i : a->chunk));
+    attn_recurrent_end_(&c);
+  }
+  if (a->counts && a->m[1].data) *attn_recurrent_row_(&c, &a->m[1], 0) = attn_one_nan_((float)c.m);
+}
+/* <<< attn/families/linear/recurrent_state.h */
+/* >>> attn/families/linear/recurrent.h */
+/* families/linear/recurrent.h owns the call of attention over a decaying state: its checks, and the division of work. */
+
+/* ---- checks -------------------------------------------------------------------------------------*/
+
+/* What rules have a use for. */
+enum {
+  ATTN_RECURRENT_HAS_W_ = 1,
+  ATTN_RECURRENT_HAS_AB_ = 2,
+  ATTN_RECURRENT_HAS_BETA_ = 4,
+  ATTN_RECURRENT_HAS_U_ = 8,
+  ATTN_RECURRENT_HAS_N_ = 16,
+  ATTN_RECURRENT_HAS_DT_ = 32
+};
+static const unsigned char attn_recurrent_has_[ATTN_RECURRENT_COUNT] = {
+    ATTN_RECURRENT_HAS_W_ | ATTN_RECURRENT_HAS_AB_,   /* DPLR */
+    ATTN_RECURRENT_HAS_W_,                            /* RETENTION */
+    ATTN_RECURRENT_HAS_W_,                            /* LIGHTNING */
+    ATTN_RECURRENT_HAS_W_,                            /* GLA */
+    ATTN_RECURRENT_HAS_W_,                            /* HGRN2 */
+    ATTN_RECURRENT_HAS_DT_,                           /* MAMBA2 */
+    ATTN_RECURRENT_HAS_BETA_,                         /* DELTA */
+    ATTN_RECURRENT_HAS_W_ | ATTN_RECURRENT_HAS_BETA_, /* GDN */
+    ATTN_RECURRENT_HAS_W_ | ATTN_RECURRENT_HAS_BETA_, /* KDA */
+    ATTN_RECURRENT_HAS_W_ | ATTN_RECURRENT_HAS_U_,    /* RWKV6 */
+    ATTN_RECURRENT_HAS_W_ | ATTN_RECURRENT_HAS_AB_,   /* RWKV7 */
+    ATTN_RECURRENT_HAS_W_ | ATTN_RECURRENT_HAS_N_};   /* MLSTM */
+
+/* What there must and must not be. */
+ATTN_COLD_ int attn_recurrent_check_rule_(attn_error_ *e, const attn_recurrent_ *a,
+                                          const attn_tensor *k) {
+  const attn_recurrent_params *p = &a->p;
+  const int has = attn_recurrent_has_[p->rule], mamba = has & ATTN_RECURRENT_HAS_DT_,
+            counts = has & ATTN_RECURRENT_HAS_N_, hgrn = p->rule == ATTN_RECURRENT_HGRN2;
+  if (p->decay.data && !(has & ATTN_RECURRENT_HAS_W_))
+    return attn_reject_(e, ATTN_E_RANGE, "params.decay must be absent for this rule");
+  if (!p->decay.data && (hgrn || counts))
+    return attn_reject_(e, ATTN_E_NULL, "params.decay must not be absent for HGRN2 and MLSTM");
+  if ((p->form != ATTN_RECURRENT_LOG && !p->decay.data) ||
+      (p->form == ATTN_RECURRENT_LOGIT && !counts))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.form must be that of a decay, and LOGIT for MLSTM alone");
+  if (hgrn ? k->data != NULL : !k->data && !k->dim)
+    return attn_reject_(e, hgrn ? ATTN_E_RANGE : ATTN_E_NULL,
+                        "k must be absent for HGRN2, whose key is 1 - w, and for no other rule");
+  if ((p->a.data || p->b.data) && !(has & ATTN_RECURRENT_HAS_AB_))
+    return attn_reject_(e, ATTN_E_RANGE, "params.a and params.b must be absent for this rule");
+  if (!p->a.data != !p->b.data)
+    return attn_reject_(e, ATTN_E_NULL, "params.a and params.b must both be there, or none");
+  if (!p->a.data && p->rule == ATTN_RECURRENT_RWKV7)
+    return attn_reject_(e, ATTN_E_NULL, "params.a and params.b must not be absent for RWKV7");
+  if (p->beta.data && !(has & ATTN_RECURRENT_HAS_BETA_))
+    return attn_reject_(e, ATTN_E_RANGE, "params.beta must be absent for this rule");
+  if (!p->bonus.data != !(has & ATTN_RECURRENT_HAS_U_))
+    return attn_reject_(e, p->bonus.data ? ATTN_E_RANGE : ATTN_E_NULL,
+                        "params.bonus must be there for RWKV6, and for no other rule");
+  if (!p->gate.data != !counts)
+    return attn_reject_(e, p->gate.data ? ATTN_E_RANGE : ATTN_E_NULL,
+                        "params.gate must be there for MLSTM, and for no other rule");
+  if (!p->dt.data != !mamba || !p->a_log != !mamba)
+    return attn_reject_(
+        e, mamba ? ATTN_E_NULL : ATTN_E_RANGE,
+        "params.dt and params.a_log must be there for MAMBA2, and for no other rule");
+  if (!mamba && (p->dt_bias || p->skip || p->dt_min != 0.0f || p->dt_max != 0.0f))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.dt_bias, skip, dt_min and dt_max must be absent but for MAMBA2");
+  if (!(p->dt_min >= 0.0f) || !(p->dt_max >= 0.0f) || (p->dt_max > 0.0f && p->dt_max < p->dt_min))
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.dt_min and params.dt_max must be bounds, not negative, in order");
+  if (p->rule == ATTN_RECURRENT_LIGHTNING
+          ? p->layer < 0 || p->layers < 0 || p->layer >= (p->layers ? p->layers : 1)
+          : p->layer != 0 || p->layers != 0)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.layer must lie in 0 .. layers - 1 for LIGHTNING, else both be 0");
+  if (!counts && (p->initial_n.data || p->final_n.data || p->initial_m.data || p->final_m.data ||
+                  p->eps != 0.0f))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.eps and states n and m must be absent but for MLSTM");
+  if (counts &&
+      (!p->initial_n.data != !p->initial_state.data ||
+       !p->initial_m.data != !p->initial_state.data || !p->final_n.data != !p->final_state.data ||
+       !p->final_m.data != !p->final_state.data))
+    return attn_reject_(e, ATTN_E_NULL,
+                        "params: a state of MLSTM must have its n and m, initial as final");
+  if (p->chunk < 0 || p->chunk > ATTN_RECURRENT_CHUNK_)
+    return attn_reject_(e, ATTN_E_RANGE, "params.chunk must lie in 1 .. 64, or be 0");
+  if (p->sequences < 0 || (p->cu_seqlens ? p->sequences < 1 : p->sequences != 0))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.sequences must be those of params.cu_seqlens, 0 without it");
+  return !p->cu_seqlens || !p->len ||
+         attn_reject_(e, ATTN_E_RANGE, "params.len must be absent with params.cu_seqlens");
+}
+
+/* Every number of a decay is one of its form. */
+ATTN_COLD_ int attn_recurrent_check_decay_(attn_error_ *e, const attn_recurrent_ *a) {
+  const attn_tensor *t = &a->more[ATTN_RECURRENT_W_];
+  const int logs = a->p.form == ATTN_RECURRENT_LOG;
+  float x[ATTN_RECURRENT_CHUNK_];
+  if (!t->data || a->p.form == ATTN_RECURRENT_LOGIT) return 1;
+  for (int64_t b = 0; b < t->batch; b++) {
+    int64_t len = a->p.len ? 0 : t->len; /* tokens that do not exist have no decay either */
+    for (int64_t i = 0; a->p.len && i < a->q.batch; i++)
+      if ((t->batch == 1 || i == b) && a->p.len[i] > len) len = a->p.len[i];
+    if (len > t->len) len = t->len;
+    for (int64_t h = 0; h < t->heads; h++)
+      for (int64_t j = 0; j < len; j++)
+        for (int64_t r = 0; r < t->dim; r += ATTN_RECURRENT_CHUNK_) {
+          const int64_t n =
+              t->dim - r < ATTN_RECURRENT_CHUNK_ ? t->dim - r : (int64_t)ATTN_RECURRENT_CHUNK_;
+          int bad = 0;
+          a->table->widen(x, attn_at_(t, b, h, j) + attn_bytes_(t->dtype, r), 0, NULL, 1, n,
+                          t->dtype, NULL);
+          if (logs)
+            for (int64_t i = 0; i < n; i++) bad |= !(x[i] <= 0.0f);
+          else
+            for (int64_t i = 0; i < n; i++) bad |= !(x[i] >= 0.0f) | !(x[i] <= 1.0f);
+          if (bad)
+            return attn_reject_(
+                e, ATTN_E_VALUE,
+                "params.decay: logs must not be above 0 or NaN, factors lie in 0 .. 1");
+        }
+  }
+  return 1;
+}
+
+/* cu_seqlens ascends from 0 to the number of tokens. */
+ATTN_COLD_ int attn_recurrent_check_marks_(attn_error_ *e, const int32_t *cu, int64_t n,
+                                           int64_t len) {
+  int fine = !cu || cu[0] == 0;
+  for (int64_t i = 0; cu && fine && i < n; i++) fine = cu[i + 1] >= cu[i];
+  return (fine && (!cu || cu[n] == len)) ||
+         attn_reject_(e, ATTN_E_RANGE,
+                      "params.cu_seqlens must ascend from 0 to the number of tokens");
+}
+
+/* Whether the tensors' heads are those of a group. */
+ATTN_COLD_ int attn_recurrent_check_heads_(attn_error_ *e, const attn_tensor *t, int64_t heads,
+                                           const char *rule) {
+  return !t->data || (t->heads > 0 && heads % t->heads == 0) || attn_reject_(e, ATTN_E_HEADS, rule);
+}
+
+/* Every rule; data = 0: arrays are not read; -1: nor are addresses compared. */
+ATTN_COLD_ int attn_recurrent_plan_(attn_error_ *e, attn_recurrent_ *a, attn_tensor o,
+                                    attn_tensor q, attn_tensor k, attn_tensor v,
+                                    const attn_recurrent_params *params, const attn_ctx *ctx,
+                                    int *workers, int data) {
+  enum { O, STATE1, N1, M1, Q, K, V, W, AT, BT, BETA, U, I, DT, STATE0, N0, M0, COUNT };
+  enum { A_LOG, DT_BIAS, SKIP, LEN, CU, RESET, MORE };
+  const int64_t any = ATTN_ANY_, f32 = ATTN_OPTIONAL_ | ATTN_IS_F32_;
+  static const char heads_of[] = "the heads of every argument must divide the largest head count";
+  attn_span_ more[MORE];
+  memset(a, 0, sizeof *a);
+  if (params) a->p = *params;
+  const attn_recurrent_params *p = &a->p;
+  if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
+  if ((int)p->rule < 0 || p->rule >= ATTN_RECURRENT_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.rule must be an attn_recurrent_rule");
+  if ((int)p->form < 0 || p->form >= ATTN_RECURRENT_FORMS)
+    return attn_reject_(e, ATTN_E_RANGE, "params.form must be an attn_recurrent_form");
+  if (!attn_recurrent_check_rule_(e, a, &k)) return 0;
+  a->o = o, a->q = q, a->k = k, a->v = v;
+  const attn_tensor other[ATTN_RECURRENT_MORE_] = {p->decay, p->a,    p->b, p->beta,
+                                                   p->bonus, p->gate, p->dt};
+  memcpy(a->more, other, sizeof other);
+  a->state[0] = p->initial_state, a->state[1] = p->final_state;
+  a->n[0] = p->initial_n, a->n[1] = p->final_n, a->m[0] = p->initial_m, a->m[1] = p->final_m;
+  a->heads = q.heads > v.heads ? q.heads : v.heads;
+  if (k.data && k.heads > a->heads) a->heads = k.heads;
+  a->dk = q.dim, a->dv = v.dim, a->len = q.len;
+  const int64_t n = p->cu_seqlens ? p->sequences : q.batch, t = q.len;
+  const int64_t rows = p->state_transposed ? v.dim : q.dim,
+                cols = p->state_transposed ? q.dim : v.dim;
+#define ATTN_RECURRENT_TOKENS_(i, name, dim, say)                              \
+  ATTN_OPERAND_(&a->more[i], "params." name, ATTN_OPTIONAL_, any, any, t, dim, \
+                "params." name " must be " say)
+#define ATTN_RECURRENT_KEPT_(t, name, role, len, dim, say)                 \
+  ATTN_OPERAND_(t, "params." name, (int)f32 | role, n, a->heads, len, dim, \
+                "params." name " must be f32 " say)
+  attn_operand_ op[COUNT] = {
+      ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, q.batch, a->heads, t, v.dim,
+                    "o must be [q.batch, H, q.len, v.dim], H the largest head count of q, k and v"),
+      ATTN_RECURRENT_KEPT_(&a->state[1], "final_state", ATTN_OUT_, rows, cols,
+                           "[batch or sequences, H, dk, dv], or [.., dv, dk] if state_transposed"),
+      ATTN_RECURRENT_KEPT_(&a->n[1], "final_n", ATTN_OUT_, 1, q.dim,
+                           "[batch or sequences, H, 1, dk]"),
+      ATTN_RECURRENT_KEPT_(&a->m[1], "final_m", ATTN_OUT_, 1, 1, "[batch or sequences, H, 1, 1]"),
+      ATTN_OPERAND_(&a->q, "q", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->k, "k", ATTN_OPTIONAL_, q.batch, any, t, q.dim,
+                    "k must be [q.batch, heads, q.len, q.dim]"),
+      ATTN_OPERAND_(&a->v, "v", 0, q.batch, any, t, any, "v must be [q.batch, heads, q.len, dv]"),
+      ATTN_OPERAND_(&a->more[ATTN_RECURRENT_W_], "params.decay", ATTN_OPTIONAL_, any, any, any, any,
+                    "params.decay must be [1 or batch, heads, 1 or q.len, 1 or dk]"),
+      ATTN_RECURRENT_TOKENS_(ATTN_RECURRENT_A_, "a", q.dim, "[1 or batch, heads, q.len, dk]"),
+      ATTN_RECURRENT_TOKENS_(ATTN_RECURRENT_B_, "b", q.dim, "[1 or batch, heads, q.len, dk]"),
+      ATTN_RECURRENT_TOKENS_(ATTN_RECURRENT_BETA_, "beta", 1, "[1 or batch, heads, q.len, 1]"),
+      ATTN_OPERAND_(&a->more[ATTN_RECURRENT_U_], "params.bonus", ATTN_OPTIONAL_, 1, any, 1, q.dim,
+                    "params.bonus must be [1, heads, 1, dk]"),
+      ATTN_RECURRENT_TOKENS_(ATTN_RECURRENT_I_, "gate", 1, "[1 or batch, heads, q.len, 1]"),
+      ATTN_RECURRENT_TOKENS_(ATTN_RECURRENT_DT_, "dt", 1, "[1 or batch, heads, q.len, 1]"),
+      ATTN_RECURRENT_KEPT_(&a->state[0], "initial_state", 0, rows, cols,
+                           "[batch or sequences, H, dk, dv], or [.., dv, dk] if state_transposed"),
+      ATTN_RECURRENT_KEPT_(&a->n[0], "initial_n", 0, 1, q.dim, "[batch or sequences, H, 1, dk]"),
+      ATTN_RECURRENT_KEPT_(&a->m[0], "initial_m", 0, 1, 1, "[batch or sequences, H, 1, 1]")};
+#undef ATTN_RECURRENT_TOKENS_
+#undef ATTN_RECURRENT_KEPT_
+  if (!attn_check_given_(e, op, COUNT)) return 0;
+  for (int i = Q; i <= V; i++)
+    if (!attn_check_operand_(e, &op[i], a->heads)) return 0;
+  for (int i = Q; i <= DT; i++) {
+    if (i > V && !attn_check_operand_(e, &op[i], a->heads)) return 0;
+    if (!attn_recurrent_check_heads_(e, op[i].t, a->heads, heads_of)) return 0;
+    if (i > V && op[i].t->data && op[i].t->batch != 1 && op[i].t->batch != q.batch)
+      return attn_reject_(e, ATTN_E_SHAPE, op[i].rule);
+  }
+  const attn_tensor *w = &a->more[ATTN_RECURRENT_W_];
+  if (w->data && ((w->len != 1 && w->len != t) || (w->dim != 1 && w->dim != q.dim)))
+    return attn_reject_(e, ATTN_E_SHAPE, op[W].rule);
+  if (p->form == ATTN_RECURRENT_LOGIT && w->dim != 1)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.decay must be one number a token for MLSTM");
+  for (int i = 0; i < COUNT; i++)
+    if ((i < Q || i > DT) && !attn_check_operand_(e, &op[i], a->heads)) return 0;
+  if (p->cu_seqlens && q.batch != 1)
+    return attn_reject_(e, ATTN_E_SHAPE, "q.batch must be 1 with params.cu_seqlens");
+  if (p->rule == ATTN_RECURRENT_MLSTM && w->dim != 1)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.decay must be one number a token for MLSTM");
+  if (p->rule == ATTN_RECURRENT_HGRN2 && w->dim != q.dim)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.decay must be one number a channel for HGRN2");
+  if (!attn_check_array_(e, p->a_log, a->heads, 4, "params.a_log must be aligned to its elements",
+                         &more[A_LOG]) ||
+      !attn_check_array_(e, p->dt_bias, a->heads, 4,
+                         "params.dt_bias must be aligned to its elements", &more[DT_BIAS]) ||
+      !attn_check_array_(e, p->skip, a->heads, 4, "params.skip must be aligned to its elements",
+                         &more[SKIP]) ||
+      !attn_check_array_(e, p->len, q.batch, 4, "params.len must be aligned to its elements",
+                         &more[LEN]) ||
+      !attn_check_array_(e, p->cu_seqlens, attn_add_(p->sequences, 1), 4,
+                         "params.cu_seqlens must be aligned to its elements", &more[CU]) ||
+      !attn_check_array_(e, p->reset, attn_mul_(q.batch, t), 1, "", &more[RESET]))
+    return 0;
+  const int plain = p->rule == ATTN_RECURRENT_LIGHTNING || p->rule == ATTN_RECURRENT_MAMBA2 ||
+                    p->rule == ATTN_RECURRENT_RWKV6 || p->rule == ATTN_RECURRENT_RWKV7;
+  a->scale = attn_map_default_(p->scale, plain ? 1.0f : (float)(1.0 / sqrt((double)q.dim)));
+  a->eps = attn_map_default_(p->eps, 1e-6f);
+  if (!attn_check_scale_(e, p->scale)) return 0;
+  if (!(p->eps >= 0.0f) || !attn_map_finite_(p->eps))
+    return attn_reject_(e, ATTN_E_VALUE, "params.eps must be finite and not negative");
+  a->delta = (attn_recurrent_has_[p->rule] & ATTN_RECURRENT_HAS_BETA_) != 0;
+  a->low = p->a.data != NULL, a->before = p->rule == ATTN_RECURRENT_RWKV6;
+  a->counts = p->rule == ATTN_RECURRENT_MLSTM;
+  a->decay = w->data ? w->dim > 1 || p->rule == ATTN_RECURRENT_HGRN2 ? ATTN_RECURRENT_EACH_
+                                                                     : ATTN_RECURRENT_TOKEN_
+             : p->rule == ATTN_RECURRENT_RETENTION || p->rule == ATTN_RECURRENT_LIGHTNING ||
+                     p->rule == ATTN_RECURRENT_MAMBA2
+                 ? ATTN_RECURRENT_TOKEN_
+                 : ATTN_RECURRENT_NONE_;
+  if (v.dim > INT64_MAX / 1024 || q.dim > INT64_MAX / 1024)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "a state would not fit the address space");
+  a->all = a->dv + a->counts, a->wide = attn_group_up_(a->all), a->sequences = n;
+  a->chunk = p->chunk ? p->chunk : (int64_t)ATTN_RECURRENT_CHUNK_;
+  if (data > 0 &&
+      (!attn_check_lens_(e, p->len, q.batch, t, "params.len must lie in 0..q.len") ||
+       !attn_recurrent_check_marks_(e, p->cu_seqlens, n, t) || !attn_recurrent_check_decay_(e, a)))
+    return 0;
+  if (data < 0) return 1;
+  /* in place: a final array is the initial one */
+  const int pairs[3][2] = {{STATE1, STATE0}, {N1, N0}, {M1, M0}};
+  for (int i = 0; i < 3; i++)
+    if (op[pairs[i][1]].t->data && attn_same_view_(op[pairs[i][0]].t, op[pairs[i][1]].t))
+      op[pairs[i][1]].span.hi = op[pairs[i][1]].span.lo;
+  int there = 0;
+  for (int i = 0; i < COUNT; i++)
+    if (op[i].t->data) op[there++] = op[i];
+  return attn_check_apart_(e, ctx, op, there, more, MORE);
+}
+
+/* ---- the call -----------------------------------------------------------------------------------*/
+
+/* How the work is cut, and the bytes that takes. Columns are apart where workers outnumber heads. */
+ATTN_COLD_ int64_t attn_recurrent_divide_(attn_recurrent_ *a, int workers, int *used) {
+  const int64_t items = attn_mul_(a->sequences, a->heads);
+  const int64_t most = a->counts || a->wide < 32 ? 1 : a->wide / 32;
+  a->slices = 1;
+  if (items > 0 && workers > items) a->slices = workers / items < most ? workers / items : most;
+  *used = attn_pieces_(workers, attn_mul_(items, a->slices));
+  a->own_bytes = attn_recurrent_lay_(a);
+  return attn_workspace_bytes_(attn_mul_(a->own_bytes, *used), 1);
+}
+
+ATTN_COLD_ attn_status attn_recurrent_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                            attn_tensor v, const attn_recurrent_params *params,
+                                            attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_workspace_ memory = {NULL, NULL};
+  attn_recurrent_ a;
+  int workers, used;
+  if (!attn_recurrent_plan_(&e, &a, o, q, k, v, params, ctx, &workers, bytes == NULL))
+    return attn_end_(bytes ? NULL : ctx, &e);
+  const int64_t items = attn_mul_(a.sequences, a.heads);
+  const int nothing = items == 0 || (a.len == 0 && !a.state[1].data);
+  if (bytes && ctx && ctx->workers > 1) workers = ctx->workers;
+  const int64_t need = attn_recurrent_divide_(&a, workers, &used);
+  if (bytes) {
+    if (attn_workspace_fits_(&e, need)) *bytes = nothing ? 0 : (size_t)need;
+    return e.status;
+  }
+  if (!nothing) {
+    if (!attn_workspace_get_(&e, &memory, ctx, need)) return attn_end_(ctx, &e);
+    a.own = memory.base;
+    attn_for_(ctx, used, items * a.slices, attn_recurrent_item_, &a);
+    attn_workspace_drop_(&memory);
+  }
+  attn_report_(ctx, a.table, used,
+               nothing                        ? "no-op"
+               : a.len <= ATTN_RECURRENT_FEW_ ? "decaying state, tokens"
+                                              : "decaying state, chunks",
+               nothing ? "no tokens" : "the length of the call");
+  return attn_end_(ctx, &e);
+}
+ATTN_CALL_(attn_recurrent, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_recurrent_params *params)
+/* <<< attn/families/linear/recurrent.h */
+/* >>> attn/families/linear/gated_norm.h */
+/* families/linear/gated_norm.h owns the elementwise calls around decaying states: logs of decays, norms with a gate. */
+
+/* Rows of tokens of one (batch, head), or tokens of a group of heads. */
+typedef struct attn_around_ {
+  const attn_table_ *table;
+  attn_tensor y, x, z;
+  attn_log_decay_params decay;
+  attn_gated_norm_params norm;
+  float eps;
+  int64_t heads, tiles; /* of an item; of a unit */
+  int64_t wide, each;
+  char *memory;
+} attn_around_;
+
+enum { ATTN_AROUND_ROWS_ = 64, ATTN_AROUND_SLICE_ = 256 };
+
+/* In place: the output speaks for both. */
+ATTN_COLD_ void attn_around_alias_(attn_operand_ *to, attn_operand_ *from) {
+  if (attn_same_view_(to->t, from->t) && to->t->batch == from->t->batch &&
+      to->t->heads == from->t->heads)
+    from->span.lo = from->span.hi = 0;
+}
+
+/* ---- logs of decays -----------------------------------------------------------------------------*/
+
+/* What x + dt_bias of columns c .. of head h is multiplied by, and the function of that; one for all n of them where
+ * columns share theirs. */
+ATTN_FUNC_ void attn_log_decay_rates_(const attn_around_ *a, float *in, float *out, int64_t n,
+                                      int64_t h, int64_t c) {
+  const attn_log_decay_params *p = &a->decay;
+  for (int64_t i = 0; i < n; i++) {
+    if (i && !p->channels) {
+      in[i] = in[0], out[i] = out[0];
+      continue;
+    }
+    const double rate =
+        p->a_log ? attn_exp_f64_((double)p->a_log[p->channels ? h * a->x.dim + c + i : h]) : 1.0;
+    in[i] = (float)(p->bounded ? rate : ATTN_LOG2E_);
+    out[i] = (float)(p->bounded ? (double)p->lower : -rate * ATTN_LN2_);
+  }
+}
+
+ATTN_FUNC_ void attn_log_decay_some_(const attn_around_ *a, float *x, const float *in,
+                                     const float *out, int64_t n, const float *bias, int64_t step) {
+  for (int64_t i = 0; i < n; i++) x[i] = (bias ? x[i] + bias[i * step] : x[i]) * in[i];
+  attn_on_(dense, a->table)
+      ->act(x, x, out, n, NULL, 1.0f,
+            a->decay.bounded ? (int)ATTN_ACT_SIGMOID : ATTN_ACT_SOFTPLUS2_);
+}
+
+ATTN_FUNC_ void attn_log_decay_item_(void *job, int worker, int64_t index) {
+  const attn_around_ *a = (const attn_around_ *)job;
+  const attn_log_decay_params *p = &a->decay;
+  const attn_table_ *f = a->table;
+  const int64_t unit = index / a->tiles, i0 = index % a->tiles * ATTN_AROUND_ROWS_, n = a->x.dim;
+  const int64_t b = unit / a->x.heads, h = unit % a->x.heads, left = a->x.len - i0;
+  const int64_t rows = left < ATTN_AROUND_ROWS_ ? left : (int64_t)ATTN_AROUND_ROWS_;
+  float x[ATTN_AROUND_SLICE_], in[ATTN_AROUND_SLICE_], out[ATTN_AROUND_SLICE_];
+  (void)worker;
+  const float *bias = p->dt_bias ? p->dt_bias + (p->channels ? h * n : h) : NULL;
+  if (n == 1) { /* tokens side by side */
+    attn_log_decay_rates_(a, in, out, 1, h, 0);
+    for (int64_t i = 1; i < rows; i++) in[i] = in[0], out[i] = out[0];
+    f->widen(x, attn_at_(&a->x, b, h, i0), a->x.stride_len, NULL, rows, 1, a->x.dtype, NULL);
+    attn_log_decay_some_(a, x, in, out, rows, bias, 0);
+    for (int64_t i = 0; i < rows; i++)
+      f->blend(attn_at_(&a->y, b, h, i0 + i), x + i, NULL, a->y.dtype, ATTN_F32, ATTN_F32, 1, 1.0f,
+               0.0f);
+    return;
+  }
+  for (int64_t c = 0; c < n; c += ATTN_AROUND_SLICE_) {
+    const int64_t some = n - c < ATTN_AROUND_SLICE_ ? n - c : (int64_t)ATTN_AROUND_SLICE_;
+    attn_log_decay_rates_(a, in, out, some, h, c);
+    for (int64_t i = i0; i < i0 + rows; i++) {
+      f->widen(x, attn_at_(&a->x, b, h, i) + attn_bytes_(a->x.dtype, c), 0, NULL, 1, some,
+               a->x.dtype, NULL);
+      attn_log_decay_some_(a, x, in, out, some, bias ? bias + (p->channels ? c : 0) : NULL,
+                           p->channels ? 1 : 0);
+      f->blend(attn_at_(&a->y, b, h, i) + attn_bytes_(a->y.dtype, c), x, NULL, a->y.dtype, ATTN_F32,
+               ATTN_F32, some, 1.0f, 0.0f);
+    }
+  }
+}
+
+ATTN_COLD_ int attn_log_decay_steps_(attn_stage_ *s, void *job) {
+  attn_around_ *a = (attn_around_ *)job;
+  a->tiles = a->x.len / ATTN_AROUND_ROWS_ + (a->x.len % ATTN_AROUND_ROWS_ != 0);
+  return attn_stage_for_(s, attn_mul_(attn_mul_(a->x.batch, a->x.heads), a->tiles),
+                         attn_log_decay_item_, a, 0, &a->memory);
+}
+
+ATTN_COLD_ int attn_log_decay_check_(attn_error_ *e, attn_around_ *a, const attn_ctx *ctx) {
+  enum { Y, X, COUNT };
+  attn_log_decay_params *p = &a->decay;
+  attn_span_ more[2];
+  attn_operand_ op[COUNT] = {
+      ATTN_OPERAND_(&a->y, "y", ATTN_OUT_, a->x.batch, a->x.heads, a->x.len, a->x.dim,
+                    "y must have the shape of x"),
+      ATTN_OPERAND_(&a->x, "x", 0, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, "")};
+  if (!attn_check_given_(e, op, COUNT) || !attn_check_operand_(e, &op[X], 1) ||
+      !attn_check_operand_(e, &op[Y], 1))
+    return 0;
+  const int64_t n = p->channels ? attn_mul_(a->x.heads, a->x.dim) : a->x.heads;
+  if (!attn_check_array_(e, p->a_log, n, 4, "params.a_log must be aligned to its elements",
+                         &more[0]) ||
+      !attn_check_array_(e, p->dt_bias, n, 4, "params.dt_bias must be aligned to its elements",
+                         &more[1]))
+    return 0;
+  if (p->bounded ? !(p->lower <= 0.0f) || p->lower - p->lower != 0.0f : p->lower != 0.0f)
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.lower must be negative and finite, 0 where not bounded");
+  if (p->lower == 0.0f) p->lower = -5.0f;
+  attn_around_alias_(&op[Y], &op[X]);
+  return attn_check_apart_(e, ctx, op, COUNT, more, 2);
+}
+
+ATTN_COLD_ attn_status attn_log_decay_call_(attn_tensor y, attn_tensor x,
+                                            const attn_log_decay_params *params, attn_ctx *ctx,
+                                            size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_around_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.y = y, a.x = x;
+  if (params) a.decay = *params;
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers)) (void)attn_log_decay_check_(&e, &a, ctx);
+  return attn_step_call_(&e, a.table, workers, ctx, attn_log_decay_steps_, &a, "element by element",
+                         bytes);
+}
+ATTN_CALL_(attn_log_decay, (y, x, params), attn_tensor y, attn_tensor x,
+           const attn_log_decay_params *params)
+
+/* ---- norms with a gate --------------------------------------------------------------------------*/
+
+/* Tokens of an item's heads: u = act(z) x, then times 1 / rms and the gain. */
+ATTN_FUNC_ void attn_gated_norm_item_(void *job, int worker, int64_t index) {
+  const attn_around_ *a = (const attn_around_ *)job;
+  const attn_table_ *f = a->table;
+  const int64_t unit = index / a->tiles, i0 = index % a->tiles * ATTN_AROUND_ROWS_, n = a->x.dim;
+  const int64_t units = a->x.heads / a->heads, b = unit / units, h0 = unit % units * a->heads;
+  const int64_t left = a->x.len - i0,
+                last = left < ATTN_AROUND_ROWS_ ? a->x.len : i0 + ATTN_AROUND_ROWS_;
+  const int before = a->norm.kind == ATTN_GATED_NORM_BEFORE;
+  const int act =
+      a->norm.kind == ATTN_GATED_NORM_SIGMOID ? (int)ATTN_ACT_SIGMOID : (int)ATTN_ACT_SILU;
+  float *u = (float *)(void *)(a->memory + worker * a->each), *x = u + a->wide, *z = x + n;
+  for (int64_t i = i0; i < last; i++) {
+    double sum = 0.0;
+    for (int64_t h = 0; h < a->heads; h++) {
+      float *at = u + h * n, square;
+      f->widen(x, attn_at_(&a->x, b, h0 + h, i), 0, NULL, 1, n, a->x.dtype, NULL);
+      f->widen(z, attn_at_(&a->z, b, h0 + h, i), 0, NULL, 1, n, a->z.dtype, NULL);
+      attn_on_(dense, f)->act(at, z, x, n, NULL, 1.0f, act);
+      const float *of = before ? at : x;
+      attn_on_(select, f)->squares(&square, NULL, of, n, NULL, 1, n);
+      double t = (double)square;
+      if (!(t > 1e-20 && t < 1e30)) { /* what floats cannot square */
+        t = 0.0;
+        for (int64_t c = 0; c < n; c++) t += (double)of[c] * (double)of[c];
+      }
+      sum += t;
+    }
+    const float by = (float)(1.0 / sqrt(sum / ((double)n * (double)a->heads) + (double)a->eps));
+    for (int64_t h = 0; h < a->heads; h++) {
+      const float *gain = a->norm.gain ? a->norm.gain + (before ? (h0 + h) * n : 0) : NULL;
+      float *at = u + h * n;
+      if (gain) attn_on_(dense, f)->act(at, at, gain, n, NULL, 1.0f, (int)ATTN_ACT_NONE);
+      f->blend(attn_at_(&a->y, b, h0 + h, i), at, NULL, a->y.dtype, ATTN_F32, ATTN_F32, n,
+               sum > 0.0 || sum != sum ? by : 0.0f, 0.0f);
+    }
+  }
+}
+
+ATTN_COLD_ int attn_gated_norm_steps_(attn_stage_ *s, void *job) {
+  attn_around_ *a = (attn_around_ *)job;
+  a->tiles = a->x.len / ATTN_AROUND_ROWS_ + (a->x.len % ATTN_AROUND_ROWS_ != 0);
+  a->wide = attn_mul_(a->heads, a->x.dim);
+  a->each = attn_piece_(attn_add_(a->wide, attn_mul_(2, a->x.dim)), sizeof(float));
+  const int64_t units = a->heads ? a->x.heads / a->heads : 0;
+  return attn_stage_for_(s, attn_mul_(attn_mul_(a->x.batch, units), a->tiles),
+                         attn_gated_norm_item_, a, a->each, &a->memory);
+}
+
+ATTN_COLD_ int attn_gated_norm_check_(attn_error_ *e, attn_around_ *a, const attn_ctx *ctx) {
+  enum { Y, X, Z, COUNT };
+  const attn_gated_norm_params *p = &a->norm;
+  attn_span_ gain;
+  const attn_tensor *x = &a->x;
+  attn_operand_ op[COUNT] = {
+      ATTN_OPERAND_(&a->y, "y", ATTN_OUT_, x->batch, x->heads, x->len, x->dim,
+                    "y must have the shape of x"),
+      ATTN_OPERAND_(&a->x, "x", 0, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ""),
+      ATTN_OPERAND_(&a->z, "z", 0, x->batch, x->heads, x->len, x->dim,
+                    "z must have the shape of x")};
+  if (!attn_check_given_(e, op, COUNT) || !attn_check_operand_(e, &op[X], 1) ||
+      !attn_check_operand_(e, &op[Y], 1) || !attn_check_operand_(e, &op[Z], 1))
+    return 0;
+  if ((int)p->kind < 0 || p->kind >= ATTN_GATED_NORM_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.kind must be an attn_gated_norm_kind");
+  const int before = p->kind == ATTN_GATED_NORM_BEFORE;
+  const int64_t groups = p->groups ? p->groups : 1;
+  if (p->groups < 0 || (!before && p->groups != 0) || (before && x->heads % groups))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.groups must divide the heads for BEFORE, else be 0");
+  a->heads = before ? x->heads / groups : 1;
+  a->eps = attn_map_default_(p->eps, p->kind == ATTN_GATED_NORM_SILU ? 1e-6f : 1e-5f);
+  if (!(p->eps >= 0.0f) || p->eps - p->eps != 0.0f)
+    return attn_reject_(e, ATTN_E_VALUE, "params.eps must be finite and not negative");
+  if (!attn_check_array_(e, p->gain, before ? attn_mul_(x->heads, x->dim) : x->dim, 4,
+                         "params.gain must be aligned to its elements", &gain))
+    return 0;
+  attn_around_alias_(&op[Y], &op[X]);
+  attn_around_alias_(&op[Y], &op[Z]);
+  return attn_check_apart_(e, ctx, op, COUNT, &gain, 1);
+}
+
+ATTN_COLD_ attn_status attn_gated_norm_call_(attn_tensor y, attn_tensor x, attn_tensor z,
+                                             const attn_gated_norm_params *params, attn_ctx *ctx,
+                                             size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_around_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.y = y, a.x = x, a.z = z;
+  if (params) a.norm = *params;
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers)) (void)attn_gated_norm_check_(&e, &a, ctx);
+  return attn_step_call_(&e, a.table, workers, ctx, attn_gated_norm_steps_, &a, "rows one by one",
+                         bytes);
+}
+ATTN_CALL_(attn_gated_norm, (y, x, z, params), attn_tensor y, attn_tensor x, attn_tensor z,
+           const attn_gated_norm_params *params)
+/* <<< attn/families/linear/gated_norm.h */
+/* >>> attn/families/linear/short_convolve.h */
+/* families/linear/short_convolve.h owns the short causal convolution of columns and the rows that it keeps. */
+
+enum { ATTN_SHORT_TAPS_ = 64, ATTN_SHORT_ROWS_ = 64, ATTN_SHORT_COLS_ = 256 };
+
+typedef struct attn_brief_ {
+  const attn_table_ *table;
+  attn_tensor y, x, w;
+  attn_short_convolve_params p;
+  int64_t units, tiles, slices, taps; /* sequences; runs of rows, and of columns, of one */
+  int64_t each;
+  char *memory;
+} attn_brief_;
+
+/* The rows of a sequence, and its batch entry. */
+typedef struct attn_brief_range_ {
+  int64_t b, t0, t1;
+} attn_brief_range_;
+
+ATTN_FUNC_ attn_brief_range_ attn_brief_range_of_(const attn_brief_ *a, int64_t unit) {
+  const attn_short_convolve_params *p = &a->p;
+  attn_brief_range_ r = {unit, 0, a->x.len};
+  if (p->cu_seqlens) r.b = 0, r.t0 = p->cu_seqlens[unit], r.t1 = p->cu_seqlens[unit + 1];
+  if (p->len) r.t1 = p->len[unit];
+  return r;
+}
+
+/* Columns of row t of a sequence, which may lie before it. */
+ATTN_FUNC_ void attn_brief_row_(const attn_brief_ *a, const attn_brief_range_ *r, float *to,
+                                int64_t unit, int64_t h, int64_t t, int64_t c, int64_t cols) {
+  const attn_tensor *from = t < r->t0 ? &a->p.initial : &a->x;
+  if (!from->data) {
+    memset(to, 0, (size_t)cols * sizeof(float));
+    return;
+  }
+  const char *row =
+      t < r->t0 ? attn_at_(from, unit, h, a->taps - 1 + t - r->t0) : attn_at_(from, r->b, h, t);
+  a->table->widen(to, row + attn_bytes_(from->dtype, c), 0, NULL, 1, cols, from->dtype, NULL);
+}
+
+/* Up to 64 rows of 256 columns: a tap after another over all of them. */
+ATTN_FUNC_ void attn_brief_item_(void *job, int worker, int64_t index) {
+  const attn_brief_ *a = (const attn_brief_ *)job;
+  const attn_table_ *f = a->table;
+  const int64_t slice = index % a->slices, tile = index / a->slices % a->tiles;
+  const int64_t at = index / a->slices / a->tiles, unit = at / a->x.heads, h = at % a->x.heads;
+  const int64_t e = ATTN_SHORT_COLS_, c = slice * e, cols = a->x.dim - c < e ? a->x.dim - c : e;
+  const attn_brief_range_ r = attn_brief_range_of_(a, unit);
+  const int64_t end = a->p.cu_seqlens ? r.t1 : a->x.len, t0 = r.t0 + tile * ATTN_SHORT_ROWS_;
+  const int64_t t1 = end - t0 < ATTN_SHORT_ROWS_ ? end : t0 + ATTN_SHORT_ROWS_,
+                stop = r.t1 < t1 ? r.t1 : t1;
+  const int64_t w_head = a->w.heads > 1 ? h : 0;
+  float *x = (float *)(void *)(a->memory + worker * a->each),
+        *w = x + (ATTN_SHORT_ROWS_ + a->taps - 1) * e;
+  float *y = w + e, *bias = y + ATTN_SHORT_ROWS_ * e;
+  if (t0 < stop) {
+    for (int64_t t = t0 - a->taps + 1; t < stop; t++)
+      attn_brief_row_(a, &r, x + (t - t0 + a->taps - 1) * e, unit, h, t, c, cols);
+    for (int64_t k = 0; k < a->taps; k++) {
+      f->widen(w, attn_at_(&a->w, 0, w_head, k) + attn_bytes_(a->w.dtype, c), 0, NULL, 1, cols,
+               a->w.dtype, NULL);
+      attn_on_(dense, f)->join_runs(y, e, x + k * e, e, w, stop - t0, (int)cols, k == 0);
+    }
+    if (a->p.bias.data)
+      f->widen(
+          bias,
+          attn_at_(&a->p.bias, 0, a->p.bias.heads > 1 ? h : 0, 0) + attn_bytes_(a->p.bias.dtype, c),
+          0, NULL, 1, cols, a->p.bias.dtype, NULL);
+  }
+  for (int64_t t = t0; t < t1; t++) {
+    char *to = attn_at_(&a->y, r.b, h, t) + attn_bytes_(a->y.dtype, c);
+    float *row = y + (t - t0) * e;
+    if (t < stop)
+      attn_on_(dense, f)->activate(row, cols, a->p.bias.data ? bias : NULL, 1.0f,
+                                   (int)a->p.activation);
+    f->blend(to, t < stop ? row : NULL, NULL, a->y.dtype, ATTN_F32, ATTN_F32, cols, 1.0f, 0.0f);
+  }
+}
+
+/* The last rows of a sequence and head, the first of them first: they may replace those before it. */
+ATTN_FUNC_ void attn_brief_keep_(void *job, int worker, int64_t index) {
+  const attn_brief_ *a = (const attn_brief_ *)job;
+  const int64_t unit = index / a->x.heads, h = index % a->x.heads, keep = a->taps - 1;
+  const attn_brief_range_ r = attn_brief_range_of_(a, unit);
+  float *row = (float *)(void *)(a->memory + worker * a->each);
+  for (int64_t k = 0; k < keep; k++)
+    for (int64_t c = 0; c < a->x.dim; c += ATTN_SHORT_COLS_) {
+      const int64_t cols =
+          a->x.dim - c < ATTN_SHORT_COLS_ ? a->x.dim - c : (int64_t)ATTN_SHORT_COLS_;
+      attn_brief_row_(a, &r, row, unit, h, r.t1 - keep + k, c, cols);
+      a->table->blend(
+          attn_at_(&a->p.final_rows, unit, h, k) + attn_bytes_(a->p.final_rows.dtype, c), row, NULL,
+          a->p.final_rows.dtype, ATTN_F32, ATTN_F32, cols, 1.0f, 0.0f);
+    }
+}
+
+ATTN_COLD_ int attn_brief_steps_(attn_stage_ *s, void *job) {
+  attn_brief_ *a = (attn_brief_ *)job;
+  const int64_t heads = attn_mul_(a->units, a->x.heads), e = ATTN_SHORT_COLS_;
+  a->tiles = a->x.len / ATTN_SHORT_ROWS_ + (a->x.len % ATTN_SHORT_ROWS_ != 0);
+  a->slices = a->x.dim / e + (a->x.dim % e != 0);
+  a->each = attn_piece_((2 * ATTN_SHORT_ROWS_ + a->taps + 1) * e, sizeof(float));
+  if (!attn_stage_for_(s, attn_mul_(heads, attn_mul_(a->tiles, a->slices)), attn_brief_item_, a,
+                       a->each, &a->memory))
+    return 0;
+  return !a->p.final_rows.data ||
+         attn_stage_for_(s, heads, attn_brief_keep_, a, a->each, &a->memory);
+}
+
+ATTN_COLD_ int attn_brief_check_(attn_error_ *e, attn_brief_ *a, const attn_ctx *ctx, int data) {
+  enum { Y, FINAL, X, W, BIAS, INITIAL, COUNT };
+  attn_short_convolve_params *p = &a->p;
+  const attn_tensor *x = &a->x;
+  const int64_t n = p->cu_seqlens ? p->sequences : x->batch;
+  attn_span_ more[2];
+  attn_operand_ op[COUNT] = {
+      ATTN_OPERAND_(&a->y, "y", ATTN_OUT_, x->batch, x->heads, x->len, x->dim,
+                    "y must have the shape of x"),
+      ATTN_OPERAND_(&p->final_rows, "params.final_rows", ATTN_OUT_ | ATTN_OPTIONAL_, n, x->heads,
+                    attn_sub_(a->w.len, 1), x->dim,
+                    "params.final_rows must be [batch or sequences, H, w.len - 1, n]"),
+      ATTN_OPERAND_(&a->x, "x", 0, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ""),
+      ATTN_OPERAND_(&a->w, "w", 0, 1, ATTN_ONE_OR_ALL_, ATTN_ANY_, x->dim,
+                    "w must be [1, 1 or H, K, n]"),
+      ATTN_OPERAND_(&p->bias, "params.bias", ATTN_OPTIONAL_, 1, ATTN_ONE_OR_ALL_, 1, x->dim,
+                    "params.bias must be [1, 1 or H, 1, n]"),
+      ATTN_OPERAND_(&p->initial, "params.initial", ATTN_OPTIONAL_, n, x->heads,
+                    attn_sub_(a->w.len, 1), x->dim,
+                    "params.initial must be [batch or sequences, H, w.len - 1, n]")};
+  if (!attn_check_given_(e, op, COUNT)) return 0;
+  for (int i = X; i <= W; i++)
+    if (!attn_check_operand_(e, &op[i], x->heads)) return 0;
+  if (a->w.len < 1 || a->w.len > ATTN_SHORT_TAPS_)
+    return attn_reject_(e, ATTN_E_SHAPE, "w.len must lie in 1 .. 64");
+  for (int i = 0; i < COUNT; i++)
+    if (i != X && i != W && !attn_check_operand_(e, &op[i], x->heads)) return 0;
+  if (!attn_check_activation_(e, &p->activation, ATTN_ACT_SILU,
+                              "params.activation must be an attn_activation"))
+    return 0;
+  if (p->sequences < 0 || (p->cu_seqlens ? p->sequences < 1 : p->sequences != 0))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.sequences must be those of params.cu_seqlens, 0 without it");
+  if (p->cu_seqlens && p->len)
+    return attn_reject_(e, ATTN_E_RANGE, "params.len must be absent with params.cu_seqlens");
+  if (p->cu_seqlens && x->batch != 1)
+    return attn_reject_(e, ATTN_E_SHAPE, "x.batch must be 1 with params.cu_seqlens");
+  if (!attn_check_array_(e, p->len, x->batch, 4, "params.len must be aligned to its elements",
+                         &more[0]) ||
+      !attn_check_array_(e, p->cu_seqlens, attn_add_(p->sequences, 1), 4,
+                         "params.cu_seqlens must be aligned to its elements", &more[1]))
+    return 0;
+  if (data && (!attn_check_lens_(e, p->len, x->batch, x->len, "params.len must lie in 0..x.len") ||
+               !attn_recurrent_check_marks_(e, p->cu_seqlens, p->sequences, x->len)))
+    return 0;
+  a->units = n, a->taps = a->w.len;
+  if (p->initial.data) attn_around_alias_(&op[FINAL], &op[INITIAL]);
+  return attn_check_apart_(e, ctx, op, COUNT, more, 2);
+}
+
+ATTN_COLD_ attn_status attn_short_convolve_call_(attn_tensor y, attn_tensor x, attn_tensor w,
+                                                 const attn_short_convolve_params *params,
+                                                 attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_brief_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.y = y, a.x = x, a.w = w;
+  if (params) a.p = *params;
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers))
+    (void)attn_brief_check_(&e, &a, ctx, bytes == NULL);
+  return attn_step_call_(&e, a.table, workers, ctx, attn_brief_steps_, &a, "a tap after another",
+                         bytes);
+}
+ATTN_CALL_(attn_short_convolve, (y, x, w, params), attn_tensor y, attn_tensor x, attn_tensor w,
+           const attn_short_convolve_params *params)
+/* <<< attn/families/linear/short_convolve.h */
 #endif
 #if ATTN_HAS_COMPRESSION
 /* >>> attn/families/compression/cluster_queries.h */

@@ -40,6 +40,8 @@
 #endif
 #if ATTN_HAS_LINEAR
 #include "api/families/linear/linear.h"
+#include "api/families/linear/recurrent.h"
+#include "api/families/linear/recurrent_parts.h"
 #endif
 #if ATTN_HAS_COMPRESSION
 #include "api/families/compression/clustered.h"
@@ -238,6 +240,12 @@ ATTN_BEGIN_STRICT_
 #include "families/linear/steps.h"
 #include "families/linear/linear_state.h"
 #include "families/linear/linear.h"
+#include "families/linear/recurrent_rows.h"
+#include "families/linear/recurrent_chunk.h"
+#include "families/linear/recurrent_state.h"
+#include "families/linear/recurrent.h"
+#include "families/linear/gated_norm.h"
+#include "families/linear/short_convolve.h"
 #endif
 #if ATTN_HAS_COMPRESSION
 #include "families/compression/cluster_queries.h"

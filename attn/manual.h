@@ -47,7 +47,8 @@
  *   (clusters of queries and keys), attn_sinkhorn*, attn_sortcut (sorted blocks), attn_sac*,
  *   attn_lstm_step, attn_pointer_logits, attn_choose (edges that a network draws), attn_gate,
  *   attn_dispatch*, attn_mixture, attn_gated (mixture of experts, MoE); attn_linear,
- *   attn_linear_* (linear states), attn_features, attn_feature_count, attn_random_* (feature maps,
+ *   attn_linear_*, attn_recurrent (linear and decaying states), attn_log_decay,
+ *   attn_short_convolve, attn_gated_norm (what stands around those), attn_features, attn_feature_count, attn_random_* (feature maps,
  *   random directions); attn_cluster_queries, attn_clustered, attn_probsparse* (few queries for
  *   many); attn_memory_compressed, attn_local, attn_linformer, attn_poolingformer (fewer keys than
  *   rows); attn_low_rank_band, attn_nystrom, attn_csalr (low rank); attn_mab, attn_isab, attn_pma,

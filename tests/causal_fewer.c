@@ -1,4 +1,4 @@
-/* causal_fewer.c owns the causal calls of fewer keys than rows and linear states. */
+/* causal_fewer.c owns the causal calls of fewer keys than rows, and of linear and decaying states. */
 
 #include "causal.h"
 #include "golden_calls.h"
@@ -108,10 +108,72 @@ static int linear(play *s) {
   return 1;
 }
 
+/* ---- decaying states ----------------------------------------------------------------------------*/
+
+static attn_status recurrent_call(play *s, attn_ctx *ctx) {
+  attn_recurrent_params *p = s->p;
+  const int hgrn = p->rule == ATTN_RECURRENT_HGRN2;
+  if (p->rule == ATTN_RECURRENT_MLSTM) p->gate = s->in[3], p->decay = s->in[4];
+  if (p->rule == ATTN_RECURRENT_MAMBA2) p->dt = s->in[3];
+  if (p->beta.data) p->beta = s->in[3];
+  if (p->a.data) p->a = s->in[3], p->b = s->in[4];
+  return attn_recurrent(s->out[0], s->in[0], hgrn ? absent() : s->in[1], s->in[2], p, ctx);
+}
+static int recurrent(play *s) {
+  static const int64_t chunks[] = {0, 1, 13, 64}, lens[] = {N, 100, 19, 6};
+  static const float rates[] = {-1.5f, 0.25f};
+  if (s->n >= 4 * ATTN_RECURRENT_COUNT) return 0;
+  attn_recurrent_params *p = play_params(s, sizeof *p);
+  const int64_t len = lens[s->n % 4], heads = s->n % 3 ? 2 : 1;
+  const attn_dtype type = s->n % 5 ? ATTN_F32 : ATTN_F16;
+  p->rule = (attn_recurrent_rule)(s->n / 4), p->chunk = chunks[(s->n + s->n / 4) % 4];
+  p->l2norm_qk = 1;
+  (void)play_token(s, type, heads, len, D), (void)play_token(s, type, 1, len, D);
+  (void)play_token(s, type, heads, len, E), (void)play_out(s, type, heads, len, E);
+  const int per_token = p->rule == ATTN_RECURRENT_GATED_DELTA, each = !per_token;
+  if (p->rule != ATTN_RECURRENT_DELTA && p->rule != ATTN_RECURRENT_MAMBA2 &&
+      p->rule != ATTN_RECURRENT_MLSTM) {
+    p->decay = play_fixed(s, 1, len, each ? D : 1);
+    for (int64_t i = 0; i < len; i++)
+      for (int64_t c = 0; c < p->decay.dim; c++)
+        oracle_set(&p->decay, 0, 0, i, c, -0.1 * fabs(oracle_get(&p->decay, 0, 0, i, c)));
+  }
+  if (p->rule == ATTN_RECURRENT_MAMBA2) p->a_log = rates;
+  if (p->rule == ATTN_RECURRENT_RWKV6) p->bonus = play_fixed(s, 1, 1, D);
+  if (p->rule == ATTN_RECURRENT_MLSTM) p->form = ATTN_RECURRENT_LOGIT;
+  if (p->rule == ATTN_RECURRENT_RWKV7 || p->rule == ATTN_RECURRENT_DPLR) {
+    p->a = play_token(s, ATTN_F32, 1, len, D), p->b = play_token(s, ATTN_F32, 1, len, D);
+    for (int64_t i = 0; i < len * D; i++)
+      ((float *)p->a.data)[i] *= 0.1f, ((float *)p->b.data)[i] *= 0.1f;
+  } else if (p->rule == ATTN_RECURRENT_MLSTM) {
+    (void)play_token(s, ATTN_F32, 1, len, 1), (void)play_token(s, ATTN_F32, 1, len, 1);
+  } else if (p->rule == ATTN_RECURRENT_MAMBA2) {
+    (void)play_token(s, ATTN_F32, 1, len, 1);
+  } else if (p->rule == ATTN_RECURRENT_DELTA || per_token || p->rule == ATTN_RECURRENT_KDA) {
+    p->beta = play_token(s, ATTN_F32, 1, len, 1);
+    for (int64_t i = 0; i < len; i++) oracle_set(&p->beta, 0, 0, i, 0, 0.5);
+  }
+  s->call = recurrent_call;
+  return 1;
+}
+
+static attn_status short_convolve_call(play *s, attn_ctx *ctx) {
+  return attn_short_convolve(s->out[0], s->in[0], s->w[0], s->p, ctx);
+}
+static int short_convolve(play *s) {
+  if (s->n >= 2) return 0;
+  (void)play_params(s, sizeof(attn_short_convolve_params));
+  (void)play_token(s, ATTN_F32, 2, N, D), (void)play_out(s, ATTN_F32, 2, N, D);
+  s->w[0] = play_fixed(s, 1, s->n ? 4 : 33, D), s->call = short_convolve_call;
+  return 1;
+}
+
 const causal_entry causal_fewer[] = {{"attn_memory_compressed ", memory_compressed, NULL},
                                      {"attn_local ", local, NULL},
                                      {"attn_poolingformer ", poolingformer, NULL},
                                      {"attn_low_rank_band ", low_rank_band, NULL},
                                      {"attn_luna_causal ", luna, NULL},
                                      {"attn_linear ", linear, NULL},
+                                     {"attn_recurrent ", recurrent, NULL},
+                                     {"attn_short_convolve ", short_convolve, NULL},
                                      {NULL, NULL, NULL}};

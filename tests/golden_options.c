@@ -1,4 +1,5 @@
-/* tests/golden_options.c owns the golden calls of options that the calls in the other lists leave alone. */
+/* tests/golden_options.c owns the golden calls of options that the calls in the other lists leave alone,
+ * and of decaying states. */
 
 #include "golden_calls.h"
 
@@ -198,6 +199,89 @@ static attn_status rope_families(attn_tensor o, attn_tensor lse, test_rng *rng, 
   return status;
 }
 
+/* Decays by channel as logs and a delta rule; a token at a time behind many. */
+static attn_status recurrent_kda(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_recurrent_params p;
+  memset(&p, 0, sizeof p);
+  p.rule = ATTN_RECURRENT_KDA, p.l2norm_qk = 1;
+  attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 1, T, DK);
+  attn_tensor v = golden_exact(rng, 2, T, DV), w = golden_exact(rng, 2, T, DK);
+  for (int64_t h = 0; h < 2; h++)
+    for (int64_t i = 0; i < T; i++)
+      for (int64_t c = 0; c < DK; c++)
+        oracle_set(&w, 0, h, i, c, -fabs(oracle_get(&w, 0, h, i, c)) / (i % 3 ? 16 : 1));
+  p.decay = w, p.beta = golden_exact(rng, 2, T, 1);
+  for (int64_t h = 0; h < 2; h++)
+    for (int64_t i = 0; i < T; i++)
+      oracle_set(&p.beta, 0, h, i, 0, fabs(oracle_get(&p.beta, 0, h, i, 0)) / 2);
+  attn_tensor s = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, DK, DV);
+  test_fill_value(s, 0), test_fill_value(lse, 0);
+  p.initial_state = p.final_state = s;
+  for (int64_t i = 0, n; i < T; i += n) {
+    n = i ? 1 : T - 3;
+    attn_recurrent_params now = p;
+    now.decay = test_rows(w, i, n), now.beta = test_rows(p.beta, i, n);
+    const attn_status status = attn_recurrent(test_rows(o, i, n), test_rows(q, i, n),
+                                              test_rows(k, i, n), test_rows(v, i, n), &now, ctx);
+    if (status != ATTN_OK) return status;
+  }
+  return ATTN_OK;
+}
+
+/* Factors by channel and vectors of their own. */
+static attn_status recurrent_dplr(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_recurrent_params p;
+  memset(&p, 0, sizeof p);
+  p.form = ATTN_RECURRENT_FACTOR;
+  attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 2, T, DK);
+  attn_tensor v = golden_exact(rng, 1, T, DV), w = golden_exact(rng, 1, T, DK);
+  p.a = golden_exact(rng, 1, T, DK), p.b = golden_exact(rng, 2, T, DK);
+  for (int64_t i = 0; i < T; i++)
+    for (int64_t c = 0; c < DK; c++) {
+      oracle_set(&w, 0, 0, i, c, 1 - fabs(oracle_get(&w, 0, 0, i, c)) / 8);
+      oracle_set(&p.a, 0, 0, i, c, oracle_get(&p.a, 0, 0, i, c) / 32);
+    }
+  p.decay = w;
+  test_fill_value(lse, 0);
+  return attn_recurrent(o, q, k, v, &p, ctx);
+}
+
+static attn_status recurrent_mamba2(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  static const float a_log[2] = {0.25f, -1.5f}, skip[2] = {1, -0.5f};
+  attn_recurrent_params p;
+  memset(&p, 0, sizeof p);
+  p.rule = ATTN_RECURRENT_MAMBA2, p.a_log = p.dt_bias = a_log, p.skip = skip;
+  attn_tensor q = golden_exact(rng, 1, T, DK), k = golden_exact(rng, 1, T, DK);
+  attn_tensor v = golden_exact(rng, 2, T, DV);
+  p.dt = golden_exact(rng, 2, T, 1);
+  test_fill_value(lse, 0);
+  return attn_recurrent(o, q, k, v, &p, ctx);
+}
+
+static attn_status recurrent_mlstm(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_recurrent_params p;
+  memset(&p, 0, sizeof p);
+  p.rule = ATTN_RECURRENT_MLSTM, p.form = ATTN_RECURRENT_LOGIT;
+  attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 2, T, DK);
+  attn_tensor v = golden_exact(rng, 2, T, DV);
+  p.decay = golden_exact(rng, 2, T, 1), p.gate = golden_exact(rng, 2, T, 1);
+  test_fill_value(lse, 0);
+  return attn_recurrent(o, q, k, v, &p, ctx);
+}
+
+/* The convolution, the logs of decays and the norm of a layer around a state. */
+static attn_status recurrent_parts(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  static const float rates[2] = {0.25f, -1.5f};
+  attn_log_decay_params p;
+  memset(&p, 0, sizeof p);
+  p.a_log = p.dt_bias = rates;
+  attn_tensor x = golden_exact(rng, 2, T, DV), z = golden_exact(rng, 2, T, DV);
+  attn_tensor u = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, DV);
+  const attn_status status = attn_short_convolve(u, x, golden_exact(rng, 1, 4, DV), NULL, ctx);
+  if (status != ATTN_OK || attn_gated_norm(o, u, z, NULL, ctx) != ATTN_OK) return ATTN_E_VALUE;
+  return attn_log_decay(lse, golden_exact(rng, 2, T, 1), &p, ctx);
+}
+
 const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"routing learned", routing_learned},
                                       {"sinkhorn null", sinkhorn_null},
@@ -211,4 +295,9 @@ const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"gemm int8", gemm_int8},
                                       {"compute f16", compute_f16},
                                       {"rope families", rope_families},
+                                      {"recurrent kda", recurrent_kda},
+                                      {"recurrent dplr", recurrent_dplr},
+                                      {"recurrent mamba2", recurrent_mamba2},
+                                      {"recurrent mlstm", recurrent_mlstm},
+                                      {"recurrent parts", recurrent_parts},
                                       {NULL, NULL}};

@@ -991,6 +991,22 @@
   X(E3_large_keys)                          \
   X(E4_state_workers)                       \
   X(E4_rule_delta_workers)                  \
+  X(M1_random)                              \
+  X(M1_forms_agree)                         \
+  X(M1_long)                                \
+  X(M1_workers)                             \
+  X(M1_ragged)                              \
+  X(M1_identities)                          \
+  X(M1_dense)                               \
+  X(M1_overwrites)                          \
+  X(M1_reset)                               \
+  X(M1_steep)                               \
+  X(M1_empty)                               \
+  X(M1_rejects)                             \
+  X(M1_log_decay)                           \
+  X(M1_short_convolve)                      \
+  X(M1_gated_norm)                          \
+  X(M1_parts_rejects)                       \
   X(D1_topk_random)                         \
   X(D1_topk_long)                           \
   X(D1_topk_terms)                          \

@@ -133,6 +133,51 @@ static void states(test_rng *rng) {
   }
 }
 
+/* Of attn_recurrent, in one call and token by token. */
+static void recurrent(test_rng *rng) {
+  attn_ctx ctx = test_ctx();
+  attn_tensor o = room(2, T, D), q = exact(2, T, D, rng), k = exact(2, T, D, rng);
+  attn_tensor v = exact(2, T, D, rng), gate = exact(2, T, 1, rng);
+  for (int n = 0; n < 8; n++) {
+    static const attn_recurrent_rule rules[] = {ATTN_RECURRENT_DPLR, ATTN_RECURRENT_DELTA,
+                                                ATTN_RECURRENT_MLSTM, ATTN_RECURRENT_RETENTION};
+    attn_recurrent_params p;
+    memset(&p, 0, sizeof p);
+    p.rule = rules[n / 2], p.l2norm_qk = p.rule == ATTN_RECURRENT_DELTA;
+    attn_tensor s = room(2, D, D), less = room(2, 1, D), m = room(2, 1, 1);
+    test_fill_value(s, 0), test_fill_value(less, 0), test_fill_value(m, 0);
+    p.initial_state = p.final_state = s;
+    if (p.rule == ATTN_RECURRENT_MLSTM)
+      p.initial_n = p.final_n = less, p.initial_m = p.final_m = m, p.form = ATTN_RECURRENT_LOGIT;
+    for (int64_t i = 0, some; i < T; i += some) {
+      some = n & 1 ? T : i < 20 ? 1 : T - i;
+      if (p.rule == ATTN_RECURRENT_MLSTM) p.gate = p.decay = test_rows(gate, i, some);
+      if (attn_recurrent(test_rows(o, i, some), test_rows(q, i, some), test_rows(k, i, some),
+                         test_rows(v, i, some), &p, &ctx) != ATTN_OK)
+        fail_msg("%s", ctx.reason);
+      one_nan_in(s, "decaying state"), one_nan_in(less, "its n"), one_nan_in(m, "its m");
+    }
+    one_nan_in(o, "recurrent");
+  }
+}
+
+/* What stands around such a state. */
+static void around(test_rng *rng) {
+  attn_ctx ctx = test_ctx();
+  attn_tensor y = room(2, T, D), rows = room(2, 3, D);
+  attn_short_convolve_params p;
+  memset(&p, 0, sizeof p);
+  p.final_rows = rows;
+  if (attn_log_decay(y, exact(2, T, D, rng), NULL, &ctx)) fail_msg("%s", ctx.reason);
+  one_nan_in(y, "log decay");
+  if (attn_gated_norm(y, exact(2, T, D, rng), exact(2, T, D, rng), NULL, &ctx))
+    fail_msg("%s", ctx.reason);
+  one_nan_in(y, "gated norm");
+  if (attn_short_convolve(y, exact(2, T, D, rng), exact(1, 4, D, rng), &p, &ctx))
+    fail_msg("%s", ctx.reason);
+  one_nan_in(y, "short convolution"), one_nan_in(rows, "its rows");
+}
+
 static void centroids(test_rng *rng) {
   attn_routing_params r = {.w = 20, .wk = 20};
   for (int n = 0; n < 6; n++) {
@@ -177,7 +222,8 @@ static void rows(test_rng *rng) {
 /* Every golden call, and the calls whose outputs are no rows. */
 void api_nan_is_the_one(void **state) {
   (void)state;
-  static void (*const more[])(test_rng *) = {measure, losses, average, states, centroids, rows};
+  static void (*const more[])(test_rng *) = {measure,   losses, average,   states,
+                                             recurrent, around, centroids, rows};
   const char *name;
   poisoned = 0;
   for (int round = 0; round < test_count(12, 3); round++) {

@@ -188,14 +188,22 @@
 #define attn_feature_count(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_features(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_features_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_gated_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_gated_norm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_begin(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_state_bytes(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_view(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_log_decay(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_log_decay_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_random_feature_count(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_random_features(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_random_features_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_recurrent(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_recurrent_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_short_convolve(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_short_convolve_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #endif
 #if !ATTN_HAS_LOWRANK
 #define attn_csalr(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LOWRANK

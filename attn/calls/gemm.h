@@ -279,8 +279,7 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   const attn_table_ *f = a->table;
   const int64_t at = attn_over_(index, a->col_runs), unit = attn_over_(at, a->row_runs);
   const int64_t b = attn_over_(unit, a->y.heads), h = unit - b * a->y.heads;
-  const int64_t r0 = (at - unit * a->row_runs) * a->rows,
-                c0 = (index - at * a->col_runs) * a->cols;
+  const int64_t r0 = (at - unit * a->row_runs) * a->rows, c0 = (index - at * a->col_runs) * a->cols;
   const int64_t rows = a->y.len - r0 < a->rows ? a->y.len - r0 : a->rows;
   const int64_t c1 = a->y.dim - c0 < a->cols ? a->y.dim : c0 + a->cols;
   char *own = a->own + worker * a->own_bytes;

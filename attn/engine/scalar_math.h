@@ -52,3 +52,40 @@ ATTN_FUNC_ void attn_sincos_(double phi, double *sine, double *cosine) {
     default: *sine = -c, *cosine = s;
   }
 }
+
+/* e^x to 2e-16 of it for any x: 2^n times a Taylor sum for |r| <= ln 2 / 2, ln 2 in two parts. */
+ATTN_FUNC_ double attn_exp_f64_(double x) {
+  const double round = 6755399441055744.0; /* 1.5 * 2^52 */
+  uint64_t half, rest;
+  double p = 1.0 / 6227020800.0, low, high;
+  if (!(x > -745.5)) return x == x ? 0.0 : x;
+  if (x > 709.7) return (double)INFINITY;
+  const double n = (x * ATTN_LOG2E_ + round) - round;
+  const double r = (x - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10;
+  static const double by[] = {1.0 / 479001600,
+                              1.0 / 39916800,
+                              1.0 / 3628800,
+                              1.0 / 362880,
+                              1.0 / 40320,
+                              1.0 / 5040,
+                              1.0 / 720,
+                              1.0 / 120,
+                              1.0 / 24,
+                              1.0 / 6,
+                              0.5,
+                              1.0,
+                              1.0};
+  for (int i = 0; i < 13; i++) p = p * r + by[i];
+  const int e = (int)n, e0 = e / 2;
+  half = (uint64_t)(e0 + 1023) << 52, rest = (uint64_t)(e - e0 + 1023) << 52;
+  memcpy(&low, &half, 8), memcpy(&high, &rest, 8);
+  return p * low * high;
+}
+
+/* log(1 + e^x) */
+ATTN_FUNC_ double attn_softplus_f64_(double x) {
+  const double y = attn_exp_f64_(x > 0.0 ? -x : x), z = y / (2.0 + y), t = z * z;
+  double p = 1.0 / 31;
+  for (int i = 29; i > 0; i -= 2) p = p * t + 1.0 / i;
+  return (x > 0.0 ? x : 0.0) + (x == x ? 2.0 * z * p : x);
+}

@@ -504,6 +504,37 @@ typedef struct attn_state_table_ { /* the linear state */
   void (*accrue)(float *s, float *rest, const float *x, int64_t n, double alpha, float by);
 } attn_state_table_;
 
+/* Products of n <= 16 tokens whose channels fade: readers x[][c][lane] in rows of a tile, writers y[][m][c], w[m][c]
+ * what token m leaves. g[i][j][m][lane] = sum_c x_i[c][lane] (product of w over m + 1 .. lane) y_j[m][c] for m <= lane;
+ * late[i]: the product over m + 1 .. lane - 1, m < lane. Other lanes of g hold anything. Then x_i is what
+ * reads a state before the tokens: times the product over 0 .. lane, or lane - 1. */
+typedef struct attn_fade_ {
+  float *x[2];
+  const float *y[2], *w; /* rows y_stride[] apart; dense */
+  float *g[2][2];        /* [16][16] */
+  int64_t y_stride[2], dim;
+  int late[2], readers, writers, n;
+} attn_fade_;
+
+/* One token into S [dk][cols], from `from` (null = 0) to `to`, which may be the same: u = a S (a null: none),
+ * v += minus u where there is no b, S = w S + b u + k v, and o = q S; before: q of the old S, and own v. near[r] not 0:
+ * w[r] is less by 1 (of a decay near 1). w null = 1. Sums over rows are two, of even and of odd ones. */
+typedef struct attn_token_ {
+  float *to, *o;
+  const float *from, *w, *near, *a, *b, *k, *q, *v;
+  int64_t to_stride, from_stride, dk, cols;
+  float minus, own;
+  int before;
+} attn_token_;
+
+typedef struct attn_recurrent_table_ { /* states with decays */
+  void (*fade_products)(const attn_fade_ *p);
+  /* y[m] = x[m] r, r = r w[m], column by column, m from n - 1 down; y and w dense */
+  void (*fade_rows)(float *y, const float *x, int64_t x_stride, const float *w, int64_t n,
+                    int64_t dim, float *r);
+  void (*token)(const attn_token_ *p);
+} attn_recurrent_table_;
+
 typedef struct attn_fourier_table_ { /* Fourier transforms */
   /* the first step of `count` transforms of r m rows each: rows j, j + m, .. become their Fourier
    * transform, output k times w[k j n / (r m)], of n roots of unity; r = 1: row j times w[j]. A row has

@@ -27,6 +27,7 @@
 #define ATTN_GATE_TABLE_(on) on(gate)
 #define ATTN_FEATURE_TABLE_(on) on(top_rows), on(power_rows), on(wave_rows), on(elu1)
 #define ATTN_STATE_TABLE_(on) on(step), on(step_z), on(accrue)
+#define ATTN_RECURRENT_TABLE_(on) on(fade_products), on(fade_rows), on(token)
 #define ATTN_FOURIER_TABLE_(on) on(butterflies), on(mirror)
 
 #define ATTN_ON_SCALAR_(name) attn_##name##_scalar_
@@ -108,6 +109,7 @@ ATTN_TABLES_(attn_rope_table_, attn_rope_on_, ATTN_ROPE_TABLE_)
 ATTN_TABLES_(attn_gate_table_, attn_gate_on_, ATTN_GATE_TABLE_)
 ATTN_TABLES_(attn_feature_table_, attn_feature_on_, ATTN_FEATURE_TABLE_)
 ATTN_TABLES_(attn_state_table_, attn_state_on_, ATTN_STATE_TABLE_)
+ATTN_TABLES_(attn_recurrent_table_, attn_recurrent_on_, ATTN_RECURRENT_TABLE_)
 ATTN_TABLES_(attn_fourier_table_, attn_fourier_on_, ATTN_FOURIER_TABLE_)
 
 #if ATTN_HAS_LOW
@@ -228,6 +230,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_GATE_TABLE_
 #undef ATTN_FEATURE_TABLE_
 #undef ATTN_STATE_TABLE_
+#undef ATTN_RECURRENT_TABLE_
 #undef ATTN_FOURIER_TABLE_
 #undef ATTN_ON_SCALAR_
 #undef ATTN_ON_AVX2_

@@ -32,6 +32,7 @@
 #include "gate.h"
 #include "features.h"
 #include "linear.h"
+#include "recurrent.h"
 #include "norm.h"
 #include "fourier.h"
 #endif

@@ -1,4 +1,6 @@
-/* bench/families/linear.cpp owns the entries of attention over feature maps. */
+/* bench/families/linear.cpp owns the entries of attention over feature maps and over decaying states. */
+
+#include <cmath>
 
 #include "functions.h"
 
@@ -73,6 +75,95 @@ void linear_step(Call &c, int64_t heads) {
   c.size = [=](const attn_ctx *ctx) { return attn_linear_workspace(o, q, k, v, &p, ctx); };
 }
 
+/* Decays of 0.9 to 1 and what a rule reads beside q, k, v. */
+attn_recurrent_params recurrent_params(Call &c, attn_recurrent_rule rule, int64_t t, int64_t dk) {
+  attn_recurrent_params p = {};
+  p.rule = rule;
+  p.l2norm_qk = 1;
+  const int each = rule == ATTN_RECURRENT_GLA || rule == ATTN_RECURRENT_KDA ||
+                   rule == ATTN_RECURRENT_RWKV6 || rule == ATTN_RECURRENT_RWKV7;
+  const int64_t width = each ? dk : 1;
+  if (each || rule == ATTN_RECURRENT_GATED_DELTA || rule == ATTN_RECURRENT_MLSTM) {
+    p.decay = c.rows(c.heads, t, width);
+    p.form = ATTN_RECURRENT_FACTOR;
+    auto *w = static_cast<float *>(p.decay.data);
+    for (int64_t i = 0; i < c.heads * t * width; i++)
+      w[i] = 1.0f - 0.1f * std::fabs(w[i]) / (1.0f + std::fabs(w[i]));
+  }
+  if (rule == ATTN_RECURRENT_MAMBA2) {
+    p.dt = c.rows(c.heads, t, 1);
+    p.a_log = c.numbers(c.heads, 1);
+  }
+  if (rule == ATTN_RECURRENT_RWKV6) p.bonus = c.rows(c.heads, 1, dk);
+  if (rule == ATTN_RECURRENT_MLSTM) p.gate = c.rows(c.heads, t, 1);
+  if (rule == ATTN_RECURRENT_RWKV7) {
+    p.a = c.rows(c.heads, t, dk), p.b = c.rows(c.heads, t, dk);
+    auto *a = static_cast<float *>(p.a.data), *b = static_cast<float *>(p.b.data);
+    for (int64_t i = 0; i < c.heads * t * dk; i++) a[i] *= 0.05f, b[i] *= 0.1f;
+  }
+  return p;
+}
+
+/* The products of a chunk of 64: S read and written, triangles of 65 / 2 keys a row; a delta rule reads S once more and
+ * has a triangle of keys and one of values beside that, DPLR's form writes a second rank. */
+void recurrent(Call &c, attn_recurrent_rule rule, int64_t t) {
+  constexpr int64_t d = 128;
+  const attn_recurrent_params p = recurrent_params(c, rule, t, d);
+  attn_tensor q = c.rows(c.heads, t, d), k = c.rows(c.heads, t, d), v = c.rows(c.heads, t, d);
+  attn_tensor o = c.rows(c.heads, t, d);
+  const int delta = rule == ATTN_RECURRENT_DELTA || rule == ATTN_RECURRENT_GATED_DELTA ||
+                    rule == ATTN_RECURRENT_KDA;
+  const double states = rule == ATTN_RECURRENT_RWKV7 ? 4 : delta ? 3 : 2;
+  const double triangles = rule == ATTN_RECURRENT_RWKV7 ? 4 : delta ? 2 : 1;
+  c.flops = 2.0 * (double)t * (states * d * d + triangles * 65.0 / 2 * 2 * d);
+  c.run = [=](attn_ctx *ctx) { return attn_recurrent(o, q, k, v, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_recurrent_workspace(o, q, k, v, &p, ctx); };
+}
+
+/* One token of 32 heads, in place: the bytes of S, read and written. */
+void recurrent_token(Call &c, attn_recurrent_rule rule) {
+  constexpr int64_t d = 128;
+  c.heads = 32;
+  attn_recurrent_params p = recurrent_params(c, rule, 1, d);
+  p.initial_state = p.final_state = c.rows(c.heads, d, d);
+  attn_tensor q = c.rows(c.heads, 1, d), k = c.rows(c.heads, 1, d), v = c.rows(c.heads, 1, d);
+  attn_tensor o = c.rows(c.heads, 1, d);
+  c.bytes = 8.0 * (double)(c.heads * d * d);
+  c.run = [=](attn_ctx *ctx) { return attn_recurrent(o, q, k, v, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_recurrent_workspace(o, q, k, v, &p, ctx); };
+}
+
+/* What stands around a state: the bytes that are read and written. */
+void log_decay(Call &c) {
+  constexpr int64_t t = 4096;
+  attn_log_decay_params p = {};
+  p.channels = 1;
+  p.a_log = c.numbers(kDim, 1), p.dt_bias = c.numbers(kDim, 1);
+  attn_tensor x = c.rows(1, t, kDim), y = c.rows(1, t, kDim);
+  c.bytes = 8.0 * (double)(t * kDim);
+  c.run = [=](attn_ctx *ctx) { return attn_log_decay(y, x, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_log_decay_workspace(y, x, &p, ctx); };
+}
+
+void short_convolve(Call &c) {
+  constexpr int64_t t = 4096, n = 256;
+  attn_tensor x = c.rows(1, t, n), y = c.rows(1, t, n), w = c.rows(1, 4, n);
+  c.flops = 8.0 * (double)(t * n);
+  c.bytes = 8.0 * (double)(t * n);
+  c.run = [=](attn_ctx *ctx) { return attn_short_convolve(y, x, w, nullptr, ctx); };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_short_convolve_workspace(y, x, w, nullptr, ctx);
+  };
+}
+
+void gated_norm(Call &c) {
+  constexpr int64_t t = 4096, n = 128;
+  attn_tensor x = c.rows(1, t, n), y = c.rows(1, t, n), z = c.rows(1, t, n);
+  c.bytes = 12.0 * (double)(t * n);
+  c.run = [=](attn_ctx *ctx) { return attn_gated_norm(y, x, z, nullptr, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_gated_norm_workspace(y, x, z, nullptr, ctx); };
+}
+
 const CallEntry entries[] = {
     {"random_features", "m:256/d:64", [](Call &c) { random_features(c, 256); }},
     {"features", "elu1/T:4096/d:64", [](Call &c) { features(c, ATTN_FEATURES_ELU1, 0, 1); }},
@@ -98,6 +189,27 @@ const CallEntry entries[] = {
     {"linear", "T:2048/d:64/h:8/causal/delta",
      [](Call &c) { c.heads = 8, linear(c, 2048, ATTN_LINEAR_DELTA, 1); }},
     {"linear_step", "d:64/h:8", [](Call &c) { linear_step(c, 8); }},
+    {"recurrent", "retention/T:4096/d:128",
+     [](Call &c) { recurrent(c, ATTN_RECURRENT_RETENTION, 4096); }},
+    {"recurrent", "gla/T:2048/d:128", [](Call &c) { recurrent(c, ATTN_RECURRENT_GLA, 2048); }},
+    {"recurrent", "gla/T:4096/d:128", [](Call &c) { recurrent(c, ATTN_RECURRENT_GLA, 4096); }},
+    {"recurrent", "mamba2/T:4096/d:128",
+     [](Call &c) { recurrent(c, ATTN_RECURRENT_MAMBA2, 4096); }},
+    {"recurrent", "gated_delta/T:2048/d:128",
+     [](Call &c) { recurrent(c, ATTN_RECURRENT_GATED_DELTA, 2048); }},
+    {"recurrent", "gated_delta/T:4096/d:128",
+     [](Call &c) { recurrent(c, ATTN_RECURRENT_GATED_DELTA, 4096); }},
+    {"recurrent", "kda/T:4096/d:128", [](Call &c) { recurrent(c, ATTN_RECURRENT_KDA, 4096); }},
+    {"recurrent", "rwkv6/T:4096/d:128", [](Call &c) { recurrent(c, ATTN_RECURRENT_RWKV6, 4096); }},
+    {"recurrent", "rwkv7/T:4096/d:128", [](Call &c) { recurrent(c, ATTN_RECURRENT_RWKV7, 4096); }},
+    {"recurrent", "mlstm/T:4096/d:128", [](Call &c) { recurrent(c, ATTN_RECURRENT_MLSTM, 4096); }},
+    {"recurrent_token", "gla/d:128/h:32", [](Call &c) { recurrent_token(c, ATTN_RECURRENT_GLA); }},
+    {"recurrent_token", "gated_delta/d:128/h:32",
+     [](Call &c) { recurrent_token(c, ATTN_RECURRENT_GATED_DELTA); }},
+    {"recurrent_token", "kda/d:128/h:32", [](Call &c) { recurrent_token(c, ATTN_RECURRENT_KDA); }},
+    {"log_decay", "channels/T:4096/d:64", log_decay},
+    {"short_convolve", "kernel:4/T:4096/n:256", short_convolve},
+    {"gated_norm", "silu/T:4096/d:128", gated_norm},
     {"performer", "m:256/T:16384/d:64",
      [](Call &c) { random_attention(c, ATTN_FEATURES_SOFTMAX, 256, 0); }},
     {"performer", "m:256/T:16384/d:64/causal",

@@ -18,6 +18,7 @@ enum {
   LINFORMER,
   POOLINGFORMER,
   MEMORY,
+  RECURRENT,
   LINEAR_KINDS
 };
 
@@ -31,7 +32,49 @@ typedef struct linear_args {
   attn_linformer_params linformer;
   attn_poolingformer_params poolingformer;
   attn_memory_compressed_params memory;
+  attn_recurrent_params recurrent;
 } linear_args;
+
+static void fill_logs(const buffer *b, size_t place, void *user) {
+  for (int64_t c = 0; c < b->view.dim; c++)
+    set_element(b->view.dtype, b->base + place, c, -fabsf(filler_number((filler *)user)));
+}
+
+/* The decay is the first of the weights, what else a rule reads for each token the second. */
+static void recurrent_tensors(job *j, attn_recurrent_params *p) {
+  const attn_tensor more = j->b[L_W2].view;
+  const attn_recurrent_rule rule = p->rule;
+  if (rule != ATTN_RECURRENT_DELTA && rule != ATTN_RECURRENT_MAMBA2) p->decay = j->b[L_W].view;
+  if (rule == ATTN_RECURRENT_DPLR || rule == ATTN_RECURRENT_RWKV7)
+    p->a = p->b = more;
+  else if (rule == ATTN_RECURRENT_MLSTM)
+    p->gate = more;
+  else if (rule == ATTN_RECURRENT_MAMBA2)
+    p->dt = more;
+  else if (rule == ATTN_RECURRENT_RWKV6)
+    p->bonus = more;
+  else if (rule == ATTN_RECURRENT_DELTA || rule == ATTN_RECURRENT_GATED_DELTA ||
+           rule == ATTN_RECURRENT_KDA)
+    p->beta = more;
+  p->final_state = j->b[L_STATE].view;
+}
+
+static void make_recurrent(input *in, job *j, store *s, int64_t batch, int64_t heads, int64_t dk,
+                           int64_t dv) {
+  attn_recurrent_params *p = &((linear_args *)j->args)->recurrent;
+  if (p->rule == ATTN_RECURRENT_MAMBA2 && heads > 0 && heads < 64) {
+    p->a_log = store_floats(in, s, heads, -2, 1, &j->tame);
+    if (chance(in, 2)) p->skip = store_floats(in, s, heads, -2, 1, &j->tame);
+  }
+  p->form = (attn_recurrent_form)(below(in, 3) ? 0 : below(in, ATTN_RECURRENT_FORMS));
+  p->scale = chance(in, 16) ? nasty_float(in) : 0;
+  p->l2norm_qk = below(in, 2);
+  p->chunk = chance(in, 12) ? nasty_int(in) : below(in, 65);
+  p->layers = chance(in, 16) ? nasty_int(in) : 0;
+  if (chance(in, 12)) p->rule = (attn_recurrent_rule)(nasty_int(in) & 0xff);
+  if (batch < 0 || !chance(in, 2)) return;
+  buffer_make(&j->b[L_STATE], attn_bhtd(NULL, ATTN_F32, batch, heads, dk, dv), 0);
+}
 
 /* Tensors of the parameters lie in buffers of the job. */
 static const linear_args *linear_tensors(job *j) {
@@ -43,7 +86,15 @@ static const linear_args *linear_tensors(job *j) {
   a->linformer.w_v = a->memory.w_v = j->b[L_W2].view;
   if (a->poolingformer.pool == ATTN_POOL_DYNAMIC)
     a->poolingformer.pool_k = j->b[L_W].view, a->poolingformer.pool_v = j->b[L_W2].view;
+  recurrent_tensors(j, &a->recurrent);
   return a;
+}
+
+/* HGRN2's key is 1 - w. */
+static attn_tensor recurrent_key(job *j) {
+  attn_tensor none;
+  memset(&none, 0, sizeof none);
+  return ((linear_args *)j->args)->recurrent.rule == ATTN_RECURRENT_HGRN2 ? none : j->b[L_K].view;
 }
 
 static attn_status call_linear(job *j, attn_ctx *ctx) {
@@ -57,6 +108,7 @@ static attn_status call_linear(job *j, attn_ctx *ctx) {
     case LINFORMER: return attn_linformer(o, q, k, v, &a->linformer, ctx);
     case POOLINGFORMER: return attn_poolingformer(o, q, k, v, &a->poolingformer, ctx);
     case MEMORY: return attn_memory_compressed(o, q, k, v, &a->memory, ctx);
+    case RECURRENT: return attn_recurrent(o, q, recurrent_key(j), v, &a->recurrent, ctx);
     default: return attn_linear(o, q, k, v, &a->linear, ctx);
   }
 }
@@ -72,6 +124,7 @@ static size_t workspace_linear(job *j, const attn_ctx *ctx) {
     case LINFORMER: return attn_linformer_workspace(o, q, k, v, &a->linformer, ctx);
     case POOLINGFORMER: return attn_poolingformer_workspace(o, q, k, v, &a->poolingformer, ctx);
     case MEMORY: return attn_memory_compressed_workspace(o, q, k, v, &a->memory, ctx);
+    case RECURRENT: return attn_recurrent_workspace(o, q, recurrent_key(j), v, &a->recurrent, ctx);
     default: return attn_linear_workspace(o, q, k, v, &a->linear, ctx);
   }
 }
@@ -145,7 +198,8 @@ static void fuzz_linear(input *in) {
            .call = call_linear,
            .workspace = workspace_linear};
   const int64_t batch = below(in, 3), kv = 1 + below(in, 2), heads = kv * (1 + below(in, 2));
-  const int64_t tq = below(in, 150), tk = chance(in, 2) ? tq : below(in, 150);
+  const int64_t tq = below(in, 150);
+  const int64_t tk = chance(in, 2) || a.kind == RECURRENT ? tq : below(in, 150);
   const int64_t dk = 1 + below(in, 20), dv = 1 + below(in, 40), m = 1 + below(in, 40);
   attn_tensor view[L_TENSORS];
   memset(view, 0, sizeof view);
@@ -157,6 +211,14 @@ static void fuzz_linear(input *in) {
   int64_t len[2] = {m, tk}, dim[2] = {dk, 1};
   const int64_t rate = 1 + below(in, 4);
   a.linformer.kind = (attn_linformer_kind)below(in, ATTN_LINFORMER_COUNT);
+  if (a.kind == RECURRENT) {
+    a.recurrent.rule = (attn_recurrent_rule)below(in, ATTN_RECURRENT_COUNT);
+    const attn_recurrent_rule rule = a.recurrent.rule;
+    const int vectors = rule == ATTN_RECURRENT_DPLR || rule == ATTN_RECURRENT_RWKV7;
+    len[0] = chance(in, 4) ? 1 : tq, dim[0] = below(in, 2) ? dk : 1;
+    len[1] = rule == ATTN_RECURRENT_RWKV6 ? 1 : tq;
+    dim[1] = vectors || rule == ATTN_RECURRENT_RWKV6 ? dk : 1;
+  }
   if (a.kind == NYSTROM) len[1] = 2 * below(in, 5) + 1;
   if (a.kind == LINFORMER && a.linformer.kind == ATTN_LINFORMER_MATRIX) dim[0] = tk + below(in, 3);
   if (a.kind == MEMORY || (a.kind == LINFORMER && a.linformer.kind == ATTN_LINFORMER_CONV))
@@ -243,6 +305,11 @@ static void fuzz_linear(input *in) {
       a.memory.slot = (attn_slot)below(in, ATTN_SLOT_COUNT);
       a.memory.causal = below(in, 2), a.memory.strict = below(in, 2), a.memory.scale = scale;
       a.memory.q_len = q_len, a.memory.kv_len = kv_len;
+      break;
+    case RECURRENT:
+      if (j.b[L_W].base && below(in, 8)) each_row(&j.b[L_W], fill_logs, &f);
+      if (j.runnable) make_recurrent(in, &j, &s, batch, heads, dk, dv);
+      a.recurrent.len = q_len;
       break;
     default:
       if (j.runnable) make_linear(in, &j, &s, &view[L_Q], &view[L_K], &view[L_V]);
