@@ -133,4 +133,7 @@ static const uint64_t golden[] = {
     0x3423c263fb0517b0u, /* gemm codes */
     0xc2d751133f761dffu, /* gemm int8 */
     0x44480aef982cf812u, /* compute f16 */
+    0x3926993f4551b013u, /* sigmoid weights */
+    0xdcbb67b6a039a940u, /* softpick weights */
+    0x795f3826cac79254u, /* forgetting */
 };

@@ -172,6 +172,38 @@ static attn_status compute_f16(attn_tensor o, attn_tensor lse, test_rng *rng, at
   return status == ATTN_OK ? attn_gemm(o, x, w, &m, ctx) : status;
 }
 
+/* Sigmoids, the rectified softmax, and a softmax that is sharpened, forgets and has gates. */
+static attn_status reshaped_call(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx,
+                                 int kind) {
+  static const float scale[2] = {0.5f, 0.25f}, slope[2] = {0.125f, 0.5f};
+  attn_reshaped_params p;
+  memset(&p, 0, sizeof p);
+  test_fill_value(lse, 0);
+  p.kind = (attn_reshape_kind)kind;
+  const attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 2, T, DK);
+  const attn_tensor v = golden_exact(rng, 2, T, DV);
+  p.attention.causal = 1;
+  if (kind == ATTN_RESHAPE_SIGMOID) p.by_row = 1, p.sum = lse;
+  if (kind == ATTN_RESHAPE_SOFTMAX) {
+    attn_tensor f = golden_exact(rng, 1, T, 1);
+    for (int64_t i = 0; i < T; i++) oracle_set(&f, 0, 0, i, 0, -fabs(oracle_get(&f, 0, 0, i, 0)));
+    oracle_set(&f, 0, 0, T / 2, 0, -(double)INFINITY);
+    p.forget.log_f = f, p.gate = golden_exact(rng, 2, T, DV), p.attention.lse = lse;
+    p.ssmax.scale = scale, p.attention.alibi = slope;
+    p.temperature.on = 1, p.temperature.interval = 16;
+  }
+  return attn_reshaped(o, q, k, v, &p, ctx);
+}
+static attn_status sigmoid_weights(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return reshaped_call(o, lse, rng, ctx, ATTN_RESHAPE_SIGMOID);
+}
+static attn_status softpick_weights(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return reshaped_call(o, lse, rng, ctx, ATTN_RESHAPE_SOFTPICK);
+}
+static attn_status forgetting(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return reshaped_call(o, lse, rng, ctx, ATTN_RESHAPE_SOFTMAX);
+}
+
 const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"routing learned", routing_learned},
                                       {"sinkhorn null", sinkhorn_null},
@@ -184,4 +216,7 @@ const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"gemm codes", gemm_codes},
                                       {"gemm int8", gemm_int8},
                                       {"compute f16", compute_f16},
+                                      {"sigmoid weights", sigmoid_weights},
+                                      {"softpick weights", softpick_weights},
+                                      {"forgetting", forgetting},
                                       {NULL, NULL}};

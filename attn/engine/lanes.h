@@ -128,6 +128,7 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
   const void *q[ATTN_TILE_];
   const int64_t keys = a->kv_len ? a->kv_len[t->batch] : a->k.len;
   const int64_t queries = a->q_len ? a->q_len[t->batch] : a->q.len;
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
   t->head_k = t->head[0] / (a->q.heads / a->k.heads);
   t->head_v = t->head[0] / (a->q.heads / a->v.heads);
   t->groups = (t->n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
@@ -145,6 +146,7 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
     t->lo[r] = a->keep ? 0 : t->near[r];
     t->hi[r] = i < queries ? attn_clamp_(p + a->right + 1, 0, keys) : 0;
     if (a->range) attn_tile_range_(t, r);
+    if (reshape && reshape->bound) reshape->bound(t, r);
     if (t->lo[r] < t->key0) t->lo[r] = t->key0;
     if (t->hi[r] > t->key1) t->hi[r] = t->key1;
     q[r] = attn_at_(&a->q, t->batch, h, i);

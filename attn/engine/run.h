@@ -64,14 +64,13 @@ ATTN_FUNC_ void attn_sequence_merge_(void *job, int worker, int64_t unit) {
 /* What is shared by the workers, in front of their own memory. */
 typedef struct attn_shared_ {
   int64_t distance, factor, m, l, n, o, part_m, part_l, part_o, first, part;
-  int64_t least, count, done, kept, kept_count, bytes;
+  int64_t least, count, done, kept, kept_count, reshape, bytes;
 } attn_shared_;
 
 ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
   const int64_t f = sizeof(float), rows = attn_mul_(attn_mul_(a->q.batch, a->q.heads), a->q.len);
   const int64_t table = attn_piece_(attn_mul_(a->distance_heads, a->distances), f);
-  const int state =
-      a->phases > 1 || attn_weighs_(a) || (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first);
+  const int state = a->phases > 1 || attn_weighs_(a) || attn_tallies_(a);
   const int64_t numbered = a->seq && a->seq->q ? attn_mul_(a->q.heads, a->seq->rows) : rows;
   const int64_t row = state ? attn_piece_(numbered, f) : 0; /* see attn_row_number_ */
   int64_t at = 0;
@@ -101,6 +100,8 @@ ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
   x->done = at, at = attn_add_(at, done ? attn_piece_(rows, 1) : 0);
   x->kept = at, at = attn_add_(at, attn_piece_(attn_mul_(rows, kept), 8));
   x->kept_count = at, at = attn_add_(at, kept ? attn_piece_(rows, 8) : 0);
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  x->reshape = at, at = attn_add_(at, reshape ? reshape->bytes : 0);
   x->bytes = at;
 }
 
@@ -186,7 +187,9 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
     attn_scratch_cut_(a, i, &s);
     *s.pairs = 0, s.held->n = 0;
   }
-  if ((ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first) || attn_weighs_(a)) {
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  if (reshape && reshape->prepare) reshape->prepare(a, w.base + x.reshape, ctx, workers);
+  if (attn_tallies_(a) || attn_weighs_(a)) {
     a->counting = 1;
     attn_softmax_pass_(a, ctx, workers);
     a->counting = 0;
