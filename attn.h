@@ -39,7 +39,7 @@
  *
  *   Functions: attn_sdpa (attention), attn_cache_* (a cache of pages, and attention over it),
  *   attn_merge (partial results), attn_relu (rectified weights), attn_reshaped (sigmoid weights,
- *   softpick, scalable softmax, forgetting, output gates), attn_edges (key lists);
+ *   softpick, stick-breaking, scalable softmax, forgetting, output gates), attn_edges (key lists);
  *   attn_multihead, attn_collaborative (with projections), attn_capsules* (routing of heads);
  *   attn_pattern_*, attn_block_permutations, attn_schedule_* (sparse patterns); attn_star_*,
  *   attn_longformer*, attn_etc*, attn_tree*, attn_segmented, attn_hierarchy, attn_recursive
@@ -523,6 +523,19 @@ ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
   ATTN_VF_ w0, w1, w2, w3, u0, u1, u2, u3;
   ATTN_TANH_(ATTN_EACH4_)
   x[0] = x0, x[1] = x1, x[2] = x2, x[3] = x3;
+}
+
+/* log2(1 + z) / z for 0 <= z <= 1, a minimax fit (3e-8) */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(log2_beside)(ATTN_VF_ z) {
+  ATTN_VF_ p = ATTN_V_SET1_(0.00754918205f);
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.0425670631f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.112856194f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.197118968f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.275641412f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.358408481f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.480692953f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.721340179f));
+  return ATTN_V_FMA_(p, z, ATTN_V_SET1_(1.44269502f));
 }
 
 #undef ATTN_POLY_0_
@@ -1153,6 +1166,53 @@ ATTN_FUNC_ void ATTN_FN_(softpick_block)(float *s, int64_t n, int g0, int g1, fl
     ATTN_V_STORE_(m + lane, now);
     ATTN_V_STORE_(l + lane, ATTN_V_FMA_(ATTN_V_LOAD_(l + lane), keep, sum));
     ATTN_V_STORE_(alpha + lane, keep);
+  }
+}
+
+/* -log2 of a sigmoid and of 1 less it share the logarithm. Keys from the last to the first; `behind` is the sum over the
+ * keys after these. */
+ATTN_FUNC_ void ATTN_FN_(stick_block)(float *s, int64_t n, int g0, int g1, float *high, float *low,
+                                      float *l) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), inf = ATTN_V_SET1_(-INFINITY);
+  for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
+    const ATTN_VF_ behind = ATTN_V_LOAD_(high + lane), start = ATTN_V_LOAD_(low + lane);
+    const ATTN_VF_ rest = ATTN_V_SELECT_(ATTN_V_EQ_(start, inf), zero, start);
+    ATTN_VF_ here = zero, sum = zero;
+    float *cell = s + n * ATTN_TILE_ + lane;
+    for (int64_t j = n; j > 0;) {
+      const int many = j >= 4 ? 4 : 1;
+      ATTN_VF_ y[4], z[4], w[4];
+      j -= many, cell -= many * ATTN_TILE_;
+      ATTN_UNROLL_
+      for (int i = 0; i < 4; i++) { /* with one key all four are that key */
+        y[i] = ATTN_V_LOAD_(cell + (many == 4 ? i * ATTN_TILE_ : 0));
+        z[i] = ATTN_V_SUB_(zero, ATTN_V_ABS_(y[i]));
+      }
+      ATTN_FN_(exp2_neg4)(z);
+      ATTN_UNROLL_
+      for (int i = 3; i >= 0; i--) {
+        const ATTN_VF_ p = ATTN_FN_(log2_beside)(z[i]);
+        const ATTN_VF_ after = ATTN_V_ADD_(ATTN_V_ADD_(behind, here), rest);
+        const ATTN_VF_ own = ATTN_V_FMA_(p, z[i], ATTN_V_MAX_(zero, ATTN_V_SUB_(zero, y[i])));
+        w[i] = ATTN_V_SUB_(zero, ATTN_V_ADD_(own, after));
+        if (many == 4 || i == 0)
+          here = ATTN_V_ADD_(here, ATTN_V_FMA_(p, z[i], ATTN_V_MAX_(zero, y[i])));
+      }
+      ATTN_FN_(exp2_neg4)(w);
+      ATTN_UNROLL_
+      for (int i = 3; i >= 0; i--) {
+        if (many != 4 && i != 0) continue;
+        ATTN_V_STORE_(cell + i * ATTN_TILE_, w[i]);
+        sum = ATTN_V_ADD_(sum, w[i]);
+      }
+    }
+    const ATTN_VF_ all = ATTN_V_ADD_(behind, here), part = ATTN_V_SUB_(all, behind);
+    ATTN_VF_ lost =
+        ATTN_V_ADD_(ATTN_V_SUB_(behind, ATTN_V_SUB_(all, part)), ATTN_V_SUB_(here, part));
+    lost = ATTN_V_ADD_(lost, rest);
+    ATTN_V_STORE_(high + lane, all);
+    ATTN_V_STORE_(low + lane, ATTN_V_SELECT_(ATTN_V_EQ_(lost, lost), lost, zero));
+    ATTN_V_STORE_(l + lane, ATTN_V_ADD_(ATTN_V_LOAD_(l + lane), sum));
   }
 }
 
@@ -2976,19 +3036,10 @@ ATTN_INLINE_ void ATTN_FN_(gelu_tanh_some)(ATTN_VF_ *x, const int n) {
                        ATTN_V_DIV_(ATTN_V_MUL_(a[i], e[i]), ATTN_V_ADD_(one, e[i])));
 }
 
-/* log2(1 + 2^x) = max(x, 0) + log2(1 + z), z = 2^-|x|; log2(1 + z) / z is a minimax fit (3e-8). */
+/* log2(1 + 2^x) = max(x, 0) + log2(1 + z), z = 2^-|x| */
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(softplus2)(ATTN_VF_ x) {
   const ATTN_VF_ zero = ATTN_V_ZERO_(), z = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(zero, ATTN_V_ABS_(x)));
-  ATTN_VF_ p = ATTN_V_SET1_(0.00754918205f);
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.0425670631f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.112856194f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.197118968f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.275641412f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.358408481f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.480692953f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.721340179f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(1.44269502f));
-  return ATTN_V_FMA_(p, z, ATTN_V_MAX_(zero, x));
+  return ATTN_V_FMA_(ATTN_FN_(log2_beside)(z), z, ATTN_V_MAX_(zero, x));
 }
 
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(activation)(ATTN_VF_ x, int act) {
@@ -6090,13 +6141,18 @@ ATTN_DEF size_t attn_relu_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
 /* api/calls/reshaped.h owns attention whose softmax is replaced, sharpened, given a forgetting factor or a
  * gate. */
 
-/* What turns the scores x_ij of a row into weights; A_i are its allowed keys, n_i their number. */
+/* What turns the scores x_ij of a row into weights; A_i are its allowed keys, n_i their number.
+ *   SOFTMAX   as attn_sdpa
+ *   SIGMOID   sigmoid(x_ij + bias), each key by itself. Ramapuram et al. 2024, arXiv 2409.04431
+ *   SOFTPICK  relu(e_j) / (sum_l |e_l| + 1e-8), e_j = exp(x_ij - m) - exp(-m), m = max(0, max_l x_il): keys with
+ *             x_ij <= 0 have no weight. Zuhri et al. 2025, arXiv 2504.20966
+ *   STICK     sigmoid(x_ij) prod_{j < l < p_i} (1 - sigmoid(x_il)), j < p_i: each key takes its share of what the
+ *             later ones have left. Tan et al. 2024, arXiv 2410.17980 */
 typedef enum attn_reshape_kind {
-  ATTN_RESHAPE_SOFTMAX = 0, /* softmax */
-  ATTN_RESHAPE_SIGMOID, /* sigmoid(x_ij + bias), each key by itself; Ramapuram et al. 2024, arXiv
-                             * 2409.04431 */
-  ATTN_RESHAPE_SOFTPICK /* relu(e_j) / (sum_l |e_l| + 1e-8), e_j = exp(x_ij - m) - exp(-m), m = max(0, max_l
-                             * x_il): keys with x_ij <= 0 have no weight; Zuhri et al. 2025, arXiv 2504.20966 */
+  ATTN_RESHAPE_SOFTMAX = 0,
+  ATTN_RESHAPE_SIGMOID,
+  ATTN_RESHAPE_SOFTPICK,
+  ATTN_RESHAPE_STICK
 } attn_reshape_kind;
 
 /* Scalable softmax: x_ij becomes (scale_h log n_i + bias_h) x_ij, biases of the score included. scale [H], null
@@ -6135,23 +6191,27 @@ typedef struct attn_forget {
   int64_t known;         /* 0..Tk; with sums */
 } attn_forget;
 
-/* {0} is attn_sdpa. */
+/* {0} is attn_sdpa.
+ * bias: of SIGMOID, added to every score; without has_bias it is -log n, n = Tk (kv_len where that is given), or n_i
+ *   with by_row.
+ * include_self: of STICK, 1: the key at p_i takes part (j <= p_i). remainder, 1: O_i gets what is left of the stick times the
+ *   value at p_i, if it is one of the kv_len.
+ * gate [B,H,Tq,1] or [B,H,Tq,dv], f32, f16 or bf16: O becomes O sigmoid(gate). Qiu et al. 2025, arXiv 2505.06708.
+ * sum [B,H,Tq,1] f32, out: the sums of the rows' weights, without the remainder; SIGMOID and STICK.
+ * attention: scale, allowed set, terms and storage as in attn_sdpa; lse, map of WEIGHTS or SCORES, sinks,
+ *   softmax_one, span and relative.values for SOFTMAX alone; without ragged, q_offs, align_lengths, modify_weights and
+ *   compute. STICK wants causal, and no schedule, keep or xl. */
 typedef struct attn_reshaped_params {
   attn_reshape_kind kind;
-  int has_bias; /* SIGMOID: 1: bias is given; 0: it is -log n, n = Tk, or kv_len where that is given, */
-  int by_row; /* or with 1 n_i */
-  float bias; /* SIGMOID: added to every score */
+  int has_bias, by_row;
+  float bias;
+  int include_self, remainder;
   attn_ssmax ssmax;
   attn_temperature temperature;
   attn_forget forget;
-  attn_tensor
-      gate; /* [B,H,Tq,1] or [B,H,Tq,dv], f32, f16 or bf16: O becomes O sigmoid(gate); data null = absent.
-                     * Qiu et al. 2025, arXiv 2505.06708 */
-  attn_tensor sum; /* out, optional: [B,H,Tq,1] f32, the sum of the row's weights; SIGMOID */
-  attn_sdpa_params
-      attention; /* scale, allowed set, terms and storage as in attn_sdpa; lse, map of WEIGHTS or SCORES,
-                               * sinks, softmax_one, span and relative.values for SOFTMAX alone; without ragged,
-                               * q_offs, align_lengths, modify_weights and compute */
+  attn_tensor gate; /* data null = absent */
+  attn_tensor sum;  /* out, optional */
+  attn_sdpa_params attention;
 } attn_reshaped_params;
 
 #if ATTN_HAS_RESHAPED
@@ -6171,13 +6231,14 @@ typedef struct attn_reshaped_params {
  * Few queries: as attn_sdpa with SOFTMAX where no pass counts; else a call of up to 64 rows is one tile, all keys
  *   of it one after another. Heads that share keys share their reading unless log_f has more heads than k and v.
  * Empty: as attn_sdpa; a row without keys: O = 0, sum = 0, LSE = -inf.
- * Precision: SIGMOID: weights to a few ulp, however small. SOFTPICK: e_j to a few ulp, near x = 0 too. Sums of log f
+ * Precision: SIGMOID: weights to a few ulp, however small. STICK: sums of log(1 - sigmoid) are compensated over blocks. SOFTPICK: e_j to a few ulp, near x = 0 too. Sums of log f
  *   are doubles; a difference of two errs by (p - j) 2^-53 of the sum itself, far below an ulp of a score.
  * Errors: those of attn_sdpa; RANGE (kind, flags, fields that must be absent, known, a position past the keys, log_f
  *   without causal), VALUE (numbers that are not finite, log_f above 0 or NaN), SHAPE, HEADS, DTYPE, ALIGN,
  *   OVERLAP; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and batch composition; classes of
- *   calls as attn_sdpa. No bit of a row depends on a later token. Cost: as attn_sdpa; SIGMOID a division a pair more,
+ *   calls as attn_sdpa. No bit of a row depends on a later token. Cost: as attn_sdpa; SIGMOID a division a pair more, STICK an
+ *   exponential and a logarithm,
  *   SOFTPICK and log_f a few operations, SSMAX behind biases one. */
 ATTN_DEF attn_status attn_reshaped(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                    const attn_reshaped_params *params, attn_ctx *ctx);
@@ -12148,6 +12209,9 @@ typedef struct attn_reshape_table_ { /* other weights than those of a softmax; -
   /* m' = max(m, top, 0), alpha = 2^(m - m'); e = 2^(s - m') - 2^-m', l = l alpha + sum_j |e|, s = max(e, 0) */
   void (*softpick_block)(float *s, int64_t n, int g0, int g1, float *m, float *l, float *alpha,
                          const float *top);
+  /* keys from the last to the first: s = sigmoid(s) 2^-R, R = high + low the sum of log2(1 + 2^s) over the keys
+   * after this one, of which those of earlier calls come in (low = -inf is 0) and all go out; l as above */
+  void (*stick_block)(float *s, int64_t n, int g0, int g1, float *high, float *low, float *l);
   /* s = s by + ((hi - key_hi) + (lo - key_lo)), -inf stays; top = max(top, s) */
   void (*late_block)(float *s, int64_t n, int g0, int g1, const attn_late_terms_ *p, float *top);
 } attn_reshape_table_;
@@ -14284,7 +14348,8 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
   on(score_block), on(modify_block), on(softmax_block), on(value_block), on(scale_block), \
       on(fold_block), on(join), on(divide), on(exclude)
 #define ATTN_RELU_TABLE_(on) on(relu_block)
-#define ATTN_RESHAPE_TABLE_(on) on(sigmoid_block), on(softpick_block), on(late_block)
+#define ATTN_RESHAPE_TABLE_(on) \
+  on(sigmoid_block), on(softpick_block), on(stick_block), on(late_block)
 #define ATTN_LOW_TABLE_(on) \
   on(pair_dots), on(pair_tile), on(pair_rows), on(narrow), on(pair_softmax), 0
 #define ATTN_HALF_TABLE_(on) \
@@ -14494,6 +14559,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_CODE_PANEL_TABLE_
 #undef ATTN_CODE_LINE_TABLE_
 #undef ATTN_RELU_TABLE_
+#undef ATTN_RESHAPE_TABLE_
 #undef ATTN_LIST_TABLE_
 #undef ATTN_SUM_TABLE_
 #undef ATTN_SELECT_TABLE_
@@ -17970,6 +18036,7 @@ typedef struct attn_reshape_ {
   int by_head;          /* a tile has rows of one head */
   attn_weigh_fn_ weigh; /* in place of the softmax */
   int shifts;           /* weigh keeps a running maximum in m, and what alpha says of it */
+  int backwards;        /* blocks of keys from the last to the first */
   attn_weigh_fn_ tally; /* adds the keys to count; not null: a first pass counts, into state_n */
   int64_t bytes;        /* memory that prepare fills before the first pass */
   void (*prepare)(const struct attn_softmax_ *a, char *memory, attn_ctx *ctx, int workers);
@@ -21400,6 +21467,8 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
   attn_block_terms_(t, &block);
   if (ATTN_PART_(LOW, a->codes)) attn_codes_tile_(t);
   const int few = !ATTN_PART_(PATTERN, a->plan) && j < end && end - j <= 4 * ATTN_BLOCK_;
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  const int back = reshape && reshape->backwards;
   for (;;) {
     int64_t next = j;
     if (ATTN_PART_(PATTERN, a->plan)) {
@@ -21409,8 +21478,14 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
       next = (j / ATTN_BLOCK_ + 1) * ATTN_BLOCK_;
       if (next > end) next = end;
     }
-    const int open = attn_block_open_(t, &block, j, next);
-    j = next;
+    int64_t from = j;
+    if (back) {
+      from = (end - 1) / ATTN_BLOCK_ * ATTN_BLOCK_;
+      if (from < j) from = j;
+      next = end, end = from;
+    }
+    const int open = attn_block_open_(t, &block, from, next);
+    if (!back) j = next;
     if (!open) continue;
     if (ATTN_PART_(LOW, a->codes))
       attn_codes_fetch_(t, &block);
@@ -21420,14 +21495,14 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
       attn_block_fetch_(t, &block);
     t->partial |= block.partial;
     attn_block_modifiers_(t, &block);
-    const attn_plan_tile_ *from = cursor.runs > 0 ? t->plan : t->next;
+    const attn_plan_tile_ *ahead_of = cursor.runs > 0 ? t->plan : t->next;
     if (ATTN_PART_(PATTERN, a->plan)) {
       ahead = cursor.runs > 0 ? cursor : attn_tile_runs_(a, t->next);
-      attn_tile_ahead_(t, &ahead, from ? from->step : 1);
+      attn_tile_ahead_(t, &ahead, ahead_of ? ahead_of->step : 1);
     }
     if (few) attn_tile_below_(t);
     attn_block_scores_(t, &block);
-    if (ATTN_PART_(PATTERN, a->plan)) attn_tile_ahead_(t, &ahead, from ? from->step : 1);
+    if (ATTN_PART_(PATTERN, a->plan)) attn_tile_ahead_(t, &ahead, ahead_of ? ahead_of->step : 1);
     if (few) attn_tile_below_(t);
     if (ATTN_PART_(CONTENT, a->choice)) {
       block.partial = t->partial = 1;
@@ -28170,8 +28245,16 @@ ATTN_FUNC_ void attn_forget_split_(double sum, float *hi, float *lo) {
   *hi = (float)x, *lo = (float)(x - (double)*hi);
 }
 
+/* Whether the key at a row's own position is none. */
+ATTN_FUNC_ int attn_reshaped_strict_(const attn_softmax_ *a) {
+  const attn_reshaped_params *p = attn_reshaped_of_(a)->p;
+  return p->kind == ATTN_RESHAPE_STICK && !p->include_self;
+}
+
 ATTN_FUNC_ void attn_reshaped_bound_(attn_tile_ *t, int r) {
-  const attn_forget_sum *at = attn_forget_at_(t, r);
+  const attn_softmax_ *a = t->a;
+  const attn_forget_sum *at = attn_reshaped_of_(a)->log_f.data ? attn_forget_at_(t, r) : NULL;
+  if (attn_reshaped_strict_(a) && t->hi[r] > t->pos[r]) t->hi[r] = t->pos[r];
   if (at && at->since > t->lo[r]) t->lo[r] = at->since;
 }
 
@@ -28181,10 +28264,10 @@ ATTN_FUNC_ void attn_reshaped_bound_(attn_tile_ *t, int r) {
 ATTN_FUNC_ int64_t attn_row_keys_(const attn_tile_ *t, int r) {
   const attn_softmax_ *a = t->a;
   const int64_t keys = attn_len_of_(a->kv_len, t->batch, a->k.len), p = t->pos[r];
-  const attn_forget_sum *at = a->reshape->bound ? attn_forget_at_(t, r) : NULL;
+  const attn_forget_sum *at = attn_reshaped_of_(a)->log_f.data ? attn_forget_at_(t, r) : NULL;
   const int64_t since = at && at->since > 0 ? at->since : 0;
   if (t->row[r] >= attn_len_of_(a->q_len, t->batch, a->q.len)) return 0;
-  const int64_t hi = attn_clamp_(p + a->right + 1, 0, keys);
+  const int64_t hi = attn_clamp_(p + a->right + !attn_reshaped_strict_(a), 0, keys);
   int64_t near = attn_clamp_(p - a->left, 0, keys), n = 0;
   if (a->keep) {
     const int64_t end = a->keep < hi ? a->keep : hi;
@@ -28273,6 +28356,11 @@ ATTN_FUNC_ void attn_reshaped_sigmoid_(attn_tile_ *t, float *s, int64_t keys, in
   attn_on_(reshape, t->a->table)->sigmoid_block(s, keys, g0, g1, t->shift, t->l);
 }
 
+/* count and m are the sum of what later keys have taken, as stick_block has it. */
+ATTN_FUNC_ void attn_reshaped_stick_(attn_tile_ *t, float *s, int64_t keys, int g0, int g1) {
+  attn_on_(reshape, t->a->table)->stick_block(s, keys, g0, g1, t->count, t->m, t->l);
+}
+
 ATTN_FUNC_ void attn_reshaped_softpick_(attn_tile_ *t, float *s, int64_t keys, int g0, int g1) {
   attn_on_(reshape, t->a->table)->softpick_block(s, keys, g0, g1, t->m, t->l, t->alpha, t->top);
 }
@@ -28288,6 +28376,27 @@ ATTN_FUNC_ void attn_reshaped_sums_(attn_tile_ *t) {
   }
 }
 
+/* The sums of sticks, and what is left of them. */
+ATTN_FUNC_ void attn_reshaped_left_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  const int64_t keys = attn_len_of_(a->kv_len, t->batch, a->k.len),
+                rows = attn_len_of_(a->q_len, t->batch, a->q.len);
+  float left[ATTN_TILE_];
+  attn_reshaped_sums_(t);
+  if (!attn_reshaped_of_(a)->p->remainder) return;
+  for (int r = 0; r < t->n; r++) left[r] = -(t->count[r] + (t->m[r] == -INFINITY ? 0.0f : t->m[r]));
+  a->table->weights(left, left, t->n, 0.0f, 1.0f);
+  for (int r = 0; r < t->n; r++) {
+    const int64_t p = t->pos[r];
+    if (p < 0 || p >= keys || t->row[r] >= rows || left[r] == 0.0f) continue;
+    const char *row = attn_at_(&a->v, t->batch, t->head_v, p);
+    const attn_rows_scale_ s = attn_scales_at_(&a->v_scales, t->batch, t->head_v, p);
+    for (int64_t c = 0; c < a->v.dim; c++)
+      t->w.ot[c * ATTN_TILE_ + r] += left[r] * attn_number_(row, c, a->v.dtype, &s);
+    t->l[r] += left[r];
+  }
+}
+
 ATTN_FUNC_ void attn_reshaped_picked_(attn_tile_ *t) {
   for (int r = 0; r < t->n; r++) t->scale[r] = (float)(1.0 / ((double)t->l[r] + 1e-8));
 }
@@ -28299,11 +28408,11 @@ ATTN_FUNC_ void attn_gate_powers_(const attn_tile_ *t, float *x, int64_t n) {
 }
 
 ATTN_FUNC_ void attn_reshaped_gate_(attn_tile_ *t, float *o, int64_t width) {
-  enum { COLUMNS = 16 };
   const attn_tensor *g = &attn_reshaped_of_(t->a)->gate;
   const int64_t dv = t->a->v.dim;
   const void *rows[ATTN_TILE_];
-  float x[COLUMNS * ATTN_TILE_];
+  const int64_t columns = ATTN_GROUP_, most = columns * ATTN_TILE_;
+  float x[ATTN_GROUP_ * ATTN_TILE_];
   if (g->dim == 1) {
     for (int r = 0; r < t->n; r++)
       x[r] = attn_number_(attn_at_(g, t->batch, t->head[r], t->row[r]), 0, g->dtype, NULL);
@@ -28314,14 +28423,14 @@ ATTN_FUNC_ void attn_reshaped_gate_(attn_tile_ *t, float *o, int64_t width) {
   }
   for (int r = 0; o && r < t->n; r++)
     for (int64_t c = 0, n; t->l[r] != 0.0f && c < dv; c += n) {
-      n = dv - c < COLUMNS * ATTN_TILE_ ? dv - c : COLUMNS * ATTN_TILE_;
+      n = dv - c < most ? dv - c : most;
       const char *row = attn_at_(g, t->batch, t->head[r], t->row[r]) + attn_bytes_(g->dtype, c);
       t->a->table->widen(x, row, 0, NULL, 1, n, g->dtype, NULL);
       attn_gate_powers_(t, x, n);
       for (int64_t i = 0; i < n; i++) o[r * width + c + i] /= 1.0f + x[i];
     }
   for (int64_t c = 0, n; !o && c < dv; c += n) {
-    n = dv - c < COLUMNS ? dv - c : COLUMNS;
+    n = dv - c < columns ? dv - c : columns;
     for (int r = 0; r < t->n; r++)
       rows[r] = attn_at_(g, t->batch, t->head[r], t->row[r]) + attn_bytes_(g->dtype, c);
     t->a->table->pack(x, rows, t->n, n, (int)g->dtype, 1.0f, FLT_MIN);
@@ -28342,14 +28451,25 @@ ATTN_FUNC_ void attn_reshaped_gate_(attn_tile_ *t, float *o, int64_t width) {
 ATTN_COLD_ int attn_reshaped_rules_(attn_error_ *e, const attn_reshaped_params *p) {
   const attn_sdpa_params *s = &p->attention;
   const attn_temperature *t = &p->temperature;
-  if ((int)p->kind < 0 || p->kind > ATTN_RESHAPE_SOFTPICK)
+  if ((int)p->kind < 0 || p->kind > ATTN_RESHAPE_STICK)
     return attn_reject_(e, ATTN_E_RANGE, "params.kind must be an attn_reshape_kind");
   if (!(p->bias - p->bias == 0.0f))
     return attn_reject_(e, ATTN_E_VALUE, "params.bias must be finite");
-  if (p->kind != ATTN_RESHAPE_SIGMOID &&
-      (p->has_bias || p->by_row || p->bias != 0.0f || p->sum.data))
+  if (p->kind != ATTN_RESHAPE_SIGMOID && (p->has_bias || p->by_row || p->bias != 0.0f))
     return attn_reject_(e, ATTN_E_RANGE,
-                        "params.has_bias, by_row, bias and sum are for ATTN_RESHAPE_SIGMOID");
+                        "params.has_bias, by_row and bias are for ATTN_RESHAPE_SIGMOID");
+  if (p->kind != ATTN_RESHAPE_STICK && (p->include_self || p->remainder))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.include_self and remainder are for ATTN_RESHAPE_STICK");
+  if (p->sum.data && p->kind != ATTN_RESHAPE_SIGMOID && p->kind != ATTN_RESHAPE_STICK)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.sum is for ATTN_RESHAPE_SIGMOID and ATTN_RESHAPE_STICK");
+  if (p->kind == ATTN_RESHAPE_STICK && !s->causal)
+    return attn_reject_(e, ATTN_E_RANGE, "params.attention.causal is needed by ATTN_RESHAPE_STICK");
+  if (p->kind == ATTN_RESHAPE_STICK && (s->schedule || s->keep || s->xl.table.data))
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.attention: schedule, keep and xl must be absent with ATTN_RESHAPE_STICK");
   if (p->bias != 0.0f && !p->has_bias)
     return attn_reject_(e, ATTN_E_RANGE, "params.bias needs params.has_bias = 1");
   if (p->has_bias && p->by_row)
@@ -28400,6 +28520,10 @@ ATTN_COLD_ void attn_reshaped_tell_(attn_reshaped_job_ *j, const attn_tensor *k,
     r->weigh = attn_reshaped_sigmoid_, r->finish = attn_reshaped_sums_;
   if (p->kind == ATTN_RESHAPE_SOFTPICK)
     r->weigh = attn_reshaped_softpick_, r->finish = attn_reshaped_picked_, r->shifts = 1;
+  if (p->kind == ATTN_RESHAPE_STICK) {
+    r->weigh = attn_reshaped_stick_, r->finish = attn_reshaped_left_, r->backwards = 1;
+    r->bound = attn_reshaped_bound_;
+  }
   r->few = !r->weigh && !r->tally;
   if (j->log_f.data) {
     const int64_t heads = j->log_f.heads;
@@ -28479,10 +28603,12 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
       !attn_check_array_(e, s->alibi, heads, 4, "params.alibi alignment", &more[ALIBI]) ||
       !attn_check_array_(e, s->sinks, heads, 4, "params.sinks alignment", &more[SINKS]))
     return 0;
-  for (int i = 0; i < COUNT + MORE; i++)
-    if (i != COUNT + SUMS && attn_overlap_(more[SUMS], i < COUNT ? op[i].span : more[i - COUNT]))
-      return attn_reject_(e, ATTN_E_OVERLAP,
-                          "params.forget.sums must not share memory with another argument");
+  int met = 0;
+  for (int i = 0; i < COUNT; i++) met |= attn_overlap_(more[SUMS], op[i].span);
+  for (int i = 0; i < MORE; i++) met |= i != SUMS && attn_overlap_(more[SUMS], more[i]);
+  if (met)
+    return attn_reject_(e, ATTN_E_OVERLAP,
+                        "params.forget.sums must not share memory with another argument");
   if (!attn_check_apart_(e, ctx, op, COUNT, more, MORE)) return 0;
   if (data <= 0) return 1;
   for (int64_t h = 0; p->ssmax.scale && h < heads; h++)
@@ -46376,8 +46502,8 @@ typedef struct attn_maps_job_ {
 } attn_maps_job_;
 
 /* The engine in natural units: nothing else of it is used for fresh scores. */
-static const attn_reshape_ attn_maps_natural_ = {NULL, 1,    0,    0,    NULL, 0,    NULL, 0,
-                                                 NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+static const attn_reshape_ attn_maps_natural_ = {NULL, 1,    0,    0,    NULL, 0,    0,    NULL,
+                                                 0,    NULL, NULL, NULL, NULL, NULL, NULL, NULL};
 
 /* ---- fresh scores ---------------------------------------------------------------------------*/
 

@@ -136,4 +136,5 @@ static const uint64_t golden[] = {
     0x3926993f4551b013u, /* sigmoid weights */
     0xdcbb67b6a039a940u, /* softpick weights */
     0x795f3826cac79254u, /* forgetting */
+    0x137085dd14e08f30u, /* stick weights */
 };

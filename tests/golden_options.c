@@ -184,6 +184,7 @@ static attn_status reshaped_call(attn_tensor o, attn_tensor lse, test_rng *rng, 
   const attn_tensor v = golden_exact(rng, 2, T, DV);
   p.attention.causal = 1;
   if (kind == ATTN_RESHAPE_SIGMOID) p.by_row = 1, p.sum = lse;
+  if (kind == ATTN_RESHAPE_STICK) p.remainder = 1, p.sum = lse;
   if (kind == ATTN_RESHAPE_SOFTMAX) {
     attn_tensor f = golden_exact(rng, 1, T, 1);
     for (int64_t i = 0; i < T; i++) oracle_set(&f, 0, 0, i, 0, -fabs(oracle_get(&f, 0, 0, i, 0)));
@@ -204,6 +205,10 @@ static attn_status forgetting(attn_tensor o, attn_tensor lse, test_rng *rng, att
   return reshaped_call(o, lse, rng, ctx, ATTN_RESHAPE_SOFTMAX);
 }
 
+static attn_status stick_weights(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return reshaped_call(o, lse, rng, ctx, ATTN_RESHAPE_STICK);
+}
+
 const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"routing learned", routing_learned},
                                       {"sinkhorn null", sinkhorn_null},
@@ -219,4 +224,5 @@ const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"sigmoid weights", sigmoid_weights},
                                       {"softpick weights", softpick_weights},
                                       {"forgetting", forgetting},
+                                      {"stick weights", stick_weights},
                                       {NULL, NULL}};

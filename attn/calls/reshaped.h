@@ -5,14 +5,25 @@
 ATTN_COLD_ int attn_reshaped_rules_(attn_error_ *e, const attn_reshaped_params *p) {
   const attn_sdpa_params *s = &p->attention;
   const attn_temperature *t = &p->temperature;
-  if ((int)p->kind < 0 || p->kind > ATTN_RESHAPE_SOFTPICK)
+  if ((int)p->kind < 0 || p->kind > ATTN_RESHAPE_STICK)
     return attn_reject_(e, ATTN_E_RANGE, "params.kind must be an attn_reshape_kind");
   if (!(p->bias - p->bias == 0.0f))
     return attn_reject_(e, ATTN_E_VALUE, "params.bias must be finite");
-  if (p->kind != ATTN_RESHAPE_SIGMOID &&
-      (p->has_bias || p->by_row || p->bias != 0.0f || p->sum.data))
+  if (p->kind != ATTN_RESHAPE_SIGMOID && (p->has_bias || p->by_row || p->bias != 0.0f))
     return attn_reject_(e, ATTN_E_RANGE,
-                        "params.has_bias, by_row, bias and sum are for ATTN_RESHAPE_SIGMOID");
+                        "params.has_bias, by_row and bias are for ATTN_RESHAPE_SIGMOID");
+  if (p->kind != ATTN_RESHAPE_STICK && (p->include_self || p->remainder))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.include_self and remainder are for ATTN_RESHAPE_STICK");
+  if (p->sum.data && p->kind != ATTN_RESHAPE_SIGMOID && p->kind != ATTN_RESHAPE_STICK)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.sum is for ATTN_RESHAPE_SIGMOID and ATTN_RESHAPE_STICK");
+  if (p->kind == ATTN_RESHAPE_STICK && !s->causal)
+    return attn_reject_(e, ATTN_E_RANGE, "params.attention.causal is needed by ATTN_RESHAPE_STICK");
+  if (p->kind == ATTN_RESHAPE_STICK && (s->schedule || s->keep || s->xl.table.data))
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.attention: schedule, keep and xl must be absent with ATTN_RESHAPE_STICK");
   if (p->bias != 0.0f && !p->has_bias)
     return attn_reject_(e, ATTN_E_RANGE, "params.bias needs params.has_bias = 1");
   if (p->has_bias && p->by_row)
@@ -63,6 +74,10 @@ ATTN_COLD_ void attn_reshaped_tell_(attn_reshaped_job_ *j, const attn_tensor *k,
     r->weigh = attn_reshaped_sigmoid_, r->finish = attn_reshaped_sums_;
   if (p->kind == ATTN_RESHAPE_SOFTPICK)
     r->weigh = attn_reshaped_softpick_, r->finish = attn_reshaped_picked_, r->shifts = 1;
+  if (p->kind == ATTN_RESHAPE_STICK) {
+    r->weigh = attn_reshaped_stick_, r->finish = attn_reshaped_left_, r->backwards = 1;
+    r->bound = attn_reshaped_bound_;
+  }
   r->few = !r->weigh && !r->tally;
   if (j->log_f.data) {
     const int64_t heads = j->log_f.heads;
@@ -142,10 +157,12 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
       !attn_check_array_(e, s->alibi, heads, 4, "params.alibi alignment", &more[ALIBI]) ||
       !attn_check_array_(e, s->sinks, heads, 4, "params.sinks alignment", &more[SINKS]))
     return 0;
-  for (int i = 0; i < COUNT + MORE; i++)
-    if (i != COUNT + SUMS && attn_overlap_(more[SUMS], i < COUNT ? op[i].span : more[i - COUNT]))
-      return attn_reject_(e, ATTN_E_OVERLAP,
-                          "params.forget.sums must not share memory with another argument");
+  int met = 0;
+  for (int i = 0; i < COUNT; i++) met |= attn_overlap_(more[SUMS], op[i].span);
+  for (int i = 0; i < MORE; i++) met |= i != SUMS && attn_overlap_(more[SUMS], more[i]);
+  if (met)
+    return attn_reject_(e, ATTN_E_OVERLAP,
+                        "params.forget.sums must not share memory with another argument");
   if (!attn_check_apart_(e, ctx, op, COUNT, more, MORE)) return 0;
   if (data <= 0) return 1;
   for (int64_t h = 0; p->ssmax.scale && h < heads; h++)

@@ -68,8 +68,16 @@ ATTN_FUNC_ void attn_forget_split_(double sum, float *hi, float *lo) {
   *hi = (float)x, *lo = (float)(x - (double)*hi);
 }
 
+/* Whether the key at a row's own position is none. */
+ATTN_FUNC_ int attn_reshaped_strict_(const attn_softmax_ *a) {
+  const attn_reshaped_params *p = attn_reshaped_of_(a)->p;
+  return p->kind == ATTN_RESHAPE_STICK && !p->include_self;
+}
+
 ATTN_FUNC_ void attn_reshaped_bound_(attn_tile_ *t, int r) {
-  const attn_forget_sum *at = attn_forget_at_(t, r);
+  const attn_softmax_ *a = t->a;
+  const attn_forget_sum *at = attn_reshaped_of_(a)->log_f.data ? attn_forget_at_(t, r) : NULL;
+  if (attn_reshaped_strict_(a) && t->hi[r] > t->pos[r]) t->hi[r] = t->pos[r];
   if (at && at->since > t->lo[r]) t->lo[r] = at->since;
 }
 
@@ -79,10 +87,10 @@ ATTN_FUNC_ void attn_reshaped_bound_(attn_tile_ *t, int r) {
 ATTN_FUNC_ int64_t attn_row_keys_(const attn_tile_ *t, int r) {
   const attn_softmax_ *a = t->a;
   const int64_t keys = attn_len_of_(a->kv_len, t->batch, a->k.len), p = t->pos[r];
-  const attn_forget_sum *at = a->reshape->bound ? attn_forget_at_(t, r) : NULL;
+  const attn_forget_sum *at = attn_reshaped_of_(a)->log_f.data ? attn_forget_at_(t, r) : NULL;
   const int64_t since = at && at->since > 0 ? at->since : 0;
   if (t->row[r] >= attn_len_of_(a->q_len, t->batch, a->q.len)) return 0;
-  const int64_t hi = attn_clamp_(p + a->right + 1, 0, keys);
+  const int64_t hi = attn_clamp_(p + a->right + !attn_reshaped_strict_(a), 0, keys);
   int64_t near = attn_clamp_(p - a->left, 0, keys), n = 0;
   if (a->keep) {
     const int64_t end = a->keep < hi ? a->keep : hi;
@@ -171,6 +179,11 @@ ATTN_FUNC_ void attn_reshaped_sigmoid_(attn_tile_ *t, float *s, int64_t keys, in
   attn_on_(reshape, t->a->table)->sigmoid_block(s, keys, g0, g1, t->shift, t->l);
 }
 
+/* count and m are the sum of what later keys have taken, as stick_block has it. */
+ATTN_FUNC_ void attn_reshaped_stick_(attn_tile_ *t, float *s, int64_t keys, int g0, int g1) {
+  attn_on_(reshape, t->a->table)->stick_block(s, keys, g0, g1, t->count, t->m, t->l);
+}
+
 ATTN_FUNC_ void attn_reshaped_softpick_(attn_tile_ *t, float *s, int64_t keys, int g0, int g1) {
   attn_on_(reshape, t->a->table)->softpick_block(s, keys, g0, g1, t->m, t->l, t->alpha, t->top);
 }
@@ -186,6 +199,27 @@ ATTN_FUNC_ void attn_reshaped_sums_(attn_tile_ *t) {
   }
 }
 
+/* The sums of sticks, and what is left of them. */
+ATTN_FUNC_ void attn_reshaped_left_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  const int64_t keys = attn_len_of_(a->kv_len, t->batch, a->k.len),
+                rows = attn_len_of_(a->q_len, t->batch, a->q.len);
+  float left[ATTN_TILE_];
+  attn_reshaped_sums_(t);
+  if (!attn_reshaped_of_(a)->p->remainder) return;
+  for (int r = 0; r < t->n; r++) left[r] = -(t->count[r] + (t->m[r] == -INFINITY ? 0.0f : t->m[r]));
+  a->table->weights(left, left, t->n, 0.0f, 1.0f);
+  for (int r = 0; r < t->n; r++) {
+    const int64_t p = t->pos[r];
+    if (p < 0 || p >= keys || t->row[r] >= rows || left[r] == 0.0f) continue;
+    const char *row = attn_at_(&a->v, t->batch, t->head_v, p);
+    const attn_rows_scale_ s = attn_scales_at_(&a->v_scales, t->batch, t->head_v, p);
+    for (int64_t c = 0; c < a->v.dim; c++)
+      t->w.ot[c * ATTN_TILE_ + r] += left[r] * attn_number_(row, c, a->v.dtype, &s);
+    t->l[r] += left[r];
+  }
+}
+
 ATTN_FUNC_ void attn_reshaped_picked_(attn_tile_ *t) {
   for (int r = 0; r < t->n; r++) t->scale[r] = (float)(1.0 / ((double)t->l[r] + 1e-8));
 }
@@ -197,11 +231,11 @@ ATTN_FUNC_ void attn_gate_powers_(const attn_tile_ *t, float *x, int64_t n) {
 }
 
 ATTN_FUNC_ void attn_reshaped_gate_(attn_tile_ *t, float *o, int64_t width) {
-  enum { COLUMNS = 16 };
   const attn_tensor *g = &attn_reshaped_of_(t->a)->gate;
   const int64_t dv = t->a->v.dim;
   const void *rows[ATTN_TILE_];
-  float x[COLUMNS * ATTN_TILE_];
+  const int64_t columns = ATTN_GROUP_, most = columns * ATTN_TILE_;
+  float x[ATTN_GROUP_ * ATTN_TILE_];
   if (g->dim == 1) {
     for (int r = 0; r < t->n; r++)
       x[r] = attn_number_(attn_at_(g, t->batch, t->head[r], t->row[r]), 0, g->dtype, NULL);
@@ -212,14 +246,14 @@ ATTN_FUNC_ void attn_reshaped_gate_(attn_tile_ *t, float *o, int64_t width) {
   }
   for (int r = 0; o && r < t->n; r++)
     for (int64_t c = 0, n; t->l[r] != 0.0f && c < dv; c += n) {
-      n = dv - c < COLUMNS * ATTN_TILE_ ? dv - c : COLUMNS * ATTN_TILE_;
+      n = dv - c < most ? dv - c : most;
       const char *row = attn_at_(g, t->batch, t->head[r], t->row[r]) + attn_bytes_(g->dtype, c);
       t->a->table->widen(x, row, 0, NULL, 1, n, g->dtype, NULL);
       attn_gate_powers_(t, x, n);
       for (int64_t i = 0; i < n; i++) o[r * width + c + i] /= 1.0f + x[i];
     }
   for (int64_t c = 0, n; !o && c < dv; c += n) {
-    n = dv - c < COLUMNS ? dv - c : COLUMNS;
+    n = dv - c < columns ? dv - c : columns;
     for (int r = 0; r < t->n; r++)
       rows[r] = attn_at_(g, t->batch, t->head[r], t->row[r]) + attn_bytes_(g->dtype, c);
     t->a->table->pack(x, rows, t->n, n, (int)g->dtype, 1.0f, FLT_MIN);

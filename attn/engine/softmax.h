@@ -446,6 +446,8 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
   attn_block_terms_(t, &block);
   if (ATTN_PART_(LOW, a->codes)) attn_codes_tile_(t);
   const int few = !ATTN_PART_(PATTERN, a->plan) && j < end && end - j <= 4 * ATTN_BLOCK_;
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  const int back = reshape && reshape->backwards;
   for (;;) {
     int64_t next = j;
     if (ATTN_PART_(PATTERN, a->plan)) {
@@ -455,8 +457,14 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
       next = (j / ATTN_BLOCK_ + 1) * ATTN_BLOCK_;
       if (next > end) next = end;
     }
-    const int open = attn_block_open_(t, &block, j, next);
-    j = next;
+    int64_t from = j;
+    if (back) {
+      from = (end - 1) / ATTN_BLOCK_ * ATTN_BLOCK_;
+      if (from < j) from = j;
+      next = end, end = from;
+    }
+    const int open = attn_block_open_(t, &block, from, next);
+    if (!back) j = next;
     if (!open) continue;
     if (ATTN_PART_(LOW, a->codes))
       attn_codes_fetch_(t, &block);
@@ -466,14 +474,14 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
       attn_block_fetch_(t, &block);
     t->partial |= block.partial;
     attn_block_modifiers_(t, &block);
-    const attn_plan_tile_ *from = cursor.runs > 0 ? t->plan : t->next;
+    const attn_plan_tile_ *ahead_of = cursor.runs > 0 ? t->plan : t->next;
     if (ATTN_PART_(PATTERN, a->plan)) {
       ahead = cursor.runs > 0 ? cursor : attn_tile_runs_(a, t->next);
-      attn_tile_ahead_(t, &ahead, from ? from->step : 1);
+      attn_tile_ahead_(t, &ahead, ahead_of ? ahead_of->step : 1);
     }
     if (few) attn_tile_below_(t);
     attn_block_scores_(t, &block);
-    if (ATTN_PART_(PATTERN, a->plan)) attn_tile_ahead_(t, &ahead, from ? from->step : 1);
+    if (ATTN_PART_(PATTERN, a->plan)) attn_tile_ahead_(t, &ahead, ahead_of ? ahead_of->step : 1);
     if (few) attn_tile_below_(t);
     if (ATTN_PART_(CONTENT, a->choice)) {
       block.partial = t->partial = 1;

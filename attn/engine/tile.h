@@ -228,6 +228,7 @@ typedef struct attn_reshape_ {
   int by_head;          /* a tile has rows of one head */
   attn_weigh_fn_ weigh; /* in place of the softmax */
   int shifts;           /* weigh keeps a running maximum in m, and what alpha says of it */
+  int backwards;        /* blocks of keys from the last to the first */
   attn_weigh_fn_ tally; /* adds the keys to count; not null: a first pass counts, into state_n */
   int64_t bytes;        /* memory that prepare fills before the first pass */
   void (*prepare)(const struct attn_softmax_ *a, char *memory, attn_ctx *ctx, int workers);

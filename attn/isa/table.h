@@ -359,6 +359,9 @@ typedef struct attn_reshape_table_ { /* other weights than those of a softmax; -
   /* m' = max(m, top, 0), alpha = 2^(m - m'); e = 2^(s - m') - 2^-m', l = l alpha + sum_j |e|, s = max(e, 0) */
   void (*softpick_block)(float *s, int64_t n, int g0, int g1, float *m, float *l, float *alpha,
                          const float *top);
+  /* keys from the last to the first: s = sigmoid(s) 2^-R, R = high + low the sum of log2(1 + 2^s) over the keys
+   * after this one, of which those of earlier calls come in (low = -inf is 0) and all go out; l as above */
+  void (*stick_block)(float *s, int64_t n, int g0, int g1, float *high, float *low, float *l);
   /* s = s by + ((hi - key_hi) + (lo - key_lo)), -inf stays; top = max(top, s) */
   void (*late_block)(float *s, int64_t n, int g0, int g1, const attn_late_terms_ *p, float *top);
 } attn_reshape_table_;

@@ -104,6 +104,53 @@ ATTN_FUNC_ void ATTN_FN_(softpick_block)(float *s, int64_t n, int g0, int g1, fl
   }
 }
 
+/* -log2 of a sigmoid and of 1 less it share the logarithm. Keys from the last to the first; `behind` is the sum over the
+ * keys after these. */
+ATTN_FUNC_ void ATTN_FN_(stick_block)(float *s, int64_t n, int g0, int g1, float *high, float *low,
+                                      float *l) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), inf = ATTN_V_SET1_(-INFINITY);
+  for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
+    const ATTN_VF_ behind = ATTN_V_LOAD_(high + lane), start = ATTN_V_LOAD_(low + lane);
+    const ATTN_VF_ rest = ATTN_V_SELECT_(ATTN_V_EQ_(start, inf), zero, start);
+    ATTN_VF_ here = zero, sum = zero;
+    float *cell = s + n * ATTN_TILE_ + lane;
+    for (int64_t j = n; j > 0;) {
+      const int many = j >= 4 ? 4 : 1;
+      ATTN_VF_ y[4], z[4], w[4];
+      j -= many, cell -= many * ATTN_TILE_;
+      ATTN_UNROLL_
+      for (int i = 0; i < 4; i++) { /* with one key all four are that key */
+        y[i] = ATTN_V_LOAD_(cell + (many == 4 ? i * ATTN_TILE_ : 0));
+        z[i] = ATTN_V_SUB_(zero, ATTN_V_ABS_(y[i]));
+      }
+      ATTN_FN_(exp2_neg4)(z);
+      ATTN_UNROLL_
+      for (int i = 3; i >= 0; i--) {
+        const ATTN_VF_ p = ATTN_FN_(log2_beside)(z[i]);
+        const ATTN_VF_ after = ATTN_V_ADD_(ATTN_V_ADD_(behind, here), rest);
+        const ATTN_VF_ own = ATTN_V_FMA_(p, z[i], ATTN_V_MAX_(zero, ATTN_V_SUB_(zero, y[i])));
+        w[i] = ATTN_V_SUB_(zero, ATTN_V_ADD_(own, after));
+        if (many == 4 || i == 0)
+          here = ATTN_V_ADD_(here, ATTN_V_FMA_(p, z[i], ATTN_V_MAX_(zero, y[i])));
+      }
+      ATTN_FN_(exp2_neg4)(w);
+      ATTN_UNROLL_
+      for (int i = 3; i >= 0; i--) {
+        if (many != 4 && i != 0) continue;
+        ATTN_V_STORE_(cell + i * ATTN_TILE_, w[i]);
+        sum = ATTN_V_ADD_(sum, w[i]);
+      }
+    }
+    const ATTN_VF_ all = ATTN_V_ADD_(behind, here), part = ATTN_V_SUB_(all, behind);
+    ATTN_VF_ lost =
+        ATTN_V_ADD_(ATTN_V_SUB_(behind, ATTN_V_SUB_(all, part)), ATTN_V_SUB_(here, part));
+    lost = ATTN_V_ADD_(lost, rest);
+    ATTN_V_STORE_(high + lane, all);
+    ATTN_V_STORE_(low + lane, ATTN_V_SELECT_(ATTN_V_EQ_(lost, lost), lost, zero));
+    ATTN_V_STORE_(l + lane, ATTN_V_ADD_(ATTN_V_LOAD_(l + lane), sum));
+  }
+}
+
 ATTN_FUNC_ void ATTN_FN_(late_block)(float *s, int64_t n, int g0, int g1, const attn_late_terms_ *p,
                                      float *top) {
   const ATTN_VF_ inf = ATTN_V_SET1_(-INFINITY), one = ATTN_V_SET1_(1.0f);

@@ -5,9 +5,19 @@
 
 namespace {
 
-enum Way { kSigmoid, kSoftpick, kSsmax, kSsmaxBiased, kTemperature, kForgetting, kGate, kWays };
-const char *const kNames[kWays] = {"sigmoid",     "softpick",   "ssmax", "ssmax-alibi",
-                                   "temperature", "forgetting", "gate"};
+enum Way {
+  kSigmoid,
+  kSoftpick,
+  kStick,
+  kSsmax,
+  kSsmaxBiased,
+  kTemperature,
+  kForgetting,
+  kGate,
+  kWays
+};
+const char *const kNames[kWays] = {"sigmoid",     "softpick",    "stick",      "ssmax",
+                                   "ssmax-alibi", "temperature", "forgetting", "gate"};
 
 /* attn_reshaped, in turn with softmax over the same shape. */
 class ReshapedCase : public Case {
@@ -21,6 +31,7 @@ class ReshapedCase : public Case {
     const int64_t t = shape.tq, h = shape.heads;
     if (way == kSigmoid) params_.kind = ATTN_RESHAPE_SIGMOID;
     if (way == kSoftpick) params_.kind = ATTN_RESHAPE_SOFTPICK;
+    if (way == kStick) params_.kind = ATTN_RESHAPE_STICK;
     if (way == kSsmax || way == kSsmaxBiased)
       numbers_.assign((size_t)h, 0.43f), params_.ssmax.scale = numbers_.data();
     slopes_.assign((size_t)h, 0.01f);

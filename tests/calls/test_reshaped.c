@@ -33,8 +33,9 @@ static double or_default(float x, double fallback) {
 
 /* The rows of one (batch, head, query): scores, weights, and how well float32 can know them. */
 typedef struct reshaped_row {
-  double *x, *dx, *w, *dw; /* [Tk]; dx < 0: no key */
-  double sum, sum_off;
+  double *x, *dx, *w, *dw;             /* [Tk]; dx < 0: no key */
+  double sum, sum_off, left, left_off; /* what sticks leave, and for whom */
+  int64_t own;
 } reshaped_row;
 
 /* Final scores; a key that is forbidden, or whose score is -inf, is none. */
@@ -60,10 +61,13 @@ static void scores(const reshaped_call *c, int64_t b, int64_t h, int64_t i, resh
     if (p->forget.log_f.data)
       for (int64_t l = j + 1; l <= at && l < most; l++)
         forgotten += oracle_get(&p->forget.log_f, b, h * p->forget.log_f.heads / c->q.heads, l, 0);
+    if (p->kind == ATTN_RESHAPE_STICK && !p->include_self && j >= at) continue;
     if (pair.x == -(double)INFINITY || forgotten == -(double)INFINITY) continue;
     row->x[j] = pair.x, row->w[j] = forgotten, n++;
     row->dx[j] = EPSILON * pair.size * (7 + sqrt((double)c->q.dim) / 4);
   }
+  int64_t rows = s.q_len ? s.q_len[b] : c->q.len;
+  row->own = i < rows && at >= 0 && (double)at < most ? at : -1;
   double factor = 1, shift = 0;
   if (p->ssmax.scale)
     factor = (double)p->ssmax.scale[h] * log((double)(n ? n : 1)) +
@@ -79,10 +83,33 @@ static void scores(const reshaped_call *c, int64_t b, int64_t h, int64_t i, resh
   }
 }
 
+static double soft_plus(double x) { return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)); }
+
+/* Keys from the last to the first. */
+static void break_stick(const reshaped_call *c, reshaped_row *row) {
+  double taken = 0, off = 0;
+  row->sum = row->sum_off = 0;
+  for (int64_t j = c->k.len - 1; j >= 0; j--) {
+    double x = row->x[j];
+    row->w[j] = row->dw[j] = 0;
+    if (row->dx[j] < 0) continue;
+    double own = soft_plus(-x), share = x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x));
+    row->w[j] = exp(-own - taken);
+    row->dw[j] = row->w[j] * (row->dx[j] * (1 - share) + off + 4 * EPSILON * (own + taken + 3));
+    taken += soft_plus(x), off += share * row->dx[j] + 3 * EPSILON * soft_plus(x);
+    row->sum += row->w[j], row->sum_off += row->dw[j];
+  }
+  row->left = exp(-taken), row->left_off = row->left * (off + 4 * EPSILON * (taken + 3));
+}
+
 static void weights(const reshaped_call *c, int64_t h, reshaped_row *row) {
   double top = 0, total = 0, loose = 0;
   const attn_reshaped_params *p = &c->p;
   attn_reshape_kind kind = p->kind;
+  if (kind == ATTN_RESHAPE_STICK) {
+    break_stick(c, row);
+    return;
+  }
   if (kind == ATTN_RESHAPE_SOFTMAX) top = -(double)INFINITY;
   for (int64_t j = 0; j < c->k.len; j++)
     if (row->dx[j] >= 0 && row->x[j] > top) top = row->x[j];
@@ -139,7 +166,8 @@ static void judge(double got, double want, double unsure, const char *what, int6
 
 static void compare(const reshaped_call *c, const char *what) {
   size_t keys = (size_t)(c->k.len + 1) * sizeof(double);
-  reshaped_row row = {test_mem(keys), test_mem(keys), test_mem(keys), test_mem(keys), 0, 0};
+  reshaped_row row = {
+      test_mem(keys), test_mem(keys), test_mem(keys), test_mem(keys), 0, 0, 0, 0, 0};
   const attn_tensor *gate = &c->p.gate;
   for (int64_t b = 0; b < c->q.batch; b++)
     for (int64_t h = 0; h < c->q.heads; h++)
@@ -160,6 +188,11 @@ static void compare(const reshaped_call *c, const char *what) {
             if (row.w[j] > 0) most += row.w[j] * fabs(value);
           }
           off += chain * most;
+          if (c->p.remainder && row.own >= 0) {
+            double value = oracle_get(&c->v, b, h * c->v.heads / c->q.heads, row.own, x);
+            if (row.left > 0) o += row.left * value, off += row.left_off * fabs(value);
+            off += 2 * EPSILON * fabs(row.left * value), any = 1;
+          }
           if (gate->data && any > 0) {
             double y = 1 / (1 + exp(-oracle_get(gate, b, h, i, gate->dim == 1 ? 0 : x)));
             o *= y, off = off * y + 6 * EPSILON * fabs(o);
@@ -253,6 +286,13 @@ static void add(reshaped_call *c, int what, test_rng *rng) {
                             test_u64(rng) & 1 ? 1 : c->v.dim);
     test_fill(c->p.gate, rng, test_normal);
   }
+  if (c->p.kind == ATTN_RESHAPE_STICK) {
+    if (!s->causal) s->causal = 1;
+    s->keep = 0;
+    memset(&s->xl, 0, sizeof s->xl);
+    c->p.include_self = (int)(test_u64(rng) & 1), c->p.remainder = (int)(test_u64(rng) & 1);
+    c->p.sum = test_tensor(ATTN_F32, TEST_PADDED, batch, heads, c->q.len, 1);
+  }
   if (c->p.kind == ATTN_RESHAPE_SIGMOID) {
     if (what & HAS_COUNT)
       c->p.by_row = 1;
@@ -269,10 +309,10 @@ static void check_random(int terms, uint64_t seed, int64_t count) {
     reshaped_call c = from(&call);
     char what[80];
     int with = (int)(test_u64(&rng) % 32);
-    c.p.kind = (attn_reshape_kind)(n % 3);
-    if (n % 3) c.p.attention.sinks = NULL, c.p.attention.softmax_one = 0;
+    c.p.kind = (attn_reshape_kind)(n % 4);
+    if (n % 4) c.p.attention.sinks = NULL, c.p.attention.softmax_one = 0;
     add(&c, with, &rng);
-    snprintf(what, sizeof what, "kind %d with %d, terms %x, case %d", (int)(n % 3), with,
+    snprintf(what, sizeof what, "kind %d with %d, terms %x, case %d", (int)(n % 4), with,
              (unsigned)terms, (int)n);
     check(&c, what);
     test_mem_release();
@@ -302,7 +342,7 @@ void M2_few_queries(void **state) {
     test_call call = test_build(&spec, &rng);
     reshaped_call c = from(&call);
     char what[60];
-    c.p.kind = (attn_reshape_kind)(n % 3 == 2 ? n / 3 % 3 : 0);
+    c.p.kind = (attn_reshape_kind)(n % 3 == 2 ? n / 3 % 4 : 0);
     add(&c, 1 + n % 15, &rng);
     if (n % 4 == 1) test_left(&c.p.attention, 700);
     if (n % 4 == 2) c.p.attention.alibi = test_floats(spec.heads, 0.01, &rng);
@@ -350,12 +390,12 @@ void M2_schedules(void **state) {
 void M2_long_rows(void **state) {
   (void)state;
   int64_t tk = test_fast ? 1300 : 2700;
-  for (int n = 0; n < 12; n++) {
+  for (int n = 0; n < 16; n++) {
     test_rng rng = test_seed(790 + (uint64_t)n);
-    reshaped_call c = plain((attn_reshape_kind)(n % 3), 1, 70, tk, 795 + (uint64_t)n);
-    if (n / 3 % 2)
+    reshaped_call c = plain((attn_reshape_kind)(n % 4), 1, 70, tk, 795 + (uint64_t)n);
+    if (n / 4 % 2)
       for (int64_t e = 0; e < tk * 7; e++) ((float *)c.v.data)[e] += 1;
-    add(&c, n < 6 ? 0 : HAS_SSMAX | HAS_FORGET | HAS_GATE, &rng);
+    add(&c, n < 8 ? 0 : HAS_SSMAX | HAS_FORGET | HAS_GATE, &rng);
     c.p.attention.causal = 1;
     check(&c, "long rows");
     test_mem_release();
@@ -458,20 +498,20 @@ void M2_sigmoid_is_exact(void **state) {
 /* A row with one key has its value, whatever the score; scores of +-1e4 stay finite. */
 void M2_one_key(void **state) {
   (void)state;
-  for (int n = 0; n < 18; n++) {
-    reshaped_call c = plain((attn_reshape_kind)(n % 3), 2, 70, 70, 820);
+  for (int n = 0; n < 24; n++) {
+    reshaped_call c = plain((attn_reshape_kind)(n % 4), 2, 70, 70, 820);
     float scale[2] = {0.43f, -2}, bias[2] = {0, 0};
     c.p.ssmax.scale = scale, c.p.ssmax.bias = bias;
     c.p.attention.causal = 1;
-    c.p.attention.scale = n % 6 < 3 ? 1.0f : 3000.0f;
-    c.p.attention.softcap = n < 6 ? 0.0f : 1e4f;
+    c.p.attention.scale = n % 8 < 4 ? 1.0f : 3000.0f;
+    c.p.attention.softcap = n < 12 ? 0.0f : 1e4f;
     run(&c);
     for (int64_t h = 0; h < 2; h++)
       for (int64_t i = 0; i < 70; i++)
         for (int64_t x = 0; x < 7; x++) {
           double got = oracle_get(&c.o, 0, h, i, x);
           assert_true(isfinite(got));
-          if (i == 0 && n % 3 == 0)
+          if (i == 0 && n % 4 == 0)
             judge(got, oracle_get(&c.v, 0, h, 0, x), 1e-6, "one key", 0, h, i, x);
         }
     test_mem_release();
@@ -514,6 +554,37 @@ void M2_softpick(void **state) {
     double m = n, e0 = exp(-m) * expm1(m), e1 = exp(-m) * expm1(m / 2), e2 = exp(-m) * -expm1(-3);
     double want = e1 / (e0 + e1 + e2 + 1e-8);
     judge((double)o[0], want, want * 1e-5, "large scores", 0, 0, 0, n);
+  }
+}
+
+/* Weights and what is left add to 1; the first row is 0, or its value with the remainder; forbidden keys take
+ * nothing; equal scores of 0 halve what is left. */
+void M2_stick(void **state) {
+  (void)state;
+  for (int n = 0; n < 8; n++) {
+    reshaped_call c = plain(ATTN_RESHAPE_STICK, 2, 300, 300, 835), d;
+    c.p.attention.causal = 1, c.p.include_self = n & 1, c.p.remainder = n >> 1 & 1;
+    c.p.sum = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 300, 1);
+    if (n & 4) test_fill_value(c.q, 0);
+    test_fill_value(c.v, 1);
+    run(&c);
+    for (int64_t i = 0; i < 300; i++) {
+      double sum = oracle_get(&c.p.sum, 0, 1, i, 0), o = oracle_get(&c.o, 0, 1, i, 3);
+      judge(o, c.p.remainder ? 1 : sum, 3e-6, "a stick", 0, 1, i, 3);
+      assert_true(sum <= 1 + 3e-6);
+      if (n & 4) judge(sum, 1 - ldexp(1, -(int)(i + (n & 1))), 3e-6, "halves", 0, 1, i, 0);
+      if (i == 0 && !(n & 1)) assert_true(sum == 0 && o == (c.p.remainder ? 1 : 0));
+    }
+    d = again(&c);
+    uint8_t *mask = test_mem(300);
+    for (int j = 0; j < 300; j++) mask[j] = j % 3 != 1;
+    c.p.attention.mask = attn_mask_bool(mask, 1, 1, 1, 300);
+    check(&c, "masked keys of a stick");
+    for (int64_t j = 1; j < 300; j += 3) test_fill_row(c.k, 0, 0, j, NAN);
+    d.p.attention = c.p.attention;
+    run(&d);
+    test_assert_same(c.o, d.o, "NaN in a forbidden key");
+    test_mem_release();
   }
 }
 
@@ -602,11 +673,11 @@ void M2_forgetting_decodes(void **state) {
 /* No bit of a row depends on a later number of log f, nor on what a gate of another row is. */
 void M2_sees_no_later(void **state) {
   (void)state;
-  for (int n = 0; n < 9; n++) {
-    reshaped_call c = plain((attn_reshape_kind)(n % 3), 2, 200, 200, 870 + (uint64_t)n), d;
+  for (int n = 0; n < 12; n++) {
+    reshaped_call c = plain((attn_reshape_kind)(n % 4), 2, 200, 200, 870 + (uint64_t)n), d;
     test_rng rng = test_seed(875);
     c.p.attention.causal = 1;
-    add(&c, HAS_FORGET | HAS_GATE | (n / 3 ? HAS_SSMAX : 0), &rng);
+    add(&c, HAS_FORGET | HAS_GATE | (n / 4 ? HAS_SSMAX : 0), &rng);
     if (c.p.kind == ATTN_RESHAPE_SIGMOID) c.p.has_bias = 0, c.p.bias = 0, c.p.by_row = 1;
     d = again(&c);
     run(&c);
@@ -651,18 +722,19 @@ void M2_gates(void **state) {
 /* No keys, forbidden keys, no queries. */
 void M2_nothing_to_see(void **state) {
   (void)state;
-  for (int n = 0; n < 18; n++) {
-    reshaped_call c = plain((attn_reshape_kind)(n % 3), 2, 70, n / 3 == 3 ? 0 : 90, 890);
+  for (int n = 0; n < 24; n++) {
+    reshaped_call c = plain((attn_reshape_kind)(n % 4), 2, 70, n / 4 == 3 ? 0 : 90, 890);
     test_rng rng = test_seed(891);
     attn_sdpa_params *p = &c.p.attention;
     int32_t none = 0;
     float minus = -INFINITY;
-    add(&c, n / 3 == 2 ? HAS_SSMAX | HAS_GATE : HAS_SSMAX | HAS_GATE | HAS_COUNT, &rng);
-    if (n / 3 == 0) p->kv_len = &none;
-    if (n / 3 == 1) p->bias = attn_mask_add(&minus, ATTN_F32, 1, 1, 1, 1);
-    if (n / 3 == 2) p->q_len = &none;
-    if (n / 3 == 4) p->has_q_off = 1, p->q_off = -100, p->causal = 1;
-    if (n / 3 == 5) p->mask = attn_mask_bool((const uint8_t *)&none, 1, 1, 1, 1);
+    add(&c, n / 4 == 2 ? HAS_SSMAX | HAS_GATE : HAS_SSMAX | HAS_GATE | HAS_COUNT, &rng);
+    c.p.remainder = 0;
+    if (n / 4 == 0) p->kv_len = &none;
+    if (n / 4 == 1) p->bias = attn_mask_add(&minus, ATTN_F32, 1, 1, 1, 1);
+    if (n / 4 == 2) p->q_len = &none;
+    if (n / 4 == 4) p->has_q_off = 1, p->q_off = -100, p->causal = 1;
+    if (n / 4 == 5) p->mask = attn_mask_bool((const uint8_t *)&none, 1, 1, 1, 1);
     run(&c);
     for (int64_t row = 0; row < 140; row++)
       for (int64_t x = 0; x < 7; x++) assert_true(oracle_get(&c.o, 0, row / 70, row % 70, x) == 0);
@@ -679,8 +751,8 @@ void M2_nothing_to_see(void **state) {
 /* Workers and a workspace of exactly the bytes asked for change no bit. */
 void M2_workers(void **state) {
   (void)state;
-  for (int n = 0; n < 6; n++) {
-    reshaped_call c = plain((attn_reshape_kind)(n % 3), 4, n < 3 ? 200 : 5, n < 3 ? 200 : 2100,
+  for (int n = 0; n < 8; n++) {
+    reshaped_call c = plain((attn_reshape_kind)(n % 4), 4, n < 4 ? 200 : 5, n < 4 ? 200 : 2100,
                             895),
                   d;
     test_rng rng = test_seed(896);
@@ -727,11 +799,18 @@ void M2_rejects(void **state) {
     __VA_ARGS__;                   \
     refuse(&c, status, word);      \
   } while (0)
-  REFUSE_(ATTN_E_RANGE, "params.kind", c.p.kind = (attn_reshape_kind)3);
+  REFUSE_(ATTN_E_RANGE, "params.kind", c.p.kind = (attn_reshape_kind)4);
   REFUSE_(ATTN_E_RANGE, "params.kind", c.p.kind = (attn_reshape_kind)-1);
   REFUSE_(ATTN_E_RANGE, "ATTN_RESHAPE_SIGMOID", c.p.by_row = 1);
   REFUSE_(ATTN_E_RANGE, "ATTN_RESHAPE_SIGMOID", c.p.has_bias = 1);
   REFUSE_(ATTN_E_RANGE, "ATTN_RESHAPE_SIGMOID", c.p.sum = row);
+  REFUSE_(ATTN_E_RANGE, "ATTN_RESHAPE_STICK", c.p.include_self = 1);
+  REFUSE_(ATTN_E_RANGE, "ATTN_RESHAPE_STICK", c.p.kind = ATTN_RESHAPE_SIGMOID, c.p.remainder = 1);
+  REFUSE_(ATTN_E_RANGE, "causal", c.p.kind = ATTN_RESHAPE_STICK);
+  REFUSE_(ATTN_E_RANGE, "keep", c.p.kind = ATTN_RESHAPE_STICK, c.p.attention.causal = 1,
+          c.p.attention.keep = 2);
+  REFUSE_(ATTN_E_RANGE, "xl", c.p.kind = ATTN_RESHAPE_STICK, c.p.attention.causal = 1,
+          c.p.attention.xl.table = row);
   REFUSE_(ATTN_E_VALUE, "params.bias", c.p.kind = ATTN_RESHAPE_SIGMOID, c.p.bias = NAN);
   REFUSE_(ATTN_E_RANGE, "has_bias", c.p.kind = ATTN_RESHAPE_SIGMOID, c.p.bias = 1);
   REFUSE_(ATTN_E_RANGE, "by_row", c.p.kind = ATTN_RESHAPE_SIGMOID, c.p.has_bias = c.p.by_row = 1);

@@ -53,7 +53,12 @@ static void fuzz_reshaped(input *in) {
   make_operands(in, &j, view);
   make_params(in, &j, &a.sdpa.store, s, &view[Q], view[K].len);
   make_extras(in, &j, view);
-  p->kind = (attn_reshape_kind)below(in, 3);
+  p->kind = (attn_reshape_kind)below(in, 4);
+  if (p->kind == ATTN_RESHAPE_STICK && !chance(in, 8)) {
+    s->causal = 1, s->schedule = NULL, s->keep = 0, p->include_self = below(in, 2),
+    p->remainder = below(in, 2);
+    memset(&s->xl, 0, sizeof s->xl);
+  }
   if (chance(in, 32)) p->kind = (attn_reshape_kind)(nasty_int(in) & 0xff);
   if (p->kind != ATTN_RESHAPE_SOFTMAX && !chance(in, 16)) {
     s->sinks = NULL, s->softmax_one = 0, s->span.z = NULL;
@@ -92,7 +97,7 @@ static void fuzz_reshaped(input *in) {
     p->gate = reshaped_numbers(in, &a, batch, heads, view[Q].len, below(in, 2) ? 1 : view[V].dim,
                                -9, 9, &tame);
   misplace(in, &j);
-  if (p->kind == ATTN_RESHAPE_SIGMOID || chance(in, 32))
+  if (p->kind == ATTN_RESHAPE_SIGMOID || p->kind == ATTN_RESHAPE_STICK || chance(in, 32))
     p->sum = j.b[LSE].view;
   else
     s->lse = j.b[LSE].view;

@@ -1,13 +1,18 @@
 /* api/calls/reshaped.h owns attention whose softmax is replaced, sharpened, given a forgetting factor or a
  * gate. */
 
-/* What turns the scores x_ij of a row into weights; A_i are its allowed keys, n_i their number. */
+/* What turns the scores x_ij of a row into weights; A_i are its allowed keys, n_i their number.
+ *   SOFTMAX   as attn_sdpa
+ *   SIGMOID   sigmoid(x_ij + bias), each key by itself. Ramapuram et al. 2024, arXiv 2409.04431
+ *   SOFTPICK  relu(e_j) / (sum_l |e_l| + 1e-8), e_j = exp(x_ij - m) - exp(-m), m = max(0, max_l x_il): keys with
+ *             x_ij <= 0 have no weight. Zuhri et al. 2025, arXiv 2504.20966
+ *   STICK     sigmoid(x_ij) prod_{j < l < p_i} (1 - sigmoid(x_il)), j < p_i: each key takes its share of what the
+ *             later ones have left. Tan et al. 2024, arXiv 2410.17980 */
 typedef enum attn_reshape_kind {
-  ATTN_RESHAPE_SOFTMAX = 0, /* softmax */
-  ATTN_RESHAPE_SIGMOID, /* sigmoid(x_ij + bias), each key by itself; Ramapuram et al. 2024, arXiv
-                             * 2409.04431 */
-  ATTN_RESHAPE_SOFTPICK /* relu(e_j) / (sum_l |e_l| + 1e-8), e_j = exp(x_ij - m) - exp(-m), m = max(0, max_l
-                             * x_il): keys with x_ij <= 0 have no weight; Zuhri et al. 2025, arXiv 2504.20966 */
+  ATTN_RESHAPE_SOFTMAX = 0,
+  ATTN_RESHAPE_SIGMOID,
+  ATTN_RESHAPE_SOFTPICK,
+  ATTN_RESHAPE_STICK
 } attn_reshape_kind;
 
 /* Scalable softmax: x_ij becomes (scale_h log n_i + bias_h) x_ij, biases of the score included. scale [H], null
@@ -46,23 +51,27 @@ typedef struct attn_forget {
   int64_t known;         /* 0..Tk; with sums */
 } attn_forget;
 
-/* {0} is attn_sdpa. */
+/* {0} is attn_sdpa.
+ * bias: of SIGMOID, added to every score; without has_bias it is -log n, n = Tk (kv_len where that is given), or n_i
+ *   with by_row.
+ * include_self: of STICK, 1: the key at p_i takes part (j <= p_i). remainder, 1: O_i gets what is left of the stick times the
+ *   value at p_i, if it is one of the kv_len.
+ * gate [B,H,Tq,1] or [B,H,Tq,dv], f32, f16 or bf16: O becomes O sigmoid(gate). Qiu et al. 2025, arXiv 2505.06708.
+ * sum [B,H,Tq,1] f32, out: the sums of the rows' weights, without the remainder; SIGMOID and STICK.
+ * attention: scale, allowed set, terms and storage as in attn_sdpa; lse, map of WEIGHTS or SCORES, sinks,
+ *   softmax_one, span and relative.values for SOFTMAX alone; without ragged, q_offs, align_lengths, modify_weights and
+ *   compute. STICK wants causal, and no schedule, keep or xl. */
 typedef struct attn_reshaped_params {
   attn_reshape_kind kind;
-  int has_bias; /* SIGMOID: 1: bias is given; 0: it is -log n, n = Tk, or kv_len where that is given, */
-  int by_row; /* or with 1 n_i */
-  float bias; /* SIGMOID: added to every score */
+  int has_bias, by_row;
+  float bias;
+  int include_self, remainder;
   attn_ssmax ssmax;
   attn_temperature temperature;
   attn_forget forget;
-  attn_tensor
-      gate; /* [B,H,Tq,1] or [B,H,Tq,dv], f32, f16 or bf16: O becomes O sigmoid(gate); data null = absent.
-                     * Qiu et al. 2025, arXiv 2505.06708 */
-  attn_tensor sum; /* out, optional: [B,H,Tq,1] f32, the sum of the row's weights; SIGMOID */
-  attn_sdpa_params
-      attention; /* scale, allowed set, terms and storage as in attn_sdpa; lse, map of WEIGHTS or SCORES,
-                               * sinks, softmax_one, span and relative.values for SOFTMAX alone; without ragged,
-                               * q_offs, align_lengths, modify_weights and compute */
+  attn_tensor gate; /* data null = absent */
+  attn_tensor sum;  /* out, optional */
+  attn_sdpa_params attention;
 } attn_reshaped_params;
 
 #if ATTN_HAS_RESHAPED
@@ -82,13 +91,14 @@ typedef struct attn_reshaped_params {
  * Few queries: as attn_sdpa with SOFTMAX where no pass counts; else a call of up to 64 rows is one tile, all keys
  *   of it one after another. Heads that share keys share their reading unless log_f has more heads than k and v.
  * Empty: as attn_sdpa; a row without keys: O = 0, sum = 0, LSE = -inf.
- * Precision: SIGMOID: weights to a few ulp, however small. SOFTPICK: e_j to a few ulp, near x = 0 too. Sums of log f
+ * Precision: SIGMOID: weights to a few ulp, however small. STICK: sums of log(1 - sigmoid) are compensated over blocks. SOFTPICK: e_j to a few ulp, near x = 0 too. Sums of log f
  *   are doubles; a difference of two errs by (p - j) 2^-53 of the sum itself, far below an ulp of a score.
  * Errors: those of attn_sdpa; RANGE (kind, flags, fields that must be absent, known, a position past the keys, log_f
  *   without causal), VALUE (numbers that are not finite, log_f above 0 or NaN), SHAPE, HEADS, DTYPE, ALIGN,
  *   OVERLAP; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and batch composition; classes of
- *   calls as attn_sdpa. No bit of a row depends on a later token. Cost: as attn_sdpa; SIGMOID a division a pair more,
+ *   calls as attn_sdpa. No bit of a row depends on a later token. Cost: as attn_sdpa; SIGMOID a division a pair more, STICK an
+ *   exponential and a logarithm,
  *   SOFTPICK and log_f a few operations, SSMAX behind biases one. */
 ATTN_DEF attn_status attn_reshaped(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                    const attn_reshaped_params *params, attn_ctx *ctx);
