@@ -38,7 +38,8 @@
  *   support is chosen at run time. Compile with -O2: kernels built at -O0 are correct and slow.
  *
  *   Functions: attn_sdpa (attention), attn_cache_* (a cache of pages, and attention over it),
- *   attn_merge (partial results), attn_relu (rectified weights), attn_edges (key lists);
+ *   attn_merge (partial results), attn_relu (rectified weights), attn_reshaped (sigmoid weights,
+ *   softpick, stick-breaking, scalable softmax, forgetting, output gates), attn_edges (key lists);
  *   attn_multihead, attn_collaborative (with projections), attn_capsules* (routing of heads);
  *   attn_pattern_*, attn_block_permutations, attn_schedule_* (sparse patterns); attn_star_*,
  *   attn_longformer*, attn_etc*, attn_tree*, attn_segmented, attn_hierarchy, attn_recursive
@@ -77,7 +78,7 @@
  *   last extent (dim) is contiguous. Any other stride is legal: [B,T,H,D] as well as [B,H,T,D],
  *   packed QKV, 0 to broadcast an input, negative to walk backwards. Pointers are aligned to
  *   their elements and no more. f32, f16 and bf16 mix freely between q, k, v and o; arithmetic is
- *   f32 unless params.compute says otherwise (9). k and v of attn_sdpa and attn_relu may also be quantised: I8, I4 (two numbers to a byte),
+ *   f32 unless params.compute says otherwise (9). k and v of attn_sdpa, attn_relu and attn_reshaped may also be quantised: I8, I4 (two numbers to a byte),
  *   E4M3, with a scale for each row, or each group of columns, and zero points, as attn_quantize
  *   makes them. Inputs may overlap each other (V a slice of K). Outputs overlap nothing; overlap is
  *   judged by the range of addresses from a view's first to its last element, so an output
@@ -398,6 +399,32 @@ ATTN_INLINE_ void ATTN_FN_(exp2_neg4)(ATTN_VF_ *y) {
   y[0] = p0, y[1] = p1, y[2] = p2, y[3] = p3;
 }
 
+/* 2^y - 2^n and 2^n, n = y rounded, for -126 <= y <= 64 or NaN: the first loses nothing where it is small. 2^n
+ * is 0 from -126 down. w = 2^n / ATTN_EXP_UNIT_. */
+#define ATTN_SPLIT_POWER_(i) w##i = ATTN_V_LDEXP_SMALL_(one, t##i, n##i);
+#define ATTN_SPLIT_REST_(i) p##i = ATTN_V_MUL_(ATTN_V_MUL_(p##i, f##i), w##i);
+#define ATTN_EXP2_SPLIT_(each)                                                              \
+  each(ATTN_EXP2_ROUND_) each(ATTN_EXP2_REDUCE_) each(ATTN_SPLIT_POWER_) each(ATTN_POLY_0_) \
+      each(ATTN_POLY_1_) each(ATTN_POLY_2_) each(ATTN_POLY_3_) each(ATTN_POLY_4_)           \
+          each(ATTN_SPLIT_REST_)
+
+ATTN_INLINE_ void ATTN_FN_(exp2_parts)(ATTN_VF_ *y, ATTN_VF_ *power) {
+  const ATTN_VF_ one = ATTN_V_SET1_(1.0f), unit = ATTN_V_SET1_(ATTN_EXP_UNIT_);
+  ATTN_VF_ f0 = *y, t0, n0, p0, w0;
+  ATTN_EXP2_SPLIT_(ATTN_EACH1_)
+  *y = p0, *power = ATTN_V_MUL_(w0, unit);
+}
+
+ATTN_INLINE_ void ATTN_FN_(exp2_parts4)(ATTN_VF_ *y, ATTN_VF_ *power) {
+  const ATTN_VF_ one = ATTN_V_SET1_(1.0f), unit = ATTN_V_SET1_(ATTN_EXP_UNIT_);
+  ATTN_VF_ f0 = y[0], f1 = y[1], f2 = y[2], f3 = y[3];
+  ATTN_VF_ t0, t1, t2, t3, n0, n1, n2, n3, p0, p1, p2, p3, w0, w1, w2, w3;
+  ATTN_EXP2_SPLIT_(ATTN_EACH4_)
+  y[0] = p0, y[1] = p1, y[2] = p2, y[3] = p3;
+  power[0] = ATTN_V_MUL_(w0, unit), power[1] = ATTN_V_MUL_(w1, unit);
+  power[2] = ATTN_V_MUL_(w2, unit), power[3] = ATTN_V_MUL_(w3, unit);
+}
+
 /* 2^(x y) for -126 <= x y <= 0 or NaN: what is left of the product behind its whole part is rounded once. */
 #define ATTN_EXP2_TIMES_(i) f##i = ATTN_V_MUL_(x##i, y##i);
 #define ATTN_EXP2_REST_(i) f##i = ATTN_V_FMA_(x##i, y##i, ATTN_V_SUB_(zero, n##i));
@@ -499,6 +526,19 @@ ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
   x[0] = x0, x[1] = x1, x[2] = x2, x[3] = x3;
 }
 
+/* log2(1 + z) / z for 0 <= z <= 1, a minimax fit (3e-8) */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(log2_beside)(ATTN_VF_ z) {
+  ATTN_VF_ p = ATTN_V_SET1_(0.00754918205f);
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.0425670631f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.112856194f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.197118968f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.275641412f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.358408481f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.480692953f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.721340179f));
+  return ATTN_V_FMA_(p, z, ATTN_V_SET1_(1.44269502f));
+}
+
 #undef ATTN_POLY_0_
 #undef ATTN_POLY_1_
 #undef ATTN_POLY_2_
@@ -506,6 +546,9 @@ ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
 #undef ATTN_POLY_4_
 #undef ATTN_POLY_5_
 #undef ATTN_POLY_
+#undef ATTN_SPLIT_POWER_
+#undef ATTN_SPLIT_REST_
+#undef ATTN_EXP2_SPLIT_
 #undef ATTN_SHORT_0_
 #undef ATTN_SHORT_1_
 #undef ATTN_SHORT_2_
@@ -1020,6 +1063,183 @@ ATTN_FUNC_ void ATTN_FN_(divide)(float *x, const float *y, int groups) {
   }
 }
 /* <<< attn/kernels/softmax.h */
+/* >>> attn/kernels/reshape.h */
+/* kernels/reshape.h owns weights that are no softmax: sigmoids, the rectified softmax; and what changes scores
+ * when all else has. */
+
+/* 1 / (1 + 2^-z): the exponential is never above 1, so that small weights keep their bits */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(sigmoid_of)(ATTN_VF_ z, ATTN_VF_ e) {
+  const ATTN_VF_ one = ATTN_V_SET1_(1.0f);
+  const ATTN_VF_ top = ATTN_V_SELECT_(ATTN_V_LT_(z, ATTN_V_ZERO_()), e, one);
+  return ATTN_V_DIV_(top, ATTN_V_ADD_(one, e));
+}
+
+ATTN_FUNC_ void ATTN_FN_(sigmoid_block)(float *s, int64_t n, int g0, int g1, const float *shift,
+                                        float *l) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_();
+  for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
+    const ATTN_VF_ by = ATTN_V_LOAD_(shift + lane);
+    ATTN_VF_ sum = zero;
+    float *cell = s + lane;
+    int64_t j = 0;
+    for (; j + 4 <= n; j += 4, cell += 4 * ATTN_TILE_) {
+      ATTN_VF_ z[4], e[4];
+      ATTN_UNROLL_
+      for (int i = 0; i < 4; i++) {
+        z[i] = ATTN_V_ADD_(ATTN_V_LOAD_(cell + i * ATTN_TILE_), by);
+        e[i] = ATTN_V_SUB_(zero, ATTN_V_ABS_(z[i]));
+      }
+      ATTN_FN_(exp2_neg4)(e);
+      ATTN_UNROLL_
+      for (int i = 0; i < 4; i++) {
+        const ATTN_VF_ p = ATTN_FN_(sigmoid_of)(z[i], e[i]);
+        ATTN_V_STORE_(cell + i * ATTN_TILE_, p);
+        sum = ATTN_V_ADD_(sum, p);
+      }
+    }
+    for (; j < n; j++, cell += ATTN_TILE_) {
+      const ATTN_VF_ z = ATTN_V_ADD_(ATTN_V_LOAD_(cell), by);
+      const ATTN_VF_ p =
+          ATTN_FN_(sigmoid_of)(z, ATTN_FN_(exp2_neg)(ATTN_V_SUB_(zero, ATTN_V_ABS_(z))));
+      ATTN_V_STORE_(cell, p);
+      sum = ATTN_V_ADD_(sum, p);
+    }
+    ATTN_V_STORE_(l + lane, ATTN_V_ADD_(ATTN_V_LOAD_(l + lane), sum));
+  }
+}
+
+/* 2^(y - m) - 2^-m, m >= 0, without loss where y is near 0: with z = y - c, c = max(m - 24, 0), it is
+ * 2^(c - m) (2^z - 2^-c), and 2^z is a power of 2 and the rest. Beyond 24 the loss is below that of 1. */
+typedef struct {
+  ATTN_VF_ cut, whole, by; /* c, 2^-c, 2^(c - m) */
+} ATTN_FN_(softpick_of);
+
+ATTN_INLINE_ ATTN_FN_(softpick_of) ATTN_FN_(softpick_open)(ATTN_VF_ m) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_();
+  ATTN_FN_(softpick_of) k;
+  k.cut = ATTN_V_MAX_(zero, ATTN_V_SUB_(m, ATTN_V_SET1_(24.0f)));
+  k.whole = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(zero, k.cut));
+  k.by = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(k.cut, m));
+  return k;
+}
+
+/* x: -inf is no key */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(softpick_end)(const ATTN_FN_(softpick_of) *k, ATTN_VF_ x,
+                                             ATTN_VF_ power, ATTN_VF_ rest) {
+  const ATTN_VF_ e = ATTN_V_MUL_(k->by, ATTN_V_ADD_(ATTN_V_SUB_(power, k->whole), rest));
+  return ATTN_V_SELECT_(ATTN_V_EQ_(x, ATTN_V_SET1_(-INFINITY)), ATTN_V_ZERO_(), e);
+}
+
+ATTN_FUNC_ void ATTN_FN_(softpick_block)(float *s, int64_t n, int g0, int g1, float *m, float *l,
+                                         float *alpha, const float *top) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), floor = ATTN_V_SET1_(-126.0f);
+  for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
+    const ATTN_VF_ old = ATTN_V_LOAD_(m + lane);
+    const ATTN_VF_ now = ATTN_V_MAX_(ATTN_V_LOAD_(top + lane), ATTN_V_MAX_(zero, old));
+    const ATTN_VF_ keep = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(old, now));
+    const ATTN_FN_(softpick_of) k = ATTN_FN_(softpick_open)(now);
+    ATTN_VF_ sum = zero;
+    float *cell = s + lane;
+    int64_t j = 0;
+    for (; j + 4 <= n; j += 4, cell += 4 * ATTN_TILE_) {
+      ATTN_VF_ x[4], z[4], power[4];
+      ATTN_UNROLL_
+      for (int i = 0; i < 4; i++) {
+        x[i] = ATTN_V_LOAD_(cell + i * ATTN_TILE_);
+        z[i] = ATTN_V_MAX_(floor, ATTN_V_SUB_(x[i], k.cut));
+      }
+      ATTN_FN_(exp2_parts4)(z, power);
+      ATTN_UNROLL_
+      for (int i = 0; i < 4; i++) {
+        const ATTN_VF_ e = ATTN_FN_(softpick_end)(&k, x[i], power[i], z[i]);
+        ATTN_V_STORE_(cell + i * ATTN_TILE_, ATTN_V_MAX_(zero, e));
+        sum = ATTN_V_ADD_(sum, ATTN_V_ABS_(e));
+      }
+    }
+    for (; j < n; j++, cell += ATTN_TILE_) {
+      const ATTN_VF_ x = ATTN_V_LOAD_(cell);
+      ATTN_VF_ z = ATTN_V_MAX_(floor, ATTN_V_SUB_(x, k.cut)), power;
+      ATTN_FN_(exp2_parts)(&z, &power);
+      const ATTN_VF_ e = ATTN_FN_(softpick_end)(&k, x, power, z);
+      ATTN_V_STORE_(cell, ATTN_V_MAX_(zero, e));
+      sum = ATTN_V_ADD_(sum, ATTN_V_ABS_(e));
+    }
+    ATTN_V_STORE_(m + lane, now);
+    ATTN_V_STORE_(l + lane, ATTN_V_FMA_(ATTN_V_LOAD_(l + lane), keep, sum));
+    ATTN_V_STORE_(alpha + lane, keep);
+  }
+}
+
+/* -log2 of a sigmoid and of 1 less it share the logarithm. Keys from the last to the first; `behind` is the sum over the
+ * keys after these. */
+ATTN_FUNC_ void ATTN_FN_(stick_block)(float *s, int64_t n, int g0, int g1, float *high, float *low,
+                                      float *l) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), inf = ATTN_V_SET1_(-INFINITY);
+  for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
+    const ATTN_VF_ behind = ATTN_V_LOAD_(high + lane), start = ATTN_V_LOAD_(low + lane);
+    const ATTN_VF_ rest = ATTN_V_SELECT_(ATTN_V_EQ_(start, inf), zero, start);
+    ATTN_VF_ here = zero, sum = zero;
+    float *cell = s + n * ATTN_TILE_ + lane;
+    for (int64_t j = n; j > 0;) {
+      const int many = j >= 4 ? 4 : 1;
+      ATTN_VF_ y[4], z[4], w[4];
+      j -= many, cell -= many * ATTN_TILE_;
+      ATTN_UNROLL_
+      for (int i = 0; i < 4; i++) { /* with one key all four are that key */
+        y[i] = ATTN_V_LOAD_(cell + (many == 4 ? i * ATTN_TILE_ : 0));
+        z[i] = ATTN_V_SUB_(zero, ATTN_V_ABS_(y[i]));
+      }
+      ATTN_FN_(exp2_neg4)(z);
+      ATTN_UNROLL_
+      for (int i = 3; i >= 0; i--) {
+        const ATTN_VF_ p = ATTN_FN_(log2_beside)(z[i]);
+        const ATTN_VF_ after = ATTN_V_ADD_(ATTN_V_ADD_(behind, here), rest);
+        const ATTN_VF_ own = ATTN_V_FMA_(p, z[i], ATTN_V_MAX_(zero, ATTN_V_SUB_(zero, y[i])));
+        w[i] = ATTN_V_SUB_(zero, ATTN_V_ADD_(own, after));
+        if (many == 4 || i == 0)
+          here = ATTN_V_ADD_(here, ATTN_V_FMA_(p, z[i], ATTN_V_MAX_(zero, y[i])));
+      }
+      ATTN_FN_(exp2_neg4)(w);
+      ATTN_UNROLL_
+      for (int i = 3; i >= 0; i--) {
+        if (many != 4 && i != 0) continue;
+        ATTN_V_STORE_(cell + i * ATTN_TILE_, w[i]);
+        sum = ATTN_V_ADD_(sum, w[i]);
+      }
+    }
+    const ATTN_VF_ all = ATTN_V_ADD_(behind, here), part = ATTN_V_SUB_(all, behind);
+    ATTN_VF_ lost =
+        ATTN_V_ADD_(ATTN_V_SUB_(behind, ATTN_V_SUB_(all, part)), ATTN_V_SUB_(here, part));
+    lost = ATTN_V_ADD_(lost, rest);
+    ATTN_V_STORE_(high + lane, all);
+    ATTN_V_STORE_(low + lane, ATTN_V_SELECT_(ATTN_V_EQ_(lost, lost), lost, zero));
+    ATTN_V_STORE_(l + lane, ATTN_V_ADD_(ATTN_V_LOAD_(l + lane), sum));
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(late_block)(float *s, int64_t n, int g0, int g1, const attn_late_terms_ *p,
+                                     float *top) {
+  const ATTN_VF_ inf = ATTN_V_SET1_(-INFINITY), one = ATTN_V_SET1_(1.0f);
+  for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
+    const ATTN_VF_ by = p->by ? ATTN_V_LOAD_(p->by + lane) : one;
+    const ATTN_VF_ hi = ATTN_V_LOAD_(p->hi + lane), lo = ATTN_V_LOAD_(p->lo + lane);
+    ATTN_VF_ most = ATTN_V_LOAD_(top + lane);
+    float *cell = s + lane;
+    for (int64_t j = 0; j < n; j++, cell += ATTN_TILE_) {
+      ATTN_VF_ x = ATTN_V_LOAD_(cell);
+      if (p->by) x = ATTN_V_SELECT_(ATTN_V_EQ_(x, inf), inf, ATTN_V_MUL_(x, by));
+      if (p->key_hi) {
+        const ATTN_VF_ far = ATTN_V_SUB_(hi, ATTN_V_SET1_(p->key_hi[j]));
+        const ATTN_VF_ near = ATTN_V_SUB_(lo, ATTN_V_SET1_(p->key_lo[j]));
+        x = ATTN_V_ADD_(x, ATTN_V_ADD_(far, near));
+      }
+      ATTN_V_STORE_(cell, x);
+      most = ATTN_V_MAX_(x, most);
+    }
+    ATTN_V_STORE_(top + lane, most);
+  }
+}
+/* <<< attn/kernels/reshape.h */
 /* >>> attn/kernels/rows.h */
 /* kernels/rows.h owns work on rows: storage types, transposition between rows and lanes, and row
  * functions (exp, weights, blend, rotation). Tails touch only the elements that exist. */
@@ -2822,19 +3042,10 @@ ATTN_INLINE_ void ATTN_FN_(gelu_tanh_some)(ATTN_VF_ *x, const int n) {
                        ATTN_V_DIV_(ATTN_V_MUL_(a[i], e[i]), ATTN_V_ADD_(one, e[i])));
 }
 
-/* log2(1 + 2^x) = max(x, 0) + log2(1 + z), z = 2^-|x|; log2(1 + z) / z is a minimax fit (3e-8). */
+/* log2(1 + 2^x) = max(x, 0) + log2(1 + z), z = 2^-|x| */
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(softplus2)(ATTN_VF_ x) {
   const ATTN_VF_ zero = ATTN_V_ZERO_(), z = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(zero, ATTN_V_ABS_(x)));
-  ATTN_VF_ p = ATTN_V_SET1_(0.00754918205f);
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.0425670631f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.112856194f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.197118968f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.275641412f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.358408481f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.480692953f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.721340179f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(1.44269502f));
-  return ATTN_V_FMA_(p, z, ATTN_V_MAX_(zero, x));
+  return ATTN_V_FMA_(ATTN_FN_(log2_beside)(z), z, ATTN_V_MAX_(zero, x));
 }
 
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(activation)(ATTN_VF_ x, int act) {
@@ -5143,7 +5354,8 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_FAMILY_MIXERS 0x400000u
 /* Products of numbers below f32: params.compute of attn_sdpa, attn_cache_sdpa and attn_gemm. */
 #define ATTN_FAMILY_LOW 0x800000u
-#define ATTN_FAMILY_ALL 0xffffffu
+#define ATTN_FAMILY_RESHAPED 0x1000000u /* attn_reshaped */
+#define ATTN_FAMILY_ALL 0x1ffffffu
 
 #ifndef ATTN_ONLY
 #define ATTN_ONLY ATTN_FAMILY_ALL
@@ -5174,6 +5386,7 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_HAS_DENSE (ATTN_HAS(ATTN_FAMILY_DENSE | ATTN_FAMILY_SEQUENCE) || ATTN_HAS_COMPOSED)
 #define ATTN_HAS_EDGES ATTN_HAS(ATTN_FAMILY_EDGES | ATTN_FAMILY_CONTENT)
 #define ATTN_HAS_RELU ATTN_HAS(ATTN_FAMILY_RELU)
+#define ATTN_HAS_RESHAPED ATTN_HAS(ATTN_FAMILY_RESHAPED)
 #define ATTN_HAS_CACHE ATTN_HAS(ATTN_FAMILY_CACHE)
 #define ATTN_HAS_PATTERN (ATTN_HAS(ATTN_FAMILY_PATTERN) || ATTN_HAS_COMPOSED)
 #define ATTN_HAS_QUANTIZE ATTN_HAS(ATTN_FAMILY_QUANTIZE)
@@ -5182,7 +5395,7 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_HAS_SDPA                                                                           \
   (ATTN_HAS(ATTN_FAMILY_SDPA | ATTN_FAMILY_TERMS | ATTN_FAMILY_QUANTIZE | ATTN_FAMILY_PATTERN | \
             ATTN_FAMILY_CACHE | ATTN_FAMILY_RELU | ATTN_FAMILY_EDGES | ATTN_FAMILY_SEQUENCE |   \
-            ATTN_FAMILY_LINEAR | ATTN_FAMILY_LOW) ||                                            \
+            ATTN_FAMILY_LINEAR | ATTN_FAMILY_LOW | ATTN_FAMILY_RESHAPED) ||                     \
    ATTN_HAS_COMPOSED)
 /* <<< attn/api/only.h */
 /* >>> attn/api/isa.h */
@@ -6114,6 +6327,115 @@ ATTN_DEF size_t attn_relu_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
                                     const attn_relu_params *params, const attn_ctx *ctx);
 #endif
 /* <<< attn/api/calls/relu.h */
+/* >>> attn/api/calls/reshaped.h */
+/* api/calls/reshaped.h owns attention whose softmax is replaced, sharpened, given a forgetting factor or a
+ * gate. */
+
+/* What turns the scores x_ij of a row into weights; A_i are its allowed keys, n_i their number.
+ *   SOFTMAX   as attn_sdpa
+ *   SIGMOID   sigmoid(x_ij + bias), each key by itself. Ramapuram et al. 2024, arXiv 2409.04431
+ *   SOFTPICK  relu(e_j) / (sum_l |e_l| + 1e-8), e_j = exp(x_ij - m) - exp(-m), m = max(0, max_l x_il): keys with
+ *             x_ij <= 0 have no weight. Zuhri et al. 2025, arXiv 2504.20966
+ *   STICK     sigmoid(x_ij) prod_{j < l < p_i} (1 - sigmoid(x_il)), j < p_i: each key takes its share of what the
+ *             later ones have left. Tan et al. 2024, arXiv 2410.17980 */
+typedef enum attn_reshape_kind {
+  ATTN_RESHAPE_SOFTMAX = 0,
+  ATTN_RESHAPE_SIGMOID,
+  ATTN_RESHAPE_SOFTPICK,
+  ATTN_RESHAPE_STICK
+} attn_reshape_kind;
+
+/* Scalable softmax: x_ij becomes (scale_h log n_i + bias_h) x_ij, biases of the score included. scale [H], null
+ * = absent; bias [H], null = 0. Source: Nakanishi 2025, arXiv 2501.19399. */
+typedef struct attn_ssmax {
+  const float *scale, *bias;
+} attn_ssmax;
+
+/* Temperature by position: q_i (1 + beta log(floor((p_i + shift) / interval) + 1)), p_i + shift below 0 counting as
+ * 0. As the layers of Llama 4 without rotary embeddings have it (attn_temperature_tuning, attn_scale,
+ * floor_scale). */
+typedef struct attn_temperature {
+  int on;
+  float beta;     /* 0 = 0.1, ATTN_ZERO = 0 */
+  float interval; /* > 0; 0 = 8192 */
+  float shift;    /* 0 = 1; ATTN_ZERO = 0, for models that take p_i itself */
+} attn_temperature;
+
+/* The sum of log f up to a key, counted from `since`: the last key so far with log f = -inf, or 0. */
+typedef struct attn_forget_sum {
+  double sum;
+  int64_t since;
+} attn_forget_sum;
+
+/* A forgetting gate: x_ij gets sum_{l = j+1 .. p_i} log f_l, after everything else. f of the key itself does not
+ * count, f of the query's position does. log_f [B,Hf,Tk,1], Hf divides H (head h reads h Hf / H), f32, f16 or
+ * bf16, <= 0; -inf: the past is cut off there, so row p_i sees no key before it. Wants causal = ATTN_CAUSAL or ATTN_CAUSAL_START, and every p_i
+ * within the keys. Positions from kv_len on are not read and count as f = 1.
+ * sums [B,Hf,Tk], or null: the sums kept beside a cache, which are otherwise in the workspace (16 Hf Tk bytes a
+ * batch entry). Those of the first `known` keys are read, the others up to kv_len are written, so that a step of
+ * decoding adds what is new.
+ * Source: Lin et al. 2025, arXiv 2503.02130. */
+typedef struct attn_forget {
+  attn_tensor log_f;     /* data null = absent */
+  attn_forget_sum *sums; /* in and out, optional */
+  int64_t known;         /* 0..Tk; with sums */
+} attn_forget;
+
+/* {0} is attn_sdpa.
+ * bias: of SIGMOID, added to every score; without has_bias it is -log n, n = Tk (kv_len where that is given), or n_i
+ *   with by_row.
+ * include_self: of STICK, 1: the key at p_i takes part (j <= p_i). remainder, 1: O_i gets what is left of the stick times the
+ *   value at p_i, if it is one of the kv_len.
+ * gate [B,H,Tq,1] or [B,H,Tq,dv], f32, f16 or bf16: O becomes O sigmoid(gate). Qiu et al. 2025, arXiv 2505.06708.
+ * sum [B,H,Tq,1] f32, out: the sums of the rows' weights, without the remainder; SIGMOID and STICK.
+ * attention: scale, allowed set, terms and storage as in attn_sdpa; lse, map of WEIGHTS or SCORES, sinks,
+ *   softmax_one, span and relative.values for SOFTMAX alone; without ragged, q_offs, align_lengths, modify_weights and
+ *   compute. STICK wants causal, and no schedule, keep or xl. */
+typedef struct attn_reshaped_params {
+  attn_reshape_kind kind;
+  int has_bias, by_row;
+  float bias;
+  int include_self, remainder;
+  attn_ssmax ssmax;
+  attn_temperature temperature;
+  attn_forget forget;
+  attn_tensor gate; /* data null = absent */
+  attn_tensor sum;  /* out, optional */
+  attn_sdpa_params attention;
+} attn_reshaped_params;
+
+#if ATTN_HAS_RESHAPED
+/* Attention with other weights than those of a softmax, or with what goes around one; all of it combines.
+ *
+ *   x_ij = (ssmax_i) score_ij + sum_{l=j+1..p_i} log f_l,   score_ij as attn_sdpa's with q_i temperature_i
+ *   O_i  = sigmoid(gate_i) sum_{j in A_i} w_ij v_j,         w as params.kind says
+ *
+ * Shapes, aliasing, NaN: as attn_sdpa; gate, log_f, sums and the arrays share no memory with an output. A forbidden
+ *   pair has weight 0 whatever is stored there. With SOFTMAX, lse and map are those of x. NaN in gate reaches its numbers
+ *   of rows that have a weight.
+ * n_i (SSMAX, by_row): keys that lengths, windows, masks and schedules allow and whose score is not -inf, up to 2^24;
+ *   where more than lengths and windows say so, a first pass counts them. A row with one key has its value with
+ *   SSMAX.
+ * Memory: attn_reshaped_workspace bytes: as attn_sdpa, for counting 12 bytes a row, for log_f without sums 16 bytes
+ *   a key and head of log_f. No Tq x Tk array.
+ * Few queries: as attn_sdpa with SOFTMAX where no pass counts; else a call of up to 64 rows is one tile, all keys
+ *   of it one after another. Heads that share keys share their reading unless log_f has more heads than k and v.
+ * Empty: as attn_sdpa; a row without keys: O = 0, sum = 0, LSE = -inf.
+ * Precision: SIGMOID: weights to a few ulp, however small. STICK: sums of log(1 - sigmoid) are compensated over blocks. SOFTPICK: e_j to a few ulp, near x = 0 too. Sums of log f
+ *   are doubles; a difference of two errs by (p - j) 2^-53 of the sum itself, far below an ulp of a score.
+ * Errors: those of attn_sdpa; RANGE (kind, flags, fields that must be absent, known, a position past the keys, log_f
+ *   without causal), VALUE (numbers that are not finite, log_f above 0 or NaN), SHAPE, HEADS, DTYPE, ALIGN,
+ *   OVERLAP; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and batch composition; classes of
+ *   calls as attn_sdpa. No bit of a row depends on a later token. Cost: as attn_sdpa; SIGMOID a division a pair more, STICK an
+ *   exponential and a logarithm,
+ *   SOFTPICK and log_f a few operations, SSMAX behind biases one. */
+ATTN_DEF attn_status attn_reshaped(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                   const attn_reshaped_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_reshaped_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        const attn_reshaped_params *params, const attn_ctx *ctx);
+#endif
+/* <<< attn/api/calls/reshaped.h */
 /* >>> attn/api/calls/edges.h */
 /* api/calls/edges.h owns attention over an explicit set of keys for each query (A7). */
 
@@ -11505,6 +11827,10 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_relu(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RELU
 #define attn_relu_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RELU
 #endif
+#if !ATTN_HAS_RESHAPED
+#define attn_reshaped(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RESHAPED
+#define attn_reshaped_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RESHAPED
+#endif
 #if !ATTN_HAS_SDPA
 #define attn_merge(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
 #define attn_merge_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
@@ -12083,6 +12409,12 @@ typedef struct attn_ramp_ {
   float rate;
 } attn_ramp_;
 
+/* The last change of scores: [lane] factors, or null; [lane] and [key] numbers whose difference is added, each
+ * in two parts, or key_hi null. */
+typedef struct attn_late_terms_ {
+  const float *by, *hi, *lo, *key_hi, *key_lo;
+} attn_late_terms_;
+
 /* Scales of quantised rows, from the one that row 0 has: x = (n - zero) * scale, in that order.
  * Null pointers are 1 and 0. */
 typedef struct attn_rows_scale_ {
@@ -12342,6 +12674,19 @@ typedef struct attn_relu_table_ { /* rectified weights */
    * above -inf */
   void (*relu_block)(float *s, int64_t n, int g0, int g1, int square, float *l, float *count);
 } attn_relu_table_;
+
+typedef struct attn_reshape_table_ { /* other weights than those of a softmax; -inf becomes 0 */
+  /* s = 1 / (1 + 2^-(s + shift[lane])), l += (sum_j s, from 0) */
+  void (*sigmoid_block)(float *s, int64_t n, int g0, int g1, const float *shift, float *l);
+  /* m' = max(m, top, 0), alpha = 2^(m - m'); e = 2^(s - m') - 2^-m', l = l alpha + sum_j |e|, s = max(e, 0) */
+  void (*softpick_block)(float *s, int64_t n, int g0, int g1, float *m, float *l, float *alpha,
+                         const float *top);
+  /* keys from the last to the first: s = sigmoid(s) 2^-R, R = high + low the sum of log2(1 + 2^s) over the keys
+   * after this one, of which those of earlier calls come in (low = -inf is 0) and all go out; l as above */
+  void (*stick_block)(float *s, int64_t n, int g0, int g1, float *high, float *low, float *l);
+  /* s = s by + ((hi - key_hi) + (lo - key_lo)), -inf stays; top = max(top, s) */
+  void (*late_block)(float *s, int64_t n, int g0, int g1, const attn_late_terms_ *p, float *top);
+} attn_reshape_table_;
 
 typedef struct attn_few_table_ { /* few queries */
   /* dst[c] = row[c] * (hi + lo), to the end of a vector */
@@ -14540,6 +14885,8 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
   on(score_block), on(modify_block), on(softmax_block), on(value_block), on(scale_block), \
       on(fold_block), on(join), on(divide), on(exclude)
 #define ATTN_RELU_TABLE_(on) on(relu_block)
+#define ATTN_RESHAPE_TABLE_(on) \
+  on(sigmoid_block), on(softpick_block), on(stick_block), on(late_block)
 #define ATTN_LOW_TABLE_(on) \
   on(pair_dots), on(pair_tile), on(pair_rows), on(narrow), on(pair_softmax), 0
 #define ATTN_HALF_TABLE_(on) \
@@ -14625,6 +14972,7 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
   }
 ATTN_TABLES_(attn_tile_table_, attn_tile_on_, ATTN_TILE_TABLE_)
 ATTN_TABLES_(attn_relu_table_, attn_relu_on_, ATTN_RELU_TABLE_)
+ATTN_TABLES_(attn_reshape_table_, attn_reshape_on_, ATTN_RESHAPE_TABLE_)
 #if ATTN_HAS_LOW && !defined(ATTN_NO_EMULATION)
 ATTN_EMULATIONS_(attn_low_table_, attn_low_on_, ATTN_LOW_TABLE_)
 ATTN_EMULATIONS_(attn_code_table_, attn_code_on_, ATTN_CODE_TABLE_)
@@ -14752,6 +15100,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_CODE_PANEL_TABLE_
 #undef ATTN_CODE_LINE_TABLE_
 #undef ATTN_RELU_TABLE_
+#undef ATTN_RESHAPE_TABLE_
 #undef ATTN_LIST_TABLE_
 #undef ATTN_SUM_TABLE_
 #undef ATTN_SELECT_TABLE_
@@ -18150,7 +18499,7 @@ struct attn_softmax_;
 struct attn_tile_;
 struct attn_block_;
 
-#define ATTN_HAS_WEIGHTS_ (ATTN_HAS_RELU || ATTN_HAS_COMPOSED)
+#define ATTN_HAS_WEIGHTS_ (ATTN_HAS_RELU || ATTN_HAS_RESHAPED || ATTN_HAS_COMPOSED)
 
 /* Score terms that depend on head and distance alone. */
 typedef struct attn_distance_terms_ {
@@ -18265,8 +18614,8 @@ typedef struct attn_softmax_ {
   attn_distance_terms_ by_distance;
   const float *factor, *distance; /* [distance_heads][distances], see engine/distance.h */
   int64_t distances, distance_heads, distance_zero;
-  const struct attn_relu_ *relu; /* rectified weights in place of a softmax */
-  attn_choice_ *choice;          /* of each row's keys, or null */
+  const struct attn_reshape_ *reshape; /* what is in place of a softmax, or around it */
+  attn_choice_ *choice;                /* of each row's keys, or null */
   const attn_span_ *outer; /* two outputs of a call around this one, which is only checked: q, k, v
                             * and o are not there yet */
   int64_t group;           /* query heads that share key and value heads */
@@ -18315,21 +18664,50 @@ ATTN_FUNC_ int attn_choice_blind_(const attn_softmax_ *a) {
   return ATTN_PART_(CONTENT, a->choice) && a->choice->stage != ATTN_STAGE_APPLY_;
 }
 
-/* Weights in place of scores, of entries s[key * ATTN_TILE_ + lane] in natural units, lanes lo .. hi - 1;
- * -inf is no key and becomes 0. Adds the weights to l[lane], the keys to count[lane]. */
-typedef void (*attn_weigh_fn_)(const void *user, const attn_table_ *table, float *s, int64_t keys,
-                               int lo, int hi, float *l, float *count);
+/* Weights in place of scores, of entries s[key * ATTN_TILE_ + lane] of lane groups g0 .. g1 - 1; -inf is no
+ * key and becomes 0. Adds to l of the tile what finish needs; a running maximum is the softmax's. */
+typedef void (*attn_weigh_fn_)(struct attn_tile_ *t, float *s, int64_t keys, int g0, int g1);
 
-typedef struct attn_relu_ {
-  const attn_relu_params *params;
-  int square;
-  int count_first; /* scores need the number of allowed keys */
-  int by_square;   /* the weights are divided by its square */
-  attn_weigh_fn_ weigh;
-  const void *weigh_user;
-  void (*finish)(
-      struct attn_tile_ *t); /* sets scale and writes the sums; null: the sums as they are */
-} attn_relu_;
+/* What is in place of a softmax, or around it. Null members are absent: of a softmax as it is. The engine
+ * calls them by pointers, so that only a program that reshapes carries them. */
+typedef struct attn_reshape_ {
+  const void *user;     /* theirs */
+  int natural;          /* scores are in natural units, else log2 */
+  int few;              /* few queries may go their own way (engine/decode.h) */
+  int by_head;          /* a tile has rows of one head */
+  attn_weigh_fn_ weigh; /* in place of the softmax */
+  int shifts;           /* weigh keeps a running maximum in m, and what alpha says of it */
+  int backwards;        /* blocks of keys from the last to the first */
+  attn_weigh_fn_ tally; /* adds the keys to count; not null: a first pass counts, into state_n */
+  int64_t bytes;        /* memory that prepare fills before the first pass */
+  void (*prepare)(const struct attn_softmax_ *a, char *memory, attn_ctx *ctx, int workers);
+  void (*bound)(struct attn_tile_ *t, int r);   /* narrows lo and hi of a row */
+  int (*open)(struct attn_tile_ *t, float *by); /* rows are known; 1: by[] multiplies queries */
+  /* the last change of scores, which finds their maximum (t->late_top); keys at .. at + n of a block */
+  void (*late)(struct attn_tile_ *t, const struct attn_block_ *b, int at, int n, int g0, int g1);
+  float (*late_pair)(const struct attn_tile_ *t, int r, int64_t key,
+                     float x);          /* of one, in a list */
+  void (*finish)(struct attn_tile_ *t); /* in place of the division: sets scale, writes the sums */
+  void (*gate)(struct attn_tile_ *t, float *o, int64_t width); /* last; o by rows, or null: w.ot */
+} attn_reshape_;
+
+/* Whether weights need no maximum. */
+ATTN_INLINE_ int attn_shiftless_(const attn_softmax_ *a) {
+  const attn_reshape_ *r = ATTN_PART_(WEIGHTS_, a->reshape);
+  return r && r->weigh && !r->shifts;
+}
+
+/* Whether a first pass counts keys. */
+ATTN_INLINE_ int attn_tallies_(const attn_softmax_ *a) {
+  const attn_reshape_ *r = ATTN_PART_(WEIGHTS_, a->reshape);
+  return r && r->tally;
+}
+
+/* Whether scores change once more when all is there. */
+ATTN_INLINE_ int attn_late_(const attn_softmax_ *a) {
+  const attn_reshape_ *r = ATTN_PART_(WEIGHTS_, a->reshape);
+  return r && r->late && !a->counting;
+}
 
 /* Which keys the gathered rows in a worker's memory belong to: tiles of one residue class share
  * them. n = 0: to none. */
@@ -18606,6 +18984,8 @@ typedef struct attn_tile_ {
   float m[ATTN_TILE_], l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_], spare[ATTN_TILE_];
   float scale[ATTN_TILE_], slope[ATTN_TILE_], rel[ATTN_TILE_], from[ATTN_TILE_], to[ATTN_TILE_];
   float floor[ATTN_TILE_]; /* of what is chosen */
+  float late_by[ATTN_TILE_], late_hi[ATTN_TILE_], late_lo[ATTN_TILE_], late_top[ATTN_TILE_];
+  float shift[ATTN_TILE_]; /* of a reshaped row */
   float far_m[ATTN_TILE_]; /* what w.far holds */
   float far_l[ATTN_TILE_], far_low[ATTN_TILE_];
   int64_t stretch; /* the one that is being summed; -1: none yet */
@@ -18647,7 +19027,7 @@ static const float attn_count_[2 * ATTN_BLOCK_] = {
 
 /* Whether anything is done to scores beside the softmax: few queries by row then have lanes too. */
 ATTN_FUNC_ int attn_few_opens_(const attn_softmax_ *a) {
-  return a->terms || ATTN_PART_(COMPOSED, a->addends);
+  return a->terms || ATTN_PART_(COMPOSED, a->addends) || attn_late_(a);
 }
 
 /* Lanes that hold a row. */
@@ -19043,6 +19423,7 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
   const void *q[ATTN_TILE_];
   const int64_t keys = a->kv_len ? a->kv_len[t->batch] : a->k.len;
   const int64_t queries = a->q_len ? a->q_len[t->batch] : a->q.len;
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
   t->head_k = attn_over_(t->head[0], attn_over_(a->q.heads, a->k.heads));
   t->head_v = attn_over_(t->head[0], attn_over_(a->q.heads, a->v.heads));
   t->groups = (t->n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
@@ -19065,6 +19446,7 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
     t->lo[r] = a->keep ? 0 : t->near[r];
     t->hi[r] = i < queries ? attn_clamp_(p + a->right + 1, 0, keys) : 0;
     if (a->range) attn_tile_range_(t, r);
+    if (reshape && reshape->bound) reshape->bound(t, r);
     if (t->lo[r] < t->key0) t->lo[r] = t->key0;
     if (t->hi[r] > t->key1) t->hi[r] = t->key1;
     q[r] = q0 + (h * a->q.stride_head + i * a->q.stride_len) * q_size;
@@ -20042,10 +20424,13 @@ ATTN_FUNC_ int attn_block_alike_(const attn_tile_ *t, const attn_block_ *b, int 
   return to;
 }
 
-/* Scores become weights that need no maximum. */
-ATTN_FUNC_ void attn_tile_weigh_(attn_tile_ *t, float *s, int64_t n, int g0, int g1) {
-  const attn_relu_ *r = t->a->relu;
-  r->weigh(r->weigh_user, t->a->table, s, n, g0 * ATTN_GROUP_, g1 * ATTN_GROUP_, t->l, t->count);
+/* Scores become other weights than those of a softmax, or are counted. 0: neither. */
+ATTN_INLINE_ int attn_tile_weigh_(attn_tile_ *t, float *s, int64_t n, int g0, int g1) {
+  const attn_reshape_ *r = ATTN_PART_(WEIGHTS_, t->a->reshape);
+  const attn_weigh_fn_ weigh = !r ? NULL : t->a->counting ? r->tally : r->weigh;
+  if (!weigh) return 0;
+  weigh(t, s, n, g0, g1);
+  return 1;
 }
 /* <<< attn/engine/block.h */
 /* >>> attn/engine/terms.h */
@@ -20404,7 +20789,7 @@ ATTN_FUNC_ void attn_tile_fold_(attn_tile_ *t, int close) {
     for (int r = 0; r < ATTN_TILE_; r++)
       t->far_m[r] = -INFINITY, t->far_l[r] = t->far_low[r] = 0.0f;
   }
-  if (!ATTN_PART_(WEIGHTS_, a->relu)) f->join(t->far_m, none, keep, t->m, t->groups);
+  if (!attn_shiftless_(a)) f->join(t->far_m, none, keep, t->m, t->groups);
   f->fold_block(t->w.far, t->w.far + dv * ATTN_TILE_, t->w.ot, dv, t->groups, keep, close);
   f->fold_block(t->far_l, t->far_low, t->l, 1, t->groups, keep, close);
   memset(t->l, 0, sizeof t->l);
@@ -21215,6 +21600,14 @@ ATTN_FUNC_ void attn_list_scores_(attn_tile_ *t, int32_t *const *index, const in
     mod.lanes = lanes;
     attn_on_(tile, f)->modify_block(t->w.s, most, 0, t->groups, &mod, t->top);
   }
+  for (int r = 0; attn_late_(a) && r < t->n; r++) {
+    t->top[r] = -INFINITY;
+    for (int e = 0; e < count[r]; e++) {
+      float *x = &t->w.s[e * ATTN_TILE_ + r];
+      if (*x != -INFINITY) *x = a->reshape->late_pair(t, r, index[r][e], *x);
+      if (*x > t->top[r]) t->top[r] = *x;
+    }
+  }
 }
 
 /* Adds what the lists of a tile hold to its state; o_rows has the accumulator by rows. */
@@ -21226,9 +21619,8 @@ ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const in
   attn_picked_ picked;
   void *row[ATTN_TILE_];
   int kept[ATTN_TILE_];
-  if (ATTN_PART_(WEIGHTS_, a->relu)) {
-    attn_tile_weigh_(t, t->w.s, most, 0, t->groups);
-    for (int r = 0; r < ATTN_TILE_; r++) t->alpha[r] = 1.0f;
+  if (attn_tile_weigh_(t, t->w.s, most, 0, t->groups)) {
+    for (int r = 0; attn_shiftless_(a) && r < ATTN_TILE_; r++) t->alpha[r] = 1.0f;
   } else {
     if (attn_reweighs_(a)) attn_weights_note_(t, 0, most, 0, t->n);
     attn_on_(tile, f)->softmax_block(t->w.s, most, 0, t->groups, t->m, t->l, t->alpha, t->top,
@@ -21445,7 +21837,8 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
   }
   /* scores that will change have no maximum yet */
   for (int r = 0; r < ATTN_TILE_; r++) t->spare[r] = -INFINITY;
-  if (a->relu && a->counting && !attn_modifies_(a)) /* only which pairs there are is asked for */
+  if (attn_tallies_(a) && a->counting &&
+      !attn_modifies_(a)) /* only which pairs there are is asked for */
     for (int e = 0; e < seg->n; e++)
       memset(s + e * ATTN_TILE_ + g0 * ATTN_GROUP_, 0,
              (size_t)((g1 - g0) * ATTN_GROUP_) * sizeof(float));
@@ -21487,16 +21880,19 @@ ATTN_FUNC_ void attn_block_scores_(attn_tile_ *t, attn_block_ *b) {
       for (int r = 0; r < ATTN_GROUP_; r++)
         t->w.s[e * ATTN_TILE_ + g * ATTN_GROUP_ + r] = -INFINITY;
   /* scores are changed while they are in the first cache; 66 is 11 strips of 6 keys */
-  const int most = attn_block_terms_in_(t, b) ? 66 : ATTN_BLOCK_;
+  const int late = attn_late_(t->a), most = attn_block_terms_in_(t, b) || late ? 66 : ATTN_BLOCK_;
+  if (late) memcpy(t->late_top, t->top, sizeof t->top);
   for (int i = 0; i < b->count; i++) {
     const attn_segment_ *seg = &b->seg[i];
     attn_segment_ part = *seg;
     for (int left = seg->n; left > 0; left -= part.n, part.at += part.n) {
       part.n = left > most ? most : left;
       attn_segment_scores_(t, b, &part);
+      if (late) t->a->reshape->late(t, b, part.at, part.n, part.g0, part.g1);
     }
     *t->w.pairs += attn_segment_pairs_(t, seg);
   }
+  if (late) memcpy(t->top, t->late_top, sizeof t->top);
 }
 
 /* Scores of keys first .. end of lane groups g0..g1 become weights. */
@@ -21505,10 +21901,7 @@ ATTN_FUNC_ void attn_block_weights_(attn_tile_ *t, const attn_ramp_ *ramp, int f
   const attn_softmax_ *a = t->a;
   float *s = t->w.s + first * ATTN_TILE_;
   attn_ramp_ here;
-  if (ATTN_PART_(WEIGHTS_, a->relu)) {
-    attn_tile_weigh_(t, s, end - first, g0, g1);
-    return;
-  }
+  if (attn_tile_weigh_(t, s, end - first, g0, g1)) return;
   if (ramp) here = *ramp, here.at += first, ramp = &here;
   attn_on_(tile, a->table)
       ->softmax_block(s, end - first, g0, g1, t->m, t->l, t->alpha, t->top, ramp);
@@ -21521,7 +21914,7 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
   const attn_table_ *f = a->table;
   const int64_t dv = a->v.dim;
   const float *s = t->w.s;
-  const float *alpha = started && !ATTN_PART_(WEIGHTS_, a->relu) ? t->alpha : NULL;
+  const float *alpha = started && !attn_shiftless_(a) ? t->alpha : NULL;
   attn_ramp_ zone, *ramp = NULL;
   int patch = 0;
   if (ATTN_PART_(TERMS, a->span.z) && b->j0 < t->flat) {
@@ -21575,7 +21968,7 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
     }
   }
   if (ATTN_PART_(TERMS, a->relative.values.data))
-    attn_block_relative_values_(t, b, started && !ATTN_PART_(WEIGHTS_, a->relu));
+    attn_block_relative_values_(t, b, started && !attn_shiftless_(a));
   if (patch && !a->counting) attn_tile_patch_(t, b);
 }
 
@@ -21620,8 +22013,7 @@ ATTN_FUNC_ void attn_tile_store_(const attn_tile_ *t) {
   for (int r = 0; r < t->n && !attn_reweighs_(a); r++) {
     const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
     a->state_m[at] = t->m[r], a->state_l[at] = t->l[r];
-    if (a->counting || !ATTN_PART_(WEIGHTS_, a->relu) || !a->relu->count_first)
-      a->state_n[at] = t->count[r];
+    if (a->counting || !attn_tallies_(a)) a->state_n[at] = t->count[r];
   }
   if (a->counting) return;
   attn_tile_state_rows_(t, rows);
@@ -21676,13 +22068,12 @@ ATTN_FUNC_ void attn_map_natural_(const attn_softmax_ *a, float *row) {
 ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;
-  if (!ATTN_PART_(WEIGHTS_, a->relu)) {
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  if (reshape && reshape->finish)
+    reshape->finish(t);
+  else if (!attn_shiftless_(a)) /* else the sums as they are */
     attn_tile_divide_(t);
-  } else if (a->relu->finish) {
-    a->relu->finish(t);
-  } else {
-    for (int r = 0; r < ATTN_TILE_; r++) t->scale[r] = 1.0f;
-  }
+  if (reshape && reshape->gate) reshape->gate(t, NULL, 0);
   f->unpack(t->out, t->w.ot, t->n, a->v.dim, a->o.dtype, t->scale);
   const int weights =
       (a->map.data && !attn_weighs_(a)) || (ATTN_PART_(EDGES, a->edges) && a->edges->weights);
@@ -21770,6 +22161,8 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
   attn_block_terms_(t, &block);
   if (ATTN_PART_(LOW, a->codes)) attn_codes_tile_(t);
   const int few = !ATTN_PART_(PATTERN, a->plan) && j < end && end - j <= 4 * ATTN_BLOCK_;
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  const int back = reshape && reshape->backwards;
   for (;;) {
     int64_t next = j;
     if (ATTN_PART_(PATTERN, a->plan)) {
@@ -21779,8 +22172,14 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
       next = (j / ATTN_BLOCK_ + 1) * ATTN_BLOCK_;
       if (next > end) next = end;
     }
-    const int open = attn_block_open_(t, &block, j, next);
-    j = next;
+    int64_t from = j;
+    if (back) {
+      from = (end - 1) / ATTN_BLOCK_ * ATTN_BLOCK_;
+      if (from < j) from = j;
+      next = end, end = from;
+    }
+    const int open = attn_block_open_(t, &block, from, next);
+    if (!back) j = next;
     if (!open) continue;
     if (ATTN_PART_(LOW, a->codes))
       attn_codes_fetch_(t, &block);
@@ -21790,14 +22189,14 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
       attn_block_fetch_(t, &block);
     t->partial |= block.partial;
     attn_block_modifiers_(t, &block);
-    const attn_plan_tile_ *from = cursor.runs > 0 ? t->plan : t->next;
+    const attn_plan_tile_ *ahead_of = cursor.runs > 0 ? t->plan : t->next;
     if (ATTN_PART_(PATTERN, a->plan)) {
       ahead = cursor.runs > 0 ? cursor : attn_tile_runs_(a, t->next);
-      attn_tile_ahead_(t, &ahead, from ? from->step : 1);
+      attn_tile_ahead_(t, &ahead, ahead_of ? ahead_of->step : 1);
     }
     if (few) attn_tile_below_(t);
     attn_block_scores_(t, &block);
-    if (ATTN_PART_(PATTERN, a->plan)) attn_tile_ahead_(t, &ahead, from ? from->step : 1);
+    if (ATTN_PART_(PATTERN, a->plan)) attn_tile_ahead_(t, &ahead, ahead_of ? ahead_of->step : 1);
     if (few) attn_tile_below_(t);
     if (ATTN_PART_(CONTENT, a->choice)) {
       block.partial = t->partial = 1;
@@ -21830,16 +22229,18 @@ ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t) {
   return started;
 }
 
-/* Rectified weights whose scores are divided by the number of keys that a first pass has counted. */
-ATTN_FUNC_ void attn_tile_by_count_(attn_tile_ *t) {
+/* Rows of a tile are known: reshaped ones may have factors, which go into the packed queries and into what
+ * is made of them. */
+ATTN_FUNC_ void attn_tile_reshape_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
   const attn_table_ *f = a->table;
   float by[ATTN_TILE_] = {0};
-  for (int r = 0; r < t->n; r++) {
-    const float n = a->state_n[attn_row_number_(a, t->batch, t->head[r], t->row[r])];
-    const float keys = a->relu->params->by_keys ? (float)a->k.len : n;
-    by[r] = 1.0f / (keys > 1.0f ? keys : 1.0f);
-  }
+  if (!reshape || !reshape->open || a->counting || !reshape->open(t, by)) return;
+  const int64_t width = attn_row_width_(a->q.dim);
+  for (int r = 0; a->by_row && r < t->n; r++)
+    for (int64_t c = 0; c < width; c++) t->w.row_q[r * width + c] *= by[r];
+  if (a->by_row) return;
   attn_on_(tile, f)->scale_block(t->w.qt, a->q.dim, 0, t->groups, by);
   if (ATTN_PART_(TERMS, a->xl.table.data))
     attn_on_(tile, f)->scale_block(t->w.xl_qt, a->q.dim, 0, t->groups, by);
@@ -21900,7 +22301,7 @@ ATTN_FUNC_ void attn_tile_placed_(attn_tile_ *t, int last) {
   const attn_softmax_ *a = t->a;
   const int64_t pairs = *t->w.pairs;
   attn_tile_terms_(t);
-  if (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first && !a->counting) attn_tile_by_count_(t);
+  attn_tile_reshape_(t);
   if (a->map.data && a->phase == 0) attn_tile_no_map_(t, attn_weighs_(a) ? 0.0f : -INFINITY);
   t->careful = t->rel_careful = 0;
   if (ATTN_PART_(CONTENT, a->choice) && a->choice->on->skips(t)) return;
@@ -22018,7 +22419,7 @@ ATTN_FUNC_ void attn_raw_item_(void *job, int worker, int64_t index) {
 ATTN_FUNC_ void attn_raw_pass_(const attn_softmax_ *a, attn_ctx *ctx, int workers) {
   attn_softmax_ raw = *a;
   raw.map = a->raw, raw.lse.data = NULL, raw.phase = 0;
-  raw.terms = a->raw_cap > 0.0f ? (int)ATTN_TERM_SOFTCAP_ : 0, raw.alibi = NULL, raw.relu = NULL;
+  raw.terms = a->raw_cap > 0.0f ? (int)ATTN_TERM_SOFTCAP_ : 0, raw.alibi = NULL, raw.reshape = NULL;
   raw.addends = NULL, raw.addend_count = 0;
   memset(&raw.mask, 0, sizeof raw.mask);
   memset(&raw.bias, 0, sizeof raw.bias);
@@ -22070,7 +22471,8 @@ ATTN_FUNC_ const char *attn_few_plan_(attn_softmax_ *a, int one_order) {
   a->few = a->by_row = 0, a->splits = 1, a->kept = a->skip = 0;
   if (ATTN_PART_(PATTERN, a->plan) || ATTN_PART_(EDGES, a->edges))
     return "the call says which pairs exist";
-  if (ATTN_PART_(WEIGHTS_, a->relu)) return "rectified weights";
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  if (reshape && !reshape->few) return "weights in place of a softmax";
   if (ATTN_PART_(LOW, a->low) || ATTN_PART_(LOW, a->codes)) return "params.compute";
   if (one_order) return "params.one_order is set";
   if (a->q.len < 1 || a->q.len > ATTN_FEW_QUERIES_ || rows > ATTN_FEW_ROWS_ || a->k.len < 1)
@@ -22200,7 +22602,7 @@ ATTN_FUNC_ int attn_few_block_(attn_tile_ *t, attn_block_ *b, int64_t base, int6
   *j0 = b->j0, *j1 = b->j0 + b->n;
   attn_few_scores_(t, base, *j0, *j1);
   attn_block_modifiers_(t, b);
-  if (!b->partial && !attn_block_terms_in_(t, b)) {
+  if (!b->partial && !attn_block_terms_in_(t, b) && !attn_late_(t->a)) {
     *t->w.pairs += (int64_t)t->n * b->n;
     return 1;
   }
@@ -22298,16 +22700,18 @@ ATTN_FUNC_ float *attn_few_sweep_(attn_tile_ *t) {
 }
 
 /* Sinks, division and storage of rows whose sums are complete. */
-ATTN_FUNC_ void attn_few_close_(attn_tile_ *t, const float *o, int64_t width) {
+ATTN_FUNC_ void attn_few_close_(attn_tile_ *t, float *o, int64_t width) {
   const attn_softmax_ *a = t->a;
   attn_tile_divide_(t);
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  if (reshape && reshape->gate) reshape->gate(t, o, width);
   for (int r = 0; r < t->n; r++)
     a->table->blend(t->out[r], o + r * width, NULL, a->o.dtype, ATTN_F32, ATTN_F32, a->v.dim,
                     t->scale[r], 0.0f);
 }
 
 /* A split by rows. The result is where their sums are. */
-ATTN_FUNC_ const float *attn_few_by_row_(attn_tile_ *t) {
+ATTN_FUNC_ float *attn_few_by_row_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   const int64_t kw = attn_row_width_(a->q.dim), vw = attn_row_width_(a->v.dim);
   const int64_t pairs = *t->w.pairs;
@@ -22324,6 +22728,7 @@ ATTN_FUNC_ const float *attn_few_by_row_(attn_tile_ *t) {
       for (int64_t c = 0; c < a->q.dim; c++) t->w.row_q[r * kw + c] *= mix[c];
     if (pairs_k) attn_row_pairs_(t->w.row_q + r * kw, kw, 1);
   }
+  attn_tile_reshape_(t);
   attn_few_open_(&a->k, &a->k_scales, &t->rows_k);
   attn_few_open_(&a->v, &a->v_scales, &t->rows_v);
   t->careful = 0;
@@ -22343,6 +22748,7 @@ ATTN_FUNC_ void attn_few_by_lane_(attn_tile_ *t) {
   const int64_t pairs = *t->w.pairs;
   t->careful = t->rel_careful = t->scored = 0;
   attn_tile_terms_(t);
+  attn_tile_reshape_(t);
   int started = attn_tile_sweep_(t);
   if (t->partial && started && !a->table->finite(t->w.ot, ATTN_TILE_, a->v.dim, t->n)) {
     t->careful = 1, *t->w.pairs = pairs;
@@ -22373,7 +22779,7 @@ ATTN_FUNC_ void attn_few_split_(const attn_softmax_ *a, int worker, int64_t unit
   attn_scratch_cut_(a, worker, &t.w);
   attn_tile_group_rows_(&t, unit, 0);
   attn_tile_lanes_(&t);
-  const float *o = NULL;
+  float *o = NULL;
   if (a->by_row)
     o = attn_few_by_row_(&t);
   else
@@ -22522,7 +22928,7 @@ ATTN_FUNC_ void attn_sequence_merge_(void *job, int worker, int64_t unit) {
 /* What is shared by the workers, in front of their own memory. */
 typedef struct attn_shared_ {
   int64_t distance, factor, m, l, n, o, part_m, part_l, part_o, first, part;
-  int64_t least, count, done, kept, kept_count, bytes;
+  int64_t least, count, done, kept, kept_count, reshape, bytes;
 } attn_shared_;
 
 /* A piece behind those that are there. */
@@ -22541,7 +22947,7 @@ ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
     if (attn_has_distance_(&a->by_distance)) x->distance = attn_shared_put_(x, table);
     if (a->by_distance.factor.alpha) x->factor = attn_shared_put_(x, table);
   }
-  if (a->phases > 1 || attn_weighs_(a) || (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first)) {
+  if (a->phases > 1 || attn_weighs_(a) || attn_tallies_(a)) {
     const int64_t numbered = a->seq && a->seq->q ? attn_mul_(a->q.heads, a->seq->rows) : rows;
     const int64_t row = attn_piece_(numbered, f); /* see attn_row_number_ */
     x->m = attn_shared_put_(x, row);
@@ -22563,6 +22969,8 @@ ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
     x->first = attn_shared_put_(x, marks);
     x->part = attn_shared_put_(x, marks);
   }
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  if (reshape) x->reshape = attn_shared_put_(x, reshape->bytes);
   const attn_choice_ *c = ATTN_PART_(CONTENT, a->choice);
   if (!c) return;
   const int bounds = c->mode == ATTN_TOPK_TIES || c->mode == ATTN_TOPK_REL;
@@ -22654,7 +23062,9 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
     attn_distance_fill_(a, ATTN_PART_(TERMS, a->distance) ? distance : NULL,
                         ATTN_PART_(TERMS, a->factor) ? factor : NULL);
   attn_scratch_open_(a, workers);
-  if ((ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first) || attn_weighs_(a)) {
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  if (reshape && reshape->prepare) reshape->prepare(a, w.base + x.reshape, ctx, workers);
+  if (attn_tallies_(a) || attn_weighs_(a)) {
     a->counting = 1;
     attn_softmax_pass_(a, ctx, workers);
     a->counting = 0;
@@ -28210,7 +28620,7 @@ ATTN_FUNC_ int attn_check_alike_(attn_error_ *e, const attn_softmax_ *a,
   static const char *const reason =
       "params.schedule, map, relative, xl, gaussian and span must be absent with sequences of "
       "unequal length";
-  if (a->relu)
+  if (a->reshape)
     return attn_reject_(
         e, ATTN_E_RANGE,
         "params.attention.ragged, q_offs and align_lengths are for attn_sdpa alone");
@@ -28460,7 +28870,7 @@ ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn
     return attn_reject_(
         e, ATTN_E_RANGE,
         "params.map_stage: ATTN_MAP_CAPPED has no relative.keys, xl, labels or factor");
-  if (p->modify_weights && (a->relu || a->choice || a->edges))
+  if (p->modify_weights && (a->reshape || a->choice || a->edges))
     return attn_reject_(e, ATTN_E_RANGE, "params.modify_weights must be absent in this call");
   if (p->modify_weights && a->map.data && p->map_stage != ATTN_MAP_WEIGHTS)
     return attn_reject_(e, ATTN_E_RANGE,
@@ -28473,7 +28883,7 @@ ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn
   return 1;
 }
 
-/* Every rule of attn_sdpa for a, which holds the four tensors, for rectified weights relu, and addends, and
+/* Every rule of attn_sdpa for a, which holds the four tensors, for what reshapes it, and addends, and
  * the rest of the engine's problem. data = 0 leaves out what would read arrays (the workspace
  * query); data = -1 also what compares addresses, since some are not known yet. */
 ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *params,
@@ -28563,7 +28973,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     return 0;
   /* what the terms' checks need of the engine's problem */
   q->len = full[2], k->len = v->len = full[3];
-  a->unit = a->relu ? 1.0 : ATTN_LOG2E_;
+  a->unit = a->reshape && a->reshape->natural ? 1.0 : ATTN_LOG2E_;
   a->scale = (double)scale;
   if (scale == 0.0f && !attn_to_bits_(scale)) a->scale = 1.0 / sqrt((double)q->dim);
   a->q_off = attn_q_off_(p, q->len, k->len);
@@ -28647,8 +29057,8 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   /* 1 / softcap stays finite */
   if (p->softcap > 0.0f && a->softcap < FLT_MIN) a->softcap = FLT_MIN;
   /* tables of one head and rows of one head go together */
-  const int by_head =
-      p->schedule || (a->terms & ~attn_terms_with_(ATTN_TAKES_HEADS_)) || a->addends;
+  const int by_head = p->schedule || (a->terms & ~attn_terms_with_(ATTN_TAKES_HEADS_)) ||
+                      a->addends || (a->reshape && a->reshape->by_head);
   a->group = by_head || q->heads == 0
                  ? 1
                  : attn_gcd_(attn_over_(q->heads, k->heads), attn_over_(q->heads, v->heads));
@@ -28682,13 +29092,13 @@ ATTN_FUNC_ int64_t attn_problem_need_(attn_error_ *e, attn_softmax_ *a,
   return attn_softmax_bytes_(a, workers);
 }
 
-/* The same of attn_sdpa; relu: of attn_relu. */
+/* The same of attn_sdpa; reshape: of what reshapes it. */
 ATTN_FUNC_ int64_t attn_sdpa_need_(attn_error_ *e, attn_tensor o, attn_tensor q, attn_tensor k,
                                    attn_tensor v, const attn_sdpa_params *params,
-                                   const attn_relu_ *relu, const attn_ctx *ctx, int data) {
+                                   const attn_reshape_ *reshape, const attn_ctx *ctx, int data) {
   attn_softmax_ a;
   attn_problem_clear_(&a);
-  a.o = o, a.q = q, a.k = k, a.v = v, a.relu = relu, a.takes_low = !relu;
+  a.o = o, a.q = q, a.k = k, a.v = v, a.reshape = reshape, a.takes_low = !reshape;
   return attn_problem_need_(e, &a, params, ctx, data);
 }
 
@@ -29004,21 +29414,39 @@ ATTN_PUB_ attn_status attn_cache_sdpa(attn_tensor o, attn_tensor q, const attn_c
 
 /* ---- what the engine calls ------------------------------------------------------------------*/
 
-ATTN_FUNC_ void attn_relu_weigh_(const void *user, const attn_table_ *table, float *s, int64_t keys,
-                                 int lo, int hi, float *l, float *count) {
-  attn_on_(relu, table)
-      ->relu_block(s, keys, lo / ATTN_GROUP_, hi / ATTN_GROUP_, *(const int *)user, l, count);
+typedef struct attn_relu_ {
+  attn_reshape_ reshape;
+  const attn_relu_params *params;
+  int square, by_square; /* of weights: they are squared, or divided by the square of the keys */
+} attn_relu_;
+
+ATTN_FUNC_ void attn_relu_weigh_(attn_tile_ *t, float *s, int64_t keys, int g0, int g1) {
+  const attn_relu_ *r = (const attn_relu_ *)t->a->reshape->user;
+  attn_on_(relu, t->a->table)->relu_block(s, keys, g0, g1, r->square, t->l, t->count);
+}
+
+/* Scores that are divided by the number of keys, which a first pass has counted. */
+ATTN_FUNC_ int attn_relu_open_(attn_tile_ *t, float *by) {
+  const attn_softmax_ *a = t->a;
+  const attn_relu_ *relu = (const attn_relu_ *)a->reshape->user;
+  for (int r = 0; r < t->n; r++) {
+    const float n = a->state_n[attn_row_number_(a, t->batch, t->head[r], t->row[r])];
+    const float keys = relu->params->by_keys ? (float)a->k.len : n;
+    by[r] = 1.0f / (keys > 1.0f ? keys : 1.0f);
+  }
+  return 1;
 }
 
 /* What the sums of rectified weights are multiplied by: t->scale, and the sums themselves. */
 ATTN_FUNC_ void attn_tile_relu_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
-  const attn_relu_params *p = a->relu->params;
+  const attn_relu_ *relu = (const attn_relu_ *)a->reshape->user;
+  const attn_relu_params *p = relu->params;
   for (int r = 0; r < t->n; r++) {
     const double keys = p->by_keys ? (double)a->k.len : (double)t->count[r];
     const double n = keys > 1.0 ? keys : 1.0, l = (double)t->l[r];
     double c = 1.0;
-    if (a->relu->by_square) {
+    if (relu->by_square) {
       c = 1.0 / (n * n);
     } else if (p->kind == ATTN_RELU_LEN) {
       const double alpha = p->alpha == 0.0f && !attn_to_bits_(p->alpha) ? 1.0 : (double)p->alpha;
@@ -29084,7 +29512,8 @@ ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor 
   scores->lse = p->sum;
   memset(r, 0, sizeof *r);
   r->params = p;
-  r->weigh = attn_relu_weigh_, r->weigh_user = &r->square, r->finish = attn_tile_relu_;
+  r->reshape.user = r, r->reshape.natural = 1;
+  r->reshape.weigh = attn_relu_weigh_, r->reshape.finish = attn_tile_relu_;
   r->square = p->power == 2 || p->kind == ATTN_RELU_GAU;
   if (p->kind == ATTN_RELU_GAU && s->scale == 0.0f && !attn_to_bits_(s->scale)) {
     if (s->toeplitz.table && s->toeplitz.inside)
@@ -29095,7 +29524,7 @@ ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor 
     const int added = (attn_terms_of_(s) & attn_terms_with_(ATTN_TERM_ADDED_)) != 0;
     scores->scale = 1.0f;
     r->by_square = !added;
-    r->count_first = added;
+    if (added) r->reshape.tally = attn_relu_weigh_, r->reshape.open = attn_relu_open_;
   }
   return 1;
 }
@@ -29170,7 +29599,7 @@ ATTN_PUB_COLD_ size_t attn_relu_workspace(attn_tensor o, attn_tensor q, attn_ten
   memset(&zero, 0, sizeof zero);
   if (!attn_relu_plan_(&e, &r, &o, &q, params ? params : &zero, &scores))
     return ATTN_WORKSPACE_REJECTED;
-  const int64_t bytes = attn_sdpa_need_(&e, o, q, k, v, &scores, &r, ctx, 0);
+  const int64_t bytes = attn_sdpa_need_(&e, o, q, k, v, &scores, &r.reshape, ctx, 0);
   return attn_answer_(e.status, bytes);
 }
 
@@ -29184,7 +29613,7 @@ ATTN_PUB_COLD_ attn_status attn_relu(attn_tensor o, attn_tensor q, attn_tensor k
   int workers;
   memset(&a, 0, sizeof a);
   memset(&zero, 0, sizeof zero);
-  a.o = o, a.q = q, a.k = k, a.v = v, a.relu = &r;
+  a.o = o, a.q = q, a.k = k, a.v = v, a.reshape = &r.reshape;
   const attn_relu_params *p = params ? params : &zero;
   const int rela = p->kind == ATTN_RELU_RELA;
   if (!attn_relu_plan_(&e, &r, &o, &q, p, &scores) ||
@@ -29203,6 +29632,491 @@ ATTN_PUB_COLD_ attn_status attn_relu(attn_tensor o, attn_tensor q, attn_tensor k
   return attn_end_(ctx, &e);
 }
 /* <<< attn/calls/relu.h */
+#endif
+#if ATTN_HAS_RESHAPED
+/* >>> attn/calls/reshaped_rows.h */
+/* calls/reshaped_rows.h owns what the engine calls while attn_reshaped runs: factors and forgetting of rows,
+ * weights of blocks, and gates. */
+
+typedef struct attn_reshaped_job_ {
+  attn_reshape_ reshape; /* what the engine is told */
+  const attn_reshaped_params *p;
+  attn_tensor log_f, gate;
+  attn_forget_sum *sums; /* [B][heads of log_f][Tk] */
+  int late;              /* SSMAX multiplies finished scores, not queries */
+} attn_reshaped_job_;
+
+ATTN_FUNC_ const attn_reshaped_job_ *attn_reshaped_of_(const attn_softmax_ *a) {
+  return (const attn_reshaped_job_ *)a->reshape->user;
+}
+
+/* A number that is x, or what stands for 0. */
+ATTN_FUNC_ double attn_or_(float x, double usual) {
+  return x == 0.0f && !attn_to_bits_(x) ? usual : (double)x;
+}
+
+/* ---- sums of log f --------------------------------------------------------------------------*/
+
+ATTN_FUNC_ attn_forget_sum *attn_forgotten_(const attn_softmax_ *a, int64_t b, int64_t h) {
+  const attn_reshaped_job_ *j = attn_reshaped_of_(a);
+  const int64_t heads = j->log_f.heads;
+  return j->sums + (b * heads + h / (a->q.heads / heads)) * a->k.len;
+}
+
+/* One head of log f: those of the keys that are not known yet. */
+ATTN_FUNC_ void attn_forget_item_(void *job, int worker, int64_t index) {
+  const attn_softmax_ *a = (const attn_softmax_ *)job;
+  const attn_reshaped_job_ *j = attn_reshaped_of_(a);
+  const attn_tensor *f = &j->log_f;
+  const int64_t b = index / f->heads, h = index % f->heads, n = attn_len_of_(a->kv_len, b, f->len);
+  attn_forget_sum *x = j->sums + index * f->len, at = {0.0, 0};
+  int64_t i = j->p->forget.sums ? j->p->forget.known : 0;
+  (void)worker;
+  if (i > 0 && i < n) at = x[i - 1];
+  for (; i < n; i++) {
+    const float y = attn_number_(attn_at_(f, b, h, i), 0, f->dtype, NULL);
+    if (y == -INFINITY)
+      at.sum = 0.0, at.since = i;
+    else
+      at.sum += (double)y;
+    x[i] = at;
+  }
+}
+
+ATTN_FUNC_ void attn_reshaped_prepare_(const attn_softmax_ *a, char *memory, attn_ctx *ctx,
+                                       int workers) {
+  attn_reshaped_job_ *j = (attn_reshaped_job_ *)(uintptr_t)a->reshape->user;
+  const int64_t items = a->q.batch * j->log_f.heads;
+  if (!j->p->forget.sums) j->sums = (attn_forget_sum *)(void *)memory;
+  attn_for_(ctx, attn_pieces_(workers, items), items, attn_forget_item_, (void *)(uintptr_t)a);
+}
+
+/* The sum at the position of row r; null: it sees no key. */
+ATTN_FUNC_ const attn_forget_sum *attn_forget_at_(const attn_tile_ *t, int r) {
+  const attn_softmax_ *a = t->a;
+  const int64_t keys = attn_len_of_(a->kv_len, t->batch, a->k.len);
+  const int64_t at = t->pos[r] < keys ? t->pos[r] : keys - 1;
+  return at < 0 ? NULL : attn_forgotten_(a, t->batch, t->head[r]) + at;
+}
+
+/* In log2 units and in two floats, so that differences lose nothing. */
+ATTN_FUNC_ void attn_forget_split_(double sum, float *hi, float *lo) {
+  const double x = sum * ATTN_LOG2E_;
+  *hi = (float)x, *lo = (float)(x - (double)*hi);
+}
+
+/* Whether the key at a row's own position is none. */
+ATTN_FUNC_ int attn_reshaped_strict_(const attn_softmax_ *a) {
+  const attn_reshaped_params *p = attn_reshaped_of_(a)->p;
+  return p->kind == ATTN_RESHAPE_STICK && !p->include_self;
+}
+
+ATTN_FUNC_ void attn_reshaped_bound_(attn_tile_ *t, int r) {
+  const attn_softmax_ *a = t->a;
+  const attn_forget_sum *at = attn_reshaped_of_(a)->log_f.data ? attn_forget_at_(t, r) : NULL;
+  if (attn_reshaped_strict_(a) && t->hi[r] > t->pos[r]) t->hi[r] = t->pos[r];
+  if (at && at->since > t->lo[r]) t->lo[r] = at->since;
+}
+
+/* ---- rows -----------------------------------------------------------------------------------*/
+
+/* The keys that lengths and windows leave row r. */
+ATTN_FUNC_ int64_t attn_row_keys_(const attn_tile_ *t, int r) {
+  const attn_softmax_ *a = t->a;
+  const int64_t keys = attn_len_of_(a->kv_len, t->batch, a->k.len), p = t->pos[r];
+  const attn_forget_sum *at = attn_reshaped_of_(a)->log_f.data ? attn_forget_at_(t, r) : NULL;
+  const int64_t since = at && at->since > 0 ? at->since : 0;
+  if (t->row[r] >= attn_len_of_(a->q_len, t->batch, a->q.len)) return 0;
+  const int64_t hi = attn_clamp_(p + a->right + !attn_reshaped_strict_(a), 0, keys);
+  int64_t near = attn_clamp_(p - a->left, 0, keys), n = 0;
+  if (a->keep) {
+    const int64_t end = a->keep < hi ? a->keep : hi;
+    if (end > since) n = end - since;
+    if (near < a->keep) near = a->keep;
+  }
+  if (near < since) near = since;
+  return hi > near ? n + hi - near : n;
+}
+
+/* n_i */
+ATTN_FUNC_ double attn_reshaped_keys_(const attn_tile_ *t, int r) {
+  const attn_softmax_ *a = t->a;
+  double n = a->reshape->tally
+                 ? (double)a->state_n[attn_row_number_(a, t->batch, t->head[r], t->row[r])]
+                 : (double)attn_row_keys_(t, r);
+  return n > 1.0 ? n : 1.0;
+}
+
+ATTN_FUNC_ double attn_temperature_at_(const attn_temperature *x, int64_t position) {
+  double p = (double)position + attn_or_(x->shift, 1.0);
+  if (p < 0.0) p = 0.0;
+  return 1.0 + attn_or_(x->beta, 0.1) * log(floor(p / attn_or_(x->interval, 8192.0)) + 1.0);
+}
+
+ATTN_FUNC_ int attn_reshaped_open_(attn_tile_ *t, float *by) {
+  const attn_softmax_ *a = t->a;
+  const attn_reshaped_job_ *j = attn_reshaped_of_(a);
+  const attn_reshaped_params *p = j->p;
+  const double all = (double)attn_len_of_(a->kv_len, t->batch, a->k.len);
+  for (int r = 0; r < ATTN_TILE_; r++)
+    t->late_by[r] = t->late_hi[r] = t->late_lo[r] = t->shift[r] = 0.0f;
+  for (int r = 0; r < t->n; r++) {
+    double x = 1.0;
+    if (p->temperature.on) x = attn_temperature_at_(&p->temperature, t->pos[r]);
+    if (p->ssmax.scale) {
+      const double s = (double)p->ssmax.scale[t->head[r]];
+      const double c = s * log(attn_reshaped_keys_(t, r)) +
+                       (p->ssmax.bias ? (double)p->ssmax.bias[t->head[r]] : 0.0);
+      t->late_by[r] = (float)attn_clamp_f64_(c);
+      if (!j->late) x *= c;
+    }
+    by[r] = (float)attn_clamp_f64_(x);
+    if (j->log_f.data) {
+      const attn_forget_sum *at = attn_forget_at_(t, r);
+      if (at) attn_forget_split_(at->sum, &t->late_hi[r], &t->late_lo[r]);
+    }
+    if (p->kind == ATTN_RESHAPE_SIGMOID) {
+      const double n = p->by_row ? attn_reshaped_keys_(t, r) : all > 1.0 ? all : 1.0;
+      t->shift[r] = (float)attn_clamp_f64_((p->has_bias ? (double)p->bias : -log(n)) * ATTN_LOG2E_);
+    }
+  }
+  return p->temperature.on || (p->ssmax.scale && !j->late);
+}
+
+/* ---- scores and weights ---------------------------------------------------------------------*/
+
+ATTN_FUNC_ void attn_reshaped_late_(attn_tile_ *t, const attn_block_ *b, int at, int n, int g0,
+                                    int g1) {
+  const attn_reshaped_job_ *j = attn_reshaped_of_(t->a);
+  float hi[ATTN_BLOCK_], lo[ATTN_BLOCK_];
+  attn_late_terms_ x = {j->late ? t->late_by : NULL, t->late_hi, t->late_lo, NULL, NULL};
+  if (j->log_f.data) {
+    const attn_forget_sum *sum = attn_forgotten_(t->a, t->batch, t->head[0]);
+    for (int e = 0; e < n; e++)
+      attn_forget_split_(sum[attn_block_key_(b, at + e)].sum, &hi[e], &lo[e]);
+    x.key_hi = hi, x.key_lo = lo;
+  }
+  attn_on_(reshape, t->a->table)->late_block(t->w.s + at * ATTN_TILE_, n, g0, g1, &x, t->late_top);
+}
+
+ATTN_FUNC_ float attn_reshaped_late_pair_(const attn_tile_ *t, int r, int64_t key, float x) {
+  const attn_reshaped_job_ *j = attn_reshaped_of_(t->a);
+  float hi, lo;
+  if (j->late) x *= t->late_by[r];
+  if (!j->log_f.data) return x;
+  attn_forget_split_(attn_forgotten_(t->a, t->batch, t->head[r])[key].sum, &hi, &lo);
+  return x + ((t->late_hi[r] - hi) + (t->late_lo[r] - lo));
+}
+
+ATTN_FUNC_ void attn_reshaped_tally_(attn_tile_ *t, float *s, int64_t keys, int g0, int g1) {
+  attn_on_(relu, t->a->table)->relu_block(s, keys, g0, g1, 0, t->l, t->count);
+}
+
+ATTN_FUNC_ void attn_reshaped_sigmoid_(attn_tile_ *t, float *s, int64_t keys, int g0, int g1) {
+  attn_on_(reshape, t->a->table)->sigmoid_block(s, keys, g0, g1, t->shift, t->l);
+}
+
+/* count and m are the sum of what later keys have taken, as stick_block has it. */
+ATTN_FUNC_ void attn_reshaped_stick_(attn_tile_ *t, float *s, int64_t keys, int g0, int g1) {
+  attn_on_(reshape, t->a->table)->stick_block(s, keys, g0, g1, t->count, t->m, t->l);
+}
+
+ATTN_FUNC_ void attn_reshaped_softpick_(attn_tile_ *t, float *s, int64_t keys, int g0, int g1) {
+  attn_on_(reshape, t->a->table)->softpick_block(s, keys, g0, g1, t->m, t->l, t->alpha, t->top);
+}
+
+/* ---- the end of a tile ----------------------------------------------------------------------*/
+
+/* The sums of sigmoids. */
+ATTN_FUNC_ void attn_reshaped_sums_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  for (int r = 0; a->lse.data && r < t->n; r++) {
+    const float l = t->l[r] == t->l[r] ? t->l[r] : attn_from_bits_(0x7fc00000u);
+    memcpy(attn_at_(&a->lse, t->batch, t->head[r], t->row[r]), &l, sizeof l);
+  }
+}
+
+/* The sums of sticks, and what is left of them. */
+ATTN_FUNC_ void attn_reshaped_left_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  const int64_t keys = attn_len_of_(a->kv_len, t->batch, a->k.len),
+                rows = attn_len_of_(a->q_len, t->batch, a->q.len);
+  float left[ATTN_TILE_];
+  attn_reshaped_sums_(t);
+  if (!attn_reshaped_of_(a)->p->remainder) return;
+  for (int r = 0; r < t->n; r++) left[r] = -(t->count[r] + (t->m[r] == -INFINITY ? 0.0f : t->m[r]));
+  a->table->weights(left, left, t->n, 0.0f, 1.0f);
+  for (int r = 0; r < t->n; r++) {
+    const int64_t p = t->pos[r];
+    if (p < 0 || p >= keys || t->row[r] >= rows || left[r] == 0.0f) continue;
+    const char *row = attn_at_(&a->v, t->batch, t->head_v, p);
+    const attn_rows_scale_ s = attn_scales_at_(&a->v_scales, t->batch, t->head_v, p);
+    for (int64_t c = 0; c < a->v.dim; c++)
+      t->w.ot[c * ATTN_TILE_ + r] += left[r] * attn_number_(row, c, a->v.dtype, &s);
+    t->l[r] += left[r];
+  }
+}
+
+ATTN_FUNC_ void attn_reshaped_picked_(attn_tile_ *t) {
+  for (int r = 0; r < t->n; r++) t->scale[r] = (float)(1.0 / ((double)t->l[r] + 1e-8));
+}
+
+/* e^-x for n numbers of gates; 0 for lanes whose row has no weight. */
+ATTN_FUNC_ void attn_gate_powers_(const attn_tile_ *t, float *x, int64_t n) {
+  for (int64_t i = 0; i < n; i++) x[i] = -x[i];
+  t->a->table->exp(x, x, n);
+}
+
+ATTN_FUNC_ void attn_reshaped_gate_(attn_tile_ *t, float *o, int64_t width) {
+  const attn_tensor *g = &attn_reshaped_of_(t->a)->gate;
+  const int64_t dv = t->a->v.dim;
+  const void *rows[ATTN_TILE_];
+  const int64_t columns = ATTN_GROUP_, most = columns * ATTN_TILE_;
+  float x[ATTN_GROUP_ * ATTN_TILE_];
+  if (g->dim == 1) {
+    for (int r = 0; r < t->n; r++)
+      x[r] = attn_number_(attn_at_(g, t->batch, t->head[r], t->row[r]), 0, g->dtype, NULL);
+    attn_gate_powers_(t, x, t->n);
+    for (int r = 0; r < t->n; r++)
+      if (t->l[r] != 0.0f) t->scale[r] /= 1.0f + x[r];
+    return;
+  }
+  for (int r = 0; o && r < t->n; r++)
+    for (int64_t c = 0, n; t->l[r] != 0.0f && c < dv; c += n) {
+      n = dv - c < most ? dv - c : most;
+      const char *row = attn_at_(g, t->batch, t->head[r], t->row[r]) + attn_bytes_(g->dtype, c);
+      t->a->table->widen(x, row, 0, NULL, 1, n, g->dtype, NULL);
+      attn_gate_powers_(t, x, n);
+      for (int64_t i = 0; i < n; i++) o[r * width + c + i] /= 1.0f + x[i];
+    }
+  for (int64_t c = 0, n; !o && c < dv; c += n) {
+    n = dv - c < columns ? dv - c : columns;
+    for (int r = 0; r < t->n; r++)
+      rows[r] = attn_at_(g, t->batch, t->head[r], t->row[r]) + attn_bytes_(g->dtype, c);
+    t->a->table->pack(x, rows, t->n, n, (int)g->dtype, 1.0f, FLT_MIN);
+    for (int64_t i = 0; i < n; i++) {
+      float *y = x + i * ATTN_TILE_, *to = t->w.ot + (c + i) * ATTN_TILE_;
+      attn_gate_powers_(t, y, t->n);
+      for (int r = 0; r < t->n; r++)
+        if (t->l[r] != 0.0f) to[r] /= 1.0f + y[r];
+    }
+  }
+}
+/* <<< attn/calls/reshaped_rows.h */
+/* >>> attn/calls/reshaped.h */
+/* calls/reshaped.h owns the checks of attn_reshaped, and the call: a problem of the exact-softmax engine with
+ * other weights, or with more around them. */
+
+/* The rules of the numbers, and of what goes with what. */
+ATTN_COLD_ int attn_reshaped_rules_(attn_error_ *e, const attn_reshaped_params *p) {
+  const attn_sdpa_params *s = &p->attention;
+  const attn_temperature *t = &p->temperature;
+  if ((int)p->kind < 0 || p->kind > ATTN_RESHAPE_STICK)
+    return attn_reject_(e, ATTN_E_RANGE, "params.kind must be an attn_reshape_kind");
+  if (!(p->bias - p->bias == 0.0f))
+    return attn_reject_(e, ATTN_E_VALUE, "params.bias must be finite");
+  if (p->kind != ATTN_RESHAPE_SIGMOID && (p->has_bias || p->by_row || p->bias != 0.0f))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.has_bias, by_row and bias are for ATTN_RESHAPE_SIGMOID");
+  if (p->kind != ATTN_RESHAPE_STICK && (p->include_self || p->remainder))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.include_self and remainder are for ATTN_RESHAPE_STICK");
+  if (p->sum.data && p->kind != ATTN_RESHAPE_SIGMOID && p->kind != ATTN_RESHAPE_STICK)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.sum is for ATTN_RESHAPE_SIGMOID and ATTN_RESHAPE_STICK");
+  if (p->kind == ATTN_RESHAPE_STICK && !s->causal)
+    return attn_reject_(e, ATTN_E_RANGE, "params.attention.causal is needed by ATTN_RESHAPE_STICK");
+  if (p->kind == ATTN_RESHAPE_STICK && (s->schedule || s->keep || s->xl.table.data))
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.attention: schedule, keep and xl must be absent with ATTN_RESHAPE_STICK");
+  if (p->bias != 0.0f && !p->has_bias)
+    return attn_reject_(e, ATTN_E_RANGE, "params.bias needs params.has_bias = 1");
+  if (p->has_bias && p->by_row)
+    return attn_reject_(e, ATTN_E_RANGE, "params.by_row must be 0 with params.has_bias");
+  if (p->kind != ATTN_RESHAPE_SOFTMAX && (s->lse.data || s->map.data || s->sinks ||
+                                          s->softmax_one || s->span.z || s->relative.values.data))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.attention: lse, map, sinks, softmax_one, span and relative.values "
+                        "need ATTN_RESHAPE_SOFTMAX");
+  if (s->map.data && s->map_stage != ATTN_MAP_WEIGHTS && s->map_stage != ATTN_MAP_SCORES)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.attention.map_stage must be ATTN_MAP_WEIGHTS or ATTN_MAP_SCORES");
+  if (p->ssmax.bias && !p->ssmax.scale)
+    return attn_reject_(e, ATTN_E_NULL, "params.ssmax.bias needs params.ssmax.scale");
+  if (t->on && !(t->beta - t->beta == 0.0f && t->shift - t->shift == 0.0f))
+    return attn_reject_(e, ATTN_E_VALUE, "params.temperature.beta and shift must be finite");
+  if (t->on && (!(t->interval >= 0.0f && t->interval < INFINITY) ||
+                (t->interval == 0.0f && attn_to_bits_(t->interval))))
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.temperature.interval must be finite and positive, or 0 for 8192");
+  if (t->on && (s->xl.table.data || s->labels.bias))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.temperature: attention.xl and labels.bias must be absent");
+  if (!p->forget.log_f.data && (p->forget.sums || p->forget.known))
+    return attn_reject_(e, ATTN_E_RANGE, "params.forget.sums and known need params.forget.log_f");
+  if (p->forget.known && !p->forget.sums)
+    return attn_reject_(e, ATTN_E_RANGE, "params.forget.known needs params.forget.sums");
+  if (p->forget.log_f.data && !s->causal)
+    return attn_reject_(e, ATTN_E_RANGE, "params.forget.log_f needs params.attention.causal");
+  return 1;
+}
+
+/* What the engine is told before its own checks. */
+ATTN_COLD_ void attn_reshaped_tell_(attn_reshaped_job_ *j, const attn_tensor *k,
+                                    const attn_tensor *v) {
+  const attn_reshaped_params *p = j->p;
+  const attn_sdpa_params *s = &p->attention;
+  const int terms = attn_terms_of_(s);
+  const int plain = ATTN_TERM_MASK_ | ATTN_TERM_BIAS_ | ATTN_TERM_MODIFY_ | ATTN_TERM_SPAN_;
+  const int counts = p->ssmax.scale || p->by_row;
+  attn_reshape_ *r = &j->reshape;
+  r->user = j;
+  /* scores that are no multiples of the queries, or that a negative factor would change */
+  j->late = p->ssmax.scale &&
+            (terms & (attn_terms_with_(ATTN_TERM_ADDED_) | (int)ATTN_TERM_FACTOR_)) != 0;
+  if (counts && (s->schedule || (terms & plain))) r->tally = attn_reshaped_tally_;
+  if (p->kind == ATTN_RESHAPE_SIGMOID)
+    r->weigh = attn_reshaped_sigmoid_, r->finish = attn_reshaped_sums_;
+  if (p->kind == ATTN_RESHAPE_SOFTPICK)
+    r->weigh = attn_reshaped_softpick_, r->finish = attn_reshaped_picked_, r->shifts = 1;
+  if (p->kind == ATTN_RESHAPE_STICK) {
+    r->weigh = attn_reshaped_stick_, r->finish = attn_reshaped_left_, r->backwards = 1;
+    r->bound = attn_reshaped_bound_;
+  }
+  r->few = !r->weigh && !r->tally;
+  if (j->log_f.data) {
+    const int64_t heads = j->log_f.heads;
+    r->by_head = heads < 1 || (k->heads % heads && v->heads % heads);
+    r->prepare = attn_reshaped_prepare_, r->bound = attn_reshaped_bound_;
+  }
+  if (j->log_f.data || j->late)
+    r->late = attn_reshaped_late_, r->late_pair = attn_reshaped_late_pair_;
+  if (r->late || p->ssmax.scale || p->temperature.on || p->kind == ATTN_RESHAPE_SIGMOID)
+    r->open = attn_reshaped_open_;
+  if (j->gate.data) r->gate = attn_reshaped_gate_;
+}
+
+/* Every number of log f from the known ones on. */
+ATTN_COLD_ int attn_check_forget_(attn_error_ *e, const attn_softmax_ *a,
+                                  const attn_reshaped_job_ *j) {
+  const attn_tensor *f = &j->log_f;
+  for (int64_t b = 0; b < f->batch; b++)
+    for (int64_t h = 0; h < f->heads; h++)
+      for (int64_t i = j->p->forget.known; i < attn_len_of_(a->kv_len, b, f->len); i++)
+        if (!(attn_number_(attn_at_(f, b, h, i), 0, f->dtype, NULL) <= 0.0f))
+          return attn_reject_(e, ATTN_E_VALUE, "params.forget.log_f must not be above 0 or NaN");
+  return 1;
+}
+
+/* The arguments that attn_sdpa has not, once it has checked its own. */
+ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_reshaped_job_ *j,
+                                    const attn_ctx *ctx, int data) {
+  const attn_reshaped_params *p = j->p;
+  const attn_sdpa_params *s = &p->attention;
+  const int64_t full[4] = {a->q.batch, a->q.heads, a->q.len, a->k.len};
+  const int64_t batch = a->q.batch, heads = a->q.heads, any = ATTN_ANY_;
+  attn_tensor o = a->o, q = a->q, k = a->k, v = a->v, lse = a->lse, map = a->map;
+  enum { O, LSE, MAP, Q, K, V, GATE, LOG_F, COUNT };
+  enum { SCALE, BIAS, SUMS, MASK, ADD, KV, QL, ALIBI, SINKS, MORE };
+  attn_span_ more[MORE];
+  const int maybe = ATTN_OPTIONAL_;
+  attn_operand_ op[COUNT] = {
+      ATTN_OPERAND_(&o, "o", ATTN_OUT_, any, any, any, any, ""),
+      ATTN_OPERAND_(&lse, "params.lse", ATTN_OUT_ | maybe, any, any, any, any, ""),
+      ATTN_OPERAND_(&map, "params.map", ATTN_OUT_ | maybe, any, any, any, any, ""),
+      ATTN_OPERAND_(&q, "q", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&k, "k", maybe, any, any, any, any, ""),
+      ATTN_OPERAND_(&v, "v", maybe, any, any, any, any, ""),
+      ATTN_OPERAND_(&j->gate, "params.gate", maybe, batch, heads, a->q.len, any,
+                    "params.gate must be [q.batch, q.heads, q.len, 1 or v.dim]"),
+      ATTN_OPERAND_(&j->log_f, "params.forget.log_f", maybe, batch, ATTN_DIVIDES_, a->k.len, 1,
+                    "params.forget.log_f must be [q.batch, a divisor of q.heads, k.len, 1]")};
+  memset(more, 0, sizeof more);
+  for (int i = GATE; i < COUNT; i++)
+    if (!attn_check_operand_(e, &op[i], heads)) return 0;
+  if (j->gate.data && j->gate.dim != 1 && j->gate.dim != a->v.dim)
+    return attn_reject_(e, ATTN_E_SHAPE, op[GATE].rule);
+  const int64_t sums = attn_mul_(attn_mul_(batch, j->log_f.data ? j->log_f.heads : 0), a->k.len);
+  if (!attn_check_array_(e, p->ssmax.scale, heads, 4,
+                         "params.ssmax.scale must be aligned to its elements", &more[SCALE]) ||
+      !attn_check_array_(e, p->ssmax.bias, heads, 4,
+                         "params.ssmax.bias must be aligned to its elements", &more[BIAS]) ||
+      !attn_check_array_(e, p->forget.sums, attn_mul_(sums, 2), 8,
+                         "params.forget.sums must be aligned to its elements", &more[SUMS]))
+    return 0;
+  if (p->forget.known < 0 || p->forget.known > a->k.len)
+    return attn_reject_(e, ATTN_E_RANGE, "params.forget.known must lie in 0..k.len");
+  if (j->log_f.data && a->q_off > a->k.len - a->q.len)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.forget.log_f needs q_off + q.len <= k.len: a number for each row");
+  /* attn_sdpa has judged these; here their memory is asked for */
+  if (!attn_check_tensor_(e, &o, op[O].w, &op[O].span) ||
+      !attn_check_tensor_(e, &q, op[Q].w, &op[Q].span) ||
+      !attn_check_stored_(e, &k, op[K].w, &op[K].span) ||
+      !attn_check_stored_(e, &v, op[V].w, &op[V].span) ||
+      (lse.data && !attn_check_tensor_(e, &lse, op[LSE].w, &op[LSE].span)) ||
+      (map.data && !attn_check_tensor_(e, &map, op[MAP].w, &op[MAP].span)) ||
+      !attn_check_masks_(e, &s->mask, &s->bias, full, &more[MASK], &more[ADD]) ||
+      !attn_check_array_(e, s->kv_len, batch, 4, "params.kv_len alignment", &more[KV]) ||
+      !attn_check_array_(e, s->q_len, batch, 4, "params.q_len alignment", &more[QL]) ||
+      !attn_check_array_(e, s->alibi, heads, 4, "params.alibi alignment", &more[ALIBI]) ||
+      !attn_check_array_(e, s->sinks, heads, 4, "params.sinks alignment", &more[SINKS]))
+    return 0;
+  int met = 0;
+  for (int i = 0; i < COUNT; i++) met |= attn_overlap_(more[SUMS], op[i].span);
+  for (int i = 0; i < MORE; i++) met |= i != SUMS && attn_overlap_(more[SUMS], more[i]);
+  if (met)
+    return attn_reject_(e, ATTN_E_OVERLAP,
+                        "params.forget.sums must not share memory with another argument");
+  if (!attn_check_apart_(e, ctx, op, COUNT, more, MORE)) return 0;
+  if (data <= 0) return 1;
+  for (int64_t h = 0; p->ssmax.scale && h < heads; h++)
+    if (!(p->ssmax.scale[h] - p->ssmax.scale[h] == 0.0f) ||
+        (p->ssmax.bias && !(p->ssmax.bias[h] - p->ssmax.bias[h] == 0.0f)))
+      return attn_reject_(e, ATTN_E_VALUE, "params.ssmax.scale and bias must be finite");
+  return !j->log_f.data || attn_check_forget_(e, a, j);
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_COLD_ attn_status attn_reshaped_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, const attn_reshaped_params *params,
+                                           attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_reshaped_params p;
+  attn_reshaped_job_ j;
+  attn_softmax_ a;
+  int workers;
+  memset(&p, 0, sizeof p), memset(&j, 0, sizeof j), memset(&a, 0, sizeof a);
+  if (params) p = *params;
+  j.p = &p, j.gate = p.gate, j.log_f = p.forget.log_f, j.sums = p.forget.sums;
+  a.o = o, a.q = q, a.k = k, a.v = v, a.reshape = &j.reshape;
+  if (!attn_reshaped_rules_(&e, &p)) return attn_end_(bytes ? NULL : ctx, &e);
+  const int data = bytes ? 0 : 1;
+  attn_sdpa_params scores = p.attention;
+  if (p.sum.data) scores.lse = p.sum;
+  attn_reshaped_tell_(&j, &k, &v);
+  if (!attn_sdpa_plan_(&e, &a, &scores, ctx, &workers, data) ||
+      !attn_reshaped_check_(&e, &a, &j, ctx, data))
+    return attn_end_(bytes ? NULL : ctx, &e);
+  if (j.log_f.data && !j.sums) {
+    const int64_t sums = attn_mul_(attn_mul_(a.q.batch, j.log_f.heads), a.k.len);
+    j.reshape.bytes = attn_piece_(sums, (int64_t)sizeof(attn_forget_sum));
+  }
+  if (bytes) {
+    if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
+    const int64_t need = attn_nothing_(&a) ? 0 : attn_softmax_bytes_(&a, workers);
+    if (attn_workspace_fits_(&e, need)) *bytes = (size_t)need;
+  } else if (attn_nothing_(&a)) {
+    attn_report_(ctx, a.table, 1, "no-op", "no queries");
+  } else {
+    attn_softmax_run_(&e, &a, ctx, workers);
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+ATTN_CALL_(attn_reshaped, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_reshaped_params *params)
+/* <<< attn/calls/reshaped.h */
 #endif
 #if ATTN_HAS_EDGES
 /* >>> attn/calls/edges.h */
@@ -48517,7 +49431,8 @@ typedef struct attn_maps_job_ {
 } attn_maps_job_;
 
 /* The engine in natural units: nothing else of it is used for fresh scores. */
-static const attn_relu_ attn_maps_natural_ = {NULL, 0, 0, 0, NULL, NULL, NULL};
+static const attn_reshape_ attn_maps_natural_ = {NULL, 1,    0,    0,    NULL, 0,    0,    NULL,
+                                                 0,    NULL, NULL, NULL, NULL, NULL, NULL, NULL};
 
 /* ---- fresh scores ---------------------------------------------------------------------------*/
 
@@ -48780,7 +49695,7 @@ ATTN_COLD_ int attn_maps_plan_(attn_error_ *e, attn_maps_job_ *a, const attn_sdp
     all.causal = ATTN_CAUSAL_NONE, all.keep = 0;
     memset(&all.window, 0, sizeof all.window);
   }
-  a->fresh.relu = &attn_maps_natural_;
+  a->fresh.reshape = &attn_maps_natural_;
   if (!attn_sdpa_plan_(e, &a->fresh, &all, ctx, workers, data)) return 0;
   a->fresh.left = a->fresh.right = INT64_MAX / 4, a->fresh.keep = 0;
   a->fresh.v = a->fresh.k,

@@ -19,6 +19,7 @@
 #include "api/calls/norm.h"
 #include "api/calls/sdpa.h"
 #include "api/calls/relu.h"
+#include "api/calls/reshaped.h"
 #include "api/calls/edges.h"
 #include "api/calls/quantize.h"
 #include "api/calls/position.h"
@@ -181,6 +182,10 @@ ATTN_BEGIN_STRICT_
 #endif
 #if ATTN_HAS_RELU
 #include "calls/relu.h"
+#endif
+#if ATTN_HAS_RESHAPED
+#include "calls/reshaped_rows.h"
+#include "calls/reshaped.h"
 #endif
 #if ATTN_HAS_EDGES
 #include "calls/edges.h"

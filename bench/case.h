@@ -96,6 +96,7 @@ void register_quantize(const Selection &s);
 void register_sequence(const Selection &s);
 void register_sdpa(const Selection &s);
 void register_relu(const Selection &s);
+void register_reshaped(const Selection &s);
 void register_cache(const Selection &s);
 void register_pattern(const Selection &s);
 void register_edges(const Selection &s);

@@ -59,6 +59,33 @@ static int relu(play *s) {
   return 1;
 }
 
+/* Gates of any size, as the call has them: log f is never above 0. */
+static attn_status reshaped_call(play *s, attn_ctx *ctx) {
+  for (int64_t i = 0; i < s->w[0].len; i++) {
+    const double x = oracle_get(&s->in[3], 0, 0, i, 0);
+    oracle_set(&s->w[0], 0, 0, i, 0, isnan(x) ? -(double)INFINITY : -fabs(x));
+  }
+  return attn_reshaped(s->out[0], s->in[0], s->in[1], s->in[2], s->p, ctx);
+}
+static int reshaped(play *s) {
+  if (s->n >= 16) return 0;
+  attn_reshaped_params *p = play_params(s, sizeof *p);
+  const int64_t rows = s->n % 2 ? 5 : N;
+  (void)play_trio(s, rows, 1, ATTN_F32);
+  (void)play_token(s, ATTN_F32, 1, N, 1);
+  const attn_tensor gate = play_token(s, ATTN_F32, 1, rows, s->n % 4 < 2 ? 1 : E);
+  s->w[0] = play_fixed(s, 1, N, 1);
+  p->kind = (attn_reshape_kind)(s->n / 2 % 4), p->by_row = p->kind == ATTN_RESHAPE_SIGMOID;
+  p->gate = gate, p->temperature.on = 1, p->temperature.interval = 20;
+  if (s->n < 8 || s->n % 2) p->forget.log_f = s->w[0];
+  if (s->n >= 8) p->ssmax.scale = test_floats(1, 0.4, &s->rng);
+  if (s->n >= 10) p->attention.alibi = test_floats(1, 0.1, &s->rng);
+  if (p->kind == ATTN_RESHAPE_STICK) p->include_self = p->remainder = s->n < 8;
+  p->attention.causal = 1;
+  s->call = reshaped_call;
+  return 1;
+}
+
 static attn_status topk_call(play *s, attn_ctx *ctx) {
   return attn_topk_sdpa(s->out[0], s->in[0], s->in[1], s->in[2], s->p, ctx);
 }
@@ -214,6 +241,7 @@ static int camtl(play *s) {
 const causal_entry causal_exact[] = {{"attn_sdpa ", sdpa, NULL},
                                      {"attn_schedule_build attn_sdpa ", scheduled, NULL},
                                      {"attn_relu ", relu, NULL},
+                                     {"attn_reshaped ", reshaped, NULL},
                                      {"attn_topk_sdpa ", topk, NULL},
                                      {"attn_edges ", edges, NULL},
                                      {"attn_talking ", talking, NULL},

@@ -139,4 +139,8 @@ static const uint64_t golden[] = {
     0x9c093eadad0ac12bu, /* recurrent mamba2 */
     0xef154812499226b1u, /* recurrent mlstm */
     0x1e9eef79a08cff02u, /* recurrent parts */
+    0x2de2c031b5dc7362u, /* sigmoid weights */
+    0xbc0c95f421f707e2u, /* softpick weights */
+    0x49b4c572ba12fe81u, /* forgetting */
+    0xb6bdbe420b68b7aau, /* stick weights */
 };

@@ -282,6 +282,43 @@ static attn_status recurrent_parts(attn_tensor o, attn_tensor lse, test_rng *rng
   return attn_log_decay(lse, golden_exact(rng, 2, T, 1), &p, ctx);
 }
 
+/* Sigmoids, the rectified softmax, and a softmax that is sharpened, forgets and has gates. */
+static attn_status reshaped_call(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx,
+                                 int kind) {
+  static const float scale[2] = {0.5f, 0.25f}, slope[2] = {0.125f, 0.5f};
+  attn_reshaped_params p;
+  memset(&p, 0, sizeof p);
+  test_fill_value(lse, 0);
+  p.kind = (attn_reshape_kind)kind;
+  const attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 2, T, DK);
+  const attn_tensor v = golden_exact(rng, 2, T, DV);
+  p.attention.causal = 1;
+  if (kind == ATTN_RESHAPE_SIGMOID) p.by_row = 1, p.sum = lse;
+  if (kind == ATTN_RESHAPE_STICK) p.remainder = 1, p.sum = lse;
+  if (kind == ATTN_RESHAPE_SOFTMAX) {
+    attn_tensor f = golden_exact(rng, 1, T, 1);
+    for (int64_t i = 0; i < T; i++) oracle_set(&f, 0, 0, i, 0, -fabs(oracle_get(&f, 0, 0, i, 0)));
+    oracle_set(&f, 0, 0, T / 2, 0, -(double)INFINITY);
+    p.forget.log_f = f, p.gate = golden_exact(rng, 2, T, DV), p.attention.lse = lse;
+    p.ssmax.scale = scale, p.attention.alibi = slope;
+    p.temperature.on = 1, p.temperature.interval = 16;
+  }
+  return attn_reshaped(o, q, k, v, &p, ctx);
+}
+static attn_status sigmoid_weights(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return reshaped_call(o, lse, rng, ctx, ATTN_RESHAPE_SIGMOID);
+}
+static attn_status softpick_weights(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return reshaped_call(o, lse, rng, ctx, ATTN_RESHAPE_SOFTPICK);
+}
+static attn_status forgetting(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return reshaped_call(o, lse, rng, ctx, ATTN_RESHAPE_SOFTMAX);
+}
+
+static attn_status stick_weights(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return reshaped_call(o, lse, rng, ctx, ATTN_RESHAPE_STICK);
+}
+
 const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"routing learned", routing_learned},
                                       {"sinkhorn null", sinkhorn_null},
@@ -300,4 +337,8 @@ const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"recurrent mamba2", recurrent_mamba2},
                                       {"recurrent mlstm", recurrent_mlstm},
                                       {"recurrent parts", recurrent_parts},
+                                      {"sigmoid weights", sigmoid_weights},
+                                      {"softpick weights", softpick_weights},
+                                      {"forgetting", forgetting},
+                                      {"stick weights", stick_weights},
                                       {NULL, NULL}};

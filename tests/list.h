@@ -37,6 +37,26 @@
   X(I5_reach_edges)
 
 #define TIER_TESTS(X)                       \
+  X(M2_matches_oracle)                      \
+  X(M2_with_terms)                          \
+  X(M2_few_queries)                         \
+  X(M2_schedules)                           \
+  X(M2_long_rows)                           \
+  X(M2_is_attention)                        \
+  X(M2_shift)                               \
+  X(M2_sigmoid_of_zero)                     \
+  X(M2_sigmoid_is_exact)                    \
+  X(M2_one_key)                             \
+  X(M2_softpick)                            \
+  X(M2_stick)                               \
+  X(M2_forgetting_far)                      \
+  X(M2_forgetting_cuts)                     \
+  X(M2_forgetting_decodes)                  \
+  X(M2_sees_no_later)                       \
+  X(M2_gates)                               \
+  X(M2_nothing_to_see)                      \
+  X(M2_workers)                             \
+  X(M2_rejects)                             \
   X(O1_report)                              \
   X(O1_rejects)                             \
   X(O1_workspace)                           \

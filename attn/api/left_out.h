@@ -368,6 +368,10 @@
 #define attn_relu(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RELU
 #define attn_relu_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RELU
 #endif
+#if !ATTN_HAS_RESHAPED
+#define attn_reshaped(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RESHAPED
+#define attn_reshaped_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RESHAPED
+#endif
 #if !ATTN_HAS_SDPA
 #define attn_merge(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
 #define attn_merge_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA

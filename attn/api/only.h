@@ -36,7 +36,8 @@
 #define ATTN_FAMILY_MIXERS 0x400000u
 /* Products of numbers below f32: params.compute of attn_sdpa, attn_cache_sdpa and attn_gemm. */
 #define ATTN_FAMILY_LOW 0x800000u
-#define ATTN_FAMILY_ALL 0xffffffu
+#define ATTN_FAMILY_RESHAPED 0x1000000u /* attn_reshaped */
+#define ATTN_FAMILY_ALL 0x1ffffffu
 
 #ifndef ATTN_ONLY
 #define ATTN_ONLY ATTN_FAMILY_ALL
@@ -67,6 +68,7 @@
 #define ATTN_HAS_DENSE (ATTN_HAS(ATTN_FAMILY_DENSE | ATTN_FAMILY_SEQUENCE) || ATTN_HAS_COMPOSED)
 #define ATTN_HAS_EDGES ATTN_HAS(ATTN_FAMILY_EDGES | ATTN_FAMILY_CONTENT)
 #define ATTN_HAS_RELU ATTN_HAS(ATTN_FAMILY_RELU)
+#define ATTN_HAS_RESHAPED ATTN_HAS(ATTN_FAMILY_RESHAPED)
 #define ATTN_HAS_CACHE ATTN_HAS(ATTN_FAMILY_CACHE)
 #define ATTN_HAS_PATTERN (ATTN_HAS(ATTN_FAMILY_PATTERN) || ATTN_HAS_COMPOSED)
 #define ATTN_HAS_QUANTIZE ATTN_HAS(ATTN_FAMILY_QUANTIZE)
@@ -75,5 +77,5 @@
 #define ATTN_HAS_SDPA                                                                           \
   (ATTN_HAS(ATTN_FAMILY_SDPA | ATTN_FAMILY_TERMS | ATTN_FAMILY_QUANTIZE | ATTN_FAMILY_PATTERN | \
             ATTN_FAMILY_CACHE | ATTN_FAMILY_RELU | ATTN_FAMILY_EDGES | ATTN_FAMILY_SEQUENCE |   \
-            ATTN_FAMILY_LINEAR | ATTN_FAMILY_LOW) ||                                            \
+            ATTN_FAMILY_LINEAR | ATTN_FAMILY_LOW | ATTN_FAMILY_RESHAPED) ||                     \
    ATTN_HAS_COMPOSED)

@@ -3,21 +3,39 @@
 
 /* ---- what the engine calls ------------------------------------------------------------------*/
 
-ATTN_FUNC_ void attn_relu_weigh_(const void *user, const attn_table_ *table, float *s, int64_t keys,
-                                 int lo, int hi, float *l, float *count) {
-  attn_on_(relu, table)
-      ->relu_block(s, keys, lo / ATTN_GROUP_, hi / ATTN_GROUP_, *(const int *)user, l, count);
+typedef struct attn_relu_ {
+  attn_reshape_ reshape;
+  const attn_relu_params *params;
+  int square, by_square; /* of weights: they are squared, or divided by the square of the keys */
+} attn_relu_;
+
+ATTN_FUNC_ void attn_relu_weigh_(attn_tile_ *t, float *s, int64_t keys, int g0, int g1) {
+  const attn_relu_ *r = (const attn_relu_ *)t->a->reshape->user;
+  attn_on_(relu, t->a->table)->relu_block(s, keys, g0, g1, r->square, t->l, t->count);
+}
+
+/* Scores that are divided by the number of keys, which a first pass has counted. */
+ATTN_FUNC_ int attn_relu_open_(attn_tile_ *t, float *by) {
+  const attn_softmax_ *a = t->a;
+  const attn_relu_ *relu = (const attn_relu_ *)a->reshape->user;
+  for (int r = 0; r < t->n; r++) {
+    const float n = a->state_n[attn_row_number_(a, t->batch, t->head[r], t->row[r])];
+    const float keys = relu->params->by_keys ? (float)a->k.len : n;
+    by[r] = 1.0f / (keys > 1.0f ? keys : 1.0f);
+  }
+  return 1;
 }
 
 /* What the sums of rectified weights are multiplied by: t->scale, and the sums themselves. */
 ATTN_FUNC_ void attn_tile_relu_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
-  const attn_relu_params *p = a->relu->params;
+  const attn_relu_ *relu = (const attn_relu_ *)a->reshape->user;
+  const attn_relu_params *p = relu->params;
   for (int r = 0; r < t->n; r++) {
     const double keys = p->by_keys ? (double)a->k.len : (double)t->count[r];
     const double n = keys > 1.0 ? keys : 1.0, l = (double)t->l[r];
     double c = 1.0;
-    if (a->relu->by_square) {
+    if (relu->by_square) {
       c = 1.0 / (n * n);
     } else if (p->kind == ATTN_RELU_LEN) {
       const double alpha = p->alpha == 0.0f && !attn_to_bits_(p->alpha) ? 1.0 : (double)p->alpha;
@@ -83,7 +101,8 @@ ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor 
   scores->lse = p->sum;
   memset(r, 0, sizeof *r);
   r->params = p;
-  r->weigh = attn_relu_weigh_, r->weigh_user = &r->square, r->finish = attn_tile_relu_;
+  r->reshape.user = r, r->reshape.natural = 1;
+  r->reshape.weigh = attn_relu_weigh_, r->reshape.finish = attn_tile_relu_;
   r->square = p->power == 2 || p->kind == ATTN_RELU_GAU;
   if (p->kind == ATTN_RELU_GAU && s->scale == 0.0f && !attn_to_bits_(s->scale)) {
     if (s->toeplitz.table && s->toeplitz.inside)
@@ -94,7 +113,7 @@ ATTN_COLD_ int attn_relu_plan_(attn_error_ *e, attn_relu_ *r, const attn_tensor 
     const int added = (attn_terms_of_(s) & attn_terms_with_(ATTN_TERM_ADDED_)) != 0;
     scores->scale = 1.0f;
     r->by_square = !added;
-    r->count_first = added;
+    if (added) r->reshape.tally = attn_relu_weigh_, r->reshape.open = attn_relu_open_;
   }
   return 1;
 }
@@ -169,7 +188,7 @@ ATTN_PUB_COLD_ size_t attn_relu_workspace(attn_tensor o, attn_tensor q, attn_ten
   memset(&zero, 0, sizeof zero);
   if (!attn_relu_plan_(&e, &r, &o, &q, params ? params : &zero, &scores))
     return ATTN_WORKSPACE_REJECTED;
-  const int64_t bytes = attn_sdpa_need_(&e, o, q, k, v, &scores, &r, ctx, 0);
+  const int64_t bytes = attn_sdpa_need_(&e, o, q, k, v, &scores, &r.reshape, ctx, 0);
   return attn_answer_(e.status, bytes);
 }
 
@@ -183,7 +202,7 @@ ATTN_PUB_COLD_ attn_status attn_relu(attn_tensor o, attn_tensor q, attn_tensor k
   int workers;
   memset(&a, 0, sizeof a);
   memset(&zero, 0, sizeof zero);
-  a.o = o, a.q = q, a.k = k, a.v = v, a.relu = &r;
+  a.o = o, a.q = q, a.k = k, a.v = v, a.reshape = &r.reshape;
   const attn_relu_params *p = params ? params : &zero;
   const int rela = p->kind == ATTN_RELU_RELA;
   if (!attn_relu_plan_(&e, &r, &o, &q, p, &scores) ||

@@ -127,7 +127,7 @@ ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn
     return attn_reject_(
         e, ATTN_E_RANGE,
         "params.map_stage: ATTN_MAP_CAPPED has no relative.keys, xl, labels or factor");
-  if (p->modify_weights && (a->relu || a->choice || a->edges))
+  if (p->modify_weights && (a->reshape || a->choice || a->edges))
     return attn_reject_(e, ATTN_E_RANGE, "params.modify_weights must be absent in this call");
   if (p->modify_weights && a->map.data && p->map_stage != ATTN_MAP_WEIGHTS)
     return attn_reject_(e, ATTN_E_RANGE,
@@ -140,7 +140,7 @@ ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn
   return 1;
 }
 
-/* Every rule of attn_sdpa for a, which holds the four tensors, for rectified weights relu, and addends, and
+/* Every rule of attn_sdpa for a, which holds the four tensors, for what reshapes it, and addends, and
  * the rest of the engine's problem. data = 0 leaves out what would read arrays (the workspace
  * query); data = -1 also what compares addresses, since some are not known yet. */
 ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *params,
@@ -230,7 +230,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     return 0;
   /* what the terms' checks need of the engine's problem */
   q->len = full[2], k->len = v->len = full[3];
-  a->unit = a->relu ? 1.0 : ATTN_LOG2E_;
+  a->unit = a->reshape && a->reshape->natural ? 1.0 : ATTN_LOG2E_;
   a->scale = (double)scale;
   if (scale == 0.0f && !attn_to_bits_(scale)) a->scale = 1.0 / sqrt((double)q->dim);
   a->q_off = attn_q_off_(p, q->len, k->len);
@@ -314,8 +314,8 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   /* 1 / softcap stays finite */
   if (p->softcap > 0.0f && a->softcap < FLT_MIN) a->softcap = FLT_MIN;
   /* tables of one head and rows of one head go together */
-  const int by_head =
-      p->schedule || (a->terms & ~attn_terms_with_(ATTN_TAKES_HEADS_)) || a->addends;
+  const int by_head = p->schedule || (a->terms & ~attn_terms_with_(ATTN_TAKES_HEADS_)) ||
+                      a->addends || (a->reshape && a->reshape->by_head);
   a->group = by_head || q->heads == 0
                  ? 1
                  : attn_gcd_(attn_over_(q->heads, k->heads), attn_over_(q->heads, v->heads));
@@ -349,13 +349,13 @@ ATTN_FUNC_ int64_t attn_problem_need_(attn_error_ *e, attn_softmax_ *a,
   return attn_softmax_bytes_(a, workers);
 }
 
-/* The same of attn_sdpa; relu: of attn_relu. */
+/* The same of attn_sdpa; reshape: of what reshapes it. */
 ATTN_FUNC_ int64_t attn_sdpa_need_(attn_error_ *e, attn_tensor o, attn_tensor q, attn_tensor k,
                                    attn_tensor v, const attn_sdpa_params *params,
-                                   const attn_relu_ *relu, const attn_ctx *ctx, int data) {
+                                   const attn_reshape_ *reshape, const attn_ctx *ctx, int data) {
   attn_softmax_ a;
   attn_problem_clear_(&a);
-  a.o = o, a.q = q, a.k = k, a.v = v, a.relu = relu, a.takes_low = !relu;
+  a.o = o, a.q = q, a.k = k, a.v = v, a.reshape = reshape, a.takes_low = !reshape;
   return attn_problem_need_(e, &a, params, ctx, data);
 }
 

@@ -22,7 +22,7 @@ ATTN_FUNC_ int attn_check_alike_(attn_error_ *e, const attn_softmax_ *a,
   static const char *const reason =
       "params.schedule, map, relative, xl, gaussian and span must be absent with sequences of "
       "unequal length";
-  if (a->relu)
+  if (a->reshape)
     return attn_reject_(
         e, ATTN_E_RANGE,
         "params.attention.ragged, q_offs and align_lengths are for attn_sdpa alone");

@@ -544,8 +544,11 @@ ATTN_FUNC_ int attn_block_alike_(const attn_tile_ *t, const attn_block_ *b, int 
   return to;
 }
 
-/* Scores become weights that need no maximum. */
-ATTN_FUNC_ void attn_tile_weigh_(attn_tile_ *t, float *s, int64_t n, int g0, int g1) {
-  const attn_relu_ *r = t->a->relu;
-  r->weigh(r->weigh_user, t->a->table, s, n, g0 * ATTN_GROUP_, g1 * ATTN_GROUP_, t->l, t->count);
+/* Scores become other weights than those of a softmax, or are counted. 0: neither. */
+ATTN_INLINE_ int attn_tile_weigh_(attn_tile_ *t, float *s, int64_t n, int g0, int g1) {
+  const attn_reshape_ *r = ATTN_PART_(WEIGHTS_, t->a->reshape);
+  const attn_weigh_fn_ weigh = !r ? NULL : t->a->counting ? r->tally : r->weigh;
+  if (!weigh) return 0;
+  weigh(t, s, n, g0, g1);
+  return 1;
 }

@@ -30,7 +30,8 @@ ATTN_FUNC_ const char *attn_few_plan_(attn_softmax_ *a, int one_order) {
   a->few = a->by_row = 0, a->splits = 1, a->kept = a->skip = 0;
   if (ATTN_PART_(PATTERN, a->plan) || ATTN_PART_(EDGES, a->edges))
     return "the call says which pairs exist";
-  if (ATTN_PART_(WEIGHTS_, a->relu)) return "rectified weights";
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  if (reshape && !reshape->few) return "weights in place of a softmax";
   if (ATTN_PART_(LOW, a->low) || ATTN_PART_(LOW, a->codes)) return "params.compute";
   if (one_order) return "params.one_order is set";
   if (a->q.len < 1 || a->q.len > ATTN_FEW_QUERIES_ || rows > ATTN_FEW_ROWS_ || a->k.len < 1)
@@ -160,7 +161,7 @@ ATTN_FUNC_ int attn_few_block_(attn_tile_ *t, attn_block_ *b, int64_t base, int6
   *j0 = b->j0, *j1 = b->j0 + b->n;
   attn_few_scores_(t, base, *j0, *j1);
   attn_block_modifiers_(t, b);
-  if (!b->partial && !attn_block_terms_in_(t, b)) {
+  if (!b->partial && !attn_block_terms_in_(t, b) && !attn_late_(t->a)) {
     *t->w.pairs += (int64_t)t->n * b->n;
     return 1;
   }
@@ -258,16 +259,18 @@ ATTN_FUNC_ float *attn_few_sweep_(attn_tile_ *t) {
 }
 
 /* Sinks, division and storage of rows whose sums are complete. */
-ATTN_FUNC_ void attn_few_close_(attn_tile_ *t, const float *o, int64_t width) {
+ATTN_FUNC_ void attn_few_close_(attn_tile_ *t, float *o, int64_t width) {
   const attn_softmax_ *a = t->a;
   attn_tile_divide_(t);
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  if (reshape && reshape->gate) reshape->gate(t, o, width);
   for (int r = 0; r < t->n; r++)
     a->table->blend(t->out[r], o + r * width, NULL, a->o.dtype, ATTN_F32, ATTN_F32, a->v.dim,
                     t->scale[r], 0.0f);
 }
 
 /* A split by rows. The result is where their sums are. */
-ATTN_FUNC_ const float *attn_few_by_row_(attn_tile_ *t) {
+ATTN_FUNC_ float *attn_few_by_row_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   const int64_t kw = attn_row_width_(a->q.dim), vw = attn_row_width_(a->v.dim);
   const int64_t pairs = *t->w.pairs;
@@ -284,6 +287,7 @@ ATTN_FUNC_ const float *attn_few_by_row_(attn_tile_ *t) {
       for (int64_t c = 0; c < a->q.dim; c++) t->w.row_q[r * kw + c] *= mix[c];
     if (pairs_k) attn_row_pairs_(t->w.row_q + r * kw, kw, 1);
   }
+  attn_tile_reshape_(t);
   attn_few_open_(&a->k, &a->k_scales, &t->rows_k);
   attn_few_open_(&a->v, &a->v_scales, &t->rows_v);
   t->careful = 0;
@@ -303,6 +307,7 @@ ATTN_FUNC_ void attn_few_by_lane_(attn_tile_ *t) {
   const int64_t pairs = *t->w.pairs;
   t->careful = t->rel_careful = t->scored = 0;
   attn_tile_terms_(t);
+  attn_tile_reshape_(t);
   int started = attn_tile_sweep_(t);
   if (t->partial && started && !a->table->finite(t->w.ot, ATTN_TILE_, a->v.dim, t->n)) {
     t->careful = 1, *t->w.pairs = pairs;
@@ -333,7 +338,7 @@ ATTN_FUNC_ void attn_few_split_(const attn_softmax_ *a, int worker, int64_t unit
   attn_scratch_cut_(a, worker, &t.w);
   attn_tile_group_rows_(&t, unit, 0);
   attn_tile_lanes_(&t);
-  const float *o = NULL;
+  float *o = NULL;
   if (a->by_row)
     o = attn_few_by_row_(&t);
   else

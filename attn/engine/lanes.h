@@ -128,6 +128,7 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
   const void *q[ATTN_TILE_];
   const int64_t keys = a->kv_len ? a->kv_len[t->batch] : a->k.len;
   const int64_t queries = a->q_len ? a->q_len[t->batch] : a->q.len;
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
   t->head_k = attn_over_(t->head[0], attn_over_(a->q.heads, a->k.heads));
   t->head_v = attn_over_(t->head[0], attn_over_(a->q.heads, a->v.heads));
   t->groups = (t->n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
@@ -150,6 +151,7 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
     t->lo[r] = a->keep ? 0 : t->near[r];
     t->hi[r] = i < queries ? attn_clamp_(p + a->right + 1, 0, keys) : 0;
     if (a->range) attn_tile_range_(t, r);
+    if (reshape && reshape->bound) reshape->bound(t, r);
     if (t->lo[r] < t->key0) t->lo[r] = t->key0;
     if (t->hi[r] > t->key1) t->hi[r] = t->key1;
     q[r] = q0 + (h * a->q.stride_head + i * a->q.stride_len) * q_size;

@@ -250,6 +250,14 @@ ATTN_FUNC_ void attn_list_scores_(attn_tile_ *t, int32_t *const *index, const in
     mod.lanes = lanes;
     attn_on_(tile, f)->modify_block(t->w.s, most, 0, t->groups, &mod, t->top);
   }
+  for (int r = 0; attn_late_(a) && r < t->n; r++) {
+    t->top[r] = -INFINITY;
+    for (int e = 0; e < count[r]; e++) {
+      float *x = &t->w.s[e * ATTN_TILE_ + r];
+      if (*x != -INFINITY) *x = a->reshape->late_pair(t, r, index[r][e], *x);
+      if (*x > t->top[r]) t->top[r] = *x;
+    }
+  }
 }
 
 /* Adds what the lists of a tile hold to its state; o_rows has the accumulator by rows. */
@@ -261,9 +269,8 @@ ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const in
   attn_picked_ picked;
   void *row[ATTN_TILE_];
   int kept[ATTN_TILE_];
-  if (ATTN_PART_(WEIGHTS_, a->relu)) {
-    attn_tile_weigh_(t, t->w.s, most, 0, t->groups);
-    for (int r = 0; r < ATTN_TILE_; r++) t->alpha[r] = 1.0f;
+  if (attn_tile_weigh_(t, t->w.s, most, 0, t->groups)) {
+    for (int r = 0; attn_shiftless_(a) && r < ATTN_TILE_; r++) t->alpha[r] = 1.0f;
   } else {
     if (attn_reweighs_(a)) attn_weights_note_(t, 0, most, 0, t->n);
     attn_on_(tile, f)->softmax_block(t->w.s, most, 0, t->groups, t->m, t->l, t->alpha, t->top,

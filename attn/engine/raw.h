@@ -33,7 +33,7 @@ ATTN_FUNC_ void attn_raw_item_(void *job, int worker, int64_t index) {
 ATTN_FUNC_ void attn_raw_pass_(const attn_softmax_ *a, attn_ctx *ctx, int workers) {
   attn_softmax_ raw = *a;
   raw.map = a->raw, raw.lse.data = NULL, raw.phase = 0;
-  raw.terms = a->raw_cap > 0.0f ? (int)ATTN_TERM_SOFTCAP_ : 0, raw.alibi = NULL, raw.relu = NULL;
+  raw.terms = a->raw_cap > 0.0f ? (int)ATTN_TERM_SOFTCAP_ : 0, raw.alibi = NULL, raw.reshape = NULL;
   raw.addends = NULL, raw.addend_count = 0;
   memset(&raw.mask, 0, sizeof raw.mask);
   memset(&raw.bias, 0, sizeof raw.bias);

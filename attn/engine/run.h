@@ -75,7 +75,7 @@ ATTN_FUNC_ void attn_sequence_merge_(void *job, int worker, int64_t unit) {
 /* What is shared by the workers, in front of their own memory. */
 typedef struct attn_shared_ {
   int64_t distance, factor, m, l, n, o, part_m, part_l, part_o, first, part;
-  int64_t least, count, done, kept, kept_count, bytes;
+  int64_t least, count, done, kept, kept_count, reshape, bytes;
 } attn_shared_;
 
 /* A piece behind those that are there. */
@@ -94,7 +94,7 @@ ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
     if (attn_has_distance_(&a->by_distance)) x->distance = attn_shared_put_(x, table);
     if (a->by_distance.factor.alpha) x->factor = attn_shared_put_(x, table);
   }
-  if (a->phases > 1 || attn_weighs_(a) || (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first)) {
+  if (a->phases > 1 || attn_weighs_(a) || attn_tallies_(a)) {
     const int64_t numbered = a->seq && a->seq->q ? attn_mul_(a->q.heads, a->seq->rows) : rows;
     const int64_t row = attn_piece_(numbered, f); /* see attn_row_number_ */
     x->m = attn_shared_put_(x, row);
@@ -116,6 +116,8 @@ ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
     x->first = attn_shared_put_(x, marks);
     x->part = attn_shared_put_(x, marks);
   }
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  if (reshape) x->reshape = attn_shared_put_(x, reshape->bytes);
   const attn_choice_ *c = ATTN_PART_(CONTENT, a->choice);
   if (!c) return;
   const int bounds = c->mode == ATTN_TOPK_TIES || c->mode == ATTN_TOPK_REL;
@@ -207,7 +209,9 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
     attn_distance_fill_(a, ATTN_PART_(TERMS, a->distance) ? distance : NULL,
                         ATTN_PART_(TERMS, a->factor) ? factor : NULL);
   attn_scratch_open_(a, workers);
-  if ((ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first) || attn_weighs_(a)) {
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  if (reshape && reshape->prepare) reshape->prepare(a, w.base + x.reshape, ctx, workers);
+  if (attn_tallies_(a) || attn_weighs_(a)) {
     a->counting = 1;
     attn_softmax_pass_(a, ctx, workers);
     a->counting = 0;

@@ -123,7 +123,8 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
   }
   /* scores that will change have no maximum yet */
   for (int r = 0; r < ATTN_TILE_; r++) t->spare[r] = -INFINITY;
-  if (a->relu && a->counting && !attn_modifies_(a)) /* only which pairs there are is asked for */
+  if (attn_tallies_(a) && a->counting &&
+      !attn_modifies_(a)) /* only which pairs there are is asked for */
     for (int e = 0; e < seg->n; e++)
       memset(s + e * ATTN_TILE_ + g0 * ATTN_GROUP_, 0,
              (size_t)((g1 - g0) * ATTN_GROUP_) * sizeof(float));
@@ -165,16 +166,19 @@ ATTN_FUNC_ void attn_block_scores_(attn_tile_ *t, attn_block_ *b) {
       for (int r = 0; r < ATTN_GROUP_; r++)
         t->w.s[e * ATTN_TILE_ + g * ATTN_GROUP_ + r] = -INFINITY;
   /* scores are changed while they are in the first cache; 66 is 11 strips of 6 keys */
-  const int most = attn_block_terms_in_(t, b) ? 66 : ATTN_BLOCK_;
+  const int late = attn_late_(t->a), most = attn_block_terms_in_(t, b) || late ? 66 : ATTN_BLOCK_;
+  if (late) memcpy(t->late_top, t->top, sizeof t->top);
   for (int i = 0; i < b->count; i++) {
     const attn_segment_ *seg = &b->seg[i];
     attn_segment_ part = *seg;
     for (int left = seg->n; left > 0; left -= part.n, part.at += part.n) {
       part.n = left > most ? most : left;
       attn_segment_scores_(t, b, &part);
+      if (late) t->a->reshape->late(t, b, part.at, part.n, part.g0, part.g1);
     }
     *t->w.pairs += attn_segment_pairs_(t, seg);
   }
+  if (late) memcpy(t->top, t->late_top, sizeof t->top);
 }
 
 /* Scores of keys first .. end of lane groups g0..g1 become weights. */
@@ -183,10 +187,7 @@ ATTN_FUNC_ void attn_block_weights_(attn_tile_ *t, const attn_ramp_ *ramp, int f
   const attn_softmax_ *a = t->a;
   float *s = t->w.s + first * ATTN_TILE_;
   attn_ramp_ here;
-  if (ATTN_PART_(WEIGHTS_, a->relu)) {
-    attn_tile_weigh_(t, s, end - first, g0, g1);
-    return;
-  }
+  if (attn_tile_weigh_(t, s, end - first, g0, g1)) return;
   if (ramp) here = *ramp, here.at += first, ramp = &here;
   attn_on_(tile, a->table)
       ->softmax_block(s, end - first, g0, g1, t->m, t->l, t->alpha, t->top, ramp);
@@ -199,7 +200,7 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
   const attn_table_ *f = a->table;
   const int64_t dv = a->v.dim;
   const float *s = t->w.s;
-  const float *alpha = started && !ATTN_PART_(WEIGHTS_, a->relu) ? t->alpha : NULL;
+  const float *alpha = started && !attn_shiftless_(a) ? t->alpha : NULL;
   attn_ramp_ zone, *ramp = NULL;
   int patch = 0;
   if (ATTN_PART_(TERMS, a->span.z) && b->j0 < t->flat) {
@@ -253,7 +254,7 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
     }
   }
   if (ATTN_PART_(TERMS, a->relative.values.data))
-    attn_block_relative_values_(t, b, started && !ATTN_PART_(WEIGHTS_, a->relu));
+    attn_block_relative_values_(t, b, started && !attn_shiftless_(a));
   if (patch && !a->counting) attn_tile_patch_(t, b);
 }
 
@@ -298,8 +299,7 @@ ATTN_FUNC_ void attn_tile_store_(const attn_tile_ *t) {
   for (int r = 0; r < t->n && !attn_reweighs_(a); r++) {
     const int64_t at = attn_row_number_(a, t->batch, t->head[r], t->row[r]);
     a->state_m[at] = t->m[r], a->state_l[at] = t->l[r];
-    if (a->counting || !ATTN_PART_(WEIGHTS_, a->relu) || !a->relu->count_first)
-      a->state_n[at] = t->count[r];
+    if (a->counting || !attn_tallies_(a)) a->state_n[at] = t->count[r];
   }
   if (a->counting) return;
   attn_tile_state_rows_(t, rows);
@@ -354,13 +354,12 @@ ATTN_FUNC_ void attn_map_natural_(const attn_softmax_ *a, float *row) {
 ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   const attn_table_ *f = a->table;
-  if (!ATTN_PART_(WEIGHTS_, a->relu)) {
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  if (reshape && reshape->finish)
+    reshape->finish(t);
+  else if (!attn_shiftless_(a)) /* else the sums as they are */
     attn_tile_divide_(t);
-  } else if (a->relu->finish) {
-    a->relu->finish(t);
-  } else {
-    for (int r = 0; r < ATTN_TILE_; r++) t->scale[r] = 1.0f;
-  }
+  if (reshape && reshape->gate) reshape->gate(t, NULL, 0);
   f->unpack(t->out, t->w.ot, t->n, a->v.dim, a->o.dtype, t->scale);
   const int weights =
       (a->map.data && !attn_weighs_(a)) || (ATTN_PART_(EDGES, a->edges) && a->edges->weights);
@@ -448,6 +447,8 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
   attn_block_terms_(t, &block);
   if (ATTN_PART_(LOW, a->codes)) attn_codes_tile_(t);
   const int few = !ATTN_PART_(PATTERN, a->plan) && j < end && end - j <= 4 * ATTN_BLOCK_;
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  const int back = reshape && reshape->backwards;
   for (;;) {
     int64_t next = j;
     if (ATTN_PART_(PATTERN, a->plan)) {
@@ -457,8 +458,14 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
       next = (j / ATTN_BLOCK_ + 1) * ATTN_BLOCK_;
       if (next > end) next = end;
     }
-    const int open = attn_block_open_(t, &block, j, next);
-    j = next;
+    int64_t from = j;
+    if (back) {
+      from = (end - 1) / ATTN_BLOCK_ * ATTN_BLOCK_;
+      if (from < j) from = j;
+      next = end, end = from;
+    }
+    const int open = attn_block_open_(t, &block, from, next);
+    if (!back) j = next;
     if (!open) continue;
     if (ATTN_PART_(LOW, a->codes))
       attn_codes_fetch_(t, &block);
@@ -468,14 +475,14 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
       attn_block_fetch_(t, &block);
     t->partial |= block.partial;
     attn_block_modifiers_(t, &block);
-    const attn_plan_tile_ *from = cursor.runs > 0 ? t->plan : t->next;
+    const attn_plan_tile_ *ahead_of = cursor.runs > 0 ? t->plan : t->next;
     if (ATTN_PART_(PATTERN, a->plan)) {
       ahead = cursor.runs > 0 ? cursor : attn_tile_runs_(a, t->next);
-      attn_tile_ahead_(t, &ahead, from ? from->step : 1);
+      attn_tile_ahead_(t, &ahead, ahead_of ? ahead_of->step : 1);
     }
     if (few) attn_tile_below_(t);
     attn_block_scores_(t, &block);
-    if (ATTN_PART_(PATTERN, a->plan)) attn_tile_ahead_(t, &ahead, from ? from->step : 1);
+    if (ATTN_PART_(PATTERN, a->plan)) attn_tile_ahead_(t, &ahead, ahead_of ? ahead_of->step : 1);
     if (few) attn_tile_below_(t);
     if (ATTN_PART_(CONTENT, a->choice)) {
       block.partial = t->partial = 1;
@@ -508,16 +515,18 @@ ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t) {
   return started;
 }
 
-/* Rectified weights whose scores are divided by the number of keys that a first pass has counted. */
-ATTN_FUNC_ void attn_tile_by_count_(attn_tile_ *t) {
+/* Rows of a tile are known: reshaped ones may have factors, which go into the packed queries and into what
+ * is made of them. */
+ATTN_FUNC_ void attn_tile_reshape_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
   const attn_table_ *f = a->table;
   float by[ATTN_TILE_] = {0};
-  for (int r = 0; r < t->n; r++) {
-    const float n = a->state_n[attn_row_number_(a, t->batch, t->head[r], t->row[r])];
-    const float keys = a->relu->params->by_keys ? (float)a->k.len : n;
-    by[r] = 1.0f / (keys > 1.0f ? keys : 1.0f);
-  }
+  if (!reshape || !reshape->open || a->counting || !reshape->open(t, by)) return;
+  const int64_t width = attn_row_width_(a->q.dim);
+  for (int r = 0; a->by_row && r < t->n; r++)
+    for (int64_t c = 0; c < width; c++) t->w.row_q[r * width + c] *= by[r];
+  if (a->by_row) return;
   attn_on_(tile, f)->scale_block(t->w.qt, a->q.dim, 0, t->groups, by);
   if (ATTN_PART_(TERMS, a->xl.table.data))
     attn_on_(tile, f)->scale_block(t->w.xl_qt, a->q.dim, 0, t->groups, by);
@@ -578,7 +587,7 @@ ATTN_FUNC_ void attn_tile_placed_(attn_tile_ *t, int last) {
   const attn_softmax_ *a = t->a;
   const int64_t pairs = *t->w.pairs;
   attn_tile_terms_(t);
-  if (ATTN_PART_(WEIGHTS_, a->relu) && a->relu->count_first && !a->counting) attn_tile_by_count_(t);
+  attn_tile_reshape_(t);
   if (a->map.data && a->phase == 0) attn_tile_no_map_(t, attn_weighs_(a) ? 0.0f : -INFINITY);
   t->careful = t->rel_careful = 0;
   if (ATTN_PART_(CONTENT, a->choice) && a->choice->on->skips(t)) return;

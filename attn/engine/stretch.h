@@ -17,7 +17,7 @@ ATTN_FUNC_ void attn_tile_fold_(attn_tile_ *t, int close) {
     for (int r = 0; r < ATTN_TILE_; r++)
       t->far_m[r] = -INFINITY, t->far_l[r] = t->far_low[r] = 0.0f;
   }
-  if (!ATTN_PART_(WEIGHTS_, a->relu)) f->join(t->far_m, none, keep, t->m, t->groups);
+  if (!attn_shiftless_(a)) f->join(t->far_m, none, keep, t->m, t->groups);
   f->fold_block(t->w.far, t->w.far + dv * ATTN_TILE_, t->w.ot, dv, t->groups, keep, close);
   f->fold_block(t->far_l, t->far_low, t->l, 1, t->groups, keep, close);
   memset(t->l, 0, sizeof t->l);

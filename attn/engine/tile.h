@@ -55,7 +55,7 @@ struct attn_softmax_;
 struct attn_tile_;
 struct attn_block_;
 
-#define ATTN_HAS_WEIGHTS_ (ATTN_HAS_RELU || ATTN_HAS_COMPOSED)
+#define ATTN_HAS_WEIGHTS_ (ATTN_HAS_RELU || ATTN_HAS_RESHAPED || ATTN_HAS_COMPOSED)
 
 /* Score terms that depend on head and distance alone. */
 typedef struct attn_distance_terms_ {
@@ -170,8 +170,8 @@ typedef struct attn_softmax_ {
   attn_distance_terms_ by_distance;
   const float *factor, *distance; /* [distance_heads][distances], see engine/distance.h */
   int64_t distances, distance_heads, distance_zero;
-  const struct attn_relu_ *relu; /* rectified weights in place of a softmax */
-  attn_choice_ *choice;          /* of each row's keys, or null */
+  const struct attn_reshape_ *reshape; /* what is in place of a softmax, or around it */
+  attn_choice_ *choice;                /* of each row's keys, or null */
   const attn_span_ *outer; /* two outputs of a call around this one, which is only checked: q, k, v
                             * and o are not there yet */
   int64_t group;           /* query heads that share key and value heads */
@@ -220,21 +220,50 @@ ATTN_FUNC_ int attn_choice_blind_(const attn_softmax_ *a) {
   return ATTN_PART_(CONTENT, a->choice) && a->choice->stage != ATTN_STAGE_APPLY_;
 }
 
-/* Weights in place of scores, of entries s[key * ATTN_TILE_ + lane] in natural units, lanes lo .. hi - 1;
- * -inf is no key and becomes 0. Adds the weights to l[lane], the keys to count[lane]. */
-typedef void (*attn_weigh_fn_)(const void *user, const attn_table_ *table, float *s, int64_t keys,
-                               int lo, int hi, float *l, float *count);
+/* Weights in place of scores, of entries s[key * ATTN_TILE_ + lane] of lane groups g0 .. g1 - 1; -inf is no
+ * key and becomes 0. Adds to l of the tile what finish needs; a running maximum is the softmax's. */
+typedef void (*attn_weigh_fn_)(struct attn_tile_ *t, float *s, int64_t keys, int g0, int g1);
 
-typedef struct attn_relu_ {
-  const attn_relu_params *params;
-  int square;
-  int count_first; /* scores need the number of allowed keys */
-  int by_square;   /* the weights are divided by its square */
-  attn_weigh_fn_ weigh;
-  const void *weigh_user;
-  void (*finish)(
-      struct attn_tile_ *t); /* sets scale and writes the sums; null: the sums as they are */
-} attn_relu_;
+/* What is in place of a softmax, or around it. Null members are absent: of a softmax as it is. The engine
+ * calls them by pointers, so that only a program that reshapes carries them. */
+typedef struct attn_reshape_ {
+  const void *user;     /* theirs */
+  int natural;          /* scores are in natural units, else log2 */
+  int few;              /* few queries may go their own way (engine/decode.h) */
+  int by_head;          /* a tile has rows of one head */
+  attn_weigh_fn_ weigh; /* in place of the softmax */
+  int shifts;           /* weigh keeps a running maximum in m, and what alpha says of it */
+  int backwards;        /* blocks of keys from the last to the first */
+  attn_weigh_fn_ tally; /* adds the keys to count; not null: a first pass counts, into state_n */
+  int64_t bytes;        /* memory that prepare fills before the first pass */
+  void (*prepare)(const struct attn_softmax_ *a, char *memory, attn_ctx *ctx, int workers);
+  void (*bound)(struct attn_tile_ *t, int r);   /* narrows lo and hi of a row */
+  int (*open)(struct attn_tile_ *t, float *by); /* rows are known; 1: by[] multiplies queries */
+  /* the last change of scores, which finds their maximum (t->late_top); keys at .. at + n of a block */
+  void (*late)(struct attn_tile_ *t, const struct attn_block_ *b, int at, int n, int g0, int g1);
+  float (*late_pair)(const struct attn_tile_ *t, int r, int64_t key,
+                     float x);          /* of one, in a list */
+  void (*finish)(struct attn_tile_ *t); /* in place of the division: sets scale, writes the sums */
+  void (*gate)(struct attn_tile_ *t, float *o, int64_t width); /* last; o by rows, or null: w.ot */
+} attn_reshape_;
+
+/* Whether weights need no maximum. */
+ATTN_INLINE_ int attn_shiftless_(const attn_softmax_ *a) {
+  const attn_reshape_ *r = ATTN_PART_(WEIGHTS_, a->reshape);
+  return r && r->weigh && !r->shifts;
+}
+
+/* Whether a first pass counts keys. */
+ATTN_INLINE_ int attn_tallies_(const attn_softmax_ *a) {
+  const attn_reshape_ *r = ATTN_PART_(WEIGHTS_, a->reshape);
+  return r && r->tally;
+}
+
+/* Whether scores change once more when all is there. */
+ATTN_INLINE_ int attn_late_(const attn_softmax_ *a) {
+  const attn_reshape_ *r = ATTN_PART_(WEIGHTS_, a->reshape);
+  return r && r->late && !a->counting;
+}
 
 /* Which keys the gathered rows in a worker's memory belong to: tiles of one residue class share
  * them. n = 0: to none. */
@@ -511,6 +540,8 @@ typedef struct attn_tile_ {
   float m[ATTN_TILE_], l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_], spare[ATTN_TILE_];
   float scale[ATTN_TILE_], slope[ATTN_TILE_], rel[ATTN_TILE_], from[ATTN_TILE_], to[ATTN_TILE_];
   float floor[ATTN_TILE_]; /* of what is chosen */
+  float late_by[ATTN_TILE_], late_hi[ATTN_TILE_], late_lo[ATTN_TILE_], late_top[ATTN_TILE_];
+  float shift[ATTN_TILE_]; /* of a reshaped row */
   float far_m[ATTN_TILE_]; /* what w.far holds */
   float far_l[ATTN_TILE_], far_low[ATTN_TILE_];
   int64_t stretch; /* the one that is being summed; -1: none yet */
@@ -552,7 +583,7 @@ static const float attn_count_[2 * ATTN_BLOCK_] = {
 
 /* Whether anything is done to scores beside the softmax: few queries by row then have lanes too. */
 ATTN_FUNC_ int attn_few_opens_(const attn_softmax_ *a) {
-  return a->terms || ATTN_PART_(COMPOSED, a->addends);
+  return a->terms || ATTN_PART_(COMPOSED, a->addends) || attn_late_(a);
 }
 
 /* Lanes that hold a row. */

@@ -88,6 +88,12 @@ typedef struct attn_ramp_ {
   float rate;
 } attn_ramp_;
 
+/* The last change of scores: [lane] factors, or null; [lane] and [key] numbers whose difference is added, each
+ * in two parts, or key_hi null. */
+typedef struct attn_late_terms_ {
+  const float *by, *hi, *lo, *key_hi, *key_lo;
+} attn_late_terms_;
+
 /* Scales of quantised rows, from the one that row 0 has: x = (n - zero) * scale, in that order.
  * Null pointers are 1 and 0. */
 typedef struct attn_rows_scale_ {
@@ -347,6 +353,19 @@ typedef struct attn_relu_table_ { /* rectified weights */
    * above -inf */
   void (*relu_block)(float *s, int64_t n, int g0, int g1, int square, float *l, float *count);
 } attn_relu_table_;
+
+typedef struct attn_reshape_table_ { /* other weights than those of a softmax; -inf becomes 0 */
+  /* s = 1 / (1 + 2^-(s + shift[lane])), l += (sum_j s, from 0) */
+  void (*sigmoid_block)(float *s, int64_t n, int g0, int g1, const float *shift, float *l);
+  /* m' = max(m, top, 0), alpha = 2^(m - m'); e = 2^(s - m') - 2^-m', l = l alpha + sum_j |e|, s = max(e, 0) */
+  void (*softpick_block)(float *s, int64_t n, int g0, int g1, float *m, float *l, float *alpha,
+                         const float *top);
+  /* keys from the last to the first: s = sigmoid(s) 2^-R, R = high + low the sum of log2(1 + 2^s) over the keys
+   * after this one, of which those of earlier calls come in (low = -inf is 0) and all go out; l as above */
+  void (*stick_block)(float *s, int64_t n, int g0, int g1, float *high, float *low, float *l);
+  /* s = s by + ((hi - key_hi) + (lo - key_lo)), -inf stays; top = max(top, s) */
+  void (*late_block)(float *s, int64_t n, int g0, int g1, const attn_late_terms_ *p, float *top);
+} attn_reshape_table_;
 
 typedef struct attn_few_table_ { /* few queries */
   /* dst[c] = row[c] * (hi + lo), to the end of a vector */

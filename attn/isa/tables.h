@@ -8,6 +8,8 @@
   on(score_block), on(modify_block), on(softmax_block), on(value_block), on(scale_block), \
       on(fold_block), on(join), on(divide), on(exclude)
 #define ATTN_RELU_TABLE_(on) on(relu_block)
+#define ATTN_RESHAPE_TABLE_(on) \
+  on(sigmoid_block), on(softpick_block), on(stick_block), on(late_block)
 #define ATTN_LOW_TABLE_(on) \
   on(pair_dots), on(pair_tile), on(pair_rows), on(narrow), on(pair_softmax), 0
 #define ATTN_HALF_TABLE_(on) \
@@ -93,6 +95,7 @@
   }
 ATTN_TABLES_(attn_tile_table_, attn_tile_on_, ATTN_TILE_TABLE_)
 ATTN_TABLES_(attn_relu_table_, attn_relu_on_, ATTN_RELU_TABLE_)
+ATTN_TABLES_(attn_reshape_table_, attn_reshape_on_, ATTN_RESHAPE_TABLE_)
 #if ATTN_HAS_LOW && !defined(ATTN_NO_EMULATION)
 ATTN_EMULATIONS_(attn_low_table_, attn_low_on_, ATTN_LOW_TABLE_)
 ATTN_EMULATIONS_(attn_code_table_, attn_code_on_, ATTN_CODE_TABLE_)
@@ -220,6 +223,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_CODE_PANEL_TABLE_
 #undef ATTN_CODE_LINE_TABLE_
 #undef ATTN_RELU_TABLE_
+#undef ATTN_RESHAPE_TABLE_
 #undef ATTN_LIST_TABLE_
 #undef ATTN_SUM_TABLE_
 #undef ATTN_SELECT_TABLE_

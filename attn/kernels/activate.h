@@ -106,19 +106,10 @@ ATTN_INLINE_ void ATTN_FN_(gelu_tanh_some)(ATTN_VF_ *x, const int n) {
                        ATTN_V_DIV_(ATTN_V_MUL_(a[i], e[i]), ATTN_V_ADD_(one, e[i])));
 }
 
-/* log2(1 + 2^x) = max(x, 0) + log2(1 + z), z = 2^-|x|; log2(1 + z) / z is a minimax fit (3e-8). */
+/* log2(1 + 2^x) = max(x, 0) + log2(1 + z), z = 2^-|x| */
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(softplus2)(ATTN_VF_ x) {
   const ATTN_VF_ zero = ATTN_V_ZERO_(), z = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(zero, ATTN_V_ABS_(x)));
-  ATTN_VF_ p = ATTN_V_SET1_(0.00754918205f);
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.0425670631f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.112856194f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.197118968f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.275641412f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.358408481f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.480692953f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.721340179f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(1.44269502f));
-  return ATTN_V_FMA_(p, z, ATTN_V_MAX_(zero, x));
+  return ATTN_V_FMA_(ATTN_FN_(log2_beside)(z), z, ATTN_V_MAX_(zero, x));
 }
 
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(activation)(ATTN_VF_ x, int act) {

@@ -44,6 +44,32 @@ ATTN_INLINE_ void ATTN_FN_(exp2_neg4)(ATTN_VF_ *y) {
   y[0] = p0, y[1] = p1, y[2] = p2, y[3] = p3;
 }
 
+/* 2^y - 2^n and 2^n, n = y rounded, for -126 <= y <= 64 or NaN: the first loses nothing where it is small. 2^n
+ * is 0 from -126 down. w = 2^n / ATTN_EXP_UNIT_. */
+#define ATTN_SPLIT_POWER_(i) w##i = ATTN_V_LDEXP_SMALL_(one, t##i, n##i);
+#define ATTN_SPLIT_REST_(i) p##i = ATTN_V_MUL_(ATTN_V_MUL_(p##i, f##i), w##i);
+#define ATTN_EXP2_SPLIT_(each)                                                              \
+  each(ATTN_EXP2_ROUND_) each(ATTN_EXP2_REDUCE_) each(ATTN_SPLIT_POWER_) each(ATTN_POLY_0_) \
+      each(ATTN_POLY_1_) each(ATTN_POLY_2_) each(ATTN_POLY_3_) each(ATTN_POLY_4_)           \
+          each(ATTN_SPLIT_REST_)
+
+ATTN_INLINE_ void ATTN_FN_(exp2_parts)(ATTN_VF_ *y, ATTN_VF_ *power) {
+  const ATTN_VF_ one = ATTN_V_SET1_(1.0f), unit = ATTN_V_SET1_(ATTN_EXP_UNIT_);
+  ATTN_VF_ f0 = *y, t0, n0, p0, w0;
+  ATTN_EXP2_SPLIT_(ATTN_EACH1_)
+  *y = p0, *power = ATTN_V_MUL_(w0, unit);
+}
+
+ATTN_INLINE_ void ATTN_FN_(exp2_parts4)(ATTN_VF_ *y, ATTN_VF_ *power) {
+  const ATTN_VF_ one = ATTN_V_SET1_(1.0f), unit = ATTN_V_SET1_(ATTN_EXP_UNIT_);
+  ATTN_VF_ f0 = y[0], f1 = y[1], f2 = y[2], f3 = y[3];
+  ATTN_VF_ t0, t1, t2, t3, n0, n1, n2, n3, p0, p1, p2, p3, w0, w1, w2, w3;
+  ATTN_EXP2_SPLIT_(ATTN_EACH4_)
+  y[0] = p0, y[1] = p1, y[2] = p2, y[3] = p3;
+  power[0] = ATTN_V_MUL_(w0, unit), power[1] = ATTN_V_MUL_(w1, unit);
+  power[2] = ATTN_V_MUL_(w2, unit), power[3] = ATTN_V_MUL_(w3, unit);
+}
+
 /* 2^(x y) for -126 <= x y <= 0 or NaN: what is left of the product behind its whole part is rounded once. */
 #define ATTN_EXP2_TIMES_(i) f##i = ATTN_V_MUL_(x##i, y##i);
 #define ATTN_EXP2_REST_(i) f##i = ATTN_V_FMA_(x##i, y##i, ATTN_V_SUB_(zero, n##i));
@@ -145,6 +171,19 @@ ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
   x[0] = x0, x[1] = x1, x[2] = x2, x[3] = x3;
 }
 
+/* log2(1 + z) / z for 0 <= z <= 1, a minimax fit (3e-8) */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(log2_beside)(ATTN_VF_ z) {
+  ATTN_VF_ p = ATTN_V_SET1_(0.00754918205f);
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.0425670631f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.112856194f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.197118968f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.275641412f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.358408481f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.480692953f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.721340179f));
+  return ATTN_V_FMA_(p, z, ATTN_V_SET1_(1.44269502f));
+}
+
 #undef ATTN_POLY_0_
 #undef ATTN_POLY_1_
 #undef ATTN_POLY_2_
@@ -152,6 +191,9 @@ ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
 #undef ATTN_POLY_4_
 #undef ATTN_POLY_5_
 #undef ATTN_POLY_
+#undef ATTN_SPLIT_POWER_
+#undef ATTN_SPLIT_REST_
+#undef ATTN_EXP2_SPLIT_
 #undef ATTN_SHORT_0_
 #undef ATTN_SHORT_1_
 #undef ATTN_SHORT_2_

@@ -19,6 +19,7 @@
 #include "score.h"
 #include "value.h"
 #include "softmax.h"
+#include "reshape.h"
 #include "rows.h"
 #include "lists.h"
 #include "decode.h"

@@ -22,6 +22,7 @@
 #include "pattern.h"
 #include "product.h"
 #include "rows.h"
+#include "reshaped.h"
 #include "sdpa.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -62,6 +63,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       case 14: fuzz_map(&in); break;
       default: fuzz_head(&in); break;
     }
+    return 0;
+  }
+  if (size > 0 && data[0] >= 205 && data[0] < 208) {
+    take(&in);
+    fuzz_reshaped(&in);
     return 0;
   }
   if (size > 0 && data[0] >= 208 && data[0] < 214) {

@@ -53,7 +53,7 @@ ATTN_COLD_ int attn_maps_plan_(attn_error_ *e, attn_maps_job_ *a, const attn_sdp
     all.causal = ATTN_CAUSAL_NONE, all.keep = 0;
     memset(&all.window, 0, sizeof all.window);
   }
-  a->fresh.relu = &attn_maps_natural_;
+  a->fresh.reshape = &attn_maps_natural_;
   if (!attn_sdpa_plan_(e, &a->fresh, &all, ctx, workers, data)) return 0;
   a->fresh.left = a->fresh.right = INT64_MAX / 4, a->fresh.keep = 0;
   a->fresh.v = a->fresh.k,

@@ -1,0 +1,107 @@
+/* api/calls/reshaped.h owns attention whose softmax is replaced, sharpened, given a forgetting factor or a
+ * gate. */
+
+/* What turns the scores x_ij of a row into weights; A_i are its allowed keys, n_i their number.
+ *   SOFTMAX   as attn_sdpa
+ *   SIGMOID   sigmoid(x_ij + bias), each key by itself. Ramapuram et al. 2024, arXiv 2409.04431
+ *   SOFTPICK  relu(e_j) / (sum_l |e_l| + 1e-8), e_j = exp(x_ij - m) - exp(-m), m = max(0, max_l x_il): keys with
+ *             x_ij <= 0 have no weight. Zuhri et al. 2025, arXiv 2504.20966
+ *   STICK     sigmoid(x_ij) prod_{j < l < p_i} (1 - sigmoid(x_il)), j < p_i: each key takes its share of what the
+ *             later ones have left. Tan et al. 2024, arXiv 2410.17980 */
+typedef enum attn_reshape_kind {
+  ATTN_RESHAPE_SOFTMAX = 0,
+  ATTN_RESHAPE_SIGMOID,
+  ATTN_RESHAPE_SOFTPICK,
+  ATTN_RESHAPE_STICK
+} attn_reshape_kind;
+
+/* Scalable softmax: x_ij becomes (scale_h log n_i + bias_h) x_ij, biases of the score included. scale [H], null
+ * = absent; bias [H], null = 0. Source: Nakanishi 2025, arXiv 2501.19399. */
+typedef struct attn_ssmax {
+  const float *scale, *bias;
+} attn_ssmax;
+
+/* Temperature by position: q_i (1 + beta log(floor((p_i + shift) / interval) + 1)), p_i + shift below 0 counting as
+ * 0. As the layers of Llama 4 without rotary embeddings have it (attn_temperature_tuning, attn_scale,
+ * floor_scale). */
+typedef struct attn_temperature {
+  int on;
+  float beta;     /* 0 = 0.1, ATTN_ZERO = 0 */
+  float interval; /* > 0; 0 = 8192 */
+  float shift;    /* 0 = 1; ATTN_ZERO = 0, for models that take p_i itself */
+} attn_temperature;
+
+/* The sum of log f up to a key, counted from `since`: the last key so far with log f = -inf, or 0. */
+typedef struct attn_forget_sum {
+  double sum;
+  int64_t since;
+} attn_forget_sum;
+
+/* A forgetting gate: x_ij gets sum_{l = j+1 .. p_i} log f_l, after everything else. f of the key itself does not
+ * count, f of the query's position does. log_f [B,Hf,Tk,1], Hf divides H (head h reads h Hf / H), f32, f16 or
+ * bf16, <= 0; -inf: the past is cut off there, so row p_i sees no key before it. Wants causal = ATTN_CAUSAL or ATTN_CAUSAL_START, and every p_i
+ * within the keys. Positions from kv_len on are not read and count as f = 1.
+ * sums [B,Hf,Tk], or null: the sums kept beside a cache, which are otherwise in the workspace (16 Hf Tk bytes a
+ * batch entry). Those of the first `known` keys are read, the others up to kv_len are written, so that a step of
+ * decoding adds what is new.
+ * Source: Lin et al. 2025, arXiv 2503.02130. */
+typedef struct attn_forget {
+  attn_tensor log_f;     /* data null = absent */
+  attn_forget_sum *sums; /* in and out, optional */
+  int64_t known;         /* 0..Tk; with sums */
+} attn_forget;
+
+/* {0} is attn_sdpa.
+ * bias: of SIGMOID, added to every score; without has_bias it is -log n, n = Tk (kv_len where that is given), or n_i
+ *   with by_row.
+ * include_self: of STICK, 1: the key at p_i takes part (j <= p_i). remainder, 1: O_i gets what is left of the stick times the
+ *   value at p_i, if it is one of the kv_len.
+ * gate [B,H,Tq,1] or [B,H,Tq,dv], f32, f16 or bf16: O becomes O sigmoid(gate). Qiu et al. 2025, arXiv 2505.06708.
+ * sum [B,H,Tq,1] f32, out: the sums of the rows' weights, without the remainder; SIGMOID and STICK.
+ * attention: scale, allowed set, terms and storage as in attn_sdpa; lse, map of WEIGHTS or SCORES, sinks,
+ *   softmax_one, span and relative.values for SOFTMAX alone; without ragged, q_offs, align_lengths, modify_weights and
+ *   compute. STICK wants causal, and no schedule, keep or xl. */
+typedef struct attn_reshaped_params {
+  attn_reshape_kind kind;
+  int has_bias, by_row;
+  float bias;
+  int include_self, remainder;
+  attn_ssmax ssmax;
+  attn_temperature temperature;
+  attn_forget forget;
+  attn_tensor gate; /* data null = absent */
+  attn_tensor sum;  /* out, optional */
+  attn_sdpa_params attention;
+} attn_reshaped_params;
+
+#if ATTN_HAS_RESHAPED
+/* Attention with other weights than those of a softmax, or with what goes around one; all of it combines.
+ *
+ *   x_ij = (ssmax_i) score_ij + sum_{l=j+1..p_i} log f_l,   score_ij as attn_sdpa's with q_i temperature_i
+ *   O_i  = sigmoid(gate_i) sum_{j in A_i} w_ij v_j,         w as params.kind says
+ *
+ * Shapes, aliasing, NaN: as attn_sdpa; gate, log_f, sums and the arrays share no memory with an output. A forbidden
+ *   pair has weight 0 whatever is stored there. With SOFTMAX, lse and map are those of x. NaN in gate reaches its numbers
+ *   of rows that have a weight.
+ * n_i (SSMAX, by_row): keys that lengths, windows, masks and schedules allow and whose score is not -inf, up to 2^24;
+ *   where more than lengths and windows say so, a first pass counts them. A row with one key has its value with
+ *   SSMAX.
+ * Memory: attn_reshaped_workspace bytes: as attn_sdpa, for counting 12 bytes a row, for log_f without sums 16 bytes
+ *   a key and head of log_f. No Tq x Tk array.
+ * Few queries: as attn_sdpa with SOFTMAX where no pass counts; else a call of up to 64 rows is one tile, all keys
+ *   of it one after another. Heads that share keys share their reading unless log_f has more heads than k and v.
+ * Empty: as attn_sdpa; a row without keys: O = 0, sum = 0, LSE = -inf.
+ * Precision: SIGMOID: weights to a few ulp, however small. STICK: sums of log(1 - sigmoid) are compensated over blocks. SOFTPICK: e_j to a few ulp, near x = 0 too. Sums of log f
+ *   are doubles; a difference of two errs by (p - j) 2^-53 of the sum itself, far below an ulp of a score.
+ * Errors: those of attn_sdpa; RANGE (kind, flags, fields that must be absent, known, a position past the keys, log_f
+ *   without causal), VALUE (numbers that are not finite, log_f above 0 or NaN), SHAPE, HEADS, DTYPE, ALIGN,
+ *   OVERLAP; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and batch composition; classes of
+ *   calls as attn_sdpa. No bit of a row depends on a later token. Cost: as attn_sdpa; SIGMOID a division a pair more, STICK an
+ *   exponential and a logarithm,
+ *   SOFTPICK and log_f a few operations, SSMAX behind biases one. */
+ATTN_DEF attn_status attn_reshaped(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                   const attn_reshaped_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_reshaped_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        const attn_reshaped_params *params, const attn_ctx *ctx);
+#endif

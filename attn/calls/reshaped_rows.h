@@ -1,0 +1,267 @@
+/* calls/reshaped_rows.h owns what the engine calls while attn_reshaped runs: factors and forgetting of rows,
+ * weights of blocks, and gates. */
+
+typedef struct attn_reshaped_job_ {
+  attn_reshape_ reshape; /* what the engine is told */
+  const attn_reshaped_params *p;
+  attn_tensor log_f, gate;
+  attn_forget_sum *sums; /* [B][heads of log_f][Tk] */
+  int late;              /* SSMAX multiplies finished scores, not queries */
+} attn_reshaped_job_;
+
+ATTN_FUNC_ const attn_reshaped_job_ *attn_reshaped_of_(const attn_softmax_ *a) {
+  return (const attn_reshaped_job_ *)a->reshape->user;
+}
+
+/* A number that is x, or what stands for 0. */
+ATTN_FUNC_ double attn_or_(float x, double usual) {
+  return x == 0.0f && !attn_to_bits_(x) ? usual : (double)x;
+}
+
+/* ---- sums of log f --------------------------------------------------------------------------*/
+
+ATTN_FUNC_ attn_forget_sum *attn_forgotten_(const attn_softmax_ *a, int64_t b, int64_t h) {
+  const attn_reshaped_job_ *j = attn_reshaped_of_(a);
+  const int64_t heads = j->log_f.heads;
+  return j->sums + (b * heads + h / (a->q.heads / heads)) * a->k.len;
+}
+
+/* One head of log f: those of the keys that are not known yet. */
+ATTN_FUNC_ void attn_forget_item_(void *job, int worker, int64_t index) {
+  const attn_softmax_ *a = (const attn_softmax_ *)job;
+  const attn_reshaped_job_ *j = attn_reshaped_of_(a);
+  const attn_tensor *f = &j->log_f;
+  const int64_t b = index / f->heads, h = index % f->heads, n = attn_len_of_(a->kv_len, b, f->len);
+  attn_forget_sum *x = j->sums + index * f->len, at = {0.0, 0};
+  int64_t i = j->p->forget.sums ? j->p->forget.known : 0;
+  (void)worker;
+  if (i > 0 && i < n) at = x[i - 1];
+  for (; i < n; i++) {
+    const float y = attn_number_(attn_at_(f, b, h, i), 0, f->dtype, NULL);
+    if (y == -INFINITY)
+      at.sum = 0.0, at.since = i;
+    else
+      at.sum += (double)y;
+    x[i] = at;
+  }
+}
+
+ATTN_FUNC_ void attn_reshaped_prepare_(const attn_softmax_ *a, char *memory, attn_ctx *ctx,
+                                       int workers) {
+  attn_reshaped_job_ *j = (attn_reshaped_job_ *)(uintptr_t)a->reshape->user;
+  const int64_t items = a->q.batch * j->log_f.heads;
+  if (!j->p->forget.sums) j->sums = (attn_forget_sum *)(void *)memory;
+  attn_for_(ctx, attn_pieces_(workers, items), items, attn_forget_item_, (void *)(uintptr_t)a);
+}
+
+/* The sum at the position of row r; null: it sees no key. */
+ATTN_FUNC_ const attn_forget_sum *attn_forget_at_(const attn_tile_ *t, int r) {
+  const attn_softmax_ *a = t->a;
+  const int64_t keys = attn_len_of_(a->kv_len, t->batch, a->k.len);
+  const int64_t at = t->pos[r] < keys ? t->pos[r] : keys - 1;
+  return at < 0 ? NULL : attn_forgotten_(a, t->batch, t->head[r]) + at;
+}
+
+/* In log2 units and in two floats, so that differences lose nothing. */
+ATTN_FUNC_ void attn_forget_split_(double sum, float *hi, float *lo) {
+  const double x = sum * ATTN_LOG2E_;
+  *hi = (float)x, *lo = (float)(x - (double)*hi);
+}
+
+/* Whether the key at a row's own position is none. */
+ATTN_FUNC_ int attn_reshaped_strict_(const attn_softmax_ *a) {
+  const attn_reshaped_params *p = attn_reshaped_of_(a)->p;
+  return p->kind == ATTN_RESHAPE_STICK && !p->include_self;
+}
+
+ATTN_FUNC_ void attn_reshaped_bound_(attn_tile_ *t, int r) {
+  const attn_softmax_ *a = t->a;
+  const attn_forget_sum *at = attn_reshaped_of_(a)->log_f.data ? attn_forget_at_(t, r) : NULL;
+  if (attn_reshaped_strict_(a) && t->hi[r] > t->pos[r]) t->hi[r] = t->pos[r];
+  if (at && at->since > t->lo[r]) t->lo[r] = at->since;
+}
+
+/* ---- rows -----------------------------------------------------------------------------------*/
+
+/* The keys that lengths and windows leave row r. */
+ATTN_FUNC_ int64_t attn_row_keys_(const attn_tile_ *t, int r) {
+  const attn_softmax_ *a = t->a;
+  const int64_t keys = attn_len_of_(a->kv_len, t->batch, a->k.len), p = t->pos[r];
+  const attn_forget_sum *at = attn_reshaped_of_(a)->log_f.data ? attn_forget_at_(t, r) : NULL;
+  const int64_t since = at && at->since > 0 ? at->since : 0;
+  if (t->row[r] >= attn_len_of_(a->q_len, t->batch, a->q.len)) return 0;
+  const int64_t hi = attn_clamp_(p + a->right + !attn_reshaped_strict_(a), 0, keys);
+  int64_t near = attn_clamp_(p - a->left, 0, keys), n = 0;
+  if (a->keep) {
+    const int64_t end = a->keep < hi ? a->keep : hi;
+    if (end > since) n = end - since;
+    if (near < a->keep) near = a->keep;
+  }
+  if (near < since) near = since;
+  return hi > near ? n + hi - near : n;
+}
+
+/* n_i */
+ATTN_FUNC_ double attn_reshaped_keys_(const attn_tile_ *t, int r) {
+  const attn_softmax_ *a = t->a;
+  double n = a->reshape->tally
+                 ? (double)a->state_n[attn_row_number_(a, t->batch, t->head[r], t->row[r])]
+                 : (double)attn_row_keys_(t, r);
+  return n > 1.0 ? n : 1.0;
+}
+
+ATTN_FUNC_ double attn_temperature_at_(const attn_temperature *x, int64_t position) {
+  double p = (double)position + attn_or_(x->shift, 1.0);
+  if (p < 0.0) p = 0.0;
+  return 1.0 + attn_or_(x->beta, 0.1) * log(floor(p / attn_or_(x->interval, 8192.0)) + 1.0);
+}
+
+ATTN_FUNC_ int attn_reshaped_open_(attn_tile_ *t, float *by) {
+  const attn_softmax_ *a = t->a;
+  const attn_reshaped_job_ *j = attn_reshaped_of_(a);
+  const attn_reshaped_params *p = j->p;
+  const double all = (double)attn_len_of_(a->kv_len, t->batch, a->k.len);
+  for (int r = 0; r < ATTN_TILE_; r++)
+    t->late_by[r] = t->late_hi[r] = t->late_lo[r] = t->shift[r] = 0.0f;
+  for (int r = 0; r < t->n; r++) {
+    double x = 1.0;
+    if (p->temperature.on) x = attn_temperature_at_(&p->temperature, t->pos[r]);
+    if (p->ssmax.scale) {
+      const double s = (double)p->ssmax.scale[t->head[r]];
+      const double c = s * log(attn_reshaped_keys_(t, r)) +
+                       (p->ssmax.bias ? (double)p->ssmax.bias[t->head[r]] : 0.0);
+      t->late_by[r] = (float)attn_clamp_f64_(c);
+      if (!j->late) x *= c;
+    }
+    by[r] = (float)attn_clamp_f64_(x);
+    if (j->log_f.data) {
+      const attn_forget_sum *at = attn_forget_at_(t, r);
+      if (at) attn_forget_split_(at->sum, &t->late_hi[r], &t->late_lo[r]);
+    }
+    if (p->kind == ATTN_RESHAPE_SIGMOID) {
+      const double n = p->by_row ? attn_reshaped_keys_(t, r) : all > 1.0 ? all : 1.0;
+      t->shift[r] = (float)attn_clamp_f64_((p->has_bias ? (double)p->bias : -log(n)) * ATTN_LOG2E_);
+    }
+  }
+  return p->temperature.on || (p->ssmax.scale && !j->late);
+}
+
+/* ---- scores and weights ---------------------------------------------------------------------*/
+
+ATTN_FUNC_ void attn_reshaped_late_(attn_tile_ *t, const attn_block_ *b, int at, int n, int g0,
+                                    int g1) {
+  const attn_reshaped_job_ *j = attn_reshaped_of_(t->a);
+  float hi[ATTN_BLOCK_], lo[ATTN_BLOCK_];
+  attn_late_terms_ x = {j->late ? t->late_by : NULL, t->late_hi, t->late_lo, NULL, NULL};
+  if (j->log_f.data) {
+    const attn_forget_sum *sum = attn_forgotten_(t->a, t->batch, t->head[0]);
+    for (int e = 0; e < n; e++)
+      attn_forget_split_(sum[attn_block_key_(b, at + e)].sum, &hi[e], &lo[e]);
+    x.key_hi = hi, x.key_lo = lo;
+  }
+  attn_on_(reshape, t->a->table)->late_block(t->w.s + at * ATTN_TILE_, n, g0, g1, &x, t->late_top);
+}
+
+ATTN_FUNC_ float attn_reshaped_late_pair_(const attn_tile_ *t, int r, int64_t key, float x) {
+  const attn_reshaped_job_ *j = attn_reshaped_of_(t->a);
+  float hi, lo;
+  if (j->late) x *= t->late_by[r];
+  if (!j->log_f.data) return x;
+  attn_forget_split_(attn_forgotten_(t->a, t->batch, t->head[r])[key].sum, &hi, &lo);
+  return x + ((t->late_hi[r] - hi) + (t->late_lo[r] - lo));
+}
+
+ATTN_FUNC_ void attn_reshaped_tally_(attn_tile_ *t, float *s, int64_t keys, int g0, int g1) {
+  attn_on_(relu, t->a->table)->relu_block(s, keys, g0, g1, 0, t->l, t->count);
+}
+
+ATTN_FUNC_ void attn_reshaped_sigmoid_(attn_tile_ *t, float *s, int64_t keys, int g0, int g1) {
+  attn_on_(reshape, t->a->table)->sigmoid_block(s, keys, g0, g1, t->shift, t->l);
+}
+
+/* count and m are the sum of what later keys have taken, as stick_block has it. */
+ATTN_FUNC_ void attn_reshaped_stick_(attn_tile_ *t, float *s, int64_t keys, int g0, int g1) {
+  attn_on_(reshape, t->a->table)->stick_block(s, keys, g0, g1, t->count, t->m, t->l);
+}
+
+ATTN_FUNC_ void attn_reshaped_softpick_(attn_tile_ *t, float *s, int64_t keys, int g0, int g1) {
+  attn_on_(reshape, t->a->table)->softpick_block(s, keys, g0, g1, t->m, t->l, t->alpha, t->top);
+}
+
+/* ---- the end of a tile ----------------------------------------------------------------------*/
+
+/* The sums of sigmoids. */
+ATTN_FUNC_ void attn_reshaped_sums_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  for (int r = 0; a->lse.data && r < t->n; r++) {
+    const float l = t->l[r] == t->l[r] ? t->l[r] : attn_from_bits_(0x7fc00000u);
+    memcpy(attn_at_(&a->lse, t->batch, t->head[r], t->row[r]), &l, sizeof l);
+  }
+}
+
+/* The sums of sticks, and what is left of them. */
+ATTN_FUNC_ void attn_reshaped_left_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  const int64_t keys = attn_len_of_(a->kv_len, t->batch, a->k.len),
+                rows = attn_len_of_(a->q_len, t->batch, a->q.len);
+  float left[ATTN_TILE_];
+  attn_reshaped_sums_(t);
+  if (!attn_reshaped_of_(a)->p->remainder) return;
+  for (int r = 0; r < t->n; r++) left[r] = -(t->count[r] + (t->m[r] == -INFINITY ? 0.0f : t->m[r]));
+  a->table->weights(left, left, t->n, 0.0f, 1.0f);
+  for (int r = 0; r < t->n; r++) {
+    const int64_t p = t->pos[r];
+    if (p < 0 || p >= keys || t->row[r] >= rows || left[r] == 0.0f) continue;
+    const char *row = attn_at_(&a->v, t->batch, t->head_v, p);
+    const attn_rows_scale_ s = attn_scales_at_(&a->v_scales, t->batch, t->head_v, p);
+    for (int64_t c = 0; c < a->v.dim; c++)
+      t->w.ot[c * ATTN_TILE_ + r] += left[r] * attn_number_(row, c, a->v.dtype, &s);
+    t->l[r] += left[r];
+  }
+}
+
+ATTN_FUNC_ void attn_reshaped_picked_(attn_tile_ *t) {
+  for (int r = 0; r < t->n; r++) t->scale[r] = (float)(1.0 / ((double)t->l[r] + 1e-8));
+}
+
+/* e^-x for n numbers of gates; 0 for lanes whose row has no weight. */
+ATTN_FUNC_ void attn_gate_powers_(const attn_tile_ *t, float *x, int64_t n) {
+  for (int64_t i = 0; i < n; i++) x[i] = -x[i];
+  t->a->table->exp(x, x, n);
+}
+
+ATTN_FUNC_ void attn_reshaped_gate_(attn_tile_ *t, float *o, int64_t width) {
+  const attn_tensor *g = &attn_reshaped_of_(t->a)->gate;
+  const int64_t dv = t->a->v.dim;
+  const void *rows[ATTN_TILE_];
+  const int64_t columns = ATTN_GROUP_, most = columns * ATTN_TILE_;
+  float x[ATTN_GROUP_ * ATTN_TILE_];
+  if (g->dim == 1) {
+    for (int r = 0; r < t->n; r++)
+      x[r] = attn_number_(attn_at_(g, t->batch, t->head[r], t->row[r]), 0, g->dtype, NULL);
+    attn_gate_powers_(t, x, t->n);
+    for (int r = 0; r < t->n; r++)
+      if (t->l[r] != 0.0f) t->scale[r] /= 1.0f + x[r];
+    return;
+  }
+  for (int r = 0; o && r < t->n; r++)
+    for (int64_t c = 0, n; t->l[r] != 0.0f && c < dv; c += n) {
+      n = dv - c < most ? dv - c : most;
+      const char *row = attn_at_(g, t->batch, t->head[r], t->row[r]) + attn_bytes_(g->dtype, c);
+      t->a->table->widen(x, row, 0, NULL, 1, n, g->dtype, NULL);
+      attn_gate_powers_(t, x, n);
+      for (int64_t i = 0; i < n; i++) o[r * width + c + i] /= 1.0f + x[i];
+    }
+  for (int64_t c = 0, n; !o && c < dv; c += n) {
+    n = dv - c < columns ? dv - c : columns;
+    for (int r = 0; r < t->n; r++)
+      rows[r] = attn_at_(g, t->batch, t->head[r], t->row[r]) + attn_bytes_(g->dtype, c);
+    t->a->table->pack(x, rows, t->n, n, (int)g->dtype, 1.0f, FLT_MIN);
+    for (int64_t i = 0; i < n; i++) {
+      float *y = x + i * ATTN_TILE_, *to = t->w.ot + (c + i) * ATTN_TILE_;
+      attn_gate_powers_(t, y, t->n);
+      for (int r = 0; r < t->n; r++)
+        if (t->l[r] != 0.0f) to[r] /= 1.0f + y[r];
+    }
+  }
+}
