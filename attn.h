@@ -8593,12 +8593,12 @@ typedef enum attn_recurrent_form {
 typedef struct attn_recurrent_params {
   attn_recurrent_rule rule;
   float scale; /* s: 0 = dk^-1/2; of LIGHTNING, MAMBA2, RWKV6, RWKV7 1; ATTN_ZERO = 0 */
-  attn_tensor
-      decay; /* [1 or B, Hx, 1 or T, 1 or dk]: a head's, a token's, a channel's. Optional but for HGRN2, whose
-                      * dim is dk, and MLSTM; absent for DELTA and MAMBA2 */
+  /* [1 or B, Hx, 1 or T, 1 or dk]: a head's, a token's, a channel's. Optional but for HGRN2, whose dim is dk, and MLSTM;
+   * absent for DELTA and MAMBA2 */
+  attn_tensor decay;
   attn_recurrent_form form;
   attn_tensor a, b;  /* [1 or B, Hx, T, dk]: DPLR both or none, RWKV7 both */
-  attn_tensor beta;  /* [1 or B, Hx, T, 1]: DELTA, GDN, KDA; absent = 1; not searched for numbers */
+  attn_tensor beta;  /* [1 or B, Hx, T, 1]: DELTA, GATED_DELTA, KDA; absent = 1; any number */
   attn_tensor bonus; /* [1, Hx, 1, dk]: RWKV6 */
   attn_tensor gate;  /* [1 or B, Hx, T, 1]: MLSTM's log i, any number */
   float eps;         /* MLSTM: 0 = 1e-6, ATTN_ZERO = 0 */
@@ -8607,10 +8607,9 @@ typedef struct attn_recurrent_params {
   float dt_min, dt_max;                /* bounds of D: 0 = none above */
   int64_t layer, layers;               /* LIGHTNING: layer l from 0 of L; layers 0 = 1 */
   int l2norm_qk; /* 1: q and k are divided by sqrt(sum x^2 + 1e-6) of their row first */
-  attn_tensor initial_state,
-      final_state;      /* f32 [B or N, H, dk, dv], optional; absent = 0, not kept. They may be
-                                           * one: in place */
-  int state_transposed; /* 1: these are [.., dv, dk] */
+  /* f32 [B or N, H, dk, dv], optional; absent = 0, not kept. They may be one: in place */
+  attn_tensor initial_state, final_state;
+  int state_transposed;           /* 1: these are [.., dv, dk] */
   attn_tensor initial_n, final_n; /* MLSTM: f32 [B or N, H, 1, dk], there with the states */
   attn_tensor initial_m, final_m; /* MLSTM: f32 [B or N, H, 1, 1]; without a state m begins at 0 */
   const int32_t *len;             /* [B], optional: tokens that exist */
@@ -8633,12 +8632,13 @@ typedef struct attn_recurrent_params {
  *   o   = s q^T S / (max(|s q . n|, exp(-m_t)) + eps), with exp(0) where m_t is -inf
  *
  * A decay whose logs are -inf in all channels of a token is a reset there (but for a and b, whose b (a^T S) survives,
- * and RWKV6, which reads the state before it): nothing before it, NaN included, reaches that token or a later one. What depends on the caller: SiLU of
- * LIGHTNING, log w = -exp(x) of RWKV6 and -exp(-0.5) sigmoid(x) of RWKV7, unit keys of the delta rules.
+ * and RWKV6, which reads the state before it): nothing before it, NaN included, reaches that token or a later one. The
+ * caller's are: SiLU of LIGHTNING, log w = -exp(x) of RWKV6 and -exp(-0.5) sigmoid(x) of RWKV7, unit keys of the
+ * delta rules (l2norm_qk, or not).
  *
  * Aliasing: o and the final arrays share no memory with each other and the inputs, but that final_state (and _n, _m)
  *   may be initial_state, with the same strides.
- * Memory: attn_recurrent_workspace bytes: a worker has about 12 dk dv + 1800 dk + 800 dv + 90 KB, whatever T.
+ * Memory: attn_recurrent_workspace bytes: a worker has at most 12 dk dv + 2900 dk + 800 dv + 90 KB, whatever T.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _HEADS, _STRIDE, _ALIGN, _OVERLAP, _OVERFLOW, _WORKSPACE, _MEMORY, those of
  *   ctx; _RANGE for rule, form, chunk, layer, len, cu_seqlens, and what another rule has no use for; _VALUE for w outside
  *   0 .. 1, log w above 0 or NaN, scale, eps, dt_min, dt_max. Outputs are untouched then.
@@ -8690,9 +8690,8 @@ ATTN_DEF size_t attn_log_decay_workspace(attn_tensor y, attn_tensor x,
 typedef struct attn_short_convolve_params {
   attn_tensor bias;           /* [1, 1 or H, 1, n], optional */
   attn_activation activation; /* 0 = ATTN_ACT_SILU; ATTN_ACT_NONE */
-  attn_tensor initial,
-      final_rows; /* [B or N, H, K - 1, n] rows before the first, and the last ones, optional: absent
-                                    * = 0, not kept. They may be one: in place */
+  /* [B or N, H, K - 1, n] rows before the first, and the last ones, optional: absent = 0, not kept. They may be one */
+  attn_tensor initial, final_rows;
   const int32_t *len;        /* [B], optional: rows that exist */
   const int32_t *cu_seqlens; /* [N + 1], optional: sequences end to end in T, with B = 1 */
   int64_t sequences;         /* N */
@@ -43634,6 +43633,15 @@ static const unsigned char attn_recurrent_has_[ATTN_RECURRENT_COUNT] = {
     ATTN_RECURRENT_HAS_W_ | ATTN_RECURRENT_HAS_AB_,   /* RWKV7 */
     ATTN_RECURRENT_HAS_W_ | ATTN_RECURRENT_HAS_N_};   /* MLSTM */
 
+/* Sequences end to end: both fields or none. */
+ATTN_COLD_ int attn_recurrent_check_sequences_(attn_error_ *e, const int32_t *cu, int64_t n) {
+  if (!cu && n > 0)
+    return attn_reject_(e, ATTN_E_NULL, "params.cu_seqlens must not be null with params.sequences");
+  return (cu ? n > 0 : n == 0) ||
+         attn_reject_(e, ATTN_E_RANGE,
+                      "params.sequences must be those of params.cu_seqlens, 0 without it");
+}
+
 /* What there must and must not be. */
 ATTN_COLD_ int attn_recurrent_check_rule_(attn_error_ *e, const attn_recurrent_ *a,
                                           const attn_tensor *k) {
@@ -43644,10 +43652,11 @@ ATTN_COLD_ int attn_recurrent_check_rule_(attn_error_ *e, const attn_recurrent_ 
     return attn_reject_(e, ATTN_E_RANGE, "params.decay must be absent for this rule");
   if (!p->decay.data && (hgrn || counts))
     return attn_reject_(e, ATTN_E_NULL, "params.decay must not be absent for HGRN2 and MLSTM");
-  if ((p->form != ATTN_RECURRENT_LOG && !p->decay.data) ||
-      (p->form == ATTN_RECURRENT_LOGIT && !counts))
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.form must be that of a decay, and LOGIT for MLSTM alone");
+  if (p->form == ATTN_RECURRENT_LOGIT && !counts)
+    return attn_reject_(e, ATTN_E_RANGE, "params.form must be LOGIT for MLSTM alone");
+  if (p->form != ATTN_RECURRENT_LOG && !p->decay.data)
+    return attn_reject_(e, has & ATTN_RECURRENT_HAS_W_ ? ATTN_E_NULL : ATTN_E_RANGE,
+                        "params.decay must be there for params.form to be another than LOG");
   if (hgrn ? k->data != NULL : !k->data && !k->dim)
     return attn_reject_(e, hgrn ? ATTN_E_RANGE : ATTN_E_NULL,
                         "k must be absent for HGRN2, whose key is 1 - w, and for no other rule");
@@ -43692,9 +43701,7 @@ ATTN_COLD_ int attn_recurrent_check_rule_(attn_error_ *e, const attn_recurrent_ 
                         "params: a state of MLSTM must have its n and m, initial as final");
   if (p->chunk < 0 || p->chunk > ATTN_RECURRENT_CHUNK_)
     return attn_reject_(e, ATTN_E_RANGE, "params.chunk must lie in 1 .. 64, or be 0");
-  if (p->sequences < 0 || (p->cu_seqlens ? p->sequences < 1 : p->sequences != 0))
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.sequences must be those of params.cu_seqlens, 0 without it");
+  if (!attn_recurrent_check_sequences_(e, p->cu_seqlens, p->sequences)) return 0;
   return !p->cu_seqlens || !p->len ||
          attn_reject_(e, ATTN_E_RANGE, "params.len must be absent with params.cu_seqlens");
 }
@@ -44289,6 +44296,9 @@ ATTN_COLD_ int attn_brief_check_(attn_error_ *e, attn_brief_ *a, const attn_ctx 
       ATTN_OPERAND_(&p->initial, "params.initial", ATTN_OPTIONAL_, n, x->heads,
                     attn_sub_(a->w.len, 1), x->dim,
                     "params.initial must be [batch or sequences, H, w.len - 1, n]")};
+  if (!attn_recurrent_check_sequences_(e, p->cu_seqlens, p->sequences)) return 0;
+  if (p->cu_seqlens && p->len)
+    return attn_reject_(e, ATTN_E_RANGE, "params.len must be absent with params.cu_seqlens");
   if (!attn_check_given_(e, op, COUNT)) return 0;
   for (int i = X; i <= W; i++)
     if (!attn_check_operand_(e, &op[i], x->heads)) return 0;
@@ -44299,11 +44309,6 @@ ATTN_COLD_ int attn_brief_check_(attn_error_ *e, attn_brief_ *a, const attn_ctx 
   if (!attn_check_activation_(e, &p->activation, ATTN_ACT_SILU,
                               "params.activation must be an attn_activation"))
     return 0;
-  if (p->sequences < 0 || (p->cu_seqlens ? p->sequences < 1 : p->sequences != 0))
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.sequences must be those of params.cu_seqlens, 0 without it");
-  if (p->cu_seqlens && p->len)
-    return attn_reject_(e, ATTN_E_RANGE, "params.len must be absent with params.cu_seqlens");
   if (p->cu_seqlens && x->batch != 1)
     return attn_reject_(e, ATTN_E_SHAPE, "x.batch must be 1 with params.cu_seqlens");
   if (!attn_check_array_(e, p->len, x->batch, 4, "params.len must be aligned to its elements",

@@ -25,6 +25,15 @@ static const unsigned char attn_recurrent_has_[ATTN_RECURRENT_COUNT] = {
     ATTN_RECURRENT_HAS_W_ | ATTN_RECURRENT_HAS_AB_,   /* RWKV7 */
     ATTN_RECURRENT_HAS_W_ | ATTN_RECURRENT_HAS_N_};   /* MLSTM */
 
+/* Sequences end to end: both fields or none. */
+ATTN_COLD_ int attn_recurrent_check_sequences_(attn_error_ *e, const int32_t *cu, int64_t n) {
+  if (!cu && n > 0)
+    return attn_reject_(e, ATTN_E_NULL, "params.cu_seqlens must not be null with params.sequences");
+  return (cu ? n > 0 : n == 0) ||
+         attn_reject_(e, ATTN_E_RANGE,
+                      "params.sequences must be those of params.cu_seqlens, 0 without it");
+}
+
 /* What there must and must not be. */
 ATTN_COLD_ int attn_recurrent_check_rule_(attn_error_ *e, const attn_recurrent_ *a,
                                           const attn_tensor *k) {
@@ -35,10 +44,11 @@ ATTN_COLD_ int attn_recurrent_check_rule_(attn_error_ *e, const attn_recurrent_ 
     return attn_reject_(e, ATTN_E_RANGE, "params.decay must be absent for this rule");
   if (!p->decay.data && (hgrn || counts))
     return attn_reject_(e, ATTN_E_NULL, "params.decay must not be absent for HGRN2 and MLSTM");
-  if ((p->form != ATTN_RECURRENT_LOG && !p->decay.data) ||
-      (p->form == ATTN_RECURRENT_LOGIT && !counts))
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.form must be that of a decay, and LOGIT for MLSTM alone");
+  if (p->form == ATTN_RECURRENT_LOGIT && !counts)
+    return attn_reject_(e, ATTN_E_RANGE, "params.form must be LOGIT for MLSTM alone");
+  if (p->form != ATTN_RECURRENT_LOG && !p->decay.data)
+    return attn_reject_(e, has & ATTN_RECURRENT_HAS_W_ ? ATTN_E_NULL : ATTN_E_RANGE,
+                        "params.decay must be there for params.form to be another than LOG");
   if (hgrn ? k->data != NULL : !k->data && !k->dim)
     return attn_reject_(e, hgrn ? ATTN_E_RANGE : ATTN_E_NULL,
                         "k must be absent for HGRN2, whose key is 1 - w, and for no other rule");
@@ -83,9 +93,7 @@ ATTN_COLD_ int attn_recurrent_check_rule_(attn_error_ *e, const attn_recurrent_ 
                         "params: a state of MLSTM must have its n and m, initial as final");
   if (p->chunk < 0 || p->chunk > ATTN_RECURRENT_CHUNK_)
     return attn_reject_(e, ATTN_E_RANGE, "params.chunk must lie in 1 .. 64, or be 0");
-  if (p->sequences < 0 || (p->cu_seqlens ? p->sequences < 1 : p->sequences != 0))
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.sequences must be those of params.cu_seqlens, 0 without it");
+  if (!attn_recurrent_check_sequences_(e, p->cu_seqlens, p->sequences)) return 0;
   return !p->cu_seqlens || !p->len ||
          attn_reject_(e, ATTN_E_RANGE, "params.len must be absent with params.cu_seqlens");
 }

@@ -126,6 +126,9 @@ ATTN_COLD_ int attn_brief_check_(attn_error_ *e, attn_brief_ *a, const attn_ctx 
       ATTN_OPERAND_(&p->initial, "params.initial", ATTN_OPTIONAL_, n, x->heads,
                     attn_sub_(a->w.len, 1), x->dim,
                     "params.initial must be [batch or sequences, H, w.len - 1, n]")};
+  if (!attn_recurrent_check_sequences_(e, p->cu_seqlens, p->sequences)) return 0;
+  if (p->cu_seqlens && p->len)
+    return attn_reject_(e, ATTN_E_RANGE, "params.len must be absent with params.cu_seqlens");
   if (!attn_check_given_(e, op, COUNT)) return 0;
   for (int i = X; i <= W; i++)
     if (!attn_check_operand_(e, &op[i], x->heads)) return 0;
@@ -136,11 +139,6 @@ ATTN_COLD_ int attn_brief_check_(attn_error_ *e, attn_brief_ *a, const attn_ctx 
   if (!attn_check_activation_(e, &p->activation, ATTN_ACT_SILU,
                               "params.activation must be an attn_activation"))
     return 0;
-  if (p->sequences < 0 || (p->cu_seqlens ? p->sequences < 1 : p->sequences != 0))
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.sequences must be those of params.cu_seqlens, 0 without it");
-  if (p->cu_seqlens && p->len)
-    return attn_reject_(e, ATTN_E_RANGE, "params.len must be absent with params.cu_seqlens");
   if (p->cu_seqlens && x->batch != 1)
     return attn_reject_(e, ATTN_E_SHAPE, "x.batch must be 1 with params.cu_seqlens");
   if (!attn_check_array_(e, p->len, x->batch, 4, "params.len must be aligned to its elements",

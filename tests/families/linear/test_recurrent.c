@@ -452,7 +452,7 @@ void M1_rejects(void **state) {
   BAD(s->p.rule = (attn_recurrent_rule)-1, RANGE, "rule")
   BAD(s->p.form = (attn_recurrent_form)ATTN_RECURRENT_FORMS, RANGE, "form")
   BAD(s->p.form = ATTN_RECURRENT_LOGIT, RANGE, "form")
-  BAD(s->p.decay = absent(); s->p.form = ATTN_RECURRENT_FACTOR, RANGE, "form")
+  BAD(s->p.decay = absent(); s->p.form = ATTN_RECURRENT_FACTOR, NULL, "decay")
   BAD(s->p.chunk = 65, RANGE, "chunk")
   BAD(s->p.chunk = -1, RANGE, "chunk")
   BAD(s->p.scale = NAN, VALUE, "scale")
@@ -488,7 +488,8 @@ void M1_rejects(void **state) {
   BAD(s->p.len = len, RANGE, "len")
   BAD(s->p.cu_seqlens = cu; s->p.sequences = 2, SHAPE, "batch")
   BAD(s->p.cu_seqlens = cu, RANGE, "sequences")
-  BAD(s->p.sequences = 2, RANGE, "sequences")
+  BAD(s->p.sequences = 2, NULL, "cu_seqlens")
+  BAD(s->p.sequences = -1, RANGE, "sequences")
   for (int n = 0; n < 3; n++) {
     const double bad[] = {(double)NAN, 1e-30, (double)INFINITY};
     const double was = oracle_get(&s->p.decay, 1, 1, 8, 5);

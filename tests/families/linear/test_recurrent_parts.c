@@ -255,7 +255,7 @@ void M1_parts_rejects(void **state) {
   BAD(s->conv.activation = ATTN_ACT_COUNT, RANGE, "activation")
   BAD(s->conv.len = len, RANGE, "len")
   BAD(s->conv.cu_seqlens = cu; s->conv.sequences = 2, SHAPE, "batch")
-  BAD(s->conv.sequences = 2, RANGE, "sequences")
+  BAD(s->conv.sequences = 2, NULL, "cu_seqlens")
   BAD(s->y.data = s->x.data, OVERLAP, "y")
   s = build(1, 0, 1, 2, 9, 6, &rng);
   s->z = drawn(ATTN_F32, TEST_BHTD, 1, 2, 4, 6, 1, &rng);

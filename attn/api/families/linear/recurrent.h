@@ -31,12 +31,12 @@ typedef enum attn_recurrent_form {
 typedef struct attn_recurrent_params {
   attn_recurrent_rule rule;
   float scale; /* s: 0 = dk^-1/2; of LIGHTNING, MAMBA2, RWKV6, RWKV7 1; ATTN_ZERO = 0 */
-  attn_tensor
-      decay; /* [1 or B, Hx, 1 or T, 1 or dk]: a head's, a token's, a channel's. Optional but for HGRN2, whose
-                      * dim is dk, and MLSTM; absent for DELTA and MAMBA2 */
+  /* [1 or B, Hx, 1 or T, 1 or dk]: a head's, a token's, a channel's. Optional but for HGRN2, whose dim is dk, and MLSTM;
+   * absent for DELTA and MAMBA2 */
+  attn_tensor decay;
   attn_recurrent_form form;
   attn_tensor a, b;  /* [1 or B, Hx, T, dk]: DPLR both or none, RWKV7 both */
-  attn_tensor beta;  /* [1 or B, Hx, T, 1]: DELTA, GDN, KDA; absent = 1; not searched for numbers */
+  attn_tensor beta;  /* [1 or B, Hx, T, 1]: DELTA, GATED_DELTA, KDA; absent = 1; any number */
   attn_tensor bonus; /* [1, Hx, 1, dk]: RWKV6 */
   attn_tensor gate;  /* [1 or B, Hx, T, 1]: MLSTM's log i, any number */
   float eps;         /* MLSTM: 0 = 1e-6, ATTN_ZERO = 0 */
@@ -45,10 +45,9 @@ typedef struct attn_recurrent_params {
   float dt_min, dt_max;                /* bounds of D: 0 = none above */
   int64_t layer, layers;               /* LIGHTNING: layer l from 0 of L; layers 0 = 1 */
   int l2norm_qk; /* 1: q and k are divided by sqrt(sum x^2 + 1e-6) of their row first */
-  attn_tensor initial_state,
-      final_state;      /* f32 [B or N, H, dk, dv], optional; absent = 0, not kept. They may be
-                                           * one: in place */
-  int state_transposed; /* 1: these are [.., dv, dk] */
+  /* f32 [B or N, H, dk, dv], optional; absent = 0, not kept. They may be one: in place */
+  attn_tensor initial_state, final_state;
+  int state_transposed;           /* 1: these are [.., dv, dk] */
   attn_tensor initial_n, final_n; /* MLSTM: f32 [B or N, H, 1, dk], there with the states */
   attn_tensor initial_m, final_m; /* MLSTM: f32 [B or N, H, 1, 1]; without a state m begins at 0 */
   const int32_t *len;             /* [B], optional: tokens that exist */
@@ -71,12 +70,13 @@ typedef struct attn_recurrent_params {
  *   o   = s q^T S / (max(|s q . n|, exp(-m_t)) + eps), with exp(0) where m_t is -inf
  *
  * A decay whose logs are -inf in all channels of a token is a reset there (but for a and b, whose b (a^T S) survives,
- * and RWKV6, which reads the state before it): nothing before it, NaN included, reaches that token or a later one. What depends on the caller: SiLU of
- * LIGHTNING, log w = -exp(x) of RWKV6 and -exp(-0.5) sigmoid(x) of RWKV7, unit keys of the delta rules.
+ * and RWKV6, which reads the state before it): nothing before it, NaN included, reaches that token or a later one. The
+ * caller's are: SiLU of LIGHTNING, log w = -exp(x) of RWKV6 and -exp(-0.5) sigmoid(x) of RWKV7, unit keys of the
+ * delta rules (l2norm_qk, or not).
  *
  * Aliasing: o and the final arrays share no memory with each other and the inputs, but that final_state (and _n, _m)
  *   may be initial_state, with the same strides.
- * Memory: attn_recurrent_workspace bytes: a worker has about 12 dk dv + 1800 dk + 800 dv + 90 KB, whatever T.
+ * Memory: attn_recurrent_workspace bytes: a worker has at most 12 dk dv + 2900 dk + 800 dv + 90 KB, whatever T.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _HEADS, _STRIDE, _ALIGN, _OVERLAP, _OVERFLOW, _WORKSPACE, _MEMORY, those of
  *   ctx; _RANGE for rule, form, chunk, layer, len, cu_seqlens, and what another rule has no use for; _VALUE for w outside
  *   0 .. 1, log w above 0 or NaN, scale, eps, dt_min, dt_max. Outputs are untouched then.

@@ -27,9 +27,8 @@ ATTN_DEF size_t attn_log_decay_workspace(attn_tensor y, attn_tensor x,
 typedef struct attn_short_convolve_params {
   attn_tensor bias;           /* [1, 1 or H, 1, n], optional */
   attn_activation activation; /* 0 = ATTN_ACT_SILU; ATTN_ACT_NONE */
-  attn_tensor initial,
-      final_rows; /* [B or N, H, K - 1, n] rows before the first, and the last ones, optional: absent
-                                    * = 0, not kept. They may be one: in place */
+  /* [B or N, H, K - 1, n] rows before the first, and the last ones, optional: absent = 0, not kept. They may be one */
+  attn_tensor initial, final_rows;
   const int32_t *len;        /* [B], optional: rows that exist */
   const int32_t *cu_seqlens; /* [N + 1], optional: sequences end to end in T, with B = 1 */
   int64_t sequences;         /* N */
