@@ -14321,7 +14321,7 @@ typedef struct attn_span_ {
   uintptr_t lo, hi;
 } attn_span_;
 
-ATTN_INLINE_ int attn_overlap_(attn_span_ a, attn_span_ b) {
+ATTN_FUNC_ int attn_overlap_(attn_span_ a, attn_span_ b) {
   return a.lo < a.hi && b.lo < b.hi && a.lo < b.hi && b.lo < a.hi;
 }
 
@@ -14343,7 +14343,7 @@ ATTN_FUNC_ int64_t attn_abs64_(int64_t x) { return x < 0 ? (x == INT64_MIN ? INT
 
 /* a * b, a + b and a - b of any two numbers: what does not fit becomes the end of the range on its side.
  * Extents, lengths and strides of the caller meet only here, so that no check overflows. */
-ATTN_FUNC_ int64_t attn_mul_(int64_t a, int64_t b) {
+ATTN_OUTLINE_ int64_t attn_mul_(int64_t a, int64_t b) {
 #if (defined(ATTN_CLANG_) || (defined(ATTN_GCC_) && __GNUC__ >= 5)) && \
     (defined(__x86_64__) || defined(__aarch64__))
   int64_t x; /* elsewhere the builtin may be a function of a library that is not linked */
@@ -14744,7 +14744,7 @@ ATTN_FUNC_ int64_t attn_powers_run_(const int16_t *power, int64_t i, int64_t end
 #define ATTN_ALIGN_ 64
 
 /* bytes for n elements, rounded up to whole cache lines */
-ATTN_FUNC_ int64_t attn_piece_(int64_t n, int64_t size) {
+ATTN_OUTLINE_ int64_t attn_piece_(int64_t n, int64_t size) {
   int64_t bytes = attn_mul_(n, size);
   return bytes > INT64_MAX - ATTN_ALIGN_ ? INT64_MAX
                                          : (bytes + ATTN_ALIGN_ - 1) & ~(int64_t)(ATTN_ALIGN_ - 1);
