@@ -14258,6 +14258,13 @@ ATTN_BEGIN_STRICT_
 /* engine/check.h owns argument checks: what makes a tensor, a mask or a context legal, and the
  * memory each one spans. Every check runs before the first write; the first failure wins. */
 
+/* How a constant of zeros begins. */
+#ifdef __cplusplus
+#define ATTN_ZEROS_ = {}
+#else
+#define ATTN_ZEROS_
+#endif
+
 /* Clears a struct of a call. Not in line: rep stos, which gcc has for it, takes ten times as long to begin; so does
  * memset above 2 KB. */
 ATTN_OUTLINE_ void attn_clear_(void *p, size_t bytes) { memset(p, 0, bytes); }
@@ -27190,7 +27197,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
                     wm[] = ATTN_WORDS_("params.map");
   static const attn_scales_words_ wks = ATTN_SCALES_WORDS_("params.k_scales", "k"),
                                   wvs = ATTN_SCALES_WORDS_("params.v_scales", "v");
-  static attn_sdpa_params none; /* all zero, never written */
+  static const attn_sdpa_params none ATTN_ZEROS_;
   const attn_sdpa_params *p = params ? params : &none;
   const int has_lse = p->lse.data != NULL, has_map = p->map.data != NULL && a->k.len > 0;
   enum { O, LSE, MAP, OUTPUTS, Q = OUTPUTS, K, V, MORE };
@@ -40181,7 +40188,7 @@ ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o,
                                  const attn_ctx *ctx, int *workers, int data) {
   enum { O, Q, K, V, RATE, COUNT };
   const int64_t any = ATTN_ANY_;
-  static attn_linear_params none; /* all zero, never written */
+  static const attn_linear_params none ATTN_ZEROS_;
   const attn_linear_params *p = params ? params : &none;
   attn_spans_ more;
   more.n = 0;
@@ -55058,6 +55065,7 @@ ATTN_END_STRICT_
 #endif
 /* >>> attn/undef.h */
 /* undef.h forgets every private macro, so that no name ending in an underscore remains. */
+#undef ATTN_ZEROS_
 #undef ATTN_ACT_SOFTPLUS2_
 #undef ATTN_AHEAD_
 #undef ATTN_ALIGN_

@@ -1,6 +1,13 @@
 /* engine/check.h owns argument checks: what makes a tensor, a mask or a context legal, and the
  * memory each one spans. Every check runs before the first write; the first failure wins. */
 
+/* How a constant of zeros begins. */
+#ifdef __cplusplus
+#define ATTN_ZEROS_ = {}
+#else
+#define ATTN_ZEROS_
+#endif
+
 /* Clears a struct of a call. Not in line: rep stos, which gcc has for it, takes ten times as long to begin; so does
  * memset above 2 KB. */
 ATTN_OUTLINE_ void attn_clear_(void *p, size_t bytes) { memset(p, 0, bytes); }
