@@ -15138,6 +15138,13 @@ ATTN_BEGIN_STRICT_
 /* engine/check.h owns argument checks: what makes a tensor, a mask or a context legal, and the
  * memory each one spans. Every check runs before the first write; the first failure wins. */
 
+/* How a constant of zeros begins. */
+#ifdef __cplusplus
+#define ATTN_ZEROS_ = {}
+#else
+#define ATTN_ZEROS_
+#endif
+
 /* Clears a struct of a call. Not in line: rep stos, which gcc has for it, takes ten times as long to begin; so does
  * memset above 2 KB. */
 ATTN_OUTLINE_ void attn_clear_(void *p, size_t bytes) { memset(p, 0, bytes); }
@@ -15201,7 +15208,7 @@ typedef struct attn_span_ {
   uintptr_t lo, hi;
 } attn_span_;
 
-ATTN_INLINE_ int attn_overlap_(attn_span_ a, attn_span_ b) {
+ATTN_FUNC_ int attn_overlap_(attn_span_ a, attn_span_ b) {
   return a.lo < a.hi && b.lo < b.hi && a.lo < b.hi && b.lo < a.hi;
 }
 
@@ -15223,7 +15230,7 @@ ATTN_FUNC_ int64_t attn_abs64_(int64_t x) { return x < 0 ? (x == INT64_MIN ? INT
 
 /* a * b, a + b and a - b of any two numbers: what does not fit becomes the end of the range on its side.
  * Extents, lengths and strides of the caller meet only here, so that no check overflows. */
-ATTN_FUNC_ int64_t attn_mul_(int64_t a, int64_t b) {
+ATTN_OUTLINE_ int64_t attn_mul_(int64_t a, int64_t b) {
 #if (defined(ATTN_CLANG_) || (defined(ATTN_GCC_) && __GNUC__ >= 5)) && \
     (defined(__x86_64__) || defined(__aarch64__))
   int64_t x; /* elsewhere the builtin may be a function of a library that is not linked */
@@ -15635,7 +15642,7 @@ ATTN_FUNC_ int64_t attn_powers_run_(const int16_t *power, int64_t i, int64_t end
 #define ATTN_ALIGN_ 64
 
 /* bytes for n elements, rounded up to whole cache lines */
-ATTN_FUNC_ int64_t attn_piece_(int64_t n, int64_t size) {
+ATTN_OUTLINE_ int64_t attn_piece_(int64_t n, int64_t size) {
   int64_t bytes = attn_mul_(n, size);
   return bytes > INT64_MAX - ATTN_ALIGN_ ? INT64_MAX
                                          : (bytes + ATTN_ALIGN_ - 1) & ~(int64_t)(ATTN_ALIGN_ - 1);
@@ -28892,7 +28899,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
                     wm[] = ATTN_WORDS_("params.map");
   static const attn_scales_words_ wks = ATTN_SCALES_WORDS_("params.k_scales", "k"),
                                   wvs = ATTN_SCALES_WORDS_("params.v_scales", "v");
-  static attn_sdpa_params none; /* all zero, never written */
+  static const attn_sdpa_params none ATTN_ZEROS_;
   const attn_sdpa_params *p = params ? params : &none;
   const int has_lse = p->lse.data != NULL, has_map = p->map.data != NULL && a->k.len > 0;
   enum { O, LSE, MAP, OUTPUTS, Q = OUTPUTS, K, V, MORE };
@@ -42369,7 +42376,7 @@ ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o,
                                  const attn_ctx *ctx, int *workers, int data) {
   enum { O, Q, K, V, RATE, COUNT };
   const int64_t any = ATTN_ANY_;
-  static attn_linear_params none; /* all zero, never written */
+  static const attn_linear_params none ATTN_ZEROS_;
   const attn_linear_params *p = params ? params : &none;
   attn_spans_ more;
   more.n = 0;
@@ -58779,6 +58786,7 @@ ATTN_END_STRICT_
 #endif
 /* >>> attn/undef.h */
 /* undef.h forgets every private macro, so that no name ending in an underscore remains. */
+#undef ATTN_ZEROS_
 #undef ATTN_ACT_SOFTPLUS2_
 #undef ATTN_AHEAD_
 #undef ATTN_ALIGN_

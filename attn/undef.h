@@ -1,4 +1,5 @@
 /* undef.h forgets every private macro, so that no name ending in an underscore remains. */
+#undef ATTN_ZEROS_
 #undef ATTN_ACT_SOFTPLUS2_
 #undef ATTN_AHEAD_
 #undef ATTN_ALIGN_

@@ -1,6 +1,13 @@
 /* engine/check.h owns argument checks: what makes a tensor, a mask or a context legal, and the
  * memory each one spans. Every check runs before the first write; the first failure wins. */
 
+/* How a constant of zeros begins. */
+#ifdef __cplusplus
+#define ATTN_ZEROS_ = {}
+#else
+#define ATTN_ZEROS_
+#endif
+
 /* Clears a struct of a call. Not in line: rep stos, which gcc has for it, takes ten times as long to begin; so does
  * memset above 2 KB. */
 ATTN_OUTLINE_ void attn_clear_(void *p, size_t bytes) { memset(p, 0, bytes); }
@@ -64,7 +71,7 @@ typedef struct attn_span_ {
   uintptr_t lo, hi;
 } attn_span_;
 
-ATTN_INLINE_ int attn_overlap_(attn_span_ a, attn_span_ b) {
+ATTN_FUNC_ int attn_overlap_(attn_span_ a, attn_span_ b) {
   return a.lo < a.hi && b.lo < b.hi && a.lo < b.hi && b.lo < a.hi;
 }
 
@@ -86,7 +93,7 @@ ATTN_FUNC_ int64_t attn_abs64_(int64_t x) { return x < 0 ? (x == INT64_MIN ? INT
 
 /* a * b, a + b and a - b of any two numbers: what does not fit becomes the end of the range on its side.
  * Extents, lengths and strides of the caller meet only here, so that no check overflows. */
-ATTN_FUNC_ int64_t attn_mul_(int64_t a, int64_t b) {
+ATTN_OUTLINE_ int64_t attn_mul_(int64_t a, int64_t b) {
 #if (defined(ATTN_CLANG_) || (defined(ATTN_GCC_) && __GNUC__ >= 5)) && \
     (defined(__x86_64__) || defined(__aarch64__))
   int64_t x; /* elsewhere the builtin may be a function of a library that is not linked */

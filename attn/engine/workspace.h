@@ -4,7 +4,7 @@
 #define ATTN_ALIGN_ 64
 
 /* bytes for n elements, rounded up to whole cache lines */
-ATTN_FUNC_ int64_t attn_piece_(int64_t n, int64_t size) {
+ATTN_OUTLINE_ int64_t attn_piece_(int64_t n, int64_t size) {
   int64_t bytes = attn_mul_(n, size);
   return bytes > INT64_MAX - ATTN_ALIGN_ ? INT64_MAX
                                          : (bytes + ATTN_ALIGN_ - 1) & ~(int64_t)(ATTN_ALIGN_ - 1);

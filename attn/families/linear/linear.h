@@ -91,7 +91,7 @@ ATTN_FUNC_ int attn_linear_plan_(attn_error_ *e, attn_linear_ *a, attn_tensor o,
                                  const attn_ctx *ctx, int *workers, int data) {
   enum { O, Q, K, V, RATE, COUNT };
   const int64_t any = ATTN_ANY_;
-  static attn_linear_params none; /* all zero, never written */
+  static const attn_linear_params none ATTN_ZEROS_;
   const attn_linear_params *p = params ? params : &none;
   attn_spans_ more;
   more.n = 0;
