@@ -49,6 +49,7 @@
   X(M2_one_key)                             \
   X(M2_softpick)                            \
   X(M2_stick)                               \
+  X(M2_stick_far)                           \
   X(M2_forgetting_far)                      \
   X(M2_forgetting_cuts)                     \
   X(M2_forgetting_decodes)                  \

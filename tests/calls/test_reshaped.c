@@ -588,6 +588,23 @@ void M2_stick(void **state) {
   }
 }
 
+/* What 65535 small shares leave for the first key. */
+void M2_stick_far(void **state) {
+  (void)state;
+  enum { T = 65536 };
+  float *k = test_mem(T * 4), *v = test_mem(T * 4), q[2] = {1, 1}, o[2];
+  for (int64_t j = 0; j < T; j++) k[j] = -9, v[j] = j == 0;
+  reshaped_call c = {attn_bhtd(o, ATTN_F32, 1, 1, 2, 1),
+                     attn_bhtd(q, ATTN_F32, 1, 1, 2, 1),
+                     attn_bhtd(k, ATTN_F32, 1, 1, T, 1),
+                     attn_bhtd(v, ATTN_F32, 1, 1, T, 1),
+                     {0}};
+  c.p.kind = ATTN_RESHAPE_STICK, c.p.attention.causal = 1;
+  run(&c);
+  double want = exp(-soft_plus(9.0) - (T - 2) * soft_plus(-9.0));
+  judge((double)o[1], want, 4e-6 * want, "the first of many keys", 0, 0, 1, 0);
+}
+
 /* Differences of sums of log f are exact to 1e-6 at T = 65536. */
 void M2_forgetting_far(void **state) {
   (void)state;
