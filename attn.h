@@ -18689,10 +18689,9 @@ typedef struct attn_reshape_ {
   void (*prepare)(const struct attn_softmax_ *a, char *memory, attn_ctx *ctx, int workers);
   void (*bound)(struct attn_tile_ *t, int r);   /* narrows lo and hi of a row */
   int (*open)(struct attn_tile_ *t, float *by); /* rows are known; 1: by[] multiplies queries */
-  /* the last change of scores, which finds their maximum (t->late_top); keys at .. at + n of a block */
+  /* the last change of scores: keys at .. at + n of a block; n = 0: it is complete, top becomes their maximum */
   void (*late)(struct attn_tile_ *t, const struct attn_block_ *b, int at, int n, int g0, int g1);
-  float (*late_pair)(const struct attn_tile_ *t, int r, int64_t key,
-                     float x);          /* of one, in a list */
+  void (*late_list)(struct attn_tile_ *t, int32_t *const *index, const int *count); /* top too */
   void (*finish)(struct attn_tile_ *t); /* in place of the division: sets scale, writes the sums */
   void (*gate)(struct attn_tile_ *t, float *o, int64_t width); /* last; o by rows, or null: w.ot */
 } attn_reshape_;
@@ -21606,14 +21605,7 @@ ATTN_FUNC_ void attn_list_scores_(attn_tile_ *t, int32_t *const *index, const in
     mod.lanes = lanes;
     attn_on_(tile, f)->modify_block(t->w.s, most, 0, t->groups, &mod, t->top);
   }
-  for (int r = 0; attn_late_(a) && r < t->n; r++) {
-    t->top[r] = -INFINITY;
-    for (int e = 0; e < count[r]; e++) {
-      float *x = &t->w.s[e * ATTN_TILE_ + r];
-      if (*x != -INFINITY) *x = a->reshape->late_pair(t, r, index[r][e], *x);
-      if (*x > t->top[r]) t->top[r] = *x;
-    }
-  }
+  if (attn_late_(a)) a->reshape->late_list(t, index, count);
 }
 
 /* Adds what the lists of a tile hold to its state; o_rows has the accumulator by rows. */
@@ -21887,7 +21879,6 @@ ATTN_FUNC_ void attn_block_scores_(attn_tile_ *t, attn_block_ *b) {
         t->w.s[e * ATTN_TILE_ + g * ATTN_GROUP_ + r] = -INFINITY;
   /* scores are changed while they are in the first cache; 66 is 11 strips of 6 keys */
   const int late = attn_late_(t->a), most = attn_block_terms_in_(t, b) || late ? 66 : ATTN_BLOCK_;
-  if (late) memcpy(t->late_top, t->top, sizeof t->top);
   for (int i = 0; i < b->count; i++) {
     const attn_segment_ *seg = &b->seg[i];
     attn_segment_ part = *seg;
@@ -21898,7 +21889,7 @@ ATTN_FUNC_ void attn_block_scores_(attn_tile_ *t, attn_block_ *b) {
     }
     *t->w.pairs += attn_segment_pairs_(t, seg);
   }
-  if (late) memcpy(t->top, t->late_top, sizeof t->top);
+  if (late) t->a->reshape->late(t, b, 0, 0, 0, 0);
 }
 
 /* Scores of keys first .. end of lane groups g0..g1 become weights. */
@@ -29765,7 +29756,7 @@ ATTN_FUNC_ int attn_reshaped_open_(attn_tile_ *t, float *by) {
   const attn_reshaped_params *p = j->p;
   const double all = (double)attn_len_of_(a->kv_len, t->batch, a->k.len);
   for (int r = 0; r < ATTN_TILE_; r++)
-    t->late_by[r] = t->late_hi[r] = t->late_lo[r] = t->shift[r] = 0.0f;
+    t->late_top[r] = -INFINITY, t->late_by[r] = t->late_hi[r] = t->late_lo[r] = t->shift[r] = 0.0f;
   for (int r = 0; r < t->n; r++) {
     double x = 1.0;
     if (p->temperature.on) x = attn_temperature_at_(&p->temperature, t->pos[r]);
@@ -29795,6 +29786,11 @@ ATTN_FUNC_ void attn_reshaped_late_(attn_tile_ *t, const attn_block_ *b, int at,
                                     int g1) {
   const attn_reshaped_job_ *j = attn_reshaped_of_(t->a);
   float hi[ATTN_BLOCK_], lo[ATTN_BLOCK_];
+  if (!n) {
+    memcpy(t->top, t->late_top, sizeof t->top);
+    for (int r = 0; r < ATTN_TILE_; r++) t->late_top[r] = -INFINITY;
+    return;
+  }
   attn_late_terms_ x = {j->late ? t->late_by : NULL, t->late_hi, t->late_lo, NULL, NULL};
   if (j->log_f.data) {
     const attn_forget_sum *sum = attn_forgotten_(t->a, t->batch, t->head[0]);
@@ -29805,13 +29801,22 @@ ATTN_FUNC_ void attn_reshaped_late_(attn_tile_ *t, const attn_block_ *b, int at,
   attn_on_(reshape, t->a->table)->late_block(t->w.s + at * ATTN_TILE_, n, g0, g1, &x, t->late_top);
 }
 
-ATTN_FUNC_ float attn_reshaped_late_pair_(const attn_tile_ *t, int r, int64_t key, float x) {
+ATTN_FUNC_ void attn_reshaped_late_list_(attn_tile_ *t, int32_t *const *index, const int *count) {
   const attn_reshaped_job_ *j = attn_reshaped_of_(t->a);
-  float hi, lo;
-  if (j->late) x *= t->late_by[r];
-  if (!j->log_f.data) return x;
-  attn_forget_split_(attn_forgotten_(t->a, t->batch, t->head[r])[key].sum, &hi, &lo);
-  return x + ((t->late_hi[r] - hi) + (t->late_lo[r] - lo));
+  for (int r = 0; r < t->n; r++) {
+    t->top[r] = -INFINITY;
+    for (int e = 0; e < count[r]; e++) {
+      float *x = &t->w.s[e * ATTN_TILE_ + r], hi, lo;
+      if (*x == -INFINITY) continue;
+      if (j->late) *x *= t->late_by[r];
+      if (j->log_f.data) {
+        const attn_forget_sum *sum = attn_forgotten_(t->a, t->batch, t->head[r]);
+        attn_forget_split_(sum[index[r][e]].sum, &hi, &lo);
+        *x += (t->late_hi[r] - hi) + (t->late_lo[r] - lo);
+      }
+      if (*x > t->top[r]) t->top[r] = *x;
+    }
+  }
 }
 
 ATTN_FUNC_ void attn_reshaped_tally_(attn_tile_ *t, float *s, int64_t keys, int g0, int g1) {
@@ -29997,7 +30002,7 @@ ATTN_COLD_ void attn_reshaped_tell_(attn_reshaped_job_ *j, const attn_tensor *k,
     r->prepare = attn_reshaped_prepare_, r->bound = attn_reshaped_bound_;
   }
   if (j->log_f.data || j->late)
-    r->late = attn_reshaped_late_, r->late_pair = attn_reshaped_late_pair_;
+    r->late = attn_reshaped_late_, r->late_list = attn_reshaped_late_list_;
   if (r->late || p->ssmax.scale || p->temperature.on || p->kind == ATTN_RESHAPE_SIGMOID)
     r->open = attn_reshaped_open_;
   if (j->gate.data) r->gate = attn_reshaped_gate_;

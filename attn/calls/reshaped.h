@@ -85,7 +85,7 @@ ATTN_COLD_ void attn_reshaped_tell_(attn_reshaped_job_ *j, const attn_tensor *k,
     r->prepare = attn_reshaped_prepare_, r->bound = attn_reshaped_bound_;
   }
   if (j->log_f.data || j->late)
-    r->late = attn_reshaped_late_, r->late_pair = attn_reshaped_late_pair_;
+    r->late = attn_reshaped_late_, r->late_list = attn_reshaped_late_list_;
   if (r->late || p->ssmax.scale || p->temperature.on || p->kind == ATTN_RESHAPE_SIGMOID)
     r->open = attn_reshaped_open_;
   if (j->gate.data) r->gate = attn_reshaped_gate_;

@@ -122,7 +122,7 @@ ATTN_FUNC_ int attn_reshaped_open_(attn_tile_ *t, float *by) {
   const attn_reshaped_params *p = j->p;
   const double all = (double)attn_len_of_(a->kv_len, t->batch, a->k.len);
   for (int r = 0; r < ATTN_TILE_; r++)
-    t->late_by[r] = t->late_hi[r] = t->late_lo[r] = t->shift[r] = 0.0f;
+    t->late_top[r] = -INFINITY, t->late_by[r] = t->late_hi[r] = t->late_lo[r] = t->shift[r] = 0.0f;
   for (int r = 0; r < t->n; r++) {
     double x = 1.0;
     if (p->temperature.on) x = attn_temperature_at_(&p->temperature, t->pos[r]);
@@ -152,6 +152,11 @@ ATTN_FUNC_ void attn_reshaped_late_(attn_tile_ *t, const attn_block_ *b, int at,
                                     int g1) {
   const attn_reshaped_job_ *j = attn_reshaped_of_(t->a);
   float hi[ATTN_BLOCK_], lo[ATTN_BLOCK_];
+  if (!n) {
+    memcpy(t->top, t->late_top, sizeof t->top);
+    for (int r = 0; r < ATTN_TILE_; r++) t->late_top[r] = -INFINITY;
+    return;
+  }
   attn_late_terms_ x = {j->late ? t->late_by : NULL, t->late_hi, t->late_lo, NULL, NULL};
   if (j->log_f.data) {
     const attn_forget_sum *sum = attn_forgotten_(t->a, t->batch, t->head[0]);
@@ -162,13 +167,22 @@ ATTN_FUNC_ void attn_reshaped_late_(attn_tile_ *t, const attn_block_ *b, int at,
   attn_on_(reshape, t->a->table)->late_block(t->w.s + at * ATTN_TILE_, n, g0, g1, &x, t->late_top);
 }
 
-ATTN_FUNC_ float attn_reshaped_late_pair_(const attn_tile_ *t, int r, int64_t key, float x) {
+ATTN_FUNC_ void attn_reshaped_late_list_(attn_tile_ *t, int32_t *const *index, const int *count) {
   const attn_reshaped_job_ *j = attn_reshaped_of_(t->a);
-  float hi, lo;
-  if (j->late) x *= t->late_by[r];
-  if (!j->log_f.data) return x;
-  attn_forget_split_(attn_forgotten_(t->a, t->batch, t->head[r])[key].sum, &hi, &lo);
-  return x + ((t->late_hi[r] - hi) + (t->late_lo[r] - lo));
+  for (int r = 0; r < t->n; r++) {
+    t->top[r] = -INFINITY;
+    for (int e = 0; e < count[r]; e++) {
+      float *x = &t->w.s[e * ATTN_TILE_ + r], hi, lo;
+      if (*x == -INFINITY) continue;
+      if (j->late) *x *= t->late_by[r];
+      if (j->log_f.data) {
+        const attn_forget_sum *sum = attn_forgotten_(t->a, t->batch, t->head[r]);
+        attn_forget_split_(sum[index[r][e]].sum, &hi, &lo);
+        *x += (t->late_hi[r] - hi) + (t->late_lo[r] - lo);
+      }
+      if (*x > t->top[r]) t->top[r] = *x;
+    }
+  }
 }
 
 ATTN_FUNC_ void attn_reshaped_tally_(attn_tile_ *t, float *s, int64_t keys, int g0, int g1) {

@@ -250,14 +250,7 @@ ATTN_FUNC_ void attn_list_scores_(attn_tile_ *t, int32_t *const *index, const in
     mod.lanes = lanes;
     attn_on_(tile, f)->modify_block(t->w.s, most, 0, t->groups, &mod, t->top);
   }
-  for (int r = 0; attn_late_(a) && r < t->n; r++) {
-    t->top[r] = -INFINITY;
-    for (int e = 0; e < count[r]; e++) {
-      float *x = &t->w.s[e * ATTN_TILE_ + r];
-      if (*x != -INFINITY) *x = a->reshape->late_pair(t, r, index[r][e], *x);
-      if (*x > t->top[r]) t->top[r] = *x;
-    }
-  }
+  if (attn_late_(a)) a->reshape->late_list(t, index, count);
 }
 
 /* Adds what the lists of a tile hold to its state; o_rows has the accumulator by rows. */

@@ -167,7 +167,6 @@ ATTN_FUNC_ void attn_block_scores_(attn_tile_ *t, attn_block_ *b) {
         t->w.s[e * ATTN_TILE_ + g * ATTN_GROUP_ + r] = -INFINITY;
   /* scores are changed while they are in the first cache; 66 is 11 strips of 6 keys */
   const int late = attn_late_(t->a), most = attn_block_terms_in_(t, b) || late ? 66 : ATTN_BLOCK_;
-  if (late) memcpy(t->late_top, t->top, sizeof t->top);
   for (int i = 0; i < b->count; i++) {
     const attn_segment_ *seg = &b->seg[i];
     attn_segment_ part = *seg;
@@ -178,7 +177,7 @@ ATTN_FUNC_ void attn_block_scores_(attn_tile_ *t, attn_block_ *b) {
     }
     *t->w.pairs += attn_segment_pairs_(t, seg);
   }
-  if (late) memcpy(t->top, t->late_top, sizeof t->top);
+  if (late) t->a->reshape->late(t, b, 0, 0, 0, 0);
 }
 
 /* Scores of keys first .. end of lane groups g0..g1 become weights. */

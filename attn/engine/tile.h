@@ -239,10 +239,9 @@ typedef struct attn_reshape_ {
   void (*prepare)(const struct attn_softmax_ *a, char *memory, attn_ctx *ctx, int workers);
   void (*bound)(struct attn_tile_ *t, int r);   /* narrows lo and hi of a row */
   int (*open)(struct attn_tile_ *t, float *by); /* rows are known; 1: by[] multiplies queries */
-  /* the last change of scores, which finds their maximum (t->late_top); keys at .. at + n of a block */
+  /* the last change of scores: keys at .. at + n of a block; n = 0: it is complete, top becomes their maximum */
   void (*late)(struct attn_tile_ *t, const struct attn_block_ *b, int at, int n, int g0, int g1);
-  float (*late_pair)(const struct attn_tile_ *t, int r, int64_t key,
-                     float x);          /* of one, in a list */
+  void (*late_list)(struct attn_tile_ *t, int32_t *const *index, const int *count); /* top too */
   void (*finish)(struct attn_tile_ *t); /* in place of the division: sets scale, writes the sums */
   void (*gate)(struct attn_tile_ *t, float *o, int64_t width); /* last; o by rows, or null: w.ot */
 } attn_reshape_;

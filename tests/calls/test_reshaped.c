@@ -275,6 +275,8 @@ static void add(reshaped_call *c, int what, test_rng *rng) {
     int64_t f;
     while (heads % (f = test_range(rng, 1, heads))) continue;
     if (!s->causal) s->causal = 1;
+    memset(&s->xl, 0, sizeof s->xl); /* tables are for the distances that were there before */
+    s->toeplitz.reject = 0;
     int64_t last = c->k.len - c->q.len;
     if (s->has_q_off && s->q_off > last) s->q_off = last;
     if (!s->has_q_off && s->causal == ATTN_CAUSAL_START && last < 0) s->causal = ATTN_CAUSAL_END;
@@ -311,6 +313,8 @@ static void check_random(int terms, uint64_t seed, int64_t count) {
     int with = (int)(test_u64(&rng) % 32);
     c.p.kind = (attn_reshape_kind)(n % 4);
     if (n % 4) c.p.attention.sinks = NULL, c.p.attention.softmax_one = 0;
+    if (c.p.attention.window.on && c.p.attention.window.left >= 0)
+      c.p.attention.keep = test_range(&rng, 0, 12);
     add(&c, with, &rng);
     snprintf(what, sizeof what, "kind %d with %d, terms %x, case %d", (int)(n % 4), with,
              (unsigned)terms, (int)n);
@@ -360,10 +364,12 @@ void M2_schedules(void **state) {
   for (int n = 0; n < 36; n++) {
     reshaped_call c = plain((attn_reshape_kind)(n % 3), 2, 150, 150, 740 + (uint64_t)n), d;
     test_rng rng = test_seed(780 + (uint64_t)n);
-    attn_pattern pattern = n / 3 % 2 ? attn_pattern_strided(7) : attn_pattern_band(40, 0);
+    const int form = n / 3 % 3; /* a band, a stride, scattered keys */
+    int64_t indptr[151] = {0}, edges = 0;
+    int32_t *col = test_mem(150 * 150 * sizeof *col);
     attn_schedule schedule = {0};
     c.p.attention.causal = 1;
-    add(&c, n / 3 + 4 * (n % 5), &rng);
+    add(&c, n % 16, &rng);
     d = again(&c);
     if (n % 4 == 1) {
       float *slopes = test_floats(2, 0.05, &rng);
@@ -371,8 +377,18 @@ void M2_schedules(void **state) {
     }
     uint8_t *mask = test_mem(150 * 150);
     for (int64_t i = 0; i < 150; i++)
-      for (int64_t j = 0; j < 150; j++)
-        mask[i * 150 + j] = n / 3 % 2 ? (i - j) % 7 == 0 : i - j >= 0 && i - j <= 40;
+      for (int64_t j = 0; j < 150; j++) {
+        const int64_t back = i - j;
+        const int seen = form == 0   ? back >= 0 && back <= 40
+                         : form == 1 ? back % 7 == 0
+                                     : back >= 0 && (j * 7919 + i * i * 31) % 11 == 0;
+        mask[i * 150 + j] = (uint8_t)seen;
+        if (seen) col[edges++] = (int32_t)j;
+        indptr[i + 1] = edges;
+      }
+    attn_pattern pattern = form == 0   ? attn_pattern_band(40, 0)
+                           : form == 1 ? attn_pattern_strided(7)
+                                       : attn_pattern_csr(indptr, col, edges);
     assert_int_equal(attn_schedule_build(&schedule, &pattern, 2, 150, 150, NULL, NULL), ATTN_OK);
     c.p.attention.schedule = &schedule;
     d.p.attention.mask = attn_mask_bool(mask, 1, 1, 150, 150);
