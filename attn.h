@@ -169,7 +169,7 @@
  *   Beside tiers there are features, which params.compute uses: AVX512-BF16, and BF16 of 64-bit ARM, for
  *   ATTN_COMPUTE_BF16, at about twice the speed of f32; AVX512-VNNI, AVX-VNNI beside avx2, and DotProd of 64-bit ARM,
  *   for the codes of ATTN_COMPUTE_I8; FP16FML of 64-bit ARM for ATTN_COMPUTE_F16. ATTN_ISA=avx512-bf16 (or -bf16,
- *   -vnni, -dotprod, -fp16fml, -bf16-vnni) and attn_feature_off() switch one off,
+ *   -vnni, -dotprod, -fp16fml, -bf16-vnni) and attn_feature_off() switch one off, ATTN_ISA=avx512+bf16 demands it,
  *   attn_feature_why tells why it is, ctx.report.feature whether it was used. Without it the mode is
  *   emulated, slower than f32; params.compute_prefer = 1 takes f32 then.
  *
@@ -5427,7 +5427,8 @@ ATTN_DEF attn_isa attn_isa_best(void);
 /* Caps the tiers of the whole process: those above isa are off (x86: scalar < avx2 < avx512;
  * ARM: scalar < neon). ATTN_ISA_AUTO lifts the cap. The environment variable ATTN_ISA, read at
  * first use, caps as well; the lower cap holds. Words behind it, each after a '-', switch features off:
- * "avx512-bf16", "neon-bf16-dotprod", "auto-bf16" or "-bf16". Safe to call from any thread; calls that run
+ * "avx512-bf16", "neon-bf16-dotprod", "auto-bf16" or "-bf16"; behind a '+' they demand one of the tiers that are left,
+ * "avx512+bf16" or "+vnni", and every call returns ATTN_E_ENV where none has it. Safe to call from any thread; calls that run
  * already keep their tier. ATTN_E_ISA for a tier of another family, ATTN_E_ENV if ATTN_ISA
  * holds an unknown word. */
 ATTN_DEF attn_status attn_isa_limit(attn_isa isa);
@@ -6423,7 +6424,7 @@ typedef struct attn_reshaped_params {
  * Empty: as attn_sdpa; a row without keys: O = 0, sum = 0, LSE = -inf.
  * Precision: SIGMOID: weights to a few ulp, however small. STICK: sums of log(1 - sigmoid) are compensated over blocks. SOFTPICK: e_j to a few ulp, near x = 0 too. Sums of log f
  *   are doubles; a difference of two errs by (p - j) 2^-53 of the sum itself, far below an ulp of a score.
- * Errors: those of attn_sdpa; RANGE (kind, flags, fields that must be absent, known, a position past the keys, log_f
+ * Errors: those of attn_sdpa; NULL (sums or known without log_f), RANGE (kind, flags, fields that must be absent, known, a position past the keys, log_f
  *   without causal), VALUE (numbers that are not finite, log_f above 0 or NaN), SHAPE, HEADS, DTYPE, ALIGN,
  *   OVERLAP; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and batch composition; classes of
@@ -14707,25 +14708,28 @@ static int attn_machine_word_;
 static int attn_limit_word_; /* attn_isa_limit's tier, 0 = none */
 
 #ifndef ATTN_NO_GETENV
-/* The characters of s before a '-' or the end. */
-ATTN_FUNC_ size_t attn_env_word_(const char *s) {
-  size_t n = 0;
-  while (s[n] && s[n] != '-') n++;
-  return n;
-}
+/* The characters of s before a '-', a '+' or the end. */
+ATTN_FUNC_ size_t attn_env_word_(const char *s) { return strcspn(s, "+-"); }
 
-/* The features that "-word-word.." switches off, a bit each; -1 when a word names none. */
-ATTN_FUNC_ int attn_env_off_(const char *s) {
+/* The features that "-word+word.." switches off, a bit each; -1 when a word names none, or one behind a '+' is
+ * nowhere on the tiers up to cap (0: on any). */
+ATTN_FUNC_ int attn_env_off_(const char *s, int cap) {
   int off = 0;
   while (*s) {
+    const int wanted = *s == '+';
     const size_t n = attn_env_word_(++s);
-    int known = 0;
+    int known = 0, there = 0;
     for (int i = 1; i < ATTN_FEATURE_COUNT; i++) {
       const char *word = attn_feature_rows_[i].word;
-      if (strlen(word) == n && memcmp(s, word, n) == 0) known |= 1 << i;
+      const attn_isa isa = attn_feature_rows_[i].isa;
+      if (strlen(word) != n || memcmp(s, word, n) != 0) continue;
+      known |= 1 << i;
+      there |= !(off >> i & 1) && (!cap || (int)isa <= cap) && attn_probe_(isa) == ATTN_ISA_OK &&
+               attn_probe_feature_((attn_feature)i) == ATTN_ISA_OK;
     }
-    if (!known) return -1;
-    off |= known, s += n;
+    if (!known || (wanted && !there)) return -1;
+    if (!wanted) off |= known;
+    s += n;
   }
   return off;
 }
@@ -14738,15 +14742,15 @@ ATTN_FUNC_ int attn_machine_(void) {
 #ifndef ATTN_NO_GETENV
   const char *env = getenv("ATTN_ISA");
   const size_t n = env ? attn_env_word_(env) : 0;
-  if (env && attn_env_off_(env + n) < 0) w |= 1 << 24;
+  int cap = 0;
   if (n && !(n == 4 && memcmp(env, "auto", n) == 0)) {
-    int cap = 0;
     for (int i = 1; i < ATTN_ISA_COUNT; i++) {
       const char *name = attn_isa_name((attn_isa)i);
       if (strlen(name) == n && memcmp(env, name, n) == 0 && attn_isa_native_((attn_isa)i)) cap = i;
     }
     w |= cap ? cap << 16 : 1 << 24;
   }
+  if (env && attn_env_off_(env + n, cap) < 0) w |= 1 << 24;
 #endif
   w |= 1 << 25;
   ATTN_ATOMIC_STORE_(&attn_machine_word_, w);
@@ -14818,7 +14822,7 @@ ATTN_FUNC_ int attn_features_(void) {
     w |= (int)attn_probe_feature_((attn_feature)i) << (2 * i);
 #ifndef ATTN_NO_GETENV
   const char *env = getenv("ATTN_ISA");
-  const int off = env ? attn_env_off_(env + attn_env_word_(env)) : 0;
+  const int off = env ? attn_env_off_(env + attn_env_word_(env), 0) : 0;
   if (off > 0) w |= off << 16;
 #endif
   w |= 1 << 30;
@@ -29965,7 +29969,7 @@ ATTN_COLD_ int attn_reshaped_rules_(attn_error_ *e, const attn_reshaped_params *
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.temperature: attention.xl and labels.bias must be absent");
   if (!p->forget.log_f.data && (p->forget.sums || p->forget.known))
-    return attn_reject_(e, ATTN_E_RANGE, "params.forget.sums and known need params.forget.log_f");
+    return attn_reject_(e, ATTN_E_NULL, "params.forget.sums and known need params.forget.log_f");
   if (p->forget.known && !p->forget.sums)
     return attn_reject_(e, ATTN_E_RANGE, "params.forget.known needs params.forget.sums");
   if (p->forget.log_f.data && !s->causal)

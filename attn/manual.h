@@ -167,7 +167,7 @@
  *   Beside tiers there are features, which params.compute uses: AVX512-BF16, and BF16 of 64-bit ARM, for
  *   ATTN_COMPUTE_BF16, at about twice the speed of f32; AVX512-VNNI, AVX-VNNI beside avx2, and DotProd of 64-bit ARM,
  *   for the codes of ATTN_COMPUTE_I8; FP16FML of 64-bit ARM for ATTN_COMPUTE_F16. ATTN_ISA=avx512-bf16 (or -bf16,
- *   -vnni, -dotprod, -fp16fml, -bf16-vnni) and attn_feature_off() switch one off,
+ *   -vnni, -dotprod, -fp16fml, -bf16-vnni) and attn_feature_off() switch one off, ATTN_ISA=avx512+bf16 demands it,
  *   attn_feature_why tells why it is, ctx.report.feature whether it was used. Without it the mode is
  *   emulated, slower than f32; params.compute_prefer = 1 takes f32 then.
  *

@@ -13,6 +13,7 @@
   X(isa_lower_cap_holds)   \
   X(isa_first_use_by_many) \
   X(O6_env)                \
+  X(O6_env_demands)        \
   X(O6_env_unknown)
 
 #define ONCE_TESTS(X)        \

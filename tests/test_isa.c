@@ -359,6 +359,33 @@ void O6_env(void **state) {
   assert_int_equal(fresh("scalar-bf16", check_features), 0);
 }
 
+/* A word behind a '+' demands what the machine has, and no more. */
+static int check_bad_env(void);
+void O6_env_demands(void **state) {
+  (void)state;
+  static const char *const words[] = {"bf16", "vnni", "dotprod", "fp16fml"};
+  char word[60];
+  want_best = best(), want_state = ATTN_ISA_OK;
+  for (int n = 0; n < 4; n++) {
+    int has = 0;
+    for (int f = 1; f < ATTN_FEATURE_COUNT; f++)
+      has |= test_expects_feature((attn_feature)f) &&
+             strstr(attn_feature_name((attn_feature)f), words[n]) != NULL;
+    for (int form = 0; form < 3; form++) {
+      snprintf(word, sizeof word, "%s+%s",
+               form == 0   ? ""
+               : form == 1 ? "auto"
+                           : attn_isa_name(best()),
+               words[n]);
+      assert_int_equal(fresh(word, has ? check_features : check_bad_env), 0);
+    }
+    snprintf(word, sizeof word, "scalar+%s", words[n]);
+    assert_int_equal(fresh(word, check_bad_env), 0);
+    snprintf(word, sizeof word, "-%s+%s", words[n], words[n]);
+    assert_int_equal(fresh(word, check_bad_env), 0);
+  }
+}
+
 static int check_bad_env(void) {
   WANT(attn_isa_best() == ATTN_ISA_SCALAR);
   for (int n = 1; n < ATTN_FEATURE_COUNT; n++) {
@@ -372,5 +399,6 @@ static int check_bad_env(void) {
 void O6_env_unknown(void **state) {
   (void)state;
   assert_int_equal(fresh("-bf17", check_bad_env), 0);
+  assert_int_equal(fresh("+bf17", check_bad_env), 0);
   assert_int_equal(fresh("nonsense-bf16", check_bad_env), 0);
 }

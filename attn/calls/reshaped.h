@@ -48,7 +48,7 @@ ATTN_COLD_ int attn_reshaped_rules_(attn_error_ *e, const attn_reshaped_params *
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.temperature: attention.xl and labels.bias must be absent");
   if (!p->forget.log_f.data && (p->forget.sums || p->forget.known))
-    return attn_reject_(e, ATTN_E_RANGE, "params.forget.sums and known need params.forget.log_f");
+    return attn_reject_(e, ATTN_E_NULL, "params.forget.sums and known need params.forget.log_f");
   if (p->forget.known && !p->forget.sums)
     return attn_reject_(e, ATTN_E_RANGE, "params.forget.known needs params.forget.sums");
   if (p->forget.log_f.data && !s->causal)

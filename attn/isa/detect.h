@@ -152,25 +152,28 @@ static int attn_machine_word_;
 static int attn_limit_word_; /* attn_isa_limit's tier, 0 = none */
 
 #ifndef ATTN_NO_GETENV
-/* The characters of s before a '-' or the end. */
-ATTN_FUNC_ size_t attn_env_word_(const char *s) {
-  size_t n = 0;
-  while (s[n] && s[n] != '-') n++;
-  return n;
-}
+/* The characters of s before a '-', a '+' or the end. */
+ATTN_FUNC_ size_t attn_env_word_(const char *s) { return strcspn(s, "+-"); }
 
-/* The features that "-word-word.." switches off, a bit each; -1 when a word names none. */
-ATTN_FUNC_ int attn_env_off_(const char *s) {
+/* The features that "-word+word.." switches off, a bit each; -1 when a word names none, or one behind a '+' is
+ * nowhere on the tiers up to cap (0: on any). */
+ATTN_FUNC_ int attn_env_off_(const char *s, int cap) {
   int off = 0;
   while (*s) {
+    const int wanted = *s == '+';
     const size_t n = attn_env_word_(++s);
-    int known = 0;
+    int known = 0, there = 0;
     for (int i = 1; i < ATTN_FEATURE_COUNT; i++) {
       const char *word = attn_feature_rows_[i].word;
-      if (strlen(word) == n && memcmp(s, word, n) == 0) known |= 1 << i;
+      const attn_isa isa = attn_feature_rows_[i].isa;
+      if (strlen(word) != n || memcmp(s, word, n) != 0) continue;
+      known |= 1 << i;
+      there |= !(off >> i & 1) && (!cap || (int)isa <= cap) && attn_probe_(isa) == ATTN_ISA_OK &&
+               attn_probe_feature_((attn_feature)i) == ATTN_ISA_OK;
     }
-    if (!known) return -1;
-    off |= known, s += n;
+    if (!known || (wanted && !there)) return -1;
+    if (!wanted) off |= known;
+    s += n;
   }
   return off;
 }
@@ -183,15 +186,15 @@ ATTN_FUNC_ int attn_machine_(void) {
 #ifndef ATTN_NO_GETENV
   const char *env = getenv("ATTN_ISA");
   const size_t n = env ? attn_env_word_(env) : 0;
-  if (env && attn_env_off_(env + n) < 0) w |= 1 << 24;
+  int cap = 0;
   if (n && !(n == 4 && memcmp(env, "auto", n) == 0)) {
-    int cap = 0;
     for (int i = 1; i < ATTN_ISA_COUNT; i++) {
       const char *name = attn_isa_name((attn_isa)i);
       if (strlen(name) == n && memcmp(env, name, n) == 0 && attn_isa_native_((attn_isa)i)) cap = i;
     }
     w |= cap ? cap << 16 : 1 << 24;
   }
+  if (env && attn_env_off_(env + n, cap) < 0) w |= 1 << 24;
 #endif
   w |= 1 << 25;
   ATTN_ATOMIC_STORE_(&attn_machine_word_, w);

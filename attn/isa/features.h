@@ -13,7 +13,7 @@ ATTN_FUNC_ int attn_features_(void) {
     w |= (int)attn_probe_feature_((attn_feature)i) << (2 * i);
 #ifndef ATTN_NO_GETENV
   const char *env = getenv("ATTN_ISA");
-  const int off = env ? attn_env_off_(env + attn_env_word_(env)) : 0;
+  const int off = env ? attn_env_off_(env + attn_env_word_(env), 0) : 0;
   if (off > 0) w |= off << 16;
 #endif
   w |= 1 << 30;

@@ -861,7 +861,7 @@ void M2_rejects(void **state) {
   REFUSE_(ATTN_E_VALUE, "interval", c.p.temperature.on = 1, c.p.temperature.interval = -1);
   REFUSE_(ATTN_E_VALUE, "interval", c.p.temperature.on = 1, c.p.temperature.interval = ATTN_ZERO);
   REFUSE_(ATTN_E_RANGE, "xl", c.p.temperature.on = 1, c.p.attention.xl.table = row);
-  REFUSE_(ATTN_E_RANGE, "log_f", c.p.forget.sums = sums);
+  REFUSE_(ATTN_E_NULL, "log_f", c.p.forget.sums = sums);
   REFUSE_(ATTN_E_RANGE, "known", c.p.forget.log_f = log_f, c.p.forget.known = 1,
           c.p.attention.causal = 1);
   REFUSE_(ATTN_E_RANGE, "causal", c.p.forget.log_f = log_f);

@@ -93,7 +93,7 @@ typedef struct attn_reshaped_params {
  * Empty: as attn_sdpa; a row without keys: O = 0, sum = 0, LSE = -inf.
  * Precision: SIGMOID: weights to a few ulp, however small. STICK: sums of log(1 - sigmoid) are compensated over blocks. SOFTPICK: e_j to a few ulp, near x = 0 too. Sums of log f
  *   are doubles; a difference of two errs by (p - j) 2^-53 of the sum itself, far below an ulp of a score.
- * Errors: those of attn_sdpa; RANGE (kind, flags, fields that must be absent, known, a position past the keys, log_f
+ * Errors: those of attn_sdpa; NULL (sums or known without log_f), RANGE (kind, flags, fields that must be absent, known, a position past the keys, log_f
  *   without causal), VALUE (numbers that are not finite, log_f above 0 or NaN), SHAPE, HEADS, DTYPE, ALIGN,
  *   OVERLAP; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and batch composition; classes of
