@@ -1,0 +1,296 @@
+/* tests/calls/reshaped.c owns the float64 formula of attn_reshaped, and scenes of it. */
+
+#include "reshaped.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "terms.h"
+
+#define EPSILON 5.9604644775390625e-8
+
+attn_report reshaped_run(const reshaped_call *c) {
+  attn_ctx ctx = test_ctx();
+  attn_status status = attn_reshaped(c->o, c->q, c->k, c->v, &c->p, &ctx);
+  if (status != ATTN_OK)
+    fail_msg("attn_reshaped: %s: %s", attn_status_string(status),
+             ctx.reason ? ctx.reason : "(null)");
+  assert_int_equal(ctx.report.isa, test_isa);
+  return ctx.report;
+}
+
+static double or_default(float x, double fallback) {
+  return x == 0 && !signbit(x) ? fallback : (double)x;
+}
+
+/* The rows of one (batch, head, query): scores, weights, and how well float32 can know them. */
+typedef struct reshaped_row {
+  double *x, *dx, *w, *dw;             /* [Tk]; dx < 0: no key */
+  double sum, sum_off, left, left_off; /* what sticks leave, and for whom */
+  int64_t own;
+} reshaped_row;
+
+/* Final scores; a key that is forbidden, or whose score is -inf, is none. */
+static void scores(const reshaped_call *c, int64_t b, int64_t h, int64_t i, reshaped_row *row) {
+  const attn_reshaped_params *p = &c->p;
+  attn_sdpa_params s = p->attention;
+  int64_t at = oracle_position(&c->q, &c->k, &s, b, i), n = 0;
+  double most = (double)c->k.len;
+  if (s.kv_len) most = s.kv_len[b];
+  if (p->temperature.on) {
+    double scale = s.scale == 0 && !signbit(s.scale) ? 1 / sqrt((double)c->q.dim) : (double)s.scale;
+    double place = fmax((double)at + or_default(p->temperature.shift, 1), 0);
+    double beta = or_default(p->temperature.beta, (double)0.1f);
+    double by = 1 + beta * log(floor(place / or_default(p->temperature.interval, 8192)) + 1);
+    s.scale = (float)(scale * by);
+    if (s.scale == 0) s.scale = -0.0f;
+  }
+  for (int64_t j = 0; j < c->k.len; j++) {
+    row->x[j] = 0, row->dx[j] = -1;
+    if (!oracle_allowed(&c->q, &c->k, &s, b, h, i, j)) continue;
+    oracle_pair pair = oracle_score(&c->q, &c->k, &s, b, h, i, j);
+    double forgotten = 0;
+    if (p->forget.log_f.data)
+      for (int64_t l = j + 1; l <= at && l < most; l++)
+        forgotten += oracle_get(&p->forget.log_f, b, h * p->forget.log_f.heads / c->q.heads, l, 0);
+    if (p->kind == ATTN_RESHAPE_STICK && !p->include_self && j >= at) continue;
+    if (pair.x == -(double)INFINITY || forgotten == -(double)INFINITY) continue;
+    row->x[j] = pair.x, row->w[j] = forgotten, n++;
+    row->dx[j] = EPSILON * pair.size * (7 + sqrt((double)c->q.dim) / 4);
+  }
+  int64_t rows = s.q_len ? s.q_len[b] : c->q.len;
+  row->own = i < rows && at >= 0 && (double)at < most ? at : -1;
+  double factor = 1, shift = 0;
+  if (p->ssmax.scale)
+    factor = (double)p->ssmax.scale[h] * log((double)(n ? n : 1)) +
+             (p->ssmax.bias ? (double)p->ssmax.bias[h] : 0);
+  if (p->kind == ATTN_RESHAPE_SIGMOID)
+    shift = p->has_bias ? (double)p->bias : -log(fmax(p->by_row ? (double)n : most, 1));
+  for (int64_t j = 0; j < c->k.len; j++) {
+    if (row->dx[j] < 0) continue;
+    double forgotten = row->w[j];
+    row->x[j] = row->x[j] * factor + forgotten + shift;
+    row->dx[j] =
+        row->dx[j] * fabs(factor) + EPSILON * 3 * (fabs(row->x[j]) + fabs(forgotten) + fabs(shift));
+  }
+}
+
+static double soft_plus(double x) { return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)); }
+
+/* Keys from the last to the first. */
+static void break_stick(const reshaped_call *c, reshaped_row *row) {
+  double taken = 0, off = 0;
+  row->sum = row->sum_off = 0;
+  for (int64_t j = c->k.len - 1; j >= 0; j--) {
+    double x = row->x[j];
+    row->w[j] = row->dw[j] = 0;
+    if (row->dx[j] < 0) continue;
+    double own = soft_plus(-x), share = x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x));
+    row->w[j] = exp(-own - taken);
+    row->dw[j] = row->w[j] * (row->dx[j] * (1 - share) + off + 4 * EPSILON * (own + taken + 3));
+    taken += soft_plus(x), off += share * row->dx[j] + 3 * EPSILON * soft_plus(x);
+    row->sum += row->w[j], row->sum_off += row->dw[j];
+  }
+  row->left = exp(-taken), row->left_off = row->left * (off + 4 * EPSILON * (taken + 3));
+}
+
+static void weights(const reshaped_call *c, int64_t h, reshaped_row *row) {
+  double top = 0, total = 0, loose = 0;
+  const attn_reshaped_params *p = &c->p;
+  attn_reshape_kind kind = p->kind;
+  if (kind == ATTN_RESHAPE_STICK) {
+    break_stick(c, row);
+    return;
+  }
+  if (kind == ATTN_RESHAPE_SOFTMAX) top = -(double)INFINITY;
+  for (int64_t j = 0; j < c->k.len; j++)
+    if (row->dx[j] >= 0 && row->x[j] > top) top = row->x[j];
+  double sink = -(double)INFINITY, one = p->attention.softmax_one ? 0 : sink;
+  if (p->attention.sinks) sink = (double)p->attention.sinks[h];
+  top = fmax(top, fmax(sink, one));
+  if (sink > -(double)INFINITY) total += exp(sink - top);
+  if (one == 0) total += exp(-top);
+  for (int64_t j = 0; j < c->k.len; j++) {
+    double x = row->x[j], e = 0, off = 0;
+    row->w[j] = row->dw[j] = 0;
+    if (row->dx[j] < 0) continue;
+    if (kind == ATTN_RESHAPE_SIGMOID) {
+      e = x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x));
+      off = e * (1 - e) * row->dx[j];
+    } else if (kind == ATTN_RESHAPE_SOFTPICK) {
+      e = exp(-top) * expm1(x < 300 ? x : 300);
+      if (top > 30) e = exp(x - top) - exp(-top);
+      off = exp(x - top) * row->dx[j];
+    } else {
+      e = exp(x - top), off = e * row->dx[j];
+    }
+    if (isnan(x)) e = x;
+    total += fabs(e), loose += off + 4 * EPSILON * fabs(e);
+    row->w[j] = e > 0 || isnan(e) ? e : 0, row->dw[j] = e > -off ? off : 0;
+  }
+  if (kind == ATTN_RESHAPE_SOFTPICK) total += 1e-8;
+  row->sum = row->sum_off = 0;
+  for (int64_t j = 0; j < c->k.len; j++) {
+    if (row->dx[j] < 0) continue;
+    double spread = 0;
+    if (kind != ATTN_RESHAPE_SIGMOID) {
+      row->w[j] /= total, row->dw[j] /= total;
+      spread = row->w[j] * loose / total;
+    }
+    row->dw[j] += spread + 12 * EPSILON * row->w[j];
+    row->sum += row->w[j], row->sum_off += row->dw[j];
+  }
+}
+
+static double stored(attn_dtype type, double x) {
+  return fabs(x) * ldexp(1, type == ATTN_F16    ? -11
+                            : type == ATTN_BF16 ? -8
+                                                : -24) +
+         (type == ATTN_F16 ? ldexp(1, -24) : 1e-37);
+}
+
+void reshaped_judge(double got, double want, double unsure, const char *what, int64_t b, int64_t h,
+                    int64_t i, int64_t x) {
+  if (isnan(want) ? isnan(got) : fabs(got - want) <= unsure) return;
+  fail_msg("%s: [%d,%d,%d,%d] is %.9g, not %.9g (%.3g allowed)", what, (int)b, (int)h, (int)i,
+           (int)x, got, want, unsure);
+}
+
+void reshaped_compare(const reshaped_call *c, const char *what) {
+  size_t keys = (size_t)(c->k.len + 1) * sizeof(double);
+  reshaped_row row = {
+      test_mem(keys), test_mem(keys), test_mem(keys), test_mem(keys), 0, 0, 0, 0, 0};
+  const attn_tensor *gate = &c->p.gate;
+  for (int64_t b = 0; b < c->q.batch; b++)
+    for (int64_t h = 0; h < c->q.heads; h++)
+      for (int64_t i = 0; i < c->q.len; i++) {
+        scores(c, b, h, i, &row);
+        weights(c, h, &row);
+        double chain = EPSILON * (4 + sqrt((double)c->k.len)), any = 0;
+        for (int64_t j = 0; j < c->k.len; j++) any += row.dx[j] >= 0;
+        if (c->p.sum.data)
+          reshaped_judge(oracle_get(&c->p.sum, b, h, i, 0), row.sum,
+                         row.sum_off + chain * row.sum + 1e-37, what, b, h, i, -1);
+        for (int64_t x = 0; x < c->v.dim; x++) {
+          double o = 0, off = 0, most = 0;
+          for (int64_t j = 0; j < c->k.len; j++) {
+            if (row.dx[j] < 0) continue;
+            double value = oracle_get(&c->v, b, h * c->v.heads / c->q.heads, j, x);
+            o += row.w[j] * value, off += row.dw[j] * fabs(value);
+            if (row.w[j] > 0) most += row.w[j] * fabs(value);
+          }
+          off += chain * most;
+          if (c->p.remainder && row.own >= 0) {
+            double value = oracle_get(&c->v, b, h * c->v.heads / c->q.heads, row.own, x);
+            if (row.left > 0) o += row.left * value, off += row.left_off * fabs(value);
+            off += 2 * EPSILON * fabs(row.left * value), any = 1;
+          }
+          if (gate->data && any > 0) {
+            double y = 1 / (1 + exp(-oracle_get(gate, b, h, i, gate->dim == 1 ? 0 : x)));
+            o *= y, off = off * y + 6 * EPSILON * fabs(o);
+          }
+          reshaped_judge(oracle_get(&c->o, b, h, i, x), o, off + 2 * stored(c->o.dtype, o), what, b,
+                         h, i, x);
+        }
+      }
+}
+
+attn_report reshaped_check(const reshaped_call *c, const char *what) {
+  attn_report report = reshaped_run(c);
+  reshaped_compare(c, what);
+  return report;
+}
+
+/* ---- calls ----------------------------------------------------------------------------------*/
+
+static double log_sigmoid(test_rng *rng) {
+  double x = test_normal(rng) * 2 + 2;
+  return (double)(float)-log1p(exp(-x));
+}
+
+reshaped_call reshaped_from(const test_call *t) {
+  reshaped_call c = {t->o, t->q, t->k, t->v, {0}};
+  c.p.attention = t->params;
+  memset(&c.p.attention.lse, 0, sizeof c.p.attention.lse);
+  memset(&c.p.attention.map, 0, sizeof c.p.attention.map);
+  return c;
+}
+
+reshaped_call reshaped_plain(attn_reshape_kind kind, int64_t heads, int64_t tq, int64_t tk,
+                             uint64_t seed) {
+  test_rng rng = test_seed(seed);
+  test_spec spec = test_plain(heads, tq, tk, 12, 7);
+  test_call t = test_build(&spec, &rng);
+  reshaped_call c = reshaped_from(&t);
+  c.p.kind = kind;
+  return c;
+}
+
+reshaped_call reshaped_again(const reshaped_call *c) {
+  reshaped_call d = *c;
+  d.o = test_tensor(c->o.dtype, TEST_BHTD, c->o.batch, c->o.heads, c->o.len, c->o.dim);
+  if (c->p.sum.data)
+    d.p.sum = test_tensor(ATTN_F32, TEST_BHTD, c->o.batch, c->o.heads, c->o.len, 1);
+  return d;
+}
+
+attn_tensor reshaped_decays(attn_dtype type, int64_t batch, int64_t heads, int64_t tk, int cuts,
+                            test_rng *rng) {
+  attn_tensor f = test_tensor(type, TEST_PADDED, batch, heads, tk, 1);
+  test_fill(f, rng, log_sigmoid);
+  for (int64_t b = 0; cuts && b < batch; b++)
+    for (int64_t h = 0; h < heads; h++)
+      for (int64_t i = test_range(rng, 0, 40); i < tk; i += test_range(rng, 1, 90))
+        oracle_set(&f, b, h, i, 0, -(double)INFINITY);
+  return f;
+}
+
+void reshaped_add(reshaped_call *c, int what, test_rng *rng) {
+  int64_t heads = c->q.heads, batch = c->q.batch;
+  attn_sdpa_params *s = &c->p.attention;
+  if (what & HAS_SSMAX) {
+    c->p.ssmax.scale = test_floats(heads, 0.4, rng);
+    if (test_u64(rng) & 1) c->p.ssmax.bias = test_floats(heads, 1, rng);
+  }
+  if (what & HAS_TEMPERATURE) {
+    c->p.temperature.on = 1;
+    c->p.temperature.interval = (float)test_range(rng, 1, 30);
+    if (test_u64(rng) & 1) c->p.temperature.beta = 0.5f;
+    if (test_u64(rng) & 1) c->p.temperature.shift = ATTN_ZERO;
+    s->labels.bias = NULL;
+    s->toeplitz.inside = 0; /* the oracle would scale it with the query */
+    memset(&s->xl, 0, sizeof s->xl);
+  }
+  if (what & HAS_FORGET) {
+    int64_t f;
+    while (heads % (f = test_range(rng, 1, heads))) continue;
+    if (!s->causal) s->causal = 1;
+    memset(&s->xl, 0, sizeof s->xl); /* tables are for the distances that were there before */
+    s->toeplitz.reject = 0;
+    int64_t last = c->k.len - c->q.len;
+    if (s->has_q_off && s->q_off > last) s->q_off = last;
+    if (!s->has_q_off && s->causal == ATTN_CAUSAL_START && last < 0) s->causal = ATTN_CAUSAL_END;
+    c->p.forget.log_f = reshaped_decays((attn_dtype)(test_u64(rng) % 3), batch, f, c->k.len,
+                                        test_u64(rng) & 1, rng);
+  }
+  if (what & HAS_GATE) {
+    c->p.gate = test_tensor((attn_dtype)(test_u64(rng) % 3), TEST_PADDED, batch, heads, c->q.len,
+                            test_u64(rng) & 1 ? 1 : c->v.dim);
+    test_fill(c->p.gate, rng, test_normal);
+  }
+  if (c->p.kind == ATTN_RESHAPE_STICK) {
+    if (!s->causal) s->causal = 1;
+    s->keep = 0;
+    memset(&s->xl, 0, sizeof s->xl);
+    c->p.include_self = (int)(test_u64(rng) & 1), c->p.remainder = (int)(test_u64(rng) & 1);
+    c->p.sum = test_tensor(ATTN_F32, TEST_PADDED, batch, heads, c->q.len, 1);
+  }
+  if (c->p.kind == ATTN_RESHAPE_SIGMOID) {
+    if (what & HAS_COUNT)
+      c->p.by_row = 1;
+    else if (test_u64(rng) % 3 == 0)
+      c->p.has_bias = 1, c->p.bias = (float)test_exact(rng);
+    c->p.sum = test_tensor(ATTN_F32, TEST_PADDED, batch, heads, c->q.len, 1);
+  }
+}
