@@ -350,6 +350,19 @@ ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
 ATTN_INLINE_ void ATTN_FN_(exp2_product4)(ATTN_VF_ *y, const ATTN_VF_ *x) {
   for (int i = 0; i < 4; i++) y[i] = ATTN_V_SLEEF_(exp2)(ATTN_V_MUL_(x[i], y[i]));
 }
+
+/* 2^y - 2^n and 2^n, n = y rounded. */
+ATTN_INLINE_ void ATTN_FN_(exp2_parts)(ATTN_VF_ *y, ATTN_VF_ *power) {
+  ATTN_VF_ t, n;
+  ATTN_V_ROUND_(*y, t, n);
+  (void)t;
+  *power = ATTN_V_SLEEF_(exp2)(n);
+  *y = ATTN_V_SLEEF_(expm1)(ATTN_V_MUL_(ATTN_V_SUB_(*y, n), ATTN_V_SET1_(0.693147182f)));
+  *y = ATTN_V_MUL_(*y, *power);
+}
+ATTN_INLINE_ void ATTN_FN_(exp2_parts4)(ATTN_VF_ *y, ATTN_VF_ *power) {
+  for (int i = 0; i < 4; i++) ATTN_FN_(exp2_parts)(y + i, power + i);
+}
 /* <<< attn/kernels/math_sleef.h */
 #else
 /* >>> attn/kernels/math.h */
@@ -526,19 +539,6 @@ ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
   x[0] = x0, x[1] = x1, x[2] = x2, x[3] = x3;
 }
 
-/* log2(1 + z) / z for 0 <= z <= 1, a minimax fit (3e-8) */
-ATTN_INLINE_ ATTN_VF_ ATTN_FN_(log2_beside)(ATTN_VF_ z) {
-  ATTN_VF_ p = ATTN_V_SET1_(0.00754918205f);
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.0425670631f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.112856194f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.197118968f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.275641412f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.358408481f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.480692953f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.721340179f));
-  return ATTN_V_FMA_(p, z, ATTN_V_SET1_(1.44269502f));
-}
-
 #undef ATTN_POLY_0_
 #undef ATTN_POLY_1_
 #undef ATTN_POLY_2_
@@ -571,6 +571,22 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(log2_beside)(ATTN_VF_ z) {
 #undef ATTN_TANH_
 /* <<< attn/kernels/math.h */
 #endif
+/* >>> attn/kernels/log2.h */
+/* kernels/log2.h owns logarithms beside 1, the same with SLEEF and without. */
+
+/* log2(1 + z) / z for 0 <= z <= 1, a minimax fit (3e-8) */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(log2_beside)(ATTN_VF_ z) {
+  ATTN_VF_ p = ATTN_V_SET1_(0.00754918205f);
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.0425670631f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.112856194f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.197118968f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.275641412f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.358408481f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.480692953f));
+  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.721340179f));
+  return ATTN_V_FMA_(p, z, ATTN_V_SET1_(1.44269502f));
+}
+/* <<< attn/kernels/log2.h */
 /* >>> attn/kernels/score.h */
 /* kernels/score.h owns the score block: keys times packed queries. The micro-kernel holds some keys
  * by some vectors of queries in registers; each score is one chain of multiply-adds over c. */
@@ -13203,6 +13219,7 @@ ATTN_FUNC_ attn_v4_ attn_nibbles_scalar_(const void *p, int shift) {
 float Sleef_expf_u10(float);
 float Sleef_exp2f_u10(float);
 float Sleef_tanhf_u10(float);
+float Sleef_expm1f_u10(float);
 #endif
 ATTN_INLINE_ attn_v4_ attn_sleef_exp_scalar_(attn_v4_ a) {
   attn_v4_ r = {0};
@@ -13211,6 +13228,10 @@ ATTN_INLINE_ attn_v4_ attn_sleef_exp_scalar_(attn_v4_ a) {
 ATTN_INLINE_ attn_v4_ attn_sleef_exp2_scalar_(attn_v4_ a) {
   attn_v4_ r = {0};
   ATTN_LANES_(Sleef_exp2f_u10(attn_lane_(a, i)))
+}
+ATTN_INLINE_ attn_v4_ attn_sleef_expm1_scalar_(attn_v4_ a) {
+  attn_v4_ r = {0};
+  ATTN_LANES_(Sleef_expm1f_u10(attn_lane_(a, i)))
 }
 ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
   attn_v4_ r = {0};
@@ -13352,6 +13373,7 @@ ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
 float32x4_t Sleef_expf4_u10advsimd(float32x4_t);
 float32x4_t Sleef_exp2f4_u10advsimd(float32x4_t);
 float32x4_t Sleef_tanhf4_u10advsimd(float32x4_t);
+float32x4_t Sleef_expm1f4_u10advsimd(float32x4_t);
 #endif
 
 /* b when either is NaN or both are equal, as on the other tiers: a running maximum passes NaN by */
@@ -13857,6 +13879,7 @@ typedef __m256 attn_v8_;
 __m256 Sleef_expf8_u10avx2(__m256);
 __m256 Sleef_exp2f8_u10avx2(__m256);
 __m256 Sleef_tanhf8_u10avx2(__m256);
+__m256 Sleef_expm1f8_u10avx2(__m256);
 #endif
 
 /* all ones in the first n lanes */
@@ -14246,6 +14269,7 @@ typedef __m512 attn_v16_;
 __m512 Sleef_expf16_u10avx512f(__m512);
 __m512 Sleef_exp2f16_u10avx512f(__m512);
 __m512 Sleef_tanhf16_u10avx512f(__m512);
+__m512 Sleef_expm1f16_u10avx512f(__m512);
 #endif
 
 /* the nearest bf16 in the upper half, anything below */
@@ -21127,7 +21151,7 @@ ATTN_COLD_ int attn_codes_choose_(attn_error_ *e, attn_softmax_ *a, int prefer) 
   a->low = NULL, a->codes = NULL, a->feature = ATTN_FEATURE_NONE;
   const int fits = a->q.dim <= ATTN_CODES_MOST_;
 #if ATTN_HAS_LOW
-  attn_feature pairs;
+  attn_feature pairs = ATTN_FEATURE_NONE;
   if (a->takes_low && fits) {
     a->codes = attn_code_of_(a->table->isa, &a->feature);
     if (prefer && a->feature == ATTN_FEATURE_NONE) a->codes = NULL;
@@ -43775,7 +43799,7 @@ ATTN_COLD_ int attn_recurrent_plan_(attn_error_ *e, attn_recurrent_ *a, attn_ten
                                     attn_tensor q, attn_tensor k, attn_tensor v,
                                     const attn_recurrent_params *params, const attn_ctx *ctx,
                                     int *workers, int data) {
-  enum { O, STATE1, N1, M1, Q, K, V, W, AT, BT, BETA, U, I, DT, STATE0, N0, M0, COUNT };
+  enum { O, STATE1, N1, M1, Q, K, V, W, AT, BT, BETA, U, GATE, DT, STATE0, N0, M0, COUNT };
   enum { A_LOG, DT_BIAS, SKIP, LEN, CU, RESET, MORE };
   const int64_t any = ATTN_ANY_, f32 = ATTN_OPTIONAL_ | ATTN_IS_F32_;
   static const char heads_of[] = "the heads of every argument must divide the largest head count";

@@ -16,7 +16,7 @@ ATTN_COLD_ int attn_codes_choose_(attn_error_ *e, attn_softmax_ *a, int prefer) 
   a->low = NULL, a->codes = NULL, a->feature = ATTN_FEATURE_NONE;
   const int fits = a->q.dim <= ATTN_CODES_MOST_;
 #if ATTN_HAS_LOW
-  attn_feature pairs;
+  attn_feature pairs = ATTN_FEATURE_NONE;
   if (a->takes_low && fits) {
     a->codes = attn_code_of_(a->table->isa, &a->feature);
     if (prefer && a->feature == ATTN_FEATURE_NONE) a->codes = NULL;

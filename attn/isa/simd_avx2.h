@@ -115,6 +115,7 @@ typedef __m256 attn_v8_;
 __m256 Sleef_expf8_u10avx2(__m256);
 __m256 Sleef_exp2f8_u10avx2(__m256);
 __m256 Sleef_tanhf8_u10avx2(__m256);
+__m256 Sleef_expm1f8_u10avx2(__m256);
 #endif
 
 /* all ones in the first n lanes */

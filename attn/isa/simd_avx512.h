@@ -150,6 +150,7 @@ typedef __m512 attn_v16_;
 __m512 Sleef_expf16_u10avx512f(__m512);
 __m512 Sleef_exp2f16_u10avx512f(__m512);
 __m512 Sleef_tanhf16_u10avx512f(__m512);
+__m512 Sleef_expm1f16_u10avx512f(__m512);
 #endif
 
 /* the nearest bf16 in the upper half, anything below */

@@ -107,6 +107,7 @@
 float32x4_t Sleef_expf4_u10advsimd(float32x4_t);
 float32x4_t Sleef_exp2f4_u10advsimd(float32x4_t);
 float32x4_t Sleef_tanhf4_u10advsimd(float32x4_t);
+float32x4_t Sleef_expm1f4_u10advsimd(float32x4_t);
 #endif
 
 /* b when either is NaN or both are equal, as on the other tiers: a running maximum passes NaN by */

@@ -295,6 +295,7 @@ ATTN_FUNC_ attn_v4_ attn_nibbles_scalar_(const void *p, int shift) {
 float Sleef_expf_u10(float);
 float Sleef_exp2f_u10(float);
 float Sleef_tanhf_u10(float);
+float Sleef_expm1f_u10(float);
 #endif
 ATTN_INLINE_ attn_v4_ attn_sleef_exp_scalar_(attn_v4_ a) {
   attn_v4_ r = {0};
@@ -303,6 +304,10 @@ ATTN_INLINE_ attn_v4_ attn_sleef_exp_scalar_(attn_v4_ a) {
 ATTN_INLINE_ attn_v4_ attn_sleef_exp2_scalar_(attn_v4_ a) {
   attn_v4_ r = {0};
   ATTN_LANES_(Sleef_exp2f_u10(attn_lane_(a, i)))
+}
+ATTN_INLINE_ attn_v4_ attn_sleef_expm1_scalar_(attn_v4_ a) {
+  attn_v4_ r = {0};
+  ATTN_LANES_(Sleef_expm1f_u10(attn_lane_(a, i)))
 }
 ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
   attn_v4_ r = {0};

@@ -171,19 +171,6 @@ ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
   x[0] = x0, x[1] = x1, x[2] = x2, x[3] = x3;
 }
 
-/* log2(1 + z) / z for 0 <= z <= 1, a minimax fit (3e-8) */
-ATTN_INLINE_ ATTN_VF_ ATTN_FN_(log2_beside)(ATTN_VF_ z) {
-  ATTN_VF_ p = ATTN_V_SET1_(0.00754918205f);
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.0425670631f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.112856194f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.197118968f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.275641412f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.358408481f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(0.480692953f));
-  p = ATTN_V_FMA_(p, z, ATTN_V_SET1_(-0.721340179f));
-  return ATTN_V_FMA_(p, z, ATTN_V_SET1_(1.44269502f));
-}
-
 #undef ATTN_POLY_0_
 #undef ATTN_POLY_1_
 #undef ATTN_POLY_2_

@@ -21,3 +21,16 @@ ATTN_INLINE_ void ATTN_FN_(tanh4)(ATTN_VF_ *x) {
 ATTN_INLINE_ void ATTN_FN_(exp2_product4)(ATTN_VF_ *y, const ATTN_VF_ *x) {
   for (int i = 0; i < 4; i++) y[i] = ATTN_V_SLEEF_(exp2)(ATTN_V_MUL_(x[i], y[i]));
 }
+
+/* 2^y - 2^n and 2^n, n = y rounded. */
+ATTN_INLINE_ void ATTN_FN_(exp2_parts)(ATTN_VF_ *y, ATTN_VF_ *power) {
+  ATTN_VF_ t, n;
+  ATTN_V_ROUND_(*y, t, n);
+  (void)t;
+  *power = ATTN_V_SLEEF_(exp2)(n);
+  *y = ATTN_V_SLEEF_(expm1)(ATTN_V_MUL_(ATTN_V_SUB_(*y, n), ATTN_V_SET1_(0.693147182f)));
+  *y = ATTN_V_MUL_(*y, *power);
+}
+ATTN_INLINE_ void ATTN_FN_(exp2_parts4)(ATTN_VF_ *y, ATTN_VF_ *power) {
+  for (int i = 0; i < 4; i++) ATTN_FN_(exp2_parts)(y + i, power + i);
+}

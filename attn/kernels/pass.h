@@ -16,6 +16,7 @@
 #else
 #include "math.h"
 #endif
+#include "log2.h"
 #include "score.h"
 #include "value.h"
 #include "softmax.h"

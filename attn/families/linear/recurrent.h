@@ -151,7 +151,7 @@ ATTN_COLD_ int attn_recurrent_plan_(attn_error_ *e, attn_recurrent_ *a, attn_ten
                                     attn_tensor q, attn_tensor k, attn_tensor v,
                                     const attn_recurrent_params *params, const attn_ctx *ctx,
                                     int *workers, int data) {
-  enum { O, STATE1, N1, M1, Q, K, V, W, AT, BT, BETA, U, I, DT, STATE0, N0, M0, COUNT };
+  enum { O, STATE1, N1, M1, Q, K, V, W, AT, BT, BETA, U, GATE, DT, STATE0, N0, M0, COUNT };
   enum { A_LOG, DT_BIAS, SKIP, LEN, CU, RESET, MORE };
   const int64_t any = ATTN_ANY_, f32 = ATTN_OPTIONAL_ | ATTN_IS_F32_;
   static const char heads_of[] = "the heads of every argument must divide the largest head count";
