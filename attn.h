@@ -14733,7 +14733,11 @@ static int attn_limit_word_; /* attn_isa_limit's tier, 0 = none */
 
 #ifndef ATTN_NO_GETENV
 /* The characters of s before a '-', a '+' or the end. */
-ATTN_FUNC_ size_t attn_env_word_(const char *s) { return strcspn(s, "+-"); }
+ATTN_FUNC_ size_t attn_env_word_(const char *s) {
+  size_t n = 0;
+  while (s[n] && s[n] != '-' && s[n] != '+') n++;
+  return n;
+}
 
 /* The features that "-word+word.." switches off, a bit each; -1 when a word names none, or one behind a '+' is
  * nowhere on the tiers up to cap (0: on any). */
