@@ -1,18 +1,14 @@
 /* bench/calls/relu.cpp owns the entries of attention with ReLU in place of softmax. One head. */
 
-#include "case.h"
-#include "problem.h"
+#include "beside.h"
 
 namespace {
 
 /* attn_relu, in turn with softmax over the same shape. */
-class ReluCase : public Case {
+class ReluCase : public BesideCase {
  public:
-  ReluCase(attn_isa isa, const problem_shape &shape, attn_relu_kind kind) : Case(isa), isa_(isa) {
-    if (!problem_init(&p_, &shape, &ctx_)) {
-      failure = "out of memory";
-      return;
-    }
+  ReluCase(attn_isa isa, const problem_shape &shape, attn_relu_kind kind) : BesideCase(isa, shape) {
+    if (!failure.empty()) return;
     params_.kind = kind;
     params_.attention = p_.params;
     size_t heads = (size_t)(shape.heads * shape.dk);
@@ -22,38 +18,12 @@ class ReluCase : public Case {
       params_.gain = gain_.data();
       params_.gate = gate_.data();
     }
-    workspace_.resize(attn_relu_workspace(p_.o, p_.q, p_.k, p_.v, &params_, &ctx_) + 1);
-    contest.add("ours", p_.flops, [this] {
-      ctx_.isa = isa_;
-      ctx_.workspace = workspace_.data();
-      ctx_.workspace_size = workspace_.size();
-      attn_status st = attn_relu(p_.o, p_.q, p_.k, p_.v, &params_, &ctx_);
-      failure = case_check(st, ctx_, isa_);
-      return failure.empty();
-    });
-    contest.add("base", p_.flops, [this] {
-      failure = case_check(problem_run(&p_, isa_, &ctx_), ctx_, isa_);
-      return failure.empty();
-    });
-  }
-
-  ~ReluCase() override { problem_free(&p_); }
-
-  void counters(benchmark::State &state) override {
-    auto &c = state.counters;
-    c["GFLOPS"] = contest[0].best() * 1e-9;
-    c["percent"] = 100 * contest[0].best() * 1e-9 / contest.peak();
-    c["base_ratio"] = contest[0].best() / contest[1].best();
-    c["base_ratio_median"] = contest[0].median() / contest[1].median();
-    c["rounds"] = (double)contest[0].rates.size();
+    against(attn_relu, attn_relu_workspace, &params_);
   }
 
  private:
-  attn_isa isa_;
-  problem p_{};
   attn_relu_params params_{};
   Floats gain_, gate_;
-  std::vector<char> workspace_;
 };
 
 }  // namespace

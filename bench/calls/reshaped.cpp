@@ -1,7 +1,6 @@
 /* bench/calls/reshaped.cpp owns the entries of attention with reshaped weights. One head. */
 
-#include "case.h"
-#include "problem.h"
+#include "beside.h"
 
 namespace {
 
@@ -20,13 +19,10 @@ const char *const kNames[kWays] = {"sigmoid",     "softpick",    "stick",      "
                                    "ssmax-alibi", "temperature", "forgetting", "gate"};
 
 /* attn_reshaped, in turn with softmax over the same shape. */
-class ReshapedCase : public Case {
+class ReshapedCase : public BesideCase {
  public:
-  ReshapedCase(attn_isa isa, const problem_shape &shape, Way way) : Case(isa), isa_(isa) {
-    if (!problem_init(&p_, &shape, &ctx_)) {
-      failure = "out of memory";
-      return;
-    }
+  ReshapedCase(attn_isa isa, const problem_shape &shape, Way way) : BesideCase(isa, shape) {
+    if (!failure.empty()) return;
     params_.attention = p_.params;
     const int64_t t = shape.tq, h = shape.heads;
     if (way == kSigmoid) params_.kind = ATTN_RESHAPE_SIGMOID;
@@ -45,38 +41,12 @@ class ReshapedCase : public Case {
       numbers_ = random_floats((size_t)(h * t * shape.dk), -4.0f, 4.0f);
       params_.gate = attn_bhtd(numbers_.data(), ATTN_F32, 1, h, t, shape.dk);
     }
-    workspace_.resize(attn_reshaped_workspace(p_.o, p_.q, p_.k, p_.v, &params_, &ctx_) + 1);
-    contest.add("ours", p_.flops, [this] {
-      ctx_.isa = isa_;
-      ctx_.workspace = workspace_.data();
-      ctx_.workspace_size = workspace_.size();
-      attn_status st = attn_reshaped(p_.o, p_.q, p_.k, p_.v, &params_, &ctx_);
-      failure = case_check(st, ctx_, isa_);
-      return failure.empty();
-    });
-    contest.add("base", p_.flops, [this] {
-      failure = case_check(problem_run(&p_, isa_, &ctx_), ctx_, isa_);
-      return failure.empty();
-    });
-  }
-
-  ~ReshapedCase() override { problem_free(&p_); }
-
-  void counters(benchmark::State &state) override {
-    auto &c = state.counters;
-    c["GFLOPS"] = contest[0].best() * 1e-9;
-    c["percent"] = 100 * contest[0].best() * 1e-9 / contest.peak();
-    c["base_ratio"] = contest[0].best() / contest[1].best();
-    c["base_ratio_median"] = contest[0].median() / contest[1].median();
-    c["rounds"] = (double)contest[0].rates.size();
+    against(attn_reshaped, attn_reshaped_workspace, &params_);
   }
 
  private:
-  attn_isa isa_;
-  problem p_{};
   attn_reshaped_params params_{};
   Floats numbers_, slopes_;
-  std::vector<char> workspace_;
 };
 
 }  // namespace

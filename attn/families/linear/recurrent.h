@@ -222,8 +222,6 @@ ATTN_COLD_ int attn_recurrent_plan_(attn_error_ *e, attn_recurrent_ *a, attn_ten
   const attn_tensor *w = &a->more[ATTN_RECURRENT_W_];
   if (w->data && ((w->len != 1 && w->len != t) || (w->dim != 1 && w->dim != q.dim)))
     return attn_reject_(e, ATTN_E_SHAPE, op[W].rule);
-  if (p->form == ATTN_RECURRENT_LOGIT && w->dim != 1)
-    return attn_reject_(e, ATTN_E_SHAPE, "params.decay must be one number a token for MLSTM");
   for (int i = 0; i < COUNT; i++)
     if ((i < Q || i > DT) && !attn_check_operand_(e, &op[i], a->heads)) return 0;
   if (p->cu_seqlens && q.batch != 1)
