@@ -5371,7 +5371,8 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 /* Products of numbers below f32: params.compute of attn_sdpa, attn_cache_sdpa and attn_gemm. */
 #define ATTN_FAMILY_LOW 0x800000u
 #define ATTN_FAMILY_RESHAPED 0x1000000u /* attn_reshaped */
-#define ATTN_FAMILY_ALL 0x1ffffffu
+#define ATTN_FAMILY_LATENT 0x4000000u   /* attn_mla */
+#define ATTN_FAMILY_ALL 0x5ffffffu
 
 #ifndef ATTN_ONLY
 #define ATTN_ONLY ATTN_FAMILY_ALL
@@ -5379,7 +5380,7 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 
 /* Each with those that need it. Everything from MULTIHEAD on, but LINEAR, is made of other calls. */
 #define ATTN_HAS(families) (((ATTN_ONLY) & (families)) != 0)
-#define ATTN_HAS_COMPOSED ATTN_HAS(0x7fdc00u)
+#define ATTN_HAS_COMPOSED ATTN_HAS(0x47fdc00u)
 #define ATTN_HAS_SPARSE ATTN_HAS(ATTN_FAMILY_SPARSE)
 #define ATTN_HAS_CONTENT ATTN_HAS(ATTN_FAMILY_CONTENT)
 #define ATTN_HAS_LINEAR ATTN_HAS(ATTN_FAMILY_LINEAR)
@@ -5392,18 +5393,20 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_HAS_BLOCKS ATTN_HAS(ATTN_FAMILY_BLOCKS)
 #define ATTN_HAS_DEPTH ATTN_HAS(ATTN_FAMILY_DEPTH)
 #define ATTN_HAS_MIXERS ATTN_HAS(ATTN_FAMILY_MIXERS)
+#define ATTN_HAS_LATENT ATTN_HAS(ATTN_FAMILY_LATENT)
 #define ATTN_HAS_MULTIHEAD                                                                       \
   ATTN_HAS(ATTN_FAMILY_MULTIHEAD | ATTN_FAMILY_HEADS | ATTN_FAMILY_MEMORY | ATTN_FAMILY_BLOCKS | \
            ATTN_FAMILY_DEPTH | ATTN_FAMILY_MIXERS | ATTN_FAMILY_COMPRESSION)
 #define ATTN_HAS_SEQUENCE                                                         \
   ATTN_HAS(ATTN_FAMILY_SEQUENCE | ATTN_FAMILY_CONTENT | ATTN_FAMILY_COMPRESSION | \
            ATTN_FAMILY_LOWRANK)
-#define ATTN_HAS_POSITION (ATTN_HAS(ATTN_FAMILY_POSITION) || ATTN_HAS_MULTIHEAD)
+#define ATTN_HAS_POSITION \
+  (ATTN_HAS(ATTN_FAMILY_POSITION | ATTN_FAMILY_LATENT) || ATTN_HAS_MULTIHEAD)
 #define ATTN_HAS_DENSE (ATTN_HAS(ATTN_FAMILY_DENSE | ATTN_FAMILY_SEQUENCE) || ATTN_HAS_COMPOSED)
 #define ATTN_HAS_EDGES ATTN_HAS(ATTN_FAMILY_EDGES | ATTN_FAMILY_CONTENT)
 #define ATTN_HAS_RELU ATTN_HAS(ATTN_FAMILY_RELU)
 #define ATTN_HAS_RESHAPED ATTN_HAS(ATTN_FAMILY_RESHAPED)
-#define ATTN_HAS_CACHE ATTN_HAS(ATTN_FAMILY_CACHE)
+#define ATTN_HAS_CACHE ATTN_HAS(ATTN_FAMILY_CACHE | ATTN_FAMILY_LATENT)
 #define ATTN_HAS_PATTERN (ATTN_HAS(ATTN_FAMILY_PATTERN) || ATTN_HAS_COMPOSED)
 #define ATTN_HAS_QUANTIZE ATTN_HAS(ATTN_FAMILY_QUANTIZE)
 #define ATTN_HAS_LOW ATTN_HAS(ATTN_FAMILY_LOW)
@@ -11472,6 +11475,83 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
                                      const attn_ctx *ctx);
 /* <<< attn/api/families/mixers/mixer.h */
 #endif
+#if ATTN_HAS_LATENT
+/* >>> attn/api/families/latent/mla.h */
+/* api/families/latent/mla.h owns multi-head latent attention (M5): all heads read one short row a token. */
+
+/* How the heads are computed; the results agree to rounding. */
+typedef enum attn_mla_form {
+  ATTN_MLA_AUTO =
+      0, /* whichever takes fewer multiply-adds for the call's lengths; ABSORBED of a ring */
+  ATTN_MLA_ABSORBED, /* queries go into the latent space and read the rows as they are */
+  ATTN_MLA_EXPANDED, /* keys and values of each head are made from the rows, 8 heads at a time */
+  ATTN_MLA_FORMS
+} attn_mla_form;
+
+/* The weights, and {0} beside them is the paper's layer. dq, dc, dn, dr, dv are q_lora_rank, kv_lora_rank,
+ * qk_nope_head_dim, qk_rope_head_dim and v_head_dim of a configuration. */
+typedef struct attn_mla_params {
+  int64_t heads;                /* H; 0 = 1 */
+  int64_t rope_dim;             /* dr; 0 = no rotated part */
+  attn_tensor w_dq;             /* [1,1,dm,dq], optional: without it w_uq reads x */
+  attn_tensor w_uq;             /* [1,1,dq or dm,H (dn + dr)] */
+  attn_tensor w_dkv;            /* [1,1,dm,dc + dr] */
+  attn_tensor w_ukv;            /* [1,1,dc,H (dn + dv)] */
+  attn_tensor w_o;              /* [1,1,H dv,dmo] */
+  int w_transposed;             /* 1: these five are [1,1,out,in], as in PyTorch checkpoints */
+  const float *q_gain;          /* [dq] of the norm behind w_dq, null = 1 */
+  const float *kv_gain;         /* [dc] of the norm of latents, null = 1 */
+  float eps;                    /* of both norms; 0 = 1e-6, ATTN_ZERO = 0 */
+  const attn_rope_params *rope; /* of the dr columns; null = the default, interleaved */
+  float scale;                  /* 0: see below; ATTN_ZERO = 0 */
+  int bidirectional;            /* 1: a token sees those after it in its sequence too */
+  attn_window window;           /* attn_window_of(left, right); {0} = none */
+  const int64_t
+      *indptr; /* [sequences + 1]: x has batch 1, sequence b its rows indptr[b] .. indptr[b+1]-1 */
+  int64_t sequences;   /* with indptr */
+  attn_cache *cache;   /* optional, latent: k of one head and dc + dr columns, v.dim = dc */
+  attn_sequence *held; /* [x.batch, or sequences] of the cache */
+  attn_mla_form form;
+  attn_tensor lse; /* out, optional: [B,H,T,1] f32 */
+} attn_mla_params;
+
+/* Multi-head latent attention of DeepSeek-V2, V3 and R1, from model rows to model rows:
+ *
+ *   [q_nope_h | q_rope_h] = head h of rms(x w_dq) w_uq, or of x w_uq
+ *   [c | r] = x w_dkv,  c = rms(c) kv_gain,  q_rope and r rotated
+ *   k_h = [c Wk_h | r],  v_h = c Wv_h,  [Wk_h | Wv_h] head h of w_ukv
+ *   y = [O_0 .. O_{H-1}] w_o,  O_h = attn_sdpa of [q_nope_h | q_rope_h], k_h, v_h
+ *
+ * rms(x) = x / sqrt(mean x^2 + eps) times the gain; a row of zeros gives zeros. ABSORBED: q'_h = [q_nope_h Wk_h^T |
+ *   q_rope_h] meets the rows [c | r] themselves, whose first dc columns are the values, and Wv_h follows. scale 0 is
+ *   (dn + dr)^-1/2, not from dc; with rope of type YARN and its mscale_all_dim it has the factor attn_rope_mscale(factor,
+ *   mscale_all_dim)^2.
+ * Cache: the rows [c | r], dc + dr numbers a token, are appended (attn_cache_append), rounded once to the cache's type,
+ *   f32, f16 or bf16; then the tokens of x see all of their sequence: prefill, decoding of any number of tokens, in any pieces. In
+ *   a ring the window and keep of the cache hold (RANGE: window.left, bidirectional, EXPANDED). Without a cache a sequence is what
+ *   x has of it. Positions: rope.start + the token's number in its sequence, or rope.positions, one a row of x.
+ * Shapes: x [B,1,T,dm], y [B,1,T,dmo]; storage types are free. Rows of x beyond the last sequence: y = 0, lse is not written.
+ * Aliasing: y and lse share memory with nothing, the cache, its sequences and tables with no argument.
+ * Memory: attn_mla_workspace bytes (it reads indptr and lengths): f32 q, rows, the heads' outputs; ABSORBED 2 dc + dr, of
+ *   8 heads where T > 64, else of all, for each row of x; EXPANDED dn + dr + dv of 8 heads for each token of the longest
+ *   sequence; weights as attn_gemm lays them out. No T x T array.
+ * Empty: B = 0 or T = 0 is a no-op. A window may leave rows without keys: their heads are 0.
+ * NaN: in a row of x reaches its y, and those that see it; it is stored as the one default NaN.
+ * Errors: those of attn_gemm, attn_rope, attn_cache_append and attn_cache_sdpa; HEADS: H does not divide a width; SHAPE:
+ *   widths that leave no dn, dv or dc, a cache of other rows; RANGE: q_gain without w_dq, sequences without indptr, form;
+ *   y, the cache and its sequences untouched.
+ * Determinism: of one form the same bits on avx2, avx512 and neon and for any number of workers; a token's row for any
+ *   division into calls as attn_sdpa says of a group of H heads. AUTO goes by the lengths of all sequences of the call: ask for
+ *   a form where a batch must not matter. The forms differ by 1e-5 of the largest value.
+ * Cost: the products with w_dq, w_uq, w_dkv, w_o; a pair and head 2 (2 dc + dr) flops ABSORBED, and 2 dc (dn + dv) a
+ *   query and head; 2 (dn + dr + dv) EXPANDED, and 2 dc (dn + dv) a key and head, of the whole sequence.
+ * Source: DeepSeek-AI 2024, arXiv 2405.04434. */
+ATTN_DEF attn_status attn_mla(attn_tensor y, attn_tensor x, const attn_mla_params *params,
+                              attn_ctx *ctx);
+ATTN_DEF size_t attn_mla_workspace(attn_tensor y, attn_tensor x, const attn_mla_params *params,
+                                   const attn_ctx *ctx);
+/* <<< attn/api/families/latent/mla.h */
+#endif
 /* >>> attn/api/left_out.h */
 /* api/left_out.h owns what a call says whose family ATTN_ONLY leaves out: in place of the function stands a
  * name that nothing declares. Made by attn/left_out from the declarations. */
@@ -11658,6 +11738,10 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_span_reach(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
 #define attn_talking(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
 #define attn_talking_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
+#endif
+#if !ATTN_HAS_LATENT
+#define attn_mla(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
+#define attn_mla_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
 #endif
 #if !ATTN_HAS_LINEAR
 #define attn_feature_count(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
@@ -18558,6 +18642,7 @@ typedef struct attn_sequences_ {
   const int64_t *offs;         /* or it is given */
   int64_t off_lo, off_hi;      /* of these, the least and the greatest */
   const attn_sequence *cached; /* null: no pages */
+  int coming; /* the tokens of the queries are not in them yet: what that will take is measured */
   int64_t page, window, sinks; /* rows of a page; of a ring, else 0 */
   int64_t items, parts;        /* of all: work items, rows of parts (engine/decode.h) */
   int64_t *first, *part;       /* [n + 1] those before each */
@@ -19550,7 +19635,10 @@ ATTN_FUNC_ int64_t attn_queries_(const attn_softmax_ *a, int64_t b) {
 }
 ATTN_FUNC_ int64_t attn_keys_(const attn_softmax_ *a, int64_t b) {
   const attn_sequences_ *s = a->seq;
-  return !s ? a->k.len : s->cached ? s->cached[b].len : s->kv ? s->kv[b + 1] - s->kv[b] : a->k.len;
+  return !s          ? a->k.len
+         : s->cached ? attn_add_(s->cached[b].len, s->coming ? attn_queries_(a, b) : 0)
+         : s->kv     ? s->kv[b + 1] - s->kv[b]
+                     : a->k.len;
 }
 
 ATTN_FUNC_ void attn_skip_rows_(attn_tensor *t, int64_t rows, int64_t len) {
@@ -23147,7 +23235,7 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
 }
 /* <<< attn/engine/run.h */
 /* >>> attn/engine/norm.h */
-/* engine/norm.h owns layer norm of rows of floats: the primitive for many rows, and in double
+/* engine/norm.h owns layer norm and RMS norm of rows of floats: the primitive for many rows, and in double
  * what floats cannot square. */
 
 /* Eight sums in f64, joined by halves. */
@@ -23199,6 +23287,27 @@ ATTN_FUNC_ void attn_norm_in_place_(const attn_table_ *f, float *x, int64_t n, i
 /* One row in place. */
 ATTN_FUNC_ void attn_row_norm_(const attn_table_ *f, float *x, int64_t n, const attn_norm *norm) {
   attn_norm_in_place_(f, x, n, 1, norm);
+}
+
+/* x / sqrt(mean x^2 + eps) gain, one row in place; gain null = 1, zeros stay. What floats cannot square is done in
+ * double. */
+ATTN_FUNC_ void attn_row_rms_(const attn_table_ *f, float *x, int64_t n, const float *gain,
+                              float eps) {
+  float m[2];
+  attn_on_(norm, f)->moments(m, x, n, 0.0f);
+  double sum = (double)m[1];
+  const int plain = sum > 1e-20 && sum < 1e30;
+  if (!plain) {
+    sum = 0.0;
+    for (int64_t c = 0; c < n; c++) sum += (double)x[c] * (double)x[c];
+  }
+  const double by = sum == 0.0 ? 0.0 : 1.0 / sqrt(sum / (double)n + (double)eps);
+  if (plain) {
+    attn_on_(norm, f)->normalise(x, n, 0.0f, (float)by, 0.0f, gain, NULL);
+    return;
+  }
+  for (int64_t c = 0; c < n; c++)
+    x[c] = attn_one_nan_((float)((double)x[c] * by * (gain ? (double)gain[c] : 1.0)));
 }
 /* <<< attn/engine/norm.h */
 /* >>> attn/engine/view.h */
@@ -58814,6 +58923,653 @@ ATTN_COLD_ attn_status attn_mixer_call_(attn_tensor o, attn_tensor x,
 ATTN_CALL_(attn_mixer, (o, x, params), attn_tensor o, attn_tensor x,
            const attn_mixer_params *params)
 /* <<< attn/families/mixers/mixer.h */
+#endif
+#if ATTN_HAS_LATENT
+/* >>> attn/families/latent/rows.h */
+/* families/latent/rows.h owns rows of tokens that belong to sequences: where those of a sequence are, what it
+ * has had before, how rows turn with their place in it, and rows copied from the pages of a cache. */
+
+typedef struct attn_latent_ {
+  const attn_table_ *table;
+  int64_t n;             /* sequences */
+  int64_t batch, len;    /* rows of the call */
+  const int64_t *indptr; /* where their rows begin; null: an entry each */
+  attn_cache *cache;     /* or null; the caller's, */
+  attn_cache is;         /* and what was checked */
+  attn_sequence *held;
+  int grown; /* the rows of the call are in the cache */
+} attn_latent_;
+
+/* Rows that sequence b has in the call, and with those before them. */
+ATTN_FUNC_ int64_t attn_latent_new_(const attn_latent_ *l, int64_t b) {
+  return l->indptr ? l->indptr[b + 1] - l->indptr[b] : l->len;
+}
+ATTN_FUNC_ int64_t attn_latent_all_(const attn_latent_ *l, int64_t b) {
+  const int64_t more = attn_latent_new_(l, b);
+  return !l->cache ? more : l->grown ? l->held[b].len : attn_add_(l->held[b].len, more);
+}
+
+/* Rows of an entry that some sequence has. */
+ATTN_FUNC_ int64_t attn_latent_end_(const attn_latent_ *l) {
+  return l->indptr ? l->indptr[l->n] : l->len;
+}
+
+/* The rows of sequence b. */
+ATTN_COLD_ attn_tensor attn_latent_part_(const attn_latent_ *l, attn_tensor t, int64_t b) {
+  return l->indptr ? attn_stage_rows_(t, l->indptr[b], attn_latent_new_(l, b))
+                   : attn_stage_entry_(t, b);
+}
+
+/* Rows of heads side by side; their starts are not a power of 2 apart (attn_multihead_rows_ says why). */
+ATTN_COLD_ attn_tensor attn_latent_rows_(attn_stage_ *s, int64_t batch, int64_t len, int64_t heads,
+                                         int64_t dim) {
+  const int64_t wide = attn_mul_(heads, dim);
+  attn_tensor t = attn_stage_tensor_(s, batch, 1, len, attn_add_(wide, 31) / 16 * 16 | 16);
+  t.dim = dim, t.heads = heads, t.stride_head = dim;
+  return t;
+}
+
+/* The same with the rows of a head end to end. */
+ATTN_COLD_ attn_tensor attn_latent_heads_(attn_stage_ *s, int64_t heads, int64_t len, int64_t dim) {
+  attn_tensor t = attn_stage_tensor_(s, 1, heads, len, attn_add_(dim, 31) / 16 * 16 | 16);
+  t.dim = dim;
+  return t;
+}
+
+/* Heads side by side as one row. */
+ATTN_COLD_ attn_tensor attn_latent_wide_(attn_tensor t) {
+  t.dim *= t.heads, t.heads = 1;
+  return t;
+}
+
+/* The rows of all entries, which follow each other. */
+ATTN_COLD_ attn_tensor attn_latent_flat_(attn_tensor t) {
+  t.len = attn_mul_(t.batch, t.len), t.batch = 1, t.stride_batch = 0;
+  return t;
+}
+
+/* Columns c .. c + n - 1. */
+ATTN_COLD_ attn_tensor attn_latent_columns_(attn_tensor t, int64_t c, int64_t n) {
+  t = attn_stage_shift_(t, c);
+  t.dim = n;
+  return t;
+}
+
+/* The same of a weight that attn_turn_ has seen. */
+ATTN_COLD_ attn_tensor attn_weight_columns_(attn_tensor w, int64_t c, int64_t n) {
+  w = attn_stage_shift_(w, attn_is_turned_(&w) ? c * w.stride_len : c);
+  w.dim = n;
+  return w;
+}
+
+/* Its transpose. */
+ATTN_COLD_ attn_tensor attn_weight_flip_(attn_tensor w) {
+  attn_turn_over_(&w, attn_is_turned_(&w) ? 0 : ATTN_TURNED_);
+  return w;
+}
+
+/* ---- rotation -----------------------------------------------------------------------------------*/
+
+typedef struct attn_latent_turn_ {
+  const attn_latent_ *l;
+  attn_rope_ g;
+  attn_tensor x;
+  int64_t runs; /* of an entry */
+} attn_latent_turn_;
+
+/* The places of the rows of sequence b where they go on from what it has had; else those of all rows. */
+ATTN_FUNC_ attn_positions_ attn_latent_places_(const attn_rope_ *g, const attn_latent_ *l,
+                                               int64_t b) {
+  attn_positions_ at = g->at;
+  if (at.whole || at.real) return at;
+  at.rows = at.len = attn_latent_new_(l, b);
+  at.start = attn_add_(at.start, attn_sub_(attn_latent_all_(l, b), at.rows));
+  return at;
+}
+
+/* Judges how rows of width dim turn; data: arrays may be read. keys: as those of attn_rope. */
+ATTN_COLD_ int attn_latent_rope_(attn_error_ *e, attn_rope_ *g, const attn_rope_params *params,
+                                 const attn_latent_ *l, int64_t dim, int keys, int data) {
+  attn_rope_params p;
+  memset(&p, 0, sizeof p);
+  if (params) p = *params;
+  p.keys = keys;
+  const int given = p.positions || p.real_positions;
+  if (!attn_rope_open_(e, g, &p, l->batch, l->len, 0, given ? l->len : 0, dim, data)) return 0;
+  for (int64_t b = 0; !given && data && b < l->n; b++) {
+    attn_rope_ own = *g;
+    own.at = attn_latent_places_(g, l, b);
+    if (attn_latent_new_(l, b) > 0 && !attn_check_rope_places_(e, &own)) return 0;
+  }
+  return 1;
+}
+
+ATTN_FUNC_ void attn_latent_turn_item_(void *job, int worker, int64_t index) {
+  const attn_latent_turn_ *a = (const attn_latent_turn_ *)job;
+  const attn_latent_ *l = a->l;
+  const int64_t entry = index / a->runs, first = index % a->runs * ATTN_ROPE_RUN_;
+  const int64_t all = attn_latent_end_(l), left = all - first;
+  const int64_t end = left < ATTN_ROPE_RUN_ ? all : first + ATTN_ROPE_RUN_;
+  int64_t b = l->indptr ? 0 : entry, top = l->indptr ? l->n : entry + 1;
+  while (top - b > 1) { /* indptr[b] <= first < indptr[top] */
+    const int64_t mid = b + (top - b) / 2;
+    if (l->indptr[mid] <= first)
+      b = mid;
+    else
+      top = mid;
+  }
+  const int given = a->g.at.whole || a->g.at.real;
+  attn_rope_row_ r;
+  attn_rope_cut_(&a->g, worker, &r);
+  for (int64_t i = first; i < end; i++) {
+    while (l->indptr && i >= l->indptr[b + 1]) b++;
+    const attn_positions_ at = attn_latent_places_(&a->g, l, b);
+    attn_rope_fill_(&a->g, &at, &r, entry, given || !l->indptr ? i : i - l->indptr[b]);
+    for (int64_t h = 0; h < a->x.heads; h++) {
+      char *x = attn_at_(&a->x, entry, h, i);
+      attn_on_(rope, l->table)
+          ->rope(x, x, ATTN_F32, ATTN_F32, a->x.dim, a->g.p.rotary_dim,
+                 a->g.p.layout == ATTN_ROPE_HALF, r.cosine_row, r.sine_row);
+    }
+  }
+}
+
+/* Rows of floats turn in place. */
+ATTN_COLD_ int attn_stage_latent_turn_(attn_stage_ *s, const attn_latent_ *l, const attn_rope_ *g,
+                                       attn_tensor x) {
+  attn_latent_turn_ a;
+  memset(&a, 0, sizeof a);
+  a.l = l, a.g = *g, a.x = x;
+  a.runs = attn_runs_of_(attn_latent_end_(l), ATTN_ROPE_RUN_);
+  const int64_t items = attn_mul_(x.batch, a.runs);
+  if (items == 0 || g->pairs == 0) return 1;
+  const int pieces = attn_pieces_(s->workers, items);
+  char *spare = attn_stage_spare_(s, attn_rope_bytes_(&a.g, pieces));
+  if (!s->run) return 1;
+  attn_rope_lay_(&a.g, spare, pieces);
+  for (int64_t b = 0; b < (a.g.at.whole || a.g.at.real ? 1 : l->n); b++) {
+    const attn_positions_ at = attn_latent_places_(&a.g, l, b);
+    attn_rope_see_(&a.g, &at);
+  }
+  attn_for_(&s->ctx, pieces, items, attn_latent_turn_item_, &a);
+  return 1;
+}
+
+/* ---- rows of a cache ----------------------------------------------------------------------------*/
+
+typedef struct attn_latent_copy_ {
+  const attn_latent_ *l;
+  attn_tensor y, x;
+  int64_t b, tiles; /* of a cache: the sequence; 64 rows */
+} attn_latent_copy_;
+
+/* Rows of a store of the cache as floats, y dense. */
+ATTN_FUNC_ void attn_latent_gather_item_(void *job, int worker, int64_t index) {
+  const attn_latent_copy_ *a = (const attn_latent_copy_ *)job;
+  const attn_cache *c = &a->l->is;
+  const attn_sequence *held = &a->l->held[a->b];
+  const int64_t first = index * ATTN_TILE_, left = a->y.len - first;
+  const int64_t end = left < ATTN_TILE_ ? a->y.len : first + ATTN_TILE_;
+  (void)worker;
+  for (int64_t j = first, n; j < end; j += n) {
+    const int64_t slot = attn_slot_(c, held, j), row = slot % a->x.len;
+    n = end - j < a->x.len - row ? end - j : a->x.len - row;
+    a->l->table->widen((float *)(void *)attn_at_(&a->y, 0, 0, j),
+                       attn_at_(&a->x, held->table[slot / a->x.len], 0, row), a->x.stride_len, NULL,
+                       n, a->x.dim, a->x.dtype, NULL);
+  }
+}
+
+/* All rows that sequence b has in a store of the cache, f32 [1,1,len,dim]; not of a ring. */
+ATTN_COLD_ int attn_stage_latent_rows_(attn_stage_ *s, const attn_latent_ *l, attn_tensor store,
+                                       int64_t b, attn_tensor *y) {
+  *y = attn_stage_tensor_(s, 1, 1, attn_latent_all_(l, b), store.dim);
+  attn_latent_copy_ a = {l, *y, store, b, 0};
+  return attn_stage_for_(s, attn_tiles_of_(y->len), attn_latent_gather_item_, &a, 0, NULL);
+}
+
+ATTN_FUNC_ void attn_latent_copy_item_(void *job, int worker, int64_t index) {
+  const attn_latent_copy_ *a = (const attn_latent_copy_ *)job;
+  const int64_t unit = index / a->tiles, first = index % a->tiles * ATTN_TILE_;
+  const int64_t left = a->y.len - first;
+  const int64_t end = left < ATTN_TILE_ ? a->y.len : first + ATTN_TILE_;
+  const int64_t b = unit / a->y.heads, h = unit % a->y.heads;
+  (void)worker;
+  for (int64_t i = first; i < end; i++)
+    memcpy(attn_at_(&a->y, b, h, i), attn_at_(&a->x, b, h, i), (size_t)a->y.dim * sizeof(float));
+}
+
+/* y = x of floats, whose strides may be 0. */
+ATTN_COLD_ int attn_stage_copy_(attn_stage_ *s, attn_tensor y, attn_tensor x) {
+  attn_latent_copy_ a = {NULL, y, x, 0, attn_tiles_of_(y.len)};
+  return attn_stage_for_(s, attn_mul_(attn_mul_(y.batch, y.heads), a.tiles), attn_latent_copy_item_,
+                         &a, 0, NULL);
+}
+
+/* Rows of the call that no sequence has become 0. */
+ATTN_COLD_ void attn_latent_clear_(const attn_latent_ *l, const attn_tensor *x) {
+  for (int64_t i = attn_latent_end_(l); i < x->len; i++)
+    for (int64_t h = 0; h < x->heads; h++)
+      memset(attn_at_(x, 0, h, i), 0, (size_t)x->dim * sizeof(float));
+}
+/* <<< attn/families/latent/rows.h */
+/* >>> attn/families/latent/mla.h */
+/* families/latent/mla.h owns what multi-head latent attention demands of its arguments. Its steps are in
+ * families/latent/mla_steps.h. */
+
+typedef struct attn_mla_job_ {
+  attn_tensor y, x;
+  attn_mla_params p; /* resolved */
+  attn_latent_ at;
+  attn_rope_ turn[2]; /* of queries, of keys */
+  int64_t dn, dr, dc, dv;
+  int expand;
+} attn_mla_job_;
+
+enum { ATTN_MLA_OPERANDS_ = 9, ATTN_MLA_CACHE_ = 8 };
+
+/* What the call reads or writes beside its operands. */
+typedef struct attn_mla_more_ {
+  int n;
+  attn_span_ span[5 + 2 * ATTN_ROPE_SPANS_];
+} attn_mla_more_;
+
+ATTN_COLD_ void attn_mla_note_(attn_mla_more_ *more, attn_span_ span) {
+  more->span[more->n++] = span;
+}
+
+ATTN_COLD_ int attn_mla_array_(attn_error_ *e, attn_mla_more_ *more, const void *data, int64_t n,
+                               int64_t size, const char *align) {
+  attn_span_ span;
+  if (!attn_check_array_(e, data, n, size, align, &span)) return 0;
+  attn_mla_note_(more, span);
+  return 1;
+}
+
+/* Widths, from the weights. */
+ATTN_COLD_ int attn_mla_widths_(attn_error_ *e, attn_mla_job_ *j) {
+  attn_mla_params *p = &j->p;
+  attn_tensor *const w[] = {&p->w_dq, &p->w_uq, &p->w_dkv, &p->w_ukv, &p->w_o};
+  if (p->heads == 0) p->heads = 1;
+  if (p->heads < 1 || p->rope_dim < 0)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.heads and .rope_dim must not be negative");
+  for (int i = 0; i < 5; i++)
+    if (w[i]->data || i > 0) attn_turn_(w[i], p->w_transposed);
+  if (p->w_uq.dim % p->heads || p->w_ukv.dim % p->heads)
+    return attn_reject_(e, ATTN_E_HEADS,
+                        "params.heads must divide the widths of w_uq and of w_ukv");
+  j->dr = p->rope_dim;
+  j->dn = attn_sub_(p->w_uq.dim / p->heads, j->dr), j->dc = attn_sub_(p->w_dkv.dim, j->dr);
+  j->dv = attn_sub_(p->w_ukv.dim / p->heads, j->dn);
+  return (j->dn >= 1 && j->dc >= 1 && j->dv >= 1) ||
+         attn_reject_(e, ATTN_E_SHAPE,
+                      "w_uq must be wider than heads * rope_dim, w_dkv than rope_dim, and w_ukv "
+                      "heads * (dn + dv) wide, dn what w_uq leaves");
+}
+
+ATTN_COLD_ int attn_mla_operands_(attn_error_ *e, attn_mla_job_ *j, attn_operand_ *op) {
+  const int matrix = ATTN_MATRIX_, either = ATTN_OUT_ | ATTN_OPTIONAL_;
+  attn_mla_params *p = &j->p;
+  const int64_t any = ATTN_ANY_, b = j->x.batch, t = j->x.len, dm = j->x.dim;
+  attn_operand_ all[ATTN_MLA_OPERANDS_] = {
+      ATTN_OPERAND_(&j->x, "x", 0, any, 1, any, any, "x must have one head"),
+      ATTN_OPERAND_(&p->w_dq, "params.w_dq", matrix | ATTN_OPTIONAL_, 1, 1, dm, any,
+                    ATTN_IN_OUT_("params.w_dq", "x.dim", "dq")),
+      ATTN_OPERAND_(&p->w_uq, "params.w_uq", matrix, 1, 1, any, any,
+                    ATTN_IN_OUT_("params.w_uq", "dq, without w_dq x.dim", "heads * (dn + dr)")),
+      ATTN_OPERAND_(&p->w_dkv, "params.w_dkv", matrix, 1, 1, dm, any,
+                    ATTN_IN_OUT_("params.w_dkv", "x.dim", "dc + dr")),
+      ATTN_OPERAND_(&p->w_ukv, "params.w_ukv", matrix, 1, 1, any, any,
+                    ATTN_IN_OUT_("params.w_ukv", "dc", "heads * (dn + dv)")),
+      ATTN_OPERAND_(&p->w_o, "params.w_o", matrix, 1, 1, any, any,
+                    ATTN_IN_OUT_("params.w_o", "heads * dv", "y.dim")),
+      ATTN_OPERAND_(&j->y, "y", ATTN_OUT_, b, 1, t, any,
+                    "y must be [x.batch, 1, x.len, the width of w_o]"),
+      ATTN_OPERAND_(&p->lse, "params.lse", either | ATTN_IS_F32_, b, any, t, 1,
+                    "params.lse must be f32 [x.batch, heads, x.len, 1]"),
+      ATTN_OPERAND_(&j->at.is.k, "cache.k", either, any, 1, any, any,
+                    "cache.k must have one head, of dc + dr columns")};
+  memcpy(op, all, sizeof all);
+  if (!attn_check_given_(e, op, ATTN_MLA_OPERANDS_) || !attn_mla_widths_(e, j)) return 0;
+  op[2].len = p->w_dq.data ? p->w_dq.dim : dm, op[4].len = j->dc;
+  op[5].len = attn_mul_(p->heads, j->dv), op[6].dim = p->w_o.dim;
+  op[7].heads = p->heads, op[8].dim = attn_add_(j->dc, j->dr);
+  for (int i = 0; i < ATTN_MLA_OPERANDS_; i++)
+    if (!attn_check_operand_(e, &op[i], p->heads)) return 0;
+  return 1;
+}
+
+/* Which rows belong together, and what is kept of them; own: what describes the cache. */
+ATTN_COLD_ int attn_mla_sequences_(attn_error_ *e, attn_mla_job_ *j, attn_mla_more_ *more,
+                                   attn_mla_more_ *own) {
+  attn_mla_params *p = &j->p;
+  attn_latent_ *l = &j->at;
+  attn_span_ span[ATTN_CACHE_SPANS_], table;
+  l->batch = j->x.batch, l->len = j->x.len, l->indptr = p->indptr;
+  l->n = p->indptr ? p->sequences : j->x.batch;
+  if (p->sequences < 0 || p->sequences >= (int64_t)1 << 40 || (!p->indptr && p->sequences))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.sequences must lie in 0..2^40, and be 0 without params.indptr");
+  if (p->indptr && l->batch != 1)
+    return attn_reject_(e, ATTN_E_SHAPE, "x.batch must be 1 with params.indptr");
+  if (p->indptr && (!attn_mla_array_(e, more, p->indptr, l->n + 1, 8,
+                                     "params.indptr must be aligned to its elements") ||
+                    !attn_check_indptr_(e, p->indptr, l->n, l->len,
+                                        "params.indptr must rise from 0 to at most x.len")))
+    return 0;
+  if (!l->cache) return 1;
+  if (!attn_check_cache_(e, &l->is, 1, span)) return 0;
+  if (!attn_cache_latent_(&l->is) || l->is.v.dim != j->dc)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.cache must be latent, with v.dim = dc");
+  if (l->is.window && (p->bidirectional || p->form == ATTN_MLA_EXPANDED))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.bidirectional and ATTN_MLA_EXPANDED go without cache.window");
+  if ((uintptr_t)l->held % sizeof(void *))
+    return attn_reject_(e, ATTN_E_ALIGN, "params.held must be aligned to its elements");
+  for (int64_t b = 0; b < l->n; b++)
+    if (!attn_check_sequence_(e, &l->is, &l->held[b], &table)) return 0;
+  attn_mla_note_(own, span[ATTN_CACHE_HOLDERS_]);
+  return attn_mla_array_(e, own, l->cache, (int64_t)sizeof *l->cache, 1, "") &&
+         attn_mla_array_(e, own, l->held, attn_mul_(l->n, (int64_t)sizeof *l->held), 1, "");
+}
+
+/* What appending will be given, before there is any of it. */
+ATTN_COLD_ void attn_mla_append_(attn_append_ *a, const attn_mla_job_ *j, attn_append_params *p) {
+  const void *there = (const void *)(uintptr_t)ATTN_ALIGN_;
+  memset(a, 0, sizeof *a), memset(p, 0, sizeof *p);
+  a->sequences = j->at.held, a->n = j->at.n;
+  a->k = attn_view_(there, ATTN_F32, j->x.batch, 1, j->x.len, attn_add_(j->dc, j->dr));
+  p->indptr = j->p.indptr;
+}
+
+/* Room for the rows, and that what appending writes is nobody else's; data: tables may be read. */
+ATTN_COLD_ int attn_mla_room_(attn_error_ *e, attn_mla_job_ *j, attn_operand_ *op,
+                              attn_mla_more_ *more, attn_mla_more_ *own, const attn_ctx *ctx,
+                              int data) {
+  attn_latent_ *l = &j->at;
+  attn_append_ a;
+  attn_append_params p;
+  attn_span_ table;
+  attn_mla_append_(&a, j, &p);
+  if (!(data ? attn_append_judge_(e, &a, l->cache, &p, ctx)
+             : attn_append_plan_(e, &a, l->cache, &p, ctx, 0)) ||
+      !attn_check_workspace_(e, ctx, &more->span[more->n++]))
+    return 0;
+  for (int64_t b = -own->n; b < l->n; b++) {
+    if (b >= 0 && (!attn_check_sequence_(e, &l->is, &l->held[b], &table) ||
+                   (data && !attn_check_pages_(e, &l->is, &l->held[b]))))
+      return 0;
+    if (b < 0) table = own->span[b + own->n];
+    if (!attn_span_alone_(&table, op, ATTN_MLA_OPERANDS_, more->span, more->n))
+      return attn_reject_(e, ATTN_E_OVERLAP,
+                          "the cache, its sequences and tables must not share memory with another "
+                          "argument or ctx.workspace");
+  }
+  return 1;
+}
+
+/* The factor of scores. */
+ATTN_COLD_ float attn_mla_scale_(const attn_mla_job_ *j) {
+  const attn_rope_params *r = &j->turn[0].p;
+  double by = 1.0 / sqrt((double)j->dn + (double)j->dr);
+  if (j->p.scale != 0.0f || signbit(j->p.scale)) return j->p.scale;
+  if (r->type == ATTN_ROPE_YARN && r->mscale_all_dim != 0.0) {
+    const double more = attn_rope_ms_(r->factor, r->mscale_all_dim);
+    by *= more * more;
+  }
+  return (float)by;
+}
+
+/* Whether making keys and values of every head takes fewer multiply-adds than leaving them latent. */
+ATTN_COLD_ int attn_mla_choose_(const attn_mla_job_ *j) {
+  const attn_latent_ *l = &j->at;
+  const double each = (double)j->dc * ((double)j->dn + (double)j->dv);
+  double latent = 0.0, wide = 0.0;
+  if (j->p.form != ATTN_MLA_AUTO || l->is.window) return j->p.form == ATTN_MLA_EXPANDED;
+  for (int64_t b = 0; b < l->n; b++) {
+    const double fresh = (double)attn_latent_new_(l, b), all = (double)attn_latent_all_(l, b);
+    const double pairs = fresh * (all - (j->p.bidirectional ? 0.0 : 0.5 * fresh));
+    latent += pairs * (2.0 * (double)j->dc + (double)j->dr) + fresh * each;
+    wide +=
+        fresh > 0.0 ? pairs * ((double)j->dn + (double)j->dr + (double)j->dv) + all * each : 0.0;
+  }
+  return wide < latent;
+}
+
+/* Every rule; query: for the workspace, which reads no more than indptr and lengths. */
+ATTN_COLD_ int attn_mla_check_(attn_error_ *e, attn_mla_job_ *j, const attn_ctx *ctx, int *workers,
+                               int query) {
+  attn_operand_ op[ATTN_MLA_OPERANDS_];
+  attn_mla_params *p = &j->p;
+  attn_latent_ *l = &j->at;
+  attn_mla_more_ more, own;
+  memset(&more, 0, sizeof more), memset(&own, 0, sizeof own);
+  if (!attn_check_ctx_(e, ctx, &l->table, workers)) return 0;
+  l->cache = p->cache, l->held = p->held;
+  if (!p->cache != !p->held)
+    return attn_reject_(e, ATTN_E_NULL, "params.cache and params.held go together");
+  if (l->cache) {
+    l->is = *l->cache;
+    if (!l->is.k.data) return attn_reject_(e, ATTN_E_NULL, "cache.k.data must not be null");
+  }
+  if (!attn_mla_operands_(e, j, op) || !attn_mla_sequences_(e, j, &more, &own)) return 0;
+  if (p->q_gain && !p->w_dq.data)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q_gain goes with w_dq");
+  if ((int)p->form < 0 || p->form >= ATTN_MLA_FORMS)
+    return attn_reject_(e, ATTN_E_RANGE, "params.form must be an attn_mla_form");
+  if (!(p->eps >= 0.0f && p->eps < INFINITY))
+    return attn_reject_(e, ATTN_E_VALUE, "params.eps must be finite and not negative");
+  if (p->eps == 0.0f && !signbit(p->eps)) p->eps = 1e-6f;
+  const char *align = "params.q_gain and .kv_gain must be aligned to their elements";
+  if (!attn_check_scale_(e, p->scale) || !attn_check_window_(e, &p->window) ||
+      !attn_mla_array_(e, &more, p->q_gain, p->w_dq.dim, 4, align) ||
+      !attn_mla_array_(e, &more, p->kv_gain, j->dc, 4, align))
+    return 0;
+  for (int k = 0; k < 2; k++) {
+    if (!attn_latent_rope_(e, &j->turn[k], p->rope, l, j->dr, k, !query)) return 0;
+    for (int i = 0; i < ATTN_ROPE_SPANS_; i++) attn_mla_note_(&more, j->turn[k].span[i]);
+  }
+  if (!attn_check_apart_(e, ctx, op, ATTN_MLA_OPERANDS_, more.span, more.n) ||
+      (l->cache && !attn_mla_room_(e, j, op, &more, &own, ctx, !query)))
+    return 0;
+  p->scale = attn_mla_scale_(j);
+  if (p->scale == 0.0f) p->scale = ATTN_ZERO;
+  j->expand = attn_mla_choose_(j);
+  return 1;
+}
+/* <<< attn/families/latent/mla.h */
+/* >>> attn/families/latent/mla_steps.h */
+/* families/latent/mla_steps.h owns the steps of multi-head latent attention, in both forms. */
+
+/* Heads that are made at once; of ABSORBED where rows are too many for few-query paths, which want all of
+ * them. */
+enum { ATTN_MLA_HEADS_ = 8, ATTN_MLA_FEW_ = 64 };
+
+typedef struct attn_latent_norm_ {
+  const attn_table_ *table;
+  attn_tensor x;
+  int64_t dim, tiles; /* columns that are normalised */
+  const float *gain;
+  float eps;
+} attn_latent_norm_;
+
+ATTN_FUNC_ void attn_latent_norm_item_(void *job, int worker, int64_t index) {
+  const attn_latent_norm_ *a = (const attn_latent_norm_ *)job;
+  const int64_t b = index / a->tiles, first = index % a->tiles * ATTN_ROPE_RUN_;
+  const int64_t left = a->x.len - first;
+  const int64_t end = left < ATTN_ROPE_RUN_ ? a->x.len : first + ATTN_ROPE_RUN_;
+  (void)worker;
+  for (int64_t i = first; i < end; i++) {
+    float *row = (float *)(void *)attn_at_(&a->x, b, 0, i);
+    attn_row_rms_(a->table, row, a->dim, a->gain, a->eps);
+    attn_row_one_nan_(a->table, row, a->x.dim);
+  }
+}
+
+/* RMS norm of the first dim columns of rows of floats, in place. */
+ATTN_COLD_ int attn_stage_latent_norm_(attn_stage_ *s, attn_tensor x, int64_t dim,
+                                       const float *gain, float eps) {
+  attn_latent_norm_ a = {s->table, x, dim, attn_runs_of_(x.len, ATTN_ROPE_RUN_), gain, eps};
+  return attn_stage_for_(s, attn_mul_(x.batch, a.tiles), attn_latent_norm_item_, &a, 0, NULL);
+}
+
+/* What heads h0 .. see. */
+ATTN_COLD_ attn_sdpa_params attn_mla_attention_(const attn_mla_job_ *j, int64_t h0, int64_t heads) {
+  attn_sdpa_params p;
+  memset(&p, 0, sizeof p);
+  p.scale = j->p.scale, p.window = j->p.window;
+  p.causal = j->p.bidirectional ? ATTN_CAUSAL_NONE : ATTN_CAUSAL_END;
+  if (j->p.lse.data) p.lse = attn_stage_heads_(j->p.lse, h0, heads);
+  return p;
+}
+
+/* Queries in the latent space against the rows of the cache. */
+ATTN_COLD_ int attn_mla_cached_(attn_stage_ *s, const attn_mla_job_ *j, attn_tensor o,
+                                attn_tensor q, const attn_sdpa_params *p) {
+  const attn_latent_ *l = &j->at;
+  attn_cached_ x;
+  int workers;
+  if (s->run) {
+    s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+    return attn_stage_done_(s, attn_cache_sdpa(o, q, l->cache, l->held, l->n, p, &s->ctx));
+  }
+  const attn_ctx plain = attn_before_workspace_(&s->ctx);
+  if (!attn_cached_open_(s->e, &x, o, q, l->cache, l->held, l->n, p)) return 0;
+  x.a.sequences.coming = 1;
+  if (!attn_sdpa_plan_(s->e, &x.a, &x.params, &plain, &workers, -1)) return 0;
+  if (!attn_nothing_(&x.a)) attn_stage_spare_(s, attn_softmax_bytes_(&x.a, s->workers));
+  return 1;
+}
+
+ATTN_COLD_ int attn_mla_absorbed_(attn_stage_ *s, const attn_mla_job_ *j, attn_tensor o,
+                                  attn_tensor q, attn_tensor rows) {
+  const attn_latent_ *l = &j->at;
+  const int64_t h = j->p.heads, used = s->used, wide = attn_add_(j->dc, j->dr);
+  const int64_t most = l->len > ATTN_MLA_FEW_ && h > ATTN_MLA_HEADS_ ? ATTN_MLA_HEADS_ : h;
+  const attn_tensor w = attn_weight_heads_(j->p.w_ukv, h);
+  for (int64_t h0 = 0; h0 < h; h0 += most, attn_stage_back_(s, used)) {
+    const int64_t n = h - h0 < most ? h - h0 : most;
+    const attn_tensor qa = attn_latent_rows_(s, l->batch, l->len, n, wide);
+    const attn_tensor oa = attn_latent_rows_(s, l->batch, l->len, n, j->dc);
+    const attn_tensor qh = attn_stage_heads_(q, h0, n), oh = attn_stage_heads_(o, h0, n);
+    const attn_tensor wh = attn_stage_heads_(w, h0, n);
+    attn_sdpa_params p = attn_mla_attention_(j, h0, n);
+    if (l->indptr) p.ragged.sequences = l->n, p.ragged.q_indptr = l->indptr;
+    if (l->indptr && !l->cache) p.ragged.kv_indptr = l->indptr;
+    if (!attn_stage_gemm_(s, attn_latent_flat_(attn_latent_columns_(qa, 0, j->dc)),
+                          attn_latent_flat_(attn_latent_columns_(qh, 0, j->dn)),
+                          attn_weight_flip_(attn_weight_columns_(wh, 0, j->dn)), NULL) ||
+        (j->dr && !attn_stage_copy_(s, attn_latent_columns_(qa, j->dc, j->dr),
+                                    attn_latent_columns_(qh, j->dn, j->dr))) ||
+        !(l->cache ? attn_mla_cached_(s, j, oa, qa, &p)
+                   : attn_stage_sdpa_(s, oa, qa, rows, attn_latent_columns_(rows, 0, j->dc), &p)) ||
+        !attn_stage_gemm_(s, attn_latent_flat_(oh), attn_latent_flat_(oa),
+                          attn_weight_columns_(wh, j->dn, j->dv), NULL))
+      return 0;
+  }
+  return 1;
+}
+
+/* One sequence: o and q its rows, c those of all its tokens. */
+ATTN_COLD_ int attn_mla_heads_(attn_stage_ *s, const attn_mla_job_ *j, int64_t b, attn_tensor o,
+                               attn_tensor q, attn_tensor c) {
+  const int64_t h = j->p.heads, used = s->used;
+  const attn_tensor w = attn_weight_heads_(j->p.w_ukv, h);
+  const attn_tensor latent = attn_latent_columns_(c, 0, j->dc);
+  attn_tensor turned = attn_latent_columns_(c, j->dc, j->dr);
+  turned.stride_head = 0;
+  for (int64_t h0 = 0; h0 < h; h0 += ATTN_MLA_HEADS_, attn_stage_back_(s, used)) {
+    const int64_t n = h - h0 < ATTN_MLA_HEADS_ ? h - h0 : (int64_t)ATTN_MLA_HEADS_;
+    const attn_tensor k = attn_latent_heads_(s, n, c.len, attn_add_(j->dn, j->dr));
+    const attn_tensor v = attn_latent_heads_(s, n, c.len, j->dv);
+    const attn_tensor wh = attn_stage_heads_(w, h0, n);
+    attn_sdpa_params p = attn_mla_attention_(j, h0, n);
+    if (p.lse.data) p.lse = attn_latent_part_(&j->at, p.lse, b);
+    if (!attn_stage_gemm_(s, attn_latent_columns_(k, 0, j->dn), latent,
+                          attn_weight_columns_(wh, 0, j->dn), NULL) ||
+        (j->dr && !attn_stage_copy_(s, attn_latent_columns_(k, j->dn, j->dr), turned)) ||
+        !attn_stage_gemm_(s, v, latent, attn_weight_columns_(wh, j->dn, j->dv), NULL) ||
+        !attn_stage_sdpa_(s, attn_stage_heads_(o, h0, n), attn_stage_heads_(q, h0, n), k, v, &p))
+      return 0;
+  }
+  return 1;
+}
+
+ATTN_COLD_ int attn_mla_expanded_(attn_stage_ *s, const attn_mla_job_ *j, attn_tensor o,
+                                  attn_tensor q, attn_tensor rows) {
+  const attn_latent_ *l = &j->at;
+  const int64_t used = s->used;
+  for (int64_t b = 0; b < l->n; b++, attn_stage_back_(s, used)) {
+    attn_tensor c = attn_latent_part_(l, rows, b);
+    if (attn_latent_new_(l, b) == 0) continue;
+    if (l->cache && !attn_stage_latent_rows_(s, l, l->is.k, b, &c)) return 0;
+    if (!attn_mla_heads_(s, j, b, attn_latent_part_(l, o, b), attn_latent_part_(l, q, b), c))
+      return 0;
+  }
+  return 1;
+}
+
+ATTN_COLD_ int attn_mla_append_rows_(attn_stage_ *s, attn_mla_job_ *j, attn_tensor rows) {
+  attn_latent_ *l = &j->at;
+  attn_append_params p;
+  if (!s->run) return 1;
+  memset(&p, 0, sizeof p);
+  p.indptr = l->indptr;
+  l->grown = 1;
+  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  return attn_stage_done_(s, attn_cache_append(l->cache, l->held, l->n, rows, none, &p, &s->ctx));
+}
+
+ATTN_COLD_ int attn_mla_steps_(attn_stage_ *s, void *job) {
+  attn_mla_job_ *j = (attn_mla_job_ *)job;
+  const attn_mla_params *p = &j->p;
+  const int64_t b = j->x.batch, t = j->x.len, h = p->heads, dn = j->dn;
+  const attn_tensor q = attn_latent_rows_(s, b, t, h, attn_add_(dn, j->dr));
+  const attn_tensor o = attn_latent_rows_(s, b, t, h, j->dv);
+  const attn_tensor rows = attn_stage_tensor_(s, b, 1, t, attn_add_(j->dc, j->dr));
+  attn_tensor low = j->x;
+  if (p->w_dq.data) {
+    low = attn_stage_tensor_(s, b, 1, t, p->w_dq.dim);
+    if (!attn_stage_gemm_(s, low, j->x, p->w_dq, NULL) ||
+        !attn_stage_latent_norm_(s, low, low.dim, p->q_gain, p->eps))
+      return 0;
+  }
+  if (!attn_stage_gemm_(s, attn_latent_wide_(q), low, p->w_uq, NULL) ||
+      !attn_stage_gemm_(s, rows, j->x, p->w_dkv, NULL) ||
+      !attn_stage_latent_turn_(s, &j->at, &j->turn[0], attn_latent_columns_(q, dn, j->dr)) ||
+      !attn_stage_latent_turn_(s, &j->at, &j->turn[1], attn_latent_columns_(rows, j->dc, j->dr)) ||
+      !attn_stage_latent_norm_(s, rows, j->dc, p->kv_gain, p->eps) ||
+      (j->at.cache && !attn_mla_append_rows_(s, j, rows)) ||
+      !(j->expand ? attn_mla_expanded_(s, j, o, q, rows) : attn_mla_absorbed_(s, j, o, q, rows)))
+    return 0;
+  if (s->run) attn_latent_clear_(&j->at, &o);
+  return attn_stage_gemm_(s, j->y, attn_latent_wide_(o), p->w_o, NULL);
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_COLD_ attn_status attn_mla_call_(attn_tensor y, attn_tensor x, const attn_mla_params *params,
+                                      attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_mla_job_ j;
+  int workers = 1;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x = x;
+  if (!params) {
+    attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
+    return attn_end_(bytes ? NULL : ctx, &e);
+  }
+  j.p = *params;
+  const int fine = attn_mla_check_(&e, &j, ctx, &workers, bytes != NULL);
+  const attn_status status =
+      attn_step_call_or_(&e, j.at.table, workers, ctx, attn_mla_steps_, &j,
+                         j.expand ? "latent rows, heads expanded" : "latent rows, queries absorbed",
+                         fine && (x.batch == 0 || x.len == 0) ? "no queries" : NULL, bytes);
+  if (status == ATTN_OK && ctx && !bytes && x.batch && x.len)
+    ctx->report.why = params->form ? "params.form" : "its cost";
+  return status;
+}
+ATTN_CALL_(attn_mla, (y, x, params), attn_tensor y, attn_tensor x, const attn_mla_params *params)
+/* <<< attn/families/latent/mla_steps.h */
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

@@ -85,6 +85,9 @@
 #include "api/families/mixers/fourier.h"
 #include "api/families/mixers/mixer.h"
 #endif
+#if ATTN_HAS_LATENT
+#include "api/families/latent/mla.h"
+#endif
 #include "api/left_out.h"
 #include "api/end.h"
 #endif
@@ -321,6 +324,11 @@ ATTN_BEGIN_STRICT_
 #include "families/mixers/spatial.h"
 #include "families/mixers/gmlp.h"
 #include "families/mixers/mixer.h"
+#endif
+#if ATTN_HAS_LATENT
+#include "families/latent/rows.h"
+#include "families/latent/mla.h"
+#include "families/latent/mla_steps.h"
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

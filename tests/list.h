@@ -1367,7 +1367,17 @@
   X(M4_append_is_rope_then_append)          \
   X(M4_append_workers)                      \
   X(M4_append_saturates)                    \
-  X(M4_append_rejects)
+  X(M4_append_rejects)                      \
+  X(M5_mla_rows)                            \
+  X(M5_mla_cache)                           \
+  X(M5_mla_long)                            \
+  X(M5_mla_token_by_token)                  \
+  X(M5_mla_ring)                            \
+  X(M5_mla_yarn)                            \
+  X(M5_mla_positions)                       \
+  X(M5_mla_promises)                        \
+  X(M5_mla_edges)                           \
+  X(M5_mla_rejects)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)

@@ -184,6 +184,10 @@
 #define attn_talking(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
 #define attn_talking_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
 #endif
+#if !ATTN_HAS_LATENT
+#define attn_mla(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
+#define attn_mla_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
+#endif
 #if !ATTN_HAS_LINEAR
 #define attn_feature_count(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_features(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR

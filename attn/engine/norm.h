@@ -1,4 +1,4 @@
-/* engine/norm.h owns layer norm of rows of floats: the primitive for many rows, and in double
+/* engine/norm.h owns layer norm and RMS norm of rows of floats: the primitive for many rows, and in double
  * what floats cannot square. */
 
 /* Eight sums in f64, joined by halves. */
@@ -50,4 +50,25 @@ ATTN_FUNC_ void attn_norm_in_place_(const attn_table_ *f, float *x, int64_t n, i
 /* One row in place. */
 ATTN_FUNC_ void attn_row_norm_(const attn_table_ *f, float *x, int64_t n, const attn_norm *norm) {
   attn_norm_in_place_(f, x, n, 1, norm);
+}
+
+/* x / sqrt(mean x^2 + eps) gain, one row in place; gain null = 1, zeros stay. What floats cannot square is done in
+ * double. */
+ATTN_FUNC_ void attn_row_rms_(const attn_table_ *f, float *x, int64_t n, const float *gain,
+                              float eps) {
+  float m[2];
+  attn_on_(norm, f)->moments(m, x, n, 0.0f);
+  double sum = (double)m[1];
+  const int plain = sum > 1e-20 && sum < 1e30;
+  if (!plain) {
+    sum = 0.0;
+    for (int64_t c = 0; c < n; c++) sum += (double)x[c] * (double)x[c];
+  }
+  const double by = sum == 0.0 ? 0.0 : 1.0 / sqrt(sum / (double)n + (double)eps);
+  if (plain) {
+    attn_on_(norm, f)->normalise(x, n, 0.0f, (float)by, 0.0f, gain, NULL);
+    return;
+  }
+  for (int64_t c = 0; c < n; c++)
+    x[c] = attn_one_nan_((float)((double)x[c] * by * (gain ? (double)gain[c] : 1.0)));
 }
