@@ -167,6 +167,35 @@ static int convolve(play *s) {
   return 1;
 }
 
+/* Both forms, behind a cache and without, where windows are. */
+static attn_status mla_call(play *s, attn_ctx *ctx) {
+  attn_mla_params *p = s->p;
+  if (p->held) attn_cache_release(p->cache, p->held, NULL);
+  return attn_mla(s->out[0], s->in[0], p, ctx);
+}
+static int mla(play *s) {
+  static attn_cache cache;
+  static attn_sequence held;
+  if (s->n >= 5) return 0;
+  attn_mla_params *p = play_params(s, sizeof *p);
+  rows_to_rows(s);
+  p->heads = s->n == 3 ? 9 : 2, p->rope_dim = 4;
+  p->w_uq = play_fixed(s, 1, E, p->heads * 7), p->w_dkv = play_fixed(s, 1, E, 12);
+  p->w_ukv = play_fixed(s, 1, 8, p->heads * 8), p->w_o = play_fixed(s, 1, p->heads * 5, E);
+  p->form = s->n % 2 ? ATTN_MLA_EXPANDED : ATTN_MLA_ABSORBED;
+  if (s->n == 4) p->window = attn_window_of(20, -1);
+  if (s->n >= 2 && s->n < 4) {
+    const attn_cache_params c = {
+        .k_heads = 1, .dk = 12, .dv = 8, .latent = 1, .pages = 10, .page = 16};
+    const size_t size = attn_cache_size(&c);
+    assert_int_equal(attn_cache_open(&cache, test_mem(size), size, &c, NULL), ATTN_OK);
+    assert_int_equal(attn_sequence_init(&held, test_mem(40), 10, NULL), ATTN_OK);
+    p->cache = &cache, p->held = &held;
+  }
+  s->call = mla_call;
+  return 1;
+}
+
 const causal_entry causal_layers[] = {{"attn_multihead ", multihead, NULL},
                                       {"attn_collaborative ", collaborative, NULL},
                                       {"attn_encoder attn_decoder ", block, NULL},
@@ -176,4 +205,5 @@ const causal_entry causal_layers[] = {{"attn_multihead ", multihead, NULL},
                                       {"attn_segment_layer attn_gtrxl ", segment, NULL},
                                       {"attn_recursive ", recursive, NULL},
                                       {"attn_convolve attn_convolve_depthwise ", convolve, NULL},
+                                      {"attn_mla ", mla, NULL},
                                       {NULL, NULL, NULL}};

@@ -319,6 +319,33 @@ static attn_status stick_weights(attn_tensor o, attn_tensor lse, test_rng *rng, 
   return reshaped_call(o, lse, rng, ctx, ATTN_RESHAPE_STICK);
 }
 
+/* Expanded for a prompt, absorbed for the tokens behind it, with pages. */
+static attn_status latent_layer(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_mla_params p;
+  attn_cache cache;
+  attn_sequence held;
+  const attn_cache_params c = {
+      .k_dtype = ATTN_BF16, .k_heads = 1, .dk = 12, .dv = 8, .latent = 1, .pages = T, .page = 4};
+  const size_t size = attn_cache_size(&c);
+  memset(&p, 0, sizeof p);
+  p.heads = 2, p.rope_dim = 4, p.cache = &cache, p.held = &held;
+  const attn_tensor x = golden_exact(rng, 1, T, DV), all = o;
+  p.w_uq = golden_exact(rng, 1, DV, 2 * 9), p.w_dkv = golden_exact(rng, 1, DV, 12);
+  p.w_ukv = golden_exact(rng, 1, 8, 2 * 8), p.w_o = golden_exact(rng, 1, 2 * 3, DV);
+  if (attn_cache_open(&cache, test_mem(size), size, &c, ctx) != ATTN_OK) return ATTN_E_VALUE;
+  if (attn_sequence_init(&held, test_mem(4 * T), T, ctx) != ATTN_OK) return ATTN_E_VALUE;
+  test_fill_value(all, 0);
+  o.heads = 1;
+  for (int64_t i = 0, n; i < T; i += n) {
+    attn_mla_params now = p;
+    n = i ? 1 : T - 3;
+    now.lse = test_rows(lse, i, n);
+    const attn_status status = attn_mla(test_rows(o, i, n), test_rows(x, i, n), &now, ctx);
+    if (status != ATTN_OK) return status;
+  }
+  return ATTN_OK;
+}
+
 const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"routing learned", routing_learned},
                                       {"sinkhorn null", sinkhorn_null},
@@ -341,4 +368,5 @@ const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"softpick weights", softpick_weights},
                                       {"forgetting", forgetting},
                                       {"stick weights", stick_weights},
+                                      {"latent layer", latent_layer},
                                       {NULL, NULL}};
