@@ -40,7 +40,7 @@
  *   Functions: attn_sdpa (attention), attn_cache_* (a cache of pages, and attention over it),
  *   attn_merge (partial results), attn_relu (rectified weights), attn_reshaped (sigmoid weights,
  *   softpick, stick-breaking, scalable softmax, forgetting, output gates), attn_edges (key lists);
- *   attn_multihead, attn_mla (latent rows, DeepSeek), attn_collaborative (with projections), attn_capsules* (routing of heads);
+ *   attn_multihead, attn_mla (latent rows, DeepSeek), attn_tpa (heads from factors), attn_collaborative (with projections), attn_capsules* (routing of heads);
  *   attn_pattern_*, attn_block_permutations, attn_schedule_* (sparse patterns); attn_star_*,
  *   attn_longformer*, attn_etc*, attn_tree*, attn_segmented, attn_hierarchy, attn_recursive
  *   (whole mechanisms); attn_segment*, attn_memory_*, attn_usage, attn_compress*,
@@ -5371,7 +5371,7 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 /* Products of numbers below f32: params.compute of attn_sdpa, attn_cache_sdpa and attn_gemm. */
 #define ATTN_FAMILY_LOW 0x800000u
 #define ATTN_FAMILY_RESHAPED 0x1000000u /* attn_reshaped */
-#define ATTN_FAMILY_LATENT 0x4000000u   /* attn_mla */
+#define ATTN_FAMILY_LATENT 0x4000000u   /* attn_mla, attn_tpa */
 #define ATTN_FAMILY_ALL 0x5ffffffu
 
 #ifndef ATTN_ONLY
@@ -11491,7 +11491,7 @@ typedef enum attn_mla_form {
 /* The weights, and {0} beside them is the paper's layer. dq, dc, dn, dr, dv are q_lora_rank, kv_lora_rank,
  * qk_nope_head_dim, qk_rope_head_dim and v_head_dim of a configuration. */
 typedef struct attn_mla_params {
-  int64_t heads;                /* H; 0 = 1 */
+  int64_t heads;                /* H, up to 65536; 0 = 1 */
   int64_t rope_dim;             /* dr; 0 = no rotated part */
   attn_tensor w_dq;             /* [1,1,dm,dq], optional: without it w_uq reads x */
   attn_tensor w_uq;             /* [1,1,dq or dm,H (dn + dr)] */
@@ -11551,6 +11551,53 @@ ATTN_DEF attn_status attn_mla(attn_tensor y, attn_tensor x, const attn_mla_param
 ATTN_DEF size_t attn_mla_workspace(attn_tensor y, attn_tensor x, const attn_mla_params *params,
                                    const attn_ctx *ctx);
 /* <<< attn/api/families/latent/mla.h */
+/* >>> attn/api/families/latent/tpa.h */
+/* api/families/latent/tpa.h owns tensor product attention (M5): heads that are sums of products of short vectors. */
+
+/* The rank-R factors of the heads of some rows. */
+typedef struct attn_factors {
+  attn_tensor a; /* [B,R,T,H]: how much each head has of */
+  attn_tensor b; /* [B,R,T,d]: vectors that all heads share */
+} attn_factors;
+
+typedef struct attn_tpa_params {
+  const attn_rope_params *rope; /* null = none: b of q and of k are rotated */
+  float scale;                  /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  int bidirectional;            /* 1: a token sees those after it in its sequence too */
+  attn_window window;           /* attn_window_of(left, right); {0} = none */
+  const int64_t
+      *indptr;         /* [sequences + 1]: rows have batch 1, sequence b those from indptr[b] on */
+  int64_t sequences;   /* with indptr */
+  attn_cache *cache;   /* optional, of one head: rows [a_1 .. a_R | b_1 .. b_R] of k and of v */
+  attn_sequence *held; /* [B, or sequences] of the cache */
+  attn_tensor lse;     /* out, optional: [B,H,T,1] f32 */
+} attn_tpa_params;
+
+/* Tensor product attention: attn_sdpa on heads that are made from factors,
+ *
+ *   q_h = 1/Rq sum_r a_q,r[h] b_q,r,  k_h = 1/Rk sum_r a_k,r[h] b_k,r,  v_h = 1/Rv sum_r a_v,r[h] b_v,r
+ *
+ * Shapes: o [B,H,T,dv]; q, k, v of rows [B,.,T,.], each with a rank of its own (6, 2, 2 in the paper), H columns of
+ *   a, dk columns of b of q and k, dv of v. Rows [B,T,R,.] in memory are attn_bthd. Storage types are free.
+ * Rotation: position of a token as in attn_mla, on b before anything else; it is linear, so the heads are rotated.
+ * Cache: the factors, rotated, are appended, (Rk + Rv) H + Rk dk + Rv dv numbers a token (k of Rk (H + dk) columns, v of Rv
+ *   (H + dv)), rounded once to f32, f16 or bf16; then the rows see all of their sequence. No ring (RANGE).
+ * Aliasing: o and lse share memory with nothing, the cache, its sequences and tables with no argument.
+ * Memory: attn_tpa_workspace bytes: the factors as f32, q of all heads, and for each token of the longest sequence its
+ *   factors and k and v of 16 heads. No T x T array.
+ * Empty: B = 0 or T = 0 is a no-op; H and ranks are 1 .. 65536. Rows beyond the last sequence: o = 0, lse is not written.
+ * NaN: in a token's factors reaches the rows that see it, and nothing else.
+ * Errors: those of attn_sdpa, attn_rope and attn_cache_append; SHAPE; o, the cache and its sequences untouched.
+ * Determinism: the same bits on avx2, avx512 and neon and for any number of workers; a row's for any division into calls
+ *   as attn_sdpa says of a group of one head.
+ * Cost: 2 (Rk dk + Rv dv) flops a key and head for all keys of a sequence, beside attn_sdpa.
+ * Source: Zhang et al. 2025, arXiv 2501.06425. */
+ATTN_DEF attn_status attn_tpa(attn_tensor o, const attn_factors *q, const attn_factors *k,
+                              const attn_factors *v, const attn_tpa_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_tpa_workspace(attn_tensor o, const attn_factors *q, const attn_factors *k,
+                                   const attn_factors *v, const attn_tpa_params *params,
+                                   const attn_ctx *ctx);
+/* <<< attn/api/families/latent/tpa.h */
 #endif
 /* >>> attn/api/left_out.h */
 /* api/left_out.h owns what a call says whose family ATTN_ONLY leaves out: in place of the function stands a
@@ -11742,6 +11789,8 @@ ATTN_DEF size_t attn_mla_workspace(attn_tensor y, attn_tensor x, const attn_mla_
 #if !ATTN_HAS_LATENT
 #define attn_mla(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
 #define attn_mla_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
+#define attn_tpa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
+#define attn_tpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
 #endif
 #if !ATTN_HAS_LINEAR
 #define attn_feature_count(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
@@ -58940,6 +58989,14 @@ typedef struct attn_latent_ {
   int grown; /* the rows of the call are in the cache */
 } attn_latent_;
 
+/* More heads than these are a mistake. */
+enum { ATTN_LATENT_MOST_ = 65536 };
+
+/* Sequences whose steps are named one after another: measuring, one stands for all that are alike. */
+ATTN_COLD_ int64_t attn_latent_walked_(const attn_stage_ *s, const attn_latent_ *l) {
+  return s->run || l->indptr || l->cache || l->n < 1 ? l->n : 1;
+}
+
 /* Rows that sequence b has in the call, and with those before them. */
 ATTN_FUNC_ int64_t attn_latent_new_(const attn_latent_ *l, int64_t b) {
   return l->indptr ? l->indptr[b + 1] - l->indptr[b] : l->len;
@@ -59150,9 +59207,107 @@ ATTN_COLD_ int attn_stage_copy_(attn_stage_ *s, attn_tensor y, attn_tensor x) {
 ATTN_COLD_ void attn_latent_clear_(const attn_latent_ *l, const attn_tensor *x) {
   for (int64_t i = attn_latent_end_(l); i < x->len; i++)
     for (int64_t h = 0; h < x->heads; h++)
-      memset(attn_at_(x, 0, h, i), 0, (size_t)x->dim * sizeof(float));
+      memset(attn_at_(x, 0, h, i), 0, (size_t)attn_bytes_(x->dtype, x->dim));
 }
 /* <<< attn/families/latent/rows.h */
+/* >>> attn/families/latent/kept.h */
+/* families/latent/kept.h owns the checks that calls over sequences share: which rows of a call belong together, the cache
+ * that keeps them, and that what appending writes is nobody else's. */
+
+/* What a call reads or writes beside its operands. */
+typedef struct attn_latent_more_ {
+  int n;
+  attn_span_ span[6 + 2 * ATTN_ROPE_SPANS_];
+} attn_latent_more_;
+
+ATTN_COLD_ void attn_latent_note_(attn_latent_more_ *more, attn_span_ span) {
+  more->span[more->n++] = span;
+}
+
+ATTN_COLD_ int attn_latent_array_(attn_error_ *e, attn_latent_more_ *more, const void *data,
+                                  int64_t n, int64_t size, const char *align) {
+  attn_span_ span;
+  if (!attn_check_array_(e, data, n, size, align, &span)) return 0;
+  attn_latent_note_(more, span);
+  return 1;
+}
+
+/* The cache that params name, before anything else is known. */
+ATTN_COLD_ int attn_latent_open_(attn_error_ *e, attn_latent_ *l) {
+  if (!l->cache != !l->held)
+    return attn_reject_(e, ATTN_E_NULL, "params.cache and params.held go together");
+  if (!l->cache) return 1;
+  l->is = *l->cache;
+  return l->is.k.data || attn_reject_(e, ATTN_E_NULL, "cache.k.data must not be null");
+}
+
+/* Which rows belong together, and what is kept of them; own: what describes the cache. */
+ATTN_COLD_ int attn_latent_sequences_(attn_error_ *e, attn_latent_ *l, const attn_tensor *x,
+                                      int64_t sequences, attn_latent_more_ *more,
+                                      attn_latent_more_ *own) {
+  attn_span_ span[ATTN_CACHE_SPANS_], table;
+  l->batch = x->batch, l->len = x->len, l->n = l->indptr ? sequences : l->batch;
+  if (sequences < 0 || sequences >= (int64_t)1 << 40 || (!l->indptr && sequences))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.sequences must lie in 0..2^40, and be 0 without params.indptr");
+  if (l->indptr && l->batch != 1)
+    return attn_reject_(e, ATTN_E_SHAPE, "the batch of rows must be 1 with params.indptr");
+  if (l->indptr && (!attn_latent_array_(e, more, l->indptr, l->n + 1, 8,
+                                        "params.indptr must be aligned to its elements") ||
+                    !attn_check_indptr_(e, l->indptr, l->n, l->len,
+                                        "params.indptr must rise from 0 to at most x.len")))
+    return 0;
+  if (!l->cache) return 1;
+  if (!attn_check_cache_(e, &l->is, 1, span)) return 0;
+  if ((uintptr_t)l->held % sizeof(void *))
+    return attn_reject_(e, ATTN_E_ALIGN, "params.held must be aligned to its elements");
+  for (int64_t b = 0; b < l->n; b++)
+    if (!attn_check_sequence_(e, &l->is, &l->held[b], &table)) return 0;
+  attn_latent_note_(own, span[ATTN_CACHE_HOLDERS_]);
+  return attn_latent_array_(e, own, l->cache, (int64_t)sizeof *l->cache, 1, "") &&
+         attn_latent_array_(e, own, l->held, attn_mul_(l->n, (int64_t)sizeof *l->held), 1, "");
+}
+
+/* Room for rows of k and v columns (v 0: latent ones), and that what appending writes is nobody else's; data: tables
+ * may be read. */
+ATTN_COLD_ int attn_latent_room_(attn_error_ *e, const attn_latent_ *l, int64_t k, int64_t v,
+                                 attn_operand_ *op, int n, attn_latent_more_ *more,
+                                 const attn_latent_more_ *own, const attn_ctx *ctx, int data) {
+  const void *there = (const void *)(uintptr_t)ATTN_ALIGN_; /* rows that are still to be made */
+  attn_append_ a;
+  attn_append_params p;
+  attn_span_ table;
+  memset(&a, 0, sizeof a), memset(&p, 0, sizeof p);
+  a.sequences = l->held, a.n = l->n, p.indptr = l->indptr;
+  a.k = attn_view_(there, ATTN_F32, l->batch, 1, l->len, k);
+  if (v) a.v = attn_view_(there, ATTN_F32, l->batch, 1, l->len, v);
+  if (!(data ? attn_append_judge_(e, &a, l->cache, &p, ctx)
+             : attn_append_plan_(e, &a, l->cache, &p, ctx, 0)) ||
+      !attn_check_workspace_(e, ctx, &more->span[more->n++]))
+    return 0;
+  for (int64_t b = -own->n; b < l->n; b++) {
+    if (b >= 0 && (!attn_check_sequence_(e, &l->is, &l->held[b], &table) ||
+                   (data && !attn_check_pages_(e, &l->is, &l->held[b]))))
+      return 0;
+    if (b < 0) table = own->span[b + own->n];
+    if (!attn_span_alone_(&table, op, n, more->span, more->n))
+      return attn_reject_(e, ATTN_E_OVERLAP,
+                          "the cache, its sequences and tables must not share memory with another "
+                          "argument or ctx.workspace");
+  }
+  return 1;
+}
+
+/* The rows of the call into the cache; v without data: latent ones. */
+ATTN_COLD_ int attn_stage_latent_append_(attn_stage_ *s, attn_latent_ *l, attn_tensor k,
+                                         attn_tensor v) {
+  attn_append_params p;
+  if (!s->run) return 1;
+  memset(&p, 0, sizeof p);
+  p.indptr = l->indptr, l->grown = 1;
+  return attn_stage_done_(s, attn_cache_append(l->cache, l->held, l->n, k, v, &p, &s->ctx));
+}
+/* <<< attn/families/latent/kept.h */
 /* >>> attn/families/latent/mla.h */
 /* families/latent/mla.h owns what multi-head latent attention demands of its arguments. Its steps are in
  * families/latent/mla_steps.h. */
@@ -59166,33 +59321,16 @@ typedef struct attn_mla_job_ {
   int expand;
 } attn_mla_job_;
 
-enum { ATTN_MLA_OPERANDS_ = 9, ATTN_MLA_CACHE_ = 8 };
-
-/* What the call reads or writes beside its operands. */
-typedef struct attn_mla_more_ {
-  int n;
-  attn_span_ span[5 + 2 * ATTN_ROPE_SPANS_];
-} attn_mla_more_;
-
-ATTN_COLD_ void attn_mla_note_(attn_mla_more_ *more, attn_span_ span) {
-  more->span[more->n++] = span;
-}
-
-ATTN_COLD_ int attn_mla_array_(attn_error_ *e, attn_mla_more_ *more, const void *data, int64_t n,
-                               int64_t size, const char *align) {
-  attn_span_ span;
-  if (!attn_check_array_(e, data, n, size, align, &span)) return 0;
-  attn_mla_note_(more, span);
-  return 1;
-}
+enum { ATTN_MLA_OPERANDS_ = 9 };
 
 /* Widths, from the weights. */
 ATTN_COLD_ int attn_mla_widths_(attn_error_ *e, attn_mla_job_ *j) {
   attn_mla_params *p = &j->p;
   attn_tensor *const w[] = {&p->w_dq, &p->w_uq, &p->w_dkv, &p->w_ukv, &p->w_o};
   if (p->heads == 0) p->heads = 1;
-  if (p->heads < 1 || p->rope_dim < 0)
-    return attn_reject_(e, ATTN_E_SHAPE, "params.heads and .rope_dim must not be negative");
+  if (p->heads < 1 || p->heads > ATTN_LATENT_MOST_ || p->rope_dim < 0)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "params.heads must lie in 0..65536, and rope_dim must not be negative");
   for (int i = 0; i < 5; i++)
     if (w[i]->data || i > 0) attn_turn_(w[i], p->w_transposed);
   if (p->w_uq.dim % p->heads || p->w_ukv.dim % p->heads)
@@ -59239,75 +59377,6 @@ ATTN_COLD_ int attn_mla_operands_(attn_error_ *e, attn_mla_job_ *j, attn_operand
   return 1;
 }
 
-/* Which rows belong together, and what is kept of them; own: what describes the cache. */
-ATTN_COLD_ int attn_mla_sequences_(attn_error_ *e, attn_mla_job_ *j, attn_mla_more_ *more,
-                                   attn_mla_more_ *own) {
-  attn_mla_params *p = &j->p;
-  attn_latent_ *l = &j->at;
-  attn_span_ span[ATTN_CACHE_SPANS_], table;
-  l->batch = j->x.batch, l->len = j->x.len, l->indptr = p->indptr;
-  l->n = p->indptr ? p->sequences : j->x.batch;
-  if (p->sequences < 0 || p->sequences >= (int64_t)1 << 40 || (!p->indptr && p->sequences))
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.sequences must lie in 0..2^40, and be 0 without params.indptr");
-  if (p->indptr && l->batch != 1)
-    return attn_reject_(e, ATTN_E_SHAPE, "x.batch must be 1 with params.indptr");
-  if (p->indptr && (!attn_mla_array_(e, more, p->indptr, l->n + 1, 8,
-                                     "params.indptr must be aligned to its elements") ||
-                    !attn_check_indptr_(e, p->indptr, l->n, l->len,
-                                        "params.indptr must rise from 0 to at most x.len")))
-    return 0;
-  if (!l->cache) return 1;
-  if (!attn_check_cache_(e, &l->is, 1, span)) return 0;
-  if (!attn_cache_latent_(&l->is) || l->is.v.dim != j->dc)
-    return attn_reject_(e, ATTN_E_SHAPE, "params.cache must be latent, with v.dim = dc");
-  if (l->is.window && (p->bidirectional || p->form == ATTN_MLA_EXPANDED))
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.bidirectional and ATTN_MLA_EXPANDED go without cache.window");
-  if ((uintptr_t)l->held % sizeof(void *))
-    return attn_reject_(e, ATTN_E_ALIGN, "params.held must be aligned to its elements");
-  for (int64_t b = 0; b < l->n; b++)
-    if (!attn_check_sequence_(e, &l->is, &l->held[b], &table)) return 0;
-  attn_mla_note_(own, span[ATTN_CACHE_HOLDERS_]);
-  return attn_mla_array_(e, own, l->cache, (int64_t)sizeof *l->cache, 1, "") &&
-         attn_mla_array_(e, own, l->held, attn_mul_(l->n, (int64_t)sizeof *l->held), 1, "");
-}
-
-/* What appending will be given, before there is any of it. */
-ATTN_COLD_ void attn_mla_append_(attn_append_ *a, const attn_mla_job_ *j, attn_append_params *p) {
-  const void *there = (const void *)(uintptr_t)ATTN_ALIGN_;
-  memset(a, 0, sizeof *a), memset(p, 0, sizeof *p);
-  a->sequences = j->at.held, a->n = j->at.n;
-  a->k = attn_view_(there, ATTN_F32, j->x.batch, 1, j->x.len, attn_add_(j->dc, j->dr));
-  p->indptr = j->p.indptr;
-}
-
-/* Room for the rows, and that what appending writes is nobody else's; data: tables may be read. */
-ATTN_COLD_ int attn_mla_room_(attn_error_ *e, attn_mla_job_ *j, attn_operand_ *op,
-                              attn_mla_more_ *more, attn_mla_more_ *own, const attn_ctx *ctx,
-                              int data) {
-  attn_latent_ *l = &j->at;
-  attn_append_ a;
-  attn_append_params p;
-  attn_span_ table;
-  attn_mla_append_(&a, j, &p);
-  if (!(data ? attn_append_judge_(e, &a, l->cache, &p, ctx)
-             : attn_append_plan_(e, &a, l->cache, &p, ctx, 0)) ||
-      !attn_check_workspace_(e, ctx, &more->span[more->n++]))
-    return 0;
-  for (int64_t b = -own->n; b < l->n; b++) {
-    if (b >= 0 && (!attn_check_sequence_(e, &l->is, &l->held[b], &table) ||
-                   (data && !attn_check_pages_(e, &l->is, &l->held[b]))))
-      return 0;
-    if (b < 0) table = own->span[b + own->n];
-    if (!attn_span_alone_(&table, op, ATTN_MLA_OPERANDS_, more->span, more->n))
-      return attn_reject_(e, ATTN_E_OVERLAP,
-                          "the cache, its sequences and tables must not share memory with another "
-                          "argument or ctx.workspace");
-  }
-  return 1;
-}
-
 /* The factor of scores. */
 ATTN_COLD_ float attn_mla_scale_(const attn_mla_job_ *j) {
   const attn_rope_params *r = &j->turn[0].p;
@@ -59326,7 +59395,8 @@ ATTN_COLD_ int attn_mla_choose_(const attn_mla_job_ *j) {
   const double each = (double)j->dc * ((double)j->dn + (double)j->dv);
   double latent = 0.0, wide = 0.0;
   if (j->p.form != ATTN_MLA_AUTO || l->is.window) return j->p.form == ATTN_MLA_EXPANDED;
-  for (int64_t b = 0; b < l->n; b++) {
+  const int64_t n = l->indptr || l->cache || l->n < 1 ? l->n : 1; /* else all are alike */
+  for (int64_t b = 0; b < n; b++) {
     const double fresh = (double)attn_latent_new_(l, b), all = (double)attn_latent_all_(l, b);
     const double pairs = fresh * (all - (j->p.bidirectional ? 0.0 : 0.5 * fresh));
     latent += pairs * (2.0 * (double)j->dc + (double)j->dr) + fresh * each;
@@ -59342,17 +59412,18 @@ ATTN_COLD_ int attn_mla_check_(attn_error_ *e, attn_mla_job_ *j, const attn_ctx 
   attn_operand_ op[ATTN_MLA_OPERANDS_];
   attn_mla_params *p = &j->p;
   attn_latent_ *l = &j->at;
-  attn_mla_more_ more, own;
+  attn_latent_more_ more, own;
   memset(&more, 0, sizeof more), memset(&own, 0, sizeof own);
   if (!attn_check_ctx_(e, ctx, &l->table, workers)) return 0;
-  l->cache = p->cache, l->held = p->held;
-  if (!p->cache != !p->held)
-    return attn_reject_(e, ATTN_E_NULL, "params.cache and params.held go together");
-  if (l->cache) {
-    l->is = *l->cache;
-    if (!l->is.k.data) return attn_reject_(e, ATTN_E_NULL, "cache.k.data must not be null");
-  }
-  if (!attn_mla_operands_(e, j, op) || !attn_mla_sequences_(e, j, &more, &own)) return 0;
+  l->indptr = p->indptr, l->cache = p->cache, l->held = p->held;
+  if (!attn_latent_open_(e, l) || !attn_mla_operands_(e, j, op) ||
+      !attn_latent_sequences_(e, l, &j->x, p->sequences, &more, &own))
+    return 0;
+  if (l->cache && (!attn_cache_latent_(&l->is) || l->is.v.dim != j->dc))
+    return attn_reject_(e, ATTN_E_SHAPE, "params.cache must be latent, with v.dim = dc");
+  if (l->cache && l->is.window && (p->bidirectional || p->form == ATTN_MLA_EXPANDED))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.bidirectional and ATTN_MLA_EXPANDED go without cache.window");
   if (p->q_gain && !p->w_dq.data)
     return attn_reject_(e, ATTN_E_RANGE, "params.q_gain goes with w_dq");
   if ((int)p->form < 0 || p->form >= ATTN_MLA_FORMS)
@@ -59362,15 +59433,16 @@ ATTN_COLD_ int attn_mla_check_(attn_error_ *e, attn_mla_job_ *j, const attn_ctx 
   if (p->eps == 0.0f && !signbit(p->eps)) p->eps = 1e-6f;
   const char *align = "params.q_gain and .kv_gain must be aligned to their elements";
   if (!attn_check_scale_(e, p->scale) || !attn_check_window_(e, &p->window) ||
-      !attn_mla_array_(e, &more, p->q_gain, p->w_dq.dim, 4, align) ||
-      !attn_mla_array_(e, &more, p->kv_gain, j->dc, 4, align))
+      !attn_latent_array_(e, &more, p->q_gain, p->w_dq.dim, 4, align) ||
+      !attn_latent_array_(e, &more, p->kv_gain, j->dc, 4, align))
     return 0;
   for (int k = 0; k < 2; k++) {
     if (!attn_latent_rope_(e, &j->turn[k], p->rope, l, j->dr, k, !query)) return 0;
-    for (int i = 0; i < ATTN_ROPE_SPANS_; i++) attn_mla_note_(&more, j->turn[k].span[i]);
+    for (int i = 0; i < ATTN_ROPE_SPANS_; i++) attn_latent_note_(&more, j->turn[k].span[i]);
   }
   if (!attn_check_apart_(e, ctx, op, ATTN_MLA_OPERANDS_, more.span, more.n) ||
-      (l->cache && !attn_mla_room_(e, j, op, &more, &own, ctx, !query)))
+      (l->cache && !attn_latent_room_(e, l, attn_add_(j->dc, j->dr), 0, op, ATTN_MLA_OPERANDS_,
+                                      &more, &own, ctx, !query)))
     return 0;
   p->scale = attn_mla_scale_(j);
   if (p->scale == 0.0f) p->scale = ATTN_ZERO;
@@ -59499,7 +59571,7 @@ ATTN_COLD_ int attn_mla_expanded_(attn_stage_ *s, const attn_mla_job_ *j, attn_t
                                   attn_tensor q, attn_tensor rows) {
   const attn_latent_ *l = &j->at;
   const int64_t used = s->used;
-  for (int64_t b = 0; b < l->n; b++, attn_stage_back_(s, used)) {
+  for (int64_t b = 0, n = attn_latent_walked_(s, l); b < n; b++, attn_stage_back_(s, used)) {
     attn_tensor c = attn_latent_part_(l, rows, b);
     if (attn_latent_new_(l, b) == 0) continue;
     if (l->cache && !attn_stage_latent_rows_(s, l, l->is.k, b, &c)) return 0;
@@ -59509,17 +59581,6 @@ ATTN_COLD_ int attn_mla_expanded_(attn_stage_ *s, const attn_mla_job_ *j, attn_t
   return 1;
 }
 
-ATTN_COLD_ int attn_mla_append_rows_(attn_stage_ *s, attn_mla_job_ *j, attn_tensor rows) {
-  attn_latent_ *l = &j->at;
-  attn_append_params p;
-  if (!s->run) return 1;
-  memset(&p, 0, sizeof p);
-  p.indptr = l->indptr;
-  l->grown = 1;
-  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
-  return attn_stage_done_(s, attn_cache_append(l->cache, l->held, l->n, rows, none, &p, &s->ctx));
-}
-
 ATTN_COLD_ int attn_mla_steps_(attn_stage_ *s, void *job) {
   attn_mla_job_ *j = (attn_mla_job_ *)job;
   const attn_mla_params *p = &j->p;
@@ -59527,6 +59588,7 @@ ATTN_COLD_ int attn_mla_steps_(attn_stage_ *s, void *job) {
   const attn_tensor q = attn_latent_rows_(s, b, t, h, attn_add_(dn, j->dr));
   const attn_tensor o = attn_latent_rows_(s, b, t, h, j->dv);
   const attn_tensor rows = attn_stage_tensor_(s, b, 1, t, attn_add_(j->dc, j->dr));
+  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
   attn_tensor low = j->x;
   if (p->w_dq.data) {
     low = attn_stage_tensor_(s, b, 1, t, p->w_dq.dim);
@@ -59539,7 +59601,7 @@ ATTN_COLD_ int attn_mla_steps_(attn_stage_ *s, void *job) {
       !attn_stage_latent_turn_(s, &j->at, &j->turn[0], attn_latent_columns_(q, dn, j->dr)) ||
       !attn_stage_latent_turn_(s, &j->at, &j->turn[1], attn_latent_columns_(rows, j->dc, j->dr)) ||
       !attn_stage_latent_norm_(s, rows, j->dc, p->kv_gain, p->eps) ||
-      (j->at.cache && !attn_mla_append_rows_(s, j, rows)) ||
+      (j->at.cache && !attn_stage_latent_append_(s, &j->at, rows, none)) ||
       !(j->expand ? attn_mla_expanded_(s, j, o, q, rows) : attn_mla_absorbed_(s, j, o, q, rows)))
     return 0;
   if (s->run) attn_latent_clear_(&j->at, &o);
@@ -59570,6 +59632,234 @@ ATTN_COLD_ attn_status attn_mla_call_(attn_tensor y, attn_tensor x, const attn_m
 }
 ATTN_CALL_(attn_mla, (y, x, params), attn_tensor y, attn_tensor x, const attn_mla_params *params)
 /* <<< attn/families/latent/mla_steps.h */
+/* >>> attn/families/latent/tpa.h */
+/* families/latent/tpa.h owns tensor product attention: factors as rows that a cache can hold, and heads made from
+ * such rows. */
+
+enum { ATTN_TPA_Q_, ATTN_TPA_K_, ATTN_TPA_V_, ATTN_TPA_OPERANDS_ = 10, ATTN_TPA_HEADS_ = 16 };
+
+typedef struct attn_tpa_job_ {
+  attn_tensor o;
+  attn_factors x[3];
+  attn_tpa_params p;
+  attn_latent_ at;
+  attn_rope_ turn[2];
+} attn_tpa_job_;
+
+/* ---- rows of factors ----------------------------------------------------------------------------*/
+
+ATTN_COLD_ int64_t attn_factors_width_(const attn_factors *x) {
+  return attn_mul_(x->a.heads, attn_add_(x->a.dim, x->b.dim));
+}
+
+/* The vectors of rows of factors, a head each. */
+ATTN_COLD_ attn_tensor attn_factors_b_(attn_tensor rows, const attn_factors *x) {
+  attn_tensor t = attn_latent_columns_(rows, x->a.heads * x->a.dim, x->b.dim);
+  t.heads = x->a.heads, t.stride_head = x->b.dim;
+  return t;
+}
+
+typedef struct attn_factors_copy_ {
+  const attn_table_ *table;
+  attn_tensor y;         /* rows of factors; or, of heads, [rows][heads][R] */
+  const attn_factors *x; /* what rows are made of */
+  attn_tensor rows;
+  int64_t tiles, h0;
+} attn_factors_copy_;
+
+/* Factors become rows of floats. */
+ATTN_FUNC_ void attn_factors_row_item_(void *job, int worker, int64_t index) {
+  const attn_factors_copy_ *c = (const attn_factors_copy_ *)job;
+  const int64_t b = index / c->tiles, first = index % c->tiles * ATTN_TILE_;
+  const int64_t left = c->y.len - first, rank = c->x->a.heads;
+  const int64_t end = left < ATTN_TILE_ ? c->y.len : first + ATTN_TILE_;
+  (void)worker;
+  for (int64_t i = first; i < end; i++) {
+    float *row = (float *)(void *)attn_at_(&c->y, b, 0, i);
+    for (int part = 0; part < 2; part++) {
+      const attn_tensor *x = part ? &c->x->b : &c->x->a;
+      for (int64_t r = 0; r < rank; r++, row += x->dim)
+        c->table->widen(row, attn_at_(x, b, r, i), 0, NULL, 1, x->dim, x->dtype, NULL);
+    }
+  }
+}
+
+/* a / R of some heads, the numbers of a head side by side. */
+ATTN_FUNC_ void attn_factors_turn_item_(void *job, int worker, int64_t index) {
+  const attn_factors_copy_ *c = (const attn_factors_copy_ *)job;
+  const int64_t first = index * ATTN_TILE_, left = c->y.len - first, rank = c->x->a.heads;
+  const int64_t end = left < ATTN_TILE_ ? c->y.len : first + ATTN_TILE_, heads = c->y.dim / rank;
+  (void)worker;
+  for (int64_t i = first; i < end; i++) {
+    float *y = (float *)(void *)attn_at_(&c->y, 0, 0, i);
+    const float *a = (const float *)(const void *)attn_at_(&c->rows, 0, 0, i) + c->h0;
+    for (int64_t h = 0; h < heads; h++)
+      for (int64_t r = 0; r < rank; r++) *y++ = a[r * c->x->a.dim + h] / (float)rank;
+  }
+}
+
+/* y [1,n,rows,d], the heads of a token side by side, = heads h0 .. of rows of factors. */
+ATTN_COLD_ int attn_stage_factors_(attn_stage_ *s, attn_tensor y, attn_tensor rows,
+                                   const attn_factors *x, int64_t h0) {
+  const int64_t rank = x->a.heads, n = y.heads, used = s->used;
+  attn_factors_copy_ c;
+  memset(&c, 0, sizeof c);
+  c.table = s->table, c.x = x, c.rows = rows, c.h0 = h0;
+  c.y = attn_stage_tensor_(s, 1, 1, rows.len, attn_mul_(n, rank));
+  if (!attn_stage_for_(s, attn_tiles_of_(rows.len), attn_factors_turn_item_, &c, 0, NULL)) return 0;
+  /* a token is a product: what is a head of it, is a row */
+  attn_tensor w = attn_factors_b_(rows, x), a = c.y, to = y;
+  w.len = rank, w.heads = rows.len, w.stride_len = w.stride_head, w.stride_head = rows.stride_len;
+  a.heads = rows.len, a.stride_head = a.stride_len, a.len = n, a.dim = a.stride_len = rank;
+  to.heads = y.len, to.stride_head = y.stride_len, to.len = n, to.stride_len = y.stride_head;
+  if (!attn_stage_gemm_(s, to, a, w, NULL)) return 0;
+  attn_stage_back_(s, used);
+  return 1;
+}
+
+/* ---- steps --------------------------------------------------------------------------------------*/
+
+/* One sequence: its rows of o and q, the factors of all its tokens. */
+ATTN_COLD_ int attn_tpa_heads_(attn_stage_ *s, const attn_tpa_job_ *j, int64_t b, attn_tensor o,
+                               attn_tensor q, attn_tensor k, attn_tensor v) {
+  const int64_t h = j->o.heads, used = s->used;
+  for (int64_t h0 = 0; h0 < h; h0 += ATTN_TPA_HEADS_, attn_stage_back_(s, used)) {
+    const int64_t n = h - h0 < ATTN_TPA_HEADS_ ? h - h0 : (int64_t)ATTN_TPA_HEADS_;
+    const attn_tensor kh = attn_latent_rows_(s, 1, k.len, n, q.dim);
+    const attn_tensor vh = attn_latent_rows_(s, 1, v.len, n, o.dim);
+    attn_sdpa_params p;
+    memset(&p, 0, sizeof p);
+    p.scale = j->p.scale, p.window = j->p.window;
+    p.causal = j->p.bidirectional ? ATTN_CAUSAL_NONE : ATTN_CAUSAL_END;
+    if (j->p.lse.data) p.lse = attn_latent_part_(&j->at, attn_stage_heads_(j->p.lse, h0, n), b);
+    if (!attn_stage_factors_(s, kh, k, &j->x[ATTN_TPA_K_], h0) ||
+        !attn_stage_factors_(s, vh, v, &j->x[ATTN_TPA_V_], h0) ||
+        !attn_stage_sdpa_(s, attn_stage_heads_(o, h0, n), attn_stage_heads_(q, h0, n), kh, vh, &p))
+      return 0;
+  }
+  return 1;
+}
+
+ATTN_COLD_ int attn_tpa_steps_(attn_stage_ *s, void *job) {
+  attn_tpa_job_ *j = (attn_tpa_job_ *)job;
+  attn_latent_ *l = &j->at;
+  attn_tensor rows[3];
+  for (int i = 0; i < 3; i++) {
+    rows[i] = attn_stage_tensor_(s, l->batch, 1, l->len, attn_factors_width_(&j->x[i]));
+    attn_factors_copy_ c;
+    memset(&c, 0, sizeof c);
+    c.table = s->table, c.y = rows[i], c.x = &j->x[i], c.tiles = attn_tiles_of_(l->len);
+    if (!attn_stage_for_(s, attn_mul_(l->batch, c.tiles), attn_factors_row_item_, &c, 0, NULL) ||
+        (j->p.rope && i < ATTN_TPA_V_ &&
+         !attn_stage_latent_turn_(s, l, &j->turn[i], attn_factors_b_(rows[i], &j->x[i]))))
+      return 0;
+  }
+  if (l->cache && !attn_stage_latent_append_(s, l, rows[ATTN_TPA_K_], rows[ATTN_TPA_V_])) return 0;
+  const attn_tensor q = attn_latent_rows_(s, l->batch, l->len, j->o.heads, j->x[0].b.dim);
+  if (!attn_stage_factors_(s, attn_latent_flat_(q), attn_latent_flat_(rows[0]), &j->x[0], 0))
+    return 0;
+  const int64_t used = s->used;
+  for (int64_t b = 0, n = attn_latent_walked_(s, l); b < n; b++, attn_stage_back_(s, used)) {
+    attn_tensor k = attn_latent_part_(l, rows[ATTN_TPA_K_], b);
+    attn_tensor v = attn_latent_part_(l, rows[ATTN_TPA_V_], b);
+    if (attn_latent_new_(l, b) == 0) continue;
+    if (l->cache && (!attn_stage_latent_rows_(s, l, l->is.k, b, &k) ||
+                     !attn_stage_latent_rows_(s, l, l->is.v, b, &v)))
+      return 0;
+    if (!attn_tpa_heads_(s, j, b, attn_latent_part_(l, j->o, b), attn_latent_part_(l, q, b), k, v))
+      return 0;
+  }
+  if (s->run) attn_latent_clear_(l, &j->o);
+  return 1;
+}
+
+/* ---- checks -------------------------------------------------------------------------------------*/
+
+ATTN_COLD_ int attn_tpa_operands_(attn_error_ *e, attn_tpa_job_ *j, attn_operand_ *op) {
+  const int either = ATTN_OUT_ | ATTN_OPTIONAL_;
+  const int64_t any = ATTN_ANY_;
+  const attn_tensor *o = &j->o;
+  attn_factors *q = &j->x[0], *k = &j->x[1], *v = &j->x[2];
+  static const char shape_a[] = "a of q, k and v must be [o.batch, R, o.len, o.heads]";
+  static const char shape_b[] =
+      "b of q, k and v must be [o.batch, R of a, o.len, d], d of q and k alike, of v o.dim";
+  attn_operand_ all[ATTN_TPA_OPERANDS_] = {
+      ATTN_OPERAND_(&j->o, "o", ATTN_OUT_, any, any, any, any, ""),
+      ATTN_OPERAND_(&q->a, "q.a", 0, o->batch, any, o->len, o->heads, shape_a),
+      ATTN_OPERAND_(&q->b, "q.b", 0, o->batch, q->a.heads, o->len, any, shape_b),
+      ATTN_OPERAND_(&k->a, "k.a", 0, o->batch, any, o->len, o->heads, shape_a),
+      ATTN_OPERAND_(&k->b, "k.b", 0, o->batch, k->a.heads, o->len, q->b.dim, shape_b),
+      ATTN_OPERAND_(&v->a, "v.a", 0, o->batch, any, o->len, o->heads, shape_a),
+      ATTN_OPERAND_(&v->b, "v.b", 0, o->batch, v->a.heads, o->len, o->dim, shape_b),
+      ATTN_OPERAND_(&j->p.lse, "params.lse", either | ATTN_IS_F32_, o->batch, o->heads, o->len, 1,
+                    "params.lse must be f32 [o.batch, o.heads, o.len, 1]"),
+      ATTN_OPERAND_(&j->at.is.k, "cache.k", either, any, 1, any, attn_factors_width_(k),
+                    "cache.k must have one head, of Rk (H + dk) columns"),
+      ATTN_OPERAND_(&j->at.is.v, "cache.v", either, any, 1, any, attn_factors_width_(v),
+                    "cache.v must have one head, of Rv (H + dv) columns")};
+  memcpy(op, all, sizeof all);
+  if (!attn_check_given_(e, op, ATTN_TPA_OPERANDS_)) return 0;
+  for (int i = 0; i < ATTN_TPA_OPERANDS_; i++)
+    if (!attn_check_operand_(e, &op[i], o->heads)) return 0;
+  const int64_t most = ATTN_LATENT_MOST_;
+  for (int i = 0; i < 3; i++)
+    if (j->x[i].a.heads < 1 || j->x[i].a.heads > most || o->heads > most)
+      return attn_reject_(e, ATTN_E_SHAPE,
+                          "the ranks of q, k and v must lie in 1..65536, as o.heads");
+  return 1;
+}
+
+/* Every rule; query: for the workspace, which reads no more than indptr and lengths. */
+ATTN_COLD_ int attn_tpa_check_(attn_error_ *e, attn_tpa_job_ *j, const attn_ctx *ctx, int *workers,
+                               int query) {
+  attn_operand_ op[ATTN_TPA_OPERANDS_];
+  attn_tpa_params *p = &j->p;
+  attn_latent_ *l = &j->at;
+  attn_latent_more_ more, own;
+  memset(&more, 0, sizeof more), memset(&own, 0, sizeof own);
+  l->indptr = p->indptr, l->cache = p->cache, l->held = p->held;
+  if (!attn_check_ctx_(e, ctx, &l->table, workers) || !attn_latent_open_(e, l)) return 0;
+  if (l->cache && attn_cache_latent_(&l->is))
+    return attn_reject_(e, ATTN_E_NULL, "cache.v.data must not be null");
+  if (!attn_tpa_operands_(e, j, op) ||
+      !attn_latent_sequences_(e, l, &j->o, p->sequences, &more, &own) ||
+      !attn_check_scale_(e, p->scale) || !attn_check_window_(e, &p->window))
+    return 0;
+  if (l->cache && l->is.window)
+    return attn_reject_(e, ATTN_E_RANGE, "params.cache must not be a ring");
+  for (int k = 0; p->rope && k < 2; k++) {
+    if (!attn_latent_rope_(e, &j->turn[k], p->rope, l, j->x[k].b.dim, k, !query)) return 0;
+    for (int i = 0; i < ATTN_ROPE_SPANS_; i++) attn_latent_note_(&more, j->turn[k].span[i]);
+  }
+  return attn_check_apart_(e, ctx, op, ATTN_TPA_OPERANDS_, more.span, more.n) &&
+         (!l->cache || attn_latent_room_(e, l, attn_factors_width_(&j->x[ATTN_TPA_K_]),
+                                         attn_factors_width_(&j->x[ATTN_TPA_V_]), op,
+                                         ATTN_TPA_OPERANDS_, &more, &own, ctx, !query));
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_COLD_ attn_status attn_tpa_call_(attn_tensor o, const attn_factors *q, const attn_factors *k,
+                                      const attn_factors *v, const attn_tpa_params *params,
+                                      attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_tpa_job_ j;
+  int workers = 1, fine = 0;
+  memset(&j, 0, sizeof j);
+  j.o = o;
+  if (params) j.p = *params;
+  if (!q || !k || !v) {
+    attn_reject_(&e, ATTN_E_NULL, "q, k and v must not be null");
+    return attn_end_(bytes ? NULL : ctx, &e);
+  }
+  j.x[0] = *q, j.x[1] = *k, j.x[2] = *v;
+  fine = attn_tpa_check_(&e, &j, ctx, &workers, bytes != NULL);
+  return attn_step_call_or_(&e, j.at.table, workers, ctx, attn_tpa_steps_, &j,
+                            "heads made from factors",
+                            fine && (!o.batch || !o.len || !o.heads) ? "no queries" : NULL, bytes);
+}
+ATTN_CALL_(attn_tpa, (o, q, k, v, params), attn_tensor o, const attn_factors *q,
+           const attn_factors *k, const attn_factors *v, const attn_tpa_params *params)
+/* <<< attn/families/latent/tpa.h */
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

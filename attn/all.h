@@ -87,6 +87,7 @@
 #endif
 #if ATTN_HAS_LATENT
 #include "api/families/latent/mla.h"
+#include "api/families/latent/tpa.h"
 #endif
 #include "api/left_out.h"
 #include "api/end.h"
@@ -327,8 +328,10 @@ ATTN_BEGIN_STRICT_
 #endif
 #if ATTN_HAS_LATENT
 #include "families/latent/rows.h"
+#include "families/latent/kept.h"
 #include "families/latent/mla.h"
 #include "families/latent/mla_steps.h"
+#include "families/latent/tpa.h"
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

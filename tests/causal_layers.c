@@ -196,6 +196,27 @@ static int mla(play *s) {
   return 1;
 }
 
+/* Heads made from factors. */
+static attn_status tpa_call(play *s, attn_ctx *ctx) {
+  const attn_factors x[3] = {{s->in[0], s->in[1]}, {s->in[2], s->in[3]}, {s->in[4], s->in[5]}};
+  return attn_tpa(s->out[0], &x[0], &x[1], &x[2], s->p, ctx);
+}
+static int tpa(play *s) {
+  static attn_rope_params rope;
+  if (s->n >= 3) return 0;
+  attn_tpa_params *p = play_params(s, sizeof *p);
+  for (int i = 0; i < 3; i++) {
+    (void)play_token(s, i == s->n ? ATTN_F16 : ATTN_F32, 1 + i, N, 3);
+    (void)play_token(s, ATTN_F32, 1 + i, N, i < 2 ? D : E);
+  }
+  (void)play_out(s, ATTN_F32, 3, N, E);
+  if (s->n == 1) p->window = attn_window_of(20, -1);
+  memset(&rope, 0, sizeof rope);
+  if (s->n) p->rope = &rope;
+  s->call = tpa_call;
+  return 1;
+}
+
 const causal_entry causal_layers[] = {{"attn_multihead ", multihead, NULL},
                                       {"attn_collaborative ", collaborative, NULL},
                                       {"attn_encoder attn_decoder ", block, NULL},
@@ -206,4 +227,5 @@ const causal_entry causal_layers[] = {{"attn_multihead ", multihead, NULL},
                                       {"attn_recursive ", recursive, NULL},
                                       {"attn_convolve attn_convolve_depthwise ", convolve, NULL},
                                       {"attn_mla ", mla, NULL},
+                                      {"attn_tpa ", tpa, NULL},
                                       {NULL, NULL, NULL}};

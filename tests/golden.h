@@ -144,4 +144,5 @@ static const uint64_t golden[] = {
     0x49b4c572ba12fe81u, /* forgetting */
     0xb6bdbe420b68b7aau, /* stick weights */
     0xd94a1dbb1f66a99du, /* latent layer */
+    0x827caf3d2d5643eau, /* factor heads */
 };

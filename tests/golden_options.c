@@ -346,6 +346,42 @@ static attn_status latent_layer(attn_tensor o, attn_tensor lse, test_rng *rng, a
   return ATTN_OK;
 }
 
+/* Factors of a prompt, and of tokens behind it, whose heads are rotated. */
+static attn_status factor_heads(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_tpa_params p;
+  attn_rope_params rope;
+  attn_cache cache;
+  attn_sequence held;
+  attn_factors x[3];
+  const attn_cache_params c = {.k_dtype = ATTN_F16,
+                               .v_dtype = ATTN_BF16,
+                               .k_heads = 1,
+                               .dk = 2 * (2 + DK),
+                               .dv = 3 * (2 + DV),
+                               .pages = T,
+                               .page = 5};
+  const size_t size = attn_cache_size(&c);
+  memset(&p, 0, sizeof p), memset(&rope, 0, sizeof rope);
+  p.rope = &rope, p.cache = &cache, p.held = &held;
+  for (int i = 0; i < 3; i++) {
+    const int64_t rank = i ? 1 + i : 4;
+    x[i].a = golden_exact(rng, rank, T, 2), x[i].b = golden_exact(rng, rank, T, i < 2 ? DK : DV);
+  }
+  if (attn_cache_open(&cache, test_mem(size), size, &c, ctx) != ATTN_OK) return ATTN_E_VALUE;
+  if (attn_sequence_init(&held, test_mem(4 * T), T, ctx) != ATTN_OK) return ATTN_E_VALUE;
+  for (int64_t i = 0, n; i < T; i += n) {
+    attn_tpa_params now = p;
+    attn_factors some[3];
+    n = i ? 1 : T - 3, now.lse = test_rows(lse, i, n);
+    for (int w = 0; w < 3; w++)
+      some[w].a = test_rows(x[w].a, i, n), some[w].b = test_rows(x[w].b, i, n);
+    const attn_status status =
+        attn_tpa(test_rows(o, i, n), &some[0], &some[1], &some[2], &now, ctx);
+    if (status != ATTN_OK) return status;
+  }
+  return ATTN_OK;
+}
+
 const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"routing learned", routing_learned},
                                       {"sinkhorn null", sinkhorn_null},
@@ -369,4 +405,5 @@ const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"forgetting", forgetting},
                                       {"stick weights", stick_weights},
                                       {"latent layer", latent_layer},
+                                      {"factor heads", factor_heads},
                                       {NULL, NULL}};

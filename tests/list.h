@@ -1377,7 +1377,13 @@
   X(M5_mla_positions)                       \
   X(M5_mla_promises)                        \
   X(M5_mla_edges)                           \
-  X(M5_mla_rejects)
+  X(M5_mla_rejects)                         \
+  X(M5_tpa_rows)                            \
+  X(M5_tpa_cache)                           \
+  X(M5_tpa_identities)                      \
+  X(M5_tpa_promises)                        \
+  X(M5_tpa_edges)                           \
+  X(M5_tpa_rejects)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)

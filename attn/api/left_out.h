@@ -187,6 +187,8 @@
 #if !ATTN_HAS_LATENT
 #define attn_mla(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
 #define attn_mla_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
+#define attn_tpa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
+#define attn_tpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
 #endif
 #if !ATTN_HAS_LINEAR
 #define attn_feature_count(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR

@@ -37,7 +37,7 @@
 /* Products of numbers below f32: params.compute of attn_sdpa, attn_cache_sdpa and attn_gemm. */
 #define ATTN_FAMILY_LOW 0x800000u
 #define ATTN_FAMILY_RESHAPED 0x1000000u /* attn_reshaped */
-#define ATTN_FAMILY_LATENT 0x4000000u   /* attn_mla */
+#define ATTN_FAMILY_LATENT 0x4000000u   /* attn_mla, attn_tpa */
 #define ATTN_FAMILY_ALL 0x5ffffffu
 
 #ifndef ATTN_ONLY

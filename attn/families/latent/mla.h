@@ -10,33 +10,16 @@ typedef struct attn_mla_job_ {
   int expand;
 } attn_mla_job_;
 
-enum { ATTN_MLA_OPERANDS_ = 9, ATTN_MLA_CACHE_ = 8 };
-
-/* What the call reads or writes beside its operands. */
-typedef struct attn_mla_more_ {
-  int n;
-  attn_span_ span[5 + 2 * ATTN_ROPE_SPANS_];
-} attn_mla_more_;
-
-ATTN_COLD_ void attn_mla_note_(attn_mla_more_ *more, attn_span_ span) {
-  more->span[more->n++] = span;
-}
-
-ATTN_COLD_ int attn_mla_array_(attn_error_ *e, attn_mla_more_ *more, const void *data, int64_t n,
-                               int64_t size, const char *align) {
-  attn_span_ span;
-  if (!attn_check_array_(e, data, n, size, align, &span)) return 0;
-  attn_mla_note_(more, span);
-  return 1;
-}
+enum { ATTN_MLA_OPERANDS_ = 9 };
 
 /* Widths, from the weights. */
 ATTN_COLD_ int attn_mla_widths_(attn_error_ *e, attn_mla_job_ *j) {
   attn_mla_params *p = &j->p;
   attn_tensor *const w[] = {&p->w_dq, &p->w_uq, &p->w_dkv, &p->w_ukv, &p->w_o};
   if (p->heads == 0) p->heads = 1;
-  if (p->heads < 1 || p->rope_dim < 0)
-    return attn_reject_(e, ATTN_E_SHAPE, "params.heads and .rope_dim must not be negative");
+  if (p->heads < 1 || p->heads > ATTN_LATENT_MOST_ || p->rope_dim < 0)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "params.heads must lie in 0..65536, and rope_dim must not be negative");
   for (int i = 0; i < 5; i++)
     if (w[i]->data || i > 0) attn_turn_(w[i], p->w_transposed);
   if (p->w_uq.dim % p->heads || p->w_ukv.dim % p->heads)
@@ -83,75 +66,6 @@ ATTN_COLD_ int attn_mla_operands_(attn_error_ *e, attn_mla_job_ *j, attn_operand
   return 1;
 }
 
-/* Which rows belong together, and what is kept of them; own: what describes the cache. */
-ATTN_COLD_ int attn_mla_sequences_(attn_error_ *e, attn_mla_job_ *j, attn_mla_more_ *more,
-                                   attn_mla_more_ *own) {
-  attn_mla_params *p = &j->p;
-  attn_latent_ *l = &j->at;
-  attn_span_ span[ATTN_CACHE_SPANS_], table;
-  l->batch = j->x.batch, l->len = j->x.len, l->indptr = p->indptr;
-  l->n = p->indptr ? p->sequences : j->x.batch;
-  if (p->sequences < 0 || p->sequences >= (int64_t)1 << 40 || (!p->indptr && p->sequences))
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.sequences must lie in 0..2^40, and be 0 without params.indptr");
-  if (p->indptr && l->batch != 1)
-    return attn_reject_(e, ATTN_E_SHAPE, "x.batch must be 1 with params.indptr");
-  if (p->indptr && (!attn_mla_array_(e, more, p->indptr, l->n + 1, 8,
-                                     "params.indptr must be aligned to its elements") ||
-                    !attn_check_indptr_(e, p->indptr, l->n, l->len,
-                                        "params.indptr must rise from 0 to at most x.len")))
-    return 0;
-  if (!l->cache) return 1;
-  if (!attn_check_cache_(e, &l->is, 1, span)) return 0;
-  if (!attn_cache_latent_(&l->is) || l->is.v.dim != j->dc)
-    return attn_reject_(e, ATTN_E_SHAPE, "params.cache must be latent, with v.dim = dc");
-  if (l->is.window && (p->bidirectional || p->form == ATTN_MLA_EXPANDED))
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.bidirectional and ATTN_MLA_EXPANDED go without cache.window");
-  if ((uintptr_t)l->held % sizeof(void *))
-    return attn_reject_(e, ATTN_E_ALIGN, "params.held must be aligned to its elements");
-  for (int64_t b = 0; b < l->n; b++)
-    if (!attn_check_sequence_(e, &l->is, &l->held[b], &table)) return 0;
-  attn_mla_note_(own, span[ATTN_CACHE_HOLDERS_]);
-  return attn_mla_array_(e, own, l->cache, (int64_t)sizeof *l->cache, 1, "") &&
-         attn_mla_array_(e, own, l->held, attn_mul_(l->n, (int64_t)sizeof *l->held), 1, "");
-}
-
-/* What appending will be given, before there is any of it. */
-ATTN_COLD_ void attn_mla_append_(attn_append_ *a, const attn_mla_job_ *j, attn_append_params *p) {
-  const void *there = (const void *)(uintptr_t)ATTN_ALIGN_;
-  memset(a, 0, sizeof *a), memset(p, 0, sizeof *p);
-  a->sequences = j->at.held, a->n = j->at.n;
-  a->k = attn_view_(there, ATTN_F32, j->x.batch, 1, j->x.len, attn_add_(j->dc, j->dr));
-  p->indptr = j->p.indptr;
-}
-
-/* Room for the rows, and that what appending writes is nobody else's; data: tables may be read. */
-ATTN_COLD_ int attn_mla_room_(attn_error_ *e, attn_mla_job_ *j, attn_operand_ *op,
-                              attn_mla_more_ *more, attn_mla_more_ *own, const attn_ctx *ctx,
-                              int data) {
-  attn_latent_ *l = &j->at;
-  attn_append_ a;
-  attn_append_params p;
-  attn_span_ table;
-  attn_mla_append_(&a, j, &p);
-  if (!(data ? attn_append_judge_(e, &a, l->cache, &p, ctx)
-             : attn_append_plan_(e, &a, l->cache, &p, ctx, 0)) ||
-      !attn_check_workspace_(e, ctx, &more->span[more->n++]))
-    return 0;
-  for (int64_t b = -own->n; b < l->n; b++) {
-    if (b >= 0 && (!attn_check_sequence_(e, &l->is, &l->held[b], &table) ||
-                   (data && !attn_check_pages_(e, &l->is, &l->held[b]))))
-      return 0;
-    if (b < 0) table = own->span[b + own->n];
-    if (!attn_span_alone_(&table, op, ATTN_MLA_OPERANDS_, more->span, more->n))
-      return attn_reject_(e, ATTN_E_OVERLAP,
-                          "the cache, its sequences and tables must not share memory with another "
-                          "argument or ctx.workspace");
-  }
-  return 1;
-}
-
 /* The factor of scores. */
 ATTN_COLD_ float attn_mla_scale_(const attn_mla_job_ *j) {
   const attn_rope_params *r = &j->turn[0].p;
@@ -170,7 +84,8 @@ ATTN_COLD_ int attn_mla_choose_(const attn_mla_job_ *j) {
   const double each = (double)j->dc * ((double)j->dn + (double)j->dv);
   double latent = 0.0, wide = 0.0;
   if (j->p.form != ATTN_MLA_AUTO || l->is.window) return j->p.form == ATTN_MLA_EXPANDED;
-  for (int64_t b = 0; b < l->n; b++) {
+  const int64_t n = l->indptr || l->cache || l->n < 1 ? l->n : 1; /* else all are alike */
+  for (int64_t b = 0; b < n; b++) {
     const double fresh = (double)attn_latent_new_(l, b), all = (double)attn_latent_all_(l, b);
     const double pairs = fresh * (all - (j->p.bidirectional ? 0.0 : 0.5 * fresh));
     latent += pairs * (2.0 * (double)j->dc + (double)j->dr) + fresh * each;
@@ -186,17 +101,18 @@ ATTN_COLD_ int attn_mla_check_(attn_error_ *e, attn_mla_job_ *j, const attn_ctx 
   attn_operand_ op[ATTN_MLA_OPERANDS_];
   attn_mla_params *p = &j->p;
   attn_latent_ *l = &j->at;
-  attn_mla_more_ more, own;
+  attn_latent_more_ more, own;
   memset(&more, 0, sizeof more), memset(&own, 0, sizeof own);
   if (!attn_check_ctx_(e, ctx, &l->table, workers)) return 0;
-  l->cache = p->cache, l->held = p->held;
-  if (!p->cache != !p->held)
-    return attn_reject_(e, ATTN_E_NULL, "params.cache and params.held go together");
-  if (l->cache) {
-    l->is = *l->cache;
-    if (!l->is.k.data) return attn_reject_(e, ATTN_E_NULL, "cache.k.data must not be null");
-  }
-  if (!attn_mla_operands_(e, j, op) || !attn_mla_sequences_(e, j, &more, &own)) return 0;
+  l->indptr = p->indptr, l->cache = p->cache, l->held = p->held;
+  if (!attn_latent_open_(e, l) || !attn_mla_operands_(e, j, op) ||
+      !attn_latent_sequences_(e, l, &j->x, p->sequences, &more, &own))
+    return 0;
+  if (l->cache && (!attn_cache_latent_(&l->is) || l->is.v.dim != j->dc))
+    return attn_reject_(e, ATTN_E_SHAPE, "params.cache must be latent, with v.dim = dc");
+  if (l->cache && l->is.window && (p->bidirectional || p->form == ATTN_MLA_EXPANDED))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.bidirectional and ATTN_MLA_EXPANDED go without cache.window");
   if (p->q_gain && !p->w_dq.data)
     return attn_reject_(e, ATTN_E_RANGE, "params.q_gain goes with w_dq");
   if ((int)p->form < 0 || p->form >= ATTN_MLA_FORMS)
@@ -206,15 +122,16 @@ ATTN_COLD_ int attn_mla_check_(attn_error_ *e, attn_mla_job_ *j, const attn_ctx 
   if (p->eps == 0.0f && !signbit(p->eps)) p->eps = 1e-6f;
   const char *align = "params.q_gain and .kv_gain must be aligned to their elements";
   if (!attn_check_scale_(e, p->scale) || !attn_check_window_(e, &p->window) ||
-      !attn_mla_array_(e, &more, p->q_gain, p->w_dq.dim, 4, align) ||
-      !attn_mla_array_(e, &more, p->kv_gain, j->dc, 4, align))
+      !attn_latent_array_(e, &more, p->q_gain, p->w_dq.dim, 4, align) ||
+      !attn_latent_array_(e, &more, p->kv_gain, j->dc, 4, align))
     return 0;
   for (int k = 0; k < 2; k++) {
     if (!attn_latent_rope_(e, &j->turn[k], p->rope, l, j->dr, k, !query)) return 0;
-    for (int i = 0; i < ATTN_ROPE_SPANS_; i++) attn_mla_note_(&more, j->turn[k].span[i]);
+    for (int i = 0; i < ATTN_ROPE_SPANS_; i++) attn_latent_note_(&more, j->turn[k].span[i]);
   }
   if (!attn_check_apart_(e, ctx, op, ATTN_MLA_OPERANDS_, more.span, more.n) ||
-      (l->cache && !attn_mla_room_(e, j, op, &more, &own, ctx, !query)))
+      (l->cache && !attn_latent_room_(e, l, attn_add_(j->dc, j->dr), 0, op, ATTN_MLA_OPERANDS_,
+                                      &more, &own, ctx, !query)))
     return 0;
   p->scale = attn_mla_scale_(j);
   if (p->scale == 0.0f) p->scale = ATTN_ZERO;

@@ -118,7 +118,7 @@ ATTN_COLD_ int attn_mla_expanded_(attn_stage_ *s, const attn_mla_job_ *j, attn_t
                                   attn_tensor q, attn_tensor rows) {
   const attn_latent_ *l = &j->at;
   const int64_t used = s->used;
-  for (int64_t b = 0; b < l->n; b++, attn_stage_back_(s, used)) {
+  for (int64_t b = 0, n = attn_latent_walked_(s, l); b < n; b++, attn_stage_back_(s, used)) {
     attn_tensor c = attn_latent_part_(l, rows, b);
     if (attn_latent_new_(l, b) == 0) continue;
     if (l->cache && !attn_stage_latent_rows_(s, l, l->is.k, b, &c)) return 0;
@@ -128,17 +128,6 @@ ATTN_COLD_ int attn_mla_expanded_(attn_stage_ *s, const attn_mla_job_ *j, attn_t
   return 1;
 }
 
-ATTN_COLD_ int attn_mla_append_rows_(attn_stage_ *s, attn_mla_job_ *j, attn_tensor rows) {
-  attn_latent_ *l = &j->at;
-  attn_append_params p;
-  if (!s->run) return 1;
-  memset(&p, 0, sizeof p);
-  p.indptr = l->indptr;
-  l->grown = 1;
-  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
-  return attn_stage_done_(s, attn_cache_append(l->cache, l->held, l->n, rows, none, &p, &s->ctx));
-}
-
 ATTN_COLD_ int attn_mla_steps_(attn_stage_ *s, void *job) {
   attn_mla_job_ *j = (attn_mla_job_ *)job;
   const attn_mla_params *p = &j->p;
@@ -146,6 +135,7 @@ ATTN_COLD_ int attn_mla_steps_(attn_stage_ *s, void *job) {
   const attn_tensor q = attn_latent_rows_(s, b, t, h, attn_add_(dn, j->dr));
   const attn_tensor o = attn_latent_rows_(s, b, t, h, j->dv);
   const attn_tensor rows = attn_stage_tensor_(s, b, 1, t, attn_add_(j->dc, j->dr));
+  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
   attn_tensor low = j->x;
   if (p->w_dq.data) {
     low = attn_stage_tensor_(s, b, 1, t, p->w_dq.dim);
@@ -158,7 +148,7 @@ ATTN_COLD_ int attn_mla_steps_(attn_stage_ *s, void *job) {
       !attn_stage_latent_turn_(s, &j->at, &j->turn[0], attn_latent_columns_(q, dn, j->dr)) ||
       !attn_stage_latent_turn_(s, &j->at, &j->turn[1], attn_latent_columns_(rows, j->dc, j->dr)) ||
       !attn_stage_latent_norm_(s, rows, j->dc, p->kv_gain, p->eps) ||
-      (j->at.cache && !attn_mla_append_rows_(s, j, rows)) ||
+      (j->at.cache && !attn_stage_latent_append_(s, &j->at, rows, none)) ||
       !(j->expand ? attn_mla_expanded_(s, j, o, q, rows) : attn_mla_absorbed_(s, j, o, q, rows)))
     return 0;
   if (s->run) attn_latent_clear_(&j->at, &o);

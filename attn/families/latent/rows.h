@@ -12,6 +12,14 @@ typedef struct attn_latent_ {
   int grown; /* the rows of the call are in the cache */
 } attn_latent_;
 
+/* More heads than these are a mistake. */
+enum { ATTN_LATENT_MOST_ = 65536 };
+
+/* Sequences whose steps are named one after another: measuring, one stands for all that are alike. */
+ATTN_COLD_ int64_t attn_latent_walked_(const attn_stage_ *s, const attn_latent_ *l) {
+  return s->run || l->indptr || l->cache || l->n < 1 ? l->n : 1;
+}
+
 /* Rows that sequence b has in the call, and with those before them. */
 ATTN_FUNC_ int64_t attn_latent_new_(const attn_latent_ *l, int64_t b) {
   return l->indptr ? l->indptr[b + 1] - l->indptr[b] : l->len;
@@ -222,5 +230,5 @@ ATTN_COLD_ int attn_stage_copy_(attn_stage_ *s, attn_tensor y, attn_tensor x) {
 ATTN_COLD_ void attn_latent_clear_(const attn_latent_ *l, const attn_tensor *x) {
   for (int64_t i = attn_latent_end_(l); i < x->len; i++)
     for (int64_t h = 0; h < x->heads; h++)
-      memset(attn_at_(x, 0, h, i), 0, (size_t)x->dim * sizeof(float));
+      memset(attn_at_(x, 0, h, i), 0, (size_t)attn_bytes_(x->dtype, x->dim));
 }

@@ -12,7 +12,7 @@ typedef enum attn_mla_form {
 /* The weights, and {0} beside them is the paper's layer. dq, dc, dn, dr, dv are q_lora_rank, kv_lora_rank,
  * qk_nope_head_dim, qk_rope_head_dim and v_head_dim of a configuration. */
 typedef struct attn_mla_params {
-  int64_t heads;                /* H; 0 = 1 */
+  int64_t heads;                /* H, up to 65536; 0 = 1 */
   int64_t rope_dim;             /* dr; 0 = no rotated part */
   attn_tensor w_dq;             /* [1,1,dm,dq], optional: without it w_uq reads x */
   attn_tensor w_uq;             /* [1,1,dq or dm,H (dn + dr)] */
