@@ -71,6 +71,7 @@
 #include "api/families/memory/recursive.h"
 #include "api/families/memory/recall.h"
 #include "api/families/memory/gtrxl.h"
+#include "api/families/memory/infini.h"
 #endif
 #if ATTN_HAS_BLOCKS
 #include "api/families/blocks/coder.h"
@@ -304,6 +305,7 @@ ATTN_BEGIN_STRICT_
 #include "families/memory/spalm.h"
 #include "families/memory/memorizing.h"
 #include "families/memory/gtrxl.h"
+#include "families/memory/infini.h"
 #endif
 #if ATTN_HAS_BLOCKS
 #include "families/blocks/feed_forward.h"

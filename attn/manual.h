@@ -42,7 +42,7 @@
  *   attn_pattern_*, attn_block_permutations, attn_schedule_* (sparse patterns); attn_star_*,
  *   attn_longformer*, attn_etc*, attn_tree*, attn_segmented, attn_hierarchy, attn_recursive
  *   (whole mechanisms); attn_segment*, attn_memory_*, attn_usage, attn_compress*,
- *   attn_attention_loss, attn_rebuild_loss (memories of earlier segments); attn_knn_search,
+ *   attn_attention_loss, attn_rebuild_loss, attn_infini (memories of earlier segments); attn_knn_search,
  *   attn_knn_lm, attn_spalm, attn_memorizing, attn_recall_append (memories that are searched);
  *   attn_topk_* (best keys), attn_lsh, attn_lsh_* (buckets of hashed tokens), attn_routing*
  *   (clusters of queries and keys), attn_sinkhorn*, attn_sortcut (sorted blocks), attn_sac*,

@@ -217,6 +217,20 @@ static int tpa(play *s) {
   return 1;
 }
 
+/* Segments, and the memory of those before. */
+static attn_status infini_call(play *s, attn_ctx *ctx) {
+  return attn_infini(s->out[0], s->in[0], s->in[1], s->in[2], s->p, ctx);
+}
+static int infini(play *s) {
+  if (s->n >= 4) return 0;
+  attn_infini_params *p = play_params(s, sizeof *p);
+  const play_trio_of x = play_trio(s, s->n == 1 ? 40 : N, 2, ATTN_F32);
+  (void)x;
+  p->segment = s->n == 2 ? 64 : 31, p->delta = s->n & 1;
+  s->call = infini_call;
+  return 1;
+}
+
 const causal_entry causal_layers[] = {{"attn_multihead ", multihead, NULL},
                                       {"attn_collaborative ", collaborative, NULL},
                                       {"attn_encoder attn_decoder ", block, NULL},
@@ -228,4 +242,5 @@ const causal_entry causal_layers[] = {{"attn_multihead ", multihead, NULL},
                                       {"attn_convolve attn_convolve_depthwise ", convolve, NULL},
                                       {"attn_mla ", mla, NULL},
                                       {"attn_tpa ", tpa, NULL},
+                                      {"attn_infini ", infini, NULL},
                                       {NULL, NULL, NULL}};

@@ -145,4 +145,5 @@ static const uint64_t golden[] = {
     0xb6bdbe420b68b7aau, /* stick weights */
     0xd94a1dbb1f66a99du, /* latent layer */
     0x827caf3d2d5643eau, /* factor heads */
+    0x0548b47a601963afu, /* infini segments */
 };

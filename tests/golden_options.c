@@ -382,6 +382,28 @@ static attn_status factor_heads(attn_tensor o, attn_tensor lse, test_rng *rng, a
   return ATTN_OK;
 }
 
+/* Segments of two calls, the second with the delta rule, and their memory. */
+static attn_status infini_segments(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  static const float beta[2] = {0.5f, -1.25f};
+  attn_infini_params p;
+  memset(&p, 0, sizeof p);
+  const attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 1, T, DK);
+  const attn_tensor v = golden_exact(rng, 1, T, DV);
+  p.segment = 20, p.beta = beta, p.memory = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, DK, DV);
+  p.z = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 1, DK);
+  test_fill_value(p.memory, 0), test_fill_value(p.z, 0), test_fill_value(lse, 0);
+  for (int64_t i = 0; i < T; i += 40) {
+    const int64_t n = T - i < 40 ? T - i : 40;
+    p.delta = i > 0;
+    const attn_status status = attn_infini(test_rows(o, i, n), test_rows(q, i, n),
+                                           test_rows(k, i, n), test_rows(v, i, n), &p, ctx);
+    if (status != ATTN_OK) return status;
+  }
+  for (int64_t i = 0; i < DK; i++) oracle_set(&lse, 0, 0, i, 0, oracle_get(&p.z, 0, 0, 0, i));
+  for (int64_t i = 0; i < DK; i++) oracle_set(&lse, 0, 1, i, 0, oracle_get(&p.memory, 0, 0, i, 3));
+  return ATTN_OK;
+}
+
 const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"routing learned", routing_learned},
                                       {"sinkhorn null", sinkhorn_null},
@@ -406,4 +428,5 @@ const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"stick weights", stick_weights},
                                       {"latent layer", latent_layer},
                                       {"factor heads", factor_heads},
+                                      {"infini segments", infini_segments},
                                       {NULL, NULL}};

@@ -1383,7 +1383,14 @@
   X(M5_tpa_identities)                      \
   X(M5_tpa_promises)                        \
   X(M5_tpa_edges)                           \
-  X(M5_tpa_rejects)
+  X(M5_tpa_rejects)                         \
+  X(M5_infini_formula)                      \
+  X(M5_infini_streams)                      \
+  X(M5_infini_gates)                        \
+  X(M5_infini_long)                         \
+  X(M5_infini_promises)                     \
+  X(M5_infini_edges)                        \
+  X(M5_infini_rejects)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)

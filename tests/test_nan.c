@@ -196,6 +196,19 @@ static void latent(test_rng *rng) {
   attn_tensor y = room(1, T, D);
   if (attn_mla(y, exact(1, T, D, rng), &p, &ctx) != ATTN_OK) fail_msg("%s", ctx.reason);
   one_nan_in(y, "latent layer"), one_nan_in(cache.k, "latent rows");
+  attn_infini_params segments;
+  memset(&segments, 0, sizeof segments);
+  segments.segment = 16, segments.memory = room(1, D, D), segments.z = room(1, 1, D);
+  for (int n = 0; n < 4; n++) {
+    attn_tensor o = room(2, T, D);
+    segments.delta = n & 1;
+    if (n < 3) test_fill_value(segments.memory, 0), test_fill_value(segments.z, 0);
+    if (attn_infini(o, exact(2, T, D, rng), exact(1, T, D, rng), exact(1, T, D, rng), &segments,
+                    &ctx) != ATTN_OK)
+      fail_msg("%s", ctx.reason);
+    one_nan_in(o, "infini"), one_nan_in(segments.memory, "its memory");
+    one_nan_in(segments.z, "its z");
+  }
 }
 
 static void centroids(test_rng *rng) {

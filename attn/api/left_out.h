@@ -245,6 +245,8 @@
 #define attn_gtrxl_gate(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_gtrxl_gate_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_gtrxl_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_infini(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_infini_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_knn_lm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_knn_lm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_knn_search(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
