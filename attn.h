@@ -59673,6 +59673,8 @@ ATTN_COLD_ int attn_mla_operands_(attn_error_ *e, attn_mla_job_ *j, attn_operand
                     "cache.k must have one head, of dc + dr columns")};
   memcpy(op, all, sizeof all);
   if (!attn_check_given_(e, op, ATTN_MLA_OPERANDS_) || !attn_mla_widths_(e, j)) return 0;
+  if (!p->w_dq.data && p->w_uq.len != dm)
+    return attn_reject_(e, ATTN_E_NULL, "params.w_dq must be given where w_uq does not read x");
   op[2].len = p->w_dq.data ? p->w_dq.dim : dm, op[4].len = j->dc;
   op[5].len = attn_mul_(p->heads, j->dv), op[6].dim = p->w_o.dim;
   op[7].heads = p->heads, op[8].dim = attn_add_(j->dc, j->dr);
@@ -59821,7 +59823,7 @@ ATTN_COLD_ int attn_mla_absorbed_(attn_stage_ *s, const attn_mla_job_ *j, attn_t
                                   attn_tensor q, attn_tensor rows) {
   const attn_latent_ *l = &j->at;
   const int64_t h = j->p.heads, used = s->used, wide = attn_add_(j->dc, j->dr);
-  const int64_t most = l->len > ATTN_MLA_FEW_ && h > ATTN_MLA_HEADS_ ? ATTN_MLA_HEADS_ : h;
+  const int64_t most = l->len > ATTN_MLA_FEW_ && h > ATTN_MLA_HEADS_ ? (int64_t)ATTN_MLA_HEADS_ : h;
   const attn_tensor w = attn_weight_heads_(j->p.w_ukv, h);
   for (int64_t h0 = 0; h0 < h; h0 += most, attn_stage_back_(s, used)) {
     const int64_t n = h - h0 < most ? h - h0 : most;

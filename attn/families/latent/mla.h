@@ -58,6 +58,8 @@ ATTN_COLD_ int attn_mla_operands_(attn_error_ *e, attn_mla_job_ *j, attn_operand
                     "cache.k must have one head, of dc + dr columns")};
   memcpy(op, all, sizeof all);
   if (!attn_check_given_(e, op, ATTN_MLA_OPERANDS_) || !attn_mla_widths_(e, j)) return 0;
+  if (!p->w_dq.data && p->w_uq.len != dm)
+    return attn_reject_(e, ATTN_E_NULL, "params.w_dq must be given where w_uq does not read x");
   op[2].len = p->w_dq.data ? p->w_dq.dim : dm, op[4].len = j->dc;
   op[5].len = attn_mul_(p->heads, j->dv), op[6].dim = p->w_o.dim;
   op[7].heads = p->heads, op[8].dim = attn_add_(j->dc, j->dr);

@@ -64,7 +64,7 @@ ATTN_COLD_ int attn_mla_absorbed_(attn_stage_ *s, const attn_mla_job_ *j, attn_t
                                   attn_tensor q, attn_tensor rows) {
   const attn_latent_ *l = &j->at;
   const int64_t h = j->p.heads, used = s->used, wide = attn_add_(j->dc, j->dr);
-  const int64_t most = l->len > ATTN_MLA_FEW_ && h > ATTN_MLA_HEADS_ ? ATTN_MLA_HEADS_ : h;
+  const int64_t most = l->len > ATTN_MLA_FEW_ && h > ATTN_MLA_HEADS_ ? (int64_t)ATTN_MLA_HEADS_ : h;
   const attn_tensor w = attn_weight_heads_(j->p.w_ukv, h);
   for (int64_t h0 = 0; h0 < h; h0 += most, attn_stage_back_(s, used)) {
     const int64_t n = h - h0 < most ? h - h0 : most;

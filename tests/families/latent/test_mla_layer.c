@@ -301,7 +301,7 @@ void M5_mla_rejects(void **state) {
       case 6: p->w_ukv.len--, word = "w_ukv"; break;
       case 7: p->w_o.len--, word = "w_o"; break;
       case 8: p->w_dkv.len--, word = "w_dkv"; break;
-      case 9: p->w_dq.data = NULL, want = ATTN_E_SHAPE, word = "w_uq"; break;
+      case 9: p->w_dq.data = NULL, p->q_gain = NULL, want = ATTN_E_NULL, word = "w_dq"; break;
       case 10: z->x.heads = 2, word = "one head"; break;
       case 11: p->eps = -1, want = ATTN_E_VALUE, word = "eps"; break;
       case 12: p->scale = INFINITY, want = ATTN_E_VALUE, word = "scale"; break;
