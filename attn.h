@@ -7197,14 +7197,16 @@ ATTN_DEF size_t attn_multihead_workspace(attn_tensor y, attn_tensor x, attn_tens
 /* api/compose/block.h owns the parts of a block: the weights of its feed-forward and attentions, and what a
  * decoder keeps between steps. */
 
-/* f(x w_1 + b_1) w_2 + b_2, without w_2: f(x w_1 + b_1); row by row. */
+/* h w_2 + b_2, without w_2: h; h = f(x w_1 + b_1), or gated, element by element, f(x w_1 + b_1) (x w_3 + b_3); row by
+ * row. The names of Llama's models: w_1 is gate_proj, w_3 up_proj, w_2 down_proj. */
 typedef struct attn_feed_forward {
   attn_tensor w_1, b_1; /* [1,1,din,dff], [1,1,1,dff]; biases are optional, as everywhere here */
   attn_tensor w_2, b_2; /* optional: [1,1,dff,dout], [1,1,1,dout] */
-  attn_activation activation; /* f; 0 = ATTN_ACT_RELU */
-  int w_transposed;           /* 1: w_1 and w_2 are [1,1,out,in], as in PyTorch checkpoints */
-  attn_compute compute;       /* of both products, as in attn_gemm (not I8) */
+  attn_activation activation; /* f; 0 = ATTN_ACT_RELU, with w_3 ATTN_ACT_SILU */
+  int w_transposed;           /* 1: the weights are [1,1,out,in], as in PyTorch checkpoints */
+  attn_compute compute;       /* of all products, as in attn_gemm (not I8) */
   int compute_prefer;
+  attn_tensor w_3, b_3; /* optional: [1,1,din,dff], [1,1,1,dff]; not in attn_mixer */
 } attn_feed_forward;
 
 /* What stands around the attention of a layer. */
@@ -10820,15 +10822,16 @@ ATTN_DEF size_t attn_gtrxl_workspace(attn_tensor o, attn_tensor h, const attn_gt
  * VALUE, MASK, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN, INDEX; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon and for any number of workers. */
 
-/* y = f(x w_1 + b_1) w_2 + b_2, row by row, in runs of ceil(T / chunks) rows.
+/* y = f(x w_1 + b_1) w_2 + b_2, gated where ff has a w_3, row by row, in runs of ceil(T / chunks) rows.
  *
  * Shapes: x [B,1,T,din], y [B,1,T,dout], as ff says. chunks >= 1, 0 = 1; more chunks than rows are one row
  *   each. The hidden rows f(x w_1 + b_1) exist for one run at a time, and for at most 192 rows, 96 a
  *   worker, whatever chunks is: no T x dff array. The bits are the same for any chunks.
  * Aliasing: y may be x, the same view: in place.
- * Memory: the weights as attn_gemm lays them out, hidden and output rows of a run in f32.
- * Cost: 2 B T (din dff + dff dout) flops. Errors also: RANGE: chunks < 0.
- * Source: Vaswani et al. 2017, arXiv 1706.03762; in runs: Kitaev et al. 2020, arXiv 2001.04451. */
+ * Memory: the weights as attn_gemm lays them out, hidden (twice with w_3) and output rows of a run in f32.
+ * Cost: 2 B T (din dff + dff dout) flops, with w_3 2 B T din dff more. Errors also: RANGE: chunks < 0; NULL: b_2 or b_3
+ *   without its matrix.
+ * Source: Vaswani et al. 2017, arXiv 1706.03762; gated: Shazeer 2020, arXiv 2002.05202; in runs: Kitaev et al. 2020, arXiv 2001.04451. */
 ATTN_DEF attn_status attn_feed_forward_rows(attn_tensor y, attn_tensor x,
                                             const attn_feed_forward *ff, int64_t chunks,
                                             attn_ctx *ctx);
@@ -25281,6 +25284,7 @@ enum { ATTN_GEMM_DEEP_ = 256 };
 typedef struct attn_gemm_ {
   const attn_table_ *table;
   attn_tensor y, x, bias;
+  attn_tensor gate; /* of compound calls: f32 [B, H, m, n] that the result is multiplied by */
   attn_matrix_ w;
   const attn_low_table_ *low; /* products of bf16 or f16; null: of f32, or */
   attn_coded_ coded;          /* of codes */
@@ -25351,7 +25355,7 @@ ATTN_FUNC_ int64_t attn_gemm_cols_(const attn_gemm_ *a, int workers) {
 /* The items for so many workers, and what one needs for an item, whatever their number. */
 ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   const attn_tensor *y = &a->y;
-  a->finish = a->act != ATTN_ACT_NONE || a->bias.data || a->scale != 1.0f;
+  a->finish = a->act != ATTN_ACT_NONE || a->bias.data || a->scale != 1.0f || a->gate.data;
   a->rows = attn_gemm_rows_(workers);
   a->row_runs = attn_runs_of_(y->len, a->rows);
   a->own_y =
@@ -25397,7 +25401,7 @@ ATTN_FUNC_ int attn_check_codes_scales_(attn_error_ *e, attn_scales *s, const at
 ATTN_FUNC_ void attn_gemm_open_(attn_gemm_ *a, const attn_tensor *y, const attn_tensor *x,
                                 const attn_tensor *w) {
   a->y = *y, a->x = *x, a->w.w = *w;
-  a->bias.data = a->w.packed = NULL, a->w.strip = 0, a->w.run = 0;
+  a->bias.data = a->gate.data = a->w.packed = NULL, a->w.strip = 0, a->w.run = 0;
   a->low = a->w.low = NULL, a->coded.codes = NULL, a->feature = ATTN_FEATURE_NONE;
 }
 
@@ -25582,7 +25586,11 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
                0, NULL, 1, n, a->bias.dtype, NULL);
     for (int64_t r = 0; r < rows; r++) {
       float *row = y + r * stride + c;
-      if (a->finish)
+      if (a->gate.data)
+        attn_on_(dense, f)->act(
+            row, row, (const float *)(const void *)attn_at_(&a->gate, b, h, r0 + r) + c0 + c, n,
+            a->bias.data ? bias : NULL, a->scale, a->act);
+      else if (a->finish)
         attn_on_(dense, f)->activate(row, n, a->bias.data ? bias : NULL, a->scale, a->act);
       else if (ATTN_PART_(LOW, a->low))
         attn_row_one_nan_(f, row, n);
@@ -33438,10 +33446,11 @@ ATTN_COLD_ int attn_check_cut_(attn_error_ *e, const int32_t *len, int64_t b, in
          attn_check_lens_(e, len, b, most, range);
 }
 
-enum { ATTN_FEED_OPERANDS_ = 4 };
+enum { ATTN_FEED_OPERANDS_ = 6 };
 
 ATTN_COLD_ void attn_feed_turn_(attn_feed_forward *ff) {
   attn_turn_(&ff->w_1, ff->w_transposed), attn_turn_(&ff->w_2, ff->w_transposed);
+  attn_turn_(&ff->w_3, ff->w_transposed);
 }
 
 /* What its products are made of; takes: the call has others than f32. */
@@ -33453,20 +33462,29 @@ ATTN_COLD_ int attn_feed_compute_(attn_error_ *e, const attn_feed_forward *ff,
                             &feature);
 }
 
+/* What 0 stands for. */
+ATTN_COLD_ attn_activation attn_feed_default_(const attn_feed_forward *ff) {
+  return ff->w_3.data ? ATTN_ACT_SILU : ATTN_ACT_RELU;
+}
+
 /* Feed-forward from din to dout columns. */
 ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const attn_table_ *table,
                                 attn_place_ at, int64_t din, int64_t dout, attn_operand_ *op) {
-#define ATTN_FEED_(at)                                                                   \
-  {                                                                                      \
-    {ATTN_SAID_IN_OUT_(at "w_1", "din", "dff (dout without w_2)"),                       \
-     ATTN_SAID_(at "b_1", "[1, 1, 1, dff]"), ATTN_SAID_IN_OUT_(at "w_2", "dff", "dout"), \
-     ATTN_SAID_(at "b_2", "[1, 1, 1, dout]")},                                           \
-        at "w_2 must not be null where " at "b_2 is there",                              \
-        at "activation must be an attn_activation"                                       \
+#define ATTN_FEED_(at)                                             \
+  {                                                                \
+    {ATTN_SAID_IN_OUT_(at "w_1", "din", "dff (dout without w_2)"), \
+     ATTN_SAID_(at "b_1", "[1, 1, 1, dff]"),                       \
+     ATTN_SAID_IN_OUT_(at "w_2", "dff", "dout"),                   \
+     ATTN_SAID_(at "b_2", "[1, 1, 1, dout]"),                      \
+     ATTN_SAID_IN_OUT_(at "w_3", "din", "dff"),                    \
+     ATTN_SAID_(at "b_3", "[1, 1, 1, dff]")},                      \
+        {at "w_2 must not be null where " at "b_2 is there",       \
+         at "w_3 must not be null where " at "b_3 is there"},      \
+        at "activation must be an attn_activation"                 \
   }
   static const struct {
     attn_said_ rule[ATTN_FEED_OPERANDS_];
-    const char *alone, *activation;
+    const char *alone[2], *activation;
   } say[ATTN_PLACES_] = {ATTN_FEED_("ff."), ATTN_FEED_("params.induce.ff."),
                          ATTN_FEED_("params.restore.ff."), ATTN_FEED_("params.block.ff."),
                          ATTN_FEED_("params.before.")};
@@ -33477,10 +33495,13 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const att
   op[1] = attn_bias_(&ff->b_1, &say[at].rule[1], ATTN_OPTIONAL_, dff);
   op[2] = attn_weight_(&ff->w_2, &say[at].rule[2], ATTN_OPTIONAL_, dff, dout);
   op[3] = attn_bias_(&ff->b_2, &say[at].rule[3], ATTN_OPTIONAL_, dout);
+  op[4] = attn_weight_(&ff->w_3, &say[at].rule[4], ATTN_OPTIONAL_, din, dff);
+  op[5] = attn_bias_(&ff->b_3, &say[at].rule[5], ATTN_OPTIONAL_, dff);
   for (int i = 0; i < ATTN_FEED_OPERANDS_; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
-  if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone);
-  return attn_check_activation_(e, &ff->activation, ATTN_ACT_RELU, say[at].activation) &&
+  if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[0]);
+  if (ff->b_3.data && !ff->w_3.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[1]);
+  return attn_check_activation_(e, &ff->activation, attn_feed_default_(ff), say[at].activation) &&
          attn_feed_compute_(e, ff, table, 1, ATTN_COMPUTE_WORDS_("ff.compute"));
 }
 
@@ -33507,38 +33528,66 @@ ATTN_COLD_ int64_t attn_layer_rows_(int64_t n) {
   return n < ATTN_LAYER_ROWS_ ? n : (int64_t)ATTN_LAYER_ROWS_;
 }
 
-/* What lies between the products of a feed-forward over so many rows. */
+/* What lies between the products of a feed-forward over so many rows: the hidden ones, beside them those of w_3. */
 ATTN_COLD_ attn_tensor attn_stage_middle_(attn_stage_ *s, const attn_feed_forward *ff,
                                           int64_t batch, int64_t rows) {
-  if (!ff->w_2.data) return attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
-  return attn_stage_tensor_(s, batch, 1, rows, ff->w_1.dim);
+  if (!ff->w_2.data && !ff->w_3.data) return attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  return attn_stage_tensor_(s, batch, 1, rows, attn_mul_(ff->w_1.dim, ff->w_3.data ? 2 : 1));
 }
 
 /* y = ff(x) */
 ATTN_COLD_ int attn_stage_feed_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor middle,
                                 const attn_feed_forward *ff) {
   attn_gemm_params p;
+  attn_tensor up, hidden = y;
   memset(&p, 0, sizeof p);
   p.compute = ff->compute, p.compute_prefer = ff->compute_prefer;
-  p.bias = ff->b_1, p.activation = ff->activation, middle.len = x.len;
-  if (!attn_stage_gemm_(s, ff->w_2.data ? middle : y, x, ff->w_1, &p)) return 0;
-  p.bias = ff->b_2, p.activation = ATTN_ACT_NONE;
-  return !ff->w_2.data || attn_stage_gemm_(s, y, middle, ff->w_2, &p);
+  middle.len = x.len, up = middle;
+  if (middle.data) hidden = middle, hidden.dim = ff->w_1.dim;
+  p.bias = ff->b_1, p.activation = ff->activation;
+  if (!attn_stage_gemm_(s, hidden, x, ff->w_1, &p)) return 0;
+  p.activation = ATTN_ACT_NONE;
+  if (ff->w_3.data) {
+    up.data = (float *)middle.data + hidden.dim, up.dim = hidden.dim;
+    p.bias = ff->b_3;
+    if (!attn_stage_gemm_(s, up, x, ff->w_3, &p) ||
+        !attn_stage_activate_(s, ff->w_2.data ? hidden : y, hidden, up, ATTN_ACT_NONE))
+      return 0;
+  }
+  p.bias = ff->b_2;
+  return !ff->w_2.data || attn_stage_gemm_(s, y, hidden, ff->w_2, &p);
 }
 /* <<< attn/compose/dense.h */
 /* >>> attn/compose/feed_forward.h */
 /* compose/feed_forward.h owns the feed-forward over many rows: weights are laid out once, then runs of
  * rows go through both products while their hidden rows are in the second cache. */
 
-/* y = act(x w + bias) for a matrix that has been laid out; one batch entry. */
-ATTN_COLD_ int attn_stage_laid_(attn_stage_ *s, attn_tensor y, attn_tensor x, const attn_matrix_ *w,
-                                attn_tensor bias, attn_activation act) {
+/* y = act(x w + bias) gate for a matrix that has been laid out; one batch entry. bias and gate may be absent. */
+ATTN_COLD_ int attn_stage_gated_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+                                 const attn_matrix_ *w, attn_tensor bias, attn_activation act,
+                                 attn_tensor gate) {
   attn_gemm_ a;
   memset(&a, 0, sizeof a);
-  a.table = s->table, a.y = y, a.x = x, a.bias = bias, a.w = *w, a.scale = 1.0f, a.act = (int)act;
+  a.table = s->table, a.y = y, a.x = x, a.bias = bias, a.gate = gate;
+  a.w = *w, a.scale = 1.0f, a.act = (int)act;
   a.low = w->low;
   attn_gemm_cut_(&a, s->workers);
   return attn_stage_for_(s, a.items, attn_gemm_item_, &a, a.own_bytes, &a.own);
+}
+
+ATTN_COLD_ int attn_stage_laid_(attn_stage_ *s, attn_tensor y, attn_tensor x, const attn_matrix_ *w,
+                                attn_tensor bias, attn_activation act) {
+  return attn_stage_gated_(s, y, x, w, bias, act, attn_view_(NULL, ATTN_F32, 0, 0, 0, 0));
+}
+
+/* The hidden rows of a feed-forward: up is room for x w_3 + b_3, absent without w_3. */
+ATTN_COLD_ int attn_stage_hidden_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+                                  const attn_feed_forward *ff, const attn_matrix_ *w_1,
+                                  const attn_matrix_ *w_3, attn_tensor up) {
+  const attn_activation act =
+      ff->activation == ATTN_ACT_DEFAULT ? attn_feed_default_(ff) : ff->activation;
+  return (!up.data || attn_stage_laid_(s, up, x, w_3, ff->b_3, ATTN_ACT_NONE)) &&
+         attn_stage_gated_(s, y, x, w_1, ff->b_1, act, up);
 }
 
 /* A matrix for products with so many rows in all, laid out until `used` goes back; ff: says what these are made of,
@@ -33572,18 +33621,20 @@ ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tens
                                         const attn_feed_forward *ff, int64_t chunks,
                                         attn_sublayer kind, const attn_norm *norm) {
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
-  const attn_activation act = ff->activation == ATTN_ACT_DEFAULT ? ATTN_ACT_RELU : ff->activation;
   const int64_t mark = s->used, most = attn_feed_run_(s, x.len, chunks);
-  const int two = ff->w_2.data != NULL, pre = kind == ATTN_SUBLAYER_PRE;
+  const int two = ff->w_2.data != NULL, gated = ff->w_3.data != NULL;
+  const int pre = kind == ATTN_SUBLAYER_PRE;
   const int aside = kind != ATTN_SUBLAYER_PLAIN || (!two && attn_same_view_(&y, &x));
   if (x.len == 0 || x.batch == 0) return 1;
   if (x.batch > 1 && attn_gemm_flat_(&x) && attn_gemm_flat_(&y))
     x = attn_gemm_flatten_(x), y = attn_gemm_flatten_(y);
   const int64_t rows = attn_mul_(x.batch, x.len), run = x.len < most ? x.len : most;
   const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows, ff);
+  const attn_matrix_ w_3 = gated ? attn_stage_lay_(s, ff->w_3, rows, ff) : w_1;
   const attn_matrix_ w_2 = two ? attn_stage_lay_(s, ff->w_2, rows, ff) : w_1;
   const attn_tensor normal = pre ? attn_stage_tensor_(s, 1, 1, run, x.dim) : none;
   const attn_tensor hidden = two ? attn_multihead_rows_(s, 1, run, w_1.n) : none;
+  const attn_tensor up = gated ? attn_multihead_rows_(s, 1, run, w_1.n) : none;
   const attn_tensor out = aside ? attn_stage_tensor_(s, 1, 1, run, y.dim) : none;
   for (int64_t b = 0; b < x.batch; b++) {
     for (int64_t i = 0, n; i < x.len; i += n) {
@@ -33594,7 +33645,8 @@ ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tens
       const attn_tensor in = pre ? attn_stage_rows_(normal, 0, n) : from;
       const attn_tensor middle = two ? attn_stage_rows_(hidden, 0, n) : made;
       if ((pre && !attn_stage_norm_(s, in, from, none, norm)) ||
-          !attn_stage_laid_(s, middle, in, &w_1, ff->b_1, act) ||
+          !attn_stage_hidden_(s, middle, in, ff, &w_1, &w_3,
+                              gated ? attn_stage_rows_(up, 0, n) : none) ||
           (two && !attn_stage_laid_(s, made, middle, &w_2, ff->b_2, ATTN_ACT_NONE)) ||
           (aside && !attn_stage_norm_(s, to, made, kind == ATTN_SUBLAYER_PLAIN ? none : from,
                                       kind == ATTN_SUBLAYER_POST ? norm : NULL)))
@@ -55272,10 +55324,12 @@ ATTN_COLD_ int attn_gtrxl_steps_(attn_stage_ *s, void *job) {
   const int64_t most = attn_layer_rows_(h.len);
   const attn_matrix_ w_o = attn_stage_lay_(s, j->layer.p.w_o, rows, NULL);
   const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows, ff);
+  const attn_matrix_ w_3 = ff->w_3.data ? attn_stage_lay_(s, ff->w_3, rows, ff) : w_1;
   const attn_matrix_ w_2 = attn_stage_lay_(s, ff->w_2, rows, ff);
   const attn_tensor skip = attn_stage_tensor_(s, 1, 1, most, dm);
   const attn_tensor side = attn_stage_tensor_(s, 1, 1, most, dm);
   const attn_tensor hidden = attn_stage_tensor_(s, 1, 1, most, w_1.n);
+  const attn_tensor up = ff->w_3.data ? attn_stage_tensor_(s, 1, 1, most, w_1.n) : none;
   for (int64_t b = 0; b < h.batch; b++) {
     for (int64_t i = 0, n; i < h.len; i += n) {
       n = h.len - i < most ? h.len - i : most;
@@ -55287,7 +55341,8 @@ ATTN_COLD_ int attn_gtrxl_steps_(attn_stage_ *s, void *job) {
       if (!attn_stage_laid_(s, y, each, &w_o, j->layer.p.b_o, ATTN_ACT_RELU) ||
           !attn_stage_gtrxl_(s, x, in, y, &p->gate_1) ||
           !attn_stage_norm_(s, y, x, none, &p->norm_ff) ||
-          !attn_stage_laid_(s, mid, y, &w_1, ff->b_1, ff->activation) ||
+          !attn_stage_hidden_(s, mid, y, ff, &w_1, &w_3,
+                              up.data ? attn_stage_rows_(up, 0, n) : none) ||
           !attn_stage_laid_(s, y, mid, &w_2, ff->b_2, ATTN_ACT_RELU) ||
           !attn_stage_gtrxl_(s, out, x, y, &p->gate_2))
         return 0;
@@ -56926,14 +56981,14 @@ ATTN_COLD_ int attn_check_placeless_(attn_error_ *e, const attn_multihead_params
 }
 
 /* What the tensors and arrays of a block span. */
-enum { ATTN_BLOCK_SPANS_ = 30 };
+enum { ATTN_BLOCK_SPANS_ = 32 };
 ATTN_COLD_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int64_t batch,
                                  attn_span_ span[ATTN_BLOCK_SPANS_]) {
   static const char w[] = ATTN_WORDS_("params");
   const char *align = "lengths and sinks must be aligned to their elements";
   const attn_multihead_params *m[2] = {&p->self, &p->cross};
   const attn_norm *norm[3] = {&p->norm_self, &p->norm_cross, &p->norm_ff};
-  attn_tensor t[20];
+  attn_tensor t[22];
   attn_arrays_ more;
   int n = 0;
   memset(&more, 0, sizeof more);
@@ -56942,6 +56997,7 @@ ATTN_COLD_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int
     t[n++] = m[i]->b_q, t[n++] = m[i]->b_k, t[n++] = m[i]->b_v, t[n++] = m[i]->b_o;
   }
   t[n++] = p->ff.w_1, t[n++] = p->ff.b_1, t[n++] = p->ff.w_2, t[n++] = p->ff.b_2;
+  t[n++] = p->ff.w_3, t[n++] = p->ff.b_3;
   for (int i = 0; i < n; i++) {
     span[i].lo = span[i].hi = 0;
     if (t[i].data && !attn_check_tensor_(e, &t[i], w, &span[i])) return 0;
@@ -58758,11 +58814,12 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
     {ATTN_WORDS_(at "w_1"), ATTN_WORDS_(at "b_1"), ATTN_WORDS_(at "w_2"), ATTN_WORDS_(at "b_2")}, \
         {ATTN_IN_OUT_(at "w_1", n, "."), at "b_1 must be [1, 1, 1, the width of w_1]",            \
          ATTN_IN_OUT_(at "w_2", "the width of w_1", n), at "b_2 must be [1, 1, 1, " n "]"},       \
-        at "activation must be an attn_activation", ATTN_COMPUTE_WORDS_(at "compute")             \
+        at "activation must be an attn_activation", ATTN_COMPUTE_WORDS_(at "compute"),            \
+        at "w_3 and b_3 must be absent"                                                           \
   }
   static const struct {
     const char *words[4];
-    const char *rule[4], *activation, *compute;
+    const char *rule[4], *activation, *compute, *gated;
   } said[] = {ATTN_NET_("params.token.", "x.len"), ATTN_NET_("params.channel.", "x.dim")};
 #undef ATTN_NET_
   const int at = channel != 0;
@@ -58777,7 +58834,8 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
          attn_check_argument_(e, l, &f->b_2, said[at].words[3], ATTN_OPTIONAL_, 1, 1, 1, in,
                               said[at].rule[3]) &&
          attn_check_activation_(e, &f->activation, ATTN_ACT_GELU, said[at].activation) &&
-         attn_feed_compute_(e, f, table, 0, said[at].compute);
+         attn_feed_compute_(e, f, table, 0, said[at].compute) &&
+         (!(f->w_3.data || f->b_3.data) || attn_reject_(e, ATTN_E_RANGE, said[at].gated));
 }
 
 ATTN_COLD_ int attn_mixer_check_(attn_error_ *e, attn_mixer_job_ *j, const attn_ctx *ctx,
