@@ -13,11 +13,15 @@ ATTN_FUNC_ double attn_row_sum_(const float *x, int64_t n, double shift, int squ
 
 /* One row in double; y may be x. */
 ATTN_FUNC_ void attn_norm_exact_(float *y, const float *x, int64_t n, const attn_norm *norm) {
-  const double eps = norm->eps == 0.0f ? 1e-5 : (double)norm->eps, d = (double)n;
-  const double mean = attn_row_sum_(x, n, 0.0, 0) / d;
+  const int rms = norm->kind == ATTN_NORM_RMS;
+  const double eps = norm->eps != 0.0f ? (double)norm->eps : rms ? 1e-6 : 1e-5, d = (double)n;
+  const double mean = rms ? 0.0 : attn_row_sum_(x, n, 0.0, 0) / d;
   const double by = 1.0 / sqrt(attn_row_sum_(x, n, mean, 1) / d + eps);
   for (int64_t c = 0; c < n; c++) {
-    const double t = ((double)x[c] - mean) * by * (norm->gain ? (double)norm->gain[c] : 1.0);
+    /* as the kernel rounds it */
+    const float lift = norm->gain_less_one ? 1.0f : -0.0f,
+                gain = norm->gain ? norm->gain[c] + lift : 1.0f;
+    const double t = ((double)x[c] - mean) * by * (double)gain;
     const float z = (float)(t + (norm->bias ? (double)norm->bias[c] : 0.0));
     y[c] = attn_one_nan_(z);
   }
@@ -50,25 +54,4 @@ ATTN_FUNC_ void attn_norm_in_place_(const attn_table_ *f, float *x, int64_t n, i
 /* One row in place. */
 ATTN_FUNC_ void attn_row_norm_(const attn_table_ *f, float *x, int64_t n, const attn_norm *norm) {
   attn_norm_in_place_(f, x, n, 1, norm);
-}
-
-/* x / sqrt(mean x^2 + eps) gain, one row in place; gain null = 1, zeros stay. What floats cannot square is done in
- * double. */
-ATTN_FUNC_ void attn_row_rms_(const attn_table_ *f, float *x, int64_t n, const float *gain,
-                              float eps) {
-  float m[2];
-  attn_on_(norm, f)->moments(m, x, n, 0.0f);
-  double sum = (double)m[1];
-  const int plain = sum > 1e-20 && sum < 1e30;
-  if (!plain) {
-    sum = 0.0;
-    for (int64_t c = 0; c < n; c++) sum += (double)x[c] * (double)x[c];
-  }
-  const double by = sum == 0.0 ? 0.0 : 1.0 / sqrt(sum / (double)n + (double)eps);
-  if (plain) {
-    attn_on_(norm, f)->normalise(x, n, 0.0f, (float)by, 0.0f, gain, NULL);
-    return;
-  }
-  for (int64_t c = 0; c < n; c++)
-    x[c] = attn_one_nan_((float)((double)x[c] * by * (gain ? (double)gain[c] : 1.0)));
 }

@@ -121,7 +121,6 @@ ATTN_COLD_ int attn_mla_check_(attn_error_ *e, attn_mla_job_ *j, const attn_ctx 
     return attn_reject_(e, ATTN_E_RANGE, "params.form must be an attn_mla_form");
   if (!(p->eps >= 0.0f && p->eps < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.eps must be finite and not negative");
-  if (p->eps == 0.0f && !signbit(p->eps)) p->eps = 1e-6f;
   const char *align = "params.q_gain and .kv_gain must be aligned to their elements";
   if (!attn_check_scale_(e, p->scale) || !attn_check_window_(e, &p->window) ||
       !attn_latent_array_(e, &more, p->q_gain, p->w_dq.dim, 4, align) ||

@@ -8,8 +8,7 @@ typedef struct attn_latent_norm_ {
   const attn_table_ *table;
   attn_tensor x;
   int64_t dim, tiles; /* columns that are normalised */
-  const float *gain;
-  float eps;
+  attn_norm norm;
 } attn_latent_norm_;
 
 ATTN_FUNC_ void attn_latent_norm_item_(void *job, int worker, int64_t index) {
@@ -20,7 +19,7 @@ ATTN_FUNC_ void attn_latent_norm_item_(void *job, int worker, int64_t index) {
   (void)worker;
   for (int64_t i = first; i < end; i++) {
     float *row = (float *)(void *)attn_at_(&a->x, b, 0, i);
-    attn_row_rms_(a->table, row, a->dim, a->gain, a->eps);
+    attn_row_norm_(a->table, row, a->dim, &a->norm);
     attn_row_one_nan_(a->table, row, a->x.dim);
   }
 }
@@ -28,7 +27,10 @@ ATTN_FUNC_ void attn_latent_norm_item_(void *job, int worker, int64_t index) {
 /* RMS norm of the first dim columns of rows of floats, in place. */
 ATTN_COLD_ int attn_stage_latent_norm_(attn_stage_ *s, attn_tensor x, int64_t dim,
                                        const float *gain, float eps) {
-  attn_latent_norm_ a = {s->table, x, dim, attn_runs_of_(x.len, ATTN_ROPE_RUN_), gain, eps};
+  attn_latent_norm_ a;
+  memset(&a, 0, sizeof a);
+  a.table = s->table, a.x = x, a.dim = dim, a.tiles = attn_runs_of_(x.len, ATTN_ROPE_RUN_);
+  a.norm.kind = ATTN_NORM_RMS, a.norm.gain = gain, a.norm.eps = eps;
   return attn_stage_for_(s, attn_mul_(x.batch, a.tiles), attn_latent_norm_item_, &a, 0, NULL);
 }
 

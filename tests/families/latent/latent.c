@@ -114,7 +114,7 @@ static double times(const latent *z, const attn_tensor *w, const double *x, int6
 }
 
 static void rms(const latent *z, double *x, int64_t n, const float *g) {
-  const double eps = z->p.eps != 0 ? (double)z->p.eps : signbit(z->p.eps) ? 0 : 1e-6;
+  const double eps = z->p.eps != 0 ? (double)z->p.eps : 1e-6;
   double sum = 0;
   for (int64_t c = 0; c < n; c++) sum += x[c] * x[c];
   for (int64_t c = 0; c < n; c++)

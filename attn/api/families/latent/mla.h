@@ -22,7 +22,7 @@ typedef struct attn_mla_params {
   int w_transposed;             /* 1: these five are [1,1,out,in], as in PyTorch checkpoints */
   const float *q_gain;          /* [dq] of the norm behind w_dq, null = 1 */
   const float *kv_gain;         /* [dc] of the norm of latents, null = 1 */
-  float eps;                    /* of both norms; 0 = 1e-6, ATTN_ZERO = 0 */
+  float eps;                    /* of both norms; 0 = 1e-6 */
   const attn_rope_params *rope; /* of the dr columns; null = the default, interleaved */
   float scale;                  /* 0: see below; ATTN_ZERO = 0 */
   int bidirectional;            /* 1: a token sees those after it in its sequence too */
