@@ -5370,8 +5370,9 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_FAMILY_MIXERS 0x400000u
 /* Products of numbers below f32: params.compute of attn_sdpa, attn_cache_sdpa and attn_gemm. */
 #define ATTN_FAMILY_LOW 0x800000u
-#define ATTN_FAMILY_RESHAPED 0x1000000u /* attn_reshaped */
-#define ATTN_FAMILY_ALL 0x1ffffffu
+#define ATTN_FAMILY_RESHAPED 0x1000000u  /* attn_reshaped */
+#define ATTN_FAMILY_SELECTION 0x2000000u /* api/families/selection/ */
+#define ATTN_FAMILY_ALL 0x3ffffffu
 
 #ifndef ATTN_ONLY
 #define ATTN_ONLY ATTN_FAMILY_ALL
@@ -5379,7 +5380,7 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 
 /* Each with those that need it. Everything from MULTIHEAD on, but LINEAR, is made of other calls. */
 #define ATTN_HAS(families) (((ATTN_ONLY) & (families)) != 0)
-#define ATTN_HAS_COMPOSED ATTN_HAS(0x7fdc00u)
+#define ATTN_HAS_COMPOSED ATTN_HAS(0x27fdc00u)
 #define ATTN_HAS_SPARSE ATTN_HAS(ATTN_FAMILY_SPARSE)
 #define ATTN_HAS_CONTENT ATTN_HAS(ATTN_FAMILY_CONTENT)
 #define ATTN_HAS_LINEAR ATTN_HAS(ATTN_FAMILY_LINEAR)
@@ -5392,6 +5393,7 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_HAS_BLOCKS ATTN_HAS(ATTN_FAMILY_BLOCKS)
 #define ATTN_HAS_DEPTH ATTN_HAS(ATTN_FAMILY_DEPTH)
 #define ATTN_HAS_MIXERS ATTN_HAS(ATTN_FAMILY_MIXERS)
+#define ATTN_HAS_SELECTION ATTN_HAS(ATTN_FAMILY_SELECTION)
 #define ATTN_HAS_MULTIHEAD                                                                       \
   ATTN_HAS(ATTN_FAMILY_MULTIHEAD | ATTN_FAMILY_HEADS | ATTN_FAMILY_MEMORY | ATTN_FAMILY_BLOCKS | \
            ATTN_FAMILY_DEPTH | ATTN_FAMILY_MIXERS | ATTN_FAMILY_COMPRESSION)
@@ -5400,7 +5402,7 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
            ATTN_FAMILY_LOWRANK)
 #define ATTN_HAS_POSITION (ATTN_HAS(ATTN_FAMILY_POSITION) || ATTN_HAS_MULTIHEAD)
 #define ATTN_HAS_DENSE (ATTN_HAS(ATTN_FAMILY_DENSE | ATTN_FAMILY_SEQUENCE) || ATTN_HAS_COMPOSED)
-#define ATTN_HAS_EDGES ATTN_HAS(ATTN_FAMILY_EDGES | ATTN_FAMILY_CONTENT)
+#define ATTN_HAS_EDGES ATTN_HAS(ATTN_FAMILY_EDGES | ATTN_FAMILY_CONTENT | ATTN_FAMILY_SELECTION)
 #define ATTN_HAS_RELU ATTN_HAS(ATTN_FAMILY_RELU)
 #define ATTN_HAS_RESHAPED ATTN_HAS(ATTN_FAMILY_RESHAPED)
 #define ATTN_HAS_CACHE ATTN_HAS(ATTN_FAMILY_CACHE)
@@ -11472,6 +11474,86 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
                                      const attn_ctx *ctx);
 /* <<< attn/api/families/mixers/mixer.h */
 #endif
+#if ATTN_HAS_SELECTION
+/* >>> attn/api/families/selection/selected.h */
+/* api/families/selection/selected.h owns what learned selections of keys share: the softmax over the keys that were
+ * chosen, and the vectors that stand for blocks of keys. */
+
+/* Zero: scale dk^-1/2, the last query at the last key, all keys. */
+typedef struct attn_selected {
+  float scale; /* 0 = dk^-1/2 */
+  int has_q_off;
+  int64_t q_off;         /* row i is at position i + q_off; without has_q_off Tk - Tq */
+  const int32_t *kv_len; /* [B] keys of an entry, or null: k.len */
+  attn_scales k_scales, v_scales;
+  attn_tensor lse; /* out, optional: [B,H,Tq,1], f32 */
+} attn_selected;
+
+typedef enum attn_key_block_kind {
+  ATTN_KEY_BLOCK_MEAN,   /* the mean of a block's keys: [B,Hk,blocks,dk] */
+  ATTN_KEY_BLOCK_BOUNDS, /* per channel the least, then the greatest: [B,Hk,blocks,2 dk] */
+  ATTN_KEY_BLOCK_KINDS
+} attn_key_block_kind;
+
+typedef struct attn_key_blocks_params {
+  attn_key_block_kind kind;
+  int64_t size;  /* keys of a block, at least 1 */
+  int64_t first; /* keys before it have not changed: blocks wholly before it are not written */
+  const int32_t *kv_len; /* [B] keys of an entry, or null: k.len */
+  attn_scales k_scales;
+} attn_key_blocks_params;
+
+/* Vectors that stand for blocks of keys, beside a cache: built once, and kept up as keys are appended.
+ *
+ *   y_j = the mean, or the bounds by channel, of keys j size .. min((j + 1) size, kv_len) - 1
+ *
+ * Shapes: k [B,Hk,Tk,dk] of any type, y f32 [B,Hk,ceil(Tk/size), dk or 2 dk]; outputs share no memory with inputs.
+ * Memory: attn_key_blocks_workspace bytes, dk doubles a worker. Means are summed in double in the order of keys and
+ *   rounded once. Keys past kv_len are not read; blocks without a key are 0. NaN: a key's NaN is its block's.
+ * Errors: NULL: params; RANGE: kind, size, first outside 0 .. Tk, kv_len; SHAPE: y; as other calls; y untouched.
+ * Determinism: the same bits on all tiers, any number of workers. Cost: the keys from `first` on are read once.
+ * Source: Lu et al. 2025, arXiv 2502.13189; Tang et al. 2024, arXiv 2406.10774. */
+ATTN_DEF attn_status attn_key_blocks(attn_tensor y, attn_tensor k,
+                                     const attn_key_blocks_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_key_blocks_workspace(attn_tensor y, attn_tensor k,
+                                          const attn_key_blocks_params *params,
+                                          const attn_ctx *ctx);
+/* <<< attn/api/families/selection/selected.h */
+/* >>> attn/api/families/selection/moba.h */
+/* api/families/selection/moba.h owns mixtures of block attention. */
+
+typedef struct attn_moba_params {
+  int64_t block;           /* keys of a block, at least 1 */
+  int64_t k;               /* blocks of a row, its own among them: at least 1 */
+  attn_selected attention; /* the softmax over them */
+  attn_tensor
+      means;      /* optional: attn_key_blocks of kind MEAN and this size; else made in the call */
+  int32_t *index; /* out, optional: [B,H,Tq,k] the blocks of a row, ascending, then -1 */
+} attn_moba_params;
+
+/* Attention of each query to its own block and to the blocks of keys before it that fit it best (MoBA).
+ *
+ *   p_i = i + q_off,  own = floor(p_i / block),  z_ij = q_i . mean(K of block j), j < own
+ *   S_i = keys of `own` up to p_i, and all keys of the k - 1 blocks of largest z_ij, for each query head
+ *   O_i = sum over S_i of softmax(scale q_i . k) v
+ *
+ * Shapes, aliasing: as attn_sdpa, causal; GQA; quantised k and v.
+ * The own block counts in k and never competes. Blocks past kv_len are none. Equal z go to the lower block; a NaN z
+ *   comes after all numbers, a z of -inf is not chosen.
+ * Memory: attn_moba_workspace bytes: 4 k bytes a row and head without index, 4 dk a block without means, and for each
+ *   worker that of a tile of attn_sdpa, 1024 rows of 8 (dv + 4) bytes, a list of 4 k bytes for each of them, 16 bytes a block.
+ * Empty rows are 0 with LSE -inf. NaN: what a row does not choose never reaches it; no later key does.
+ * Errors: those of attn_sdpa; NULL: params; RANGE: block, k; SHAPE: means; outputs untouched.
+ * Determinism: the same bits and blocks on avx2, avx512 and neon, any number of workers, batch composition and
+ *   division of the queries. Blocks are joined compensated, in ascending order.
+ * Cost: 2 dk flops a row and earlier block; then only what was chosen: rows are gathered by block. report.pairs says so.
+ * Source: Lu et al. 2025, arXiv 2502.13189. */
+ATTN_DEF attn_status attn_moba(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                               const attn_moba_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_moba_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                    const attn_moba_params *params, const attn_ctx *ctx);
+/* <<< attn/api/families/selection/moba.h */
+#endif
 /* >>> attn/api/left_out.h */
 /* api/left_out.h owns what a call says whose family ATTN_ONLY leaves out: in place of the function stands a
  * name that nothing declares. Made by attn/left_out from the declarations. */
@@ -11852,6 +11934,12 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_merge_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
 #define attn_sdpa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
 #define attn_sdpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
+#endif
+#if !ATTN_HAS_SELECTION
+#define attn_key_blocks(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_key_blocks_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_moba(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_moba_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #endif
 #if !ATTN_HAS_SEQUENCE
 #define attn_convolve(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SEQUENCE
@@ -58814,6 +58902,487 @@ ATTN_COLD_ attn_status attn_mixer_call_(attn_tensor o, attn_tensor x,
 ATTN_CALL_(attn_mixer, (o, x, params), attn_tensor o, attn_tensor x,
            const attn_mixer_params *params)
 /* <<< attn/families/mixers/mixer.h */
+#endif
+#if ATTN_HAS_SELECTION
+/* >>> attn/families/selection/choose.h */
+/* families/selection/choose.h owns the choice of the best candidates of up to 64 rows, each with candidates of its
+ * own, and the lists that it writes. Scores are in t->s of engine/topk.h. */
+
+/* t is open: no candidate yet, none of -inf. */
+ATTN_FUNC_ void attn_pick_open_(attn_topk_ *t) {
+  t->first = 0;
+  for (int r = 0; r < ATTN_TILE_; r++) t->count[r] = t->settled[r] = 0, t->floor[r] = -FLT_MAX;
+}
+
+/* Takes the scores of candidates from .. from + n - 1, n at most ATTN_PICK_; row r has those from lo[r] to before hi[r]. */
+ATTN_FUNC_ void attn_pick_take_(attn_topk_ *t, int64_t n, int64_t from, const int64_t *lo,
+                                const int64_t *hi) {
+  for (int r = 0; r < t->n; r++)
+    if (lo[r] > from || hi[r] < from + n)
+      for (int64_t e = 0; e < n; e++)
+        if (from + e < lo[r] || from + e >= hi[r]) t->s[e * ATTN_TILE_ + r] = -INFINITY;
+  attn_topk_take_(t, NULL, 0, n, from);
+  for (int r = 0; r < t->n; r++)
+    if (t->floor[r] < -FLT_MAX) t->floor[r] = -FLT_MAX;
+}
+
+/* Dot products of the tile's queries with candidates, rows of floats, up to the last that some row has. */
+ATTN_FUNC_ void attn_pick_scan_(attn_topk_ *t, const float *x, int64_t stride, const int64_t *lo,
+                                const int64_t *hi) {
+  int64_t end = 0;
+  float top[ATTN_TILE_] = {0};
+  for (int r = 0; r < t->n; r++) end = hi[r] > end ? hi[r] : end;
+  for (int64_t j = 0; j < end; j += ATTN_PICK_) {
+    const int64_t n = end - j < ATTN_PICK_ ? end - j : (int64_t)ATTN_PICK_;
+    attn_on_(tile, t->table)
+        ->score_block(t->s, t->qt, x + j * stride, stride, n, t->dim, 0, t->groups, top);
+    attn_pick_take_(t, n, j, lo, hi);
+  }
+}
+
+/* Writes the best of row r behind the `many` that are in `to`, all ascending, then -1 up to k. */
+ATTN_FUNC_ void attn_pick_write_(attn_topk_ *t, int r, int32_t *to, int64_t many, int64_t k) {
+  int64_t count = 0;
+  const uint64_t *list = t ? attn_topk_list_(t, r, &count) : NULL;
+  for (int64_t e = 0; e < count && many < k; e++)
+    to[many++] = (int32_t)attn_candidate_index_(list[e]);
+  attn_sort_keys_(to, many);
+  for (; many < k; many++) to[many] = -1;
+}
+
+/* Keys of an entry, and the block of a position; -1 before the first key. */
+ATTN_FUNC_ int64_t attn_pick_keys_(const attn_softmax_ *f, int64_t b) {
+  return f->kv_len ? f->kv_len[b] : f->k.len;
+}
+ATTN_FUNC_ int64_t attn_pick_blocks_(int64_t keys, int64_t size) {
+  return keys / size + (keys % size != 0);
+}
+ATTN_FUNC_ int64_t attn_pick_block_(int64_t position, int64_t size) {
+  return position < 0 ? -1 : position / size;
+}
+
+/* What such a call has beside the tensors of attn_sdpa: one more input, or two, and the lists that it may write. */
+ATTN_COLD_ int attn_selected_apart_(attn_error_ *e, const attn_ctx *ctx, attn_softmax_ *f,
+                                    attn_operand_ *more, int n, const int32_t *index,
+                                    int64_t count) {
+  static const char w[] = ATTN_WORDS_("q");
+  enum { O, LSE, INDEX, OUTPUTS, Q = OUTPUTS, K, V, WORK, MORE, SPANS = MORE + 4 };
+  attn_tensor *const t[] = {&f->o, &f->lse, NULL, &f->q, &f->k, &f->v};
+  attn_span_ span[SPANS];
+  memset(span, 0, sizeof span);
+  for (int i = 0; i <= V; i++)
+    if (t[i] && t[i]->data && !attn_check_stored_(e, t[i], w, &span[i])) return 0;
+  for (int i = 0; i < n; i++) {
+    if (!attn_check_operand_(e, &more[i], f->q.heads)) return 0;
+    span[MORE + i] = more[i].span;
+  }
+  if (!attn_check_array_(e, index, count, 4, "params.index must be aligned to its elements",
+                         &span[INDEX]) ||
+      !attn_check_workspace_(e, ctx, &span[WORK]))
+    return 0;
+  for (int i = 0; i < OUTPUTS; i++)
+    for (int j = 0; j < SPANS; j++)
+      if (i != j && (j == INDEX || i == INDEX || j >= MORE) && attn_overlap_(span[i], span[j]))
+        return attn_reject_(e, ATTN_E_OVERLAP,
+                            "an output must not share memory with another argument");
+  for (int j = MORE; j < SPANS; j++)
+    if (attn_overlap_(span[j], span[WORK]))
+      return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
+  return 1;
+}
+/* <<< attn/families/selection/choose.h */
+/* >>> attn/families/selection/visit.h */
+/* families/selection/visit.h owns exact attention to chosen blocks of keys: rows are gathered by the block that they
+ * chose, 64 at a time, and every block that a row visits is a stretch of its own (engine/stretch.h). So what is
+ * computed follows what was chosen, wherever the rows that share a block lie. */
+
+/* Rows of a chunk, whose sums wait in the memory of a worker between their blocks. */
+enum { ATTN_VISIT_ROWS_ = 1024 };
+
+typedef struct attn_visits_ {
+  const int32_t *index; /* [B][heads][Tq][k], blocks of `size` keys; -1 is none */
+  int64_t k, size, heads;
+  int64_t group, rows,
+      chunks; /* query heads of a choice, queries of a chunk, chunks of a sequence */
+  char *memory;
+  int64_t each, at_row, at_first, at_m, at_l, at_low, at_far;
+} attn_visits_;
+
+/* Where the rows of a chunk wait. */
+typedef struct attn_waiting_ {
+  float *m, *l, *low, *far; /* [rows], far [rows][2][dv] */
+} attn_waiting_;
+
+ATTN_FUNC_ attn_waiting_ attn_visit_waiting_(const attn_visits_ *x, int worker) {
+  char *at = x->memory + worker * x->each;
+  attn_waiting_ w;
+  w.m = (float *)(void *)(at + x->at_m), w.l = (float *)(void *)(at + x->at_l);
+  w.low = (float *)(void *)(at + x->at_low), w.far = (float *)(void *)(at + x->at_far);
+  return w;
+}
+
+/* Rows come back to a tile: sums of earlier blocks, in two parts, */
+ATTN_FUNC_ void attn_visit_load_(attn_tile_ *t, const attn_waiting_ *w, const int32_t *slot) {
+  const int64_t dv = t->a->v.dim;
+  const void *row[ATTN_TILE_];
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    const int32_t at = r < t->n ? slot[r] : 0;
+    t->m[r] = t->far_m[r] = r < t->n ? w->m[at] : -INFINITY;
+    t->far_l[r] = r < t->n ? w->l[at] : 0.0f, t->far_low[r] = r < t->n ? w->low[at] : 0.0f;
+    t->l[r] = t->count[r] = 0.0f, t->alpha[r] = t->scale[r] = 1.0f;
+  }
+  for (int part = 0; part < 2; part++) {
+    for (int r = 0; r < t->n; r++) row[r] = w->far + (2 * slot[r] + part) * dv;
+    t->a->table->pack(t->w.far + part * dv * ATTN_TILE_, row, t->n, dv, ATTN_F32, 1.0f, FLT_MIN);
+  }
+  t->folded = 1, t->partial = 0;
+  t->xl_next = t->stretch = -1;
+}
+
+/* and wait for the next. */
+ATTN_FUNC_ void attn_visit_store_(const attn_tile_ *t, const attn_waiting_ *w,
+                                  const int32_t *slot) {
+  const int64_t dv = t->a->v.dim;
+  void *row[ATTN_TILE_];
+  for (int r = 0; r < t->n; r++) {
+    w->m[slot[r]] = t->far_m[r], w->l[slot[r]] = t->far_l[r], w->low[slot[r]] = t->far_low[r];
+  }
+  for (int part = 0; part < 2; part++) {
+    for (int r = 0; r < t->n; r++) row[r] = w->far + (2 * slot[r] + part) * dv;
+    t->a->table->unpack(row, t->w.far + part * dv * ATTN_TILE_, t->n, dv, ATTN_F32, NULL);
+  }
+}
+
+/* The rows of a tile see the keys t->key0 .. t->key1. */
+ATTN_FUNC_ void attn_visit_tile_(attn_tile_ *t, const attn_waiting_ *w, const int32_t *slot) {
+  const int64_t pairs = *t->w.pairs, dv = t->a->v.dim;
+  attn_tile_lanes_(t);
+  attn_tile_terms_(t);
+  t->rel_careful = 0;
+  for (t->careful = 0;; t->careful = 1) {
+    attn_visit_load_(t, w, slot);
+    if (!attn_tile_walk_(t, 0)) return;
+    attn_tile_fold_(t, 0);
+    if (t->careful || !t->partial || t->a->table->finite(t->w.far, ATTN_TILE_, dv, t->n)) break;
+    *t->w.pairs = pairs;
+  }
+  attn_visit_store_(t, w, slot);
+}
+
+/* Rows by block: those of block j are row[first[j]] .. row[first[j + 1] - 1], ascending. */
+ATTN_FUNC_ void attn_visit_sort_(const attn_visits_ *x, const int32_t *index, int64_t n,
+                                 int64_t blocks, int64_t *first, int32_t *row) {
+  for (int64_t j = 0; j <= blocks + 1; j++) first[j] = 0;
+  for (int64_t e = 0; e < n * x->k; e++)
+    if (index[e] >= 0) first[index[e] + 2]++;
+  for (int64_t j = 2; j <= blocks + 1; j++) first[j] += first[j - 1];
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t e = 0; e < x->k; e++)
+      if (index[i * x->k + e] >= 0) row[first[index[i * x->k + e] + 1]++] = (int32_t)i;
+}
+
+/* One (batch, choice, chunk of queries), the last first. */
+ATTN_FUNC_ void attn_visit_item_(void *job, int worker, int64_t item) {
+  const attn_softmax_ *f = (const attn_softmax_ *)job;
+  const attn_visits_ *x = (const attn_visits_ *)f->own_job;
+  const int64_t unit = item / x->chunks, b = unit / x->heads, head = unit % x->heads * x->group,
+                g = x->group;
+  const int64_t i0 = (x->chunks - 1 - item % x->chunks) * x->rows, left = f->q.len - i0;
+  const int64_t n = left < x->rows ? left : x->rows, dv = f->v.dim,
+                blocks = attn_pick_blocks_(f->k.len, x->size);
+  int32_t *row = (int32_t *)(void *)(x->memory + worker * x->each + x->at_row), slot[ATTN_TILE_];
+  int64_t *first = (int64_t *)(void *)(x->memory + worker * x->each + x->at_first);
+  const attn_waiting_ w = attn_visit_waiting_(x, worker);
+  attn_tile_ t;
+  attn_visit_sort_(x, x->index + (unit * f->q.len + i0) * x->k, n, blocks, first, row);
+  for (int64_t r = 0; r < n * g; r++) w.m[r] = -INFINITY, w.l[r] = w.low[r] = 0.0f;
+  memset(w.far, 0, (size_t)(n * g * 2 * dv) * sizeof(float));
+  /* behind the last block: all rows once more, to be written */
+  for (int64_t j = 0; j <= blocks; j++) {
+    const int last = j == blocks;
+    const int64_t from = last ? 0 : first[j], lanes = (last ? n : first[j + 1] - from) * g;
+    for (int64_t at = 0; at < lanes; at += ATTN_TILE_) {
+      attn_tile_open_(&t, f, worker);
+      t.batch = b, t.n = lanes - at < ATTN_TILE_ ? (int)(lanes - at) : (int)ATTN_TILE_;
+      for (int r = 0; r < t.n; r++) {
+        const int64_t i = last ? (at + r) / g : row[from + (at + r) / g], h = (at + r) % g;
+        t.row[r] = i0 + i, t.head[r] = head + h, slot[r] = (int32_t)(i * g + h);
+      }
+      if (!last) {
+        t.key0 = j * x->size, t.key1 = attn_add_(t.key0, x->size);
+        attn_visit_tile_(&t, &w, slot);
+        continue;
+      }
+      attn_tile_lanes_(&t);
+      attn_visit_load_(&t, &w, slot);
+      memset(t.w.ot, 0, (size_t)(dv * ATTN_TILE_) * sizeof(float));
+      attn_tile_unfold_(&t);
+      attn_tile_finish_(&t);
+    }
+  }
+}
+
+/* The problem of the call, in the order of many queries: checks as attn_sdpa, data as there. */
+ATTN_COLD_ int attn_selected_plan_(attn_error_ *e, attn_softmax_ *f, const attn_selected *x,
+                                   const attn_ctx *ctx, int *workers, int data) {
+  attn_sdpa_params p;
+  memset(&p, 0, sizeof p);
+  p.scale = x->scale, p.causal = 1, p.has_q_off = x->has_q_off, p.q_off = x->q_off,
+  p.kv_len = x->kv_len;
+  p.k_scales = x->k_scales, p.v_scales = x->v_scales, p.lse = x->lse, p.one_order = 1;
+  if (!attn_sdpa_plan_(e, f, &p, ctx, workers, data)) return 0;
+  return f->k.len <= INT32_MAX || attn_reject_(e, ATTN_E_OVERFLOW, "k.len must be below 2^31");
+}
+
+/* Attention to the blocks of x->index; f holds the tensors. */
+ATTN_COLD_ int attn_stage_visit_(attn_stage_ *s, attn_softmax_ *f, const attn_selected *p,
+                                 attn_visits_ *x) {
+  int workers;
+  if (!attn_selected_plan_(s->e, f, p, &s->ctx, &workers, -1)) return 0;
+  const int64_t blocks = attn_pick_blocks_(f->k.len, x->size);
+  x->group = f->q.heads / x->heads;
+  x->rows = x->group < ATTN_VISIT_ROWS_ ? ATTN_VISIT_ROWS_ / x->group : 1;
+  if (x->rows > f->q.len) x->rows = f->q.len;
+  x->chunks = f->q.len / x->rows + (f->q.len % x->rows != 0);
+  const int64_t waiting = attn_mul_(x->rows, x->group);
+  x->at_row = 0, x->at_first = attn_piece_(attn_mul_(x->rows, x->k), 4);
+  x->at_m = attn_add_(x->at_first, attn_piece_(attn_add_(blocks, 2), 8));
+  x->at_l = attn_add_(x->at_m, attn_piece_(waiting, 4));
+  x->at_low = attn_add_(x->at_l, attn_piece_(waiting, 4));
+  x->at_far = attn_add_(x->at_low, attn_piece_(waiting, 4));
+  x->each = attn_add_(x->at_far, attn_piece_(attn_mul_(waiting, f->v.dim), 8));
+  f->own = attn_visit_item_, f->own_job = x;
+  f->own_items = attn_mul_(attn_mul_(f->q.batch, x->heads), x->chunks);
+  const int64_t bytes = attn_softmax_bytes_(f, s->workers);
+  const int64_t own = attn_mul_(x->each, attn_softmax_workers_(f, s->workers));
+  char *spare = attn_stage_spare_(s, attn_add_(own, bytes));
+  if (!s->run) return 1;
+  x->memory = spare;
+  s->ctx.workspace = spare + own, s->ctx.workspace_size = (size_t)(s->spare - own);
+  if (!attn_softmax_run_(s->e, f, &s->ctx, s->workers)) return 0;
+  attn_stage_count_(s);
+  return 1;
+}
+/* <<< attn/families/selection/visit.h */
+/* >>> attn/families/selection/key_blocks.h */
+/* families/selection/key_blocks.h owns the vectors that stand for blocks of keys: means, and bounds by channel. */
+
+typedef struct attn_key_blocks_job_ {
+  const attn_table_ *table;
+  attn_tensor y, k;
+  attn_key_blocks_params p;
+  char *memory;
+  int64_t each, first, blocks; /* the first that is written, and how many are */
+} attn_key_blocks_job_;
+
+ATTN_FUNC_ void attn_key_blocks_item_(void *job, int worker, int64_t item) {
+  const attn_key_blocks_job_ *a = (const attn_key_blocks_job_ *)job;
+  const int64_t unit = item / a->blocks, b = unit / a->k.heads, h = unit % a->k.heads,
+                dk = a->k.dim;
+  const int64_t j = a->first + item % a->blocks, keys = a->p.kv_len ? a->p.kv_len[b] : a->k.len;
+  const int64_t from = j * a->p.size, to = keys - from < a->p.size ? keys : from + a->p.size;
+  float *y = (float *)(void *)attn_at_(&a->y, b, h, j);
+  double *sum = (double *)(void *)(a->memory + worker * a->each);
+  float *row = (float *)(void *)(a->memory + worker * a->each + attn_piece_(dk, 8));
+  memset(y, 0, (size_t)a->y.dim * sizeof *y);
+  for (int64_t c = 0; c < dk; c++) sum[c] = 0.0;
+  for (int64_t i = from; i < to; i++) {
+    const attn_rows_scale_ s = attn_scales_at_(&a->p.k_scales, b, h, i);
+    a->table->widen(row, attn_at_(&a->k, b, h, i), 0, NULL, 1, dk, a->k.dtype, &s);
+    if (a->p.kind == ATTN_KEY_BLOCK_MEAN) {
+      for (int64_t c = 0; c < dk; c++) sum[c] += (double)row[c];
+      continue;
+    }
+    for (int64_t c = 0; c < dk; c++) { /* a NaN stays */
+      if (i == from || row[c] < y[c] || row[c] != row[c]) y[c] = row[c];
+      if (i == from || row[c] > y[dk + c] || row[c] != row[c]) y[dk + c] = row[c];
+    }
+  }
+  for (int64_t c = 0; a->p.kind == ATTN_KEY_BLOCK_MEAN && from < to && c < dk; c++)
+    y[c] = (float)(sum[c] / (double)(to - from));
+}
+
+ATTN_COLD_ int attn_key_blocks_steps_(attn_stage_ *s, void *job) {
+  attn_key_blocks_job_ *a = (attn_key_blocks_job_ *)job;
+  a->table = s->table;
+  a->first = a->p.first / a->p.size;
+  a->blocks = a->k.len / a->p.size + (a->k.len % a->p.size != 0) - a->first;
+  a->each = attn_add_(attn_piece_(a->k.dim, 8), attn_piece_(a->k.dim, 4));
+  if (a->blocks <= 0) return 1;
+  return attn_stage_for_(s, attn_mul_(attn_mul_(a->k.batch, a->k.heads), a->blocks),
+                         attn_key_blocks_item_, a, a->each, &a->memory);
+}
+
+/* The same inside of a call, of keys that have been judged. */
+ATTN_COLD_ int attn_stage_key_blocks_(attn_stage_ *s, attn_key_blocks_job_ *a,
+                                      const attn_softmax_ *f, int64_t size,
+                                      attn_key_block_kind kind) {
+  a->k = f->k;
+  a->p.kind = kind, a->p.size = size, a->p.kv_len = f->kv_len, a->p.k_scales = f->k_scales;
+  a->y = attn_stage_tensor_(s, f->k.batch, f->k.heads, f->k.len / size + (f->k.len % size != 0),
+                            kind == ATTN_KEY_BLOCK_MEAN ? f->k.dim : attn_mul_(2, f->k.dim));
+  return attn_key_blocks_steps_(s, a);
+}
+
+ATTN_COLD_ int attn_key_blocks_check_(attn_error_ *e, attn_key_blocks_job_ *a,
+                                      const attn_key_blocks_params *p, const attn_ctx *ctx,
+                                      int query) {
+  static const char wk[] = ATTN_WORDS_("k");
+  static const attn_scales_words_ wks = ATTN_SCALES_WORDS_("params.k_scales", "k");
+  const int64_t any = ATTN_ANY_;
+  attn_spans_ all;
+  all.n = 0;
+  attn_span_ *key = attn_spans_more_(&all, 1);
+  if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it says what a block is");
+  a->p = *p;
+  memset(&a->p.k_scales, 0, sizeof a->p.k_scales);
+  if ((int)p->kind < 0 || p->kind >= ATTN_KEY_BLOCK_KINDS)
+    return attn_reject_(e, ATTN_E_RANGE, "params.kind must be an attn_key_block_kind");
+  if (p->size < 1) return attn_reject_(e, ATTN_E_RANGE, "params.size must be at least 1");
+  if (!attn_check_stored_(e, &a->k, wk, key)) return 0;
+  if (p->first < 0 || p->first > a->k.len)
+    return attn_reject_(e, ATTN_E_RANGE, "params.first must lie in 0..k.len");
+  const int64_t blocks = a->k.len / p->size + (a->k.len % p->size != 0);
+  attn_operand_ op[] = {
+      ATTN_OPERAND_(&a->y, "y", ATTN_OUT_ | ATTN_IS_F32_, a->k.batch, a->k.heads, blocks,
+                    p->kind == ATTN_KEY_BLOCK_MEAN ? a->k.dim : attn_mul_(2, a->k.dim),
+                    "y must be f32 [B, Hk, ceil(Tk / size), dk], of bounds 2 dk")};
+  (void)any;
+  return attn_check_operand_(e, &op[0], a->k.heads) &&
+         attn_take_scales_(e, &a->p.k_scales, &p->k_scales, &a->k, &wks, &all) &&
+         attn_take_array_(e, p->kv_len, a->k.batch, 4,
+                          "params.kv_len must be aligned to its elements", &all) &&
+         attn_check_apart_(e, ctx, op, 1, all.span, all.n) &&
+         (query || attn_check_lens_(e, p->kv_len, a->k.batch, a->k.len,
+                                    "params.kv_len must lie in 0..k.len"));
+}
+
+ATTN_COLD_ attn_status attn_key_blocks_call_(attn_tensor y, attn_tensor k,
+                                             const attn_key_blocks_params *params, attn_ctx *ctx,
+                                             size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_key_blocks_job_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.y = y, a.k = k;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    (void)attn_key_blocks_check_(&e, &a, params, ctx, bytes != NULL);
+  return attn_step_call_(&e, table, workers, ctx, attn_key_blocks_steps_, &a, "blocks of keys",
+                         bytes);
+}
+ATTN_CALL_(attn_key_blocks, (y, k, params), attn_tensor y, attn_tensor k,
+           const attn_key_blocks_params *params)
+/* <<< attn/families/selection/key_blocks.h */
+/* >>> attn/families/selection/moba.h */
+/* families/selection/moba.h owns mixtures of block attention (M3): the choice of blocks by the means of their keys. */
+
+typedef struct attn_moba_job_ {
+  attn_softmax_ f; /* the call as attn_sdpa would see it */
+  attn_moba_params p;
+  attn_key_blocks_job_ blocks;
+  attn_tensor means;
+  attn_topk_ search;
+  attn_visits_ visit;
+  int32_t *index;
+  char *memory;
+} attn_moba_job_;
+
+/* The blocks of 64 rows of one head. */
+ATTN_FUNC_ void attn_moba_item_(void *job, int worker, int64_t item) {
+  attn_moba_job_ *a = (attn_moba_job_ *)job;
+  const attn_softmax_ *f = &a->f;
+  const int64_t tiles = attn_tiles_of_(f->q.len), unit = item / tiles,
+                i0 = item % tiles * ATTN_TILE_;
+  const int64_t b = unit / f->q.heads, h = unit % f->q.heads, size = a->p.block, k = a->visit.k;
+  const int64_t left = f->q.len - i0, blocks = attn_pick_blocks_(attn_pick_keys_(f, b), size);
+  const int n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
+  const attn_tensor *means = &a->means;
+  int64_t own[ATTN_TILE_], lo[ATTN_TILE_] = {0}, hi[ATTN_TILE_] = {0};
+  const void *row[ATTN_TILE_];
+  attn_topk_ t = a->search;
+  for (int r = 0; r < n; r++) {
+    own[r] = attn_pick_block_(i0 + r + f->q_off, size);
+    hi[r] = attn_clamp_(own[r], 0, blocks);
+    row[r] = attn_at_(&f->q, b, h, i0 + r);
+  }
+  if (k > 1) {
+    const char *x = attn_at_(means, b, h / (f->q.heads / f->k.heads), 0);
+    attn_topk_open_(&t, a->memory + worker * t.bytes, row, n, f->q.dtype, 1.0f);
+    attn_pick_open_(&t);
+    attn_pick_scan_(&t, (const float *)(const void *)x, means->stride_len, lo, hi);
+  }
+  for (int r = 0; r < n; r++) {
+    int32_t *to = a->index + (unit * f->q.len + i0 + r) * k;
+    const int some = own[r] >= 0 && own[r] < blocks;
+    if (some) to[0] = (int32_t)own[r];
+    /* the own block has its place, there or not: k - 1 others */
+    attn_pick_write_(k > 1 ? &t : NULL, r, to, some, k);
+  }
+}
+
+ATTN_COLD_ int attn_moba_steps_(attn_stage_ *s, void *job) {
+  attn_moba_job_ *a = (attn_moba_job_ *)job;
+  const attn_softmax_ *f = &a->f;
+  attn_softmax_ attend;
+  attn_visits_ *x = &a->visit;
+  const int64_t units = attn_mul_(f->q.batch, f->q.heads),
+                blocks = attn_pick_blocks_(f->k.len, a->p.block);
+  memset(x, 0, sizeof *x);
+  x->size = a->p.block, x->heads = f->q.heads;
+  x->k = a->p.index || a->p.k < blocks ? a->p.k : blocks > 0 ? blocks : 1;
+  a->index = a->p.index
+                 ? a->p.index
+                 : (int32_t *)attn_stage_take_(s, attn_mul_(units, attn_mul_(f->q.len, x->k)), 4);
+  x->index = a->index;
+  a->means = a->p.means;
+  if (!a->means.data && x->k > 1) {
+    if (!attn_stage_key_blocks_(s, &a->blocks, f, a->p.block, ATTN_KEY_BLOCK_MEAN)) return 0;
+    a->means = a->blocks.y;
+  }
+  const int64_t others = x->k - 1 < blocks ? x->k - 1 : blocks;
+  attn_topk_plan_(&a->search, s->table, f->q.dim, others > 0 ? others : 1, ATTN_F32, 0);
+  if (!attn_stage_for_(s, attn_mul_(units, attn_tiles_of_(f->q.len)), attn_moba_item_, a,
+                       a->search.bytes, &a->memory))
+    return 0;
+  attn_problem_clear_(&attend);
+  attend.o = f->o, attend.q = f->q, attend.k = f->k, attend.v = f->v;
+  return attn_stage_visit_(s, &attend, &a->p.attention, x);
+}
+
+ATTN_COLD_ int attn_moba_check_(attn_error_ *e, attn_moba_job_ *a, const attn_moba_params *p,
+                                const attn_ctx *ctx, int *workers, int query) {
+  if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it says what a block is");
+  a->p = *p;
+  if (p->block < 1) return attn_reject_(e, ATTN_E_RANGE, "params.block must be at least 1");
+  if (p->k < 1) return attn_reject_(e, ATTN_E_RANGE, "params.k must be at least 1");
+  if (!attn_selected_plan_(e, &a->f, &p->attention, ctx, workers, !query)) return 0;
+  attn_softmax_ *f = &a->f;
+  attn_operand_ op[] = {ATTN_OPERAND_(&a->p.means, "params.means", ATTN_OPTIONAL_ | ATTN_IS_F32_,
+                                      f->k.batch, f->k.heads, attn_pick_blocks_(f->k.len, p->block),
+                                      f->k.dim,
+                                      "params.means must be f32 [B, Hk, ceil(Tk / block), dk]")};
+  return attn_selected_apart_(
+      e, ctx, f, op, 1, p->index,
+      attn_mul_(attn_mul_(f->q.batch, f->q.heads), attn_mul_(f->q.len, p->k)));
+}
+
+ATTN_COLD_ attn_status attn_moba_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                       const attn_moba_params *params, attn_ctx *ctx,
+                                       size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_moba_job_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.f.o = o, a.f.q = q, a.f.k = k, a.f.v = v;
+  (void)attn_moba_check_(&e, &a, params, ctx, &workers, bytes != NULL);
+  return attn_step_call_or_(
+      &e, a.f.table, workers, ctx, attn_moba_steps_, &a, "chosen blocks, rows gathered by block",
+      e.status == ATTN_OK && attn_nothing_(&a.f) ? "no queries" : NULL, bytes);
+}
+ATTN_CALL_(attn_moba, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_moba_params *params)
+/* <<< attn/families/selection/moba.h */
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

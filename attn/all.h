@@ -85,6 +85,10 @@
 #include "api/families/mixers/fourier.h"
 #include "api/families/mixers/mixer.h"
 #endif
+#if ATTN_HAS_SELECTION
+#include "api/families/selection/selected.h"
+#include "api/families/selection/moba.h"
+#endif
 #include "api/left_out.h"
 #include "api/end.h"
 #endif
@@ -321,6 +325,12 @@ ATTN_BEGIN_STRICT_
 #include "families/mixers/spatial.h"
 #include "families/mixers/gmlp.h"
 #include "families/mixers/mixer.h"
+#endif
+#if ATTN_HAS_SELECTION
+#include "families/selection/choose.h"
+#include "families/selection/visit.h"
+#include "families/selection/key_blocks.h"
+#include "families/selection/moba.h"
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

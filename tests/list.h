@@ -1367,7 +1367,17 @@
   X(M4_append_is_rope_then_append)          \
   X(M4_append_workers)                      \
   X(M4_append_saturates)                    \
-  X(M4_append_rejects)
+  X(M4_append_rejects)                      \
+  X(M3_moba_random)                         \
+  X(M3_moba_long)                           \
+  X(M3_moba_ties)                           \
+  X(M3_moba_dense)                          \
+  X(M3_moba_decode)                         \
+  X(M3_moba_nan)                            \
+  X(M3_moba_empty)                          \
+  X(M3_moba_promises)                       \
+  X(M3_key_blocks)                          \
+  X(M3_moba_rejects)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)
