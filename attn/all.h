@@ -88,6 +88,7 @@
 #if ATTN_HAS_SELECTION
 #include "api/families/selection/selected.h"
 #include "api/families/selection/moba.h"
+#include "api/families/selection/quest.h"
 #endif
 #include "api/left_out.h"
 #include "api/end.h"
@@ -329,8 +330,10 @@ ATTN_BEGIN_STRICT_
 #if ATTN_HAS_SELECTION
 #include "families/selection/choose.h"
 #include "families/selection/visit.h"
+#include "families/selection/listed.h"
 #include "families/selection/key_blocks.h"
 #include "families/selection/moba.h"
+#include "families/selection/quest.h"
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

@@ -1377,7 +1377,17 @@
   X(M3_moba_empty)                          \
   X(M3_moba_promises)                       \
   X(M3_key_blocks)                          \
-  X(M3_moba_rejects)
+  X(M3_moba_rejects)                        \
+  X(M3_quest_random)                        \
+  X(M3_quest_long)                          \
+  X(M3_quest_ties)                          \
+  X(M3_quest_dense)                         \
+  X(M3_quest_decode)                        \
+  X(M3_quest_nan)                           \
+  X(M3_quest_empty)                         \
+  X(M3_quest_quantised)                     \
+  X(M3_quest_promises)                      \
+  X(M3_quest_rejects)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)

@@ -10,10 +10,12 @@ ATTN_FUNC_ void attn_pick_open_(attn_topk_ *t) {
 /* Takes the scores of candidates from .. from + n - 1, n at most ATTN_PICK_; row r has those from lo[r] to before hi[r]. */
 ATTN_FUNC_ void attn_pick_take_(attn_topk_ *t, int64_t n, int64_t from, const int64_t *lo,
                                 const int64_t *hi) {
-  for (int r = 0; r < t->n; r++)
-    if (lo[r] > from || hi[r] < from + n)
-      for (int64_t e = 0; e < n; e++)
-        if (from + e < lo[r] || from + e >= hi[r]) t->s[e * ATTN_TILE_ + r] = -INFINITY;
+  for (int r = 0; r < t->n; r++) {
+    for (int64_t e = attn_clamp_(hi[r] - from, 0, n); e < n; e++)
+      t->s[e * ATTN_TILE_ + r] = -INFINITY;
+    for (int64_t e = attn_clamp_(lo[r] - from, 0, n) - 1; e >= 0; e--)
+      t->s[e * ATTN_TILE_ + r] = -INFINITY;
+  }
   attn_topk_take_(t, NULL, 0, n, from);
   for (int r = 0; r < t->n; r++)
     if (t->floor[r] < -FLT_MAX) t->floor[r] = -FLT_MAX;
