@@ -11589,6 +11589,42 @@ ATTN_DEF attn_status attn_quest(attn_tensor o, attn_tensor q, attn_tensor k, att
 ATTN_DEF size_t attn_quest_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                      const attn_quest_params *params, const attn_ctx *ctx);
 /* <<< attn/api/families/selection/quest.h */
+/* >>> attn/api/families/selection/dsa.h */
+/* api/families/selection/dsa.h owns attention to keys that a small indexer chooses. */
+
+typedef struct attn_dsa_params {
+  int64_t k;               /* keys of a row, at least 1 */
+  attn_selected attention; /* the softmax over them */
+  attn_tensor qi;          /* [B,HI,Tq,di] queries of the indexer */
+  attn_tensor ki;          /* [B,1,Tk,di] its keys, of any type */
+  attn_tensor wi;          /* [B,1,Tq,HI] weights of its heads, any sign */
+  attn_scales ki_scales;   /* of quantised ki */
+  int32_t *index;          /* out, optional: [B,Tq,k] the keys of a row, ascending, then -1 */
+} attn_dsa_params;
+
+/* Attention of each query to the keys that a lightning indexer likes best, the same for all heads (DSA).
+ *
+ *   I_ij = sum_h wi_ih relu(qi_ih . ki_j)
+ *   S_i = the min(k, visible) keys j <= i + q_off of largest I_ij,  O_i = sum over S_i of softmax(scale q_i . k) v
+ *
+ * Shapes, aliasing: as attn_sdpa, causal; GQA; quantised k and v. Latents (MLA, absorbed) are k of one head and v its
+ *   first columns, in the same memory.
+ * Equal I go to the lower key; exact zeros are common. A NaN comes after all numbers. Positive factors of I change no
+ *   choice. A scale for each key of ki multiplies after the sum over heads.
+ * Memory: attn_dsa_workspace bytes: 4 k bytes a row, 8 bytes a row, and for each worker 65 lists of 2 k + 48 candidates of
+ *   8 bytes, 256 di (HI + 1) bytes, and that of attn_edges with 16 k bytes. No scores of all pairs are kept.
+ * Empty rows are 0 with LSE -inf. NaN: what a row does not choose never reaches it; no later key does.
+ * Errors: those of attn_sdpa; NULL: params, qi, ki, wi; RANGE: k; SHAPE: qi, ki, wi; outputs untouched.
+ * Determinism: the same bits and keys on avx2, avx512 and neon, any number of workers, batch composition and
+ *   division of the queries.
+ * Cost: 2 HI di flops a visible pair where a row sees more than k keys; then 2 (dk + dv) a chosen one. Four heads and
+ *   more that share keys gather them once.
+ * Source: DeepSeek-AI 2025, arXiv 2512.02556. */
+ATTN_DEF attn_status attn_dsa(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                              const attn_dsa_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_dsa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                   const attn_dsa_params *params, const attn_ctx *ctx);
+/* <<< attn/api/families/selection/dsa.h */
 #endif
 /* >>> attn/api/left_out.h */
 /* api/left_out.h owns what a call says whose family ATTN_ONLY leaves out: in place of the function stands a
@@ -11972,6 +12008,8 @@ ATTN_DEF size_t attn_quest_workspace(attn_tensor o, attn_tensor q, attn_tensor k
 #define attn_sdpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
 #endif
 #if !ATTN_HAS_SELECTION
+#define attn_dsa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_dsa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_key_blocks(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_key_blocks_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_moba(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
@@ -59001,32 +59039,34 @@ ATTN_FUNC_ int64_t attn_pick_block_(int64_t position, int64_t size) {
   return position < 0 ? -1 : position / size;
 }
 
-/* What such a call has beside the tensors of attn_sdpa: one more input, or two, and the lists that it may write. */
+/* The lists that such a call may write, count numbers, and m more inputs than attn_sdpa has. */
 ATTN_COLD_ int attn_selected_apart_(attn_error_ *e, const attn_ctx *ctx, attn_softmax_ *f,
-                                    attn_operand_ *more, int n, const int32_t *index,
-                                    int64_t count) {
+                                    const int32_t *index, int64_t count, const attn_span_ *more,
+                                    int m) {
   static const char w[] = ATTN_WORDS_("q");
-  enum { O, LSE, INDEX, OUTPUTS, Q = OUTPUTS, K, V, WORK, MORE, SPANS = MORE + 4 };
+  enum { O, LSE, INDEX, OUTPUTS, Q = OUTPUTS, K, V, LEN, WORK, SPANS };
   attn_tensor *const t[] = {&f->o, &f->lse, NULL, &f->q, &f->k, &f->v};
   attn_span_ span[SPANS];
   memset(span, 0, sizeof span);
   for (int i = 0; i <= V; i++)
     if (t[i] && t[i]->data && !attn_check_stored_(e, t[i], w, &span[i])) return 0;
-  for (int i = 0; i < n; i++) {
-    if (!attn_check_operand_(e, &more[i], f->q.heads)) return 0;
-    span[MORE + i] = more[i].span;
-  }
   if (!attn_check_array_(e, index, count, 4, "params.index must be aligned to its elements",
                          &span[INDEX]) ||
+      !attn_check_array_(e, f->kv_len, f->q.batch, 4, "kv_len must be aligned to its elements",
+                         &span[LEN]) ||
       !attn_check_workspace_(e, ctx, &span[WORK]))
     return 0;
-  for (int i = 0; i < OUTPUTS; i++)
-    for (int j = 0; j < SPANS; j++)
-      if (i != j && (j == INDEX || i == INDEX || j >= MORE) && attn_overlap_(span[i], span[j]))
+  for (int j = 0; j < SPANS; j++)
+    if (j != INDEX && attn_overlap_(span[INDEX], span[j]))
+      return attn_reject_(e, ATTN_E_OVERLAP,
+                          "params.index must not share memory with another argument");
+  for (int j = 0; j < m; j++)
+    for (int i = 0; i <= INDEX; i++)
+      if (attn_overlap_(span[i], more[j]))
         return attn_reject_(e, ATTN_E_OVERLAP,
-                            "an output must not share memory with another argument");
-  for (int j = MORE; j < SPANS; j++)
-    if (attn_overlap_(span[j], span[WORK]))
+                            "an output must not share memory with what params points at");
+  for (int j = 0; j < m; j++)
+    if (attn_overlap_(span[WORK], more[j]))
       return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
   return 1;
 }
@@ -59205,17 +59245,79 @@ ATTN_COLD_ int attn_stage_visit_(attn_stage_ *s, attn_softmax_ *f, const attn_se
 }
 /* <<< attn/families/selection/visit.h */
 /* >>> attn/families/selection/listed.h */
-/* families/selection/listed.h owns exact attention to chosen keys one by one: the lists of engine/lists.h. */
+/* families/selection/listed.h owns exact attention to chosen keys one by one: as lists of a row (engine/lists.h), or,
+ * where heads share keys and choice, as tiles of these heads whose keys are gathered once. */
 
-/* Attention to the lists of p, whose indptr and col are written by now; f holds the tensors. */
-ATTN_COLD_ int attn_stage_listed_(attn_stage_ *s, attn_softmax_ *f, const attn_selected *x,
-                                  const attn_edges_params *p) {
+/* Heads that are worth a tile: fewer are rows of their own. */
+enum { ATTN_LISTED_HEADS_ = 4 };
+
+typedef struct attn_listed_ {
+  const attn_edges_params *lists; /* indptr and col are written by now */
+  int64_t most;                   /* keys of a list */
+  int64_t tiles;                  /* of the heads of a group */
+  char *memory;
+  int64_t each;
+} attn_listed_;
+
+/* One (batch, group of heads, query, 64 of the heads): the runs of its list are those of a tile. */
+ATTN_FUNC_ void attn_listed_item_(void *job, int worker, int64_t item) {
+  const attn_softmax_ *f = (const attn_softmax_ *)job;
+  const attn_listed_ *x = (const attn_listed_ *)f->own_job;
+  const int64_t tile = item % x->tiles, i = item / x->tiles % f->q.len,
+                unit = item / x->tiles / f->q.len;
+  const int64_t groups = f->q.heads / f->group, b = unit / groups,
+                left = f->group - tile * ATTN_TILE_;
+  const int64_t *ptr = x->lists->indptr + b * (f->q.len + 1) + i;
+  const int32_t *key = x->lists->col + b * x->lists->edges + ptr[0];
+  attn_plan_ *plan = (attn_plan_ *)(void *)(x->memory + worker * x->each);
+  attn_plan_run_ *run = (attn_plan_run_ *)(void *)((char *)plan + attn_piece_(1, sizeof *plan));
+  attn_softmax_ own = *f;
+  attn_plan_tile_ runs;
+  attn_tile_ t;
+  memset(plan, 0, sizeof *plan);
+  memset(&runs, 0, sizeof runs);
+  plan->at_run = attn_piece_(1, sizeof *plan);
+  own.plan = plan, own.edges = NULL;
+  attn_tile_open_(&t, &own, worker);
+  t.plan = &runs, t.batch = b, t.n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
+  for (int r = 0; r < t.n; r++)
+    t.row[r] = i, t.head[r] = unit % groups * f->group + tile * ATTN_TILE_ + r;
+  runs.n = t.n, runs.step = 1;
+  for (int64_t e = 0; e < ptr[1] - ptr[0]; e++) {
+    if (e && key[e] == key[e - 1] + 1) {
+      run[runs.count - 1].n++;
+      continue;
+    }
+    run[runs.count].key = key[e], run[runs.count].n = 1,
+    run[runs.count++].lanes = attn_tile_all_(&t);
+  }
+  attn_tile_run_(&t, 1);
+}
+
+/* Attention to the lists of p, none longer than most; f holds the tensors. */
+ATTN_COLD_ int attn_stage_listed_(attn_stage_ *s, attn_softmax_ *f, const attn_selected *p,
+                                  attn_listed_ *x) {
   int workers;
-  if (!attn_selected_plan_(s->e, f, x, &s->ctx, &workers, -1)) return 0;
-  f->edges = p, f->group = 1, f->tiles = attn_tiles_of_(f->q.len);
-  char *spare = attn_stage_spare_(s, attn_softmax_bytes_(f, s->workers));
+  if (!attn_selected_plan_(s->e, f, p, &s->ctx, &workers, -1)) return 0;
+  const int shared = !x->lists->per_head && f->group >= ATTN_LISTED_HEADS_;
+  f->edges = x->lists;
+  x->each = x->tiles = 0;
+  if (shared) {
+    x->tiles = attn_tiles_of_(f->group);
+    x->each =
+        attn_add_(attn_piece_(1, sizeof(attn_plan_)), attn_piece_(x->most, sizeof(attn_plan_run_)));
+    f->own = attn_listed_item_, f->own_job = x;
+    f->own_items =
+        attn_mul_(attn_mul_(f->q.batch, f->q.heads / f->group), attn_mul_(f->q.len, x->tiles));
+  } else {
+    f->group = 1, f->tiles = attn_tiles_of_(f->q.len);
+  }
+  const int64_t bytes = attn_softmax_bytes_(f, s->workers);
+  const int64_t own = attn_mul_(x->each, attn_softmax_workers_(f, s->workers));
+  char *spare = attn_stage_spare_(s, attn_add_(own, bytes));
   if (!s->run) return 1;
-  s->ctx.workspace = spare, s->ctx.workspace_size = (size_t)s->spare;
+  x->memory = spare;
+  s->ctx.workspace = spare + own, s->ctx.workspace_size = (size_t)(s->spare - own);
   if (!attn_softmax_run_(s->e, f, &s->ctx, s->workers)) return 0;
   attn_stage_count_(s);
   return 1;
@@ -59356,7 +59458,7 @@ ATTN_FUNC_ void attn_moba_item_(void *job, int worker, int64_t item) {
   const int n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
   const attn_tensor *means = &a->means;
   int64_t own[ATTN_TILE_], lo[ATTN_TILE_] = {0}, hi[ATTN_TILE_] = {0};
-  const void *row[ATTN_TILE_];
+  const void *row[ATTN_TILE_] = {NULL};
   attn_topk_ t = a->search;
   for (int r = 0; r < n; r++) {
     own[r] = attn_pick_block_(i0 + r + f->q_off, size);
@@ -59415,13 +59517,13 @@ ATTN_COLD_ int attn_moba_check_(attn_error_ *e, attn_moba_job_ *a, const attn_mo
   if (p->k < 1) return attn_reject_(e, ATTN_E_RANGE, "params.k must be at least 1");
   if (!attn_selected_plan_(e, &a->f, &p->attention, ctx, workers, !query)) return 0;
   attn_softmax_ *f = &a->f;
-  attn_operand_ op[] = {ATTN_OPERAND_(&a->p.means, "params.means", ATTN_OPTIONAL_ | ATTN_IS_F32_,
-                                      f->k.batch, f->k.heads, attn_pick_blocks_(f->k.len, p->block),
-                                      f->k.dim,
-                                      "params.means must be f32 [B, Hk, ceil(Tk / block), dk]")};
-  return attn_selected_apart_(
-      e, ctx, f, op, 1, p->index,
-      attn_mul_(attn_mul_(f->q.batch, f->q.heads), attn_mul_(f->q.len, p->k)));
+  attn_operand_ op =
+      ATTN_OPERAND_(&a->p.means, "params.means", ATTN_OPTIONAL_ | ATTN_IS_F32_, f->k.batch,
+                    f->k.heads, attn_pick_blocks_(f->k.len, p->block), f->k.dim,
+                    "params.means must be f32 [B, Hk, ceil(Tk / block), dk]");
+  const int64_t count = attn_mul_(attn_mul_(f->q.batch, f->q.heads), attn_mul_(f->q.len, p->k));
+  return attn_check_operand_(e, &op, f->q.heads) &&
+         attn_selected_apart_(e, ctx, f, p->index, count, &op.span, 1);
 }
 
 ATTN_COLD_ attn_status attn_moba_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -59450,6 +59552,7 @@ typedef struct attn_quest_job_ {
   attn_tensor bounds;
   attn_topk_ search;
   attn_edges_params lists;
+  attn_listed_ listed;
   int64_t k; /* of a row of index */
   int64_t *indptr;
   int32_t *index, *col;
@@ -59486,7 +59589,7 @@ ATTN_FUNC_ void attn_quest_item_(void *job, int worker, int64_t item) {
                 stride = a->bounds.stride_len;
   const int n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
   int64_t sees[ATTN_TILE_], last[ATTN_TILE_], lo[ATTN_TILE_] = {0}, hi[ATTN_TILE_] = {0}, end = 0;
-  const void *row[ATTN_TILE_];
+  const void *row[ATTN_TILE_] = {NULL};
   float top[ATTN_TILE_] = {0};
   char *memory =
       a->memory + worker * attn_add_(a->search.bytes, attn_piece_(3 * dk + ATTN_TILE_, 4));
@@ -59587,7 +59690,9 @@ ATTN_COLD_ int attn_quest_steps_(attn_stage_ *s, void *job) {
     return 0;
   attn_problem_clear_(&attend);
   attend.o = f->o, attend.q = f->q, attend.k = f->k, attend.v = f->v;
-  return attn_stage_listed_(s, &attend, &a->p.attention, &a->lists);
+  memset(&a->listed, 0, sizeof a->listed);
+  a->listed.lists = &a->lists, a->listed.most = most;
+  return attn_stage_listed_(s, &attend, &a->p.attention, &a->listed);
 }
 
 ATTN_COLD_ int attn_quest_check_(attn_error_ *e, attn_quest_job_ *a, const attn_quest_params *p,
@@ -59598,13 +59703,13 @@ ATTN_COLD_ int attn_quest_check_(attn_error_ *e, attn_quest_job_ *a, const attn_
   if (p->pages < 1) return attn_reject_(e, ATTN_E_RANGE, "params.pages must be at least 1");
   if (!attn_selected_plan_(e, &a->f, &p->attention, ctx, workers, !query)) return 0;
   attn_softmax_ *f = &a->f;
-  attn_operand_ op[] = {ATTN_OPERAND_(&a->p.bounds, "params.bounds", ATTN_OPTIONAL_ | ATTN_IS_F32_,
-                                      f->k.batch, f->k.heads, attn_pick_blocks_(f->k.len, p->page),
-                                      attn_mul_(2, f->k.dim),
-                                      "params.bounds must be f32 [B, Hk, ceil(Tk / page), 2 dk]")};
-  return attn_selected_apart_(
-      e, ctx, f, op, 1, p->index,
-      attn_mul_(attn_mul_(f->q.batch, f->q.heads), attn_mul_(f->q.len, p->pages)));
+  attn_operand_ op =
+      ATTN_OPERAND_(&a->p.bounds, "params.bounds", ATTN_OPTIONAL_ | ATTN_IS_F32_, f->k.batch,
+                    f->k.heads, attn_pick_blocks_(f->k.len, p->page), attn_mul_(2, f->k.dim),
+                    "params.bounds must be f32 [B, Hk, ceil(Tk / page), 2 dk]");
+  const int64_t count = attn_mul_(attn_mul_(f->q.batch, f->q.heads), attn_mul_(f->q.len, p->pages));
+  return attn_check_operand_(e, &op, f->q.heads) &&
+         attn_selected_apart_(e, ctx, f, p->index, count, &op.span, 1);
 }
 
 ATTN_COLD_ attn_status attn_quest_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -59623,6 +59728,194 @@ ATTN_COLD_ attn_status attn_quest_call_(attn_tensor o, attn_tensor q, attn_tenso
 ATTN_CALL_(attn_quest, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
            attn_tensor v, const attn_quest_params *params)
 /* <<< attn/families/selection/quest.h */
+/* >>> attn/families/selection/dsa.h */
+/* families/selection/dsa.h owns attention to keys that an indexer chooses (M3): the indexer's scores, 64 queries at a
+ * time, and the lists that all heads share. */
+
+typedef struct attn_dsa_job_ {
+  attn_softmax_ f; /* the call as attn_sdpa would see it */
+  attn_dsa_params p;
+  attn_topk_ search;
+  attn_edges_params lists;
+  attn_listed_ listed;
+  int64_t *indptr;
+  int32_t *col;
+  char *memory;
+  int64_t each, at_q, at_k, at_s, at_w;
+} attn_dsa_job_;
+
+/* What row i of entry b sees, and chooses. */
+ATTN_FUNC_ int64_t attn_dsa_sees_(const attn_dsa_job_ *a, int64_t b, int64_t i) {
+  return attn_clamp_(i + a->f.q_off + 1, 0, attn_pick_keys_(&a->f, b));
+}
+
+ATTN_FUNC_ void attn_dsa_count_(void *job, int worker, int64_t b) {
+  const attn_dsa_job_ *a = (const attn_dsa_job_ *)job;
+  int64_t *ptr = a->indptr + b * (a->f.q.len + 1);
+  (void)worker;
+  ptr[0] = 0;
+  for (int64_t i = 0; i < a->f.q.len; i++) {
+    const int64_t sees = attn_dsa_sees_(a, b, i);
+    ptr[i + 1] = ptr[i] + (sees < a->p.k ? sees : a->p.k);
+  }
+}
+
+/* Scores of keys j .. j + n - 1, none of -inf: such a key is chosen before none. */
+ATTN_FUNC_ void attn_dsa_scores_(const attn_dsa_job_ *a, attn_topk_ *t, char *memory, int64_t b,
+                                 int64_t j, int64_t n) {
+  const attn_table_ *f = a->search.table;
+  const attn_tensor *ki = &a->p.ki;
+  const int64_t di = ki->dim, heads = a->p.qi.heads;
+  const float *q = (const float *)(const void *)(memory + a->at_q),
+              *w = (const float *)(const void *)(memory + a->at_w);
+  float *s = (float *)(void *)(memory + a->at_s), *wide = (float *)(void *)(memory + a->at_k),
+        top[ATTN_TILE_] = {0};
+  const float *k = (const float *)(const void *)attn_at_(ki, b, 0, j);
+  const attn_rows_scale_ scale = attn_scales_at_(&a->p.ki_scales, b, 0, j);
+  const int after = scale.scale && !scale.zero && !scale.group;
+  int64_t stride = ki->stride_len;
+  if (ki->dtype != ATTN_F32) {
+    f->widen(wide, k, stride, NULL, n, di, ki->dtype, after ? NULL : &scale);
+    k = wide, stride = di;
+  }
+  memset(t->s, 0, (size_t)(n * ATTN_TILE_) * sizeof(float));
+  for (int64_t h = 0; h < heads; h++) {
+    const float *by = w + h * ATTN_TILE_;
+    attn_on_(tile, f)->score_block(s, q + h * di * ATTN_TILE_, k, stride, n, di, 0, t->groups, top);
+    for (int64_t e = 0; e < n; e++)
+      for (int r = 0; r < ATTN_TILE_; r++) {
+        const float x = s[e * ATTN_TILE_ + r];
+        t->s[e * ATTN_TILE_ + r] += by[r] * (x < 0.0f ? 0.0f : x);
+      }
+  }
+  for (int64_t e = 0; e < n; e++) {
+    const float x = after ? scale.scale[e * scale.stride] : 1.0f;
+    for (int r = 0; r < ATTN_TILE_; r++) {
+      const float y = t->s[e * ATTN_TILE_ + r] * x;
+      t->s[e * ATTN_TILE_ + r] = y < -FLT_MAX ? -FLT_MAX : y;
+    }
+  }
+}
+
+/* The keys of 64 queries. */
+ATTN_FUNC_ void attn_dsa_item_(void *job, int worker, int64_t item) {
+  const attn_dsa_job_ *a = (const attn_dsa_job_ *)job;
+  const attn_tensor *qi = &a->p.qi;
+  const int64_t tiles = attn_tiles_of_(a->f.q.len), b = item / tiles,
+                i0 = item % tiles * ATTN_TILE_;
+  const int64_t left = a->f.q.len - i0, *ptr = a->indptr + b * (a->f.q.len + 1) + i0;
+  const int n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
+  int64_t lo[ATTN_TILE_] = {0}, sees[ATTN_TILE_] = {0}, end = 0;
+  const void *row[ATTN_TILE_] = {NULL};
+  char *memory = a->memory + worker * a->each;
+  attn_topk_ t = a->search;
+  for (int r = 0; r < n; r++) {
+    sees[r] = attn_dsa_sees_(a, b, i0 + r);
+    if (sees[r] > end) end = sees[r];
+    row[r] = attn_at_(qi, b, 0, i0 + r);
+  }
+  attn_topk_open_(&t, memory, row, n, qi->dtype, 1.0f);
+  attn_pick_open_(&t);
+  for (int64_t h = 0; end > a->p.k && h < qi->heads; h++) {
+    float *q = (float *)(void *)(memory + a->at_q) + h * qi->dim * ATTN_TILE_;
+    float *w = (float *)(void *)(memory + a->at_w) + h * ATTN_TILE_;
+    for (int r = 0; r < n; r++) row[r] = attn_at_(qi, b, h, i0 + r);
+    t.table->pack(q, row, n, qi->dim, (int)qi->dtype, 1.0f, FLT_MIN);
+    for (int r = 0; r < ATTN_TILE_; r++)
+      w[r] = r < n ? attn_number_(attn_at_(&a->p.wi, b, 0, i0 + r), h, a->p.wi.dtype, NULL) : 0.0f;
+  }
+  for (int64_t j = 0; end > a->p.k && j < end; j += ATTN_PICK_) {
+    const int64_t m = end - j < ATTN_PICK_ ? end - j : (int64_t)ATTN_PICK_;
+    attn_dsa_scores_(a, &t, memory, b, j, m);
+    attn_pick_take_(&t, m, j, lo, sees);
+  }
+  for (int r = 0; r < n; r++) {
+    int32_t *to = a->col + b * a->lists.edges + ptr[r];
+    const int64_t many = ptr[r + 1] - ptr[r];
+    if (sees[r] > a->p.k)
+      attn_pick_write_(&t, r, to, 0, many);
+    else
+      for (int64_t e = 0; e < many; e++) to[e] = (int32_t)e;
+    for (int64_t e = 0; a->p.index && e < a->p.k; e++)
+      a->p.index[(b * a->f.q.len + i0 + r) * a->p.k + e] = e < many ? to[e] : -1;
+  }
+}
+
+ATTN_COLD_ int attn_dsa_steps_(attn_stage_ *s, void *job) {
+  attn_dsa_job_ *a = (attn_dsa_job_ *)job;
+  const attn_softmax_ *f = &a->f;
+  attn_softmax_ attend;
+  const int64_t tq = f->q.len, heads = a->p.qi.heads, most = a->p.k < f->k.len ? a->p.k : f->k.len;
+  memset(&a->lists, 0, sizeof a->lists);
+  memset(&a->listed, 0, sizeof a->listed);
+  a->lists.per_batch = 1, a->lists.edges = attn_mul_(tq, most);
+  a->indptr = (int64_t *)attn_stage_take_(s, attn_mul_(f->q.batch, attn_add_(tq, 1)), 8);
+  a->col = (int32_t *)attn_stage_take_(s, attn_mul_(f->q.batch, a->lists.edges), 4);
+  a->lists.indptr = a->indptr, a->lists.col = a->col;
+  a->listed.lists = &a->lists, a->listed.most = most;
+  attn_topk_plan_(&a->search, s->table, a->p.qi.dim, most > 0 ? most : 1, ATTN_F32, 0);
+  a->at_q = a->search.bytes;
+  a->at_k =
+      attn_add_(a->at_q, attn_piece_(attn_mul_(attn_mul_(heads, a->p.qi.dim), ATTN_TILE_), 4));
+  a->at_s = attn_add_(a->at_k, attn_piece_(attn_mul_(a->p.qi.dim, ATTN_PICK_), 4));
+  a->at_w = attn_add_(a->at_s, attn_piece_((int64_t)ATTN_PICK_ * ATTN_TILE_, 4));
+  a->each = attn_add_(a->at_w, attn_piece_(attn_mul_(heads, ATTN_TILE_), 4));
+  if (!attn_stage_for_(s, f->q.batch, attn_dsa_count_, a, 0, NULL) ||
+      !attn_stage_for_(s, attn_mul_(f->q.batch, attn_tiles_of_(tq)), attn_dsa_item_, a, a->each,
+                       &a->memory))
+    return 0;
+  attn_problem_clear_(&attend);
+  attend.o = f->o, attend.q = f->q, attend.k = f->k, attend.v = f->v;
+  return attn_stage_listed_(s, &attend, &a->p.attention, &a->listed);
+}
+
+ATTN_COLD_ int attn_dsa_check_(attn_error_ *e, attn_dsa_job_ *a, const attn_dsa_params *p,
+                               const attn_ctx *ctx, int *workers, int query) {
+  static const char wki[] = ATTN_WORDS_("params.ki");
+  static const attn_scales_words_ wks = ATTN_SCALES_WORDS_("params.ki_scales", "params.ki");
+  attn_spans_ all;
+  attn_span_ *key;
+  all.n = 0, key = attn_spans_more_(&all, 1);
+  if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the indexer");
+  a->p = *p;
+  memset(&a->p.ki_scales, 0, sizeof a->p.ki_scales);
+  if (p->k < 1) return attn_reject_(e, ATTN_E_RANGE, "params.k must be at least 1");
+  if (!attn_selected_plan_(e, &a->f, &p->attention, ctx, workers, !query)) return 0;
+  attn_softmax_ *f = &a->f;
+  const int64_t any = ATTN_ANY_;
+  attn_operand_ op[] = {ATTN_OPERAND_(&a->p.qi, "params.qi", 0, f->q.batch, any, f->q.len, any,
+                                      "params.qi must be [B, HI, Tq, di]"),
+                        ATTN_OPERAND_(&a->p.wi, "params.wi", 0, f->q.batch, 1, f->q.len,
+                                      p->qi.heads, "params.wi must be [B, 1, Tq, HI]")};
+  if (!attn_check_given_(e, op, 2)) return 0;
+  for (int i = 0; i < 2; i++) {
+    if (!attn_check_operand_(e, &op[i], f->q.heads)) return 0;
+    *attn_spans_more_(&all, 1) = op[i].span;
+  }
+  if (!attn_check_stored_(e, &a->p.ki, wki, key)) return 0;
+  if (a->p.ki.batch != f->k.batch || a->p.ki.heads != 1 || a->p.ki.len != f->k.len ||
+      a->p.ki.dim != a->p.qi.dim)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.ki must be [B, 1, Tk, di]");
+  if (!attn_take_scales_(e, &a->p.ki_scales, &p->ki_scales, &a->p.ki, &wks, &all)) return 0;
+  return attn_selected_apart_(e, ctx, f, p->index, attn_mul_(f->q.batch, attn_mul_(f->q.len, p->k)),
+                              all.span, all.n);
+}
+
+ATTN_COLD_ attn_status attn_dsa_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const attn_dsa_params *params, attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_dsa_job_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.f.o = o, a.f.q = q, a.f.k = k, a.f.v = v;
+  (void)attn_dsa_check_(&e, &a, params, ctx, &workers, bytes != NULL);
+  return attn_step_call_or_(
+      &e, a.f.table, workers, ctx, attn_dsa_steps_, &a, "chosen keys, the same for all heads",
+      e.status == ATTN_OK && attn_nothing_(&a.f) ? "no queries" : NULL, bytes);
+}
+ATTN_CALL_(attn_dsa, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_dsa_params *params)
+/* <<< attn/families/selection/dsa.h */
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

@@ -89,6 +89,7 @@
 #include "api/families/selection/selected.h"
 #include "api/families/selection/moba.h"
 #include "api/families/selection/quest.h"
+#include "api/families/selection/dsa.h"
 #endif
 #include "api/left_out.h"
 #include "api/end.h"
@@ -334,6 +335,7 @@ ATTN_BEGIN_STRICT_
 #include "families/selection/key_blocks.h"
 #include "families/selection/moba.h"
 #include "families/selection/quest.h"
+#include "families/selection/dsa.h"
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

@@ -1387,7 +1387,17 @@
   X(M3_quest_empty)                         \
   X(M3_quest_quantised)                     \
   X(M3_quest_promises)                      \
-  X(M3_quest_rejects)
+  X(M3_quest_rejects)                       \
+  X(M3_dsa_random)                          \
+  X(M3_dsa_long)                            \
+  X(M3_dsa_ties)                            \
+  X(M3_dsa_dense)                           \
+  X(M3_dsa_decode)                          \
+  X(M3_dsa_latent)                          \
+  X(M3_dsa_nan)                             \
+  X(M3_dsa_empty)                           \
+  X(M3_dsa_promises)                        \
+  X(M3_dsa_rejects)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)

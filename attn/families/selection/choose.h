@@ -56,32 +56,34 @@ ATTN_FUNC_ int64_t attn_pick_block_(int64_t position, int64_t size) {
   return position < 0 ? -1 : position / size;
 }
 
-/* What such a call has beside the tensors of attn_sdpa: one more input, or two, and the lists that it may write. */
+/* The lists that such a call may write, count numbers, and m more inputs than attn_sdpa has. */
 ATTN_COLD_ int attn_selected_apart_(attn_error_ *e, const attn_ctx *ctx, attn_softmax_ *f,
-                                    attn_operand_ *more, int n, const int32_t *index,
-                                    int64_t count) {
+                                    const int32_t *index, int64_t count, const attn_span_ *more,
+                                    int m) {
   static const char w[] = ATTN_WORDS_("q");
-  enum { O, LSE, INDEX, OUTPUTS, Q = OUTPUTS, K, V, WORK, MORE, SPANS = MORE + 4 };
+  enum { O, LSE, INDEX, OUTPUTS, Q = OUTPUTS, K, V, LEN, WORK, SPANS };
   attn_tensor *const t[] = {&f->o, &f->lse, NULL, &f->q, &f->k, &f->v};
   attn_span_ span[SPANS];
   memset(span, 0, sizeof span);
   for (int i = 0; i <= V; i++)
     if (t[i] && t[i]->data && !attn_check_stored_(e, t[i], w, &span[i])) return 0;
-  for (int i = 0; i < n; i++) {
-    if (!attn_check_operand_(e, &more[i], f->q.heads)) return 0;
-    span[MORE + i] = more[i].span;
-  }
   if (!attn_check_array_(e, index, count, 4, "params.index must be aligned to its elements",
                          &span[INDEX]) ||
+      !attn_check_array_(e, f->kv_len, f->q.batch, 4, "kv_len must be aligned to its elements",
+                         &span[LEN]) ||
       !attn_check_workspace_(e, ctx, &span[WORK]))
     return 0;
-  for (int i = 0; i < OUTPUTS; i++)
-    for (int j = 0; j < SPANS; j++)
-      if (i != j && (j == INDEX || i == INDEX || j >= MORE) && attn_overlap_(span[i], span[j]))
+  for (int j = 0; j < SPANS; j++)
+    if (j != INDEX && attn_overlap_(span[INDEX], span[j]))
+      return attn_reject_(e, ATTN_E_OVERLAP,
+                          "params.index must not share memory with another argument");
+  for (int j = 0; j < m; j++)
+    for (int i = 0; i <= INDEX; i++)
+      if (attn_overlap_(span[i], more[j]))
         return attn_reject_(e, ATTN_E_OVERLAP,
-                            "an output must not share memory with another argument");
-  for (int j = MORE; j < SPANS; j++)
-    if (attn_overlap_(span[j], span[WORK]))
+                            "an output must not share memory with what params points at");
+  for (int j = 0; j < m; j++)
+    if (attn_overlap_(span[WORK], more[j]))
       return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
   return 1;
 }

@@ -22,7 +22,7 @@ ATTN_FUNC_ void attn_moba_item_(void *job, int worker, int64_t item) {
   const int n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
   const attn_tensor *means = &a->means;
   int64_t own[ATTN_TILE_], lo[ATTN_TILE_] = {0}, hi[ATTN_TILE_] = {0};
-  const void *row[ATTN_TILE_];
+  const void *row[ATTN_TILE_] = {NULL};
   attn_topk_ t = a->search;
   for (int r = 0; r < n; r++) {
     own[r] = attn_pick_block_(i0 + r + f->q_off, size);
@@ -81,13 +81,13 @@ ATTN_COLD_ int attn_moba_check_(attn_error_ *e, attn_moba_job_ *a, const attn_mo
   if (p->k < 1) return attn_reject_(e, ATTN_E_RANGE, "params.k must be at least 1");
   if (!attn_selected_plan_(e, &a->f, &p->attention, ctx, workers, !query)) return 0;
   attn_softmax_ *f = &a->f;
-  attn_operand_ op[] = {ATTN_OPERAND_(&a->p.means, "params.means", ATTN_OPTIONAL_ | ATTN_IS_F32_,
-                                      f->k.batch, f->k.heads, attn_pick_blocks_(f->k.len, p->block),
-                                      f->k.dim,
-                                      "params.means must be f32 [B, Hk, ceil(Tk / block), dk]")};
-  return attn_selected_apart_(
-      e, ctx, f, op, 1, p->index,
-      attn_mul_(attn_mul_(f->q.batch, f->q.heads), attn_mul_(f->q.len, p->k)));
+  attn_operand_ op =
+      ATTN_OPERAND_(&a->p.means, "params.means", ATTN_OPTIONAL_ | ATTN_IS_F32_, f->k.batch,
+                    f->k.heads, attn_pick_blocks_(f->k.len, p->block), f->k.dim,
+                    "params.means must be f32 [B, Hk, ceil(Tk / block), dk]");
+  const int64_t count = attn_mul_(attn_mul_(f->q.batch, f->q.heads), attn_mul_(f->q.len, p->k));
+  return attn_check_operand_(e, &op, f->q.heads) &&
+         attn_selected_apart_(e, ctx, f, p->index, count, &op.span, 1);
 }
 
 ATTN_COLD_ attn_status attn_moba_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,

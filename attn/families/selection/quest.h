@@ -7,6 +7,7 @@ typedef struct attn_quest_job_ {
   attn_tensor bounds;
   attn_topk_ search;
   attn_edges_params lists;
+  attn_listed_ listed;
   int64_t k; /* of a row of index */
   int64_t *indptr;
   int32_t *index, *col;
@@ -43,7 +44,7 @@ ATTN_FUNC_ void attn_quest_item_(void *job, int worker, int64_t item) {
                 stride = a->bounds.stride_len;
   const int n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
   int64_t sees[ATTN_TILE_], last[ATTN_TILE_], lo[ATTN_TILE_] = {0}, hi[ATTN_TILE_] = {0}, end = 0;
-  const void *row[ATTN_TILE_];
+  const void *row[ATTN_TILE_] = {NULL};
   float top[ATTN_TILE_] = {0};
   char *memory =
       a->memory + worker * attn_add_(a->search.bytes, attn_piece_(3 * dk + ATTN_TILE_, 4));
@@ -144,7 +145,9 @@ ATTN_COLD_ int attn_quest_steps_(attn_stage_ *s, void *job) {
     return 0;
   attn_problem_clear_(&attend);
   attend.o = f->o, attend.q = f->q, attend.k = f->k, attend.v = f->v;
-  return attn_stage_listed_(s, &attend, &a->p.attention, &a->lists);
+  memset(&a->listed, 0, sizeof a->listed);
+  a->listed.lists = &a->lists, a->listed.most = most;
+  return attn_stage_listed_(s, &attend, &a->p.attention, &a->listed);
 }
 
 ATTN_COLD_ int attn_quest_check_(attn_error_ *e, attn_quest_job_ *a, const attn_quest_params *p,
@@ -155,13 +158,13 @@ ATTN_COLD_ int attn_quest_check_(attn_error_ *e, attn_quest_job_ *a, const attn_
   if (p->pages < 1) return attn_reject_(e, ATTN_E_RANGE, "params.pages must be at least 1");
   if (!attn_selected_plan_(e, &a->f, &p->attention, ctx, workers, !query)) return 0;
   attn_softmax_ *f = &a->f;
-  attn_operand_ op[] = {ATTN_OPERAND_(&a->p.bounds, "params.bounds", ATTN_OPTIONAL_ | ATTN_IS_F32_,
-                                      f->k.batch, f->k.heads, attn_pick_blocks_(f->k.len, p->page),
-                                      attn_mul_(2, f->k.dim),
-                                      "params.bounds must be f32 [B, Hk, ceil(Tk / page), 2 dk]")};
-  return attn_selected_apart_(
-      e, ctx, f, op, 1, p->index,
-      attn_mul_(attn_mul_(f->q.batch, f->q.heads), attn_mul_(f->q.len, p->pages)));
+  attn_operand_ op =
+      ATTN_OPERAND_(&a->p.bounds, "params.bounds", ATTN_OPTIONAL_ | ATTN_IS_F32_, f->k.batch,
+                    f->k.heads, attn_pick_blocks_(f->k.len, p->page), attn_mul_(2, f->k.dim),
+                    "params.bounds must be f32 [B, Hk, ceil(Tk / page), 2 dk]");
+  const int64_t count = attn_mul_(attn_mul_(f->q.batch, f->q.heads), attn_mul_(f->q.len, p->pages));
+  return attn_check_operand_(e, &op, f->q.heads) &&
+         attn_selected_apart_(e, ctx, f, p->index, count, &op.span, 1);
 }
 
 ATTN_COLD_ attn_status attn_quest_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
