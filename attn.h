@@ -11625,6 +11625,74 @@ ATTN_DEF attn_status attn_dsa(attn_tensor o, attn_tensor q, attn_tensor k, attn_
 ATTN_DEF size_t attn_dsa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                    const attn_dsa_params *params, const attn_ctx *ctx);
 /* <<< attn/api/families/selection/dsa.h */
+/* >>> attn/api/families/selection/nsa.h */
+/* api/families/selection/nsa.h owns native sparse attention: compressed keys, chosen blocks, a window, and gates. */
+
+typedef struct attn_nsa_compress_params {
+  int64_t block,
+      stride;    /* rows of a compressed one, and between two: 0 = 32, 16; stride divides block */
+  int64_t first; /* rows before it have not changed: what is made of them alone is not written */
+  const int32_t *kv_len; /* [B] rows of an entry, or null: x.len */
+  attn_tensor e,
+      w; /* [1, 1 or H, block, dim], optional; [1, 1 or H, block dim, dim']; without w the mean */
+} attn_nsa_compress_params;
+
+/* Keys, or values, compressed along the sequence, beside a cache.
+ *
+ *   y_c = mean of x_cd .. x_cd+l-1,  or flatten(x_cd .. x_cd+l-1 + e) w,  with l = block, d = stride
+ *
+ * Shapes: x [B,H,T,dim], y f32 [B,H,n,dim'], n = (T - l) / d + 1 rounded down, 0 where T < l; no memory is shared.
+ * Memory: attn_nsa_compress_workspace bytes: with w 4 n l dim bytes a (batch, head). Rows past kv_len are not read; what
+ *   would need them is made of zeros. NaN: a row's NaN reaches what is made of it.
+ * Errors: RANGE: block, stride, first outside 0 .. T, kv_len; SHAPE: y, e, w; NULL: e without w; y untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, any number of workers. Cost: 2 l dim dim' flops a row of y.
+ * Source: Yuan et al. 2025, arXiv 2502.11089. */
+ATTN_DEF attn_status attn_nsa_compress(attn_tensor y, attn_tensor x,
+                                       const attn_nsa_compress_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_nsa_compress_workspace(attn_tensor y, attn_tensor x,
+                                            const attn_nsa_compress_params *params,
+                                            const attn_ctx *ctx);
+
+typedef struct attn_nsa_params {
+  int64_t block, stride; /* of compressed keys: 0 = 32, 16 */
+  int64_t select;        /* keys of a block that is chosen: 0 = 64; stride divides it */
+  int64_t blocks;        /* of these a row has: 0 = 16 */
+  int64_t window;        /* keys of the window: 0 = 512 */
+  float scale;           /* 0 = dk^-1/2 */
+  int has_q_off;
+  int64_t q_off;            /* row i is at position i + q_off; without has_q_off Tk - Tq */
+  const int32_t *kv_len;    /* [B] keys of an entry, or null: k.len */
+  attn_tensor gate;         /* [B,H,Tq,3]: of the compressed, the chosen, the window */
+  attn_tensor k_cmp, v_cmp; /* f32, of attn_nsa_compress; absent: means of k and v */
+  attn_tensor k_sel, v_sel, k_win, v_win; /* of the other branches; absent: k and v */
+  int32_t *index; /* out, optional: [B,Hk,Tq,blocks] the blocks of a row, ascending, then -1 */
+} attn_nsa_params;
+
+/* Native sparse attention: three softmaxes of each query, weighed by gates.
+ *
+ *   o_i = g_i0 o_cmp + g_i1 o_sel + g_i2 o_win,  p_i = i + q_off, l = block, d = stride, l' = select
+ *   o_cmp = softmax over the compressed keys c with c d + l - 1 <= p_i; 0 where there is none; its weights are P_cmp
+ *   score_j = sum over the query heads of a group, m < l'/d and n < l/d of P_cmp[j l'/d + m - n], out of range = 0
+ *   o_sel = softmax over keys up to p_i of: block floor(p_i / l'), the one before, block 0, and the best others of
+ *           block 0 .. floor(p_i / l'), `blocks` in all; the same for all heads that share keys
+ *   o_win = softmax over keys p_i - window < j <= p_i
+ *
+ * Shapes, aliasing: as attn_sdpa, causal; k.heads = v.heads; a gate of 0 leaves its branch out.
+ * Forced blocks count in `blocks`, in the order above. Equal scores go to the lower block. A NaN score comes last. Blocks
+ *   past kv_len are none.
+ * Memory: attn_nsa_workspace bytes: three outputs in f32, 4 blocks bytes a row and key head, the compressed keys and
+ *   values, for each worker 4 * 64 Tk / d bytes and what attn_moba has.
+ * Empty rows are 0. NaN: what a row does not see or choose never reaches it; no later key does.
+ * Errors: those of attn_sdpa; NULL: params, gate; RANGE: sizes; SHAPE: tensors of params; HEADS; outputs untouched.
+ * Determinism: the same bits and blocks on avx2, avx512 and neon, any number of workers, batch composition and
+ *   division of the queries.
+ * Cost: 2 (2 dk + dv) flops a visible compressed key, 2 (dk + dv) a key of `blocks` blocks and of the window.
+ * Source: Yuan et al. 2025, arXiv 2502.11089. */
+ATTN_DEF attn_status attn_nsa(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                              const attn_nsa_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_nsa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                   const attn_nsa_params *params, const attn_ctx *ctx);
+/* <<< attn/api/families/selection/nsa.h */
 #endif
 /* >>> attn/api/left_out.h */
 /* api/left_out.h owns what a call says whose family ATTN_ONLY leaves out: in place of the function stands a
@@ -12014,6 +12082,10 @@ ATTN_DEF size_t attn_dsa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, 
 #define attn_key_blocks_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_moba(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_moba_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_nsa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_nsa_compress(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_nsa_compress_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_nsa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_quest(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_quest_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #endif
@@ -59916,6 +59988,393 @@ ATTN_COLD_ attn_status attn_dsa_call_(attn_tensor o, attn_tensor q, attn_tensor 
 ATTN_CALL_(attn_dsa, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
            attn_tensor v, const attn_dsa_params *params)
 /* <<< attn/families/selection/dsa.h */
+/* >>> attn/families/selection/nsa_compress.h */
+/* families/selection/nsa_compress.h owns keys and values compressed along the sequence (M3): means, or products of
+ * what stands in a window with a learned matrix. */
+
+typedef struct attn_nsa_compress_job_ {
+  const attn_table_ *table;
+  attn_tensor y, x, flat; /* flat: the rows of a product */
+  attn_nsa_compress_params p;
+  int64_t first, rows; /* of y, which are made */
+  char *memory;
+  int64_t each;
+} attn_nsa_compress_job_;
+
+/* Compressed rows that end within so many. */
+ATTN_FUNC_ int64_t attn_nsa_rows_(int64_t len, int64_t block, int64_t stride) {
+  return len < block ? 0 : (len - block) / stride + 1;
+}
+
+ATTN_FUNC_ void attn_nsa_compress_item_(void *job, int worker, int64_t item) {
+  const attn_nsa_compress_job_ *a = (const attn_nsa_compress_job_ *)job;
+  const int64_t unit = item / a->rows, b = unit / a->x.heads, h = unit % a->x.heads,
+                c = a->first + item % a->rows;
+  const int64_t n = a->p.block, dim = a->x.dim, from = c * a->p.stride,
+                rows = a->p.kv_len ? a->p.kv_len[b] : a->x.len;
+  double *sum = (double *)(void *)(a->memory + worker * a->each);
+  float *row = (float *)(void *)(a->memory + worker * a->each + attn_piece_(dim, 8));
+  const int learned = a->p.w.data != NULL;
+  float *to = (float *)(void *)(learned ? attn_at_(&a->flat, b, h, item % a->rows)
+                                        : attn_at_(&a->y, b, h, c));
+  memset(to, 0, (size_t)(learned ? n * dim : dim) * sizeof *to);
+  if (from + n > rows) return;
+  for (int64_t x = 0; x < dim; x++) sum[x] = 0.0;
+  for (int64_t i = 0; i < n; i++) {
+    float *at = learned ? to + i * dim : row;
+    a->table->widen(at, attn_at_(&a->x, b, h, from + i), 0, NULL, 1, dim, a->x.dtype, NULL);
+    if (learned && a->p.e.data)
+      for (int64_t x = 0; x < dim; x++)
+        at[x] +=
+            attn_number_(attn_at_(&a->p.e, 0, a->p.e.heads > 1 ? h : 0, i), x, a->p.e.dtype, NULL);
+    for (int64_t x = 0; !learned && x < dim; x++) sum[x] += (double)at[x];
+  }
+  for (int64_t x = 0; !learned && x < dim; x++) to[x] = (float)(sum[x] / (double)n);
+}
+
+ATTN_COLD_ int attn_nsa_compress_steps_(attn_stage_ *s, void *job) {
+  attn_nsa_compress_job_ *a = (attn_nsa_compress_job_ *)job;
+  const int64_t all = attn_nsa_rows_(a->x.len, a->p.block, a->p.stride), dim = a->x.dim;
+  a->table = s->table;
+  /* the first that ends behind what has not changed */
+  a->first = attn_nsa_rows_(a->p.first, a->p.block, a->p.stride);
+  a->rows = all - a->first;
+  a->each = attn_add_(attn_piece_(dim, 8), attn_piece_(dim, 4));
+  if (a->rows <= 0) return 1;
+  const int64_t units = attn_mul_(a->x.batch, a->x.heads);
+  if (a->p.w.data)
+    a->flat = attn_stage_tensor_(s, a->x.batch, a->x.heads, a->rows, attn_mul_(a->p.block, dim));
+  return attn_stage_for_(s, attn_mul_(units, a->rows), attn_nsa_compress_item_, a, a->each,
+                         &a->memory) &&
+         (!a->p.w.data ||
+          attn_stage_gemm_(s, attn_stage_rows_(a->y, a->first, a->rows), a->flat, a->p.w, NULL));
+}
+
+/* Sizes that are 0 become the paper's. */
+ATTN_COLD_ int attn_nsa_sizes_(attn_error_ *e, int64_t *block, int64_t *stride) {
+  if (*block == 0) *block = 32;
+  if (*stride == 0) *stride = 16;
+  if (*block < 1 || *stride < 1 || *block % *stride != 0)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.block and stride must be positive, and stride divide block");
+  return 1;
+}
+
+ATTN_COLD_ int attn_nsa_compress_check_(attn_error_ *e, attn_nsa_compress_job_ *a,
+                                        const attn_nsa_compress_params *p, const attn_ctx *ctx,
+                                        int query) {
+  const int64_t any = ATTN_ANY_, all = ATTN_ONE_OR_ALL_;
+  attn_spans_ spans;
+  if (p) a->p = *p;
+  p = &a->p;
+  spans.n = 0;
+  if (!attn_nsa_sizes_(e, &a->p.block, &a->p.stride)) return 0;
+  attn_operand_ op[] = {
+      ATTN_OPERAND_(&a->x, "x", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->p.w, "params.w", ATTN_OPTIONAL_, 1, all, attn_mul_(p->block, a->x.dim), any,
+                    "params.w must be [1, 1 or H, block * dim, dim']"),
+      ATTN_OPERAND_(&a->p.e, "params.e", ATTN_OPTIONAL_, 1, all, p->block, a->x.dim,
+                    "params.e must be [1, 1 or H, block, dim]"),
+      ATTN_OPERAND_(&a->y, "y", ATTN_OUT_ | ATTN_IS_F32_, a->x.batch, a->x.heads,
+                    attn_nsa_rows_(a->x.len, p->block, p->stride), p->w.data ? p->w.dim : a->x.dim,
+                    "y must be f32 [B, H, (T - block) / stride + 1, dim or that of params.w]")};
+  for (int i = 0; i < 4; i++)
+    if (!attn_check_operand_(e, &op[i], a->x.heads)) return 0;
+  if (p->e.data && !p->w.data) return attn_reject_(e, ATTN_E_NULL, "params.e needs params.w");
+  if (p->first < 0 || p->first > a->x.len)
+    return attn_reject_(e, ATTN_E_RANGE, "params.first must lie in 0..x.len");
+  return attn_take_array_(e, p->kv_len, a->x.batch, 4,
+                          "params.kv_len must be aligned to its elements", &spans) &&
+         attn_check_apart_(e, ctx, op, 4, spans.span, spans.n) &&
+         (query || attn_check_lens_(e, p->kv_len, a->x.batch, a->x.len,
+                                    "params.kv_len must lie in 0..x.len"));
+}
+
+ATTN_COLD_ attn_status attn_nsa_compress_call_(attn_tensor y, attn_tensor x,
+                                               const attn_nsa_compress_params *params,
+                                               attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_nsa_compress_job_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.y = y, a.x = x;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    (void)attn_nsa_compress_check_(&e, &a, params, ctx, bytes != NULL);
+  return attn_step_call_(&e, table, workers, ctx, attn_nsa_compress_steps_, &a, "compressed rows",
+                         bytes);
+}
+ATTN_CALL_(attn_nsa_compress, (y, x, params), attn_tensor y, attn_tensor x,
+           const attn_nsa_compress_params *params)
+/* <<< attn/families/selection/nsa_compress.h */
+/* >>> attn/families/selection/nsa.h */
+/* families/selection/nsa.h owns native sparse attention (M3): the choice of blocks by the weights of compressed keys,
+ * and the sum of three branches. */
+
+typedef struct attn_nsa_job_ {
+  attn_softmax_ f; /* the call as attn_sdpa would see it */
+  attn_nsa_params p;
+  attn_nsa_compress_job_ compress[2];
+  attn_tensor k_cmp, v_cmp, lse, part[3];
+  attn_topk_ search;
+  attn_visits_ visit;
+  int32_t *index;
+  int64_t queries; /* of an item of the choice */
+  char *memory;
+  int64_t each, at_qt, at_s, at_p;
+} attn_nsa_job_;
+
+/* Compressed keys that row i of entry b sees. */
+ATTN_FUNC_ int64_t attn_nsa_sees_(const attn_nsa_job_ *a, int64_t b, int64_t i) {
+  const int64_t keys = attn_clamp_(i + a->f.q_off + 1, 0, attn_pick_keys_(&a->f, b));
+  return attn_nsa_rows_(keys, a->p.block, a->p.stride);
+}
+
+ATTN_FUNC_ void attn_nsa_range_(const void *user, int64_t batch, int64_t row, int64_t *lo,
+                                int64_t *hi) {
+  *lo = 0, *hi = attn_nsa_sees_((const attn_nsa_job_ *)user, batch, row);
+}
+
+/* Weights of the compressed keys, summed over the heads of a group: sum [key][query], n queries from i0 on. */
+ATTN_FUNC_ void attn_nsa_weights_(const attn_nsa_job_ *a, char *memory, int64_t b, int64_t head,
+                                  int64_t i0, int n, float *sum) {
+  const attn_softmax_ *f = &a->f;
+  const int64_t g = f->q.heads / f->k.heads, lanes = n * g, dk = f->q.dim,
+                most = attn_nsa_sees_(a, b, i0 + n - 1);
+  float *qt = (float *)(void *)(memory + a->at_qt), *s = (float *)(void *)(memory + a->at_s);
+  const float scale = (float)f->scale;
+  memset(sum, 0, (size_t)(most * n) * sizeof *sum);
+  for (int64_t at = 0; at < lanes; at += ATTN_TILE_) {
+    const int m = lanes - at < ATTN_TILE_ ? (int)(lanes - at) : (int)ATTN_TILE_;
+    const void *row[ATTN_TILE_] = {NULL};
+    float lse[ATTN_TILE_], top[ATTN_TILE_] = {0};
+    int64_t sees[ATTN_TILE_];
+    for (int r = 0; r < m; r++) {
+      const int64_t i = i0 + (at + r) / g, h = head * g + (at + r) % g;
+      row[r] = attn_at_(&f->q, b, h, i);
+      lse[r] = *(const float *)(const void *)attn_at_(&a->lse, b, h, i);
+      sees[r] = attn_nsa_sees_(a, b, i);
+    }
+    a->search.table->pack(qt, row, m, dk, (int)f->q.dtype, 1.0f, FLT_MIN);
+    for (int64_t j = 0; j < most; j += ATTN_BLOCK_) {
+      const int64_t keys = most - j < ATTN_BLOCK_ ? most - j : (int64_t)ATTN_BLOCK_;
+      const float *k = (const float *)(const void *)attn_at_(&a->k_cmp, b, head, j);
+      attn_on_(tile, a->search.table)
+          ->score_block(s, qt, k, a->k_cmp.stride_len, keys, dk, 0,
+                        (m + ATTN_GROUP_ - 1) / ATTN_GROUP_, top);
+      for (int64_t e = 0; e < keys; e++)
+        for (int r = 0; r < ATTN_TILE_; r++) {
+          float *x = s + e * ATTN_TILE_ + r;
+          *x = r < m && j + e < sees[r] ? *x * scale - lse[r] : -INFINITY;
+        }
+      a->search.table->exp(s, s, keys * ATTN_TILE_);
+      for (int64_t e = 0; e < keys; e++)
+        for (int r = 0; r < m; r++) sum[(j + e) * n + (at + r) / g] += s[e * ATTN_TILE_ + r];
+    }
+  }
+}
+
+/* The blocks of some queries of one key head. */
+ATTN_FUNC_ void attn_nsa_item_(void *job, int worker, int64_t item) {
+  const attn_nsa_job_ *a = (const attn_nsa_job_ *)job;
+  const attn_softmax_ *f = &a->f;
+  const int64_t tiles = attn_pick_blocks_(f->q.len, a->queries), unit = item / tiles,
+                i0 = item % tiles * a->queries;
+  const int64_t b = unit / f->k.heads, head = unit % f->k.heads, left = f->q.len - i0,
+                k = a->visit.k;
+  const int n = left < a->queries ? (int)left : (int)a->queries;
+  const int64_t size = a->p.select, blocks = attn_pick_blocks_(attn_pick_keys_(f, b), size);
+  const int64_t many = size / a->p.stride, few = a->p.block / a->p.stride;
+  char *memory = a->memory + worker * a->each;
+  float *sum = (float *)(void *)(memory + a->at_p);
+  int64_t own[ATTN_TILE_], lo[ATTN_TILE_] = {0}, hi[ATTN_TILE_] = {0}, most = 0;
+  const void *none[1] = {NULL};
+  attn_topk_ t = a->search;
+  attn_nsa_weights_(a, memory, b, head, i0, n, sum);
+  attn_topk_open_(&t, memory, none, 0, ATTN_F32, 1.0f);
+  attn_pick_open_(&t);
+  t.n = n, t.groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
+  for (int r = 0; r < n; r++) {
+    own[r] = attn_pick_block_(i0 + r + f->q_off, size);
+    hi[r] = attn_clamp_(own[r] + 1, 0, blocks);
+    if (hi[r] > most) most = hi[r];
+  }
+  for (int64_t j = 0; j < most; j += ATTN_PICK_) {
+    const int64_t m = most - j < ATTN_PICK_ ? most - j : (int64_t)ATTN_PICK_;
+    for (int r = 0; r < n; r++) {
+      const int64_t sees = attn_nsa_sees_(a, b, i0 + r);
+      for (int64_t e = 0; e < m; e++) {
+        const int64_t block = j + e;
+        float x = 0.0f;
+        for (int64_t c = block * many - few + 1; c < (block + 1) * many; c++) {
+          /* how often m - n is c - block many, with m < many and n < few */
+          const int64_t d = c - block * many, from = d > 0 ? d : 0,
+                        to = d + few < many ? d + few : many;
+          if (c >= 0 && c < sees) x += (float)(to - from) * sum[c * n + r];
+        }
+        const int forced =
+            block == own[r] || (k > 1 && block == own[r] - 1) || (k > 2 && block == 0);
+        t.s[e * ATTN_TILE_ + r] = forced ? -INFINITY : x;
+      }
+    }
+    attn_pick_take_(&t, m, j, lo, hi);
+  }
+  for (int r = 0; r < n; r++) {
+    int32_t *to = a->index + (unit * f->q.len + i0 + r) * k;
+    int64_t some = 0;
+    if (own[r] >= 0 && own[r] < blocks) to[some++] = (int32_t)own[r];
+    if (own[r] >= 1 && own[r] - 1 < blocks && some < k && k > 1) to[some++] = (int32_t)own[r] - 1;
+    if (own[r] >= 2 && blocks > 0 && some < k && k > 2) to[some++] = 0;
+    attn_pick_write_(&t, r, to, some, k);
+  }
+}
+
+/* o = the branches times their gates, 64 rows. */
+ATTN_FUNC_ void attn_nsa_sum_(void *job, int worker, int64_t item) {
+  const attn_nsa_job_ *a = (const attn_nsa_job_ *)job;
+  const attn_tensor *o = &a->f.o;
+  const int64_t tiles = attn_tiles_of_(o->len), unit = item / tiles, b = unit / o->heads,
+                h = unit % o->heads;
+  const int64_t i0 = item % tiles * ATTN_TILE_,
+                i1 = o->len - i0 < ATTN_TILE_ ? o->len : i0 + ATTN_TILE_;
+  float *sum = (float *)(void *)(a->memory + worker * attn_piece_(o->dim, 4));
+  for (int64_t i = i0; i < i1; i++) {
+    for (int64_t c = 0; c < o->dim; c++) sum[c] = 0.0f;
+    for (int x = 0; x < 3; x++) {
+      const float *part = (const float *)(const void *)attn_at_(&a->part[x], b, h, i);
+      const float gate = attn_number_(attn_at_(&a->p.gate, b, h, i), x, a->p.gate.dtype, NULL);
+      for (int64_t c = 0; gate != 0.0f && c < o->dim; c++) sum[c] += gate * part[c];
+    }
+    a->search.table->blend(attn_at_(o, b, h, i), sum, NULL, o->dtype, ATTN_F32, ATTN_F32, o->dim,
+                           1.0f, 0.0f);
+  }
+}
+
+/* The compressed keys or values: given, or means. */
+ATTN_COLD_ int attn_nsa_means_(attn_stage_ *s, attn_nsa_job_ *a, int n, attn_tensor *to) {
+  attn_nsa_compress_job_ *c = &a->compress[n];
+  const attn_tensor *x = n ? &a->f.v : &a->f.k;
+  *to = n ? a->p.v_cmp : a->p.k_cmp;
+  if (to->data) return 1;
+  c->x = *x, c->p.block = a->p.block, c->p.stride = a->p.stride, c->p.kv_len = a->p.kv_len;
+  c->y = attn_stage_tensor_(s, x->batch, x->heads, attn_nsa_rows_(x->len, a->p.block, a->p.stride),
+                            x->dim);
+  *to = c->y;
+  return attn_nsa_compress_steps_(s, c);
+}
+
+ATTN_COLD_ int attn_nsa_steps_(attn_stage_ *s, void *job) {
+  attn_nsa_job_ *a = (attn_nsa_job_ *)job;
+  const attn_softmax_ *f = &a->f;
+  const attn_tensor *q = &f->q;
+  const int64_t g = q->heads / f->k.heads, units = attn_mul_(q->batch, f->k.heads), tq = q->len;
+  const int64_t blocks = attn_pick_blocks_(f->k.len, a->p.select), tile = ATTN_TILE_;
+  attn_softmax_ attend;
+  attn_sdpa_params p;
+  attn_selected x;
+  attn_visits_ *v = &a->visit;
+  for (int n = 0; n < 3; n++) a->part[n] = attn_stage_tensor_(s, q->batch, q->heads, tq, f->v.dim);
+  a->lse = attn_stage_tensor_(s, q->batch, q->heads, tq, 1);
+  memset(v, 0, sizeof *v);
+  v->size = a->p.select, v->heads = f->k.heads;
+  v->k = a->p.index || a->p.blocks < blocks ? a->p.blocks : blocks > 0 ? blocks : 1;
+  a->index = a->p.index ? a->p.index
+                        : (int32_t *)attn_stage_take_(s, attn_mul_(units, attn_mul_(tq, v->k)), 4);
+  v->index = a->index;
+  if (!attn_nsa_means_(s, a, 0, &a->k_cmp) || !attn_nsa_means_(s, a, 1, &a->v_cmp)) return 0;
+  memset(&p, 0, sizeof p);
+  p.scale = a->p.scale, p.lse = a->lse, p.one_order = 1;
+  if (!attn_stage_ranged_(s, a->part[0], *q, a->k_cmp, a->v_cmp, &p, attn_nsa_range_, a)) return 0;
+  a->queries = g < tile ? tile / g : 1;
+  attn_topk_plan_(&a->search, s->table, 1, v->k, ATTN_F32, 0);
+  a->at_qt = a->search.bytes;
+  a->at_s = attn_add_(a->at_qt, attn_piece_(attn_mul_(q->dim, tile), 4));
+  a->at_p = attn_add_(a->at_s, attn_piece_(ATTN_BLOCK_ * tile, 4));
+  a->each = attn_add_(a->at_p, attn_piece_(attn_mul_(a->k_cmp.len, a->queries), 4));
+  if (!attn_stage_for_(s, attn_mul_(units, attn_pick_blocks_(tq, a->queries)), attn_nsa_item_, a,
+                       a->each, &a->memory))
+    return 0;
+  memset(&x, 0, sizeof x);
+  x.scale = a->p.scale, x.has_q_off = a->p.has_q_off, x.q_off = a->p.q_off, x.kv_len = a->p.kv_len;
+  attn_problem_clear_(&attend);
+  attend.o = a->part[1], attend.q = *q;
+  attend.k = a->p.k_sel.data ? a->p.k_sel : f->k, attend.v = a->p.v_sel.data ? a->p.v_sel : f->v;
+  if (!attn_stage_visit_(s, &attend, &x, v)) return 0;
+  memset(&p, 0, sizeof p);
+  p.scale = x.scale, p.has_q_off = x.has_q_off, p.q_off = x.q_off, p.kv_len = x.kv_len,
+  p.one_order = p.causal = 1;
+  p.window = attn_window_of(a->p.window - 1, -1);
+  return attn_stage_sdpa_(s, a->part[2], *q, a->p.k_win.data ? a->p.k_win : f->k,
+                          a->p.v_win.data ? a->p.v_win : f->v, &p) &&
+         attn_stage_for_(s, attn_mul_(attn_mul_(q->batch, q->heads), attn_tiles_of_(tq)),
+                         attn_nsa_sum_, a, attn_piece_(f->v.dim, 4), &a->memory);
+}
+
+ATTN_COLD_ int attn_nsa_check_(attn_error_ *e, attn_nsa_job_ *a, const attn_nsa_params *p,
+                               const attn_ctx *ctx, int *workers, int query) {
+  attn_selected x;
+  attn_spans_ all;
+  all.n = 0;
+  if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the gates");
+  a->p = *p;
+  if (!attn_nsa_sizes_(e, &a->p.block, &a->p.stride)) return 0;
+  if (a->p.select == 0) a->p.select = 64;
+  if (a->p.blocks == 0) a->p.blocks = 16;
+  if (a->p.window == 0) a->p.window = 512;
+  if (a->p.select < 1 || a->p.select % a->p.stride != 0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.select must be positive, and stride divide it");
+  if (a->p.blocks < 1) return attn_reject_(e, ATTN_E_RANGE, "params.blocks must not be negative");
+  if (a->p.window < 1) return attn_reject_(e, ATTN_E_RANGE, "params.window must not be negative");
+  memset(&x, 0, sizeof x);
+  x.scale = p->scale, x.has_q_off = p->has_q_off, x.q_off = p->q_off, x.kv_len = p->kv_len;
+  if (!attn_selected_plan_(e, &a->f, &x, ctx, workers, !query)) return 0;
+  attn_softmax_ *f = &a->f;
+  const attn_tensor *k = &f->k, *v = &f->v;
+  const int64_t n = attn_nsa_rows_(k->len, a->p.block, a->p.stride);
+  const int given = ATTN_OPTIONAL_;
+  if (k->heads != v->heads) return attn_reject_(e, ATTN_E_HEADS, "v.heads must equal k.heads");
+  if (attn_quantized_(k->dtype) || attn_quantized_(v->dtype))
+    return attn_reject_(e, ATTN_E_DTYPE, "k and v must be ATTN_F32, ATTN_F16 or ATTN_BF16");
+  attn_operand_ op[] = {
+      ATTN_OPERAND_(&a->p.gate, "params.gate", 0, f->q.batch, f->q.heads, f->q.len, 3,
+                    "params.gate must be [B, H, Tq, 3]"),
+      ATTN_OPERAND_(&a->p.k_cmp, "params.k_cmp", given | ATTN_IS_F32_, k->batch, k->heads, n,
+                    k->dim, "params.k_cmp must be f32 [B, Hk, (Tk - block) / stride + 1, dk]"),
+      ATTN_OPERAND_(&a->p.v_cmp, "params.v_cmp", given | ATTN_IS_F32_, k->batch, k->heads, n,
+                    v->dim, "params.v_cmp must be f32 [B, Hk, (Tk - block) / stride + 1, dv]"),
+      ATTN_OPERAND_(&a->p.k_sel, "params.k_sel", given, k->batch, k->heads, k->len, k->dim,
+                    "params.k_sel must have the shape of k"),
+      ATTN_OPERAND_(&a->p.v_sel, "params.v_sel", given, k->batch, k->heads, k->len, v->dim,
+                    "params.v_sel must have the shape of v"),
+      ATTN_OPERAND_(&a->p.k_win, "params.k_win", given, k->batch, k->heads, k->len, k->dim,
+                    "params.k_win must have the shape of k"),
+      ATTN_OPERAND_(&a->p.v_win, "params.v_win", given, k->batch, k->heads, k->len, v->dim,
+                    "params.v_win must have the shape of v")};
+  if (!attn_check_given_(e, op, 1)) return 0;
+  for (int i = 0; i < 7; i++) {
+    if (!attn_check_operand_(e, &op[i], f->q.heads)) return 0;
+    *attn_spans_more_(&all, 1) = op[i].span;
+  }
+  const int64_t count =
+      attn_mul_(attn_mul_(f->q.batch, k->heads), attn_mul_(f->q.len, a->p.blocks));
+  return attn_selected_apart_(e, ctx, f, p->index, count, all.span, all.n);
+}
+
+ATTN_COLD_ attn_status attn_nsa_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const attn_nsa_params *params, attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_nsa_job_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.f.o = o, a.f.q = q, a.f.k = k, a.f.v = v;
+  (void)attn_nsa_check_(&e, &a, params, ctx, &workers, bytes != NULL);
+  return attn_step_call_or_(
+      &e, a.f.table, workers, ctx, attn_nsa_steps_, &a, "compressed keys, chosen blocks, a window",
+      e.status == ATTN_OK && attn_nothing_(&a.f) ? "no queries" : NULL, bytes);
+}
+ATTN_CALL_(attn_nsa, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_nsa_params *params)
+/* <<< attn/families/selection/nsa.h */
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

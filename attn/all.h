@@ -90,6 +90,7 @@
 #include "api/families/selection/moba.h"
 #include "api/families/selection/quest.h"
 #include "api/families/selection/dsa.h"
+#include "api/families/selection/nsa.h"
 #endif
 #include "api/left_out.h"
 #include "api/end.h"
@@ -336,6 +337,8 @@ ATTN_BEGIN_STRICT_
 #include "families/selection/moba.h"
 #include "families/selection/quest.h"
 #include "families/selection/dsa.h"
+#include "families/selection/nsa_compress.h"
+#include "families/selection/nsa.h"
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

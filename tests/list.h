@@ -1397,7 +1397,17 @@
   X(M3_dsa_nan)                             \
   X(M3_dsa_empty)                           \
   X(M3_dsa_promises)                        \
-  X(M3_dsa_rejects)
+  X(M3_dsa_rejects)                         \
+  X(M3_nsa_random)                          \
+  X(M3_nsa_long)                            \
+  X(M3_nsa_ties)                            \
+  X(M3_nsa_dense)                           \
+  X(M3_nsa_decode)                          \
+  X(M3_nsa_compress)                        \
+  X(M3_nsa_nan)                             \
+  X(M3_nsa_empty)                           \
+  X(M3_nsa_promises)                        \
+  X(M3_nsa_rejects)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)

@@ -385,6 +385,10 @@
 #define attn_key_blocks_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_moba(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_moba_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_nsa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_nsa_compress(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_nsa_compress_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_nsa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_quest(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_quest_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #endif
