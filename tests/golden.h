@@ -143,4 +143,8 @@ static const uint64_t golden[] = {
     0xbc0c95f421f707e2u, /* softpick weights */
     0x49b4c572ba12fe81u, /* forgetting */
     0xb6bdbe420b68b7aau, /* stick weights */
+    0x4f394b18232aba17u, /* moba */
+    0x22b4e72e8096ff50u, /* quest */
+    0x19b39b01891b0128u, /* dsa */
+    0x03cf777c3e4c76f6u, /* nsa */
 };
