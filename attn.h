@@ -46,7 +46,8 @@
  *   (whole mechanisms); attn_segment*, attn_memory_*, attn_usage, attn_compress*,
  *   attn_attention_loss, attn_rebuild_loss (memories of earlier segments); attn_knn_search,
  *   attn_knn_lm, attn_spalm, attn_memorizing, attn_recall_append (memories that are searched);
- *   attn_topk_* (best keys), attn_lsh, attn_lsh_* (buckets of hashed tokens), attn_routing*
+ *   attn_topk_* (best keys), attn_moba, attn_key_blocks, attn_quest, attn_dsa, attn_nsa,
+ *   attn_nsa_compress (learned selections of keys), attn_lsh, attn_lsh_* (buckets of hashed tokens), attn_routing*
  *   (clusters of queries and keys), attn_sinkhorn*, attn_sortcut (sorted blocks), attn_sac*,
  *   attn_lstm_step, attn_pointer_logits, attn_choose (edges that a network draws), attn_gate,
  *   attn_dispatch*, attn_mixture, attn_gated (mixture of experts, MoE); attn_linear,
@@ -59092,11 +59093,15 @@ ATTN_FUNC_ void attn_pick_scan_(attn_topk_ *t, const float *x, int64_t stride, c
 
 /* Writes the best of row r behind the `many` that are in `to`, all ascending, then -1 up to k. */
 ATTN_FUNC_ void attn_pick_write_(attn_topk_ *t, int r, int32_t *to, int64_t many, int64_t k) {
+  uint64_t *list = t ? t->list + r * t->room : NULL;
+  const int64_t forced = many;
   int64_t count = 0;
-  const uint64_t *list = t ? attn_topk_list_(t, r, &count) : NULL;
-  for (int64_t e = 0; e < count && many < k; e++)
-    to[many++] = (int32_t)attn_candidate_index_(list[e]);
-  attn_sort_keys_(to, many);
+  if (t) attn_topk_keep_(t, r), count = t->count[r];
+  if (count > k - many) (void)attn_topk_list_(t, r, &count), count = k - many;
+  for (int64_t e = 0; e < count; e++) list[e] = list[e] << 32 | list[e] >> 32; /* by index */
+  if (count > 1) attn_sort_(list, count, t->spare);
+  for (int64_t e = 0; e < count; e++) to[many++] = (int32_t)attn_candidate_index_(list[e] >> 32);
+  if (forced) attn_sort_keys_(to, many);
   for (; many < k; many++) to[many] = -1;
 }
 
@@ -59852,13 +59857,15 @@ ATTN_FUNC_ void attn_dsa_scores_(const attn_dsa_job_ *a, attn_topk_ *t, char *me
   }
   memset(t->s, 0, (size_t)(n * ATTN_TILE_) * sizeof(float));
   for (int64_t h = 0; h < heads; h++) {
-    const float *by = w + h * ATTN_TILE_;
+    float by[ATTN_TILE_], sum[ATTN_TILE_]; /* local: compilers then know that nothing overlaps */
+    memcpy(by, w + h * ATTN_TILE_, sizeof by);
     attn_on_(tile, f)->score_block(s, q + h * di * ATTN_TILE_, k, stride, n, di, 0, t->groups, top);
-    for (int64_t e = 0; e < n; e++)
-      for (int r = 0; r < ATTN_TILE_; r++) {
-        const float x = s[e * ATTN_TILE_ + r];
-        t->s[e * ATTN_TILE_ + r] += by[r] * (x < 0.0f ? 0.0f : x);
-      }
+    for (int64_t e = 0; e < n; e++) {
+      const float *x = s + e * ATTN_TILE_;
+      memcpy(sum, t->s + e * ATTN_TILE_, sizeof sum);
+      for (int r = 0; r < ATTN_TILE_; r++) sum[r] += by[r] * (x[r] < 0.0f ? 0.0f : x[r]);
+      memcpy(t->s + e * ATTN_TILE_, sum, sizeof sum);
+    }
   }
   for (int64_t e = 0; e < n; e++) {
     const float x = after ? scale.scale[e * scale.stride] : 1.0f;

@@ -37,11 +37,15 @@ ATTN_FUNC_ void attn_pick_scan_(attn_topk_ *t, const float *x, int64_t stride, c
 
 /* Writes the best of row r behind the `many` that are in `to`, all ascending, then -1 up to k. */
 ATTN_FUNC_ void attn_pick_write_(attn_topk_ *t, int r, int32_t *to, int64_t many, int64_t k) {
+  uint64_t *list = t ? t->list + r * t->room : NULL;
+  const int64_t forced = many;
   int64_t count = 0;
-  const uint64_t *list = t ? attn_topk_list_(t, r, &count) : NULL;
-  for (int64_t e = 0; e < count && many < k; e++)
-    to[many++] = (int32_t)attn_candidate_index_(list[e]);
-  attn_sort_keys_(to, many);
+  if (t) attn_topk_keep_(t, r), count = t->count[r];
+  if (count > k - many) (void)attn_topk_list_(t, r, &count), count = k - many;
+  for (int64_t e = 0; e < count; e++) list[e] = list[e] << 32 | list[e] >> 32; /* by index */
+  if (count > 1) attn_sort_(list, count, t->spare);
+  for (int64_t e = 0; e < count; e++) to[many++] = (int32_t)attn_candidate_index_(list[e] >> 32);
+  if (forced) attn_sort_keys_(to, many);
   for (; many < k; many++) to[many] = -1;
 }
 

@@ -49,13 +49,15 @@ ATTN_FUNC_ void attn_dsa_scores_(const attn_dsa_job_ *a, attn_topk_ *t, char *me
   }
   memset(t->s, 0, (size_t)(n * ATTN_TILE_) * sizeof(float));
   for (int64_t h = 0; h < heads; h++) {
-    const float *by = w + h * ATTN_TILE_;
+    float by[ATTN_TILE_], sum[ATTN_TILE_]; /* local: compilers then know that nothing overlaps */
+    memcpy(by, w + h * ATTN_TILE_, sizeof by);
     attn_on_(tile, f)->score_block(s, q + h * di * ATTN_TILE_, k, stride, n, di, 0, t->groups, top);
-    for (int64_t e = 0; e < n; e++)
-      for (int r = 0; r < ATTN_TILE_; r++) {
-        const float x = s[e * ATTN_TILE_ + r];
-        t->s[e * ATTN_TILE_ + r] += by[r] * (x < 0.0f ? 0.0f : x);
-      }
+    for (int64_t e = 0; e < n; e++) {
+      const float *x = s + e * ATTN_TILE_;
+      memcpy(sum, t->s + e * ATTN_TILE_, sizeof sum);
+      for (int r = 0; r < ATTN_TILE_; r++) sum[r] += by[r] * (x[r] < 0.0f ? 0.0f : x[r]);
+      memcpy(t->s + e * ATTN_TILE_, sum, sizeof sum);
+    }
   }
   for (int64_t e = 0; e < n; e++) {
     const float x = after ? scale.scale[e * scale.stride] : 1.0f;
