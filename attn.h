@@ -41,7 +41,8 @@
  *   attn_merge (partial results), attn_relu (rectified weights), attn_reshaped (sigmoid weights,
  *   softpick, stick-breaking, scalable softmax, forgetting, output gates), attn_edges (key lists);
  *   attn_multihead, attn_collaborative (with projections), attn_capsules* (routing of heads);
- *   attn_pattern_*, attn_block_permutations, attn_schedule_* (sparse patterns); attn_star_*,
+ *   attn_pattern_*, attn_block_permutations, attn_schedule_* (sparse patterns), attn_xattention, attn_vertical_slash (blocks
+ *   of a prompt that matter); attn_star_*,
  *   attn_longformer*, attn_etc*, attn_tree*, attn_segmented, attn_hierarchy, attn_recursive
  *   (whole mechanisms); attn_segment*, attn_memory_*, attn_usage, attn_compress*,
  *   attn_attention_loss, attn_rebuild_loss (memories of earlier segments); attn_knn_search,
@@ -5370,8 +5371,9 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_FAMILY_MIXERS 0x400000u
 /* Products of numbers below f32: params.compute of attn_sdpa, attn_cache_sdpa and attn_gemm. */
 #define ATTN_FAMILY_LOW 0x800000u
-#define ATTN_FAMILY_RESHAPED 0x1000000u /* attn_reshaped */
-#define ATTN_FAMILY_ALL 0x1ffffffu
+#define ATTN_FAMILY_RESHAPED 0x1000000u  /* attn_reshaped */
+#define ATTN_FAMILY_SELECTION 0x2000000u /* api/families/selection/ */
+#define ATTN_FAMILY_ALL 0x3ffffffu
 
 #ifndef ATTN_ONLY
 #define ATTN_ONLY ATTN_FAMILY_ALL
@@ -5379,7 +5381,7 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 
 /* Each with those that need it. Everything from MULTIHEAD on, but LINEAR, is made of other calls. */
 #define ATTN_HAS(families) (((ATTN_ONLY) & (families)) != 0)
-#define ATTN_HAS_COMPOSED ATTN_HAS(0x7fdc00u)
+#define ATTN_HAS_COMPOSED ATTN_HAS(0x27fdc00u)
 #define ATTN_HAS_SPARSE ATTN_HAS(ATTN_FAMILY_SPARSE)
 #define ATTN_HAS_CONTENT ATTN_HAS(ATTN_FAMILY_CONTENT)
 #define ATTN_HAS_LINEAR ATTN_HAS(ATTN_FAMILY_LINEAR)
@@ -5392,6 +5394,7 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_HAS_BLOCKS ATTN_HAS(ATTN_FAMILY_BLOCKS)
 #define ATTN_HAS_DEPTH ATTN_HAS(ATTN_FAMILY_DEPTH)
 #define ATTN_HAS_MIXERS ATTN_HAS(ATTN_FAMILY_MIXERS)
+#define ATTN_HAS_SELECTION ATTN_HAS(ATTN_FAMILY_SELECTION)
 #define ATTN_HAS_MULTIHEAD                                                                       \
   ATTN_HAS(ATTN_FAMILY_MULTIHEAD | ATTN_FAMILY_HEADS | ATTN_FAMILY_MEMORY | ATTN_FAMILY_BLOCKS | \
            ATTN_FAMILY_DEPTH | ATTN_FAMILY_MIXERS | ATTN_FAMILY_COMPRESSION)
@@ -11472,6 +11475,101 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
                                      const attn_ctx *ctx);
 /* <<< attn/api/families/mixers/mixer.h */
 #endif
+#if ATTN_HAS_SELECTION
+/* >>> attn/api/families/selection/prefill.h */
+/* api/families/selection/prefill.h owns what a prompt need not attend to: estimates, from queries and keys, of the
+ * blocks of pairs that hold the weight of a causal softmax. What they write is a block mask, from which a schedule is
+ * made that attn_sdpa runs:
+ *
+ *   attn_xattention(mask, q, k, NULL, NULL);                       // [1, H, blocks, blocks] bytes
+ *   attn_pattern chosen = attn_pattern_block_mask(mask, 128, 128);
+ *   chosen.bits_heads = H, chosen.causal = 1;
+ *   attn_schedule_build(&schedule, &chosen, H, T, T, NULL, NULL);
+ *   attn_sdpa(o, q, k, v, &(attn_sdpa_params){.schedule = &schedule}, NULL);
+ *
+ * A schedule is of one batch entry: with B > 1 each has its own. */
+
+typedef struct attn_xattention_params {
+  float scale;           /* of the scores, as in attn_sdpa */
+  int64_t block;         /* queries and keys of a block; 0 = 128 */
+  int64_t stride;        /* rows of a cell, a divisor of block; 0 = 16 */
+  float norm;            /* cell scores are divided by it; 0 = 1 */
+  float gamma;           /* 0..1, the share of the weight that is kept; 0 = 0.9, ATTN_ZERO = 0 */
+  int has_q_off;         /* 1: q_off below holds; 0: k.len - q.len */
+  int64_t q_off;         /* query i sits at key position i + q_off; -q.len .. k.len - q.len */
+  const int32_t *q_len;  /* [B], 0..Tq: rows from q_len[b] on choose nothing */
+  const int32_t *kv_len; /* [B], 0..Tk: keys from kv_len[b] on are not chosen and never read */
+  attn_tensor
+      mass; /* out, optional: [B,H,query blocks,key blocks] f32, what the choice is made from */
+} attn_xattention_params;
+
+typedef struct attn_vertical_slash_params {
+  float scale;           /* of the scores, as in attn_sdpa */
+  int64_t block;         /* queries and keys of a block; 0 = 64 */
+  int64_t queries;       /* the last rows, whose weights are looked at; 0 = 64 */
+  float gamma;           /* 0..1, the share of the weight that is kept; 0 = 0.9, ATTN_ZERO = 0 */
+  int has_sink;          /* 1: sink below holds; 0: 30 */
+  int64_t sink;          /* columns 0 .. sink-1 are always chosen */
+  int has_near_by;       /* 1: near_by below holds; 0: 100 */
+  int64_t near_by;       /* offsets 0 .. near_by-1 are always chosen */
+  int has_q_off;         /* 1: q_off below holds; 0: k.len - q.len */
+  int64_t q_off;         /* query i sits at key position i + q_off; -q.len .. k.len - q.len */
+  const int32_t *q_len;  /* [B], 0..Tq: the rows that are there */
+  const int32_t *kv_len; /* [B], 0..Tk: keys from kv_len[b] on are not chosen and never read */
+  attn_tensor columns;   /* out, optional: [B,H,1,Tk] f32, sums of weights by key */
+  attn_tensor offsets;   /* out, optional: [B,H,1,Tk] f32, sums of weights by offset p_i - j */
+} attn_vertical_slash_params;
+
+#if ATTN_HAS_SELECTION
+/* XAttention: blocks of a causal map by sums along antidiagonals.
+ *
+ *   z_ab = s / (S norm) sum_{t<S} q_{aS+S-1-t} . k_{bS+t}   for cells b of S keys that begin no later than the last
+ *          query of cell a; rows that are not there count as zero
+ *   mass_IJ = sum of softmax_b(z_ab) over the cells a of query block I and b of key block J
+ *   mask_IJ = 1 for key block 0 and those of the block's own positions; then by descending mass, equal ones the lower J
+ *          first, while the sum of the chosen is less than gamma of the row's total
+ *
+ * Shapes: q [B,H,Tq,dk], k [B,Hk,Tk,dk], Hk divides H, f32, f16 or bf16; mask [B,H,ceil(Tq/block),ceil(Tk/block)]
+ *   bytes, dense, for attn_pattern_block_mask. Query blocks go by index; blocks no query of theirs may see are 0.
+ *   gamma = 1 chooses every other block, so that attention over the mask is causal attention; gamma = 0 leaves the
+ *   forced ones. With block = stride = 1 mass is attn_sdpa's map.
+ * Aliasing: inputs may share memory with each other, outputs with nothing. B, Tq, Tk may be 0.
+ * Memory: attn_xattention_workspace bytes, for each worker: 256 Tk / S of cell scores, 532 + 8 ceil(64 S / block) a key
+ *   block, 460 dk, 13 KB. No array of pairs or of pairs of cells.
+ * NaN: a block of rows whose mass is not a number keeps all blocks it may see, so that attention shows what it is.
+ *   A choice is made of the whole of its rows' cells: of keys up to S - 1 behind a query, and of all queries of the block.
+ * Errors: NULL, DTYPE, SHAPE (block, stride), HEADS, STRIDE, RANGE (q_off, lengths), VALUE (scale, norm, gamma outside
+ *   0..1), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ALIGN, CTX, ISA, ENV; outputs untouched.
+ * Determinism: the same bytes on avx2, avx512 and neon, for any number of workers. report.pairs: pairs of cells.
+ * Cost: 2 T^2 dk / S flops, half of it for T = Tq = Tk (causal); T / S exponentials a row of cells.
+ * Source: Xu et al. 2025, arXiv 2503.16428. */
+ATTN_DEF attn_status attn_xattention(uint8_t *mask, attn_tensor q, attn_tensor k,
+                                     const attn_xattention_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_xattention_workspace(uint8_t *mask, attn_tensor q, attn_tensor k,
+                                          const attn_xattention_params *params,
+                                          const attn_ctx *ctx);
+
+/* Vertical-slash: columns and diagonals of a causal map by the weights of its last rows.
+ *
+ *   P = causal softmax of the last `queries` rows,  columns_j = sum_i P_ij,  offsets_d = sum over p_i - j = d of P_ij
+ *   chosen: of each, the forced first ones (sink columns, near_by offsets); then by descending sum, equal ones the
+ *          lower first, while the sum of the chosen is less than gamma of the total
+ *   mask_IJ = 1 where blocks I and J hold a pair j <= p_i < kv_len whose column or offset is chosen
+ *
+ * Shapes, aliasing, NaN (a head whose sums are not numbers keeps all), errors, determinism: as attn_xattention, with
+ *   block 64; SHAPE: queries, sink or near_by negative. gamma = 1 is causal attention. The choice is per query head.
+ * Memory: attn_vertical_slash_workspace bytes: for each worker 282 Tk of weights, sums and
+ *   candidates, 460 dk and 1 KB.
+ * Cost: 2 queries Tk dk flops a head, sorting of 2 Tk sums. report.pairs: the pairs of those rows.
+ * Source: Jiang et al. 2024, arXiv 2407.02490; the rule by gamma: Lai et al. 2025, arXiv 2502.20766. */
+ATTN_DEF attn_status attn_vertical_slash(uint8_t *mask, attn_tensor q, attn_tensor k,
+                                         const attn_vertical_slash_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_vertical_slash_workspace(uint8_t *mask, attn_tensor q, attn_tensor k,
+                                              const attn_vertical_slash_params *params,
+                                              const attn_ctx *ctx);
+#endif
+/* <<< attn/api/families/selection/prefill.h */
+#endif
 /* >>> attn/api/left_out.h */
 /* api/left_out.h owns what a call says whose family ATTN_ONLY leaves out: in place of the function stands a
  * name that nothing declares. Made by attn/left_out from the declarations. */
@@ -11852,6 +11950,12 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_merge_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
 #define attn_sdpa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
 #define attn_sdpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
+#endif
+#if !ATTN_HAS_SELECTION
+#define attn_vertical_slash(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_vertical_slash_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_xattention(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_xattention_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #endif
 #if !ATTN_HAS_SEQUENCE
 #define attn_convolve(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SEQUENCE
@@ -58814,6 +58918,537 @@ ATTN_COLD_ attn_status attn_mixer_call_(attn_tensor o, attn_tensor x,
 ATTN_CALL_(attn_mixer, (o, x, params), attn_tensor o, attn_tensor x,
            const attn_mixer_params *params)
 /* <<< attn/families/mixers/mixer.h */
+#endif
+#if ATTN_HAS_SELECTION
+/* >>> attn/families/selection/glance.h */
+/* families/selection/glance.h owns a glance: the weights of up to 64 queries on all keys that they see, side by side, so
+ * that a selection can sum them by key, by offset or by block. A query and a key may be a cell of neighbouring rows. */
+
+enum { ATTN_GLANCE_ = 48 }; /* keys that are multiplied at a time, as many as topk.h takes */
+
+typedef struct attn_glance_ {
+  const attn_table_ *table;
+  attn_tensor q, k;
+  int64_t cell; /* rows of one; 1: rows themselves */
+  float hi, lo; /* what a query is multiplied by, log2 units in two parts */
+  int64_t q_off;
+  const int32_t *q_len, *kv_len;
+  int64_t at_qt, at_part, at_wide, at_zero, at_sums,
+      bytes; /* a worker's pieces, behind the weights */
+} attn_glance_;
+
+/* One tile of queries. */
+typedef struct attn_glanced_ {
+  float *s;                               /* [keys][tile] scores, then weights of a sum l */
+  float *list;                            /* [block] room for what is said of keys */
+  int n, groups;                          /* queries, and their groups of lanes */
+  int64_t keys;                           /* that the last of them sees */
+  int64_t limit[ATTN_TILE_];              /* keys that each sees */
+  float m[ATTN_TILE_], share[ATTN_TILE_]; /* maximum; 1 / l, 0 where a row sees nothing */
+  double l[ATTN_TILE_];
+} attn_glanced_;
+
+ATTN_FUNC_ int64_t attn_glance_rows_(const attn_glance_ *g, int64_t b) {
+  return attn_len_of_(g->q_len, b, g->q.len);
+}
+ATTN_FUNC_ int64_t attn_glance_keys_(const attn_glance_ *g, int64_t b) {
+  return attn_len_of_(g->kv_len, b, g->k.len);
+}
+
+/* Keys that query `at` sees, both in cells: those that begin no later than its last row. */
+ATTN_FUNC_ int64_t attn_glance_limit_(const attn_glance_ *g, int64_t b, int64_t at) {
+  const int64_t rows = attn_glance_rows_(g, b), keys = attn_glance_keys_(g, b);
+  const int64_t last = attn_min64_((at + 1) * g->cell, rows) - 1 + g->q_off;
+  return last < 0 ? 0 : attn_min64_(last / g->cell + 1, attn_runs_of_(keys, g->cell));
+}
+
+/* The pieces of a worker's memory; scale is that of products of rows of q and k. */
+ATTN_COLD_ void attn_glance_plan_(attn_glance_ *g, const attn_table_ *table, float scale,
+                                  double over) {
+  const double by =
+      (scale == 0.0f ? attn_to_bits_(scale) ? 0.0 : 1.0 / sqrt((double)g->q.dim) : (double)scale) /
+      over;
+  const double s = attn_clamp_f64_(by * ATTN_LOG2E_);
+  const int64_t cells = attn_runs_of_(g->k.len, g->cell), dk = g->q.dim;
+  g->table = table, g->hi = (float)s, g->lo = (float)(s - (double)g->hi);
+  g->at_qt = attn_piece_(attn_mul_(cells, ATTN_TILE_), 4);
+  g->at_part = attn_add_(g->at_qt, attn_piece_(attn_mul_(dk, ATTN_TILE_), 4));
+  g->at_wide = attn_add_(g->at_part, attn_piece_(g->cell > 1 ? ATTN_GLANCE_ * ATTN_TILE_ : 0, 4));
+  g->at_zero = attn_add_(g->at_wide,
+                         attn_piece_(g->k.dtype == ATTN_F32 ? 0 : attn_mul_(dk, ATTN_GLANCE_), 4));
+  g->at_sums = attn_add_(g->at_zero, attn_piece_(dk, 4));
+  g->bytes = attn_add_(g->at_sums, attn_piece_(ATTN_BLOCK_, 4));
+}
+
+/* s = products of the tile with row `row` of each cell, or joins them to s. */
+ATTN_FUNC_ void attn_glance_products_(const attn_glance_ *g, attn_glanced_ *t, char *own, int64_t b,
+                                      int64_t h, int64_t row, const float *qt, float *top) {
+  const int64_t keys = attn_glance_keys_(g, b), dk = g->q.dim, step = g->k.stride_len * g->cell;
+  const int64_t n = attn_min64_(t->keys, keys > row ? (keys - 1 - row) / g->cell + 1 : 0);
+  const int64_t bytes = attn_bytes_(g->k.dtype, dk);
+  float *part = (float *)(void *)(own + g->at_part), *wide = (float *)(void *)(own + g->at_wide);
+  for (int64_t j = 0; j < n; j += ATTN_GLANCE_) {
+    const int64_t m = attn_min64_(n - j, ATTN_GLANCE_);
+    const char *at = attn_at_(&g->k, b, h, j * g->cell + row);
+    float *s = t->s + j * ATTN_TILE_;
+    const float *k = (const float *)(const void *)at;
+    int64_t stride = step;
+    for (int64_t r = j + ATTN_GLANCE_; r < attn_min64_(n, j + 2 * ATTN_GLANCE_); r++)
+      for (int64_t c = 0; c < bytes; c += 64)
+        ATTN_PREFETCH_(attn_at_(&g->k, b, h, r * g->cell + row) + c);
+    if (g->k.dtype != ATTN_F32) {
+      g->table->widen(wide, at, step, NULL, m, dk, g->k.dtype, NULL);
+      k = wide, stride = dk;
+    }
+    attn_on_(tile, g->table)->score_block(row ? part : s, qt, k, stride, m, dk, 0, t->groups, top);
+    if (row && t->groups == ATTN_TILE_ / ATTN_GROUP_)
+      g->table->blend(s, s, part, ATTN_F32, ATTN_F32, ATTN_F32, m * ATTN_TILE_, 1.0f, 1.0f);
+    else if (row)
+      for (int64_t r = 0; r < m; r++, s += ATTN_TILE_)
+        g->table->blend(s, s, part + r * ATTN_TILE_, ATTN_F32, ATTN_F32, ATTN_F32,
+                        t->groups * ATTN_GROUP_, 1.0f, 1.0f);
+  }
+}
+
+/* Scores of queries first .. first + n - 1 (cells) of query head h, and their maxima; own: the worker's memory. */
+ATTN_FUNC_ void attn_glance_open_(const attn_glance_ *g, attn_glanced_ *t, char *own, int64_t b,
+                                  int64_t h, int64_t first, int64_t n) {
+  const int64_t rows = attn_glance_rows_(g, b), hk = h / (g->q.heads / g->k.heads);
+  float *qt = (float *)(void *)(own + g->at_qt), *zero = (float *)(void *)(own + g->at_zero);
+  float lo[ATTN_TILE_], hi[ATTN_TILE_], top[ATTN_TILE_];
+  const void *row[ATTN_TILE_];
+  attn_modifiers_ mod;
+  attn_clear_(&mod, sizeof mod);
+  t->s = (float *)(void *)own, t->list = (float *)(void *)(own + g->at_sums);
+  t->n = (int)n, t->groups = (int)attn_runs_of_(n, ATTN_GROUP_), t->keys = 0;
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    t->limit[r] = r < n ? attn_glance_limit_(g, b, first + r) : 0;
+    t->keys = attn_max64_(t->keys, t->limit[r]);
+    t->m[r] = -INFINITY, t->l[r] = 0.0, lo[r] = 0.0f;
+  }
+  memset(zero, 0, (size_t)g->q.dim * sizeof *zero);
+  for (int64_t c = 0; c < g->cell && t->keys > 0; c++) {
+    for (int64_t r = 0; r < n; r++) {
+      const int64_t i = (first + r) * g->cell + g->cell - 1 - c;
+      row[r] = i < rows ? (const void *)attn_at_(&g->q, b, h, i) : zero;
+    }
+    g->table->pack(qt, row, (int)n, g->q.dim, (int)g->q.dtype, g->hi, g->lo);
+    attn_glance_products_(g, t, own, b, hk, c, qt, top);
+  }
+  for (int e = 0; e < ATTN_BLOCK_; e++) t->list[e] = (float)e;
+  mod.at = t->list, mod.lo = lo, mod.hi = hi;
+  for (int64_t j = 0; j < t->keys; j += ATTN_BLOCK_) {
+    for (int r = 0; r < ATTN_TILE_; r++)
+      hi[r] = (float)attn_max64_(attn_min64_(t->limit[r] - j, ATTN_BLOCK_), 0);
+    attn_on_(tile, g->table)
+        ->modify_block(t->s + j * ATTN_TILE_, attn_min64_(t->keys - j, ATTN_BLOCK_), 0, t->groups,
+                       &mod, t->m);
+  }
+}
+
+/* Scores of keys j .. j + n - 1 become weights; sum[lane]: theirs, which joins l. */
+ATTN_FUNC_ void attn_glance_weigh_(const attn_glance_ *g, attn_glanced_ *t, int64_t j, int64_t n,
+                                   double *sum) {
+  float l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_];
+  const int lanes = t->groups * ATTN_GROUP_;
+  for (int r = 0; r < ATTN_TILE_; r++) top[r] = -INFINITY, sum[r] = 0.0;
+  for (int64_t e = 0; e < n; e += ATTN_BLOCK_) {
+    for (int r = 0; r < ATTN_TILE_; r++) l[r] = 0.0f;
+    attn_on_(tile, g->table)
+        ->softmax_block(t->s + (j + e) * ATTN_TILE_, attn_min64_(n - e, ATTN_BLOCK_), 0, t->groups,
+                        t->m, l, alpha, top, NULL);
+    for (int r = 0; r < lanes; r++) sum[r] += (double)l[r];
+  }
+  for (int r = 0; r < lanes; r++) t->l[r] += sum[r];
+}
+
+/* All keys have been weighed. */
+ATTN_FUNC_ void attn_glance_close_(attn_glanced_ *t) {
+  for (int r = 0; r < ATTN_TILE_; r++)
+    t->share[r] = r >= t->n || t->l[r] == 0.0 ? 0.0f : (float)(1.0 / t->l[r]);
+}
+
+/* to[j] = what the tile's rows give to key j. */
+ATTN_FUNC_ void attn_glance_columns_(const attn_glance_ *g, attn_glanced_ *t, int64_t j, int64_t n,
+                                     float *to) {
+  int32_t index[ATTN_BLOCK_];
+  for (int64_t e = 0; e < n; e++) index[e] = (int32_t)e;
+  attn_on_(list, g->table)
+      ->dots(to, t->share, t->s + j * ATTN_TILE_, ATTN_TILE_, index, n, t->groups * ATTN_GROUP_,
+             ATTN_F32, 0);
+}
+
+/* Products of a query and a key, or of cells, that a batch entry's rows `from` .. of each head take. */
+ATTN_COLD_ int64_t attn_glance_pairs_(const attn_glance_ *g, int64_t b, int64_t from) {
+  const int64_t cells = attn_runs_of_(attn_glance_rows_(g, b), g->cell);
+  int64_t pairs = 0;
+  for (int64_t i = from; i < cells; i += ATTN_TILE_) {
+    const int64_t n = attn_min64_(cells - i, ATTN_TILE_);
+    pairs = attn_add_(pairs, attn_mul_(n, attn_glance_limit_(g, b, i + n - 1)));
+  }
+  return attn_mul_(pairs, g->q.heads);
+}
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
+/* q and k, their offset and lengths; those are read when all else is legal (attn_glance_lens_). */
+ATTN_COLD_ int attn_glance_check_(attn_error_ *e, attn_glance_ *g, attn_arguments_ *l,
+                                  attn_span_ lens[2], int has_q_off, float scale) {
+  const int64_t any = ATTN_ANY_;
+  if (!attn_check_argument_(e, l, &g->q, ATTN_WORDS_IN_("q"), 0, any, any, any, any, "")) return 0;
+  if (g->q.heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
+  l->batch = g->q.batch, l->heads = g->q.heads;
+  if (!attn_check_argument_(e, l, &g->k, ATTN_WORDS_IN_("k"), 0, l->batch, ATTN_DIVIDES_, any,
+                            g->q.dim, "k must be [q.batch, a divisor of q.heads, ., q.dim]"))
+    return 0;
+  if (g->q.len > INT32_MAX || g->k.len > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "q.len and k.len must be below 2^31");
+  if (!attn_check_scale_(e, scale)) return 0;
+  if (!has_q_off) g->q_off = g->k.len - g->q.len;
+  if (g->q_off < -g->q.len || g->q_off > g->k.len - g->q.len)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie in -q.len..k.len - q.len");
+  return attn_check_array_(e, g->q_len, l->batch, 4, "params.q_len must be aligned to its elements",
+                           &lens[0]) &&
+         attn_check_array_(e, g->kv_len, l->batch, 4,
+                           "params.kv_len must be aligned to its elements", &lens[1]);
+}
+
+ATTN_COLD_ int attn_glance_lens_(attn_error_ *e, const attn_glance_ *g) {
+  return attn_check_lens_(e, g->q_len, g->q.batch, g->q.len, "params.q_len must lie in 0..q.len") &&
+         attn_check_lens_(e, g->kv_len, g->q.batch, g->k.len, "params.kv_len must lie in 0..k.len");
+}
+
+/* Two numbers of the caller that have the same rules wherever they are. */
+ATTN_COLD_ int attn_cover_gamma_(attn_error_ *e, float *gamma) {
+  if (*gamma == 0.0f) *gamma = attn_to_bits_(*gamma) ? 0.0f : 0.9f;
+  return (*gamma >= 0.0f && *gamma <= 1.0f) ||
+         attn_reject_(e, ATTN_E_VALUE, "params.gamma must lie in 0..1");
+}
+
+/* chosen[j] = 1 for the best of n masses, until those chosen, the ones that are so already among them, are gamma of
+ * all; list: room for 2 n candidates. Masses that are no numbers choose all. */
+ATTN_FUNC_ void attn_cover_(uint8_t *chosen, const float *mass, int64_t n, float gamma,
+                            uint64_t *list) {
+  double all = 0.0, sum = 0.0;
+  int64_t count = 0;
+  for (int64_t j = 0; j < n; j++) {
+    all += (double)mass[j];
+    if (chosen[j])
+      sum += (double)mass[j];
+    else
+      list[count++] = attn_candidate_(mass[j], j);
+  }
+  if (gamma >= 1.0f || !(all - all == 0.0)) { /* sums that round must not leave out what is due */
+    memset(chosen, 1, (size_t)n);
+    return;
+  }
+  attn_sort_(list, count, list + n);
+  for (int64_t x = 0; x < count && sum < (double)gamma * all; x++) {
+    const int64_t j = attn_candidate_index_(list[x]);
+    chosen[j] = 1, sum += (double)mass[j];
+  }
+}
+/* <<< attn/families/selection/glance.h */
+/* >>> attn/families/selection/xattention.h */
+/* families/selection/xattention.h owns the choice of blocks by sums along antidiagonals: a map of cells of `stride`
+ * queries and keys, whose weights are summed block by block. */
+
+typedef struct attn_xattention_ {
+  attn_glance_ g;
+  attn_xattention_params p;
+  uint8_t *mask;
+  int64_t rows, columns; /* blocks of queries and of keys */
+  int64_t cells, tall;   /* cells of a block; query blocks of an item */
+  int64_t items;         /* of a head */
+  int64_t at_sum, at_mass, at_row, at_list, each;
+  char *own;
+} attn_xattention_;
+
+/* What one tile of cells, from cell `first` on, gives to the blocks of an item, [block][column]. */
+ATTN_FUNC_ void attn_xattention_tile_(const attn_xattention_ *a, char *own, int64_t b, int64_t h,
+                                      int64_t first, int64_t n, int64_t origin) {
+  double *sum = (double *)(void *)(own + a->at_sum), *mass = (double *)(void *)(own + a->at_mass);
+  attn_glanced_ t;
+  attn_glance_open_(&a->g, &t, own, b, h, first, n);
+  const int64_t columns = attn_runs_of_(t.keys, a->cells);
+  for (int64_t c = 0; c < columns; c++)
+    attn_glance_weigh_(&a->g, &t, c * a->cells, attn_min64_(a->cells, t.keys - c * a->cells),
+                       sum + c * ATTN_TILE_);
+  for (int64_t c = 0; c < columns; c++)
+    for (int64_t r = 0; r < n; r++)
+      if (t.l[r] != 0.0)
+        mass[((first - origin + r) / a->cells) * a->columns + c] +=
+            sum[c * ATTN_TILE_ + r] / t.l[r];
+}
+
+/* The choice of one block of queries, from its masses. */
+ATTN_FUNC_ void attn_xattention_row_(const attn_xattention_ *a, char *own, int64_t b, int64_t h,
+                                     int64_t at, const double *mass) {
+  const int64_t unit = (b * a->g.q.heads + h) * a->rows + at, block = a->p.block;
+  const int64_t keys = attn_glance_keys_(&a->g, b), i0 = at * block;
+  const int64_t i1 = attn_min64_(attn_glance_rows_(&a->g, b), i0 + block);
+  const int64_t p0 = attn_max64_(i0 + a->g.q_off, 0),
+                p1 = attn_min64_(i1 - 1 + a->g.q_off, keys - 1);
+  const int64_t n = i0 >= i1 || p1 < 0 ? 0 : p1 / block + 1;
+  uint8_t *chosen = a->mask + unit * a->columns;
+  float *row = (float *)(void *)(own + a->at_row);
+  for (int64_t c = 0; c < a->columns; c++) {
+    row[c] = attn_one_nan_((float)mass[c]);
+    chosen[c] = c < n && (c == 0 || c >= p0 / block);
+  }
+  attn_cover_(chosen, row, n, a->p.gamma, (uint64_t *)(void *)(own + a->at_list));
+  if (a->p.mass.data) memcpy(attn_at_(&a->p.mass, b, h, at), row, (size_t)a->columns * sizeof *row);
+}
+
+ATTN_FUNC_ void attn_xattention_item_(void *job, int worker, int64_t index) {
+  const attn_xattention_ *a = (const attn_xattention_ *)job;
+  const int64_t unit = index / a->items, b = unit / a->g.q.heads, h = unit % a->g.q.heads;
+  const int64_t at = (a->items - 1 - index % a->items) * a->tall; /* the dearest first */
+  const int64_t tall = attn_min64_(a->tall, a->rows - at), origin = at * a->cells;
+  const int64_t end =
+      attn_min64_((at + tall) * a->cells, attn_runs_of_(attn_glance_rows_(&a->g, b), a->p.stride));
+  char *own = a->own + worker * a->each;
+  double *mass = (double *)(void *)(own + a->at_mass);
+  memset(mass, 0, (size_t)(tall * a->columns) * sizeof *mass);
+  for (int64_t first = origin; first < end; first += ATTN_TILE_)
+    attn_xattention_tile_(a, own, b, h, first, attn_min64_(end - first, ATTN_TILE_), origin);
+  for (int64_t r = 0; r < tall; r++)
+    attn_xattention_row_(a, own, b, h, at + r, mass + r * a->columns);
+}
+
+ATTN_COLD_ int attn_xattention_steps_(attn_stage_ *s, void *job) {
+  attn_xattention_ *a = (attn_xattention_ *)job;
+  const int64_t units = attn_mul_(a->g.q.batch, a->g.q.heads);
+  attn_glance_plan_(&a->g, s->table, a->p.scale, (double)a->p.stride * (double)a->p.norm);
+  a->cells = a->p.block / a->p.stride;
+  a->tall = a->cells < ATTN_TILE_ ? ATTN_TILE_ / a->cells : 1;
+  a->items = attn_runs_of_(a->rows, a->tall);
+  a->at_sum = a->g.bytes;
+  a->at_mass = attn_add_(a->at_sum, attn_piece_(attn_mul_(a->columns, ATTN_TILE_), 8));
+  a->at_row = attn_add_(a->at_mass, attn_piece_(attn_mul_(a->tall, a->columns), 8));
+  a->at_list = attn_add_(a->at_row, attn_piece_(a->columns, 4));
+  a->each = attn_add_(a->at_list, attn_piece_(attn_mul_(a->columns, 2), 8));
+  for (int64_t b = 0; s->run && b < a->g.q.batch; b++) s->pairs += attn_glance_pairs_(&a->g, b, 0);
+  return attn_stage_for_(s, attn_mul_(units, a->items), attn_xattention_item_, a, a->each, &a->own);
+}
+
+/* The mask of a call, of so many blocks; lens: of q_len, kv_len, the mask. */
+ATTN_COLD_ int attn_mask_check_(attn_error_ *e, const uint8_t *mask, const attn_arguments_ *l,
+                                int64_t rows, int64_t columns, const attn_ctx *ctx,
+                                attn_span_ spans[3]) {
+  const int64_t n = attn_mul_(attn_mul_(l->batch, l->heads), attn_mul_(rows, columns));
+  if (n > 0 && !mask) return attn_reject_(e, ATTN_E_NULL, "mask must not be null");
+  if (!attn_check_array_(e, mask, n, 1, "", &spans[2])) return 0;
+  if (!attn_span_alone_(&spans[2], l->op, l->n, spans, 2))
+    return attn_reject_(e, ATTN_E_OVERLAP,
+                        "mask is an output and must not share memory with another argument");
+  return attn_check_apart_(e, ctx, l->op, l->n, spans, 3);
+}
+
+ATTN_COLD_ int attn_xattention_check_(attn_error_ *e, attn_xattention_ *a, attn_arguments_ *l,
+                                      const attn_ctx *ctx, int query) {
+  attn_xattention_params *p = &a->p;
+  attn_span_ spans[3];
+  a->g.q_len = p->q_len, a->g.kv_len = p->kv_len, a->g.q_off = p->q_off;
+  if (!attn_glance_check_(e, &a->g, l, spans, p->has_q_off, p->scale)) return 0;
+  if (p->block == 0) p->block = 128;
+  if (p->stride == 0) p->stride = 16;
+  if (p->block < 1 || p->stride < 1 || p->block % p->stride || p->block > INT32_MAX)
+    return attn_reject_(
+        e, ATTN_E_SHAPE,
+        "params.block must be a multiple of params.stride, both positive and below 2^31");
+  if (p->norm == 0.0f && attn_to_bits_(p->norm) == 0) p->norm = 1.0f;
+  if (!(p->norm > 0.0f && p->norm < INFINITY))
+    return attn_reject_(e, ATTN_E_VALUE, "params.norm must be positive and finite");
+  a->g.cell = p->stride;
+  a->rows = attn_runs_of_(a->g.q.len, p->block), a->columns = attn_runs_of_(a->g.k.len, p->block);
+  if (a->columns == 0) p->mass.data = NULL;
+  return attn_cover_gamma_(e, &p->gamma) &&
+         attn_check_argument_(
+             e, l, &p->mass, ATTN_WORDS_("params.mass"), ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
+             l->batch, l->heads, a->rows, a->columns,
+             "params.mass must be f32 [q.batch, q.heads, query blocks, key blocks]") &&
+         attn_mask_check_(e, a->mask, l, a->rows, a->columns, ctx, spans) &&
+         (query || attn_glance_lens_(e, &a->g));
+}
+
+ATTN_COLD_ attn_status attn_xattention_call_(uint8_t *mask, attn_tensor q, attn_tensor k,
+                                             const attn_xattention_params *params, attn_ctx *ctx,
+                                             size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_arguments_ l;
+  attn_xattention_ a;
+  int workers = 1;
+  attn_clear_(&l, sizeof l), attn_clear_(&a, sizeof a);
+  if (params) a.p = *params;
+  a.mask = mask, a.g.q = q, a.g.k = k;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    attn_xattention_check_(&e, &a, &l, ctx, bytes != NULL);
+  return attn_step_call_or_(
+      &e, table, workers, ctx, attn_xattention_steps_, &a, "blocks by antidiagonals",
+      attn_mul_(q.batch, attn_mul_(a.rows, a.columns)) ? NULL : "no blocks", bytes);
+}
+ATTN_CALL_(attn_xattention, (mask, q, k, params), uint8_t *mask, attn_tensor q, attn_tensor k,
+           const attn_xattention_params *params)
+/* <<< attn/families/selection/xattention.h */
+/* >>> attn/families/selection/vertical_slash.h */
+/* families/selection/vertical_slash.h owns the choice of columns and diagonals by the weights of the last queries, and
+ * the blocks that hold a pair of one. */
+
+typedef struct attn_vertical_slash_ {
+  attn_glance_ g;
+  attn_vertical_slash_params p;
+  uint8_t *mask;
+  int64_t rows, columns; /* blocks of queries and of keys */
+  int64_t at_column, at_offset, at_list, at_chosen, each;
+  char *own;
+} attn_vertical_slash_;
+
+/* Sums of the weights of one tile, rows from `first` on. */
+ATTN_FUNC_ void attn_vertical_slash_tile_(const attn_vertical_slash_ *a, char *own, int64_t b,
+                                          int64_t h, int64_t first, int64_t n, float *column,
+                                          float *offset) {
+  const attn_table_ *f = a->g.table;
+  double sum[ATTN_TILE_];
+  float part[ATTN_BLOCK_];
+  attn_glanced_ t;
+  attn_glance_open_(&a->g, &t, own, b, h, first, n);
+  for (int64_t j = 0; j < t.keys; j += ATTN_BLOCK_)
+    attn_glance_weigh_(&a->g, &t, j, attn_min64_(t.keys - j, ATTN_BLOCK_), sum);
+  attn_glance_close_(&t);
+  for (int64_t j = 0; j < t.keys; j += ATTN_BLOCK_) {
+    const int64_t m = attn_min64_(t.keys - j, ATTN_BLOCK_);
+    attn_glance_columns_(&a->g, &t, j, m, part);
+    for (int64_t x = 0; x < m; x++) column[j + x] += part[x];
+  }
+  attn_on_(tile, f)->scale_block(t.s, t.keys, 0, t.groups, t.share);
+  for (int64_t j = 0; j < t.keys; j++) { /* row r of the tile has offset first + r + q_off - j */
+    const int64_t past = attn_max64_(j - first - a->g.q_off, 0); /* rows before it */
+    float *to = offset + (past < n ? first + past + a->g.q_off - j : 0);
+    if (past < n)
+      f->blend(to, to, t.s + j * ATTN_TILE_ + past, ATTN_F32, ATTN_F32, ATTN_F32, n - past, 1.0f,
+               1.0f);
+  }
+}
+
+/* Which blocks hold a chosen pair: for each block of keys its first chosen column, and offset by offset. */
+ATTN_FUNC_ void attn_vertical_slash_mask_(const attn_vertical_slash_ *a, uint8_t *mask, int64_t b,
+                                          const uint8_t *column, const uint8_t *offset, int64_t n) {
+  const int64_t block = a->p.block, keys = attn_glance_keys_(&a->g, b);
+  const int64_t rows = attn_glance_rows_(&a->g, b);
+  for (int64_t at = 0; at < a->rows; at++, mask += a->columns) {
+    const int64_t i1 = attn_min64_(rows, (at + 1) * block), p1 = i1 - 1 + a->g.q_off;
+    const int64_t p0 = attn_max64_(at * block + a->g.q_off, 0);
+    memset(mask, 0, (size_t)a->columns);
+    if (at * block >= i1 || p1 < 0) continue;
+    for (int64_t c = 0; c * block <= attn_min64_(p1, keys - 1); c++)
+      for (int64_t j = c * block; j < attn_min64_((c + 1) * block, attn_min64_(p1 + 1, keys)); j++)
+        if (column[j]) {
+          mask[c] = 1;
+          break;
+        }
+    for (int64_t d = 0; d <= attn_min64_(p1, n - 1); d++) {
+      const int64_t lo = attn_max64_(p0 - d, 0), hi = attn_min64_(p1 - d, keys - 1);
+      if (offset[d])
+        for (int64_t c = lo / block; lo <= hi && c <= hi / block; c++) mask[c] = 1;
+    }
+  }
+}
+
+ATTN_FUNC_ void attn_vertical_slash_item_(void *job, int worker, int64_t index) {
+  const attn_vertical_slash_ *a = (const attn_vertical_slash_ *)job;
+  const int64_t b = index / a->g.q.heads, h = index % a->g.q.heads, room = a->g.k.len;
+  const int64_t rows = attn_glance_rows_(&a->g, b), from = attn_max64_(rows - a->p.queries, 0);
+  const int64_t n = attn_min64_(attn_max64_(rows + a->g.q_off, 0), attn_glance_keys_(&a->g, b));
+  const int64_t far = attn_max64_(rows + a->g.q_off, 0); /* offsets that there are */
+  char *own = a->own + worker * a->each;
+  float *column = (float *)(void *)(own + a->at_column);
+  float *offset = (float *)(void *)(own + a->at_offset);
+  uint8_t *chosen = (uint8_t *)(own + a->at_chosen);
+  uint64_t *list = (uint64_t *)(void *)(own + a->at_list);
+  memset(column, 0, (size_t)room * sizeof *column);
+  memset(offset, 0, (size_t)room * sizeof *offset);
+  for (int64_t first = from; first < rows; first += ATTN_TILE_)
+    attn_vertical_slash_tile_(a, own, b, h, first, attn_min64_(rows - first, ATTN_TILE_), column,
+                              offset);
+  for (int64_t j = 0; j < room; j++) {
+    column[j] = attn_one_nan_(column[j]), offset[j] = attn_one_nan_(offset[j]);
+    chosen[j] = j < a->p.sink, chosen[room + j] = j < a->p.near_by;
+  }
+  attn_cover_(chosen, column, n, a->p.gamma, list);
+  attn_cover_(chosen + room, offset, far, a->p.gamma, list);
+  attn_vertical_slash_mask_(a, a->mask + index * a->rows * a->columns, b, chosen, chosen + room,
+                            far);
+  if (a->p.columns.data)
+    memcpy(attn_at_(&a->p.columns, b, h, 0), column, (size_t)room * sizeof *column);
+  if (a->p.offsets.data)
+    memcpy(attn_at_(&a->p.offsets, b, h, 0), offset, (size_t)room * sizeof *offset);
+}
+
+ATTN_COLD_ int attn_vertical_slash_steps_(attn_stage_ *s, void *job) {
+  attn_vertical_slash_ *a = (attn_vertical_slash_ *)job;
+  const int64_t keys = a->g.k.len;
+  attn_glance_plan_(&a->g, s->table, a->p.scale, 1.0);
+  a->at_column = a->g.bytes;
+  a->at_offset = attn_add_(a->at_column, attn_piece_(keys, 4));
+  a->at_list = attn_add_(a->at_offset, attn_piece_(keys, 4));
+  a->at_chosen = attn_add_(a->at_list, attn_piece_(attn_mul_(keys, 2), 8));
+  a->each = attn_add_(a->at_chosen, attn_piece_(attn_mul_(keys, 2), 1));
+  for (int64_t b = 0; s->run && b < a->g.q.batch; b++)
+    s->pairs +=
+        attn_glance_pairs_(&a->g, b, attn_max64_(attn_glance_rows_(&a->g, b) - a->p.queries, 0));
+  return attn_stage_for_(s, attn_mul_(a->g.q.batch, a->g.q.heads), attn_vertical_slash_item_, a,
+                         a->each, &a->own);
+}
+
+ATTN_COLD_ int attn_vertical_slash_check_(attn_error_ *e, attn_vertical_slash_ *a,
+                                          attn_arguments_ *l, const attn_ctx *ctx, int query) {
+  static const char sums[] = "params.columns and .offsets must be f32 [q.batch, q.heads, 1, k.len]";
+  attn_vertical_slash_params *p = &a->p;
+  attn_span_ spans[3];
+  a->g.q_len = p->q_len, a->g.kv_len = p->kv_len, a->g.q_off = p->q_off, a->g.cell = 1;
+  if (!attn_glance_check_(e, &a->g, l, spans, p->has_q_off, p->scale)) return 0;
+  if (p->block == 0) p->block = 64;
+  if (p->queries == 0) p->queries = 64;
+  p->sink = attn_given_or_(p->has_sink, p->sink, 30);
+  p->near_by = attn_given_or_(p->has_near_by, p->near_by, 100);
+  if (p->block < 1 || p->block > INT32_MAX)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.block must be positive and below 2^31");
+  if (p->queries < 0 || p->sink < 0 || p->near_by < 0)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.queries, .sink and .near_by must not be negative");
+  a->rows = attn_runs_of_(a->g.q.len, p->block), a->columns = attn_runs_of_(a->g.k.len, p->block);
+  if (a->g.k.len == 0) p->columns.data = p->offsets.data = NULL;
+  const int role = ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_;
+  return attn_cover_gamma_(e, &p->gamma) &&
+         attn_check_argument_(e, l, &p->columns, ATTN_WORDS_("params.columns"), role, l->batch,
+                              l->heads, 1, a->g.k.len, sums) &&
+         attn_check_argument_(e, l, &p->offsets, ATTN_WORDS_("params.offsets"), role, l->batch,
+                              l->heads, 1, a->g.k.len, sums) &&
+         attn_mask_check_(e, a->mask, l, a->rows, a->columns, ctx, spans) &&
+         (query || attn_glance_lens_(e, &a->g));
+}
+
+ATTN_COLD_ attn_status attn_vertical_slash_call_(uint8_t *mask, attn_tensor q, attn_tensor k,
+                                                 const attn_vertical_slash_params *params,
+                                                 attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_arguments_ l;
+  attn_vertical_slash_ a;
+  int workers = 1;
+  attn_clear_(&l, sizeof l), attn_clear_(&a, sizeof a);
+  if (params) a.p = *params;
+  a.mask = mask, a.g.q = q, a.g.k = k;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    attn_vertical_slash_check_(&e, &a, &l, ctx, bytes != NULL);
+  return attn_step_call_or_(
+      &e, table, workers, ctx, attn_vertical_slash_steps_, &a, "columns and diagonals",
+      attn_mul_(q.batch, attn_mul_(a.rows, a.columns)) ? NULL : "no blocks", bytes);
+}
+ATTN_CALL_(attn_vertical_slash, (mask, q, k, params), uint8_t *mask, attn_tensor q, attn_tensor k,
+           const attn_vertical_slash_params *params)
+/* <<< attn/families/selection/vertical_slash.h */
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

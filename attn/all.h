@@ -85,6 +85,9 @@
 #include "api/families/mixers/fourier.h"
 #include "api/families/mixers/mixer.h"
 #endif
+#if ATTN_HAS_SELECTION
+#include "api/families/selection/prefill.h"
+#endif
 #include "api/left_out.h"
 #include "api/end.h"
 #endif
@@ -321,6 +324,11 @@ ATTN_BEGIN_STRICT_
 #include "families/mixers/spatial.h"
 #include "families/mixers/gmlp.h"
 #include "families/mixers/mixer.h"
+#endif
+#if ATTN_HAS_SELECTION
+#include "families/selection/glance.h"
+#include "families/selection/xattention.h"
+#include "families/selection/vertical_slash.h"
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

@@ -1367,7 +1367,13 @@
   X(M4_append_is_rope_then_append)          \
   X(M4_append_workers)                      \
   X(M4_append_saturates)                    \
-  X(M4_append_rejects)
+  X(M4_append_rejects)                      \
+  X(M3_xattention)                          \
+  X(M3_xattention_is_the_map)               \
+  X(M3_vertical_slash)                      \
+  X(M3_prefill_attends)                     \
+  X(M3_prefill_nan_and_empty)               \
+  X(M3_prefill_rejects)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)

@@ -378,6 +378,12 @@
 #define attn_sdpa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
 #define attn_sdpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
 #endif
+#if !ATTN_HAS_SELECTION
+#define attn_vertical_slash(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_vertical_slash_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_xattention(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_xattention_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#endif
 #if !ATTN_HAS_SEQUENCE
 #define attn_convolve(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SEQUENCE
 #define attn_convolve_depthwise(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SEQUENCE

@@ -36,8 +36,9 @@
 #define ATTN_FAMILY_MIXERS 0x400000u
 /* Products of numbers below f32: params.compute of attn_sdpa, attn_cache_sdpa and attn_gemm. */
 #define ATTN_FAMILY_LOW 0x800000u
-#define ATTN_FAMILY_RESHAPED 0x1000000u /* attn_reshaped */
-#define ATTN_FAMILY_ALL 0x1ffffffu
+#define ATTN_FAMILY_RESHAPED 0x1000000u  /* attn_reshaped */
+#define ATTN_FAMILY_SELECTION 0x2000000u /* api/families/selection/ */
+#define ATTN_FAMILY_ALL 0x3ffffffu
 
 #ifndef ATTN_ONLY
 #define ATTN_ONLY ATTN_FAMILY_ALL
@@ -45,7 +46,7 @@
 
 /* Each with those that need it. Everything from MULTIHEAD on, but LINEAR, is made of other calls. */
 #define ATTN_HAS(families) (((ATTN_ONLY) & (families)) != 0)
-#define ATTN_HAS_COMPOSED ATTN_HAS(0x7fdc00u)
+#define ATTN_HAS_COMPOSED ATTN_HAS(0x27fdc00u)
 #define ATTN_HAS_SPARSE ATTN_HAS(ATTN_FAMILY_SPARSE)
 #define ATTN_HAS_CONTENT ATTN_HAS(ATTN_FAMILY_CONTENT)
 #define ATTN_HAS_LINEAR ATTN_HAS(ATTN_FAMILY_LINEAR)
@@ -58,6 +59,7 @@
 #define ATTN_HAS_BLOCKS ATTN_HAS(ATTN_FAMILY_BLOCKS)
 #define ATTN_HAS_DEPTH ATTN_HAS(ATTN_FAMILY_DEPTH)
 #define ATTN_HAS_MIXERS ATTN_HAS(ATTN_FAMILY_MIXERS)
+#define ATTN_HAS_SELECTION ATTN_HAS(ATTN_FAMILY_SELECTION)
 #define ATTN_HAS_MULTIHEAD                                                                       \
   ATTN_HAS(ATTN_FAMILY_MULTIHEAD | ATTN_FAMILY_HEADS | ATTN_FAMILY_MEMORY | ATTN_FAMILY_BLOCKS | \
            ATTN_FAMILY_DEPTH | ATTN_FAMILY_MIXERS | ATTN_FAMILY_COMPRESSION)
