@@ -87,6 +87,7 @@
 #endif
 #if ATTN_HAS_SELECTION
 #include "api/families/selection/prefill.h"
+#include "api/families/selection/eviction.h"
 #endif
 #include "api/left_out.h"
 #include "api/end.h"
@@ -329,6 +330,8 @@ ATTN_BEGIN_STRICT_
 #include "families/selection/glance.h"
 #include "families/selection/xattention.h"
 #include "families/selection/vertical_slash.h"
+#include "families/selection/eviction_scores.h"
+#include "families/selection/evict.h"
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

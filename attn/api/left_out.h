@@ -379,6 +379,14 @@
 #define attn_sdpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
 #endif
 #if !ATTN_HAS_SELECTION
+#define attn_evict(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_evict_choose(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_evict_choose_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_evict_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_h2o(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_h2o_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_snapkv(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_snapkv_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_vertical_slash(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_vertical_slash_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_xattention(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION

@@ -51,11 +51,11 @@ class PrefillCase : public BesideCase {
     for (int64_t i = 0; i < t; i++)
       for (int64_t c = 0; c < d; c++) {
         const double angle = (double)i * std::pow(10000.0, -(double)(c / 2 * 2) / (double)d);
-        const float near = 1.8f * (float)(c % 2 ? std::sin(angle) : std::cos(angle));
+        const float near = 1.35f * (float)(c % 2 ? std::sin(angle) : std::cos(angle));
         float *q = static_cast<float *>(p_.q.data) + i * d + c;
         float *k = static_cast<float *>(p_.k.data) + i * d + c;
-        *q = c == d - 1 ? 3.0f : near + 0.5f * *q;
-        *k = c == d - 1 ? (i % 1500 == 3 ? 12.0f : 0.0f) : near + 0.5f * *k;
+        *q = c == d - 1 ? 3.0f : near + 0.6f * *q;
+        *k = c == d - 1 ? (i % 1500 == 3 ? 12.0f : 0.0f) : near + 0.6f * *k;
       }
     params_ = {way, &mask_};
     Prefill once = params_;

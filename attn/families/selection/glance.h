@@ -9,6 +9,8 @@ typedef struct attn_glance_ {
   int64_t cell; /* rows of one; 1: rows themselves */
   float hi, lo; /* what a query is multiplied by, log2 units in two parts */
   int64_t q_off;
+  int aligned; /* 1: the last row sits at the last key, in place of q_off */
+  attn_scales k_scales;
   const int32_t *q_len, *kv_len;
   int64_t at_qt, at_part, at_wide, at_zero, at_sums,
       bytes; /* a worker's pieces, behind the weights */
@@ -32,10 +34,15 @@ ATTN_FUNC_ int64_t attn_glance_keys_(const attn_glance_ *g, int64_t b) {
   return attn_len_of_(g->kv_len, b, g->k.len);
 }
 
+/* The position of row 0. */
+ATTN_FUNC_ int64_t attn_glance_off_(const attn_glance_ *g, int64_t b) {
+  return g->aligned ? attn_glance_keys_(g, b) - attn_glance_rows_(g, b) : g->q_off;
+}
+
 /* Keys that query `at` sees, both in cells: those that begin no later than its last row. */
 ATTN_FUNC_ int64_t attn_glance_limit_(const attn_glance_ *g, int64_t b, int64_t at) {
   const int64_t rows = attn_glance_rows_(g, b), keys = attn_glance_keys_(g, b);
-  const int64_t last = attn_min64_((at + 1) * g->cell, rows) - 1 + g->q_off;
+  const int64_t last = attn_min64_((at + 1) * g->cell, rows) - 1 + attn_glance_off_(g, b);
   return last < 0 ? 0 : attn_min64_(last / g->cell + 1, attn_runs_of_(keys, g->cell));
 }
 
@@ -74,7 +81,9 @@ ATTN_FUNC_ void attn_glance_products_(const attn_glance_ *g, attn_glanced_ *t, c
       for (int64_t c = 0; c < bytes; c += 64)
         ATTN_PREFETCH_(attn_at_(&g->k, b, h, r * g->cell + row) + c);
     if (g->k.dtype != ATTN_F32) {
-      g->table->widen(wide, at, step, NULL, m, dk, g->k.dtype, NULL);
+      attn_rows_scale_ scale = attn_scales_at_(&g->k_scales, b, h, j * g->cell + row);
+      scale.stride *= g->cell;
+      g->table->widen(wide, at, step, NULL, m, dk, g->k.dtype, &scale);
       k = wide, stride = dk;
     }
     attn_on_(tile, g->table)->score_block(row ? part : s, qt, k, stride, m, dk, 0, t->groups, top);
@@ -168,26 +177,36 @@ ATTN_COLD_ int64_t attn_glance_pairs_(const attn_glance_ *g, int64_t b, int64_t 
 
 /* ---- checks ---------------------------------------------------------------------------------*/
 
-/* q and k, their offset and lengths; those are read when all else is legal (attn_glance_lens_). */
+/* q and k, their lengths; those are read when all else is legal (attn_glance_lens_). */
 ATTN_COLD_ int attn_glance_check_(attn_error_ *e, attn_glance_ *g, attn_arguments_ *l,
-                                  attn_span_ lens[2], int has_q_off, float scale) {
+                                  attn_span_ lens[2], float scale) {
   const int64_t any = ATTN_ANY_;
+  attn_operand_ *k;
   if (!attn_check_argument_(e, l, &g->q, ATTN_WORDS_IN_("q"), 0, any, any, any, any, "")) return 0;
   if (g->q.heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
   l->batch = g->q.batch, l->heads = g->q.heads;
-  if (!attn_check_argument_(e, l, &g->k, ATTN_WORDS_IN_("k"), 0, l->batch, ATTN_DIVIDES_, any,
-                            g->q.dim, "k must be [q.batch, a divisor of q.heads, ., q.dim]"))
+  k = &l->op[l->n++], k->t = &g->k, k->w = ATTN_WORDS_("k");
+  if (!(g->aligned ? attn_check_stored_(e, &g->k, k->w, &k->span)
+                   : attn_check_tensor_(e, &g->k, k->w, &k->span)))
     return 0;
+  if (g->k.batch != l->batch || g->k.dim != g->q.dim)
+    return attn_reject_(e, ATTN_E_SHAPE, "k must be [q.batch, ., ., q.dim]");
+  if (g->k.heads < 1 || l->heads % g->k.heads)
+    return attn_reject_(e, ATTN_E_HEADS, "k.heads must divide q.heads");
   if (g->q.len > INT32_MAX || g->k.len > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "q.len and k.len must be below 2^31");
-  if (!attn_check_scale_(e, scale)) return 0;
-  if (!has_q_off) g->q_off = g->k.len - g->q.len;
-  if (g->q_off < -g->q.len || g->q_off > g->k.len - g->q.len)
-    return attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie in -q.len..k.len - q.len");
-  return attn_check_array_(e, g->q_len, l->batch, 4, "params.q_len must be aligned to its elements",
+  return attn_check_scale_(e, scale) &&
+         attn_check_array_(e, g->q_len, l->batch, 4, "params.q_len must be aligned to its elements",
                            &lens[0]) &&
          attn_check_array_(e, g->kv_len, l->batch, 4,
                            "params.kv_len must be aligned to its elements", &lens[1]);
+}
+
+/* Where row 0 sits, if the caller may say so. */
+ATTN_COLD_ int attn_glance_check_off_(attn_error_ *e, attn_glance_ *g, int has_q_off) {
+  if (!has_q_off) g->q_off = g->k.len - g->q.len;
+  return (g->q_off >= -g->q.len && g->q_off <= g->k.len - g->q.len) ||
+         attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie in -q.len..k.len - q.len");
 }
 
 ATTN_COLD_ int attn_glance_lens_(attn_error_ *e, const attn_glance_ *g) {

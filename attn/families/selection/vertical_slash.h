@@ -113,7 +113,9 @@ ATTN_COLD_ int attn_vertical_slash_check_(attn_error_ *e, attn_vertical_slash_ *
   attn_vertical_slash_params *p = &a->p;
   attn_span_ spans[3];
   a->g.q_len = p->q_len, a->g.kv_len = p->kv_len, a->g.q_off = p->q_off, a->g.cell = 1;
-  if (!attn_glance_check_(e, &a->g, l, spans, p->has_q_off, p->scale)) return 0;
+  if (!attn_glance_check_(e, &a->g, l, spans, p->scale) ||
+      !attn_glance_check_off_(e, &a->g, p->has_q_off))
+    return 0;
   if (p->block == 0) p->block = 64;
   if (p->queries == 0) p->queries = 64;
   p->sink = attn_given_or_(p->has_sink, p->sink, 30);

@@ -98,7 +98,9 @@ ATTN_COLD_ int attn_xattention_check_(attn_error_ *e, attn_xattention_ *a, attn_
   attn_xattention_params *p = &a->p;
   attn_span_ spans[3];
   a->g.q_len = p->q_len, a->g.kv_len = p->kv_len, a->g.q_off = p->q_off;
-  if (!attn_glance_check_(e, &a->g, l, spans, p->has_q_off, p->scale)) return 0;
+  if (!attn_glance_check_(e, &a->g, l, spans, p->scale) ||
+      !attn_glance_check_off_(e, &a->g, p->has_q_off))
+    return 0;
   if (p->block == 0) p->block = 128;
   if (p->stride == 0) p->stride = 16;
   if (p->block < 1 || p->stride < 1 || p->block % p->stride || p->block > INT32_MAX)

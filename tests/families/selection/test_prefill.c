@@ -265,7 +265,7 @@ static attn_report attend(const scene *s, const uint8_t *mask, int64_t block, at
 void M3_prefill_attends(void **state) {
   (void)state;
   test_rng rng = test_seed(30103);
-  const int64_t t = test_fast ? 700 : 1100, d = 16, block = 64, n = runs(t, block);
+  const int64_t t = test_fast ? 900 : 1100, d = 16, block = 64, n = runs(t, block);
   for (int way = 0; way < 2; way++, test_mem_release()) {
     scene s = scene_of(&rng, 1, 2, 1, t, t, d, ATTN_F32);
     attn_tensor v = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, t, d);
@@ -377,7 +377,7 @@ void M3_prefill_rejects(void **state) {
   REJECTS(ATTN_E_DTYPE, "k", s.k.dtype = ATTN_I8;)
   REJECTS(ATTN_E_SHAPE, "k must", s.k.dim = 7;)
   REJECTS(ATTN_E_SHAPE, "k must", s.k.batch = 2; s.k.stride_batch = 0;)
-  REJECTS(ATTN_E_HEADS, "k must", s.k.heads = 3; s.k.stride_head = 0;)
+  REJECTS(ATTN_E_HEADS, "k.heads", s.k.heads = 3; s.k.stride_head = 0;)
   REJECTS(ATTN_E_SHAPE, "q.heads", s.q.heads = 0;)
   REJECTS(ATTN_E_VALUE, "scale", s.x.scale = s.v.scale = NAN;)
   REJECTS(ATTN_E_VALUE, "gamma", s.x.gamma = s.v.gamma = 1.01f;)
