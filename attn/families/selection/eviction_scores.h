@@ -32,7 +32,8 @@ ATTN_FUNC_ void attn_weighed_head_(const attn_weighed_ *a, char *own, int64_t b,
 }
 
 /* The pooled sum of key j of n; what is outside is no key. */
-ATTN_FUNC_ double attn_pooled_(const attn_weighed_ *a, const double *sum, int64_t n, int64_t j) {
+ATTN_FUNC_ double attn_weighed_pooled_(const attn_weighed_ *a, const double *sum, int64_t n,
+                                       int64_t j) {
   const int64_t lo = attn_max64_(j - a->kernel / 2, 0), hi = attn_min64_(j + a->kernel / 2, n - 1);
   double x = a->maximum ? sum[j] : 0.0;
   for (int64_t i = lo; i <= hi; i++) {
@@ -59,7 +60,7 @@ ATTN_FUNC_ void attn_weighed_item_(void *job, int worker, int64_t index) {
   for (int64_t j = 0; j < a->g.k.len; j++) {
     float *to = (float *)(void *)attn_at_(&a->to, b, hk, j);
     if (a->window) {
-      *to = attn_one_nan_(j < judged ? (float)attn_pooled_(a, sum, judged, j) : 0.0f);
+      *to = attn_one_nan_(j < judged ? (float)attn_weighed_pooled_(a, sum, judged, j) : 0.0f);
     } else if (j < keys) {
       const double x = (double)to[0] + (double)to[1] + sum[j];
       const float rest = (float)(x - (double)(float)x);
