@@ -20,6 +20,7 @@
 #include "api/calls/sdpa.h"
 #include "api/calls/relu.h"
 #include "api/calls/reshaped.h"
+#include "api/calls/differential.h"
 #include "api/calls/edges.h"
 #include "api/calls/quantize.h"
 #include "api/calls/position.h"
@@ -186,6 +187,7 @@ ATTN_BEGIN_STRICT_
 #if ATTN_HAS_RESHAPED
 #include "calls/reshaped_rows.h"
 #include "calls/reshaped.h"
+#include "calls/differential.h"
 #endif
 #if ATTN_HAS_EDGES
 #include "calls/edges.h"

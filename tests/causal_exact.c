@@ -86,6 +86,21 @@ static int reshaped(play *s) {
   return 1;
 }
 
+static attn_status differential_call(play *s, attn_ctx *ctx) {
+  return attn_differential(s->out[0], s->in[0], s->in[1], s->in[2], s->p, ctx);
+}
+static int differential(play *s) {
+  if (s->n >= 4) return 0;
+  attn_differential_params *p = play_params(s, sizeof *p);
+  const int64_t rows = s->n % 2 ? 5 : N;
+  (void)play_token(s, ATTN_F32, 4, rows, D), (void)play_token(s, ATTN_F32, 2, N, D);
+  (void)play_token(s, ATTN_F32, 1, N, E), (void)play_out(s, ATTN_F32, 2, rows, E);
+  if (s->n > 1) p->lambdas = play_token(s, ATTN_F32, 2, rows, 1);
+  p->attention.causal = 1;
+  s->call = differential_call;
+  return 1;
+}
+
 static attn_status topk_call(play *s, attn_ctx *ctx) {
   return attn_topk_sdpa(s->out[0], s->in[0], s->in[1], s->in[2], s->p, ctx);
 }
@@ -242,6 +257,7 @@ const causal_entry causal_exact[] = {{"attn_sdpa ", sdpa, NULL},
                                      {"attn_schedule_build attn_sdpa ", scheduled, NULL},
                                      {"attn_relu ", relu, NULL},
                                      {"attn_reshaped ", reshaped, NULL},
+                                     {"attn_differential ", differential, NULL},
                                      {"attn_topk_sdpa ", topk, NULL},
                                      {"attn_edges ", edges, NULL},
                                      {"attn_talking ", talking, NULL},

@@ -319,6 +319,16 @@ static attn_status stick_weights(attn_tensor o, attn_tensor lse, test_rng *rng, 
   return reshaped_call(o, lse, rng, ctx, ATTN_RESHAPE_STICK);
 }
 
+/* Two maps a head, two heads of k for two of q's. */
+static attn_status differential(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_differential_params p;
+  memset(&p, 0, sizeof p);
+  test_fill_value(lse, 0);
+  p.attention.causal = 1, p.lambdas = golden_exact(rng, 2, T, 1), p.layer = 3;
+  const attn_tensor q = golden_exact(rng, 4, T, DK), k = golden_exact(rng, 2, T, DK);
+  return attn_differential(o, q, k, golden_exact(rng, 1, T, DV), &p, ctx);
+}
+
 const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"routing learned", routing_learned},
                                       {"sinkhorn null", sinkhorn_null},
@@ -341,4 +351,5 @@ const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"softpick weights", softpick_weights},
                                       {"forgetting", forgetting},
                                       {"stick weights", stick_weights},
+                                      {"differential", differential},
                                       {NULL, NULL}};

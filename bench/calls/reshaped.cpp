@@ -49,6 +49,20 @@ class ReshapedCase : public BesideCase {
   Floats numbers_, slopes_;
 };
 
+/* attn_differential, in turn with attn_sdpa of as many maps. */
+class DifferentialCase : public BesideCase {
+ public:
+  DifferentialCase(attn_isa isa, const problem_shape &shape) : BesideCase(isa, shape) {
+    if (!failure.empty()) return;
+    params_.attention = p_.params;
+    o_.heads /= 2, v_.heads /= 2;
+    against(attn_differential, attn_differential_workspace, &params_);
+  }
+
+ private:
+  attn_differential_params params_{};
+};
+
 }  // namespace
 
 void register_reshaped(const Selection &s) {
@@ -65,5 +79,22 @@ void register_reshaped(const Selection &s) {
           std::string("reshaped/f32/") + attn_isa_name(isa) + "/" + kNames[way] +
               "/causal:1/T:" + std::to_string(shape.tq) + "/d:" + std::to_string(d) + "/h:1",
           [=] { return std::make_unique<ReshapedCase>(isa, shape, (Way)way); }, s.seconds());
+    }
+  for (int64_t tq = s.full ? 4096 : 2048; tq; tq = tq > 1 ? 1 : 0)
+    for (int64_t d = 64; d <= 128; d += 64) {
+      if (!s.full && d > 64) continue;
+      const attn_isa isa = s.isa;
+      problem_shape shape = {};
+      shape.heads = 2;
+      shape.tq = tq;
+      shape.tk = tq > 1 ? tq : 16384;
+      shape.dk = d;
+      shape.dv = 2 * d;
+      shape.causal = 1;
+      case_register(
+          std::string("differential/f32/") + attn_isa_name(isa) +
+              (tq > 1 ? "/causal:1/T:" : "/decode/T:") + std::to_string(shape.tk) +
+              "/d:" + std::to_string(d) + "/h:1",
+          [=] { return std::make_unique<DifferentialCase>(isa, shape); }, s.seconds());
     }
 }
