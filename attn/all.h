@@ -186,6 +186,7 @@ ATTN_BEGIN_STRICT_
 #endif
 #if ATTN_HAS_RESHAPED
 #include "calls/reshaped_rows.h"
+#include "calls/entmax.h"
 #include "calls/reshaped.h"
 #include "calls/differential.h"
 #endif

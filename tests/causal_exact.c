@@ -68,14 +68,14 @@ static attn_status reshaped_call(play *s, attn_ctx *ctx) {
   return attn_reshaped(s->out[0], s->in[0], s->in[1], s->in[2], s->p, ctx);
 }
 static int reshaped(play *s) {
-  if (s->n >= 16) return 0;
+  if (s->n >= 20) return 0;
   attn_reshaped_params *p = play_params(s, sizeof *p);
   const int64_t rows = s->n % 2 ? 5 : N;
   (void)play_trio(s, rows, 1, ATTN_F32);
   (void)play_token(s, ATTN_F32, 1, N, 1);
   const attn_tensor gate = play_token(s, ATTN_F32, 1, rows, s->n % 4 < 2 ? 1 : E);
   s->w[0] = play_fixed(s, 1, N, 1);
-  p->kind = (attn_reshape_kind)(s->n / 2 % 4), p->by_row = p->kind == ATTN_RESHAPE_SIGMOID;
+  p->kind = (attn_reshape_kind)(s->n / 2 % 5), p->by_row = p->kind == ATTN_RESHAPE_SIGMOID;
   p->gate = gate, p->temperature.on = 1, p->temperature.interval = 20;
   if (s->n < 8 || s->n % 2) p->forget.log_f = s->w[0];
   if (s->n >= 8) p->ssmax.scale = test_floats(1, 0.4, &s->rng);

@@ -286,6 +286,7 @@ static attn_status recurrent_parts(attn_tensor o, attn_tensor lse, test_rng *rng
 static attn_status reshaped_call(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx,
                                  int kind) {
   static const float scale[2] = {0.5f, 0.25f}, slope[2] = {0.125f, 0.5f};
+  static const float alphas[2] = {1.5f, 1.25f};
   attn_reshaped_params p;
   memset(&p, 0, sizeof p);
   test_fill_value(lse, 0);
@@ -294,6 +295,7 @@ static attn_status reshaped_call(attn_tensor o, attn_tensor lse, test_rng *rng, 
   const attn_tensor v = golden_exact(rng, 2, T, DV);
   p.attention.causal = 1;
   if (kind == ATTN_RESHAPE_SIGMOID) p.by_row = 1, p.sum = lse;
+  if (kind == ATTN_RESHAPE_ENTMAX) p.support = lse, p.alphas = alphas;
   if (kind == ATTN_RESHAPE_STICK) p.remainder = 1, p.sum = lse;
   if (kind == ATTN_RESHAPE_SOFTMAX) {
     attn_tensor f = golden_exact(rng, 1, T, 1);
@@ -317,6 +319,10 @@ static attn_status forgetting(attn_tensor o, attn_tensor lse, test_rng *rng, att
 
 static attn_status stick_weights(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
   return reshaped_call(o, lse, rng, ctx, ATTN_RESHAPE_STICK);
+}
+
+static attn_status entmax_weights(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return reshaped_call(o, lse, rng, ctx, ATTN_RESHAPE_ENTMAX);
 }
 
 /* Two maps a head, two heads of k for two of q's. */
@@ -352,4 +358,5 @@ const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"forgetting", forgetting},
                                       {"stick weights", stick_weights},
                                       {"differential", differential},
+                                      {"entmax weights", entmax_weights},
                                       {NULL, NULL}};

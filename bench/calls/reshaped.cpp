@@ -13,10 +13,14 @@ enum Way {
   kTemperature,
   kForgetting,
   kGate,
+  kSparsemax,
+  kEntmax,
+  kEntmaxAny,
   kWays
 };
 const char *const kNames[kWays] = {"sigmoid",     "softpick",    "stick",      "ssmax",
-                                   "ssmax-alibi", "temperature", "forgetting", "gate"};
+                                   "ssmax-alibi", "temperature", "forgetting", "gate",
+                                   "sparsemax",   "entmax",      "entmax-1.3"};
 
 /* attn_reshaped, in turn with softmax over the same shape. */
 class ReshapedCase : public BesideCase {
@@ -28,6 +32,8 @@ class ReshapedCase : public BesideCase {
     if (way == kSigmoid) params_.kind = ATTN_RESHAPE_SIGMOID;
     if (way == kSoftpick) params_.kind = ATTN_RESHAPE_SOFTPICK;
     if (way == kStick) params_.kind = ATTN_RESHAPE_STICK;
+    if (way >= kSparsemax) params_.kind = ATTN_RESHAPE_ENTMAX;
+    if (way >= kSparsemax) params_.alpha = way == kSparsemax ? 2.0f : way == kEntmax ? 1.5f : 1.3f;
     if (way == kSsmax || way == kSsmaxBiased)
       numbers_.assign((size_t)h, 0.43f), params_.ssmax.scale = numbers_.data();
     slopes_.assign((size_t)h, 0.01f);
@@ -68,7 +74,8 @@ class DifferentialCase : public BesideCase {
 void register_reshaped(const Selection &s) {
   for (int way = 0; way < kWays; way++)
     for (int64_t d = 64; d <= 128; d += 64) {
-      if (!s.full && (d > 64 || (way != kSigmoid && way != kForgetting))) continue;
+      if (!s.full && (d > 64 || (way != kSigmoid && way != kForgetting && way != kEntmax)))
+        continue;
       const attn_isa isa = s.isa;
       problem_shape shape = {};
       shape.heads = 1;

@@ -268,7 +268,8 @@ void M2_differential_codes(void **state) {
     d.k = test_tensor(ATTN_I8, TEST_BHTD, 1, 4, 90, 5);
     for (int64_t h = 0; h < 4; h++)
       for (int64_t j = 0; j < 90; j++) {
-        scale[h * 90 + j] = (float)(1 + h) / 64, zero[h * 90 + j] = n / 2 ? (float)h : 0;
+        scale[h * 90 + j] = (float)(1 + h) / 64,
+                       zero[h * 90 + j] = n / 2 ? (float)((h + 1) * j % 5) : 0;
         for (int64_t e = 0; e < 5; e++) {
           int code = (int)test_range(&rng, -100, 100);
           ((int8_t *)d.k.data)[(h * 90 + j) * 5 + e] = (int8_t)code;
