@@ -39,13 +39,13 @@
  *
  *   Functions: attn_sdpa (attention), attn_cache_* (a cache of pages, and attention over it),
  *   attn_merge (partial results), attn_relu (rectified weights), attn_reshaped (sigmoid weights,
- *   softpick, stick-breaking, entmax, sparsemax, scalable softmax, forgetting, output gates), attn_differential (the
- *   difference of two softmaxes), attn_edges (key lists);
- *   attn_multihead, attn_collaborative (with projections), attn_capsules* (routing of heads);
+ *   softpick, stick-breaking, entmax, sparsemax, scalable softmax, forgetting, output gates),
+ *   attn_differential (the difference of two softmaxes), attn_edges (key lists);
+ *   attn_multihead, attn_mla (latent rows, DeepSeek), attn_tpa (heads from factors), attn_collaborative (with projections), attn_capsules* (routing of heads);
  *   attn_pattern_*, attn_block_permutations, attn_schedule_* (sparse patterns); attn_star_*,
  *   attn_longformer*, attn_etc*, attn_tree*, attn_segmented, attn_hierarchy, attn_recursive
  *   (whole mechanisms); attn_segment*, attn_memory_*, attn_usage, attn_compress*,
- *   attn_attention_loss, attn_rebuild_loss (memories of earlier segments); attn_knn_search,
+ *   attn_attention_loss, attn_rebuild_loss, attn_infini (memories of earlier segments); attn_knn_search,
  *   attn_knn_lm, attn_spalm, attn_memorizing, attn_recall_append (memories that are searched);
  *   attn_topk_* (best keys), attn_lsh, attn_lsh_* (buckets of hashed tokens), attn_routing*
  *   (clusters of queries and keys), attn_sinkhorn*, attn_sortcut (sorted blocks), attn_sac*,
@@ -67,7 +67,7 @@
  *   attn_universal, attn_exit*, attn_confidence, attn_calm_* (depth by token); attn_gtrxl* (gates
  *   for residual sums), attn_returns, attn_trajectory_* (trajectories as sequences); attn_fourier,
  *   attn_fnet (Fourier mixing), attn_gmlp, attn_mixer (learned matrices over positions in place of
- *   attention); attn_layer_norm, attn_activate (rows between products); attn_gemm, attn_pool*,
+ *   attention); attn_layer_norm, attn_rms_norm, attn_activate (rows between products); attn_gemm, attn_pool*,
  *   attn_convolve*, attn_top_k, attn_kmeans_step, attn_pinv, attn_solve, attn_exp (parts of the
  *   above, by themselves); attn_quantize, attn_dequantize (int8, int4 and e4m3 rows); attn_bhtd,
  *   attn_bthd, attn_mask_*, attn_window_of, attn_scales_dense (views); attn_isa_* (tiers), attn_feature_* (features beside them), attn_status_string
@@ -1277,7 +1277,8 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(log2_below)(ATTN_VF_ u) {
   ATTN_STEP_(16)
   ATTN_STEP_(8)
   ATTN_STEP_(4)
-  ATTN_STEP_(2) ATTN_STEP_(1)
+  ATTN_STEP_(2)
+  ATTN_STEP_(1)
 #undef ATTN_STEP_
       const ATTN_VF_ z = ATTN_V_MAX_(ATTN_V_ZERO_(), ATTN_V_SUB_(u, one));
   return ATTN_V_FMA_(ATTN_FN_(log2_beside)(z), z, e);
@@ -3740,7 +3741,7 @@ ATTN_FUNC_ void ATTN_FN_(token)(const attn_token_ *p) {
 }
 /* <<< attn/kernels/recurrent.h */
 /* >>> attn/kernels/norm.h */
-/* kernels/norm.h owns layer norm of rows, the divisions of many of them at once, and the two loops of norms
+/* kernels/norm.h owns layer norm and RMS norm of rows, the divisions of many of them at once, and the two loops of norms
  * of one row: moments, and what is made of them. */
 
 /* A row's sums run in vectors enough to hide the latency of an addition. */
@@ -3824,41 +3825,47 @@ ATTN_INLINE_ void ATTN_FN_(norm_put)(const ATTN_FN_(norm_row_) *a, ATTN_VF_ gain
   ATTN_FN_(store)(a->y, c, ATTN_V_FMA_(ATTN_V_FMA_(t, a->by, a->plus), gain, bias), w, ATTN_F32);
 }
 
-/* One vector of the rows a and b, which share the loads of gain and bias; b null: of a. */
+/* One vector of the rows a and b, which share the loads of gain, plus lift, and bias; b null: of a. */
 ATTN_INLINE_ void ATTN_FN_(norm_make)(const ATTN_FN_(norm_row_) *a, const ATTN_FN_(norm_row_) *b,
-                                      const float *gain, const float *bias, int64_t c, int w) {
-  const ATTN_VF_ f = gain ? ATTN_FN_(load)(gain, c, w, ATTN_F32) : ATTN_V_SET1_(1.0f);
+                                      const float *gain, ATTN_VF_ lift, const float *bias,
+                                      int64_t c, int w) {
+  const ATTN_VF_ f =
+      gain ? ATTN_V_ADD_(ATTN_FN_(load)(gain, c, w, ATTN_F32), lift) : ATTN_V_SET1_(1.0f);
   const ATTN_VF_ more = bias ? ATTN_FN_(load)(bias, c, w, ATTN_F32) : ATTN_V_ZERO_();
   ATTN_FN_(norm_put)(a, f, more, c, w);
   if (b) ATTN_FN_(norm_put)(b, f, more, c, w);
 }
 
 ATTN_INLINE_ void ATTN_FN_(norm_write)(const ATTN_FN_(norm_row_) *a, const ATTN_FN_(norm_row_) *b,
-                                       const float *gain, const float *bias, int64_t n) {
+                                       const float *gain, float less, const float *bias,
+                                       int64_t n) {
+  const ATTN_VF_ lift = ATTN_V_SET1_(less);
   int64_t c = 0;
   for (; c + 2 * ATTN_W_ <= n; c += 2 * ATTN_W_) {
-    ATTN_FN_(norm_make)(a, b, gain, bias, c, ATTN_W_);
-    ATTN_FN_(norm_make)(a, b, gain, bias, c + ATTN_W_, ATTN_W_);
+    ATTN_FN_(norm_make)(a, b, gain, lift, bias, c, ATTN_W_);
+    ATTN_FN_(norm_make)(a, b, gain, lift, bias, c + ATTN_W_, ATTN_W_);
   }
-  for (; c < n; c += ATTN_W_) ATTN_FN_(norm_make)(a, b, gain, bias, c, ATTN_FN_(lanes_left)(n, c));
+  for (; c < n; c += ATTN_W_)
+    ATTN_FN_(norm_make)(a, b, gain, lift, bias, c, ATTN_FN_(lanes_left)(n, c));
 }
 
 ATTN_INLINE_ void ATTN_FN_(norm_last)(const ATTN_FN_(norm_row_) *a, const ATTN_FN_(norm_row_) *b,
                                       const attn_norm *norm, int64_t n) {
+  const float less = norm->gain_less_one ? 1.0f : -0.0f;
   if (norm->gain && norm->bias)
-    ATTN_FN_(norm_write)(a, b, norm->gain, norm->bias, n);
+    ATTN_FN_(norm_write)(a, b, norm->gain, less, norm->bias, n);
   else if (norm->gain)
-    ATTN_FN_(norm_write)(a, b, norm->gain, NULL, n);
+    ATTN_FN_(norm_write)(a, b, norm->gain, less, NULL, n);
   else
-    ATTN_FN_(norm_write)(a, b, NULL, norm->bias, n);
+    ATTN_FN_(norm_write)(a, b, NULL, less, norm->bias, n);
 }
 
 /* What belongs to a row is made in lanes, a vector of rows at a time: of sums s and squares q about a shift,
  * how far the mean is from it, and v = variance + eps. Returns the lanes where v is more than rounding: it
- * is within what floats hold, and not much less than what was subtracted. */
+ * is within what floats hold, and not much less than what was subtracted. RMS: the mean counts as 0. */
 ATTN_INLINE_ uint64_t ATTN_FN_(norm_judge)(ATTN_VF_ *off, ATTN_VF_ *v, ATTN_VF_ *s, ATTN_VF_ *q,
-                                           ATTN_VF_ n, ATTN_VF_ eps) {
-  const ATTN_VF_ zero = ATTN_V_ZERO_(), d = ATTN_V_DIV_(ATTN_V_SUMS_(s), n);
+                                           ATTN_VF_ n, ATTN_VF_ eps, int rms) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), d = rms ? zero : ATTN_V_DIV_(ATTN_V_SUMS_(s), n);
   ATTN_VF_ t = ATTN_V_FMA_(ATTN_V_SUB_(zero, d), d, ATTN_V_DIV_(ATTN_V_SUMS_(q), n));
   t = ATTN_V_ADD_(ATTN_V_MAX_(zero, t), eps);
   *off = d, *v = t;
@@ -3871,7 +3878,7 @@ ATTN_INLINE_ uint64_t ATTN_FN_(norm_judge)(ATTN_VF_ *off, ATTN_VF_ *v, ATTN_VF_ 
  * mean is large against their deviation. from: where the rows stand afterwards. */
 ATTN_INLINE_ void ATTN_FN_(norm_first)(ATTN_FN_(norm_group_) *g, const attn_norm_rows_ *a,
                                        const attn_norm_rows_ *from, float *to, int64_t to_stride,
-                                       int r0, int some, float e) {
+                                       int r0, int some, float e, int rms) {
   const ATTN_VF_ zero = ATTN_V_ZERO_(), n = ATTN_V_SET1_((float)a->n), eps = ATTN_V_SET1_(e);
   const int adds = a->more || a->sum;
   ATTN_VF_ s[ATTN_W_], q[ATTN_W_], off, v, less = zero;
@@ -3882,7 +3889,7 @@ ATTN_INLINE_ void ATTN_FN_(norm_first)(ATTN_FN_(norm_group_) *g, const attn_norm
       ATTN_FN_(norm_moments)(s + r, q + r, a, to, to_stride, r0 + r, 0.0f, ATTN_FN_(norm_adds));
     else
       ATTN_FN_(norm_moments)(s + r, q + r, a, to, to_stride, r0 + r, 0.0f, ATTN_FN_(norm_plain));
-  uint64_t bad = ~ATTN_FN_(norm_judge)(&off, &v, s, q, n, eps) & (((uint64_t)1 << some) - 1);
+  uint64_t bad = ~ATTN_FN_(norm_judge)(&off, &v, s, q, n, eps, rms) & (((uint64_t)1 << some) - 1);
   ATTN_V_STORE_(g->mean, off);
   if (ATTN_RARE_(bad)) {
     const ATTN_VM_ again = ATTN_V_BITS_(bad);
@@ -3893,7 +3900,7 @@ ATTN_INLINE_ void ATTN_FN_(norm_first)(ATTN_FN_(norm_group_) *g, const attn_norm
                                ATTN_FN_(norm_centred));
       else
         s[r] = q[r] = zero;
-    bad &= ~ATTN_FN_(norm_judge)(&off, &u, s, q, n, eps);
+    bad &= ~ATTN_FN_(norm_judge)(&off, &u, s, q, n, eps, rms);
     v = ATTN_V_SELECT_(again, u, v);
     less = ATTN_V_SELECT_(again, ATTN_V_SUB_(zero, off), zero);
   }
@@ -3929,7 +3936,8 @@ ATTN_INLINE_ void ATTN_FN_(norm_quiet)(const attn_norm_rows_ *a, int rows, uint6
 /* A group is as many rows as a vector, fewer where two groups fill the first cache. The first pass runs
  * before the last one of the group before: its chain of divisions waits beside their work. */
 ATTN_FUNC_ uint64_t ATTN_FN_(norm)(const attn_norm_rows_ *a, int rows, const attn_norm *norm) {
-  const float eps = norm->eps == 0.0f ? 1e-5f : norm->eps;
+  const int rms = norm->kind == ATTN_NORM_RMS;
+  const float eps = norm->eps != 0.0f ? norm->eps : rms ? 1e-6f : 1e-5f;
   const int fit = a->n <= 192 ? 16 : a->n <= 384 ? 8 : 2, most = fit < ATTN_W_ ? fit : ATTN_W_;
   float *to = a->sum ? a->sum : a->y;
   const int64_t to_stride = a->sum ? a->sum_stride : a->y_stride;
@@ -3941,7 +3949,7 @@ ATTN_FUNC_ uint64_t ATTN_FN_(norm)(const attn_norm_rows_ *a, int rows, const att
     const int done = r - most, end = r < rows ? r : rows;
     if (r < rows)
       ATTN_FN_(norm_first)(&group[r / most % 2], a, &from, to, to_stride, r,
-                           rows - r < most ? rows - r : most, eps);
+                           rows - r < most ? rows - r : most, eps, rms);
     const ATTN_FN_(norm_group_) *g = &group[(r / most + 1) % 2];
     for (int i = done < 0 ? 0 : done, two; i < end; i += 1 + two) {
       const uint64_t bad = g->bad >> (i - done);
@@ -5452,7 +5460,8 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 /* Products of numbers below f32: params.compute of attn_sdpa, attn_cache_sdpa and attn_gemm. */
 #define ATTN_FAMILY_LOW 0x800000u
 #define ATTN_FAMILY_RESHAPED 0x1000000u /* attn_reshaped, attn_differential */
-#define ATTN_FAMILY_ALL 0x1ffffffu
+#define ATTN_FAMILY_LATENT 0x4000000u   /* attn_mla, attn_tpa */
+#define ATTN_FAMILY_ALL 0x5ffffffu
 
 #ifndef ATTN_ONLY
 #define ATTN_ONLY ATTN_FAMILY_ALL
@@ -5460,7 +5469,7 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 
 /* Each with those that need it. Everything from MULTIHEAD on, but LINEAR, is made of other calls. */
 #define ATTN_HAS(families) (((ATTN_ONLY) & (families)) != 0)
-#define ATTN_HAS_COMPOSED ATTN_HAS(0x7fdc00u)
+#define ATTN_HAS_COMPOSED ATTN_HAS(0x47fdc00u)
 #define ATTN_HAS_SPARSE ATTN_HAS(ATTN_FAMILY_SPARSE)
 #define ATTN_HAS_CONTENT ATTN_HAS(ATTN_FAMILY_CONTENT)
 #define ATTN_HAS_LINEAR ATTN_HAS(ATTN_FAMILY_LINEAR)
@@ -5473,18 +5482,20 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_HAS_BLOCKS ATTN_HAS(ATTN_FAMILY_BLOCKS)
 #define ATTN_HAS_DEPTH ATTN_HAS(ATTN_FAMILY_DEPTH)
 #define ATTN_HAS_MIXERS ATTN_HAS(ATTN_FAMILY_MIXERS)
+#define ATTN_HAS_LATENT ATTN_HAS(ATTN_FAMILY_LATENT)
 #define ATTN_HAS_MULTIHEAD                                                                       \
   ATTN_HAS(ATTN_FAMILY_MULTIHEAD | ATTN_FAMILY_HEADS | ATTN_FAMILY_MEMORY | ATTN_FAMILY_BLOCKS | \
            ATTN_FAMILY_DEPTH | ATTN_FAMILY_MIXERS | ATTN_FAMILY_COMPRESSION)
 #define ATTN_HAS_SEQUENCE                                                         \
   ATTN_HAS(ATTN_FAMILY_SEQUENCE | ATTN_FAMILY_CONTENT | ATTN_FAMILY_COMPRESSION | \
            ATTN_FAMILY_LOWRANK)
-#define ATTN_HAS_POSITION (ATTN_HAS(ATTN_FAMILY_POSITION) || ATTN_HAS_MULTIHEAD)
+#define ATTN_HAS_POSITION \
+  (ATTN_HAS(ATTN_FAMILY_POSITION | ATTN_FAMILY_LATENT) || ATTN_HAS_MULTIHEAD)
 #define ATTN_HAS_DENSE (ATTN_HAS(ATTN_FAMILY_DENSE | ATTN_FAMILY_SEQUENCE) || ATTN_HAS_COMPOSED)
 #define ATTN_HAS_EDGES ATTN_HAS(ATTN_FAMILY_EDGES | ATTN_FAMILY_CONTENT)
 #define ATTN_HAS_RELU ATTN_HAS(ATTN_FAMILY_RELU)
 #define ATTN_HAS_RESHAPED ATTN_HAS(ATTN_FAMILY_RESHAPED)
-#define ATTN_HAS_CACHE ATTN_HAS(ATTN_FAMILY_CACHE)
+#define ATTN_HAS_CACHE ATTN_HAS(ATTN_FAMILY_CACHE | ATTN_FAMILY_LATENT)
 #define ATTN_HAS_PATTERN (ATTN_HAS(ATTN_FAMILY_PATTERN) || ATTN_HAS_COMPOSED)
 #define ATTN_HAS_QUANTIZE ATTN_HAS(ATTN_FAMILY_QUANTIZE)
 #define ATTN_HAS_LOW ATTN_HAS(ATTN_FAMILY_LOW)
@@ -6111,7 +6122,7 @@ ATTN_DEF size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
 /* <<< attn/api/calls/gemm.h */
 /* >>> attn/api/calls/norm.h */
 /* --- rows between dense products -----------------------------------------------------------------
- * Layer norm with the residual sum before it, activations and gates: one pass over rows each.
+ * Layer norm and RMS norm with the residual sum before them, activations and gates: one pass over rows each.
  *
  * Rules the calls share. Tensors are [B,H,T,n], each f32, f16 or bf16 by itself and of any strides;
  * inputs may have batch 1 and heads 1, which stand for all. Aliasing: an output may be one of the inputs
@@ -6121,10 +6132,19 @@ ATTN_DEF size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
  * ENV, CTX, ALIGN; outputs untouched. NaN is stored as the one default NaN. Determinism: the same bits on
  * avx2, avx512 and neon and for any number of workers; a row's bits depend on nothing but the row. */
 
-/* LN(x) = (x - mean) / sqrt(variance + eps) gain + bias over the columns of a row. */
+/* What the rows of a norm are divided by, and what is taken off before. */
+typedef enum attn_norm_kind {
+  ATTN_NORM_LAYER = 0, /* (x - mean) / sqrt(variance + eps) gain + bias over the columns of a row */
+  ATTN_NORM_RMS,       /* x / sqrt(mean of x^2 + eps) gain + bias */
+  ATTN_NORM_COUNT
+} attn_norm_kind;
+
+/* A norm of rows, wherever a call has one; {0} is layer norm without gain and bias. */
 typedef struct attn_norm {
   const float *gain, *bias; /* [n]; null = 1, 0 */
-  float eps;                /* > 0; 0 = 1e-5 */
+  float eps;                /* > 0; 0 = 1e-5, of RMS 1e-6 */
+  attn_norm_kind kind;
+  int gain_less_one; /* 1: gain holds what is to be added to 1, as checkpoints of Gemma have it */
 } attn_norm;
 
 #if ATTN_HAS_DENSE
@@ -6134,7 +6154,8 @@ typedef struct attn_layer_norm_params {
   attn_tensor sum;      /* out, optional: x + residual */
 } attn_layer_norm_params;
 
-/* y = LN(x + residual), the mean and the variance being those of the n columns (by n, not n - 1):
+/* y = LN(x + residual), the mean and the variance being those of the n columns (by n, not n - 1); params.norm.kind is
+ * not read:
  *
  *   s = x + residual,  m = sum_c s_c / n,  v = sum_c (s_c - m)^2 / n
  *   y_c = (s_c - m) / sqrt(v + eps) gain_c + bias_c,  sum_c = s_c
@@ -6151,6 +6172,19 @@ ATTN_DEF attn_status attn_layer_norm(attn_tensor y, attn_tensor x,
 ATTN_DEF size_t attn_layer_norm_workspace(attn_tensor y, attn_tensor x,
                                           const attn_layer_norm_params *params,
                                           const attn_ctx *ctx);
+
+/* y = RMS(x + residual), layer norm without the mean; params.norm.kind is not read, and all else is as above:
+ *
+ *   s = x + residual,  y_c = s_c / sqrt(sum_k s_k^2 / n + eps) gain_c + bias_c,  sum_c = s_c
+ *
+ * A row of zeros gives bias. NaN in a row makes all of it NaN; beside an infinite number, itself NaN, the others are bias.
+ * Error: below 8 2^-24 |s_c| / sqrt(mean of s^2 + eps) |gain_c|, beside the roundings of s
+ *   and y.
+ * Source: Zhang and Sennrich 2019, arXiv 1910.07467. params null: defaults. */
+ATTN_DEF attn_status attn_rms_norm(attn_tensor y, attn_tensor x,
+                                   const attn_layer_norm_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_rms_norm_workspace(attn_tensor y, attn_tensor x,
+                                        const attn_layer_norm_params *params, const attn_ctx *ctx);
 
 typedef struct attn_activate_params {
   attn_activation activation;
@@ -7316,14 +7350,16 @@ ATTN_DEF size_t attn_multihead_workspace(attn_tensor y, attn_tensor x, attn_tens
 /* api/compose/block.h owns the parts of a block: the weights of its feed-forward and attentions, and what a
  * decoder keeps between steps. */
 
-/* f(x w_1 + b_1) w_2 + b_2, without w_2: f(x w_1 + b_1); row by row. */
+/* h w_2 + b_2, without w_2: h; h = f(x w_1 + b_1), or gated, element by element, f(x w_1 + b_1) (x w_3 + b_3); row by
+ * row. The names of Llama's models: w_1 is gate_proj, w_3 up_proj, w_2 down_proj. */
 typedef struct attn_feed_forward {
   attn_tensor w_1, b_1; /* [1,1,din,dff], [1,1,1,dff]; biases are optional, as everywhere here */
   attn_tensor w_2, b_2; /* optional: [1,1,dff,dout], [1,1,1,dout] */
-  attn_activation activation; /* f; 0 = ATTN_ACT_RELU */
-  int w_transposed;           /* 1: w_1 and w_2 are [1,1,out,in], as in PyTorch checkpoints */
-  attn_compute compute;       /* of both products, as in attn_gemm (not I8) */
+  attn_activation activation; /* f; 0 = ATTN_ACT_RELU, with w_3 ATTN_ACT_SILU */
+  int w_transposed;           /* 1: the weights are [1,1,out,in], as in PyTorch checkpoints */
+  attn_compute compute;       /* of all products, as in attn_gemm (not I8) */
   int compute_prefer;
+  attn_tensor w_3, b_3; /* optional: [1,1,din,dff], [1,1,1,dff]; not in attn_mixer */
 } attn_feed_forward;
 
 /* What stands around the attention of a layer. */
@@ -10926,6 +10962,51 @@ ATTN_DEF attn_status attn_gtrxl(attn_tensor o, attn_tensor h, const attn_gtrxl_p
 ATTN_DEF size_t attn_gtrxl_workspace(attn_tensor o, attn_tensor h, const attn_gtrxl_params *params,
                                      const attn_ctx *ctx);
 /* <<< attn/api/families/memory/gtrxl.h */
+/* >>> attn/api/families/memory/infini.h */
+/* api/families/memory/infini.h owns attention to a segment and to a compressive memory of all segments before it (M5). */
+
+typedef struct attn_infini_params {
+  int64_t segment;   /* L, at least 1 */
+  const float *beta; /* [H] the gate's logits; null = 0: half of each */
+  int delta;         /* 1: the memory takes what it does not know yet */
+  int open;          /* 1: a last segment that is shorter than L is not taken into the memory */
+  float scale;       /* of the scores within a segment; 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  attn_tensor
+      q_plain; /* [B,H,Tq,dk] and [B,Hkv,Tk,dk], optional: what reads and enters the memory in place */
+  attn_tensor k_plain; /* of q and k, which positions have rotated */
+  attn_tensor
+      memory; /* in and out, optional: f32 [B,Hkv,dk,dv], M of the segments before; zeros at first */
+  attn_tensor z; /* the same: f32 [B,Hkv,1,dk]; both or none */
+} attn_infini_params;
+
+/* Infini-attention: causal softmax within segments of L tokens, and a linear memory of those before. With phi(x) = elu(x)
+ * + 1, M and z as the segments before have left them, and row i in its segment:
+ *
+ *   A_i = phi(q_i) M / (phi(q_i) . z),  0 where that divides by 0
+ *   o_i = sigmoid(beta_h) A_i + (1 - sigmoid(beta_h)) attn_sdpa of q_i over the segment's keys up to its own
+ *   afterwards  M += phi(K)^T V,  delta: M += phi(K)^T (V - phi(K) M / (phi(K) . z)) with the old M and z;  z += sum phi(k)
+ *
+ * Shapes: q [B,H,Tq,dk], k [B,Hkv,Tk,dk], v [B,Hkv,Tk,dv], o [B,H,Tq,dv], Hkv divides H; storage types are free. Key 0
+ *   begins a segment; the queries are the last Tq <= Tk of the tokens.
+ * Streams: with memory and z a call goes on from the segments before, and leaves them with its own. Calls of whole segments
+ *   are one call. A token at a time: k and v of its segment so far, Tq = 1, open = 1, until the segment is whole.
+ * Aliasing: o, memory and z share memory with nothing; inputs may overlap.
+ * Memory: attn_infini_workspace bytes: 24 dk dv and 512 (dk + dv) a worker, attn_sdpa's of a segment, o in f32 if it is of
+ *   another type.
+ * Empty: B = 0 or H = 0, Tk = 0: nothing is done; Tq = 0: the memory alone. Denominators below 2^-126 count as 0.
+ * NaN: in a key or value reaches the rows of its segment that see it, and the rows of all later segments; M and z keep it as
+ *   the one default NaN. A head with beta = -INFINITY reads no memory: its rows are attn_sdpa's, bit for bit.
+ * Errors: those of attn_sdpa; RANGE: segment < 1; SHAPE: Tq > Tk; NULL: memory without z, q_plain without k_plain; VALUE: NaN
+ *   in beta. Outputs and memory untouched.
+ * Determinism: the same bits on avx2, avx512 and neon and for any number of workers. No later token reaches a row.
+ * Error: sums of M and z are made of 256 keys and joined with what the joining loses beside them, for the length of a call.
+ * Cost: 4 (dk dv) flops a token and head, delta 2 dk dv a key more, and attn_sdpa of T / L segments.
+ * Source: Munkhdalai et al. 2024, arXiv 2404.07143. */
+ATTN_DEF attn_status attn_infini(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                 const attn_infini_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_infini_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const attn_infini_params *params, const attn_ctx *ctx);
+/* <<< attn/api/families/memory/infini.h */
 #endif
 #if ATTN_HAS_BLOCKS
 /* >>> attn/api/families/blocks/coder.h */
@@ -10939,15 +11020,16 @@ ATTN_DEF size_t attn_gtrxl_workspace(attn_tensor o, attn_tensor h, const attn_gt
  * VALUE, MASK, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN, INDEX; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon and for any number of workers. */
 
-/* y = f(x w_1 + b_1) w_2 + b_2, row by row, in runs of ceil(T / chunks) rows.
+/* y = f(x w_1 + b_1) w_2 + b_2, gated where ff has a w_3, row by row, in runs of ceil(T / chunks) rows.
  *
  * Shapes: x [B,1,T,din], y [B,1,T,dout], as ff says. chunks >= 1, 0 = 1; more chunks than rows are one row
  *   each. The hidden rows f(x w_1 + b_1) exist for one run at a time, and for at most 192 rows, 96 a
  *   worker, whatever chunks is: no T x dff array. The bits are the same for any chunks.
  * Aliasing: y may be x, the same view: in place.
- * Memory: the weights as attn_gemm lays them out, hidden and output rows of a run in f32.
- * Cost: 2 B T (din dff + dff dout) flops. Errors also: RANGE: chunks < 0.
- * Source: Vaswani et al. 2017, arXiv 1706.03762; in runs: Kitaev et al. 2020, arXiv 2001.04451. */
+ * Memory: the weights as attn_gemm lays them out, hidden (twice with w_3) and output rows of a run in f32.
+ * Cost: 2 B T (din dff + dff dout) flops, with w_3 2 B T din dff more. Errors also: RANGE: chunks < 0; NULL: b_2 or b_3
+ *   without its matrix.
+ * Source: Vaswani et al. 2017, arXiv 1706.03762; gated: Shazeer 2020, arXiv 2002.05202; in runs: Kitaev et al. 2020, arXiv 2001.04451. */
 ATTN_DEF attn_status attn_feed_forward_rows(attn_tensor y, attn_tensor x,
                                             const attn_feed_forward *ff, int64_t chunks,
                                             attn_ctx *ctx);
@@ -11621,6 +11703,130 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
                                      const attn_ctx *ctx);
 /* <<< attn/api/families/mixers/mixer.h */
 #endif
+#if ATTN_HAS_LATENT
+/* >>> attn/api/families/latent/mla.h */
+/* api/families/latent/mla.h owns multi-head latent attention (M5): all heads read one short row a token. */
+
+/* How the heads are computed; the results agree to rounding. */
+typedef enum attn_mla_form {
+  ATTN_MLA_AUTO =
+      0, /* whichever takes fewer multiply-adds for the call's lengths; ABSORBED of a ring */
+  ATTN_MLA_ABSORBED, /* queries go into the latent space and read the rows as they are */
+  ATTN_MLA_EXPANDED, /* keys and values of each head are made from the rows, 8 heads at a time */
+  ATTN_MLA_FORMS
+} attn_mla_form;
+
+/* The weights, and {0} beside them is the paper's layer. dq, dc, dn, dr, dv are q_lora_rank, kv_lora_rank,
+ * qk_nope_head_dim, qk_rope_head_dim and v_head_dim of a configuration. */
+typedef struct attn_mla_params {
+  int64_t heads;                /* H, up to 65536; 0 = 1 */
+  int64_t rope_dim;             /* dr; 0 = no rotated part */
+  attn_tensor w_dq;             /* [1,1,dm,dq], optional: without it w_uq reads x */
+  attn_tensor w_uq;             /* [1,1,dq or dm,H (dn + dr)] */
+  attn_tensor w_dkv;            /* [1,1,dm,dc + dr] */
+  attn_tensor w_ukv;            /* [1,1,dc,H (dn + dv)] */
+  attn_tensor w_o;              /* [1,1,H dv,dmo] */
+  int w_transposed;             /* 1: these five are [1,1,out,in], as in PyTorch checkpoints */
+  const float *q_gain;          /* [dq] of the norm behind w_dq, null = 1 */
+  const float *kv_gain;         /* [dc] of the norm of latents, null = 1 */
+  float eps;                    /* of both norms; 0 = 1e-6 */
+  const attn_rope_params *rope; /* of the dr columns; null = the default, interleaved */
+  float scale;                  /* 0: see below; ATTN_ZERO = 0 */
+  int bidirectional;            /* 1: a token sees those after it in its sequence too */
+  attn_window window;           /* attn_window_of(left, right); {0} = none */
+  const int64_t
+      *indptr; /* [sequences + 1]: x has batch 1, sequence b its rows indptr[b] .. indptr[b+1]-1 */
+  int64_t sequences;   /* with indptr */
+  attn_cache *cache;   /* optional, latent: k of one head and dc + dr columns, v.dim = dc */
+  attn_sequence *held; /* [x.batch, or sequences] of the cache */
+  attn_mla_form form;
+  attn_tensor lse; /* out, optional: [B,H,T,1] f32 */
+} attn_mla_params;
+
+/* Multi-head latent attention of DeepSeek-V2, V3 and R1, from model rows to model rows:
+ *
+ *   [q_nope_h | q_rope_h] = head h of rms(x w_dq) w_uq, or of x w_uq
+ *   [c | r] = x w_dkv,  c = rms(c) kv_gain,  q_rope and r rotated
+ *   k_h = [c Wk_h | r],  v_h = c Wv_h,  [Wk_h | Wv_h] head h of w_ukv
+ *   y = [O_0 .. O_{H-1}] w_o,  O_h = attn_sdpa of [q_nope_h | q_rope_h], k_h, v_h
+ *
+ * rms(x) = x / sqrt(mean x^2 + eps) times the gain; a row of zeros gives zeros. ABSORBED: q'_h = [q_nope_h Wk_h^T |
+ *   q_rope_h] meets the rows [c | r] themselves, whose first dc columns are the values, and Wv_h follows. scale 0 is
+ *   (dn + dr)^-1/2, not from dc; with rope of type YARN and its mscale_all_dim it has the factor attn_rope_mscale(factor,
+ *   mscale_all_dim)^2.
+ * Cache: the rows [c | r], dc + dr numbers a token, are appended (attn_cache_append), rounded once to the cache's type,
+ *   f32, f16 or bf16; then the tokens of x see all of their sequence: prefill, decoding of any number of tokens, in any pieces. In
+ *   a ring the window and keep of the cache hold (RANGE: window.left, bidirectional, EXPANDED). Without a cache a sequence is what
+ *   x has of it. Positions: rope.start + the token's number in its sequence, or rope.positions, one a row of x.
+ * Shapes: x [B,1,T,dm], y [B,1,T,dmo]; storage types are free. Rows of x beyond the last sequence: y = 0, lse is not written.
+ * Aliasing: y and lse share memory with nothing, the cache, its sequences and tables with no argument.
+ * Memory: attn_mla_workspace bytes (it reads indptr and lengths): f32 q, rows, the heads' outputs; ABSORBED 2 dc + dr, of
+ *   8 heads where T > 64, else of all, for each row of x; EXPANDED dn + dr + dv of 8 heads for each token of the longest
+ *   sequence; weights as attn_gemm lays them out. No T x T array.
+ * Empty: B = 0 or T = 0 is a no-op. A window may leave rows without keys: their heads are 0.
+ * NaN: in a row of x reaches its y, and those that see it; it is stored as the one default NaN.
+ * Errors: those of attn_gemm, attn_rope, attn_cache_append and attn_cache_sdpa; HEADS: H does not divide a width; SHAPE:
+ *   widths that leave no dn, dv or dc, a cache of other rows; RANGE: q_gain without w_dq, sequences without indptr, form;
+ *   y, the cache and its sequences untouched.
+ * Determinism: of one form the same bits on avx2, avx512 and neon and for any number of workers; a token's row for any
+ *   division into calls as attn_sdpa says of a group of H heads. AUTO goes by the lengths of all sequences of the call: ask for
+ *   a form where a batch must not matter. The forms differ by 1e-5 of the largest value.
+ * Cost: the products with w_dq, w_uq, w_dkv, w_o; a pair and head 2 (2 dc + dr) flops ABSORBED, and 2 dc (dn + dv) a
+ *   query and head; 2 (dn + dr + dv) EXPANDED, and 2 dc (dn + dv) a key and head, of the whole sequence.
+ * Source: DeepSeek-AI 2024, arXiv 2405.04434. */
+ATTN_DEF attn_status attn_mla(attn_tensor y, attn_tensor x, const attn_mla_params *params,
+                              attn_ctx *ctx);
+ATTN_DEF size_t attn_mla_workspace(attn_tensor y, attn_tensor x, const attn_mla_params *params,
+                                   const attn_ctx *ctx);
+/* <<< attn/api/families/latent/mla.h */
+/* >>> attn/api/families/latent/tpa.h */
+/* api/families/latent/tpa.h owns tensor product attention (M5): heads that are sums of products of short vectors. */
+
+/* The rank-R factors of the heads of some rows. */
+typedef struct attn_factors {
+  attn_tensor a; /* [B,R,T,H]: how much each head has of */
+  attn_tensor b; /* [B,R,T,d]: vectors that all heads share */
+} attn_factors;
+
+typedef struct attn_tpa_params {
+  const attn_rope_params *rope; /* null = none: b of q and of k are rotated */
+  float scale;                  /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  int bidirectional;            /* 1: a token sees those after it in its sequence too */
+  attn_window window;           /* attn_window_of(left, right); {0} = none */
+  const int64_t
+      *indptr;         /* [sequences + 1]: rows have batch 1, sequence b those from indptr[b] on */
+  int64_t sequences;   /* with indptr */
+  attn_cache *cache;   /* optional, of one head: rows [a_1 .. a_R | b_1 .. b_R] of k and of v */
+  attn_sequence *held; /* [B, or sequences] of the cache */
+  attn_tensor lse;     /* out, optional: [B,H,T,1] f32 */
+} attn_tpa_params;
+
+/* Tensor product attention: attn_sdpa on heads that are made from factors,
+ *
+ *   q_h = 1/Rq sum_r a_q,r[h] b_q,r,  k_h = 1/Rk sum_r a_k,r[h] b_k,r,  v_h = 1/Rv sum_r a_v,r[h] b_v,r
+ *
+ * Shapes: o [B,H,T,dv]; q, k, v of rows [B,.,T,.], each with a rank of its own (6, 2, 2 in the paper), H columns of
+ *   a, dk columns of b of q and k, dv of v. Rows [B,T,R,.] in memory are attn_bthd. Storage types are free.
+ * Rotation: position of a token as in attn_mla, on b before anything else; it is linear, so the heads are rotated.
+ * Cache: the factors, rotated, are appended, (Rk + Rv) H + Rk dk + Rv dv numbers a token (k of Rk (H + dk) columns, v of Rv
+ *   (H + dv)), rounded once to f32, f16 or bf16; then the rows see all of their sequence. No ring (RANGE).
+ * Aliasing: o and lse share memory with nothing, the cache, its sequences and tables with no argument.
+ * Memory: attn_tpa_workspace bytes: the factors as f32, q of all heads, and for each token of the longest sequence its
+ *   factors and k and v of 16 heads. No T x T array.
+ * Empty: B = 0 or T = 0 is a no-op; H and ranks are 1 .. 65536. Rows beyond the last sequence: o = 0, lse is not written.
+ * NaN: in a token's factors reaches the rows that see it, and nothing else.
+ * Errors: those of attn_sdpa, attn_rope and attn_cache_append; SHAPE; o, the cache and its sequences untouched.
+ * Determinism: the same bits on avx2, avx512 and neon and for any number of workers; a row's for any division into calls
+ *   as attn_sdpa says of a group of one head.
+ * Cost: 2 (Rk dk + Rv dv) flops a key and head for all keys of a sequence, beside attn_sdpa.
+ * Source: Zhang et al. 2025, arXiv 2501.06425. */
+ATTN_DEF attn_status attn_tpa(attn_tensor o, const attn_factors *q, const attn_factors *k,
+                              const attn_factors *v, const attn_tpa_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_tpa_workspace(attn_tensor o, const attn_factors *q, const attn_factors *k,
+                                   const attn_factors *v, const attn_tpa_params *params,
+                                   const attn_ctx *ctx);
+/* <<< attn/api/families/latent/tpa.h */
+#endif
 /* >>> attn/api/left_out.h */
 /* api/left_out.h owns what a call says whose family ATTN_ONLY leaves out: in place of the function stands a
  * name that nothing declares. Made by attn/left_out from the declarations. */
@@ -11766,6 +11972,8 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_gemm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
 #define attn_layer_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
 #define attn_layer_norm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
+#define attn_rms_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
+#define attn_rms_norm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
 #endif
 #if !ATTN_HAS_DEPTH
 #define attn_calm_calibrate(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DEPTH
@@ -11807,6 +12015,12 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_span_reach(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
 #define attn_talking(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
 #define attn_talking_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
+#endif
+#if !ATTN_HAS_LATENT
+#define attn_mla(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
+#define attn_mla_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
+#define attn_tpa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
+#define attn_tpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
 #endif
 #if !ATTN_HAS_LINEAR
 #define attn_feature_count(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
@@ -11863,6 +12077,8 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_gtrxl_gate(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_gtrxl_gate_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_gtrxl_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_infini(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_infini_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_knn_lm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_knn_lm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_knn_search(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
@@ -18714,6 +18930,7 @@ typedef struct attn_sequences_ {
   const int64_t *offs;         /* or it is given */
   int64_t off_lo, off_hi;      /* of these, the least and the greatest */
   const attn_sequence *cached; /* null: no pages */
+  int coming; /* the tokens of the queries are not in them yet: what that will take is measured */
   int64_t page, window, sinks; /* rows of a page; of a ring, else 0 */
   int64_t items, parts;        /* of all: work items, rows of parts (engine/decode.h) */
   int64_t *first, *part;       /* [n + 1] those before each */
@@ -19720,7 +19937,10 @@ ATTN_FUNC_ int64_t attn_queries_(const attn_softmax_ *a, int64_t b) {
 }
 ATTN_FUNC_ int64_t attn_keys_(const attn_softmax_ *a, int64_t b) {
   const attn_sequences_ *s = a->seq;
-  return !s ? a->k.len : s->cached ? s->cached[b].len : s->kv ? s->kv[b + 1] - s->kv[b] : a->k.len;
+  return !s          ? a->k.len
+         : s->cached ? attn_add_(s->cached[b].len, s->coming ? attn_queries_(a, b) : 0)
+         : s->kv     ? s->kv[b + 1] - s->kv[b]
+                     : a->k.len;
 }
 
 ATTN_FUNC_ void attn_skip_rows_(attn_tensor *t, int64_t rows, int64_t len) {
@@ -23327,7 +23547,7 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
 }
 /* <<< attn/engine/run.h */
 /* >>> attn/engine/norm.h */
-/* engine/norm.h owns layer norm of rows of floats: the primitive for many rows, and in double
+/* engine/norm.h owns layer norm and RMS norm of rows of floats: the primitive for many rows, and in double
  * what floats cannot square. */
 
 /* Eight sums in f64, joined by halves. */
@@ -23342,11 +23562,15 @@ ATTN_FUNC_ double attn_row_sum_(const float *x, int64_t n, double shift, int squ
 
 /* One row in double; y may be x. */
 ATTN_FUNC_ void attn_norm_exact_(float *y, const float *x, int64_t n, const attn_norm *norm) {
-  const double eps = norm->eps == 0.0f ? 1e-5 : (double)norm->eps, d = (double)n;
-  const double mean = attn_row_sum_(x, n, 0.0, 0) / d;
+  const int rms = norm->kind == ATTN_NORM_RMS;
+  const double eps = norm->eps != 0.0f ? (double)norm->eps : rms ? 1e-6 : 1e-5, d = (double)n;
+  const double mean = rms ? 0.0 : attn_row_sum_(x, n, 0.0, 0) / d;
   const double by = 1.0 / sqrt(attn_row_sum_(x, n, mean, 1) / d + eps);
   for (int64_t c = 0; c < n; c++) {
-    const double t = ((double)x[c] - mean) * by * (norm->gain ? (double)norm->gain[c] : 1.0);
+    /* as the kernel rounds it */
+    const float lift = norm->gain_less_one ? 1.0f : -0.0f,
+                gain = norm->gain ? norm->gain[c] + lift : 1.0f;
+    const double t = ((double)x[c] - mean) * by * (double)gain;
     const float z = (float)(t + (norm->bias ? (double)norm->bias[c] : 0.0));
     y[c] = attn_one_nan_(z);
   }
@@ -25425,6 +25649,7 @@ enum { ATTN_GEMM_DEEP_ = 256 };
 typedef struct attn_gemm_ {
   const attn_table_ *table;
   attn_tensor y, x, bias;
+  attn_tensor gate; /* of compound calls: f32 [B, H, m, n] that the result is multiplied by */
   attn_matrix_ w;
   const attn_low_table_ *low; /* products of bf16 or f16; null: of f32, or */
   attn_coded_ coded;          /* of codes */
@@ -25495,7 +25720,7 @@ ATTN_FUNC_ int64_t attn_gemm_cols_(const attn_gemm_ *a, int workers) {
 /* The items for so many workers, and what one needs for an item, whatever their number. */
 ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   const attn_tensor *y = &a->y;
-  a->finish = a->act != ATTN_ACT_NONE || a->bias.data || a->scale != 1.0f;
+  a->finish = a->act != ATTN_ACT_NONE || a->bias.data || a->scale != 1.0f || a->gate.data;
   a->rows = attn_gemm_rows_(workers);
   a->row_runs = attn_runs_of_(y->len, a->rows);
   a->own_y =
@@ -25541,7 +25766,7 @@ ATTN_FUNC_ int attn_check_codes_scales_(attn_error_ *e, attn_scales *s, const at
 ATTN_FUNC_ void attn_gemm_open_(attn_gemm_ *a, const attn_tensor *y, const attn_tensor *x,
                                 const attn_tensor *w) {
   a->y = *y, a->x = *x, a->w.w = *w;
-  a->bias.data = a->w.packed = NULL, a->w.strip = 0, a->w.run = 0;
+  a->bias.data = a->gate.data = a->w.packed = NULL, a->w.strip = 0, a->w.run = 0;
   a->low = a->w.low = NULL, a->coded.codes = NULL, a->feature = ATTN_FEATURE_NONE;
 }
 
@@ -25726,7 +25951,11 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
                0, NULL, 1, n, a->bias.dtype, NULL);
     for (int64_t r = 0; r < rows; r++) {
       float *row = y + r * stride + c;
-      if (a->finish)
+      if (a->gate.data)
+        attn_on_(dense, f)->act(
+            row, row, (const float *)(const void *)attn_at_(&a->gate, b, h, r0 + r) + c0 + c, n,
+            a->bias.data ? bias : NULL, a->scale, a->act);
+      else if (a->finish)
         attn_on_(dense, f)->activate(row, n, a->bias.data ? bias : NULL, a->scale, a->act);
       else if (ATTN_PART_(LOW, a->low))
         attn_row_one_nan_(f, row, n);
@@ -25794,7 +26023,7 @@ ATTN_PUB_ size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w
 }
 /* <<< attn/calls/gemm.h */
 /* >>> attn/calls/norm.h */
-/* calls/norm.h owns what stands between dense products: layer norm with its residual sum, activations
+/* calls/norm.h owns what stands between dense products: layer norm and RMS norm with their residual sum, activations
  * with a gate; as calls and as steps of other calls. */
 
 /* ---- checks that layers share ---------------------------------------------------------------*/
@@ -25810,6 +26039,10 @@ ATTN_FUNC_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t d
   const char *align = "the gain and bias of a norm must be aligned to their elements";
   if (!(norm->eps >= 0.0f && norm->eps < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "the eps of a norm must be finite and not negative");
+  if (norm->kind != ATTN_NORM_LAYER && norm->kind != ATTN_NORM_RMS)
+    return attn_reject_(e, ATTN_E_RANGE, "the kind of a norm must be an attn_norm_kind");
+  if (norm->gain_less_one != 0 && norm->gain_less_one != 1)
+    return attn_reject_(e, ATTN_E_RANGE, "the gain_less_one of a norm must be 0 or 1");
   more->n += 2;
   return attn_check_array_(e, norm->gain, dm, 4, align, &more->span[more->n - 2]) &&
          attn_check_array_(e, norm->bias, dm, 4, align, &more->span[more->n - 1]);
@@ -26030,8 +26263,8 @@ ATTN_FUNC_ int attn_layer_norm_steps_(attn_stage_ *s, void *job) {
 }
 
 ATTN_FUNC_ attn_status attn_layer_norm_call_(attn_tensor y, attn_tensor x,
-                                             const attn_layer_norm_params *params, attn_ctx *ctx,
-                                             size_t *bytes) {
+                                             const attn_layer_norm_params *params,
+                                             attn_norm_kind kind, attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_between_ a;
   int workers = 1;
@@ -26042,22 +26275,39 @@ ATTN_FUNC_ attn_status attn_layer_norm_call_(attn_tensor y, attn_tensor x,
     if (params->residual.data) a.more = params->residual;
     if (params->sum.data) a.sum = params->sum;
   }
+  a.own.kind = kind;
   if (attn_check_ctx_(&e, ctx, &a.table, &workers)) (void)attn_between_check_(&e, &a, ctx, 1);
   return attn_step_call_(&e, a.table, workers, ctx, attn_layer_norm_steps_, &a,
                          "rows a few at a time", bytes);
 }
 
+ATTN_FUNC_ size_t attn_layer_norm_bytes_(attn_tensor y, attn_tensor x,
+                                         const attn_layer_norm_params *params, attn_norm_kind kind,
+                                         const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  const attn_status status = attn_layer_norm_call_(y, x, params, kind, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
+}
+
 ATTN_PUB_ attn_status attn_layer_norm(attn_tensor y, attn_tensor x,
                                       const attn_layer_norm_params *params, attn_ctx *ctx) {
-  return attn_layer_norm_call_(y, x, params, ctx, NULL);
+  return attn_layer_norm_call_(y, x, params, ATTN_NORM_LAYER, ctx, NULL);
 }
 ATTN_PUB_ size_t attn_layer_norm_workspace(attn_tensor y, attn_tensor x,
                                            const attn_layer_norm_params *params,
                                            const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  const attn_status status = attn_layer_norm_call_(y, x, params, &plain, &bytes);
-  return attn_answer_(status, (int64_t)bytes);
+  return attn_layer_norm_bytes_(y, x, params, ATTN_NORM_LAYER, ctx);
+}
+
+ATTN_PUB_ attn_status attn_rms_norm(attn_tensor y, attn_tensor x,
+                                    const attn_layer_norm_params *params, attn_ctx *ctx) {
+  return attn_layer_norm_call_(y, x, params, ATTN_NORM_RMS, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_rms_norm_workspace(attn_tensor y, attn_tensor x,
+                                         const attn_layer_norm_params *params,
+                                         const attn_ctx *ctx) {
+  return attn_layer_norm_bytes_(y, x, params, ATTN_NORM_RMS, ctx);
 }
 
 ATTN_FUNC_ int attn_activate_steps_(attn_stage_ *s, void *job) {
@@ -33909,10 +34159,11 @@ ATTN_COLD_ int attn_check_cut_(attn_error_ *e, const int32_t *len, int64_t b, in
          attn_check_lens_(e, len, b, most, range);
 }
 
-enum { ATTN_FEED_OPERANDS_ = 4 };
+enum { ATTN_FEED_OPERANDS_ = 6 };
 
 ATTN_COLD_ void attn_feed_turn_(attn_feed_forward *ff) {
   attn_turn_(&ff->w_1, ff->w_transposed), attn_turn_(&ff->w_2, ff->w_transposed);
+  attn_turn_(&ff->w_3, ff->w_transposed);
 }
 
 /* What its products are made of; takes: the call has others than f32. */
@@ -33924,20 +34175,29 @@ ATTN_COLD_ int attn_feed_compute_(attn_error_ *e, const attn_feed_forward *ff,
                             &feature);
 }
 
+/* What 0 stands for. */
+ATTN_COLD_ attn_activation attn_feed_default_(const attn_feed_forward *ff) {
+  return ff->w_3.data ? ATTN_ACT_SILU : ATTN_ACT_RELU;
+}
+
 /* Feed-forward from din to dout columns. */
 ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const attn_table_ *table,
                                 attn_place_ at, int64_t din, int64_t dout, attn_operand_ *op) {
-#define ATTN_FEED_(at)                                                                   \
-  {                                                                                      \
-    {ATTN_SAID_IN_OUT_(at "w_1", "din", "dff (dout without w_2)"),                       \
-     ATTN_SAID_(at "b_1", "[1, 1, 1, dff]"), ATTN_SAID_IN_OUT_(at "w_2", "dff", "dout"), \
-     ATTN_SAID_(at "b_2", "[1, 1, 1, dout]")},                                           \
-        at "w_2 must not be null where " at "b_2 is there",                              \
-        at "activation must be an attn_activation"                                       \
+#define ATTN_FEED_(at)                                             \
+  {                                                                \
+    {ATTN_SAID_IN_OUT_(at "w_1", "din", "dff (dout without w_2)"), \
+     ATTN_SAID_(at "b_1", "[1, 1, 1, dff]"),                       \
+     ATTN_SAID_IN_OUT_(at "w_2", "dff", "dout"),                   \
+     ATTN_SAID_(at "b_2", "[1, 1, 1, dout]"),                      \
+     ATTN_SAID_IN_OUT_(at "w_3", "din", "dff"),                    \
+     ATTN_SAID_(at "b_3", "[1, 1, 1, dff]")},                      \
+        {at "w_2 must not be null where " at "b_2 is there",       \
+         at "w_3 must not be null where " at "b_3 is there"},      \
+        at "activation must be an attn_activation"                 \
   }
   static const struct {
     attn_said_ rule[ATTN_FEED_OPERANDS_];
-    const char *alone, *activation;
+    const char *alone[2], *activation;
   } say[ATTN_PLACES_] = {ATTN_FEED_("ff."), ATTN_FEED_("params.induce.ff."),
                          ATTN_FEED_("params.restore.ff."), ATTN_FEED_("params.block.ff."),
                          ATTN_FEED_("params.before.")};
@@ -33948,10 +34208,13 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const att
   op[1] = attn_bias_(&ff->b_1, &say[at].rule[1], ATTN_OPTIONAL_, dff);
   op[2] = attn_weight_(&ff->w_2, &say[at].rule[2], ATTN_OPTIONAL_, dff, dout);
   op[3] = attn_bias_(&ff->b_2, &say[at].rule[3], ATTN_OPTIONAL_, dout);
+  op[4] = attn_weight_(&ff->w_3, &say[at].rule[4], ATTN_OPTIONAL_, din, dff);
+  op[5] = attn_bias_(&ff->b_3, &say[at].rule[5], ATTN_OPTIONAL_, dff);
   for (int i = 0; i < ATTN_FEED_OPERANDS_; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
-  if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone);
-  return attn_check_activation_(e, &ff->activation, ATTN_ACT_RELU, say[at].activation) &&
+  if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[0]);
+  if (ff->b_3.data && !ff->w_3.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[1]);
+  return attn_check_activation_(e, &ff->activation, attn_feed_default_(ff), say[at].activation) &&
          attn_feed_compute_(e, ff, table, 1, ATTN_COMPUTE_WORDS_("ff.compute"));
 }
 
@@ -33978,38 +34241,66 @@ ATTN_COLD_ int64_t attn_layer_rows_(int64_t n) {
   return n < ATTN_LAYER_ROWS_ ? n : (int64_t)ATTN_LAYER_ROWS_;
 }
 
-/* What lies between the products of a feed-forward over so many rows. */
+/* What lies between the products of a feed-forward over so many rows: the hidden ones, beside them those of w_3. */
 ATTN_COLD_ attn_tensor attn_stage_middle_(attn_stage_ *s, const attn_feed_forward *ff,
                                           int64_t batch, int64_t rows) {
-  if (!ff->w_2.data) return attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
-  return attn_stage_tensor_(s, batch, 1, rows, ff->w_1.dim);
+  if (!ff->w_2.data && !ff->w_3.data) return attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  return attn_stage_tensor_(s, batch, 1, rows, attn_mul_(ff->w_1.dim, ff->w_3.data ? 2 : 1));
 }
 
 /* y = ff(x) */
 ATTN_COLD_ int attn_stage_feed_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor middle,
                                 const attn_feed_forward *ff) {
   attn_gemm_params p;
+  attn_tensor up, hidden = y;
   memset(&p, 0, sizeof p);
   p.compute = ff->compute, p.compute_prefer = ff->compute_prefer;
-  p.bias = ff->b_1, p.activation = ff->activation, middle.len = x.len;
-  if (!attn_stage_gemm_(s, ff->w_2.data ? middle : y, x, ff->w_1, &p)) return 0;
-  p.bias = ff->b_2, p.activation = ATTN_ACT_NONE;
-  return !ff->w_2.data || attn_stage_gemm_(s, y, middle, ff->w_2, &p);
+  middle.len = x.len, up = middle;
+  if (middle.data) hidden = middle, hidden.dim = ff->w_1.dim;
+  p.bias = ff->b_1, p.activation = ff->activation;
+  if (!attn_stage_gemm_(s, hidden, x, ff->w_1, &p)) return 0;
+  p.activation = ATTN_ACT_NONE;
+  if (ff->w_3.data) {
+    up.data = (float *)middle.data + hidden.dim, up.dim = hidden.dim;
+    p.bias = ff->b_3;
+    if (!attn_stage_gemm_(s, up, x, ff->w_3, &p) ||
+        !attn_stage_activate_(s, ff->w_2.data ? hidden : y, hidden, up, ATTN_ACT_NONE))
+      return 0;
+  }
+  p.bias = ff->b_2;
+  return !ff->w_2.data || attn_stage_gemm_(s, y, hidden, ff->w_2, &p);
 }
 /* <<< attn/compose/dense.h */
 /* >>> attn/compose/feed_forward.h */
 /* compose/feed_forward.h owns the feed-forward over many rows: weights are laid out once, then runs of
  * rows go through both products while their hidden rows are in the second cache. */
 
-/* y = act(x w + bias) for a matrix that has been laid out; one batch entry. */
-ATTN_COLD_ int attn_stage_laid_(attn_stage_ *s, attn_tensor y, attn_tensor x, const attn_matrix_ *w,
-                                attn_tensor bias, attn_activation act) {
+/* y = act(x w + bias) gate for a matrix that has been laid out; one batch entry. bias and gate may be absent. */
+ATTN_COLD_ int attn_stage_gated_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+                                 const attn_matrix_ *w, attn_tensor bias, attn_activation act,
+                                 attn_tensor gate) {
   attn_gemm_ a;
   memset(&a, 0, sizeof a);
-  a.table = s->table, a.y = y, a.x = x, a.bias = bias, a.w = *w, a.scale = 1.0f, a.act = (int)act;
+  a.table = s->table, a.y = y, a.x = x, a.bias = bias, a.gate = gate;
+  a.w = *w, a.scale = 1.0f, a.act = (int)act;
   a.low = w->low;
   attn_gemm_cut_(&a, s->workers);
   return attn_stage_for_(s, a.items, attn_gemm_item_, &a, a.own_bytes, &a.own);
+}
+
+ATTN_COLD_ int attn_stage_laid_(attn_stage_ *s, attn_tensor y, attn_tensor x, const attn_matrix_ *w,
+                                attn_tensor bias, attn_activation act) {
+  return attn_stage_gated_(s, y, x, w, bias, act, attn_view_(NULL, ATTN_F32, 0, 0, 0, 0));
+}
+
+/* The hidden rows of a feed-forward: up is room for x w_3 + b_3, absent without w_3. */
+ATTN_COLD_ int attn_stage_hidden_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+                                  const attn_feed_forward *ff, const attn_matrix_ *w_1,
+                                  const attn_matrix_ *w_3, attn_tensor up) {
+  const attn_activation act =
+      ff->activation == ATTN_ACT_DEFAULT ? attn_feed_default_(ff) : ff->activation;
+  return (!up.data || attn_stage_laid_(s, up, x, w_3, ff->b_3, ATTN_ACT_NONE)) &&
+         attn_stage_gated_(s, y, x, w_1, ff->b_1, act, up);
 }
 
 /* A matrix for products with so many rows in all, laid out until `used` goes back; ff: says what these are made of,
@@ -34043,18 +34334,20 @@ ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tens
                                         const attn_feed_forward *ff, int64_t chunks,
                                         attn_sublayer kind, const attn_norm *norm) {
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
-  const attn_activation act = ff->activation == ATTN_ACT_DEFAULT ? ATTN_ACT_RELU : ff->activation;
   const int64_t mark = s->used, most = attn_feed_run_(s, x.len, chunks);
-  const int two = ff->w_2.data != NULL, pre = kind == ATTN_SUBLAYER_PRE;
+  const int two = ff->w_2.data != NULL, gated = ff->w_3.data != NULL;
+  const int pre = kind == ATTN_SUBLAYER_PRE;
   const int aside = kind != ATTN_SUBLAYER_PLAIN || (!two && attn_same_view_(&y, &x));
   if (x.len == 0 || x.batch == 0) return 1;
   if (x.batch > 1 && attn_gemm_flat_(&x) && attn_gemm_flat_(&y))
     x = attn_gemm_flatten_(x), y = attn_gemm_flatten_(y);
   const int64_t rows = attn_mul_(x.batch, x.len), run = x.len < most ? x.len : most;
   const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows, ff);
+  const attn_matrix_ w_3 = gated ? attn_stage_lay_(s, ff->w_3, rows, ff) : w_1;
   const attn_matrix_ w_2 = two ? attn_stage_lay_(s, ff->w_2, rows, ff) : w_1;
   const attn_tensor normal = pre ? attn_stage_tensor_(s, 1, 1, run, x.dim) : none;
   const attn_tensor hidden = two ? attn_multihead_rows_(s, 1, run, w_1.n) : none;
+  const attn_tensor up = gated ? attn_multihead_rows_(s, 1, run, w_1.n) : none;
   const attn_tensor out = aside ? attn_stage_tensor_(s, 1, 1, run, y.dim) : none;
   for (int64_t b = 0; b < x.batch; b++) {
     for (int64_t i = 0, n; i < x.len; i += n) {
@@ -34065,7 +34358,8 @@ ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tens
       const attn_tensor in = pre ? attn_stage_rows_(normal, 0, n) : from;
       const attn_tensor middle = two ? attn_stage_rows_(hidden, 0, n) : made;
       if ((pre && !attn_stage_norm_(s, in, from, none, norm)) ||
-          !attn_stage_laid_(s, middle, in, &w_1, ff->b_1, act) ||
+          !attn_stage_hidden_(s, middle, in, ff, &w_1, &w_3,
+                              gated ? attn_stage_rows_(up, 0, n) : none) ||
           (two && !attn_stage_laid_(s, made, middle, &w_2, ff->b_2, ATTN_ACT_NONE)) ||
           (aside && !attn_stage_norm_(s, to, made, kind == ATTN_SUBLAYER_PLAIN ? none : from,
                                       kind == ATTN_SUBLAYER_POST ? norm : NULL)))
@@ -39631,7 +39925,7 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
 /* Up to 64 rows of n: each step for all of them, since one row's steps wait for each other. */
 ATTN_FUNC_ void attn_routing_norm_(const attn_table_ *f, float *x, int64_t n, int rows,
                                    attn_routing_norm norm) {
-  static const attn_norm layer = {NULL, NULL, 1e-6f};
+  static const attn_norm layer = {NULL, NULL, 1e-6f, ATTN_NORM_LAYER, 0};
   float t[2], shift[ATTN_TILE_], by[ATTN_TILE_], plus[ATTN_TILE_];
   double scale[ATTN_TILE_];
   const double d = (double)n;
@@ -49564,7 +49858,7 @@ ATTN_FUNC_ void attn_average_row_(void *job, int worker, int64_t index) {
     a->table->blend(row, row, attn_at_(&a->y, b, 0, a->t0 + t), ATTN_F32, ATTN_F32, a->y.dtype, d,
                     1.0f, 1.0f);
   if (a->p.out == ATTN_AVERAGE_NORM) {
-    const attn_norm norm = {a->p.gain, a->p.bias, a->p.eps};
+    const attn_norm norm = {a->p.gain, a->p.bias, a->p.eps, ATTN_NORM_LAYER, 0};
     attn_row_norm_(a->table, row, d, &norm);
   }
   a->table->blend(attn_at_(&a->o, b, 0, a->t0 + t), row, NULL, a->o.dtype, ATTN_F32, ATTN_F32, d,
@@ -55743,10 +56037,12 @@ ATTN_COLD_ int attn_gtrxl_steps_(attn_stage_ *s, void *job) {
   const int64_t most = attn_layer_rows_(h.len);
   const attn_matrix_ w_o = attn_stage_lay_(s, j->layer.p.w_o, rows, NULL);
   const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows, ff);
+  const attn_matrix_ w_3 = ff->w_3.data ? attn_stage_lay_(s, ff->w_3, rows, ff) : w_1;
   const attn_matrix_ w_2 = attn_stage_lay_(s, ff->w_2, rows, ff);
   const attn_tensor skip = attn_stage_tensor_(s, 1, 1, most, dm);
   const attn_tensor side = attn_stage_tensor_(s, 1, 1, most, dm);
   const attn_tensor hidden = attn_stage_tensor_(s, 1, 1, most, w_1.n);
+  const attn_tensor up = ff->w_3.data ? attn_stage_tensor_(s, 1, 1, most, w_1.n) : none;
   for (int64_t b = 0; b < h.batch; b++) {
     for (int64_t i = 0, n; i < h.len; i += n) {
       n = h.len - i < most ? h.len - i : most;
@@ -55758,7 +56054,8 @@ ATTN_COLD_ int attn_gtrxl_steps_(attn_stage_ *s, void *job) {
       if (!attn_stage_laid_(s, y, each, &w_o, j->layer.p.b_o, ATTN_ACT_RELU) ||
           !attn_stage_gtrxl_(s, x, in, y, &p->gate_1) ||
           !attn_stage_norm_(s, y, x, none, &p->norm_ff) ||
-          !attn_stage_laid_(s, mid, y, &w_1, ff->b_1, ff->activation) ||
+          !attn_stage_hidden_(s, mid, y, ff, &w_1, &w_3,
+                              up.data ? attn_stage_rows_(up, 0, n) : none) ||
           !attn_stage_laid_(s, y, mid, &w_2, ff->b_2, ATTN_ACT_RELU) ||
           !attn_stage_gtrxl_(s, out, x, y, &p->gate_2))
         return 0;
@@ -55791,6 +56088,263 @@ ATTN_COLD_ attn_status attn_gtrxl_call_(attn_tensor o, attn_tensor h,
 ATTN_CALL_(attn_gtrxl, (o, h, params), attn_tensor o, attn_tensor h,
            const attn_gtrxl_params *params)
 /* <<< attn/families/memory/gtrxl.h */
+/* >>> attn/families/memory/infini.h */
+/* families/memory/infini.h owns Infini-attention: a softmax within segments, and a linear memory that each segment
+ * reads before it joins it. The memory of a head is S = [M | z], rows of whole vectors, so that one product gives what a
+ * row reads and what that is divided by; a value's column behind the last is 1. */
+
+/* Rows at once; keys whose sum is made by itself. */
+enum { ATTN_INFINI_ROWS_ = 64, ATTN_INFINI_SUM_ = 256 };
+
+typedef struct attn_infini_ {
+  const attn_table_ *table;
+  attn_tensor o, q, k, v, part; /* part: what the segments alone give */
+  attn_infini_params p;
+  int64_t wide, state; /* of a row of S; floats of S */
+  int64_t q_off, group;
+  char *memory;
+  int64_t each;
+} attn_infini_;
+
+/* What a worker has for itself. */
+typedef struct attn_infini_own_ {
+  float *s, *s_rest; /* S and what its sums have lost */
+  float *t, *t_rest; /* a segment's */
+  float *u;          /* of a few keys */
+  float *x, *c, *y;  /* rows: as they are, their features, products */
+  float *values;     /* values with their column of ones */
+} attn_infini_own_;
+
+/* y += X w in runs that stay in the first cache; start: y = X w. */
+ATTN_FUNC_ void attn_infini_times_(const attn_table_ *f, float *y, int64_t y_stride, int64_t rows,
+                                   const float *x, int64_t x_stride, int64_t x_step, const float *w,
+                                   int64_t w_stride, int64_t n, int64_t cols, int start) {
+  for (int64_t k = 0; k < n; k += ATTN_DEEP_)
+    attn_on_(dense, f)->gemm(y, y_stride, rows, x + k * x_step, x_stride, x_step, w + k * w_stride,
+                             w_stride, n - k < ATTN_DEEP_ ? n - k : (int64_t)ATTN_DEEP_, cols,
+                             start && k == 0);
+}
+
+/* Features of rows i .. i + n - 1 into w->c. */
+ATTN_FUNC_ void attn_infini_features_(const attn_infini_ *a, const attn_infini_own_ *w,
+                                      const attn_tensor *t, int64_t b, int64_t h, int64_t i,
+                                      int64_t n) {
+  a->table->widen(w->x, attn_at_(t, b, h, i), t->stride_len, NULL, n, t->dim, t->dtype, NULL);
+  attn_on_(feature, a->table)->elu1(w->c, w->x, n * t->dim, 1.0f);
+}
+
+/* Products of n rows of features with S, and 1 / what they are divided by, 0 where that is none. */
+ATTN_FUNC_ void attn_infini_read_(const attn_infini_ *a, const attn_infini_own_ *w, int64_t n,
+                                  float *by) {
+  const int64_t dk = a->q.dim, dv = a->v.dim;
+  attn_infini_times_(a->table, w->y, a->wide, n, w->c, dk, 1, w->s, a->wide, dk, dv + 1, 1);
+  for (int64_t r = 0; r < n; r++) {
+    const float den = w->y[r * a->wide + dv];
+    by[r] = den < FLT_MIN ? 0.0f : 1.0f / den;
+  }
+}
+
+/* Rows of head h, queries i0 .. i1 - 1: their share of the memory joins that of the segment. */
+ATTN_FUNC_ void attn_infini_rows_(const attn_infini_ *a, const attn_infini_own_ *w, int64_t b,
+                                  int64_t h, int64_t i0, int64_t i1) {
+  const attn_tensor *q = a->p.q_plain.data ? &a->p.q_plain : &a->q;
+  const double beta = a->p.beta ? (double)a->p.beta[h] : 0.0;
+  const double gate = 1.0 / (1.0 + attn_exp_f64_(-beta));
+  float by[ATTN_INFINI_ROWS_];
+  for (int64_t i = i0, n; i < i1; i += n) {
+    n = i1 - i < ATTN_INFINI_ROWS_ ? i1 - i : (int64_t)ATTN_INFINI_ROWS_;
+    if (gate > 0.0) {
+      attn_infini_features_(a, w, q, b, h, i, n);
+      attn_infini_read_(a, w, n, by);
+    }
+    for (int64_t r = 0; r < n; r++) {
+      const void *part = attn_at_(&a->part, b, h, i + r);
+      void *to = attn_at_(&a->o, b, h, i + r);
+      if (gate > 0.0)
+        a->table->blend(to, w->y + r * a->wide, part, a->o.dtype, ATTN_F32, ATTN_F32, a->o.dim,
+                        (float)(gate * (double)by[r]), (float)(1.0 - gate));
+      else if (to != part)
+        a->table->blend(to, part, NULL, a->o.dtype, ATTN_F32, ATTN_F32, a->o.dim, 1.0f, 0.0f);
+    }
+  }
+}
+
+/* Keys j0 .. j1 - 1 of a segment join the memory. */
+ATTN_FUNC_ void attn_infini_keys_(const attn_infini_ *a, const attn_infini_own_ *w, int64_t b,
+                                  int64_t h, int64_t j0, int64_t j1) {
+  const attn_table_ *f = a->table;
+  const attn_tensor *k = a->p.k_plain.data ? &a->p.k_plain : &a->k;
+  const int64_t dk = a->q.dim, dv = a->v.dim, wide = a->wide;
+  float by[ATTN_INFINI_ROWS_];
+  memset(w->t, 0, (size_t)a->state * sizeof(float));
+  memset(w->t_rest, 0, (size_t)a->state * sizeof(float));
+  for (int64_t j = j0, n, pending = 0; j < j1; j += n) {
+    n = j1 - j < ATTN_INFINI_ROWS_ ? j1 - j : (int64_t)ATTN_INFINI_ROWS_;
+    attn_infini_features_(a, w, k, b, h, j, n);
+    if (a->p.delta) attn_infini_read_(a, w, n, by);
+    for (int64_t r = 0; r < n; r++) {
+      float *v = w->values + r * wide;
+      f->widen(v, attn_at_(&a->v, b, h, j + r), 0, NULL, 1, dv, a->v.dtype, NULL);
+      v[dv] = 1.0f;
+      if (a->p.delta)
+        f->blend(v, w->y + r * wide, v, ATTN_F32, ATTN_F32, ATTN_F32, dv, -by[r], 1.0f);
+    }
+    attn_infini_times_(f, w->u, wide, dk, w->c, 1, dk, w->values, wide, n, wide, pending == 0);
+    pending += n;
+    if (pending < ATTN_INFINI_SUM_ && j + n < j1) continue;
+    attn_on_(state, f)->accrue(w->t, w->t_rest, w->u, a->state, 1.0, 1.0f);
+    pending = 0;
+  }
+  attn_on_(state, f)->accrue(w->s, w->s_rest, w->t, a->state, 1.0, 1.0f);
+  attn_on_(state, f)->accrue(w->s, w->s_rest, w->t_rest, a->state, 1.0, 1.0f);
+}
+
+/* S from what was kept, or to it. */
+ATTN_FUNC_ void attn_infini_carry_(const attn_infini_ *a, float *s, int64_t b, int64_t h, int out) {
+  if (!a->p.memory.data) return;
+  for (int64_t r = 0; r < a->q.dim; r++, s += a->wide) {
+    float *m = (float *)(void *)attn_at_(&a->p.memory, b, h, r);
+    float *z = (float *)(void *)attn_at_(&a->p.z, b, h, 0) + r;
+    if (out) {
+      attn_row_one_nan_(a->table, s, a->v.dim + 1);
+      memcpy(m, s, (size_t)a->v.dim * sizeof *m), *z = s[a->v.dim];
+    } else {
+      memcpy(s, m, (size_t)a->v.dim * sizeof *m), s[a->v.dim] = *z;
+    }
+  }
+}
+
+/* All segments of a head of keys, one after the other. */
+ATTN_FUNC_ void attn_infini_item_(void *job, int worker, int64_t index) {
+  const attn_infini_ *a = (const attn_infini_ *)job;
+  const int64_t b = index / a->k.heads, h = index % a->k.heads, keys = a->k.len;
+  const int64_t l = a->p.segment, rows = ATTN_INFINI_ROWS_, dk = a->q.dim;
+  float *at = (float *)(void *)(a->memory + worker * a->each);
+  attn_infini_own_ w;
+  w.s = at, w.s_rest = at + a->state, w.t = at + 2 * a->state, w.t_rest = at + 3 * a->state;
+  w.u = at + 4 * a->state, w.y = at + 5 * a->state, w.values = w.y + rows * a->wide;
+  w.x = w.values + rows * a->wide, w.c = w.x + rows * dk;
+  memset(w.s, 0, (size_t)(2 * a->state) * sizeof(float));
+  memset(w.values, 0, (size_t)(rows * a->wide) * sizeof(float));
+  attn_infini_carry_(a, w.s, b, h, 0);
+  for (int64_t j = 0, n; j < keys; j += n) {
+    n = keys - j < l ? keys - j : l;
+    const int64_t first = j > a->q_off ? j - a->q_off : 0, end = j + n - a->q_off;
+    for (int64_t g = 0; g < a->group && first < end; g++)
+      attn_infini_rows_(a, &w, b, h * a->group + g, first, end);
+    const int last = j + n == keys;
+    if ((last && a->p.open && n < l) || (last && !a->p.memory.data)) break; /* nobody reads it */
+    attn_infini_keys_(a, &w, b, h, j, j + n);
+  }
+  attn_infini_carry_(a, w.s, b, h, 1);
+}
+
+/* ---- steps --------------------------------------------------------------------------------------*/
+
+/* Causal attention of queries i0 .. over keys j0 .. of an entry: `runs` segments of n keys, whose last m are the
+ * queries. */
+ATTN_COLD_ int attn_infini_part_(attn_stage_ *s, const attn_infini_ *a, int64_t b, int64_t i0,
+                                 int64_t m, int64_t j0, int64_t n, int64_t runs) {
+  const attn_tensor *from[4] = {&a->part, &a->q, &a->k, &a->v};
+  attn_tensor t[4];
+  attn_sdpa_params p;
+  memset(&p, 0, sizeof p);
+  p.causal = 1, p.scale = a->p.scale;
+  for (int i = 0; i < 4; i++) {
+    t[i] = attn_stage_rows_(attn_stage_entry_(*from[i], b), i < 2 ? i0 : j0, i < 2 ? m : n);
+    if (runs > 1) t[i].batch = runs, t[i].stride_batch = t[i].len * t[i].stride_len;
+  }
+  return attn_stage_sdpa_(s, t[0], t[1], t[2], t[3], &p);
+}
+
+ATTN_COLD_ int attn_infini_steps_(attn_stage_ *s, void *job) {
+  attn_infini_ *a = (attn_infini_ *)job;
+  const int64_t l = a->p.segment, keys = a->k.len, off = a->q_off, whole = keys / l * l;
+  const int64_t entries = s->run || a->q.batch < 1 ? a->q.batch : 1; /* all are alike */
+  a->part = attn_stage_part_(s, &a->o);
+  for (int64_t b = 0; b < entries && a->q.len > 0; b++) {
+    const int64_t begin = off / l * l, next = attn_add_(begin, l) < keys ? begin + l : keys;
+    int64_t at = off;
+    if (off > begin) { /* in the middle of a segment */
+      if (!attn_infini_part_(s, a, b, 0, next - off, begin, next - begin, 1)) return 0;
+      at = next;
+    }
+    if (at < whole && !attn_infini_part_(s, a, b, at - off, l, at, l, (whole - at) / l)) return 0;
+    if (at < whole) at = whole;
+    if (at < keys && !attn_infini_part_(s, a, b, at - off, keys - at, at, keys - at, 1)) return 0;
+  }
+  a->each = attn_piece_(attn_add_(attn_mul_(5, a->state),
+                                  attn_mul_(2 * ATTN_INFINI_ROWS_, attn_add_(a->wide, a->q.dim))),
+                        sizeof(float));
+  return attn_stage_for_(s, attn_mul_(a->k.batch, a->k.heads), attn_infini_item_, a, a->each,
+                         &a->memory);
+}
+
+/* ---- checks -------------------------------------------------------------------------------------*/
+
+ATTN_COLD_ int attn_infini_check_(attn_error_ *e, attn_infini_ *a, const attn_ctx *ctx, int query) {
+  enum { O, Q, K, V, QP, KP, M, Z, COUNT };
+  const int maybe = ATTN_OPTIONAL_, kept = ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_;
+  const int64_t any = ATTN_ANY_;
+  attn_infini_params *p = &a->p;
+  const attn_tensor *q = &a->q, *k = &a->k;
+  attn_span_ beta;
+  attn_operand_ op[COUNT] = {
+      ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, q->batch, q->heads, q->len, a->v.dim,
+                    "o must be [q.batch, q.heads, q.len, v.dim]"),
+      ATTN_OPERAND_(&a->q, "q", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->k, "k", 0, q->batch, ATTN_DIVIDES_, any, q->dim,
+                    "k must be [q.batch, Hkv, Tk, q.dim], Hkv a divisor of q.heads"),
+      ATTN_OPERAND_(&a->v, "v", 0, q->batch, k->heads, k->len, any,
+                    "v must be [q.batch, k.heads, k.len, dv]"),
+      ATTN_OPERAND_(&p->q_plain, "params.q_plain", maybe, q->batch, q->heads, q->len, q->dim,
+                    "params.q_plain must have the shape of q"),
+      ATTN_OPERAND_(&p->k_plain, "params.k_plain", maybe, q->batch, k->heads, k->len, q->dim,
+                    "params.k_plain must have the shape of k"),
+      ATTN_OPERAND_(&p->memory, "params.memory", kept, q->batch, k->heads, q->dim, a->v.dim,
+                    "params.memory must be f32 [q.batch, k.heads, q.dim, v.dim]"),
+      ATTN_OPERAND_(&p->z, "params.z", kept, q->batch, k->heads, 1, q->dim,
+                    "params.z must be f32 [q.batch, k.heads, 1, q.dim]")};
+  if (p->segment < 1) return attn_reject_(e, ATTN_E_RANGE, "params.segment must be at least 1");
+  if (!p->memory.data != !p->z.data || !p->q_plain.data != !p->k_plain.data)
+    return attn_reject_(e, ATTN_E_NULL,
+                        "params.memory and .z go together, as q_plain and k_plain do");
+  if (!attn_check_given_(e, op, COUNT)) return 0;
+  for (int i = 0; i < COUNT; i++)
+    if (!attn_check_operand_(e, &op[i], q->heads)) return 0;
+  if (q->len > k->len) return attn_reject_(e, ATTN_E_SHAPE, "q.len must not pass k.len");
+  if (!attn_check_scale_(e, p->scale) ||
+      !attn_check_array_(e, p->beta, q->heads, 4, "params.beta must be aligned to its elements",
+                         &beta) ||
+      !attn_check_apart_(e, ctx, op, COUNT, &beta, 1))
+    return 0;
+  for (int64_t h = 0; !query && p->beta && h < q->heads; h++)
+    if (p->beta[h] != p->beta[h])
+      return attn_reject_(e, ATTN_E_VALUE, "params.beta must not be NaN");
+  a->q_off = k->len - q->len, a->group = k->heads ? q->heads / k->heads : 0;
+  a->wide = attn_mul_(attn_add_(a->v.dim, 16) / 16, 16), a->state = attn_mul_(q->dim, a->wide);
+  return 1;
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_COLD_ attn_status attn_infini_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                         const attn_infini_params *params, attn_ctx *ctx,
+                                         size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_infini_ a;
+  int workers = 1, fine = 0;
+  memset(&a, 0, sizeof a);
+  a.o = o, a.q = q, a.k = k, a.v = v;
+  if (params) a.p = *params;
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers))
+    fine = attn_infini_check_(&e, &a, ctx, bytes != NULL);
+  return attn_step_call_or_(&e, a.table, workers, ctx, attn_infini_steps_, &a,
+                            "segments and a linear memory",
+                            fine && (!q.batch || !q.heads || !k.len) ? "no keys" : NULL, bytes);
+}
+ATTN_CALL_(attn_infini, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_infini_params *params)
+/* <<< attn/families/memory/infini.h */
 #endif
 #if ATTN_HAS_BLOCKS
 /* >>> attn/families/blocks/feed_forward.h */
@@ -57397,14 +57951,14 @@ ATTN_COLD_ int attn_check_placeless_(attn_error_ *e, const attn_multihead_params
 }
 
 /* What the tensors and arrays of a block span. */
-enum { ATTN_BLOCK_SPANS_ = 30 };
+enum { ATTN_BLOCK_SPANS_ = 32 };
 ATTN_COLD_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int64_t batch,
                                  attn_span_ span[ATTN_BLOCK_SPANS_]) {
   static const char w[] = ATTN_WORDS_("params");
   const char *align = "lengths and sinks must be aligned to their elements";
   const attn_multihead_params *m[2] = {&p->self, &p->cross};
   const attn_norm *norm[3] = {&p->norm_self, &p->norm_cross, &p->norm_ff};
-  attn_tensor t[20];
+  attn_tensor t[22];
   attn_arrays_ more;
   int n = 0;
   memset(&more, 0, sizeof more);
@@ -57413,6 +57967,7 @@ ATTN_COLD_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int
     t[n++] = m[i]->b_q, t[n++] = m[i]->b_k, t[n++] = m[i]->b_v, t[n++] = m[i]->b_o;
   }
   t[n++] = p->ff.w_1, t[n++] = p->ff.b_1, t[n++] = p->ff.w_2, t[n++] = p->ff.b_2;
+  t[n++] = p->ff.w_3, t[n++] = p->ff.b_3;
   for (int i = 0; i < n; i++) {
     span[i].lo = span[i].hi = 0;
     if (t[i].data && !attn_check_tensor_(e, &t[i], w, &span[i])) return 0;
@@ -59229,11 +59784,12 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
     {ATTN_WORDS_(at "w_1"), ATTN_WORDS_(at "b_1"), ATTN_WORDS_(at "w_2"), ATTN_WORDS_(at "b_2")}, \
         {ATTN_IN_OUT_(at "w_1", n, "."), at "b_1 must be [1, 1, 1, the width of w_1]",            \
          ATTN_IN_OUT_(at "w_2", "the width of w_1", n), at "b_2 must be [1, 1, 1, " n "]"},       \
-        at "activation must be an attn_activation", ATTN_COMPUTE_WORDS_(at "compute")             \
+        at "activation must be an attn_activation", ATTN_COMPUTE_WORDS_(at "compute"),            \
+        at "w_3 and b_3 must be absent"                                                           \
   }
   static const struct {
     const char *words[4];
-    const char *rule[4], *activation, *compute;
+    const char *rule[4], *activation, *compute, *gated;
   } said[] = {ATTN_NET_("params.token.", "x.len"), ATTN_NET_("params.channel.", "x.dim")};
 #undef ATTN_NET_
   const int at = channel != 0;
@@ -59248,7 +59804,8 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
          attn_check_argument_(e, l, &f->b_2, said[at].words[3], ATTN_OPTIONAL_, 1, 1, 1, in,
                               said[at].rule[3]) &&
          attn_check_activation_(e, &f->activation, ATTN_ACT_GELU, said[at].activation) &&
-         attn_feed_compute_(e, f, table, 0, said[at].compute);
+         attn_feed_compute_(e, f, table, 0, said[at].compute) &&
+         (!(f->w_3.data || f->b_3.data) || attn_reject_(e, ATTN_E_RANGE, said[at].gated));
 }
 
 ATTN_COLD_ int attn_mixer_check_(attn_error_ *e, attn_mixer_job_ *j, const attn_ctx *ctx,
@@ -59342,6 +59899,897 @@ ATTN_COLD_ attn_status attn_mixer_call_(attn_tensor o, attn_tensor x,
 ATTN_CALL_(attn_mixer, (o, x, params), attn_tensor o, attn_tensor x,
            const attn_mixer_params *params)
 /* <<< attn/families/mixers/mixer.h */
+#endif
+#if ATTN_HAS_LATENT
+/* >>> attn/families/latent/rows.h */
+/* families/latent/rows.h owns rows of tokens that belong to sequences: where those of a sequence are, what it
+ * has had before, how rows turn with their place in it, and rows copied from the pages of a cache. */
+
+typedef struct attn_latent_ {
+  const attn_table_ *table;
+  int64_t n;             /* sequences */
+  int64_t batch, len;    /* rows of the call */
+  const int64_t *indptr; /* where their rows begin; null: an entry each */
+  attn_cache *cache;     /* or null; the caller's, */
+  attn_cache is;         /* and what was checked */
+  attn_sequence *held;
+  int grown; /* the rows of the call are in the cache */
+} attn_latent_;
+
+/* More heads than these are a mistake. */
+enum { ATTN_LATENT_MOST_ = 65536 };
+
+/* Sequences whose steps are named one after another: measuring, one stands for all that are alike. */
+ATTN_COLD_ int64_t attn_latent_walked_(const attn_stage_ *s, const attn_latent_ *l) {
+  return s->run || l->indptr || l->cache || l->n < 1 ? l->n : 1;
+}
+
+/* Rows that sequence b has in the call, and with those before them. */
+ATTN_FUNC_ int64_t attn_latent_new_(const attn_latent_ *l, int64_t b) {
+  return l->indptr ? l->indptr[b + 1] - l->indptr[b] : l->len;
+}
+ATTN_FUNC_ int64_t attn_latent_all_(const attn_latent_ *l, int64_t b) {
+  const int64_t more = attn_latent_new_(l, b);
+  return !l->cache ? more : l->grown ? l->held[b].len : attn_add_(l->held[b].len, more);
+}
+
+/* Rows of an entry that some sequence has. */
+ATTN_FUNC_ int64_t attn_latent_end_(const attn_latent_ *l) {
+  return l->indptr ? l->indptr[l->n] : l->len;
+}
+
+/* The rows of sequence b. */
+ATTN_COLD_ attn_tensor attn_latent_part_(const attn_latent_ *l, attn_tensor t, int64_t b) {
+  return l->indptr ? attn_stage_rows_(t, l->indptr[b], attn_latent_new_(l, b))
+                   : attn_stage_entry_(t, b);
+}
+
+/* Rows of heads side by side; their starts are not a power of 2 apart (attn_multihead_rows_ says why). */
+ATTN_COLD_ attn_tensor attn_latent_rows_(attn_stage_ *s, int64_t batch, int64_t len, int64_t heads,
+                                         int64_t dim) {
+  const int64_t wide = attn_mul_(heads, dim);
+  attn_tensor t = attn_stage_tensor_(s, batch, 1, len, attn_add_(wide, 31) / 16 * 16 | 16);
+  t.dim = dim, t.heads = heads, t.stride_head = dim;
+  return t;
+}
+
+/* The same with the rows of a head end to end. */
+ATTN_COLD_ attn_tensor attn_latent_heads_(attn_stage_ *s, int64_t heads, int64_t len, int64_t dim) {
+  attn_tensor t = attn_stage_tensor_(s, 1, heads, len, attn_add_(dim, 31) / 16 * 16 | 16);
+  t.dim = dim;
+  return t;
+}
+
+/* Heads side by side as one row. */
+ATTN_COLD_ attn_tensor attn_latent_wide_(attn_tensor t) {
+  t.dim *= t.heads, t.heads = 1;
+  return t;
+}
+
+/* The rows of all entries, which follow each other. */
+ATTN_COLD_ attn_tensor attn_latent_flat_(attn_tensor t) {
+  t.len = attn_mul_(t.batch, t.len), t.batch = 1, t.stride_batch = 0;
+  return t;
+}
+
+/* Columns c .. c + n - 1. */
+ATTN_COLD_ attn_tensor attn_latent_columns_(attn_tensor t, int64_t c, int64_t n) {
+  t = attn_stage_shift_(t, c);
+  t.dim = n;
+  return t;
+}
+
+/* The same of a weight that attn_turn_ has seen. */
+ATTN_COLD_ attn_tensor attn_weight_columns_(attn_tensor w, int64_t c, int64_t n) {
+  w = attn_stage_shift_(w, attn_is_turned_(&w) ? c * w.stride_len : c);
+  w.dim = n;
+  return w;
+}
+
+/* Its transpose. */
+ATTN_COLD_ attn_tensor attn_weight_flip_(attn_tensor w) {
+  attn_turn_over_(&w, attn_is_turned_(&w) ? 0 : ATTN_TURNED_);
+  return w;
+}
+
+/* ---- rotation -----------------------------------------------------------------------------------*/
+
+typedef struct attn_latent_turn_ {
+  const attn_latent_ *l;
+  attn_rope_ g;
+  attn_tensor x;
+  int64_t runs; /* of an entry */
+} attn_latent_turn_;
+
+/* The places of the rows of sequence b where they go on from what it has had; else those of all rows. */
+ATTN_FUNC_ attn_positions_ attn_latent_places_(const attn_rope_ *g, const attn_latent_ *l,
+                                               int64_t b) {
+  attn_positions_ at = g->at;
+  if (at.whole || at.real) return at;
+  at.rows = at.len = attn_latent_new_(l, b);
+  at.start = attn_add_(at.start, attn_sub_(attn_latent_all_(l, b), at.rows));
+  return at;
+}
+
+/* Judges how rows of width dim turn; data: arrays may be read. keys: as those of attn_rope. */
+ATTN_COLD_ int attn_latent_rope_(attn_error_ *e, attn_rope_ *g, const attn_rope_params *params,
+                                 const attn_latent_ *l, int64_t dim, int keys, int data) {
+  attn_rope_params p;
+  memset(&p, 0, sizeof p);
+  if (params) p = *params;
+  p.keys = keys;
+  const int given = p.positions || p.real_positions;
+  if (!attn_rope_open_(e, g, &p, l->batch, l->len, 0, given ? l->len : 0, dim, data)) return 0;
+  for (int64_t b = 0; !given && data && b < l->n; b++) {
+    attn_rope_ own = *g;
+    own.at = attn_latent_places_(g, l, b);
+    if (attn_latent_new_(l, b) > 0 && !attn_check_rope_places_(e, &own)) return 0;
+  }
+  return 1;
+}
+
+ATTN_FUNC_ void attn_latent_turn_item_(void *job, int worker, int64_t index) {
+  const attn_latent_turn_ *a = (const attn_latent_turn_ *)job;
+  const attn_latent_ *l = a->l;
+  const int64_t entry = index / a->runs, first = index % a->runs * ATTN_ROPE_RUN_;
+  const int64_t all = attn_latent_end_(l), left = all - first;
+  const int64_t end = left < ATTN_ROPE_RUN_ ? all : first + ATTN_ROPE_RUN_;
+  int64_t b = l->indptr ? 0 : entry, top = l->indptr ? l->n : entry + 1;
+  while (top - b > 1) { /* indptr[b] <= first < indptr[top] */
+    const int64_t mid = b + (top - b) / 2;
+    if (l->indptr[mid] <= first)
+      b = mid;
+    else
+      top = mid;
+  }
+  const int given = a->g.at.whole || a->g.at.real;
+  attn_rope_row_ r;
+  attn_rope_cut_(&a->g, worker, &r);
+  for (int64_t i = first; i < end; i++) {
+    while (l->indptr && i >= l->indptr[b + 1]) b++;
+    const attn_positions_ at = attn_latent_places_(&a->g, l, b);
+    attn_rope_fill_(&a->g, &at, &r, entry, given || !l->indptr ? i : i - l->indptr[b]);
+    for (int64_t h = 0; h < a->x.heads; h++) {
+      char *x = attn_at_(&a->x, entry, h, i);
+      attn_on_(rope, l->table)
+          ->rope(x, x, ATTN_F32, ATTN_F32, a->x.dim, a->g.p.rotary_dim,
+                 a->g.p.layout == ATTN_ROPE_HALF, r.cosine_row, r.sine_row);
+    }
+  }
+}
+
+/* Rows of floats turn in place. */
+ATTN_COLD_ int attn_stage_latent_turn_(attn_stage_ *s, const attn_latent_ *l, const attn_rope_ *g,
+                                       attn_tensor x) {
+  attn_latent_turn_ a;
+  memset(&a, 0, sizeof a);
+  a.l = l, a.g = *g, a.x = x;
+  a.runs = attn_runs_of_(attn_latent_end_(l), ATTN_ROPE_RUN_);
+  const int64_t items = attn_mul_(x.batch, a.runs);
+  if (items == 0 || g->pairs == 0) return 1;
+  const int pieces = attn_pieces_(s->workers, items);
+  char *spare = attn_stage_spare_(s, attn_rope_bytes_(&a.g, pieces));
+  if (!s->run) return 1;
+  attn_rope_lay_(&a.g, spare, pieces);
+  for (int64_t b = 0; b < (a.g.at.whole || a.g.at.real ? 1 : l->n); b++) {
+    const attn_positions_ at = attn_latent_places_(&a.g, l, b);
+    attn_rope_see_(&a.g, &at);
+  }
+  attn_for_(&s->ctx, pieces, items, attn_latent_turn_item_, &a);
+  return 1;
+}
+
+/* ---- rows of a cache ----------------------------------------------------------------------------*/
+
+typedef struct attn_latent_copy_ {
+  const attn_latent_ *l;
+  attn_tensor y, x;
+  int64_t b, tiles; /* of a cache: the sequence; 64 rows */
+} attn_latent_copy_;
+
+/* Rows of a store of the cache as floats, y dense. */
+ATTN_FUNC_ void attn_latent_gather_item_(void *job, int worker, int64_t index) {
+  const attn_latent_copy_ *a = (const attn_latent_copy_ *)job;
+  const attn_cache *c = &a->l->is;
+  const attn_sequence *held = &a->l->held[a->b];
+  const int64_t first = index * ATTN_TILE_, left = a->y.len - first;
+  const int64_t end = left < ATTN_TILE_ ? a->y.len : first + ATTN_TILE_;
+  (void)worker;
+  for (int64_t j = first, n; j < end; j += n) {
+    const int64_t slot = attn_slot_(c, held, j), row = slot % a->x.len;
+    n = end - j < a->x.len - row ? end - j : a->x.len - row;
+    a->l->table->widen((float *)(void *)attn_at_(&a->y, 0, 0, j),
+                       attn_at_(&a->x, held->table[slot / a->x.len], 0, row), a->x.stride_len, NULL,
+                       n, a->x.dim, a->x.dtype, NULL);
+  }
+}
+
+/* All rows that sequence b has in a store of the cache, f32 [1,1,len,dim]; not of a ring. */
+ATTN_COLD_ int attn_stage_latent_rows_(attn_stage_ *s, const attn_latent_ *l, attn_tensor store,
+                                       int64_t b, attn_tensor *y) {
+  *y = attn_stage_tensor_(s, 1, 1, attn_latent_all_(l, b), store.dim);
+  attn_latent_copy_ a = {l, *y, store, b, 0};
+  return attn_stage_for_(s, attn_tiles_of_(y->len), attn_latent_gather_item_, &a, 0, NULL);
+}
+
+ATTN_FUNC_ void attn_latent_copy_item_(void *job, int worker, int64_t index) {
+  const attn_latent_copy_ *a = (const attn_latent_copy_ *)job;
+  const int64_t unit = index / a->tiles, first = index % a->tiles * ATTN_TILE_;
+  const int64_t left = a->y.len - first;
+  const int64_t end = left < ATTN_TILE_ ? a->y.len : first + ATTN_TILE_;
+  const int64_t b = unit / a->y.heads, h = unit % a->y.heads;
+  (void)worker;
+  for (int64_t i = first; i < end; i++)
+    memcpy(attn_at_(&a->y, b, h, i), attn_at_(&a->x, b, h, i), (size_t)a->y.dim * sizeof(float));
+}
+
+/* y = x of floats, whose strides may be 0. */
+ATTN_COLD_ int attn_stage_copy_(attn_stage_ *s, attn_tensor y, attn_tensor x) {
+  attn_latent_copy_ a = {NULL, y, x, 0, attn_tiles_of_(y.len)};
+  return attn_stage_for_(s, attn_mul_(attn_mul_(y.batch, y.heads), a.tiles), attn_latent_copy_item_,
+                         &a, 0, NULL);
+}
+
+/* Rows of the call that no sequence has become 0. */
+ATTN_COLD_ void attn_latent_clear_(const attn_latent_ *l, const attn_tensor *x) {
+  for (int64_t i = attn_latent_end_(l); i < x->len; i++)
+    for (int64_t h = 0; h < x->heads; h++)
+      memset(attn_at_(x, 0, h, i), 0, (size_t)attn_bytes_(x->dtype, x->dim));
+}
+/* <<< attn/families/latent/rows.h */
+/* >>> attn/families/latent/kept.h */
+/* families/latent/kept.h owns the checks that calls over sequences share: which rows of a call belong together, the cache
+ * that keeps them, and that what appending writes is nobody else's. */
+
+/* What a call reads or writes beside its operands. */
+typedef struct attn_latent_more_ {
+  int n;
+  attn_span_ span[6 + 2 * ATTN_ROPE_SPANS_];
+} attn_latent_more_;
+
+ATTN_COLD_ void attn_latent_note_(attn_latent_more_ *more, attn_span_ span) {
+  more->span[more->n++] = span;
+}
+
+ATTN_COLD_ int attn_latent_array_(attn_error_ *e, attn_latent_more_ *more, const void *data,
+                                  int64_t n, int64_t size, const char *align) {
+  attn_span_ span;
+  if (!attn_check_array_(e, data, n, size, align, &span)) return 0;
+  attn_latent_note_(more, span);
+  return 1;
+}
+
+/* The cache that params name, before anything else is known. */
+ATTN_COLD_ int attn_latent_open_(attn_error_ *e, attn_latent_ *l) {
+  if (!l->cache != !l->held)
+    return attn_reject_(e, ATTN_E_NULL, "params.cache and params.held go together");
+  if (!l->cache) return 1;
+  l->is = *l->cache;
+  return l->is.k.data || attn_reject_(e, ATTN_E_NULL, "cache.k.data must not be null");
+}
+
+/* Which rows belong together, and what is kept of them; own: what describes the cache. */
+ATTN_COLD_ int attn_latent_sequences_(attn_error_ *e, attn_latent_ *l, const attn_tensor *x,
+                                      int64_t sequences, attn_latent_more_ *more,
+                                      attn_latent_more_ *own) {
+  attn_span_ span[ATTN_CACHE_SPANS_], table;
+  l->batch = x->batch, l->len = x->len, l->n = l->indptr ? sequences : l->batch;
+  if (sequences < 0 || sequences >= (int64_t)1 << 40 || (!l->indptr && sequences))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.sequences must lie in 0..2^40, and be 0 without params.indptr");
+  if (l->indptr && l->batch != 1)
+    return attn_reject_(e, ATTN_E_SHAPE, "the batch of rows must be 1 with params.indptr");
+  if (l->indptr && (!attn_latent_array_(e, more, l->indptr, l->n + 1, 8,
+                                        "params.indptr must be aligned to its elements") ||
+                    !attn_check_indptr_(e, l->indptr, l->n, l->len,
+                                        "params.indptr must rise from 0 to at most x.len")))
+    return 0;
+  if (!l->cache) return 1;
+  if (!attn_check_cache_(e, &l->is, 1, span)) return 0;
+  if ((uintptr_t)l->held % sizeof(void *))
+    return attn_reject_(e, ATTN_E_ALIGN, "params.held must be aligned to its elements");
+  for (int64_t b = 0; b < l->n; b++)
+    if (!attn_check_sequence_(e, &l->is, &l->held[b], &table)) return 0;
+  attn_latent_note_(own, span[ATTN_CACHE_HOLDERS_]);
+  return attn_latent_array_(e, own, l->cache, (int64_t)sizeof *l->cache, 1, "") &&
+         attn_latent_array_(e, own, l->held, attn_mul_(l->n, (int64_t)sizeof *l->held), 1, "");
+}
+
+/* Room for rows of k and v columns (v 0: latent ones), and that what appending writes is nobody else's; data: tables
+ * may be read. */
+ATTN_COLD_ int attn_latent_room_(attn_error_ *e, const attn_latent_ *l, int64_t k, int64_t v,
+                                 attn_operand_ *op, int n, attn_latent_more_ *more,
+                                 const attn_latent_more_ *own, const attn_ctx *ctx, int data) {
+  const void *there = (const void *)(uintptr_t)ATTN_ALIGN_; /* rows that are still to be made */
+  attn_append_ a;
+  attn_append_params p;
+  attn_span_ table;
+  memset(&a, 0, sizeof a), memset(&p, 0, sizeof p);
+  a.sequences = l->held, a.n = l->n, p.indptr = l->indptr;
+  a.k = attn_view_(there, ATTN_F32, l->batch, 1, l->len, k);
+  if (v) a.v = attn_view_(there, ATTN_F32, l->batch, 1, l->len, v);
+  if (!(data ? attn_append_judge_(e, &a, l->cache, &p, ctx)
+             : attn_append_plan_(e, &a, l->cache, &p, ctx, 0)) ||
+      !attn_check_workspace_(e, ctx, &more->span[more->n++]))
+    return 0;
+  for (int64_t b = -own->n; b < l->n; b++) {
+    if (b >= 0 && (!attn_check_sequence_(e, &l->is, &l->held[b], &table) ||
+                   (data && !attn_check_pages_(e, &l->is, &l->held[b]))))
+      return 0;
+    if (b < 0) table = own->span[b + own->n];
+    if (!attn_span_alone_(&table, op, n, more->span, more->n))
+      return attn_reject_(e, ATTN_E_OVERLAP,
+                          "the cache, its sequences and tables must not share memory with another "
+                          "argument or ctx.workspace");
+  }
+  return 1;
+}
+
+/* The rows of the call into the cache; v without data: latent ones. */
+ATTN_COLD_ int attn_stage_latent_append_(attn_stage_ *s, attn_latent_ *l, attn_tensor k,
+                                         attn_tensor v) {
+  attn_append_params p;
+  if (!s->run) return 1;
+  memset(&p, 0, sizeof p);
+  p.indptr = l->indptr, l->grown = 1;
+  return attn_stage_done_(s, attn_cache_append(l->cache, l->held, l->n, k, v, &p, &s->ctx));
+}
+/* <<< attn/families/latent/kept.h */
+/* >>> attn/families/latent/mla.h */
+/* families/latent/mla.h owns what multi-head latent attention demands of its arguments. Its steps are in
+ * families/latent/mla_steps.h. */
+
+typedef struct attn_mla_job_ {
+  attn_tensor y, x;
+  attn_mla_params p; /* resolved */
+  attn_latent_ at;
+  attn_rope_ turn[2]; /* of queries, of keys */
+  int64_t dn, dr, dc, dv;
+  int expand;
+} attn_mla_job_;
+
+enum { ATTN_MLA_OPERANDS_ = 9 };
+
+/* Widths, from the weights. */
+ATTN_COLD_ int attn_mla_widths_(attn_error_ *e, attn_mla_job_ *j) {
+  attn_mla_params *p = &j->p;
+  attn_tensor *const w[] = {&p->w_dq, &p->w_uq, &p->w_dkv, &p->w_ukv, &p->w_o};
+  if (p->heads == 0) p->heads = 1;
+  if (p->heads < 1 || p->heads > ATTN_LATENT_MOST_ || p->rope_dim < 0)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "params.heads must lie in 0..65536, and rope_dim must not be negative");
+  for (int i = 0; i < 5; i++)
+    if (w[i]->data || i > 0) attn_turn_(w[i], p->w_transposed);
+  if (p->w_uq.dim % p->heads || p->w_ukv.dim % p->heads)
+    return attn_reject_(e, ATTN_E_HEADS,
+                        "params.heads must divide the widths of w_uq and of w_ukv");
+  j->dr = p->rope_dim;
+  j->dn = attn_sub_(p->w_uq.dim / p->heads, j->dr), j->dc = attn_sub_(p->w_dkv.dim, j->dr);
+  j->dv = attn_sub_(p->w_ukv.dim / p->heads, j->dn);
+  return (j->dn >= 1 && j->dc >= 1 && j->dv >= 1) ||
+         attn_reject_(e, ATTN_E_SHAPE,
+                      "w_uq must be wider than heads * rope_dim, w_dkv than rope_dim, and w_ukv "
+                      "heads * (dn + dv) wide, dn what w_uq leaves");
+}
+
+ATTN_COLD_ int attn_mla_operands_(attn_error_ *e, attn_mla_job_ *j, attn_operand_ *op) {
+  const int matrix = ATTN_MATRIX_, either = ATTN_OUT_ | ATTN_OPTIONAL_;
+  attn_mla_params *p = &j->p;
+  const int64_t any = ATTN_ANY_, b = j->x.batch, t = j->x.len, dm = j->x.dim;
+  attn_operand_ all[ATTN_MLA_OPERANDS_] = {
+      ATTN_OPERAND_(&j->x, "x", 0, any, 1, any, any, "x must have one head"),
+      ATTN_OPERAND_(&p->w_dq, "params.w_dq", matrix | ATTN_OPTIONAL_, 1, 1, dm, any,
+                    ATTN_IN_OUT_("params.w_dq", "x.dim", "dq")),
+      ATTN_OPERAND_(&p->w_uq, "params.w_uq", matrix, 1, 1, any, any,
+                    ATTN_IN_OUT_("params.w_uq", "dq, without w_dq x.dim", "heads * (dn + dr)")),
+      ATTN_OPERAND_(&p->w_dkv, "params.w_dkv", matrix, 1, 1, dm, any,
+                    ATTN_IN_OUT_("params.w_dkv", "x.dim", "dc + dr")),
+      ATTN_OPERAND_(&p->w_ukv, "params.w_ukv", matrix, 1, 1, any, any,
+                    ATTN_IN_OUT_("params.w_ukv", "dc", "heads * (dn + dv)")),
+      ATTN_OPERAND_(&p->w_o, "params.w_o", matrix, 1, 1, any, any,
+                    ATTN_IN_OUT_("params.w_o", "heads * dv", "y.dim")),
+      ATTN_OPERAND_(&j->y, "y", ATTN_OUT_, b, 1, t, any,
+                    "y must be [x.batch, 1, x.len, the width of w_o]"),
+      ATTN_OPERAND_(&p->lse, "params.lse", either | ATTN_IS_F32_, b, any, t, 1,
+                    "params.lse must be f32 [x.batch, heads, x.len, 1]"),
+      ATTN_OPERAND_(&j->at.is.k, "cache.k", either, any, 1, any, any,
+                    "cache.k must have one head, of dc + dr columns")};
+  memcpy(op, all, sizeof all);
+  if (!attn_check_given_(e, op, ATTN_MLA_OPERANDS_) || !attn_mla_widths_(e, j)) return 0;
+  if (!p->w_dq.data && p->w_uq.len != dm)
+    return attn_reject_(e, ATTN_E_NULL, "params.w_dq must be given where w_uq does not read x");
+  op[2].len = p->w_dq.data ? p->w_dq.dim : dm, op[4].len = j->dc;
+  op[5].len = attn_mul_(p->heads, j->dv), op[6].dim = p->w_o.dim;
+  op[7].heads = p->heads, op[8].dim = attn_add_(j->dc, j->dr);
+  for (int i = 0; i < ATTN_MLA_OPERANDS_; i++)
+    if (!attn_check_operand_(e, &op[i], p->heads)) return 0;
+  return 1;
+}
+
+/* The factor of scores. */
+ATTN_COLD_ float attn_mla_scale_(const attn_mla_job_ *j) {
+  const attn_rope_params *r = &j->turn[0].p;
+  double by = 1.0 / sqrt((double)j->dn + (double)j->dr);
+  if (j->p.scale != 0.0f || signbit(j->p.scale)) return j->p.scale;
+  if (r->type == ATTN_ROPE_YARN && r->mscale_all_dim != 0.0) {
+    const double more = attn_rope_ms_(r->factor, r->mscale_all_dim);
+    by *= more * more;
+  }
+  return (float)by;
+}
+
+/* Whether making keys and values of every head takes fewer multiply-adds than leaving them latent. */
+ATTN_COLD_ int attn_mla_choose_(const attn_mla_job_ *j) {
+  const attn_latent_ *l = &j->at;
+  const double each = (double)j->dc * ((double)j->dn + (double)j->dv);
+  double latent = 0.0, wide = 0.0;
+  if (j->p.form != ATTN_MLA_AUTO || l->is.window) return j->p.form == ATTN_MLA_EXPANDED;
+  const int64_t n = l->indptr || l->cache || l->n < 1 ? l->n : 1; /* else all are alike */
+  for (int64_t b = 0; b < n; b++) {
+    const double fresh = (double)attn_latent_new_(l, b), all = (double)attn_latent_all_(l, b);
+    const double pairs = fresh * (all - (j->p.bidirectional ? 0.0 : 0.5 * fresh));
+    latent += pairs * (2.0 * (double)j->dc + (double)j->dr) + fresh * each;
+    wide +=
+        fresh > 0.0 ? pairs * ((double)j->dn + (double)j->dr + (double)j->dv) + all * each : 0.0;
+  }
+  return wide < latent;
+}
+
+/* Every rule; query: for the workspace, which reads no more than indptr and lengths. */
+ATTN_COLD_ int attn_mla_check_(attn_error_ *e, attn_mla_job_ *j, const attn_ctx *ctx, int *workers,
+                               int query) {
+  attn_operand_ op[ATTN_MLA_OPERANDS_];
+  attn_mla_params *p = &j->p;
+  attn_latent_ *l = &j->at;
+  attn_latent_more_ more, own;
+  memset(&more, 0, sizeof more), memset(&own, 0, sizeof own);
+  if (!attn_check_ctx_(e, ctx, &l->table, workers)) return 0;
+  l->indptr = p->indptr, l->cache = p->cache, l->held = p->held;
+  if (!attn_latent_open_(e, l) || !attn_mla_operands_(e, j, op) ||
+      !attn_latent_sequences_(e, l, &j->x, p->sequences, &more, &own))
+    return 0;
+  if (l->cache && (!attn_cache_latent_(&l->is) || l->is.v.dim != j->dc))
+    return attn_reject_(e, ATTN_E_SHAPE, "params.cache must be latent, with v.dim = dc");
+  if (l->cache && l->is.window && (p->bidirectional || p->form == ATTN_MLA_EXPANDED))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.bidirectional and ATTN_MLA_EXPANDED go without cache.window");
+  if (p->q_gain && !p->w_dq.data)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q_gain goes with w_dq");
+  if ((int)p->form < 0 || p->form >= ATTN_MLA_FORMS)
+    return attn_reject_(e, ATTN_E_RANGE, "params.form must be an attn_mla_form");
+  if (!(p->eps >= 0.0f && p->eps < INFINITY))
+    return attn_reject_(e, ATTN_E_VALUE, "params.eps must be finite and not negative");
+  const char *align = "params.q_gain and .kv_gain must be aligned to their elements";
+  if (!attn_check_scale_(e, p->scale) || !attn_check_window_(e, &p->window) ||
+      !attn_latent_array_(e, &more, p->q_gain, p->w_dq.dim, 4, align) ||
+      !attn_latent_array_(e, &more, p->kv_gain, j->dc, 4, align))
+    return 0;
+  for (int k = 0; k < 2; k++) {
+    if (!attn_latent_rope_(e, &j->turn[k], p->rope, l, j->dr, k, !query)) return 0;
+    for (int i = 0; i < ATTN_ROPE_SPANS_; i++) attn_latent_note_(&more, j->turn[k].span[i]);
+  }
+  if (!attn_check_apart_(e, ctx, op, ATTN_MLA_OPERANDS_, more.span, more.n) ||
+      (l->cache && !attn_latent_room_(e, l, attn_add_(j->dc, j->dr), 0, op, ATTN_MLA_OPERANDS_,
+                                      &more, &own, ctx, !query)))
+    return 0;
+  p->scale = attn_mla_scale_(j);
+  if (p->scale == 0.0f) p->scale = ATTN_ZERO;
+  j->expand = attn_mla_choose_(j);
+  return 1;
+}
+/* <<< attn/families/latent/mla.h */
+/* >>> attn/families/latent/mla_steps.h */
+/* families/latent/mla_steps.h owns the steps of multi-head latent attention, in both forms. */
+
+/* Heads that are made at once; of ABSORBED where rows are too many for few-query paths, which want all of
+ * them. */
+enum { ATTN_MLA_HEADS_ = 8, ATTN_MLA_FEW_ = 64 };
+
+typedef struct attn_latent_norm_ {
+  const attn_table_ *table;
+  attn_tensor x;
+  int64_t dim, tiles; /* columns that are normalised */
+  attn_norm norm;
+} attn_latent_norm_;
+
+ATTN_FUNC_ void attn_latent_norm_item_(void *job, int worker, int64_t index) {
+  const attn_latent_norm_ *a = (const attn_latent_norm_ *)job;
+  const int64_t b = index / a->tiles, first = index % a->tiles * ATTN_ROPE_RUN_;
+  const int64_t left = a->x.len - first;
+  const int64_t end = left < ATTN_ROPE_RUN_ ? a->x.len : first + ATTN_ROPE_RUN_;
+  (void)worker;
+  for (int64_t i = first; i < end; i++) {
+    float *row = (float *)(void *)attn_at_(&a->x, b, 0, i);
+    attn_row_norm_(a->table, row, a->dim, &a->norm);
+    attn_row_one_nan_(a->table, row, a->x.dim);
+  }
+}
+
+/* RMS norm of the first dim columns of rows of floats, in place. */
+ATTN_COLD_ int attn_stage_latent_norm_(attn_stage_ *s, attn_tensor x, int64_t dim,
+                                       const float *gain, float eps) {
+  attn_latent_norm_ a;
+  memset(&a, 0, sizeof a);
+  a.table = s->table, a.x = x, a.dim = dim, a.tiles = attn_runs_of_(x.len, ATTN_ROPE_RUN_);
+  a.norm.kind = ATTN_NORM_RMS, a.norm.gain = gain, a.norm.eps = eps;
+  return attn_stage_for_(s, attn_mul_(x.batch, a.tiles), attn_latent_norm_item_, &a, 0, NULL);
+}
+
+/* What heads h0 .. see. */
+ATTN_COLD_ attn_sdpa_params attn_mla_attention_(const attn_mla_job_ *j, int64_t h0, int64_t heads) {
+  attn_sdpa_params p;
+  memset(&p, 0, sizeof p);
+  p.scale = j->p.scale, p.window = j->p.window;
+  p.causal = j->p.bidirectional ? ATTN_CAUSAL_NONE : ATTN_CAUSAL_END;
+  if (j->p.lse.data) p.lse = attn_stage_heads_(j->p.lse, h0, heads);
+  return p;
+}
+
+/* Queries in the latent space against the rows of the cache. */
+ATTN_COLD_ int attn_mla_cached_(attn_stage_ *s, const attn_mla_job_ *j, attn_tensor o,
+                                attn_tensor q, const attn_sdpa_params *p) {
+  const attn_latent_ *l = &j->at;
+  attn_cached_ x;
+  int workers;
+  if (s->run) {
+    s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+    return attn_stage_done_(s, attn_cache_sdpa(o, q, l->cache, l->held, l->n, p, &s->ctx));
+  }
+  const attn_ctx plain = attn_before_workspace_(&s->ctx);
+  if (!attn_cached_open_(s->e, &x, o, q, l->cache, l->held, l->n, p)) return 0;
+  x.a.sequences.coming = 1;
+  if (!attn_sdpa_plan_(s->e, &x.a, &x.params, &plain, &workers, -1)) return 0;
+  if (!attn_nothing_(&x.a)) attn_stage_spare_(s, attn_softmax_bytes_(&x.a, s->workers));
+  return 1;
+}
+
+ATTN_COLD_ int attn_mla_absorbed_(attn_stage_ *s, const attn_mla_job_ *j, attn_tensor o,
+                                  attn_tensor q, attn_tensor rows) {
+  const attn_latent_ *l = &j->at;
+  const int64_t h = j->p.heads, used = s->used, wide = attn_add_(j->dc, j->dr);
+  const int64_t most = l->len > ATTN_MLA_FEW_ && h > ATTN_MLA_HEADS_ ? (int64_t)ATTN_MLA_HEADS_ : h;
+  const attn_tensor w = attn_weight_heads_(j->p.w_ukv, h);
+  for (int64_t h0 = 0; h0 < h; h0 += most, attn_stage_back_(s, used)) {
+    const int64_t n = h - h0 < most ? h - h0 : most;
+    const attn_tensor qa = attn_latent_rows_(s, l->batch, l->len, n, wide);
+    const attn_tensor oa = attn_latent_rows_(s, l->batch, l->len, n, j->dc);
+    const attn_tensor qh = attn_stage_heads_(q, h0, n), oh = attn_stage_heads_(o, h0, n);
+    const attn_tensor wh = attn_stage_heads_(w, h0, n);
+    attn_sdpa_params p = attn_mla_attention_(j, h0, n);
+    if (l->indptr) p.ragged.sequences = l->n, p.ragged.q_indptr = l->indptr;
+    if (l->indptr && !l->cache) p.ragged.kv_indptr = l->indptr;
+    if (!attn_stage_gemm_(s, attn_latent_flat_(attn_latent_columns_(qa, 0, j->dc)),
+                          attn_latent_flat_(attn_latent_columns_(qh, 0, j->dn)),
+                          attn_weight_flip_(attn_weight_columns_(wh, 0, j->dn)), NULL) ||
+        (j->dr && !attn_stage_copy_(s, attn_latent_columns_(qa, j->dc, j->dr),
+                                    attn_latent_columns_(qh, j->dn, j->dr))) ||
+        !(l->cache ? attn_mla_cached_(s, j, oa, qa, &p)
+                   : attn_stage_sdpa_(s, oa, qa, rows, attn_latent_columns_(rows, 0, j->dc), &p)) ||
+        !attn_stage_gemm_(s, attn_latent_flat_(oh), attn_latent_flat_(oa),
+                          attn_weight_columns_(wh, j->dn, j->dv), NULL))
+      return 0;
+  }
+  return 1;
+}
+
+/* One sequence: o and q its rows, c those of all its tokens. */
+ATTN_COLD_ int attn_mla_heads_(attn_stage_ *s, const attn_mla_job_ *j, int64_t b, attn_tensor o,
+                               attn_tensor q, attn_tensor c) {
+  const int64_t h = j->p.heads, used = s->used;
+  const attn_tensor w = attn_weight_heads_(j->p.w_ukv, h);
+  const attn_tensor latent = attn_latent_columns_(c, 0, j->dc);
+  attn_tensor turned = attn_latent_columns_(c, j->dc, j->dr);
+  turned.stride_head = 0;
+  for (int64_t h0 = 0; h0 < h; h0 += ATTN_MLA_HEADS_, attn_stage_back_(s, used)) {
+    const int64_t n = h - h0 < ATTN_MLA_HEADS_ ? h - h0 : (int64_t)ATTN_MLA_HEADS_;
+    const attn_tensor k = attn_latent_heads_(s, n, c.len, attn_add_(j->dn, j->dr));
+    const attn_tensor v = attn_latent_heads_(s, n, c.len, j->dv);
+    const attn_tensor wh = attn_stage_heads_(w, h0, n);
+    attn_sdpa_params p = attn_mla_attention_(j, h0, n);
+    if (p.lse.data) p.lse = attn_latent_part_(&j->at, p.lse, b);
+    if (!attn_stage_gemm_(s, attn_latent_columns_(k, 0, j->dn), latent,
+                          attn_weight_columns_(wh, 0, j->dn), NULL) ||
+        (j->dr && !attn_stage_copy_(s, attn_latent_columns_(k, j->dn, j->dr), turned)) ||
+        !attn_stage_gemm_(s, v, latent, attn_weight_columns_(wh, j->dn, j->dv), NULL) ||
+        !attn_stage_sdpa_(s, attn_stage_heads_(o, h0, n), attn_stage_heads_(q, h0, n), k, v, &p))
+      return 0;
+  }
+  return 1;
+}
+
+ATTN_COLD_ int attn_mla_expanded_(attn_stage_ *s, const attn_mla_job_ *j, attn_tensor o,
+                                  attn_tensor q, attn_tensor rows) {
+  const attn_latent_ *l = &j->at;
+  const int64_t used = s->used;
+  for (int64_t b = 0, n = attn_latent_walked_(s, l); b < n; b++, attn_stage_back_(s, used)) {
+    attn_tensor c = attn_latent_part_(l, rows, b);
+    if (attn_latent_new_(l, b) == 0) continue;
+    if (l->cache && !attn_stage_latent_rows_(s, l, l->is.k, b, &c)) return 0;
+    if (!attn_mla_heads_(s, j, b, attn_latent_part_(l, o, b), attn_latent_part_(l, q, b), c))
+      return 0;
+  }
+  return 1;
+}
+
+ATTN_COLD_ int attn_mla_steps_(attn_stage_ *s, void *job) {
+  attn_mla_job_ *j = (attn_mla_job_ *)job;
+  const attn_mla_params *p = &j->p;
+  const int64_t b = j->x.batch, t = j->x.len, h = p->heads, dn = j->dn;
+  const attn_tensor q = attn_latent_rows_(s, b, t, h, attn_add_(dn, j->dr));
+  const attn_tensor o = attn_latent_rows_(s, b, t, h, j->dv);
+  const attn_tensor rows = attn_stage_tensor_(s, b, 1, t, attn_add_(j->dc, j->dr));
+  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  attn_tensor low = j->x;
+  if (p->w_dq.data) {
+    low = attn_stage_tensor_(s, b, 1, t, p->w_dq.dim);
+    if (!attn_stage_gemm_(s, low, j->x, p->w_dq, NULL) ||
+        !attn_stage_latent_norm_(s, low, low.dim, p->q_gain, p->eps))
+      return 0;
+  }
+  if (!attn_stage_gemm_(s, attn_latent_wide_(q), low, p->w_uq, NULL) ||
+      !attn_stage_gemm_(s, rows, j->x, p->w_dkv, NULL) ||
+      !attn_stage_latent_turn_(s, &j->at, &j->turn[0], attn_latent_columns_(q, dn, j->dr)) ||
+      !attn_stage_latent_turn_(s, &j->at, &j->turn[1], attn_latent_columns_(rows, j->dc, j->dr)) ||
+      !attn_stage_latent_norm_(s, rows, j->dc, p->kv_gain, p->eps) ||
+      (j->at.cache && !attn_stage_latent_append_(s, &j->at, rows, none)) ||
+      !(j->expand ? attn_mla_expanded_(s, j, o, q, rows) : attn_mla_absorbed_(s, j, o, q, rows)))
+    return 0;
+  if (s->run) attn_latent_clear_(&j->at, &o);
+  return attn_stage_gemm_(s, j->y, attn_latent_wide_(o), p->w_o, NULL);
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_COLD_ attn_status attn_mla_call_(attn_tensor y, attn_tensor x, const attn_mla_params *params,
+                                      attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_mla_job_ j;
+  int workers = 1;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x = x;
+  if (!params) {
+    attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
+    return attn_end_(bytes ? NULL : ctx, &e);
+  }
+  j.p = *params;
+  const int fine = attn_mla_check_(&e, &j, ctx, &workers, bytes != NULL);
+  const attn_status status =
+      attn_step_call_or_(&e, j.at.table, workers, ctx, attn_mla_steps_, &j,
+                         j.expand ? "latent rows, heads expanded" : "latent rows, queries absorbed",
+                         fine && (x.batch == 0 || x.len == 0) ? "no queries" : NULL, bytes);
+  if (status == ATTN_OK && ctx && !bytes && x.batch && x.len)
+    ctx->report.why = params->form ? "params.form" : "its cost";
+  return status;
+}
+ATTN_CALL_(attn_mla, (y, x, params), attn_tensor y, attn_tensor x, const attn_mla_params *params)
+/* <<< attn/families/latent/mla_steps.h */
+/* >>> attn/families/latent/tpa.h */
+/* families/latent/tpa.h owns tensor product attention: factors as rows that a cache can hold, and heads made from
+ * such rows. */
+
+enum { ATTN_TPA_Q_, ATTN_TPA_K_, ATTN_TPA_V_, ATTN_TPA_OPERANDS_ = 10, ATTN_TPA_HEADS_ = 16 };
+
+typedef struct attn_tpa_job_ {
+  attn_tensor o;
+  attn_factors x[3];
+  attn_tpa_params p;
+  attn_latent_ at;
+  attn_rope_ turn[2];
+} attn_tpa_job_;
+
+/* ---- rows of factors ----------------------------------------------------------------------------*/
+
+ATTN_COLD_ int64_t attn_factors_width_(const attn_factors *x) {
+  return attn_mul_(x->a.heads, attn_add_(x->a.dim, x->b.dim));
+}
+
+/* The vectors of rows of factors, a head each. */
+ATTN_COLD_ attn_tensor attn_factors_b_(attn_tensor rows, const attn_factors *x) {
+  attn_tensor t = attn_latent_columns_(rows, x->a.heads * x->a.dim, x->b.dim);
+  t.heads = x->a.heads, t.stride_head = x->b.dim;
+  return t;
+}
+
+typedef struct attn_factors_copy_ {
+  const attn_table_ *table;
+  attn_tensor y;         /* rows of factors; or, of heads, [rows][heads][R] */
+  const attn_factors *x; /* what rows are made of */
+  attn_tensor rows;
+  int64_t tiles, h0;
+} attn_factors_copy_;
+
+/* Factors become rows of floats. */
+ATTN_FUNC_ void attn_factors_row_item_(void *job, int worker, int64_t index) {
+  const attn_factors_copy_ *c = (const attn_factors_copy_ *)job;
+  const int64_t b = index / c->tiles, first = index % c->tiles * ATTN_TILE_;
+  const int64_t left = c->y.len - first, rank = c->x->a.heads;
+  const int64_t end = left < ATTN_TILE_ ? c->y.len : first + ATTN_TILE_;
+  (void)worker;
+  for (int64_t i = first; i < end; i++) {
+    float *row = (float *)(void *)attn_at_(&c->y, b, 0, i);
+    for (int part = 0; part < 2; part++) {
+      const attn_tensor *x = part ? &c->x->b : &c->x->a;
+      for (int64_t r = 0; r < rank; r++, row += x->dim)
+        c->table->widen(row, attn_at_(x, b, r, i), 0, NULL, 1, x->dim, x->dtype, NULL);
+    }
+  }
+}
+
+/* a / R of some heads, the numbers of a head side by side. */
+ATTN_FUNC_ void attn_factors_turn_item_(void *job, int worker, int64_t index) {
+  const attn_factors_copy_ *c = (const attn_factors_copy_ *)job;
+  const int64_t first = index * ATTN_TILE_, left = c->y.len - first, rank = c->x->a.heads;
+  const int64_t end = left < ATTN_TILE_ ? c->y.len : first + ATTN_TILE_, heads = c->y.dim / rank;
+  (void)worker;
+  for (int64_t i = first; i < end; i++) {
+    float *y = (float *)(void *)attn_at_(&c->y, 0, 0, i);
+    const float *a = (const float *)(const void *)attn_at_(&c->rows, 0, 0, i) + c->h0;
+    for (int64_t h = 0; h < heads; h++)
+      for (int64_t r = 0; r < rank; r++) *y++ = a[r * c->x->a.dim + h] / (float)rank;
+  }
+}
+
+/* y [1,n,rows,d], the heads of a token side by side, = heads h0 .. of rows of factors. */
+ATTN_COLD_ int attn_stage_factors_(attn_stage_ *s, attn_tensor y, attn_tensor rows,
+                                   const attn_factors *x, int64_t h0) {
+  const int64_t rank = x->a.heads, n = y.heads, used = s->used;
+  attn_factors_copy_ c;
+  memset(&c, 0, sizeof c);
+  c.table = s->table, c.x = x, c.rows = rows, c.h0 = h0;
+  c.y = attn_stage_tensor_(s, 1, 1, rows.len, attn_mul_(n, rank));
+  if (!attn_stage_for_(s, attn_tiles_of_(rows.len), attn_factors_turn_item_, &c, 0, NULL)) return 0;
+  /* a token is a product: what is a head of it, is a row */
+  attn_tensor w = attn_factors_b_(rows, x), a = c.y, to = y;
+  w.len = rank, w.heads = rows.len, w.stride_len = w.stride_head, w.stride_head = rows.stride_len;
+  a.heads = rows.len, a.stride_head = a.stride_len, a.len = n, a.dim = a.stride_len = rank;
+  to.heads = y.len, to.stride_head = y.stride_len, to.len = n, to.stride_len = y.stride_head;
+  if (!attn_stage_gemm_(s, to, a, w, NULL)) return 0;
+  attn_stage_back_(s, used);
+  return 1;
+}
+
+/* ---- steps --------------------------------------------------------------------------------------*/
+
+/* One sequence: its rows of o and q, the factors of all its tokens. */
+ATTN_COLD_ int attn_tpa_heads_(attn_stage_ *s, const attn_tpa_job_ *j, int64_t b, attn_tensor o,
+                               attn_tensor q, attn_tensor k, attn_tensor v) {
+  const int64_t h = j->o.heads, used = s->used;
+  for (int64_t h0 = 0; h0 < h; h0 += ATTN_TPA_HEADS_, attn_stage_back_(s, used)) {
+    const int64_t n = h - h0 < ATTN_TPA_HEADS_ ? h - h0 : (int64_t)ATTN_TPA_HEADS_;
+    const attn_tensor kh = attn_latent_rows_(s, 1, k.len, n, q.dim);
+    const attn_tensor vh = attn_latent_rows_(s, 1, v.len, n, o.dim);
+    attn_sdpa_params p;
+    memset(&p, 0, sizeof p);
+    p.scale = j->p.scale, p.window = j->p.window;
+    p.causal = j->p.bidirectional ? ATTN_CAUSAL_NONE : ATTN_CAUSAL_END;
+    if (j->p.lse.data) p.lse = attn_latent_part_(&j->at, attn_stage_heads_(j->p.lse, h0, n), b);
+    if (!attn_stage_factors_(s, kh, k, &j->x[ATTN_TPA_K_], h0) ||
+        !attn_stage_factors_(s, vh, v, &j->x[ATTN_TPA_V_], h0) ||
+        !attn_stage_sdpa_(s, attn_stage_heads_(o, h0, n), attn_stage_heads_(q, h0, n), kh, vh, &p))
+      return 0;
+  }
+  return 1;
+}
+
+ATTN_COLD_ int attn_tpa_steps_(attn_stage_ *s, void *job) {
+  attn_tpa_job_ *j = (attn_tpa_job_ *)job;
+  attn_latent_ *l = &j->at;
+  attn_tensor rows[3];
+  for (int i = 0; i < 3; i++) {
+    rows[i] = attn_stage_tensor_(s, l->batch, 1, l->len, attn_factors_width_(&j->x[i]));
+    attn_factors_copy_ c;
+    memset(&c, 0, sizeof c);
+    c.table = s->table, c.y = rows[i], c.x = &j->x[i], c.tiles = attn_tiles_of_(l->len);
+    if (!attn_stage_for_(s, attn_mul_(l->batch, c.tiles), attn_factors_row_item_, &c, 0, NULL) ||
+        (j->p.rope && i < ATTN_TPA_V_ &&
+         !attn_stage_latent_turn_(s, l, &j->turn[i], attn_factors_b_(rows[i], &j->x[i]))))
+      return 0;
+  }
+  if (l->cache && !attn_stage_latent_append_(s, l, rows[ATTN_TPA_K_], rows[ATTN_TPA_V_])) return 0;
+  const attn_tensor q = attn_latent_rows_(s, l->batch, l->len, j->o.heads, j->x[0].b.dim);
+  if (!attn_stage_factors_(s, attn_latent_flat_(q), attn_latent_flat_(rows[0]), &j->x[0], 0))
+    return 0;
+  const int64_t used = s->used;
+  for (int64_t b = 0, n = attn_latent_walked_(s, l); b < n; b++, attn_stage_back_(s, used)) {
+    attn_tensor k = attn_latent_part_(l, rows[ATTN_TPA_K_], b);
+    attn_tensor v = attn_latent_part_(l, rows[ATTN_TPA_V_], b);
+    if (attn_latent_new_(l, b) == 0) continue;
+    if (l->cache && (!attn_stage_latent_rows_(s, l, l->is.k, b, &k) ||
+                     !attn_stage_latent_rows_(s, l, l->is.v, b, &v)))
+      return 0;
+    if (!attn_tpa_heads_(s, j, b, attn_latent_part_(l, j->o, b), attn_latent_part_(l, q, b), k, v))
+      return 0;
+  }
+  if (s->run) attn_latent_clear_(l, &j->o);
+  return 1;
+}
+
+/* ---- checks -------------------------------------------------------------------------------------*/
+
+ATTN_COLD_ int attn_tpa_operands_(attn_error_ *e, attn_tpa_job_ *j, attn_operand_ *op) {
+  const int either = ATTN_OUT_ | ATTN_OPTIONAL_;
+  const int64_t any = ATTN_ANY_;
+  const attn_tensor *o = &j->o;
+  attn_factors *q = &j->x[0], *k = &j->x[1], *v = &j->x[2];
+  static const char shape_a[] = "a of q, k and v must be [o.batch, R, o.len, o.heads]";
+  static const char shape_b[] =
+      "b of q, k and v must be [o.batch, R of a, o.len, d], d of q and k alike, of v o.dim";
+  attn_operand_ all[ATTN_TPA_OPERANDS_] = {
+      ATTN_OPERAND_(&j->o, "o", ATTN_OUT_, any, any, any, any, ""),
+      ATTN_OPERAND_(&q->a, "q.a", 0, o->batch, any, o->len, o->heads, shape_a),
+      ATTN_OPERAND_(&q->b, "q.b", 0, o->batch, q->a.heads, o->len, any, shape_b),
+      ATTN_OPERAND_(&k->a, "k.a", 0, o->batch, any, o->len, o->heads, shape_a),
+      ATTN_OPERAND_(&k->b, "k.b", 0, o->batch, k->a.heads, o->len, q->b.dim, shape_b),
+      ATTN_OPERAND_(&v->a, "v.a", 0, o->batch, any, o->len, o->heads, shape_a),
+      ATTN_OPERAND_(&v->b, "v.b", 0, o->batch, v->a.heads, o->len, o->dim, shape_b),
+      ATTN_OPERAND_(&j->p.lse, "params.lse", either | ATTN_IS_F32_, o->batch, o->heads, o->len, 1,
+                    "params.lse must be f32 [o.batch, o.heads, o.len, 1]"),
+      ATTN_OPERAND_(&j->at.is.k, "cache.k", either, any, 1, any, attn_factors_width_(k),
+                    "cache.k must have one head, of Rk (H + dk) columns"),
+      ATTN_OPERAND_(&j->at.is.v, "cache.v", either, any, 1, any, attn_factors_width_(v),
+                    "cache.v must have one head, of Rv (H + dv) columns")};
+  memcpy(op, all, sizeof all);
+  if (!attn_check_given_(e, op, ATTN_TPA_OPERANDS_)) return 0;
+  for (int i = 0; i < ATTN_TPA_OPERANDS_; i++)
+    if (!attn_check_operand_(e, &op[i], o->heads)) return 0;
+  const int64_t most = ATTN_LATENT_MOST_;
+  for (int i = 0; i < 3; i++)
+    if (j->x[i].a.heads < 1 || j->x[i].a.heads > most || o->heads > most)
+      return attn_reject_(e, ATTN_E_SHAPE,
+                          "the ranks of q, k and v must lie in 1..65536, as o.heads");
+  return 1;
+}
+
+/* Every rule; query: for the workspace, which reads no more than indptr and lengths. */
+ATTN_COLD_ int attn_tpa_check_(attn_error_ *e, attn_tpa_job_ *j, const attn_ctx *ctx, int *workers,
+                               int query) {
+  attn_operand_ op[ATTN_TPA_OPERANDS_];
+  attn_tpa_params *p = &j->p;
+  attn_latent_ *l = &j->at;
+  attn_latent_more_ more, own;
+  memset(&more, 0, sizeof more), memset(&own, 0, sizeof own);
+  l->indptr = p->indptr, l->cache = p->cache, l->held = p->held;
+  if (!attn_check_ctx_(e, ctx, &l->table, workers) || !attn_latent_open_(e, l)) return 0;
+  if (l->cache && attn_cache_latent_(&l->is))
+    return attn_reject_(e, ATTN_E_NULL, "cache.v.data must not be null");
+  if (!attn_tpa_operands_(e, j, op) ||
+      !attn_latent_sequences_(e, l, &j->o, p->sequences, &more, &own) ||
+      !attn_check_scale_(e, p->scale) || !attn_check_window_(e, &p->window))
+    return 0;
+  if (l->cache && l->is.window)
+    return attn_reject_(e, ATTN_E_RANGE, "params.cache must not be a ring");
+  for (int k = 0; p->rope && k < 2; k++) {
+    if (!attn_latent_rope_(e, &j->turn[k], p->rope, l, j->x[k].b.dim, k, !query)) return 0;
+    for (int i = 0; i < ATTN_ROPE_SPANS_; i++) attn_latent_note_(&more, j->turn[k].span[i]);
+  }
+  return attn_check_apart_(e, ctx, op, ATTN_TPA_OPERANDS_, more.span, more.n) &&
+         (!l->cache || attn_latent_room_(e, l, attn_factors_width_(&j->x[ATTN_TPA_K_]),
+                                         attn_factors_width_(&j->x[ATTN_TPA_V_]), op,
+                                         ATTN_TPA_OPERANDS_, &more, &own, ctx, !query));
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_COLD_ attn_status attn_tpa_call_(attn_tensor o, const attn_factors *q, const attn_factors *k,
+                                      const attn_factors *v, const attn_tpa_params *params,
+                                      attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_tpa_job_ j;
+  int workers = 1, fine = 0;
+  memset(&j, 0, sizeof j);
+  j.o = o;
+  if (params) j.p = *params;
+  if (!q || !k || !v) {
+    attn_reject_(&e, ATTN_E_NULL, "q, k and v must not be null");
+    return attn_end_(bytes ? NULL : ctx, &e);
+  }
+  j.x[0] = *q, j.x[1] = *k, j.x[2] = *v;
+  fine = attn_tpa_check_(&e, &j, ctx, &workers, bytes != NULL);
+  return attn_step_call_or_(&e, j.at.table, workers, ctx, attn_tpa_steps_, &j,
+                            "heads made from factors",
+                            fine && (!o.batch || !o.len || !o.heads) ? "no queries" : NULL, bytes);
+}
+ATTN_CALL_(attn_tpa, (o, q, k, v, params), attn_tensor o, const attn_factors *q,
+           const attn_factors *k, const attn_factors *v, const attn_tpa_params *params)
+/* <<< attn/families/latent/tpa.h */
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

@@ -72,6 +72,7 @@
 #include "api/families/memory/recursive.h"
 #include "api/families/memory/recall.h"
 #include "api/families/memory/gtrxl.h"
+#include "api/families/memory/infini.h"
 #endif
 #if ATTN_HAS_BLOCKS
 #include "api/families/blocks/coder.h"
@@ -85,6 +86,10 @@
 #if ATTN_HAS_MIXERS
 #include "api/families/mixers/fourier.h"
 #include "api/families/mixers/mixer.h"
+#endif
+#if ATTN_HAS_LATENT
+#include "api/families/latent/mla.h"
+#include "api/families/latent/tpa.h"
 #endif
 #include "api/left_out.h"
 #include "api/end.h"
@@ -303,6 +308,7 @@ ATTN_BEGIN_STRICT_
 #include "families/memory/spalm.h"
 #include "families/memory/memorizing.h"
 #include "families/memory/gtrxl.h"
+#include "families/memory/infini.h"
 #endif
 #if ATTN_HAS_BLOCKS
 #include "families/blocks/feed_forward.h"
@@ -324,6 +330,13 @@ ATTN_BEGIN_STRICT_
 #include "families/mixers/spatial.h"
 #include "families/mixers/gmlp.h"
 #include "families/mixers/mixer.h"
+#endif
+#if ATTN_HAS_LATENT
+#include "families/latent/rows.h"
+#include "families/latent/kept.h"
+#include "families/latent/mla.h"
+#include "families/latent/mla_steps.h"
+#include "families/latent/tpa.h"
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

@@ -208,7 +208,7 @@ int main(int argc, char **argv) {
         register_multihead,   register_sparse,   register_content, register_linear,
         register_compression, register_lowrank,  register_priors,  register_maps,
         register_heads,       register_memory,   register_depth,   register_blocks,
-        register_mixers})
+        register_mixers,      register_latent})
     entries(selection);
   Progress progress;
   benchmark::RunSpecifiedBenchmarks(&progress);

@@ -143,6 +143,10 @@ static const uint64_t golden[] = {
     0xbc0c95f421f707e2u, /* softpick weights */
     0x49b4c572ba12fe81u, /* forgetting */
     0xb6bdbe420b68b7aau, /* stick weights */
+    0xe0158ab977a04859u, /* rms norm */
+    0xd94a1dbb1f66a99du, /* latent layer */
+    0x827caf3d2d5643eau, /* factor heads */
+    0x0548b47a601963afu, /* infini segments */
     0x2f9bf0d3d4f32948u, /* differential */
     0x51a29de3bcaf52a5u, /* entmax weights */
 };

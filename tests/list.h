@@ -1376,7 +1376,30 @@
   X(M4_append_is_rope_then_append)          \
   X(M4_append_workers)                      \
   X(M4_append_saturates)                    \
-  X(M4_append_rejects)
+  X(M4_append_rejects)                      \
+  X(M5_mla_rows)                            \
+  X(M5_mla_cache)                           \
+  X(M5_mla_long)                            \
+  X(M5_mla_token_by_token)                  \
+  X(M5_mla_ring)                            \
+  X(M5_mla_yarn)                            \
+  X(M5_mla_positions)                       \
+  X(M5_mla_promises)                        \
+  X(M5_mla_edges)                           \
+  X(M5_mla_rejects)                         \
+  X(M5_tpa_rows)                            \
+  X(M5_tpa_cache)                           \
+  X(M5_tpa_identities)                      \
+  X(M5_tpa_promises)                        \
+  X(M5_tpa_edges)                           \
+  X(M5_tpa_rejects)                         \
+  X(M5_infini_formula)                      \
+  X(M5_infini_streams)                      \
+  X(M5_infini_gates)                        \
+  X(M5_infini_long)                         \
+  X(M5_infini_promises)                     \
+  X(M5_infini_edges)                        \
+  X(M5_infini_rejects)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)

@@ -142,6 +142,8 @@
 #define attn_gemm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
 #define attn_layer_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
 #define attn_layer_norm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
+#define attn_rms_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
+#define attn_rms_norm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
 #endif
 #if !ATTN_HAS_DEPTH
 #define attn_calm_calibrate(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DEPTH
@@ -183,6 +185,12 @@
 #define attn_span_reach(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
 #define attn_talking(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
 #define attn_talking_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
+#endif
+#if !ATTN_HAS_LATENT
+#define attn_mla(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
+#define attn_mla_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
+#define attn_tpa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
+#define attn_tpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
 #endif
 #if !ATTN_HAS_LINEAR
 #define attn_feature_count(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
@@ -239,6 +247,8 @@
 #define attn_gtrxl_gate(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_gtrxl_gate_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_gtrxl_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_infini(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_infini_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_knn_lm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_knn_lm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_knn_search(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
