@@ -20,7 +20,7 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(log2_below)(ATTN_VF_ u) {
   ATTN_STEP_(2)
   ATTN_STEP_(1)
 #undef ATTN_STEP_
-      const ATTN_VF_ z = ATTN_V_MAX_(ATTN_V_ZERO_(), ATTN_V_SUB_(u, one));
+  const ATTN_VF_ z = ATTN_V_MAX_(ATTN_V_ZERO_(), ATTN_V_SUB_(u, one));
   return ATTN_V_FMA_(ATTN_FN_(log2_beside)(z), z, e);
 }
 
