@@ -39,7 +39,8 @@
  *
  *   Functions: attn_sdpa (attention), attn_cache_* (a cache of pages, and attention over it),
  *   attn_merge (partial results), attn_relu (rectified weights), attn_reshaped (sigmoid weights,
- *   softpick, stick-breaking, scalable softmax, forgetting, output gates), attn_edges (key lists);
+ *   softpick, stick-breaking, entmax, sparsemax, scalable softmax, forgetting, output gates),
+ *   attn_differential (the difference of two softmaxes), attn_edges (key lists);
  *   attn_multihead, attn_mla (latent rows, DeepSeek), attn_tpa (heads from factors), attn_collaborative (with projections), attn_capsules* (routing of heads);
  *   attn_pattern_*, attn_block_permutations, attn_schedule_* (sparse patterns), attn_xattention, attn_vertical_slash (blocks
  *   of a prompt that matter), attn_snapkv, attn_h2o, attn_evict* (keys that a cache forgets); attn_star_*,
@@ -80,7 +81,7 @@
  *   last extent (dim) is contiguous. Any other stride is legal: [B,T,H,D] as well as [B,H,T,D],
  *   packed QKV, 0 to broadcast an input, negative to walk backwards. Pointers are aligned to
  *   their elements and no more. f32, f16 and bf16 mix freely between q, k, v and o; arithmetic is
- *   f32 unless params.compute says otherwise (9). k and v of attn_sdpa, attn_relu and attn_reshaped may also be quantised: I8, I4 (two numbers to a byte),
+ *   f32 unless params.compute says otherwise (9). k and v of attn_sdpa, attn_relu, attn_reshaped and attn_differential may also be quantised: I8, I4 (two numbers to a byte),
  *   E4M3, with a scale for each row, or each group of columns, and zero points, as attn_quantize
  *   makes them. Inputs may overlap each other (V a slice of K). Outputs overlap nothing; overlap is
  *   judged by the range of addresses from a view's first to its last element, so an output
@@ -1258,6 +1259,87 @@ ATTN_FUNC_ void ATTN_FN_(late_block)(float *s, int64_t n, int g0, int g1, const 
   }
 }
 /* <<< attn/kernels/reshape.h */
+/* >>> attn/kernels/entmax.h */
+/* kernels/entmax.h owns the weights of entmax, powers of what scores have above a threshold. */
+
+/* log2 of 0 < u <= 1 by halves, without a word for exponents; of 0 it is below -127 */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(log2_below)(ATTN_VF_ u) {
+  const ATTN_VF_ one = ATTN_V_SET1_(1.0f);
+  ATTN_VF_ e = ATTN_V_ZERO_();
+#define ATTN_STEP_(bits)                                                                      \
+  {                                                                                           \
+    const ATTN_VF_ up = ATTN_V_MUL_(u, ATTN_V_SET1_((float)((uint64_t)1 << ((bits)-1)) * 2)); \
+    const ATTN_VF_ far = ATTN_V_SUB_(e, ATTN_V_SET1_(bits));                                  \
+    const ATTN_VF_ over = ATTN_V_SUB_(up, ATTN_V_SET1_(2.0f));                                \
+    e = ATTN_V_SELECT_(ATTN_V_LT_(over, ATTN_V_ZERO_()), far, e);                             \
+    u = ATTN_V_SELECT_(ATTN_V_LT_(over, ATTN_V_ZERO_()), up, u);                              \
+  }
+  ATTN_STEP_(64)
+  ATTN_STEP_(32)
+  ATTN_STEP_(16)
+  ATTN_STEP_(8)
+  ATTN_STEP_(4)
+  ATTN_STEP_(2)
+  ATTN_STEP_(1)
+#undef ATTN_STEP_
+  const ATTN_VF_ z = ATTN_V_MAX_(ATTN_V_ZERO_(), ATTN_V_SUB_(u, one));
+  return ATTN_V_FMA_(ATTN_FN_(log2_beside)(z), z, e);
+}
+
+ATTN_INLINE_ void ATTN_FN_(entmax_lanes)(float *to, const float *x, int64_t n, ATTN_VF_ m,
+                                         ATTN_VF_ tau, float by, float power, int way, float *sum,
+                                         float *slope, float *count) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), one = ATTN_V_SET1_(1.0f), times = ATTN_V_SET1_(by);
+  ATTN_VF_ all = zero, steep = zero, many = zero;
+  for (int64_t j = 0; j < n;) {
+    const int64_t end = n - j < ATTN_BLOCK_ ? n : j + ATTN_BLOCK_;
+    ATTN_VF_ part = zero, rise = zero;
+    for (; j < end; j++) {
+      const ATTN_VF_ above = ATTN_V_MUL_(ATTN_V_SUB_(ATTN_V_LOAD_(x + j * ATTN_GROUP_), m), times);
+      const ATTN_VF_ u = ATTN_V_MAX_(zero, ATTN_V_SUB_(above, tau));
+      const ATTN_VF_ is = ATTN_V_SELECT_(ATTN_V_EQ_(u, zero), zero, one);
+      ATTN_VF_ w = u, over = is;
+      if (!to && ATTN_V_ALL_(ATTN_V_EQ_(u, zero))) continue;
+      if (way == 2) {
+        w = ATTN_V_MUL_(u, u), over = u;
+      } else if (way > 2) {
+        const ATTN_VF_ high = ATTN_V_MUL_(ATTN_V_SET1_(power), ATTN_FN_(log2_below)(u));
+        const ATTN_VF_ y = ATTN_FN_(exp2_neg)(ATTN_V_MAX_(ATTN_V_SET1_(-200.0f), high));
+        w = ATTN_V_SELECT_(ATTN_V_EQ_(u, zero), zero, ATTN_V_ADD_(y, ATTN_V_SUB_(u, u)));
+        over = ATTN_V_SELECT_(ATTN_V_EQ_(u, zero), zero, ATTN_V_DIV_(w, u));
+      }
+      if (to) {
+        ATTN_V_STORE_(to + j * ATTN_TILE_, w);
+        many = ATTN_V_ADD_(many, ATTN_V_SELECT_(ATTN_V_EQ_(w, zero), zero, one));
+      }
+      part = ATTN_V_ADD_(part, w), rise = ATTN_V_ADD_(rise, over);
+    }
+    all = ATTN_V_ADD_(all, part), steep = ATTN_V_ADD_(steep, rise);
+  }
+  ATTN_V_STORE_(sum, all);
+  ATTN_V_STORE_(slope, steep);
+  ATTN_V_STORE_(count, many);
+}
+
+ATTN_FUNC_ void ATTN_FN_(entmax_group)(float *to, const float *x, int64_t n, const float *m,
+                                       const float *tau, float by, float power, float *sum,
+                                       float *slope, float *count) {
+  for (int lane = 0; lane < ATTN_GROUP_; lane += ATTN_W_) {
+    const ATTN_VF_ top = ATTN_V_LOAD_(m + lane), least = ATTN_V_LOAD_(tau + lane);
+    float *out = to ? to + lane : NULL;
+#define ATTN_WAY_(way)                                                                           \
+  ATTN_FN_(entmax_lanes)(out, x + lane, n, top, least, by, power, way, sum + lane, slope + lane, \
+                         count + lane)
+    if (power == 1.0f)
+      ATTN_WAY_(1);
+    else if (power == 2.0f)
+      ATTN_WAY_(2);
+    else
+      ATTN_WAY_(3);
+#undef ATTN_WAY_
+  }
+}
+/* <<< attn/kernels/entmax.h */
 /* >>> attn/kernels/rows.h */
 /* kernels/rows.h owns work on rows: storage types, transposition between rows and lanes, and row
  * functions (exp, weights, blend, rotation). Tails touch only the elements that exist. */
@@ -5379,7 +5461,7 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_FAMILY_MIXERS 0x400000u
 /* Products of numbers below f32: params.compute of attn_sdpa, attn_cache_sdpa and attn_gemm. */
 #define ATTN_FAMILY_LOW 0x800000u
-#define ATTN_FAMILY_RESHAPED 0x1000000u  /* attn_reshaped */
+#define ATTN_FAMILY_RESHAPED 0x1000000u  /* attn_reshaped, attn_differential */
 #define ATTN_FAMILY_SELECTION 0x2000000u /* api/families/selection/ */
 #define ATTN_FAMILY_LATENT 0x4000000u    /* attn_mla, attn_tpa */
 #define ATTN_FAMILY_ALL 0x7ffffffu
@@ -6391,12 +6473,16 @@ ATTN_DEF size_t attn_relu_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
  *   SOFTPICK  relu(e_j) / (sum_l |e_l| + 1e-8), e_j = exp(x_ij - m) - exp(-m), m = max(0, max_l x_il): keys with
  *             x_ij <= 0 have no weight. Zuhri et al. 2025, arXiv 2504.20966
  *   STICK     sigmoid(x_ij) prod_{j < l < p_i} (1 - sigmoid(x_il)), j < p_i: each key takes its share of what the
- *             later ones have left. Tan et al. 2024, arXiv 2410.17980 */
+ *             later ones have left. Tan et al. 2024, arXiv 2410.17980
+ *   ENTMAX    max(0, (alpha - 1) x_ij - tau_i)^(1/(alpha - 1)), tau_i such that they sum to 1: keys far below the best one have
+ *             weight 0. alpha 2 is sparsemax; 1 would be the softmax. Peters et al. 2019, arXiv 1905.05702; Correia et al. 2019, arXiv
+ *             1909.00015 */
 typedef enum attn_reshape_kind {
   ATTN_RESHAPE_SOFTMAX = 0,
   ATTN_RESHAPE_SIGMOID,
   ATTN_RESHAPE_SOFTPICK,
-  ATTN_RESHAPE_STICK
+  ATTN_RESHAPE_STICK,
+  ATTN_RESHAPE_ENTMAX
 } attn_reshape_kind;
 
 /* Scalable softmax: x_ij becomes (scale_h log n_i + bias_h) x_ij, biases of the score included. scale [H], null
@@ -6441,10 +6527,13 @@ typedef struct attn_forget {
  * include_self: of STICK, 1: the key at p_i takes part (j <= p_i). remainder, 1: O_i gets what is left of the stick times the
  *   value at p_i, if it is one of the kv_len.
  * gate [B,H,Tq,1] or [B,H,Tq,dv], f32, f16 or bf16: O becomes O sigmoid(gate). Qiu et al. 2025, arXiv 2505.06708.
+ * alpha: of ENTMAX, above 1 and at most 2; 0 = 1.5; or alphas [H], not null. support [B,H,Tq,1] f32, out: the number of keys that
+ *   have a weight, up to 2^24; ENTMAX.
  * sum [B,H,Tq,1] f32, out: the sums of the rows' weights, without the remainder; SIGMOID and STICK.
  * attention: scale, allowed set, terms and storage as in attn_sdpa; lse, map of WEIGHTS or SCORES, sinks,
  *   softmax_one, span and relative.values for SOFTMAX alone; without ragged, q_offs, align_lengths, modify_weights and
- *   compute. STICK wants causal, and no schedule, keep or xl. */
+ *   compute. STICK wants causal, and no schedule, keep or xl; ENTMAX no
+ *   schedule of several phases. */
 typedef struct attn_reshaped_params {
   attn_reshape_kind kind;
   int has_bias, by_row;
@@ -6455,6 +6544,9 @@ typedef struct attn_reshaped_params {
   attn_forget forget;
   attn_tensor gate; /* data null = absent */
   attn_tensor sum;  /* out, optional */
+  float alpha;
+  const float *alphas;
+  attn_tensor support; /* out, optional */
   attn_sdpa_params attention;
 } attn_reshaped_params;
 
@@ -6466,16 +6558,17 @@ typedef struct attn_reshaped_params {
  *
  * Shapes, aliasing, NaN: as attn_sdpa; gate, log_f, sums and the arrays share no memory with an output. A forbidden
  *   pair has weight 0 whatever is stored there. With SOFTMAX, lse and map are those of x. NaN in gate reaches its numbers
- *   of rows that have a weight.
+ *   of rows that have a weight. With ENTMAX a value without weight reaches nothing either.
  * n_i (SSMAX, by_row): keys that lengths, windows, masks and schedules allow and whose score is not -inf, up to 2^24;
  *   where more than lengths and windows say so, a first pass counts them. A row with one key has its value with
  *   SSMAX.
  * Memory: attn_reshaped_workspace bytes: as attn_sdpa, for counting 12 bytes a row, for log_f without sums 16 bytes
- *   a key and head of log_f. No Tq x Tk array.
+ *   a key and head of log_f, for ENTMAX 256 bytes a key and worker (512 with keep). No Tq x Tk array.
  * Few queries: as attn_sdpa with SOFTMAX where no pass counts; else a call of up to 64 rows is one tile, all keys
  *   of it one after another. Heads that share keys share their reading unless log_f has more heads than k and v.
  * Empty: as attn_sdpa; a row without keys: O = 0, sum = 0, LSE = -inf.
- * Precision: SIGMOID: weights to a few ulp, however small. STICK: sums of log(1 - sigmoid) are compensated over blocks. SOFTPICK: e_j to a few ulp, near x = 0 too. Sums of log f
+ * Precision: SIGMOID: weights to a few ulp, however small. STICK: sums of log(1 - sigmoid) are compensated over blocks. SOFTPICK: e_j to a few ulp, near x = 0 too.
+ *   ENTMAX: tau to an ulp or two of 1, and the weights, which are divided by their sum, to 2^-21 / (alpha - 1) of the largest. Sums of log f
  *   are doubles; a difference of two errs by (p - j) 2^-53 of the sum itself, far below an ulp of a score.
  * Errors: those of attn_sdpa; NULL (sums or known without log_f), RANGE (kind, flags, fields that must be absent, known, a position past the keys, log_f
  *   without causal), VALUE (numbers that are not finite, log_f above 0 or NaN), SHAPE, HEADS, DTYPE, ALIGN,
@@ -6483,13 +6576,70 @@ typedef struct attn_reshaped_params {
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and batch composition; classes of
  *   calls as attn_sdpa. No bit of a row depends on a later token. Cost: as attn_sdpa; SIGMOID a division a pair more, STICK an
  *   exponential and a logarithm,
- *   SOFTPICK and log_f a few operations, SSMAX behind biases one. */
+ *   SOFTPICK and log_f a few operations, SSMAX behind biases one; ENTMAX some passes over a tile's scores. */
 ATTN_DEF attn_status attn_reshaped(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                    const attn_reshaped_params *params, attn_ctx *ctx);
 ATTN_DEF size_t attn_reshaped_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                         const attn_reshaped_params *params, const attn_ctx *ctx);
 #endif
 /* <<< attn/api/calls/reshaped.h */
+/* >>> attn/api/calls/differential.h */
+/* api/calls/differential.h owns attention by the difference of two softmaxes. */
+
+/* {0} is layer 1 of the paper with the weight that zero vectors give, 0.2.
+ * What the second softmax is multiplied by, one of these:
+ *   lambdas [B,H,Tq,1], f32, f16 or bf16, any stride 0: [H] has stride_batch = stride_len = 0
+ *   lambda, with has_lambda = 1
+ *   exp(q1 . k1) - exp(q2 . k2) + l0, vectors lambda_q1, .. [lambda_dim], which come together; null = 0
+ * l0 = init, or where that is 0 (ATTN_ZERO is 0 itself) 0.8 - 0.6 exp(-0.3 (layer - 1)), layer from 1; 0 = 1. Published code
+ *   counts layers from 0 and puts that number in the place of layer - 1, which is the same.
+ * gain [dv], null = 1; eps, 0 = 1e-5; no_norm = 1: the difference as it is.
+ * attention: scale, allowed set, terms and storage of both softmaxes, per head of o; without lse, map, ragged, q_offs,
+ *   align_lengths, modify_weights and compute. */
+typedef struct attn_differential_params {
+  attn_tensor lambdas; /* data null = absent */
+  int has_lambda;
+  float lambda;
+  const float *lambda_q1, *lambda_k1, *lambda_q2, *lambda_k2;
+  int64_t lambda_dim;
+  float init;
+  int64_t layer;
+  int no_norm;
+  const float *gain;
+  float eps;
+  attn_sdpa_params attention;
+} attn_differential_params;
+
+#if ATTN_HAS_RESHAPED
+/* Differential attention: what two maps have in common goes.
+ *
+ *   d_i = sum_j (softmax_j(x1_ij) - lambda softmax_j(x2_ij)) v_j,  x1 of heads 2h, x2 of heads 2h + 1 of q and k
+ *   o_i = (1 - l0) d_i gain / sqrt(mean_c d_ic^2 + eps)
+ *
+ * Shapes: q [B,2H,Tq,dk], k [B,2Hk,Tk,dk], v [B,Hv,Tk,dv], o [B,H,Tq,dv]; Hk and Hv divide H; v is usually [B,Hk,Tk,2 dk].
+ *   Heads 2g and 2g + 1 of k are the maps of a group of H/Hk heads, as the code for FlashAttention has it. (Code that
+ *   repeats each head of k, H/Hk of them, and then counts pairs, gives both maps of a head the same keys when that is even.)
+ *   A wide head [first dk | last dk] is two views.
+ * Aliasing, storage, NaN: as attn_sdpa; lambdas and the arrays share no memory with o. NaN in lambdas reaches its rows.
+ * Memory: attn_differential_workspace bytes: as attn_sdpa, and where o is not f32, or a schedule has several phases, a
+ *   copy of o in f32. No Tq x Tk array.
+ * Few queries: as attn_sdpa. Empty: as attn_sdpa; a row without keys is 0.
+ * Precision: each softmax as attn_sdpa's; a difference of nearly equal ones has their error, which the norm then raises as it
+ *   does the difference. Squares are summed in double.
+ * Errors: those of attn_sdpa; HEADS (an odd number of heads of q or k), SHAPE (o without half the heads of q, lambdas), NULL (some
+ *   of the vectors), RANGE (layer below 0, lambda_dim, two sources of lambda, fields that must be absent), VALUE (numbers that are not
+ *   finite, eps below 0), DTYPE, ALIGN, OVERLAP; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and batch composition; classes of calls as
+ *   attn_sdpa. Cost: two calls of attn_sdpa with H heads, of dk and dv: two products of scores and two of values. One
+ *   sum of values for both maps would need the sums of both rows first, so scores and exponentials twice: no less work.
+ * Source: Ye et al. 2024, arXiv 2410.05258. LSE of a difference does not exist. */
+ATTN_DEF attn_status attn_differential(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                       const attn_differential_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_differential_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                            attn_tensor v, const attn_differential_params *params,
+                                            const attn_ctx *ctx);
+#endif
+/* <<< attn/api/calls/differential.h */
 /* >>> attn/api/calls/edges.h */
 /* api/calls/edges.h owns attention over an explicit set of keys for each query (A7). */
 
@@ -12488,6 +12638,8 @@ ATTN_DEF size_t attn_evict_workspace(attn_tensor k, attn_tensor v, const int32_t
 #define attn_relu_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RELU
 #endif
 #if !ATTN_HAS_RESHAPED
+#define attn_differential(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RESHAPED
+#define attn_differential_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RESHAPED
 #define attn_reshaped(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RESHAPED
 #define attn_reshaped_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RESHAPED
 #endif
@@ -13372,6 +13524,10 @@ typedef struct attn_reshape_table_ { /* other weights than those of a softmax; -
   void (*stick_block)(float *s, int64_t n, int g0, int g1, float *high, float *low, float *l);
   /* s = s by + ((hi - key_hi) + (lo - key_lo)), -inf stays; top = max(top, s) */
   void (*late_block)(float *s, int64_t n, int g0, int g1, const attn_late_terms_ *p, float *top);
+  /* a group's scores x [n][group]: w = max(0, (x - m) by - tau)^power; to [n][tile], or null, = w; sum, slope, count = the
+   * sums of w, of w / u and of w > 0, over blocks of 128 from 0. power 1, 2, or any above 1 */
+  void (*entmax_group)(float *to, const float *x, int64_t n, const float *m, const float *tau,
+                       float by, float power, float *sum, float *slope, float *count);
 } attn_reshape_table_;
 
 typedef struct attn_few_table_ { /* few queries */
@@ -15587,7 +15743,7 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
       on(fold_block), on(join), on(divide), on(exclude)
 #define ATTN_RELU_TABLE_(on) on(relu_block)
 #define ATTN_RESHAPE_TABLE_(on) \
-  on(sigmoid_block), on(softpick_block), on(stick_block), on(late_block)
+  on(sigmoid_block), on(softpick_block), on(stick_block), on(late_block), on(entmax_group)
 #define ATTN_LOW_TABLE_(on) \
   on(pair_dots), on(pair_tile), on(pair_rows), on(narrow), on(pair_softmax), 0
 #define ATTN_HALF_TABLE_(on) \
@@ -19195,6 +19351,7 @@ enum {
   ATTN_P_CODE_K_,
   ATTN_P_CODE_S_,
   ATTN_P_CODE_CENTER_,
+  ATTN_P_RESHAPE_,
   ATTN_PIECES_
 };
 
@@ -19389,9 +19546,12 @@ typedef struct attn_reshape_ {
   int backwards;        /* blocks of keys from the last to the first */
   attn_weigh_fn_ tally; /* adds the keys to count; not null: a first pass counts, into state_n */
   int64_t bytes;        /* memory that prepare fills before the first pass */
+  int64_t kept;         /* bytes of a worker, for the tile at hand */
+  int sparse;           /* a weight of 0 reads no value */
   void (*prepare)(const struct attn_softmax_ *a, char *memory, attn_ctx *ctx, int workers);
   void (*bound)(struct attn_tile_ *t, int r);   /* narrows lo and hi of a row */
   int (*open)(struct attn_tile_ *t, float *by); /* rows are known; 1: by[] multiplies queries */
+  void (*before)(struct attn_tile_ *t);         /* the sweep */
   /* the last change of scores: keys at .. at + n of a block; n = 0: it is complete, top becomes their maximum */
   void (*late)(struct attn_tile_ *t, const struct attn_block_ *b, int at, int n, int g0, int g1);
   void (*late_list)(struct attn_tile_ *t, int32_t *const *index, const int *count); /* top too */
@@ -19403,6 +19563,12 @@ typedef struct attn_reshape_ {
 ATTN_INLINE_ int attn_shiftless_(const attn_softmax_ *a) {
   const attn_reshape_ *r = ATTN_PART_(WEIGHTS_, a->reshape);
   return r && r->weigh && !r->shifts;
+}
+
+/* Whether a weight of 0 reads no value. */
+ATTN_INLINE_ int attn_sparse_(const attn_softmax_ *a) {
+  const attn_reshape_ *r = ATTN_PART_(WEIGHTS_, a->reshape);
+  return r && r->sparse;
 }
 
 /* Whether a first pass counts keys. */
@@ -19468,6 +19634,7 @@ typedef struct attn_scratch_ {
   attn_codes_ *codes;
   float *code_q, *code_k;      /* [dk][tile], [block][dk]: room for codes as floats */
   float *code_s, *code_center; /* [block][tile] scores of single queries, [4][dk]: the last is 0 */
+  void *reshape;               /* what reshapes keeps of a tile */
 } attn_scratch_;
 
 /* Keys of a stretch. What a row has summed over them meets the sums of the stretches before as a whole:
@@ -19591,6 +19758,9 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
     attn_scratch_put_(a, ATTN_P_BEST_LIST_, attn_piece_(most, 8 * tile));
     attn_scratch_put_(a, ATTN_P_BEST_SPARE_, attn_piece_(most, 8));
   }
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  if (reshape && reshape->kept)
+    attn_scratch_put_(a, ATTN_P_RESHAPE_, attn_piece_(reshape->kept, 1));
   if (ATTN_PART_(LOW, a->low)) attn_scratch_put_(a, ATTN_P_LOW_, attn_low_plan_of_(a).bytes);
   if (ATTN_PART_(LOW, a->codes)) {
     const int64_t width = attn_codes_width_(a);
@@ -19643,6 +19813,7 @@ ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scrat
   ATTN_CUT_(code_k, float, ATTN_P_CODE_K_);
   ATTN_CUT_(code_s, float, ATTN_P_CODE_S_);
   ATTN_CUT_(code_center, float, ATTN_P_CODE_CENTER_);
+  ATTN_CUT_(reshape, void, ATTN_P_RESHAPE_);
 #undef ATTN_CUT_
 }
 
@@ -22343,6 +22514,12 @@ ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const in
       for (int e = 0; e < count[r]; e++)
         if (index[r][e] >= 0) p[n] = p[e], index[r][n++] = index[r][e];
     }
+    if (attn_sparse_(a)) { /* nor what has no weight */
+      const int all = n;
+      n = 0;
+      for (int e = 0; e < all; e++)
+        if (p[e] != 0.0f) p[n] = p[e], index[r][n++] = index[r][e];
+    }
     attn_list_pick_(t, &picked, &a->v, &a->v_scales, t->head_v, t->w.v, index[r], n);
     attn_on_(sum, f)->axpys(t->w.o_rows + r * dv, p, picked.rows, picked.stride, picked.index, n,
                             dv, picked.dtype, t->alpha[r], picked.ahead);
@@ -22457,7 +22634,8 @@ ATTN_FUNC_ void attn_tile_patch_(attn_tile_ *t, const attn_block_ *b) {
       const float x = attn_number_(row, c, a->v.dtype, &s);
       if (attn_tile_keeps_(t, x)) continue;
       for (int lane = 0; lane < t->n; lane++)
-        if (t->w.hit[e * ATTN_TILE_ + lane])
+        if (t->w.hit[e * ATTN_TILE_ + lane] &&
+            !(attn_sparse_(a) && t->w.s[e * ATTN_TILE_ + lane] == 0.0f))
           t->w.ot[c * ATTN_TILE_ + lane] += t->w.s[e * ATTN_TILE_ + lane] * x;
     }
   }
@@ -22890,6 +23068,7 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
       attn_low_fetch_(t, &block);
     else
       attn_block_fetch_(t, &block);
+    if (attn_sparse_(a)) block.partial = 1;
     t->partial |= block.partial;
     attn_block_modifiers_(t, &block);
     const attn_plan_tile_ *ahead_of = cursor.runs > 0 ? t->plan : t->next;
@@ -23017,6 +23196,8 @@ ATTN_FUNC_ void attn_tile_placed_(attn_tile_ *t, int last) {
         attn_table_row_(&a->relative.values, t->head[0], t->rel_first + attn_relative_clip_(a)),
         a->relative.values.stride_len, t->rel_rows, a->v.dim);
   attn_tile_relative_clear_(t);
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  if (reshape && reshape->before && !a->counting) reshape->before(t);
   int started = attn_tile_sweep_(t);
   if (t->partial && started && !a->counting &&
       !a->table->finite(t->w.ot, ATTN_TILE_, a->v.dim, t->n)) {
@@ -30650,6 +30831,117 @@ ATTN_FUNC_ void attn_reshaped_gate_(attn_tile_ *t, float *o, int64_t width) {
   }
 }
 /* <<< attn/calls/reshaped_rows.h */
+/* >>> attn/calls/entmax.h */
+/* calls/entmax.h owns the thresholds of entmax. The scores of a tile are kept, 16 rows side by side; the threshold is found
+ * in them, and a second sweep reads them where it would compute them. */
+
+typedef struct attn_entmax_ {
+  int64_t at[ATTN_TILE_ / ATTN_GROUP_],
+      n[ATTN_TILE_ / ATTN_GROUP_]; /* keys of a group so far, and all */
+  float m[ATTN_TILE_], tau[ATTN_TILE_];
+  float by, power; /* alpha - 1 of a score, and what the rest is raised to */
+} attn_entmax_;
+
+/* Keys that a group has at most: those before `keep` may come twice. */
+ATTN_FUNC_ int64_t attn_entmax_room_(const attn_softmax_ *a) {
+  return attn_mul_(a->k.len, a->keep ? 2 : 1);
+}
+
+ATTN_COLD_ int64_t attn_entmax_bytes_(const attn_softmax_ *a) {
+  const int64_t cells = attn_mul_(attn_entmax_room_(a), ATTN_TILE_ * (int64_t)sizeof(float));
+  return attn_add_(attn_piece_(1, sizeof(attn_entmax_)), cells);
+}
+
+/* The scores of a group from its key `at` on. */
+ATTN_FUNC_ float *attn_entmax_scores_(const attn_tile_ *t, int g, int64_t at) {
+  float *all = (float *)(void *)((char *)t->w.reshape + attn_piece_(1, sizeof(attn_entmax_)));
+  return all + (g * attn_entmax_room_(t->a) + at) * ATTN_GROUP_;
+}
+
+/* The first sweep. */
+ATTN_FUNC_ void attn_entmax_keep_(attn_tile_ *t, float *s, int64_t keys, int g0, int g1) {
+  attn_entmax_ *x = (attn_entmax_ *)t->w.reshape;
+  for (int g = g0; g < g1; g++) {
+    float *to = attn_entmax_scores_(t, g, x->n[g]);
+    for (int64_t e = 0; e < keys; e++)
+      memcpy(to + e * ATTN_GROUP_, s + e * ATTN_TILE_ + g * ATTN_GROUP_, ATTN_GROUP_ * sizeof *to);
+    for (int r = g * ATTN_GROUP_; r < (g + 1) * ATTN_GROUP_; r++)
+      if (t->top[r] > x->m[r]) x->m[r] = t->top[r];
+    x->n[g] += keys;
+  }
+}
+
+/* The second: weights of what the first has kept, in the same order. */
+ATTN_FUNC_ void attn_entmax_weigh_(attn_tile_ *t, float *s, int64_t keys, int g0, int g1) {
+  attn_entmax_ *x = (attn_entmax_ *)t->w.reshape;
+  float sum[ATTN_GROUP_], slope[ATTN_GROUP_], count[ATTN_GROUP_];
+  for (int g = g0; g < g1; g++) {
+    const int r0 = g * ATTN_GROUP_;
+    if (x->at[g] == x->n[g]) x->at[g] = 0; /* the sweep begins again */
+    attn_on_(reshape, t->a->table)
+        ->entmax_group(s + r0, attn_entmax_scores_(t, g, x->at[g]), keys, x->m + r0, x->tau + r0,
+                       x->by, x->power, sum, slope, count);
+    for (int r = 0; r < ATTN_GROUP_; r++) t->l[r0 + r] += sum[r], t->count[r0 + r] += count[r];
+    x->at[g] += keys;
+  }
+}
+
+/* Newton's method for the norm of the rests above tau, (sum u^power)^(1/power) = 1, from below: a convex function that falls,
+ * and is nearly a line. tau only rises, and a row that rests does not move again: no row waits on another's bits. */
+ATTN_FUNC_ void attn_entmax_solve_(const attn_tile_ *t, attn_entmax_ *x, int g) {
+  float sum[ATTN_GROUP_], slope[ATTN_GROUP_], count[ATTN_GROUP_];
+  float *tau = x->tau + g * ATTN_GROUP_, *m = x->m + g * ATTN_GROUP_;
+  for (int r = 0; r < ATTN_GROUP_; r++) {
+    tau[r] = -1.0f;
+    if (m[r] == -INFINITY) m[r] = 0.0f;               /* no key */
+    if (g * ATTN_GROUP_ + r >= t->n) m[r] = INFINITY; /* no row: no key has a weight */
+  }
+  for (int more = 1, turns = 0; more && turns < 100; turns++) {
+    attn_on_(reshape, t->a->table)
+        ->entmax_group(NULL, attn_entmax_scores_(t, g, 0), x->n[g], m, tau, x->by, x->power, sum,
+                       slope, count);
+    more = 0;
+    for (int r = 0; r < ATTN_GROUP_; r++) {
+      if (!(sum[r] > 1.0f)) continue;
+      const double f = (double)sum[r], root = x->power == 1.0f   ? f
+                                              : x->power == 2.0f ? sqrt(f)
+                                                                 : exp(log(f) / (double)x->power);
+      const float to = (float)((double)tau[r] + (f - f / root) / (double)slope[r]);
+      if (to > tau[r] && to < 0.0f) tau[r] = to, more = 1;
+    }
+  }
+}
+
+ATTN_FUNC_ void attn_entmax_before_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  const attn_reshaped_params *p = attn_reshaped_of_(a)->p;
+  attn_entmax_ *x = (attn_entmax_ *)t->w.reshape;
+  const double alpha = (double)(p->alphas          ? p->alphas[t->head[0]]
+                                : p->alpha != 0.0f ? p->alpha
+                                                   : 1.5f);
+  const int64_t pairs = *t->w.pairs;
+  attn_softmax_ own = *a; /* with one column of values */
+  attn_reshape_ keep = *a->reshape;
+  memset(x, 0, sizeof *x);
+  for (int r = 0; r < ATTN_TILE_; r++) x->m[r] = -INFINITY;
+  x->by = (float)((alpha - 1.0) * ATTN_LN2_), x->power = (float)(1.0 / (alpha - 1.0));
+  keep.weigh = attn_entmax_keep_, own.reshape = &keep, own.v.dim = 1;
+  t->a = &own, t->scored = 0;
+  (void)attn_tile_sweep_(t);
+  t->a = a, *t->w.pairs = pairs;
+  t->w.held->n = 0; /* gathered rows have no values yet */
+  for (int g = 0; g < t->groups; g++) attn_entmax_solve_(t, x, g);
+  t->scored = !attn_modifies_(a); /* the caller's function sees scores, both times */
+}
+
+/* The division by the sums, and how many keys have a weight. */
+ATTN_FUNC_ void attn_entmax_finish_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  attn_on_(tile, a->table)->divide(t->scale, t->l, t->groups);
+  for (int r = 0; a->lse.data && r < t->n; r++)
+    memcpy(attn_at_(&a->lse, t->batch, t->head[r], t->row[r]), &t->count[r], sizeof t->count[r]);
+}
+/* <<< attn/calls/entmax.h */
 /* >>> attn/calls/reshaped.h */
 /* calls/reshaped.h owns the checks of attn_reshaped, and the call: a problem of the exact-softmax engine with
  * other weights, or with more around them. */
@@ -30658,7 +30950,7 @@ ATTN_FUNC_ void attn_reshaped_gate_(attn_tile_ *t, float *o, int64_t width) {
 ATTN_COLD_ int attn_reshaped_rules_(attn_error_ *e, const attn_reshaped_params *p) {
   const attn_sdpa_params *s = &p->attention;
   const attn_temperature *t = &p->temperature;
-  if ((int)p->kind < 0 || p->kind > ATTN_RESHAPE_STICK)
+  if ((int)p->kind < 0 || p->kind > ATTN_RESHAPE_ENTMAX)
     return attn_reject_(e, ATTN_E_RANGE, "params.kind must be an attn_reshape_kind");
   if (!(p->bias - p->bias == 0.0f))
     return attn_reject_(e, ATTN_E_VALUE, "params.bias must be finite");
@@ -30671,6 +30963,13 @@ ATTN_COLD_ int attn_reshaped_rules_(attn_error_ *e, const attn_reshaped_params *
   if (p->sum.data && p->kind != ATTN_RESHAPE_SIGMOID && p->kind != ATTN_RESHAPE_STICK)
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.sum is for ATTN_RESHAPE_SIGMOID and ATTN_RESHAPE_STICK");
+  if (p->kind != ATTN_RESHAPE_ENTMAX && (p->alpha != 0.0f || p->alphas || p->support.data))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.alpha, alphas and support are for ATTN_RESHAPE_ENTMAX");
+  if (p->alpha != 0.0f && p->alphas)
+    return attn_reject_(e, ATTN_E_RANGE, "params.alpha must be 0 with params.alphas");
+  if (p->alpha != 0.0f && !(p->alpha > 1.0f && p->alpha <= 2.0f))
+    return attn_reject_(e, ATTN_E_VALUE, "params.alpha must lie above 1 and be at most 2, or be 0");
   if (p->kind == ATTN_RESHAPE_STICK && !s->causal)
     return attn_reject_(e, ATTN_E_RANGE, "params.attention.causal is needed by ATTN_RESHAPE_STICK");
   if (p->kind == ATTN_RESHAPE_STICK && (s->schedule || s->keep || s->xl.table.data))
@@ -30731,10 +31030,15 @@ ATTN_COLD_ void attn_reshaped_tell_(attn_reshaped_job_ *j, const attn_tensor *k,
     r->weigh = attn_reshaped_stick_, r->finish = attn_reshaped_left_, r->backwards = 1;
     r->bound = attn_reshaped_bound_;
   }
+  if (p->kind == ATTN_RESHAPE_ENTMAX) {
+    r->weigh = attn_entmax_weigh_, r->before = attn_entmax_before_;
+    r->finish = attn_entmax_finish_, r->sparse = 1;
+    r->by_head = p->alphas != NULL; /* the bits of a row do not hang on the alpha of others */
+  }
   r->few = !r->weigh && !r->tally;
   if (j->log_f.data) {
     const int64_t heads = j->log_f.heads;
-    r->by_head = heads < 1 || (k->heads % heads && v->heads % heads);
+    r->by_head |= heads < 1 || (k->heads % heads && v->heads % heads);
     r->prepare = attn_reshaped_prepare_, r->bound = attn_reshaped_bound_;
   }
   if (j->log_f.data || j->late)
@@ -30765,7 +31069,7 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
   const int64_t batch = a->q.batch, heads = a->q.heads, any = ATTN_ANY_;
   attn_tensor o = a->o, q = a->q, k = a->k, v = a->v, lse = a->lse, map = a->map;
   enum { O, LSE, MAP, Q, K, V, GATE, LOG_F, COUNT };
-  enum { SCALE, BIAS, SUMS, MASK, ADD, KV, QL, ALIBI, SINKS, MORE };
+  enum { SCALE, BIAS, ALPHAS, SUMS, MASK, ADD, KV, QL, ALIBI, SINKS, MORE };
   attn_span_ more[MORE];
   const int maybe = ATTN_OPTIONAL_;
   attn_operand_ op[COUNT] = {
@@ -30789,6 +31093,8 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
                          "params.ssmax.scale must be aligned to its elements", &more[SCALE]) ||
       !attn_check_array_(e, p->ssmax.bias, heads, 4,
                          "params.ssmax.bias must be aligned to its elements", &more[BIAS]) ||
+      !attn_check_array_(e, p->alphas, heads, 4, "params.alphas must be aligned to its elements",
+                         &more[ALPHAS]) ||
       !attn_check_array_(e, p->forget.sums, attn_mul_(sums, 2), 8,
                          "params.forget.sums must be aligned to its elements", &more[SUMS]))
     return 0;
@@ -30822,6 +31128,9 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
     if (!(p->ssmax.scale[h] - p->ssmax.scale[h] == 0.0f) ||
         (p->ssmax.bias && !(p->ssmax.bias[h] - p->ssmax.bias[h] == 0.0f)))
       return attn_reject_(e, ATTN_E_VALUE, "params.ssmax.scale and bias must be finite");
+  for (int64_t h = 0; p->alphas && h < heads; h++)
+    if (!(p->alphas[h] > 1.0f && p->alphas[h] <= 2.0f))
+      return attn_reject_(e, ATTN_E_VALUE, "params.alphas must lie above 1 and be at most 2");
   return !j->log_f.data || attn_check_forget_(e, a, j);
 }
 
@@ -30842,10 +31151,17 @@ ATTN_COLD_ attn_status attn_reshaped_call_(attn_tensor o, attn_tensor q, attn_te
   const int data = bytes ? 0 : 1;
   attn_sdpa_params scores = p.attention;
   if (p.sum.data) scores.lse = p.sum;
+  if (p.support.data) scores.lse = p.support;
   attn_reshaped_tell_(&j, &k, &v);
   if (!attn_sdpa_plan_(&e, &a, &scores, ctx, &workers, data) ||
       !attn_reshaped_check_(&e, &a, &j, ctx, data))
     return attn_end_(bytes ? NULL : ctx, &e);
+  if (p.kind == ATTN_RESHAPE_ENTMAX && a.phases > 1) {
+    attn_reject_(&e, ATTN_E_SCHEDULE,
+                 "params.attention.schedule must have one phase with ATTN_RESHAPE_ENTMAX");
+    return attn_end_(bytes ? NULL : ctx, &e);
+  }
+  if (p.kind == ATTN_RESHAPE_ENTMAX) j.reshape.kept = attn_entmax_bytes_(&a);
   if (j.log_f.data && !j.sums) {
     const int64_t sums = attn_mul_(attn_mul_(a.q.batch, j.log_f.heads), a.k.len);
     j.reshape.bytes = attn_piece_(sums, (int64_t)sizeof(attn_forget_sum));
@@ -30864,6 +31180,219 @@ ATTN_COLD_ attn_status attn_reshaped_call_(attn_tensor o, attn_tensor q, attn_te
 ATTN_CALL_(attn_reshaped, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
            attn_tensor v, const attn_reshaped_params *params)
 /* <<< attn/calls/reshaped.h */
+/* >>> attn/calls/differential.h */
+/* calls/differential.h owns the difference of two softmaxes: a problem of the exact-softmax engine for each map, the second of
+ * which ends its tiles with the difference, its norm and factor. */
+
+typedef struct attn_differential_job_ {
+  attn_reshape_ reshape[2]; /* what the engine is told of each map */
+  const attn_differential_params *p;
+  attn_softmax_ a[2];
+  attn_tensor first; /* f32 [B,H,Tq,dv]: of the first map, o itself where it may be */
+  float lambda;      /* of all rows, without p->lambdas */
+  double init;       /* l0 */
+} attn_differential_job_;
+
+/* The end of the second map's tiles. o: their rows, else w.ot. */
+ATTN_FUNC_ void attn_differential_gate_(attn_tile_ *t, float *o, int64_t width) {
+  const attn_differential_job_ *j = (const attn_differential_job_ *)t->a->reshape->user;
+  const attn_differential_params *p = j->p;
+  const int64_t dv = t->a->v.dim;
+  const double eps = p->eps == 0.0f && !attn_to_bits_(p->eps) ? 1e-5 : (double)p->eps;
+  float lambda[ATTN_TILE_], x[ATTN_GROUP_ * ATTN_TILE_];
+  double sum[ATTN_TILE_] = {0};
+  const void *rows[ATTN_TILE_];
+  for (int r = 0; r < t->n; r++) {
+    const int64_t b = t->batch, h = t->head[r], i = t->row[r];
+    lambda[r] = j->lambda;
+    if (p->lambdas.data)
+      lambda[r] = attn_number_(attn_at_(&p->lambdas, b, h, i), 0, p->lambdas.dtype, NULL);
+    rows[r] = attn_at_(&j->first, b, h, i);
+  }
+  for (int64_t c = 0, n; c < dv; c += n) {
+    n = dv - c < ATTN_GROUP_ ? dv - c : (int64_t)ATTN_GROUP_;
+    t->a->table->pack(x, rows, t->n, n, ATTN_F32, 1.0f, FLT_MIN);
+    for (int64_t i = 0; i < n; i++) {
+      float *to = o ? o + c + i : t->w.ot + (c + i) * ATTN_TILE_;
+      const float gain = p->gain && !p->no_norm ? p->gain[c + i] : 1.0f;
+      const int64_t step = o ? width : 1;
+      for (int r = 0; r < t->n; r++) {
+        const float y = x[i * ATTN_TILE_ + r] - lambda[r] * (to[r * step] * t->scale[r]);
+        sum[r] += (double)y * (double)y;
+        to[r * step] = y * gain;
+      }
+    }
+    for (int r = 0; r < t->n; r++) rows[r] = (const float *)rows[r] + n;
+  }
+  for (int r = 0; r < t->n; r++)
+    t->scale[r] = p->no_norm ? 1.0f : (float)((1.0 - j->init) / sqrt(sum[r] / (double)dv + eps));
+}
+
+/* The heads of one map. */
+ATTN_COLD_ attn_tensor attn_differential_half_(attn_tensor t, int map) {
+  if (map && t.heads > 0 && t.data) t = attn_stage_shift_(t, t.stride_head);
+  t.heads /= 2, t.stride_head = attn_mul_(t.stride_head, 2);
+  return t;
+}
+ATTN_COLD_ void attn_differential_scales_(attn_scales *s, int map) {
+  if (map && s->scale) s->scale += s->stride_head;
+  if (map && s->zero) s->zero += s->stride_head;
+  s->stride_head = attn_mul_(s->stride_head, 2);
+}
+
+/* Rules of the numbers. */
+ATTN_COLD_ int attn_differential_rules_(attn_error_ *e, const attn_differential_params *p) {
+  const float *const given[4] = {p->lambda_q1, p->lambda_k1, p->lambda_q2, p->lambda_k2};
+  const int vectors =
+      (given[0] != NULL) + (given[1] != NULL) + (given[2] != NULL) + (given[3] != NULL);
+  if (vectors % 4)
+    return attn_reject_(e, ATTN_E_NULL, "params.lambda_q1, k1, q2 and k2 go together");
+  if (vectors ? p->lambda_dim < 1 : p->lambda_dim != 0)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.lambda_dim must be the length of the vectors, 0 without them");
+  if ((p->lambdas.data != NULL) + (p->has_lambda != 0) + (vectors != 0) > 1)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.lambdas, has_lambda and lambda_q1 exclude each other");
+  if (p->lambda != 0.0f && !p->has_lambda)
+    return attn_reject_(e, ATTN_E_RANGE, "params.lambda needs params.has_lambda = 1");
+  if (!(p->lambda - p->lambda == 0.0f && p->init - p->init == 0.0f))
+    return attn_reject_(e, ATTN_E_VALUE, "params.lambda and init must be finite");
+  if (p->layer < 0) return attn_reject_(e, ATTN_E_RANGE, "params.layer must not be negative");
+  if (!(p->eps >= 0.0f && p->eps < INFINITY))
+    return attn_reject_(e, ATTN_E_VALUE, "params.eps must be finite and not negative");
+  if (p->attention.lse.data || p->attention.map.data)
+    return attn_reject_(e, ATTN_E_RANGE, "params.attention.lse and map must be absent");
+  return 1;
+}
+
+/* l0, and the weight of all rows. */
+ATTN_COLD_ int attn_differential_weight_(attn_error_ *e, attn_differential_job_ *j, int data) {
+  const attn_differential_params *p = j->p;
+  const double layer = p->layer > 0 ? (double)p->layer : 1.0;
+  const int given = p->init != 0.0f || attn_to_bits_(p->init);
+  double dot[2] = {0.0, 0.0};
+  j->init = given ? (double)p->init : 0.8 - 0.6 * exp(-0.3 * (layer - 1.0));
+  j->lambda = p->lambda;
+  if (p->has_lambda || p->lambdas.data || data <= 0) return 1;
+  for (int64_t c = 0; p->lambda_q1 && c < p->lambda_dim; c++) {
+    dot[0] += (double)p->lambda_q1[c] * (double)p->lambda_k1[c];
+    dot[1] += (double)p->lambda_q2[c] * (double)p->lambda_k2[c];
+  }
+  const double lambda = exp(dot[0]) - exp(dot[1]) + j->init;
+  if (!(fabs(lambda) <= (double)FLT_MAX))
+    return attn_reject_(e, ATTN_E_VALUE,
+                        "params.lambda_q1, k1, q2 and k2 must give a finite lambda");
+  j->lambda = (float)lambda;
+  return 1;
+}
+
+/* The arguments that attn_sdpa has not, once it has judged its own. */
+ATTN_COLD_ int attn_differential_check_(attn_error_ *e, const attn_differential_job_ *j,
+                                        const attn_ctx *ctx) {
+  const attn_differential_params *p = j->p;
+  attn_tensor o = j->a[0].o, lambdas = p->lambdas;
+  const int64_t any = ATTN_ANY_;
+  enum { GAIN = 4, MORE };
+  attn_span_ more[MORE];
+  attn_operand_ op[2] = {
+      ATTN_OPERAND_(&o, "o", ATTN_OUT_, any, any, any, any, ""),
+      ATTN_OPERAND_(&lambdas, "params.lambdas", ATTN_OPTIONAL_, o.batch, o.heads, o.len, 1,
+                    "params.lambdas must be [o.batch, o.heads, o.len, 1]")};
+  const float *const array[MORE] = {p->lambda_q1, p->lambda_k1, p->lambda_q2, p->lambda_k2,
+                                    p->gain};
+  for (int i = 0; i < 2; i++)
+    if (!attn_check_operand_(e, &op[i], o.heads)) return 0;
+  for (int i = 0; i < MORE; i++)
+    if (!attn_check_array_(
+            e, array[i], i == GAIN ? o.dim : p->lambda_dim, 4,
+            i == GAIN ? "params.gain must be aligned to its elements"
+                      : "params.lambda_q1, k1, q2 and k2 must be aligned to their elements",
+            &more[i]))
+      return 0;
+  return attn_check_apart_(e, ctx, op, 2, more, MORE);
+}
+
+/* Both maps as problems of the engine. */
+ATTN_COLD_ int attn_differential_plan_(attn_error_ *e, attn_differential_job_ *j, attn_tensor o,
+                                       attn_tensor q, attn_tensor k, attn_tensor v,
+                                       const attn_ctx *ctx, int *workers, int data) {
+  static const char wq[] = ATTN_WORDS_("q"), wk[] = ATTN_WORDS_("k");
+  attn_span_ span;
+  if (!attn_check_tensor_(e, &q, wq, &span) || !attn_check_stored_(e, &k, wk, &span)) return 0;
+  if (q.heads % 2 || k.heads % 2)
+    return attn_reject_(e, ATTN_E_HEADS, "q.heads and k.heads must be even: two maps a head");
+  if (o.heads != q.heads / 2)
+    return attn_reject_(e, ATTN_E_SHAPE, "o.heads must be half of q.heads");
+  for (int map = 0; map < 2; map++) {
+    attn_softmax_ *a = &j->a[map];
+    attn_sdpa_params p = j->p->attention;
+    a->o = o, a->v = v, a->reshape = &j->reshape[map];
+    a->q = attn_differential_half_(q, map), a->k = attn_differential_half_(k, map);
+    attn_differential_scales_(&p.k_scales, map);
+    j->reshape[map].few = 1, j->reshape[map].user = j;
+    if (!attn_sdpa_plan_(e, a, &p, ctx, workers, data)) return 0;
+  }
+  j->reshape[1].gate = attn_differential_gate_;
+  return attn_differential_check_(e, j, ctx) && attn_differential_weight_(e, j, data);
+}
+
+/* Runs both. room: of one, in front of which is a copy of o. */
+ATTN_COLD_ void attn_differential_run_(attn_error_ *e, attn_differential_job_ *j, attn_ctx *ctx,
+                                       int workers, int64_t copy, int64_t room) {
+  attn_workspace_ w;
+  attn_ctx own = attn_before_workspace_(ctx);
+  int64_t pairs = 0;
+  const attn_tensor *o = &j->a[1].o;
+  j->first = *o;
+  if (!attn_workspace_get_(e, &w, ctx, attn_add_(copy, room))) return;
+  if (copy) j->first = attn_bhtd(w.base, ATTN_F32, o->batch, o->heads, o->len, o->dim);
+  j->a[0].o = j->first;
+  own.workspace = w.base + copy, own.workspace_size = (size_t)room;
+  for (int map = 0; map < 2 && e->status == ATTN_OK; map++) {
+    attn_softmax_run_(e, &j->a[map], &own, workers);
+    pairs += own.report.pairs;
+  }
+  if (ctx && e->status == ATTN_OK) ctx->report = own.report, ctx->report.pairs = pairs;
+  attn_workspace_drop_(&w);
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_COLD_ attn_status attn_differential_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                               attn_tensor v,
+                                               const attn_differential_params *params,
+                                               attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_differential_params p;
+  attn_differential_job_ j;
+  int workers;
+  memset(&p, 0, sizeof p), memset(&j, 0, sizeof j);
+  if (params) p = *params;
+  j.p = &p;
+  if (!attn_differential_rules_(&e, &p)) return attn_end_(bytes ? NULL : ctx, &e);
+  if (!attn_differential_plan_(&e, &j, o, q, k, v, ctx, &workers, bytes ? 0 : 1))
+    return attn_end_(bytes ? NULL : ctx, &e);
+  if (attn_nothing_(&j.a[0])) {
+    if (!bytes) attn_report_(ctx, j.a[0].table, 1, "no-op", "no queries");
+    return attn_end_(bytes ? NULL : ctx, &e);
+  }
+  if (bytes && ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
+  const int64_t room =
+      attn_max64_(attn_softmax_bytes_(&j.a[0], workers), attn_softmax_bytes_(&j.a[1], workers));
+  /* rows of o hold those of the first map until the second is there, but not while they wait between phases */
+  const attn_tensor *to = &j.a[0].o;
+  const int64_t rows = attn_mul_(attn_mul_(to->batch, to->heads), to->len);
+  const int64_t copy = to->dtype == ATTN_F32 && j.a[0].phases == 1
+                           ? 0
+                           : attn_piece_(attn_mul_(rows, to->dim), sizeof(float));
+  if (!bytes)
+    attn_differential_run_(&e, &j, ctx, workers, copy, room);
+  else if (attn_workspace_fits_(&e, attn_add_(copy, room)))
+    *bytes = (size_t)attn_add_(copy, room);
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+ATTN_CALL_(attn_differential, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_differential_params *params)
+/* <<< attn/calls/differential.h */
 #endif
 #if ATTN_HAS_EDGES
 /* >>> attn/calls/edges.h */
@@ -50226,8 +50755,8 @@ typedef struct attn_maps_job_ {
 } attn_maps_job_;
 
 /* The engine in natural units: nothing else of it is used for fresh scores. */
-static const attn_reshape_ attn_maps_natural_ = {NULL, 1,    0,    0,    NULL, 0,    0,    NULL,
-                                                 0,    NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+static const attn_reshape_ attn_maps_natural_ = {
+    NULL, 1, 0, 0, NULL, 0, 0, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
 
 /* ---- fresh scores ---------------------------------------------------------------------------*/
 

@@ -20,6 +20,7 @@
 #include "api/calls/sdpa.h"
 #include "api/calls/relu.h"
 #include "api/calls/reshaped.h"
+#include "api/calls/differential.h"
 #include "api/calls/edges.h"
 #include "api/calls/quantize.h"
 #include "api/calls/position.h"
@@ -199,7 +200,9 @@ ATTN_BEGIN_STRICT_
 #endif
 #if ATTN_HAS_RESHAPED
 #include "calls/reshaped_rows.h"
+#include "calls/entmax.h"
 #include "calls/reshaped.h"
+#include "calls/differential.h"
 #endif
 #if ATTN_HAS_EDGES
 #include "calls/edges.h"

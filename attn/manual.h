@@ -37,7 +37,8 @@
  *
  *   Functions: attn_sdpa (attention), attn_cache_* (a cache of pages, and attention over it),
  *   attn_merge (partial results), attn_relu (rectified weights), attn_reshaped (sigmoid weights,
- *   softpick, stick-breaking, scalable softmax, forgetting, output gates), attn_edges (key lists);
+ *   softpick, stick-breaking, entmax, sparsemax, scalable softmax, forgetting, output gates),
+ *   attn_differential (the difference of two softmaxes), attn_edges (key lists);
  *   attn_multihead, attn_mla (latent rows, DeepSeek), attn_tpa (heads from factors), attn_collaborative (with projections), attn_capsules* (routing of heads);
  *   attn_pattern_*, attn_block_permutations, attn_schedule_* (sparse patterns), attn_xattention, attn_vertical_slash (blocks
  *   of a prompt that matter), attn_snapkv, attn_h2o, attn_evict* (keys that a cache forgets); attn_star_*,
@@ -78,7 +79,7 @@
  *   last extent (dim) is contiguous. Any other stride is legal: [B,T,H,D] as well as [B,H,T,D],
  *   packed QKV, 0 to broadcast an input, negative to walk backwards. Pointers are aligned to
  *   their elements and no more. f32, f16 and bf16 mix freely between q, k, v and o; arithmetic is
- *   f32 unless params.compute says otherwise (9). k and v of attn_sdpa, attn_relu and attn_reshaped may also be quantised: I8, I4 (two numbers to a byte),
+ *   f32 unless params.compute says otherwise (9). k and v of attn_sdpa, attn_relu, attn_reshaped and attn_differential may also be quantised: I8, I4 (two numbers to a byte),
  *   E4M3, with a scale for each row, or each group of columns, and zero points, as attn_quantize
  *   makes them. Inputs may overlap each other (V a slice of K). Outputs overlap nothing; overlap is
  *   judged by the range of addresses from a view's first to its last element, so an output

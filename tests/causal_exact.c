@@ -68,14 +68,14 @@ static attn_status reshaped_call(play *s, attn_ctx *ctx) {
   return attn_reshaped(s->out[0], s->in[0], s->in[1], s->in[2], s->p, ctx);
 }
 static int reshaped(play *s) {
-  if (s->n >= 16) return 0;
+  if (s->n >= 20) return 0;
   attn_reshaped_params *p = play_params(s, sizeof *p);
   const int64_t rows = s->n % 2 ? 5 : N;
   (void)play_trio(s, rows, 1, ATTN_F32);
   (void)play_token(s, ATTN_F32, 1, N, 1);
   const attn_tensor gate = play_token(s, ATTN_F32, 1, rows, s->n % 4 < 2 ? 1 : E);
   s->w[0] = play_fixed(s, 1, N, 1);
-  p->kind = (attn_reshape_kind)(s->n / 2 % 4), p->by_row = p->kind == ATTN_RESHAPE_SIGMOID;
+  p->kind = (attn_reshape_kind)(s->n / 2 % 5), p->by_row = p->kind == ATTN_RESHAPE_SIGMOID;
   p->gate = gate, p->temperature.on = 1, p->temperature.interval = 20;
   if (s->n < 8 || s->n % 2) p->forget.log_f = s->w[0];
   if (s->n >= 8) p->ssmax.scale = test_floats(1, 0.4, &s->rng);
@@ -83,6 +83,21 @@ static int reshaped(play *s) {
   if (p->kind == ATTN_RESHAPE_STICK) p->include_self = p->remainder = s->n < 8;
   p->attention.causal = 1;
   s->call = reshaped_call;
+  return 1;
+}
+
+static attn_status differential_call(play *s, attn_ctx *ctx) {
+  return attn_differential(s->out[0], s->in[0], s->in[1], s->in[2], s->p, ctx);
+}
+static int differential(play *s) {
+  if (s->n >= 4) return 0;
+  attn_differential_params *p = play_params(s, sizeof *p);
+  const int64_t rows = s->n % 2 ? 5 : N;
+  (void)play_token(s, ATTN_F32, 4, rows, D), (void)play_token(s, ATTN_F32, 2, N, D);
+  (void)play_token(s, ATTN_F32, 1, N, E), (void)play_out(s, ATTN_F32, 2, rows, E);
+  if (s->n > 1) p->lambdas = play_token(s, ATTN_F32, 2, rows, 1);
+  p->attention.causal = 1;
+  s->call = differential_call;
   return 1;
 }
 
@@ -242,6 +257,7 @@ const causal_entry causal_exact[] = {{"attn_sdpa ", sdpa, NULL},
                                      {"attn_schedule_build attn_sdpa ", scheduled, NULL},
                                      {"attn_relu ", relu, NULL},
                                      {"attn_reshaped ", reshaped, NULL},
+                                     {"attn_differential ", differential, NULL},
                                      {"attn_topk_sdpa ", topk, NULL},
                                      {"attn_edges ", edges, NULL},
                                      {"attn_talking ", talking, NULL},

@@ -59,6 +59,15 @@
   X(M2_nothing_to_see)                      \
   X(M2_workers)                             \
   X(M2_rejects)                             \
+  X(M2_entmax)                              \
+  X(M2_entmax_lists)                        \
+  X(M2_differential)                        \
+  X(M2_differential_long)                   \
+  X(M2_differential_schedules)              \
+  X(M2_differential_equalities)             \
+  X(M2_differential_codes)                  \
+  X(M2_differential_promises)               \
+  X(M2_differential_rejects)                \
   X(O1_report)                              \
   X(O1_rejects)                             \
   X(O1_workspace)                           \

@@ -379,6 +379,8 @@
 #define attn_relu_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RELU
 #endif
 #if !ATTN_HAS_RESHAPED
+#define attn_differential(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RESHAPED
+#define attn_differential_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RESHAPED
 #define attn_reshaped(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RESHAPED
 #define attn_reshaped_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RESHAPED
 #endif

@@ -36,7 +36,7 @@
 #define ATTN_FAMILY_MIXERS 0x400000u
 /* Products of numbers below f32: params.compute of attn_sdpa, attn_cache_sdpa and attn_gemm. */
 #define ATTN_FAMILY_LOW 0x800000u
-#define ATTN_FAMILY_RESHAPED 0x1000000u  /* attn_reshaped */
+#define ATTN_FAMILY_RESHAPED 0x1000000u  /* attn_reshaped, attn_differential */
 #define ATTN_FAMILY_SELECTION 0x2000000u /* api/families/selection/ */
 #define ATTN_FAMILY_LATENT 0x4000000u    /* attn_mla, attn_tpa */
 #define ATTN_FAMILY_ALL 0x7ffffffu

@@ -5,7 +5,7 @@
 ATTN_COLD_ int attn_reshaped_rules_(attn_error_ *e, const attn_reshaped_params *p) {
   const attn_sdpa_params *s = &p->attention;
   const attn_temperature *t = &p->temperature;
-  if ((int)p->kind < 0 || p->kind > ATTN_RESHAPE_STICK)
+  if ((int)p->kind < 0 || p->kind > ATTN_RESHAPE_ENTMAX)
     return attn_reject_(e, ATTN_E_RANGE, "params.kind must be an attn_reshape_kind");
   if (!(p->bias - p->bias == 0.0f))
     return attn_reject_(e, ATTN_E_VALUE, "params.bias must be finite");
@@ -18,6 +18,13 @@ ATTN_COLD_ int attn_reshaped_rules_(attn_error_ *e, const attn_reshaped_params *
   if (p->sum.data && p->kind != ATTN_RESHAPE_SIGMOID && p->kind != ATTN_RESHAPE_STICK)
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.sum is for ATTN_RESHAPE_SIGMOID and ATTN_RESHAPE_STICK");
+  if (p->kind != ATTN_RESHAPE_ENTMAX && (p->alpha != 0.0f || p->alphas || p->support.data))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.alpha, alphas and support are for ATTN_RESHAPE_ENTMAX");
+  if (p->alpha != 0.0f && p->alphas)
+    return attn_reject_(e, ATTN_E_RANGE, "params.alpha must be 0 with params.alphas");
+  if (p->alpha != 0.0f && !(p->alpha > 1.0f && p->alpha <= 2.0f))
+    return attn_reject_(e, ATTN_E_VALUE, "params.alpha must lie above 1 and be at most 2, or be 0");
   if (p->kind == ATTN_RESHAPE_STICK && !s->causal)
     return attn_reject_(e, ATTN_E_RANGE, "params.attention.causal is needed by ATTN_RESHAPE_STICK");
   if (p->kind == ATTN_RESHAPE_STICK && (s->schedule || s->keep || s->xl.table.data))
@@ -78,10 +85,15 @@ ATTN_COLD_ void attn_reshaped_tell_(attn_reshaped_job_ *j, const attn_tensor *k,
     r->weigh = attn_reshaped_stick_, r->finish = attn_reshaped_left_, r->backwards = 1;
     r->bound = attn_reshaped_bound_;
   }
+  if (p->kind == ATTN_RESHAPE_ENTMAX) {
+    r->weigh = attn_entmax_weigh_, r->before = attn_entmax_before_;
+    r->finish = attn_entmax_finish_, r->sparse = 1;
+    r->by_head = p->alphas != NULL; /* the bits of a row do not hang on the alpha of others */
+  }
   r->few = !r->weigh && !r->tally;
   if (j->log_f.data) {
     const int64_t heads = j->log_f.heads;
-    r->by_head = heads < 1 || (k->heads % heads && v->heads % heads);
+    r->by_head |= heads < 1 || (k->heads % heads && v->heads % heads);
     r->prepare = attn_reshaped_prepare_, r->bound = attn_reshaped_bound_;
   }
   if (j->log_f.data || j->late)
@@ -112,7 +124,7 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
   const int64_t batch = a->q.batch, heads = a->q.heads, any = ATTN_ANY_;
   attn_tensor o = a->o, q = a->q, k = a->k, v = a->v, lse = a->lse, map = a->map;
   enum { O, LSE, MAP, Q, K, V, GATE, LOG_F, COUNT };
-  enum { SCALE, BIAS, SUMS, MASK, ADD, KV, QL, ALIBI, SINKS, MORE };
+  enum { SCALE, BIAS, ALPHAS, SUMS, MASK, ADD, KV, QL, ALIBI, SINKS, MORE };
   attn_span_ more[MORE];
   const int maybe = ATTN_OPTIONAL_;
   attn_operand_ op[COUNT] = {
@@ -136,6 +148,8 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
                          "params.ssmax.scale must be aligned to its elements", &more[SCALE]) ||
       !attn_check_array_(e, p->ssmax.bias, heads, 4,
                          "params.ssmax.bias must be aligned to its elements", &more[BIAS]) ||
+      !attn_check_array_(e, p->alphas, heads, 4, "params.alphas must be aligned to its elements",
+                         &more[ALPHAS]) ||
       !attn_check_array_(e, p->forget.sums, attn_mul_(sums, 2), 8,
                          "params.forget.sums must be aligned to its elements", &more[SUMS]))
     return 0;
@@ -169,6 +183,9 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
     if (!(p->ssmax.scale[h] - p->ssmax.scale[h] == 0.0f) ||
         (p->ssmax.bias && !(p->ssmax.bias[h] - p->ssmax.bias[h] == 0.0f)))
       return attn_reject_(e, ATTN_E_VALUE, "params.ssmax.scale and bias must be finite");
+  for (int64_t h = 0; p->alphas && h < heads; h++)
+    if (!(p->alphas[h] > 1.0f && p->alphas[h] <= 2.0f))
+      return attn_reject_(e, ATTN_E_VALUE, "params.alphas must lie above 1 and be at most 2");
   return !j->log_f.data || attn_check_forget_(e, a, j);
 }
 
@@ -189,10 +206,17 @@ ATTN_COLD_ attn_status attn_reshaped_call_(attn_tensor o, attn_tensor q, attn_te
   const int data = bytes ? 0 : 1;
   attn_sdpa_params scores = p.attention;
   if (p.sum.data) scores.lse = p.sum;
+  if (p.support.data) scores.lse = p.support;
   attn_reshaped_tell_(&j, &k, &v);
   if (!attn_sdpa_plan_(&e, &a, &scores, ctx, &workers, data) ||
       !attn_reshaped_check_(&e, &a, &j, ctx, data))
     return attn_end_(bytes ? NULL : ctx, &e);
+  if (p.kind == ATTN_RESHAPE_ENTMAX && a.phases > 1) {
+    attn_reject_(&e, ATTN_E_SCHEDULE,
+                 "params.attention.schedule must have one phase with ATTN_RESHAPE_ENTMAX");
+    return attn_end_(bytes ? NULL : ctx, &e);
+  }
+  if (p.kind == ATTN_RESHAPE_ENTMAX) j.reshape.kept = attn_entmax_bytes_(&a);
   if (j.log_f.data && !j.sums) {
     const int64_t sums = attn_mul_(attn_mul_(a.q.batch, j.log_f.heads), a.k.len);
     j.reshape.bytes = attn_piece_(sums, (int64_t)sizeof(attn_forget_sum));

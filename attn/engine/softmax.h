@@ -39,7 +39,8 @@ ATTN_FUNC_ void attn_tile_patch_(attn_tile_ *t, const attn_block_ *b) {
       const float x = attn_number_(row, c, a->v.dtype, &s);
       if (attn_tile_keeps_(t, x)) continue;
       for (int lane = 0; lane < t->n; lane++)
-        if (t->w.hit[e * ATTN_TILE_ + lane])
+        if (t->w.hit[e * ATTN_TILE_ + lane] &&
+            !(attn_sparse_(a) && t->w.s[e * ATTN_TILE_ + lane] == 0.0f))
           t->w.ot[c * ATTN_TILE_ + lane] += t->w.s[e * ATTN_TILE_ + lane] * x;
     }
   }
@@ -472,6 +473,7 @@ ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
       attn_low_fetch_(t, &block);
     else
       attn_block_fetch_(t, &block);
+    if (attn_sparse_(a)) block.partial = 1;
     t->partial |= block.partial;
     attn_block_modifiers_(t, &block);
     const attn_plan_tile_ *ahead_of = cursor.runs > 0 ? t->plan : t->next;
@@ -599,6 +601,8 @@ ATTN_FUNC_ void attn_tile_placed_(attn_tile_ *t, int last) {
         attn_table_row_(&a->relative.values, t->head[0], t->rel_first + attn_relative_clip_(a)),
         a->relative.values.stride_len, t->rel_rows, a->v.dim);
   attn_tile_relative_clear_(t);
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  if (reshape && reshape->before && !a->counting) reshape->before(t);
   int started = attn_tile_sweep_(t);
   if (t->partial && started && !a->counting &&
       !a->table->finite(t->w.ot, ATTN_TILE_, a->v.dim, t->n)) {

@@ -43,6 +43,7 @@ enum {
   ATTN_P_CODE_K_,
   ATTN_P_CODE_S_,
   ATTN_P_CODE_CENTER_,
+  ATTN_P_RESHAPE_,
   ATTN_PIECES_
 };
 
@@ -237,9 +238,12 @@ typedef struct attn_reshape_ {
   int backwards;        /* blocks of keys from the last to the first */
   attn_weigh_fn_ tally; /* adds the keys to count; not null: a first pass counts, into state_n */
   int64_t bytes;        /* memory that prepare fills before the first pass */
+  int64_t kept;         /* bytes of a worker, for the tile at hand */
+  int sparse;           /* a weight of 0 reads no value */
   void (*prepare)(const struct attn_softmax_ *a, char *memory, attn_ctx *ctx, int workers);
   void (*bound)(struct attn_tile_ *t, int r);   /* narrows lo and hi of a row */
   int (*open)(struct attn_tile_ *t, float *by); /* rows are known; 1: by[] multiplies queries */
+  void (*before)(struct attn_tile_ *t);         /* the sweep */
   /* the last change of scores: keys at .. at + n of a block; n = 0: it is complete, top becomes their maximum */
   void (*late)(struct attn_tile_ *t, const struct attn_block_ *b, int at, int n, int g0, int g1);
   void (*late_list)(struct attn_tile_ *t, int32_t *const *index, const int *count); /* top too */
@@ -251,6 +255,12 @@ typedef struct attn_reshape_ {
 ATTN_INLINE_ int attn_shiftless_(const attn_softmax_ *a) {
   const attn_reshape_ *r = ATTN_PART_(WEIGHTS_, a->reshape);
   return r && r->weigh && !r->shifts;
+}
+
+/* Whether a weight of 0 reads no value. */
+ATTN_INLINE_ int attn_sparse_(const attn_softmax_ *a) {
+  const attn_reshape_ *r = ATTN_PART_(WEIGHTS_, a->reshape);
+  return r && r->sparse;
 }
 
 /* Whether a first pass counts keys. */
@@ -316,6 +326,7 @@ typedef struct attn_scratch_ {
   attn_codes_ *codes;
   float *code_q, *code_k;      /* [dk][tile], [block][dk]: room for codes as floats */
   float *code_s, *code_center; /* [block][tile] scores of single queries, [4][dk]: the last is 0 */
+  void *reshape;               /* what reshapes keeps of a tile */
 } attn_scratch_;
 
 /* Keys of a stretch. What a row has summed over them meets the sums of the stretches before as a whole:
@@ -439,6 +450,9 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
     attn_scratch_put_(a, ATTN_P_BEST_LIST_, attn_piece_(most, 8 * tile));
     attn_scratch_put_(a, ATTN_P_BEST_SPARE_, attn_piece_(most, 8));
   }
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  if (reshape && reshape->kept)
+    attn_scratch_put_(a, ATTN_P_RESHAPE_, attn_piece_(reshape->kept, 1));
   if (ATTN_PART_(LOW, a->low)) attn_scratch_put_(a, ATTN_P_LOW_, attn_low_plan_of_(a).bytes);
   if (ATTN_PART_(LOW, a->codes)) {
     const int64_t width = attn_codes_width_(a);
@@ -491,6 +505,7 @@ ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scrat
   ATTN_CUT_(code_k, float, ATTN_P_CODE_K_);
   ATTN_CUT_(code_s, float, ATTN_P_CODE_S_);
   ATTN_CUT_(code_center, float, ATTN_P_CODE_CENTER_);
+  ATTN_CUT_(reshape, void, ATTN_P_RESHAPE_);
 #undef ATTN_CUT_
 }
 

@@ -365,6 +365,10 @@ typedef struct attn_reshape_table_ { /* other weights than those of a softmax; -
   void (*stick_block)(float *s, int64_t n, int g0, int g1, float *high, float *low, float *l);
   /* s = s by + ((hi - key_hi) + (lo - key_lo)), -inf stays; top = max(top, s) */
   void (*late_block)(float *s, int64_t n, int g0, int g1, const attn_late_terms_ *p, float *top);
+  /* a group's scores x [n][group]: w = max(0, (x - m) by - tau)^power; to [n][tile], or null, = w; sum, slope, count = the
+   * sums of w, of w / u and of w > 0, over blocks of 128 from 0. power 1, 2, or any above 1 */
+  void (*entmax_group)(float *to, const float *x, int64_t n, const float *m, const float *tau,
+                       float by, float power, float *sum, float *slope, float *count);
 } attn_reshape_table_;
 
 typedef struct attn_few_table_ { /* few queries */

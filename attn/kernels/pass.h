@@ -21,6 +21,7 @@
 #include "value.h"
 #include "softmax.h"
 #include "reshape.h"
+#include "entmax.h"
 #include "rows.h"
 #include "lists.h"
 #include "decode.h"

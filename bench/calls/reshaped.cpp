@@ -13,10 +13,14 @@ enum Way {
   kTemperature,
   kForgetting,
   kGate,
+  kSparsemax,
+  kEntmax,
+  kEntmaxAny,
   kWays
 };
 const char *const kNames[kWays] = {"sigmoid",     "softpick",    "stick",      "ssmax",
-                                   "ssmax-alibi", "temperature", "forgetting", "gate"};
+                                   "ssmax-alibi", "temperature", "forgetting", "gate",
+                                   "sparsemax",   "entmax",      "entmax-1.3"};
 
 /* attn_reshaped, in turn with softmax over the same shape. */
 class ReshapedCase : public BesideCase {
@@ -28,6 +32,8 @@ class ReshapedCase : public BesideCase {
     if (way == kSigmoid) params_.kind = ATTN_RESHAPE_SIGMOID;
     if (way == kSoftpick) params_.kind = ATTN_RESHAPE_SOFTPICK;
     if (way == kStick) params_.kind = ATTN_RESHAPE_STICK;
+    if (way >= kSparsemax) params_.kind = ATTN_RESHAPE_ENTMAX;
+    if (way >= kSparsemax) params_.alpha = way == kSparsemax ? 2.0f : way == kEntmax ? 1.5f : 1.3f;
     if (way == kSsmax || way == kSsmaxBiased)
       numbers_.assign((size_t)h, 0.43f), params_.ssmax.scale = numbers_.data();
     slopes_.assign((size_t)h, 0.01f);
@@ -49,12 +55,27 @@ class ReshapedCase : public BesideCase {
   Floats numbers_, slopes_;
 };
 
+/* attn_differential, in turn with attn_sdpa of as many maps. */
+class DifferentialCase : public BesideCase {
+ public:
+  DifferentialCase(attn_isa isa, const problem_shape &shape) : BesideCase(isa, shape) {
+    if (!failure.empty()) return;
+    params_.attention = p_.params;
+    o_.heads /= 2, v_.heads /= 2;
+    against(attn_differential, attn_differential_workspace, &params_);
+  }
+
+ private:
+  attn_differential_params params_{};
+};
+
 }  // namespace
 
 void register_reshaped(const Selection &s) {
   for (int way = 0; way < kWays; way++)
     for (int64_t d = 64; d <= 128; d += 64) {
-      if (!s.full && (d > 64 || (way != kSigmoid && way != kForgetting))) continue;
+      if (!s.full && (d > 64 || (way != kSigmoid && way != kForgetting && way != kEntmax)))
+        continue;
       const attn_isa isa = s.isa;
       problem_shape shape = {};
       shape.heads = 1;
@@ -65,5 +86,22 @@ void register_reshaped(const Selection &s) {
           std::string("reshaped/f32/") + attn_isa_name(isa) + "/" + kNames[way] +
               "/causal:1/T:" + std::to_string(shape.tq) + "/d:" + std::to_string(d) + "/h:1",
           [=] { return std::make_unique<ReshapedCase>(isa, shape, (Way)way); }, s.seconds());
+    }
+  for (int64_t tq = s.full ? 4096 : 2048; tq; tq = tq > 1 ? 1 : 0)
+    for (int64_t d = 64; d <= 128; d += 64) {
+      if (!s.full && d > 64) continue;
+      const attn_isa isa = s.isa;
+      problem_shape shape = {};
+      shape.heads = 2;
+      shape.tq = tq;
+      shape.tk = tq > 1 ? tq : 16384;
+      shape.dk = d;
+      shape.dv = 2 * d;
+      shape.causal = 1;
+      case_register(
+          std::string("differential/f32/") + attn_isa_name(isa) +
+              (tq > 1 ? "/causal:1/T:" : "/decode/T:") + std::to_string(shape.tk) +
+              "/d:" + std::to_string(d) + "/h:1",
+          [=] { return std::make_unique<DifferentialCase>(isa, shape); }, s.seconds());
     }
 }

@@ -95,12 +95,50 @@ static void break_stick(const reshaped_call *c, reshaped_row *row) {
   row->left = exp(-taken), row->left_off = row->left * (off + 4 * EPSILON * (taken + 3));
 }
 
+/* The threshold by bisection. low, high: keys that have a weight for sure, and at most. */
+static void entmax(const reshaped_call *c, int64_t h, reshaped_row *row, double *low,
+                   double *high) {
+  double alpha = c->p.alphas ? (double)c->p.alphas[h] : c->p.alpha != 0 ? (double)c->p.alpha : 1.5;
+  double power = 1 / (alpha - 1), top = -(double)INFINITY, worst = 0, lo = -1, hi = 0, sum = 0;
+  *low = *high = row->sum = row->sum_off = 0;
+  for (int64_t j = 0; j < c->k.len; j++)
+    if (row->dx[j] >= 0 && row->x[j] > top) top = row->x[j];
+  for (int64_t j = 0; j < c->k.len; j++)
+    if (row->dx[j] > worst && (alpha - 1) * (row->x[j] - top) > -1.01) worst = row->dx[j];
+  for (int n = 0; n < 90; n++) {
+    double mid = lo + (hi - lo) / 2;
+    sum = 0;
+    for (int64_t j = 0; j < c->k.len; j++) {
+      double u = row->dx[j] < 0 ? 0 : (alpha - 1) * (row->x[j] - top) - mid;
+      if (u > 0) sum += pow(u, power);
+    }
+    if (sum >= 1)
+      lo = mid;
+    else
+      hi = mid;
+  }
+  for (int64_t j = 0; j < c->k.len; j++) {
+    row->w[j] = row->dw[j] = 0;
+    if (row->dx[j] < 0) continue;
+    double u = (alpha - 1) * (row->x[j] - top) - lo, off = 2 * (alpha - 1) * worst + 12 * EPSILON;
+    row->w[j] = isnan(row->x[j]) ? row->x[j] : u > 0 ? pow(u, power) : 0;
+    row->dw[j] = (u + off > 0 ? pow(u + off, power) : 0) - (u > off ? pow(u - off, power) : 0) +
+                 row->w[j] * EPSILON * 16 * power;
+    *low += u > off, *high += u > -off;
+  }
+}
+
 static void weights(const reshaped_call *c, int64_t h, reshaped_row *row) {
   double top = 0, total = 0, loose = 0;
   const attn_reshaped_params *p = &c->p;
   attn_reshape_kind kind = p->kind;
   if (kind == ATTN_RESHAPE_STICK) {
     break_stick(c, row);
+    return;
+  }
+  if (kind == ATTN_RESHAPE_ENTMAX) {
+    double low, high;
+    entmax(c, h, row, &low, &high);
     return;
   }
   if (kind == ATTN_RESHAPE_SOFTMAX) top = -(double)INFINITY;
@@ -172,6 +210,12 @@ void reshaped_compare(const reshaped_call *c, const char *what) {
         if (c->p.sum.data)
           reshaped_judge(oracle_get(&c->p.sum, b, h, i, 0), row.sum,
                          row.sum_off + chain * row.sum + 1e-37, what, b, h, i, -1);
+        if (c->p.support.data) {
+          double low, high, got = oracle_get(&c->p.support, b, h, i, 0);
+          entmax(c, h, &row, &low, &high);
+          if (!(got >= low && got <= high))
+            fail_msg("%s: support %g, not %g..%g", what, got, low, high);
+        }
         for (int64_t x = 0; x < c->v.dim; x++) {
           double o = 0, off = 0, most = 0;
           for (int64_t j = 0; j < c->k.len; j++) {
@@ -232,6 +276,8 @@ reshaped_call reshaped_again(const reshaped_call *c) {
   d.o = test_tensor(c->o.dtype, TEST_BHTD, c->o.batch, c->o.heads, c->o.len, c->o.dim);
   if (c->p.sum.data)
     d.p.sum = test_tensor(ATTN_F32, TEST_BHTD, c->o.batch, c->o.heads, c->o.len, 1);
+  if (c->p.support.data)
+    d.p.support = test_tensor(ATTN_F32, TEST_BHTD, c->o.batch, c->o.heads, c->o.len, 1);
   return d;
 }
 
@@ -285,6 +331,18 @@ void reshaped_add(reshaped_call *c, int what, test_rng *rng) {
     memset(&s->xl, 0, sizeof s->xl);
     c->p.include_self = (int)(test_u64(rng) & 1), c->p.remainder = (int)(test_u64(rng) & 1);
     c->p.sum = test_tensor(ATTN_F32, TEST_PADDED, batch, heads, c->q.len, 1);
+  }
+  if (c->p.kind == ATTN_RESHAPE_ENTMAX) {
+    const uint64_t way = test_u64(rng) % 5;
+    c->p.support = test_tensor(ATTN_F32, TEST_PADDED, batch, heads, c->q.len, 1);
+    if (way == 1) c->p.alpha = 2;
+    if (way == 2) c->p.alpha = 1.25f;
+    if (way == 3) c->p.alpha = 1.7f;
+    if (way == 4) {
+      float *alphas = test_mem((size_t)heads * sizeof *alphas);
+      for (int64_t h = 0; h < heads; h++) alphas[h] = h % 3 == 0 ? 2.0f : h % 3 == 1 ? 1.5f : 1.3f;
+      c->p.alphas = alphas;
+    }
   }
   if (c->p.kind == ATTN_RESHAPE_SIGMOID) {
     if (what & HAS_COUNT)

@@ -15,12 +15,12 @@ static void check_random(int terms, uint64_t seed, int64_t count) {
     reshaped_call c = reshaped_from(&call);
     char what[80];
     int with = (int)(test_u64(&rng) % 32);
-    c.p.kind = (attn_reshape_kind)(n % 4);
-    if (n % 4) c.p.attention.sinks = NULL, c.p.attention.softmax_one = 0;
+    c.p.kind = (attn_reshape_kind)(n % 5);
+    if (n % 5) c.p.attention.sinks = NULL, c.p.attention.softmax_one = 0;
     if (c.p.attention.window.on && c.p.attention.window.left >= 0)
       c.p.attention.keep = test_range(&rng, 0, 12);
     reshaped_add(&c, with, &rng);
-    snprintf(what, sizeof what, "kind %d with %d, terms %x, case %d", (int)(n % 4), with,
+    snprintf(what, sizeof what, "kind %d with %d, terms %x, case %d", (int)(n % 5), with,
              (unsigned)terms, (int)n);
     reshaped_check(&c, what);
     test_mem_release();
@@ -50,7 +50,7 @@ void M2_few_queries(void **state) {
     test_call call = test_build(&spec, &rng);
     reshaped_call c = reshaped_from(&call);
     char what[60];
-    c.p.kind = (attn_reshape_kind)(n % 3 == 2 ? n / 3 % 4 : 0);
+    c.p.kind = (attn_reshape_kind)(n % 3 == 2 ? n / 3 % 5 : 0);
     reshaped_add(&c, 1 + n % 15, &rng);
     if (n % 4 == 1) test_left(&c.p.attention, 700);
     if (n % 4 == 2) c.p.attention.alibi = test_floats(spec.heads, 0.01, &rng);
@@ -66,7 +66,11 @@ void M2_few_queries(void **state) {
 void M2_schedules(void **state) {
   (void)state;
   for (int n = 0; n < 36; n++) {
-    reshaped_call c = reshaped_plain((attn_reshape_kind)(n % 3), 2, 150, 150, 740 + (uint64_t)n), d;
+    const int kinds[] = {ATTN_RESHAPE_SOFTMAX, ATTN_RESHAPE_SIGMOID, ATTN_RESHAPE_SOFTPICK,
+                         ATTN_RESHAPE_ENTMAX};
+    reshaped_call c = reshaped_plain((attn_reshape_kind)kinds[n % 4], 2, 150, 150,
+                                     740 + (uint64_t)n),
+                  d;
     test_rng rng = test_seed(780 + (uint64_t)n);
     const int form = n / 3 % 3; /* a band, a stride, scattered keys */
     int64_t indptr[151] = {0}, edges = 0;
@@ -100,6 +104,7 @@ void M2_schedules(void **state) {
     reshaped_check(&d, "mask of a schedule");
     d.o = c.o;
     if (c.p.sum.data) d.p.sum = c.p.sum;
+    d.p.support = c.p.support;
     reshaped_compare(&d, "schedule");
     attn_schedule_free(&schedule);
     test_mem_release();
@@ -110,10 +115,10 @@ void M2_schedules(void **state) {
 void M2_long_rows(void **state) {
   (void)state;
   int64_t tk = test_fast ? 1300 : 2700;
-  for (int n = 0; n < 16; n++) {
+  for (int n = 0; n < 20; n++) {
     test_rng rng = test_seed(790 + (uint64_t)n);
-    reshaped_call c = reshaped_plain((attn_reshape_kind)(n % 4), 1, 17, tk, 795 + (uint64_t)n);
-    if (n / 4 % 2)
+    reshaped_call c = reshaped_plain((attn_reshape_kind)(n % 5), 1, 17, tk, 795 + (uint64_t)n);
+    if (n / 5 % 2)
       for (int64_t e = 0; e < tk * 7; e++) ((float *)c.v.data)[e] += 1;
     reshaped_add(&c, n < 8 ? 0 : HAS_SSMAX | HAS_FORGET | HAS_GATE, &rng);
     c.p.attention.causal = 1;
@@ -311,4 +316,62 @@ void M2_stick(void **state) {
     test_assert_same(c.o, d.o, "NaN in a forbidden key");
     test_mem_release();
   }
+}
+
+/* Weights sum to 1 and their support is counted; alpha near 1 is the softmax; what has no weight stays out, NaN too; scores
+ * of any size. */
+void M2_entmax(void **state) {
+  (void)state;
+  const float alphas[] = {2, 1.5f, 1.2f, 1.001f};
+  for (int n = 0; n < 12; n++) {
+    reshaped_call c = reshaped_plain(ATTN_RESHAPE_ENTMAX, 2, n % 3 ? 70 : 2, 300, 900), d;
+    c.p.alpha = alphas[n % 4], c.p.attention.causal = n >= 4;
+    c.p.support = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, c.q.len, 1);
+    d = reshaped_again(&c);
+    if (n % 4 == 3) {
+      d.p.kind = ATTN_RESHAPE_SOFTMAX, d.p.alpha = 0, d.p.support.data = NULL;
+      reshaped_run(&c), reshaped_run(&d);
+      test_assert_near(c.o, d.o, 4e-3, "alpha near 1");
+    }
+    test_fill_value(c.v, 1);
+    reshaped_run(&c);
+    for (int64_t i = 0; i < c.o.len; i++)
+      assert_true(fabs(oracle_get(&c.o, 0, 1, i, 3) - 1) < 1e-6);
+    if (n % 4 < 2) { /* one key far above, another far below */
+      d = reshaped_again(&c);
+      for (int64_t i = 0; i < c.q.len; i++) test_fill_row(c.q, 0, 0, i, 1);
+      test_fill_row(c.k, 0, 0, 5, 3e3), test_fill_row(c.k, 0, 0, 9, -3e3);
+      test_fill_row(c.v, 0, 0, 5, 2), test_fill_row(c.v, 0, 0, 9, NAN);
+      test_fill_row(c.v, 0, 0, 100, INFINITY);
+      reshaped_run(&d);
+      for (int64_t i = c.o.len - 1; i >= 0 && (n < 4 || i + 300 - c.o.len > 9); i--) {
+        assert_true(oracle_get(&d.o, 0, 0, i, 3) == 2);
+        assert_true(oracle_get(&d.p.support, 0, 0, i, 0) == 1);
+      }
+    }
+    test_mem_release();
+  }
+}
+
+/* By lists too no value without weight is read. */
+void M2_entmax_lists(void **state) {
+  (void)state;
+  reshaped_call c = reshaped_plain(ATTN_RESHAPE_ENTMAX, 1, 150, 150, 905);
+  int64_t indptr[151] = {0}, edges = 0;
+  int32_t *col = test_mem(150 * 150 * sizeof *col);
+  attn_schedule schedule = {0};
+  for (int64_t i = 0; i < 150; i++) {
+    for (int64_t j = 0; j < 150; j++)
+      if (j == 5 || (j * 7919 + i * i * 31) % 11 == 0) col[edges++] = (int32_t)j;
+    indptr[i + 1] = edges;
+  }
+  attn_pattern pattern = attn_pattern_csr(indptr, col, edges);
+  assert_int_equal(attn_schedule_build(&schedule, &pattern, 1, 150, 150, NULL, NULL), ATTN_OK);
+  c.p.attention.schedule = &schedule;
+  for (int64_t i = 0; i < 150; i++)
+    test_fill_row(c.q, 0, 0, i, 1), test_fill_row(c.v, 0, 0, i, NAN);
+  test_fill_row(c.k, 0, 0, 5, 1e3), test_fill_row(c.v, 0, 0, 5, 2);
+  reshaped_run(&c);
+  for (int64_t i = 0; i < 150; i++) assert_true(oracle_get(&c.o, 0, 0, i, 3) == 2);
+  attn_schedule_free(&schedule);
 }

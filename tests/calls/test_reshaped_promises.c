@@ -112,11 +112,11 @@ void M2_forgetting_decodes(void **state) {
 /* No bit of a row depends on a later number of log f, nor on what a gate of another row is. */
 void M2_sees_no_later(void **state) {
   (void)state;
-  for (int n = 0; n < 12; n++) {
-    reshaped_call c = reshaped_plain((attn_reshape_kind)(n % 4), 2, 200, 200, 870 + (uint64_t)n), d;
+  for (int n = 0; n < 15; n++) {
+    reshaped_call c = reshaped_plain((attn_reshape_kind)(n % 5), 2, 200, 200, 870 + (uint64_t)n), d;
     test_rng rng = test_seed(875);
     c.p.attention.causal = 1;
-    reshaped_add(&c, HAS_FORGET | HAS_GATE | (n / 4 ? HAS_SSMAX : 0), &rng);
+    reshaped_add(&c, HAS_FORGET | HAS_GATE | (n / 5 ? HAS_SSMAX : 0), &rng);
     if (c.p.kind == ATTN_RESHAPE_SIGMOID) c.p.has_bias = 0, c.p.bias = 0, c.p.by_row = 1;
     d = reshaped_again(&c);
     reshaped_run(&c);
@@ -161,27 +161,30 @@ void M2_gates(void **state) {
 /* No keys, forbidden keys, no queries. */
 void M2_nothing_to_see(void **state) {
   (void)state;
-  for (int n = 0; n < 24; n++) {
-    reshaped_call c = reshaped_plain((attn_reshape_kind)(n % 4), 2, 70, n / 4 == 3 ? 0 : 90, 890);
+  for (int n = 0; n < 30; n++) {
+    reshaped_call c = reshaped_plain((attn_reshape_kind)(n % 5), 2, 70, n / 5 == 3 ? 0 : 90, 890);
     test_rng rng = test_seed(891);
     attn_sdpa_params *p = &c.p.attention;
     int32_t none = 0;
     float minus = -INFINITY;
-    reshaped_add(&c, n / 4 == 2 ? HAS_SSMAX | HAS_GATE : HAS_SSMAX | HAS_GATE | HAS_COUNT, &rng);
+    reshaped_add(&c, n / 5 == 2 ? HAS_SSMAX | HAS_GATE : HAS_SSMAX | HAS_GATE | HAS_COUNT, &rng);
     c.p.remainder = 0;
-    if (n / 4 == 0) p->kv_len = &none;
-    if (n / 4 == 1) p->bias = attn_mask_add(&minus, ATTN_F32, 1, 1, 1, 1);
-    if (n / 4 == 2) p->q_len = &none;
-    if (n / 4 == 4) p->has_q_off = 1, p->q_off = -100, p->causal = 1;
-    if (n / 4 == 5) p->mask = attn_mask_bool((const uint8_t *)&none, 1, 1, 1, 1);
+    if (n / 5 == 0) p->kv_len = &none;
+    if (n / 5 == 1) p->bias = attn_mask_add(&minus, ATTN_F32, 1, 1, 1, 1);
+    if (n / 5 == 2) p->q_len = &none;
+    if (n / 5 == 4) p->has_q_off = 1, p->q_off = -100, p->causal = 1;
+    if (n / 5 == 5) p->mask = attn_mask_bool((const uint8_t *)&none, 1, 1, 1, 1);
     reshaped_run(&c);
     for (int64_t row = 0; row < 140; row++)
       for (int64_t x = 0; x < 7; x++) assert_true(oracle_get(&c.o, 0, row / 70, row % 70, x) == 0);
+    for (int64_t row = 0; c.p.support.data && row < 140; row++)
+      assert_true(oracle_get(&c.p.support, 0, row / 70, row % 70, 0) == 0);
     for (int64_t row = 0; c.p.sum.data && row < 140; row++)
       assert_true(oracle_get(&c.p.sum, 0, row / 70, row % 70, 0) == 0);
     c.q = test_rows(c.q, 0, 0), c.o = test_rows(c.o, 0, 0);
     if (c.p.gate.data) c.p.gate = test_rows(c.p.gate, 0, 0);
     if (c.p.sum.data) c.p.sum = test_rows(c.p.sum, 0, 0);
+    if (c.p.support.data) c.p.support = test_rows(c.p.support, 0, 0);
     assert_string_equal(reshaped_run(&c).path, "no-op");
     test_mem_release();
   }
@@ -190,9 +193,9 @@ void M2_nothing_to_see(void **state) {
 /* Workers and a workspace of exactly the bytes asked for change no bit. */
 void M2_workers(void **state) {
   (void)state;
-  for (int n = 0; n < 8; n++) {
-    reshaped_call c = reshaped_plain((attn_reshape_kind)(n % 4), 4, n < 4 ? 200 : 5,
-                                     n < 4 ? 200 : 2100, 895),
+  for (int n = 0; n < 10; n++) {
+    reshaped_call c = reshaped_plain((attn_reshape_kind)(n % 5), 4, n < 5 ? 200 : 5,
+                                     n < 5 ? 200 : 2100, 895),
                   d;
     test_rng rng = test_seed(896);
     attn_ctx ctx = test_ctx();
@@ -238,7 +241,7 @@ void M2_rejects(void **state) {
     __VA_ARGS__;                   \
     refuse(&c, status, word);      \
   } while (0)
-  REFUSE_(ATTN_E_RANGE, "params.kind", c.p.kind = (attn_reshape_kind)4);
+  REFUSE_(ATTN_E_RANGE, "params.kind", c.p.kind = (attn_reshape_kind)5);
   REFUSE_(ATTN_E_RANGE, "params.kind", c.p.kind = (attn_reshape_kind)-1);
   REFUSE_(ATTN_E_RANGE, "ATTN_RESHAPE_SIGMOID", c.p.by_row = 1);
   REFUSE_(ATTN_E_RANGE, "ATTN_RESHAPE_SIGMOID", c.p.has_bias = 1);
@@ -250,6 +253,20 @@ void M2_rejects(void **state) {
           c.p.attention.keep = 2);
   REFUSE_(ATTN_E_RANGE, "xl", c.p.kind = ATTN_RESHAPE_STICK, c.p.attention.causal = 1,
           c.p.attention.xl.table = row);
+  REFUSE_(ATTN_E_RANGE, "ATTN_RESHAPE_ENTMAX", c.p.alpha = 1.5f);
+  REFUSE_(ATTN_E_RANGE, "ATTN_RESHAPE_ENTMAX", c.p.alphas = fine);
+  REFUSE_(ATTN_E_RANGE, "ATTN_RESHAPE_ENTMAX", c.p.support = row);
+  REFUSE_(ATTN_E_RANGE, "params.alphas", c.p.kind = ATTN_RESHAPE_ENTMAX, c.p.alphas = fine,
+          c.p.alpha = 2);
+  REFUSE_(ATTN_E_VALUE, "params.alphas", c.p.kind = ATTN_RESHAPE_ENTMAX, c.p.alphas = fine);
+  REFUSE_(ATTN_E_VALUE, "params.alphas", c.p.kind = ATTN_RESHAPE_ENTMAX, c.p.alphas = number);
+  REFUSE_(ATTN_E_ALIGN, "params.alphas", c.p.kind = ATTN_RESHAPE_ENTMAX,
+          c.p.alphas = (float *)((char *)number + 1));
+  for (int n = 0; n < 4; n++) {
+    const float bad[] = {1, 2.0001f, NAN, -1.5f};
+    REFUSE_(ATTN_E_VALUE, "params.alpha", c.p.kind = ATTN_RESHAPE_ENTMAX, c.p.alpha = bad[n]);
+  }
+  REFUSE_(ATTN_E_RANGE, "lse", c.p.kind = ATTN_RESHAPE_ENTMAX, c.p.attention.lse = row);
   REFUSE_(ATTN_E_VALUE, "params.bias", c.p.kind = ATTN_RESHAPE_SIGMOID, c.p.bias = NAN);
   REFUSE_(ATTN_E_RANGE, "has_bias", c.p.kind = ATTN_RESHAPE_SIGMOID, c.p.bias = 1);
   REFUSE_(ATTN_E_RANGE, "by_row", c.p.kind = ATTN_RESHAPE_SIGMOID, c.p.has_bias = c.p.by_row = 1);

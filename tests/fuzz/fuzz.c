@@ -22,6 +22,7 @@
 #include "pattern.h"
 #include "product.h"
 #include "rows.h"
+#include "differential.h"
 #include "reshaped.h"
 #include "sdpa.h"
 
@@ -67,7 +68,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   }
   if (size > 0 && data[0] >= 205 && data[0] < 208) {
     take(&in);
-    fuzz_reshaped(&in);
+    if (data[0] < 207)
+      fuzz_reshaped(&in);
+    else
+      fuzz_differential(&in);
     return 0;
   }
   if (size > 0 && data[0] >= 208 && data[0] < 214) {

@@ -53,7 +53,7 @@ static void fuzz_reshaped(input *in) {
   make_operands(in, &j, view);
   make_params(in, &j, &a.sdpa.store, s, &view[Q], view[K].len);
   make_extras(in, &j, view);
-  p->kind = (attn_reshape_kind)below(in, 4);
+  p->kind = (attn_reshape_kind)below(in, 5);
   if (p->kind == ATTN_RESHAPE_STICK && !chance(in, 8)) {
     s->causal = 1, s->schedule = NULL, s->keep = 0, p->include_self = below(in, 2),
     p->remainder = below(in, 2);
@@ -69,6 +69,10 @@ static void fuzz_reshaped(input *in) {
     p->by_row = below(in, 2), p->has_bias = !p->by_row && below(in, 2);
   if (p->has_bias || chance(in, 32))
     p->bias = chance(in, 16) ? nasty_float(in) : (float)below(in, 16) - 8.0f;
+  if (p->kind == ATTN_RESHAPE_ENTMAX && below(in, 2))
+    p->alpha = chance(in, 8) ? nasty_float(in) : 1.25f + (float)below(in, 4) / 4;
+  if (p->kind == ATTN_RESHAPE_ENTMAX && !below(in, 3))
+    p->alphas = store_floats(in, &a.sdpa.store, view[Q].heads, 1.1f, 2, &tame);
   const int64_t heads = view[Q].heads, batch = view[Q].batch;
   if (below(in, 2)) {
     p->ssmax.scale = store_floats(in, &a.sdpa.store, heads, -1, 1, &tame);
@@ -99,6 +103,8 @@ static void fuzz_reshaped(input *in) {
   misplace(in, &j);
   if (p->kind == ATTN_RESHAPE_SIGMOID || p->kind == ATTN_RESHAPE_STICK || chance(in, 32))
     p->sum = j.b[LSE].view;
+  else if (p->kind == ATTN_RESHAPE_ENTMAX)
+    p->support = j.b[LSE].view;
   else
     s->lse = j.b[LSE].view;
   if (p->kind == ATTN_RESHAPE_SOFTMAX || chance(in, 32))

@@ -7,12 +7,16 @@
  *   SOFTPICK  relu(e_j) / (sum_l |e_l| + 1e-8), e_j = exp(x_ij - m) - exp(-m), m = max(0, max_l x_il): keys with
  *             x_ij <= 0 have no weight. Zuhri et al. 2025, arXiv 2504.20966
  *   STICK     sigmoid(x_ij) prod_{j < l < p_i} (1 - sigmoid(x_il)), j < p_i: each key takes its share of what the
- *             later ones have left. Tan et al. 2024, arXiv 2410.17980 */
+ *             later ones have left. Tan et al. 2024, arXiv 2410.17980
+ *   ENTMAX    max(0, (alpha - 1) x_ij - tau_i)^(1/(alpha - 1)), tau_i such that they sum to 1: keys far below the best one have
+ *             weight 0. alpha 2 is sparsemax; 1 would be the softmax. Peters et al. 2019, arXiv 1905.05702; Correia et al. 2019, arXiv
+ *             1909.00015 */
 typedef enum attn_reshape_kind {
   ATTN_RESHAPE_SOFTMAX = 0,
   ATTN_RESHAPE_SIGMOID,
   ATTN_RESHAPE_SOFTPICK,
-  ATTN_RESHAPE_STICK
+  ATTN_RESHAPE_STICK,
+  ATTN_RESHAPE_ENTMAX
 } attn_reshape_kind;
 
 /* Scalable softmax: x_ij becomes (scale_h log n_i + bias_h) x_ij, biases of the score included. scale [H], null
@@ -57,10 +61,13 @@ typedef struct attn_forget {
  * include_self: of STICK, 1: the key at p_i takes part (j <= p_i). remainder, 1: O_i gets what is left of the stick times the
  *   value at p_i, if it is one of the kv_len.
  * gate [B,H,Tq,1] or [B,H,Tq,dv], f32, f16 or bf16: O becomes O sigmoid(gate). Qiu et al. 2025, arXiv 2505.06708.
+ * alpha: of ENTMAX, above 1 and at most 2; 0 = 1.5; or alphas [H], not null. support [B,H,Tq,1] f32, out: the number of keys that
+ *   have a weight, up to 2^24; ENTMAX.
  * sum [B,H,Tq,1] f32, out: the sums of the rows' weights, without the remainder; SIGMOID and STICK.
  * attention: scale, allowed set, terms and storage as in attn_sdpa; lse, map of WEIGHTS or SCORES, sinks,
  *   softmax_one, span and relative.values for SOFTMAX alone; without ragged, q_offs, align_lengths, modify_weights and
- *   compute. STICK wants causal, and no schedule, keep or xl. */
+ *   compute. STICK wants causal, and no schedule, keep or xl; ENTMAX no
+ *   schedule of several phases. */
 typedef struct attn_reshaped_params {
   attn_reshape_kind kind;
   int has_bias, by_row;
@@ -71,6 +78,9 @@ typedef struct attn_reshaped_params {
   attn_forget forget;
   attn_tensor gate; /* data null = absent */
   attn_tensor sum;  /* out, optional */
+  float alpha;
+  const float *alphas;
+  attn_tensor support; /* out, optional */
   attn_sdpa_params attention;
 } attn_reshaped_params;
 
@@ -82,16 +92,17 @@ typedef struct attn_reshaped_params {
  *
  * Shapes, aliasing, NaN: as attn_sdpa; gate, log_f, sums and the arrays share no memory with an output. A forbidden
  *   pair has weight 0 whatever is stored there. With SOFTMAX, lse and map are those of x. NaN in gate reaches its numbers
- *   of rows that have a weight.
+ *   of rows that have a weight. With ENTMAX a value without weight reaches nothing either.
  * n_i (SSMAX, by_row): keys that lengths, windows, masks and schedules allow and whose score is not -inf, up to 2^24;
  *   where more than lengths and windows say so, a first pass counts them. A row with one key has its value with
  *   SSMAX.
  * Memory: attn_reshaped_workspace bytes: as attn_sdpa, for counting 12 bytes a row, for log_f without sums 16 bytes
- *   a key and head of log_f. No Tq x Tk array.
+ *   a key and head of log_f, for ENTMAX 256 bytes a key and worker (512 with keep). No Tq x Tk array.
  * Few queries: as attn_sdpa with SOFTMAX where no pass counts; else a call of up to 64 rows is one tile, all keys
  *   of it one after another. Heads that share keys share their reading unless log_f has more heads than k and v.
  * Empty: as attn_sdpa; a row without keys: O = 0, sum = 0, LSE = -inf.
- * Precision: SIGMOID: weights to a few ulp, however small. STICK: sums of log(1 - sigmoid) are compensated over blocks. SOFTPICK: e_j to a few ulp, near x = 0 too. Sums of log f
+ * Precision: SIGMOID: weights to a few ulp, however small. STICK: sums of log(1 - sigmoid) are compensated over blocks. SOFTPICK: e_j to a few ulp, near x = 0 too.
+ *   ENTMAX: tau to an ulp or two of 1, and the weights, which are divided by their sum, to 2^-21 / (alpha - 1) of the largest. Sums of log f
  *   are doubles; a difference of two errs by (p - j) 2^-53 of the sum itself, far below an ulp of a score.
  * Errors: those of attn_sdpa; NULL (sums or known without log_f), RANGE (kind, flags, fields that must be absent, known, a position past the keys, log_f
  *   without causal), VALUE (numbers that are not finite, log_f above 0 or NaN), SHAPE, HEADS, DTYPE, ALIGN,
@@ -99,7 +110,7 @@ typedef struct attn_reshaped_params {
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and batch composition; classes of
  *   calls as attn_sdpa. No bit of a row depends on a later token. Cost: as attn_sdpa; SIGMOID a division a pair more, STICK an
  *   exponential and a logarithm,
- *   SOFTPICK and log_f a few operations, SSMAX behind biases one. */
+ *   SOFTPICK and log_f a few operations, SSMAX behind biases one; ENTMAX some passes over a tile's scores. */
 ATTN_DEF attn_status attn_reshaped(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                    const attn_reshaped_params *params, attn_ctx *ctx);
 ATTN_DEF size_t attn_reshaped_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
