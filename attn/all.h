@@ -185,6 +185,7 @@ ATTN_BEGIN_STRICT_
 #endif
 #if ATTN_HAS_RESHAPED
 #include "calls/reshaped_rows.h"
+#include "calls/selective.h"
 #include "calls/reshaped.h"
 #endif
 #if ATTN_HAS_EDGES

@@ -37,7 +37,8 @@
  *
  *   Functions: attn_sdpa (attention), attn_cache_* (a cache of pages, and attention over it),
  *   attn_merge (partial results), attn_relu (rectified weights), attn_reshaped (sigmoid weights,
- *   softpick, stick-breaking, scalable softmax, forgetting, output gates), attn_edges (key lists);
+ *   softpick, stick-breaking, scalable softmax, forgetting, contextual positions, selective attention, output gates),
+ *   attn_edges (key lists);
  *   attn_multihead, attn_collaborative (with projections), attn_capsules* (routing of heads);
  *   attn_pattern_*, attn_block_permutations, attn_schedule_* (sparse patterns); attn_star_*,
  *   attn_longformer*, attn_etc*, attn_tree*, attn_segmented, attn_hierarchy, attn_recursive
