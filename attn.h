@@ -67,7 +67,7 @@
  *   attn_universal, attn_exit*, attn_confidence, attn_calm_* (depth by token); attn_gtrxl* (gates
  *   for residual sums), attn_returns, attn_trajectory_* (trajectories as sequences); attn_fourier,
  *   attn_fnet (Fourier mixing), attn_gmlp, attn_mixer (learned matrices over positions in place of
- *   attention); attn_layer_norm, attn_activate (rows between products); attn_gemm, attn_pool*,
+ *   attention); attn_layer_norm, attn_rms_norm, attn_activate (rows between products); attn_gemm, attn_pool*,
  *   attn_convolve*, attn_top_k, attn_kmeans_step, attn_pinv, attn_solve, attn_exp (parts of the
  *   above, by themselves); attn_quantize, attn_dequantize (int8, int4 and e4m3 rows); attn_bhtd,
  *   attn_bthd, attn_mask_*, attn_window_of, attn_scales_dense (views); attn_isa_* (tiers), attn_feature_* (features beside them), attn_status_string
@@ -3741,7 +3741,7 @@ ATTN_FUNC_ void ATTN_FN_(token)(const attn_token_ *p) {
 }
 /* <<< attn/kernels/recurrent.h */
 /* >>> attn/kernels/norm.h */
-/* kernels/norm.h owns layer norm of rows, the divisions of many of them at once, and the two loops of norms
+/* kernels/norm.h owns layer norm and RMS norm of rows, the divisions of many of them at once, and the two loops of norms
  * of one row: moments, and what is made of them. */
 
 /* A row's sums run in vectors enough to hide the latency of an addition. */
@@ -3825,41 +3825,47 @@ ATTN_INLINE_ void ATTN_FN_(norm_put)(const ATTN_FN_(norm_row_) *a, ATTN_VF_ gain
   ATTN_FN_(store)(a->y, c, ATTN_V_FMA_(ATTN_V_FMA_(t, a->by, a->plus), gain, bias), w, ATTN_F32);
 }
 
-/* One vector of the rows a and b, which share the loads of gain and bias; b null: of a. */
+/* One vector of the rows a and b, which share the loads of gain, plus lift, and bias; b null: of a. */
 ATTN_INLINE_ void ATTN_FN_(norm_make)(const ATTN_FN_(norm_row_) *a, const ATTN_FN_(norm_row_) *b,
-                                      const float *gain, const float *bias, int64_t c, int w) {
-  const ATTN_VF_ f = gain ? ATTN_FN_(load)(gain, c, w, ATTN_F32) : ATTN_V_SET1_(1.0f);
+                                      const float *gain, ATTN_VF_ lift, const float *bias,
+                                      int64_t c, int w) {
+  const ATTN_VF_ f =
+      gain ? ATTN_V_ADD_(ATTN_FN_(load)(gain, c, w, ATTN_F32), lift) : ATTN_V_SET1_(1.0f);
   const ATTN_VF_ more = bias ? ATTN_FN_(load)(bias, c, w, ATTN_F32) : ATTN_V_ZERO_();
   ATTN_FN_(norm_put)(a, f, more, c, w);
   if (b) ATTN_FN_(norm_put)(b, f, more, c, w);
 }
 
 ATTN_INLINE_ void ATTN_FN_(norm_write)(const ATTN_FN_(norm_row_) *a, const ATTN_FN_(norm_row_) *b,
-                                       const float *gain, const float *bias, int64_t n) {
+                                       const float *gain, float less, const float *bias,
+                                       int64_t n) {
+  const ATTN_VF_ lift = ATTN_V_SET1_(less);
   int64_t c = 0;
   for (; c + 2 * ATTN_W_ <= n; c += 2 * ATTN_W_) {
-    ATTN_FN_(norm_make)(a, b, gain, bias, c, ATTN_W_);
-    ATTN_FN_(norm_make)(a, b, gain, bias, c + ATTN_W_, ATTN_W_);
+    ATTN_FN_(norm_make)(a, b, gain, lift, bias, c, ATTN_W_);
+    ATTN_FN_(norm_make)(a, b, gain, lift, bias, c + ATTN_W_, ATTN_W_);
   }
-  for (; c < n; c += ATTN_W_) ATTN_FN_(norm_make)(a, b, gain, bias, c, ATTN_FN_(lanes_left)(n, c));
+  for (; c < n; c += ATTN_W_)
+    ATTN_FN_(norm_make)(a, b, gain, lift, bias, c, ATTN_FN_(lanes_left)(n, c));
 }
 
 ATTN_INLINE_ void ATTN_FN_(norm_last)(const ATTN_FN_(norm_row_) *a, const ATTN_FN_(norm_row_) *b,
                                       const attn_norm *norm, int64_t n) {
+  const float less = norm->gain_less_one ? 1.0f : -0.0f;
   if (norm->gain && norm->bias)
-    ATTN_FN_(norm_write)(a, b, norm->gain, norm->bias, n);
+    ATTN_FN_(norm_write)(a, b, norm->gain, less, norm->bias, n);
   else if (norm->gain)
-    ATTN_FN_(norm_write)(a, b, norm->gain, NULL, n);
+    ATTN_FN_(norm_write)(a, b, norm->gain, less, NULL, n);
   else
-    ATTN_FN_(norm_write)(a, b, NULL, norm->bias, n);
+    ATTN_FN_(norm_write)(a, b, NULL, less, norm->bias, n);
 }
 
 /* What belongs to a row is made in lanes, a vector of rows at a time: of sums s and squares q about a shift,
  * how far the mean is from it, and v = variance + eps. Returns the lanes where v is more than rounding: it
- * is within what floats hold, and not much less than what was subtracted. */
+ * is within what floats hold, and not much less than what was subtracted. RMS: the mean counts as 0. */
 ATTN_INLINE_ uint64_t ATTN_FN_(norm_judge)(ATTN_VF_ *off, ATTN_VF_ *v, ATTN_VF_ *s, ATTN_VF_ *q,
-                                           ATTN_VF_ n, ATTN_VF_ eps) {
-  const ATTN_VF_ zero = ATTN_V_ZERO_(), d = ATTN_V_DIV_(ATTN_V_SUMS_(s), n);
+                                           ATTN_VF_ n, ATTN_VF_ eps, int rms) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), d = rms ? zero : ATTN_V_DIV_(ATTN_V_SUMS_(s), n);
   ATTN_VF_ t = ATTN_V_FMA_(ATTN_V_SUB_(zero, d), d, ATTN_V_DIV_(ATTN_V_SUMS_(q), n));
   t = ATTN_V_ADD_(ATTN_V_MAX_(zero, t), eps);
   *off = d, *v = t;
@@ -3872,7 +3878,7 @@ ATTN_INLINE_ uint64_t ATTN_FN_(norm_judge)(ATTN_VF_ *off, ATTN_VF_ *v, ATTN_VF_ 
  * mean is large against their deviation. from: where the rows stand afterwards. */
 ATTN_INLINE_ void ATTN_FN_(norm_first)(ATTN_FN_(norm_group_) *g, const attn_norm_rows_ *a,
                                        const attn_norm_rows_ *from, float *to, int64_t to_stride,
-                                       int r0, int some, float e) {
+                                       int r0, int some, float e, int rms) {
   const ATTN_VF_ zero = ATTN_V_ZERO_(), n = ATTN_V_SET1_((float)a->n), eps = ATTN_V_SET1_(e);
   const int adds = a->more || a->sum;
   ATTN_VF_ s[ATTN_W_], q[ATTN_W_], off, v, less = zero;
@@ -3883,7 +3889,7 @@ ATTN_INLINE_ void ATTN_FN_(norm_first)(ATTN_FN_(norm_group_) *g, const attn_norm
       ATTN_FN_(norm_moments)(s + r, q + r, a, to, to_stride, r0 + r, 0.0f, ATTN_FN_(norm_adds));
     else
       ATTN_FN_(norm_moments)(s + r, q + r, a, to, to_stride, r0 + r, 0.0f, ATTN_FN_(norm_plain));
-  uint64_t bad = ~ATTN_FN_(norm_judge)(&off, &v, s, q, n, eps) & (((uint64_t)1 << some) - 1);
+  uint64_t bad = ~ATTN_FN_(norm_judge)(&off, &v, s, q, n, eps, rms) & (((uint64_t)1 << some) - 1);
   ATTN_V_STORE_(g->mean, off);
   if (ATTN_RARE_(bad)) {
     const ATTN_VM_ again = ATTN_V_BITS_(bad);
@@ -3894,7 +3900,7 @@ ATTN_INLINE_ void ATTN_FN_(norm_first)(ATTN_FN_(norm_group_) *g, const attn_norm
                                ATTN_FN_(norm_centred));
       else
         s[r] = q[r] = zero;
-    bad &= ~ATTN_FN_(norm_judge)(&off, &u, s, q, n, eps);
+    bad &= ~ATTN_FN_(norm_judge)(&off, &u, s, q, n, eps, rms);
     v = ATTN_V_SELECT_(again, u, v);
     less = ATTN_V_SELECT_(again, ATTN_V_SUB_(zero, off), zero);
   }
@@ -3930,7 +3936,8 @@ ATTN_INLINE_ void ATTN_FN_(norm_quiet)(const attn_norm_rows_ *a, int rows, uint6
 /* A group is as many rows as a vector, fewer where two groups fill the first cache. The first pass runs
  * before the last one of the group before: its chain of divisions waits beside their work. */
 ATTN_FUNC_ uint64_t ATTN_FN_(norm)(const attn_norm_rows_ *a, int rows, const attn_norm *norm) {
-  const float eps = norm->eps == 0.0f ? 1e-5f : norm->eps;
+  const int rms = norm->kind == ATTN_NORM_RMS;
+  const float eps = norm->eps != 0.0f ? norm->eps : rms ? 1e-6f : 1e-5f;
   const int fit = a->n <= 192 ? 16 : a->n <= 384 ? 8 : 2, most = fit < ATTN_W_ ? fit : ATTN_W_;
   float *to = a->sum ? a->sum : a->y;
   const int64_t to_stride = a->sum ? a->sum_stride : a->y_stride;
@@ -3942,7 +3949,7 @@ ATTN_FUNC_ uint64_t ATTN_FN_(norm)(const attn_norm_rows_ *a, int rows, const att
     const int done = r - most, end = r < rows ? r : rows;
     if (r < rows)
       ATTN_FN_(norm_first)(&group[r / most % 2], a, &from, to, to_stride, r,
-                           rows - r < most ? rows - r : most, eps);
+                           rows - r < most ? rows - r : most, eps, rms);
     const ATTN_FN_(norm_group_) *g = &group[(r / most + 1) % 2];
     for (int i = done < 0 ? 0 : done, two; i < end; i += 1 + two) {
       const uint64_t bad = g->bad >> (i - done);
@@ -6112,7 +6119,7 @@ ATTN_DEF size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
 /* <<< attn/api/calls/gemm.h */
 /* >>> attn/api/calls/norm.h */
 /* --- rows between dense products -----------------------------------------------------------------
- * Layer norm with the residual sum before it, activations and gates: one pass over rows each.
+ * Layer norm and RMS norm with the residual sum before them, activations and gates: one pass over rows each.
  *
  * Rules the calls share. Tensors are [B,H,T,n], each f32, f16 or bf16 by itself and of any strides;
  * inputs may have batch 1 and heads 1, which stand for all. Aliasing: an output may be one of the inputs
@@ -6122,10 +6129,19 @@ ATTN_DEF size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
  * ENV, CTX, ALIGN; outputs untouched. NaN is stored as the one default NaN. Determinism: the same bits on
  * avx2, avx512 and neon and for any number of workers; a row's bits depend on nothing but the row. */
 
-/* LN(x) = (x - mean) / sqrt(variance + eps) gain + bias over the columns of a row. */
+/* What the rows of a norm are divided by, and what is taken off before. */
+typedef enum attn_norm_kind {
+  ATTN_NORM_LAYER = 0, /* (x - mean) / sqrt(variance + eps) gain + bias over the columns of a row */
+  ATTN_NORM_RMS,       /* x / sqrt(mean of x^2 + eps) gain + bias */
+  ATTN_NORM_COUNT
+} attn_norm_kind;
+
+/* A norm of rows, wherever a call has one; {0} is layer norm without gain and bias. */
 typedef struct attn_norm {
   const float *gain, *bias; /* [n]; null = 1, 0 */
-  float eps;                /* > 0; 0 = 1e-5 */
+  float eps;                /* > 0; 0 = 1e-5, of RMS 1e-6 */
+  attn_norm_kind kind;
+  int gain_less_one; /* 1: gain holds what is to be added to 1, as checkpoints of Gemma have it */
 } attn_norm;
 
 #if ATTN_HAS_DENSE
@@ -6135,7 +6151,8 @@ typedef struct attn_layer_norm_params {
   attn_tensor sum;      /* out, optional: x + residual */
 } attn_layer_norm_params;
 
-/* y = LN(x + residual), the mean and the variance being those of the n columns (by n, not n - 1):
+/* y = LN(x + residual), the mean and the variance being those of the n columns (by n, not n - 1); params.norm.kind is
+ * not read:
  *
  *   s = x + residual,  m = sum_c s_c / n,  v = sum_c (s_c - m)^2 / n
  *   y_c = (s_c - m) / sqrt(v + eps) gain_c + bias_c,  sum_c = s_c
@@ -6152,6 +6169,19 @@ ATTN_DEF attn_status attn_layer_norm(attn_tensor y, attn_tensor x,
 ATTN_DEF size_t attn_layer_norm_workspace(attn_tensor y, attn_tensor x,
                                           const attn_layer_norm_params *params,
                                           const attn_ctx *ctx);
+
+/* y = RMS(x + residual), layer norm without the mean; params.norm.kind is not read, and all else is as above:
+ *
+ *   s = x + residual,  y_c = s_c / sqrt(sum_k s_k^2 / n + eps) gain_c + bias_c,  sum_c = s_c
+ *
+ * A row of zeros gives bias. NaN in a row makes all of it NaN; beside an infinite number, itself NaN, the others are bias.
+ * Error: below 8 2^-24 |s_c| / sqrt(mean of s^2 + eps) |gain_c|, beside the roundings of s
+ *   and y.
+ * Source: Zhang and Sennrich 2019, arXiv 1910.07467. params null: defaults. */
+ATTN_DEF attn_status attn_rms_norm(attn_tensor y, attn_tensor x,
+                                   const attn_layer_norm_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_rms_norm_workspace(attn_tensor y, attn_tensor x,
+                                        const attn_layer_norm_params *params, const attn_ctx *ctx);
 
 typedef struct attn_activate_params {
   attn_activation activation;
@@ -11730,6 +11760,8 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_gemm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
 #define attn_layer_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
 #define attn_layer_norm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
+#define attn_rms_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
+#define attn_rms_norm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
 #endif
 #if !ATTN_HAS_DEPTH
 #define attn_calm_calibrate(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DEPTH
@@ -23279,7 +23311,7 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
 }
 /* <<< attn/engine/run.h */
 /* >>> attn/engine/norm.h */
-/* engine/norm.h owns layer norm of rows of floats: the primitive for many rows, and in double
+/* engine/norm.h owns layer norm and RMS norm of rows of floats: the primitive for many rows, and in double
  * what floats cannot square. */
 
 /* Eight sums in f64, joined by halves. */
@@ -23294,11 +23326,15 @@ ATTN_FUNC_ double attn_row_sum_(const float *x, int64_t n, double shift, int squ
 
 /* One row in double; y may be x. */
 ATTN_FUNC_ void attn_norm_exact_(float *y, const float *x, int64_t n, const attn_norm *norm) {
-  const double eps = norm->eps == 0.0f ? 1e-5 : (double)norm->eps, d = (double)n;
-  const double mean = attn_row_sum_(x, n, 0.0, 0) / d;
+  const int rms = norm->kind == ATTN_NORM_RMS;
+  const double eps = norm->eps != 0.0f ? (double)norm->eps : rms ? 1e-6 : 1e-5, d = (double)n;
+  const double mean = rms ? 0.0 : attn_row_sum_(x, n, 0.0, 0) / d;
   const double by = 1.0 / sqrt(attn_row_sum_(x, n, mean, 1) / d + eps);
   for (int64_t c = 0; c < n; c++) {
-    const double t = ((double)x[c] - mean) * by * (norm->gain ? (double)norm->gain[c] : 1.0);
+    /* as the kernel rounds it */
+    const float lift = norm->gain_less_one ? 1.0f : -0.0f,
+                gain = norm->gain ? norm->gain[c] + lift : 1.0f;
+    const double t = ((double)x[c] - mean) * by * (double)gain;
     const float z = (float)(t + (norm->bias ? (double)norm->bias[c] : 0.0));
     y[c] = attn_one_nan_(z);
   }
@@ -25746,7 +25782,7 @@ ATTN_PUB_ size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w
 }
 /* <<< attn/calls/gemm.h */
 /* >>> attn/calls/norm.h */
-/* calls/norm.h owns what stands between dense products: layer norm with its residual sum, activations
+/* calls/norm.h owns what stands between dense products: layer norm and RMS norm with their residual sum, activations
  * with a gate; as calls and as steps of other calls. */
 
 /* ---- checks that layers share ---------------------------------------------------------------*/
@@ -25762,6 +25798,10 @@ ATTN_FUNC_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t d
   const char *align = "the gain and bias of a norm must be aligned to their elements";
   if (!(norm->eps >= 0.0f && norm->eps < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "the eps of a norm must be finite and not negative");
+  if (norm->kind != ATTN_NORM_LAYER && norm->kind != ATTN_NORM_RMS)
+    return attn_reject_(e, ATTN_E_RANGE, "the kind of a norm must be an attn_norm_kind");
+  if (norm->gain_less_one != 0 && norm->gain_less_one != 1)
+    return attn_reject_(e, ATTN_E_RANGE, "the gain_less_one of a norm must be 0 or 1");
   more->n += 2;
   return attn_check_array_(e, norm->gain, dm, 4, align, &more->span[more->n - 2]) &&
          attn_check_array_(e, norm->bias, dm, 4, align, &more->span[more->n - 1]);
@@ -25982,8 +26022,8 @@ ATTN_FUNC_ int attn_layer_norm_steps_(attn_stage_ *s, void *job) {
 }
 
 ATTN_FUNC_ attn_status attn_layer_norm_call_(attn_tensor y, attn_tensor x,
-                                             const attn_layer_norm_params *params, attn_ctx *ctx,
-                                             size_t *bytes) {
+                                             const attn_layer_norm_params *params,
+                                             attn_norm_kind kind, attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_between_ a;
   int workers = 1;
@@ -25994,22 +26034,39 @@ ATTN_FUNC_ attn_status attn_layer_norm_call_(attn_tensor y, attn_tensor x,
     if (params->residual.data) a.more = params->residual;
     if (params->sum.data) a.sum = params->sum;
   }
+  a.own.kind = kind;
   if (attn_check_ctx_(&e, ctx, &a.table, &workers)) (void)attn_between_check_(&e, &a, ctx, 1);
   return attn_step_call_(&e, a.table, workers, ctx, attn_layer_norm_steps_, &a,
                          "rows a few at a time", bytes);
 }
 
+ATTN_FUNC_ size_t attn_layer_norm_bytes_(attn_tensor y, attn_tensor x,
+                                         const attn_layer_norm_params *params, attn_norm_kind kind,
+                                         const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  const attn_status status = attn_layer_norm_call_(y, x, params, kind, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
+}
+
 ATTN_PUB_ attn_status attn_layer_norm(attn_tensor y, attn_tensor x,
                                       const attn_layer_norm_params *params, attn_ctx *ctx) {
-  return attn_layer_norm_call_(y, x, params, ctx, NULL);
+  return attn_layer_norm_call_(y, x, params, ATTN_NORM_LAYER, ctx, NULL);
 }
 ATTN_PUB_ size_t attn_layer_norm_workspace(attn_tensor y, attn_tensor x,
                                            const attn_layer_norm_params *params,
                                            const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  const attn_status status = attn_layer_norm_call_(y, x, params, &plain, &bytes);
-  return attn_answer_(status, (int64_t)bytes);
+  return attn_layer_norm_bytes_(y, x, params, ATTN_NORM_LAYER, ctx);
+}
+
+ATTN_PUB_ attn_status attn_rms_norm(attn_tensor y, attn_tensor x,
+                                    const attn_layer_norm_params *params, attn_ctx *ctx) {
+  return attn_layer_norm_call_(y, x, params, ATTN_NORM_RMS, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_rms_norm_workspace(attn_tensor y, attn_tensor x,
+                                         const attn_layer_norm_params *params,
+                                         const attn_ctx *ctx) {
+  return attn_layer_norm_bytes_(y, x, params, ATTN_NORM_RMS, ctx);
 }
 
 ATTN_FUNC_ int attn_activate_steps_(attn_stage_ *s, void *job) {
@@ -39424,7 +39481,7 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
 /* Up to 64 rows of n: each step for all of them, since one row's steps wait for each other. */
 ATTN_FUNC_ void attn_routing_norm_(const attn_table_ *f, float *x, int64_t n, int rows,
                                    attn_routing_norm norm) {
-  static const attn_norm layer = {NULL, NULL, 1e-6f};
+  static const attn_norm layer = {NULL, NULL, 1e-6f, ATTN_NORM_LAYER, 0};
   float t[2], shift[ATTN_TILE_], by[ATTN_TILE_], plus[ATTN_TILE_];
   double scale[ATTN_TILE_];
   const double d = (double)n;
@@ -49357,7 +49414,7 @@ ATTN_FUNC_ void attn_average_row_(void *job, int worker, int64_t index) {
     a->table->blend(row, row, attn_at_(&a->y, b, 0, a->t0 + t), ATTN_F32, ATTN_F32, a->y.dtype, d,
                     1.0f, 1.0f);
   if (a->p.out == ATTN_AVERAGE_NORM) {
-    const attn_norm norm = {a->p.gain, a->p.bias, a->p.eps};
+    const attn_norm norm = {a->p.gain, a->p.bias, a->p.eps, ATTN_NORM_LAYER, 0};
     attn_row_norm_(a->table, row, d, &norm);
   }
   a->table->blend(attn_at_(&a->o, b, 0, a->t0 + t), row, NULL, a->o.dtype, ATTN_F32, ATTN_F32, d,

@@ -143,6 +143,7 @@ static const uint64_t golden[] = {
     0xbc0c95f421f707e2u, /* softpick weights */
     0x49b4c572ba12fe81u, /* forgetting */
     0xb6bdbe420b68b7aau, /* stick weights */
+    0xe0158ab977a04859u, /* rms norm */
     0x751080fc314dc7cbu, /* contextual positions */
     0x9f919670960ef2a1u, /* selective attention */
 };

@@ -48,11 +48,13 @@ cube rows_norm(const cube *a, const cube *b, const attn_norm *norm) {
     double *o = cube_at(&y, n, 0, i), mean = 0, variance = 0;
     for (int64_t c = 0; c < dm; c++) o[c] = left[c] + (b ? right[c] : 0), mean += o[c];
     if (!norm) continue;
-    mean /= (double)dm;
+    const int rms = norm->kind == ATTN_NORM_RMS;
+    const double eps = norm->eps != 0 ? (double)norm->eps : rms ? 1e-6 : 1e-5;
+    mean = rms ? 0 : mean / (double)dm;
     for (int64_t c = 0; c < dm; c++) variance += (o[c] - mean) * (o[c] - mean) / (double)dm;
     for (int64_t c = 0; c < dm; c++) {
-      o[c] = (o[c] - mean) / sqrt(variance + (norm->eps == 0 ? 1e-5 : (double)norm->eps));
-      if (norm->gain) o[c] *= (double)norm->gain[c];
+      o[c] = (o[c] - mean) / sqrt(variance + eps);
+      if (norm->gain) o[c] *= (double)norm->gain[c] + norm->gain_less_one;
       if (norm->bias) o[c] += (double)norm->bias[c];
     }
   }
@@ -84,7 +86,9 @@ attn_feed_forward drawn_feed(int64_t din, int64_t dff, int64_t dout, int bias, a
 }
 
 attn_norm drawn_norm(int64_t dm, test_rng *rng) {
-  attn_norm n = {NULL, NULL, 0};
+  attn_norm n;
+  memset(&n, 0, sizeof n);
+  if (test_range(rng, 0, 1)) n.kind = ATTN_NORM_RMS, n.gain_less_one = (int)test_range(rng, 0, 1);
   n.gain = test_floats(dm, 1, rng);
   n.bias = test_floats(dm, 0.5, rng);
   n.eps = 0.01f;
