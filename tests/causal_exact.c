@@ -65,6 +65,9 @@ static attn_status reshaped_call(play *s, attn_ctx *ctx) {
     const double x = oracle_get(&s->in[3], 0, 0, i, 0);
     oracle_set(&s->w[0], 0, 0, i, 0, isnan(x) ? -(double)INFINITY : -fabs(x));
   }
+  double *sums =
+      ((attn_reshaped_params *)s->p)->selective.sums; /* what comes in is not the last call's */
+  if (sums) memset(sums, 0, N * sizeof *sums);
   return attn_reshaped(s->out[0], s->in[0], s->in[1], s->in[2], s->p, ctx);
 }
 static int reshaped(play *s) {

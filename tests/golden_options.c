@@ -326,53 +326,54 @@ static attn_status rms_norm(attn_tensor o, attn_tensor lse, test_rng *rng, attn_
   p.norm.gain = test_floats(200, 1, rng), p.norm.gain_less_one = 1;
   p.residual = golden_exact(rng, 1, 7, 200);
   return attn_rms_norm(golden_rows(o, 0, 7, 200), golden_exact(rng, 1, 7, 200), &p, ctx);
+}
 
-  /* Positions by gates, which end with the table in some rows. */
-  static attn_status contextual(attn_tensor o, attn_tensor lse, test_rng * rng, attn_ctx * ctx) {
-    attn_reshaped_params p;
-    memset(&p, 0, sizeof p);
-    p.attention.causal = 1, p.attention.lse = lse;
-    const attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 2, T, DK);
-    const attn_tensor v = golden_exact(rng, 2, T, DV);
-    p.cope.table = golden_exact(rng, 2, 20, DK);
-    return attn_reshaped(o, q, k, v, &p, ctx);
-  }
+/* Positions by gates, which end with the table in some rows. */
+static attn_status contextual(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_reshaped_params p;
+  memset(&p, 0, sizeof p);
+  p.attention.causal = 1, p.attention.lse = lse;
+  const attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 2, T, DK);
+  const attn_tensor v = golden_exact(rng, 2, T, DV);
+  p.cope.table = golden_exact(rng, 2, 20, DK);
+  return attn_reshaped(o, q, k, v, &p, ctx);
+}
 
-  /* What rows of head 0 take from keys, before rows that have given some away. */
-  static attn_status selective(attn_tensor o, attn_tensor lse, test_rng * rng, attn_ctx * ctx) {
-    attn_reshaped_params p;
-    double sums[T];
-    memset(&p, 0, sizeof p);
-    p.attention.causal = 1, p.attention.lse = lse, p.attention.scale = 0.015625f;
-    p.selective.on = 1, p.selective.sums = sums;
-    for (int i = 0; i < T; i++) sums[i] = 0;
-    const attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 2, T, DK);
-    return attn_reshaped(o, q, k, golden_exact(rng, 2, T, DV), &p, ctx);
-  }
+/* What rows of head 0 take from keys, before rows that have given some away. */
+static attn_status selective(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_reshaped_params p;
+  double sums[T];
+  memset(&p, 0, sizeof p);
+  p.attention.causal = 1, p.attention.lse = lse, p.attention.scale = 0.015625f;
+  p.selective.on = 1, p.selective.sums = sums;
+  for (int i = 0; i < T; i++) sums[i] = 0;
+  const attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 2, T, DK);
+  return attn_reshaped(o, q, k, golden_exact(rng, 2, T, DV), &p, ctx);
+}
 
-  const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
-                                        {"routing learned", routing_learned},
-                                        {"sinkhorn null", sinkhorn_null},
-                                        {"clustered causal", clustered_causal},
-                                        {"probsparse samples", probsparse_samples},
-                                        {"nystrom by batch", nystrom_by_batch},
-                                        {"nystrom valid", nystrom_valid},
-                                        {"multihead bias_kv", multihead_bias_kv},
-                                        {"segment bias", segment_bias},
-                                        {"gemm codes", gemm_codes},
-                                        {"gemm int8", gemm_int8},
-                                        {"compute f16", compute_f16},
-                                        {"rope families", rope_families},
-                                        {"recurrent kda", recurrent_kda},
-                                        {"recurrent dplr", recurrent_dplr},
-                                        {"recurrent mamba2", recurrent_mamba2},
-                                        {"recurrent mlstm", recurrent_mlstm},
-                                        {"recurrent parts", recurrent_parts},
-                                        {"sigmoid weights", sigmoid_weights},
-                                        {"softpick weights", softpick_weights},
-                                        {"forgetting", forgetting},
-                                        {"stick weights", stick_weights},
-                                        {"rms norm", rms_norm},
-                                        {"contextual positions", contextual},
-                                        {"selective attention", selective},
-                                        {NULL, NULL}};
+const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
+                                      {"routing learned", routing_learned},
+                                      {"sinkhorn null", sinkhorn_null},
+                                      {"clustered causal", clustered_causal},
+                                      {"probsparse samples", probsparse_samples},
+                                      {"nystrom by batch", nystrom_by_batch},
+                                      {"nystrom valid", nystrom_valid},
+                                      {"multihead bias_kv", multihead_bias_kv},
+                                      {"segment bias", segment_bias},
+                                      {"gemm codes", gemm_codes},
+                                      {"gemm int8", gemm_int8},
+                                      {"compute f16", compute_f16},
+                                      {"rope families", rope_families},
+                                      {"recurrent kda", recurrent_kda},
+                                      {"recurrent dplr", recurrent_dplr},
+                                      {"recurrent mamba2", recurrent_mamba2},
+                                      {"recurrent mlstm", recurrent_mlstm},
+                                      {"recurrent parts", recurrent_parts},
+                                      {"sigmoid weights", sigmoid_weights},
+                                      {"softpick weights", softpick_weights},
+                                      {"forgetting", forgetting},
+                                      {"stick weights", stick_weights},
+                                      {"rms norm", rms_norm},
+                                      {"contextual positions", contextual},
+                                      {"selective attention", selective},
+                                      {NULL, NULL}};
