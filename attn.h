@@ -39,7 +39,8 @@
  *
  *   Functions: attn_sdpa (attention), attn_cache_* (a cache of pages, and attention over it),
  *   attn_merge (partial results), attn_relu (rectified weights), attn_reshaped (sigmoid weights,
- *   softpick, stick-breaking, entmax, sparsemax, scalable softmax, forgetting, output gates),
+ *   softpick, stick-breaking, entmax, sparsemax, scalable softmax, forgetting, contextual positions, selective
+ *   attention, output gates),
  *   attn_differential (the difference of two softmaxes), attn_edges (key lists);
  *   attn_multihead, attn_mla (latent rows, DeepSeek), attn_tpa (heads from factors), attn_collaborative (with projections), attn_capsules* (routing of heads);
  *   attn_pattern_*, attn_block_permutations, attn_schedule_* (sparse patterns), attn_xattention, attn_vertical_slash (blocks
@@ -1252,10 +1253,91 @@ ATTN_FUNC_ void ATTN_FN_(late_block)(float *s, int64_t n, int g0, int g1, const 
         const ATTN_VF_ near = ATTN_V_SUB_(lo, ATTN_V_SET1_(p->key_lo[j]));
         x = ATTN_V_ADD_(x, ATTN_V_ADD_(far, near));
       }
+      if (p->less) {
+        const ATTN_VF_ less = ATTN_V_LOAD_(p->less + j * ATTN_TILE_ + lane);
+        x = ATTN_V_SELECT_(ATTN_V_EQ_(x, inf), inf, ATTN_V_SUB_(x, less));
+      }
       ATTN_V_STORE_(cell, x);
       most = ATTN_V_MAX_(x, most);
     }
     ATTN_V_STORE_(top + lane, most);
+  }
+}
+
+/* Rows of z, a lane each, between two whole positions. A position that is NaN, whose score is too, counts as the
+ * last. */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(between)(const float *z, int32_t stride, ATTN_VF_ at, float last) {
+  float p[ATTN_W_], part[ATTN_W_];
+  int32_t low[ATTN_W_], high[ATTN_W_];
+  ATTN_V_STORE_(p, ATTN_V_SELECT_(ATTN_V_LT_(at, ATTN_V_SET1_(last)), at, ATTN_V_SET1_(last)));
+  for (int i = 0; i < ATTN_W_; i++) {
+    const int32_t n = (int32_t)p[i];
+    part[i] = p[i] - (float)n;
+    low[i] = i * stride + n;
+    high[i] = low[i] + (part[i] > 0.0f);
+  }
+  const ATTN_VF_ from = ATTN_V_GATHER_(z, low), to = ATTN_V_GATHER_(z, high);
+  const ATTN_VF_ by = ATTN_V_LOAD_(part);
+  const ATTN_VF_ x = ATTN_V_FMA_(by, ATTN_V_SUB_(to, from), from);
+  return ATTN_V_SELECT_(ATTN_V_EQ_(by, ATTN_V_ZERO_()), from, x);
+}
+
+ATTN_FUNC_ void ATTN_FN_(cope_block)(float *s, int64_t n, int g0, int g1, const float *z,
+                                     int64_t stride, int64_t last, float *high, float *low,
+                                     float *top) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), inf = ATTN_V_SET1_(-INFINITY);
+  for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
+    const ATTN_VF_ behind = ATTN_V_LOAD_(high + lane), rest = ATTN_V_LOAD_(low + lane);
+    const ATTN_VF_ most = ATTN_V_SET1_((float)last);
+    const float *row = z + lane * stride;
+    ATTN_VF_ here = zero, best = ATTN_V_LOAD_(top + lane);
+    float *cell = s + n * ATTN_TILE_ + lane;
+    int64_t j = n;
+    for (; j > 0; j--) {
+      const ATTN_VF_ so_far = ATTN_V_ADD_(ATTN_V_ADD_(behind, here), rest);
+      if (!ATTN_V_CHOSEN_(ATTN_V_LT_(so_far, most))) break; /* gates change nothing any more */
+      cell -= ATTN_TILE_;
+      const ATTN_VF_ x = ATTN_V_LOAD_(cell);
+      const ATTN_VF_ e = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(zero, ATTN_V_ABS_(x)));
+      here = ATTN_V_ADD_(here, ATTN_FN_(sigmoid_of)(x, e));
+      const ATTN_VF_ at = ATTN_V_ADD_(ATTN_V_ADD_(behind, here), rest);
+      const ATTN_VF_ y = ATTN_V_ADD_(x, ATTN_FN_(between)(row, (int32_t)stride, at, (float)last));
+      const ATTN_VF_ now = ATTN_V_SELECT_(ATTN_V_EQ_(x, inf), inf, y);
+      ATTN_V_STORE_(cell, now);
+      best = ATTN_V_MAX_(now, best);
+    }
+    /* the end of a table that no row reaches is not there */
+    const ATTN_VF_ end = j ? ATTN_FN_(between)(row, (int32_t)stride, most, (float)last) : zero;
+    for (; j > 0; j--) {
+      cell -= ATTN_TILE_;
+      const ATTN_VF_ x = ATTN_V_LOAD_(cell);
+      const ATTN_VF_ now = ATTN_V_SELECT_(ATTN_V_EQ_(x, inf), inf, ATTN_V_ADD_(x, end));
+      ATTN_V_STORE_(cell, now);
+      best = ATTN_V_MAX_(now, best);
+    }
+    ATTN_V_STORE_(top + lane, best);
+    /* a lane that is there stays there: how many more gates it adds hangs on its neighbours */
+    const ATTN_VF_ all = ATTN_V_ADD_(behind, here), part = ATTN_V_SUB_(all, behind);
+    const ATTN_VF_ lost =
+        ATTN_V_ADD_(ATTN_V_SUB_(behind, ATTN_V_SUB_(all, part)), ATTN_V_SUB_(here, part));
+    const ATTN_VM_ before = ATTN_V_LT_(ATTN_V_ADD_(all, rest), most);
+    ATTN_V_STORE_(high + lane, ATTN_V_SELECT_(before, all, most));
+    ATTN_V_STORE_(low + lane, ATTN_V_SELECT_(before, ATTN_V_ADD_(lost, rest), zero));
+  }
+}
+
+/* Nothing is left of a weight long before the greatest float. */
+ATTN_FUNC_ void ATTN_FN_(fade_row)(double *sum, float *x) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), most = ATTN_V_SET1_(1e36f);
+  float y[ATTN_BLOCK_];
+  for (int e = 0; e < ATTN_BLOCK_; e += ATTN_W_) {
+    ATTN_VF_ v = ATTN_V_LOAD_(x + e);
+    v = ATTN_V_SELECT_(ATTN_V_LT_(v, zero), zero, v);
+    ATTN_V_STORE_(y + e, ATTN_V_SELECT_(ATTN_V_LT_(most, v), most, v));
+  }
+  for (int e = 0; e < ATTN_BLOCK_; e++) {
+    x[e] = (float)(sum[e] * ATTN_LOG2E_);
+    sum[e] += (double)y[e] * ATTN_LN2_;
   }
 }
 /* <<< attn/kernels/reshape.h */
@@ -6521,6 +6603,31 @@ typedef struct attn_forget {
   int64_t known;         /* 0..Tk; with sums */
 } attn_forget;
 
+/* Contextual positions: key j of row i is at P_ij = min(sum_{l = j .. p_i} sigmoid(x_il), npos - 1), the keys of the row
+ * alone, and x_ij gets what lies there between two rows of a table: (1 - t) q_i . e_n + t q_i . e_n+1, n + t = P_ij,
+ * after everything else. The key at p_i has its own gate as position. q_i is as given, without scale or temperature.
+ * table [1, 1 or H, npos, dk] f32, 1 <= npos <= 2^22: rows e_0 .. e_npos-1. Wants causal = ATTN_CAUSAL or
+ * ATTN_CAUSAL_START; not for STICK, and without schedule, keep, xl and span.
+ * Source: Golovneva et al. 2024, arXiv 2405.18719. */
+typedef struct attn_cope {
+  attn_tensor table; /* data null = absent */
+} attn_cope;
+
+/* Selective attention: what row l of head 0 looks at is taken from the scores of the rows after it, in every head:
+ * x_ij becomes x_ij - sum_{l < i} R_lj, R_lj = max(x0_lj, 0) of head 0's score after everything else; 0 for a key that
+ * row l may not see there, for the key at p_l and, unless first = 1, for key 0. A query so decides what later ones
+ * need no more.
+ * sums [B,Tk], in and out, or null: what the rows before this call have taken from each key, and then with those of this call,
+ * natural. Keys from q_off on have lost nothing: what stands there is not read. Needed where q_off > 0, by decoding and
+ * chunks of rows. Wants causal = ATTN_CAUSAL or ATTN_CAUSAL_START; not with cope, and without schedule, keep, xl
+ * and span.
+ * Source: Leviathan et al. 2024, arXiv 2410.02703. */
+typedef struct attn_selective {
+  int on;
+  int first;
+  double *sums;
+} attn_selective;
+
 /* {0} is attn_sdpa.
  * bias: of SIGMOID, added to every score; without has_bias it is -log n, n = Tk (kv_len where that is given), or n_i
  *   with by_row.
@@ -6542,6 +6649,8 @@ typedef struct attn_reshaped_params {
   attn_ssmax ssmax;
   attn_temperature temperature;
   attn_forget forget;
+  attn_cope cope;
+  attn_selective selective;
   attn_tensor gate; /* data null = absent */
   attn_tensor sum;  /* out, optional */
   float alpha;
@@ -6554,6 +6663,8 @@ typedef struct attn_reshaped_params {
 /* Attention with other weights than those of a softmax, or with what goes around one; all of it combines.
  *
  *   x_ij = (ssmax_i) score_ij + sum_{l=j+1..p_i} log f_l,   score_ij as attn_sdpa's with q_i temperature_i
+ *   x_ij + q_i . e(P_ij)                                    with params.cope, whose gates are those of x_ij
+ *   x_ij - sum_{l < i} max(x0_lj, 0)                        with params.selective
  *   O_i  = sigmoid(gate_i) sum_{j in A_i} w_ij v_j,         w as params.kind says
  *
  * Shapes, aliasing, NaN: as attn_sdpa; gate, log_f, sums and the arrays share no memory with an output. A forbidden
@@ -6563,20 +6674,24 @@ typedef struct attn_reshaped_params {
  *   where more than lengths and windows say so, a first pass counts them. A row with one key has its value with
  *   SSMAX.
  * Memory: attn_reshaped_workspace bytes: as attn_sdpa, for counting 12 bytes a row, for log_f without sums 16 bytes
- *   a key and head of log_f, for ENTMAX 256 bytes a key and worker (512 with keep). No Tq x Tk array.
- * Few queries: as attn_sdpa with SOFTMAX where no pass counts; else a call of up to 64 rows is one tile, all keys
+ *   a key and head of log_f, for ENTMAX 256 bytes a key and worker (512 with keep), for cope 256 (dk + npos + 31) bytes a worker, for
+ *   selective 264 bytes a key and batch entry. No Tq x Tk array.
+ * Few queries: as attn_sdpa with SOFTMAX where no pass counts, without cope and selective; else a call of up to 64 rows is one tile, all keys
  *   of it one after another. Heads that share keys share their reading unless log_f has more heads than k and v.
  * Empty: as attn_sdpa; a row without keys: O = 0, sum = 0, LSE = -inf.
- * Precision: SIGMOID: weights to a few ulp, however small. STICK: sums of log(1 - sigmoid) are compensated over blocks. SOFTPICK: e_j to a few ulp, near x = 0 too.
+ * Precision: gates of cope are summed as sticks are. SIGMOID: weights to a few ulp, however small. STICK: sums of log(1 - sigmoid) are compensated over blocks. SOFTPICK: e_j to a few ulp, near x = 0 too.
  *   ENTMAX: tau to an ulp or two of 1, and the weights, which are divided by their sum, to 2^-21 / (alpha - 1) of the largest. Sums of log f
  *   are doubles; a difference of two errs by (p - j) 2^-53 of the sum itself, far below an ulp of a score.
- * Errors: those of attn_sdpa; NULL (sums or known without log_f), RANGE (kind, flags, fields that must be absent, known, a position past the keys, log_f
- *   without causal), VALUE (numbers that are not finite, log_f above 0 or NaN), SHAPE, HEADS, DTYPE, ALIGN,
+ * Errors: those of attn_sdpa; NULL (sums or known without log_f, selective.first or sums without on), RANGE (kind, flags, fields that must be absent, known, a position past the keys, log_f
+ *   cope or selective without causal, npos, q_off > 0 of selective without sums), VALUE (numbers that are not finite, log_f above 0 or NaN), SHAPE, HEADS, DTYPE, ALIGN,
  *   OVERLAP; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and batch composition; classes of
  *   calls as attn_sdpa. No bit of a row depends on a later token. Cost: as attn_sdpa; SIGMOID a division a pair more, STICK an
  *   exponential and a logarithm,
- *   SOFTPICK and log_f a few operations, SSMAX behind biases one; ENTMAX some passes over a tile's scores. */
+ *   SOFTPICK and log_f a few operations, SSMAX behind biases one; ENTMAX some passes over a tile's scores; cope a division, an exponential and two gathers a pair
+ *   as long as P_ij < npos - 1, then an addition, and 2 npos dk a row; selective the scores of one head more and a few operations for each of
+ *   them, and workers meet twice for 64 rows. Times of attn_sdpa (2048 rows, causal, d = 64, avx512): cope 1.3 with
+ *   npos = 64, 3.1 with 4096; selective 2.3 of one head, 1.6 of four. */
 ATTN_DEF attn_status attn_reshaped(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                    const attn_reshaped_params *params, attn_ctx *ctx);
 ATTN_DEF size_t attn_reshaped_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -13248,9 +13363,9 @@ typedef struct attn_ramp_ {
 } attn_ramp_;
 
 /* The last change of scores: [lane] factors, or null; [lane] and [key] numbers whose difference is added, each
- * in two parts, or key_hi null. */
+ * in two parts, or key_hi null; [key][lane] numbers that are subtracted, or null. */
 typedef struct attn_late_terms_ {
-  const float *by, *hi, *lo, *key_hi, *key_lo;
+  const float *by, *hi, *lo, *key_hi, *key_lo, *less;
 } attn_late_terms_;
 
 /* Scales of quantised rows, from the one that row 0 has: x = (n - zero) * scale, in that order.
@@ -13522,12 +13637,19 @@ typedef struct attn_reshape_table_ { /* other weights than those of a softmax; -
   /* keys from the last to the first: s = sigmoid(s) 2^-R, R = high + low the sum of log2(1 + 2^s) over the keys
    * after this one, of which those of earlier calls come in (low = -inf is 0) and all go out; l as above */
   void (*stick_block)(float *s, int64_t n, int g0, int g1, float *high, float *low, float *l);
-  /* s = s by + ((hi - key_hi) + (lo - key_lo)), -inf stays; top = max(top, s) */
+  /* s = s by + ((hi - key_hi) + (lo - key_lo)) - less, -inf stays; top = max(top, s) */
   void (*late_block)(float *s, int64_t n, int g0, int g1, const attn_late_terms_ *p, float *top);
   /* a group's scores x [n][group]: w = max(0, (x - m) by - tau)^power; to [n][tile], or null, = w; sum, slope, count = the
    * sums of w, of w / u and of w > 0, over blocks of 128 from 0. power 1, 2, or any above 1 */
   void (*entmax_group)(float *to, const float *x, int64_t n, const float *m, const float *tau,
                        float by, float power, float *sum, float *slope, float *count);
+  /* keys from the last to the first: P = min(high + low + the sum of 1 / (1 + 2^-s) so far, this key's own
+   * included, last); s += z[lane * stride + P], between the whole P's linearly; -inf stays; top = max(top, s). high + low
+   * go out with these keys' own, last where that is reached */
+  void (*cope_block)(float *s, int64_t n, int g0, int g1, const float *z, int64_t stride,
+                     int64_t last, float *high, float *low, float *top);
+  /* a block of keys: x = sum in log2 units, sum += max(x, 0) in natural ones; sum is at most 1e38 */
+  void (*fade_row)(double *sum, float *x);
 } attn_reshape_table_;
 
 typedef struct attn_few_table_ { /* few queries */
@@ -15742,8 +15864,9 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
   on(score_block), on(modify_block), on(softmax_block), on(value_block), on(scale_block), \
       on(fold_block), on(join), on(divide), on(exclude)
 #define ATTN_RELU_TABLE_(on) on(relu_block)
-#define ATTN_RESHAPE_TABLE_(on) \
-  on(sigmoid_block), on(softpick_block), on(stick_block), on(late_block), on(entmax_group)
+#define ATTN_RESHAPE_TABLE_(on)                                                             \
+  on(sigmoid_block), on(softpick_block), on(stick_block), on(late_block), on(entmax_group), \
+      on(cope_block), on(fade_row)
 #define ATTN_LOW_TABLE_(on) \
   on(pair_dots), on(pair_tile), on(pair_rows), on(narrow), on(pair_softmax), 0
 #define ATTN_HALF_TABLE_(on) \
@@ -19546,9 +19669,11 @@ typedef struct attn_reshape_ {
   int backwards;        /* blocks of keys from the last to the first */
   attn_weigh_fn_ tally; /* adds the keys to count; not null: a first pass counts, into state_n */
   int64_t bytes;        /* memory that prepare fills before the first pass */
-  int64_t kept;         /* bytes of a worker, for the tile at hand */
+  int64_t tile_bytes;   /* and of each worker, for the tile at hand */
   int sparse;           /* a weight of 0 reads no value */
   void (*prepare)(const struct attn_softmax_ *a, char *memory, attn_ctx *ctx, int workers);
+  void (*pass)(struct attn_softmax_ *a, attn_ctx *ctx,
+               int workers);                    /* the tiles, in its own order */
   void (*bound)(struct attn_tile_ *t, int r);   /* narrows lo and hi of a row */
   int (*open)(struct attn_tile_ *t, float *by); /* rows are known; 1: by[] multiplies queries */
   void (*before)(struct attn_tile_ *t);         /* the sweep */
@@ -19634,7 +19759,7 @@ typedef struct attn_scratch_ {
   attn_codes_ *codes;
   float *code_q, *code_k;      /* [dk][tile], [block][dk]: room for codes as floats */
   float *code_s, *code_center; /* [block][tile] scores of single queries, [4][dk]: the last is 0 */
-  void *reshape;               /* what reshapes keeps of a tile */
+  float *reshape;              /* what reshapes keeps of a tile */
 } attn_scratch_;
 
 /* Keys of a stretch. What a row has summed over them meets the sums of the stretches before as a whole:
@@ -19759,8 +19884,8 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
     attn_scratch_put_(a, ATTN_P_BEST_SPARE_, attn_piece_(most, 8));
   }
   const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
-  if (reshape && reshape->kept)
-    attn_scratch_put_(a, ATTN_P_RESHAPE_, attn_piece_(reshape->kept, 1));
+  if (reshape && reshape->tile_bytes)
+    attn_scratch_put_(a, ATTN_P_RESHAPE_, attn_piece_(reshape->tile_bytes, 1));
   if (ATTN_PART_(LOW, a->low)) attn_scratch_put_(a, ATTN_P_LOW_, attn_low_plan_of_(a).bytes);
   if (ATTN_PART_(LOW, a->codes)) {
     const int64_t width = attn_codes_width_(a);
@@ -19813,7 +19938,7 @@ ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scrat
   ATTN_CUT_(code_k, float, ATTN_P_CODE_K_);
   ATTN_CUT_(code_s, float, ATTN_P_CODE_S_);
   ATTN_CUT_(code_center, float, ATTN_P_CODE_CENTER_);
-  ATTN_CUT_(reshape, void, ATTN_P_RESHAPE_);
+  ATTN_CUT_(reshape, float, ATTN_P_RESHAPE_);
 #undef ATTN_CUT_
 }
 
@@ -19864,8 +19989,9 @@ typedef struct attn_tile_ {
   float scale[ATTN_TILE_], slope[ATTN_TILE_], rel[ATTN_TILE_], from[ATTN_TILE_], to[ATTN_TILE_];
   float floor[ATTN_TILE_]; /* of what is chosen */
   float late_by[ATTN_TILE_], late_hi[ATTN_TILE_], late_lo[ATTN_TILE_], late_top[ATTN_TILE_];
-  float shift[ATTN_TILE_]; /* of a reshaped row */
-  float far_m[ATTN_TILE_]; /* what w.far holds */
+  float shift[ATTN_TILE_];    /* of a reshaped row */
+  float gates[2][ATTN_TILE_]; /* summed over the later keys of a row, in two parts */
+  float far_m[ATTN_TILE_];    /* what w.far holds */
   float far_l[ATTN_TILE_], far_low[ATTN_TILE_];
   int64_t stretch; /* the one that is being summed; -1: none yet */
   int folded;      /* w.far holds something */
@@ -23964,6 +24090,8 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
       attn_workspace_drop_(&w);
       return 0;
     }
+  } else if (reshape && reshape->pass) {
+    reshape->pass(a, ctx, workers);
   } else {
     attn_softmax_pass_(a, ctx, workers);
   }
@@ -30555,9 +30683,14 @@ ATTN_PUB_COLD_ attn_status attn_relu(attn_tensor o, attn_tensor q, attn_tensor k
 typedef struct attn_reshaped_job_ {
   attn_reshape_ reshape; /* what the engine is told */
   const attn_reshaped_params *p;
-  attn_tensor log_f, gate;
-  attn_forget_sum *sums; /* [B][heads of log_f][Tk] */
-  int late;              /* SSMAX multiplies finished scores, not queries */
+  attn_tensor log_f, gate, cope;
+  attn_forget_sum *sums;    /* [B][heads of log_f][Tk] */
+  int late;                 /* SSMAX multiplies finished scores, not queries */
+  int64_t at_less, at_fade; /* of SELECTIVE, in the memory of prepare */
+  char *memory;
+  double *fade; /* [B][Tk] what earlier rows take from a key's scores, natural */
+  float *less;  /* [B][Tk][tile] the same for each row of a tile, log2; null while it is made */
+  int64_t tile;
 } attn_reshaped_job_;
 
 ATTN_FUNC_ const attn_reshaped_job_ *attn_reshaped_of_(const attn_softmax_ *a) {
@@ -30597,12 +30730,24 @@ ATTN_FUNC_ void attn_forget_item_(void *job, int worker, int64_t index) {
   }
 }
 
+/* Nothing has been taken from keys that no row before this call has seen. */
+ATTN_FUNC_ void attn_selective_prepare_(const attn_softmax_ *a, attn_reshaped_job_ *j,
+                                        char *memory) {
+  const int64_t n = a->k.len, from = a->q_off < 0 ? 0 : a->q_off;
+  j->memory = memory, j->fade = j->p->selective.sums;
+  if (!j->fade) j->fade = (double *)(void *)(memory + j->at_fade);
+  for (int64_t b = 0; b < a->q.batch; b++)
+    for (int64_t key = from; key < n; key++) j->fade[b * n + key] = 0.0;
+}
+
 ATTN_FUNC_ void attn_reshaped_prepare_(const attn_softmax_ *a, char *memory, attn_ctx *ctx,
                                        int workers) {
   attn_reshaped_job_ *j = (attn_reshaped_job_ *)(uintptr_t)a->reshape->user;
   const int64_t items = a->q.batch * j->log_f.heads;
   if (!j->p->forget.sums) j->sums = (attn_forget_sum *)(void *)memory;
-  attn_for_(ctx, attn_pieces_(workers, items), items, attn_forget_item_, (void *)(uintptr_t)a);
+  if (j->log_f.data)
+    attn_for_(ctx, attn_pieces_(workers, items), items, attn_forget_item_, (void *)(uintptr_t)a);
+  if (j->p->selective.on) attn_selective_prepare_(a, j, memory);
 }
 
 /* The sum at the position of row r; null: it sees no key. */
@@ -30667,6 +30812,33 @@ ATTN_FUNC_ double attn_temperature_at_(const attn_temperature *x, int64_t positi
   return 1.0 + attn_or_(x->beta, 0.1) * log(floor(p / attn_or_(x->interval, 8192.0)) + 1.0);
 }
 
+/* q . e of the rows of a tile, in log2 units, a row each: neighbours in a row are what a key and the next one read. Rows
+ * begin a line apart in the sets of a cache. Behind them the queries without their scale. */
+ATTN_FUNC_ int64_t attn_cope_stride_(const attn_tensor *table) {
+  return attn_add_(table->len, 2 * ATTN_GROUP_ - 1) & ~(int64_t)(ATTN_GROUP_ - 1);
+}
+ATTN_FUNC_ void attn_cope_open_(attn_tile_ *t, const attn_tensor *table) {
+  const attn_softmax_ *a = t->a;
+  const int64_t stride = attn_cope_stride_(table);
+  const float hi = (float)ATTN_LOG2E_;
+  const void *q[ATTN_TILE_];
+  void *row[ATTN_TILE_];
+  float *qt = t->w.reshape + stride * ATTN_TILE_;
+  for (int r = 0; r < t->n; r++) q[r] = attn_at_(&a->q, t->batch, t->head[r], t->row[r]);
+  a->table->pack(qt, q, t->n, a->q.dim, (int)a->q.dtype, hi, (float)(ATTN_LOG2E_ - (double)hi));
+  int64_t first, last, rows = 1; /* a row with n keys ends at position n at most */
+  if (attn_tile_keys_(t, &first, &last)) rows = last - first + 2;
+  if (rows > table->len) rows = table->len;
+  for (int64_t at = 0, n; at < rows; at += n) {
+    n = rows - at < ATTN_BLOCK_ ? rows - at : ATTN_BLOCK_;
+    attn_on_(tile, a->table)
+        ->score_block(t->w.s, qt, attn_table_row_(table, t->head[0], at), table->stride_len, n,
+                      a->q.dim, 0, t->groups, t->spare);
+    for (int r = 0; r < ATTN_TILE_; r++) row[r] = t->w.reshape + r * stride + at;
+    a->table->unpack(row, t->w.s, t->groups * ATTN_GROUP_, n, ATTN_F32, NULL);
+  }
+}
+
 ATTN_FUNC_ int attn_reshaped_open_(attn_tile_ *t, float *by) {
   const attn_softmax_ *a = t->a;
   const attn_reshaped_job_ *j = attn_reshaped_of_(a);
@@ -30674,6 +30846,7 @@ ATTN_FUNC_ int attn_reshaped_open_(attn_tile_ *t, float *by) {
   const double all = (double)attn_len_of_(a->kv_len, t->batch, a->k.len);
   for (int r = 0; r < ATTN_TILE_; r++)
     t->late_top[r] = -INFINITY, t->late_by[r] = t->late_hi[r] = t->late_lo[r] = t->shift[r] = 0.0f;
+  if (j->cope.data) attn_cope_open_(t, &j->cope);
   for (int r = 0; r < t->n; r++) {
     double x = 1.0;
     if (p->temperature.on) x = attn_temperature_at_(&p->temperature, t->pos[r]);
@@ -30699,6 +30872,21 @@ ATTN_FUNC_ int attn_reshaped_open_(attn_tile_ *t, float *by) {
 
 /* ---- scores and weights ---------------------------------------------------------------------*/
 
+/* A block whose scores are complete: positions count from its last key. */
+ATTN_FUNC_ void attn_reshaped_cope_(attn_tile_ *t, const attn_block_ *b) {
+  const attn_tensor *table = &attn_reshaped_of_(t->a)->cope;
+  if (t->stretch < 0) memset(t->gates, 0, sizeof t->gates); /* the first block of a sweep */
+  for (int r = 0; r < ATTN_TILE_; r++) t->top[r] = -INFINITY;
+  for (int g = 0, to; g < t->groups; g = to) {
+    to = attn_block_alike_(t, b, g);
+    if (b->end[g] > b->first[g])
+      attn_on_(reshape, t->a->table)
+          ->cope_block(t->w.s + b->first[g] * ATTN_TILE_, b->end[g] - b->first[g], g, to,
+                       t->w.reshape, attn_cope_stride_(table), table->len - 1, t->gates[0],
+                       t->gates[1], t->top);
+  }
+}
+
 ATTN_FUNC_ void attn_reshaped_late_(attn_tile_ *t, const attn_block_ *b, int at, int n, int g0,
                                     int g1) {
   const attn_reshaped_job_ *j = attn_reshaped_of_(t->a);
@@ -30706,9 +30894,12 @@ ATTN_FUNC_ void attn_reshaped_late_(attn_tile_ *t, const attn_block_ *b, int at,
   if (!n) {
     memcpy(t->top, t->late_top, sizeof t->top);
     for (int r = 0; r < ATTN_TILE_; r++) t->late_top[r] = -INFINITY;
+    if (j->cope.data) attn_reshaped_cope_(t, b);
     return;
   }
-  attn_late_terms_ x = {j->late ? t->late_by : NULL, t->late_hi, t->late_lo, NULL, NULL};
+  if (!j->late && !j->log_f.data && !j->less) return;
+  attn_late_terms_ x = {j->late ? t->late_by : NULL, t->late_hi, t->late_lo, NULL, NULL, NULL};
+  if (j->less) x.less = j->less + (t->batch * t->a->k.len + attn_block_key_(b, at)) * ATTN_TILE_;
   if (j->log_f.data) {
     const attn_forget_sum *sum = attn_forgotten_(t->a, t->batch, t->head[0]);
     for (int e = 0; e < n; e++)
@@ -30860,7 +31051,7 @@ ATTN_FUNC_ float *attn_entmax_scores_(const attn_tile_ *t, int g, int64_t at) {
 
 /* The first sweep. */
 ATTN_FUNC_ void attn_entmax_keep_(attn_tile_ *t, float *s, int64_t keys, int g0, int g1) {
-  attn_entmax_ *x = (attn_entmax_ *)t->w.reshape;
+  attn_entmax_ *x = (attn_entmax_ *)(void *)t->w.reshape;
   for (int g = g0; g < g1; g++) {
     float *to = attn_entmax_scores_(t, g, x->n[g]);
     for (int64_t e = 0; e < keys; e++)
@@ -30873,7 +31064,7 @@ ATTN_FUNC_ void attn_entmax_keep_(attn_tile_ *t, float *s, int64_t keys, int g0,
 
 /* The second: weights of what the first has kept, in the same order. */
 ATTN_FUNC_ void attn_entmax_weigh_(attn_tile_ *t, float *s, int64_t keys, int g0, int g1) {
-  attn_entmax_ *x = (attn_entmax_ *)t->w.reshape;
+  attn_entmax_ *x = (attn_entmax_ *)(void *)t->w.reshape;
   float sum[ATTN_GROUP_], slope[ATTN_GROUP_], count[ATTN_GROUP_];
   for (int g = g0; g < g1; g++) {
     const int r0 = g * ATTN_GROUP_;
@@ -30915,7 +31106,7 @@ ATTN_FUNC_ void attn_entmax_solve_(const attn_tile_ *t, attn_entmax_ *x, int g) 
 ATTN_FUNC_ void attn_entmax_before_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   const attn_reshaped_params *p = attn_reshaped_of_(a)->p;
-  attn_entmax_ *x = (attn_entmax_ *)t->w.reshape;
+  attn_entmax_ *x = (attn_entmax_ *)(void *)t->w.reshape;
   const double alpha = (double)(p->alphas          ? p->alphas[t->head[0]]
                                 : p->alpha != 0.0f ? p->alpha
                                                    : 1.5f);
@@ -30942,6 +31133,86 @@ ATTN_FUNC_ void attn_entmax_finish_(attn_tile_ *t) {
     memcpy(attn_at_(&a->lse, t->batch, t->head[r], t->row[r]), &t->count[r], sizeof t->count[r]);
 }
 /* <<< attn/calls/entmax.h */
+/* >>> attn/calls/selective.h */
+/* calls/selective.h owns the order of rows of selective attention: tile after tile, what head 0 takes from the keys
+ * of a tile, then the tile in all heads. */
+
+/* Keys j0 .. j1 for the rows of a tile: scores of entries first[g] .. end[g] of each lane group become what is taken
+ * before each row. */
+ATTN_FUNC_ void attn_fade_rows_(const attn_tile_ *t, const attn_block_ *b, int64_t j0, int64_t j1) {
+  const attn_softmax_ *a = t->a;
+  const attn_reshaped_job_ *j = attn_reshaped_of_(a);
+  const int64_t at = t->batch * a->k.len + j0;
+  double sum[ATTN_BLOCK_] = {0};
+  void *to[ATTN_TILE_];
+  const void *from[ATTN_TILE_];
+  for (int64_t e = 0; e < j1 - j0; e++) sum[e] = j->fade[at + e] > 1e38 ? 1e38 : j->fade[at + e];
+  for (int r = 0; r < t->n; r++) {
+    float *x = t->w.reshape + r * ATTN_BLOCK_;
+    to[r] = x + (b->j0 - j0), from[r] = x;
+  }
+  a->table->unpack(to, t->w.s, t->n, b->n, ATTN_F32, NULL);
+  for (int r = 0; r < t->n; r++) {
+    float *x = t->w.reshape + r * ATTN_BLOCK_;
+    const int64_t skip = b->j0 - j0, own = t->pos[r] - j0;
+    for (int64_t e = 0; e < skip + b->first[r / ATTN_GROUP_]; e++) x[e] = 0.0f;
+    for (int64_t e = skip + b->end[r / ATTN_GROUP_]; e < ATTN_BLOCK_; e++) x[e] = 0.0f;
+    if (own >= 0 && own < ATTN_BLOCK_) x[own] = 0.0f;
+    if (j0 == 0 && !j->p->selective.first) x[0] = 0.0f;
+    attn_on_(reshape, a->table)->fade_row(sum, x);
+  }
+  a->table->pack((float *)(void *)(j->memory + j->at_less) + at * ATTN_TILE_, from, t->n, j1 - j0,
+                 ATTN_F32, 1.0f, FLT_MIN);
+  for (int64_t e = 0; e < j1 - j0; e++) j->fade[at + e] = sum[e];
+}
+
+/* A block of keys of one batch entry, and the rows of j->tile in head 0. */
+ATTN_FUNC_ void attn_fade_item_(void *job, int worker, int64_t index) {
+  const attn_softmax_ *a = (const attn_softmax_ *)job;
+  const int64_t blocks = (a->k.len + ATTN_BLOCK_ - 1) / ATTN_BLOCK_;
+  const int64_t batch = index / blocks, j0 = index % blocks * ATTN_BLOCK_;
+  const int64_t j1 = a->k.len - j0 < ATTN_BLOCK_ ? a->k.len : j0 + ATTN_BLOCK_;
+  attn_tile_ t;
+  attn_block_ b;
+  attn_tile_open_(&t, a, worker);
+  attn_tile_group_rows_(&t, batch * a->q.heads, attn_reshaped_of_(a)->tile);
+  attn_tile_lanes_(&t);
+  int seen = 0;
+  for (int g = 0; g < t.groups; g++) seen |= t.g[g].hi_max > j0 && t.g[g].lo_min < j1;
+  if (!seen) return; /* by any head */
+  attn_tile_terms_(&t);
+  attn_tile_reshape_(&t);
+  attn_block_terms_(&t, &b);
+  t.xl_next = t.stretch = -1;
+  if (attn_block_open_(&t, &b, j0, j1)) {
+    attn_block_fetch_(&t, &b);
+    attn_block_modifiers_(&t, &b);
+    attn_block_scores_(&t, &b);
+  } else {
+    for (int g = 0; g < t.groups; g++) b.first[g] = b.end[g] = 0;
+    b.j0 = j0, b.n = 0;
+  }
+  attn_fade_rows_(&t, &b, j0, j1);
+}
+
+ATTN_FUNC_ void attn_faded_item_(void *job, int worker, int64_t unit) {
+  const attn_softmax_ *a = (const attn_softmax_ *)job;
+  attn_softmax_tile_(a, worker, unit, a->tiles - 1 - attn_reshaped_of_(a)->tile);
+}
+
+ATTN_FUNC_ void attn_selective_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers) {
+  attn_reshaped_job_ *j = (attn_reshaped_job_ *)(uintptr_t)a->reshape->user;
+  const int64_t blocks = a->q.batch * ((a->k.len + ATTN_BLOCK_ - 1) / ATTN_BLOCK_);
+  const int64_t units = a->q.batch * a->q.heads;
+  a->phase = 0;
+  for (j->tile = 0; j->tile < a->tiles; j->tile++) {
+    j->less = NULL;
+    attn_for_(ctx, attn_pieces_(workers, blocks), blocks, attn_fade_item_, a);
+    j->less = (float *)(void *)(j->memory + j->at_less);
+    attn_for_(ctx, attn_pieces_(workers, units), units, attn_faded_item_, a);
+  }
+}
+/* <<< attn/calls/selective.h */
 /* >>> attn/calls/reshaped.h */
 /* calls/reshaped.h owns the checks of attn_reshaped, and the call: a problem of the exact-softmax engine with
  * other weights, or with more around them. */
@@ -31005,6 +31276,22 @@ ATTN_COLD_ int attn_reshaped_rules_(attn_error_ *e, const attn_reshaped_params *
     return attn_reject_(e, ATTN_E_RANGE, "params.forget.known needs params.forget.sums");
   if (p->forget.log_f.data && !s->causal)
     return attn_reject_(e, ATTN_E_RANGE, "params.forget.log_f needs params.attention.causal");
+  if (!p->selective.on && (p->selective.first || p->selective.sums))
+    return attn_reject_(e, ATTN_E_NULL, "params.selective.first and sums need params.selective.on");
+  if (p->selective.on && !s->causal)
+    return attn_reject_(e, ATTN_E_RANGE, "params.selective needs params.attention.causal");
+  if (p->selective.on && (p->kind == ATTN_RESHAPE_ENTMAX || p->cope.table.data || s->schedule ||
+                          s->keep || s->xl.table.data || s->span.z))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.selective: ATTN_RESHAPE_ENTMAX, cope, and schedule, keep, xl and "
+                        "span of attention must be absent");
+  if (p->cope.table.data && !s->causal)
+    return attn_reject_(e, ATTN_E_RANGE, "params.cope needs params.attention.causal");
+  if (p->cope.table.data && (p->kind == ATTN_RESHAPE_STICK || p->kind == ATTN_RESHAPE_ENTMAX ||
+                             s->schedule || s->keep || s->xl.table.data || s->span.z))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.cope: ATTN_RESHAPE_STICK, ATTN_RESHAPE_ENTMAX, and schedule, keep, "
+                        "xl and span of attention must be absent");
   return 1;
 }
 
@@ -31035,13 +31322,16 @@ ATTN_COLD_ void attn_reshaped_tell_(attn_reshaped_job_ *j, const attn_tensor *k,
     r->finish = attn_entmax_finish_, r->sparse = 1;
     r->by_head = p->alphas != NULL; /* the bits of a row do not hang on the alpha of others */
   }
-  r->few = !r->weigh && !r->tally;
+  r->few = !r->weigh && !r->tally && !j->cope.data && !p->selective.on;
+  if (j->cope.data) r->backwards = 1, r->by_head = j->cope.heads != 1;
+  if (p->selective.on) r->by_head = 1, r->pass = attn_selective_pass_;
   if (j->log_f.data) {
     const int64_t heads = j->log_f.heads;
     r->by_head |= heads < 1 || (k->heads % heads && v->heads % heads);
-    r->prepare = attn_reshaped_prepare_, r->bound = attn_reshaped_bound_;
+    r->bound = attn_reshaped_bound_;
   }
-  if (j->log_f.data || j->late)
+  if (j->log_f.data || p->selective.on) r->prepare = attn_reshaped_prepare_;
+  if (j->log_f.data || j->late || j->cope.data || p->selective.on)
     r->late = attn_reshaped_late_, r->late_list = attn_reshaped_late_list_;
   if (r->late || p->ssmax.scale || p->temperature.on || p->kind == ATTN_RESHAPE_SIGMOID)
     r->open = attn_reshaped_open_;
@@ -31069,7 +31359,8 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
   const int64_t batch = a->q.batch, heads = a->q.heads, any = ATTN_ANY_;
   attn_tensor o = a->o, q = a->q, k = a->k, v = a->v, lse = a->lse, map = a->map;
   enum { O, LSE, MAP, Q, K, V, GATE, LOG_F, COUNT };
-  enum { SCALE, BIAS, ALPHAS, SUMS, MASK, ADD, KV, QL, ALIBI, SINKS, MORE };
+  enum { SCALE, BIAS, ALPHAS, SUMS, FADE, COPE, MASK, ADD, KV, QL, ALIBI, SINKS, MORE };
+  static const char wcope[] = ATTN_WORDS_("params.cope.table");
   attn_span_ more[MORE];
   const int maybe = ATTN_OPTIONAL_;
   attn_operand_ op[COUNT] = {
@@ -31096,8 +31387,19 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
       !attn_check_array_(e, p->alphas, heads, 4, "params.alphas must be aligned to its elements",
                          &more[ALPHAS]) ||
       !attn_check_array_(e, p->forget.sums, attn_mul_(sums, 2), 8,
-                         "params.forget.sums must be aligned to its elements", &more[SUMS]))
+                         "params.forget.sums must be aligned to its elements", &more[SUMS]) ||
+      !attn_check_array_(e, p->selective.sums, attn_mul_(batch, a->k.len), 8,
+                         "params.selective.sums must be aligned to its elements", &more[FADE]))
     return 0;
+  if (p->selective.on && !p->selective.sums && a->q_off > 0)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.selective.sums is needed by rows behind position 0: q_off > 0");
+  if (!attn_check_table_(e, &j->cope, wcope, "params.cope.table.dtype must be ATTN_F32",
+                         "params.cope.table must be [1, 1 or q.heads, npos, q.dim], npos >= 1",
+                         heads, a->q.dim, &more[COPE]))
+    return 0;
+  if (j->cope.data && j->cope.len > (int64_t)1 << 22)
+    return attn_reject_(e, ATTN_E_RANGE, "params.cope.table.len must be at most 2^22");
   if (p->forget.known < 0 || p->forget.known > a->k.len)
     return attn_reject_(e, ATTN_E_RANGE, "params.forget.known must lie in 0..k.len");
   if (j->log_f.data && a->q_off > a->k.len - a->q.len)
@@ -31116,12 +31418,16 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
       !attn_check_array_(e, s->alibi, heads, 4, "params.alibi alignment", &more[ALIBI]) ||
       !attn_check_array_(e, s->sinks, heads, 4, "params.sinks alignment", &more[SINKS]))
     return 0;
-  int met = 0;
-  for (int i = 0; i < COUNT; i++) met |= attn_overlap_(more[SUMS], op[i].span);
-  for (int i = 0; i < MORE; i++) met |= i != SUMS && attn_overlap_(more[SUMS], more[i]);
-  if (met)
-    return attn_reject_(e, ATTN_E_OVERLAP,
-                        "params.forget.sums must not share memory with another argument");
+  for (int at = SUMS; at <= FADE; at++) {
+    int met = 0;
+    for (int i = 0; i < COUNT; i++) met |= attn_overlap_(more[at], op[i].span);
+    for (int i = 0; i < MORE; i++) met |= i != at && attn_overlap_(more[at], more[i]);
+    if (met)
+      return attn_reject_(
+          e, ATTN_E_OVERLAP,
+          at == SUMS ? "params.forget.sums must not share memory with another argument"
+                     : "params.selective.sums must not share memory with another argument");
+  }
   if (!attn_check_apart_(e, ctx, op, COUNT, more, MORE)) return 0;
   if (data <= 0) return 1;
   for (int64_t h = 0; p->ssmax.scale && h < heads; h++)
@@ -31146,6 +31452,7 @@ ATTN_COLD_ attn_status attn_reshaped_call_(attn_tensor o, attn_tensor q, attn_te
   memset(&p, 0, sizeof p), memset(&j, 0, sizeof j), memset(&a, 0, sizeof a);
   if (params) p = *params;
   j.p = &p, j.gate = p.gate, j.log_f = p.forget.log_f, j.sums = p.forget.sums;
+  j.cope = p.cope.table;
   a.o = o, a.q = q, a.k = k, a.v = v, a.reshape = &j.reshape;
   if (!attn_reshaped_rules_(&e, &p)) return attn_end_(bytes ? NULL : ctx, &e);
   const int data = bytes ? 0 : 1;
@@ -31161,11 +31468,21 @@ ATTN_COLD_ attn_status attn_reshaped_call_(attn_tensor o, attn_tensor q, attn_te
                  "params.attention.schedule must have one phase with ATTN_RESHAPE_ENTMAX");
     return attn_end_(bytes ? NULL : ctx, &e);
   }
-  if (p.kind == ATTN_RESHAPE_ENTMAX) j.reshape.kept = attn_entmax_bytes_(&a);
+  if (p.kind == ATTN_RESHAPE_ENTMAX) j.reshape.tile_bytes = attn_entmax_bytes_(&a);
   if (j.log_f.data && !j.sums) {
     const int64_t sums = attn_mul_(attn_mul_(a.q.batch, j.log_f.heads), a.k.len);
     j.reshape.bytes = attn_piece_(sums, (int64_t)sizeof(attn_forget_sum));
   }
+  if (p.selective.on) {
+    const int64_t keys = attn_mul_(a.q.batch, a.k.len), f = sizeof(float);
+    j.reshape.tile_bytes = ATTN_TILE_ * ATTN_BLOCK_ * f;
+    j.at_less = j.reshape.bytes;
+    j.at_fade = attn_add_(j.at_less, attn_piece_(keys, f * ATTN_TILE_));
+    j.reshape.bytes = attn_add_(j.at_fade, p.selective.sums ? 0 : attn_piece_(keys, 8));
+  }
+  if (j.cope.data)
+    j.reshape.tile_bytes = attn_piece_(attn_add_(attn_cope_stride_(&j.cope), a.q.dim),
+                                       ATTN_TILE_ * (int64_t)sizeof(float));
   if (bytes) {
     if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
     const int64_t need = attn_nothing_(&a) ? 0 : attn_softmax_bytes_(&a, workers);
@@ -50756,7 +51073,7 @@ typedef struct attn_maps_job_ {
 
 /* The engine in natural units: nothing else of it is used for fresh scores. */
 static const attn_reshape_ attn_maps_natural_ = {
-    NULL, 1, 0, 0, NULL, 0, 0, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+    NULL, 1, 0, 0, NULL, 0, 0, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
 
 /* ---- fresh scores ---------------------------------------------------------------------------*/
 

@@ -201,6 +201,7 @@ ATTN_BEGIN_STRICT_
 #if ATTN_HAS_RESHAPED
 #include "calls/reshaped_rows.h"
 #include "calls/entmax.h"
+#include "calls/selective.h"
 #include "calls/reshaped.h"
 #include "calls/differential.h"
 #endif

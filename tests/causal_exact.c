@@ -65,10 +65,13 @@ static attn_status reshaped_call(play *s, attn_ctx *ctx) {
     const double x = oracle_get(&s->in[3], 0, 0, i, 0);
     oracle_set(&s->w[0], 0, 0, i, 0, isnan(x) ? -(double)INFINITY : -fabs(x));
   }
+  double *sums =
+      ((attn_reshaped_params *)s->p)->selective.sums; /* what comes in is not the last call's */
+  if (sums) memset(sums, 0, N * sizeof *sums);
   return attn_reshaped(s->out[0], s->in[0], s->in[1], s->in[2], s->p, ctx);
 }
 static int reshaped(play *s) {
-  if (s->n >= 20) return 0;
+  if (s->n >= 32) return 0;
   attn_reshaped_params *p = play_params(s, sizeof *p);
   const int64_t rows = s->n % 2 ? 5 : N;
   (void)play_trio(s, rows, 1, ATTN_F32);
@@ -81,6 +84,9 @@ static int reshaped(play *s) {
   if (s->n >= 8) p->ssmax.scale = test_floats(1, 0.4, &s->rng);
   if (s->n >= 10) p->attention.alibi = test_floats(1, 0.1, &s->rng);
   if (p->kind == ATTN_RESHAPE_STICK) p->include_self = p->remainder = s->n < 8;
+  if (s->n >= 20) p->kind = (attn_reshape_kind)(s->n / 2 % 3);
+  if (s->n >= 20 && s->n < 26) p->cope.table = play_fixed(s, 1, 12, s->in[0].dim);
+  if (s->n >= 26) p->selective.on = 1, p->selective.sums = test_mem(N * sizeof(double));
   p->attention.causal = 1;
   s->call = reshaped_call;
   return 1;

@@ -153,4 +153,6 @@ static const uint64_t golden[] = {
     0x03cf777c3e4c76f6u, /* nsa */
     0x2f9bf0d3d4f32948u, /* differential */
     0x51a29de3bcaf52a5u, /* entmax weights */
+    0xce27987a56f6f46cu, /* contextual positions */
+    0x03ff0099a5ca5b9au, /* selective attention */
 };

@@ -68,6 +68,20 @@
   X(M2_differential_codes)                  \
   X(M2_differential_promises)               \
   X(M2_differential_rejects)                \
+  X(M2_cope_of_zero)                        \
+  X(M2_cope_halves)                         \
+  X(M2_cope_long_rows)                      \
+  X(M2_cope_far)                            \
+  X(M2_cope_masked)                         \
+  X(M2_cope_promises)                       \
+  X(M2_cope_rejects)                        \
+  X(M2_selective_of_nothing)                \
+  X(M2_selective_long_rows)                 \
+  X(M2_selective_far)                       \
+  X(M2_selective_first)                     \
+  X(M2_selective_promises)                  \
+  X(M2_selective_masked)                    \
+  X(M2_selective_rejects)                   \
   X(O1_report)                              \
   X(O1_rejects)                             \
   X(O1_workspace)                           \

@@ -26,7 +26,7 @@ ATTN_FUNC_ float *attn_entmax_scores_(const attn_tile_ *t, int g, int64_t at) {
 
 /* The first sweep. */
 ATTN_FUNC_ void attn_entmax_keep_(attn_tile_ *t, float *s, int64_t keys, int g0, int g1) {
-  attn_entmax_ *x = (attn_entmax_ *)t->w.reshape;
+  attn_entmax_ *x = (attn_entmax_ *)(void *)t->w.reshape;
   for (int g = g0; g < g1; g++) {
     float *to = attn_entmax_scores_(t, g, x->n[g]);
     for (int64_t e = 0; e < keys; e++)
@@ -39,7 +39,7 @@ ATTN_FUNC_ void attn_entmax_keep_(attn_tile_ *t, float *s, int64_t keys, int g0,
 
 /* The second: weights of what the first has kept, in the same order. */
 ATTN_FUNC_ void attn_entmax_weigh_(attn_tile_ *t, float *s, int64_t keys, int g0, int g1) {
-  attn_entmax_ *x = (attn_entmax_ *)t->w.reshape;
+  attn_entmax_ *x = (attn_entmax_ *)(void *)t->w.reshape;
   float sum[ATTN_GROUP_], slope[ATTN_GROUP_], count[ATTN_GROUP_];
   for (int g = g0; g < g1; g++) {
     const int r0 = g * ATTN_GROUP_;
@@ -81,7 +81,7 @@ ATTN_FUNC_ void attn_entmax_solve_(const attn_tile_ *t, attn_entmax_ *x, int g) 
 ATTN_FUNC_ void attn_entmax_before_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
   const attn_reshaped_params *p = attn_reshaped_of_(a)->p;
-  attn_entmax_ *x = (attn_entmax_ *)t->w.reshape;
+  attn_entmax_ *x = (attn_entmax_ *)(void *)t->w.reshape;
   const double alpha = (double)(p->alphas          ? p->alphas[t->head[0]]
                                 : p->alpha != 0.0f ? p->alpha
                                                    : 1.5f);

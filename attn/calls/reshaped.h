@@ -60,6 +60,22 @@ ATTN_COLD_ int attn_reshaped_rules_(attn_error_ *e, const attn_reshaped_params *
     return attn_reject_(e, ATTN_E_RANGE, "params.forget.known needs params.forget.sums");
   if (p->forget.log_f.data && !s->causal)
     return attn_reject_(e, ATTN_E_RANGE, "params.forget.log_f needs params.attention.causal");
+  if (!p->selective.on && (p->selective.first || p->selective.sums))
+    return attn_reject_(e, ATTN_E_NULL, "params.selective.first and sums need params.selective.on");
+  if (p->selective.on && !s->causal)
+    return attn_reject_(e, ATTN_E_RANGE, "params.selective needs params.attention.causal");
+  if (p->selective.on && (p->kind == ATTN_RESHAPE_ENTMAX || p->cope.table.data || s->schedule ||
+                          s->keep || s->xl.table.data || s->span.z))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.selective: ATTN_RESHAPE_ENTMAX, cope, and schedule, keep, xl and "
+                        "span of attention must be absent");
+  if (p->cope.table.data && !s->causal)
+    return attn_reject_(e, ATTN_E_RANGE, "params.cope needs params.attention.causal");
+  if (p->cope.table.data && (p->kind == ATTN_RESHAPE_STICK || p->kind == ATTN_RESHAPE_ENTMAX ||
+                             s->schedule || s->keep || s->xl.table.data || s->span.z))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.cope: ATTN_RESHAPE_STICK, ATTN_RESHAPE_ENTMAX, and schedule, keep, "
+                        "xl and span of attention must be absent");
   return 1;
 }
 
@@ -90,13 +106,16 @@ ATTN_COLD_ void attn_reshaped_tell_(attn_reshaped_job_ *j, const attn_tensor *k,
     r->finish = attn_entmax_finish_, r->sparse = 1;
     r->by_head = p->alphas != NULL; /* the bits of a row do not hang on the alpha of others */
   }
-  r->few = !r->weigh && !r->tally;
+  r->few = !r->weigh && !r->tally && !j->cope.data && !p->selective.on;
+  if (j->cope.data) r->backwards = 1, r->by_head = j->cope.heads != 1;
+  if (p->selective.on) r->by_head = 1, r->pass = attn_selective_pass_;
   if (j->log_f.data) {
     const int64_t heads = j->log_f.heads;
     r->by_head |= heads < 1 || (k->heads % heads && v->heads % heads);
-    r->prepare = attn_reshaped_prepare_, r->bound = attn_reshaped_bound_;
+    r->bound = attn_reshaped_bound_;
   }
-  if (j->log_f.data || j->late)
+  if (j->log_f.data || p->selective.on) r->prepare = attn_reshaped_prepare_;
+  if (j->log_f.data || j->late || j->cope.data || p->selective.on)
     r->late = attn_reshaped_late_, r->late_list = attn_reshaped_late_list_;
   if (r->late || p->ssmax.scale || p->temperature.on || p->kind == ATTN_RESHAPE_SIGMOID)
     r->open = attn_reshaped_open_;
@@ -124,7 +143,8 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
   const int64_t batch = a->q.batch, heads = a->q.heads, any = ATTN_ANY_;
   attn_tensor o = a->o, q = a->q, k = a->k, v = a->v, lse = a->lse, map = a->map;
   enum { O, LSE, MAP, Q, K, V, GATE, LOG_F, COUNT };
-  enum { SCALE, BIAS, ALPHAS, SUMS, MASK, ADD, KV, QL, ALIBI, SINKS, MORE };
+  enum { SCALE, BIAS, ALPHAS, SUMS, FADE, COPE, MASK, ADD, KV, QL, ALIBI, SINKS, MORE };
+  static const char wcope[] = ATTN_WORDS_("params.cope.table");
   attn_span_ more[MORE];
   const int maybe = ATTN_OPTIONAL_;
   attn_operand_ op[COUNT] = {
@@ -151,8 +171,19 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
       !attn_check_array_(e, p->alphas, heads, 4, "params.alphas must be aligned to its elements",
                          &more[ALPHAS]) ||
       !attn_check_array_(e, p->forget.sums, attn_mul_(sums, 2), 8,
-                         "params.forget.sums must be aligned to its elements", &more[SUMS]))
+                         "params.forget.sums must be aligned to its elements", &more[SUMS]) ||
+      !attn_check_array_(e, p->selective.sums, attn_mul_(batch, a->k.len), 8,
+                         "params.selective.sums must be aligned to its elements", &more[FADE]))
     return 0;
+  if (p->selective.on && !p->selective.sums && a->q_off > 0)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.selective.sums is needed by rows behind position 0: q_off > 0");
+  if (!attn_check_table_(e, &j->cope, wcope, "params.cope.table.dtype must be ATTN_F32",
+                         "params.cope.table must be [1, 1 or q.heads, npos, q.dim], npos >= 1",
+                         heads, a->q.dim, &more[COPE]))
+    return 0;
+  if (j->cope.data && j->cope.len > (int64_t)1 << 22)
+    return attn_reject_(e, ATTN_E_RANGE, "params.cope.table.len must be at most 2^22");
   if (p->forget.known < 0 || p->forget.known > a->k.len)
     return attn_reject_(e, ATTN_E_RANGE, "params.forget.known must lie in 0..k.len");
   if (j->log_f.data && a->q_off > a->k.len - a->q.len)
@@ -171,12 +202,16 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
       !attn_check_array_(e, s->alibi, heads, 4, "params.alibi alignment", &more[ALIBI]) ||
       !attn_check_array_(e, s->sinks, heads, 4, "params.sinks alignment", &more[SINKS]))
     return 0;
-  int met = 0;
-  for (int i = 0; i < COUNT; i++) met |= attn_overlap_(more[SUMS], op[i].span);
-  for (int i = 0; i < MORE; i++) met |= i != SUMS && attn_overlap_(more[SUMS], more[i]);
-  if (met)
-    return attn_reject_(e, ATTN_E_OVERLAP,
-                        "params.forget.sums must not share memory with another argument");
+  for (int at = SUMS; at <= FADE; at++) {
+    int met = 0;
+    for (int i = 0; i < COUNT; i++) met |= attn_overlap_(more[at], op[i].span);
+    for (int i = 0; i < MORE; i++) met |= i != at && attn_overlap_(more[at], more[i]);
+    if (met)
+      return attn_reject_(
+          e, ATTN_E_OVERLAP,
+          at == SUMS ? "params.forget.sums must not share memory with another argument"
+                     : "params.selective.sums must not share memory with another argument");
+  }
   if (!attn_check_apart_(e, ctx, op, COUNT, more, MORE)) return 0;
   if (data <= 0) return 1;
   for (int64_t h = 0; p->ssmax.scale && h < heads; h++)
@@ -201,6 +236,7 @@ ATTN_COLD_ attn_status attn_reshaped_call_(attn_tensor o, attn_tensor q, attn_te
   memset(&p, 0, sizeof p), memset(&j, 0, sizeof j), memset(&a, 0, sizeof a);
   if (params) p = *params;
   j.p = &p, j.gate = p.gate, j.log_f = p.forget.log_f, j.sums = p.forget.sums;
+  j.cope = p.cope.table;
   a.o = o, a.q = q, a.k = k, a.v = v, a.reshape = &j.reshape;
   if (!attn_reshaped_rules_(&e, &p)) return attn_end_(bytes ? NULL : ctx, &e);
   const int data = bytes ? 0 : 1;
@@ -216,11 +252,21 @@ ATTN_COLD_ attn_status attn_reshaped_call_(attn_tensor o, attn_tensor q, attn_te
                  "params.attention.schedule must have one phase with ATTN_RESHAPE_ENTMAX");
     return attn_end_(bytes ? NULL : ctx, &e);
   }
-  if (p.kind == ATTN_RESHAPE_ENTMAX) j.reshape.kept = attn_entmax_bytes_(&a);
+  if (p.kind == ATTN_RESHAPE_ENTMAX) j.reshape.tile_bytes = attn_entmax_bytes_(&a);
   if (j.log_f.data && !j.sums) {
     const int64_t sums = attn_mul_(attn_mul_(a.q.batch, j.log_f.heads), a.k.len);
     j.reshape.bytes = attn_piece_(sums, (int64_t)sizeof(attn_forget_sum));
   }
+  if (p.selective.on) {
+    const int64_t keys = attn_mul_(a.q.batch, a.k.len), f = sizeof(float);
+    j.reshape.tile_bytes = ATTN_TILE_ * ATTN_BLOCK_ * f;
+    j.at_less = j.reshape.bytes;
+    j.at_fade = attn_add_(j.at_less, attn_piece_(keys, f * ATTN_TILE_));
+    j.reshape.bytes = attn_add_(j.at_fade, p.selective.sums ? 0 : attn_piece_(keys, 8));
+  }
+  if (j.cope.data)
+    j.reshape.tile_bytes = attn_piece_(attn_add_(attn_cope_stride_(&j.cope), a.q.dim),
+                                       ATTN_TILE_ * (int64_t)sizeof(float));
   if (bytes) {
     if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
     const int64_t need = attn_nothing_(&a) ? 0 : attn_softmax_bytes_(&a, workers);

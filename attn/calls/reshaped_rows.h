@@ -4,9 +4,14 @@
 typedef struct attn_reshaped_job_ {
   attn_reshape_ reshape; /* what the engine is told */
   const attn_reshaped_params *p;
-  attn_tensor log_f, gate;
-  attn_forget_sum *sums; /* [B][heads of log_f][Tk] */
-  int late;              /* SSMAX multiplies finished scores, not queries */
+  attn_tensor log_f, gate, cope;
+  attn_forget_sum *sums;    /* [B][heads of log_f][Tk] */
+  int late;                 /* SSMAX multiplies finished scores, not queries */
+  int64_t at_less, at_fade; /* of SELECTIVE, in the memory of prepare */
+  char *memory;
+  double *fade; /* [B][Tk] what earlier rows take from a key's scores, natural */
+  float *less;  /* [B][Tk][tile] the same for each row of a tile, log2; null while it is made */
+  int64_t tile;
 } attn_reshaped_job_;
 
 ATTN_FUNC_ const attn_reshaped_job_ *attn_reshaped_of_(const attn_softmax_ *a) {
@@ -46,12 +51,24 @@ ATTN_FUNC_ void attn_forget_item_(void *job, int worker, int64_t index) {
   }
 }
 
+/* Nothing has been taken from keys that no row before this call has seen. */
+ATTN_FUNC_ void attn_selective_prepare_(const attn_softmax_ *a, attn_reshaped_job_ *j,
+                                        char *memory) {
+  const int64_t n = a->k.len, from = a->q_off < 0 ? 0 : a->q_off;
+  j->memory = memory, j->fade = j->p->selective.sums;
+  if (!j->fade) j->fade = (double *)(void *)(memory + j->at_fade);
+  for (int64_t b = 0; b < a->q.batch; b++)
+    for (int64_t key = from; key < n; key++) j->fade[b * n + key] = 0.0;
+}
+
 ATTN_FUNC_ void attn_reshaped_prepare_(const attn_softmax_ *a, char *memory, attn_ctx *ctx,
                                        int workers) {
   attn_reshaped_job_ *j = (attn_reshaped_job_ *)(uintptr_t)a->reshape->user;
   const int64_t items = a->q.batch * j->log_f.heads;
   if (!j->p->forget.sums) j->sums = (attn_forget_sum *)(void *)memory;
-  attn_for_(ctx, attn_pieces_(workers, items), items, attn_forget_item_, (void *)(uintptr_t)a);
+  if (j->log_f.data)
+    attn_for_(ctx, attn_pieces_(workers, items), items, attn_forget_item_, (void *)(uintptr_t)a);
+  if (j->p->selective.on) attn_selective_prepare_(a, j, memory);
 }
 
 /* The sum at the position of row r; null: it sees no key. */
@@ -116,6 +133,33 @@ ATTN_FUNC_ double attn_temperature_at_(const attn_temperature *x, int64_t positi
   return 1.0 + attn_or_(x->beta, 0.1) * log(floor(p / attn_or_(x->interval, 8192.0)) + 1.0);
 }
 
+/* q . e of the rows of a tile, in log2 units, a row each: neighbours in a row are what a key and the next one read. Rows
+ * begin a line apart in the sets of a cache. Behind them the queries without their scale. */
+ATTN_FUNC_ int64_t attn_cope_stride_(const attn_tensor *table) {
+  return attn_add_(table->len, 2 * ATTN_GROUP_ - 1) & ~(int64_t)(ATTN_GROUP_ - 1);
+}
+ATTN_FUNC_ void attn_cope_open_(attn_tile_ *t, const attn_tensor *table) {
+  const attn_softmax_ *a = t->a;
+  const int64_t stride = attn_cope_stride_(table);
+  const float hi = (float)ATTN_LOG2E_;
+  const void *q[ATTN_TILE_];
+  void *row[ATTN_TILE_];
+  float *qt = t->w.reshape + stride * ATTN_TILE_;
+  for (int r = 0; r < t->n; r++) q[r] = attn_at_(&a->q, t->batch, t->head[r], t->row[r]);
+  a->table->pack(qt, q, t->n, a->q.dim, (int)a->q.dtype, hi, (float)(ATTN_LOG2E_ - (double)hi));
+  int64_t first, last, rows = 1; /* a row with n keys ends at position n at most */
+  if (attn_tile_keys_(t, &first, &last)) rows = last - first + 2;
+  if (rows > table->len) rows = table->len;
+  for (int64_t at = 0, n; at < rows; at += n) {
+    n = rows - at < ATTN_BLOCK_ ? rows - at : ATTN_BLOCK_;
+    attn_on_(tile, a->table)
+        ->score_block(t->w.s, qt, attn_table_row_(table, t->head[0], at), table->stride_len, n,
+                      a->q.dim, 0, t->groups, t->spare);
+    for (int r = 0; r < ATTN_TILE_; r++) row[r] = t->w.reshape + r * stride + at;
+    a->table->unpack(row, t->w.s, t->groups * ATTN_GROUP_, n, ATTN_F32, NULL);
+  }
+}
+
 ATTN_FUNC_ int attn_reshaped_open_(attn_tile_ *t, float *by) {
   const attn_softmax_ *a = t->a;
   const attn_reshaped_job_ *j = attn_reshaped_of_(a);
@@ -123,6 +167,7 @@ ATTN_FUNC_ int attn_reshaped_open_(attn_tile_ *t, float *by) {
   const double all = (double)attn_len_of_(a->kv_len, t->batch, a->k.len);
   for (int r = 0; r < ATTN_TILE_; r++)
     t->late_top[r] = -INFINITY, t->late_by[r] = t->late_hi[r] = t->late_lo[r] = t->shift[r] = 0.0f;
+  if (j->cope.data) attn_cope_open_(t, &j->cope);
   for (int r = 0; r < t->n; r++) {
     double x = 1.0;
     if (p->temperature.on) x = attn_temperature_at_(&p->temperature, t->pos[r]);
@@ -148,6 +193,21 @@ ATTN_FUNC_ int attn_reshaped_open_(attn_tile_ *t, float *by) {
 
 /* ---- scores and weights ---------------------------------------------------------------------*/
 
+/* A block whose scores are complete: positions count from its last key. */
+ATTN_FUNC_ void attn_reshaped_cope_(attn_tile_ *t, const attn_block_ *b) {
+  const attn_tensor *table = &attn_reshaped_of_(t->a)->cope;
+  if (t->stretch < 0) memset(t->gates, 0, sizeof t->gates); /* the first block of a sweep */
+  for (int r = 0; r < ATTN_TILE_; r++) t->top[r] = -INFINITY;
+  for (int g = 0, to; g < t->groups; g = to) {
+    to = attn_block_alike_(t, b, g);
+    if (b->end[g] > b->first[g])
+      attn_on_(reshape, t->a->table)
+          ->cope_block(t->w.s + b->first[g] * ATTN_TILE_, b->end[g] - b->first[g], g, to,
+                       t->w.reshape, attn_cope_stride_(table), table->len - 1, t->gates[0],
+                       t->gates[1], t->top);
+  }
+}
+
 ATTN_FUNC_ void attn_reshaped_late_(attn_tile_ *t, const attn_block_ *b, int at, int n, int g0,
                                     int g1) {
   const attn_reshaped_job_ *j = attn_reshaped_of_(t->a);
@@ -155,9 +215,12 @@ ATTN_FUNC_ void attn_reshaped_late_(attn_tile_ *t, const attn_block_ *b, int at,
   if (!n) {
     memcpy(t->top, t->late_top, sizeof t->top);
     for (int r = 0; r < ATTN_TILE_; r++) t->late_top[r] = -INFINITY;
+    if (j->cope.data) attn_reshaped_cope_(t, b);
     return;
   }
-  attn_late_terms_ x = {j->late ? t->late_by : NULL, t->late_hi, t->late_lo, NULL, NULL};
+  if (!j->late && !j->log_f.data && !j->less) return;
+  attn_late_terms_ x = {j->late ? t->late_by : NULL, t->late_hi, t->late_lo, NULL, NULL, NULL};
+  if (j->less) x.less = j->less + (t->batch * t->a->k.len + attn_block_key_(b, at)) * ATTN_TILE_;
   if (j->log_f.data) {
     const attn_forget_sum *sum = attn_forgotten_(t->a, t->batch, t->head[0]);
     for (int e = 0; e < n; e++)

@@ -227,6 +227,8 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
       attn_workspace_drop_(&w);
       return 0;
     }
+  } else if (reshape && reshape->pass) {
+    reshape->pass(a, ctx, workers);
   } else {
     attn_softmax_pass_(a, ctx, workers);
   }

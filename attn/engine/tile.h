@@ -238,9 +238,11 @@ typedef struct attn_reshape_ {
   int backwards;        /* blocks of keys from the last to the first */
   attn_weigh_fn_ tally; /* adds the keys to count; not null: a first pass counts, into state_n */
   int64_t bytes;        /* memory that prepare fills before the first pass */
-  int64_t kept;         /* bytes of a worker, for the tile at hand */
+  int64_t tile_bytes;   /* and of each worker, for the tile at hand */
   int sparse;           /* a weight of 0 reads no value */
   void (*prepare)(const struct attn_softmax_ *a, char *memory, attn_ctx *ctx, int workers);
+  void (*pass)(struct attn_softmax_ *a, attn_ctx *ctx,
+               int workers);                    /* the tiles, in its own order */
   void (*bound)(struct attn_tile_ *t, int r);   /* narrows lo and hi of a row */
   int (*open)(struct attn_tile_ *t, float *by); /* rows are known; 1: by[] multiplies queries */
   void (*before)(struct attn_tile_ *t);         /* the sweep */
@@ -326,7 +328,7 @@ typedef struct attn_scratch_ {
   attn_codes_ *codes;
   float *code_q, *code_k;      /* [dk][tile], [block][dk]: room for codes as floats */
   float *code_s, *code_center; /* [block][tile] scores of single queries, [4][dk]: the last is 0 */
-  void *reshape;               /* what reshapes keeps of a tile */
+  float *reshape;              /* what reshapes keeps of a tile */
 } attn_scratch_;
 
 /* Keys of a stretch. What a row has summed over them meets the sums of the stretches before as a whole:
@@ -451,8 +453,8 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
     attn_scratch_put_(a, ATTN_P_BEST_SPARE_, attn_piece_(most, 8));
   }
   const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
-  if (reshape && reshape->kept)
-    attn_scratch_put_(a, ATTN_P_RESHAPE_, attn_piece_(reshape->kept, 1));
+  if (reshape && reshape->tile_bytes)
+    attn_scratch_put_(a, ATTN_P_RESHAPE_, attn_piece_(reshape->tile_bytes, 1));
   if (ATTN_PART_(LOW, a->low)) attn_scratch_put_(a, ATTN_P_LOW_, attn_low_plan_of_(a).bytes);
   if (ATTN_PART_(LOW, a->codes)) {
     const int64_t width = attn_codes_width_(a);
@@ -505,7 +507,7 @@ ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scrat
   ATTN_CUT_(code_k, float, ATTN_P_CODE_K_);
   ATTN_CUT_(code_s, float, ATTN_P_CODE_S_);
   ATTN_CUT_(code_center, float, ATTN_P_CODE_CENTER_);
-  ATTN_CUT_(reshape, void, ATTN_P_RESHAPE_);
+  ATTN_CUT_(reshape, float, ATTN_P_RESHAPE_);
 #undef ATTN_CUT_
 }
 
@@ -556,8 +558,9 @@ typedef struct attn_tile_ {
   float scale[ATTN_TILE_], slope[ATTN_TILE_], rel[ATTN_TILE_], from[ATTN_TILE_], to[ATTN_TILE_];
   float floor[ATTN_TILE_]; /* of what is chosen */
   float late_by[ATTN_TILE_], late_hi[ATTN_TILE_], late_lo[ATTN_TILE_], late_top[ATTN_TILE_];
-  float shift[ATTN_TILE_]; /* of a reshaped row */
-  float far_m[ATTN_TILE_]; /* what w.far holds */
+  float shift[ATTN_TILE_];    /* of a reshaped row */
+  float gates[2][ATTN_TILE_]; /* summed over the later keys of a row, in two parts */
+  float far_m[ATTN_TILE_];    /* what w.far holds */
   float far_l[ATTN_TILE_], far_low[ATTN_TILE_];
   int64_t stretch; /* the one that is being summed; -1: none yet */
   int folded;      /* w.far holds something */

@@ -89,9 +89,9 @@ typedef struct attn_ramp_ {
 } attn_ramp_;
 
 /* The last change of scores: [lane] factors, or null; [lane] and [key] numbers whose difference is added, each
- * in two parts, or key_hi null. */
+ * in two parts, or key_hi null; [key][lane] numbers that are subtracted, or null. */
 typedef struct attn_late_terms_ {
-  const float *by, *hi, *lo, *key_hi, *key_lo;
+  const float *by, *hi, *lo, *key_hi, *key_lo, *less;
 } attn_late_terms_;
 
 /* Scales of quantised rows, from the one that row 0 has: x = (n - zero) * scale, in that order.
@@ -363,12 +363,19 @@ typedef struct attn_reshape_table_ { /* other weights than those of a softmax; -
   /* keys from the last to the first: s = sigmoid(s) 2^-R, R = high + low the sum of log2(1 + 2^s) over the keys
    * after this one, of which those of earlier calls come in (low = -inf is 0) and all go out; l as above */
   void (*stick_block)(float *s, int64_t n, int g0, int g1, float *high, float *low, float *l);
-  /* s = s by + ((hi - key_hi) + (lo - key_lo)), -inf stays; top = max(top, s) */
+  /* s = s by + ((hi - key_hi) + (lo - key_lo)) - less, -inf stays; top = max(top, s) */
   void (*late_block)(float *s, int64_t n, int g0, int g1, const attn_late_terms_ *p, float *top);
   /* a group's scores x [n][group]: w = max(0, (x - m) by - tau)^power; to [n][tile], or null, = w; sum, slope, count = the
    * sums of w, of w / u and of w > 0, over blocks of 128 from 0. power 1, 2, or any above 1 */
   void (*entmax_group)(float *to, const float *x, int64_t n, const float *m, const float *tau,
                        float by, float power, float *sum, float *slope, float *count);
+  /* keys from the last to the first: P = min(high + low + the sum of 1 / (1 + 2^-s) so far, this key's own
+   * included, last); s += z[lane * stride + P], between the whole P's linearly; -inf stays; top = max(top, s). high + low
+   * go out with these keys' own, last where that is reached */
+  void (*cope_block)(float *s, int64_t n, int g0, int g1, const float *z, int64_t stride,
+                     int64_t last, float *high, float *low, float *top);
+  /* a block of keys: x = sum in log2 units, sum += max(x, 0) in natural ones; sum is at most 1e38 */
+  void (*fade_row)(double *sum, float *x);
 } attn_reshape_table_;
 
 typedef struct attn_few_table_ { /* few queries */

@@ -8,8 +8,9 @@
   on(score_block), on(modify_block), on(softmax_block), on(value_block), on(scale_block), \
       on(fold_block), on(join), on(divide), on(exclude)
 #define ATTN_RELU_TABLE_(on) on(relu_block)
-#define ATTN_RESHAPE_TABLE_(on) \
-  on(sigmoid_block), on(softpick_block), on(stick_block), on(late_block), on(entmax_group)
+#define ATTN_RESHAPE_TABLE_(on)                                                             \
+  on(sigmoid_block), on(softpick_block), on(stick_block), on(late_block), on(entmax_group), \
+      on(cope_block), on(fade_row)
 #define ATTN_LOW_TABLE_(on) \
   on(pair_dots), on(pair_tile), on(pair_rows), on(narrow), on(pair_softmax), 0
 #define ATTN_HALF_TABLE_(on) \

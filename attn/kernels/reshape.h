@@ -167,9 +167,90 @@ ATTN_FUNC_ void ATTN_FN_(late_block)(float *s, int64_t n, int g0, int g1, const 
         const ATTN_VF_ near = ATTN_V_SUB_(lo, ATTN_V_SET1_(p->key_lo[j]));
         x = ATTN_V_ADD_(x, ATTN_V_ADD_(far, near));
       }
+      if (p->less) {
+        const ATTN_VF_ less = ATTN_V_LOAD_(p->less + j * ATTN_TILE_ + lane);
+        x = ATTN_V_SELECT_(ATTN_V_EQ_(x, inf), inf, ATTN_V_SUB_(x, less));
+      }
       ATTN_V_STORE_(cell, x);
       most = ATTN_V_MAX_(x, most);
     }
     ATTN_V_STORE_(top + lane, most);
+  }
+}
+
+/* Rows of z, a lane each, between two whole positions. A position that is NaN, whose score is too, counts as the
+ * last. */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(between)(const float *z, int32_t stride, ATTN_VF_ at, float last) {
+  float p[ATTN_W_], part[ATTN_W_];
+  int32_t low[ATTN_W_], high[ATTN_W_];
+  ATTN_V_STORE_(p, ATTN_V_SELECT_(ATTN_V_LT_(at, ATTN_V_SET1_(last)), at, ATTN_V_SET1_(last)));
+  for (int i = 0; i < ATTN_W_; i++) {
+    const int32_t n = (int32_t)p[i];
+    part[i] = p[i] - (float)n;
+    low[i] = i * stride + n;
+    high[i] = low[i] + (part[i] > 0.0f);
+  }
+  const ATTN_VF_ from = ATTN_V_GATHER_(z, low), to = ATTN_V_GATHER_(z, high);
+  const ATTN_VF_ by = ATTN_V_LOAD_(part);
+  const ATTN_VF_ x = ATTN_V_FMA_(by, ATTN_V_SUB_(to, from), from);
+  return ATTN_V_SELECT_(ATTN_V_EQ_(by, ATTN_V_ZERO_()), from, x);
+}
+
+ATTN_FUNC_ void ATTN_FN_(cope_block)(float *s, int64_t n, int g0, int g1, const float *z,
+                                     int64_t stride, int64_t last, float *high, float *low,
+                                     float *top) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), inf = ATTN_V_SET1_(-INFINITY);
+  for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
+    const ATTN_VF_ behind = ATTN_V_LOAD_(high + lane), rest = ATTN_V_LOAD_(low + lane);
+    const ATTN_VF_ most = ATTN_V_SET1_((float)last);
+    const float *row = z + lane * stride;
+    ATTN_VF_ here = zero, best = ATTN_V_LOAD_(top + lane);
+    float *cell = s + n * ATTN_TILE_ + lane;
+    int64_t j = n;
+    for (; j > 0; j--) {
+      const ATTN_VF_ so_far = ATTN_V_ADD_(ATTN_V_ADD_(behind, here), rest);
+      if (!ATTN_V_CHOSEN_(ATTN_V_LT_(so_far, most))) break; /* gates change nothing any more */
+      cell -= ATTN_TILE_;
+      const ATTN_VF_ x = ATTN_V_LOAD_(cell);
+      const ATTN_VF_ e = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(zero, ATTN_V_ABS_(x)));
+      here = ATTN_V_ADD_(here, ATTN_FN_(sigmoid_of)(x, e));
+      const ATTN_VF_ at = ATTN_V_ADD_(ATTN_V_ADD_(behind, here), rest);
+      const ATTN_VF_ y = ATTN_V_ADD_(x, ATTN_FN_(between)(row, (int32_t)stride, at, (float)last));
+      const ATTN_VF_ now = ATTN_V_SELECT_(ATTN_V_EQ_(x, inf), inf, y);
+      ATTN_V_STORE_(cell, now);
+      best = ATTN_V_MAX_(now, best);
+    }
+    /* the end of a table that no row reaches is not there */
+    const ATTN_VF_ end = j ? ATTN_FN_(between)(row, (int32_t)stride, most, (float)last) : zero;
+    for (; j > 0; j--) {
+      cell -= ATTN_TILE_;
+      const ATTN_VF_ x = ATTN_V_LOAD_(cell);
+      const ATTN_VF_ now = ATTN_V_SELECT_(ATTN_V_EQ_(x, inf), inf, ATTN_V_ADD_(x, end));
+      ATTN_V_STORE_(cell, now);
+      best = ATTN_V_MAX_(now, best);
+    }
+    ATTN_V_STORE_(top + lane, best);
+    /* a lane that is there stays there: how many more gates it adds hangs on its neighbours */
+    const ATTN_VF_ all = ATTN_V_ADD_(behind, here), part = ATTN_V_SUB_(all, behind);
+    const ATTN_VF_ lost =
+        ATTN_V_ADD_(ATTN_V_SUB_(behind, ATTN_V_SUB_(all, part)), ATTN_V_SUB_(here, part));
+    const ATTN_VM_ before = ATTN_V_LT_(ATTN_V_ADD_(all, rest), most);
+    ATTN_V_STORE_(high + lane, ATTN_V_SELECT_(before, all, most));
+    ATTN_V_STORE_(low + lane, ATTN_V_SELECT_(before, ATTN_V_ADD_(lost, rest), zero));
+  }
+}
+
+/* Nothing is left of a weight long before the greatest float. */
+ATTN_FUNC_ void ATTN_FN_(fade_row)(double *sum, float *x) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), most = ATTN_V_SET1_(1e36f);
+  float y[ATTN_BLOCK_];
+  for (int e = 0; e < ATTN_BLOCK_; e += ATTN_W_) {
+    ATTN_VF_ v = ATTN_V_LOAD_(x + e);
+    v = ATTN_V_SELECT_(ATTN_V_LT_(v, zero), zero, v);
+    ATTN_V_STORE_(y + e, ATTN_V_SELECT_(ATTN_V_LT_(most, v), most, v));
+  }
+  for (int e = 0; e < ATTN_BLOCK_; e++) {
+    x[e] = (float)(sum[e] * ATTN_LOG2E_);
+    sum[e] += (double)y[e] * ATTN_LN2_;
   }
 }

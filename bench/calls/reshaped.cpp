@@ -16,11 +16,14 @@ enum Way {
   kSparsemax,
   kEntmax,
   kEntmaxAny,
+  kCope,
+  kCopeLong,
+  kSelective,
   kWays
 };
-const char *const kNames[kWays] = {"sigmoid",     "softpick",    "stick",      "ssmax",
-                                   "ssmax-alibi", "temperature", "forgetting", "gate",
-                                   "sparsemax",   "entmax",      "entmax-1.3"};
+const char *const kNames[kWays] = {
+    "sigmoid", "softpick",  "stick",  "ssmax",      "ssmax-alibi", "temperature", "forgetting",
+    "gate",    "sparsemax", "entmax", "entmax-1.3", "cope-64",     "cope-4096",   "selective"};
 
 /* attn_reshaped, in turn with softmax over the same shape. */
 class ReshapedCase : public BesideCase {
@@ -47,6 +50,12 @@ class ReshapedCase : public BesideCase {
       numbers_ = random_floats((size_t)(h * t * shape.dk), -4.0f, 4.0f);
       params_.gate = attn_bhtd(numbers_.data(), ATTN_F32, 1, h, t, shape.dk);
     }
+    if (way == kCope || way == kCopeLong) {
+      const int64_t n = way == kCope ? 64 : 4096;
+      numbers_ = random_floats((size_t)(n * shape.dk), -0.1f, 0.1f);
+      params_.cope.table = attn_bhtd(numbers_.data(), ATTN_F32, 1, 1, n, shape.dk);
+    }
+    params_.selective.on = way == kSelective;
     against(attn_reshaped, attn_reshaped_workspace, &params_);
   }
 
@@ -74,7 +83,8 @@ class DifferentialCase : public BesideCase {
 void register_reshaped(const Selection &s) {
   for (int way = 0; way < kWays; way++)
     for (int64_t d = 64; d <= 128; d += 64) {
-      if (!s.full && (d > 64 || (way != kSigmoid && way != kForgetting && way != kEntmax)))
+      if (!s.full && (d > 64 || (way != kSigmoid && way != kForgetting && way != kEntmax &&
+                                 way != kCope && way != kSelective)))
         continue;
       const attn_isa isa = s.isa;
       problem_shape shape = {};

@@ -28,8 +28,44 @@ static double or_default(float x, double fallback) {
 typedef struct reshaped_row {
   double *x, *dx, *w, *dw;             /* [Tk]; dx < 0: no key */
   double sum, sum_off, left, left_off; /* what sticks leave, and for whom */
+  double shift;                        /* in x, but no score */
   int64_t own;
 } reshaped_row;
+
+/* Contextual positions: gates are summed from the last key back; shift is no part of their scores. */
+static void positions(const reshaped_call *c, int64_t b, int64_t h, int64_t i, double shift,
+                      reshaped_row *row) {
+  const attn_tensor *e = &c->p.cope.table;
+  double at = 0, off = 0, n = 0, last = (double)(e->len - 1);
+  for (int64_t j = c->k.len - 1; j >= 0; j--) {
+    if (row->dx[j] < 0) continue;
+    double g = 1 / (1 + exp(shift - row->x[j])), z[2] = {0, 0}, size = 0;
+    at += g, off += g * (1 - g) * row->dx[j] + 4 * EPSILON * g, n++;
+    double p = at < last ? at : last, t = p - floor(p);
+    for (int64_t x = 0; x < c->q.dim; x++) {
+      double q = oracle_get(&c->q, b, h, i, x);
+      double from = q * oracle_get(e, 0, e->heads > 1 ? h : 0, (int64_t)floor(p), x);
+      double to = q * oracle_get(e, 0, e->heads > 1 ? h : 0, (int64_t)ceil(p), x);
+      z[0] += from, z[1] += to, size += fabs(from) + fabs(to);
+    }
+    double slope = fabs(z[1] - z[0]);
+    if (at - off < last) { /* a position that may lie on either side of a whole one */
+      double next = 0, before = 0;
+      for (int64_t x = 0; x < c->q.dim; x++) {
+        double q = oracle_get(&c->q, b, h, i, x);
+        int64_t whole = (int64_t)floor(p + 0.5);
+        double here = oracle_get(e, 0, e->heads > 1 ? h : 0, whole, x);
+        if (whole < e->len - 1)
+          next += q * (oracle_get(e, 0, e->heads > 1 ? h : 0, whole + 1, x) - here);
+        if (whole > 0) before += q * (oracle_get(e, 0, e->heads > 1 ? h : 0, whole - 1, x) - here);
+      }
+      slope = fmax(slope, fmax(fabs(next), fabs(before)));
+      row->dx[j] += slope * (off + EPSILON * at * 8);
+    }
+    row->x[j] += (1 - t) * z[0] + t * z[1];
+    row->dx[j] += EPSILON * (size * (9 + sqrt((double)c->q.dim) / 4) + fabs(row->x[j]));
+  }
+}
 
 /* Final scores; a key that is forbidden, or whose score is -inf, is none. */
 static void scores(const reshaped_call *c, int64_t b, int64_t h, int64_t i, reshaped_row *row) {
@@ -73,6 +109,25 @@ static void scores(const reshaped_call *c, int64_t b, int64_t h, int64_t i, resh
     row->x[j] = row->x[j] * factor + forgotten + shift;
     row->dx[j] =
         row->dx[j] * fabs(factor) + EPSILON * 3 * (fabs(row->x[j]) + fabs(forgotten) + fabs(shift));
+  }
+  row->shift = shift;
+  if (p->cope.table.data) positions(c, b, h, i, shift, row);
+}
+
+/* [Tq][Tk] what rows before each take from keys, and how well that is known, by the scores of head 0. */
+static void fade(const reshaped_call *c, int64_t b, double *f, double *off, reshaped_row *row) {
+  const attn_selective *s = &c->p.selective;
+  const int64_t n = c->k.len;
+  for (int64_t j = 0; j < n; j++) f[j] = off[j] = 0;
+  for (int64_t i = 0; i < c->q.len; i++) {
+    double *now = f + i * n, *sure = off + i * n;
+    int64_t at = oracle_position(&c->q, &c->k, &c->p.attention, b, i);
+    scores(c, b, 0, i, row);
+    for (int64_t j = 0; j < n && i + 1 < c->q.len; j++) {
+      double x = row->dx[j] < 0 || j == at || (j == 0 && !s->first) ? 0 : row->x[j] - row->shift;
+      now[n + j] = now[j] + (x > 0 ? x : 0);
+      sure[n + j] = sure[j] + (x > -row->dx[j] && row->dx[j] > 0 ? row->dx[j] : 0);
+    }
   }
 }
 
@@ -198,12 +253,23 @@ void reshaped_judge(double got, double want, double unsure, const char *what, in
 void reshaped_compare(const reshaped_call *c, const char *what) {
   size_t keys = (size_t)(c->k.len + 1) * sizeof(double);
   reshaped_row row = {
-      test_mem(keys), test_mem(keys), test_mem(keys), test_mem(keys), 0, 0, 0, 0, 0};
+      test_mem(keys), test_mem(keys), test_mem(keys), test_mem(keys), 0, 0, 0, 0, 0, 0};
+  double *faded = NULL, *sure = NULL;
   const attn_tensor *gate = &c->p.gate;
+  if (c->p.selective.on) {
+    faded = test_mem(keys * (size_t)(c->q.len + 1)), sure = test_mem(keys * (size_t)(c->q.len + 1));
+  }
   for (int64_t b = 0; b < c->q.batch; b++)
     for (int64_t h = 0; h < c->q.heads; h++)
       for (int64_t i = 0; i < c->q.len; i++) {
+        if (faded && h + i == 0) fade(c, b, faded, sure, &row);
         scores(c, b, h, i, &row);
+        for (int64_t j = 0; faded && j < c->k.len; j++) {
+          double less = faded[i * c->k.len + j];
+          row.x[j] -= less;
+          if (row.dx[j] >= 0)
+            row.dx[j] += sure[i * c->k.len + j] + EPSILON * (2 * less + fabs(row.x[j]));
+        }
         weights(c, h, &row);
         double chain = EPSILON * (4 + sqrt((double)c->k.len)), any = 0;
         for (int64_t j = 0; j < c->k.len; j++) any += row.dx[j] >= 0;
@@ -319,6 +385,29 @@ void reshaped_add(reshaped_call *c, int what, test_rng *rng) {
     if (!s->has_q_off && s->causal == ATTN_CAUSAL_START && last < 0) s->causal = ATTN_CAUSAL_END;
     c->p.forget.log_f = reshaped_decays((attn_dtype)(test_u64(rng) % 3), batch, f, c->k.len,
                                         test_u64(rng) & 1, rng);
+  }
+  if (what & HAS_COPE && c->p.kind != ATTN_RESHAPE_STICK && c->p.kind != ATTN_RESHAPE_ENTMAX) {
+    if (!s->causal) s->causal = 1;
+    s->keep = 0, s->span.z = NULL;
+    memset(&s->xl, 0, sizeof s->xl);
+    s->toeplitz.reject = 0;
+    int64_t n = test_range(rng, 1, 3) == 1 ? test_range(rng, 1, 3) : test_range(rng, 4, 90);
+    c->p.cope.table =
+        test_tensor(ATTN_F32, TEST_PADDED, 1, test_u64(rng) & 1 ? heads : 1, n, c->q.dim);
+    test_fill(c->p.cope.table, rng, test_normal);
+  }
+  if (what & HAS_SELECTIVE && !c->p.cope.table.data && c->p.kind != ATTN_RESHAPE_ENTMAX) {
+    if (!s->causal) s->causal = 1;
+    s->keep = 0, s->span.z = NULL;
+    memset(&s->xl, 0, sizeof s->xl);
+    s->toeplitz.reject = 0;
+    c->p.selective.on = 1, c->p.selective.first = (int)(test_u64(rng) & 1);
+    int64_t off = s->has_q_off ? s->q_off : c->k.len - c->q.len;
+    if (off > 0) { /* the rows before have taken nothing */
+      int64_t n = batch * c->k.len;
+      c->p.selective.sums = test_mem((size_t)n * sizeof(double) + 8);
+      for (int64_t e = 0; e < n; e++) c->p.selective.sums[e] = 0;
+    }
   }
   if (what & HAS_GATE) {
     c->p.gate = test_tensor((attn_dtype)(test_u64(rng) % 3), TEST_PADDED, batch, heads, c->q.len,

@@ -30,7 +30,15 @@ reshaped_call reshaped_again(const reshaped_call *c);
 /* log f of a forgetting gate; cuts: some are -inf. */
 attn_tensor reshaped_decays(attn_dtype type, int64_t batch, int64_t heads, int64_t tk, int cuts,
                             test_rng *rng);
-enum { HAS_SSMAX = 1, HAS_TEMPERATURE = 2, HAS_FORGET = 4, HAS_GATE = 8, HAS_COUNT = 16 };
+enum {
+  HAS_SSMAX = 1,
+  HAS_TEMPERATURE = 2,
+  HAS_FORGET = 4,
+  HAS_GATE = 8,
+  HAS_COUNT = 16,
+  HAS_COPE = 32,
+  HAS_SELECTIVE = 64
+};
 /* What stands around the weights, as `what` of these says. */
 void reshaped_add(reshaped_call *c, int what, test_rng *rng);
 

@@ -97,6 +97,24 @@ static void fuzz_reshaped(input *in) {
       if (chance(in, 16)) p->forget.known = nasty_int(in);
     }
   }
+  if (chance(in, 4)) {
+    const int64_t npos = chance(in, 16) ? nasty_int(in) : 1 + below(in, 20);
+    p->cope.table =
+        reshaped_numbers(in, &a, 1, chance(in, 2) ? 1 : heads, npos, view[Q].dim, -2, 2, &tame);
+    if (!chance(in, 8)) s->causal = 1, s->schedule = NULL, s->keep = 0, s->span.z = NULL;
+    if (!chance(in, 8)) memset(&s->xl, 0, sizeof s->xl);
+  }
+  if (chance(in, 4)) {
+    const int64_t n = array_size(batch, view[K].len, 1);
+    p->selective.on = !chance(in, 16), p->selective.first = below(in, 2);
+    if (n >= 0 && below(in, 2)) {
+      p->selective.sums = (double *)store_take(&a.sdpa.store, (size_t)n * sizeof(double));
+      for (int64_t i = 0; p->selective.sums && i < n; i++)
+        p->selective.sums[i] = 0.25 * (double)(i % 9);
+    }
+    if (!chance(in, 8)) s->causal = 1, s->schedule = NULL, s->keep = 0, s->span.z = NULL;
+    if (!chance(in, 8)) memset(&s->xl, 0, sizeof s->xl), memset(&p->cope, 0, sizeof p->cope);
+  }
   if (below(in, 2))
     p->gate = reshaped_numbers(in, &a, batch, heads, view[Q].len, below(in, 2) ? 1 : view[V].dim,
                                -9, 9, &tame);

@@ -55,6 +55,31 @@ typedef struct attn_forget {
   int64_t known;         /* 0..Tk; with sums */
 } attn_forget;
 
+/* Contextual positions: key j of row i is at P_ij = min(sum_{l = j .. p_i} sigmoid(x_il), npos - 1), the keys of the row
+ * alone, and x_ij gets what lies there between two rows of a table: (1 - t) q_i . e_n + t q_i . e_n+1, n + t = P_ij,
+ * after everything else. The key at p_i has its own gate as position. q_i is as given, without scale or temperature.
+ * table [1, 1 or H, npos, dk] f32, 1 <= npos <= 2^22: rows e_0 .. e_npos-1. Wants causal = ATTN_CAUSAL or
+ * ATTN_CAUSAL_START; not for STICK, and without schedule, keep, xl and span.
+ * Source: Golovneva et al. 2024, arXiv 2405.18719. */
+typedef struct attn_cope {
+  attn_tensor table; /* data null = absent */
+} attn_cope;
+
+/* Selective attention: what row l of head 0 looks at is taken from the scores of the rows after it, in every head:
+ * x_ij becomes x_ij - sum_{l < i} R_lj, R_lj = max(x0_lj, 0) of head 0's score after everything else; 0 for a key that
+ * row l may not see there, for the key at p_l and, unless first = 1, for key 0. A query so decides what later ones
+ * need no more.
+ * sums [B,Tk], in and out, or null: what the rows before this call have taken from each key, and then with those of this call,
+ * natural. Keys from q_off on have lost nothing: what stands there is not read. Needed where q_off > 0, by decoding and
+ * chunks of rows. Wants causal = ATTN_CAUSAL or ATTN_CAUSAL_START; not with cope, and without schedule, keep, xl
+ * and span.
+ * Source: Leviathan et al. 2024, arXiv 2410.02703. */
+typedef struct attn_selective {
+  int on;
+  int first;
+  double *sums;
+} attn_selective;
+
 /* {0} is attn_sdpa.
  * bias: of SIGMOID, added to every score; without has_bias it is -log n, n = Tk (kv_len where that is given), or n_i
  *   with by_row.
@@ -76,6 +101,8 @@ typedef struct attn_reshaped_params {
   attn_ssmax ssmax;
   attn_temperature temperature;
   attn_forget forget;
+  attn_cope cope;
+  attn_selective selective;
   attn_tensor gate; /* data null = absent */
   attn_tensor sum;  /* out, optional */
   float alpha;
@@ -88,6 +115,8 @@ typedef struct attn_reshaped_params {
 /* Attention with other weights than those of a softmax, or with what goes around one; all of it combines.
  *
  *   x_ij = (ssmax_i) score_ij + sum_{l=j+1..p_i} log f_l,   score_ij as attn_sdpa's with q_i temperature_i
+ *   x_ij + q_i . e(P_ij)                                    with params.cope, whose gates are those of x_ij
+ *   x_ij - sum_{l < i} max(x0_lj, 0)                        with params.selective
  *   O_i  = sigmoid(gate_i) sum_{j in A_i} w_ij v_j,         w as params.kind says
  *
  * Shapes, aliasing, NaN: as attn_sdpa; gate, log_f, sums and the arrays share no memory with an output. A forbidden
@@ -97,20 +126,24 @@ typedef struct attn_reshaped_params {
  *   where more than lengths and windows say so, a first pass counts them. A row with one key has its value with
  *   SSMAX.
  * Memory: attn_reshaped_workspace bytes: as attn_sdpa, for counting 12 bytes a row, for log_f without sums 16 bytes
- *   a key and head of log_f, for ENTMAX 256 bytes a key and worker (512 with keep). No Tq x Tk array.
- * Few queries: as attn_sdpa with SOFTMAX where no pass counts; else a call of up to 64 rows is one tile, all keys
+ *   a key and head of log_f, for ENTMAX 256 bytes a key and worker (512 with keep), for cope 256 (dk + npos + 31) bytes a worker, for
+ *   selective 264 bytes a key and batch entry. No Tq x Tk array.
+ * Few queries: as attn_sdpa with SOFTMAX where no pass counts, without cope and selective; else a call of up to 64 rows is one tile, all keys
  *   of it one after another. Heads that share keys share their reading unless log_f has more heads than k and v.
  * Empty: as attn_sdpa; a row without keys: O = 0, sum = 0, LSE = -inf.
- * Precision: SIGMOID: weights to a few ulp, however small. STICK: sums of log(1 - sigmoid) are compensated over blocks. SOFTPICK: e_j to a few ulp, near x = 0 too.
+ * Precision: gates of cope are summed as sticks are. SIGMOID: weights to a few ulp, however small. STICK: sums of log(1 - sigmoid) are compensated over blocks. SOFTPICK: e_j to a few ulp, near x = 0 too.
  *   ENTMAX: tau to an ulp or two of 1, and the weights, which are divided by their sum, to 2^-21 / (alpha - 1) of the largest. Sums of log f
  *   are doubles; a difference of two errs by (p - j) 2^-53 of the sum itself, far below an ulp of a score.
- * Errors: those of attn_sdpa; NULL (sums or known without log_f), RANGE (kind, flags, fields that must be absent, known, a position past the keys, log_f
- *   without causal), VALUE (numbers that are not finite, log_f above 0 or NaN), SHAPE, HEADS, DTYPE, ALIGN,
+ * Errors: those of attn_sdpa; NULL (sums or known without log_f, selective.first or sums without on), RANGE (kind, flags, fields that must be absent, known, a position past the keys, log_f
+ *   cope or selective without causal, npos, q_off > 0 of selective without sums), VALUE (numbers that are not finite, log_f above 0 or NaN), SHAPE, HEADS, DTYPE, ALIGN,
  *   OVERLAP; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and batch composition; classes of
  *   calls as attn_sdpa. No bit of a row depends on a later token. Cost: as attn_sdpa; SIGMOID a division a pair more, STICK an
  *   exponential and a logarithm,
- *   SOFTPICK and log_f a few operations, SSMAX behind biases one; ENTMAX some passes over a tile's scores. */
+ *   SOFTPICK and log_f a few operations, SSMAX behind biases one; ENTMAX some passes over a tile's scores; cope a division, an exponential and two gathers a pair
+ *   as long as P_ij < npos - 1, then an addition, and 2 npos dk a row; selective the scores of one head more and a few operations for each of
+ *   them, and workers meet twice for 64 rows. Times of attn_sdpa (2048 rows, causal, d = 64, avx512): cope 1.3 with
+ *   npos = 64, 3.1 with 4096; selective 2.3 of one head, 1.6 of four. */
 ATTN_DEF attn_status attn_reshaped(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                    const attn_reshaped_params *params, attn_ctx *ctx);
 ATTN_DEF size_t attn_reshaped_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,

@@ -26,7 +26,7 @@ typedef struct attn_maps_job_ {
 
 /* The engine in natural units: nothing else of it is used for fresh scores. */
 static const attn_reshape_ attn_maps_natural_ = {
-    NULL, 1, 0, 0, NULL, 0, 0, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+    NULL, 1, 0, 0, NULL, 0, 0, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
 
 /* ---- fresh scores ---------------------------------------------------------------------------*/
 
