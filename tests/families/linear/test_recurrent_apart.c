@@ -19,7 +19,7 @@ void M1_later_tokens(void **state) {
     attn_tensor want = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 70, 18);
     promise_run(&s->does);
     test_copy(want, s->o);
-    const attn_tensor *holds[] = {&s->q,       &s->k,        &s->v,     &s->p.a, &s->p.b,
+    const attn_tensor *holds[] = {&s->q,      &s->k,      &s->v,    &s->p.a,    &s->p.b,
                                   &s->p.beta, &s->p.gate, &s->p.dt, &s->p.decay};
     for (int n = 0; n < 9; n++) {
       const attn_tensor t = *holds[n];
