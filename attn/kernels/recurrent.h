@@ -61,8 +61,10 @@ ATTN_INLINE_ void ATTN_FN_(fade_readers)(const int writers, const attn_fade_ *p,
     int64_t m = t - p->late[r];
     for (int j = 0; j < writers; j++)
       for (int64_t i = 0; i < 16; i++) all[j][i] = ATTN_V_ZERO_();
+#if ATTN_SPECIALISE_
     for (; m >= 4 / writers - 1; m -= 4 / writers)
       ATTN_FN_(fade_some)(4 / writers, writers, p, x, m, all);
+#endif
     for (; m >= 0; m--) ATTN_FN_(fade_some)(1, writers, p, x, m, all);
     for (int j = 0; j < writers; j++)
       for (int i = 0; i < 16; i += ATTN_W_)
