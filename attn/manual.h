@@ -38,13 +38,14 @@
  *   Functions: attn_sdpa (attention), attn_cache_* (a cache of pages, and attention over it),
  *   attn_merge (partial results), attn_relu (rectified weights), attn_reshaped (sigmoid weights,
  *   softpick, stick-breaking, scalable softmax, forgetting, output gates), attn_edges (key lists);
- *   attn_multihead, attn_collaborative (with projections), attn_capsules* (routing of heads);
+ *   attn_multihead, attn_mla (latent rows, DeepSeek), attn_tpa (heads from factors), attn_collaborative (with projections), attn_capsules* (routing of heads);
  *   attn_pattern_*, attn_block_permutations, attn_schedule_* (sparse patterns); attn_star_*,
  *   attn_longformer*, attn_etc*, attn_tree*, attn_segmented, attn_hierarchy, attn_recursive
  *   (whole mechanisms); attn_segment*, attn_memory_*, attn_usage, attn_compress*,
- *   attn_attention_loss, attn_rebuild_loss (memories of earlier segments); attn_knn_search,
+ *   attn_attention_loss, attn_rebuild_loss, attn_infini (memories of earlier segments); attn_knn_search,
  *   attn_knn_lm, attn_spalm, attn_memorizing, attn_recall_append (memories that are searched);
- *   attn_topk_* (best keys), attn_lsh, attn_lsh_* (buckets of hashed tokens), attn_routing*
+ *   attn_topk_* (best keys), attn_moba, attn_key_blocks, attn_quest, attn_dsa, attn_nsa,
+ *   attn_nsa_compress (learned selections of keys), attn_lsh, attn_lsh_* (buckets of hashed tokens), attn_routing*
  *   (clusters of queries and keys), attn_sinkhorn*, attn_sortcut (sorted blocks), attn_sac*,
  *   attn_lstm_step, attn_pointer_logits, attn_choose (edges that a network draws), attn_gate,
  *   attn_dispatch*, attn_mixture, attn_gated (mixture of experts, MoE); attn_linear,

@@ -144,4 +144,11 @@ static const uint64_t golden[] = {
     0x49b4c572ba12fe81u, /* forgetting */
     0xb6bdbe420b68b7aau, /* stick weights */
     0xe0158ab977a04859u, /* rms norm */
+    0xd94a1dbb1f66a99du, /* latent layer */
+    0x827caf3d2d5643eau, /* factor heads */
+    0x0548b47a601963afu, /* infini segments */
+    0x4f394b18232aba17u, /* moba */
+    0x22b4e72e8096ff50u, /* quest */
+    0x19b39b01891b0128u, /* dsa */
+    0x03cf777c3e4c76f6u, /* nsa */
 };
