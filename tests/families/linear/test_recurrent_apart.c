@@ -72,3 +72,25 @@ void M1_stored_maximum(void **state) {
     recurrent_check_steps(s, 50, 1e-5, "pieces");
   }
 }
+
+/* A NaN that a token makes in the state is the one default NaN, in a strip of whole vectors and beside it. */
+void M1_token_nan(void **state) {
+  (void)state;
+  test_rng rng = test_seed(1922);
+  for (int rule = 0; rule < ATTN_RECURRENT_COUNT; rule++, test_mem_release()) {
+    recurrent_shape x = recurrent_plain((attn_recurrent_rule)rule, 1, 1, 5, 70);
+    x.keep = 1;
+    recurrent_scene *s = recurrent_build(&x, &rng);
+    if (!s->k.data) continue;
+    test_fill_row(s->k, 0, 0, 0, 0), test_fill_row(s->v, 0, 0, 0, (double)INFINITY);
+    promise_run(&s->does);
+    for (int64_t r = 0; r < 5; r++)
+      for (int64_t c = 0; c < 70; c++) {
+        const float *at =
+            (const float *)s->p.final_state.data + r * s->p.final_state.stride_len + c;
+        uint32_t bits;
+        memcpy(&bits, at, 4);
+        assert_int_equal(bits, 0x7fc00000u);
+      }
+  }
+}
