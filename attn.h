@@ -3648,72 +3648,154 @@ ATTN_FUNC_ void ATTN_FN_(scale_rows)(float *y, int64_t y_stride, const float *x,
 /* kernels/recurrent.h owns what states with decays need beside dense products: products of rows that fade from
  * token to token, and one token into a state. */
 
-/* Stages of FADE_ keys at once, so that readers are loaded and stored once for all of them. */
-#define ATTN_FADE_KEYS_(f) f(0) f(1) f(2) f(3)
-#define ATTN_FADE_OPEN_(i)                                                                    \
-  const int64_t m##i = m >= i ? m - i : 0;                                                    \
-  const float *w##i = p->w + m##i * dim, *y##i = p->y[0] + m##i * p->y_stride[0];             \
-  const float *z##i = writers > 1 ? p->y[1] + m##i * p->y_stride[1] : y##i;                   \
-  const uint64_t on##i = m >= i ? ~(uint64_t)0 << m##i : 0;                                   \
-  const ATTN_VM_ a##i = ATTN_V_BITS_((on##i << p->late[0] & 0xffffu) >> lane & ATTN_FADE_W_); \
-  const ATTN_VM_ b##i = ATTN_V_BITS_((on##i << p->late[1] & 0xffffu) >> lane & ATTN_FADE_W_); \
-  ATTN_VF_ g##i = ATTN_V_ZERO_(), h##i = g##i, k##i = g##i, l##i = g##i;                      \
-  (void)b##i, (void)z##i, (void)h##i, (void)k##i, (void)l##i;
-#define ATTN_FADE_ADD_(i)                                                               \
-  {                                                                                     \
-    const ATTN_VF_ y = ATTN_V_SET1_(y##i[c]), w = ATTN_V_SET1_(w##i[c]);                \
-    g##i = ATTN_V_FMA_(y, s, g##i);                                                     \
-    if (readers > 1) h##i = ATTN_V_FMA_(y, t, h##i);                                    \
-    if (writers > 1) k##i = ATTN_V_FMA_(ATTN_V_SET1_(z##i[c]), s, k##i);                \
-    if (readers > 1 && writers > 1) l##i = ATTN_V_FMA_(ATTN_V_SET1_(z##i[c]), t, l##i); \
-    s = ATTN_V_MUL_(s, ATTN_V_SELECT_(a##i, w, one));                                   \
-    if (readers > 1) t = ATTN_V_MUL_(t, ATTN_V_SELECT_(b##i, w, one));                  \
-  }
-#define ATTN_FADE_CLOSE_(i)                                               \
-  if (m >= i) {                                                           \
-    const int64_t at = m##i * 16 + lane;                                  \
-    ATTN_V_STORE_(p->g[0][0] + at, g##i);                                 \
-    if (readers > 1) ATTN_V_STORE_(p->g[1][0] + at, h##i);                \
-    if (writers > 1) ATTN_V_STORE_(p->g[0][1] + at, k##i);                \
-    if (readers > 1 && writers > 1) ATTN_V_STORE_(p->g[1][1] + at, l##i); \
-  }
-#define ATTN_FADE_W_ (((uint64_t)1 << ATTN_W_) - 1)
+/* 16 sums in one vector */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(fade_join)(const ATTN_VF_ *sum) {
+#if ATTN_W_ == 4
+  return ATTN_V_ADD_(ATTN_V_ADD_(sum[0], sum[2]), ATTN_V_ADD_(sum[1], sum[3]));
+#elif ATTN_W_ == 8
+  return ATTN_V_ADD_(sum[0], sum[1]);
+#else
+  return sum[0];
+#endif
+}
 
-/* One vector of lanes. Keys behind all of them neither change nor meet a reader. */
-ATTN_INLINE_ void ATTN_FN_(fade_lanes)(const int readers, const int writers, const attn_fade_ *p,
-                                       int lane) {
-  const int64_t dim = p->dim;
-  const ATTN_VF_ one = ATTN_V_SET1_(1.0f);
-  float *x = p->x[0] + lane, *x1 = readers > 1 ? p->x[1] + lane : x;
-  int64_t m = p->n - 1;
-  if (m > lane + ATTN_W_ - 1) m = lane + ATTN_W_ - 1;
-  for (; m >= 0; m -= 4) {
-    ATTN_FADE_KEYS_(ATTN_FADE_OPEN_)
-    for (int64_t c = 0; c < dim; c++) {
-      ATTN_VF_ s = ATTN_V_LOAD_(x + c * ATTN_TILE_), t = s;
-      if (readers > 1) t = ATTN_V_LOAD_(x1 + c * ATTN_TILE_);
-      (void)t;
-      ATTN_FADE_KEYS_(ATTN_FADE_ADD_)
-      ATTN_V_STORE_(x + c * ATTN_TILE_, s);
-      if (readers > 1) ATTN_V_STORE_(x1 + c * ATTN_TILE_, t);
+/* Columns c .. of one reader x against `keys` writers from row m down: sums of 16 columns at a time, and x times what
+ * their tokens leave. some: columns that exist. */
+ATTN_INLINE_ void ATTN_FN_(fade_keys)(const int keys, const int writers, const attn_fade_ *p,
+                                      float *x, int64_t m, int64_t c, const int64_t some,
+                                      ATTN_VF_ *sum) {
+  enum { PARTS = 16 / ATTN_W_ };
+  const float *w = p->w + m * p->dim + c, *y = p->y[0] + m * p->y_stride[0] + c;
+  const float *z = writers > 1 ? p->y[1] + m * p->y_stride[1] + c : y;
+  ATTN_UNROLL_
+  for (int i = 0; i < PARTS; i++) {
+    const int64_t at = i * ATTN_W_;
+    if (at >= some) break;
+    const int n = ATTN_FN_(lanes_left)(some, at);
+    ATTN_VF_ s = ATTN_FN_(load)(x + c, at, n, ATTN_F32);
+    ATTN_UNROLL_
+    for (int k = 0; k < keys; k++) {
+      ATTN_VF_ *to = sum + k * writers * PARTS + i;
+      *to = ATTN_V_FMA_(s, ATTN_FN_(load)(y - k * p->y_stride[0], at, n, ATTN_F32), *to);
+      if (writers > 1)
+        to[PARTS] =
+            ATTN_V_FMA_(s, ATTN_FN_(load)(z - k * p->y_stride[1], at, n, ATTN_F32), to[PARTS]);
+      s = ATTN_V_MUL_(s, ATTN_FN_(load)(w - k * p->dim, at, n, ATTN_F32));
     }
-    ATTN_FADE_KEYS_(ATTN_FADE_CLOSE_)
+    ATTN_FN_(store)(x + c, at, s, n, ATTN_F32);
   }
 }
-#undef ATTN_FADE_KEYS_
-#undef ATTN_FADE_OPEN_
-#undef ATTN_FADE_ADD_
-#undef ATTN_FADE_CLOSE_
-#undef ATTN_FADE_W_
+
+/* Reader x against rows m, m - 1, .., keys of them: their sums, 16 lanes in one vector, into all[writer][m]. */
+ATTN_INLINE_ void ATTN_FN_(fade_some)(const int keys, const int writers, const attn_fade_ *p,
+                                      float *x, int64_t m, ATTN_VF_ (*all)[16]) {
+  enum { PARTS = 16 / ATTN_W_ };
+  const int64_t whole = p->dim / 16 * 16;
+  ATTN_VF_ sum[4 * PARTS];
+  ATTN_UNROLL_
+  for (int i = 0; i < keys * writers * PARTS; i++) sum[i] = ATTN_V_ZERO_();
+  for (int64_t c = 0; c < whole; c += 16) ATTN_FN_(fade_keys)(keys, writers, p, x, m, c, 16, sum);
+  if (whole < p->dim) ATTN_FN_(fade_keys)(keys, writers, p, x, m, whole, p->dim - whole, sum);
+  ATTN_UNROLL_
+  for (int k = 0; k < keys * writers; k++)
+    all[k % writers][m - k / writers] = ATTN_FN_(fade_join)(sum + k * PARTS);
+}
+
+ATTN_INLINE_ void ATTN_FN_(fade_readers)(const int writers, const attn_fade_ *p, int r) {
+  ATTN_VF_ all[2][16];
+  for (int64_t t = 0; t < p->n; t++) {
+    float *x = p->x[r] + t * p->dim;
+    int64_t m = t - p->late[r];
+    for (int j = 0; j < writers; j++)
+      for (int64_t i = 0; i < 16; i++) all[j][i] = ATTN_V_ZERO_();
+#if ATTN_SPECIALISE_
+    for (; m >= 4 / writers - 1; m -= 4 / writers)
+      ATTN_FN_(fade_some)(4 / writers, writers, p, x, m, all);
+#endif
+    for (; m >= 0; m--) ATTN_FN_(fade_some)(1, writers, p, x, m, all);
+    for (int j = 0; j < writers; j++)
+      for (int i = 0; i < 16; i += ATTN_W_)
+        ATTN_V_STORE_(p->g[r][j] + t * p->g_stride + i, ATTN_V_SUMS_(all[j] + i));
+  }
+}
 
 ATTN_FUNC_ void ATTN_FN_(fade_products)(const attn_fade_ *p) {
-  for (int lane = 0; lane < p->n; lane += ATTN_W_)
-    if (p->readers == 1)
-      ATTN_FN_(fade_lanes)(1, 1, p, lane);
-    else if (p->writers == 1)
-      ATTN_FN_(fade_lanes)(2, 1, p, lane);
+  for (int r = 0; r < p->readers; r++)
+    if (p->writers == 1)
+      ATTN_FN_(fade_readers)(1, p, r);
     else
-      ATTN_FN_(fade_lanes)(2, 2, p, lane);
+      ATTN_FN_(fade_readers)(2, p, r);
+}
+
+/* y[m] = x[m] r[m], element by element */
+ATTN_FUNC_ void ATTN_FN_(fade_by)(float *y, const float *x, int64_t x_stride, const float *r,
+                                  int64_t r_stride, int64_t n, int64_t dim) {
+  for (int64_t m = 0; m < n; m++, y += dim, x += x_stride, r += r_stride)
+    for (int64_t c = 0; c < dim; c += ATTN_W_) {
+      const int some = ATTN_FN_(lanes_left)(dim, c);
+      const ATTN_VF_ left = ATTN_FN_(load)(r, c, some, ATTN_F32);
+      ATTN_FN_(store)(y, c, ATTN_V_MUL_(ATTN_FN_(load)(x, c, some, ATTN_F32), left), some,
+                      ATTN_F32);
+    }
+}
+
+/* own[m] = sum_c q[m][c] k[m][c] u[c], over 16 sums joined by halves */
+ATTN_FUNC_ void ATTN_FN_(meets)(float *own, const float *q, const float *k, int64_t k_stride,
+                                const float *u, int64_t n, int64_t dim) {
+  enum { PARTS = 16 / ATTN_W_ };
+  for (int64_t m = 0; m < n; m++, q += dim, k += k_stride) {
+    ATTN_VF_ sum[PARTS];
+    ATTN_UNROLL_
+    for (int i = 0; i < PARTS; i++) sum[i] = ATTN_V_ZERO_();
+    for (int64_t c = 0; c < dim; c += 16) ATTN_UNROLL_
+    for (int i = 0; i < PARTS; i++) {
+      const int64_t at = c + i * ATTN_W_;
+      if (at >= dim) break;
+      const int some = ATTN_FN_(lanes_left)(dim, at);
+      const ATTN_VF_ x =
+          ATTN_V_MUL_(ATTN_FN_(load)(q, at, some, ATTN_F32), ATTN_FN_(load)(u, at, some, ATTN_F32));
+      sum[i] = ATTN_V_FMA_(x, ATTN_FN_(load)(k, at, some, ATTN_F32), sum[i]);
+    }
+    own[m] = ATTN_V_SUM_(ATTN_FN_(fade_join)(sum));
+  }
+}
+
+/* high + low = the sum of column c of n rows, or their product: what each step rounds off goes on by itself. */
+ATTN_FUNC_ void ATTN_FN_(fade_whole)(float *high, float *low, const float *x, int64_t n,
+                                     int64_t dim, int logs) {
+  for (int64_t c = 0; c < dim; c += ATTN_W_) {
+    const int some = ATTN_FN_(lanes_left)(dim, c);
+    ATTN_VF_ s = ATTN_FN_(load)(x, c, some, ATTN_F32), rest = ATTN_V_ZERO_();
+    for (int64_t m = 1; m < n; m++) {
+      const ATTN_VF_ y = ATTN_FN_(load)(x + m * dim, c, some, ATTN_F32), was = s;
+      if (logs) {
+        s = ATTN_V_ADD_(was, y);
+        const ATTN_VF_ part = ATTN_V_SUB_(s, was);
+        rest = ATTN_V_ADD_(
+            rest, ATTN_V_ADD_(ATTN_V_SUB_(was, ATTN_V_SUB_(s, part)), ATTN_V_SUB_(y, part)));
+      } else {
+        s = ATTN_V_MUL_(was, y);
+        rest = ATTN_V_FMA_(rest, y, ATTN_V_SLIP_(was, y, s));
+      }
+    }
+    ATTN_FN_(store)(high, c, s, some, ATTN_F32);
+    ATTN_FN_(store)(low, c, rest, some, ATTN_F32);
+  }
+}
+
+/* Whether n rows of numbers lie in lo .. hi; a NaN does not. */
+ATTN_FUNC_ int ATTN_FN_(bounded)(const char *x, int64_t bytes, int64_t n, int64_t dim, int kind,
+                                 float lo, float hi) {
+  const ATTN_VF_ least = ATTN_V_SET1_(lo), most = ATTN_V_SET1_(hi), one = ATTN_V_SET1_(1.0f);
+  ATTN_VF_ bad = ATTN_V_ZERO_();
+  for (int64_t m = 0; m < n; m++, x += bytes)
+    for (int64_t c = 0; c < dim; c += ATTN_W_) {
+      const ATTN_VF_ y = ATTN_FN_(load)(x, c, ATTN_FN_(lanes_left)(dim, c), kind);
+      bad = ATTN_V_SELECT_(ATTN_V_EQ_(y, y), bad, one);
+      bad = ATTN_V_SELECT_(ATTN_V_LT_(y, least), one, bad);
+      bad = ATTN_V_SELECT_(ATTN_V_LT_(most, y), one, bad);
+    }
+  return ATTN_V_ALL_(ATTN_V_LT_(bad, one));
 }
 
 /* y[m] = x[m] r, r = r w[m], column by column, from the last row to the first */
@@ -3731,6 +3813,49 @@ ATTN_FUNC_ void ATTN_FN_(fade_rows)(float *y, const float *x, int64_t x_stride, 
   }
 }
 
+/* w of a token's channels as a state meets it, less by 1 where near[r] is 1, from logs g (or null) and factors; reads = w k
+ * (k null: none). Returns whether all are near. A factor above 1/2 less 1 is exact. */
+ATTN_FUNC_ int ATTN_FN_(nearly)(float *w, float *near, float *reads, const float *g,
+                                const float *rate, const float *k, int64_t dim) {
+  const ATTN_VF_ one = ATTN_V_SET1_(1.0f), zero = ATTN_V_ZERO_(),
+                 edge = ATTN_V_SET1_(g ? -0.25f : 0.5f);
+  int all = 1;
+  for (int64_t c = 0; c < dim; c += ATTN_W_) {
+    const int some = ATTN_FN_(lanes_left)(dim, c);
+    const ATTN_VF_ x = ATTN_FN_(load)(rate, c, some, ATTN_F32);
+    const ATTN_VF_ y = g ? ATTN_FN_(load)(g, c, some, ATTN_F32) : x;
+    const ATTN_VM_ is = ATTN_V_LT_(edge, y);
+    ATTN_VF_ less = ATTN_V_SUB_(x, one);
+    if (g) { /* e^y - 1 */
+      less = ATTN_V_FMA_(ATTN_V_SET1_(1.0f / 5040), y, ATTN_V_SET1_(1.0f / 720));
+      less = ATTN_V_FMA_(less, y, ATTN_V_SET1_(1.0f / 120));
+      less = ATTN_V_FMA_(less, y, ATTN_V_SET1_(1.0f / 24));
+      less = ATTN_V_FMA_(less, y, ATTN_V_SET1_(1.0f / 6));
+      less = ATTN_V_FMA_(less, y, ATTN_V_SET1_(0.5f));
+      less = ATTN_V_FMA_(ATTN_V_MUL_(less, y), y, y);
+    }
+    const ATTN_VF_ t = ATTN_V_SELECT_(is, less, x), n = ATTN_V_SELECT_(is, one, zero);
+    if (k) {
+      const ATTN_VF_ z = ATTN_FN_(load)(k, c, some, ATTN_F32);
+      ATTN_FN_(store)(reads, c, ATTN_V_FMA_(t, z, ATTN_V_SELECT_(is, z, zero)), some, ATTN_F32);
+    }
+    ATTN_FN_(store)(w, c, t, some, ATTN_F32);
+    ATTN_FN_(store)(near, c, n, some, ATTN_F32);
+    if (some == ATTN_W_)
+      all &= ATTN_V_ALL_(is);
+    else
+      for (int i = 0; i < some; i++) all &= near[c + i] != 0.0f;
+  }
+  return all;
+}
+
+/* What a token is, known where its loops are compiled. */
+enum {
+  ATTN_FN_(token_adds),  /* reads nothing before it writes */
+  ATTN_FN_(token_looks), /* writes the difference to what it read */
+  ATTN_FN_(token_pairs), /* writes what it read to b */
+  ATTN_FN_(token_before) /* its query reads the old state */
+};
 #define ATTN_TOKEN_EACH_(f, sum) f(0, sum) f(1, sum) f(2, sum) f(3, sum)
 #define ATTN_TOKEN_OPEN_(i, sum)                                              \
   ATTN_VF_ u##i = ATTN_V_ZERO_(), v##i = u##i, even##i = u##i, odd##i = u##i; \
@@ -3738,26 +3863,28 @@ ATTN_FUNC_ void ATTN_FN_(fade_rows)(float *y, const float *x, int64_t x_stride, 
   (void)u##i, (void)v##i, (void)even##i, (void)odd##i;
 #define ATTN_TOKEN_READ_(i, sum) \
   if (vecs > i) sum##i = ATTN_V_FMA_(ar, ATTN_FN_(load)(row, i * ATTN_W_, some, ATTN_F32), sum##i);
-#define ATTN_TOKEN_MEET_(i, sum)                      \
-  if (vecs > i) {                                     \
-    u##i = ATTN_V_ADD_(even##i, odd##i);              \
-    if (!p->b) v##i = ATTN_V_FMA_(minus, u##i, v##i); \
-    even##i = odd##i = ATTN_V_ZERO_();                \
+#define ATTN_TOKEN_MEET_(i, sum)                                              \
+  if (vecs > i) {                                                             \
+    u##i = ATTN_V_ADD_(even##i, odd##i);                                      \
+    if (kind == ATTN_FN_(token_looks)) v##i = ATTN_V_FMA_(minus, u##i, v##i); \
+    even##i = odd##i = ATTN_V_ZERO_();                                        \
   }
 #define ATTN_TOKEN_WRITE_(i, sum)                                                               \
   if (vecs > i) {                                                                               \
     const ATTN_VF_ s = row ? ATTN_FN_(load)(row, i * ATTN_W_, some, ATTN_F32) : ATTN_V_ZERO_(); \
-    ATTN_VF_ t = s;                                                                             \
-    if (p->w) t = near ? ATTN_V_FMA_(s, wr, s) : ATTN_V_MUL_(s, wr);                            \
-    if (p->b) t = ATTN_V_FMA_(br, u##i, t);                                                     \
+    ATTN_VF_ t = fades == 0 ? s : near ? ATTN_V_FMA_(s, wr, s) : ATTN_V_MUL_(s, wr);            \
+    if (kind == ATTN_FN_(token_pairs)) t = ATTN_V_FMA_(br, u##i, t);                            \
     t = ATTN_V_FMA_(kr, v##i, t);                                                               \
-    ATTN_FN_(store)(to, i * ATTN_W_, ATTN_FN_(quiet)(t), some, ATTN_F32);                       \
-    sum##i = ATTN_V_FMA_(qr, p->before ? s : t, sum##i);                                        \
+    if (kind == ATTN_FN_(token_before)) t = ATTN_FN_(quiet)(t);                                 \
+    ATTN_FN_(store)(to, i * ATTN_W_, t, some, ATTN_F32);                                        \
+    sum##i = ATTN_V_FMA_(qr, kind == ATTN_FN_(token_before) ? s : t, sum##i);                   \
   }
 #define ATTN_TOKEN_CLOSE_(i, sum)                                                     \
   if (vecs > i) {                                                                     \
     even##i = ATTN_V_ADD_(even##i, odd##i);                                           \
-    if (p->before) even##i = ATTN_V_FMA_(ATTN_V_SET1_(p->own), v##i, even##i);        \
+    sound &= ATTN_V_ALL_(ATTN_V_EQ_(even##i, even##i));                               \
+    if (kind == ATTN_FN_(token_before))                                               \
+      even##i = ATTN_V_FMA_(ATTN_V_SET1_(p->own), v##i, even##i);                     \
     ATTN_FN_(store)(p->o + c, i * ATTN_W_, ATTN_FN_(quiet)(even##i), some, ATTN_F32); \
   }
 #define ATTN_TOKEN_READ_ROW_(r, sum)                     \
@@ -3767,16 +3894,17 @@ ATTN_FUNC_ void ATTN_FN_(fade_rows)(float *y, const float *x, int64_t x_stride, 
     ATTN_FN_(token_ahead)(p, c, r);                      \
     ATTN_TOKEN_EACH_(ATTN_TOKEN_READ_, sum)              \
   }
-#define ATTN_TOKEN_WRITE_ROW_(r, sum)                                                              \
-  {                                                                                                \
-    const float *row = p->from ? p->from + (r)*p->from_stride + c : NULL;                          \
-    float *to = p->to + (r)*p->to_stride + c;                                                      \
-    const ATTN_VF_ kr = ATTN_V_SET1_(p->k[r]), qr = ATTN_V_SET1_(p->q[r]);                         \
-    const ATTN_VF_ wr = p->w ? ATTN_V_SET1_(p->w[r]) : kr, br = p->b ? ATTN_V_SET1_(p->b[r]) : kr; \
-    const int near = p->w && p->near[r] != 0.0f;                                                   \
-    (void)wr, (void)br, (void)near;                                                                \
-    if (!p->a && row) ATTN_FN_(token_ahead)(p, c, r);                                              \
-    ATTN_TOKEN_EACH_(ATTN_TOKEN_WRITE_, sum)                                                       \
+#define ATTN_TOKEN_WRITE_ROW_(r, sum)                                               \
+  {                                                                                 \
+    const float *row = p->from ? p->from + (r)*p->from_stride + c : NULL;           \
+    float *to = p->to + (r)*p->to_stride + c;                                       \
+    const ATTN_VF_ kr = ATTN_V_SET1_(p->k[r]), qr = ATTN_V_SET1_(p->q[r]);          \
+    const ATTN_VF_ wr = fades ? ATTN_V_SET1_(p->w[(r)*p->w_step]) : kr,             \
+                   br = kind == ATTN_FN_(token_pairs) ? ATTN_V_SET1_(p->b[r]) : kr; \
+    const int near = fades == 1 || (fades && p->near[(r)*p->w_step] != 0.0f);       \
+    (void)wr, (void)br, (void)near;                                                 \
+    if (!reads && row) ATTN_FN_(token_ahead)(p, c, r);                              \
+    ATTN_TOKEN_EACH_(ATTN_TOKEN_WRITE_, sum)                                        \
   }
 
 /* The rest of a row that the first strip is about to meet, so that memory is read from end to end. */
@@ -3785,13 +3913,17 @@ ATTN_INLINE_ void ATTN_FN_(token_ahead)(const attn_token_ *p, int64_t c, int64_t
   ATTN_FN_(ahead)((const char *)(p->from + (r + 4) * p->from_stride), p->cols * 4);
 }
 
-/* Columns c .. of one token: read for the error first, so that a strip of S comes from memory once. */
-ATTN_INLINE_ void ATTN_FN_(token_strip)(const int vecs, const attn_token_ *p, int64_t c, int some) {
+/* Columns c .. of one token: read for the error first, so that a strip of S comes from memory once. fades: 0 w is 1, 1
+ * all near, 2 any. A NaN of S reaches what the query reads, and only then S is looked through for it. */
+ATTN_INLINE_ void ATTN_FN_(token_strip)(const int vecs, const int kind, const int fades,
+                                        const attn_token_ *p, int64_t c, int some) {
+  const int reads = kind == ATTN_FN_(token_looks) || kind == ATTN_FN_(token_pairs);
   const ATTN_VF_ minus = ATTN_V_SET1_(p->minus);
   int64_t r = 0;
+  int sound = 1;
   ATTN_TOKEN_EACH_(ATTN_TOKEN_OPEN_, )
   (void)minus;
-  if (p->a) {
+  if (reads) {
     if (p->from) {
       for (; r + 2 <= p->dk; r += 2) {
         ATTN_TOKEN_READ_ROW_(r, even)
@@ -3807,6 +3939,12 @@ ATTN_INLINE_ void ATTN_FN_(token_strip)(const int vecs, const attn_token_ *p, in
   }
   if (r < p->dk) ATTN_TOKEN_WRITE_ROW_(r, even)
   ATTN_TOKEN_EACH_(ATTN_TOKEN_CLOSE_, )
+  for (r = 0; !sound && r < p->dk; r++)
+    for (int i = 0; i < vecs; i++) {
+      float *to = p->to + r * p->to_stride + c;
+      const ATTN_VF_ t = ATTN_FN_(load)(to, i * ATTN_W_, some, ATTN_F32);
+      ATTN_FN_(store)(to, i * ATTN_W_, ATTN_FN_(quiet)(t), some, ATTN_F32);
+    }
 }
 #undef ATTN_TOKEN_EACH_
 #undef ATTN_TOKEN_OPEN_
@@ -3818,10 +3956,37 @@ ATTN_INLINE_ void ATTN_FN_(token_strip)(const int vecs, const attn_token_ *p, in
 #undef ATTN_TOKEN_WRITE_ROW_
 
 ATTN_FUNC_ void ATTN_FN_(token)(const attn_token_ *p) {
+  const int kind = p->before ? ATTN_FN_(token_before)
+                   : p->b    ? ATTN_FN_(token_pairs)
+                   : p->a    ? ATTN_FN_(token_looks)
+                             : ATTN_FN_(token_adds);
+  const int fades = p->w ? p->nearly ? 1 : 2 : 0;
   int64_t c = 0;
-  for (; c + 4 * ATTN_W_ <= p->cols; c += 4 * ATTN_W_) ATTN_FN_(token_strip)(4, p, c, ATTN_W_);
+#if ATTN_SPECIALISE_
+#define ATTN_CASE_(kind, fades)                                                                  \
+  case kind * 3 + fades:                                                                         \
+    for (; c + WIDE <= p->cols; c += WIDE) ATTN_FN_(token_strip)(4, kind, fades, p, c, ATTN_W_); \
+    break;
+#define ATTN_CASES_(kind) \
+  ATTN_CASE_(kind, 0)     \
+  ATTN_CASE_(kind, 1)     \
+  ATTN_CASE_(kind, 2)
+  enum { WIDE = 4 * ATTN_W_ };
+  if (p->from) switch (kind * 3 + fades) {
+      ATTN_CASE_(ATTN_FN_(token_adds), 1)
+      ATTN_CASE_(ATTN_FN_(token_adds), 2)
+      ATTN_CASES_(ATTN_FN_(token_looks))
+      ATTN_CASE_(ATTN_FN_(token_pairs), 1)
+      ATTN_CASE_(ATTN_FN_(token_pairs), 2)
+      ATTN_CASE_(ATTN_FN_(token_before), 1)
+      ATTN_CASE_(ATTN_FN_(token_before), 2)
+      default: break;
+    }
+#undef ATTN_CASES_
+#undef ATTN_CASE_
+#endif
   for (; c < p->cols; c += ATTN_W_)
-    ATTN_FN_(token_strip)(1, p, c, ATTN_FN_(lanes_left)(p->cols, c));
+    ATTN_FN_(token_strip)(1, kind, fades, p, c, ATTN_FN_(lanes_left)(p->cols, c));
 }
 /* <<< attn/kernels/recurrent.h */
 /* >>> attn/kernels/norm.h */
@@ -8959,7 +9124,7 @@ typedef struct attn_recurrent_params {
  *
  * Aliasing: o and the final arrays share no memory with each other and the inputs, but that final_state (and _n, _m)
  *   may be initial_state, with the same strides.
- * Memory: attn_recurrent_workspace bytes: a worker has at most 12 dk dv + 2900 dk + 800 dv + 90 KB, whatever T.
+ * Memory: attn_recurrent_workspace bytes: a worker has at most 12 dk dv + 2400 dk + 800 dv + 90 KB, whatever T.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _HEADS, _STRIDE, _ALIGN, _OVERLAP, _OVERFLOW, _WORKSPACE, _MEMORY, those of
  *   ctx; _RANGE for rule, form, chunk, layer, len, cu_seqlens, and what another rule has no use for; _VALUE for w outside
  *   0 .. 1, log w above 0 or NaN, scale, eps, dt_min, dt_max. Outputs are untouched then.
@@ -8973,7 +9138,7 @@ typedef struct attn_recurrent_params {
  *   token a call as from chunks to 2e-5. Within a call sums carry what rounding takes; a state between calls is one f32.
  *   Decays meet as products, never as quotients: e^-80 in a chunk is as exact as 1.
  * Cost: 2 T (2 dk dv + C (dk + dv)) flops a head with C = 64, delta rules and DPLR about twice, and with decays by
- *   channel 32 dk more for each token and reader; up to 4 tokens a call are done one by one: S is read and written once. */
+ *   channel 26 dk more for each token and reader; up to 4 tokens a call are done one by one: S is read and written once. */
 ATTN_DEF attn_status attn_recurrent(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                     const attn_recurrent_params *params, attn_ctx *ctx);
 
@@ -13808,27 +13973,27 @@ typedef struct attn_state_table_ { /* the linear state */
   void (*accrue)(float *s, float *rest, const float *x, int64_t n, double alpha, float by);
 } attn_state_table_;
 
-/* Products of n <= 16 tokens whose channels fade: readers x[][c][lane] in rows of a tile, writers y[][m][c], w[m][c]
- * what token m leaves. g[i][j][m][lane] = sum_c x_i[c][lane] (product of w over m + 1 .. lane) y_j[m][c] for m <= lane;
- * late[i]: the product over m + 1 .. lane - 1, m < lane. Other lanes of g hold anything. Then x_i is what
- * reads a state before the tokens: times the product over 0 .. lane, or lane - 1. */
+/* Products of n <= 16 tokens whose channels fade: readers x[][t][c], writers y[][m][c], w[m][c] what token m leaves.
+ * g[i][j][t][m] = sum_c x_i[t][c] (product of w over m + 1 .. t) y_j[m][c] for m <= t; late[i]: the product over
+ * m + 1 .. t - 1, m < t. Others of its 16 columns are 0. Then x_i is what reads a state before the tokens: times the
+ * product over 0 .. t, or t - 1. Sums are 16, joined by halves. */
 typedef struct attn_fade_ {
-  float *x[2];
-  const float *y[2], *w; /* rows y_stride[] apart; dense */
-  float *g[2][2];        /* [16][16] */
-  int64_t y_stride[2], dim;
+  float *x[2], *g[2][2];
+  const float *y[2], *w; /* rows y_stride[] apart; x and w dense */
+  int64_t y_stride[2], g_stride, dim;
   int late[2], readers, writers, n;
 } attn_fade_;
 
 /* One token into S [dk][cols], from `from` (null = 0) to `to`, which may be the same: u = a S (a null: none),
  * v += minus u where there is no b, S = w S + b u + k v, and o = q S; before: q of the old S, and own v. near[r] not 0:
- * w[r] is less by 1 (of a decay near 1). w null = 1. Sums over rows are two, of even and of odd ones. */
+ * w[r] is less by 1 (of a decay near 1); nearly: all are. w null = 1; its numbers are w_step apart, 0 of one for all. Sums
+ * over rows are two, of even and of odd ones. */
 typedef struct attn_token_ {
   float *to, *o;
   const float *from, *w, *near, *a, *b, *k, *q, *v;
-  int64_t to_stride, from_stride, dk, cols;
+  int64_t to_stride, from_stride, w_step, dk, cols;
   float minus, own;
-  int before;
+  int before, nearly;
 } attn_token_;
 
 typedef struct attn_recurrent_table_ { /* states with decays */
@@ -13836,6 +14001,20 @@ typedef struct attn_recurrent_table_ { /* states with decays */
   /* y[m] = x[m] r, r = r w[m], column by column, m from n - 1 down; y and w dense */
   void (*fade_rows)(float *y, const float *x, int64_t x_stride, const float *w, int64_t n,
                     int64_t dim, float *r);
+  /* y[m] = x[m] r[m], element by element; y dense */
+  void (*fade_by)(float *y, const float *x, int64_t x_stride, const float *r, int64_t r_stride,
+                  int64_t n, int64_t dim);
+  /* own[m] = q[m] . (u o k[m]), over 16 sums; rows of q and u dense */
+  void (*meets)(float *own, const float *q, const float *k, int64_t k_stride, const float *u,
+                int64_t n, int64_t dim);
+  /* high + low = sums (logs) or products of n rows, column by column */
+  void (*fade_whole)(float *high, float *low, const float *x, int64_t n, int64_t dim, int logs);
+  /* whether n rows of numbers, `bytes` apart, lie in lo .. hi: a NaN does not */
+  int (*bounded)(const char *x, int64_t bytes, int64_t n, int64_t dim, int kind, float lo,
+                 float hi);
+  /* w and near of a token from logs (null: none) and factors; reads = w k; 1 when all are near */
+  int (*nearly)(float *w, float *near, float *reads, const float *g, const float *rate,
+                const float *k, int64_t dim);
   void (*token)(const attn_token_ *p);
 } attn_recurrent_table_;
 
@@ -15886,7 +16065,9 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
 #define ATTN_GATE_TABLE_(on) on(gate)
 #define ATTN_FEATURE_TABLE_(on) on(top_rows), on(power_rows), on(wave_rows), on(elu1)
 #define ATTN_STATE_TABLE_(on) on(step), on(step_z), on(accrue)
-#define ATTN_RECURRENT_TABLE_(on) on(fade_products), on(fade_rows), on(token)
+#define ATTN_RECURRENT_TABLE_(on)                                                        \
+  on(fade_products), on(fade_rows), on(fade_by), on(meets), on(fade_whole), on(bounded), \
+      on(nearly), on(token)
 #define ATTN_FOURIER_TABLE_(on) on(butterflies), on(mirror)
 
 #define ATTN_ON_SCALAR_(name) attn_##name##_scalar_
@@ -43075,8 +43256,8 @@ ATTN_FUNC_ void attn_linear_settle_(const attn_table_ *f, attn_linear_slot_ s, i
 /* Rows of tensors that are read or written next, asked for between products, or each of them would be
  * waited for. */
 typedef struct attn_linear_ask_ {
-  const char *at[4];
-  int64_t step[4], bytes[4];
+  const char *at[8];
+  int64_t step[8], bytes[8];
   int streams;
   int64_t rows, each; /* left of each stream; asked for at once */
 } attn_linear_ask_;
@@ -44457,7 +44638,7 @@ enum {
   ATTN_RECURRENT_CHUNK_ = 64, /* tokens worked on at once */
   ATTN_RECURRENT_PART_ = 16,  /* tokens between two of which channels fade pair by pair */
   ATTN_RECURRENT_FEW_ = 4,    /* tokens that go one by one */
-  ATTN_RECURRENT_PIECES_ = 27
+  ATTN_RECURRENT_PIECES_ = 24
 };
 
 typedef enum attn_recurrent_decay_ {
@@ -44494,7 +44675,7 @@ typedef struct attn_recurrent_ {
 
 /* What a worker has; square: [64][64], turned: [dk][64], rows: [64][dk], values: [64][wide], state: [dk][wide] */
 typedef struct attn_recurrent_own_ {
-  float *qt, *at, *kt, *bt;        /* readers and writers, turned */
+  float *kt, *bt;                  /* writers, turned */
   float *q, *k, *a, *b, *w, *fade; /* rows */
   float *near;                     /* [64][dk]: of one-by-one tokens */
   float *d, *qk, *qb, *ak, *ab;    /* square */
@@ -44502,7 +44683,6 @@ typedef struct attn_recurrent_own_ {
   float *s, *rest, *sum;           /* state */
   float *left, *over;              /* [dk]: products of decays */
   double *keep;                    /* [dk]: what is left of S behind the chunk, or its log */
-  float *part;                     /* [4][16][16] */
   float *m;                        /* MLSTM's n and values of a token, [2][wide + dk] */
   attn_linear_ask_ *ask;
 } attn_recurrent_own_;
@@ -44513,8 +44693,6 @@ ATTN_COLD_ int64_t attn_recurrent_lay_(attn_recurrent_ *a) {
   const int64_t each = a->decay == ATTN_RECURRENT_EACH_, low = a->low, reads = a->delta || low;
   const int64_t values = attn_mul_(n, a->wide), state = attn_mul_(a->dk, a->wide);
   const int64_t floats[ATTN_RECURRENT_PIECES_] = {rows,
-                                                  reads * rows,
-                                                  rows,
                                                   low * rows,
                                                   rows,
                                                   rows,
@@ -44537,7 +44715,6 @@ ATTN_COLD_ int64_t attn_recurrent_lay_(attn_recurrent_ *a) {
                                                   a->dk,
                                                   a->dk,
                                                   attn_mul_(2, a->dk),
-                                                  4 * 16 * 16,
                                                   attn_mul_(2, attn_add_(a->wide, a->dk))};
   int64_t at = attn_piece_(1, sizeof(attn_linear_ask_));
   for (int i = 0; i < ATTN_RECURRENT_PIECES_; i++) {
@@ -44553,14 +44730,12 @@ ATTN_FUNC_ void attn_recurrent_cut_(const attn_recurrent_ *a, int worker, attn_r
   const int64_t *at = a->at;
   w->ask = (attn_linear_ask_ *)(void *)base;
   w->ask->rows = 0;
-  w->qt = p + at[0], w->at = p + at[1], w->kt = p + at[2], w->bt = p + at[3];
-  w->q = p + at[4], w->k = p + at[5], w->a = p + at[6], w->b = p + at[7], w->w = p + at[8];
-  w->fade = p + at[9], w->near = p + at[10], w->d = p + at[11], w->qk = p + at[12];
-  w->qb = p + at[13], w->ak = p + at[14], w->ab = p + at[15], w->v = p + at[16];
-  w->u = p + at[17], w->y = p + at[18], w->s = p + at[19], w->rest = p + at[20];
-  w->sum = p + at[21], w->left = p + at[22], w->over = p + at[23];
-  w->keep = (double *)(void *)(p + at[24]);
-  w->part = p + at[25], w->m = p + at[26];
+  w->kt = p + at[0], w->bt = p + at[1], w->q = p + at[2], w->k = p + at[3], w->a = p + at[4],
+  w->b = p + at[5], w->w = p + at[6], w->fade = p + at[7], w->near = p + at[8], w->d = p + at[9],
+  w->qk = p + at[10], w->qb = p + at[11], w->ak = p + at[12], w->ab = p + at[13], w->v = p + at[14],
+  w->u = p + at[15], w->y = p + at[16], w->s = p + at[17], w->rest = p + at[18],
+  w->sum = p + at[19], w->left = p + at[20], w->over = p + at[21],
+  w->keep = (double *)(void *)(p + at[22]), w->m = p + at[23];
 }
 
 /* A head's tokens on their way into a state, and the chunk at hand. */
@@ -44573,8 +44748,12 @@ typedef struct attn_recurrent_chain_ {
   int n;              /* tokens of the chunk */
   int clears;         /* nothing is left of S before it */
   double m;           /* MLSTM's running maximum */
-  const float *k;     /* rows of the chunk: where they are, or in w.k */
-  int64_t k_stride;
+  /* rows of the chunk: where they are, or in w.k, w.b, w.v; without col */
+  const float *k, *b_rows, *v;
+  int64_t k_stride, b_stride, v_stride;
+  const float *rates, *logs; /* [64][dk]: decays by channel, and what they are exponentials of */
+  float *y;                  /* what queries read: in o itself, or w.y; without col */
+  int64_t y_stride;
   double keep[ATTN_RECURRENT_CHUNK_]; /* w of a token, where it is one number */
   float gain[ATTN_RECURRENT_CHUNK_];  /* what values are multiplied by */
   float beta[ATTN_RECURRENT_CHUNK_];
@@ -44640,18 +44819,25 @@ ATTN_FUNC_ float attn_recurrent_less_(float g) {
   return p * g * g + g;
 }
 
+/* e^g beside its float: near 1 what it lacks to 1 is as exact, for that is what many tokens multiply. */
+ATTN_FUNC_ double attn_recurrent_exp_(float g, float rounded) {
+  return g > -0.25f ? 1.0 + (double)attn_recurrent_less_(g) : (double)rounded;
+}
+
 /* What tokens i .. leave of S, and the factors of their values. */
 ATTN_FUNC_ void attn_recurrent_rates_(attn_recurrent_chain_ *c, int64_t i, int n) {
   const attn_recurrent_ *a = c->a;
   const attn_tensor *w = &a->more[ATTN_RECURRENT_W_];
-  float x[ATTN_RECURRENT_CHUNK_];
+  float x[ATTN_RECURRENT_CHUNK_], y[ATTN_RECURRENT_CHUNK_];
   if (a->p.rule == ATTN_RECURRENT_MAMBA2) {
     const double rate = attn_exp_f64_((double)a->p.a_log[c->h]);
     attn_recurrent_numbers_(c, x, &a->more[ATTN_RECURRENT_DT_], i, n);
     for (int j = 0; j < n; j++) {
       const double d = attn_recurrent_step_of_(a, c->h, x[j]);
-      c->keep[j] = attn_exp_f64_(-rate * d), c->gain[j] = (float)d;
+      x[j] = (float)(-rate * d), c->gain[j] = (float)d;
     }
+    a->table->exp(y, x, n);
+    for (int j = 0; j < n; j++) c->keep[j] = attn_recurrent_exp_(x[j], y[j]);
   } else if (!w->data) {
     const double rate = attn_recurrent_usual_(a, c->h);
     for (int j = 0; j < n; j++) c->keep[j] = rate;
@@ -44660,6 +44846,8 @@ ATTN_FUNC_ void attn_recurrent_rates_(attn_recurrent_chain_ *c, int64_t i, int n
       attn_recurrent_numbers_(c, x, w, i, n);
     else
       attn_recurrent_numbers_(c, x, w, 0, 1);
+    const int logs = a->p.form == ATTN_RECURRENT_LOG && !a->counts;
+    if (logs) a->table->exp(y, x, w->len > 1 ? n : 1);
     for (int j = 0; j < n; j++) {
       const double g = (double)x[w->len > 1 ? j : 0];
       if (a->counts) /* the log, which meets the maximum first */
@@ -44667,7 +44855,7 @@ ATTN_FUNC_ void attn_recurrent_rates_(attn_recurrent_chain_ *c, int64_t i, int n
                      : a->p.form == ATTN_RECURRENT_LOGIT ? -attn_softplus_f64_(-g)
                                                          : attn_recurrent_log_((float)g);
       else
-        c->keep[j] = a->p.form == ATTN_RECURRENT_LOG ? attn_exp_f64_(g) : g;
+        c->keep[j] = logs ? attn_recurrent_exp_((float)g, y[w->len > 1 ? j : 0]) : g;
     }
   }
   if (!a->counts) return;
@@ -44690,13 +44878,13 @@ ATTN_FUNC_ int attn_recurrent_cuts_(const attn_recurrent_chain_ *c, int64_t i, i
   if (a->p.reset && a->p.reset[c->b * a->len + i + j]) return 1;
   if (a->low || a->before || a->decay == ATTN_RECURRENT_NONE_) return 0;
   if (a->decay == ATTN_RECURRENT_TOKEN_) return c->keep[j] == 0.0;
-  const float *w = c->w.w + j * a->dk;
+  const float *w = c->rates + j * a->dk;
   for (int64_t r = 0; r < a->dk; r++)
     if (w[r] != 0.0f) return 0;
   return 1;
 }
 
-/* Decays of up to n tokens from i on; cut before a token that nothing before it reaches. w.near holds logs. */
+/* Decays of up to n tokens from i on; cut before a token that nothing before it reaches. */
 ATTN_FUNC_ void attn_recurrent_decays_(attn_recurrent_chain_ *c, int64_t i, int n) {
   const attn_recurrent_ *a = c->a;
   const attn_recurrent_own_ *w = &c->w;
@@ -44706,12 +44894,14 @@ ATTN_FUNC_ void attn_recurrent_decays_(attn_recurrent_chain_ *c, int64_t i, int 
   if (a->decay == ATTN_RECURRENT_TOKEN_) attn_recurrent_rates_(c, i, n);
   if (a->decay == ATTN_RECURRENT_EACH_) {
     const attn_tensor *t = &a->more[ATTN_RECURRENT_W_];
-    const int64_t step = t->len > 1 ? t->stride_len : 0;
-    a->table->widen(w->w, attn_recurrent_at_(c, t, i), step, NULL, n, dk, t->dtype, NULL);
-    if (a->p.form == ATTN_RECURRENT_LOG) {
-      memcpy(w->near, w->w, (size_t)(n * dk) * sizeof(float));
-      a->table->exp(w->w, w->w, n * dk);
-    }
+    const char *at = attn_recurrent_at_(c, t, i);
+    const int logs = a->p.form == ATTN_RECURRENT_LOG;
+    const int dense = t->dtype == ATTN_F32 && t->len > 1 && t->stride_len == dk;
+    float *to = logs ? w->near : w->w;
+    if (!dense)
+      a->table->widen(to, at, t->len > 1 ? t->stride_len : 0, NULL, n, dk, t->dtype, NULL);
+    c->rates = c->logs = dense ? (const float *)(const void *)at : to;
+    if (logs) a->table->exp(w->w, c->logs, n * dk), c->rates = w->w;
   }
   c->clears = attn_recurrent_cuts_(c, i, 0);
   c->n = n;
@@ -44720,6 +44910,7 @@ ATTN_FUNC_ void attn_recurrent_decays_(attn_recurrent_chain_ *c, int64_t i, int 
   if (a->counts) c->m = (double)c->last[c->n - 1];
   if (a->delta && a->more[ATTN_RECURRENT_BETA_].data)
     attn_recurrent_numbers_(c, c->beta, &a->more[ATTN_RECURRENT_BETA_], i, c->n);
+  if (a->delta) memcpy(c->gain, c->beta, sizeof c->gain);
 }
 
 /* factor[j] = 1 / sqrt(sum x_j^2 + 1e-6) times by, in double where floats cannot square. */
@@ -44742,13 +44933,6 @@ ATTN_FUNC_ void attn_recurrent_norms_(const attn_recurrent_ *a, float *factor, a
   }
 }
 
-/* A dot product in double, over four sums. */
-ATTN_FUNC_ float attn_recurrent_meet_(const float *q, const float *k, const float *u, int64_t n) {
-  double s[4] = {0.0, 0.0, 0.0, 0.0};
-  for (int64_t r = 0; r < n; r++) s[r & 3] += (double)q[r] * (double)k[r] * (double)u[r];
-  return (float)((s[0] + s[1]) + (s[2] + s[3]));
-}
-
 /* Queries (scaled), keys, values (with their factors) of the chunk's tokens as floats; a and b of their rule. */
 ATTN_FUNC_ void attn_recurrent_load_(attn_recurrent_chain_ *c, int64_t i) {
   const attn_recurrent_ *a = c->a;
@@ -44760,10 +44944,10 @@ ATTN_FUNC_ void attn_recurrent_load_(attn_recurrent_chain_ *c, int64_t i) {
   attn_recurrent_norms_(a, by, x, a->scale);
   f->scale_rows(w->q, dk, x.p, x.stride, n, dk, by);
   if (a->p.rule == ATTN_RECURRENT_HGRN2) {
-    for (int64_t r = 0; r < n * dk; r++) w->k[r] = 1.0f - w->w[r];
+    for (int64_t r = 0; r < n * dk; r++) w->k[r] = 1.0f - c->rates[r];
     if (a->p.form == ATTN_RECURRENT_LOG) /* 1 - e^g where e^g is near 1 */
       for (int64_t r = 0; r < n * dk; r++)
-        if (w->near[r] > -0.25f) w->k[r] = -attn_recurrent_less_(w->near[r]);
+        if (c->logs[r] > -0.25f) w->k[r] = -attn_recurrent_less_(c->logs[r]);
     x = attn_floats_at_(w->k, dk, n);
   } else {
     x = attn_recurrent_rows_(c, w->k, &a->k, i, c->n);
@@ -44776,34 +44960,54 @@ ATTN_FUNC_ void attn_recurrent_load_(attn_recurrent_chain_ *c, int64_t i) {
   c->k = x.p, c->k_stride = x.stride;
   if (a->low) {
     x = attn_recurrent_rows_(c, w->a, &a->more[ATTN_RECURRENT_A_], i, c->n);
-    const float sign = a->p.rule == ATTN_RECURRENT_RWKV7 ? -1.0f : 1.0f;
-    for (int64_t j = 0; j < n; j++) by[j] = sign;
-    f->scale_rows(w->a, dk, x.p, x.stride, n, dk, by);
-    x = attn_recurrent_rows_(c, w->b, &a->more[ATTN_RECURRENT_B_], i, c->n);
-    for (int64_t j = 0; j < n; j++) {
-      const float *from = x.p + j * x.stride, *r = w->a + j * dk;
-      float *to = w->b + j * dk;
-      for (int64_t z = 0; z < dk; z++) to[z] = sign < 0.0f ? -r[z] * from[z] : from[z];
+    const attn_floats_ y = attn_recurrent_rows_(c, w->b, &a->more[ATTN_RECURRENT_B_], i, c->n);
+    const int rate = a->p.rule == ATTN_RECURRENT_RWKV7;
+    for (int64_t j = 0; j < n; j++) by[j] = rate ? -1.0f : 1.0f;
+    c->b_rows = y.p, c->b_stride = y.stride;
+    if (rate) {
+      attn_on_(recurrent, f)->fade_by(w->b, y.p, y.stride, x.p, x.stride, n, dk);
+      c->b_rows = w->b, c->b_stride = dk;
     }
+    f->scale_rows(w->a, dk, x.p, x.stride, n, dk, by);
   }
   /* whole vectors, n beside the values */
+  const int64_t cols = c->cols < a->dv - c->col ? c->cols : a->dv - c->col;
+  const int gains = a->delta || a->counts || a->p.rule == ATTN_RECURRENT_MAMBA2;
   const char *v = attn_recurrent_at_(c, &a->v, i);
-  for (int64_t j = 0; j < n; j++) {
-    float *to = w->v + j * a->wide;
-    if (a->wide > a->dv) memset(to + a->dv, 0, (size_t)(a->wide - a->dv) * sizeof(float));
-    f->blend(to + c->col, v + attn_bytes_(a->v.dtype, j * a->v.stride_len + c->col), NULL, ATTN_F32,
-             a->v.dtype, ATTN_F32, c->cols < a->dv - c->col ? c->cols : a->dv - c->col, c->gain[j],
-             0.0f);
-    if (a->counts) to[a->dv] = c->gain[j];
+  c->v = w->v, c->v_stride = a->wide;
+  if (!gains && a->v.dtype == ATTN_F32 && a->wide == a->dv) {
+    c->v = (const float *)(const void *)v, c->v_stride = a->v.stride_len;
+    return;
   }
+  for (int64_t j = 0; a->wide > a->dv && j < n; j++) {
+    memset(w->v + j * a->wide + a->dv, 0, (size_t)(a->wide - a->dv) * sizeof(float));
+    if (a->counts) w->v[j * a->wide + a->dv] = c->gain[j];
+  }
+  if (a->v.dtype == ATTN_F32) {
+    f->scale_rows(w->v + c->col, a->wide, (const float *)(const void *)v + c->col, a->v.stride_len,
+                  n, cols, c->gain);
+    return;
+  }
+  for (int64_t j = 0; j < n; j++)
+    f->blend(w->v + j * a->wide + c->col, v + attn_bytes_(a->v.dtype, j * a->v.stride_len + c->col),
+             NULL, ATTN_F32, a->v.dtype, ATTN_F32, cols, c->gain[j], 0.0f);
+}
+
+/* Where what queries read is summed. */
+ATTN_FUNC_ void attn_recurrent_into_(attn_recurrent_chain_ *c, int64_t i) {
+  const attn_recurrent_ *a = c->a;
+  c->y = c->w.y, c->y_stride = a->wide;
+  if (a->counts || a->p.skip || a->o.dtype != ATTN_F32) return;
+  c->y = (float *)(void *)attn_at_(&a->o, c->b, c->h, i), c->y_stride = a->o.stride_len;
 }
 
 /* Tokens i .. of o from their sums: times what their rule divides by, and what it adds. */
-ATTN_FUNC_ void attn_recurrent_store_(const attn_recurrent_chain_ *c, int64_t i, const float *y,
-                                      int n) {
+ATTN_FUNC_ void attn_recurrent_store_(const attn_recurrent_chain_ *c, int64_t i, int n) {
   const attn_recurrent_ *a = c->a;
+  const float *y = c->w.y;
   const int64_t cols = c->cols < a->dv - c->col ? c->cols : a->dv - c->col;
   const float skip = a->p.skip ? a->p.skip[c->h] : 0.0f;
+  if (c->y != y) return;
   for (int j = 0; j < n; j++, y += a->wide) {
     const int64_t at = attn_bytes_(a->v.dtype, c->col);
     float by = 1.0f;
@@ -44830,11 +45034,6 @@ ATTN_FUNC_ void attn_recurrent_store_(const attn_recurrent_chain_ *c, int64_t i,
  * solved row by row: values of later tokens depend on it. */
 
 enum { ATTN_RECURRENT_ROWS_ = 12, ATTN_RECURRENT_E_ = ATTN_RECURRENT_CHUNK_ };
-
-/* Rows of a turned matrix as those of a product. */
-ATTN_FUNC_ attn_floats_ attn_recurrent_turned_(const float *x, int64_t i, int64_t n) {
-  return attn_floats_at_(x + i, 1, n);
-}
 
 ATTN_FUNC_ void attn_recurrent_turn_(const attn_recurrent_ *a, float *to, const float *x,
                                      int64_t stride, int64_t i, int64_t n) {
@@ -44872,13 +45071,13 @@ ATTN_FUNC_ void attn_recurrent_triangle_(const attn_recurrent_chain_ *c, float *
   }
 }
 
-ATTN_FUNC_ void attn_recurrent_products_(const attn_recurrent_chain_ *c, float *g, const float *x,
+ATTN_FUNC_ void attn_recurrent_products_(const attn_recurrent_chain_ *c, float *g, attn_floats_ x,
                                          const float *y, int late) {
   const attn_recurrent_ *a = c->a;
   for (int64_t t = 0, rows; t < c->n; t += rows) {
     rows = c->n - t < ATTN_RECURRENT_ROWS_ ? c->n - t : (int64_t)ATTN_RECURRENT_ROWS_;
     attn_linear_times_(a->table, c->w.ask, g + t * ATTN_RECURRENT_E_, ATTN_RECURRENT_E_,
-                       attn_recurrent_turned_(x, t, rows), ATTN_RECURRENT_E_,
+                       attn_floats_at_(x.p + t * x.stride, x.stride, rows), 1,
                        attn_floats_at_(y, ATTN_RECURRENT_E_, a->dk), t + rows, 1);
     attn_recurrent_triangle_(c, g, t, rows, late);
   }
@@ -44891,37 +45090,36 @@ ATTN_FUNC_ void attn_recurrent_fade_(attn_recurrent_chain_ *c) {
   const attn_recurrent_own_ *w = &c->w;
   const int64_t e = ATTN_RECURRENT_E_, dk = a->dk;
   const int readers = a->delta || a->low ? 2 : 1, writers = a->low ? 2 : 1;
-  float *x[2] = {w->qt, w->at}, *yt[2] = {w->kt, w->bt};
+  float *x[2] = {w->q, w->a}, *yt[2] = {w->kt, w->bt};
   float *g[2][2] = {{w->qk, w->qb}, {w->ak, w->ab}};
-  const float *y[2] = {c->k, w->b};
-  const int64_t stride[2] = {c->k_stride, dk};
+  const float *y[2] = {c->k, c->b_rows};
+  const int64_t stride[2] = {c->k_stride, c->b_stride};
   const int late[2] = {a->before, a->low};
   for (int64_t r = 0; r < dk; r++) w->left[r] = 1.0f;
   for (int64_t t0 = 0, n; t0 < c->n; t0 += n) {
     n = c->n - t0 < ATTN_RECURRENT_PART_ ? c->n - t0 : (int64_t)ATTN_RECURRENT_PART_;
     attn_fade_ p;
     memset(&p, 0, sizeof p);
-    p.readers = readers, p.writers = writers, p.n = (int)n, p.dim = dk, p.w = w->w + t0 * dk;
+    p.readers = readers, p.writers = writers, p.n = (int)n, p.dim = dk, p.w = c->rates + t0 * dk;
+    p.g_stride = e;
     for (int i = 0; i < 2; i++) {
-      p.x[i] = x[i] + t0, p.y[i] = y[i] + t0 * stride[i], p.late[i] = late[i],
+      p.x[i] = x[i] + t0 * dk, p.y[i] = y[i] + t0 * stride[i], p.late[i] = late[i],
       p.y_stride[i] = stride[i];
-      for (int j = 0; j < 2; j++) p.g[i][j] = w->part + (2 * i + j) * 256;
+      for (int j = 0; j < 2; j++) p.g[i][j] = g[i][j] + t0 * e + t0;
     }
     attn_on_(recurrent, f)->fade_products(&p);
+    const int64_t next =
+        t0 + ATTN_RECURRENT_PART_; /* what rows of a block beyond these do not see */
     for (int i = 0; i < readers; i++)
       for (int j = 0; j < writers; j++) {
-        float *to = g[i][j] + t0 * e;
-        for (int64_t t = 0; t < n; t++, to += e) {
-          const int64_t end = t + 1 - late[i];
-          for (int64_t m = 0; m < end; m++) to[t0 + m] = p.g[i][j][m * 16 + t];
-          for (int64_t m = end; m < n + ATTN_RECURRENT_ROWS_ && t0 + m < e; m++) to[t0 + m] = 0.0f;
-        }
+        for (int64_t t = t0; next < e && t < t0 + n; t++)
+          memset(g[i][j] + t * e + next, 0, ATTN_RECURRENT_ROWS_ * sizeof(float));
         if (t0)
-          attn_linear_times_(f, w->ask, g[i][j] + t0 * e, e, attn_recurrent_turned_(x[i], t0, n), e,
+          attn_linear_times_(f, w->ask, g[i][j] + t0 * e, e, attn_floats_at_(p.x[i], dk, n), 1,
                              attn_floats_at_(yt[j], e, dk), t0, 1);
       }
     for (int i = 0; t0 && i < readers; i++)
-      f->scale_rows(x[i] + t0, e, x[i] + t0, e, dk, n, w->left);
+      attn_on_(recurrent, f)->fade_by(p.x[i], p.x[i], dk, w->left, 0, n, dk);
     for (int j = 0; j < writers; j++) {
       for (int64_t r = 0; r < dk; r++) w->over[r] = 1.0f;
       attn_on_(recurrent, f)
@@ -44931,49 +45129,59 @@ ATTN_FUNC_ void attn_recurrent_fade_(attn_recurrent_chain_ *c) {
     }
     for (int64_t r = 0; r < dk; r++) w->left[r] *= w->over[r];
   }
-  /* over the chunk in double: what is left of S is a product of chunks */
-  const float *by = a->p.form == ATTN_RECURRENT_LOG ? w->near : w->w;
+  /* over the chunk in two floats: what is left of S is a product of chunks */
   const int logs = a->p.form == ATTN_RECURRENT_LOG;
-  for (int64_t r = 0; r < dk; r++) w->keep[r] = (double)by[r];
-  for (int64_t t = 1; t < c->n; t++)
-    for (int64_t r = 0; r < dk; r++) {
-      const double x1 = (double)by[t * dk + r];
-      w->keep[r] = logs ? w->keep[r] + x1 : w->keep[r] * x1;
-    }
-  for (int64_t r = 0; logs && r < dk; r++) w->keep[r] = attn_exp_f64_(w->keep[r]);
+  attn_on_(recurrent, f)->fade_whole(w->left, w->over, logs ? c->logs : c->rates, c->n, dk, logs);
+  if (logs) f->exp(w->fade, w->left, dk);
+  for (int64_t r = 0; r < dk; r++) {
+    const double rest = (double)w->over[r];
+    w->keep[r] = !logs ? (double)w->left[r] + rest
+                 : w->fade[r] > 0.0f /* else the rest is NaN */
+                     ? attn_recurrent_exp_(w->left[r], w->fade[r]) * (1.0 + rest)
+                     : 0.0;
+  }
+}
+
+/* y = (start ? 0 : y) + X w over the chunk's columns, 64 of them at a time: they stay in the first cache for all rows. */
+ATTN_FUNC_ void attn_recurrent_times_(const attn_recurrent_chain_ *c, float *y, int64_t y_stride,
+                                      attn_floats_ x, int64_t x_step, attn_floats_ w, int start) {
+  for (int64_t i = 0, cols; i < c->cols; i += cols) {
+    cols = c->cols - i < 64 ? c->cols - i : 64;
+    attn_linear_times_(c->a->table, c->w.ask, y + i, y_stride, x, x_step,
+                       attn_floats_at_(w.p + i, w.stride, w.rows), cols, start);
+  }
 }
 
 /* y = X S0 for the readers x of the chunk. */
-ATTN_FUNC_ void attn_recurrent_read_(const attn_recurrent_chain_ *c, float *y, const float *x,
-                                     int late) {
+ATTN_FUNC_ void attn_recurrent_read_(const attn_recurrent_chain_ *c, float *y, int64_t y_stride,
+                                     attn_floats_ x, int late) {
   const attn_recurrent_ *a = c->a;
   const attn_table_ *f = a->table;
   y += c->col;
   if (c->clears && !a->low) {
-    for (int j = 0; j < c->n; j++) memset(y + j * a->wide, 0, (size_t)c->cols * sizeof(float));
+    for (int j = 0; j < c->n; j++) memset(y + j * y_stride, 0, (size_t)c->cols * sizeof(float));
     return;
   }
-  attn_linear_times_(f, c->w.ask, y, a->wide, attn_recurrent_turned_(x, 0, c->n), ATTN_RECURRENT_E_,
-                     attn_floats_at_(c->w.s + c->col, a->wide, a->dk), c->cols, 1);
+  attn_recurrent_times_(c, y, y_stride, x, 1, attn_floats_at_(c->w.s + c->col, a->wide, a->dk), 1);
   if (a->decay != ATTN_RECURRENT_TOKEN_) return;
   if (!late) {
-    f->scale_rows(y, a->wide, y, a->wide, c->n, c->cols, c->left);
+    f->scale_rows(y, y_stride, y, y_stride, c->n, c->cols, c->left);
   } else if (c->n > 1) {
-    f->scale_rows(y + a->wide, a->wide, y + a->wide, a->wide, c->n - 1, c->cols, c->left);
+    f->scale_rows(y + y_stride, y_stride, y + y_stride, y_stride, c->n - 1, c->cols, c->left);
   }
 }
 
 /* y += G v, rows and columns of the chunk. A value that is not finite must not meet the zeros of rows before it. */
-ATTN_FUNC_ void attn_recurrent_add_(const attn_recurrent_chain_ *c, float *y, const float *g,
-                                    const float *v) {
+ATTN_FUNC_ void attn_recurrent_add_(const attn_recurrent_chain_ *c, float *y, int64_t y_stride,
+                                    const float *g, const float *v, int64_t v_stride) {
   const attn_recurrent_ *a = c->a;
   const int64_t step =
-      a->table->finite(v + c->col, a->wide, c->n, c->cols) ? (int64_t)ATTN_RECURRENT_ROWS_ : 1;
+      a->table->finite(v + c->col, v_stride, c->n, c->cols) ? (int64_t)ATTN_RECURRENT_ROWS_ : 1;
   for (int64_t t = 0, rows; t < c->n; t += rows) {
     rows = c->n - t < step ? c->n - t : step;
-    attn_linear_times_(a->table, c->w.ask, y + t * a->wide + c->col, a->wide,
+    attn_linear_times_(a->table, c->w.ask, y + t * y_stride + c->col, y_stride,
                        attn_floats_at_(g + t * ATTN_RECURRENT_E_, ATTN_RECURRENT_E_, rows), 1,
-                       attn_floats_at_(v + c->col, a->wide, t + rows), c->cols, 0);
+                       attn_floats_at_(v + c->col, v_stride, t + rows), c->cols, 0);
   }
 }
 
@@ -45007,16 +45215,17 @@ ATTN_FUNC_ void attn_recurrent_update_(attn_recurrent_chain_ *c) {
   const attn_table_ *f = a->table;
   const attn_recurrent_own_ *w = &c->w;
   const int64_t wide = a->wide, n = c->n, e = ATTN_RECURRENT_E_;
-  float *v = w->v + c->col, *u = w->u + c->col, *sum = w->sum + c->col;
+  float *u = w->u + c->col, *sum = w->sum + c->col;
+  attn_floats_ v = attn_floats_at_(c->v + c->col, c->v_stride, n);
   if (a->decay == ATTN_RECURRENT_TOKEN_) {
-    f->scale_rows(v, wide, v, wide, n, c->cols, c->last);
+    f->scale_rows(w->v + c->col, wide, v.p, v.stride, n, c->cols, c->last);
+    v = attn_floats_at_(w->v + c->col, wide, n);
     if (a->low) f->scale_rows(u, wide, u, wide, n, c->cols, c->last);
   }
-  attn_linear_times_(f, w->ask, sum, wide, attn_floats_at_(w->kt, e, a->dk), 1,
-                     attn_floats_at_(v, wide, n), c->cols, 1);
+  attn_recurrent_times_(c, sum, wide, attn_floats_at_(w->kt, e, a->dk), 1, v, 1);
   if (a->low)
-    attn_linear_times_(f, w->ask, sum, wide, attn_floats_at_(w->bt, e, a->dk), 1,
-                       attn_floats_at_(u, wide, n), c->cols, 0);
+    attn_recurrent_times_(c, sum, wide, attn_floats_at_(w->bt, e, a->dk), 1,
+                          attn_floats_at_(u, wide, n), 0);
   if (c->clears && !a->low) {
     for (int64_t r = 0; r < a->dk; r++) {
       memcpy(w->s + r * wide + c->col, sum + r * wide, (size_t)c->cols * sizeof(float));
@@ -45032,6 +45241,24 @@ ATTN_FUNC_ void attn_recurrent_update_(attn_recurrent_chain_ *c) {
   }
 }
 
+/* Rows behind the chunk's, asked for while its products go on. */
+ATTN_FUNC_ void attn_recurrent_ask_(const attn_recurrent_chain_ *c, int64_t i) {
+  const attn_recurrent_ *a = c->a;
+  attn_linear_ask_ *ask = c->w.ask;
+  const attn_tensor *reads[] = {&a->q,
+                                &a->k,
+                                &a->v,
+                                &a->o,
+                                &a->more[ATTN_RECURRENT_W_],
+                                &a->more[ATTN_RECURRENT_A_],
+                                &a->more[ATTN_RECURRENT_B_]};
+  attn_linear_ask_all_(ask, i, c->t1, a->delta || a->low ? 60 : 40);
+  for (int j = 0; j < 7; j++)
+    if (reads[j]->data && reads[j]->dim > 1 && reads[j]->len > 1)
+      attn_linear_ask_for_(ask, reads[j], reads[j]->batch > 1 ? c->b : 0,
+                           attn_recurrent_head_(a, reads[j], c->h), i);
+}
+
 /* Tokens i .., at most n: those up to the next reset. Returns how many. */
 ATTN_FUNC_ int attn_recurrent_chunk_(attn_recurrent_chain_ *c, int64_t i, int n) {
   const attn_recurrent_ *a = c->a;
@@ -45039,51 +45266,56 @@ ATTN_FUNC_ int attn_recurrent_chunk_(attn_recurrent_chain_ *c, int64_t i, int n)
   attn_recurrent_decays_(c, i, n);
   attn_recurrent_load_(c, i);
   n = c->n;
+  attn_recurrent_ask_(c, i + n);
   if (c->clears && a->low) { /* of a rule that reads before it writes: nothing is there to read */
     for (int64_t r = 0; r < a->dk; r++) {
       memset(w->s + r * a->wide + c->col, 0, (size_t)c->cols * sizeof(float));
       memset(w->rest + r * a->wide + c->col, 0, (size_t)c->cols * sizeof(float));
     }
   }
-  attn_recurrent_turn_(a, w->qt, w->q, a->dk, 0, n);
-  if (a->delta) attn_recurrent_turn_(a, w->at, c->k, c->k_stride, 0, n);
-  if (a->low) attn_recurrent_turn_(a, w->at, w->a, a->dk, 0, n);
+  const int each = a->decay == ATTN_RECURRENT_EACH_;
+  const attn_floats_ reads = attn_floats_at_(w->q, a->dk, n);
+  attn_floats_ first = attn_floats_at_(w->a, a->dk, n); /* what reads before the writes */
+  if (a->delta && each)                                 /* they fade, and keys do not */
+    for (int j = 0; j < n; j++)
+      memcpy(w->a + j * a->dk, c->k + j * c->k_stride, (size_t)a->dk * sizeof(float));
+  else if (a->delta)
+    first = attn_floats_at_(c->k, c->k_stride, n);
   float own[ATTN_RECURRENT_CHUNK_];
   if (a->before) {
     float *u = w->over;
     const attn_tensor *t = &a->more[ATTN_RECURRENT_U_];
     a->table->widen(u, attn_at_(t, 0, attn_recurrent_head_(a, t, c->h), 0), 0, NULL, 1, a->dk,
                     t->dtype, NULL);
-    for (int j = 0; j < n; j++)
-      own[j] = attn_recurrent_meet_(w->q + j * a->dk, c->k + j * c->k_stride, u, a->dk);
+    attn_on_(recurrent, a->table)->meets(own, w->q, c->k, c->k_stride, u, n, a->dk);
   }
-  if (a->decay == ATTN_RECURRENT_EACH_) {
+  if (each) {
     attn_recurrent_fade_(c);
   } else {
     attn_recurrent_turn_(a, w->kt, c->k, c->k_stride, 0, n);
-    if (a->low) attn_recurrent_turn_(a, w->bt, w->b, a->dk, 0, n);
+    if (a->low) attn_recurrent_turn_(a, w->bt, c->b_rows, c->b_stride, 0, n);
     if (a->decay == ATTN_RECURRENT_TOKEN_) attn_recurrent_left_(c);
-    attn_recurrent_products_(c, w->qk, w->qt, w->kt, a->before);
-    if (a->low) attn_recurrent_products_(c, w->qb, w->qt, w->bt, 0);
-    if (a->delta || a->low) attn_recurrent_products_(c, w->ak, w->at, w->kt, a->low);
-    if (a->low) attn_recurrent_products_(c, w->ab, w->at, w->bt, 1);
+    attn_recurrent_products_(c, w->qk, reads, w->kt, a->before);
+    if (a->low) attn_recurrent_products_(c, w->qb, reads, w->bt, 0);
+    if (a->delta || a->low) attn_recurrent_products_(c, w->ak, first, w->kt, a->low);
+    if (a->low) attn_recurrent_products_(c, w->ab, first, w->bt, 1);
   }
   for (int j = 0; a->before && j < n; j++) w->qk[j * ATTN_RECURRENT_E_ + j] = own[j];
   if (a->delta) {
     float by[ATTN_RECURRENT_CHUNK_];
-    attn_recurrent_read_(c, w->y, w->at, 0);
+    attn_recurrent_read_(c, w->y, a->wide, first, 0);
     for (int j = 0; j < n; j++) by[j] = -c->beta[j];
-    a->table->scale_rows(w->v + c->col, a->wide, w->v + c->col, a->wide, n, c->cols, c->beta);
     attn_recurrent_solve_(c, w->v, w->y, w->ak, by);
   } else if (a->low) {
-    attn_recurrent_read_(c, w->u, w->at, 1);
-    attn_recurrent_add_(c, w->u, w->ak, w->v);
+    attn_recurrent_read_(c, w->u, a->wide, first, 1);
+    attn_recurrent_add_(c, w->u, a->wide, w->ak, c->v, c->v_stride);
     attn_recurrent_solve_(c, w->u, w->u, w->ab, NULL);
   }
-  attn_recurrent_read_(c, w->y, w->qt, a->before);
-  attn_recurrent_add_(c, w->y, w->qk, w->v);
-  if (a->low) attn_recurrent_add_(c, w->y, w->qb, w->u);
-  attn_recurrent_store_(c, i, w->y, n);
+  attn_recurrent_into_(c, i);
+  attn_recurrent_read_(c, c->y, c->y_stride, reads, a->before);
+  attn_recurrent_add_(c, c->y, c->y_stride, w->qk, c->v, c->v_stride);
+  if (a->low) attn_recurrent_add_(c, c->y, c->y_stride, w->qb, w->u, a->wide);
+  attn_recurrent_store_(c, i, n);
   attn_recurrent_update_(c);
   return n;
 }
@@ -45137,19 +45369,24 @@ ATTN_FUNC_ void attn_recurrent_end_(const attn_recurrent_chain_ *c) {
   }
 }
 
-/* w of token j as the kernel has it: less by 1 where it is near. */
-ATTN_FUNC_ void attn_recurrent_near_(const attn_recurrent_chain_ *c, int j, float *w, float *near) {
+/* w of token j as the kernel has it, and what a delta rule reads: k behind w, or k itself whose sum is behind w. */
+ATTN_FUNC_ void attn_recurrent_near_(const attn_recurrent_chain_ *c, int j, attn_token_ *p) {
   const attn_recurrent_ *a = c->a;
-  for (int64_t r = 0; r < a->dk; r++) {
-    if (a->decay == ATTN_RECURRENT_EACH_) {
-      const float g = near[r];
-      const int is = a->p.form == ATTN_RECURRENT_LOG && g > -0.25f;
-      if (is) w[r] = attn_recurrent_less_(g);
-      near[r] = is ? 1.0f : 0.0f;
-    } else {
-      const int is = c->keep[j] > 0.75;
-      w[r] = (float)(is ? c->keep[j] - 1.0 : c->keep[j]), near[r] = is ? 1.0f : 0.0f;
-    }
+  const attn_recurrent_own_ *w = &c->w;
+  if (a->delta) p->a = p->k, p->minus = -c->beta[j];
+  if (a->decay == ATTN_RECURRENT_TOKEN_) {
+    p->nearly = c->keep[j] > 0.75, p->w_step = 0, p->w = w->left, p->near = w->near;
+    w->left[0] = (float)(p->nearly ? c->keep[j] - 1.0 : c->keep[j]);
+    w->near[0] = p->nearly ? 1.0f : 0.0f;
+    p->minus = (float)((double)p->minus * c->keep[j]);
+  } else if (a->decay == ATTN_RECURRENT_EACH_) {
+    const int logs = a->p.form == ATTN_RECURRENT_LOG;
+    const int64_t at = j * a->dk;
+    p->nearly = attn_on_(recurrent, a->table)
+                    ->nearly(w->left, w->fade, w->over, logs ? c->logs + at : NULL, c->rates + at,
+                             a->delta ? p->k : NULL, a->dk);
+    p->w_step = 1, p->w = w->left, p->near = w->fade;
+    if (a->delta) p->a = w->over;
   }
 }
 
@@ -45176,38 +45413,25 @@ ATTN_FUNC_ void attn_recurrent_tokens_(attn_recurrent_chain_ *c) {
   for (int64_t i = c->t0; i < c->t1; i += c->n) {
     attn_recurrent_decays_(c, i, (int)(c->t1 - i));
     attn_recurrent_load_(c, i);
-    if (a->delta)
-      a->table->scale_rows(w->v + c->col, wide, w->v + c->col, wide, c->n, c->cols, c->beta);
+    attn_recurrent_into_(c, i);
     for (int j = 0; j < c->n; j++) {
       const float *k = c->k + j * c->k_stride;
-      float *rate = a->decay == ATTN_RECURRENT_EACH_ ? w->w + j * dk : w->left;
-      float *near = w->near + j * dk, *reads = w->over;
-      if (a->decay != ATTN_RECURRENT_NONE_) {
-        attn_recurrent_near_(c, j, rate, near);
-        p.w = rate, p.near = near;
-      }
       if (j == 0 && c->clears) p.from = NULL;
       p.k = k, p.q = w->q + j * dk;
-      p.v = w->v + j * wide + c->col, p.o = w->y + j * wide + c->col;
-      if (a->delta) {
-        for (int64_t r = 0; r < dk; r++)
-          reads[r] = a->decay == ATTN_RECURRENT_NONE_ ? k[r]
-                     : near[r] != 0.0f                ? rate[r] * k[r] + k[r]
-                                                      : rate[r] * k[r];
-        p.a = reads, p.minus = -c->beta[j];
-      }
-      if (a->low) p.a = w->a + j * dk, p.b = w->b + j * dk;
+      p.v = c->v + j * c->v_stride + c->col, p.o = c->y + j * c->y_stride + c->col;
+      attn_recurrent_near_(c, j, &p);
+      if (a->low) p.a = w->a + j * dk, p.b = c->b_rows + j * c->b_stride;
       if (a->before) {
         float *u = w->over;
         const attn_tensor *t = &a->more[ATTN_RECURRENT_U_];
         a->table->widen(u, attn_at_(t, 0, attn_recurrent_head_(a, t, c->h), 0), 0, NULL, 1, dk,
                         t->dtype, NULL);
-        p.own = attn_recurrent_meet_(p.q, k, u, dk);
+        attn_on_(recurrent, a->table)->meets(&p.own, p.q, k, 0, u, 1, dk);
       }
       attn_on_(recurrent, a->table)->token(&p);
       p.from = p.to, p.from_stride = p.to_stride;
     }
-    attn_recurrent_store_(c, i, w->y, c->n);
+    attn_recurrent_store_(c, i, c->n);
   }
   if (!direct) {
     for (int64_t r = 0; r < dk; r++)
@@ -45348,30 +45572,20 @@ ATTN_COLD_ int attn_recurrent_check_rule_(attn_error_ *e, const attn_recurrent_ 
 ATTN_COLD_ int attn_recurrent_check_decay_(attn_error_ *e, const attn_recurrent_ *a) {
   const attn_tensor *t = &a->more[ATTN_RECURRENT_W_];
   const int logs = a->p.form == ATTN_RECURRENT_LOG;
-  float x[ATTN_RECURRENT_CHUNK_];
   if (!t->data || a->p.form == ATTN_RECURRENT_LOGIT) return 1;
   for (int64_t b = 0; b < t->batch; b++) {
     int64_t len = a->p.len ? 0 : t->len; /* tokens that do not exist have no decay either */
     for (int64_t i = 0; a->p.len && i < a->q.batch; i++)
       if ((t->batch == 1 || i == b) && a->p.len[i] > len) len = a->p.len[i];
     if (len > t->len) len = t->len;
+    const int dense = t->stride_len == t->dim; /* rows are one */
     for (int64_t h = 0; h < t->heads; h++)
-      for (int64_t j = 0; j < len; j++)
-        for (int64_t r = 0; r < t->dim; r += ATTN_RECURRENT_CHUNK_) {
-          const int64_t n =
-              t->dim - r < ATTN_RECURRENT_CHUNK_ ? t->dim - r : (int64_t)ATTN_RECURRENT_CHUNK_;
-          int bad = 0;
-          a->table->widen(x, attn_at_(t, b, h, j) + attn_bytes_(t->dtype, r), 0, NULL, 1, n,
-                          t->dtype, NULL);
-          if (logs)
-            for (int64_t i = 0; i < n; i++) bad |= !(x[i] <= 0.0f);
-          else
-            for (int64_t i = 0; i < n; i++) bad |= !(x[i] >= 0.0f) | !(x[i] <= 1.0f);
-          if (bad)
-            return attn_reject_(
-                e, ATTN_E_VALUE,
-                "params.decay: logs must not be above 0 or NaN, factors lie in 0 .. 1");
-        }
+      if (!attn_on_(recurrent, a->table)
+               ->bounded(attn_at_(t, b, h, 0), attn_bytes_(t->dtype, t->stride_len),
+                         dense ? len > 0 : len, dense ? len * t->dim : t->dim, (int)t->dtype,
+                         logs ? -INFINITY : 0.0f, logs ? 0.0f : 1.0f))
+        return attn_reject_(e, ATTN_E_VALUE,
+                            "params.decay: logs must not be above 0 or NaN, factors lie in 0 .. 1");
   }
   return 1;
 }
@@ -45402,7 +45616,7 @@ ATTN_COLD_ int attn_recurrent_plan_(attn_error_ *e, attn_recurrent_ *a, attn_ten
   const int64_t any = ATTN_ANY_, f32 = ATTN_OPTIONAL_ | ATTN_IS_F32_;
   static const char heads_of[] = "the heads of every argument must divide the largest head count";
   attn_span_ more[MORE];
-  memset(a, 0, sizeof *a);
+  attn_clear_(a, sizeof *a);
   if (params) a->p = *params;
   const attn_recurrent_params *p = &a->p;
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;

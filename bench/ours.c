@@ -80,3 +80,18 @@ int ours_encoder(int isa, float *y, const float *x, const float *const *w, const
   return fit(&ctx, attn_encoder_workspace(ty, tx, &params, &ctx)) &&
          attn_encoder(ty, tx, &params, &ctx) == ATTN_OK && (int)ctx.report.isa == isa;
 }
+
+/* S = diag(exp(decay)) S + k v^T, or the delta rule of it; decay [heads, len, wide], beta [heads, len, 1]. */
+int ours_recurrent(int isa, float *o, float *q, float *k, float *v, float *decay, float *beta,
+                   int64_t heads, int64_t len, int64_t dim, int64_t wide, int delta) {
+  attn_ctx ctx = {.isa = (attn_isa)isa};
+  attn_recurrent_params params = {.rule = delta ? ATTN_RECURRENT_KDA : ATTN_RECURRENT_GLA,
+                                  .decay = attn_bhtd(decay, ATTN_F32, 1, heads, len, wide)};
+  if (delta) params.beta = attn_bhtd(beta, ATTN_F32, 1, heads, len, 1);
+  const attn_tensor to = attn_bhtd(o, ATTN_F32, 1, heads, len, dim),
+                    tq = attn_bhtd(q, ATTN_F32, 1, heads, len, dim),
+                    tk = attn_bhtd(k, ATTN_F32, 1, heads, len, dim),
+                    tv = attn_bhtd(v, ATTN_F32, 1, heads, len, dim);
+  return fit(&ctx, attn_recurrent_workspace(to, tq, tk, tv, &params, &ctx)) &&
+         attn_recurrent(to, tq, tk, tv, &params, &ctx) == ATTN_OK && (int)ctx.report.isa == isa;
+}

@@ -15,6 +15,8 @@ import re
 import sys
 import time
 
+import recurrent_peers
+
 CAPS = {  # read when torch is loaded
     "avx2": {
         "ATEN_CPU_CAPABILITY": "avx2",
@@ -250,6 +252,37 @@ class Bench:
         return [ours, theirs], flops, flops / 4 / (products + 2 * length * dim)
 
 
+    def recurrent(self, rule, length, dim):
+        """Each rule's recurrence in eager PyTorch, by tokens and by chunks, and chunks with torch.compile."""
+        heads, torch, numpy = 2, self.torch, self.numpy
+        q, k, v = (self.draw(heads, length, dim) for _ in range(3))
+        k /= numpy.sqrt((k * k).sum(2, keepdims=True))
+        wide = dim if rule in ("gla", "kda") else 1
+        g = -0.1 * self.random.random((heads, length, wide), dtype=numpy.float32)
+        beta = self.random.random((heads, length, 1), dtype=numpy.float32)
+        delta = rule in ("gated_delta", "kda")
+        o = numpy.empty_like(v)
+        ours = self.ask(
+            "ours_recurrent", (o, q, k, v, g, beta), (heads, length, dim, wide), int(delta)
+        )
+        ours.call()
+        t = [torch.from_numpy(x) for x in (q, k, v, g)] + [torch.from_numpy(beta) if delta else None]
+        contenders = [ours]
+        theirs = {
+            "torch": lambda: recurrent_peers.chunks(torch, *t),
+            "tokens": lambda: recurrent_peers.tokens(torch, *t),
+        }
+        if "avx512" not in torch.backends.cpu.get_cpu_capability().lower():  # aborts there in 2.13
+            compiled = torch.compile(recurrent_peers.chunk)
+            theirs["compiled"] = lambda: recurrent_peers.chunks(torch, *t, one=compiled)
+        for name, call in theirs.items():
+            self.agree(name, call().numpy(), o)
+            contenders.append(Contender(name, call))
+        states, triangles = (3, 2) if delta else (2, 1)
+        flops = 2 * heads * length * (states * dim * dim + triangles * 65 * dim)
+        return contenders, flops, flops / (4 * heads * length * (4 * dim + wide))
+
+
 def entries(tier):
     for causal in (False, True):
         for dim in (64, 128):
@@ -262,6 +295,9 @@ def entries(tier):
         yield f"gemm/f32/{tier}/m:{m}/n:{n}/k:{k}", "gemm", (m, n, k)
     for length, dim, heads in ((128, 384, 12), (512, 768, 12)):
         yield f"encoder/f32/{tier}/T:{length}/d:{dim}/h:{heads}", "encoder", (length, dim, heads, 4 * dim)
+    for rule in ("ssd", "gla", "gated_delta", "kda"):
+        for length in (4096, 16384):
+            yield f"recurrent/f32/{tier}/{rule}/T:{length}/d:128/h:2", "recurrent", (rule, length, 128)
 
 
 def processor():

@@ -1048,6 +1048,9 @@
   X(M1_steep)                               \
   X(M1_empty)                               \
   X(M1_rejects)                             \
+  X(M1_later_tokens)                        \
+  X(M1_stored_maximum)                      \
+  X(M1_token_nan)                           \
   X(M1_log_decay)                           \
   X(M1_short_convolve)                      \
   X(M1_gated_norm)                          \

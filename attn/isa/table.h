@@ -534,27 +534,27 @@ typedef struct attn_state_table_ { /* the linear state */
   void (*accrue)(float *s, float *rest, const float *x, int64_t n, double alpha, float by);
 } attn_state_table_;
 
-/* Products of n <= 16 tokens whose channels fade: readers x[][c][lane] in rows of a tile, writers y[][m][c], w[m][c]
- * what token m leaves. g[i][j][m][lane] = sum_c x_i[c][lane] (product of w over m + 1 .. lane) y_j[m][c] for m <= lane;
- * late[i]: the product over m + 1 .. lane - 1, m < lane. Other lanes of g hold anything. Then x_i is what
- * reads a state before the tokens: times the product over 0 .. lane, or lane - 1. */
+/* Products of n <= 16 tokens whose channels fade: readers x[][t][c], writers y[][m][c], w[m][c] what token m leaves.
+ * g[i][j][t][m] = sum_c x_i[t][c] (product of w over m + 1 .. t) y_j[m][c] for m <= t; late[i]: the product over
+ * m + 1 .. t - 1, m < t. Others of its 16 columns are 0. Then x_i is what reads a state before the tokens: times the
+ * product over 0 .. t, or t - 1. Sums are 16, joined by halves. */
 typedef struct attn_fade_ {
-  float *x[2];
-  const float *y[2], *w; /* rows y_stride[] apart; dense */
-  float *g[2][2];        /* [16][16] */
-  int64_t y_stride[2], dim;
+  float *x[2], *g[2][2];
+  const float *y[2], *w; /* rows y_stride[] apart; x and w dense */
+  int64_t y_stride[2], g_stride, dim;
   int late[2], readers, writers, n;
 } attn_fade_;
 
 /* One token into S [dk][cols], from `from` (null = 0) to `to`, which may be the same: u = a S (a null: none),
  * v += minus u where there is no b, S = w S + b u + k v, and o = q S; before: q of the old S, and own v. near[r] not 0:
- * w[r] is less by 1 (of a decay near 1). w null = 1. Sums over rows are two, of even and of odd ones. */
+ * w[r] is less by 1 (of a decay near 1); nearly: all are. w null = 1; its numbers are w_step apart, 0 of one for all. Sums
+ * over rows are two, of even and of odd ones. */
 typedef struct attn_token_ {
   float *to, *o;
   const float *from, *w, *near, *a, *b, *k, *q, *v;
-  int64_t to_stride, from_stride, dk, cols;
+  int64_t to_stride, from_stride, w_step, dk, cols;
   float minus, own;
-  int before;
+  int before, nearly;
 } attn_token_;
 
 typedef struct attn_recurrent_table_ { /* states with decays */
@@ -562,6 +562,20 @@ typedef struct attn_recurrent_table_ { /* states with decays */
   /* y[m] = x[m] r, r = r w[m], column by column, m from n - 1 down; y and w dense */
   void (*fade_rows)(float *y, const float *x, int64_t x_stride, const float *w, int64_t n,
                     int64_t dim, float *r);
+  /* y[m] = x[m] r[m], element by element; y dense */
+  void (*fade_by)(float *y, const float *x, int64_t x_stride, const float *r, int64_t r_stride,
+                  int64_t n, int64_t dim);
+  /* own[m] = q[m] . (u o k[m]), over 16 sums; rows of q and u dense */
+  void (*meets)(float *own, const float *q, const float *k, int64_t k_stride, const float *u,
+                int64_t n, int64_t dim);
+  /* high + low = sums (logs) or products of n rows, column by column */
+  void (*fade_whole)(float *high, float *low, const float *x, int64_t n, int64_t dim, int logs);
+  /* whether n rows of numbers, `bytes` apart, lie in lo .. hi: a NaN does not */
+  int (*bounded)(const char *x, int64_t bytes, int64_t n, int64_t dim, int kind, float lo,
+                 float hi);
+  /* w and near of a token from logs (null: none) and factors; reads = w k; 1 when all are near */
+  int (*nearly)(float *w, float *near, float *reads, const float *g, const float *rate,
+                const float *k, int64_t dim);
   void (*token)(const attn_token_ *p);
 } attn_recurrent_table_;
 

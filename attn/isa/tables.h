@@ -30,7 +30,9 @@
 #define ATTN_GATE_TABLE_(on) on(gate)
 #define ATTN_FEATURE_TABLE_(on) on(top_rows), on(power_rows), on(wave_rows), on(elu1)
 #define ATTN_STATE_TABLE_(on) on(step), on(step_z), on(accrue)
-#define ATTN_RECURRENT_TABLE_(on) on(fade_products), on(fade_rows), on(token)
+#define ATTN_RECURRENT_TABLE_(on)                                                        \
+  on(fade_products), on(fade_rows), on(fade_by), on(meets), on(fade_whole), on(bounded), \
+      on(nearly), on(token)
 #define ATTN_FOURIER_TABLE_(on) on(butterflies), on(mirror)
 
 #define ATTN_ON_SCALAR_(name) attn_##name##_scalar_

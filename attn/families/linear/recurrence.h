@@ -99,8 +99,8 @@ ATTN_FUNC_ void attn_linear_settle_(const attn_table_ *f, attn_linear_slot_ s, i
 /* Rows of tensors that are read or written next, asked for between products, or each of them would be
  * waited for. */
 typedef struct attn_linear_ask_ {
-  const char *at[4];
-  int64_t step[4], bytes[4];
+  const char *at[8];
+  int64_t step[8], bytes[8];
   int streams;
   int64_t rows, each; /* left of each stream; asked for at once */
 } attn_linear_ask_;

@@ -102,30 +102,20 @@ ATTN_COLD_ int attn_recurrent_check_rule_(attn_error_ *e, const attn_recurrent_ 
 ATTN_COLD_ int attn_recurrent_check_decay_(attn_error_ *e, const attn_recurrent_ *a) {
   const attn_tensor *t = &a->more[ATTN_RECURRENT_W_];
   const int logs = a->p.form == ATTN_RECURRENT_LOG;
-  float x[ATTN_RECURRENT_CHUNK_];
   if (!t->data || a->p.form == ATTN_RECURRENT_LOGIT) return 1;
   for (int64_t b = 0; b < t->batch; b++) {
     int64_t len = a->p.len ? 0 : t->len; /* tokens that do not exist have no decay either */
     for (int64_t i = 0; a->p.len && i < a->q.batch; i++)
       if ((t->batch == 1 || i == b) && a->p.len[i] > len) len = a->p.len[i];
     if (len > t->len) len = t->len;
+    const int dense = t->stride_len == t->dim; /* rows are one */
     for (int64_t h = 0; h < t->heads; h++)
-      for (int64_t j = 0; j < len; j++)
-        for (int64_t r = 0; r < t->dim; r += ATTN_RECURRENT_CHUNK_) {
-          const int64_t n =
-              t->dim - r < ATTN_RECURRENT_CHUNK_ ? t->dim - r : (int64_t)ATTN_RECURRENT_CHUNK_;
-          int bad = 0;
-          a->table->widen(x, attn_at_(t, b, h, j) + attn_bytes_(t->dtype, r), 0, NULL, 1, n,
-                          t->dtype, NULL);
-          if (logs)
-            for (int64_t i = 0; i < n; i++) bad |= !(x[i] <= 0.0f);
-          else
-            for (int64_t i = 0; i < n; i++) bad |= !(x[i] >= 0.0f) | !(x[i] <= 1.0f);
-          if (bad)
-            return attn_reject_(
-                e, ATTN_E_VALUE,
-                "params.decay: logs must not be above 0 or NaN, factors lie in 0 .. 1");
-        }
+      if (!attn_on_(recurrent, a->table)
+               ->bounded(attn_at_(t, b, h, 0), attn_bytes_(t->dtype, t->stride_len),
+                         dense ? len > 0 : len, dense ? len * t->dim : t->dim, (int)t->dtype,
+                         logs ? -INFINITY : 0.0f, logs ? 0.0f : 1.0f))
+        return attn_reject_(e, ATTN_E_VALUE,
+                            "params.decay: logs must not be above 0 or NaN, factors lie in 0 .. 1");
   }
   return 1;
 }
@@ -156,7 +146,7 @@ ATTN_COLD_ int attn_recurrent_plan_(attn_error_ *e, attn_recurrent_ *a, attn_ten
   const int64_t any = ATTN_ANY_, f32 = ATTN_OPTIONAL_ | ATTN_IS_F32_;
   static const char heads_of[] = "the heads of every argument must divide the largest head count";
   attn_span_ more[MORE];
-  memset(a, 0, sizeof *a);
+  attn_clear_(a, sizeof *a);
   if (params) a->p = *params;
   const attn_recurrent_params *p = &a->p;
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;

@@ -11,11 +11,6 @@
 
 enum { ATTN_RECURRENT_ROWS_ = 12, ATTN_RECURRENT_E_ = ATTN_RECURRENT_CHUNK_ };
 
-/* Rows of a turned matrix as those of a product. */
-ATTN_FUNC_ attn_floats_ attn_recurrent_turned_(const float *x, int64_t i, int64_t n) {
-  return attn_floats_at_(x + i, 1, n);
-}
-
 ATTN_FUNC_ void attn_recurrent_turn_(const attn_recurrent_ *a, float *to, const float *x,
                                      int64_t stride, int64_t i, int64_t n) {
   const void *rows[ATTN_RECURRENT_CHUNK_];
@@ -52,13 +47,13 @@ ATTN_FUNC_ void attn_recurrent_triangle_(const attn_recurrent_chain_ *c, float *
   }
 }
 
-ATTN_FUNC_ void attn_recurrent_products_(const attn_recurrent_chain_ *c, float *g, const float *x,
+ATTN_FUNC_ void attn_recurrent_products_(const attn_recurrent_chain_ *c, float *g, attn_floats_ x,
                                          const float *y, int late) {
   const attn_recurrent_ *a = c->a;
   for (int64_t t = 0, rows; t < c->n; t += rows) {
     rows = c->n - t < ATTN_RECURRENT_ROWS_ ? c->n - t : (int64_t)ATTN_RECURRENT_ROWS_;
     attn_linear_times_(a->table, c->w.ask, g + t * ATTN_RECURRENT_E_, ATTN_RECURRENT_E_,
-                       attn_recurrent_turned_(x, t, rows), ATTN_RECURRENT_E_,
+                       attn_floats_at_(x.p + t * x.stride, x.stride, rows), 1,
                        attn_floats_at_(y, ATTN_RECURRENT_E_, a->dk), t + rows, 1);
     attn_recurrent_triangle_(c, g, t, rows, late);
   }
@@ -71,37 +66,36 @@ ATTN_FUNC_ void attn_recurrent_fade_(attn_recurrent_chain_ *c) {
   const attn_recurrent_own_ *w = &c->w;
   const int64_t e = ATTN_RECURRENT_E_, dk = a->dk;
   const int readers = a->delta || a->low ? 2 : 1, writers = a->low ? 2 : 1;
-  float *x[2] = {w->qt, w->at}, *yt[2] = {w->kt, w->bt};
+  float *x[2] = {w->q, w->a}, *yt[2] = {w->kt, w->bt};
   float *g[2][2] = {{w->qk, w->qb}, {w->ak, w->ab}};
-  const float *y[2] = {c->k, w->b};
-  const int64_t stride[2] = {c->k_stride, dk};
+  const float *y[2] = {c->k, c->b_rows};
+  const int64_t stride[2] = {c->k_stride, c->b_stride};
   const int late[2] = {a->before, a->low};
   for (int64_t r = 0; r < dk; r++) w->left[r] = 1.0f;
   for (int64_t t0 = 0, n; t0 < c->n; t0 += n) {
     n = c->n - t0 < ATTN_RECURRENT_PART_ ? c->n - t0 : (int64_t)ATTN_RECURRENT_PART_;
     attn_fade_ p;
     memset(&p, 0, sizeof p);
-    p.readers = readers, p.writers = writers, p.n = (int)n, p.dim = dk, p.w = w->w + t0 * dk;
+    p.readers = readers, p.writers = writers, p.n = (int)n, p.dim = dk, p.w = c->rates + t0 * dk;
+    p.g_stride = e;
     for (int i = 0; i < 2; i++) {
-      p.x[i] = x[i] + t0, p.y[i] = y[i] + t0 * stride[i], p.late[i] = late[i],
+      p.x[i] = x[i] + t0 * dk, p.y[i] = y[i] + t0 * stride[i], p.late[i] = late[i],
       p.y_stride[i] = stride[i];
-      for (int j = 0; j < 2; j++) p.g[i][j] = w->part + (2 * i + j) * 256;
+      for (int j = 0; j < 2; j++) p.g[i][j] = g[i][j] + t0 * e + t0;
     }
     attn_on_(recurrent, f)->fade_products(&p);
+    const int64_t next =
+        t0 + ATTN_RECURRENT_PART_; /* what rows of a block beyond these do not see */
     for (int i = 0; i < readers; i++)
       for (int j = 0; j < writers; j++) {
-        float *to = g[i][j] + t0 * e;
-        for (int64_t t = 0; t < n; t++, to += e) {
-          const int64_t end = t + 1 - late[i];
-          for (int64_t m = 0; m < end; m++) to[t0 + m] = p.g[i][j][m * 16 + t];
-          for (int64_t m = end; m < n + ATTN_RECURRENT_ROWS_ && t0 + m < e; m++) to[t0 + m] = 0.0f;
-        }
+        for (int64_t t = t0; next < e && t < t0 + n; t++)
+          memset(g[i][j] + t * e + next, 0, ATTN_RECURRENT_ROWS_ * sizeof(float));
         if (t0)
-          attn_linear_times_(f, w->ask, g[i][j] + t0 * e, e, attn_recurrent_turned_(x[i], t0, n), e,
+          attn_linear_times_(f, w->ask, g[i][j] + t0 * e, e, attn_floats_at_(p.x[i], dk, n), 1,
                              attn_floats_at_(yt[j], e, dk), t0, 1);
       }
     for (int i = 0; t0 && i < readers; i++)
-      f->scale_rows(x[i] + t0, e, x[i] + t0, e, dk, n, w->left);
+      attn_on_(recurrent, f)->fade_by(p.x[i], p.x[i], dk, w->left, 0, n, dk);
     for (int j = 0; j < writers; j++) {
       for (int64_t r = 0; r < dk; r++) w->over[r] = 1.0f;
       attn_on_(recurrent, f)
@@ -111,49 +105,59 @@ ATTN_FUNC_ void attn_recurrent_fade_(attn_recurrent_chain_ *c) {
     }
     for (int64_t r = 0; r < dk; r++) w->left[r] *= w->over[r];
   }
-  /* over the chunk in double: what is left of S is a product of chunks */
-  const float *by = a->p.form == ATTN_RECURRENT_LOG ? w->near : w->w;
+  /* over the chunk in two floats: what is left of S is a product of chunks */
   const int logs = a->p.form == ATTN_RECURRENT_LOG;
-  for (int64_t r = 0; r < dk; r++) w->keep[r] = (double)by[r];
-  for (int64_t t = 1; t < c->n; t++)
-    for (int64_t r = 0; r < dk; r++) {
-      const double x1 = (double)by[t * dk + r];
-      w->keep[r] = logs ? w->keep[r] + x1 : w->keep[r] * x1;
-    }
-  for (int64_t r = 0; logs && r < dk; r++) w->keep[r] = attn_exp_f64_(w->keep[r]);
+  attn_on_(recurrent, f)->fade_whole(w->left, w->over, logs ? c->logs : c->rates, c->n, dk, logs);
+  if (logs) f->exp(w->fade, w->left, dk);
+  for (int64_t r = 0; r < dk; r++) {
+    const double rest = (double)w->over[r];
+    w->keep[r] = !logs ? (double)w->left[r] + rest
+                 : w->fade[r] > 0.0f /* else the rest is NaN */
+                     ? attn_recurrent_exp_(w->left[r], w->fade[r]) * (1.0 + rest)
+                     : 0.0;
+  }
+}
+
+/* y = (start ? 0 : y) + X w over the chunk's columns, 64 of them at a time: they stay in the first cache for all rows. */
+ATTN_FUNC_ void attn_recurrent_times_(const attn_recurrent_chain_ *c, float *y, int64_t y_stride,
+                                      attn_floats_ x, int64_t x_step, attn_floats_ w, int start) {
+  for (int64_t i = 0, cols; i < c->cols; i += cols) {
+    cols = c->cols - i < 64 ? c->cols - i : 64;
+    attn_linear_times_(c->a->table, c->w.ask, y + i, y_stride, x, x_step,
+                       attn_floats_at_(w.p + i, w.stride, w.rows), cols, start);
+  }
 }
 
 /* y = X S0 for the readers x of the chunk. */
-ATTN_FUNC_ void attn_recurrent_read_(const attn_recurrent_chain_ *c, float *y, const float *x,
-                                     int late) {
+ATTN_FUNC_ void attn_recurrent_read_(const attn_recurrent_chain_ *c, float *y, int64_t y_stride,
+                                     attn_floats_ x, int late) {
   const attn_recurrent_ *a = c->a;
   const attn_table_ *f = a->table;
   y += c->col;
   if (c->clears && !a->low) {
-    for (int j = 0; j < c->n; j++) memset(y + j * a->wide, 0, (size_t)c->cols * sizeof(float));
+    for (int j = 0; j < c->n; j++) memset(y + j * y_stride, 0, (size_t)c->cols * sizeof(float));
     return;
   }
-  attn_linear_times_(f, c->w.ask, y, a->wide, attn_recurrent_turned_(x, 0, c->n), ATTN_RECURRENT_E_,
-                     attn_floats_at_(c->w.s + c->col, a->wide, a->dk), c->cols, 1);
+  attn_recurrent_times_(c, y, y_stride, x, 1, attn_floats_at_(c->w.s + c->col, a->wide, a->dk), 1);
   if (a->decay != ATTN_RECURRENT_TOKEN_) return;
   if (!late) {
-    f->scale_rows(y, a->wide, y, a->wide, c->n, c->cols, c->left);
+    f->scale_rows(y, y_stride, y, y_stride, c->n, c->cols, c->left);
   } else if (c->n > 1) {
-    f->scale_rows(y + a->wide, a->wide, y + a->wide, a->wide, c->n - 1, c->cols, c->left);
+    f->scale_rows(y + y_stride, y_stride, y + y_stride, y_stride, c->n - 1, c->cols, c->left);
   }
 }
 
 /* y += G v, rows and columns of the chunk. A value that is not finite must not meet the zeros of rows before it. */
-ATTN_FUNC_ void attn_recurrent_add_(const attn_recurrent_chain_ *c, float *y, const float *g,
-                                    const float *v) {
+ATTN_FUNC_ void attn_recurrent_add_(const attn_recurrent_chain_ *c, float *y, int64_t y_stride,
+                                    const float *g, const float *v, int64_t v_stride) {
   const attn_recurrent_ *a = c->a;
   const int64_t step =
-      a->table->finite(v + c->col, a->wide, c->n, c->cols) ? (int64_t)ATTN_RECURRENT_ROWS_ : 1;
+      a->table->finite(v + c->col, v_stride, c->n, c->cols) ? (int64_t)ATTN_RECURRENT_ROWS_ : 1;
   for (int64_t t = 0, rows; t < c->n; t += rows) {
     rows = c->n - t < step ? c->n - t : step;
-    attn_linear_times_(a->table, c->w.ask, y + t * a->wide + c->col, a->wide,
+    attn_linear_times_(a->table, c->w.ask, y + t * y_stride + c->col, y_stride,
                        attn_floats_at_(g + t * ATTN_RECURRENT_E_, ATTN_RECURRENT_E_, rows), 1,
-                       attn_floats_at_(v + c->col, a->wide, t + rows), c->cols, 0);
+                       attn_floats_at_(v + c->col, v_stride, t + rows), c->cols, 0);
   }
 }
 
@@ -187,16 +191,17 @@ ATTN_FUNC_ void attn_recurrent_update_(attn_recurrent_chain_ *c) {
   const attn_table_ *f = a->table;
   const attn_recurrent_own_ *w = &c->w;
   const int64_t wide = a->wide, n = c->n, e = ATTN_RECURRENT_E_;
-  float *v = w->v + c->col, *u = w->u + c->col, *sum = w->sum + c->col;
+  float *u = w->u + c->col, *sum = w->sum + c->col;
+  attn_floats_ v = attn_floats_at_(c->v + c->col, c->v_stride, n);
   if (a->decay == ATTN_RECURRENT_TOKEN_) {
-    f->scale_rows(v, wide, v, wide, n, c->cols, c->last);
+    f->scale_rows(w->v + c->col, wide, v.p, v.stride, n, c->cols, c->last);
+    v = attn_floats_at_(w->v + c->col, wide, n);
     if (a->low) f->scale_rows(u, wide, u, wide, n, c->cols, c->last);
   }
-  attn_linear_times_(f, w->ask, sum, wide, attn_floats_at_(w->kt, e, a->dk), 1,
-                     attn_floats_at_(v, wide, n), c->cols, 1);
+  attn_recurrent_times_(c, sum, wide, attn_floats_at_(w->kt, e, a->dk), 1, v, 1);
   if (a->low)
-    attn_linear_times_(f, w->ask, sum, wide, attn_floats_at_(w->bt, e, a->dk), 1,
-                       attn_floats_at_(u, wide, n), c->cols, 0);
+    attn_recurrent_times_(c, sum, wide, attn_floats_at_(w->bt, e, a->dk), 1,
+                          attn_floats_at_(u, wide, n), 0);
   if (c->clears && !a->low) {
     for (int64_t r = 0; r < a->dk; r++) {
       memcpy(w->s + r * wide + c->col, sum + r * wide, (size_t)c->cols * sizeof(float));
@@ -212,6 +217,24 @@ ATTN_FUNC_ void attn_recurrent_update_(attn_recurrent_chain_ *c) {
   }
 }
 
+/* Rows behind the chunk's, asked for while its products go on. */
+ATTN_FUNC_ void attn_recurrent_ask_(const attn_recurrent_chain_ *c, int64_t i) {
+  const attn_recurrent_ *a = c->a;
+  attn_linear_ask_ *ask = c->w.ask;
+  const attn_tensor *reads[] = {&a->q,
+                                &a->k,
+                                &a->v,
+                                &a->o,
+                                &a->more[ATTN_RECURRENT_W_],
+                                &a->more[ATTN_RECURRENT_A_],
+                                &a->more[ATTN_RECURRENT_B_]};
+  attn_linear_ask_all_(ask, i, c->t1, a->delta || a->low ? 60 : 40);
+  for (int j = 0; j < 7; j++)
+    if (reads[j]->data && reads[j]->dim > 1 && reads[j]->len > 1)
+      attn_linear_ask_for_(ask, reads[j], reads[j]->batch > 1 ? c->b : 0,
+                           attn_recurrent_head_(a, reads[j], c->h), i);
+}
+
 /* Tokens i .., at most n: those up to the next reset. Returns how many. */
 ATTN_FUNC_ int attn_recurrent_chunk_(attn_recurrent_chain_ *c, int64_t i, int n) {
   const attn_recurrent_ *a = c->a;
@@ -219,51 +242,56 @@ ATTN_FUNC_ int attn_recurrent_chunk_(attn_recurrent_chain_ *c, int64_t i, int n)
   attn_recurrent_decays_(c, i, n);
   attn_recurrent_load_(c, i);
   n = c->n;
+  attn_recurrent_ask_(c, i + n);
   if (c->clears && a->low) { /* of a rule that reads before it writes: nothing is there to read */
     for (int64_t r = 0; r < a->dk; r++) {
       memset(w->s + r * a->wide + c->col, 0, (size_t)c->cols * sizeof(float));
       memset(w->rest + r * a->wide + c->col, 0, (size_t)c->cols * sizeof(float));
     }
   }
-  attn_recurrent_turn_(a, w->qt, w->q, a->dk, 0, n);
-  if (a->delta) attn_recurrent_turn_(a, w->at, c->k, c->k_stride, 0, n);
-  if (a->low) attn_recurrent_turn_(a, w->at, w->a, a->dk, 0, n);
+  const int each = a->decay == ATTN_RECURRENT_EACH_;
+  const attn_floats_ reads = attn_floats_at_(w->q, a->dk, n);
+  attn_floats_ first = attn_floats_at_(w->a, a->dk, n); /* what reads before the writes */
+  if (a->delta && each)                                 /* they fade, and keys do not */
+    for (int j = 0; j < n; j++)
+      memcpy(w->a + j * a->dk, c->k + j * c->k_stride, (size_t)a->dk * sizeof(float));
+  else if (a->delta)
+    first = attn_floats_at_(c->k, c->k_stride, n);
   float own[ATTN_RECURRENT_CHUNK_];
   if (a->before) {
     float *u = w->over;
     const attn_tensor *t = &a->more[ATTN_RECURRENT_U_];
     a->table->widen(u, attn_at_(t, 0, attn_recurrent_head_(a, t, c->h), 0), 0, NULL, 1, a->dk,
                     t->dtype, NULL);
-    for (int j = 0; j < n; j++)
-      own[j] = attn_recurrent_meet_(w->q + j * a->dk, c->k + j * c->k_stride, u, a->dk);
+    attn_on_(recurrent, a->table)->meets(own, w->q, c->k, c->k_stride, u, n, a->dk);
   }
-  if (a->decay == ATTN_RECURRENT_EACH_) {
+  if (each) {
     attn_recurrent_fade_(c);
   } else {
     attn_recurrent_turn_(a, w->kt, c->k, c->k_stride, 0, n);
-    if (a->low) attn_recurrent_turn_(a, w->bt, w->b, a->dk, 0, n);
+    if (a->low) attn_recurrent_turn_(a, w->bt, c->b_rows, c->b_stride, 0, n);
     if (a->decay == ATTN_RECURRENT_TOKEN_) attn_recurrent_left_(c);
-    attn_recurrent_products_(c, w->qk, w->qt, w->kt, a->before);
-    if (a->low) attn_recurrent_products_(c, w->qb, w->qt, w->bt, 0);
-    if (a->delta || a->low) attn_recurrent_products_(c, w->ak, w->at, w->kt, a->low);
-    if (a->low) attn_recurrent_products_(c, w->ab, w->at, w->bt, 1);
+    attn_recurrent_products_(c, w->qk, reads, w->kt, a->before);
+    if (a->low) attn_recurrent_products_(c, w->qb, reads, w->bt, 0);
+    if (a->delta || a->low) attn_recurrent_products_(c, w->ak, first, w->kt, a->low);
+    if (a->low) attn_recurrent_products_(c, w->ab, first, w->bt, 1);
   }
   for (int j = 0; a->before && j < n; j++) w->qk[j * ATTN_RECURRENT_E_ + j] = own[j];
   if (a->delta) {
     float by[ATTN_RECURRENT_CHUNK_];
-    attn_recurrent_read_(c, w->y, w->at, 0);
+    attn_recurrent_read_(c, w->y, a->wide, first, 0);
     for (int j = 0; j < n; j++) by[j] = -c->beta[j];
-    a->table->scale_rows(w->v + c->col, a->wide, w->v + c->col, a->wide, n, c->cols, c->beta);
     attn_recurrent_solve_(c, w->v, w->y, w->ak, by);
   } else if (a->low) {
-    attn_recurrent_read_(c, w->u, w->at, 1);
-    attn_recurrent_add_(c, w->u, w->ak, w->v);
+    attn_recurrent_read_(c, w->u, a->wide, first, 1);
+    attn_recurrent_add_(c, w->u, a->wide, w->ak, c->v, c->v_stride);
     attn_recurrent_solve_(c, w->u, w->u, w->ab, NULL);
   }
-  attn_recurrent_read_(c, w->y, w->qt, a->before);
-  attn_recurrent_add_(c, w->y, w->qk, w->v);
-  if (a->low) attn_recurrent_add_(c, w->y, w->qb, w->u);
-  attn_recurrent_store_(c, i, w->y, n);
+  attn_recurrent_into_(c, i);
+  attn_recurrent_read_(c, c->y, c->y_stride, reads, a->before);
+  attn_recurrent_add_(c, c->y, c->y_stride, w->qk, c->v, c->v_stride);
+  if (a->low) attn_recurrent_add_(c, c->y, c->y_stride, w->qb, w->u, a->wide);
+  attn_recurrent_store_(c, i, n);
   attn_recurrent_update_(c);
   return n;
 }

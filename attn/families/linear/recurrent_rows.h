@@ -6,7 +6,7 @@ enum {
   ATTN_RECURRENT_CHUNK_ = 64, /* tokens worked on at once */
   ATTN_RECURRENT_PART_ = 16,  /* tokens between two of which channels fade pair by pair */
   ATTN_RECURRENT_FEW_ = 4,    /* tokens that go one by one */
-  ATTN_RECURRENT_PIECES_ = 27
+  ATTN_RECURRENT_PIECES_ = 24
 };
 
 typedef enum attn_recurrent_decay_ {
@@ -43,7 +43,7 @@ typedef struct attn_recurrent_ {
 
 /* What a worker has; square: [64][64], turned: [dk][64], rows: [64][dk], values: [64][wide], state: [dk][wide] */
 typedef struct attn_recurrent_own_ {
-  float *qt, *at, *kt, *bt;        /* readers and writers, turned */
+  float *kt, *bt;                  /* writers, turned */
   float *q, *k, *a, *b, *w, *fade; /* rows */
   float *near;                     /* [64][dk]: of one-by-one tokens */
   float *d, *qk, *qb, *ak, *ab;    /* square */
@@ -51,7 +51,6 @@ typedef struct attn_recurrent_own_ {
   float *s, *rest, *sum;           /* state */
   float *left, *over;              /* [dk]: products of decays */
   double *keep;                    /* [dk]: what is left of S behind the chunk, or its log */
-  float *part;                     /* [4][16][16] */
   float *m;                        /* MLSTM's n and values of a token, [2][wide + dk] */
   attn_linear_ask_ *ask;
 } attn_recurrent_own_;
@@ -62,8 +61,6 @@ ATTN_COLD_ int64_t attn_recurrent_lay_(attn_recurrent_ *a) {
   const int64_t each = a->decay == ATTN_RECURRENT_EACH_, low = a->low, reads = a->delta || low;
   const int64_t values = attn_mul_(n, a->wide), state = attn_mul_(a->dk, a->wide);
   const int64_t floats[ATTN_RECURRENT_PIECES_] = {rows,
-                                                  reads * rows,
-                                                  rows,
                                                   low * rows,
                                                   rows,
                                                   rows,
@@ -86,7 +83,6 @@ ATTN_COLD_ int64_t attn_recurrent_lay_(attn_recurrent_ *a) {
                                                   a->dk,
                                                   a->dk,
                                                   attn_mul_(2, a->dk),
-                                                  4 * 16 * 16,
                                                   attn_mul_(2, attn_add_(a->wide, a->dk))};
   int64_t at = attn_piece_(1, sizeof(attn_linear_ask_));
   for (int i = 0; i < ATTN_RECURRENT_PIECES_; i++) {
@@ -102,14 +98,12 @@ ATTN_FUNC_ void attn_recurrent_cut_(const attn_recurrent_ *a, int worker, attn_r
   const int64_t *at = a->at;
   w->ask = (attn_linear_ask_ *)(void *)base;
   w->ask->rows = 0;
-  w->qt = p + at[0], w->at = p + at[1], w->kt = p + at[2], w->bt = p + at[3];
-  w->q = p + at[4], w->k = p + at[5], w->a = p + at[6], w->b = p + at[7], w->w = p + at[8];
-  w->fade = p + at[9], w->near = p + at[10], w->d = p + at[11], w->qk = p + at[12];
-  w->qb = p + at[13], w->ak = p + at[14], w->ab = p + at[15], w->v = p + at[16];
-  w->u = p + at[17], w->y = p + at[18], w->s = p + at[19], w->rest = p + at[20];
-  w->sum = p + at[21], w->left = p + at[22], w->over = p + at[23];
-  w->keep = (double *)(void *)(p + at[24]);
-  w->part = p + at[25], w->m = p + at[26];
+  w->kt = p + at[0], w->bt = p + at[1], w->q = p + at[2], w->k = p + at[3], w->a = p + at[4],
+  w->b = p + at[5], w->w = p + at[6], w->fade = p + at[7], w->near = p + at[8], w->d = p + at[9],
+  w->qk = p + at[10], w->qb = p + at[11], w->ak = p + at[12], w->ab = p + at[13], w->v = p + at[14],
+  w->u = p + at[15], w->y = p + at[16], w->s = p + at[17], w->rest = p + at[18],
+  w->sum = p + at[19], w->left = p + at[20], w->over = p + at[21],
+  w->keep = (double *)(void *)(p + at[22]), w->m = p + at[23];
 }
 
 /* A head's tokens on their way into a state, and the chunk at hand. */
@@ -122,8 +116,12 @@ typedef struct attn_recurrent_chain_ {
   int n;              /* tokens of the chunk */
   int clears;         /* nothing is left of S before it */
   double m;           /* MLSTM's running maximum */
-  const float *k;     /* rows of the chunk: where they are, or in w.k */
-  int64_t k_stride;
+  /* rows of the chunk: where they are, or in w.k, w.b, w.v; without col */
+  const float *k, *b_rows, *v;
+  int64_t k_stride, b_stride, v_stride;
+  const float *rates, *logs; /* [64][dk]: decays by channel, and what they are exponentials of */
+  float *y;                  /* what queries read: in o itself, or w.y; without col */
+  int64_t y_stride;
   double keep[ATTN_RECURRENT_CHUNK_]; /* w of a token, where it is one number */
   float gain[ATTN_RECURRENT_CHUNK_];  /* what values are multiplied by */
   float beta[ATTN_RECURRENT_CHUNK_];
@@ -189,18 +187,25 @@ ATTN_FUNC_ float attn_recurrent_less_(float g) {
   return p * g * g + g;
 }
 
+/* e^g beside its float: near 1 what it lacks to 1 is as exact, for that is what many tokens multiply. */
+ATTN_FUNC_ double attn_recurrent_exp_(float g, float rounded) {
+  return g > -0.25f ? 1.0 + (double)attn_recurrent_less_(g) : (double)rounded;
+}
+
 /* What tokens i .. leave of S, and the factors of their values. */
 ATTN_FUNC_ void attn_recurrent_rates_(attn_recurrent_chain_ *c, int64_t i, int n) {
   const attn_recurrent_ *a = c->a;
   const attn_tensor *w = &a->more[ATTN_RECURRENT_W_];
-  float x[ATTN_RECURRENT_CHUNK_];
+  float x[ATTN_RECURRENT_CHUNK_], y[ATTN_RECURRENT_CHUNK_];
   if (a->p.rule == ATTN_RECURRENT_MAMBA2) {
     const double rate = attn_exp_f64_((double)a->p.a_log[c->h]);
     attn_recurrent_numbers_(c, x, &a->more[ATTN_RECURRENT_DT_], i, n);
     for (int j = 0; j < n; j++) {
       const double d = attn_recurrent_step_of_(a, c->h, x[j]);
-      c->keep[j] = attn_exp_f64_(-rate * d), c->gain[j] = (float)d;
+      x[j] = (float)(-rate * d), c->gain[j] = (float)d;
     }
+    a->table->exp(y, x, n);
+    for (int j = 0; j < n; j++) c->keep[j] = attn_recurrent_exp_(x[j], y[j]);
   } else if (!w->data) {
     const double rate = attn_recurrent_usual_(a, c->h);
     for (int j = 0; j < n; j++) c->keep[j] = rate;
@@ -209,6 +214,8 @@ ATTN_FUNC_ void attn_recurrent_rates_(attn_recurrent_chain_ *c, int64_t i, int n
       attn_recurrent_numbers_(c, x, w, i, n);
     else
       attn_recurrent_numbers_(c, x, w, 0, 1);
+    const int logs = a->p.form == ATTN_RECURRENT_LOG && !a->counts;
+    if (logs) a->table->exp(y, x, w->len > 1 ? n : 1);
     for (int j = 0; j < n; j++) {
       const double g = (double)x[w->len > 1 ? j : 0];
       if (a->counts) /* the log, which meets the maximum first */
@@ -216,7 +223,7 @@ ATTN_FUNC_ void attn_recurrent_rates_(attn_recurrent_chain_ *c, int64_t i, int n
                      : a->p.form == ATTN_RECURRENT_LOGIT ? -attn_softplus_f64_(-g)
                                                          : attn_recurrent_log_((float)g);
       else
-        c->keep[j] = a->p.form == ATTN_RECURRENT_LOG ? attn_exp_f64_(g) : g;
+        c->keep[j] = logs ? attn_recurrent_exp_((float)g, y[w->len > 1 ? j : 0]) : g;
     }
   }
   if (!a->counts) return;
@@ -239,13 +246,13 @@ ATTN_FUNC_ int attn_recurrent_cuts_(const attn_recurrent_chain_ *c, int64_t i, i
   if (a->p.reset && a->p.reset[c->b * a->len + i + j]) return 1;
   if (a->low || a->before || a->decay == ATTN_RECURRENT_NONE_) return 0;
   if (a->decay == ATTN_RECURRENT_TOKEN_) return c->keep[j] == 0.0;
-  const float *w = c->w.w + j * a->dk;
+  const float *w = c->rates + j * a->dk;
   for (int64_t r = 0; r < a->dk; r++)
     if (w[r] != 0.0f) return 0;
   return 1;
 }
 
-/* Decays of up to n tokens from i on; cut before a token that nothing before it reaches. w.near holds logs. */
+/* Decays of up to n tokens from i on; cut before a token that nothing before it reaches. */
 ATTN_FUNC_ void attn_recurrent_decays_(attn_recurrent_chain_ *c, int64_t i, int n) {
   const attn_recurrent_ *a = c->a;
   const attn_recurrent_own_ *w = &c->w;
@@ -255,12 +262,14 @@ ATTN_FUNC_ void attn_recurrent_decays_(attn_recurrent_chain_ *c, int64_t i, int 
   if (a->decay == ATTN_RECURRENT_TOKEN_) attn_recurrent_rates_(c, i, n);
   if (a->decay == ATTN_RECURRENT_EACH_) {
     const attn_tensor *t = &a->more[ATTN_RECURRENT_W_];
-    const int64_t step = t->len > 1 ? t->stride_len : 0;
-    a->table->widen(w->w, attn_recurrent_at_(c, t, i), step, NULL, n, dk, t->dtype, NULL);
-    if (a->p.form == ATTN_RECURRENT_LOG) {
-      memcpy(w->near, w->w, (size_t)(n * dk) * sizeof(float));
-      a->table->exp(w->w, w->w, n * dk);
-    }
+    const char *at = attn_recurrent_at_(c, t, i);
+    const int logs = a->p.form == ATTN_RECURRENT_LOG;
+    const int dense = t->dtype == ATTN_F32 && t->len > 1 && t->stride_len == dk;
+    float *to = logs ? w->near : w->w;
+    if (!dense)
+      a->table->widen(to, at, t->len > 1 ? t->stride_len : 0, NULL, n, dk, t->dtype, NULL);
+    c->rates = c->logs = dense ? (const float *)(const void *)at : to;
+    if (logs) a->table->exp(w->w, c->logs, n * dk), c->rates = w->w;
   }
   c->clears = attn_recurrent_cuts_(c, i, 0);
   c->n = n;
@@ -269,6 +278,7 @@ ATTN_FUNC_ void attn_recurrent_decays_(attn_recurrent_chain_ *c, int64_t i, int 
   if (a->counts) c->m = (double)c->last[c->n - 1];
   if (a->delta && a->more[ATTN_RECURRENT_BETA_].data)
     attn_recurrent_numbers_(c, c->beta, &a->more[ATTN_RECURRENT_BETA_], i, c->n);
+  if (a->delta) memcpy(c->gain, c->beta, sizeof c->gain);
 }
 
 /* factor[j] = 1 / sqrt(sum x_j^2 + 1e-6) times by, in double where floats cannot square. */
@@ -291,13 +301,6 @@ ATTN_FUNC_ void attn_recurrent_norms_(const attn_recurrent_ *a, float *factor, a
   }
 }
 
-/* A dot product in double, over four sums. */
-ATTN_FUNC_ float attn_recurrent_meet_(const float *q, const float *k, const float *u, int64_t n) {
-  double s[4] = {0.0, 0.0, 0.0, 0.0};
-  for (int64_t r = 0; r < n; r++) s[r & 3] += (double)q[r] * (double)k[r] * (double)u[r];
-  return (float)((s[0] + s[1]) + (s[2] + s[3]));
-}
-
 /* Queries (scaled), keys, values (with their factors) of the chunk's tokens as floats; a and b of their rule. */
 ATTN_FUNC_ void attn_recurrent_load_(attn_recurrent_chain_ *c, int64_t i) {
   const attn_recurrent_ *a = c->a;
@@ -309,10 +312,10 @@ ATTN_FUNC_ void attn_recurrent_load_(attn_recurrent_chain_ *c, int64_t i) {
   attn_recurrent_norms_(a, by, x, a->scale);
   f->scale_rows(w->q, dk, x.p, x.stride, n, dk, by);
   if (a->p.rule == ATTN_RECURRENT_HGRN2) {
-    for (int64_t r = 0; r < n * dk; r++) w->k[r] = 1.0f - w->w[r];
+    for (int64_t r = 0; r < n * dk; r++) w->k[r] = 1.0f - c->rates[r];
     if (a->p.form == ATTN_RECURRENT_LOG) /* 1 - e^g where e^g is near 1 */
       for (int64_t r = 0; r < n * dk; r++)
-        if (w->near[r] > -0.25f) w->k[r] = -attn_recurrent_less_(w->near[r]);
+        if (c->logs[r] > -0.25f) w->k[r] = -attn_recurrent_less_(c->logs[r]);
     x = attn_floats_at_(w->k, dk, n);
   } else {
     x = attn_recurrent_rows_(c, w->k, &a->k, i, c->n);
@@ -325,34 +328,54 @@ ATTN_FUNC_ void attn_recurrent_load_(attn_recurrent_chain_ *c, int64_t i) {
   c->k = x.p, c->k_stride = x.stride;
   if (a->low) {
     x = attn_recurrent_rows_(c, w->a, &a->more[ATTN_RECURRENT_A_], i, c->n);
-    const float sign = a->p.rule == ATTN_RECURRENT_RWKV7 ? -1.0f : 1.0f;
-    for (int64_t j = 0; j < n; j++) by[j] = sign;
-    f->scale_rows(w->a, dk, x.p, x.stride, n, dk, by);
-    x = attn_recurrent_rows_(c, w->b, &a->more[ATTN_RECURRENT_B_], i, c->n);
-    for (int64_t j = 0; j < n; j++) {
-      const float *from = x.p + j * x.stride, *r = w->a + j * dk;
-      float *to = w->b + j * dk;
-      for (int64_t z = 0; z < dk; z++) to[z] = sign < 0.0f ? -r[z] * from[z] : from[z];
+    const attn_floats_ y = attn_recurrent_rows_(c, w->b, &a->more[ATTN_RECURRENT_B_], i, c->n);
+    const int rate = a->p.rule == ATTN_RECURRENT_RWKV7;
+    for (int64_t j = 0; j < n; j++) by[j] = rate ? -1.0f : 1.0f;
+    c->b_rows = y.p, c->b_stride = y.stride;
+    if (rate) {
+      attn_on_(recurrent, f)->fade_by(w->b, y.p, y.stride, x.p, x.stride, n, dk);
+      c->b_rows = w->b, c->b_stride = dk;
     }
+    f->scale_rows(w->a, dk, x.p, x.stride, n, dk, by);
   }
   /* whole vectors, n beside the values */
+  const int64_t cols = c->cols < a->dv - c->col ? c->cols : a->dv - c->col;
+  const int gains = a->delta || a->counts || a->p.rule == ATTN_RECURRENT_MAMBA2;
   const char *v = attn_recurrent_at_(c, &a->v, i);
-  for (int64_t j = 0; j < n; j++) {
-    float *to = w->v + j * a->wide;
-    if (a->wide > a->dv) memset(to + a->dv, 0, (size_t)(a->wide - a->dv) * sizeof(float));
-    f->blend(to + c->col, v + attn_bytes_(a->v.dtype, j * a->v.stride_len + c->col), NULL, ATTN_F32,
-             a->v.dtype, ATTN_F32, c->cols < a->dv - c->col ? c->cols : a->dv - c->col, c->gain[j],
-             0.0f);
-    if (a->counts) to[a->dv] = c->gain[j];
+  c->v = w->v, c->v_stride = a->wide;
+  if (!gains && a->v.dtype == ATTN_F32 && a->wide == a->dv) {
+    c->v = (const float *)(const void *)v, c->v_stride = a->v.stride_len;
+    return;
   }
+  for (int64_t j = 0; a->wide > a->dv && j < n; j++) {
+    memset(w->v + j * a->wide + a->dv, 0, (size_t)(a->wide - a->dv) * sizeof(float));
+    if (a->counts) w->v[j * a->wide + a->dv] = c->gain[j];
+  }
+  if (a->v.dtype == ATTN_F32) {
+    f->scale_rows(w->v + c->col, a->wide, (const float *)(const void *)v + c->col, a->v.stride_len,
+                  n, cols, c->gain);
+    return;
+  }
+  for (int64_t j = 0; j < n; j++)
+    f->blend(w->v + j * a->wide + c->col, v + attn_bytes_(a->v.dtype, j * a->v.stride_len + c->col),
+             NULL, ATTN_F32, a->v.dtype, ATTN_F32, cols, c->gain[j], 0.0f);
+}
+
+/* Where what queries read is summed. */
+ATTN_FUNC_ void attn_recurrent_into_(attn_recurrent_chain_ *c, int64_t i) {
+  const attn_recurrent_ *a = c->a;
+  c->y = c->w.y, c->y_stride = a->wide;
+  if (a->counts || a->p.skip || a->o.dtype != ATTN_F32) return;
+  c->y = (float *)(void *)attn_at_(&a->o, c->b, c->h, i), c->y_stride = a->o.stride_len;
 }
 
 /* Tokens i .. of o from their sums: times what their rule divides by, and what it adds. */
-ATTN_FUNC_ void attn_recurrent_store_(const attn_recurrent_chain_ *c, int64_t i, const float *y,
-                                      int n) {
+ATTN_FUNC_ void attn_recurrent_store_(const attn_recurrent_chain_ *c, int64_t i, int n) {
   const attn_recurrent_ *a = c->a;
+  const float *y = c->w.y;
   const int64_t cols = c->cols < a->dv - c->col ? c->cols : a->dv - c->col;
   const float skip = a->p.skip ? a->p.skip[c->h] : 0.0f;
+  if (c->y != y) return;
   for (int j = 0; j < n; j++, y += a->wide) {
     const int64_t at = attn_bytes_(a->v.dtype, c->col);
     float by = 1.0f;

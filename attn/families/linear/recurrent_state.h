@@ -46,19 +46,24 @@ ATTN_FUNC_ void attn_recurrent_end_(const attn_recurrent_chain_ *c) {
   }
 }
 
-/* w of token j as the kernel has it: less by 1 where it is near. */
-ATTN_FUNC_ void attn_recurrent_near_(const attn_recurrent_chain_ *c, int j, float *w, float *near) {
+/* w of token j as the kernel has it, and what a delta rule reads: k behind w, or k itself whose sum is behind w. */
+ATTN_FUNC_ void attn_recurrent_near_(const attn_recurrent_chain_ *c, int j, attn_token_ *p) {
   const attn_recurrent_ *a = c->a;
-  for (int64_t r = 0; r < a->dk; r++) {
-    if (a->decay == ATTN_RECURRENT_EACH_) {
-      const float g = near[r];
-      const int is = a->p.form == ATTN_RECURRENT_LOG && g > -0.25f;
-      if (is) w[r] = attn_recurrent_less_(g);
-      near[r] = is ? 1.0f : 0.0f;
-    } else {
-      const int is = c->keep[j] > 0.75;
-      w[r] = (float)(is ? c->keep[j] - 1.0 : c->keep[j]), near[r] = is ? 1.0f : 0.0f;
-    }
+  const attn_recurrent_own_ *w = &c->w;
+  if (a->delta) p->a = p->k, p->minus = -c->beta[j];
+  if (a->decay == ATTN_RECURRENT_TOKEN_) {
+    p->nearly = c->keep[j] > 0.75, p->w_step = 0, p->w = w->left, p->near = w->near;
+    w->left[0] = (float)(p->nearly ? c->keep[j] - 1.0 : c->keep[j]);
+    w->near[0] = p->nearly ? 1.0f : 0.0f;
+    p->minus = (float)((double)p->minus * c->keep[j]);
+  } else if (a->decay == ATTN_RECURRENT_EACH_) {
+    const int logs = a->p.form == ATTN_RECURRENT_LOG;
+    const int64_t at = j * a->dk;
+    p->nearly = attn_on_(recurrent, a->table)
+                    ->nearly(w->left, w->fade, w->over, logs ? c->logs + at : NULL, c->rates + at,
+                             a->delta ? p->k : NULL, a->dk);
+    p->w_step = 1, p->w = w->left, p->near = w->fade;
+    if (a->delta) p->a = w->over;
   }
 }
 
@@ -85,38 +90,25 @@ ATTN_FUNC_ void attn_recurrent_tokens_(attn_recurrent_chain_ *c) {
   for (int64_t i = c->t0; i < c->t1; i += c->n) {
     attn_recurrent_decays_(c, i, (int)(c->t1 - i));
     attn_recurrent_load_(c, i);
-    if (a->delta)
-      a->table->scale_rows(w->v + c->col, wide, w->v + c->col, wide, c->n, c->cols, c->beta);
+    attn_recurrent_into_(c, i);
     for (int j = 0; j < c->n; j++) {
       const float *k = c->k + j * c->k_stride;
-      float *rate = a->decay == ATTN_RECURRENT_EACH_ ? w->w + j * dk : w->left;
-      float *near = w->near + j * dk, *reads = w->over;
-      if (a->decay != ATTN_RECURRENT_NONE_) {
-        attn_recurrent_near_(c, j, rate, near);
-        p.w = rate, p.near = near;
-      }
       if (j == 0 && c->clears) p.from = NULL;
       p.k = k, p.q = w->q + j * dk;
-      p.v = w->v + j * wide + c->col, p.o = w->y + j * wide + c->col;
-      if (a->delta) {
-        for (int64_t r = 0; r < dk; r++)
-          reads[r] = a->decay == ATTN_RECURRENT_NONE_ ? k[r]
-                     : near[r] != 0.0f                ? rate[r] * k[r] + k[r]
-                                                      : rate[r] * k[r];
-        p.a = reads, p.minus = -c->beta[j];
-      }
-      if (a->low) p.a = w->a + j * dk, p.b = w->b + j * dk;
+      p.v = c->v + j * c->v_stride + c->col, p.o = c->y + j * c->y_stride + c->col;
+      attn_recurrent_near_(c, j, &p);
+      if (a->low) p.a = w->a + j * dk, p.b = c->b_rows + j * c->b_stride;
       if (a->before) {
         float *u = w->over;
         const attn_tensor *t = &a->more[ATTN_RECURRENT_U_];
         a->table->widen(u, attn_at_(t, 0, attn_recurrent_head_(a, t, c->h), 0), 0, NULL, 1, dk,
                         t->dtype, NULL);
-        p.own = attn_recurrent_meet_(p.q, k, u, dk);
+        attn_on_(recurrent, a->table)->meets(&p.own, p.q, k, 0, u, 1, dk);
       }
       attn_on_(recurrent, a->table)->token(&p);
       p.from = p.to, p.from_stride = p.to_stride;
     }
-    attn_recurrent_store_(c, i, w->y, c->n);
+    attn_recurrent_store_(c, i, c->n);
   }
   if (!direct) {
     for (int64_t r = 0; r < dk; r++)

@@ -76,7 +76,7 @@ typedef struct attn_recurrent_params {
  *
  * Aliasing: o and the final arrays share no memory with each other and the inputs, but that final_state (and _n, _m)
  *   may be initial_state, with the same strides.
- * Memory: attn_recurrent_workspace bytes: a worker has at most 12 dk dv + 2900 dk + 800 dv + 90 KB, whatever T.
+ * Memory: attn_recurrent_workspace bytes: a worker has at most 12 dk dv + 2400 dk + 800 dv + 90 KB, whatever T.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _HEADS, _STRIDE, _ALIGN, _OVERLAP, _OVERFLOW, _WORKSPACE, _MEMORY, those of
  *   ctx; _RANGE for rule, form, chunk, layer, len, cu_seqlens, and what another rule has no use for; _VALUE for w outside
  *   0 .. 1, log w above 0 or NaN, scale, eps, dt_min, dt_max. Outputs are untouched then.
@@ -90,7 +90,7 @@ typedef struct attn_recurrent_params {
  *   token a call as from chunks to 2e-5. Within a call sums carry what rounding takes; a state between calls is one f32.
  *   Decays meet as products, never as quotients: e^-80 in a chunk is as exact as 1.
  * Cost: 2 T (2 dk dv + C (dk + dv)) flops a head with C = 64, delta rules and DPLR about twice, and with decays by
- *   channel 32 dk more for each token and reader; up to 4 tokens a call are done one by one: S is read and written once. */
+ *   channel 26 dk more for each token and reader; up to 4 tokens a call are done one by one: S is read and written once. */
 ATTN_DEF attn_status attn_recurrent(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                     const attn_recurrent_params *params, attn_ctx *ctx);
 

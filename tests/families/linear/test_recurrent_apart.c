@@ -1,0 +1,96 @@
+/* tests/families/linear/test_recurrent_apart.c owns what attn_recurrent keeps apart: rows from what later tokens hold, and
+ * mLSTM's maximum from the float that a state keeps of it. */
+
+#include "recurrent.h"
+
+#include <stdio.h>
+
+/* NaN and infinity of a token reach no bit of a row before it, wherever both are in a chunk: what has no part is not
+ * multiplied by 0. Those of one column of the values reach no other column. */
+void M1_later_tokens(void **state) {
+  (void)state;
+  test_rng rng = test_seed(1920);
+  static const int64_t marks[] = {1, 11, 12, 17, 23, 63, 64, 69};
+  for (int rule = 0; rule < ATTN_RECURRENT_COUNT; rule++, test_mem_release()) {
+    recurrent_shape x = recurrent_plain((attn_recurrent_rule)rule, 1, 70, 10, 18);
+    if (rule == ATTN_RECURRENT_MLSTM) x.form = ATTN_RECURRENT_LOGIT;
+    x.slow = 0.1;
+    recurrent_scene *s = recurrent_build(&x, &rng);
+    attn_tensor want = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 70, 18);
+    promise_run(&s->does);
+    test_copy(want, s->o);
+    const attn_tensor *holds[] = {&s->q,      &s->k,      &s->v,    &s->p.a,    &s->p.b,
+                                  &s->p.beta, &s->p.gate, &s->p.dt, &s->p.decay};
+    for (int n = 0; n < 9; n++) {
+      const attn_tensor t = *holds[n];
+      const int logit = rule == ATTN_RECURRENT_MLSTM;
+      if (!t.data || (n == 8 && !logit)) continue; /* a decay that is NaN is rejected */
+      for (size_t j = 0; j < sizeof marks / sizeof *marks; j++) {
+        const int64_t at = marks[j];
+        attn_tensor was = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 1, t.dim);
+        char what[80];
+        sprintf(what, "rule %d, argument %d, token %d", rule, n, (int)at);
+        test_copy(was, test_rows(t, at, 1));
+        test_fill_row(t, 0, 0, at, (double)(j % 3 == 2 ? INFINITY : NAN));
+        promise_run(&s->does);
+        test_assert_same(test_rows(s->o, 0, at), test_rows(want, 0, at), what);
+        test_copy(test_rows(t, at, 1), was);
+        if (n != 2) continue;
+        const int64_t c = at % 18;
+        oracle_set(&s->v, 0, 0, at, c, (double)NAN);
+        promise_run(&s->does);
+        for (int64_t i = 0; i < 70; i++)
+          for (int64_t e = 0; e < 18; e++)
+            if (e != c || i < at)
+              assert_true(oracle_get(&s->o, 0, 0, i, e) == oracle_get(&want, 0, 0, i, e));
+        const double first = oracle_get(&s->o, 0, 0, rule == ATTN_RECURRENT_RWKV6 ? 69 : at, c);
+        assert_true(first != first);
+        test_copy(test_rows(t, at, 1), was);
+      }
+    }
+  }
+}
+
+/* S and n are in units of e^m for the m that the state holds, which is a float: where floats are 2^-10 apart, an m that
+ * goes on with more bits than it is stored with would leave S off by that much. */
+void M1_stored_maximum(void **state) {
+  (void)state;
+  test_rng rng = test_seed(1921);
+  for (int n = 0; n < 4; n++, test_mem_release()) {
+    recurrent_shape x = recurrent_plain(ATTN_RECURRENT_MLSTM, 2, n % 2 ? 130 : 4, 6, 5);
+    x.keep = 1, x.slow = 0.02;
+    recurrent_scene *s = recurrent_build(&x, &rng);
+    s->p.eps = ATTN_ZERO;
+    for (int64_t h = 0; h < 2; h++)
+      for (int64_t i = 0; i < x.len; i++) {
+        oracle_set(&s->p.gate, 0, h, i, 0, i ? 9000 - (double)((i * 7 + h) % 11) : 9001);
+        oracle_set(&s->p.decay, 0, h, i, 0, n < 2 ? -0.0137 : -1e-4 * (double)(1 + i % 5));
+      }
+    recurrent_check(s, 4e-6, "whole");
+    recurrent_check_steps(s, 1, 1e-5, "tokens");
+    recurrent_check_steps(s, 3, 1e-5, "three tokens");
+    recurrent_check_steps(s, 50, 1e-5, "pieces");
+  }
+}
+
+/* A NaN that a token makes in the state is the one default NaN, in a strip of whole vectors and beside it. */
+void M1_token_nan(void **state) {
+  (void)state;
+  test_rng rng = test_seed(1922);
+  for (int rule = 0; rule < ATTN_RECURRENT_COUNT; rule++, test_mem_release()) {
+    recurrent_shape x = recurrent_plain((attn_recurrent_rule)rule, 1, 1, 5, 70);
+    x.keep = 1;
+    recurrent_scene *s = recurrent_build(&x, &rng);
+    if (!s->k.data) continue;
+    test_fill_row(s->k, 0, 0, 0, 0), test_fill_row(s->v, 0, 0, 0, (double)INFINITY);
+    promise_run(&s->does);
+    for (int64_t r = 0; r < 5; r++)
+      for (int64_t c = 0; c < 70; c++) {
+        const float *at =
+            (const float *)s->p.final_state.data + r * s->p.final_state.stride_len + c;
+        uint32_t bits;
+        memcpy(&bits, at, 4);
+        assert_int_equal(bits, 0x7fc00000u);
+      }
+  }
+}
