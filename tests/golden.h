@@ -143,4 +143,5 @@ static const uint64_t golden[] = {
     0xbc0c95f421f707e2u, /* softpick weights */
     0x49b4c572ba12fe81u, /* forgetting */
     0xb6bdbe420b68b7aau, /* stick weights */
+    0x282831b6029425c0u, /* relative queries */
 };
