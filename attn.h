@@ -64,7 +64,7 @@
  *   (score maps from layer to layer); attn_camtl, attn_film_blocks, attn_block_prior_add (a prior
  *   of blocks); attn_talking (heads mixed around the softmax), attn_disagreement, attn_guided_loss
  *   (losses over heads); attn_rope*, attn_sinusoid, attn_universal_signal, attn_learned_position,
- *   attn_alibi_slopes, attn_t5_bucket (positions); attn_gaussian_window, attn_hard_gaussian,
+ *   attn_alibi_slopes, attn_t5_bucket, attn_deberta_bucket (positions); attn_gaussian_window, attn_hard_gaussian,
  *   attn_average*, attn_span_* (priors and spans); attn_encoder, attn_decoder*,
  *   attn_feed_forward_rows, attn_reversible*, attn_stream_mean (blocks of a Transformer);
  *   attn_universal, attn_exit*, attn_confidence, attn_calm_* (depth by token); attn_gtrxl* (gates
@@ -118,7 +118,7 @@
  *
  * 5. SCORE TERMS
  *   Terms beyond the scaled dot product are fields of attn_sdpa_params, absent when zero: vectors
- *   by clipped distance (relative), Transformer-XL (xl), labels of pairs, a factor or a table by
+ *   by clipped distance (relative; DeBERTa), Transformer-XL (xl), labels of pairs, a factor or a table by
  *   distance (factor, toeplitz, t5, alibi), a parabola, a Gaussian bump per query, an adaptive
  *   span, dense biases, a soft-cap. A signed distance is j - p_i in all of them, key minus query:
  *   negative for the past. (T5's models have no scale: t5 with scale = 1.) softcap_at puts the cap
@@ -5864,12 +5864,22 @@ ATTN_DEF attn_status attn_exp(float *y, const float *x, int64_t n, attn_ctx *ctx
 
 /* Relative position vectors, by clipped d (row 0 is the furthest past): with c = (len - 1)/2 and
  * e = clip(d, -c, c) + c
- *   x_ij = s q_i . (k_j + keys[e]),   O_i = sum_j P_ij (v_j + values[e])
- * keys [1, 1 or H, 2c+1, dk], values [1, 1 or H, 2c+1, dv], f32; either may be absent. Costs one
- * short row of dot products per query and an addition per pair. Source: Shaw et al. 2018, arXiv
- * 1803.02155. */
+ *   x_ij = s (q_i . (k_j + keys[e]) + k_j . queries[e]),   O_i = sum_j P_ij (v_j + values[e])
+ * keys and queries [1, 1 or H, 2c+1, dk], values [1, 1 or H, 2c+1, dv], f32, of one len; each may be absent.
+ * Keys and values cost one short row of dot products per query and an addition per pair. Queries cost a dot
+ * product for each key and each distance at which a query of its tile of 64 sees it: one for all beyond
+ * c, 79/64 a pair before, dk + 80 rows of 256 bytes a worker, and with a schedule one a pair. In every mode of
+ * params.compute they are products in f32. A forbidden key's product reaches nothing.
+ * BERT's relative_key_query is keys = queries. DeBERTa's disentangled attention, as the code that published weights
+ * run on has it: content to position is keys, position to content queries, both with the row of i - j, clipped; s =
+ * scale = 1/sqrt(dk (1 + the number of them)). Of its tables kr and qr of 2 n rows, n = position_buckets or else
+ * max_relative_positions, row e here is row n + clip(b, -n, n - 1) there, b = c - e or, with buckets,
+ * attn_deberta_bucket(c - e, position_buckets, max_relative_positions); c >= max_relative_positions is enough.
+ * Sources: keys and values: Shaw et al. 2018, arXiv 1803.02155; keys = queries: Huang et al. 2020, arXiv 2009.13658;
+ * DeBERTa: He et al. 2020, arXiv 2006.03654, 2021, arXiv 2111.09543. */
 typedef struct attn_relative {
   attn_tensor keys, values;
+  attn_tensor queries;
 } attn_relative;
 
 /* Transformer-XL scores: x_ij = s ((q_i + u_h) . k_j + (q_i + v_h) . table[d - first])
@@ -7138,6 +7148,17 @@ ATTN_DEF attn_status attn_alibi_slopes(float *slopes, int64_t n);
  *   flops. Source: Raffel et al. 2019, arXiv 1910.10683. */
 ATTN_DEF int64_t attn_t5_bucket(int64_t distance, int bidirectional, int64_t buckets,
                                 int64_t max_distance);
+
+/* DeBERTa's bucket of a signed distance (query minus key there), -2m .. 2m, m = buckets / 2 rounded down.
+ *
+ *   a = |distance|;  bucket = distance for a <= m, else sign(distance) (m + ceil((m - 1) log(a / m) / log((max_distance -
+ *   1) / m))), at most 2m, which is what lies beyond max_distance - 1
+ *
+ * The ceiling is exact, in whole numbers; the released code has logarithms in f32 and ends at no 2m, but clips to the
+ *   rows of its tables. buckets is a model's position_buckets, max_distance its max_relative_positions.
+ * Returns INT64_MIN for invalid arguments: buckets outside 4 .. 1024, max_distance <= m + 1 or >= 2^31.
+ * Any distance is valid. Cost: some hundred flops. Source: He et al. 2021, arXiv 2111.09543 and its code. */
+ATTN_DEF int64_t attn_deberta_bucket(int64_t distance, int64_t buckets, int64_t max_distance);
 
 /* Which columns hold which sines and cosines of a sinusoidal encoding of width d. */
 typedef enum attn_sinusoid_layout {
@@ -10588,7 +10609,7 @@ typedef struct attn_collaborative_params {
   int w_transposed;           /* 1: these five w are [1,1,out,in], as in PyTorch checkpoints */
   attn_tensor b_v, b_o;       /* [1,1,1,H dv], [1,1,1,dmo], optional */
   attn_sdpa_params attention; /* as in attn_multihead, but a scale of 0 is 1/sqrt(Dk/H). With w_c no
-                            * relative.keys, xl and labels */
+                            * relative.keys, relative.queries, xl and labels */
   attn_tensor each;           /* out, optional: [B,H,Tq,dv] */
 } attn_collaborative_params;
 
@@ -12879,6 +12900,7 @@ ATTN_DEF size_t attn_evict_workspace(attn_tensor k, attn_tensor v, const int32_t
 #endif
 #if !ATTN_HAS_POSITION
 #define attn_alibi_slopes(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
+#define attn_deberta_bucket(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
 #define attn_learned_position(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
 #define attn_learned_position_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
 #define attn_rope(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
@@ -19101,10 +19123,10 @@ ATTN_FUNC_ int attn_big_times_(uint32_t *x, int n, int64_t by) {
   return n;
 }
 
-/* Whether distance a has reached logarithmic bucket k: a^logs >= exact^(logs - k) most^k, for
- * exact <= a < most. The quotient in double settles all but (near) ties, which are settled in
+/* The sign of a^logs - exact^(logs - k) most^k, for exact <= a <= most: not negative, distance a has reached
+ * logarithmic bucket k. The quotient in double settles all but (near) ties, which are settled in
  * whole numbers. */
-ATTN_FUNC_ int attn_t5_reaches_(const attn_t5_rule_ *t, int64_t a, int64_t k) {
+ATTN_FUNC_ int attn_t5_against_(const attn_t5_rule_ *t, int64_t a, int64_t k) {
   const double up = (double)a / (double)t->exact, down = (double)a / (double)t->most;
   const double slack = (double)t->logs * (1.0 / 1125899906842624.0); /* 4 roundings a factor */
   int64_t ups = t->logs - k, downs = k;
@@ -19116,7 +19138,7 @@ ATTN_FUNC_ int attn_t5_reaches_(const attn_t5_rule_ *t, int64_t a, int64_t k) {
       r *= up, ups--;
   }
   if (r > 1.0 + slack) return 1;
-  if (r < 1.0 - slack) return 0;
+  if (r < 1.0 - slack) return -1;
   uint32_t left[ATTN_T5_MOST_ / 2 + 1], right[ATTN_T5_MOST_ / 2 + 1];
   int nl = 1, nr = 1;
   left[0] = right[0] = 1;
@@ -19124,9 +19146,13 @@ ATTN_FUNC_ int attn_t5_reaches_(const attn_t5_rule_ *t, int64_t a, int64_t k) {
     nl = attn_big_times_(left, nl, a);
     nr = attn_big_times_(right, nr, i < k ? t->most : t->exact);
   }
-  if (nl != nr) return nl > nr;
+  if (nl != nr) return nl > nr ? 1 : -1;
   while (nl > 0 && left[nl - 1] == right[nl - 1]) nl--;
-  return nl == 0 || left[nl - 1] > right[nl - 1];
+  return nl == 0 ? 0 : left[nl - 1] > right[nl - 1] ? 1 : -1;
+}
+
+ATTN_FUNC_ int attn_t5_reaches_(const attn_t5_rule_ *t, int64_t a, int64_t k) {
+  return attn_t5_against_(t, a, k) >= 0;
 }
 
 /* edge[n] is the smallest distance of bucket n of a side, n = 0..side-1; nondecreasing, so that a
@@ -19634,6 +19660,7 @@ enum {
   ATTN_P_XL_QT_,
   ATTN_P_XL_DOTS_,
   ATTN_P_REL_KEYS_,
+  ATTN_P_REL_QUERIES_,
   ATTN_P_REL_VALUES_,
   ATTN_P_REL_FAR_,
   ATTN_P_REL_HIT_,
@@ -19924,6 +19951,7 @@ typedef struct attn_scratch_ {
   int32_t *index;               /* [2][tile][block] key lists, and where they are in the caller's */
   float *q_rows, *o_rows;       /* [2][tile][dk], [tile][dv] */
   float *xl_qt, *xl_dots;       /* [dk][tile], [ATTN_ROOM_][tile] */
+  float *rel_queries;           /* [1 + dk + 80][tile]: factors, keys in lanes, their dots */
   float *rel_keys, *rel_values; /* [distance][tile]: dots with each vector, weights on each */
   float *rel_far;               /* [2] of earlier stretches */
   unsigned char *rel_hit;       /* [distance][tile] which lanes have a key at it */
@@ -19950,6 +19978,9 @@ typedef struct attn_scratch_ {
 
 /* Distances between a lane group and a block of keys, rounded up. */
 #define ATTN_ROOM_ (ATTN_BLOCK_ + ATTN_GROUP_)
+
+/* Distances between a tile and a group of keys, rounded up. */
+#define ATTN_AROUND_ (ATTN_TILE_ + ATTN_GROUP_)
 
 /* Distances that a tile needs of a table of relative vectors. */
 ATTN_FUNC_ int64_t attn_relative_rows_(const attn_softmax_ *a) {
@@ -20008,6 +20039,7 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   const int64_t dk = attn_piece_(a->q.dim, f * tile), dv = attn_piece_(a->v.dim, f * tile);
   const int gathers = ATTN_PART_(PATTERN, a->plan) || ATTN_PART_(EDGES, a->edges);
   const int xl = ATTN_PART_(TERMS, a->xl.table.data) != NULL;
+  const int queries = ATTN_PART_(TERMS, a->relative.queries.data) != NULL;
   const int best = ATTN_PART_(CONTENT, a->choice) && a->choice->k;
   a->bytes = 0;
   attn_clear_(a->offset, sizeof a->offset);
@@ -20022,9 +20054,10 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   attn_scratch_put_(a, ATTN_P_V_, attn_piece_(a->v.dim, f * block));
   if (gathers || a->bias.kind || a->modify_weights || ATTN_PART_(COMPOSED, a->addends))
     attn_scratch_put_(a, ATTN_P_BIAS_, cells);
-  if (gathers || xl || ATTN_PART_(COMPOSED, a->addends)) attn_scratch_put_(a, ATTN_P_DOT_, cells);
+  if (gathers || xl || queries || ATTN_PART_(COMPOSED, a->addends))
+    attn_scratch_put_(a, ATTN_P_DOT_, cells);
   attn_scratch_put_(a, ATTN_P_HIT_, attn_piece_(block * tile, 1));
-  if (gathers || xl || best) {
+  if (gathers || xl || queries || best) {
     attn_scratch_put_(a, ATTN_P_ROWS_, room);
     attn_scratch_put_(a, ATTN_P_INDEX_, 2 * cells);
   }
@@ -20034,6 +20067,9 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
     attn_scratch_put_(a, ATTN_P_XL_QT_, dk);
     attn_scratch_put_(a, ATTN_P_XL_DOTS_, attn_piece_((block + tile) * tile, f));
   }
+  if (queries)
+    attn_scratch_put_(a, ATTN_P_REL_QUERIES_,
+                      attn_piece_(attn_add_(a->q.dim, ATTN_AROUND_ + 1), f * tile));
   if (ATTN_PART_(TERMS, a->relative.keys.data) || ATTN_PART_(TERMS, a->relative.values.data)) {
     const int64_t rows = attn_relative_rows_(a), relative = attn_piece_(rows, f * tile);
     if (a->relative.keys.data) attn_scratch_put_(a, ATTN_P_REL_KEYS_, relative);
@@ -20097,6 +20133,7 @@ ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scrat
   ATTN_CUT_(o_rows, float, ATTN_P_O_ROWS_);
   ATTN_CUT_(xl_qt, float, ATTN_P_XL_QT_);
   ATTN_CUT_(xl_dots, float, ATTN_P_XL_DOTS_);
+  ATTN_CUT_(rel_queries, float, ATTN_P_REL_QUERIES_);
   ATTN_CUT_(rel_keys, float, ATTN_P_REL_KEYS_);
   ATTN_CUT_(rel_values, float, ATTN_P_REL_VALUES_);
   ATTN_CUT_(rel_far, float, ATTN_P_REL_FAR_);
@@ -20348,6 +20385,8 @@ enum {
 #define ATTN_SCORE_TERMS_(X)                                                                       \
   X(RELATIVE, relative.keys, relative.keys, p->relative.keys.data, ATTN_TERM_SCORE_, NULL, 1,      \
     NULL)                                                                                          \
+  X(QUERIES, relative.queries, relative.queries, p->relative.queries.data, ATTN_TERM_SCORE_, NULL, \
+    1, NULL)                                                                                       \
   X(VALUES, relative.values, relative.values, p->relative.values.data, 0, NULL, 1, NULL)           \
   X(XL, xl, xl, p->xl.table.data || p->xl.u || p->xl.v, ATTN_TERM_SCORE_, NULL, 1, NULL)           \
   X(LABELS, labels, labels, p->labels.label, ATTN_TAKES_RAGGED_ | ATTN_TERM_SCORE_, NULL, 1, NULL) \
@@ -21647,10 +21686,8 @@ ATTN_FUNC_ int attn_tile_keys_(const attn_tile_ *t, int64_t *first, int64_t *las
 }
 
 ATTN_FUNC_ int64_t attn_relative_clip_(const attn_softmax_ *a) {
-  return ((ATTN_PART_(TERMS, a->relative.keys.data) ? a->relative.keys.len
-                                                    : a->relative.values.len) -
-          1) /
-         2;
+  const attn_relative *x = &a->relative;
+  return ((x->keys.data ? x->keys.len : x->values.data ? x->values.len : x->queries.len) - 1) / 2;
 }
 
 /* Before a tile's first block: dots of its queries with the vectors of every label and distance that
@@ -21677,6 +21714,8 @@ ATTN_FUNC_ void attn_tile_terms_(attn_tile_ *t) {
           t->w.rel_keys, t->w.qt, attn_table_row_(&a->relative.keys, h, t->rel_first + c),
           a->relative.keys.stride_len, t->rel_rows, dk, 0, t->groups, t->spare);
   }
+  if (ATTN_PART_(TERMS, a->relative.queries.data))
+    for (int r = 0; r < ATTN_TILE_; r++) t->w.rel_queries[r] = 1.0f;
   if (ATTN_PART_(TERMS, a->labels.label)) {
     const int64_t n = a->labels.table.len;
     attn_on_(tile, f)->score_block(t->w.labels, t->w.qt, attn_table_row_(&a->labels.table, h, 0),
@@ -21912,6 +21951,77 @@ ATTN_FUNC_ void attn_block_xl_(attn_tile_ *t, const attn_block_ *b) {
     src[r] = x;
   }
   a->table->pack(t->w.dot, src, t->n, b->n, ATTN_F32, 1.0f, FLT_MIN);
+}
+
+/* Rows of the block's keys in f32. Those of products of halves or codes need not be there. */
+ATTN_FUNC_ const float *attn_relative_rows_of_(attn_tile_ *t, const attn_block_ *b,
+                                               int64_t *stride) {
+  const attn_softmax_ *a = t->a;
+  *stride = b->k_stride;
+  if (b->gathered || !(ATTN_PART_(LOW, a->low) || ATTN_PART_(LOW, a->codes))) return b->k;
+  t->w.held->n = 0; /* w.k has others from here on */
+  return attn_block_rows_(a, b, &a->k, &a->k_scales, t->batch, t->head_k, t->w.k, stride);
+}
+
+/* Keys at .. at + 16 of a tile of consecutive rows, in lanes at % 64 on of w.rel_queries: their products with the
+ * vectors of all distances between, the furthest ahead first, added to t->w.dot along diagonals. */
+ATTN_FUNC_ void attn_relative_queries_group_(attn_tile_ *t, const attn_block_ *b, int at, int n) {
+  const attn_tensor *x = &t->a->relative.queries;
+  const attn_table_ *f = t->a->table;
+  const int64_t c = attn_relative_clip_(t->a), key = b->j0 + at, pos = t->pos[0];
+  const int64_t last = attn_clamp_(key + n - 1 - pos, -c, c);
+  const int64_t rows = last - attn_clamp_(key - pos - (t->n - 1), -c, c) + 1;
+  const int g = at / ATTN_GROUP_ % (ATTN_TILE_ / ATTN_GROUP_);
+  const float *by = t->w.rel_queries, *qt = by + ATTN_TILE_;
+  float *dots = t->w.rel_queries + (t->a->q.dim + 1) * ATTN_TILE_;
+  void *row[ATTN_GROUP_];
+  attn_on_(tile, f)->score_block(dots, qt, attn_table_row_(x, t->head[0], last + c), -x->stride_len,
+                                 rows, t->a->q.dim, g, g + 1, t->spare);
+  for (int e = 0; e < n; e++) row[e] = t->w.rows + e * ATTN_ROOM_;
+  f->unpack(row, dots + g * ATTN_GROUP_, n, rows, ATTN_F32, NULL);
+  for (int e = 0; e < n; e++) {
+    const float *y = (const float *)row[e];
+    float *s = t->w.dot + (at + e) * ATTN_TILE_;
+    const int64_t d = key + e - pos; /* of row 0 */
+    const int r0 = (int)attn_clamp_(d - c, 0, t->n), r1 = (int)attn_clamp_(d + c, r0, t->n);
+    for (int r = 0; r < r0; r++) s[r] += by[r] * y[last - c];
+    for (int r = r0; r < r1; r++) s[r] += by[r] * y[last - d + r];
+    for (int r = r1; r < t->n; r++) s[r] += by[r] * y[last + c];
+  }
+}
+
+/* t->w.dot += k . queries[distance]. Rows of a schedule have other distances each: product by product. */
+ATTN_FUNC_ void attn_block_relative_queries_(attn_tile_ *t, const attn_block_ *b) {
+  const attn_softmax_ *a = t->a;
+  const attn_tensor *x = &a->relative.queries;
+  const int64_t c = attn_relative_clip_(a);
+  const float *by = t->w.rel_queries, s = (float)(a->scale * a->unit);
+  int64_t stride;
+  const float *k = attn_relative_rows_of_(t, b, &stride);
+  if (!ATTN_PART_(TERMS, a->xl.table.data))
+    memset(t->w.dot, 0, (size_t)(b->n * ATTN_TILE_) * sizeof(float));
+  if (t->lined && !b->gathered) {
+    for (int at = 0; at < b->n; at += ATTN_TILE_) {
+      const int end = b->n - at < ATTN_TILE_ ? b->n : at + ATTN_TILE_;
+      const void *row[ATTN_TILE_];
+      for (int e = at; e < end; e++) row[e - at] = k + e * stride;
+      a->table->pack(t->w.rel_queries + ATTN_TILE_, row, end - at, a->q.dim, ATTN_F32, a->scale_hi,
+                     a->scale_lo);
+      for (int e = at; e < end; e += ATTN_GROUP_)
+        attn_relative_queries_group_(t, b, e, end - e < ATTN_GROUP_ ? end - e : ATTN_GROUP_);
+    }
+    return;
+  }
+  for (int e = 0; e < b->n; e++) {
+    int32_t row[ATTN_TILE_];
+    float y[ATTN_TILE_];
+    for (int r = 0; r < t->n; r++)
+      row[r] = (int32_t)(attn_clamp_(attn_block_key_(b, e) - t->pos[r], -c, c) + c);
+    attn_on_(list, a->table)
+        ->dots(y, k + e * stride, attn_table_row_(x, t->head[0], 0), x->stride_len, row, t->n,
+               a->q.dim, ATTN_F32, 0);
+    for (int r = 0; r < t->n; r++) t->w.dot[e * ATTN_TILE_ + r] += by[r] * (y[r] * s);
+  }
 }
 
 /* The soft-cap by itself. */
@@ -22668,9 +22778,19 @@ ATTN_FUNC_ int attn_list_take_(attn_tile_ *t, attn_list_ *x, int r, int32_t *ind
   return n;
 }
 
+/* Picked rows: where they lie, or converted if they are quantised. */
+typedef struct attn_picked_ {
+  const void *rows;
+  const int32_t *index;
+  int64_t stride;
+  attn_dtype dtype;
+  int ahead;
+  int32_t order[ATTN_BLOCK_];
+} attn_picked_;
+
 /* E2 of a row's scores, while they still are a row. */
 ATTN_FUNC_ void attn_list_terms_(attn_tile_ *t, float *s, const float *xl_q, int r,
-                                 const int32_t *key, int n) {
+                                 const int32_t *key, int n, const attn_picked_ *from) {
   const attn_softmax_ *a = t->a;
   float xl[ATTN_BLOCK_];
   if (ATTN_PART_(TERMS, a->xl.table.data)) {
@@ -22682,6 +22802,18 @@ ATTN_FUNC_ void attn_list_terms_(attn_tile_ *t, float *s, const float *xl_q, int
     for (int e = 0; e < n; e++) {
       const int64_t d = attn_clamp_(key[e] - t->pos[r], -c, c) - t->rel_first;
       s[e] += t->w.rel_keys[d * ATTN_TILE_ + r];
+    }
+  }
+  if (ATTN_PART_(TERMS, a->relative.queries.data)) {
+    const attn_tensor *x = &a->relative.queries;
+    const int64_t c = attn_relative_clip_(a);
+    const float by = t->w.rel_queries[r] * (float)(a->scale * a->unit);
+    for (int e = 0; e < n; e++) {
+      float y;
+      attn_on_(list, a->table)
+          ->dots(&y, attn_table_row_(x, t->head[r], attn_clamp_(key[e] - t->pos[r], -c, c) + c),
+                 from->rows, from->stride, from->index + e, 1, a->q.dim, from->dtype, 0);
+      s[e] += y * by;
     }
   }
   for (int e = 0; ATTN_PART_(TERMS, a->labels.label) && e < n; e++) {
@@ -22723,16 +22855,6 @@ ATTN_FUNC_ int attn_list_ahead_(const attn_softmax_ *a, const attn_tensor *x) {
   return a->k.len > ((int64_t)1 << 18) / attn_bytes_(x->dtype, x->dim) ? ATTN_AHEAD_ : 0;
 }
 
-/* Picked rows: where they lie, or converted if they are quantised. */
-typedef struct attn_picked_ {
-  const void *rows;
-  const int32_t *index;
-  int64_t stride;
-  attn_dtype dtype;
-  int ahead;
-  int32_t order[ATTN_BLOCK_];
-} attn_picked_;
-
 ATTN_FUNC_ void attn_list_pick_(const attn_tile_ *t, attn_picked_ *p, const attn_tensor *x,
                                 const attn_scales *scales, int64_t head, float *copy,
                                 const int32_t *index, int n) {
@@ -22762,7 +22884,7 @@ ATTN_FUNC_ void attn_list_scores_(attn_tile_ *t, int32_t *const *index, const in
     const float *q = t->w.q_rows + r * dk;
     attn_list_pick_(t, &p, &a->k, &a->k_scales, t->head_k, t->w.k, index[r], count[r]);
     attn_on_(list, f)->dots(s, q, p.rows, p.stride, p.index, count[r], dk, p.dtype, p.ahead);
-    attn_list_terms_(t, s, q + ATTN_TILE_ * dk, r, index[r], count[r]);
+    attn_list_terms_(t, s, q + ATTN_TILE_ * dk, r, index[r], count[r], &p);
     for (int e = count[r]; e < most; e++) s[e] = 0.0f;
     row[r] = s;
     lanes[count[r]] |= (uint64_t)1 << r;
@@ -23063,6 +23185,8 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
 ATTN_FUNC_ void attn_block_scores_(attn_tile_ *t, attn_block_ *b) {
   for (int r = 0; r < ATTN_TILE_; r++) t->top[r] = -INFINITY;
   if (ATTN_PART_(TERMS, t->a->xl.table.data)) attn_block_xl_(t, b), b->mod.dot = t->w.dot;
+  if (ATTN_PART_(TERMS, t->a->relative.queries.data))
+    attn_block_relative_queries_(t, b), b->mod.dot = t->w.dot;
   const int fill = t->a->map.data && !b->whole; /* a map wants every cell */
   for (int g = 0; (fill || b->gaps) && g < t->groups; g++)
     for (int e = fill ? 0 : b->first[g]; e < (fill ? b->n : b->end[g]); e++)
@@ -23435,6 +23559,7 @@ ATTN_FUNC_ void attn_tile_reshape_(attn_tile_ *t) {
     attn_on_(tile, f)->scale_block(t->w.xl_qt, a->q.dim, 0, t->groups, by);
   if (ATTN_PART_(TERMS, a->relative.keys.data))
     attn_on_(tile, f)->scale_block(t->w.rel_keys, t->rel_rows, 0, t->groups, by);
+  if (ATTN_PART_(TERMS, a->relative.queries.data)) memcpy(t->w.rel_queries, by, sizeof by);
   if (ATTN_PART_(TERMS, a->labels.label))
     attn_on_(tile, f)->scale_block(t->w.labels, a->labels.table.len, 0, t->groups, by);
 }
@@ -29558,6 +29683,7 @@ ATTN_PUB_ attn_status attn_block_permutations(int32_t *permutation, int64_t head
 enum {
   ATTN_T_REL_K_,
   ATTN_T_REL_V_,
+  ATTN_T_REL_Q_,
   ATTN_T_XL_,
   ATTN_T_XL_U_,
   ATTN_T_XL_V_,
@@ -29595,19 +29721,29 @@ ATTN_FUNC_ int attn_check_finite_(attn_error_ *e, const float *x, int64_t n, con
 
 ATTN_FUNC_ int attn_check_relative_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
   static const char wk[] = ATTN_WORDS_("params.relative.keys"),
-                    wv[] = ATTN_WORDS_("params.relative.values");
+                    wv[] = ATTN_WORDS_("params.relative.values"),
+                    wq[] = ATTN_WORDS_("params.relative.queries");
   attn_relative *r = &a->relative;
   if (!attn_check_table_(e, &r->keys, wk, "params.relative.keys.dtype must be ATTN_F32",
                          "params.relative.keys must be [1, 1 or q.heads, n, q.dim]", a->q.heads,
                          a->q.dim, &span[ATTN_T_REL_K_]) ||
       !attn_check_table_(e, &r->values, wv, "params.relative.values.dtype must be ATTN_F32",
                          "params.relative.values must be [1, 1 or q.heads, n, v.dim]", a->q.heads,
-                         a->v.dim, &span[ATTN_T_REL_V_]))
+                         a->v.dim, &span[ATTN_T_REL_V_]) ||
+      !attn_check_table_(e, &r->queries, wq, "params.relative.queries.dtype must be ATTN_F32",
+                         "params.relative.queries must be [1, 1 or q.heads, n, q.dim]", a->q.heads,
+                         a->q.dim, &span[ATTN_T_REL_Q_]))
     return 0;
-  if ((r->keys.data && r->keys.len % 2 == 0) || (r->values.data && r->values.len % 2 == 0))
+  if ((r->keys.data && r->keys.len % 2 == 0) || (r->values.data && r->values.len % 2 == 0) ||
+      (r->queries.data && r->queries.len % 2 == 0))
     return attn_reject_(e, ATTN_E_SHAPE, "params.relative: len must be odd, 2 c + 1");
   if (r->keys.data && r->values.data && r->keys.len != r->values.len)
     return attn_reject_(e, ATTN_E_SHAPE, "params.relative.values.len must equal that of keys");
+  if (r->queries.data && attn_relative_clip_(a) != (r->queries.len - 1) / 2)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "params.relative.queries.len must equal that of keys and values");
+  if (r->queries.data && r->queries.len > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "params.relative.queries.len must be below 2^31");
   return 1;
 }
 
@@ -30081,7 +30217,8 @@ ATTN_FUNC_ int attn_take_scales_(attn_error_ *e, attn_scales *to, const attn_sca
 
 /* What the map holds, and whether weights may be changed. */
 ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p) {
-  const int inside = ATTN_TERM_RELATIVE_ | ATTN_TERM_XL_ | ATTN_TERM_LABELS_ | ATTN_TERM_FACTOR_;
+  const int inside = ATTN_TERM_RELATIVE_ | ATTN_TERM_QUERIES_ | ATTN_TERM_XL_ | ATTN_TERM_LABELS_ |
+                     ATTN_TERM_FACTOR_;
   if ((int)p->map_stage < 0 || p->map_stage >= ATTN_MAP_STAGES)
     return attn_reject_(e, ATTN_E_RANGE, "params.map_stage must be an attn_map_stage");
   const int last = p->map_stage == ATTN_MAP_CAPPED && a->cap_last;
@@ -30092,7 +30229,7 @@ ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn
   if (p->map_stage == ATTN_MAP_CAPPED && !last && (a->terms & inside))
     return attn_reject_(
         e, ATTN_E_RANGE,
-        "params.map_stage: ATTN_MAP_CAPPED has no relative.keys, xl, labels or factor");
+        "params.map_stage: ATTN_MAP_CAPPED has no relative.keys or queries, xl, labels or factor");
   if (p->modify_weights && (a->reshape || a->choice || a->edges))
     return attn_reject_(e, ATTN_E_RANGE, "params.modify_weights must be absent in this call");
   if (p->modify_weights && a->map.data && p->map_stage != ATTN_MAP_WEIGHTS)
@@ -32562,6 +32699,25 @@ ATTN_PUB_ int64_t attn_t5_bucket(int64_t distance, int bidirectional, int64_t bu
       hi = mid;
   }
   return base + t.exact + lo;
+}
+
+ATTN_PUB_ int64_t attn_deberta_bucket(int64_t distance, int64_t buckets, int64_t max_distance) {
+  attn_t5_rule_ t;
+  const int64_t a = attn_abs64_(distance), mid = buckets / 2;
+  if (buckets < 4 || buckets > ATTN_T5_MOST_ || max_distance <= mid + 1 || max_distance > INT32_MAX)
+    return INT64_MIN;
+  t.side = buckets, t.exact = mid, t.logs = mid - 1, t.most = max_distance - 1, t.bidirectional = 1;
+  if (a <= mid) return distance;
+  if (a > t.most) return distance > 0 ? 2 * mid : -2 * mid;
+  int64_t lo = 0, hi = t.logs; /* beyond the end of lo, not of hi */
+  while (hi - lo > 1) {
+    const int64_t k = lo + (hi - lo) / 2;
+    if (attn_t5_against_(&t, a, k) > 0)
+      lo = k;
+    else
+      hi = k;
+  }
+  return distance > 0 ? mid + hi : -mid - hi;
 }
 /* <<< attn/calls/position_tables.h */
 #endif
@@ -53651,8 +53807,10 @@ ATTN_COLD_ attn_status attn_collaborative_call_(attn_tensor y, attn_tensor x, at
     j.p.each = g->each;
     j.mix = g->mix, j.w_c = g->w_c;
     if (!g->mix.data) attn_reject_(&e, ATTN_E_NULL, "params.mix.data must not be null");
-    if (g->w_c.data && (a->relative.keys.data || a->xl.table.data || a->labels.label))
-      attn_reject_(&e, ATTN_E_RANGE, "params.w_c goes without relative.keys, xl and labels");
+    if (g->w_c.data &&
+        (a->relative.keys.data || a->relative.queries.data || a->xl.table.data || a->labels.label))
+      attn_reject_(&e, ATTN_E_RANGE,
+                   "params.w_c goes without relative.keys, relative.queries, xl and labels");
     if (e.status != ATTN_OK) return attn_end_(bytes ? NULL : ctx, &e);
   }
   return attn_multihead_job_call_(&j, g != NULL, attn_collaborative_steps_,
@@ -64119,6 +64277,7 @@ ATTN_END_STRICT_
 #undef ATTN_RAMP_UP_
 #undef ATTN_RARE_
 #undef ATTN_ROOM_
+#undef ATTN_AROUND_
 #undef ATTN_ROW_INIT_
 #undef ATTN_ROW_STEP_
 #undef ATTN_ROW_STORE_

@@ -62,7 +62,7 @@
  *   (score maps from layer to layer); attn_camtl, attn_film_blocks, attn_block_prior_add (a prior
  *   of blocks); attn_talking (heads mixed around the softmax), attn_disagreement, attn_guided_loss
  *   (losses over heads); attn_rope*, attn_sinusoid, attn_universal_signal, attn_learned_position,
- *   attn_alibi_slopes, attn_t5_bucket (positions); attn_gaussian_window, attn_hard_gaussian,
+ *   attn_alibi_slopes, attn_t5_bucket, attn_deberta_bucket (positions); attn_gaussian_window, attn_hard_gaussian,
  *   attn_average*, attn_span_* (priors and spans); attn_encoder, attn_decoder*,
  *   attn_feed_forward_rows, attn_reversible*, attn_stream_mean (blocks of a Transformer);
  *   attn_universal, attn_exit*, attn_confidence, attn_calm_* (depth by token); attn_gtrxl* (gates
@@ -116,7 +116,7 @@
  *
  * 5. SCORE TERMS
  *   Terms beyond the scaled dot product are fields of attn_sdpa_params, absent when zero: vectors
- *   by clipped distance (relative), Transformer-XL (xl), labels of pairs, a factor or a table by
+ *   by clipped distance (relative; DeBERTa), Transformer-XL (xl), labels of pairs, a factor or a table by
  *   distance (factor, toeplitz, t5, alibi), a parabola, a Gaussian bump per query, an adaptive
  *   span, dense biases, a soft-cap. A signed distance is j - p_i in all of them, key minus query:
  *   negative for the past. (T5's models have no scale: t5 with scale = 1.) softcap_at puts the cap

@@ -97,6 +97,7 @@
 #undef ATTN_RAMP_UP_
 #undef ATTN_RARE_
 #undef ATTN_ROOM_
+#undef ATTN_AROUND_
 #undef ATTN_ROW_INIT_
 #undef ATTN_ROW_STEP_
 #undef ATTN_ROW_STORE_

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Keys back of window and span; its ramp; Shaw's largest distance; labels. */
-enum { WINDOW = 256, RAMP = 32, CLIP = 16, LABELS = 32 };
+enum { WINDOW = 256, RAMP = 32, CLIP = 16, FAR = 256, LABELS = 32 };
 
 static uint64_t mix(uint64_t *state) {
   uint64_t z = (*state += 0x9e3779b97f4a7c15u);
@@ -64,9 +64,9 @@ static int64_t row_pairs(const problem *p, int64_t i) {
 
 const char *problem_extra_name(problem_extra extra) {
   static const char *const names[PROBLEM_EXTRAS] = {
-      "",       "/alibi",       "/softcap:50", "/window:256", "/mask:bool", "/mask:additive",
-      "/sinks", "/toeplitz",    "/t5",         "/parabola",   "/gaussian",  "/factor",
-      "/span",  "/relative:16", "/xl",         "/labels:32",  "/modify"};
+      "",       "/alibi",       "/softcap:50",  "/window:256", "/mask:bool", "/mask:additive",
+      "/sinks", "/toeplitz",    "/t5",          "/parabola",   "/gaussian",  "/factor",
+      "/span",  "/relative:16", "/deberta:256", "/xl",         "/labels:32", "/modify"};
   return names[extra];
 }
 
@@ -80,6 +80,7 @@ static size_t extra_bytes(const problem_shape *s) {
     case PROBLEM_TOEPLITZ: return 4 * (size_t)(s->tq + s->tk);
     case PROBLEM_GAUSSIAN: return 8 * rows;
     case PROBLEM_SHAW: return 4 * (2 * CLIP + 1) * wide;
+    case PROBLEM_DEBERTA: return 8 * (2 * FAR + 1) * (size_t)s->dk;
     case PROBLEM_XL: return 4 * ((size_t)(s->tq + s->tk) + 2 * heads) * wide;
     case PROBLEM_LABELS: return 4 * LABELS * (wide + heads);
     default: return 4 * 32 * heads; /* T5's table is the largest of the rest */
@@ -162,6 +163,14 @@ static double extra_set(problem *p, char **at, uint64_t *seed) {
       float *v = numbers(at, n * (size_t)s->dv, 0.1f, 0, seed);
       a->relative.keys = attn_bhtd(k, ATTN_F32, 1, 1, (int64_t)n, s->dk);
       a->relative.values = attn_bhtd(v, ATTN_F32, 1, 1, (int64_t)n, s->dv);
+      break;
+    }
+    case PROBLEM_DEBERTA: {
+      size_t n = 2 * FAR + 1;
+      float *k = numbers(at, n * (size_t)s->dk, 0.1f, 0, seed);
+      float *q = numbers(at, n * (size_t)s->dk, 0.1f, 0, seed);
+      a->relative.keys = attn_bhtd(k, ATTN_F32, 1, 1, (int64_t)n, s->dk);
+      a->relative.queries = attn_bhtd(q, ATTN_F32, 1, 1, (int64_t)n, s->dk);
       break;
     }
     case PROBLEM_XL: {

@@ -23,12 +23,13 @@ typedef enum problem_extra {
   PROBLEM_T5,       /* 32 buckets up to 128 */
   PROBLEM_PARABOLA,
   PROBLEM_GAUSSIAN,
-  PROBLEM_FACTOR, /* the distance-aware factor */
-  PROBLEM_SPAN,   /* adaptive span whose ramp ends where the window of PROBLEM_WINDOW does */
-  PROBLEM_SHAW,   /* vectors for keys and values, distances clipped to 16 */
-  PROBLEM_XL,     /* Transformer-XL, with both biases */
-  PROBLEM_LABELS, /* 32 labels with vectors and numbers, from a callback */
-  PROBLEM_MODIFY, /* a user's callback that changes nothing */
+  PROBLEM_FACTOR,  /* the distance-aware factor */
+  PROBLEM_SPAN,    /* adaptive span whose ramp ends where the window of PROBLEM_WINDOW does */
+  PROBLEM_SHAW,    /* vectors for keys and values, distances clipped to 16 */
+  PROBLEM_DEBERTA, /* vectors for keys and queries, distances clipped to 256 */
+  PROBLEM_XL,      /* Transformer-XL, with both biases */
+  PROBLEM_LABELS,  /* 32 labels with vectors and numbers, from a callback */
+  PROBLEM_MODIFY,  /* a user's callback that changes nothing */
   PROBLEM_EXTRAS
 } problem_extra;
 

@@ -155,4 +155,5 @@ static const uint64_t golden[] = {
     0x51a29de3bcaf52a5u, /* entmax weights */
     0xce27987a56f6f46cu, /* contextual positions */
     0x03ff0099a5ca5b9au, /* selective attention */
+    0x282831b6029425c0u, /* relative queries */
 };

@@ -505,6 +505,26 @@ static attn_status selective(attn_tensor o, attn_tensor lse, test_rng *rng, attn
   return attn_reshaped(o, q, k, golden_exact(rng, 2, T, DV), &p, ctx);
 }
 
+/* O of dense keys, LSE of a schedule of lists. */
+static attn_status relative_queries(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_pattern stride = attn_pattern_strided(9);
+  attn_schedule schedule;
+  attn_sdpa_params p;
+  memset(&p, 0, sizeof p);
+  memset(&schedule, 0, sizeof schedule);
+  p.causal = 1, p.relative.keys = p.relative.queries = golden_exact(rng, 2, 41, DK);
+  const attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 1, T, DK);
+  const attn_tensor v = golden_exact(rng, 2, T, DV);
+  attn_status status = attn_sdpa(o, q, k, v, &p, ctx);
+  p.lse = lse;
+  if (status != ATTN_OK || attn_schedule_build(&schedule, &stride, 2, T, T, NULL, NULL) != ATTN_OK)
+    return ATTN_E_VALUE;
+  p.schedule = &schedule;
+  status = attn_sdpa(golden_exact(rng, 2, T, DV), q, k, v, &p, ctx);
+  attn_schedule_free(&schedule);
+  return status;
+}
+
 const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"routing learned", routing_learned},
                                       {"sinkhorn null", sinkhorn_null},
@@ -539,4 +559,5 @@ const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"entmax weights", entmax_weights},
                                       {"contextual positions", contextual},
                                       {"selective attention", selective},
+                                      {"relative queries", relative_queries},
                                       {NULL, NULL}};

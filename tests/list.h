@@ -315,6 +315,13 @@
   X(api_shift_changes_no_softmax)           \
   X(api_nan_is_the_one)                     \
   X(api_tiers_differ_by_roundings)          \
+  X(B10_matches_oracle)                     \
+  X(B10_every_clipping)                     \
+  X(B10_divided)                            \
+  X(B10_nan)                                \
+  X(B10_compute)                            \
+  X(B10_buckets)                            \
+  X(B10_deberta)                            \
   X(B3_matches_oracle)                      \
   X(B3_every_clipping)                      \
   X(B3_zero_tables_equal_plain)             \

@@ -129,6 +129,10 @@ static oracle_pair inner(const attn_tensor *q, const attn_tensor *k, const attn_
   oracle_pair sum = {0, 0};
   add_dot(&sum, q, query, k, key);
   if (keys->data) add_dot(&sum, q, query, keys, table_row(keys, h, relative_row(keys, delta)));
+  if (p->relative.queries.data) {
+    const attn_tensor *turned = &p->relative.queries;
+    add_dot(&sum, k, key, turned, table_row(turned, h, relative_row(turned, delta)));
+  }
   if (p->labels.label) {
     int64_t label = p->labels.label(p->labels.user, b, h, i, j);
     if (label >= 0 && label < table->len) {

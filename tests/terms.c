@@ -88,6 +88,15 @@ static void add_relative(test_call *call, int terms, test_rng *rng) {
   }
 }
 
+static void add_queries(test_call *call, test_rng *rng) {
+  attn_relative *r = &call->params.relative;
+  int64_t rows = 2 * PICK(rng, 0, 1, 2, 5, 17, 40, 63, 64, 300) + 1;
+  if (r->keys.data) rows = r->keys.len;
+  if (r->values.data) rows = r->values.len;
+  int64_t heads = test_u64(rng) & 1 ? call->q.heads : 1;
+  r->queries = test_table(heads, rows, call->q.dim, some_layout(rng), rng);
+}
+
 static void add_xl(test_call *call, test_rng *rng) {
   attn_sdpa_params *p = &call->params;
   int64_t first = 0, last = 0;
@@ -165,6 +174,7 @@ void test_add_terms(test_call *call, int terms, test_rng *rng) {
   attn_sdpa_params *p = &call->params;
   int64_t h = call->q.heads, rows = call->q.batch * h * call->q.len;
   if (terms & (TERM_KEYS | TERM_VALUES)) add_relative(call, terms, rng);
+  if (terms & TERM_QUERIES) add_queries(call, rng);
   if (terms & TERM_XL) add_xl(call, rng);
   if (terms & TERM_LABELS) add_labels(call, rng);
   if (terms & TERM_FACTOR) {

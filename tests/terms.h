@@ -20,9 +20,10 @@ enum {
   TERM_SPAN = 512,
   TERM_MODIFY = 1024,
   TERM_WEIGHTS = 2048, /* changed after the softmax */
+  TERM_QUERIES = 4096, /* queries by distance on keys */
   TERM_SCORES = 11,    /* those before it, */
   TERM_ALL = 2047,     /* all together, */
-  TERM_COUNT = 12      /* and with it */
+  TERM_COUNT = 13      /* and with the last two */
 };
 
 /* What test_label and test_modify read. Rows of a call that is part of another begin at row i0 of

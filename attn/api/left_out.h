@@ -340,6 +340,7 @@
 #endif
 #if !ATTN_HAS_POSITION
 #define attn_alibi_slopes(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
+#define attn_deberta_bucket(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
 #define attn_learned_position(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
 #define attn_learned_position_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION
 #define attn_rope(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_POSITION

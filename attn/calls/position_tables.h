@@ -374,3 +374,22 @@ ATTN_PUB_ int64_t attn_t5_bucket(int64_t distance, int bidirectional, int64_t bu
   }
   return base + t.exact + lo;
 }
+
+ATTN_PUB_ int64_t attn_deberta_bucket(int64_t distance, int64_t buckets, int64_t max_distance) {
+  attn_t5_rule_ t;
+  const int64_t a = attn_abs64_(distance), mid = buckets / 2;
+  if (buckets < 4 || buckets > ATTN_T5_MOST_ || max_distance <= mid + 1 || max_distance > INT32_MAX)
+    return INT64_MIN;
+  t.side = buckets, t.exact = mid, t.logs = mid - 1, t.most = max_distance - 1, t.bidirectional = 1;
+  if (a <= mid) return distance;
+  if (a > t.most) return distance > 0 ? 2 * mid : -2 * mid;
+  int64_t lo = 0, hi = t.logs; /* beyond the end of lo, not of hi */
+  while (hi - lo > 1) {
+    const int64_t k = lo + (hi - lo) / 2;
+    if (attn_t5_against_(&t, a, k) > 0)
+      lo = k;
+    else
+      hi = k;
+  }
+  return distance > 0 ? mid + hi : -mid - hi;
+}

@@ -115,7 +115,8 @@ ATTN_FUNC_ int attn_take_scales_(attn_error_ *e, attn_scales *to, const attn_sca
 
 /* What the map holds, and whether weights may be changed. */
 ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p) {
-  const int inside = ATTN_TERM_RELATIVE_ | ATTN_TERM_XL_ | ATTN_TERM_LABELS_ | ATTN_TERM_FACTOR_;
+  const int inside = ATTN_TERM_RELATIVE_ | ATTN_TERM_QUERIES_ | ATTN_TERM_XL_ | ATTN_TERM_LABELS_ |
+                     ATTN_TERM_FACTOR_;
   if ((int)p->map_stage < 0 || p->map_stage >= ATTN_MAP_STAGES)
     return attn_reject_(e, ATTN_E_RANGE, "params.map_stage must be an attn_map_stage");
   const int last = p->map_stage == ATTN_MAP_CAPPED && a->cap_last;
@@ -126,7 +127,7 @@ ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn
   if (p->map_stage == ATTN_MAP_CAPPED && !last && (a->terms & inside))
     return attn_reject_(
         e, ATTN_E_RANGE,
-        "params.map_stage: ATTN_MAP_CAPPED has no relative.keys, xl, labels or factor");
+        "params.map_stage: ATTN_MAP_CAPPED has no relative.keys or queries, xl, labels or factor");
   if (p->modify_weights && (a->reshape || a->choice || a->edges))
     return attn_reject_(e, ATTN_E_RANGE, "params.modify_weights must be absent in this call");
   if (p->modify_weights && a->map.data && p->map_stage != ATTN_MAP_WEIGHTS)

@@ -5,6 +5,7 @@
 enum {
   ATTN_T_REL_K_,
   ATTN_T_REL_V_,
+  ATTN_T_REL_Q_,
   ATTN_T_XL_,
   ATTN_T_XL_U_,
   ATTN_T_XL_V_,
@@ -42,19 +43,29 @@ ATTN_FUNC_ int attn_check_finite_(attn_error_ *e, const float *x, int64_t n, con
 
 ATTN_FUNC_ int attn_check_relative_(attn_error_ *e, attn_softmax_ *a, attn_span_ *span) {
   static const char wk[] = ATTN_WORDS_("params.relative.keys"),
-                    wv[] = ATTN_WORDS_("params.relative.values");
+                    wv[] = ATTN_WORDS_("params.relative.values"),
+                    wq[] = ATTN_WORDS_("params.relative.queries");
   attn_relative *r = &a->relative;
   if (!attn_check_table_(e, &r->keys, wk, "params.relative.keys.dtype must be ATTN_F32",
                          "params.relative.keys must be [1, 1 or q.heads, n, q.dim]", a->q.heads,
                          a->q.dim, &span[ATTN_T_REL_K_]) ||
       !attn_check_table_(e, &r->values, wv, "params.relative.values.dtype must be ATTN_F32",
                          "params.relative.values must be [1, 1 or q.heads, n, v.dim]", a->q.heads,
-                         a->v.dim, &span[ATTN_T_REL_V_]))
+                         a->v.dim, &span[ATTN_T_REL_V_]) ||
+      !attn_check_table_(e, &r->queries, wq, "params.relative.queries.dtype must be ATTN_F32",
+                         "params.relative.queries must be [1, 1 or q.heads, n, q.dim]", a->q.heads,
+                         a->q.dim, &span[ATTN_T_REL_Q_]))
     return 0;
-  if ((r->keys.data && r->keys.len % 2 == 0) || (r->values.data && r->values.len % 2 == 0))
+  if ((r->keys.data && r->keys.len % 2 == 0) || (r->values.data && r->values.len % 2 == 0) ||
+      (r->queries.data && r->queries.len % 2 == 0))
     return attn_reject_(e, ATTN_E_SHAPE, "params.relative: len must be odd, 2 c + 1");
   if (r->keys.data && r->values.data && r->keys.len != r->values.len)
     return attn_reject_(e, ATTN_E_SHAPE, "params.relative.values.len must equal that of keys");
+  if (r->queries.data && attn_relative_clip_(a) != (r->queries.len - 1) / 2)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "params.relative.queries.len must equal that of keys and values");
+  if (r->queries.data && r->queries.len > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "params.relative.queries.len must be below 2^31");
   return 1;
 }
 

@@ -129,9 +129,19 @@ ATTN_FUNC_ int attn_list_take_(attn_tile_ *t, attn_list_ *x, int r, int32_t *ind
   return n;
 }
 
+/* Picked rows: where they lie, or converted if they are quantised. */
+typedef struct attn_picked_ {
+  const void *rows;
+  const int32_t *index;
+  int64_t stride;
+  attn_dtype dtype;
+  int ahead;
+  int32_t order[ATTN_BLOCK_];
+} attn_picked_;
+
 /* E2 of a row's scores, while they still are a row. */
 ATTN_FUNC_ void attn_list_terms_(attn_tile_ *t, float *s, const float *xl_q, int r,
-                                 const int32_t *key, int n) {
+                                 const int32_t *key, int n, const attn_picked_ *from) {
   const attn_softmax_ *a = t->a;
   float xl[ATTN_BLOCK_];
   if (ATTN_PART_(TERMS, a->xl.table.data)) {
@@ -143,6 +153,18 @@ ATTN_FUNC_ void attn_list_terms_(attn_tile_ *t, float *s, const float *xl_q, int
     for (int e = 0; e < n; e++) {
       const int64_t d = attn_clamp_(key[e] - t->pos[r], -c, c) - t->rel_first;
       s[e] += t->w.rel_keys[d * ATTN_TILE_ + r];
+    }
+  }
+  if (ATTN_PART_(TERMS, a->relative.queries.data)) {
+    const attn_tensor *x = &a->relative.queries;
+    const int64_t c = attn_relative_clip_(a);
+    const float by = t->w.rel_queries[r] * (float)(a->scale * a->unit);
+    for (int e = 0; e < n; e++) {
+      float y;
+      attn_on_(list, a->table)
+          ->dots(&y, attn_table_row_(x, t->head[r], attn_clamp_(key[e] - t->pos[r], -c, c) + c),
+                 from->rows, from->stride, from->index + e, 1, a->q.dim, from->dtype, 0);
+      s[e] += y * by;
     }
   }
   for (int e = 0; ATTN_PART_(TERMS, a->labels.label) && e < n; e++) {
@@ -184,16 +206,6 @@ ATTN_FUNC_ int attn_list_ahead_(const attn_softmax_ *a, const attn_tensor *x) {
   return a->k.len > ((int64_t)1 << 18) / attn_bytes_(x->dtype, x->dim) ? ATTN_AHEAD_ : 0;
 }
 
-/* Picked rows: where they lie, or converted if they are quantised. */
-typedef struct attn_picked_ {
-  const void *rows;
-  const int32_t *index;
-  int64_t stride;
-  attn_dtype dtype;
-  int ahead;
-  int32_t order[ATTN_BLOCK_];
-} attn_picked_;
-
 ATTN_FUNC_ void attn_list_pick_(const attn_tile_ *t, attn_picked_ *p, const attn_tensor *x,
                                 const attn_scales *scales, int64_t head, float *copy,
                                 const int32_t *index, int n) {
@@ -223,7 +235,7 @@ ATTN_FUNC_ void attn_list_scores_(attn_tile_ *t, int32_t *const *index, const in
     const float *q = t->w.q_rows + r * dk;
     attn_list_pick_(t, &p, &a->k, &a->k_scales, t->head_k, t->w.k, index[r], count[r]);
     attn_on_(list, f)->dots(s, q, p.rows, p.stride, p.index, count[r], dk, p.dtype, p.ahead);
-    attn_list_terms_(t, s, q + ATTN_TILE_ * dk, r, index[r], count[r]);
+    attn_list_terms_(t, s, q + ATTN_TILE_ * dk, r, index[r], count[r], &p);
     for (int e = count[r]; e < most; e++) s[e] = 0.0f;
     row[r] = s;
     lanes[count[r]] |= (uint64_t)1 << r;

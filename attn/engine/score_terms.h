@@ -27,6 +27,8 @@ enum {
 #define ATTN_SCORE_TERMS_(X)                                                                       \
   X(RELATIVE, relative.keys, relative.keys, p->relative.keys.data, ATTN_TERM_SCORE_, NULL, 1,      \
     NULL)                                                                                          \
+  X(QUERIES, relative.queries, relative.queries, p->relative.queries.data, ATTN_TERM_SCORE_, NULL, \
+    1, NULL)                                                                                       \
   X(VALUES, relative.values, relative.values, p->relative.values.data, 0, NULL, 1, NULL)           \
   X(XL, xl, xl, p->xl.table.data || p->xl.u || p->xl.v, ATTN_TERM_SCORE_, NULL, 1, NULL)           \
   X(LABELS, labels, labels, p->labels.label, ATTN_TAKES_RAGGED_ | ATTN_TERM_SCORE_, NULL, 1, NULL) \

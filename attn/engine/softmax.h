@@ -161,6 +161,8 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
 ATTN_FUNC_ void attn_block_scores_(attn_tile_ *t, attn_block_ *b) {
   for (int r = 0; r < ATTN_TILE_; r++) t->top[r] = -INFINITY;
   if (ATTN_PART_(TERMS, t->a->xl.table.data)) attn_block_xl_(t, b), b->mod.dot = t->w.dot;
+  if (ATTN_PART_(TERMS, t->a->relative.queries.data))
+    attn_block_relative_queries_(t, b), b->mod.dot = t->w.dot;
   const int fill = t->a->map.data && !b->whole; /* a map wants every cell */
   for (int g = 0; (fill || b->gaps) && g < t->groups; g++)
     for (int e = fill ? 0 : b->first[g]; e < (fill ? b->n : b->end[g]); e++)
@@ -533,6 +535,7 @@ ATTN_FUNC_ void attn_tile_reshape_(attn_tile_ *t) {
     attn_on_(tile, f)->scale_block(t->w.xl_qt, a->q.dim, 0, t->groups, by);
   if (ATTN_PART_(TERMS, a->relative.keys.data))
     attn_on_(tile, f)->scale_block(t->w.rel_keys, t->rel_rows, 0, t->groups, by);
+  if (ATTN_PART_(TERMS, a->relative.queries.data)) memcpy(t->w.rel_queries, by, sizeof by);
   if (ATTN_PART_(TERMS, a->labels.label))
     attn_on_(tile, f)->scale_block(t->w.labels, a->labels.table.len, 0, t->groups, by);
 }

@@ -35,10 +35,10 @@ ATTN_FUNC_ int attn_big_times_(uint32_t *x, int n, int64_t by) {
   return n;
 }
 
-/* Whether distance a has reached logarithmic bucket k: a^logs >= exact^(logs - k) most^k, for
- * exact <= a < most. The quotient in double settles all but (near) ties, which are settled in
+/* The sign of a^logs - exact^(logs - k) most^k, for exact <= a <= most: not negative, distance a has reached
+ * logarithmic bucket k. The quotient in double settles all but (near) ties, which are settled in
  * whole numbers. */
-ATTN_FUNC_ int attn_t5_reaches_(const attn_t5_rule_ *t, int64_t a, int64_t k) {
+ATTN_FUNC_ int attn_t5_against_(const attn_t5_rule_ *t, int64_t a, int64_t k) {
   const double up = (double)a / (double)t->exact, down = (double)a / (double)t->most;
   const double slack = (double)t->logs * (1.0 / 1125899906842624.0); /* 4 roundings a factor */
   int64_t ups = t->logs - k, downs = k;
@@ -50,7 +50,7 @@ ATTN_FUNC_ int attn_t5_reaches_(const attn_t5_rule_ *t, int64_t a, int64_t k) {
       r *= up, ups--;
   }
   if (r > 1.0 + slack) return 1;
-  if (r < 1.0 - slack) return 0;
+  if (r < 1.0 - slack) return -1;
   uint32_t left[ATTN_T5_MOST_ / 2 + 1], right[ATTN_T5_MOST_ / 2 + 1];
   int nl = 1, nr = 1;
   left[0] = right[0] = 1;
@@ -58,9 +58,13 @@ ATTN_FUNC_ int attn_t5_reaches_(const attn_t5_rule_ *t, int64_t a, int64_t k) {
     nl = attn_big_times_(left, nl, a);
     nr = attn_big_times_(right, nr, i < k ? t->most : t->exact);
   }
-  if (nl != nr) return nl > nr;
+  if (nl != nr) return nl > nr ? 1 : -1;
   while (nl > 0 && left[nl - 1] == right[nl - 1]) nl--;
-  return nl == 0 || left[nl - 1] > right[nl - 1];
+  return nl == 0 ? 0 : left[nl - 1] > right[nl - 1] ? 1 : -1;
+}
+
+ATTN_FUNC_ int attn_t5_reaches_(const attn_t5_rule_ *t, int64_t a, int64_t k) {
+  return attn_t5_against_(t, a, k) >= 0;
 }
 
 /* edge[n] is the smallest distance of bucket n of a side, n = 0..side-1; nondecreasing, so that a

@@ -22,10 +22,8 @@ ATTN_FUNC_ int attn_tile_keys_(const attn_tile_ *t, int64_t *first, int64_t *las
 }
 
 ATTN_FUNC_ int64_t attn_relative_clip_(const attn_softmax_ *a) {
-  return ((ATTN_PART_(TERMS, a->relative.keys.data) ? a->relative.keys.len
-                                                    : a->relative.values.len) -
-          1) /
-         2;
+  const attn_relative *x = &a->relative;
+  return ((x->keys.data ? x->keys.len : x->values.data ? x->values.len : x->queries.len) - 1) / 2;
 }
 
 /* Before a tile's first block: dots of its queries with the vectors of every label and distance that
@@ -52,6 +50,8 @@ ATTN_FUNC_ void attn_tile_terms_(attn_tile_ *t) {
           t->w.rel_keys, t->w.qt, attn_table_row_(&a->relative.keys, h, t->rel_first + c),
           a->relative.keys.stride_len, t->rel_rows, dk, 0, t->groups, t->spare);
   }
+  if (ATTN_PART_(TERMS, a->relative.queries.data))
+    for (int r = 0; r < ATTN_TILE_; r++) t->w.rel_queries[r] = 1.0f;
   if (ATTN_PART_(TERMS, a->labels.label)) {
     const int64_t n = a->labels.table.len;
     attn_on_(tile, f)->score_block(t->w.labels, t->w.qt, attn_table_row_(&a->labels.table, h, 0),
@@ -287,6 +287,77 @@ ATTN_FUNC_ void attn_block_xl_(attn_tile_ *t, const attn_block_ *b) {
     src[r] = x;
   }
   a->table->pack(t->w.dot, src, t->n, b->n, ATTN_F32, 1.0f, FLT_MIN);
+}
+
+/* Rows of the block's keys in f32. Those of products of halves or codes need not be there. */
+ATTN_FUNC_ const float *attn_relative_rows_of_(attn_tile_ *t, const attn_block_ *b,
+                                               int64_t *stride) {
+  const attn_softmax_ *a = t->a;
+  *stride = b->k_stride;
+  if (b->gathered || !(ATTN_PART_(LOW, a->low) || ATTN_PART_(LOW, a->codes))) return b->k;
+  t->w.held->n = 0; /* w.k has others from here on */
+  return attn_block_rows_(a, b, &a->k, &a->k_scales, t->batch, t->head_k, t->w.k, stride);
+}
+
+/* Keys at .. at + 16 of a tile of consecutive rows, in lanes at % 64 on of w.rel_queries: their products with the
+ * vectors of all distances between, the furthest ahead first, added to t->w.dot along diagonals. */
+ATTN_FUNC_ void attn_relative_queries_group_(attn_tile_ *t, const attn_block_ *b, int at, int n) {
+  const attn_tensor *x = &t->a->relative.queries;
+  const attn_table_ *f = t->a->table;
+  const int64_t c = attn_relative_clip_(t->a), key = b->j0 + at, pos = t->pos[0];
+  const int64_t last = attn_clamp_(key + n - 1 - pos, -c, c);
+  const int64_t rows = last - attn_clamp_(key - pos - (t->n - 1), -c, c) + 1;
+  const int g = at / ATTN_GROUP_ % (ATTN_TILE_ / ATTN_GROUP_);
+  const float *by = t->w.rel_queries, *qt = by + ATTN_TILE_;
+  float *dots = t->w.rel_queries + (t->a->q.dim + 1) * ATTN_TILE_;
+  void *row[ATTN_GROUP_];
+  attn_on_(tile, f)->score_block(dots, qt, attn_table_row_(x, t->head[0], last + c), -x->stride_len,
+                                 rows, t->a->q.dim, g, g + 1, t->spare);
+  for (int e = 0; e < n; e++) row[e] = t->w.rows + e * ATTN_ROOM_;
+  f->unpack(row, dots + g * ATTN_GROUP_, n, rows, ATTN_F32, NULL);
+  for (int e = 0; e < n; e++) {
+    const float *y = (const float *)row[e];
+    float *s = t->w.dot + (at + e) * ATTN_TILE_;
+    const int64_t d = key + e - pos; /* of row 0 */
+    const int r0 = (int)attn_clamp_(d - c, 0, t->n), r1 = (int)attn_clamp_(d + c, r0, t->n);
+    for (int r = 0; r < r0; r++) s[r] += by[r] * y[last - c];
+    for (int r = r0; r < r1; r++) s[r] += by[r] * y[last - d + r];
+    for (int r = r1; r < t->n; r++) s[r] += by[r] * y[last + c];
+  }
+}
+
+/* t->w.dot += k . queries[distance]. Rows of a schedule have other distances each: product by product. */
+ATTN_FUNC_ void attn_block_relative_queries_(attn_tile_ *t, const attn_block_ *b) {
+  const attn_softmax_ *a = t->a;
+  const attn_tensor *x = &a->relative.queries;
+  const int64_t c = attn_relative_clip_(a);
+  const float *by = t->w.rel_queries, s = (float)(a->scale * a->unit);
+  int64_t stride;
+  const float *k = attn_relative_rows_of_(t, b, &stride);
+  if (!ATTN_PART_(TERMS, a->xl.table.data))
+    memset(t->w.dot, 0, (size_t)(b->n * ATTN_TILE_) * sizeof(float));
+  if (t->lined && !b->gathered) {
+    for (int at = 0; at < b->n; at += ATTN_TILE_) {
+      const int end = b->n - at < ATTN_TILE_ ? b->n : at + ATTN_TILE_;
+      const void *row[ATTN_TILE_];
+      for (int e = at; e < end; e++) row[e - at] = k + e * stride;
+      a->table->pack(t->w.rel_queries + ATTN_TILE_, row, end - at, a->q.dim, ATTN_F32, a->scale_hi,
+                     a->scale_lo);
+      for (int e = at; e < end; e += ATTN_GROUP_)
+        attn_relative_queries_group_(t, b, e, end - e < ATTN_GROUP_ ? end - e : ATTN_GROUP_);
+    }
+    return;
+  }
+  for (int e = 0; e < b->n; e++) {
+    int32_t row[ATTN_TILE_];
+    float y[ATTN_TILE_];
+    for (int r = 0; r < t->n; r++)
+      row[r] = (int32_t)(attn_clamp_(attn_block_key_(b, e) - t->pos[r], -c, c) + c);
+    attn_on_(list, a->table)
+        ->dots(y, k + e * stride, attn_table_row_(x, t->head[0], 0), x->stride_len, row, t->n,
+               a->q.dim, ATTN_F32, 0);
+    for (int r = 0; r < t->n; r++) t->w.dot[e * ATTN_TILE_ + r] += by[r] * (y[r] * s);
+  }
 }
 
 /* The soft-cap by itself. */

@@ -22,6 +22,7 @@ enum {
   ATTN_P_XL_QT_,
   ATTN_P_XL_DOTS_,
   ATTN_P_REL_KEYS_,
+  ATTN_P_REL_QUERIES_,
   ATTN_P_REL_VALUES_,
   ATTN_P_REL_FAR_,
   ATTN_P_REL_HIT_,
@@ -312,6 +313,7 @@ typedef struct attn_scratch_ {
   int32_t *index;               /* [2][tile][block] key lists, and where they are in the caller's */
   float *q_rows, *o_rows;       /* [2][tile][dk], [tile][dv] */
   float *xl_qt, *xl_dots;       /* [dk][tile], [ATTN_ROOM_][tile] */
+  float *rel_queries;           /* [1 + dk + 80][tile]: factors, keys in lanes, their dots */
   float *rel_keys, *rel_values; /* [distance][tile]: dots with each vector, weights on each */
   float *rel_far;               /* [2] of earlier stretches */
   unsigned char *rel_hit;       /* [distance][tile] which lanes have a key at it */
@@ -338,6 +340,9 @@ typedef struct attn_scratch_ {
 
 /* Distances between a lane group and a block of keys, rounded up. */
 #define ATTN_ROOM_ (ATTN_BLOCK_ + ATTN_GROUP_)
+
+/* Distances between a tile and a group of keys, rounded up. */
+#define ATTN_AROUND_ (ATTN_TILE_ + ATTN_GROUP_)
 
 /* Distances that a tile needs of a table of relative vectors. */
 ATTN_FUNC_ int64_t attn_relative_rows_(const attn_softmax_ *a) {
@@ -396,6 +401,7 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   const int64_t dk = attn_piece_(a->q.dim, f * tile), dv = attn_piece_(a->v.dim, f * tile);
   const int gathers = ATTN_PART_(PATTERN, a->plan) || ATTN_PART_(EDGES, a->edges);
   const int xl = ATTN_PART_(TERMS, a->xl.table.data) != NULL;
+  const int queries = ATTN_PART_(TERMS, a->relative.queries.data) != NULL;
   const int best = ATTN_PART_(CONTENT, a->choice) && a->choice->k;
   a->bytes = 0;
   attn_clear_(a->offset, sizeof a->offset);
@@ -410,9 +416,10 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   attn_scratch_put_(a, ATTN_P_V_, attn_piece_(a->v.dim, f * block));
   if (gathers || a->bias.kind || a->modify_weights || ATTN_PART_(COMPOSED, a->addends))
     attn_scratch_put_(a, ATTN_P_BIAS_, cells);
-  if (gathers || xl || ATTN_PART_(COMPOSED, a->addends)) attn_scratch_put_(a, ATTN_P_DOT_, cells);
+  if (gathers || xl || queries || ATTN_PART_(COMPOSED, a->addends))
+    attn_scratch_put_(a, ATTN_P_DOT_, cells);
   attn_scratch_put_(a, ATTN_P_HIT_, attn_piece_(block * tile, 1));
-  if (gathers || xl || best) {
+  if (gathers || xl || queries || best) {
     attn_scratch_put_(a, ATTN_P_ROWS_, room);
     attn_scratch_put_(a, ATTN_P_INDEX_, 2 * cells);
   }
@@ -422,6 +429,9 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
     attn_scratch_put_(a, ATTN_P_XL_QT_, dk);
     attn_scratch_put_(a, ATTN_P_XL_DOTS_, attn_piece_((block + tile) * tile, f));
   }
+  if (queries)
+    attn_scratch_put_(a, ATTN_P_REL_QUERIES_,
+                      attn_piece_(attn_add_(a->q.dim, ATTN_AROUND_ + 1), f * tile));
   if (ATTN_PART_(TERMS, a->relative.keys.data) || ATTN_PART_(TERMS, a->relative.values.data)) {
     const int64_t rows = attn_relative_rows_(a), relative = attn_piece_(rows, f * tile);
     if (a->relative.keys.data) attn_scratch_put_(a, ATTN_P_REL_KEYS_, relative);
@@ -485,6 +495,7 @@ ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scrat
   ATTN_CUT_(o_rows, float, ATTN_P_O_ROWS_);
   ATTN_CUT_(xl_qt, float, ATTN_P_XL_QT_);
   ATTN_CUT_(xl_dots, float, ATTN_P_XL_DOTS_);
+  ATTN_CUT_(rel_queries, float, ATTN_P_REL_QUERIES_);
   ATTN_CUT_(rel_keys, float, ATTN_P_REL_KEYS_);
   ATTN_CUT_(rel_values, float, ATTN_P_REL_VALUES_);
   ATTN_CUT_(rel_far, float, ATTN_P_REL_FAR_);

@@ -363,9 +363,10 @@ void add_shapes(const Selection &sel) {
 
 /* One head, in turn with the same head without the term; adaptive span with the window it ends at. */
 void add_terms(const Selection &sel) {
-  for (problem_extra e : {PROBLEM_ALIBI, PROBLEM_SOFTCAP, PROBLEM_TOEPLITZ, PROBLEM_T5,
-                          PROBLEM_PARABOLA, PROBLEM_GAUSSIAN, PROBLEM_FACTOR, PROBLEM_SPAN,
-                          PROBLEM_SHAW, PROBLEM_XL, PROBLEM_LABELS, PROBLEM_MODIFY})
+  for (problem_extra e :
+       {PROBLEM_ALIBI, PROBLEM_SOFTCAP, PROBLEM_TOEPLITZ, PROBLEM_T5, PROBLEM_PARABOLA,
+        PROBLEM_GAUSSIAN, PROBLEM_FACTOR, PROBLEM_SPAN, PROBLEM_SHAW, PROBLEM_DEBERTA, PROBLEM_XL,
+        PROBLEM_LABELS, PROBLEM_MODIFY})
     for (int causal = e == PROBLEM_SPAN; causal < 2; causal++)
       for (int64_t t : {2048, 4096}) {
         if (!sel.full && (t > 2048 || (causal && e != PROBLEM_SPAN))) continue;

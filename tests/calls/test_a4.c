@@ -247,8 +247,9 @@ void A4_with_terms(void **state) {
   (void)state;
   static const int terms[] = {TERM_KEYS,     TERM_XL,       TERM_LABELS,
                               TERM_FACTOR,   TERM_TOEPLITZ, TERM_PARABOLA,
-                              TERM_GAUSSIAN, TERM_MODIFY,   TERM_KEYS | TERM_MODIFY};
-  for (int n = 0; n < 9; n++) check_random(terms[n], 351 + (uint64_t)n, 6);
+                              TERM_GAUSSIAN, TERM_MODIFY,   TERM_KEYS | TERM_MODIFY,
+                              TERM_QUERIES};
+  for (int n = 0; n < 10; n++) check_random(terms[n], 351 + (uint64_t)n, 6);
 }
 
 /* All scores at or below 0, no keys, forbidden keys: zeros, and never a NaN. */

@@ -31,7 +31,7 @@ void A1_map_raw(void **state) {
 
 void A1_map_capped(void **state) {
   (void)state;
-  const int inside = TERM_KEYS | TERM_XL | TERM_LABELS | TERM_FACTOR;
+  const int inside = TERM_KEYS | TERM_QUERIES | TERM_XL | TERM_LABELS | TERM_FACTOR;
   random_calls(ATTN_MAP_CAPPED, TERM_ALL & ~inside, 7200);
 }
 

@@ -36,8 +36,9 @@ void M2_with_terms(void **state) {
   (void)state;
   static const int terms[] = {TERM_KEYS,     TERM_XL,       TERM_LABELS,
                               TERM_FACTOR,   TERM_TOEPLITZ, TERM_PARABOLA,
-                              TERM_GAUSSIAN, TERM_MODIFY,   TERM_KEYS | TERM_MODIFY};
-  for (int n = 0; n < 9; n++) check_random(terms[n], 701 + (uint64_t)n, test_count(18, 6));
+                              TERM_GAUSSIAN, TERM_MODIFY,   TERM_KEYS | TERM_MODIFY,
+                              TERM_QUERIES};
+  for (int n = 0; n < 10; n++) check_random(terms[n], 701 + (uint64_t)n, test_count(18, 6));
 }
 
 /* Few queries against many keys: parts, rows and lanes, heads that share keys. */

@@ -34,6 +34,12 @@ typedef struct rule {
 /* B3 */
 RULE(keys_even, s->p->relative.keys.len = 4;)
 RULE(values_even, s->p->relative.values.len = 2;)
+RULE(queries_even, s->p->relative.queries.len = 4;)
+RULE(queries_differ, s->p->relative.queries.len = 3;)
+RULE(queries_width, s->p->relative.queries.dim = DK + 1;)
+RULE(queries_heads, s->p->relative.queries.heads = 2;)
+RULE(queries_dtype, s->p->relative.queries.dtype = ATTN_F16;)
+RULE(queries_overlap, s->p->relative.queries.data = s->call.o.data;)
 RULE(keys_none, s->p->relative.keys.len = 0;)
 RULE(tables_differ, s->p->relative.keys.len = 3;)
 RULE(keys_width, s->p->relative.keys.dim = DK - 1;)
@@ -143,6 +149,12 @@ RULE(schedule_nothing, static attn_schedule none; s->p->schedule = &none;)
 static const rule rules[] = {
     {ATTN_E_SHAPE, ATTN_OK, "relative", keys_even},
     {ATTN_E_SHAPE, ATTN_OK, "relative", values_even},
+    {ATTN_E_SHAPE, ATTN_OK, "relative", queries_even},
+    {ATTN_E_SHAPE, ATTN_OK, "relative.queries", queries_differ},
+    {ATTN_E_SHAPE, ATTN_OK, "relative.queries", queries_width},
+    {ATTN_E_SHAPE, ATTN_E_HEADS, "relative.queries", queries_heads},
+    {ATTN_E_DTYPE, ATTN_OK, "relative.queries", queries_dtype},
+    {ATTN_E_OVERLAP, ATTN_OK, "o ", queries_overlap},
     {ATTN_E_SHAPE, ATTN_OK, "relative.keys", keys_none},
     {ATTN_E_SHAPE, ATTN_OK, "relative", tables_differ},
     {ATTN_E_SHAPE, ATTN_OK, "relative.keys", keys_width},
@@ -258,6 +270,7 @@ static scene *make_scene(test_block out[2]) {
   out[1] = test_last_block;
   p->relative.keys = test_table(1, 5, DK, TEST_BHTD, &rng);
   p->relative.values = test_table(H, 5, DV, TEST_BHTD, &rng);
+  p->relative.queries = test_table(H, 5, DK, TEST_BHTD, &rng);
   p->xl.table = test_table(H, TQ + TK - 1, DK, TEST_BHTD, &rng); /* q_off 3: d = -8 .. 5 */
   p->xl.first = -8;
   p->xl.u = p->xl.v = s->u;

@@ -147,7 +147,7 @@ void api_terms_on_schedules(void **state) {
     if (test_u64(&rng) % 4 == 0) p->alibi = test_floats(h, 0.1, &rng);
     if (test_u64(&rng) % 4 == 0) p->sinks = test_floats(h, 1, &rng);
     int terms = 1 << (n / PATTERNS % (TERM_COUNT + 1)); /* the last: none */
-    if (terms > TERM_WEIGHTS) terms = 0;
+    if (terms > TERM_QUERIES) terms = 0;
     for (int64_t more = test_range(&rng, 0, 2); more-- > 0;) {
       terms |= 1 << test_range(&rng, 0, TERM_COUNT - 1);
     }

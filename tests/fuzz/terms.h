@@ -8,7 +8,7 @@
 #include "views.h"
 
 /* The tensors of a call as the job holds them. */
-enum { O, LSE, MAP, Q, K, V, REL_KEYS, REL_VALUES, XL, LABELS };
+enum { O, LSE, MAP, Q, K, V, REL_KEYS, REL_VALUES, REL_QUERIES, XL, LABELS };
 
 /* What callbacks may be asked about. */
 typedef struct limits {
@@ -138,6 +138,7 @@ static void make_terms(input *in, job *j, store *s, attn_sdpa_params *p, limits 
     const int64_t len = 2 * below(in, 30) + (chance(in, 32) ? 0 : 1);
     if (below(in, 4)) p->relative.keys = make_table(in, j, REL_KEYS, heads, len, dk);
     if (below(in, 4)) p->relative.values = make_table(in, j, REL_VALUES, heads, len, dv);
+    if (below(in, 4) == 3) p->relative.queries = make_table(in, j, REL_QUERIES, heads, len, dk);
   }
   if (some & 2) make_xl(in, j, s, &p->xl, l, dk);
   if (some & 4) {

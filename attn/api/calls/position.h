@@ -147,6 +147,17 @@ ATTN_DEF attn_status attn_alibi_slopes(float *slopes, int64_t n);
 ATTN_DEF int64_t attn_t5_bucket(int64_t distance, int bidirectional, int64_t buckets,
                                 int64_t max_distance);
 
+/* DeBERTa's bucket of a signed distance (query minus key there), -2m .. 2m, m = buckets / 2 rounded down.
+ *
+ *   a = |distance|;  bucket = distance for a <= m, else sign(distance) (m + ceil((m - 1) log(a / m) / log((max_distance -
+ *   1) / m))), at most 2m, which is what lies beyond max_distance - 1
+ *
+ * The ceiling is exact, in whole numbers; the released code has logarithms in f32 and ends at no 2m, but clips to the
+ *   rows of its tables. buckets is a model's position_buckets, max_distance its max_relative_positions.
+ * Returns INT64_MIN for invalid arguments: buckets outside 4 .. 1024, max_distance <= m + 1 or >= 2^31.
+ * Any distance is valid. Cost: some hundred flops. Source: He et al. 2021, arXiv 2111.09543 and its code. */
+ATTN_DEF int64_t attn_deberta_bucket(int64_t distance, int64_t buckets, int64_t max_distance);
+
 /* Which columns hold which sines and cosines of a sinusoidal encoding of width d. */
 typedef enum attn_sinusoid_layout {
   ATTN_SINUSOID_INTERLEAVED = 0, /* (sin, cos) pairs, the paper; odd d ends in a sine */

@@ -8,12 +8,22 @@
 
 /* Relative position vectors, by clipped d (row 0 is the furthest past): with c = (len - 1)/2 and
  * e = clip(d, -c, c) + c
- *   x_ij = s q_i . (k_j + keys[e]),   O_i = sum_j P_ij (v_j + values[e])
- * keys [1, 1 or H, 2c+1, dk], values [1, 1 or H, 2c+1, dv], f32; either may be absent. Costs one
- * short row of dot products per query and an addition per pair. Source: Shaw et al. 2018, arXiv
- * 1803.02155. */
+ *   x_ij = s (q_i . (k_j + keys[e]) + k_j . queries[e]),   O_i = sum_j P_ij (v_j + values[e])
+ * keys and queries [1, 1 or H, 2c+1, dk], values [1, 1 or H, 2c+1, dv], f32, of one len; each may be absent.
+ * Keys and values cost one short row of dot products per query and an addition per pair. Queries cost a dot
+ * product for each key and each distance at which a query of its tile of 64 sees it: one for all beyond
+ * c, 79/64 a pair before, dk + 80 rows of 256 bytes a worker, and with a schedule one a pair. In every mode of
+ * params.compute they are products in f32. A forbidden key's product reaches nothing.
+ * BERT's relative_key_query is keys = queries. DeBERTa's disentangled attention, as the code that published weights
+ * run on has it: content to position is keys, position to content queries, both with the row of i - j, clipped; s =
+ * scale = 1/sqrt(dk (1 + the number of them)). Of its tables kr and qr of 2 n rows, n = position_buckets or else
+ * max_relative_positions, row e here is row n + clip(b, -n, n - 1) there, b = c - e or, with buckets,
+ * attn_deberta_bucket(c - e, position_buckets, max_relative_positions); c >= max_relative_positions is enough.
+ * Sources: keys and values: Shaw et al. 2018, arXiv 1803.02155; keys = queries: Huang et al. 2020, arXiv 2009.13658;
+ * DeBERTa: He et al. 2020, arXiv 2006.03654, 2021, arXiv 2111.09543. */
 typedef struct attn_relative {
   attn_tensor keys, values;
+  attn_tensor queries;
 } attn_relative;
 
 /* Transformer-XL scores: x_ij = s ((q_i + u_h) . k_j + (q_i + v_h) . table[d - first])

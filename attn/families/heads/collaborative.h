@@ -57,8 +57,10 @@ ATTN_COLD_ attn_status attn_collaborative_call_(attn_tensor y, attn_tensor x, at
     j.p.each = g->each;
     j.mix = g->mix, j.w_c = g->w_c;
     if (!g->mix.data) attn_reject_(&e, ATTN_E_NULL, "params.mix.data must not be null");
-    if (g->w_c.data && (a->relative.keys.data || a->xl.table.data || a->labels.label))
-      attn_reject_(&e, ATTN_E_RANGE, "params.w_c goes without relative.keys, xl and labels");
+    if (g->w_c.data &&
+        (a->relative.keys.data || a->relative.queries.data || a->xl.table.data || a->labels.label))
+      attn_reject_(&e, ATTN_E_RANGE,
+                   "params.w_c goes without relative.keys, relative.queries, xl and labels");
     if (e.status != ATTN_OK) return attn_end_(bytes ? NULL : ctx, &e);
   }
   return attn_multihead_job_call_(&j, g != NULL, attn_collaborative_steps_,

@@ -9,7 +9,7 @@ typedef struct attn_collaborative_params {
   int w_transposed;           /* 1: these five w are [1,1,out,in], as in PyTorch checkpoints */
   attn_tensor b_v, b_o;       /* [1,1,1,H dv], [1,1,1,dmo], optional */
   attn_sdpa_params attention; /* as in attn_multihead, but a scale of 0 is 1/sqrt(Dk/H). With w_c no
-                            * relative.keys, xl and labels */
+                            * relative.keys, relative.queries, xl and labels */
   attn_tensor each;           /* out, optional: [B,H,Tq,dv] */
 } attn_collaborative_params;
 
