@@ -5686,6 +5686,8 @@ typedef enum attn_pattern_kind {
   ATTN_PATTERN_BITMAP,
   ATTN_PATTERN_CSR,
   ATTN_PATTERN_BLOCK_MASK,
+  ATTN_PATTERN_BLOCK_DIFFUSION,
+  ATTN_PATTERN_NEIGHBORHOOD,
   ATTN_PATTERN_UNION,
   ATTN_PATTERN_INTERSECT,
   ATTN_PATTERN_DIFF,
@@ -5715,6 +5717,15 @@ typedef int (*attn_pair_fn)(void *user, int64_t head, int64_t i, int64_t j);
 typedef enum attn_rectangle { ATTN_EMPTY = 0, ATTN_WHOLE, ATTN_PARTIAL } attn_rectangle;
 typedef attn_rectangle (*attn_rectangle_fn)(void *user, int64_t head, int64_t i0, int64_t i1,
                                             int64_t j0, int64_t j1);
+
+/* One axis of a grid of tokens, and how far a token sees along it (ATTN_PATTERN_NEIGHBORHOOD). */
+typedef struct attn_axis {
+  int64_t length;
+  int64_t kernel;   /* keys a token sees, 1 .. length / dilation */
+  int64_t stride;   /* so many neighbours share a window, 1 .. kernel; 0 = 1 */
+  int64_t dilation; /* tokens whose places differ by multiples of it see each other; 0 = 1 */
+  int causal;       /* 1: a token sees itself and those before it */
+} attn_axis;
 
 /* A pattern: a plain value, made by one of the constructors below, whose fields may be changed
  * afterwards. Arrays and parts belong to the caller and are read by attn_schedule_build only.
@@ -5753,6 +5764,7 @@ typedef struct attn_pattern {
   const int64_t *indptr;            /* CSR */
   const struct attn_pattern *parts; /* UNION, INTERSECT, PER_HEAD: n; DIFF: 2; others: 1 */
   int64_t part_count;
+  const attn_axis *axes; /* NEIGHBORHOOD: the grid, `indices` axes */
 } attn_pattern;
 
 /* A pattern made ready for given lengths: a plain block of bytes without pointers, which may be
@@ -5788,6 +5800,12 @@ ATTN_DEF attn_pattern attn_pattern_random(int64_t count, uint64_t seed);
 ATTN_DEF attn_pattern attn_pattern_random_blocks(int64_t block, int64_t count, uint64_t seed);
 /* The own block of `block` keys and whole neighbours. arXiv 2106.04554. */
 ATTN_DEF attn_pattern attn_pattern_blocks(int64_t block, int64_t before, int64_t after);
+/* Chunks of `chunk` positions, causal: j <= p and floor(j / chunk) = floor(p / chunk), which is
+ * attn_pattern_blocks(chunk, 0, 0) with causal = 1. Llama 4, layers with rotary positions. */
+ATTN_DEF attn_pattern attn_pattern_chunked(int64_t chunk);
+/* Causal by blocks: floor(j / block) <= floor(p / block), a block sees all of itself. Block
+ * diffusion when it generates. Arriola et al. 2025, arXiv 2503.09573. */
+ATTN_DEF attn_pattern attn_pattern_block_causal(int64_t block);
 /* Neighbours up to `width` away on a ring (q_len = k_len). Guo et al. 2019, arXiv 1902.09113. */
 ATTN_DEF attn_pattern attn_pattern_ring(int64_t width);
 
@@ -5836,9 +5854,28 @@ ATTN_DEF attn_pattern attn_pattern_image_1d(int64_t block, int64_t before);
  * the same to both sides; set bottom for a symmetric one. Order ATTN_IMAGE_BLOCK. */
 ATTN_DEF attn_pattern attn_pattern_image_2d(int64_t height, int64_t width, int64_t tile_height,
                                             int64_t tile_width, int64_t top, int64_t side);
-/* Every pixel sees the pixels up to `radius` away in both directions: image_2d with blocks of one
- * pixel, order ATTN_IMAGE_NONE. Hassani et al. 2022, arXiv 2204.07143. */
+/* Every pixel sees the pixels up to `radius` away in both directions, fewer at the edges: image_2d
+ * with blocks of one pixel, order ATTN_IMAGE_NONE. Windows that move inwards at the edges, as those
+ * of Hassani et al. 2022, arXiv 2204.07143: attn_pattern_neighborhood_axes. */
 ATTN_DEF attn_pattern attn_pattern_neighborhood(int64_t height, int64_t width, int64_t radius);
+/* Neighbourhood attention over a grid of 1 to 3 axes, tokens row-major (the last axis is the
+ * nearest), k_len cells. A pair exists if it does along every axis. Along an axis of length L,
+ * kernel K, stride t and dilation D: places of one residue modulo D are an axis of their own, i =
+ * place / D, of n = ceil((L - residue) / D) cells, and i sees
+ *
+ *   plain:  start .. start + K - 1,  start = clip(lead - floor(K / 2), 0, n - K),
+ *           lead = min(t floor(i / t) + floor(t / 2), n - 1)
+ *   causal: max(lead - K + 1, 0) .. i,  lead = min(t floor(i / t) + t - 1, n - 1)
+ *
+ * So windows move inwards at the edges, and without causal axes each query has exactly the product
+ * of the kernels; an even K has one key more on the left; stride = kernel makes blocks. p is the
+ * cell; one outside the grid sees nothing. Hassani et al. 2022, arXiv 2204.07143 (dilation:
+ * 2209.15001); stride: Hassani et al. 2025, arXiv 2504.16922. In field indices: the axes. */
+ATTN_DEF attn_pattern attn_pattern_neighborhood_axes(const attn_axis *axes, int64_t n);
+/* Block diffusion when it learns: q_len = k_len = 2n rows, n noised tokens and then the n clean ones, in
+ * blocks of `block`. A noised token sees all of its own noised block and earlier clean blocks; a
+ * clean one clean blocks up to and with its own. arXiv 2503.09573. */
+ATTN_DEF attn_pattern attn_pattern_block_diffusion(int64_t block);
 /* Lines of a grid shape[0] x .. x shape[dims-1] along one axis, or -1: along all, in one softmax.
  * Ho et al. 2019, arXiv 1912.12180; union: arXiv 1811.11721. */
 ATTN_DEF attn_pattern attn_pattern_axial(const int32_t *shape, int64_t dims, int64_t axis);
@@ -11766,9 +11803,12 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_pattern_bigbird_etc(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_bigbird_tokens(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_bitmap(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_block_causal(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_block_diffusion(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_block_mask(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_blocks(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_blockwise(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_chunked(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_complement(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_csr(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_diff(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
@@ -11782,6 +11822,7 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_pattern_longformer(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_multiscale(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_neighborhood(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_neighborhood_axes(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_per_head(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_predicate(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_random(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
@@ -16378,6 +16419,7 @@ typedef struct attn_node_ {
   attn_pair_fn pair;
   attn_rectangle_fn rectangle;
   void *user;
+  const attn_axis *axes;
 } attn_node_;
 
 typedef struct attn_field_ {
@@ -17072,6 +17114,86 @@ ATTN_COLD_ void attn_see_block_mask_(attn_sight_ *s, const attn_node_ *x, const 
   }
 }
 
+/* Noised tokens, then clean ones. */
+ATTN_COLD_ void attn_see_diffusion_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+  const int64_t n = t->f->k_len / 2;
+  for (int64_t r = 0, r1; r < t->n; r = r1) {
+    const int64_t half = t->p[r] < n ? 0 : n, lo = (t->p[r] - half) / x->block * x->block;
+    const int64_t hi = attn_min64_(lo + x->block, n);
+    r1 = attn_lanes_below_(t->p, t->n, r, half + hi);
+    const uint64_t lanes = attn_lane_range_(r, r1);
+    if (!half) attn_see_(s, t, x->cut, lanes, lo, hi);
+    attn_see_(s, t, x->cut, lanes, n, n + (half ? hi : lo));
+  }
+}
+
+enum { ATTN_AXES_ = 3 };
+
+/* What a token sees along an axis: the ordinals lo .. hi - 1 of its residue class, whose keys are `first`,
+ * first + step, .. */
+typedef struct attn_reach_of_ {
+  int64_t lo, hi, first, step;
+} attn_reach_of_;
+
+ATTN_COLD_ attn_reach_of_ attn_axis_reach_(const attn_axis *x, int64_t place) {
+  const int64_t d = attn_max64_(x->dilation, 1), t = attn_max64_(x->stride, 1), k = x->kernel;
+  const int64_t i = place / d, last = (x->length - 1 - place % d) / d, group = i / t * t;
+  attn_reach_of_ to;
+  to.first = place % d, to.step = d;
+  if (x->causal) {
+    to.lo = attn_max64_(attn_min64_(group + t - 1, last) - k + 1, 0), to.hi = i + 1;
+  } else {
+    const int64_t lead = attn_min64_(group + t / 2, last);
+    to.lo = attn_max64_(attn_min64_(lead - k / 2, last + 1 - k), 0), to.hi = to.lo + k;
+  }
+  return to;
+}
+
+/* The axes of a neighbourhood, with axes of one cell in front. */
+ATTN_COLD_ void attn_axes_of_(const attn_node_ *x, attn_axis to[ATTN_AXES_]) {
+  const int64_t front = ATTN_AXES_ - x->indices;
+  for (int64_t a = 0; a < ATTN_AXES_; a++) {
+    memset(&to[a], 0, sizeof to[a]);
+    to[a].length = to[a].kernel = 1;
+    if (a >= front) to[a] = x->axes[a - front];
+  }
+}
+
+ATTN_COLD_ void attn_see_neighbors_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+  attn_axis axis[ATTN_AXES_];
+  attn_axes_of_(x, axis);
+  const int64_t wide = axis[2].length, area = axis[1].length * wide;
+  for (int64_t r = 0, r1; r < t->n; r = r1) {
+    attn_reach_of_ to[ATTN_AXES_], next[ATTN_AXES_];
+    for (r1 = r; r1 < t->n; r1++) { /* lanes that see alike */
+      const int64_t p = t->p[r1];
+      if (p < 0 || p >= t->f->k_len) break;
+      next[0] = attn_axis_reach_(&axis[0], p / area);
+      next[1] = attn_axis_reach_(&axis[1], p / wide % axis[1].length);
+      next[2] = attn_axis_reach_(&axis[2], p % wide);
+      if (r1 > r && memcmp(next, to, sizeof to) != 0) break;
+      memcpy(to, next, sizeof to);
+    }
+    if (r1 == r) { /* outside of the grid */
+      r1++;
+      continue;
+    }
+    const uint64_t lanes = attn_lane_range_(r, r1);
+    const int64_t step = to[2].step == t->step && x->indices == 1 ? 1 : to[2].step;
+    for (int64_t z = to[0].lo; z < to[0].hi; z++)
+      for (int64_t y = to[1].lo; y < to[1].hi; y++) {
+        const int64_t line =
+            (to[0].first + z * to[0].step) * area + (to[1].first + y * to[1].step) * wide;
+        const int64_t lo = line + to[2].first + to[2].lo * to[2].step;
+        const int64_t hi = line + to[2].first + (to[2].hi - 1) * to[2].step + 1;
+        if (step == 1) /* keys in a row, or all in the class of the rows */
+          attn_see_(s, t, x->cut, lanes, lo, hi);
+        for (int64_t j = lo; step > 1 && j < hi; j += step)
+          attn_see_(s, t, x->cut, lanes, j, j + 1);
+      }
+  }
+}
+
 /* The bits of up to 64 keys of a row; those of keys that do not exist are ignored. */
 ATTN_COLD_ uint64_t attn_bitmap_word_(const attn_node_ *x, const attn_rows_ *t, int64_t r,
                                       int64_t k, int64_t n) {
@@ -17190,6 +17312,8 @@ ATTN_COLD_ int attn_leaf_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ 
     case ATTN_PATTERN_SEGMENTS: attn_see_segments_(s, x, t); break;
     case ATTN_PATTERN_CSR: attn_see_csr_(s, x, t); break;
     case ATTN_PATTERN_BLOCK_MASK: attn_see_block_mask_(s, x, t); break;
+    case ATTN_PATTERN_BLOCK_DIFFUSION: attn_see_diffusion_(s, x, t); break;
+    case ATTN_PATTERN_NEIGHBORHOOD: attn_see_neighbors_(s, x, t); break;
     case ATTN_PATTERN_BITMAP: return attn_leaf_bitmap_(x, t, out);
     case ATTN_PATTERN_PREDICATE: return attn_leaf_predicate_(x, t, out, 0, t->keys);
     default: break;
@@ -17208,6 +17332,7 @@ ATTN_COLD_ int attn_leaf_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ 
 enum {
   ATTN_ORDER_NATURAL_,   /* row after row */
   ATTN_ORDER_IMAGE_,     /* vertical strips, `step` pixels of `width` */
+  ATTN_ORDER_GRID_,      /* boxes of the grid of node `width` */
   ATTN_ORDER_CLASS_,     /* p = c modulo `step`; keys likewise */
   ATTN_ORDER_SCATTERED_, /* as natural, but better not mixed with others */
   ATTN_ORDER_LISTS_,     /* row by row, each with a list */
@@ -17348,6 +17473,15 @@ ATTN_COLD_ attn_order_ attn_order_of_(const attn_build_ *b, int64_t at) {
                            attn_min64_(attn_image_tiles_(x) ? x->tile_width : 4, x->width),
                            x->width);
       break;
+    case ATTN_PATTERN_NEIGHBORHOOD: {
+      const int64_t step = x->indices == 1 ? attn_max64_(x->axes->dilation, 1) : 1;
+      if (x->indices > 1 && b->f.q_len == b->f.k_len && b->f.q_off == 0)
+        o = attn_order_make_(ATTN_ORDER_GRID_, 1, at);
+      else if (step > 1)
+        o = b->f.q_len / step < few ? attn_order_make_(ATTN_ORDER_LISTS_, 1, 0)
+                                    : attn_order_make_(ATTN_ORDER_CLASS_, step, 0);
+      break;
+    }
     case ATTN_PATTERN_RANDOM:
       if (x->count <= b->f.k_len / 4) o.kind = ATTN_ORDER_LISTS_;
       break;
@@ -17449,6 +17583,10 @@ ATTN_COLD_ int64_t attn_cell_end_(const attn_build_ *b, int64_t at, int64_t i) {
     case ATTN_PATTERN_BLOCK_MASK: return (i / x->block + 1) * x->block;
     case ATTN_PATTERN_AXIAL: return (i / (x->step * x->count) + 1) * (x->step * x->count);
     case ATTN_PATTERN_SEGMENTS: return x->index[attn_segment_of_(x, i) + 1];
+    case ATTN_PATTERN_BLOCK_DIFFUSION: {
+      const int64_t n = b->f.k_len / 2, half = i < n ? 0 : n;
+      return half + attn_min64_(((i - half) / x->block + 1) * x->block, n);
+    }
     case ATTN_PATTERN_TREE: return i < x->width ? x->width : INT64_MAX;
     case ATTN_PATTERN_IMAGE_2D:
       return (i / x->width / x->tile_height + 1) * x->tile_height * x->width;
@@ -17468,6 +17606,7 @@ ATTN_COLD_ int64_t attn_cells_(const attn_build_ *b, int64_t at) {
     case ATTN_PATTERN_BLOCK_MASK:
     case ATTN_PATTERN_AXIAL:
     case ATTN_PATTERN_SEGMENTS:
+    case ATTN_PATTERN_BLOCK_DIFFUSION:
     case ATTN_PATTERN_TREE: return at;
     case ATTN_PATTERN_IMAGE_2D:
       return b->order.kind == ATTN_ORDER_IMAGE_ && attn_image_tiles_(x) ? at : -1;
@@ -17659,6 +17798,39 @@ ATTN_COLD_ int attn_stream_rows_(attn_build_ *b, int64_t first, int64_t wide, in
   return attn_end_stream_(b);
 }
 
+/* Ordinals of an axis that a tile takes side by side: those that share a window stay together. */
+ATTN_COLD_ int64_t attn_grid_strip_(const attn_axis *x) {
+  const int64_t t = attn_max64_(x->stride, 1), side = 4;
+  return attn_ceil_(side, t) * t;
+}
+
+/* Boxes of a grid, class by class of its dilations: strips of the last axis, of the last two where there are
+ * three, as long as the first. */
+ATTN_COLD_ int attn_grid_rows_(attn_build_ *b, const attn_node_ *x) {
+  attn_axis a[ATTN_AXES_];
+  int64_t d[ATTN_AXES_], end[ATTN_AXES_];
+  attn_axes_of_(x, a);
+  for (int k = 0; k < ATTN_AXES_; k++) d[k] = attn_max64_(a[k].dilation, 1);
+  const int64_t classes = d[0] * d[1] * d[2], wide = attn_grid_strip_(&a[2]);
+  const int64_t high = a[0].length > 1 ? attn_grid_strip_(&a[1]) : a[1].length;
+  for (int64_t c = 0; c < classes; c++) {
+    const int64_t f[ATTN_AXES_] = {c / (d[1] * d[2]), c / d[2] % d[1], c % d[2]};
+    for (int k = 0; k < ATTN_AXES_; k++) end[k] = (a[k].length - 1 - f[k]) / d[k] + 1;
+    for (int64_t y0 = 0; y0 < end[1]; y0 += high)
+      for (int64_t x0 = 0; x0 < end[2]; x0 += wide) {
+        for (int64_t z = 0; z < end[0]; z++)
+          for (int64_t y = y0; y < attn_min64_(y0 + high, end[1]); y++)
+            for (int64_t u = x0; u < attn_min64_(x0 + wide, end[2]); u++)
+              if (!attn_put_row_(
+                      b, ((f[0] + z * d[0]) * a[1].length + f[1] + y * d[1]) * a[2].length + f[2] +
+                             u * d[2]))
+                return 0;
+        if (!attn_end_stream_(b)) return 0;
+      }
+  }
+  return 1;
+}
+
 ATTN_COLD_ int attn_heavy_stream_(attn_build_ *b) {
   b->cells = -1;
   for (int64_t w = 0; w <= b->f.q_len / 64; w++)
@@ -17703,6 +17875,7 @@ ATTN_COLD_ int attn_build_phase_(attn_build_ *b) {
       if (!attn_stream_rows_(b, x, attn_min64_(step, w - x), w)) return 0;
     return 1;
   }
+  if (b->order.kind == ATTN_ORDER_GRID_) return attn_grid_rows_(b, &b->node[b->order.width]);
   return attn_stream_rows_(b, 0, b->f.q_len, attn_max64_(b->f.q_len, 1)) &&
          (!b->heavies || attn_heavy_stream_(b));
 }
@@ -27174,6 +27347,29 @@ ATTN_COLD_ int attn_check_axial_(attn_tree_ *c, const attn_pattern *p, const att
                     "pattern.axis must be -1 or an axis of the grid");
 }
 
+ATTN_COLD_ int attn_check_axes_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
+  attn_span_ span;
+  int64_t cells = 1;
+  if (!ATTN_RULE_(p->indices >= 1 && p->indices <= ATTN_AXES_, RANGE,
+                  "pattern.indices: a neighbourhood has 1 to 3 axes") ||
+      !ATTN_RULE_(p->axes != NULL, NULL, "pattern.axes must not be null") ||
+      !attn_check_array_(c->e, p->axes, attn_mul_(p->indices, (int64_t)(sizeof *p->axes / 8)), 8,
+                         "pattern.axes must be aligned to its elements", &span))
+    return 0;
+  for (int64_t a = 0; a < p->indices; a++) {
+    const attn_axis *x = &p->axes[a];
+    if (!ATTN_RULE_(x->length >= 1, SHAPE, "pattern.axes: length must be at least 1") ||
+        !ATTN_RULE_(x->kernel >= 1 && x->dilation >= 0 &&
+                        attn_mul_(x->kernel, attn_max64_(x->dilation, 1)) <= x->length,
+                    RANGE, "pattern.axes: kernel * dilation must lie in 1 .. length") ||
+        !ATTN_RULE_(x->stride >= 0 && x->stride <= x->kernel, RANGE,
+                    "pattern.axes: stride must lie in 1 .. kernel, or be 0"))
+      return 0;
+    cells = attn_mul_(cells, x->length);
+  }
+  return ATTN_RULE_(cells == f->k_len, SHAPE, "pattern.axes: the grid must have k_len cells");
+}
+
 ATTN_COLD_ int attn_check_tree_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
   int64_t size[64], base[64];
   if (!attn_check_square_(c, f) ||
@@ -27339,6 +27535,11 @@ ATTN_COLD_ int attn_check_pattern_(attn_tree_ *c, const attn_pattern *p, const a
              attn_check_bits_(c, p, attn_ceil_(f->q_len, p->block),
                               attn_ceil_(f->k_len, p->key_block));
     case ATTN_PATTERN_CSR: return attn_check_csr_(c, p, f);
+    case ATTN_PATTERN_BLOCK_DIFFUSION:
+      return attn_check_square_(c, f) && attn_check_block_(c, p) &&
+             ATTN_RULE_(f->k_len % 2 == 0, SHAPE,
+                        "k_len must be even: noised tokens, then the clean ones");
+    case ATTN_PATTERN_NEIGHBORHOOD: return attn_check_axes_(c, p, f);
     case ATTN_PATTERN_UNION:
     case ATTN_PATTERN_INTERSECT: return attn_check_parts_(c, p, f, p->part_count, depth);
     case ATTN_PATTERN_DIFF: return attn_check_parts_(c, p, f, 2, depth);
@@ -27440,6 +27641,15 @@ ATTN_COLD_ void attn_identity_pattern_(attn_identity_ *c, const attn_pattern *p)
   if (p->kind == ATTN_PATTERN_GLOBAL) attn_identity_list_(c, p->queries, p->query_count);
   if (p->kind == ATTN_PATTERN_CSR)
     for (int64_t i = 0; i <= f->q_len; i++) attn_identity_add_(c, p->indptr[i]);
+  for (int64_t a = 0; p->kind == ATTN_PATTERN_NEIGHBORHOOD && a < p->indices; a++) {
+    const attn_axis *x = &p->axes[a];
+    attn_identity_add_(c, p->indices);
+    attn_identity_add_(c, x->length);
+    attn_identity_add_(c, x->kernel);
+    attn_identity_add_(c, attn_max64_(x->stride, 1));
+    attn_identity_add_(c, attn_max64_(x->dilation, 1));
+    attn_identity_add_(c, x->causal != 0);
+  }
   const int64_t maps = attn_max64_(p->bits_heads, 1);
   if (p->kind == ATTN_PATTERN_BITMAP)
     attn_identity_bytes_(c, p->bits, f->q_len * maps, attn_ceil_(f->k_len, 8), p->bits_stride,
@@ -27715,6 +27925,13 @@ ATTN_COLD_ void attn_lower_pattern_(attn_lower_ *l, const attn_pattern *p, const
       x = attn_node_add_(l, ATTN_PATTERN_SEGMENTS, cut);
       x->index = p->index, x->indices = p->indices;
       break;
+    case ATTN_PATTERN_BLOCK_DIFFUSION:
+      attn_lower_block_(l, ATTN_PATTERN_BLOCK_DIFFUSION, p->block, cut);
+      break;
+    case ATTN_PATTERN_NEIGHBORHOOD:
+      x = attn_node_add_(l, ATTN_PATTERN_NEIGHBORHOOD, cut);
+      x->axes = p->axes, x->indices = p->indices;
+      break;
     case ATTN_PATTERN_PREDICATE:
     case ATTN_PATTERN_BITMAP:
     case ATTN_PATTERN_CSR:
@@ -27782,6 +27999,16 @@ ATTN_PUB_ attn_pattern attn_pattern_blocks(int64_t block, int64_t before, int64_
   attn_pattern p = attn_pattern_of_(ATTN_PATTERN_BLOCKS);
   p.block = block, p.before = before, p.after = after;
   return p;
+}
+
+ATTN_PUB_ attn_pattern attn_pattern_chunked(int64_t chunk) {
+  attn_pattern p = attn_pattern_blocks(chunk, 0, 0);
+  p.causal = 1;
+  return p;
+}
+
+ATTN_PUB_ attn_pattern attn_pattern_block_causal(int64_t block) {
+  return attn_pattern_blocks(block, INT64_MAX, 0);
 }
 
 ATTN_PUB_ attn_pattern attn_pattern_ring(int64_t width) {
@@ -27871,6 +28098,18 @@ ATTN_PUB_ attn_pattern attn_pattern_image_2d(int64_t height, int64_t width, int6
 ATTN_PUB_ attn_pattern attn_pattern_neighborhood(int64_t height, int64_t width, int64_t radius) {
   attn_pattern p = attn_pattern_image_2d(height, width, 1, 1, radius, radius);
   p.bottom = radius, p.order = ATTN_IMAGE_NONE;
+  return p;
+}
+
+ATTN_PUB_ attn_pattern attn_pattern_neighborhood_axes(const attn_axis *axes, int64_t n) {
+  attn_pattern p = attn_pattern_of_(ATTN_PATTERN_NEIGHBORHOOD);
+  p.axes = axes, p.indices = n;
+  return p;
+}
+
+ATTN_PUB_ attn_pattern attn_pattern_block_diffusion(int64_t block) {
+  attn_pattern p = attn_pattern_of_(ATTN_PATTERN_BLOCK_DIFFUSION);
+  p.block = block;
   return p;
 }
 

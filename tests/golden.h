@@ -143,4 +143,6 @@ static const uint64_t golden[] = {
     0xbc0c95f421f707e2u, /* softpick weights */
     0x49b4c572ba12fe81u, /* forgetting */
     0xb6bdbe420b68b7aau, /* stick weights */
+    0x9815340f9d52869au, /* block diffusion */
+    0x28d266f2be652f18u, /* neighborhood */
 };

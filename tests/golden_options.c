@@ -319,6 +319,29 @@ static attn_status stick_weights(attn_tensor o, attn_tensor lse, test_rng *rng, 
   return reshaped_call(o, lse, rng, ctx, ATTN_RESHAPE_STICK);
 }
 
+/* Pairs by structure: 70 rows are 35 noised and 35 clean tokens, or a grid of 7 x 10. */
+static attn_status structure(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx,
+                             attn_pattern pattern) {
+  attn_sdpa_params p;
+  attn_schedule s;
+  memset(&p, 0, sizeof p);
+  const attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 1, T, DK);
+  const attn_tensor v = golden_exact(rng, 1, T, DV);
+  attn_status status = attn_schedule_build(&s, &pattern, 2, T, T, NULL, ctx);
+  if (status != ATTN_OK) return status;
+  p.schedule = &s, p.lse = lse;
+  status = attn_sdpa(o, q, k, v, &p, ctx);
+  attn_schedule_free(&s);
+  return status;
+}
+static attn_status block_diffusion(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return structure(o, lse, rng, ctx, attn_pattern_block_diffusion(4));
+}
+static attn_status neighborhood(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  static const attn_axis grid[2] = {{7, 3, 2, 2, 0}, {10, 5, 1, 1, 0}};
+  return structure(o, lse, rng, ctx, attn_pattern_neighborhood_axes(grid, 2));
+}
+
 const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"routing learned", routing_learned},
                                       {"sinkhorn null", sinkhorn_null},
@@ -341,4 +364,6 @@ const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"softpick weights", softpick_weights},
                                       {"forgetting", forgetting},
                                       {"stick weights", stick_weights},
+                                      {"block diffusion", block_diffusion},
+                                      {"neighborhood", neighborhood},
                                       {NULL, NULL}};

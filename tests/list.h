@@ -1367,7 +1367,13 @@
   X(M4_append_is_rope_then_append)          \
   X(M4_append_workers)                      \
   X(M4_append_saturates)                    \
-  X(M4_append_rejects)
+  X(M4_append_rejects)                      \
+  X(M3_chunked)                             \
+  X(M3_block_diffusion)                     \
+  X(M3_neighborhood_sets)                   \
+  X(M3_neighborhood_identities)             \
+  X(M3_neighborhood_run)                    \
+  X(M3_neighborhood_rejects)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)

@@ -147,6 +147,12 @@ static void try_patterns(const numbers *a) {
   pattern(attn_pattern_image_1d(n[0], n[1]));
   pattern(attn_pattern_image_2d(n[0], n[1], n[2], n[3], n[4], n[5]));
   pattern(attn_pattern_neighborhood(n[0], n[1], n[2]));
+  pattern(attn_pattern_chunked(n[0]));
+  pattern(attn_pattern_block_causal(n[0]));
+  pattern(attn_pattern_block_diffusion(n[0]));
+  const attn_axis axes[2] = {{n[0], n[1], n[2], n[3], 0}, {n[4], n[5], 1, 1, 1}};
+  pattern(attn_pattern_neighborhood_axes(axes, 2));
+  pattern(attn_pattern_neighborhood_axes(axes, n[0]));
   pattern(attn_pattern_axial(NULL, n[0], n[1]));
   pattern(attn_pattern_tree(n[0], n[1]));
   pattern(attn_pattern_segments(NULL, n[0]));

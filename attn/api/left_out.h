@@ -291,9 +291,12 @@
 #define attn_pattern_bigbird_etc(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_bigbird_tokens(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_bitmap(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_block_causal(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_block_diffusion(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_block_mask(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_blocks(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_blockwise(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_chunked(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_complement(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_csr(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_diff(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
@@ -307,6 +310,7 @@
 #define attn_pattern_longformer(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_multiscale(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_neighborhood(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_neighborhood_axes(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_per_head(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_predicate(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_random(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
