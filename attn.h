@@ -141,6 +141,7 @@
  *     attn_cache_sdpa(o, q, &cache, &sequence, 1, &causal, NULL);     // queries at its end
  *     attn_cache_fork(&cache, &other, &sequence, NULL);               // shares all pages
  *     attn_cache_rollback(&cache, &other, other.len - 3, NULL);       // as if never appended
+ *     attn_cache_accept(&cache, &sequence, parent, n, leaf, NULL);    // a tree of drafts: one path of it
  *   Appending costs O(rows), whatever is stored; with window and keep the pages are a ring.
  *   docs/examples/cache.c is a whole program.
  *
@@ -6214,6 +6215,10 @@ typedef struct attn_sdpa_params {
   attn_tensor lse;          /* out, optional: [B,H,Tq,1] f32, log of each row's denominator */
   attn_tensor map;          /* out, optional: [B,H,Tq,Tk] f32, the weights P */
   attn_map_stage map_stage; /* or what else map holds, in natural units */
+  int mask_new; /* 1: mask says of the new tokens alone which of them see each other: its
+                             * extents are [B,H,Tq,Tq], the first three that or 1, and column c is key q_off + c (with
+                             * sequences of unequal length Tq is the most queries). Keys before and after it does
+                             * not forbid. The bits are those of a mask of all keys: see attn_draft_mask */
 } attn_sdpa_params;
 
 #if ATTN_HAS_SDPA
@@ -6917,6 +6922,45 @@ ATTN_DEF attn_status attn_cache_rollback(attn_cache *cache, attn_sequence *seque
 
 /* Gives all pages back; the sequence is empty. Errors: as attn_cache_rollback. */
 ATTN_DEF attn_status attn_cache_release(attn_cache *cache, attn_sequence *sequence, attn_ctx *ctx);
+
+/* Drafts: a tree of tokens that are verified in one call. Its n nodes stand behind the P tokens of a
+ * sequence, node i as token P + i; parent[i] is the node before it, -1 <= parent[i] < i, -1 where the prefix
+ * is (several roots are legal). A node sees the prefix, its ancestors and itself, and its position is P +
+ * its depth. A step of speculative decoding:
+ *
+ *   attn_draft_positions(positions, parent, n, P);            // for attn_rope of the queries
+ *   attn_cache_append(&cache, &s, 1, k, v, &append, &ctx);    // append.rope has them too
+ *   attn_draft_mask(bits, (n + 7) / 8, parent, n);
+ *   p.causal = 1, p.mask_new = 1, p.mask = attn_mask_bits(bits, 1, 1, n, n);
+ *   attn_cache_sdpa(o, q, &cache, &s, 1, &p, &ctx);           // each node's own logits
+ *   attn_cache_accept(&cache, &s, parent, n, leaf, &ctx);     // the last node that was right
+ *
+ * Sequences of unequal trees: params.ragged and a mask of batch n, entry b with the bits of its own tree in its
+ * first rows. Windows and terms by distance count tokens as they are stored, not depths. Miao et al.
+ * 2023, arXiv 2305.09781. */
+
+/* Row i of bits [n], `stride` bytes apart, gets a 1 for each node that node i sees, 0 for the others, to the
+ * end of its last byte. n >= 0, stride >= (n + 7) / 8. Errors: NULL, SHAPE, OVERFLOW, ALIGN, INDEX (parent),
+ *   OVERLAP; nothing written. Determinism: the same everywhere. Cost: O(n^2 / 8). */
+ATTN_DEF attn_status attn_draft_mask(uint8_t *bits, int64_t stride, const int32_t *parent,
+                                     int64_t n);
+/* positions[i] = start + depth of node i, a root's depth being 0. |start| <= 2^62. Errors: NULL, SHAPE, RANGE
+ *   (start), OVERFLOW, ALIGN, INDEX (parent), OVERLAP; nothing written. Cost: O(n). */
+ATTN_DEF attn_status attn_draft_positions(int64_t *positions, const int32_t *parent, int64_t n,
+                                          int64_t start);
+
+/* Of the tree that the last n tokens of a sequence are, keeps the path from its root to node `leaf`, in order,
+ * and drops the others; leaf = -1 keeps none. The node at depth d becomes token P + d, the position that its
+ * key was rotated for. Rows are moved as they are stored, in pages of the sequence's own: a shared page that
+ * is moved to is copied first. A chain is a rollback.
+ * Errors: NULL, SHAPE (n < 0), RANGE (more nodes than tokens, leaf outside -1 .. n - 1, a ring, whose window
+ *   counts tokens), INDEX (parent), PAGE (a table entry that is read, written or given back), FULL (no free page
+ *   for a copy), OVERLAP (parent in the cache or the table), OVERFLOW, ALIGN, and those of a broken cache or
+ *   sequence, as attn_cache_fork; nothing written.
+ * Memory: none. Determinism: the same bytes everywhere. Cost: O(n + depth (dk + dv)). */
+ATTN_DEF attn_status attn_cache_accept(attn_cache *cache, attn_sequence *sequence,
+                                       const int32_t *parent, int64_t n, int64_t leaf,
+                                       attn_ctx *ctx);
 
 /* attn_sdpa over n sequences of a cache; query i of sequence b sits at token len_b - (its queries)
  * + i, so append first, then attend.
@@ -11540,6 +11584,7 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_trajectory_tokens_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
 #endif
 #if !ATTN_HAS_CACHE
+#define attn_cache_accept(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_append(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_append_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_fork(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
@@ -11549,6 +11594,8 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_cache_sdpa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_sdpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_size(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
+#define attn_draft_mask(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
+#define attn_draft_positions(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_sequence_init(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #endif
 #if !ATTN_HAS_COMPRESSION
@@ -18792,6 +18839,7 @@ typedef struct attn_softmax_ {
   attn_tensor raw;                  /* a map of scores without terms: engine/raw.h */
   float raw_cap;                    /* but a soft-cap, natural; 0 = none */
   attn_mask mask, bias;
+  int mask_new; /* the mask's columns begin with key q_off */
   const int32_t *kv_len, *q_len;
   attn_scales k_scales, v_scales; /* of quantised k and v */
   const float *alibi, *sinks;
@@ -19903,10 +19951,16 @@ ATTN_FUNC_ void attn_tile_bias_(const attn_tile_ *t, float *dst, int64_t from, i
   for (int64_t j = 1; j < n; j++) memcpy(dst + j * ATTN_TILE_, dst, ATTN_TILE_ * sizeof(float));
 }
 
+/* The column of the boolean mask that speaks of key j; of some keys a mask of new tokens has none. */
+ATTN_FUNC_ int64_t attn_mask_column_(const attn_softmax_ *a, int64_t j) {
+  return a->mask_new ? j - a->q_off : a->mask.k_len == 1 ? 0 : j;
+}
+
 /* Whether query row r may see key j by the boolean mask. */
 ATTN_FUNC_ int attn_tile_sees_(const attn_tile_ *t, int r, int64_t j) {
   const attn_mask *mask = &t->a->mask;
-  if (mask->k_len == 1) j = 0;
+  j = attn_mask_column_(t->a, j);
+  if (j < 0 || j >= mask->k_len) return 1;
   return mask->kind == ATTN_MASK_BITS ? attn_mask_bit_(t->mask[r], j) : t->mask[r][j] != 0;
 }
 
@@ -19929,7 +19983,13 @@ ATTN_FUNC_ void attn_mask_row_(unsigned char *some, const unsigned char *row, un
 /* Clears the lanes that the boolean mask forbids, for keys from..from+n. */
 ATTN_FUNC_ void attn_tile_mask_(const attn_tile_ *t, uint64_t *lanes, int64_t from, int64_t n) {
   const attn_mask *mask = &t->a->mask;
-  if (mask->k_len == 1) {
+  const int64_t first = t->a->mask_new ? t->a->q_off : 0;
+  if (t->a->mask_new) {
+    const int64_t before = attn_clamp_(first - from, 0, n);
+    lanes += before, from += before, n -= before;
+    if (n > first + mask->k_len - from) n = first + mask->k_len - from;
+  }
+  if (mask->k_len == 1 && !t->a->mask_new) {
     uint64_t some = 0;
     for (int r = 0; r < t->n; r++) some |= (uint64_t)attn_tile_sees_(t, r, 0) << r;
     for (int64_t j = 0; j < n; j++) lanes[j] &= some;
@@ -19940,7 +20000,7 @@ ATTN_FUNC_ void attn_tile_mask_(const attn_tile_ *t, uint64_t *lanes, int64_t fr
     unsigned char some[ATTN_TILE_ / 8][ATTN_BLOCK_];
     memset(some, 0, sizeof some);
     for (int r = 0; r < t->n; r++)
-      attn_mask_row_(some[r / 8], (const unsigned char *)t->mask[r] + from,
+      attn_mask_row_(some[r / 8], (const unsigned char *)t->mask[r] + (from - first),
                      (unsigned char)(1 << (r & 7)));
     for (; j < n; j++) {
       uint64_t x = 0;
@@ -19949,11 +20009,11 @@ ATTN_FUNC_ void attn_tile_mask_(const attn_tile_ *t, uint64_t *lanes, int64_t fr
     }
     return;
   }
-  for (; mask->kind == ATTN_MASK_BITS && (from & 7) == 0 && j + 8 <= n; j += 8) {
+  for (; mask->kind == ATTN_MASK_BITS && ((from - first) & 7) == 0 && j + 8 <= n; j += 8) {
     for (int r = 0; r < t->n; r += 8) { /* eight rows by eight keys at once */
       uint64_t square = 0;
       for (int i = 0; i < 8 && r + i < t->n; i++)
-        square |= (uint64_t)(unsigned char)t->mask[r + i][(from + j) >> 3] << (8 * i);
+        square |= (uint64_t)(unsigned char)t->mask[r + i][(from - first + j) >> 3] << (8 * i);
       square = ~attn_transpose8_(square);
       for (int c = 0; c < 8; c++) lanes[j + c] &= ~((square >> (8 * c) & 255) << r);
     }
@@ -20479,7 +20539,7 @@ ATTN_FUNC_ int attn_block_open_(const attn_tile_ *t, attn_block_ *b, int64_t j0,
   const attn_softmax_ *a = t->a;
   const int runs = j0 == j1;
   b->bias = a->bias.kind ? &a->bias : NULL;
-  b->mask = a->mask.kind ? &a->mask : NULL;
+  b->mask = a->mask.kind && (runs || !a->mask_new || j1 > a->q_off) ? &a->mask : NULL;
   b->bounded = 0;
   if (runs) {
     attn_block_bound_lanes_(t, b);
@@ -27167,6 +27227,151 @@ ATTN_PUB_COLD_ size_t attn_cache_append_workspace(const attn_cache *cache,
   return attn_answer_(e.status, attn_append_bytes_(&a, attn_append_cut_(&a)));
 }
 /* <<< attn/calls/cache_append.h */
+/* >>> attn/calls/cache_accept.h */
+/* calls/cache_accept.h owns trees of drafts: what their nodes see, where they stand, and what is left of them
+ * in a cache when some are accepted. */
+
+/* n parents, each an earlier node or -1. */
+ATTN_COLD_ int attn_check_parents_(attn_error_ *e, const int32_t *parent, int64_t n,
+                                   attn_span_ *span) {
+  if (n < 0) return attn_reject_(e, ATTN_E_SHAPE, "n must not be negative");
+  if (n > 0 && !parent) return attn_reject_(e, ATTN_E_NULL, "parent must not be null");
+  if (!attn_check_array_(e, parent, n, 4, "parent must be aligned to its elements", span)) return 0;
+  for (int64_t i = 0; i < n; i++)
+    if (parent[i] < -1 || parent[i] >= i)
+      return attn_reject_(e, ATTN_E_INDEX, "parent[i] must lie in -1..i-1");
+  return 1;
+}
+
+ATTN_PUB_COLD_ attn_status attn_draft_mask(uint8_t *bits, int64_t stride, const int32_t *parent,
+                                           int64_t n) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_span_ in, out;
+  if (!attn_check_parents_(&e, parent, n, &in)) return e.status;
+  if (n == 0) return ATTN_OK;
+  const int64_t bytes = attn_ceil_(n, 8);
+  if (!bits) return ATTN_E_NULL;
+  if (stride < bytes) return ATTN_E_SHAPE;
+  if (!attn_check_array_(&e, bits, attn_add_(attn_mul_(n - 1, stride), bytes), 1, "", &out))
+    return e.status;
+  if (attn_overlap_(in, out)) return ATTN_E_OVERLAP;
+  for (int64_t i = 0; i < n; i++) {
+    uint8_t *row = bits + i * stride;
+    if (parent[i] < 0)
+      memset(row, 0, (size_t)bytes);
+    else
+      memcpy(row, bits + parent[i] * stride, (size_t)bytes);
+    row[i >> 3] = (uint8_t)(row[i >> 3] | 1 << (i & 7));
+  }
+  return ATTN_OK;
+}
+
+ATTN_PUB_COLD_ attn_status attn_draft_positions(int64_t *positions, const int32_t *parent,
+                                                int64_t n, int64_t start) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_span_ in, out;
+  if (!attn_check_parents_(&e, parent, n, &in)) return e.status;
+  if (n > 0 && !positions) return ATTN_E_NULL;
+  if (start > (int64_t)1 << 62 || start < -((int64_t)1 << 62)) return ATTN_E_RANGE;
+  if (!attn_check_array_(&e, positions, n, 8, "", &out)) return e.status;
+  if (attn_overlap_(in, out)) return ATTN_E_OVERLAP;
+  for (int64_t i = 0; i < n; i++) positions[i] = parent[i] < 0 ? start : positions[parent[i]] + 1;
+  return ATTN_OK;
+}
+
+/* Nodes between a root and this one. */
+ATTN_COLD_ int64_t attn_draft_depth_(const int32_t *parent, int64_t node) {
+  int64_t depth = -1;
+  for (; node >= 0; node = parent[node]) depth++;
+  return depth;
+}
+
+/* One row of one of the two tensors, with its scales. */
+ATTN_COLD_ void attn_accept_row_(const attn_tensor *t, const attn_scales *s, const int64_t from[2],
+                                 const int64_t to[2]) {
+  const int64_t groups = attn_scale_groups_(s, t->dim);
+  float *const arrays[2] = {(float *)(uintptr_t)s->scale, (float *)(uintptr_t)s->zero};
+  for (int64_t h = 0; t->data && h < t->heads; h++) {
+    const int64_t x = from[0] * s->stride_batch + h * s->stride_head + from[1] * s->stride_len;
+    const int64_t y = to[0] * s->stride_batch + h * s->stride_head + to[1] * s->stride_len;
+    memcpy(attn_at_(t, to[0], h, to[1]), attn_at_(t, from[0], h, from[1]),
+           (size_t)attn_bytes_(t->dtype, t->dim));
+    for (int k = 0; k < 2; k++)
+      if (arrays[k]) memcpy(arrays[k] + y, arrays[k] + x, (size_t)groups * sizeof **arrays);
+  }
+}
+
+/* Token `from` becomes token `to`, an earlier one. */
+ATTN_COLD_ void attn_accept_token_(const attn_cache *c, const attn_sequence *s, int64_t from,
+                                   int64_t to) {
+  const int64_t page = c->k.len;
+  const int64_t x[2] = {s->table[from / page], from % page};
+  const int64_t y[2] = {s->table[to / page], to % page};
+  attn_accept_row_(&c->k, &c->k_scales, x, y);
+  attn_accept_row_(&c->v, &c->v_scales, x, y);
+}
+
+/* Every rule of the call; what is kept, and how many nodes of it stay where they are. */
+ATTN_COLD_ int attn_accept_plan_(attn_error_ *e, attn_append_ *a, const attn_cache *cache,
+                                 const attn_sequence *s, const int32_t *parent, int64_t n,
+                                 int64_t leaf, const attn_ctx *ctx, int64_t *kept, int64_t *still) {
+  attn_span_ span[ATTN_CACHE_SPANS_], in, table;
+  int64_t need = 0;
+  if (!attn_check_held_(e, &a->c, cache, s, "sequence must not be null", ctx, &a->table)) return 0;
+  const attn_cache *c = &a->c;
+  attn_cache judged = *cache;
+  if (!attn_check_cache_(e, &judged, 1, span) || !attn_check_parents_(e, parent, n, &in) ||
+      !attn_check_sequence_(e, c, s, &table))
+    return 0;
+  for (int i = 0; i < ATTN_CACHE_SPANS_; i++)
+    if (attn_overlap_(in, span[i]) || attn_overlap_(in, table))
+      return attn_reject_(e, ATTN_E_OVERLAP, "parent must lie apart from the cache and the table");
+  if (c->window > 0)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "cache.window must be 0: a window counts tokens, not depths");
+  if (n > s->len) return attn_reject_(e, ATTN_E_RANGE, "n must not exceed the sequence's tokens");
+  if (leaf < -1 || leaf >= n) return attn_reject_(e, ATTN_E_RANGE, "leaf must lie in -1..n-1");
+  if (!attn_check_pages_(e, c, s)) return 0;
+  *kept = attn_draft_depth_(parent, leaf) + 1, *still = *kept;
+  for (int64_t node = leaf, d = *kept - 1; d >= 0; node = parent[node], d--)
+    if (node != d) *still = d;
+  const int64_t page = c->k.len, first = s->len - n;
+  for (int64_t t = (first + *still) / page; *still < *kept && t <= (first + *kept - 1) / page; t++)
+    need += c->holders[s->table[t]] > 1;
+  return attn_pages_free_(c, need) ||
+         attn_reject_(e, ATTN_E_FULL,
+                      "the cache has not enough free pages for copies of shared ones");
+}
+
+ATTN_PUB_COLD_ attn_status attn_cache_accept(attn_cache *cache, attn_sequence *sequence,
+                                             const int32_t *parent, int64_t n, int64_t leaf,
+                                             attn_ctx *ctx) {
+  enum { PART = 64 };
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_append_ a;
+  attn_append_run_ run;
+  int64_t kept, still, path[PART];
+  memset(&a, 0, sizeof a), memset(&run, 0, sizeof run);
+  attn_sequence *const s = sequence;
+  if (!attn_accept_plan_(&e, &a, cache, s, parent, n, leaf, ctx, &kept, &still))
+    return attn_end_(ctx, &e);
+  const int64_t first = s->len - n, page = a.c.k.len, held = attn_seq_held_(&a.c, s);
+  for (int64_t t = (first + still) / page; still < kept && t <= (first + kept - 1) / page; t++)
+    run.entry = t, attn_append_page_(&a, s, &run, held);
+  for (int64_t d0 = still; d0 < kept;
+       d0 += PART) { /* upwards: no row is written before it is read */
+    for (int64_t node = leaf, d = kept - 1; d >= d0; node = parent[node], d--)
+      if (d < d0 + PART) path[d - d0] = node;
+    for (int64_t d = d0; d < attn_min64_(d0 + PART, kept); d++)
+      attn_accept_token_(&a.c, s, first + path[d - d0], first + d);
+  }
+  attn_pages_drop_(&e, &a.c, s->table, attn_pages_of_(&a.c, first + kept), held);
+  cache->next_free = a.c.next_free;
+  s->len = s->high = first + kept;
+  attn_report_(ctx, a.table, 1, "cache pages", "the only path");
+  return attn_end_(ctx, &e);
+}
+/* <<< attn/calls/cache_accept.h */
 #endif
 #if ATTN_HAS_PATTERN
 /* >>> attn/calls/pattern_check.h */
@@ -29092,15 +29297,15 @@ ATTN_FUNC_ int attn_check_lens_(attn_error_ *e, const int32_t *len, int64_t n, i
   return 1;
 }
 
-/* params.mask and params.bias of a call with these extents. */
+/* params.mask and params.bias of a call with these extents; of_new: the mask is of new tokens alone. */
 ATTN_FUNC_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const attn_mask *bias,
-                                 const int64_t full[4], attn_span_ *mask_span,
+                                 const int64_t full[4], int of_new, attn_span_ *mask_span,
                                  attn_span_ *bias_span) {
   static const attn_mask_words_ wmask = {
       "params.mask.kind must be ATTN_MASK_NONE, ATTN_MASK_BOOL or ATTN_MASK_BITS",
       "params.mask.data must not be null",
       "params.mask.dtype is not used",
-      "params.mask must have extents 1 or [batch, heads, q_len, k_len]",
+      "params.mask must have extents 1 or [batch, heads, q_len, k_len], with mask_new q_len twice",
       "params.mask spans more bytes than the address space holds",
       "params.mask.data alignment"};
   static const attn_mask_words_ wbias = {
@@ -29111,7 +29316,10 @@ ATTN_FUNC_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const at
       "params.bias spans more bytes than the address space holds",
       "params.bias.data must be aligned to its elements"};
   const unsigned flags = 1u << ATTN_MASK_BOOL | 1u << ATTN_MASK_BITS;
-  return attn_check_mask_(e, mask, &wmask, flags, full, mask_span) &&
+  const int64_t own[4] = {full[0], full[1], full[2], full[of_new ? 2 : 3]};
+  if (of_new && mask->kind && mask->k_len != full[2])
+    return attn_reject_(e, ATTN_E_MASK, wmask.extent);
+  return attn_check_mask_(e, mask, &wmask, flags, own, mask_span) &&
          attn_check_mask_(e, bias, &wbias, 1u << ATTN_MASK_ADD, full, bias_span);
 }
 
@@ -29203,7 +29411,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     return attn_reject_(e, ATTN_E_RANGE, "params.keep must be 0 with params.schedule");
 
   if (((p->mask.kind || p->bias.kind) &&
-       !attn_check_masks_(e, &p->mask, &p->bias, full, attn_spans_more_(&all, 1),
+       !attn_check_masks_(e, &p->mask, &p->bias, full, p->mask_new, attn_spans_more_(&all, 1),
                           attn_spans_more_(&all, 1))) ||
       !attn_take_array_(e, p->alibi, q->heads, 4, "params.alibi must be aligned to its elements",
                         &all) ||
@@ -29245,7 +29453,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   a->scale = (double)scale;
   if (scale == 0.0f && !attn_to_bits_(scale)) a->scale = 1.0 / sqrt((double)q->dim);
   a->q_off = attn_q_off_(p, q->len, k->len);
-  a->kv_len = p->kv_len, a->q_len = p->q_len;
+  a->kv_len = p->kv_len, a->q_len = p->q_len, a->mask_new = p->mask_new != 0;
   a->left = attn_reach_(&p->window, p->window.left);
   a->keep = !p->window.on || p->window.left < 0 ? 0 : p->keep < k->len ? p->keep : k->len;
   a->right = p->causal ? 0 : attn_reach_(&p->window, p->window.right);
@@ -30339,7 +30547,7 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
       !attn_check_stored_(e, &v, op[V].w, &op[V].span) ||
       (lse.data && !attn_check_tensor_(e, &lse, op[LSE].w, &op[LSE].span)) ||
       (map.data && !attn_check_tensor_(e, &map, op[MAP].w, &op[MAP].span)) ||
-      !attn_check_masks_(e, &s->mask, &s->bias, full, &more[MASK], &more[ADD]) ||
+      !attn_check_masks_(e, &s->mask, &s->bias, full, s->mask_new, &more[MASK], &more[ADD]) ||
       !attn_check_array_(e, s->kv_len, batch, 4, "params.kv_len alignment", &more[KV]) ||
       !attn_check_array_(e, s->q_len, batch, 4, "params.q_len alignment", &more[QL]) ||
       !attn_check_array_(e, s->alibi, heads, 4, "params.alibi alignment", &more[ALIBI]) ||
@@ -49810,8 +50018,9 @@ ATTN_FUNC_ void attn_maps_forbid_(const attn_maps_job_ *a, int64_t b, int64_t h,
   for (int64_t j = f->keep < hi ? f->keep : hi; j < near; j++) x[j] = 0.0f;
   memset(x + hi, 0, (size_t)(tk - hi) * sizeof(float));
   for (int64_t j = 0; (mask || bias) && j < hi; j++) {
-    const int64_t at = f->mask.k_len > 1 ? j : 0;
-    if (mask && !(f->mask.kind == ATTN_MASK_BITS ? attn_mask_bit_(mask, at) : mask[at] != 0))
+    const int64_t at = attn_mask_column_(f, j);
+    if (mask && at >= 0 && at < f->mask.k_len &&
+        !(f->mask.kind == ATTN_MASK_BITS ? attn_mask_bit_(mask, at) : mask[at] != 0))
       x[j] = 0.0f;
     if (bias && attn_number_(bias, f->bias.k_len > 1 ? j : 0, f->bias.dtype, NULL) == -INFINITY)
       x[j] = 0.0f;
@@ -50758,7 +50967,7 @@ ATTN_COLD_ int attn_synthesizer_check_(attn_error_ *e, attn_synthesizer_job_ *j,
   if ((p->alpha || p->logits) && p->weights != p->count)
     return attn_reject_(e, ATTN_E_SHAPE, "params.weights must be params.count");
   const int64_t full[4] = {b, h, tq, tk};
-  if (!attn_check_masks_(e, &p->mask, &p->bias, full, &span[MASK], &span[BIAS]) ||
+  if (!attn_check_masks_(e, &p->mask, &p->bias, full, 0, &span[MASK], &span[BIAS]) ||
       !attn_check_array_(e, p->kv_len, b, 4, "params.kv_len must be aligned to its elements",
                          &span[KV_LEN]) ||
       !attn_check_array_(e, p->q_len, b, 4, "params.q_len must be aligned to its elements",

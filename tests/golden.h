@@ -145,4 +145,5 @@ static const uint64_t golden[] = {
     0xb6bdbe420b68b7aau, /* stick weights */
     0x9815340f9d52869au, /* block diffusion */
     0x28d266f2be652f18u, /* neighborhood */
+    0x1c726675b070a71du, /* draft tree */
 };

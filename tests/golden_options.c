@@ -342,6 +342,22 @@ static attn_status neighborhood(attn_tensor o, attn_tensor lse, test_rng *rng, a
   return structure(o, lse, rng, ctx, attn_pattern_neighborhood_axes(grid, 2));
 }
 
+/* A tree of 70 drafts behind 41 tokens. */
+static attn_status draft_tree(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  enum { PREFIX = 41 };
+  int32_t parent[T];
+  uint8_t bits[T * ((T + 7) / 8)];
+  attn_sdpa_params p;
+  memset(&p, 0, sizeof p);
+  for (int i = 0; i < T; i++) parent[i] = (i + 2) / 3 - 1;
+  const attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 1, PREFIX + T, DK);
+  const attn_tensor v = golden_exact(rng, 1, PREFIX + T, DV);
+  const attn_status status = attn_draft_mask(bits, (T + 7) / 8, parent, T);
+  if (status != ATTN_OK) return status;
+  p.causal = 1, p.mask_new = 1, p.mask = attn_mask_bits(bits, 1, 1, T, T), p.lse = lse;
+  return attn_sdpa(o, q, k, v, &p, ctx);
+}
+
 const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"routing learned", routing_learned},
                                       {"sinkhorn null", sinkhorn_null},
@@ -366,4 +382,5 @@ const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"stick weights", stick_weights},
                                       {"block diffusion", block_diffusion},
                                       {"neighborhood", neighborhood},
+                                      {"draft tree", draft_tree},
                                       {NULL, NULL}};

@@ -1373,7 +1373,15 @@
   X(M3_neighborhood_sets)                   \
   X(M3_neighborhood_identities)             \
   X(M3_neighborhood_run)                    \
-  X(M3_neighborhood_rejects)
+  X(M3_neighborhood_rejects)                \
+  X(M3_tree_is_its_mask)                    \
+  X(M3_tree_of_a_chain)                     \
+  X(M3_tree_changed_node)                   \
+  X(M3_tree_in_pages)                       \
+  X(M3_draft_functions)                     \
+  X(M3_cache_accept)                        \
+  X(M3_cache_accept_rejects)                \
+  X(M3_speculative_decode)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)

@@ -116,6 +116,8 @@ static void try_views(const numbers *a) {
   count(
       -(int64_t)(attn_block_permutations(NULL, n[0], n[1], 1) == ATTN_OK && n[0] > 0 && n[1] > 0));
   count(-(int64_t)(attn_alibi_slopes(NULL, n[0]) == ATTN_OK && n[0] > 0));
+  count(-(int64_t)(attn_draft_mask(NULL, n[0], NULL, n[1]) == ATTN_OK && n[1] != 0));
+  count(-(int64_t)(attn_draft_positions(NULL, NULL, n[1], n[2]) == ATTN_OK && n[1] != 0));
   (void)attn_span_penalty(NULL, n[0], 1);
   try_rope(a);
   const int64_t below = attn_random_below((uint64_t)n[0], (uint64_t)n[1], (uint64_t)n[2], n[3]);

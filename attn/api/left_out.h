@@ -28,6 +28,7 @@
 #define attn_trajectory_tokens_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
 #endif
 #if !ATTN_HAS_CACHE
+#define attn_cache_accept(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_append(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_append_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_fork(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
@@ -37,6 +38,8 @@
 #define attn_cache_sdpa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_sdpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_size(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
+#define attn_draft_mask(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
+#define attn_draft_positions(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_sequence_init(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #endif
 #if !ATTN_HAS_COMPRESSION
