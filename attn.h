@@ -40,13 +40,15 @@
  *   Functions: attn_sdpa (attention), attn_cache_* (a cache of pages, and attention over it),
  *   attn_merge (partial results), attn_relu (rectified weights), attn_reshaped (sigmoid weights,
  *   softpick, stick-breaking, scalable softmax, forgetting, output gates), attn_edges (key lists);
- *   attn_multihead, attn_collaborative (with projections), attn_capsules* (routing of heads);
- *   attn_pattern_*, attn_block_permutations, attn_schedule_* (sparse patterns); attn_star_*,
+ *   attn_multihead, attn_mla (latent rows, DeepSeek), attn_tpa (heads from factors), attn_collaborative (with projections), attn_capsules* (routing of heads);
+ *   attn_pattern_*, attn_block_permutations, attn_schedule_* (sparse patterns), attn_xattention, attn_vertical_slash (blocks
+ *   of a prompt that matter), attn_snapkv, attn_h2o, attn_evict* (keys that a cache forgets); attn_star_*,
  *   attn_longformer*, attn_etc*, attn_tree*, attn_segmented, attn_hierarchy, attn_recursive
  *   (whole mechanisms); attn_segment*, attn_memory_*, attn_usage, attn_compress*,
- *   attn_attention_loss, attn_rebuild_loss (memories of earlier segments); attn_knn_search,
+ *   attn_attention_loss, attn_rebuild_loss, attn_infini (memories of earlier segments); attn_knn_search,
  *   attn_knn_lm, attn_spalm, attn_memorizing, attn_recall_append (memories that are searched);
- *   attn_topk_* (best keys), attn_lsh, attn_lsh_* (buckets of hashed tokens), attn_routing*
+ *   attn_topk_* (best keys), attn_moba, attn_key_blocks, attn_quest, attn_dsa, attn_nsa,
+ *   attn_nsa_compress (learned selections of keys), attn_lsh, attn_lsh_* (buckets of hashed tokens), attn_routing*
  *   (clusters of queries and keys), attn_sinkhorn*, attn_sortcut (sorted blocks), attn_sac*,
  *   attn_lstm_step, attn_pointer_logits, attn_choose (edges that a network draws), attn_gate,
  *   attn_dispatch*, attn_mixture, attn_gated (mixture of experts, MoE); attn_linear,
@@ -66,7 +68,7 @@
  *   attn_universal, attn_exit*, attn_confidence, attn_calm_* (depth by token); attn_gtrxl* (gates
  *   for residual sums), attn_returns, attn_trajectory_* (trajectories as sequences); attn_fourier,
  *   attn_fnet (Fourier mixing), attn_gmlp, attn_mixer (learned matrices over positions in place of
- *   attention); attn_layer_norm, attn_activate (rows between products); attn_gemm, attn_pool*,
+ *   attention); attn_layer_norm, attn_rms_norm, attn_activate (rows between products); attn_gemm, attn_pool*,
  *   attn_convolve*, attn_top_k, attn_kmeans_step, attn_pinv, attn_solve, attn_exp (parts of the
  *   above, by themselves); attn_quantize, attn_dequantize (int8, int4 and e4m3 rows); attn_bhtd,
  *   attn_bthd, attn_mask_*, attn_window_of, attn_scales_dense (views); attn_isa_* (tiers), attn_feature_* (features beside them), attn_status_string
@@ -3660,7 +3662,7 @@ ATTN_FUNC_ void ATTN_FN_(token)(const attn_token_ *p) {
 }
 /* <<< attn/kernels/recurrent.h */
 /* >>> attn/kernels/norm.h */
-/* kernels/norm.h owns layer norm of rows, the divisions of many of them at once, and the two loops of norms
+/* kernels/norm.h owns layer norm and RMS norm of rows, the divisions of many of them at once, and the two loops of norms
  * of one row: moments, and what is made of them. */
 
 /* A row's sums run in vectors enough to hide the latency of an addition. */
@@ -3744,41 +3746,47 @@ ATTN_INLINE_ void ATTN_FN_(norm_put)(const ATTN_FN_(norm_row_) *a, ATTN_VF_ gain
   ATTN_FN_(store)(a->y, c, ATTN_V_FMA_(ATTN_V_FMA_(t, a->by, a->plus), gain, bias), w, ATTN_F32);
 }
 
-/* One vector of the rows a and b, which share the loads of gain and bias; b null: of a. */
+/* One vector of the rows a and b, which share the loads of gain, plus lift, and bias; b null: of a. */
 ATTN_INLINE_ void ATTN_FN_(norm_make)(const ATTN_FN_(norm_row_) *a, const ATTN_FN_(norm_row_) *b,
-                                      const float *gain, const float *bias, int64_t c, int w) {
-  const ATTN_VF_ f = gain ? ATTN_FN_(load)(gain, c, w, ATTN_F32) : ATTN_V_SET1_(1.0f);
+                                      const float *gain, ATTN_VF_ lift, const float *bias,
+                                      int64_t c, int w) {
+  const ATTN_VF_ f =
+      gain ? ATTN_V_ADD_(ATTN_FN_(load)(gain, c, w, ATTN_F32), lift) : ATTN_V_SET1_(1.0f);
   const ATTN_VF_ more = bias ? ATTN_FN_(load)(bias, c, w, ATTN_F32) : ATTN_V_ZERO_();
   ATTN_FN_(norm_put)(a, f, more, c, w);
   if (b) ATTN_FN_(norm_put)(b, f, more, c, w);
 }
 
 ATTN_INLINE_ void ATTN_FN_(norm_write)(const ATTN_FN_(norm_row_) *a, const ATTN_FN_(norm_row_) *b,
-                                       const float *gain, const float *bias, int64_t n) {
+                                       const float *gain, float less, const float *bias,
+                                       int64_t n) {
+  const ATTN_VF_ lift = ATTN_V_SET1_(less);
   int64_t c = 0;
   for (; c + 2 * ATTN_W_ <= n; c += 2 * ATTN_W_) {
-    ATTN_FN_(norm_make)(a, b, gain, bias, c, ATTN_W_);
-    ATTN_FN_(norm_make)(a, b, gain, bias, c + ATTN_W_, ATTN_W_);
+    ATTN_FN_(norm_make)(a, b, gain, lift, bias, c, ATTN_W_);
+    ATTN_FN_(norm_make)(a, b, gain, lift, bias, c + ATTN_W_, ATTN_W_);
   }
-  for (; c < n; c += ATTN_W_) ATTN_FN_(norm_make)(a, b, gain, bias, c, ATTN_FN_(lanes_left)(n, c));
+  for (; c < n; c += ATTN_W_)
+    ATTN_FN_(norm_make)(a, b, gain, lift, bias, c, ATTN_FN_(lanes_left)(n, c));
 }
 
 ATTN_INLINE_ void ATTN_FN_(norm_last)(const ATTN_FN_(norm_row_) *a, const ATTN_FN_(norm_row_) *b,
                                       const attn_norm *norm, int64_t n) {
+  const float less = norm->gain_less_one ? 1.0f : -0.0f;
   if (norm->gain && norm->bias)
-    ATTN_FN_(norm_write)(a, b, norm->gain, norm->bias, n);
+    ATTN_FN_(norm_write)(a, b, norm->gain, less, norm->bias, n);
   else if (norm->gain)
-    ATTN_FN_(norm_write)(a, b, norm->gain, NULL, n);
+    ATTN_FN_(norm_write)(a, b, norm->gain, less, NULL, n);
   else
-    ATTN_FN_(norm_write)(a, b, NULL, norm->bias, n);
+    ATTN_FN_(norm_write)(a, b, NULL, less, norm->bias, n);
 }
 
 /* What belongs to a row is made in lanes, a vector of rows at a time: of sums s and squares q about a shift,
  * how far the mean is from it, and v = variance + eps. Returns the lanes where v is more than rounding: it
- * is within what floats hold, and not much less than what was subtracted. */
+ * is within what floats hold, and not much less than what was subtracted. RMS: the mean counts as 0. */
 ATTN_INLINE_ uint64_t ATTN_FN_(norm_judge)(ATTN_VF_ *off, ATTN_VF_ *v, ATTN_VF_ *s, ATTN_VF_ *q,
-                                           ATTN_VF_ n, ATTN_VF_ eps) {
-  const ATTN_VF_ zero = ATTN_V_ZERO_(), d = ATTN_V_DIV_(ATTN_V_SUMS_(s), n);
+                                           ATTN_VF_ n, ATTN_VF_ eps, int rms) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), d = rms ? zero : ATTN_V_DIV_(ATTN_V_SUMS_(s), n);
   ATTN_VF_ t = ATTN_V_FMA_(ATTN_V_SUB_(zero, d), d, ATTN_V_DIV_(ATTN_V_SUMS_(q), n));
   t = ATTN_V_ADD_(ATTN_V_MAX_(zero, t), eps);
   *off = d, *v = t;
@@ -3791,7 +3799,7 @@ ATTN_INLINE_ uint64_t ATTN_FN_(norm_judge)(ATTN_VF_ *off, ATTN_VF_ *v, ATTN_VF_ 
  * mean is large against their deviation. from: where the rows stand afterwards. */
 ATTN_INLINE_ void ATTN_FN_(norm_first)(ATTN_FN_(norm_group_) *g, const attn_norm_rows_ *a,
                                        const attn_norm_rows_ *from, float *to, int64_t to_stride,
-                                       int r0, int some, float e) {
+                                       int r0, int some, float e, int rms) {
   const ATTN_VF_ zero = ATTN_V_ZERO_(), n = ATTN_V_SET1_((float)a->n), eps = ATTN_V_SET1_(e);
   const int adds = a->more || a->sum;
   ATTN_VF_ s[ATTN_W_], q[ATTN_W_], off, v, less = zero;
@@ -3802,7 +3810,7 @@ ATTN_INLINE_ void ATTN_FN_(norm_first)(ATTN_FN_(norm_group_) *g, const attn_norm
       ATTN_FN_(norm_moments)(s + r, q + r, a, to, to_stride, r0 + r, 0.0f, ATTN_FN_(norm_adds));
     else
       ATTN_FN_(norm_moments)(s + r, q + r, a, to, to_stride, r0 + r, 0.0f, ATTN_FN_(norm_plain));
-  uint64_t bad = ~ATTN_FN_(norm_judge)(&off, &v, s, q, n, eps) & (((uint64_t)1 << some) - 1);
+  uint64_t bad = ~ATTN_FN_(norm_judge)(&off, &v, s, q, n, eps, rms) & (((uint64_t)1 << some) - 1);
   ATTN_V_STORE_(g->mean, off);
   if (ATTN_RARE_(bad)) {
     const ATTN_VM_ again = ATTN_V_BITS_(bad);
@@ -3813,7 +3821,7 @@ ATTN_INLINE_ void ATTN_FN_(norm_first)(ATTN_FN_(norm_group_) *g, const attn_norm
                                ATTN_FN_(norm_centred));
       else
         s[r] = q[r] = zero;
-    bad &= ~ATTN_FN_(norm_judge)(&off, &u, s, q, n, eps);
+    bad &= ~ATTN_FN_(norm_judge)(&off, &u, s, q, n, eps, rms);
     v = ATTN_V_SELECT_(again, u, v);
     less = ATTN_V_SELECT_(again, ATTN_V_SUB_(zero, off), zero);
   }
@@ -3849,7 +3857,8 @@ ATTN_INLINE_ void ATTN_FN_(norm_quiet)(const attn_norm_rows_ *a, int rows, uint6
 /* A group is as many rows as a vector, fewer where two groups fill the first cache. The first pass runs
  * before the last one of the group before: its chain of divisions waits beside their work. */
 ATTN_FUNC_ uint64_t ATTN_FN_(norm)(const attn_norm_rows_ *a, int rows, const attn_norm *norm) {
-  const float eps = norm->eps == 0.0f ? 1e-5f : norm->eps;
+  const int rms = norm->kind == ATTN_NORM_RMS;
+  const float eps = norm->eps != 0.0f ? norm->eps : rms ? 1e-6f : 1e-5f;
   const int fit = a->n <= 192 ? 16 : a->n <= 384 ? 8 : 2, most = fit < ATTN_W_ ? fit : ATTN_W_;
   float *to = a->sum ? a->sum : a->y;
   const int64_t to_stride = a->sum ? a->sum_stride : a->y_stride;
@@ -3861,7 +3870,7 @@ ATTN_FUNC_ uint64_t ATTN_FN_(norm)(const attn_norm_rows_ *a, int rows, const att
     const int done = r - most, end = r < rows ? r : rows;
     if (r < rows)
       ATTN_FN_(norm_first)(&group[r / most % 2], a, &from, to, to_stride, r,
-                           rows - r < most ? rows - r : most, eps);
+                           rows - r < most ? rows - r : most, eps, rms);
     const ATTN_FN_(norm_group_) *g = &group[(r / most + 1) % 2];
     for (int i = done < 0 ? 0 : done, two; i < end; i += 1 + two) {
       const uint64_t bad = g->bad >> (i - done);
@@ -5371,8 +5380,10 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_FAMILY_MIXERS 0x400000u
 /* Products of numbers below f32: params.compute of attn_sdpa, attn_cache_sdpa and attn_gemm. */
 #define ATTN_FAMILY_LOW 0x800000u
-#define ATTN_FAMILY_RESHAPED 0x1000000u /* attn_reshaped */
-#define ATTN_FAMILY_ALL 0x1ffffffu
+#define ATTN_FAMILY_RESHAPED 0x1000000u  /* attn_reshaped */
+#define ATTN_FAMILY_SELECTION 0x2000000u /* api/families/selection/ */
+#define ATTN_FAMILY_LATENT 0x4000000u    /* attn_mla, attn_tpa */
+#define ATTN_FAMILY_ALL 0x7ffffffu
 
 #ifndef ATTN_ONLY
 #define ATTN_ONLY ATTN_FAMILY_ALL
@@ -5380,7 +5391,7 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 
 /* Each with those that need it. Everything from MULTIHEAD on, but LINEAR, is made of other calls. */
 #define ATTN_HAS(families) (((ATTN_ONLY) & (families)) != 0)
-#define ATTN_HAS_COMPOSED ATTN_HAS(0x7fdc00u)
+#define ATTN_HAS_COMPOSED ATTN_HAS(0x67fdc00u)
 #define ATTN_HAS_SPARSE ATTN_HAS(ATTN_FAMILY_SPARSE)
 #define ATTN_HAS_CONTENT ATTN_HAS(ATTN_FAMILY_CONTENT)
 #define ATTN_HAS_LINEAR ATTN_HAS(ATTN_FAMILY_LINEAR)
@@ -5393,18 +5404,21 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_HAS_BLOCKS ATTN_HAS(ATTN_FAMILY_BLOCKS)
 #define ATTN_HAS_DEPTH ATTN_HAS(ATTN_FAMILY_DEPTH)
 #define ATTN_HAS_MIXERS ATTN_HAS(ATTN_FAMILY_MIXERS)
+#define ATTN_HAS_SELECTION ATTN_HAS(ATTN_FAMILY_SELECTION)
+#define ATTN_HAS_LATENT ATTN_HAS(ATTN_FAMILY_LATENT)
 #define ATTN_HAS_MULTIHEAD                                                                       \
   ATTN_HAS(ATTN_FAMILY_MULTIHEAD | ATTN_FAMILY_HEADS | ATTN_FAMILY_MEMORY | ATTN_FAMILY_BLOCKS | \
            ATTN_FAMILY_DEPTH | ATTN_FAMILY_MIXERS | ATTN_FAMILY_COMPRESSION)
 #define ATTN_HAS_SEQUENCE                                                         \
   ATTN_HAS(ATTN_FAMILY_SEQUENCE | ATTN_FAMILY_CONTENT | ATTN_FAMILY_COMPRESSION | \
            ATTN_FAMILY_LOWRANK)
-#define ATTN_HAS_POSITION (ATTN_HAS(ATTN_FAMILY_POSITION) || ATTN_HAS_MULTIHEAD)
+#define ATTN_HAS_POSITION \
+  (ATTN_HAS(ATTN_FAMILY_POSITION | ATTN_FAMILY_LATENT) || ATTN_HAS_MULTIHEAD)
 #define ATTN_HAS_DENSE (ATTN_HAS(ATTN_FAMILY_DENSE | ATTN_FAMILY_SEQUENCE) || ATTN_HAS_COMPOSED)
-#define ATTN_HAS_EDGES ATTN_HAS(ATTN_FAMILY_EDGES | ATTN_FAMILY_CONTENT)
+#define ATTN_HAS_EDGES ATTN_HAS(ATTN_FAMILY_EDGES | ATTN_FAMILY_CONTENT | ATTN_FAMILY_SELECTION)
 #define ATTN_HAS_RELU ATTN_HAS(ATTN_FAMILY_RELU)
 #define ATTN_HAS_RESHAPED ATTN_HAS(ATTN_FAMILY_RESHAPED)
-#define ATTN_HAS_CACHE ATTN_HAS(ATTN_FAMILY_CACHE)
+#define ATTN_HAS_CACHE ATTN_HAS(ATTN_FAMILY_CACHE | ATTN_FAMILY_LATENT)
 #define ATTN_HAS_PATTERN (ATTN_HAS(ATTN_FAMILY_PATTERN) || ATTN_HAS_COMPOSED)
 #define ATTN_HAS_QUANTIZE ATTN_HAS(ATTN_FAMILY_QUANTIZE)
 #define ATTN_HAS_LOW ATTN_HAS(ATTN_FAMILY_LOW)
@@ -6068,7 +6082,7 @@ ATTN_DEF size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
 /* <<< attn/api/calls/gemm.h */
 /* >>> attn/api/calls/norm.h */
 /* --- rows between dense products -----------------------------------------------------------------
- * Layer norm with the residual sum before it, activations and gates: one pass over rows each.
+ * Layer norm and RMS norm with the residual sum before them, activations and gates: one pass over rows each.
  *
  * Rules the calls share. Tensors are [B,H,T,n], each f32, f16 or bf16 by itself and of any strides;
  * inputs may have batch 1 and heads 1, which stand for all. Aliasing: an output may be one of the inputs
@@ -6078,10 +6092,19 @@ ATTN_DEF size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
  * ENV, CTX, ALIGN; outputs untouched. NaN is stored as the one default NaN. Determinism: the same bits on
  * avx2, avx512 and neon and for any number of workers; a row's bits depend on nothing but the row. */
 
-/* LN(x) = (x - mean) / sqrt(variance + eps) gain + bias over the columns of a row. */
+/* What the rows of a norm are divided by, and what is taken off before. */
+typedef enum attn_norm_kind {
+  ATTN_NORM_LAYER = 0, /* (x - mean) / sqrt(variance + eps) gain + bias over the columns of a row */
+  ATTN_NORM_RMS,       /* x / sqrt(mean of x^2 + eps) gain + bias */
+  ATTN_NORM_COUNT
+} attn_norm_kind;
+
+/* A norm of rows, wherever a call has one; {0} is layer norm without gain and bias. */
 typedef struct attn_norm {
   const float *gain, *bias; /* [n]; null = 1, 0 */
-  float eps;                /* > 0; 0 = 1e-5 */
+  float eps;                /* > 0; 0 = 1e-5, of RMS 1e-6 */
+  attn_norm_kind kind;
+  int gain_less_one; /* 1: gain holds what is to be added to 1, as checkpoints of Gemma have it */
 } attn_norm;
 
 #if ATTN_HAS_DENSE
@@ -6091,7 +6114,8 @@ typedef struct attn_layer_norm_params {
   attn_tensor sum;      /* out, optional: x + residual */
 } attn_layer_norm_params;
 
-/* y = LN(x + residual), the mean and the variance being those of the n columns (by n, not n - 1):
+/* y = LN(x + residual), the mean and the variance being those of the n columns (by n, not n - 1); params.norm.kind is
+ * not read:
  *
  *   s = x + residual,  m = sum_c s_c / n,  v = sum_c (s_c - m)^2 / n
  *   y_c = (s_c - m) / sqrt(v + eps) gain_c + bias_c,  sum_c = s_c
@@ -6108,6 +6132,19 @@ ATTN_DEF attn_status attn_layer_norm(attn_tensor y, attn_tensor x,
 ATTN_DEF size_t attn_layer_norm_workspace(attn_tensor y, attn_tensor x,
                                           const attn_layer_norm_params *params,
                                           const attn_ctx *ctx);
+
+/* y = RMS(x + residual), layer norm without the mean; params.norm.kind is not read, and all else is as above:
+ *
+ *   s = x + residual,  y_c = s_c / sqrt(sum_k s_k^2 / n + eps) gain_c + bias_c,  sum_c = s_c
+ *
+ * A row of zeros gives bias. NaN in a row makes all of it NaN; beside an infinite number, itself NaN, the others are bias.
+ * Error: below 8 2^-24 |s_c| / sqrt(mean of s^2 + eps) |gain_c|, beside the roundings of s
+ *   and y.
+ * Source: Zhang and Sennrich 2019, arXiv 1910.07467. params null: defaults. */
+ATTN_DEF attn_status attn_rms_norm(attn_tensor y, attn_tensor x,
+                                   const attn_layer_norm_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_rms_norm_workspace(attn_tensor y, attn_tensor x,
+                                        const attn_layer_norm_params *params, const attn_ctx *ctx);
 
 typedef struct attn_activate_params {
   attn_activation activation;
@@ -7248,14 +7285,16 @@ ATTN_DEF size_t attn_multihead_workspace(attn_tensor y, attn_tensor x, attn_tens
 /* api/compose/block.h owns the parts of a block: the weights of its feed-forward and attentions, and what a
  * decoder keeps between steps. */
 
-/* f(x w_1 + b_1) w_2 + b_2, without w_2: f(x w_1 + b_1); row by row. */
+/* h w_2 + b_2, without w_2: h; h = f(x w_1 + b_1), or gated, element by element, f(x w_1 + b_1) (x w_3 + b_3); row by
+ * row. The names of Llama's models: w_1 is gate_proj, w_3 up_proj, w_2 down_proj. */
 typedef struct attn_feed_forward {
   attn_tensor w_1, b_1; /* [1,1,din,dff], [1,1,1,dff]; biases are optional, as everywhere here */
   attn_tensor w_2, b_2; /* optional: [1,1,dff,dout], [1,1,1,dout] */
-  attn_activation activation; /* f; 0 = ATTN_ACT_RELU */
-  int w_transposed;           /* 1: w_1 and w_2 are [1,1,out,in], as in PyTorch checkpoints */
-  attn_compute compute;       /* of both products, as in attn_gemm (not I8) */
+  attn_activation activation; /* f; 0 = ATTN_ACT_RELU, with w_3 ATTN_ACT_SILU */
+  int w_transposed;           /* 1: the weights are [1,1,out,in], as in PyTorch checkpoints */
+  attn_compute compute;       /* of all products, as in attn_gemm (not I8) */
   int compute_prefer;
+  attn_tensor w_3, b_3; /* optional: [1,1,din,dff], [1,1,1,dff]; not in attn_mixer */
 } attn_feed_forward;
 
 /* What stands around the attention of a layer. */
@@ -10858,6 +10897,51 @@ ATTN_DEF attn_status attn_gtrxl(attn_tensor o, attn_tensor h, const attn_gtrxl_p
 ATTN_DEF size_t attn_gtrxl_workspace(attn_tensor o, attn_tensor h, const attn_gtrxl_params *params,
                                      const attn_ctx *ctx);
 /* <<< attn/api/families/memory/gtrxl.h */
+/* >>> attn/api/families/memory/infini.h */
+/* api/families/memory/infini.h owns attention to a segment and to a compressive memory of all segments before it (M5). */
+
+typedef struct attn_infini_params {
+  int64_t segment;   /* L, at least 1 */
+  const float *beta; /* [H] the gate's logits; null = 0: half of each */
+  int delta;         /* 1: the memory takes what it does not know yet */
+  int open;          /* 1: a last segment that is shorter than L is not taken into the memory */
+  float scale;       /* of the scores within a segment; 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  attn_tensor
+      q_plain; /* [B,H,Tq,dk] and [B,Hkv,Tk,dk], optional: what reads and enters the memory in place */
+  attn_tensor k_plain; /* of q and k, which positions have rotated */
+  attn_tensor
+      memory; /* in and out, optional: f32 [B,Hkv,dk,dv], M of the segments before; zeros at first */
+  attn_tensor z; /* the same: f32 [B,Hkv,1,dk]; both or none */
+} attn_infini_params;
+
+/* Infini-attention: causal softmax within segments of L tokens, and a linear memory of those before. With phi(x) = elu(x)
+ * + 1, M and z as the segments before have left them, and row i in its segment:
+ *
+ *   A_i = phi(q_i) M / (phi(q_i) . z),  0 where that divides by 0
+ *   o_i = sigmoid(beta_h) A_i + (1 - sigmoid(beta_h)) attn_sdpa of q_i over the segment's keys up to its own
+ *   afterwards  M += phi(K)^T V,  delta: M += phi(K)^T (V - phi(K) M / (phi(K) . z)) with the old M and z;  z += sum phi(k)
+ *
+ * Shapes: q [B,H,Tq,dk], k [B,Hkv,Tk,dk], v [B,Hkv,Tk,dv], o [B,H,Tq,dv], Hkv divides H; storage types are free. Key 0
+ *   begins a segment; the queries are the last Tq <= Tk of the tokens.
+ * Streams: with memory and z a call goes on from the segments before, and leaves them with its own. Calls of whole segments
+ *   are one call. A token at a time: k and v of its segment so far, Tq = 1, open = 1, until the segment is whole.
+ * Aliasing: o, memory and z share memory with nothing; inputs may overlap.
+ * Memory: attn_infini_workspace bytes: 24 dk dv and 512 (dk + dv) a worker, attn_sdpa's of a segment, o in f32 if it is of
+ *   another type.
+ * Empty: B = 0 or H = 0, Tk = 0: nothing is done; Tq = 0: the memory alone. Denominators below 2^-126 count as 0.
+ * NaN: in a key or value reaches the rows of its segment that see it, and the rows of all later segments; M and z keep it as
+ *   the one default NaN. A head with beta = -INFINITY reads no memory: its rows are attn_sdpa's, bit for bit.
+ * Errors: those of attn_sdpa; RANGE: segment < 1; SHAPE: Tq > Tk; NULL: memory without z, q_plain without k_plain; VALUE: NaN
+ *   in beta. Outputs and memory untouched.
+ * Determinism: the same bits on avx2, avx512 and neon and for any number of workers. No later token reaches a row.
+ * Error: sums of M and z are made of 256 keys and joined with what the joining loses beside them, for the length of a call.
+ * Cost: 4 (dk dv) flops a token and head, delta 2 dk dv a key more, and attn_sdpa of T / L segments.
+ * Source: Munkhdalai et al. 2024, arXiv 2404.07143. */
+ATTN_DEF attn_status attn_infini(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                 const attn_infini_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_infini_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const attn_infini_params *params, const attn_ctx *ctx);
+/* <<< attn/api/families/memory/infini.h */
 #endif
 #if ATTN_HAS_BLOCKS
 /* >>> attn/api/families/blocks/coder.h */
@@ -10871,15 +10955,16 @@ ATTN_DEF size_t attn_gtrxl_workspace(attn_tensor o, attn_tensor h, const attn_gt
  * VALUE, MASK, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN, INDEX; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon and for any number of workers. */
 
-/* y = f(x w_1 + b_1) w_2 + b_2, row by row, in runs of ceil(T / chunks) rows.
+/* y = f(x w_1 + b_1) w_2 + b_2, gated where ff has a w_3, row by row, in runs of ceil(T / chunks) rows.
  *
  * Shapes: x [B,1,T,din], y [B,1,T,dout], as ff says. chunks >= 1, 0 = 1; more chunks than rows are one row
  *   each. The hidden rows f(x w_1 + b_1) exist for one run at a time, and for at most 192 rows, 96 a
  *   worker, whatever chunks is: no T x dff array. The bits are the same for any chunks.
  * Aliasing: y may be x, the same view: in place.
- * Memory: the weights as attn_gemm lays them out, hidden and output rows of a run in f32.
- * Cost: 2 B T (din dff + dff dout) flops. Errors also: RANGE: chunks < 0.
- * Source: Vaswani et al. 2017, arXiv 1706.03762; in runs: Kitaev et al. 2020, arXiv 2001.04451. */
+ * Memory: the weights as attn_gemm lays them out, hidden (twice with w_3) and output rows of a run in f32.
+ * Cost: 2 B T (din dff + dff dout) flops, with w_3 2 B T din dff more. Errors also: RANGE: chunks < 0; NULL: b_2 or b_3
+ *   without its matrix.
+ * Source: Vaswani et al. 2017, arXiv 1706.03762; gated: Shazeer 2020, arXiv 2002.05202; in runs: Kitaev et al. 2020, arXiv 2001.04451. */
 ATTN_DEF attn_status attn_feed_forward_rows(attn_tensor y, attn_tensor x,
                                             const attn_feed_forward *ff, int64_t chunks,
                                             attn_ctx *ctx);
@@ -11553,6 +11638,555 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
                                      const attn_ctx *ctx);
 /* <<< attn/api/families/mixers/mixer.h */
 #endif
+#if ATTN_HAS_LATENT
+/* >>> attn/api/families/latent/mla.h */
+/* api/families/latent/mla.h owns multi-head latent attention (M5): all heads read one short row a token. */
+
+/* How the heads are computed; the results agree to rounding. */
+typedef enum attn_mla_form {
+  ATTN_MLA_AUTO =
+      0, /* whichever takes fewer multiply-adds for the call's lengths; ABSORBED of a ring */
+  ATTN_MLA_ABSORBED, /* queries go into the latent space and read the rows as they are */
+  ATTN_MLA_EXPANDED, /* keys and values of each head are made from the rows, 8 heads at a time */
+  ATTN_MLA_FORMS
+} attn_mla_form;
+
+/* The weights, and {0} beside them is the paper's layer. dq, dc, dn, dr, dv are q_lora_rank, kv_lora_rank,
+ * qk_nope_head_dim, qk_rope_head_dim and v_head_dim of a configuration. */
+typedef struct attn_mla_params {
+  int64_t heads;                /* H, up to 65536; 0 = 1 */
+  int64_t rope_dim;             /* dr; 0 = no rotated part */
+  attn_tensor w_dq;             /* [1,1,dm,dq], optional: without it w_uq reads x */
+  attn_tensor w_uq;             /* [1,1,dq or dm,H (dn + dr)] */
+  attn_tensor w_dkv;            /* [1,1,dm,dc + dr] */
+  attn_tensor w_ukv;            /* [1,1,dc,H (dn + dv)] */
+  attn_tensor w_o;              /* [1,1,H dv,dmo] */
+  int w_transposed;             /* 1: these five are [1,1,out,in], as in PyTorch checkpoints */
+  const float *q_gain;          /* [dq] of the norm behind w_dq, null = 1 */
+  const float *kv_gain;         /* [dc] of the norm of latents, null = 1 */
+  float eps;                    /* of both norms; 0 = 1e-6 */
+  const attn_rope_params *rope; /* of the dr columns; null = the default, interleaved */
+  float scale;                  /* 0: see below; ATTN_ZERO = 0 */
+  int bidirectional;            /* 1: a token sees those after it in its sequence too */
+  attn_window window;           /* attn_window_of(left, right); {0} = none */
+  const int64_t
+      *indptr; /* [sequences + 1]: x has batch 1, sequence b its rows indptr[b] .. indptr[b+1]-1 */
+  int64_t sequences;   /* with indptr */
+  attn_cache *cache;   /* optional, latent: k of one head and dc + dr columns, v.dim = dc */
+  attn_sequence *held; /* [x.batch, or sequences] of the cache */
+  attn_mla_form form;
+  attn_tensor lse; /* out, optional: [B,H,T,1] f32 */
+} attn_mla_params;
+
+/* Multi-head latent attention of DeepSeek-V2, V3 and R1, from model rows to model rows:
+ *
+ *   [q_nope_h | q_rope_h] = head h of rms(x w_dq) w_uq, or of x w_uq
+ *   [c | r] = x w_dkv,  c = rms(c) kv_gain,  q_rope and r rotated
+ *   k_h = [c Wk_h | r],  v_h = c Wv_h,  [Wk_h | Wv_h] head h of w_ukv
+ *   y = [O_0 .. O_{H-1}] w_o,  O_h = attn_sdpa of [q_nope_h | q_rope_h], k_h, v_h
+ *
+ * rms(x) = x / sqrt(mean x^2 + eps) times the gain; a row of zeros gives zeros. ABSORBED: q'_h = [q_nope_h Wk_h^T |
+ *   q_rope_h] meets the rows [c | r] themselves, whose first dc columns are the values, and Wv_h follows. scale 0 is
+ *   (dn + dr)^-1/2, not from dc; with rope of type YARN and its mscale_all_dim it has the factor attn_rope_mscale(factor,
+ *   mscale_all_dim)^2.
+ * Cache: the rows [c | r], dc + dr numbers a token, are appended (attn_cache_append), rounded once to the cache's type,
+ *   f32, f16 or bf16; then the tokens of x see all of their sequence: prefill, decoding of any number of tokens, in any pieces. In
+ *   a ring the window and keep of the cache hold (RANGE: window.left, bidirectional, EXPANDED). Without a cache a sequence is what
+ *   x has of it. Positions: rope.start + the token's number in its sequence, or rope.positions, one a row of x.
+ * Shapes: x [B,1,T,dm], y [B,1,T,dmo]; storage types are free. Rows of x beyond the last sequence: y = 0, lse is not written.
+ * Aliasing: y and lse share memory with nothing, the cache, its sequences and tables with no argument.
+ * Memory: attn_mla_workspace bytes (it reads indptr and lengths): f32 q, rows, the heads' outputs; ABSORBED 2 dc + dr, of
+ *   8 heads where T > 64, else of all, for each row of x; EXPANDED dn + dr + dv of 8 heads for each token of the longest
+ *   sequence; weights as attn_gemm lays them out. No T x T array.
+ * Empty: B = 0 or T = 0 is a no-op. A window may leave rows without keys: their heads are 0.
+ * NaN: in a row of x reaches its y, and those that see it; it is stored as the one default NaN.
+ * Errors: those of attn_gemm, attn_rope, attn_cache_append and attn_cache_sdpa; HEADS: H does not divide a width; SHAPE:
+ *   widths that leave no dn, dv or dc, a cache of other rows; RANGE: q_gain without w_dq, sequences without indptr, form;
+ *   y, the cache and its sequences untouched.
+ * Determinism: of one form the same bits on avx2, avx512 and neon and for any number of workers; a token's row for any
+ *   division into calls as attn_sdpa says of a group of H heads. AUTO goes by the lengths of all sequences of the call: ask for
+ *   a form where a batch must not matter. The forms differ by 1e-5 of the largest value.
+ * Cost: the products with w_dq, w_uq, w_dkv, w_o; a pair and head 2 (2 dc + dr) flops ABSORBED, and 2 dc (dn + dv) a
+ *   query and head; 2 (dn + dr + dv) EXPANDED, and 2 dc (dn + dv) a key and head, of the whole sequence.
+ * Source: DeepSeek-AI 2024, arXiv 2405.04434. */
+ATTN_DEF attn_status attn_mla(attn_tensor y, attn_tensor x, const attn_mla_params *params,
+                              attn_ctx *ctx);
+ATTN_DEF size_t attn_mla_workspace(attn_tensor y, attn_tensor x, const attn_mla_params *params,
+                                   const attn_ctx *ctx);
+/* <<< attn/api/families/latent/mla.h */
+/* >>> attn/api/families/latent/tpa.h */
+/* api/families/latent/tpa.h owns tensor product attention (M5): heads that are sums of products of short vectors. */
+
+/* The rank-R factors of the heads of some rows. */
+typedef struct attn_factors {
+  attn_tensor a; /* [B,R,T,H]: how much each head has of */
+  attn_tensor b; /* [B,R,T,d]: vectors that all heads share */
+} attn_factors;
+
+typedef struct attn_tpa_params {
+  const attn_rope_params *rope; /* null = none: b of q and of k are rotated */
+  float scale;                  /* 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  int bidirectional;            /* 1: a token sees those after it in its sequence too */
+  attn_window window;           /* attn_window_of(left, right); {0} = none */
+  const int64_t
+      *indptr;         /* [sequences + 1]: rows have batch 1, sequence b those from indptr[b] on */
+  int64_t sequences;   /* with indptr */
+  attn_cache *cache;   /* optional, of one head: rows [a_1 .. a_R | b_1 .. b_R] of k and of v */
+  attn_sequence *held; /* [B, or sequences] of the cache */
+  attn_tensor lse;     /* out, optional: [B,H,T,1] f32 */
+} attn_tpa_params;
+
+/* Tensor product attention: attn_sdpa on heads that are made from factors,
+ *
+ *   q_h = 1/Rq sum_r a_q,r[h] b_q,r,  k_h = 1/Rk sum_r a_k,r[h] b_k,r,  v_h = 1/Rv sum_r a_v,r[h] b_v,r
+ *
+ * Shapes: o [B,H,T,dv]; q, k, v of rows [B,.,T,.], each with a rank of its own (6, 2, 2 in the paper), H columns of
+ *   a, dk columns of b of q and k, dv of v. Rows [B,T,R,.] in memory are attn_bthd. Storage types are free.
+ * Rotation: position of a token as in attn_mla, on b before anything else; it is linear, so the heads are rotated.
+ * Cache: the factors, rotated, are appended, (Rk + Rv) H + Rk dk + Rv dv numbers a token (k of Rk (H + dk) columns, v of Rv
+ *   (H + dv)), rounded once to f32, f16 or bf16; then the rows see all of their sequence. No ring (RANGE).
+ * Aliasing: o and lse share memory with nothing, the cache, its sequences and tables with no argument.
+ * Memory: attn_tpa_workspace bytes: the factors as f32, q of all heads, and for each token of the longest sequence its
+ *   factors and k and v of 16 heads. No T x T array.
+ * Empty: B = 0 or T = 0 is a no-op; H and ranks are 1 .. 65536. Rows beyond the last sequence: o = 0, lse is not written.
+ * NaN: in a token's factors reaches the rows that see it, and nothing else.
+ * Errors: those of attn_sdpa, attn_rope and attn_cache_append; SHAPE; o, the cache and its sequences untouched.
+ * Determinism: the same bits on avx2, avx512 and neon and for any number of workers; a row's for any division into calls
+ *   as attn_sdpa says of a group of one head.
+ * Cost: 2 (Rk dk + Rv dv) flops a key and head for all keys of a sequence, beside attn_sdpa.
+ * Source: Zhang et al. 2025, arXiv 2501.06425. */
+ATTN_DEF attn_status attn_tpa(attn_tensor o, const attn_factors *q, const attn_factors *k,
+                              const attn_factors *v, const attn_tpa_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_tpa_workspace(attn_tensor o, const attn_factors *q, const attn_factors *k,
+                                   const attn_factors *v, const attn_tpa_params *params,
+                                   const attn_ctx *ctx);
+/* <<< attn/api/families/latent/tpa.h */
+#endif
+#if ATTN_HAS_SELECTION
+/* >>> attn/api/families/selection/selected.h */
+/* api/families/selection/selected.h owns what learned selections of keys share: the softmax over the keys that were
+ * chosen, and the vectors that stand for blocks of keys. */
+
+/* Zero: scale dk^-1/2, the last query at the last key, all keys. */
+typedef struct attn_selected {
+  float scale; /* 0 = dk^-1/2 */
+  int has_q_off;
+  int64_t q_off;         /* row i is at position i + q_off; without has_q_off Tk - Tq */
+  const int32_t *kv_len; /* [B] keys of an entry, or null: k.len */
+  attn_scales k_scales, v_scales;
+  attn_tensor lse; /* out, optional: [B,H,Tq,1], f32 */
+} attn_selected;
+
+typedef enum attn_key_block_kind {
+  ATTN_KEY_BLOCK_MEAN,   /* the mean of a block's keys: [B,Hk,blocks,dk] */
+  ATTN_KEY_BLOCK_BOUNDS, /* per channel the least, then the greatest: [B,Hk,blocks,2 dk] */
+  ATTN_KEY_BLOCK_KINDS
+} attn_key_block_kind;
+
+typedef struct attn_key_blocks_params {
+  attn_key_block_kind kind;
+  int64_t size;  /* keys of a block, at least 1 */
+  int64_t first; /* keys before it have not changed: blocks wholly before it are not written */
+  const int32_t *kv_len; /* [B] keys of an entry, or null: k.len */
+  attn_scales k_scales;
+} attn_key_blocks_params;
+
+/* Vectors that stand for blocks of keys, beside a cache: built once, and kept up as keys are appended.
+ *
+ *   y_j = the mean, or the bounds by channel, of keys j size .. min((j + 1) size, kv_len) - 1
+ *
+ * Shapes: k [B,Hk,Tk,dk] of any type, y f32 [B,Hk,ceil(Tk/size), dk or 2 dk]; outputs share no memory with inputs.
+ * Memory: attn_key_blocks_workspace bytes, dk doubles a worker. Means are summed in double in the order of keys and
+ *   rounded once. Keys past kv_len are not read; blocks without a key are 0. NaN: a key's NaN is its block's.
+ * Errors: NULL: params; RANGE: kind, size, first outside 0 .. Tk, kv_len; SHAPE: y; as other calls; y untouched.
+ * Determinism: the same bits on all tiers, any number of workers. Cost: the keys from `first` on are read once.
+ * Source: Lu et al. 2025, arXiv 2502.13189; Tang et al. 2024, arXiv 2406.10774. */
+ATTN_DEF attn_status attn_key_blocks(attn_tensor y, attn_tensor k,
+                                     const attn_key_blocks_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_key_blocks_workspace(attn_tensor y, attn_tensor k,
+                                          const attn_key_blocks_params *params,
+                                          const attn_ctx *ctx);
+/* <<< attn/api/families/selection/selected.h */
+/* >>> attn/api/families/selection/moba.h */
+/* api/families/selection/moba.h owns mixtures of block attention. */
+
+typedef struct attn_moba_params {
+  int64_t block;           /* keys of a block, at least 1 */
+  int64_t k;               /* blocks of a row, its own among them: at least 1 */
+  attn_selected attention; /* the softmax over them */
+  attn_tensor
+      means;      /* optional: attn_key_blocks of kind MEAN and this size; else made in the call */
+  int32_t *index; /* out, optional: [B,H,Tq,k] the blocks of a row, ascending, then -1 */
+} attn_moba_params;
+
+/* Attention of each query to its own block and to the blocks of keys before it that fit it best (MoBA).
+ *
+ *   p_i = i + q_off,  own = floor(p_i / block),  z_ij = q_i . mean(K of block j), j < own
+ *   S_i = keys of `own` up to p_i, and all keys of the k - 1 blocks of largest z_ij, for each query head
+ *   O_i = sum over S_i of softmax(scale q_i . k) v
+ *
+ * Shapes, aliasing: as attn_sdpa, causal; GQA; quantised k and v.
+ * The own block counts in k and never competes. Blocks past kv_len are none. Equal z go to the lower block; a NaN z
+ *   comes after all numbers, a z of -inf is not chosen.
+ * Memory: attn_moba_workspace bytes: 4 k bytes a row and head without index, 4 dk a block without means, and for each
+ *   worker that of a tile of attn_sdpa, 1024 rows of 8 (dv + 4) bytes, a list of 4 k bytes for each of them, 16 bytes a block.
+ * Empty rows are 0 with LSE -inf. NaN: what a row does not choose never reaches it; no later key does.
+ * Errors: those of attn_sdpa; NULL: params; RANGE: block, k; SHAPE: means; outputs untouched.
+ * Determinism: the same bits and blocks on avx2, avx512 and neon, any number of workers, batch composition and
+ *   division of the queries. Blocks are joined compensated, in ascending order.
+ * Cost: 2 dk flops a row and earlier block; then only what was chosen: rows are gathered by block. report.pairs says so.
+ * Source: Lu et al. 2025, arXiv 2502.13189. */
+ATTN_DEF attn_status attn_moba(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                               const attn_moba_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_moba_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                    const attn_moba_params *params, const attn_ctx *ctx);
+/* <<< attn/api/families/selection/moba.h */
+/* >>> attn/api/families/selection/quest.h */
+/* api/families/selection/quest.h owns attention to the pages of a cache that a query's bounds speak for. */
+
+typedef struct attn_quest_params {
+  int64_t page;            /* keys of a page, at least 1 */
+  int64_t pages;           /* pages of a row, at least 1 */
+  int last_competes;       /* 0: a row's last page is always taken, and counted */
+  attn_selected attention; /* the softmax over them */
+  attn_tensor
+      bounds; /* optional: attn_key_blocks of kind BOUNDS and this size; else made in the call */
+  int32_t *index; /* out, optional: [B,H,Tq,pages] the pages of a row, ascending, then -1 */
+} attn_quest_params;
+
+/* Attention of each query to the pages of keys that may hold its highest scores (Quest).
+ *
+ *   bound_ij = sum_c max(q_ic kmin_jc, q_ic kmax_jc), for each query head; page j holds keys j page .. (j + 1) page - 1
+ *   S_i = keys up to i + q_off of the last page that row i sees, and of the `pages` - 1 others of largest bound
+ *   O_i = sum over S_i of softmax(scale q_i . k) v
+ *
+ * Shapes, aliasing: as attn_sdpa, causal; GQA; quantised k and v.
+ * With last_competes the last page has a bound too: over the keys that the row sees. Pages past kv_len are none. Equal
+ *   bounds go to the lower page; a NaN bound (of keys that are not finite, too) comes after all numbers, one of -inf is
+ *   not chosen.
+ * Memory: attn_quest_workspace bytes: 4 pages (page + 1) a row and head, 8 dk a page without bounds, and that of attn_edges.
+ * Empty rows are 0 with LSE -inf. NaN: what a row does not choose never reaches it; no later key does.
+ * Errors: those of attn_sdpa; NULL: params; RANGE: page, pages; SHAPE: bounds; outputs untouched.
+ * Determinism: the same bits and pages on avx2, avx512 and neon, any number of workers, batch composition and
+ *   division of the queries.
+ * Cost: 4 dk flops a row and page, bounds read once for the heads that share keys; then the keys of its pages, row by
+ *   row: made for few queries on a long cache. report.pairs says how many.
+ * Source: Tang et al. 2024, arXiv 2406.10774. */
+ATTN_DEF attn_status attn_quest(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                const attn_quest_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_quest_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                     const attn_quest_params *params, const attn_ctx *ctx);
+/* <<< attn/api/families/selection/quest.h */
+/* >>> attn/api/families/selection/dsa.h */
+/* api/families/selection/dsa.h owns attention to keys that a small indexer chooses. */
+
+typedef struct attn_dsa_params {
+  int64_t k;               /* keys of a row, at least 1 */
+  attn_selected attention; /* the softmax over them */
+  attn_tensor qi;          /* [B,HI,Tq,di] queries of the indexer */
+  attn_tensor ki;          /* [B,1,Tk,di] its keys, of any type */
+  attn_tensor wi;          /* [B,1,Tq,HI] weights of its heads, any sign */
+  attn_scales ki_scales;   /* of quantised ki */
+  int32_t *index;          /* out, optional: [B,Tq,k] the keys of a row, ascending, then -1 */
+} attn_dsa_params;
+
+/* Attention of each query to the keys that a lightning indexer likes best, the same for all heads (DSA).
+ *
+ *   I_ij = sum_h wi_ih relu(qi_ih . ki_j)
+ *   S_i = the min(k, visible) keys j <= i + q_off of largest I_ij,  O_i = sum over S_i of softmax(scale q_i . k) v
+ *
+ * Shapes, aliasing: as attn_sdpa, causal; GQA; quantised k and v. Latents (MLA, absorbed) are k of one head and v its
+ *   first columns, in the same memory.
+ * Equal I go to the lower key; exact zeros are common. A NaN comes after all numbers. Positive factors of I change no
+ *   choice. A scale for each key of ki multiplies after the sum over heads.
+ * Memory: attn_dsa_workspace bytes: 4 k bytes a row, 8 bytes a row, and for each worker 65 lists of 2 k + 48 candidates of
+ *   8 bytes, 256 di (HI + 1) bytes, and that of attn_edges with 16 k bytes. No scores of all pairs are kept.
+ * Empty rows are 0 with LSE -inf. NaN: what a row does not choose never reaches it; no later key does.
+ * Errors: those of attn_sdpa; NULL: params, qi, ki, wi; RANGE: k; SHAPE: qi, ki, wi; outputs untouched.
+ * Determinism: the same bits and keys on avx2, avx512 and neon, any number of workers, batch composition and
+ *   division of the queries.
+ * Cost: 2 HI di flops a visible pair where a row sees more than k keys; then 2 (dk + dv) a chosen one. Four heads and
+ *   more that share keys gather them once.
+ * Source: DeepSeek-AI 2025, arXiv 2512.02556. */
+ATTN_DEF attn_status attn_dsa(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                              const attn_dsa_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_dsa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                   const attn_dsa_params *params, const attn_ctx *ctx);
+/* <<< attn/api/families/selection/dsa.h */
+/* >>> attn/api/families/selection/nsa.h */
+/* api/families/selection/nsa.h owns native sparse attention: compressed keys, chosen blocks, a window, and gates. */
+
+typedef struct attn_nsa_compress_params {
+  int64_t block,
+      stride;    /* rows of a compressed one, and between two: 0 = 32, 16; stride divides block */
+  int64_t first; /* rows before it have not changed: what is made of them alone is not written */
+  const int32_t *kv_len; /* [B] rows of an entry, or null: x.len */
+  attn_tensor e,
+      w; /* [1, 1 or H, block, dim], optional; [1, 1 or H, block dim, dim']; without w the mean */
+} attn_nsa_compress_params;
+
+/* Keys, or values, compressed along the sequence, beside a cache.
+ *
+ *   y_c = mean of x_cd .. x_cd+l-1,  or flatten(x_cd .. x_cd+l-1 + e) w,  with l = block, d = stride
+ *
+ * Shapes: x [B,H,T,dim], y f32 [B,H,n,dim'], n = (T - l) / d + 1 rounded down, 0 where T < l; no memory is shared.
+ * Memory: attn_nsa_compress_workspace bytes: with w 4 n l dim bytes a (batch, head). Rows past kv_len are not read; what
+ *   would need them is made of zeros. NaN: a row's NaN reaches what is made of it.
+ * Errors: RANGE: block, stride, first outside 0 .. T, kv_len; SHAPE: y, e, w; NULL: e without w; y untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, any number of workers. Cost: 2 l dim dim' flops a row of y.
+ * Source: Yuan et al. 2025, arXiv 2502.11089. */
+ATTN_DEF attn_status attn_nsa_compress(attn_tensor y, attn_tensor x,
+                                       const attn_nsa_compress_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_nsa_compress_workspace(attn_tensor y, attn_tensor x,
+                                            const attn_nsa_compress_params *params,
+                                            const attn_ctx *ctx);
+
+typedef struct attn_nsa_params {
+  int64_t block, stride; /* of compressed keys: 0 = 32, 16 */
+  int64_t select;        /* keys of a block that is chosen: 0 = 64; stride divides it */
+  int64_t blocks;        /* of these a row has: 0 = 16 */
+  int64_t window;        /* keys of the window: 0 = 512 */
+  float scale;           /* 0 = dk^-1/2 */
+  int has_q_off;
+  int64_t q_off;            /* row i is at position i + q_off; without has_q_off Tk - Tq */
+  const int32_t *kv_len;    /* [B] keys of an entry, or null: k.len */
+  attn_tensor gate;         /* [B,H,Tq,3]: of the compressed, the chosen, the window */
+  attn_tensor k_cmp, v_cmp; /* f32, of attn_nsa_compress; absent: means of k and v */
+  attn_tensor k_sel, v_sel, k_win, v_win; /* of the other branches; absent: k and v */
+  int32_t *index; /* out, optional: [B,Hk,Tq,blocks] the blocks of a row, ascending, then -1 */
+} attn_nsa_params;
+
+/* Native sparse attention: three softmaxes of each query, weighed by gates.
+ *
+ *   o_i = g_i0 o_cmp + g_i1 o_sel + g_i2 o_win,  p_i = i + q_off, l = block, d = stride, l' = select
+ *   o_cmp = softmax over the compressed keys c with c d + l - 1 <= p_i; 0 where there is none; its weights are P_cmp
+ *   score_j = sum over the query heads of a group, m < l'/d and n < l/d of P_cmp[j l'/d + m - n], out of range = 0
+ *   o_sel = softmax over keys up to p_i of: block floor(p_i / l'), the one before, block 0, and the best others of
+ *           block 0 .. floor(p_i / l'), `blocks` in all; the same for all heads that share keys
+ *   o_win = softmax over keys p_i - window < j <= p_i
+ *
+ * Shapes, aliasing: as attn_sdpa, causal; k.heads = v.heads; a gate of 0 leaves its branch out.
+ * Forced blocks count in `blocks`, in the order above. Equal scores go to the lower block. A NaN score comes last. Blocks
+ *   past kv_len are none.
+ * Memory: attn_nsa_workspace bytes: three outputs in f32, 4 blocks bytes a row and key head, the compressed keys and
+ *   values, for each worker 4 * 64 Tk / d bytes and what attn_moba has.
+ * Empty rows are 0. NaN: what a row does not see or choose never reaches it; no later key does.
+ * Errors: those of attn_sdpa; NULL: params, gate; RANGE: sizes; SHAPE: tensors of params; HEADS; outputs untouched.
+ * Determinism: the same bits and blocks on avx2, avx512 and neon, any number of workers, batch composition and
+ *   division of the queries.
+ * Cost: 2 (2 dk + dv) flops a visible compressed key, 2 (dk + dv) a key of `blocks` blocks and of the window.
+ * Source: Yuan et al. 2025, arXiv 2502.11089. */
+ATTN_DEF attn_status attn_nsa(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                              const attn_nsa_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_nsa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                   const attn_nsa_params *params, const attn_ctx *ctx);
+/* <<< attn/api/families/selection/nsa.h */
+/* >>> attn/api/families/selection/prefill.h */
+/* api/families/selection/prefill.h owns what a prompt need not attend to: estimates, from queries and keys, of the
+ * blocks of pairs that hold the weight of a causal softmax. What they write is a block mask, from which a schedule is
+ * made that attn_sdpa runs:
+ *
+ *   attn_xattention(mask, q, k, NULL, NULL);                       // [1, H, blocks, blocks] bytes
+ *   attn_pattern chosen = attn_pattern_block_mask(mask, 128, 128);
+ *   chosen.bits_heads = H, chosen.causal = 1;
+ *   attn_schedule_build(&schedule, &chosen, H, T, T, NULL, NULL);
+ *   attn_sdpa(o, q, k, v, &(attn_sdpa_params){.schedule = &schedule}, NULL);
+ *
+ * A schedule is of one batch entry: with B > 1 each has its own. */
+
+typedef struct attn_xattention_params {
+  float scale;           /* of the scores, as in attn_sdpa */
+  int64_t block;         /* queries and keys of a block; 0 = 128 */
+  int64_t stride;        /* rows of a cell, a divisor of block; 0 = 16 */
+  float norm;            /* cell scores are divided by it; 0 = 1 */
+  float gamma;           /* 0..1, the share of the weight that is kept; 0 = 0.9, ATTN_ZERO = 0 */
+  int has_q_off;         /* 1: q_off below holds; 0: k.len - q.len */
+  int64_t q_off;         /* query i sits at key position i + q_off; -q.len .. k.len - q.len */
+  const int32_t *q_len;  /* [B], 0..Tq: rows from q_len[b] on choose nothing */
+  const int32_t *kv_len; /* [B], 0..Tk: keys from kv_len[b] on are not chosen and never read */
+  attn_tensor
+      mass; /* out, optional: [B,H,query blocks,key blocks] f32, what the choice is made from */
+} attn_xattention_params;
+
+typedef struct attn_vertical_slash_params {
+  float scale;           /* of the scores, as in attn_sdpa */
+  int64_t block;         /* queries and keys of a block; 0 = 64 */
+  int64_t queries;       /* the last rows, whose weights are looked at; 0 = 64 */
+  float gamma;           /* 0..1, the share of the weight that is kept; 0 = 0.9, ATTN_ZERO = 0 */
+  int has_sink;          /* 1: sink below holds; 0: 30 */
+  int64_t sink;          /* columns 0 .. sink-1 are always chosen */
+  int has_near_by;       /* 1: near_by below holds; 0: 100 */
+  int64_t near_by;       /* offsets 0 .. near_by-1 are always chosen */
+  int has_q_off;         /* 1: q_off below holds; 0: k.len - q.len */
+  int64_t q_off;         /* query i sits at key position i + q_off; -q.len .. k.len - q.len */
+  const int32_t *q_len;  /* [B], 0..Tq: the rows that are there */
+  const int32_t *kv_len; /* [B], 0..Tk: keys from kv_len[b] on are not chosen and never read */
+  attn_tensor columns;   /* out, optional: [B,H,1,Tk] f32, sums of weights by key */
+  attn_tensor offsets;   /* out, optional: [B,H,1,Tk] f32, sums of weights by offset p_i - j */
+} attn_vertical_slash_params;
+
+#if ATTN_HAS_SELECTION
+/* XAttention: blocks of a causal map by sums along antidiagonals.
+ *
+ *   z_ab = s / (S norm) sum_{t<S} q_{aS+S-1-t} . k_{bS+t}   for cells b of S keys that begin no later than the last
+ *          query of cell a; rows that are not there count as zero
+ *   mass_IJ = sum of softmax_b(z_ab) over the cells a of query block I and b of key block J
+ *   mask_IJ = 1 for key block 0 and those of the block's own positions; then by descending mass, equal ones the lower J
+ *          first, while the sum of the chosen is less than gamma of the row's total
+ *
+ * Shapes: q [B,H,Tq,dk], k [B,Hk,Tk,dk], Hk divides H, f32, f16 or bf16; mask [B,H,ceil(Tq/block),ceil(Tk/block)]
+ *   bytes, dense, for attn_pattern_block_mask. Query blocks go by index; blocks no query of theirs may see are 0.
+ *   gamma = 1 chooses every other block, so that attention over the mask is causal attention; gamma = 0 leaves the
+ *   forced ones. With block = stride = 1 mass is attn_sdpa's map.
+ * Aliasing: inputs may share memory with each other, outputs with nothing. B, Tq, Tk may be 0.
+ * Memory: attn_xattention_workspace bytes, for each worker: 256 Tk / S of cell scores, 532 + 8 ceil(64 S / block) a key
+ *   block, 460 dk, 13 KB. No array of pairs or of pairs of cells.
+ * NaN: a block of rows whose mass is not a number keeps all blocks it may see, so that attention shows what it is.
+ *   A choice is made of the whole of its rows' cells: of keys up to S - 1 behind a query, and of all queries of the block.
+ * Errors: NULL, DTYPE, SHAPE (block, stride), HEADS, STRIDE, RANGE (q_off, lengths), VALUE (scale, norm, gamma outside
+ *   0..1), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ALIGN, CTX, ISA, ENV; outputs untouched.
+ * Determinism: the same bytes on avx2, avx512 and neon, for any number of workers. report.pairs: pairs of cells.
+ * Cost: 2 T^2 dk / S flops, half of it for T = Tq = Tk (causal); T / S exponentials a row of cells.
+ * Source: Xu et al. 2025, arXiv 2503.16428. */
+ATTN_DEF attn_status attn_xattention(uint8_t *mask, attn_tensor q, attn_tensor k,
+                                     const attn_xattention_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_xattention_workspace(uint8_t *mask, attn_tensor q, attn_tensor k,
+                                          const attn_xattention_params *params,
+                                          const attn_ctx *ctx);
+
+/* Vertical-slash: columns and diagonals of a causal map by the weights of its last rows.
+ *
+ *   P = causal softmax of the last `queries` rows,  columns_j = sum_i P_ij,  offsets_d = sum over p_i - j = d of P_ij
+ *   chosen: of each, the forced first ones (sink columns, near_by offsets); then by descending sum, equal ones the
+ *          lower first, while the sum of the chosen is less than gamma of the total
+ *   mask_IJ = 1 where blocks I and J hold a pair j <= p_i < kv_len whose column or offset is chosen
+ *
+ * Shapes, aliasing, NaN (a head whose sums are not numbers keeps all), errors, determinism: as attn_xattention, with
+ *   block 64; SHAPE: queries, sink or near_by negative. gamma = 1 is causal attention. The choice is per query head.
+ * Memory: attn_vertical_slash_workspace bytes: for each worker 282 Tk of weights, sums and
+ *   candidates, 460 dk and 1 KB.
+ * Cost: 2 queries Tk dk flops a head, sorting of 2 Tk sums. report.pairs: the pairs of those rows.
+ * Source: Jiang et al. 2024, arXiv 2407.02490; the rule by gamma: Lai et al. 2025, arXiv 2502.20766. */
+ATTN_DEF attn_status attn_vertical_slash(uint8_t *mask, attn_tensor q, attn_tensor k,
+                                         const attn_vertical_slash_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_vertical_slash_workspace(uint8_t *mask, attn_tensor q, attn_tensor k,
+                                              const attn_vertical_slash_params *params,
+                                              const attn_ctx *ctx);
+#endif
+/* <<< attn/api/families/selection/prefill.h */
+/* >>> attn/api/families/selection/eviction.h */
+/* api/families/selection/eviction.h owns what a cache may forget: scores of keys by the weights that they get, the choice of
+ * those that stay, for each key head by itself, and the moving of their rows to the front. SnapKV, at the end of a prompt:
+ *
+ *   attn_snapkv(scores, q, k, NULL, NULL);                  // q: the last 64 queries, or all
+ *   attn_evict_choose(kept, scores, NULL, NULL);            // 320 of T keys, the last 64 among them
+ *   attn_evict(k, v, kept, 320, NULL, NULL);                // rows kept[..] are rows 0 .. 319 now
+ *
+ * H2O: attn_h2o adds the weights of new queries to sums that live beside the cache; when it is full, attn_evict_choose of the
+ * sums, and attn_evict, which moves the sums too. Rotated keys keep their angles: the next token's position is the number of
+ * tokens that there have been, not the number of rows left. */
+
+typedef struct attn_snapkv_params {
+  float scale;           /* of the scores, as in attn_sdpa */
+  int64_t window;        /* the last queries, whose weights count and whose keys stay; 0 = 64 */
+  int64_t kernel;        /* keys that are pooled, odd; 0 = 5 */
+  int maximum;           /* 1: their maximum; 0: their average */
+  const int32_t *q_len;  /* [B], 0..Tq: the rows of q that are there */
+  const int32_t *kv_len; /* [B], 0..Tk: the keys; the last row of q sits at the last of them */
+  attn_scales k_scales;  /* of quantised k */
+} attn_snapkv_params;
+
+typedef struct attn_h2o_params {
+  float scale;           /* of the scores, as in attn_sdpa */
+  const int32_t *q_len;  /* [B], 0..Tq: the rows of q that are there */
+  const int32_t *kv_len; /* [B], 0..Tk: the keys; the last row of q sits at the last of them */
+  attn_scales k_scales;  /* of quantised k */
+} attn_h2o_params;
+
+typedef struct attn_evict_choose_params {
+  int64_t capacity;      /* keys that stay; 0 = 320. H2O: recent + heavy ones */
+  int has_recent;        /* 1: recent below holds; 0: 64 */
+  int64_t recent;        /* the last ones, which stay whatever their score; less than capacity */
+  const int32_t *kv_len; /* [B], 0..T: the keys that there are */
+} attn_evict_choose_params;
+
+typedef struct attn_evict_params {
+  attn_scales k_scales; /* of quantised k and v: they move with their rows */
+  attn_scales v_scales;
+  attn_tensor
+      more; /* in and out, optional: [B,H,T,any] of a float type, rows that move too: H2O's sums */
+  int32_t *
+      positions; /* in and out, optional: [B,H,T], a number a row that moves too: where it stood at first */
+} attn_evict_params;
+
+#if ATTN_HAS_SELECTION
+/* SnapKV's scores of the keys before the last `window`.
+ *
+ *   P = causal softmax of the last `window` queries over all keys,  c_j = sum of P_ij over these queries and the query
+ *       heads of a key head, for j < T - window
+ *   scores_j = mean, or maximum, of c_{j-kernel/2} .. c_{j+kernel/2}; what lies outside 0 .. T-window-1 counts as 0 in the
+ *              mean, and not in the maximum; 0 for the last `window` keys and from kv_len on
+ *
+ * Shapes: q [B,H,Tq,dk], f32, f16, bf16, of which the last `window` rows are read (all, if they are fewer); k [B,Hk,Tk,dk], any
+ *   storage type; scores [B,Hk,Tk,1], f32. Ends are aligned: the last row sees the last key.
+ * Aliasing: inputs may share memory with each other, outputs with nothing. B, Tq, Tk may be 0.
+ * Memory: attn_snapkv_workspace bytes, for each worker: 264 Tk of weights and sums, 460 dk, 1 KB.
+ * NaN: in what the window sees makes scores NaN. Keys from kv_len on are never read.
+ * Errors: NULL, DTYPE, SHAPE (window, an even kernel), HEADS, STRIDE, RANGE (lengths), VALUE (scale), OVERLAP, OVERFLOW,
+ *   WORKSPACE, MEMORY, ALIGN, CTX, ISA, ENV; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers. report.pairs: the pairs of those rows.
+ * Cost: 2 window Tk dk flops a query head. Source: Li et al. 2024, arXiv 2404.14469. */
+ATTN_DEF attn_status attn_snapkv(attn_tensor scores, attn_tensor q, attn_tensor k,
+                                 const attn_snapkv_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_snapkv_workspace(attn_tensor scores, attn_tensor q, attn_tensor k,
+                                      const attn_snapkv_params *params, const attn_ctx *ctx);
+
+/* H2O's sums: of the weights that each key has got so far.
+ *
+ *   sums_j += sum of P_ij over the rows i of q and the query heads of a key head, P the causal softmax with ends aligned
+ *
+ * Shapes: q and k as attn_snapkv, with any number of rows; sums [B,Hk,Tk,2], f32: a sum and what it rounds off, both 0 at
+ *   first; the caller carries them from call to call, clears those of new keys and lets attn_evict move them (more). So a
+ *   prompt at once, in chunks or token by token has the same sums to 1e-6 of their size, however many calls there are.
+ * Memory: as attn_snapkv. NaN: as there. Sums of keys from kv_len on are not touched.
+ * Errors, determinism: as attn_snapkv. Cost: 2 dk flops a pair of the causal map. Items are key heads.
+ * Source: Zhang et al. 2023, arXiv 2306.14048. */
+ATTN_DEF attn_status attn_h2o(attn_tensor sums, attn_tensor q, attn_tensor k,
+                              const attn_h2o_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_h2o_workspace(attn_tensor sums, attn_tensor q, attn_tensor k,
+                                   const attn_h2o_params *params, const attn_ctx *ctx);
+
+/* Which keys stay: the last `recent` and the best capacity - recent others, equal scores the lower index first; all when
+ * there are no more than capacity.
+ *
+ * Shapes: scores [B,H,T,any], f32, of which column 0 is read (attn_snapkv's scores, attn_h2o's sums); kept [B,H,capacity]:
+ *   indices ascending, then -1: min(capacity, T or kv_len[b]) of them, as many in every head. They are the rows' original
+ *   positions when nothing was evicted before.
+ * Memory: attn_evict_choose_workspace bytes, 16 T a worker. NaN: the worst score. T < 2^31.
+ * Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (capacity, recent, lengths), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ALIGN, CTX, ISA,
+ *   ENV; kept untouched. Determinism: the same on every tier. Cost: O(T). */
+ATTN_DEF attn_status attn_evict_choose(int32_t *kept, attn_tensor scores,
+                                       const attn_evict_choose_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_evict_choose_workspace(int32_t *kept, attn_tensor scores,
+                                            const attn_evict_choose_params *params,
+                                            const attn_ctx *ctx);
+
+/* Moves the rows that stay to the front, in place: row kept[r] becomes row r, of k, v, their scales, params->more and
+ * params->positions, bit for bit. Rows behind the last keep their bytes; the sequence's length is then the number of kept rows.
+ *
+ * Shapes: k [B,H,T,dk], v [B,H,T,dv] of any storage type (v.data null: there is none), kept [B,H,capacity] as
+ *   attn_evict_choose writes it: ascending in 0..T-1, -1 behind the last.
+ * Aliasing: k, v, their scales, more and positions are written and share memory with nothing. Memory: none.
+ * Errors: NULL, DTYPE, SHAPE, STRIDE, INDEX (kept), OVERLAP, OVERFLOW, ALIGN, CTX, ISA, ENV; every byte as it was.
+ * Determinism: the same bytes everywhere. Cost: the rows that move. */
+ATTN_DEF attn_status attn_evict(attn_tensor k, attn_tensor v, const int32_t *kept, int64_t capacity,
+                                const attn_evict_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_evict_workspace(attn_tensor k, attn_tensor v, const int32_t *kept,
+                                     int64_t capacity, const attn_evict_params *params,
+                                     const attn_ctx *ctx);
+#endif
+/* <<< attn/api/families/selection/eviction.h */
+#endif
 /* >>> attn/api/left_out.h */
 /* api/left_out.h owns what a call says whose family ATTN_ONLY leaves out: in place of the function stands a
  * name that nothing declares. Made by attn/left_out from the declarations. */
@@ -11701,6 +12335,8 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_gemm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
 #define attn_layer_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
 #define attn_layer_norm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
+#define attn_rms_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
+#define attn_rms_norm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
 #endif
 #if !ATTN_HAS_DEPTH
 #define attn_calm_calibrate(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DEPTH
@@ -11742,6 +12378,12 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_span_reach(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
 #define attn_talking(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
 #define attn_talking_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
+#endif
+#if !ATTN_HAS_LATENT
+#define attn_mla(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
+#define attn_mla_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
+#define attn_tpa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
+#define attn_tpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
 #endif
 #if !ATTN_HAS_LINEAR
 #define attn_feature_count(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
@@ -11798,6 +12440,8 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_gtrxl_gate(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_gtrxl_gate_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_gtrxl_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_infini(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
+#define attn_infini_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_knn_lm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_knn_lm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
 #define attn_knn_search(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MEMORY
@@ -11940,6 +12584,32 @@ ATTN_DEF size_t attn_mixer_workspace(attn_tensor o, attn_tensor x, const attn_mi
 #define attn_merge_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
 #define attn_sdpa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
 #define attn_sdpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
+#endif
+#if !ATTN_HAS_SELECTION
+#define attn_dsa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_dsa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_evict(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_evict_choose(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_evict_choose_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_evict_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_h2o(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_h2o_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_key_blocks(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_key_blocks_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_moba(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_moba_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_nsa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_nsa_compress(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_nsa_compress_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_nsa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_quest(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_quest_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_snapkv(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_snapkv_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_vertical_slash(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_vertical_slash_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_xattention(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_xattention_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #endif
 #if !ATTN_HAS_SEQUENCE
 #define attn_convolve(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SEQUENCE
@@ -18778,6 +19448,7 @@ typedef struct attn_sequences_ {
   const int64_t *offs;         /* or it is given */
   int64_t off_lo, off_hi;      /* of these, the least and the greatest */
   const attn_sequence *cached; /* null: no pages */
+  int coming; /* the tokens of the queries are not in them yet: what that will take is measured */
   int64_t page, window, sinks; /* rows of a page; of a ring, else 0 */
   int64_t items, parts;        /* of all: work items, rows of parts (engine/decode.h) */
   int64_t *first, *part;       /* [n + 1] those before each */
@@ -19771,7 +20442,10 @@ ATTN_FUNC_ int64_t attn_queries_(const attn_softmax_ *a, int64_t b) {
 }
 ATTN_FUNC_ int64_t attn_keys_(const attn_softmax_ *a, int64_t b) {
   const attn_sequences_ *s = a->seq;
-  return !s ? a->k.len : s->cached ? s->cached[b].len : s->kv ? s->kv[b + 1] - s->kv[b] : a->k.len;
+  return !s          ? a->k.len
+         : s->cached ? attn_add_(s->cached[b].len, s->coming ? attn_queries_(a, b) : 0)
+         : s->kv     ? s->kv[b + 1] - s->kv[b]
+                     : a->k.len;
 }
 
 ATTN_FUNC_ void attn_skip_rows_(attn_tensor *t, int64_t rows, int64_t len) {
@@ -23380,7 +24054,7 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
 }
 /* <<< attn/engine/run.h */
 /* >>> attn/engine/norm.h */
-/* engine/norm.h owns layer norm of rows of floats: the primitive for many rows, and in double
+/* engine/norm.h owns layer norm and RMS norm of rows of floats: the primitive for many rows, and in double
  * what floats cannot square. */
 
 /* Eight sums in f64, joined by halves. */
@@ -23395,11 +24069,15 @@ ATTN_FUNC_ double attn_row_sum_(const float *x, int64_t n, double shift, int squ
 
 /* One row in double; y may be x. */
 ATTN_FUNC_ void attn_norm_exact_(float *y, const float *x, int64_t n, const attn_norm *norm) {
-  const double eps = norm->eps == 0.0f ? 1e-5 : (double)norm->eps, d = (double)n;
-  const double mean = attn_row_sum_(x, n, 0.0, 0) / d;
+  const int rms = norm->kind == ATTN_NORM_RMS;
+  const double eps = norm->eps != 0.0f ? (double)norm->eps : rms ? 1e-6 : 1e-5, d = (double)n;
+  const double mean = rms ? 0.0 : attn_row_sum_(x, n, 0.0, 0) / d;
   const double by = 1.0 / sqrt(attn_row_sum_(x, n, mean, 1) / d + eps);
   for (int64_t c = 0; c < n; c++) {
-    const double t = ((double)x[c] - mean) * by * (norm->gain ? (double)norm->gain[c] : 1.0);
+    /* as the kernel rounds it */
+    const float lift = norm->gain_less_one ? 1.0f : -0.0f,
+                gain = norm->gain ? norm->gain[c] + lift : 1.0f;
+    const double t = ((double)x[c] - mean) * by * (double)gain;
     const float z = (float)(t + (norm->bias ? (double)norm->bias[c] : 0.0));
     y[c] = attn_one_nan_(z);
   }
@@ -25478,6 +26156,7 @@ enum { ATTN_GEMM_DEEP_ = 256 };
 typedef struct attn_gemm_ {
   const attn_table_ *table;
   attn_tensor y, x, bias;
+  attn_tensor gate; /* of compound calls: f32 [B, H, m, n] that the result is multiplied by */
   attn_matrix_ w;
   const attn_low_table_ *low; /* products of bf16 or f16; null: of f32, or */
   attn_coded_ coded;          /* of codes */
@@ -25548,7 +26227,7 @@ ATTN_FUNC_ int64_t attn_gemm_cols_(const attn_gemm_ *a, int workers) {
 /* The items for so many workers, and what one needs for an item, whatever their number. */
 ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   const attn_tensor *y = &a->y;
-  a->finish = a->act != ATTN_ACT_NONE || a->bias.data || a->scale != 1.0f;
+  a->finish = a->act != ATTN_ACT_NONE || a->bias.data || a->scale != 1.0f || a->gate.data;
   a->rows = attn_gemm_rows_(workers);
   a->row_runs = attn_runs_of_(y->len, a->rows);
   a->own_y =
@@ -25594,7 +26273,7 @@ ATTN_FUNC_ int attn_check_codes_scales_(attn_error_ *e, attn_scales *s, const at
 ATTN_FUNC_ void attn_gemm_open_(attn_gemm_ *a, const attn_tensor *y, const attn_tensor *x,
                                 const attn_tensor *w) {
   a->y = *y, a->x = *x, a->w.w = *w;
-  a->bias.data = a->w.packed = NULL, a->w.strip = 0, a->w.run = 0;
+  a->bias.data = a->gate.data = a->w.packed = NULL, a->w.strip = 0, a->w.run = 0;
   a->low = a->w.low = NULL, a->coded.codes = NULL, a->feature = ATTN_FEATURE_NONE;
 }
 
@@ -25779,7 +26458,11 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
                0, NULL, 1, n, a->bias.dtype, NULL);
     for (int64_t r = 0; r < rows; r++) {
       float *row = y + r * stride + c;
-      if (a->finish)
+      if (a->gate.data)
+        attn_on_(dense, f)->act(
+            row, row, (const float *)(const void *)attn_at_(&a->gate, b, h, r0 + r) + c0 + c, n,
+            a->bias.data ? bias : NULL, a->scale, a->act);
+      else if (a->finish)
         attn_on_(dense, f)->activate(row, n, a->bias.data ? bias : NULL, a->scale, a->act);
       else if (ATTN_PART_(LOW, a->low))
         attn_row_one_nan_(f, row, n);
@@ -25847,7 +26530,7 @@ ATTN_PUB_ size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w
 }
 /* <<< attn/calls/gemm.h */
 /* >>> attn/calls/norm.h */
-/* calls/norm.h owns what stands between dense products: layer norm with its residual sum, activations
+/* calls/norm.h owns what stands between dense products: layer norm and RMS norm with their residual sum, activations
  * with a gate; as calls and as steps of other calls. */
 
 /* ---- checks that layers share ---------------------------------------------------------------*/
@@ -25863,6 +26546,10 @@ ATTN_FUNC_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t d
   const char *align = "the gain and bias of a norm must be aligned to their elements";
   if (!(norm->eps >= 0.0f && norm->eps < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "the eps of a norm must be finite and not negative");
+  if (norm->kind != ATTN_NORM_LAYER && norm->kind != ATTN_NORM_RMS)
+    return attn_reject_(e, ATTN_E_RANGE, "the kind of a norm must be an attn_norm_kind");
+  if (norm->gain_less_one != 0 && norm->gain_less_one != 1)
+    return attn_reject_(e, ATTN_E_RANGE, "the gain_less_one of a norm must be 0 or 1");
   more->n += 2;
   return attn_check_array_(e, norm->gain, dm, 4, align, &more->span[more->n - 2]) &&
          attn_check_array_(e, norm->bias, dm, 4, align, &more->span[more->n - 1]);
@@ -26083,8 +26770,8 @@ ATTN_FUNC_ int attn_layer_norm_steps_(attn_stage_ *s, void *job) {
 }
 
 ATTN_FUNC_ attn_status attn_layer_norm_call_(attn_tensor y, attn_tensor x,
-                                             const attn_layer_norm_params *params, attn_ctx *ctx,
-                                             size_t *bytes) {
+                                             const attn_layer_norm_params *params,
+                                             attn_norm_kind kind, attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_between_ a;
   int workers = 1;
@@ -26095,22 +26782,39 @@ ATTN_FUNC_ attn_status attn_layer_norm_call_(attn_tensor y, attn_tensor x,
     if (params->residual.data) a.more = params->residual;
     if (params->sum.data) a.sum = params->sum;
   }
+  a.own.kind = kind;
   if (attn_check_ctx_(&e, ctx, &a.table, &workers)) (void)attn_between_check_(&e, &a, ctx, 1);
   return attn_step_call_(&e, a.table, workers, ctx, attn_layer_norm_steps_, &a,
                          "rows a few at a time", bytes);
 }
 
+ATTN_FUNC_ size_t attn_layer_norm_bytes_(attn_tensor y, attn_tensor x,
+                                         const attn_layer_norm_params *params, attn_norm_kind kind,
+                                         const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  const attn_status status = attn_layer_norm_call_(y, x, params, kind, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
+}
+
 ATTN_PUB_ attn_status attn_layer_norm(attn_tensor y, attn_tensor x,
                                       const attn_layer_norm_params *params, attn_ctx *ctx) {
-  return attn_layer_norm_call_(y, x, params, ctx, NULL);
+  return attn_layer_norm_call_(y, x, params, ATTN_NORM_LAYER, ctx, NULL);
 }
 ATTN_PUB_ size_t attn_layer_norm_workspace(attn_tensor y, attn_tensor x,
                                            const attn_layer_norm_params *params,
                                            const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  const attn_status status = attn_layer_norm_call_(y, x, params, &plain, &bytes);
-  return attn_answer_(status, (int64_t)bytes);
+  return attn_layer_norm_bytes_(y, x, params, ATTN_NORM_LAYER, ctx);
+}
+
+ATTN_PUB_ attn_status attn_rms_norm(attn_tensor y, attn_tensor x,
+                                    const attn_layer_norm_params *params, attn_ctx *ctx) {
+  return attn_layer_norm_call_(y, x, params, ATTN_NORM_RMS, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_rms_norm_workspace(attn_tensor y, attn_tensor x,
+                                         const attn_layer_norm_params *params,
+                                         const attn_ctx *ctx) {
+  return attn_layer_norm_bytes_(y, x, params, ATTN_NORM_RMS, ctx);
 }
 
 ATTN_FUNC_ int attn_activate_steps_(attn_stage_ *s, void *job) {
@@ -33828,10 +34532,11 @@ ATTN_COLD_ int attn_check_cut_(attn_error_ *e, const int32_t *len, int64_t b, in
          attn_check_lens_(e, len, b, most, range);
 }
 
-enum { ATTN_FEED_OPERANDS_ = 4 };
+enum { ATTN_FEED_OPERANDS_ = 6 };
 
 ATTN_COLD_ void attn_feed_turn_(attn_feed_forward *ff) {
   attn_turn_(&ff->w_1, ff->w_transposed), attn_turn_(&ff->w_2, ff->w_transposed);
+  attn_turn_(&ff->w_3, ff->w_transposed);
 }
 
 /* What its products are made of; takes: the call has others than f32. */
@@ -33843,20 +34548,29 @@ ATTN_COLD_ int attn_feed_compute_(attn_error_ *e, const attn_feed_forward *ff,
                             &feature);
 }
 
+/* What 0 stands for. */
+ATTN_COLD_ attn_activation attn_feed_default_(const attn_feed_forward *ff) {
+  return ff->w_3.data ? ATTN_ACT_SILU : ATTN_ACT_RELU;
+}
+
 /* Feed-forward from din to dout columns. */
 ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const attn_table_ *table,
                                 attn_place_ at, int64_t din, int64_t dout, attn_operand_ *op) {
-#define ATTN_FEED_(at)                                                                   \
-  {                                                                                      \
-    {ATTN_SAID_IN_OUT_(at "w_1", "din", "dff (dout without w_2)"),                       \
-     ATTN_SAID_(at "b_1", "[1, 1, 1, dff]"), ATTN_SAID_IN_OUT_(at "w_2", "dff", "dout"), \
-     ATTN_SAID_(at "b_2", "[1, 1, 1, dout]")},                                           \
-        at "w_2 must not be null where " at "b_2 is there",                              \
-        at "activation must be an attn_activation"                                       \
+#define ATTN_FEED_(at)                                             \
+  {                                                                \
+    {ATTN_SAID_IN_OUT_(at "w_1", "din", "dff (dout without w_2)"), \
+     ATTN_SAID_(at "b_1", "[1, 1, 1, dff]"),                       \
+     ATTN_SAID_IN_OUT_(at "w_2", "dff", "dout"),                   \
+     ATTN_SAID_(at "b_2", "[1, 1, 1, dout]"),                      \
+     ATTN_SAID_IN_OUT_(at "w_3", "din", "dff"),                    \
+     ATTN_SAID_(at "b_3", "[1, 1, 1, dff]")},                      \
+        {at "w_2 must not be null where " at "b_2 is there",       \
+         at "w_3 must not be null where " at "b_3 is there"},      \
+        at "activation must be an attn_activation"                 \
   }
   static const struct {
     attn_said_ rule[ATTN_FEED_OPERANDS_];
-    const char *alone, *activation;
+    const char *alone[2], *activation;
   } say[ATTN_PLACES_] = {ATTN_FEED_("ff."), ATTN_FEED_("params.induce.ff."),
                          ATTN_FEED_("params.restore.ff."), ATTN_FEED_("params.block.ff."),
                          ATTN_FEED_("params.before.")};
@@ -33867,10 +34581,13 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const att
   op[1] = attn_bias_(&ff->b_1, &say[at].rule[1], ATTN_OPTIONAL_, dff);
   op[2] = attn_weight_(&ff->w_2, &say[at].rule[2], ATTN_OPTIONAL_, dff, dout);
   op[3] = attn_bias_(&ff->b_2, &say[at].rule[3], ATTN_OPTIONAL_, dout);
+  op[4] = attn_weight_(&ff->w_3, &say[at].rule[4], ATTN_OPTIONAL_, din, dff);
+  op[5] = attn_bias_(&ff->b_3, &say[at].rule[5], ATTN_OPTIONAL_, dff);
   for (int i = 0; i < ATTN_FEED_OPERANDS_; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
-  if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone);
-  return attn_check_activation_(e, &ff->activation, ATTN_ACT_RELU, say[at].activation) &&
+  if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[0]);
+  if (ff->b_3.data && !ff->w_3.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[1]);
+  return attn_check_activation_(e, &ff->activation, attn_feed_default_(ff), say[at].activation) &&
          attn_feed_compute_(e, ff, table, 1, ATTN_COMPUTE_WORDS_("ff.compute"));
 }
 
@@ -33897,38 +34614,66 @@ ATTN_COLD_ int64_t attn_layer_rows_(int64_t n) {
   return n < ATTN_LAYER_ROWS_ ? n : (int64_t)ATTN_LAYER_ROWS_;
 }
 
-/* What lies between the products of a feed-forward over so many rows. */
+/* What lies between the products of a feed-forward over so many rows: the hidden ones, beside them those of w_3. */
 ATTN_COLD_ attn_tensor attn_stage_middle_(attn_stage_ *s, const attn_feed_forward *ff,
                                           int64_t batch, int64_t rows) {
-  if (!ff->w_2.data) return attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
-  return attn_stage_tensor_(s, batch, 1, rows, ff->w_1.dim);
+  if (!ff->w_2.data && !ff->w_3.data) return attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  return attn_stage_tensor_(s, batch, 1, rows, attn_mul_(ff->w_1.dim, ff->w_3.data ? 2 : 1));
 }
 
 /* y = ff(x) */
 ATTN_COLD_ int attn_stage_feed_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor middle,
                                 const attn_feed_forward *ff) {
   attn_gemm_params p;
+  attn_tensor up, hidden = y;
   memset(&p, 0, sizeof p);
   p.compute = ff->compute, p.compute_prefer = ff->compute_prefer;
-  p.bias = ff->b_1, p.activation = ff->activation, middle.len = x.len;
-  if (!attn_stage_gemm_(s, ff->w_2.data ? middle : y, x, ff->w_1, &p)) return 0;
-  p.bias = ff->b_2, p.activation = ATTN_ACT_NONE;
-  return !ff->w_2.data || attn_stage_gemm_(s, y, middle, ff->w_2, &p);
+  middle.len = x.len, up = middle;
+  if (middle.data) hidden = middle, hidden.dim = ff->w_1.dim;
+  p.bias = ff->b_1, p.activation = ff->activation;
+  if (!attn_stage_gemm_(s, hidden, x, ff->w_1, &p)) return 0;
+  p.activation = ATTN_ACT_NONE;
+  if (ff->w_3.data) {
+    up.data = (float *)middle.data + hidden.dim, up.dim = hidden.dim;
+    p.bias = ff->b_3;
+    if (!attn_stage_gemm_(s, up, x, ff->w_3, &p) ||
+        !attn_stage_activate_(s, ff->w_2.data ? hidden : y, hidden, up, ATTN_ACT_NONE))
+      return 0;
+  }
+  p.bias = ff->b_2;
+  return !ff->w_2.data || attn_stage_gemm_(s, y, hidden, ff->w_2, &p);
 }
 /* <<< attn/compose/dense.h */
 /* >>> attn/compose/feed_forward.h */
 /* compose/feed_forward.h owns the feed-forward over many rows: weights are laid out once, then runs of
  * rows go through both products while their hidden rows are in the second cache. */
 
-/* y = act(x w + bias) for a matrix that has been laid out; one batch entry. */
-ATTN_COLD_ int attn_stage_laid_(attn_stage_ *s, attn_tensor y, attn_tensor x, const attn_matrix_ *w,
-                                attn_tensor bias, attn_activation act) {
+/* y = act(x w + bias) gate for a matrix that has been laid out; one batch entry. bias and gate may be absent. */
+ATTN_COLD_ int attn_stage_gated_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+                                 const attn_matrix_ *w, attn_tensor bias, attn_activation act,
+                                 attn_tensor gate) {
   attn_gemm_ a;
   memset(&a, 0, sizeof a);
-  a.table = s->table, a.y = y, a.x = x, a.bias = bias, a.w = *w, a.scale = 1.0f, a.act = (int)act;
+  a.table = s->table, a.y = y, a.x = x, a.bias = bias, a.gate = gate;
+  a.w = *w, a.scale = 1.0f, a.act = (int)act;
   a.low = w->low;
   attn_gemm_cut_(&a, s->workers);
   return attn_stage_for_(s, a.items, attn_gemm_item_, &a, a.own_bytes, &a.own);
+}
+
+ATTN_COLD_ int attn_stage_laid_(attn_stage_ *s, attn_tensor y, attn_tensor x, const attn_matrix_ *w,
+                                attn_tensor bias, attn_activation act) {
+  return attn_stage_gated_(s, y, x, w, bias, act, attn_view_(NULL, ATTN_F32, 0, 0, 0, 0));
+}
+
+/* The hidden rows of a feed-forward: up is room for x w_3 + b_3, absent without w_3. */
+ATTN_COLD_ int attn_stage_hidden_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+                                  const attn_feed_forward *ff, const attn_matrix_ *w_1,
+                                  const attn_matrix_ *w_3, attn_tensor up) {
+  const attn_activation act =
+      ff->activation == ATTN_ACT_DEFAULT ? attn_feed_default_(ff) : ff->activation;
+  return (!up.data || attn_stage_laid_(s, up, x, w_3, ff->b_3, ATTN_ACT_NONE)) &&
+         attn_stage_gated_(s, y, x, w_1, ff->b_1, act, up);
 }
 
 /* A matrix for products with so many rows in all, laid out until `used` goes back; ff: says what these are made of,
@@ -33962,18 +34707,20 @@ ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tens
                                         const attn_feed_forward *ff, int64_t chunks,
                                         attn_sublayer kind, const attn_norm *norm) {
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
-  const attn_activation act = ff->activation == ATTN_ACT_DEFAULT ? ATTN_ACT_RELU : ff->activation;
   const int64_t mark = s->used, most = attn_feed_run_(s, x.len, chunks);
-  const int two = ff->w_2.data != NULL, pre = kind == ATTN_SUBLAYER_PRE;
+  const int two = ff->w_2.data != NULL, gated = ff->w_3.data != NULL;
+  const int pre = kind == ATTN_SUBLAYER_PRE;
   const int aside = kind != ATTN_SUBLAYER_PLAIN || (!two && attn_same_view_(&y, &x));
   if (x.len == 0 || x.batch == 0) return 1;
   if (x.batch > 1 && attn_gemm_flat_(&x) && attn_gemm_flat_(&y))
     x = attn_gemm_flatten_(x), y = attn_gemm_flatten_(y);
   const int64_t rows = attn_mul_(x.batch, x.len), run = x.len < most ? x.len : most;
   const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows, ff);
+  const attn_matrix_ w_3 = gated ? attn_stage_lay_(s, ff->w_3, rows, ff) : w_1;
   const attn_matrix_ w_2 = two ? attn_stage_lay_(s, ff->w_2, rows, ff) : w_1;
   const attn_tensor normal = pre ? attn_stage_tensor_(s, 1, 1, run, x.dim) : none;
   const attn_tensor hidden = two ? attn_multihead_rows_(s, 1, run, w_1.n) : none;
+  const attn_tensor up = gated ? attn_multihead_rows_(s, 1, run, w_1.n) : none;
   const attn_tensor out = aside ? attn_stage_tensor_(s, 1, 1, run, y.dim) : none;
   for (int64_t b = 0; b < x.batch; b++) {
     for (int64_t i = 0, n; i < x.len; i += n) {
@@ -33984,7 +34731,8 @@ ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tens
       const attn_tensor in = pre ? attn_stage_rows_(normal, 0, n) : from;
       const attn_tensor middle = two ? attn_stage_rows_(hidden, 0, n) : made;
       if ((pre && !attn_stage_norm_(s, in, from, none, norm)) ||
-          !attn_stage_laid_(s, middle, in, &w_1, ff->b_1, act) ||
+          !attn_stage_hidden_(s, middle, in, ff, &w_1, &w_3,
+                              gated ? attn_stage_rows_(up, 0, n) : none) ||
           (two && !attn_stage_laid_(s, made, middle, &w_2, ff->b_2, ATTN_ACT_NONE)) ||
           (aside && !attn_stage_norm_(s, to, made, kind == ATTN_SUBLAYER_PLAIN ? none : from,
                                       kind == ATTN_SUBLAYER_POST ? norm : NULL)))
@@ -39550,7 +40298,7 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
 /* Up to 64 rows of n: each step for all of them, since one row's steps wait for each other. */
 ATTN_FUNC_ void attn_routing_norm_(const attn_table_ *f, float *x, int64_t n, int rows,
                                    attn_routing_norm norm) {
-  static const attn_norm layer = {NULL, NULL, 1e-6f};
+  static const attn_norm layer = {NULL, NULL, 1e-6f, ATTN_NORM_LAYER, 0};
   float t[2], shift[ATTN_TILE_], by[ATTN_TILE_], plus[ATTN_TILE_];
   double scale[ATTN_TILE_];
   const double d = (double)n;
@@ -49483,7 +50231,7 @@ ATTN_FUNC_ void attn_average_row_(void *job, int worker, int64_t index) {
     a->table->blend(row, row, attn_at_(&a->y, b, 0, a->t0 + t), ATTN_F32, ATTN_F32, a->y.dtype, d,
                     1.0f, 1.0f);
   if (a->p.out == ATTN_AVERAGE_NORM) {
-    const attn_norm norm = {a->p.gain, a->p.bias, a->p.eps};
+    const attn_norm norm = {a->p.gain, a->p.bias, a->p.eps, ATTN_NORM_LAYER, 0};
     attn_row_norm_(a->table, row, d, &norm);
   }
   a->table->blend(attn_at_(&a->o, b, 0, a->t0 + t), row, NULL, a->o.dtype, ATTN_F32, ATTN_F32, d,
@@ -55663,10 +56411,12 @@ ATTN_COLD_ int attn_gtrxl_steps_(attn_stage_ *s, void *job) {
   const int64_t most = attn_layer_rows_(h.len);
   const attn_matrix_ w_o = attn_stage_lay_(s, j->layer.p.w_o, rows, NULL);
   const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows, ff);
+  const attn_matrix_ w_3 = ff->w_3.data ? attn_stage_lay_(s, ff->w_3, rows, ff) : w_1;
   const attn_matrix_ w_2 = attn_stage_lay_(s, ff->w_2, rows, ff);
   const attn_tensor skip = attn_stage_tensor_(s, 1, 1, most, dm);
   const attn_tensor side = attn_stage_tensor_(s, 1, 1, most, dm);
   const attn_tensor hidden = attn_stage_tensor_(s, 1, 1, most, w_1.n);
+  const attn_tensor up = ff->w_3.data ? attn_stage_tensor_(s, 1, 1, most, w_1.n) : none;
   for (int64_t b = 0; b < h.batch; b++) {
     for (int64_t i = 0, n; i < h.len; i += n) {
       n = h.len - i < most ? h.len - i : most;
@@ -55678,7 +56428,8 @@ ATTN_COLD_ int attn_gtrxl_steps_(attn_stage_ *s, void *job) {
       if (!attn_stage_laid_(s, y, each, &w_o, j->layer.p.b_o, ATTN_ACT_RELU) ||
           !attn_stage_gtrxl_(s, x, in, y, &p->gate_1) ||
           !attn_stage_norm_(s, y, x, none, &p->norm_ff) ||
-          !attn_stage_laid_(s, mid, y, &w_1, ff->b_1, ff->activation) ||
+          !attn_stage_hidden_(s, mid, y, ff, &w_1, &w_3,
+                              up.data ? attn_stage_rows_(up, 0, n) : none) ||
           !attn_stage_laid_(s, y, mid, &w_2, ff->b_2, ATTN_ACT_RELU) ||
           !attn_stage_gtrxl_(s, out, x, y, &p->gate_2))
         return 0;
@@ -55711,6 +56462,263 @@ ATTN_COLD_ attn_status attn_gtrxl_call_(attn_tensor o, attn_tensor h,
 ATTN_CALL_(attn_gtrxl, (o, h, params), attn_tensor o, attn_tensor h,
            const attn_gtrxl_params *params)
 /* <<< attn/families/memory/gtrxl.h */
+/* >>> attn/families/memory/infini.h */
+/* families/memory/infini.h owns Infini-attention: a softmax within segments, and a linear memory that each segment
+ * reads before it joins it. The memory of a head is S = [M | z], rows of whole vectors, so that one product gives what a
+ * row reads and what that is divided by; a value's column behind the last is 1. */
+
+/* Rows at once; keys whose sum is made by itself. */
+enum { ATTN_INFINI_ROWS_ = 64, ATTN_INFINI_SUM_ = 256 };
+
+typedef struct attn_infini_ {
+  const attn_table_ *table;
+  attn_tensor o, q, k, v, part; /* part: what the segments alone give */
+  attn_infini_params p;
+  int64_t wide, state; /* of a row of S; floats of S */
+  int64_t q_off, group;
+  char *memory;
+  int64_t each;
+} attn_infini_;
+
+/* What a worker has for itself. */
+typedef struct attn_infini_own_ {
+  float *s, *s_rest; /* S and what its sums have lost */
+  float *t, *t_rest; /* a segment's */
+  float *u;          /* of a few keys */
+  float *x, *c, *y;  /* rows: as they are, their features, products */
+  float *values;     /* values with their column of ones */
+} attn_infini_own_;
+
+/* y += X w in runs that stay in the first cache; start: y = X w. */
+ATTN_FUNC_ void attn_infini_times_(const attn_table_ *f, float *y, int64_t y_stride, int64_t rows,
+                                   const float *x, int64_t x_stride, int64_t x_step, const float *w,
+                                   int64_t w_stride, int64_t n, int64_t cols, int start) {
+  for (int64_t k = 0; k < n; k += ATTN_DEEP_)
+    attn_on_(dense, f)->gemm(y, y_stride, rows, x + k * x_step, x_stride, x_step, w + k * w_stride,
+                             w_stride, n - k < ATTN_DEEP_ ? n - k : (int64_t)ATTN_DEEP_, cols,
+                             start && k == 0);
+}
+
+/* Features of rows i .. i + n - 1 into w->c. */
+ATTN_FUNC_ void attn_infini_features_(const attn_infini_ *a, const attn_infini_own_ *w,
+                                      const attn_tensor *t, int64_t b, int64_t h, int64_t i,
+                                      int64_t n) {
+  a->table->widen(w->x, attn_at_(t, b, h, i), t->stride_len, NULL, n, t->dim, t->dtype, NULL);
+  attn_on_(feature, a->table)->elu1(w->c, w->x, n * t->dim, 1.0f);
+}
+
+/* Products of n rows of features with S, and 1 / what they are divided by, 0 where that is none. */
+ATTN_FUNC_ void attn_infini_read_(const attn_infini_ *a, const attn_infini_own_ *w, int64_t n,
+                                  float *by) {
+  const int64_t dk = a->q.dim, dv = a->v.dim;
+  attn_infini_times_(a->table, w->y, a->wide, n, w->c, dk, 1, w->s, a->wide, dk, dv + 1, 1);
+  for (int64_t r = 0; r < n; r++) {
+    const float den = w->y[r * a->wide + dv];
+    by[r] = den < FLT_MIN ? 0.0f : 1.0f / den;
+  }
+}
+
+/* Rows of head h, queries i0 .. i1 - 1: their share of the memory joins that of the segment. */
+ATTN_FUNC_ void attn_infini_rows_(const attn_infini_ *a, const attn_infini_own_ *w, int64_t b,
+                                  int64_t h, int64_t i0, int64_t i1) {
+  const attn_tensor *q = a->p.q_plain.data ? &a->p.q_plain : &a->q;
+  const double beta = a->p.beta ? (double)a->p.beta[h] : 0.0;
+  const double gate = 1.0 / (1.0 + attn_exp_f64_(-beta));
+  float by[ATTN_INFINI_ROWS_];
+  for (int64_t i = i0, n; i < i1; i += n) {
+    n = i1 - i < ATTN_INFINI_ROWS_ ? i1 - i : (int64_t)ATTN_INFINI_ROWS_;
+    if (gate > 0.0) {
+      attn_infini_features_(a, w, q, b, h, i, n);
+      attn_infini_read_(a, w, n, by);
+    }
+    for (int64_t r = 0; r < n; r++) {
+      const void *part = attn_at_(&a->part, b, h, i + r);
+      void *to = attn_at_(&a->o, b, h, i + r);
+      if (gate > 0.0)
+        a->table->blend(to, w->y + r * a->wide, part, a->o.dtype, ATTN_F32, ATTN_F32, a->o.dim,
+                        (float)(gate * (double)by[r]), (float)(1.0 - gate));
+      else if (to != part)
+        a->table->blend(to, part, NULL, a->o.dtype, ATTN_F32, ATTN_F32, a->o.dim, 1.0f, 0.0f);
+    }
+  }
+}
+
+/* Keys j0 .. j1 - 1 of a segment join the memory. */
+ATTN_FUNC_ void attn_infini_keys_(const attn_infini_ *a, const attn_infini_own_ *w, int64_t b,
+                                  int64_t h, int64_t j0, int64_t j1) {
+  const attn_table_ *f = a->table;
+  const attn_tensor *k = a->p.k_plain.data ? &a->p.k_plain : &a->k;
+  const int64_t dk = a->q.dim, dv = a->v.dim, wide = a->wide;
+  float by[ATTN_INFINI_ROWS_];
+  memset(w->t, 0, (size_t)a->state * sizeof(float));
+  memset(w->t_rest, 0, (size_t)a->state * sizeof(float));
+  for (int64_t j = j0, n, pending = 0; j < j1; j += n) {
+    n = j1 - j < ATTN_INFINI_ROWS_ ? j1 - j : (int64_t)ATTN_INFINI_ROWS_;
+    attn_infini_features_(a, w, k, b, h, j, n);
+    if (a->p.delta) attn_infini_read_(a, w, n, by);
+    for (int64_t r = 0; r < n; r++) {
+      float *v = w->values + r * wide;
+      f->widen(v, attn_at_(&a->v, b, h, j + r), 0, NULL, 1, dv, a->v.dtype, NULL);
+      v[dv] = 1.0f;
+      if (a->p.delta)
+        f->blend(v, w->y + r * wide, v, ATTN_F32, ATTN_F32, ATTN_F32, dv, -by[r], 1.0f);
+    }
+    attn_infini_times_(f, w->u, wide, dk, w->c, 1, dk, w->values, wide, n, wide, pending == 0);
+    pending += n;
+    if (pending < ATTN_INFINI_SUM_ && j + n < j1) continue;
+    attn_on_(state, f)->accrue(w->t, w->t_rest, w->u, a->state, 1.0, 1.0f);
+    pending = 0;
+  }
+  attn_on_(state, f)->accrue(w->s, w->s_rest, w->t, a->state, 1.0, 1.0f);
+  attn_on_(state, f)->accrue(w->s, w->s_rest, w->t_rest, a->state, 1.0, 1.0f);
+}
+
+/* S from what was kept, or to it. */
+ATTN_FUNC_ void attn_infini_carry_(const attn_infini_ *a, float *s, int64_t b, int64_t h, int out) {
+  if (!a->p.memory.data) return;
+  for (int64_t r = 0; r < a->q.dim; r++, s += a->wide) {
+    float *m = (float *)(void *)attn_at_(&a->p.memory, b, h, r);
+    float *z = (float *)(void *)attn_at_(&a->p.z, b, h, 0) + r;
+    if (out) {
+      attn_row_one_nan_(a->table, s, a->v.dim + 1);
+      memcpy(m, s, (size_t)a->v.dim * sizeof *m), *z = s[a->v.dim];
+    } else {
+      memcpy(s, m, (size_t)a->v.dim * sizeof *m), s[a->v.dim] = *z;
+    }
+  }
+}
+
+/* All segments of a head of keys, one after the other. */
+ATTN_FUNC_ void attn_infini_item_(void *job, int worker, int64_t index) {
+  const attn_infini_ *a = (const attn_infini_ *)job;
+  const int64_t b = index / a->k.heads, h = index % a->k.heads, keys = a->k.len;
+  const int64_t l = a->p.segment, rows = ATTN_INFINI_ROWS_, dk = a->q.dim;
+  float *at = (float *)(void *)(a->memory + worker * a->each);
+  attn_infini_own_ w;
+  w.s = at, w.s_rest = at + a->state, w.t = at + 2 * a->state, w.t_rest = at + 3 * a->state;
+  w.u = at + 4 * a->state, w.y = at + 5 * a->state, w.values = w.y + rows * a->wide;
+  w.x = w.values + rows * a->wide, w.c = w.x + rows * dk;
+  memset(w.s, 0, (size_t)(2 * a->state) * sizeof(float));
+  memset(w.values, 0, (size_t)(rows * a->wide) * sizeof(float));
+  attn_infini_carry_(a, w.s, b, h, 0);
+  for (int64_t j = 0, n; j < keys; j += n) {
+    n = keys - j < l ? keys - j : l;
+    const int64_t first = j > a->q_off ? j - a->q_off : 0, end = j + n - a->q_off;
+    for (int64_t g = 0; g < a->group && first < end; g++)
+      attn_infini_rows_(a, &w, b, h * a->group + g, first, end);
+    const int last = j + n == keys;
+    if ((last && a->p.open && n < l) || (last && !a->p.memory.data)) break; /* nobody reads it */
+    attn_infini_keys_(a, &w, b, h, j, j + n);
+  }
+  attn_infini_carry_(a, w.s, b, h, 1);
+}
+
+/* ---- steps --------------------------------------------------------------------------------------*/
+
+/* Causal attention of queries i0 .. over keys j0 .. of an entry: `runs` segments of n keys, whose last m are the
+ * queries. */
+ATTN_COLD_ int attn_infini_part_(attn_stage_ *s, const attn_infini_ *a, int64_t b, int64_t i0,
+                                 int64_t m, int64_t j0, int64_t n, int64_t runs) {
+  const attn_tensor *from[4] = {&a->part, &a->q, &a->k, &a->v};
+  attn_tensor t[4];
+  attn_sdpa_params p;
+  memset(&p, 0, sizeof p);
+  p.causal = 1, p.scale = a->p.scale;
+  for (int i = 0; i < 4; i++) {
+    t[i] = attn_stage_rows_(attn_stage_entry_(*from[i], b), i < 2 ? i0 : j0, i < 2 ? m : n);
+    if (runs > 1) t[i].batch = runs, t[i].stride_batch = t[i].len * t[i].stride_len;
+  }
+  return attn_stage_sdpa_(s, t[0], t[1], t[2], t[3], &p);
+}
+
+ATTN_COLD_ int attn_infini_steps_(attn_stage_ *s, void *job) {
+  attn_infini_ *a = (attn_infini_ *)job;
+  const int64_t l = a->p.segment, keys = a->k.len, off = a->q_off, whole = keys / l * l;
+  const int64_t entries = s->run || a->q.batch < 1 ? a->q.batch : 1; /* all are alike */
+  a->part = attn_stage_part_(s, &a->o);
+  for (int64_t b = 0; b < entries && a->q.len > 0; b++) {
+    const int64_t begin = off / l * l, next = attn_add_(begin, l) < keys ? begin + l : keys;
+    int64_t at = off;
+    if (off > begin) { /* in the middle of a segment */
+      if (!attn_infini_part_(s, a, b, 0, next - off, begin, next - begin, 1)) return 0;
+      at = next;
+    }
+    if (at < whole && !attn_infini_part_(s, a, b, at - off, l, at, l, (whole - at) / l)) return 0;
+    if (at < whole) at = whole;
+    if (at < keys && !attn_infini_part_(s, a, b, at - off, keys - at, at, keys - at, 1)) return 0;
+  }
+  a->each = attn_piece_(attn_add_(attn_mul_(5, a->state),
+                                  attn_mul_(2 * ATTN_INFINI_ROWS_, attn_add_(a->wide, a->q.dim))),
+                        sizeof(float));
+  return attn_stage_for_(s, attn_mul_(a->k.batch, a->k.heads), attn_infini_item_, a, a->each,
+                         &a->memory);
+}
+
+/* ---- checks -------------------------------------------------------------------------------------*/
+
+ATTN_COLD_ int attn_infini_check_(attn_error_ *e, attn_infini_ *a, const attn_ctx *ctx, int query) {
+  enum { O, Q, K, V, QP, KP, M, Z, COUNT };
+  const int maybe = ATTN_OPTIONAL_, kept = ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_;
+  const int64_t any = ATTN_ANY_;
+  attn_infini_params *p = &a->p;
+  const attn_tensor *q = &a->q, *k = &a->k;
+  attn_span_ beta;
+  attn_operand_ op[COUNT] = {
+      ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, q->batch, q->heads, q->len, a->v.dim,
+                    "o must be [q.batch, q.heads, q.len, v.dim]"),
+      ATTN_OPERAND_(&a->q, "q", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->k, "k", 0, q->batch, ATTN_DIVIDES_, any, q->dim,
+                    "k must be [q.batch, Hkv, Tk, q.dim], Hkv a divisor of q.heads"),
+      ATTN_OPERAND_(&a->v, "v", 0, q->batch, k->heads, k->len, any,
+                    "v must be [q.batch, k.heads, k.len, dv]"),
+      ATTN_OPERAND_(&p->q_plain, "params.q_plain", maybe, q->batch, q->heads, q->len, q->dim,
+                    "params.q_plain must have the shape of q"),
+      ATTN_OPERAND_(&p->k_plain, "params.k_plain", maybe, q->batch, k->heads, k->len, q->dim,
+                    "params.k_plain must have the shape of k"),
+      ATTN_OPERAND_(&p->memory, "params.memory", kept, q->batch, k->heads, q->dim, a->v.dim,
+                    "params.memory must be f32 [q.batch, k.heads, q.dim, v.dim]"),
+      ATTN_OPERAND_(&p->z, "params.z", kept, q->batch, k->heads, 1, q->dim,
+                    "params.z must be f32 [q.batch, k.heads, 1, q.dim]")};
+  if (p->segment < 1) return attn_reject_(e, ATTN_E_RANGE, "params.segment must be at least 1");
+  if (!p->memory.data != !p->z.data || !p->q_plain.data != !p->k_plain.data)
+    return attn_reject_(e, ATTN_E_NULL,
+                        "params.memory and .z go together, as q_plain and k_plain do");
+  if (!attn_check_given_(e, op, COUNT)) return 0;
+  for (int i = 0; i < COUNT; i++)
+    if (!attn_check_operand_(e, &op[i], q->heads)) return 0;
+  if (q->len > k->len) return attn_reject_(e, ATTN_E_SHAPE, "q.len must not pass k.len");
+  if (!attn_check_scale_(e, p->scale) ||
+      !attn_check_array_(e, p->beta, q->heads, 4, "params.beta must be aligned to its elements",
+                         &beta) ||
+      !attn_check_apart_(e, ctx, op, COUNT, &beta, 1))
+    return 0;
+  for (int64_t h = 0; !query && p->beta && h < q->heads; h++)
+    if (p->beta[h] != p->beta[h])
+      return attn_reject_(e, ATTN_E_VALUE, "params.beta must not be NaN");
+  a->q_off = k->len - q->len, a->group = k->heads ? q->heads / k->heads : 0;
+  a->wide = attn_mul_(attn_add_(a->v.dim, 16) / 16, 16), a->state = attn_mul_(q->dim, a->wide);
+  return 1;
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_COLD_ attn_status attn_infini_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                         const attn_infini_params *params, attn_ctx *ctx,
+                                         size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_infini_ a;
+  int workers = 1, fine = 0;
+  memset(&a, 0, sizeof a);
+  a.o = o, a.q = q, a.k = k, a.v = v;
+  if (params) a.p = *params;
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers))
+    fine = attn_infini_check_(&e, &a, ctx, bytes != NULL);
+  return attn_step_call_or_(&e, a.table, workers, ctx, attn_infini_steps_, &a,
+                            "segments and a linear memory",
+                            fine && (!q.batch || !q.heads || !k.len) ? "no keys" : NULL, bytes);
+}
+ATTN_CALL_(attn_infini, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_infini_params *params)
+/* <<< attn/families/memory/infini.h */
 #endif
 #if ATTN_HAS_BLOCKS
 /* >>> attn/families/blocks/feed_forward.h */
@@ -57317,14 +58325,14 @@ ATTN_COLD_ int attn_check_placeless_(attn_error_ *e, const attn_multihead_params
 }
 
 /* What the tensors and arrays of a block span. */
-enum { ATTN_BLOCK_SPANS_ = 30 };
+enum { ATTN_BLOCK_SPANS_ = 32 };
 ATTN_COLD_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int64_t batch,
                                  attn_span_ span[ATTN_BLOCK_SPANS_]) {
   static const char w[] = ATTN_WORDS_("params");
   const char *align = "lengths and sinks must be aligned to their elements";
   const attn_multihead_params *m[2] = {&p->self, &p->cross};
   const attn_norm *norm[3] = {&p->norm_self, &p->norm_cross, &p->norm_ff};
-  attn_tensor t[20];
+  attn_tensor t[22];
   attn_arrays_ more;
   int n = 0;
   memset(&more, 0, sizeof more);
@@ -57333,6 +58341,7 @@ ATTN_COLD_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int
     t[n++] = m[i]->b_q, t[n++] = m[i]->b_k, t[n++] = m[i]->b_v, t[n++] = m[i]->b_o;
   }
   t[n++] = p->ff.w_1, t[n++] = p->ff.b_1, t[n++] = p->ff.w_2, t[n++] = p->ff.b_2;
+  t[n++] = p->ff.w_3, t[n++] = p->ff.b_3;
   for (int i = 0; i < n; i++) {
     span[i].lo = span[i].hi = 0;
     if (t[i].data && !attn_check_tensor_(e, &t[i], w, &span[i])) return 0;
@@ -59149,11 +60158,12 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
     {ATTN_WORDS_(at "w_1"), ATTN_WORDS_(at "b_1"), ATTN_WORDS_(at "w_2"), ATTN_WORDS_(at "b_2")}, \
         {ATTN_IN_OUT_(at "w_1", n, "."), at "b_1 must be [1, 1, 1, the width of w_1]",            \
          ATTN_IN_OUT_(at "w_2", "the width of w_1", n), at "b_2 must be [1, 1, 1, " n "]"},       \
-        at "activation must be an attn_activation", ATTN_COMPUTE_WORDS_(at "compute")             \
+        at "activation must be an attn_activation", ATTN_COMPUTE_WORDS_(at "compute"),            \
+        at "w_3 and b_3 must be absent"                                                           \
   }
   static const struct {
     const char *words[4];
-    const char *rule[4], *activation, *compute;
+    const char *rule[4], *activation, *compute, *gated;
   } said[] = {ATTN_NET_("params.token.", "x.len"), ATTN_NET_("params.channel.", "x.dim")};
 #undef ATTN_NET_
   const int at = channel != 0;
@@ -59168,7 +60178,8 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
          attn_check_argument_(e, l, &f->b_2, said[at].words[3], ATTN_OPTIONAL_, 1, 1, 1, in,
                               said[at].rule[3]) &&
          attn_check_activation_(e, &f->activation, ATTN_ACT_GELU, said[at].activation) &&
-         attn_feed_compute_(e, f, table, 0, said[at].compute);
+         attn_feed_compute_(e, f, table, 0, said[at].compute) &&
+         (!(f->w_3.data || f->b_3.data) || attn_reject_(e, ATTN_E_RANGE, said[at].gated));
 }
 
 ATTN_COLD_ int attn_mixer_check_(attn_error_ *e, attn_mixer_job_ *j, const attn_ctx *ctx,
@@ -59262,6 +60273,3135 @@ ATTN_COLD_ attn_status attn_mixer_call_(attn_tensor o, attn_tensor x,
 ATTN_CALL_(attn_mixer, (o, x, params), attn_tensor o, attn_tensor x,
            const attn_mixer_params *params)
 /* <<< attn/families/mixers/mixer.h */
+#endif
+#if ATTN_HAS_LATENT
+/* >>> attn/families/latent/rows.h */
+/* families/latent/rows.h owns rows of tokens that belong to sequences: where those of a sequence are, what it
+ * has had before, how rows turn with their place in it, and rows copied from the pages of a cache. */
+
+typedef struct attn_latent_ {
+  const attn_table_ *table;
+  int64_t n;             /* sequences */
+  int64_t batch, len;    /* rows of the call */
+  const int64_t *indptr; /* where their rows begin; null: an entry each */
+  attn_cache *cache;     /* or null; the caller's, */
+  attn_cache is;         /* and what was checked */
+  attn_sequence *held;
+  int grown; /* the rows of the call are in the cache */
+} attn_latent_;
+
+/* More heads than these are a mistake. */
+enum { ATTN_LATENT_MOST_ = 65536 };
+
+/* Sequences whose steps are named one after another: measuring, one stands for all that are alike. */
+ATTN_COLD_ int64_t attn_latent_walked_(const attn_stage_ *s, const attn_latent_ *l) {
+  return s->run || l->indptr || l->cache || l->n < 1 ? l->n : 1;
+}
+
+/* Rows that sequence b has in the call, and with those before them. */
+ATTN_FUNC_ int64_t attn_latent_new_(const attn_latent_ *l, int64_t b) {
+  return l->indptr ? l->indptr[b + 1] - l->indptr[b] : l->len;
+}
+ATTN_FUNC_ int64_t attn_latent_all_(const attn_latent_ *l, int64_t b) {
+  const int64_t more = attn_latent_new_(l, b);
+  return !l->cache ? more : l->grown ? l->held[b].len : attn_add_(l->held[b].len, more);
+}
+
+/* Rows of an entry that some sequence has. */
+ATTN_FUNC_ int64_t attn_latent_end_(const attn_latent_ *l) {
+  return l->indptr ? l->indptr[l->n] : l->len;
+}
+
+/* The rows of sequence b. */
+ATTN_COLD_ attn_tensor attn_latent_part_(const attn_latent_ *l, attn_tensor t, int64_t b) {
+  return l->indptr ? attn_stage_rows_(t, l->indptr[b], attn_latent_new_(l, b))
+                   : attn_stage_entry_(t, b);
+}
+
+/* Rows of heads side by side; their starts are not a power of 2 apart (attn_multihead_rows_ says why). */
+ATTN_COLD_ attn_tensor attn_latent_rows_(attn_stage_ *s, int64_t batch, int64_t len, int64_t heads,
+                                         int64_t dim) {
+  const int64_t wide = attn_mul_(heads, dim);
+  attn_tensor t = attn_stage_tensor_(s, batch, 1, len, attn_add_(wide, 31) / 16 * 16 | 16);
+  t.dim = dim, t.heads = heads, t.stride_head = dim;
+  return t;
+}
+
+/* The same with the rows of a head end to end. */
+ATTN_COLD_ attn_tensor attn_latent_heads_(attn_stage_ *s, int64_t heads, int64_t len, int64_t dim) {
+  attn_tensor t = attn_stage_tensor_(s, 1, heads, len, attn_add_(dim, 31) / 16 * 16 | 16);
+  t.dim = dim;
+  return t;
+}
+
+/* Heads side by side as one row. */
+ATTN_COLD_ attn_tensor attn_latent_wide_(attn_tensor t) {
+  t.dim *= t.heads, t.heads = 1;
+  return t;
+}
+
+/* The rows of all entries, which follow each other. */
+ATTN_COLD_ attn_tensor attn_latent_flat_(attn_tensor t) {
+  t.len = attn_mul_(t.batch, t.len), t.batch = 1, t.stride_batch = 0;
+  return t;
+}
+
+/* Columns c .. c + n - 1. */
+ATTN_COLD_ attn_tensor attn_latent_columns_(attn_tensor t, int64_t c, int64_t n) {
+  t = attn_stage_shift_(t, c);
+  t.dim = n;
+  return t;
+}
+
+/* The same of a weight that attn_turn_ has seen. */
+ATTN_COLD_ attn_tensor attn_weight_columns_(attn_tensor w, int64_t c, int64_t n) {
+  w = attn_stage_shift_(w, attn_is_turned_(&w) ? c * w.stride_len : c);
+  w.dim = n;
+  return w;
+}
+
+/* Its transpose. */
+ATTN_COLD_ attn_tensor attn_weight_flip_(attn_tensor w) {
+  attn_turn_over_(&w, attn_is_turned_(&w) ? 0 : ATTN_TURNED_);
+  return w;
+}
+
+/* ---- rotation -----------------------------------------------------------------------------------*/
+
+typedef struct attn_latent_turn_ {
+  const attn_latent_ *l;
+  attn_rope_ g;
+  attn_tensor x;
+  int64_t runs; /* of an entry */
+} attn_latent_turn_;
+
+/* The places of the rows of sequence b where they go on from what it has had; else those of all rows. */
+ATTN_FUNC_ attn_positions_ attn_latent_places_(const attn_rope_ *g, const attn_latent_ *l,
+                                               int64_t b) {
+  attn_positions_ at = g->at;
+  if (at.whole || at.real) return at;
+  at.rows = at.len = attn_latent_new_(l, b);
+  at.start = attn_add_(at.start, attn_sub_(attn_latent_all_(l, b), at.rows));
+  return at;
+}
+
+/* Judges how rows of width dim turn; data: arrays may be read. keys: as those of attn_rope. */
+ATTN_COLD_ int attn_latent_rope_(attn_error_ *e, attn_rope_ *g, const attn_rope_params *params,
+                                 const attn_latent_ *l, int64_t dim, int keys, int data) {
+  attn_rope_params p;
+  memset(&p, 0, sizeof p);
+  if (params) p = *params;
+  p.keys = keys;
+  const int given = p.positions || p.real_positions;
+  if (!attn_rope_open_(e, g, &p, l->batch, l->len, 0, given ? l->len : 0, dim, data)) return 0;
+  for (int64_t b = 0; !given && data && b < l->n; b++) {
+    attn_rope_ own = *g;
+    own.at = attn_latent_places_(g, l, b);
+    if (attn_latent_new_(l, b) > 0 && !attn_check_rope_places_(e, &own)) return 0;
+  }
+  return 1;
+}
+
+ATTN_FUNC_ void attn_latent_turn_item_(void *job, int worker, int64_t index) {
+  const attn_latent_turn_ *a = (const attn_latent_turn_ *)job;
+  const attn_latent_ *l = a->l;
+  const int64_t entry = index / a->runs, first = index % a->runs * ATTN_ROPE_RUN_;
+  const int64_t all = attn_latent_end_(l), left = all - first;
+  const int64_t end = left < ATTN_ROPE_RUN_ ? all : first + ATTN_ROPE_RUN_;
+  int64_t b = l->indptr ? 0 : entry, top = l->indptr ? l->n : entry + 1;
+  while (top - b > 1) { /* indptr[b] <= first < indptr[top] */
+    const int64_t mid = b + (top - b) / 2;
+    if (l->indptr[mid] <= first)
+      b = mid;
+    else
+      top = mid;
+  }
+  const int given = a->g.at.whole || a->g.at.real;
+  attn_rope_row_ r;
+  attn_rope_cut_(&a->g, worker, &r);
+  for (int64_t i = first; i < end; i++) {
+    while (l->indptr && i >= l->indptr[b + 1]) b++;
+    const attn_positions_ at = attn_latent_places_(&a->g, l, b);
+    attn_rope_fill_(&a->g, &at, &r, entry, given || !l->indptr ? i : i - l->indptr[b]);
+    for (int64_t h = 0; h < a->x.heads; h++) {
+      char *x = attn_at_(&a->x, entry, h, i);
+      attn_on_(rope, l->table)
+          ->rope(x, x, ATTN_F32, ATTN_F32, a->x.dim, a->g.p.rotary_dim,
+                 a->g.p.layout == ATTN_ROPE_HALF, r.cosine_row, r.sine_row);
+    }
+  }
+}
+
+/* Rows of floats turn in place. */
+ATTN_COLD_ int attn_stage_latent_turn_(attn_stage_ *s, const attn_latent_ *l, const attn_rope_ *g,
+                                       attn_tensor x) {
+  attn_latent_turn_ a;
+  memset(&a, 0, sizeof a);
+  a.l = l, a.g = *g, a.x = x;
+  a.runs = attn_runs_of_(attn_latent_end_(l), ATTN_ROPE_RUN_);
+  const int64_t items = attn_mul_(x.batch, a.runs);
+  if (items == 0 || g->pairs == 0) return 1;
+  const int pieces = attn_pieces_(s->workers, items);
+  char *spare = attn_stage_spare_(s, attn_rope_bytes_(&a.g, pieces));
+  if (!s->run) return 1;
+  attn_rope_lay_(&a.g, spare, pieces);
+  for (int64_t b = 0; b < (a.g.at.whole || a.g.at.real ? 1 : l->n); b++) {
+    const attn_positions_ at = attn_latent_places_(&a.g, l, b);
+    attn_rope_see_(&a.g, &at);
+  }
+  attn_for_(&s->ctx, pieces, items, attn_latent_turn_item_, &a);
+  return 1;
+}
+
+/* ---- rows of a cache ----------------------------------------------------------------------------*/
+
+typedef struct attn_latent_copy_ {
+  const attn_latent_ *l;
+  attn_tensor y, x;
+  int64_t b, tiles; /* of a cache: the sequence; 64 rows */
+} attn_latent_copy_;
+
+/* Rows of a store of the cache as floats, y dense. */
+ATTN_FUNC_ void attn_latent_gather_item_(void *job, int worker, int64_t index) {
+  const attn_latent_copy_ *a = (const attn_latent_copy_ *)job;
+  const attn_cache *c = &a->l->is;
+  const attn_sequence *held = &a->l->held[a->b];
+  const int64_t first = index * ATTN_TILE_, left = a->y.len - first;
+  const int64_t end = left < ATTN_TILE_ ? a->y.len : first + ATTN_TILE_;
+  (void)worker;
+  for (int64_t j = first, n; j < end; j += n) {
+    const int64_t slot = attn_slot_(c, held, j), row = slot % a->x.len;
+    n = end - j < a->x.len - row ? end - j : a->x.len - row;
+    a->l->table->widen((float *)(void *)attn_at_(&a->y, 0, 0, j),
+                       attn_at_(&a->x, held->table[slot / a->x.len], 0, row), a->x.stride_len, NULL,
+                       n, a->x.dim, a->x.dtype, NULL);
+  }
+}
+
+/* All rows that sequence b has in a store of the cache, f32 [1,1,len,dim]; not of a ring. */
+ATTN_COLD_ int attn_stage_latent_rows_(attn_stage_ *s, const attn_latent_ *l, attn_tensor store,
+                                       int64_t b, attn_tensor *y) {
+  *y = attn_stage_tensor_(s, 1, 1, attn_latent_all_(l, b), store.dim);
+  attn_latent_copy_ a = {l, *y, store, b, 0};
+  return attn_stage_for_(s, attn_tiles_of_(y->len), attn_latent_gather_item_, &a, 0, NULL);
+}
+
+ATTN_FUNC_ void attn_latent_copy_item_(void *job, int worker, int64_t index) {
+  const attn_latent_copy_ *a = (const attn_latent_copy_ *)job;
+  const int64_t unit = index / a->tiles, first = index % a->tiles * ATTN_TILE_;
+  const int64_t left = a->y.len - first;
+  const int64_t end = left < ATTN_TILE_ ? a->y.len : first + ATTN_TILE_;
+  const int64_t b = unit / a->y.heads, h = unit % a->y.heads;
+  (void)worker;
+  for (int64_t i = first; i < end; i++)
+    memcpy(attn_at_(&a->y, b, h, i), attn_at_(&a->x, b, h, i), (size_t)a->y.dim * sizeof(float));
+}
+
+/* y = x of floats, whose strides may be 0. */
+ATTN_COLD_ int attn_stage_copy_(attn_stage_ *s, attn_tensor y, attn_tensor x) {
+  attn_latent_copy_ a = {NULL, y, x, 0, attn_tiles_of_(y.len)};
+  return attn_stage_for_(s, attn_mul_(attn_mul_(y.batch, y.heads), a.tiles), attn_latent_copy_item_,
+                         &a, 0, NULL);
+}
+
+/* Rows of the call that no sequence has become 0. */
+ATTN_COLD_ void attn_latent_clear_(const attn_latent_ *l, const attn_tensor *x) {
+  for (int64_t i = attn_latent_end_(l); i < x->len; i++)
+    for (int64_t h = 0; h < x->heads; h++)
+      memset(attn_at_(x, 0, h, i), 0, (size_t)attn_bytes_(x->dtype, x->dim));
+}
+/* <<< attn/families/latent/rows.h */
+/* >>> attn/families/latent/kept.h */
+/* families/latent/kept.h owns the checks that calls over sequences share: which rows of a call belong together, the cache
+ * that keeps them, and that what appending writes is nobody else's. */
+
+/* What a call reads or writes beside its operands. */
+typedef struct attn_latent_more_ {
+  int n;
+  attn_span_ span[6 + 2 * ATTN_ROPE_SPANS_];
+} attn_latent_more_;
+
+ATTN_COLD_ void attn_latent_note_(attn_latent_more_ *more, attn_span_ span) {
+  more->span[more->n++] = span;
+}
+
+ATTN_COLD_ int attn_latent_array_(attn_error_ *e, attn_latent_more_ *more, const void *data,
+                                  int64_t n, int64_t size, const char *align) {
+  attn_span_ span;
+  if (!attn_check_array_(e, data, n, size, align, &span)) return 0;
+  attn_latent_note_(more, span);
+  return 1;
+}
+
+/* The cache that params name, before anything else is known. */
+ATTN_COLD_ int attn_latent_open_(attn_error_ *e, attn_latent_ *l) {
+  if (!l->cache != !l->held)
+    return attn_reject_(e, ATTN_E_NULL, "params.cache and params.held go together");
+  if (!l->cache) return 1;
+  l->is = *l->cache;
+  return l->is.k.data || attn_reject_(e, ATTN_E_NULL, "cache.k.data must not be null");
+}
+
+/* Which rows belong together, and what is kept of them; own: what describes the cache. */
+ATTN_COLD_ int attn_latent_sequences_(attn_error_ *e, attn_latent_ *l, const attn_tensor *x,
+                                      int64_t sequences, attn_latent_more_ *more,
+                                      attn_latent_more_ *own) {
+  attn_span_ span[ATTN_CACHE_SPANS_], table;
+  l->batch = x->batch, l->len = x->len, l->n = l->indptr ? sequences : l->batch;
+  if (sequences < 0 || sequences >= (int64_t)1 << 40 || (!l->indptr && sequences))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.sequences must lie in 0..2^40, and be 0 without params.indptr");
+  if (l->indptr && l->batch != 1)
+    return attn_reject_(e, ATTN_E_SHAPE, "the batch of rows must be 1 with params.indptr");
+  if (l->indptr && (!attn_latent_array_(e, more, l->indptr, l->n + 1, 8,
+                                        "params.indptr must be aligned to its elements") ||
+                    !attn_check_indptr_(e, l->indptr, l->n, l->len,
+                                        "params.indptr must rise from 0 to at most x.len")))
+    return 0;
+  if (!l->cache) return 1;
+  if (!attn_check_cache_(e, &l->is, 1, span)) return 0;
+  if ((uintptr_t)l->held % sizeof(void *))
+    return attn_reject_(e, ATTN_E_ALIGN, "params.held must be aligned to its elements");
+  for (int64_t b = 0; b < l->n; b++)
+    if (!attn_check_sequence_(e, &l->is, &l->held[b], &table)) return 0;
+  attn_latent_note_(own, span[ATTN_CACHE_HOLDERS_]);
+  return attn_latent_array_(e, own, l->cache, (int64_t)sizeof *l->cache, 1, "") &&
+         attn_latent_array_(e, own, l->held, attn_mul_(l->n, (int64_t)sizeof *l->held), 1, "");
+}
+
+/* Room for rows of k and v columns (v 0: latent ones), and that what appending writes is nobody else's; data: tables
+ * may be read. */
+ATTN_COLD_ int attn_latent_room_(attn_error_ *e, const attn_latent_ *l, int64_t k, int64_t v,
+                                 attn_operand_ *op, int n, attn_latent_more_ *more,
+                                 const attn_latent_more_ *own, const attn_ctx *ctx, int data) {
+  const void *there = (const void *)(uintptr_t)ATTN_ALIGN_; /* rows that are still to be made */
+  attn_append_ a;
+  attn_append_params p;
+  attn_span_ table;
+  memset(&a, 0, sizeof a), memset(&p, 0, sizeof p);
+  a.sequences = l->held, a.n = l->n, p.indptr = l->indptr;
+  a.k = attn_view_(there, ATTN_F32, l->batch, 1, l->len, k);
+  if (v) a.v = attn_view_(there, ATTN_F32, l->batch, 1, l->len, v);
+  if (!(data ? attn_append_judge_(e, &a, l->cache, &p, ctx)
+             : attn_append_plan_(e, &a, l->cache, &p, ctx, 0)) ||
+      !attn_check_workspace_(e, ctx, &more->span[more->n++]))
+    return 0;
+  for (int64_t b = -own->n; b < l->n; b++) {
+    if (b >= 0 && (!attn_check_sequence_(e, &l->is, &l->held[b], &table) ||
+                   (data && !attn_check_pages_(e, &l->is, &l->held[b]))))
+      return 0;
+    if (b < 0) table = own->span[b + own->n];
+    if (!attn_span_alone_(&table, op, n, more->span, more->n))
+      return attn_reject_(e, ATTN_E_OVERLAP,
+                          "the cache, its sequences and tables must not share memory with another "
+                          "argument or ctx.workspace");
+  }
+  return 1;
+}
+
+/* The rows of the call into the cache; v without data: latent ones. */
+ATTN_COLD_ int attn_stage_latent_append_(attn_stage_ *s, attn_latent_ *l, attn_tensor k,
+                                         attn_tensor v) {
+  attn_append_params p;
+  if (!s->run) return 1;
+  memset(&p, 0, sizeof p);
+  p.indptr = l->indptr, l->grown = 1;
+  return attn_stage_done_(s, attn_cache_append(l->cache, l->held, l->n, k, v, &p, &s->ctx));
+}
+/* <<< attn/families/latent/kept.h */
+/* >>> attn/families/latent/mla.h */
+/* families/latent/mla.h owns what multi-head latent attention demands of its arguments. Its steps are in
+ * families/latent/mla_steps.h. */
+
+typedef struct attn_mla_job_ {
+  attn_tensor y, x;
+  attn_mla_params p; /* resolved */
+  attn_latent_ at;
+  attn_rope_ turn[2]; /* of queries, of keys */
+  int64_t dn, dr, dc, dv;
+  int expand;
+} attn_mla_job_;
+
+enum { ATTN_MLA_OPERANDS_ = 9 };
+
+/* Widths, from the weights. */
+ATTN_COLD_ int attn_mla_widths_(attn_error_ *e, attn_mla_job_ *j) {
+  attn_mla_params *p = &j->p;
+  attn_tensor *const w[] = {&p->w_dq, &p->w_uq, &p->w_dkv, &p->w_ukv, &p->w_o};
+  if (p->heads == 0) p->heads = 1;
+  if (p->heads < 1 || p->heads > ATTN_LATENT_MOST_ || p->rope_dim < 0)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "params.heads must lie in 0..65536, and rope_dim must not be negative");
+  for (int i = 0; i < 5; i++)
+    if (w[i]->data || i > 0) attn_turn_(w[i], p->w_transposed);
+  if (p->w_uq.dim % p->heads || p->w_ukv.dim % p->heads)
+    return attn_reject_(e, ATTN_E_HEADS,
+                        "params.heads must divide the widths of w_uq and of w_ukv");
+  j->dr = p->rope_dim;
+  j->dn = attn_sub_(p->w_uq.dim / p->heads, j->dr), j->dc = attn_sub_(p->w_dkv.dim, j->dr);
+  j->dv = attn_sub_(p->w_ukv.dim / p->heads, j->dn);
+  return (j->dn >= 1 && j->dc >= 1 && j->dv >= 1) ||
+         attn_reject_(e, ATTN_E_SHAPE,
+                      "w_uq must be wider than heads * rope_dim, w_dkv than rope_dim, and w_ukv "
+                      "heads * (dn + dv) wide, dn what w_uq leaves");
+}
+
+ATTN_COLD_ int attn_mla_operands_(attn_error_ *e, attn_mla_job_ *j, attn_operand_ *op) {
+  const int matrix = ATTN_MATRIX_, either = ATTN_OUT_ | ATTN_OPTIONAL_;
+  attn_mla_params *p = &j->p;
+  const int64_t any = ATTN_ANY_, b = j->x.batch, t = j->x.len, dm = j->x.dim;
+  attn_operand_ all[ATTN_MLA_OPERANDS_] = {
+      ATTN_OPERAND_(&j->x, "x", 0, any, 1, any, any, "x must have one head"),
+      ATTN_OPERAND_(&p->w_dq, "params.w_dq", matrix | ATTN_OPTIONAL_, 1, 1, dm, any,
+                    ATTN_IN_OUT_("params.w_dq", "x.dim", "dq")),
+      ATTN_OPERAND_(&p->w_uq, "params.w_uq", matrix, 1, 1, any, any,
+                    ATTN_IN_OUT_("params.w_uq", "dq, without w_dq x.dim", "heads * (dn + dr)")),
+      ATTN_OPERAND_(&p->w_dkv, "params.w_dkv", matrix, 1, 1, dm, any,
+                    ATTN_IN_OUT_("params.w_dkv", "x.dim", "dc + dr")),
+      ATTN_OPERAND_(&p->w_ukv, "params.w_ukv", matrix, 1, 1, any, any,
+                    ATTN_IN_OUT_("params.w_ukv", "dc", "heads * (dn + dv)")),
+      ATTN_OPERAND_(&p->w_o, "params.w_o", matrix, 1, 1, any, any,
+                    ATTN_IN_OUT_("params.w_o", "heads * dv", "y.dim")),
+      ATTN_OPERAND_(&j->y, "y", ATTN_OUT_, b, 1, t, any,
+                    "y must be [x.batch, 1, x.len, the width of w_o]"),
+      ATTN_OPERAND_(&p->lse, "params.lse", either | ATTN_IS_F32_, b, any, t, 1,
+                    "params.lse must be f32 [x.batch, heads, x.len, 1]"),
+      ATTN_OPERAND_(&j->at.is.k, "cache.k", either, any, 1, any, any,
+                    "cache.k must have one head, of dc + dr columns")};
+  memcpy(op, all, sizeof all);
+  if (!attn_check_given_(e, op, ATTN_MLA_OPERANDS_) || !attn_mla_widths_(e, j)) return 0;
+  if (!p->w_dq.data && p->w_uq.len != dm)
+    return attn_reject_(e, ATTN_E_NULL, "params.w_dq must be given where w_uq does not read x");
+  op[2].len = p->w_dq.data ? p->w_dq.dim : dm, op[4].len = j->dc;
+  op[5].len = attn_mul_(p->heads, j->dv), op[6].dim = p->w_o.dim;
+  op[7].heads = p->heads, op[8].dim = attn_add_(j->dc, j->dr);
+  for (int i = 0; i < ATTN_MLA_OPERANDS_; i++)
+    if (!attn_check_operand_(e, &op[i], p->heads)) return 0;
+  return 1;
+}
+
+/* The factor of scores. */
+ATTN_COLD_ float attn_mla_scale_(const attn_mla_job_ *j) {
+  const attn_rope_params *r = &j->turn[0].p;
+  double by = 1.0 / sqrt((double)j->dn + (double)j->dr);
+  if (j->p.scale != 0.0f || signbit(j->p.scale)) return j->p.scale;
+  if (r->type == ATTN_ROPE_YARN && r->mscale_all_dim != 0.0) {
+    const double more = attn_rope_ms_(r->factor, r->mscale_all_dim);
+    by *= more * more;
+  }
+  return (float)by;
+}
+
+/* Whether making keys and values of every head takes fewer multiply-adds than leaving them latent. */
+ATTN_COLD_ int attn_mla_choose_(const attn_mla_job_ *j) {
+  const attn_latent_ *l = &j->at;
+  const double each = (double)j->dc * ((double)j->dn + (double)j->dv);
+  double latent = 0.0, wide = 0.0;
+  if (j->p.form != ATTN_MLA_AUTO || l->is.window) return j->p.form == ATTN_MLA_EXPANDED;
+  const int64_t n = l->indptr || l->cache || l->n < 1 ? l->n : 1; /* else all are alike */
+  for (int64_t b = 0; b < n; b++) {
+    const double fresh = (double)attn_latent_new_(l, b), all = (double)attn_latent_all_(l, b);
+    const double pairs = fresh * (all - (j->p.bidirectional ? 0.0 : 0.5 * fresh));
+    latent += pairs * (2.0 * (double)j->dc + (double)j->dr) + fresh * each;
+    wide +=
+        fresh > 0.0 ? pairs * ((double)j->dn + (double)j->dr + (double)j->dv) + all * each : 0.0;
+  }
+  return wide < latent;
+}
+
+/* Every rule; query: for the workspace, which reads no more than indptr and lengths. */
+ATTN_COLD_ int attn_mla_check_(attn_error_ *e, attn_mla_job_ *j, const attn_ctx *ctx, int *workers,
+                               int query) {
+  attn_operand_ op[ATTN_MLA_OPERANDS_];
+  attn_mla_params *p = &j->p;
+  attn_latent_ *l = &j->at;
+  attn_latent_more_ more, own;
+  memset(&more, 0, sizeof more), memset(&own, 0, sizeof own);
+  if (!attn_check_ctx_(e, ctx, &l->table, workers)) return 0;
+  l->indptr = p->indptr, l->cache = p->cache, l->held = p->held;
+  if (!attn_latent_open_(e, l) || !attn_mla_operands_(e, j, op) ||
+      !attn_latent_sequences_(e, l, &j->x, p->sequences, &more, &own))
+    return 0;
+  if (l->cache && (!attn_cache_latent_(&l->is) || l->is.v.dim != j->dc))
+    return attn_reject_(e, ATTN_E_SHAPE, "params.cache must be latent, with v.dim = dc");
+  if (l->cache && l->is.window && (p->bidirectional || p->form == ATTN_MLA_EXPANDED))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.bidirectional and ATTN_MLA_EXPANDED go without cache.window");
+  if (p->q_gain && !p->w_dq.data)
+    return attn_reject_(e, ATTN_E_RANGE, "params.q_gain goes with w_dq");
+  if ((int)p->form < 0 || p->form >= ATTN_MLA_FORMS)
+    return attn_reject_(e, ATTN_E_RANGE, "params.form must be an attn_mla_form");
+  if (!(p->eps >= 0.0f && p->eps < INFINITY))
+    return attn_reject_(e, ATTN_E_VALUE, "params.eps must be finite and not negative");
+  const char *align = "params.q_gain and .kv_gain must be aligned to their elements";
+  if (!attn_check_scale_(e, p->scale) || !attn_check_window_(e, &p->window) ||
+      !attn_latent_array_(e, &more, p->q_gain, p->w_dq.dim, 4, align) ||
+      !attn_latent_array_(e, &more, p->kv_gain, j->dc, 4, align))
+    return 0;
+  for (int k = 0; k < 2; k++) {
+    if (!attn_latent_rope_(e, &j->turn[k], p->rope, l, j->dr, k, !query)) return 0;
+    for (int i = 0; i < ATTN_ROPE_SPANS_; i++) attn_latent_note_(&more, j->turn[k].span[i]);
+  }
+  if (!attn_check_apart_(e, ctx, op, ATTN_MLA_OPERANDS_, more.span, more.n) ||
+      (l->cache && !attn_latent_room_(e, l, attn_add_(j->dc, j->dr), 0, op, ATTN_MLA_OPERANDS_,
+                                      &more, &own, ctx, !query)))
+    return 0;
+  p->scale = attn_mla_scale_(j);
+  if (p->scale == 0.0f) p->scale = ATTN_ZERO;
+  j->expand = attn_mla_choose_(j);
+  return 1;
+}
+/* <<< attn/families/latent/mla.h */
+/* >>> attn/families/latent/mla_steps.h */
+/* families/latent/mla_steps.h owns the steps of multi-head latent attention, in both forms. */
+
+/* Heads that are made at once; of ABSORBED where rows are too many for few-query paths, which want all of
+ * them. */
+enum { ATTN_MLA_HEADS_ = 8, ATTN_MLA_FEW_ = 64 };
+
+typedef struct attn_latent_norm_ {
+  const attn_table_ *table;
+  attn_tensor x;
+  int64_t dim, tiles; /* columns that are normalised */
+  attn_norm norm;
+} attn_latent_norm_;
+
+ATTN_FUNC_ void attn_latent_norm_item_(void *job, int worker, int64_t index) {
+  const attn_latent_norm_ *a = (const attn_latent_norm_ *)job;
+  const int64_t b = index / a->tiles, first = index % a->tiles * ATTN_ROPE_RUN_;
+  const int64_t left = a->x.len - first;
+  const int64_t end = left < ATTN_ROPE_RUN_ ? a->x.len : first + ATTN_ROPE_RUN_;
+  (void)worker;
+  for (int64_t i = first; i < end; i++) {
+    float *row = (float *)(void *)attn_at_(&a->x, b, 0, i);
+    attn_row_norm_(a->table, row, a->dim, &a->norm);
+    attn_row_one_nan_(a->table, row, a->x.dim);
+  }
+}
+
+/* RMS norm of the first dim columns of rows of floats, in place. */
+ATTN_COLD_ int attn_stage_latent_norm_(attn_stage_ *s, attn_tensor x, int64_t dim,
+                                       const float *gain, float eps) {
+  attn_latent_norm_ a;
+  memset(&a, 0, sizeof a);
+  a.table = s->table, a.x = x, a.dim = dim, a.tiles = attn_runs_of_(x.len, ATTN_ROPE_RUN_);
+  a.norm.kind = ATTN_NORM_RMS, a.norm.gain = gain, a.norm.eps = eps;
+  return attn_stage_for_(s, attn_mul_(x.batch, a.tiles), attn_latent_norm_item_, &a, 0, NULL);
+}
+
+/* What heads h0 .. see. */
+ATTN_COLD_ attn_sdpa_params attn_mla_attention_(const attn_mla_job_ *j, int64_t h0, int64_t heads) {
+  attn_sdpa_params p;
+  memset(&p, 0, sizeof p);
+  p.scale = j->p.scale, p.window = j->p.window;
+  p.causal = j->p.bidirectional ? ATTN_CAUSAL_NONE : ATTN_CAUSAL_END;
+  if (j->p.lse.data) p.lse = attn_stage_heads_(j->p.lse, h0, heads);
+  return p;
+}
+
+/* Queries in the latent space against the rows of the cache. */
+ATTN_COLD_ int attn_mla_cached_(attn_stage_ *s, const attn_mla_job_ *j, attn_tensor o,
+                                attn_tensor q, const attn_sdpa_params *p) {
+  const attn_latent_ *l = &j->at;
+  attn_cached_ x;
+  int workers;
+  if (s->run) {
+    s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+    return attn_stage_done_(s, attn_cache_sdpa(o, q, l->cache, l->held, l->n, p, &s->ctx));
+  }
+  const attn_ctx plain = attn_before_workspace_(&s->ctx);
+  if (!attn_cached_open_(s->e, &x, o, q, l->cache, l->held, l->n, p)) return 0;
+  x.a.sequences.coming = 1;
+  if (!attn_sdpa_plan_(s->e, &x.a, &x.params, &plain, &workers, -1)) return 0;
+  if (!attn_nothing_(&x.a)) attn_stage_spare_(s, attn_softmax_bytes_(&x.a, s->workers));
+  return 1;
+}
+
+ATTN_COLD_ int attn_mla_absorbed_(attn_stage_ *s, const attn_mla_job_ *j, attn_tensor o,
+                                  attn_tensor q, attn_tensor rows) {
+  const attn_latent_ *l = &j->at;
+  const int64_t h = j->p.heads, used = s->used, wide = attn_add_(j->dc, j->dr);
+  const int64_t most = l->len > ATTN_MLA_FEW_ && h > ATTN_MLA_HEADS_ ? (int64_t)ATTN_MLA_HEADS_ : h;
+  const attn_tensor w = attn_weight_heads_(j->p.w_ukv, h);
+  for (int64_t h0 = 0; h0 < h; h0 += most, attn_stage_back_(s, used)) {
+    const int64_t n = h - h0 < most ? h - h0 : most;
+    const attn_tensor qa = attn_latent_rows_(s, l->batch, l->len, n, wide);
+    const attn_tensor oa = attn_latent_rows_(s, l->batch, l->len, n, j->dc);
+    const attn_tensor qh = attn_stage_heads_(q, h0, n), oh = attn_stage_heads_(o, h0, n);
+    const attn_tensor wh = attn_stage_heads_(w, h0, n);
+    attn_sdpa_params p = attn_mla_attention_(j, h0, n);
+    if (l->indptr) p.ragged.sequences = l->n, p.ragged.q_indptr = l->indptr;
+    if (l->indptr && !l->cache) p.ragged.kv_indptr = l->indptr;
+    if (!attn_stage_gemm_(s, attn_latent_flat_(attn_latent_columns_(qa, 0, j->dc)),
+                          attn_latent_flat_(attn_latent_columns_(qh, 0, j->dn)),
+                          attn_weight_flip_(attn_weight_columns_(wh, 0, j->dn)), NULL) ||
+        (j->dr && !attn_stage_copy_(s, attn_latent_columns_(qa, j->dc, j->dr),
+                                    attn_latent_columns_(qh, j->dn, j->dr))) ||
+        !(l->cache ? attn_mla_cached_(s, j, oa, qa, &p)
+                   : attn_stage_sdpa_(s, oa, qa, rows, attn_latent_columns_(rows, 0, j->dc), &p)) ||
+        !attn_stage_gemm_(s, attn_latent_flat_(oh), attn_latent_flat_(oa),
+                          attn_weight_columns_(wh, j->dn, j->dv), NULL))
+      return 0;
+  }
+  return 1;
+}
+
+/* One sequence: o and q its rows, c those of all its tokens. */
+ATTN_COLD_ int attn_mla_heads_(attn_stage_ *s, const attn_mla_job_ *j, int64_t b, attn_tensor o,
+                               attn_tensor q, attn_tensor c) {
+  const int64_t h = j->p.heads, used = s->used;
+  const attn_tensor w = attn_weight_heads_(j->p.w_ukv, h);
+  const attn_tensor latent = attn_latent_columns_(c, 0, j->dc);
+  attn_tensor turned = attn_latent_columns_(c, j->dc, j->dr);
+  turned.stride_head = 0;
+  for (int64_t h0 = 0; h0 < h; h0 += ATTN_MLA_HEADS_, attn_stage_back_(s, used)) {
+    const int64_t n = h - h0 < ATTN_MLA_HEADS_ ? h - h0 : (int64_t)ATTN_MLA_HEADS_;
+    const attn_tensor k = attn_latent_heads_(s, n, c.len, attn_add_(j->dn, j->dr));
+    const attn_tensor v = attn_latent_heads_(s, n, c.len, j->dv);
+    const attn_tensor wh = attn_stage_heads_(w, h0, n);
+    attn_sdpa_params p = attn_mla_attention_(j, h0, n);
+    if (p.lse.data) p.lse = attn_latent_part_(&j->at, p.lse, b);
+    if (!attn_stage_gemm_(s, attn_latent_columns_(k, 0, j->dn), latent,
+                          attn_weight_columns_(wh, 0, j->dn), NULL) ||
+        (j->dr && !attn_stage_copy_(s, attn_latent_columns_(k, j->dn, j->dr), turned)) ||
+        !attn_stage_gemm_(s, v, latent, attn_weight_columns_(wh, j->dn, j->dv), NULL) ||
+        !attn_stage_sdpa_(s, attn_stage_heads_(o, h0, n), attn_stage_heads_(q, h0, n), k, v, &p))
+      return 0;
+  }
+  return 1;
+}
+
+ATTN_COLD_ int attn_mla_expanded_(attn_stage_ *s, const attn_mla_job_ *j, attn_tensor o,
+                                  attn_tensor q, attn_tensor rows) {
+  const attn_latent_ *l = &j->at;
+  const int64_t used = s->used;
+  for (int64_t b = 0, n = attn_latent_walked_(s, l); b < n; b++, attn_stage_back_(s, used)) {
+    attn_tensor c = attn_latent_part_(l, rows, b);
+    if (attn_latent_new_(l, b) == 0) continue;
+    if (l->cache && !attn_stage_latent_rows_(s, l, l->is.k, b, &c)) return 0;
+    if (!attn_mla_heads_(s, j, b, attn_latent_part_(l, o, b), attn_latent_part_(l, q, b), c))
+      return 0;
+  }
+  return 1;
+}
+
+ATTN_COLD_ int attn_mla_steps_(attn_stage_ *s, void *job) {
+  attn_mla_job_ *j = (attn_mla_job_ *)job;
+  const attn_mla_params *p = &j->p;
+  const int64_t b = j->x.batch, t = j->x.len, h = p->heads, dn = j->dn;
+  const attn_tensor q = attn_latent_rows_(s, b, t, h, attn_add_(dn, j->dr));
+  const attn_tensor o = attn_latent_rows_(s, b, t, h, j->dv);
+  const attn_tensor rows = attn_stage_tensor_(s, b, 1, t, attn_add_(j->dc, j->dr));
+  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  attn_tensor low = j->x;
+  if (p->w_dq.data) {
+    low = attn_stage_tensor_(s, b, 1, t, p->w_dq.dim);
+    if (!attn_stage_gemm_(s, low, j->x, p->w_dq, NULL) ||
+        !attn_stage_latent_norm_(s, low, low.dim, p->q_gain, p->eps))
+      return 0;
+  }
+  if (!attn_stage_gemm_(s, attn_latent_wide_(q), low, p->w_uq, NULL) ||
+      !attn_stage_gemm_(s, rows, j->x, p->w_dkv, NULL) ||
+      !attn_stage_latent_turn_(s, &j->at, &j->turn[0], attn_latent_columns_(q, dn, j->dr)) ||
+      !attn_stage_latent_turn_(s, &j->at, &j->turn[1], attn_latent_columns_(rows, j->dc, j->dr)) ||
+      !attn_stage_latent_norm_(s, rows, j->dc, p->kv_gain, p->eps) ||
+      (j->at.cache && !attn_stage_latent_append_(s, &j->at, rows, none)) ||
+      !(j->expand ? attn_mla_expanded_(s, j, o, q, rows) : attn_mla_absorbed_(s, j, o, q, rows)))
+    return 0;
+  if (s->run) attn_latent_clear_(&j->at, &o);
+  return attn_stage_gemm_(s, j->y, attn_latent_wide_(o), p->w_o, NULL);
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_COLD_ attn_status attn_mla_call_(attn_tensor y, attn_tensor x, const attn_mla_params *params,
+                                      attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_mla_job_ j;
+  int workers = 1;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x = x;
+  if (!params) {
+    attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
+    return attn_end_(bytes ? NULL : ctx, &e);
+  }
+  j.p = *params;
+  const int fine = attn_mla_check_(&e, &j, ctx, &workers, bytes != NULL);
+  const attn_status status =
+      attn_step_call_or_(&e, j.at.table, workers, ctx, attn_mla_steps_, &j,
+                         j.expand ? "latent rows, heads expanded" : "latent rows, queries absorbed",
+                         fine && (x.batch == 0 || x.len == 0) ? "no queries" : NULL, bytes);
+  if (status == ATTN_OK && ctx && !bytes && x.batch && x.len)
+    ctx->report.why = params->form ? "params.form" : "its cost";
+  return status;
+}
+ATTN_CALL_(attn_mla, (y, x, params), attn_tensor y, attn_tensor x, const attn_mla_params *params)
+/* <<< attn/families/latent/mla_steps.h */
+/* >>> attn/families/latent/tpa.h */
+/* families/latent/tpa.h owns tensor product attention: factors as rows that a cache can hold, and heads made from
+ * such rows. */
+
+enum { ATTN_TPA_Q_, ATTN_TPA_K_, ATTN_TPA_V_, ATTN_TPA_OPERANDS_ = 10, ATTN_TPA_HEADS_ = 16 };
+
+typedef struct attn_tpa_job_ {
+  attn_tensor o;
+  attn_factors x[3];
+  attn_tpa_params p;
+  attn_latent_ at;
+  attn_rope_ turn[2];
+} attn_tpa_job_;
+
+/* ---- rows of factors ----------------------------------------------------------------------------*/
+
+ATTN_COLD_ int64_t attn_factors_width_(const attn_factors *x) {
+  return attn_mul_(x->a.heads, attn_add_(x->a.dim, x->b.dim));
+}
+
+/* The vectors of rows of factors, a head each. */
+ATTN_COLD_ attn_tensor attn_factors_b_(attn_tensor rows, const attn_factors *x) {
+  attn_tensor t = attn_latent_columns_(rows, x->a.heads * x->a.dim, x->b.dim);
+  t.heads = x->a.heads, t.stride_head = x->b.dim;
+  return t;
+}
+
+typedef struct attn_factors_copy_ {
+  const attn_table_ *table;
+  attn_tensor y;         /* rows of factors; or, of heads, [rows][heads][R] */
+  const attn_factors *x; /* what rows are made of */
+  attn_tensor rows;
+  int64_t tiles, h0;
+} attn_factors_copy_;
+
+/* Factors become rows of floats. */
+ATTN_FUNC_ void attn_factors_row_item_(void *job, int worker, int64_t index) {
+  const attn_factors_copy_ *c = (const attn_factors_copy_ *)job;
+  const int64_t b = index / c->tiles, first = index % c->tiles * ATTN_TILE_;
+  const int64_t left = c->y.len - first, rank = c->x->a.heads;
+  const int64_t end = left < ATTN_TILE_ ? c->y.len : first + ATTN_TILE_;
+  (void)worker;
+  for (int64_t i = first; i < end; i++) {
+    float *row = (float *)(void *)attn_at_(&c->y, b, 0, i);
+    for (int part = 0; part < 2; part++) {
+      const attn_tensor *x = part ? &c->x->b : &c->x->a;
+      for (int64_t r = 0; r < rank; r++, row += x->dim)
+        c->table->widen(row, attn_at_(x, b, r, i), 0, NULL, 1, x->dim, x->dtype, NULL);
+    }
+  }
+}
+
+/* a / R of some heads, the numbers of a head side by side. */
+ATTN_FUNC_ void attn_factors_turn_item_(void *job, int worker, int64_t index) {
+  const attn_factors_copy_ *c = (const attn_factors_copy_ *)job;
+  const int64_t first = index * ATTN_TILE_, left = c->y.len - first, rank = c->x->a.heads;
+  const int64_t end = left < ATTN_TILE_ ? c->y.len : first + ATTN_TILE_, heads = c->y.dim / rank;
+  (void)worker;
+  for (int64_t i = first; i < end; i++) {
+    float *y = (float *)(void *)attn_at_(&c->y, 0, 0, i);
+    const float *a = (const float *)(const void *)attn_at_(&c->rows, 0, 0, i) + c->h0;
+    for (int64_t h = 0; h < heads; h++)
+      for (int64_t r = 0; r < rank; r++) *y++ = a[r * c->x->a.dim + h] / (float)rank;
+  }
+}
+
+/* y [1,n,rows,d], the heads of a token side by side, = heads h0 .. of rows of factors. */
+ATTN_COLD_ int attn_stage_factors_(attn_stage_ *s, attn_tensor y, attn_tensor rows,
+                                   const attn_factors *x, int64_t h0) {
+  const int64_t rank = x->a.heads, n = y.heads, used = s->used;
+  attn_factors_copy_ c;
+  memset(&c, 0, sizeof c);
+  c.table = s->table, c.x = x, c.rows = rows, c.h0 = h0;
+  c.y = attn_stage_tensor_(s, 1, 1, rows.len, attn_mul_(n, rank));
+  if (!attn_stage_for_(s, attn_tiles_of_(rows.len), attn_factors_turn_item_, &c, 0, NULL)) return 0;
+  /* a token is a product: what is a head of it, is a row */
+  attn_tensor w = attn_factors_b_(rows, x), a = c.y, to = y;
+  w.len = rank, w.heads = rows.len, w.stride_len = w.stride_head, w.stride_head = rows.stride_len;
+  a.heads = rows.len, a.stride_head = a.stride_len, a.len = n, a.dim = a.stride_len = rank;
+  to.heads = y.len, to.stride_head = y.stride_len, to.len = n, to.stride_len = y.stride_head;
+  if (!attn_stage_gemm_(s, to, a, w, NULL)) return 0;
+  attn_stage_back_(s, used);
+  return 1;
+}
+
+/* ---- steps --------------------------------------------------------------------------------------*/
+
+/* One sequence: its rows of o and q, the factors of all its tokens. */
+ATTN_COLD_ int attn_tpa_heads_(attn_stage_ *s, const attn_tpa_job_ *j, int64_t b, attn_tensor o,
+                               attn_tensor q, attn_tensor k, attn_tensor v) {
+  const int64_t h = j->o.heads, used = s->used;
+  for (int64_t h0 = 0; h0 < h; h0 += ATTN_TPA_HEADS_, attn_stage_back_(s, used)) {
+    const int64_t n = h - h0 < ATTN_TPA_HEADS_ ? h - h0 : (int64_t)ATTN_TPA_HEADS_;
+    const attn_tensor kh = attn_latent_rows_(s, 1, k.len, n, q.dim);
+    const attn_tensor vh = attn_latent_rows_(s, 1, v.len, n, o.dim);
+    attn_sdpa_params p;
+    memset(&p, 0, sizeof p);
+    p.scale = j->p.scale, p.window = j->p.window;
+    p.causal = j->p.bidirectional ? ATTN_CAUSAL_NONE : ATTN_CAUSAL_END;
+    if (j->p.lse.data) p.lse = attn_latent_part_(&j->at, attn_stage_heads_(j->p.lse, h0, n), b);
+    if (!attn_stage_factors_(s, kh, k, &j->x[ATTN_TPA_K_], h0) ||
+        !attn_stage_factors_(s, vh, v, &j->x[ATTN_TPA_V_], h0) ||
+        !attn_stage_sdpa_(s, attn_stage_heads_(o, h0, n), attn_stage_heads_(q, h0, n), kh, vh, &p))
+      return 0;
+  }
+  return 1;
+}
+
+ATTN_COLD_ int attn_tpa_steps_(attn_stage_ *s, void *job) {
+  attn_tpa_job_ *j = (attn_tpa_job_ *)job;
+  attn_latent_ *l = &j->at;
+  attn_tensor rows[3];
+  for (int i = 0; i < 3; i++) {
+    rows[i] = attn_stage_tensor_(s, l->batch, 1, l->len, attn_factors_width_(&j->x[i]));
+    attn_factors_copy_ c;
+    memset(&c, 0, sizeof c);
+    c.table = s->table, c.y = rows[i], c.x = &j->x[i], c.tiles = attn_tiles_of_(l->len);
+    if (!attn_stage_for_(s, attn_mul_(l->batch, c.tiles), attn_factors_row_item_, &c, 0, NULL) ||
+        (j->p.rope && i < ATTN_TPA_V_ &&
+         !attn_stage_latent_turn_(s, l, &j->turn[i], attn_factors_b_(rows[i], &j->x[i]))))
+      return 0;
+  }
+  if (l->cache && !attn_stage_latent_append_(s, l, rows[ATTN_TPA_K_], rows[ATTN_TPA_V_])) return 0;
+  const attn_tensor q = attn_latent_rows_(s, l->batch, l->len, j->o.heads, j->x[0].b.dim);
+  if (!attn_stage_factors_(s, attn_latent_flat_(q), attn_latent_flat_(rows[0]), &j->x[0], 0))
+    return 0;
+  const int64_t used = s->used;
+  for (int64_t b = 0, n = attn_latent_walked_(s, l); b < n; b++, attn_stage_back_(s, used)) {
+    attn_tensor k = attn_latent_part_(l, rows[ATTN_TPA_K_], b);
+    attn_tensor v = attn_latent_part_(l, rows[ATTN_TPA_V_], b);
+    if (attn_latent_new_(l, b) == 0) continue;
+    if (l->cache && (!attn_stage_latent_rows_(s, l, l->is.k, b, &k) ||
+                     !attn_stage_latent_rows_(s, l, l->is.v, b, &v)))
+      return 0;
+    if (!attn_tpa_heads_(s, j, b, attn_latent_part_(l, j->o, b), attn_latent_part_(l, q, b), k, v))
+      return 0;
+  }
+  if (s->run) attn_latent_clear_(l, &j->o);
+  return 1;
+}
+
+/* ---- checks -------------------------------------------------------------------------------------*/
+
+ATTN_COLD_ int attn_tpa_operands_(attn_error_ *e, attn_tpa_job_ *j, attn_operand_ *op) {
+  const int either = ATTN_OUT_ | ATTN_OPTIONAL_;
+  const int64_t any = ATTN_ANY_;
+  const attn_tensor *o = &j->o;
+  attn_factors *q = &j->x[0], *k = &j->x[1], *v = &j->x[2];
+  static const char shape_a[] = "a of q, k and v must be [o.batch, R, o.len, o.heads]";
+  static const char shape_b[] =
+      "b of q, k and v must be [o.batch, R of a, o.len, d], d of q and k alike, of v o.dim";
+  attn_operand_ all[ATTN_TPA_OPERANDS_] = {
+      ATTN_OPERAND_(&j->o, "o", ATTN_OUT_, any, any, any, any, ""),
+      ATTN_OPERAND_(&q->a, "q.a", 0, o->batch, any, o->len, o->heads, shape_a),
+      ATTN_OPERAND_(&q->b, "q.b", 0, o->batch, q->a.heads, o->len, any, shape_b),
+      ATTN_OPERAND_(&k->a, "k.a", 0, o->batch, any, o->len, o->heads, shape_a),
+      ATTN_OPERAND_(&k->b, "k.b", 0, o->batch, k->a.heads, o->len, q->b.dim, shape_b),
+      ATTN_OPERAND_(&v->a, "v.a", 0, o->batch, any, o->len, o->heads, shape_a),
+      ATTN_OPERAND_(&v->b, "v.b", 0, o->batch, v->a.heads, o->len, o->dim, shape_b),
+      ATTN_OPERAND_(&j->p.lse, "params.lse", either | ATTN_IS_F32_, o->batch, o->heads, o->len, 1,
+                    "params.lse must be f32 [o.batch, o.heads, o.len, 1]"),
+      ATTN_OPERAND_(&j->at.is.k, "cache.k", either, any, 1, any, attn_factors_width_(k),
+                    "cache.k must have one head, of Rk (H + dk) columns"),
+      ATTN_OPERAND_(&j->at.is.v, "cache.v", either, any, 1, any, attn_factors_width_(v),
+                    "cache.v must have one head, of Rv (H + dv) columns")};
+  memcpy(op, all, sizeof all);
+  if (!attn_check_given_(e, op, ATTN_TPA_OPERANDS_)) return 0;
+  for (int i = 0; i < ATTN_TPA_OPERANDS_; i++)
+    if (!attn_check_operand_(e, &op[i], o->heads)) return 0;
+  const int64_t most = ATTN_LATENT_MOST_;
+  for (int i = 0; i < 3; i++)
+    if (j->x[i].a.heads < 1 || j->x[i].a.heads > most || o->heads > most)
+      return attn_reject_(e, ATTN_E_SHAPE,
+                          "the ranks of q, k and v must lie in 1..65536, as o.heads");
+  return 1;
+}
+
+/* Every rule; query: for the workspace, which reads no more than indptr and lengths. */
+ATTN_COLD_ int attn_tpa_check_(attn_error_ *e, attn_tpa_job_ *j, const attn_ctx *ctx, int *workers,
+                               int query) {
+  attn_operand_ op[ATTN_TPA_OPERANDS_];
+  attn_tpa_params *p = &j->p;
+  attn_latent_ *l = &j->at;
+  attn_latent_more_ more, own;
+  memset(&more, 0, sizeof more), memset(&own, 0, sizeof own);
+  l->indptr = p->indptr, l->cache = p->cache, l->held = p->held;
+  if (!attn_check_ctx_(e, ctx, &l->table, workers) || !attn_latent_open_(e, l)) return 0;
+  if (l->cache && attn_cache_latent_(&l->is))
+    return attn_reject_(e, ATTN_E_NULL, "cache.v.data must not be null");
+  if (!attn_tpa_operands_(e, j, op) ||
+      !attn_latent_sequences_(e, l, &j->o, p->sequences, &more, &own) ||
+      !attn_check_scale_(e, p->scale) || !attn_check_window_(e, &p->window))
+    return 0;
+  if (l->cache && l->is.window)
+    return attn_reject_(e, ATTN_E_RANGE, "params.cache must not be a ring");
+  for (int k = 0; p->rope && k < 2; k++) {
+    if (!attn_latent_rope_(e, &j->turn[k], p->rope, l, j->x[k].b.dim, k, !query)) return 0;
+    for (int i = 0; i < ATTN_ROPE_SPANS_; i++) attn_latent_note_(&more, j->turn[k].span[i]);
+  }
+  return attn_check_apart_(e, ctx, op, ATTN_TPA_OPERANDS_, more.span, more.n) &&
+         (!l->cache || attn_latent_room_(e, l, attn_factors_width_(&j->x[ATTN_TPA_K_]),
+                                         attn_factors_width_(&j->x[ATTN_TPA_V_]), op,
+                                         ATTN_TPA_OPERANDS_, &more, &own, ctx, !query));
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_COLD_ attn_status attn_tpa_call_(attn_tensor o, const attn_factors *q, const attn_factors *k,
+                                      const attn_factors *v, const attn_tpa_params *params,
+                                      attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_tpa_job_ j;
+  int workers = 1, fine = 0;
+  memset(&j, 0, sizeof j);
+  j.o = o;
+  if (params) j.p = *params;
+  if (!q || !k || !v) {
+    attn_reject_(&e, ATTN_E_NULL, "q, k and v must not be null");
+    return attn_end_(bytes ? NULL : ctx, &e);
+  }
+  j.x[0] = *q, j.x[1] = *k, j.x[2] = *v;
+  fine = attn_tpa_check_(&e, &j, ctx, &workers, bytes != NULL);
+  return attn_step_call_or_(&e, j.at.table, workers, ctx, attn_tpa_steps_, &j,
+                            "heads made from factors",
+                            fine && (!o.batch || !o.len || !o.heads) ? "no queries" : NULL, bytes);
+}
+ATTN_CALL_(attn_tpa, (o, q, k, v, params), attn_tensor o, const attn_factors *q,
+           const attn_factors *k, const attn_factors *v, const attn_tpa_params *params)
+/* <<< attn/families/latent/tpa.h */
+#endif
+#if ATTN_HAS_SELECTION
+/* >>> attn/families/selection/choose.h */
+/* families/selection/choose.h owns the choice of the best candidates of up to 64 rows, each with candidates of its
+ * own, and the lists that it writes. Scores are in t->s of engine/topk.h. */
+
+/* t is open: no candidate yet, none of -inf. */
+ATTN_FUNC_ void attn_pick_open_(attn_topk_ *t) {
+  t->first = 0;
+  for (int r = 0; r < ATTN_TILE_; r++) t->count[r] = t->settled[r] = 0, t->floor[r] = -FLT_MAX;
+}
+
+/* Takes the scores of candidates from .. from + n - 1, n at most ATTN_PICK_; row r has those from lo[r] to before hi[r]. */
+ATTN_FUNC_ void attn_pick_take_(attn_topk_ *t, int64_t n, int64_t from, const int64_t *lo,
+                                const int64_t *hi) {
+  for (int r = 0; r < t->n; r++) {
+    for (int64_t e = attn_clamp_(hi[r] - from, 0, n); e < n; e++)
+      t->s[e * ATTN_TILE_ + r] = -INFINITY;
+    for (int64_t e = attn_clamp_(lo[r] - from, 0, n) - 1; e >= 0; e--)
+      t->s[e * ATTN_TILE_ + r] = -INFINITY;
+  }
+  attn_topk_take_(t, NULL, 0, n, from);
+  for (int r = 0; r < t->n; r++)
+    if (t->floor[r] < -FLT_MAX) t->floor[r] = -FLT_MAX;
+}
+
+/* Dot products of the tile's queries with candidates, rows of floats, up to the last that some row has. */
+ATTN_FUNC_ void attn_pick_scan_(attn_topk_ *t, const float *x, int64_t stride, const int64_t *lo,
+                                const int64_t *hi) {
+  int64_t end = 0;
+  float top[ATTN_TILE_] = {0};
+  for (int r = 0; r < t->n; r++) end = hi[r] > end ? hi[r] : end;
+  for (int64_t j = 0; j < end; j += ATTN_PICK_) {
+    const int64_t n = end - j < ATTN_PICK_ ? end - j : (int64_t)ATTN_PICK_;
+    attn_on_(tile, t->table)
+        ->score_block(t->s, t->qt, x + j * stride, stride, n, t->dim, 0, t->groups, top);
+    attn_pick_take_(t, n, j, lo, hi);
+  }
+}
+
+/* Writes the best of row r behind the `many` that are in `to`, all ascending, then -1 up to k. */
+ATTN_FUNC_ void attn_pick_write_(attn_topk_ *t, int r, int32_t *to, int64_t many, int64_t k) {
+  uint64_t *list = t ? t->list + r * t->room : NULL;
+  const int64_t forced = many;
+  int64_t count = 0;
+  if (t) attn_topk_keep_(t, r), count = t->count[r];
+  if (count > k - many) (void)attn_topk_list_(t, r, &count), count = k - many;
+  for (int64_t e = 0; e < count; e++) list[e] = list[e] << 32 | list[e] >> 32; /* by index */
+  if (count > 1) attn_sort_(list, count, t->spare);
+  for (int64_t e = 0; e < count; e++) to[many++] = (int32_t)attn_candidate_index_(list[e] >> 32);
+  if (forced) attn_sort_keys_(to, many);
+  for (; many < k; many++) to[many] = -1;
+}
+
+/* Keys of an entry, and the block of a position; -1 before the first key. */
+ATTN_FUNC_ int64_t attn_pick_keys_(const attn_softmax_ *f, int64_t b) {
+  return f->kv_len ? f->kv_len[b] : f->k.len;
+}
+ATTN_FUNC_ int64_t attn_pick_blocks_(int64_t keys, int64_t size) {
+  return keys / size + (keys % size != 0);
+}
+ATTN_FUNC_ int64_t attn_pick_block_(int64_t position, int64_t size) {
+  return position < 0 ? -1 : position / size;
+}
+
+/* The lists that such a call may write, count numbers, and m more inputs than attn_sdpa has. */
+ATTN_COLD_ int attn_selected_apart_(attn_error_ *e, const attn_ctx *ctx, attn_softmax_ *f,
+                                    const int32_t *index, int64_t count, const attn_span_ *more,
+                                    int m) {
+  static const char w[] = ATTN_WORDS_("q");
+  enum { O, LSE, INDEX, OUTPUTS, Q = OUTPUTS, K, V, LEN, WORK, SPANS };
+  attn_tensor *const t[] = {&f->o, &f->lse, NULL, &f->q, &f->k, &f->v};
+  attn_span_ span[SPANS];
+  memset(span, 0, sizeof span);
+  for (int i = 0; i <= V; i++)
+    if (t[i] && t[i]->data && !attn_check_stored_(e, t[i], w, &span[i])) return 0;
+  if (!attn_check_array_(e, index, count, 4, "params.index must be aligned to its elements",
+                         &span[INDEX]) ||
+      !attn_check_array_(e, f->kv_len, f->q.batch, 4, "kv_len must be aligned to its elements",
+                         &span[LEN]) ||
+      !attn_check_workspace_(e, ctx, &span[WORK]))
+    return 0;
+  for (int j = 0; j < SPANS; j++)
+    if (j != INDEX && attn_overlap_(span[INDEX], span[j]))
+      return attn_reject_(e, ATTN_E_OVERLAP,
+                          "params.index must not share memory with another argument");
+  for (int j = 0; j < m; j++)
+    for (int i = 0; i <= INDEX; i++)
+      if (attn_overlap_(span[i], more[j]))
+        return attn_reject_(e, ATTN_E_OVERLAP,
+                            "an output must not share memory with what params points at");
+  for (int j = 0; j < m; j++)
+    if (attn_overlap_(span[WORK], more[j]))
+      return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
+  return 1;
+}
+/* <<< attn/families/selection/choose.h */
+/* >>> attn/families/selection/visit.h */
+/* families/selection/visit.h owns exact attention to chosen blocks of keys: rows are gathered by the block that they
+ * chose, 64 at a time, and every block that a row visits is a stretch of its own (engine/stretch.h). So what is
+ * computed follows what was chosen, wherever the rows that share a block lie. */
+
+/* Rows of a chunk, whose sums wait in the memory of a worker between their blocks. */
+enum { ATTN_VISIT_ROWS_ = 1024 };
+
+typedef struct attn_visits_ {
+  const int32_t *index; /* [B][heads][Tq][k], blocks of `size` keys; -1 is none */
+  int64_t k, size, heads;
+  int64_t group, rows,
+      chunks; /* query heads of a choice, queries of a chunk, chunks of a sequence */
+  char *memory;
+  int64_t each, at_row, at_first, at_m, at_l, at_low, at_far;
+} attn_visits_;
+
+/* Where the rows of a chunk wait. */
+typedef struct attn_waiting_ {
+  float *m, *l, *low, *far; /* [rows], far [rows][2][dv] */
+} attn_waiting_;
+
+ATTN_FUNC_ attn_waiting_ attn_visit_waiting_(const attn_visits_ *x, int worker) {
+  char *at = x->memory + worker * x->each;
+  attn_waiting_ w;
+  w.m = (float *)(void *)(at + x->at_m), w.l = (float *)(void *)(at + x->at_l);
+  w.low = (float *)(void *)(at + x->at_low), w.far = (float *)(void *)(at + x->at_far);
+  return w;
+}
+
+/* Rows come back to a tile: sums of earlier blocks, in two parts, */
+ATTN_FUNC_ void attn_visit_load_(attn_tile_ *t, const attn_waiting_ *w, const int32_t *slot) {
+  const int64_t dv = t->a->v.dim;
+  const void *row[ATTN_TILE_];
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    const int32_t at = r < t->n ? slot[r] : 0;
+    t->m[r] = t->far_m[r] = r < t->n ? w->m[at] : -INFINITY;
+    t->far_l[r] = r < t->n ? w->l[at] : 0.0f, t->far_low[r] = r < t->n ? w->low[at] : 0.0f;
+    t->l[r] = t->count[r] = 0.0f, t->alpha[r] = t->scale[r] = 1.0f;
+  }
+  for (int part = 0; part < 2; part++) {
+    for (int r = 0; r < t->n; r++) row[r] = w->far + (2 * slot[r] + part) * dv;
+    t->a->table->pack(t->w.far + part * dv * ATTN_TILE_, row, t->n, dv, ATTN_F32, 1.0f, FLT_MIN);
+  }
+  t->folded = 1, t->partial = 0;
+  t->xl_next = t->stretch = -1;
+}
+
+/* and wait for the next. */
+ATTN_FUNC_ void attn_visit_store_(const attn_tile_ *t, const attn_waiting_ *w,
+                                  const int32_t *slot) {
+  const int64_t dv = t->a->v.dim;
+  void *row[ATTN_TILE_];
+  for (int r = 0; r < t->n; r++) {
+    w->m[slot[r]] = t->far_m[r], w->l[slot[r]] = t->far_l[r], w->low[slot[r]] = t->far_low[r];
+  }
+  for (int part = 0; part < 2; part++) {
+    for (int r = 0; r < t->n; r++) row[r] = w->far + (2 * slot[r] + part) * dv;
+    t->a->table->unpack(row, t->w.far + part * dv * ATTN_TILE_, t->n, dv, ATTN_F32, NULL);
+  }
+}
+
+/* The rows of a tile see the keys t->key0 .. t->key1. */
+ATTN_FUNC_ void attn_visit_tile_(attn_tile_ *t, const attn_waiting_ *w, const int32_t *slot) {
+  const int64_t pairs = *t->w.pairs, dv = t->a->v.dim;
+  attn_tile_lanes_(t);
+  attn_tile_terms_(t);
+  t->rel_careful = 0;
+  for (t->careful = 0;; t->careful = 1) {
+    attn_visit_load_(t, w, slot);
+    if (!attn_tile_walk_(t, 0)) return;
+    attn_tile_fold_(t, 0);
+    if (t->careful || !t->partial || t->a->table->finite(t->w.far, ATTN_TILE_, dv, t->n)) break;
+    *t->w.pairs = pairs;
+  }
+  attn_visit_store_(t, w, slot);
+}
+
+/* Rows by block: those of block j are row[first[j]] .. row[first[j + 1] - 1], ascending. */
+ATTN_FUNC_ void attn_visit_sort_(const attn_visits_ *x, const int32_t *index, int64_t n,
+                                 int64_t blocks, int64_t *first, int32_t *row) {
+  for (int64_t j = 0; j <= blocks + 1; j++) first[j] = 0;
+  for (int64_t e = 0; e < n * x->k; e++)
+    if (index[e] >= 0) first[index[e] + 2]++;
+  for (int64_t j = 2; j <= blocks + 1; j++) first[j] += first[j - 1];
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t e = 0; e < x->k; e++)
+      if (index[i * x->k + e] >= 0) row[first[index[i * x->k + e] + 1]++] = (int32_t)i;
+}
+
+/* One (batch, choice, chunk of queries), the last first. */
+ATTN_FUNC_ void attn_visit_item_(void *job, int worker, int64_t item) {
+  const attn_softmax_ *f = (const attn_softmax_ *)job;
+  const attn_visits_ *x = (const attn_visits_ *)f->own_job;
+  const int64_t unit = item / x->chunks, b = unit / x->heads, head = unit % x->heads * x->group,
+                g = x->group;
+  const int64_t i0 = (x->chunks - 1 - item % x->chunks) * x->rows, left = f->q.len - i0;
+  const int64_t n = left < x->rows ? left : x->rows, dv = f->v.dim,
+                blocks = attn_pick_blocks_(f->k.len, x->size);
+  int32_t *row = (int32_t *)(void *)(x->memory + worker * x->each + x->at_row), slot[ATTN_TILE_];
+  int64_t *first = (int64_t *)(void *)(x->memory + worker * x->each + x->at_first);
+  const attn_waiting_ w = attn_visit_waiting_(x, worker);
+  attn_tile_ t;
+  attn_visit_sort_(x, x->index + (unit * f->q.len + i0) * x->k, n, blocks, first, row);
+  for (int64_t r = 0; r < n * g; r++) w.m[r] = -INFINITY, w.l[r] = w.low[r] = 0.0f;
+  memset(w.far, 0, (size_t)(n * g * 2 * dv) * sizeof(float));
+  /* behind the last block: all rows once more, to be written */
+  for (int64_t j = 0; j <= blocks; j++) {
+    const int last = j == blocks;
+    const int64_t from = last ? 0 : first[j], lanes = (last ? n : first[j + 1] - from) * g;
+    for (int64_t at = 0; at < lanes; at += ATTN_TILE_) {
+      attn_tile_open_(&t, f, worker);
+      t.batch = b, t.n = lanes - at < ATTN_TILE_ ? (int)(lanes - at) : (int)ATTN_TILE_;
+      for (int r = 0; r < t.n; r++) {
+        const int64_t i = last ? (at + r) / g : row[from + (at + r) / g], h = (at + r) % g;
+        t.row[r] = i0 + i, t.head[r] = head + h, slot[r] = (int32_t)(i * g + h);
+      }
+      if (!last) {
+        t.key0 = j * x->size, t.key1 = attn_add_(t.key0, x->size);
+        attn_visit_tile_(&t, &w, slot);
+        continue;
+      }
+      attn_tile_lanes_(&t);
+      attn_visit_load_(&t, &w, slot);
+      memset(t.w.ot, 0, (size_t)(dv * ATTN_TILE_) * sizeof(float));
+      attn_tile_unfold_(&t);
+      attn_tile_finish_(&t);
+    }
+  }
+}
+
+/* The problem of the call, in the order of many queries: checks as attn_sdpa, data as there. */
+ATTN_COLD_ int attn_selected_plan_(attn_error_ *e, attn_softmax_ *f, const attn_selected *x,
+                                   const attn_ctx *ctx, int *workers, int data) {
+  attn_sdpa_params p;
+  memset(&p, 0, sizeof p);
+  p.scale = x->scale, p.causal = 1, p.has_q_off = x->has_q_off, p.q_off = x->q_off,
+  p.kv_len = x->kv_len;
+  p.k_scales = x->k_scales, p.v_scales = x->v_scales, p.lse = x->lse, p.one_order = 1;
+  if (!attn_sdpa_plan_(e, f, &p, ctx, workers, data)) return 0;
+  return f->k.len <= INT32_MAX || attn_reject_(e, ATTN_E_OVERFLOW, "k.len must be below 2^31");
+}
+
+/* Attention to the blocks of x->index; f holds the tensors. */
+ATTN_COLD_ int attn_stage_visit_(attn_stage_ *s, attn_softmax_ *f, const attn_selected *p,
+                                 attn_visits_ *x) {
+  int workers;
+  if (!attn_selected_plan_(s->e, f, p, &s->ctx, &workers, -1)) return 0;
+  const int64_t blocks = attn_pick_blocks_(f->k.len, x->size);
+  x->group = f->q.heads / x->heads;
+  x->rows = x->group < ATTN_VISIT_ROWS_ ? ATTN_VISIT_ROWS_ / x->group : 1;
+  if (x->rows > f->q.len) x->rows = f->q.len;
+  x->chunks = f->q.len / x->rows + (f->q.len % x->rows != 0);
+  const int64_t waiting = attn_mul_(x->rows, x->group);
+  x->at_row = 0, x->at_first = attn_piece_(attn_mul_(x->rows, x->k), 4);
+  x->at_m = attn_add_(x->at_first, attn_piece_(attn_add_(blocks, 2), 8));
+  x->at_l = attn_add_(x->at_m, attn_piece_(waiting, 4));
+  x->at_low = attn_add_(x->at_l, attn_piece_(waiting, 4));
+  x->at_far = attn_add_(x->at_low, attn_piece_(waiting, 4));
+  x->each = attn_add_(x->at_far, attn_piece_(attn_mul_(waiting, f->v.dim), 8));
+  f->own = attn_visit_item_, f->own_job = x;
+  f->own_items = attn_mul_(attn_mul_(f->q.batch, x->heads), x->chunks);
+  const int64_t bytes = attn_softmax_bytes_(f, s->workers);
+  const int64_t own = attn_mul_(x->each, attn_softmax_workers_(f, s->workers));
+  char *spare = attn_stage_spare_(s, attn_add_(own, bytes));
+  if (!s->run) return 1;
+  x->memory = spare;
+  s->ctx.workspace = spare + own, s->ctx.workspace_size = (size_t)(s->spare - own);
+  if (!attn_softmax_run_(s->e, f, &s->ctx, s->workers)) return 0;
+  attn_stage_count_(s);
+  return 1;
+}
+/* <<< attn/families/selection/visit.h */
+/* >>> attn/families/selection/listed.h */
+/* families/selection/listed.h owns exact attention to chosen keys one by one: as lists of a row (engine/lists.h), or,
+ * where heads share keys and choice, as tiles of these heads whose keys are gathered once. */
+
+/* Heads that are worth a tile: fewer are rows of their own. */
+enum { ATTN_LISTED_HEADS_ = 4 };
+
+typedef struct attn_listed_ {
+  const attn_edges_params *lists; /* indptr and col are written by now */
+  int64_t most;                   /* keys of a list */
+  int64_t tiles;                  /* of the heads of a group */
+  char *memory;
+  int64_t each;
+} attn_listed_;
+
+/* One (batch, group of heads, query, 64 of the heads): the runs of its list are those of a tile. */
+ATTN_FUNC_ void attn_listed_item_(void *job, int worker, int64_t item) {
+  const attn_softmax_ *f = (const attn_softmax_ *)job;
+  const attn_listed_ *x = (const attn_listed_ *)f->own_job;
+  const int64_t tile = item % x->tiles, i = item / x->tiles % f->q.len,
+                unit = item / x->tiles / f->q.len;
+  const int64_t groups = f->q.heads / f->group, b = unit / groups,
+                left = f->group - tile * ATTN_TILE_;
+  const int64_t *ptr = x->lists->indptr + b * (f->q.len + 1) + i;
+  const int32_t *key = x->lists->col + b * x->lists->edges + ptr[0];
+  attn_plan_ *plan = (attn_plan_ *)(void *)(x->memory + worker * x->each);
+  attn_plan_run_ *run = (attn_plan_run_ *)(void *)((char *)plan + attn_piece_(1, sizeof *plan));
+  attn_softmax_ own = *f;
+  attn_plan_tile_ runs;
+  attn_tile_ t;
+  memset(plan, 0, sizeof *plan);
+  memset(&runs, 0, sizeof runs);
+  plan->at_run = attn_piece_(1, sizeof *plan);
+  own.plan = plan, own.edges = NULL;
+  attn_tile_open_(&t, &own, worker);
+  t.plan = &runs, t.batch = b, t.n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
+  for (int r = 0; r < t.n; r++)
+    t.row[r] = i, t.head[r] = unit % groups * f->group + tile * ATTN_TILE_ + r;
+  runs.n = t.n, runs.step = 1;
+  for (int64_t e = 0; e < ptr[1] - ptr[0]; e++) {
+    if (e && key[e] == key[e - 1] + 1) {
+      run[runs.count - 1].n++;
+      continue;
+    }
+    run[runs.count].key = key[e], run[runs.count].n = 1,
+    run[runs.count++].lanes = attn_tile_all_(&t);
+  }
+  attn_tile_run_(&t, 1);
+}
+
+/* Attention to the lists of p, none longer than most; f holds the tensors. */
+ATTN_COLD_ int attn_stage_listed_(attn_stage_ *s, attn_softmax_ *f, const attn_selected *p,
+                                  attn_listed_ *x) {
+  int workers;
+  if (!attn_selected_plan_(s->e, f, p, &s->ctx, &workers, -1)) return 0;
+  const int shared = !x->lists->per_head && f->group >= ATTN_LISTED_HEADS_;
+  f->edges = x->lists;
+  x->each = x->tiles = 0;
+  if (shared) {
+    x->tiles = attn_tiles_of_(f->group);
+    x->each =
+        attn_add_(attn_piece_(1, sizeof(attn_plan_)), attn_piece_(x->most, sizeof(attn_plan_run_)));
+    f->own = attn_listed_item_, f->own_job = x;
+    f->own_items =
+        attn_mul_(attn_mul_(f->q.batch, f->q.heads / f->group), attn_mul_(f->q.len, x->tiles));
+  } else {
+    f->group = 1, f->tiles = attn_tiles_of_(f->q.len);
+  }
+  const int64_t bytes = attn_softmax_bytes_(f, s->workers);
+  const int64_t own = attn_mul_(x->each, attn_softmax_workers_(f, s->workers));
+  char *spare = attn_stage_spare_(s, attn_add_(own, bytes));
+  if (!s->run) return 1;
+  x->memory = spare;
+  s->ctx.workspace = spare + own, s->ctx.workspace_size = (size_t)(s->spare - own);
+  if (!attn_softmax_run_(s->e, f, &s->ctx, s->workers)) return 0;
+  attn_stage_count_(s);
+  return 1;
+}
+/* <<< attn/families/selection/listed.h */
+/* >>> attn/families/selection/key_blocks.h */
+/* families/selection/key_blocks.h owns the vectors that stand for blocks of keys: means, and bounds by channel. */
+
+typedef struct attn_key_blocks_job_ {
+  const attn_table_ *table;
+  attn_tensor y, k;
+  attn_key_blocks_params p;
+  char *memory;
+  int64_t each, first, blocks; /* the first that is written, and how many are */
+} attn_key_blocks_job_;
+
+ATTN_FUNC_ void attn_key_blocks_item_(void *job, int worker, int64_t item) {
+  const attn_key_blocks_job_ *a = (const attn_key_blocks_job_ *)job;
+  const int64_t unit = item / a->blocks, b = unit / a->k.heads, h = unit % a->k.heads,
+                dk = a->k.dim;
+  const int64_t j = a->first + item % a->blocks, keys = a->p.kv_len ? a->p.kv_len[b] : a->k.len;
+  const int64_t from = j * a->p.size, to = keys - from < a->p.size ? keys : from + a->p.size;
+  float *y = (float *)(void *)attn_at_(&a->y, b, h, j);
+  double *sum = (double *)(void *)(a->memory + worker * a->each);
+  float *row = (float *)(void *)(a->memory + worker * a->each + attn_piece_(dk, 8));
+  memset(y, 0, (size_t)a->y.dim * sizeof *y);
+  for (int64_t c = 0; c < dk; c++) sum[c] = 0.0;
+  for (int64_t i = from; i < to; i++) {
+    const attn_rows_scale_ s = attn_scales_at_(&a->p.k_scales, b, h, i);
+    a->table->widen(row, attn_at_(&a->k, b, h, i), 0, NULL, 1, dk, a->k.dtype, &s);
+    if (a->p.kind == ATTN_KEY_BLOCK_MEAN) {
+      for (int64_t c = 0; c < dk; c++) sum[c] += (double)row[c];
+      continue;
+    }
+    for (int64_t c = 0; c < dk; c++) { /* a NaN stays */
+      if (i == from || row[c] < y[c] || row[c] != row[c]) y[c] = row[c];
+      if (i == from || row[c] > y[dk + c] || row[c] != row[c]) y[dk + c] = row[c];
+    }
+  }
+  for (int64_t c = 0; a->p.kind == ATTN_KEY_BLOCK_MEAN && from < to && c < dk; c++)
+    y[c] = (float)(sum[c] / (double)(to - from));
+}
+
+ATTN_COLD_ int attn_key_blocks_steps_(attn_stage_ *s, void *job) {
+  attn_key_blocks_job_ *a = (attn_key_blocks_job_ *)job;
+  a->table = s->table;
+  a->first = a->p.first / a->p.size;
+  a->blocks = a->k.len / a->p.size + (a->k.len % a->p.size != 0) - a->first;
+  a->each = attn_add_(attn_piece_(a->k.dim, 8), attn_piece_(a->k.dim, 4));
+  if (a->blocks <= 0) return 1;
+  return attn_stage_for_(s, attn_mul_(attn_mul_(a->k.batch, a->k.heads), a->blocks),
+                         attn_key_blocks_item_, a, a->each, &a->memory);
+}
+
+/* The same inside of a call, of keys that have been judged. */
+ATTN_COLD_ int attn_stage_key_blocks_(attn_stage_ *s, attn_key_blocks_job_ *a,
+                                      const attn_softmax_ *f, int64_t size,
+                                      attn_key_block_kind kind) {
+  a->k = f->k;
+  a->p.kind = kind, a->p.size = size, a->p.kv_len = f->kv_len, a->p.k_scales = f->k_scales;
+  a->y = attn_stage_tensor_(s, f->k.batch, f->k.heads, f->k.len / size + (f->k.len % size != 0),
+                            kind == ATTN_KEY_BLOCK_MEAN ? f->k.dim : attn_mul_(2, f->k.dim));
+  return attn_key_blocks_steps_(s, a);
+}
+
+ATTN_COLD_ int attn_key_blocks_check_(attn_error_ *e, attn_key_blocks_job_ *a,
+                                      const attn_key_blocks_params *p, const attn_ctx *ctx,
+                                      int query) {
+  static const char wk[] = ATTN_WORDS_("k");
+  static const attn_scales_words_ wks = ATTN_SCALES_WORDS_("params.k_scales", "k");
+  const int64_t any = ATTN_ANY_;
+  attn_spans_ all;
+  all.n = 0;
+  attn_span_ *key = attn_spans_more_(&all, 1);
+  if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it says what a block is");
+  a->p = *p;
+  memset(&a->p.k_scales, 0, sizeof a->p.k_scales);
+  if ((int)p->kind < 0 || p->kind >= ATTN_KEY_BLOCK_KINDS)
+    return attn_reject_(e, ATTN_E_RANGE, "params.kind must be an attn_key_block_kind");
+  if (p->size < 1) return attn_reject_(e, ATTN_E_RANGE, "params.size must be at least 1");
+  if (!attn_check_stored_(e, &a->k, wk, key)) return 0;
+  if (p->first < 0 || p->first > a->k.len)
+    return attn_reject_(e, ATTN_E_RANGE, "params.first must lie in 0..k.len");
+  const int64_t blocks = a->k.len / p->size + (a->k.len % p->size != 0);
+  attn_operand_ op[] = {
+      ATTN_OPERAND_(&a->y, "y", ATTN_OUT_ | ATTN_IS_F32_, a->k.batch, a->k.heads, blocks,
+                    p->kind == ATTN_KEY_BLOCK_MEAN ? a->k.dim : attn_mul_(2, a->k.dim),
+                    "y must be f32 [B, Hk, ceil(Tk / size), dk], of bounds 2 dk")};
+  (void)any;
+  return attn_check_operand_(e, &op[0], a->k.heads) &&
+         attn_take_scales_(e, &a->p.k_scales, &p->k_scales, &a->k, &wks, &all) &&
+         attn_take_array_(e, p->kv_len, a->k.batch, 4,
+                          "params.kv_len must be aligned to its elements", &all) &&
+         attn_check_apart_(e, ctx, op, 1, all.span, all.n) &&
+         (query || attn_check_lens_(e, p->kv_len, a->k.batch, a->k.len,
+                                    "params.kv_len must lie in 0..k.len"));
+}
+
+ATTN_COLD_ attn_status attn_key_blocks_call_(attn_tensor y, attn_tensor k,
+                                             const attn_key_blocks_params *params, attn_ctx *ctx,
+                                             size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_key_blocks_job_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.y = y, a.k = k;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    (void)attn_key_blocks_check_(&e, &a, params, ctx, bytes != NULL);
+  return attn_step_call_(&e, table, workers, ctx, attn_key_blocks_steps_, &a, "blocks of keys",
+                         bytes);
+}
+ATTN_CALL_(attn_key_blocks, (y, k, params), attn_tensor y, attn_tensor k,
+           const attn_key_blocks_params *params)
+/* <<< attn/families/selection/key_blocks.h */
+/* >>> attn/families/selection/moba.h */
+/* families/selection/moba.h owns mixtures of block attention (M3): the choice of blocks by the means of their keys. */
+
+typedef struct attn_moba_job_ {
+  attn_softmax_ f; /* the call as attn_sdpa would see it */
+  attn_moba_params p;
+  attn_key_blocks_job_ blocks;
+  attn_tensor means;
+  attn_topk_ search;
+  attn_visits_ visit;
+  int32_t *index;
+  char *memory;
+} attn_moba_job_;
+
+/* The blocks of 64 rows of one head. */
+ATTN_FUNC_ void attn_moba_item_(void *job, int worker, int64_t item) {
+  attn_moba_job_ *a = (attn_moba_job_ *)job;
+  const attn_softmax_ *f = &a->f;
+  const int64_t tiles = attn_tiles_of_(f->q.len), unit = item / tiles,
+                i0 = item % tiles * ATTN_TILE_;
+  const int64_t b = unit / f->q.heads, h = unit % f->q.heads, size = a->p.block, k = a->visit.k;
+  const int64_t left = f->q.len - i0, blocks = attn_pick_blocks_(attn_pick_keys_(f, b), size);
+  const int n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
+  const attn_tensor *means = &a->means;
+  int64_t own[ATTN_TILE_], lo[ATTN_TILE_] = {0}, hi[ATTN_TILE_] = {0};
+  const void *row[ATTN_TILE_] = {NULL};
+  attn_topk_ t = a->search;
+  for (int r = 0; r < n; r++) {
+    own[r] = attn_pick_block_(i0 + r + f->q_off, size);
+    hi[r] = attn_clamp_(own[r], 0, blocks);
+    row[r] = attn_at_(&f->q, b, h, i0 + r);
+  }
+  if (k > 1) {
+    const char *x = attn_at_(means, b, h / (f->q.heads / f->k.heads), 0);
+    attn_topk_open_(&t, a->memory + worker * t.bytes, row, n, f->q.dtype, 1.0f);
+    attn_pick_open_(&t);
+    attn_pick_scan_(&t, (const float *)(const void *)x, means->stride_len, lo, hi);
+  }
+  for (int r = 0; r < n; r++) {
+    int32_t *to = a->index + (unit * f->q.len + i0 + r) * k;
+    const int some = own[r] >= 0 && own[r] < blocks;
+    if (some) to[0] = (int32_t)own[r];
+    /* the own block has its place, there or not: k - 1 others */
+    attn_pick_write_(k > 1 ? &t : NULL, r, to, some, k);
+  }
+}
+
+ATTN_COLD_ int attn_moba_steps_(attn_stage_ *s, void *job) {
+  attn_moba_job_ *a = (attn_moba_job_ *)job;
+  const attn_softmax_ *f = &a->f;
+  attn_softmax_ attend;
+  attn_visits_ *x = &a->visit;
+  const int64_t units = attn_mul_(f->q.batch, f->q.heads),
+                blocks = attn_pick_blocks_(f->k.len, a->p.block);
+  memset(x, 0, sizeof *x);
+  x->size = a->p.block, x->heads = f->q.heads;
+  x->k = a->p.index || a->p.k < blocks ? a->p.k : blocks > 0 ? blocks : 1;
+  a->index = a->p.index
+                 ? a->p.index
+                 : (int32_t *)attn_stage_take_(s, attn_mul_(units, attn_mul_(f->q.len, x->k)), 4);
+  x->index = a->index;
+  a->means = a->p.means;
+  if (!a->means.data && x->k > 1) {
+    if (!attn_stage_key_blocks_(s, &a->blocks, f, a->p.block, ATTN_KEY_BLOCK_MEAN)) return 0;
+    a->means = a->blocks.y;
+  }
+  const int64_t others = x->k - 1 < blocks ? x->k - 1 : blocks;
+  attn_topk_plan_(&a->search, s->table, f->q.dim, others > 0 ? others : 1, ATTN_F32, 0);
+  if (!attn_stage_for_(s, attn_mul_(units, attn_tiles_of_(f->q.len)), attn_moba_item_, a,
+                       a->search.bytes, &a->memory))
+    return 0;
+  attn_problem_clear_(&attend);
+  attend.o = f->o, attend.q = f->q, attend.k = f->k, attend.v = f->v;
+  return attn_stage_visit_(s, &attend, &a->p.attention, x);
+}
+
+ATTN_COLD_ int attn_moba_check_(attn_error_ *e, attn_moba_job_ *a, const attn_moba_params *p,
+                                const attn_ctx *ctx, int *workers, int query) {
+  if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it says what a block is");
+  a->p = *p;
+  if (p->block < 1) return attn_reject_(e, ATTN_E_RANGE, "params.block must be at least 1");
+  if (p->k < 1) return attn_reject_(e, ATTN_E_RANGE, "params.k must be at least 1");
+  if (!attn_selected_plan_(e, &a->f, &p->attention, ctx, workers, !query)) return 0;
+  attn_softmax_ *f = &a->f;
+  attn_operand_ op =
+      ATTN_OPERAND_(&a->p.means, "params.means", ATTN_OPTIONAL_ | ATTN_IS_F32_, f->k.batch,
+                    f->k.heads, attn_pick_blocks_(f->k.len, p->block), f->k.dim,
+                    "params.means must be f32 [B, Hk, ceil(Tk / block), dk]");
+  const int64_t count = attn_mul_(attn_mul_(f->q.batch, f->q.heads), attn_mul_(f->q.len, p->k));
+  return attn_check_operand_(e, &op, f->q.heads) &&
+         attn_selected_apart_(e, ctx, f, p->index, count, &op.span, 1);
+}
+
+ATTN_COLD_ attn_status attn_moba_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                       const attn_moba_params *params, attn_ctx *ctx,
+                                       size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_moba_job_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.f.o = o, a.f.q = q, a.f.k = k, a.f.v = v;
+  (void)attn_moba_check_(&e, &a, params, ctx, &workers, bytes != NULL);
+  return attn_step_call_or_(
+      &e, a.f.table, workers, ctx, attn_moba_steps_, &a, "chosen blocks, rows gathered by block",
+      e.status == ATTN_OK && attn_nothing_(&a.f) ? "no queries" : NULL, bytes);
+}
+ATTN_CALL_(attn_moba, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_moba_params *params)
+/* <<< attn/families/selection/moba.h */
+/* >>> attn/families/selection/quest.h */
+/* families/selection/quest.h owns attention to pages of keys (M3): the choice of pages by bounds of their scores. */
+
+typedef struct attn_quest_job_ {
+  attn_softmax_ f; /* the call as attn_sdpa would see it */
+  attn_quest_params p;
+  attn_key_blocks_job_ blocks;
+  attn_tensor bounds;
+  attn_topk_ search;
+  attn_edges_params lists;
+  attn_listed_ listed;
+  int64_t k; /* of a row of index */
+  int64_t *indptr;
+  int32_t *index, *col;
+  char *memory;
+} attn_quest_job_;
+
+/* The bound of the keys from .. to of a page that row r sees in part. */
+ATTN_FUNC_ float attn_quest_part_(const attn_quest_job_ *a, const attn_topk_ *t, int r, int64_t b,
+                                  int64_t head, int64_t from, int64_t to, float *row) {
+  const attn_softmax_ *f = &a->f;
+  const int64_t dk = f->k.dim;
+  float *least = row + dk, *most = least + dk, *s = most + dk, top[ATTN_TILE_] = {0};
+  for (int64_t i = from; i < to; i++) {
+    const attn_rows_scale_ x = attn_scales_at_(&f->k_scales, b, head, i);
+    t->table->widen(row, attn_at_(&f->k, b, head, i), 0, NULL, 1, dk, f->k.dtype, &x);
+    for (int64_t c = 0; c < dk; c++) {
+      if (i == from || row[c] < least[c] || row[c] != row[c]) least[c] = row[c];
+      if (i == from || row[c] > most[c] || row[c] != row[c]) most[c] = row[c];
+    }
+  }
+  attn_on_(tile, t->table)->score_block(s, t->qt, least, 2 * dk, 1, 2 * dk, 0, t->groups, top);
+  return s[r];
+}
+
+/* The pages of 64 rows of the heads that share keys, query by query. */
+ATTN_FUNC_ void attn_quest_item_(void *job, int worker, int64_t item) {
+  attn_quest_job_ *a = (attn_quest_job_ *)job;
+  const attn_softmax_ *f = &a->f;
+  const int64_t g = f->q.heads / f->k.heads, tiles = attn_tiles_of_(f->q.len * g),
+                unit = item / tiles;
+  const int64_t b = unit / f->k.heads, head = unit % f->k.heads, r0 = item % tiles * ATTN_TILE_,
+                dk = f->q.dim;
+  const int64_t left = f->q.len * g - r0, keys = attn_pick_keys_(f, b), page = a->p.page,
+                stride = a->bounds.stride_len;
+  const int n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
+  int64_t sees[ATTN_TILE_], last[ATTN_TILE_], lo[ATTN_TILE_] = {0}, hi[ATTN_TILE_] = {0}, end = 0;
+  const void *row[ATTN_TILE_] = {NULL};
+  float top[ATTN_TILE_] = {0};
+  char *memory =
+      a->memory + worker * attn_add_(a->search.bytes, attn_piece_(3 * dk + ATTN_TILE_, 4));
+  attn_topk_ t = a->search;
+  for (int r = 0; r < n; r++) {
+    const int64_t i = (r0 + r) / g;
+    sees[r] = attn_clamp_(i + f->q_off + 1, 0, keys);
+    last[r] = attn_pick_block_(sees[r] - 1, page);
+    hi[r] = a->p.last_competes ? last[r] + 1 : last[r] < 0 ? 0 : last[r];
+    if (hi[r] > end) end = hi[r];
+    row[r] = attn_at_(&f->q, b, head * g + (r0 + r) % g, i);
+  }
+  /* q kmin where q < 0, q kmax where q > 0: one product of twice the width */
+  t.dim = dk;
+  attn_topk_open_(&t, memory, row, n, f->q.dtype, 1.0f);
+  t.dim = 2 * dk;
+  for (int64_t c = 0; c < dk * ATTN_TILE_; c++) {
+    const float x = t.qt[c];
+    t.qt[c] = x < 0.0f ? x : 0.0f, t.qt[dk * ATTN_TILE_ + c] = x > 0.0f ? x : 0.0f;
+  }
+  attn_pick_open_(&t);
+  for (int64_t j = 0; j < end; j += ATTN_PICK_) {
+    const int64_t m = end - j < ATTN_PICK_ ? end - j : (int64_t)ATTN_PICK_;
+    const float *x = (const float *)(const void *)attn_at_(&a->bounds, b, head, j);
+    attn_on_(tile, t.table)->score_block(t.s, t.qt, x, stride, m, 2 * dk, 0, t.groups, top);
+    for (int r = 0; r < n; r++) {
+      const int64_t e = last[r] - j, stop = attn_add_(attn_mul_(last[r], page), page);
+      if (e < 0 || e >= m || last[r] >= hi[r] || sees[r] >= (stop < keys ? stop : keys)) continue;
+      t.s[e * ATTN_TILE_ + r] = attn_quest_part_(a, &t, r, b, head, last[r] * page, sees[r],
+                                                 (float *)(void *)(memory + a->search.bytes));
+    }
+    attn_pick_take_(&t, m, j, lo, hi);
+  }
+  for (int r = 0; r < n; r++) {
+    const int64_t h = head * g + (r0 + r) % g, i = (r0 + r) / g;
+    int32_t *to = a->index + ((b * f->q.heads + h) * f->q.len + i) * a->k;
+    const int forced = !a->p.last_competes && last[r] >= 0;
+    if (forced) to[0] = (int32_t)last[r];
+    attn_pick_write_(&t, r, to, forced, a->k);
+  }
+}
+
+/* Pages of one (batch, head) as keys. */
+ATTN_FUNC_ void attn_quest_lists_(void *job, int worker, int64_t unit) {
+  const attn_quest_job_ *a = (const attn_quest_job_ *)job;
+  const attn_softmax_ *f = &a->f;
+  const int64_t keys = attn_pick_keys_(f, unit / f->q.heads), page = a->p.page;
+  int64_t *ptr = a->indptr + unit * (f->q.len + 1), at = 0;
+  int32_t *col = a->col + unit * a->lists.edges;
+  (void)worker;
+  ptr[0] = 0;
+  for (int64_t i = 0; i < f->q.len; i++) {
+    const int32_t *pages = a->index + (unit * f->q.len + i) * a->k;
+    const int64_t sees = attn_clamp_(i + f->q_off + 1, 0, keys);
+    for (int64_t e = 0; e < a->k && pages[e] >= 0; e++)
+      for (int64_t j = pages[e] * page; j < sees && j - pages[e] * page < page; j++)
+        col[at++] = (int32_t)j;
+    ptr[i + 1] = at;
+  }
+}
+
+ATTN_COLD_ int attn_quest_steps_(attn_stage_ *s, void *job) {
+  attn_quest_job_ *a = (attn_quest_job_ *)job;
+  const attn_softmax_ *f = &a->f;
+  attn_softmax_ attend;
+  const int64_t units = attn_mul_(f->q.batch, f->q.heads),
+                pages = attn_pick_blocks_(f->k.len, a->p.page);
+  const int64_t g = f->k.heads > 0 ? f->q.heads / f->k.heads : 1,
+                others = a->p.pages - !a->p.last_competes;
+  const int64_t width = attn_mul_(2, f->q.dim), some = pages > 0 ? pages : 1;
+  a->k = a->p.index || a->p.pages < some ? a->p.pages : some;
+  a->index = a->p.index
+                 ? a->p.index
+                 : (int32_t *)attn_stage_take_(s, attn_mul_(units, attn_mul_(f->q.len, a->k)), 4);
+  /* a row's pages have no more keys than there are */
+  const int64_t most = attn_mul_(a->k, a->p.page) < f->k.len ? a->k * a->p.page : f->k.len;
+  memset(&a->lists, 0, sizeof a->lists);
+  a->lists.per_batch = a->lists.per_head = 1, a->lists.edges = attn_mul_(f->q.len, most);
+  a->indptr = (int64_t *)attn_stage_take_(s, attn_mul_(units, attn_add_(f->q.len, 1)), 8);
+  a->col = (int32_t *)attn_stage_take_(s, attn_mul_(units, a->lists.edges), 4);
+  a->lists.indptr = a->indptr, a->lists.col = a->col;
+  a->bounds = a->p.bounds;
+  if (!a->bounds.data) {
+    if (!attn_stage_key_blocks_(s, &a->blocks, f, a->p.page, ATTN_KEY_BLOCK_BOUNDS)) return 0;
+    a->bounds = a->blocks.y;
+  }
+  attn_topk_plan_(&a->search, s->table, width,
+                  others < 1      ? 1
+                  : others < some ? others
+                                  : some,
+                  ATTN_F32, 0);
+  if (!attn_stage_for_(
+          s, attn_mul_(attn_mul_(f->q.batch, f->k.heads), attn_tiles_of_(attn_mul_(f->q.len, g))),
+          attn_quest_item_, a,
+          attn_add_(a->search.bytes, attn_piece_(attn_add_(attn_mul_(3, f->q.dim), ATTN_TILE_), 4)),
+          &a->memory) ||
+      !attn_stage_for_(s, units, attn_quest_lists_, a, 0, NULL))
+    return 0;
+  attn_problem_clear_(&attend);
+  attend.o = f->o, attend.q = f->q, attend.k = f->k, attend.v = f->v;
+  memset(&a->listed, 0, sizeof a->listed);
+  a->listed.lists = &a->lists, a->listed.most = most;
+  return attn_stage_listed_(s, &attend, &a->p.attention, &a->listed);
+}
+
+ATTN_COLD_ int attn_quest_check_(attn_error_ *e, attn_quest_job_ *a, const attn_quest_params *p,
+                                 const attn_ctx *ctx, int *workers, int query) {
+  if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it says what a page is");
+  a->p = *p;
+  if (p->page < 1) return attn_reject_(e, ATTN_E_RANGE, "params.page must be at least 1");
+  if (p->pages < 1) return attn_reject_(e, ATTN_E_RANGE, "params.pages must be at least 1");
+  if (!attn_selected_plan_(e, &a->f, &p->attention, ctx, workers, !query)) return 0;
+  attn_softmax_ *f = &a->f;
+  attn_operand_ op =
+      ATTN_OPERAND_(&a->p.bounds, "params.bounds", ATTN_OPTIONAL_ | ATTN_IS_F32_, f->k.batch,
+                    f->k.heads, attn_pick_blocks_(f->k.len, p->page), attn_mul_(2, f->k.dim),
+                    "params.bounds must be f32 [B, Hk, ceil(Tk / page), 2 dk]");
+  const int64_t count = attn_mul_(attn_mul_(f->q.batch, f->q.heads), attn_mul_(f->q.len, p->pages));
+  return attn_check_operand_(e, &op, f->q.heads) &&
+         attn_selected_apart_(e, ctx, f, p->index, count, &op.span, 1);
+}
+
+ATTN_COLD_ attn_status attn_quest_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        const attn_quest_params *params, attn_ctx *ctx,
+                                        size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_quest_job_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.f.o = o, a.f.q = q, a.f.k = k, a.f.v = v;
+  (void)attn_quest_check_(&e, &a, params, ctx, &workers, bytes != NULL);
+  return attn_step_call_or_(
+      &e, a.f.table, workers, ctx, attn_quest_steps_, &a, "chosen pages, as lists of keys",
+      e.status == ATTN_OK && attn_nothing_(&a.f) ? "no queries" : NULL, bytes);
+}
+ATTN_CALL_(attn_quest, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_quest_params *params)
+/* <<< attn/families/selection/quest.h */
+/* >>> attn/families/selection/dsa.h */
+/* families/selection/dsa.h owns attention to keys that an indexer chooses (M3): the indexer's scores, 64 queries at a
+ * time, and the lists that all heads share. */
+
+typedef struct attn_dsa_job_ {
+  attn_softmax_ f; /* the call as attn_sdpa would see it */
+  attn_dsa_params p;
+  attn_topk_ search;
+  attn_edges_params lists;
+  attn_listed_ listed;
+  int64_t *indptr;
+  int32_t *col;
+  char *memory;
+  int64_t each, at_q, at_k, at_s, at_w;
+} attn_dsa_job_;
+
+/* What row i of entry b sees, and chooses. */
+ATTN_FUNC_ int64_t attn_dsa_sees_(const attn_dsa_job_ *a, int64_t b, int64_t i) {
+  return attn_clamp_(i + a->f.q_off + 1, 0, attn_pick_keys_(&a->f, b));
+}
+
+ATTN_FUNC_ void attn_dsa_count_(void *job, int worker, int64_t b) {
+  const attn_dsa_job_ *a = (const attn_dsa_job_ *)job;
+  int64_t *ptr = a->indptr + b * (a->f.q.len + 1);
+  (void)worker;
+  ptr[0] = 0;
+  for (int64_t i = 0; i < a->f.q.len; i++) {
+    const int64_t sees = attn_dsa_sees_(a, b, i);
+    ptr[i + 1] = ptr[i] + (sees < a->p.k ? sees : a->p.k);
+  }
+}
+
+/* Scores of keys j .. j + n - 1, none of -inf: such a key is chosen before none. */
+ATTN_FUNC_ void attn_dsa_scores_(const attn_dsa_job_ *a, attn_topk_ *t, char *memory, int64_t b,
+                                 int64_t j, int64_t n) {
+  const attn_table_ *f = a->search.table;
+  const attn_tensor *ki = &a->p.ki;
+  const int64_t di = ki->dim, heads = a->p.qi.heads;
+  const float *q = (const float *)(const void *)(memory + a->at_q),
+              *w = (const float *)(const void *)(memory + a->at_w);
+  float *s = (float *)(void *)(memory + a->at_s), *wide = (float *)(void *)(memory + a->at_k),
+        top[ATTN_TILE_] = {0};
+  const float *k = (const float *)(const void *)attn_at_(ki, b, 0, j);
+  const attn_rows_scale_ scale = attn_scales_at_(&a->p.ki_scales, b, 0, j);
+  const int after = scale.scale && !scale.zero && !scale.group;
+  int64_t stride = ki->stride_len;
+  if (ki->dtype != ATTN_F32) {
+    f->widen(wide, k, stride, NULL, n, di, ki->dtype, after ? NULL : &scale);
+    k = wide, stride = di;
+  }
+  memset(t->s, 0, (size_t)(n * ATTN_TILE_) * sizeof(float));
+  for (int64_t h = 0; h < heads; h++) {
+    float by[ATTN_TILE_], sum[ATTN_TILE_]; /* local: compilers then know that nothing overlaps */
+    memcpy(by, w + h * ATTN_TILE_, sizeof by);
+    attn_on_(tile, f)->score_block(s, q + h * di * ATTN_TILE_, k, stride, n, di, 0, t->groups, top);
+    for (int64_t e = 0; e < n; e++) {
+      const float *x = s + e * ATTN_TILE_;
+      memcpy(sum, t->s + e * ATTN_TILE_, sizeof sum);
+      for (int r = 0; r < ATTN_TILE_; r++) sum[r] += by[r] * (x[r] < 0.0f ? 0.0f : x[r]);
+      memcpy(t->s + e * ATTN_TILE_, sum, sizeof sum);
+    }
+  }
+  for (int64_t e = 0; e < n; e++) {
+    const float x = after ? scale.scale[e * scale.stride] : 1.0f;
+    for (int r = 0; r < ATTN_TILE_; r++) {
+      const float y = t->s[e * ATTN_TILE_ + r] * x;
+      t->s[e * ATTN_TILE_ + r] = y < -FLT_MAX ? -FLT_MAX : y;
+    }
+  }
+}
+
+/* The keys of 64 queries. */
+ATTN_FUNC_ void attn_dsa_item_(void *job, int worker, int64_t item) {
+  const attn_dsa_job_ *a = (const attn_dsa_job_ *)job;
+  const attn_tensor *qi = &a->p.qi;
+  const int64_t tiles = attn_tiles_of_(a->f.q.len), b = item / tiles,
+                i0 = item % tiles * ATTN_TILE_;
+  const int64_t left = a->f.q.len - i0, *ptr = a->indptr + b * (a->f.q.len + 1) + i0;
+  const int n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
+  int64_t lo[ATTN_TILE_] = {0}, sees[ATTN_TILE_] = {0}, end = 0;
+  const void *row[ATTN_TILE_] = {NULL};
+  char *memory = a->memory + worker * a->each;
+  attn_topk_ t = a->search;
+  for (int r = 0; r < n; r++) {
+    sees[r] = attn_dsa_sees_(a, b, i0 + r);
+    if (sees[r] > end) end = sees[r];
+    row[r] = attn_at_(qi, b, 0, i0 + r);
+  }
+  attn_topk_open_(&t, memory, row, n, qi->dtype, 1.0f);
+  attn_pick_open_(&t);
+  for (int64_t h = 0; end > a->p.k && h < qi->heads; h++) {
+    float *q = (float *)(void *)(memory + a->at_q) + h * qi->dim * ATTN_TILE_;
+    float *w = (float *)(void *)(memory + a->at_w) + h * ATTN_TILE_;
+    for (int r = 0; r < n; r++) row[r] = attn_at_(qi, b, h, i0 + r);
+    t.table->pack(q, row, n, qi->dim, (int)qi->dtype, 1.0f, FLT_MIN);
+    for (int r = 0; r < ATTN_TILE_; r++)
+      w[r] = r < n ? attn_number_(attn_at_(&a->p.wi, b, 0, i0 + r), h, a->p.wi.dtype, NULL) : 0.0f;
+  }
+  for (int64_t j = 0; end > a->p.k && j < end; j += ATTN_PICK_) {
+    const int64_t m = end - j < ATTN_PICK_ ? end - j : (int64_t)ATTN_PICK_;
+    attn_dsa_scores_(a, &t, memory, b, j, m);
+    attn_pick_take_(&t, m, j, lo, sees);
+  }
+  for (int r = 0; r < n; r++) {
+    int32_t *to = a->col + b * a->lists.edges + ptr[r];
+    const int64_t many = ptr[r + 1] - ptr[r];
+    if (sees[r] > a->p.k)
+      attn_pick_write_(&t, r, to, 0, many);
+    else
+      for (int64_t e = 0; e < many; e++) to[e] = (int32_t)e;
+    for (int64_t e = 0; a->p.index && e < a->p.k; e++)
+      a->p.index[(b * a->f.q.len + i0 + r) * a->p.k + e] = e < many ? to[e] : -1;
+  }
+}
+
+ATTN_COLD_ int attn_dsa_steps_(attn_stage_ *s, void *job) {
+  attn_dsa_job_ *a = (attn_dsa_job_ *)job;
+  const attn_softmax_ *f = &a->f;
+  attn_softmax_ attend;
+  const int64_t tq = f->q.len, heads = a->p.qi.heads, most = a->p.k < f->k.len ? a->p.k : f->k.len;
+  memset(&a->lists, 0, sizeof a->lists);
+  memset(&a->listed, 0, sizeof a->listed);
+  a->lists.per_batch = 1, a->lists.edges = attn_mul_(tq, most);
+  a->indptr = (int64_t *)attn_stage_take_(s, attn_mul_(f->q.batch, attn_add_(tq, 1)), 8);
+  a->col = (int32_t *)attn_stage_take_(s, attn_mul_(f->q.batch, a->lists.edges), 4);
+  a->lists.indptr = a->indptr, a->lists.col = a->col;
+  a->listed.lists = &a->lists, a->listed.most = most;
+  attn_topk_plan_(&a->search, s->table, a->p.qi.dim, most > 0 ? most : 1, ATTN_F32, 0);
+  a->at_q = a->search.bytes;
+  a->at_k =
+      attn_add_(a->at_q, attn_piece_(attn_mul_(attn_mul_(heads, a->p.qi.dim), ATTN_TILE_), 4));
+  a->at_s = attn_add_(a->at_k, attn_piece_(attn_mul_(a->p.qi.dim, ATTN_PICK_), 4));
+  a->at_w = attn_add_(a->at_s, attn_piece_((int64_t)ATTN_PICK_ * ATTN_TILE_, 4));
+  a->each = attn_add_(a->at_w, attn_piece_(attn_mul_(heads, ATTN_TILE_), 4));
+  if (!attn_stage_for_(s, f->q.batch, attn_dsa_count_, a, 0, NULL) ||
+      !attn_stage_for_(s, attn_mul_(f->q.batch, attn_tiles_of_(tq)), attn_dsa_item_, a, a->each,
+                       &a->memory))
+    return 0;
+  attn_problem_clear_(&attend);
+  attend.o = f->o, attend.q = f->q, attend.k = f->k, attend.v = f->v;
+  return attn_stage_listed_(s, &attend, &a->p.attention, &a->listed);
+}
+
+ATTN_COLD_ int attn_dsa_check_(attn_error_ *e, attn_dsa_job_ *a, const attn_dsa_params *p,
+                               const attn_ctx *ctx, int *workers, int query) {
+  static const char wki[] = ATTN_WORDS_("params.ki");
+  static const attn_scales_words_ wks = ATTN_SCALES_WORDS_("params.ki_scales", "params.ki");
+  attn_spans_ all;
+  attn_span_ *key;
+  all.n = 0, key = attn_spans_more_(&all, 1);
+  if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the indexer");
+  a->p = *p;
+  memset(&a->p.ki_scales, 0, sizeof a->p.ki_scales);
+  if (p->k < 1) return attn_reject_(e, ATTN_E_RANGE, "params.k must be at least 1");
+  if (!attn_selected_plan_(e, &a->f, &p->attention, ctx, workers, !query)) return 0;
+  attn_softmax_ *f = &a->f;
+  const int64_t any = ATTN_ANY_;
+  attn_operand_ op[] = {ATTN_OPERAND_(&a->p.qi, "params.qi", 0, f->q.batch, any, f->q.len, any,
+                                      "params.qi must be [B, HI, Tq, di]"),
+                        ATTN_OPERAND_(&a->p.wi, "params.wi", 0, f->q.batch, 1, f->q.len,
+                                      p->qi.heads, "params.wi must be [B, 1, Tq, HI]")};
+  if (!attn_check_given_(e, op, 2)) return 0;
+  for (int i = 0; i < 2; i++) {
+    if (!attn_check_operand_(e, &op[i], f->q.heads)) return 0;
+    *attn_spans_more_(&all, 1) = op[i].span;
+  }
+  if (!attn_check_stored_(e, &a->p.ki, wki, key)) return 0;
+  if (a->p.ki.batch != f->k.batch || a->p.ki.heads != 1 || a->p.ki.len != f->k.len ||
+      a->p.ki.dim != a->p.qi.dim)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.ki must be [B, 1, Tk, di]");
+  if (!attn_take_scales_(e, &a->p.ki_scales, &p->ki_scales, &a->p.ki, &wks, &all)) return 0;
+  return attn_selected_apart_(e, ctx, f, p->index, attn_mul_(f->q.batch, attn_mul_(f->q.len, p->k)),
+                              all.span, all.n);
+}
+
+ATTN_COLD_ attn_status attn_dsa_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const attn_dsa_params *params, attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_dsa_job_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.f.o = o, a.f.q = q, a.f.k = k, a.f.v = v;
+  (void)attn_dsa_check_(&e, &a, params, ctx, &workers, bytes != NULL);
+  return attn_step_call_or_(
+      &e, a.f.table, workers, ctx, attn_dsa_steps_, &a, "chosen keys, the same for all heads",
+      e.status == ATTN_OK && attn_nothing_(&a.f) ? "no queries" : NULL, bytes);
+}
+ATTN_CALL_(attn_dsa, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_dsa_params *params)
+/* <<< attn/families/selection/dsa.h */
+/* >>> attn/families/selection/nsa_compress.h */
+/* families/selection/nsa_compress.h owns keys and values compressed along the sequence (M3): means, or products of
+ * what stands in a window with a learned matrix. */
+
+typedef struct attn_nsa_compress_job_ {
+  const attn_table_ *table;
+  attn_tensor y, x, flat; /* flat: the rows of a product */
+  attn_nsa_compress_params p;
+  int64_t first, rows; /* of y, which are made */
+  char *memory;
+  int64_t each;
+} attn_nsa_compress_job_;
+
+/* Compressed rows that end within so many. */
+ATTN_FUNC_ int64_t attn_nsa_rows_(int64_t len, int64_t block, int64_t stride) {
+  return len < block ? 0 : (len - block) / stride + 1;
+}
+
+ATTN_FUNC_ void attn_nsa_compress_item_(void *job, int worker, int64_t item) {
+  const attn_nsa_compress_job_ *a = (const attn_nsa_compress_job_ *)job;
+  const int64_t unit = item / a->rows, b = unit / a->x.heads, h = unit % a->x.heads,
+                c = a->first + item % a->rows;
+  const int64_t n = a->p.block, dim = a->x.dim, from = c * a->p.stride,
+                rows = a->p.kv_len ? a->p.kv_len[b] : a->x.len;
+  double *sum = (double *)(void *)(a->memory + worker * a->each);
+  float *row = (float *)(void *)(a->memory + worker * a->each + attn_piece_(dim, 8));
+  const int learned = a->p.w.data != NULL;
+  float *to = (float *)(void *)(learned ? attn_at_(&a->flat, b, h, item % a->rows)
+                                        : attn_at_(&a->y, b, h, c));
+  memset(to, 0, (size_t)(learned ? n * dim : dim) * sizeof *to);
+  if (from + n > rows) return;
+  for (int64_t x = 0; x < dim; x++) sum[x] = 0.0;
+  for (int64_t i = 0; i < n; i++) {
+    float *at = learned ? to + i * dim : row;
+    a->table->widen(at, attn_at_(&a->x, b, h, from + i), 0, NULL, 1, dim, a->x.dtype, NULL);
+    if (learned && a->p.e.data)
+      for (int64_t x = 0; x < dim; x++)
+        at[x] +=
+            attn_number_(attn_at_(&a->p.e, 0, a->p.e.heads > 1 ? h : 0, i), x, a->p.e.dtype, NULL);
+    for (int64_t x = 0; !learned && x < dim; x++) sum[x] += (double)at[x];
+  }
+  for (int64_t x = 0; !learned && x < dim; x++) to[x] = (float)(sum[x] / (double)n);
+}
+
+ATTN_COLD_ int attn_nsa_compress_steps_(attn_stage_ *s, void *job) {
+  attn_nsa_compress_job_ *a = (attn_nsa_compress_job_ *)job;
+  const int64_t all = attn_nsa_rows_(a->x.len, a->p.block, a->p.stride), dim = a->x.dim;
+  a->table = s->table;
+  /* the first that ends behind what has not changed */
+  a->first = attn_nsa_rows_(a->p.first, a->p.block, a->p.stride);
+  a->rows = all - a->first;
+  a->each = attn_add_(attn_piece_(dim, 8), attn_piece_(dim, 4));
+  if (a->rows <= 0) return 1;
+  const int64_t units = attn_mul_(a->x.batch, a->x.heads);
+  if (a->p.w.data)
+    a->flat = attn_stage_tensor_(s, a->x.batch, a->x.heads, a->rows, attn_mul_(a->p.block, dim));
+  return attn_stage_for_(s, attn_mul_(units, a->rows), attn_nsa_compress_item_, a, a->each,
+                         &a->memory) &&
+         (!a->p.w.data ||
+          attn_stage_gemm_(s, attn_stage_rows_(a->y, a->first, a->rows), a->flat, a->p.w, NULL));
+}
+
+/* Sizes that are 0 become the paper's. */
+ATTN_COLD_ int attn_nsa_sizes_(attn_error_ *e, int64_t *block, int64_t *stride) {
+  if (*block == 0) *block = 32;
+  if (*stride == 0) *stride = 16;
+  if (*block < 1 || *stride < 1 || *block % *stride != 0)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.block and stride must be positive, and stride divide block");
+  return 1;
+}
+
+ATTN_COLD_ int attn_nsa_compress_check_(attn_error_ *e, attn_nsa_compress_job_ *a,
+                                        const attn_nsa_compress_params *p, const attn_ctx *ctx,
+                                        int query) {
+  const int64_t any = ATTN_ANY_, all = ATTN_ONE_OR_ALL_;
+  attn_spans_ spans;
+  if (p) a->p = *p;
+  p = &a->p;
+  spans.n = 0;
+  if (!attn_nsa_sizes_(e, &a->p.block, &a->p.stride)) return 0;
+  attn_operand_ op[] = {
+      ATTN_OPERAND_(&a->x, "x", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->p.w, "params.w", ATTN_OPTIONAL_, 1, all, attn_mul_(p->block, a->x.dim), any,
+                    "params.w must be [1, 1 or H, block * dim, dim']"),
+      ATTN_OPERAND_(&a->p.e, "params.e", ATTN_OPTIONAL_, 1, all, p->block, a->x.dim,
+                    "params.e must be [1, 1 or H, block, dim]"),
+      ATTN_OPERAND_(&a->y, "y", ATTN_OUT_ | ATTN_IS_F32_, a->x.batch, a->x.heads,
+                    attn_nsa_rows_(a->x.len, p->block, p->stride), p->w.data ? p->w.dim : a->x.dim,
+                    "y must be f32 [B, H, (T - block) / stride + 1, dim or that of params.w]")};
+  for (int i = 0; i < 4; i++)
+    if (!attn_check_operand_(e, &op[i], a->x.heads)) return 0;
+  if (p->e.data && !p->w.data) return attn_reject_(e, ATTN_E_NULL, "params.e needs params.w");
+  if (p->first < 0 || p->first > a->x.len)
+    return attn_reject_(e, ATTN_E_RANGE, "params.first must lie in 0..x.len");
+  return attn_take_array_(e, p->kv_len, a->x.batch, 4,
+                          "params.kv_len must be aligned to its elements", &spans) &&
+         attn_check_apart_(e, ctx, op, 4, spans.span, spans.n) &&
+         (query || attn_check_lens_(e, p->kv_len, a->x.batch, a->x.len,
+                                    "params.kv_len must lie in 0..x.len"));
+}
+
+ATTN_COLD_ attn_status attn_nsa_compress_call_(attn_tensor y, attn_tensor x,
+                                               const attn_nsa_compress_params *params,
+                                               attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_nsa_compress_job_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.y = y, a.x = x;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    (void)attn_nsa_compress_check_(&e, &a, params, ctx, bytes != NULL);
+  return attn_step_call_(&e, table, workers, ctx, attn_nsa_compress_steps_, &a, "compressed rows",
+                         bytes);
+}
+ATTN_CALL_(attn_nsa_compress, (y, x, params), attn_tensor y, attn_tensor x,
+           const attn_nsa_compress_params *params)
+/* <<< attn/families/selection/nsa_compress.h */
+/* >>> attn/families/selection/nsa.h */
+/* families/selection/nsa.h owns native sparse attention (M3): the choice of blocks by the weights of compressed keys,
+ * and the sum of three branches. */
+
+typedef struct attn_nsa_job_ {
+  attn_softmax_ f; /* the call as attn_sdpa would see it */
+  attn_nsa_params p;
+  attn_nsa_compress_job_ compress[2];
+  attn_tensor k_cmp, v_cmp, lse, part[3];
+  attn_topk_ search;
+  attn_visits_ visit;
+  int32_t *index;
+  int64_t queries; /* of an item of the choice */
+  char *memory;
+  int64_t each, at_qt, at_s, at_p;
+} attn_nsa_job_;
+
+/* Compressed keys that row i of entry b sees. */
+ATTN_FUNC_ int64_t attn_nsa_sees_(const attn_nsa_job_ *a, int64_t b, int64_t i) {
+  const int64_t keys = attn_clamp_(i + a->f.q_off + 1, 0, attn_pick_keys_(&a->f, b));
+  return attn_nsa_rows_(keys, a->p.block, a->p.stride);
+}
+
+ATTN_FUNC_ void attn_nsa_range_(const void *user, int64_t batch, int64_t row, int64_t *lo,
+                                int64_t *hi) {
+  *lo = 0, *hi = attn_nsa_sees_((const attn_nsa_job_ *)user, batch, row);
+}
+
+/* Weights of the compressed keys, summed over the heads of a group: sum [key][query], n queries from i0 on. */
+ATTN_FUNC_ void attn_nsa_weights_(const attn_nsa_job_ *a, char *memory, int64_t b, int64_t head,
+                                  int64_t i0, int n, float *sum) {
+  const attn_softmax_ *f = &a->f;
+  const int64_t g = f->q.heads / f->k.heads, lanes = n * g, dk = f->q.dim,
+                most = attn_nsa_sees_(a, b, i0 + n - 1);
+  float *qt = (float *)(void *)(memory + a->at_qt), *s = (float *)(void *)(memory + a->at_s);
+  const float scale = (float)f->scale;
+  memset(sum, 0, (size_t)(most * n) * sizeof *sum);
+  for (int64_t at = 0; at < lanes; at += ATTN_TILE_) {
+    const int m = lanes - at < ATTN_TILE_ ? (int)(lanes - at) : (int)ATTN_TILE_;
+    const void *row[ATTN_TILE_] = {NULL};
+    float lse[ATTN_TILE_], top[ATTN_TILE_] = {0};
+    int64_t sees[ATTN_TILE_];
+    for (int r = 0; r < m; r++) {
+      const int64_t i = i0 + (at + r) / g, h = head * g + (at + r) % g;
+      row[r] = attn_at_(&f->q, b, h, i);
+      lse[r] = *(const float *)(const void *)attn_at_(&a->lse, b, h, i);
+      sees[r] = attn_nsa_sees_(a, b, i);
+    }
+    a->search.table->pack(qt, row, m, dk, (int)f->q.dtype, 1.0f, FLT_MIN);
+    for (int64_t j = 0; j < most; j += ATTN_BLOCK_) {
+      const int64_t keys = most - j < ATTN_BLOCK_ ? most - j : (int64_t)ATTN_BLOCK_;
+      const float *k = (const float *)(const void *)attn_at_(&a->k_cmp, b, head, j);
+      attn_on_(tile, a->search.table)
+          ->score_block(s, qt, k, a->k_cmp.stride_len, keys, dk, 0,
+                        (m + ATTN_GROUP_ - 1) / ATTN_GROUP_, top);
+      for (int64_t e = 0; e < keys; e++)
+        for (int r = 0; r < ATTN_TILE_; r++) {
+          float *x = s + e * ATTN_TILE_ + r;
+          *x = r < m && j + e < sees[r] ? *x * scale - lse[r] : -INFINITY;
+        }
+      a->search.table->exp(s, s, keys * ATTN_TILE_);
+      for (int64_t e = 0; e < keys; e++)
+        for (int r = 0; r < m; r++) sum[(j + e) * n + (at + r) / g] += s[e * ATTN_TILE_ + r];
+    }
+  }
+}
+
+/* The blocks of some queries of one key head. */
+ATTN_FUNC_ void attn_nsa_item_(void *job, int worker, int64_t item) {
+  const attn_nsa_job_ *a = (const attn_nsa_job_ *)job;
+  const attn_softmax_ *f = &a->f;
+  const int64_t tiles = attn_pick_blocks_(f->q.len, a->queries), unit = item / tiles,
+                i0 = item % tiles * a->queries;
+  const int64_t b = unit / f->k.heads, head = unit % f->k.heads, left = f->q.len - i0,
+                k = a->visit.k;
+  const int n = left < a->queries ? (int)left : (int)a->queries;
+  const int64_t size = a->p.select, blocks = attn_pick_blocks_(attn_pick_keys_(f, b), size);
+  const int64_t many = size / a->p.stride, few = a->p.block / a->p.stride;
+  char *memory = a->memory + worker * a->each;
+  float *sum = (float *)(void *)(memory + a->at_p);
+  int64_t own[ATTN_TILE_], lo[ATTN_TILE_] = {0}, hi[ATTN_TILE_] = {0}, most = 0;
+  const void *none[1] = {NULL};
+  attn_topk_ t = a->search;
+  attn_nsa_weights_(a, memory, b, head, i0, n, sum);
+  attn_topk_open_(&t, memory, none, 0, ATTN_F32, 1.0f);
+  attn_pick_open_(&t);
+  t.n = n, t.groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
+  for (int r = 0; r < n; r++) {
+    own[r] = attn_pick_block_(i0 + r + f->q_off, size);
+    hi[r] = attn_clamp_(own[r] + 1, 0, blocks);
+    if (hi[r] > most) most = hi[r];
+  }
+  for (int64_t j = 0; j < most; j += ATTN_PICK_) {
+    const int64_t m = most - j < ATTN_PICK_ ? most - j : (int64_t)ATTN_PICK_;
+    for (int r = 0; r < n; r++) {
+      const int64_t sees = attn_nsa_sees_(a, b, i0 + r);
+      for (int64_t e = 0; e < m; e++) {
+        const int64_t block = j + e;
+        float x = 0.0f;
+        for (int64_t c = block * many - few + 1; c < (block + 1) * many; c++) {
+          /* how often m - n is c - block many, with m < many and n < few */
+          const int64_t d = c - block * many, from = d > 0 ? d : 0,
+                        to = d + few < many ? d + few : many;
+          if (c >= 0 && c < sees) x += (float)(to - from) * sum[c * n + r];
+        }
+        const int forced =
+            block == own[r] || (k > 1 && block == own[r] - 1) || (k > 2 && block == 0);
+        t.s[e * ATTN_TILE_ + r] = forced ? -INFINITY : x;
+      }
+    }
+    attn_pick_take_(&t, m, j, lo, hi);
+  }
+  for (int r = 0; r < n; r++) {
+    int32_t *to = a->index + (unit * f->q.len + i0 + r) * k;
+    int64_t some = 0;
+    if (own[r] >= 0 && own[r] < blocks) to[some++] = (int32_t)own[r];
+    if (own[r] >= 1 && own[r] - 1 < blocks && some < k && k > 1) to[some++] = (int32_t)own[r] - 1;
+    if (own[r] >= 2 && blocks > 0 && some < k && k > 2) to[some++] = 0;
+    attn_pick_write_(&t, r, to, some, k);
+  }
+}
+
+/* o = the branches times their gates, 64 rows. */
+ATTN_FUNC_ void attn_nsa_sum_(void *job, int worker, int64_t item) {
+  const attn_nsa_job_ *a = (const attn_nsa_job_ *)job;
+  const attn_tensor *o = &a->f.o;
+  const int64_t tiles = attn_tiles_of_(o->len), unit = item / tiles, b = unit / o->heads,
+                h = unit % o->heads;
+  const int64_t i0 = item % tiles * ATTN_TILE_,
+                i1 = o->len - i0 < ATTN_TILE_ ? o->len : i0 + ATTN_TILE_;
+  float *sum = (float *)(void *)(a->memory + worker * attn_piece_(o->dim, 4));
+  for (int64_t i = i0; i < i1; i++) {
+    for (int64_t c = 0; c < o->dim; c++) sum[c] = 0.0f;
+    for (int x = 0; x < 3; x++) {
+      const float *part = (const float *)(const void *)attn_at_(&a->part[x], b, h, i);
+      const float gate = attn_number_(attn_at_(&a->p.gate, b, h, i), x, a->p.gate.dtype, NULL);
+      for (int64_t c = 0; gate != 0.0f && c < o->dim; c++) sum[c] += gate * part[c];
+    }
+    a->search.table->blend(attn_at_(o, b, h, i), sum, NULL, o->dtype, ATTN_F32, ATTN_F32, o->dim,
+                           1.0f, 0.0f);
+  }
+}
+
+/* The compressed keys or values: given, or means. */
+ATTN_COLD_ int attn_nsa_means_(attn_stage_ *s, attn_nsa_job_ *a, int n, attn_tensor *to) {
+  attn_nsa_compress_job_ *c = &a->compress[n];
+  const attn_tensor *x = n ? &a->f.v : &a->f.k;
+  *to = n ? a->p.v_cmp : a->p.k_cmp;
+  if (to->data) return 1;
+  c->x = *x, c->p.block = a->p.block, c->p.stride = a->p.stride, c->p.kv_len = a->p.kv_len;
+  c->y = attn_stage_tensor_(s, x->batch, x->heads, attn_nsa_rows_(x->len, a->p.block, a->p.stride),
+                            x->dim);
+  *to = c->y;
+  return attn_nsa_compress_steps_(s, c);
+}
+
+ATTN_COLD_ int attn_nsa_steps_(attn_stage_ *s, void *job) {
+  attn_nsa_job_ *a = (attn_nsa_job_ *)job;
+  const attn_softmax_ *f = &a->f;
+  const attn_tensor *q = &f->q;
+  const int64_t g = q->heads / f->k.heads, units = attn_mul_(q->batch, f->k.heads), tq = q->len;
+  const int64_t blocks = attn_pick_blocks_(f->k.len, a->p.select), tile = ATTN_TILE_;
+  attn_softmax_ attend;
+  attn_sdpa_params p;
+  attn_selected x;
+  attn_visits_ *v = &a->visit;
+  for (int n = 0; n < 3; n++) a->part[n] = attn_stage_tensor_(s, q->batch, q->heads, tq, f->v.dim);
+  a->lse = attn_stage_tensor_(s, q->batch, q->heads, tq, 1);
+  memset(v, 0, sizeof *v);
+  v->size = a->p.select, v->heads = f->k.heads;
+  v->k = a->p.index || a->p.blocks < blocks ? a->p.blocks : blocks > 0 ? blocks : 1;
+  a->index = a->p.index ? a->p.index
+                        : (int32_t *)attn_stage_take_(s, attn_mul_(units, attn_mul_(tq, v->k)), 4);
+  v->index = a->index;
+  if (!attn_nsa_means_(s, a, 0, &a->k_cmp) || !attn_nsa_means_(s, a, 1, &a->v_cmp)) return 0;
+  memset(&p, 0, sizeof p);
+  p.scale = a->p.scale, p.lse = a->lse, p.one_order = 1;
+  if (!attn_stage_ranged_(s, a->part[0], *q, a->k_cmp, a->v_cmp, &p, attn_nsa_range_, a)) return 0;
+  a->queries = g < tile ? tile / g : 1;
+  attn_topk_plan_(&a->search, s->table, 1, v->k, ATTN_F32, 0);
+  a->at_qt = a->search.bytes;
+  a->at_s = attn_add_(a->at_qt, attn_piece_(attn_mul_(q->dim, tile), 4));
+  a->at_p = attn_add_(a->at_s, attn_piece_(ATTN_BLOCK_ * tile, 4));
+  a->each = attn_add_(a->at_p, attn_piece_(attn_mul_(a->k_cmp.len, a->queries), 4));
+  if (!attn_stage_for_(s, attn_mul_(units, attn_pick_blocks_(tq, a->queries)), attn_nsa_item_, a,
+                       a->each, &a->memory))
+    return 0;
+  memset(&x, 0, sizeof x);
+  x.scale = a->p.scale, x.has_q_off = a->p.has_q_off, x.q_off = a->p.q_off, x.kv_len = a->p.kv_len;
+  attn_problem_clear_(&attend);
+  attend.o = a->part[1], attend.q = *q;
+  attend.k = a->p.k_sel.data ? a->p.k_sel : f->k, attend.v = a->p.v_sel.data ? a->p.v_sel : f->v;
+  if (!attn_stage_visit_(s, &attend, &x, v)) return 0;
+  memset(&p, 0, sizeof p);
+  p.scale = x.scale, p.has_q_off = x.has_q_off, p.q_off = x.q_off, p.kv_len = x.kv_len,
+  p.one_order = p.causal = 1;
+  p.window = attn_window_of(a->p.window - 1, -1);
+  return attn_stage_sdpa_(s, a->part[2], *q, a->p.k_win.data ? a->p.k_win : f->k,
+                          a->p.v_win.data ? a->p.v_win : f->v, &p) &&
+         attn_stage_for_(s, attn_mul_(attn_mul_(q->batch, q->heads), attn_tiles_of_(tq)),
+                         attn_nsa_sum_, a, attn_piece_(f->v.dim, 4), &a->memory);
+}
+
+ATTN_COLD_ int attn_nsa_check_(attn_error_ *e, attn_nsa_job_ *a, const attn_nsa_params *p,
+                               const attn_ctx *ctx, int *workers, int query) {
+  attn_selected x;
+  attn_spans_ all;
+  all.n = 0;
+  if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the gates");
+  a->p = *p;
+  if (!attn_nsa_sizes_(e, &a->p.block, &a->p.stride)) return 0;
+  if (a->p.select == 0) a->p.select = 64;
+  if (a->p.blocks == 0) a->p.blocks = 16;
+  if (a->p.window == 0) a->p.window = 512;
+  if (a->p.select < 1 || a->p.select % a->p.stride != 0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.select must be positive, and stride divide it");
+  if (a->p.blocks < 1) return attn_reject_(e, ATTN_E_RANGE, "params.blocks must not be negative");
+  if (a->p.window < 1) return attn_reject_(e, ATTN_E_RANGE, "params.window must not be negative");
+  memset(&x, 0, sizeof x);
+  x.scale = p->scale, x.has_q_off = p->has_q_off, x.q_off = p->q_off, x.kv_len = p->kv_len;
+  if (!attn_selected_plan_(e, &a->f, &x, ctx, workers, !query)) return 0;
+  attn_softmax_ *f = &a->f;
+  const attn_tensor *k = &f->k, *v = &f->v;
+  const int64_t n = attn_nsa_rows_(k->len, a->p.block, a->p.stride);
+  const int given = ATTN_OPTIONAL_;
+  if (k->heads != v->heads) return attn_reject_(e, ATTN_E_HEADS, "v.heads must equal k.heads");
+  if (attn_quantized_(k->dtype) || attn_quantized_(v->dtype))
+    return attn_reject_(e, ATTN_E_DTYPE, "k and v must be ATTN_F32, ATTN_F16 or ATTN_BF16");
+  attn_operand_ op[] = {
+      ATTN_OPERAND_(&a->p.gate, "params.gate", 0, f->q.batch, f->q.heads, f->q.len, 3,
+                    "params.gate must be [B, H, Tq, 3]"),
+      ATTN_OPERAND_(&a->p.k_cmp, "params.k_cmp", given | ATTN_IS_F32_, k->batch, k->heads, n,
+                    k->dim, "params.k_cmp must be f32 [B, Hk, (Tk - block) / stride + 1, dk]"),
+      ATTN_OPERAND_(&a->p.v_cmp, "params.v_cmp", given | ATTN_IS_F32_, k->batch, k->heads, n,
+                    v->dim, "params.v_cmp must be f32 [B, Hk, (Tk - block) / stride + 1, dv]"),
+      ATTN_OPERAND_(&a->p.k_sel, "params.k_sel", given, k->batch, k->heads, k->len, k->dim,
+                    "params.k_sel must have the shape of k"),
+      ATTN_OPERAND_(&a->p.v_sel, "params.v_sel", given, k->batch, k->heads, k->len, v->dim,
+                    "params.v_sel must have the shape of v"),
+      ATTN_OPERAND_(&a->p.k_win, "params.k_win", given, k->batch, k->heads, k->len, k->dim,
+                    "params.k_win must have the shape of k"),
+      ATTN_OPERAND_(&a->p.v_win, "params.v_win", given, k->batch, k->heads, k->len, v->dim,
+                    "params.v_win must have the shape of v")};
+  if (!attn_check_given_(e, op, 1)) return 0;
+  for (int i = 0; i < 7; i++) {
+    if (!attn_check_operand_(e, &op[i], f->q.heads)) return 0;
+    *attn_spans_more_(&all, 1) = op[i].span;
+  }
+  const int64_t count =
+      attn_mul_(attn_mul_(f->q.batch, k->heads), attn_mul_(f->q.len, a->p.blocks));
+  return attn_selected_apart_(e, ctx, f, p->index, count, all.span, all.n);
+}
+
+ATTN_COLD_ attn_status attn_nsa_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const attn_nsa_params *params, attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_nsa_job_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.f.o = o, a.f.q = q, a.f.k = k, a.f.v = v;
+  (void)attn_nsa_check_(&e, &a, params, ctx, &workers, bytes != NULL);
+  return attn_step_call_or_(
+      &e, a.f.table, workers, ctx, attn_nsa_steps_, &a, "compressed keys, chosen blocks, a window",
+      e.status == ATTN_OK && attn_nothing_(&a.f) ? "no queries" : NULL, bytes);
+}
+ATTN_CALL_(attn_nsa, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_nsa_params *params)
+/* <<< attn/families/selection/nsa.h */
+/* >>> attn/families/selection/glance.h */
+/* families/selection/glance.h owns a glance: the weights of up to 64 queries on all keys that they see, side by side, so
+ * that a selection can sum them by key, by offset or by block. A query and a key may be a cell of neighbouring rows. */
+
+enum { ATTN_GLANCE_ = 48 }; /* keys that are multiplied at a time, as many as topk.h takes */
+
+typedef struct attn_glance_ {
+  const attn_table_ *table;
+  attn_tensor q, k;
+  int64_t cell; /* rows of one; 1: rows themselves */
+  float hi, lo; /* what a query is multiplied by, log2 units in two parts */
+  int64_t q_off;
+  int aligned; /* 1: the last row sits at the last key, in place of q_off */
+  attn_scales k_scales;
+  const int32_t *q_len, *kv_len;
+  int64_t at_qt, at_part, at_wide, at_zero, at_sums,
+      bytes; /* a worker's pieces, behind the weights */
+} attn_glance_;
+
+/* One tile of queries. */
+typedef struct attn_glanced_ {
+  float *s;                               /* [keys][tile] scores, then weights of a sum l */
+  float *list;                            /* [block] room for what is said of keys */
+  int n, groups;                          /* queries, and their groups of lanes */
+  int64_t keys;                           /* that the last of them sees */
+  int64_t limit[ATTN_TILE_];              /* keys that each sees */
+  float m[ATTN_TILE_], share[ATTN_TILE_]; /* maximum; 1 / l, 0 where a row sees nothing */
+  double l[ATTN_TILE_];
+} attn_glanced_;
+
+ATTN_FUNC_ int64_t attn_glance_rows_(const attn_glance_ *g, int64_t b) {
+  return attn_len_of_(g->q_len, b, g->q.len);
+}
+ATTN_FUNC_ int64_t attn_glance_keys_(const attn_glance_ *g, int64_t b) {
+  return attn_len_of_(g->kv_len, b, g->k.len);
+}
+
+/* The position of row 0. */
+ATTN_FUNC_ int64_t attn_glance_off_(const attn_glance_ *g, int64_t b) {
+  return g->aligned ? attn_glance_keys_(g, b) - attn_glance_rows_(g, b) : g->q_off;
+}
+
+/* Keys that query `at` sees, both in cells: those that begin no later than its last row. */
+ATTN_FUNC_ int64_t attn_glance_limit_(const attn_glance_ *g, int64_t b, int64_t at) {
+  const int64_t rows = attn_glance_rows_(g, b), keys = attn_glance_keys_(g, b);
+  const int64_t last = attn_min64_((at + 1) * g->cell, rows) - 1 + attn_glance_off_(g, b);
+  return last < 0 ? 0 : attn_min64_(last / g->cell + 1, attn_runs_of_(keys, g->cell));
+}
+
+/* The pieces of a worker's memory; scale is that of products of rows of q and k. */
+ATTN_COLD_ void attn_glance_plan_(attn_glance_ *g, const attn_table_ *table, float scale,
+                                  double over) {
+  const double by =
+      (scale == 0.0f ? attn_to_bits_(scale) ? 0.0 : 1.0 / sqrt((double)g->q.dim) : (double)scale) /
+      over;
+  const double s = attn_clamp_f64_(by * ATTN_LOG2E_);
+  const int64_t cells = attn_runs_of_(g->k.len, g->cell), dk = g->q.dim;
+  g->table = table, g->hi = (float)s, g->lo = (float)(s - (double)g->hi);
+  g->at_qt = attn_piece_(attn_mul_(cells, ATTN_TILE_), 4);
+  g->at_part = attn_add_(g->at_qt, attn_piece_(attn_mul_(dk, ATTN_TILE_), 4));
+  g->at_wide = attn_add_(g->at_part, attn_piece_(g->cell > 1 ? ATTN_GLANCE_ * ATTN_TILE_ : 0, 4));
+  g->at_zero = attn_add_(g->at_wide,
+                         attn_piece_(g->k.dtype == ATTN_F32 ? 0 : attn_mul_(dk, ATTN_GLANCE_), 4));
+  g->at_sums = attn_add_(g->at_zero, attn_piece_(dk, 4));
+  g->bytes = attn_add_(g->at_sums, attn_piece_(ATTN_BLOCK_, 4));
+}
+
+/* s = products of the tile with row `row` of each cell, or joins them to s. */
+ATTN_FUNC_ void attn_glance_products_(const attn_glance_ *g, attn_glanced_ *t, char *own, int64_t b,
+                                      int64_t h, int64_t row, const float *qt, float *top) {
+  const int64_t keys = attn_glance_keys_(g, b), dk = g->q.dim, step = g->k.stride_len * g->cell;
+  const int64_t n = attn_min64_(t->keys, keys > row ? (keys - 1 - row) / g->cell + 1 : 0);
+  const int64_t bytes = attn_bytes_(g->k.dtype, dk);
+  float *part = (float *)(void *)(own + g->at_part), *wide = (float *)(void *)(own + g->at_wide);
+  for (int64_t j = 0; j < n; j += ATTN_GLANCE_) {
+    const int64_t m = attn_min64_(n - j, ATTN_GLANCE_);
+    const char *at = attn_at_(&g->k, b, h, j * g->cell + row);
+    float *s = t->s + j * ATTN_TILE_;
+    const float *k = (const float *)(const void *)at;
+    int64_t stride = step;
+    for (int64_t r = j + ATTN_GLANCE_; r < attn_min64_(n, j + 2 * ATTN_GLANCE_); r++)
+      for (int64_t c = 0; c < bytes; c += 64)
+        ATTN_PREFETCH_(attn_at_(&g->k, b, h, r * g->cell + row) + c);
+    if (g->k.dtype != ATTN_F32) {
+      attn_rows_scale_ scale = attn_scales_at_(&g->k_scales, b, h, j * g->cell + row);
+      scale.stride *= g->cell;
+      g->table->widen(wide, at, step, NULL, m, dk, g->k.dtype, &scale);
+      k = wide, stride = dk;
+    }
+    attn_on_(tile, g->table)->score_block(row ? part : s, qt, k, stride, m, dk, 0, t->groups, top);
+    if (row && t->groups == ATTN_TILE_ / ATTN_GROUP_)
+      g->table->blend(s, s, part, ATTN_F32, ATTN_F32, ATTN_F32, m * ATTN_TILE_, 1.0f, 1.0f);
+    else if (row)
+      for (int64_t r = 0; r < m; r++, s += ATTN_TILE_)
+        g->table->blend(s, s, part + r * ATTN_TILE_, ATTN_F32, ATTN_F32, ATTN_F32,
+                        t->groups * ATTN_GROUP_, 1.0f, 1.0f);
+  }
+}
+
+/* Scores of queries first .. first + n - 1 (cells) of query head h, and their maxima; own: the worker's memory. */
+ATTN_FUNC_ void attn_glance_open_(const attn_glance_ *g, attn_glanced_ *t, char *own, int64_t b,
+                                  int64_t h, int64_t first, int64_t n) {
+  const int64_t rows = attn_glance_rows_(g, b), hk = h / (g->q.heads / g->k.heads);
+  float *qt = (float *)(void *)(own + g->at_qt), *zero = (float *)(void *)(own + g->at_zero);
+  float lo[ATTN_TILE_], hi[ATTN_TILE_], top[ATTN_TILE_];
+  const void *row[ATTN_TILE_];
+  attn_modifiers_ mod;
+  attn_clear_(&mod, sizeof mod);
+  t->s = (float *)(void *)own, t->list = (float *)(void *)(own + g->at_sums);
+  t->n = (int)n, t->groups = (int)attn_runs_of_(n, ATTN_GROUP_), t->keys = 0;
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    t->limit[r] = r < n ? attn_glance_limit_(g, b, first + r) : 0;
+    t->keys = attn_max64_(t->keys, t->limit[r]);
+    t->m[r] = -INFINITY, t->l[r] = 0.0, lo[r] = 0.0f;
+  }
+  memset(zero, 0, (size_t)g->q.dim * sizeof *zero);
+  for (int64_t c = 0; c < g->cell && t->keys > 0; c++) {
+    for (int64_t r = 0; r < n; r++) {
+      const int64_t i = (first + r) * g->cell + g->cell - 1 - c;
+      row[r] = i < rows ? (const void *)attn_at_(&g->q, b, h, i) : zero;
+    }
+    g->table->pack(qt, row, (int)n, g->q.dim, (int)g->q.dtype, g->hi, g->lo);
+    attn_glance_products_(g, t, own, b, hk, c, qt, top);
+  }
+  for (int e = 0; e < ATTN_BLOCK_; e++) t->list[e] = (float)e;
+  mod.at = t->list, mod.lo = lo, mod.hi = hi;
+  for (int64_t j = 0; j < t->keys; j += ATTN_BLOCK_) {
+    for (int r = 0; r < ATTN_TILE_; r++)
+      hi[r] = (float)attn_max64_(attn_min64_(t->limit[r] - j, ATTN_BLOCK_), 0);
+    attn_on_(tile, g->table)
+        ->modify_block(t->s + j * ATTN_TILE_, attn_min64_(t->keys - j, ATTN_BLOCK_), 0, t->groups,
+                       &mod, t->m);
+  }
+}
+
+/* Scores of keys j .. j + n - 1 become weights; sum[lane]: theirs, which joins l. */
+ATTN_FUNC_ void attn_glance_weigh_(const attn_glance_ *g, attn_glanced_ *t, int64_t j, int64_t n,
+                                   double *sum) {
+  float l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_];
+  const int lanes = t->groups * ATTN_GROUP_;
+  for (int r = 0; r < ATTN_TILE_; r++) top[r] = -INFINITY, sum[r] = 0.0;
+  for (int64_t e = 0; e < n; e += ATTN_BLOCK_) {
+    for (int r = 0; r < ATTN_TILE_; r++) l[r] = 0.0f;
+    attn_on_(tile, g->table)
+        ->softmax_block(t->s + (j + e) * ATTN_TILE_, attn_min64_(n - e, ATTN_BLOCK_), 0, t->groups,
+                        t->m, l, alpha, top, NULL);
+    for (int r = 0; r < lanes; r++) sum[r] += (double)l[r];
+  }
+  for (int r = 0; r < lanes; r++) t->l[r] += sum[r];
+}
+
+/* All keys have been weighed. */
+ATTN_FUNC_ void attn_glance_close_(attn_glanced_ *t) {
+  for (int r = 0; r < ATTN_TILE_; r++)
+    t->share[r] = r >= t->n || t->l[r] == 0.0 ? 0.0f : (float)(1.0 / t->l[r]);
+}
+
+/* to[j] = what the tile's rows give to key j. */
+ATTN_FUNC_ void attn_glance_columns_(const attn_glance_ *g, attn_glanced_ *t, int64_t j, int64_t n,
+                                     float *to) {
+  int32_t index[ATTN_BLOCK_];
+  for (int64_t e = 0; e < n; e++) index[e] = (int32_t)e;
+  attn_on_(list, g->table)
+      ->dots(to, t->share, t->s + j * ATTN_TILE_, ATTN_TILE_, index, n, t->groups * ATTN_GROUP_,
+             ATTN_F32, 0);
+}
+
+/* Products of a query and a key, or of cells, that a batch entry's rows `from` .. of each head take. */
+ATTN_COLD_ int64_t attn_glance_pairs_(const attn_glance_ *g, int64_t b, int64_t from) {
+  const int64_t cells = attn_runs_of_(attn_glance_rows_(g, b), g->cell);
+  int64_t pairs = 0;
+  for (int64_t i = from; i < cells; i += ATTN_TILE_) {
+    const int64_t n = attn_min64_(cells - i, ATTN_TILE_);
+    pairs = attn_add_(pairs, attn_mul_(n, attn_glance_limit_(g, b, i + n - 1)));
+  }
+  return attn_mul_(pairs, g->q.heads);
+}
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
+/* q and k, their lengths; those are read when all else is legal (attn_glance_lens_). */
+ATTN_COLD_ int attn_glance_check_(attn_error_ *e, attn_glance_ *g, attn_arguments_ *l,
+                                  attn_span_ lens[2], float scale) {
+  const int64_t any = ATTN_ANY_;
+  attn_operand_ *k;
+  if (!attn_check_argument_(e, l, &g->q, ATTN_WORDS_IN_("q"), 0, any, any, any, any, "")) return 0;
+  if (g->q.heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
+  l->batch = g->q.batch, l->heads = g->q.heads;
+  k = &l->op[l->n++], k->t = &g->k, k->w = ATTN_WORDS_("k");
+  if (!(g->aligned ? attn_check_stored_(e, &g->k, k->w, &k->span)
+                   : attn_check_tensor_(e, &g->k, k->w, &k->span)))
+    return 0;
+  if (g->k.batch != l->batch || g->k.dim != g->q.dim)
+    return attn_reject_(e, ATTN_E_SHAPE, "k must be [q.batch, ., ., q.dim]");
+  if (g->k.heads < 1 || l->heads % g->k.heads)
+    return attn_reject_(e, ATTN_E_HEADS, "k.heads must divide q.heads");
+  if (g->q.len > INT32_MAX || g->k.len > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "q.len and k.len must be below 2^31");
+  return attn_check_scale_(e, scale) &&
+         attn_check_array_(e, g->q_len, l->batch, 4, "params.q_len must be aligned to its elements",
+                           &lens[0]) &&
+         attn_check_array_(e, g->kv_len, l->batch, 4,
+                           "params.kv_len must be aligned to its elements", &lens[1]);
+}
+
+/* Where row 0 sits, if the caller may say so. */
+ATTN_COLD_ int attn_glance_check_off_(attn_error_ *e, attn_glance_ *g, int has_q_off) {
+  if (!has_q_off) g->q_off = g->k.len - g->q.len;
+  return (g->q_off >= -g->q.len && g->q_off <= g->k.len - g->q.len) ||
+         attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie in -q.len..k.len - q.len");
+}
+
+ATTN_COLD_ int attn_glance_lens_(attn_error_ *e, const attn_glance_ *g) {
+  return attn_check_lens_(e, g->q_len, g->q.batch, g->q.len, "params.q_len must lie in 0..q.len") &&
+         attn_check_lens_(e, g->kv_len, g->q.batch, g->k.len, "params.kv_len must lie in 0..k.len");
+}
+
+/* Two numbers of the caller that have the same rules wherever they are. */
+ATTN_COLD_ int attn_cover_gamma_(attn_error_ *e, float *gamma) {
+  if (*gamma == 0.0f) *gamma = attn_to_bits_(*gamma) ? 0.0f : 0.9f;
+  return (*gamma >= 0.0f && *gamma <= 1.0f) ||
+         attn_reject_(e, ATTN_E_VALUE, "params.gamma must lie in 0..1");
+}
+
+/* chosen[j] = 1 for the best of n masses, until those chosen, the ones that are so already among them, are gamma of
+ * all; list: room for 2 n candidates. Masses that are no numbers choose all. */
+ATTN_FUNC_ void attn_cover_(uint8_t *chosen, const float *mass, int64_t n, float gamma,
+                            uint64_t *list) {
+  double all = 0.0, sum = 0.0;
+  int64_t count = 0;
+  for (int64_t j = 0; j < n; j++) {
+    all += (double)mass[j];
+    if (chosen[j])
+      sum += (double)mass[j];
+    else
+      list[count++] = attn_candidate_(mass[j], j);
+  }
+  if (gamma >= 1.0f || !(all - all == 0.0)) { /* sums that round must not leave out what is due */
+    memset(chosen, 1, (size_t)n);
+    return;
+  }
+  attn_sort_(list, count, list + n);
+  for (int64_t x = 0; x < count && sum < (double)gamma * all; x++) {
+    const int64_t j = attn_candidate_index_(list[x]);
+    chosen[j] = 1, sum += (double)mass[j];
+  }
+}
+/* <<< attn/families/selection/glance.h */
+/* >>> attn/families/selection/xattention.h */
+/* families/selection/xattention.h owns the choice of blocks by sums along antidiagonals: a map of cells of `stride`
+ * queries and keys, whose weights are summed block by block. */
+
+typedef struct attn_xattention_ {
+  attn_glance_ g;
+  attn_xattention_params p;
+  uint8_t *mask;
+  int64_t rows, columns; /* blocks of queries and of keys */
+  int64_t cells, tall;   /* cells of a block; query blocks of an item */
+  int64_t items;         /* of a head */
+  int64_t at_sum, at_mass, at_row, at_list, each;
+  char *own;
+} attn_xattention_;
+
+/* What one tile of cells, from cell `first` on, gives to the blocks of an item, [block][column]. */
+ATTN_FUNC_ void attn_xattention_tile_(const attn_xattention_ *a, char *own, int64_t b, int64_t h,
+                                      int64_t first, int64_t n, int64_t origin) {
+  double *sum = (double *)(void *)(own + a->at_sum), *mass = (double *)(void *)(own + a->at_mass);
+  attn_glanced_ t;
+  attn_glance_open_(&a->g, &t, own, b, h, first, n);
+  const int64_t columns = attn_runs_of_(t.keys, a->cells);
+  for (int64_t c = 0; c < columns; c++)
+    attn_glance_weigh_(&a->g, &t, c * a->cells, attn_min64_(a->cells, t.keys - c * a->cells),
+                       sum + c * ATTN_TILE_);
+  for (int64_t c = 0; c < columns; c++)
+    for (int64_t r = 0; r < n; r++)
+      if (t.l[r] != 0.0)
+        mass[((first - origin + r) / a->cells) * a->columns + c] +=
+            sum[c * ATTN_TILE_ + r] / t.l[r];
+}
+
+/* The choice of one block of queries, from its masses. */
+ATTN_FUNC_ void attn_xattention_row_(const attn_xattention_ *a, char *own, int64_t b, int64_t h,
+                                     int64_t at, const double *mass) {
+  const int64_t unit = (b * a->g.q.heads + h) * a->rows + at, block = a->p.block;
+  const int64_t keys = attn_glance_keys_(&a->g, b), i0 = at * block;
+  const int64_t i1 = attn_min64_(attn_glance_rows_(&a->g, b), i0 + block);
+  const int64_t p0 = attn_max64_(i0 + a->g.q_off, 0),
+                p1 = attn_min64_(i1 - 1 + a->g.q_off, keys - 1);
+  const int64_t n = i0 >= i1 || p1 < 0 ? 0 : p1 / block + 1;
+  uint8_t *chosen = a->mask + unit * a->columns;
+  float *row = (float *)(void *)(own + a->at_row);
+  for (int64_t c = 0; c < a->columns; c++) {
+    row[c] = attn_one_nan_((float)mass[c]);
+    chosen[c] = c < n && (c == 0 || c >= p0 / block);
+  }
+  attn_cover_(chosen, row, n, a->p.gamma, (uint64_t *)(void *)(own + a->at_list));
+  if (a->p.mass.data) memcpy(attn_at_(&a->p.mass, b, h, at), row, (size_t)a->columns * sizeof *row);
+}
+
+ATTN_FUNC_ void attn_xattention_item_(void *job, int worker, int64_t index) {
+  const attn_xattention_ *a = (const attn_xattention_ *)job;
+  const int64_t unit = index / a->items, b = unit / a->g.q.heads, h = unit % a->g.q.heads;
+  const int64_t at = (a->items - 1 - index % a->items) * a->tall; /* the dearest first */
+  const int64_t tall = attn_min64_(a->tall, a->rows - at), origin = at * a->cells;
+  const int64_t end =
+      attn_min64_((at + tall) * a->cells, attn_runs_of_(attn_glance_rows_(&a->g, b), a->p.stride));
+  char *own = a->own + worker * a->each;
+  double *mass = (double *)(void *)(own + a->at_mass);
+  memset(mass, 0, (size_t)(tall * a->columns) * sizeof *mass);
+  for (int64_t first = origin; first < end; first += ATTN_TILE_)
+    attn_xattention_tile_(a, own, b, h, first, attn_min64_(end - first, ATTN_TILE_), origin);
+  for (int64_t r = 0; r < tall; r++)
+    attn_xattention_row_(a, own, b, h, at + r, mass + r * a->columns);
+}
+
+ATTN_COLD_ int attn_xattention_steps_(attn_stage_ *s, void *job) {
+  attn_xattention_ *a = (attn_xattention_ *)job;
+  const int64_t units = attn_mul_(a->g.q.batch, a->g.q.heads);
+  attn_glance_plan_(&a->g, s->table, a->p.scale, (double)a->p.stride * (double)a->p.norm);
+  a->cells = a->p.block / a->p.stride;
+  a->tall = a->cells < ATTN_TILE_ ? ATTN_TILE_ / a->cells : 1;
+  a->items = attn_runs_of_(a->rows, a->tall);
+  a->at_sum = a->g.bytes;
+  a->at_mass = attn_add_(a->at_sum, attn_piece_(attn_mul_(a->columns, ATTN_TILE_), 8));
+  a->at_row = attn_add_(a->at_mass, attn_piece_(attn_mul_(a->tall, a->columns), 8));
+  a->at_list = attn_add_(a->at_row, attn_piece_(a->columns, 4));
+  a->each = attn_add_(a->at_list, attn_piece_(attn_mul_(a->columns, 2), 8));
+  for (int64_t b = 0; s->run && b < a->g.q.batch; b++) s->pairs += attn_glance_pairs_(&a->g, b, 0);
+  return attn_stage_for_(s, attn_mul_(units, a->items), attn_xattention_item_, a, a->each, &a->own);
+}
+
+/* The mask of a call, of so many blocks; lens: of q_len, kv_len, the mask. */
+ATTN_COLD_ int attn_mask_check_(attn_error_ *e, const uint8_t *mask, const attn_arguments_ *l,
+                                int64_t rows, int64_t columns, const attn_ctx *ctx,
+                                attn_span_ spans[3]) {
+  const int64_t n = attn_mul_(attn_mul_(l->batch, l->heads), attn_mul_(rows, columns));
+  if (n > 0 && !mask) return attn_reject_(e, ATTN_E_NULL, "mask must not be null");
+  if (!attn_check_array_(e, mask, n, 1, "", &spans[2])) return 0;
+  if (!attn_span_alone_(&spans[2], l->op, l->n, spans, 2))
+    return attn_reject_(e, ATTN_E_OVERLAP,
+                        "mask is an output and must not share memory with another argument");
+  return attn_check_apart_(e, ctx, l->op, l->n, spans, 3);
+}
+
+ATTN_COLD_ int attn_xattention_check_(attn_error_ *e, attn_xattention_ *a, attn_arguments_ *l,
+                                      const attn_ctx *ctx, int query) {
+  attn_xattention_params *p = &a->p;
+  attn_span_ spans[3];
+  a->g.q_len = p->q_len, a->g.kv_len = p->kv_len, a->g.q_off = p->q_off;
+  if (!attn_glance_check_(e, &a->g, l, spans, p->scale) ||
+      !attn_glance_check_off_(e, &a->g, p->has_q_off))
+    return 0;
+  if (p->block == 0) p->block = 128;
+  if (p->stride == 0) p->stride = 16;
+  if (p->block < 1 || p->stride < 1 || p->block % p->stride || p->block > INT32_MAX)
+    return attn_reject_(
+        e, ATTN_E_SHAPE,
+        "params.block must be a multiple of params.stride, both positive and below 2^31");
+  if (p->norm == 0.0f && attn_to_bits_(p->norm) == 0) p->norm = 1.0f;
+  if (!(p->norm > 0.0f && p->norm < INFINITY))
+    return attn_reject_(e, ATTN_E_VALUE, "params.norm must be positive and finite");
+  a->g.cell = p->stride;
+  a->rows = attn_runs_of_(a->g.q.len, p->block), a->columns = attn_runs_of_(a->g.k.len, p->block);
+  if (a->columns == 0) p->mass.data = NULL;
+  return attn_cover_gamma_(e, &p->gamma) &&
+         attn_check_argument_(
+             e, l, &p->mass, ATTN_WORDS_("params.mass"), ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
+             l->batch, l->heads, a->rows, a->columns,
+             "params.mass must be f32 [q.batch, q.heads, query blocks, key blocks]") &&
+         attn_mask_check_(e, a->mask, l, a->rows, a->columns, ctx, spans) &&
+         (query || attn_glance_lens_(e, &a->g));
+}
+
+ATTN_COLD_ attn_status attn_xattention_call_(uint8_t *mask, attn_tensor q, attn_tensor k,
+                                             const attn_xattention_params *params, attn_ctx *ctx,
+                                             size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_arguments_ l;
+  attn_xattention_ a;
+  int workers = 1;
+  attn_clear_(&l, sizeof l), attn_clear_(&a, sizeof a);
+  if (params) a.p = *params;
+  a.mask = mask, a.g.q = q, a.g.k = k;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    attn_xattention_check_(&e, &a, &l, ctx, bytes != NULL);
+  return attn_step_call_or_(
+      &e, table, workers, ctx, attn_xattention_steps_, &a, "blocks by antidiagonals",
+      attn_mul_(q.batch, attn_mul_(a.rows, a.columns)) ? NULL : "no blocks", bytes);
+}
+ATTN_CALL_(attn_xattention, (mask, q, k, params), uint8_t *mask, attn_tensor q, attn_tensor k,
+           const attn_xattention_params *params)
+/* <<< attn/families/selection/xattention.h */
+/* >>> attn/families/selection/vertical_slash.h */
+/* families/selection/vertical_slash.h owns the choice of columns and diagonals by the weights of the last queries, and
+ * the blocks that hold a pair of one. */
+
+typedef struct attn_vertical_slash_ {
+  attn_glance_ g;
+  attn_vertical_slash_params p;
+  uint8_t *mask;
+  int64_t rows, columns; /* blocks of queries and of keys */
+  int64_t at_column, at_offset, at_list, at_chosen, each;
+  char *own;
+} attn_vertical_slash_;
+
+/* Sums of the weights of one tile, rows from `first` on. */
+ATTN_FUNC_ void attn_vertical_slash_tile_(const attn_vertical_slash_ *a, char *own, int64_t b,
+                                          int64_t h, int64_t first, int64_t n, float *column,
+                                          float *offset) {
+  const attn_table_ *f = a->g.table;
+  double sum[ATTN_TILE_];
+  float part[ATTN_BLOCK_];
+  attn_glanced_ t;
+  attn_glance_open_(&a->g, &t, own, b, h, first, n);
+  for (int64_t j = 0; j < t.keys; j += ATTN_BLOCK_)
+    attn_glance_weigh_(&a->g, &t, j, attn_min64_(t.keys - j, ATTN_BLOCK_), sum);
+  attn_glance_close_(&t);
+  for (int64_t j = 0; j < t.keys; j += ATTN_BLOCK_) {
+    const int64_t m = attn_min64_(t.keys - j, ATTN_BLOCK_);
+    attn_glance_columns_(&a->g, &t, j, m, part);
+    for (int64_t x = 0; x < m; x++) column[j + x] += part[x];
+  }
+  attn_on_(tile, f)->scale_block(t.s, t.keys, 0, t.groups, t.share);
+  for (int64_t j = 0; j < t.keys; j++) { /* row r of the tile has offset first + r + q_off - j */
+    const int64_t past = attn_max64_(j - first - a->g.q_off, 0); /* rows before it */
+    float *to = offset + (past < n ? first + past + a->g.q_off - j : 0);
+    if (past < n)
+      f->blend(to, to, t.s + j * ATTN_TILE_ + past, ATTN_F32, ATTN_F32, ATTN_F32, n - past, 1.0f,
+               1.0f);
+  }
+}
+
+/* Which blocks hold a chosen pair: for each block of keys its first chosen column, and offset by offset. */
+ATTN_FUNC_ void attn_vertical_slash_mask_(const attn_vertical_slash_ *a, uint8_t *mask, int64_t b,
+                                          const uint8_t *column, const uint8_t *offset, int64_t n) {
+  const int64_t block = a->p.block, keys = attn_glance_keys_(&a->g, b);
+  const int64_t rows = attn_glance_rows_(&a->g, b);
+  for (int64_t at = 0; at < a->rows; at++, mask += a->columns) {
+    const int64_t i1 = attn_min64_(rows, (at + 1) * block), p1 = i1 - 1 + a->g.q_off;
+    const int64_t p0 = attn_max64_(at * block + a->g.q_off, 0);
+    memset(mask, 0, (size_t)a->columns);
+    if (at * block >= i1 || p1 < 0) continue;
+    for (int64_t c = 0; c * block <= attn_min64_(p1, keys - 1); c++)
+      for (int64_t j = c * block; j < attn_min64_((c + 1) * block, attn_min64_(p1 + 1, keys)); j++)
+        if (column[j]) {
+          mask[c] = 1;
+          break;
+        }
+    for (int64_t d = 0; d <= attn_min64_(p1, n - 1); d++) {
+      const int64_t lo = attn_max64_(p0 - d, 0), hi = attn_min64_(p1 - d, keys - 1);
+      if (offset[d])
+        for (int64_t c = lo / block; lo <= hi && c <= hi / block; c++) mask[c] = 1;
+    }
+  }
+}
+
+ATTN_FUNC_ void attn_vertical_slash_item_(void *job, int worker, int64_t index) {
+  const attn_vertical_slash_ *a = (const attn_vertical_slash_ *)job;
+  const int64_t b = index / a->g.q.heads, h = index % a->g.q.heads, room = a->g.k.len;
+  const int64_t rows = attn_glance_rows_(&a->g, b), from = attn_max64_(rows - a->p.queries, 0);
+  const int64_t n = attn_min64_(attn_max64_(rows + a->g.q_off, 0), attn_glance_keys_(&a->g, b));
+  const int64_t far = attn_max64_(rows + a->g.q_off, 0); /* offsets that there are */
+  char *own = a->own + worker * a->each;
+  float *column = (float *)(void *)(own + a->at_column);
+  float *offset = (float *)(void *)(own + a->at_offset);
+  uint8_t *chosen = (uint8_t *)(own + a->at_chosen);
+  uint64_t *list = (uint64_t *)(void *)(own + a->at_list);
+  memset(column, 0, (size_t)room * sizeof *column);
+  memset(offset, 0, (size_t)room * sizeof *offset);
+  for (int64_t first = from; first < rows; first += ATTN_TILE_)
+    attn_vertical_slash_tile_(a, own, b, h, first, attn_min64_(rows - first, ATTN_TILE_), column,
+                              offset);
+  for (int64_t j = 0; j < room; j++) {
+    column[j] = attn_one_nan_(column[j]), offset[j] = attn_one_nan_(offset[j]);
+    chosen[j] = j < a->p.sink, chosen[room + j] = j < a->p.near_by;
+  }
+  attn_cover_(chosen, column, n, a->p.gamma, list);
+  attn_cover_(chosen + room, offset, far, a->p.gamma, list);
+  attn_vertical_slash_mask_(a, a->mask + index * a->rows * a->columns, b, chosen, chosen + room,
+                            far);
+  if (a->p.columns.data)
+    memcpy(attn_at_(&a->p.columns, b, h, 0), column, (size_t)room * sizeof *column);
+  if (a->p.offsets.data)
+    memcpy(attn_at_(&a->p.offsets, b, h, 0), offset, (size_t)room * sizeof *offset);
+}
+
+ATTN_COLD_ int attn_vertical_slash_steps_(attn_stage_ *s, void *job) {
+  attn_vertical_slash_ *a = (attn_vertical_slash_ *)job;
+  const int64_t keys = a->g.k.len;
+  attn_glance_plan_(&a->g, s->table, a->p.scale, 1.0);
+  a->at_column = a->g.bytes;
+  a->at_offset = attn_add_(a->at_column, attn_piece_(keys, 4));
+  a->at_list = attn_add_(a->at_offset, attn_piece_(keys, 4));
+  a->at_chosen = attn_add_(a->at_list, attn_piece_(attn_mul_(keys, 2), 8));
+  a->each = attn_add_(a->at_chosen, attn_piece_(attn_mul_(keys, 2), 1));
+  for (int64_t b = 0; s->run && b < a->g.q.batch; b++)
+    s->pairs +=
+        attn_glance_pairs_(&a->g, b, attn_max64_(attn_glance_rows_(&a->g, b) - a->p.queries, 0));
+  return attn_stage_for_(s, attn_mul_(a->g.q.batch, a->g.q.heads), attn_vertical_slash_item_, a,
+                         a->each, &a->own);
+}
+
+ATTN_COLD_ int attn_vertical_slash_check_(attn_error_ *e, attn_vertical_slash_ *a,
+                                          attn_arguments_ *l, const attn_ctx *ctx, int query) {
+  static const char sums[] = "params.columns and .offsets must be f32 [q.batch, q.heads, 1, k.len]";
+  attn_vertical_slash_params *p = &a->p;
+  attn_span_ spans[3];
+  a->g.q_len = p->q_len, a->g.kv_len = p->kv_len, a->g.q_off = p->q_off, a->g.cell = 1;
+  if (!attn_glance_check_(e, &a->g, l, spans, p->scale) ||
+      !attn_glance_check_off_(e, &a->g, p->has_q_off))
+    return 0;
+  if (p->block == 0) p->block = 64;
+  if (p->queries == 0) p->queries = 64;
+  p->sink = attn_given_or_(p->has_sink, p->sink, 30);
+  p->near_by = attn_given_or_(p->has_near_by, p->near_by, 100);
+  if (p->block < 1 || p->block > INT32_MAX)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.block must be positive and below 2^31");
+  if (p->queries < 0 || p->sink < 0 || p->near_by < 0)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.queries, .sink and .near_by must not be negative");
+  a->rows = attn_runs_of_(a->g.q.len, p->block), a->columns = attn_runs_of_(a->g.k.len, p->block);
+  if (a->g.k.len == 0) p->columns.data = p->offsets.data = NULL;
+  const int role = ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_;
+  return attn_cover_gamma_(e, &p->gamma) &&
+         attn_check_argument_(e, l, &p->columns, ATTN_WORDS_("params.columns"), role, l->batch,
+                              l->heads, 1, a->g.k.len, sums) &&
+         attn_check_argument_(e, l, &p->offsets, ATTN_WORDS_("params.offsets"), role, l->batch,
+                              l->heads, 1, a->g.k.len, sums) &&
+         attn_mask_check_(e, a->mask, l, a->rows, a->columns, ctx, spans) &&
+         (query || attn_glance_lens_(e, &a->g));
+}
+
+ATTN_COLD_ attn_status attn_vertical_slash_call_(uint8_t *mask, attn_tensor q, attn_tensor k,
+                                                 const attn_vertical_slash_params *params,
+                                                 attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_arguments_ l;
+  attn_vertical_slash_ a;
+  int workers = 1;
+  attn_clear_(&l, sizeof l), attn_clear_(&a, sizeof a);
+  if (params) a.p = *params;
+  a.mask = mask, a.g.q = q, a.g.k = k;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    attn_vertical_slash_check_(&e, &a, &l, ctx, bytes != NULL);
+  return attn_step_call_or_(
+      &e, table, workers, ctx, attn_vertical_slash_steps_, &a, "columns and diagonals",
+      attn_mul_(q.batch, attn_mul_(a.rows, a.columns)) ? NULL : "no blocks", bytes);
+}
+ATTN_CALL_(attn_vertical_slash, (mask, q, k, params), uint8_t *mask, attn_tensor q, attn_tensor k,
+           const attn_vertical_slash_params *params)
+/* <<< attn/families/selection/vertical_slash.h */
+/* >>> attn/families/selection/eviction_scores.h */
+/* families/selection/eviction_scores.h owns the scores of keys by the weights they get: those of the last queries, pooled
+ * (SnapKV), and sums over all queries so far (H2O). */
+
+typedef struct attn_weighed_ {
+  attn_glance_ g;
+  attn_tensor to;         /* [B,Hk,Tk,1] scores or [B,Hk,Tk,2] sums */
+  int64_t window, kernel; /* 0: H2O */
+  int maximum;
+  float scale;
+  int64_t at_sum, each;
+  char *own;
+} attn_weighed_;
+
+/* Joins the weights of rows from .. of one query head to sum[key], tile after tile. */
+ATTN_FUNC_ void attn_weighed_head_(const attn_weighed_ *a, char *own, int64_t b, int64_t h,
+                                   int64_t from, double *sum) {
+  const int64_t rows = attn_glance_rows_(&a->g, b);
+  double lanes[ATTN_TILE_];
+  float part[ATTN_BLOCK_];
+  attn_glanced_ t;
+  for (int64_t i = from; i < rows; i += ATTN_TILE_) {
+    attn_glance_open_(&a->g, &t, own, b, h, i, attn_min64_(rows - i, ATTN_TILE_));
+    for (int64_t j = 0; j < t.keys; j += ATTN_BLOCK_)
+      attn_glance_weigh_(&a->g, &t, j, attn_min64_(t.keys - j, ATTN_BLOCK_), lanes);
+    attn_glance_close_(&t);
+    for (int64_t j = 0; j < t.keys; j += ATTN_BLOCK_) {
+      const int64_t n = attn_min64_(t.keys - j, ATTN_BLOCK_);
+      attn_glance_columns_(&a->g, &t, j, n, part);
+      for (int64_t x = 0; x < n; x++) sum[j + x] += (double)part[x];
+    }
+  }
+}
+
+/* The pooled sum of key j of n; what is outside is no key. */
+ATTN_FUNC_ double attn_weighed_pooled_(const attn_weighed_ *a, const double *sum, int64_t n,
+                                       int64_t j) {
+  const int64_t lo = attn_max64_(j - a->kernel / 2, 0), hi = attn_min64_(j + a->kernel / 2, n - 1);
+  double x = a->maximum ? sum[j] : 0.0;
+  for (int64_t i = lo; i <= hi; i++) {
+    if (!a->maximum)
+      x += sum[i];
+    else if (!(sum[i] <= x)) /* NaN too, and it stays */
+      x = x != x ? x : sum[i];
+  }
+  return a->maximum ? x : x / (double)a->kernel;
+}
+
+ATTN_FUNC_ void attn_weighed_item_(void *job, int worker, int64_t index) {
+  const attn_weighed_ *a = (const attn_weighed_ *)job;
+  const int64_t b = index / a->g.k.heads, hk = index % a->g.k.heads;
+  const int64_t group = a->g.q.heads / a->g.k.heads, keys = attn_glance_keys_(&a->g, b);
+  const int64_t rows = attn_glance_rows_(&a->g, b);
+  const int64_t from = a->window ? attn_max64_(rows - a->window, 0) : 0;
+  const int64_t judged = attn_max64_(keys - a->window, 0);
+  char *own = a->own + worker * a->each;
+  double *sum = (double *)(void *)(own + a->at_sum);
+  memset(sum, 0, (size_t)keys * sizeof *sum);
+  for (int64_t h = hk * group; h < (hk + 1) * group; h++)
+    attn_weighed_head_(a, own, b, h, from, sum);
+  for (int64_t j = 0; j < a->g.k.len; j++) {
+    float *to = (float *)(void *)attn_at_(&a->to, b, hk, j);
+    if (a->window) {
+      *to = attn_one_nan_(j < judged ? (float)attn_weighed_pooled_(a, sum, judged, j) : 0.0f);
+    } else if (j < keys) {
+      const double x = (double)to[0] + (double)to[1] + sum[j];
+      const float rest = (float)(x - (double)(float)x);
+      to[0] = attn_one_nan_((float)x), to[1] = rest == rest ? rest : 0.0f;
+    }
+  }
+}
+
+ATTN_COLD_ int attn_weighed_steps_(attn_stage_ *s, void *job) {
+  attn_weighed_ *a = (attn_weighed_ *)job;
+  attn_glance_plan_(&a->g, s->table, a->scale, 1.0);
+  a->at_sum = a->g.bytes;
+  a->each = attn_add_(a->at_sum, attn_piece_(a->g.k.len, 8));
+  for (int64_t b = 0; s->run && b < a->g.q.batch; b++) {
+    const int64_t rows = attn_glance_rows_(&a->g, b);
+    s->pairs += attn_glance_pairs_(&a->g, b, a->window ? attn_max64_(rows - a->window, 0) : 0);
+  }
+  return attn_stage_for_(s, attn_mul_(a->g.k.batch, a->g.k.heads), attn_weighed_item_, a, a->each,
+                         &a->own);
+}
+
+/* The rest of both calls; width: of a row of `to`. */
+ATTN_COLD_ attn_status attn_weighed_call_(attn_weighed_ *a, const char *w, const char *rule,
+                                          int64_t width, float scale, attn_ctx *ctx,
+                                          size_t *bytes) {
+  static const attn_scales_words_ words = ATTN_SCALES_WORDS_("params.k_scales", "k");
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_arguments_ l;
+  attn_span_ more[4];
+  int workers = 1;
+  attn_clear_(&l, sizeof l);
+  a->g.aligned = 1, a->g.cell = 1, a->scale = scale;
+  if (attn_check_ctx_(&e, ctx, &table, &workers) &&
+      attn_glance_check_(&e, &a->g, &l, more, scale) &&
+      attn_check_scales_(&e, &a->g.k_scales, &a->g.k, &words, 0, more + 2) &&
+      attn_check_argument_(&e, &l, &a->to, w, ATTN_OUT_ | ATTN_IS_F32_, l.batch, a->g.k.heads,
+                           a->g.k.len, width, rule)) {
+    if (a->window < 0)
+      attn_reject_(&e, ATTN_E_SHAPE, "params.window must not be negative");
+    else if (a->window && (a->kernel < 1 || a->kernel % 2 == 0))
+      attn_reject_(&e, ATTN_E_SHAPE, "params.kernel must be positive and odd");
+    else if (attn_check_apart_(&e, ctx, l.op, l.n, more, 4) && !bytes)
+      attn_glance_lens_(&e, &a->g);
+  }
+  return attn_step_call_or_(&e, table, workers, ctx, attn_weighed_steps_, a,
+                            "sums of weights by key",
+                            a->g.k.len == 0 || a->g.q.batch == 0 ? "no keys" : NULL, bytes);
+}
+
+ATTN_COLD_ attn_status attn_snapkv_call_(attn_tensor scores, attn_tensor q, attn_tensor k,
+                                         const attn_snapkv_params *params, attn_ctx *ctx,
+                                         size_t *bytes) {
+  attn_snapkv_params p;
+  attn_weighed_ a;
+  attn_clear_(&a, sizeof a), attn_clear_(&p, sizeof p);
+  if (params) p = *params;
+  a.to = scores, a.g.q = q, a.g.k = k, a.g.k_scales = p.k_scales;
+  a.g.q_len = p.q_len, a.g.kv_len = p.kv_len, a.maximum = p.maximum;
+  a.window = p.window ? p.window : 64, a.kernel = p.kernel ? p.kernel : 5;
+  return attn_weighed_call_(&a, ATTN_WORDS_("scores"),
+                            "scores must be f32 [q.batch, k.heads, k.len, 1]", 1, p.scale, ctx,
+                            bytes);
+}
+ATTN_CALL_(attn_snapkv, (scores, q, k, params), attn_tensor scores, attn_tensor q, attn_tensor k,
+           const attn_snapkv_params *params)
+
+ATTN_COLD_ attn_status attn_h2o_call_(attn_tensor sums, attn_tensor q, attn_tensor k,
+                                      const attn_h2o_params *params, attn_ctx *ctx, size_t *bytes) {
+  attn_h2o_params p;
+  attn_weighed_ a;
+  attn_clear_(&a, sizeof a), attn_clear_(&p, sizeof p);
+  if (params) p = *params;
+  a.to = sums, a.g.q = q, a.g.k = k, a.g.k_scales = p.k_scales;
+  a.g.q_len = p.q_len, a.g.kv_len = p.kv_len;
+  return attn_weighed_call_(&a, ATTN_WORDS_("sums"),
+                            "sums must be f32 [q.batch, k.heads, k.len, 2]", 2, p.scale, ctx,
+                            bytes);
+}
+ATTN_CALL_(attn_h2o, (sums, q, k, params), attn_tensor sums, attn_tensor q, attn_tensor k,
+           const attn_h2o_params *params)
+/* <<< attn/families/selection/eviction_scores.h */
+/* >>> attn/families/selection/evict.h */
+/* families/selection/evict.h owns the choice of the keys that stay and the moving of their rows to the front. */
+
+typedef struct attn_evict_choice_ {
+  attn_tensor scores;
+  attn_evict_choose_params p;
+  int32_t *kept;
+  int64_t each;
+  char *own;
+} attn_evict_choice_;
+
+ATTN_FUNC_ void attn_evict_choice_item_(void *job, int worker, int64_t index) {
+  const attn_evict_choice_ *a = (const attn_evict_choice_ *)job;
+  const int64_t b = index / a->scores.heads, h = index % a->scores.heads;
+  const int64_t n = attn_len_of_(a->p.kv_len, b, a->scores.len), last = n - a->p.recent;
+  const int64_t stay = attn_min64_(n, a->p.capacity), best = stay - a->p.recent;
+  uint64_t *list = (uint64_t *)(void *)(a->own + worker * a->each);
+  int32_t *to = a->kept + index * a->p.capacity;
+  if (n <= a->p.capacity) {
+    for (int64_t r = 0; r < n; r++) to[r] = (int32_t)r;
+  } else {
+    for (int64_t j = 0; j < last; j++) {
+      float x;
+      memcpy(&x, attn_at_(&a->scores, b, h, j), sizeof x);
+      list[j] = attn_candidate_(x, j);
+    }
+    attn_select_(list, last, best, list + last);
+    for (int64_t r = 0; r < best; r++) to[r] = (int32_t)attn_candidate_index_(list[r]);
+    attn_sort_keys_(to, best);
+    for (int64_t r = best; r < stay; r++) to[r] = (int32_t)(n - stay + r);
+  }
+  for (int64_t r = stay; r < a->p.capacity; r++) to[r] = -1;
+}
+
+ATTN_COLD_ int attn_evict_choose_steps_(attn_stage_ *s, void *job) {
+  attn_evict_choice_ *a = (attn_evict_choice_ *)job;
+  a->each = attn_piece_(attn_mul_(a->scores.len, 2), 8);
+  return attn_stage_for_(s, attn_mul_(a->scores.batch, a->scores.heads), attn_evict_choice_item_, a,
+                         a->each, &a->own);
+}
+
+/* kept as an operand that may share memory with nothing; its elements have the size of floats. */
+ATTN_COLD_ int attn_check_kept_(attn_error_ *e, attn_arguments_ *l, attn_tensor *view,
+                                const int32_t *kept, int64_t batch, int64_t heads, int64_t capacity,
+                                int role) {
+  const int64_t any = ATTN_ANY_;
+  *view = attn_bhtd(kept, ATTN_F32, batch, heads, 1, capacity);
+  return attn_check_argument_(e, l, view, ATTN_WORDS_("kept"), role, any, any, any, any, "");
+}
+
+ATTN_COLD_ int attn_evict_choose_check_(attn_error_ *e, attn_evict_choice_ *a, const attn_ctx *ctx,
+                                        int query) {
+  const int64_t any = ATTN_ANY_;
+  attn_evict_choose_params *p = &a->p;
+  attn_arguments_ l;
+  attn_tensor kept;
+  attn_span_ len;
+  attn_clear_(&l, sizeof l);
+  if (!attn_check_argument_(e, &l, &a->scores, ATTN_WORDS_IN_("scores"), ATTN_IS_F32_, any, any,
+                            any, any, "scores must be f32"))
+    return 0;
+  if (p->capacity == 0) p->capacity = 320;
+  p->recent = attn_given_or_(p->has_recent, p->recent, 64);
+  if (p->recent < 0 || p->capacity <= p->recent || p->capacity > INT32_MAX)
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.capacity must be above params.recent and below 2^31, recent not negative");
+  if (a->scores.len > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "scores.len must be below 2^31");
+  return attn_check_kept_(e, &l, &kept, a->kept, a->scores.batch, a->scores.heads, p->capacity,
+                          ATTN_OUT_) &&
+         attn_check_array_(e, p->kv_len, a->scores.batch, 4,
+                           "params.kv_len must be aligned to its elements", &len) &&
+         attn_check_apart_(e, ctx, l.op, l.n, &len, 1) &&
+         (query || attn_check_lens_(e, p->kv_len, a->scores.batch, a->scores.len,
+                                    "params.kv_len must lie in 0..scores.len"));
+}
+
+ATTN_COLD_ attn_status attn_evict_choose_call_(int32_t *kept, attn_tensor scores,
+                                               const attn_evict_choose_params *params,
+                                               attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_evict_choice_ a;
+  int workers = 1;
+  attn_clear_(&a, sizeof a);
+  if (params) a.p = *params;
+  a.kept = kept, a.scores = scores;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    attn_evict_choose_check_(&e, &a, ctx, bytes != NULL);
+  return attn_step_call_or_(&e, table, workers, ctx, attn_evict_choose_steps_, &a, "the best keys",
+                            scores.batch == 0 || scores.heads == 0 ? "no heads" : NULL, bytes);
+}
+ATTN_CALL_(attn_evict_choose, (kept, scores, params), int32_t *kept, attn_tensor scores,
+           const attn_evict_choose_params *params)
+
+/* ---- moving ---------------------------------------------------------------------------------*/
+
+/* What moves together: k, v, more, positions and scales, as tensors. */
+enum { ATTN_EVICT_ROWS_ = 8 };
+typedef struct attn_evict_ {
+  attn_tensor rows[ATTN_EVICT_ROWS_];
+  int n;
+  const int32_t *kept;
+  int64_t capacity, heads;
+} attn_evict_;
+
+/* Rows come in ascending order from behind, so none is written before it is read. */
+ATTN_FUNC_ void attn_evict_item_(void *job, int worker, int64_t index) {
+  const attn_evict_ *a = (const attn_evict_ *)job;
+  const int32_t *kept = a->kept + index * a->capacity;
+  (void)worker;
+  for (int x = 0; x < a->n; x++) {
+    const attn_tensor *t = &a->rows[x];
+    const int64_t b = index / a->heads, h = index % a->heads;
+    const size_t bytes = (size_t)attn_bytes_(t->dtype, t->dim);
+    for (int64_t r = 0; r < a->capacity && kept[r] >= 0; r++)
+      if (kept[r] != r) memcpy(attn_at_(t, b, h, r), attn_at_(t, b, h, kept[r]), bytes);
+  }
+}
+
+ATTN_COLD_ int attn_evict_steps_(attn_stage_ *s, void *job) {
+  attn_evict_ *a = (attn_evict_ *)job;
+  return attn_stage_for_(s, attn_mul_(a->rows[0].batch, a->heads), attn_evict_item_, a, 0, NULL);
+}
+
+/* A tensor that moves, with its scales. */
+ATTN_COLD_ int attn_evict_take_(attn_error_ *e, attn_evict_ *a, attn_arguments_ *l, attn_tensor *t,
+                                attn_scales *s, const char *w, const attn_scales_words_ *ws) {
+  attn_operand_ *p = &l->op[l->n++];
+  attn_span_ span[2];
+  p->t = t, p->w = w, p->role = ATTN_OUT_;
+  if (!attn_check_stored_(e, t, w, &p->span) || !attn_check_rows_(e, t, w) ||
+      !attn_check_scales_(e, s, t, ws, 1, span))
+    return 0;
+  a->rows[a->n++] = *t;
+  for (int i = 0; i < 2; i++) {
+    float *data = i ? s->zero : s->scale;
+    if (!data || span[i].lo == span[i].hi) continue;
+    p = &l->op[l->n++], p->t = t, p->role = ATTN_OUT_, p->span = span[i];
+    p->w = i ? ws->zero : ws->scale;
+    a->rows[a->n++] = attn_scales_view_(s, data, t, attn_scale_groups_(s, t->dim));
+  }
+  return 1;
+}
+
+ATTN_COLD_ int attn_evict_kept_(attn_error_ *e, const attn_evict_ *a) {
+  const int64_t all = a->rows[0].batch * a->heads, len = a->rows[0].len;
+  for (int64_t x = 0; x < all; x++)
+    for (int64_t r = 0; r < a->capacity; r++) {
+      const int32_t *at = a->kept + x * a->capacity + r;
+      if (*at < -1 || *at >= len || (r > 0 && (*at >= 0 ? *at <= at[-1] || at[-1] < 0 : 0)))
+        return attn_reject_(e, ATTN_E_INDEX,
+                            "kept must ascend in 0..k.len-1, with -1 behind the last");
+    }
+  return 1;
+}
+
+ATTN_COLD_ int attn_evict_check_(attn_error_ *e, attn_evict_ *a, attn_tensor *k, attn_tensor *v,
+                                 attn_evict_params *p, const attn_ctx *ctx, int query) {
+  static const char wk[] = ATTN_WORDS_("k"), wv[] = ATTN_WORDS_("v");
+  static const attn_scales_words_ sk = ATTN_SCALES_WORDS_("params.k_scales", "k"),
+                                  sv = ATTN_SCALES_WORDS_("params.v_scales", "v");
+  const int64_t any = ATTN_ANY_;
+  attn_arguments_ l;
+  attn_tensor kept, places;
+  attn_clear_(&l, sizeof l);
+  if (!attn_evict_take_(e, a, &l, k, &p->k_scales, wk, &sk)) return 0;
+  a->heads = k->heads;
+  if (v->data) {
+    if (v->batch != k->batch || v->heads != k->heads || v->len != k->len)
+      return attn_reject_(e, ATTN_E_SHAPE, "v must be [k.batch, k.heads, k.len, .]");
+    if (!attn_evict_take_(e, a, &l, v, &p->v_scales, wv, &sv)) return 0;
+  }
+  if (a->capacity < 1 || a->capacity > INT32_MAX)
+    return attn_reject_(e, ATTN_E_RANGE, "capacity must lie in 1..2^31-1");
+  if (!attn_check_kept_(e, &l, &kept, a->kept, k->batch, k->heads, a->capacity, 0) ||
+      !attn_check_argument_(e, &l, &p->more, ATTN_WORDS_("params.more"), ATTN_OUT_ | ATTN_OPTIONAL_,
+                            k->batch, k->heads, k->len, any,
+                            "params.more must be [k.batch, k.heads, k.len, .]"))
+    return 0;
+  if (p->more.data) a->rows[a->n++] = p->more;
+  places = attn_bhtd(p->positions, ATTN_F32, k->batch, k->heads, k->len, 1);
+  if (!attn_check_argument_(e, &l, &places, ATTN_WORDS_("params.positions"),
+                            ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""))
+    return 0;
+  if (p->positions) a->rows[a->n++] = places;
+  return attn_check_apart_(e, ctx, l.op, l.n, NULL, 0) && (query || attn_evict_kept_(e, a));
+}
+
+ATTN_COLD_ attn_status attn_evict_call_(attn_tensor k, attn_tensor v, const int32_t *kept,
+                                        int64_t capacity, const attn_evict_params *params,
+                                        attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_evict_params p;
+  attn_evict_ a;
+  int workers = 1;
+  attn_clear_(&a, sizeof a), attn_clear_(&p, sizeof p);
+  if (params) p = *params;
+  a.kept = kept, a.capacity = capacity;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    attn_evict_check_(&e, &a, &k, &v, &p, ctx, bytes != NULL);
+  return attn_step_call_or_(&e, table, workers, ctx, attn_evict_steps_, &a, "rows to the front",
+                            k.batch == 0 || k.heads == 0 || k.len == 0 ? "no rows" : NULL, bytes);
+}
+ATTN_CALL_(attn_evict, (k, v, kept, capacity, params), attn_tensor k, attn_tensor v,
+           const int32_t *kept, int64_t capacity, const attn_evict_params *params)
+/* <<< attn/families/selection/evict.h */
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

@@ -71,6 +71,7 @@
 #include "api/families/memory/recursive.h"
 #include "api/families/memory/recall.h"
 #include "api/families/memory/gtrxl.h"
+#include "api/families/memory/infini.h"
 #endif
 #if ATTN_HAS_BLOCKS
 #include "api/families/blocks/coder.h"
@@ -84,6 +85,19 @@
 #if ATTN_HAS_MIXERS
 #include "api/families/mixers/fourier.h"
 #include "api/families/mixers/mixer.h"
+#endif
+#if ATTN_HAS_LATENT
+#include "api/families/latent/mla.h"
+#include "api/families/latent/tpa.h"
+#endif
+#if ATTN_HAS_SELECTION
+#include "api/families/selection/selected.h"
+#include "api/families/selection/moba.h"
+#include "api/families/selection/quest.h"
+#include "api/families/selection/dsa.h"
+#include "api/families/selection/nsa.h"
+#include "api/families/selection/prefill.h"
+#include "api/families/selection/eviction.h"
 #endif
 #include "api/left_out.h"
 #include "api/end.h"
@@ -301,6 +315,7 @@ ATTN_BEGIN_STRICT_
 #include "families/memory/spalm.h"
 #include "families/memory/memorizing.h"
 #include "families/memory/gtrxl.h"
+#include "families/memory/infini.h"
 #endif
 #if ATTN_HAS_BLOCKS
 #include "families/blocks/feed_forward.h"
@@ -322,6 +337,29 @@ ATTN_BEGIN_STRICT_
 #include "families/mixers/spatial.h"
 #include "families/mixers/gmlp.h"
 #include "families/mixers/mixer.h"
+#endif
+#if ATTN_HAS_LATENT
+#include "families/latent/rows.h"
+#include "families/latent/kept.h"
+#include "families/latent/mla.h"
+#include "families/latent/mla_steps.h"
+#include "families/latent/tpa.h"
+#endif
+#if ATTN_HAS_SELECTION
+#include "families/selection/choose.h"
+#include "families/selection/visit.h"
+#include "families/selection/listed.h"
+#include "families/selection/key_blocks.h"
+#include "families/selection/moba.h"
+#include "families/selection/quest.h"
+#include "families/selection/dsa.h"
+#include "families/selection/nsa_compress.h"
+#include "families/selection/nsa.h"
+#include "families/selection/glance.h"
+#include "families/selection/xattention.h"
+#include "families/selection/vertical_slash.h"
+#include "families/selection/eviction_scores.h"
+#include "families/selection/evict.h"
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

@@ -113,5 +113,9 @@ void register_memory(const Selection &s);
 void register_depth(const Selection &s);
 void register_blocks(const Selection &s);
 void register_mixers(const Selection &s);
+void register_latent(const Selection &s);
+void register_selection(const Selection &s);
+void register_selection_prefill(const Selection &s);
+void register_selection_evict(const Selection &s);
 
 #endif

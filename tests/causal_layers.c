@@ -167,6 +167,70 @@ static int convolve(play *s) {
   return 1;
 }
 
+/* Both forms, behind a cache and without, where windows are. */
+static attn_status mla_call(play *s, attn_ctx *ctx) {
+  attn_mla_params *p = s->p;
+  if (p->held) attn_cache_release(p->cache, p->held, NULL);
+  return attn_mla(s->out[0], s->in[0], p, ctx);
+}
+static int mla(play *s) {
+  static attn_cache cache;
+  static attn_sequence held;
+  if (s->n >= 5) return 0;
+  attn_mla_params *p = play_params(s, sizeof *p);
+  rows_to_rows(s);
+  p->heads = s->n == 3 ? 9 : 2, p->rope_dim = 4;
+  p->w_uq = play_fixed(s, 1, E, p->heads * 7), p->w_dkv = play_fixed(s, 1, E, 12);
+  p->w_ukv = play_fixed(s, 1, 8, p->heads * 8), p->w_o = play_fixed(s, 1, p->heads * 5, E);
+  p->form = s->n % 2 ? ATTN_MLA_EXPANDED : ATTN_MLA_ABSORBED;
+  if (s->n == 4) p->window = attn_window_of(20, -1);
+  if (s->n >= 2 && s->n < 4) {
+    const attn_cache_params c = {
+        .k_heads = 1, .dk = 12, .dv = 8, .latent = 1, .pages = 10, .page = 16};
+    const size_t size = attn_cache_size(&c);
+    assert_int_equal(attn_cache_open(&cache, test_mem(size), size, &c, NULL), ATTN_OK);
+    assert_int_equal(attn_sequence_init(&held, test_mem(40), 10, NULL), ATTN_OK);
+    p->cache = &cache, p->held = &held;
+  }
+  s->call = mla_call;
+  return 1;
+}
+
+/* Heads made from factors. */
+static attn_status tpa_call(play *s, attn_ctx *ctx) {
+  const attn_factors x[3] = {{s->in[0], s->in[1]}, {s->in[2], s->in[3]}, {s->in[4], s->in[5]}};
+  return attn_tpa(s->out[0], &x[0], &x[1], &x[2], s->p, ctx);
+}
+static int tpa(play *s) {
+  static attn_rope_params rope;
+  if (s->n >= 3) return 0;
+  attn_tpa_params *p = play_params(s, sizeof *p);
+  for (int i = 0; i < 3; i++) {
+    (void)play_token(s, i == s->n ? ATTN_F16 : ATTN_F32, 1 + i, N, 3);
+    (void)play_token(s, ATTN_F32, 1 + i, N, i < 2 ? D : E);
+  }
+  (void)play_out(s, ATTN_F32, 3, N, E);
+  if (s->n == 1) p->window = attn_window_of(20, -1);
+  memset(&rope, 0, sizeof rope);
+  if (s->n) p->rope = &rope;
+  s->call = tpa_call;
+  return 1;
+}
+
+/* Segments, and the memory of those before. */
+static attn_status infini_call(play *s, attn_ctx *ctx) {
+  return attn_infini(s->out[0], s->in[0], s->in[1], s->in[2], s->p, ctx);
+}
+static int infini(play *s) {
+  if (s->n >= 4) return 0;
+  attn_infini_params *p = play_params(s, sizeof *p);
+  const play_trio_of x = play_trio(s, s->n == 1 ? 40 : N, 2, ATTN_F32);
+  (void)x;
+  p->segment = s->n == 2 ? 64 : 31, p->delta = s->n & 1;
+  s->call = infini_call;
+  return 1;
+}
+
 const causal_entry causal_layers[] = {{"attn_multihead ", multihead, NULL},
                                       {"attn_collaborative ", collaborative, NULL},
                                       {"attn_encoder attn_decoder ", block, NULL},
@@ -176,4 +240,7 @@ const causal_entry causal_layers[] = {{"attn_multihead ", multihead, NULL},
                                       {"attn_segment_layer attn_gtrxl ", segment, NULL},
                                       {"attn_recursive ", recursive, NULL},
                                       {"attn_convolve attn_convolve_depthwise ", convolve, NULL},
+                                      {"attn_mla ", mla, NULL},
+                                      {"attn_tpa ", tpa, NULL},
+                                      {"attn_infini ", infini, NULL},
                                       {NULL, NULL, NULL}};

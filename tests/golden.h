@@ -143,6 +143,16 @@ static const uint64_t golden[] = {
     0xbc0c95f421f707e2u, /* softpick weights */
     0x49b4c572ba12fe81u, /* forgetting */
     0xb6bdbe420b68b7aau, /* stick weights */
+    0xe0158ab977a04859u, /* rms norm */
+    0xd94a1dbb1f66a99du, /* latent layer */
+    0x827caf3d2d5643eau, /* factor heads */
+    0x0548b47a601963afu, /* infini segments */
+    0x4f394b18232aba17u, /* moba */
+    0x22b4e72e8096ff50u, /* quest */
+    0x19b39b01891b0128u, /* dsa */
+    0x03cf777c3e4c76f6u, /* nsa */
+    0x2f9bf0d3d4f32948u, /* differential */
+    0x51a29de3bcaf52a5u, /* entmax weights */
     0x9815340f9d52869au, /* block diffusion */
     0x28d266f2be652f18u, /* neighborhood */
     0x1c726675b070a71du, /* draft tree */

@@ -178,6 +178,39 @@ static void around(test_rng *rng) {
   one_nan_in(y, "short convolution"), one_nan_in(rows, "its rows");
 }
 
+/* Rows of a latent cache. */
+static void latent(test_rng *rng) {
+  attn_cache cache;
+  attn_sequence held;
+  attn_mla_params p;
+  const attn_cache_params c = {.k_heads = 1, .dk = 10, .dv = 6, .latent = 1, .pages = 1, .page = T};
+  const size_t size = attn_cache_size(&c);
+  int32_t table[1];
+  attn_ctx ctx = test_ctx();
+  memset(&p, 0, sizeof p);
+  p.heads = 2, p.rope_dim = 4, p.cache = &cache, p.held = &held;
+  p.w_uq = exact(1, D, 14, rng), p.w_dkv = exact(1, D, 10, rng), p.w_ukv = exact(1, 6, 16, rng);
+  p.w_o = exact(1, 10, D, rng);
+  assert_int_equal(attn_cache_open(&cache, test_mem(size), size, &c, &ctx), ATTN_OK);
+  assert_int_equal(attn_sequence_init(&held, table, 1, &ctx), ATTN_OK);
+  attn_tensor y = room(1, T, D);
+  if (attn_mla(y, exact(1, T, D, rng), &p, &ctx) != ATTN_OK) fail_msg("%s", ctx.reason);
+  one_nan_in(y, "latent layer"), one_nan_in(cache.k, "latent rows");
+  attn_infini_params segments;
+  memset(&segments, 0, sizeof segments);
+  segments.segment = 16, segments.memory = room(1, D, D), segments.z = room(1, 1, D);
+  for (int n = 0; n < 4; n++) {
+    attn_tensor o = room(2, T, D);
+    segments.delta = n & 1;
+    if (n < 3) test_fill_value(segments.memory, 0), test_fill_value(segments.z, 0);
+    if (attn_infini(o, exact(2, T, D, rng), exact(1, T, D, rng), exact(1, T, D, rng), &segments,
+                    &ctx) != ATTN_OK)
+      fail_msg("%s", ctx.reason);
+    one_nan_in(o, "infini"), one_nan_in(segments.memory, "its memory");
+    one_nan_in(segments.z, "its z");
+  }
+}
+
 static void centroids(test_rng *rng) {
   attn_routing_params r = {.w = 20, .wk = 20};
   for (int n = 0; n < 6; n++) {
@@ -222,8 +255,8 @@ static void rows(test_rng *rng) {
 /* Every golden call, and the calls whose outputs are no rows. */
 void api_nan_is_the_one(void **state) {
   (void)state;
-  static void (*const more[])(test_rng *) = {measure,   losses, average,   states,
-                                             recurrent, around, centroids, rows};
+  static void (*const more[])(test_rng *) = {measure, losses,    average, states, recurrent,
+                                             around,  centroids, latent,  rows};
   const char *name;
   poisoned = 0;
   for (int round = 0; round < test_count(12, 3); round++) {

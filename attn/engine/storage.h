@@ -22,7 +22,10 @@ ATTN_FUNC_ int64_t attn_queries_(const attn_softmax_ *a, int64_t b) {
 }
 ATTN_FUNC_ int64_t attn_keys_(const attn_softmax_ *a, int64_t b) {
   const attn_sequences_ *s = a->seq;
-  return !s ? a->k.len : s->cached ? s->cached[b].len : s->kv ? s->kv[b + 1] - s->kv[b] : a->k.len;
+  return !s          ? a->k.len
+         : s->cached ? attn_add_(s->cached[b].len, s->coming ? attn_queries_(a, b) : 0)
+         : s->kv     ? s->kv[b + 1] - s->kv[b]
+                     : a->k.len;
 }
 
 ATTN_FUNC_ void attn_skip_rows_(attn_tensor *t, int64_t rows, int64_t len) {

@@ -76,6 +76,7 @@ typedef struct attn_sequences_ {
   const int64_t *offs;         /* or it is given */
   int64_t off_lo, off_hi;      /* of these, the least and the greatest */
   const attn_sequence *cached; /* null: no pages */
+  int coming; /* the tokens of the queries are not in them yet: what that will take is measured */
   int64_t page, window, sinks; /* rows of a page; of a ring, else 0 */
   int64_t items, parts;        /* of all: work items, rows of parts (engine/decode.h) */
   int64_t *first, *part;       /* [n + 1] those before each */

@@ -223,6 +223,21 @@ void memorizing(Call &c) {
   };
 }
 
+/* Segments of L behind an empty memory; the multiply-adds of pairs and of the memory count. */
+void infini(Call &c, int64_t len, int64_t segment, bool delta) {
+  constexpr int64_t heads = 8;
+  attn_tensor q = c.rows(heads, len, kDim), k = c.rows(heads, len, kDim);
+  attn_tensor v = c.rows(heads, len, kDim), o = c.rows(heads, len, kDim);
+  attn_infini_params p = {};
+  p.segment = segment;
+  p.delta = delta;
+  const double pairs = (double)(heads * len) * (double)(segment + 1) / 2;
+  c.flops = 4.0 * pairs * (double)kDim +
+            (delta ? 6.0 : 4.0) * (double)(heads * len) * (double)(kDim * kDim);
+  c.run = [=](attn_ctx *ctx) { return attn_infini(o, q, k, v, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_infini_workspace(o, q, k, v, &p, ctx); };
+}
+
 const CallEntry entries[] = {
     {"segment_layer", "T:512/mem:0/d:64/h:8",
      [](Call &c) { segment_layer(c, 0, 0, false, false); }},
@@ -261,6 +276,8 @@ const CallEntry entries[] = {
     {"knn_lm", "n:64/N:65536/d:64/k:1024/V:32000", knn_lm},
     {"spalm", "n:512/k:4/d:512/V:4096", spalm},
     {"memorizing", "T:512/size:32768/k:32/d:64/h:2", memorizing},
+    {"infini", "T:4096/L:512/h:8", [](Call &c) { infini(c, 4096, 512, false); }},
+    {"infini", "T:4096/L:512/h:8/delta", [](Call &c) { infini(c, 4096, 512, true); }},
 };
 
 }  // namespace
