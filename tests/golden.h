@@ -151,8 +151,6 @@ static const uint64_t golden[] = {
     0x22b4e72e8096ff50u, /* quest */
     0x19b39b01891b0128u, /* dsa */
     0x03cf777c3e4c76f6u, /* nsa */
-    0x2f9bf0d3d4f32948u, /* differential */
-    0x51a29de3bcaf52a5u, /* entmax weights */
     0x9815340f9d52869au, /* block diffusion */
     0x28d266f2be652f18u, /* neighborhood */
     0x1c726675b070a71du, /* draft tree */
