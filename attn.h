@@ -145,6 +145,7 @@
  *     attn_cache_sdpa(o, q, &cache, &sequence, 1, &causal, NULL);     // queries at its end
  *     attn_cache_fork(&cache, &other, &sequence, NULL);               // shares all pages
  *     attn_cache_rollback(&cache, &other, other.len - 3, NULL);       // as if never appended
+ *     attn_cache_accept(&cache, &sequence, parent, n, leaf, NULL);    // a tree of drafts: one path of it
  *   Appending costs O(rows), whatever is stored; with window and keep the pages are a ring.
  *   docs/examples/cache.c is a whole program.
  *
@@ -6039,6 +6040,8 @@ typedef enum attn_pattern_kind {
   ATTN_PATTERN_BITMAP,
   ATTN_PATTERN_CSR,
   ATTN_PATTERN_BLOCK_MASK,
+  ATTN_PATTERN_BLOCK_DIFFUSION,
+  ATTN_PATTERN_NEIGHBORHOOD,
   ATTN_PATTERN_UNION,
   ATTN_PATTERN_INTERSECT,
   ATTN_PATTERN_DIFF,
@@ -6068,6 +6071,15 @@ typedef int (*attn_pair_fn)(void *user, int64_t head, int64_t i, int64_t j);
 typedef enum attn_rectangle { ATTN_EMPTY = 0, ATTN_WHOLE, ATTN_PARTIAL } attn_rectangle;
 typedef attn_rectangle (*attn_rectangle_fn)(void *user, int64_t head, int64_t i0, int64_t i1,
                                             int64_t j0, int64_t j1);
+
+/* One axis of a grid of tokens, and how far a token sees along it (ATTN_PATTERN_NEIGHBORHOOD). */
+typedef struct attn_axis {
+  int64_t length;
+  int64_t kernel;   /* keys a token sees, 1 .. length / dilation */
+  int64_t stride;   /* so many neighbours share a window, 1 .. kernel; 0 = 1 */
+  int64_t dilation; /* tokens whose places differ by multiples of it see each other; 0 = 1 */
+  int causal;       /* 1: a token sees itself and those before it */
+} attn_axis;
 
 /* A pattern: a plain value, made by one of the constructors below, whose fields may be changed
  * afterwards. Arrays and parts belong to the caller and are read by attn_schedule_build only.
@@ -6106,6 +6118,7 @@ typedef struct attn_pattern {
   const int64_t *indptr;            /* CSR */
   const struct attn_pattern *parts; /* UNION, INTERSECT, PER_HEAD: n; DIFF: 2; others: 1 */
   int64_t part_count;
+  const attn_axis *axes; /* NEIGHBORHOOD: the grid, `indices` axes */
 } attn_pattern;
 
 /* A pattern made ready for given lengths: a plain block of bytes without pointers, which may be
@@ -6141,6 +6154,12 @@ ATTN_DEF attn_pattern attn_pattern_random(int64_t count, uint64_t seed);
 ATTN_DEF attn_pattern attn_pattern_random_blocks(int64_t block, int64_t count, uint64_t seed);
 /* The own block of `block` keys and whole neighbours. arXiv 2106.04554. */
 ATTN_DEF attn_pattern attn_pattern_blocks(int64_t block, int64_t before, int64_t after);
+/* Chunks of `chunk` positions, causal: j <= p and floor(j / chunk) = floor(p / chunk), which is
+ * attn_pattern_blocks(chunk, 0, 0) with causal = 1. Llama 4, layers with rotary positions. */
+ATTN_DEF attn_pattern attn_pattern_chunked(int64_t chunk);
+/* Causal by blocks: floor(j / block) <= floor(p / block), a block sees all of itself. Block
+ * diffusion when it generates. Arriola et al. 2025, arXiv 2503.09573. */
+ATTN_DEF attn_pattern attn_pattern_block_causal(int64_t block);
 /* Neighbours up to `width` away on a ring (q_len = k_len). Guo et al. 2019, arXiv 1902.09113. */
 ATTN_DEF attn_pattern attn_pattern_ring(int64_t width);
 
@@ -6189,9 +6208,28 @@ ATTN_DEF attn_pattern attn_pattern_image_1d(int64_t block, int64_t before);
  * the same to both sides; set bottom for a symmetric one. Order ATTN_IMAGE_BLOCK. */
 ATTN_DEF attn_pattern attn_pattern_image_2d(int64_t height, int64_t width, int64_t tile_height,
                                             int64_t tile_width, int64_t top, int64_t side);
-/* Every pixel sees the pixels up to `radius` away in both directions: image_2d with blocks of one
- * pixel, order ATTN_IMAGE_NONE. Hassani et al. 2022, arXiv 2204.07143. */
+/* Every pixel sees the pixels up to `radius` away in both directions, fewer at the edges: image_2d
+ * with blocks of one pixel, order ATTN_IMAGE_NONE. Windows that move inwards at the edges, as those
+ * of Hassani et al. 2022, arXiv 2204.07143: attn_pattern_neighborhood_axes. */
 ATTN_DEF attn_pattern attn_pattern_neighborhood(int64_t height, int64_t width, int64_t radius);
+/* Neighbourhood attention over a grid of 1 to 3 axes, tokens row-major (the last axis is the
+ * nearest), k_len cells. A pair exists if it does along every axis. Along an axis of length L,
+ * kernel K, stride t and dilation D: places of one residue modulo D are an axis of their own, i =
+ * place / D, of n = ceil((L - residue) / D) cells, and i sees
+ *
+ *   plain:  start .. start + K - 1,  start = clip(lead - floor(K / 2), 0, n - K),
+ *           lead = min(t floor(i / t) + floor(t / 2), n - 1)
+ *   causal: max(lead - K + 1, 0) .. i,  lead = min(t floor(i / t) + t - 1, n - 1)
+ *
+ * So windows move inwards at the edges, and without causal axes each query has exactly the product
+ * of the kernels; an even K has one key more on the left; stride = kernel makes blocks. p is the
+ * cell; one outside the grid sees nothing. Hassani et al. 2022, arXiv 2204.07143 (dilation:
+ * 2209.15001); stride: Hassani et al. 2025, arXiv 2504.16922. In field indices: the axes. */
+ATTN_DEF attn_pattern attn_pattern_neighborhood_axes(const attn_axis *axes, int64_t n);
+/* Block diffusion when it learns: q_len = k_len = 2n rows, n noised tokens and then the n clean ones, in
+ * blocks of `block`. A noised token sees all of its own noised block and earlier clean blocks; a
+ * clean one clean blocks up to and with its own. arXiv 2503.09573. */
+ATTN_DEF attn_pattern attn_pattern_block_diffusion(int64_t block);
 /* Lines of a grid shape[0] x .. x shape[dims-1] along one axis, or -1: along all, in one softmax.
  * Ho et al. 2019, arXiv 1912.12180; union: arXiv 1811.11721. */
 ATTN_DEF attn_pattern attn_pattern_axial(const int32_t *shape, int64_t dims, int64_t axis);
@@ -6553,6 +6591,10 @@ typedef struct attn_sdpa_params {
   attn_tensor lse;          /* out, optional: [B,H,Tq,1] f32, log of each row's denominator */
   attn_tensor map;          /* out, optional: [B,H,Tq,Tk] f32, the weights P */
   attn_map_stage map_stage; /* or what else map holds, in natural units */
+  int mask_new; /* 1: mask says of the new tokens alone which of them see each other: its
+                             * extents are [B,H,Tq,Tq], the first three that or 1, and column c is key q_off + c (with
+                             * sequences of unequal length Tq is the most queries). Keys before and after it does
+                             * not forbid. The bits are those of a mask of all keys: see attn_draft_mask */
 } attn_sdpa_params;
 
 #if ATTN_HAS_SDPA
@@ -7368,6 +7410,45 @@ ATTN_DEF attn_status attn_cache_rollback(attn_cache *cache, attn_sequence *seque
 
 /* Gives all pages back; the sequence is empty. Errors: as attn_cache_rollback. */
 ATTN_DEF attn_status attn_cache_release(attn_cache *cache, attn_sequence *sequence, attn_ctx *ctx);
+
+/* Drafts: a tree of tokens that are verified in one call. Its n nodes stand behind the P tokens of a
+ * sequence, node i as token P + i; parent[i] is the node before it, -1 <= parent[i] < i, -1 where the prefix
+ * is (several roots are legal). A node sees the prefix, its ancestors and itself, and its position is P +
+ * its depth. A step of speculative decoding:
+ *
+ *   attn_draft_positions(positions, parent, n, P);            // for attn_rope of the queries
+ *   attn_cache_append(&cache, &s, 1, k, v, &append, &ctx);    // append.rope has them too
+ *   attn_draft_mask(bits, (n + 7) / 8, parent, n);
+ *   p.causal = 1, p.mask_new = 1, p.mask = attn_mask_bits(bits, 1, 1, n, n);
+ *   attn_cache_sdpa(o, q, &cache, &s, 1, &p, &ctx);           // each node's own logits
+ *   attn_cache_accept(&cache, &s, parent, n, leaf, &ctx);     // the last node that was right
+ *
+ * Sequences of unequal trees: params.ragged and a mask of batch n, entry b with the bits of its own tree in its
+ * first rows. Windows and terms by distance count tokens as they are stored, not depths. Miao et al.
+ * 2023, arXiv 2305.09781. */
+
+/* Row i of bits [n], `stride` bytes apart, gets a 1 for each node that node i sees, 0 for the others, to the
+ * end of its last byte. n >= 0, stride >= (n + 7) / 8. Errors: NULL, SHAPE, OVERFLOW, ALIGN, INDEX (parent),
+ *   OVERLAP; nothing written. Determinism: the same everywhere. Cost: O(n^2 / 8). */
+ATTN_DEF attn_status attn_draft_mask(uint8_t *bits, int64_t stride, const int32_t *parent,
+                                     int64_t n);
+/* positions[i] = start + depth of node i, a root's depth being 0. |start| <= 2^62. Errors: NULL, SHAPE, RANGE
+ *   (start), OVERFLOW, ALIGN, INDEX (parent), OVERLAP; nothing written. Cost: O(n). */
+ATTN_DEF attn_status attn_draft_positions(int64_t *positions, const int32_t *parent, int64_t n,
+                                          int64_t start);
+
+/* Of the tree that the last n tokens of a sequence are, keeps the path from its root to node `leaf`, in order,
+ * and drops the others; leaf = -1 keeps none. The node at depth d becomes token P + d, the position that its
+ * key was rotated for. Rows are moved as they are stored, in pages of the sequence's own: a shared page that
+ * is moved to is copied first. A chain is a rollback.
+ * Errors: NULL, SHAPE (n < 0), RANGE (more nodes than tokens, leaf outside -1 .. n - 1, a ring, whose window
+ *   counts tokens), INDEX (parent), PAGE (a table entry that is read, written or given back), FULL (no free page
+ *   for a copy), OVERLAP (parent in the cache or the table), OVERFLOW, ALIGN, and those of a broken cache or
+ *   sequence, as attn_cache_fork; nothing written.
+ * Memory: none. Determinism: the same bytes everywhere. Cost: O(n + depth (dk + dv)). */
+ATTN_DEF attn_status attn_cache_accept(attn_cache *cache, attn_sequence *sequence,
+                                       const int32_t *parent, int64_t n, int64_t leaf,
+                                       attn_ctx *ctx);
 
 /* attn_sdpa over n sequences of a cache; query i of sequence b sits at token len_b - (its queries)
  * + i, so append first, then attend.
@@ -12588,6 +12669,7 @@ ATTN_DEF size_t attn_evict_workspace(attn_tensor k, attn_tensor v, const int32_t
 #define attn_trajectory_tokens_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
 #endif
 #if !ATTN_HAS_CACHE
+#define attn_cache_accept(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_append(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_append_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_fork(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
@@ -12597,6 +12679,8 @@ ATTN_DEF size_t attn_evict_workspace(attn_tensor k, attn_tensor v, const int32_t
 #define attn_cache_sdpa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_sdpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_size(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
+#define attn_draft_mask(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
+#define attn_draft_positions(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_sequence_init(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #endif
 #if !ATTN_HAS_COMPRESSION
@@ -12861,9 +12945,12 @@ ATTN_DEF size_t attn_evict_workspace(attn_tensor k, attn_tensor v, const int32_t
 #define attn_pattern_bigbird_etc(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_bigbird_tokens(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_bitmap(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_block_causal(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_block_diffusion(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_block_mask(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_blocks(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_blockwise(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_chunked(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_complement(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_csr(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_diff(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
@@ -12877,6 +12964,7 @@ ATTN_DEF size_t attn_evict_workspace(attn_tensor k, attn_tensor v, const int32_t
 #define attn_pattern_longformer(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_multiscale(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_neighborhood(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
+#define attn_pattern_neighborhood_axes(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_per_head(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_predicate(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_random(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
@@ -17530,6 +17618,7 @@ typedef struct attn_node_ {
   attn_pair_fn pair;
   attn_rectangle_fn rectangle;
   void *user;
+  const attn_axis *axes;
 } attn_node_;
 
 typedef struct attn_field_ {
@@ -18224,6 +18313,86 @@ ATTN_COLD_ void attn_see_block_mask_(attn_sight_ *s, const attn_node_ *x, const 
   }
 }
 
+/* Noised tokens, then clean ones. */
+ATTN_COLD_ void attn_see_diffusion_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+  const int64_t n = t->f->k_len / 2;
+  for (int64_t r = 0, r1; r < t->n; r = r1) {
+    const int64_t half = t->p[r] < n ? 0 : n, lo = (t->p[r] - half) / x->block * x->block;
+    const int64_t hi = attn_min64_(lo + x->block, n);
+    r1 = attn_lanes_below_(t->p, t->n, r, half + hi);
+    const uint64_t lanes = attn_lane_range_(r, r1);
+    if (!half) attn_see_(s, t, x->cut, lanes, lo, hi);
+    attn_see_(s, t, x->cut, lanes, n, n + (half ? hi : lo));
+  }
+}
+
+enum { ATTN_AXES_ = 3 };
+
+/* What a token sees along an axis: the ordinals lo .. hi - 1 of its residue class, whose keys are `first`,
+ * first + step, .. */
+typedef struct attn_reach_of_ {
+  int64_t lo, hi, first, step;
+} attn_reach_of_;
+
+ATTN_COLD_ attn_reach_of_ attn_axis_reach_(const attn_axis *x, int64_t place) {
+  const int64_t d = attn_max64_(x->dilation, 1), t = attn_max64_(x->stride, 1), k = x->kernel;
+  const int64_t i = place / d, last = (x->length - 1 - place % d) / d, group = i / t * t;
+  attn_reach_of_ to;
+  to.first = place % d, to.step = d;
+  if (x->causal) {
+    to.lo = attn_max64_(attn_min64_(group + t - 1, last) - k + 1, 0), to.hi = i + 1;
+  } else {
+    const int64_t lead = attn_min64_(group + t / 2, last);
+    to.lo = attn_max64_(attn_min64_(lead - k / 2, last + 1 - k), 0), to.hi = to.lo + k;
+  }
+  return to;
+}
+
+/* The axes of a neighbourhood, with axes of one cell in front. */
+ATTN_COLD_ void attn_axes_of_(const attn_node_ *x, attn_axis to[ATTN_AXES_]) {
+  const int64_t front = ATTN_AXES_ - x->indices;
+  for (int64_t a = 0; a < ATTN_AXES_; a++) {
+    memset(&to[a], 0, sizeof to[a]);
+    to[a].length = to[a].kernel = 1;
+    if (a >= front) to[a] = x->axes[a - front];
+  }
+}
+
+ATTN_COLD_ void attn_see_neighbors_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+  attn_axis axis[ATTN_AXES_];
+  attn_axes_of_(x, axis);
+  const int64_t wide = axis[2].length, area = axis[1].length * wide;
+  for (int64_t r = 0, r1; r < t->n; r = r1) {
+    attn_reach_of_ to[ATTN_AXES_], next[ATTN_AXES_];
+    for (r1 = r; r1 < t->n; r1++) { /* lanes that see alike */
+      const int64_t p = t->p[r1];
+      if (p < 0 || p >= t->f->k_len) break;
+      next[0] = attn_axis_reach_(&axis[0], p / area);
+      next[1] = attn_axis_reach_(&axis[1], p / wide % axis[1].length);
+      next[2] = attn_axis_reach_(&axis[2], p % wide);
+      if (r1 > r && memcmp(next, to, sizeof to) != 0) break;
+      memcpy(to, next, sizeof to);
+    }
+    if (r1 == r) { /* outside of the grid */
+      r1++;
+      continue;
+    }
+    const uint64_t lanes = attn_lane_range_(r, r1);
+    const int64_t step = to[2].step == t->step && x->indices == 1 ? 1 : to[2].step;
+    for (int64_t z = to[0].lo; z < to[0].hi; z++)
+      for (int64_t y = to[1].lo; y < to[1].hi; y++) {
+        const int64_t line =
+            (to[0].first + z * to[0].step) * area + (to[1].first + y * to[1].step) * wide;
+        const int64_t lo = line + to[2].first + to[2].lo * to[2].step;
+        const int64_t hi = line + to[2].first + (to[2].hi - 1) * to[2].step + 1;
+        if (step == 1) /* keys in a row, or all in the class of the rows */
+          attn_see_(s, t, x->cut, lanes, lo, hi);
+        for (int64_t j = lo; step > 1 && j < hi; j += step)
+          attn_see_(s, t, x->cut, lanes, j, j + 1);
+      }
+  }
+}
+
 /* The bits of up to 64 keys of a row; those of keys that do not exist are ignored. */
 ATTN_COLD_ uint64_t attn_bitmap_word_(const attn_node_ *x, const attn_rows_ *t, int64_t r,
                                       int64_t k, int64_t n) {
@@ -18342,6 +18511,8 @@ ATTN_COLD_ int attn_leaf_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ 
     case ATTN_PATTERN_SEGMENTS: attn_see_segments_(s, x, t); break;
     case ATTN_PATTERN_CSR: attn_see_csr_(s, x, t); break;
     case ATTN_PATTERN_BLOCK_MASK: attn_see_block_mask_(s, x, t); break;
+    case ATTN_PATTERN_BLOCK_DIFFUSION: attn_see_diffusion_(s, x, t); break;
+    case ATTN_PATTERN_NEIGHBORHOOD: attn_see_neighbors_(s, x, t); break;
     case ATTN_PATTERN_BITMAP: return attn_leaf_bitmap_(x, t, out);
     case ATTN_PATTERN_PREDICATE: return attn_leaf_predicate_(x, t, out, 0, t->keys);
     default: break;
@@ -18360,6 +18531,7 @@ ATTN_COLD_ int attn_leaf_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ 
 enum {
   ATTN_ORDER_NATURAL_,   /* row after row */
   ATTN_ORDER_IMAGE_,     /* vertical strips, `step` pixels of `width` */
+  ATTN_ORDER_GRID_,      /* boxes of the grid of node `width` */
   ATTN_ORDER_CLASS_,     /* p = c modulo `step`; keys likewise */
   ATTN_ORDER_SCATTERED_, /* as natural, but better not mixed with others */
   ATTN_ORDER_LISTS_,     /* row by row, each with a list */
@@ -18500,6 +18672,15 @@ ATTN_COLD_ attn_order_ attn_order_of_(const attn_build_ *b, int64_t at) {
                            attn_min64_(attn_image_tiles_(x) ? x->tile_width : 4, x->width),
                            x->width);
       break;
+    case ATTN_PATTERN_NEIGHBORHOOD: {
+      const int64_t step = x->indices == 1 ? attn_max64_(x->axes->dilation, 1) : 1;
+      if (x->indices > 1 && b->f.q_len == b->f.k_len && b->f.q_off == 0)
+        o = attn_order_make_(ATTN_ORDER_GRID_, 1, at);
+      else if (step > 1)
+        o = b->f.q_len / step < few ? attn_order_make_(ATTN_ORDER_LISTS_, 1, 0)
+                                    : attn_order_make_(ATTN_ORDER_CLASS_, step, 0);
+      break;
+    }
     case ATTN_PATTERN_RANDOM:
       if (x->count <= b->f.k_len / 4) o.kind = ATTN_ORDER_LISTS_;
       break;
@@ -18601,6 +18782,10 @@ ATTN_COLD_ int64_t attn_cell_end_(const attn_build_ *b, int64_t at, int64_t i) {
     case ATTN_PATTERN_BLOCK_MASK: return (i / x->block + 1) * x->block;
     case ATTN_PATTERN_AXIAL: return (i / (x->step * x->count) + 1) * (x->step * x->count);
     case ATTN_PATTERN_SEGMENTS: return x->index[attn_segment_of_(x, i) + 1];
+    case ATTN_PATTERN_BLOCK_DIFFUSION: {
+      const int64_t n = b->f.k_len / 2, half = i < n ? 0 : n;
+      return half + attn_min64_(((i - half) / x->block + 1) * x->block, n);
+    }
     case ATTN_PATTERN_TREE: return i < x->width ? x->width : INT64_MAX;
     case ATTN_PATTERN_IMAGE_2D:
       return (i / x->width / x->tile_height + 1) * x->tile_height * x->width;
@@ -18620,6 +18805,7 @@ ATTN_COLD_ int64_t attn_cells_(const attn_build_ *b, int64_t at) {
     case ATTN_PATTERN_BLOCK_MASK:
     case ATTN_PATTERN_AXIAL:
     case ATTN_PATTERN_SEGMENTS:
+    case ATTN_PATTERN_BLOCK_DIFFUSION:
     case ATTN_PATTERN_TREE: return at;
     case ATTN_PATTERN_IMAGE_2D:
       return b->order.kind == ATTN_ORDER_IMAGE_ && attn_image_tiles_(x) ? at : -1;
@@ -18811,6 +18997,39 @@ ATTN_COLD_ int attn_stream_rows_(attn_build_ *b, int64_t first, int64_t wide, in
   return attn_end_stream_(b);
 }
 
+/* Ordinals of an axis that a tile takes side by side: those that share a window stay together. */
+ATTN_COLD_ int64_t attn_grid_strip_(const attn_axis *x) {
+  const int64_t t = attn_max64_(x->stride, 1), side = 4;
+  return attn_ceil_(side, t) * t;
+}
+
+/* Boxes of a grid, class by class of its dilations: strips of the last axis, of the last two where there are
+ * three, as long as the first. */
+ATTN_COLD_ int attn_grid_rows_(attn_build_ *b, const attn_node_ *x) {
+  attn_axis a[ATTN_AXES_];
+  int64_t d[ATTN_AXES_], end[ATTN_AXES_];
+  attn_axes_of_(x, a);
+  for (int k = 0; k < ATTN_AXES_; k++) d[k] = attn_max64_(a[k].dilation, 1);
+  const int64_t classes = d[0] * d[1] * d[2], wide = attn_grid_strip_(&a[2]);
+  const int64_t high = a[0].length > 1 ? attn_grid_strip_(&a[1]) : a[1].length;
+  for (int64_t c = 0; c < classes; c++) {
+    const int64_t f[ATTN_AXES_] = {c / (d[1] * d[2]), c / d[2] % d[1], c % d[2]};
+    for (int k = 0; k < ATTN_AXES_; k++) end[k] = (a[k].length - 1 - f[k]) / d[k] + 1;
+    for (int64_t y0 = 0; y0 < end[1]; y0 += high)
+      for (int64_t x0 = 0; x0 < end[2]; x0 += wide) {
+        for (int64_t z = 0; z < end[0]; z++)
+          for (int64_t y = y0; y < attn_min64_(y0 + high, end[1]); y++)
+            for (int64_t u = x0; u < attn_min64_(x0 + wide, end[2]); u++)
+              if (!attn_put_row_(
+                      b, ((f[0] + z * d[0]) * a[1].length + f[1] + y * d[1]) * a[2].length + f[2] +
+                             u * d[2]))
+                return 0;
+        if (!attn_end_stream_(b)) return 0;
+      }
+  }
+  return 1;
+}
+
 ATTN_COLD_ int attn_heavy_stream_(attn_build_ *b) {
   b->cells = -1;
   for (int64_t w = 0; w <= b->f.q_len / 64; w++)
@@ -18855,6 +19074,7 @@ ATTN_COLD_ int attn_build_phase_(attn_build_ *b) {
       if (!attn_stream_rows_(b, x, attn_min64_(step, w - x), w)) return 0;
     return 1;
   }
+  if (b->order.kind == ATTN_ORDER_GRID_) return attn_grid_rows_(b, &b->node[b->order.width]);
   return attn_stream_rows_(b, 0, b->f.q_len, attn_max64_(b->f.q_len, 1)) &&
          (!b->heavies || attn_heavy_stream_(b));
 }
@@ -19778,6 +19998,7 @@ typedef struct attn_softmax_ {
   attn_tensor raw;                  /* a map of scores without terms: engine/raw.h */
   float raw_cap;                    /* but a soft-cap, natural; 0 = none */
   attn_mask mask, bias;
+  int mask_new; /* the mask's columns begin with key q_off */
   const int32_t *kv_len, *q_len;
   attn_scales k_scales, v_scales; /* of quantised k and v */
   const float *alibi, *sinks;
@@ -20921,10 +21142,16 @@ ATTN_FUNC_ void attn_tile_bias_(const attn_tile_ *t, float *dst, int64_t from, i
   for (int64_t j = 1; j < n; j++) memcpy(dst + j * ATTN_TILE_, dst, ATTN_TILE_ * sizeof(float));
 }
 
+/* The column of the boolean mask that speaks of key j; of some keys a mask of new tokens has none. */
+ATTN_FUNC_ int64_t attn_mask_column_(const attn_softmax_ *a, int64_t j) {
+  return a->mask_new ? j - a->q_off : a->mask.k_len == 1 ? 0 : j;
+}
+
 /* Whether query row r may see key j by the boolean mask. */
 ATTN_FUNC_ int attn_tile_sees_(const attn_tile_ *t, int r, int64_t j) {
   const attn_mask *mask = &t->a->mask;
-  if (mask->k_len == 1) j = 0;
+  j = attn_mask_column_(t->a, j);
+  if (j < 0 || j >= mask->k_len) return 1;
   return mask->kind == ATTN_MASK_BITS ? attn_mask_bit_(t->mask[r], j) : t->mask[r][j] != 0;
 }
 
@@ -20947,7 +21174,13 @@ ATTN_FUNC_ void attn_mask_row_(unsigned char *some, const unsigned char *row, un
 /* Clears the lanes that the boolean mask forbids, for keys from..from+n. */
 ATTN_FUNC_ void attn_tile_mask_(const attn_tile_ *t, uint64_t *lanes, int64_t from, int64_t n) {
   const attn_mask *mask = &t->a->mask;
-  if (mask->k_len == 1) {
+  const int64_t first = t->a->mask_new ? t->a->q_off : 0;
+  if (t->a->mask_new) {
+    const int64_t before = attn_clamp_(first - from, 0, n);
+    lanes += before, from += before, n -= before;
+    if (n > first + mask->k_len - from) n = first + mask->k_len - from;
+  }
+  if (mask->k_len == 1 && !t->a->mask_new) {
     uint64_t some = 0;
     for (int r = 0; r < t->n; r++) some |= (uint64_t)attn_tile_sees_(t, r, 0) << r;
     for (int64_t j = 0; j < n; j++) lanes[j] &= some;
@@ -20958,7 +21191,7 @@ ATTN_FUNC_ void attn_tile_mask_(const attn_tile_ *t, uint64_t *lanes, int64_t fr
     unsigned char some[ATTN_TILE_ / 8][ATTN_BLOCK_];
     memset(some, 0, sizeof some);
     for (int r = 0; r < t->n; r++)
-      attn_mask_row_(some[r / 8], (const unsigned char *)t->mask[r] + from,
+      attn_mask_row_(some[r / 8], (const unsigned char *)t->mask[r] + (from - first),
                      (unsigned char)(1 << (r & 7)));
     for (; j < n; j++) {
       uint64_t x = 0;
@@ -20967,11 +21200,11 @@ ATTN_FUNC_ void attn_tile_mask_(const attn_tile_ *t, uint64_t *lanes, int64_t fr
     }
     return;
   }
-  for (; mask->kind == ATTN_MASK_BITS && (from & 7) == 0 && j + 8 <= n; j += 8) {
+  for (; mask->kind == ATTN_MASK_BITS && ((from - first) & 7) == 0 && j + 8 <= n; j += 8) {
     for (int r = 0; r < t->n; r += 8) { /* eight rows by eight keys at once */
       uint64_t square = 0;
       for (int i = 0; i < 8 && r + i < t->n; i++)
-        square |= (uint64_t)(unsigned char)t->mask[r + i][(from + j) >> 3] << (8 * i);
+        square |= (uint64_t)(unsigned char)t->mask[r + i][(from - first + j) >> 3] << (8 * i);
       square = ~attn_transpose8_(square);
       for (int c = 0; c < 8; c++) lanes[j + c] &= ~((square >> (8 * c) & 255) << r);
     }
@@ -21497,7 +21730,7 @@ ATTN_FUNC_ int attn_block_open_(const attn_tile_ *t, attn_block_ *b, int64_t j0,
   const attn_softmax_ *a = t->a;
   const int runs = j0 == j1;
   b->bias = a->bias.kind ? &a->bias : NULL;
-  b->mask = a->mask.kind ? &a->mask : NULL;
+  b->mask = a->mask.kind && (runs || !a->mask_new || j1 > a->q_off) ? &a->mask : NULL;
   b->bounded = 0;
   if (runs) {
     attn_block_bound_lanes_(t, b);
@@ -28313,6 +28546,151 @@ ATTN_PUB_COLD_ size_t attn_cache_append_workspace(const attn_cache *cache,
   return attn_answer_(e.status, attn_append_bytes_(&a, attn_append_cut_(&a)));
 }
 /* <<< attn/calls/cache_append.h */
+/* >>> attn/calls/cache_accept.h */
+/* calls/cache_accept.h owns trees of drafts: what their nodes see, where they stand, and what is left of them
+ * in a cache when some are accepted. */
+
+/* n parents, each an earlier node or -1. */
+ATTN_COLD_ int attn_check_parents_(attn_error_ *e, const int32_t *parent, int64_t n,
+                                   attn_span_ *span) {
+  if (n < 0) return attn_reject_(e, ATTN_E_SHAPE, "n must not be negative");
+  if (n > 0 && !parent) return attn_reject_(e, ATTN_E_NULL, "parent must not be null");
+  if (!attn_check_array_(e, parent, n, 4, "parent must be aligned to its elements", span)) return 0;
+  for (int64_t i = 0; i < n; i++)
+    if (parent[i] < -1 || parent[i] >= i)
+      return attn_reject_(e, ATTN_E_INDEX, "parent[i] must lie in -1..i-1");
+  return 1;
+}
+
+ATTN_PUB_COLD_ attn_status attn_draft_mask(uint8_t *bits, int64_t stride, const int32_t *parent,
+                                           int64_t n) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_span_ in, out;
+  if (!attn_check_parents_(&e, parent, n, &in)) return e.status;
+  if (n == 0) return ATTN_OK;
+  const int64_t bytes = attn_ceil_(n, 8);
+  if (!bits) return ATTN_E_NULL;
+  if (stride < bytes) return ATTN_E_SHAPE;
+  if (!attn_check_array_(&e, bits, attn_add_(attn_mul_(n - 1, stride), bytes), 1, "", &out))
+    return e.status;
+  if (attn_overlap_(in, out)) return ATTN_E_OVERLAP;
+  for (int64_t i = 0; i < n; i++) {
+    uint8_t *row = bits + i * stride;
+    if (parent[i] < 0)
+      memset(row, 0, (size_t)bytes);
+    else
+      memcpy(row, bits + parent[i] * stride, (size_t)bytes);
+    row[i >> 3] = (uint8_t)(row[i >> 3] | 1 << (i & 7));
+  }
+  return ATTN_OK;
+}
+
+ATTN_PUB_COLD_ attn_status attn_draft_positions(int64_t *positions, const int32_t *parent,
+                                                int64_t n, int64_t start) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_span_ in, out;
+  if (!attn_check_parents_(&e, parent, n, &in)) return e.status;
+  if (n > 0 && !positions) return ATTN_E_NULL;
+  if (start > (int64_t)1 << 62 || start < -((int64_t)1 << 62)) return ATTN_E_RANGE;
+  if (!attn_check_array_(&e, positions, n, 8, "", &out)) return e.status;
+  if (attn_overlap_(in, out)) return ATTN_E_OVERLAP;
+  for (int64_t i = 0; i < n; i++) positions[i] = parent[i] < 0 ? start : positions[parent[i]] + 1;
+  return ATTN_OK;
+}
+
+/* Nodes between a root and this one. */
+ATTN_COLD_ int64_t attn_draft_depth_(const int32_t *parent, int64_t node) {
+  int64_t depth = -1;
+  for (; node >= 0; node = parent[node]) depth++;
+  return depth;
+}
+
+/* One row of one of the two tensors, with its scales. */
+ATTN_COLD_ void attn_accept_row_(const attn_tensor *t, const attn_scales *s, const int64_t from[2],
+                                 const int64_t to[2]) {
+  const int64_t groups = attn_scale_groups_(s, t->dim);
+  float *const arrays[2] = {(float *)(uintptr_t)s->scale, (float *)(uintptr_t)s->zero};
+  for (int64_t h = 0; t->data && h < t->heads; h++) {
+    const int64_t x = from[0] * s->stride_batch + h * s->stride_head + from[1] * s->stride_len;
+    const int64_t y = to[0] * s->stride_batch + h * s->stride_head + to[1] * s->stride_len;
+    memcpy(attn_at_(t, to[0], h, to[1]), attn_at_(t, from[0], h, from[1]),
+           (size_t)attn_bytes_(t->dtype, t->dim));
+    for (int k = 0; k < 2; k++)
+      if (arrays[k]) memcpy(arrays[k] + y, arrays[k] + x, (size_t)groups * sizeof **arrays);
+  }
+}
+
+/* Token `from` becomes token `to`, an earlier one. */
+ATTN_COLD_ void attn_accept_token_(const attn_cache *c, const attn_sequence *s, int64_t from,
+                                   int64_t to) {
+  const int64_t page = c->k.len;
+  const int64_t x[2] = {s->table[from / page], from % page};
+  const int64_t y[2] = {s->table[to / page], to % page};
+  attn_accept_row_(&c->k, &c->k_scales, x, y);
+  attn_accept_row_(&c->v, &c->v_scales, x, y);
+}
+
+/* Every rule of the call; what is kept, and how many nodes of it stay where they are. */
+ATTN_COLD_ int attn_accept_plan_(attn_error_ *e, attn_append_ *a, const attn_cache *cache,
+                                 const attn_sequence *s, const int32_t *parent, int64_t n,
+                                 int64_t leaf, const attn_ctx *ctx, int64_t *kept, int64_t *still) {
+  attn_span_ span[ATTN_CACHE_SPANS_], in, table;
+  int64_t need = 0;
+  if (!attn_check_held_(e, &a->c, cache, s, "sequence must not be null", ctx, &a->table)) return 0;
+  const attn_cache *c = &a->c;
+  attn_cache judged = *cache;
+  if (!attn_check_cache_(e, &judged, 1, span) || !attn_check_parents_(e, parent, n, &in) ||
+      !attn_check_sequence_(e, c, s, &table))
+    return 0;
+  for (int i = 0; i < ATTN_CACHE_SPANS_; i++)
+    if (attn_overlap_(in, span[i]) || attn_overlap_(in, table))
+      return attn_reject_(e, ATTN_E_OVERLAP, "parent must lie apart from the cache and the table");
+  if (c->window > 0)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "cache.window must be 0: a window counts tokens, not depths");
+  if (n > s->len) return attn_reject_(e, ATTN_E_RANGE, "n must not exceed the sequence's tokens");
+  if (leaf < -1 || leaf >= n) return attn_reject_(e, ATTN_E_RANGE, "leaf must lie in -1..n-1");
+  if (!attn_check_pages_(e, c, s)) return 0;
+  *kept = attn_draft_depth_(parent, leaf) + 1, *still = *kept;
+  for (int64_t node = leaf, d = *kept - 1; d >= 0; node = parent[node], d--)
+    if (node != d) *still = d;
+  const int64_t page = c->k.len, first = s->len - n;
+  for (int64_t t = (first + *still) / page; *still < *kept && t <= (first + *kept - 1) / page; t++)
+    need += c->holders[s->table[t]] > 1;
+  return attn_pages_free_(c, need) ||
+         attn_reject_(e, ATTN_E_FULL,
+                      "the cache has not enough free pages for copies of shared ones");
+}
+
+ATTN_PUB_COLD_ attn_status attn_cache_accept(attn_cache *cache, attn_sequence *sequence,
+                                             const int32_t *parent, int64_t n, int64_t leaf,
+                                             attn_ctx *ctx) {
+  enum { PART = 64 };
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_append_ a;
+  attn_append_run_ run;
+  int64_t kept, still, path[PART];
+  memset(&a, 0, sizeof a), memset(&run, 0, sizeof run);
+  attn_sequence *const s = sequence;
+  if (!attn_accept_plan_(&e, &a, cache, s, parent, n, leaf, ctx, &kept, &still))
+    return attn_end_(ctx, &e);
+  const int64_t first = s->len - n, page = a.c.k.len, held = attn_seq_held_(&a.c, s);
+  for (int64_t t = (first + still) / page; still < kept && t <= (first + kept - 1) / page; t++)
+    run.entry = t, attn_append_page_(&a, s, &run, held);
+  for (int64_t d0 = still; d0 < kept;
+       d0 += PART) { /* upwards: no row is written before it is read */
+    for (int64_t node = leaf, d = kept - 1; d >= d0; node = parent[node], d--)
+      if (d < d0 + PART) path[d - d0] = node;
+    for (int64_t d = d0; d < attn_min64_(d0 + PART, kept); d++)
+      attn_accept_token_(&a.c, s, first + path[d - d0], first + d);
+  }
+  attn_pages_drop_(&e, &a.c, s->table, attn_pages_of_(&a.c, first + kept), held);
+  cache->next_free = a.c.next_free;
+  s->len = s->high = first + kept;
+  attn_report_(ctx, a.table, 1, "cache pages", "the only path");
+  return attn_end_(ctx, &e);
+}
+/* <<< attn/calls/cache_accept.h */
 #endif
 #if ATTN_HAS_PATTERN
 /* >>> attn/calls/pattern_check.h */
@@ -28493,6 +28871,29 @@ ATTN_COLD_ int attn_check_axial_(attn_tree_ *c, const attn_pattern *p, const att
                     "pattern.axis must be -1 or an axis of the grid");
 }
 
+ATTN_COLD_ int attn_check_axes_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
+  attn_span_ span;
+  int64_t cells = 1;
+  if (!ATTN_RULE_(p->indices >= 1 && p->indices <= ATTN_AXES_, RANGE,
+                  "pattern.indices: a neighbourhood has 1 to 3 axes") ||
+      !ATTN_RULE_(p->axes != NULL, NULL, "pattern.axes must not be null") ||
+      !attn_check_array_(c->e, p->axes, attn_mul_(p->indices, (int64_t)(sizeof *p->axes / 8)), 8,
+                         "pattern.axes must be aligned to its elements", &span))
+    return 0;
+  for (int64_t a = 0; a < p->indices; a++) {
+    const attn_axis *x = &p->axes[a];
+    if (!ATTN_RULE_(x->length >= 1, SHAPE, "pattern.axes: length must be at least 1") ||
+        !ATTN_RULE_(x->kernel >= 1 && x->dilation >= 0 &&
+                        attn_mul_(x->kernel, attn_max64_(x->dilation, 1)) <= x->length,
+                    RANGE, "pattern.axes: kernel * dilation must lie in 1 .. length") ||
+        !ATTN_RULE_(x->stride >= 0 && x->stride <= x->kernel, RANGE,
+                    "pattern.axes: stride must lie in 1 .. kernel, or be 0"))
+      return 0;
+    cells = attn_mul_(cells, x->length);
+  }
+  return ATTN_RULE_(cells == f->k_len, SHAPE, "pattern.axes: the grid must have k_len cells");
+}
+
 ATTN_COLD_ int attn_check_tree_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
   int64_t size[64], base[64];
   if (!attn_check_square_(c, f) ||
@@ -28658,6 +29059,11 @@ ATTN_COLD_ int attn_check_pattern_(attn_tree_ *c, const attn_pattern *p, const a
              attn_check_bits_(c, p, attn_ceil_(f->q_len, p->block),
                               attn_ceil_(f->k_len, p->key_block));
     case ATTN_PATTERN_CSR: return attn_check_csr_(c, p, f);
+    case ATTN_PATTERN_BLOCK_DIFFUSION:
+      return attn_check_square_(c, f) && attn_check_block_(c, p) &&
+             ATTN_RULE_(f->k_len % 2 == 0, SHAPE,
+                        "k_len must be even: noised tokens, then the clean ones");
+    case ATTN_PATTERN_NEIGHBORHOOD: return attn_check_axes_(c, p, f);
     case ATTN_PATTERN_UNION:
     case ATTN_PATTERN_INTERSECT: return attn_check_parts_(c, p, f, p->part_count, depth);
     case ATTN_PATTERN_DIFF: return attn_check_parts_(c, p, f, 2, depth);
@@ -28759,6 +29165,15 @@ ATTN_COLD_ void attn_identity_pattern_(attn_identity_ *c, const attn_pattern *p)
   if (p->kind == ATTN_PATTERN_GLOBAL) attn_identity_list_(c, p->queries, p->query_count);
   if (p->kind == ATTN_PATTERN_CSR)
     for (int64_t i = 0; i <= f->q_len; i++) attn_identity_add_(c, p->indptr[i]);
+  for (int64_t a = 0; p->kind == ATTN_PATTERN_NEIGHBORHOOD && a < p->indices; a++) {
+    const attn_axis *x = &p->axes[a];
+    attn_identity_add_(c, p->indices);
+    attn_identity_add_(c, x->length);
+    attn_identity_add_(c, x->kernel);
+    attn_identity_add_(c, attn_max64_(x->stride, 1));
+    attn_identity_add_(c, attn_max64_(x->dilation, 1));
+    attn_identity_add_(c, x->causal != 0);
+  }
   const int64_t maps = attn_max64_(p->bits_heads, 1);
   if (p->kind == ATTN_PATTERN_BITMAP)
     attn_identity_bytes_(c, p->bits, f->q_len * maps, attn_ceil_(f->k_len, 8), p->bits_stride,
@@ -29034,6 +29449,13 @@ ATTN_COLD_ void attn_lower_pattern_(attn_lower_ *l, const attn_pattern *p, const
       x = attn_node_add_(l, ATTN_PATTERN_SEGMENTS, cut);
       x->index = p->index, x->indices = p->indices;
       break;
+    case ATTN_PATTERN_BLOCK_DIFFUSION:
+      attn_lower_block_(l, ATTN_PATTERN_BLOCK_DIFFUSION, p->block, cut);
+      break;
+    case ATTN_PATTERN_NEIGHBORHOOD:
+      x = attn_node_add_(l, ATTN_PATTERN_NEIGHBORHOOD, cut);
+      x->axes = p->axes, x->indices = p->indices;
+      break;
     case ATTN_PATTERN_PREDICATE:
     case ATTN_PATTERN_BITMAP:
     case ATTN_PATTERN_CSR:
@@ -29101,6 +29523,16 @@ ATTN_PUB_ attn_pattern attn_pattern_blocks(int64_t block, int64_t before, int64_
   attn_pattern p = attn_pattern_of_(ATTN_PATTERN_BLOCKS);
   p.block = block, p.before = before, p.after = after;
   return p;
+}
+
+ATTN_PUB_ attn_pattern attn_pattern_chunked(int64_t chunk) {
+  attn_pattern p = attn_pattern_blocks(chunk, 0, 0);
+  p.causal = 1;
+  return p;
+}
+
+ATTN_PUB_ attn_pattern attn_pattern_block_causal(int64_t block) {
+  return attn_pattern_blocks(block, INT64_MAX, 0);
 }
 
 ATTN_PUB_ attn_pattern attn_pattern_ring(int64_t width) {
@@ -29190,6 +29622,18 @@ ATTN_PUB_ attn_pattern attn_pattern_image_2d(int64_t height, int64_t width, int6
 ATTN_PUB_ attn_pattern attn_pattern_neighborhood(int64_t height, int64_t width, int64_t radius) {
   attn_pattern p = attn_pattern_image_2d(height, width, 1, 1, radius, radius);
   p.bottom = radius, p.order = ATTN_IMAGE_NONE;
+  return p;
+}
+
+ATTN_PUB_ attn_pattern attn_pattern_neighborhood_axes(const attn_axis *axes, int64_t n) {
+  attn_pattern p = attn_pattern_of_(ATTN_PATTERN_NEIGHBORHOOD);
+  p.axes = axes, p.indices = n;
+  return p;
+}
+
+ATTN_PUB_ attn_pattern attn_pattern_block_diffusion(int64_t block) {
+  attn_pattern p = attn_pattern_of_(ATTN_PATTERN_BLOCK_DIFFUSION);
+  p.block = block;
   return p;
 }
 
@@ -30183,15 +30627,15 @@ ATTN_FUNC_ int attn_check_lens_(attn_error_ *e, const int32_t *len, int64_t n, i
   return 1;
 }
 
-/* params.mask and params.bias of a call with these extents. */
+/* params.mask and params.bias of a call with these extents; of_new: the mask is of new tokens alone. */
 ATTN_FUNC_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const attn_mask *bias,
-                                 const int64_t full[4], attn_span_ *mask_span,
+                                 const int64_t full[4], int of_new, attn_span_ *mask_span,
                                  attn_span_ *bias_span) {
   static const attn_mask_words_ wmask = {
       "params.mask.kind must be ATTN_MASK_NONE, ATTN_MASK_BOOL or ATTN_MASK_BITS",
       "params.mask.data must not be null",
       "params.mask.dtype is not used",
-      "params.mask must have extents 1 or [batch, heads, q_len, k_len]",
+      "params.mask must have extents 1 or [batch, heads, q_len, k_len], with mask_new q_len twice",
       "params.mask spans more bytes than the address space holds",
       "params.mask.data alignment"};
   static const attn_mask_words_ wbias = {
@@ -30202,7 +30646,10 @@ ATTN_FUNC_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const at
       "params.bias spans more bytes than the address space holds",
       "params.bias.data must be aligned to its elements"};
   const unsigned flags = 1u << ATTN_MASK_BOOL | 1u << ATTN_MASK_BITS;
-  return attn_check_mask_(e, mask, &wmask, flags, full, mask_span) &&
+  const int64_t own[4] = {full[0], full[1], full[2], full[of_new ? 2 : 3]};
+  if (of_new && mask->kind && mask->k_len != full[2])
+    return attn_reject_(e, ATTN_E_MASK, wmask.extent);
+  return attn_check_mask_(e, mask, &wmask, flags, own, mask_span) &&
          attn_check_mask_(e, bias, &wbias, 1u << ATTN_MASK_ADD, full, bias_span);
 }
 
@@ -30295,7 +30742,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     return attn_reject_(e, ATTN_E_RANGE, "params.keep must be 0 with params.schedule");
 
   if (((p->mask.kind || p->bias.kind) &&
-       !attn_check_masks_(e, &p->mask, &p->bias, full, attn_spans_more_(&all, 1),
+       !attn_check_masks_(e, &p->mask, &p->bias, full, p->mask_new, attn_spans_more_(&all, 1),
                           attn_spans_more_(&all, 1))) ||
       !attn_take_array_(e, p->alibi, q->heads, 4, "params.alibi must be aligned to its elements",
                         &all) ||
@@ -30337,7 +30784,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   a->scale = (double)scale;
   if (scale == 0.0f && !attn_to_bits_(scale)) a->scale = 1.0 / sqrt((double)q->dim);
   a->q_off = attn_q_off_(p, q->len, k->len);
-  a->kv_len = p->kv_len, a->q_len = p->q_len;
+  a->kv_len = p->kv_len, a->q_len = p->q_len, a->mask_new = p->mask_new != 0;
   a->left = attn_reach_(&p->window, p->window.left);
   a->keep = !p->window.on || p->window.left < 0 ? 0 : p->keep < k->len ? p->keep : k->len;
   a->right = p->causal ? 0 : attn_reach_(&p->window, p->window.right);
@@ -31730,7 +32177,7 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
       !attn_check_stored_(e, &v, op[V].w, &op[V].span) ||
       (lse.data && !attn_check_tensor_(e, &lse, op[LSE].w, &op[LSE].span)) ||
       (map.data && !attn_check_tensor_(e, &map, op[MAP].w, &op[MAP].span)) ||
-      !attn_check_masks_(e, &s->mask, &s->bias, full, &more[MASK], &more[ADD]) ||
+      !attn_check_masks_(e, &s->mask, &s->bias, full, s->mask_new, &more[MASK], &more[ADD]) ||
       !attn_check_array_(e, s->kv_len, batch, 4, "params.kv_len alignment", &more[KV]) ||
       !attn_check_array_(e, s->q_len, batch, 4, "params.q_len alignment", &more[QL]) ||
       !attn_check_array_(e, s->alibi, heads, 4, "params.alibi alignment", &more[ALIBI]) ||
@@ -51535,8 +51982,9 @@ ATTN_FUNC_ void attn_maps_forbid_(const attn_maps_job_ *a, int64_t b, int64_t h,
   for (int64_t j = f->keep < hi ? f->keep : hi; j < near; j++) x[j] = 0.0f;
   memset(x + hi, 0, (size_t)(tk - hi) * sizeof(float));
   for (int64_t j = 0; (mask || bias) && j < hi; j++) {
-    const int64_t at = f->mask.k_len > 1 ? j : 0;
-    if (mask && !(f->mask.kind == ATTN_MASK_BITS ? attn_mask_bit_(mask, at) : mask[at] != 0))
+    const int64_t at = attn_mask_column_(f, j);
+    if (mask && at >= 0 && at < f->mask.k_len &&
+        !(f->mask.kind == ATTN_MASK_BITS ? attn_mask_bit_(mask, at) : mask[at] != 0))
       x[j] = 0.0f;
     if (bias && attn_number_(bias, f->bias.k_len > 1 ? j : 0, f->bias.dtype, NULL) == -INFINITY)
       x[j] = 0.0f;
@@ -52483,7 +52931,7 @@ ATTN_COLD_ int attn_synthesizer_check_(attn_error_ *e, attn_synthesizer_job_ *j,
   if ((p->alpha || p->logits) && p->weights != p->count)
     return attn_reject_(e, ATTN_E_SHAPE, "params.weights must be params.count");
   const int64_t full[4] = {b, h, tq, tk};
-  if (!attn_check_masks_(e, &p->mask, &p->bias, full, &span[MASK], &span[BIAS]) ||
+  if (!attn_check_masks_(e, &p->mask, &p->bias, full, 0, &span[MASK], &span[BIAS]) ||
       !attn_check_array_(e, p->kv_len, b, 4, "params.kv_len must be aligned to its elements",
                          &span[KV_LEN]) ||
       !attn_check_array_(e, p->q_len, b, 4, "params.q_len must be aligned to its elements",

@@ -179,6 +179,7 @@ ATTN_BEGIN_STRICT_
 #include "calls/cache_check.h"
 #include "calls/cache.h"
 #include "calls/cache_append.h"
+#include "calls/cache_accept.h"
 #endif
 #if ATTN_HAS_PATTERN
 #include "calls/pattern_check.h"

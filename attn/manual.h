@@ -143,6 +143,7 @@
  *     attn_cache_sdpa(o, q, &cache, &sequence, 1, &causal, NULL);     // queries at its end
  *     attn_cache_fork(&cache, &other, &sequence, NULL);               // shares all pages
  *     attn_cache_rollback(&cache, &other, other.len - 3, NULL);       // as if never appended
+ *     attn_cache_accept(&cache, &sequence, parent, n, leaf, NULL);    // a tree of drafts: one path of it
  *   Appending costs O(rows), whatever is stored; with window and keep the pages are a ring.
  *   docs/examples/cache.c is a whole program.
  *

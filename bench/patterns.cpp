@@ -55,6 +55,14 @@ PatternSpec blockwise(int64_t blocks) {
           }};
 }
 
+/* A grid of kLong cells. */
+PatternSpec neighborhood(const std::string &name, const std::vector<attn_axis> &axes) {
+  return {"pattern:neighbourhood/" + name, kLong, false, [axes](PatternData &d) {
+            d.axes = axes;
+            d.pattern = attn_pattern_neighborhood_axes(d.axes.data(), (int64_t)d.axes.size());
+          }};
+}
+
 /* 64, 448, 64, 448, .. tokens. */
 PatternSpec segments() {
   return {"pattern:segments/length:64,448", kLong, false, [](PatternData &d) {
@@ -115,6 +123,13 @@ std::vector<PatternSpec> pattern_list() {
             image_2d(ATTN_IMAGE_BLOCK)),
       plain("pattern:neighbourhood/radius:8", kLong, false,
             attn_pattern_neighborhood(kSide, kSide, 8)),
+      neighborhood("kernel:17x17", {{kSide, 17, 1, 1, 0}, {kSide, 17, 1, 1, 0}}),
+      neighborhood("kernel:13x13/dilation:4", {{kSide, 13, 1, 4, 0}, {kSide, 13, 1, 4, 0}}),
+      neighborhood("kernel:16x16/stride:8", {{kSide, 16, 8, 1, 0}, {kSide, 16, 8, 1, 0}}),
+      neighborhood("kernel:7x7x7/grid:16x32x32",
+                   {{16, 7, 1, 1, 0}, {32, 7, 1, 1, 0}, {32, 7, 1, 1, 0}}),
+      plain("pattern:chunked/chunk:1024", kLong, false, attn_pattern_chunked(1024)),
+      plain("pattern:block_diffusion/block:256", kShort, false, attn_pattern_block_diffusion(256)),
       plain("pattern:dilated/window:128/dilation:4", kLong, false, attn_pattern_dilated(64, 64, 4)),
       plain("pattern:dilated/window:256/dilation:4", kLong, true,
             attn_pattern_dilated(128, 128, 4)),

@@ -15,6 +15,7 @@ struct PatternData {
   attn_pattern pattern{};
   std::deque<std::vector<int32_t>> lists;
   std::deque<std::vector<attn_pattern>> parts;
+  std::vector<attn_axis> axes; /* of a grid */
   std::vector<int64_t> indptr; /* of scattered pairs, whose columns are lists[0]; else empty */
 };
 

@@ -156,4 +156,7 @@ static const uint64_t golden[] = {
     0xce27987a56f6f46cu, /* contextual positions */
     0x03ff0099a5ca5b9au, /* selective attention */
     0x282831b6029425c0u, /* relative queries */
+    0x9815340f9d52869au, /* block diffusion */
+    0x28d266f2be652f18u, /* neighborhood */
+    0x1c726675b070a71du, /* draft tree */
 };

@@ -525,6 +525,45 @@ static attn_status relative_queries(attn_tensor o, attn_tensor lse, test_rng *rn
   return status;
 }
 
+/* Pairs by structure: 70 rows are 35 noised and 35 clean tokens, or a grid of 7 x 10. */
+static attn_status structure(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx,
+                             attn_pattern pattern) {
+  attn_sdpa_params p;
+  attn_schedule s;
+  memset(&p, 0, sizeof p);
+  const attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 1, T, DK);
+  const attn_tensor v = golden_exact(rng, 1, T, DV);
+  attn_status status = attn_schedule_build(&s, &pattern, 2, T, T, NULL, ctx);
+  if (status != ATTN_OK) return status;
+  p.schedule = &s, p.lse = lse;
+  status = attn_sdpa(o, q, k, v, &p, ctx);
+  attn_schedule_free(&s);
+  return status;
+}
+static attn_status block_diffusion(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return structure(o, lse, rng, ctx, attn_pattern_block_diffusion(4));
+}
+static attn_status neighborhood(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  static const attn_axis grid[2] = {{7, 3, 2, 2, 0}, {10, 5, 1, 1, 0}};
+  return structure(o, lse, rng, ctx, attn_pattern_neighborhood_axes(grid, 2));
+}
+
+/* A tree of 70 drafts behind 41 tokens. */
+static attn_status draft_tree(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  enum { PREFIX = 41 };
+  int32_t parent[T];
+  uint8_t bits[T * ((T + 7) / 8)];
+  attn_sdpa_params p;
+  memset(&p, 0, sizeof p);
+  for (int i = 0; i < T; i++) parent[i] = (i + 2) / 3 - 1;
+  const attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 1, PREFIX + T, DK);
+  const attn_tensor v = golden_exact(rng, 1, PREFIX + T, DV);
+  const attn_status status = attn_draft_mask(bits, (T + 7) / 8, parent, T);
+  if (status != ATTN_OK) return status;
+  p.causal = 1, p.mask_new = 1, p.mask = attn_mask_bits(bits, 1, 1, T, T), p.lse = lse;
+  return attn_sdpa(o, q, k, v, &p, ctx);
+}
+
 const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"routing learned", routing_learned},
                                       {"sinkhorn null", sinkhorn_null},
@@ -560,4 +599,7 @@ const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"contextual positions", contextual},
                                       {"selective attention", selective},
                                       {"relative queries", relative_queries},
+                                      {"block diffusion", block_diffusion},
+                                      {"neighborhood", neighborhood},
+                                      {"draft tree", draft_tree},
                                       {NULL, NULL}};

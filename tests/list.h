@@ -1476,7 +1476,21 @@
   X(M3_evict_choose)                        \
   X(M3_evict_moves)                         \
   X(M3_evict_then_decode)                   \
-  X(M3_evict_rejects)
+  X(M3_evict_rejects)                       \
+  X(M3_chunked)                             \
+  X(M3_block_diffusion)                     \
+  X(M3_neighborhood_sets)                   \
+  X(M3_neighborhood_identities)             \
+  X(M3_neighborhood_run)                    \
+  X(M3_neighborhood_rejects)                \
+  X(M3_tree_is_its_mask)                    \
+  X(M3_tree_of_a_chain)                     \
+  X(M3_tree_changed_node)                   \
+  X(M3_tree_in_pages)                       \
+  X(M3_draft_functions)                     \
+  X(M3_cache_accept)                        \
+  X(M3_cache_accept_rejects)                \
+  X(M3_speculative_decode)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)

@@ -366,6 +366,48 @@ static int tree_edges(const pair_of *s) {
   return s->j < tokens && s->j >> level == s->i - t.base[level];
 }
 
+/* ---- block diffusion, neighbourhoods ---------------------------------------------------------*/
+
+static int block_diffusion(const pair_of *s) {
+  int64_t n = s->q_len / 2, c = s->p->block;
+  int noised = s->i < n, key_noised = s->j < n;
+  int64_t own = (noised ? s->i : s->i - n) / c, other = (key_noised ? s->j : s->j - n) / c;
+  if (noised) return key_noised ? own == other : other < own;
+  return !key_noised && other <= own;
+}
+
+/* Whether place x of an axis sees place y: step by step as the papers' code finds a window. */
+static int near_on_axis(const attn_axis *a, int64_t x, int64_t y) {
+  int64_t d = a->dilation ? a->dilation : 1, t = a->stride ? a->stride : 1, n = 0, key = -1;
+  if (x % d != y % d) return 0;
+  for (int64_t u = x % d, m = 0; u < a->length; u += d, m++) {
+    if (u == y) key = m;
+    n++;
+  }
+  int64_t i = x / d, leader = i - i % t;
+  if (a->causal) {
+    leader = least(leader + t - 1, n - 1);
+    return key <= i && key > leader - a->kernel;
+  }
+  leader = least(leader + t / 2, n - 1);
+  int64_t start = leader - a->kernel / 2;
+  while (start + a->kernel > n) start--;
+  while (start < 0) start++;
+  return start <= key && key < start + a->kernel;
+}
+
+static int neighborhood(const pair_of *s) {
+  int64_t i = s->at, j = s->j;
+  if (i < 0 || i >= s->k_len) return 0;
+  for (int64_t a = s->p->indices - 1; a >= 0; a--) {
+    int64_t n = s->p->axes[a].length;
+    if (!near_on_axis(&s->p->axes[a], i % n, j % n)) return 0;
+    i /= n;
+    j /= n;
+  }
+  return 1;
+}
+
 /* ---- the user's own, and the algebra --------------------------------------------------------*/
 
 static int bitmap(const pair_of *s) {
@@ -417,6 +459,8 @@ static int has(const pair_of *s) {
     case ATTN_PATTERN_BITMAP: return bitmap(s);
     case ATTN_PATTERN_CSR: return csr(s);
     case ATTN_PATTERN_BLOCK_MASK: return block_mask(s);
+    case ATTN_PATTERN_BLOCK_DIFFUSION: return block_diffusion(s);
+    case ATTN_PATTERN_NEIGHBORHOOD: return neighborhood(s);
     case ATTN_PATTERN_UNION:
       for (int64_t c = 0; c < n; c++) {
         if (allows(&parts[c], s)) return 1;

@@ -281,7 +281,8 @@ static int is_square(attn_pattern_kind kind) {
 }
 
 static int has_own_extents(attn_pattern_kind kind) {
-  return kind == ATTN_PATTERN_IMAGE_2D || kind == ATTN_PATTERN_AXIAL || kind == ATTN_PATTERN_TREE;
+  return kind == ATTN_PATTERN_IMAGE_2D || kind == ATTN_PATTERN_AXIAL || kind == ATTN_PATTERN_TREE ||
+         kind == ATTN_PATTERN_BLOCK_DIFFUSION || kind == ATTN_PATTERN_NEIGHBORHOOD;
 }
 
 attn_pattern test_random_part(const test_graph *g, int depth, test_rng *rng) {
@@ -322,6 +323,41 @@ static attn_pattern random_axial(test_graph *g, int64_t size, test_rng *rng) {
   return p;
 }
 
+static attn_pattern random_diffusion(test_graph *g, int64_t size, test_rng *rng) {
+  int64_t n = some_length(rng, size / 2 > 1 ? size / 2 : 1);
+  g->q_len = g->k_len = 2 * n;
+  attn_pattern p = attn_pattern_block_diffusion(some_extent(rng, 1, n));
+  p.causal = coin(rng, 4);
+  return p;
+}
+
+/* A grid of 1 to 3 axes; some queries of it, or all. */
+static attn_pattern random_neighborhood(test_graph *g, int64_t size, test_rng *rng) {
+  int64_t dims = test_range(rng, 1, 3), cells = 1;
+  attn_axis *axes = test_mem((size_t)dims * sizeof *axes);
+  for (int64_t a = dims - 1; a >= 0; a--) {
+    attn_axis *x = &axes[a];
+    x->length = dims == 1 ? some_length(rng, size)
+                          : test_range(rng, 1, size / cells < 17 ? size / cells : 17);
+    x->dilation =
+        coin(rng, 2) ? test_range(rng, 0, 1) : test_range(rng, 1, x->length < 5 ? x->length : 5);
+    x->kernel = test_range(rng, 1, x->length / (x->dilation ? x->dilation : 1));
+    x->stride = coin(rng, 2) ? test_range(rng, 0, 1) : test_range(rng, 1, x->kernel);
+    x->causal = coin(rng, 4);
+    cells *= x->length;
+  }
+  g->q_len = g->k_len = cells;
+  g->q_off = 0;
+  g->has_q_off = coin(rng, 4);
+  if (g->has_q_off) {
+    g->q_len = test_range(rng, 1, cells);
+    g->q_off = test_range(rng, -2, cells - g->q_len + 2);
+  }
+  attn_pattern p = attn_pattern_neighborhood_axes(axes, dims);
+  p.causal = coin(rng, 5);
+  return p;
+}
+
 static attn_pattern random_tree(test_graph *g, int64_t size, test_rng *rng) {
   int64_t tokens = some_length(rng, size / 2 > 1 ? size / 2 : 1);
   g->q_len = g->k_len = oracle_tree_nodes(tokens);
@@ -347,8 +383,10 @@ test_graph test_random_graph(attn_pattern_kind kind, int64_t size, int depth, te
     case ATTN_PATTERN_IMAGE_2D: g.p = random_image(&g, size, rng); break;
     case ATTN_PATTERN_AXIAL: g.p = random_axial(&g, size, rng); break;
     case ATTN_PATTERN_TREE: g.p = random_tree(&g, size, rng); break;
+    case ATTN_PATTERN_BLOCK_DIFFUSION: g.p = random_diffusion(&g, size, rng); break;
+    case ATTN_PATTERN_NEIGHBORHOOD: g.p = random_neighborhood(&g, size, rng); break;
     default: g.p = pattern_for(kind, &g, depth, rng); break;
   }
-  if (has_own_extents(kind)) g.q_off = 0;
+  if (has_own_extents(kind) && !g.has_q_off) g.q_off = 0;
   return g;
 }

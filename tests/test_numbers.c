@@ -117,6 +117,8 @@ static void try_views(const numbers *a) {
   count(
       -(int64_t)(attn_block_permutations(NULL, n[0], n[1], 1) == ATTN_OK && n[0] > 0 && n[1] > 0));
   count(-(int64_t)(attn_alibi_slopes(NULL, n[0]) == ATTN_OK && n[0] > 0));
+  count(-(int64_t)(attn_draft_mask(NULL, n[0], NULL, n[1]) == ATTN_OK && n[1] != 0));
+  count(-(int64_t)(attn_draft_positions(NULL, NULL, n[1], n[2]) == ATTN_OK && n[1] != 0));
   (void)attn_span_penalty(NULL, n[0], 1);
   try_rope(a);
   const int64_t below = attn_random_below((uint64_t)n[0], (uint64_t)n[1], (uint64_t)n[2], n[3]);
@@ -148,6 +150,12 @@ static void try_patterns(const numbers *a) {
   pattern(attn_pattern_image_1d(n[0], n[1]));
   pattern(attn_pattern_image_2d(n[0], n[1], n[2], n[3], n[4], n[5]));
   pattern(attn_pattern_neighborhood(n[0], n[1], n[2]));
+  pattern(attn_pattern_chunked(n[0]));
+  pattern(attn_pattern_block_causal(n[0]));
+  pattern(attn_pattern_block_diffusion(n[0]));
+  const attn_axis axes[2] = {{n[0], n[1], n[2], n[3], 0}, {n[4], n[5], 1, 1, 1}};
+  pattern(attn_pattern_neighborhood_axes(axes, 2));
+  pattern(attn_pattern_neighborhood_axes(axes, n[0]));
   pattern(attn_pattern_axial(NULL, n[0], n[1]));
   pattern(attn_pattern_tree(n[0], n[1]));
   pattern(attn_pattern_segments(NULL, n[0]));

@@ -175,6 +175,29 @@ ATTN_COLD_ int attn_check_axial_(attn_tree_ *c, const attn_pattern *p, const att
                     "pattern.axis must be -1 or an axis of the grid");
 }
 
+ATTN_COLD_ int attn_check_axes_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
+  attn_span_ span;
+  int64_t cells = 1;
+  if (!ATTN_RULE_(p->indices >= 1 && p->indices <= ATTN_AXES_, RANGE,
+                  "pattern.indices: a neighbourhood has 1 to 3 axes") ||
+      !ATTN_RULE_(p->axes != NULL, NULL, "pattern.axes must not be null") ||
+      !attn_check_array_(c->e, p->axes, attn_mul_(p->indices, (int64_t)(sizeof *p->axes / 8)), 8,
+                         "pattern.axes must be aligned to its elements", &span))
+    return 0;
+  for (int64_t a = 0; a < p->indices; a++) {
+    const attn_axis *x = &p->axes[a];
+    if (!ATTN_RULE_(x->length >= 1, SHAPE, "pattern.axes: length must be at least 1") ||
+        !ATTN_RULE_(x->kernel >= 1 && x->dilation >= 0 &&
+                        attn_mul_(x->kernel, attn_max64_(x->dilation, 1)) <= x->length,
+                    RANGE, "pattern.axes: kernel * dilation must lie in 1 .. length") ||
+        !ATTN_RULE_(x->stride >= 0 && x->stride <= x->kernel, RANGE,
+                    "pattern.axes: stride must lie in 1 .. kernel, or be 0"))
+      return 0;
+    cells = attn_mul_(cells, x->length);
+  }
+  return ATTN_RULE_(cells == f->k_len, SHAPE, "pattern.axes: the grid must have k_len cells");
+}
+
 ATTN_COLD_ int attn_check_tree_(attn_tree_ *c, const attn_pattern *p, const attn_field_ *f) {
   int64_t size[64], base[64];
   if (!attn_check_square_(c, f) ||
@@ -340,6 +363,11 @@ ATTN_COLD_ int attn_check_pattern_(attn_tree_ *c, const attn_pattern *p, const a
              attn_check_bits_(c, p, attn_ceil_(f->q_len, p->block),
                               attn_ceil_(f->k_len, p->key_block));
     case ATTN_PATTERN_CSR: return attn_check_csr_(c, p, f);
+    case ATTN_PATTERN_BLOCK_DIFFUSION:
+      return attn_check_square_(c, f) && attn_check_block_(c, p) &&
+             ATTN_RULE_(f->k_len % 2 == 0, SHAPE,
+                        "k_len must be even: noised tokens, then the clean ones");
+    case ATTN_PATTERN_NEIGHBORHOOD: return attn_check_axes_(c, p, f);
     case ATTN_PATTERN_UNION:
     case ATTN_PATTERN_INTERSECT: return attn_check_parts_(c, p, f, p->part_count, depth);
     case ATTN_PATTERN_DIFF: return attn_check_parts_(c, p, f, 2, depth);

@@ -82,6 +82,15 @@ ATTN_COLD_ void attn_identity_pattern_(attn_identity_ *c, const attn_pattern *p)
   if (p->kind == ATTN_PATTERN_GLOBAL) attn_identity_list_(c, p->queries, p->query_count);
   if (p->kind == ATTN_PATTERN_CSR)
     for (int64_t i = 0; i <= f->q_len; i++) attn_identity_add_(c, p->indptr[i]);
+  for (int64_t a = 0; p->kind == ATTN_PATTERN_NEIGHBORHOOD && a < p->indices; a++) {
+    const attn_axis *x = &p->axes[a];
+    attn_identity_add_(c, p->indices);
+    attn_identity_add_(c, x->length);
+    attn_identity_add_(c, x->kernel);
+    attn_identity_add_(c, attn_max64_(x->stride, 1));
+    attn_identity_add_(c, attn_max64_(x->dilation, 1));
+    attn_identity_add_(c, x->causal != 0);
+  }
   const int64_t maps = attn_max64_(p->bits_heads, 1);
   if (p->kind == ATTN_PATTERN_BITMAP)
     attn_identity_bytes_(c, p->bits, f->q_len * maps, attn_ceil_(f->k_len, 8), p->bits_stride,

@@ -231,6 +231,13 @@ ATTN_COLD_ void attn_lower_pattern_(attn_lower_ *l, const attn_pattern *p, const
       x = attn_node_add_(l, ATTN_PATTERN_SEGMENTS, cut);
       x->index = p->index, x->indices = p->indices;
       break;
+    case ATTN_PATTERN_BLOCK_DIFFUSION:
+      attn_lower_block_(l, ATTN_PATTERN_BLOCK_DIFFUSION, p->block, cut);
+      break;
+    case ATTN_PATTERN_NEIGHBORHOOD:
+      x = attn_node_add_(l, ATTN_PATTERN_NEIGHBORHOOD, cut);
+      x->axes = p->axes, x->indices = p->indices;
+      break;
     case ATTN_PATTERN_PREDICATE:
     case ATTN_PATTERN_BITMAP:
     case ATTN_PATTERN_CSR:

@@ -56,6 +56,16 @@ ATTN_PUB_ attn_pattern attn_pattern_blocks(int64_t block, int64_t before, int64_
   return p;
 }
 
+ATTN_PUB_ attn_pattern attn_pattern_chunked(int64_t chunk) {
+  attn_pattern p = attn_pattern_blocks(chunk, 0, 0);
+  p.causal = 1;
+  return p;
+}
+
+ATTN_PUB_ attn_pattern attn_pattern_block_causal(int64_t block) {
+  return attn_pattern_blocks(block, INT64_MAX, 0);
+}
+
 ATTN_PUB_ attn_pattern attn_pattern_ring(int64_t width) {
   attn_pattern p = attn_pattern_of_(ATTN_PATTERN_RING);
   p.left = width;
@@ -143,6 +153,18 @@ ATTN_PUB_ attn_pattern attn_pattern_image_2d(int64_t height, int64_t width, int6
 ATTN_PUB_ attn_pattern attn_pattern_neighborhood(int64_t height, int64_t width, int64_t radius) {
   attn_pattern p = attn_pattern_image_2d(height, width, 1, 1, radius, radius);
   p.bottom = radius, p.order = ATTN_IMAGE_NONE;
+  return p;
+}
+
+ATTN_PUB_ attn_pattern attn_pattern_neighborhood_axes(const attn_axis *axes, int64_t n) {
+  attn_pattern p = attn_pattern_of_(ATTN_PATTERN_NEIGHBORHOOD);
+  p.axes = axes, p.indices = n;
+  return p;
+}
+
+ATTN_PUB_ attn_pattern attn_pattern_block_diffusion(int64_t block) {
+  attn_pattern p = attn_pattern_of_(ATTN_PATTERN_BLOCK_DIFFUSION);
+  p.block = block;
   return p;
 }
 

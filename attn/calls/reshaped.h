@@ -196,7 +196,7 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
       !attn_check_stored_(e, &v, op[V].w, &op[V].span) ||
       (lse.data && !attn_check_tensor_(e, &lse, op[LSE].w, &op[LSE].span)) ||
       (map.data && !attn_check_tensor_(e, &map, op[MAP].w, &op[MAP].span)) ||
-      !attn_check_masks_(e, &s->mask, &s->bias, full, &more[MASK], &more[ADD]) ||
+      !attn_check_masks_(e, &s->mask, &s->bias, full, s->mask_new, &more[MASK], &more[ADD]) ||
       !attn_check_array_(e, s->kv_len, batch, 4, "params.kv_len alignment", &more[KV]) ||
       !attn_check_array_(e, s->q_len, batch, 4, "params.q_len alignment", &more[QL]) ||
       !attn_check_array_(e, s->alibi, heads, 4, "params.alibi alignment", &more[ALIBI]) ||

@@ -81,15 +81,15 @@ ATTN_FUNC_ int attn_check_lens_(attn_error_ *e, const int32_t *len, int64_t n, i
   return 1;
 }
 
-/* params.mask and params.bias of a call with these extents. */
+/* params.mask and params.bias of a call with these extents; of_new: the mask is of new tokens alone. */
 ATTN_FUNC_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const attn_mask *bias,
-                                 const int64_t full[4], attn_span_ *mask_span,
+                                 const int64_t full[4], int of_new, attn_span_ *mask_span,
                                  attn_span_ *bias_span) {
   static const attn_mask_words_ wmask = {
       "params.mask.kind must be ATTN_MASK_NONE, ATTN_MASK_BOOL or ATTN_MASK_BITS",
       "params.mask.data must not be null",
       "params.mask.dtype is not used",
-      "params.mask must have extents 1 or [batch, heads, q_len, k_len]",
+      "params.mask must have extents 1 or [batch, heads, q_len, k_len], with mask_new q_len twice",
       "params.mask spans more bytes than the address space holds",
       "params.mask.data alignment"};
   static const attn_mask_words_ wbias = {
@@ -100,7 +100,10 @@ ATTN_FUNC_ int attn_check_masks_(attn_error_ *e, const attn_mask *mask, const at
       "params.bias spans more bytes than the address space holds",
       "params.bias.data must be aligned to its elements"};
   const unsigned flags = 1u << ATTN_MASK_BOOL | 1u << ATTN_MASK_BITS;
-  return attn_check_mask_(e, mask, &wmask, flags, full, mask_span) &&
+  const int64_t own[4] = {full[0], full[1], full[2], full[of_new ? 2 : 3]};
+  if (of_new && mask->kind && mask->k_len != full[2])
+    return attn_reject_(e, ATTN_E_MASK, wmask.extent);
+  return attn_check_mask_(e, mask, &wmask, flags, own, mask_span) &&
          attn_check_mask_(e, bias, &wbias, 1u << ATTN_MASK_ADD, full, bias_span);
 }
 
@@ -193,7 +196,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
     return attn_reject_(e, ATTN_E_RANGE, "params.keep must be 0 with params.schedule");
 
   if (((p->mask.kind || p->bias.kind) &&
-       !attn_check_masks_(e, &p->mask, &p->bias, full, attn_spans_more_(&all, 1),
+       !attn_check_masks_(e, &p->mask, &p->bias, full, p->mask_new, attn_spans_more_(&all, 1),
                           attn_spans_more_(&all, 1))) ||
       !attn_take_array_(e, p->alibi, q->heads, 4, "params.alibi must be aligned to its elements",
                         &all) ||
@@ -235,7 +238,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   a->scale = (double)scale;
   if (scale == 0.0f && !attn_to_bits_(scale)) a->scale = 1.0 / sqrt((double)q->dim);
   a->q_off = attn_q_off_(p, q->len, k->len);
-  a->kv_len = p->kv_len, a->q_len = p->q_len;
+  a->kv_len = p->kv_len, a->q_len = p->q_len, a->mask_new = p->mask_new != 0;
   a->left = attn_reach_(&p->window, p->window.left);
   a->keep = !p->window.on || p->window.left < 0 ? 0 : p->keep < k->len ? p->keep : k->len;
   a->right = p->causal ? 0 : attn_reach_(&p->window, p->window.right);

@@ -357,6 +357,86 @@ ATTN_COLD_ void attn_see_block_mask_(attn_sight_ *s, const attn_node_ *x, const 
   }
 }
 
+/* Noised tokens, then clean ones. */
+ATTN_COLD_ void attn_see_diffusion_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+  const int64_t n = t->f->k_len / 2;
+  for (int64_t r = 0, r1; r < t->n; r = r1) {
+    const int64_t half = t->p[r] < n ? 0 : n, lo = (t->p[r] - half) / x->block * x->block;
+    const int64_t hi = attn_min64_(lo + x->block, n);
+    r1 = attn_lanes_below_(t->p, t->n, r, half + hi);
+    const uint64_t lanes = attn_lane_range_(r, r1);
+    if (!half) attn_see_(s, t, x->cut, lanes, lo, hi);
+    attn_see_(s, t, x->cut, lanes, n, n + (half ? hi : lo));
+  }
+}
+
+enum { ATTN_AXES_ = 3 };
+
+/* What a token sees along an axis: the ordinals lo .. hi - 1 of its residue class, whose keys are `first`,
+ * first + step, .. */
+typedef struct attn_reach_of_ {
+  int64_t lo, hi, first, step;
+} attn_reach_of_;
+
+ATTN_COLD_ attn_reach_of_ attn_axis_reach_(const attn_axis *x, int64_t place) {
+  const int64_t d = attn_max64_(x->dilation, 1), t = attn_max64_(x->stride, 1), k = x->kernel;
+  const int64_t i = place / d, last = (x->length - 1 - place % d) / d, group = i / t * t;
+  attn_reach_of_ to;
+  to.first = place % d, to.step = d;
+  if (x->causal) {
+    to.lo = attn_max64_(attn_min64_(group + t - 1, last) - k + 1, 0), to.hi = i + 1;
+  } else {
+    const int64_t lead = attn_min64_(group + t / 2, last);
+    to.lo = attn_max64_(attn_min64_(lead - k / 2, last + 1 - k), 0), to.hi = to.lo + k;
+  }
+  return to;
+}
+
+/* The axes of a neighbourhood, with axes of one cell in front. */
+ATTN_COLD_ void attn_axes_of_(const attn_node_ *x, attn_axis to[ATTN_AXES_]) {
+  const int64_t front = ATTN_AXES_ - x->indices;
+  for (int64_t a = 0; a < ATTN_AXES_; a++) {
+    memset(&to[a], 0, sizeof to[a]);
+    to[a].length = to[a].kernel = 1;
+    if (a >= front) to[a] = x->axes[a - front];
+  }
+}
+
+ATTN_COLD_ void attn_see_neighbors_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ *t) {
+  attn_axis axis[ATTN_AXES_];
+  attn_axes_of_(x, axis);
+  const int64_t wide = axis[2].length, area = axis[1].length * wide;
+  for (int64_t r = 0, r1; r < t->n; r = r1) {
+    attn_reach_of_ to[ATTN_AXES_], next[ATTN_AXES_];
+    for (r1 = r; r1 < t->n; r1++) { /* lanes that see alike */
+      const int64_t p = t->p[r1];
+      if (p < 0 || p >= t->f->k_len) break;
+      next[0] = attn_axis_reach_(&axis[0], p / area);
+      next[1] = attn_axis_reach_(&axis[1], p / wide % axis[1].length);
+      next[2] = attn_axis_reach_(&axis[2], p % wide);
+      if (r1 > r && memcmp(next, to, sizeof to) != 0) break;
+      memcpy(to, next, sizeof to);
+    }
+    if (r1 == r) { /* outside of the grid */
+      r1++;
+      continue;
+    }
+    const uint64_t lanes = attn_lane_range_(r, r1);
+    const int64_t step = to[2].step == t->step && x->indices == 1 ? 1 : to[2].step;
+    for (int64_t z = to[0].lo; z < to[0].hi; z++)
+      for (int64_t y = to[1].lo; y < to[1].hi; y++) {
+        const int64_t line =
+            (to[0].first + z * to[0].step) * area + (to[1].first + y * to[1].step) * wide;
+        const int64_t lo = line + to[2].first + to[2].lo * to[2].step;
+        const int64_t hi = line + to[2].first + (to[2].hi - 1) * to[2].step + 1;
+        if (step == 1) /* keys in a row, or all in the class of the rows */
+          attn_see_(s, t, x->cut, lanes, lo, hi);
+        for (int64_t j = lo; step > 1 && j < hi; j += step)
+          attn_see_(s, t, x->cut, lanes, j, j + 1);
+      }
+  }
+}
+
 /* The bits of up to 64 keys of a row; those of keys that do not exist are ignored. */
 ATTN_COLD_ uint64_t attn_bitmap_word_(const attn_node_ *x, const attn_rows_ *t, int64_t r,
                                       int64_t k, int64_t n) {
@@ -475,6 +555,8 @@ ATTN_COLD_ int attn_leaf_(attn_sight_ *s, const attn_node_ *x, const attn_rows_ 
     case ATTN_PATTERN_SEGMENTS: attn_see_segments_(s, x, t); break;
     case ATTN_PATTERN_CSR: attn_see_csr_(s, x, t); break;
     case ATTN_PATTERN_BLOCK_MASK: attn_see_block_mask_(s, x, t); break;
+    case ATTN_PATTERN_BLOCK_DIFFUSION: attn_see_diffusion_(s, x, t); break;
+    case ATTN_PATTERN_NEIGHBORHOOD: attn_see_neighbors_(s, x, t); break;
     case ATTN_PATTERN_BITMAP: return attn_leaf_bitmap_(x, t, out);
     case ATTN_PATTERN_PREDICATE: return attn_leaf_predicate_(x, t, out, 0, t->keys);
     default: break;

@@ -389,7 +389,7 @@ ATTN_FUNC_ int attn_block_open_(const attn_tile_ *t, attn_block_ *b, int64_t j0,
   const attn_softmax_ *a = t->a;
   const int runs = j0 == j1;
   b->bias = a->bias.kind ? &a->bias : NULL;
-  b->mask = a->mask.kind ? &a->mask : NULL;
+  b->mask = a->mask.kind && (runs || !a->mask_new || j1 > a->q_off) ? &a->mask : NULL;
   b->bounded = 0;
   if (runs) {
     attn_block_bound_lanes_(t, b);

@@ -28,10 +28,16 @@ ATTN_FUNC_ void attn_tile_bias_(const attn_tile_ *t, float *dst, int64_t from, i
   for (int64_t j = 1; j < n; j++) memcpy(dst + j * ATTN_TILE_, dst, ATTN_TILE_ * sizeof(float));
 }
 
+/* The column of the boolean mask that speaks of key j; of some keys a mask of new tokens has none. */
+ATTN_FUNC_ int64_t attn_mask_column_(const attn_softmax_ *a, int64_t j) {
+  return a->mask_new ? j - a->q_off : a->mask.k_len == 1 ? 0 : j;
+}
+
 /* Whether query row r may see key j by the boolean mask. */
 ATTN_FUNC_ int attn_tile_sees_(const attn_tile_ *t, int r, int64_t j) {
   const attn_mask *mask = &t->a->mask;
-  if (mask->k_len == 1) j = 0;
+  j = attn_mask_column_(t->a, j);
+  if (j < 0 || j >= mask->k_len) return 1;
   return mask->kind == ATTN_MASK_BITS ? attn_mask_bit_(t->mask[r], j) : t->mask[r][j] != 0;
 }
 
@@ -54,7 +60,13 @@ ATTN_FUNC_ void attn_mask_row_(unsigned char *some, const unsigned char *row, un
 /* Clears the lanes that the boolean mask forbids, for keys from..from+n. */
 ATTN_FUNC_ void attn_tile_mask_(const attn_tile_ *t, uint64_t *lanes, int64_t from, int64_t n) {
   const attn_mask *mask = &t->a->mask;
-  if (mask->k_len == 1) {
+  const int64_t first = t->a->mask_new ? t->a->q_off : 0;
+  if (t->a->mask_new) {
+    const int64_t before = attn_clamp_(first - from, 0, n);
+    lanes += before, from += before, n -= before;
+    if (n > first + mask->k_len - from) n = first + mask->k_len - from;
+  }
+  if (mask->k_len == 1 && !t->a->mask_new) {
     uint64_t some = 0;
     for (int r = 0; r < t->n; r++) some |= (uint64_t)attn_tile_sees_(t, r, 0) << r;
     for (int64_t j = 0; j < n; j++) lanes[j] &= some;
@@ -65,7 +77,7 @@ ATTN_FUNC_ void attn_tile_mask_(const attn_tile_ *t, uint64_t *lanes, int64_t fr
     unsigned char some[ATTN_TILE_ / 8][ATTN_BLOCK_];
     memset(some, 0, sizeof some);
     for (int r = 0; r < t->n; r++)
-      attn_mask_row_(some[r / 8], (const unsigned char *)t->mask[r] + from,
+      attn_mask_row_(some[r / 8], (const unsigned char *)t->mask[r] + (from - first),
                      (unsigned char)(1 << (r & 7)));
     for (; j < n; j++) {
       uint64_t x = 0;
@@ -74,11 +86,11 @@ ATTN_FUNC_ void attn_tile_mask_(const attn_tile_ *t, uint64_t *lanes, int64_t fr
     }
     return;
   }
-  for (; mask->kind == ATTN_MASK_BITS && (from & 7) == 0 && j + 8 <= n; j += 8) {
+  for (; mask->kind == ATTN_MASK_BITS && ((from - first) & 7) == 0 && j + 8 <= n; j += 8) {
     for (int r = 0; r < t->n; r += 8) { /* eight rows by eight keys at once */
       uint64_t square = 0;
       for (int i = 0; i < 8 && r + i < t->n; i++)
-        square |= (uint64_t)(unsigned char)t->mask[r + i][(from + j) >> 3] << (8 * i);
+        square |= (uint64_t)(unsigned char)t->mask[r + i][(from - first + j) >> 3] << (8 * i);
       square = ~attn_transpose8_(square);
       for (int c = 0; c < 8; c++) lanes[j + c] &= ~((square >> (8 * c) & 255) << r);
     }

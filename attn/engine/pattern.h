@@ -29,6 +29,7 @@ typedef struct attn_node_ {
   attn_pair_fn pair;
   attn_rectangle_fn rectangle;
   void *user;
+  const attn_axis *axes;
 } attn_node_;
 
 typedef struct attn_field_ {

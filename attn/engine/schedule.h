@@ -8,6 +8,7 @@
 enum {
   ATTN_ORDER_NATURAL_,   /* row after row */
   ATTN_ORDER_IMAGE_,     /* vertical strips, `step` pixels of `width` */
+  ATTN_ORDER_GRID_,      /* boxes of the grid of node `width` */
   ATTN_ORDER_CLASS_,     /* p = c modulo `step`; keys likewise */
   ATTN_ORDER_SCATTERED_, /* as natural, but better not mixed with others */
   ATTN_ORDER_LISTS_,     /* row by row, each with a list */
@@ -148,6 +149,15 @@ ATTN_COLD_ attn_order_ attn_order_of_(const attn_build_ *b, int64_t at) {
                            attn_min64_(attn_image_tiles_(x) ? x->tile_width : 4, x->width),
                            x->width);
       break;
+    case ATTN_PATTERN_NEIGHBORHOOD: {
+      const int64_t step = x->indices == 1 ? attn_max64_(x->axes->dilation, 1) : 1;
+      if (x->indices > 1 && b->f.q_len == b->f.k_len && b->f.q_off == 0)
+        o = attn_order_make_(ATTN_ORDER_GRID_, 1, at);
+      else if (step > 1)
+        o = b->f.q_len / step < few ? attn_order_make_(ATTN_ORDER_LISTS_, 1, 0)
+                                    : attn_order_make_(ATTN_ORDER_CLASS_, step, 0);
+      break;
+    }
     case ATTN_PATTERN_RANDOM:
       if (x->count <= b->f.k_len / 4) o.kind = ATTN_ORDER_LISTS_;
       break;
@@ -249,6 +259,10 @@ ATTN_COLD_ int64_t attn_cell_end_(const attn_build_ *b, int64_t at, int64_t i) {
     case ATTN_PATTERN_BLOCK_MASK: return (i / x->block + 1) * x->block;
     case ATTN_PATTERN_AXIAL: return (i / (x->step * x->count) + 1) * (x->step * x->count);
     case ATTN_PATTERN_SEGMENTS: return x->index[attn_segment_of_(x, i) + 1];
+    case ATTN_PATTERN_BLOCK_DIFFUSION: {
+      const int64_t n = b->f.k_len / 2, half = i < n ? 0 : n;
+      return half + attn_min64_(((i - half) / x->block + 1) * x->block, n);
+    }
     case ATTN_PATTERN_TREE: return i < x->width ? x->width : INT64_MAX;
     case ATTN_PATTERN_IMAGE_2D:
       return (i / x->width / x->tile_height + 1) * x->tile_height * x->width;
@@ -268,6 +282,7 @@ ATTN_COLD_ int64_t attn_cells_(const attn_build_ *b, int64_t at) {
     case ATTN_PATTERN_BLOCK_MASK:
     case ATTN_PATTERN_AXIAL:
     case ATTN_PATTERN_SEGMENTS:
+    case ATTN_PATTERN_BLOCK_DIFFUSION:
     case ATTN_PATTERN_TREE: return at;
     case ATTN_PATTERN_IMAGE_2D:
       return b->order.kind == ATTN_ORDER_IMAGE_ && attn_image_tiles_(x) ? at : -1;
@@ -459,6 +474,39 @@ ATTN_COLD_ int attn_stream_rows_(attn_build_ *b, int64_t first, int64_t wide, in
   return attn_end_stream_(b);
 }
 
+/* Ordinals of an axis that a tile takes side by side: those that share a window stay together. */
+ATTN_COLD_ int64_t attn_grid_strip_(const attn_axis *x) {
+  const int64_t t = attn_max64_(x->stride, 1), side = 4;
+  return attn_ceil_(side, t) * t;
+}
+
+/* Boxes of a grid, class by class of its dilations: strips of the last axis, of the last two where there are
+ * three, as long as the first. */
+ATTN_COLD_ int attn_grid_rows_(attn_build_ *b, const attn_node_ *x) {
+  attn_axis a[ATTN_AXES_];
+  int64_t d[ATTN_AXES_], end[ATTN_AXES_];
+  attn_axes_of_(x, a);
+  for (int k = 0; k < ATTN_AXES_; k++) d[k] = attn_max64_(a[k].dilation, 1);
+  const int64_t classes = d[0] * d[1] * d[2], wide = attn_grid_strip_(&a[2]);
+  const int64_t high = a[0].length > 1 ? attn_grid_strip_(&a[1]) : a[1].length;
+  for (int64_t c = 0; c < classes; c++) {
+    const int64_t f[ATTN_AXES_] = {c / (d[1] * d[2]), c / d[2] % d[1], c % d[2]};
+    for (int k = 0; k < ATTN_AXES_; k++) end[k] = (a[k].length - 1 - f[k]) / d[k] + 1;
+    for (int64_t y0 = 0; y0 < end[1]; y0 += high)
+      for (int64_t x0 = 0; x0 < end[2]; x0 += wide) {
+        for (int64_t z = 0; z < end[0]; z++)
+          for (int64_t y = y0; y < attn_min64_(y0 + high, end[1]); y++)
+            for (int64_t u = x0; u < attn_min64_(x0 + wide, end[2]); u++)
+              if (!attn_put_row_(
+                      b, ((f[0] + z * d[0]) * a[1].length + f[1] + y * d[1]) * a[2].length + f[2] +
+                             u * d[2]))
+                return 0;
+        if (!attn_end_stream_(b)) return 0;
+      }
+  }
+  return 1;
+}
+
 ATTN_COLD_ int attn_heavy_stream_(attn_build_ *b) {
   b->cells = -1;
   for (int64_t w = 0; w <= b->f.q_len / 64; w++)
@@ -503,6 +551,7 @@ ATTN_COLD_ int attn_build_phase_(attn_build_ *b) {
       if (!attn_stream_rows_(b, x, attn_min64_(step, w - x), w)) return 0;
     return 1;
   }
+  if (b->order.kind == ATTN_ORDER_GRID_) return attn_grid_rows_(b, &b->node[b->order.width]);
   return attn_stream_rows_(b, 0, b->f.q_len, attn_max64_(b->f.q_len, 1)) &&
          (!b->heavies || attn_heavy_stream_(b));
 }

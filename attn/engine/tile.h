@@ -140,6 +140,7 @@ typedef struct attn_softmax_ {
   attn_tensor raw;                  /* a map of scores without terms: engine/raw.h */
   float raw_cap;                    /* but a soft-cap, natural; 0 = none */
   attn_mask mask, bias;
+  int mask_new; /* the mask's columns begin with key q_off */
   const int32_t *kv_len, *q_len;
   attn_scales k_scales, v_scales; /* of quantised k and v */
   const float *alibi, *sinks;

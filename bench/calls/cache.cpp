@@ -73,10 +73,12 @@ class AppendCase : public Case {
   attn_sequence s_[2] = {};
 };
 
-/* The last tq tokens of 4 sequences, whose pages lie in no order. */
+/* The last tq tokens of 4 sequences, whose pages lie in no order; or, against the same tokens in a row, a tree of
+ * that many drafts. */
 class PagedCase : public RatioCase {
  public:
-  PagedCase(attn_isa isa, int64_t tq, int64_t tk, int64_t page) : RatioCase(isa) {
+  PagedCase(attn_isa isa, int64_t tq, int64_t tk, int64_t page, bool tree = false)
+      : RatioCase(isa) {
     const int64_t each = tk / page, pages = kN * each, rows = kN * tk;
     const double seen = (double)tq * (double)(tk - tq) + (double)(tq * (tq + 1) / 2);
     const double flops = 4.0 * kD * kH * kN * seen;
@@ -103,6 +105,18 @@ class PagedCase : public RatioCase {
     contest.add("ours", flops, [this, o, q] {
       return done(attn_cache_sdpa(o, q, &cache_, sequences_.data(), kN, &params_, &ctx_));
     });
+    if (tree) {
+      std::vector<int32_t> parent;
+      for (int64_t i = 0; i < tq; i++) parent.push_back((int32_t)(i + 2) / 3 - 1);
+      bits_.resize((size_t)(tq * ((tq + 7) / 8)));
+      (void)attn_draft_mask(bits_.data(), (tq + 7) / 8, parent.data(), tq);
+      row_ = params_;
+      params_.mask_new = 1, params_.mask = attn_mask_bits(bits_.data(), 1, 1, tq, tq);
+      contest.add("causal", flops, [this, o, q] {
+        return done(attn_cache_sdpa(o, q, &cache_, sequences_.data(), kN, &row_, &ctx_));
+      });
+      return;
+    }
     contest.add("contiguous", flops,
                 [this, o, q, k, v] { return done(attn_sdpa(o, q, k, v, &params_, &ctx_)); });
   }
@@ -113,7 +127,8 @@ class PagedCase : public RatioCase {
   std::vector<int32_t> table_, holders_;
   std::vector<attn_sequence> sequences_;
   attn_cache cache_{};
-  attn_sdpa_params params_{};
+  attn_sdpa_params params_{}, row_{};
+  std::vector<uint8_t> bits_;
 };
 
 void add_appends(const Selection &sel) {
@@ -147,4 +162,7 @@ void register_cache(const Selection &s) {
                                "/pages_of_" + std::to_string(page);
       case_register(name, [=] { return std::make_unique<PagedCase>(isa, tq, tk, page); });
     }
+  for (int64_t nodes : {4, 16, 64})
+    case_register("cache_tree/nodes:" + std::to_string(nodes) + "/T:8192",
+                  [=] { return std::make_unique<PagedCase>(isa, nodes, 8192, 64, true); });
 }

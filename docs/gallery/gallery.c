@@ -241,6 +241,15 @@ static void atoms(void) {
           "floor(j / block) >= floor(p / block) - 2 and j <= p", SQUARE(64),
           p = attn_pattern_blocks(8, 2, 0);
           p.causal = 1);
+
+  section("M3 Chunks and blocks", "Causal chunks; blocks that are generated one after the other.");
+  PICTURE("chunked", "Chunks", "floor(j / chunk) = floor(p / chunk) and j <= p", SQUARE(64),
+          p = attn_pattern_chunked(16));
+  PICTURE("block_causal", "Causal by blocks", "floor(j / block) <= floor(p / block)", SQUARE(64),
+          p = attn_pattern_block_causal(8));
+  PICTURE("block_diffusion", "Block diffusion: noised tokens, then clean ones",
+          "own noised block and earlier clean ones; clean: up to the own block", SQUARE(64),
+          p = attn_pattern_block_diffusion(4));
 }
 
 static void compounds(void) {
@@ -313,6 +322,22 @@ static void images(void) {
           p.bottom = 2; p.order = ATTN_IMAGE_NONE);
   PICTURE("neighbourhood", "Neighbourhood", "|y' - y| <= radius and |x' - x| <= radius",
           GRID(12, 12, 5, 6), p = attn_pattern_neighborhood(12, 12, 2));
+
+  section(
+      "M3 Neighbourhood attention over a grid",
+      "Windows of a fixed size move inwards at the edges. Right: what one pixel (orange) sees.");
+  PICTURE("neighbourhood_axes", "Kernel 5 x 5", "start = clip(i - 2, 0, 12 - 5) along each axis",
+          GRID(12, 12, 1, 6),
+          p = attn_pattern_neighborhood_axes((attn_axis[]){{12, 5, 1, 1, 0}, {12, 5, 1, 1, 0}}, 2));
+  PICTURE("neighbourhood_dilated", "Kernel 3, dilation 3", "the same among places of one residue",
+          GRID(12, 12, 5, 6),
+          p = attn_pattern_neighborhood_axes((attn_axis[]){{12, 3, 1, 3, 0}, {12, 3, 1, 3, 0}}, 2));
+  PICTURE("neighbourhood_strided", "Kernel 6, stride 3", "groups of 3 share a window",
+          GRID(12, 12, 5, 6),
+          p = attn_pattern_neighborhood_axes((attn_axis[]){{12, 6, 3, 1, 0}, {12, 6, 3, 1, 0}}, 2));
+  PICTURE("neighbourhood_causal", "The first axis causal", "max(i - 4, 0) .. i along it",
+          GRID(12, 12, 5, 6),
+          p = attn_pattern_neighborhood_axes((attn_axis[]){{12, 5, 1, 1, 1}, {12, 5, 1, 1, 0}}, 2));
 
   section("C15 Axial", "Lines of a grid. Right: what one pixel (orange) sees.");
   PICTURE("axial_columns", "Axis 0", "x' = x", GRID(12, 12, 5, 6),

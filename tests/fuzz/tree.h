@@ -190,6 +190,27 @@ static attn_pattern make_sparse(forest *f, int fixed) {
   return p;
 }
 
+static attn_pattern make_axes(forest *f) {
+  attn_axis *axes =
+      (attn_axis *)store_take(f->s, 3 * sizeof *axes); /* whatever `indices` becomes */
+  const int64_t dims = 1 + below(f->in, 3);
+  for (int64_t a = 0; a < 3; a++) {
+    attn_axis *x = &axes[a];
+    x->length = a == 0 ? (dims > 1 ? f->side : f->k) : a == 1 ? f->k / f->side : 1;
+    x->dilation = below(f->in, 4);
+    x->kernel = 1 + below(f->in, 9);
+    x->stride = below(f->in, 4);
+    if (x->dilation > 1 && x->dilation * x->kernel > x->length) x->dilation = 1;
+    if (x->kernel > x->length) x->kernel = x->length;
+    if (x->stride > x->kernel) x->stride = x->kernel;
+    x->causal = below(f->in, 2);
+  }
+  if (chance(f->in, 24)) axes[below(f->in, 3)].kernel = nasty_int(f->in);
+  if (chance(f->in, 24)) axes[below(f->in, 3)].length = nasty_int(f->in);
+  if (chance(f->in, 24)) axes[below(f->in, 3)].dilation = nasty_int(f->in);
+  return attn_pattern_neighborhood_axes(axes, dims);
+}
+
 /* ---- compositions ----------------------------------------------------------------------------*/
 
 static attn_pattern make_pattern(forest *f);
@@ -304,6 +325,8 @@ static attn_pattern make_kind(forest *f, int kind) {
     case ATTN_PATTERN_BITMAP: return make_bitmap(f);
     case ATTN_PATTERN_CSR: return make_csr(f);
     case ATTN_PATTERN_BLOCK_MASK: return make_block_mask(f);
+    case ATTN_PATTERN_BLOCK_DIFFUSION: return attn_pattern_block_diffusion(1 + below(in, 70));
+    case ATTN_PATTERN_NEIGHBORHOOD: return make_axes(f);
     case ATTN_PATTERN_FULL: return attn_pattern_full();
     default: return make_parts(f, (attn_pattern_kind)kind);
   }

@@ -117,6 +117,45 @@ ATTN_DEF attn_status attn_cache_rollback(attn_cache *cache, attn_sequence *seque
 /* Gives all pages back; the sequence is empty. Errors: as attn_cache_rollback. */
 ATTN_DEF attn_status attn_cache_release(attn_cache *cache, attn_sequence *sequence, attn_ctx *ctx);
 
+/* Drafts: a tree of tokens that are verified in one call. Its n nodes stand behind the P tokens of a
+ * sequence, node i as token P + i; parent[i] is the node before it, -1 <= parent[i] < i, -1 where the prefix
+ * is (several roots are legal). A node sees the prefix, its ancestors and itself, and its position is P +
+ * its depth. A step of speculative decoding:
+ *
+ *   attn_draft_positions(positions, parent, n, P);            // for attn_rope of the queries
+ *   attn_cache_append(&cache, &s, 1, k, v, &append, &ctx);    // append.rope has them too
+ *   attn_draft_mask(bits, (n + 7) / 8, parent, n);
+ *   p.causal = 1, p.mask_new = 1, p.mask = attn_mask_bits(bits, 1, 1, n, n);
+ *   attn_cache_sdpa(o, q, &cache, &s, 1, &p, &ctx);           // each node's own logits
+ *   attn_cache_accept(&cache, &s, parent, n, leaf, &ctx);     // the last node that was right
+ *
+ * Sequences of unequal trees: params.ragged and a mask of batch n, entry b with the bits of its own tree in its
+ * first rows. Windows and terms by distance count tokens as they are stored, not depths. Miao et al.
+ * 2023, arXiv 2305.09781. */
+
+/* Row i of bits [n], `stride` bytes apart, gets a 1 for each node that node i sees, 0 for the others, to the
+ * end of its last byte. n >= 0, stride >= (n + 7) / 8. Errors: NULL, SHAPE, OVERFLOW, ALIGN, INDEX (parent),
+ *   OVERLAP; nothing written. Determinism: the same everywhere. Cost: O(n^2 / 8). */
+ATTN_DEF attn_status attn_draft_mask(uint8_t *bits, int64_t stride, const int32_t *parent,
+                                     int64_t n);
+/* positions[i] = start + depth of node i, a root's depth being 0. |start| <= 2^62. Errors: NULL, SHAPE, RANGE
+ *   (start), OVERFLOW, ALIGN, INDEX (parent), OVERLAP; nothing written. Cost: O(n). */
+ATTN_DEF attn_status attn_draft_positions(int64_t *positions, const int32_t *parent, int64_t n,
+                                          int64_t start);
+
+/* Of the tree that the last n tokens of a sequence are, keeps the path from its root to node `leaf`, in order,
+ * and drops the others; leaf = -1 keeps none. The node at depth d becomes token P + d, the position that its
+ * key was rotated for. Rows are moved as they are stored, in pages of the sequence's own: a shared page that
+ * is moved to is copied first. A chain is a rollback.
+ * Errors: NULL, SHAPE (n < 0), RANGE (more nodes than tokens, leaf outside -1 .. n - 1, a ring, whose window
+ *   counts tokens), INDEX (parent), PAGE (a table entry that is read, written or given back), FULL (no free page
+ *   for a copy), OVERLAP (parent in the cache or the table), OVERFLOW, ALIGN, and those of a broken cache or
+ *   sequence, as attn_cache_fork; nothing written.
+ * Memory: none. Determinism: the same bytes everywhere. Cost: O(n + depth (dk + dv)). */
+ATTN_DEF attn_status attn_cache_accept(attn_cache *cache, attn_sequence *sequence,
+                                       const int32_t *parent, int64_t n, int64_t leaf,
+                                       attn_ctx *ctx);
+
 /* attn_sdpa over n sequences of a cache; query i of sequence b sits at token len_b - (its queries)
  * + i, so append first, then attend.
  *

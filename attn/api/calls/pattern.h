@@ -35,6 +35,8 @@ typedef enum attn_pattern_kind {
   ATTN_PATTERN_BITMAP,
   ATTN_PATTERN_CSR,
   ATTN_PATTERN_BLOCK_MASK,
+  ATTN_PATTERN_BLOCK_DIFFUSION,
+  ATTN_PATTERN_NEIGHBORHOOD,
   ATTN_PATTERN_UNION,
   ATTN_PATTERN_INTERSECT,
   ATTN_PATTERN_DIFF,
@@ -64,6 +66,15 @@ typedef int (*attn_pair_fn)(void *user, int64_t head, int64_t i, int64_t j);
 typedef enum attn_rectangle { ATTN_EMPTY = 0, ATTN_WHOLE, ATTN_PARTIAL } attn_rectangle;
 typedef attn_rectangle (*attn_rectangle_fn)(void *user, int64_t head, int64_t i0, int64_t i1,
                                             int64_t j0, int64_t j1);
+
+/* One axis of a grid of tokens, and how far a token sees along it (ATTN_PATTERN_NEIGHBORHOOD). */
+typedef struct attn_axis {
+  int64_t length;
+  int64_t kernel;   /* keys a token sees, 1 .. length / dilation */
+  int64_t stride;   /* so many neighbours share a window, 1 .. kernel; 0 = 1 */
+  int64_t dilation; /* tokens whose places differ by multiples of it see each other; 0 = 1 */
+  int causal;       /* 1: a token sees itself and those before it */
+} attn_axis;
 
 /* A pattern: a plain value, made by one of the constructors below, whose fields may be changed
  * afterwards. Arrays and parts belong to the caller and are read by attn_schedule_build only.
@@ -102,6 +113,7 @@ typedef struct attn_pattern {
   const int64_t *indptr;            /* CSR */
   const struct attn_pattern *parts; /* UNION, INTERSECT, PER_HEAD: n; DIFF: 2; others: 1 */
   int64_t part_count;
+  const attn_axis *axes; /* NEIGHBORHOOD: the grid, `indices` axes */
 } attn_pattern;
 
 /* A pattern made ready for given lengths: a plain block of bytes without pointers, which may be
@@ -137,6 +149,12 @@ ATTN_DEF attn_pattern attn_pattern_random(int64_t count, uint64_t seed);
 ATTN_DEF attn_pattern attn_pattern_random_blocks(int64_t block, int64_t count, uint64_t seed);
 /* The own block of `block` keys and whole neighbours. arXiv 2106.04554. */
 ATTN_DEF attn_pattern attn_pattern_blocks(int64_t block, int64_t before, int64_t after);
+/* Chunks of `chunk` positions, causal: j <= p and floor(j / chunk) = floor(p / chunk), which is
+ * attn_pattern_blocks(chunk, 0, 0) with causal = 1. Llama 4, layers with rotary positions. */
+ATTN_DEF attn_pattern attn_pattern_chunked(int64_t chunk);
+/* Causal by blocks: floor(j / block) <= floor(p / block), a block sees all of itself. Block
+ * diffusion when it generates. Arriola et al. 2025, arXiv 2503.09573. */
+ATTN_DEF attn_pattern attn_pattern_block_causal(int64_t block);
 /* Neighbours up to `width` away on a ring (q_len = k_len). Guo et al. 2019, arXiv 1902.09113. */
 ATTN_DEF attn_pattern attn_pattern_ring(int64_t width);
 
@@ -185,9 +203,28 @@ ATTN_DEF attn_pattern attn_pattern_image_1d(int64_t block, int64_t before);
  * the same to both sides; set bottom for a symmetric one. Order ATTN_IMAGE_BLOCK. */
 ATTN_DEF attn_pattern attn_pattern_image_2d(int64_t height, int64_t width, int64_t tile_height,
                                             int64_t tile_width, int64_t top, int64_t side);
-/* Every pixel sees the pixels up to `radius` away in both directions: image_2d with blocks of one
- * pixel, order ATTN_IMAGE_NONE. Hassani et al. 2022, arXiv 2204.07143. */
+/* Every pixel sees the pixels up to `radius` away in both directions, fewer at the edges: image_2d
+ * with blocks of one pixel, order ATTN_IMAGE_NONE. Windows that move inwards at the edges, as those
+ * of Hassani et al. 2022, arXiv 2204.07143: attn_pattern_neighborhood_axes. */
 ATTN_DEF attn_pattern attn_pattern_neighborhood(int64_t height, int64_t width, int64_t radius);
+/* Neighbourhood attention over a grid of 1 to 3 axes, tokens row-major (the last axis is the
+ * nearest), k_len cells. A pair exists if it does along every axis. Along an axis of length L,
+ * kernel K, stride t and dilation D: places of one residue modulo D are an axis of their own, i =
+ * place / D, of n = ceil((L - residue) / D) cells, and i sees
+ *
+ *   plain:  start .. start + K - 1,  start = clip(lead - floor(K / 2), 0, n - K),
+ *           lead = min(t floor(i / t) + floor(t / 2), n - 1)
+ *   causal: max(lead - K + 1, 0) .. i,  lead = min(t floor(i / t) + t - 1, n - 1)
+ *
+ * So windows move inwards at the edges, and without causal axes each query has exactly the product
+ * of the kernels; an even K has one key more on the left; stride = kernel makes blocks. p is the
+ * cell; one outside the grid sees nothing. Hassani et al. 2022, arXiv 2204.07143 (dilation:
+ * 2209.15001); stride: Hassani et al. 2025, arXiv 2504.16922. In field indices: the axes. */
+ATTN_DEF attn_pattern attn_pattern_neighborhood_axes(const attn_axis *axes, int64_t n);
+/* Block diffusion when it learns: q_len = k_len = 2n rows, n noised tokens and then the n clean ones, in
+ * blocks of `block`. A noised token sees all of its own noised block and earlier clean blocks; a
+ * clean one clean blocks up to and with its own. arXiv 2503.09573. */
+ATTN_DEF attn_pattern attn_pattern_block_diffusion(int64_t block);
 /* Lines of a grid shape[0] x .. x shape[dims-1] along one axis, or -1: along all, in one softmax.
  * Ho et al. 2019, arXiv 1912.12180; union: arXiv 1811.11721. */
 ATTN_DEF attn_pattern attn_pattern_axial(const int32_t *shape, int64_t dims, int64_t axis);

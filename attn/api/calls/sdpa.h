@@ -89,6 +89,10 @@ typedef struct attn_sdpa_params {
   attn_tensor lse;          /* out, optional: [B,H,Tq,1] f32, log of each row's denominator */
   attn_tensor map;          /* out, optional: [B,H,Tq,Tk] f32, the weights P */
   attn_map_stage map_stage; /* or what else map holds, in natural units */
+  int mask_new; /* 1: mask says of the new tokens alone which of them see each other: its
+                             * extents are [B,H,Tq,Tq], the first three that or 1, and column c is key q_off + c (with
+                             * sequences of unequal length Tq is the most queries). Keys before and after it does
+                             * not forbid. The bits are those of a mask of all keys: see attn_draft_mask */
 } attn_sdpa_params;
 
 #if ATTN_HAS_SDPA

@@ -118,8 +118,9 @@ ATTN_FUNC_ void attn_maps_forbid_(const attn_maps_job_ *a, int64_t b, int64_t h,
   for (int64_t j = f->keep < hi ? f->keep : hi; j < near; j++) x[j] = 0.0f;
   memset(x + hi, 0, (size_t)(tk - hi) * sizeof(float));
   for (int64_t j = 0; (mask || bias) && j < hi; j++) {
-    const int64_t at = f->mask.k_len > 1 ? j : 0;
-    if (mask && !(f->mask.kind == ATTN_MASK_BITS ? attn_mask_bit_(mask, at) : mask[at] != 0))
+    const int64_t at = attn_mask_column_(f, j);
+    if (mask && at >= 0 && at < f->mask.k_len &&
+        !(f->mask.kind == ATTN_MASK_BITS ? attn_mask_bit_(mask, at) : mask[at] != 0))
       x[j] = 0.0f;
     if (bias && attn_number_(bias, f->bias.k_len > 1 ? j : 0, f->bias.dtype, NULL) == -INFINITY)
       x[j] = 0.0f;

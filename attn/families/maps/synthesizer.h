@@ -173,7 +173,7 @@ ATTN_COLD_ int attn_synthesizer_check_(attn_error_ *e, attn_synthesizer_job_ *j,
   if ((p->alpha || p->logits) && p->weights != p->count)
     return attn_reject_(e, ATTN_E_SHAPE, "params.weights must be params.count");
   const int64_t full[4] = {b, h, tq, tk};
-  if (!attn_check_masks_(e, &p->mask, &p->bias, full, &span[MASK], &span[BIAS]) ||
+  if (!attn_check_masks_(e, &p->mask, &p->bias, full, 0, &span[MASK], &span[BIAS]) ||
       !attn_check_array_(e, p->kv_len, b, 4, "params.kv_len must be aligned to its elements",
                          &span[KV_LEN]) ||
       !attn_check_array_(e, p->q_len, b, 4, "params.q_len must be aligned to its elements",
