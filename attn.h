@@ -46,7 +46,8 @@
  *   (whole mechanisms); attn_segment*, attn_memory_*, attn_usage, attn_compress*,
  *   attn_attention_loss, attn_rebuild_loss, attn_infini (memories of earlier segments); attn_knn_search,
  *   attn_knn_lm, attn_spalm, attn_memorizing, attn_recall_append (memories that are searched);
- *   attn_topk_* (best keys), attn_lsh, attn_lsh_* (buckets of hashed tokens), attn_routing*
+ *   attn_topk_* (best keys), attn_moba, attn_key_blocks, attn_quest, attn_dsa, attn_nsa,
+ *   attn_nsa_compress (learned selections of keys), attn_lsh, attn_lsh_* (buckets of hashed tokens), attn_routing*
  *   (clusters of queries and keys), attn_sinkhorn*, attn_sortcut (sorted blocks), attn_sac*,
  *   attn_lstm_step, attn_pointer_logits, attn_choose (edges that a network draws), attn_gate,
  *   attn_dispatch*, attn_mixture, attn_gated (mixture of experts, MoE); attn_linear,
@@ -5377,9 +5378,10 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_FAMILY_MIXERS 0x400000u
 /* Products of numbers below f32: params.compute of attn_sdpa, attn_cache_sdpa and attn_gemm. */
 #define ATTN_FAMILY_LOW 0x800000u
-#define ATTN_FAMILY_RESHAPED 0x1000000u /* attn_reshaped */
-#define ATTN_FAMILY_LATENT 0x4000000u   /* attn_mla, attn_tpa */
-#define ATTN_FAMILY_ALL 0x5ffffffu
+#define ATTN_FAMILY_RESHAPED 0x1000000u  /* attn_reshaped */
+#define ATTN_FAMILY_SELECTION 0x2000000u /* api/families/selection/ */
+#define ATTN_FAMILY_LATENT 0x4000000u    /* attn_mla, attn_tpa */
+#define ATTN_FAMILY_ALL 0x7ffffffu
 
 #ifndef ATTN_ONLY
 #define ATTN_ONLY ATTN_FAMILY_ALL
@@ -5387,7 +5389,7 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 
 /* Each with those that need it. Everything from MULTIHEAD on, but LINEAR, is made of other calls. */
 #define ATTN_HAS(families) (((ATTN_ONLY) & (families)) != 0)
-#define ATTN_HAS_COMPOSED ATTN_HAS(0x47fdc00u)
+#define ATTN_HAS_COMPOSED ATTN_HAS(0x67fdc00u)
 #define ATTN_HAS_SPARSE ATTN_HAS(ATTN_FAMILY_SPARSE)
 #define ATTN_HAS_CONTENT ATTN_HAS(ATTN_FAMILY_CONTENT)
 #define ATTN_HAS_LINEAR ATTN_HAS(ATTN_FAMILY_LINEAR)
@@ -5400,6 +5402,7 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_HAS_BLOCKS ATTN_HAS(ATTN_FAMILY_BLOCKS)
 #define ATTN_HAS_DEPTH ATTN_HAS(ATTN_FAMILY_DEPTH)
 #define ATTN_HAS_MIXERS ATTN_HAS(ATTN_FAMILY_MIXERS)
+#define ATTN_HAS_SELECTION ATTN_HAS(ATTN_FAMILY_SELECTION)
 #define ATTN_HAS_LATENT ATTN_HAS(ATTN_FAMILY_LATENT)
 #define ATTN_HAS_MULTIHEAD                                                                       \
   ATTN_HAS(ATTN_FAMILY_MULTIHEAD | ATTN_FAMILY_HEADS | ATTN_FAMILY_MEMORY | ATTN_FAMILY_BLOCKS | \
@@ -5410,7 +5413,7 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_HAS_POSITION \
   (ATTN_HAS(ATTN_FAMILY_POSITION | ATTN_FAMILY_LATENT) || ATTN_HAS_MULTIHEAD)
 #define ATTN_HAS_DENSE (ATTN_HAS(ATTN_FAMILY_DENSE | ATTN_FAMILY_SEQUENCE) || ATTN_HAS_COMPOSED)
-#define ATTN_HAS_EDGES ATTN_HAS(ATTN_FAMILY_EDGES | ATTN_FAMILY_CONTENT)
+#define ATTN_HAS_EDGES ATTN_HAS(ATTN_FAMILY_EDGES | ATTN_FAMILY_CONTENT | ATTN_FAMILY_SELECTION)
 #define ATTN_HAS_RELU ATTN_HAS(ATTN_FAMILY_RELU)
 #define ATTN_HAS_RESHAPED ATTN_HAS(ATTN_FAMILY_RESHAPED)
 #define ATTN_HAS_CACHE ATTN_HAS(ATTN_FAMILY_CACHE | ATTN_FAMILY_LATENT)
@@ -11677,6 +11680,226 @@ ATTN_DEF size_t attn_tpa_workspace(attn_tensor o, const attn_factors *q, const a
                                    const attn_ctx *ctx);
 /* <<< attn/api/families/latent/tpa.h */
 #endif
+#if ATTN_HAS_SELECTION
+/* >>> attn/api/families/selection/selected.h */
+/* api/families/selection/selected.h owns what learned selections of keys share: the softmax over the keys that were
+ * chosen, and the vectors that stand for blocks of keys. */
+
+/* Zero: scale dk^-1/2, the last query at the last key, all keys. */
+typedef struct attn_selected {
+  float scale; /* 0 = dk^-1/2 */
+  int has_q_off;
+  int64_t q_off;         /* row i is at position i + q_off; without has_q_off Tk - Tq */
+  const int32_t *kv_len; /* [B] keys of an entry, or null: k.len */
+  attn_scales k_scales, v_scales;
+  attn_tensor lse; /* out, optional: [B,H,Tq,1], f32 */
+} attn_selected;
+
+typedef enum attn_key_block_kind {
+  ATTN_KEY_BLOCK_MEAN,   /* the mean of a block's keys: [B,Hk,blocks,dk] */
+  ATTN_KEY_BLOCK_BOUNDS, /* per channel the least, then the greatest: [B,Hk,blocks,2 dk] */
+  ATTN_KEY_BLOCK_KINDS
+} attn_key_block_kind;
+
+typedef struct attn_key_blocks_params {
+  attn_key_block_kind kind;
+  int64_t size;  /* keys of a block, at least 1 */
+  int64_t first; /* keys before it have not changed: blocks wholly before it are not written */
+  const int32_t *kv_len; /* [B] keys of an entry, or null: k.len */
+  attn_scales k_scales;
+} attn_key_blocks_params;
+
+/* Vectors that stand for blocks of keys, beside a cache: built once, and kept up as keys are appended.
+ *
+ *   y_j = the mean, or the bounds by channel, of keys j size .. min((j + 1) size, kv_len) - 1
+ *
+ * Shapes: k [B,Hk,Tk,dk] of any type, y f32 [B,Hk,ceil(Tk/size), dk or 2 dk]; outputs share no memory with inputs.
+ * Memory: attn_key_blocks_workspace bytes, dk doubles a worker. Means are summed in double in the order of keys and
+ *   rounded once. Keys past kv_len are not read; blocks without a key are 0. NaN: a key's NaN is its block's.
+ * Errors: NULL: params; RANGE: kind, size, first outside 0 .. Tk, kv_len; SHAPE: y; as other calls; y untouched.
+ * Determinism: the same bits on all tiers, any number of workers. Cost: the keys from `first` on are read once.
+ * Source: Lu et al. 2025, arXiv 2502.13189; Tang et al. 2024, arXiv 2406.10774. */
+ATTN_DEF attn_status attn_key_blocks(attn_tensor y, attn_tensor k,
+                                     const attn_key_blocks_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_key_blocks_workspace(attn_tensor y, attn_tensor k,
+                                          const attn_key_blocks_params *params,
+                                          const attn_ctx *ctx);
+/* <<< attn/api/families/selection/selected.h */
+/* >>> attn/api/families/selection/moba.h */
+/* api/families/selection/moba.h owns mixtures of block attention. */
+
+typedef struct attn_moba_params {
+  int64_t block;           /* keys of a block, at least 1 */
+  int64_t k;               /* blocks of a row, its own among them: at least 1 */
+  attn_selected attention; /* the softmax over them */
+  attn_tensor
+      means;      /* optional: attn_key_blocks of kind MEAN and this size; else made in the call */
+  int32_t *index; /* out, optional: [B,H,Tq,k] the blocks of a row, ascending, then -1 */
+} attn_moba_params;
+
+/* Attention of each query to its own block and to the blocks of keys before it that fit it best (MoBA).
+ *
+ *   p_i = i + q_off,  own = floor(p_i / block),  z_ij = q_i . mean(K of block j), j < own
+ *   S_i = keys of `own` up to p_i, and all keys of the k - 1 blocks of largest z_ij, for each query head
+ *   O_i = sum over S_i of softmax(scale q_i . k) v
+ *
+ * Shapes, aliasing: as attn_sdpa, causal; GQA; quantised k and v.
+ * The own block counts in k and never competes. Blocks past kv_len are none. Equal z go to the lower block; a NaN z
+ *   comes after all numbers, a z of -inf is not chosen.
+ * Memory: attn_moba_workspace bytes: 4 k bytes a row and head without index, 4 dk a block without means, and for each
+ *   worker that of a tile of attn_sdpa, 1024 rows of 8 (dv + 4) bytes, a list of 4 k bytes for each of them, 16 bytes a block.
+ * Empty rows are 0 with LSE -inf. NaN: what a row does not choose never reaches it; no later key does.
+ * Errors: those of attn_sdpa; NULL: params; RANGE: block, k; SHAPE: means; outputs untouched.
+ * Determinism: the same bits and blocks on avx2, avx512 and neon, any number of workers, batch composition and
+ *   division of the queries. Blocks are joined compensated, in ascending order.
+ * Cost: 2 dk flops a row and earlier block; then only what was chosen: rows are gathered by block. report.pairs says so.
+ * Source: Lu et al. 2025, arXiv 2502.13189. */
+ATTN_DEF attn_status attn_moba(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                               const attn_moba_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_moba_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                    const attn_moba_params *params, const attn_ctx *ctx);
+/* <<< attn/api/families/selection/moba.h */
+/* >>> attn/api/families/selection/quest.h */
+/* api/families/selection/quest.h owns attention to the pages of a cache that a query's bounds speak for. */
+
+typedef struct attn_quest_params {
+  int64_t page;            /* keys of a page, at least 1 */
+  int64_t pages;           /* pages of a row, at least 1 */
+  int last_competes;       /* 0: a row's last page is always taken, and counted */
+  attn_selected attention; /* the softmax over them */
+  attn_tensor
+      bounds; /* optional: attn_key_blocks of kind BOUNDS and this size; else made in the call */
+  int32_t *index; /* out, optional: [B,H,Tq,pages] the pages of a row, ascending, then -1 */
+} attn_quest_params;
+
+/* Attention of each query to the pages of keys that may hold its highest scores (Quest).
+ *
+ *   bound_ij = sum_c max(q_ic kmin_jc, q_ic kmax_jc), for each query head; page j holds keys j page .. (j + 1) page - 1
+ *   S_i = keys up to i + q_off of the last page that row i sees, and of the `pages` - 1 others of largest bound
+ *   O_i = sum over S_i of softmax(scale q_i . k) v
+ *
+ * Shapes, aliasing: as attn_sdpa, causal; GQA; quantised k and v.
+ * With last_competes the last page has a bound too: over the keys that the row sees. Pages past kv_len are none. Equal
+ *   bounds go to the lower page; a NaN bound (of keys that are not finite, too) comes after all numbers, one of -inf is
+ *   not chosen.
+ * Memory: attn_quest_workspace bytes: 4 pages (page + 1) a row and head, 8 dk a page without bounds, and that of attn_edges.
+ * Empty rows are 0 with LSE -inf. NaN: what a row does not choose never reaches it; no later key does.
+ * Errors: those of attn_sdpa; NULL: params; RANGE: page, pages; SHAPE: bounds; outputs untouched.
+ * Determinism: the same bits and pages on avx2, avx512 and neon, any number of workers, batch composition and
+ *   division of the queries.
+ * Cost: 4 dk flops a row and page, bounds read once for the heads that share keys; then the keys of its pages, row by
+ *   row: made for few queries on a long cache. report.pairs says how many.
+ * Source: Tang et al. 2024, arXiv 2406.10774. */
+ATTN_DEF attn_status attn_quest(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                const attn_quest_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_quest_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                     const attn_quest_params *params, const attn_ctx *ctx);
+/* <<< attn/api/families/selection/quest.h */
+/* >>> attn/api/families/selection/dsa.h */
+/* api/families/selection/dsa.h owns attention to keys that a small indexer chooses. */
+
+typedef struct attn_dsa_params {
+  int64_t k;               /* keys of a row, at least 1 */
+  attn_selected attention; /* the softmax over them */
+  attn_tensor qi;          /* [B,HI,Tq,di] queries of the indexer */
+  attn_tensor ki;          /* [B,1,Tk,di] its keys, of any type */
+  attn_tensor wi;          /* [B,1,Tq,HI] weights of its heads, any sign */
+  attn_scales ki_scales;   /* of quantised ki */
+  int32_t *index;          /* out, optional: [B,Tq,k] the keys of a row, ascending, then -1 */
+} attn_dsa_params;
+
+/* Attention of each query to the keys that a lightning indexer likes best, the same for all heads (DSA).
+ *
+ *   I_ij = sum_h wi_ih relu(qi_ih . ki_j)
+ *   S_i = the min(k, visible) keys j <= i + q_off of largest I_ij,  O_i = sum over S_i of softmax(scale q_i . k) v
+ *
+ * Shapes, aliasing: as attn_sdpa, causal; GQA; quantised k and v. Latents (MLA, absorbed) are k of one head and v its
+ *   first columns, in the same memory.
+ * Equal I go to the lower key; exact zeros are common. A NaN comes after all numbers. Positive factors of I change no
+ *   choice. A scale for each key of ki multiplies after the sum over heads.
+ * Memory: attn_dsa_workspace bytes: 4 k bytes a row, 8 bytes a row, and for each worker 65 lists of 2 k + 48 candidates of
+ *   8 bytes, 256 di (HI + 1) bytes, and that of attn_edges with 16 k bytes. No scores of all pairs are kept.
+ * Empty rows are 0 with LSE -inf. NaN: what a row does not choose never reaches it; no later key does.
+ * Errors: those of attn_sdpa; NULL: params, qi, ki, wi; RANGE: k; SHAPE: qi, ki, wi; outputs untouched.
+ * Determinism: the same bits and keys on avx2, avx512 and neon, any number of workers, batch composition and
+ *   division of the queries.
+ * Cost: 2 HI di flops a visible pair where a row sees more than k keys; then 2 (dk + dv) a chosen one. Four heads and
+ *   more that share keys gather them once.
+ * Source: DeepSeek-AI 2025, arXiv 2512.02556. */
+ATTN_DEF attn_status attn_dsa(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                              const attn_dsa_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_dsa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                   const attn_dsa_params *params, const attn_ctx *ctx);
+/* <<< attn/api/families/selection/dsa.h */
+/* >>> attn/api/families/selection/nsa.h */
+/* api/families/selection/nsa.h owns native sparse attention: compressed keys, chosen blocks, a window, and gates. */
+
+typedef struct attn_nsa_compress_params {
+  int64_t block,
+      stride;    /* rows of a compressed one, and between two: 0 = 32, 16; stride divides block */
+  int64_t first; /* rows before it have not changed: what is made of them alone is not written */
+  const int32_t *kv_len; /* [B] rows of an entry, or null: x.len */
+  attn_tensor e,
+      w; /* [1, 1 or H, block, dim], optional; [1, 1 or H, block dim, dim']; without w the mean */
+} attn_nsa_compress_params;
+
+/* Keys, or values, compressed along the sequence, beside a cache.
+ *
+ *   y_c = mean of x_cd .. x_cd+l-1,  or flatten(x_cd .. x_cd+l-1 + e) w,  with l = block, d = stride
+ *
+ * Shapes: x [B,H,T,dim], y f32 [B,H,n,dim'], n = (T - l) / d + 1 rounded down, 0 where T < l; no memory is shared.
+ * Memory: attn_nsa_compress_workspace bytes: with w 4 n l dim bytes a (batch, head). Rows past kv_len are not read; what
+ *   would need them is made of zeros. NaN: a row's NaN reaches what is made of it.
+ * Errors: RANGE: block, stride, first outside 0 .. T, kv_len; SHAPE: y, e, w; NULL: e without w; y untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, any number of workers. Cost: 2 l dim dim' flops a row of y.
+ * Source: Yuan et al. 2025, arXiv 2502.11089. */
+ATTN_DEF attn_status attn_nsa_compress(attn_tensor y, attn_tensor x,
+                                       const attn_nsa_compress_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_nsa_compress_workspace(attn_tensor y, attn_tensor x,
+                                            const attn_nsa_compress_params *params,
+                                            const attn_ctx *ctx);
+
+typedef struct attn_nsa_params {
+  int64_t block, stride; /* of compressed keys: 0 = 32, 16 */
+  int64_t select;        /* keys of a block that is chosen: 0 = 64; stride divides it */
+  int64_t blocks;        /* of these a row has: 0 = 16 */
+  int64_t window;        /* keys of the window: 0 = 512 */
+  float scale;           /* 0 = dk^-1/2 */
+  int has_q_off;
+  int64_t q_off;            /* row i is at position i + q_off; without has_q_off Tk - Tq */
+  const int32_t *kv_len;    /* [B] keys of an entry, or null: k.len */
+  attn_tensor gate;         /* [B,H,Tq,3]: of the compressed, the chosen, the window */
+  attn_tensor k_cmp, v_cmp; /* f32, of attn_nsa_compress; absent: means of k and v */
+  attn_tensor k_sel, v_sel, k_win, v_win; /* of the other branches; absent: k and v */
+  int32_t *index; /* out, optional: [B,Hk,Tq,blocks] the blocks of a row, ascending, then -1 */
+} attn_nsa_params;
+
+/* Native sparse attention: three softmaxes of each query, weighed by gates.
+ *
+ *   o_i = g_i0 o_cmp + g_i1 o_sel + g_i2 o_win,  p_i = i + q_off, l = block, d = stride, l' = select
+ *   o_cmp = softmax over the compressed keys c with c d + l - 1 <= p_i; 0 where there is none; its weights are P_cmp
+ *   score_j = sum over the query heads of a group, m < l'/d and n < l/d of P_cmp[j l'/d + m - n], out of range = 0
+ *   o_sel = softmax over keys up to p_i of: block floor(p_i / l'), the one before, block 0, and the best others of
+ *           block 0 .. floor(p_i / l'), `blocks` in all; the same for all heads that share keys
+ *   o_win = softmax over keys p_i - window < j <= p_i
+ *
+ * Shapes, aliasing: as attn_sdpa, causal; k.heads = v.heads; a gate of 0 leaves its branch out.
+ * Forced blocks count in `blocks`, in the order above. Equal scores go to the lower block. A NaN score comes last. Blocks
+ *   past kv_len are none.
+ * Memory: attn_nsa_workspace bytes: three outputs in f32, 4 blocks bytes a row and key head, the compressed keys and
+ *   values, for each worker 4 * 64 Tk / d bytes and what attn_moba has.
+ * Empty rows are 0. NaN: what a row does not see or choose never reaches it; no later key does.
+ * Errors: those of attn_sdpa; NULL: params, gate; RANGE: sizes; SHAPE: tensors of params; HEADS; outputs untouched.
+ * Determinism: the same bits and blocks on avx2, avx512 and neon, any number of workers, batch composition and
+ *   division of the queries.
+ * Cost: 2 (2 dk + dv) flops a visible compressed key, 2 (dk + dv) a key of `blocks` blocks and of the window.
+ * Source: Yuan et al. 2025, arXiv 2502.11089. */
+ATTN_DEF attn_status attn_nsa(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                              const attn_nsa_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_nsa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                   const attn_nsa_params *params, const attn_ctx *ctx);
+/* <<< attn/api/families/selection/nsa.h */
+#endif
 /* >>> attn/api/left_out.h */
 /* api/left_out.h owns what a call says whose family ATTN_ONLY leaves out: in place of the function stands a
  * name that nothing declares. Made by attn/left_out from the declarations. */
@@ -12067,6 +12290,20 @@ ATTN_DEF size_t attn_tpa_workspace(attn_tensor o, const attn_factors *q, const a
 #define attn_merge_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
 #define attn_sdpa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
 #define attn_sdpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
+#endif
+#if !ATTN_HAS_SELECTION
+#define attn_dsa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_dsa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_key_blocks(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_key_blocks_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_moba(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_moba_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_nsa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_nsa_compress(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_nsa_compress_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_nsa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_quest(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_quest_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #endif
 #if !ATTN_HAS_SEQUENCE
 #define attn_convolve(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SEQUENCE
@@ -60261,6 +60498,1337 @@ ATTN_COLD_ attn_status attn_tpa_call_(attn_tensor o, const attn_factors *q, cons
 ATTN_CALL_(attn_tpa, (o, q, k, v, params), attn_tensor o, const attn_factors *q,
            const attn_factors *k, const attn_factors *v, const attn_tpa_params *params)
 /* <<< attn/families/latent/tpa.h */
+#endif
+#if ATTN_HAS_SELECTION
+/* >>> attn/families/selection/choose.h */
+/* families/selection/choose.h owns the choice of the best candidates of up to 64 rows, each with candidates of its
+ * own, and the lists that it writes. Scores are in t->s of engine/topk.h. */
+
+/* t is open: no candidate yet, none of -inf. */
+ATTN_FUNC_ void attn_pick_open_(attn_topk_ *t) {
+  t->first = 0;
+  for (int r = 0; r < ATTN_TILE_; r++) t->count[r] = t->settled[r] = 0, t->floor[r] = -FLT_MAX;
+}
+
+/* Takes the scores of candidates from .. from + n - 1, n at most ATTN_PICK_; row r has those from lo[r] to before hi[r]. */
+ATTN_FUNC_ void attn_pick_take_(attn_topk_ *t, int64_t n, int64_t from, const int64_t *lo,
+                                const int64_t *hi) {
+  for (int r = 0; r < t->n; r++) {
+    for (int64_t e = attn_clamp_(hi[r] - from, 0, n); e < n; e++)
+      t->s[e * ATTN_TILE_ + r] = -INFINITY;
+    for (int64_t e = attn_clamp_(lo[r] - from, 0, n) - 1; e >= 0; e--)
+      t->s[e * ATTN_TILE_ + r] = -INFINITY;
+  }
+  attn_topk_take_(t, NULL, 0, n, from);
+  for (int r = 0; r < t->n; r++)
+    if (t->floor[r] < -FLT_MAX) t->floor[r] = -FLT_MAX;
+}
+
+/* Dot products of the tile's queries with candidates, rows of floats, up to the last that some row has. */
+ATTN_FUNC_ void attn_pick_scan_(attn_topk_ *t, const float *x, int64_t stride, const int64_t *lo,
+                                const int64_t *hi) {
+  int64_t end = 0;
+  float top[ATTN_TILE_] = {0};
+  for (int r = 0; r < t->n; r++) end = hi[r] > end ? hi[r] : end;
+  for (int64_t j = 0; j < end; j += ATTN_PICK_) {
+    const int64_t n = end - j < ATTN_PICK_ ? end - j : (int64_t)ATTN_PICK_;
+    attn_on_(tile, t->table)
+        ->score_block(t->s, t->qt, x + j * stride, stride, n, t->dim, 0, t->groups, top);
+    attn_pick_take_(t, n, j, lo, hi);
+  }
+}
+
+/* Writes the best of row r behind the `many` that are in `to`, all ascending, then -1 up to k. */
+ATTN_FUNC_ void attn_pick_write_(attn_topk_ *t, int r, int32_t *to, int64_t many, int64_t k) {
+  uint64_t *list = t ? t->list + r * t->room : NULL;
+  const int64_t forced = many;
+  int64_t count = 0;
+  if (t) attn_topk_keep_(t, r), count = t->count[r];
+  if (count > k - many) (void)attn_topk_list_(t, r, &count), count = k - many;
+  for (int64_t e = 0; e < count; e++) list[e] = list[e] << 32 | list[e] >> 32; /* by index */
+  if (count > 1) attn_sort_(list, count, t->spare);
+  for (int64_t e = 0; e < count; e++) to[many++] = (int32_t)attn_candidate_index_(list[e] >> 32);
+  if (forced) attn_sort_keys_(to, many);
+  for (; many < k; many++) to[many] = -1;
+}
+
+/* Keys of an entry, and the block of a position; -1 before the first key. */
+ATTN_FUNC_ int64_t attn_pick_keys_(const attn_softmax_ *f, int64_t b) {
+  return f->kv_len ? f->kv_len[b] : f->k.len;
+}
+ATTN_FUNC_ int64_t attn_pick_blocks_(int64_t keys, int64_t size) {
+  return keys / size + (keys % size != 0);
+}
+ATTN_FUNC_ int64_t attn_pick_block_(int64_t position, int64_t size) {
+  return position < 0 ? -1 : position / size;
+}
+
+/* The lists that such a call may write, count numbers, and m more inputs than attn_sdpa has. */
+ATTN_COLD_ int attn_selected_apart_(attn_error_ *e, const attn_ctx *ctx, attn_softmax_ *f,
+                                    const int32_t *index, int64_t count, const attn_span_ *more,
+                                    int m) {
+  static const char w[] = ATTN_WORDS_("q");
+  enum { O, LSE, INDEX, OUTPUTS, Q = OUTPUTS, K, V, LEN, WORK, SPANS };
+  attn_tensor *const t[] = {&f->o, &f->lse, NULL, &f->q, &f->k, &f->v};
+  attn_span_ span[SPANS];
+  memset(span, 0, sizeof span);
+  for (int i = 0; i <= V; i++)
+    if (t[i] && t[i]->data && !attn_check_stored_(e, t[i], w, &span[i])) return 0;
+  if (!attn_check_array_(e, index, count, 4, "params.index must be aligned to its elements",
+                         &span[INDEX]) ||
+      !attn_check_array_(e, f->kv_len, f->q.batch, 4, "kv_len must be aligned to its elements",
+                         &span[LEN]) ||
+      !attn_check_workspace_(e, ctx, &span[WORK]))
+    return 0;
+  for (int j = 0; j < SPANS; j++)
+    if (j != INDEX && attn_overlap_(span[INDEX], span[j]))
+      return attn_reject_(e, ATTN_E_OVERLAP,
+                          "params.index must not share memory with another argument");
+  for (int j = 0; j < m; j++)
+    for (int i = 0; i <= INDEX; i++)
+      if (attn_overlap_(span[i], more[j]))
+        return attn_reject_(e, ATTN_E_OVERLAP,
+                            "an output must not share memory with what params points at");
+  for (int j = 0; j < m; j++)
+    if (attn_overlap_(span[WORK], more[j]))
+      return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
+  return 1;
+}
+/* <<< attn/families/selection/choose.h */
+/* >>> attn/families/selection/visit.h */
+/* families/selection/visit.h owns exact attention to chosen blocks of keys: rows are gathered by the block that they
+ * chose, 64 at a time, and every block that a row visits is a stretch of its own (engine/stretch.h). So what is
+ * computed follows what was chosen, wherever the rows that share a block lie. */
+
+/* Rows of a chunk, whose sums wait in the memory of a worker between their blocks. */
+enum { ATTN_VISIT_ROWS_ = 1024 };
+
+typedef struct attn_visits_ {
+  const int32_t *index; /* [B][heads][Tq][k], blocks of `size` keys; -1 is none */
+  int64_t k, size, heads;
+  int64_t group, rows,
+      chunks; /* query heads of a choice, queries of a chunk, chunks of a sequence */
+  char *memory;
+  int64_t each, at_row, at_first, at_m, at_l, at_low, at_far;
+} attn_visits_;
+
+/* Where the rows of a chunk wait. */
+typedef struct attn_waiting_ {
+  float *m, *l, *low, *far; /* [rows], far [rows][2][dv] */
+} attn_waiting_;
+
+ATTN_FUNC_ attn_waiting_ attn_visit_waiting_(const attn_visits_ *x, int worker) {
+  char *at = x->memory + worker * x->each;
+  attn_waiting_ w;
+  w.m = (float *)(void *)(at + x->at_m), w.l = (float *)(void *)(at + x->at_l);
+  w.low = (float *)(void *)(at + x->at_low), w.far = (float *)(void *)(at + x->at_far);
+  return w;
+}
+
+/* Rows come back to a tile: sums of earlier blocks, in two parts, */
+ATTN_FUNC_ void attn_visit_load_(attn_tile_ *t, const attn_waiting_ *w, const int32_t *slot) {
+  const int64_t dv = t->a->v.dim;
+  const void *row[ATTN_TILE_];
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    const int32_t at = r < t->n ? slot[r] : 0;
+    t->m[r] = t->far_m[r] = r < t->n ? w->m[at] : -INFINITY;
+    t->far_l[r] = r < t->n ? w->l[at] : 0.0f, t->far_low[r] = r < t->n ? w->low[at] : 0.0f;
+    t->l[r] = t->count[r] = 0.0f, t->alpha[r] = t->scale[r] = 1.0f;
+  }
+  for (int part = 0; part < 2; part++) {
+    for (int r = 0; r < t->n; r++) row[r] = w->far + (2 * slot[r] + part) * dv;
+    t->a->table->pack(t->w.far + part * dv * ATTN_TILE_, row, t->n, dv, ATTN_F32, 1.0f, FLT_MIN);
+  }
+  t->folded = 1, t->partial = 0;
+  t->xl_next = t->stretch = -1;
+}
+
+/* and wait for the next. */
+ATTN_FUNC_ void attn_visit_store_(const attn_tile_ *t, const attn_waiting_ *w,
+                                  const int32_t *slot) {
+  const int64_t dv = t->a->v.dim;
+  void *row[ATTN_TILE_];
+  for (int r = 0; r < t->n; r++) {
+    w->m[slot[r]] = t->far_m[r], w->l[slot[r]] = t->far_l[r], w->low[slot[r]] = t->far_low[r];
+  }
+  for (int part = 0; part < 2; part++) {
+    for (int r = 0; r < t->n; r++) row[r] = w->far + (2 * slot[r] + part) * dv;
+    t->a->table->unpack(row, t->w.far + part * dv * ATTN_TILE_, t->n, dv, ATTN_F32, NULL);
+  }
+}
+
+/* The rows of a tile see the keys t->key0 .. t->key1. */
+ATTN_FUNC_ void attn_visit_tile_(attn_tile_ *t, const attn_waiting_ *w, const int32_t *slot) {
+  const int64_t pairs = *t->w.pairs, dv = t->a->v.dim;
+  attn_tile_lanes_(t);
+  attn_tile_terms_(t);
+  t->rel_careful = 0;
+  for (t->careful = 0;; t->careful = 1) {
+    attn_visit_load_(t, w, slot);
+    if (!attn_tile_walk_(t, 0)) return;
+    attn_tile_fold_(t, 0);
+    if (t->careful || !t->partial || t->a->table->finite(t->w.far, ATTN_TILE_, dv, t->n)) break;
+    *t->w.pairs = pairs;
+  }
+  attn_visit_store_(t, w, slot);
+}
+
+/* Rows by block: those of block j are row[first[j]] .. row[first[j + 1] - 1], ascending. */
+ATTN_FUNC_ void attn_visit_sort_(const attn_visits_ *x, const int32_t *index, int64_t n,
+                                 int64_t blocks, int64_t *first, int32_t *row) {
+  for (int64_t j = 0; j <= blocks + 1; j++) first[j] = 0;
+  for (int64_t e = 0; e < n * x->k; e++)
+    if (index[e] >= 0) first[index[e] + 2]++;
+  for (int64_t j = 2; j <= blocks + 1; j++) first[j] += first[j - 1];
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t e = 0; e < x->k; e++)
+      if (index[i * x->k + e] >= 0) row[first[index[i * x->k + e] + 1]++] = (int32_t)i;
+}
+
+/* One (batch, choice, chunk of queries), the last first. */
+ATTN_FUNC_ void attn_visit_item_(void *job, int worker, int64_t item) {
+  const attn_softmax_ *f = (const attn_softmax_ *)job;
+  const attn_visits_ *x = (const attn_visits_ *)f->own_job;
+  const int64_t unit = item / x->chunks, b = unit / x->heads, head = unit % x->heads * x->group,
+                g = x->group;
+  const int64_t i0 = (x->chunks - 1 - item % x->chunks) * x->rows, left = f->q.len - i0;
+  const int64_t n = left < x->rows ? left : x->rows, dv = f->v.dim,
+                blocks = attn_pick_blocks_(f->k.len, x->size);
+  int32_t *row = (int32_t *)(void *)(x->memory + worker * x->each + x->at_row), slot[ATTN_TILE_];
+  int64_t *first = (int64_t *)(void *)(x->memory + worker * x->each + x->at_first);
+  const attn_waiting_ w = attn_visit_waiting_(x, worker);
+  attn_tile_ t;
+  attn_visit_sort_(x, x->index + (unit * f->q.len + i0) * x->k, n, blocks, first, row);
+  for (int64_t r = 0; r < n * g; r++) w.m[r] = -INFINITY, w.l[r] = w.low[r] = 0.0f;
+  memset(w.far, 0, (size_t)(n * g * 2 * dv) * sizeof(float));
+  /* behind the last block: all rows once more, to be written */
+  for (int64_t j = 0; j <= blocks; j++) {
+    const int last = j == blocks;
+    const int64_t from = last ? 0 : first[j], lanes = (last ? n : first[j + 1] - from) * g;
+    for (int64_t at = 0; at < lanes; at += ATTN_TILE_) {
+      attn_tile_open_(&t, f, worker);
+      t.batch = b, t.n = lanes - at < ATTN_TILE_ ? (int)(lanes - at) : (int)ATTN_TILE_;
+      for (int r = 0; r < t.n; r++) {
+        const int64_t i = last ? (at + r) / g : row[from + (at + r) / g], h = (at + r) % g;
+        t.row[r] = i0 + i, t.head[r] = head + h, slot[r] = (int32_t)(i * g + h);
+      }
+      if (!last) {
+        t.key0 = j * x->size, t.key1 = attn_add_(t.key0, x->size);
+        attn_visit_tile_(&t, &w, slot);
+        continue;
+      }
+      attn_tile_lanes_(&t);
+      attn_visit_load_(&t, &w, slot);
+      memset(t.w.ot, 0, (size_t)(dv * ATTN_TILE_) * sizeof(float));
+      attn_tile_unfold_(&t);
+      attn_tile_finish_(&t);
+    }
+  }
+}
+
+/* The problem of the call, in the order of many queries: checks as attn_sdpa, data as there. */
+ATTN_COLD_ int attn_selected_plan_(attn_error_ *e, attn_softmax_ *f, const attn_selected *x,
+                                   const attn_ctx *ctx, int *workers, int data) {
+  attn_sdpa_params p;
+  memset(&p, 0, sizeof p);
+  p.scale = x->scale, p.causal = 1, p.has_q_off = x->has_q_off, p.q_off = x->q_off,
+  p.kv_len = x->kv_len;
+  p.k_scales = x->k_scales, p.v_scales = x->v_scales, p.lse = x->lse, p.one_order = 1;
+  if (!attn_sdpa_plan_(e, f, &p, ctx, workers, data)) return 0;
+  return f->k.len <= INT32_MAX || attn_reject_(e, ATTN_E_OVERFLOW, "k.len must be below 2^31");
+}
+
+/* Attention to the blocks of x->index; f holds the tensors. */
+ATTN_COLD_ int attn_stage_visit_(attn_stage_ *s, attn_softmax_ *f, const attn_selected *p,
+                                 attn_visits_ *x) {
+  int workers;
+  if (!attn_selected_plan_(s->e, f, p, &s->ctx, &workers, -1)) return 0;
+  const int64_t blocks = attn_pick_blocks_(f->k.len, x->size);
+  x->group = f->q.heads / x->heads;
+  x->rows = x->group < ATTN_VISIT_ROWS_ ? ATTN_VISIT_ROWS_ / x->group : 1;
+  if (x->rows > f->q.len) x->rows = f->q.len;
+  x->chunks = f->q.len / x->rows + (f->q.len % x->rows != 0);
+  const int64_t waiting = attn_mul_(x->rows, x->group);
+  x->at_row = 0, x->at_first = attn_piece_(attn_mul_(x->rows, x->k), 4);
+  x->at_m = attn_add_(x->at_first, attn_piece_(attn_add_(blocks, 2), 8));
+  x->at_l = attn_add_(x->at_m, attn_piece_(waiting, 4));
+  x->at_low = attn_add_(x->at_l, attn_piece_(waiting, 4));
+  x->at_far = attn_add_(x->at_low, attn_piece_(waiting, 4));
+  x->each = attn_add_(x->at_far, attn_piece_(attn_mul_(waiting, f->v.dim), 8));
+  f->own = attn_visit_item_, f->own_job = x;
+  f->own_items = attn_mul_(attn_mul_(f->q.batch, x->heads), x->chunks);
+  const int64_t bytes = attn_softmax_bytes_(f, s->workers);
+  const int64_t own = attn_mul_(x->each, attn_softmax_workers_(f, s->workers));
+  char *spare = attn_stage_spare_(s, attn_add_(own, bytes));
+  if (!s->run) return 1;
+  x->memory = spare;
+  s->ctx.workspace = spare + own, s->ctx.workspace_size = (size_t)(s->spare - own);
+  if (!attn_softmax_run_(s->e, f, &s->ctx, s->workers)) return 0;
+  attn_stage_count_(s);
+  return 1;
+}
+/* <<< attn/families/selection/visit.h */
+/* >>> attn/families/selection/listed.h */
+/* families/selection/listed.h owns exact attention to chosen keys one by one: as lists of a row (engine/lists.h), or,
+ * where heads share keys and choice, as tiles of these heads whose keys are gathered once. */
+
+/* Heads that are worth a tile: fewer are rows of their own. */
+enum { ATTN_LISTED_HEADS_ = 4 };
+
+typedef struct attn_listed_ {
+  const attn_edges_params *lists; /* indptr and col are written by now */
+  int64_t most;                   /* keys of a list */
+  int64_t tiles;                  /* of the heads of a group */
+  char *memory;
+  int64_t each;
+} attn_listed_;
+
+/* One (batch, group of heads, query, 64 of the heads): the runs of its list are those of a tile. */
+ATTN_FUNC_ void attn_listed_item_(void *job, int worker, int64_t item) {
+  const attn_softmax_ *f = (const attn_softmax_ *)job;
+  const attn_listed_ *x = (const attn_listed_ *)f->own_job;
+  const int64_t tile = item % x->tiles, i = item / x->tiles % f->q.len,
+                unit = item / x->tiles / f->q.len;
+  const int64_t groups = f->q.heads / f->group, b = unit / groups,
+                left = f->group - tile * ATTN_TILE_;
+  const int64_t *ptr = x->lists->indptr + b * (f->q.len + 1) + i;
+  const int32_t *key = x->lists->col + b * x->lists->edges + ptr[0];
+  attn_plan_ *plan = (attn_plan_ *)(void *)(x->memory + worker * x->each);
+  attn_plan_run_ *run = (attn_plan_run_ *)(void *)((char *)plan + attn_piece_(1, sizeof *plan));
+  attn_softmax_ own = *f;
+  attn_plan_tile_ runs;
+  attn_tile_ t;
+  memset(plan, 0, sizeof *plan);
+  memset(&runs, 0, sizeof runs);
+  plan->at_run = attn_piece_(1, sizeof *plan);
+  own.plan = plan, own.edges = NULL;
+  attn_tile_open_(&t, &own, worker);
+  t.plan = &runs, t.batch = b, t.n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
+  for (int r = 0; r < t.n; r++)
+    t.row[r] = i, t.head[r] = unit % groups * f->group + tile * ATTN_TILE_ + r;
+  runs.n = t.n, runs.step = 1;
+  for (int64_t e = 0; e < ptr[1] - ptr[0]; e++) {
+    if (e && key[e] == key[e - 1] + 1) {
+      run[runs.count - 1].n++;
+      continue;
+    }
+    run[runs.count].key = key[e], run[runs.count].n = 1,
+    run[runs.count++].lanes = attn_tile_all_(&t);
+  }
+  attn_tile_run_(&t, 1);
+}
+
+/* Attention to the lists of p, none longer than most; f holds the tensors. */
+ATTN_COLD_ int attn_stage_listed_(attn_stage_ *s, attn_softmax_ *f, const attn_selected *p,
+                                  attn_listed_ *x) {
+  int workers;
+  if (!attn_selected_plan_(s->e, f, p, &s->ctx, &workers, -1)) return 0;
+  const int shared = !x->lists->per_head && f->group >= ATTN_LISTED_HEADS_;
+  f->edges = x->lists;
+  x->each = x->tiles = 0;
+  if (shared) {
+    x->tiles = attn_tiles_of_(f->group);
+    x->each =
+        attn_add_(attn_piece_(1, sizeof(attn_plan_)), attn_piece_(x->most, sizeof(attn_plan_run_)));
+    f->own = attn_listed_item_, f->own_job = x;
+    f->own_items =
+        attn_mul_(attn_mul_(f->q.batch, f->q.heads / f->group), attn_mul_(f->q.len, x->tiles));
+  } else {
+    f->group = 1, f->tiles = attn_tiles_of_(f->q.len);
+  }
+  const int64_t bytes = attn_softmax_bytes_(f, s->workers);
+  const int64_t own = attn_mul_(x->each, attn_softmax_workers_(f, s->workers));
+  char *spare = attn_stage_spare_(s, attn_add_(own, bytes));
+  if (!s->run) return 1;
+  x->memory = spare;
+  s->ctx.workspace = spare + own, s->ctx.workspace_size = (size_t)(s->spare - own);
+  if (!attn_softmax_run_(s->e, f, &s->ctx, s->workers)) return 0;
+  attn_stage_count_(s);
+  return 1;
+}
+/* <<< attn/families/selection/listed.h */
+/* >>> attn/families/selection/key_blocks.h */
+/* families/selection/key_blocks.h owns the vectors that stand for blocks of keys: means, and bounds by channel. */
+
+typedef struct attn_key_blocks_job_ {
+  const attn_table_ *table;
+  attn_tensor y, k;
+  attn_key_blocks_params p;
+  char *memory;
+  int64_t each, first, blocks; /* the first that is written, and how many are */
+} attn_key_blocks_job_;
+
+ATTN_FUNC_ void attn_key_blocks_item_(void *job, int worker, int64_t item) {
+  const attn_key_blocks_job_ *a = (const attn_key_blocks_job_ *)job;
+  const int64_t unit = item / a->blocks, b = unit / a->k.heads, h = unit % a->k.heads,
+                dk = a->k.dim;
+  const int64_t j = a->first + item % a->blocks, keys = a->p.kv_len ? a->p.kv_len[b] : a->k.len;
+  const int64_t from = j * a->p.size, to = keys - from < a->p.size ? keys : from + a->p.size;
+  float *y = (float *)(void *)attn_at_(&a->y, b, h, j);
+  double *sum = (double *)(void *)(a->memory + worker * a->each);
+  float *row = (float *)(void *)(a->memory + worker * a->each + attn_piece_(dk, 8));
+  memset(y, 0, (size_t)a->y.dim * sizeof *y);
+  for (int64_t c = 0; c < dk; c++) sum[c] = 0.0;
+  for (int64_t i = from; i < to; i++) {
+    const attn_rows_scale_ s = attn_scales_at_(&a->p.k_scales, b, h, i);
+    a->table->widen(row, attn_at_(&a->k, b, h, i), 0, NULL, 1, dk, a->k.dtype, &s);
+    if (a->p.kind == ATTN_KEY_BLOCK_MEAN) {
+      for (int64_t c = 0; c < dk; c++) sum[c] += (double)row[c];
+      continue;
+    }
+    for (int64_t c = 0; c < dk; c++) { /* a NaN stays */
+      if (i == from || row[c] < y[c] || row[c] != row[c]) y[c] = row[c];
+      if (i == from || row[c] > y[dk + c] || row[c] != row[c]) y[dk + c] = row[c];
+    }
+  }
+  for (int64_t c = 0; a->p.kind == ATTN_KEY_BLOCK_MEAN && from < to && c < dk; c++)
+    y[c] = (float)(sum[c] / (double)(to - from));
+}
+
+ATTN_COLD_ int attn_key_blocks_steps_(attn_stage_ *s, void *job) {
+  attn_key_blocks_job_ *a = (attn_key_blocks_job_ *)job;
+  a->table = s->table;
+  a->first = a->p.first / a->p.size;
+  a->blocks = a->k.len / a->p.size + (a->k.len % a->p.size != 0) - a->first;
+  a->each = attn_add_(attn_piece_(a->k.dim, 8), attn_piece_(a->k.dim, 4));
+  if (a->blocks <= 0) return 1;
+  return attn_stage_for_(s, attn_mul_(attn_mul_(a->k.batch, a->k.heads), a->blocks),
+                         attn_key_blocks_item_, a, a->each, &a->memory);
+}
+
+/* The same inside of a call, of keys that have been judged. */
+ATTN_COLD_ int attn_stage_key_blocks_(attn_stage_ *s, attn_key_blocks_job_ *a,
+                                      const attn_softmax_ *f, int64_t size,
+                                      attn_key_block_kind kind) {
+  a->k = f->k;
+  a->p.kind = kind, a->p.size = size, a->p.kv_len = f->kv_len, a->p.k_scales = f->k_scales;
+  a->y = attn_stage_tensor_(s, f->k.batch, f->k.heads, f->k.len / size + (f->k.len % size != 0),
+                            kind == ATTN_KEY_BLOCK_MEAN ? f->k.dim : attn_mul_(2, f->k.dim));
+  return attn_key_blocks_steps_(s, a);
+}
+
+ATTN_COLD_ int attn_key_blocks_check_(attn_error_ *e, attn_key_blocks_job_ *a,
+                                      const attn_key_blocks_params *p, const attn_ctx *ctx,
+                                      int query) {
+  static const char wk[] = ATTN_WORDS_("k");
+  static const attn_scales_words_ wks = ATTN_SCALES_WORDS_("params.k_scales", "k");
+  const int64_t any = ATTN_ANY_;
+  attn_spans_ all;
+  all.n = 0;
+  attn_span_ *key = attn_spans_more_(&all, 1);
+  if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it says what a block is");
+  a->p = *p;
+  memset(&a->p.k_scales, 0, sizeof a->p.k_scales);
+  if ((int)p->kind < 0 || p->kind >= ATTN_KEY_BLOCK_KINDS)
+    return attn_reject_(e, ATTN_E_RANGE, "params.kind must be an attn_key_block_kind");
+  if (p->size < 1) return attn_reject_(e, ATTN_E_RANGE, "params.size must be at least 1");
+  if (!attn_check_stored_(e, &a->k, wk, key)) return 0;
+  if (p->first < 0 || p->first > a->k.len)
+    return attn_reject_(e, ATTN_E_RANGE, "params.first must lie in 0..k.len");
+  const int64_t blocks = a->k.len / p->size + (a->k.len % p->size != 0);
+  attn_operand_ op[] = {
+      ATTN_OPERAND_(&a->y, "y", ATTN_OUT_ | ATTN_IS_F32_, a->k.batch, a->k.heads, blocks,
+                    p->kind == ATTN_KEY_BLOCK_MEAN ? a->k.dim : attn_mul_(2, a->k.dim),
+                    "y must be f32 [B, Hk, ceil(Tk / size), dk], of bounds 2 dk")};
+  (void)any;
+  return attn_check_operand_(e, &op[0], a->k.heads) &&
+         attn_take_scales_(e, &a->p.k_scales, &p->k_scales, &a->k, &wks, &all) &&
+         attn_take_array_(e, p->kv_len, a->k.batch, 4,
+                          "params.kv_len must be aligned to its elements", &all) &&
+         attn_check_apart_(e, ctx, op, 1, all.span, all.n) &&
+         (query || attn_check_lens_(e, p->kv_len, a->k.batch, a->k.len,
+                                    "params.kv_len must lie in 0..k.len"));
+}
+
+ATTN_COLD_ attn_status attn_key_blocks_call_(attn_tensor y, attn_tensor k,
+                                             const attn_key_blocks_params *params, attn_ctx *ctx,
+                                             size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_key_blocks_job_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.y = y, a.k = k;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    (void)attn_key_blocks_check_(&e, &a, params, ctx, bytes != NULL);
+  return attn_step_call_(&e, table, workers, ctx, attn_key_blocks_steps_, &a, "blocks of keys",
+                         bytes);
+}
+ATTN_CALL_(attn_key_blocks, (y, k, params), attn_tensor y, attn_tensor k,
+           const attn_key_blocks_params *params)
+/* <<< attn/families/selection/key_blocks.h */
+/* >>> attn/families/selection/moba.h */
+/* families/selection/moba.h owns mixtures of block attention (M3): the choice of blocks by the means of their keys. */
+
+typedef struct attn_moba_job_ {
+  attn_softmax_ f; /* the call as attn_sdpa would see it */
+  attn_moba_params p;
+  attn_key_blocks_job_ blocks;
+  attn_tensor means;
+  attn_topk_ search;
+  attn_visits_ visit;
+  int32_t *index;
+  char *memory;
+} attn_moba_job_;
+
+/* The blocks of 64 rows of one head. */
+ATTN_FUNC_ void attn_moba_item_(void *job, int worker, int64_t item) {
+  attn_moba_job_ *a = (attn_moba_job_ *)job;
+  const attn_softmax_ *f = &a->f;
+  const int64_t tiles = attn_tiles_of_(f->q.len), unit = item / tiles,
+                i0 = item % tiles * ATTN_TILE_;
+  const int64_t b = unit / f->q.heads, h = unit % f->q.heads, size = a->p.block, k = a->visit.k;
+  const int64_t left = f->q.len - i0, blocks = attn_pick_blocks_(attn_pick_keys_(f, b), size);
+  const int n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
+  const attn_tensor *means = &a->means;
+  int64_t own[ATTN_TILE_], lo[ATTN_TILE_] = {0}, hi[ATTN_TILE_] = {0};
+  const void *row[ATTN_TILE_] = {NULL};
+  attn_topk_ t = a->search;
+  for (int r = 0; r < n; r++) {
+    own[r] = attn_pick_block_(i0 + r + f->q_off, size);
+    hi[r] = attn_clamp_(own[r], 0, blocks);
+    row[r] = attn_at_(&f->q, b, h, i0 + r);
+  }
+  if (k > 1) {
+    const char *x = attn_at_(means, b, h / (f->q.heads / f->k.heads), 0);
+    attn_topk_open_(&t, a->memory + worker * t.bytes, row, n, f->q.dtype, 1.0f);
+    attn_pick_open_(&t);
+    attn_pick_scan_(&t, (const float *)(const void *)x, means->stride_len, lo, hi);
+  }
+  for (int r = 0; r < n; r++) {
+    int32_t *to = a->index + (unit * f->q.len + i0 + r) * k;
+    const int some = own[r] >= 0 && own[r] < blocks;
+    if (some) to[0] = (int32_t)own[r];
+    /* the own block has its place, there or not: k - 1 others */
+    attn_pick_write_(k > 1 ? &t : NULL, r, to, some, k);
+  }
+}
+
+ATTN_COLD_ int attn_moba_steps_(attn_stage_ *s, void *job) {
+  attn_moba_job_ *a = (attn_moba_job_ *)job;
+  const attn_softmax_ *f = &a->f;
+  attn_softmax_ attend;
+  attn_visits_ *x = &a->visit;
+  const int64_t units = attn_mul_(f->q.batch, f->q.heads),
+                blocks = attn_pick_blocks_(f->k.len, a->p.block);
+  memset(x, 0, sizeof *x);
+  x->size = a->p.block, x->heads = f->q.heads;
+  x->k = a->p.index || a->p.k < blocks ? a->p.k : blocks > 0 ? blocks : 1;
+  a->index = a->p.index
+                 ? a->p.index
+                 : (int32_t *)attn_stage_take_(s, attn_mul_(units, attn_mul_(f->q.len, x->k)), 4);
+  x->index = a->index;
+  a->means = a->p.means;
+  if (!a->means.data && x->k > 1) {
+    if (!attn_stage_key_blocks_(s, &a->blocks, f, a->p.block, ATTN_KEY_BLOCK_MEAN)) return 0;
+    a->means = a->blocks.y;
+  }
+  const int64_t others = x->k - 1 < blocks ? x->k - 1 : blocks;
+  attn_topk_plan_(&a->search, s->table, f->q.dim, others > 0 ? others : 1, ATTN_F32, 0);
+  if (!attn_stage_for_(s, attn_mul_(units, attn_tiles_of_(f->q.len)), attn_moba_item_, a,
+                       a->search.bytes, &a->memory))
+    return 0;
+  attn_problem_clear_(&attend);
+  attend.o = f->o, attend.q = f->q, attend.k = f->k, attend.v = f->v;
+  return attn_stage_visit_(s, &attend, &a->p.attention, x);
+}
+
+ATTN_COLD_ int attn_moba_check_(attn_error_ *e, attn_moba_job_ *a, const attn_moba_params *p,
+                                const attn_ctx *ctx, int *workers, int query) {
+  if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it says what a block is");
+  a->p = *p;
+  if (p->block < 1) return attn_reject_(e, ATTN_E_RANGE, "params.block must be at least 1");
+  if (p->k < 1) return attn_reject_(e, ATTN_E_RANGE, "params.k must be at least 1");
+  if (!attn_selected_plan_(e, &a->f, &p->attention, ctx, workers, !query)) return 0;
+  attn_softmax_ *f = &a->f;
+  attn_operand_ op =
+      ATTN_OPERAND_(&a->p.means, "params.means", ATTN_OPTIONAL_ | ATTN_IS_F32_, f->k.batch,
+                    f->k.heads, attn_pick_blocks_(f->k.len, p->block), f->k.dim,
+                    "params.means must be f32 [B, Hk, ceil(Tk / block), dk]");
+  const int64_t count = attn_mul_(attn_mul_(f->q.batch, f->q.heads), attn_mul_(f->q.len, p->k));
+  return attn_check_operand_(e, &op, f->q.heads) &&
+         attn_selected_apart_(e, ctx, f, p->index, count, &op.span, 1);
+}
+
+ATTN_COLD_ attn_status attn_moba_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                       const attn_moba_params *params, attn_ctx *ctx,
+                                       size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_moba_job_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.f.o = o, a.f.q = q, a.f.k = k, a.f.v = v;
+  (void)attn_moba_check_(&e, &a, params, ctx, &workers, bytes != NULL);
+  return attn_step_call_or_(
+      &e, a.f.table, workers, ctx, attn_moba_steps_, &a, "chosen blocks, rows gathered by block",
+      e.status == ATTN_OK && attn_nothing_(&a.f) ? "no queries" : NULL, bytes);
+}
+ATTN_CALL_(attn_moba, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_moba_params *params)
+/* <<< attn/families/selection/moba.h */
+/* >>> attn/families/selection/quest.h */
+/* families/selection/quest.h owns attention to pages of keys (M3): the choice of pages by bounds of their scores. */
+
+typedef struct attn_quest_job_ {
+  attn_softmax_ f; /* the call as attn_sdpa would see it */
+  attn_quest_params p;
+  attn_key_blocks_job_ blocks;
+  attn_tensor bounds;
+  attn_topk_ search;
+  attn_edges_params lists;
+  attn_listed_ listed;
+  int64_t k; /* of a row of index */
+  int64_t *indptr;
+  int32_t *index, *col;
+  char *memory;
+} attn_quest_job_;
+
+/* The bound of the keys from .. to of a page that row r sees in part. */
+ATTN_FUNC_ float attn_quest_part_(const attn_quest_job_ *a, const attn_topk_ *t, int r, int64_t b,
+                                  int64_t head, int64_t from, int64_t to, float *row) {
+  const attn_softmax_ *f = &a->f;
+  const int64_t dk = f->k.dim;
+  float *least = row + dk, *most = least + dk, *s = most + dk, top[ATTN_TILE_] = {0};
+  for (int64_t i = from; i < to; i++) {
+    const attn_rows_scale_ x = attn_scales_at_(&f->k_scales, b, head, i);
+    t->table->widen(row, attn_at_(&f->k, b, head, i), 0, NULL, 1, dk, f->k.dtype, &x);
+    for (int64_t c = 0; c < dk; c++) {
+      if (i == from || row[c] < least[c] || row[c] != row[c]) least[c] = row[c];
+      if (i == from || row[c] > most[c] || row[c] != row[c]) most[c] = row[c];
+    }
+  }
+  attn_on_(tile, t->table)->score_block(s, t->qt, least, 2 * dk, 1, 2 * dk, 0, t->groups, top);
+  return s[r];
+}
+
+/* The pages of 64 rows of the heads that share keys, query by query. */
+ATTN_FUNC_ void attn_quest_item_(void *job, int worker, int64_t item) {
+  attn_quest_job_ *a = (attn_quest_job_ *)job;
+  const attn_softmax_ *f = &a->f;
+  const int64_t g = f->q.heads / f->k.heads, tiles = attn_tiles_of_(f->q.len * g),
+                unit = item / tiles;
+  const int64_t b = unit / f->k.heads, head = unit % f->k.heads, r0 = item % tiles * ATTN_TILE_,
+                dk = f->q.dim;
+  const int64_t left = f->q.len * g - r0, keys = attn_pick_keys_(f, b), page = a->p.page,
+                stride = a->bounds.stride_len;
+  const int n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
+  int64_t sees[ATTN_TILE_], last[ATTN_TILE_], lo[ATTN_TILE_] = {0}, hi[ATTN_TILE_] = {0}, end = 0;
+  const void *row[ATTN_TILE_] = {NULL};
+  float top[ATTN_TILE_] = {0};
+  char *memory =
+      a->memory + worker * attn_add_(a->search.bytes, attn_piece_(3 * dk + ATTN_TILE_, 4));
+  attn_topk_ t = a->search;
+  for (int r = 0; r < n; r++) {
+    const int64_t i = (r0 + r) / g;
+    sees[r] = attn_clamp_(i + f->q_off + 1, 0, keys);
+    last[r] = attn_pick_block_(sees[r] - 1, page);
+    hi[r] = a->p.last_competes ? last[r] + 1 : last[r] < 0 ? 0 : last[r];
+    if (hi[r] > end) end = hi[r];
+    row[r] = attn_at_(&f->q, b, head * g + (r0 + r) % g, i);
+  }
+  /* q kmin where q < 0, q kmax where q > 0: one product of twice the width */
+  t.dim = dk;
+  attn_topk_open_(&t, memory, row, n, f->q.dtype, 1.0f);
+  t.dim = 2 * dk;
+  for (int64_t c = 0; c < dk * ATTN_TILE_; c++) {
+    const float x = t.qt[c];
+    t.qt[c] = x < 0.0f ? x : 0.0f, t.qt[dk * ATTN_TILE_ + c] = x > 0.0f ? x : 0.0f;
+  }
+  attn_pick_open_(&t);
+  for (int64_t j = 0; j < end; j += ATTN_PICK_) {
+    const int64_t m = end - j < ATTN_PICK_ ? end - j : (int64_t)ATTN_PICK_;
+    const float *x = (const float *)(const void *)attn_at_(&a->bounds, b, head, j);
+    attn_on_(tile, t.table)->score_block(t.s, t.qt, x, stride, m, 2 * dk, 0, t.groups, top);
+    for (int r = 0; r < n; r++) {
+      const int64_t e = last[r] - j, stop = attn_add_(attn_mul_(last[r], page), page);
+      if (e < 0 || e >= m || last[r] >= hi[r] || sees[r] >= (stop < keys ? stop : keys)) continue;
+      t.s[e * ATTN_TILE_ + r] = attn_quest_part_(a, &t, r, b, head, last[r] * page, sees[r],
+                                                 (float *)(void *)(memory + a->search.bytes));
+    }
+    attn_pick_take_(&t, m, j, lo, hi);
+  }
+  for (int r = 0; r < n; r++) {
+    const int64_t h = head * g + (r0 + r) % g, i = (r0 + r) / g;
+    int32_t *to = a->index + ((b * f->q.heads + h) * f->q.len + i) * a->k;
+    const int forced = !a->p.last_competes && last[r] >= 0;
+    if (forced) to[0] = (int32_t)last[r];
+    attn_pick_write_(&t, r, to, forced, a->k);
+  }
+}
+
+/* Pages of one (batch, head) as keys. */
+ATTN_FUNC_ void attn_quest_lists_(void *job, int worker, int64_t unit) {
+  const attn_quest_job_ *a = (const attn_quest_job_ *)job;
+  const attn_softmax_ *f = &a->f;
+  const int64_t keys = attn_pick_keys_(f, unit / f->q.heads), page = a->p.page;
+  int64_t *ptr = a->indptr + unit * (f->q.len + 1), at = 0;
+  int32_t *col = a->col + unit * a->lists.edges;
+  (void)worker;
+  ptr[0] = 0;
+  for (int64_t i = 0; i < f->q.len; i++) {
+    const int32_t *pages = a->index + (unit * f->q.len + i) * a->k;
+    const int64_t sees = attn_clamp_(i + f->q_off + 1, 0, keys);
+    for (int64_t e = 0; e < a->k && pages[e] >= 0; e++)
+      for (int64_t j = pages[e] * page; j < sees && j - pages[e] * page < page; j++)
+        col[at++] = (int32_t)j;
+    ptr[i + 1] = at;
+  }
+}
+
+ATTN_COLD_ int attn_quest_steps_(attn_stage_ *s, void *job) {
+  attn_quest_job_ *a = (attn_quest_job_ *)job;
+  const attn_softmax_ *f = &a->f;
+  attn_softmax_ attend;
+  const int64_t units = attn_mul_(f->q.batch, f->q.heads),
+                pages = attn_pick_blocks_(f->k.len, a->p.page);
+  const int64_t g = f->k.heads > 0 ? f->q.heads / f->k.heads : 1,
+                others = a->p.pages - !a->p.last_competes;
+  const int64_t width = attn_mul_(2, f->q.dim), some = pages > 0 ? pages : 1;
+  a->k = a->p.index || a->p.pages < some ? a->p.pages : some;
+  a->index = a->p.index
+                 ? a->p.index
+                 : (int32_t *)attn_stage_take_(s, attn_mul_(units, attn_mul_(f->q.len, a->k)), 4);
+  /* a row's pages have no more keys than there are */
+  const int64_t most = attn_mul_(a->k, a->p.page) < f->k.len ? a->k * a->p.page : f->k.len;
+  memset(&a->lists, 0, sizeof a->lists);
+  a->lists.per_batch = a->lists.per_head = 1, a->lists.edges = attn_mul_(f->q.len, most);
+  a->indptr = (int64_t *)attn_stage_take_(s, attn_mul_(units, attn_add_(f->q.len, 1)), 8);
+  a->col = (int32_t *)attn_stage_take_(s, attn_mul_(units, a->lists.edges), 4);
+  a->lists.indptr = a->indptr, a->lists.col = a->col;
+  a->bounds = a->p.bounds;
+  if (!a->bounds.data) {
+    if (!attn_stage_key_blocks_(s, &a->blocks, f, a->p.page, ATTN_KEY_BLOCK_BOUNDS)) return 0;
+    a->bounds = a->blocks.y;
+  }
+  attn_topk_plan_(&a->search, s->table, width,
+                  others < 1      ? 1
+                  : others < some ? others
+                                  : some,
+                  ATTN_F32, 0);
+  if (!attn_stage_for_(
+          s, attn_mul_(attn_mul_(f->q.batch, f->k.heads), attn_tiles_of_(attn_mul_(f->q.len, g))),
+          attn_quest_item_, a,
+          attn_add_(a->search.bytes, attn_piece_(attn_add_(attn_mul_(3, f->q.dim), ATTN_TILE_), 4)),
+          &a->memory) ||
+      !attn_stage_for_(s, units, attn_quest_lists_, a, 0, NULL))
+    return 0;
+  attn_problem_clear_(&attend);
+  attend.o = f->o, attend.q = f->q, attend.k = f->k, attend.v = f->v;
+  memset(&a->listed, 0, sizeof a->listed);
+  a->listed.lists = &a->lists, a->listed.most = most;
+  return attn_stage_listed_(s, &attend, &a->p.attention, &a->listed);
+}
+
+ATTN_COLD_ int attn_quest_check_(attn_error_ *e, attn_quest_job_ *a, const attn_quest_params *p,
+                                 const attn_ctx *ctx, int *workers, int query) {
+  if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it says what a page is");
+  a->p = *p;
+  if (p->page < 1) return attn_reject_(e, ATTN_E_RANGE, "params.page must be at least 1");
+  if (p->pages < 1) return attn_reject_(e, ATTN_E_RANGE, "params.pages must be at least 1");
+  if (!attn_selected_plan_(e, &a->f, &p->attention, ctx, workers, !query)) return 0;
+  attn_softmax_ *f = &a->f;
+  attn_operand_ op =
+      ATTN_OPERAND_(&a->p.bounds, "params.bounds", ATTN_OPTIONAL_ | ATTN_IS_F32_, f->k.batch,
+                    f->k.heads, attn_pick_blocks_(f->k.len, p->page), attn_mul_(2, f->k.dim),
+                    "params.bounds must be f32 [B, Hk, ceil(Tk / page), 2 dk]");
+  const int64_t count = attn_mul_(attn_mul_(f->q.batch, f->q.heads), attn_mul_(f->q.len, p->pages));
+  return attn_check_operand_(e, &op, f->q.heads) &&
+         attn_selected_apart_(e, ctx, f, p->index, count, &op.span, 1);
+}
+
+ATTN_COLD_ attn_status attn_quest_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        const attn_quest_params *params, attn_ctx *ctx,
+                                        size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_quest_job_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.f.o = o, a.f.q = q, a.f.k = k, a.f.v = v;
+  (void)attn_quest_check_(&e, &a, params, ctx, &workers, bytes != NULL);
+  return attn_step_call_or_(
+      &e, a.f.table, workers, ctx, attn_quest_steps_, &a, "chosen pages, as lists of keys",
+      e.status == ATTN_OK && attn_nothing_(&a.f) ? "no queries" : NULL, bytes);
+}
+ATTN_CALL_(attn_quest, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_quest_params *params)
+/* <<< attn/families/selection/quest.h */
+/* >>> attn/families/selection/dsa.h */
+/* families/selection/dsa.h owns attention to keys that an indexer chooses (M3): the indexer's scores, 64 queries at a
+ * time, and the lists that all heads share. */
+
+typedef struct attn_dsa_job_ {
+  attn_softmax_ f; /* the call as attn_sdpa would see it */
+  attn_dsa_params p;
+  attn_topk_ search;
+  attn_edges_params lists;
+  attn_listed_ listed;
+  int64_t *indptr;
+  int32_t *col;
+  char *memory;
+  int64_t each, at_q, at_k, at_s, at_w;
+} attn_dsa_job_;
+
+/* What row i of entry b sees, and chooses. */
+ATTN_FUNC_ int64_t attn_dsa_sees_(const attn_dsa_job_ *a, int64_t b, int64_t i) {
+  return attn_clamp_(i + a->f.q_off + 1, 0, attn_pick_keys_(&a->f, b));
+}
+
+ATTN_FUNC_ void attn_dsa_count_(void *job, int worker, int64_t b) {
+  const attn_dsa_job_ *a = (const attn_dsa_job_ *)job;
+  int64_t *ptr = a->indptr + b * (a->f.q.len + 1);
+  (void)worker;
+  ptr[0] = 0;
+  for (int64_t i = 0; i < a->f.q.len; i++) {
+    const int64_t sees = attn_dsa_sees_(a, b, i);
+    ptr[i + 1] = ptr[i] + (sees < a->p.k ? sees : a->p.k);
+  }
+}
+
+/* Scores of keys j .. j + n - 1, none of -inf: such a key is chosen before none. */
+ATTN_FUNC_ void attn_dsa_scores_(const attn_dsa_job_ *a, attn_topk_ *t, char *memory, int64_t b,
+                                 int64_t j, int64_t n) {
+  const attn_table_ *f = a->search.table;
+  const attn_tensor *ki = &a->p.ki;
+  const int64_t di = ki->dim, heads = a->p.qi.heads;
+  const float *q = (const float *)(const void *)(memory + a->at_q),
+              *w = (const float *)(const void *)(memory + a->at_w);
+  float *s = (float *)(void *)(memory + a->at_s), *wide = (float *)(void *)(memory + a->at_k),
+        top[ATTN_TILE_] = {0};
+  const float *k = (const float *)(const void *)attn_at_(ki, b, 0, j);
+  const attn_rows_scale_ scale = attn_scales_at_(&a->p.ki_scales, b, 0, j);
+  const int after = scale.scale && !scale.zero && !scale.group;
+  int64_t stride = ki->stride_len;
+  if (ki->dtype != ATTN_F32) {
+    f->widen(wide, k, stride, NULL, n, di, ki->dtype, after ? NULL : &scale);
+    k = wide, stride = di;
+  }
+  memset(t->s, 0, (size_t)(n * ATTN_TILE_) * sizeof(float));
+  for (int64_t h = 0; h < heads; h++) {
+    float by[ATTN_TILE_], sum[ATTN_TILE_]; /* local: compilers then know that nothing overlaps */
+    memcpy(by, w + h * ATTN_TILE_, sizeof by);
+    attn_on_(tile, f)->score_block(s, q + h * di * ATTN_TILE_, k, stride, n, di, 0, t->groups, top);
+    for (int64_t e = 0; e < n; e++) {
+      const float *x = s + e * ATTN_TILE_;
+      memcpy(sum, t->s + e * ATTN_TILE_, sizeof sum);
+      for (int r = 0; r < ATTN_TILE_; r++) sum[r] += by[r] * (x[r] < 0.0f ? 0.0f : x[r]);
+      memcpy(t->s + e * ATTN_TILE_, sum, sizeof sum);
+    }
+  }
+  for (int64_t e = 0; e < n; e++) {
+    const float x = after ? scale.scale[e * scale.stride] : 1.0f;
+    for (int r = 0; r < ATTN_TILE_; r++) {
+      const float y = t->s[e * ATTN_TILE_ + r] * x;
+      t->s[e * ATTN_TILE_ + r] = y < -FLT_MAX ? -FLT_MAX : y;
+    }
+  }
+}
+
+/* The keys of 64 queries. */
+ATTN_FUNC_ void attn_dsa_item_(void *job, int worker, int64_t item) {
+  const attn_dsa_job_ *a = (const attn_dsa_job_ *)job;
+  const attn_tensor *qi = &a->p.qi;
+  const int64_t tiles = attn_tiles_of_(a->f.q.len), b = item / tiles,
+                i0 = item % tiles * ATTN_TILE_;
+  const int64_t left = a->f.q.len - i0, *ptr = a->indptr + b * (a->f.q.len + 1) + i0;
+  const int n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
+  int64_t lo[ATTN_TILE_] = {0}, sees[ATTN_TILE_] = {0}, end = 0;
+  const void *row[ATTN_TILE_] = {NULL};
+  char *memory = a->memory + worker * a->each;
+  attn_topk_ t = a->search;
+  for (int r = 0; r < n; r++) {
+    sees[r] = attn_dsa_sees_(a, b, i0 + r);
+    if (sees[r] > end) end = sees[r];
+    row[r] = attn_at_(qi, b, 0, i0 + r);
+  }
+  attn_topk_open_(&t, memory, row, n, qi->dtype, 1.0f);
+  attn_pick_open_(&t);
+  for (int64_t h = 0; end > a->p.k && h < qi->heads; h++) {
+    float *q = (float *)(void *)(memory + a->at_q) + h * qi->dim * ATTN_TILE_;
+    float *w = (float *)(void *)(memory + a->at_w) + h * ATTN_TILE_;
+    for (int r = 0; r < n; r++) row[r] = attn_at_(qi, b, h, i0 + r);
+    t.table->pack(q, row, n, qi->dim, (int)qi->dtype, 1.0f, FLT_MIN);
+    for (int r = 0; r < ATTN_TILE_; r++)
+      w[r] = r < n ? attn_number_(attn_at_(&a->p.wi, b, 0, i0 + r), h, a->p.wi.dtype, NULL) : 0.0f;
+  }
+  for (int64_t j = 0; end > a->p.k && j < end; j += ATTN_PICK_) {
+    const int64_t m = end - j < ATTN_PICK_ ? end - j : (int64_t)ATTN_PICK_;
+    attn_dsa_scores_(a, &t, memory, b, j, m);
+    attn_pick_take_(&t, m, j, lo, sees);
+  }
+  for (int r = 0; r < n; r++) {
+    int32_t *to = a->col + b * a->lists.edges + ptr[r];
+    const int64_t many = ptr[r + 1] - ptr[r];
+    if (sees[r] > a->p.k)
+      attn_pick_write_(&t, r, to, 0, many);
+    else
+      for (int64_t e = 0; e < many; e++) to[e] = (int32_t)e;
+    for (int64_t e = 0; a->p.index && e < a->p.k; e++)
+      a->p.index[(b * a->f.q.len + i0 + r) * a->p.k + e] = e < many ? to[e] : -1;
+  }
+}
+
+ATTN_COLD_ int attn_dsa_steps_(attn_stage_ *s, void *job) {
+  attn_dsa_job_ *a = (attn_dsa_job_ *)job;
+  const attn_softmax_ *f = &a->f;
+  attn_softmax_ attend;
+  const int64_t tq = f->q.len, heads = a->p.qi.heads, most = a->p.k < f->k.len ? a->p.k : f->k.len;
+  memset(&a->lists, 0, sizeof a->lists);
+  memset(&a->listed, 0, sizeof a->listed);
+  a->lists.per_batch = 1, a->lists.edges = attn_mul_(tq, most);
+  a->indptr = (int64_t *)attn_stage_take_(s, attn_mul_(f->q.batch, attn_add_(tq, 1)), 8);
+  a->col = (int32_t *)attn_stage_take_(s, attn_mul_(f->q.batch, a->lists.edges), 4);
+  a->lists.indptr = a->indptr, a->lists.col = a->col;
+  a->listed.lists = &a->lists, a->listed.most = most;
+  attn_topk_plan_(&a->search, s->table, a->p.qi.dim, most > 0 ? most : 1, ATTN_F32, 0);
+  a->at_q = a->search.bytes;
+  a->at_k =
+      attn_add_(a->at_q, attn_piece_(attn_mul_(attn_mul_(heads, a->p.qi.dim), ATTN_TILE_), 4));
+  a->at_s = attn_add_(a->at_k, attn_piece_(attn_mul_(a->p.qi.dim, ATTN_PICK_), 4));
+  a->at_w = attn_add_(a->at_s, attn_piece_((int64_t)ATTN_PICK_ * ATTN_TILE_, 4));
+  a->each = attn_add_(a->at_w, attn_piece_(attn_mul_(heads, ATTN_TILE_), 4));
+  if (!attn_stage_for_(s, f->q.batch, attn_dsa_count_, a, 0, NULL) ||
+      !attn_stage_for_(s, attn_mul_(f->q.batch, attn_tiles_of_(tq)), attn_dsa_item_, a, a->each,
+                       &a->memory))
+    return 0;
+  attn_problem_clear_(&attend);
+  attend.o = f->o, attend.q = f->q, attend.k = f->k, attend.v = f->v;
+  return attn_stage_listed_(s, &attend, &a->p.attention, &a->listed);
+}
+
+ATTN_COLD_ int attn_dsa_check_(attn_error_ *e, attn_dsa_job_ *a, const attn_dsa_params *p,
+                               const attn_ctx *ctx, int *workers, int query) {
+  static const char wki[] = ATTN_WORDS_("params.ki");
+  static const attn_scales_words_ wks = ATTN_SCALES_WORDS_("params.ki_scales", "params.ki");
+  attn_spans_ all;
+  attn_span_ *key;
+  all.n = 0, key = attn_spans_more_(&all, 1);
+  if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the indexer");
+  a->p = *p;
+  memset(&a->p.ki_scales, 0, sizeof a->p.ki_scales);
+  if (p->k < 1) return attn_reject_(e, ATTN_E_RANGE, "params.k must be at least 1");
+  if (!attn_selected_plan_(e, &a->f, &p->attention, ctx, workers, !query)) return 0;
+  attn_softmax_ *f = &a->f;
+  const int64_t any = ATTN_ANY_;
+  attn_operand_ op[] = {ATTN_OPERAND_(&a->p.qi, "params.qi", 0, f->q.batch, any, f->q.len, any,
+                                      "params.qi must be [B, HI, Tq, di]"),
+                        ATTN_OPERAND_(&a->p.wi, "params.wi", 0, f->q.batch, 1, f->q.len,
+                                      p->qi.heads, "params.wi must be [B, 1, Tq, HI]")};
+  if (!attn_check_given_(e, op, 2)) return 0;
+  for (int i = 0; i < 2; i++) {
+    if (!attn_check_operand_(e, &op[i], f->q.heads)) return 0;
+    *attn_spans_more_(&all, 1) = op[i].span;
+  }
+  if (!attn_check_stored_(e, &a->p.ki, wki, key)) return 0;
+  if (a->p.ki.batch != f->k.batch || a->p.ki.heads != 1 || a->p.ki.len != f->k.len ||
+      a->p.ki.dim != a->p.qi.dim)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.ki must be [B, 1, Tk, di]");
+  if (!attn_take_scales_(e, &a->p.ki_scales, &p->ki_scales, &a->p.ki, &wks, &all)) return 0;
+  return attn_selected_apart_(e, ctx, f, p->index, attn_mul_(f->q.batch, attn_mul_(f->q.len, p->k)),
+                              all.span, all.n);
+}
+
+ATTN_COLD_ attn_status attn_dsa_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const attn_dsa_params *params, attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_dsa_job_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.f.o = o, a.f.q = q, a.f.k = k, a.f.v = v;
+  (void)attn_dsa_check_(&e, &a, params, ctx, &workers, bytes != NULL);
+  return attn_step_call_or_(
+      &e, a.f.table, workers, ctx, attn_dsa_steps_, &a, "chosen keys, the same for all heads",
+      e.status == ATTN_OK && attn_nothing_(&a.f) ? "no queries" : NULL, bytes);
+}
+ATTN_CALL_(attn_dsa, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_dsa_params *params)
+/* <<< attn/families/selection/dsa.h */
+/* >>> attn/families/selection/nsa_compress.h */
+/* families/selection/nsa_compress.h owns keys and values compressed along the sequence (M3): means, or products of
+ * what stands in a window with a learned matrix. */
+
+typedef struct attn_nsa_compress_job_ {
+  const attn_table_ *table;
+  attn_tensor y, x, flat; /* flat: the rows of a product */
+  attn_nsa_compress_params p;
+  int64_t first, rows; /* of y, which are made */
+  char *memory;
+  int64_t each;
+} attn_nsa_compress_job_;
+
+/* Compressed rows that end within so many. */
+ATTN_FUNC_ int64_t attn_nsa_rows_(int64_t len, int64_t block, int64_t stride) {
+  return len < block ? 0 : (len - block) / stride + 1;
+}
+
+ATTN_FUNC_ void attn_nsa_compress_item_(void *job, int worker, int64_t item) {
+  const attn_nsa_compress_job_ *a = (const attn_nsa_compress_job_ *)job;
+  const int64_t unit = item / a->rows, b = unit / a->x.heads, h = unit % a->x.heads,
+                c = a->first + item % a->rows;
+  const int64_t n = a->p.block, dim = a->x.dim, from = c * a->p.stride,
+                rows = a->p.kv_len ? a->p.kv_len[b] : a->x.len;
+  double *sum = (double *)(void *)(a->memory + worker * a->each);
+  float *row = (float *)(void *)(a->memory + worker * a->each + attn_piece_(dim, 8));
+  const int learned = a->p.w.data != NULL;
+  float *to = (float *)(void *)(learned ? attn_at_(&a->flat, b, h, item % a->rows)
+                                        : attn_at_(&a->y, b, h, c));
+  memset(to, 0, (size_t)(learned ? n * dim : dim) * sizeof *to);
+  if (from + n > rows) return;
+  for (int64_t x = 0; x < dim; x++) sum[x] = 0.0;
+  for (int64_t i = 0; i < n; i++) {
+    float *at = learned ? to + i * dim : row;
+    a->table->widen(at, attn_at_(&a->x, b, h, from + i), 0, NULL, 1, dim, a->x.dtype, NULL);
+    if (learned && a->p.e.data)
+      for (int64_t x = 0; x < dim; x++)
+        at[x] +=
+            attn_number_(attn_at_(&a->p.e, 0, a->p.e.heads > 1 ? h : 0, i), x, a->p.e.dtype, NULL);
+    for (int64_t x = 0; !learned && x < dim; x++) sum[x] += (double)at[x];
+  }
+  for (int64_t x = 0; !learned && x < dim; x++) to[x] = (float)(sum[x] / (double)n);
+}
+
+ATTN_COLD_ int attn_nsa_compress_steps_(attn_stage_ *s, void *job) {
+  attn_nsa_compress_job_ *a = (attn_nsa_compress_job_ *)job;
+  const int64_t all = attn_nsa_rows_(a->x.len, a->p.block, a->p.stride), dim = a->x.dim;
+  a->table = s->table;
+  /* the first that ends behind what has not changed */
+  a->first = attn_nsa_rows_(a->p.first, a->p.block, a->p.stride);
+  a->rows = all - a->first;
+  a->each = attn_add_(attn_piece_(dim, 8), attn_piece_(dim, 4));
+  if (a->rows <= 0) return 1;
+  const int64_t units = attn_mul_(a->x.batch, a->x.heads);
+  if (a->p.w.data)
+    a->flat = attn_stage_tensor_(s, a->x.batch, a->x.heads, a->rows, attn_mul_(a->p.block, dim));
+  return attn_stage_for_(s, attn_mul_(units, a->rows), attn_nsa_compress_item_, a, a->each,
+                         &a->memory) &&
+         (!a->p.w.data ||
+          attn_stage_gemm_(s, attn_stage_rows_(a->y, a->first, a->rows), a->flat, a->p.w, NULL));
+}
+
+/* Sizes that are 0 become the paper's. */
+ATTN_COLD_ int attn_nsa_sizes_(attn_error_ *e, int64_t *block, int64_t *stride) {
+  if (*block == 0) *block = 32;
+  if (*stride == 0) *stride = 16;
+  if (*block < 1 || *stride < 1 || *block % *stride != 0)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.block and stride must be positive, and stride divide block");
+  return 1;
+}
+
+ATTN_COLD_ int attn_nsa_compress_check_(attn_error_ *e, attn_nsa_compress_job_ *a,
+                                        const attn_nsa_compress_params *p, const attn_ctx *ctx,
+                                        int query) {
+  const int64_t any = ATTN_ANY_, all = ATTN_ONE_OR_ALL_;
+  attn_spans_ spans;
+  if (p) a->p = *p;
+  p = &a->p;
+  spans.n = 0;
+  if (!attn_nsa_sizes_(e, &a->p.block, &a->p.stride)) return 0;
+  attn_operand_ op[] = {
+      ATTN_OPERAND_(&a->x, "x", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->p.w, "params.w", ATTN_OPTIONAL_, 1, all, attn_mul_(p->block, a->x.dim), any,
+                    "params.w must be [1, 1 or H, block * dim, dim']"),
+      ATTN_OPERAND_(&a->p.e, "params.e", ATTN_OPTIONAL_, 1, all, p->block, a->x.dim,
+                    "params.e must be [1, 1 or H, block, dim]"),
+      ATTN_OPERAND_(&a->y, "y", ATTN_OUT_ | ATTN_IS_F32_, a->x.batch, a->x.heads,
+                    attn_nsa_rows_(a->x.len, p->block, p->stride), p->w.data ? p->w.dim : a->x.dim,
+                    "y must be f32 [B, H, (T - block) / stride + 1, dim or that of params.w]")};
+  for (int i = 0; i < 4; i++)
+    if (!attn_check_operand_(e, &op[i], a->x.heads)) return 0;
+  if (p->e.data && !p->w.data) return attn_reject_(e, ATTN_E_NULL, "params.e needs params.w");
+  if (p->first < 0 || p->first > a->x.len)
+    return attn_reject_(e, ATTN_E_RANGE, "params.first must lie in 0..x.len");
+  return attn_take_array_(e, p->kv_len, a->x.batch, 4,
+                          "params.kv_len must be aligned to its elements", &spans) &&
+         attn_check_apart_(e, ctx, op, 4, spans.span, spans.n) &&
+         (query || attn_check_lens_(e, p->kv_len, a->x.batch, a->x.len,
+                                    "params.kv_len must lie in 0..x.len"));
+}
+
+ATTN_COLD_ attn_status attn_nsa_compress_call_(attn_tensor y, attn_tensor x,
+                                               const attn_nsa_compress_params *params,
+                                               attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_nsa_compress_job_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.y = y, a.x = x;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    (void)attn_nsa_compress_check_(&e, &a, params, ctx, bytes != NULL);
+  return attn_step_call_(&e, table, workers, ctx, attn_nsa_compress_steps_, &a, "compressed rows",
+                         bytes);
+}
+ATTN_CALL_(attn_nsa_compress, (y, x, params), attn_tensor y, attn_tensor x,
+           const attn_nsa_compress_params *params)
+/* <<< attn/families/selection/nsa_compress.h */
+/* >>> attn/families/selection/nsa.h */
+/* families/selection/nsa.h owns native sparse attention (M3): the choice of blocks by the weights of compressed keys,
+ * and the sum of three branches. */
+
+typedef struct attn_nsa_job_ {
+  attn_softmax_ f; /* the call as attn_sdpa would see it */
+  attn_nsa_params p;
+  attn_nsa_compress_job_ compress[2];
+  attn_tensor k_cmp, v_cmp, lse, part[3];
+  attn_topk_ search;
+  attn_visits_ visit;
+  int32_t *index;
+  int64_t queries; /* of an item of the choice */
+  char *memory;
+  int64_t each, at_qt, at_s, at_p;
+} attn_nsa_job_;
+
+/* Compressed keys that row i of entry b sees. */
+ATTN_FUNC_ int64_t attn_nsa_sees_(const attn_nsa_job_ *a, int64_t b, int64_t i) {
+  const int64_t keys = attn_clamp_(i + a->f.q_off + 1, 0, attn_pick_keys_(&a->f, b));
+  return attn_nsa_rows_(keys, a->p.block, a->p.stride);
+}
+
+ATTN_FUNC_ void attn_nsa_range_(const void *user, int64_t batch, int64_t row, int64_t *lo,
+                                int64_t *hi) {
+  *lo = 0, *hi = attn_nsa_sees_((const attn_nsa_job_ *)user, batch, row);
+}
+
+/* Weights of the compressed keys, summed over the heads of a group: sum [key][query], n queries from i0 on. */
+ATTN_FUNC_ void attn_nsa_weights_(const attn_nsa_job_ *a, char *memory, int64_t b, int64_t head,
+                                  int64_t i0, int n, float *sum) {
+  const attn_softmax_ *f = &a->f;
+  const int64_t g = f->q.heads / f->k.heads, lanes = n * g, dk = f->q.dim,
+                most = attn_nsa_sees_(a, b, i0 + n - 1);
+  float *qt = (float *)(void *)(memory + a->at_qt), *s = (float *)(void *)(memory + a->at_s);
+  const float scale = (float)f->scale;
+  memset(sum, 0, (size_t)(most * n) * sizeof *sum);
+  for (int64_t at = 0; at < lanes; at += ATTN_TILE_) {
+    const int m = lanes - at < ATTN_TILE_ ? (int)(lanes - at) : (int)ATTN_TILE_;
+    const void *row[ATTN_TILE_] = {NULL};
+    float lse[ATTN_TILE_], top[ATTN_TILE_] = {0};
+    int64_t sees[ATTN_TILE_];
+    for (int r = 0; r < m; r++) {
+      const int64_t i = i0 + (at + r) / g, h = head * g + (at + r) % g;
+      row[r] = attn_at_(&f->q, b, h, i);
+      lse[r] = *(const float *)(const void *)attn_at_(&a->lse, b, h, i);
+      sees[r] = attn_nsa_sees_(a, b, i);
+    }
+    a->search.table->pack(qt, row, m, dk, (int)f->q.dtype, 1.0f, FLT_MIN);
+    for (int64_t j = 0; j < most; j += ATTN_BLOCK_) {
+      const int64_t keys = most - j < ATTN_BLOCK_ ? most - j : (int64_t)ATTN_BLOCK_;
+      const float *k = (const float *)(const void *)attn_at_(&a->k_cmp, b, head, j);
+      attn_on_(tile, a->search.table)
+          ->score_block(s, qt, k, a->k_cmp.stride_len, keys, dk, 0,
+                        (m + ATTN_GROUP_ - 1) / ATTN_GROUP_, top);
+      for (int64_t e = 0; e < keys; e++)
+        for (int r = 0; r < ATTN_TILE_; r++) {
+          float *x = s + e * ATTN_TILE_ + r;
+          *x = r < m && j + e < sees[r] ? *x * scale - lse[r] : -INFINITY;
+        }
+      a->search.table->exp(s, s, keys * ATTN_TILE_);
+      for (int64_t e = 0; e < keys; e++)
+        for (int r = 0; r < m; r++) sum[(j + e) * n + (at + r) / g] += s[e * ATTN_TILE_ + r];
+    }
+  }
+}
+
+/* The blocks of some queries of one key head. */
+ATTN_FUNC_ void attn_nsa_item_(void *job, int worker, int64_t item) {
+  const attn_nsa_job_ *a = (const attn_nsa_job_ *)job;
+  const attn_softmax_ *f = &a->f;
+  const int64_t tiles = attn_pick_blocks_(f->q.len, a->queries), unit = item / tiles,
+                i0 = item % tiles * a->queries;
+  const int64_t b = unit / f->k.heads, head = unit % f->k.heads, left = f->q.len - i0,
+                k = a->visit.k;
+  const int n = left < a->queries ? (int)left : (int)a->queries;
+  const int64_t size = a->p.select, blocks = attn_pick_blocks_(attn_pick_keys_(f, b), size);
+  const int64_t many = size / a->p.stride, few = a->p.block / a->p.stride;
+  char *memory = a->memory + worker * a->each;
+  float *sum = (float *)(void *)(memory + a->at_p);
+  int64_t own[ATTN_TILE_], lo[ATTN_TILE_] = {0}, hi[ATTN_TILE_] = {0}, most = 0;
+  const void *none[1] = {NULL};
+  attn_topk_ t = a->search;
+  attn_nsa_weights_(a, memory, b, head, i0, n, sum);
+  attn_topk_open_(&t, memory, none, 0, ATTN_F32, 1.0f);
+  attn_pick_open_(&t);
+  t.n = n, t.groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
+  for (int r = 0; r < n; r++) {
+    own[r] = attn_pick_block_(i0 + r + f->q_off, size);
+    hi[r] = attn_clamp_(own[r] + 1, 0, blocks);
+    if (hi[r] > most) most = hi[r];
+  }
+  for (int64_t j = 0; j < most; j += ATTN_PICK_) {
+    const int64_t m = most - j < ATTN_PICK_ ? most - j : (int64_t)ATTN_PICK_;
+    for (int r = 0; r < n; r++) {
+      const int64_t sees = attn_nsa_sees_(a, b, i0 + r);
+      for (int64_t e = 0; e < m; e++) {
+        const int64_t block = j + e;
+        float x = 0.0f;
+        for (int64_t c = block * many - few + 1; c < (block + 1) * many; c++) {
+          /* how often m - n is c - block many, with m < many and n < few */
+          const int64_t d = c - block * many, from = d > 0 ? d : 0,
+                        to = d + few < many ? d + few : many;
+          if (c >= 0 && c < sees) x += (float)(to - from) * sum[c * n + r];
+        }
+        const int forced =
+            block == own[r] || (k > 1 && block == own[r] - 1) || (k > 2 && block == 0);
+        t.s[e * ATTN_TILE_ + r] = forced ? -INFINITY : x;
+      }
+    }
+    attn_pick_take_(&t, m, j, lo, hi);
+  }
+  for (int r = 0; r < n; r++) {
+    int32_t *to = a->index + (unit * f->q.len + i0 + r) * k;
+    int64_t some = 0;
+    if (own[r] >= 0 && own[r] < blocks) to[some++] = (int32_t)own[r];
+    if (own[r] >= 1 && own[r] - 1 < blocks && some < k && k > 1) to[some++] = (int32_t)own[r] - 1;
+    if (own[r] >= 2 && blocks > 0 && some < k && k > 2) to[some++] = 0;
+    attn_pick_write_(&t, r, to, some, k);
+  }
+}
+
+/* o = the branches times their gates, 64 rows. */
+ATTN_FUNC_ void attn_nsa_sum_(void *job, int worker, int64_t item) {
+  const attn_nsa_job_ *a = (const attn_nsa_job_ *)job;
+  const attn_tensor *o = &a->f.o;
+  const int64_t tiles = attn_tiles_of_(o->len), unit = item / tiles, b = unit / o->heads,
+                h = unit % o->heads;
+  const int64_t i0 = item % tiles * ATTN_TILE_,
+                i1 = o->len - i0 < ATTN_TILE_ ? o->len : i0 + ATTN_TILE_;
+  float *sum = (float *)(void *)(a->memory + worker * attn_piece_(o->dim, 4));
+  for (int64_t i = i0; i < i1; i++) {
+    for (int64_t c = 0; c < o->dim; c++) sum[c] = 0.0f;
+    for (int x = 0; x < 3; x++) {
+      const float *part = (const float *)(const void *)attn_at_(&a->part[x], b, h, i);
+      const float gate = attn_number_(attn_at_(&a->p.gate, b, h, i), x, a->p.gate.dtype, NULL);
+      for (int64_t c = 0; gate != 0.0f && c < o->dim; c++) sum[c] += gate * part[c];
+    }
+    a->search.table->blend(attn_at_(o, b, h, i), sum, NULL, o->dtype, ATTN_F32, ATTN_F32, o->dim,
+                           1.0f, 0.0f);
+  }
+}
+
+/* The compressed keys or values: given, or means. */
+ATTN_COLD_ int attn_nsa_means_(attn_stage_ *s, attn_nsa_job_ *a, int n, attn_tensor *to) {
+  attn_nsa_compress_job_ *c = &a->compress[n];
+  const attn_tensor *x = n ? &a->f.v : &a->f.k;
+  *to = n ? a->p.v_cmp : a->p.k_cmp;
+  if (to->data) return 1;
+  c->x = *x, c->p.block = a->p.block, c->p.stride = a->p.stride, c->p.kv_len = a->p.kv_len;
+  c->y = attn_stage_tensor_(s, x->batch, x->heads, attn_nsa_rows_(x->len, a->p.block, a->p.stride),
+                            x->dim);
+  *to = c->y;
+  return attn_nsa_compress_steps_(s, c);
+}
+
+ATTN_COLD_ int attn_nsa_steps_(attn_stage_ *s, void *job) {
+  attn_nsa_job_ *a = (attn_nsa_job_ *)job;
+  const attn_softmax_ *f = &a->f;
+  const attn_tensor *q = &f->q;
+  const int64_t g = q->heads / f->k.heads, units = attn_mul_(q->batch, f->k.heads), tq = q->len;
+  const int64_t blocks = attn_pick_blocks_(f->k.len, a->p.select), tile = ATTN_TILE_;
+  attn_softmax_ attend;
+  attn_sdpa_params p;
+  attn_selected x;
+  attn_visits_ *v = &a->visit;
+  for (int n = 0; n < 3; n++) a->part[n] = attn_stage_tensor_(s, q->batch, q->heads, tq, f->v.dim);
+  a->lse = attn_stage_tensor_(s, q->batch, q->heads, tq, 1);
+  memset(v, 0, sizeof *v);
+  v->size = a->p.select, v->heads = f->k.heads;
+  v->k = a->p.index || a->p.blocks < blocks ? a->p.blocks : blocks > 0 ? blocks : 1;
+  a->index = a->p.index ? a->p.index
+                        : (int32_t *)attn_stage_take_(s, attn_mul_(units, attn_mul_(tq, v->k)), 4);
+  v->index = a->index;
+  if (!attn_nsa_means_(s, a, 0, &a->k_cmp) || !attn_nsa_means_(s, a, 1, &a->v_cmp)) return 0;
+  memset(&p, 0, sizeof p);
+  p.scale = a->p.scale, p.lse = a->lse, p.one_order = 1;
+  if (!attn_stage_ranged_(s, a->part[0], *q, a->k_cmp, a->v_cmp, &p, attn_nsa_range_, a)) return 0;
+  a->queries = g < tile ? tile / g : 1;
+  attn_topk_plan_(&a->search, s->table, 1, v->k, ATTN_F32, 0);
+  a->at_qt = a->search.bytes;
+  a->at_s = attn_add_(a->at_qt, attn_piece_(attn_mul_(q->dim, tile), 4));
+  a->at_p = attn_add_(a->at_s, attn_piece_(ATTN_BLOCK_ * tile, 4));
+  a->each = attn_add_(a->at_p, attn_piece_(attn_mul_(a->k_cmp.len, a->queries), 4));
+  if (!attn_stage_for_(s, attn_mul_(units, attn_pick_blocks_(tq, a->queries)), attn_nsa_item_, a,
+                       a->each, &a->memory))
+    return 0;
+  memset(&x, 0, sizeof x);
+  x.scale = a->p.scale, x.has_q_off = a->p.has_q_off, x.q_off = a->p.q_off, x.kv_len = a->p.kv_len;
+  attn_problem_clear_(&attend);
+  attend.o = a->part[1], attend.q = *q;
+  attend.k = a->p.k_sel.data ? a->p.k_sel : f->k, attend.v = a->p.v_sel.data ? a->p.v_sel : f->v;
+  if (!attn_stage_visit_(s, &attend, &x, v)) return 0;
+  memset(&p, 0, sizeof p);
+  p.scale = x.scale, p.has_q_off = x.has_q_off, p.q_off = x.q_off, p.kv_len = x.kv_len,
+  p.one_order = p.causal = 1;
+  p.window = attn_window_of(a->p.window - 1, -1);
+  return attn_stage_sdpa_(s, a->part[2], *q, a->p.k_win.data ? a->p.k_win : f->k,
+                          a->p.v_win.data ? a->p.v_win : f->v, &p) &&
+         attn_stage_for_(s, attn_mul_(attn_mul_(q->batch, q->heads), attn_tiles_of_(tq)),
+                         attn_nsa_sum_, a, attn_piece_(f->v.dim, 4), &a->memory);
+}
+
+ATTN_COLD_ int attn_nsa_check_(attn_error_ *e, attn_nsa_job_ *a, const attn_nsa_params *p,
+                               const attn_ctx *ctx, int *workers, int query) {
+  attn_selected x;
+  attn_spans_ all;
+  all.n = 0;
+  if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the gates");
+  a->p = *p;
+  if (!attn_nsa_sizes_(e, &a->p.block, &a->p.stride)) return 0;
+  if (a->p.select == 0) a->p.select = 64;
+  if (a->p.blocks == 0) a->p.blocks = 16;
+  if (a->p.window == 0) a->p.window = 512;
+  if (a->p.select < 1 || a->p.select % a->p.stride != 0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.select must be positive, and stride divide it");
+  if (a->p.blocks < 1) return attn_reject_(e, ATTN_E_RANGE, "params.blocks must not be negative");
+  if (a->p.window < 1) return attn_reject_(e, ATTN_E_RANGE, "params.window must not be negative");
+  memset(&x, 0, sizeof x);
+  x.scale = p->scale, x.has_q_off = p->has_q_off, x.q_off = p->q_off, x.kv_len = p->kv_len;
+  if (!attn_selected_plan_(e, &a->f, &x, ctx, workers, !query)) return 0;
+  attn_softmax_ *f = &a->f;
+  const attn_tensor *k = &f->k, *v = &f->v;
+  const int64_t n = attn_nsa_rows_(k->len, a->p.block, a->p.stride);
+  const int given = ATTN_OPTIONAL_;
+  if (k->heads != v->heads) return attn_reject_(e, ATTN_E_HEADS, "v.heads must equal k.heads");
+  if (attn_quantized_(k->dtype) || attn_quantized_(v->dtype))
+    return attn_reject_(e, ATTN_E_DTYPE, "k and v must be ATTN_F32, ATTN_F16 or ATTN_BF16");
+  attn_operand_ op[] = {
+      ATTN_OPERAND_(&a->p.gate, "params.gate", 0, f->q.batch, f->q.heads, f->q.len, 3,
+                    "params.gate must be [B, H, Tq, 3]"),
+      ATTN_OPERAND_(&a->p.k_cmp, "params.k_cmp", given | ATTN_IS_F32_, k->batch, k->heads, n,
+                    k->dim, "params.k_cmp must be f32 [B, Hk, (Tk - block) / stride + 1, dk]"),
+      ATTN_OPERAND_(&a->p.v_cmp, "params.v_cmp", given | ATTN_IS_F32_, k->batch, k->heads, n,
+                    v->dim, "params.v_cmp must be f32 [B, Hk, (Tk - block) / stride + 1, dv]"),
+      ATTN_OPERAND_(&a->p.k_sel, "params.k_sel", given, k->batch, k->heads, k->len, k->dim,
+                    "params.k_sel must have the shape of k"),
+      ATTN_OPERAND_(&a->p.v_sel, "params.v_sel", given, k->batch, k->heads, k->len, v->dim,
+                    "params.v_sel must have the shape of v"),
+      ATTN_OPERAND_(&a->p.k_win, "params.k_win", given, k->batch, k->heads, k->len, k->dim,
+                    "params.k_win must have the shape of k"),
+      ATTN_OPERAND_(&a->p.v_win, "params.v_win", given, k->batch, k->heads, k->len, v->dim,
+                    "params.v_win must have the shape of v")};
+  if (!attn_check_given_(e, op, 1)) return 0;
+  for (int i = 0; i < 7; i++) {
+    if (!attn_check_operand_(e, &op[i], f->q.heads)) return 0;
+    *attn_spans_more_(&all, 1) = op[i].span;
+  }
+  const int64_t count =
+      attn_mul_(attn_mul_(f->q.batch, k->heads), attn_mul_(f->q.len, a->p.blocks));
+  return attn_selected_apart_(e, ctx, f, p->index, count, all.span, all.n);
+}
+
+ATTN_COLD_ attn_status attn_nsa_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const attn_nsa_params *params, attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_nsa_job_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.f.o = o, a.f.q = q, a.f.k = k, a.f.v = v;
+  (void)attn_nsa_check_(&e, &a, params, ctx, &workers, bytes != NULL);
+  return attn_step_call_or_(
+      &e, a.f.table, workers, ctx, attn_nsa_steps_, &a, "compressed keys, chosen blocks, a window",
+      e.status == ATTN_OK && attn_nothing_(&a.f) ? "no queries" : NULL, bytes);
+}
+ATTN_CALL_(attn_nsa, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_nsa_params *params)
+/* <<< attn/families/selection/nsa.h */
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

@@ -90,6 +90,13 @@
 #include "api/families/latent/mla.h"
 #include "api/families/latent/tpa.h"
 #endif
+#if ATTN_HAS_SELECTION
+#include "api/families/selection/selected.h"
+#include "api/families/selection/moba.h"
+#include "api/families/selection/quest.h"
+#include "api/families/selection/dsa.h"
+#include "api/families/selection/nsa.h"
+#endif
 #include "api/left_out.h"
 #include "api/end.h"
 #endif
@@ -334,6 +341,17 @@ ATTN_BEGIN_STRICT_
 #include "families/latent/mla.h"
 #include "families/latent/mla_steps.h"
 #include "families/latent/tpa.h"
+#endif
+#if ATTN_HAS_SELECTION
+#include "families/selection/choose.h"
+#include "families/selection/visit.h"
+#include "families/selection/listed.h"
+#include "families/selection/key_blocks.h"
+#include "families/selection/moba.h"
+#include "families/selection/quest.h"
+#include "families/selection/dsa.h"
+#include "families/selection/nsa_compress.h"
+#include "families/selection/nsa.h"
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

@@ -44,7 +44,8 @@
  *   (whole mechanisms); attn_segment*, attn_memory_*, attn_usage, attn_compress*,
  *   attn_attention_loss, attn_rebuild_loss, attn_infini (memories of earlier segments); attn_knn_search,
  *   attn_knn_lm, attn_spalm, attn_memorizing, attn_recall_append (memories that are searched);
- *   attn_topk_* (best keys), attn_lsh, attn_lsh_* (buckets of hashed tokens), attn_routing*
+ *   attn_topk_* (best keys), attn_moba, attn_key_blocks, attn_quest, attn_dsa, attn_nsa,
+ *   attn_nsa_compress (learned selections of keys), attn_lsh, attn_lsh_* (buckets of hashed tokens), attn_routing*
  *   (clusters of queries and keys), attn_sinkhorn*, attn_sortcut (sorted blocks), attn_sac*,
  *   attn_lstm_step, attn_pointer_logits, attn_choose (edges that a network draws), attn_gate,
  *   attn_dispatch*, attn_mixture, attn_gated (mixture of experts, MoE); attn_linear,

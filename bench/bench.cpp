@@ -202,13 +202,13 @@ int main(int argc, char **argv) {
   else if (!sparse)
     register_read();
   for (auto *entries :
-       {register_exp,         register_gemm,     register_norm,    register_position,
-        register_quantize,    register_sequence, register_sdpa,    register_relu,
-        register_reshaped,    register_cache,    register_pattern, register_edges,
-        register_multihead,   register_sparse,   register_content, register_linear,
-        register_compression, register_lowrank,  register_priors,  register_maps,
-        register_heads,       register_memory,   register_depth,   register_blocks,
-        register_mixers,      register_latent})
+       {register_exp,         register_gemm,      register_norm,    register_position,
+        register_quantize,    register_sequence,  register_sdpa,    register_relu,
+        register_reshaped,    register_cache,     register_pattern, register_edges,
+        register_multihead,   register_sparse,    register_content, register_linear,
+        register_compression, register_lowrank,   register_priors,  register_maps,
+        register_heads,       register_memory,    register_depth,   register_blocks,
+        register_mixers,      register_selection, register_latent})
     entries(selection);
   Progress progress;
   benchmark::RunSpecifiedBenchmarks(&progress);

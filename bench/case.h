@@ -114,5 +114,6 @@ void register_depth(const Selection &s);
 void register_blocks(const Selection &s);
 void register_mixers(const Selection &s);
 void register_latent(const Selection &s);
+void register_selection(const Selection &s);
 
 #endif

@@ -42,6 +42,7 @@ typedef struct causal_entry {
   const char *why; /* no rows of tokens that could be compared */
 } causal_entry;
 
-extern const causal_entry causal_exact[], causal_sparse[], causal_fewer[], causal_layers[];
+extern const causal_entry causal_exact[], causal_sparse[], causal_fewer[], causal_layers[],
+    causal_selection[];
 
 #endif

@@ -214,10 +214,11 @@ static const golden_call calls[] = {{"star", star},
                                     {NULL, NULL}};
 
 const char *golden_compound(int n, attn_tensor *o, attn_tensor *lse) {
-  static const golden_call *const lists[] = {calls,         golden_content, golden_heads,
-                                             golden_blocks, golden_depth,   golden_options};
+  static const golden_call *const lists[] = {calls,           golden_content, golden_heads,
+                                             golden_blocks,   golden_depth,   golden_options,
+                                             golden_selection};
   const golden_call *g = NULL;
-  for (int at = n, l = 0; l < 6 && (!g || !g->name); l++)
+  for (int at = n, l = 0; l < (int)(sizeof lists / sizeof *lists) && (!g || !g->name); l++)
     for (g = lists[l]; g->name && at > 0; g++) at--;
   if (!g->name) return NULL;
   test_rng rng = test_seed(4000 + (uint64_t)n);

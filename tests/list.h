@@ -1390,7 +1390,47 @@
   X(M5_infini_long)                         \
   X(M5_infini_promises)                     \
   X(M5_infini_edges)                        \
-  X(M5_infini_rejects)
+  X(M5_infini_rejects)                      \
+  X(M3_moba_random)                         \
+  X(M3_moba_long)                           \
+  X(M3_moba_ties)                           \
+  X(M3_moba_dense)                          \
+  X(M3_moba_decode)                         \
+  X(M3_moba_nan)                            \
+  X(M3_moba_empty)                          \
+  X(M3_moba_promises)                       \
+  X(M3_key_blocks)                          \
+  X(M3_moba_rejects)                        \
+  X(M3_quest_random)                        \
+  X(M3_quest_long)                          \
+  X(M3_quest_ties)                          \
+  X(M3_quest_dense)                         \
+  X(M3_quest_decode)                        \
+  X(M3_quest_nan)                           \
+  X(M3_quest_empty)                         \
+  X(M3_quest_quantised)                     \
+  X(M3_quest_promises)                      \
+  X(M3_quest_rejects)                       \
+  X(M3_dsa_random)                          \
+  X(M3_dsa_long)                            \
+  X(M3_dsa_ties)                            \
+  X(M3_dsa_dense)                           \
+  X(M3_dsa_decode)                          \
+  X(M3_dsa_latent)                          \
+  X(M3_dsa_nan)                             \
+  X(M3_dsa_empty)                           \
+  X(M3_dsa_promises)                        \
+  X(M3_dsa_rejects)                         \
+  X(M3_nsa_random)                          \
+  X(M3_nsa_long)                            \
+  X(M3_nsa_ties)                            \
+  X(M3_nsa_dense)                           \
+  X(M3_nsa_decode)                          \
+  X(M3_nsa_compress)                        \
+  X(M3_nsa_nan)                             \
+  X(M3_nsa_empty)                           \
+  X(M3_nsa_promises)                        \
+  X(M3_nsa_rejects)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)

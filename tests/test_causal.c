@@ -117,8 +117,9 @@ static int leaks(play *s, const char *name) {
 
 /* Not tried, and why. */
 static const causal_entry exempt[] = {
-    {"attn_topk_select attn_longformer_schedule attn_lsh_hash attn_linear_begin ", NULL,
-     "makes what a call above reads"},
+    {"attn_topk_select attn_longformer_schedule attn_lsh_hash attn_linear_begin attn_key_blocks "
+     "attn_nsa_compress ",
+     NULL, "makes what a call above reads"},
     {"attn_usage attn_disagreement attn_guided_loss ", NULL, "a number of all rows"},
     {"attn_decoder_start attn_decoder_step attn_exit_decoder attn_cache_sdpa ", NULL,
      "tokens come in calls: later ones are not there"},
@@ -135,8 +136,8 @@ static const causal_entry exempt[] = {
      "definition"},
     {NULL, NULL, NULL}};
 
-static const causal_entry *const lists[] = {causal_exact, causal_sparse, causal_fewer,
-                                            causal_layers, exempt};
+static const causal_entry *const lists[] = {causal_exact,  causal_sparse,    causal_fewer,
+                                            causal_layers, causal_selection, exempt};
 enum { LISTS = sizeof lists / sizeof *lists };
 
 /* Every form of every call. */

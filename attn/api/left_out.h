@@ -388,6 +388,20 @@
 #define attn_sdpa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
 #define attn_sdpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
 #endif
+#if !ATTN_HAS_SELECTION
+#define attn_dsa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_dsa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_key_blocks(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_key_blocks_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_moba(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_moba_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_nsa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_nsa_compress(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_nsa_compress_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_nsa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_quest(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_quest_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#endif
 #if !ATTN_HAS_SEQUENCE
 #define attn_convolve(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SEQUENCE
 #define attn_convolve_depthwise(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SEQUENCE
