@@ -147,8 +147,8 @@ static const uint64_t golden[] = {
     0xea5f304d0c324893u, /* latent layer */
     0xcfff92f15c95d94bu, /* factor heads */
     0x8f0a5452f84d0bdcu, /* infini segments */
-    0x4f394b18232aba17u, /* moba */
-    0x22b4e72e8096ff50u, /* quest */
-    0x19b39b01891b0128u, /* dsa */
-    0x03cf777c3e4c76f6u, /* nsa */
+    0x3c1a5820fbf41dd2u, /* moba */
+    0xb2bbf243d8d54251u, /* quest */
+    0xc8046153fe4a4da9u, /* dsa */
+    0xb5e0dd20f5701011u, /* nsa */
 };
