@@ -67,7 +67,7 @@
  *   attn_universal, attn_exit*, attn_confidence, attn_calm_* (depth by token); attn_gtrxl* (gates
  *   for residual sums), attn_returns, attn_trajectory_* (trajectories as sequences); attn_fourier,
  *   attn_fnet (Fourier mixing), attn_gmlp, attn_mixer (learned matrices over positions in place of
- *   attention); attn_layer_norm, attn_activate (rows between products); attn_gemm, attn_pool*,
+ *   attention); attn_layer_norm, attn_rms_norm, attn_activate (rows between products); attn_gemm, attn_pool*,
  *   attn_convolve*, attn_top_k, attn_kmeans_step, attn_pinv, attn_solve, attn_exp (parts of the
  *   above, by themselves); attn_quantize, attn_dequantize (int8, int4 and e4m3 rows); attn_bhtd,
  *   attn_bthd, attn_mask_*, attn_window_of, attn_scales_dense (views); attn_isa_* (tiers), attn_feature_* (features beside them), attn_status_string
@@ -3660,7 +3660,7 @@ ATTN_FUNC_ void ATTN_FN_(token)(const attn_token_ *p) {
 }
 /* <<< attn/kernels/recurrent.h */
 /* >>> attn/kernels/norm.h */
-/* kernels/norm.h owns layer norm of rows, the divisions of many of them at once, and the two loops of norms
+/* kernels/norm.h owns layer norm and RMS norm of rows, the divisions of many of them at once, and the two loops of norms
  * of one row: moments, and what is made of them. */
 
 /* A row's sums run in vectors enough to hide the latency of an addition. */
@@ -3744,41 +3744,47 @@ ATTN_INLINE_ void ATTN_FN_(norm_put)(const ATTN_FN_(norm_row_) *a, ATTN_VF_ gain
   ATTN_FN_(store)(a->y, c, ATTN_V_FMA_(ATTN_V_FMA_(t, a->by, a->plus), gain, bias), w, ATTN_F32);
 }
 
-/* One vector of the rows a and b, which share the loads of gain and bias; b null: of a. */
+/* One vector of the rows a and b, which share the loads of gain, plus lift, and bias; b null: of a. */
 ATTN_INLINE_ void ATTN_FN_(norm_make)(const ATTN_FN_(norm_row_) *a, const ATTN_FN_(norm_row_) *b,
-                                      const float *gain, const float *bias, int64_t c, int w) {
-  const ATTN_VF_ f = gain ? ATTN_FN_(load)(gain, c, w, ATTN_F32) : ATTN_V_SET1_(1.0f);
+                                      const float *gain, ATTN_VF_ lift, const float *bias,
+                                      int64_t c, int w) {
+  const ATTN_VF_ f =
+      gain ? ATTN_V_ADD_(ATTN_FN_(load)(gain, c, w, ATTN_F32), lift) : ATTN_V_SET1_(1.0f);
   const ATTN_VF_ more = bias ? ATTN_FN_(load)(bias, c, w, ATTN_F32) : ATTN_V_ZERO_();
   ATTN_FN_(norm_put)(a, f, more, c, w);
   if (b) ATTN_FN_(norm_put)(b, f, more, c, w);
 }
 
 ATTN_INLINE_ void ATTN_FN_(norm_write)(const ATTN_FN_(norm_row_) *a, const ATTN_FN_(norm_row_) *b,
-                                       const float *gain, const float *bias, int64_t n) {
+                                       const float *gain, float less, const float *bias,
+                                       int64_t n) {
+  const ATTN_VF_ lift = ATTN_V_SET1_(less);
   int64_t c = 0;
   for (; c + 2 * ATTN_W_ <= n; c += 2 * ATTN_W_) {
-    ATTN_FN_(norm_make)(a, b, gain, bias, c, ATTN_W_);
-    ATTN_FN_(norm_make)(a, b, gain, bias, c + ATTN_W_, ATTN_W_);
+    ATTN_FN_(norm_make)(a, b, gain, lift, bias, c, ATTN_W_);
+    ATTN_FN_(norm_make)(a, b, gain, lift, bias, c + ATTN_W_, ATTN_W_);
   }
-  for (; c < n; c += ATTN_W_) ATTN_FN_(norm_make)(a, b, gain, bias, c, ATTN_FN_(lanes_left)(n, c));
+  for (; c < n; c += ATTN_W_)
+    ATTN_FN_(norm_make)(a, b, gain, lift, bias, c, ATTN_FN_(lanes_left)(n, c));
 }
 
 ATTN_INLINE_ void ATTN_FN_(norm_last)(const ATTN_FN_(norm_row_) *a, const ATTN_FN_(norm_row_) *b,
                                       const attn_norm *norm, int64_t n) {
+  const float less = norm->gain_less_one ? 1.0f : -0.0f;
   if (norm->gain && norm->bias)
-    ATTN_FN_(norm_write)(a, b, norm->gain, norm->bias, n);
+    ATTN_FN_(norm_write)(a, b, norm->gain, less, norm->bias, n);
   else if (norm->gain)
-    ATTN_FN_(norm_write)(a, b, norm->gain, NULL, n);
+    ATTN_FN_(norm_write)(a, b, norm->gain, less, NULL, n);
   else
-    ATTN_FN_(norm_write)(a, b, NULL, norm->bias, n);
+    ATTN_FN_(norm_write)(a, b, NULL, less, norm->bias, n);
 }
 
 /* What belongs to a row is made in lanes, a vector of rows at a time: of sums s and squares q about a shift,
  * how far the mean is from it, and v = variance + eps. Returns the lanes where v is more than rounding: it
- * is within what floats hold, and not much less than what was subtracted. */
+ * is within what floats hold, and not much less than what was subtracted. RMS: the mean counts as 0. */
 ATTN_INLINE_ uint64_t ATTN_FN_(norm_judge)(ATTN_VF_ *off, ATTN_VF_ *v, ATTN_VF_ *s, ATTN_VF_ *q,
-                                           ATTN_VF_ n, ATTN_VF_ eps) {
-  const ATTN_VF_ zero = ATTN_V_ZERO_(), d = ATTN_V_DIV_(ATTN_V_SUMS_(s), n);
+                                           ATTN_VF_ n, ATTN_VF_ eps, int rms) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), d = rms ? zero : ATTN_V_DIV_(ATTN_V_SUMS_(s), n);
   ATTN_VF_ t = ATTN_V_FMA_(ATTN_V_SUB_(zero, d), d, ATTN_V_DIV_(ATTN_V_SUMS_(q), n));
   t = ATTN_V_ADD_(ATTN_V_MAX_(zero, t), eps);
   *off = d, *v = t;
@@ -3791,7 +3797,7 @@ ATTN_INLINE_ uint64_t ATTN_FN_(norm_judge)(ATTN_VF_ *off, ATTN_VF_ *v, ATTN_VF_ 
  * mean is large against their deviation. from: where the rows stand afterwards. */
 ATTN_INLINE_ void ATTN_FN_(norm_first)(ATTN_FN_(norm_group_) *g, const attn_norm_rows_ *a,
                                        const attn_norm_rows_ *from, float *to, int64_t to_stride,
-                                       int r0, int some, float e) {
+                                       int r0, int some, float e, int rms) {
   const ATTN_VF_ zero = ATTN_V_ZERO_(), n = ATTN_V_SET1_((float)a->n), eps = ATTN_V_SET1_(e);
   const int adds = a->more || a->sum;
   ATTN_VF_ s[ATTN_W_], q[ATTN_W_], off, v, less = zero;
@@ -3802,7 +3808,7 @@ ATTN_INLINE_ void ATTN_FN_(norm_first)(ATTN_FN_(norm_group_) *g, const attn_norm
       ATTN_FN_(norm_moments)(s + r, q + r, a, to, to_stride, r0 + r, 0.0f, ATTN_FN_(norm_adds));
     else
       ATTN_FN_(norm_moments)(s + r, q + r, a, to, to_stride, r0 + r, 0.0f, ATTN_FN_(norm_plain));
-  uint64_t bad = ~ATTN_FN_(norm_judge)(&off, &v, s, q, n, eps) & (((uint64_t)1 << some) - 1);
+  uint64_t bad = ~ATTN_FN_(norm_judge)(&off, &v, s, q, n, eps, rms) & (((uint64_t)1 << some) - 1);
   ATTN_V_STORE_(g->mean, off);
   if (ATTN_RARE_(bad)) {
     const ATTN_VM_ again = ATTN_V_BITS_(bad);
@@ -3813,7 +3819,7 @@ ATTN_INLINE_ void ATTN_FN_(norm_first)(ATTN_FN_(norm_group_) *g, const attn_norm
                                ATTN_FN_(norm_centred));
       else
         s[r] = q[r] = zero;
-    bad &= ~ATTN_FN_(norm_judge)(&off, &u, s, q, n, eps);
+    bad &= ~ATTN_FN_(norm_judge)(&off, &u, s, q, n, eps, rms);
     v = ATTN_V_SELECT_(again, u, v);
     less = ATTN_V_SELECT_(again, ATTN_V_SUB_(zero, off), zero);
   }
@@ -3849,7 +3855,8 @@ ATTN_INLINE_ void ATTN_FN_(norm_quiet)(const attn_norm_rows_ *a, int rows, uint6
 /* A group is as many rows as a vector, fewer where two groups fill the first cache. The first pass runs
  * before the last one of the group before: its chain of divisions waits beside their work. */
 ATTN_FUNC_ uint64_t ATTN_FN_(norm)(const attn_norm_rows_ *a, int rows, const attn_norm *norm) {
-  const float eps = norm->eps == 0.0f ? 1e-5f : norm->eps;
+  const int rms = norm->kind == ATTN_NORM_RMS;
+  const float eps = norm->eps != 0.0f ? norm->eps : rms ? 1e-6f : 1e-5f;
   const int fit = a->n <= 192 ? 16 : a->n <= 384 ? 8 : 2, most = fit < ATTN_W_ ? fit : ATTN_W_;
   float *to = a->sum ? a->sum : a->y;
   const int64_t to_stride = a->sum ? a->sum_stride : a->y_stride;
@@ -3861,7 +3868,7 @@ ATTN_FUNC_ uint64_t ATTN_FN_(norm)(const attn_norm_rows_ *a, int rows, const att
     const int done = r - most, end = r < rows ? r : rows;
     if (r < rows)
       ATTN_FN_(norm_first)(&group[r / most % 2], a, &from, to, to_stride, r,
-                           rows - r < most ? rows - r : most, eps);
+                           rows - r < most ? rows - r : most, eps, rms);
     const ATTN_FN_(norm_group_) *g = &group[(r / most + 1) % 2];
     for (int i = done < 0 ? 0 : done, two; i < end; i += 1 + two) {
       const uint64_t bad = g->bad >> (i - done);
@@ -6033,7 +6040,7 @@ ATTN_DEF size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
 /* <<< attn/api/calls/gemm.h */
 /* >>> attn/api/calls/norm.h */
 /* --- rows between dense products -----------------------------------------------------------------
- * Layer norm with the residual sum before it, activations and gates: one pass over rows each.
+ * Layer norm and RMS norm with the residual sum before them, activations and gates: one pass over rows each.
  *
  * Rules the calls share. Tensors are [B,H,T,n], each f32, f16 or bf16 by itself and of any strides;
  * inputs may have batch 1 and heads 1, which stand for all. Aliasing: an output may be one of the inputs
@@ -6043,10 +6050,19 @@ ATTN_DEF size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
  * ENV, CTX, ALIGN; outputs untouched. NaN is stored as the one default NaN. Determinism: the same bits on
  * avx2, avx512 and neon and for any number of workers; a row's bits depend on nothing but the row. */
 
-/* LN(x) = (x - mean) / sqrt(variance + eps) gain + bias over the columns of a row. */
+/* What the rows of a norm are divided by, and what is taken off before. */
+typedef enum attn_norm_kind {
+  ATTN_NORM_LAYER = 0, /* (x - mean) / sqrt(variance + eps) gain + bias over the columns of a row */
+  ATTN_NORM_RMS,       /* x / sqrt(mean of x^2 + eps) gain + bias */
+  ATTN_NORM_COUNT
+} attn_norm_kind;
+
+/* A norm of rows, wherever a call has one; {0} is layer norm without gain and bias. */
 typedef struct attn_norm {
   const float *gain, *bias; /* [n]; null = 1, 0 */
-  float eps;                /* > 0; 0 = 1e-5 */
+  float eps;                /* > 0; 0 = 1e-5, of RMS 1e-6 */
+  attn_norm_kind kind;
+  int gain_less_one; /* 1: gain holds what is to be added to 1, as checkpoints of Gemma have it */
 } attn_norm;
 
 #if ATTN_HAS_DENSE
@@ -6056,7 +6072,8 @@ typedef struct attn_layer_norm_params {
   attn_tensor sum;      /* out, optional: x + residual */
 } attn_layer_norm_params;
 
-/* y = LN(x + residual), the mean and the variance being those of the n columns (by n, not n - 1):
+/* y = LN(x + residual), the mean and the variance being those of the n columns (by n, not n - 1); params.norm.kind is
+ * not read:
  *
  *   s = x + residual,  m = sum_c s_c / n,  v = sum_c (s_c - m)^2 / n
  *   y_c = (s_c - m) / sqrt(v + eps) gain_c + bias_c,  sum_c = s_c
@@ -6073,6 +6090,19 @@ ATTN_DEF attn_status attn_layer_norm(attn_tensor y, attn_tensor x,
 ATTN_DEF size_t attn_layer_norm_workspace(attn_tensor y, attn_tensor x,
                                           const attn_layer_norm_params *params,
                                           const attn_ctx *ctx);
+
+/* y = RMS(x + residual), layer norm without the mean; params.norm.kind is not read, and all else is as above:
+ *
+ *   s = x + residual,  y_c = s_c / sqrt(sum_k s_k^2 / n + eps) gain_c + bias_c,  sum_c = s_c
+ *
+ * A row of zeros gives bias. NaN in a row makes all of it NaN; beside an infinite number, itself NaN, the others are bias.
+ * Error: below 8 2^-24 |s_c| / sqrt(mean of s^2 + eps) |gain_c|, beside the roundings of s
+ *   and y.
+ * Source: Zhang and Sennrich 2019, arXiv 1910.07467. params null: defaults. */
+ATTN_DEF attn_status attn_rms_norm(attn_tensor y, attn_tensor x,
+                                   const attn_layer_norm_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_rms_norm_workspace(attn_tensor y, attn_tensor x,
+                                        const attn_layer_norm_params *params, const attn_ctx *ctx);
 
 typedef struct attn_activate_params {
   attn_activation activation;
@@ -7170,14 +7200,16 @@ ATTN_DEF size_t attn_multihead_workspace(attn_tensor y, attn_tensor x, attn_tens
 /* api/compose/block.h owns the parts of a block: the weights of its feed-forward and attentions, and what a
  * decoder keeps between steps. */
 
-/* f(x w_1 + b_1) w_2 + b_2, without w_2: f(x w_1 + b_1); row by row. */
+/* h w_2 + b_2, without w_2: h; h = f(x w_1 + b_1), or gated, element by element, f(x w_1 + b_1) (x w_3 + b_3); row by
+ * row. The names of Llama's models: w_1 is gate_proj, w_3 up_proj, w_2 down_proj. */
 typedef struct attn_feed_forward {
   attn_tensor w_1, b_1; /* [1,1,din,dff], [1,1,1,dff]; biases are optional, as everywhere here */
   attn_tensor w_2, b_2; /* optional: [1,1,dff,dout], [1,1,1,dout] */
-  attn_activation activation; /* f; 0 = ATTN_ACT_RELU */
-  int w_transposed;           /* 1: w_1 and w_2 are [1,1,out,in], as in PyTorch checkpoints */
-  attn_compute compute;       /* of both products, as in attn_gemm (not I8) */
+  attn_activation activation; /* f; 0 = ATTN_ACT_RELU, with w_3 ATTN_ACT_SILU */
+  int w_transposed;           /* 1: the weights are [1,1,out,in], as in PyTorch checkpoints */
+  attn_compute compute;       /* of all products, as in attn_gemm (not I8) */
   int compute_prefer;
+  attn_tensor w_3, b_3; /* optional: [1,1,din,dff], [1,1,1,dff]; not in attn_mixer */
 } attn_feed_forward;
 
 /* What stands around the attention of a layer. */
@@ -10793,15 +10825,16 @@ ATTN_DEF size_t attn_gtrxl_workspace(attn_tensor o, attn_tensor h, const attn_gt
  * VALUE, MASK, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN, INDEX; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon and for any number of workers. */
 
-/* y = f(x w_1 + b_1) w_2 + b_2, row by row, in runs of ceil(T / chunks) rows.
+/* y = f(x w_1 + b_1) w_2 + b_2, gated where ff has a w_3, row by row, in runs of ceil(T / chunks) rows.
  *
  * Shapes: x [B,1,T,din], y [B,1,T,dout], as ff says. chunks >= 1, 0 = 1; more chunks than rows are one row
  *   each. The hidden rows f(x w_1 + b_1) exist for one run at a time, and for at most 192 rows, 96 a
  *   worker, whatever chunks is: no T x dff array. The bits are the same for any chunks.
  * Aliasing: y may be x, the same view: in place.
- * Memory: the weights as attn_gemm lays them out, hidden and output rows of a run in f32.
- * Cost: 2 B T (din dff + dff dout) flops. Errors also: RANGE: chunks < 0.
- * Source: Vaswani et al. 2017, arXiv 1706.03762; in runs: Kitaev et al. 2020, arXiv 2001.04451. */
+ * Memory: the weights as attn_gemm lays them out, hidden (twice with w_3) and output rows of a run in f32.
+ * Cost: 2 B T (din dff + dff dout) flops, with w_3 2 B T din dff more. Errors also: RANGE: chunks < 0; NULL: b_2 or b_3
+ *   without its matrix.
+ * Source: Vaswani et al. 2017, arXiv 1706.03762; gated: Shazeer 2020, arXiv 2002.05202; in runs: Kitaev et al. 2020, arXiv 2001.04451. */
 ATTN_DEF attn_status attn_feed_forward_rows(attn_tensor y, attn_tensor x,
                                             const attn_feed_forward *ff, int64_t chunks,
                                             attn_ctx *ctx);
@@ -11840,6 +11873,8 @@ ATTN_DEF size_t attn_nsa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, 
 #define attn_gemm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
 #define attn_layer_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
 #define attn_layer_norm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
+#define attn_rms_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
+#define attn_rms_norm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
 #endif
 #if !ATTN_HAS_DEPTH
 #define attn_calm_calibrate(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DEPTH
@@ -23384,7 +23419,7 @@ ATTN_FUNC_ int attn_softmax_run_(attn_error_ *e, attn_softmax_ *a, attn_ctx *ctx
 }
 /* <<< attn/engine/run.h */
 /* >>> attn/engine/norm.h */
-/* engine/norm.h owns layer norm of rows of floats: the primitive for many rows, and in double
+/* engine/norm.h owns layer norm and RMS norm of rows of floats: the primitive for many rows, and in double
  * what floats cannot square. */
 
 /* Eight sums in f64, joined by halves. */
@@ -23399,11 +23434,15 @@ ATTN_FUNC_ double attn_row_sum_(const float *x, int64_t n, double shift, int squ
 
 /* One row in double; y may be x. */
 ATTN_FUNC_ void attn_norm_exact_(float *y, const float *x, int64_t n, const attn_norm *norm) {
-  const double eps = norm->eps == 0.0f ? 1e-5 : (double)norm->eps, d = (double)n;
-  const double mean = attn_row_sum_(x, n, 0.0, 0) / d;
+  const int rms = norm->kind == ATTN_NORM_RMS;
+  const double eps = norm->eps != 0.0f ? (double)norm->eps : rms ? 1e-6 : 1e-5, d = (double)n;
+  const double mean = rms ? 0.0 : attn_row_sum_(x, n, 0.0, 0) / d;
   const double by = 1.0 / sqrt(attn_row_sum_(x, n, mean, 1) / d + eps);
   for (int64_t c = 0; c < n; c++) {
-    const double t = ((double)x[c] - mean) * by * (norm->gain ? (double)norm->gain[c] : 1.0);
+    /* as the kernel rounds it */
+    const float lift = norm->gain_less_one ? 1.0f : -0.0f,
+                gain = norm->gain ? norm->gain[c] + lift : 1.0f;
+    const double t = ((double)x[c] - mean) * by * (double)gain;
     const float z = (float)(t + (norm->bias ? (double)norm->bias[c] : 0.0));
     y[c] = attn_one_nan_(z);
   }
@@ -25482,6 +25521,7 @@ enum { ATTN_GEMM_DEEP_ = 256 };
 typedef struct attn_gemm_ {
   const attn_table_ *table;
   attn_tensor y, x, bias;
+  attn_tensor gate; /* of compound calls: f32 [B, H, m, n] that the result is multiplied by */
   attn_matrix_ w;
   const attn_low_table_ *low; /* products of bf16 or f16; null: of f32, or */
   attn_coded_ coded;          /* of codes */
@@ -25552,7 +25592,7 @@ ATTN_FUNC_ int64_t attn_gemm_cols_(const attn_gemm_ *a, int workers) {
 /* The items for so many workers, and what one needs for an item, whatever their number. */
 ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   const attn_tensor *y = &a->y;
-  a->finish = a->act != ATTN_ACT_NONE || a->bias.data || a->scale != 1.0f;
+  a->finish = a->act != ATTN_ACT_NONE || a->bias.data || a->scale != 1.0f || a->gate.data;
   a->rows = attn_gemm_rows_(workers);
   a->row_runs = attn_runs_of_(y->len, a->rows);
   a->own_y =
@@ -25598,7 +25638,7 @@ ATTN_FUNC_ int attn_check_codes_scales_(attn_error_ *e, attn_scales *s, const at
 ATTN_FUNC_ void attn_gemm_open_(attn_gemm_ *a, const attn_tensor *y, const attn_tensor *x,
                                 const attn_tensor *w) {
   a->y = *y, a->x = *x, a->w.w = *w;
-  a->bias.data = a->w.packed = NULL, a->w.strip = 0, a->w.run = 0;
+  a->bias.data = a->gate.data = a->w.packed = NULL, a->w.strip = 0, a->w.run = 0;
   a->low = a->w.low = NULL, a->coded.codes = NULL, a->feature = ATTN_FEATURE_NONE;
 }
 
@@ -25783,7 +25823,11 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
                0, NULL, 1, n, a->bias.dtype, NULL);
     for (int64_t r = 0; r < rows; r++) {
       float *row = y + r * stride + c;
-      if (a->finish)
+      if (a->gate.data)
+        attn_on_(dense, f)->act(
+            row, row, (const float *)(const void *)attn_at_(&a->gate, b, h, r0 + r) + c0 + c, n,
+            a->bias.data ? bias : NULL, a->scale, a->act);
+      else if (a->finish)
         attn_on_(dense, f)->activate(row, n, a->bias.data ? bias : NULL, a->scale, a->act);
       else if (ATTN_PART_(LOW, a->low))
         attn_row_one_nan_(f, row, n);
@@ -25851,7 +25895,7 @@ ATTN_PUB_ size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w
 }
 /* <<< attn/calls/gemm.h */
 /* >>> attn/calls/norm.h */
-/* calls/norm.h owns what stands between dense products: layer norm with its residual sum, activations
+/* calls/norm.h owns what stands between dense products: layer norm and RMS norm with their residual sum, activations
  * with a gate; as calls and as steps of other calls. */
 
 /* ---- checks that layers share ---------------------------------------------------------------*/
@@ -25867,6 +25911,10 @@ ATTN_FUNC_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t d
   const char *align = "the gain and bias of a norm must be aligned to their elements";
   if (!(norm->eps >= 0.0f && norm->eps < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "the eps of a norm must be finite and not negative");
+  if (norm->kind != ATTN_NORM_LAYER && norm->kind != ATTN_NORM_RMS)
+    return attn_reject_(e, ATTN_E_RANGE, "the kind of a norm must be an attn_norm_kind");
+  if (norm->gain_less_one != 0 && norm->gain_less_one != 1)
+    return attn_reject_(e, ATTN_E_RANGE, "the gain_less_one of a norm must be 0 or 1");
   more->n += 2;
   return attn_check_array_(e, norm->gain, dm, 4, align, &more->span[more->n - 2]) &&
          attn_check_array_(e, norm->bias, dm, 4, align, &more->span[more->n - 1]);
@@ -26087,8 +26135,8 @@ ATTN_FUNC_ int attn_layer_norm_steps_(attn_stage_ *s, void *job) {
 }
 
 ATTN_FUNC_ attn_status attn_layer_norm_call_(attn_tensor y, attn_tensor x,
-                                             const attn_layer_norm_params *params, attn_ctx *ctx,
-                                             size_t *bytes) {
+                                             const attn_layer_norm_params *params,
+                                             attn_norm_kind kind, attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_between_ a;
   int workers = 1;
@@ -26099,22 +26147,39 @@ ATTN_FUNC_ attn_status attn_layer_norm_call_(attn_tensor y, attn_tensor x,
     if (params->residual.data) a.more = params->residual;
     if (params->sum.data) a.sum = params->sum;
   }
+  a.own.kind = kind;
   if (attn_check_ctx_(&e, ctx, &a.table, &workers)) (void)attn_between_check_(&e, &a, ctx, 1);
   return attn_step_call_(&e, a.table, workers, ctx, attn_layer_norm_steps_, &a,
                          "rows a few at a time", bytes);
 }
 
+ATTN_FUNC_ size_t attn_layer_norm_bytes_(attn_tensor y, attn_tensor x,
+                                         const attn_layer_norm_params *params, attn_norm_kind kind,
+                                         const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  const attn_status status = attn_layer_norm_call_(y, x, params, kind, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
+}
+
 ATTN_PUB_ attn_status attn_layer_norm(attn_tensor y, attn_tensor x,
                                       const attn_layer_norm_params *params, attn_ctx *ctx) {
-  return attn_layer_norm_call_(y, x, params, ctx, NULL);
+  return attn_layer_norm_call_(y, x, params, ATTN_NORM_LAYER, ctx, NULL);
 }
 ATTN_PUB_ size_t attn_layer_norm_workspace(attn_tensor y, attn_tensor x,
                                            const attn_layer_norm_params *params,
                                            const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  const attn_status status = attn_layer_norm_call_(y, x, params, &plain, &bytes);
-  return attn_answer_(status, (int64_t)bytes);
+  return attn_layer_norm_bytes_(y, x, params, ATTN_NORM_LAYER, ctx);
+}
+
+ATTN_PUB_ attn_status attn_rms_norm(attn_tensor y, attn_tensor x,
+                                    const attn_layer_norm_params *params, attn_ctx *ctx) {
+  return attn_layer_norm_call_(y, x, params, ATTN_NORM_RMS, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_rms_norm_workspace(attn_tensor y, attn_tensor x,
+                                         const attn_layer_norm_params *params,
+                                         const attn_ctx *ctx) {
+  return attn_layer_norm_bytes_(y, x, params, ATTN_NORM_RMS, ctx);
 }
 
 ATTN_FUNC_ int attn_activate_steps_(attn_stage_ *s, void *job) {
@@ -33618,10 +33683,11 @@ ATTN_COLD_ int attn_check_cut_(attn_error_ *e, const int32_t *len, int64_t b, in
          attn_check_lens_(e, len, b, most, range);
 }
 
-enum { ATTN_FEED_OPERANDS_ = 4 };
+enum { ATTN_FEED_OPERANDS_ = 6 };
 
 ATTN_COLD_ void attn_feed_turn_(attn_feed_forward *ff) {
   attn_turn_(&ff->w_1, ff->w_transposed), attn_turn_(&ff->w_2, ff->w_transposed);
+  attn_turn_(&ff->w_3, ff->w_transposed);
 }
 
 /* What its products are made of; takes: the call has others than f32. */
@@ -33633,20 +33699,29 @@ ATTN_COLD_ int attn_feed_compute_(attn_error_ *e, const attn_feed_forward *ff,
                             &feature);
 }
 
+/* What 0 stands for. */
+ATTN_COLD_ attn_activation attn_feed_default_(const attn_feed_forward *ff) {
+  return ff->w_3.data ? ATTN_ACT_SILU : ATTN_ACT_RELU;
+}
+
 /* Feed-forward from din to dout columns. */
 ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const attn_table_ *table,
                                 attn_place_ at, int64_t din, int64_t dout, attn_operand_ *op) {
-#define ATTN_FEED_(at)                                                                   \
-  {                                                                                      \
-    {ATTN_SAID_IN_OUT_(at "w_1", "din", "dff (dout without w_2)"),                       \
-     ATTN_SAID_(at "b_1", "[1, 1, 1, dff]"), ATTN_SAID_IN_OUT_(at "w_2", "dff", "dout"), \
-     ATTN_SAID_(at "b_2", "[1, 1, 1, dout]")},                                           \
-        at "w_2 must not be null where " at "b_2 is there",                              \
-        at "activation must be an attn_activation"                                       \
+#define ATTN_FEED_(at)                                             \
+  {                                                                \
+    {ATTN_SAID_IN_OUT_(at "w_1", "din", "dff (dout without w_2)"), \
+     ATTN_SAID_(at "b_1", "[1, 1, 1, dff]"),                       \
+     ATTN_SAID_IN_OUT_(at "w_2", "dff", "dout"),                   \
+     ATTN_SAID_(at "b_2", "[1, 1, 1, dout]"),                      \
+     ATTN_SAID_IN_OUT_(at "w_3", "din", "dff"),                    \
+     ATTN_SAID_(at "b_3", "[1, 1, 1, dff]")},                      \
+        {at "w_2 must not be null where " at "b_2 is there",       \
+         at "w_3 must not be null where " at "b_3 is there"},      \
+        at "activation must be an attn_activation"                 \
   }
   static const struct {
     attn_said_ rule[ATTN_FEED_OPERANDS_];
-    const char *alone, *activation;
+    const char *alone[2], *activation;
   } say[ATTN_PLACES_] = {ATTN_FEED_("ff."), ATTN_FEED_("params.induce.ff."),
                          ATTN_FEED_("params.restore.ff."), ATTN_FEED_("params.block.ff."),
                          ATTN_FEED_("params.before.")};
@@ -33657,10 +33732,13 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const att
   op[1] = attn_bias_(&ff->b_1, &say[at].rule[1], ATTN_OPTIONAL_, dff);
   op[2] = attn_weight_(&ff->w_2, &say[at].rule[2], ATTN_OPTIONAL_, dff, dout);
   op[3] = attn_bias_(&ff->b_2, &say[at].rule[3], ATTN_OPTIONAL_, dout);
+  op[4] = attn_weight_(&ff->w_3, &say[at].rule[4], ATTN_OPTIONAL_, din, dff);
+  op[5] = attn_bias_(&ff->b_3, &say[at].rule[5], ATTN_OPTIONAL_, dff);
   for (int i = 0; i < ATTN_FEED_OPERANDS_; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
-  if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone);
-  return attn_check_activation_(e, &ff->activation, ATTN_ACT_RELU, say[at].activation) &&
+  if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[0]);
+  if (ff->b_3.data && !ff->w_3.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[1]);
+  return attn_check_activation_(e, &ff->activation, attn_feed_default_(ff), say[at].activation) &&
          attn_feed_compute_(e, ff, table, 1, ATTN_COMPUTE_WORDS_("ff.compute"));
 }
 
@@ -33687,38 +33765,66 @@ ATTN_COLD_ int64_t attn_layer_rows_(int64_t n) {
   return n < ATTN_LAYER_ROWS_ ? n : (int64_t)ATTN_LAYER_ROWS_;
 }
 
-/* What lies between the products of a feed-forward over so many rows. */
+/* What lies between the products of a feed-forward over so many rows: the hidden ones, beside them those of w_3. */
 ATTN_COLD_ attn_tensor attn_stage_middle_(attn_stage_ *s, const attn_feed_forward *ff,
                                           int64_t batch, int64_t rows) {
-  if (!ff->w_2.data) return attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
-  return attn_stage_tensor_(s, batch, 1, rows, ff->w_1.dim);
+  if (!ff->w_2.data && !ff->w_3.data) return attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  return attn_stage_tensor_(s, batch, 1, rows, attn_mul_(ff->w_1.dim, ff->w_3.data ? 2 : 1));
 }
 
 /* y = ff(x) */
 ATTN_COLD_ int attn_stage_feed_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor middle,
                                 const attn_feed_forward *ff) {
   attn_gemm_params p;
+  attn_tensor up, hidden = y;
   memset(&p, 0, sizeof p);
   p.compute = ff->compute, p.compute_prefer = ff->compute_prefer;
-  p.bias = ff->b_1, p.activation = ff->activation, middle.len = x.len;
-  if (!attn_stage_gemm_(s, ff->w_2.data ? middle : y, x, ff->w_1, &p)) return 0;
-  p.bias = ff->b_2, p.activation = ATTN_ACT_NONE;
-  return !ff->w_2.data || attn_stage_gemm_(s, y, middle, ff->w_2, &p);
+  middle.len = x.len, up = middle;
+  if (middle.data) hidden = middle, hidden.dim = ff->w_1.dim;
+  p.bias = ff->b_1, p.activation = ff->activation;
+  if (!attn_stage_gemm_(s, hidden, x, ff->w_1, &p)) return 0;
+  p.activation = ATTN_ACT_NONE;
+  if (ff->w_3.data) {
+    up.data = (float *)middle.data + hidden.dim, up.dim = hidden.dim;
+    p.bias = ff->b_3;
+    if (!attn_stage_gemm_(s, up, x, ff->w_3, &p) ||
+        !attn_stage_activate_(s, ff->w_2.data ? hidden : y, hidden, up, ATTN_ACT_NONE))
+      return 0;
+  }
+  p.bias = ff->b_2;
+  return !ff->w_2.data || attn_stage_gemm_(s, y, hidden, ff->w_2, &p);
 }
 /* <<< attn/compose/dense.h */
 /* >>> attn/compose/feed_forward.h */
 /* compose/feed_forward.h owns the feed-forward over many rows: weights are laid out once, then runs of
  * rows go through both products while their hidden rows are in the second cache. */
 
-/* y = act(x w + bias) for a matrix that has been laid out; one batch entry. */
-ATTN_COLD_ int attn_stage_laid_(attn_stage_ *s, attn_tensor y, attn_tensor x, const attn_matrix_ *w,
-                                attn_tensor bias, attn_activation act) {
+/* y = act(x w + bias) gate for a matrix that has been laid out; one batch entry. bias and gate may be absent. */
+ATTN_COLD_ int attn_stage_gated_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+                                 const attn_matrix_ *w, attn_tensor bias, attn_activation act,
+                                 attn_tensor gate) {
   attn_gemm_ a;
   memset(&a, 0, sizeof a);
-  a.table = s->table, a.y = y, a.x = x, a.bias = bias, a.w = *w, a.scale = 1.0f, a.act = (int)act;
+  a.table = s->table, a.y = y, a.x = x, a.bias = bias, a.gate = gate;
+  a.w = *w, a.scale = 1.0f, a.act = (int)act;
   a.low = w->low;
   attn_gemm_cut_(&a, s->workers);
   return attn_stage_for_(s, a.items, attn_gemm_item_, &a, a.own_bytes, &a.own);
+}
+
+ATTN_COLD_ int attn_stage_laid_(attn_stage_ *s, attn_tensor y, attn_tensor x, const attn_matrix_ *w,
+                                attn_tensor bias, attn_activation act) {
+  return attn_stage_gated_(s, y, x, w, bias, act, attn_view_(NULL, ATTN_F32, 0, 0, 0, 0));
+}
+
+/* The hidden rows of a feed-forward: up is room for x w_3 + b_3, absent without w_3. */
+ATTN_COLD_ int attn_stage_hidden_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+                                  const attn_feed_forward *ff, const attn_matrix_ *w_1,
+                                  const attn_matrix_ *w_3, attn_tensor up) {
+  const attn_activation act =
+      ff->activation == ATTN_ACT_DEFAULT ? attn_feed_default_(ff) : ff->activation;
+  return (!up.data || attn_stage_laid_(s, up, x, w_3, ff->b_3, ATTN_ACT_NONE)) &&
+         attn_stage_gated_(s, y, x, w_1, ff->b_1, act, up);
 }
 
 /* A matrix for products with so many rows in all, laid out until `used` goes back; ff: says what these are made of,
@@ -33752,18 +33858,20 @@ ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tens
                                         const attn_feed_forward *ff, int64_t chunks,
                                         attn_sublayer kind, const attn_norm *norm) {
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
-  const attn_activation act = ff->activation == ATTN_ACT_DEFAULT ? ATTN_ACT_RELU : ff->activation;
   const int64_t mark = s->used, most = attn_feed_run_(s, x.len, chunks);
-  const int two = ff->w_2.data != NULL, pre = kind == ATTN_SUBLAYER_PRE;
+  const int two = ff->w_2.data != NULL, gated = ff->w_3.data != NULL;
+  const int pre = kind == ATTN_SUBLAYER_PRE;
   const int aside = kind != ATTN_SUBLAYER_PLAIN || (!two && attn_same_view_(&y, &x));
   if (x.len == 0 || x.batch == 0) return 1;
   if (x.batch > 1 && attn_gemm_flat_(&x) && attn_gemm_flat_(&y))
     x = attn_gemm_flatten_(x), y = attn_gemm_flatten_(y);
   const int64_t rows = attn_mul_(x.batch, x.len), run = x.len < most ? x.len : most;
   const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows, ff);
+  const attn_matrix_ w_3 = gated ? attn_stage_lay_(s, ff->w_3, rows, ff) : w_1;
   const attn_matrix_ w_2 = two ? attn_stage_lay_(s, ff->w_2, rows, ff) : w_1;
   const attn_tensor normal = pre ? attn_stage_tensor_(s, 1, 1, run, x.dim) : none;
   const attn_tensor hidden = two ? attn_multihead_rows_(s, 1, run, w_1.n) : none;
+  const attn_tensor up = gated ? attn_multihead_rows_(s, 1, run, w_1.n) : none;
   const attn_tensor out = aside ? attn_stage_tensor_(s, 1, 1, run, y.dim) : none;
   for (int64_t b = 0; b < x.batch; b++) {
     for (int64_t i = 0, n; i < x.len; i += n) {
@@ -33774,7 +33882,8 @@ ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tens
       const attn_tensor in = pre ? attn_stage_rows_(normal, 0, n) : from;
       const attn_tensor middle = two ? attn_stage_rows_(hidden, 0, n) : made;
       if ((pre && !attn_stage_norm_(s, in, from, none, norm)) ||
-          !attn_stage_laid_(s, middle, in, &w_1, ff->b_1, act) ||
+          !attn_stage_hidden_(s, middle, in, ff, &w_1, &w_3,
+                              gated ? attn_stage_rows_(up, 0, n) : none) ||
           (two && !attn_stage_laid_(s, made, middle, &w_2, ff->b_2, ATTN_ACT_NONE)) ||
           (aside && !attn_stage_norm_(s, to, made, kind == ATTN_SUBLAYER_PLAIN ? none : from,
                                       kind == ATTN_SUBLAYER_POST ? norm : NULL)))
@@ -39340,7 +39449,7 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
 /* Up to 64 rows of n: each step for all of them, since one row's steps wait for each other. */
 ATTN_FUNC_ void attn_routing_norm_(const attn_table_ *f, float *x, int64_t n, int rows,
                                    attn_routing_norm norm) {
-  static const attn_norm layer = {NULL, NULL, 1e-6f};
+  static const attn_norm layer = {NULL, NULL, 1e-6f, ATTN_NORM_LAYER, 0};
   float t[2], shift[ATTN_TILE_], by[ATTN_TILE_], plus[ATTN_TILE_];
   double scale[ATTN_TILE_];
   const double d = (double)n;
@@ -49273,7 +49382,7 @@ ATTN_FUNC_ void attn_average_row_(void *job, int worker, int64_t index) {
     a->table->blend(row, row, attn_at_(&a->y, b, 0, a->t0 + t), ATTN_F32, ATTN_F32, a->y.dtype, d,
                     1.0f, 1.0f);
   if (a->p.out == ATTN_AVERAGE_NORM) {
-    const attn_norm norm = {a->p.gain, a->p.bias, a->p.eps};
+    const attn_norm norm = {a->p.gain, a->p.bias, a->p.eps, ATTN_NORM_LAYER, 0};
     attn_row_norm_(a->table, row, d, &norm);
   }
   a->table->blend(attn_at_(&a->o, b, 0, a->t0 + t), row, NULL, a->o.dtype, ATTN_F32, ATTN_F32, d,
@@ -55452,10 +55561,12 @@ ATTN_COLD_ int attn_gtrxl_steps_(attn_stage_ *s, void *job) {
   const int64_t most = attn_layer_rows_(h.len);
   const attn_matrix_ w_o = attn_stage_lay_(s, j->layer.p.w_o, rows, NULL);
   const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows, ff);
+  const attn_matrix_ w_3 = ff->w_3.data ? attn_stage_lay_(s, ff->w_3, rows, ff) : w_1;
   const attn_matrix_ w_2 = attn_stage_lay_(s, ff->w_2, rows, ff);
   const attn_tensor skip = attn_stage_tensor_(s, 1, 1, most, dm);
   const attn_tensor side = attn_stage_tensor_(s, 1, 1, most, dm);
   const attn_tensor hidden = attn_stage_tensor_(s, 1, 1, most, w_1.n);
+  const attn_tensor up = ff->w_3.data ? attn_stage_tensor_(s, 1, 1, most, w_1.n) : none;
   for (int64_t b = 0; b < h.batch; b++) {
     for (int64_t i = 0, n; i < h.len; i += n) {
       n = h.len - i < most ? h.len - i : most;
@@ -55467,7 +55578,8 @@ ATTN_COLD_ int attn_gtrxl_steps_(attn_stage_ *s, void *job) {
       if (!attn_stage_laid_(s, y, each, &w_o, j->layer.p.b_o, ATTN_ACT_RELU) ||
           !attn_stage_gtrxl_(s, x, in, y, &p->gate_1) ||
           !attn_stage_norm_(s, y, x, none, &p->norm_ff) ||
-          !attn_stage_laid_(s, mid, y, &w_1, ff->b_1, ff->activation) ||
+          !attn_stage_hidden_(s, mid, y, ff, &w_1, &w_3,
+                              up.data ? attn_stage_rows_(up, 0, n) : none) ||
           !attn_stage_laid_(s, y, mid, &w_2, ff->b_2, ATTN_ACT_RELU) ||
           !attn_stage_gtrxl_(s, out, x, y, &p->gate_2))
         return 0;
@@ -57106,14 +57218,14 @@ ATTN_COLD_ int attn_check_placeless_(attn_error_ *e, const attn_multihead_params
 }
 
 /* What the tensors and arrays of a block span. */
-enum { ATTN_BLOCK_SPANS_ = 30 };
+enum { ATTN_BLOCK_SPANS_ = 32 };
 ATTN_COLD_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int64_t batch,
                                  attn_span_ span[ATTN_BLOCK_SPANS_]) {
   static const char w[] = ATTN_WORDS_("params");
   const char *align = "lengths and sinks must be aligned to their elements";
   const attn_multihead_params *m[2] = {&p->self, &p->cross};
   const attn_norm *norm[3] = {&p->norm_self, &p->norm_cross, &p->norm_ff};
-  attn_tensor t[20];
+  attn_tensor t[22];
   attn_arrays_ more;
   int n = 0;
   memset(&more, 0, sizeof more);
@@ -57122,6 +57234,7 @@ ATTN_COLD_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int
     t[n++] = m[i]->b_q, t[n++] = m[i]->b_k, t[n++] = m[i]->b_v, t[n++] = m[i]->b_o;
   }
   t[n++] = p->ff.w_1, t[n++] = p->ff.b_1, t[n++] = p->ff.w_2, t[n++] = p->ff.b_2;
+  t[n++] = p->ff.w_3, t[n++] = p->ff.b_3;
   for (int i = 0; i < n; i++) {
     span[i].lo = span[i].hi = 0;
     if (t[i].data && !attn_check_tensor_(e, &t[i], w, &span[i])) return 0;
@@ -58938,11 +59051,12 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
     {ATTN_WORDS_(at "w_1"), ATTN_WORDS_(at "b_1"), ATTN_WORDS_(at "w_2"), ATTN_WORDS_(at "b_2")}, \
         {ATTN_IN_OUT_(at "w_1", n, "."), at "b_1 must be [1, 1, 1, the width of w_1]",            \
          ATTN_IN_OUT_(at "w_2", "the width of w_1", n), at "b_2 must be [1, 1, 1, " n "]"},       \
-        at "activation must be an attn_activation", ATTN_COMPUTE_WORDS_(at "compute")             \
+        at "activation must be an attn_activation", ATTN_COMPUTE_WORDS_(at "compute"),            \
+        at "w_3 and b_3 must be absent"                                                           \
   }
   static const struct {
     const char *words[4];
-    const char *rule[4], *activation, *compute;
+    const char *rule[4], *activation, *compute, *gated;
   } said[] = {ATTN_NET_("params.token.", "x.len"), ATTN_NET_("params.channel.", "x.dim")};
 #undef ATTN_NET_
   const int at = channel != 0;
@@ -58957,7 +59071,8 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
          attn_check_argument_(e, l, &f->b_2, said[at].words[3], ATTN_OPTIONAL_, 1, 1, 1, in,
                               said[at].rule[3]) &&
          attn_check_activation_(e, &f->activation, ATTN_ACT_GELU, said[at].activation) &&
-         attn_feed_compute_(e, f, table, 0, said[at].compute);
+         attn_feed_compute_(e, f, table, 0, said[at].compute) &&
+         (!(f->w_3.data || f->b_3.data) || attn_reject_(e, ATTN_E_RANGE, said[at].gated));
 }
 
 ATTN_COLD_ int attn_mixer_check_(attn_error_ *e, attn_mixer_job_ *j, const attn_ctx *ctx,

@@ -143,8 +143,9 @@ static const uint64_t golden[] = {
     0xbc0c95f421f707e2u, /* softpick weights */
     0x49b4c572ba12fe81u, /* forgetting */
     0xb6bdbe420b68b7aau, /* stick weights */
-    0x4f394b18232aba17u, /* moba */
-    0x22b4e72e8096ff50u, /* quest */
-    0x19b39b01891b0128u, /* dsa */
-    0x03cf777c3e4c76f6u, /* nsa */
+    0xe0158ab977a04859u, /* rms norm */
+    0x4d0164eb59038fa0u, /* moba */
+    0x4a8b60f301d89c1fu, /* quest */
+    0x16ffafdb9e02eb39u, /* dsa */
+    0x3417e85774394cf1u, /* nsa */
 };

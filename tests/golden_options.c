@@ -319,6 +319,15 @@ static attn_status stick_weights(attn_tensor o, attn_tensor lse, test_rng *rng, 
   return reshaped_call(o, lse, rng, ctx, ATTN_RESHAPE_STICK);
 }
 
+static attn_status rms_norm(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  (void)lse;
+  attn_layer_norm_params p;
+  memset(&p, 0, sizeof p);
+  p.norm.gain = test_floats(200, 1, rng), p.norm.gain_less_one = 1;
+  p.residual = golden_exact(rng, 1, 7, 200);
+  return attn_rms_norm(golden_rows(o, 0, 7, 200), golden_exact(rng, 1, 7, 200), &p, ctx);
+}
+
 const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"routing learned", routing_learned},
                                       {"sinkhorn null", sinkhorn_null},
@@ -341,4 +350,5 @@ const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"softpick weights", softpick_weights},
                                       {"forgetting", forgetting},
                                       {"stick weights", stick_weights},
+                                      {"rms norm", rms_norm},
                                       {NULL, NULL}};

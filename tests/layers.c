@@ -48,26 +48,39 @@ cube rows_norm(const cube *a, const cube *b, const attn_norm *norm) {
     double *o = cube_at(&y, n, 0, i), mean = 0, variance = 0;
     for (int64_t c = 0; c < dm; c++) o[c] = left[c] + (b ? right[c] : 0), mean += o[c];
     if (!norm) continue;
-    mean /= (double)dm;
+    const int rms = norm->kind == ATTN_NORM_RMS;
+    const double eps = norm->eps != 0 ? (double)norm->eps : rms ? 1e-6 : 1e-5;
+    mean = rms ? 0 : mean / (double)dm;
     for (int64_t c = 0; c < dm; c++) variance += (o[c] - mean) * (o[c] - mean) / (double)dm;
     for (int64_t c = 0; c < dm; c++) {
-      o[c] = (o[c] - mean) / sqrt(variance + (norm->eps == 0 ? 1e-5 : (double)norm->eps));
-      if (norm->gain) o[c] *= (double)norm->gain[c];
+      o[c] = (o[c] - mean) / sqrt(variance + eps);
+      if (norm->gain) o[c] *= (double)norm->gain[c] + norm->gain_less_one;
       if (norm->bias) o[c] += (double)norm->bias[c];
     }
   }
   return y;
 }
 
-cube rows_feed(const cube *x, const attn_feed_forward *ff) {
-  cube y = rows_dense(x, &ff->w_1, &ff->b_1);
-  for (int64_t n = 0; n < y.batch * y.len * y.dim; n++) {
-    const double t = y.data[n];
-    y.data[n] = ff->activation == ATTN_ACT_NONE   ? t
-                : ff->activation == ATTN_ACT_TANH ? tanh(t)
-                : t > 0                           ? t
-                                                  : 0;
+static double activation(double t, attn_activation act) {
+  const double cubic = t + 0.044715 * t * t * t;
+  switch (act) {
+    case ATTN_ACT_GELU: return t * erfc(-t / sqrt(2)) / 2;
+    case ATTN_ACT_GELU_TANH: return t / 2 * (1 + tanh(sqrt(2 / acos(-1)) * cubic));
+    case ATTN_ACT_SILU: return t / (1 + exp(-t));
+    case ATTN_ACT_TANH: return tanh(t);
+    case ATTN_ACT_NONE: return t;
+    default: return t > 0 ? t : 0;
   }
+}
+
+cube rows_feed(const cube *x, const attn_feed_forward *ff) {
+  const int gated = ff->w_3.data != NULL;
+  attn_activation act = ff->activation;
+  cube y = rows_dense(x, &ff->w_1, &ff->b_1), up = y;
+  if (gated) up = rows_dense(x, &ff->w_3, &ff->b_3);
+  if (gated && act == ATTN_ACT_DEFAULT) act = ATTN_ACT_SILU;
+  for (int64_t n = 0; n < y.batch * y.len * y.dim; n++)
+    y.data[n] = activation(y.data[n], act) * (gated ? up.data[n] : 1);
   return ff->w_2.data ? rows_dense(&y, &ff->w_2, &ff->b_2) : y;
 }
 
@@ -80,11 +93,16 @@ attn_feed_forward drawn_feed(int64_t din, int64_t dff, int64_t dout, int bias, a
   if (bias) ff.b_1 = drawn(ATTN_F32, TEST_BHTD, 1, 1, 1, mid, 0.5, rng);
   if (dff) ff.w_2 = drawn(ATTN_F32, TEST_NEGATIVE, 1, 1, dff, dout, 1 / sqrt((double)dff), rng);
   if (dff && bias) ff.b_2 = drawn(type, TEST_BHTD, 1, 1, 1, dout, 0.5, rng);
+  if (test_range(rng, 0, 2)) return ff;
+  ff.w_3 = drawn(type, TEST_NEGATIVE, 1, 1, din, mid, 1 / sqrt((double)din), rng);
+  if (bias) ff.b_3 = drawn(ATTN_BF16, TEST_PADDED, 1, 1, 1, mid, 0.5, rng);
   return ff;
 }
 
 attn_norm drawn_norm(int64_t dm, test_rng *rng) {
-  attn_norm n = {NULL, NULL, 0};
+  attn_norm n;
+  memset(&n, 0, sizeof n);
+  if (test_range(rng, 0, 1)) n.kind = ATTN_NORM_RMS, n.gain_less_one = (int)test_range(rng, 0, 1);
   n.gain = test_floats(dm, 1, rng);
   n.bias = test_floats(dm, 0.5, rng);
   n.eps = 0.01f;

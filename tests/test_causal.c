@@ -175,6 +175,9 @@ static char *declarations(void) {
   }
   fclose(f);
   text[n] = 0;
+  char *implementation = strstr(text, "#if defined(ATTN_IMPLEMENTATION)");
+  if (!implementation) fail_msg("%s", "attn.h has no implementation");
+  *implementation = 0;
   return text;
 }
 

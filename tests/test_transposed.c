@@ -54,10 +54,14 @@ static attn_tensor turned(attn_tensor w) {
 
 /* ---- the calls ------------------------------------------------------------------------------*/
 
-static void feed(attn_feed_forward *ff, int64_t din, int64_t dff, int64_t dout) {
+static void plain_feed(attn_feed_forward *ff, int64_t din, int64_t dff, int64_t dout) {
   weight(&ff->w_1, din, dff), ff->b_1 = bias(dff);
   if (dff != dout) weight(&ff->w_2, dff, dout), ff->b_2 = bias(dout);
   flag(&ff->w_transposed);
+}
+static void feed(attn_feed_forward *ff, int64_t din, int64_t dff, int64_t dout) {
+  plain_feed(ff, din, dff, dout);
+  weight(&ff->w_3, din, dff), ff->b_3 = bias(dff);
 }
 static void heads_of(attn_multihead_params *p, int64_t dm, int64_t dk) {
   p->heads = H, p->kv_heads = 1;
@@ -119,6 +123,7 @@ static void of_decoder_step(int64_t n) {
       weight(&p[i]->w_q, DM, H * 8), weight(&p[i]->w_o, H * 6, DM), p[i]->b_v = bias(H * 6);
     }
     weight(&block_p.ff.w_1, DM, 20), weight(&block_p.ff.w_2, 20, DM);
+    weight(&block_p.ff.w_3, DM, 20);
   }
   const int64_t kv = apart ? H : 1;
   cache.k = drawn(ATTN_F32, TEST_BHTD, B, kv, n, 8, 0, &rng);
@@ -286,7 +291,7 @@ static attn_status mixer(int64_t n, attn_ctx *ctx) {
 }
 static void of_mixer(int64_t n) {
   memset(&mixer_p, 0, sizeof mixer_p);
-  feed(&mixer_p.token, n, n + 9, n), feed(&mixer_p.channel, DM, 20, DM);
+  plain_feed(&mixer_p.token, n, n + 9, n), plain_feed(&mixer_p.channel, DM, 20, DM);
   x = rows(n, DM), s.o = room(n, DM);
 }
 

@@ -142,6 +142,8 @@
 #define attn_gemm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
 #define attn_layer_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
 #define attn_layer_norm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
+#define attn_rms_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
+#define attn_rms_norm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
 #endif
 #if !ATTN_HAS_DEPTH
 #define attn_calm_calibrate(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DEPTH

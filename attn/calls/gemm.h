@@ -8,6 +8,7 @@ enum { ATTN_GEMM_DEEP_ = 256 };
 typedef struct attn_gemm_ {
   const attn_table_ *table;
   attn_tensor y, x, bias;
+  attn_tensor gate; /* of compound calls: f32 [B, H, m, n] that the result is multiplied by */
   attn_matrix_ w;
   const attn_low_table_ *low; /* products of bf16 or f16; null: of f32, or */
   attn_coded_ coded;          /* of codes */
@@ -78,7 +79,7 @@ ATTN_FUNC_ int64_t attn_gemm_cols_(const attn_gemm_ *a, int workers) {
 /* The items for so many workers, and what one needs for an item, whatever their number. */
 ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   const attn_tensor *y = &a->y;
-  a->finish = a->act != ATTN_ACT_NONE || a->bias.data || a->scale != 1.0f;
+  a->finish = a->act != ATTN_ACT_NONE || a->bias.data || a->scale != 1.0f || a->gate.data;
   a->rows = attn_gemm_rows_(workers);
   a->row_runs = attn_runs_of_(y->len, a->rows);
   a->own_y =
@@ -124,7 +125,7 @@ ATTN_FUNC_ int attn_check_codes_scales_(attn_error_ *e, attn_scales *s, const at
 ATTN_FUNC_ void attn_gemm_open_(attn_gemm_ *a, const attn_tensor *y, const attn_tensor *x,
                                 const attn_tensor *w) {
   a->y = *y, a->x = *x, a->w.w = *w;
-  a->bias.data = a->w.packed = NULL, a->w.strip = 0, a->w.run = 0;
+  a->bias.data = a->gate.data = a->w.packed = NULL, a->w.strip = 0, a->w.run = 0;
   a->low = a->w.low = NULL, a->coded.codes = NULL, a->feature = ATTN_FEATURE_NONE;
 }
 
@@ -309,7 +310,11 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
                0, NULL, 1, n, a->bias.dtype, NULL);
     for (int64_t r = 0; r < rows; r++) {
       float *row = y + r * stride + c;
-      if (a->finish)
+      if (a->gate.data)
+        attn_on_(dense, f)->act(
+            row, row, (const float *)(const void *)attn_at_(&a->gate, b, h, r0 + r) + c0 + c, n,
+            a->bias.data ? bias : NULL, a->scale, a->act);
+      else if (a->finish)
         attn_on_(dense, f)->activate(row, n, a->bias.data ? bias : NULL, a->scale, a->act);
       else if (ATTN_PART_(LOW, a->low))
         attn_row_one_nan_(f, row, n);

@@ -1,4 +1,4 @@
-/* calls/norm.h owns what stands between dense products: layer norm with its residual sum, activations
+/* calls/norm.h owns what stands between dense products: layer norm and RMS norm with their residual sum, activations
  * with a gate; as calls and as steps of other calls. */
 
 /* ---- checks that layers share ---------------------------------------------------------------*/
@@ -14,6 +14,10 @@ ATTN_FUNC_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t d
   const char *align = "the gain and bias of a norm must be aligned to their elements";
   if (!(norm->eps >= 0.0f && norm->eps < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "the eps of a norm must be finite and not negative");
+  if (norm->kind != ATTN_NORM_LAYER && norm->kind != ATTN_NORM_RMS)
+    return attn_reject_(e, ATTN_E_RANGE, "the kind of a norm must be an attn_norm_kind");
+  if (norm->gain_less_one != 0 && norm->gain_less_one != 1)
+    return attn_reject_(e, ATTN_E_RANGE, "the gain_less_one of a norm must be 0 or 1");
   more->n += 2;
   return attn_check_array_(e, norm->gain, dm, 4, align, &more->span[more->n - 2]) &&
          attn_check_array_(e, norm->bias, dm, 4, align, &more->span[more->n - 1]);
@@ -234,8 +238,8 @@ ATTN_FUNC_ int attn_layer_norm_steps_(attn_stage_ *s, void *job) {
 }
 
 ATTN_FUNC_ attn_status attn_layer_norm_call_(attn_tensor y, attn_tensor x,
-                                             const attn_layer_norm_params *params, attn_ctx *ctx,
-                                             size_t *bytes) {
+                                             const attn_layer_norm_params *params,
+                                             attn_norm_kind kind, attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_between_ a;
   int workers = 1;
@@ -246,22 +250,39 @@ ATTN_FUNC_ attn_status attn_layer_norm_call_(attn_tensor y, attn_tensor x,
     if (params->residual.data) a.more = params->residual;
     if (params->sum.data) a.sum = params->sum;
   }
+  a.own.kind = kind;
   if (attn_check_ctx_(&e, ctx, &a.table, &workers)) (void)attn_between_check_(&e, &a, ctx, 1);
   return attn_step_call_(&e, a.table, workers, ctx, attn_layer_norm_steps_, &a,
                          "rows a few at a time", bytes);
 }
 
+ATTN_FUNC_ size_t attn_layer_norm_bytes_(attn_tensor y, attn_tensor x,
+                                         const attn_layer_norm_params *params, attn_norm_kind kind,
+                                         const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  const attn_status status = attn_layer_norm_call_(y, x, params, kind, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
+}
+
 ATTN_PUB_ attn_status attn_layer_norm(attn_tensor y, attn_tensor x,
                                       const attn_layer_norm_params *params, attn_ctx *ctx) {
-  return attn_layer_norm_call_(y, x, params, ctx, NULL);
+  return attn_layer_norm_call_(y, x, params, ATTN_NORM_LAYER, ctx, NULL);
 }
 ATTN_PUB_ size_t attn_layer_norm_workspace(attn_tensor y, attn_tensor x,
                                            const attn_layer_norm_params *params,
                                            const attn_ctx *ctx) {
-  attn_ctx plain = attn_before_workspace_(ctx);
-  size_t bytes = 0;
-  const attn_status status = attn_layer_norm_call_(y, x, params, &plain, &bytes);
-  return attn_answer_(status, (int64_t)bytes);
+  return attn_layer_norm_bytes_(y, x, params, ATTN_NORM_LAYER, ctx);
+}
+
+ATTN_PUB_ attn_status attn_rms_norm(attn_tensor y, attn_tensor x,
+                                    const attn_layer_norm_params *params, attn_ctx *ctx) {
+  return attn_layer_norm_call_(y, x, params, ATTN_NORM_RMS, ctx, NULL);
+}
+ATTN_PUB_ size_t attn_rms_norm_workspace(attn_tensor y, attn_tensor x,
+                                         const attn_layer_norm_params *params,
+                                         const attn_ctx *ctx) {
+  return attn_layer_norm_bytes_(y, x, params, ATTN_NORM_RMS, ctx);
 }
 
 ATTN_FUNC_ int attn_activate_steps_(attn_stage_ *s, void *job) {

@@ -42,10 +42,11 @@ ATTN_COLD_ int attn_check_cut_(attn_error_ *e, const int32_t *len, int64_t b, in
          attn_check_lens_(e, len, b, most, range);
 }
 
-enum { ATTN_FEED_OPERANDS_ = 4 };
+enum { ATTN_FEED_OPERANDS_ = 6 };
 
 ATTN_COLD_ void attn_feed_turn_(attn_feed_forward *ff) {
   attn_turn_(&ff->w_1, ff->w_transposed), attn_turn_(&ff->w_2, ff->w_transposed);
+  attn_turn_(&ff->w_3, ff->w_transposed);
 }
 
 /* What its products are made of; takes: the call has others than f32. */
@@ -57,20 +58,29 @@ ATTN_COLD_ int attn_feed_compute_(attn_error_ *e, const attn_feed_forward *ff,
                             &feature);
 }
 
+/* What 0 stands for. */
+ATTN_COLD_ attn_activation attn_feed_default_(const attn_feed_forward *ff) {
+  return ff->w_3.data ? ATTN_ACT_SILU : ATTN_ACT_RELU;
+}
+
 /* Feed-forward from din to dout columns. */
 ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const attn_table_ *table,
                                 attn_place_ at, int64_t din, int64_t dout, attn_operand_ *op) {
-#define ATTN_FEED_(at)                                                                   \
-  {                                                                                      \
-    {ATTN_SAID_IN_OUT_(at "w_1", "din", "dff (dout without w_2)"),                       \
-     ATTN_SAID_(at "b_1", "[1, 1, 1, dff]"), ATTN_SAID_IN_OUT_(at "w_2", "dff", "dout"), \
-     ATTN_SAID_(at "b_2", "[1, 1, 1, dout]")},                                           \
-        at "w_2 must not be null where " at "b_2 is there",                              \
-        at "activation must be an attn_activation"                                       \
+#define ATTN_FEED_(at)                                             \
+  {                                                                \
+    {ATTN_SAID_IN_OUT_(at "w_1", "din", "dff (dout without w_2)"), \
+     ATTN_SAID_(at "b_1", "[1, 1, 1, dff]"),                       \
+     ATTN_SAID_IN_OUT_(at "w_2", "dff", "dout"),                   \
+     ATTN_SAID_(at "b_2", "[1, 1, 1, dout]"),                      \
+     ATTN_SAID_IN_OUT_(at "w_3", "din", "dff"),                    \
+     ATTN_SAID_(at "b_3", "[1, 1, 1, dff]")},                      \
+        {at "w_2 must not be null where " at "b_2 is there",       \
+         at "w_3 must not be null where " at "b_3 is there"},      \
+        at "activation must be an attn_activation"                 \
   }
   static const struct {
     attn_said_ rule[ATTN_FEED_OPERANDS_];
-    const char *alone, *activation;
+    const char *alone[2], *activation;
   } say[ATTN_PLACES_] = {ATTN_FEED_("ff."), ATTN_FEED_("params.induce.ff."),
                          ATTN_FEED_("params.restore.ff."), ATTN_FEED_("params.block.ff."),
                          ATTN_FEED_("params.before.")};
@@ -81,10 +91,13 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const att
   op[1] = attn_bias_(&ff->b_1, &say[at].rule[1], ATTN_OPTIONAL_, dff);
   op[2] = attn_weight_(&ff->w_2, &say[at].rule[2], ATTN_OPTIONAL_, dff, dout);
   op[3] = attn_bias_(&ff->b_2, &say[at].rule[3], ATTN_OPTIONAL_, dout);
+  op[4] = attn_weight_(&ff->w_3, &say[at].rule[4], ATTN_OPTIONAL_, din, dff);
+  op[5] = attn_bias_(&ff->b_3, &say[at].rule[5], ATTN_OPTIONAL_, dff);
   for (int i = 0; i < ATTN_FEED_OPERANDS_; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
-  if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone);
-  return attn_check_activation_(e, &ff->activation, ATTN_ACT_RELU, say[at].activation) &&
+  if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[0]);
+  if (ff->b_3.data && !ff->w_3.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[1]);
+  return attn_check_activation_(e, &ff->activation, attn_feed_default_(ff), say[at].activation) &&
          attn_feed_compute_(e, ff, table, 1, ATTN_COMPUTE_WORDS_("ff.compute"));
 }
 
@@ -111,21 +124,32 @@ ATTN_COLD_ int64_t attn_layer_rows_(int64_t n) {
   return n < ATTN_LAYER_ROWS_ ? n : (int64_t)ATTN_LAYER_ROWS_;
 }
 
-/* What lies between the products of a feed-forward over so many rows. */
+/* What lies between the products of a feed-forward over so many rows: the hidden ones, beside them those of w_3. */
 ATTN_COLD_ attn_tensor attn_stage_middle_(attn_stage_ *s, const attn_feed_forward *ff,
                                           int64_t batch, int64_t rows) {
-  if (!ff->w_2.data) return attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
-  return attn_stage_tensor_(s, batch, 1, rows, ff->w_1.dim);
+  if (!ff->w_2.data && !ff->w_3.data) return attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  return attn_stage_tensor_(s, batch, 1, rows, attn_mul_(ff->w_1.dim, ff->w_3.data ? 2 : 1));
 }
 
 /* y = ff(x) */
 ATTN_COLD_ int attn_stage_feed_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor middle,
                                 const attn_feed_forward *ff) {
   attn_gemm_params p;
+  attn_tensor up, hidden = y;
   memset(&p, 0, sizeof p);
   p.compute = ff->compute, p.compute_prefer = ff->compute_prefer;
-  p.bias = ff->b_1, p.activation = ff->activation, middle.len = x.len;
-  if (!attn_stage_gemm_(s, ff->w_2.data ? middle : y, x, ff->w_1, &p)) return 0;
-  p.bias = ff->b_2, p.activation = ATTN_ACT_NONE;
-  return !ff->w_2.data || attn_stage_gemm_(s, y, middle, ff->w_2, &p);
+  middle.len = x.len, up = middle;
+  if (middle.data) hidden = middle, hidden.dim = ff->w_1.dim;
+  p.bias = ff->b_1, p.activation = ff->activation;
+  if (!attn_stage_gemm_(s, hidden, x, ff->w_1, &p)) return 0;
+  p.activation = ATTN_ACT_NONE;
+  if (ff->w_3.data) {
+    up.data = (float *)middle.data + hidden.dim, up.dim = hidden.dim;
+    p.bias = ff->b_3;
+    if (!attn_stage_gemm_(s, up, x, ff->w_3, &p) ||
+        !attn_stage_activate_(s, ff->w_2.data ? hidden : y, hidden, up, ATTN_ACT_NONE))
+      return 0;
+  }
+  p.bias = ff->b_2;
+  return !ff->w_2.data || attn_stage_gemm_(s, y, hidden, ff->w_2, &p);
 }

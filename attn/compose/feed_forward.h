@@ -1,15 +1,32 @@
 /* compose/feed_forward.h owns the feed-forward over many rows: weights are laid out once, then runs of
  * rows go through both products while their hidden rows are in the second cache. */
 
-/* y = act(x w + bias) for a matrix that has been laid out; one batch entry. */
-ATTN_COLD_ int attn_stage_laid_(attn_stage_ *s, attn_tensor y, attn_tensor x, const attn_matrix_ *w,
-                                attn_tensor bias, attn_activation act) {
+/* y = act(x w + bias) gate for a matrix that has been laid out; one batch entry. bias and gate may be absent. */
+ATTN_COLD_ int attn_stage_gated_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+                                 const attn_matrix_ *w, attn_tensor bias, attn_activation act,
+                                 attn_tensor gate) {
   attn_gemm_ a;
   memset(&a, 0, sizeof a);
-  a.table = s->table, a.y = y, a.x = x, a.bias = bias, a.w = *w, a.scale = 1.0f, a.act = (int)act;
+  a.table = s->table, a.y = y, a.x = x, a.bias = bias, a.gate = gate;
+  a.w = *w, a.scale = 1.0f, a.act = (int)act;
   a.low = w->low;
   attn_gemm_cut_(&a, s->workers);
   return attn_stage_for_(s, a.items, attn_gemm_item_, &a, a.own_bytes, &a.own);
+}
+
+ATTN_COLD_ int attn_stage_laid_(attn_stage_ *s, attn_tensor y, attn_tensor x, const attn_matrix_ *w,
+                                attn_tensor bias, attn_activation act) {
+  return attn_stage_gated_(s, y, x, w, bias, act, attn_view_(NULL, ATTN_F32, 0, 0, 0, 0));
+}
+
+/* The hidden rows of a feed-forward: up is room for x w_3 + b_3, absent without w_3. */
+ATTN_COLD_ int attn_stage_hidden_(attn_stage_ *s, attn_tensor y, attn_tensor x,
+                                  const attn_feed_forward *ff, const attn_matrix_ *w_1,
+                                  const attn_matrix_ *w_3, attn_tensor up) {
+  const attn_activation act =
+      ff->activation == ATTN_ACT_DEFAULT ? attn_feed_default_(ff) : ff->activation;
+  return (!up.data || attn_stage_laid_(s, up, x, w_3, ff->b_3, ATTN_ACT_NONE)) &&
+         attn_stage_gated_(s, y, x, w_1, ff->b_1, act, up);
 }
 
 /* A matrix for products with so many rows in all, laid out until `used` goes back; ff: says what these are made of,
@@ -43,18 +60,20 @@ ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tens
                                         const attn_feed_forward *ff, int64_t chunks,
                                         attn_sublayer kind, const attn_norm *norm) {
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
-  const attn_activation act = ff->activation == ATTN_ACT_DEFAULT ? ATTN_ACT_RELU : ff->activation;
   const int64_t mark = s->used, most = attn_feed_run_(s, x.len, chunks);
-  const int two = ff->w_2.data != NULL, pre = kind == ATTN_SUBLAYER_PRE;
+  const int two = ff->w_2.data != NULL, gated = ff->w_3.data != NULL;
+  const int pre = kind == ATTN_SUBLAYER_PRE;
   const int aside = kind != ATTN_SUBLAYER_PLAIN || (!two && attn_same_view_(&y, &x));
   if (x.len == 0 || x.batch == 0) return 1;
   if (x.batch > 1 && attn_gemm_flat_(&x) && attn_gemm_flat_(&y))
     x = attn_gemm_flatten_(x), y = attn_gemm_flatten_(y);
   const int64_t rows = attn_mul_(x.batch, x.len), run = x.len < most ? x.len : most;
   const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows, ff);
+  const attn_matrix_ w_3 = gated ? attn_stage_lay_(s, ff->w_3, rows, ff) : w_1;
   const attn_matrix_ w_2 = two ? attn_stage_lay_(s, ff->w_2, rows, ff) : w_1;
   const attn_tensor normal = pre ? attn_stage_tensor_(s, 1, 1, run, x.dim) : none;
   const attn_tensor hidden = two ? attn_multihead_rows_(s, 1, run, w_1.n) : none;
+  const attn_tensor up = gated ? attn_multihead_rows_(s, 1, run, w_1.n) : none;
   const attn_tensor out = aside ? attn_stage_tensor_(s, 1, 1, run, y.dim) : none;
   for (int64_t b = 0; b < x.batch; b++) {
     for (int64_t i = 0, n; i < x.len; i += n) {
@@ -65,7 +84,8 @@ ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tens
       const attn_tensor in = pre ? attn_stage_rows_(normal, 0, n) : from;
       const attn_tensor middle = two ? attn_stage_rows_(hidden, 0, n) : made;
       if ((pre && !attn_stage_norm_(s, in, from, none, norm)) ||
-          !attn_stage_laid_(s, middle, in, &w_1, ff->b_1, act) ||
+          !attn_stage_hidden_(s, middle, in, ff, &w_1, &w_3,
+                              gated ? attn_stage_rows_(up, 0, n) : none) ||
           (two && !attn_stage_laid_(s, made, middle, &w_2, ff->b_2, ATTN_ACT_NONE)) ||
           (aside && !attn_stage_norm_(s, to, made, kind == ATTN_SUBLAYER_PLAIN ? none : from,
                                       kind == ATTN_SUBLAYER_POST ? norm : NULL)))

@@ -1,4 +1,4 @@
-/* engine/norm.h owns layer norm of rows of floats: the primitive for many rows, and in double
+/* engine/norm.h owns layer norm and RMS norm of rows of floats: the primitive for many rows, and in double
  * what floats cannot square. */
 
 /* Eight sums in f64, joined by halves. */
@@ -13,11 +13,15 @@ ATTN_FUNC_ double attn_row_sum_(const float *x, int64_t n, double shift, int squ
 
 /* One row in double; y may be x. */
 ATTN_FUNC_ void attn_norm_exact_(float *y, const float *x, int64_t n, const attn_norm *norm) {
-  const double eps = norm->eps == 0.0f ? 1e-5 : (double)norm->eps, d = (double)n;
-  const double mean = attn_row_sum_(x, n, 0.0, 0) / d;
+  const int rms = norm->kind == ATTN_NORM_RMS;
+  const double eps = norm->eps != 0.0f ? (double)norm->eps : rms ? 1e-6 : 1e-5, d = (double)n;
+  const double mean = rms ? 0.0 : attn_row_sum_(x, n, 0.0, 0) / d;
   const double by = 1.0 / sqrt(attn_row_sum_(x, n, mean, 1) / d + eps);
   for (int64_t c = 0; c < n; c++) {
-    const double t = ((double)x[c] - mean) * by * (norm->gain ? (double)norm->gain[c] : 1.0);
+    /* as the kernel rounds it */
+    const float lift = norm->gain_less_one ? 1.0f : -0.0f,
+                gain = norm->gain ? norm->gain[c] + lift : 1.0f;
+    const double t = ((double)x[c] - mean) * by * (double)gain;
     const float z = (float)(t + (norm->bias ? (double)norm->bias[c] : 0.0));
     y[c] = attn_one_nan_(z);
   }

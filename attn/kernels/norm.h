@@ -1,4 +1,4 @@
-/* kernels/norm.h owns layer norm of rows, the divisions of many of them at once, and the two loops of norms
+/* kernels/norm.h owns layer norm and RMS norm of rows, the divisions of many of them at once, and the two loops of norms
  * of one row: moments, and what is made of them. */
 
 /* A row's sums run in vectors enough to hide the latency of an addition. */
@@ -82,41 +82,47 @@ ATTN_INLINE_ void ATTN_FN_(norm_put)(const ATTN_FN_(norm_row_) *a, ATTN_VF_ gain
   ATTN_FN_(store)(a->y, c, ATTN_V_FMA_(ATTN_V_FMA_(t, a->by, a->plus), gain, bias), w, ATTN_F32);
 }
 
-/* One vector of the rows a and b, which share the loads of gain and bias; b null: of a. */
+/* One vector of the rows a and b, which share the loads of gain, plus lift, and bias; b null: of a. */
 ATTN_INLINE_ void ATTN_FN_(norm_make)(const ATTN_FN_(norm_row_) *a, const ATTN_FN_(norm_row_) *b,
-                                      const float *gain, const float *bias, int64_t c, int w) {
-  const ATTN_VF_ f = gain ? ATTN_FN_(load)(gain, c, w, ATTN_F32) : ATTN_V_SET1_(1.0f);
+                                      const float *gain, ATTN_VF_ lift, const float *bias,
+                                      int64_t c, int w) {
+  const ATTN_VF_ f =
+      gain ? ATTN_V_ADD_(ATTN_FN_(load)(gain, c, w, ATTN_F32), lift) : ATTN_V_SET1_(1.0f);
   const ATTN_VF_ more = bias ? ATTN_FN_(load)(bias, c, w, ATTN_F32) : ATTN_V_ZERO_();
   ATTN_FN_(norm_put)(a, f, more, c, w);
   if (b) ATTN_FN_(norm_put)(b, f, more, c, w);
 }
 
 ATTN_INLINE_ void ATTN_FN_(norm_write)(const ATTN_FN_(norm_row_) *a, const ATTN_FN_(norm_row_) *b,
-                                       const float *gain, const float *bias, int64_t n) {
+                                       const float *gain, float less, const float *bias,
+                                       int64_t n) {
+  const ATTN_VF_ lift = ATTN_V_SET1_(less);
   int64_t c = 0;
   for (; c + 2 * ATTN_W_ <= n; c += 2 * ATTN_W_) {
-    ATTN_FN_(norm_make)(a, b, gain, bias, c, ATTN_W_);
-    ATTN_FN_(norm_make)(a, b, gain, bias, c + ATTN_W_, ATTN_W_);
+    ATTN_FN_(norm_make)(a, b, gain, lift, bias, c, ATTN_W_);
+    ATTN_FN_(norm_make)(a, b, gain, lift, bias, c + ATTN_W_, ATTN_W_);
   }
-  for (; c < n; c += ATTN_W_) ATTN_FN_(norm_make)(a, b, gain, bias, c, ATTN_FN_(lanes_left)(n, c));
+  for (; c < n; c += ATTN_W_)
+    ATTN_FN_(norm_make)(a, b, gain, lift, bias, c, ATTN_FN_(lanes_left)(n, c));
 }
 
 ATTN_INLINE_ void ATTN_FN_(norm_last)(const ATTN_FN_(norm_row_) *a, const ATTN_FN_(norm_row_) *b,
                                       const attn_norm *norm, int64_t n) {
+  const float less = norm->gain_less_one ? 1.0f : -0.0f;
   if (norm->gain && norm->bias)
-    ATTN_FN_(norm_write)(a, b, norm->gain, norm->bias, n);
+    ATTN_FN_(norm_write)(a, b, norm->gain, less, norm->bias, n);
   else if (norm->gain)
-    ATTN_FN_(norm_write)(a, b, norm->gain, NULL, n);
+    ATTN_FN_(norm_write)(a, b, norm->gain, less, NULL, n);
   else
-    ATTN_FN_(norm_write)(a, b, NULL, norm->bias, n);
+    ATTN_FN_(norm_write)(a, b, NULL, less, norm->bias, n);
 }
 
 /* What belongs to a row is made in lanes, a vector of rows at a time: of sums s and squares q about a shift,
  * how far the mean is from it, and v = variance + eps. Returns the lanes where v is more than rounding: it
- * is within what floats hold, and not much less than what was subtracted. */
+ * is within what floats hold, and not much less than what was subtracted. RMS: the mean counts as 0. */
 ATTN_INLINE_ uint64_t ATTN_FN_(norm_judge)(ATTN_VF_ *off, ATTN_VF_ *v, ATTN_VF_ *s, ATTN_VF_ *q,
-                                           ATTN_VF_ n, ATTN_VF_ eps) {
-  const ATTN_VF_ zero = ATTN_V_ZERO_(), d = ATTN_V_DIV_(ATTN_V_SUMS_(s), n);
+                                           ATTN_VF_ n, ATTN_VF_ eps, int rms) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), d = rms ? zero : ATTN_V_DIV_(ATTN_V_SUMS_(s), n);
   ATTN_VF_ t = ATTN_V_FMA_(ATTN_V_SUB_(zero, d), d, ATTN_V_DIV_(ATTN_V_SUMS_(q), n));
   t = ATTN_V_ADD_(ATTN_V_MAX_(zero, t), eps);
   *off = d, *v = t;
@@ -129,7 +135,7 @@ ATTN_INLINE_ uint64_t ATTN_FN_(norm_judge)(ATTN_VF_ *off, ATTN_VF_ *v, ATTN_VF_ 
  * mean is large against their deviation. from: where the rows stand afterwards. */
 ATTN_INLINE_ void ATTN_FN_(norm_first)(ATTN_FN_(norm_group_) *g, const attn_norm_rows_ *a,
                                        const attn_norm_rows_ *from, float *to, int64_t to_stride,
-                                       int r0, int some, float e) {
+                                       int r0, int some, float e, int rms) {
   const ATTN_VF_ zero = ATTN_V_ZERO_(), n = ATTN_V_SET1_((float)a->n), eps = ATTN_V_SET1_(e);
   const int adds = a->more || a->sum;
   ATTN_VF_ s[ATTN_W_], q[ATTN_W_], off, v, less = zero;
@@ -140,7 +146,7 @@ ATTN_INLINE_ void ATTN_FN_(norm_first)(ATTN_FN_(norm_group_) *g, const attn_norm
       ATTN_FN_(norm_moments)(s + r, q + r, a, to, to_stride, r0 + r, 0.0f, ATTN_FN_(norm_adds));
     else
       ATTN_FN_(norm_moments)(s + r, q + r, a, to, to_stride, r0 + r, 0.0f, ATTN_FN_(norm_plain));
-  uint64_t bad = ~ATTN_FN_(norm_judge)(&off, &v, s, q, n, eps) & (((uint64_t)1 << some) - 1);
+  uint64_t bad = ~ATTN_FN_(norm_judge)(&off, &v, s, q, n, eps, rms) & (((uint64_t)1 << some) - 1);
   ATTN_V_STORE_(g->mean, off);
   if (ATTN_RARE_(bad)) {
     const ATTN_VM_ again = ATTN_V_BITS_(bad);
@@ -151,7 +157,7 @@ ATTN_INLINE_ void ATTN_FN_(norm_first)(ATTN_FN_(norm_group_) *g, const attn_norm
                                ATTN_FN_(norm_centred));
       else
         s[r] = q[r] = zero;
-    bad &= ~ATTN_FN_(norm_judge)(&off, &u, s, q, n, eps);
+    bad &= ~ATTN_FN_(norm_judge)(&off, &u, s, q, n, eps, rms);
     v = ATTN_V_SELECT_(again, u, v);
     less = ATTN_V_SELECT_(again, ATTN_V_SUB_(zero, off), zero);
   }
@@ -187,7 +193,8 @@ ATTN_INLINE_ void ATTN_FN_(norm_quiet)(const attn_norm_rows_ *a, int rows, uint6
 /* A group is as many rows as a vector, fewer where two groups fill the first cache. The first pass runs
  * before the last one of the group before: its chain of divisions waits beside their work. */
 ATTN_FUNC_ uint64_t ATTN_FN_(norm)(const attn_norm_rows_ *a, int rows, const attn_norm *norm) {
-  const float eps = norm->eps == 0.0f ? 1e-5f : norm->eps;
+  const int rms = norm->kind == ATTN_NORM_RMS;
+  const float eps = norm->eps != 0.0f ? norm->eps : rms ? 1e-6f : 1e-5f;
   const int fit = a->n <= 192 ? 16 : a->n <= 384 ? 8 : 2, most = fit < ATTN_W_ ? fit : ATTN_W_;
   float *to = a->sum ? a->sum : a->y;
   const int64_t to_stride = a->sum ? a->sum_stride : a->y_stride;
@@ -199,7 +206,7 @@ ATTN_FUNC_ uint64_t ATTN_FN_(norm)(const attn_norm_rows_ *a, int rows, const att
     const int done = r - most, end = r < rows ? r : rows;
     if (r < rows)
       ATTN_FN_(norm_first)(&group[r / most % 2], a, &from, to, to_stride, r,
-                           rows - r < most ? rows - r : most, eps);
+                           rows - r < most ? rows - r : most, eps, rms);
     const ATTN_FN_(norm_group_) *g = &group[(r / most + 1) % 2];
     for (int i = done < 0 ? 0 : done, two; i < end; i += 1 + two) {
       const uint64_t bad = g->bad >> (i - done);

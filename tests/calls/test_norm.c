@@ -1,32 +1,35 @@
-/* tests/calls/test_norm.c owns what stands between dense products: layer norm with its residual sum against
- * float64, rows that floats cannot square, views, in place, promises and rejections. */
+/* tests/calls/test_norm.c owns what stands between dense products: layer norm and RMS norm with their residual sum
+ * against float64, rows that floats cannot square, views, in place, promises and rejections. */
 
 #include "compound.h"
 
 typedef struct scene {
   attn_tensor y, x;
   attn_layer_norm_params p;
+  int rms;
   promise does;
 } scene;
 
 static attn_status call(void *at, attn_ctx *ctx) {
   scene *s = at;
-  return attn_layer_norm(s->y, s->x, &s->p, ctx);
+  return s->rms ? attn_rms_norm(s->y, s->x, &s->p, ctx) : attn_layer_norm(s->y, s->x, &s->p, ctx);
 }
 static size_t ask(void *at, const attn_ctx *ctx) {
   scene *s = at;
-  return attn_layer_norm_workspace(s->y, s->x, &s->p, ctx);
+  return s->rms ? attn_rms_norm_workspace(s->y, s->x, &s->p, ctx)
+                : attn_layer_norm_workspace(s->y, s->x, &s->p, ctx);
 }
 
 typedef struct shape {
   int64_t batch, heads, len, n;
   int residual, sum, gain, bias, shared; /* shared 1: one residual for all, 2: one x */
+  int rms, less;
   attn_dtype x_type, r_type, s_type, y_type;
   test_layout x_layout, r_layout, y_layout;
 } shape;
 
 static shape plain(int64_t len, int64_t n) {
-  shape z = {1, 1, len, n, 0, 0, 0, 0, 0, ATTN_F32, ATTN_F32, ATTN_F32, ATTN_F32, 0, 0, 0};
+  shape z = {1, 1, len, n, 0, 0, 0, 0, 0, 0, 0, ATTN_F32, ATTN_F32, ATTN_F32, ATTN_F32, 0, 0, 0};
   return z;
 }
 
@@ -57,6 +60,8 @@ static scene *build(const shape *z, test_rng *rng) {
   }
   if (z->gain) s->p.norm.gain = test_floats(z->n, 1, rng);
   if (z->bias) s->p.norm.bias = test_floats(z->n, 1, rng);
+  s->rms = z->rms, s->p.norm.gain_less_one = z->less;
+  s->p.norm.kind = (attn_norm_kind)test_range(rng, 0, 1); /* what nobody reads */
   s->y = output(z->y_type, z->y_layout, b, h, z->len, z->n, &s->does.block[0]);
   if (z->sum) s->p.sum = output(z->s_type, z->y_layout, b, h, z->len, z->n, &s->does.block[1]);
   s->does.call = call, s->does.ask = ask, s->does.scene = s;
@@ -71,7 +76,8 @@ static double get(const attn_tensor *t, int64_t b, int64_t h, int64_t i, int64_t
 
 /* The formula. s is rounded to float, which is part of it; the rest is exact here. */
 static void check(const scene *s, const char *what) {
-  const double u = 1.0 / (1 << 24), eps = s->p.norm.eps != 0 ? (double)s->p.norm.eps : 1e-5;
+  const double u = 1.0 / (1 << 24), plain = s->rms ? 1e-6 : 1e-5;
+  const double eps = s->p.norm.eps != 0 ? (double)s->p.norm.eps : plain;
   const int64_t n = s->y.dim;
   double *row = test_mem((size_t)n * sizeof *row);
   for (int64_t b = 0; b < s->y.batch; b++)
@@ -82,14 +88,16 @@ static void check(const scene *s, const char *what) {
           row[c] = (double)(float)(get(&s->x, b, h, i, c) + get(&s->p.residual, b, h, i, c));
           mean += row[c];
         }
-        mean /= (double)n;
+        mean = s->rms ? 0 : mean / (double)n;
         for (int64_t c = 0; c < n; c++) v += (row[c] - mean) * (row[c] - mean);
         v /= (double)n;
         for (int64_t c = 0; c < n; c++) {
-          const double g = s->p.norm.gain ? (double)s->p.norm.gain[c] : 1;
+          const double g =
+              s->p.norm.gain ? (double)(s->p.norm.gain[c] + (float)s->p.norm.gain_less_one) : 1;
           const double bias = s->p.norm.bias ? (double)s->p.norm.bias[c] : 0;
           const double z = (row[c] - mean) / sqrt(v + eps), want = z * g + bias;
-          const double tolerance = u * (8 * fabs(g) * (1 + fabs(z)) + fabs(bias) + fabs(want));
+          const double tolerance =
+              u * (8 * fabs(g) * (!s->rms + fabs(z)) + fabs(bias) + fabs(want));
           value_check(oracle_get(&s->y, b, h, i, c), want, tolerance, s->y.dtype, what, b, h, i, c);
           if (s->p.sum.data)
             value_check(oracle_get(&s->p.sum, b, h, i, c), row[c], 0, s->p.sum.dtype, "sum", b, h,
@@ -108,6 +116,7 @@ static shape draw(int64_t k, test_rng *rng) {
   z.heads = test_range(rng, 1, 2);
   if (z.n > 100) z.len %= 9;
   z.residual = k % 2 == 1, z.sum = k % 3 != 0, z.gain = k / 2 % 2 == 1, z.bias = k / 3 % 2 == 1;
+  z.rms = k / 5 % 2 == 1, z.less = k / 7 % 2 == 1;
   z.shared = k % 4 == 3 ? 1 : k % 7 == 0 ? 2 : 0;
   if (k % 3) {
     z.x_type = floats[test_range(rng, 0, 2)];
@@ -179,9 +188,10 @@ void K7_norm_extreme_rows(void **state) {
   (void)state;
   static const double sizes[] = {1e-38, 1e-25, 1e-12, 1e-3, 1e4, 1e14, 1e18, 1e30, 3e37};
   test_rng rng = test_seed(7703);
-  for (int e = 0; e < 3; e++) {
+  for (int n = 0; n < 6; n++) {
+    const int e = n % 3;
     shape z = plain(27, e == 1 ? 129 : 40);
-    z.gain = z.bias = 1;
+    z.gain = z.bias = 1, z.rms = n > 2, z.less = n % 2;
     scene *s = build(&z, &rng);
     s->p.norm.eps = e == 0 ? 0 : e == 1 ? 1e-30f : 1e30f;
     for (int64_t i = 0; i < 27; i++)
@@ -201,7 +211,7 @@ void K7_norm_rows_alone(void **state) {
   test_rng rng = test_seed(7704);
   for (int k = 0; k < 6; k++) {
     shape z = plain(37, k % 3 == 0 ? 48 : k % 3 == 1 ? 301 : 530);
-    z.gain = z.bias = 1, z.residual = k > 2;
+    z.gain = z.bias = 1, z.residual = k > 2, z.rms = k % 2;
     scene *s = build(&z, &rng), *one = test_mem(sizeof *one);
     test_fill_row(s->x, 0, 0, 5, NAN);
     test_fill_row(s->x, 0, 0, 9, 7);
@@ -226,7 +236,7 @@ static void check_default_nan(const scene *s, int64_t row, int64_t column) {
   assert_int_equal(bits, 0x7fc00000u);
 }
 
-/* NaN and infinity make their own row the default NaN, and no other; those of gain and bias, whatever their
+/* NaN and infinity make their own row the default NaN, and no other (of RMS infinity itself alone); those of gain and bias, whatever their
  * sign and payload, their own column. */
 void K7_norm_nan_rows(void **state) {
   (void)state;
@@ -234,7 +244,7 @@ void K7_norm_nan_rows(void **state) {
   test_rng rng = test_seed(7705);
   for (int k = 0; k < 12; k++) {
     shape z = plain(21, k % 2 ? 50 : 300);
-    z.gain = z.bias = k % 3 != 0, z.residual = k > 5;
+    z.gain = z.bias = k % 3 != 0, z.residual = k > 5, z.rms = k / 2 % 2;
     scene *s = build(&z, &rng);
     attn_tensor clean = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 21, z.n);
     promise_run(&s->does);
@@ -247,7 +257,15 @@ void K7_norm_nan_rows(void **state) {
         test_assert_same(test_rows(s->y, i, 1), test_rows(clean, i, 1), "beside NaN");
         continue;
       }
-      for (int64_t c = 0; c < z.n; c++) check_default_nan(s, 6, c);
+      /* x / infinity is 0 */
+      const int zero = z.rms && k % 3 != 0;
+      for (int64_t c = 0; c < z.n - zero; c++)
+        if (zero)
+          assert_true(oracle_get(&s->y, 0, 0, 6, c) ==
+                      (s->p.norm.bias ? (double)s->p.norm.bias[c] : 0.0));
+        else
+          check_default_nan(s, 6, c);
+      check_default_nan(s, 6, z.n - 1);
     }
     if (!z.gain) continue;
     const uint32_t odd[] = {0xffc12345u, 0x7fe54321u};
@@ -271,7 +289,7 @@ void K7_norm_in_place(void **state) {
     const attn_dtype type = floats[k / 3 % 3];
     z.x_type = z.y_type = z.r_type = z.s_type = type;
     z.x_layout = z.y_layout = z.r_layout = TEST_PADDED;
-    z.batch = 2, z.residual = z.sum = 1, z.gain = 1;
+    z.batch = 2, z.residual = z.sum = 1, z.gain = 1, z.rms = k % 2;
     scene *s = build(&z, &rng), *other = test_mem(sizeof *other);
     promise_run(&s->does);
     for (int way = 0; way < 5; way++) {
@@ -309,10 +327,12 @@ void K7_norm_empty(void **state) {
 void K7_norm_promises(void **state) {
   (void)state;
   test_rng rng = test_seed(7708);
-  shape z = plain(150, 40);
-  z.batch = 2, z.residual = z.sum = z.gain = z.bias = 1;
-  z.y_type = ATTN_F16, z.r_type = ATTN_BF16;
-  promise_keep(&build(&z, &rng)->does);
+  for (int n = 0; n < 2; n++) {
+    shape z = plain(150, 40);
+    z.batch = 2, z.residual = z.sum = z.gain = z.bias = 1, z.rms = z.less = n;
+    z.y_type = ATTN_F16, z.r_type = ATTN_BF16;
+    promise_keep(&build(&z, &rng)->does);
+  }
 }
 
 /* One wrong argument; the word its reason must have. */
@@ -344,7 +364,8 @@ static attn_status spoil(scene *s, int n, const char **word) {
     case 19: s->x.data = (char *)s->x.data + 2, *word = "x.data"; return ATTN_E_ALIGN;
     case 20: s->y.dim = 0, *word = "y.dim"; return ATTN_E_SHAPE;
     case 21: s->x.stride_len = INT64_MAX / 2, *word = "x spans"; return ATTN_E_OVERFLOW;
-    case 22: s->y.len = -1, *word = "y."; return ATTN_E_SHAPE;
+    case 22: p->norm.gain_less_one = 2, *word = "gain_less_one"; return ATTN_E_RANGE;
+    case 23: s->y.len = -1, *word = "y."; return ATTN_E_SHAPE;
     default: return ATTN_OK;
   }
 }
@@ -354,7 +375,7 @@ void K7_norm_rejects(void **state) {
   test_rng rng = test_seed(7709);
   for (int n = 0;; n++, test_mem_release()) {
     shape z = plain(5, 9);
-    z.batch = z.heads = 2, z.residual = z.sum = z.gain = z.bias = 1;
+    z.batch = z.heads = 2, z.residual = z.sum = z.gain = z.bias = 1, z.rms = n % 2;
     scene *s = build(&z, &rng);
     const char *word = "";
     const attn_status status = spoil(s, n, &word);

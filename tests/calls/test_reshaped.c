@@ -43,9 +43,9 @@ void M2_with_terms(void **state) {
 /* Few queries against many keys: parts, rows and lanes, heads that share keys. */
 void M2_few_queries(void **state) {
   (void)state;
-  for (int n = 0; n < 24; n++) {
+  for (int n = 0; n < test_count(24, 12); n++) {
     test_rng rng = test_seed(720 + (uint64_t)n);
-    test_spec spec = test_plain(n % 2 ? 4 : 12, 1 + n % 5, test_fast ? 1100 : 2200, 16, 9);
+    test_spec spec = test_plain(n % 2 ? 4 : 12, 1 + n % 5, test_fast ? 1100 : 1500, 16, 9);
     spec.k_heads = spec.v_heads = n % 2 ? 2 : 1;
     test_call call = test_build(&spec, &rng);
     reshaped_call c = reshaped_from(&call);
@@ -112,7 +112,7 @@ void M2_long_rows(void **state) {
   int64_t tk = test_fast ? 1300 : 2700;
   for (int n = 0; n < 16; n++) {
     test_rng rng = test_seed(790 + (uint64_t)n);
-    reshaped_call c = reshaped_plain((attn_reshape_kind)(n % 4), 1, 70, tk, 795 + (uint64_t)n);
+    reshaped_call c = reshaped_plain((attn_reshape_kind)(n % 4), 1, 17, tk, 795 + (uint64_t)n);
     if (n / 4 % 2)
       for (int64_t e = 0; e < tk * 7; e++) ((float *)c.v.data)[e] += 1;
     reshaped_add(&c, n < 8 ? 0 : HAS_SSMAX | HAS_FORGET | HAS_GATE, &rng);

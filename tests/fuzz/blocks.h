@@ -50,6 +50,7 @@ static void block_weights(attn_block_params *p, const buffer *w, int cross) {
     m[i]->w_k = m[i]->w_v = w[i ? W_CROSS : W_KV].view;
   }
   p->ff.w_1 = w[W_1].view, p->ff.w_2 = w[W_2].view, p->ff.b_2 = w[W_BIAS].view;
+  if (w[W_1].view.len % 3 == 0) p->ff.w_3 = w[W_1].view; /* any will do */
 }
 
 /* What a block says beside its weights and its attention. x, e: as they are, flaws included. */

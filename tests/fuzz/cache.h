@@ -5,13 +5,17 @@
 #ifndef FUZZ_CACHE_H
 #define FUZZ_CACHE_H
 
-#include "job.h"
+#include <float.h>
+
+#include "rope.h"
 
 enum { CACHE_SEQS = 3, CACHE_ROOM = 64, CACHE_TOKENS = 200, CACHE_DIM = 40 };
 
 typedef struct cache_model {
   job j; /* its name, for promises */
   attn_cache_params p;
+  attn_rope_params rope; /* of keys, where they are stored rotated */
+  int turns;
   attn_cache cache;
   attn_sequence s[CACHE_SEQS];
   int id[CACHE_SEQS][CACHE_TOKENS];   /* the number of each token */
@@ -76,13 +80,22 @@ static int cache_judge(cache_model *m, attn_status got, const attn_ctx *ctx) {
 
 /* ---- the rows --------------------------------------------------------------------------------*/
 
-/* What the cache must hold of n tokens, in one piece: the caller frees all. */
+/* Rows of keys from token `first` on, rotated as they are stored. */
+static void cache_turn(const cache_model *m, attn_tensor y, attn_tensor x, int64_t first) {
+  attn_rope_params rope = m->rope;
+  rope.keys = 1, rope.start += first;
+  promise(attn_rope(y, x, &rope, NULL) == ATTN_OK, &m->j, "stored keys that attn_rope refuses");
+}
+
+/* What the cache must hold of n tokens from `first` on, in one piece: the caller frees all. */
 typedef struct cache_rows {
   attn_tensor t;
   attn_scales s;
 } cache_rows;
 
-static cache_rows cache_expected(const cache_model *m, int value, const int *id, int64_t n) {
+static cache_rows cache_expected(const cache_model *m, int value, const int *id, int64_t first,
+                                 int64_t n) {
+  const int turns = m->turns && !value;
   const int64_t heads = cache_heads(m, value), dim = cache_dim(m, value);
   const attn_dtype type = cache_type(m, value);
   const int quantised = type > ATTN_BF16, zero = value ? m->p.v_zero : m->p.k_zero;
@@ -92,9 +105,12 @@ static cache_rows cache_expected(const cache_model *m, int value, const int *id,
   for (int64_t h = 0; h < heads; h++)
     for (int64_t i = 0; i < n; i++)
       for (int64_t c = 0; c < dim; c++) x[(h * n + i) * dim + c] = cache_number(id[i], value, h, c);
-  r.t = attn_bhtd(x, type, 1, heads, n, dim);
+  r.t = attn_bhtd(x, ATTN_F32, 1, heads, n, dim);
   if (quantised) {
-    const attn_tensor from = attn_bhtd(x, ATTN_F32, 1, heads, n, dim);
+    const attn_tensor from = r.t;
+    if (turns) cache_turn(m, from, from, first);
+    for (int64_t i = 0; i < heads * n * dim; i++) /* what a table may make of a number */
+      x[i] = x[i] != x[i] ? 0 : fminf(fmaxf(x[i], -FLT_MAX), FLT_MAX);
     r.t = attn_bhtd(NULL, type, 1, heads, n, dim + dim % 2);
     r.t.dim = dim;
     r.t.data = must(malloc((size_t)(heads * n * (dim + 1)) + 1));
@@ -105,10 +121,14 @@ static cache_rows cache_expected(const cache_model *m, int value, const int *id,
     promise(attn_quantize(r.t, r.s, from, NULL) == ATTN_OK, &m->j, "rows that cannot be quantised");
     free(x);
   } else if (type != ATTN_F32) { /* exact numbers */
+    const attn_tensor from = r.t;
     uint8_t *y = (uint8_t *)must(malloc((size_t)(heads * n * dim) * 2 + 1));
+    r.t = attn_bhtd(y, type, 1, heads, n, dim);
     for (int64_t c = 0; c < heads * n * dim; c++) set_element(type, y, c, x[c]);
-    r.t.data = y;
+    if (turns) cache_turn(m, r.t, from, first);
     free(x);
+  } else if (turns) {
+    cache_turn(m, r.t, r.t, first);
   }
   return r;
 }
@@ -138,7 +158,7 @@ static void cache_check_token(const cache_model *m, int a, int64_t j) {
   for (int value = 0; value < 2 - m->p.latent; value++) {
     const attn_tensor *t = value ? &m->cache.v : &m->cache.k;
     const attn_scales *s = value ? &m->cache.v_scales : &m->cache.k_scales;
-    cache_rows want = cache_expected(m, value, &m->id[a][j], 1);
+    cache_rows want = cache_expected(m, value, &m->id[a][j], j, 1);
     for (int64_t h = 0; h < t->heads; h++) {
       const uint8_t *row = cache_row(t, page, h, slot % m->p.page);
       const int64_t at = page * s->stride_batch + h * s->stride_head +
@@ -188,6 +208,7 @@ static void cache_append(cache_model *m, input *in, attn_ctx *ctx, int spoilt) {
   memset(&params, 0, sizeof params);
   if (mode == 1) params.rows = rows;
   if (mode == 2) params.indptr = at;
+  if (m->turns) params.rope = &m->rope;
   attn_tensor x[2];
   for (int value = 0; value < 2; value++) {
     const int64_t heads = cache_heads(m, value), dim = cache_dim(m, value);
@@ -204,9 +225,10 @@ static void cache_append(cache_model *m, input *in, attn_ctx *ctx, int spoilt) {
   }
   if (m->p.latent) free(x[1].data), x[1].data = NULL;
   cache_remember(m);
-  const int ok = cache_judge(
-      m, attn_cache_append(&m->cache, m->s + first, n, x[0], x[1], mode ? &params : NULL, ctx),
-      ctx);
+  const int ok = cache_judge(m,
+                             attn_cache_append(&m->cache, m->s + first, n, x[0], x[1],
+                                               mode || m->turns ? &params : NULL, ctx),
+                             ctx);
   for (int b = 0; b < n && ok && !spoilt; b++)
     for (int64_t i = 0; i < rows[b]; i++) {
       const int64_t j = m->s_image[first + b].len + i;
@@ -262,8 +284,8 @@ static void cache_attend(cache_model *m, input *in, attn_ctx *ctx, int spoilt) {
                              ctx);
   promise(cache_unchanged(m), &m->j, "attention wrote to the cache");
   if (ok && !spoilt && m->s[a].len > 0) {
-    cache_rows k = cache_expected(m, 0, m->id[a], m->s[a].len);
-    cache_rows v = m->p.latent ? k : cache_expected(m, 1, m->id[a], m->s[a].len);
+    cache_rows k = cache_expected(m, 0, m->id[a], 0, m->s[a].len);
+    cache_rows v = m->p.latent ? k : cache_expected(m, 1, m->id[a], 0, m->s[a].len);
     v.t.dim = dv;
     params.k_scales = k.s, params.v_scales = v.s;
     if (m->p.window) {
@@ -287,7 +309,8 @@ static void cache_step(cache_model *m, input *in, int spoilt) {
   memset(&ctx, 0, sizeof ctx);
   const int what = below(in, 10);
   ctx.isa = (attn_isa)below(in, 3);
-  if (attn_isa_status(ctx.isa) != ATTN_ISA_OK) ctx.isa = ATTN_ISA_AUTO;
+  /* rotations of the scalar tier have bits of their own */
+  if (attn_isa_status(ctx.isa) != ATTN_ISA_OK || m->turns) ctx.isa = ATTN_ISA_AUTO;
   if (what < 5)
     cache_append(m, in, &ctx, spoilt);
   else if (what == 5)
@@ -316,6 +339,7 @@ static void cache_spoil(cache_model *m, input *in) {
 }
 
 static void fuzz_cache(input *in) {
+  store s = {NULL, 0};
   cache_model *m = (cache_model *)must(calloc(1, sizeof *m));
   attn_cache_params *p = &m->p;
   m->j.name = "attn_cache";
@@ -340,6 +364,11 @@ static void fuzz_cache(input *in) {
     p->keep = below(in, (int)m->room);
     p->window = 1 + below(in, (int)(m->room - p->keep));
   }
+  if (chance(in, 3)) {
+    make_rope(in, &m->j, &s, &m->rope, 1, 0, p->dk);
+    m->rope.positions = NULL, m->rope.real_positions = NULL; /* those of the tokens */
+    m->turns = 1;
+  }
   m->size = attn_cache_size(p);
   promise(m->size > 0, &m->j, "sizes that are legal");
   m->memory = (uint8_t *)must(malloc(m->size)), m->image = (uint8_t *)must(malloc(m->size));
@@ -363,6 +392,7 @@ static void fuzz_cache(input *in) {
     cache_check(m);
   }
   for (int a = 0; a < CACHE_SEQS; a++) free(m->table[a]), free(m->table_image[a]);
+  store_free(&s);
   free(m->memory);
   free(m->image);
   free(m);

@@ -5,6 +5,7 @@
 #define FUZZ_HEADS_H
 
 #include "arrays.h"
+#include "rope.h"
 
 enum { H_Y, H_LSE, H_EACH, H_X, H_XK, H_WQ, H_WK, H_WV, H_WO, H_MIX, H_TENSORS };
 enum {
@@ -29,6 +30,7 @@ typedef struct head_args {
   attn_talking_params talking;
   attn_disagreement_params disagreement;
   attn_guided_params guided;
+  attn_rope_params rope;
   attn_target target[TARGETS];
   attn_target_group group[2];
 } head_args;
@@ -208,6 +210,10 @@ static void fuzz_head(input *in) {
   if (below(in, 2))
     a.em.lambda = store_floats(in, &s, a.em.iterations > 0 ? a.em.iterations : 3, 0, 2, &j.tame);
   if (chance(in, 3)) make_compute(in, &j, &a.multihead.compute, &a.multihead.compute_prefer);
+  if (a.kind == MULTIHEAD && chance(in, 3)) {
+    make_rope(in, &j, &s, &a.rope, q.batch, keys, dk);
+    a.multihead.rope = &a.rope;
+  }
   j.tame = 0;
   job_run(&j, in);
   store_free(&s);

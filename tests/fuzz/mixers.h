@@ -92,7 +92,8 @@ static void judge_lengths(job *j) {
 }
 
 static attn_norm make_norm(input *in, store *s, int64_t dim, int *tame) {
-  attn_norm n = {NULL, NULL, some_scale(in)};
+  attn_norm n = {NULL, NULL, some_scale(in), (attn_norm_kind)some(in, ATTN_NORM_COUNT), 0};
+  n.gain_less_one = chance(in, 24) ? 2 : below(in, 2);
   const int with = below(in, 4);
   const int64_t count = array_size(1, dim, 1);
   if (n.eps != 0) *tame = 0;

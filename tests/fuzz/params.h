@@ -47,7 +47,7 @@ static int make_mask(input *in, store *s, attn_mask *m, attn_mask_kind kind, con
   m->stride_head = m->stride_q * m->q_len;
   m->stride_batch = m->stride_head * m->heads;
   if (chance(in, 8)) m->stride_q = -m->stride_q;
-  if (chance(in, 32)) m->k_len += below(in, 3) - 1;
+  if (chance(in, 32) && m->k_len >= 0) m->k_len += below(in, 3) - 1;
   if (chance(in, 32)) m->q_len = nasty_int(in);
   if (chance(in, 32)) m->kind = (attn_mask_kind)(nasty_int(in) & 0xff);
   if (chance(in, 32)) m->dtype = (attn_dtype)(nasty_int(in) & 0xff);

@@ -4,7 +4,7 @@
 #ifndef FUZZ_ROWS_H
 #define FUZZ_ROWS_H
 
-#include "job.h"
+#include "rope.h"
 #include "views.h"
 
 /* ---- attn_merge ------------------------------------------------------------------------------*/
@@ -92,55 +92,12 @@ static void fuzz_rope(input *in) {
   }
   if (flaws > 0 && chance(in, 6)) j.b[below(in, 2)].view.data = NULL;
 
+  store s = {NULL, 0};
   attn_rope_params *p = &a.params;
-  p->layout = (attn_rope_layout)below(in, 2);
-  p->inverse = below(in, 2);
-  if (chance(in, 4)) p->rotary_dim = chance(in, 4) ? nasty_int(in) : 2 * below(in, 36);
-  p->has_rotary_dim = chance(in, 4);
-  if (chance(in, 4)) p->base = chance(in, 4) ? (double)nasty_float(in) : 500000.0;
-  if (chance(in, 16)) p->layout = (attn_rope_layout)(nasty_int(in) & 0xff);
-  p->start = chance(in, 8) ? nasty_int(in) : below(in, 100) - 50;
-  int64_t *positions = NULL;
-  if (chance(in, 4) && view[1].len >= 0 && view[1].len <= ROWS_MAX && view[1].batch >= 0 &&
-      view[1].batch <= 8) {
-    p->positions_per_batch = below(in, 2);
-    size_t n = (size_t)(view[1].len * (p->positions_per_batch ? view[1].batch : 1));
-    positions = (int64_t *)must(malloc(n * sizeof *positions + !n));
-    for (size_t i = 0; i < n; i++)
-      positions[i] = chance(in, 16) ? nasty_int(in) : below(in, 200) * below(in, 200);
-    p->positions = positions;
-    if (chance(in, 3)) { /* the same bytes as numbers of any kind */
-      p->positions = chance(in, 8) ? positions : NULL;
-      p->real_positions = (const double *)(const void *)positions;
-      j.tame = 0;
-    }
-  }
-  double by[72];
-  for (int i = 0; i < 72; i++) by[i] = 1 + i / 4.0;
-  if (chance(in, 2)) { /* a family */
-    p->type = (attn_rope_type)below(in, ATTN_ROPE_TYPES + (chance(in, 16) ? 2 : 0));
-    p->factor = chance(in, 8) ? (double)nasty_float(in) : 1 + below(in, 8);
-    p->max_position_embeddings = chance(in, 16) ? nasty_int(in) : 1 + below(in, 9000);
-    p->original_max_position_embeddings = chance(in, 16) ? nasty_int(in) : 2 + below(in, 9000);
-    p->low_freq_factor = 1, p->high_freq_factor = chance(in, 8) ? (double)nasty_float(in) : 4;
-    p->sequence_len = chance(in, 16) ? nasty_int(in) : 1 + below(in, 9000);
-    p->no_truncate = below(in, 2), p->mscale = below(in, 3), p->mscale_all_dim = below(in, 3);
-    p->short_factor = by, p->long_factor = by + below(in, 2);
-    p->factors = (p->has_rotary_dim || p->rotary_dim ? p->rotary_dim : view[1].dim) / 2;
-    if (p->factors > 70 || p->factors < 0 || chance(in, 16)) p->factors = 3;
-    if (chance(in, 4)) p->xpos = chance(in, 8) ? (double)nasty_float(in) : 512, j.tame = 0;
-    if (chance(in, 4)) p->keys = 1;
-    if (chance(in, 4) && !positions) {
-      p->mrope_section[1] = below(in, 4), p->mrope_section[2] = below(in, 4);
-      p->mrope_section[0] =
-          chance(in, 16) ? nasty_int(in) : p->factors - p->mrope_section[1] - p->mrope_section[2];
-      p->mrope_interleaved = below(in, 2);
-    }
-    if (chance(in, 8)) p->attention_factor = (double)nasty_float(in), j.tame = 0;
-  }
-  if (f.specials) j.tame = 0;
+  make_rope(in, &j, &s, p, view[1].batch, view[1].len, view[1].dim);
+  if (f.specials || p->xpos != 0 || p->attention_factor != 0 || p->cos.data) j.tame = 0;
   job_run(&j, in);
-  free(positions);
+  store_free(&s);
 }
 
 /* ---- attn_exp --------------------------------------------------------------------------------*/

@@ -1,5 +1,5 @@
 /* --- rows between dense products -----------------------------------------------------------------
- * Layer norm with the residual sum before it, activations and gates: one pass over rows each.
+ * Layer norm and RMS norm with the residual sum before them, activations and gates: one pass over rows each.
  *
  * Rules the calls share. Tensors are [B,H,T,n], each f32, f16 or bf16 by itself and of any strides;
  * inputs may have batch 1 and heads 1, which stand for all. Aliasing: an output may be one of the inputs
@@ -9,10 +9,19 @@
  * ENV, CTX, ALIGN; outputs untouched. NaN is stored as the one default NaN. Determinism: the same bits on
  * avx2, avx512 and neon and for any number of workers; a row's bits depend on nothing but the row. */
 
-/* LN(x) = (x - mean) / sqrt(variance + eps) gain + bias over the columns of a row. */
+/* What the rows of a norm are divided by, and what is taken off before. */
+typedef enum attn_norm_kind {
+  ATTN_NORM_LAYER = 0, /* (x - mean) / sqrt(variance + eps) gain + bias over the columns of a row */
+  ATTN_NORM_RMS,       /* x / sqrt(mean of x^2 + eps) gain + bias */
+  ATTN_NORM_COUNT
+} attn_norm_kind;
+
+/* A norm of rows, wherever a call has one; {0} is layer norm without gain and bias. */
 typedef struct attn_norm {
   const float *gain, *bias; /* [n]; null = 1, 0 */
-  float eps;                /* > 0; 0 = 1e-5 */
+  float eps;                /* > 0; 0 = 1e-5, of RMS 1e-6 */
+  attn_norm_kind kind;
+  int gain_less_one; /* 1: gain holds what is to be added to 1, as checkpoints of Gemma have it */
 } attn_norm;
 
 #if ATTN_HAS_DENSE
@@ -22,7 +31,8 @@ typedef struct attn_layer_norm_params {
   attn_tensor sum;      /* out, optional: x + residual */
 } attn_layer_norm_params;
 
-/* y = LN(x + residual), the mean and the variance being those of the n columns (by n, not n - 1):
+/* y = LN(x + residual), the mean and the variance being those of the n columns (by n, not n - 1); params.norm.kind is
+ * not read:
  *
  *   s = x + residual,  m = sum_c s_c / n,  v = sum_c (s_c - m)^2 / n
  *   y_c = (s_c - m) / sqrt(v + eps) gain_c + bias_c,  sum_c = s_c
@@ -39,6 +49,19 @@ ATTN_DEF attn_status attn_layer_norm(attn_tensor y, attn_tensor x,
 ATTN_DEF size_t attn_layer_norm_workspace(attn_tensor y, attn_tensor x,
                                           const attn_layer_norm_params *params,
                                           const attn_ctx *ctx);
+
+/* y = RMS(x + residual), layer norm without the mean; params.norm.kind is not read, and all else is as above:
+ *
+ *   s = x + residual,  y_c = s_c / sqrt(sum_k s_k^2 / n + eps) gain_c + bias_c,  sum_c = s_c
+ *
+ * A row of zeros gives bias. NaN in a row makes all of it NaN; beside an infinite number, itself NaN, the others are bias.
+ * Error: below 8 2^-24 |s_c| / sqrt(mean of s^2 + eps) |gain_c|, beside the roundings of s
+ *   and y.
+ * Source: Zhang and Sennrich 2019, arXiv 1910.07467. params null: defaults. */
+ATTN_DEF attn_status attn_rms_norm(attn_tensor y, attn_tensor x,
+                                   const attn_layer_norm_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_rms_norm_workspace(attn_tensor y, attn_tensor x,
+                                        const attn_layer_norm_params *params, const attn_ctx *ctx);
 
 typedef struct attn_activate_params {
   attn_activation activation;

@@ -1,14 +1,16 @@
 /* api/compose/block.h owns the parts of a block: the weights of its feed-forward and attentions, and what a
  * decoder keeps between steps. */
 
-/* f(x w_1 + b_1) w_2 + b_2, without w_2: f(x w_1 + b_1); row by row. */
+/* h w_2 + b_2, without w_2: h; h = f(x w_1 + b_1), or gated, element by element, f(x w_1 + b_1) (x w_3 + b_3); row by
+ * row. The names of Llama's models: w_1 is gate_proj, w_3 up_proj, w_2 down_proj. */
 typedef struct attn_feed_forward {
   attn_tensor w_1, b_1; /* [1,1,din,dff], [1,1,1,dff]; biases are optional, as everywhere here */
   attn_tensor w_2, b_2; /* optional: [1,1,dff,dout], [1,1,1,dout] */
-  attn_activation activation; /* f; 0 = ATTN_ACT_RELU */
-  int w_transposed;           /* 1: w_1 and w_2 are [1,1,out,in], as in PyTorch checkpoints */
-  attn_compute compute;       /* of both products, as in attn_gemm (not I8) */
+  attn_activation activation; /* f; 0 = ATTN_ACT_RELU, with w_3 ATTN_ACT_SILU */
+  int w_transposed;           /* 1: the weights are [1,1,out,in], as in PyTorch checkpoints */
+  attn_compute compute;       /* of all products, as in attn_gemm (not I8) */
   int compute_prefer;
+  attn_tensor w_3, b_3; /* optional: [1,1,din,dff], [1,1,1,dff]; not in attn_mixer */
 } attn_feed_forward;
 
 /* What stands around the attention of a layer. */

@@ -221,7 +221,7 @@ ATTN_COLD_ int attn_routing_check_(attn_error_ *e, attn_routing_job_ *a, int cal
 /* Up to 64 rows of n: each step for all of them, since one row's steps wait for each other. */
 ATTN_FUNC_ void attn_routing_norm_(const attn_table_ *f, float *x, int64_t n, int rows,
                                    attn_routing_norm norm) {
-  static const attn_norm layer = {NULL, NULL, 1e-6f};
+  static const attn_norm layer = {NULL, NULL, 1e-6f, ATTN_NORM_LAYER, 0};
   float t[2], shift[ATTN_TILE_], by[ATTN_TILE_], plus[ATTN_TILE_];
   double scale[ATTN_TILE_];
   const double d = (double)n;

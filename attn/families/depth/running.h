@@ -90,14 +90,14 @@ ATTN_COLD_ int attn_check_placeless_(attn_error_ *e, const attn_multihead_params
 }
 
 /* What the tensors and arrays of a block span. */
-enum { ATTN_BLOCK_SPANS_ = 30 };
+enum { ATTN_BLOCK_SPANS_ = 32 };
 ATTN_COLD_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int64_t batch,
                                  attn_span_ span[ATTN_BLOCK_SPANS_]) {
   static const char w[] = ATTN_WORDS_("params");
   const char *align = "lengths and sinks must be aligned to their elements";
   const attn_multihead_params *m[2] = {&p->self, &p->cross};
   const attn_norm *norm[3] = {&p->norm_self, &p->norm_cross, &p->norm_ff};
-  attn_tensor t[20];
+  attn_tensor t[22];
   attn_arrays_ more;
   int n = 0;
   memset(&more, 0, sizeof more);
@@ -106,6 +106,7 @@ ATTN_COLD_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int
     t[n++] = m[i]->b_q, t[n++] = m[i]->b_k, t[n++] = m[i]->b_v, t[n++] = m[i]->b_o;
   }
   t[n++] = p->ff.w_1, t[n++] = p->ff.b_1, t[n++] = p->ff.w_2, t[n++] = p->ff.b_2;
+  t[n++] = p->ff.w_3, t[n++] = p->ff.b_3;
   for (int i = 0; i < n; i++) {
     span[i].lo = span[i].hi = 0;
     if (t[i].data && !attn_check_tensor_(e, &t[i], w, &span[i])) return 0;

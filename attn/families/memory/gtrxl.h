@@ -279,10 +279,12 @@ ATTN_COLD_ int attn_gtrxl_steps_(attn_stage_ *s, void *job) {
   const int64_t most = attn_layer_rows_(h.len);
   const attn_matrix_ w_o = attn_stage_lay_(s, j->layer.p.w_o, rows, NULL);
   const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows, ff);
+  const attn_matrix_ w_3 = ff->w_3.data ? attn_stage_lay_(s, ff->w_3, rows, ff) : w_1;
   const attn_matrix_ w_2 = attn_stage_lay_(s, ff->w_2, rows, ff);
   const attn_tensor skip = attn_stage_tensor_(s, 1, 1, most, dm);
   const attn_tensor side = attn_stage_tensor_(s, 1, 1, most, dm);
   const attn_tensor hidden = attn_stage_tensor_(s, 1, 1, most, w_1.n);
+  const attn_tensor up = ff->w_3.data ? attn_stage_tensor_(s, 1, 1, most, w_1.n) : none;
   for (int64_t b = 0; b < h.batch; b++) {
     for (int64_t i = 0, n; i < h.len; i += n) {
       n = h.len - i < most ? h.len - i : most;
@@ -294,7 +296,8 @@ ATTN_COLD_ int attn_gtrxl_steps_(attn_stage_ *s, void *job) {
       if (!attn_stage_laid_(s, y, each, &w_o, j->layer.p.b_o, ATTN_ACT_RELU) ||
           !attn_stage_gtrxl_(s, x, in, y, &p->gate_1) ||
           !attn_stage_norm_(s, y, x, none, &p->norm_ff) ||
-          !attn_stage_laid_(s, mid, y, &w_1, ff->b_1, ff->activation) ||
+          !attn_stage_hidden_(s, mid, y, ff, &w_1, &w_3,
+                              up.data ? attn_stage_rows_(up, 0, n) : none) ||
           !attn_stage_laid_(s, y, mid, &w_2, ff->b_2, ATTN_ACT_RELU) ||
           !attn_stage_gtrxl_(s, out, x, y, &p->gate_2))
         return 0;

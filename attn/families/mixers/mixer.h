@@ -14,11 +14,12 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
     {ATTN_WORDS_(at "w_1"), ATTN_WORDS_(at "b_1"), ATTN_WORDS_(at "w_2"), ATTN_WORDS_(at "b_2")}, \
         {ATTN_IN_OUT_(at "w_1", n, "."), at "b_1 must be [1, 1, 1, the width of w_1]",            \
          ATTN_IN_OUT_(at "w_2", "the width of w_1", n), at "b_2 must be [1, 1, 1, " n "]"},       \
-        at "activation must be an attn_activation", ATTN_COMPUTE_WORDS_(at "compute")             \
+        at "activation must be an attn_activation", ATTN_COMPUTE_WORDS_(at "compute"),            \
+        at "w_3 and b_3 must be absent"                                                           \
   }
   static const struct {
     const char *words[4];
-    const char *rule[4], *activation, *compute;
+    const char *rule[4], *activation, *compute, *gated;
   } said[] = {ATTN_NET_("params.token.", "x.len"), ATTN_NET_("params.channel.", "x.dim")};
 #undef ATTN_NET_
   const int at = channel != 0;
@@ -33,7 +34,8 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
          attn_check_argument_(e, l, &f->b_2, said[at].words[3], ATTN_OPTIONAL_, 1, 1, 1, in,
                               said[at].rule[3]) &&
          attn_check_activation_(e, &f->activation, ATTN_ACT_GELU, said[at].activation) &&
-         attn_feed_compute_(e, f, table, 0, said[at].compute);
+         attn_feed_compute_(e, f, table, 0, said[at].compute) &&
+         (!(f->w_3.data || f->b_3.data) || attn_reject_(e, ATTN_E_RANGE, said[at].gated));
 }
 
 ATTN_COLD_ int attn_mixer_check_(attn_error_ *e, attn_mixer_job_ *j, const attn_ctx *ctx,

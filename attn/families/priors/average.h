@@ -60,7 +60,7 @@ ATTN_FUNC_ void attn_average_row_(void *job, int worker, int64_t index) {
     a->table->blend(row, row, attn_at_(&a->y, b, 0, a->t0 + t), ATTN_F32, ATTN_F32, a->y.dtype, d,
                     1.0f, 1.0f);
   if (a->p.out == ATTN_AVERAGE_NORM) {
-    const attn_norm norm = {a->p.gain, a->p.bias, a->p.eps};
+    const attn_norm norm = {a->p.gain, a->p.bias, a->p.eps, ATTN_NORM_LAYER, 0};
     attn_row_norm_(a->table, row, d, &norm);
   }
   a->table->blend(attn_at_(&a->o, b, 0, a->t0 + t), row, NULL, a->o.dtype, ATTN_F32, ATTN_F32, d,

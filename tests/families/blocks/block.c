@@ -87,21 +87,6 @@ block *block_build(const block_shape *x, test_rng *rng) {
 
 /* ---- the oracle -----------------------------------------------------------------------------*/
 
-cube block_feed(const cube *x, const attn_feed_forward *ff) {
-  cube y = rows_dense(x, &ff->w_1, &ff->b_1);
-  for (int64_t n = 0; n < y.batch * y.len * y.dim; n++) {
-    const double t = y.data[n], cubic = t + 0.044715 * t * t * t;
-    switch (ff->activation) {
-      case ATTN_ACT_GELU: y.data[n] = t * erfc(-t / sqrt(2)) / 2; break;
-      case ATTN_ACT_GELU_TANH: y.data[n] = t / 2 * (1 + tanh(sqrt(2 / acos(-1)) * cubic)); break;
-      case ATTN_ACT_TANH: y.data[n] = tanh(t); break;
-      case ATTN_ACT_NONE: break;
-      default: y.data[n] = t > 0 ? t : 0;
-    }
-  }
-  return ff->w_2.data ? rows_dense(&y, &ff->w_2, &ff->b_2) : y;
-}
-
 /* MHA of rows x over rows e, which exist up to len[b], and over bias_k and bias_v. */
 static cube attend(const cube *x, const cube *e, const attn_multihead_params *p, int causal,
                    const int32_t *len) {
@@ -148,7 +133,7 @@ static cube answer(const block *s) {
     x = rows_norm(&x, &t, pre ? NULL : &p->norm_cross);
   }
   n = pre ? rows_norm(&x, NULL, &p->norm_ff) : x;
-  t = block_feed(&n, &p->ff);
+  t = rows_feed(&n, &p->ff);
   x = rows_norm(&x, &t, pre ? NULL : &p->norm_ff);
   for (int64_t b = 0; p->x_len && b < x.batch; b++)
     for (int64_t i = p->x_len[b]; i < x.len; i++)

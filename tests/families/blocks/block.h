@@ -33,7 +33,5 @@ void block_check(block *s, double tolerance, const char *what);
 attn_decoder_cache block_cache(const block *s, int64_t room, attn_dtype type, test_layout layout);
 /* attn_decoder_start, then x in steps of `first` rows and of one; y becomes what they make. */
 void block_decode(const block *s, attn_decoder_cache *cache, attn_tensor y, int64_t first);
-/* act(x w_1 + b_1) w_2 + b_2 with any of the activations a model uses. */
-cube block_feed(const cube *x, const attn_feed_forward *ff);
 
 #endif

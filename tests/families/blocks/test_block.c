@@ -3,8 +3,8 @@
 #include "block.h"
 #include "computes.h"
 
-static const attn_activation acts[] = {ATTN_ACT_DEFAULT, ATTN_ACT_GELU, ATTN_ACT_RELU,
-                                       ATTN_ACT_GELU_TANH, ATTN_ACT_NONE};
+static const attn_activation acts[] = {ATTN_ACT_DEFAULT,   ATTN_ACT_GELU, ATTN_ACT_RELU,
+                                       ATTN_ACT_GELU_TANH, ATTN_ACT_SILU, ATTN_ACT_NONE};
 
 /* ---- feed-forward ---------------------------------------------------------------------------*/
 
@@ -30,7 +30,7 @@ static feed *feed_build(int64_t batch, int64_t rows, int64_t din, int64_t dff, i
   memset(s, 0, sizeof *s);
   s->x = drawn((attn_dtype)(n % 3), n % 2 ? TEST_BHTD : TEST_PADDED, batch, 1, rows, din, 1, rng);
   s->ff = drawn_feed(din, dff, dout, n % 4 != 1, (attn_dtype)(n / 3 % 3), rng);
-  s->ff.activation = acts[n % 5];
+  s->ff.activation = acts[n % 6];
   s->y = output((attn_dtype)(n / 2 % 3), n % 2 ? TEST_BHTD : TEST_NEGATIVE, batch, 1, rows, dout,
                 &s->does.block[0]);
   s->does.call = feed_call, s->does.ask = feed_ask, s->does.scene = s, s->does.out[0] = &s->y;
@@ -45,8 +45,11 @@ void K7_feed_forward(void **state) {
     const int64_t din = test_range(&rng, 1, n % 5 ? 30 : 140), dout = test_range(&rng, 1, 70);
     const int64_t dff = n % 6 == 5 ? 0 : test_range(&rng, 1, n % 5 ? 40 : 150);
     feed *s = feed_build(batch, rows, din, dff, dout, n, &rng);
+    if (n % 8 == 5) { /* nothing but the gate follows the first product */
+      s->ff.w_3 = s->ff.w_1, s->ff.b_1 = absent(), s->ff.activation = ATTN_ACT_NONE;
+    }
     promise_run(&s->does);
-    const cube x = cube_from(&s->x), want = block_feed(&x, &s->ff);
+    const cube x = cube_from(&s->x), want = rows_feed(&x, &s->ff);
     cube_check(&want, &s->y, 2e-5, "feed-forward");
   }
 }
@@ -90,8 +93,9 @@ void K7_feed_forward_promises(void **state) {
 void K7_feed_forward_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(7103);
-  for (int n = 0; n < 12; n++, test_mem_release()) {
+  for (int n = 0; n < 15; n++, test_mem_release()) {
     feed *s = feed_build(1, 6, 5, 8, 5, 0, &rng);
+    s->ff.w_3 = drawn(ATTN_F32, TEST_BHTD, 1, 1, 5, 8, 1, &rng);
     attn_status want = ATTN_E_SHAPE;
     const char *word = "ff.w_1";
     switch (n) {
@@ -108,6 +112,11 @@ void K7_feed_forward_rejects(void **state) {
       case 10:
         s->x = s->y, s->x.data = (char *)s->y.data + 4, want = ATTN_E_OVERLAP, word = "y ";
         break;
+      case 12: s->ff.w_3.dim = 7, word = "ff.w_3"; break;
+      case 13:
+        s->ff.b_3 = s->ff.b_1, s->ff.w_3 = absent(), want = ATTN_E_NULL, word = "ff.w_3";
+        break;
+      case 14: s->ff.b_3 = s->ff.b_1, s->ff.b_3.dim = 7, word = "ff.b_3"; break;
       default: s->ff.w_2 = s->y, s->ff.w_2.len = 8, want = ATTN_E_OVERLAP, word = "y "; break;
     }
     if (n == 11) {
@@ -421,7 +430,7 @@ void O1_feed_forward(void **state) {
     feed *s = feed_build(2, n ? 30 : 250, 33, n == 1 ? 0 : 70, 50, 3 * n, &rng);
     attn_feed_forward *ff = &s->ff;
     s->y = output(ATTN_F32, TEST_PADDED, 2, 1, s->x.len, 50, &s->does.block[0]);
-    s->chunks = n, ff->activation = ATTN_ACT_GELU;
+    s->chunks = n, ff->activation = ATTN_ACT_GELU, ff->w_3 = ff->b_3 = absent();
     test_layer(&s->does, &ff->compute, &ff->compute_prefer, 0, 0.03, "ff.compute");
     /* the bits are those of two products */
     for (int mode = ATTN_COMPUTE_BF16; mode <= ATTN_COMPUTE_F16; mode++) {

@@ -265,7 +265,7 @@ void F4_residual_path(void **state) {
         test_assert_same(s->o, s->x, "x itself");
         continue;
       }
-      const attn_norm none = {NULL, NULL, 0};
+      const attn_norm none = {NULL, NULL, 0, ATTN_NORM_LAYER, 0};
       cube x = cube_from(&s->x), want = rows_norm(&x, NULL, &none);
       want = rows_norm(&want, NULL, &none);
       cube_check(&want, &s->o, 5e-6, "LN(LN(x))");

@@ -29,7 +29,7 @@ static attn_multihead_params heads_of(const depth_shape *x, int64_t from, test_r
 }
 
 static attn_norm norm_of(const depth_shape *x, test_rng *rng) {
-  attn_norm n = {NULL, NULL, 0};
+  attn_norm n = {NULL, NULL, 0, ATTN_NORM_LAYER, 0};
   if (x->plain_norm) return n;
   n.gain = test_floats(x->dm, 1, rng), n.bias = test_floats(x->dm, 0.3, rng), n.eps = 1e-4f;
   return n;

@@ -32,7 +32,7 @@ static recurrent_shape draw(int64_t n, test_rng *rng) {
   if (rule == ATTN_RECURRENT_MLSTM && turn % 3 == 0) x.form = ATTN_RECURRENT_LOGIT;
   x.keep = turn % 3 != 0, x.shared = turn % 4 == 3;
   x.slow = turn % 3 == 0 ? 4 : turn % 3 == 1 ? 0.25 : 0.02;
-  x.mean = turn % 2;
+  x.mean = (double)(turn % 2);
   x.type = floats[turn % 5 == 1 ? 1 : turn % 5 == 3 ? 2 : 0], x.o_type = floats[turn % 7 % 3];
   x.layout = (test_layout)(turn % TEST_LAYOUTS);
   return x;

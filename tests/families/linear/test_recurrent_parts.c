@@ -72,7 +72,7 @@ void M1_log_decay(void **state) {
                   dim = n % 3 ? test_range(&rng, 1, n % 7 ? 40 : 600) : 1;
     parts *s = build(0, n, test_range(&rng, 1, 2), heads, test_range(&rng, 0, 150), dim, &rng);
     attn_log_decay_params *p = &s->decay;
-    p->bounded = n % 2, p->channels = n / 2 % 2;
+    p->bounded = (int)(n % 2), p->channels = (int)(n / 2 % 2);
     if (n % 5) p->a_log = test_floats(heads * (p->channels ? dim : 1), 1, &rng);
     if (n % 4) p->dt_bias = test_floats(heads * (p->channels ? dim : 1), 1, &rng);
     if (p->bounded && n % 3) p->lower = -3;

@@ -71,14 +71,9 @@ static cube fourier(const cube *x, const int32_t *x_len) {
 /* norm_2(h + ff(h)), h = norm_1(x + y), in the rows that exist; ff with gelu unless it says otherwise. */
 static cube block(const cube *x, const attn_fnet_params *par) {
   cube y = fourier(x, par->mix.x_len), h = rows_norm(x, &y, &par->norm_1);
-  cube mid = rows_dense(&h, &par->ff.w_1, &par->ff.b_1);
-  for (int64_t n = 0; n < mid.batch * mid.len * mid.dim; n++) {
-    const double t = mid.data[n];
-    mid.data[n] = par->ff.activation == ATTN_ACT_NONE   ? t
-                  : par->ff.activation == ATTN_ACT_TANH ? tanh(t)
-                                                        : t * erfc(-t / sqrt(2.0)) / 2;
-  }
-  cube made = par->ff.w_2.data ? rows_dense(&mid, &par->ff.w_2, &par->ff.b_2) : mid;
+  attn_feed_forward ff = par->ff;
+  if (ff.activation == ATTN_ACT_DEFAULT) ff.activation = ATTN_ACT_GELU;
+  cube made = rows_feed(&h, &ff);
   cube o = rows_norm(&h, &made, &par->norm_2);
   for (int64_t n = 0; par->mix.x_len && n < o.batch * o.len; n++)
     for (int64_t c = 0; n % o.len >= par->mix.x_len[n / o.len] && c < o.dim; c++)

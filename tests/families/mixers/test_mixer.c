@@ -35,6 +35,7 @@ static scene *build(const shape *z, test_rng *rng) {
   s->x = drawn(z->type, TEST_PADDED, z->batch, 1, z->len, z->dm, 1, rng);
   s->p.token = drawn_feed(z->len, z->ds, z->len, z->bias, z->w_type, rng);
   s->p.channel = drawn_feed(z->dm, z->dc, z->dm, z->bias, z->w_type, rng);
+  s->p.token.w_3 = s->p.token.b_3 = s->p.channel.w_3 = s->p.channel.b_3 = absent();
   if (z->norms)
     s->p.norm_token = drawn_norm(z->dm, rng), s->p.norm_channel = drawn_norm(z->dm, rng);
   s->o = output(z->o_type, TEST_PADDED, z->batch, 1, z->len, z->dm, &s->does.block[0]);
@@ -268,7 +269,7 @@ void L3_promises(void **state) {
 
 void L3_rejects(void **state) {
   (void)state;
-  for (int n = 0; n < 26; n++, test_mem_release()) {
+  for (int n = 0; n < 27; n++, test_mem_release()) {
     test_rng rng = test_seed(1380 + (uint64_t)n);
     shape z = plain(9, 8);
     scene *s = build(&z, &rng);
@@ -310,6 +311,10 @@ void L3_rejects(void **state) {
       case 24:
         channel->compute = (attn_compute)-1, want = ATTN_E_VALUE;
         word = "params.channel.compute must be an attn_compute";
+        break;
+      case 25:
+        channel->w_3 = channel->w_1, want = ATTN_E_RANGE;
+        word = "params.channel.w_3 and b_3 must be absent";
         break;
       default: s->o.stride_len = 1, want = ATTN_E_STRIDE, word = "o "; break;
     }

@@ -8,15 +8,16 @@
  * VALUE, MASK, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN, INDEX; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon and for any number of workers. */
 
-/* y = f(x w_1 + b_1) w_2 + b_2, row by row, in runs of ceil(T / chunks) rows.
+/* y = f(x w_1 + b_1) w_2 + b_2, gated where ff has a w_3, row by row, in runs of ceil(T / chunks) rows.
  *
  * Shapes: x [B,1,T,din], y [B,1,T,dout], as ff says. chunks >= 1, 0 = 1; more chunks than rows are one row
  *   each. The hidden rows f(x w_1 + b_1) exist for one run at a time, and for at most 192 rows, 96 a
  *   worker, whatever chunks is: no T x dff array. The bits are the same for any chunks.
  * Aliasing: y may be x, the same view: in place.
- * Memory: the weights as attn_gemm lays them out, hidden and output rows of a run in f32.
- * Cost: 2 B T (din dff + dff dout) flops. Errors also: RANGE: chunks < 0.
- * Source: Vaswani et al. 2017, arXiv 1706.03762; in runs: Kitaev et al. 2020, arXiv 2001.04451. */
+ * Memory: the weights as attn_gemm lays them out, hidden (twice with w_3) and output rows of a run in f32.
+ * Cost: 2 B T (din dff + dff dout) flops, with w_3 2 B T din dff more. Errors also: RANGE: chunks < 0; NULL: b_2 or b_3
+ *   without its matrix.
+ * Source: Vaswani et al. 2017, arXiv 1706.03762; gated: Shazeer 2020, arXiv 2002.05202; in runs: Kitaev et al. 2020, arXiv 2001.04451. */
 ATTN_DEF attn_status attn_feed_forward_rows(attn_tensor y, attn_tensor x,
                                             const attn_feed_forward *ff, int64_t chunks,
                                             attn_ctx *ctx);
