@@ -1407,7 +1407,8 @@
   X(M3_nsa_nan)                             \
   X(M3_nsa_empty)                           \
   X(M3_nsa_promises)                        \
-  X(M3_nsa_rejects)
+  X(M3_nsa_rejects) \
+  X(M3_moba_accuracy)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)
