@@ -1490,7 +1490,8 @@
   X(M3_draft_functions)                     \
   X(M3_cache_accept)                        \
   X(M3_cache_accept_rejects)                \
-  X(M3_speculative_decode)
+  X(M3_speculative_decode)                  \
+  X(M3_moba_accuracy)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)
