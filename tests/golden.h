@@ -144,4 +144,8 @@ static const uint64_t golden[] = {
     0x49b4c572ba12fe81u, /* forgetting */
     0xb6bdbe420b68b7aau, /* stick weights */
     0xe0158ab977a04859u, /* rms norm */
+    0x72d79444348f113bu, /* xattention */
+    0x3f4b581c14d6d4cdu, /* vertical slash */
+    0x12c5c134e30817d0u, /* snapkv */
+    0xf68c102a95d65644u, /* h2o */
 };
