@@ -8,7 +8,7 @@ SDPA_RATIO=3.6
 WHOLE_RATIO=11.8
 WHOLE_O0_RATIO=4.0
 SDPA_BYTES=454000
-WHOLE_BYTES=2010000
+WHOLE_BYTES=2030000
 
 compiled gcc-O2 || { not_run "budget: no gcc here"; exit 0; }
 
