@@ -153,6 +153,10 @@ void M3_xattention_is_the_map(void **state) {
   attn_sdpa_params dense = {0};
   attn_ctx ctx = test_ctx();
   attn_tensor o = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 131, 24);
+  for (int64_t j = 0; j < 140 * 24; j++) { /* scores of head 1 are far below 0 */
+    oracle_set(&s.k, 0, 0, j / 24, j % 24, 2 + oracle_get(&s.k, 0, 0, j / 24, j % 24));
+    if (j < 131 * 24) oracle_set(&s.q, 0, 1, j / 24, j % 24, -40);
+  }
   p.block = p.stride = 1, p.mass = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 131, 140);
   dense.causal = 1, dense.map = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 131, 140);
   assert_int_equal(attn_xattention(mask, s.q, s.k, &p, &ctx), ATTN_OK);
@@ -161,7 +165,7 @@ void M3_xattention_is_the_map(void **state) {
     for (int64_t i = 0; i < 131; i++)
       for (int64_t j = 0; j < 140; j++) {
         const double x = oracle_get(&dense.map, 0, h, i, j), y = oracle_get(&p.mass, 0, h, i, j);
-        assert_true(fabs(x - y) <= 3e-6 * x);
+        assert_true(fabs(x - y) <= (h ? 1e-4 : 3e-6) * x + 1e-30);
         if (j > i + 9) assert_true(mask[(h * 131 + i) * 140 + j] == 0);
       }
 }
@@ -173,7 +177,9 @@ static void slash_case(test_rng *rng, int64_t n) {
   scene s = scene_of(rng, b, group * hk, hk, tq, tk, test_range(rng, 1, 19),
                      (attn_dtype)test_range(rng, 0, 2));
   attn_vertical_slash_params p = {0};
-  p.block = n % 4 == 0 ? 0 : test_range(rng, 1, 40),
+  p.block = n % 4 == 0   ? 0
+            : n % 5 == 2 ? 1
+                         : test_range(rng, 1, 40),
   p.queries = n % 5 == 0 ? 0 : test_range(rng, 1, 90);
   p.gamma = n % 4 == 0 ? 0 : n % 4 == 1 ? ATTN_ZERO : n % 4 == 2 ? 0.5f : 1.0f;
   if (n % 6) p.has_sink = 1, p.sink = n % 3, p.has_near_by = 1, p.near_by = n % 7;
