@@ -286,7 +286,6 @@ static attn_status recurrent_parts(attn_tensor o, attn_tensor lse, test_rng *rng
 static attn_status reshaped_call(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx,
                                  int kind) {
   static const float scale[2] = {0.5f, 0.25f}, slope[2] = {0.125f, 0.5f};
-  static const float alphas[2] = {1.5f, 1.25f};
   attn_reshaped_params p;
   memset(&p, 0, sizeof p);
   test_fill_value(lse, 0);
@@ -295,7 +294,6 @@ static attn_status reshaped_call(attn_tensor o, attn_tensor lse, test_rng *rng, 
   const attn_tensor v = golden_exact(rng, 2, T, DV);
   p.attention.causal = 1;
   if (kind == ATTN_RESHAPE_SIGMOID) p.by_row = 1, p.sum = lse;
-  if (kind == ATTN_RESHAPE_ENTMAX) p.support = lse, p.alphas = alphas;
   if (kind == ATTN_RESHAPE_STICK) p.remainder = 1, p.sum = lse;
   if (kind == ATTN_RESHAPE_SOFTMAX) {
     attn_tensor f = golden_exact(rng, 1, T, 1);
@@ -415,20 +413,6 @@ static attn_status infini_segments(attn_tensor o, attn_tensor lse, test_rng *rng
   return ATTN_OK;
 }
 
-static attn_status entmax_weights(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
-  return reshaped_call(o, lse, rng, ctx, ATTN_RESHAPE_ENTMAX);
-}
-
-/* Two maps a head, two heads of k for two of q's. */
-static attn_status differential(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
-  attn_differential_params p;
-  memset(&p, 0, sizeof p);
-  test_fill_value(lse, 0);
-  p.attention.causal = 1, p.lambdas = golden_exact(rng, 2, T, 1), p.layer = 3;
-  const attn_tensor q = golden_exact(rng, 4, T, DK), k = golden_exact(rng, 2, T, DK);
-  return attn_differential(o, q, k, golden_exact(rng, 1, T, DV), &p, ctx);
-}
-
 const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"routing learned", routing_learned},
                                       {"sinkhorn null", sinkhorn_null},
@@ -455,6 +439,4 @@ const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"latent layer", latent_layer},
                                       {"factor heads", factor_heads},
                                       {"infini segments", infini_segments},
-                                      {"differential", differential},
-                                      {"entmax weights", entmax_weights},
                                       {NULL, NULL}};
