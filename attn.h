@@ -42,7 +42,8 @@
  *   softpick, stick-breaking, entmax, sparsemax, scalable softmax, forgetting, output gates),
  *   attn_differential (the difference of two softmaxes), attn_edges (key lists);
  *   attn_multihead, attn_mla (latent rows, DeepSeek), attn_tpa (heads from factors), attn_collaborative (with projections), attn_capsules* (routing of heads);
- *   attn_pattern_*, attn_block_permutations, attn_schedule_* (sparse patterns); attn_star_*,
+ *   attn_pattern_*, attn_block_permutations, attn_schedule_* (sparse patterns), attn_xattention, attn_vertical_slash (blocks
+ *   of a prompt that matter), attn_snapkv, attn_h2o, attn_evict* (keys that a cache forgets); attn_star_*,
  *   attn_longformer*, attn_etc*, attn_tree*, attn_segmented, attn_hierarchy, attn_recursive
  *   (whole mechanisms); attn_segment*, attn_memory_*, attn_usage, attn_compress*,
  *   attn_attention_loss, attn_rebuild_loss, attn_infini (memories of earlier segments); attn_knn_search,
@@ -12049,6 +12050,211 @@ ATTN_DEF attn_status attn_nsa(attn_tensor o, attn_tensor q, attn_tensor k, attn_
 ATTN_DEF size_t attn_nsa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                    const attn_nsa_params *params, const attn_ctx *ctx);
 /* <<< attn/api/families/selection/nsa.h */
+/* >>> attn/api/families/selection/prefill.h */
+/* api/families/selection/prefill.h owns what a prompt need not attend to: estimates, from queries and keys, of the
+ * blocks of pairs that hold the weight of a causal softmax. What they write is a block mask, from which a schedule is
+ * made that attn_sdpa runs:
+ *
+ *   attn_xattention(mask, q, k, NULL, NULL);                       // [1, H, blocks, blocks] bytes
+ *   attn_pattern chosen = attn_pattern_block_mask(mask, 128, 128);
+ *   chosen.bits_heads = H, chosen.causal = 1;
+ *   attn_schedule_build(&schedule, &chosen, H, T, T, NULL, NULL);
+ *   attn_sdpa(o, q, k, v, &(attn_sdpa_params){.schedule = &schedule}, NULL);
+ *
+ * A schedule is of one batch entry: with B > 1 each has its own. */
+
+typedef struct attn_xattention_params {
+  float scale;           /* of the scores, as in attn_sdpa */
+  int64_t block;         /* queries and keys of a block; 0 = 128 */
+  int64_t stride;        /* rows of a cell, a divisor of block; 0 = 16 */
+  float norm;            /* cell scores are divided by it; 0 = 1 */
+  float gamma;           /* 0..1, the share of the weight that is kept; 0 = 0.9, ATTN_ZERO = 0 */
+  int has_q_off;         /* 1: q_off below holds; 0: k.len - q.len */
+  int64_t q_off;         /* query i sits at key position i + q_off; -q.len .. k.len - q.len */
+  const int32_t *q_len;  /* [B], 0..Tq: rows from q_len[b] on choose nothing */
+  const int32_t *kv_len; /* [B], 0..Tk: keys from kv_len[b] on are not chosen and never read */
+  attn_tensor
+      mass; /* out, optional: [B,H,query blocks,key blocks] f32, what the choice is made from */
+} attn_xattention_params;
+
+typedef struct attn_vertical_slash_params {
+  float scale;           /* of the scores, as in attn_sdpa */
+  int64_t block;         /* queries and keys of a block; 0 = 64 */
+  int64_t queries;       /* the last rows, whose weights are looked at; 0 = 64 */
+  float gamma;           /* 0..1, the share of the weight that is kept; 0 = 0.9, ATTN_ZERO = 0 */
+  int has_sink;          /* 1: sink below holds; 0: 30 */
+  int64_t sink;          /* columns 0 .. sink-1 are always chosen */
+  int has_near_by;       /* 1: near_by below holds; 0: 100 */
+  int64_t near_by;       /* offsets 0 .. near_by-1 are always chosen */
+  int has_q_off;         /* 1: q_off below holds; 0: k.len - q.len */
+  int64_t q_off;         /* query i sits at key position i + q_off; -q.len .. k.len - q.len */
+  const int32_t *q_len;  /* [B], 0..Tq: the rows that are there */
+  const int32_t *kv_len; /* [B], 0..Tk: keys from kv_len[b] on are not chosen and never read */
+  attn_tensor columns;   /* out, optional: [B,H,1,Tk] f32, sums of weights by key */
+  attn_tensor offsets;   /* out, optional: [B,H,1,Tk] f32, sums of weights by offset p_i - j */
+} attn_vertical_slash_params;
+
+#if ATTN_HAS_SELECTION
+/* XAttention: blocks of a causal map by sums along antidiagonals.
+ *
+ *   z_ab = s / (S norm) sum_{t<S} q_{aS+S-1-t} . k_{bS+t}   for cells b of S keys that begin no later than the last
+ *          query of cell a; rows that are not there count as zero
+ *   mass_IJ = sum of softmax_b(z_ab) over the cells a of query block I and b of key block J
+ *   mask_IJ = 1 for key block 0 and those of the block's own positions; then by descending mass, equal ones the lower J
+ *          first, while the sum of the chosen is less than gamma of the row's total
+ *
+ * Shapes: q [B,H,Tq,dk], k [B,Hk,Tk,dk], Hk divides H, f32, f16 or bf16; mask [B,H,ceil(Tq/block),ceil(Tk/block)]
+ *   bytes, dense, for attn_pattern_block_mask. Query blocks go by index; blocks no query of theirs may see are 0.
+ *   gamma = 1 chooses every other block, so that attention over the mask is causal attention; gamma = 0 leaves the
+ *   forced ones. With block = stride = 1 mass is attn_sdpa's map.
+ * Aliasing: inputs may share memory with each other, outputs with nothing. B, Tq, Tk may be 0.
+ * Memory: attn_xattention_workspace bytes, for each worker: 256 Tk / S of cell scores, 532 + 8 ceil(64 S / block) a key
+ *   block, 460 dk, 13 KB. No array of pairs or of pairs of cells.
+ * NaN: a block of rows whose mass is not a number keeps all blocks it may see, so that attention shows what it is.
+ *   A choice is made of the whole of its rows' cells: of keys up to S - 1 behind a query, and of all queries of the block.
+ * Errors: NULL, DTYPE, SHAPE (block, stride), HEADS, STRIDE, RANGE (q_off, lengths), VALUE (scale, norm, gamma outside
+ *   0..1), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ALIGN, CTX, ISA, ENV; outputs untouched.
+ * Determinism: the same bytes on avx2, avx512 and neon, for any number of workers. report.pairs: pairs of cells.
+ * Cost: 2 T^2 dk / S flops, half of it for T = Tq = Tk (causal); T / S exponentials a row of cells.
+ * Source: Xu et al. 2025, arXiv 2503.16428. */
+ATTN_DEF attn_status attn_xattention(uint8_t *mask, attn_tensor q, attn_tensor k,
+                                     const attn_xattention_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_xattention_workspace(uint8_t *mask, attn_tensor q, attn_tensor k,
+                                          const attn_xattention_params *params,
+                                          const attn_ctx *ctx);
+
+/* Vertical-slash: columns and diagonals of a causal map by the weights of its last rows.
+ *
+ *   P = causal softmax of the last `queries` rows,  columns_j = sum_i P_ij,  offsets_d = sum over p_i - j = d of P_ij
+ *   chosen: of each, the forced first ones (sink columns, near_by offsets); then by descending sum, equal ones the
+ *          lower first, while the sum of the chosen is less than gamma of the total
+ *   mask_IJ = 1 where blocks I and J hold a pair j <= p_i < kv_len whose column or offset is chosen
+ *
+ * Shapes, aliasing, NaN (a head whose sums are not numbers keeps all), errors, determinism: as attn_xattention, with
+ *   block 64; SHAPE: queries, sink or near_by negative. gamma = 1 is causal attention. The choice is per query head.
+ * Memory: attn_vertical_slash_workspace bytes: for each worker 282 Tk of weights, sums and
+ *   candidates, 460 dk and 1 KB.
+ * Cost: 2 queries Tk dk flops a head, sorting of 2 Tk sums. report.pairs: the pairs of those rows.
+ * Source: Jiang et al. 2024, arXiv 2407.02490; the rule by gamma: Lai et al. 2025, arXiv 2502.20766. */
+ATTN_DEF attn_status attn_vertical_slash(uint8_t *mask, attn_tensor q, attn_tensor k,
+                                         const attn_vertical_slash_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_vertical_slash_workspace(uint8_t *mask, attn_tensor q, attn_tensor k,
+                                              const attn_vertical_slash_params *params,
+                                              const attn_ctx *ctx);
+#endif
+/* <<< attn/api/families/selection/prefill.h */
+/* >>> attn/api/families/selection/eviction.h */
+/* api/families/selection/eviction.h owns what a cache may forget: scores of keys by the weights that they get, the choice of
+ * those that stay, for each key head by itself, and the moving of their rows to the front. SnapKV, at the end of a prompt:
+ *
+ *   attn_snapkv(scores, q, k, NULL, NULL);                  // q: the last 64 queries, or all
+ *   attn_evict_choose(kept, scores, NULL, NULL);            // 320 of T keys, the last 64 among them
+ *   attn_evict(k, v, kept, 320, NULL, NULL);                // rows kept[..] are rows 0 .. 319 now
+ *
+ * H2O: attn_h2o adds the weights of new queries to sums that live beside the cache; when it is full, attn_evict_choose of the
+ * sums, and attn_evict, which moves the sums too. Rotated keys keep their angles: the next token's position is the number of
+ * tokens that there have been, not the number of rows left. */
+
+typedef struct attn_snapkv_params {
+  float scale;           /* of the scores, as in attn_sdpa */
+  int64_t window;        /* the last queries, whose weights count and whose keys stay; 0 = 64 */
+  int64_t kernel;        /* keys that are pooled, odd; 0 = 5 */
+  int maximum;           /* 1: their maximum; 0: their average */
+  const int32_t *q_len;  /* [B], 0..Tq: the rows of q that are there */
+  const int32_t *kv_len; /* [B], 0..Tk: the keys; the last row of q sits at the last of them */
+  attn_scales k_scales;  /* of quantised k */
+} attn_snapkv_params;
+
+typedef struct attn_h2o_params {
+  float scale;           /* of the scores, as in attn_sdpa */
+  const int32_t *q_len;  /* [B], 0..Tq: the rows of q that are there */
+  const int32_t *kv_len; /* [B], 0..Tk: the keys; the last row of q sits at the last of them */
+  attn_scales k_scales;  /* of quantised k */
+} attn_h2o_params;
+
+typedef struct attn_evict_choose_params {
+  int64_t capacity;      /* keys that stay; 0 = 320. H2O: recent + heavy ones */
+  int has_recent;        /* 1: recent below holds; 0: 64 */
+  int64_t recent;        /* the last ones, which stay whatever their score; less than capacity */
+  const int32_t *kv_len; /* [B], 0..T: the keys that there are */
+} attn_evict_choose_params;
+
+typedef struct attn_evict_params {
+  attn_scales k_scales; /* of quantised k and v: they move with their rows */
+  attn_scales v_scales;
+  attn_tensor
+      more; /* in and out, optional: [B,H,T,any] of a float type, rows that move too: H2O's sums */
+  int32_t *
+      positions; /* in and out, optional: [B,H,T], a number a row that moves too: where it stood at first */
+} attn_evict_params;
+
+#if ATTN_HAS_SELECTION
+/* SnapKV's scores of the keys before the last `window`.
+ *
+ *   P = causal softmax of the last `window` queries over all keys,  c_j = sum of P_ij over these queries and the query
+ *       heads of a key head, for j < T - window
+ *   scores_j = mean, or maximum, of c_{j-kernel/2} .. c_{j+kernel/2}; what lies outside 0 .. T-window-1 counts as 0 in the
+ *              mean, and not in the maximum; 0 for the last `window` keys and from kv_len on
+ *
+ * Shapes: q [B,H,Tq,dk], f32, f16, bf16, of which the last `window` rows are read (all, if they are fewer); k [B,Hk,Tk,dk], any
+ *   storage type; scores [B,Hk,Tk,1], f32. Ends are aligned: the last row sees the last key.
+ * Aliasing: inputs may share memory with each other, outputs with nothing. B, Tq, Tk may be 0.
+ * Memory: attn_snapkv_workspace bytes, for each worker: 264 Tk of weights and sums, 460 dk, 1 KB.
+ * NaN: in what the window sees makes scores NaN. Keys from kv_len on are never read.
+ * Errors: NULL, DTYPE, SHAPE (window, an even kernel), HEADS, STRIDE, RANGE (lengths), VALUE (scale), OVERLAP, OVERFLOW,
+ *   WORKSPACE, MEMORY, ALIGN, CTX, ISA, ENV; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers. report.pairs: the pairs of those rows.
+ * Cost: 2 window Tk dk flops a query head. Source: Li et al. 2024, arXiv 2404.14469. */
+ATTN_DEF attn_status attn_snapkv(attn_tensor scores, attn_tensor q, attn_tensor k,
+                                 const attn_snapkv_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_snapkv_workspace(attn_tensor scores, attn_tensor q, attn_tensor k,
+                                      const attn_snapkv_params *params, const attn_ctx *ctx);
+
+/* H2O's sums: of the weights that each key has got so far.
+ *
+ *   sums_j += sum of P_ij over the rows i of q and the query heads of a key head, P the causal softmax with ends aligned
+ *
+ * Shapes: q and k as attn_snapkv, with any number of rows; sums [B,Hk,Tk,2], f32: a sum and what it rounds off, both 0 at
+ *   first; the caller carries them from call to call, clears those of new keys and lets attn_evict move them (more). So a
+ *   prompt at once, in chunks or token by token has the same sums to 1e-6 of their size, however many calls there are.
+ * Memory: as attn_snapkv. NaN: as there. Sums of keys from kv_len on are not touched.
+ * Errors, determinism: as attn_snapkv. Cost: 2 dk flops a pair of the causal map. Items are key heads.
+ * Source: Zhang et al. 2023, arXiv 2306.14048. */
+ATTN_DEF attn_status attn_h2o(attn_tensor sums, attn_tensor q, attn_tensor k,
+                              const attn_h2o_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_h2o_workspace(attn_tensor sums, attn_tensor q, attn_tensor k,
+                                   const attn_h2o_params *params, const attn_ctx *ctx);
+
+/* Which keys stay: the last `recent` and the best capacity - recent others, equal scores the lower index first; all when
+ * there are no more than capacity.
+ *
+ * Shapes: scores [B,H,T,any], f32, of which column 0 is read (attn_snapkv's scores, attn_h2o's sums); kept [B,H,capacity]:
+ *   indices ascending, then -1: min(capacity, T or kv_len[b]) of them, as many in every head. They are the rows' original
+ *   positions when nothing was evicted before.
+ * Memory: attn_evict_choose_workspace bytes, 16 T a worker. NaN: the worst score. T < 2^31.
+ * Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (capacity, recent, lengths), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ALIGN, CTX, ISA,
+ *   ENV; kept untouched. Determinism: the same on every tier. Cost: O(T). */
+ATTN_DEF attn_status attn_evict_choose(int32_t *kept, attn_tensor scores,
+                                       const attn_evict_choose_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_evict_choose_workspace(int32_t *kept, attn_tensor scores,
+                                            const attn_evict_choose_params *params,
+                                            const attn_ctx *ctx);
+
+/* Moves the rows that stay to the front, in place: row kept[r] becomes row r, of k, v, their scales, params->more and
+ * params->positions, bit for bit. Rows behind the last keep their bytes; the sequence's length is then the number of kept rows.
+ *
+ * Shapes: k [B,H,T,dk], v [B,H,T,dv] of any storage type (v.data null: there is none), kept [B,H,capacity] as
+ *   attn_evict_choose writes it: ascending in 0..T-1, -1 behind the last.
+ * Aliasing: k, v, their scales, more and positions are written and share memory with nothing. Memory: none.
+ * Errors: NULL, DTYPE, SHAPE, STRIDE, INDEX (kept), OVERLAP, OVERFLOW, ALIGN, CTX, ISA, ENV; every byte as it was.
+ * Determinism: the same bytes everywhere. Cost: the rows that move. */
+ATTN_DEF attn_status attn_evict(attn_tensor k, attn_tensor v, const int32_t *kept, int64_t capacity,
+                                const attn_evict_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_evict_workspace(attn_tensor k, attn_tensor v, const int32_t *kept,
+                                     int64_t capacity, const attn_evict_params *params,
+                                     const attn_ctx *ctx);
+#endif
+/* <<< attn/api/families/selection/eviction.h */
 #endif
 /* >>> attn/api/left_out.h */
 /* api/left_out.h owns what a call says whose family ATTN_ONLY leaves out: in place of the function stands a
@@ -12446,6 +12652,12 @@ ATTN_DEF size_t attn_nsa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, 
 #if !ATTN_HAS_SELECTION
 #define attn_dsa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_dsa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_evict(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_evict_choose(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_evict_choose_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_evict_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_h2o(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_h2o_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_key_blocks(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_key_blocks_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_moba(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
@@ -12456,6 +12668,12 @@ ATTN_DEF size_t attn_nsa_workspace(attn_tensor o, attn_tensor q, attn_tensor k, 
 #define attn_nsa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_quest(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_quest_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_snapkv(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_snapkv_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_vertical_slash(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_vertical_slash_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_xattention(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_xattention_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #endif
 #if !ATTN_HAS_SEQUENCE
 #define attn_convolve(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SEQUENCE
@@ -62358,6 +62576,913 @@ ATTN_COLD_ attn_status attn_nsa_call_(attn_tensor o, attn_tensor q, attn_tensor 
 ATTN_CALL_(attn_nsa, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
            attn_tensor v, const attn_nsa_params *params)
 /* <<< attn/families/selection/nsa.h */
+/* >>> attn/families/selection/glance.h */
+/* families/selection/glance.h owns a glance: the weights of up to 64 queries on all keys that they see, side by side, so
+ * that a selection can sum them by key, by offset or by block. A query and a key may be a cell of neighbouring rows. */
+
+enum { ATTN_GLANCE_ = 48 }; /* keys that are multiplied at a time, as many as topk.h takes */
+
+typedef struct attn_glance_ {
+  const attn_table_ *table;
+  attn_tensor q, k;
+  int64_t cell; /* rows of one; 1: rows themselves */
+  float hi, lo; /* what a query is multiplied by, log2 units in two parts */
+  int64_t q_off;
+  int aligned; /* 1: the last row sits at the last key, in place of q_off */
+  attn_scales k_scales;
+  const int32_t *q_len, *kv_len;
+  int64_t at_qt, at_part, at_wide, at_zero, at_sums,
+      bytes; /* a worker's pieces, behind the weights */
+} attn_glance_;
+
+/* One tile of queries. */
+typedef struct attn_glanced_ {
+  float *s;                               /* [keys][tile] scores, then weights of a sum l */
+  float *list;                            /* [block] room for what is said of keys */
+  int n, groups;                          /* queries, and their groups of lanes */
+  int64_t keys;                           /* that the last of them sees */
+  int64_t limit[ATTN_TILE_];              /* keys that each sees */
+  float m[ATTN_TILE_], share[ATTN_TILE_]; /* maximum; 1 / l, 0 where a row sees nothing */
+  double l[ATTN_TILE_];
+} attn_glanced_;
+
+ATTN_FUNC_ int64_t attn_glance_rows_(const attn_glance_ *g, int64_t b) {
+  return attn_len_of_(g->q_len, b, g->q.len);
+}
+ATTN_FUNC_ int64_t attn_glance_keys_(const attn_glance_ *g, int64_t b) {
+  return attn_len_of_(g->kv_len, b, g->k.len);
+}
+
+/* The position of row 0. */
+ATTN_FUNC_ int64_t attn_glance_off_(const attn_glance_ *g, int64_t b) {
+  return g->aligned ? attn_glance_keys_(g, b) - attn_glance_rows_(g, b) : g->q_off;
+}
+
+/* Keys that query `at` sees, both in cells: those that begin no later than its last row. */
+ATTN_FUNC_ int64_t attn_glance_limit_(const attn_glance_ *g, int64_t b, int64_t at) {
+  const int64_t rows = attn_glance_rows_(g, b), keys = attn_glance_keys_(g, b);
+  const int64_t last = attn_min64_((at + 1) * g->cell, rows) - 1 + attn_glance_off_(g, b);
+  return last < 0 ? 0 : attn_min64_(last / g->cell + 1, attn_runs_of_(keys, g->cell));
+}
+
+/* The pieces of a worker's memory; scale is that of products of rows of q and k. */
+ATTN_COLD_ void attn_glance_plan_(attn_glance_ *g, const attn_table_ *table, float scale,
+                                  double over) {
+  const double by =
+      (scale == 0.0f ? attn_to_bits_(scale) ? 0.0 : 1.0 / sqrt((double)g->q.dim) : (double)scale) /
+      over;
+  const double s = attn_clamp_f64_(by * ATTN_LOG2E_);
+  const int64_t cells = attn_runs_of_(g->k.len, g->cell), dk = g->q.dim;
+  g->table = table, g->hi = (float)s, g->lo = (float)(s - (double)g->hi);
+  g->at_qt = attn_piece_(attn_mul_(cells, ATTN_TILE_), 4);
+  g->at_part = attn_add_(g->at_qt, attn_piece_(attn_mul_(dk, ATTN_TILE_), 4));
+  g->at_wide = attn_add_(g->at_part, attn_piece_(g->cell > 1 ? ATTN_GLANCE_ * ATTN_TILE_ : 0, 4));
+  g->at_zero = attn_add_(g->at_wide,
+                         attn_piece_(g->k.dtype == ATTN_F32 ? 0 : attn_mul_(dk, ATTN_GLANCE_), 4));
+  g->at_sums = attn_add_(g->at_zero, attn_piece_(dk, 4));
+  g->bytes = attn_add_(g->at_sums, attn_piece_(ATTN_BLOCK_, 4));
+}
+
+/* s = products of the tile with row `row` of each cell, or joins them to s. */
+ATTN_FUNC_ void attn_glance_products_(const attn_glance_ *g, attn_glanced_ *t, char *own, int64_t b,
+                                      int64_t h, int64_t row, const float *qt, float *top) {
+  const int64_t keys = attn_glance_keys_(g, b), dk = g->q.dim, step = g->k.stride_len * g->cell;
+  const int64_t n = attn_min64_(t->keys, keys > row ? (keys - 1 - row) / g->cell + 1 : 0);
+  const int64_t bytes = attn_bytes_(g->k.dtype, dk);
+  float *part = (float *)(void *)(own + g->at_part), *wide = (float *)(void *)(own + g->at_wide);
+  for (int64_t j = 0; j < n; j += ATTN_GLANCE_) {
+    const int64_t m = attn_min64_(n - j, ATTN_GLANCE_);
+    const char *at = attn_at_(&g->k, b, h, j * g->cell + row);
+    float *s = t->s + j * ATTN_TILE_;
+    const float *k = (const float *)(const void *)at;
+    int64_t stride = step;
+    for (int64_t r = j + ATTN_GLANCE_; r < attn_min64_(n, j + 2 * ATTN_GLANCE_); r++)
+      for (int64_t c = 0; c < bytes; c += 64)
+        ATTN_PREFETCH_(attn_at_(&g->k, b, h, r * g->cell + row) + c);
+    if (g->k.dtype != ATTN_F32) {
+      attn_rows_scale_ scale = attn_scales_at_(&g->k_scales, b, h, j * g->cell + row);
+      scale.stride *= g->cell;
+      g->table->widen(wide, at, step, NULL, m, dk, g->k.dtype, &scale);
+      k = wide, stride = dk;
+    }
+    attn_on_(tile, g->table)->score_block(row ? part : s, qt, k, stride, m, dk, 0, t->groups, top);
+    if (row && t->groups == ATTN_TILE_ / ATTN_GROUP_)
+      g->table->blend(s, s, part, ATTN_F32, ATTN_F32, ATTN_F32, m * ATTN_TILE_, 1.0f, 1.0f);
+    else if (row)
+      for (int64_t r = 0; r < m; r++, s += ATTN_TILE_)
+        g->table->blend(s, s, part + r * ATTN_TILE_, ATTN_F32, ATTN_F32, ATTN_F32,
+                        t->groups * ATTN_GROUP_, 1.0f, 1.0f);
+  }
+}
+
+/* Scores of queries first .. first + n - 1 (cells) of query head h, and their maxima; own: the worker's memory. */
+ATTN_FUNC_ void attn_glance_open_(const attn_glance_ *g, attn_glanced_ *t, char *own, int64_t b,
+                                  int64_t h, int64_t first, int64_t n) {
+  const int64_t rows = attn_glance_rows_(g, b), hk = h / (g->q.heads / g->k.heads);
+  float *qt = (float *)(void *)(own + g->at_qt), *zero = (float *)(void *)(own + g->at_zero);
+  float lo[ATTN_TILE_], hi[ATTN_TILE_], top[ATTN_TILE_];
+  const void *row[ATTN_TILE_];
+  attn_modifiers_ mod;
+  attn_clear_(&mod, sizeof mod);
+  t->s = (float *)(void *)own, t->list = (float *)(void *)(own + g->at_sums);
+  t->n = (int)n, t->groups = (int)attn_runs_of_(n, ATTN_GROUP_), t->keys = 0;
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    t->limit[r] = r < n ? attn_glance_limit_(g, b, first + r) : 0;
+    t->keys = attn_max64_(t->keys, t->limit[r]);
+    t->m[r] = -INFINITY, t->l[r] = 0.0, lo[r] = 0.0f;
+  }
+  memset(zero, 0, (size_t)g->q.dim * sizeof *zero);
+  for (int64_t c = 0; c < g->cell && t->keys > 0; c++) {
+    for (int64_t r = 0; r < n; r++) {
+      const int64_t i = (first + r) * g->cell + g->cell - 1 - c;
+      row[r] = i < rows ? (const void *)attn_at_(&g->q, b, h, i) : zero;
+    }
+    g->table->pack(qt, row, (int)n, g->q.dim, (int)g->q.dtype, g->hi, g->lo);
+    attn_glance_products_(g, t, own, b, hk, c, qt, top);
+  }
+  for (int e = 0; e < ATTN_BLOCK_; e++) t->list[e] = (float)e;
+  mod.at = t->list, mod.lo = lo, mod.hi = hi;
+  for (int64_t j = 0; j < t->keys; j += ATTN_BLOCK_) {
+    for (int r = 0; r < ATTN_TILE_; r++)
+      hi[r] = (float)attn_max64_(attn_min64_(t->limit[r] - j, ATTN_BLOCK_), 0);
+    attn_on_(tile, g->table)
+        ->modify_block(t->s + j * ATTN_TILE_, attn_min64_(t->keys - j, ATTN_BLOCK_), 0, t->groups,
+                       &mod, t->m);
+  }
+}
+
+/* Scores of keys j .. j + n - 1 become weights; sum[lane]: theirs, which joins l. */
+ATTN_FUNC_ void attn_glance_weigh_(const attn_glance_ *g, attn_glanced_ *t, int64_t j, int64_t n,
+                                   double *sum) {
+  float l[ATTN_TILE_], alpha[ATTN_TILE_], top[ATTN_TILE_];
+  const int lanes = t->groups * ATTN_GROUP_;
+  for (int r = 0; r < ATTN_TILE_; r++) top[r] = -INFINITY, sum[r] = 0.0;
+  for (int64_t e = 0; e < n; e += ATTN_BLOCK_) {
+    for (int r = 0; r < ATTN_TILE_; r++) l[r] = 0.0f;
+    attn_on_(tile, g->table)
+        ->softmax_block(t->s + (j + e) * ATTN_TILE_, attn_min64_(n - e, ATTN_BLOCK_), 0, t->groups,
+                        t->m, l, alpha, top, NULL);
+    for (int r = 0; r < lanes; r++) sum[r] += (double)l[r];
+  }
+  for (int r = 0; r < lanes; r++) t->l[r] += sum[r];
+}
+
+/* All keys have been weighed. */
+ATTN_FUNC_ void attn_glance_close_(attn_glanced_ *t) {
+  for (int r = 0; r < ATTN_TILE_; r++)
+    t->share[r] = r >= t->n || t->l[r] == 0.0 ? 0.0f : (float)(1.0 / t->l[r]);
+}
+
+/* to[j] = what the tile's rows give to key j. */
+ATTN_FUNC_ void attn_glance_columns_(const attn_glance_ *g, attn_glanced_ *t, int64_t j, int64_t n,
+                                     float *to) {
+  int32_t index[ATTN_BLOCK_];
+  for (int64_t e = 0; e < n; e++) index[e] = (int32_t)e;
+  attn_on_(list, g->table)
+      ->dots(to, t->share, t->s + j * ATTN_TILE_, ATTN_TILE_, index, n, t->groups * ATTN_GROUP_,
+             ATTN_F32, 0);
+}
+
+/* Products of a query and a key, or of cells, that a batch entry's rows `from` .. of each head take. */
+ATTN_COLD_ int64_t attn_glance_pairs_(const attn_glance_ *g, int64_t b, int64_t from) {
+  const int64_t cells = attn_runs_of_(attn_glance_rows_(g, b), g->cell);
+  int64_t pairs = 0;
+  for (int64_t i = from; i < cells; i += ATTN_TILE_) {
+    const int64_t n = attn_min64_(cells - i, ATTN_TILE_);
+    pairs = attn_add_(pairs, attn_mul_(n, attn_glance_limit_(g, b, i + n - 1)));
+  }
+  return attn_mul_(pairs, g->q.heads);
+}
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
+/* q and k, their lengths; those are read when all else is legal (attn_glance_lens_). */
+ATTN_COLD_ int attn_glance_check_(attn_error_ *e, attn_glance_ *g, attn_arguments_ *l,
+                                  attn_span_ lens[2], float scale) {
+  const int64_t any = ATTN_ANY_;
+  attn_operand_ *k;
+  if (!attn_check_argument_(e, l, &g->q, ATTN_WORDS_IN_("q"), 0, any, any, any, any, "")) return 0;
+  if (g->q.heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
+  l->batch = g->q.batch, l->heads = g->q.heads;
+  k = &l->op[l->n++], k->t = &g->k, k->w = ATTN_WORDS_("k");
+  if (!(g->aligned ? attn_check_stored_(e, &g->k, k->w, &k->span)
+                   : attn_check_tensor_(e, &g->k, k->w, &k->span)))
+    return 0;
+  if (g->k.batch != l->batch || g->k.dim != g->q.dim)
+    return attn_reject_(e, ATTN_E_SHAPE, "k must be [q.batch, ., ., q.dim]");
+  if (g->k.heads < 1 || l->heads % g->k.heads)
+    return attn_reject_(e, ATTN_E_HEADS, "k.heads must divide q.heads");
+  if (g->q.len > INT32_MAX || g->k.len > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "q.len and k.len must be below 2^31");
+  return attn_check_scale_(e, scale) &&
+         attn_check_array_(e, g->q_len, l->batch, 4, "params.q_len must be aligned to its elements",
+                           &lens[0]) &&
+         attn_check_array_(e, g->kv_len, l->batch, 4,
+                           "params.kv_len must be aligned to its elements", &lens[1]);
+}
+
+/* Where row 0 sits, if the caller may say so. */
+ATTN_COLD_ int attn_glance_check_off_(attn_error_ *e, attn_glance_ *g, int has_q_off) {
+  if (!has_q_off) g->q_off = g->k.len - g->q.len;
+  return (g->q_off >= -g->q.len && g->q_off <= g->k.len - g->q.len) ||
+         attn_reject_(e, ATTN_E_RANGE, "params.q_off must lie in -q.len..k.len - q.len");
+}
+
+ATTN_COLD_ int attn_glance_lens_(attn_error_ *e, const attn_glance_ *g) {
+  return attn_check_lens_(e, g->q_len, g->q.batch, g->q.len, "params.q_len must lie in 0..q.len") &&
+         attn_check_lens_(e, g->kv_len, g->q.batch, g->k.len, "params.kv_len must lie in 0..k.len");
+}
+
+/* Two numbers of the caller that have the same rules wherever they are. */
+ATTN_COLD_ int attn_cover_gamma_(attn_error_ *e, float *gamma) {
+  if (*gamma == 0.0f) *gamma = attn_to_bits_(*gamma) ? 0.0f : 0.9f;
+  return (*gamma >= 0.0f && *gamma <= 1.0f) ||
+         attn_reject_(e, ATTN_E_VALUE, "params.gamma must lie in 0..1");
+}
+
+/* chosen[j] = 1 for the best of n masses, until those chosen, the ones that are so already among them, are gamma of
+ * all; list: room for 2 n candidates. Masses that are no numbers choose all. */
+ATTN_FUNC_ void attn_cover_(uint8_t *chosen, const float *mass, int64_t n, float gamma,
+                            uint64_t *list) {
+  double all = 0.0, sum = 0.0;
+  int64_t count = 0;
+  for (int64_t j = 0; j < n; j++) {
+    all += (double)mass[j];
+    if (chosen[j])
+      sum += (double)mass[j];
+    else
+      list[count++] = attn_candidate_(mass[j], j);
+  }
+  if (gamma >= 1.0f || !(all - all == 0.0)) { /* sums that round must not leave out what is due */
+    memset(chosen, 1, (size_t)n);
+    return;
+  }
+  attn_sort_(list, count, list + n);
+  for (int64_t x = 0; x < count && sum < (double)gamma * all; x++) {
+    const int64_t j = attn_candidate_index_(list[x]);
+    chosen[j] = 1, sum += (double)mass[j];
+  }
+}
+/* <<< attn/families/selection/glance.h */
+/* >>> attn/families/selection/xattention.h */
+/* families/selection/xattention.h owns the choice of blocks by sums along antidiagonals: a map of cells of `stride`
+ * queries and keys, whose weights are summed block by block. */
+
+typedef struct attn_xattention_ {
+  attn_glance_ g;
+  attn_xattention_params p;
+  uint8_t *mask;
+  int64_t rows, columns; /* blocks of queries and of keys */
+  int64_t cells, tall;   /* cells of a block; query blocks of an item */
+  int64_t items;         /* of a head */
+  int64_t at_sum, at_mass, at_row, at_list, each;
+  char *own;
+} attn_xattention_;
+
+/* What one tile of cells, from cell `first` on, gives to the blocks of an item, [block][column]. */
+ATTN_FUNC_ void attn_xattention_tile_(const attn_xattention_ *a, char *own, int64_t b, int64_t h,
+                                      int64_t first, int64_t n, int64_t origin) {
+  double *sum = (double *)(void *)(own + a->at_sum), *mass = (double *)(void *)(own + a->at_mass);
+  attn_glanced_ t;
+  attn_glance_open_(&a->g, &t, own, b, h, first, n);
+  const int64_t columns = attn_runs_of_(t.keys, a->cells);
+  for (int64_t c = 0; c < columns; c++)
+    attn_glance_weigh_(&a->g, &t, c * a->cells, attn_min64_(a->cells, t.keys - c * a->cells),
+                       sum + c * ATTN_TILE_);
+  for (int64_t c = 0; c < columns; c++)
+    for (int64_t r = 0; r < n; r++)
+      if (t.l[r] != 0.0)
+        mass[((first - origin + r) / a->cells) * a->columns + c] +=
+            sum[c * ATTN_TILE_ + r] / t.l[r];
+}
+
+/* The choice of one block of queries, from its masses. */
+ATTN_FUNC_ void attn_xattention_row_(const attn_xattention_ *a, char *own, int64_t b, int64_t h,
+                                     int64_t at, const double *mass) {
+  const int64_t unit = (b * a->g.q.heads + h) * a->rows + at, block = a->p.block;
+  const int64_t keys = attn_glance_keys_(&a->g, b), i0 = at * block;
+  const int64_t i1 = attn_min64_(attn_glance_rows_(&a->g, b), i0 + block);
+  const int64_t p0 = attn_max64_(i0 + a->g.q_off, 0),
+                p1 = attn_min64_(i1 - 1 + a->g.q_off, keys - 1);
+  const int64_t n = i0 >= i1 || p1 < 0 ? 0 : p1 / block + 1;
+  uint8_t *chosen = a->mask + unit * a->columns;
+  float *row = (float *)(void *)(own + a->at_row);
+  for (int64_t c = 0; c < a->columns; c++) {
+    row[c] = attn_one_nan_((float)mass[c]);
+    chosen[c] = c < n && (c == 0 || c >= p0 / block);
+  }
+  attn_cover_(chosen, row, n, a->p.gamma, (uint64_t *)(void *)(own + a->at_list));
+  if (a->p.mass.data) memcpy(attn_at_(&a->p.mass, b, h, at), row, (size_t)a->columns * sizeof *row);
+}
+
+ATTN_FUNC_ void attn_xattention_item_(void *job, int worker, int64_t index) {
+  const attn_xattention_ *a = (const attn_xattention_ *)job;
+  const int64_t unit = index / a->items, b = unit / a->g.q.heads, h = unit % a->g.q.heads;
+  const int64_t at = (a->items - 1 - index % a->items) * a->tall; /* the dearest first */
+  const int64_t tall = attn_min64_(a->tall, a->rows - at), origin = at * a->cells;
+  const int64_t end =
+      attn_min64_((at + tall) * a->cells, attn_runs_of_(attn_glance_rows_(&a->g, b), a->p.stride));
+  char *own = a->own + worker * a->each;
+  double *mass = (double *)(void *)(own + a->at_mass);
+  memset(mass, 0, (size_t)(tall * a->columns) * sizeof *mass);
+  for (int64_t first = origin; first < end; first += ATTN_TILE_)
+    attn_xattention_tile_(a, own, b, h, first, attn_min64_(end - first, ATTN_TILE_), origin);
+  for (int64_t r = 0; r < tall; r++)
+    attn_xattention_row_(a, own, b, h, at + r, mass + r * a->columns);
+}
+
+ATTN_COLD_ int attn_xattention_steps_(attn_stage_ *s, void *job) {
+  attn_xattention_ *a = (attn_xattention_ *)job;
+  const int64_t units = attn_mul_(a->g.q.batch, a->g.q.heads);
+  attn_glance_plan_(&a->g, s->table, a->p.scale, (double)a->p.stride * (double)a->p.norm);
+  a->cells = a->p.block / a->p.stride;
+  a->tall = a->cells < ATTN_TILE_ ? ATTN_TILE_ / a->cells : 1;
+  a->items = attn_runs_of_(a->rows, a->tall);
+  a->at_sum = a->g.bytes;
+  a->at_mass = attn_add_(a->at_sum, attn_piece_(attn_mul_(a->columns, ATTN_TILE_), 8));
+  a->at_row = attn_add_(a->at_mass, attn_piece_(attn_mul_(a->tall, a->columns), 8));
+  a->at_list = attn_add_(a->at_row, attn_piece_(a->columns, 4));
+  a->each = attn_add_(a->at_list, attn_piece_(attn_mul_(a->columns, 2), 8));
+  for (int64_t b = 0; s->run && b < a->g.q.batch; b++) s->pairs += attn_glance_pairs_(&a->g, b, 0);
+  return attn_stage_for_(s, attn_mul_(units, a->items), attn_xattention_item_, a, a->each, &a->own);
+}
+
+/* The mask of a call, of so many blocks; lens: of q_len, kv_len, the mask. */
+ATTN_COLD_ int attn_mask_check_(attn_error_ *e, const uint8_t *mask, const attn_arguments_ *l,
+                                int64_t rows, int64_t columns, const attn_ctx *ctx,
+                                attn_span_ spans[3]) {
+  const int64_t n = attn_mul_(attn_mul_(l->batch, l->heads), attn_mul_(rows, columns));
+  if (n > 0 && !mask) return attn_reject_(e, ATTN_E_NULL, "mask must not be null");
+  if (!attn_check_array_(e, mask, n, 1, "", &spans[2])) return 0;
+  if (!attn_span_alone_(&spans[2], l->op, l->n, spans, 2))
+    return attn_reject_(e, ATTN_E_OVERLAP,
+                        "mask is an output and must not share memory with another argument");
+  return attn_check_apart_(e, ctx, l->op, l->n, spans, 3);
+}
+
+ATTN_COLD_ int attn_xattention_check_(attn_error_ *e, attn_xattention_ *a, attn_arguments_ *l,
+                                      const attn_ctx *ctx, int query) {
+  attn_xattention_params *p = &a->p;
+  attn_span_ spans[3];
+  a->g.q_len = p->q_len, a->g.kv_len = p->kv_len, a->g.q_off = p->q_off;
+  if (!attn_glance_check_(e, &a->g, l, spans, p->scale) ||
+      !attn_glance_check_off_(e, &a->g, p->has_q_off))
+    return 0;
+  if (p->block == 0) p->block = 128;
+  if (p->stride == 0) p->stride = 16;
+  if (p->block < 1 || p->stride < 1 || p->block % p->stride || p->block > INT32_MAX)
+    return attn_reject_(
+        e, ATTN_E_SHAPE,
+        "params.block must be a multiple of params.stride, both positive and below 2^31");
+  if (p->norm == 0.0f && attn_to_bits_(p->norm) == 0) p->norm = 1.0f;
+  if (!(p->norm > 0.0f && p->norm < INFINITY))
+    return attn_reject_(e, ATTN_E_VALUE, "params.norm must be positive and finite");
+  a->g.cell = p->stride;
+  a->rows = attn_runs_of_(a->g.q.len, p->block), a->columns = attn_runs_of_(a->g.k.len, p->block);
+  if (a->columns == 0) p->mass.data = NULL;
+  return attn_cover_gamma_(e, &p->gamma) &&
+         attn_check_argument_(
+             e, l, &p->mass, ATTN_WORDS_("params.mass"), ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_,
+             l->batch, l->heads, a->rows, a->columns,
+             "params.mass must be f32 [q.batch, q.heads, query blocks, key blocks]") &&
+         attn_mask_check_(e, a->mask, l, a->rows, a->columns, ctx, spans) &&
+         (query || attn_glance_lens_(e, &a->g));
+}
+
+ATTN_COLD_ attn_status attn_xattention_call_(uint8_t *mask, attn_tensor q, attn_tensor k,
+                                             const attn_xattention_params *params, attn_ctx *ctx,
+                                             size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_arguments_ l;
+  attn_xattention_ a;
+  int workers = 1;
+  attn_clear_(&l, sizeof l), attn_clear_(&a, sizeof a);
+  if (params) a.p = *params;
+  a.mask = mask, a.g.q = q, a.g.k = k;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    attn_xattention_check_(&e, &a, &l, ctx, bytes != NULL);
+  return attn_step_call_or_(
+      &e, table, workers, ctx, attn_xattention_steps_, &a, "blocks by antidiagonals",
+      attn_mul_(q.batch, attn_mul_(a.rows, a.columns)) ? NULL : "no blocks", bytes);
+}
+ATTN_CALL_(attn_xattention, (mask, q, k, params), uint8_t *mask, attn_tensor q, attn_tensor k,
+           const attn_xattention_params *params)
+/* <<< attn/families/selection/xattention.h */
+/* >>> attn/families/selection/vertical_slash.h */
+/* families/selection/vertical_slash.h owns the choice of columns and diagonals by the weights of the last queries, and
+ * the blocks that hold a pair of one. */
+
+typedef struct attn_vertical_slash_ {
+  attn_glance_ g;
+  attn_vertical_slash_params p;
+  uint8_t *mask;
+  int64_t rows, columns; /* blocks of queries and of keys */
+  int64_t at_column, at_offset, at_list, at_chosen, each;
+  char *own;
+} attn_vertical_slash_;
+
+/* Sums of the weights of one tile, rows from `first` on. */
+ATTN_FUNC_ void attn_vertical_slash_tile_(const attn_vertical_slash_ *a, char *own, int64_t b,
+                                          int64_t h, int64_t first, int64_t n, float *column,
+                                          float *offset) {
+  const attn_table_ *f = a->g.table;
+  double sum[ATTN_TILE_];
+  float part[ATTN_BLOCK_];
+  attn_glanced_ t;
+  attn_glance_open_(&a->g, &t, own, b, h, first, n);
+  for (int64_t j = 0; j < t.keys; j += ATTN_BLOCK_)
+    attn_glance_weigh_(&a->g, &t, j, attn_min64_(t.keys - j, ATTN_BLOCK_), sum);
+  attn_glance_close_(&t);
+  for (int64_t j = 0; j < t.keys; j += ATTN_BLOCK_) {
+    const int64_t m = attn_min64_(t.keys - j, ATTN_BLOCK_);
+    attn_glance_columns_(&a->g, &t, j, m, part);
+    for (int64_t x = 0; x < m; x++) column[j + x] += part[x];
+  }
+  attn_on_(tile, f)->scale_block(t.s, t.keys, 0, t.groups, t.share);
+  for (int64_t j = 0; j < t.keys; j++) { /* row r of the tile has offset first + r + q_off - j */
+    const int64_t past = attn_max64_(j - first - a->g.q_off, 0); /* rows before it */
+    float *to = offset + (past < n ? first + past + a->g.q_off - j : 0);
+    if (past < n)
+      f->blend(to, to, t.s + j * ATTN_TILE_ + past, ATTN_F32, ATTN_F32, ATTN_F32, n - past, 1.0f,
+               1.0f);
+  }
+}
+
+/* Which blocks hold a chosen pair: for each block of keys its first chosen column, and offset by offset. */
+ATTN_FUNC_ void attn_vertical_slash_mask_(const attn_vertical_slash_ *a, uint8_t *mask, int64_t b,
+                                          const uint8_t *column, const uint8_t *offset, int64_t n) {
+  const int64_t block = a->p.block, keys = attn_glance_keys_(&a->g, b);
+  const int64_t rows = attn_glance_rows_(&a->g, b);
+  for (int64_t at = 0; at < a->rows; at++, mask += a->columns) {
+    const int64_t i1 = attn_min64_(rows, (at + 1) * block), p1 = i1 - 1 + a->g.q_off;
+    const int64_t p0 = attn_max64_(at * block + a->g.q_off, 0);
+    memset(mask, 0, (size_t)a->columns);
+    if (at * block >= i1 || p1 < 0) continue;
+    for (int64_t c = 0; c * block <= attn_min64_(p1, keys - 1); c++)
+      for (int64_t j = c * block; j < attn_min64_((c + 1) * block, attn_min64_(p1 + 1, keys)); j++)
+        if (column[j]) {
+          mask[c] = 1;
+          break;
+        }
+    for (int64_t d = 0; d <= attn_min64_(p1, n - 1); d++) {
+      const int64_t lo = attn_max64_(p0 - d, 0), hi = attn_min64_(p1 - d, keys - 1);
+      if (offset[d])
+        for (int64_t c = lo / block; lo <= hi && c <= hi / block; c++) mask[c] = 1;
+    }
+  }
+}
+
+ATTN_FUNC_ void attn_vertical_slash_item_(void *job, int worker, int64_t index) {
+  const attn_vertical_slash_ *a = (const attn_vertical_slash_ *)job;
+  const int64_t b = index / a->g.q.heads, h = index % a->g.q.heads, room = a->g.k.len;
+  const int64_t rows = attn_glance_rows_(&a->g, b), from = attn_max64_(rows - a->p.queries, 0);
+  const int64_t n = attn_min64_(attn_max64_(rows + a->g.q_off, 0), attn_glance_keys_(&a->g, b));
+  const int64_t far = attn_max64_(rows + a->g.q_off, 0); /* offsets that there are */
+  char *own = a->own + worker * a->each;
+  float *column = (float *)(void *)(own + a->at_column);
+  float *offset = (float *)(void *)(own + a->at_offset);
+  uint8_t *chosen = (uint8_t *)(own + a->at_chosen);
+  uint64_t *list = (uint64_t *)(void *)(own + a->at_list);
+  memset(column, 0, (size_t)room * sizeof *column);
+  memset(offset, 0, (size_t)room * sizeof *offset);
+  for (int64_t first = from; first < rows; first += ATTN_TILE_)
+    attn_vertical_slash_tile_(a, own, b, h, first, attn_min64_(rows - first, ATTN_TILE_), column,
+                              offset);
+  for (int64_t j = 0; j < room; j++) {
+    column[j] = attn_one_nan_(column[j]), offset[j] = attn_one_nan_(offset[j]);
+    chosen[j] = j < a->p.sink, chosen[room + j] = j < a->p.near_by;
+  }
+  attn_cover_(chosen, column, n, a->p.gamma, list);
+  attn_cover_(chosen + room, offset, far, a->p.gamma, list);
+  attn_vertical_slash_mask_(a, a->mask + index * a->rows * a->columns, b, chosen, chosen + room,
+                            far);
+  if (a->p.columns.data)
+    memcpy(attn_at_(&a->p.columns, b, h, 0), column, (size_t)room * sizeof *column);
+  if (a->p.offsets.data)
+    memcpy(attn_at_(&a->p.offsets, b, h, 0), offset, (size_t)room * sizeof *offset);
+}
+
+ATTN_COLD_ int attn_vertical_slash_steps_(attn_stage_ *s, void *job) {
+  attn_vertical_slash_ *a = (attn_vertical_slash_ *)job;
+  const int64_t keys = a->g.k.len;
+  attn_glance_plan_(&a->g, s->table, a->p.scale, 1.0);
+  a->at_column = a->g.bytes;
+  a->at_offset = attn_add_(a->at_column, attn_piece_(keys, 4));
+  a->at_list = attn_add_(a->at_offset, attn_piece_(keys, 4));
+  a->at_chosen = attn_add_(a->at_list, attn_piece_(attn_mul_(keys, 2), 8));
+  a->each = attn_add_(a->at_chosen, attn_piece_(attn_mul_(keys, 2), 1));
+  for (int64_t b = 0; s->run && b < a->g.q.batch; b++)
+    s->pairs +=
+        attn_glance_pairs_(&a->g, b, attn_max64_(attn_glance_rows_(&a->g, b) - a->p.queries, 0));
+  return attn_stage_for_(s, attn_mul_(a->g.q.batch, a->g.q.heads), attn_vertical_slash_item_, a,
+                         a->each, &a->own);
+}
+
+ATTN_COLD_ int attn_vertical_slash_check_(attn_error_ *e, attn_vertical_slash_ *a,
+                                          attn_arguments_ *l, const attn_ctx *ctx, int query) {
+  static const char sums[] = "params.columns and .offsets must be f32 [q.batch, q.heads, 1, k.len]";
+  attn_vertical_slash_params *p = &a->p;
+  attn_span_ spans[3];
+  a->g.q_len = p->q_len, a->g.kv_len = p->kv_len, a->g.q_off = p->q_off, a->g.cell = 1;
+  if (!attn_glance_check_(e, &a->g, l, spans, p->scale) ||
+      !attn_glance_check_off_(e, &a->g, p->has_q_off))
+    return 0;
+  if (p->block == 0) p->block = 64;
+  if (p->queries == 0) p->queries = 64;
+  p->sink = attn_given_or_(p->has_sink, p->sink, 30);
+  p->near_by = attn_given_or_(p->has_near_by, p->near_by, 100);
+  if (p->block < 1 || p->block > INT32_MAX)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.block must be positive and below 2^31");
+  if (p->queries < 0 || p->sink < 0 || p->near_by < 0)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.queries, .sink and .near_by must not be negative");
+  a->rows = attn_runs_of_(a->g.q.len, p->block), a->columns = attn_runs_of_(a->g.k.len, p->block);
+  if (a->g.k.len == 0) p->columns.data = p->offsets.data = NULL;
+  const int role = ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_;
+  return attn_cover_gamma_(e, &p->gamma) &&
+         attn_check_argument_(e, l, &p->columns, ATTN_WORDS_("params.columns"), role, l->batch,
+                              l->heads, 1, a->g.k.len, sums) &&
+         attn_check_argument_(e, l, &p->offsets, ATTN_WORDS_("params.offsets"), role, l->batch,
+                              l->heads, 1, a->g.k.len, sums) &&
+         attn_mask_check_(e, a->mask, l, a->rows, a->columns, ctx, spans) &&
+         (query || attn_glance_lens_(e, &a->g));
+}
+
+ATTN_COLD_ attn_status attn_vertical_slash_call_(uint8_t *mask, attn_tensor q, attn_tensor k,
+                                                 const attn_vertical_slash_params *params,
+                                                 attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_arguments_ l;
+  attn_vertical_slash_ a;
+  int workers = 1;
+  attn_clear_(&l, sizeof l), attn_clear_(&a, sizeof a);
+  if (params) a.p = *params;
+  a.mask = mask, a.g.q = q, a.g.k = k;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    attn_vertical_slash_check_(&e, &a, &l, ctx, bytes != NULL);
+  return attn_step_call_or_(
+      &e, table, workers, ctx, attn_vertical_slash_steps_, &a, "columns and diagonals",
+      attn_mul_(q.batch, attn_mul_(a.rows, a.columns)) ? NULL : "no blocks", bytes);
+}
+ATTN_CALL_(attn_vertical_slash, (mask, q, k, params), uint8_t *mask, attn_tensor q, attn_tensor k,
+           const attn_vertical_slash_params *params)
+/* <<< attn/families/selection/vertical_slash.h */
+/* >>> attn/families/selection/eviction_scores.h */
+/* families/selection/eviction_scores.h owns the scores of keys by the weights they get: those of the last queries, pooled
+ * (SnapKV), and sums over all queries so far (H2O). */
+
+typedef struct attn_weighed_ {
+  attn_glance_ g;
+  attn_tensor to;         /* [B,Hk,Tk,1] scores or [B,Hk,Tk,2] sums */
+  int64_t window, kernel; /* 0: H2O */
+  int maximum;
+  float scale;
+  int64_t at_sum, each;
+  char *own;
+} attn_weighed_;
+
+/* Joins the weights of rows from .. of one query head to sum[key], tile after tile. */
+ATTN_FUNC_ void attn_weighed_head_(const attn_weighed_ *a, char *own, int64_t b, int64_t h,
+                                   int64_t from, double *sum) {
+  const int64_t rows = attn_glance_rows_(&a->g, b);
+  double lanes[ATTN_TILE_];
+  float part[ATTN_BLOCK_];
+  attn_glanced_ t;
+  for (int64_t i = from; i < rows; i += ATTN_TILE_) {
+    attn_glance_open_(&a->g, &t, own, b, h, i, attn_min64_(rows - i, ATTN_TILE_));
+    for (int64_t j = 0; j < t.keys; j += ATTN_BLOCK_)
+      attn_glance_weigh_(&a->g, &t, j, attn_min64_(t.keys - j, ATTN_BLOCK_), lanes);
+    attn_glance_close_(&t);
+    for (int64_t j = 0; j < t.keys; j += ATTN_BLOCK_) {
+      const int64_t n = attn_min64_(t.keys - j, ATTN_BLOCK_);
+      attn_glance_columns_(&a->g, &t, j, n, part);
+      for (int64_t x = 0; x < n; x++) sum[j + x] += (double)part[x];
+    }
+  }
+}
+
+/* The pooled sum of key j of n; what is outside is no key. */
+ATTN_FUNC_ double attn_weighed_pooled_(const attn_weighed_ *a, const double *sum, int64_t n,
+                                       int64_t j) {
+  const int64_t lo = attn_max64_(j - a->kernel / 2, 0), hi = attn_min64_(j + a->kernel / 2, n - 1);
+  double x = a->maximum ? sum[j] : 0.0;
+  for (int64_t i = lo; i <= hi; i++) {
+    if (!a->maximum)
+      x += sum[i];
+    else if (!(sum[i] <= x)) /* NaN too, and it stays */
+      x = x != x ? x : sum[i];
+  }
+  return a->maximum ? x : x / (double)a->kernel;
+}
+
+ATTN_FUNC_ void attn_weighed_item_(void *job, int worker, int64_t index) {
+  const attn_weighed_ *a = (const attn_weighed_ *)job;
+  const int64_t b = index / a->g.k.heads, hk = index % a->g.k.heads;
+  const int64_t group = a->g.q.heads / a->g.k.heads, keys = attn_glance_keys_(&a->g, b);
+  const int64_t rows = attn_glance_rows_(&a->g, b);
+  const int64_t from = a->window ? attn_max64_(rows - a->window, 0) : 0;
+  const int64_t judged = attn_max64_(keys - a->window, 0);
+  char *own = a->own + worker * a->each;
+  double *sum = (double *)(void *)(own + a->at_sum);
+  memset(sum, 0, (size_t)keys * sizeof *sum);
+  for (int64_t h = hk * group; h < (hk + 1) * group; h++)
+    attn_weighed_head_(a, own, b, h, from, sum);
+  for (int64_t j = 0; j < a->g.k.len; j++) {
+    float *to = (float *)(void *)attn_at_(&a->to, b, hk, j);
+    if (a->window) {
+      *to = attn_one_nan_(j < judged ? (float)attn_weighed_pooled_(a, sum, judged, j) : 0.0f);
+    } else if (j < keys) {
+      const double x = (double)to[0] + (double)to[1] + sum[j];
+      const float rest = (float)(x - (double)(float)x);
+      to[0] = attn_one_nan_((float)x), to[1] = rest == rest ? rest : 0.0f;
+    }
+  }
+}
+
+ATTN_COLD_ int attn_weighed_steps_(attn_stage_ *s, void *job) {
+  attn_weighed_ *a = (attn_weighed_ *)job;
+  attn_glance_plan_(&a->g, s->table, a->scale, 1.0);
+  a->at_sum = a->g.bytes;
+  a->each = attn_add_(a->at_sum, attn_piece_(a->g.k.len, 8));
+  for (int64_t b = 0; s->run && b < a->g.q.batch; b++) {
+    const int64_t rows = attn_glance_rows_(&a->g, b);
+    s->pairs += attn_glance_pairs_(&a->g, b, a->window ? attn_max64_(rows - a->window, 0) : 0);
+  }
+  return attn_stage_for_(s, attn_mul_(a->g.k.batch, a->g.k.heads), attn_weighed_item_, a, a->each,
+                         &a->own);
+}
+
+/* The rest of both calls; width: of a row of `to`. */
+ATTN_COLD_ attn_status attn_weighed_call_(attn_weighed_ *a, const char *w, const char *rule,
+                                          int64_t width, float scale, attn_ctx *ctx,
+                                          size_t *bytes) {
+  static const attn_scales_words_ words = ATTN_SCALES_WORDS_("params.k_scales", "k");
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_arguments_ l;
+  attn_span_ more[4];
+  int workers = 1;
+  attn_clear_(&l, sizeof l);
+  a->g.aligned = 1, a->g.cell = 1, a->scale = scale;
+  if (attn_check_ctx_(&e, ctx, &table, &workers) &&
+      attn_glance_check_(&e, &a->g, &l, more, scale) &&
+      attn_check_scales_(&e, &a->g.k_scales, &a->g.k, &words, 0, more + 2) &&
+      attn_check_argument_(&e, &l, &a->to, w, ATTN_OUT_ | ATTN_IS_F32_, l.batch, a->g.k.heads,
+                           a->g.k.len, width, rule)) {
+    if (a->window < 0)
+      attn_reject_(&e, ATTN_E_SHAPE, "params.window must not be negative");
+    else if (a->window && (a->kernel < 1 || a->kernel % 2 == 0))
+      attn_reject_(&e, ATTN_E_SHAPE, "params.kernel must be positive and odd");
+    else if (attn_check_apart_(&e, ctx, l.op, l.n, more, 4) && !bytes)
+      attn_glance_lens_(&e, &a->g);
+  }
+  return attn_step_call_or_(&e, table, workers, ctx, attn_weighed_steps_, a,
+                            "sums of weights by key",
+                            a->g.k.len == 0 || a->g.q.batch == 0 ? "no keys" : NULL, bytes);
+}
+
+ATTN_COLD_ attn_status attn_snapkv_call_(attn_tensor scores, attn_tensor q, attn_tensor k,
+                                         const attn_snapkv_params *params, attn_ctx *ctx,
+                                         size_t *bytes) {
+  attn_snapkv_params p;
+  attn_weighed_ a;
+  attn_clear_(&a, sizeof a), attn_clear_(&p, sizeof p);
+  if (params) p = *params;
+  a.to = scores, a.g.q = q, a.g.k = k, a.g.k_scales = p.k_scales;
+  a.g.q_len = p.q_len, a.g.kv_len = p.kv_len, a.maximum = p.maximum;
+  a.window = p.window ? p.window : 64, a.kernel = p.kernel ? p.kernel : 5;
+  return attn_weighed_call_(&a, ATTN_WORDS_("scores"),
+                            "scores must be f32 [q.batch, k.heads, k.len, 1]", 1, p.scale, ctx,
+                            bytes);
+}
+ATTN_CALL_(attn_snapkv, (scores, q, k, params), attn_tensor scores, attn_tensor q, attn_tensor k,
+           const attn_snapkv_params *params)
+
+ATTN_COLD_ attn_status attn_h2o_call_(attn_tensor sums, attn_tensor q, attn_tensor k,
+                                      const attn_h2o_params *params, attn_ctx *ctx, size_t *bytes) {
+  attn_h2o_params p;
+  attn_weighed_ a;
+  attn_clear_(&a, sizeof a), attn_clear_(&p, sizeof p);
+  if (params) p = *params;
+  a.to = sums, a.g.q = q, a.g.k = k, a.g.k_scales = p.k_scales;
+  a.g.q_len = p.q_len, a.g.kv_len = p.kv_len;
+  return attn_weighed_call_(&a, ATTN_WORDS_("sums"),
+                            "sums must be f32 [q.batch, k.heads, k.len, 2]", 2, p.scale, ctx,
+                            bytes);
+}
+ATTN_CALL_(attn_h2o, (sums, q, k, params), attn_tensor sums, attn_tensor q, attn_tensor k,
+           const attn_h2o_params *params)
+/* <<< attn/families/selection/eviction_scores.h */
+/* >>> attn/families/selection/evict.h */
+/* families/selection/evict.h owns the choice of the keys that stay and the moving of their rows to the front. */
+
+typedef struct attn_evict_choice_ {
+  attn_tensor scores;
+  attn_evict_choose_params p;
+  int32_t *kept;
+  int64_t each;
+  char *own;
+} attn_evict_choice_;
+
+ATTN_FUNC_ void attn_evict_choice_item_(void *job, int worker, int64_t index) {
+  const attn_evict_choice_ *a = (const attn_evict_choice_ *)job;
+  const int64_t b = index / a->scores.heads, h = index % a->scores.heads;
+  const int64_t n = attn_len_of_(a->p.kv_len, b, a->scores.len), last = n - a->p.recent;
+  const int64_t stay = attn_min64_(n, a->p.capacity), best = stay - a->p.recent;
+  uint64_t *list = (uint64_t *)(void *)(a->own + worker * a->each);
+  int32_t *to = a->kept + index * a->p.capacity;
+  if (n <= a->p.capacity) {
+    for (int64_t r = 0; r < n; r++) to[r] = (int32_t)r;
+  } else {
+    for (int64_t j = 0; j < last; j++) {
+      float x;
+      memcpy(&x, attn_at_(&a->scores, b, h, j), sizeof x);
+      list[j] = attn_candidate_(x, j);
+    }
+    attn_select_(list, last, best, list + last);
+    for (int64_t r = 0; r < best; r++) to[r] = (int32_t)attn_candidate_index_(list[r]);
+    attn_sort_keys_(to, best);
+    for (int64_t r = best; r < stay; r++) to[r] = (int32_t)(n - stay + r);
+  }
+  for (int64_t r = stay; r < a->p.capacity; r++) to[r] = -1;
+}
+
+ATTN_COLD_ int attn_evict_choose_steps_(attn_stage_ *s, void *job) {
+  attn_evict_choice_ *a = (attn_evict_choice_ *)job;
+  a->each = attn_piece_(attn_mul_(a->scores.len, 2), 8);
+  return attn_stage_for_(s, attn_mul_(a->scores.batch, a->scores.heads), attn_evict_choice_item_, a,
+                         a->each, &a->own);
+}
+
+/* kept as an operand that may share memory with nothing; its elements have the size of floats. */
+ATTN_COLD_ int attn_check_kept_(attn_error_ *e, attn_arguments_ *l, attn_tensor *view,
+                                const int32_t *kept, int64_t batch, int64_t heads, int64_t capacity,
+                                int role) {
+  const int64_t any = ATTN_ANY_;
+  *view = attn_bhtd(kept, ATTN_F32, batch, heads, 1, capacity);
+  return attn_check_argument_(e, l, view, ATTN_WORDS_("kept"), role, any, any, any, any, "");
+}
+
+ATTN_COLD_ int attn_evict_choose_check_(attn_error_ *e, attn_evict_choice_ *a, const attn_ctx *ctx,
+                                        int query) {
+  const int64_t any = ATTN_ANY_;
+  attn_evict_choose_params *p = &a->p;
+  attn_arguments_ l;
+  attn_tensor kept;
+  attn_span_ len;
+  attn_clear_(&l, sizeof l);
+  if (!attn_check_argument_(e, &l, &a->scores, ATTN_WORDS_IN_("scores"), ATTN_IS_F32_, any, any,
+                            any, any, "scores must be f32"))
+    return 0;
+  if (p->capacity == 0) p->capacity = 320;
+  p->recent = attn_given_or_(p->has_recent, p->recent, 64);
+  if (p->recent < 0 || p->capacity <= p->recent || p->capacity > INT32_MAX)
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.capacity must be above params.recent and below 2^31, recent not negative");
+  if (a->scores.len > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "scores.len must be below 2^31");
+  return attn_check_kept_(e, &l, &kept, a->kept, a->scores.batch, a->scores.heads, p->capacity,
+                          ATTN_OUT_) &&
+         attn_check_array_(e, p->kv_len, a->scores.batch, 4,
+                           "params.kv_len must be aligned to its elements", &len) &&
+         attn_check_apart_(e, ctx, l.op, l.n, &len, 1) &&
+         (query || attn_check_lens_(e, p->kv_len, a->scores.batch, a->scores.len,
+                                    "params.kv_len must lie in 0..scores.len"));
+}
+
+ATTN_COLD_ attn_status attn_evict_choose_call_(int32_t *kept, attn_tensor scores,
+                                               const attn_evict_choose_params *params,
+                                               attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_evict_choice_ a;
+  int workers = 1;
+  attn_clear_(&a, sizeof a);
+  if (params) a.p = *params;
+  a.kept = kept, a.scores = scores;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    attn_evict_choose_check_(&e, &a, ctx, bytes != NULL);
+  return attn_step_call_or_(&e, table, workers, ctx, attn_evict_choose_steps_, &a, "the best keys",
+                            scores.batch == 0 || scores.heads == 0 ? "no heads" : NULL, bytes);
+}
+ATTN_CALL_(attn_evict_choose, (kept, scores, params), int32_t *kept, attn_tensor scores,
+           const attn_evict_choose_params *params)
+
+/* ---- moving ---------------------------------------------------------------------------------*/
+
+/* What moves together: k, v, more, positions and scales, as tensors. */
+enum { ATTN_EVICT_ROWS_ = 8 };
+typedef struct attn_evict_ {
+  attn_tensor rows[ATTN_EVICT_ROWS_];
+  int n;
+  const int32_t *kept;
+  int64_t capacity, heads;
+} attn_evict_;
+
+/* Rows come in ascending order from behind, so none is written before it is read. */
+ATTN_FUNC_ void attn_evict_item_(void *job, int worker, int64_t index) {
+  const attn_evict_ *a = (const attn_evict_ *)job;
+  const int32_t *kept = a->kept + index * a->capacity;
+  (void)worker;
+  for (int x = 0; x < a->n; x++) {
+    const attn_tensor *t = &a->rows[x];
+    const int64_t b = index / a->heads, h = index % a->heads;
+    const size_t bytes = (size_t)attn_bytes_(t->dtype, t->dim);
+    for (int64_t r = 0; r < a->capacity && kept[r] >= 0; r++)
+      if (kept[r] != r) memcpy(attn_at_(t, b, h, r), attn_at_(t, b, h, kept[r]), bytes);
+  }
+}
+
+ATTN_COLD_ int attn_evict_steps_(attn_stage_ *s, void *job) {
+  attn_evict_ *a = (attn_evict_ *)job;
+  return attn_stage_for_(s, attn_mul_(a->rows[0].batch, a->heads), attn_evict_item_, a, 0, NULL);
+}
+
+/* A tensor that moves, with its scales. */
+ATTN_COLD_ int attn_evict_take_(attn_error_ *e, attn_evict_ *a, attn_arguments_ *l, attn_tensor *t,
+                                attn_scales *s, const char *w, const attn_scales_words_ *ws) {
+  attn_operand_ *p = &l->op[l->n++];
+  attn_span_ span[2];
+  p->t = t, p->w = w, p->role = ATTN_OUT_;
+  if (!attn_check_stored_(e, t, w, &p->span) || !attn_check_rows_(e, t, w) ||
+      !attn_check_scales_(e, s, t, ws, 1, span))
+    return 0;
+  a->rows[a->n++] = *t;
+  for (int i = 0; i < 2; i++) {
+    float *data = i ? s->zero : s->scale;
+    if (!data || span[i].lo == span[i].hi) continue;
+    p = &l->op[l->n++], p->t = t, p->role = ATTN_OUT_, p->span = span[i];
+    p->w = i ? ws->zero : ws->scale;
+    a->rows[a->n++] = attn_scales_view_(s, data, t, attn_scale_groups_(s, t->dim));
+  }
+  return 1;
+}
+
+ATTN_COLD_ int attn_evict_kept_(attn_error_ *e, const attn_evict_ *a) {
+  const int64_t all = a->rows[0].batch * a->heads, len = a->rows[0].len;
+  for (int64_t x = 0; x < all; x++)
+    for (int64_t r = 0; r < a->capacity; r++) {
+      const int32_t *at = a->kept + x * a->capacity + r;
+      if (*at < -1 || *at >= len || (r > 0 && (*at >= 0 ? *at <= at[-1] || at[-1] < 0 : 0)))
+        return attn_reject_(e, ATTN_E_INDEX,
+                            "kept must ascend in 0..k.len-1, with -1 behind the last");
+    }
+  return 1;
+}
+
+ATTN_COLD_ int attn_evict_check_(attn_error_ *e, attn_evict_ *a, attn_tensor *k, attn_tensor *v,
+                                 attn_evict_params *p, const attn_ctx *ctx, int query) {
+  static const char wk[] = ATTN_WORDS_("k"), wv[] = ATTN_WORDS_("v");
+  static const attn_scales_words_ sk = ATTN_SCALES_WORDS_("params.k_scales", "k"),
+                                  sv = ATTN_SCALES_WORDS_("params.v_scales", "v");
+  const int64_t any = ATTN_ANY_;
+  attn_arguments_ l;
+  attn_tensor kept, places;
+  attn_clear_(&l, sizeof l);
+  if (!attn_evict_take_(e, a, &l, k, &p->k_scales, wk, &sk)) return 0;
+  a->heads = k->heads;
+  if (v->data) {
+    if (v->batch != k->batch || v->heads != k->heads || v->len != k->len)
+      return attn_reject_(e, ATTN_E_SHAPE, "v must be [k.batch, k.heads, k.len, .]");
+    if (!attn_evict_take_(e, a, &l, v, &p->v_scales, wv, &sv)) return 0;
+  }
+  if (a->capacity < 1 || a->capacity > INT32_MAX)
+    return attn_reject_(e, ATTN_E_RANGE, "capacity must lie in 1..2^31-1");
+  if (!attn_check_kept_(e, &l, &kept, a->kept, k->batch, k->heads, a->capacity, 0) ||
+      !attn_check_argument_(e, &l, &p->more, ATTN_WORDS_("params.more"), ATTN_OUT_ | ATTN_OPTIONAL_,
+                            k->batch, k->heads, k->len, any,
+                            "params.more must be [k.batch, k.heads, k.len, .]"))
+    return 0;
+  if (p->more.data) a->rows[a->n++] = p->more;
+  places = attn_bhtd(p->positions, ATTN_F32, k->batch, k->heads, k->len, 1);
+  if (!attn_check_argument_(e, &l, &places, ATTN_WORDS_("params.positions"),
+                            ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""))
+    return 0;
+  if (p->positions) a->rows[a->n++] = places;
+  return attn_check_apart_(e, ctx, l.op, l.n, NULL, 0) && (query || attn_evict_kept_(e, a));
+}
+
+ATTN_COLD_ attn_status attn_evict_call_(attn_tensor k, attn_tensor v, const int32_t *kept,
+                                        int64_t capacity, const attn_evict_params *params,
+                                        attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_evict_params p;
+  attn_evict_ a;
+  int workers = 1;
+  attn_clear_(&a, sizeof a), attn_clear_(&p, sizeof p);
+  if (params) p = *params;
+  a.kept = kept, a.capacity = capacity;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    attn_evict_check_(&e, &a, &k, &v, &p, ctx, bytes != NULL);
+  return attn_step_call_or_(&e, table, workers, ctx, attn_evict_steps_, &a, "rows to the front",
+                            k.batch == 0 || k.heads == 0 || k.len == 0 ? "no rows" : NULL, bytes);
+}
+ATTN_CALL_(attn_evict, (k, v, kept, capacity, params), attn_tensor k, attn_tensor v,
+           const int32_t *kept, int64_t capacity, const attn_evict_params *params)
+/* <<< attn/families/selection/evict.h */
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

@@ -97,6 +97,8 @@
 #include "api/families/selection/quest.h"
 #include "api/families/selection/dsa.h"
 #include "api/families/selection/nsa.h"
+#include "api/families/selection/prefill.h"
+#include "api/families/selection/eviction.h"
 #endif
 #include "api/left_out.h"
 #include "api/end.h"
@@ -355,6 +357,11 @@ ATTN_BEGIN_STRICT_
 #include "families/selection/dsa.h"
 #include "families/selection/nsa_compress.h"
 #include "families/selection/nsa.h"
+#include "families/selection/glance.h"
+#include "families/selection/xattention.h"
+#include "families/selection/vertical_slash.h"
+#include "families/selection/eviction_scores.h"
+#include "families/selection/evict.h"
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

@@ -40,7 +40,8 @@
  *   softpick, stick-breaking, entmax, sparsemax, scalable softmax, forgetting, output gates),
  *   attn_differential (the difference of two softmaxes), attn_edges (key lists);
  *   attn_multihead, attn_mla (latent rows, DeepSeek), attn_tpa (heads from factors), attn_collaborative (with projections), attn_capsules* (routing of heads);
- *   attn_pattern_*, attn_block_permutations, attn_schedule_* (sparse patterns); attn_star_*,
+ *   attn_pattern_*, attn_block_permutations, attn_schedule_* (sparse patterns), attn_xattention, attn_vertical_slash (blocks
+ *   of a prompt that matter), attn_snapkv, attn_h2o, attn_evict* (keys that a cache forgets); attn_star_*,
  *   attn_longformer*, attn_etc*, attn_tree*, attn_segmented, attn_hierarchy, attn_recursive
  *   (whole mechanisms); attn_segment*, attn_memory_*, attn_usage, attn_compress*,
  *   attn_attention_loss, attn_rebuild_loss, attn_infini (memories of earlier segments); attn_knn_search,

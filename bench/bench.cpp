@@ -201,14 +201,35 @@ int main(int argc, char **argv) {
     register_limits(selection);
   else if (!sparse)
     register_read();
-  for (auto *entries :
-       {register_exp,         register_gemm,      register_norm,    register_position,
-        register_quantize,    register_sequence,  register_sdpa,    register_relu,
-        register_reshaped,    register_cache,     register_pattern, register_edges,
-        register_multihead,   register_sparse,    register_content, register_linear,
-        register_compression, register_lowrank,   register_priors,  register_maps,
-        register_heads,       register_memory,    register_depth,   register_blocks,
-        register_mixers,      register_selection, register_latent})
+  for (auto *entries : {register_exp,
+                        register_gemm,
+                        register_norm,
+                        register_position,
+                        register_quantize,
+                        register_sequence,
+                        register_sdpa,
+                        register_relu,
+                        register_reshaped,
+                        register_cache,
+                        register_pattern,
+                        register_edges,
+                        register_multihead,
+                        register_sparse,
+                        register_content,
+                        register_linear,
+                        register_compression,
+                        register_lowrank,
+                        register_priors,
+                        register_maps,
+                        register_heads,
+                        register_memory,
+                        register_depth,
+                        register_blocks,
+                        register_mixers,
+                        register_selection,
+                        register_latent,
+                        register_selection_prefill,
+                        register_selection_evict})
     entries(selection);
   Progress progress;
   benchmark::RunSpecifiedBenchmarks(&progress);

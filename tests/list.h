@@ -1439,7 +1439,20 @@
   X(M3_nsa_nan)                             \
   X(M3_nsa_empty)                           \
   X(M3_nsa_promises)                        \
-  X(M3_nsa_rejects)
+  X(M3_nsa_rejects)                         \
+  X(M3_xattention)                          \
+  X(M3_xattention_is_the_map)               \
+  X(M3_vertical_slash)                      \
+  X(M3_prefill_attends)                     \
+  X(M3_prefill_nan_and_empty)               \
+  X(M3_prefill_rejects)                     \
+  X(M3_snapkv)                              \
+  X(M3_snapkv_codes)                        \
+  X(M3_h2o)                                 \
+  X(M3_evict_choose)                        \
+  X(M3_evict_moves)                         \
+  X(M3_evict_then_decode)                   \
+  X(M3_evict_rejects)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)

@@ -393,6 +393,12 @@
 #if !ATTN_HAS_SELECTION
 #define attn_dsa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_dsa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_evict(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_evict_choose(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_evict_choose_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_evict_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_h2o(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_h2o_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_key_blocks(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_key_blocks_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_moba(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
@@ -403,6 +409,12 @@
 #define attn_nsa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_quest(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_quest_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_snapkv(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_snapkv_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_vertical_slash(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_vertical_slash_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_xattention(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
+#define attn_xattention_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #endif
 #if !ATTN_HAS_SEQUENCE
 #define attn_convolve(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SEQUENCE
