@@ -286,7 +286,6 @@ static attn_status recurrent_parts(attn_tensor o, attn_tensor lse, test_rng *rng
 static attn_status reshaped_call(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx,
                                  int kind) {
   static const float scale[2] = {0.5f, 0.25f}, slope[2] = {0.125f, 0.5f};
-  static const float alphas[2] = {1.5f, 1.25f};
   attn_reshaped_params p;
   memset(&p, 0, sizeof p);
   test_fill_value(lse, 0);
@@ -295,7 +294,6 @@ static attn_status reshaped_call(attn_tensor o, attn_tensor lse, test_rng *rng, 
   const attn_tensor v = golden_exact(rng, 2, T, DV);
   p.attention.causal = 1;
   if (kind == ATTN_RESHAPE_SIGMOID) p.by_row = 1, p.sum = lse;
-  if (kind == ATTN_RESHAPE_ENTMAX) p.support = lse, p.alphas = alphas;
   if (kind == ATTN_RESHAPE_STICK) p.remainder = 1, p.sum = lse;
   if (kind == ATTN_RESHAPE_SOFTMAX) {
     attn_tensor f = golden_exact(rng, 1, T, 1);
@@ -330,181 +328,6 @@ static attn_status rms_norm(attn_tensor o, attn_tensor lse, test_rng *rng, attn_
   return attn_rms_norm(golden_rows(o, 0, 7, 200), golden_exact(rng, 1, 7, 200), &p, ctx);
 }
 
-/* Expanded for a prompt, absorbed for the tokens behind it, with pages. */
-static attn_status latent_layer(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
-  attn_mla_params p;
-  attn_cache cache;
-  attn_sequence held;
-  const attn_cache_params c = {
-      .k_dtype = ATTN_BF16, .k_heads = 1, .dk = 12, .dv = 8, .latent = 1, .pages = T, .page = 4};
-  const size_t size = attn_cache_size(&c);
-  memset(&p, 0, sizeof p);
-  p.heads = 2, p.rope_dim = 4, p.cache = &cache, p.held = &held;
-  const attn_tensor x = golden_exact(rng, 1, T, DV), all = o;
-  p.w_uq = golden_exact(rng, 1, DV, 2 * 9), p.w_dkv = golden_exact(rng, 1, DV, 12);
-  p.w_ukv = golden_exact(rng, 1, 8, 2 * 8), p.w_o = golden_exact(rng, 1, 2 * 3, DV);
-  if (attn_cache_open(&cache, test_mem(size), size, &c, ctx) != ATTN_OK) return ATTN_E_VALUE;
-  if (attn_sequence_init(&held, test_mem(4 * T), T, ctx) != ATTN_OK) return ATTN_E_VALUE;
-  test_fill_value(all, 0);
-  o.heads = 1;
-  for (int64_t i = 0, n; i < T; i += n) {
-    attn_mla_params now = p;
-    n = i ? 1 : T - 3;
-    now.lse = test_rows(lse, i, n);
-    const attn_status status = attn_mla(test_rows(o, i, n), test_rows(x, i, n), &now, ctx);
-    if (status != ATTN_OK) return status;
-  }
-  return ATTN_OK;
-}
-
-/* Factors of a prompt, and of tokens behind it, whose heads are rotated. */
-static attn_status factor_heads(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
-  attn_tpa_params p;
-  attn_rope_params rope;
-  attn_cache cache;
-  attn_sequence held;
-  attn_factors x[3];
-  const attn_cache_params c = {.k_dtype = ATTN_F16,
-                               .v_dtype = ATTN_BF16,
-                               .k_heads = 1,
-                               .dk = 2 * (2 + DK),
-                               .dv = 3 * (2 + DV),
-                               .pages = T,
-                               .page = 5};
-  const size_t size = attn_cache_size(&c);
-  memset(&p, 0, sizeof p), memset(&rope, 0, sizeof rope);
-  p.rope = &rope, p.cache = &cache, p.held = &held;
-  for (int i = 0; i < 3; i++) {
-    const int64_t rank = i ? 1 + i : 4;
-    x[i].a = golden_exact(rng, rank, T, 2), x[i].b = golden_exact(rng, rank, T, i < 2 ? DK : DV);
-  }
-  if (attn_cache_open(&cache, test_mem(size), size, &c, ctx) != ATTN_OK) return ATTN_E_VALUE;
-  if (attn_sequence_init(&held, test_mem(4 * T), T, ctx) != ATTN_OK) return ATTN_E_VALUE;
-  for (int64_t i = 0, n; i < T; i += n) {
-    attn_tpa_params now = p;
-    attn_factors some[3];
-    n = i ? 1 : T - 3, now.lse = test_rows(lse, i, n);
-    for (int w = 0; w < 3; w++)
-      some[w].a = test_rows(x[w].a, i, n), some[w].b = test_rows(x[w].b, i, n);
-    const attn_status status =
-        attn_tpa(test_rows(o, i, n), &some[0], &some[1], &some[2], &now, ctx);
-    if (status != ATTN_OK) return status;
-  }
-  return ATTN_OK;
-}
-
-/* Segments of two calls, the second with the delta rule, and their memory. */
-static attn_status infini_segments(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
-  static const float beta[2] = {0.5f, -1.25f};
-  attn_infini_params p;
-  memset(&p, 0, sizeof p);
-  const attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 1, T, DK);
-  const attn_tensor v = golden_exact(rng, 1, T, DV);
-  p.segment = 20, p.beta = beta, p.memory = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, DK, DV);
-  p.z = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 1, DK);
-  test_fill_value(p.memory, 0), test_fill_value(p.z, 0), test_fill_value(lse, 0);
-  for (int64_t i = 0; i < T; i += 40) {
-    const int64_t n = T - i < 40 ? T - i : 40;
-    p.delta = i > 0;
-    const attn_status status = attn_infini(test_rows(o, i, n), test_rows(q, i, n),
-                                           test_rows(k, i, n), test_rows(v, i, n), &p, ctx);
-    if (status != ATTN_OK) return status;
-  }
-  for (int64_t i = 0; i < DK; i++) oracle_set(&lse, 0, 0, i, 0, oracle_get(&p.z, 0, 0, 0, i));
-  for (int64_t i = 0; i < DK; i++) oracle_set(&lse, 0, 1, i, 0, oracle_get(&p.memory, 0, 0, i, 3));
-  return ATTN_OK;
-}
-
-/* Attention over the blocks that an estimate chooses. */
-static attn_status prefill_call(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx,
-                                int slash) {
-  enum { BLOCK = 8, BLOCKS = (T + BLOCK - 1) / BLOCK };
-  static uint8_t mask[2 * BLOCKS * BLOCKS];
-  const attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 1, T, DK);
-  const attn_tensor v = golden_exact(rng, 1, T, DV);
-  attn_pattern chosen = attn_pattern_block_mask(mask, BLOCK, BLOCK);
-  attn_schedule schedule = {0};
-  attn_xattention_params x = {0};
-  attn_vertical_slash_params y = {0};
-  attn_sdpa_params p;
-  memset(&p, 0, sizeof p);
-  x.block = y.block = BLOCK, x.stride = 4, x.gamma = y.gamma = 0.75f;
-  x.scale = y.scale = 0.03125f, y.queries = 16, y.has_sink = y.has_near_by = 1,
-  y.sink = y.near_by = 2;
-  attn_status status =
-      slash ? attn_vertical_slash(mask, q, k, &y, ctx) : attn_xattention(mask, q, k, &x, ctx);
-  chosen.bits_heads = 2, chosen.causal = 1, p.schedule = &schedule, p.lse = lse;
-  if (!status) status = attn_schedule_build(&schedule, &chosen, 2, T, T, NULL, ctx);
-  if (!status) status = attn_sdpa(o, q, k, v, &p, ctx);
-  attn_schedule_free(&schedule);
-  return status;
-}
-static attn_status xattention(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
-  return prefill_call(o, lse, rng, ctx, 0);
-}
-static attn_status vertical_slash(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
-  return prefill_call(o, lse, rng, ctx, 1);
-}
-
-/* Scores of keys, and the values that stay. */
-static attn_status snapkv(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
-  static int32_t kept[2 * 30];
-  const attn_tensor q = golden_exact(rng, 4, T, DK), k = golden_exact(rng, 2, T, DK);
-  const attn_tensor none = {0};
-  attn_snapkv_params p = {0};
-  attn_evict_choose_params c = {0};
-  p.window = 16, p.scale = 0.03125f, c.capacity = 30, c.has_recent = 1, c.recent = 16;
-  test_copy(o, golden_exact(rng, 2, T, DV));
-  attn_status status = attn_snapkv(lse, q, k, &p, ctx);
-  if (!status) status = attn_evict_choose(kept, lse, &c, ctx);
-  return status ? status : attn_evict(o, none, kept, 30, NULL, ctx);
-}
-static attn_status h2o(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
-  const attn_tensor q = golden_exact(rng, 4, T, DK), k = golden_exact(rng, 2, T, DK);
-  attn_tensor sums = o;
-  attn_h2o_params p = {0};
-  p.scale = 0.03125f, sums.dim = 2;
-  test_fill_value(o, 0), test_fill_value(lse, 0);
-  return attn_h2o(sums, q, k, &p, ctx);
-}
-
-static attn_status entmax_weights(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
-  return reshaped_call(o, lse, rng, ctx, ATTN_RESHAPE_ENTMAX);
-}
-
-/* Two maps a head, two heads of k for two of q's. */
-static attn_status differential(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
-  attn_differential_params p;
-  memset(&p, 0, sizeof p);
-  test_fill_value(lse, 0);
-  p.attention.causal = 1, p.lambdas = golden_exact(rng, 2, T, 1), p.layer = 3;
-  const attn_tensor q = golden_exact(rng, 4, T, DK), k = golden_exact(rng, 2, T, DK);
-  return attn_differential(o, q, k, golden_exact(rng, 1, T, DV), &p, ctx);
-}
-
-/* Positions by gates, which end with the table in some rows. */
-static attn_status contextual(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
-  attn_reshaped_params p;
-  memset(&p, 0, sizeof p);
-  p.attention.causal = 1, p.attention.lse = lse;
-  const attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 2, T, DK);
-  const attn_tensor v = golden_exact(rng, 2, T, DV);
-  p.cope.table = golden_exact(rng, 2, 20, DK);
-  return attn_reshaped(o, q, k, v, &p, ctx);
-}
-
-/* What rows of head 0 take from keys, before rows that have given some away. */
-static attn_status selective(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
-  attn_reshaped_params p;
-  double sums[T];
-  memset(&p, 0, sizeof p);
-  p.attention.causal = 1, p.attention.lse = lse, p.attention.scale = 0.015625f;
-  p.selective.on = 1, p.selective.sums = sums;
-  for (int i = 0; i < T; i++) sums[i] = 0;
-  const attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 2, T, DK);
-  return attn_reshaped(o, q, k, golden_exact(rng, 2, T, DV), &p, ctx);
-}
-
 /* O of dense keys, LSE of a schedule of lists. */
 static attn_status relative_queries(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
   attn_pattern stride = attn_pattern_strided(9);
@@ -523,45 +346,6 @@ static attn_status relative_queries(attn_tensor o, attn_tensor lse, test_rng *rn
   status = attn_sdpa(golden_exact(rng, 2, T, DV), q, k, v, &p, ctx);
   attn_schedule_free(&schedule);
   return status;
-}
-
-/* Pairs by structure: 70 rows are 35 noised and 35 clean tokens, or a grid of 7 x 10. */
-static attn_status structure(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx,
-                             attn_pattern pattern) {
-  attn_sdpa_params p;
-  attn_schedule s;
-  memset(&p, 0, sizeof p);
-  const attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 1, T, DK);
-  const attn_tensor v = golden_exact(rng, 1, T, DV);
-  attn_status status = attn_schedule_build(&s, &pattern, 2, T, T, NULL, ctx);
-  if (status != ATTN_OK) return status;
-  p.schedule = &s, p.lse = lse;
-  status = attn_sdpa(o, q, k, v, &p, ctx);
-  attn_schedule_free(&s);
-  return status;
-}
-static attn_status block_diffusion(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
-  return structure(o, lse, rng, ctx, attn_pattern_block_diffusion(4));
-}
-static attn_status neighborhood(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
-  static const attn_axis grid[2] = {{7, 3, 2, 2, 0}, {10, 5, 1, 1, 0}};
-  return structure(o, lse, rng, ctx, attn_pattern_neighborhood_axes(grid, 2));
-}
-
-/* A tree of 70 drafts behind 41 tokens. */
-static attn_status draft_tree(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
-  enum { PREFIX = 41 };
-  int32_t parent[T];
-  uint8_t bits[T * ((T + 7) / 8)];
-  attn_sdpa_params p;
-  memset(&p, 0, sizeof p);
-  for (int i = 0; i < T; i++) parent[i] = (i + 2) / 3 - 1;
-  const attn_tensor q = golden_exact(rng, 2, T, DK), k = golden_exact(rng, 1, PREFIX + T, DK);
-  const attn_tensor v = golden_exact(rng, 1, PREFIX + T, DV);
-  const attn_status status = attn_draft_mask(bits, (T + 7) / 8, parent, T);
-  if (status != ATTN_OK) return status;
-  p.causal = 1, p.mask_new = 1, p.mask = attn_mask_bits(bits, 1, 1, T, T), p.lse = lse;
-  return attn_sdpa(o, q, k, v, &p, ctx);
 }
 
 const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
@@ -587,19 +371,5 @@ const golden_call golden_options[] = {{"lsh wrap", lsh_wrap},
                                       {"forgetting", forgetting},
                                       {"stick weights", stick_weights},
                                       {"rms norm", rms_norm},
-                                      {"latent layer", latent_layer},
-                                      {"factor heads", factor_heads},
-                                      {"infini segments", infini_segments},
-                                      {"xattention", xattention},
-                                      {"vertical slash", vertical_slash},
-                                      {"snapkv", snapkv},
-                                      {"h2o", h2o},
-                                      {"differential", differential},
-                                      {"entmax weights", entmax_weights},
-                                      {"contextual positions", contextual},
-                                      {"selective attention", selective},
                                       {"relative queries", relative_queries},
-                                      {"block diffusion", block_diffusion},
-                                      {"neighborhood", neighborhood},
-                                      {"draft tree", draft_tree},
                                       {NULL, NULL}};
