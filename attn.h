@@ -28669,7 +28669,7 @@ ATTN_PUB_COLD_ attn_status attn_cache_accept(attn_cache *cache, attn_sequence *s
   attn_error_ e = {ATTN_OK, NULL};
   attn_append_ a;
   attn_append_run_ run;
-  int64_t kept, still, path[PART];
+  int64_t kept = 0, still = 0, path[PART];
   memset(&a, 0, sizeof a), memset(&run, 0, sizeof run);
   attn_sequence *const s = sequence;
   if (!attn_accept_plan_(&e, &a, cache, s, parent, n, leaf, ctx, &kept, &still))
