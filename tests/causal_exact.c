@@ -84,7 +84,8 @@ static int reshaped(play *s) {
   if (s->n >= 8) p->ssmax.scale = test_floats(1, 0.4, &s->rng);
   if (s->n >= 10) p->attention.alibi = test_floats(1, 0.1, &s->rng);
   if (p->kind == ATTN_RESHAPE_STICK) p->include_self = p->remainder = s->n < 8;
-  if (s->n >= 20) p->kind = (attn_reshape_kind)(s->n / 2 % 3);
+  if (s->n >= 20)
+    p->kind = (attn_reshape_kind)(s->n / 2 % 3), p->by_row = p->kind == ATTN_RESHAPE_SIGMOID;
   if (s->n >= 20 && s->n < 26) p->cope.table = play_fixed(s, 1, 12, s->in[0].dim);
   if (s->n >= 26) p->selective.on = 1, p->selective.sums = test_mem(N * sizeof(double));
   p->attention.causal = 1;

@@ -144,19 +144,23 @@ static const uint64_t golden[] = {
     0x49b4c572ba12fe81u, /* forgetting */
     0xb6bdbe420b68b7aau, /* stick weights */
     0xe0158ab977a04859u, /* rms norm */
-    0xd94a1dbb1f66a99du, /* latent layer */
-    0x827caf3d2d5643eau, /* factor heads */
-    0x0548b47a601963afu, /* infini segments */
-    0x4f394b18232aba17u, /* moba */
-    0x22b4e72e8096ff50u, /* quest */
-    0x19b39b01891b0128u, /* dsa */
-    0x03cf777c3e4c76f6u, /* nsa */
-    0x2f9bf0d3d4f32948u, /* differential */
-    0x51a29de3bcaf52a5u, /* entmax weights */
-    0xce27987a56f6f46cu, /* contextual positions */
-    0x03ff0099a5ca5b9au, /* selective attention */
-    0x282831b6029425c0u, /* relative queries */
-    0x9815340f9d52869au, /* block diffusion */
-    0x28d266f2be652f18u, /* neighborhood */
-    0x1c726675b070a71du, /* draft tree */
+    0x7281b55a9593f647u, /* relative queries */
+    0xc16335a5023355a8u, /* moba */
+    0x6de6a4310b30b0dbu, /* quest */
+    0x65e27f970c591b9fu, /* dsa */
+    0xcff78c96585b849au, /* nsa */
+    0x6339a20fb6a9a8c1u, /* xattention */
+    0x9758d1328c6afb0cu, /* vertical slash */
+    0x0877aab4fe08b4f3u, /* snapkv */
+    0x67752939a5bd452au, /* h2o */
+    0x9de063bbccb417c3u, /* block diffusion */
+    0x4142e76d30769536u, /* neighborhood */
+    0x290e30a1e65002f2u, /* draft tree */
+    0x90e1efec03bc3825u, /* differential */
+    0xee8a440060b66129u, /* entmax */
+    0x151df97c6e376175u, /* contextual positions */
+    0xe982c50b4369712bu, /* selective attention */
+    0xdac8ca83dac5907du, /* latent layer */
+    0xc9a62e8b789fa4a9u, /* factor heads */
+    0x9b6f48d71a90add5u, /* infini segments */
 };
