@@ -135,6 +135,7 @@ ATTN_BEGIN_STRICT_
 #include "engine/t5.h"
 #include "engine/quantize.h"
 #include "engine/topk.h"
+#include "engine/reshape.h"
 #include "engine/tile.h"
 #include "engine/score_terms.h"
 #include "engine/lanes.h"
