@@ -3696,10 +3696,12 @@ ATTN_INLINE_ void ATTN_FN_(fade_some)(const int keys, const int writers, const a
   ATTN_UNROLL_
   for (int i = 0; i < keys * writers * PARTS; i++) sum[i] = ATTN_V_ZERO_();
   for (int64_t c = 0; c < whole; c += 16) ATTN_FN_(fade_keys)(keys, writers, p, x, m, c, 16, sum);
-  if (whole < p->dim) /* key after key: clang unrolls no more */
+  if (whole < p->dim) { /* key after key: clang unrolls no more */
     ATTN_UNROLL_
-  for (int k = 0; k < keys; k++)
-    ATTN_FN_(fade_keys)(1, writers, p, x, m - k, whole, p->dim - whole, sum + k * writers * PARTS);
+    for (int k = 0; k < keys; k++)
+      ATTN_FN_(fade_keys)(1, writers, p, x, m - k, whole, p->dim - whole,
+                          sum + k * writers * PARTS);
+  }
   ATTN_UNROLL_
   for (int k = 0; k < keys * writers; k++)
     all[k % writers][m - k / writers] = ATTN_FN_(fade_join)(sum + k * PARTS);
