@@ -224,6 +224,7 @@
   X(A2_bias_skips_blocks)                   \
   X(A4_matches_oracle)                      \
   X(A4_with_terms)                          \
+  X(A4_factors_of_query_vectors)            \
   X(A4_nothing_to_see)                      \
   X(A4_homogeneous)                         \
   X(A4_norm_sums)                           \
