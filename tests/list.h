@@ -224,6 +224,7 @@
   X(A2_bias_skips_blocks)                   \
   X(A4_matches_oracle)                      \
   X(A4_with_terms)                          \
+  X(A4_factors_of_query_vectors)            \
   X(A4_nothing_to_see)                      \
   X(A4_homogeneous)                         \
   X(A4_norm_sums)                           \
@@ -322,6 +323,7 @@
   X(B10_compute)                            \
   X(B10_buckets)                            \
   X(B10_deberta)                            \
+  X(B10_quantized)                          \
   X(B3_matches_oracle)                      \
   X(B3_every_clipping)                      \
   X(B3_zero_tables_equal_plain)             \
@@ -1480,10 +1482,12 @@
   X(M3_chunked)                             \
   X(M3_block_diffusion)                     \
   X(M3_neighborhood_sets)                   \
+  X(M3_neighborhood_parts)                  \
   X(M3_neighborhood_identities)             \
   X(M3_neighborhood_run)                    \
   X(M3_neighborhood_rejects)                \
   X(M3_tree_is_its_mask)                    \
+  X(M3_mask_of_new)                         \
   X(M3_tree_of_a_chain)                     \
   X(M3_tree_changed_node)                   \
   X(M3_tree_in_pages)                       \

@@ -7,6 +7,7 @@
 
 #include "harness.h"
 #include "list.h"
+#include "patterns.h"
 #include "terms.h"
 
 #define EPSILON 5.9604644775390625e-8
@@ -250,6 +251,33 @@ void A4_with_terms(void **state) {
                               TERM_GAUSSIAN, TERM_MODIFY,   TERM_KEYS | TERM_MODIFY,
                               TERM_QUERIES};
   for (int n = 0; n < 10; n++) check_random(terms[n], 351 + (uint64_t)n, 6);
+}
+
+/* GAU divides scores by the keys of each row, products of keys with query vectors among them: in tiles, gathered
+ * and in lists. */
+void A4_factors_of_query_vectors(void **state) {
+  (void)state;
+  for (int n = 0; n < 6; n++) {
+    test_rng rng = test_seed(358 + (uint64_t)n);
+    const attn_pattern patterns[] = {attn_pattern_random(9, 5), attn_pattern_strided(7)};
+    relu_call c = plain(2, 90, 130, ATTN_RELU_GAU, 359 + (uint64_t)n);
+    attn_sdpa_params *p = &c.params.attention;
+    p->alibi = test_floats(2, 0.1, &rng); /* so that the keys are counted first */
+    p->relative.queries = test_table(2, n & 1 ? 9 : 301, 12, TEST_BHTD, &rng);
+    p->causal = n == 3;
+    if (n % 3 == 2) {
+      check(&c, "GAU with query vectors");
+    } else {
+      test_graph g = test_graph_of(patterns[n % 3], 2, 90, 130);
+      attn_schedule s = test_schedule(&g);
+      int64_t pairs;
+      p->schedule = &s;
+      run(&c);
+      p->schedule = NULL, p->mask = attn_mask_bool(test_graph_mask(&g, &pairs), 1, 2, 90, 130);
+      compare(&c, "GAU with query vectors over a schedule");
+    }
+    test_mem_release();
+  }
 }
 
 /* All scores at or below 0, no keys, forbidden keys: zeros, and never a NaN. */

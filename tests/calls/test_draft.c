@@ -121,6 +121,74 @@ void M3_tree_is_its_mask(void **state) {
   }
 }
 
+/* Any mask of the new tokens, no tree: bytes or bits, spread over heads or queries, one token that does not see
+ * itself; keys behind the new ones, offsets of each sequence, schedules. The bits are those of a mask of all keys. */
+void M3_mask_of_new(void **state) {
+  (void)state;
+  static const int64_t news[] = {1, 2, 9, 16, 17, 40, 70, 128, 131, 200};
+  test_rng rng = test_seed(9507);
+  for (int n = 0; n < test_count(60, 30); n++, test_mem_release()) {
+    int64_t count = news[n % 10];
+    int64_t keys = count + (n % 8 == 5   ? 127
+                            : n % 8 == 7 ? 129
+                                         : test_range(&rng, 0, n % 3 ? 300 : 20));
+    const int bits = n / 3 % 2, where = n % 5, own_heads = n / 2 % 2, one_row = n % 7 == 2;
+    attn_tensor q = rows_of(ATTN_F32, 2, H, count, DK, &rng);
+    attn_tensor k = rows_of(ATTN_F32, 2, HK, keys, DK, &rng);
+    attn_tensor v = rows_of(ATTN_F32, 2, HK, keys, DV, &rng), o[2], lse[2];
+    int64_t off[2] = {keys - count, keys - count}, step = bits ? (count + 7) / 8 : count;
+    int32_t lengths[2] = {(int32_t)keys, (int32_t)(keys - keys / 3)};
+    attn_sdpa_params p;
+    attn_schedule s;
+    memset(&p, 0, sizeof p);
+    p.causal = n % 3 == 2;
+    if (where == 1) {
+      p.has_q_off = 1, p.q_off = off[0] = off[1] = test_range(&rng, -20, keys - count);
+    } else if (where == 2) {
+      off[0] = test_range(&rng, -count - 3, keys + 3),
+      off[1] = n & 1 ? keys - count : test_range(&rng, 0, keys - count);
+      p.q_offs = off;
+    } else if (where == 3) {
+      p.kv_len = lengths, p.align_lengths = 1;
+      for (int b = 0; b < 2; b++) off[b] = lengths[b] - count;
+    } else if (where == 4) {
+      attn_pattern pattern = n & 1 ? attn_pattern_random(7, 3) : attn_pattern_strided(3);
+      attn_ctx ctx = test_ctx();
+      assert_int_equal(attn_schedule_build(&s, &pattern, H, count, keys, NULL, &ctx), ATTN_OK);
+      p.schedule = &s;
+    }
+    const int64_t heads = own_heads ? H : 1, rows = one_row ? 1 : count;
+    uint8_t *few = test_mem((size_t)(2 * heads * rows * step)),
+            *all = test_mem((size_t)(2 * heads * rows * keys));
+    memset(few, 0, (size_t)(2 * heads * rows * step));
+    memset(all, 1, (size_t)(2 * heads * rows * keys));
+    for (int64_t r = 0; r < 2 * heads * rows; r++)
+      for (int64_t c = 0; c < count; c++) {
+        const int on = test_u64(&rng) % 3 == 0;
+        const int64_t j = off[r / (heads * rows)] + c;
+        if (on && bits) few[r * step + c / 8] = (uint8_t)(few[r * step + c / 8] | 1 << (c & 7));
+        if (on && !bits) few[r * step + c] = 1;
+        if (j >= 0 && j < keys) all[r * keys + j] = (uint8_t)on;
+      }
+    for (int way = 0; way < 2; way++) {
+      attn_ctx ctx = test_ctx();
+      p.lse = lse[way] = test_tensor(ATTN_F32, TEST_BHTD, 2, H, count, 1);
+      o[way] = test_tensor(ATTN_F32, TEST_BHTD, 2, H, count, DV);
+      p.mask_new = way == 0;
+      p.mask = way    ? attn_mask_bool(all, 2, heads, rows, keys)
+               : bits ? attn_mask_bits(few, 2, heads, rows, count)
+                      : attn_mask_bool(few, 2, heads, rows, count);
+      attn_status status = attn_sdpa(o[way], q, k, v, &p, &ctx);
+      if (status != ATTN_OK) fail_msg("case %d: %s", n, ctx.reason);
+    }
+    char what[60];
+    snprintf(what, sizeof what, "a mask of new tokens, case %d", n);
+    test_assert_same(o[0], o[1], what);
+    test_assert_same(lse[0], lse[1], what);
+    if (where == 4) attn_schedule_free(&s);
+  }
+}
+
 /* A chain is causal attention, to the bit, the way of few queries included. */
 void M3_tree_of_a_chain(void **state) {
   (void)state;
@@ -328,9 +396,10 @@ static void read_rows(const drafted *d, int b, int64_t token, unsigned char *to)
       memcpy(to, (const char *)t[w]->data + off * size / 2, n);
       to += n;
       const int64_t at = page * s[w]->stride_batch + h * s[w]->stride_head + row * s[w]->stride_len;
-      if (s[w]->scale) memcpy(to, s[w]->scale + at, 4);
-      if (s[w]->zero) memcpy(to + 4, s[w]->zero + at, 4);
-      to += 8;
+      const size_t groups = s[w]->group ? (size_t)((t[w]->dim - 1) / s[w]->group + 1) : 1;
+      if (s[w]->scale) memcpy(to, s[w]->scale + at, groups * 4);
+      if (s[w]->zero) memcpy(to + 16, s[w]->zero + at, groups * 4);
+      to += 32;
     }
   }
 }
@@ -347,13 +416,14 @@ void M3_cache_accept(void **state) {
     x.dk = DK, x.dv = DV, x.page = n % 5 ? test_range(&rng, 1, 7) : 32, x.pages = 400;
     if (n % 11 == 10) x.latent = 1, x.v_dtype = x.k_dtype, x.v_heads = 0;
     x.k_zero = x.k_dtype == ATTN_I8 && n & 1;
+    if (n % 12 == 1) x.dk = 70, x.k_group = 32;
     drafted d = open_drafted(&x);
     int64_t prefix = test_range(&rng, 0, 40), count = n % 9 == 8 ? 150 : test_range(&rng, 1, 25);
     int32_t *parent = some_parents(count, n % 6 == 5, &rng);
     if (n % 9 == 8 && n & 1) /* a long path over a side branch */
       for (int64_t i = 2; i < count; i++) parent[i] = (int32_t)(i == 2 ? 0 : i - 1);
     int64_t leaf = n % 7 == 6 ? -1 : n & 1 ? count - 1 : test_range(&rng, 0, count - 1), kept = 0;
-    attn_tensor k = rows_of(ATTN_F32, 1, HK, prefix + count, DK, &rng);
+    attn_tensor k = rows_of(ATTN_F32, 1, HK, prefix + count, x.dk, &rng);
     attn_tensor v = rows_of(ATTN_F32, 1, 1, prefix + count, DV, &rng);
     if (x.latent) v.data = NULL;
     assert_int_equal(attn_cache_append(&d.cache, &d.s[0], 1, k, v, NULL, &ctx), ATTN_OK);
@@ -387,7 +457,7 @@ void M3_cache_accept(void **state) {
         for (int64_t t = 0; t * x.page < d.s[b].len; t++) named += d.s[b].table[t] == page;
       assert_int_equal(d.cache.holders[page], named);
     }
-    attn_tensor more = rows_of(ATTN_F32, 1, HK, 3, DK, &rng),
+    attn_tensor more = rows_of(ATTN_F32, 1, HK, 3, x.dk, &rng),
                 values = rows_of(ATTN_F32, 1, 1, 3, DV, &rng);
     if (x.latent) values.data = NULL;
     assert_int_equal(attn_cache_append(&d.cache, &d.s[0], 1, more, values, NULL, &ctx), ATTN_OK);
@@ -442,6 +512,8 @@ void M3_cache_accept_rejects(void **state) {
   REFUSE(INDEX, attn_cache_accept(c, s, low, 4, 3, &ctx));
   REFUSE(FULL, attn_cache_accept(c, s, parent, 4, 3, &ctx)); /* a shared page and none free */
   REFUSE(OVERLAP, attn_cache_accept(c, s, oracle_address(&c->k, 0, 0, 0, 0), 1, 0, &ctx));
+  s->table[TABLE - 1] = -1; /* a parent again */
+  REFUSE(OVERLAP, attn_cache_accept(c, s, s->table + TABLE - 1, 1, 0, &ctx));
   d.s[0].table[3] = 4, ctx = test_ctx();
   assert_int_equal(attn_cache_accept(c, s, parent, 4, 1, &ctx), ATTN_E_PAGE);
   d.s[0].table[3] = 3;

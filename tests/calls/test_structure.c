@@ -161,6 +161,53 @@ void M3_neighborhood_sets(void **state) {
   TEST_ROW(&g, 0, 19, 8, 9, 13, 14, 18, 19);
 }
 
+/* Grids and denoised blocks as parts of compositions, and rows that lie off them. */
+void M3_neighborhood_parts(void **state) {
+  (void)state;
+  enum { N = 7 * 9 };
+  const attn_axis plane[2] = {{7, 3, 1, 2, 0}, {9, 3, 1, 2, 0}}, line = {N, 9, 2, 3, 0},
+                  box[3] = {{3, 2, 2, 1, 1}, {3, 3, 1, 1, 0}, {7, 3, 1, 2, 0}};
+  const attn_pattern each[] = {grid(plane, 2), grid(&line, 1), grid(box, 3)};
+  const attn_pattern others[] = {attn_pattern_strided(2), attn_pattern_random(3, 7),
+                                 attn_pattern_band(5, 4), attn_pattern_strided(3)};
+  for (int k = 0; k < 3; k++) {
+    for (int n = 0; n < 4; n++)
+      for (int turn = 0; turn < 2; turn++) {
+        const attn_pattern parts[2] = {turn ? others[n] : each[k], turn ? each[k] : others[n]};
+        attn_pattern whole[] = {attn_pattern_intersect(parts, 2), attn_pattern_union(parts, 2),
+                                attn_pattern_diff(parts), attn_pattern_per_head(parts, 2)};
+        for (int w = 0; w < 4; w++) {
+          test_graph g = test_graph_of(whole[w], 2, N, N);
+          test_graph_check(&g, "a grid and another pattern");
+          test_mem_release();
+        }
+      }
+    const attn_pattern ones[] = {attn_pattern_complement(&each[k]),
+                                 attn_pattern_transpose(&each[k]), each[k]};
+    for (int w = 0; w < 3; w++) {
+      static const int64_t rows[][2] = {{N, 0},      {N, 8},     {N, -5},
+                                        {N + 9, -4}, {4, N - 2}, {6, N + 3}};
+      for (int e = 0; e < 6; e++) {
+        if (w == 1 && e) break;
+        test_graph g = test_graph_of(ones[w], 1, rows[e][0], N);
+        g.has_q_off = e > 0, g.q_off = rows[e][1];
+        test_graph_check(&g, "rows off a grid");
+        test_mem_release();
+      }
+    }
+  }
+  for (int n = 0; n < 4; n++) {
+    const attn_pattern parts[2] = {attn_pattern_block_diffusion(5), others[n]};
+    attn_pattern whole[] = {attn_pattern_intersect(parts, 2), attn_pattern_union(parts, 2),
+                            attn_pattern_diff(parts)};
+    for (int w = 0; w < 3; w++) {
+      test_graph g = test_graph_of(whole[w], 1, 146, 146);
+      test_graph_check(&g, "denoised blocks and another pattern");
+      test_mem_release();
+    }
+  }
+}
+
 void M3_neighborhood_identities(void **state) {
   (void)state;
   enum { A = 5, B = 6, C = 7, N = A * B * C };

@@ -8,6 +8,8 @@
 
 #include "harness.h"
 #include "list.h"
+#include "patterns.h"
+#include "stored.h"
 #include "terms.h"
 
 void B10_matches_oracle(void **state) {
@@ -109,6 +111,45 @@ void B10_compute(void **state) {
     call.params.compute = modes[n % 3];
     test_run(&call);
     test_assert_near(call.o, want.o, 0.06, "a mode of compute");
+    test_mem_release();
+  }
+}
+
+/* Quantised keys meet the vectors as what they stand for: in blocks, gathered and in lists, with few queries, to
+ * the bit and against the oracle; codes' own mode within its bound. */
+void B10_quantized(void **state) {
+  (void)state;
+  static const attn_dtype types[] = {ATTN_I8, ATTN_I4, ATTN_E4M3};
+  for (int n = 0; n < 24; n++) {
+    test_rng rng = test_seed(1208 + (uint64_t)n);
+    const int64_t tq = n % 8 == 7 ? 3 : 100, tk = 140;
+    attn_pattern p = n % 4 == 1   ? attn_pattern_random(9, 5)
+                     : n % 4 == 2 ? attn_pattern_strided(7)
+                                  : attn_pattern_full();
+    test_graph g = test_graph_of(p, 2, tq, tk);
+    test_spec spec = test_plain(2, tq, tk, 33, 12);
+    if (n & 1) spec.k_heads = 1;
+    test_call wide = n % 4 == 0 ? test_build(&spec, &rng) : test_graph_call(&g, &spec, &rng);
+    stored k = stored_tensor(types[n % 3], (test_layout)(n % 5), 1, spec.k_heads, tk, 33,
+                             32 * (n % 3), types[n % 3] != ATTN_E4M3 && n % 2);
+    stored_fill(&k, &rng);
+    wide.params.relative.queries = test_table(n % 3 ? 2 : 1, 2 * n + 1, 33, TEST_BHTD, &rng);
+    if (n % 6 == 5) wide.params.relative.keys = test_table(1, 2 * n + 1, 33, TEST_BHTD, &rng);
+    wide.params.causal = n % 5 == 4;
+    wide.k = k.wide;
+    test_call call = test_again(&wide);
+    call.k = k.x, call.params.k_scales = k.s;
+    test_run(&wide), test_run(&call);
+    test_assert_same_outputs(&call, &wide, "quantised keys");
+    if (n % 4 == 0)
+      test_compare(&wide, "quantised keys");
+    else
+      test_graph_compare(&wide, &g, "quantised keys over a schedule");
+    if (types[n % 3] == ATTN_I8) {
+      call.params.compute = ATTN_COMPUTE_I8;
+      test_run(&call);
+      test_assert_near(call.o, wide.o, 0.06, "quantised keys by codes");
+    }
     test_mem_release();
   }
 }
