@@ -315,8 +315,7 @@ static void fuzz_keep(input *in, job *j, store *s) {
 /* Rows that move, of any type, with numbers of their own: what store_codes stores is not written. */
 static void make_moved(input *in, job *j, int at, int scale, attn_scales *s, attn_tensor t) {
   t.dtype = (attn_dtype)below(in, ATTN_DTYPE_COUNT);
-  if (t.dtype == ATTN_I4 && !chance(in, 16))
-    t.stride_batch *= 2, t.stride_head *= 2, t.stride_len *= 2;
+  if (t.dtype == ATTN_I4 && !chance(in, 16)) widen(&t);
   if (chance(in, 8)) flaw_view(in, &t);
   j->runnable &= buffer_make(&j->b[at], t, below(in, 4));
   filler f = {take(in), 0};

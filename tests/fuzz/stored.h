@@ -6,11 +6,16 @@
 #include "job.h"
 #include "store.h"
 
+/* Elements of ATTN_I4 are halves of bytes, in rows of whole ones. */
+static void widen(attn_tensor *t) {
+  int64_t *stride[3] = {&t->stride_batch, &t->stride_head, &t->stride_len};
+  for (int i = 0; i < 3; i++) *stride[i] = (int64_t)((uint64_t)*stride[i] * 2);
+}
+
 static void store_codes(input *in, job *j, store *st, buffer *b, attn_tensor t, attn_scales *s) {
   if (!buffer_full(b)) return;
   t.dtype = (attn_dtype)(ATTN_I8 + below(in, 3));
-  if (t.dtype == ATTN_I4 && !chance(in, 16))
-    t.stride_batch *= 2, t.stride_head *= 2, t.stride_len *= 2;
+  if (t.dtype == ATTN_I4 && !chance(in, 16)) widen(&t);
   buffer_free(b);
   j->runnable &= buffer_make(b, t, below(in, 4));
   filler f = {take(in), 0};
