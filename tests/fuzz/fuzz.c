@@ -68,12 +68,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     return 0;
   }
-  if (size > 0 && data[0] >= 199 && data[0] < 204) {
+  if (size > 0 && data[0] >= 199 && data[0] < 205) {
     take(&in);
     if (data[0] < 202)
       fuzz_selection(&in);
-    else
+    else if (data[0] < 204)
       fuzz_latent(&in);
+    else
+      fuzz_draft(&in);
     return 0;
   }
   if (size > 0 && data[0] >= 205 && data[0] < 208) {
