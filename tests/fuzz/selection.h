@@ -357,6 +357,7 @@ static void fuzz_evict(input *in, job *j, store *s) {
     int64_t n = a->capacity;
     const int32_t *rows = store_ascending(in, s, &n, of.len);
     for (int64_t r = 0; r < a->capacity; r++) kept[h * a->capacity + r] = r < n ? rows[r] : -1;
+    if (n > 0 && chance(in, 8)) kept[h * a->capacity + n - 1] = (int32_t)of.len;
   }
 }
 
