@@ -110,12 +110,14 @@ static void each_row(const buffer *b, void (*visit)(const buffer *, size_t place
     for (int64_t h = 0; h < t->heads; h++)
       for (int64_t n = 0; n < t->len; n++) {
         int64_t at = i * t->stride_batch + h * t->stride_head + n * t->stride_len;
-        visit(b, (size_t)((int64_t)b->zero + at * (int64_t)type_size(t->dtype)), user);
+        at = t->dtype == ATTN_I4 ? at / 2 : at * (int64_t)type_size(t->dtype);
+        visit(b, (size_t)((int64_t)b->zero + at), user);
       }
 }
 
 static void hide_row(const buffer *b, size_t place, void *copy) {
-  memcpy((uint8_t *)copy + place, b->image + place, (size_t)b->view.dim * type_size(b->view.dtype));
+  const size_t bytes = (size_t)b->view.dim * type_size(b->view.dtype);
+  memcpy((uint8_t *)copy + place, b->image + place, bytes_of(&b->view, bytes));
 }
 
 /* 1 when nothing but the view's own elements was written. */

@@ -1,5 +1,5 @@
 /* cache.h owns the decoding of bytes into operations on a cache of pages: append, fork, roll back, let
- * go, attend, and fields that are spoilt. A model knows which token lies where; what a token holds
+ * go, accept drafts, attend, and fields that are spoilt. A model knows which token lies where; what a token holds
  * follows from its number. */
 
 #ifndef FUZZ_CACHE_H
@@ -7,6 +7,7 @@
 
 #include <float.h>
 
+#include "draft.h"
 #include "rope.h"
 
 enum { CACHE_SEQS = 3, CACHE_ROOM = 64, CACHE_TOKENS = 200, CACHE_DIM = 40 };
@@ -264,6 +265,33 @@ static void cache_back(cache_model *m, input *in, attn_ctx *ctx, int spoilt) {
     for (int64_t i = len; i < m->room; i++) m->at[a][i] = -1;
 }
 
+/* The last tokens are a tree, of which a path stays. */
+static void cache_accept(cache_model *m, input *in, attn_ctx *ctx, int spoilt) {
+  if (m->turns) return; /* rows that move would be turned for where they stood */
+  store st = {NULL, 0};
+  const int a = below(in, CACHE_SEQS);
+  const int64_t n = chance(in, 12) ? 30 : below(in, 12),
+                leaf = chance(in, 12) ? nasty_int(in) : below(in, (int)n + 1) - 1;
+  const int32_t *parent = make_tree(in, &st, n);
+  cache_remember(m);
+  const int ok = cache_judge(m, attn_cache_accept(&m->cache, &m->s[a], parent, n, leaf, ctx), ctx);
+  if (ok && !spoilt) {
+    const int64_t first = m->s_image[a].len - n;
+    int path[CACHE_TOKENS];
+    int64_t depth = 0;
+    for (int64_t i = leaf; i >= 0; i = parent[i]) depth++;
+    promise(m->s[a].len == first + depth, &m->j, "a path of another length");
+    int64_t d = depth;
+    for (int64_t i = leaf; i >= 0; i = parent[i]) path[--d] = m->id[a][first + i];
+    for (d = 0; d < depth; d++) {
+      m->id[a][first + d] = path[d];
+      m->at[a][first + d] = first + d;
+    }
+    for (int64_t i = first + depth; i < m->room; i++) m->at[a][i] = -1;
+  }
+  store_free(&st);
+}
+
 /* The bits of attn_sdpa on the same rows in one piece. */
 static void cache_attend(cache_model *m, input *in, attn_ctx *ctx, int spoilt) {
   const int a = below(in, CACHE_SEQS);
@@ -307,7 +335,7 @@ static void cache_attend(cache_model *m, input *in, attn_ctx *ctx, int spoilt) {
 static void cache_step(cache_model *m, input *in, int spoilt) {
   attn_ctx ctx;
   memset(&ctx, 0, sizeof ctx);
-  const int what = below(in, 10);
+  const int byte = (int)take(in), what = byte < 240 ? byte % 10 : 10;
   ctx.isa = (attn_isa)below(in, 3);
   /* rotations of the scalar tier have bits of their own */
   if (attn_isa_status(ctx.isa) != ATTN_ISA_OK || m->turns) ctx.isa = ATTN_ISA_AUTO;
@@ -317,8 +345,10 @@ static void cache_step(cache_model *m, input *in, int spoilt) {
     cache_fork(m, in, &ctx, spoilt);
   else if (what < 8)
     cache_back(m, in, &ctx, spoilt);
-  else
+  else if (what < 10)
     cache_attend(m, in, &ctx, spoilt);
+  else
+    cache_accept(m, in, &ctx, spoilt);
 }
 
 /* Spoils one field: a call must see it, or do something that stays within the cache. */

@@ -1,7 +1,7 @@
 /* fuzz.c owns the choice of what an input's bytes mean: a call of attn_sdpa, attn_relu, attn_edges,
  * attn_merge, attn_rope, attn_exp or attn_gemm, of what costs less than attention or is part of a layer,
- * of attention by content, by choice, over maps or across heads, of blocks, stacks of them and their
- * exits, of mixers and gates, operations on a cache, or a pattern and what is done with it.
+ * of attention by content, by choice, by selection, over maps or across heads, of blocks, stacks of
+ * them and their exits, of mixers and gates, over latent rows, operations on a cache, or a pattern and what is done with it.
  * About half of the calls are valid; the others have a flaw or three. Everything a call may touch has
  * exactly the memory it may touch, so under the address sanitizer every stray access ends the run. */
 
@@ -15,6 +15,7 @@
 #include "exits.h"
 #include "gates.h"
 #include "heads.h"
+#include "latent.h"
 #include "layers.h"
 #include "linear.h"
 #include "maps.h"
@@ -25,6 +26,7 @@
 #include "differential.h"
 #include "reshaped.h"
 #include "sdpa.h"
+#include "selection.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -64,6 +66,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       case 14: fuzz_map(&in); break;
       default: fuzz_head(&in); break;
     }
+    return 0;
+  }
+  if (size > 0 && data[0] >= 199 && data[0] < 205) {
+    take(&in);
+    if (data[0] < 202)
+      fuzz_selection(&in);
+    else if (data[0] < 204)
+      fuzz_latent(&in);
+    else
+      fuzz_draft(&in);
     return 0;
   }
   if (size > 0 && data[0] >= 205 && data[0] < 208) {

@@ -104,9 +104,12 @@ static void make_params(input *in, job *j, store *s, attn_sdpa_params *p, const 
   if (chance(in, 4)) p->alibi = make_per_head(in, s, q->heads, &j->tame);
   if (chance(in, 4)) p->sinks = make_per_head(in, s, q->heads, &j->tame);
   p->softmax_one = chance(in, 4);
-  if (chance(in, 3))
-    j->runnable &= make_mask(in, s, &p->mask, chance(in, 2) ? ATTN_MASK_BITS : ATTN_MASK_BOOL, q,
-                             keys, &j->tame);
+  if (chance(in, 3)) {
+    const int kind = (int)take(in);
+    p->mask_new = kind % 8 >= 6;
+    j->runnable &= make_mask(in, s, &p->mask, kind % 2 ? ATTN_MASK_BITS : ATTN_MASK_BOOL, q,
+                             p->mask_new ? q->len : keys, &j->tame);
+  }
   if (chance(in, 3)) j->runnable &= make_mask(in, s, &p->bias, ATTN_MASK_ADD, q, keys, &j->tame);
   if (chance(in, 6)) make_compute(in, j, &p->compute, &p->compute_prefer);
 }

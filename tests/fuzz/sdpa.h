@@ -4,6 +4,7 @@
 #define FUZZ_SDPA_H
 
 #include "params.h"
+#include "stored.h"
 #include "terms.h"
 #include "tree.h"
 
@@ -144,32 +145,7 @@ static int usual(int64_t n) { return n >= 0 && n <= 4096; }
 static void make_stored(input *in, job *j, const attn_tensor *view, int which) {
   sdpa_args *a = (sdpa_args *)j->args;
   attn_scales *s = which == K ? &a->params.k_scales : &a->params.v_scales;
-  attn_tensor t = view[which];
-  if (!buffer_full(&j->b[which])) return;
-  t.dtype = (attn_dtype)(ATTN_I8 + below(in, 3));
-  if (t.dtype == ATTN_I4 && !chance(in, 16))
-    t.stride_batch *= 2, t.stride_head *= 2, t.stride_len *= 2;
-  buffer *b = &j->b[which];
-  buffer_free(b);
-  j->runnable &= buffer_make(b, t, below(in, 4));
-  filler f = {take(in), 0};
-  for (size_t i = 0; b->base && i < b->size; i++) {
-    b->base[i] = (uint8_t)filler_next(&f);
-    if (t.dtype == ATTN_E4M3 && (b->base[i] & 127) == 127) b->base[i] &= 128;
-  }
-  s->group = 32 * below(in, 3);
-  const int64_t groups = s->group ? (t.dim + s->group - 1) / s->group : 1;
-  const int64_t n = array_size(t.batch * t.heads, t.len, groups);
-  const float top = t.dtype == ATTN_I8 ? 127.0f : t.dtype == ATTN_I4 ? 7.0f : 448.0f;
-  s->scale = store_floats(in, &a->store, n, 0.5f, 1.0f, &j->tame);
-  for (int64_t i = 0; s->scale && i < n; i++) s->scale[i] /= top;
-  if (t.dtype != ATTN_E4M3 && chance(in, 3))
-    s->zero = store_floats(in, &a->store, n, -3.0f, 3.0f, &j->tame);
-  s->stride_len = groups, s->stride_head = t.len * groups,
-  s->stride_batch = t.heads * t.len * groups;
-  if (chance(in, 16)) s->stride_head = s->stride_batch = 0;
-  if (chance(in, 16)) s->group = nasty_int(in), s->stride_len = 1, j->runnable &= s->group >= t.dim;
-  if (chance(in, 16)) s->scale = NULL, j->tame = 0;
+  store_codes(in, j, &a->store, &j->b[which], view[which], s);
 }
 
 static void make_extras(input *in, job *j, const attn_tensor *view) {
