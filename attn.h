@@ -45718,8 +45718,8 @@ ATTN_FUNC_ void attn_recurrent_fade_(attn_recurrent_chain_ *c) {
     p.readers = readers, p.writers = writers, p.n = (int)n, p.dim = dk, p.w = c->rates + t0 * dk;
     p.g_stride = e;
     for (int i = 0; i < 2; i++) {
-      p.x[i] = x[i] + t0 * dk, p.y[i] = y[i] + t0 * stride[i], p.late[i] = late[i],
-      p.y_stride[i] = stride[i];
+      p.x[i] = x[i] + t0 * dk, p.y[i] = y[i] ? y[i] + t0 * stride[i] : NULL;
+      p.late[i] = late[i], p.y_stride[i] = stride[i];
       for (int j = 0; j < 2; j++) p.g[i][j] = g[i][j] + t0 * e + t0;
     }
     attn_on_(recurrent, f)->fade_products(&p);

@@ -16,6 +16,7 @@ attn_tensor golden_weight(test_rng *rng, int64_t len, int64_t dim) {
 
 attn_norm golden_norm(test_rng *rng, int64_t dim) {
   attn_norm norm;
+  memset(&norm, 0, sizeof norm);
   norm.gain = golden_exact(rng, 1, 1, dim).data, norm.bias = golden_exact(rng, 1, 1, dim).data;
   norm.eps = 0.25f;
   return norm;
