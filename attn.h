@@ -6904,8 +6904,8 @@ typedef struct attn_reshaped_params {
  * Precision: gates of cope are summed as sticks are. SIGMOID: weights to a few ulp, however small. STICK: sums of log(1 - sigmoid) are compensated over blocks. SOFTPICK: e_j to a few ulp, near x = 0 too.
  *   ENTMAX: tau to an ulp or two of 1, and the weights, which are divided by their sum, to 2^-21 / (alpha - 1) of the largest. Sums of log f
  *   are doubles; a difference of two errs by (p - j) 2^-53 of the sum itself, far below an ulp of a score.
- * Errors: those of attn_sdpa; NULL (sums or known without log_f, selective.first or sums without on), RANGE (kind, flags, fields that must be absent, known, a position past the keys, log_f
- *   cope or selective without causal, npos, q_off > 0 of selective without sums), VALUE (numbers that are not finite, log_f above 0 or NaN), SHAPE, HEADS, DTYPE, ALIGN,
+ * Errors: those of attn_sdpa; NULL (sums or known without log_f, selective.first or sums without on, q_off > 0 of selective without sums), RANGE (kind, flags, fields that must be absent, known, a position past the keys, log_f
+ *   cope or selective without causal, npos), VALUE (numbers that are not finite, log_f above 0 or NaN), SHAPE, HEADS, DTYPE, ALIGN,
  *   OVERLAP; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and batch composition; classes of
  *   calls as attn_sdpa. No bit of a row depends on a later token. Cost: as attn_sdpa; SIGMOID a division a pair more, STICK an
@@ -32169,7 +32169,7 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
                          "params.selective.sums must be aligned to its elements", &more[FADE]))
     return 0;
   if (p->selective.on && !p->selective.sums && a->q_off > 0)
-    return attn_reject_(e, ATTN_E_RANGE,
+    return attn_reject_(e, ATTN_E_NULL,
                         "params.selective.sums is needed by rows behind position 0: q_off > 0");
   if (!attn_check_table_(e, &j->cope, wcope, "params.cope.table.dtype must be ATTN_F32",
                          "params.cope.table must be [1, 1 or q.heads, npos, q.dim], npos >= 1",
@@ -32410,9 +32410,11 @@ ATTN_COLD_ int attn_differential_check_(attn_error_ *e, const attn_differential_
 ATTN_COLD_ int attn_differential_plan_(attn_error_ *e, attn_differential_job_ *j, attn_tensor o,
                                        attn_tensor q, attn_tensor k, attn_tensor v,
                                        const attn_ctx *ctx, int *workers, int data) {
-  static const char wq[] = ATTN_WORDS_("q"), wk[] = ATTN_WORDS_("k");
+  static const char wo[] = ATTN_WORDS_("o"), wq[] = ATTN_WORDS_("q"), wk[] = ATTN_WORDS_("k");
   attn_span_ span;
-  if (!attn_check_tensor_(e, &q, wq, &span) || !attn_check_stored_(e, &k, wk, &span)) return 0;
+  if (!attn_check_tensor_(e, &o, wo, &span) || !attn_check_tensor_(e, &q, wq, &span) ||
+      !attn_check_stored_(e, &k, wk, &span))
+    return 0;
   if (q.heads % 2 || k.heads % 2)
     return attn_reject_(e, ATTN_E_HEADS, "q.heads and k.heads must be even: two maps a head");
   if (o.heads != q.heads / 2)
@@ -45707,8 +45709,8 @@ ATTN_FUNC_ void attn_recurrent_fade_(attn_recurrent_chain_ *c) {
   const int readers = a->delta || a->low ? 2 : 1, writers = a->low ? 2 : 1;
   float *x[2] = {w->q, w->a}, *yt[2] = {w->kt, w->bt};
   float *g[2][2] = {{w->qk, w->qb}, {w->ak, w->ab}};
-  const float *y[2] = {c->k, c->b_rows};
-  const int64_t stride[2] = {c->k_stride, c->b_stride};
+  const float *y[2] = {c->k, a->low ? c->b_rows : NULL};
+  const int64_t stride[2] = {c->k_stride, a->low ? c->b_stride : 0};
   const int late[2] = {a->before, a->low};
   for (int64_t r = 0; r < dk; r++) w->left[r] = 1.0f;
   for (int64_t t0 = 0, n; t0 < c->n; t0 += n) {

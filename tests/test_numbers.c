@@ -55,7 +55,8 @@ static void try_lengths(const numbers *a) {
   count(attn_tree_nodes(n[0]));
   if (n[0] < INT64_MAX / 2) count(attn_tree_label(&tree, n[3], n[4]));
   count(attn_t5_bucket(n[0], some & 1, n[1], n[2]));
-  count(attn_deberta_bucket(n[0], n[1], n[2]));
+  const int64_t bucket = attn_deberta_bucket(n[0], n[1], n[2]);
+  count(bucket == INT64_MIN || (bucket >= -n[1] && bucket <= n[1]) ? 0 : -2);
 }
 
 static void try_sizes(const numbers *a) {

@@ -133,9 +133,11 @@ ATTN_COLD_ int attn_differential_check_(attn_error_ *e, const attn_differential_
 ATTN_COLD_ int attn_differential_plan_(attn_error_ *e, attn_differential_job_ *j, attn_tensor o,
                                        attn_tensor q, attn_tensor k, attn_tensor v,
                                        const attn_ctx *ctx, int *workers, int data) {
-  static const char wq[] = ATTN_WORDS_("q"), wk[] = ATTN_WORDS_("k");
+  static const char wo[] = ATTN_WORDS_("o"), wq[] = ATTN_WORDS_("q"), wk[] = ATTN_WORDS_("k");
   attn_span_ span;
-  if (!attn_check_tensor_(e, &q, wq, &span) || !attn_check_stored_(e, &k, wk, &span)) return 0;
+  if (!attn_check_tensor_(e, &o, wo, &span) || !attn_check_tensor_(e, &q, wq, &span) ||
+      !attn_check_stored_(e, &k, wk, &span))
+    return 0;
   if (q.heads % 2 || k.heads % 2)
     return attn_reject_(e, ATTN_E_HEADS, "q.heads and k.heads must be even: two maps a head");
   if (o.heads != q.heads / 2)

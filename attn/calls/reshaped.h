@@ -176,7 +176,7 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
                          "params.selective.sums must be aligned to its elements", &more[FADE]))
     return 0;
   if (p->selective.on && !p->selective.sums && a->q_off > 0)
-    return attn_reject_(e, ATTN_E_RANGE,
+    return attn_reject_(e, ATTN_E_NULL,
                         "params.selective.sums is needed by rows behind position 0: q_off > 0");
   if (!attn_check_table_(e, &j->cope, wcope, "params.cope.table.dtype must be ATTN_F32",
                          "params.cope.table must be [1, 1 or q.heads, npos, q.dim], npos >= 1",

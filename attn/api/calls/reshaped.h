@@ -134,8 +134,8 @@ typedef struct attn_reshaped_params {
  * Precision: gates of cope are summed as sticks are. SIGMOID: weights to a few ulp, however small. STICK: sums of log(1 - sigmoid) are compensated over blocks. SOFTPICK: e_j to a few ulp, near x = 0 too.
  *   ENTMAX: tau to an ulp or two of 1, and the weights, which are divided by their sum, to 2^-21 / (alpha - 1) of the largest. Sums of log f
  *   are doubles; a difference of two errs by (p - j) 2^-53 of the sum itself, far below an ulp of a score.
- * Errors: those of attn_sdpa; NULL (sums or known without log_f, selective.first or sums without on), RANGE (kind, flags, fields that must be absent, known, a position past the keys, log_f
- *   cope or selective without causal, npos, q_off > 0 of selective without sums), VALUE (numbers that are not finite, log_f above 0 or NaN), SHAPE, HEADS, DTYPE, ALIGN,
+ * Errors: those of attn_sdpa; NULL (sums or known without log_f, selective.first or sums without on, q_off > 0 of selective without sums), RANGE (kind, flags, fields that must be absent, known, a position past the keys, log_f
+ *   cope or selective without causal, npos), VALUE (numbers that are not finite, log_f above 0 or NaN), SHAPE, HEADS, DTYPE, ALIGN,
  *   OVERLAP; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and batch composition; classes of
  *   calls as attn_sdpa. No bit of a row depends on a later token. Cost: as attn_sdpa; SIGMOID a division a pair more, STICK an

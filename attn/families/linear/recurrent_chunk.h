@@ -68,8 +68,8 @@ ATTN_FUNC_ void attn_recurrent_fade_(attn_recurrent_chain_ *c) {
   const int readers = a->delta || a->low ? 2 : 1, writers = a->low ? 2 : 1;
   float *x[2] = {w->q, w->a}, *yt[2] = {w->kt, w->bt};
   float *g[2][2] = {{w->qk, w->qb}, {w->ak, w->ab}};
-  const float *y[2] = {c->k, c->b_rows};
-  const int64_t stride[2] = {c->k_stride, c->b_stride};
+  const float *y[2] = {c->k, a->low ? c->b_rows : NULL};
+  const int64_t stride[2] = {c->k_stride, a->low ? c->b_stride : 0};
   const int late[2] = {a->before, a->low};
   for (int64_t r = 0; r < dk; r++) w->left[r] = 1.0f;
   for (int64_t t0 = 0, n; t0 < c->n; t0 += n) {
