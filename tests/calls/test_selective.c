@@ -174,7 +174,7 @@ void M2_selective_rejects(void **state) {
     test_fill_value(table, 0);
     s->on = 1, s->sums = sums, c.p.attention.causal = 1;
     if (n == 0) c.p.attention.causal = 0;
-    if (n == 1) s->sums = NULL;
+    if (n == 1) want = ATTN_E_NULL, s->sums = NULL;
     if (n == 2) c.p.attention.keep = 2;
     if (n == 3) c.p.attention.span.z = z;
     if (n == 4) c.p.attention.xl.table = table;
@@ -185,7 +185,8 @@ void M2_selective_rejects(void **state) {
     if (n == 9) want = ATTN_E_OVERLAP, s->sums = c.o.data;
     if (n == 10) want = ATTN_E_OVERLAP, s->sums = c.k.data;
     if (n == 11) want = ATTN_E_OVERLAP, ctx.workspace = sums, ctx.workspace_size = 16;
-    if (n == 12) c.p.attention.has_q_off = 1, c.p.attention.q_off = 1, s->sums = NULL;
+    if (n == 12)
+      want = ATTN_E_NULL, c.p.attention.has_q_off = 1, c.p.attention.q_off = 1, s->sums = NULL;
     if (n != 9) test_fill_value(c.o, 7);
     attn_status got = attn_reshaped(c.o, c.q, c.k, c.v, &c.p, &ctx);
     if (got != want || !ctx.reason || (n != 11 && !strstr(ctx.reason, "selective")))
