@@ -60,9 +60,10 @@ static uint8_t *tokens(int64_t batch, int64_t n, int percent, int64_t none, int6
                        test_rng *rng) {
   uint8_t *valid = test_mem((size_t)(batch * n + 1));
   for (int64_t i = 0; i < batch * n; i++)
-    valid[i] = i / n == none  ? (uint8_t)0
-               : i / n == all ? (uint8_t)255
-                              : (uint8_t)(test_range(rng, 1, 100) <= percent ? 1 + i % 3 : 0);
+    valid[i] = (uint8_t)(i / n == none                        ? 0
+                         : i / n == all                       ? 255
+                         : test_range(rng, 1, 100) <= percent ? 1 + i % 3
+                                                              : 0);
   return valid;
 }
 
