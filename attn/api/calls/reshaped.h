@@ -142,7 +142,7 @@ typedef struct attn_reshaped_params {
  *   exponential and a logarithm,
  *   SOFTPICK and log_f a few operations, SSMAX behind biases one; ENTMAX some passes over a tile's scores; cope a division, an exponential and two gathers a pair
  *   as long as P_ij < npos - 1, then an addition, and 2 npos dk a row; selective the scores of one head more and a few operations for each of
- *   them, and workers meet twice for 64 rows. Times of attn_sdpa (2048 rows, causal, d = 64, avx512): cope 1.3 with
+ *   them, and workers meet twice for 64 rows. Times of the call with {0} (2048 rows, causal, d = 64, avx512): cope 1.3 with
  *   npos = 64, 3.1 with 4096; selective 2.3 of one head, 1.6 of four. */
 ATTN_DEF attn_status attn_reshaped(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                    const attn_reshaped_params *params, attn_ctx *ctx);
