@@ -40,25 +40,27 @@
  *   Functions: attn_sdpa (attention), attn_cache_* (a cache of pages, and attention over it),
  *   attn_merge (partial results), attn_relu (rectified weights), attn_reshaped (sigmoid weights,
  *   softpick, stick-breaking, entmax, sparsemax, scalable softmax, forgetting, contextual positions, selective
- *   attention, output gates),
+ *   attention, transitions between queries and keys, QK-norm, output gates), attn_path_turn (keys turned for decoding
+ *   with transitions),
  *   attn_differential (the difference of two softmaxes), attn_edges (key lists);
- *   attn_multihead, attn_mla (latent rows, DeepSeek), attn_tpa (heads from factors), attn_collaborative (with projections), attn_capsules* (routing of heads);
- *   attn_pattern_*, attn_block_permutations, attn_schedule_* (sparse patterns), attn_xattention, attn_vertical_slash (blocks
- *   of a prompt that matter), attn_snapkv, attn_h2o, attn_evict* (keys that a cache forgets); attn_star_*,
- *   attn_longformer*, attn_etc*, attn_tree*, attn_segmented, attn_hierarchy, attn_recursive
- *   (whole mechanisms); attn_segment*, attn_memory_*, attn_usage, attn_compress*,
- *   attn_attention_loss, attn_rebuild_loss, attn_infini (memories of earlier segments); attn_knn_search,
- *   attn_knn_lm, attn_spalm, attn_memorizing, attn_recall_append (memories that are searched);
- *   attn_topk_* (best keys), attn_moba, attn_key_blocks, attn_quest, attn_dsa, attn_nsa,
- *   attn_nsa_compress (learned selections of keys), attn_lsh, attn_lsh_* (buckets of hashed tokens), attn_routing*
- *   (clusters of queries and keys), attn_sinkhorn*, attn_sortcut (sorted blocks), attn_sac*,
- *   attn_lstm_step, attn_pointer_logits, attn_choose (edges that a network draws), attn_gate,
- *   attn_dispatch*, attn_mixture, attn_gated (mixture of experts, MoE); attn_linear,
- *   attn_linear_*, attn_recurrent (linear and decaying states), attn_log_decay,
- *   attn_short_convolve, attn_gated_norm (what stands around those), attn_features, attn_feature_count, attn_random_* (feature maps,
- *   random directions); attn_cluster_queries, attn_clustered, attn_probsparse* (few queries for
- *   many); attn_memory_compressed, attn_local, attn_linformer, attn_poolingformer (fewer keys than
- *   rows); attn_low_rank_band, attn_nystrom, attn_csalr (low rank); attn_mab, attn_isab, attn_pma,
+ *   attn_multihead, attn_mla (latent rows, DeepSeek), attn_tpa (heads from factors), attn_collaborative (with
+ *   projections), attn_capsules* (routing of heads); attn_pattern_*, attn_block_permutations, attn_schedule_*
+ *   (sparse patterns), attn_xattention, attn_vertical_slash (blocks of a prompt that matter), attn_snapkv, attn_h2o,
+ *   attn_evict*, attn_cache_evict (keys that a cache forgets); attn_star_*, attn_longformer*, attn_etc*, attn_tree*,
+ *   attn_segmented, attn_hierarchy, attn_long_t5, attn_global_rows, attn_ngram, attn_recursive (whole mechanisms);
+ *   attn_segment*, attn_memory_*, attn_usage, attn_compress*, attn_attention_loss, attn_rebuild_loss, attn_infini
+ *   (memories of earlier segments); attn_knn_search, attn_knn_lm, attn_spalm, attn_memorizing, attn_recall_append
+ *   (memories that are searched); attn_topk_* (best keys), attn_moba, attn_key_blocks, attn_quest, attn_dsa, attn_nsa,
+ *   attn_nsa_compress (learned selections of keys), attn_lsh, attn_lsh_* (buckets of hashed tokens), attn_yoso,
+ *   attn_yoso_sample (weights by the chance that hashes meet), attn_mra (two resolutions), attn_routing* (clusters
+ *   of queries and keys), attn_sinkhorn*, attn_sortcut (sorted blocks), attn_sac*, attn_lstm_step,
+ *   attn_pointer_logits, attn_choose (edges that a network draws), attn_gate, attn_dispatch*, attn_mixture,
+ *   attn_gated (mixture of experts, MoE); attn_linear, attn_linear_*, attn_recurrent (linear and decaying states,
+ *   log-linear), attn_log_decay, attn_short_convolve, attn_gated_norm (what stands around those), attn_damped_ema
+ *   (moving averages), attn_features,
+ *   attn_feature_count, attn_random_* (feature maps, random directions); attn_cluster_queries, attn_clustered,
+ *   attn_probsparse* (few queries for many); attn_memory_compressed, attn_local, attn_linformer, attn_poolingformer
+ *   (fewer keys than rows); attn_low_rank_band, attn_nystrom, attn_csalr (low rank); attn_mab, attn_isab, attn_pma,
  *   attn_luna* (attention through a few learned rows); attn_synthesizer (scores without pairs of
  *   tokens); attn_score_mix, attn_realformer, attn_predictive, attn_map_apply, attn_lazyformer
  *   (score maps from layer to layer); attn_camtl, attn_film_blocks, attn_block_prior_add (a prior
@@ -73,20 +75,20 @@
  *   attention); attn_layer_norm, attn_rms_norm, attn_activate (rows between products); attn_gemm, attn_pool*,
  *   attn_convolve*, attn_top_k, attn_kmeans_step, attn_pinv, attn_solve, attn_exp (parts of the
  *   above, by themselves); attn_quantize, attn_dequantize (int8, int4 and e4m3 rows); attn_bhtd,
- *   attn_bthd, attn_mask_*, attn_window_of, attn_scales_dense (views); attn_isa_* (tiers), attn_feature_* (features beside them), attn_status_string
- *   (errors), attn_parallel_openmp (threads); attn_<name>_workspace (memory). Each is documented
- *   where it is declared, below.
+ *   attn_bthd, attn_mask_*, attn_window_of, attn_scales_dense (views); attn_isa_* (tiers), attn_feature_* (features
+ *   beside them), attn_status_string (errors), attn_parallel_openmp (threads); attn_<name>_workspace (memory). Each
+ *   is documented where it is declared, below.
  *
  * 2. TENSORS
  *   attn_tensor is a view: pointer, storage type, four extents, three strides in elements. The
  *   last extent (dim) is contiguous. Any other stride is legal: [B,T,H,D] as well as [B,H,T,D],
  *   packed QKV, 0 to broadcast an input, negative to walk backwards. Pointers are aligned to
  *   their elements and no more. f32, f16 and bf16 mix freely between q, k, v and o; arithmetic is
- *   f32 unless params.compute says otherwise (9). k and v of attn_sdpa, attn_relu, attn_reshaped and attn_differential may also be quantised: I8, I4 (two numbers to a byte),
- *   E4M3, with a scale for each row, or each group of columns, and zero points, as attn_quantize
- *   makes them. Inputs may overlap each other (V a slice of K). Outputs overlap nothing; overlap is
- *   judged by the range of addresses from a view's first to its last element, so an output
- *   interleaved with an input in one buffer is rejected too. A plain cache is a view of the whole
+ *   f32 unless params.compute says otherwise (9). k and v of attn_sdpa, attn_relu, attn_reshaped and
+ *   attn_differential may also be quantised: I8, I4 (two numbers to a byte), E4M3, with a scale for each row, or
+ *   each group of columns, and zero points, as attn_quantize makes them. Inputs may overlap each other (V a slice of
+ *   K). Outputs overlap nothing; overlap is judged by the range of addresses from a view's first to its last
+ *   element, so an output interleaved with an input in one buffer is rejected too. A plain cache is a view of the whole
  *   buffer whose .len is then lowered to the keys it holds; a slice also moves .data.
  *   Weights are [in, out], y = x w; where the struct that has them says w_transposed = 1 they are
  *   [out, in], as nn.Linear and checkpoints of PyTorch have them (nn.MultiheadAttention's
@@ -94,8 +96,8 @@
  *
  * 3. OPTIONS
  *   Every call takes a params struct; NULL or {0} means the paper's defaults. Where 0 itself is
- *   wanted and means "default", write ATTN_ZERO; for whole numbers set has_<field> beside it. Clear the struct (= {0}, in C++ = {}) before
- *   setting fields: later versions may append some. All options of attn_sdpa combine.
+ *   wanted and means "default", write ATTN_ZERO; for whole numbers set has_<field> beside it. Clear the struct (=
+ *   {0}, in C++ = {}) before setting fields: later versions may append some. All options of attn_sdpa combine.
  *
  * 4. PATTERNS
  *   A pattern (attn_pattern_*) says from positions alone which (query, key) pairs exist: bands,
@@ -1191,8 +1193,8 @@ ATTN_FUNC_ void ATTN_FN_(softpick_block)(float *s, int64_t n, int g0, int g1, fl
   }
 }
 
-/* -log2 of a sigmoid and of 1 less it share the logarithm. Keys from the last to the first; `behind` is the sum over the
- * keys after these. */
+/* -log2 of a sigmoid and of 1 less it share the logarithm. Keys from the last to the first; `behind` is the sum over
+ * the keys after these. */
 ATTN_FUNC_ void ATTN_FN_(stick_block)(float *s, int64_t n, int g0, int g1, float *high, float *low,
                                       float *l) {
   const ATTN_VF_ zero = ATTN_V_ZERO_(), inf = ATTN_V_SET1_(-INFINITY);
@@ -2631,6 +2633,75 @@ ATTN_FUNC_ void ATTN_FN_(squares)(float *out, const float *q, const float *k, in
     ATTN_FN_(squares_kind)(0, out, q, k, stride, index, n, dim);
 }
 /* <<< attn/kernels/topk.h */
+/* >>> attn/kernels/collide.h */
+/* kernels/collide.h owns the weights of hashes that meet, and sums of rows by bucket. */
+
+/* acos(x) / pi of x from 0 to 1 is sqrt(1 - x) times a polynomial, wrong by 1.5e-8 of itself. */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(apart)(ATTN_VF_ x) {
+  static const float c[8] = {0.5f,           -0.0683088899f,  0.0283223577f,  -0.0159677565f,
+                             0.00982391927f, -0.00542562455f, 0.00211313786f, -0.000398987788f};
+  ATTN_VF_ y = ATTN_V_SET1_(c[7]);
+  ATTN_UNROLL_
+  for (int i = 6; i >= 0; i--) y = ATTN_V_FMA_(y, x, ATTN_V_SET1_(c[i]));
+  return ATTN_V_MUL_(ATTN_V_SQRT_(ATTN_V_SUB_(ATTN_V_SET1_(1.0f), x)), y);
+}
+
+/* What is beyond 1 counts as 1; -inf, no key, is -1 and has no weight. NaN stays. */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(meeting)(ATTN_VF_ x, int tau) {
+  const ATTN_VF_ one = ATTN_V_SET1_(1.0f), size = ATTN_V_ABS_(x);
+  const ATTN_VF_ p = ATTN_FN_(apart)(ATTN_V_SELECT_(ATTN_V_LT_(one, size), one, size));
+  const ATTN_VF_ w = ATTN_V_SELECT_(ATTN_V_LT_(x, ATTN_V_ZERO_()), p, ATTN_V_SUB_(one, p));
+  int bit = 16;
+  ATTN_VF_ y = w;
+  while (bit > tau) bit /= 2;
+  for (bit /= 2; bit > 0; bit /= 2) {
+    y = ATTN_V_MUL_(y, y);
+    if (tau & bit) y = ATTN_V_MUL_(y, w);
+  }
+  return y;
+}
+
+ATTN_FUNC_ void ATTN_FN_(angle_block)(float *s, int64_t n, int g0, int g1, int tau, float *l) {
+  for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
+    ATTN_VF_ sum = ATTN_V_ZERO_();
+    float *cell = s + lane;
+    int64_t j = 0;
+    for (; j + 4 <= n; j += 4, cell += 4 * ATTN_TILE_) {
+      ATTN_VF_ w[4];
+      ATTN_UNROLL_
+      for (int i = 0; i < 4; i++)
+        w[i] = ATTN_FN_(meeting)(ATTN_V_LOAD_(cell + i * ATTN_TILE_), tau);
+      ATTN_UNROLL_
+      for (int i = 0; i < 4; i++) {
+        ATTN_V_STORE_(cell + i * ATTN_TILE_, w[i]);
+        sum = ATTN_V_ADD_(sum, w[i]);
+      }
+    }
+    for (; j < n; j++, cell += ATTN_TILE_) {
+      const ATTN_VF_ w = ATTN_FN_(meeting)(ATTN_V_LOAD_(cell), tau);
+      ATTN_V_STORE_(cell, w);
+      sum = ATTN_V_ADD_(sum, w);
+    }
+    ATTN_V_STORE_(l + lane, ATTN_V_ADD_(ATTN_V_LOAD_(l + lane), sum));
+  }
+}
+
+/* rest is what the sum has too much. */
+ATTN_FUNC_ void ATTN_FN_(bucket_rows)(const attn_bucket_rows_ *p) {
+  for (int64_t i = 0; i < p->n; i++) {
+    const int64_t to = p->to ? p->to[i] : i, from = p->from ? p->from[i] : i;
+    float *sum = p->sum + to * p->width, *rest = sum + p->rest;
+    const float *x = p->x + from * p->width;
+    for (int64_t c = 0; c < p->width; c += ATTN_W_) {
+      const ATTN_VF_ old = ATTN_V_LOAD_(sum + c);
+      const ATTN_VF_ y = ATTN_V_SUB_(ATTN_V_LOAD_(x + c), ATTN_V_LOAD_(rest + c));
+      const ATTN_VF_ now = ATTN_V_ADD_(old, y);
+      ATTN_V_STORE_(rest + c, ATTN_V_SUB_(ATTN_V_SUB_(now, old), y));
+      ATTN_V_STORE_(sum + c, now);
+    }
+  }
+}
+/* <<< attn/kernels/collide.h */
 /* >>> attn/kernels/gemm.h */
 /* kernels/gemm.h owns the tile of dense products: up to 6 rows of X, element by element, against
  * vectors of columns of W. Each element of Y is one chain of multiply-adds in the order of k,
@@ -2886,8 +2957,8 @@ ATTN_INLINE_ float *ATTN_FN_(aligned)(float *room) {
   return (float *)(((uintptr_t)room + 63) / 64 * 64);
 }
 
-/* Adds 8 rows of W (4 to four of X) from k on, as long as Y, to the sums: prefetchers follow so many. 4-bit columns are taken 2 W
- * at a time, even ones first, and lie so in sum and zero. */
+/* Adds 8 rows of W (4 to four of X) from k on, as long as Y, to the sums: prefetchers follow so many. 4-bit columns
+ * are taken 2 W at a time, even ones first, and lie so in sum and zero. */
 ATTN_INLINE_ void ATTN_FN_(stored_add)(const int rr, const int kind, const int zeroed, float *sum,
                                        const float *zero, const attn_stored_product_ *p,
                                        int64_t k) {
@@ -3360,6 +3431,28 @@ ATTN_FUNC_ void ATTN_FN_(gate)(float *y, const float *a, float scale, const floa
   }
 }
 /* <<< attn/kernels/gate.h */
+/* >>> attn/kernels/factor.h */
+/* kernels/factor.h owns what heads have of vectors that they share: numbers of each lane, times dot products or
+ * weights. */
+
+ATTN_FUNC_ void ATTN_FN_(factor_block)(float *y, const float *x, const float *a, int64_t stride,
+                                       int64_t n, int lanes, float by, int add, float *top) {
+  const ATTN_VF_ times = ATTN_V_SET1_(by), none = ATTN_V_ZERO_();
+  for (int64_t i = 0; i < lanes; i += ATTN_W_) {
+    const int w = ATTN_FN_(lanes_left)(lanes, i);
+    ATTN_VF_ most = top ? ATTN_V_LOAD_(top + i) : none;
+    for (int64_t j = 0; j < n; j++) {
+      float *to = y + j * ATTN_TILE_ + i;
+      const ATTN_VF_ f = ATTN_V_MUL_(ATTN_FN_(load)(a + j * stride, i, w, ATTN_F32), times);
+      const ATTN_VF_ s =
+          ATTN_V_FMA_(ATTN_V_LOAD_(x + j * ATTN_TILE_ + i), f, add ? ATTN_V_LOAD_(to) : none);
+      ATTN_V_STORE_(to, s);
+      most = ATTN_V_MAX_(s, most);
+    }
+    if (top) ATTN_V_STORE_(top + i, most);
+  }
+}
+/* <<< attn/kernels/factor.h */
 /* >>> attn/kernels/features.h */
 /* kernels/features.h owns the elementwise half of feature maps: what follows the projection u = W x. */
 
@@ -3587,8 +3680,8 @@ ATTN_FUNC_ float ATTN_FN_(step_z)(const float *q, float *z, float *rest, int64_t
 
 /* s = alpha s + by x, n sums and their rests; x null: s = alpha s, the rests as they are. What is in the
  * rest joins s. */
-ATTN_FUNC_ void ATTN_FN_(accrue)(float *s, float *rest, const float *x, int64_t n, double alpha,
-                                 float by) {
+ATTN_INLINE_ void ATTN_FN_(accrue_row)(float *s, float *rest, const float *x, int64_t n,
+                                       double alpha, float by) {
   const float high = (float)alpha, low = (float)(alpha - (double)high);
   const ATTN_VF_ keep = ATTN_V_SET1_(high), more = ATTN_V_SET1_(low), scale = ATTN_V_SET1_(by);
   for (int64_t c = 0; c < n; c += ATTN_W_) {
@@ -3601,6 +3694,19 @@ ATTN_FUNC_ void ATTN_FN_(accrue)(float *s, float *rest, const float *x, int64_t 
     ATTN_FN_(store)(s, c, t, w, ATTN_F32);
     ATTN_FN_(store)(rest, c, y, w, ATTN_F32);
   }
+}
+ATTN_FUNC_ void ATTN_FN_(accrue)(float *s, float *rest, const float *x, int64_t n, double alpha,
+                                 float by) {
+  ATTN_FN_(accrue_row)(s, rest, x, n, alpha, by);
+}
+
+/* n rows of the same */
+ATTN_FUNC_ void ATTN_FN_(accrue_rows)(float *s, float *rest, int64_t stride, const float *x,
+                                      int64_t x_stride, int64_t n, int64_t cols,
+                                      const double *alpha, int64_t alpha_step) {
+  for (int64_t r = 0; r < n; r++)
+    ATTN_FN_(accrue_row)(s + r * stride, rest + r * stride, x + r * x_stride, cols,
+                         alpha[r * alpha_step], 1.0f);
 }
 #undef ATTN_CARRY_
 #undef ATTN_FADE_
@@ -3709,14 +3815,15 @@ ATTN_INLINE_ void ATTN_FN_(fade_some)(const int keys, const int writers, const a
 
 ATTN_INLINE_ void ATTN_FN_(fade_readers)(const int writers, const attn_fade_ *p, int r) {
   ATTN_VF_ all[2][16];
+  for (int j = 0; j < writers; j++) /* what a token meets, the next one meets too */
+    for (int64_t i = 0; i < 16; i++) all[j][i] = ATTN_V_ZERO_();
   for (int64_t t = 0; t < p->n; t++) {
     float *x = p->x[r] + t * p->dim;
     int64_t m = t - p->late[r];
-    for (int j = 0; j < writers; j++)
-      for (int64_t i = 0; i < 16; i++) all[j][i] = ATTN_V_ZERO_();
 #if ATTN_SPECIALISE_
     for (; m >= 4 / writers - 1; m -= 4 / writers)
       ATTN_FN_(fade_some)(4 / writers, writers, p, x, m, all);
+    for (; writers == 1 && m >= 1; m -= 2) ATTN_FN_(fade_some)(2, 1, p, x, m, all);
 #endif
     for (; m >= 0; m--) ATTN_FN_(fade_some)(1, writers, p, x, m, all);
     for (int j = 0; j < writers; j++)
@@ -3731,6 +3838,27 @@ ATTN_FUNC_ void ATTN_FN_(fade_products)(const attn_fade_ *p) {
       ATTN_FN_(fade_readers)(1, p, r);
     else
       ATTN_FN_(fade_readers)(2, p, r);
+}
+
+/* Rows of products times what lies between the two tokens, column by column in lanes. */
+ATTN_FUNC_ void ATTN_FN_(fade_square)(float *g, const double *keep, int64_t n, int late) {
+  enum { WIDE = 64 };
+  static const float lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const ATTN_VF_ lane = ATTN_V_LOAD_(lanes), one = ATTN_V_SET1_(1.0f), zero = ATTN_V_ZERO_();
+  ATTN_VF_ left[WIDE / ATTN_W_];
+  for (int i = 0; i < WIDE / ATTN_W_; i++) left[i] = one;
+  for (int64_t t = 0; t < n; t++, g += WIDE) {
+    const ATTN_VF_ by = ATTN_V_SET1_(keep ? (float)keep[t] : 1.0f);
+    for (int i = 0; i < WIDE / ATTN_W_; i++) {
+      const ATTN_VM_ past = ATTN_V_LT_(lane, ATTN_V_SET1_((float)(t - i * ATTN_W_)));
+      const ATTN_VF_ then = left[i], now = ATTN_V_SELECT_(past, ATTN_V_MUL_(then, by), then);
+      const ATTN_VM_ meets =
+          late ? past : ATTN_V_LT_(lane, ATTN_V_SET1_((float)(t + 1 - i * ATTN_W_)));
+      const ATTN_VF_ x = ATTN_V_MUL_(ATTN_V_LOAD_(g + i * ATTN_W_), late ? then : now);
+      ATTN_V_STORE_(g + i * ATTN_W_, ATTN_FN_(quiet)(ATTN_V_SELECT_(meets, x, zero)));
+      left[i] = now;
+    }
+  }
 }
 
 /* y[m] = x[m] r[m], element by element */
@@ -3819,8 +3947,8 @@ ATTN_FUNC_ void ATTN_FN_(fade_rows)(float *y, const float *x, int64_t x_stride, 
   }
 }
 
-/* w of a token's channels as a state meets it, less by 1 where near[r] is 1, from logs g (or null) and factors; reads = w k
- * (k null: none). Returns whether all are near. A factor above 1/2 less 1 is exact. */
+/* w of a token's channels as a state meets it, less by 1 where near[r] is 1, from logs g (or null) and factors;
+ * reads = w k (k null: none). Returns whether all are near. A factor above 1/2 less 1 is exact. */
 ATTN_FUNC_ int ATTN_FN_(nearly)(float *w, float *near, float *reads, const float *g,
                                 const float *rate, const float *k, int64_t dim) {
   const ATTN_VF_ one = ATTN_V_SET1_(1.0f), zero = ATTN_V_ZERO_(),
@@ -3995,9 +4123,54 @@ ATTN_FUNC_ void ATTN_FN_(token)(const attn_token_ *p) {
     ATTN_FN_(token_strip)(1, kind, fades, p, c, ATTN_FN_(lanes_left)(p->cols, c));
 }
 /* <<< attn/kernels/recurrent.h */
+/* >>> attn/kernels/ema.h */
+/* kernels/ema.h owns moving averages of columns: several states a column, which fade at rates of their own. */
+
+/* Rows through `dims` states of the columns from c on. Of a state that fades slowly what a sum rounds off goes into
+ * the next one. */
+ATTN_INLINE_ void ATTN_FN_(ema_some)(const int dims, const attn_ema_ *p, int64_t d, int64_t c) {
+  ATTN_VF_ h[4], low[4], write[4], fade[4], keep[4], read[4];
+  const ATTN_VF_ by = p->by ? ATTN_V_LOAD_(p->by + c) : ATTN_V_ZERO_();
+  ATTN_UNROLL_
+  for (int i = 0; i < dims; i++) {
+    const int64_t at = (d + i) * p->width + c;
+    h[i] = ATTN_V_LOAD_(p->h + at), low[i] = ATTN_V_LOAD_(p->low + at);
+    write[i] = ATTN_V_LOAD_(p->write + at), fade[i] = ATTN_V_LOAD_(p->fade + at);
+    keep[i] = ATTN_V_LOAD_(p->keep + at), read[i] = ATTN_V_LOAD_(p->read + at);
+  }
+  for (int64_t t = 0; t < p->n; t++) {
+    const ATTN_VF_ x = ATTN_V_LOAD_(p->x + t * p->step + c);
+    float *to = p->y + t * p->step + c;
+    ATTN_VF_ y = d || p->add ? ATTN_V_LOAD_(to) : p->by ? ATTN_V_MUL_(by, x) : ATTN_V_ZERO_();
+    ATTN_UNROLL_
+    for (int i = 0; i < dims; i++) {
+      const ATTN_VF_ old = ATTN_V_MUL_(h[i], keep[i]);
+      const ATTN_VF_ more = ATTN_V_FMA_(fade[i], h[i], ATTN_V_FMA_(write[i], x, low[i]));
+      h[i] = ATTN_V_ADD_(old, more);
+      low[i] = ATTN_V_SUB_(more, ATTN_V_SUB_(h[i], old));
+      y = ATTN_V_FMA_(read[i], h[i], y);
+    }
+    ATTN_V_STORE_(to, y);
+  }
+  ATTN_UNROLL_
+  for (int i = 0; i < dims; i++) {
+    const int64_t at = (d + i) * p->width + c;
+    ATTN_V_STORE_(p->h + at, h[i]);
+    ATTN_V_STORE_(p->low + at, low[i]);
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(ema)(const attn_ema_ *p) {
+  for (int64_t c = 0; c < p->cols; c += ATTN_W_) {
+    int64_t d = 0;
+    for (; d + 4 <= p->dims; d += 4) ATTN_FN_(ema_some)(4, p, d, c);
+    for (; d < p->dims; d++) ATTN_FN_(ema_some)(1, p, d, c);
+  }
+}
+/* <<< attn/kernels/ema.h */
 /* >>> attn/kernels/norm.h */
-/* kernels/norm.h owns layer norm and RMS norm of rows, the divisions of many of them at once, and the two loops of norms
- * of one row: moments, and what is made of them. */
+/* kernels/norm.h owns layer norm and RMS norm of rows, the divisions of many of them at once, and the two loops of
+ * norms of one row: moments, and what is made of them. */
 
 /* A row's sums run in vectors enough to hide the latency of an addition. */
 enum { ATTN_FN_(norm_parts) = 32 / ATTN_W_ };
@@ -4045,7 +4218,7 @@ ATTN_INLINE_ void ATTN_FN_(norm_moments)(ATTN_VF_ *sum, ATTN_VF_ *square, const 
   const int64_t n = a->n;
   const float *x = a->x + r * a->x_stride, *more = a->more ? a->more + r * a->more_stride : NULL;
   int64_t c = 0;
-  to += r * to_stride;
+  if (to) to += r * to_stride; /* null: nothing is written */
   ATTN_UNROLL_
   for (int p = 0; p < ATTN_FN_(norm_parts); p++) s[p] = q[p] = ATTN_V_ZERO_();
   for (; c + 32 <= n; c += 32) ATTN_FN_(norm_moments32)(s, q, x, more, to, mean, c, 32, mode);
@@ -4222,6 +4395,51 @@ ATTN_FUNC_ uint64_t ATTN_FN_(norm)(const attn_norm_rows_ *a, int rows, const att
   }
   ATTN_FN_(norm_quiet)(a, rows, hard);
   return hard;
+}
+
+ATTN_FUNC_ uint64_t ATTN_FN_(sizes)(float *size, const attn_norm_rows_ *a, int rows, float eps,
+                                    int rms) {
+  ATTN_FN_(norm_group_) g;
+  uint64_t hard = 0;
+  for (int r = 0; r < rows; r += ATTN_W_) {
+    const int some = rows - r < ATTN_W_ ? rows - r : ATTN_W_;
+    ATTN_FN_(norm_first)(&g, a, a, a->y, 0, r, some, eps, rms);
+    for (int i = 0; i < some; i++, size += 3)
+      size[0] = g.mean[i], size[1] = g.by[i], size[2] = g.plus[i];
+    hard |= g.bad << r;
+  }
+  return hard;
+}
+
+/* One vector of a row, f = gain. */
+ATTN_INLINE_ void ATTN_FN_(resize_put)(float *y, const float *x, ATTN_VF_ mean, ATTN_VF_ by,
+                                       ATTN_VF_ plus, ATTN_VF_ f, int64_t c, int w) {
+  const ATTN_VF_ t = ATTN_V_SUB_(ATTN_FN_(load)(x, c, w, ATTN_F32), mean);
+  const ATTN_VF_ u = ATTN_V_FMA_(ATTN_V_FMA_(t, by, plus), f, ATTN_V_ZERO_());
+  ATTN_FN_(store)(y, c, ATTN_FN_(quiet)(u), w, ATTN_F32);
+}
+
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(resize_gain)(const float *gain, ATTN_VF_ lift, int64_t c, int w) {
+  return gain ? ATTN_V_ADD_(ATTN_FN_(load)(gain, c, w, ATTN_F32), lift) : ATTN_V_SET1_(1.0f);
+}
+
+ATTN_FUNC_ void ATTN_FN_(resize)(const attn_norm_rows_ *a, int rows, const float *size,
+                                 const float *gain, float lift) {
+  const ATTN_VF_ less = ATTN_V_SET1_(lift);
+  const float *x = a->x;
+  float *y = a->y;
+  for (int r = 0; r < rows; r++, x += a->x_stride, y += a->y_stride, size += 3) {
+    const ATTN_VF_ mean = ATTN_V_SET1_(size[0]), by = ATTN_V_SET1_(size[1]);
+    const ATTN_VF_ plus = ATTN_V_SET1_(size[2]);
+    int64_t c = 0;
+    for (; c + ATTN_W_ <= a->n; c += ATTN_W_)
+      ATTN_FN_(resize_put)(y, x, mean, by, plus, ATTN_FN_(resize_gain)(gain, less, c, ATTN_W_), c,
+                           ATTN_W_);
+    if (c < a->n) {
+      const int w = ATTN_FN_(lanes_left)(a->n, c);
+      ATTN_FN_(resize_put)(y, x, mean, by, plus, ATTN_FN_(resize_gain)(gain, less, c, w), c, w);
+    }
+  }
 }
 
 /* out = sum of x - shift, and of its square, each over 16 running sums joined by halves. */
@@ -5714,7 +5932,7 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_FAMILY_MIXERS 0x400000u
 /* Products of numbers below f32: params.compute of attn_sdpa, attn_cache_sdpa and attn_gemm. */
 #define ATTN_FAMILY_LOW 0x800000u
-#define ATTN_FAMILY_RESHAPED 0x1000000u  /* attn_reshaped, attn_differential */
+#define ATTN_FAMILY_RESHAPED 0x1000000u  /* attn_reshaped, attn_path_turn, attn_differential */
 #define ATTN_FAMILY_SELECTION 0x2000000u /* api/families/selection/ */
 #define ATTN_FAMILY_LATENT 0x4000000u    /* attn_mla, attn_tpa */
 #define ATTN_FAMILY_ALL 0x7ffffffu
@@ -5752,7 +5970,7 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_HAS_EDGES ATTN_HAS(ATTN_FAMILY_EDGES | ATTN_FAMILY_CONTENT | ATTN_FAMILY_SELECTION)
 #define ATTN_HAS_RELU ATTN_HAS(ATTN_FAMILY_RELU)
 #define ATTN_HAS_RESHAPED ATTN_HAS(ATTN_FAMILY_RESHAPED)
-#define ATTN_HAS_CACHE ATTN_HAS(ATTN_FAMILY_CACHE | ATTN_FAMILY_LATENT)
+#define ATTN_HAS_CACHE ATTN_HAS(ATTN_FAMILY_CACHE | ATTN_FAMILY_LATENT | ATTN_FAMILY_SELECTION)
 #define ATTN_HAS_PATTERN (ATTN_HAS(ATTN_FAMILY_PATTERN) || ATTN_HAS_COMPOSED)
 #define ATTN_HAS_QUANTIZE ATTN_HAS(ATTN_FAMILY_QUANTIZE)
 #define ATTN_HAS_LOW ATTN_HAS(ATTN_FAMILY_LOW)
@@ -5793,8 +6011,8 @@ ATTN_DEF attn_isa attn_isa_best(void);
  * ARM: scalar < neon). ATTN_ISA_AUTO lifts the cap. The environment variable ATTN_ISA, read at
  * first use, caps as well; the lower cap holds. Words behind it, each after a '-', switch features off:
  * "avx512-bf16", "neon-bf16-dotprod", "auto-bf16" or "-bf16"; behind a '+' they demand one of the tiers that are left,
- * "avx512+bf16" or "+vnni", and every call returns ATTN_E_ENV where none has it. Safe to call from any thread; calls that run
- * already keep their tier. ATTN_E_ISA for a tier of another family, ATTN_E_ENV if ATTN_ISA
+ * "avx512+bf16" or "+vnni", and every call returns ATTN_E_ENV where none has it. Safe to call from any thread; calls
+ * that run already keep their tier. ATTN_E_ISA for a tier of another family, ATTN_E_ENV if ATTN_ISA
  * holds an unknown word. */
 ATTN_DEF attn_status attn_isa_limit(attn_isa isa);
 
@@ -5925,9 +6143,9 @@ typedef struct attn_distance_factor {
 } attn_distance_factor;
 
 /* A number for each distance d (entry 0 is the furthest past): x += T_h[d], T_h[d] =
- * table[h][d - first]. Outside the table its nearest end holds, or, with reject, no allowed pair may lie there (ATTN_E_RANGE; judged by
- * causal, window, q_off and the extents). inside = 1 multiplies the term by s as well. Sources:
- * Raffel et al. 2019, arXiv 1910.10683; Huang et al. 2018, arXiv 1809.04281 (inside). */
+ * table[h][d - first]. Outside the table its nearest end holds, or, with reject, no allowed pair may lie there
+ * (ATTN_E_RANGE; judged by causal, window, q_off and the extents). inside = 1 multiplies the term by s as well.
+ * Sources: Raffel et al. 2019, arXiv 1910.10683; Huang et al. 2018, arXiv 1809.04281 (inside). */
 typedef struct attn_toeplitz {
   const float *table; /* [heads, len] */
   int64_t len, first;
@@ -5972,7 +6190,8 @@ typedef struct attn_span {
 
 /* A tile of scores as a user's modifier sees it. The score of key c and query r is
  * score[c * key_stride + r * query_stride], in natural units, after every other term (but an
- * adaptive span, which multiplies weights) and before the allowed set: entries of forbidden pairs may hold anything and are ignored. */
+ * adaptive span, which multiplies weights) and before the allowed set: entries of forbidden pairs may hold anything
+ * and are ignored. */
 typedef struct attn_score_tile {
   float *score;
   int64_t key_stride, query_stride;
@@ -6385,7 +6604,8 @@ typedef struct attn_gemm_params {
  * Memory: attn_gemm_workspace bytes: w as f32 in panels, 4 k n' bytes for each of its matrices, n'
  *   being n in whole 64s; nothing like it for less than 192 rows when w is f32 or transposed, which reads w
  *   in place (of a transposed w all rows that share a matrix count), and for at most 8 rows when w is f16 or bf16, but
- *   for its last n % 32 columns; nothing for codes, but with ATTN_COMPUTE_I8. f16 and bf16 x or y add up to 300 KB a worker. Up to 56 KB of a thread's stack.
+ *   for its last n % 32 columns; nothing for codes, but with ATTN_COMPUTE_I8. f16 and bf16 x or y add up to 300 KB a
+ *   worker. Up to 56 KB of a thread's stack.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _ALIGN, _VALUE (scale NaN or infinite), _RANGE
  *   (activation), _WORKSPACE, _MEMORY, and those of ctx.
  * Compute: params.compute = ATTN_COMPUTE_BF16 rounds x and w to bf16 (nothing is lost where they are bf16) and
@@ -6393,25 +6613,25 @@ typedef struct attn_gemm_params {
  *   2^-7 sum_c |scale x w| where x or w had to be rounded, else as below. w lies in panels then, 2 k n' bytes
  *   a matrix, and a worker takes up to 350 KB. ATTN_COMPUTE_F16: the same with f16 and an error of 2^-10 sum_c
  *   |scale x w|; rows of x (256 elements of k) and columns of w are divided by powers of two as attn_sdpa's rows are,
- *   and a number of theirs may lose 2^-17 of the largest beside it. What runs, is refused or preferred: as for attn_sdpa. On one machine
- *   the same bits for any workers and any cut of rows and columns.
+ *   and a number of theirs may lose 2^-17 of the largest beside it. What runs, is refused or preferred: as for
+ *   attn_sdpa. On one machine the same bits for any workers and any cut of rows and columns.
  *   params.compute = ATTN_COMPUTE_I8, of w of ATTN_I8 and ATTN_I4 alone: each run of r elements of a row of x (see
  *   Determinism) becomes whole numbers up to 127 times t = max |x| / 127. Their products with w's codes are summed
  *   exactly; a run joins y as t scale sum - t zero scale (sum of x's codes). Error: sum over runs of t / 2 sum_c
- *   |w[c]|, and 2^-24 (k / r + 6) sum_c |x[c]| (|q| + |zero|) scale; 0.7 % of y's size for normal x. Rows of x with a NaN, an
- *   infinity or a run whose largest size is not 0 and not in 1e-12 .. 1e12 have the product of f32. All vector tiers and
- *   features have the same bits. Memory: m k bytes (4 m k emulated) and 2 numbers a run of x, and 80 KB a
- *   worker. It pays where a feature has it (attn_feature): one row of codes goes nearer to the speed of memory,
+ *   |w[c]|, and 2^-24 (k / r + 6) sum_c |x[c]| (|q| + |zero|) scale; 0.7 % of y's size for normal x. Rows of x with
+ *   a NaN, an infinity or a run whose largest size is not 0 and not in 1e-12 .. 1e12 have the product of f32. All
+ *   vector tiers and features have the same bits. Memory: m k bytes (4 m k emulated) and 2 numbers a run of x, and
+ *   80 KB a worker. It pays where a feature has it (attn_feature): one row of codes goes nearer to the speed of memory,
  *   many rows twice as fast as f32; emulated it is no faster.
  * Empty: m = 0, B = 0 or H = 0 does nothing; k and n are at least 1.
  * NaN and infinity: as IEEE arithmetic has it; a NaN is stored as the one default NaN.
  * Determinism: each sum is one chain of fused multiply-adds in the order of c; of codes it is a chain of scale s,
- *   where s is such a chain, from 0, of x (q - zero) over a run of r rows from a multiple of r on: r = 128 if that divides
- *   the group or there is one, else 64, else 32. The same bits on avx2,
+ *   where s is such a chain, from 0, of x (q - zero) over a run of r rows from a multiple of r on: r = 128 if that
+ *   divides the group or there is one, else 64, else 32. The same bits on avx2,
  *   avx512 and neon, for any number of workers, and for any cut of the rows or columns.
  * Error: (k + 1) 2^-24 sum_c |scale x w|, of codes (r + k / r + 2) 2^-24, where q - zero is exact for whole zeros;
- *   a run overflows where its sum of x (q - zero) does, whatever its scale; beside the roundings of bias and output, and of the
- *   activation 1.2e-6 |y|; 1e-5 |y| for ATTN_ACT_GELU on the scalar tier, and where ATTN_ACT_SILU and
+ *   a run overflows where its sum of x (q - zero) does, whatever its scale; beside the roundings of bias and output,
+ *   and of the activation 1.2e-6 |y|; 1e-5 |y| for ATTN_ACT_GELU on the scalar tier, and where ATTN_ACT_SILU and
  *   ATTN_ACT_GELU_TANH vanish. 32-bit ARM takes subnormal factors for 0.
  * Cost: 2 B H m n k flops; up to 8 rows read w once, as it is stored.
  * Source: groups of rows with a scale: Frantar et al. 2022 (GPTQ), arXiv 2210.17323; Lin et al. 2023 (AWQ), arXiv
@@ -6451,6 +6671,35 @@ typedef struct attn_norm {
   int gain_less_one; /* 1: gain holds what is to be added to 1, as checkpoints of Gemma have it */
 } attn_norm;
 
+/* What the rows of queries and of keys are divided by before they meet; d columns a head.
+ *   RMS      x / sqrt(mean of x^2 + eps) gain, each head by itself: Dehghani et al. 2023, arXiv 2302.05442, whose
+ *            norms do not centre; Qwen3, Gemma 3 (gain_less_one), Llama 4 (after, without gain)
+ *   RMS_ALL  the same, the mean being that of all heads of a token: OLMo 2
+ *   LAYER    (x - mean) / sqrt(variance + eps) gain, each head by itself: Command R (gain_by_head)
+ *   L2       x / sqrt(sum of x^2 + eps) gain, and queries times the temperature of their head; scores are then cosines,
+ *            which want the scale 1: Henry et al. 2020, arXiv 2010.04245; Swin V2 */
+typedef enum attn_qk_norm_kind {
+  ATTN_QK_NORM_RMS = 0,
+  ATTN_QK_NORM_RMS_ALL,
+  ATTN_QK_NORM_LAYER,
+  ATTN_QK_NORM_L2,
+  ATTN_QK_NORM_KINDS
+} attn_qk_norm_kind;
+
+/* The norm of queries and keys, wherever a call has one: {0} is RMS without gains. A row of zeros stays one, with LAYER
+ * a row of equal numbers becomes one, eps = 0 included; NaN and infinity as attn_rms_norm and attn_layer_norm have
+ * them. */
+typedef struct attn_qk_norm {
+  attn_qk_norm_kind kind;
+  float
+      eps; /* >= 0; 0 = 1e-6; ATTN_ZERO = 0, in place of which 2^-149 is added to the mean of squares */
+  const float *q_gain, *k_gain; /* [d], of queries and of keys; null = 1 */
+  int gain_by_head;  /* 1: they are [H,d] and [Hkv,d], a row a head; of RMS_ALL they always are */
+  int gain_less_one; /* 1: gains hold what is to be added to 1 */
+  const float *temperature; /* L2: [H], finite; null = 1 */
+  int after;                /* 1: behind the rotation, else before it */
+} attn_qk_norm;
+
 #if ATTN_HAS_DENSE
 typedef struct attn_layer_norm_params {
   attn_norm norm;
@@ -6481,7 +6730,8 @@ ATTN_DEF size_t attn_layer_norm_workspace(attn_tensor y, attn_tensor x,
  *
  *   s = x + residual,  y_c = s_c / sqrt(sum_k s_k^2 / n + eps) gain_c + bias_c,  sum_c = s_c
  *
- * A row of zeros gives bias. NaN in a row makes all of it NaN; beside an infinite number, itself NaN, the others are bias.
+ * A row of zeros gives bias. NaN in a row makes all of it NaN; beside an infinite number, itself NaN, the others are
+ * bias.
  * Error: below 8 2^-24 |s_c| / sqrt(mean of s^2 + eps) |gain_c|, beside the roundings of s
  *   and y.
  * Source: Zhang and Sennrich 2019, arXiv 1910.07467. params null: defaults. */
@@ -6520,8 +6770,8 @@ typedef enum attn_causal {
  * batch 1 and sequence b is their rows q[b] .. q[b+1]-1; rows that no sequence has are not
  * written. With kv likewise, k and v have batch 1 and b's keys are rows kv[b] .. kv[b+1]-1; kv null:
  * k and v have batch n. A sequence is a call of its own: positions, causal, windows and q_off count
- * within it (q_off by default: ends aligned; q_offs has one each), and it has the bits of that call. A mask or bias has the
- * extents of the padded call: [n, H, most queries, most keys], each that or 1; labels and modify get
+ * within it (q_off by default: ends aligned; q_offs has one each), and it has the bits of that call. A mask or bias
+ * has the extents of the padded call: [n, H, most queries, most keys], each that or 1; labels and modify get
  * the sequence as the batch. Absent then: q_len, kv_len (with kv null it is allowed), schedule, map,
  * relative, xl, gaussian and span (ATTN_E_RANGE). Memory: 16 bytes a sequence. */
 typedef struct attn_ragged {
@@ -6634,10 +6884,10 @@ typedef struct attn_sdpa_params {
  *   s sum_c |q_c k_c| where q or k had to be rounded, (dk + 1) 2^-24 of that where not (with xl, q + u is
  *   rounded); a row of O by 2^-7 max |v|, usually 2^-9; LSE by 2^-7. Subnormal numbers, of products too, may
  *   count as 0, and f32 beyond 3.39e38 as infinity. Products are those of ATTN_FEATURE_AVX512_BF16 or
- *   ATTN_FEATURE_NEON_BF16 where it runs, else emulated in f32, slower than ATTN_COMPUTE_F32; with compute_prefer that runs instead. report.compute and
- *   report.feature say what did. All options serve; key lists of a schedule stay f32; few queries are
- *   computed in the order of many, so a cache is read no faster. Calls that do not say otherwise refuse any but
- *   F32 (VALUE; with compute_prefer it is F32).
+ *   ATTN_FEATURE_NEON_BF16 where it runs, else emulated in f32, slower than ATTN_COMPUTE_F32; with compute_prefer
+ *   that runs instead. report.compute and report.feature say what did. All options serve; key lists of a schedule
+ *   stay f32; few queries are computed in the order of many, so a cache is read no faster. Calls that do not say
+ *   otherwise refuse any but F32 (VALUE; with compute_prefer it is F32).
  * Compute = ATTN_COMPUTE_F16: the same with f16, whose rounding is 8 times as fine: a score errs by 2^-10 s sum_c
  *   |q_c k_c| where q or k had to be rounded, a row of O by 2^-10 max |v|, usually 2^-13, LSE by 2^-10. f16 ends at
  *   65504 and soon below 1: a row of q, k or v whose largest number is not in 2^-8 .. 2^15 is divided by a power of
@@ -6655,8 +6905,8 @@ typedef struct attn_sdpa_params {
  *   ATTN_COMPUTE_BF16 where its feature runs, else in f32. A row of O errs by 1e-2 max |v| at most
  *   where q and k are standard normal (d = 64, 128), usually by 1e-3. Scores are the same bits on avx2, avx512
  *   and neon. q.dim up to 1024 (VALUE; with compute_prefer F32). Products are those of
- *   ATTN_FEATURE_AVX512_VNNI, ATTN_FEATURE_AVX_VNNI or ATTN_FEATURE_NEON_DOTPROD where it runs, else emulated, slower than F32; with compute_prefer that runs instead.
- *   After SageAttention 2 (arXiv 2411.10958).
+ *   ATTN_FEATURE_AVX512_VNNI, ATTN_FEATURE_AVX_VNNI or ATTN_FEATURE_NEON_DOTPROD where it runs, else emulated,
+ *   slower than F32; with compute_prefer that runs instead. After SageAttention 2 (arXiv 2411.10958).
  * Quantised k and v: k or v may be ATTN_I8, ATTN_I4 or ATTN_E4M3, each by itself, with its scales;
  *   rows are converted on the way, never as a whole. A scale that is not finite makes NaN in the rows
  *   that read it; ctx->validate rejects it (ATTN_E_SCALE).
@@ -6778,9 +7028,9 @@ ATTN_DEF size_t attn_relu_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
  *             x_ij <= 0 have no weight. Zuhri et al. 2025, arXiv 2504.20966
  *   STICK     sigmoid(x_ij) prod_{j < l < p_i} (1 - sigmoid(x_il)), j < p_i: each key takes its share of what the
  *             later ones have left. Tan et al. 2024, arXiv 2410.17980
- *   ENTMAX    max(0, (alpha - 1) x_ij - tau_i)^(1/(alpha - 1)), tau_i such that they sum to 1: keys far below the best one have
- *             weight 0. alpha 2 is sparsemax; 1 would be the softmax. Peters et al. 2019, arXiv 1905.05702; Correia et al. 2019, arXiv
- *             1909.00015 */
+ *   ENTMAX    max(0, (alpha - 1) x_ij - tau_i)^(1/(alpha - 1)), tau_i such that they sum to 1: keys far below the
+ *             best one have weight 0. alpha 2 is sparsemax; 1 would be the softmax. Peters et al. 2019, arXiv
+ *             1905.05702; Correia et al. 2019, arXiv 1909.00015 */
 typedef enum attn_reshape_kind {
   ATTN_RESHAPE_SOFTMAX = 0,
   ATTN_RESHAPE_SIGMOID,
@@ -6813,8 +7063,8 @@ typedef struct attn_forget_sum {
 
 /* A forgetting gate: x_ij gets sum_{l = j+1 .. p_i} log f_l, after everything else. f of the key itself does not
  * count, f of the query's position does. log_f [B,Hf,Tk,1], Hf divides H (head h reads h Hf / H), f32, f16 or
- * bf16, <= 0; -inf: the past is cut off there, so row p_i sees no key before it. Wants causal = ATTN_CAUSAL or ATTN_CAUSAL_START, and every p_i
- * within the keys. Positions from kv_len on are not read and count as f = 1.
+ * bf16, <= 0; -inf: the past is cut off there, so row p_i sees no key before it. Wants causal = ATTN_CAUSAL_END or
+ * ATTN_CAUSAL_START, and every p_i within the keys. Positions from kv_len on are not read and count as f = 1.
  * sums [B,Hf,Tk], or null: the sums kept beside a cache, which are otherwise in the workspace (16 Hf Tk bytes a
  * batch entry). Those of the first `known` keys are read, the others up to kv_len are written, so that a step of
  * decoding adds what is new.
@@ -6825,11 +7075,11 @@ typedef struct attn_forget {
   int64_t known;         /* 0..Tk; with sums */
 } attn_forget;
 
-/* Contextual positions: key j of row i is at P_ij = min(sum_{l = j .. p_i} sigmoid(x_il), npos - 1), the keys of the row
- * alone, and x_ij gets what lies there between two rows of a table: (1 - t) q_i . e_n + t q_i . e_n+1, n + t = P_ij,
- * after everything else. The key at p_i has its own gate as position. q_i is as given, without scale or temperature.
- * table [1, 1 or H, npos, dk] f32, 1 <= npos <= 2^22: rows e_0 .. e_npos-1. Wants causal = ATTN_CAUSAL or
- * ATTN_CAUSAL_START; not for STICK, and without schedule, keep, xl and span.
+/* Contextual positions: key j of row i is at P_ij = min(sum_{l = j .. p_i} sigmoid(x_il), npos - 1), the keys of the
+ * row alone, and x_ij gets what lies there between two rows of a table: (1 - t) q_i . e_n + t q_i . e_n+1, n + t =
+ * P_ij, after everything else. The key at p_i has its own gate as position. q_i is as given, without scale or
+ * temperature. table [1, 1 or H, npos, dk] f32, 1 <= npos <= 2^22: rows e_0 .. e_npos-1. Wants causal = ATTN_CAUSAL_END or
+ * ATTN_CAUSAL_START; not for STICK and ENTMAX, and without schedule, keep, xl and span.
  * Source: Golovneva et al. 2024, arXiv 2405.18719. */
 typedef struct attn_cope {
   attn_tensor table; /* data null = absent */
@@ -6839,10 +7089,10 @@ typedef struct attn_cope {
  * x_ij becomes x_ij - sum_{l < i} R_lj, R_lj = max(x0_lj, 0) of head 0's score after everything else; 0 for a key that
  * row l may not see there, for the key at p_l and, unless first = 1, for key 0. A query so decides what later ones
  * need no more.
- * sums [B,Tk], in and out, or null: what the rows before this call have taken from each key, and then with those of this call,
- * natural. Keys from q_off on have lost nothing: what stands there is not read. Needed where q_off > 0, by decoding and
- * chunks of rows. Wants causal = ATTN_CAUSAL or ATTN_CAUSAL_START; not with cope, and without schedule, keep, xl
- * and span.
+ * sums [B,Tk], in and out, or null: what the rows before this call have taken from each key, and then with those of
+ * this call, natural. Keys from q_off on have lost nothing: what stands there is not read. Needed where q_off > 0,
+ * by decoding and chunks of rows. Wants causal = ATTN_CAUSAL_END or ATTN_CAUSAL_START; not for ENTMAX and not with cope,
+ * and without schedule, keep, xl and span.
  * Source: Leviathan et al. 2024, arXiv 2410.02703. */
 typedef struct attn_selective {
   int on;
@@ -6850,14 +7100,34 @@ typedef struct attn_selective {
   double *sums;
 } attn_selective;
 
+/* Transitions between a query and the keys before it, PaTH: in place of s q_i^T k_j stands
+ *   s q_i^T H_p_i H_(p_i - 1) .. H_(j + 1) k_j,   H_t = I - beta_t w_t w_t^T
+ * and what attn_sdpa and the fields here add comes after that. The key at p_i meets no transition. w [B,Hk,Tk,dk]
+ * are unit vectors, beta [B,Hk,Tk,1] lies in 0..2, both by head of k and position, f32, f16 or bf16; neither without
+ * the other. beta_t = 0 or w_t = 0 leaves token t out. Every token behind key j up to row i counts, also one whose
+ * key the row may not see: masks and windows take keys away, no transitions. Tokens from kv_len on are not read and
+ * count as none. A w_t that is not finite, or longer than 1.25, makes the scores of all j < t <= p_i NaN, whatever
+ * beta_t, and no others.
+ * Wants causal = ATTN_CAUSAL_END or ATTN_CAUSAL_START, and every p_i within the keys; not with selective, and without
+ * schedule, keep, xl and span. Other terms that keys and queries have (relative, labels, cope) take them as given.
+ * attn_path_turn keeps a cache for which decoding is plain attention.
+ * Source: Yang et al. 2025, arXiv 2505.16381. */
+typedef struct attn_path {
+  attn_tensor w, beta; /* data null = absent */
+} attn_path;
+
 /* {0} is attn_sdpa.
  * bias: of SIGMOID, added to every score; without has_bias it is -log n, n = Tk (kv_len where that is given), or n_i
  *   with by_row.
- * include_self: of STICK, 1: the key at p_i takes part (j <= p_i). remainder, 1: O_i gets what is left of the stick times the
- *   value at p_i, if it is one of the kv_len.
+ * include_self: of STICK, 1: the key at p_i takes part (j <= p_i). remainder, 1: O_i gets what is left of the stick
+ *   times the value at p_i, if it is one of the kv_len.
+ * norm: q and k are normed, as attn_rope does it without a rotation, where queries are packed and keys are read:
+ *   nothing of the normed rows is stored. `after` is not read (q and k are as they come, rotated or not); with L2
+ *   attention.scale 0 is 1. Not RMS_ALL; without cope and path, and schedule, xl, relative.keys, relative.queries
+ *   and labels of attention.
  * gate [B,H,Tq,1] or [B,H,Tq,dv], f32, f16 or bf16: O becomes O sigmoid(gate). Qiu et al. 2025, arXiv 2505.06708.
- * alpha: of ENTMAX, above 1 and at most 2; 0 = 1.5; or alphas [H], not null. support [B,H,Tq,1] f32, out: the number of keys that
- *   have a weight, up to 2^24; ENTMAX.
+ * alpha: of ENTMAX, above 1 and at most 2; 0 = 1.5; or alphas [H], not null. support [B,H,Tq,1] f32, out: the number
+ *   of keys that have a weight, up to 2^24; ENTMAX.
  * sum [B,H,Tq,1] f32, out: the sums of the rows' weights, without the remainder; SIGMOID and STICK.
  * attention: scale, allowed set, terms and storage as in attn_sdpa; lse, map of WEIGHTS or SCORES, sinks,
  *   softmax_one, span and relative.values for SOFTMAX alone; without ragged, q_offs, align_lengths, modify_weights and
@@ -6873,8 +7143,10 @@ typedef struct attn_reshaped_params {
   attn_forget forget;
   attn_cope cope;
   attn_selective selective;
-  attn_tensor gate; /* data null = absent */
-  attn_tensor sum;  /* out, optional */
+  attn_path path;
+  const attn_qk_norm *norm; /* null = none: q and k as they are */
+  attn_tensor gate;         /* data null = absent */
+  attn_tensor sum;          /* out, optional */
   float alpha;
   const float *alphas;
   attn_tensor support; /* out, optional */
@@ -6887,37 +7159,83 @@ typedef struct attn_reshaped_params {
  *   x_ij = (ssmax_i) score_ij + sum_{l=j+1..p_i} log f_l,   score_ij as attn_sdpa's with q_i temperature_i
  *   x_ij + q_i . e(P_ij)                                    with params.cope, whose gates are those of x_ij
  *   x_ij - sum_{l < i} max(x0_lj, 0)                        with params.selective
+ *   score_ij of k_j and H_(j+1) .. H_p_i q_i                with params.path
  *   O_i  = sigmoid(gate_i) sum_{j in A_i} w_ij v_j,         w as params.kind says
  *
  * Shapes, aliasing, NaN: as attn_sdpa; gate, log_f, sums and the arrays share no memory with an output. A forbidden
- *   pair has weight 0 whatever is stored there. With SOFTMAX, lse and map are those of x. NaN in gate reaches its numbers
- *   of rows that have a weight. With ENTMAX a value without weight reaches nothing either.
+ *   pair has weight 0 whatever is stored there. With SOFTMAX, lse and map are those of x. NaN in gate reaches its
+ *   numbers of rows that have a weight. With ENTMAX a value without weight reaches nothing either.
  * n_i (SSMAX, by_row): keys that lengths, windows, masks and schedules allow and whose score is not -inf, up to 2^24;
  *   where more than lengths and windows say so, a first pass counts them. A row with one key has its value with
  *   SSMAX.
  * Memory: attn_reshaped_workspace bytes: as attn_sdpa, for counting 12 bytes a row, for log_f without sums 16 bytes
- *   a key and head of log_f, for ENTMAX 256 bytes a key and worker (512 with keep), for cope 256 (dk + npos + 31) bytes a worker, for
- *   selective 264 bytes a key and batch entry. No Tq x Tk array.
- * Few queries: as attn_sdpa with SOFTMAX where no pass counts, without cope and selective; else a call of up to 64 rows is one tile, all keys
- *   of it one after another. Heads that share keys share their reading unless log_f has more heads than k and v.
+ *   a key and head of log_f, for norm 12 bytes a key and head of k (none for up to 64 rows that share keys), and 768
+ *   dk a worker, for ENTMAX 256 bytes a key and worker (512 with keep), for cope 256 (dk + npos + 31) bytes a
+ *   worker, for path 4 (dk^2 + 128 dk + 16400) bytes a block of 128 keys that rows may see and head of k, and 1536
+ *   dk + 65664 a worker, for selective 264 bytes a key and batch entry and 32 KB a worker. No Tq x Tk array.
+ * Few queries: as attn_sdpa with SOFTMAX where no pass counts, without cope, selective, path and norm; else a call
+ *   of up to 64 rows is one tile, all keys of it one after another. Heads that share keys share their reading unless
+ *   log_f has more heads than k and v.
  * Empty: as attn_sdpa; a row without keys: O = 0, sum = 0, LSE = -inf.
- * Precision: gates of cope are summed as sticks are. SIGMOID: weights to a few ulp, however small. STICK: sums of log(1 - sigmoid) are compensated over blocks. SOFTPICK: e_j to a few ulp, near x = 0 too.
- *   ENTMAX: tau to an ulp or two of 1, and the weights, which are divided by their sum, to 2^-21 / (alpha - 1) of the largest. Sums of log f
- *   are doubles; a difference of two errs by (p - j) 2^-53 of the sum itself, far below an ulp of a score.
- * Errors: those of attn_sdpa; NULL (sums or known without log_f, selective.first or sums without on, q_off > 0 of selective without sums), RANGE (kind, flags, fields that must be absent, known, a position past the keys, log_f
- *   cope or selective without causal, npos), VALUE (numbers that are not finite, log_f above 0 or NaN), SHAPE, HEADS, DTYPE, ALIGN,
- *   OVERLAP; outputs untouched.
+ * Precision: with path a query errs by about 2^-22 of its length for each 128 keys that it passes; heads of fewer than
+ *   64 columns by more where beta is near 2, so that transitions only turn: 2^-17 with 12 columns, 2^-14 with 2. An
+ *   infinite number in k makes its scores NaN. Gates of cope are summed as sticks are. SIGMOID: weights to a few ulp,
+ *   however small. STICK: sums of log(1 - sigmoid) are compensated over blocks. SOFTPICK: e_j to a few ulp, near x = 0 too.
+ *   ENTMAX: tau to an ulp or two of 1, and the weights, which are divided by their sum, to 2^-21 / (alpha - 1) of
+ *   the largest. Sums of log f are doubles; a difference of two errs by (p - j) 2^-53 of the sum itself, far below
+ *   an ulp of a score.
+ *   norm: as attn_rms_norm and attn_layer_norm, to f32.
+ * Errors: those of attn_sdpa; of norm as attn_rope; NULL (path.w without beta, beta without w, sums or known without
+ *   log_f, selective.first or sums without on, q_off > 0 of selective without sums), RANGE (kind, flags, fields that
+ *   must be absent, known, a position past the keys, log_f cope, selective or path without causal, npos), VALUE
+ *   (numbers that are not finite, log_f above 0 or NaN, path.beta outside 0..2 or NaN), SHAPE, HEADS, DTYPE, ALIGN,
+ *   OVERLAP, SCHEDULE (of several phases, with ENTMAX); outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and batch composition; classes of
- *   calls as attn_sdpa. No bit of a row depends on a later token. Cost: as attn_sdpa; SIGMOID a division a pair more, STICK an
- *   exponential and a logarithm,
- *   SOFTPICK and log_f a few operations, SSMAX behind biases one; ENTMAX some passes over a tile's scores; cope a division, an exponential and two gathers a pair
- *   as long as P_ij < npos - 1, then an addition, and 2 npos dk a row; selective the scores of one head more and a few operations for each of
- *   them, and workers meet twice for 64 rows. Times of the call with {0} (2048 rows, causal, d = 64, avx512): cope 1.3 with
- *   npos = 64, 3.1 with 4096; selective 2.3 of one head, 1.6 of four. */
+ *   calls as attn_sdpa. No bit of a row depends on a later token. Cost: as attn_sdpa; SIGMOID a division a pair
+ *   more, STICK an exponential and a logarithm,
+ *   SOFTPICK and log_f a few operations, SSMAX behind biases one; ENTMAX some passes over a tile's scores; cope a
+ *   division, an exponential and two gathers a pair as long as P_ij < npos - 1, then an addition, and 2 npos dk a
+ *   row; selective the scores of one head more and a few operations for each of them, and workers meet twice for 64
+ *   rows. Times of the call with {0} (2048 rows, causal, d = 64, avx512): cope 1.3 with npos = 64, 3.1 with 4096;
+ *   selective 2.3 of one head, 1.6 of four; path 2.0, and 1.6 with 4096 rows (1.9 with d = 128), less where heads
+ *   share keys. What it makes of keys costs as much for one row as for all: attn_path_turn is for decoding. norm:
+ *   1.02 to 1.1 with d = 64 and 128 (avx2, avx512), up to 1.2 with 128 rows. */
 ATTN_DEF attn_status attn_reshaped(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                    const attn_reshaped_params *params, attn_ctx *ctx);
 ATTN_DEF size_t attn_reshaped_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                         const attn_reshaped_params *params, const attn_ctx *ctx);
+
+/* {0}: w and beta are of tokens that come after all keys, as one of a step of decoding does before its own key is
+ * there. kv_len [B], or null: the keys of each batch entry; the others are not touched.
+ * stored = 1: they are of the last w.len keys, each of which meets the tokens after it, as after the rows of a
+ * prompt. */
+typedef struct attn_path_turn_params {
+  const int32_t *kv_len;
+  int stored;
+} attn_path_turn_params;
+
+/* Turns the keys of a cache of attention with params.path: k_j becomes H_t .. H_(t') k_j with H_t = I - beta_t w_t
+ * w_t^T of the tokens t' .. t of w that come after key j. With every key turned up to its own token, a row's
+ * attention is plain: attn_sdpa over these keys, and whatever that has. A step of decoding: attn_path_turn with the
+ * token's w and beta, then its key and value are stored behind the others, then attn_sdpa.
+ *
+ * Shapes: k [B,Hk,Tk,dk], in place, f32, f16 or bf16; w [B,Hk,n,dk] unit vectors, beta [B,Hk,n,1] in 0..2, the first
+ *   token first.
+ * Aliasing: k shares no memory with another argument. Memory: attn_path_turn_workspace bytes, 260 dk a worker.
+ * Empty: no key or no token is a no-op.
+ * NaN: a w_t that is not finite, or longer than 1.25, makes the keys before it NaN. Infinities in a key make it NaN.
+ * Precision: a key errs by about 2^-23 of its length a token; f16 and bf16 are rounded to once a call, whatever n
+ *   is: keep a cache of long texts in f32.
+ * Errors: NULL, SHAPE, DTYPE, STRIDE, RANGE (kv_len, w.len above the keys with stored), VALUE (beta outside 0..2 or
+ *   NaN), OVERLAP, ALIGN, ISA, ENV, CTX, OVERFLOW, WORKSPACE, MEMORY; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and batch composition; of f32 also
+ *   token by token and at once, but for the sign of a zero. Cost: 4 dk flops a key and token, and each key read and
+ *   written once a call: a step of decoding costs 3 to 4.5 times one without it (4096 keys in the caches, f32).
+ * Source: Yang et al. 2025, arXiv 2505.16381. */
+ATTN_DEF attn_status attn_path_turn(attn_tensor k, attn_tensor w, attn_tensor beta,
+                                    const attn_path_turn_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_path_turn_workspace(attn_tensor k, attn_tensor w, attn_tensor beta,
+                                         const attn_path_turn_params *params, const attn_ctx *ctx);
 #endif
 /* <<< attn/api/calls/reshaped.h */
 /* >>> attn/api/calls/differential.h */
@@ -6928,8 +7246,8 @@ ATTN_DEF size_t attn_reshaped_workspace(attn_tensor o, attn_tensor q, attn_tenso
  *   lambdas [B,H,Tq,1], f32, f16 or bf16, any stride 0: [H] has stride_batch = stride_len = 0
  *   lambda, with has_lambda = 1
  *   exp(q1 . k1) - exp(q2 . k2) + l0, vectors lambda_q1, .. [lambda_dim], which come together; null = 0
- * l0 = init, or where that is 0 (ATTN_ZERO is 0 itself) 0.8 - 0.6 exp(-0.3 (layer - 1)), layer from 1; 0 = 1. Published code
- *   counts layers from 0 and puts that number in the place of layer - 1, which is the same.
+ * l0 = init, or where that is 0 (ATTN_ZERO is 0 itself) 0.8 - 0.6 exp(-0.3 (layer - 1)), layer from 1; 0 = 1.
+ *   Published code counts layers from 0 and puts that number in the place of layer - 1, which is the same.
  * gain [dv], null = 1; eps, 0 = 1e-5; no_norm = 1: the difference as it is.
  * attention: scale, allowed set, terms and storage of both softmaxes, per head of o; without lse, map, ragged, q_offs,
  *   align_lengths, modify_weights and compute. */
@@ -6953,22 +7271,24 @@ typedef struct attn_differential_params {
  *   d_i = sum_j (softmax_j(x1_ij) - lambda softmax_j(x2_ij)) v_j,  x1 of heads 2h, x2 of heads 2h + 1 of q and k
  *   o_i = (1 - l0) d_i gain / sqrt(mean_c d_ic^2 + eps)
  *
- * Shapes: q [B,2H,Tq,dk], k [B,2Hk,Tk,dk], v [B,Hv,Tk,dv], o [B,H,Tq,dv]; Hk and Hv divide H; v is usually [B,Hk,Tk,2 dk].
- *   Heads 2g and 2g + 1 of k are the maps of a group of H/Hk heads, as the code for FlashAttention has it. (Code that
- *   repeats each head of k, H/Hk of them, and then counts pairs, gives both maps of a head the same keys when that is even.)
- *   A wide head [first dk | last dk] is two views.
+ * Shapes: q [B,2H,Tq,dk], k [B,2Hk,Tk,dk], v [B,Hv,Tk,dv], o [B,H,Tq,dv]; Hk and Hv divide H; v is usually
+ *   [B,Hk,Tk,2 dk]. Heads 2g and 2g + 1 of k are the maps of a group of H/Hk heads, as the code for FlashAttention
+ *   has it. (Code that repeats each head of k, H/Hk of them, and then counts pairs, gives both maps of a head the
+ *   same keys when that is even.) Heads of a view whose stride_head is dk are the halves of a wide head
+ *   [first dk | last dk]: all of them where wide heads lie side by side in a row (attn_bthd), else one a batch entry.
  * Aliasing, storage, NaN: as attn_sdpa; lambdas and the arrays share no memory with o. NaN in lambdas reaches its rows.
  * Memory: attn_differential_workspace bytes: as attn_sdpa, and where o is not f32, or a schedule has several phases, a
  *   copy of o in f32. No Tq x Tk array.
- * Few queries: as attn_sdpa. Empty: as attn_sdpa; a row without keys is 0.
- * Precision: each softmax as attn_sdpa's; a difference of nearly equal ones has their error, which the norm then raises as it
- *   does the difference. Squares are summed in double.
- * Errors: those of attn_sdpa; HEADS (an odd number of heads of q or k), SHAPE (o without half the heads of q, lambdas), NULL (some
- *   of the vectors), RANGE (layer below 0, lambda_dim, two sources of lambda, fields that must be absent), VALUE (numbers that are not
- *   finite, eps below 0), DTYPE, ALIGN, OVERLAP; outputs untouched.
- * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and batch composition; classes of calls as
- *   attn_sdpa. Cost: two calls of attn_sdpa with H heads, of dk and dv: two products of scores and two of values. One
- *   sum of values for both maps would need the sums of both rows first, so scores and exponentials twice: no less work.
+ * Few queries: as attn_sdpa. Empty: as attn_sdpa; a row without keys, or whose difference is 0, is 0, without eps too.
+ * Precision: each softmax as attn_sdpa's; a difference of nearly equal ones has their error, which the norm then
+ *   raises as it does the difference. Squares are summed in double.
+ * Errors: those of attn_sdpa; HEADS (an odd number of heads of q or k), SHAPE (o without half the heads of q,
+ *   lambdas), NULL (some of the vectors), RANGE (layer below 0, lambda_dim, two sources of lambda, fields that must
+ *   be absent), VALUE (numbers that are not finite, eps below 0), DTYPE, ALIGN, OVERLAP; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and batch composition; classes of
+ *   calls as attn_sdpa. Cost: two calls of attn_sdpa with H heads, of dk and dv: two products of scores and two of
+ *   values. One sum of values for both maps would need the sums of both rows first, so scores and exponentials
+ *   twice: no less work.
  * Source: Ye et al. 2024, arXiv 2410.05258. LSE of a difference does not exist. */
 ATTN_DEF attn_status attn_differential(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                        const attn_differential_params *params, attn_ctx *ctx);
@@ -7103,6 +7423,7 @@ typedef struct attn_rope_params {
   double xpos;              /* scale base of xPos, 512 in the paper; 0 = none */
   int keys;                 /* 1: the rows are keys, which xPos treats as the inverse of queries */
   attn_tensor cos, sin;     /* f32 [1,1,n,r/2] in place of base, type and xpos, a row a position */
+  const attn_qk_norm *norm; /* null = none: rows are normed, too; keys says with which gain */
 } attn_rope_params;
 
 #if ATTN_HAS_POSITION
@@ -7136,31 +7457,41 @@ typedef struct attn_rope_params {
  *   change when all positions are shifted; positions reach from -64 xpos to 64 xpos, so centre longer ones.
  * Tables: cosines and sines of angles (a in them, attention_factor absent); positions are their rows.
  *
+ * norm: y = the rotation of norm(x), or with norm.after norm(the rotation of x), with q_gain and temperature, or
+ *   with keys = 1 k_gain; rotary_dim = 0 with has_rotary_dim = 1 norms alone. Rows of RMS, RMS_ALL and LAYER have
+ *   the bits of attn_rms_norm or attn_layer_norm and attn_rope one after the other, over f32. NaN then reaches all
+ *   of its norm.
+ *
  * Shapes: x, y [B,H,T,d], any storage types; columns rotary_dim..d-1 are copied. rotary_dim = d needs d even.
  * Aliasing: y may be x with the same strides and type (in place), else they share no memory.
  * Queries behind a cache have start = Tk - Tq. Angles are formed and reduced in double, so that
  *   positions up to 10^6 and beyond keep an error below 2e-7 of a, real ones too.
- * Memory: attn_rope_workspace bytes, O(rotary_dim) per worker. Empty: B, H or T of 0 is a no-op.
- * NaN: stays in its pair; columns from rotary_dim on keep their bits when the types are equal. Errors: NULL, DTYPE, SHAPE
- *   (also of a table, or factors), STRIDE, RANGE (rotary_dim, layout, type, sections, start beyond 2^61, a position
- *   outside the table or xPos), VALUE (a number that the type needs is missing or impossible, factor < 1, a real
- *   position that is not finite), NULL also: positions and real_positions exclude each other, OVERLAP, OVERFLOW,
- *   WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
+ * Memory: attn_rope_workspace bytes, O(rotary_dim) per worker; norm: and 16 rows, with RMS_ALL those of all heads.
+ *   Empty: B, H or T of 0 is a no-op.
+ * NaN: stays in its pair; columns from rotary_dim on keep their bits when the types are equal. Errors: NULL, DTYPE,
+ *   SHAPE (also of a table, or factors), STRIDE, RANGE (rotary_dim, layout, type, sections, start beyond 2^61, a
+ *   position outside the table or xPos), VALUE (a number that the type needs is missing or impossible, factor < 1, a
+ *   real position that is not finite; norm.eps, norm.temperature), RANGE also: kind and flags of norm, a temperature
+ *   without L2; NULL also: positions and real_positions exclude each other, OVERLAP, OVERFLOW, WORKSPACE, MEMORY,
+ *   ISA, ENV, CTX, ALIGN; outputs untouched.
  * Determinism: the same bits for every tier but scalar and any worker count; a row's rotation
- *   depends on its position alone. Cost: 6 flops a pair, and 6 multiplications per position and m,
- *   shared by all heads (and by all batch entries unless positions_per_batch), whatever the type.
+ *   depends on its position alone. Cost: norm: 1.5 to 1.8 times that without (rows of 64, in the cache). 6 flops a
+ *   pair, and 6 multiplications per position and m, shared by all heads (and by all batch entries unless
+ *   positions_per_batch), whatever the type.
  * Source: Su et al. 2021, arXiv 2104.09864; linear: Chen et al. 2023, arXiv 2306.15595; YaRN, and NTK in its
  *   section 3: Peng et al. 2023, arXiv 2309.00071; Llama 3.1: arXiv 2407.21783; LongRoPE: Ding et al. 2024, arXiv
- *   2402.13753; M-RoPE: Wang et al. 2024, arXiv 2409.12191, interleaved: Bai et al. 2025, arXiv 2511.21631; xPos: Sun et
- *   al. 2022, arXiv 2212.10554. Where papers and published code differ, as the code that published weights run on. */
+ *   2402.13753; M-RoPE: Wang et al. 2024, arXiv 2409.12191, interleaved: Bai et al. 2025, arXiv 2511.21631; xPos:
+ *   Sun et al. 2022, arXiv 2212.10554. Where papers and published code differ, as the code that published weights
+ *   run on. */
 ATTN_DEF attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_params *params,
                                attn_ctx *ctx);
 ATTN_DEF size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_rope_params *params,
                                     const attn_ctx *ctx);
 
 /* The frequencies f_m that attn_rope has for rows of width dim into frequencies[r/2], and its a (without xPos)
- * into *attention_factor; either may be null. Positions are not read. params null = the default. Errors: SHAPE (dim < 1),
- *   RANGE, VALUE, NULL, ALIGN, as attn_rope; RANGE also with tables, which have no frequencies; nothing written. */
+ * into *attention_factor; either may be null. Positions are not read. params null = the default. Errors: SHAPE (dim
+ *   < 1), RANGE, VALUE, NULL, ALIGN, as attn_rope; RANGE also with tables, which have no frequencies; nothing
+ *   written. */
 ATTN_DEF attn_status attn_rope_frequencies(double *frequencies, double *attention_factor,
                                            const attn_rope_params *params, int64_t dim);
 
@@ -7198,8 +7529,8 @@ ATTN_DEF int64_t attn_t5_bucket(int64_t distance, int bidirectional, int64_t buc
 
 /* DeBERTa's bucket of a signed distance (query minus key there), -2m .. 2m, m = buckets / 2 rounded down.
  *
- *   a = |distance|;  bucket = distance for a <= m, else sign(distance) (m + ceil((m - 1) log(a / m) / log((max_distance -
- *   1) / m))), at most 2m, which is what lies beyond max_distance - 1
+ *   a = |distance|;  bucket = distance for a <= m, else sign(distance) (m + ceil((m - 1) log(a / m) /
+ *   log((max_distance - 1) / m))), at most 2m, which is what lies beyond max_distance - 1
  *
  * The ceiling is exact, in whole numbers; the released code has logarithms in f32 and ends at no 2m, but clips to the
  *   rows of its tables. buckets is a model's position_buckets, max_distance its max_relative_positions.
@@ -7375,15 +7706,15 @@ ATTN_DEF attn_status attn_sequence_init(attn_sequence *sequence, int32_t *table,
  *   is out of range or not held; two sequences of the call share a table, or more of them name a page
  *   than hold it), FULL, VALUE (NaN or infinity in rows for a quantised type; other types keep them),
  *   OVERLAP, OVERFLOW, ISA, ENV, CTX, ALIGN; every byte as it was.
- * rope: keys are stored as attn_rope with keys = 1 makes them; the position of a token is start + its number in
- *   the sequence, or with positions that of its row of k ([T], [n,T] per batch; all of them must be legal), and a row is
- *   rounded to the cache's type once. In a quantised type a rotated number beyond f32 counts as the largest one, NaN of
- *   a table as 0. Errors also: those of attn_rope; MEMORY, WORKSPACE.
+ * rope: keys are stored as attn_rope with keys = 1 makes them, normed too if it has a norm; the position of a token
+ *   is start + its number in the sequence, or with positions that of its row of k ([T], [n,T] per batch; all of them
+ *   must be legal), and a row is rounded to the cache's type once. In a quantised type a rotated number beyond f32
+ *   counts as the largest one, NaN of a table as 0. Errors also: those of attn_rope; MEMORY, WORKSPACE.
  * Determinism: the same bytes on every tier, rotated ones but scalar.
  * Cost: O(rows * d), without a look at what is stored; the search for pages is short while a share
- *   of them is free, O(pages) at worst; rope: that of attn_rope. Memory: none; with rope attn_cache_append_workspace bytes. The workers share the rows of calls of 65536
- *   numbers and more. Not for two threads at once on one cache; a call that only attends must not run
- *   beside it either. */
+ *   of them is free, O(pages) at worst; rope: that of attn_rope. Memory: none; with rope attn_cache_append_workspace
+ *   bytes. The workers share the rows of calls of 65536 numbers and more. Not for two threads at once on one cache;
+ *   a call that only attends must not run beside it either. */
 typedef struct attn_append_params {
   const int64_t *rows;          /* [n], 0..T */
   const int64_t *indptr;        /* [n + 1] */
@@ -7463,8 +7794,8 @@ ATTN_DEF attn_status attn_cache_accept(attn_cache *cache, attn_sequence *sequenc
  *   pages hold there. In a ring the window and keep of the cache hold: window.left of
  *   params must be -1, keep 0, and causal is implied.
  * params: as attn_sdpa, without kv_len, k_scales, v_scales, has_q_off, q_offs, ATTN_CAUSAL_START,
- *   ragged.kv_indptr, schedule, map, relative, xl, gaussian and span (RANGE). A mask or bias has the extents [n, H, most queries, the
- *   longest sequence's tokens], each that or 1.
+ *   ragged.kv_indptr, schedule, map, relative, xl, gaussian and span (RANGE). A mask or bias has the extents [n, H,
+ *   most queries, the longest sequence's tokens], each that or 1.
  * Bits: those of attn_sdpa on the same keys in one piece, whatever the pages are, in a call of the same class
  *   (attn_sdpa, Determinism; Tq is the most queries that a sequence may have here).
  * Errors: those of attn_sdpa and of a broken cache or sequence, SHAPE (n < 0), PAGE (a table entry out
@@ -7695,7 +8026,8 @@ typedef struct attn_multihead_params {
   attn_tensor each;     /* out, optional: [B,H,Tq,dv], the heads' outputs O_h */
   attn_compute compute; /* of the products with weights, as in attn_gemm; attention has its own */
   int compute_prefer;
-  const attn_rope_params *rope; /* null = none: q_h and k_g are rotated, as attn_rope does it */
+  const attn_rope_params
+      *rope; /* null = none: q_h and k_g are rotated, normed, as attn_rope does it */
 } attn_multihead_params;
 
 #if ATTN_HAS_MULTIHEAD
@@ -7707,14 +8039,17 @@ typedef struct attn_multihead_params {
  *   y = [O_0 ; .. ; O_{H-1}] w_o + b_o
  *
  * rope: key j has position start + j, query i start + q_off + i; with positions (of Tk keys) key j has its own,
- *   query i that of key q_off + i, which must be there. keys is not read. Its messages call it params.
+ *   query i that of key q_off + i, which must be there. keys is not read. Its messages call it params. With rope->norm
+ *   queries and keys are normed too, or alone (has_rotary_dim = 1, rotary_dim = 0): its gains by head are [H,dk] and
+ *   [Hkv,dk]; with L2 attention.scale 0 is 1.
  * bias_k and bias_v add a key of score s q_h . bias_k,g, which has no term and no place: no mask, window or
  *   length forbids it to a row before q_len. The LSE and the map, of Tk columns, count it in.
  *
  * Shapes: x [B,1,Tq,dm], x_k [B,1,Tk,dmk], x_v [B,1,Tk,dmv], y [B,1,Tq,dmo]. x_k absent (data
  *   null; with Tk = 0 any address will do): x itself; x_v absent: x_k. H dk need not be dm. Storage
- *   types are free; weights are [in, out], with w_transposed [out, in]: the same bits. With attention.ragged the rows of x and x_k lie as those of q
- *   and k; rows of x that no sequence has attend to nothing: O_h = 0, y = b_o, lse is not written.
+ *   types are free; weights are [in, out], with w_transposed [out, in]: the same bits. With attention.ragged the
+ *   rows of x and x_k lie as those of q and k; rows of x that no sequence has attend to nothing: O_h = 0, y = b_o,
+ *   lse is not written.
  * Aliasing: y, each, lse and map share memory with nothing; inputs may overlap.
  * Memory: attn_multihead_workspace bytes: f32 q, k and v, the heads' outputs unless `each` is f32
  *   with heads side by side (stride_head = dv), the weights as attn_gemm lays them out, and that of
@@ -7722,7 +8057,8 @@ typedef struct attn_multihead_params {
  * Empty: B = 0 or Tq = 0 is a no-op; a row without keys has O_h = 0 and y = b_o.
  * NaN: in a row of x reaches that row of y, in rows of x_k and x_v the rows that may see them.
  * Errors: those of attn_gemm and attn_sdpa; NULL, RANGE: bias_k without bias_v, or with ragged or
- *   modify_weights; those of attn_rope, RANGE: rope with bias_k, ragged, q_offs or align_lengths; HEADS: Hkv does not divide H, or H and Hkv the widths.
+ *   modify_weights; those of attn_rope, RANGE: rope with bias_k, or one that rotates with ragged, q_offs or
+ *   align_lengths; HEADS: Hkv does not divide H, or H and Hkv the widths.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers, and each row of y
  *   wherever attn_sdpa says so of a row.
  * Compute: params.compute is that of the four products as attn_gemm has it (not I8), attention.compute that of the
@@ -8092,6 +8428,120 @@ ATTN_DEF attn_status attn_hierarchy(attn_tensor o, attn_tensor x,
 ATTN_DEF size_t attn_hierarchy_workspace(attn_tensor o, attn_tensor x,
                                          const attn_hierarchy_params *params, const attn_ctx *ctx);
 /* <<< attn/api/families/sparse/sparse.h */
+/* >>> attn/api/families/sparse/long_t5.h */
+/* api/families/sparse/long_t5.h owns LongT5's transient global attention: a window, and rows that are sums of blocks
+ * of tokens, under one softmax. What sparse.h says of all its calls holds here too. */
+
+typedef struct attn_global_rows_params {
+  int64_t block;      /* tokens of a row; 0 = 16 */
+  const int32_t *len; /* [B], 0 .. x.len: tokens that exist; null = x.len */
+  const float *gain;  /* [x.dim]; null = 1 */
+  float eps;          /* 0 = 1e-6; ATTN_ZERO = 0 */
+} attn_global_rows_params;
+
+/* The global rows of blocks of tokens, sums with an RMS norm (T5's: no mean is subtracted, no bias):
+ *
+ *   z_g = sum of x_i over the tokens i < n of block g,   block of i = min(i / block, G_b - 1)
+ *   y_g = gain z_g / sqrt(mean over columns of z_g^2 + eps),   G_b = n / block (integers)
+ *
+ * n is len[b] or x.len. Tokens behind the last whole block join it, and where there is none there are no rows.
+ * Shapes: y [B,H,G,d], x [B,H,T,d], G = T / block; rows from G_b on are 0. Each head has a norm of its own; x and
+ *   gain of a model's width are H = 1. Projected by the matrices that make k and v of tokens, rows are side_k and
+ *   side_v of attn_long_t5.
+ * Aliasing: y shares memory with nothing. Memory: attn_global_rows_workspace bytes, 12 d and padding a worker.
+ * NaN: in the rows that read it; tokens from len[b] on are not read. Errors: as attn_sdpa; RANGE (block, len), VALUE
+ *   (eps, gain that is not finite). Determinism: sums and norm in double in the order of tokens, rounded once; the same
+ *   bits on every tier for any number of workers. Cost: one pass over x.
+ * Source: Guo et al. 2021, arXiv 2112.07916; which block takes the last tokens: the encoder's published code. */
+ATTN_DEF attn_status attn_global_rows(attn_tensor y, attn_tensor x,
+                                      const attn_global_rows_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_global_rows_workspace(attn_tensor y, attn_tensor x,
+                                           const attn_global_rows_params *params,
+                                           const attn_ctx *ctx);
+
+typedef struct attn_long_t5_params {
+  float scale;             /* 0 = 1, as T5; ATTN_ZERO = 0 */
+  int64_t radius;          /* tokens seen to each side; 0 = 127 */
+  int has_radius;          /* 1: radius holds, 0 included: itself only */
+  int64_t block;           /* tokens of a global row; 0 = 16 */
+  const float *table;      /* [buckets, H] bias by the bucket of j - i; null = 0 */
+  const float *side_table; /* [buckets, H] bias by the bucket of g - block of i; null = 0 */
+  int64_t buckets;         /* 0 = 32 */
+  int64_t max_distance;    /* 0 = 128 */
+  const int32_t *len;      /* [B], 0 .. T: tokens that exist; null = T */
+  attn_tensor lse;         /* out, optional: [B,H,T,1] */
+} attn_long_t5_params;
+
+/* Transient global attention (LongT5, TGlobal): a token sees its neighbours and every global row of its sequence, in
+ * one softmax:
+ *
+ *   x_ij = s q_i . k_j + table[bucket(j - i), h]                          |i - j| <= radius, i, j < n
+ *   x_ig = s q_i . side_k_g + side_table[bucket(g - block of i), h]       g < G_b
+ *   O_i  = sum of softmax weights times v_j and side_v_g
+ *
+ * n, G_b and the block of a token are those of attn_global_rows; bucket is attn_t5_bucket in both directions. A window
+ * of released code's blocks of b tokens is radius b - 1.
+ * Shapes: o, q [B,H,T,.], k, v [B,Hk,T,.], side_k, side_v [B,Hk,G,.], G = T / block, heads of each a divisor of H. Rows
+ *   from len[b] on are empty; keys and global rows beyond are not read.
+ * Local attention alone is attn_sdpa with window = attn_window_of(radius, radius), scale = 1 and t5 = {table, 0, 0, 1}.
+ * Memory: attn_long_t5_workspace bytes; attn_sdpa's, 4 (dv + 2) a row of o, the row in f32 if o is not, 8 T a head for
+ *   table, 8 G for side_table.
+ * Precision: each part as attn_sdpa's; they are joined by their LSE as floats, which costs 6e-8 |LSE| of a weight.
+ * Errors: as attn_sdpa; SHAPE (side_k.len), RANGE (radius, block, buckets, max_distance, len), VALUE (a table that
+ *   is not finite). Determinism: as attn_sdpa for calls of all rows of a sequence.
+ * Cost: T (2 radius + 1 + G) pairs a head. Source: Guo et al. 2021, arXiv 2112.07916. */
+ATTN_DEF attn_status attn_long_t5(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                  attn_tensor side_k, attn_tensor side_v,
+                                  const attn_long_t5_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_long_t5_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                       attn_tensor side_k, attn_tensor side_v,
+                                       const attn_long_t5_params *params, const attn_ctx *ctx);
+/* <<< attn/api/families/sparse/long_t5.h */
+/* >>> attn/api/families/sparse/ngram.h */
+/* api/families/sparse/ngram.h owns ProphetNet's n-gram attention: streams that predict tokens further ahead, each over
+ * the keys of the main stream and its own row's key. What sparse.h says of all its calls holds here too. */
+
+typedef struct attn_ngram_params {
+  float scale;  /* 0 = 1/sqrt(q.dim); ATTN_ZERO = 0 */
+  int together; /* 1: no stream lags behind the first, lag = 0 */
+  attn_tensor
+      relative; /* [B n,H,T,buckets] f32: what each bucket adds to a row's scores; absent = 0 */
+  int64_t max_distance; /* of the buckets; 0 = 128 */
+  const int32_t *len;   /* [B], 0 .. S: tokens that exist; null = S */
+  attn_tensor lse;      /* out, optional: [B n,H,T,1] */
+} attn_ngram_params;
+
+/* N-gram (multi-stream) attention: row i of stream g sees keys of the main stream and one of its own, in one softmax:
+ *
+ *   x_ij = s q_i . k_j + relative_i[bucket(p_i + 1 - j)]      j <= max(p_i - lag, 0),   lag = g
+ *   y_i  = s q_i . own_k_i + relative_i[0]                    p_i = i + S - T < len[b]
+ *   O_i  = sum of softmax weights times v_j and own_v_i
+ *
+ * bucket(t) is attn_t5_bucket(-t, 0, buckets, max_distance), the first half of the buckets for one distance each.
+ * relative is q's input times a matrix (attn_gemm), not multiplied by s; it and its distances are alike in all streams.
+ * Without own_k and own_v there is no y_i and the bucket is that of p_i - j: with n = 1 the main stream itself.
+ * Lag: as the code that published weights run on has it where whole sequences are computed: row i of all streams is
+ *   about one token, and stream g does not see the g keys before it; key 0 it always does. together = 1 is the paper's
+ *   rule, j <= p_i for all, where stream g at i is about g tokens further ahead, and what that code does where it
+ *   decodes with a cache. Which one a row of stream 0 has is the same.
+ * Shapes: o, q [B n,H,T,.], own_k, own_v [B n,Hk,T,.], k, v [B,Hk,S,.], heads of each a divisor of H, T <= S.
+ *   Streams of a sequence follow one another: stream g of sequence b is entry b n + g, n = q.batch / k.batch. With T
+ *   < S queries are the last of S tokens: a cache. Rows with p_i >= len[b] are empty; keys that no row sees reach
+ *   nothing.
+ * Memory: attn_ngram_workspace bytes; 8 a row of o, the row in f32 if o is not, 4 a distance below max_distance, 4 B.
+ * Precision: as attn_sdpa's; own keys join by the LSE as floats, which costs 6e-8 |LSE| of a weight.
+ * Errors: as attn_sdpa; NULL (own_k without own_v or the reverse), SHAPE (q.batch, k.len), RANGE (buckets,
+ *   max_distance, len). NaN: in the rows that read it; numbers of relative that belong to no key of the row are not
+ *   read by it.
+ * Determinism: as attn_sdpa, the rows of a call alike. Cost: the pairs of n causal attn_sdpa, and a merge of rows.
+ * Source: Qi et al. 2020, arXiv 2001.04063; lag and distances: the decoder's published code. */
+ATTN_DEF attn_status attn_ngram(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                attn_tensor own_k, attn_tensor own_v,
+                                const attn_ngram_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_ngram_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                     attn_tensor own_k, attn_tensor own_v,
+                                     const attn_ngram_params *params, const attn_ctx *ctx);
+/* <<< attn/api/families/sparse/ngram.h */
 #endif
 #if ATTN_HAS_CONTENT
 /* >>> attn/api/families/content/topk.h */
@@ -8246,16 +8696,16 @@ ATTN_DEF size_t attn_lsh_hash_workspace(int32_t *buckets, attn_tensor x,
  *   token. No sorted copies of x or v.
  * Empty: tokens that do not exist are zeros, LSE -inf. A token alone gets v_i. B = 0 and T = 0 do
  *   nothing.
- * Errors: those of attn_lsh_hash, STRIDE, INDEX (a negative bucket), RANGE (across without chunks, wrap without across; q_len);
- *   outputs untouched.
+ * Errors: those of attn_lsh_hash, STRIDE, INDEX (a negative bucket), RANGE (across without chunks, wrap without
+ *   across; q_len); outputs untouched.
  * NaN: in a token reaches exactly the rows that see it, infinite values too; a bucket made of it is some
  *   bucket.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers.
  * Precision: attn_sdpa's. A pair that several rounds find is computed in the first and skipped in the
  *   others, which is exact.
  * Cost: the hash; sorting, O(T) a round; attention over rounds T m (1 + before + after) pairs a head at
- *   most, and a comparison per pair and earlier round: that part is the square of rounds. Without chunks it is the sum of the squared sizes
- *   of buckets: quadratic when all tokens fall into one. That is the meaning of whole buckets.
+ *   most, and a comparison per pair and earlier round: that part is the square of rounds. Without chunks it is the
+ *   sum of the squared sizes of buckets: quadratic when all tokens fall into one. That is the meaning of whole buckets.
  * Causality: the mask is exact, but with chunks the ranks, so which earlier tokens are in reach, depend
  *   on later tokens, as in the paper. Without chunks outputs depend on earlier tokens alone.
  * The authors' program and ports of it: keys of unit length with s = 1 (scale = 1), across = 1 and
@@ -8282,9 +8732,144 @@ ATTN_DEF size_t attn_lsh_qk_workspace(attn_tensor o, attn_tensor q, attn_tensor 
                                       const int32_t *q_buckets, const int32_t *k_buckets,
                                       const attn_lsh_params *params, const attn_ctx *ctx);
 /* <<< attn/api/families/content/lsh.h */
+/* >>> attn/api/families/content/yoso.h */
+/* api/families/content/yoso.h owns attention by the chance that hashes meet (YOSO): its expectation, and samples of
+ * it. */
+
+/* {0} is the expectation of 9 planes, rows of any length, outputs of length 1.
+ * attention: the allowed set of attn_sdpa (causal, has_q_off, q_off, window, keep, kv_len, q_len, mask, mask_new,
+ *   schedule), one_order and, with unit, k_scales and v_scales; all else must be absent. attn_yoso_sample has of it
+ *   causal, has_q_off, q_off, kv_len and q_len. */
+typedef struct attn_yoso_params {
+  int64_t code_len; /* tau, planes of a hash: 1 .. 16; 0 = 9 */
+  int unit;         /* 1: rows of q and k have length 1 as they are (attn_yoso) */
+  int raw;          /* 1: O is the sum itself, else it is divided by its length */
+  attn_sdpa_params attention;
+  /* attn_yoso_sample */
+  int64_t draws; /* m, 1 .. 2^20; 0 = 64 */
+  attn_tensor
+      planes; /* f32 [1 or H, draws, dk, tau], column t is the normal of plane t; data null: drawn from seed */
+  uint64_t seed;
+} attn_yoso_params;
+
+/* Attention whose weight is the chance that query and key lie on the same side of tau random planes.
+ *
+ *   c_ij = q_i . k_j / (|q_i| |k_j|), cut to -1 .. 1      lengths below 1e-12 count as that
+ *   w_ij = (1 - acos(c_ij) / pi)^tau,   S_i = sum over the allowed keys j of w_ij v_j
+ *   O_i  = S_i / max(|S_i|, 1e-12), or S_i with raw
+ *
+ * Weights are not divided by their sum: with raw, what stands for a softmax's average grows with the keys.
+ * Shapes: q [B,H,Tq,dk], k [B,Hk,Tk,dk], v [B,Hv,Tk,dv], o [B,H,Tq,dv]; Hk and Hv divide H; storage types are
+ *   independent, strides any. Rows of 8 and 4 bits: k with unit, v always.
+ * Aliasing: as attn_sdpa. Memory: attn_yoso_workspace bytes, that of attn_sdpa in the order of many queries; without
+ *   unit rows of length 1 as well, 4 dk a row of q and k. Decoding should keep unit keys in its cache and say unit.
+ * Empty: a row without keys is 0. NaN: as attn_sdpa; a forbidden pair has weight 0 whatever is stored there.
+ * Precision: 1 - acos / pi of a float c is wrong by 2e-7 of itself, and tau times as much w. c is a float, of a
+ *   chain over dk: what it loses, e, is sqrt(2 e) / pi of the angle where c is near 1 (1.6e-4 for e = 1.2e-7) and e
+ *   / pi near 0.
+ * Errors: those of attn_sdpa; RANGE (code_len, fields of attention that must be absent), DTYPE (rows of 8 and 4 bits);
+ *   outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and batch composition. No bit of a
+ *   causal row depends on a later token. Cost: 2 (dk + dv) flops a pair; a square root and some ten operations in
+ *   place of the softmax's.
+ * The authors' layer adds a convolution of v along the sequence to O: attn_convolve_depthwise is one. It hashes with the
+ *   lengths taken off q and k, and its masked keys are kv_len or mask here.
+ * Source: Zeng et al. 2021, arXiv 2111.09714, sections 3 and 4. */
+ATTN_DEF attn_status attn_yoso(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                               const attn_yoso_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_yoso_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                    const attn_yoso_params *params, const attn_ctx *ctx);
+
+/* The same by sampling: the work of a key does not grow with the number of queries.
+ *
+ *   code_r(x) = sum_t 2^t [x . plane_rt > 0],  t < tau                    of the planes of draw r and the row's head
+ *   B_r[n]    = sum of v_j over the keys j that row i sees with code_r(k_j) = n
+ *   S_i       = (1 / m) sum_r B_r[code_r(q_i)],   O_i as above
+ *
+ * S is a mean of m independent estimates of the expectation, without bias for normal planes; its standard error falls
+ * as 1 / sqrt(m). Planes that are drawn have in row c, column t of (h, r) the number attn_random_normal(seed,
+ * ATTN_STREAM(r, h, 2), c tau + t), as float; all batch entries share them. Lengths of q and k change nothing, so
+ * unit is not looked at.
+ * Shapes: as attn_yoso, all f32, f16 or bf16. Memory: attn_yoso_sample_workspace bytes: 2 m a row of q and of a
+ *   query head's keys, 4 tau dk m a head (one head where planes has one), a worker 256 2^tau + 128 Tk + 256 Tq; 4 dv
+ *   a row more when o is not f32.
+ * Causal: keys join their buckets as rows come by, at the same cost.
+ * Empty: a row without keys is 0. NaN: in a row of q or k its products count as not above 0, so that its code is
+ *   some code; in v, infinite values too, it reaches the rows that read its bucket in some draw after it. Keys that
+ *   a row may not see never do.
+ * Precision: buckets and means are compensated sums: a few ulp of mean_r sum_j |v_j| whatever Tk and m. A product
+ *   within its own rounding of 0 may fall on either side.
+ * Errors: NULL, DTYPE, SHAPE, HEADS, STRIDE, RANGE (code_len, draws, lengths, fields of attention that must be
+ *   absent), OVERLAP, OVERFLOW, ALIGN, WORKSPACE, MEMORY, those of ctx; outputs untouched. B = 0, H = 0, Tq = 0 do
+ *   nothing.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers; the same planes on every tier. No
+ *   bit of a causal row depends on a later token.
+ * Cost: m tau dk flops twice a row of q and of a query head's keys, 4 m dv each for the sums, whatever Tq times Tk.
+ *   pairs of the report: 0.
+ * Source: as above; the authors' program has 32 draws of 9 planes by default, and others made by Hadamard products. */
+ATTN_DEF attn_status attn_yoso_sample(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const attn_yoso_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_yoso_sample_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                           attn_tensor v, const attn_yoso_params *params,
+                                           const attn_ctx *ctx);
+/* <<< attn/api/families/content/yoso.h */
+/* >>> attn/api/families/content/mra.h */
+/* api/families/content/mra.h owns attention at two resolutions (MRA-2): exact pairs where blocks of rows matter to
+ * each other, one score for a pair of blocks elsewhere. */
+
+typedef struct attn_mra_params {
+  int64_t block; /* B, rows of a block; 0 = 32 */
+  int64_t
+      exact; /* block pairs of a head whose scores are exact; 0 = 4 ceil(Tq / B). More than there are: all */
+  int has_exact; /* 1: exact holds, 0 included */
+  int sparse;    /* 1: the other pairs are left out (MRA-2-s) */
+  int by_score; /* 1: pairs are chosen by their own score, else by how far they are below the best of their row */
+  int64_t
+      first; /* pairs of the first so many blocks of queries or of keys are chosen before others */
+  int64_t diagonal; /* n > 0: and those whose numbers of blocks differ by n / 2 at most; 0 = none */
+  float scale;      /* s; 0 = 1/sqrt(dk), ATTN_ZERO = 0 */
+  const int32_t *kv_len; /* [B] or null: keys from here on do not exist */
+  const int32_t *q_len;  /* [B] or null: nor do rows */
+  attn_tensor lse;       /* out, optional: [B,H,Tq,1] f32, log of each row's denominator */
+} attn_mra_params;
+
+/* Attention over blocks X of B queries and Y of B keys, the last ones shorter, q_X, k_Y, v_Y the means of the rows that
+ * exist, n_Y the number of keys:
+ *
+ *   mu_XY = s q_X . k_Y
+ *   J     = the `exact` pairs of a head with the largest mu_XY - max_Y' mu_XY' (by_score: mu_XY), those of `first` and
+ *           `diagonal` before others; of equals the one that comes first, X before Y
+ *   O_i   = (sum over (X,Y) in J, j in Y, of exp(s q_i . k_j) v_j
+ *            + sum over the other Y of n_Y exp(mu_XY) v_Y) / Z_i,   i in X
+ *   Z_i   = the same without values;  LSE_i = log Z_i;  sparse: without the second sums
+ *
+ * One maximum a row serves both sums, so that any of them may be the larger. All pairs in J: attn_sdpa. B = 1: exact
+ * whatever J. Not causal: a mean and the choice see all rows.
+ * Shapes: q [B,H,Tq,dk], k [B,Hk,Tk,dk], v [B,Hv,Tk,dv], o [B,H,Tq,dv], f32, f16 or bf16, any strides; Hk and Hv
+ *   divide H. Tq, Tk < 2^31, the pairs of blocks of a head too.
+ * Aliasing: o and lse share memory with nothing. Memory: attn_mra_workspace bytes, with N = ceil(T / B) blocks: 4 N
+ *   (dk + dv) + 4 N^2 + 4 N (dv + 1) a head, and what attn_sdpa and attn_gemm want; a worker 16 N^2 for the choice,
+ *   and O(64 (dk + dv) + 16 N).
+ * Empty: rows that do not exist, and with sparse those without a chosen block that has keys: 0, LSE -inf.
+ * NaN: in a query reaches its row and, by the mean, its block's approximations; in a key or value every row that
+ *   reads it or its block's means. A pair whose mu is NaN is chosen last. Keys that do not exist are not read,
+ *   queries that do not reach nothing.
+ * Precision: sums over J as attn_sdpa's; means are summed in double, mu and the approximated sums are attn_sdpa's of
+ *   rounded means; both are joined by their LSE as floats, which costs 6e-8 |LSE|.
+ * Errors: NULL, DTYPE, SHAPE, HEADS, STRIDE, RANGE (block, exact, first, diagonal, lengths), VALUE (scale), OVERLAP,
+ *   OVERFLOW, ALIGN, WORKSPACE, MEMORY, those of ctx; outputs untouched. B = 0, H = 0, Tq = 0 do nothing.
+ * Determinism: the same bits and choices on avx2, avx512 and neon, for any number of workers and batch composition.
+ * Cost: 2 (dk + dv) flops for each pair of rows in J, 2 (2 dk + dv) for each pair of blocks, which ctx->report.pairs
+ *   counts once each. Blocks of 16, 32 and 64 rows fill the lanes of a tile best.
+ * Source: Zeng et al. 2022, arXiv 2207.10284; the row's best score, first and diagonal as in the authors' program. */
+ATTN_DEF attn_status attn_mra(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                              const attn_mra_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_mra_workspace(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                   const attn_mra_params *params, const attn_ctx *ctx);
+/* <<< attn/api/families/content/mra.h */
 /* >>> attn/api/families/content/routing.h */
-/* api/families/content/routing.h owns attention whose pairs are chosen by content through clusters or gates: the Routing
- * Transformer (D2), and mixtures of attention experts (D6). What chooses and what attends are calls of
+/* api/families/content/routing.h owns attention whose pairs are chosen by content through clusters or gates: the
+ * Routing Transformer (D2), and mixtures of attention experts (D6). What chooses and what attends are calls of
  * their own; one call chains both. */
 
 /* ---- clusters of queries and keys ------------------------------------------------------------------*/
@@ -8551,8 +9136,8 @@ ATTN_DEF size_t attn_gated_workspace(attn_tensor o, const attn_expert *experts, 
                                      const attn_mixture_params *params, const attn_ctx *ctx);
 /* <<< attn/api/families/content/routing.h */
 /* >>> attn/api/families/content/sinkhorn.h */
-/* api/families/content/sinkhorn.h owns attention over sorted blocks: blocks of keys are put into another order by a soft
- * permutation, and a block of queries reads the block that has come to its place.
+/* api/families/content/sinkhorn.h owns attention over sorted blocks: blocks of keys are put into another order by a
+ * soft permutation, and a block of queries reads the block that has come to its place.
  *
  *   x -> attn_sinkhorn_blocks -> attn_sinkhorn_logits -> attn_sinkhorn_balance -> P -> attn_sinkhorn
  *
@@ -8717,8 +9302,8 @@ ATTN_DEF size_t attn_sortcut_workspace(attn_tensor o, attn_tensor q, attn_tensor
                                        const attn_ctx *ctx);
 /* <<< attn/api/families/content/sinkhorn.h */
 /* >>> attn/api/families/content/sac.h */
-/* api/families/content/sac.h owns attention over edges that a network draws: an LSTM names them node by node, two nodes an
- * edge, and row s then sees the targets of its edges (sparse adaptive connection). Training is no part of
+/* api/families/content/sac.h owns attention over edges that a network draws: an LSTM names them node by node, two
+ * nodes an edge, and row s then sees the targets of its edges (sparse adaptive connection). Training is no part of
  * it.
  *
  *   e -> attn_sac_edges (attn_lstm_step, attn_pointer_logits, attn_choose) -> edges
@@ -9101,14 +9686,15 @@ typedef struct attn_linear_params {
  * Aliasing: o and state share no memory with each other and the inputs; inputs may overlap.
  * Memory: attn_linear_workspace bytes: w as f32, and a worker has 12 m dv + 512 dv + 256 dk + 768 m and
  *   18 KB (16 KB more with rates and with a running c, and of SOFTMAX and HYPERBOLIC), dv in whole 16s;
- *   without order each state head 8 m dv more. Where workers outnumber heads and keys are many each head has two more of
- *   these, and one for each 1024 keys (4096 without order): the only part that grows with T.
+ *   without order each state head 8 m dv more. Where workers outnumber heads and keys are many each head has two
+ *   more of these, and one for each 1024 keys (4096 without order): the only part that grows with T.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _HEADS, _STRIDE, _ALIGN, _OVERLAP, _OVERFLOW, _WORKSPACE,
  *   _MEMORY, those of ctx and of the map; _RANGE for rule, causal, den, chunk, q_off, kv_len, q_len, a rate with
  *   ATTN_LINEAR_SUM, and a gate over random features that is not causal; _VALUE for eps, out_scale or a
  *   rate (arrays of b_t are not searched for NaN), for ATTN_LINEAR_DEN_NONE with a map whose features
  *   carry a factor of their own (SOFTMAX, HYPERBOLIC, RFA with keep_norm, without a norm), and for a
- *   state made for another rule, map, seed or draw. A state that waits for a last key (ATTN_STAB_GLOBAL with eps) is none.
+ *   state made for another rule, map, seed or draw. A state that waits for a last key (ATTN_STAB_GLOBAL with eps) is
+ *   none.
  * Empty: rows that see no key (i + q_off < 0; no keys and no state), rows beyond q_len, and rows whose
  *   denominator is 0 (or subnormal) are 0.
  * NaN and infinity reach the rows that see them, and no row before; a state keeps them, infinity as itself
@@ -9186,8 +9772,8 @@ typedef enum attn_recurrent_form {
 typedef struct attn_recurrent_params {
   attn_recurrent_rule rule;
   float scale; /* s: 0 = dk^-1/2; of LIGHTNING, MAMBA2, RWKV6, RWKV7 1; ATTN_ZERO = 0 */
-  /* [1 or B, Hx, 1 or T, 1 or dk]: a head's, a token's, a channel's. Optional but for HGRN2, whose dim is dk, and MLSTM;
-   * absent for DELTA and MAMBA2 */
+  /* [1 or B, Hx, 1 or T, 1 or dk]: a head's, a token's, a channel's. Optional but for HGRN2, whose dim is dk, and
+   * MLSTM; absent for DELTA and MAMBA2 */
   attn_tensor decay;
   attn_recurrent_form form;
   attn_tensor a, b;  /* [1 or B, Hx, T, dk]: DPLR both or none, RWKV7 both */
@@ -9210,6 +9796,9 @@ typedef struct attn_recurrent_params {
   int64_t sequences;              /* N */
   const uint8_t *reset; /* [B, T], optional: not 0 = the state is cleared before that token */
   int64_t chunk;        /* tokens that join the state at once: 1 .. 64, 0 = 64 */
+  attn_tensor
+      lambda; /* log-linear: [1 or B, Hx, T, L], weights of the levels of the past (below) */
+  const int64_t *position; /* [B or N], with lambda: tokens before the call; null = 0 */
 } attn_recurrent_params;
 
 /* Attention over a state that fades and corrects itself: token after token the state of a head goes on by `rule`, and
@@ -9225,27 +9814,47 @@ typedef struct attn_recurrent_params {
  *   o   = s q^T S / (max(|s q . n|, exp(-m_t)) + eps), with exp(0) where m_t is -inf
  *
  * A decay whose logs are -inf in all channels of a token is a reset there (but for a and b, whose b (a^T S) survives,
- * and RWKV6, which reads the state before it): nothing before it, NaN included, reaches that token or a later one. The
- * caller's are: SiLU of LIGHTNING, log w = -exp(x) of RWKV6 and -exp(-0.5) sigmoid(x) of RWKV7, unit keys of the
- * delta rules (l2norm_qk, or not).
+ * and RWKV6, whose token reads the state before it fades): nothing before it, NaN and MLSTM's m included, reaches
+ * that token (of RWKV6 the next one) or a later one. The caller's are: SiLU of LIGHTNING, log w = -exp(x) of RWKV6
+ * and -exp(-0.5) sigmoid(x) of RWKV7, unit keys of the delta rules (l2norm_qk, or not).
+ *
+ * lambda makes it log-linear: token j of a sequence, counted from 0, is at token t in the level that counts the bits of
+ * t ^ j, so level 0 is t itself and level l > 0 holds 2^(l-1) tokens or none. Each level is a state S^l that goes on by
+ * the rule, the newest token alone is written to level 0, and
+ *
+ *   o[b,h,t] = s sum_l lambda[b,h,t,l] q_t^T S_t^l       s = 1 unless given, whatever the rule
+ *
+ * All lambda = 1 is the plain rule. L is at least floor(log2(t)) + 2 of the last token t (1 of t = 0); the states
+ * are [B or N, H, L dk, dv], level after level ([.., L dv, dk] transposed), as the last token left them, and
+ * `position` says how many tokens of a sequence they stand for; it must be there with an initial state, which is not
+ * read where it is 0 (but for a sequence without tokens, whose state passes through). Levels without tokens are not
+ * read; behind the call they are 0 (in place: as they were, where they had none before). A reset, or a decay of
+ * nothing, clears all levels, and positions go on. Rules that have it: all but RWKV6, which reads the state before
+ * its token, and MLSTM, whose output is a quotient.
  *
  * Aliasing: o and the final arrays share no memory with each other and the inputs, but that final_state (and _n, _m)
  *   may be initial_state, with the same strides.
- * Memory: attn_recurrent_workspace bytes: a worker has at most 12 dk dv + 2400 dk + 800 dv + 90 KB, whatever T.
+ * Memory: attn_recurrent_workspace bytes: a worker has at most 8 dk dv + 2600 dk + 800 dv + 70 KB, whatever T; with
+ *   lambda (8 L + 4) dk dv + 256 dv + 50 KB more; dv stands for itself rounded up to a multiple of 16.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _HEADS, _STRIDE, _ALIGN, _OVERLAP, _OVERFLOW, _WORKSPACE, _MEMORY, those of
- *   ctx; _RANGE for rule, form, chunk, layer, len, cu_seqlens, and what another rule has no use for; _VALUE for w outside
- *   0 .. 1, log w above 0 or NaN, scale, eps, dt_min, dt_max. Outputs are untouched then.
+ *   ctx; _RANGE for rule, form, chunk, layer, len, cu_seqlens, position, and what another rule has no use for;
+ *   _VALUE for w outside 0 .. 1, log w above 0 or NaN, scale, eps, dt_min, dt_max. Outputs are untouched then.
  * Empty: T = 0, or a sequence without tokens, writes no row and leaves the initial state as the final one. Rows beyond
  *   len are 0. A zero key, beta = 0 and w = 0 make no NaN.
  * NaN and infinity reach the rows that read them, and no row before; states keep NaN as the one default NaN.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and any batch; chunk and how a
- *   stream is cut into calls change the rounding. No bit of a row depends on a later token of the call, as long as T
- *   stays above 4.
+ *   stream is cut into calls change the rounding. No bit of a row depends on a later token of the call, as long as
+ *   its sequence stays longer than 4.
  * Error: within 1e-5 of the row's size at T = 4096 for contractive transitions (beta k . k <= 2), the same from one
- *   token a call as from chunks to 2e-5. Within a call sums carry what rounding takes; a state between calls is one f32.
- *   Decays meet as products, never as quotients: e^-80 in a chunk is as exact as 1.
+ *   token a call as from chunks to 2e-5. Within a call sums carry what rounding takes; a state between calls is one
+ *   f32.
+ *   Decays meet as products, never as quotients: e^-80 in a chunk is as exact as 1. What is subnormal counts as 0
+ *   (x86-64, 64-bit ARM), inputs included.
  * Cost: 2 T (2 dk dv + C (dk + dv)) flops a head with C = 64, delta rules and DPLR about twice, and with decays by
- *   channel 26 dk more for each token and reader; up to 4 tokens a call are done one by one: S is read and written once. */
+ *   channel 26 dk more for each token and reader; up to 4 tokens a call are done one by one: S is read and written
+ *   once. With lambda 2 dk dv more for each token and level that holds tokens before its chunk, of which log2(T /
+ *   64) / 2 are there on average, delta rules and DPLR three times that: T log T in all; all calls are chunks.
+ * Source of lambda: Guo et al. 2025, arXiv 2506.04761. */
 ATTN_DEF attn_status attn_recurrent(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                     const attn_recurrent_params *params, attn_ctx *ctx);
 
@@ -9254,14 +9863,15 @@ ATTN_DEF size_t attn_recurrent_workspace(attn_tensor o, attn_tensor q, attn_tens
                                          const attn_recurrent_params *params, const attn_ctx *ctx);
 /* <<< attn/api/families/linear/recurrent.h */
 /* >>> attn/api/families/linear/recurrent_parts.h */
-/* api/families/linear/recurrent_parts.h owns what stands around a decaying state in a layer: logs of decays, a short causal
- * convolution before it, a gated norm behind it.
+/* api/families/linear/recurrent_parts.h owns what stands around a decaying state in a layer: logs of decays, a short
+ * causal convolution before it, a gated norm behind it.
  *
- * Rules the calls share. Tensors are [B,H,T,n], each f32, f16 or bf16 by itself and of any strides. Empty: B, H or
- * T = 0 writes no row; n is at least 1. Memory: attn_<name>_workspace bytes, a few rows a worker. Errors: NULL, DTYPE,
- * SHAPE, STRIDE, RANGE, VALUE, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched. NaN stays
- * in its row, or its group of rows, and is stored as the one default NaN. Determinism: the same bits on avx2, avx512 and
- * neon and for any number of workers; a row's bits depend on nothing but what it is made of. */
+ * Rules the calls share. Tensors are [B,H,T,n], each f32, f16 or bf16 by itself and of any strides. Empty: B, H or T
+ * = 0 writes no row; n is at least 1. Memory: attn_<name>_workspace bytes, a few rows a worker. Errors: NULL, DTYPE,
+ * SHAPE, STRIDE, RANGE, VALUE, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched. A NaN
+ * reaches what is made of it, and no other bit: of a convolution the K rows of its column that read it, of a norm its
+ * row or group of rows, of a log its number. It is stored as the one default NaN. Determinism: the same bits on avx2,
+ * avx512 and neon and for any number of workers; a row's bits depend on nothing but what it is made of. */
 
 typedef struct attn_log_decay_params {
   const float *a_log;   /* [H], of channels [H, n]; null = 0 */
@@ -9295,9 +9905,9 @@ typedef struct attn_short_convolve_params {
  *   y_t = act(sum_{r < K} w[r] x_{t - K + 1 + r} + bias),  rows before the first from initial
  *
  * y, x [B,H,T,n], w [1, 1 or H, K, n], K = w.len of 1 to 64; final_rows become the last K - 1 rows of initial and x
- * together. Row by row, in any pieces and in one call are the same bits (where initial holds x's type or f32). Rows
- * beyond len are 0. y shares no memory with the inputs, final_rows none but with initial. Error: 2^-23 K of the
- * sum of sizes, then the activation's of attn_gemm. Cost: 2 K flops an element. Source: Dao, Gu 2024, arXiv
+ * together, NaN among them. Row by row, in any pieces and in one call are the same bits (where initial holds x's type
+ * or f32). Rows beyond len are 0. y shares no memory with the inputs, final_rows none but with initial. Error: 2^-23 K
+ * of the sum of sizes, then the activation's of attn_gemm. Cost: 2 K flops an element. Source: Dao, Gu 2024, arXiv
  * 2405.21060; Yang et al. 2024, arXiv 2412.06464. */
 ATTN_DEF attn_status attn_short_convolve(attn_tensor y, attn_tensor x, attn_tensor w,
                                          const attn_short_convolve_params *params, attn_ctx *ctx);
@@ -9320,14 +9930,62 @@ typedef struct attn_gated_norm_params {
 } attn_gated_norm_params;
 
 /* A norm with a gate behind a state: rms(u) = u / sqrt(mean u^2 + eps) over the n columns of a row, or of BEFORE over
- * those of H / groups heads of a token together. y, x, z [B,H,T,n]; y may be x or z. A row of zeros gives zeros. Error:
- * 4e-6 |y|. Cost: each number is read and written once. params null: SILU. */
+ * those of H / groups heads of a token together. y, x, z [B,H,T,n]; y may be x or z. A row of zeros gives zeros. A
+ * NaN of z is one of y, of BEFORE all of its group. Error: 4e-6 |y|. Cost: each number is read and written once.
+ * params null: SILU. */
 ATTN_DEF attn_status attn_gated_norm(attn_tensor y, attn_tensor x, attn_tensor z,
                                      const attn_gated_norm_params *params, attn_ctx *ctx);
 ATTN_DEF size_t attn_gated_norm_workspace(attn_tensor y, attn_tensor x, attn_tensor z,
                                           const attn_gated_norm_params *params,
                                           const attn_ctx *ctx);
 /* <<< attn/api/families/linear/recurrent_parts.h */
+/* >>> attn/api/families/linear/damped_ema.h */
+/* api/families/linear/damped_ema.h owns moving averages of channels. */
+
+/* What a direction has, each [D,N]: what is taken and how much of it fades, in 0 .. 1; weights in and out. */
+typedef struct attn_damped_ema_set {
+  const float *alpha, *delta, *beta, *eta;
+} attn_damped_ema_set;
+
+typedef struct attn_damped_ema_params {
+  int64_t dims; /* N, at least 1 */
+  attn_damped_ema_set forward;
+  attn_damped_ema_set backward; /* all null: none */
+  const float *omega;           /* [D], what y has of x itself; null = 0 */
+  float scale;                  /* 0 = 1 / sqrt(N); ATTN_ZERO = 0 */
+  /* [B,1,D,N] f32, optional: h before the first token and behind the last, absent = 0, not kept. They may be one. Of
+   * dim 2 N: then behind N of a channel lies what rounding left of them. Not with backward */
+  attn_tensor initial_state, final_state;
+  const int32_t *len; /* [B], optional: tokens that exist */
+} attn_damped_ema_params;
+
+/* The multi-dimensional damped moving average (EMA) of Mega, by channel d with N states of its own:
+ *
+ *   h_t,n = alpha_n beta_n x_t + (1 - alpha_n delta_n) h_t-1,n
+ *   y_t   = scale sum_n eta_n h_t,n + omega x_t,   h = initial_state (0) before the first
+ *
+ * backward: plus the same sum with its own numbers from the last token to the first, omega once. alpha and delta are
+ * numbers as they are: sigmoids of what is learned are the caller's.
+ *
+ * Shapes: y, x [B,1,T,D], each f32, f16 or bf16 by itself and of any strides. Rows beyond len are 0 and change no
+ * state; without tokens final_state is initial_state. Empty: B or T = 0 writes no row. params must be there.
+ * Aliasing: y may be x; final_state may be initial_state; outputs share no other memory.
+ * Memory: attn_damped_ema_workspace bytes, a worker 16 KB + 1.5 N KB, with backward 8 KB + 256 T bytes + 1.5 N KB.
+ * Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE, VALUE (alpha or delta not in 0 .. 1, scale not finite), OVERLAP, OVERFLOW,
+ *   WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
+ * NaN: what is not finite in x_t, or grows beyond a float, leaves no finite number in rows from t on of its channel
+ *   and in its states, and reaches no other row or channel; with backward all rows of the channel.
+ * Error: (N + 8) 2^-24 of the sum of the sizes of the terms of a row, whatever T is.
+ * Determinism: the same bits on avx2, avx512 and neon and for any number of workers. In pieces and in one call are the
+ *   same bits if states are of dim 2 N; of dim N what a piece rounds off, 2^-24 h, is lost.
+ * Cost: 14 N flops an element and direction; workers share the batch and runs of 64 channels.
+ * Source: Ma et al. 2022, arXiv 2209.10655. */
+ATTN_DEF attn_status attn_damped_ema(attn_tensor y, attn_tensor x,
+                                     const attn_damped_ema_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_damped_ema_workspace(attn_tensor y, attn_tensor x,
+                                          const attn_damped_ema_params *params,
+                                          const attn_ctx *ctx);
+/* <<< attn/api/families/linear/damped_ema.h */
 #endif
 #if ATTN_HAS_COMPRESSION
 /* >>> attn/api/families/compression/clustered.h */
@@ -9444,14 +10102,16 @@ ATTN_DEF int64_t attn_probsparse_samples(int64_t keys, const attn_probsparse_par
  *
  *   M_i = max_t q_i . k_x(i,t) - (sum_t q_i . k_x(i,t)) / Tk        (by_samples: / U)
  *
- * params->samples says them, for items that all have Tk keys. Else, U >= Tk: each key once; U < Tk: with replacement, the same keys for all heads and for all items of as
- * many keys. Unscaled, whatever params->scale; causal does not matter: M looks at all keys.
+ * params->samples says them, for items that all have Tk keys. Else, U >= Tk: each key once; U < Tk: with
+ * replacement, the same keys for all heads and for all items of as many keys. Unscaled, whatever params->scale;
+ * causal does not matter: M looks at all keys.
  * Shapes: m [B,H,Tq,1] f32, q [B,H,Tq,dk], k [B,Hk,Tk,dk], Hk divides H; any storage types and strides.
  *   Cut rows and items without keys: 0. Tq, Tk < 2^31.
  * Aliasing: m shares memory with nothing. Memory: attn_probsparse_measure_workspace bytes, 4 U + 4 dk
  *   and a little per worker.
  * Errors: NULL, DTYPE, SHAPE (factor < 0, rows < 0), HEADS, STRIDE, RANGE (lengths, q_off; samples with
- *   kv_len), INDEX (a sample that is no key), VALUE, OVERLAP, OVERFLOW, ALIGN, WORKSPACE, MEMORY and those of ctx; m untouched.
+ *   kv_len), INDEX (a sample that is no key), VALUE, OVERLAP, OVERFLOW, ALIGN, WORKSPACE, MEMORY and those of ctx; m
+ *   untouched.
  * NaN: in a query or a sampled key makes M unspecified there; elsewhere it does nothing.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers.
  * Cost: 2 Tq U dk flops a head, on key rows read from anywhere. Source: Zhou et al. 2020, arXiv
@@ -9620,7 +10280,8 @@ typedef struct attn_linformer_params {
  * There is no causal form: each k'_m holds all keys. Sharing is said by views: between heads by one head
  *   of e and f, between keys and values by f absent, between layers by the same array. r may exceed Tk.
  * Memory: attn_linformer_workspace bytes: k' and v' as f32, 4 B r (Hk dk + Hv dv), and what attn_sdpa
- *   wants; MATRIX reads e, k and v in place, or 128 columns of e and 100 rows of k and v at once where they are not f32.
+ *   wants; MATRIX reads e, k and v in place, or 128 columns of e and 100 rows of k and v at once where they are not
+ *   f32.
  * Errors: NULL: e, w_k or w_v of the kind in use; SHAPE: e or f with fewer columns than Tk, or of
  *   different r, w_k not of w dk rows, w_v of another w; RANGE: kind, rank < 0.
  * Cost: 2 r (Tk + Tq)(dk + dv) flops, pooling Tk (dk + dv), convolution 2 Tk (dk^2 + dv^2).
@@ -10260,8 +10921,8 @@ ATTN_DEF size_t attn_camtl_workspace(attn_tensor o, attn_tensor q, attn_tensor k
  * Shapes: o, q, k, v as in attn_sdpa; previous and scores [B, H, Tq, Tk], f32, f16 or bf16, any
  *   strides. The softmax goes on from the f32 scores, whatever they are stored as.
  * params.attention: as in attn_sdpa, lse and map included; ragged, q_offs, align_lengths, schedule
- *   and span must be absent, and a bias with ATTN_SOFTCAP_BIASED. With scores or a convolution the terms apply to every pair: a table by distance must
- *   reach that far.
+ *   and span must be absent, and a bias with ATTN_SOFTCAP_BIASED. With scores or a convolution the terms apply to
+ *   every pair: a table by distance must reach that far.
  *   modify may see a pair more than once.
  * Aliasing: outputs share memory with nothing, except that scores may be previous itself where it
  *   says so.
@@ -10397,8 +11058,8 @@ typedef struct attn_lazyformer_params {
  *   o[l] = softmax(scores of q[l / r], k[l / r]) v[l]
  *
  * Neighbouring layers of a period whose values have the same number of heads are one pass over
- *   concatenated values (without relative.values): no map exists. o, v: arrays of `layers` tensors; q, k: of ceil(layers /
- *   r). All maps have the same B, H, Tq; Tk, dk, dv and Hv may differ. Where values come one after
+ *   concatenated values (without relative.values): no map exists. o, v: arrays of `layers` tensors; q, k: of
+ *   ceil(layers / r). All maps have the same B, H, Tq; Tk, dk, dv and Hv may differ. Where values come one after
  *   another, take attn_sdpa's map and attn_map_apply.
  * Aliasing: no o shares memory with anything. Memory: attn_lazyformer_workspace bytes: what
  *   attn_sdpa wants, and values and outputs of a period in f32, B (Hv Tk + H Tq) times their dv, if
@@ -10549,8 +11210,8 @@ ATTN_DEF int64_t attn_span_reach(float z, float ramp, int64_t shift, int64_t max
 typedef struct attn_talking_params {
   attn_tensor w_l; /* [1,1,hk,H]: P_l, mixes scores before the softmax */
   attn_tensor w_w; /* [1,1,H,hv]: P_w, mixes weights after it */
-  /* Of the H softmax heads: scale, causal, q_off, windows, lengths, mask, bias, alibi, toeplitz, t5,
-   * parabola, gaussian and lse [B,H,Tq,1]; arrays a head are [H]. The rest must be absent. */
+  /* Of the H softmax heads: scale, causal, q_off, windows, lengths, mask, mask_new, bias, alibi,
+   * toeplitz, t5, parabola, gaussian and lse [B,H,Tq,1]; arrays a head are [H]. The rest must be absent. */
   attn_sdpa_params attention;
   int w_transposed; /* 1: w_l is [1,1,H,hk] and w_w [1,1,hv,H], as in PyTorch checkpoints */
 } attn_talking_params;
@@ -10807,8 +11468,8 @@ ATTN_DEF size_t attn_capsules_em_workspace(attn_tensor y, attn_tensor x,
 #endif
 #if ATTN_HAS_MEMORY
 /* >>> attn/api/families/memory/segment.h */
-/* api/families/memory/segment.h owns memories of earlier segments: the hidden states that a layer keeps (Transformer-XL,
- * J1), the compressed ones behind them (Compressive Transformer, J2), and the layer that reads both.
+/* api/families/memory/segment.h owns memories of earlier segments: the hidden states that a layer keeps
+ * (Transformer-XL, J1), the compressed ones behind them (Compressive Transformer, J2), and the layer that reads both.
  *
  * Rules they share. Rows are [B,1,n,dm], in f32, f16 or bf16, each tensor by itself; memories are
  * oldest first. Memory of a call: attn_<name>_workspace bytes. Aliasing: outputs share memory with
@@ -10912,8 +11573,9 @@ typedef struct attn_segment_layer_params {
  * Memory: q, k, v and r of the call in f32, attn_segment's, and the weights as attn_gemm lays them
  *   out.
  * Cost: attn_segment's, 2 (M+L) dm (dk + dv) kv_heads + 2 L dm H (dk + dv) for the projections and 2
- *   min(M+L, window) dm H dk for r, bidirectional L rows more. A caller who projects each row once (attn_segment_project) and keeps
- *   k and v, in an attn_cache say, has the same results without projecting the memory again.
+ *   min(M+L, window) dm H dk for r, bidirectional L rows more. A caller who projects each row once
+ *   (attn_segment_project) and keeps k and v, in an attn_cache say, has the same results without projecting the
+ *   memory again.
  * Source: Dai et al. 2019, arXiv 1901.02860; Rae et al. 2019, arXiv 1911.05507. */
 ATTN_DEF attn_status attn_segment_layer(attn_tensor o, attn_tensor h,
                                         const attn_segment_layer_params *params, attn_ctx *ctx);
@@ -10946,8 +11608,8 @@ ATTN_DEF size_t attn_segment_output_workspace(attn_tensor o, attn_tensor x, attn
  *
  * Shapes: usage [B,1,1,n] f32, of the last n <= Tk keys; q [B,H,Tq,dk], k [B,Hk,Tk,dk].
  * params: those of the attn_sdpa call, with lse, which it has written and this call reads. schedule,
- *   span, map, ragged, q_offs, align_lengths and keep must be absent (RANGE). No queries: usage is 0. A NaN in lse may make any
- *   usage of its batch entry NaN.
+ *   span, map, ragged, q_offs, align_lengths and keep must be absent (RANGE). No queries: usage is 0. A NaN in lse
+ *   may make any usage of its batch entry NaN.
  * Memory: O(tile (dk + keys of a block)) per worker; no Tq x Tk array. Cost: 2 dk flops a pair once
  *   more, and an exponential. Source: Rae et al. 2019, arXiv 1911.05507. */
 ATTN_DEF attn_status attn_usage(attn_tensor usage, attn_tensor q, attn_tensor k,
@@ -11354,7 +12016,8 @@ ATTN_DEF size_t attn_gtrxl_workspace(attn_tensor o, attn_tensor h, const attn_gt
                                      const attn_ctx *ctx);
 /* <<< attn/api/families/memory/gtrxl.h */
 /* >>> attn/api/families/memory/infini.h */
-/* api/families/memory/infini.h owns attention to a segment and to a compressive memory of all segments before it (M5). */
+/* api/families/memory/infini.h owns attention to a segment and to a compressive memory of all segments before it
+ * (M5). */
 
 typedef struct attn_infini_params {
   int64_t segment;   /* L, at least 1 */
@@ -11367,30 +12030,38 @@ typedef struct attn_infini_params {
   attn_tensor k_plain; /* of q and k, which positions have rotated */
   attn_tensor
       memory; /* in and out, optional: f32 [B,Hkv,dk,dv], M of the segments before; zeros at first */
-  attn_tensor z; /* the same: f32 [B,Hkv,1,dk]; both or none */
+  attn_tensor z;      /* the same: f32 [B,Hkv,1,dk]; both or none */
+  const int32_t *len; /* [B], 0..Tk: tokens that exist; null = Tk */
 } attn_infini_params;
 
-/* Infini-attention: causal softmax within segments of L tokens, and a linear memory of those before. With phi(x) = elu(x)
- * + 1, M and z as the segments before have left them, and row i in its segment:
+/* Infini-attention: causal softmax within segments of L tokens, and a linear memory of those before. With phi(x) =
+ * elu(x) + 1, M and z as the segments before have left them, and row i in its segment:
  *
  *   A_i = phi(q_i) M / (phi(q_i) . z),  0 where that divides by 0
  *   o_i = sigmoid(beta_h) A_i + (1 - sigmoid(beta_h)) attn_sdpa of q_i over the segment's keys up to its own
- *   afterwards  M += phi(K)^T V,  delta: M += phi(K)^T (V - phi(K) M / (phi(K) . z)) with the old M and z;  z += sum phi(k)
+ *   afterwards  M += phi(K)^T V,  delta: M += phi(K)^T (V - phi(K) M / (phi(K) . z)) with the old M and z;  z += sum
+ *   phi(k)
  *
  * Shapes: q [B,H,Tq,dk], k [B,Hkv,Tk,dk], v [B,Hkv,Tk,dv], o [B,H,Tq,dv], Hkv divides H; storage types are free. Key 0
  *   begins a segment; the queries are the last Tq <= Tk of the tokens.
- * Streams: with memory and z a call goes on from the segments before, and leaves them with its own. Calls of whole segments
- *   are one call. A token at a time: k and v of its segment so far, Tq = 1, open = 1, until the segment is whole.
+ * Lengths: rows of tokens from len[b] on are 0, their keys and values are not read, and the last segment of an entry
+ *   ends there: a padded batch has the bits of its entries cut off.
+ * Streams: with memory and z a call goes on from the segments before, and leaves them with its own. Calls of whole
+ *   segments are one call. A token at a time: k and v of its segment so far, Tq = 1, open = 1, until the segment is
+ *   whole.
  * Aliasing: o, memory and z share memory with nothing; inputs may overlap.
- * Memory: attn_infini_workspace bytes: 24 dk dv and 512 (dk + dv) a worker, attn_sdpa's of a segment, o in f32 if it is of
- *   another type.
- * Empty: B = 0 or H = 0, Tk = 0: nothing is done; Tq = 0: the memory alone. Denominators below 2^-126 count as 0.
- * NaN: in a key or value reaches the rows of its segment that see it, and the rows of all later segments; M and z keep it as
- *   the one default NaN. A head with beta = -INFINITY reads no memory: its rows are attn_sdpa's, bit for bit.
- * Errors: those of attn_sdpa; RANGE: segment < 1; SHAPE: Tq > Tk; NULL: memory without z, q_plain without k_plain; VALUE: NaN
- *   in beta. Outputs and memory untouched.
+ * Memory: attn_infini_workspace bytes (it reads len): 24 dk dv and 512 (dk + dv) a worker, attn_sdpa's of a segment, o
+ *   in f32 if it is of another type.
+ * Empty: B = 0 or H = 0, Tk = 0: nothing is done; Tq = 0: the memory alone; len[b] = 0: the memory of b stays.
+ *   Denominators below 2^-126 count as 0.
+ * NaN: in a key or value reaches the rows of its segment that see it, and the rows of all later segments; M and z
+ *   keep it as the one default NaN. A head with beta = -INFINITY reads no memory: its rows are attn_sdpa's, bit for
+ *   bit.
+ * Errors: those of attn_sdpa; RANGE: segment < 1, len; SHAPE: Tq > Tk; NULL: memory without z, q_plain without k_plain;
+ *   VALUE: NaN in beta. Outputs and memory untouched.
  * Determinism: the same bits on avx2, avx512 and neon and for any number of workers. No later token reaches a row.
- * Error: sums of M and z are made of 256 keys and joined with what the joining loses beside them, for the length of a call.
+ * Error: sums of M and z are made of 256 keys and joined with what the joining loses beside them, for the length of
+ *   a call.
  * Cost: 4 (dk dv) flops a token and head, delta 2 dk dv a key more, and attn_sdpa of T / L segments.
  * Source: Munkhdalai et al. 2024, arXiv 2404.07143. */
 ATTN_DEF attn_status attn_infini(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -11420,7 +12091,8 @@ ATTN_DEF size_t attn_infini_workspace(attn_tensor o, attn_tensor q, attn_tensor 
  * Memory: the weights as attn_gemm lays them out, hidden (twice with w_3) and output rows of a run in f32.
  * Cost: 2 B T (din dff + dff dout) flops, with w_3 2 B T din dff more. Errors also: RANGE: chunks < 0; NULL: b_2 or b_3
  *   without its matrix.
- * Source: Vaswani et al. 2017, arXiv 1706.03762; gated: Shazeer 2020, arXiv 2002.05202; in runs: Kitaev et al. 2020, arXiv 2001.04451. */
+ * Source: Vaswani et al. 2017, arXiv 1706.03762; gated: Shazeer 2020, arXiv 2002.05202; in runs: Kitaev et al. 2020,
+ *   arXiv 2001.04451. */
 ATTN_DEF attn_status attn_feed_forward_rows(attn_tensor y, attn_tensor x,
                                             const attn_feed_forward *ff, int64_t chunks,
                                             attn_ctx *ctx);
@@ -11479,8 +12151,8 @@ ATTN_DEF size_t attn_decoder_start_workspace(const attn_decoder_cache *cache, at
  * Shapes: x, y [B,1,n,dm]; len + n <= room (FULL). All entries of the batch have len tokens.
  * params: as attn_decoder for T = len + n; without x_len, self.attention.kv_len, .q_len, .has_q_off and
  *   .schedule (RANGE). A mask or bias has len + n keys. With self.rope keys are
- *   stored rotated; its positions, if given, are those of all len + n tokens. cross.rope must be absent (RANGE), here and
- *   in attn_decoder and attn_decoder_start.
+ *   stored rotated; its positions, if given, are those of all len + n tokens. cross.rope may norm, but rotate no
+ *   column (RANGE), here and in attn_decoder and attn_decoder_start, which stores normed keys.
  * Bits: rows of y are those of attn_decoder on all tokens with self.attention.one_order = 1 (and cross's), a
  *   cache of f32 and e_len the same; otherwise they differ in rounding.
  * Aliasing: y may be x; the cache shares memory with nothing. On an error neither it nor y is touched.
@@ -11815,8 +12487,8 @@ ATTN_DEF size_t attn_calm_calibrate_workspace(float *best, int64_t *accepted, at
                                               const attn_ctx *ctx);
 /* <<< attn/api/families/depth/exits.h */
 /* >>> attn/api/families/depth/universal.h */
-/* api/families/depth/universal.h owns stacks whose depth is no constant: one block applied again and again, with halting
- * by token (Universal Transformer, K1), and a stack of decoder blocks that tokens may leave early,
+/* api/families/depth/universal.h owns stacks whose depth is no constant: one block applied again and again, with
+ * halting by token (Universal Transformer, K1), and a stack of decoder blocks that tokens may leave early,
  * with the memory of its steps (K2).
  *
  * Rules they share: those of api/families/blocks/coder.h. */
@@ -12020,7 +12692,8 @@ ATTN_DEF size_t attn_fnet_workspace(attn_tensor y, attn_tensor x, const attn_fne
  * (L3).
  *
  * Rules they share. x and o are [B,1,T,dm], f32, f16 or bf16, each tensor by itself and of any strides;
- * weights are [1,1,in,out], with w_transposed [1,1,out,in], biases [1,1,1,out] and optional, absent = 0. Aliasing: o may be x (the same
+ * weights are [1,1,in,out], with w_transposed [1,1,out,in], biases [1,1,1,out] and optional, absent = 0. Aliasing: o
+ * may be x (the same
  * view: in place), else it shares memory with nothing. Memory: attn_<name>_workspace bytes, f32, for
  * entries of the batch that have 2048 rows together, or for one; rows lie apart by up to 47 numbers more
  * than a call says, each kind of them. Errors: NULL, DTYPE, SHAPE, HEADS, STRIDE,
@@ -12120,7 +12793,7 @@ typedef struct attn_mla_params {
   int w_transposed;             /* 1: these five are [1,1,out,in], as in PyTorch checkpoints */
   const float *q_gain;          /* [dq] of the norm behind w_dq, null = 1 */
   const float *kv_gain;         /* [dc] of the norm of latents, null = 1 */
-  float eps;                    /* of both norms; 0 = 1e-6 */
+  float eps;                    /* of both norms; 0 = 1e-6, ATTN_ZERO = 0 */
   const attn_rope_params *rope; /* of the dr columns; null = the default, interleaved */
   float scale;                  /* 0: see below; ATTN_ZERO = 0 */
   int bidirectional;            /* 1: a token sees those after it in its sequence too */
@@ -12143,25 +12816,28 @@ typedef struct attn_mla_params {
  *
  * rms(x) = x / sqrt(mean x^2 + eps) times the gain; a row of zeros gives zeros. ABSORBED: q'_h = [q_nope_h Wk_h^T |
  *   q_rope_h] meets the rows [c | r] themselves, whose first dc columns are the values, and Wv_h follows. scale 0 is
- *   (dn + dr)^-1/2, not from dc; with rope of type YARN and its mscale_all_dim it has the factor attn_rope_mscale(factor,
- *   mscale_all_dim)^2.
+ *   (dn + dr)^-1/2, not from dc; with rope of type YARN and its mscale_all_dim it has the factor
+ *   attn_rope_mscale(factor, mscale_all_dim)^2.
  * Cache: the rows [c | r], dc + dr numbers a token, are appended (attn_cache_append), rounded once to the cache's type,
- *   f32, f16 or bf16; then the tokens of x see all of their sequence: prefill, decoding of any number of tokens, in any pieces. In
- *   a ring the window and keep of the cache hold (RANGE: window.left, bidirectional, EXPANDED). Without a cache a sequence is what
- *   x has of it. Positions: rope.start + the token's number in its sequence, or rope.positions, one a row of x.
- * Shapes: x [B,1,T,dm], y [B,1,T,dmo]; storage types are free. Rows of x beyond the last sequence: y = 0, lse is not written.
+ *   f32, f16 or bf16; then the tokens of x see all of their sequence: prefill, decoding of any number of tokens, in
+ *   any pieces. In a ring the window and keep of the cache hold (RANGE: window.left, bidirectional, EXPANDED).
+ *   Without a cache a sequence is what x has of it. Positions: rope.start + the token's number in its sequence, or
+ *   rope.positions, one a row of x.
+ * Shapes: x [B,1,T,dm], y [B,1,T,dmo]; storage types are free. Rows of x beyond the last sequence: y = 0, lse is not
+ *   written.
  * Aliasing: y and lse share memory with nothing, the cache, its sequences and tables with no argument.
- * Memory: attn_mla_workspace bytes (it reads indptr and lengths): f32 q, rows, the heads' outputs; ABSORBED 2 dc + dr, of
- *   8 heads where T > 64, else of all, for each row of x; EXPANDED dn + dr + dv of 8 heads for each token of the longest
- *   sequence; weights as attn_gemm lays them out. No T x T array.
+ * Memory: attn_mla_workspace bytes (it reads indptr and lengths): f32 q, rows, the heads' outputs; ABSORBED 2 dc +
+ *   dr, of 8 heads where T > 64, else of all, for each row of x; EXPANDED dn + dr + dv of 8 heads for each token of
+ *   the longest sequence; each of these rows, or of a head of them, up to 47 numbers wider; weights as attn_gemm lays
+ *   them out. No T x T array.
  * Empty: B = 0 or T = 0 is a no-op. A window may leave rows without keys: their heads are 0.
  * NaN: in a row of x reaches its y, and those that see it; it is stored as the one default NaN.
- * Errors: those of attn_gemm, attn_rope, attn_cache_append and attn_cache_sdpa; HEADS: H does not divide a width; SHAPE:
- *   widths that leave no dn, dv or dc, a cache of other rows; RANGE: q_gain without w_dq, sequences without indptr, form;
- *   y, the cache and its sequences untouched.
+ * Errors: those of attn_gemm, attn_rope, attn_cache_append and attn_cache_sdpa; RANGE: rope->norm; HEADS: H does not
+ *   divide a width; SHAPE: widths that leave no dn, dv or dc, a cache of other rows; RANGE: q_gain without w_dq,
+ *   sequences without indptr, form; y, the cache and its sequences untouched.
  * Determinism: of one form the same bits on avx2, avx512 and neon and for any number of workers; a token's row for any
- *   division into calls as attn_sdpa says of a group of H heads. AUTO goes by the lengths of all sequences of the call: ask for
- *   a form where a batch must not matter. The forms differ by 1e-5 of the largest value.
+ *   division into calls as attn_sdpa says of a group of H heads. AUTO goes by the lengths of all sequences of the
+ *   call: ask for a form where a batch must not matter. The forms differ by 1e-5 of the largest value.
  * Cost: the products with w_dq, w_uq, w_dkv, w_o; a pair and head 2 (2 dc + dr) flops ABSORBED, and 2 dc (dn + dv) a
  *   query and head; 2 (dn + dr + dv) EXPANDED, and 2 dc (dn + dv) a key and head, of the whole sequence.
  * Source: DeepSeek-AI 2024, arXiv 2405.04434. */
@@ -12199,17 +12875,24 @@ typedef struct attn_tpa_params {
  * Shapes: o [B,H,T,dv]; q, k, v of rows [B,.,T,.], each with a rank of its own (6, 2, 2 in the paper), H columns of
  *   a, dk columns of b of q and k, dv of v. Rows [B,T,R,.] in memory are attn_bthd. Storage types are free.
  * Rotation: position of a token as in attn_mla, on b before anything else; it is linear, so the heads are rotated.
- * Cache: the factors, rotated, are appended, (Rk + Rv) H + Rk dk + Rv dv numbers a token (k of Rk (H + dk) columns, v of Rv
- *   (H + dv)), rounded once to f32, f16 or bf16; then the rows see all of their sequence. No ring (RANGE).
+ * Cache: the factors, rotated, are appended, (Rk + Rv) H + Rk dk + Rv dv numbers a token (k of Rk (H + dk) columns,
+ *   v of Rv (H + dv)), rounded once to f32, f16 or bf16; then the rows see all of their sequence. No ring (RANGE).
+ * One token: a sequence that has a cache and one token in the call reads the factors where they lie, all heads in
+ *   lanes: q_h . b_r, weighted by a_r[h] / Rk, and values likewise; no heads of keys or values are made. More tokens
+ *   make them.
  * Aliasing: o and lse share memory with nothing, the cache, its sequences and tables with no argument.
- * Memory: attn_tpa_workspace bytes: the factors as f32, q of all heads, and for each token of the longest sequence its
- *   factors and k and v of 16 heads. No T x T array.
- * Empty: B = 0 or T = 0 is a no-op; H and ranks are 1 .. 65536. Rows beyond the last sequence: o = 0, lse is not written.
+ * Memory: attn_tpa_workspace bytes: the factors as f32, q of all heads, and, but for single tokens, for each token
+ *   of the longest sequence its factors and k and v of 16 heads; each of these rows up to 47 numbers wider. No T x T
+ *   array.
+ * Empty: B = 0 or T = 0 is a no-op; H and ranks are 1 .. 65536. Rows beyond the last sequence: o = 0, lse is not
+ *   written.
  * NaN: in a token's factors reaches the rows that see it, and nothing else.
- * Errors: those of attn_sdpa, attn_rope and attn_cache_append; SHAPE; o, the cache and its sequences untouched.
- * Determinism: the same bits on avx2, avx512 and neon and for any number of workers; a row's for any division into calls
- *   as attn_sdpa says of a group of one head.
- * Cost: 2 (Rk dk + Rv dv) flops a key and head for all keys of a sequence, beside attn_sdpa.
+ * Errors: those of attn_sdpa, attn_rope and attn_cache_append; RANGE: rope->norm; SHAPE; o, the cache and its
+ *   sequences untouched.
+ * Determinism: the same bits on avx2, avx512 and neon and for any number of workers; a row's for any division into
+ *   calls of more than one token as attn_sdpa says of a group of one head; single tokens sum in another order.
+ * Cost: 2 (Rk dk + Rv dv) flops a key and head for all keys of a sequence, beside attn_sdpa; in place of it for one
+ *   token.
  * Source: Zhang et al. 2025, arXiv 2501.06425. */
 ATTN_DEF attn_status attn_tpa(attn_tensor o, const attn_factors *q, const attn_factors *k,
                               const attn_factors *v, const attn_tpa_params *params, attn_ctx *ctx);
@@ -12230,7 +12913,9 @@ typedef struct attn_selected {
   int64_t q_off;         /* row i is at position i + q_off; without has_q_off Tk - Tq */
   const int32_t *kv_len; /* [B] keys of an entry, or null: k.len */
   attn_scales k_scales, v_scales;
-  attn_tensor lse; /* out, optional: [B,H,Tq,1], f32 */
+  attn_tensor lse;         /* out, optional: [B,H,Tq,1], f32 */
+  const attn_cache *cache; /* in place of k and v, whose data are null then: their rows in pages, */
+  const attn_sequence *sequences; /* [B] of it, no ring; row i of entry b is token len_b - Tq + i */
 } attn_selected;
 
 typedef enum attn_key_block_kind {
@@ -12245,6 +12930,11 @@ typedef struct attn_key_blocks_params {
   int64_t first; /* keys before it have not changed: blocks wholly before it are not written */
   const int32_t *kv_len; /* [B] keys of an entry, or null: k.len */
   attn_scales k_scales;
+  const attn_cache *cache;        /* in place of k: a block is a page of it, */
+  const attn_sequence *sequences; /* [n], */
+  int64_t n;
+  int64_t
+      fresh; /* whose last `fresh` tokens are new; 0 = all. The fields above but kind are 0 then */
 } attn_key_blocks_params;
 
 /* Vectors that stand for blocks of keys, beside a cache: built once, and kept up as keys are appended.
@@ -12254,7 +12944,12 @@ typedef struct attn_key_blocks_params {
  * Shapes: k [B,Hk,Tk,dk] of any type, y f32 [B,Hk,ceil(Tk/size), dk or 2 dk]; outputs share no memory with inputs.
  * Memory: attn_key_blocks_workspace bytes, dk doubles a worker. Means are summed in double in the order of keys and
  *   rounded once. Keys past kv_len are not read; blocks without a key are 0. NaN: a key's NaN is its block's.
- * Errors: NULL: params; RANGE: kind, size, first outside 0 .. Tk, kv_len; SHAPE: y; as other calls; y untouched.
+ * Pages: with params->cache, k.data null, y is [pages,Hk,1, dk or 2 dk]: a vector for each page, whatever sequences
+ *   hold it, so that a fork shares those of its parent. Written are those of the pages that the n sequences fill, as
+ *   far as they have fresh tokens; a page that is not full has none: no call reads it. After attn_cache_append of m
+ *   rows each, fresh = m.
+ * Errors: NULL: params, one of cache and sequences; RANGE: kind, size, first outside 0 .. Tk, fresh, a ring; SHAPE:
+ *   y; PAGE: a table; as other calls; y untouched.
  * Determinism: the same bits on all tiers, any number of workers. Cost: the keys from `first` on are read once.
  * Source: Lu et al. 2025, arXiv 2502.13189; Tang et al. 2024, arXiv 2406.10774. */
 ATTN_DEF attn_status attn_key_blocks(attn_tensor y, attn_tensor k,
@@ -12282,15 +12977,18 @@ typedef struct attn_moba_params {
  *   O_i = sum over S_i of softmax(scale q_i . k) v
  *
  * Shapes, aliasing: as attn_sdpa, causal; GQA; quantised k and v.
+ * Pages: attention.cache; means are then those of its pages, and block is their rows.
  * The own block counts in k and never competes. Blocks past kv_len are none. Equal z go to the lower block; a NaN z
  *   comes after all numbers, a z of -inf is not chosen.
  * Memory: attn_moba_workspace bytes: 4 k bytes a row and head without index, 4 dk a block without means, and for each
- *   worker that of a tile of attn_sdpa, 1024 rows of 8 (dv + 4) bytes, a list of 4 k bytes for each of them, 16 bytes a block.
+ *   worker that of a tile of attn_sdpa, 1024 rows of 8 (dv + 4) bytes, a list of 4 k bytes for each of them, 16
+ *   bytes a block.
  * Empty rows are 0 with LSE -inf. NaN: what a row does not choose never reaches it; no later key does.
  * Errors: those of attn_sdpa; NULL: params; RANGE: block, k; SHAPE: means; outputs untouched.
  * Determinism: the same bits and blocks on avx2, avx512 and neon, any number of workers, batch composition and
  *   division of the queries. Blocks are joined compensated, in ascending order.
- * Cost: 2 dk flops a row and earlier block; then only what was chosen: rows are gathered by block. report.pairs says so.
+ * Cost: 2 dk flops a row and earlier block; then only what was chosen: rows are gathered by block. report.pairs says
+ *   so.
  * Source: Lu et al. 2025, arXiv 2502.13189. */
 ATTN_DEF attn_status attn_moba(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
                                const attn_moba_params *params, attn_ctx *ctx);
@@ -12301,7 +12999,7 @@ ATTN_DEF size_t attn_moba_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
 /* api/families/selection/quest.h owns attention to the pages of a cache that a query's bounds speak for. */
 
 typedef struct attn_quest_params {
-  int64_t page;            /* keys of a page, at least 1 */
+  int64_t page;            /* keys of a page, at least 1; of a cache 0 = its pages */
   int64_t pages;           /* pages of a row, at least 1 */
   int last_competes;       /* 0: a row's last page is always taken, and counted */
   attn_selected attention; /* the softmax over them */
@@ -12317,11 +13015,13 @@ typedef struct attn_quest_params {
  *   O_i = sum over S_i of softmax(scale q_i . k) v
  *
  * Shapes, aliasing: as attn_sdpa, causal; GQA; quantised k and v.
+ * Pages: attention.cache; bounds are then those of its pages, of which a page is one. A page that is not full is
+ *   bounded in the call, where it competes.
  * With last_competes the last page has a bound too: over the keys that the row sees. Pages past kv_len are none. Equal
  *   bounds go to the lower page; a NaN bound (of keys that are not finite, too) comes after all numbers, one of -inf is
  *   not chosen.
- * Memory: attn_quest_workspace bytes: 4 pages (page + 1) a row and head, 8 dk a page without bounds, and that of attn_edges.
- * Empty rows are 0 with LSE -inf. NaN: what a row does not choose never reaches it; no later key does.
+ * Memory: attn_quest_workspace bytes: 4 pages (page + 1) + 8 a row and head, 8 dk a page without bounds, and that of
+ *   attn_edges. Empty rows are 0 with LSE -inf. NaN: what a row does not choose never reaches it; no later key does.
  * Errors: those of attn_sdpa; NULL: params; RANGE: page, pages; SHAPE: bounds; outputs untouched.
  * Determinism: the same bits and pages on avx2, avx512 and neon, any number of workers, batch composition and
  *   division of the queries.
@@ -12337,13 +13037,15 @@ ATTN_DEF size_t attn_quest_workspace(attn_tensor o, attn_tensor q, attn_tensor k
 /* api/families/selection/dsa.h owns attention to keys that a small indexer chooses. */
 
 typedef struct attn_dsa_params {
-  int64_t k;               /* keys of a row, at least 1 */
-  attn_selected attention; /* the softmax over them */
-  attn_tensor qi;          /* [B,HI,Tq,di] queries of the indexer */
-  attn_tensor ki;          /* [B,1,Tk,di] its keys, of any type */
-  attn_tensor wi;          /* [B,1,Tq,HI] weights of its heads, any sign */
-  attn_scales ki_scales;   /* of quantised ki */
-  int32_t *index;          /* out, optional: [B,Tq,k] the keys of a row, ascending, then -1 */
+  int64_t k;                  /* keys of a row, at least 1 */
+  attn_selected attention;    /* the softmax over them */
+  attn_tensor qi;             /* [B,HI,Tq,di] queries of the indexer */
+  attn_tensor ki;             /* [B,1,Tk,di] its keys, of any type */
+  attn_tensor wi;             /* [B,1,Tq,HI] weights of its heads, any sign */
+  attn_scales ki_scales;      /* of quantised ki */
+  int32_t *index;             /* out, optional: [B,Tq,k] the keys of a row, ascending, then -1 */
+  const attn_cache *ki_cache; /* of one head, in place of ki: its k, of any page, */
+  const attn_sequence *ki_sequences; /* [B], as long as attention.sequences */
 } attn_dsa_params;
 
 /* Attention of each query to the keys that a lightning indexer likes best, the same for all heads (DSA).
@@ -12353,10 +13055,11 @@ typedef struct attn_dsa_params {
  *
  * Shapes, aliasing: as attn_sdpa, causal; GQA; quantised k and v. Latents (MLA, absorbed) are k of one head and v its
  *   first columns, in the same memory.
+ * Pages: attention.cache, also a latent one; ki are [B,1,the longest sequence,di], or in pages too.
  * Equal I go to the lower key; exact zeros are common. A NaN comes after all numbers. Positive factors of I change no
  *   choice. A scale for each key of ki multiplies after the sum over heads.
- * Memory: attn_dsa_workspace bytes: 4 k bytes a row, 8 bytes a row, and for each worker 65 lists of 2 k + 48 candidates of
- *   8 bytes, 256 di (HI + 1) bytes, and that of attn_edges with 16 k bytes. No scores of all pairs are kept.
+ * Memory: attn_dsa_workspace bytes: 4 k bytes a row, 8 bytes a row, and for each worker 65 lists of 2 k + 48
+ *   candidates of 8 bytes, 256 di (HI + 1) bytes, and that of attn_edges. No scores of all pairs are kept.
  * Empty rows are 0 with LSE -inf. NaN: what a row does not choose never reaches it; no later key does.
  * Errors: those of attn_sdpa; NULL: params, qi, ki, wi; RANGE: k; SHAPE: qi, ki, wi; outputs untouched.
  * Determinism: the same bits and keys on avx2, avx512 and neon, any number of workers, batch composition and
@@ -12386,8 +13089,8 @@ typedef struct attn_nsa_compress_params {
  *   y_c = mean of x_cd .. x_cd+l-1,  or flatten(x_cd .. x_cd+l-1 + e) w,  with l = block, d = stride
  *
  * Shapes: x [B,H,T,dim], y f32 [B,H,n,dim'], n = (T - l) / d + 1 rounded down, 0 where T < l; no memory is shared.
- * Memory: attn_nsa_compress_workspace bytes: with w 4 n l dim bytes a (batch, head). Rows past kv_len are not read; what
- *   would need them is made of zeros. NaN: a row's NaN reaches what is made of it.
+ * Memory: attn_nsa_compress_workspace bytes: with w 4 n l dim bytes a (batch, head). Rows past kv_len are not read;
+ *   what would need them is made of zeros. NaN: a row's NaN reaches what is made of it.
  * Errors: RANGE: block, stride, first outside 0 .. T, kv_len; SHAPE: y, e, w; NULL: e without w; y untouched.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers. Cost: 2 l dim dim' flops a row of y.
  * Source: Yuan et al. 2025, arXiv 2502.11089. */
@@ -12422,8 +13125,8 @@ typedef struct attn_nsa_params {
  *   o_win = softmax over keys p_i - window < j <= p_i
  *
  * Shapes, aliasing: as attn_sdpa, causal; k.heads = v.heads; a gate of 0 leaves its branch out.
- * Forced blocks count in `blocks`, in the order above. Equal scores go to the lower block. A NaN score comes last. Blocks
- *   past kv_len are none.
+ * Forced blocks count in `blocks`, in the order above. Equal scores go to the lower block. A NaN score comes last.
+ *   Blocks past kv_len are none.
  * Memory: attn_nsa_workspace bytes: three outputs in f32, 4 blocks bytes a row and key head, the compressed keys and
  *   values, for each worker 4 * 64 Tk / d bytes and what attn_moba has.
  * Empty rows are 0. NaN: what a row does not see or choose never reaches it; no later key does.
@@ -12498,7 +13201,8 @@ typedef struct attn_vertical_slash_params {
  * Memory: attn_xattention_workspace bytes, for each worker: 256 Tk / S of cell scores, 532 + 8 ceil(64 S / block) a key
  *   block, 460 dk, 13 KB. No array of pairs or of pairs of cells.
  * NaN: a block of rows whose mass is not a number keeps all blocks it may see, so that attention shows what it is.
- *   A choice is made of the whole of its rows' cells: of keys up to S - 1 behind a query, and of all queries of the block.
+ *   A choice is made of the whole of its rows' cells: of keys up to S - 1 behind a query, and of all queries of the
+ *   block.
  * Errors: NULL, DTYPE, SHAPE (block, stride), HEADS, STRIDE, RANGE (q_off, lengths), VALUE (scale, norm, gamma outside
  *   0..1), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ALIGN, CTX, ISA, ENV; outputs untouched.
  * Determinism: the same bytes on avx2, avx512 and neon, for any number of workers. report.pairs: pairs of cells.
@@ -12531,32 +13235,40 @@ ATTN_DEF size_t attn_vertical_slash_workspace(uint8_t *mask, attn_tensor q, attn
 #endif
 /* <<< attn/api/families/selection/prefill.h */
 /* >>> attn/api/families/selection/eviction.h */
-/* api/families/selection/eviction.h owns what a cache may forget: scores of keys by the weights that they get, the choice of
- * those that stay, for each key head by itself, and the moving of their rows to the front. SnapKV, at the end of a prompt:
+/* api/families/selection/eviction.h owns what a cache may forget: scores of keys by the weights that they get, the
+ * choice of those that stay, for each key head by itself, and the moving of their rows to the front. SnapKV, at the
+ * end of a prompt:
  *
  *   attn_snapkv(scores, q, k, NULL, NULL);                  // q: the last 64 queries, or all
  *   attn_evict_choose(kept, scores, NULL, NULL);            // 320 of T keys, the last 64 among them
  *   attn_evict(k, v, kept, 320, NULL, NULL);                // rows kept[..] are rows 0 .. 319 now
  *
- * H2O: attn_h2o adds the weights of new queries to sums that live beside the cache; when it is full, attn_evict_choose of the
- * sums, and attn_evict, which moves the sums too. Rotated keys keep their angles: the next token's position is the number of
- * tokens that there have been, not the number of rows left. */
+ * H2O: attn_h2o adds the weights of new queries to sums that live beside the cache; when it is full,
+ * attn_evict_choose of the sums, and attn_evict, which moves the sums too. Rotated keys keep their angles: the next
+ * token's position is the number of tokens that there have been, not the number of rows left.
+ *
+ * In the pages of a cache: attn_snapkv and attn_h2o with params.cache, and attn_cache_evict in place of attn_evict,
+ * which gives the pages behind the last row back. */
 
 typedef struct attn_snapkv_params {
-  float scale;           /* of the scores, as in attn_sdpa */
-  int64_t window;        /* the last queries, whose weights count and whose keys stay; 0 = 64 */
-  int64_t kernel;        /* keys that are pooled, odd; 0 = 5 */
-  int maximum;           /* 1: their maximum; 0: their average */
-  const int32_t *q_len;  /* [B], 0..Tq: the rows of q that are there */
-  const int32_t *kv_len; /* [B], 0..Tk: the keys; the last row of q sits at the last of them */
-  attn_scales k_scales;  /* of quantised k */
+  float scale;             /* of the scores, as in attn_sdpa */
+  int64_t window;          /* the last queries, whose weights count and whose keys stay; 0 = 64 */
+  int64_t kernel;          /* keys that are pooled, odd; 0 = 5 */
+  int maximum;             /* 1: their maximum; 0: their average */
+  const int32_t *q_len;    /* [B], 0..Tq: the rows of q that are there */
+  const int32_t *kv_len;   /* [B], 0..Tk: the keys; the last row of q sits at the last of them */
+  attn_scales k_scales;    /* of quantised k */
+  const attn_cache *cache; /* in place of k, whose data are null then: its rows in pages, */
+  const attn_sequence *sequences; /* [B] of it, no ring; they have the lengths */
 } attn_snapkv_params;
 
 typedef struct attn_h2o_params {
-  float scale;           /* of the scores, as in attn_sdpa */
-  const int32_t *q_len;  /* [B], 0..Tq: the rows of q that are there */
-  const int32_t *kv_len; /* [B], 0..Tk: the keys; the last row of q sits at the last of them */
-  attn_scales k_scales;  /* of quantised k */
+  float scale;             /* of the scores, as in attn_sdpa */
+  const int32_t *q_len;    /* [B], 0..Tq: the rows of q that are there */
+  const int32_t *kv_len;   /* [B], 0..Tk: the keys; the last row of q sits at the last of them */
+  attn_scales k_scales;    /* of quantised k */
+  const attn_cache *cache; /* in place of k, as in attn_snapkv_params */
+  const attn_sequence *sequences;
 } attn_h2o_params;
 
 typedef struct attn_evict_choose_params {
@@ -12575,22 +13287,35 @@ typedef struct attn_evict_params {
       positions; /* in and out, optional: [B,H,T], a number a row that moves too: where it stood at first */
 } attn_evict_params;
 
+typedef struct attn_cache_evict_params {
+  attn_tensor
+      more; /* in and out, optional: [n,H,T,any] of a float type, rows that move too: H2O's sums; T from the longest
+                       sequence on */
+  int32_t *positions; /* in and out, optional: [n,H,places], as in attn_evict_params */
+  int64_t places;     /* at least the longest sequence */
+  int64_t *
+      freed; /* out, optional: [n] pages that a sequence gave back, free where nobody else holds them */
+} attn_cache_evict_params;
+
 #if ATTN_HAS_SELECTION
 /* SnapKV's scores of the keys before the last `window`.
  *
  *   P = causal softmax of the last `window` queries over all keys,  c_j = sum of P_ij over these queries and the query
  *       heads of a key head, for j < T - window
- *   scores_j = mean, or maximum, of c_{j-kernel/2} .. c_{j+kernel/2}; what lies outside 0 .. T-window-1 counts as 0 in the
+ *   scores_j = mean, or maximum, of c_{j-kernel/2} .. c_{j+kernel/2}; what lies outside 0 .. T-window-1 counts as 0
+ *   in the
  *              mean, and not in the maximum; 0 for the last `window` keys and from kv_len on
  *
- * Shapes: q [B,H,Tq,dk], f32, f16, bf16, of which the last `window` rows are read (all, if they are fewer); k [B,Hk,Tk,dk], any
- *   storage type; scores [B,Hk,Tk,1], f32. Ends are aligned: the last row sees the last key.
+ * Shapes: q [B,H,Tq,dk], f32, f16, bf16, of which the last `window` rows are read (all, if they are fewer); k
+ *   [B,Hk,Tk,dk], any storage type; scores [B,Hk,Tk,1], f32. Ends are aligned: the last row sees the last key.
+ * Pages: with params->cache Tk is scores.len, at least the longest sequence.
  * Aliasing: inputs may share memory with each other, outputs with nothing. B, Tq, Tk may be 0.
  * Memory: attn_snapkv_workspace bytes, for each worker: 264 Tk of weights and sums, 460 dk, 1 KB.
  * NaN: in what the window sees makes scores NaN. Keys from kv_len on are never read.
- * Errors: NULL, DTYPE, SHAPE (window, an even kernel), HEADS, STRIDE, RANGE (lengths), VALUE (scale), OVERLAP, OVERFLOW,
- *   WORKSPACE, MEMORY, ALIGN, CTX, ISA, ENV; outputs untouched.
- * Determinism: the same bits on avx2, avx512 and neon, for any number of workers. report.pairs: the pairs of those rows.
+ * Errors: NULL, DTYPE, SHAPE (window, an even kernel), HEADS, STRIDE, RANGE (lengths), VALUE (scale), OVERLAP,
+ *   OVERFLOW, WORKSPACE, MEMORY, ALIGN, CTX, ISA, ENV; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers. report.pairs: the pairs of those
+ *   rows.
  * Cost: 2 window Tk dk flops a query head. Source: Li et al. 2024, arXiv 2404.14469. */
 ATTN_DEF attn_status attn_snapkv(attn_tensor scores, attn_tensor q, attn_tensor k,
                                  const attn_snapkv_params *params, attn_ctx *ctx);
@@ -12599,12 +13324,16 @@ ATTN_DEF size_t attn_snapkv_workspace(attn_tensor scores, attn_tensor q, attn_te
 
 /* H2O's sums: of the weights that each key has got so far.
  *
- *   sums_j += sum of P_ij over the rows i of q and the query heads of a key head, P the causal softmax with ends aligned
+ *   sums_j += sum of P_ij over the rows i of q and the query heads of a key head, P the causal softmax with ends
+ *   aligned
  *
- * Shapes: q and k as attn_snapkv, with any number of rows; sums [B,Hk,Tk,2], f32: a sum and what it rounds off, both 0 at
- *   first; the caller carries them from call to call, clears those of new keys and lets attn_evict move them (more). So a
- *   prompt at once, in chunks or token by token has the same sums to 1e-6 of their size, however many calls there are.
- * Memory: as attn_snapkv. NaN: as there. Sums of keys from kv_len on are not touched.
+ * Shapes: q and k as attn_snapkv, with any number of rows; sums [B,Hk,Tk,2], f32: a sum and what it rounds off, both
+ *   0 at first; the caller carries them from call to call, clears those of new keys and lets attn_evict move them
+ *   (more). So a prompt at once, in chunks or token by token has the same sums to 1e-6 of their size, however many
+ *   calls there are.
+ * Aliasing, memory, empty: as attn_snapkv. Without a row sums keep their value. NaN: in a row makes the sums of the
+ *   keys that it sees NaN, in a key those of all keys that a row sees which sees it; keys from kv_len on are never
+ *   read, their sums not touched.
  * Errors, determinism: as attn_snapkv. Cost: 2 dk flops a pair of the causal map. Items are key heads.
  * Source: Zhang et al. 2023, arXiv 2306.14048. */
 ATTN_DEF attn_status attn_h2o(attn_tensor sums, attn_tensor q, attn_tensor k,
@@ -12612,15 +13341,18 @@ ATTN_DEF attn_status attn_h2o(attn_tensor sums, attn_tensor q, attn_tensor k,
 ATTN_DEF size_t attn_h2o_workspace(attn_tensor sums, attn_tensor q, attn_tensor k,
                                    const attn_h2o_params *params, const attn_ctx *ctx);
 
-/* Which keys stay: the last `recent` and the best capacity - recent others, equal scores the lower index first; all when
- * there are no more than capacity.
+/* Which keys stay: the last `recent` and the best capacity - recent others, equal scores the lower index first; all
+ * when there are no more than capacity.
  *
- * Shapes: scores [B,H,T,any], f32, of which column 0 is read (attn_snapkv's scores, attn_h2o's sums); kept [B,H,capacity]:
- *   indices ascending, then -1: min(capacity, T or kv_len[b]) of them, as many in every head. They are the rows' original
- *   positions when nothing was evicted before.
+ * Shapes: scores [B,H,T,any], f32, of which column 0 is read (attn_snapkv's scores, attn_h2o's sums); kept
+ *   [B,H,capacity]: indices ascending, then -1: min(capacity, T or kv_len[b]) of them, as many in every head. They
+ *   are the rows' original positions when nothing was evicted before.
+ * Aliasing: kept shares memory with nothing. Empty: B = 0 or H = 0 does nothing; without keys kept is -1.
  * Memory: attn_evict_choose_workspace bytes, 16 T a worker. NaN: the worst score. T < 2^31.
- * Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (capacity, recent, lengths), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ALIGN, CTX, ISA,
- *   ENV; kept untouched. Determinism: the same on every tier. Cost: O(T). */
+ * Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE (capacity, recent, lengths), OVERLAP, OVERFLOW, WORKSPACE, MEMORY,
+ *   ALIGN, CTX, ISA, ENV; kept untouched. Determinism: the same on every tier. Cost: O(T).
+ * Source: the recent and the heavy keys of Zhang et al. 2023, arXiv 2306.14048; the window and the best keys before it
+ *   of Li et al. 2024, arXiv 2404.14469. */
 ATTN_DEF attn_status attn_evict_choose(int32_t *kept, attn_tensor scores,
                                        const attn_evict_choose_params *params, attn_ctx *ctx);
 ATTN_DEF size_t attn_evict_choose_workspace(int32_t *kept, attn_tensor scores,
@@ -12628,18 +13360,41 @@ ATTN_DEF size_t attn_evict_choose_workspace(int32_t *kept, attn_tensor scores,
                                             const attn_ctx *ctx);
 
 /* Moves the rows that stay to the front, in place: row kept[r] becomes row r, of k, v, their scales, params->more and
- * params->positions, bit for bit. Rows behind the last keep their bytes; the sequence's length is then the number of kept rows.
+ * params->positions, bit for bit. Rows behind the last keep their bytes; the sequence's length is then the number of
+ * kept rows.
  *
  * Shapes: k [B,H,T,dk], v [B,H,T,dv] of any storage type (v.data null: there is none), kept [B,H,capacity] as
  *   attn_evict_choose writes it: ascending in 0..T-1, -1 behind the last.
  * Aliasing: k, v, their scales, more and positions are written and share memory with nothing. Memory: none.
+ * Empty: B, H or T of 0 does nothing; a head whose kept begins with -1 stays as it is.
  * Errors: NULL, DTYPE, SHAPE, STRIDE, INDEX (kept), OVERLAP, OVERFLOW, ALIGN, CTX, ISA, ENV; every byte as it was.
- * Determinism: the same bytes everywhere. Cost: the rows that move. */
+ * Determinism: the same bytes everywhere. Cost: the rows that move. Source: as attn_evict_choose; Li et al. gather the
+ *   rows into another array. */
 ATTN_DEF attn_status attn_evict(attn_tensor k, attn_tensor v, const int32_t *kept, int64_t capacity,
                                 const attn_evict_params *params, attn_ctx *ctx);
 ATTN_DEF size_t attn_evict_workspace(attn_tensor k, attn_tensor v, const int32_t *kept,
                                      int64_t capacity, const attn_evict_params *params,
                                      const attn_ctx *ctx);
+
+/* The same in the pages of a cache: of sequence b, row kept[b,h,r] of head h becomes row r, with its scales, and the
+ * sequence is as long as the rows that stay. Pages behind the last go back to the cache, where attn_cache_append
+ * takes them again.
+ *
+ * Shapes: kept [n,H,capacity] as attn_evict_choose writes it, H the heads of cache.k and cache.v: ascending in
+ *   0..len-1, -1 behind the last, as many in every head of a sequence. The next token's number in the sequence is
+ *   its new len: with rope give attn_cache_append positions.
+ * Sharing: a page that others hold too is copied before a row of it is written, as attn_cache_append does; others keep
+ *   theirs. Vectors for pages (attn_key_blocks) are those of other keys afterwards: make them anew.
+ * Aliasing: cache, sequences, tables, kept, more, positions and freed share memory with nothing. Memory: none.
+ * Empty: n = 0 does nothing; a sequence whose kept begins with -1 gives all its pages back.
+ * Errors: NULL, DTYPE, SHAPE (n, more, places), HEADS (cache.v), STRIDE, RANGE (capacity, lengths, a ring), INDEX
+ *   (kept), PAGE (a table entry; sequences that share a table, or name a page more often than it is held), FULL (no
+ *   free page for a copy), OVERLAP, OVERFLOW, ALIGN, CTX, ISA, ENV; every byte as it was.
+ * Determinism: the same bytes everywhere. Cost: the rows that move, and kept once a page. Source: as attn_evict, in the
+ *   pages of Kwon et al. 2023, arXiv 2309.06180. */
+ATTN_DEF attn_status attn_cache_evict(attn_cache *cache, attn_sequence *sequences, int64_t n,
+                                      const int32_t *kept, int64_t capacity,
+                                      const attn_cache_evict_params *params, attn_ctx *ctx);
 #endif
 /* <<< attn/api/families/selection/eviction.h */
 #endif
@@ -12746,6 +13501,8 @@ ATTN_DEF size_t attn_evict_workspace(attn_tensor k, attn_tensor v, const int32_t
 #define attn_lstm_step_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
 #define attn_mixture(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
 #define attn_mixture_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_mra(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_mra_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
 #define attn_pointer_logits(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
 #define attn_pointer_logits_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
 #define attn_routing(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
@@ -12783,6 +13540,10 @@ ATTN_DEF size_t attn_evict_workspace(attn_tensor k, attn_tensor v, const int32_t
 #define attn_topk_sdpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
 #define attn_topk_select(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
 #define attn_topk_select_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_yoso(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_yoso_sample(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_yoso_sample_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_yoso_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
 #endif
 #if !ATTN_HAS_DENSE
 #define attn_activate(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
@@ -12842,6 +13603,8 @@ ATTN_DEF size_t attn_evict_workspace(attn_tensor k, attn_tensor v, const int32_t
 #define attn_tpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
 #endif
 #if !ATTN_HAS_LINEAR
+#define attn_damped_ema(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_damped_ema_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_feature_count(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_features(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_features_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
@@ -13035,6 +13798,8 @@ ATTN_DEF size_t attn_evict_workspace(attn_tensor k, attn_tensor v, const int32_t
 #if !ATTN_HAS_RESHAPED
 #define attn_differential(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RESHAPED
 #define attn_differential_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RESHAPED
+#define attn_path_turn(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RESHAPED
+#define attn_path_turn_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RESHAPED
 #define attn_reshaped(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RESHAPED
 #define attn_reshaped_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RESHAPED
 #endif
@@ -13045,6 +13810,7 @@ ATTN_DEF size_t attn_evict_workspace(attn_tensor k, attn_tensor v, const int32_t
 #define attn_sdpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
 #endif
 #if !ATTN_HAS_SELECTION
+#define attn_cache_evict(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_dsa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_dsa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_evict(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
@@ -13093,11 +13859,17 @@ ATTN_DEF size_t attn_evict_workspace(attn_tensor k, attn_tensor v, const int32_t
 #define attn_etc_labels(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #define attn_etc_masks(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #define attn_etc_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_global_rows(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_global_rows_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #define attn_hierarchy(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #define attn_hierarchy_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_long_t5(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_long_t5_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #define attn_longformer(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #define attn_longformer_schedule(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #define attn_longformer_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_ngram(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_ngram_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #define attn_segmented(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #define attn_segmented_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #define attn_star_relay(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
@@ -13178,8 +13950,8 @@ ATTN_DEF size_t attn_evict_workspace(attn_tensor k, attn_tensor v, const int32_t
 #endif
 #endif
 
-/* Which tiers are compiled: of compilers that are known to have the intrinsics. gcc for Windows misaligns the stack for wide vectors (gcc bug 54412);
- * define ATTN_FORCE_X86 if your compiler has that mended. */
+/* Which tiers are compiled: of compilers that are known to have the intrinsics. gcc for Windows misaligns the stack
+ * for wide vectors (gcc bug 54412); define ATTN_FORCE_X86 if your compiler has that mended. */
 #if defined(ATTN_X86_) && (defined(ATTN_CLANG_) || defined(ATTN_GCC_) || defined(ATTN_MSVC_)) && \
     !(defined(__MINGW32__) && defined(ATTN_GCC_) && !defined(ATTN_FORCE_X86))
 #ifndef ATTN_NO_AVX2
@@ -13465,9 +14237,12 @@ extern "C"
   ATTN_PRAGMA_(GCC push_options) \
   ATTN_PRAGMA_EXPAND_(GCC target(row(ATTN_NAME_FIRST_, ATTN_NAME_REST_)))
 #define ATTN_END_REGION_ ATTN_PRAGMA_(GCC pop_options)
-#define ATTN_BEGIN_STRICT_ \
+/* gcc says in a note of -Wall that it judges no indentation in sources of this size. */
+#define ATTN_BEGIN_STRICT_                                        \
+  ATTN_PRAGMA_(GCC diagnostic push)                               \
+  ATTN_PRAGMA_(GCC diagnostic ignored "-Wmisleading-indentation") \
   ATTN_PRAGMA_(GCC push_options) ATTN_PRAGMA_(GCC optimize("fp-contract=off", "no-fast-math"))
-#define ATTN_END_STRICT_ ATTN_PRAGMA_(GCC pop_options)
+#define ATTN_END_STRICT_ ATTN_PRAGMA_(GCC pop_options) ATTN_PRAGMA_(GCC diagnostic pop)
 #else
 #define ATTN_BEGIN_REGION_(row)
 #define ATTN_END_REGION_
@@ -13919,13 +14694,13 @@ typedef struct attn_reshape_table_ { /* other weights than those of a softmax; -
   void (*stick_block)(float *s, int64_t n, int g0, int g1, float *high, float *low, float *l);
   /* s = s by + ((hi - key_hi) + (lo - key_lo)) - less, -inf stays; top = max(top, s) */
   void (*late_block)(float *s, int64_t n, int g0, int g1, const attn_late_terms_ *p, float *top);
-  /* a group's scores x [n][group]: w = max(0, (x - m) by - tau)^power; to [n][tile], or null, = w; sum, slope, count = the
-   * sums of w, of w / u and of w > 0, over blocks of 128 from 0. power 1, 2, or any above 1 */
+  /* a group's scores x [n][group]: w = max(0, (x - m) by - tau)^power; to [n][tile], or null, = w; sum, slope, count
+   * = the sums of w, of w / u and of w > 0, over blocks of 128 from 0. power 1, 2, or any above 1 */
   void (*entmax_group)(float *to, const float *x, int64_t n, const float *m, const float *tau,
                        float by, float power, float *sum, float *slope, float *count);
   /* keys from the last to the first: P = min(high + low + the sum of 1 / (1 + 2^-s) so far, this key's own
-   * included, last); s += z[lane * stride + P], between the whole P's linearly; -inf stays; top = max(top, s). high + low
-   * go out with these keys' own, last where that is reached */
+   * included, last); s += z[lane * stride + P], between the whole P's linearly; -inf stays; top = max(top, s). high
+   * + low go out with these keys' own, last where that is reached */
   void (*cope_block)(float *s, int64_t n, int g0, int g1, const float *z, int64_t stride,
                      int64_t last, float *high, float *low, float *top);
   /* a block of keys: x = sum in log2 units, sum += max(x, 0) in natural ones; sum is at most 1e38 */
@@ -13938,8 +14713,8 @@ typedef struct attn_few_table_ { /* few queries */
   /* s[r][j] = scale[j] sum_c q[r][c] k[j][c], over 16 running sums joined by halves; q rows `width`
    * apart, s rows ATTN_ROWS_ROOM_ */
   void (*score_rows)(float *s, const float *q, int64_t width, int rows, const attn_kv_rows_ *k);
-  /* joins the scores from .. to - 1 of a block, groups of 16, to the running softmax of each row: m' = max(m, s), alpha =
-   * 2^(m - m'), s = 2^(s - m'), l = l alpha + sum_j s, over 16 running sums joined by halves */
+  /* joins the scores from .. to - 1 of a block, groups of 16, to the running softmax of each row: m' = max(m, s),
+   * alpha = 2^(m - m'), s = 2^(s - m'), l = l alpha + sum_j s, over 16 running sums joined by halves */
   void (*softmax_rows)(float *s, int rows, int from, int to, float *m, float *l, float *alpha);
   /* p[r][j] *= scale[j]; b[r][c] += p[r][j] v[j][c] in the order of j, where b, the sum of a block,
    * lies ATTN_ROWS_ rows behind o. alpha not null: another block begins, o = (o + b) alpha[r] and b = 0
@@ -14040,6 +14815,11 @@ typedef struct attn_norm_table_ { /* moments of rows */
   /* at most 64 rows; moments over 16 running sums joined by halves. Returns the rows that floats cannot
    * do, a bit each: of these only the sum is made, in y where it is not kept */
   uint64_t (*norm)(const attn_norm_rows_ *a, int rows, const attn_norm *norm);
+  /* its halves: mean, by and plus of each of at most 64 rows x, and the rows that floats cannot do; and
+   * y = ((x - mean) by + plus) (gain + lift), gain null = 1 */
+  uint64_t (*sizes)(float *size, const attn_norm_rows_ *a, int rows, float eps, int rms);
+  void (*resize)(const attn_norm_rows_ *a, int rows, const float *size, const float *gain,
+                 float lift);
 } attn_norm_table_;
 
 typedef struct attn_rope_table_ { /* rotation */
@@ -14054,6 +14834,13 @@ typedef struct attn_gate_table_ { /* gates */
   void (*gate)(float *y, const float *a, float scale, const float *less, const float *x,
                const float *v, int64_t n, int squash, int keep);
 } attn_gate_table_;
+
+typedef struct attn_factor_table_ { /* numbers that heads have of vectors they share */
+  /* y[i] = (add ? y[i] : 0) + x[i] by a[i], rows of lanes 0 .. lanes - 1 of n keys; rows of a are stride
+   * apart, lanes that have none stand for 0. top, or null: the larger of it and y */
+  void (*factor_block)(float *y, const float *x, const float *a, int64_t stride, int64_t n,
+                       int lanes, float by, int add, float *top);
+} attn_factor_table_;
 
 typedef struct attn_feature_table_ { /* feature maps */
   /* top[r] = the largest of m numbers of row r, of their magnitudes if both */
@@ -14086,6 +14873,9 @@ typedef struct attn_state_table_ { /* the linear state */
   float (*step_z)(const float *q, float *z, float *rest, int64_t m, float alpha, const float *p);
   /* n sums: s + rest = alpha (s + rest) + by x, s rounded; x null: s + rest = alpha s + rest */
   void (*accrue)(float *s, float *rest, const float *x, int64_t n, double alpha, float by);
+  /* n rows of cols sums, s and rest `stride` apart: each with its alpha, by 1 */
+  void (*accrue_rows)(float *s, float *rest, int64_t stride, const float *x, int64_t x_stride,
+                      int64_t n, int64_t cols, const double *alpha, int64_t alpha_step);
 } attn_state_table_;
 
 /* Products of n <= 16 tokens whose channels fade: readers x[][t][c], writers y[][m][c], w[m][c] what token m leaves.
@@ -14101,8 +14891,8 @@ typedef struct attn_fade_ {
 
 /* One token into S [dk][cols], from `from` (null = 0) to `to`, which may be the same: u = a S (a null: none),
  * v += minus u where there is no b, S = w S + b u + k v, and o = q S; before: q of the old S, and own v. near[r] not 0:
- * w[r] is less by 1 (of a decay near 1); nearly: all are. w null = 1; its numbers are w_step apart, 0 of one for all. Sums
- * over rows are two, of even and of odd ones. */
+ * w[r] is less by 1 (of a decay near 1); nearly: all are. w null = 1; its numbers are w_step apart, 0 of one for
+ * all. Sums over rows are two, of even and of odd ones. */
 typedef struct attn_token_ {
   float *to, *o;
   const float *from, *w, *near, *a, *b, *k, *q, *v;
@@ -14113,6 +14903,9 @@ typedef struct attn_token_ {
 
 typedef struct attn_recurrent_table_ { /* states with decays */
   void (*fade_products)(const attn_fade_ *p);
+  /* g[t][m] times keep over m + 1 .. t, late: over m + 1 .. t - 1; 0 beyond m = t, or t - 1. n <= 64 rows of 64; keep
+   * null = 1 */
+  void (*fade_square)(float *g, const double *keep, int64_t n, int late);
   /* y[m] = x[m] r, r = r w[m], column by column, m from n - 1 down; y and w dense */
   void (*fade_rows)(float *y, const float *x, int64_t x_stride, const float *w, int64_t n,
                     int64_t dim, float *r);
@@ -14133,6 +14926,20 @@ typedef struct attn_recurrent_table_ { /* states with decays */
   void (*token)(const attn_token_ *p);
 } attn_recurrent_table_;
 
+/* n rows of `cols` columns through `dims` states of each, arrays [dims][width], rows of x and y step apart:
+ * h = keep h + (fade h + (write x + low)), low = what that sum rounds off, y += read h in the order of dims; without
+ * add y begins as by x (null = 0). Whole vectors are read and written: width is a multiple of 16. */
+typedef struct attn_ema_ {
+  float *y, *h, *low;
+  const float *x, *write, *fade, *keep, *read, *by;
+  int64_t width, step, n, dims, cols;
+  int add;
+} attn_ema_;
+
+typedef struct attn_ema_table_ { /* moving averages */
+  void (*ema)(const attn_ema_ *p);
+} attn_ema_table_;
+
 typedef struct attn_fourier_table_ { /* Fourier transforms */
   /* the first step of `count` transforms of r m rows each: rows j, j + m, .. become their Fourier
    * transform, output k times w[k j n / (r m)], of n roots of unity; r = 1: row j times w[j]. A row has
@@ -14142,6 +14949,21 @@ typedef struct attn_fourier_table_ { /* Fourier transforms */
   /* y[c] = a[c] + b[-c] */
   void (*mirror)(float *y, const float *a, const float *b, int64_t n);
 } attn_fourier_table_;
+
+/* Rows `width` apart, whole groups, are added to others: row from[i] of x to row to[i] of sum, null = i, for n of
+ * them in order. What a sum has too much lies `rest` floats behind it. */
+typedef struct attn_bucket_rows_ {
+  float *sum;
+  int64_t rest, width, n;
+  const float *x;
+  const uint16_t *to, *from;
+} attn_bucket_rows_;
+
+typedef struct attn_collide_table_ { /* hashes that meet */
+  /* s = (1 - acos(s) / pi)^tau, tau 1 .. 16, l += (sum_j s, from 0); -inf becomes 0 */
+  void (*angle_block)(float *s, int64_t n, int g0, int g1, int tau, float *l);
+  void (*bucket_rows)(const attn_bucket_rows_ *p);
+} attn_collide_table_;
 
 #define attn_on_(family, t) attn_##family##_on_((t)->isa)
 /* <<< attn/isa/table.h */
@@ -14759,7 +15581,8 @@ ATTN_INLINE_ void attn_unzip_neon_(float32x4_t *to, float32x4_t a, float32x4_t b
   to[0] = x.val[0], to[1] = x.val[1];
 }
 
-ATTN_INLINE_ float32x4_t attn_sums_neon_(float32x4_t *r) {
+ATTN_INLINE_ float32x4_t attn_sums_neon_(const float32x4_t *v) {
+  float32x4_t r[4] = {v[0], v[1], v[2], v[3]};
   attn_transpose_neon_(r);
   return vaddq_f32(vaddq_f32(r[0], r[2]), vaddq_f32(r[1], r[3]));
 }
@@ -14794,7 +15617,8 @@ ATTN_BEGIN_REGION_(ATTN_FEATURES_NEONBF16_)
 /* isa/simd_neonbf16.h owns the words of the neon vocabulary that FEAT_BF16 of 64-bit ARM has instructions for.
  * It changes those words, which are still there: kernels/low.h is compiled once more, in a region of its
  * own. They are assembly: the intrinsics of gcc want a version of the architecture, see isa/config.h, and clang
- * below 16 has them only where all is compiled for them. Subnormal numbers count as 0; sums are rounded to odd, hence to either side of the number. */
+ * below 16 has them only where all is compiled for them. Subnormal numbers count as 0; sums are rounded to odd,
+ * hence to either side of the number. */
 
 #undef ATTN_T_
 #define ATTN_T_ neonbf16
@@ -15415,7 +16239,8 @@ typedef __m512 attn_v16_;
 #define ATTN_V_FMA_(a, b, c) (ATTN_VECTOR_(attn_v16_) _mm512_fmadd_ps(a, b, c))
 #define ATTN_V_MAX_(a, b) (ATTN_VECTOR_(attn_v16_) _mm512_max_ps(a, b))
 #endif
-/* no load is moved across it: for kernels whose operands, all loaded at once, would not leave the sums their registers */
+/* no load is moved across it: for kernels whose operands, all loaded at once, would not leave the sums their
+ * registers */
 #define ATTN_V_APART_() ((void)0)
 /* what a b lost when it was rounded to p, exact where FMA rounds once */
 #define ATTN_V_SLIP_(a, b, p) ATTN_V_FMA_(a, b, ATTN_V_SUB_(ATTN_V_SET1_(0.0f), p))
@@ -16175,15 +17000,18 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
 #define ATTN_DENSE_TABLE_(on) \
   on(gemm), on(join_runs), on(gemm_turned), on(turn), on(strip), on(activate), on(act)
 #define ATTN_STORED_TABLE_(on) on(stored_rows), on(stored_words)
-#define ATTN_NORM_TABLE_(on) on(moments), on(normalise), on(norm)
+#define ATTN_NORM_TABLE_(on) on(moments), on(normalise), on(norm), on(sizes), on(resize)
 #define ATTN_ROPE_TABLE_(on) on(rope)
 #define ATTN_GATE_TABLE_(on) on(gate)
+#define ATTN_FACTOR_TABLE_(on) on(factor_block)
 #define ATTN_FEATURE_TABLE_(on) on(top_rows), on(power_rows), on(wave_rows), on(elu1)
-#define ATTN_STATE_TABLE_(on) on(step), on(step_z), on(accrue)
-#define ATTN_RECURRENT_TABLE_(on)                                                        \
-  on(fade_products), on(fade_rows), on(fade_by), on(meets), on(fade_whole), on(bounded), \
-      on(nearly), on(token)
+#define ATTN_STATE_TABLE_(on) on(step), on(step_z), on(accrue), on(accrue_rows)
+#define ATTN_RECURRENT_TABLE_(on)                                                            \
+  on(fade_products), on(fade_square), on(fade_rows), on(fade_by), on(meets), on(fade_whole), \
+      on(bounded), on(nearly), on(token)
+#define ATTN_EMA_TABLE_(on) on(ema)
 #define ATTN_FOURIER_TABLE_(on) on(butterflies), on(mirror)
+#define ATTN_COLLIDE_TABLE_(on) on(angle_block), on(bucket_rows)
 
 #define ATTN_ON_SCALAR_(name) attn_##name##_scalar_
 #define ATTN_ON_AVX2_(name) attn_##name##_avx2_
@@ -16263,10 +17091,13 @@ ATTN_TABLES_FROM_(ATTN_ON_NONE_, attn_stored_table_, attn_stored_on_, ATTN_STORE
 ATTN_TABLES_(attn_norm_table_, attn_norm_on_, ATTN_NORM_TABLE_)
 ATTN_TABLES_(attn_rope_table_, attn_rope_on_, ATTN_ROPE_TABLE_)
 ATTN_TABLES_(attn_gate_table_, attn_gate_on_, ATTN_GATE_TABLE_)
+ATTN_TABLES_(attn_factor_table_, attn_factor_on_, ATTN_FACTOR_TABLE_)
 ATTN_TABLES_(attn_feature_table_, attn_feature_on_, ATTN_FEATURE_TABLE_)
 ATTN_TABLES_(attn_state_table_, attn_state_on_, ATTN_STATE_TABLE_)
 ATTN_TABLES_(attn_recurrent_table_, attn_recurrent_on_, ATTN_RECURRENT_TABLE_)
+ATTN_TABLES_(attn_ema_table_, attn_ema_on_, ATTN_EMA_TABLE_)
 ATTN_TABLES_(attn_fourier_table_, attn_fourier_on_, ATTN_FOURIER_TABLE_)
+ATTN_TABLES_(attn_collide_table_, attn_collide_on_, ATTN_COLLIDE_TABLE_)
 
 #if ATTN_HAS_LOW
 /* In a function of a tier: a feature's table, where it runs. */
@@ -16385,10 +17216,13 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_NORM_TABLE_
 #undef ATTN_ROPE_TABLE_
 #undef ATTN_GATE_TABLE_
+#undef ATTN_FACTOR_TABLE_
 #undef ATTN_FEATURE_TABLE_
 #undef ATTN_STATE_TABLE_
 #undef ATTN_RECURRENT_TABLE_
+#undef ATTN_EMA_TABLE_
 #undef ATTN_FOURIER_TABLE_
+#undef ATTN_COLLIDE_TABLE_
 #undef ATTN_ON_SCALAR_
 #undef ATTN_ON_AVX2_
 #undef ATTN_ON_AVX512_
@@ -16410,6 +17244,37 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_ON_EMULATED512_
 #undef ATTN_ON_HALF512_
 /* <<< attn/isa/tables.h */
+/* >>> attn/isa/subnormal.h */
+/* isa/subnormal.h owns the switch by which a loop asks for subnormal numbers to count as 0, inputs and results. Where what
+ * is left of a state becomes that small its products are nothing, but a core of Intel's takes 150 cycles for each.
+ * Compilers or processors without the switch keep them. */
+
+#if (defined(__x86_64__) || defined(_M_X64)) && \
+    (defined(ATTN_HAS_AVX2_) || defined(ATTN_HAS_AVX512_))
+typedef unsigned attn_float_mode_;
+ATTN_FUNC_ attn_float_mode_ attn_subnormals_off_(void) {
+  const unsigned was = _mm_getcsr();
+  _mm_setcsr(was | 0x8040u); /* FTZ, DAZ */
+  return was;
+}
+ATTN_FUNC_ void attn_subnormals_as_(attn_float_mode_ was) { _mm_setcsr(was); }
+#elif defined(ATTN_ARM64_) && defined(__GNUC__)
+typedef uint64_t attn_float_mode_;
+ATTN_FUNC_ void attn_subnormals_as_(attn_float_mode_ was) {
+  __asm__ __volatile__("msr fpcr, %0" : : "r"(was) : "memory");
+}
+ATTN_FUNC_ attn_float_mode_ attn_subnormals_off_(void) {
+  uint64_t was;
+  __asm__ __volatile__("mrs %0, fpcr" : "=r"(was));
+  attn_subnormals_as_(was | 1u << 24); /* FZ */
+  return was;
+}
+#else
+typedef int attn_float_mode_;
+ATTN_FUNC_ attn_float_mode_ attn_subnormals_off_(void) { return 0; }
+ATTN_FUNC_ void attn_subnormals_as_(attn_float_mode_ was) { (void)was; }
+#endif
+/* <<< attn/isa/subnormal.h */
 ATTN_BEGIN_STRICT_
 /* >>> attn/engine/check.h */
 /* engine/check.h owns argument checks: what makes a tensor, a mask or a context legal, and the
@@ -17035,6 +17900,31 @@ ATTN_FUNC_ void attn_for_(const attn_ctx *ctx, int workers, int64_t count, attn_
     for (int64_t i = 0; i < count; i++) item(job, 0, i);
 }
 
+typedef struct attn_fading_ {
+  attn_item_fn_ item;
+  void *job;
+} attn_fading_;
+
+ATTN_FUNC_ void attn_fading_item_(void *arg, int worker, int64_t index) {
+  const attn_fading_ *f = (const attn_fading_ *)arg;
+  const attn_float_mode_ was = attn_subnormals_off_();
+  f->item(f->job, worker, index);
+  attn_subnormals_as_(was);
+}
+
+/* The same for items in which states fade: subnormal numbers are 0 while one runs. */
+ATTN_FUNC_ void attn_for_fading_(const attn_ctx *ctx, int workers, int64_t count,
+                                 attn_item_fn_ item, void *job) {
+  if (workers > 1) {
+    attn_fading_ fading = {item, job};
+    attn_for_(ctx, workers, count, attn_fading_item_, &fading);
+  } else {
+    const attn_float_mode_ was = attn_subnormals_off_();
+    attn_for_(ctx, workers, count, item, job);
+    attn_subnormals_as_(was);
+  }
+}
+
 #ifdef _OPENMP
 ATTN_PUB_ void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task, void *arg) {
   (void)user;
@@ -17059,6 +17949,14 @@ ATTN_FUNC_ double attn_clamp_f64_(double x) {
 ATTN_FUNC_ float attn_one_nan_(float x) { return x == x ? x : attn_from_bits_(0x7fc00000u); }
 ATTN_FUNC_ double attn_one_nan_f64_(double x) {
   return x == x ? x : (double)attn_from_bits_(0x7fc00000u);
+}
+
+/* The low part of a factor that has none, for pack. Not 0, as inf * 0 is NaN; lost in the rounding of every product but
+ * ties, which go one way; and not so small that products with ordinary numbers are subnormal, which takes a core of
+ * Intel's 150 cycles a vector. */
+ATTN_FUNC_ float attn_least_(float by) {
+  const float x = fabsf(by) * 8.673617380e-19f; /* 2^-60 */
+  return x > FLT_MIN ? x : FLT_MIN;
 }
 
 /* log2 of a normal positive float: e + 2/ln 2 (z + z^3/3 + ...), z = (f-1)/(f+1), |z| < 0.172 */
@@ -17100,6 +17998,19 @@ ATTN_FUNC_ void attn_sincos_(double phi, double *sine, double *cosine) {
   }
 }
 
+static const double attn_exp_terms_[13] = {1.0 / 479001600,
+                                           1.0 / 39916800,
+                                           1.0 / 3628800,
+                                           1.0 / 362880,
+                                           1.0 / 40320,
+                                           1.0 / 5040,
+                                           1.0 / 720,
+                                           1.0 / 120,
+                                           1.0 / 24,
+                                           1.0 / 6,
+                                           0.5,
+                                           1.0,
+                                           1.0};
 /* e^x to 2e-16 of it for any x: 2^n times a Taylor sum for |r| <= ln 2 / 2, ln 2 in two parts. */
 ATTN_FUNC_ double attn_exp_f64_(double x) {
   const double round = 6755399441055744.0; /* 1.5 * 2^52 */
@@ -17109,20 +18020,7 @@ ATTN_FUNC_ double attn_exp_f64_(double x) {
   if (x > 709.7) return (double)INFINITY;
   const double n = (x * ATTN_LOG2E_ + round) - round;
   const double r = (x - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10;
-  static const double by[] = {1.0 / 479001600,
-                              1.0 / 39916800,
-                              1.0 / 3628800,
-                              1.0 / 362880,
-                              1.0 / 40320,
-                              1.0 / 5040,
-                              1.0 / 720,
-                              1.0 / 120,
-                              1.0 / 24,
-                              1.0 / 6,
-                              0.5,
-                              1.0,
-                              1.0};
-  for (int i = 0; i < 13; i++) p = p * r + by[i];
+  for (int i = 0; i < 13; i++) p = p * r + attn_exp_terms_[i];
   const int e = (int)n, e0 = e / 2;
   half = (uint64_t)(e0 + 1023) << 52, rest = (uint64_t)(e - e0 + 1023) << 52;
   memcpy(&low, &half, 8), memcpy(&high, &rest, 8);
@@ -17135,6 +18033,60 @@ ATTN_FUNC_ double attn_softplus_f64_(double x) {
   double p = 1.0 / 31;
   for (int i = 29; i > 0; i -= 2) p = p * t + 1.0 / i;
   return (x > 0.0 ? x : 0.0) + (x == x ? 2.0 * z * p : x);
+}
+
+/* Both of n numbers, the same bits: 8 side by side, for the steps of one wait for each other. y may be x. */
+ATTN_FUNC_ void attn_exp_row_f64_(double *y, const double *x, int n) {
+  enum { MANY = 8 };
+  const double round = 6755399441055744.0;
+  if (n == 1) {
+    *y = attn_exp_f64_(*x);
+    return;
+  }
+  for (int i = 0; i < n; i += MANY) {
+    const int some = n - i < MANY ? n - i : (int)MANY;
+    double in[MANY], at[MANY], r[MANY], p[MANY];
+    for (int j = 0; j < MANY; j++) in[j] = j < some ? x[i + j] : 0.0;
+    for (int j = 0; j < MANY; j++) r[j] = in[j] > -745.5 && in[j] <= 709.7 ? in[j] : 0.0;
+    for (int j = 0; j < MANY; j++) {
+      at[j] = (r[j] * ATTN_LOG2E_ + round) - round;
+      r[j] = (r[j] - at[j] * 6.93147180369123816490e-01) - at[j] * 1.90821492927058770002e-10;
+      p[j] = 1.0 / 6227020800.0;
+    }
+    for (int k = 0; k < 13; k++)
+      for (int j = 0; j < MANY; j++) p[j] = p[j] * r[j] + attn_exp_terms_[k];
+    for (int j = 0; j < some; j++) {
+      const int e = (int)at[j], e0 = e / 2;
+      const uint64_t half = (uint64_t)(e0 + 1023) << 52, rest = (uint64_t)(e - e0 + 1023) << 52;
+      double low, high;
+      memcpy(&low, &half, 8), memcpy(&high, &rest, 8);
+      y[i + j] = !(in[j] > -745.5) ? in[j] == in[j] ? 0.0 : in[j]
+                 : in[j] > 709.7 ? (double)INFINITY
+                                   : p[j] * low * high;
+    }
+  }
+}
+ATTN_FUNC_ void attn_softplus_row_f64_(double *y, const double *x, int n) {
+  static const double by[] = {1.0 / 29, 1.0 / 27, 1.0 / 25, 1.0 / 23, 1.0 / 21,
+                              1.0 / 19, 1.0 / 17, 1.0 / 15, 1.0 / 13, 1.0 / 11,
+                              1.0 / 9,  1.0 / 7,  1.0 / 5,  1.0 / 3,  1.0};
+  enum { MANY = 8 };
+  if (n == 1) {
+    *y = attn_softplus_f64_(*x);
+    return;
+  }
+  for (int i = 0; i < n; i += MANY) {
+    const int some = n - i < MANY ? n - i : (int)MANY;
+    double in[MANY], z[MANY], t[MANY], p[MANY];
+    for (int j = 0; j < MANY; j++) in[j] = j < some ? x[i + j] : 0.0;
+    for (int j = 0; j < MANY; j++) z[j] = in[j] > 0.0 ? -in[j] : in[j];
+    attn_exp_row_f64_(z, z, MANY);
+    for (int j = 0; j < MANY; j++) z[j] = z[j] / (2.0 + z[j]), t[j] = z[j] * z[j], p[j] = 1.0 / 31;
+    for (int k = 0; k < 15; k++)
+      for (int j = 0; j < MANY; j++) p[j] = p[j] * t[j] + by[k];
+    for (int j = 0; j < some; j++)
+      y[i + j] = (in[j] > 0.0 ? in[j] : 0.0) + (in[j] == in[j] ? 2.0 * z[j] * p[j] : in[j]);
+  }
 }
 /* <<< attn/engine/scalar_math.h */
 /* >>> attn/engine/plan.h */
@@ -19722,7 +20674,7 @@ ATTN_FUNC_ void attn_topk_open_(attn_topk_ *t, char *memory, const void *const *
   t->list = (uint64_t *)(void *)(memory + t->offset[ATTN_K_LIST_]);
   t->spare = (uint64_t *)(void *)(memory + t->offset[ATTN_K_SPARE_]);
   t->n = n, t->groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
-  t->table->pack(t->qt, rows, n, t->dim, (int)dtype, sign, sign * FLT_MIN);
+  t->table->pack(t->qt, rows, n, t->dim, (int)dtype, sign, sign * attn_least_(1.0f));
   for (int r = 0; r < ATTN_TILE_; r++) t->count[r] = t->settled[r] = 0, t->floor[r] = -INFINITY;
   for (int r = 0; t->by_distance && r < n; r++) {
     float *q = t->rows + r * t->dim;
@@ -19796,6 +20748,20 @@ ATTN_FUNC_ void attn_topk_norms_(const attn_topk_ *t, float *add, const float *k
     add[j] = add[j] < (float)ATTN_NORM_MOST_ ? attn_step_(-add[j] * half, 1) : INFINITY;
 }
 
+/* Takes the scores of keys that most rows take, row by row and without a branch. */
+ATTN_FUNC_ void attn_topk_most_(attn_topk_ *t, const uint64_t *lanes, int64_t n, int64_t from) {
+  for (int r = 0; r < t->n; r++) {
+    uint64_t *list = t->list + r * t->room;
+    const float *s = t->s + r;
+    int64_t at = t->count[r];
+    for (int64_t j = 0; j < n; j++) {
+      list[at] = attn_candidate_(s[j * ATTN_TILE_], t->first + from + j);
+      at += (int64_t)(lanes[j] >> r & 1);
+    }
+    t->count[r] = at;
+  }
+}
+
 /* Takes the scores of n keys into the lists; they are rows `from` .. of what is searched. */
 ATTN_FUNC_ void attn_topk_take_(attn_topk_ *t, const float *k, int64_t stride, int64_t n,
                                 int64_t from) {
@@ -19805,9 +20771,11 @@ ATTN_FUNC_ void attn_topk_take_(attn_topk_ *t, const float *k, int64_t stride, i
   if (t->by_distance) attn_topk_norms_(t, add, k, stride, n);
   attn_on_(select, t->table)
       ->above(lanes, t->s, t->by_distance ? add : NULL, n, 0, t->groups, t->floor);
+  int64_t many = 0;
+  for (int64_t j = 0; j < n; j++) some |= lanes[j] & all, many += (lanes[j] & all) == all;
+  if (!t->by_distance && many > n / 2) attn_topk_most_(t, lanes, n, from), n = 0;
   for (int64_t j = 0; j < n; j++) {
     uint64_t left = lanes[j] & all;
-    some |= left;
     for (; left; left &= left - 1) {
       const int r = attn_lowest_(left);
       t->list[r * t->room + t->count[r]++] =
@@ -19866,6 +20834,7 @@ ATTN_FUNC_ const uint64_t *attn_topk_list_(attn_topk_ *t, int r, int64_t *count)
 struct attn_softmax_;
 struct attn_tile_;
 struct attn_block_;
+struct attn_segment_;
 
 /* Weights in place of scores, of entries s[key * ATTN_TILE_ + lane] of lane groups g0 .. g1 - 1; -inf is no
  * key and becomes 0. Adds to l of the tile what finish needs; a running maximum is the softmax's. */
@@ -19887,10 +20856,17 @@ typedef struct attn_reshape_ {
   int sparse;           /* a weight of 0 reads no value */
   void (*prepare)(const struct attn_softmax_ *a, char *memory, attn_ctx *ctx, int workers);
   void (*pass)(struct attn_softmax_ *a, attn_ctx *ctx,
-               int workers);                    /* the tiles, in its own order */
-  void (*bound)(struct attn_tile_ *t, int r);   /* narrows lo and hi of a row */
+               int workers);                  /* the tiles, in its own order */
+  void (*bound)(struct attn_tile_ *t, int r); /* narrows lo and hi of a row */
+  /* what queries and keys become before they meet, rows of floats: q[r] of a tile's rows; k of a block, in w.k */
+  void (*queries)(const struct attn_tile_ *t, const void **q);
+  void (*keys)(const struct attn_tile_ *t, struct attn_block_ *b);
   int (*open)(struct attn_tile_ *t, float *by); /* rows are known; 1: by[] multiplies queries */
   void (*before)(struct attn_tile_ *t);         /* the sweep */
+  void (*start)(struct attn_tile_ *t);          /* of a sweep: queries are packed */
+  /* in place of dot products with the block's keys, as score_block has them; with start */
+  void (*products)(struct attn_tile_ *t, const struct attn_block_ *b,
+                   const struct attn_segment_ *seg, float *s, float *top);
   /* the last change of scores: keys at .. at + n of a block; n = 0: it is complete, top becomes their maximum */
   void (*late)(struct attn_tile_ *t, const struct attn_block_ *b, int at, int n, int g0, int g1);
   void (*late_list)(struct attn_tile_ *t, int32_t *const *index, const int *count); /* top too */
@@ -19898,12 +20874,9 @@ typedef struct attn_reshape_ {
   void (*gate)(struct attn_tile_ *t, float *o, int64_t width); /* last; o by rows, or null: w.ot */
 } attn_reshape_;
 /* <<< attn/engine/reshape.h */
-/* >>> attn/engine/tile.h */
-/* engine/tile.h owns what the exact-softmax engine works on: the problem (attn_softmax_), the
- * memory of a worker and the lanes of a tile.
- *
- * A tile is up to ATTN_TILE_ query rows that read the same keys and values: rows of one head, or
- * of all heads of a group, query by query. */
+/* >>> attn/engine/problem.h */
+/* engine/problem.h owns the problem of the exact-softmax engine (attn_softmax_): its arguments, and what belongs to
+ * them once a call. */
 
 /* The pieces of a worker's memory. */
 enum {
@@ -19946,6 +20919,7 @@ enum {
   ATTN_P_CODE_S_,
   ATTN_P_CODE_CENTER_,
   ATTN_P_RESHAPE_,
+  ATTN_P_FACTORS_,
   ATTN_PIECES_
 };
 
@@ -20030,6 +21004,31 @@ typedef struct attn_addend_ {
   int64_t na, nb; /* key j has the factors j mod na, and j / na or j mod nb */
 } attn_addend_;
 
+/* Keys and values that are sums over ranks r of numbers a_r, one for each head, times vectors b_r of all heads
+ * (engine/factored.h): rows [a_1 .. a_R | b_1 .. b_R], the problem's k and v being their b_1. A call has one query
+ * a sequence, so that its rows see the same keys. */
+typedef struct attn_factored_ {
+  attn_tensor k, v; /* the whole rows */
+  int64_t k_rank, v_rank, heads;
+  /* of keys at .. at + n of a block, and of all; by pointers, so that only who has factors carries them */
+  void (*scores)(const struct attn_tile_ *t, const struct attn_block_ *b, int at, int n, float *s,
+                 float *top);
+  void (*values)(const struct attn_tile_ *t, const struct attn_block_ *b, const float *alpha,
+                 int start);
+} attn_factored_;
+
+/* Chosen keys, one by one (families/selection/listed.h), by pointers as above. */
+struct attn_cursor_;
+typedef struct attn_listed_calls_ {
+  int (*take)(struct attn_block_ *b,
+              struct attn_cursor_ *c); /* the next keys; 0 = there are none */
+  void (*ahead)(const struct attn_tile_ *t,
+                struct attn_cursor_ *c); /* asks for keys of the next block */
+  /* n rows of pages, as f32 */
+  void (*pages)(const struct attn_tile_ *t, const attn_tensor *x, const attn_scales *scales,
+                int64_t head, float *copy, const int32_t *index, int n);
+} attn_listed_calls_;
+
 typedef struct attn_softmax_ {
   const attn_table_ *table;
   const attn_low_table_ *low;    /* products of bf16 or f16 (engine/low.h); null: of f32 */
@@ -20075,6 +21074,8 @@ typedef struct attn_softmax_ {
   attn_distance_terms_ by_distance;
   const float *factor, *distance; /* [distance_heads][distances], see engine/distance.h */
   int64_t distances, distance_heads, distance_zero;
+  const attn_factored_ *factored; /* or null */
+  const attn_listed_calls_ *listed;
   const struct attn_reshape_ *reshape; /* what is in place of a softmax, or around it */
   attn_choice_ *choice;                /* of each row's keys, or null */
   const attn_span_ *outer; /* two outputs of a call around this one, which is only checked: q, k, v
@@ -20125,6 +21126,12 @@ ATTN_FUNC_ int attn_choice_blind_(const attn_softmax_ *a) {
   return ATTN_PART_(CONTENT, a->choice) && a->choice->stage != ATTN_STAGE_APPLY_;
 }
 
+/* What is read of a key: its row of x, k or v of the problem, or its factors. */
+ATTN_INLINE_ const attn_tensor *attn_rows_of_(const attn_softmax_ *a, const attn_tensor *x) {
+  const attn_factored_ *f = ATTN_PART_(LATENT, a->factored);
+  return !f ? x : x == &a->k ? &f->k : &f->v;
+}
+
 /* Whether weights need no maximum. */
 ATTN_INLINE_ int attn_shiftless_(const attn_softmax_ *a) {
   const attn_reshape_ *r = ATTN_PART_(WEIGHTS_, a->reshape);
@@ -20148,6 +21155,12 @@ ATTN_INLINE_ int attn_late_(const attn_softmax_ *a) {
   const attn_reshape_ *r = ATTN_PART_(WEIGHTS_, a->reshape);
   return r && r->late && !a->counting;
 }
+/* <<< attn/engine/problem.h */
+/* >>> attn/engine/tile.h */
+/* engine/tile.h owns the memory of a worker and the lanes of a tile.
+ *
+ * A tile is up to ATTN_TILE_ query rows that read the same keys and values: rows of one head, or
+ * of all heads of a group, query by query. */
 
 /* Which keys the gathered rows in a worker's memory belong to: tiles of one residue class share
  * them. n = 0: to none. */
@@ -20202,6 +21215,7 @@ typedef struct attn_scratch_ {
   float *code_q, *code_k;      /* [dk][tile], [block][dk]: room for codes as floats */
   float *code_s, *code_center; /* [block][tile] scores of single queries, [4][dk]: the last is 0 */
   float *reshape;              /* what reshapes keeps of a tile */
+  float *factors;              /* [block][tile] of one rank */
 } attn_scratch_;
 
 /* Keys of a stretch. What a row has summed over them meets the sums of the stretches before as a whole:
@@ -20282,9 +21296,10 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   }
   if (!a->few || a->seq) attn_scratch_put_(a, ATTN_P_FAR_, attn_mul_(dv, 2));
   attn_scratch_put_(a, ATTN_P_S_, cells);
-  if (gathers || a->k.dtype != ATTN_F32 || (a->seq && a->seq->cached))
-    attn_scratch_put_(a, ATTN_P_K_, attn_piece_(a->k.dim, f * block));
-  attn_scratch_put_(a, ATTN_P_V_, attn_piece_(a->v.dim, f * block));
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  if (gathers || a->k.dtype != ATTN_F32 || (a->seq && a->seq->cached) || (reshape && reshape->keys))
+    attn_scratch_put_(a, ATTN_P_K_, attn_piece_(attn_rows_of_(a, &a->k)->dim, f * block));
+  attn_scratch_put_(a, ATTN_P_V_, attn_piece_(attn_rows_of_(a, &a->v)->dim, f * block));
   if (gathers || a->bias.kind || a->modify_weights || ATTN_PART_(COMPOSED, a->addends))
     attn_scratch_put_(a, ATTN_P_BIAS_, cells);
   if (gathers || xl || queries || ATTN_PART_(COMPOSED, a->addends))
@@ -20333,9 +21348,9 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
     attn_scratch_put_(a, ATTN_P_BEST_LIST_, attn_piece_(most, 8 * tile));
     attn_scratch_put_(a, ATTN_P_BEST_SPARE_, attn_piece_(most, 8));
   }
-  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
   if (reshape && reshape->tile_bytes)
     attn_scratch_put_(a, ATTN_P_RESHAPE_, attn_piece_(reshape->tile_bytes, 1));
+  if (ATTN_PART_(LATENT, a->factored)) attn_scratch_put_(a, ATTN_P_FACTORS_, cells);
   if (ATTN_PART_(LOW, a->low)) attn_scratch_put_(a, ATTN_P_LOW_, attn_low_plan_of_(a).bytes);
   if (ATTN_PART_(LOW, a->codes)) {
     const int64_t width = attn_codes_width_(a);
@@ -20390,6 +21405,7 @@ ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scrat
   ATTN_CUT_(code_s, float, ATTN_P_CODE_S_);
   ATTN_CUT_(code_center, float, ATTN_P_CODE_CENTER_);
   ATTN_CUT_(reshape, float, ATTN_P_RESHAPE_);
+  ATTN_CUT_(factors, float, ATTN_P_FACTORS_);
 #undef ATTN_CUT_
 }
 
@@ -20415,7 +21431,9 @@ typedef struct attn_tile_ {
   attn_scratch_ w;
   const attn_plan_tile_ *plan; /* its runs or lists, when there is a schedule */
   const attn_plan_tile_ *next; /* the tile that comes after it, or null */
-  int asked;                   /* rows of that one which are on their way */
+  const int32_t *keys;         /* in place of its runs: keys that all of its rows see, ascending */
+  int64_t keys_n;
+  int asked; /* rows of that one which are on their way */
   int64_t batch, head_k, head_v;
   int64_t key0, key1;                               /* the keys of a work item */
   int scored;                                       /* w.s holds the dot products already */
@@ -20928,13 +21946,16 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
     for (int r = 0; r < t->n; r++) t->wide_lo[r] = t->lo[r], t->wide_hi[r] = t->hi[r];
   for (int g = 0; g < t->groups; g++) attn_tile_bounds_(t, g);
   if (a->by_row) return;
+  const int turned = reshape && reshape->queries;
+  if (turned) reshape->queries(t, q);
   if (ATTN_PART_(LOW, a->low) &&
       !ATTN_PART_(LOW, a->codes)) { /* the scale comes after the product */
-    a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, 1.0f, FLT_MIN);
+    a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, 1.0f, attn_least_(1.0f));
     attn_low_queries_(t, a->q.dtype);
     if (!attn_low_scales_(a)) return;
   }
-  a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, a->scale_hi, a->scale_lo);
+  a->table->pack(t->w.qt, q, t->n, a->q.dim, turned ? ATTN_F32 : (int)a->q.dtype, a->scale_hi,
+                 a->scale_lo);
   if (ATTN_PART_(COMPOSED, a->mix))
     a->table->scale_rows(t->w.qt, ATTN_TILE_, t->w.qt, ATTN_TILE_, a->q.dim,
                          t->groups * ATTN_GROUP_,
@@ -21141,7 +22162,7 @@ ATTN_FUNC_ void attn_tile_bias_rows_(const attn_tile_ *t, const char *const *row
   for (int r = 0; r < lanes; r++) at[r] = rows[r] + from * attn_size_(bias->dtype);
   /* not 0: -inf * 0 is NaN; this is lost in the rounding of every other number */
   t->a->table->pack(dst, at, lanes, n, (int)bias->dtype | ATTN_KIND_BIAS_, hi,
-                    lo > 0.0f ? lo : FLT_MIN);
+                    lo > 0.0f ? lo : attn_least_(hi));
 }
 
 /* The same for the whole tile. Entries that broadcast along k are repeated. */
@@ -21337,7 +22358,7 @@ ATTN_FUNC_ void attn_tile_addends_(const attn_tile_ *t, float *bias, float *key,
         rows[r] = attn_at_(&p->x, t->batch, t->head[0], t->row[r] + p->row0) + shift;
     /* neither is 0: inf * 0 is NaN; see attn_tile_bias_rows_ */
     f->pack(to, rows, by_key ? 1 : t->n, n, (int)p->x.dtype | ATTN_KIND_BIAS_, hi,
-            lo > 0.0f ? lo : FLT_MIN);
+            lo > 0.0f ? lo : attn_least_(hi));
     if (by_key)
       for (int64_t e = 0; e < n; e++) key[e] = attn_add_allowed_(key[e], to[e * ATTN_TILE_]);
     if (by_key) continue;
@@ -21414,10 +22435,10 @@ ATTN_FUNC_ const float *attn_block_pages_(const attn_softmax_ *a, const attn_blo
   int64_t page, row;
   *stride = x->dim;
   for (int64_t e = 0, n; e < b->n; e += n) {
-    n = attn_storage_(a, batch, b->j0 + e, &page, &row);
-    if (n > b->n - e) n = b->n - e;
+    n = attn_storage_(a, batch, attn_block_key_(b, e), &page, &row);
+    n = attn_min64_(n, attn_block_run_(b, (int)e));
     const char *p = attn_at_(x, page, head, row);
-    if (n == b->n && x->dtype == ATTN_F32) {
+    if (n == b->n && !b->gathered && x->dtype == ATTN_F32) {
       *stride = x->stride_len;
       return (const float *)(const void *)p;
     }
@@ -21572,6 +22593,7 @@ ATTN_FUNC_ void attn_block_cut_lanes_(const attn_tile_ *t, attn_block_ *b) {
 typedef struct attn_cursor_ {
   const attn_plan_run_ *run;
   int64_t runs, used; /* runs left, keys of the first that are done */
+  const int32_t *key; /* in place of runs: `runs` keys that all rows see */
 } attn_cursor_;
 
 /* The ordinal of a key in its residue class; most steps are 1, and divisions are slow. */
@@ -21595,6 +22617,7 @@ ATTN_FUNC_ int attn_block_take_(const attn_tile_ *t, attn_block_ *b, attn_cursor
   const int64_t step = t->plan->step;
   const uint64_t all = attn_tile_all_(t);
   int64_t mark = 0;
+  if (ATTN_PART_(SELECTION, c->key)) return t->a->listed->take(b, c);
   b->n = 0, b->by_lane = 0;
   if (c->runs > 0 && step == 1 && c->run->lanes == all) { /* most blocks of most patterns */
     const int64_t from = c->run->key + c->used;
@@ -21637,7 +22660,7 @@ ATTN_FUNC_ int64_t attn_segment_pairs_(const attn_tile_ *t, const attn_segment_ 
 
 /* The cuts of a sweep without the sweep; whole blocks of a run are all alike. */
 ATTN_FUNC_ int64_t attn_runs_computed_(const attn_plan_tile_ *tile, const attn_plan_run_ *run) {
-  attn_cursor_ c = {run, tile->count, 0};
+  attn_cursor_ c = {run, tile->count, 0, NULL};
   attn_tile_ t;
   attn_block_ b;
   int64_t sum = 0;
@@ -21803,14 +22826,19 @@ ATTN_FUNC_ int attn_block_latent_(const attn_softmax_ *a) {
 /* Its rows of K and V. */
 ATTN_FUNC_ void attn_block_fetch_(const attn_tile_ *t, attn_block_ *b) {
   const attn_softmax_ *a = t->a;
-  const int latent = t->head_k == t->head_v && attn_block_latent_(a);
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  const int turned = reshape && reshape->keys;
+  const int latent = !turned && t->head_k == t->head_v && attn_block_latent_(a);
   if (attn_block_held_(t, b)) {
     b->k = t->w.k, b->k_stride = a->k.dim, b->v = t->w.v, b->v_stride = a->v.dim;
   } else {
-    b->k = attn_block_rows_(a, b, &a->k, &a->k_scales, t->batch, t->head_k, t->w.k, &b->k_stride);
+    b->k = attn_block_rows_(a, b, attn_rows_of_(a, &a->k), &a->k_scales, t->batch, t->head_k,
+                            t->w.k, &b->k_stride);
+    if (turned) reshape->keys(t, b);
     b->v = b->k, b->v_stride = 0; /* not read by a pass that is blind to values */
     if (!attn_choice_blind_(a) && (!latent || b->k != t->w.k))
-      b->v = attn_block_rows_(a, b, &a->v, &a->v_scales, t->batch, t->head_v, t->w.v, &b->v_stride);
+      b->v = attn_block_rows_(a, b, attn_rows_of_(a, &a->v), &a->v_scales, t->batch, t->head_v,
+                              t->w.v, &b->v_stride);
   }
   if (latent && b->k == t->w.k) b->v = b->k, b->v_stride = b->k_stride;
 }
@@ -22160,7 +23188,7 @@ ATTN_FUNC_ void attn_block_xl_lined_(attn_tile_ *t, const attn_block_ *b) {
       row[r] = x, src[r] = x + (last - t->pos[r0 + r]);
     }
     f->unpack(row, dots + (far - last) * ATTN_TILE_ + r0, n, b->n + n - 1, ATTN_F32, NULL);
-    f->pack(t->w.dot + r0, src, n, b->n, ATTN_F32, 1.0f, FLT_MIN);
+    f->pack(t->w.dot + r0, src, n, b->n, ATTN_F32, 1.0f, attn_least_(1.0f));
   }
   memmove(dots, dots + b->n * ATTN_TILE_, (size_t)(more * ATTN_TILE_) * sizeof(float));
   t->xl_next = b->j0 + b->n;
@@ -22195,7 +23223,7 @@ ATTN_FUNC_ void attn_block_xl_(attn_tile_ *t, const attn_block_ *b) {
     attn_xl_row_(t, x, (const float *)row[r], r, key, b->n);
     src[r] = x;
   }
-  a->table->pack(t->w.dot, src, t->n, b->n, ATTN_F32, 1.0f, FLT_MIN);
+  a->table->pack(t->w.dot, src, t->n, b->n, ATTN_F32, 1.0f, attn_least_(1.0f));
 }
 
 /* Rows of the block's keys in f32. Those of products of halves or codes need not be there. */
@@ -22641,6 +23669,13 @@ ATTN_FUNC_ void attn_low_values_(attn_tile_ *t, attn_block_ *b, const attn_ramp_
     d.n = x.pairs, d.g0 = g, d.g1 = to;
     a->low->pair_dots(&d);
   }
+}
+
+/* The sum of a row holds weights that are rounded; those of its map are not, and one that is nearly all of the sum may
+ * come out above it. */
+ATTN_FUNC_ void attn_low_map_(float *row, int64_t n) {
+  for (int64_t c = 0; c < n; c++)
+    if (row[c] > 1.0f) row[c] = 1.0f;
 }
 /* <<< attn/engine/low.h */
 /* >>> attn/engine/codes.h */
@@ -23103,12 +24138,18 @@ ATTN_FUNC_ int attn_list_ahead_(const attn_softmax_ *a, const attn_tensor *x) {
 ATTN_FUNC_ void attn_list_pick_(const attn_tile_ *t, attn_picked_ *p, const attn_tensor *x,
                                 const attn_scales *scales, int64_t head, float *copy,
                                 const int32_t *index, int n) {
-  p->rows = attn_at_(x, t->batch, head, 0);
+  const attn_listed_calls_ *listed = ATTN_PART_(SELECTION, t->a->listed);
+  const int paged = ATTN_PART_(CACHE, listed) && t->a->seq && t->a->seq->cached;
+  p->rows = paged ? NULL : attn_at_(x, t->batch, head, 0);
   p->index = index, p->stride = x->stride_len, p->dtype = x->dtype;
   p->ahead = attn_list_ahead_(t->a, x);
-  if (!attn_quantized_(x->dtype)) return;
-  const attn_rows_scale_ s = attn_scales_at_(scales, t->batch, head, 0);
-  t->a->table->widen(copy, p->rows, x->stride_len, index, n, x->dim, x->dtype, &s);
+  if (!attn_quantized_(x->dtype) && !paged) return;
+  if (paged) {
+    listed->pages(t, x, scales, head, copy, index, n);
+  } else {
+    const attn_rows_scale_ s = attn_scales_at_(scales, t->batch, head, 0);
+    t->a->table->widen(copy, p->rows, x->stride_len, index, n, x->dim, x->dtype, &s);
+  }
   for (int e = 0; e < n; e++) p->order[e] = e;
   p->rows = copy, p->index = p->order, p->stride = x->dim, p->dtype = ATTN_F32, p->ahead = 0;
   t->w.held->n = 0;
@@ -23135,7 +24176,7 @@ ATTN_FUNC_ void attn_list_scores_(attn_tile_ *t, int32_t *const *index, const in
     lanes[count[r]] |= (uint64_t)1 << r;
   }
   for (int e = 0; e < most; e++) done |= lanes[e], lanes[e] = attn_tile_all_(t) & ~done;
-  f->pack(t->w.s, row, t->n, most, ATTN_F32, 1.0f, FLT_MIN);
+  f->pack(t->w.s, row, t->n, most, ATTN_F32, 1.0f, attn_least_(1.0f));
   memset(&mod, 0, sizeof mod);
   set = mod;
   mod.softcap = attn_caps_last_(a) ? 0.0f : a->softcap;
@@ -23242,7 +24283,7 @@ ATTN_FUNC_ int attn_tile_lists_(attn_tile_ *t, int started) {
   for (int64_t block = 0;; block++) {
     int most = 0;
     if (block && block % (ATTN_STRETCH_ / ATTN_BLOCK_) == 0 && any) {
-      a->table->pack(t->w.ot, from, t->n, dv, ATTN_F32, 1.0f, FLT_MIN);
+      a->table->pack(t->w.ot, from, t->n, dv, ATTN_F32, 1.0f, attn_least_(1.0f));
       attn_tile_fold_(t, 0);
       memset(t->w.o_rows, 0, (size_t)(ATTN_TILE_ * dv) * sizeof(float));
     }
@@ -23262,10 +24303,69 @@ ATTN_FUNC_ int attn_tile_lists_(attn_tile_ *t, int started) {
                         count[r]);
     attn_list_values_(t, index, count, most);
   }
-  if (any) a->table->pack(t->w.ot, from, t->n, dv, ATTN_F32, 1.0f, FLT_MIN);
+  if (any) a->table->pack(t->w.ot, from, t->n, dv, ATTN_F32, 1.0f, attn_least_(1.0f));
   return started || any;
 }
 /* <<< attn/engine/lists.h */
+/* >>> attn/engine/factored.h */
+/* engine/factored.h owns keys and values that heads make of vectors which all of them share: a tile's queries, heads in
+ * lanes, meet the vectors, and what each head has of these is a factor of its lane. */
+
+/* Asks for rows of x from `key` on, n of them where they are seen. A row is read in pieces, rank by rank, which
+ * prefetchers of the hardware do not follow (32 heads, 65536 keys: 1.3 times the speed). */
+ATTN_FUNC_ void attn_factored_ask_(const attn_tile_ *t, const attn_tensor *x, int64_t key,
+                                   int64_t n) {
+  const int64_t bytes = attn_bytes_(x->dtype, x->dim);
+  int64_t page, row, left = t->g[0].hi_max - key;
+  if (left < n) n = left;
+  for (int64_t run; n > 0; n -= run, key += run) {
+    run = attn_storage_(t->a, t->batch, key, &page, &row);
+    for (int64_t e = 0; e < run && e < n; e++) {
+      const char *p = attn_at_(x, page, 0, row + e);
+      for (int64_t c = 0; c < bytes; c += 64) ATTN_PREFETCH_FAR_(p + c);
+    }
+  }
+}
+
+/* Dot products with the vectors of each rank, in the order of ranks. */
+ATTN_FUNC_ void attn_factored_scores_(const attn_tile_ *t, const attn_block_ *b, int at, int n,
+                                      float *s, float *top) {
+  enum { KEYS = 12 }; /* whole steps of score_block */
+  const attn_softmax_ *a = t->a;
+  const attn_factored_ *f = a->factored;
+  float none[ATTN_TILE_] = {0};
+  for (int end = at + n; at < end; at += n, s += n * ATTN_TILE_) {
+    const float *row = b->k + at * b->k_stride, *vector = row + f->k_rank * f->heads;
+    n = end - at < KEYS ? end - at : KEYS;
+    attn_factored_ask_(t, &f->k, b->j0 + at + b->n, n);
+    attn_factored_ask_(t, &f->v, b->j0 + at + b->n, n);
+    for (int64_t r = 0; r < f->k_rank; r++, vector += a->q.dim) {
+      attn_on_(tile, a->table)
+          ->score_block(t->w.factors, t->w.qt, vector, b->k_stride, n, a->q.dim, 0, t->groups,
+                        none);
+      attn_on_(factor, a->table)
+          ->factor_block(s, t->w.factors, row + r * f->heads + t->head[0], b->k_stride, n, t->n,
+                         1.0f / (float)f->k_rank, r > 0, r + 1 == f->k_rank ? top : NULL);
+    }
+  }
+}
+
+/* Weights, which stay as they are, and the values of a block. */
+ATTN_FUNC_ void attn_factored_values_(const attn_tile_ *t, const attn_block_ *b, const float *alpha,
+                                      int start) {
+  const attn_softmax_ *a = t->a;
+  const attn_factored_ *f = a->factored;
+  const float *vector = b->v + f->v_rank * f->heads;
+  for (int64_t r = 0; r < f->v_rank; r++, vector += a->v.dim, alpha = NULL, start = 0) {
+    attn_on_(factor, a->table)
+        ->factor_block(t->w.factors, t->w.s, b->v + r * f->heads + t->head[0], b->v_stride, b->n,
+                       t->n, 1.0f / (float)f->v_rank, 0, NULL);
+    attn_on_(tile, a->table)
+        ->value_block(t->w.ot, t->w.factors, vector, b->v_stride, b->n, a->v.dim, 0, t->groups,
+                      alpha, start);
+  }
+}
+/* <<< attn/engine/factored.h */
 /* >>> attn/engine/softmax.h */
 /* engine/softmax.h owns the exact-softmax driver: it walks the key blocks that a tile of queries
  * may see and calls the primitives on them. Which keys and terms a mechanism has is data in
@@ -23363,13 +24463,18 @@ ATTN_FUNC_ void attn_segment_given_(attn_tile_ *t, const attn_block_ *b, const a
 }
 
 /* E1 of one segment, and E3. */
-ATTN_FUNC_ void attn_segment_products_(const attn_tile_ *t, const attn_block_ *b,
+ATTN_FUNC_ void attn_segment_products_(attn_tile_ *t, const attn_block_ *b,
                                        const attn_segment_ *seg, float *s, float *top) {
   const attn_softmax_ *a = t->a;
-  if (ATTN_PART_(LOW, a->codes))
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  if (reshape && reshape->products)
+    reshape->products(t, b, seg, s, top);
+  else if (ATTN_PART_(LOW, a->codes))
     attn_codes_scores_(t, b, seg, s, top);
   else if (ATTN_PART_(LOW, a->low))
     attn_low_scores_(t, b, seg, s, top);
+  else if (ATTN_PART_(LATENT, a->factored))
+    a->factored->scores(t, b, seg->at, seg->n, s, top);
   else
     attn_on_(tile, a->table)
         ->score_block(s, t->w.qt, b->k + seg->at * b->k_stride, b->k_stride, seg->n, a->q.dim,
@@ -23498,7 +24603,9 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
   } else if (b->whole) {
     attn_block_weights_(t, ramp, 0, b->n, 0, t->groups);
     if (attn_reweighs_(a)) attn_block_hand_(t, b);
-    if (!a->counting)
+    if (ATTN_PART_(LATENT, a->factored))
+      a->factored->values(t, b, alpha, !started);
+    else if (!a->counting)
       attn_on_(tile, f)->value_block(t->w.ot, s, b->v, b->v_stride, b->n, dv, 0, t->groups, alpha,
                                      !started);
   } else {
@@ -23559,7 +24666,7 @@ ATTN_FUNC_ int attn_tile_load_(attn_tile_ *t) {
   if (a->phase == 0) return 0;
   attn_tile_state_rows_(t, rows);
   for (int r = 0; r < t->n; r++) from[r] = rows[r];
-  a->table->pack(t->w.ot, from, t->n, a->v.dim, ATTN_F32, 1.0f, FLT_MIN);
+  a->table->pack(t->w.ot, from, t->n, a->v.dim, ATTN_F32, 1.0f, attn_least_(1.0f));
   return 1;
 }
 
@@ -23645,6 +24752,7 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
           attn_map_natural_(a, row);
         else
           f->weights(row, row, a->map.dim, m, inv);
+        if (ATTN_PART_(LOW, a->low) && !a->map_scores) attn_low_map_(row, a->map.dim);
       }
       if (ATTN_PART_(EDGES, a->edges) && a->edges->weights) {
         attn_list_ list;
@@ -23673,6 +24781,10 @@ ATTN_INLINE_ void attn_tile_ahead_(attn_tile_ *t, attn_cursor_ *keys, int64_t st
       attn_row_ahead_(&a->o, t->batch, t->head[0], row[t->asked]);
     }
   }
+  if (ATTN_PART_(SELECTION, keys->key)) {
+    a->listed->ahead(t, keys);
+    return;
+  }
   for (int i = 0; i < ATTN_BLOCK_ / 2 && keys->runs > 0; i++) {
     if (step == 1 && keys->run->n >= ATTN_GROUP_) return; /* the machine sees that coming */
     const int64_t key = keys->run->key + keys->used * step;
@@ -23696,7 +24808,7 @@ ATTN_INLINE_ void attn_tile_below_(attn_tile_ *t) {
 
 /* The runs of a tile of a schedule. */
 ATTN_FUNC_ attn_cursor_ attn_tile_runs_(const attn_softmax_ *a, const attn_plan_tile_ *tile) {
-  attn_cursor_ c = {NULL, 0, 0};
+  attn_cursor_ c = {NULL, 0, 0, NULL};
   if (!tile || tile->step <= 0) return c;
   c.run = (const attn_plan_run_ *)attn_plan_at_(a->plan, a->plan->at_run) + tile->at;
   c.runs = tile->count;
@@ -23708,9 +24820,12 @@ ATTN_FUNC_ attn_cursor_ attn_tile_runs_(const attn_softmax_ *a, const attn_plan_
 ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
   const attn_softmax_ *a = t->a;
   attn_block_ block;
-  attn_cursor_ cursor = {NULL, 0, 0}, ahead = cursor;
+  attn_cursor_ cursor = {NULL, 0, 0, NULL}, ahead = cursor;
   int64_t j = INT64_MAX, end = 0;
-  if (ATTN_PART_(PATTERN, a->plan)) cursor = attn_tile_runs_(a, t->plan);
+  if (ATTN_PART_(SELECTION, t->keys))
+    cursor.key = t->keys, cursor.runs = t->keys_n;
+  else if (ATTN_PART_(PATTERN, a->plan))
+    cursor = attn_tile_runs_(a, t->plan);
   for (int g = 0; g < t->groups; g++) {
     if (t->g[g].hi_max > end) end = t->g[g].hi_max;
     if (t->g[g].hi_max > 0 && t->g[g].lo_min < j) j = t->g[g].lo_min;
@@ -23776,6 +24891,8 @@ ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t) {
   t->partial = 0;
   t->xl_next = t->stretch = -1;
   t->folded = 0;
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  if (reshape && reshape->start) reshape->start(t);
   if (ATTN_PART_(EDGES, a->edges) || (ATTN_PART_(PATTERN, a->plan) && t->plan->step <= 0))
     started = attn_tile_lists_(t, started);
   else
@@ -23908,7 +25025,7 @@ ATTN_FUNC_ int64_t attn_plan_tiles_(const attn_plan_ *p, int64_t head, int phase
 
 ATTN_FUNC_ void attn_tile_open_(attn_tile_ *t, const attn_softmax_ *a, int worker) {
   t->a = a;
-  t->plan = t->next = NULL;
+  t->plan = t->next = NULL, t->keys = NULL;
   t->done = 0;
   t->key0 = 0, t->key1 = INT64_MAX, t->scored = 0, t->given = NULL;
   t->asked = ATTN_TILE_; /* nothing is to be asked for */
@@ -24040,7 +25157,7 @@ ATTN_FUNC_ const char *attn_few_plan_(attn_softmax_ *a, int one_order) {
     return "more than 16 queries, or more than 64 rows to a key";
   if (a->map.data || a->raw.data || (a->terms & ~attn_terms_with_(ATTN_TAKES_FEW_)))
     return "a map, relative vectors, labels, a span or modify_weights";
-  a->few = 1, a->by_row = rows <= ATTN_ROWS_;
+  a->few = 1, a->by_row = rows <= ATTN_ROWS_ && !ATTN_PART_(LATENT, a->factored);
   attn_few_splits_(a);
   return NULL;
 }
@@ -24168,7 +25285,7 @@ ATTN_FUNC_ int attn_few_block_(attn_tile_ *t, attn_block_ *b, int64_t base, int6
     return 1;
   }
   for (int r = 0; r < t->n; r++) from[r] = to[r] = t->w.row_s + r * ATTN_ROWS_ROOM_ + (*j0 - base);
-  f->pack(t->w.s, from, t->n, b->n, ATTN_F32, 1.0f, FLT_MIN);
+  f->pack(t->w.s, from, t->n, b->n, ATTN_F32, 1.0f, attn_least_(1.0f));
   attn_block_scores_(t, b);
   f->unpack(to, t->w.s, t->n, b->n, ATTN_F32, NULL);
   return b->partial ? 2 : 1;
@@ -24330,7 +25447,7 @@ ATTN_FUNC_ void attn_few_split_(const attn_softmax_ *a, int worker, int64_t unit
   const int64_t dv = a->v.dim;
   const int64_t vw = attn_row_width_(dv), part = attn_part_(a, unit, split);
   attn_tile_ t;
-  t.a = a, t.plan = t.next = NULL, t.asked = ATTN_TILE_, t.given = NULL;
+  t.a = a, t.plan = t.next = NULL, t.asked = ATTN_TILE_, t.given = NULL, t.keys = NULL;
   t.key0 = (split < a->kept ? split : split + a->skip) * ATTN_SPLIT_, t.key1 = t.key0 + ATTN_SPLIT_;
   if (a->splits > 1 &&
       !attn_few_seen_(a, unit / (a->q.heads / a->group), t.key0, t.key1)) { /* nothing to merge */
@@ -24547,7 +25664,7 @@ ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
 /* Work items of a pass: tiles, or splits. */
 ATTN_FUNC_ int64_t attn_softmax_items_(const attn_softmax_ *a, int phase) {
   int64_t n = 0, first;
-  if (a->seq) return a->seq->items;
+  if (a->seq && !ATTN_PART_(COMPOSED, a->own)) return a->seq->items;
   if (a->few) return a->q.batch * (a->q.heads / a->group) * a->splits;
   if (ATTN_PART_(COMPOSED, a->own) && !ATTN_PART_(PATTERN, a->plan)) return a->own_items;
   if (!ATTN_PART_(PATTERN, a->plan)) return a->q.batch * (a->q.heads / a->group) * a->tiles;
@@ -24576,7 +25693,7 @@ ATTN_FUNC_ int64_t attn_softmax_bytes_(attn_softmax_ *a, int workers) {
 }
 
 ATTN_FUNC_ void attn_softmax_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers) {
-  if (a->seq) {
+  if (a->seq && !ATTN_PART_(COMPOSED, a->own)) {
     const int64_t items = a->seq->items, units = a->seq->n * (a->q.heads / a->group);
     attn_for_(ctx, attn_pieces_(workers, items), items, attn_sequence_item_, a);
     if (a->seq->parts) attn_for_(ctx, attn_pieces_(workers, units), units, attn_sequence_merge_, a);
@@ -26031,7 +27148,7 @@ ATTN_COLD_ int attn_check_matrix_(attn_error_ *e, attn_operand_ *p) {
   return !fine || p->t->dim > 0 ? fine : attn_reject_(e, ATTN_E_SHAPE, p->rule);
 }
 
-ATTN_COLD_ int attn_check_operand_(attn_error_ *e, attn_operand_ *p, int64_t heads) {
+ATTN_OUTLINE_ int attn_check_operand_(attn_error_ *e, attn_operand_ *p, int64_t heads) {
   attn_tensor *t = p->t;
   p->span.lo = p->span.hi = 0;
   if ((p->role & ATTN_OPTIONAL_) && !t->data) return 1;
@@ -26053,14 +27170,14 @@ ATTN_COLD_ int attn_check_operand_(attn_error_ *e, attn_operand_ *p, int64_t hea
 }
 
 /* Required arguments that were never set, before the shapes of others are held against theirs. */
-ATTN_COLD_ int attn_check_given_(attn_error_ *e, const attn_operand_ *p, int n) {
+ATTN_FUNC_ int attn_check_given_(attn_error_ *e, const attn_operand_ *p, int n) {
   for (int i = 0; i < n; i++)
     if (p[i].t && !(p[i].role & ATTN_OPTIONAL_) && !attn_check_set_(e, p[i].t, p[i].w)) return 0;
   return 1;
 }
 
 /* Whether a span shares memory with none of the operands but itself, nor with the spans `more`. */
-ATTN_COLD_ int attn_span_alone_(const attn_span_ *span, const attn_operand_ *p, int n,
+ATTN_FUNC_ int attn_span_alone_(const attn_span_ *span, const attn_operand_ *p, int n,
                                 const attn_span_ *more, int m) {
   if (span->lo >= span->hi) return 1;
   for (int k = 0; k < n; k++)
@@ -26072,8 +27189,8 @@ ATTN_COLD_ int attn_span_alone_(const attn_span_ *span, const attn_operand_ *p, 
 
 /* No output shares memory with another argument or the workspace, nor does that with an input.
  * more: spans of plain arrays and masks. */
-ATTN_COLD_ int attn_check_apart_(attn_error_ *e, const attn_ctx *ctx, const attn_operand_ *p, int n,
-                                 const attn_span_ *more, int m) {
+ATTN_OUTLINE_ int attn_check_apart_(attn_error_ *e, const attn_ctx *ctx, const attn_operand_ *p,
+                                    int n, const attn_span_ *more, int m) {
   attn_span_ work;
   if (!attn_check_workspace_(e, ctx, &work)) return 0;
   for (int i = 0; i < n; i++)
@@ -26083,7 +27200,7 @@ ATTN_COLD_ int attn_check_apart_(attn_error_ *e, const attn_ctx *ctx, const attn
          attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
 }
 
-ATTN_COLD_ int attn_check_scale_(attn_error_ *e, float scale) {
+ATTN_FUNC_ int attn_check_scale_(attn_error_ *e, float scale) {
   return scale - scale == 0.0f ? 1 : attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
 }
 /* <<< attn/engine/stage.h */
@@ -26290,6 +27407,118 @@ ATTN_FUNC_ void attn_rope_frequencies_(const attn_rope_params *p, double *f) {
   if (p->axial) memcpy(f + n, f, (size_t)n * sizeof *f);
 }
 /* <<< attn/engine/rope_rule.h */
+/* >>> attn/engine/qk_norm.h */
+/* engine/qk_norm.h owns the norm of rows of queries or of keys: the rules of its description, and the rows. */
+
+/* One side of a norm: the gain of queries, or that of keys. */
+typedef struct attn_qk_rows_ {
+  int on, all; /* all: over the columns of all heads */
+  attn_norm norm;
+  const float *temperature; /* [heads], or null = 1 */
+  float by;                 /* factor of every row */
+  int64_t heads, dim, step; /* floats from the gain of a head to that of the next; 0: one for all */
+} attn_qk_rows_;
+
+/* Judges a norm of heads of width dim. span: of the gain, of the temperature; data: it may be read. */
+ATTN_COLD_ int attn_qk_norm_open_(attn_error_ *e, attn_qk_rows_ *g, const attn_qk_norm *p, int keys,
+                                  int64_t heads, int64_t dim, int data, attn_span_ span[2]) {
+  const float least = attn_from_bits_(1u); /* 2^-149 */
+  memset(g, 0, sizeof *g);
+  if ((int)p->kind < 0 || p->kind >= ATTN_QK_NORM_KINDS)
+    return attn_reject_(e, ATTN_E_RANGE, "params.norm.kind must be an attn_qk_norm_kind");
+  if (!(p->eps >= 0.0f && p->eps < INFINITY))
+    return attn_reject_(e, ATTN_E_VALUE, "params.norm.eps must be finite and not negative");
+  if ((p->gain_by_head | p->gain_less_one | p->after) & ~1)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.norm.gain_by_head, gain_less_one and after must be 0 or 1");
+  if (p->temperature && p->kind != ATTN_QK_NORM_L2)
+    return attn_reject_(e, ATTN_E_RANGE, "params.norm.temperature is for ATTN_QK_NORM_L2");
+  const int l2 = p->kind == ATTN_QK_NORM_L2;
+  const double eps = p->eps == 0.0f && !attn_to_bits_(p->eps) ? 1e-6 : (double)p->eps;
+  g->on = 1, g->all = p->kind == ATTN_QK_NORM_RMS_ALL, g->heads = heads, g->dim = dim;
+  g->norm.kind = p->kind == ATTN_QK_NORM_LAYER ? ATTN_NORM_LAYER : ATTN_NORM_RMS;
+  g->norm.gain = keys ? p->k_gain : p->q_gain, g->norm.gain_less_one = p->gain_less_one;
+  g->norm.eps = (float)(l2 ? eps / (double)dim : eps); /* x / |x| is x / rms(x) / sqrt(dim) */
+  if (!(g->norm.eps > 0.0f)) g->norm.eps = least;
+  g->by = l2 ? (float)(1.0 / sqrt((double)dim)) : 1.0f;
+  if (p->gain_by_head && !g->all && g->norm.gain) g->step = dim;
+  if (!keys) g->temperature = p->temperature;
+  const int64_t gains = p->gain_by_head || g->all ? attn_mul_(heads, dim) : dim;
+  if (!attn_check_array_(e, g->norm.gain, gains, 4,
+                         "the gains of params.norm must be aligned to their elements", &span[0]) ||
+      !attn_check_array_(e, g->temperature, heads, 4,
+                         "params.norm.temperature must be aligned to its elements", &span[1]))
+    return 0;
+  for (int64_t h = 0; data && g->temperature && h < heads; h++)
+    if (!(g->temperature[h] - g->temperature[h] == 0.0f))
+      return attn_reject_(e, ATTN_E_VALUE, "params.norm.temperature must be finite");
+  return 1;
+}
+
+/* Rows that are normed at once, unless they are one norm. */
+enum { ATTN_QK_ROWS_ = 16 };
+
+/* What n rows of heads h, or (each) of heads h .. h + n - 1, are divided by: 3 numbers a row, of which the second is
+ * NaN where floats cannot do the row. */
+ATTN_FUNC_ void attn_qk_sizes_(const attn_qk_rows_ *g, const attn_table_ *f, float *size,
+                               const float *x, int64_t x_stride, int64_t width, int64_t n,
+                               int64_t h, int each) {
+  attn_norm_rows_ a = {NULL, NULL, x, NULL, 0, 0, x_stride, 0, width};
+  for (int64_t r = 0; r < n; r += ATTN_TILE_, a.x += ATTN_TILE_ * x_stride) {
+    const int some = n - r < ATTN_TILE_ ? (int)(n - r) : ATTN_TILE_;
+    float *to = size + 3 * r;
+    uint64_t hard =
+        attn_on_(norm, f)->sizes(to, &a, some, g->norm.eps, g->norm.kind == ATTN_NORM_RMS);
+    for (int64_t i = 0; i < some; i++) {
+      if (hard >> i & 1) to[3 * i + 1] = attn_from_bits_(0x7fc00000u);
+      if (g->temperature)
+        to[3 * i + 1] *= g->by * g->temperature[each ? h + r + i : h];
+      else if (g->by != 1.0f)
+        to[3 * i + 1] *= g->by;
+    }
+  }
+}
+
+/* n rows, divided by their sizes; y may be x. */
+ATTN_FUNC_ void attn_qk_resize_(const attn_qk_rows_ *g, const attn_table_ *f,
+                                const attn_norm_rows_ *rows, int64_t n, const float *size,
+                                int64_t h, int each) {
+  attn_norm_rows_ a = *rows;
+  attn_norm norm = g->norm;
+  for (int64_t r = 0, run; r < n; r += run, a.x += run * a.x_stride, a.y += run * a.y_stride) {
+    const int64_t most = each && g->step ? r + 1 : n; /* one gain for all */
+    if (g->step) norm.gain = g->norm.gain + (each ? h + r : h) * g->step;
+    for (run = 0; r + run < most && size[3 * (r + run) + 1] == size[3 * (r + run) + 1];) run++;
+    if (run > 0) {
+      attn_on_(norm, f)->resize(&a, (int)run, size + 3 * r, norm.gain,
+                                norm.gain_less_one ? 1.0f : -0.0f);
+      continue;
+    }
+    run = 1;
+    attn_norm_exact_(a.y, a.x, a.n, &norm);
+    const float by = g->temperature ? g->by * g->temperature[each ? h + r : h] : g->by;
+    if (by != 1.0f) f->blend(a.y, a.y, NULL, ATTN_F32, ATTN_F32, ATTN_F32, a.n, by, 0.0f);
+  }
+}
+
+/* The same of rows x_step elements apart, to floats, dense. y may be x. */
+ATTN_FUNC_ void attn_qk_norm_rows_(const attn_qk_rows_ *g, const attn_table_ *f, float *y,
+                                   const void *x, int64_t x_step, attn_dtype tx, int64_t n,
+                                   int64_t h, int each) {
+  attn_norm_rows_ a = {y, NULL, (const float *)x, NULL, g->dim, 0, x_step, 0, g->dim};
+  float size[3 * ATTN_TILE_];
+  if (tx != ATTN_F32 || (g->all && x_step != g->dim)) {
+    f->widen(y, x, x_step, NULL, n, g->dim, tx, NULL);
+    a.x = y, a.x_stride = g->dim;
+  }
+  if (g->all) a.n = n * g->dim, n = 1;
+  for (int64_t r = 0, run; r < n; r += run, a.x += run * a.x_stride, a.y += run * a.y_stride) {
+    run = n - r < ATTN_TILE_ ? n - r : (int64_t)ATTN_TILE_;
+    attn_qk_sizes_(g, f, size, a.x, a.x_stride, a.n, run, each ? h + r : h, each);
+    attn_qk_resize_(g, f, &a, run, size, each ? h + r : h, each);
+  }
+}
+/* <<< attn/engine/qk_norm.h */
 /* >>> attn/engine/rope.h */
 /* engine/rope.h owns the sines and cosines of rows by their positions. */
 
@@ -26395,6 +27624,8 @@ enum {
   ATTN_ROPE_LONG_,
   ATTN_ROPE_COS_,
   ATTN_ROPE_SIN_,
+  ATTN_ROPE_GAIN_, /* and temperature */
+  ATTN_ROPE_TEMPERATURE_,
   ATTN_ROPE_SPANS_
 };
 
@@ -26406,6 +27637,7 @@ typedef struct attn_rope_ {
   int64_t pairs;
   int64_t bound[ATTN_ROPE_AXES_ + 1]; /* those of an axis */
   double by;                          /* factor of sines and cosines */
+  attn_qk_rows_ norm;                 /* of the rows, too */
   int64_t *order; /* [pairs] which pair is at a place; null: that of its number */
   double *theta;  /* [pairs] */
   double *zeta;   /* [pairs] xPos: log of the factor per position; null = 0 */
@@ -26421,6 +27653,7 @@ typedef struct attn_rope_row_ {
   int64_t *coarse;
   double *sine, *cosine;        /* [pairs] */
   float *sine_row, *cosine_row; /* [rotary_dim] */
+  float *rows;                  /* [heads at once][dim], where they are normed */
   int64_t step, mate;           /* pair m is columns step m and step m + mate */
   double turn;                  /* -1: back */
 } attn_rope_row_;
@@ -26467,11 +27700,22 @@ ATTN_COLD_ int attn_check_rope_places_(attn_error_ *e, const attn_rope_ *g) {
   return 1;
 }
 
-/* Judges the rotation of `batch` times `rows` rows of width dim, from row `first` of those whose positions may be
- * given, and says what it needs. data: arrays may be read. */
+/* Whether any column rotates. */
+ATTN_FUNC_ int attn_rope_turns_(const attn_rope_params *p) {
+  return !p->has_rotary_dim || p->rotary_dim != 0;
+}
+
+/* Heads whose rows are normed at once. */
+ATTN_FUNC_ int64_t attn_rope_heads_(const attn_rope_ *g) {
+  const int64_t heads = g->norm.heads;
+  return g->norm.all || heads < ATTN_QK_ROWS_ ? heads : (int64_t)ATTN_QK_ROWS_;
+}
+
+/* Judges the rotation of `batch` times `rows` rows of heads of width dim, from row `first` of those whose positions may
+ * be given, and says what it needs. data: arrays may be read. */
 ATTN_FUNC_ int attn_rope_open_(attn_error_ *e, attn_rope_ *g, const attn_rope_params *params,
-                               int64_t batch, int64_t len, int64_t first, int64_t rows, int64_t dim,
-                               int data) {
+                               int64_t batch, int64_t heads, int64_t len, int64_t first,
+                               int64_t rows, int64_t dim, int data) {
   memset(g, 0, sizeof *g);
   if (params) g->p = *params;
   attn_rope_params *p = &g->p;
@@ -26492,9 +27736,14 @@ ATTN_FUNC_ int attn_rope_open_(attn_error_ *e, attn_rope_ *g, const attn_rope_pa
   if (data && (!attn_check_real_positions_(e, &g->at) ||
                ((tables || p->xpos != 0.0) && !attn_check_rope_places_(e, g))))
     return 0;
+  if (p->norm && !attn_qk_norm_open_(e, &g->norm, p->norm, p->keys, heads, dim, data,
+                                     &g->span[ATTN_ROPE_GAIN_]))
+    return 0;
   g->bytes = attn_add_(attn_piece_(ATTN_ROPE_AXES_, sizeof(int64_t)),
                        attn_add_(attn_mul_(2, attn_piece_(g->pairs, sizeof(double))),
                                  attn_mul_(2, attn_piece_(p->rotary_dim, sizeof(float)))));
+  if (g->norm.on)
+    g->bytes = attn_add_(g->bytes, attn_piece_(attn_mul_(attn_rope_heads_(g), dim), 4));
   return 1;
 }
 
@@ -26521,7 +27770,8 @@ ATTN_FUNC_ void attn_rope_cut_(const attn_rope_ *g, int worker, attn_rope_row_ *
   r->sine = (double *)(void *)at, at += pair;
   r->cosine = (double *)(void *)at, at += pair;
   r->sine_row = (float *)(void *)at, at += attn_piece_(g->p.rotary_dim, sizeof(float));
-  r->cosine_row = (float *)(void *)at;
+  r->cosine_row = (float *)(void *)at, at += attn_piece_(g->p.rotary_dim, sizeof(float));
+  r->rows = (float *)(void *)at;
   const int half = g->p.layout == ATTN_ROPE_HALF;
   r->step = half ? 1 : 2, r->mate = half ? g->pairs : 1, r->turn = g->p.inverse ? -1.0 : 1.0;
 }
@@ -26652,6 +27902,43 @@ ATTN_FUNC_ void attn_rope_lay_(attn_rope_ *g, char *base, int workers) {
   g->by = attn_rope_factor_(&g->p);
   attn_rope_frequencies_(&g->p, g->theta);
   if (g->order || g->zeta) attn_rope_arrange_(g);
+}
+
+/* One row of x to y. */
+ATTN_FUNC_ void attn_rope_row_to_(const attn_rope_ *g, const attn_table_ *f,
+                                  const attn_rope_row_ *r, void *y, attn_dtype ty, const void *x,
+                                  attn_dtype tx, int64_t dim) {
+  attn_on_(rope, f)->rope(y, x, ty, tx, dim, g->p.rotary_dim, g->p.layout == ATTN_ROPE_HALF,
+                          r->cosine_row, r->sine_row);
+}
+
+/* The rows of all heads of a token, normed and rotated; steps in elements from head to head. y may be x. */
+ATTN_FUNC_ void attn_rope_rows_(const attn_rope_ *g, const attn_table_ *f, const attn_rope_row_ *r,
+                                char *y, int64_t y_step, attn_dtype ty, const char *x,
+                                int64_t x_step, attn_dtype tx, int64_t heads, int64_t dim) {
+  const attn_qk_rows_ *norm = &g->norm;
+  const int64_t ys = attn_bytes_(ty, y_step), xs = attn_bytes_(tx, x_step);
+  if (!norm->on) {
+    for (int64_t h = 0; h < heads; h++)
+      attn_rope_row_to_(g, f, r, y + h * ys, ty, x + h * xs, tx, dim);
+    return;
+  }
+  for (int64_t h0 = 0, n; h0 < heads; h0 += n) {
+    n = attn_rope_heads_(g) < heads - h0 ? attn_rope_heads_(g) : heads - h0;
+    float *row = r->rows;
+    if (g->p.norm->after) {
+      for (int64_t h = 0; h < n; h++)
+        attn_rope_row_to_(g, f, r, row + h * dim, ATTN_F32, x + (h0 + h) * xs, tx, dim);
+      attn_qk_norm_rows_(norm, f, row, row, dim, ATTN_F32, n, h0, 1);
+    } else {
+      attn_qk_norm_rows_(norm, f, row, x + h0 * xs, x_step, tx, n, h0, 1);
+    }
+    for (int64_t h = 0; h < n; h++, row += dim)
+      if (g->p.norm->after)
+        f->blend(y + (h0 + h) * ys, row, NULL, ty, ATTN_F32, ATTN_F32, dim, 1.0f, 0.0f);
+      else
+        attn_rope_row_to_(g, f, r, y + (h0 + h) * ys, ty, row, ATTN_F32, dim);
+  }
 }
 /* <<< attn/engine/rope.h */
 /* >>> attn/calls/exp.h */
@@ -28276,8 +29563,8 @@ ATTN_COLD_ int attn_append_rope_(attn_error_ *e, attn_append_ *a, const attn_rop
   if (!ATTN_HAS_POSITION)
     return attn_reject_(e, ATTN_E_RANGE, "params.rope: ATTN_ONLY leaves out ATTN_FAMILY_POSITION");
   a->turn = &a->rope, p.keys = 1;
-  if (!attn_rope_open_(e, &a->rope, &p, a->k.batch, a->k.len, 0, given ? a->k.len : 0, a->k.dim,
-                       data))
+  if (!attn_rope_open_(e, &a->rope, &p, a->k.batch, a->k.heads, a->k.len, 0, given ? a->k.len : 0,
+                       a->k.dim, data))
     return 0;
   for (int64_t b = 0; !given && data && b < a->n; b++) {
     attn_rope_ own = a->rope;
@@ -28287,12 +29574,17 @@ ATTN_COLD_ int attn_append_rope_(attn_error_ *e, attn_append_ *a, const attn_rop
   return 1;
 }
 
+/* Bytes of a worker's rotated rows of a token. */
+ATTN_FUNC_ int64_t attn_append_turned_(const attn_append_ *a) {
+  return attn_piece_(attn_mul_(a->k.heads, a->k.dim), sizeof(float));
+}
+
 /* Bytes that it takes: 0 where nothing is rotated. */
 ATTN_FUNC_ int64_t attn_append_bytes_(const attn_append_ *a, int workers) {
   if (!ATTN_PART_(POSITION, a->turn)) return 0;
-  return attn_workspace_bytes_(attn_add_(attn_rope_bytes_(&a->rope, workers),
-                                         attn_mul_(workers, attn_piece_(a->k.dim, sizeof(float)))),
-                               1);
+  return attn_workspace_bytes_(
+      attn_add_(attn_rope_bytes_(&a->rope, workers), attn_mul_(workers, attn_append_turned_(a))),
+      1);
 }
 
 ATTN_COLD_ void attn_append_lay_(attn_append_ *a, char *base, int workers) {
@@ -28443,22 +29735,23 @@ ATTN_FUNC_ void attn_append_turn_(const attn_append_ *a, int worker, int64_t b, 
   const attn_tensor *y = &a->c.k, *x = &a->k;
   const attn_scales *s = &a->c.k_scales;
   const int coded = attn_quantized_(y->dtype);
-  float *turned = (float *)(void *)(a->turned + worker * attn_piece_(x->dim, sizeof(float)));
+  float *turned = (float *)(void *)(a->turned + worker * attn_append_turned_(a));
   attn_rope_row_ turn;
   attn_rope_cut_(&a->rope, worker, &turn);
   for (int64_t i = 0; i < r->n; i++) {
     attn_rope_fill_(&a->rope, &p.at, &turn, p.batch, p.from + i0 + i);
-    for (int64_t h = 0; h < y->heads; h++) {
-      char *to = attn_at_(y, page, h, r->row + i);
-      attn_on_(rope, a->table)
-          ->rope(coded ? (void *)turned : (void *)to, attn_at_(x, p.batch, h, p.first + i0 + i),
-                 coded ? ATTN_F32 : y->dtype, x->dtype, x->dim, a->rope.p.rotary_dim,
-                 a->rope.p.layout == ATTN_ROPE_HALF, turn.cosine_row, turn.sine_row);
-      if (!coded) continue;
+    char *to = attn_at_(y, page, 0, r->row + i);
+    attn_rope_rows_(&a->rope, a->table, &turn, coded ? (char *)turned : to,
+                    coded ? x->dim : y->stride_head, coded ? ATTN_F32 : y->dtype,
+                    attn_at_(x, p.batch, 0, p.first + i0 + i), x->stride_head, x->dtype, x->heads,
+                    x->dim);
+    for (int64_t h = 0; coded && h < y->heads; h++) {
+      float *row = turned + h * x->dim;
       const int64_t at = page * s->stride_batch + h * s->stride_head + (r->row + i) * s->stride_len;
-      if (!attn_finite_row_(a->table, turned, ATTN_F32, x->dim)) attn_append_tame_(turned, x->dim);
-      attn_quantize_row_(a->table, to, y->dtype, s->scale ? s->scale + at : NULL,
-                         s->zero ? s->zero + at : NULL, s->group, turned, ATTN_F32, x->dim);
+      if (!attn_finite_row_(a->table, row, ATTN_F32, x->dim)) attn_append_tame_(row, x->dim);
+      attn_quantize_row_(a->table, attn_at_(y, page, h, r->row + i), y->dtype,
+                         s->scale ? s->scale + at : NULL, s->zero ? s->zero + at : NULL, s->group,
+                         row, ATTN_F32, x->dim);
     }
   }
 }
@@ -28617,19 +29910,18 @@ ATTN_COLD_ int64_t attn_draft_depth_(const int32_t *parent, int64_t node) {
   return depth;
 }
 
-/* One row of one of the two tensors, with its scales. */
-ATTN_COLD_ void attn_accept_row_(const attn_tensor *t, const attn_scales *s, const int64_t from[2],
-                                 const int64_t to[2]) {
+/* One row of a head of one of the two tensors, with its scales. */
+ATTN_FUNC_ void attn_cache_move_(const attn_tensor *t, const attn_scales *s, int64_t h,
+                                 const int64_t from[2], const int64_t to[2]) {
   const int64_t groups = attn_scale_groups_(s, t->dim);
   float *const arrays[2] = {(float *)(uintptr_t)s->scale, (float *)(uintptr_t)s->zero};
-  for (int64_t h = 0; t->data && h < t->heads; h++) {
-    const int64_t x = from[0] * s->stride_batch + h * s->stride_head + from[1] * s->stride_len;
-    const int64_t y = to[0] * s->stride_batch + h * s->stride_head + to[1] * s->stride_len;
-    memcpy(attn_at_(t, to[0], h, to[1]), attn_at_(t, from[0], h, from[1]),
-           (size_t)attn_bytes_(t->dtype, t->dim));
-    for (int k = 0; k < 2; k++)
-      if (arrays[k]) memcpy(arrays[k] + y, arrays[k] + x, (size_t)groups * sizeof **arrays);
-  }
+  const int64_t x = from[0] * s->stride_batch + h * s->stride_head + from[1] * s->stride_len;
+  const int64_t y = to[0] * s->stride_batch + h * s->stride_head + to[1] * s->stride_len;
+  if (!t->data) return; /* latent */
+  memcpy(attn_at_(t, to[0], h, to[1]), attn_at_(t, from[0], h, from[1]),
+         (size_t)attn_bytes_(t->dtype, t->dim));
+  for (int k = 0; k < 2; k++)
+    if (arrays[k]) memcpy(arrays[k] + y, arrays[k] + x, (size_t)groups * sizeof **arrays);
 }
 
 /* Token `from` becomes token `to`, an earlier one. */
@@ -28638,8 +29930,8 @@ ATTN_COLD_ void attn_accept_token_(const attn_cache *c, const attn_sequence *s, 
   const int64_t page = c->k.len;
   const int64_t x[2] = {s->table[from / page], from % page};
   const int64_t y[2] = {s->table[to / page], to % page};
-  attn_accept_row_(&c->k, &c->k_scales, x, y);
-  attn_accept_row_(&c->v, &c->v_scales, x, y);
+  for (int64_t h = 0; h < c->k.heads; h++) attn_cache_move_(&c->k, &c->k_scales, h, x, y);
+  for (int64_t h = 0; h < c->v.heads; h++) attn_cache_move_(&c->v, &c->v_scales, h, x, y);
 }
 
 /* Every rule of the call; what is kept, and how many nodes of it stay where they are. */
@@ -31460,14 +32752,18 @@ ATTN_PUB_COLD_ attn_status attn_relu(attn_tensor o, attn_tensor q, attn_tensor k
 typedef struct attn_reshaped_job_ {
   attn_reshape_ reshape; /* what the engine is told */
   const attn_reshaped_params *p;
-  attn_tensor log_f, gate, cope;
-  attn_forget_sum *sums;    /* [B][heads of log_f][Tk] */
-  int late;                 /* SSMAX multiplies finished scores, not queries */
-  int64_t at_less, at_fade; /* of SELECTIVE, in the memory of prepare */
+  attn_tensor log_f, gate, cope, w, beta;
+  attn_forget_sum *sums;         /* [B][heads of log_f][Tk] */
+  int late;                      /* SSMAX multiplies finished scores, not queries */
+  int64_t at_less, at_fade;      /* of SELECTIVE, in the memory of prepare */
+  int64_t at_path, at_path_tile; /* of PATH, there and in that of a tile */
   char *memory;
   double *fade; /* [B][Tk] what earlier rows take from a key's scores, natural */
   float *less;  /* [B][Tk][tile] the same for each row of a tile, log2; null while it is made */
   int64_t tile;
+  attn_qk_rows_ norm[2]; /* of queries, of keys */
+  int64_t at_sizes;      /* in the memory of prepare, of many tiles: what keys are divided by, */
+  float *sizes;          /* [B][Hk][Tk][3] */
 } attn_reshaped_job_;
 
 ATTN_FUNC_ const attn_reshaped_job_ *attn_reshaped_of_(const attn_softmax_ *a) {
@@ -31477,6 +32773,56 @@ ATTN_FUNC_ const attn_reshaped_job_ *attn_reshaped_of_(const attn_softmax_ *a) {
 /* A number that is x, or what stands for 0. */
 ATTN_FUNC_ double attn_or_(float x, double usual) {
   return x == 0.0f && !attn_to_bits_(x) ? usual : (double)x;
+}
+
+/* ---- norms --------------------------------------------------------------------------------------*/
+
+/* Rows of a tile are those of one head, or heads of one token after the other. */
+ATTN_FUNC_ void attn_reshaped_queries_(const attn_tile_ *t, const void **q) {
+  const attn_softmax_ *a = t->a;
+  const attn_qk_rows_ *g = &attn_reshaped_of_(a)->norm[0];
+  float *y = t->w.reshape;
+  for (int r = 0, n; r < t->n; r += n) {
+    const int64_t h = t->head[r], i = t->row[r];
+    int each = 1;
+    for (n = 1; r + n < t->n && t->row[r + n] == i && t->head[r + n] == h + n;) n++;
+    if (n == 1)
+      for (each = 0; r + n < t->n && t->row[r + n] == i + n && t->head[r + n] == h;) n++;
+    attn_qk_norm_rows_(g, a->table, y + r * a->q.dim, q[r],
+                       each ? a->q.stride_head : a->q.stride_len, a->q.dtype, n, h, each);
+  }
+  for (int r = 0; r < t->n; r++) q[r] = y + r * a->q.dim;
+}
+
+/* What a block of keys of one head is divided by, for all tiles. */
+ATTN_FUNC_ void attn_reshaped_sizes_item_(void *job, int worker, int64_t index) {
+  const attn_softmax_ *a = (const attn_softmax_ *)job;
+  const attn_reshaped_job_ *j = attn_reshaped_of_(a);
+  const int64_t blocks = (a->k.len + ATTN_BLOCK_ - 1) / ATTN_BLOCK_, unit = index / blocks;
+  const int64_t h = unit % a->k.heads, batch = unit / a->k.heads;
+  attn_block_ b;
+  attn_scratch_ w;
+  attn_scratch_cut_(a, worker, &w);
+  b.gathered = 0, b.j0 = index % blocks * ATTN_BLOCK_;
+  const int64_t left = attn_len_of_(a->kv_len, batch, a->k.len) - b.j0;
+  b.n = left < ATTN_BLOCK_ ? (int)left : ATTN_BLOCK_;
+  if (left <= 0) return;
+  b.k = attn_block_rows_(a, &b, &a->k, &a->k_scales, batch, h, w.k, &b.k_stride);
+  attn_qk_sizes_(&j->norm[1], a->table, j->sizes + 3 * (unit * a->k.len + b.j0), b.k, b.k_stride,
+                 a->k.dim, b.n, h, 0);
+}
+
+ATTN_FUNC_ void attn_reshaped_keys_of_(const attn_tile_ *t, attn_block_ *b) {
+  const attn_softmax_ *a = t->a;
+  const attn_reshaped_job_ *j = attn_reshaped_of_(a);
+  const attn_norm_rows_ rows = {t->w.k, NULL, b->k, NULL, a->k.dim, 0, b->k_stride, 0, a->k.dim};
+  const int64_t at = (t->batch * a->k.heads + t->head_k) * a->k.len + b->j0;
+  if (j->sizes)
+    attn_qk_resize_(&j->norm[1], a->table, &rows, b->n, j->sizes + 3 * at, t->head_k, 0);
+  else
+    attn_qk_norm_rows_(&j->norm[1], a->table, t->w.k, b->k, b->k_stride, ATTN_F32, b->n, t->head_k,
+                       0);
+  b->k = t->w.k, b->k_stride = a->k.dim;
 }
 
 /* ---- sums of log f --------------------------------------------------------------------------*/
@@ -31511,20 +32857,29 @@ ATTN_FUNC_ void attn_forget_item_(void *job, int worker, int64_t index) {
 ATTN_FUNC_ void attn_selective_prepare_(const attn_softmax_ *a, attn_reshaped_job_ *j,
                                         char *memory) {
   const int64_t n = a->k.len, from = a->q_off < 0 ? 0 : a->q_off;
-  j->memory = memory, j->fade = j->p->selective.sums;
+  j->fade = j->p->selective.sums;
   if (!j->fade) j->fade = (double *)(void *)(memory + j->at_fade);
   for (int64_t b = 0; b < a->q.batch; b++)
     for (int64_t key = from; key < n; key++) j->fade[b * n + key] = 0.0;
 }
 
+ATTN_FUNC_ void attn_path_prepare_(const attn_softmax_ *a, attn_ctx *ctx, int workers);
 ATTN_FUNC_ void attn_reshaped_prepare_(const attn_softmax_ *a, char *memory, attn_ctx *ctx,
                                        int workers) {
   attn_reshaped_job_ *j = (attn_reshaped_job_ *)(uintptr_t)a->reshape->user;
   const int64_t items = a->q.batch * j->log_f.heads;
+  j->memory = memory;
   if (!j->p->forget.sums) j->sums = (attn_forget_sum *)(void *)memory;
   if (j->log_f.data)
     attn_for_(ctx, attn_pieces_(workers, items), items, attn_forget_item_, (void *)(uintptr_t)a);
   if (j->p->selective.on) attn_selective_prepare_(a, j, memory);
+  if (j->w.data) attn_path_prepare_(a, ctx, workers);
+  if (j->at_sizes >= 0) {
+    const int64_t blocks = a->k.heads * ((a->k.len + ATTN_BLOCK_ - 1) / ATTN_BLOCK_);
+    j->sizes = (float *)(void *)(memory + j->at_sizes);
+    attn_for_(ctx, attn_pieces_(workers, a->q.batch * blocks), a->q.batch * blocks,
+              attn_reshaped_sizes_item_, (void *)(uintptr_t)a);
+  }
 }
 
 /* The sum at the position of row r; null: it sees no key. */
@@ -31589,8 +32944,8 @@ ATTN_FUNC_ double attn_temperature_at_(const attn_temperature *x, int64_t positi
   return 1.0 + attn_or_(x->beta, 0.1) * log(floor(p / attn_or_(x->interval, 8192.0)) + 1.0);
 }
 
-/* q . e of the rows of a tile, in log2 units, a row each: neighbours in a row are what a key and the next one read. Rows
- * begin a line apart in the sets of a cache. Behind them the queries without their scale. */
+/* q . e of the rows of a tile, in log2 units, a row each: neighbours in a row are what a key and the next one read.
+ * Rows begin a line apart in the sets of a cache. Behind them the queries without their scale. */
 ATTN_FUNC_ int64_t attn_cope_stride_(const attn_tensor *table) {
   return attn_add_(table->len, 2 * ATTN_GROUP_ - 1) & ~(int64_t)(ATTN_GROUP_ - 1);
 }
@@ -31789,7 +33144,7 @@ ATTN_FUNC_ void attn_reshaped_gate_(attn_tile_ *t, float *o, int64_t width) {
     n = dv - c < columns ? dv - c : columns;
     for (int r = 0; r < t->n; r++)
       rows[r] = attn_at_(g, t->batch, t->head[r], t->row[r]) + attn_bytes_(g->dtype, c);
-    t->a->table->pack(x, rows, t->n, n, (int)g->dtype, 1.0f, FLT_MIN);
+    t->a->table->pack(x, rows, t->n, n, (int)g->dtype, 1.0f, attn_least_(1.0f));
     for (int64_t i = 0; i < n; i++) {
       float *y = x + i * ATTN_TILE_, *to = t->w.ot + (c + i) * ATTN_TILE_;
       attn_gate_powers_(t, y, t->n);
@@ -31800,8 +33155,8 @@ ATTN_FUNC_ void attn_reshaped_gate_(attn_tile_ *t, float *o, int64_t width) {
 }
 /* <<< attn/calls/reshaped_rows.h */
 /* >>> attn/calls/entmax.h */
-/* calls/entmax.h owns the thresholds of entmax. The scores of a tile are kept, 16 rows side by side; the threshold is found
- * in them, and a second sweep reads them where it would compute them. */
+/* calls/entmax.h owns the thresholds of entmax. The scores of a tile are kept, 16 rows side by side; the threshold
+ * is found in them, and a second sweep reads them where it would compute them. */
 
 typedef struct attn_entmax_ {
   int64_t at[ATTN_TILE_ / ATTN_GROUP_],
@@ -31854,8 +33209,9 @@ ATTN_FUNC_ void attn_entmax_weigh_(attn_tile_ *t, float *s, int64_t keys, int g0
   }
 }
 
-/* Newton's method for the norm of the rests above tau, (sum u^power)^(1/power) = 1, from below: a convex function that falls,
- * and is nearly a line. tau only rises, and a row that rests does not move again: no row waits on another's bits. */
+/* Newton's method for the norm of the rests above tau, (sum u^power)^(1/power) = 1, from below: a convex function
+ * that falls, and is nearly a line. tau only rises, and a row that rests does not move again: no row waits on
+ * another's bits. */
 ATTN_FUNC_ void attn_entmax_solve_(const attn_tile_ *t, attn_entmax_ *x, int g) {
   float sum[ATTN_GROUP_], slope[ATTN_GROUP_], count[ATTN_GROUP_];
   float *tau = x->tau + g * ATTN_GROUP_, *m = x->m + g * ATTN_GROUP_;
@@ -31939,7 +33295,7 @@ ATTN_FUNC_ void attn_fade_rows_(const attn_tile_ *t, const attn_block_ *b, int64
     attn_on_(reshape, a->table)->fade_row(sum, x);
   }
   a->table->pack((float *)(void *)(j->memory + j->at_less) + at * ATTN_TILE_, from, t->n, j1 - j0,
-                 ATTN_F32, 1.0f, FLT_MIN);
+                 ATTN_F32, 1.0f, attn_least_(1.0f));
   for (int64_t e = 0; e < j1 - j0; e++) j->fade[at + e] = sum[e];
 }
 
@@ -31990,6 +33346,390 @@ ATTN_FUNC_ void attn_selective_pass_(attn_softmax_ *a, attn_ctx *ctx, int worker
   }
 }
 /* <<< attn/calls/selective.h */
+/* >>> attn/calls/path.h */
+/* calls/path.h owns the transitions between a query and the keys before it: what is made of them once a call, and
+ * queries that are carried from block to block.
+ *
+ * With w_t of the 64 keys of a half block as rows of W, the product of its transitions is I - W^T M W, where
+ * (I + upper(diag(beta) W W^T)) M = diag(beta); M is upper triangular. A row with x = q_i of which z = W x keeps
+ * what is not behind its position loses W^T M z on its way past the half, and its scores are K x - N z, N =
+ * upper(K W^T) M. Rows at or behind the end of a block see all of it: their scores are products with keys that have
+ * been carried to that end, and they pass it by one matrix. Which of the two it is hangs on a row's position
+ * alone. */
+
+/* What is made of a block of keys; halves are of 64. */
+typedef struct attn_path_block_ {
+  float *keys;      /* [block][dk], carried to the end of the block */
+  float *whole;     /* [dk][dk], the product of all its transitions */
+  float *m[2];      /* -M */
+  float *less[2];   /* -N, transposed */
+  uint64_t *broken; /* [2] tokens of which w is no unit vector by far */
+} attn_path_block_;
+
+/* A tile, or a worker's room while blocks are prepared. */
+typedef struct attn_path_tile_ {
+  int64_t at;              /* queries are at the end of this block */
+  int64_t scored;          /* the block whose scores by row are in s, or -1 */
+  float *q, *next, *spare; /* [dk][tile] carried queries; those past the block of s; */
+  float *z, *u;            /* [64][tile] */
+  float *s;                /* [block][tile] */
+  float *w[2], *k;         /* [64][dk] */
+} attn_path_tile_;
+
+/* A longer w has lengthened what it should turn. */
+#define ATTN_PATH_LONG_ 1.5625f
+
+/* ---- memory ---------------------------------------------------------------------------------*/
+
+ATTN_COLD_ int64_t attn_path_tile_bytes_(const attn_softmax_ *a) {
+  const int64_t row = attn_mul_(a->q.dim, 3 * ATTN_TILE_ + 3 * ATTN_TILE_);
+  const int64_t cells = (int64_t)ATTN_TILE_ * (2 * ATTN_TILE_ + ATTN_BLOCK_);
+  return attn_add_(attn_piece_(1, sizeof(attn_path_tile_)),
+                   attn_piece_(attn_add_(row, cells), (int64_t)sizeof(float)));
+}
+
+/* Floats of a block. */
+ATTN_FUNC_ int64_t attn_path_size_(const attn_softmax_ *a) {
+  const int64_t dk = a->q.dim, cells = 4 * (int64_t)ATTN_TILE_ * ATTN_TILE_ + ATTN_GROUP_;
+  const int64_t n = attn_add_(attn_mul_(attn_add_(dk, ATTN_BLOCK_), dk), cells);
+  return attn_add_(n, ATTN_GROUP_ - 1) & ~(int64_t)(ATTN_GROUP_ - 1);
+}
+
+/* Blocks from the first that a row may see to that of the last row. */
+ATTN_FUNC_ int64_t attn_path_blocks_(const attn_softmax_ *a, int64_t *first) {
+  const int64_t from = attn_clamp_(attn_sub_(a->q_off, a->left), 0, a->k.len) / ATTN_BLOCK_;
+  const int64_t end = attn_clamp_(attn_add_(a->q_off, a->q.len), 0, a->k.len);
+  *first = from;
+  return end > from * ATTN_BLOCK_ ? attn_runs_of_(end - from * ATTN_BLOCK_, ATTN_BLOCK_) : 0;
+}
+
+ATTN_COLD_ int64_t attn_path_bytes_(const attn_softmax_ *a) {
+  int64_t first;
+  const int64_t n = attn_mul_(attn_mul_(a->q.batch, a->k.heads), attn_path_blocks_(a, &first));
+  return attn_piece_(attn_mul_(n, attn_path_size_(a)), (int64_t)sizeof(float));
+}
+
+ATTN_FUNC_ attn_path_block_ attn_path_block_of_(const attn_softmax_ *a, int64_t b, int64_t h,
+                                                int64_t block) {
+  const attn_reshaped_job_ *j = attn_reshaped_of_(a);
+  const int64_t dk = a->q.dim, cells = (int64_t)ATTN_TILE_ * ATTN_TILE_;
+  int64_t first;
+  const int64_t n = attn_path_blocks_(a, &first), at = (b * a->k.heads + h) * n + block - first;
+  float *x = (float *)(void *)(j->memory + j->at_path) + at * attn_path_size_(a);
+  attn_path_block_ y;
+  y.broken = (uint64_t *)(void *)x, x += ATTN_GROUP_;
+  for (int half = 0; half < 2; half++, x += 2 * cells) y.m[half] = x, y.less[half] = x + cells;
+  y.keys = x, y.whole = x + ATTN_BLOCK_ * dk;
+  return y;
+}
+
+ATTN_FUNC_ attn_path_tile_ *attn_path_of_(const attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  return (attn_path_tile_ *)(void *)((char *)t->w.reshape + attn_reshaped_of_(a)->at_path_tile);
+}
+
+ATTN_FUNC_ attn_path_tile_ *attn_path_open_(const attn_tile_ *t) {
+  const int64_t lanes = t->a->q.dim * ATTN_TILE_;
+  attn_path_tile_ *x = attn_path_of_(t);
+  float *p = (float *)(void *)((char *)x + attn_piece_(1, sizeof *x));
+  x->q = p, x->next = p + lanes, x->spare = p + 2 * lanes, p += 3 * lanes;
+  x->w[0] = p, x->w[1] = p + lanes, x->k = p + 2 * lanes, p += 3 * lanes;
+  x->z = p, x->u = p + ATTN_TILE_ * ATTN_TILE_, x->s = p + 2 * ATTN_TILE_ * ATTN_TILE_;
+  return x;
+}
+
+/* ---- products -------------------------------------------------------------------------------*/
+
+/* 64 rows from row `at` on as floats; those that are not there or in `not_these` are 0. */
+ATTN_FUNC_ void attn_path_rows_(const attn_softmax_ *a, const attn_tensor *x,
+                                const attn_scales *scales, int64_t b, int64_t h, int64_t at,
+                                int64_t n, uint64_t not_these, float *to) {
+  const int64_t d = x->dim;
+  attn_rows_scale_ s;
+  memset(&s, 0, sizeof s);
+  if (scales) s = attn_scales_at_(scales, b, h, at);
+  a->table->widen(to, attn_at_(x, b, h, at), x->stride_len, NULL, n, d, x->dtype, &s);
+  memset(to + n * d, 0, (size_t)((ATTN_TILE_ - n) * d) * sizeof *to);
+  for (int r = 0; r < n && not_these; r++)
+    if (not_these >> r & 1) memset(to + r * d, 0, (size_t)d * sizeof *to);
+}
+
+/* Rows of floats in lanes. */
+ATTN_FUNC_ void attn_path_pack_(const attn_softmax_ *a, float *to, const float *x) {
+  const void *rows[ATTN_TILE_];
+  for (int r = 0; r < ATTN_TILE_; r++) rows[r] = x + r * a->q.dim;
+  a->table->pack(to, rows, ATTN_TILE_, a->q.dim, ATTN_F32, 1.0f, attn_least_(1.0f));
+}
+
+/* to[r][lane] = rows[r] . x[..][lane] */
+ATTN_FUNC_ void attn_path_dots_(const attn_softmax_ *a, float *to, const float *x,
+                                const float *rows, int64_t n, int64_t dim, int groups) {
+  float top[ATTN_TILE_] = {0};
+  attn_on_(tile, a->table)->score_block(to, x, rows, dim, n, dim, 0, groups, top);
+}
+
+/* to[c][lane] = to + sum over 64 rows of rows[r][c] x[r][lane]; fresh: without to */
+ATTN_FUNC_ void attn_path_sums_(const attn_softmax_ *a, float *to, const float *x,
+                                const float *rows, int64_t dim, int groups, int fresh) {
+  attn_on_(tile, a->table)->value_block(to, x, rows, dim, ATTN_TILE_, dim, 0, groups, NULL, fresh);
+}
+
+/* Queries in lanes past the transitions of a half: z = W q, of what they meet. */
+ATTN_FUNC_ void attn_path_carry_(const attn_softmax_ *a, float *q, const float *z, float *u,
+                                 const float *m, const float *w, int groups) {
+  attn_path_dots_(a, u, z, m, ATTN_TILE_, ATTN_TILE_, groups);
+  attn_path_sums_(a, q, u, w, a->q.dim, groups, 0);
+}
+
+/* ---- once a call ----------------------------------------------------------------------------*/
+
+/* Rows of -M from the last to the first: each needs those behind it. */
+ATTN_FUNC_ void attn_path_solve_(const attn_softmax_ *a, int64_t b, int64_t h, int64_t at,
+                                 int64_t n, const float *gram, float *m) {
+  const attn_tensor *beta = &attn_reshaped_of_(a)->beta;
+  for (int64_t t = ATTN_TILE_ - 1; t >= 0; t--) {
+    float *row = m + t * ATTN_TILE_, by = 0.0f;
+    if (t >= n) {
+      memset(row, 0, ATTN_TILE_ * sizeof *row);
+      continue;
+    }
+    by = attn_number_(attn_at_(beta, b, h, at + t), 0, beta->dtype, NULL);
+    attn_on_(tile, a->table)
+        ->value_block(row, row + ATTN_TILE_, gram + (t + 1) * ATTN_TILE_ + t, ATTN_TILE_, n - 1 - t,
+                      1, (int)t / ATTN_GROUP_, ATTN_TILE_ / ATTN_GROUP_, NULL, 1);
+    for (int64_t l = 0; l < t; l++) row[l] = 0.0f;
+    row[t] = 1.0f;
+    for (int64_t l = t; l < ATTN_TILE_; l++) row[l] *= -by;
+  }
+}
+
+/* A half of a block, whose keys go to kt, a lane each, carried to its end. */
+ATTN_FUNC_ void attn_path_half_(const attn_softmax_ *a, attn_path_tile_ *x,
+                                const attn_path_block_ *y, int half, float *kt, int64_t b,
+                                int64_t h, int64_t at, int64_t n) {
+  const attn_tensor *w = &attn_reshaped_of_(a)->w;
+  const int groups = ATTN_TILE_ / ATTN_GROUP_;
+  uint64_t broken = 0;
+  for (int again = 0; again < 2; again++) {
+    attn_path_rows_(a, w, NULL, b, h, at, n, broken, x->w[half]);
+    attn_path_pack_(a, x->spare, x->w[half]);
+    attn_path_dots_(a, x->z, x->spare, x->w[half], ATTN_TILE_, a->q.dim, groups);
+    for (int t = 0; t < n && !again; t++)
+      if (!(x->z[t * ATTN_TILE_ + t] <= ATTN_PATH_LONG_)) broken |= (uint64_t)1 << t;
+    if (!broken) break;
+  }
+  y->broken[half] = broken;
+  attn_path_solve_(a, b, h, at, n, x->z, y->m[half]);
+  attn_path_rows_(a, &a->k, &a->k_scales, b, h, at, n, 0, x->k);
+  attn_path_pack_(a, kt, x->k);
+  attn_path_dots_(a, x->u, kt, x->w[half], ATTN_TILE_, a->q.dim, groups);
+  for (int t = 0; t < ATTN_TILE_; t++) /* the transition of a key's own token does not meet it */
+    for (int j = t; j < ATTN_TILE_; j++) x->u[t * ATTN_TILE_ + j] = 0.0f;
+  attn_path_sums_(a, y->less[half], x->u, y->m[half], ATTN_TILE_, groups, 1);
+  attn_path_sums_(a, kt, y->less[half], x->w[half], a->q.dim, groups, 0);
+}
+
+/* The product of a block, unit vectors 64 at a time. */
+ATTN_FUNC_ void attn_path_whole_(const attn_softmax_ *a, attn_path_tile_ *x,
+                                 const attn_path_block_ *y, int halves) {
+  const int64_t dk = a->q.dim;
+  for (int64_t e = 0, n; e < dk; e += n) {
+    n = dk - e < ATTN_TILE_ ? dk - e : ATTN_TILE_;
+    const int groups = (int)((n + ATTN_GROUP_ - 1) / ATTN_GROUP_);
+    memset(x->spare, 0, (size_t)(dk * ATTN_TILE_) * sizeof *x->spare);
+    for (int64_t i = 0; i < n; i++) x->spare[(e + i) * ATTN_TILE_ + i] = 1.0f;
+    for (int half = halves - 1; half >= 0; half--) {
+      attn_path_dots_(a, x->z, x->spare, x->w[half], ATTN_TILE_, dk, groups);
+      attn_path_carry_(a, x->spare, x->z, x->u, y->m[half], x->w[half], groups);
+    }
+    for (int64_t c = 0; c < dk; c++)
+      memcpy(y->whole + c * dk + e, x->spare + c * ATTN_TILE_, (size_t)n * sizeof(float));
+  }
+}
+
+/* No key before a broken token is known to rows behind it. */
+ATTN_FUNC_ void attn_path_break_(const attn_softmax_ *a, const attn_path_block_ *y) {
+  const float none = attn_from_bits_(0x7fc00000u);
+  const int64_t dk = a->q.dim;
+  int64_t last = ATTN_BLOCK_ - 1;
+  if (!(y->broken[0] | y->broken[1])) return;
+  while (!(y->broken[last / ATTN_TILE_] >> last % ATTN_TILE_ & 1)) last--;
+  for (int64_t i = 0; i < last * dk; i++) y->keys[i] = none;
+  for (int64_t i = 0; i < dk * dk; i++) y->whole[i] = none;
+}
+
+/* A block of keys of one head. */
+ATTN_FUNC_ void attn_path_item_(void *job, int worker, int64_t index) {
+  const attn_softmax_ *a = (const attn_softmax_ *)job;
+  int64_t first;
+  const int64_t blocks = attn_path_blocks_(a, &first), dk = a->q.dim;
+  const int64_t b = index / blocks / a->k.heads, h = index / blocks % a->k.heads;
+  const int64_t block = first + index % blocks, at = block * ATTN_BLOCK_;
+  const int64_t n = attn_len_of_(a->kv_len, b, a->k.len) - at;
+  const int groups = ATTN_TILE_ / ATTN_GROUP_, halves = n > ATTN_TILE_ ? 2 : 1;
+  const attn_path_block_ y = attn_path_block_of_(a, b, h, block);
+  attn_tile_ t;
+  if (n <= 0) return;
+  attn_tile_open_(&t, a, worker);
+  attn_path_tile_ *x = attn_path_open_(&t);
+  y.broken[0] = y.broken[1] = 0;
+  for (int half = halves - 1; half >= 0; half--) {
+    const int64_t left = n - half * ATTN_TILE_;
+    attn_path_half_(a, x, &y, half, half ? x->next : x->q, b, h, at + half * ATTN_TILE_,
+                    left < ATTN_TILE_ ? left : ATTN_TILE_);
+  }
+  if (attn_add_(a->q_off, a->q.len) < at + ATTN_BLOCK_) return; /* no row sees all of it */
+  if (halves > 1) {
+    attn_path_dots_(a, x->z, x->q, x->w[1], ATTN_TILE_, dk, groups);
+    attn_path_sums_(a, x->u, x->z, y.m[1], ATTN_TILE_, groups, 1);
+    attn_path_sums_(a, x->q, x->u, x->w[1], dk, groups, 0);
+  }
+  for (int half = 0; half < halves; half++) {
+    void *rows[ATTN_TILE_];
+    for (int r = 0; r < ATTN_TILE_; r++) rows[r] = y.keys + (half * ATTN_TILE_ + r) * dk;
+    a->table->unpack(rows, half ? x->next : x->q, ATTN_TILE_, dk, ATTN_F32, NULL);
+  }
+  attn_path_whole_(a, x, &y, halves);
+  attn_path_break_(a, &y);
+}
+
+ATTN_FUNC_ void attn_path_prepare_(const attn_softmax_ *a, attn_ctx *ctx, int workers) {
+  int64_t first;
+  const int64_t items = a->q.batch * a->k.heads * attn_path_blocks_(a, &first);
+  attn_for_(ctx, attn_pieces_(workers, items), items, attn_path_item_, (void *)(uintptr_t)a);
+}
+
+/* ---- tiles ----------------------------------------------------------------------------------*/
+
+/* Rows of a tile at or behind the end of a block, and those inside it. */
+ATTN_FUNC_ uint64_t attn_path_lanes_(const attn_tile_ *t, int64_t block, uint64_t *inside) {
+  const int64_t at = block * ATTN_BLOCK_, last = at + ATTN_BLOCK_ - 1;
+  uint64_t behind = 0;
+  *inside = 0;
+  for (int r = 0; r < t->n; r++) {
+    if (t->pos[r] >= last)
+      behind |= (uint64_t)1 << r;
+    else if (t->pos[r] >= at)
+      *inside |= (uint64_t)1 << r;
+  }
+  return behind;
+}
+
+/* A sweep begins: queries are at the block of the last row. */
+ATTN_FUNC_ void attn_path_start_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  const int64_t keys = attn_len_of_(a->kv_len, t->batch, a->k.len);
+  attn_path_tile_ *x = attn_path_open_(t);
+  int64_t last = -1;
+  for (int r = 0; r < t->n; r++)
+    if (t->pos[r] > last) last = t->pos[r];
+  if (last > keys - 1) last = keys - 1;
+  x->at = last < 0 ? -1 : last / ATTN_BLOCK_, x->scored = -1;
+  memcpy(x->q, t->w.qt, (size_t)(a->q.dim * ATTN_TILE_) * sizeof *x->q);
+}
+
+/* What the rows of one half lose that lie in it, and where they are after it. */
+ATTN_FUNC_ void attn_path_rows_half_(attn_tile_ *t, const attn_path_block_ *y, int64_t at, int half,
+                                     uint64_t inside) {
+  const attn_softmax_ *a = t->a;
+  const attn_reshaped_job_ *j = attn_reshaped_of_(a);
+  attn_path_tile_ *x = attn_path_of_(t);
+  const int64_t left = attn_len_of_(a->kv_len, t->batch, a->k.len) - at, dk = a->q.dim;
+  const int64_t n = left < ATTN_TILE_ ? left : ATTN_TILE_;
+  float *s = x->s + half * ATTN_TILE_ * ATTN_TILE_;
+  int any = 0;
+  for (int r = 0; r < t->n; r++) any |= (inside >> r & 1) && t->pos[r] >= at;
+  if (n <= 0 || !any) { /* nobody sees these keys */
+    memset(s, 0, ATTN_TILE_ * ATTN_TILE_ * sizeof *s);
+    return;
+  }
+  attn_path_rows_(a, &j->w, NULL, t->batch, t->head_k, at, n, y->broken[half], x->w[0]);
+  attn_path_rows_(a, &a->k, &a->k_scales, t->batch, t->head_k, at, n, 0, x->k);
+  attn_path_dots_(a, s, x->next, x->k, ATTN_TILE_, dk, t->groups);
+  attn_path_dots_(a, x->z, x->next, x->w[0], ATTN_TILE_, dk, t->groups);
+  for (int r = 0; r < t->n; r++)
+    for (int64_t l = attn_clamp_(t->pos[r] - at + 1, 0, n); l < n; l++)
+      x->z[l * ATTN_TILE_ + r] = 0.0f;
+  attn_path_sums_(a, s, x->z, y->less[half], ATTN_TILE_, t->groups, 0);
+  attn_path_carry_(a, x->next, x->z, x->u, y->m[half], x->w[0], t->groups);
+  for (int r = 0; r < t->n && y->broken[half]; r++) {
+    int64_t last = attn_clamp_(t->pos[r] - at, -1, ATTN_TILE_ - 1);
+    while (last >= 0 && !(y->broken[half] >> last & 1)) last--;
+    if (last < 0) continue;
+    const float none = attn_from_bits_(0x7fc00000u);
+    for (int64_t e = 0; e < last; e++) s[e * ATTN_TILE_ + r] = none;
+    for (int64_t c = 0; c < dk; c++) x->next[c * ATTN_TILE_ + r] = none;
+  }
+}
+
+/* Rows inside a block: their scores go to s, and they are carried to its beginning in `next`. */
+ATTN_FUNC_ void attn_path_inside_(attn_tile_ *t, int64_t block, uint64_t inside) {
+  const attn_softmax_ *a = t->a;
+  attn_path_tile_ *x = attn_path_of_(t);
+  const attn_path_block_ y = attn_path_block_of_(a, t->batch, t->head_k, block);
+  if (x->scored == block) return;
+  x->scored = block;
+  memcpy(x->next, x->q, (size_t)(a->q.dim * ATTN_TILE_) * sizeof *x->q);
+  for (int half = 1; half >= 0; half--)
+    attn_path_rows_half_(t, &y, block * ATTN_BLOCK_ + half * ATTN_TILE_, half, inside);
+}
+
+/* Carries queries past a block. */
+ATTN_FUNC_ void attn_path_pass_block_(attn_tile_ *t, int64_t block) {
+  const attn_softmax_ *a = t->a;
+  attn_path_tile_ *x = attn_path_of_(t);
+  const attn_path_block_ y = attn_path_block_of_(a, t->batch, t->head_k, block);
+  const int64_t dk = a->q.dim;
+  uint64_t inside;
+  const uint64_t behind = attn_path_lanes_(t, block, &inside);
+  float *old = x->q;
+  if (inside) attn_path_inside_(t, block, inside);
+  if (behind) attn_path_dots_(a, x->spare, x->q, y.whole, dk, dk, t->groups);
+  if (behind == attn_tile_all_(t)) {
+    x->q = x->spare, x->spare = old;
+    return;
+  }
+  for (int64_t c = 0; c < dk; c++)
+    for (int r = 0; r < t->n; r++) {
+      const int64_t i = c * ATTN_TILE_ + r;
+      if (behind >> r & 1)
+        x->q[i] = x->spare[i];
+      else if (inside >> r & 1)
+        x->q[i] = x->next[i];
+    }
+}
+
+/* E1 of a segment. */
+ATTN_FUNC_ void attn_path_products_(attn_tile_ *t, const attn_block_ *b, const attn_segment_ *seg,
+                                    float *s, float *top) {
+  const attn_softmax_ *a = t->a;
+  attn_path_tile_ *x = attn_path_of_(t);
+  const int64_t key = attn_block_key_(b, seg->at), block = key / ATTN_BLOCK_;
+  const int64_t e0 = key % ATTN_BLOCK_, dk = a->q.dim;
+  uint64_t inside;
+  for (; x->at > block; x->at--) attn_path_pass_block_(t, x->at);
+  const uint64_t behind = attn_path_lanes_(t, block, &inside);
+  float own[ATTN_TILE_];
+  for (int r = 0; r < ATTN_TILE_; r++) own[r] = -INFINITY;
+  if (behind) {
+    const attn_path_block_ y = attn_path_block_of_(a, t->batch, t->head_k, block);
+    attn_on_(tile, a->table)
+        ->score_block(s, x->q, y.keys + e0 * dk, dk, seg->n, dk, seg->g0, seg->g1,
+                      inside ? own : top);
+  }
+  if (!inside && behind) return;
+  if (inside) attn_path_inside_(t, block, inside);
+  for (int e = 0; e < seg->n; e++)
+    for (int r = seg->g0 * ATTN_GROUP_; r < seg->g1 * ATTN_GROUP_; r++) {
+      float *cell = s + e * ATTN_TILE_ + r;
+      if (inside >> r & 1)
+        *cell = x->s[(e0 + e) * ATTN_TILE_ + r];
+      else if (!(behind >> r & 1))
+        *cell = 0.0f; /* sees none of these keys */
+      if (*cell > top[r]) top[r] = *cell;
+    }
+}
+/* <<< attn/calls/path.h */
 /* >>> attn/calls/reshaped.h */
 /* calls/reshaped.h owns the checks of attn_reshaped, and the call: a problem of the exact-softmax engine with
  * other weights, or with more around them. */
@@ -32062,6 +33802,15 @@ ATTN_COLD_ int attn_reshaped_rules_(attn_error_ *e, const attn_reshaped_params *
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.selective: ATTN_RESHAPE_ENTMAX, cope, and schedule, keep, xl and "
                         "span of attention must be absent");
+  if (p->norm && p->norm->kind == ATTN_QK_NORM_RMS_ALL)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.norm.kind must not be ATTN_QK_NORM_RMS_ALL: attn_rope has that");
+  if (p->norm && (p->cope.table.data || p->path.w.data || s->schedule || s->xl.table.data ||
+                  s->relative.keys.data || s->relative.queries.data || s->labels.label))
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.norm: cope, path, and schedule, xl, relative.keys, relative.queries and "
+        "labels of attention must be absent");
   if (p->cope.table.data && !s->causal)
     return attn_reject_(e, ATTN_E_RANGE, "params.cope needs params.attention.causal");
   if (p->cope.table.data && (p->kind == ATTN_RESHAPE_STICK || p->kind == ATTN_RESHAPE_ENTMAX ||
@@ -32069,6 +33818,15 @@ ATTN_COLD_ int attn_reshaped_rules_(attn_error_ *e, const attn_reshaped_params *
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.cope: ATTN_RESHAPE_STICK, ATTN_RESHAPE_ENTMAX, and schedule, keep, "
                         "xl and span of attention must be absent");
+  if (!p->path.w.data != !p->path.beta.data)
+    return attn_reject_(e, ATTN_E_NULL, "params.path.w and params.path.beta need each other");
+  if (p->path.w.data && !s->causal)
+    return attn_reject_(e, ATTN_E_RANGE, "params.path needs params.attention.causal");
+  if (p->path.w.data &&
+      (p->selective.on || s->schedule || s->keep || s->xl.table.data || s->span.z))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.path: selective, and schedule, keep, xl and span of attention must "
+                        "be absent");
   return 1;
 }
 
@@ -32099,7 +33857,8 @@ ATTN_COLD_ void attn_reshaped_tell_(attn_reshaped_job_ *j, const attn_tensor *k,
     r->finish = attn_entmax_finish_, r->sparse = 1;
     r->by_head = p->alphas != NULL; /* the bits of a row do not hang on the alpha of others */
   }
-  r->few = !r->weigh && !r->tally && !j->cope.data && !p->selective.on;
+  r->few = !r->weigh && !r->tally && !j->cope.data && !p->selective.on && !j->w.data && !p->norm;
+  if (p->norm) r->queries = attn_reshaped_queries_, r->keys = attn_reshaped_keys_of_;
   if (j->cope.data) r->backwards = 1, r->by_head = j->cope.heads != 1;
   if (p->selective.on) r->by_head = 1, r->pass = attn_selective_pass_;
   if (j->log_f.data) {
@@ -32107,7 +33866,9 @@ ATTN_COLD_ void attn_reshaped_tell_(attn_reshaped_job_ *j, const attn_tensor *k,
     r->by_head |= heads < 1 || (k->heads % heads && v->heads % heads);
     r->bound = attn_reshaped_bound_;
   }
-  if (j->log_f.data || p->selective.on) r->prepare = attn_reshaped_prepare_;
+  if (j->w.data) r->backwards = 1, r->start = attn_path_start_, r->products = attn_path_products_;
+  if (j->log_f.data || p->selective.on || j->w.data || p->norm) r->prepare = attn_reshaped_prepare_;
+  j->at_sizes = -1;
   if (j->log_f.data || j->late || j->cope.data || p->selective.on)
     r->late = attn_reshaped_late_, r->late_list = attn_reshaped_late_list_;
   if (r->late || p->ssmax.scale || p->temperature.on || p->kind == ATTN_RESHAPE_SIGMOID)
@@ -32127,6 +33888,18 @@ ATTN_COLD_ int attn_check_forget_(attn_error_ *e, const attn_softmax_ *a,
   return 1;
 }
 
+/* Every strength of a transition. */
+ATTN_COLD_ int attn_check_strength_(attn_error_ *e, const attn_tensor *x, const int32_t *len,
+                                    const char *reason) {
+  for (int64_t b = 0; b < x->batch; b++)
+    for (int64_t h = 0; h < x->heads; h++)
+      for (int64_t i = 0; i < attn_len_of_(len, b, x->len); i++) {
+        const float y = attn_number_(attn_at_(x, b, h, i), 0, x->dtype, NULL);
+        if (!(y >= 0.0f && y <= 2.0f)) return attn_reject_(e, ATTN_E_VALUE, reason);
+      }
+  return 1;
+}
+
 /* The arguments that attn_sdpa has not, once it has checked its own. */
 ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_reshaped_job_ *j,
                                     const attn_ctx *ctx, int data) {
@@ -32135,8 +33908,24 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
   const int64_t full[4] = {a->q.batch, a->q.heads, a->q.len, a->k.len};
   const int64_t batch = a->q.batch, heads = a->q.heads, any = ATTN_ANY_;
   attn_tensor o = a->o, q = a->q, k = a->k, v = a->v, lse = a->lse, map = a->map;
-  enum { O, LSE, MAP, Q, K, V, GATE, LOG_F, COUNT };
-  enum { SCALE, BIAS, ALPHAS, SUMS, FADE, COPE, MASK, ADD, KV, QL, ALIBI, SINKS, MORE };
+  enum { O, LSE, MAP, Q, K, V, GATE, LOG_F, W, BETA, COUNT };
+  enum {
+    SCALE,
+    BIAS,
+    ALPHAS,
+    SUMS,
+    FADE,
+    COPE,
+    MASK,
+    ADD,
+    KV,
+    QL,
+    ALIBI,
+    SINKS,
+    NORM_Q,
+    NORM_K = NORM_Q + 2,
+    MORE = NORM_K + 2
+  };
   static const char wcope[] = ATTN_WORDS_("params.cope.table");
   attn_span_ more[MORE];
   const int maybe = ATTN_OPTIONAL_;
@@ -32150,7 +33939,11 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
       ATTN_OPERAND_(&j->gate, "params.gate", maybe, batch, heads, a->q.len, any,
                     "params.gate must be [q.batch, q.heads, q.len, 1 or v.dim]"),
       ATTN_OPERAND_(&j->log_f, "params.forget.log_f", maybe, batch, ATTN_DIVIDES_, a->k.len, 1,
-                    "params.forget.log_f must be [q.batch, a divisor of q.heads, k.len, 1]")};
+                    "params.forget.log_f must be [q.batch, a divisor of q.heads, k.len, 1]"),
+      ATTN_OPERAND_(&j->w, "params.path.w", maybe, batch, a->k.heads, a->k.len, a->q.dim,
+                    "params.path.w must be [q.batch, k.heads, k.len, q.dim]"),
+      ATTN_OPERAND_(&j->beta, "params.path.beta", maybe, batch, a->k.heads, a->k.len, 1,
+                    "params.path.beta must be [q.batch, k.heads, k.len, 1]")};
   memset(more, 0, sizeof more);
   for (int i = GATE; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], heads)) return 0;
@@ -32177,11 +33970,18 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
     return 0;
   if (j->cope.data && j->cope.len > (int64_t)1 << 22)
     return attn_reject_(e, ATTN_E_RANGE, "params.cope.table.len must be at most 2^22");
+  for (int side = 0; p->norm && side < 2; side++)
+    if (!attn_qk_norm_open_(e, &j->norm[side], p->norm, side, side ? a->k.heads : heads, a->q.dim,
+                            data > 0, &more[side ? NORM_K : NORM_Q]))
+      return 0;
   if (p->forget.known < 0 || p->forget.known > a->k.len)
     return attn_reject_(e, ATTN_E_RANGE, "params.forget.known must lie in 0..k.len");
   if (j->log_f.data && a->q_off > a->k.len - a->q.len)
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.forget.log_f needs q_off + q.len <= k.len: a number for each row");
+  if (j->w.data && a->q_off > a->k.len - a->q.len)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.path needs q_off + q.len <= k.len: a transition for each row");
   /* attn_sdpa has judged these; here their memory is asked for */
   if (!attn_check_tensor_(e, &o, op[O].w, &op[O].span) ||
       !attn_check_tensor_(e, &q, op[Q].w, &op[Q].span) ||
@@ -32214,6 +34014,9 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
   for (int64_t h = 0; p->alphas && h < heads; h++)
     if (!(p->alphas[h] > 1.0f && p->alphas[h] <= 2.0f))
       return attn_reject_(e, ATTN_E_VALUE, "params.alphas must lie above 1 and be at most 2");
+  if (j->w.data && !attn_check_strength_(e, &j->beta, a->kv_len,
+                                         "params.path.beta must lie in 0..2 and not be NaN"))
+    return 0;
   return !j->log_f.data || attn_check_forget_(e, a, j);
 }
 
@@ -32229,13 +34032,16 @@ ATTN_COLD_ attn_status attn_reshaped_call_(attn_tensor o, attn_tensor q, attn_te
   memset(&p, 0, sizeof p), memset(&j, 0, sizeof j), memset(&a, 0, sizeof a);
   if (params) p = *params;
   j.p = &p, j.gate = p.gate, j.log_f = p.forget.log_f, j.sums = p.forget.sums;
-  j.cope = p.cope.table;
+  j.cope = p.cope.table, j.w = p.path.w, j.beta = p.path.beta;
   a.o = o, a.q = q, a.k = k, a.v = v, a.reshape = &j.reshape;
   if (!attn_reshaped_rules_(&e, &p)) return attn_end_(bytes ? NULL : ctx, &e);
   const int data = bytes ? 0 : 1;
   attn_sdpa_params scores = p.attention;
   if (p.sum.data) scores.lse = p.sum;
   if (p.support.data) scores.lse = p.support;
+  if (p.norm && p.norm->kind == ATTN_QK_NORM_L2 && scores.scale == 0.0f &&
+      !attn_to_bits_(scores.scale))
+    scores.scale = 1.0f;
   attn_reshaped_tell_(&j, &k, &v);
   if (!attn_sdpa_plan_(&e, &a, &scores, ctx, &workers, data) ||
       !attn_reshaped_check_(&e, &a, &j, ctx, data))
@@ -32260,6 +34066,18 @@ ATTN_COLD_ attn_status attn_reshaped_call_(attn_tensor o, attn_tensor q, attn_te
   if (j.cope.data)
     j.reshape.tile_bytes = attn_piece_(attn_add_(attn_cope_stride_(&j.cope), a.q.dim),
                                        ATTN_TILE_ * (int64_t)sizeof(float));
+  if (j.w.data) {
+    j.at_path = j.reshape.bytes, j.at_path_tile = attn_piece_(j.reshape.tile_bytes, 1);
+    j.reshape.bytes = attn_add_(j.at_path, attn_path_bytes_(&a));
+    j.reshape.tile_bytes = attn_add_(j.at_path_tile, attn_path_tile_bytes_(&a));
+  }
+  if (p.norm && a.tiles > 1) {
+    const int64_t keys = attn_mul_(attn_mul_(a.q.batch, a.k.heads), a.k.len);
+    j.at_sizes = j.reshape.bytes;
+    j.reshape.bytes = attn_add_(j.at_sizes, attn_piece_(keys, 3 * (int64_t)sizeof(float)));
+  }
+  const int64_t queries = attn_piece_(attn_mul_(ATTN_TILE_, a.q.dim), sizeof(float));
+  if (p.norm && j.reshape.tile_bytes < queries) j.reshape.tile_bytes = queries;
   if (bytes) {
     if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
     const int64_t need = attn_nothing_(&a) ? 0 : attn_softmax_bytes_(&a, workers);
@@ -32274,9 +34092,113 @@ ATTN_COLD_ attn_status attn_reshaped_call_(attn_tensor o, attn_tensor q, attn_te
 ATTN_CALL_(attn_reshaped, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
            attn_tensor v, const attn_reshaped_params *params)
 /* <<< attn/calls/reshaped.h */
+/* >>> attn/calls/path_turn.h */
+/* calls/path_turn.h owns attn_path_turn: keys, 64 in lanes, carried past tokens that come after them. */
+
+typedef struct attn_path_turning_ {
+  const attn_table_ *table;
+  attn_tensor k, w, beta;
+  attn_path_turn_params p;
+  char *memory;
+  int64_t each; /* bytes of a worker */
+} attn_path_turning_;
+
+/* Lanes before `some` of keys in kt past the transition of one token; a w that is no unit vector by far leaves
+ * nothing of them. */
+ATTN_FUNC_ void attn_path_turn_lanes_(const attn_path_turning_ *a, float *kt, float *row, int64_t b,
+                                      int64_t h, int64_t token, int some) {
+  const int64_t dk = a->k.dim;
+  const int groups = (some + ATTN_GROUP_ - 1) / ATTN_GROUP_;
+  const float by = attn_number_(attn_at_(&a->beta, b, h, token), 0, a->beta.dtype, NULL);
+  float z[ATTN_TILE_], top[ATTN_TILE_] = {0}, square = 0.0f;
+  a->table->widen(row, attn_at_(&a->w, b, h, token), 0, NULL, 1, dk, a->w.dtype, NULL);
+  for (int64_t c = 0; c < dk; c++) square += row[c] * row[c];
+  if (!(square <= ATTN_PATH_LONG_)) {
+    for (int64_t c = 0; c < dk; c++)
+      for (int r = 0; r < some; r++) kt[c * ATTN_TILE_ + r] = attn_from_bits_(0x7fc00000u);
+    return;
+  }
+  attn_on_(tile, a->table)->score_block(z, kt, row, dk, 1, dk, 0, groups, top);
+  for (int r = 0; r < groups * ATTN_GROUP_; r++) z[r] = r < some ? -by * z[r] : 0.0f;
+  attn_on_(tile, a->table)->value_block(kt, z, row, dk, 1, dk, 0, groups, NULL, 0);
+}
+
+ATTN_FUNC_ void attn_path_turn_item_(void *job, int worker, int64_t index) {
+  const attn_path_turning_ *a = (const attn_path_turning_ *)job;
+  const int64_t tiles = attn_runs_of_(a->k.len, ATTN_TILE_), unit = index / tiles;
+  const int64_t b = unit / a->k.heads, h = unit % a->k.heads, at = index % tiles * ATTN_TILE_;
+  const int64_t len = attn_len_of_(a->p.kv_len, b, a->k.len), tokens = a->w.len;
+  const int64_t left = len - at;
+  const int n = left < ATTN_TILE_ ? (int)left : ATTN_TILE_;
+  float *kt = (float *)(void *)(a->memory + worker * a->each), *row = kt + a->k.dim * ATTN_TILE_;
+  const void *from[ATTN_TILE_];
+  void *to[ATTN_TILE_];
+  if (left <= 0 || !tokens) return;
+  for (int r = 0; r < n; r++) to[r] = attn_at_(&a->k, b, h, at + r), from[r] = to[r];
+  a->table->pack(kt, from, n, a->k.dim, (int)a->k.dtype, 1.0f, attn_least_(1.0f));
+  for (int64_t i = 0; i < tokens; i++) {
+    const int64_t before = a->p.stored ? len - tokens + i - at : n;
+    if (before > 0) attn_path_turn_lanes_(a, kt, row, b, h, i, before < n ? (int)before : n);
+  }
+  a->table->unpack(to, kt, n, a->k.dim, a->k.dtype, NULL);
+}
+
+ATTN_COLD_ int attn_path_turn_steps_(attn_stage_ *s, void *job) {
+  attn_path_turning_ *a = (attn_path_turning_ *)job;
+  const int64_t items =
+      attn_mul_(attn_mul_(a->k.batch, a->k.heads), attn_runs_of_(a->k.len, ATTN_TILE_));
+  a->each = attn_piece_(attn_mul_(a->k.dim, ATTN_TILE_ + 1), (int64_t)sizeof(float));
+  return attn_stage_for_(s, items, attn_path_turn_item_, a, a->each, &a->memory);
+}
+
+ATTN_COLD_ int attn_path_turn_check_(attn_error_ *e, attn_path_turning_ *a, const attn_ctx *ctx,
+                                     int data) {
+  enum { K, W, BETA, COUNT };
+  const int64_t any = ATTN_ANY_, batch = a->k.batch, heads = a->k.heads;
+  attn_span_ len;
+  attn_operand_ op[COUNT] = {ATTN_OPERAND_(&a->k, "k", ATTN_OUT_, any, any, any, any, ""),
+                             ATTN_OPERAND_(&a->w, "w", 0, batch, heads, any, a->k.dim,
+                                           "w must be [k.batch, k.heads, tokens, k.dim]"),
+                             ATTN_OPERAND_(&a->beta, "beta", 0, batch, heads, a->w.len, 1,
+                                           "beta must be [k.batch, k.heads, w.len, 1]")};
+  if (!attn_check_given_(e, op, COUNT)) return 0;
+  for (int i = 0; i < COUNT; i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  if (!attn_check_array_(e, a->p.kv_len, batch, 4, "params.kv_len must be aligned to its elements",
+                         &len) ||
+      !attn_check_apart_(e, ctx, op, COUNT, &len, 1))
+    return 0;
+  if (!data) return 1;
+  if (!attn_check_lens_(e, a->p.kv_len, batch, a->k.len, "params.kv_len must lie in 0..k.len"))
+    return 0;
+  for (int64_t b = 0; a->p.stored && b < batch; b++)
+    if (a->w.len > attn_len_of_(a->p.kv_len, b, a->k.len))
+      return attn_reject_(e, ATTN_E_RANGE,
+                          "params.stored: w.len must be at most k.len and params.kv_len");
+  return attn_check_strength_(e, &a->beta, NULL, "beta must lie in 0..2 and not be NaN");
+}
+
+/* The call, or with bytes the workspace query. */
+ATTN_COLD_ attn_status attn_path_turn_call_(attn_tensor k, attn_tensor w, attn_tensor beta,
+                                            const attn_path_turn_params *params, attn_ctx *ctx,
+                                            size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_path_turning_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  if (params) a.p = *params;
+  a.k = k, a.w = w, a.beta = beta;
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers))
+    (void)attn_path_turn_check_(&e, &a, ctx, bytes == NULL);
+  return attn_step_call_(&e, a.table, workers, ctx, attn_path_turn_steps_, &a, "keys in lanes",
+                         bytes);
+}
+ATTN_CALL_(attn_path_turn, (k, w, beta, params), attn_tensor k, attn_tensor w, attn_tensor beta,
+           const attn_path_turn_params *params)
+/* <<< attn/calls/path_turn.h */
 /* >>> attn/calls/differential.h */
-/* calls/differential.h owns the difference of two softmaxes: a problem of the exact-softmax engine for each map, the second of
- * which ends its tiles with the difference, its norm and factor. */
+/* calls/differential.h owns the difference of two softmaxes: a problem of the exact-softmax engine for each map, the
+ * second of which ends its tiles with the difference, its norm and factor. */
 
 typedef struct attn_differential_job_ {
   attn_reshape_ reshape[2]; /* what the engine is told of each map */
@@ -32305,7 +34227,7 @@ ATTN_FUNC_ void attn_differential_gate_(attn_tile_ *t, float *o, int64_t width) 
   }
   for (int64_t c = 0, n; c < dv; c += n) {
     n = dv - c < ATTN_GROUP_ ? dv - c : (int64_t)ATTN_GROUP_;
-    t->a->table->pack(x, rows, t->n, n, ATTN_F32, 1.0f, FLT_MIN);
+    t->a->table->pack(x, rows, t->n, n, ATTN_F32, 1.0f, attn_least_(1.0f));
     for (int64_t i = 0; i < n; i++) {
       float *to = o ? o + c + i : t->w.ot + (c + i) * ATTN_TILE_;
       const float gain = p->gain && !p->no_norm ? p->gain[c + i] : 1.0f;
@@ -32318,8 +34240,10 @@ ATTN_FUNC_ void attn_differential_gate_(attn_tile_ *t, float *o, int64_t width) 
     }
     for (int r = 0; r < t->n; r++) rows[r] = (const float *)rows[r] + n;
   }
-  for (int r = 0; r < t->n; r++)
+  for (int r = 0; r < t->n; r++) { /* a row of zeros stays that, with eps = 0 too */
     t->scale[r] = p->no_norm ? 1.0f : (float)((1.0 - j->init) / sqrt(sum[r] / (double)dv + eps));
+    if (sum[r] == 0.0 && eps == 0.0 && !p->no_norm) t->scale[r] = 0.0f;
+  }
 }
 
 /* The heads of one map. */
@@ -32495,14 +34419,18 @@ ATTN_CALL_(attn_differential, (o, q, k, v, params), attn_tensor o, attn_tensor q
 /* calls/edges.h owns attention over the caller's key lists (A7): their checks, on the
  * exact-softmax engine's lists. */
 
+/* Whether a list names a key twice. One that ascends does not; of another all pairs are looked at. */
 ATTN_COLD_ int attn_edges_same_(const attn_edges_params *p, int64_t from, int64_t to) {
+  int64_t up = from + 1;
+  while (up < to && p->col[up - 1] < p->col[up]) up++;
+  if (up >= to) return 0;
   for (int64_t x = from; x < to; x++)
     for (int64_t y = from; y < x; y++)
       if (p->col[x] == p->col[y]) return 1;
   return 0;
 }
 
-/* The sets themselves. Doubles are looked for only when asked: that costs the square of a list. */
+/* The sets themselves. Doubles are looked for only when asked: that costs the square of a list that does not ascend. */
 ATTN_COLD_ int attn_check_sets_(attn_error_ *e, const attn_edges_params *p, const attn_softmax_ *a,
                                 int validate) {
   const int64_t sets = (p->per_batch ? a->q.batch : 1) * (p->per_head ? a->q.heads : 1);
@@ -32651,7 +34579,8 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
       j->y.dim != j->x.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "y must have the shape of x");
   if (!attn_check_rows_(e, &j->y, wy) ||
-      !attn_rope_open_(e, &j->g, params, j->x.batch, j->len, j->first, j->x.len, j->x.dim, data))
+      !attn_rope_open_(e, &j->g, params, j->x.batch, j->x.heads, j->len, j->first, j->x.len,
+                       j->x.dim, data))
     return 0;
   if ((attn_overlap_(sy, sx) && !attn_same_view_(&j->y, &j->x)) || attn_rope_shares_(&j->g, sy))
     return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wy, ATTN_SAYS_OVERLAP_));
@@ -32683,11 +34612,8 @@ ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
   for (int64_t i = first; i < end; i++) {
     attn_rope_fill_(g, &g->at, &r, b0, i);
     for (int64_t b = b0; b < b1; b++)
-      for (int64_t h = 0; h < j->x.heads; h++)
-        attn_on_(rope, j->table)
-            ->rope(attn_at_(&j->y, b, h, i), attn_at_(&j->x, b, h, i), j->y.dtype, j->x.dtype,
-                   j->x.dim, g->p.rotary_dim, g->p.layout == ATTN_ROPE_HALF, r.cosine_row,
-                   r.sine_row);
+      attn_rope_rows_(g, j->table, &r, attn_at_(&j->y, b, 0, i), j->y.stride_head, j->y.dtype,
+                      attn_at_(&j->x, b, 0, i), j->x.stride_head, j->x.dtype, j->x.heads, j->x.dim);
   }
 }
 
@@ -34683,12 +36609,10 @@ enum { ATTN_JOINT_SPANS_ = 5 + (int)ATTN_TERMS_ };
 /* The arrays of the score terms, for overlap; values too unless it is a query. */
 ATTN_COLD_ int attn_joint_arrays_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_params *p,
                                   const attn_ctx *ctx, attn_span_ *span, int query) {
-  static const attn_mask_words_ w = {"", "", "", "", "", ""}; /* judged already */
   attn_softmax_ *a = &x->a;
   memset(span, 0, ATTN_JOINT_SPANS_ * sizeof *span);
   const int64_t full[4] = {a->q.batch, a->q.heads, a->q.len, a->k.len};
-  if (!attn_check_mask_(e, &p->mask, &w, ~0u, full, &span[0]) ||
-      !attn_check_mask_(e, &p->bias, &w, ~0u, full, &span[1]) ||
+  if (!attn_check_masks_(e, &p->mask, &p->bias, full, p->mask_new, &span[0], &span[1]) ||
       !attn_check_array_(e, p->alibi, a->q.heads, 4, "", &span[2]) ||
       !attn_check_array_(e, p->kv_len, a->q.batch, 4, "", &span[3]) ||
       !attn_check_array_(e, p->q_len, a->q.batch, 4, "", &span[4]) ||
@@ -34998,7 +36922,7 @@ ATTN_FUNC_ void attn_joint_read_(attn_joint_tile_ *t, attn_joint_fn_ block, void
       for (int r = 0; r < t->n; r++)
         rows[r] = attn_at_(&x->map, t->batch, h, t->first + r) + attn_bytes_(x->map.dtype, j);
       x->a.table->pack(t->w + h * ATTN_JOINT_STEP_, rows, t->n, next - j, (int)x->map.dtype, 1.0f,
-                       FLT_MIN);
+                       attn_least_(1.0f));
     }
     block(user, t, j, next - j, t->w);
   }
@@ -35341,7 +37265,8 @@ ATTN_COLD_ int attn_multihead_rope_ok_(attn_error_ *e, const attn_multihead_job_
     const attn_rope_params rope = attn_multihead_rope_(&j->p, k);
     const int64_t first = k ? 0 : attn_q_off_(&j->p.attention, queries, keys);
     attn_rope_ g;
-    if (!attn_rope_open_(e, &g, &rope, j->x.batch, keys, first, k ? keys : queries, j->dk, 1))
+    if (!attn_rope_open_(e, &g, &rope, j->x.batch, k ? j->p.kv_heads : j->p.heads, keys, first,
+                         k ? keys : queries, j->dk, 1))
       return 0;
     if (attn_rope_shares_(&g, work) || attn_rope_shares_(&g, outer[0]) ||
         attn_rope_shares_(&g, outer[1]))
@@ -35454,10 +37379,13 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
   if (p->bias_k.data && (p->attention.ragged.sequences || p->attention.modify_weights))
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.bias_k goes without attention.ragged and attention.modify_weights");
-  if (p->rope && (p->bias_k.data || attn_unlike_(&p->attention)))
+  if (p->rope && (p->bias_k.data || (attn_rope_turns_(p->rope) && attn_unlike_(&p->attention))))
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.rope goes without bias_k and without attention.ragged, q_offs and "
                         "align_lengths");
+  if (p->rope && p->rope->norm && p->rope->norm->kind == ATTN_QK_NORM_L2 &&
+      p->attention.scale == 0.0f && !attn_to_bits_(p->attention.scale))
+    p->attention.scale = 1.0f;
   if (j->x_k.len == 0) p->attention.map.data = NULL;
   memcpy(op, all, sizeof all);
   for (int i = 0; i < ATTN_MULTIHEAD_OPERANDS_; i++)
@@ -36018,9 +37946,11 @@ ATTN_COLD_ int attn_coder_step_(attn_error_ *e, const attn_block_params *p) {
   return 1;
 }
 
-/* Queries and keys of cross attention have no place in common. */
+/* Queries and keys of cross attention have no place in common; they may be normed. */
 ATTN_COLD_ int attn_check_unturned_(attn_error_ *e, const attn_block_params *p) {
-  return p->cross.rope ? attn_reject_(e, ATTN_E_RANGE, "params.cross.rope must be absent") : 1;
+  return p->cross.rope && attn_rope_turns_(p->cross.rope)
+             ? attn_reject_(e, ATTN_E_RANGE, "params.cross.rope must be absent or rotate no column")
+             : 1;
 }
 
 /* Every rule. decoder: causal, and with cross attention where e is; cache: of a step, else null. */
@@ -37851,6 +39781,449 @@ ATTN_COLD_ attn_status attn_hierarchy_call_(attn_tensor o, attn_tensor x,
 ATTN_CALL_(attn_hierarchy, (o, x, params), attn_tensor o, attn_tensor x,
            const attn_hierarchy_params *params)
 /* <<< attn/families/sparse/hierarchy.h */
+/* >>> attn/families/sparse/long_t5.h */
+/* families/sparse/long_t5.h owns LongT5's transient global attention: rows that are normed sums of blocks of tokens,
+ * and a softmax over a window and those rows. */
+
+/* Whole blocks of n tokens, what a sequence has of global rows. */
+ATTN_FUNC_ int64_t attn_whole_blocks_(const int32_t *len, int64_t b, int64_t tokens,
+                                      int64_t block) {
+  return (len ? len[b] : tokens) / block;
+}
+
+ATTN_COLD_ int attn_check_blocks_(attn_error_ *e, int64_t *block) {
+  if (*block < 0) return attn_reject_(e, ATTN_E_RANGE, "params.block must not be negative");
+  if (*block == 0) *block = 16;
+  return 1;
+}
+
+/* ---- global rows ----------------------------------------------------------------------------*/
+
+typedef struct attn_global_job_ {
+  const attn_table_ *table;
+  attn_tensor y, x;
+  attn_global_rows_params p;
+  char *memory;
+  int64_t each;
+} attn_global_job_;
+
+ATTN_FUNC_ void attn_global_item_(void *job, int worker, int64_t index) {
+  const attn_global_job_ *a = (const attn_global_job_ *)job;
+  const int64_t g = index % a->y.len, h = index / a->y.len % a->y.heads,
+                b = index / a->y.len / a->y.heads, d = a->x.dim, block = a->p.block;
+  const int64_t n = a->p.len ? a->p.len[b] : a->x.len;
+  const int64_t whole = attn_whole_blocks_(a->p.len, b, a->x.len, block);
+  double *sum = (double *)(void *)(a->memory + worker * a->each), squares = 0.0;
+  float *row = (float *)(void *)(sum + d);
+  for (int64_t c = 0; c < d; c++) sum[c] = 0.0;
+  for (int64_t i = g * block; g < whole && i < (g + 1 < whole ? (g + 1) * block : n); i++) {
+    a->table->widen(row, attn_at_(&a->x, b, h, i), 0, NULL, 1, d, a->x.dtype, NULL);
+    for (int64_t c = 0; c < d; c++) sum[c] += (double)row[c];
+  }
+  for (int64_t c = 0; c < d; c++) squares += sum[c] * sum[c];
+  const double root = sqrt(squares / (double)d + (double)a->p.eps);
+  for (int64_t c = 0; c < d; c++) {
+    const double x = root > 0.0 || root != root ? sum[c] / root : 0.0;
+    row[c] = (float)(a->p.gain && g < whole ? x * (double)a->p.gain[c] : x);
+  }
+  attn_row_one_nan_(a->table, row, d);
+  a->table->blend(attn_at_(&a->y, b, h, g), row, NULL, a->y.dtype, ATTN_F32, ATTN_F32, d, 1.0f,
+                  0.0f);
+}
+
+ATTN_COLD_ int attn_global_steps_(attn_stage_ *s, void *job) {
+  attn_global_job_ *a = (attn_global_job_ *)job;
+  a->table = s->table, a->each = attn_piece_(attn_mul_(3, a->x.dim), sizeof(float));
+  return attn_stage_for_(s, attn_mul_(attn_mul_(a->y.batch, a->y.heads), a->y.len),
+                         attn_global_item_, a, a->each, &a->memory);
+}
+
+ATTN_COLD_ int attn_global_check_(attn_error_ *e, attn_global_job_ *j, const attn_ctx *ctx,
+                                  int query) {
+  enum { X, Y, COUNT };
+  const attn_tensor *x = &j->x;
+  attn_global_rows_params *p = &j->p;
+  attn_span_ arrays[2];
+  if (!attn_check_blocks_(e, &p->block)) return 0;
+  attn_operand_ op[COUNT] = {
+      ATTN_OPERAND_(&j->x, "x", 0, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, "x"),
+      ATTN_OPERAND_(&j->y, "y", ATTN_OUT_, x->batch, x->heads, x->len / p->block, x->dim,
+                    "y must be [x.batch, x.heads, x.len / params.block, x.dim]")};
+  if (!attn_check_given_(e, op, COUNT)) return 0;
+  for (int i = 0; i < COUNT; i++)
+    if (!attn_check_operand_(e, &op[i], x->heads)) return 0;
+  if (!(p->eps >= 0.0f && p->eps < INFINITY))
+    return attn_reject_(e, ATTN_E_VALUE, "params.eps must be finite and not negative");
+  if (p->eps == 0.0f && !attn_to_bits_(p->eps)) p->eps = 1e-6f;
+  return attn_check_array_(e, p->len, x->batch, 4, "params.len must be aligned to its elements",
+                           &arrays[0]) &&
+         attn_check_array_(e, p->gain, x->dim, 4, "params.gain must be aligned to its elements",
+                           &arrays[1]) &&
+         attn_check_apart_(e, ctx, op, COUNT, arrays, 2) &&
+         (query ||
+          (attn_check_lens_(e, p->len, x->batch, x->len, "params.len must lie in 0..x.len") &&
+           attn_check_finite_(e, p->gain, x->dim, "params.gain must be finite")));
+}
+
+ATTN_COLD_ attn_status attn_global_rows_call_(attn_tensor y, attn_tensor x,
+                                              const attn_global_rows_params *params, attn_ctx *ctx,
+                                              size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_global_job_ j;
+  int workers = 1;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x = x;
+  if (params) j.p = *params;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    (void)attn_global_check_(&e, &j, ctx, bytes != NULL);
+  return attn_step_call_(&e, table, workers, ctx, attn_global_steps_, &j, "global rows", bytes);
+}
+ATTN_CALL_(attn_global_rows, (y, x, params), attn_tensor y, attn_tensor x,
+           const attn_global_rows_params *params)
+
+/* ---- attention ------------------------------------------------------------------------------*/
+
+typedef struct attn_long_t5_job_ {
+  attn_tensor o, q, k, v, side_k, side_v;
+  attn_long_t5_params p;
+  const float *
+      by; /* [H][2 G - 1]: the bias of global row g for a token of block c is by[h][G - 1 + g - c] */
+} attn_long_t5_job_;
+
+/* Adds the bias of global rows. Tokens of a block share it and lie side by side. */
+ATTN_FUNC_ void attn_long_t5_bias_(void *user, const attn_score_tile *t) {
+  const attn_long_t5_job_ *j = (const attn_long_t5_job_ *)user;
+  const int64_t globals = j->side_k.len;
+  const int64_t whole = attn_whole_blocks_(j->p.len, t->batch, j->q.len, j->p.block);
+  for (int64_t r = 0, end; r < t->queries; r = end) {
+    const int64_t own = attn_clamp_(t->query[r] / j->p.block, 0, whole > 0 ? whole - 1 : 0);
+    const float *by = j->by + t->head[r] * (2 * globals - 1) + globals - 1 - own;
+    for (end = r + 1; end < t->queries && t->head[end] == t->head[r]; end++)
+      if (attn_clamp_(t->query[end] / j->p.block, 0, whole > 0 ? whole - 1 : 0) != own) break;
+    for (int64_t c = 0; c < t->keys; c++) {
+      const float add = by[t->key[c]];
+      float *x = t->score + c * t->key_stride + r * t->query_stride;
+      for (int64_t n = 0; n < end - r; n++) x[n * t->query_stride] += add;
+    }
+  }
+}
+
+/* The table of global rows, by distances of blocks in place of buckets. */
+ATTN_COLD_ void attn_long_t5_fill_(const attn_long_t5_job_ *j, float *by) {
+  const int64_t globals = j->side_k.len, heads = j->q.heads;
+  int64_t edge[ATTN_T5_MOST_];
+  attn_t5_rule_ rule;
+  attn_t5_rule_of_(&rule, j->p.buckets, j->p.max_distance, 1);
+  attn_t5_edges_(edge, &rule);
+  for (int64_t away = 0, side = 0; away < globals; away++) {
+    while (side + 1 < rule.side && edge[side + 1] <= away) side++;
+    for (int64_t h = 0; h < heads; h++) {
+      float *zero = by + h * (2 * globals - 1) + globals - 1;
+      zero[-away] = j->p.side_table[side * heads + h];
+      if (away) zero[away] = j->p.side_table[(rule.side + side) * heads + h];
+    }
+  }
+}
+
+ATTN_COLD_ int attn_long_t5_steps_(attn_stage_ *s, void *job) {
+  attn_long_t5_job_ *j = (attn_long_t5_job_ *)job;
+  const attn_tensor *o = &j->o;
+  const int64_t globals = j->side_k.len;
+  attn_tensor part = *o, lse = j->p.lse;
+  attn_sdpa_params p;
+  memset(&p, 0, sizeof p);
+  if (globals) {
+    part = attn_stage_part_(s, o);
+    if (!lse.data) lse = attn_stage_tensor_(s, o->batch, o->heads, o->len, 1);
+  }
+  p.scale = j->p.scale, p.lse = lse, p.q_len = j->p.len, p.kv_len = j->p.len;
+  p.window = attn_window_of(j->p.radius, j->p.radius);
+  p.t5.table = j->p.table, p.t5.buckets = j->p.buckets, p.t5.max_distance = j->p.max_distance;
+  p.t5.bidirectional = 1, p.has_q_off = 1;
+  if (!attn_stage_sdpa_(s, part, j->q, j->k, j->v, &p)) return 0;
+  if (!globals) return 1;
+  const attn_tensor side = attn_stage_tensor_(s, o->batch, o->heads, o->len, o->dim);
+  memset(&p, 0, sizeof p);
+  p.scale = j->p.scale, p.q_len = j->p.len;
+  p.lse = attn_stage_tensor_(s, o->batch, o->heads, o->len, 1);
+  if (j->p.side_table) {
+    float *by = (float *)attn_stage_take_(
+        s, attn_mul_(o->heads, attn_sub_(attn_mul_(2, globals), 1)), sizeof *by);
+    if (s->run) attn_long_t5_fill_(j, by);
+    j->by = by, p.modify = attn_long_t5_bias_, p.modify_user = j;
+  }
+  if (j->p.len) {
+    int32_t *whole = (int32_t *)attn_stage_take_(s, o->batch, sizeof *whole);
+    for (int64_t b = 0; s->run && b < o->batch; b++)
+      whole[b] = (int32_t)attn_whole_blocks_(j->p.len, b, o->len, j->p.block);
+    p.kv_len = whole;
+  }
+  return attn_stage_sdpa_(s, side, j->q, j->side_k, j->side_v, &p) &&
+         attn_stage_merge_(s, *o, part, lse, side, p.lse);
+}
+
+ATTN_COLD_ int attn_long_t5_check_(attn_error_ *e, attn_long_t5_job_ *j, const attn_ctx *ctx,
+                                   int query) {
+  enum { Q, K, V, SK, SV, O, LSE, COUNT };
+  attn_long_t5_params *p = &j->p;
+  const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
+  const int64_t b = j->q.batch, h = j->q.heads, t = j->q.len, dk = j->q.dim, dv = j->v.dim;
+  const char *align = "params.table and params.side_table must be aligned to their elements";
+  attn_t5_rule_ rule;
+  attn_span_ more[3];
+  if (!attn_check_blocks_(e, &p->block)) return 0;
+  attn_operand_ op[COUNT] = {
+      ATTN_OPERAND_(&j->q, "q", 0, any, any, any, any, "q"),
+      ATTN_OPERAND_(&j->k, "k", 0, b, in, t, dk,
+                    "k must be [q.batch, a divisor of q.heads, q.len, q.dim]"),
+      ATTN_OPERAND_(&j->v, "v", 0, b, in, t, any,
+                    "v must be [q.batch, a divisor of q.heads, q.len, dv]"),
+      ATTN_OPERAND_(&j->side_k, "side_k", 0, b, in, t / p->block, dk,
+                    "side_k must be [q.batch, a divisor of q.heads, q.len / params.block, q.dim]"),
+      ATTN_OPERAND_(&j->side_v, "side_v", 0, b, in, t / p->block, dv,
+                    "side_v must be [q.batch, a divisor of q.heads, q.len / params.block, v.dim]"),
+      ATTN_OPERAND_(&j->o, "o", ATTN_OUT_, b, h, t, dv,
+                    "o must be [q.batch, q.heads, q.len, v.dim]"),
+      ATTN_OPERAND_(&p->lse, "params.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, t, 1,
+                    "params.lse must be f32 [q.batch, q.heads, q.len, 1]")};
+  if (!attn_check_given_(e, op, COUNT)) return 0;
+  for (int i = 0; i < COUNT; i++) {
+    if (i == K && h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
+    if (!attn_check_operand_(e, &op[i], h)) return 0;
+  }
+  if (p->radius < 0) return attn_reject_(e, ATTN_E_RANGE, "params.radius must not be negative");
+  p->radius = attn_given_or_(p->has_radius, p->radius, 127);
+  if (p->buckets < 0 || p->max_distance < 0 ||
+      !attn_t5_rule_of_(&rule, p->buckets, p->max_distance, 1))
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params: buckets must be 4 to 1024, max_distance above a quarter of them and "
+        "below 2^31");
+  if (!attn_check_scale_(e, p->scale)) return 0;
+  if (p->scale == 0.0f && !attn_to_bits_(p->scale)) p->scale = 1.0f;
+  const int64_t cells = attn_mul_(p->buckets ? p->buckets : 32, h);
+  return attn_check_array_(e, p->table, cells, 4, align, &more[0]) &&
+         attn_check_array_(e, p->side_table, cells, 4, align, &more[1]) &&
+         attn_check_array_(e, p->len, b, 4, "params.len must be aligned to its elements",
+                           &more[2]) &&
+         attn_check_apart_(e, ctx, op, COUNT, more, 3) &&
+         (query ||
+          (attn_check_lens_(e, p->len, b, t, "params.len must lie in 0..q.len") &&
+           attn_check_finite_(e, p->table, cells, "params.table must be finite") &&
+           attn_check_finite_(e, p->side_table, cells, "params.side_table must be finite")));
+}
+
+ATTN_COLD_ attn_status attn_long_t5_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, attn_tensor side_k, attn_tensor side_v,
+                                          const attn_long_t5_params *params, attn_ctx *ctx,
+                                          size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_long_t5_job_ j;
+  int workers = 1;
+  memset(&j, 0, sizeof j);
+  j.o = o, j.q = q, j.k = k, j.v = v, j.side_k = side_k, j.side_v = side_v;
+  if (params) j.p = *params;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    (void)attn_long_t5_check_(&e, &j, ctx, bytes != NULL);
+  return attn_step_call_(&e, table, workers, ctx, attn_long_t5_steps_, &j,
+                         "transient global: window, global rows", bytes);
+}
+ATTN_CALL_(attn_long_t5, (o, q, k, v, side_k, side_v, params), attn_tensor o, attn_tensor q,
+           attn_tensor k, attn_tensor v, attn_tensor side_k, attn_tensor side_v,
+           const attn_long_t5_params *params)
+/* <<< attn/families/sparse/long_t5.h */
+/* >>> attn/families/sparse/ngram.h */
+/* families/sparse/ngram.h owns ProphetNet's n-gram attention: a causal run for each stream over the main stream's keys,
+ * and each row's own key merged into it. */
+
+typedef struct attn_ngram_job_ {
+  attn_tensor o, q, k, v, own_k, own_v;
+  attn_ngram_params p;
+  attn_t5_rule_ rule;
+  attn_tensor one;       /* scores of own keys */
+  attn_tensor relative;  /* of the run's rows */
+  int64_t streams, zero; /* row i of a run is zero + i away from key 0 */
+  const int32_t *at;     /* the bucket of a distance, at most `last` */
+  int64_t last;
+} attn_ngram_job_;
+
+/* Stream g of n of each sequence. */
+ATTN_COLD_ attn_tensor attn_ngram_stream_(attn_tensor t, int64_t g, int64_t n) {
+  if (g) t = attn_stage_shift_(t, g * t.stride_batch);
+  t.batch /= n;
+  if (t.batch > 1) t.stride_batch *= n;
+  return t;
+}
+
+ATTN_FUNC_ void attn_ngram_bias_(void *user, const attn_score_tile *t) {
+  const attn_ngram_job_ *j = (const attn_ngram_job_ *)user;
+  for (int64_t r = 0; r < t->queries; r++) {
+    const float *row =
+        (const float *)(const void *)attn_at_(&j->relative, t->batch, t->head[r], t->query[r]);
+    float *x = t->score + r * t->query_stride;
+    for (int64_t c = 0; c < t->keys; c++)
+      x[c * t->key_stride] +=
+          row[j->at[attn_clamp_(j->zero + t->query[r] - t->key[c], 0, j->last)]];
+  }
+}
+
+/* Rows of stream g that a sequence has, from row `first` on. */
+ATTN_FUNC_ int64_t attn_ngram_rows_(const attn_ngram_job_ *j, int64_t b, int64_t first,
+                                    int64_t rows) {
+  return j->p.len ? attn_clamp_(j->p.len[b] - (j->k.len - j->q.len) - first, 0, rows) : rows;
+}
+
+/* Own scores have their bias; those of rows that do not exist weigh nothing. */
+ATTN_FUNC_ void attn_ngram_own_item_(void *job, int worker, int64_t index) {
+  const attn_ngram_job_ *j = (const attn_ngram_job_ *)job;
+  const int64_t b = index / j->q.heads, h = index % j->q.heads;
+  const int64_t rows = attn_ngram_rows_(j, b / j->streams, 0, j->q.len);
+  (void)worker;
+  for (int64_t i = 0; i < j->q.len; i++) {
+    float *x = (float *)(void *)attn_at_(&j->one, b, h, i);
+    if (i >= rows)
+      *x = -INFINITY;
+    else if (j->p.relative.data)
+      *x += *(const float *)(const void *)attn_at_(&j->p.relative, b, h, i);
+  }
+}
+
+/* Rows first .. first + rows - 1 of stream g over the first `keys` keys; the last that a row sees lies `back` behind
+ * it. */
+ATTN_COLD_ int attn_ngram_run_(attn_stage_ *s, attn_ngram_job_ *j, attn_tensor part,
+                               attn_tensor lse, int64_t g, int64_t first, int64_t rows,
+                               int64_t keys, int64_t back, int32_t *have) {
+  const int64_t n = j->streams;
+  attn_sdpa_params p;
+  memset(&p, 0, sizeof p);
+  j->zero = j->k.len - j->q.len + first;
+  p.scale = j->p.scale, p.causal = 1, p.has_q_off = 1, p.q_off = j->zero - back;
+  j->zero += j->own_k.data != NULL;
+  if (lse.data) p.lse = attn_stage_rows_(attn_ngram_stream_(lse, g, n), first, rows);
+  if (j->p.relative.data) {
+    j->relative = attn_stage_rows_(attn_ngram_stream_(j->p.relative, g, n), first, rows);
+    p.modify = attn_ngram_bias_, p.modify_user = j;
+  }
+  if (have) {
+    for (int64_t b = 0; s->run && b < j->k.batch; b++)
+      have[b] = (int32_t)attn_ngram_rows_(j, b, first, rows);
+    p.q_len = have;
+  }
+  return attn_stage_sdpa_(s, attn_stage_rows_(attn_ngram_stream_(part, g, n), first, rows),
+                          attn_stage_rows_(attn_ngram_stream_(j->q, g, n), first, rows),
+                          attn_stage_rows_(j->k, 0, keys), attn_stage_rows_(j->v, 0, keys), &p);
+}
+
+/* The bucket of each distance that there is and has one of its own. */
+ATTN_COLD_ void attn_ngram_buckets_(attn_stage_ *s, attn_ngram_job_ *j) {
+  j->last = j->rule.most < j->k.len ? j->rule.most : j->k.len;
+  int32_t *at = (int32_t *)attn_stage_take_(s, j->last + 1, sizeof *at);
+  int64_t edge[ATTN_T5_MOST_], side = 0;
+  if (s->run) attn_t5_edges_(edge, &j->rule);
+  for (int64_t t = 0; s->run && t <= j->last; t++) {
+    while (side + 1 < j->rule.side && edge[side + 1] <= t) side++;
+    at[t] = (int32_t)side;
+  }
+  j->at = at;
+}
+
+ATTN_COLD_ int attn_ngram_steps_(attn_stage_ *s, void *job) {
+  attn_ngram_job_ *j = (attn_ngram_job_ *)job;
+  const attn_tensor *o = &j->o;
+  const int64_t rows = o->len, before = j->k.len - rows;
+  const int own = j->own_k.data != NULL;
+  attn_tensor part = *o, lse = j->p.lse;
+  int32_t *have = NULL;
+  if (own) {
+    part = attn_stage_part_(s, o);
+    if (!lse.data) lse = attn_stage_tensor_(s, o->batch, o->heads, rows, 1);
+  }
+  if (j->p.len) have = (int32_t *)attn_stage_take_(s, j->k.batch, sizeof *have);
+  if (j->p.relative.data) attn_ngram_buckets_(s, j);
+  for (int64_t g = 0; g < j->streams && rows > 0; g++) {
+    const int64_t lag = j->p.together ? 0 : g;
+    const int64_t early = attn_clamp_(lag - before, 0, rows); /* they see key 0 alone */
+    if (early && !attn_ngram_run_(s, j, part, lse, g, 0, early, 1, 0, have)) return 0;
+    if (early < rows &&
+        !attn_ngram_run_(s, j, part, lse, g, early, rows - early, j->k.len, lag, have))
+      return 0;
+  }
+  if (!own) return 1;
+  j->one = attn_stage_tensor_(s, o->batch, o->heads, rows, 1);
+  return attn_stage_own_(s, j->one, j->q, j->own_k, j->p.scale) &&
+         attn_stage_for_(s, attn_mul_(o->batch, o->heads), attn_ngram_own_item_, j, 0, NULL) &&
+         attn_stage_merge_(s, *o, part, lse, j->own_v, j->one);
+}
+
+ATTN_COLD_ int attn_ngram_check_(attn_error_ *e, attn_ngram_job_ *j, const attn_ctx *ctx,
+                                 int query) {
+  enum { Q, K, V, OWN_K, OWN_V, R, O, LSE, COUNT };
+  attn_ngram_params *p = &j->p;
+  const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
+  const int64_t b = j->q.batch, h = j->q.heads, t = j->q.len, dk = j->q.dim, dv = j->v.dim;
+  attn_span_ more[1];
+  attn_operand_ op[COUNT] = {
+      ATTN_OPERAND_(&j->q, "q", 0, any, any, any, any, "q"),
+      ATTN_OPERAND_(&j->k, "k", 0, any, in, any, dk,
+                    "k must be [B, a divisor of q.heads, S, q.dim]"),
+      ATTN_OPERAND_(&j->v, "v", 0, j->k.batch, in, j->k.len, any,
+                    "v must be [k.batch, a divisor of q.heads, k.len, dv]"),
+      ATTN_OPERAND_(&j->own_k, "own_k", ATTN_OPTIONAL_, b, in, t, dk,
+                    "own_k must be [q.batch, a divisor of q.heads, q.len, q.dim]"),
+      ATTN_OPERAND_(&j->own_v, "own_v", ATTN_OPTIONAL_, b, in, t, dv,
+                    "own_v must be [q.batch, a divisor of q.heads, q.len, v.dim]"),
+      ATTN_OPERAND_(&p->relative, "params.relative", ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, t, any,
+                    "params.relative must be f32 [q.batch, q.heads, q.len, buckets]"),
+      ATTN_OPERAND_(&j->o, "o", ATTN_OUT_, b, h, t, dv,
+                    "o must be [q.batch, q.heads, q.len, v.dim]"),
+      ATTN_OPERAND_(&p->lse, "params.lse", ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, h, t, 1,
+                    "params.lse must be f32 [q.batch, q.heads, q.len, 1]")};
+  if (!attn_check_given_(e, op, COUNT)) return 0;
+  if (!j->own_k.data != !j->own_v.data)
+    return attn_reject_(e, ATTN_E_NULL, "own_k and own_v go together");
+  for (int i = 0; i < COUNT; i++) {
+    if (i == K && h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
+    if (!attn_check_operand_(e, &op[i], h)) return 0;
+  }
+  if (j->k.batch ? b % j->k.batch != 0 : b != 0)
+    return attn_reject_(e, ATTN_E_SHAPE, "q.batch must be a multiple of k.batch");
+  j->streams = j->k.batch ? b / j->k.batch : 0;
+  if (j->k.len < t) return attn_reject_(e, ATTN_E_SHAPE, "k.len must be at least q.len");
+  if (p->max_distance < 0 ||
+      (p->relative.data && !attn_t5_rule_of_(&j->rule, p->relative.dim, p->max_distance, 0)))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params: relative.dim must be 2 to 1024, max_distance above half of it and "
+                        "below 2^31");
+  return attn_check_scale_(e, p->scale) &&
+         attn_check_array_(e, p->len, j->k.batch, 4, "params.len must be aligned to its elements",
+                           &more[0]) &&
+         attn_check_apart_(e, ctx, op, COUNT, more, 1) &&
+         (query ||
+          attn_check_lens_(e, p->len, j->k.batch, j->k.len, "params.len must lie in 0..k.len"));
+}
+
+ATTN_COLD_ attn_status attn_ngram_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                        attn_tensor own_k, attn_tensor own_v,
+                                        const attn_ngram_params *params, attn_ctx *ctx,
+                                        size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_ngram_job_ j;
+  int workers = 1;
+  memset(&j, 0, sizeof j);
+  j.o = o, j.q = q, j.k = k, j.v = v, j.own_k = own_k, j.own_v = own_v;
+  if (params) j.p = *params;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    (void)attn_ngram_check_(&e, &j, ctx, bytes != NULL);
+  return attn_step_call_(&e, table, workers, ctx, attn_ngram_steps_, &j,
+                         "n-gram: streams, own keys", bytes);
+}
+ATTN_CALL_(attn_ngram, (o, q, k, v, own_k, own_v, params), attn_tensor o, attn_tensor q,
+           attn_tensor k, attn_tensor v, attn_tensor own_k, attn_tensor own_v,
+           const attn_ngram_params *params)
+/* <<< attn/families/sparse/ngram.h */
 #endif
 #if ATTN_HAS_CONTENT
 /* >>> attn/families/content/choice.h */
@@ -38150,7 +40523,7 @@ ATTN_FUNC_ int attn_tile_best_(attn_tile_ *t) {
     }
     attn_list_values_(t, index, count, most);
   }
-  if (done) t->a->table->pack(t->w.ot, from, t->n, dv, ATTN_F32, 1.0f, FLT_MIN);
+  if (done) t->a->table->pack(t->w.ot, from, t->n, dv, ATTN_F32, 1.0f, attn_least_(1.0f));
   return done > 0;
 }
 
@@ -38328,7 +40701,7 @@ ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ 
    * whose roundings would tell equal ones apart. */
   const int ties = c->mode == ATTN_TOPK_REL ? p->bound == 0.0f : c->mode != ATTN_TOPK_ABS;
   if (ties && !(a->terms & ~ATTN_TERM_MASK_) && a->scale_hi > 1e-6f && a->scale_hi < 1e6f)
-    c->factor = a->scale_hi, a->scale_hi = 1.0f, a->scale_lo = FLT_MIN;
+    c->factor = a->scale_hi, a->scale_hi = 1.0f, a->scale_lo = attn_least_(1.0f);
   return 1;
 }
 
@@ -38679,7 +41052,7 @@ ATTN_FUNC_ void attn_lsh_hash_item_(void *job, int worker, int64_t index) {
   if (a->width == 0)
     for (int64_t r = 0; r < rounds; r++) memset(to + r * x->len, 0, (size_t)n * sizeof *to);
   for (int r = 0; r < n; r++) row[r] = attn_at_(x, b, h / (a->heads / x->heads), i0 + r);
-  if (columns) a->table->pack(qt, row, n, dk, (int)x->dtype, 1.0f, FLT_MIN);
+  if (columns) a->table->pack(qt, row, n, dk, (int)x->dtype, 1.0f, attn_least_(1.0f));
   for (int64_t c = 0; c < columns; c += ATTN_BLOCK_) {
     const int64_t some = attn_min64_(columns - c, ATTN_BLOCK_);
     for (int r = 0; r < ATTN_TILE_; r++) top[r] = -INFINITY;
@@ -39063,7 +41436,7 @@ ATTN_FUNC_ void attn_lsh_load_rows_(attn_lsh_tile_ *t) {
   const attn_lsh_job_ *a = t->a;
   const void *row[ATTN_TILE_];
   for (int64_t r = 0; r < t->n; r++) row[r] = attn_lsh_row_(t, t->order[t->from + r], 0);
-  a->table->pack(t->ot, row, (int)t->n, a->v.dim, ATTN_F32, 1.0f, FLT_MIN);
+  a->table->pack(t->ot, row, (int)t->n, a->v.dim, ATTN_F32, 1.0f, attn_least_(1.0f));
 }
 
 /* Rows lie anywhere, so they are asked for while something else is computed: the sums of this tile, */
@@ -39319,6 +41692,619 @@ ATTN_CALL_(attn_lsh_qk, (o, q, k, v, q_buckets, k_buckets, params), attn_tensor 
            attn_tensor k, attn_tensor v, const int32_t *q_buckets, const int32_t *k_buckets,
            const attn_lsh_params *params)
 /* <<< attn/families/content/lsh.h */
+/* >>> attn/families/content/yoso.h */
+/* families/content/yoso.h owns the expectation of attention by hashes that meet (YOSO): a problem of the exact-softmax
+ * engine with other weights, over rows of length 1; and the checks of both forms. */
+
+typedef struct attn_yoso_job_ {
+  attn_reshape_ reshape; /* what the engine is told */
+  attn_yoso_params p;
+  attn_softmax_ f;  /* the call as attn_sdpa would see it */
+  attn_tensor q, k; /* rows of length 1 */
+  /* the rows at work, and how many of each entry there are */
+  const attn_tensor *from, *to;
+  const int32_t *len;
+  /* samples, see yoso_sample.h */
+  const attn_table_ *table;
+  float *planes;             /* [heads of them][draws tau][dk] */
+  uint16_t *q_code, *k_code; /* [B H][draws][Tq], [B H][draws][Tk] */
+  uint16_t *code;
+  attn_tensor sums; /* f32 [B,H,Tq,dv] */
+  int64_t plane_heads, slices, width, each;
+  char *memory;
+} attn_yoso_job_;
+
+/* 1 / max(length, 1e-12) of a sum of squares, NaN of NaN. */
+ATTN_FUNC_ float attn_one_over_(double squares) {
+  const double length = sqrt(squares);
+  return (float)(1.0 / (length < 1e-12 ? 1e-12 : length));
+}
+
+/* ---- what the engine calls ------------------------------------------------------------------*/
+
+ATTN_FUNC_ void attn_yoso_weigh_(attn_tile_ *t, float *s, int64_t keys, int g0, int g1) {
+  const attn_yoso_job_ *j = (const attn_yoso_job_ *)t->a->reshape->user;
+  attn_on_(collide, t->a->table)->angle_block(s, keys, g0, g1, (int)j->p.code_len, t->l);
+}
+
+/* Rows of a tile become of length 1. o: by rows, else w.ot. */
+ATTN_FUNC_ void attn_yoso_gate_(attn_tile_ *t, float *o, int64_t width) {
+  double sum[ATTN_TILE_] = {0};
+  (void)o, (void)width; /* of few queries, which one_order has none of */
+  for (int64_t c = 0; c < t->a->v.dim; c++)
+    for (int r = 0; r < t->n; r++) {
+      const double x = (double)t->w.ot[c * ATTN_TILE_ + r];
+      sum[r] += x * x;
+    }
+  for (int r = 0; r < t->n; r++) t->scale[r] = attn_one_over_(sum[r]);
+}
+
+/* 64 rows of one head, divided by their lengths. */
+ATTN_FUNC_ void attn_yoso_unit_(void *job, int worker, int64_t index) {
+  const attn_yoso_job_ *j = (const attn_yoso_job_ *)job;
+  const attn_tensor *x = j->from, *y = j->to;
+  const int64_t tiles = attn_tiles_of_(x->len), i0 = index % tiles * ATTN_TILE_, dim = x->dim;
+  const int64_t b = index / tiles / x->heads, h = index / tiles % x->heads;
+  const int64_t n = attn_min64_(attn_len_of_(j->len, b, x->len) - i0, ATTN_TILE_);
+  (void)worker;
+  for (int64_t i = i0; i < i0 + n; i++) {
+    float *to = (float *)(void *)attn_at_(y, b, h, i);
+    double sum = 0.0;
+    j->table->widen(to, attn_at_(x, b, h, i), 0, NULL, 1, dim, x->dtype, NULL);
+    for (int64_t c = 0; c < dim; c++) sum += (double)to[c] * (double)to[c];
+    const float by = attn_one_over_(sum);
+    for (int64_t c = 0; c < dim; c++) to[c] *= by;
+  }
+}
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
+/* Both forms; sampled: attn_yoso_sample. */
+ATTN_COLD_ int attn_yoso_check_(attn_error_ *e, attn_yoso_job_ *j, const attn_ctx *ctx,
+                                int *workers, int sampled, int data) {
+  attn_yoso_params *p = &j->p;
+  const attn_sdpa_params *s = &p->attention;
+  attn_softmax_ *f = &j->f;
+  attn_sdpa_params plain = *s;
+  if (p->code_len < 0 || p->code_len > 16)
+    return attn_reject_(e, ATTN_E_RANGE, "params.code_len must lie in 1..16, or be 0 for 9");
+  if (p->draws < 0 || p->draws > 1 << 20)
+    return attn_reject_(e, ATTN_E_RANGE, "params.draws must lie in 1..2^20, or be 0 for 64");
+  if ((attn_terms_of_(s) & ~(int)ATTN_TERM_MASK_) || s->scale != 0.0f || attn_to_bits_(s->scale) ||
+      s->sinks || s->softmax_one || s->lse.data || s->map.data || s->compute != ATTN_COMPUTE_F32)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.attention: scale, terms of the score, sinks, softmax_one, lse, map "
+                        "and compute must be absent: weights are those of angles");
+  if (sampled && (s->mask.kind || s->window.on || s->keep || s->schedule || s->k_scales.scale ||
+                  s->v_scales.scale))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.attention: mask, window, keep, schedule and scales of rows must be "
+                        "absent in attn_yoso_sample");
+  if (p->code_len == 0) p->code_len = 9;
+  if (p->draws == 0) p->draws = 64;
+  f->reshape = &j->reshape;
+  plain.one_order = 1;
+  if (!attn_sdpa_plan_(e, f, &plain, ctx, workers, data)) return 0;
+  j->table = f->table;
+  if ((sampled || !p->unit) && attn_quantized_(f->k.dtype))
+    return attn_reject_(e, ATTN_E_DTYPE,
+                        "k must be ATTN_F32, F16 or BF16; rows of 8 and 4 bits need params.unit");
+  if (!sampled) return 1;
+  if (attn_quantized_(f->v.dtype))
+    return attn_reject_(e, ATTN_E_DTYPE, "v must be ATTN_F32, F16 or BF16");
+  attn_tensor o = f->o;
+  attn_operand_ op[2] = {
+      ATTN_OPERAND_(&o, "o", ATTN_OUT_, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ""),
+      ATTN_OPERAND_(&p->planes, "params.planes", ATTN_OPTIONAL_ | ATTN_IS_F32_, ATTN_ANY_, p->draws,
+                    f->q.dim, p->code_len,
+                    "params.planes must be f32 [1 or heads, draws, dk, code_len]")};
+  if (!attn_check_operand_(e, &op[0], 0) || !attn_check_operand_(e, &op[1], 0)) return 0;
+  if (p->planes.data && p->planes.batch != 1 && p->planes.batch != f->q.heads)
+    return attn_reject_(e, ATTN_E_SHAPE, op[1].rule);
+  return attn_check_apart_(e, ctx, op, 2, NULL, 0);
+}
+
+/* ---- the call -------------------------------------------------------------------------------*/
+
+/* Rows of x of length 1, those below len. */
+ATTN_COLD_ int attn_yoso_units_(attn_stage_ *s, attn_yoso_job_ *j, const attn_tensor *x,
+                                const int32_t *len, attn_tensor *y) {
+  *y = attn_stage_tensor_(s, x->batch, x->heads, x->len, x->dim);
+  j->from = x, j->to = y, j->len = len;
+  const int64_t items = attn_mul_(attn_mul_(x->batch, x->heads), attn_tiles_of_(x->len));
+  return attn_stage_for_(s, items, attn_yoso_unit_, j, 0, NULL);
+}
+
+ATTN_COLD_ int attn_yoso_steps_(attn_stage_ *s, void *job) {
+  attn_yoso_job_ *j = (attn_yoso_job_ *)job;
+  const attn_softmax_ *f = &j->f;
+  attn_sdpa_params p = j->p.attention;
+  attn_softmax_ a;
+  attn_problem_clear_(&a);
+  j->q = f->q, j->k = f->k;
+  if (!j->p.unit && (!attn_yoso_units_(s, j, &f->q, NULL, &j->q) ||
+                     !attn_yoso_units_(s, j, &f->k, f->kv_len, &j->k)))
+    return 0;
+  memset(&j->reshape, 0, sizeof j->reshape);
+  j->reshape.user = j, j->reshape.natural = 1, j->reshape.weigh = attn_yoso_weigh_;
+  if (!j->p.raw) j->reshape.gate = attn_yoso_gate_;
+  a.o = f->o, a.q = j->q, a.k = j->k, a.v = f->v, a.reshape = &j->reshape;
+  p.scale = 1.0f, p.one_order = 1;
+  return attn_stage_problem_(s, &a, &p);
+}
+
+ATTN_COLD_ attn_status attn_yoso_job_call_(attn_yoso_job_ *j, const attn_yoso_params *params,
+                                           int sampled, attn_steps_fn_ steps, const char *path,
+                                           attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  int workers = 1;
+  if (params) j->p = *params;
+  (void)attn_yoso_check_(&e, j, ctx, &workers, sampled, bytes ? 0 : 1);
+  return attn_step_call_or_(&e, j->table, workers, ctx, steps, j, path,
+                            e.status == ATTN_OK && attn_nothing_(&j->f) ? "no queries" : NULL,
+                            bytes);
+}
+
+ATTN_COLD_ attn_status attn_yoso_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                       const attn_yoso_params *params, attn_ctx *ctx,
+                                       size_t *bytes) {
+  attn_yoso_job_ j;
+  memset(&j, 0, sizeof j);
+  j.f.o = o, j.f.q = q, j.f.k = k, j.f.v = v;
+  return attn_yoso_job_call_(&j, params, 0, attn_yoso_steps_, "weights by angle, queries in lanes",
+                             ctx, bytes);
+}
+ATTN_CALL_(attn_yoso, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_yoso_params *params)
+/* <<< attn/families/content/yoso.h */
+/* >>> attn/families/content/yoso_sample.h */
+/* families/content/yoso_sample.h owns samples of attention by hashes that meet: codes of rows by random planes, sums of
+ * values by code, and the mean of what queries read there. */
+
+enum { ATTN_YOSO_SLICE_ = 32 }; /* columns of values whose buckets are made at a time */
+
+/* The planes of one draw and head, a row for each. */
+ATTN_FUNC_ void attn_yoso_plane_(void *job, int worker, int64_t index) {
+  const attn_yoso_job_ *j = (const attn_yoso_job_ *)job;
+  const attn_yoso_params *p = &j->p;
+  const int64_t h = index / p->draws, r = index % p->draws, dk = j->f.q.dim, tau = p->code_len;
+  float *to = j->planes + index * tau * dk;
+  (void)worker;
+  for (int64_t c = 0; c < dk; c++) {
+    const float *given = NULL;
+    if (p->planes.data) given = (const float *)(const void *)attn_at_(&p->planes, h, r, c);
+    for (int64_t t = 0; t < tau; t++)
+      to[t * dk + c] =
+          given ? given[t]
+                : (float)attn_random_normal(p->seed, ATTN_STREAM(r, h, 2), (uint64_t)(c * tau + t));
+  }
+}
+
+/* Codes of 64 rows of x, as one head sees them, in all draws. */
+ATTN_FUNC_ void attn_yoso_code_(void *job, int worker, int64_t index) {
+  const attn_yoso_job_ *j = (const attn_yoso_job_ *)job;
+  const attn_tensor *x = j->from;
+  const int64_t tiles = attn_tiles_of_(x->len), unit = index / tiles, heads = j->f.q.heads;
+  const int64_t b = unit / heads, h = unit % heads, i0 = index % tiles * ATTN_TILE_, dk = x->dim;
+  const int64_t tau = j->p.code_len, draws = j->p.draws, at_once = ATTN_BLOCK_ / tau;
+  const int n = (int)attn_clamp_(attn_len_of_(j->len, b, x->len) - i0, 0, ATTN_TILE_);
+  const float *planes = j->planes + (j->plane_heads > 1 ? h : 0) * draws * tau * dk;
+  uint16_t *to = j->code + unit * draws * x->len + i0, code[ATTN_TILE_];
+  float *s = (float *)(void *)(j->memory + worker * j->each), *qt = s + ATTN_BLOCK_ * ATTN_TILE_;
+  float top[ATTN_TILE_];
+  const void *row[ATTN_TILE_];
+  if (n == 0) return;
+  for (int r = 0; r < n; r++) row[r] = attn_at_(x, b, h / (heads / x->heads), i0 + r);
+  j->table->pack(qt, row, n, dk, (int)x->dtype, 1.0f, attn_least_(1.0f));
+  for (int64_t r = 0, some; r < draws; r += some) {
+    const float *z = s;
+    some = attn_min64_(draws - r, at_once);
+    for (int i = 0; i < ATTN_TILE_; i++) top[i] = -INFINITY;
+    attn_on_(tile, j->table)
+        ->score_block(s, qt, planes + r * tau * dk, dk, some * tau, dk, 0,
+                      (int)attn_ceil_(n, ATTN_GROUP_), top);
+    for (int64_t e = 0; e < some; e++, to += x->len) {
+      memset(code, 0, sizeof code);
+      for (int t = 0; t < tau; t++, z += ATTN_TILE_)
+        for (int i = 0; i < ATTN_TILE_; i++)
+          code[i] = (uint16_t)(code[i] | (unsigned)(z[i] > 0.0f) << t);
+      memcpy(to, code, (size_t)n * sizeof *code);
+    }
+  }
+}
+
+/* The first keys that row i sees. */
+ATTN_FUNC_ int64_t attn_yoso_seen_(const attn_yoso_job_ *j, int64_t b, int64_t i) {
+  const attn_softmax_ *f = &j->f;
+  const int64_t keys = attn_len_of_(f->kv_len, b, f->k.len);
+  return j->p.attention.causal ? attn_clamp_(i + f->q_off + 1, 0, keys) : keys;
+}
+
+/* Some columns of the sums of one head: draw by draw, keys join their buckets and rows read theirs. */
+ATTN_FUNC_ void attn_yoso_item_(void *job, int worker, int64_t index) {
+  const attn_yoso_job_ *j = (const attn_yoso_job_ *)job;
+  const attn_softmax_ *f = &j->f;
+  const int64_t unit = index / j->slices, b = unit / f->q.heads, h = unit % f->q.heads;
+  const int64_t c0 = index % j->slices * ATTN_YOSO_SLICE_, w = j->width, draws = j->p.draws;
+  const int64_t n = attn_min64_(f->v.dim - c0, ATTN_YOSO_SLICE_),
+                hv = h / (f->q.heads / f->v.heads);
+  const int64_t buckets = (int64_t)1 << j->p.code_len, tk = f->k.len, tq = f->q.len;
+  const int64_t rows = attn_len_of_(f->q_len, b, tq), keys = attn_len_of_(f->kv_len, b, tk);
+  const attn_collide_table_ *on = attn_on_(collide, j->table);
+  float *table = (float *)(void *)(j->memory + worker * j->each), *v = table + 2 * buckets * w;
+  float *sum = v + tk * w;
+  memset(table, 0, (size_t)(2 * buckets * w) * sizeof *table);
+  memset(v, 0, (size_t)(keys * w) * sizeof *v);
+  memset(sum, 0, (size_t)(2 * tq * w) * sizeof *sum);
+  for (int64_t i = 0; i < keys; i++)
+    j->table->widen(v + i * w, attn_at_(&f->v, b, hv, i) + attn_bytes_(f->v.dtype, c0), 0, NULL, 1,
+                    n, f->v.dtype, NULL);
+  for (int64_t r = 0; r < draws; r++) {
+    const uint16_t *q = j->q_code + (unit * draws + r) * tq,
+                   *k = j->k_code + (unit * draws + r) * tk;
+    int64_t seen = 0;
+    for (int64_t i = 0, next; i < rows; i = next) {
+      const int64_t all = attn_yoso_seen_(j, b, i);
+      attn_bucket_rows_ join = {table, buckets * w, w, all - seen, v + seen * w, k + seen, NULL};
+      on->bucket_rows(&join);
+      seen = all;
+      for (next = i + 1; next < rows && attn_yoso_seen_(j, b, next) == seen;) next++;
+      attn_bucket_rows_ read = {sum + i * w, tq * w, w, next - i, table, NULL, q + i};
+      if (seen > 0) on->bucket_rows(&read);
+    }
+    if (seen > buckets) memset(table, 0, (size_t)(2 * buckets * w) * sizeof *table);
+    for (int64_t i = 0; seen <= buckets && i < seen; i++) {
+      memset(table + k[i] * w, 0, (size_t)w * sizeof *table);
+      memset(table + (buckets + k[i]) * w, 0, (size_t)w * sizeof *table);
+    }
+  }
+  for (int64_t i = 0; i < tq; i++)
+    j->table->blend(attn_at_(&j->sums, b, h, i) + attn_bytes_(j->sums.dtype, c0), sum + i * w, NULL,
+                    j->sums.dtype, ATTN_F32, ATTN_F32, n, (float)(1.0 / (double)draws), 0.0f);
+}
+
+/* A row of sums becomes one of length 1. */
+ATTN_FUNC_ void attn_yoso_end_(void *job, int worker, int64_t index) {
+  const attn_yoso_job_ *j = (const attn_yoso_job_ *)job;
+  const attn_tensor *x = &j->sums, *o = &j->f.o;
+  const int64_t b = index / o->heads, h = index % o->heads;
+  (void)worker;
+  for (int64_t i = 0; i < o->len; i++) {
+    const float *row = (const float *)(const void *)attn_at_(x, b, h, i);
+    double sum = 0.0;
+    for (int64_t c = 0; c < o->dim; c++) sum += (double)row[c] * (double)row[c];
+    j->table->blend(attn_at_(o, b, h, i), row, NULL, o->dtype, ATTN_F32, ATTN_F32, o->dim,
+                    attn_one_over_(sum), 0.0f);
+  }
+}
+
+ATTN_COLD_ int attn_yoso_codes_(attn_stage_ *s, attn_yoso_job_ *j, const attn_tensor *x,
+                                const int32_t *len, uint16_t **code) {
+  const int64_t units = attn_mul_(j->f.q.batch, j->f.q.heads), f = sizeof(float);
+  *code = (uint16_t *)attn_stage_take_(s, attn_mul_(attn_mul_(units, j->p.draws), x->len), 2);
+  j->from = x, j->len = len, j->code = *code;
+  j->each = attn_piece_(attn_mul_(attn_add_(ATTN_BLOCK_, x->dim), ATTN_TILE_), f);
+  return attn_stage_for_(s, attn_mul_(units, attn_tiles_of_(x->len)), attn_yoso_code_, j, j->each,
+                         &j->memory);
+}
+
+ATTN_COLD_ int attn_yoso_sample_steps_(attn_stage_ *s, void *job) {
+  attn_yoso_job_ *j = (attn_yoso_job_ *)job;
+  const attn_softmax_ *f = &j->f;
+  const int64_t units = attn_mul_(f->q.batch, f->q.heads), dv = f->v.dim;
+  j->plane_heads = j->p.planes.data ? j->p.planes.batch : f->q.heads;
+  const int64_t planes = attn_mul_(j->plane_heads, j->p.draws);
+  j->planes = (float *)attn_stage_take_(s, attn_mul_(attn_mul_(planes, j->p.code_len), f->q.dim),
+                                        sizeof(float));
+  if (!attn_stage_for_(s, planes, attn_yoso_plane_, j, 0, NULL) ||
+      !attn_yoso_codes_(s, j, &f->k, f->kv_len, &j->k_code) ||
+      !attn_yoso_codes_(s, j, &f->q, f->q_len, &j->q_code))
+    return 0;
+  j->sums = j->p.raw ? f->o : attn_stage_part_(s, &f->o);
+  j->slices = attn_ceil_(dv, ATTN_YOSO_SLICE_);
+  j->width = attn_ceil_(attn_min64_(dv, ATTN_YOSO_SLICE_), ATTN_GROUP_) * ATTN_GROUP_;
+  const int64_t held =
+      attn_add_((int64_t)2 << j->p.code_len, attn_add_(f->k.len, attn_mul_(f->q.len, 2)));
+  j->each = attn_piece_(attn_mul_(held, j->width), sizeof(float));
+  if (!attn_stage_for_(s, attn_mul_(units, j->slices), attn_yoso_item_, j, j->each, &j->memory))
+    return 0;
+  return j->p.raw || attn_stage_for_(s, units, attn_yoso_end_, j, 0, NULL);
+}
+
+ATTN_COLD_ attn_status attn_yoso_sample_call_(attn_tensor o, attn_tensor q, attn_tensor k,
+                                              attn_tensor v, const attn_yoso_params *params,
+                                              attn_ctx *ctx, size_t *bytes) {
+  attn_yoso_job_ j;
+  memset(&j, 0, sizeof j);
+  j.f.o = o, j.f.q = q, j.f.k = k, j.f.v = v;
+  return attn_yoso_job_call_(&j, params, 1, attn_yoso_sample_steps_, "buckets of sampled hashes",
+                             ctx, bytes);
+}
+ATTN_CALL_(attn_yoso_sample, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_yoso_params *params)
+/* <<< attn/families/content/yoso_sample.h */
+/* >>> attn/families/content/mra.h */
+/* families/content/mra.h owns attention at two resolutions: means of blocks, the choice of block pairs, exact tiles
+ * over the chosen ones by a schedule that exists only while an item runs, and what they are joined with. */
+
+typedef struct attn_mra_job_ {
+  attn_mra_params p; /* resolved */
+  attn_softmax_ f;   /* the call as attn_sdpa would see it, then its exact part */
+  attn_reshape_ reshape;
+  const attn_table_ *table;
+  int64_t nq, nk;      /* blocks of queries, of keys */
+  attn_tensor q, k, v; /* means */
+  /* what mean is at work */
+  const attn_tensor *from, *to;
+  const int32_t *len;
+  float *map; /* [B][H][nq][nk] mu; once chosen: -inf of chosen pairs, else log n_Y */
+  attn_tensor coarse,
+      lse;          /* [B,H,nq,dv], [B,H,nq,1]: the approximated sums of a block of queries */
+  attn_plan_ blank; /* stands for a schedule until an item makes its own */
+  char *memory;
+  int64_t each, at_rows, at_runs;
+} attn_mra_job_;
+
+ATTN_FUNC_ int64_t attn_mra_blocks_(const attn_mra_job_ *j, int64_t n) {
+  return n / j->p.block + (n % j->p.block != 0);
+}
+
+/* ---- means and the choice -------------------------------------------------------------------*/
+
+/* The mean of a block. */
+ATTN_FUNC_ void attn_mra_mean_(void *job, int worker, int64_t index) {
+  const attn_mra_job_ *j = (const attn_mra_job_ *)job;
+  const attn_tensor *x = j->from, *y = j->to;
+  const int64_t dim = x->dim, unit = index / y->len, b = unit / x->heads, h = unit % x->heads;
+  const int64_t i0 = index % y->len * j->p.block, n = attn_len_of_(j->len, b, x->len);
+  const int64_t i1 = n - i0 < j->p.block ? n : i0 + j->p.block;
+  float *to = (float *)(void *)attn_at_(y, b, h, index % y->len);
+  double *sum = (double *)(void *)(j->memory + worker * j->each);
+  float *row = (float *)(void *)(sum + dim);
+  memset(sum, 0, (size_t)dim * sizeof *sum);
+  for (int64_t i = i0; i < i1; i++) {
+    j->table->widen(row, attn_at_(x, b, h, i), 0, NULL, 1, dim, x->dtype, NULL);
+    for (int64_t c = 0; c < dim; c++) sum[c] += (double)row[c];
+  }
+  for (int64_t c = 0; c < dim; c++) to[c] = i0 < i1 ? (float)(sum[c] / (double)(i1 - i0)) : 0.0f;
+}
+
+ATTN_FUNC_ int attn_mra_prior_(const attn_mra_job_ *j, int64_t x, int64_t y) {
+  const int64_t away = x < y ? y - x : x - y;
+  return x < j->p.first || y < j->p.first || (j->p.diagonal > 0 && away <= j->p.diagonal / 2);
+}
+
+/* The pairs of one head: scores become what the softmax over means needs of them. */
+ATTN_FUNC_ void attn_mra_choose_(void *job, int worker, int64_t unit) {
+  const attn_mra_job_ *j = (const attn_mra_job_ *)job;
+  const int64_t b = unit / j->f.q.heads, nk = j->nk,
+                keys = attn_len_of_(j->f.kv_len, b, j->f.k.len);
+  const int64_t nx = attn_mra_blocks_(j, attn_len_of_(j->f.q_len, b, j->f.q.len));
+  const int64_t ny = attn_mra_blocks_(j, keys), all = nx * ny;
+  const int64_t chosen = j->p.exact < all ? j->p.exact : all;
+  float *map = j->map + unit * j->nq * nk;
+  uint64_t *best = (uint64_t *)(void *)(j->memory + worker * j->each), *spare = best + j->nq * nk;
+  int64_t n = 0, priors = 0;
+  for (int pass = 0; pass < 2; pass++) { /* those that come before others, the others */
+    for (int64_t x = 0; x < nx; x++) {
+      const float *row = map + x * nk;
+      float top = -INFINITY;
+      for (int64_t y = 0; y < ny; y++) top = row[y] > top ? row[y] : top;
+      if (j->p.by_score) top = 0.0f;
+      for (int64_t y = 0; y < ny; y++)
+        if (attn_mra_prior_(j, x, y) == !pass)
+          best[n++] = attn_candidate_(row[y] - top, x * nk + y);
+    }
+    if (!pass) priors = n;
+  }
+  if (priors < chosen && chosen < n)
+    attn_select_(best + priors, n - priors, chosen - priors, spare);
+  else if (chosen < priors && chosen > 0)
+    attn_select_(best, priors, chosen, spare);
+  for (int64_t y = 0; y < nk; y++) {
+    const int64_t left = keys - y * j->p.block;
+    const float x =
+        left > 0 ? (float)log((double)(left < j->p.block ? left : j->p.block)) : -INFINITY;
+    for (int64_t e = 0; e < j->nq; e++) map[e * nk + y] = x;
+  }
+  for (int64_t e = 0; e < chosen; e++) map[attn_candidate_index_(best[e])] = -INFINITY;
+}
+
+/* ---- exact tiles ----------------------------------------------------------------------------*/
+
+/* The end of a tile: what approximates the other blocks is one more key, of the row's block. */
+ATTN_FUNC_ void attn_mra_finish_(attn_tile_ *t) {
+  const attn_mra_job_ *j = (const attn_mra_job_ *)t->a->reshape->user;
+  const int64_t rows = attn_len_of_(t->a->q_len, t->batch, t->a->q.len), dv = t->a->v.dim;
+  float s[ATTN_TILE_], top[ATTN_TILE_], x[ATTN_GROUP_ * ATTN_TILE_];
+  const void *row[ATTN_TILE_];
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    s[r] = -INFINITY;
+    if (r < t->n) row[r] = attn_at_(&j->coarse, t->batch, t->head[r], t->row[r] / j->p.block);
+    if (r < t->n && t->row[r] < rows)
+      s[r] = (float)((double)*(const float *)(const void *)attn_at_(&j->lse, t->batch, t->head[r],
+                                                                    t->row[r] / j->p.block) *
+                     ATTN_LOG2E_);
+    top[r] = s[r];
+  }
+  attn_on_(tile, t->a->table)->softmax_block(s, 1, 0, t->groups, t->m, t->l, t->alpha, top, NULL);
+  for (int64_t c = 0, n; c < dv; c += n) {
+    n = dv - c < ATTN_GROUP_ ? dv - c : (int64_t)ATTN_GROUP_;
+    t->a->table->pack(x, row, t->n, n, ATTN_F32, 1.0f, attn_least_(1.0f));
+    for (int64_t i = 0; i < n; i++) {
+      float *to = t->w.ot + (c + i) * ATTN_TILE_;
+      for (int r = 0; r < t->n; r++)
+        to[r] = to[r] * t->alpha[r] +
+                (s[r] > 0.0f || s[r] != s[r] ? s[r] * x[i * ATTN_TILE_ + r] : 0.0f);
+    }
+    for (int r = 0; r < t->n; r++) row[r] = (const float *)row[r] + n;
+  }
+  attn_tile_divide_(t);
+}
+
+/* The keys that the rows of a tile see, as runs: of chosen blocks. */
+ATTN_FUNC_ int64_t attn_mra_runs_(const attn_mra_job_ *j, attn_plan_run_ *run, int64_t unit,
+                                  int64_t i0, int64_t i1) {
+  const int64_t size = j->p.block,
+                keys = attn_len_of_(j->f.kv_len, unit / j->f.q.heads, j->f.k.len);
+  int64_t n = 0;
+  for (int64_t y = 0; y * size < keys; y++) {
+    uint64_t lanes = 0;
+    for (int64_t x = i0 / size; x * size < i1; x++) {
+      const int from = (int)(x * size < i0 ? 0 : x * size - i0);
+      const int to = (int)(i1 - x * size < size ? i1 - i0 : (x + 1) * size - i0);
+      if (j->map[(unit * j->nq + x) * j->nk + y] == -INFINITY)
+        lanes |= attn_low_bits_(to) & ~attn_low_bits_(from);
+    }
+    if (!lanes) continue;
+    const int32_t more = (int32_t)(keys - y * size < size ? keys - y * size : size);
+    if (n > 0 && run[n - 1].lanes == lanes && run[n - 1].key + run[n - 1].n == y * size) {
+      run[n - 1].n += more;
+      continue;
+    }
+    run[n].key = (int32_t)(y * size), run[n].n = more, run[n++].lanes = lanes;
+  }
+  return n;
+}
+
+/* 64 rows of one head. */
+ATTN_FUNC_ void attn_mra_item_(void *job, int worker, int64_t index) {
+  const attn_mra_job_ *j = (const attn_mra_job_ *)job;
+  const int64_t tiles = attn_tiles_of_(j->f.q.len), unit = index / tiles, heads = j->f.q.heads;
+  const int64_t i0 = index % tiles * ATTN_TILE_, n = attn_min64_(j->f.q.len - i0, ATTN_TILE_);
+  char *memory = j->memory + worker * j->each;
+  int32_t *row = (int32_t *)(void *)(memory + j->at_rows);
+  attn_plan_ *plan = (attn_plan_ *)(void *)memory;
+  attn_plan_tile_ tile;
+  attn_softmax_ own = j->f;
+  attn_tile_ t;
+  memset(&tile, 0, sizeof tile);
+  plan->at_row = j->at_rows, plan->at_run = j->at_runs;
+  own.plan = plan;
+  tile.n = (int32_t)n, tile.step = 1;
+  for (int64_t r = 0; r < n; r++) row[r] = (int32_t)(i0 + r);
+  tile.count = attn_mra_runs_(j, (attn_plan_run_ *)(void *)(memory + j->at_runs), unit, i0, i0 + n);
+  attn_tile_open_(&t, &own, worker);
+  attn_tile_plan_rows_(&t, unit / heads, unit % heads, &tile);
+  attn_tile_run_(&t, 1);
+}
+
+/* ---- the call -------------------------------------------------------------------------------*/
+
+ATTN_COLD_ int attn_mra_means_(attn_stage_ *s, attn_mra_job_ *j, const attn_tensor *x,
+                               const int32_t *len, attn_tensor *y) {
+  *y = attn_stage_tensor_(s, x->batch, x->heads, attn_mra_blocks_(j, x->len), x->dim);
+  j->from = x, j->to = y, j->len = len;
+  j->each = attn_piece_(attn_mul_(x->dim, 12), 1);
+  return attn_stage_for_(s, attn_mul_(attn_mul_(y->batch, y->heads), y->len), attn_mra_mean_, j,
+                         j->each, &j->memory);
+}
+
+/* Heads that share keys are rows of one product. */
+ATTN_COLD_ int attn_mra_map_(attn_stage_ *s, attn_mra_job_ *j) {
+  const attn_softmax_ *f = &j->f;
+  const int64_t units = attn_mul_(f->q.batch, f->q.heads), kh = attn_mul_(f->k.batch, f->k.heads);
+  const int64_t pairs = attn_mul_(j->nq, j->nk),
+                rows = attn_mul_(attn_over_(f->q.heads, f->k.heads), j->nq);
+  attn_gemm_params p;
+  memset(&p, 0, sizeof p);
+  p.scale = (float)f->scale;
+  if (p.scale == 0.0f) p.scale = ATTN_ZERO;
+  j->map = (float *)attn_stage_take_(s, attn_mul_(units, pairs), sizeof(float));
+  attn_tensor w = attn_bhtd(j->k.data, ATTN_F32, 1, kh, j->nk, f->k.dim);
+  attn_turn_(&w, 1);
+  if (!attn_stage_gemm_(s, attn_bhtd(j->map, ATTN_F32, 1, kh, rows, j->nk),
+                        attn_bhtd(j->q.data, ATTN_F32, 1, kh, rows, f->q.dim), w, &p))
+    return 0;
+  j->each = attn_piece_(pairs, 16);
+  return attn_stage_for_(s, units, attn_mra_choose_, j, j->each, &j->memory);
+}
+
+/* The sums of blocks that are not chosen: a softmax over means, of n_Y keys each. */
+ATTN_COLD_ int attn_mra_coarse_(attn_stage_ *s, attn_mra_job_ *j) {
+  const attn_softmax_ *f = &j->f;
+  attn_sdpa_params p;
+  memset(&p, 0, sizeof p);
+  j->coarse = attn_stage_tensor_(s, f->q.batch, f->q.heads, j->nq, f->v.dim);
+  j->lse = attn_stage_tensor_(s, f->q.batch, f->q.heads, j->nq, 1);
+  p.scale = j->p.scale, p.lse = j->lse;
+  if (j->nk) p.bias = attn_mask_add(j->map, ATTN_F32, f->q.batch, f->q.heads, j->nq, j->nk);
+  return attn_stage_sdpa_(s, j->coarse, j->q, j->k, j->v, &p);
+}
+
+ATTN_COLD_ int attn_mra_steps_(attn_stage_ *s, void *job) {
+  attn_mra_job_ *j = (attn_mra_job_ *)job;
+  attn_softmax_ *f = &j->f;
+  if (!attn_mra_means_(s, j, &f->q, f->q_len, &j->q) ||
+      !attn_mra_means_(s, j, &f->k, f->kv_len, &j->k) || (j->nk && !attn_mra_map_(s, j)))
+    return 0;
+  if (!j->p.sparse && (!attn_mra_means_(s, j, &f->v, f->kv_len, &j->v) || !attn_mra_coarse_(s, j)))
+    return 0;
+  memset(&j->reshape, 0, sizeof j->reshape);
+  j->reshape.user = j, j->reshape.finish = attn_mra_finish_;
+  f->reshape = j->p.sparse ? NULL : &j->reshape;
+  f->plan = &j->blank;
+  f->bytes = attn_scratch_plan_(f);
+  j->at_rows = attn_piece_(1, sizeof(attn_plan_));
+  j->at_runs = attn_add_(j->at_rows, attn_piece_(ATTN_TILE_, sizeof(int32_t)));
+  j->each = attn_add_(j->at_runs, attn_piece_(attn_max64_(j->nk, 1), sizeof(attn_plan_run_)));
+  const int64_t items = attn_mul_(attn_mul_(f->q.batch, f->q.heads), attn_tiles_of_(f->q.len));
+  const int workers = attn_pieces_(s->workers, items);
+  const int64_t own = attn_mul_(j->each, workers);
+  char *spare = attn_stage_spare_(s, attn_add_(own, attn_mul_(f->bytes, workers)));
+  if (!s->run) return 1;
+  j->memory = spare, f->workspace = spare + own;
+  attn_scratch_open_(f, workers);
+  attn_for_(&s->ctx, workers, items, attn_mra_item_, j);
+  s->pairs += attn_scratch_pairs_(f, workers);
+  return 1;
+}
+
+ATTN_COLD_ int attn_mra_check_(attn_error_ *e, attn_mra_job_ *j, const attn_ctx *ctx, int *workers,
+                               int data) {
+  attn_mra_params *p = &j->p;
+  attn_softmax_ *f = &j->f;
+  attn_sdpa_params plain;
+  memset(&plain, 0, sizeof plain);
+  if (p->block < 0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.block must be at least 1, or 0 for 32");
+  if (p->exact < 0) return attn_reject_(e, ATTN_E_RANGE, "params.exact must not be negative");
+  if (p->first < 0 || p->diagonal < 0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.first and diagonal must not be negative");
+  plain.scale = p->scale, plain.kv_len = p->kv_len, plain.q_len = p->q_len, plain.lse = p->lse;
+  plain.one_order = 1;
+  f->reshape = &j->reshape, j->reshape.by_head = 1;
+  if (!attn_sdpa_plan_(e, f, &plain, ctx, workers, data)) return 0;
+  j->table = f->table;
+  if (attn_quantized_(f->k.dtype) || attn_quantized_(f->v.dtype))
+    return attn_reject_(e, ATTN_E_DTYPE, "k and v must be ATTN_F32, F16 or BF16");
+  if (p->block == 0) p->block = 32;
+  p->block = attn_min64_(p->block, attn_max64_(attn_max64_(f->q.len, f->k.len), 1));
+  j->nq = attn_mra_blocks_(j, f->q.len), j->nk = attn_mra_blocks_(j, f->k.len);
+  if (p->exact == 0 && !p->has_exact) p->exact = attn_mul_(4, j->nq);
+  if (f->q.len > INT32_MAX || f->k.len > INT32_MAX || attn_mul_(j->nq, j->nk) > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW,
+                        "q.len, k.len and the pairs of their blocks must be below 2^31");
+  return 1;
+}
+
+ATTN_COLD_ attn_status attn_mra_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                      const attn_mra_params *params, attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_mra_job_ j;
+  int workers = 1;
+  memset(&j, 0, sizeof j);
+  if (params) j.p = *params;
+  j.f.o = o, j.f.q = q, j.f.k = k, j.f.v = v;
+  (void)attn_mra_check_(&e, &j, ctx, &workers, bytes ? 0 : 1);
+  return attn_step_call_or_(&e, j.table, workers, ctx, attn_mra_steps_, &j,
+                            "exact tiles of chosen blocks, means of the others",
+                            e.status == ATTN_OK && attn_nothing_(&j.f) ? "no queries" : NULL,
+                            bytes);
+}
+ATTN_CALL_(attn_mra, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_mra_params *params)
+/* <<< attn/families/content/mra.h */
 /* >>> attn/families/content/sinkhorn_sort.h */
 /* families/content/sinkhorn_sort.h owns how blocks of keys get their order: descriptors of blocks, the sorting
  * network, balancing of its logits, the hard choice; and the checks of all calls of the family. */
@@ -41287,6 +44273,11 @@ typedef struct attn_routed_ {
   attn_topk_ search;  /* a plan */
 } attn_routed_;
 
+/* The members of a unit's clusters from one on, one after the other; null when there is room for none. */
+ATTN_INLINE_ int32_t *attn_routed_members_(const attn_routed_ *s, int64_t unit, int64_t from) {
+  return s->m.entries ? s->m.index + unit * s->m.entries + from : NULL;
+}
+
 typedef struct attn_routing_job_ {
   const attn_table_ *table;
   attn_tensor o, k, v, centroids, next; /* k as the caller gave it */
@@ -41350,7 +44341,7 @@ ATTN_COLD_ int attn_routing_check_members_(attn_error_ *e, const attn_routed_ *s
       "queries and keys must hold rows below their lengths, ascending in each cluster";
   for (int64_t u = 0; u < b * heads; u++) {
     const int32_t *start = s->m.indptr + u * (s->m.clusters + 1);
-    const int32_t *index = s->m.index + u * s->m.entries;
+    const int32_t *index = attn_routed_members_(s, u, 0);
     const int64_t n = attn_len_of_(s->len, u / heads, s->x.len);
     if (start[0] != 0) return attn_reject_(e, ATTN_E_INDEX, "indptr must begin with 0");
     for (int64_t c = 0; c < s->m.clusters; c++) {
@@ -41624,7 +44615,7 @@ ATTN_FUNC_ void attn_routing_top_item_(void *job, int worker, int64_t index) {
   const int64_t len = attn_len_of_(s->len, b, s->x.len), w = s->w < len ? s->w : len;
   const int n = clusters - c0 < ATTN_TILE_ ? (int)(clusters - c0) : (int)ATTN_TILE_;
   char *memory = a->memory + worker * a->each;
-  int32_t *start = s->m.indptr + unit * (clusters + 1), *to = s->m.index + unit * s->m.entries;
+  int32_t *start = s->m.indptr + unit * (clusters + 1), *to = attn_routed_members_(s, unit, 0);
   const void *rows[ATTN_TILE_];
   attn_topk_ t = s->search;
   attn_marks_ set;
@@ -41635,6 +44626,7 @@ ATTN_FUNC_ void attn_routing_top_item_(void *job, int worker, int64_t index) {
     start[c0 + r] = (int32_t)((c0 + r) * w);
   }
   if (c0 + n == clusters) start[clusters] = (int32_t)(clusters * w);
+  if (w == 0) return;
   if (w < len) {
     attn_topk_open_(&t, memory, rows, n, ATTN_F32, 1.0f);
     attn_routing_search_(&t, &s->x, b, hx, len);
@@ -41671,7 +44663,7 @@ ATTN_FUNC_ void attn_routing_nearest_(const attn_routing_job_ *a, const attn_rou
   for (int r = 0; r < all; r++) to[r] = r < n ? 0 : -1;
   if (n == 0) return;
   for (int r = 0; r < n; r++) rows[r] = attn_at_(&s->x, b, h / (heads / s->x.heads), i0 + r);
-  f->pack(qt, rows, n, dk, (int)s->x.dtype, 1.0f, FLT_MIN);
+  f->pack(qt, rows, n, dk, (int)s->x.dtype, 1.0f, attn_least_(1.0f));
   for (int64_t c = 0; c < mu->len; c += ATTN_BLOCK_) {
     const int64_t m = mu->len - c < ATTN_BLOCK_ ? mu->len - c : (int64_t)ATTN_BLOCK_;
     uint64_t left = 0;
@@ -41703,7 +44695,7 @@ ATTN_FUNC_ void attn_routing_sort_item_(void *job, int worker, int64_t index) {
   const attn_routed_ *s = &a->side[index % a->sides];
   const int64_t unit = index / a->sides, n = s->x.len, clusters = s->m.clusters;
   const int32_t *of = s->of + unit * n;
-  int32_t *start = s->m.indptr + unit * (clusters + 1), *to = s->m.index + unit * s->m.entries;
+  int32_t *start = s->m.indptr + unit * (clusters + 1), *to = attn_routed_members_(s, unit, 0);
   (void)worker;
   for (int64_t c = 0; c <= clusters; c++) start[c] = 0;
   for (int64_t i = 0; i < n; i++)
@@ -41831,7 +44823,7 @@ ATTN_FUNC_ void attn_inside_turn_(void *job, int worker, int64_t index) {
   if (!a->first[side]) return;
   const attn_routed_ *s = side ? a->k : a->q;
   const int64_t n = s->x.len, all = s->m.indptr[unit * (a->clusters + 1) + a->clusters];
-  const int32_t *of = s->m.index + unit * s->m.entries;
+  const int32_t *of = attn_routed_members_(s, unit, 0);
   int32_t *first = a->first[side] + unit * (n + 1), *at = a->at[side] + unit * s->m.entries;
   (void)worker;
   for (int64_t i = 0; i <= n; i++) first[i] = 0;
@@ -41874,7 +44866,6 @@ ATTN_FUNC_ int64_t attn_inside_seen_(const attn_inside_ *a, const int32_t *key, 
 /* Whether row i may see a key other than itself: in cluster c, or with UNION in any of its own. */
 ATTN_FUNC_ int attn_inside_others_(const attn_inside_ *a, int64_t unit, int64_t c, int64_t i) {
   const int32_t *start = a->k->m.indptr + unit * (a->clusters + 1);
-  const int32_t *key = a->k->m.index + unit * a->k->m.entries;
   const int32_t *first = a->first[0] + unit * (a->q->x.len + 1) + i;
   const int32_t *at = a->at[0] + unit * a->q->m.entries;
   const int one = a->job->p.combine == ATTN_ROUTING_MEAN;
@@ -41882,8 +44873,9 @@ ATTN_FUNC_ int attn_inside_others_(const attn_inside_ *a, int64_t unit, int64_t 
   const int32_t *begin = a->q->m.indptr + unit * (a->clusters + 1);
   for (int32_t e = one ? 0 : first[0]; e < (one ? 1 : first[1]); e++) {
     if (!one) c = attn_inside_cluster_(begin, a->clusters, at[e]);
-    const int64_t n = attn_inside_seen_(a, key + start[c], start[c + 1] - start[c], i);
-    if (n > 1 || (n == 1 && key[start[c]] != i)) return 1;
+    const int32_t *key = attn_routed_members_(a->k, unit, start[c]);
+    const int64_t n = attn_inside_seen_(a, key, start[c + 1] - start[c], i);
+    if (n > 1 || (n == 1 && *key != i)) return 1;
   }
   return 0;
 }
@@ -41907,7 +44899,7 @@ ATTN_FUNC_ int64_t attn_inside_runs_(const attn_inside_ *a, const int32_t *row, 
                                      attn_plan_run_ *run, uint64_t *earlier, int64_t unit,
                                      int64_t c) {
   const int32_t *start = a->k->m.indptr + unit * (a->clusters + 1);
-  const int32_t *key = a->k->m.index + unit * a->k->m.entries;
+  const int32_t *key = attn_routed_members_(a->k, unit, 0);
   const attn_routing_params *p = &a->job->p;
   const uint64_t all = attn_low_bits_(rows);
   const int apart = p->combine == ATTN_ROUTING_UNION && c > 0;
@@ -41947,7 +44939,7 @@ ATTN_FUNC_ int64_t attn_inside_runs_(const attn_inside_ *a, const int32_t *row, 
 ATTN_FUNC_ void attn_inside_tile_(const attn_inside_ *a, char *memory, int64_t unit, int64_t c,
                                   int64_t e, int place, attn_plan_tile_ *tile) {
   const int32_t *start = a->q->m.indptr + unit * (a->clusters + 1);
-  const int32_t *row = a->q->m.index + unit * a->q->m.entries + e;
+  const int32_t *row = attn_routed_members_(a->q, unit, e);
   const int64_t left = start[c + 1] - e;
   tile->n = left < ATTN_TILE_ ? (int32_t)left : ATTN_TILE_, tile->step = 1;
   tile->row = place * ATTN_TILE_, tile->at = place * a->most;
@@ -42017,7 +45009,6 @@ ATTN_FUNC_ void attn_inside_item_(void *job, int worker, int64_t index) {
 /* The number of clusters in which row i has a key. Shared, it has itself. */
 ATTN_FUNC_ int64_t attn_inside_count_(const attn_inside_ *a, int64_t unit, int64_t i) {
   const int32_t *start = a->k->m.indptr + unit * (a->clusters + 1);
-  const int32_t *key = a->k->m.index + unit * a->k->m.entries;
   const int32_t *first = a->first[0] + unit * (a->q->x.len + 1) + i;
   const int32_t *begin = a->q->m.indptr + unit * (a->clusters + 1);
   const int32_t *at = a->at[0] + unit * a->q->m.entries;
@@ -42025,7 +45016,8 @@ ATTN_FUNC_ int64_t attn_inside_count_(const attn_inside_ *a, int64_t unit, int64
   if (a->k == a->q || a->learned) return first[1] - first[0];
   for (int32_t e = first[0]; e < first[1]; e++) {
     const int64_t c = attn_inside_cluster_(begin, a->clusters, at[e]);
-    n += attn_inside_seen_(a, key + start[c], start[c + 1] - start[c], i) > 0;
+    const int32_t *key = attn_routed_members_(a->k, unit, start[c]);
+    n += attn_inside_seen_(a, key, start[c + 1] - start[c], i) > 0;
   }
   return n;
 }
@@ -44177,7 +47169,7 @@ ATTN_FUNC_ void attn_linear_keys_(attn_linear_chain_ *c, int64_t j0, int n, int 
   if (rows || a->delta) {
     const void *line[ATTN_LINEAR_CHUNK_];
     for (int j = 0; j < n; j++) line[j] = w->c + j * a->m;
-    f->pack(w->ct, line, n, a->m, ATTN_F32, 1.0f, FLT_MIN);
+    f->pack(w->ct, line, n, a->m, ATTN_F32, 1.0f, attn_least_(1.0f));
   }
   if (a->delta)
     attn_linear_delta_(c, j0);
@@ -45182,21 +48174,21 @@ ATTN_FUNC_ void attn_linear_run_(attn_linear_ *a, attn_ctx *ctx, int workers) {
   if (sliced) {
     const int64_t n = units * a->slices;
     attn_linear_slots_(a, 0);
-    attn_for_(ctx, attn_pieces_(workers, n), n, attn_linear_slice_, a);
+    attn_for_fading_(ctx, attn_pieces_(workers, n), n, attn_linear_slice_, a);
     attn_linear_slots_(a, 1);
   }
   if (a->causal) {
     const int64_t n = sliced ? units * a->segments : units;
-    attn_for_(ctx, attn_pieces_(workers, n), n, sliced ? attn_linear_segment_ : attn_linear_whole_,
-              a);
+    attn_for_fading_(ctx, attn_pieces_(workers, n), n,
+                     sliced ? attn_linear_segment_ : attn_linear_whole_, a);
     return;
   }
   if (!sliced) {
     const int64_t n = units * a->segments;
-    if (a->parts) attn_for_(ctx, attn_pieces_(workers, n), n, attn_linear_part_item_, a);
-    attn_for_(ctx, attn_pieces_(workers, units), units, attn_linear_total_, a);
+    if (a->parts) attn_for_fading_(ctx, attn_pieces_(workers, n), n, attn_linear_part_item_, a);
+    attn_for_fading_(ctx, attn_pieces_(workers, units), units, attn_linear_total_, a);
   }
-  if (rows) attn_for_(ctx, attn_pieces_(workers, rows), rows, attn_linear_reads_, a);
+  if (rows) attn_for_fading_(ctx, attn_pieces_(workers, rows), rows, attn_linear_reads_, a);
 }
 
 ATTN_PUB_ attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -45220,7 +48212,7 @@ ATTN_PUB_ attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, a
     attn_linear_run_(&a, ctx, workers);
     if (a.kept && !a.few) {
       const int64_t units = a.q.batch * a.heads;
-      attn_for_(ctx, attn_pieces_(workers, units), units, attn_linear_keep_item_, &a);
+      attn_for_fading_(ctx, attn_pieces_(workers, units), units, attn_linear_keep_item_, &a);
     }
     attn_workspace_drop_(&memory);
   }
@@ -45247,15 +48239,15 @@ ATTN_PUB_ size_t attn_linear_workspace(attn_tensor o, attn_tensor q, attn_tensor
 }
 /* <<< attn/families/linear/linear.h */
 /* >>> attn/families/linear/recurrent_rows.h */
-/* families/linear/recurrent_rows.h owns what the engine of decaying states is told: a rule as one transition a token, and
- * the rows of a chunk. A rule becomes w (none, one number, one a channel), what is read before the write (a delta
- * rule: the key itself, behind w; else a, before w, written to b), keys and values as they are written. */
+/* families/linear/recurrent_rows.h owns what the engine of decaying states is told: a rule as one transition a
+ * token, and the rows of a chunk. A rule becomes w (none, one number, one a channel), what is read before the write
+ * (a delta rule: the key itself, behind w; else a, before w, written to b), keys and values as they are written. */
 
 enum {
   ATTN_RECURRENT_CHUNK_ = 64, /* tokens worked on at once */
   ATTN_RECURRENT_PART_ = 16,  /* tokens between two of which channels fade pair by pair */
   ATTN_RECURRENT_FEW_ = 4,    /* tokens that go one by one */
-  ATTN_RECURRENT_PIECES_ = 24
+  ATTN_RECURRENT_PIECES_ = 23
 };
 
 typedef enum attn_recurrent_decay_ {
@@ -45273,21 +48265,30 @@ enum {
   ATTN_RECURRENT_U_,
   ATTN_RECURRENT_I_,
   ATTN_RECURRENT_DT_,
+  ATTN_RECURRENT_LAMBDA_,
   ATTN_RECURRENT_MORE_
 };
+
+/* The bits of x: of t ^ j, the level of token j at token t. */
+ATTN_FUNC_ int attn_level_of_(int64_t x) {
+  int n = 0;
+  for (uint64_t y = (uint64_t)x; y; y >>= 1) n++;
+  return n;
+}
 
 typedef struct attn_recurrent_ {
   const attn_table_ *table;
   attn_tensor o, q, k, v, more[ATTN_RECURRENT_MORE_];
   attn_tensor state[2], n[2], m[2]; /* initial, final */
-  attn_recurrent_params p;
+  const attn_recurrent_params *p;
   attn_recurrent_decay_ decay;
   int delta, low, before, counts; /* reads k behind w; a and b; reads the old state; MLSTM's n */
   int64_t heads, len, dk, dv, all, wide; /* all: dv, and n; wide: in whole 16s */
   int64_t sequences, slices, chunk;
+  int64_t levels, slots; /* 0: one state; of them those that may hold tokens */
   float scale, eps;
   char *own; /* of the workers */
-  int64_t own_bytes, at[ATTN_RECURRENT_PIECES_];
+  int64_t own_bytes, at[ATTN_RECURRENT_PIECES_], levels_at;
 } attn_recurrent_;
 
 /* What a worker has; square: [64][64], turned: [dk][64], rows: [64][dk], values: [64][wide], state: [dk][wide] */
@@ -45295,17 +48296,18 @@ typedef struct attn_recurrent_own_ {
   float *kt, *bt;                  /* writers, turned */
   float *q, *k, *a, *b, *w, *fade; /* rows */
   float *near;                     /* [64][dk]: of one-by-one tokens */
-  float *d, *qk, *qb, *ak, *ab;    /* square */
+  float *qk, *qb, *ak, *ab;        /* square */
   float *v, *u, *y;                /* values */
-  float *s, *rest, *sum;           /* state */
+  float *s, *rest;                 /* state */
+  float *sum;                      /* [12][64]: what joins it */
   float *left, *over;              /* [dk]: products of decays */
-  double *keep;                    /* [dk]: what is left of S behind the chunk, or its log */
+  double *keep;                    /* [dk]: what is left of S behind the chunk */
   float *m;                        /* MLSTM's n and values of a token, [2][wide + dk] */
   attn_linear_ask_ *ask;
 } attn_recurrent_own_;
 
 /* Where the pieces of a worker's memory begin, in floats; its bytes. */
-ATTN_COLD_ int64_t attn_recurrent_lay_(attn_recurrent_ *a) {
+ATTN_FUNC_ int64_t attn_recurrent_lay_(attn_recurrent_ *a) {
   const int64_t n = ATTN_RECURRENT_CHUNK_, rows = attn_mul_(n, a->dk), square = n * n;
   const int64_t each = a->decay == ATTN_RECURRENT_EACH_, low = a->low, reads = a->delta || low;
   const int64_t values = attn_mul_(n, a->wide), state = attn_mul_(a->dk, a->wide);
@@ -45319,7 +48321,6 @@ ATTN_COLD_ int64_t attn_recurrent_lay_(attn_recurrent_ *a) {
                                                   each * rows,
                                                   rows,
                                                   square,
-                                                  square,
                                                   low * square,
                                                   reads * square,
                                                   low * square,
@@ -45328,17 +48329,17 @@ ATTN_COLD_ int64_t attn_recurrent_lay_(attn_recurrent_ *a) {
                                                   values,
                                                   state,
                                                   state,
-                                                  state,
+                                                  12 * n,
                                                   a->dk,
                                                   a->dk,
                                                   attn_mul_(2, a->dk),
                                                   attn_mul_(2, attn_add_(a->wide, a->dk))};
-  int64_t at = attn_piece_(1, sizeof(attn_linear_ask_));
+  int64_t at = attn_piece_(1, sizeof(attn_linear_ask_)) / (int64_t)sizeof(float);
   for (int i = 0; i < ATTN_RECURRENT_PIECES_; i++) {
-    a->at[i] = at / (int64_t)sizeof(float);
-    at = attn_add_(at, attn_piece_(floats[i], sizeof(float)));
+    a->at[i] = at;
+    at = attn_add_(at, attn_add_(floats[i], 15) & ~(int64_t)15); /* whole cache lines */
   }
-  return at;
+  return attn_mul_(at, sizeof(float));
 }
 
 ATTN_FUNC_ void attn_recurrent_cut_(const attn_recurrent_ *a, int worker, attn_recurrent_own_ *w) {
@@ -45348,11 +48349,11 @@ ATTN_FUNC_ void attn_recurrent_cut_(const attn_recurrent_ *a, int worker, attn_r
   w->ask = (attn_linear_ask_ *)(void *)base;
   w->ask->rows = 0;
   w->kt = p + at[0], w->bt = p + at[1], w->q = p + at[2], w->k = p + at[3], w->a = p + at[4],
-  w->b = p + at[5], w->w = p + at[6], w->fade = p + at[7], w->near = p + at[8], w->d = p + at[9],
-  w->qk = p + at[10], w->qb = p + at[11], w->ak = p + at[12], w->ab = p + at[13], w->v = p + at[14],
-  w->u = p + at[15], w->y = p + at[16], w->s = p + at[17], w->rest = p + at[18],
-  w->sum = p + at[19], w->left = p + at[20], w->over = p + at[21],
-  w->keep = (double *)(void *)(p + at[22]), w->m = p + at[23];
+  w->b = p + at[5], w->w = p + at[6], w->fade = p + at[7], w->near = p + at[8], w->qk = p + at[9],
+  w->qb = p + at[10], w->ak = p + at[11], w->ab = p + at[12], w->v = p + at[13], w->u = p + at[14],
+  w->y = p + at[15], w->s = p + at[16], w->rest = p + at[17], w->sum = p + at[18],
+  w->left = p + at[19], w->over = p + at[20], w->keep = (double *)(void *)(p + at[21]),
+  w->m = p + at[22];
 }
 
 /* A head's tokens on their way into a state, and the chunk at hand. */
@@ -45361,9 +48362,11 @@ typedef struct attn_recurrent_chain_ {
   attn_recurrent_own_ w;
   int64_t b, unit, h; /* of the tensors, of the states */
   int64_t t0, t1;     /* the sequence */
+  int64_t row;        /* of the caller's state: where a level begins */
   int64_t col, cols;  /* of the values */
   int n;              /* tokens of the chunk */
   int clears;         /* nothing is left of S before it */
+  int ends;           /* nothing is left of S behind it: it is one token, which reads S */
   double m;           /* MLSTM's running maximum */
   /* rows of the chunk: where they are, or in w.k, w.b, w.v; without col */
   const float *k, *b_rows, *v;
@@ -45406,20 +48409,23 @@ ATTN_FUNC_ attn_floats_ attn_recurrent_rows_(const attn_recurrent_chain_ *c, flo
 
 /* The rate of a head that has no array. */
 ATTN_FUNC_ double attn_recurrent_usual_(const attn_recurrent_ *a, int64_t h) {
-  if (a->p.rule == ATTN_RECURRENT_RETENTION)
+  if (a->p->rule == ATTN_RECURRENT_RETENTION)
     return 1.0 - attn_exp_f64_(-(5.0 + (double)h) * ATTN_LN2_);
-  const double l = (double)a->p.layer, most = (double)(a->p.layers ? a->p.layers : 1);
+  const double l = (double)a->p->layer, most = (double)(a->p->layers ? a->p->layers : 1);
   return attn_exp_f64_(-attn_exp_f64_(-8.0 * (double)(h + 1) / (double)a->heads * ATTN_LN2_) *
                        (1.0 - l / (most - 1.0 + 1e-5) + 1e-5));
 }
 
-/* MAMBA2's D of a token. */
-ATTN_FUNC_ double attn_recurrent_step_of_(const attn_recurrent_ *a, int64_t h, float dt) {
-  const attn_recurrent_params *p = &a->p;
-  double d = attn_softplus_f64_((double)dt + (p->dt_bias ? (double)p->dt_bias[h] : 0.0));
-  if (d < (double)p->dt_min) d = (double)p->dt_min;
-  if (p->dt_max > 0.0f && d > (double)p->dt_max) d = (double)p->dt_max;
-  return d;
+/* MAMBA2's D of tokens, from their dt. */
+ATTN_FUNC_ void attn_recurrent_steps_of_(const attn_recurrent_ *a, int64_t h, double *d,
+                                         const float *dt, int n) {
+  const attn_recurrent_params *p = a->p;
+  for (int j = 0; j < n; j++) d[j] = (double)dt[j] + (p->dt_bias ? (double)p->dt_bias[h] : 0.0);
+  attn_softplus_row_f64_(d, d, n);
+  for (int j = 0; j < n; j++) {
+    if (d[j] < (double)p->dt_min) d[j] = (double)p->dt_min;
+    if (p->dt_max > 0.0f && d[j] > (double)p->dt_max) d[j] = (double)p->dt_max;
+  }
 }
 
 /* log of a factor */
@@ -45446,12 +48452,13 @@ ATTN_FUNC_ void attn_recurrent_rates_(attn_recurrent_chain_ *c, int64_t i, int n
   const attn_recurrent_ *a = c->a;
   const attn_tensor *w = &a->more[ATTN_RECURRENT_W_];
   float x[ATTN_RECURRENT_CHUNK_], y[ATTN_RECURRENT_CHUNK_];
-  if (a->p.rule == ATTN_RECURRENT_MAMBA2) {
-    const double rate = attn_exp_f64_((double)a->p.a_log[c->h]);
+  if (a->p->rule == ATTN_RECURRENT_MAMBA2) {
+    const double rate = attn_exp_f64_((double)a->p->a_log[c->h]);
     attn_recurrent_numbers_(c, x, &a->more[ATTN_RECURRENT_DT_], i, n);
-    for (int j = 0; j < n; j++) {
-      const double d = attn_recurrent_step_of_(a, c->h, x[j]);
-      x[j] = (float)(-rate * d), c->gain[j] = (float)d;
+    attn_recurrent_steps_of_(a, c->h, c->keep, x, n);
+    for (int j = 0; j < n; j++) { /* a step of 0 leaves all, whatever the rate */
+      x[j] = c->keep[j] == 0.0 ? 0.0f : (float)(-rate * c->keep[j]);
+      c->gain[j] = (float)c->keep[j];
     }
     a->table->exp(y, x, n);
     for (int j = 0; j < n; j++) c->keep[j] = attn_recurrent_exp_(x[j], y[j]);
@@ -45463,37 +48470,50 @@ ATTN_FUNC_ void attn_recurrent_rates_(attn_recurrent_chain_ *c, int64_t i, int n
       attn_recurrent_numbers_(c, x, w, i, n);
     else
       attn_recurrent_numbers_(c, x, w, 0, 1);
-    const int logs = a->p.form == ATTN_RECURRENT_LOG && !a->counts;
+    const int logs = a->p->form == ATTN_RECURRENT_LOG && !a->counts;
     if (logs) a->table->exp(y, x, w->len > 1 ? n : 1);
     for (int j = 0; j < n; j++) {
       const double g = (double)x[w->len > 1 ? j : 0];
       if (a->counts) /* the log, which meets the maximum first */
-        c->keep[j] = a->p.form == ATTN_RECURRENT_LOG     ? g
-                     : a->p.form == ATTN_RECURRENT_LOGIT ? -attn_softplus_f64_(-g)
-                                                         : attn_recurrent_log_((float)g);
+        c->keep[j] = a->p->form == ATTN_RECURRENT_LOG     ? g
+                     : a->p->form == ATTN_RECURRENT_LOGIT ? -g
+                                                          : attn_recurrent_log_((float)g);
       else
         c->keep[j] = logs ? attn_recurrent_exp_((float)g, y[w->len > 1 ? j : 0]) : g;
     }
   }
   if (!a->counts) return;
+  if (a->p->form == ATTN_RECURRENT_LOGIT) {
+    attn_softplus_row_f64_(c->keep, c->keep, n);
+    for (int j = 0; j < n; j++) c->keep[j] = -c->keep[j];
+  }
+  double in[ATTN_RECURRENT_CHUNK_], out[ATTN_RECURRENT_CHUNK_];
   attn_recurrent_numbers_(c, x, &a->more[ATTN_RECURRENT_I_], i, n);
+  in[0] = out[0] = 0.0; /* n is at least 1, which compilers do not see */
   for (int j = 0; j < n; j++) {
-    const double f = c->keep[j] + c->m, in = (double)x[j];
-    const double m = (double)(float)(in > f ? in : f); /* as a state keeps it: any m is right */
-    const int none = m == -(double)INFINITY;
-    c->keep[j] = none ? 0.0 : attn_exp_f64_(f - m);
-    c->gain[j] = none ? 0.0f : (float)attn_exp_f64_(in - m);
+    /* where nothing is left m was of no use, whatever it is */
+    const double f = c->keep[j] == -(double)INFINITY ? c->keep[j] : c->keep[j] + c->m;
+    const double g = (double)x[j];
+    const double m =
+        (double)(float)(g > f || g != g ? g : f); /* as a state keeps it: any m is right */
+    c->keep[j] = f - m, in[j] = g - m, out[j] = -m;
     c->last[j] = (float)m; /* for the cut below */
-    c->top[j] = none ? 1.0f : (float)attn_exp_f64_(-m);
     c->m = m;
+  }
+  attn_exp_row_f64_(c->keep, c->keep, n);
+  attn_exp_row_f64_(in, in, n);
+  attn_exp_row_f64_(out, out, n);
+  for (int j = 0; j < n; j++) {
+    const int none = c->last[j] == -INFINITY;
+    if (none) c->keep[j] = 0.0;
+    c->gain[j] = none ? 0.0f : (float)in[j], c->top[j] = none ? 1.0f : (float)out[j];
   }
 }
 
-/* Whether nothing before token j reaches it. */
-ATTN_FUNC_ int attn_recurrent_cuts_(const attn_recurrent_chain_ *c, int64_t i, int j) {
+/* Whether token j leaves nothing of the state before it. */
+ATTN_FUNC_ int attn_recurrent_gone_(const attn_recurrent_chain_ *c, int j) {
   const attn_recurrent_ *a = c->a;
-  if (a->p.reset && a->p.reset[c->b * a->len + i + j]) return 1;
-  if (a->low || a->before || a->decay == ATTN_RECURRENT_NONE_) return 0;
+  if (a->low || a->decay == ATTN_RECURRENT_NONE_) return 0;
   if (a->decay == ATTN_RECURRENT_TOKEN_) return c->keep[j] == 0.0;
   const float *w = c->rates + j * a->dk;
   for (int64_t r = 0; r < a->dk; r++)
@@ -45501,18 +48521,26 @@ ATTN_FUNC_ int attn_recurrent_cuts_(const attn_recurrent_chain_ *c, int64_t i, i
   return 1;
 }
 
-/* Decays of up to n tokens from i on; cut before a token that nothing before it reaches. */
+/* Whether nothing before token j reaches it. */
+ATTN_FUNC_ int attn_recurrent_cuts_(const attn_recurrent_chain_ *c, int64_t i, int j) {
+  const attn_recurrent_ *a = c->a;
+  if (a->p->reset && a->p->reset[c->b * a->len + i + j]) return 1;
+  return !a->before && attn_recurrent_gone_(c, j);
+}
+
+/* Decays of up to n tokens from i on; cut before a token that nothing before it reaches. One that reads the state and
+ * then leaves nothing of it is a chunk of its own. */
 ATTN_FUNC_ void attn_recurrent_decays_(attn_recurrent_chain_ *c, int64_t i, int n) {
   const attn_recurrent_ *a = c->a;
   const attn_recurrent_own_ *w = &c->w;
   const int64_t dk = a->dk;
-  if (a->counts && a->p.reset && a->p.reset[c->b * a->len + i]) c->m = 0.0;
+  if (a->counts && a->p->reset && a->p->reset[c->b * a->len + i]) c->m = 0.0;
   for (int j = 0; j < n; j++) c->gain[j] = c->beta[j] = 1.0f;
   if (a->decay == ATTN_RECURRENT_TOKEN_) attn_recurrent_rates_(c, i, n);
   if (a->decay == ATTN_RECURRENT_EACH_) {
     const attn_tensor *t = &a->more[ATTN_RECURRENT_W_];
     const char *at = attn_recurrent_at_(c, t, i);
-    const int logs = a->p.form == ATTN_RECURRENT_LOG;
+    const int logs = a->p->form == ATTN_RECURRENT_LOG;
     const int dense = t->dtype == ATTN_F32 && t->len > 1 && t->stride_len == dk;
     float *to = logs ? w->near : w->w;
     if (!dense)
@@ -45521,9 +48549,10 @@ ATTN_FUNC_ void attn_recurrent_decays_(attn_recurrent_chain_ *c, int64_t i, int 
     if (logs) a->table->exp(w->w, c->logs, n * dk), c->rates = w->w;
   }
   c->clears = attn_recurrent_cuts_(c, i, 0);
-  c->n = n;
+  c->ends = a->before && attn_recurrent_gone_(c, 0);
+  c->n = c->ends ? 1 : n;
   for (int j = 1; j < c->n; j++)
-    if (attn_recurrent_cuts_(c, i, j)) c->n = j;
+    if (attn_recurrent_cuts_(c, i, j) || (a->before && attn_recurrent_gone_(c, j))) c->n = j;
   if (a->counts) c->m = (double)c->last[c->n - 1];
   if (a->delta && a->more[ATTN_RECURRENT_BETA_].data)
     attn_recurrent_numbers_(c, c->beta, &a->more[ATTN_RECURRENT_BETA_], i, c->n);
@@ -45534,7 +48563,7 @@ ATTN_FUNC_ void attn_recurrent_decays_(attn_recurrent_chain_ *c, int64_t i, int 
 ATTN_FUNC_ void attn_recurrent_norms_(const attn_recurrent_ *a, float *factor, attn_floats_ x,
                                       float by) {
   for (int64_t j = 0; j < x.rows; j++) factor[j] = by;
-  if (!a->p.l2norm_qk) return;
+  if (!a->p->l2norm_qk) return;
   float sum[ATTN_RECURRENT_CHUNK_];
   attn_on_(select, a->table)->squares(sum, NULL, x.p, x.stride, NULL, x.rows, a->dk);
   for (int64_t j = 0; j < x.rows; j++) {
@@ -45560,16 +48589,16 @@ ATTN_FUNC_ void attn_recurrent_load_(attn_recurrent_chain_ *c, int64_t i) {
   attn_floats_ x = attn_recurrent_rows_(c, w->q, &a->q, i, c->n);
   attn_recurrent_norms_(a, by, x, a->scale);
   f->scale_rows(w->q, dk, x.p, x.stride, n, dk, by);
-  if (a->p.rule == ATTN_RECURRENT_HGRN2) {
+  if (a->p->rule == ATTN_RECURRENT_HGRN2) {
     for (int64_t r = 0; r < n * dk; r++) w->k[r] = 1.0f - c->rates[r];
-    if (a->p.form == ATTN_RECURRENT_LOG) /* 1 - e^g where e^g is near 1 */
+    if (a->p->form == ATTN_RECURRENT_LOG) /* 1 - e^g where e^g is near 1 */
       for (int64_t r = 0; r < n * dk; r++)
         if (c->logs[r] > -0.25f) w->k[r] = -attn_recurrent_less_(c->logs[r]);
     x = attn_floats_at_(w->k, dk, n);
   } else {
     x = attn_recurrent_rows_(c, w->k, &a->k, i, c->n);
   }
-  if (a->p.l2norm_qk) {
+  if (a->p->l2norm_qk) {
     attn_recurrent_norms_(a, by, x, 1.0f);
     f->scale_rows(w->k, dk, x.p, x.stride, n, dk, by);
     x = attn_floats_at_(w->k, dk, n);
@@ -45578,7 +48607,7 @@ ATTN_FUNC_ void attn_recurrent_load_(attn_recurrent_chain_ *c, int64_t i) {
   if (a->low) {
     x = attn_recurrent_rows_(c, w->a, &a->more[ATTN_RECURRENT_A_], i, c->n);
     const attn_floats_ y = attn_recurrent_rows_(c, w->b, &a->more[ATTN_RECURRENT_B_], i, c->n);
-    const int rate = a->p.rule == ATTN_RECURRENT_RWKV7;
+    const int rate = a->p->rule == ATTN_RECURRENT_RWKV7;
     for (int64_t j = 0; j < n; j++) by[j] = rate ? -1.0f : 1.0f;
     c->b_rows = y.p, c->b_stride = y.stride;
     if (rate) {
@@ -45589,7 +48618,7 @@ ATTN_FUNC_ void attn_recurrent_load_(attn_recurrent_chain_ *c, int64_t i) {
   }
   /* whole vectors, n beside the values */
   const int64_t cols = c->cols < a->dv - c->col ? c->cols : a->dv - c->col;
-  const int gains = a->delta || a->counts || a->p.rule == ATTN_RECURRENT_MAMBA2;
+  const int gains = a->delta || a->counts || a->p->rule == ATTN_RECURRENT_MAMBA2;
   const char *v = attn_recurrent_at_(c, &a->v, i);
   c->v = w->v, c->v_stride = a->wide;
   if (!gains && a->v.dtype == ATTN_F32 && a->wide == a->dv) {
@@ -45614,34 +48643,39 @@ ATTN_FUNC_ void attn_recurrent_load_(attn_recurrent_chain_ *c, int64_t i) {
 ATTN_FUNC_ void attn_recurrent_into_(attn_recurrent_chain_ *c, int64_t i) {
   const attn_recurrent_ *a = c->a;
   c->y = c->w.y, c->y_stride = a->wide;
-  if (a->counts || a->p.skip || a->o.dtype != ATTN_F32) return;
+  if (a->counts || a->p->skip || a->o.dtype != ATTN_F32) return;
   c->y = (float *)(void *)attn_at_(&a->o, c->b, c->h, i), c->y_stride = a->o.stride_len;
 }
 
 /* Tokens i .. of o from their sums: times what their rule divides by, and what it adds. */
 ATTN_FUNC_ void attn_recurrent_store_(const attn_recurrent_chain_ *c, int64_t i, int n) {
   const attn_recurrent_ *a = c->a;
-  const float *y = c->w.y;
+  float *y = c->w.y;
   const int64_t cols = c->cols < a->dv - c->col ? c->cols : a->dv - c->col;
-  const float skip = a->p.skip ? a->p.skip[c->h] : 0.0f;
+  const float skip = a->p->skip ? a->p->skip[c->h] : 0.0f;
   if (c->y != y) return;
   for (int j = 0; j < n; j++, y += a->wide) {
     const int64_t at = attn_bytes_(a->v.dtype, c->col);
     float by = 1.0f;
     if (a->counts) {
       const double size = fabs((double)y[a->dv]), top = (double)c->top[j];
-      by = (float)(1.0 / ((size > top || size != size ? size : top) + (double)a->eps));
+      const double den = (size > top || size != size ? size : top) + (double)a->eps;
+      by = (float)(1.0 / den);
+      for (int64_t x = 0; den < 1e-30 && x < a->dv; x++) /* what no float divides */
+        if (y[x] != 0.0f && attn_map_finite_(y[x]))
+          y[x] = (float)attn_clamp_f64_((double)y[x] / den);
+      if (den < 1e-30) by = 1.0f;
     }
     a->table->blend(attn_at_(&a->o, c->b, c->h, i + j) + attn_bytes_(a->o.dtype, c->col),
-                    y + c->col, a->p.skip ? attn_recurrent_at_(c, &a->v, i + j) + at : NULL,
+                    y + c->col, a->p->skip ? attn_recurrent_at_(c, &a->v, i + j) + at : NULL,
                     a->o.dtype, ATTN_F32, a->v.dtype, cols, by, skip);
   }
 }
 /* <<< attn/families/linear/recurrent_rows.h */
 /* >>> attn/families/linear/recurrent_chunk.h */
-/* families/linear/recurrent_chunk.h owns a chunk of tokens of a decaying state as products. With D(m..t) what tokens m .. t
- * leave of a channel, S0 the state before the chunk, readers X (queries, and what a rule reads before it writes) and
- * writers Y with their values V:
+/* families/linear/recurrent_chunk.h owns a chunk of tokens of a decaying state as products. With D(m..t) what tokens
+ * m .. t leave of a channel, S0 the state before the chunk, readers X (queries, and what a rule reads before it
+ * writes) and writers Y with their values V:
  *
  *   G[t][m] = x_t . (D(m+1..t) o y_m),   what x_t reads = (x_t o D(0..t)) S0 + sum_m G[t][m] v_m
  *   afterwards S = D(0..end) o S0 + sum_m (y_m o D(m+1..end)) v_m^T
@@ -45656,38 +48690,19 @@ ATTN_FUNC_ void attn_recurrent_turn_(const attn_recurrent_ *a, float *to, const 
                                      int64_t stride, int64_t i, int64_t n) {
   const void *rows[ATTN_RECURRENT_CHUNK_];
   for (int64_t j = 0; j < n; j++) rows[j] = x + (i + j) * stride;
-  a->table->pack(to + i, rows, (int)n, a->dk, ATTN_F32, 1.0f, FLT_MIN);
+  a->table->pack(to + i, rows, (int)n, a->dk, ATTN_F32, 1.0f, attn_least_(1.0f));
 }
 
-/* d[t][m] = what tokens m + 1 .. t leave, and what is left of S at each token and of each token at the end. */
+/* What is left of S at each token, and of each token at the end. */
 ATTN_FUNC_ void attn_recurrent_left_(attn_recurrent_chain_ *c) {
   const int n = c->n;
   double left = 1.0, last = 1.0;
-  for (int t = 0; t < n; t++) {
-    float *d = c->w.d + t * ATTN_RECURRENT_E_;
-    const float by = (float)c->keep[t];
-    left *= c->keep[t], c->left[t] = (float)left;
-    for (int m = 0; m < t; m++) d[m] = by * d[m - ATTN_RECURRENT_E_];
-    d[t] = 1.0f;
-  }
+  for (int t = 0; t < n; t++) left *= c->keep[t], c->left[t] = (float)left;
   for (int t = n; t-- > 0; last *= c->keep[t]) c->last[t] = (float)last;
   c->w.keep[0] = last;
 }
 
-/* G of rows t0 .. t0 + rows - 1, complete: what does not exist is 0. late: a reader of the state before its token. */
-ATTN_FUNC_ void attn_recurrent_triangle_(const attn_recurrent_chain_ *c, float *g, int64_t t0,
-                                         int64_t rows, int late) {
-  const int64_t e = ATTN_RECURRENT_E_;
-  for (int64_t t = t0; t < t0 + rows; t++) {
-    float *row = g + t * e;
-    const float *d = c->w.d + (t - late) * e;
-    const int64_t end = t + 1 - late;
-    if (c->a->decay == ATTN_RECURRENT_TOKEN_)
-      for (int64_t m = 0; m < end; m++) row[m] *= d[m];
-    for (int64_t m = end; m < t0 + rows; m++) row[m] = 0.0f;
-  }
-}
-
+/* All G where a token fades as a whole: what does not exist is 0. late: a reader of the state before its token. */
 ATTN_FUNC_ void attn_recurrent_products_(const attn_recurrent_chain_ *c, float *g, attn_floats_ x,
                                          const float *y, int late) {
   const attn_recurrent_ *a = c->a;
@@ -45696,8 +48711,9 @@ ATTN_FUNC_ void attn_recurrent_products_(const attn_recurrent_chain_ *c, float *
     attn_linear_times_(a->table, c->w.ask, g + t * ATTN_RECURRENT_E_, ATTN_RECURRENT_E_,
                        attn_floats_at_(x.p + t * x.stride, x.stride, rows), 1,
                        attn_floats_at_(y, ATTN_RECURRENT_E_, a->dk), t + rows, 1);
-    attn_recurrent_triangle_(c, g, t, rows, late);
   }
+  attn_on_(recurrent, a->table)
+      ->fade_square(g, a->decay == ATTN_RECURRENT_TOKEN_ ? c->keep : NULL, c->n, late);
 }
 
 /* All G where channels fade each by itself; readers and writers become those of S0 and of the end. */
@@ -45747,7 +48763,7 @@ ATTN_FUNC_ void attn_recurrent_fade_(attn_recurrent_chain_ *c) {
     for (int64_t r = 0; r < dk; r++) w->left[r] *= w->over[r];
   }
   /* over the chunk in two floats: what is left of S is a product of chunks */
-  const int logs = a->p.form == ATTN_RECURRENT_LOG;
+  const int logs = a->p->form == ATTN_RECURRENT_LOG;
   attn_on_(recurrent, f)->fade_whole(w->left, w->over, logs ? c->logs : c->rates, c->n, dk, logs);
   if (logs) f->exp(w->fade, w->left, dk);
   for (int64_t r = 0; r < dk; r++) {
@@ -45759,7 +48775,8 @@ ATTN_FUNC_ void attn_recurrent_fade_(attn_recurrent_chain_ *c) {
   }
 }
 
-/* y = (start ? 0 : y) + X w over the chunk's columns, 64 of them at a time: they stay in the first cache for all rows. */
+/* y = (start ? 0 : y) + X w over the chunk's columns, 64 of them at a time: they stay in the first cache for all
+ * rows. */
 ATTN_FUNC_ void attn_recurrent_times_(const attn_recurrent_chain_ *c, float *y, int64_t y_stride,
                                       attn_floats_ x, int64_t x_step, attn_floats_ w, int start) {
   for (int64_t i = 0, cols; i < c->cols; i += cols) {
@@ -45788,73 +48805,95 @@ ATTN_FUNC_ void attn_recurrent_read_(const attn_recurrent_chain_ *c, float *y, i
   }
 }
 
-/* y += G v, rows and columns of the chunk. A value that is not finite must not meet the zeros of rows before it. */
-ATTN_FUNC_ void attn_recurrent_add_(const attn_recurrent_chain_ *c, float *y, int64_t y_stride,
-                                    const float *g, const float *v, int64_t v_stride) {
+/* y += G v, cols columns. A value that is not finite must not meet the zeros of rows before it. */
+ATTN_FUNC_ void attn_recurrent_spread_(const attn_recurrent_chain_ *c, float *y, int64_t y_stride,
+                                       const float *g, const float *v, int64_t v_stride,
+                                       int64_t cols) {
   const attn_recurrent_ *a = c->a;
   const int64_t step =
-      a->table->finite(v + c->col, v_stride, c->n, c->cols) ? (int64_t)ATTN_RECURRENT_ROWS_ : 1;
+      a->table->finite(v, v_stride, c->n, cols) ? (int64_t)ATTN_RECURRENT_ROWS_ : 1;
   for (int64_t t = 0, rows; t < c->n; t += rows) {
     rows = c->n - t < step ? c->n - t : step;
-    attn_linear_times_(a->table, c->w.ask, y + t * y_stride + c->col, y_stride,
+    attn_linear_times_(a->table, c->w.ask, y + t * y_stride, y_stride,
                        attn_floats_at_(g + t * ATTN_RECURRENT_E_, ATTN_RECURRENT_E_, rows), 1,
-                       attn_floats_at_(v + c->col, v_stride, t + rows), c->cols, 0);
+                       attn_floats_at_(v, v_stride, t + rows), cols, 0);
   }
 }
 
-/* x_t = to_t + by_t (y_t + sum of G[t][m] x_m, m < t): forward substitution, in place of to; rows of earlier blocks
- * by gemm, those of the same block one by one. by null = 1, and to is y. */
+/* The same of the chunk's columns. */
+ATTN_FUNC_ void attn_recurrent_add_(const attn_recurrent_chain_ *c, float *y, int64_t y_stride,
+                                    const float *g, const float *v, int64_t v_stride) {
+  attn_recurrent_spread_(c, y + c->col, y_stride, g, v + c->col, v_stride, c->cols);
+}
+
+/* x_t = to_t + sum of G[t][m] x_m, m < t, in place of to: rows of earlier blocks by gemm, those of the same block
+ * one by one. */
+ATTN_FUNC_ void attn_recurrent_forward_(const attn_recurrent_chain_ *c, float *to, int64_t stride,
+                                        const float *g, int64_t cols) {
+  const attn_table_ *f = c->a->table;
+  const int64_t e = ATTN_RECURRENT_E_;
+  for (int64_t t0 = 0, rows; t0 < c->n; t0 += rows) {
+    rows = c->n - t0 < ATTN_RECURRENT_ROWS_ ? c->n - t0 : (int64_t)ATTN_RECURRENT_ROWS_;
+    if (t0)
+      attn_linear_times_(f, c->w.ask, to + t0 * stride, stride,
+                         attn_floats_at_(g + t0 * e, e, rows), 1, attn_floats_at_(to, stride, t0),
+                         cols, 0);
+    for (int64_t t = t0 + 1; t < t0 + rows; t++)
+      attn_on_(sum, f)->axpys(to + t * stride, g + t * e + t0, to + t0 * stride, stride,
+                              attn_linear_index_, t - t0, cols, ATTN_F32, 1.0f, 0);
+  }
+}
+
+/* x_t = to_t + by_t (y_t + sum of G[t][m] x_m, m < t), in place of to. by null = 1, and to is y. */
 ATTN_FUNC_ void attn_recurrent_solve_(const attn_recurrent_chain_ *c, float *to, const float *y,
                                       float *g, const float *by) {
   const attn_recurrent_ *a = c->a;
   const attn_table_ *f = a->table;
   const int64_t e = ATTN_RECURRENT_E_, wide = a->wide;
   to += c->col, y += c->col;
-  for (int64_t t0 = 0, rows; t0 < c->n; t0 += rows) {
-    rows = c->n - t0 < ATTN_RECURRENT_ROWS_ ? c->n - t0 : (int64_t)ATTN_RECURRENT_ROWS_;
-    for (int64_t t = t0; by && t < t0 + rows; t++) {
-      f->blend(to + t * wide, to + t * wide, y + t * wide, ATTN_F32, ATTN_F32, ATTN_F32, c->cols,
-               1.0f, by[t]);
-      for (int64_t m = 0; m < t; m++) g[t * e + m] *= by[t];
-    }
-    if (t0)
-      attn_linear_times_(f, c->w.ask, to + t0 * wide, wide, attn_floats_at_(g + t0 * e, e, rows), 1,
-                         attn_floats_at_(to, wide, t0), c->cols, 0);
-    for (int64_t t = t0 + 1; t < t0 + rows; t++)
-      attn_on_(sum, f)->axpys(to + t * wide, g + t * e + t0, to + t0 * wide, wide,
-                              attn_linear_index_, t - t0, c->cols, ATTN_F32, 1.0f, 0);
+  for (int64_t t = 0; by && t < c->n; t++) {
+    f->blend(to + t * wide, to + t * wide, y + t * wide, ATTN_F32, ATTN_F32, ATTN_F32, c->cols,
+             1.0f, by[t]);
+    for (int64_t m = 0; m < t; m++) g[t * e + m] *= by[t];
   }
+  attn_recurrent_forward_(c, to, wide, g, c->cols);
 }
 
-/* S behind the chunk, from values v and, of a and b, u. */
+/* S behind the chunk, from values v and, of a and b, u: rows that fit a tile, 64 columns at a time, joined at once. */
 ATTN_FUNC_ void attn_recurrent_update_(attn_recurrent_chain_ *c) {
+  static const double whole = 1.0;
   const attn_recurrent_ *a = c->a;
   const attn_table_ *f = a->table;
   const attn_recurrent_own_ *w = &c->w;
-  const int64_t wide = a->wide, n = c->n, e = ATTN_RECURRENT_E_;
-  float *u = w->u + c->col, *sum = w->sum + c->col;
+  const int64_t wide = a->wide, n = c->n, e = ATTN_RECURRENT_E_, most = ATTN_RECURRENT_ROWS_;
+  const int fresh = (c->clears && !a->low) || c->ends;
+  const double *keep = a->decay == ATTN_RECURRENT_NONE_ ? &whole : w->keep;
+  const int64_t each = a->decay == ATTN_RECURRENT_EACH_;
+  float *u = w->u + c->col;
   attn_floats_ v = attn_floats_at_(c->v + c->col, c->v_stride, n);
   if (a->decay == ATTN_RECURRENT_TOKEN_) {
     f->scale_rows(w->v + c->col, wide, v.p, v.stride, n, c->cols, c->last);
     v = attn_floats_at_(w->v + c->col, wide, n);
     if (a->low) f->scale_rows(u, wide, u, wide, n, c->cols, c->last);
   }
-  attn_recurrent_times_(c, sum, wide, attn_floats_at_(w->kt, e, a->dk), 1, v, 1);
-  if (a->low)
-    attn_recurrent_times_(c, sum, wide, attn_floats_at_(w->bt, e, a->dk), 1,
-                          attn_floats_at_(u, wide, n), 0);
-  if (c->clears && !a->low) {
-    for (int64_t r = 0; r < a->dk; r++) {
-      memcpy(w->s + r * wide + c->col, sum + r * wide, (size_t)c->cols * sizeof(float));
-      memset(w->rest + r * wide + c->col, 0, (size_t)c->cols * sizeof(float));
+  for (int64_t i = 0, cols; i < c->cols; i += cols) {
+    cols = c->cols - i < e ? c->cols - i : e;
+    for (int64_t r = 0, rows; r < a->dk; r += rows) {
+      rows = a->dk - r < most ? a->dk - r : most;
+      float *s = w->s + r * wide + c->col + i, *rest = w->rest + r * wide + c->col + i;
+      float *to = fresh ? s : w->sum;
+      const int64_t to_stride = fresh ? wide : e;
+      attn_linear_times_(f, w->ask, to, to_stride, attn_floats_at_(w->kt + r * e, e, rows), 1,
+                         attn_floats_at_(v.p + i, v.stride, n), cols, 1);
+      if (a->low)
+        attn_linear_times_(f, w->ask, to, to_stride, attn_floats_at_(w->bt + r * e, e, rows), 1,
+                           attn_floats_at_(u + i, wide, n), cols, 0);
+      if (!fresh)
+        attn_on_(state, f)->accrue_rows(s, rest, wide, to, to_stride, rows, cols, keep + r * each,
+                                        each);
+      for (int64_t j = 0; fresh && j < rows; j++)
+        memset(rest + j * wide, 0, (size_t)cols * sizeof(float));
     }
-    return;
-  }
-  for (int64_t r = 0; r < a->dk; r++) {
-    const double keep =
-        a->decay == ATTN_RECURRENT_NONE_ ? 1.0 : w->keep[a->decay == ATTN_RECURRENT_EACH_ ? r : 0];
-    attn_on_(state, f)->accrue(w->s + r * wide + c->col, w->rest + r * wide + c->col,
-                               sum + r * wide, c->cols, keep, 1.0f);
   }
 }
 
@@ -45876,8 +48915,15 @@ ATTN_FUNC_ void attn_recurrent_ask_(const attn_recurrent_chain_ *c, int64_t i) {
                            attn_recurrent_head_(a, reads[j], c->h), i);
 }
 
-/* Tokens i .., at most n: those up to the next reset. Returns how many. */
-ATTN_FUNC_ int attn_recurrent_chunk_(attn_recurrent_chain_ *c, int64_t i, int n) {
+/* What reads before a chunk's writes, where rows do not fade. */
+ATTN_FUNC_ attn_floats_ attn_recurrent_first_(const attn_recurrent_chain_ *c) {
+  if (c->a->delta && c->a->decay != ATTN_RECURRENT_EACH_)
+    return attn_floats_at_(c->k, c->k_stride, c->n);
+  return attn_floats_at_(c->w.a, c->a->dk, c->n);
+}
+
+/* Tokens i .., at most n: those up to the next reset, and all their products with each other. Returns how many. */
+ATTN_FUNC_ int attn_recurrent_meet_(attn_recurrent_chain_ *c, int64_t i, int n) {
   const attn_recurrent_ *a = c->a;
   const attn_recurrent_own_ *w = &c->w;
   attn_recurrent_decays_(c, i, n);
@@ -45892,12 +48938,10 @@ ATTN_FUNC_ int attn_recurrent_chunk_(attn_recurrent_chain_ *c, int64_t i, int n)
   }
   const int each = a->decay == ATTN_RECURRENT_EACH_;
   const attn_floats_ reads = attn_floats_at_(w->q, a->dk, n);
-  attn_floats_ first = attn_floats_at_(w->a, a->dk, n); /* what reads before the writes */
-  if (a->delta && each)                                 /* they fade, and keys do not */
+  const attn_floats_ first = attn_recurrent_first_(c);
+  if (a->delta && each) /* they fade, and keys do not */
     for (int j = 0; j < n; j++)
       memcpy(w->a + j * a->dk, c->k + j * c->k_stride, (size_t)a->dk * sizeof(float));
-  else if (a->delta)
-    first = attn_floats_at_(c->k, c->k_stride, n);
   float own[ATTN_RECURRENT_CHUNK_];
   if (a->before) {
     float *u = w->over;
@@ -45918,6 +48962,15 @@ ATTN_FUNC_ int attn_recurrent_chunk_(attn_recurrent_chain_ *c, int64_t i, int n)
     if (a->low) attn_recurrent_products_(c, w->ab, first, w->bt, 1);
   }
   for (int j = 0; a->before && j < n; j++) w->qk[j * ATTN_RECURRENT_E_ + j] = own[j];
+  return n;
+}
+
+/* The same tokens into S, and what their queries read. */
+ATTN_FUNC_ int attn_recurrent_chunk_(attn_recurrent_chain_ *c, int64_t i, int n) {
+  const attn_recurrent_ *a = c->a;
+  const attn_recurrent_own_ *w = &c->w;
+  n = attn_recurrent_meet_(c, i, n);
+  const attn_floats_ reads = attn_floats_at_(w->q, a->dk, n), first = attn_recurrent_first_(c);
   if (a->delta) {
     float by[ATTN_RECURRENT_CHUNK_];
     attn_recurrent_read_(c, w->y, a->wide, first, 0);
@@ -45938,13 +48991,13 @@ ATTN_FUNC_ int attn_recurrent_chunk_(attn_recurrent_chain_ *c, int64_t i, int n)
 }
 /* <<< attn/families/linear/recurrent_chunk.h */
 /* >>> attn/families/linear/recurrent_state.h */
-/* families/linear/recurrent_state.h owns the caller's states of decaying rules: how they begin and end, and tokens that go
- * into them one by one. */
+/* families/linear/recurrent_state.h owns the caller's states of decaying rules: how they begin and end, and tokens
+ * that go into them one by one. */
 
 /* Element 0 of a row of a state's matrix, or of n; of columns where it is transposed. */
 ATTN_FUNC_ float *attn_recurrent_row_(const attn_recurrent_chain_ *c, const attn_tensor *t,
                                       int64_t r) {
-  return (float *)(void *)attn_at_(t, c->unit, c->h, r);
+  return (float *)(void *)attn_at_(t, c->unit, c->h, c->row + r);
 }
 
 /* S, n and m as they begin, into what the worker has. */
@@ -45957,11 +49010,11 @@ ATTN_FUNC_ void attn_recurrent_begin_(attn_recurrent_chain_ *c) {
     memset(s + c->col, 0, (size_t)(wide - c->col) * sizeof(float));
     memset(c->w.rest + r * wide + c->col, 0, (size_t)(wide - c->col) * sizeof(float));
     if (!from->data) continue;
-    if (!a->p.state_transposed)
+    if (!a->p->state_transposed)
       memcpy(s + c->col, attn_recurrent_row_(c, from, r) + c->col, (size_t)cols * sizeof(float));
     if (a->counts) s[a->dv] = attn_recurrent_row_(c, &a->n[0], 0)[r];
   }
-  for (int64_t j = c->col; from->data && a->p.state_transposed && j < c->col + cols; j++) {
+  for (int64_t j = c->col; from->data && a->p->state_transposed && j < c->col + cols; j++) {
     const float *row = attn_recurrent_row_(c, from, j);
     for (int64_t r = 0; r < a->dk; r++) c->w.s[r * wide + j] = row[r];
   }
@@ -45975,11 +49028,11 @@ ATTN_FUNC_ void attn_recurrent_end_(const attn_recurrent_chain_ *c) {
   if (!to->data) return;
   for (int64_t r = 0; r < a->dk; r++) {
     const float *s = c->w.s + r * wide, *rest = c->w.rest + r * wide;
-    float *row = a->p.state_transposed ? NULL : attn_recurrent_row_(c, to, r);
+    float *row = a->p->state_transposed ? NULL : attn_recurrent_row_(c, to, r);
     for (int64_t j = c->col; row && j < c->col + cols; j++) row[j] = attn_one_nan_(s[j] + rest[j]);
     if (a->counts) attn_recurrent_row_(c, &a->n[1], 0)[r] = attn_one_nan_(s[a->dv] + rest[a->dv]);
   }
-  for (int64_t j = c->col; a->p.state_transposed && j < c->col + cols; j++) {
+  for (int64_t j = c->col; a->p->state_transposed && j < c->col + cols; j++) {
     float *row = attn_recurrent_row_(c, to, j);
     for (int64_t r = 0; r < a->dk; r++)
       row[r] = attn_one_nan_(c->w.s[r * wide + j] + c->w.rest[r * wide + j]);
@@ -45997,7 +49050,7 @@ ATTN_FUNC_ void attn_recurrent_near_(const attn_recurrent_chain_ *c, int j, attn
     w->near[0] = p->nearly ? 1.0f : 0.0f;
     p->minus = (float)((double)p->minus * c->keep[j]);
   } else if (a->decay == ATTN_RECURRENT_EACH_) {
-    const int logs = a->p.form == ATTN_RECURRENT_LOG;
+    const int logs = a->p->form == ATTN_RECURRENT_LOG;
     const int64_t at = j * a->dk;
     p->nearly = attn_on_(recurrent, a->table)
                     ->nearly(w->left, w->fade, w->over, logs ? c->logs + at : NULL, c->rates + at,
@@ -46012,11 +49065,17 @@ ATTN_FUNC_ void attn_recurrent_tokens_(attn_recurrent_chain_ *c) {
   const attn_recurrent_ *a = c->a;
   const attn_recurrent_own_ *w = &c->w;
   const int64_t dk = a->dk, wide = a->wide;
-  const int direct = !a->p.state_transposed && !a->counts;
+  const int direct = !a->p->state_transposed;
   const attn_tensor *s0 = &a->state[0], *s1 = &a->state[1];
+  /* MLSTM's n by itself: in the caller's memory it is no column of S */
+  const int apart = direct && a->counts;
+  const float *n_from = apart && s0->data ? attn_recurrent_row_(c, &a->n[0], 0) : NULL;
+  float *n_to = apart && s1->data ? attn_recurrent_row_(c, &a->n[1], 0) : w->s + a->dv;
+  const int64_t n_to_stride = apart && s1->data ? 1 : wide;
+  int64_t n_from_stride = 1;
   attn_token_ p;
   memset(&p, 0, sizeof p);
-  p.dk = dk, p.cols = c->cols, p.before = a->before;
+  p.dk = dk, p.cols = apart ? a->dv : c->cols, p.before = a->before;
   if (direct && s0->data) {
     p.from = attn_recurrent_row_(c, s0, 0) + c->col, p.from_stride = s0->stride_len;
   } else if (s0->data) {
@@ -46033,7 +49092,7 @@ ATTN_FUNC_ void attn_recurrent_tokens_(attn_recurrent_chain_ *c) {
     attn_recurrent_into_(c, i);
     for (int j = 0; j < c->n; j++) {
       const float *k = c->k + j * c->k_stride;
-      if (j == 0 && c->clears) p.from = NULL;
+      if (j == 0 && c->clears) p.from = n_from = NULL;
       p.k = k, p.q = w->q + j * dk;
       p.v = c->v + j * c->v_stride + c->col, p.o = c->y + j * c->y_stride + c->col;
       attn_recurrent_near_(c, j, &p);
@@ -46046,7 +49105,17 @@ ATTN_FUNC_ void attn_recurrent_tokens_(attn_recurrent_chain_ *c) {
         attn_on_(recurrent, a->table)->meets(&p.own, p.q, k, 0, u, 1, dk);
       }
       attn_on_(recurrent, a->table)->token(&p);
+      if (c->ends) { /* a product by 0 would leave NaN; what this one reads goes nowhere */
+        p.from = NULL, p.o = w->y + (ATTN_RECURRENT_CHUNK_ - 1) * wide + c->col;
+        attn_on_(recurrent, a->table)->token(&p);
+      }
       p.from = p.to, p.from_stride = p.to_stride;
+      if (!apart) continue;
+      attn_token_ n = p;
+      n.from = n_from, n.from_stride = n_from_stride, n.to = n_to, n.to_stride = n_to_stride;
+      n.v = p.v + a->dv, n.o = p.o + a->dv, n.cols = 1;
+      attn_on_(recurrent, a->table)->token(&n);
+      n_from = n_to, n_from_stride = n_to_stride;
     }
     attn_recurrent_store_(c, i, c->n);
   }
@@ -46057,22 +49126,29 @@ ATTN_FUNC_ void attn_recurrent_tokens_(attn_recurrent_chain_ *c) {
   }
 }
 
-/* All tokens of a sequence and head, or columns of them. */
+/* A sequence and head, or columns of them; rows of o that do not exist are 0. */
+ATTN_FUNC_ void attn_recurrent_open_(attn_recurrent_chain_ *c, const attn_recurrent_ *a, int worker,
+                                     int64_t index) {
+  const int64_t slice = index % a->slices, item = index / a->slices, groups = a->wide / 16;
+  c->a = a, c->unit = item / a->heads, c->h = item % a->heads;
+  c->b = a->p->cu_seqlens ? 0 : c->unit;
+  c->t0 = a->p->cu_seqlens ? a->p->cu_seqlens[c->unit] : 0;
+  c->t1 = a->p->cu_seqlens ? a->p->cu_seqlens[c->unit + 1] : a->p->len ? a->p->len[c->b] : a->len;
+  c->row = 0;
+  c->col = slice * groups / a->slices * 16;
+  const int64_t end = (slice + 1) * groups / a->slices * 16;
+  c->cols = (end < a->all ? end : a->all) - c->col;
+  c->m = a->counts && a->m[0].data ? (double)*attn_recurrent_row_(c, &a->m[0], 0) : 0.0;
+  attn_recurrent_cut_(a, worker, &c->w);
+  for (int64_t i = c->t1; !a->p->cu_seqlens && slice == 0 && i < a->len; i++)
+    memset(attn_at_(&a->o, c->b, c->h, i), 0, (size_t)attn_bytes_(a->o.dtype, a->dv));
+}
+
+/* All their tokens. */
 ATTN_FUNC_ void attn_recurrent_item_(void *job, int worker, int64_t index) {
   const attn_recurrent_ *a = (const attn_recurrent_ *)job;
-  const int64_t slice = index % a->slices, item = index / a->slices, groups = a->wide / 16;
   attn_recurrent_chain_ c;
-  c.a = a, c.unit = item / a->heads, c.h = item % a->heads;
-  c.b = a->p.cu_seqlens ? 0 : c.unit;
-  c.t0 = a->p.cu_seqlens ? a->p.cu_seqlens[c.unit] : 0;
-  c.t1 = a->p.cu_seqlens ? a->p.cu_seqlens[c.unit + 1] : a->p.len ? a->p.len[c.b] : a->len;
-  c.col = slice * groups / a->slices * 16;
-  const int64_t end = (slice + 1) * groups / a->slices * 16;
-  c.cols = (end < a->all ? end : a->all) - c.col;
-  c.m = a->counts && a->m[0].data ? (double)*attn_recurrent_row_(&c, &a->m[0], 0) : 0.0;
-  attn_recurrent_cut_(a, worker, &c.w);
-  for (int64_t i = c.t1; !a->p.cu_seqlens && slice == 0 && i < a->len; i++)
-    memset(attn_at_(&a->o, c.b, c.h, i), 0, (size_t)attn_bytes_(a->o.dtype, a->dv));
+  attn_recurrent_open_(&c, a, worker, index);
   if (c.t1 > c.t0 && c.t1 - c.t0 <= ATTN_RECURRENT_FEW_) {
     attn_recurrent_tokens_(&c);
   } else {
@@ -46084,8 +49160,333 @@ ATTN_FUNC_ void attn_recurrent_item_(void *job, int worker, int64_t index) {
   if (a->counts && a->m[1].data) *attn_recurrent_row_(&c, &a->m[1], 0) = attn_one_nan_((float)c.m);
 }
 /* <<< attn/families/linear/recurrent_state.h */
+/* >>> attn/families/linear/recurrent_levels.h */
+/* families/linear/recurrent_levels.h owns log-linear attention: a decaying state that is a state for each level, tokens
+ * from p0 on in chunks. A token j is in the level of t that counts the bits of t ^ j; of levels l before the chunk
+ * those up to that of t ^ p0 are read as that one. With E the inverse of what tokens of a chunk read of each other,
+ *
+ *   M = G E,  R = x o D(0..t) + G E F,  o_t = sum_m lambda_t^l(t,m) M[t][m] v_m + sum_l lambda_t^l R_t S0^l
+ *
+ * F what reads before the writes, E = I and R = x o D without it; each S0^l goes on by itself, as a rule's S without
+ * values. A chunk that ends where its length divides the next position joins one level only. */
+
+typedef struct attn_levels_ {
+  attn_recurrent_chain_ c;
+  float *lambda;           /* [64][slots] */
+  float *e, *m;            /* square: E of values, and M */
+  float *u;                /* values: what is written to a level */
+  float *zero;             /* [wide] */
+  float *sum;              /* [dk][wide], what tokens write */
+  float *store;            /* [slots][2][dk][wide] */
+  uint64_t held;           /* levels that have tokens */
+  unsigned char place[64]; /* of a level in store */
+  int64_t at;              /* position of the chunk's first token */
+} attn_levels_;
+
+/* Bytes behind those of attn_recurrent_lay_. */
+ATTN_FUNC_ int64_t attn_levels_lay_(const attn_recurrent_ *a) {
+  const int64_t square = ATTN_RECURRENT_CHUNK_ * ATTN_RECURRENT_CHUNK_;
+  const int64_t half = attn_mul_(a->dk, a->wide);
+  const int64_t n = attn_add_(attn_add_(64 * a->slots + 2 * square, attn_mul_(65, a->wide)),
+                              attn_mul_(attn_add_(2 * a->slots, 1), half));
+  return a->levels ? attn_piece_(n, sizeof(float)) : 0;
+}
+
+ATTN_FUNC_ void attn_levels_cut_(attn_levels_ *l, int worker) {
+  const attn_recurrent_ *a = l->c.a;
+  const int64_t square = ATTN_RECURRENT_CHUNK_ * ATTN_RECURRENT_CHUNK_;
+  float *p = (float *)(void *)(a->own + worker * a->own_bytes + a->levels_at);
+  l->e = p, l->m = p + square, l->u = l->m + square, l->zero = l->u + 64 * a->wide;
+  l->store = l->zero + a->wide, l->sum = l->store + 2 * a->slots * a->dk * a->wide;
+  l->lambda = l->sum + a->dk * a->wide;
+  memset(l->zero, 0, (size_t)a->wide * sizeof(float));
+  for (int i = 0; i < 64; i++) l->place[i] = (unsigned char)i;
+  l->held = 0;
+}
+
+ATTN_FUNC_ float *attn_levels_state_(const attn_levels_ *l, int level) {
+  const attn_recurrent_ *a = l->c.a;
+  return l->store + l->place[level] * 2 * a->dk * a->wide;
+}
+ATTN_FUNC_ int attn_levels_has_(const attn_levels_ *l, int level) {
+  return (int)(l->held >> level & 1);
+}
+
+/* The n tokens of the chunk that are in a level of position p: the first, counted from the chunk's. */
+ATTN_FUNC_ int64_t attn_levels_span_(const attn_levels_ *l, int64_t p, int level, int64_t *n) {
+  const int64_t size = level ? (int64_t)1 << (level - 1) : 1, low = p & (size - 1);
+  int64_t first = level ? p - low - size : p, end = level ? p - low : p + 1;
+  if (level && !(p & size)) end = first;
+  if (first < l->at) first = l->at;
+  if (end > l->at + l->c.n) end = l->at + l->c.n;
+  *n = end > first ? end - first : 0;
+  return first - l->at;
+}
+
+/* Levels up to `top` become one. */
+ATTN_FUNC_ void attn_levels_join_(attn_levels_ *l, int top) {
+  const attn_recurrent_chain_ *c = &l->c;
+  const int64_t wide = c->a->wide, state = c->a->dk * wide;
+  for (int level = 0; level < top; level++) {
+    if (!attn_levels_has_(l, level)) continue;
+    l->held &= ~((uint64_t)1 << level);
+    if (!attn_levels_has_(l, top)) {
+      const unsigned char was = l->place[top];
+      l->place[top] = l->place[level], l->place[level] = was;
+      l->held |= (uint64_t)1 << top;
+      continue;
+    }
+    float *to = attn_levels_state_(l, top) + c->col;
+    const float *from = attn_levels_state_(l, level) + c->col;
+    for (int64_t i = 0; i < state; i += wide)
+      for (int rest = 0; rest < 2; rest++)
+        attn_on_(state, c->a->table)
+            ->accrue(to + i, to + state + i, from + rest * state + i, c->cols, 1.0, 1.0f);
+  }
+}
+
+/* ---- the caller's states ------------------------------------------------------------------------*/
+
+/* A level into, or out of, what the worker has. */
+ATTN_FUNC_ void attn_levels_pass_(attn_levels_ *l, int64_t level, int slot, int out) {
+  attn_recurrent_chain_ *c = &l->c;
+  const attn_recurrent_ *a = c->a;
+  c->row = level * (a->p->state_transposed ? a->dv : a->dk);
+  c->w.s = attn_levels_state_(l, slot), c->w.rest = c->w.s + a->dk * a->wide;
+  if (out)
+    attn_recurrent_end_(c);
+  else
+    attn_recurrent_begin_(c);
+}
+
+/* Levels without tokens are 0 behind the call; in place only those are written that had some, or whose tokens a reset
+ * took. */
+ATTN_FUNC_ void attn_levels_end_(attn_levels_ *l, uint64_t begun) {
+  attn_recurrent_chain_ *c = &l->c;
+  const attn_recurrent_ *a = c->a;
+  const int64_t cols = c->cols < a->dv - c->col ? c->cols : a->dv - c->col;
+  const int turned = a->p->state_transposed, same = attn_same_view_(&a->state[0], &a->state[1]);
+  const uint64_t last =
+      ((uint64_t)(l->at - 1) << 1) | 1; /* the levels of the last token's position */
+  for (int64_t level = 0; a->state[1].data && level < a->levels; level++) {
+    if (level < 64 && attn_levels_has_(l, (int)level)) {
+      attn_levels_pass_(l, level, (int)level, 1);
+      continue;
+    }
+    if (same && (level >= 64 || !((begun | last) >> level & 1))) continue;
+    c->row = level * (turned ? a->dv : a->dk);
+    for (int64_t r = turned ? c->col : 0; r < (turned ? c->col + cols : a->dk); r++)
+      memset(attn_recurrent_row_(c, &a->state[1], r) + (turned ? 0 : c->col), 0,
+             (size_t)(turned ? a->dk : cols) * sizeof(float));
+  }
+}
+
+/* ---- a chunk ------------------------------------------------------------------------------------*/
+
+/* m times the weight of each pair's level. */
+ATTN_FUNC_ void attn_levels_weigh_(const attn_levels_ *l, float *m) {
+  const int64_t slots = l->c.a->slots;
+  for (int64_t t = 0; t < l->c.n; t++, m += ATTN_RECURRENT_E_) {
+    const int64_t p = l->at + t;
+    const int top = attn_level_of_(p ^ l->at);
+    for (int level = 0; level <= top; level++) {
+      const float by = l->lambda[t * slots + level];
+      int64_t n, first = attn_levels_span_(l, p, level, &n);
+      for (n += first; first < n; first++) m[first] *= by;
+    }
+  }
+}
+
+/* What tokens read of each other: E, M, and R in the place of the queries. */
+ATTN_FUNC_ float *attn_levels_solve_(attn_levels_ *l) {
+  attn_recurrent_chain_ *c = &l->c;
+  const attn_recurrent_ *a = c->a;
+  const attn_table_ *f = a->table;
+  const attn_recurrent_own_ *w = &c->w;
+  const int64_t e = ATTN_RECURRENT_E_, dk = a->dk, n = c->n;
+  const int token = a->decay == ATTN_RECURRENT_TOKEN_;
+  float *g = a->low ? w->ab : w->ak, by[ATTN_RECURRENT_CHUNK_];
+  if (token) f->scale_rows(w->q, dk, w->q, dk, n, dk, c->left);
+  memset(l->e, 0, (size_t)(n * e) * sizeof(float));
+  for (int64_t t = 0; t < n; t++) {
+    if (a->low)
+      memcpy(l->e + t * e, w->ak + t * e, (size_t)t * sizeof(float));
+    else
+      l->e[t * e + t] = 1.0f;
+    by[t] = !token ? 1.0f : !a->low ? c->left[t] : t ? c->left[t - 1] : 1.0f;
+    if (a->low) continue;
+    by[t] *= -c->beta[t];
+    for (int64_t m = 0; m < t; m++) g[t * e + m] *= -c->beta[t];
+  }
+  const attn_floats_ first = attn_recurrent_first_(c);
+  f->scale_rows(w->a, dk, first.p, first.stride, n, dk, by);
+  attn_recurrent_forward_(c, l->e, e, g, n);
+  attn_recurrent_forward_(c, w->a, dk, g, dk);
+  float *m = a->low ? w->qk : l->m;
+  const float *x = a->low ? w->qb : w->qk;
+  const int64_t step = f->finite(l->e, e, n, n) ? (int64_t)ATTN_RECURRENT_ROWS_ : 1;
+  for (int64_t t = 0, rows; t < n; t += rows) {
+    rows = n - t < step ? n - t : step;
+    attn_linear_times_(f, w->ask, m + t * e, e, attn_floats_at_(x + t * e, e, rows), 1,
+                       attn_floats_at_(l->e, e, t + rows), t + rows, !a->low);
+  }
+  attn_recurrent_spread_(c, w->q, dk, x, w->a, dk, dk);
+  return m;
+}
+
+/* y = the levels before the chunk, as its rows read them. */
+ATTN_FUNC_ void attn_levels_read_(attn_levels_ *l) {
+  const attn_recurrent_chain_ *c = &l->c;
+  const attn_recurrent_ *a = c->a;
+  const int fades = a->decay == ATTN_RECURRENT_TOKEN_ && !a->delta && !a->low;
+  float by[ATTN_RECURRENT_CHUNK_], *x = c->w.near;
+  int start = 1;
+  for (int level = 0; level < 64; level++) {
+    if (!attn_levels_has_(l, level)) continue;
+    for (int64_t t = 0; t < c->n; t++) {
+      const int as = attn_level_of_(l->at ^ (l->at + t));
+      by[t] = l->lambda[t * a->slots + (as > level ? as : level)] * (fades ? c->left[t] : 1.0f);
+    }
+    a->table->scale_rows(x, a->dk, c->w.q, a->dk, c->n, a->dk, by);
+    attn_recurrent_times_(c, c->y + c->col, c->y_stride, attn_floats_at_(x, a->dk, c->n), 1,
+                          attn_floats_at_(attn_levels_state_(l, level) + c->col, a->wide, a->dk),
+                          start);
+    start = 0;
+  }
+  for (int j = 0; start && j < c->n; j++)
+    memset(c->y + j * c->y_stride + c->col, 0, (size_t)c->cols * sizeof(float));
+}
+
+/* The sum that tokens i .. of the chunk write with what is in u, where `turned` are the writers. */
+ATTN_FUNC_ void attn_levels_write_(const attn_levels_ *l, const float *turned, int64_t i, int64_t n,
+                                   const float *u, int64_t stride, int start) {
+  const attn_recurrent_chain_ *c = &l->c;
+  attn_floats_ x = attn_floats_at_(u + c->col, stride, n);
+  if (c->a->decay == ATTN_RECURRENT_TOKEN_) {
+    float *to = l->u + i * c->a->wide + c->col;
+    c->a->table->scale_rows(to, c->a->wide, x.p, stride, n, c->cols, c->last + i);
+    x = attn_floats_at_(to, c->a->wide, n);
+  }
+  attn_recurrent_times_(c, l->sum + c->col, c->a->wide,
+                        attn_floats_at_(turned + i, ATTN_RECURRENT_E_, c->a->dk), 1, x, start);
+}
+
+/* A level goes on over the chunk, without what its tokens write. */
+ATTN_FUNC_ void attn_levels_fade_(attn_levels_ *l, int level) {
+  const attn_recurrent_chain_ *c = &l->c;
+  const attn_recurrent_ *a = c->a;
+  const int solves = a->delta || a->low;
+  float *s = attn_levels_state_(l, level) + c->col, *rest = s + a->dk * a->wide;
+  if (!solves && a->decay == ATTN_RECURRENT_NONE_) return;
+  if (solves) {
+    attn_recurrent_times_(c, l->u + c->col, a->wide, attn_floats_at_(c->w.a, a->dk, c->n), 1,
+                          attn_floats_at_(s, a->wide, a->dk), 1);
+    attn_levels_write_(l, a->low ? c->w.bt : c->w.kt, 0, c->n, l->u, a->wide, 1);
+  }
+  for (int64_t r = 0; r < a->dk; r++) {
+    const double keep = a->decay == ATTN_RECURRENT_NONE_
+                            ? 1.0
+                            : c->w.keep[a->decay == ATTN_RECURRENT_EACH_ ? r : 0];
+    attn_on_(state, a->table)
+        ->accrue(s + r * a->wide, rest + r * a->wide,
+                 solves ? l->sum + r * a->wide + c->col : l->zero, c->cols, keep, 1.0f);
+  }
+}
+
+/* Tokens i .. i + n - 1 of the chunk join a level. */
+ATTN_FUNC_ void attn_levels_add_(attn_levels_ *l, int level, int64_t i, int64_t n) {
+  const attn_recurrent_chain_ *c = &l->c;
+  const attn_recurrent_ *a = c->a;
+  const attn_recurrent_own_ *w = &c->w;
+  const int64_t e = ATTN_RECURRENT_E_, end = i + n;
+  const float *v = c->v + i * c->v_stride;
+  if (a->delta || a->low) { /* what they write, and what later ones write for that */
+    const int64_t step =
+        a->table->finite(v + c->col, c->v_stride, n, c->cols) ? (int64_t)ATTN_RECURRENT_ROWS_ : 1;
+    for (int64_t t = i, rows; t < c->n; t += rows) {
+      rows = c->n - t < step ? c->n - t : step;
+      attn_linear_times_(
+          a->table, w->ask, l->u + t * a->wide + c->col, a->wide,
+          attn_floats_at_(l->e + t * e + i, e, rows), 1,
+          attn_floats_at_(v + c->col, c->v_stride, (t + rows < end ? t + rows : end) - i), c->cols,
+          1);
+    }
+    attn_levels_write_(l, a->low ? w->bt : w->kt, i, c->n - i, l->u + i * a->wide, a->wide, 1);
+  }
+  if (a->low)
+    attn_levels_write_(l, w->kt, i, n, v, c->v_stride, 0);
+  else if (!a->delta)
+    attn_levels_write_(l, w->kt, i, n, v, c->v_stride, 1);
+  float *s = attn_levels_state_(l, level) + c->col, *rest = s + a->dk * a->wide;
+  const float *sum = l->sum + c->col;
+  for (int64_t r = 0; r < a->dk; r++, s += a->wide, rest += a->wide, sum += a->wide) {
+    if (attn_levels_has_(l, level)) {
+      attn_on_(state, a->table)->accrue(s, rest, sum, c->cols, 1.0, 1.0f);
+      continue;
+    }
+    memcpy(s, sum, (size_t)c->cols * sizeof(float));
+    memset(rest, 0, (size_t)c->cols * sizeof(float));
+  }
+  l->held |= (uint64_t)1 << level;
+}
+
+/* Tokens i .., at most n. Levels are those of the next token, behind the last one its own. Returns how many. */
+ATTN_FUNC_ int attn_levels_chunk_(attn_levels_ *l, int64_t i, int n) {
+  attn_recurrent_chain_ *c = &l->c;
+  const attn_recurrent_ *a = c->a;
+  const attn_tensor *lambda = &a->more[ATTN_RECURRENT_LAMBDA_];
+  n = attn_recurrent_meet_(c, i, n);
+  if (c->clears) l->held = 0;
+  a->table->widen(l->lambda, attn_recurrent_at_(c, lambda, i), lambda->stride_len, NULL, n,
+                  a->slots, lambda->dtype, NULL);
+  float *m = a->delta || a->low ? attn_levels_solve_(l) : c->w.qk;
+  attn_levels_weigh_(l, m);
+  attn_recurrent_into_(c, i);
+  attn_levels_read_(l);
+  attn_recurrent_add_(c, c->y, c->y_stride, m, c->v, c->v_stride);
+  attn_recurrent_store_(c, i, n);
+  const int64_t next = l->at + n - (i + n == c->t1);
+  const int top = attn_level_of_(next ^ l->at);
+  for (int level = 0; level < 64; level++)
+    if (attn_levels_has_(l, level)) attn_levels_fade_(l, level);
+  attn_levels_join_(l, top);
+  for (int level = 0; level <= top; level++) {
+    int64_t some;
+    const int64_t first = attn_levels_span_(l, next, level, &some);
+    if (some) attn_levels_add_(l, level, first, some);
+  }
+  l->at += n;
+  return n;
+}
+
+/* All tokens of a sequence and head, or columns of them. */
+ATTN_FUNC_ void attn_levels_item_(void *job, int worker, int64_t index) {
+  const attn_recurrent_ *a = (const attn_recurrent_ *)job;
+  attn_levels_ l;
+  attn_recurrent_chain_ *c = &l.c;
+  attn_recurrent_open_(c, a, worker, index);
+  attn_levels_cut_(&l, worker);
+  for (int64_t level = 0; c->t1 == c->t0 && level < a->levels; level++)
+    attn_levels_pass_(&l, level, 0, 0), attn_levels_pass_(&l, level, 0, 1);
+  if (c->t1 == c->t0) return;
+  l.at = a->p->position ? a->p->position[c->unit] : 0;
+  for (int level = 0; l.at > 0 && level < 64; level++) { /* as the last token left them */
+    if (level && !(((l.at - 1) >> (level - 1)) & 1)) continue;
+    l.held |= (uint64_t)1 << level;
+    attn_levels_pass_(&l, level, level, 0);
+  }
+  const uint64_t begun = l.held;
+  if (begun) attn_levels_join_(&l, attn_level_of_(l.at ^ (l.at - 1)));
+  for (int64_t i = c->t0; i < c->t1;) {
+    const int64_t most = a->chunk - l.at % a->chunk;
+    i += attn_levels_chunk_(&l, i, (int)(c->t1 - i < most ? c->t1 - i : most));
+  }
+  attn_levels_end_(&l, begun);
+}
+/* <<< attn/families/linear/recurrent_levels.h */
 /* >>> attn/families/linear/recurrent.h */
-/* families/linear/recurrent.h owns the call of attention over a decaying state: its checks, and the division of work. */
+/* families/linear/recurrent.h owns the call of attention over a decaying state: its checks, and the division of
+ * work. */
 
 /* ---- checks -------------------------------------------------------------------------------------*/
 
@@ -46113,7 +49514,7 @@ static const unsigned char attn_recurrent_has_[ATTN_RECURRENT_COUNT] = {
     ATTN_RECURRENT_HAS_W_ | ATTN_RECURRENT_HAS_N_};   /* MLSTM */
 
 /* Sequences end to end: both fields or none. */
-ATTN_COLD_ int attn_recurrent_check_sequences_(attn_error_ *e, const int32_t *cu, int64_t n) {
+ATTN_FUNC_ int attn_recurrent_check_sequences_(attn_error_ *e, const int32_t *cu, int64_t n) {
   if (!cu && n > 0)
     return attn_reject_(e, ATTN_E_NULL, "params.cu_seqlens must not be null with params.sequences");
   return (cu ? n > 0 : n == 0) ||
@@ -46122,14 +49523,15 @@ ATTN_COLD_ int attn_recurrent_check_sequences_(attn_error_ *e, const int32_t *cu
 }
 
 /* What there must and must not be. */
-ATTN_COLD_ int attn_recurrent_check_rule_(attn_error_ *e, const attn_recurrent_ *a,
+ATTN_FUNC_ int attn_recurrent_check_rule_(attn_error_ *e, const attn_recurrent_ *a,
                                           const attn_tensor *k) {
-  const attn_recurrent_params *p = &a->p;
+  const attn_recurrent_params *p = a->p;
   const int has = attn_recurrent_has_[p->rule], mamba = has & ATTN_RECURRENT_HAS_DT_,
             counts = has & ATTN_RECURRENT_HAS_N_, hgrn = p->rule == ATTN_RECURRENT_HGRN2;
+  const int some = a->q.len != 0; /* arrays of no tokens may be null */
   if (p->decay.data && !(has & ATTN_RECURRENT_HAS_W_))
     return attn_reject_(e, ATTN_E_RANGE, "params.decay must be absent for this rule");
-  if (!p->decay.data && (hgrn || counts))
+  if (!p->decay.data && (hgrn || counts) && some)
     return attn_reject_(e, ATTN_E_NULL, "params.decay must not be absent for HGRN2 and MLSTM");
   if (p->form == ATTN_RECURRENT_LOGIT && !counts)
     return attn_reject_(e, ATTN_E_RANGE, "params.form must be LOGIT for MLSTM alone");
@@ -46141,28 +49543,30 @@ ATTN_COLD_ int attn_recurrent_check_rule_(attn_error_ *e, const attn_recurrent_ 
                         "k must be absent for HGRN2, whose key is 1 - w, and for no other rule");
   if ((p->a.data || p->b.data) && !(has & ATTN_RECURRENT_HAS_AB_))
     return attn_reject_(e, ATTN_E_RANGE, "params.a and params.b must be absent for this rule");
-  if (!p->a.data != !p->b.data)
+  if (!p->a.data != !p->b.data && some)
     return attn_reject_(e, ATTN_E_NULL, "params.a and params.b must both be there, or none");
-  if (!p->a.data && p->rule == ATTN_RECURRENT_RWKV7)
+  if (!p->a.data && p->rule == ATTN_RECURRENT_RWKV7 && some)
     return attn_reject_(e, ATTN_E_NULL, "params.a and params.b must not be absent for RWKV7");
   if (p->beta.data && !(has & ATTN_RECURRENT_HAS_BETA_))
     return attn_reject_(e, ATTN_E_RANGE, "params.beta must be absent for this rule");
   if (!p->bonus.data != !(has & ATTN_RECURRENT_HAS_U_))
     return attn_reject_(e, p->bonus.data ? ATTN_E_RANGE : ATTN_E_NULL,
                         "params.bonus must be there for RWKV6, and for no other rule");
-  if (!p->gate.data != !counts)
+  if (!p->gate.data != !counts && (p->gate.data || some))
     return attn_reject_(e, p->gate.data ? ATTN_E_RANGE : ATTN_E_NULL,
                         "params.gate must be there for MLSTM, and for no other rule");
-  if (!p->dt.data != !mamba || !p->a_log != !mamba)
+  if ((!p->dt.data != !mamba && (p->dt.data || some)) || !p->a_log != !mamba)
     return attn_reject_(
         e, mamba ? ATTN_E_NULL : ATTN_E_RANGE,
         "params.dt and params.a_log must be there for MAMBA2, and for no other rule");
   if (!mamba && (p->dt_bias || p->skip || p->dt_min != 0.0f || p->dt_max != 0.0f))
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.dt_bias, skip, dt_min and dt_max must be absent but for MAMBA2");
-  if (!(p->dt_min >= 0.0f) || !(p->dt_max >= 0.0f) || (p->dt_max > 0.0f && p->dt_max < p->dt_min))
-    return attn_reject_(e, ATTN_E_VALUE,
-                        "params.dt_min and params.dt_max must be bounds, not negative, in order");
+  if (!(p->dt_min >= 0.0f) || !(p->dt_max >= 0.0f) || !attn_map_finite_(p->dt_min) ||
+      (p->dt_max > 0.0f && p->dt_max < p->dt_min))
+    return attn_reject_(
+        e, ATTN_E_VALUE,
+        "params.dt_min and params.dt_max must be bounds, not negative, in order, dt_min finite");
   if (p->rule == ATTN_RECURRENT_LIGHTNING
           ? p->layer < 0 || p->layers < 0 || p->layer >= (p->layers ? p->layers : 1)
           : p->layer != 0 || p->layers != 0)
@@ -46181,19 +49585,28 @@ ATTN_COLD_ int attn_recurrent_check_rule_(attn_error_ *e, const attn_recurrent_ 
   if (p->chunk < 0 || p->chunk > ATTN_RECURRENT_CHUNK_)
     return attn_reject_(e, ATTN_E_RANGE, "params.chunk must lie in 1 .. 64, or be 0");
   if (!attn_recurrent_check_sequences_(e, p->cu_seqlens, p->sequences)) return 0;
-  return !p->cu_seqlens || !p->len ||
-         attn_reject_(e, ATTN_E_RANGE, "params.len must be absent with params.cu_seqlens");
+  if (p->cu_seqlens && p->len)
+    return attn_reject_(e, ATTN_E_RANGE, "params.len must be absent with params.cu_seqlens");
+  if (!p->lambda.data && p->position)
+    return attn_reject_(e, ATTN_E_RANGE, "params.position must be null without params.lambda");
+  if (p->lambda.data && (counts || p->rule == ATTN_RECURRENT_RWKV6))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.lambda must be absent for RWKV6, which reads the state before its "
+                        "token, and for MLSTM, whose sums divide each other");
+  return !p->lambda.data || !p->initial_state.data || p->position ||
+         attn_reject_(e, ATTN_E_NULL,
+                      "params.position must be there with params.lambda and an initial state");
 }
 
 /* Every number of a decay is one of its form. */
-ATTN_COLD_ int attn_recurrent_check_decay_(attn_error_ *e, const attn_recurrent_ *a) {
+ATTN_FUNC_ int attn_recurrent_check_decay_(attn_error_ *e, const attn_recurrent_ *a) {
   const attn_tensor *t = &a->more[ATTN_RECURRENT_W_];
-  const int logs = a->p.form == ATTN_RECURRENT_LOG;
-  if (!t->data || a->p.form == ATTN_RECURRENT_LOGIT) return 1;
+  const int logs = a->p->form == ATTN_RECURRENT_LOG;
+  if (!t->data || a->p->form == ATTN_RECURRENT_LOGIT) return 1;
   for (int64_t b = 0; b < t->batch; b++) {
-    int64_t len = a->p.len ? 0 : t->len; /* tokens that do not exist have no decay either */
-    for (int64_t i = 0; a->p.len && i < a->q.batch; i++)
-      if ((t->batch == 1 || i == b) && a->p.len[i] > len) len = a->p.len[i];
+    int64_t len = a->p->len ? 0 : t->len; /* tokens that do not exist have no decay either */
+    for (int64_t i = 0; a->p->len && i < a->q.batch; i++)
+      if ((t->batch == 1 || i == b) && a->p->len[i] > len) len = a->p->len[i];
     if (len > t->len) len = t->len;
     const int dense = t->stride_len == t->dim; /* rows are one */
     for (int64_t h = 0; h < t->heads; h++)
@@ -46208,7 +49621,7 @@ ATTN_COLD_ int attn_recurrent_check_decay_(attn_error_ *e, const attn_recurrent_
 }
 
 /* cu_seqlens ascends from 0 to the number of tokens. */
-ATTN_COLD_ int attn_recurrent_check_marks_(attn_error_ *e, const int32_t *cu, int64_t n,
+ATTN_FUNC_ int attn_recurrent_check_marks_(attn_error_ *e, const int32_t *cu, int64_t n,
                                            int64_t len) {
   int fine = !cu || cu[0] == 0;
   for (int64_t i = 0; cu && fine && i < n; i++) fine = cu[i + 1] >= cu[i];
@@ -46217,111 +49630,60 @@ ATTN_COLD_ int attn_recurrent_check_marks_(attn_error_ *e, const int32_t *cu, in
                       "params.cu_seqlens must ascend from 0 to the number of tokens");
 }
 
+/* Levels for every token of the call; data = 0: positions are not read. */
+ATTN_COLD_ int attn_recurrent_check_levels_(attn_error_ *e, const attn_recurrent_ *a, int data) {
+  const attn_recurrent_params *p = a->p;
+  const int64_t *position = data ? p->position : NULL;
+  const int apart = position || (data && (p->len || p->cu_seqlens));
+  for (int64_t i = 0; i < (apart ? a->sequences : a->sequences > 0); i++) {
+    const int64_t first = position ? position[i] : 0;
+    const int64_t n = !data && (p->len || p->cu_seqlens) ? 0
+                      : p->cu_seqlens ? (int64_t)p->cu_seqlens[i + 1] - p->cu_seqlens[i]
+                      : p->len        ? (int64_t)p->len[i]
+                                      : a->len;
+    if (first < 0 || first > INT64_MAX / 2 || n > INT64_MAX / 2)
+      return attn_reject_(e, ATTN_E_RANGE, "params.position must lie in 0 .. 2^62 - 1");
+    if (first + n > 0 && attn_level_of_(first + n - 1) >= a->levels)
+      return attn_reject_(
+          e, ATTN_E_SHAPE,
+          "params.lambda must have a level for every token: log2(position + len - 1) "
+          "rounded down, plus 2");
+  }
+  return 1;
+}
+
 /* Whether the tensors' heads are those of a group. */
-ATTN_COLD_ int attn_recurrent_check_heads_(attn_error_ *e, const attn_tensor *t, int64_t heads,
+ATTN_FUNC_ int attn_recurrent_check_heads_(attn_error_ *e, const attn_tensor *t, int64_t heads,
                                            const char *rule) {
   return !t->data || (t->heads > 0 && heads % t->heads == 0) || attn_reject_(e, ATTN_E_HEADS, rule);
 }
 
-/* Every rule; data = 0: arrays are not read; -1: nor are addresses compared. */
-ATTN_COLD_ int attn_recurrent_plan_(attn_error_ *e, attn_recurrent_ *a, attn_tensor o,
-                                    attn_tensor q, attn_tensor k, attn_tensor v,
-                                    const attn_recurrent_params *params, const attn_ctx *ctx,
-                                    int *workers, int data) {
-  enum { O, STATE1, N1, M1, Q, K, V, W, AT, BT, BETA, U, GATE, DT, STATE0, N0, M0, COUNT };
-  enum { A_LOG, DT_BIAS, SKIP, LEN, CU, RESET, MORE };
-  const int64_t any = ATTN_ANY_, f32 = ATTN_OPTIONAL_ | ATTN_IS_F32_;
-  static const char heads_of[] = "the heads of every argument must divide the largest head count";
-  attn_span_ more[MORE];
-  attn_clear_(a, sizeof *a);
-  if (params) a->p = *params;
-  const attn_recurrent_params *p = &a->p;
-  if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
-  if ((int)p->rule < 0 || p->rule >= ATTN_RECURRENT_COUNT)
-    return attn_reject_(e, ATTN_E_RANGE, "params.rule must be an attn_recurrent_rule");
-  if ((int)p->form < 0 || p->form >= ATTN_RECURRENT_FORMS)
-    return attn_reject_(e, ATTN_E_RANGE, "params.form must be an attn_recurrent_form");
-  if (!attn_recurrent_check_rule_(e, a, &k)) return 0;
-  a->o = o, a->q = q, a->k = k, a->v = v;
-  const attn_tensor other[ATTN_RECURRENT_MORE_] = {p->decay, p->a,    p->b, p->beta,
-                                                   p->bonus, p->gate, p->dt};
-  memcpy(a->more, other, sizeof other);
+static const attn_recurrent_params attn_recurrent_plain_ ATTN_ZEROS_;
+
+/* What the call was given. */
+ATTN_FUNC_ void attn_recurrent_take_(attn_recurrent_ *a, const attn_tensor *o, const attn_tensor *q,
+                                     const attn_tensor *k, const attn_tensor *v,
+                                     const attn_recurrent_params *params) {
+  const attn_recurrent_params *p = params ? params : &attn_recurrent_plain_;
+  a->p = p;
+  a->o = *o, a->q = *q, a->k = *k, a->v = *v;
+  a->more[ATTN_RECURRENT_W_] = p->decay, a->more[ATTN_RECURRENT_A_] = p->a;
+  a->more[ATTN_RECURRENT_B_] = p->b, a->more[ATTN_RECURRENT_BETA_] = p->beta;
+  a->more[ATTN_RECURRENT_U_] = p->bonus, a->more[ATTN_RECURRENT_I_] = p->gate;
+  a->more[ATTN_RECURRENT_DT_] = p->dt, a->more[ATTN_RECURRENT_LAMBDA_] = p->lambda;
   a->state[0] = p->initial_state, a->state[1] = p->final_state;
   a->n[0] = p->initial_n, a->n[1] = p->final_n, a->m[0] = p->initial_m, a->m[1] = p->final_m;
-  a->heads = q.heads > v.heads ? q.heads : v.heads;
-  if (k.data && k.heads > a->heads) a->heads = k.heads;
-  a->dk = q.dim, a->dv = v.dim, a->len = q.len;
-  const int64_t n = p->cu_seqlens ? p->sequences : q.batch, t = q.len;
-  const int64_t rows = p->state_transposed ? v.dim : q.dim,
-                cols = p->state_transposed ? q.dim : v.dim;
-#define ATTN_RECURRENT_TOKENS_(i, name, dim, say)                              \
-  ATTN_OPERAND_(&a->more[i], "params." name, ATTN_OPTIONAL_, any, any, t, dim, \
-                "params." name " must be " say)
-#define ATTN_RECURRENT_KEPT_(t, name, role, len, dim, say)                 \
-  ATTN_OPERAND_(t, "params." name, (int)f32 | role, n, a->heads, len, dim, \
-                "params." name " must be f32 " say)
-  attn_operand_ op[COUNT] = {
-      ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, q.batch, a->heads, t, v.dim,
-                    "o must be [q.batch, H, q.len, v.dim], H the largest head count of q, k and v"),
-      ATTN_RECURRENT_KEPT_(&a->state[1], "final_state", ATTN_OUT_, rows, cols,
-                           "[batch or sequences, H, dk, dv], or [.., dv, dk] if state_transposed"),
-      ATTN_RECURRENT_KEPT_(&a->n[1], "final_n", ATTN_OUT_, 1, q.dim,
-                           "[batch or sequences, H, 1, dk]"),
-      ATTN_RECURRENT_KEPT_(&a->m[1], "final_m", ATTN_OUT_, 1, 1, "[batch or sequences, H, 1, 1]"),
-      ATTN_OPERAND_(&a->q, "q", 0, any, any, any, any, ""),
-      ATTN_OPERAND_(&a->k, "k", ATTN_OPTIONAL_, q.batch, any, t, q.dim,
-                    "k must be [q.batch, heads, q.len, q.dim]"),
-      ATTN_OPERAND_(&a->v, "v", 0, q.batch, any, t, any, "v must be [q.batch, heads, q.len, dv]"),
-      ATTN_OPERAND_(&a->more[ATTN_RECURRENT_W_], "params.decay", ATTN_OPTIONAL_, any, any, any, any,
-                    "params.decay must be [1 or batch, heads, 1 or q.len, 1 or dk]"),
-      ATTN_RECURRENT_TOKENS_(ATTN_RECURRENT_A_, "a", q.dim, "[1 or batch, heads, q.len, dk]"),
-      ATTN_RECURRENT_TOKENS_(ATTN_RECURRENT_B_, "b", q.dim, "[1 or batch, heads, q.len, dk]"),
-      ATTN_RECURRENT_TOKENS_(ATTN_RECURRENT_BETA_, "beta", 1, "[1 or batch, heads, q.len, 1]"),
-      ATTN_OPERAND_(&a->more[ATTN_RECURRENT_U_], "params.bonus", ATTN_OPTIONAL_, 1, any, 1, q.dim,
-                    "params.bonus must be [1, heads, 1, dk]"),
-      ATTN_RECURRENT_TOKENS_(ATTN_RECURRENT_I_, "gate", 1, "[1 or batch, heads, q.len, 1]"),
-      ATTN_RECURRENT_TOKENS_(ATTN_RECURRENT_DT_, "dt", 1, "[1 or batch, heads, q.len, 1]"),
-      ATTN_RECURRENT_KEPT_(&a->state[0], "initial_state", 0, rows, cols,
-                           "[batch or sequences, H, dk, dv], or [.., dv, dk] if state_transposed"),
-      ATTN_RECURRENT_KEPT_(&a->n[0], "initial_n", 0, 1, q.dim, "[batch or sequences, H, 1, dk]"),
-      ATTN_RECURRENT_KEPT_(&a->m[0], "initial_m", 0, 1, 1, "[batch or sequences, H, 1, 1]")};
-#undef ATTN_RECURRENT_TOKENS_
-#undef ATTN_RECURRENT_KEPT_
-  if (!attn_check_given_(e, op, COUNT)) return 0;
-  for (int i = Q; i <= V; i++)
-    if (!attn_check_operand_(e, &op[i], a->heads)) return 0;
-  for (int i = Q; i <= DT; i++) {
-    if (i > V && !attn_check_operand_(e, &op[i], a->heads)) return 0;
-    if (!attn_recurrent_check_heads_(e, op[i].t, a->heads, heads_of)) return 0;
-    if (i > V && op[i].t->data && op[i].t->batch != 1 && op[i].t->batch != q.batch)
-      return attn_reject_(e, ATTN_E_SHAPE, op[i].rule);
-  }
+  attn_clear_(&a->decay, sizeof *a - offsetof(attn_recurrent_, decay));
+}
+
+/* What the rule and its numbers come to. */
+ATTN_OUTLINE_ int attn_recurrent_numbers_of_(attn_error_ *e, attn_recurrent_ *a) {
+  const attn_recurrent_params *p = a->p;
   const attn_tensor *w = &a->more[ATTN_RECURRENT_W_];
-  if (w->data && ((w->len != 1 && w->len != t) || (w->dim != 1 && w->dim != q.dim)))
-    return attn_reject_(e, ATTN_E_SHAPE, op[W].rule);
-  for (int i = 0; i < COUNT; i++)
-    if ((i < Q || i > DT) && !attn_check_operand_(e, &op[i], a->heads)) return 0;
-  if (p->cu_seqlens && q.batch != 1)
-    return attn_reject_(e, ATTN_E_SHAPE, "q.batch must be 1 with params.cu_seqlens");
-  if (p->rule == ATTN_RECURRENT_MLSTM && w->dim != 1)
-    return attn_reject_(e, ATTN_E_SHAPE, "params.decay must be one number a token for MLSTM");
-  if (p->rule == ATTN_RECURRENT_HGRN2 && w->dim != q.dim)
-    return attn_reject_(e, ATTN_E_SHAPE, "params.decay must be one number a channel for HGRN2");
-  if (!attn_check_array_(e, p->a_log, a->heads, 4, "params.a_log must be aligned to its elements",
-                         &more[A_LOG]) ||
-      !attn_check_array_(e, p->dt_bias, a->heads, 4,
-                         "params.dt_bias must be aligned to its elements", &more[DT_BIAS]) ||
-      !attn_check_array_(e, p->skip, a->heads, 4, "params.skip must be aligned to its elements",
-                         &more[SKIP]) ||
-      !attn_check_array_(e, p->len, q.batch, 4, "params.len must be aligned to its elements",
-                         &more[LEN]) ||
-      !attn_check_array_(e, p->cu_seqlens, attn_add_(p->sequences, 1), 4,
-                         "params.cu_seqlens must be aligned to its elements", &more[CU]) ||
-      !attn_check_array_(e, p->reset, attn_mul_(q.batch, t), 1, "", &more[RESET]))
-    return 0;
-  const int plain = p->rule == ATTN_RECURRENT_LIGHTNING || p->rule == ATTN_RECURRENT_MAMBA2 ||
-                    p->rule == ATTN_RECURRENT_RWKV6 || p->rule == ATTN_RECURRENT_RWKV7;
-  a->scale = attn_map_default_(p->scale, plain ? 1.0f : (float)(1.0 / sqrt((double)q.dim)));
+  const int plain = a->levels || p->rule == ATTN_RECURRENT_LIGHTNING ||
+                    p->rule == ATTN_RECURRENT_MAMBA2 || p->rule == ATTN_RECURRENT_RWKV6 ||
+                    p->rule == ATTN_RECURRENT_RWKV7;
+  a->scale = attn_map_default_(p->scale, plain ? 1.0f : (float)(1.0 / sqrt((double)a->dk)));
   a->eps = attn_map_default_(p->eps, 1e-6f);
   if (!attn_check_scale_(e, p->scale)) return 0;
   if (!(p->eps >= 0.0f) || !attn_map_finite_(p->eps))
@@ -46335,71 +49697,200 @@ ATTN_COLD_ int attn_recurrent_plan_(attn_error_ *e, attn_recurrent_ *a, attn_ten
                      p->rule == ATTN_RECURRENT_MAMBA2
                  ? ATTN_RECURRENT_TOKEN_
                  : ATTN_RECURRENT_NONE_;
-  if (v.dim > INT64_MAX / 1024 || q.dim > INT64_MAX / 1024)
+  return 1;
+}
+
+/* Every rule; data = 0: arrays are not read; -1: nor are addresses compared. */
+ATTN_FUNC_ int attn_recurrent_plan_(attn_error_ *e, attn_recurrent_ *a, const attn_ctx *ctx,
+                                    int *workers, int data) {
+  enum { O, STATE1, N1, M1, Q, K, V, W, AT, BT, BETA, U, GATE, DT, LAMBDA, STATE0, N0, M0, COUNT };
+  const int64_t any = ATTN_ANY_, f32 = ATTN_OPTIONAL_ | ATTN_IS_F32_;
+  static const char heads_of[] = "the heads of every argument must divide the largest head count";
+  attn_spans_ more;
+  more.n = 0;
+  const attn_recurrent_params *p = a->p;
+  const attn_tensor *q = &a->q, *k = &a->k, *v = &a->v;
+  if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
+  if ((int)p->rule < 0 || p->rule >= ATTN_RECURRENT_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.rule must be an attn_recurrent_rule");
+  if ((int)p->form < 0 || p->form >= ATTN_RECURRENT_FORMS)
+    return attn_reject_(e, ATTN_E_RANGE, "params.form must be an attn_recurrent_form");
+  if (!attn_recurrent_check_rule_(e, a, k)) return 0;
+  a->heads = q->heads > v->heads ? q->heads : v->heads;
+  const int keys = p->rule != ATTN_RECURRENT_HGRN2;
+  if (keys && k->heads > a->heads) a->heads = k->heads;
+  a->dk = q->dim, a->dv = v->dim, a->len = q->len;
+  const int64_t n = p->cu_seqlens ? p->sequences : q->batch, t = q->len;
+  a->levels = p->lambda.data ? p->lambda.dim : 0, a->slots = a->levels < 64 ? a->levels : 64;
+  const int64_t each = a->levels > 0 ? a->levels : 1;
+  const int64_t rows = attn_mul_(each, p->state_transposed ? v->dim : q->dim),
+                cols = p->state_transposed ? q->dim : v->dim;
+#define ATTN_RECURRENT_TOKENS_(i, name, dim, say)                              \
+  ATTN_OPERAND_(&a->more[i], "params." name, ATTN_OPTIONAL_, any, any, t, dim, \
+                "params." name " must be " say)
+#define ATTN_RECURRENT_KEPT_(t, name, role, len, dim, say)                 \
+  ATTN_OPERAND_(t, "params." name, (int)f32 | role, n, a->heads, len, dim, \
+                "params." name " must be f32 " say)
+  attn_operand_ op[COUNT] = {
+      ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, q->batch, a->heads, t, v->dim,
+                    "o must be [q.batch, H, q.len, v.dim], H the largest head count of q, k and v"),
+      ATTN_RECURRENT_KEPT_(&a->state[1], "final_state", ATTN_OUT_, rows, cols,
+                           "[batch or sequences, H, dk, dv], or [.., dv, dk] if state_transposed"),
+      ATTN_RECURRENT_KEPT_(&a->n[1], "final_n", ATTN_OUT_, 1, q->dim,
+                           "[batch or sequences, H, 1, dk]"),
+      ATTN_RECURRENT_KEPT_(&a->m[1], "final_m", ATTN_OUT_, 1, 1, "[batch or sequences, H, 1, 1]"),
+      ATTN_OPERAND_(&a->q, "q", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->k, "k", keys ? 0 : (int)ATTN_OPTIONAL_, q->batch, any, t, q->dim,
+                    "k must be [q.batch, heads, q.len, q.dim]"),
+      ATTN_OPERAND_(&a->v, "v", 0, q->batch, any, t, any, "v must be [q.batch, heads, q.len, dv]"),
+      ATTN_OPERAND_(&a->more[ATTN_RECURRENT_W_], "params.decay", ATTN_OPTIONAL_, any, any, any, any,
+                    "params.decay must be [1 or batch, heads, 1 or q.len, 1 or dk]"),
+      ATTN_RECURRENT_TOKENS_(ATTN_RECURRENT_A_, "a", q->dim, "[1 or batch, heads, q.len, dk]"),
+      ATTN_RECURRENT_TOKENS_(ATTN_RECURRENT_B_, "b", q->dim, "[1 or batch, heads, q.len, dk]"),
+      ATTN_RECURRENT_TOKENS_(ATTN_RECURRENT_BETA_, "beta", 1, "[1 or batch, heads, q.len, 1]"),
+      ATTN_OPERAND_(&a->more[ATTN_RECURRENT_U_], "params.bonus", ATTN_OPTIONAL_, 1, any, 1, q->dim,
+                    "params.bonus must be [1, heads, 1, dk]"),
+      ATTN_RECURRENT_TOKENS_(ATTN_RECURRENT_I_, "gate", 1, "[1 or batch, heads, q.len, 1]"),
+      ATTN_RECURRENT_TOKENS_(ATTN_RECURRENT_DT_, "dt", 1, "[1 or batch, heads, q.len, 1]"),
+      ATTN_RECURRENT_TOKENS_(ATTN_RECURRENT_LAMBDA_, "lambda", any,
+                             "[1 or batch, heads, q.len, levels]"),
+      ATTN_RECURRENT_KEPT_(&a->state[0], "initial_state", 0, rows, cols,
+                           "[batch or sequences, H, dk, dv], or [.., dv, dk] if state_transposed"),
+      ATTN_RECURRENT_KEPT_(&a->n[0], "initial_n", 0, 1, q->dim, "[batch or sequences, H, 1, dk]"),
+      ATTN_RECURRENT_KEPT_(&a->m[0], "initial_m", 0, 1, 1, "[batch or sequences, H, 1, 1]")};
+#undef ATTN_RECURRENT_TOKENS_
+#undef ATTN_RECURRENT_KEPT_
+  if (!attn_check_given_(e, op, COUNT)) return 0;
+  for (int i = Q; i <= V; i++)
+    if (!attn_check_operand_(e, &op[i], a->heads)) return 0;
+  for (int i = Q; i <= LAMBDA; i++) {
+    if (!op[i].t->data && (op[i].role & ATTN_OPTIONAL_)) continue;
+    if (i > V && !attn_check_operand_(e, &op[i], a->heads)) return 0;
+    if (!attn_recurrent_check_heads_(e, op[i].t, a->heads, heads_of)) return 0;
+    if (i > V && op[i].t->batch != 1 && op[i].t->batch != q->batch)
+      return attn_reject_(e, ATTN_E_SHAPE, op[i].rule);
+  }
+  const attn_tensor *w = &a->more[ATTN_RECURRENT_W_];
+  if (w->data && ((w->len != 1 && w->len != t) || (w->dim != 1 && w->dim != q->dim)))
+    return attn_reject_(e, ATTN_E_SHAPE, op[W].rule);
+  for (int i = 0; i < COUNT; i++)
+    if ((i < Q || i > LAMBDA) && !attn_check_operand_(e, &op[i], a->heads)) return 0;
+  if (p->cu_seqlens && q->batch != 1)
+    return attn_reject_(e, ATTN_E_SHAPE, "q.batch must be 1 with params.cu_seqlens");
+  if (p->rule == ATTN_RECURRENT_MLSTM && w->data && w->dim != 1)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.decay must be one number a token for MLSTM");
+  if (p->rule == ATTN_RECURRENT_HGRN2 && w->data && w->dim != q->dim)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.decay must be one number a channel for HGRN2");
+  if (!attn_take_array_(e, p->a_log, a->heads, 4, "params.a_log must be aligned to its elements",
+                        &more) ||
+      !attn_take_array_(e, p->dt_bias, a->heads, 4,
+                        "params.dt_bias must be aligned to its elements", &more) ||
+      !attn_take_array_(e, p->skip, a->heads, 4, "params.skip must be aligned to its elements",
+                        &more) ||
+      !attn_take_array_(e, p->len, q->batch, 4, "params.len must be aligned to its elements",
+                        &more) ||
+      !attn_take_array_(e, p->cu_seqlens, attn_add_(p->sequences, 1), 4,
+                        "params.cu_seqlens must be aligned to its elements", &more) ||
+      !attn_take_array_(e, p->reset, attn_mul_(q->batch, t), 1, "", &more) ||
+      !attn_take_array_(e, p->position, n, 8, "params.position must be aligned to its elements",
+                        &more))
+    return 0;
+  if (!attn_recurrent_numbers_of_(e, a)) return 0;
+  if (v->dim > INT64_MAX / 1024 || q->dim > INT64_MAX / 1024)
     return attn_reject_(e, ATTN_E_OVERFLOW, "a state would not fit the address space");
   a->all = a->dv + a->counts, a->wide = attn_group_up_(a->all), a->sequences = n;
   a->chunk = p->chunk ? p->chunk : (int64_t)ATTN_RECURRENT_CHUNK_;
   if (data > 0 &&
-      (!attn_check_lens_(e, p->len, q.batch, t, "params.len must lie in 0..q.len") ||
+      (!attn_check_lens_(e, p->len, q->batch, t, "params.len must lie in 0..q.len") ||
        !attn_recurrent_check_marks_(e, p->cu_seqlens, n, t) || !attn_recurrent_check_decay_(e, a)))
     return 0;
+  if (a->levels && !attn_recurrent_check_levels_(e, a, data > 0)) return 0;
   if (data < 0) return 1;
   /* in place: a final array is the initial one */
   const int pairs[3][2] = {{STATE1, STATE0}, {N1, N0}, {M1, M0}};
   for (int i = 0; i < 3; i++)
     if (op[pairs[i][1]].t->data && attn_same_view_(op[pairs[i][0]].t, op[pairs[i][1]].t))
       op[pairs[i][1]].span.hi = op[pairs[i][1]].span.lo;
-  int there = 0;
+  int there = 0; /* field by field: a copy of a struct may be slow to begin */
   for (int i = 0; i < COUNT; i++)
-    if (op[i].t->data) op[there++] = op[i];
-  return attn_check_apart_(e, ctx, op, there, more, MORE);
+    if (op[i].t->data) {
+      attn_operand_ *to = &op[there++];
+      to->t = op[i].t, to->w = op[i].w, to->role = op[i].role, to->span = op[i].span;
+    }
+  return attn_check_apart_(e, ctx, op, there, more.span, more.n);
 }
 
 /* ---- the call -----------------------------------------------------------------------------------*/
 
+/* Whether all sequences go token by token. */
+ATTN_FUNC_ int attn_recurrent_few_(const attn_recurrent_ *a) {
+  const attn_recurrent_params *p = a->p;
+  int few = !a->levels;
+  if (!p->cu_seqlens && !p->len) return few && a->len <= ATTN_RECURRENT_FEW_;
+  for (int64_t i = 0; few && i < a->sequences; i++)
+    few = (p->cu_seqlens ? p->cu_seqlens[i + 1] - p->cu_seqlens[i] : p->len[i]) <=
+          ATTN_RECURRENT_FEW_;
+  return few;
+}
+
 /* How the work is cut, and the bytes that takes. Columns are apart where workers outnumber heads. */
-ATTN_COLD_ int64_t attn_recurrent_divide_(attn_recurrent_ *a, int workers, int *used) {
+ATTN_FUNC_ int64_t attn_recurrent_divide_(attn_recurrent_ *a, int workers, int *used) {
   const int64_t items = attn_mul_(a->sequences, a->heads);
   const int64_t most = a->counts || a->wide < 32 ? 1 : a->wide / 32;
   a->slices = 1;
   if (items > 0 && workers > items) a->slices = workers / items < most ? workers / items : most;
   *used = attn_pieces_(workers, attn_mul_(items, a->slices));
-  a->own_bytes = attn_recurrent_lay_(a);
+  a->own_bytes = attn_add_(a->levels_at = attn_recurrent_lay_(a), attn_levels_lay_(a));
   return attn_workspace_bytes_(attn_mul_(a->own_bytes, *used), 1);
 }
 
-ATTN_COLD_ attn_status attn_recurrent_call_(attn_tensor o, attn_tensor q, attn_tensor k,
-                                            attn_tensor v, const attn_recurrent_params *params,
-                                            attn_ctx *ctx, size_t *bytes) {
+ATTN_FUNC_ attn_status attn_recurrent_call_(attn_recurrent_ *a, attn_ctx *ctx, size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_workspace_ memory = {NULL, NULL};
-  attn_recurrent_ a;
   int workers, used;
-  if (!attn_recurrent_plan_(&e, &a, o, q, k, v, params, ctx, &workers, bytes == NULL))
+  if (!attn_recurrent_plan_(&e, a, ctx, &workers, bytes == NULL))
     return attn_end_(bytes ? NULL : ctx, &e);
-  const int64_t items = attn_mul_(a.sequences, a.heads);
-  const int nothing = items == 0 || (a.len == 0 && !a.state[1].data);
+  const int64_t items = attn_mul_(a->sequences, a->heads);
+  const int nothing = items == 0 || (a->len == 0 && !a->state[1].data);
   if (bytes && ctx && ctx->workers > 1) workers = ctx->workers;
-  const int64_t need = attn_recurrent_divide_(&a, workers, &used);
+  const int64_t need = attn_recurrent_divide_(a, workers, &used);
   if (bytes) {
     if (attn_workspace_fits_(&e, need)) *bytes = nothing ? 0 : (size_t)need;
     return e.status;
   }
   if (!nothing) {
     if (!attn_workspace_get_(&e, &memory, ctx, need)) return attn_end_(ctx, &e);
-    a.own = memory.base;
-    attn_for_(ctx, used, items * a.slices, attn_recurrent_item_, &a);
+    a->own = memory.base;
+    attn_for_fading_(ctx, used, items * a->slices,
+                     a->levels ? attn_levels_item_ : attn_recurrent_item_, a);
     attn_workspace_drop_(&memory);
   }
-  attn_report_(ctx, a.table, used,
-               nothing                        ? "no-op"
-               : a.len <= ATTN_RECURRENT_FEW_ ? "decaying state, tokens"
-                                              : "decaying state, chunks",
-               nothing ? "no tokens" : "the length of the call");
+  attn_report_(ctx, a->table, used,
+               nothing                  ? "no-op"
+               : attn_recurrent_few_(a) ? "decaying state, tokens"
+                                        : "decaying state, chunks",
+               nothing ? "no tokens" : "the lengths of the sequences");
   return attn_end_(ctx, &e);
 }
-ATTN_CALL_(attn_recurrent, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
-           attn_tensor v, const attn_recurrent_params *params)
+
+/* Not the words of ATTN_CALL_: what runs once a call is most of a token's. */
+ATTN_PUB_ attn_status attn_recurrent(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
+                                     const attn_recurrent_params *params, attn_ctx *ctx) {
+  attn_recurrent_ a;
+  attn_recurrent_take_(&a, &o, &q, &k, &v, params);
+  return attn_recurrent_call_(&a, ctx, NULL);
+}
+
+ATTN_PUB_ size_t attn_recurrent_workspace(attn_tensor o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_recurrent_params *params,
+                                          const attn_ctx *ctx) {
+  attn_ctx plain = attn_before_workspace_(ctx);
+  size_t bytes = 0;
+  attn_recurrent_ a;
+  attn_recurrent_take_(&a, &o, &q, &k, &v, params);
+  const attn_status status = attn_recurrent_call_(&a, &plain, &bytes);
+  return attn_answer_(status, (int64_t)bytes);
+}
 /* <<< attn/families/linear/recurrent.h */
 /* >>> attn/families/linear/gated_norm.h */
 /* families/linear/gated_norm.h owns the elementwise calls around decaying states: logs of decays, norms with a gate. */
@@ -46808,6 +50299,218 @@ ATTN_COLD_ attn_status attn_short_convolve_call_(attn_tensor y, attn_tensor x, a
 ATTN_CALL_(attn_short_convolve, (y, x, w, params), attn_tensor y, attn_tensor x, attn_tensor w,
            const attn_short_convolve_params *params)
 /* <<< attn/families/linear/short_convolve.h */
+/* >>> attn/families/linear/damped_ema.h */
+/* families/linear/damped_ema.h owns moving averages of channels, in one direction or both. */
+
+enum { ATTN_EMA_ROWS_ = 32, ATTN_EMA_COLS_ = 64 };
+
+typedef struct attn_damped_ {
+  const attn_table_ *table;
+  attn_tensor y, x;
+  attn_damped_ema_params p;
+  float scale;
+  int64_t slices, each, rows; /* of channels; bytes of a worker; of y that it holds */
+  int both;
+  char *memory;
+} attn_damped_;
+
+/* The numbers of a direction, of channels c .., [N][64]. Where little fades, what does is subtracted; else what
+ * stays is multiplied: a float holds either as exactly as the other. */
+ATTN_FUNC_ void attn_damped_lay_(const attn_damped_ *a, const attn_ema_ *p, float *write,
+                                 const attn_damped_ema_set *s, int64_t c, int64_t cols) {
+  const int64_t n = p->dims * p->width;
+  float *fade = write + n, *keep = fade + n, *read = keep + n;
+  for (int64_t i = 0; i < cols; i++)
+    for (int64_t d = 0; d < p->dims; d++) {
+      const int64_t at = (c + i) * p->dims + d, to = d * p->width + i;
+      const double fades = (double)s->alpha[at] * (double)s->delta[at];
+      const int slow = fades < 0.5;
+      write[to] = s->alpha[at] * s->beta[at];
+      fade[to] = (float)(slow ? -fades : 1.0 - fades);
+      keep[to] = slow ? 1.0f : 0.0f;
+      read[to] = s->eta[at] * a->scale;
+    }
+}
+
+/* Rows t0 .. t1 through the states, the last one first if `back`. */
+ATTN_FUNC_ void attn_damped_rows_(const attn_damped_ *a, attn_ema_ *p, float *x, float *y,
+                                  int64_t b, int64_t c, int64_t t0, int64_t t1, int back) {
+  const int64_t w = p->width, last = back ? (t1 - t0 - 1) * w : 0;
+  for (int64_t t = t0; t < t1; t++)
+    a->table->widen(x + (t - t0) * w, attn_at_(&a->x, b, 0, t) + attn_bytes_(a->x.dtype, c), 0,
+                    NULL, 1, p->cols, a->x.dtype, NULL);
+  p->x = x + last, p->y = y + last, p->n = t1 - t0, p->step = back ? -w : w, p->add = back;
+  attn_on_(ema, a->table)->ema(p);
+}
+
+/* y null: zeros */
+ATTN_FUNC_ void attn_damped_store_(const attn_damped_ *a, const float *y, int64_t b, int64_t c,
+                                   int64_t cols, int64_t t0, int64_t t1) {
+  for (int64_t t = t0; t < t1; t++)
+    a->table->blend(attn_at_(&a->y, b, 0, t) + attn_bytes_(a->y.dtype, c),
+                    y ? y + (t - t0) * ATTN_EMA_COLS_ : NULL, NULL, a->y.dtype, ATTN_F32, ATTN_F32,
+                    cols, 1.0f, 0.0f);
+}
+
+/* States [D][N or 2 N] of channels c .. from or to [N][64], and the rest that rounding left. */
+ATTN_FUNC_ void attn_damped_state_(const attn_tensor *s, const attn_ema_ *p, int64_t b, int64_t c,
+                                   int keep) {
+  for (int64_t i = 0; s->data && i < p->cols; i++) {
+    float *row = (float *)(void *)attn_at_(s, b, 0, c + i);
+    for (int64_t d = 0; d < s->dim; d++) {
+      float *at = d < p->dims ? p->h + d * p->width + i : p->low + (d - p->dims) * p->width + i;
+      if (keep)
+        row[d] = attn_one_nan_(*at);
+      else
+        *at = row[d];
+    }
+  }
+}
+
+/* Up to 64 channels of a batch entry, all their tokens. */
+ATTN_FUNC_ void attn_damped_item_(void *job, int worker, int64_t index) {
+  const attn_damped_ *a = (const attn_damped_ *)job;
+  const int64_t b = index / a->slices, c = index % a->slices * ATTN_EMA_COLS_, r = ATTN_EMA_ROWS_;
+  const int64_t left = a->x.dim - c, stop = a->p.len ? a->p.len[b] : a->x.len;
+  const int64_t n = a->p.dims * ATTN_EMA_COLS_;
+  float *x = (float *)(void *)(a->memory + worker * a->each), *y = x + r * ATTN_EMA_COLS_;
+  float *by = y + a->rows * ATTN_EMA_COLS_, *write = by + ATTN_EMA_COLS_;
+  attn_ema_ p;
+  attn_clear_(&p, sizeof p);
+  memset(x, 0, (size_t)(r * ATTN_EMA_COLS_) * sizeof(float));
+  memset(by, 0, (size_t)(ATTN_EMA_COLS_ + 6 * n) * sizeof(float));
+  p.width = ATTN_EMA_COLS_, p.dims = a->p.dims, p.cols = left < p.width ? left : p.width;
+  p.write = write, p.fade = write + n, p.keep = write + 2 * n, p.read = write + 3 * n;
+  p.h = write + 4 * n, p.low = write + 5 * n;
+  if (a->p.omega) {
+    memcpy(by, a->p.omega + c, (size_t)p.cols * sizeof(float));
+    p.by = by;
+  }
+  attn_damped_lay_(a, &p, write, &a->p.forward, c, p.cols);
+  attn_damped_state_(&a->p.initial_state, &p, b, c, 0);
+  for (int64_t t = 0; t < stop; t += r) {
+    const int64_t end = stop - t < r ? stop : t + r;
+    attn_damped_rows_(a, &p, x, a->both ? y + t * p.width : y, b, c, t, end, 0);
+    if (!a->both) attn_damped_store_(a, y, b, c, p.cols, t, end);
+  }
+  attn_damped_state_(&a->p.final_state, &p, b, c, 1);
+  if (a->both) {
+    attn_damped_lay_(a, &p, write, &a->p.backward, c, p.cols);
+    memset(p.h, 0, (size_t)(2 * n) * sizeof(float));
+    for (int64_t end = stop; end > 0; end -= r) { /* y may be x */
+      const int64_t t = end < r ? 0 : end - r;
+      attn_damped_rows_(a, &p, x, y + t * p.width, b, c, t, end, 1);
+      attn_damped_store_(a, y + t * p.width, b, c, p.cols, t, end);
+    }
+  }
+  attn_damped_store_(a, NULL, b, c, p.cols, stop, a->x.len);
+}
+
+ATTN_COLD_ int attn_damped_steps_(attn_stage_ *s, void *job) {
+  attn_damped_ *a = (attn_damped_ *)job;
+  const int64_t cols = ATTN_EMA_COLS_;
+  a->slices = a->x.dim / cols + (a->x.dim % cols != 0);
+  a->rows = a->both ? a->x.len : (int64_t)ATTN_EMA_ROWS_;
+  const int64_t lines = attn_add_(attn_add_(ATTN_EMA_ROWS_ + 1, a->rows), attn_mul_(6, a->p.dims));
+  a->each = attn_piece_(attn_mul_(lines, cols), sizeof(float));
+  return attn_stage_for_(s, attn_mul_(a->x.batch, a->slices), attn_damped_item_, a, a->each,
+                         &a->memory);
+}
+
+/* All four arrays, or none: 0 = none, -1 = some. */
+ATTN_COLD_ int attn_damped_given_(const attn_damped_ema_set *s) {
+  const int n = !!s->alpha + !!s->delta + !!s->beta + !!s->eta;
+  return n == 4 ? 1 : n == 0 ? 0 : -1;
+}
+
+ATTN_COLD_ int attn_damped_within_(const float *x, int64_t n) {
+  for (int64_t i = 0; i < n; i++)
+    if (!(x[i] >= 0.0f && x[i] <= 1.0f)) return 0;
+  return 1;
+}
+
+ATTN_COLD_ int attn_damped_check_(attn_error_ *e, attn_damped_ *a, const attn_ctx *ctx, int data) {
+  enum { Y, FINAL, X, INITIAL, COUNT, ARRAYS = 10 };
+  attn_damped_ema_params *p = &a->p;
+  const attn_tensor *x = &a->x;
+  const int64_t size = attn_mul_(x->dim, p->dims);
+  attn_span_ more[ARRAYS];
+  attn_operand_ op[COUNT] = {
+      ATTN_OPERAND_(&a->y, "y", ATTN_OUT_, x->batch, 1, x->len, x->dim,
+                    "y must have the shape of x"),
+      ATTN_OPERAND_(&p->final_state, "params.final_state",
+                    ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, x->batch, 1, x->dim, ATTN_ANY_,
+                    "params.final_state must be [B, 1, D, N or 2 N] of ATTN_F32"),
+      ATTN_OPERAND_(&a->x, "x", 0, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_, "x must be [B, 1, T, D]"),
+      ATTN_OPERAND_(&p->initial_state, "params.initial_state", ATTN_OPTIONAL_ | ATTN_IS_F32_,
+                    x->batch, 1, x->dim, ATTN_ANY_,
+                    "params.initial_state must be [B, 1, D, N or 2 N] of ATTN_F32")};
+  const attn_damped_ema_set *set[2] = {&p->forward, &p->backward};
+  if (attn_damped_given_(set[0]) < 1)
+    return attn_reject_(e, ATTN_E_NULL, "params.forward must have alpha, delta, beta and eta");
+  a->both = attn_damped_given_(set[1]);
+  if (a->both < 0)
+    return attn_reject_(e, ATTN_E_NULL,
+                        "params.backward must have alpha, delta, beta and eta, or none");
+  if (p->dims < 1) return attn_reject_(e, ATTN_E_RANGE, "params.dims must be at least 1");
+  if (!attn_check_given_(e, op, COUNT) || !attn_check_operand_(e, &op[X], 1)) return 0;
+  for (int i = 0; i < COUNT; i++)
+    if (i != X && !attn_check_operand_(e, &op[i], 1)) return 0;
+  for (int i = FINAL; i <= INITIAL; i += INITIAL - FINAL) {
+    const attn_tensor *s = op[i].t;
+    if (s->data && a->both)
+      return attn_reject_(e, ATTN_E_RANGE,
+                          "params.initial_state and final_state must be absent with "
+                          "params.backward");
+    if (s->data && s->dim != p->dims && s->dim != attn_mul_(2, p->dims))
+      return attn_reject_(e, ATTN_E_SHAPE, op[i].rule);
+  }
+  if (!attn_check_scale_(e, p->scale)) return 0;
+  for (int i = 0; i < 2; i++) {
+    const char *says = i ? "arrays of params.backward must be aligned to their elements"
+                         : "arrays of params.forward must be aligned to their elements";
+    if (!attn_check_array_(e, set[i]->alpha, size, 4, says, &more[4 * i]) ||
+        !attn_check_array_(e, set[i]->delta, size, 4, says, &more[4 * i + 1]) ||
+        !attn_check_array_(e, set[i]->beta, size, 4, says, &more[4 * i + 2]) ||
+        !attn_check_array_(e, set[i]->eta, size, 4, says, &more[4 * i + 3]))
+      return 0;
+  }
+  if (!attn_check_array_(e, p->omega, x->dim, 4, "params.omega must be aligned to its elements",
+                         &more[8]) ||
+      !attn_check_array_(e, p->len, x->batch, 4, "params.len must be aligned to its elements",
+                         &more[9]))
+    return 0;
+  attn_around_alias_(&op[Y], &op[X]);
+  if (p->initial_state.data) attn_around_alias_(&op[FINAL], &op[INITIAL]);
+  if (!attn_check_apart_(e, ctx, op, COUNT, more, ARRAYS)) return 0;
+  if (data && !attn_check_lens_(e, p->len, x->batch, x->len, "params.len must lie in 0..x.len"))
+    return 0;
+  for (int i = 0; data && i <= a->both; i++)
+    if (!attn_damped_within_(set[i]->alpha, size) || !attn_damped_within_(set[i]->delta, size))
+      return attn_reject_(e, ATTN_E_VALUE,
+                          i ? "params.backward.alpha and delta must lie in 0 .. 1"
+                            : "params.forward.alpha and delta must lie in 0 .. 1");
+  a->scale = attn_map_default_(p->scale, (float)(1.0 / sqrt((double)p->dims)));
+  return 1;
+}
+
+ATTN_COLD_ attn_status attn_damped_ema_call_(attn_tensor y, attn_tensor x,
+                                             const attn_damped_ema_params *params, attn_ctx *ctx,
+                                             size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_damped_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.y = y, a.x = x;
+  if (params) a.p = *params;
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers))
+    (void)attn_damped_check_(&e, &a, ctx, bytes == NULL);
+  return attn_step_call_(&e, a.table, workers, ctx, attn_damped_steps_, &a, "a token after another",
+                         bytes);
+}
+ATTN_CALL_(attn_damped_ema, (y, x, params), attn_tensor y, attn_tensor x,
+           const attn_damped_ema_params *params)
+/* <<< attn/families/linear/damped_ema.h */
 #endif
 #if ATTN_HAS_COMPRESSION
 /* >>> attn/families/compression/cluster_queries.h */
@@ -50022,7 +53725,7 @@ ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
     in[i] = attn_at_(&a->q, u->b, u->h, i0 + i);
     out[i] = attn_at_(&a->o, u->b, u->h, i0 + i);
   }
-  f->pack(r->qt, in, n, dk, (int)a->q.dtype, 1.0f, FLT_MIN);
+  f->pack(r->qt, in, n, dk, (int)a->q.dtype, 1.0f, attn_least_(1.0f));
   /* the softmax's arguments, then a, both [l][lane] */
   attn_luna_triangle_(f, r->s, r->qt, k, k_stride, n, dk);
   attn_luna_ahead_(u, i0, 1);
@@ -50082,7 +53785,7 @@ ATTN_FUNC_ void attn_luna_item_(void *job, int worker, int64_t index) {
     const void *rows[ATTN_TILE_];
     const int n = l - c < ATTN_TILE_ ? (int)(l - c) : ATTN_TILE_;
     for (int e = 0; e < n; e++) rows[e] = attn_at_(&a->p, a->p.batch > 1 ? u.b : 0, u.h, c + e);
-    f->pack(u.room.pt + c * dk, rows, n, dk, (int)a->p.dtype, 1.0f, FLT_MIN);
+    f->pack(u.room.pt + c * dk, rows, n, dk, (int)a->p.dtype, 1.0f, attn_least_(1.0f));
   }
   for (int64_t i = 0, n; i < end; i += n) {
     n = end - i < ATTN_TILE_ ? end - i : ATTN_TILE_;
@@ -50866,7 +54569,7 @@ ATTN_FUNC_ void attn_gaussian_hidden_(const attn_gaussian_job_ *j, attn_gaussian
   for (int r = 0; r < ATTN_TILE_; r++) top[r] = 0.0f;
   memset(&mod, 0, sizeof mod);
   mod.softcap = 1.0f;
-  f->pack(s->qt, rows, n, dk, (int)dtype, 1.0f, FLT_MIN); /* not 0: inf * 0 is NaN */
+  f->pack(s->qt, rows, n, dk, (int)dtype, 1.0f, attn_least_(1.0f)); /* not 0: inf * 0 is NaN */
   attn_on_(tile, f)->value_block(s->hidden, s->qt, w, a, dk, a, 0, groups, NULL, 1);
   attn_on_(tile, f)->modify_block(s->hidden, a, 0, groups, &mod, top);
 }
@@ -51903,8 +55606,9 @@ typedef struct attn_maps_job_ {
 } attn_maps_job_;
 
 /* The engine in natural units: nothing else of it is used for fresh scores. */
-static const attn_reshape_ attn_maps_natural_ = {
-    NULL, 1, 0, 0, NULL, 0, 0, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+static const attn_reshape_ attn_maps_natural_ = {NULL, 1,    0,    0,    NULL, 0,    0,    NULL,
+                                                 0,    0,    0,    NULL, NULL, NULL, NULL, NULL,
+                                                 NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
 
 /* ---- fresh scores ---------------------------------------------------------------------------*/
 
@@ -52182,7 +55886,7 @@ ATTN_COLD_ int attn_maps_plan_(attn_error_ *e, attn_maps_job_ *a, const attn_sdp
   s->scale_hi = (float)unit; /* from below, and the rest positive: -inf stays -inf */
   if ((double)s->scale_hi > unit) s->scale_hi = attn_from_bits_(attn_to_bits_(s->scale_hi) - 1);
   s->scale_lo = (float)(unit - (double)s->scale_hi);
-  if (s->scale_lo == 0.0f) s->scale_lo = FLT_MIN;
+  if (s->scale_lo == 0.0f) s->scale_lo = attn_least_(s->scale_hi);
   s->k = s->v, s->k_scales = s->v_scales, s->q.dim = 1; /* neither is read */
   return 1;
 }
@@ -52990,13 +56694,6 @@ ATTN_COLD_ int attn_synthesizer_hidden_(attn_stage_ *s, const attn_synthesizer_n
   return attn_stage_gemm_(s, *y, x, net->w_1, &g);
 }
 
-/* What pack adds to a factor of one part: not 0, as inf * 0 is NaN, and nothing that a machine without
- * subnormals loses, as it decides ties. */
-ATTN_FUNC_ float attn_synthesizer_least_(float by) {
-  const float x = fabsf(by) * 8.673617380e-19f; /* 2^-60 */
-  return x > FLT_MIN ? x : FLT_MIN;
-}
-
 /* Numbers of queries as factors of addends: y[tile n + c][lane] = by x[row][c]. */
 typedef struct attn_factors_ {
   const attn_table_ *table;
@@ -53014,7 +56711,7 @@ ATTN_FUNC_ void attn_factors_item_(void *job, int worker, int64_t index) {
   (void)worker;
   for (int r = 0; r < n; r++) rows[r] = attn_at_(&a->x, b, h, first + r);
   a->table->pack((float *)(void *)attn_at_(&a->y, b, h, tile * a->x.dim), rows, n, a->x.dim,
-                 ATTN_F32, a->by, attn_synthesizer_least_(a->by));
+                 ATTN_F32, a->by, attn_least_(a->by));
 }
 
 /* *y = the factors by F(x), for all heads. */
@@ -53074,8 +56771,7 @@ ATTN_FUNC_ void attn_synthesizer_turn_item_(void *job, int worker, int64_t index
     m = a->y.len - j < ATTN_BLOCK_ ? a->y.len - j : ATTN_BLOCK_;
     for (int r = 0; r < n; r++)
       rows[r] = attn_at_(&a->x, 0, a->x.heads > 1 ? h : 0, c + r) + attn_bytes_(a->x.dtype, j);
-    a->table->pack(block, rows, n, m, (int)a->x.dtype, (float)a->by,
-                   attn_synthesizer_least_((float)a->by));
+    a->table->pack(block, rows, n, m, (int)a->x.dtype, (float)a->by, attn_least_((float)a->by));
     for (int64_t i = 0; i < m; i++)
       memcpy((float *)(void *)attn_at_(&a->y, b, h, j + i) + c, block + i * ATTN_TILE_,
              (size_t)n * sizeof(float));
@@ -53382,7 +57078,7 @@ ATTN_FUNC_ void attn_span_item_(void *job, int worker, int64_t index) {
   for (int r = 0; r < ATTN_TILE_; r++) top[r] = 0.0f;
   for (int r = 0; r < n; r++) rows[r] = attn_at_(&j->x, b, 0, first + r);
   /* not 0: inf * 0 is NaN */
-  j->table->pack(qt, rows, n, j->x.dim, (int)j->x.dtype, 1.0f, FLT_MIN);
+  j->table->pack(qt, rows, n, j->x.dim, (int)j->x.dtype, 1.0f, attn_least_(1.0f));
   for (int64_t h0 = 0; h0 < j->heads; h0 += ATTN_BLOCK_) {
     const int64_t heads = j->heads - h0 < ATTN_BLOCK_ ? j->heads - h0 : ATTN_BLOCK_;
     attn_on_(tile, j->table)
@@ -56842,7 +60538,7 @@ ATTN_COLD_ void attn_spalm_words_(const attn_spalm_job_ *a, const attn_spalm_roo
   for (int r = 0; r < n; r++) in[r] = w->z + r * a->h.dim;
   for (int r = 0; r < ATTN_TILE_; r++)
     most[r] = -INFINITY, l[r] = 0.0f, unit[r] = (float)ATTN_LOG2E_, one[r] = 1.0f;
-  f->pack(w->zt, in, n, a->h.dim, ATTN_F32, 1.0f, FLT_MIN);
+  f->pack(w->zt, in, n, a->h.dim, ATTN_F32, 1.0f, attn_least_(1.0f));
   for (int64_t v = 0; v < a->emb.len; v += ATTN_BLOCK_) {
     const int64_t count = a->emb.len - v < ATTN_BLOCK_ ? a->emb.len - v : ATTN_BLOCK_;
     const char *at = attn_at_(&a->emb, 0, 0, v);
@@ -57696,8 +61392,8 @@ ATTN_CALL_(attn_gtrxl, (o, h, params), attn_tensor o, attn_tensor h,
 /* <<< attn/families/memory/gtrxl.h */
 /* >>> attn/families/memory/infini.h */
 /* families/memory/infini.h owns Infini-attention: a softmax within segments, and a linear memory that each segment
- * reads before it joins it. The memory of a head is S = [M | z], rows of whole vectors, so that one product gives what a
- * row reads and what that is divided by; a value's column behind the last is 1. */
+ * reads before it joins it. The memory of a head is S = [M | z], rows of whole vectors, so that one product gives
+ * what a row reads and what that is divided by; a value's column behind the last is 1. */
 
 /* Rows at once; keys whose sum is made by itself. */
 enum { ATTN_INFINI_ROWS_ = 64, ATTN_INFINI_SUM_ = 256 };
@@ -57775,6 +61471,18 @@ ATTN_FUNC_ void attn_infini_rows_(const attn_infini_ *a, const attn_infini_own_ 
   }
 }
 
+/* Tokens that an entry has. */
+ATTN_FUNC_ int64_t attn_infini_len_(const attn_infini_ *a, int64_t b) {
+  return a->p.len ? a->p.len[b] : a->k.len;
+}
+
+/* Rows of tokens that do not exist. */
+ATTN_FUNC_ void attn_infini_absent_(const attn_infini_ *a, int64_t b, int64_t h, int64_t i) {
+  for (; i < a->q.len; i++)
+    a->table->blend(attn_at_(&a->o, b, h, i), NULL, NULL, a->o.dtype, ATTN_F32, ATTN_F32, a->o.dim,
+                    0.0f, 0.0f);
+}
+
 /* Keys j0 .. j1 - 1 of a segment join the memory. */
 ATTN_FUNC_ void attn_infini_keys_(const attn_infini_ *a, const attn_infini_own_ *w, int64_t b,
                                   int64_t h, int64_t j0, int64_t j1) {
@@ -57823,7 +61531,8 @@ ATTN_FUNC_ void attn_infini_carry_(const attn_infini_ *a, float *s, int64_t b, i
 /* All segments of a head of keys, one after the other. */
 ATTN_FUNC_ void attn_infini_item_(void *job, int worker, int64_t index) {
   const attn_infini_ *a = (const attn_infini_ *)job;
-  const int64_t b = index / a->k.heads, h = index % a->k.heads, keys = a->k.len;
+  const int64_t b = index / a->k.heads, h = index % a->k.heads;
+  const int64_t keys = attn_infini_len_(a, b), there = keys > a->q_off ? keys - a->q_off : 0;
   const int64_t l = a->p.segment, rows = ATTN_INFINI_ROWS_, dk = a->q.dim;
   float *at = (float *)(void *)(a->memory + worker * a->each);
   attn_infini_own_ w;
@@ -57843,6 +61552,7 @@ ATTN_FUNC_ void attn_infini_item_(void *job, int worker, int64_t index) {
     attn_infini_keys_(a, &w, b, h, j, j + n);
   }
   attn_infini_carry_(a, w.s, b, h, 1);
+  for (int64_t g = 0; g < a->group; g++) attn_infini_absent_(a, b, h * a->group + g, there);
 }
 
 /* ---- steps --------------------------------------------------------------------------------------*/
@@ -57865,13 +61575,16 @@ ATTN_COLD_ int attn_infini_part_(attn_stage_ *s, const attn_infini_ *a, int64_t 
 
 ATTN_COLD_ int attn_infini_steps_(attn_stage_ *s, void *job) {
   attn_infini_ *a = (attn_infini_ *)job;
-  const int64_t l = a->p.segment, keys = a->k.len, off = a->q_off, whole = keys / l * l;
-  const int64_t entries = s->run || a->q.batch < 1 ? a->q.batch : 1; /* all are alike */
+  const int64_t l = a->p.segment, off = a->q_off;
+  const int alike = !s->run && !a->p.len && a->q.batch > 0;
+  const int64_t entries = alike ? 1 : a->q.batch;
   a->part = attn_stage_part_(s, &a->o);
   for (int64_t b = 0; b < entries && a->q.len > 0; b++) {
+    const int64_t keys = attn_infini_len_(a, b), whole = keys / l * l;
     const int64_t begin = off / l * l, next = attn_add_(begin, l) < keys ? begin + l : keys;
     int64_t at = off;
-    if (off > begin) { /* in the middle of a segment */
+    if (off >= keys) continue; /* none of the rows exists */
+    if (off > begin) {         /* in the middle of a segment */
       if (!attn_infini_part_(s, a, b, 0, next - off, begin, next - begin, 1)) return 0;
       at = next;
     }
@@ -57894,7 +61607,7 @@ ATTN_COLD_ int attn_infini_check_(attn_error_ *e, attn_infini_ *a, const attn_ct
   const int64_t any = ATTN_ANY_;
   attn_infini_params *p = &a->p;
   const attn_tensor *q = &a->q, *k = &a->k;
-  attn_span_ beta;
+  attn_span_ more[2];
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, q->batch, q->heads, q->len, a->v.dim,
                     "o must be [q.batch, q.heads, q.len, v.dim]"),
@@ -57921,8 +61634,11 @@ ATTN_COLD_ int attn_infini_check_(attn_error_ *e, attn_infini_ *a, const attn_ct
   if (q->len > k->len) return attn_reject_(e, ATTN_E_SHAPE, "q.len must not pass k.len");
   if (!attn_check_scale_(e, p->scale) ||
       !attn_check_array_(e, p->beta, q->heads, 4, "params.beta must be aligned to its elements",
-                         &beta) ||
-      !attn_check_apart_(e, ctx, op, COUNT, &beta, 1))
+                         &more[0]) ||
+      !attn_check_array_(e, p->len, q->batch, 4, "params.len must be aligned to its elements",
+                         &more[1]) ||
+      !attn_check_apart_(e, ctx, op, COUNT, more, 2) ||
+      !attn_check_lens_(e, p->len, q->batch, k->len, "params.len must lie in 0..k.len"))
     return 0;
   for (int64_t h = 0; !query && p->beta && h < q->heads; h++)
     if (p->beta[h] != p->beta[h])
@@ -58079,6 +61795,25 @@ typedef struct attn_start_job_ {
   attn_multihead_params cross;
 } attn_start_job_;
 
+/* The norm of the keys. */
+ATTN_COLD_ int attn_start_norm_ok_(attn_error_ *e, const attn_start_job_ *j,
+                                   const attn_span_ outer[2], const attn_ctx *ctx) {
+  const attn_tensor *k = &j->e_k;
+  attn_span_ work;
+  attn_rope_ g;
+  if (!j->cross.rope) return 1;
+  const attn_rope_params rope = attn_multihead_rope_(&j->cross, 1);
+  if (!attn_check_workspace_(e, ctx, &work) ||
+      !attn_rope_open_(e, &g, &rope, k->batch, k->heads, k->len, 0, k->len, k->dim, 1))
+    return 0;
+  if (attn_rope_shares_(&g, work) || attn_rope_shares_(&g, outer[0]) ||
+      attn_rope_shares_(&g, outer[1]))
+    return attn_reject_(e, ATTN_E_OVERLAP,
+                        "arrays of params.cross.rope must not share memory with an output or "
+                        "ctx.workspace");
+  return 1;
+}
+
 ATTN_COLD_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_ctx *ctx,
                                  const attn_table_ **table, int *workers) {
   const int64_t b = j->e.batch, t = j->e.len, d = j->e.dim, any = ATTN_ANY_;
@@ -58106,13 +61841,19 @@ ATTN_COLD_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (h != kv)
     return attn_reject_(e, ATTN_E_HEADS, "cache.e_k.heads must be the kv_heads of params.cross");
-  return attn_check_apart_(e, ctx, op, n, NULL, 0);
+  if (!attn_check_apart_(e, ctx, op, n, NULL, 0)) return 0;
+  p->kv_heads = kv;
+  const attn_span_ outer[2] = {op[0].span, op[1].span};
+  return attn_start_norm_ok_(e, j, outer, ctx);
 }
 
 ATTN_COLD_ int attn_start_steps_(attn_stage_ *s, void *job) {
   const attn_start_job_ *j = (const attn_start_job_ *)job;
   const attn_multihead_params *p = &j->cross;
-  return attn_stage_to_heads_(s, p, j->e_k, j->e, p->w_k, p->b_k) &&
+  attn_multihead_job_ keys;
+  memset(&keys, 0, sizeof keys);
+  keys.p = *p;
+  return attn_stage_fresh_keys_(s, &keys, j->e_k, j->e, 0) &&
          attn_stage_to_heads_(s, p, j->e_v, j->e, p->w_v, p->b_v);
 }
 
@@ -61625,7 +65366,8 @@ ATTN_COLD_ int attn_latent_rope_(attn_error_ *e, attn_rope_ *g, const attn_rope_
   if (params) p = *params;
   p.keys = keys;
   const int given = p.positions || p.real_positions;
-  if (!attn_rope_open_(e, g, &p, l->batch, l->len, 0, given ? l->len : 0, dim, data)) return 0;
+  if (p.norm) return attn_reject_(e, ATTN_E_RANGE, "params.rope->norm must be absent here");
+  if (!attn_rope_open_(e, g, &p, l->batch, 1, l->len, 0, given ? l->len : 0, dim, data)) return 0;
   for (int64_t b = 0; !given && data && b < l->n; b++) {
     attn_rope_ own = *g;
     own.at = attn_latent_places_(g, l, b);
@@ -61655,12 +65397,9 @@ ATTN_FUNC_ void attn_latent_turn_item_(void *job, int worker, int64_t index) {
     while (l->indptr && i >= l->indptr[b + 1]) b++;
     const attn_positions_ at = attn_latent_places_(&a->g, l, b);
     attn_rope_fill_(&a->g, &at, &r, entry, given || !l->indptr ? i : i - l->indptr[b]);
-    for (int64_t h = 0; h < a->x.heads; h++) {
-      char *x = attn_at_(&a->x, entry, h, i);
-      attn_on_(rope, l->table)
-          ->rope(x, x, ATTN_F32, ATTN_F32, a->x.dim, a->g.p.rotary_dim,
-                 a->g.p.layout == ATTN_ROPE_HALF, r.cosine_row, r.sine_row);
-    }
+    char *x = attn_at_(&a->x, entry, 0, i);
+    attn_rope_rows_(&a->g, l->table, &r, x, a->x.stride_head, ATTN_F32, x, a->x.stride_head,
+                    ATTN_F32, a->x.heads, a->x.dim);
   }
 }
 
@@ -61744,8 +65483,8 @@ ATTN_COLD_ void attn_latent_clear_(const attn_latent_ *l, const attn_tensor *x) 
 }
 /* <<< attn/families/latent/rows.h */
 /* >>> attn/families/latent/kept.h */
-/* families/latent/kept.h owns the checks that calls over sequences share: which rows of a call belong together, the cache
- * that keeps them, and that what appending writes is nobody else's. */
+/* families/latent/kept.h owns the checks that calls over sequences share: which rows of a call belong together, the
+ * cache that keeps them, and that what appending writes is nobody else's. */
 
 /* What a call reads or writes beside its operands. */
 typedef struct attn_latent_more_ {
@@ -61998,6 +65737,14 @@ typedef struct attn_latent_norm_ {
   attn_norm norm;
 } attn_latent_norm_;
 
+/* RMS norm of a row by its mean square alone, in double; what is all 0 stays so. */
+ATTN_FUNC_ void attn_latent_norm_bare_(float *x, int64_t n, const float *gain) {
+  const double sum = attn_row_sum_(x, n, 0.0, 1);
+  const double by = sum == 0.0 ? 0.0 : 1.0 / sqrt(sum / (double)n);
+  for (int64_t c = 0; c < n; c++)
+    x[c] = (float)((double)x[c] * by * (gain ? (double)gain[c] : 1.0));
+}
+
 ATTN_FUNC_ void attn_latent_norm_item_(void *job, int worker, int64_t index) {
   const attn_latent_norm_ *a = (const attn_latent_norm_ *)job;
   const int64_t b = index / a->tiles, first = index % a->tiles * ATTN_ROPE_RUN_;
@@ -62006,7 +65753,10 @@ ATTN_FUNC_ void attn_latent_norm_item_(void *job, int worker, int64_t index) {
   (void)worker;
   for (int64_t i = first; i < end; i++) {
     float *row = (float *)(void *)attn_at_(&a->x, b, 0, i);
-    attn_row_norm_(a->table, row, a->dim, &a->norm);
+    if (a->norm.eps == 0.0f && signbit(a->norm.eps))
+      attn_latent_norm_bare_(row, a->dim, a->norm.gain);
+    else
+      attn_row_norm_(a->table, row, a->dim, &a->norm);
     attn_row_one_nan_(a->table, row, a->x.dim);
   }
 }
@@ -62255,6 +66005,45 @@ ATTN_COLD_ int attn_stage_factors_(attn_stage_ *s, attn_tensor y, attn_tensor ro
 
 /* ---- steps --------------------------------------------------------------------------------------*/
 
+/* Sequences b .. b + n - 1, of which none has more than one token: o and q are theirs. Their queries read the
+ * factors that the cache has; else heads of all keys are made. */
+ATTN_COLD_ int attn_tpa_token_(attn_stage_ *s, const attn_tpa_job_ *j, int64_t b, int64_t n,
+                               attn_tensor o, attn_tensor q, attn_tensor lse) {
+  const attn_latent_ *l = &j->at;
+  const attn_ctx plain = attn_before_workspace_(&s->ctx);
+  const int64_t h = j->o.heads;
+  attn_factored_ f = {l->is.k,
+                      l->is.v,
+                      j->x[ATTN_TPA_K_].a.heads,
+                      j->x[ATTN_TPA_V_].a.heads,
+                      h,
+                      attn_factored_scores_,
+                      attn_factored_values_};
+  attn_cache vectors = l->is;
+  attn_cached_ x;
+  attn_sdpa_params p;
+  int workers;
+  memset(&p, 0, sizeof p);
+  p.scale = j->p.scale, p.window = j->p.window, p.lse = lse;
+  p.causal = j->p.bidirectional ? ATTN_CAUSAL_NONE : ATTN_CAUSAL_END;
+  if (l->indptr && n == l->n) p.ragged.sequences = n, p.ragged.q_indptr = l->indptr;
+  vectors.k = attn_latent_columns_(f.k, attn_mul_(f.k_rank, h), q.dim);
+  vectors.v = attn_latent_columns_(f.v, attn_mul_(f.v_rank, h), o.dim);
+  if (!attn_cached_open_(s->e, &x, o, q, &vectors, l->held + b, n, &p)) return 0;
+  x.a.factored = &f, x.a.sequences.coming = !s->run;
+  if (s->run) s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+  if (!attn_sdpa_plan_(s->e, &x.a, &x.params, s->run ? &s->ctx : &plain, &workers, s->run ? 1 : -1))
+    return 0;
+  if (attn_nothing_(&x.a)) return 1;
+  if (!s->run) {
+    attn_stage_spare_(s, attn_softmax_bytes_(&x.a, s->workers));
+    return 1;
+  }
+  if (!attn_softmax_run_(s->e, &x.a, &s->ctx, workers)) return 0;
+  attn_stage_count_(s);
+  return 1;
+}
+
 /* One sequence: its rows of o and q, the factors of all its tokens. */
 ATTN_COLD_ int attn_tpa_heads_(attn_stage_ *s, const attn_tpa_job_ *j, int64_t b, attn_tensor o,
                                attn_tensor q, attn_tensor k, attn_tensor v) {
@@ -62294,11 +66083,24 @@ ATTN_COLD_ int attn_tpa_steps_(attn_stage_ *s, void *job) {
   const attn_tensor q = attn_latent_rows_(s, l->batch, l->len, j->o.heads, j->x[0].b.dim);
   if (!attn_stage_factors_(s, attn_latent_flat_(q), attn_latent_flat_(rows[0]), &j->x[0], 0))
     return 0;
-  const int64_t used = s->used;
+  int64_t used = s->used, longest = 0;
+  for (int64_t b = 0; l->cache && b < l->n; b++)
+    longest = attn_max64_(longest, attn_latent_new_(l, b));
+  if (longest == 1) {
+    if (!attn_tpa_token_(s, j, 0, l->n, j->o, q, j->p.lse)) return 0;
+    if (s->run) attn_latent_clear_(l, &j->o);
+    return 1;
+  }
   for (int64_t b = 0, n = attn_latent_walked_(s, l); b < n; b++, attn_stage_back_(s, used)) {
     attn_tensor k = attn_latent_part_(l, rows[ATTN_TPA_K_], b);
     attn_tensor v = attn_latent_part_(l, rows[ATTN_TPA_V_], b);
     if (attn_latent_new_(l, b) == 0) continue;
+    if (l->cache && attn_latent_new_(l, b) == 1) {
+      if (!attn_tpa_token_(s, j, b, 1, attn_latent_part_(l, j->o, b), attn_latent_part_(l, q, b),
+                           attn_latent_part_(l, j->p.lse, b)))
+        return 0;
+      continue;
+    }
     if (l->cache && (!attn_stage_latent_rows_(s, l, l->is.k, b, &k) ||
                      !attn_stage_latent_rows_(s, l, l->is.v, b, &v)))
       return 0;
@@ -62398,6 +66200,90 @@ ATTN_CALL_(attn_tpa, (o, q, k, v, params), attn_tensor o, const attn_factors *q,
 /* <<< attn/families/latent/tpa.h */
 #endif
 #if ATTN_HAS_SELECTION
+/* >>> attn/families/selection/paged.h */
+/* families/selection/paged.h owns rows that lie in the pages of a cache, as selections read them, and the rules of a
+ * cache that params name. */
+
+/* Rows of x with their scales: those of entry b by the table of held[b], or null: as x says. */
+typedef struct attn_paged_ {
+  attn_tensor x;
+  attn_scales scales;
+  const attn_sequence *held;
+} attn_paged_;
+
+/* Where row i of entry b lies; how many from it on are neighbours. */
+ATTN_FUNC_ int64_t attn_paged_at_(const attn_paged_ *p, int64_t b, int64_t i, int64_t *page,
+                                  int64_t *row) {
+  *page = b, *row = i;
+  if (!p->held) return INT64_MAX;
+  *page = p->held[b].table[i / p->x.len], *row = i % p->x.len;
+  return p->x.len - *row;
+}
+
+/* Rows i .. i + n - 1 of a head as floats, one behind the other; by[0 .. n - 1], or null: the scale of each, which
+ * then is not in them. */
+ATTN_FUNC_ void attn_paged_widen_(const attn_table_ *f, const attn_paged_ *p, float *to, float *by,
+                                  int64_t b, int64_t h, int64_t i, int64_t n) {
+  int64_t page, row;
+  for (int64_t e = 0, m; e < n; e += m) {
+    m = attn_min64_(attn_paged_at_(p, b, i + e, &page, &row), n - e);
+    const attn_rows_scale_ s = attn_scales_at_(&p->scales, page, h, row);
+    f->widen(to + e * p->x.dim, attn_at_(&p->x, page, h, row), p->x.stride_len, NULL, m, p->x.dim,
+             p->x.dtype, by ? NULL : &s);
+    for (int64_t r = 0; by && r < m; r++) by[e + r] = s.scale[r * s.stride];
+  }
+}
+
+/* The keys of a problem. */
+ATTN_FUNC_ attn_paged_ attn_paged_keys_(const attn_softmax_ *f) {
+  attn_paged_ p = {f->k, f->k_scales, NULL};
+  if (f->seq) p.x.len = f->seq->page, p.held = f->seq->cached;
+  return p;
+}
+
+/* A cache that params name and n sequences of it, from which what is written (out) lies apart; p: its keys. data:
+ * tables may be read. */
+ATTN_COLD_ int attn_paged_check_(attn_error_ *e, attn_paged_ *p, const attn_cache *cache,
+                                 const attn_sequence *held, int64_t n, const attn_span_ *out,
+                                 int outs, int data) {
+  attn_span_ span[ATTN_CACHE_SPANS_ + 1];
+  attn_cache c;
+  if (!cache || !held)
+    return attn_reject_(e, ATTN_E_NULL, "a cache and its sequences go together in params");
+  if (n < 0 || n >= (int64_t)1 << 40)
+    return attn_reject_(e, ATTN_E_SHAPE, "sequences of a cache must be 0..2^40");
+  if ((uintptr_t)held % sizeof(void *))
+    return attn_reject_(e, ATTN_E_ALIGN, "sequences must be aligned to its elements");
+  c = *cache;
+  if (!attn_check_cache_(e, &c, 0, span) ||
+      !attn_check_array_(e, held, attn_mul_(n, (int64_t)sizeof *held), 1, "",
+                         &span[ATTN_CACHE_SPANS_]))
+    return 0;
+  if (c.window)
+    return attn_reject_(e, ATTN_E_RANGE, "cache.window must be 0: a ring forgets by itself");
+  for (int64_t b = -(ATTN_CACHE_SPANS_ + 1); b < n; b++) {
+    attn_span_ table;
+    if (b < 0) table = span[b + ATTN_CACHE_SPANS_ + 1];
+    if (b >= 0 && (!attn_check_sequence_(e, &c, &held[b], &table) ||
+                   (data && !attn_check_pages_(e, &c, &held[b]))))
+      return 0;
+    for (int i = 0; i < outs; i++)
+      if (attn_overlap_(table, out[i]))
+        return attn_reject_(e, ATTN_E_OVERLAP,
+                            "an output and ctx.workspace must not share memory with a cache, its "
+                            "sequences or their tables");
+  }
+  p->x = c.k, p->scales = c.k_scales, p->held = held;
+  return 1;
+}
+
+/* The tokens of the longest. */
+ATTN_COLD_ int64_t attn_paged_longest_(const attn_sequence *held, int64_t n) {
+  int64_t longest = 0;
+  for (int64_t b = 0; b < n; b++) longest = attn_max64_(longest, held[b].len);
+  return longest;
+}
+/* <<< attn/families/selection/paged.h */
 /* >>> attn/families/selection/choose.h */
 /* families/selection/choose.h owns the choice of the best candidates of up to 64 rows, each with candidates of its
  * own, and the lists that it writes. Scores are in t->s of engine/topk.h. */
@@ -62408,7 +66294,8 @@ ATTN_FUNC_ void attn_pick_open_(attn_topk_ *t) {
   for (int r = 0; r < ATTN_TILE_; r++) t->count[r] = t->settled[r] = 0, t->floor[r] = -FLT_MAX;
 }
 
-/* Takes the scores of candidates from .. from + n - 1, n at most ATTN_PICK_; row r has those from lo[r] to before hi[r]. */
+/* Takes the scores of candidates from .. from + n - 1, n at most ATTN_PICK_; row r has those from lo[r] to before
+ * hi[r]. */
 ATTN_FUNC_ void attn_pick_take_(attn_topk_ *t, int64_t n, int64_t from, const int64_t *lo,
                                 const int64_t *hi) {
   for (int r = 0; r < t->n; r++) {
@@ -62422,37 +66309,76 @@ ATTN_FUNC_ void attn_pick_take_(attn_topk_ *t, int64_t n, int64_t from, const in
     if (t->floor[r] < -FLT_MAX) t->floor[r] = -FLT_MAX;
 }
 
-/* Dot products of the tile's queries with candidates, rows of floats, up to the last that some row has. */
-ATTN_FUNC_ void attn_pick_scan_(attn_topk_ *t, const float *x, int64_t stride, const int64_t *lo,
-                                const int64_t *hi) {
-  int64_t end = 0;
+/* Vectors that stand for blocks of keys: [B,Hk,blocks,dim], or with held those of the pages of a cache,
+ *   [pages,Hk,1,dim]. */
+typedef struct attn_stands_ {
+  attn_tensor y;
+  const attn_sequence *held;
+} attn_stands_;
+
+/* Dot products of the tile's queries with the vectors of blocks j .. j + n - 1. */
+ATTN_FUNC_ void attn_pick_scores_(attn_topk_ *t, const attn_stands_ *x, int64_t b, int64_t h,
+                                  int64_t j, int64_t n) {
+  const float *y = t->wide;
+  int64_t stride = x->y.stride_len;
   float top[ATTN_TILE_] = {0};
-  for (int r = 0; r < t->n; r++) end = hi[r] > end ? hi[r] : end;
-  for (int64_t j = 0; j < end; j += ATTN_PICK_) {
-    const int64_t n = end - j < ATTN_PICK_ ? end - j : (int64_t)ATTN_PICK_;
-    attn_on_(tile, t->table)
-        ->score_block(t->s, t->qt, x + j * stride, stride, n, t->dim, 0, t->groups, top);
-    attn_pick_take_(t, n, j, lo, hi);
+  if (x->held) {
+    t->table->widen(t->wide, attn_at_(&x->y, 0, h, 0), x->y.stride_batch, x->held[b].table + j, n,
+                    x->y.dim, ATTN_F32, NULL);
+    stride = x->y.dim;
+  } else {
+    y = (const float *)(const void *)attn_at_(&x->y, b, h, j);
   }
+  attn_on_(tile, t->table)->score_block(t->s, t->qt, y, stride, n, x->y.dim, 0, t->groups, top);
+}
+
+/* The search that this takes. */
+ATTN_COLD_ void attn_pick_plan_(attn_topk_ *t, const attn_table_ *table, const attn_stands_ *x,
+                                int64_t dim, int64_t k) {
+  attn_topk_plan_(t, table, dim, k > 0 ? k : 1, x->held ? ATTN_F16 : ATTN_F32, 0);
+}
+
+/* Indices of the n candidates behind the `many` that are in `to`, all ascending: by a bit for each index where the
+ * room of a list has bits enough, else sorted. */
+ATTN_FUNC_ void attn_pick_order_(attn_topk_ *t, uint64_t *list, int64_t n, int32_t *to,
+                                 int64_t many) {
+  int64_t words = 0, at = many;
+  for (int64_t e = 0; e < n; e++) to[at++] = (int32_t)attn_candidate_index_(list[e]);
+  for (int64_t e = 0; e < at; e++) words = attn_max64_(words, to[e] / 64 + 1);
+  if (words > t->room) {
+    for (int64_t e = 0; e < n; e++) list[e] = list[e] << 32 | list[e] >> 32;
+    attn_sort_(list, n, t->spare);
+    for (int64_t e = 0; e < n; e++) to[many + e] = (int32_t)attn_candidate_index_(list[e] >> 32);
+    if (many) attn_sort_keys_(to, at);
+    return;
+  }
+  memset(t->spare, 0, (size_t)words * sizeof *t->spare);
+  for (int64_t e = 0; e < at; e++) t->spare[to[e] / 64] |= (uint64_t)1 << (to[e] % 64);
+  at = 0;
+  for (int64_t w = 0; w < words; w++)
+    for (uint64_t left = t->spare[w]; left; left &= left - 1)
+      to[at++] = (int32_t)(w * 64 + attn_lowest_(left));
 }
 
 /* Writes the best of row r behind the `many` that are in `to`, all ascending, then -1 up to k. */
 ATTN_FUNC_ void attn_pick_write_(attn_topk_ *t, int r, int32_t *to, int64_t many, int64_t k) {
   uint64_t *list = t ? t->list + r * t->room : NULL;
-  const int64_t forced = many;
   int64_t count = 0;
   if (t) attn_topk_keep_(t, r), count = t->count[r];
-  if (count > k - many) (void)attn_topk_list_(t, r, &count), count = k - many;
-  for (int64_t e = 0; e < count; e++) list[e] = list[e] << 32 | list[e] >> 32; /* by index */
-  if (count > 1) attn_sort_(list, count, t->spare);
-  for (int64_t e = 0; e < count; e++) to[many++] = (int32_t)attn_candidate_index_(list[e] >> 32);
-  if (forced) attn_sort_keys_(to, many);
-  for (; many < k; many++) to[many] = -1;
+  if (count > k - many) {
+    if (k > many) attn_select_(list, count, k - many, t->spare);
+    count = k - many;
+  }
+  if (t) attn_pick_order_(t, list, count, to, many);
+  for (many += count; many < k; many++) to[many] = -1;
 }
 
-/* Keys of an entry, and the block of a position; -1 before the first key. */
+/* Keys of an entry, the position of its first row, and the block of a position; -1 before the first key. */
 ATTN_FUNC_ int64_t attn_pick_keys_(const attn_softmax_ *f, int64_t b) {
-  return f->kv_len ? f->kv_len[b] : f->k.len;
+  return f->seq ? attn_keys_(f, b) : f->kv_len ? f->kv_len[b] : f->k.len;
+}
+ATTN_FUNC_ int64_t attn_pick_off_(const attn_softmax_ *f, int64_t b) {
+  return f->seq ? attn_keys_(f, b) - f->q.len : f->q_off;
 }
 ATTN_FUNC_ int64_t attn_pick_blocks_(int64_t keys, int64_t size) {
   return keys / size + (keys % size != 0);
@@ -62463,20 +66389,24 @@ ATTN_FUNC_ int64_t attn_pick_block_(int64_t position, int64_t size) {
 
 /* The lists that such a call may write, count numbers, and m more inputs than attn_sdpa has. */
 ATTN_COLD_ int attn_selected_apart_(attn_error_ *e, const attn_ctx *ctx, attn_softmax_ *f,
-                                    const int32_t *index, int64_t count, const attn_span_ *more,
-                                    int m) {
+                                    const attn_selected *x, const int32_t *index, int64_t count,
+                                    const attn_span_ *more, int m) {
   static const char w[] = ATTN_WORDS_("q");
   enum { O, LSE, INDEX, OUTPUTS, Q = OUTPUTS, K, V, LEN, WORK, SPANS };
   attn_tensor *const t[] = {&f->o, &f->lse, NULL, &f->q, &f->k, &f->v};
   attn_span_ span[SPANS];
+  attn_paged_ pages;
   memset(span, 0, sizeof span);
-  for (int i = 0; i <= V; i++)
+  for (int i = 0; i <= (x->cache ? Q : V); i++)
     if (t[i] && t[i]->data && !attn_check_stored_(e, t[i], w, &span[i])) return 0;
   if (!attn_check_array_(e, index, count, 4, "params.index must be aligned to its elements",
                          &span[INDEX]) ||
       !attn_check_array_(e, f->kv_len, f->q.batch, 4, "kv_len must be aligned to its elements",
                          &span[LEN]) ||
       !attn_check_workspace_(e, ctx, &span[WORK]))
+    return 0;
+  if (x->cache &&
+      !attn_paged_check_(e, &pages, x->cache, x->sequences, f->q.batch, &span[INDEX], 1, 0))
     return 0;
   for (int j = 0; j < SPANS; j++)
     if (j != INDEX && attn_overlap_(span[INDEX], span[j]))
@@ -62535,7 +66465,8 @@ ATTN_FUNC_ void attn_visit_load_(attn_tile_ *t, const attn_waiting_ *w, const in
   }
   for (int part = 0; part < 2; part++) {
     for (int r = 0; r < t->n; r++) row[r] = w->far + (2 * slot[r] + part) * dv;
-    t->a->table->pack(t->w.far + part * dv * ATTN_TILE_, row, t->n, dv, ATTN_F32, 1.0f, FLT_MIN);
+    t->a->table->pack(t->w.far + part * dv * ATTN_TILE_, row, t->n, dv, ATTN_F32, 1.0f,
+                      attn_least_(1.0f));
   }
   t->folded = 1, t->partial = 0;
   t->xl_next = t->stretch = -1;
@@ -62585,10 +66516,11 @@ ATTN_FUNC_ void attn_visit_sort_(const attn_visits_ *x, const int32_t *index, in
 
 /* One (batch, choice, chunk of queries), the last first. */
 ATTN_FUNC_ void attn_visit_item_(void *job, int worker, int64_t item) {
-  const attn_softmax_ *f = (const attn_softmax_ *)job;
-  const attn_visits_ *x = (const attn_visits_ *)f->own_job;
+  attn_softmax_ own;
+  const attn_visits_ *x = (const attn_visits_ *)((const attn_softmax_ *)job)->own_job;
   const int64_t unit = item / x->chunks, b = unit / x->heads, head = unit % x->heads * x->group,
                 g = x->group;
+  const attn_softmax_ *f = attn_problem_((const attn_softmax_ *)job, b, &own);
   const int64_t i0 = (x->chunks - 1 - item % x->chunks) * x->rows, left = f->q.len - i0;
   const int64_t n = left < x->rows ? left : x->rows, dv = f->v.dim,
                 blocks = attn_pick_blocks_(f->k.len, x->size);
@@ -62624,6 +66556,28 @@ ATTN_FUNC_ void attn_visit_item_(void *job, int worker, int64_t item) {
   }
 }
 
+/* The same of keys and values in the pages of a cache. */
+ATTN_COLD_ int attn_selected_cached_(attn_error_ *e, attn_softmax_ *f, const attn_selected *x,
+                                     const attn_sdpa_params *p, const attn_ctx *ctx, int *workers,
+                                     int data) {
+  attn_cached_ c;
+  if (!x->cache || !x->sequences)
+    return attn_reject_(e, ATTN_E_NULL, "params.attention.cache and .sequences go together");
+  if (data >= 0 && (f->k.data || f->v.data))
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "k.data and v.data must be null with params.attention.cache");
+  if (x->cache->window)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.attention.cache.window must be 0: a ring forgets by itself");
+  if (!attn_cached_open_(e, &c, f->o, f->q, x->cache, x->sequences, f->q.batch, p) ||
+      (data > 0 && !attn_cached_pages_(e, &c)) ||
+      !attn_sdpa_plan_(e, &c.a, &c.params, ctx, workers, data) ||
+      (data >= 0 && !attn_cached_apart_(e, &c, ctx)) || (data > 0 && !attn_cached_read_(e, &c)))
+    return 0;
+  *f = c.a, f->seq = &f->sequences;
+  return 1;
+}
+
 /* The problem of the call, in the order of many queries: checks as attn_sdpa, data as there. */
 ATTN_COLD_ int attn_selected_plan_(attn_error_ *e, attn_softmax_ *f, const attn_selected *x,
                                    const attn_ctx *ctx, int *workers, int data) {
@@ -62632,7 +66586,9 @@ ATTN_COLD_ int attn_selected_plan_(attn_error_ *e, attn_softmax_ *f, const attn_
   p.scale = x->scale, p.causal = 1, p.has_q_off = x->has_q_off, p.q_off = x->q_off,
   p.kv_len = x->kv_len;
   p.k_scales = x->k_scales, p.v_scales = x->v_scales, p.lse = x->lse, p.one_order = 1;
-  if (!attn_sdpa_plan_(e, f, &p, ctx, workers, data)) return 0;
+  if (x->cache || x->sequences ? !attn_selected_cached_(e, f, x, &p, ctx, workers, data)
+                               : !attn_sdpa_plan_(e, f, &p, ctx, workers, data))
+    return 0;
   return f->k.len <= INT32_MAX || attn_reject_(e, ATTN_E_OVERFLOW, "k.len must be below 2^31");
 }
 
@@ -62675,13 +66631,55 @@ enum { ATTN_LISTED_HEADS_ = 4 };
 
 typedef struct attn_listed_ {
   const attn_edges_params *lists; /* indptr and col are written by now */
-  int64_t most;                   /* keys of a list */
   int64_t tiles;                  /* of the heads of a group */
-  char *memory;
-  int64_t each;
 } attn_listed_;
 
-/* One (batch, group of heads, query, 64 of the heads): the runs of its list are those of a tile. */
+/* The next keys of a list, by the rule of runs: of all keys between two marks, as many marks as fit. */
+ATTN_FUNC_ int attn_listed_take_(attn_block_ *b, attn_cursor_ *c) {
+  int64_t at = 0, to;
+  for (; at < c->runs && at < ATTN_BLOCK_; at = to) {
+    const int64_t end = ((int64_t)c->key[at] / ATTN_BLOCK_ + 1) * ATTN_BLOCK_;
+    for (to = at; to < c->runs && c->key[to] < end;) to++;
+    if (to > ATTN_BLOCK_) break;
+    memcpy(b->index + at, c->key + at, (size_t)(to - at) * sizeof *c->key);
+  }
+  b->n = (int)at, b->by_lane = 0;
+  c->key += at, c->runs -= at;
+  if (at == 0) return 0;
+  b->j0 = b->index[0];
+  b->gathered = b->index[at - 1] - b->index[0] != at - 1;
+  return 1;
+}
+
+/* Asks for keys of the next block. */
+ATTN_FUNC_ void attn_listed_ahead_(const attn_tile_ *t, attn_cursor_ *c) {
+  const attn_softmax_ *a = t->a;
+  /* what the second cache holds is not asked for: 8 MB at T = 16384 takes 10 % less so, 2 MB 15 % more */
+  if (a->seq || a->k.len < ((int64_t)1 << 21) / attn_bytes_(a->k.dtype, a->k.dim)) return;
+  for (int i = 0; i < ATTN_BLOCK_ / 2 && c->runs > 0; i++, c->runs--, c->key++) {
+    attn_row_ahead_(&a->k, t->batch, t->head_k, *c->key);
+    attn_row_ahead_(&a->v, t->batch, t->head_v, *c->key);
+  }
+}
+
+/* The picked rows of pages, as f32: neighbours of one page together. */
+ATTN_FUNC_ void attn_listed_pages_(const attn_tile_ *t, const attn_tensor *x,
+                                   const attn_scales *scales, int64_t head, float *copy,
+                                   const int32_t *index, int n) {
+  int64_t page, row;
+  for (int e = 0, m; e < n; e += m) {
+    const int64_t most = attn_storage_(t->a, t->batch, index[e], &page, &row);
+    for (m = 1; e + m < n && m < most && index[e + m] == index[e] + m;) m++;
+    const attn_rows_scale_ s = attn_scales_at_(scales, page, head, row);
+    t->a->table->widen(copy + e * x->dim, attn_at_(x, page, head, row), x->stride_len, NULL, m,
+                       x->dim, x->dtype, &s);
+  }
+}
+
+static const attn_listed_calls_ attn_listed_by_pointer_ = {attn_listed_take_, attn_listed_ahead_,
+                                                           attn_listed_pages_};
+
+/* One (batch, group of heads, query, 64 of the heads): its list is that of a tile. */
 ATTN_FUNC_ void attn_listed_item_(void *job, int worker, int64_t item) {
   const attn_softmax_ *f = (const attn_softmax_ *)job;
   const attn_listed_ *x = (const attn_listed_ *)f->own_job;
@@ -62691,55 +66689,42 @@ ATTN_FUNC_ void attn_listed_item_(void *job, int worker, int64_t item) {
                 left = f->group - tile * ATTN_TILE_;
   const int64_t *ptr = x->lists->indptr + b * (f->q.len + 1) + i;
   const int32_t *key = x->lists->col + b * x->lists->edges + ptr[0];
-  attn_plan_ *plan = (attn_plan_ *)(void *)(x->memory + worker * x->each);
-  attn_plan_run_ *run = (attn_plan_run_ *)(void *)((char *)plan + attn_piece_(1, sizeof *plan));
   attn_softmax_ own = *f;
-  attn_plan_tile_ runs;
+  attn_plan_ plan; /* of no runs */
+  attn_plan_tile_ none;
   attn_tile_ t;
-  memset(plan, 0, sizeof *plan);
-  memset(&runs, 0, sizeof runs);
-  plan->at_run = attn_piece_(1, sizeof *plan);
-  own.plan = plan, own.edges = NULL;
+  if (f->seq) attn_problem_turn_(f, b, &own);
+  memset(&plan, 0, sizeof plan), memset(&none, 0, sizeof none);
+  own.plan = &plan, own.edges = NULL;
   attn_tile_open_(&t, &own, worker);
-  t.plan = &runs, t.batch = b, t.n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
+  none.step = 1, t.plan = &none, t.keys = key, t.keys_n = ptr[1] - ptr[0];
+  t.batch = b, t.n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
   for (int r = 0; r < t.n; r++)
     t.row[r] = i, t.head[r] = unit % groups * f->group + tile * ATTN_TILE_ + r;
-  runs.n = t.n, runs.step = 1;
-  for (int64_t e = 0; e < ptr[1] - ptr[0]; e++) {
-    if (e && key[e] == key[e - 1] + 1) {
-      run[runs.count - 1].n++;
-      continue;
-    }
-    run[runs.count].key = key[e], run[runs.count].n = 1,
-    run[runs.count++].lanes = attn_tile_all_(&t);
-  }
   attn_tile_run_(&t, 1);
 }
 
-/* Attention to the lists of p, none longer than most; f holds the tensors. */
+/* Attention to the lists of x; f holds the tensors. */
 ATTN_COLD_ int attn_stage_listed_(attn_stage_ *s, attn_softmax_ *f, const attn_selected *p,
                                   attn_listed_ *x) {
   int workers;
   if (!attn_selected_plan_(s->e, f, p, &s->ctx, &workers, -1)) return 0;
   const int shared = !x->lists->per_head && f->group >= ATTN_LISTED_HEADS_;
-  f->edges = x->lists;
-  x->each = x->tiles = 0;
+  f->edges = x->lists, f->listed = &attn_listed_by_pointer_;
+  x->tiles = 0;
   if (shared) {
     x->tiles = attn_tiles_of_(f->group);
-    x->each =
-        attn_add_(attn_piece_(1, sizeof(attn_plan_)), attn_piece_(x->most, sizeof(attn_plan_run_)));
     f->own = attn_listed_item_, f->own_job = x;
     f->own_items =
         attn_mul_(attn_mul_(f->q.batch, f->q.heads / f->group), attn_mul_(f->q.len, x->tiles));
   } else {
     f->group = 1, f->tiles = attn_tiles_of_(f->q.len);
+    if (f->seq) attn_sequences_count_(f);
   }
   const int64_t bytes = attn_softmax_bytes_(f, s->workers);
-  const int64_t own = attn_mul_(x->each, attn_softmax_workers_(f, s->workers));
-  char *spare = attn_stage_spare_(s, attn_add_(own, bytes));
+  s->ctx.workspace = attn_stage_spare_(s, bytes);
   if (!s->run) return 1;
-  x->memory = spare;
-  s->ctx.workspace = spare + own, s->ctx.workspace_size = (size_t)(s->spare - own);
+  s->ctx.workspace_size = (size_t)s->spare;
   if (!attn_softmax_run_(s->e, f, &s->ctx, s->workers)) return 0;
   attn_stage_count_(s);
   return 1;
@@ -62748,28 +66733,28 @@ ATTN_COLD_ int attn_stage_listed_(attn_stage_ *s, attn_softmax_ *f, const attn_s
 /* >>> attn/families/selection/key_blocks.h */
 /* families/selection/key_blocks.h owns the vectors that stand for blocks of keys: means, and bounds by channel. */
 
+/* Items of a head, each of the pages of a residue class: no two write the same. */
+enum { ATTN_KEY_SHARES_ = 16 };
+
 typedef struct attn_key_blocks_job_ {
   const attn_table_ *table;
-  attn_tensor y, k;
+  attn_tensor y;
+  attn_paged_ k;
   attn_key_blocks_params p;
   char *memory;
-  int64_t each, first, blocks; /* the first that is written, and how many are */
+  int64_t batch, each, first, blocks; /* the first that is written, and how many are */
 } attn_key_blocks_job_;
 
-ATTN_FUNC_ void attn_key_blocks_item_(void *job, int worker, int64_t item) {
-  const attn_key_blocks_job_ *a = (const attn_key_blocks_job_ *)job;
-  const int64_t unit = item / a->blocks, b = unit / a->k.heads, h = unit % a->k.heads,
-                dk = a->k.dim;
-  const int64_t j = a->first + item % a->blocks, keys = a->p.kv_len ? a->p.kv_len[b] : a->k.len;
-  const int64_t from = j * a->p.size, to = keys - from < a->p.size ? keys : from + a->p.size;
-  float *y = (float *)(void *)attn_at_(&a->y, b, h, j);
+/* y = what stands for keys from .. to - 1. */
+ATTN_FUNC_ void attn_key_block_(const attn_key_blocks_job_ *a, int worker, float *y, int64_t b,
+                                int64_t h, int64_t from, int64_t to) {
+  const int64_t dk = a->k.x.dim;
   double *sum = (double *)(void *)(a->memory + worker * a->each);
   float *row = (float *)(void *)(a->memory + worker * a->each + attn_piece_(dk, 8));
   memset(y, 0, (size_t)a->y.dim * sizeof *y);
   for (int64_t c = 0; c < dk; c++) sum[c] = 0.0;
   for (int64_t i = from; i < to; i++) {
-    const attn_rows_scale_ s = attn_scales_at_(&a->p.k_scales, b, h, i);
-    a->table->widen(row, attn_at_(&a->k, b, h, i), 0, NULL, 1, dk, a->k.dtype, &s);
+    attn_paged_widen_(a->table, &a->k, row, NULL, b, h, i, 1);
     if (a->p.kind == ATTN_KEY_BLOCK_MEAN) {
       for (int64_t c = 0; c < dk; c++) sum[c] += (double)row[c];
       continue;
@@ -62783,26 +66768,87 @@ ATTN_FUNC_ void attn_key_blocks_item_(void *job, int worker, int64_t item) {
     y[c] = (float)(sum[c] / (double)(to - from));
 }
 
-ATTN_COLD_ int attn_key_blocks_steps_(attn_stage_ *s, void *job) {
-  attn_key_blocks_job_ *a = (attn_key_blocks_job_ *)job;
+ATTN_FUNC_ void attn_key_blocks_item_(void *job, int worker, int64_t item) {
+  const attn_key_blocks_job_ *a = (const attn_key_blocks_job_ *)job;
+  const int64_t unit = item / a->blocks, b = unit / a->k.x.heads, h = unit % a->k.x.heads;
+  const int64_t keys = a->p.kv_len ? a->p.kv_len[b] : a->k.held ? a->k.held[b].len : a->k.x.len;
+  const int64_t j = a->first + item % a->blocks, from = j * a->p.size;
+  attn_key_block_(a, worker, (float *)(void *)attn_at_(&a->y, b, h, j), b, h, from,
+                  keys - from < a->p.size ? keys : from + a->p.size);
+}
+
+/* Full pages of all sequences. */
+ATTN_FUNC_ void attn_key_blocks_pages_(void *job, int worker, int64_t item) {
+  const attn_key_blocks_job_ *a = (const attn_key_blocks_job_ *)job;
+  const int64_t h = item / ATTN_KEY_SHARES_, size = a->k.x.len;
+  for (int64_t b = 0; b < a->batch; b++) {
+    const attn_sequence *s = &a->k.held[b];
+    const int64_t from = a->p.fresh ? attn_max64_(s->len - a->p.fresh, 0) : 0;
+    for (int64_t t = from / size; t < s->len / size; t++)
+      if (s->table[t] % ATTN_KEY_SHARES_ == item % ATTN_KEY_SHARES_)
+        attn_key_block_(a, worker, (float *)(void *)attn_at_(&a->y, s->table[t], h, 0), b, h,
+                        t * size, (t + 1) * size);
+  }
+}
+
+/* Blocks of keys keys, of every entry. */
+ATTN_COLD_ int attn_stage_key_blocks_(attn_stage_ *s, attn_key_blocks_job_ *a, int64_t keys) {
   a->table = s->table;
   a->first = a->p.first / a->p.size;
-  a->blocks = a->k.len / a->p.size + (a->k.len % a->p.size != 0) - a->first;
-  a->each = attn_add_(attn_piece_(a->k.dim, 8), attn_piece_(a->k.dim, 4));
+  a->blocks = attn_pick_blocks_(keys, a->p.size) - a->first;
+  a->each = attn_add_(attn_piece_(a->k.x.dim, 8), attn_piece_(a->k.x.dim, 4));
   if (a->blocks <= 0) return 1;
-  return attn_stage_for_(s, attn_mul_(attn_mul_(a->k.batch, a->k.heads), a->blocks),
+  return attn_stage_for_(s, attn_mul_(attn_mul_(a->batch, a->k.x.heads), a->blocks),
                          attn_key_blocks_item_, a, a->each, &a->memory);
 }
 
-/* The same inside of a call, of keys that have been judged. */
-ATTN_COLD_ int attn_stage_key_blocks_(attn_stage_ *s, attn_key_blocks_job_ *a,
-                                      const attn_softmax_ *f, int64_t size,
-                                      attn_key_block_kind kind) {
-  a->k = f->k;
-  a->p.kind = kind, a->p.size = size, a->p.kv_len = f->kv_len, a->p.k_scales = f->k_scales;
-  a->y = attn_stage_tensor_(s, f->k.batch, f->k.heads, f->k.len / size + (f->k.len % size != 0),
-                            kind == ATTN_KEY_BLOCK_MEAN ? f->k.dim : attn_mul_(2, f->k.dim));
-  return attn_key_blocks_steps_(s, a);
+ATTN_COLD_ int attn_key_blocks_steps_(attn_stage_ *s, void *job) {
+  attn_key_blocks_job_ *a = (attn_key_blocks_job_ *)job;
+  if (!a->k.held) return attn_stage_key_blocks_(s, a, a->k.x.len);
+  a->table = s->table;
+  a->each = attn_add_(attn_piece_(a->k.x.dim, 8), attn_piece_(a->k.x.dim, 4));
+  return attn_stage_for_(s, attn_mul_(a->k.x.heads, ATTN_KEY_SHARES_), attn_key_blocks_pages_, a,
+                         a->each, &a->memory);
+}
+
+/* Rows of the vectors that may be given for blocks of `size` keys; -2: none fit. */
+ATTN_COLD_ int64_t attn_stands_len_(const attn_softmax_ *f, int64_t size) {
+  return !f->seq ? attn_pick_blocks_(f->k.len, size) : f->seq->page == size ? 1 : -2;
+}
+
+/* Those that are given, or made in the call, of keys that have been judged. */
+ATTN_COLD_ int attn_stage_stands_(attn_stage_ *s, attn_stands_ *x, const attn_tensor *given,
+                                  attn_key_blocks_job_ *a, const attn_softmax_ *f, int64_t size,
+                                  attn_key_block_kind kind) {
+  x->y = *given, x->held = given->data && f->seq ? f->seq->cached : NULL;
+  if (given->data) return 1;
+  a->k = attn_paged_keys_(f), a->batch = f->q.batch;
+  a->p.kind = kind, a->p.size = size, a->p.kv_len = f->kv_len;
+  x->y = a->y = attn_stage_tensor_(s, f->q.batch, f->k.heads, attn_pick_blocks_(f->k.len, size),
+                                   kind == ATTN_KEY_BLOCK_MEAN ? f->k.dim : attn_mul_(2, f->k.dim));
+  return attn_stage_key_blocks_(s, a, f->k.len);
+}
+
+/* The pages of a cache in place of k. */
+ATTN_COLD_ int attn_key_blocks_cached_(attn_error_ *e, attn_key_blocks_job_ *a, const attn_ctx *ctx,
+                                       int query) {
+  const attn_key_blocks_params *p = &a->p;
+  attn_operand_ op =
+      ATTN_OPERAND_(&a->y, "y", ATTN_OUT_ | ATTN_IS_F32_, ATTN_ANY_, ATTN_ANY_, 1, ATTN_ANY_,
+                    "y must be f32 [pages, Hk, 1, dk], of bounds 2 dk, with params.cache");
+  attn_span_ out[2];
+  if (a->k.x.data) return attn_reject_(e, ATTN_E_SHAPE, "k.data must be null with params.cache");
+  if (p->size || p->first || p->kv_len || p->k_scales.scale || p->k_scales.zero || p->fresh < 0)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.size, .first, .kv_len and .k_scales must be 0 with params.cache, "
+                        "and .fresh not negative");
+  if (!attn_check_operand_(e, &op, 1) || !attn_check_workspace_(e, ctx, &out[1])) return 0;
+  out[0] = op.span;
+  if (!attn_paged_check_(e, &a->k, p->cache, p->sequences, p->n, out, 2, !query)) return 0;
+  op.batch = a->k.x.batch, op.heads = a->k.x.heads;
+  op.dim = p->kind == ATTN_KEY_BLOCK_MEAN ? a->k.x.dim : attn_mul_(2, a->k.x.dim);
+  a->batch = p->n;
+  return attn_check_operand_(e, &op, a->k.x.heads) && attn_check_apart_(e, ctx, &op, 1, NULL, 0);
 }
 
 ATTN_COLD_ int attn_key_blocks_check_(attn_error_ *e, attn_key_blocks_job_ *a,
@@ -62810,32 +66856,33 @@ ATTN_COLD_ int attn_key_blocks_check_(attn_error_ *e, attn_key_blocks_job_ *a,
                                       int query) {
   static const char wk[] = ATTN_WORDS_("k");
   static const attn_scales_words_ wks = ATTN_SCALES_WORDS_("params.k_scales", "k");
-  const int64_t any = ATTN_ANY_;
+  attn_tensor *k = &a->k.x;
   attn_spans_ all;
   all.n = 0;
   attn_span_ *key = attn_spans_more_(&all, 1);
   if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it says what a block is");
   a->p = *p;
-  memset(&a->p.k_scales, 0, sizeof a->p.k_scales);
   if ((int)p->kind < 0 || p->kind >= ATTN_KEY_BLOCK_KINDS)
     return attn_reject_(e, ATTN_E_RANGE, "params.kind must be an attn_key_block_kind");
+  if (p->cache || p->sequences) return attn_key_blocks_cached_(e, a, ctx, query);
   if (p->size < 1) return attn_reject_(e, ATTN_E_RANGE, "params.size must be at least 1");
-  if (!attn_check_stored_(e, &a->k, wk, key)) return 0;
-  if (p->first < 0 || p->first > a->k.len)
+  if (p->n || p->fresh)
+    return attn_reject_(e, ATTN_E_RANGE, "params.n and .fresh go with params.cache");
+  if (!attn_check_stored_(e, k, wk, key)) return 0;
+  if (p->first < 0 || p->first > k->len)
     return attn_reject_(e, ATTN_E_RANGE, "params.first must lie in 0..k.len");
-  const int64_t blocks = a->k.len / p->size + (a->k.len % p->size != 0);
-  attn_operand_ op[] = {
-      ATTN_OPERAND_(&a->y, "y", ATTN_OUT_ | ATTN_IS_F32_, a->k.batch, a->k.heads, blocks,
-                    p->kind == ATTN_KEY_BLOCK_MEAN ? a->k.dim : attn_mul_(2, a->k.dim),
-                    "y must be f32 [B, Hk, ceil(Tk / size), dk], of bounds 2 dk")};
-  (void)any;
-  return attn_check_operand_(e, &op[0], a->k.heads) &&
-         attn_take_scales_(e, &a->p.k_scales, &p->k_scales, &a->k, &wks, &all) &&
-         attn_take_array_(e, p->kv_len, a->k.batch, 4,
+  attn_operand_ op[] = {ATTN_OPERAND_(
+      &a->y, "y", ATTN_OUT_ | ATTN_IS_F32_, k->batch, k->heads, attn_pick_blocks_(k->len, p->size),
+      p->kind == ATTN_KEY_BLOCK_MEAN ? k->dim : attn_mul_(2, k->dim),
+      "y must be f32 [B, Hk, ceil(Tk / size), dk], of bounds 2 dk")};
+  a->batch = k->batch;
+  return attn_check_operand_(e, &op[0], k->heads) &&
+         attn_take_scales_(e, &a->k.scales, &p->k_scales, k, &wks, &all) &&
+         attn_take_array_(e, p->kv_len, k->batch, 4,
                           "params.kv_len must be aligned to its elements", &all) &&
          attn_check_apart_(e, ctx, op, 1, all.span, all.n) &&
-         (query || attn_check_lens_(e, p->kv_len, a->k.batch, a->k.len,
-                                    "params.kv_len must lie in 0..k.len"));
+         (query ||
+          attn_check_lens_(e, p->kv_len, k->batch, k->len, "params.kv_len must lie in 0..k.len"));
 }
 
 ATTN_COLD_ attn_status attn_key_blocks_call_(attn_tensor y, attn_tensor k,
@@ -62846,7 +66893,7 @@ ATTN_COLD_ attn_status attn_key_blocks_call_(attn_tensor y, attn_tensor k,
   attn_key_blocks_job_ a;
   int workers = 1;
   memset(&a, 0, sizeof a);
-  a.y = y, a.k = k;
+  a.y = y, a.k.x = k;
   if (attn_check_ctx_(&e, ctx, &table, &workers))
     (void)attn_key_blocks_check_(&e, &a, params, ctx, bytes != NULL);
   return attn_step_call_(&e, table, workers, ctx, attn_key_blocks_steps_, &a, "blocks of keys",
@@ -62862,7 +66909,7 @@ typedef struct attn_moba_job_ {
   attn_softmax_ f; /* the call as attn_sdpa would see it */
   attn_moba_params p;
   attn_key_blocks_job_ blocks;
-  attn_tensor means;
+  attn_stands_ means;
   attn_topk_ search;
   attn_visits_ visit;
   int32_t *index;
@@ -62878,20 +66925,24 @@ ATTN_FUNC_ void attn_moba_item_(void *job, int worker, int64_t item) {
   const int64_t b = unit / f->q.heads, h = unit % f->q.heads, size = a->p.block, k = a->visit.k;
   const int64_t left = f->q.len - i0, blocks = attn_pick_blocks_(attn_pick_keys_(f, b), size);
   const int n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
-  const attn_tensor *means = &a->means;
-  int64_t own[ATTN_TILE_], lo[ATTN_TILE_] = {0}, hi[ATTN_TILE_] = {0};
+  int64_t own[ATTN_TILE_], lo[ATTN_TILE_] = {0}, hi[ATTN_TILE_] = {0}, end = 0;
   const void *row[ATTN_TILE_] = {NULL};
   attn_topk_ t = a->search;
   for (int r = 0; r < n; r++) {
-    own[r] = attn_pick_block_(i0 + r + f->q_off, size);
+    own[r] = attn_pick_block_(i0 + r + attn_pick_off_(f, b), size);
     hi[r] = attn_clamp_(own[r], 0, blocks);
+    if (hi[r] > end) end = hi[r];
     row[r] = attn_at_(&f->q, b, h, i0 + r);
   }
   if (k > 1) {
-    const char *x = attn_at_(means, b, h / (f->q.heads / f->k.heads), 0);
+    const int64_t hk = h / (f->q.heads / f->k.heads);
     attn_topk_open_(&t, a->memory + worker * t.bytes, row, n, f->q.dtype, 1.0f);
     attn_pick_open_(&t);
-    attn_pick_scan_(&t, (const float *)(const void *)x, means->stride_len, lo, hi);
+    for (int64_t j = 0; j < end; j += ATTN_PICK_) {
+      const int64_t m = attn_min64_(end - j, ATTN_PICK_);
+      attn_pick_scores_(&t, &a->means, b, hk, j, m);
+      attn_pick_take_(&t, m, j, lo, hi);
+    }
   }
   for (int r = 0; r < n; r++) {
     int32_t *to = a->index + (unit * f->q.len + i0 + r) * k;
@@ -62916,13 +66967,10 @@ ATTN_COLD_ int attn_moba_steps_(attn_stage_ *s, void *job) {
                  ? a->p.index
                  : (int32_t *)attn_stage_take_(s, attn_mul_(units, attn_mul_(f->q.len, x->k)), 4);
   x->index = a->index;
-  a->means = a->p.means;
-  if (!a->means.data && x->k > 1) {
-    if (!attn_stage_key_blocks_(s, &a->blocks, f, a->p.block, ATTN_KEY_BLOCK_MEAN)) return 0;
-    a->means = a->blocks.y;
-  }
-  const int64_t others = x->k - 1 < blocks ? x->k - 1 : blocks;
-  attn_topk_plan_(&a->search, s->table, f->q.dim, others > 0 ? others : 1, ATTN_F32, 0);
+  if ((x->k > 1 || a->p.means.data) && !attn_stage_stands_(s, &a->means, &a->p.means, &a->blocks, f,
+                                                           a->p.block, ATTN_KEY_BLOCK_MEAN))
+    return 0;
+  attn_pick_plan_(&a->search, s->table, &a->means, f->q.dim, attn_min64_(x->k - 1, blocks));
   if (!attn_stage_for_(s, attn_mul_(units, attn_tiles_of_(f->q.len)), attn_moba_item_, a,
                        a->search.bytes, &a->memory))
     return 0;
@@ -62939,13 +66987,14 @@ ATTN_COLD_ int attn_moba_check_(attn_error_ *e, attn_moba_job_ *a, const attn_mo
   if (p->k < 1) return attn_reject_(e, ATTN_E_RANGE, "params.k must be at least 1");
   if (!attn_selected_plan_(e, &a->f, &p->attention, ctx, workers, !query)) return 0;
   attn_softmax_ *f = &a->f;
-  attn_operand_ op =
-      ATTN_OPERAND_(&a->p.means, "params.means", ATTN_OPTIONAL_ | ATTN_IS_F32_, f->k.batch,
-                    f->k.heads, attn_pick_blocks_(f->k.len, p->block), f->k.dim,
-                    "params.means must be f32 [B, Hk, ceil(Tk / block), dk]");
+  attn_operand_ op = ATTN_OPERAND_(
+      &a->p.means, "params.means", ATTN_OPTIONAL_ | ATTN_IS_F32_, f->k.batch, f->k.heads,
+      attn_stands_len_(f, p->block), f->k.dim,
+      "params.means must be f32 [B, Hk, ceil(Tk / block), dk], of a cache [pages, Hk, 1, dk], and "
+      "block then the rows of a page");
   const int64_t count = attn_mul_(attn_mul_(f->q.batch, f->q.heads), attn_mul_(f->q.len, p->k));
   return attn_check_operand_(e, &op, f->q.heads) &&
-         attn_selected_apart_(e, ctx, f, p->index, count, &op.span, 1);
+         attn_selected_apart_(e, ctx, f, &p->attention, p->index, count, &op.span, 1);
 }
 
 ATTN_COLD_ attn_status attn_moba_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -62971,7 +67020,7 @@ typedef struct attn_quest_job_ {
   attn_softmax_ f; /* the call as attn_sdpa would see it */
   attn_quest_params p;
   attn_key_blocks_job_ blocks;
-  attn_tensor bounds;
+  attn_stands_ bounds;
   attn_topk_ search;
   attn_edges_params lists;
   attn_listed_ listed;
@@ -62987,9 +67036,9 @@ ATTN_FUNC_ float attn_quest_part_(const attn_quest_job_ *a, const attn_topk_ *t,
   const attn_softmax_ *f = &a->f;
   const int64_t dk = f->k.dim;
   float *least = row + dk, *most = least + dk, *s = most + dk, top[ATTN_TILE_] = {0};
+  const attn_paged_ keys = attn_paged_keys_(f);
   for (int64_t i = from; i < to; i++) {
-    const attn_rows_scale_ x = attn_scales_at_(&f->k_scales, b, head, i);
-    t->table->widen(row, attn_at_(&f->k, b, head, i), 0, NULL, 1, dk, f->k.dtype, &x);
+    attn_paged_widen_(t->table, &keys, row, NULL, b, head, i, 1);
     for (int64_t c = 0; c < dk; c++) {
       if (i == from || row[c] < least[c] || row[c] != row[c]) least[c] = row[c];
       if (i == from || row[c] > most[c] || row[c] != row[c]) most[c] = row[c];
@@ -63007,18 +67056,16 @@ ATTN_FUNC_ void attn_quest_item_(void *job, int worker, int64_t item) {
                 unit = item / tiles;
   const int64_t b = unit / f->k.heads, head = unit % f->k.heads, r0 = item % tiles * ATTN_TILE_,
                 dk = f->q.dim;
-  const int64_t left = f->q.len * g - r0, keys = attn_pick_keys_(f, b), page = a->p.page,
-                stride = a->bounds.stride_len;
+  const int64_t left = f->q.len * g - r0, keys = attn_pick_keys_(f, b), page = a->p.page;
   const int n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
   int64_t sees[ATTN_TILE_], last[ATTN_TILE_], lo[ATTN_TILE_] = {0}, hi[ATTN_TILE_] = {0}, end = 0;
   const void *row[ATTN_TILE_] = {NULL};
-  float top[ATTN_TILE_] = {0};
   char *memory =
       a->memory + worker * attn_add_(a->search.bytes, attn_piece_(3 * dk + ATTN_TILE_, 4));
   attn_topk_ t = a->search;
   for (int r = 0; r < n; r++) {
     const int64_t i = (r0 + r) / g;
-    sees[r] = attn_clamp_(i + f->q_off + 1, 0, keys);
+    sees[r] = attn_clamp_(i + attn_pick_off_(f, b) + 1, 0, keys);
     last[r] = attn_pick_block_(sees[r] - 1, page);
     hi[r] = a->p.last_competes ? last[r] + 1 : last[r] < 0 ? 0 : last[r];
     if (hi[r] > end) end = hi[r];
@@ -63035,11 +67082,11 @@ ATTN_FUNC_ void attn_quest_item_(void *job, int worker, int64_t item) {
   attn_pick_open_(&t);
   for (int64_t j = 0; j < end; j += ATTN_PICK_) {
     const int64_t m = end - j < ATTN_PICK_ ? end - j : (int64_t)ATTN_PICK_;
-    const float *x = (const float *)(const void *)attn_at_(&a->bounds, b, head, j);
-    attn_on_(tile, t.table)->score_block(t.s, t.qt, x, stride, m, 2 * dk, 0, t.groups, top);
-    for (int r = 0; r < n; r++) {
+    attn_pick_scores_(&t, &a->bounds, b, head, j, m);
+    for (int r = 0; r < n; r++) { /* a page of a cache that is not full has no bounds yet */
       const int64_t e = last[r] - j, stop = attn_add_(attn_mul_(last[r], page), page);
-      if (e < 0 || e >= m || last[r] >= hi[r] || sees[r] >= (stop < keys ? stop : keys)) continue;
+      const int64_t known = a->bounds.held ? stop : attn_min64_(stop, keys);
+      if (e < 0 || e >= m || last[r] >= hi[r] || sees[r] >= known) continue;
       t.s[e * ATTN_TILE_ + r] = attn_quest_part_(a, &t, r, b, head, last[r] * page, sees[r],
                                                  (float *)(void *)(memory + a->search.bytes));
     }
@@ -63058,14 +67105,15 @@ ATTN_FUNC_ void attn_quest_item_(void *job, int worker, int64_t item) {
 ATTN_FUNC_ void attn_quest_lists_(void *job, int worker, int64_t unit) {
   const attn_quest_job_ *a = (const attn_quest_job_ *)job;
   const attn_softmax_ *f = &a->f;
-  const int64_t keys = attn_pick_keys_(f, unit / f->q.heads), page = a->p.page;
+  const int64_t keys = attn_pick_keys_(f, unit / f->q.heads), page = a->p.page,
+                off = attn_pick_off_(f, unit / f->q.heads);
   int64_t *ptr = a->indptr + unit * (f->q.len + 1), at = 0;
   int32_t *col = a->col + unit * a->lists.edges;
   (void)worker;
   ptr[0] = 0;
   for (int64_t i = 0; i < f->q.len; i++) {
     const int32_t *pages = a->index + (unit * f->q.len + i) * a->k;
-    const int64_t sees = attn_clamp_(i + f->q_off + 1, 0, keys);
+    const int64_t sees = attn_clamp_(i + off + 1, 0, keys);
     for (int64_t e = 0; e < a->k && pages[e] >= 0; e++)
       for (int64_t j = pages[e] * page; j < sees && j - pages[e] * page < page; j++)
         col[at++] = (int32_t)j;
@@ -63093,16 +67141,10 @@ ATTN_COLD_ int attn_quest_steps_(attn_stage_ *s, void *job) {
   a->indptr = (int64_t *)attn_stage_take_(s, attn_mul_(units, attn_add_(f->q.len, 1)), 8);
   a->col = (int32_t *)attn_stage_take_(s, attn_mul_(units, a->lists.edges), 4);
   a->lists.indptr = a->indptr, a->lists.col = a->col;
-  a->bounds = a->p.bounds;
-  if (!a->bounds.data) {
-    if (!attn_stage_key_blocks_(s, &a->blocks, f, a->p.page, ATTN_KEY_BLOCK_BOUNDS)) return 0;
-    a->bounds = a->blocks.y;
-  }
-  attn_topk_plan_(&a->search, s->table, width,
-                  others < 1      ? 1
-                  : others < some ? others
-                                  : some,
-                  ATTN_F32, 0);
+  if (!attn_stage_stands_(s, &a->bounds, &a->p.bounds, &a->blocks, f, a->p.page,
+                          ATTN_KEY_BLOCK_BOUNDS))
+    return 0;
+  attn_pick_plan_(&a->search, s->table, &a->bounds, width, attn_min64_(others, some));
   if (!attn_stage_for_(
           s, attn_mul_(attn_mul_(f->q.batch, f->k.heads), attn_tiles_of_(attn_mul_(f->q.len, g))),
           attn_quest_item_, a,
@@ -63113,7 +67155,7 @@ ATTN_COLD_ int attn_quest_steps_(attn_stage_ *s, void *job) {
   attn_problem_clear_(&attend);
   attend.o = f->o, attend.q = f->q, attend.k = f->k, attend.v = f->v;
   memset(&a->listed, 0, sizeof a->listed);
-  a->listed.lists = &a->lists, a->listed.most = most;
+  a->listed.lists = &a->lists;
   return attn_stage_listed_(s, &attend, &a->p.attention, &a->listed);
 }
 
@@ -63121,17 +67163,19 @@ ATTN_COLD_ int attn_quest_check_(attn_error_ *e, attn_quest_job_ *a, const attn_
                                  const attn_ctx *ctx, int *workers, int query) {
   if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it says what a page is");
   a->p = *p;
-  if (p->page < 1) return attn_reject_(e, ATTN_E_RANGE, "params.page must be at least 1");
+  if (p->page == 0 && p->attention.cache) a->p.page = p->attention.cache->k.len;
+  if (a->p.page < 1) return attn_reject_(e, ATTN_E_RANGE, "params.page must be at least 1");
   if (p->pages < 1) return attn_reject_(e, ATTN_E_RANGE, "params.pages must be at least 1");
   if (!attn_selected_plan_(e, &a->f, &p->attention, ctx, workers, !query)) return 0;
   attn_softmax_ *f = &a->f;
-  attn_operand_ op =
-      ATTN_OPERAND_(&a->p.bounds, "params.bounds", ATTN_OPTIONAL_ | ATTN_IS_F32_, f->k.batch,
-                    f->k.heads, attn_pick_blocks_(f->k.len, p->page), attn_mul_(2, f->k.dim),
-                    "params.bounds must be f32 [B, Hk, ceil(Tk / page), 2 dk]");
+  attn_operand_ op = ATTN_OPERAND_(
+      &a->p.bounds, "params.bounds", ATTN_OPTIONAL_ | ATTN_IS_F32_, f->k.batch, f->k.heads,
+      attn_stands_len_(f, a->p.page), attn_mul_(2, f->k.dim),
+      "params.bounds must be f32 [B, Hk, ceil(Tk / page), 2 dk], of a cache [pages, Hk, 1, 2 dk], "
+      "and page then its own");
   const int64_t count = attn_mul_(attn_mul_(f->q.batch, f->q.heads), attn_mul_(f->q.len, p->pages));
   return attn_check_operand_(e, &op, f->q.heads) &&
-         attn_selected_apart_(e, ctx, f, p->index, count, &op.span, 1);
+         attn_selected_apart_(e, ctx, f, &p->attention, p->index, count, &op.span, 1);
 }
 
 ATTN_COLD_ attn_status attn_quest_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -63157,6 +67201,7 @@ ATTN_CALL_(attn_quest, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_
 typedef struct attn_dsa_job_ {
   attn_softmax_ f; /* the call as attn_sdpa would see it */
   attn_dsa_params p;
+  attn_paged_ ki;
   attn_topk_ search;
   attn_edges_params lists;
   attn_listed_ listed;
@@ -63168,7 +67213,7 @@ typedef struct attn_dsa_job_ {
 
 /* What row i of entry b sees, and chooses. */
 ATTN_FUNC_ int64_t attn_dsa_sees_(const attn_dsa_job_ *a, int64_t b, int64_t i) {
-  return attn_clamp_(i + a->f.q_off + 1, 0, attn_pick_keys_(&a->f, b));
+  return attn_clamp_(i + attn_pick_off_(&a->f, b) + 1, 0, attn_pick_keys_(&a->f, b));
 }
 
 ATTN_FUNC_ void attn_dsa_count_(void *job, int worker, int64_t b) {
@@ -63186,20 +67231,20 @@ ATTN_FUNC_ void attn_dsa_count_(void *job, int worker, int64_t b) {
 ATTN_FUNC_ void attn_dsa_scores_(const attn_dsa_job_ *a, attn_topk_ *t, char *memory, int64_t b,
                                  int64_t j, int64_t n) {
   const attn_table_ *f = a->search.table;
-  const attn_tensor *ki = &a->p.ki;
+  const attn_tensor *ki = &a->ki.x;
+  const attn_scales *by_key = &a->ki.scales;
   const int64_t di = ki->dim, heads = a->p.qi.heads;
   const float *q = (const float *)(const void *)(memory + a->at_q),
               *w = (const float *)(const void *)(memory + a->at_w);
   float *s = (float *)(void *)(memory + a->at_s), *wide = (float *)(void *)(memory + a->at_k),
-        top[ATTN_TILE_] = {0};
-  const float *k = (const float *)(const void *)attn_at_(ki, b, 0, j);
-  const attn_rows_scale_ scale = attn_scales_at_(&a->p.ki_scales, b, 0, j);
-  const int after = scale.scale && !scale.zero && !scale.group;
-  int64_t stride = ki->stride_len;
-  if (ki->dtype != ATTN_F32) {
-    f->widen(wide, k, stride, NULL, n, di, ki->dtype, after ? NULL : &scale);
-    k = wide, stride = di;
-  }
+        top[ATTN_TILE_] = {0}, scale[ATTN_PICK_];
+  const int after = by_key->scale && !by_key->zero && !by_key->group;
+  const float *k = wide;
+  int64_t stride = di;
+  if (ki->dtype != ATTN_F32 || a->ki.held)
+    attn_paged_widen_(f, &a->ki, wide, after ? scale : NULL, b, 0, j, n);
+  else
+    k = (const float *)(const void *)attn_at_(ki, b, 0, j), stride = ki->stride_len;
   memset(t->s, 0, (size_t)(n * ATTN_TILE_) * sizeof(float));
   for (int64_t h = 0; h < heads; h++) {
     float by[ATTN_TILE_], sum[ATTN_TILE_]; /* local: compilers then know that nothing overlaps */
@@ -63213,7 +67258,7 @@ ATTN_FUNC_ void attn_dsa_scores_(const attn_dsa_job_ *a, attn_topk_ *t, char *me
     }
   }
   for (int64_t e = 0; e < n; e++) {
-    const float x = after ? scale.scale[e * scale.stride] : 1.0f;
+    const float x = after ? scale[e] : 1.0f;
     for (int r = 0; r < ATTN_TILE_; r++) {
       const float y = t->s[e * ATTN_TILE_ + r] * x;
       t->s[e * ATTN_TILE_ + r] = y < -FLT_MAX ? -FLT_MAX : y;
@@ -63244,7 +67289,7 @@ ATTN_FUNC_ void attn_dsa_item_(void *job, int worker, int64_t item) {
     float *q = (float *)(void *)(memory + a->at_q) + h * qi->dim * ATTN_TILE_;
     float *w = (float *)(void *)(memory + a->at_w) + h * ATTN_TILE_;
     for (int r = 0; r < n; r++) row[r] = attn_at_(qi, b, h, i0 + r);
-    t.table->pack(q, row, n, qi->dim, (int)qi->dtype, 1.0f, FLT_MIN);
+    t.table->pack(q, row, n, qi->dim, (int)qi->dtype, 1.0f, attn_least_(1.0f));
     for (int r = 0; r < ATTN_TILE_; r++)
       w[r] = r < n ? attn_number_(attn_at_(&a->p.wi, b, 0, i0 + r), h, a->p.wi.dtype, NULL) : 0.0f;
   }
@@ -63276,7 +67321,7 @@ ATTN_COLD_ int attn_dsa_steps_(attn_stage_ *s, void *job) {
   a->indptr = (int64_t *)attn_stage_take_(s, attn_mul_(f->q.batch, attn_add_(tq, 1)), 8);
   a->col = (int32_t *)attn_stage_take_(s, attn_mul_(f->q.batch, a->lists.edges), 4);
   a->lists.indptr = a->indptr, a->lists.col = a->col;
-  a->listed.lists = &a->lists, a->listed.most = most;
+  a->listed.lists = &a->lists;
   attn_topk_plan_(&a->search, s->table, a->p.qi.dim, most > 0 ? most : 1, ATTN_F32, 0);
   a->at_q = a->search.bytes;
   a->at_k =
@@ -63293,6 +67338,34 @@ ATTN_COLD_ int attn_dsa_steps_(attn_stage_ *s, void *job) {
   return attn_stage_listed_(s, &attend, &a->p.attention, &a->listed);
 }
 
+/* Keys of the indexer in pages. */
+ATTN_COLD_ int attn_dsa_pages_(attn_error_ *e, attn_dsa_job_ *a, const attn_ctx *ctx, int data) {
+  static const char w[] = ATTN_WORDS_("o");
+  const attn_dsa_params *p = &a->p;
+  attn_tensor *const t[] = {&a->f.o, &a->f.lse};
+  const int64_t lists = attn_mul_(a->f.q.batch, attn_mul_(a->f.q.len, p->k));
+  attn_span_ out[4];
+  memset(out, 0, sizeof out);
+  if (!p->attention.cache || p->ki.data || p->ki_scales.scale || p->ki_scales.zero)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.ki_cache goes with params.attention.cache, and without ki");
+  for (int i = 0; i < 2; i++)
+    if (t[i]->data && !attn_check_tensor_(e, t[i], w, &out[i])) return 0;
+  if (!attn_check_array_(e, p->index, lists, 4, "params.index must be aligned to its elements",
+                         &out[2]) ||
+      !attn_check_workspace_(e, ctx, &out[3]) ||
+      !attn_paged_check_(e, &a->ki, p->ki_cache, p->ki_sequences, a->f.q.batch, out, 4, data))
+    return 0;
+  if (a->ki.x.heads != 1 || a->ki.x.dim != p->qi.dim)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.ki_cache.k must have one head, di wide");
+  for (int64_t b = 0; b < a->f.q.batch; b++)
+    if (p->ki_sequences[b].len != p->attention.sequences[b].len)
+      return attn_reject_(
+          e, ATTN_E_RANGE,
+          "params.ki_sequences must have the lengths of params.attention.sequences");
+  return 1;
+}
+
 ATTN_COLD_ int attn_dsa_check_(attn_error_ *e, attn_dsa_job_ *a, const attn_dsa_params *p,
                                const attn_ctx *ctx, int *workers, int query) {
   static const char wki[] = ATTN_WORDS_("params.ki");
@@ -63302,7 +67375,6 @@ ATTN_COLD_ int attn_dsa_check_(attn_error_ *e, attn_dsa_job_ *a, const attn_dsa_
   all.n = 0, key = attn_spans_more_(&all, 1);
   if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the indexer");
   a->p = *p;
-  memset(&a->p.ki_scales, 0, sizeof a->p.ki_scales);
   if (p->k < 1) return attn_reject_(e, ATTN_E_RANGE, "params.k must be at least 1");
   if (!attn_selected_plan_(e, &a->f, &p->attention, ctx, workers, !query)) return 0;
   attn_softmax_ *f = &a->f;
@@ -63316,13 +67388,19 @@ ATTN_COLD_ int attn_dsa_check_(attn_error_ *e, attn_dsa_job_ *a, const attn_dsa_
     if (!attn_check_operand_(e, &op[i], f->q.heads)) return 0;
     *attn_spans_more_(&all, 1) = op[i].span;
   }
-  if (!attn_check_stored_(e, &a->p.ki, wki, key)) return 0;
-  if (a->p.ki.batch != f->k.batch || a->p.ki.heads != 1 || a->p.ki.len != f->k.len ||
-      a->p.ki.dim != a->p.qi.dim)
+  if (p->ki_cache || p->ki_sequences) {
+    if (!attn_dsa_pages_(e, a, ctx, !query)) return 0;
+  } else if (!attn_check_stored_(e, &a->p.ki, wki, key)) {
+    return 0;
+  } else if (a->p.ki.batch != f->q.batch || a->p.ki.heads != 1 || a->p.ki.len != f->k.len ||
+             a->p.ki.dim != a->p.qi.dim) {
     return attn_reject_(e, ATTN_E_SHAPE, "params.ki must be [B, 1, Tk, di]");
-  if (!attn_take_scales_(e, &a->p.ki_scales, &p->ki_scales, &a->p.ki, &wks, &all)) return 0;
-  return attn_selected_apart_(e, ctx, f, p->index, attn_mul_(f->q.batch, attn_mul_(f->q.len, p->k)),
-                              all.span, all.n);
+  } else {
+    a->ki.x = a->p.ki;
+    if (!attn_take_scales_(e, &a->ki.scales, &p->ki_scales, &a->p.ki, &wks, &all)) return 0;
+  }
+  return attn_selected_apart_(e, ctx, f, &p->attention, p->index,
+                              attn_mul_(f->q.batch, attn_mul_(f->q.len, p->k)), all.span, all.n);
 }
 
 ATTN_COLD_ attn_status attn_dsa_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -63499,29 +67577,38 @@ ATTN_FUNC_ void attn_nsa_weights_(const attn_nsa_job_ *a, char *memory, int64_t 
   for (int64_t at = 0; at < lanes; at += ATTN_TILE_) {
     const int m = lanes - at < ATTN_TILE_ ? (int)(lanes - at) : (int)ATTN_TILE_;
     const void *row[ATTN_TILE_] = {NULL};
-    float lse[ATTN_TILE_], top[ATTN_TILE_] = {0};
-    int64_t sees[ATTN_TILE_];
+    float lse[ATTN_TILE_] = {0}, top[ATTN_TILE_] = {0};
+    int sees[ATTN_TILE_] = {0}; /* none of lanes without a row */
     for (int r = 0; r < m; r++) {
       const int64_t i = i0 + (at + r) / g, h = head * g + (at + r) % g;
       row[r] = attn_at_(&f->q, b, h, i);
       lse[r] = *(const float *)(const void *)attn_at_(&a->lse, b, h, i);
-      sees[r] = attn_nsa_sees_(a, b, i);
+      sees[r] = (int)attn_nsa_sees_(a, b, i);
     }
-    a->search.table->pack(qt, row, m, dk, (int)f->q.dtype, 1.0f, FLT_MIN);
+    a->search.table->pack(qt, row, m, dk, (int)f->q.dtype, 1.0f, attn_least_(1.0f));
     for (int64_t j = 0; j < most; j += ATTN_BLOCK_) {
       const int64_t keys = most - j < ATTN_BLOCK_ ? most - j : (int64_t)ATTN_BLOCK_;
       const float *k = (const float *)(const void *)attn_at_(&a->k_cmp, b, head, j);
       attn_on_(tile, a->search.table)
           ->score_block(s, qt, k, a->k_cmp.stride_len, keys, dk, 0,
                         (m + ATTN_GROUP_ - 1) / ATTN_GROUP_, top);
-      for (int64_t e = 0; e < keys; e++)
-        for (int r = 0; r < ATTN_TILE_; r++) {
-          float *x = s + e * ATTN_TILE_ + r;
-          *x = r < m && j + e < sees[r] ? *x * scale - lse[r] : -INFINITY;
-        }
+      for (int64_t e = 0; e < keys; e++) {
+        float x[ATTN_TILE_]; /* local: compilers then know that nothing overlaps */
+        memcpy(x, s + e * ATTN_TILE_, sizeof x);
+        for (int r = 0; r < ATTN_TILE_; r++)
+          x[r] = (int)(j + e) < sees[r] ? x[r] * scale - lse[r] : -INFINITY;
+        memcpy(s + e * ATTN_TILE_, x, sizeof x);
+      }
       a->search.table->exp(s, s, keys * ATTN_TILE_);
-      for (int64_t e = 0; e < keys; e++)
-        for (int r = 0; r < m; r++) sum[(j + e) * n + (at + r) / g] += s[e * ATTN_TILE_ + r];
+      for (int r = 0, end; r < m; r = end) { /* a query, and its heads in this tile */
+        const int64_t i = (at + r) / g;
+        end = (int)attn_min64_(m, (i + 1) * g - at);
+        for (int64_t e = 0; e < keys; e++) {
+          float x = sum[(j + e) * n + i];
+          for (int h = r; h < end; h++) x += s[e * ATTN_TILE_ + h];
+          sum[(j + e) * n + i] = x;
+        }
+      }
     }
   }
 }
@@ -63709,7 +67796,7 @@ ATTN_COLD_ int attn_nsa_check_(attn_error_ *e, attn_nsa_job_ *a, const attn_nsa_
   }
   const int64_t count =
       attn_mul_(attn_mul_(f->q.batch, k->heads), attn_mul_(f->q.len, a->p.blocks));
-  return attn_selected_apart_(e, ctx, f, p->index, count, all.span, all.n);
+  return attn_selected_apart_(e, ctx, f, &x, p->index, count, all.span, all.n);
 }
 
 ATTN_COLD_ attn_status attn_nsa_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -63728,8 +67815,9 @@ ATTN_CALL_(attn_nsa, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_te
            attn_tensor v, const attn_nsa_params *params)
 /* <<< attn/families/selection/nsa.h */
 /* >>> attn/families/selection/glance.h */
-/* families/selection/glance.h owns a glance: the weights of up to 64 queries on all keys that they see, side by side, so
- * that a selection can sum them by key, by offset or by block. A query and a key may be a cell of neighbouring rows. */
+/* families/selection/glance.h owns a glance: the weights of up to 64 queries on all keys that they see, side by
+ * side, so that a selection can sum them by key, by offset or by block. A query and a key may be a cell of
+ * neighbouring rows. */
 
 enum { ATTN_GLANCE_ = 48 }; /* keys that are multiplied at a time, as many as topk.h takes */
 
@@ -63741,6 +67829,7 @@ typedef struct attn_glance_ {
   int64_t q_off;
   int aligned; /* 1: the last row sits at the last key, in place of q_off */
   attn_scales k_scales;
+  attn_paged_ pages; /* held: keys are those of a cache, and k says how many there may be */
   const int32_t *q_len, *kv_len;
   int64_t at_qt, at_part, at_wide, at_zero, at_sums,
       bytes; /* a worker's pieces, behind the weights */
@@ -63761,7 +67850,7 @@ ATTN_FUNC_ int64_t attn_glance_rows_(const attn_glance_ *g, int64_t b) {
   return attn_len_of_(g->q_len, b, g->q.len);
 }
 ATTN_FUNC_ int64_t attn_glance_keys_(const attn_glance_ *g, int64_t b) {
-  return attn_len_of_(g->kv_len, b, g->k.len);
+  return g->pages.held ? g->pages.held[b].len : attn_len_of_(g->kv_len, b, g->k.len);
 }
 
 /* The position of row 0. */
@@ -63788,8 +67877,9 @@ ATTN_COLD_ void attn_glance_plan_(attn_glance_ *g, const attn_table_ *table, flo
   g->at_qt = attn_piece_(attn_mul_(cells, ATTN_TILE_), 4);
   g->at_part = attn_add_(g->at_qt, attn_piece_(attn_mul_(dk, ATTN_TILE_), 4));
   g->at_wide = attn_add_(g->at_part, attn_piece_(g->cell > 1 ? ATTN_GLANCE_ * ATTN_TILE_ : 0, 4));
-  g->at_zero = attn_add_(g->at_wide,
-                         attn_piece_(g->k.dtype == ATTN_F32 ? 0 : attn_mul_(dk, ATTN_GLANCE_), 4));
+  g->at_zero = attn_add_(
+      g->at_wide,
+      attn_piece_(g->k.dtype == ATTN_F32 && !g->pages.held ? 0 : attn_mul_(dk, ATTN_GLANCE_), 4));
   g->at_sums = attn_add_(g->at_zero, attn_piece_(dk, 4));
   g->bytes = attn_add_(g->at_sums, attn_piece_(ATTN_BLOCK_, 4));
 }
@@ -63803,14 +67893,18 @@ ATTN_FUNC_ void attn_glance_products_(const attn_glance_ *g, attn_glanced_ *t, c
   float *part = (float *)(void *)(own + g->at_part), *wide = (float *)(void *)(own + g->at_wide);
   for (int64_t j = 0; j < n; j += ATTN_GLANCE_) {
     const int64_t m = attn_min64_(n - j, ATTN_GLANCE_);
-    const char *at = attn_at_(&g->k, b, h, j * g->cell + row);
+    const char *at = g->pages.held ? NULL : attn_at_(&g->k, b, h, j * g->cell + row);
     float *s = t->s + j * ATTN_TILE_;
     const float *k = (const float *)(const void *)at;
     int64_t stride = step;
-    for (int64_t r = j + ATTN_GLANCE_; r < attn_min64_(n, j + 2 * ATTN_GLANCE_); r++)
+    for (int64_t r = g->pages.held ? n : j + ATTN_GLANCE_; r < attn_min64_(n, j + 2 * ATTN_GLANCE_);
+         r++)
       for (int64_t c = 0; c < bytes; c += 64)
         ATTN_PREFETCH_(attn_at_(&g->k, b, h, r * g->cell + row) + c);
-    if (g->k.dtype != ATTN_F32) {
+    if (g->pages.held) {
+      attn_paged_widen_(g->table, &g->pages, wide, NULL, b, h, j, m);
+      k = wide, stride = dk;
+    } else if (g->k.dtype != ATTN_F32) {
       attn_rows_scale_ scale = attn_scales_at_(&g->k_scales, b, h, j * g->cell + row);
       scale.stride *= g->cell;
       g->table->widen(wide, at, step, NULL, m, dk, g->k.dtype, &scale);
@@ -63884,6 +67978,16 @@ ATTN_FUNC_ void attn_glance_close_(attn_glanced_ *t) {
     t->share[r] = r >= t->n || t->l[r] == 0.0 ? 0.0f : (float)(1.0 / t->l[r]);
 }
 
+/* A row whose sum is not a number gives that to the keys that it sees, and nothing to those behind them. */
+ATTN_FUNC_ void attn_glance_spoilt_(attn_glanced_ *t) {
+  for (int r = 0; r < t->n; r++) {
+    if (t->share[r] == t->share[r]) continue;
+    for (int64_t j = 0; j < t->keys; j++)
+      t->s[j * ATTN_TILE_ + r] = j < t->limit[r] ? t->share[r] : 0.0f;
+    t->share[r] = 1.0f;
+  }
+}
+
 /* to[j] = what the tile's rows give to key j. */
 ATTN_FUNC_ void attn_glance_columns_(const attn_glance_ *g, attn_glanced_ *t, int64_t j, int64_t n,
                                      float *to) {
@@ -63916,8 +68020,8 @@ ATTN_COLD_ int attn_glance_check_(attn_error_ *e, attn_glance_ *g, attn_argument
   if (g->q.heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
   l->batch = g->q.batch, l->heads = g->q.heads;
   k = &l->op[l->n++], k->t = &g->k, k->w = ATTN_WORDS_("k");
-  if (!(g->aligned ? attn_check_stored_(e, &g->k, k->w, &k->span)
-                   : attn_check_tensor_(e, &g->k, k->w, &k->span)))
+  if (!g->pages.held && !(g->aligned ? attn_check_stored_(e, &g->k, k->w, &k->span)
+                                     : attn_check_tensor_(e, &g->k, k->w, &k->span)))
     return 0;
   if (g->k.batch != l->batch || g->k.dim != g->q.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "k must be [q.batch, ., ., q.dim]");
@@ -64280,11 +68384,13 @@ ATTN_CALL_(attn_vertical_slash, (mask, q, k, params), uint8_t *mask, attn_tensor
            const attn_vertical_slash_params *params)
 /* <<< attn/families/selection/vertical_slash.h */
 /* >>> attn/families/selection/eviction_scores.h */
-/* families/selection/eviction_scores.h owns the scores of keys by the weights they get: those of the last queries, pooled
- * (SnapKV), and sums over all queries so far (H2O). */
+/* families/selection/eviction_scores.h owns the scores of keys by the weights they get: those of the last queries,
+ * pooled (SnapKV), and sums over all queries so far (H2O). */
 
 typedef struct attn_weighed_ {
   attn_glance_ g;
+  const attn_cache *cache;
+  const attn_sequence *sequences;
   attn_tensor to;         /* [B,Hk,Tk,1] scores or [B,Hk,Tk,2] sums */
   int64_t window, kernel; /* 0: H2O */
   int maximum;
@@ -64305,6 +68411,7 @@ ATTN_FUNC_ void attn_weighed_head_(const attn_weighed_ *a, char *own, int64_t b,
     for (int64_t j = 0; j < t.keys; j += ATTN_BLOCK_)
       attn_glance_weigh_(&a->g, &t, j, attn_min64_(t.keys - j, ATTN_BLOCK_), lanes);
     attn_glance_close_(&t);
+    attn_glance_spoilt_(&t);
     for (int64_t j = 0; j < t.keys; j += ATTN_BLOCK_) {
       const int64_t n = attn_min64_(t.keys - j, ATTN_BLOCK_);
       attn_glance_columns_(&a->g, &t, j, n, part);
@@ -64364,6 +68471,31 @@ ATTN_COLD_ int attn_weighed_steps_(attn_stage_ *s, void *job) {
                          &a->own);
 }
 
+/* Keys in the pages of a cache: as many rows as `to` has. */
+ATTN_COLD_ int attn_weighed_pages_(attn_error_ *e, attn_weighed_ *a, const char *w, int data) {
+  attn_glance_ *g = &a->g;
+  if (g->k.data) return attn_reject_(e, ATTN_E_SHAPE, "k.data must be null with params.cache");
+  if (g->kv_len || g->k_scales.scale || g->k_scales.zero)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.kv_len and .k_scales must be absent with params.cache");
+  if (!attn_paged_check_(e, &g->pages, a->cache, a->sequences, g->q.batch, NULL, 0, data)) return 0;
+  if (!attn_check_set_(e, &a->to, w)) return 0;
+  if (attn_paged_longest_(a->sequences, g->q.batch) > a->to.len)
+    return attn_reject_(e, ATTN_E_SHAPE, "the output must have a row for each token");
+  g->k = g->pages.x, g->k.batch = g->q.batch, g->k.len = a->to.len;
+  return 1;
+}
+
+/* What is written lies apart from them. */
+ATTN_COLD_ int attn_weighed_apart_(attn_error_ *e, attn_weighed_ *a, const attn_arguments_ *l,
+                                   const attn_ctx *ctx) {
+  attn_span_ out[2];
+  out[0] = l->op[l->n - 1].span;
+  return !a->cache ||
+         (attn_check_workspace_(e, ctx, &out[1]) &&
+          attn_paged_check_(e, &a->g.pages, a->cache, a->sequences, a->g.q.batch, out, 2, 0));
+}
+
 /* The rest of both calls; width: of a row of `to`. */
 ATTN_COLD_ attn_status attn_weighed_call_(attn_weighed_ *a, const char *w, const char *rule,
                                           int64_t width, float scale, attn_ctx *ctx,
@@ -64374,18 +68506,20 @@ ATTN_COLD_ attn_status attn_weighed_call_(attn_weighed_ *a, const char *w, const
   attn_arguments_ l;
   attn_span_ more[4];
   int workers = 1;
-  attn_clear_(&l, sizeof l);
+  attn_clear_(&l, sizeof l), memset(more, 0, sizeof more);
   a->g.aligned = 1, a->g.cell = 1, a->scale = scale;
   if (attn_check_ctx_(&e, ctx, &table, &workers) &&
+      ((!a->cache && !a->sequences) || attn_weighed_pages_(&e, a, w, !bytes)) &&
       attn_glance_check_(&e, &a->g, &l, more, scale) &&
-      attn_check_scales_(&e, &a->g.k_scales, &a->g.k, &words, 0, more + 2) &&
+      (a->cache || attn_check_scales_(&e, &a->g.k_scales, &a->g.k, &words, 0, more + 2)) &&
       attn_check_argument_(&e, &l, &a->to, w, ATTN_OUT_ | ATTN_IS_F32_, l.batch, a->g.k.heads,
                            a->g.k.len, width, rule)) {
     if (a->window < 0)
       attn_reject_(&e, ATTN_E_SHAPE, "params.window must not be negative");
     else if (a->window && (a->kernel < 1 || a->kernel % 2 == 0))
       attn_reject_(&e, ATTN_E_SHAPE, "params.kernel must be positive and odd");
-    else if (attn_check_apart_(&e, ctx, l.op, l.n, more, 4) && !bytes)
+    else if (attn_check_apart_(&e, ctx, l.op, l.n, more, 4) &&
+             attn_weighed_apart_(&e, a, &l, ctx) && !bytes)
       attn_glance_lens_(&e, &a->g);
   }
   return attn_step_call_or_(&e, table, workers, ctx, attn_weighed_steps_, a,
@@ -64401,6 +68535,7 @@ ATTN_COLD_ attn_status attn_snapkv_call_(attn_tensor scores, attn_tensor q, attn
   attn_clear_(&a, sizeof a), attn_clear_(&p, sizeof p);
   if (params) p = *params;
   a.to = scores, a.g.q = q, a.g.k = k, a.g.k_scales = p.k_scales;
+  a.cache = p.cache, a.sequences = p.sequences;
   a.g.q_len = p.q_len, a.g.kv_len = p.kv_len, a.maximum = p.maximum;
   a.window = p.window ? p.window : 64, a.kernel = p.kernel ? p.kernel : 5;
   return attn_weighed_call_(&a, ATTN_WORDS_("scores"),
@@ -64417,6 +68552,7 @@ ATTN_COLD_ attn_status attn_h2o_call_(attn_tensor sums, attn_tensor q, attn_tens
   attn_clear_(&a, sizeof a), attn_clear_(&p, sizeof p);
   if (params) p = *params;
   a.to = sums, a.g.q = q, a.g.k = k, a.g.k_scales = p.k_scales;
+  a.cache = p.cache, a.sequences = p.sequences;
   a.g.q_len = p.q_len, a.g.kv_len = p.kv_len;
   return attn_weighed_call_(&a, ATTN_WORDS_("sums"),
                             "sums must be f32 [q.batch, k.heads, k.len, 2]", 2, p.scale, ctx,
@@ -64634,6 +68770,193 @@ ATTN_COLD_ attn_status attn_evict_call_(attn_tensor k, attn_tensor v, const int3
 ATTN_CALL_(attn_evict, (k, v, kept, capacity, params), attn_tensor k, attn_tensor v,
            const int32_t *kept, int64_t capacity, const attn_evict_params *params)
 /* <<< attn/families/selection/evict.h */
+/* >>> attn/families/selection/cache_evict.h */
+/* families/selection/cache_evict.h owns the moving of rows that stay inside the pages of sequences, and the pages
+ * that this frees. */
+
+typedef struct attn_cache_evict_ {
+  attn_append_ a;   /* cache and sequences, checked */
+  attn_evict_ with; /* what moves beside them */
+  const int32_t *kept;
+  int64_t capacity;
+} attn_cache_evict_;
+
+/* Rows that sequence b keeps: as many in every head. */
+ATTN_FUNC_ int64_t attn_cache_evict_rows_(const attn_cache_evict_ *x, int64_t b) {
+  const int32_t *kept = x->kept + b * x->a.c.k.heads * x->capacity;
+  int64_t n = 0;
+  while (n < x->capacity && kept[n] >= 0) n++;
+  return n;
+}
+
+/* Whether one of the rows that stay moves to entry t of the table. They ascend: if any of a page does, its last
+ * does. */
+ATTN_FUNC_ int attn_cache_evict_writes_(const attn_cache_evict_ *x, int64_t b, int64_t t,
+                                        int64_t rows) {
+  const int64_t heads = x->a.c.k.heads, end = attn_min64_((t + 1) * x->a.c.k.len, rows);
+  for (int64_t h = 0; h < heads && end > t * x->a.c.k.len; h++)
+    if (x->kept[(b * heads + h) * x->capacity + end - 1] != end - 1) return 1;
+  return 0;
+}
+
+/* One head of one sequence. */
+ATTN_FUNC_ void attn_cache_evict_item_(void *job, int worker, int64_t index) {
+  const attn_cache_evict_ *x = (const attn_cache_evict_ *)job;
+  const attn_cache *c = &x->a.c;
+  const int64_t b = index / c->k.heads, h = index % c->k.heads, page = c->k.len;
+  const int32_t *kept = x->kept + index * x->capacity, *table = x->a.sequences[b].table;
+  (void)worker;
+  for (int64_t r = 0; r < x->capacity && kept[r] >= 0; r++) {
+    const int64_t from[2] = {table[kept[r] / page], kept[r] % page};
+    const int64_t to[2] = {table[r / page], r % page};
+    if (kept[r] == r) continue;
+    attn_cache_move_(&c->k, &c->k_scales, h, from, to);
+    attn_cache_move_(&c->v, &c->v_scales, h, from, to);
+  }
+}
+
+/* Rows of each head, and pages: every sequence steps off those that it writes to, then off those that it gives back, which
+ * come free behind the last copy; so one that is named too often shows. Then all step on again. */
+ATTN_COLD_ int attn_cache_evict_judge_(attn_error_ *e, const attn_cache_evict_ *x) {
+  const attn_cache *c = &x->a.c;
+  int64_t need = 0, steps[2] = {0, 0};
+  int ok = 1;
+  for (int64_t b = 0; b < x->a.n; b++) {
+    const int64_t rows = attn_cache_evict_rows_(x, b);
+    for (int64_t i = 0; i < c->k.heads * x->capacity; i++) {
+      const int64_t r = i % x->capacity;
+      const int32_t *at = x->kept + b * c->k.heads * x->capacity + i;
+      if (r < rows ? *at < (r ? at[-1] + 1 : 0) || *at >= x->a.sequences[b].len : *at != -1)
+        return attn_reject_(e, ATTN_E_INDEX,
+                            "kept must ascend in 0..len-1, with -1 behind the last, and have as "
+                            "many in every head of a sequence");
+    }
+    if (!attn_check_pages_(e, c, &x->a.sequences[b])) return 0;
+  }
+  for (int walk = 0; walk < 4; walk++) {
+    const int on = walk / 2, gives = walk % 2;
+    for (int64_t b = 0; b < x->a.n && (on ? steps[gives] > 0 : ok); b++) {
+      const attn_sequence *s = &x->a.sequences[b];
+      const int64_t rows = attn_cache_evict_rows_(x, b), stay = attn_pages_of_(c, rows);
+      const int64_t end = gives ? attn_seq_held_(c, s) : stay;
+      for (int64_t t = gives ? stay : 0; t < end && (on ? steps[gives] > 0 : ok); t++) {
+        if (!gives && !attn_cache_evict_writes_(x, b, t, rows)) continue;
+        if (on) {
+          c->holders[s->table[t]]++, steps[gives]--;
+        } else if (attn_page_legal_(c, s->table[t])) {
+          steps[gives]++, need += c->holders[s->table[t]]-- > 1 && !gives;
+        } else {
+          ok = attn_reject_(e, ATTN_E_PAGE, attn_page_reason_);
+        }
+      }
+    }
+  }
+  return ok && (attn_pages_free_(c, need) ||
+                attn_reject_(e, ATTN_E_FULL,
+                             "the cache has not enough free pages for copies of shared ones"));
+}
+
+ATTN_COLD_ int attn_cache_evict_check_(attn_error_ *e, attn_cache_evict_ *x,
+                                       const attn_cache *cache, attn_cache_evict_params *p,
+                                       const attn_ctx *ctx) {
+  enum { LISTS = ATTN_CACHE_SPANS_, STRUCTS, SEQUENCES, FREED, SPANS };
+  const int64_t any = ATTN_ANY_;
+  attn_cache *c = &x->a.c;
+  attn_arguments_ l;
+  attn_span_ span[SPANS];
+  attn_tensor places, kept;
+  int64_t longest = 0;
+  memset(span, 0, sizeof span), attn_clear_(&l, sizeof l);
+  if (!attn_check_ctx_(e, ctx, &x->a.table, &x->a.workers)) return 0;
+  if (!cache) return attn_reject_(e, ATTN_E_NULL, "cache must not be null");
+  *c = *cache;
+  if (!attn_check_cache_(e, c, 1, span)) return 0;
+  if (x->a.n < 0 || x->a.n >= (int64_t)1 << 40)
+    return attn_reject_(e, ATTN_E_SHAPE, "n must lie in 0..2^40");
+  if (x->a.n > 0 && !x->a.sequences)
+    return attn_reject_(e, ATTN_E_NULL, "sequences must not be null");
+  if (c->window)
+    return attn_reject_(e, ATTN_E_RANGE, "cache.window must be 0: a ring forgets by itself");
+  if (c->v.heads != c->k.heads)
+    return attn_reject_(e, ATTN_E_HEADS, "cache.v.heads must equal cache.k.heads");
+  if (x->capacity < 1 || x->capacity > INT32_MAX)
+    return attn_reject_(e, ATTN_E_RANGE, "capacity must lie in 1..2^31-1");
+  if ((uintptr_t)x->a.sequences % sizeof(void *))
+    return attn_reject_(e, ATTN_E_ALIGN, "sequences must be aligned to its elements");
+  if (!attn_check_array_(e, cache, (int64_t)sizeof *cache, 1, "", &span[STRUCTS]) ||
+      !attn_check_array_(e, x->a.sequences, attn_mul_(x->a.n, (int64_t)sizeof *x->a.sequences), 1,
+                         "", &span[SEQUENCES]) ||
+      !attn_check_array_(e, p->freed, x->a.n, 8, "params.freed must be aligned to its elements",
+                         &span[FREED]) ||
+      !attn_check_kept_(e, &l, &kept, x->kept, x->a.n, c->k.heads, x->capacity, ATTN_OUT_))
+    return 0;
+  span[LISTS] = l.op[0].span; /* beside the cache it is only read */
+  for (int64_t b = 0; b < x->a.n; b++) {
+    attn_span_ table;
+    if (!attn_check_sequence_(e, c, &x->a.sequences[b], &table)) return 0;
+    longest = attn_max64_(longest, x->a.sequences[b].len);
+  }
+  if (longest > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "a sequence must be shorter than 2^31");
+  places = attn_bhtd(p->positions, ATTN_F32, x->a.n, c->k.heads, p->places, 1);
+  if ((p->more.data && p->more.len < longest) || (p->positions && p->places < longest))
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "params.more and .positions must have a row for each token of the longest "
+                        "sequence");
+  l.n = 0;
+  if (!attn_check_argument_(e, &l, &p->more, ATTN_WORDS_("params.more"), ATTN_OUT_ | ATTN_OPTIONAL_,
+                            x->a.n, c->k.heads, any, any,
+                            "params.more must be [n, cache.k.heads, ., .]") ||
+      !attn_check_argument_(e, &l, &places, ATTN_WORDS_("params.positions"),
+                            ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, "") ||
+      !attn_check_apart_(e, ctx, l.op, l.n, span, SPANS))
+    return 0;
+  if (p->more.data) x->with.rows[x->with.n++] = p->more;
+  if (p->positions) x->with.rows[x->with.n++] = places;
+  for (int i = LISTS; i < SPANS; i++)
+    for (int j = 0; j < i; j++)
+      if (attn_overlap_(span[i], span[j]))
+        return attn_reject_(e, ATTN_E_OVERLAP,
+                            "kept, params.freed, sequences and cache must share no memory");
+  attn_span_ all[SPANS + 2];
+  memcpy(all, span, sizeof span), all[SPANS] = l.op[0].span, all[SPANS + 1] = l.op[1].span;
+  return attn_append_apart_(e, &x->a, all, SPANS + 2) && attn_cache_evict_judge_(e, x);
+}
+
+ATTN_PUB_COLD_ attn_status attn_cache_evict(attn_cache *cache, attn_sequence *sequences, int64_t n,
+                                            const int32_t *kept, int64_t capacity,
+                                            const attn_cache_evict_params *params, attn_ctx *ctx) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_cache_evict_params p;
+  attn_cache_evict_ x;
+  attn_append_run_ run;
+  attn_clear_(&x, sizeof x), attn_clear_(&p, sizeof p), attn_clear_(&run, sizeof run);
+  if (params) p = *params;
+  x.a.sequences = sequences, x.a.n = n, x.kept = kept, x.capacity = capacity;
+  if (!attn_cache_evict_check_(&e, &x, cache, &p, ctx)) return attn_end_(ctx, &e);
+  const int64_t items = n * x.a.c.k.heads;
+  const int workers = attn_pieces_(x.a.workers, items);
+  for (int64_t b = 0; b < n; b++) {
+    const int64_t rows = attn_cache_evict_rows_(&x, b), stay = attn_pages_of_(&x.a.c, rows);
+    for (run.entry = 0; run.entry < stay; run.entry++)
+      if (attn_cache_evict_writes_(&x, b, run.entry, rows))
+        attn_append_page_(&x.a, &sequences[b], &run, attn_seq_held_(&x.a.c, &sequences[b]));
+  }
+  attn_for_(ctx, workers, items, attn_cache_evict_item_, &x);
+  x.with.kept = kept, x.with.capacity = capacity, x.with.heads = x.a.c.k.heads;
+  if (x.with.n) attn_for_(ctx, workers, items, attn_evict_item_, &x.with);
+  for (int64_t b = 0; b < n; b++) {
+    attn_sequence *s = &sequences[b];
+    const int64_t rows = attn_cache_evict_rows_(&x, b), held = attn_seq_held_(&x.a.c, s);
+    attn_pages_drop_(&e, &x.a.c, s->table, attn_pages_of_(&x.a.c, rows), held);
+    if (p.freed) p.freed[b] = held - attn_pages_of_(&x.a.c, rows);
+    s->len = s->high = rows;
+  }
+  cache->next_free = x.a.c.next_free;
+  attn_report_(ctx, x.a.table, workers, "rows to the front of their pages", "the only path");
+  return attn_end_(ctx, &e);
+}
+/* <<< attn/families/selection/cache_evict.h */
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus
@@ -64726,6 +69049,7 @@ ATTN_END_STRICT_
 #undef ATTN_OUTLINE_
 #undef ATTN_PAIR_
 #undef ATTN_PART_
+#undef ATTN_PATH_LONG_
 #undef ATTN_PASS_
 #undef ATTN_PLAN_MAGIC_
 #undef ATTN_PRAGMA_

@@ -32,10 +32,14 @@
 #endif
 #if ATTN_HAS_SPARSE
 #include "api/families/sparse/sparse.h"
+#include "api/families/sparse/long_t5.h"
+#include "api/families/sparse/ngram.h"
 #endif
 #if ATTN_HAS_CONTENT
 #include "api/families/content/topk.h"
 #include "api/families/content/lsh.h"
+#include "api/families/content/yoso.h"
+#include "api/families/content/mra.h"
 #include "api/families/content/routing.h"
 #include "api/families/content/sinkhorn.h"
 #include "api/families/content/sac.h"
@@ -44,6 +48,7 @@
 #include "api/families/linear/linear.h"
 #include "api/families/linear/recurrent.h"
 #include "api/families/linear/recurrent_parts.h"
+#include "api/families/linear/damped_ema.h"
 #endif
 #if ATTN_HAS_COMPRESSION
 #include "api/families/compression/clustered.h"
@@ -116,6 +121,7 @@ extern "C" {
 #include "isa/detect.h"
 #include "isa/features.h"
 #include "isa/tables.h"
+#include "isa/subnormal.h"
 ATTN_BEGIN_STRICT_
 #include "engine/check.h"
 #include "engine/compute.h"
@@ -136,6 +142,7 @@ ATTN_BEGIN_STRICT_
 #include "engine/quantize.h"
 #include "engine/topk.h"
 #include "engine/reshape.h"
+#include "engine/problem.h"
 #include "engine/tile.h"
 #include "engine/score_terms.h"
 #include "engine/lanes.h"
@@ -151,6 +158,7 @@ ATTN_BEGIN_STRICT_
 #include "engine/low.h"
 #include "engine/codes.h"
 #include "engine/lists.h"
+#include "engine/factored.h"
 #include "engine/softmax.h"
 #include "engine/raw.h"
 #include "engine/decode.h"
@@ -164,6 +172,7 @@ ATTN_BEGIN_STRICT_
 #include "engine/code_product.h"
 #include "engine/stage.h"
 #include "engine/rope_rule.h"
+#include "engine/qk_norm.h"
 #include "engine/rope.h"
 #include "calls/exp.h"
 #if ATTN_HAS_SDPA || ATTN_HAS_DENSE
@@ -204,7 +213,9 @@ ATTN_BEGIN_STRICT_
 #include "calls/reshaped_rows.h"
 #include "calls/entmax.h"
 #include "calls/selective.h"
+#include "calls/path.h"
 #include "calls/reshaped.h"
+#include "calls/path_turn.h"
 #include "calls/differential.h"
 #endif
 #if ATTN_HAS_EDGES
@@ -240,6 +251,8 @@ ATTN_BEGIN_STRICT_
 #include "families/sparse/etc.h"
 #include "families/sparse/segmented.h"
 #include "families/sparse/hierarchy.h"
+#include "families/sparse/long_t5.h"
+#include "families/sparse/ngram.h"
 #endif
 #if ATTN_HAS_CONTENT
 #include "families/content/choice.h"
@@ -247,6 +260,9 @@ ATTN_BEGIN_STRICT_
 #include "families/content/lsh_hash.h"
 #include "families/content/lsh_sort.h"
 #include "families/content/lsh.h"
+#include "families/content/yoso.h"
+#include "families/content/yoso_sample.h"
+#include "families/content/mra.h"
 #include "families/content/sinkhorn_sort.h"
 #include "families/content/sinkhorn.h"
 #include "families/content/pointer.h"
@@ -268,9 +284,11 @@ ATTN_BEGIN_STRICT_
 #include "families/linear/recurrent_rows.h"
 #include "families/linear/recurrent_chunk.h"
 #include "families/linear/recurrent_state.h"
+#include "families/linear/recurrent_levels.h"
 #include "families/linear/recurrent.h"
 #include "families/linear/gated_norm.h"
 #include "families/linear/short_convolve.h"
+#include "families/linear/damped_ema.h"
 #endif
 #if ATTN_HAS_COMPRESSION
 #include "families/compression/cluster_queries.h"
@@ -351,6 +369,7 @@ ATTN_BEGIN_STRICT_
 #include "families/latent/tpa.h"
 #endif
 #if ATTN_HAS_SELECTION
+#include "families/selection/paged.h"
 #include "families/selection/choose.h"
 #include "families/selection/visit.h"
 #include "families/selection/listed.h"
@@ -365,6 +384,7 @@ ATTN_BEGIN_STRICT_
 #include "families/selection/vertical_slash.h"
 #include "families/selection/eviction_scores.h"
 #include "families/selection/evict.h"
+#include "families/selection/cache_evict.h"
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

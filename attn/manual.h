@@ -38,25 +38,27 @@
  *   Functions: attn_sdpa (attention), attn_cache_* (a cache of pages, and attention over it),
  *   attn_merge (partial results), attn_relu (rectified weights), attn_reshaped (sigmoid weights,
  *   softpick, stick-breaking, entmax, sparsemax, scalable softmax, forgetting, contextual positions, selective
- *   attention, output gates),
+ *   attention, transitions between queries and keys, QK-norm, output gates), attn_path_turn (keys turned for decoding
+ *   with transitions),
  *   attn_differential (the difference of two softmaxes), attn_edges (key lists);
- *   attn_multihead, attn_mla (latent rows, DeepSeek), attn_tpa (heads from factors), attn_collaborative (with projections), attn_capsules* (routing of heads);
- *   attn_pattern_*, attn_block_permutations, attn_schedule_* (sparse patterns), attn_xattention, attn_vertical_slash (blocks
- *   of a prompt that matter), attn_snapkv, attn_h2o, attn_evict* (keys that a cache forgets); attn_star_*,
- *   attn_longformer*, attn_etc*, attn_tree*, attn_segmented, attn_hierarchy, attn_recursive
- *   (whole mechanisms); attn_segment*, attn_memory_*, attn_usage, attn_compress*,
- *   attn_attention_loss, attn_rebuild_loss, attn_infini (memories of earlier segments); attn_knn_search,
- *   attn_knn_lm, attn_spalm, attn_memorizing, attn_recall_append (memories that are searched);
- *   attn_topk_* (best keys), attn_moba, attn_key_blocks, attn_quest, attn_dsa, attn_nsa,
- *   attn_nsa_compress (learned selections of keys), attn_lsh, attn_lsh_* (buckets of hashed tokens), attn_routing*
- *   (clusters of queries and keys), attn_sinkhorn*, attn_sortcut (sorted blocks), attn_sac*,
- *   attn_lstm_step, attn_pointer_logits, attn_choose (edges that a network draws), attn_gate,
- *   attn_dispatch*, attn_mixture, attn_gated (mixture of experts, MoE); attn_linear,
- *   attn_linear_*, attn_recurrent (linear and decaying states), attn_log_decay,
- *   attn_short_convolve, attn_gated_norm (what stands around those), attn_features, attn_feature_count, attn_random_* (feature maps,
- *   random directions); attn_cluster_queries, attn_clustered, attn_probsparse* (few queries for
- *   many); attn_memory_compressed, attn_local, attn_linformer, attn_poolingformer (fewer keys than
- *   rows); attn_low_rank_band, attn_nystrom, attn_csalr (low rank); attn_mab, attn_isab, attn_pma,
+ *   attn_multihead, attn_mla (latent rows, DeepSeek), attn_tpa (heads from factors), attn_collaborative (with
+ *   projections), attn_capsules* (routing of heads); attn_pattern_*, attn_block_permutations, attn_schedule_*
+ *   (sparse patterns), attn_xattention, attn_vertical_slash (blocks of a prompt that matter), attn_snapkv, attn_h2o,
+ *   attn_evict*, attn_cache_evict (keys that a cache forgets); attn_star_*, attn_longformer*, attn_etc*, attn_tree*,
+ *   attn_segmented, attn_hierarchy, attn_long_t5, attn_global_rows, attn_ngram, attn_recursive (whole mechanisms);
+ *   attn_segment*, attn_memory_*, attn_usage, attn_compress*, attn_attention_loss, attn_rebuild_loss, attn_infini
+ *   (memories of earlier segments); attn_knn_search, attn_knn_lm, attn_spalm, attn_memorizing, attn_recall_append
+ *   (memories that are searched); attn_topk_* (best keys), attn_moba, attn_key_blocks, attn_quest, attn_dsa, attn_nsa,
+ *   attn_nsa_compress (learned selections of keys), attn_lsh, attn_lsh_* (buckets of hashed tokens), attn_yoso,
+ *   attn_yoso_sample (weights by the chance that hashes meet), attn_mra (two resolutions), attn_routing* (clusters
+ *   of queries and keys), attn_sinkhorn*, attn_sortcut (sorted blocks), attn_sac*, attn_lstm_step,
+ *   attn_pointer_logits, attn_choose (edges that a network draws), attn_gate, attn_dispatch*, attn_mixture,
+ *   attn_gated (mixture of experts, MoE); attn_linear, attn_linear_*, attn_recurrent (linear and decaying states,
+ *   log-linear), attn_log_decay, attn_short_convolve, attn_gated_norm (what stands around those), attn_damped_ema
+ *   (moving averages), attn_features,
+ *   attn_feature_count, attn_random_* (feature maps, random directions); attn_cluster_queries, attn_clustered,
+ *   attn_probsparse* (few queries for many); attn_memory_compressed, attn_local, attn_linformer, attn_poolingformer
+ *   (fewer keys than rows); attn_low_rank_band, attn_nystrom, attn_csalr (low rank); attn_mab, attn_isab, attn_pma,
  *   attn_luna* (attention through a few learned rows); attn_synthesizer (scores without pairs of
  *   tokens); attn_score_mix, attn_realformer, attn_predictive, attn_map_apply, attn_lazyformer
  *   (score maps from layer to layer); attn_camtl, attn_film_blocks, attn_block_prior_add (a prior
@@ -71,20 +73,20 @@
  *   attention); attn_layer_norm, attn_rms_norm, attn_activate (rows between products); attn_gemm, attn_pool*,
  *   attn_convolve*, attn_top_k, attn_kmeans_step, attn_pinv, attn_solve, attn_exp (parts of the
  *   above, by themselves); attn_quantize, attn_dequantize (int8, int4 and e4m3 rows); attn_bhtd,
- *   attn_bthd, attn_mask_*, attn_window_of, attn_scales_dense (views); attn_isa_* (tiers), attn_feature_* (features beside them), attn_status_string
- *   (errors), attn_parallel_openmp (threads); attn_<name>_workspace (memory). Each is documented
- *   where it is declared, below.
+ *   attn_bthd, attn_mask_*, attn_window_of, attn_scales_dense (views); attn_isa_* (tiers), attn_feature_* (features
+ *   beside them), attn_status_string (errors), attn_parallel_openmp (threads); attn_<name>_workspace (memory). Each
+ *   is documented where it is declared, below.
  *
  * 2. TENSORS
  *   attn_tensor is a view: pointer, storage type, four extents, three strides in elements. The
  *   last extent (dim) is contiguous. Any other stride is legal: [B,T,H,D] as well as [B,H,T,D],
  *   packed QKV, 0 to broadcast an input, negative to walk backwards. Pointers are aligned to
  *   their elements and no more. f32, f16 and bf16 mix freely between q, k, v and o; arithmetic is
- *   f32 unless params.compute says otherwise (9). k and v of attn_sdpa, attn_relu, attn_reshaped and attn_differential may also be quantised: I8, I4 (two numbers to a byte),
- *   E4M3, with a scale for each row, or each group of columns, and zero points, as attn_quantize
- *   makes them. Inputs may overlap each other (V a slice of K). Outputs overlap nothing; overlap is
- *   judged by the range of addresses from a view's first to its last element, so an output
- *   interleaved with an input in one buffer is rejected too. A plain cache is a view of the whole
+ *   f32 unless params.compute says otherwise (9). k and v of attn_sdpa, attn_relu, attn_reshaped and
+ *   attn_differential may also be quantised: I8, I4 (two numbers to a byte), E4M3, with a scale for each row, or
+ *   each group of columns, and zero points, as attn_quantize makes them. Inputs may overlap each other (V a slice of
+ *   K). Outputs overlap nothing; overlap is judged by the range of addresses from a view's first to its last
+ *   element, so an output interleaved with an input in one buffer is rejected too. A plain cache is a view of the whole
  *   buffer whose .len is then lowered to the keys it holds; a slice also moves .data.
  *   Weights are [in, out], y = x w; where the struct that has them says w_transposed = 1 they are
  *   [out, in], as nn.Linear and checkpoints of PyTorch have them (nn.MultiheadAttention's
@@ -92,8 +94,8 @@
  *
  * 3. OPTIONS
  *   Every call takes a params struct; NULL or {0} means the paper's defaults. Where 0 itself is
- *   wanted and means "default", write ATTN_ZERO; for whole numbers set has_<field> beside it. Clear the struct (= {0}, in C++ = {}) before
- *   setting fields: later versions may append some. All options of attn_sdpa combine.
+ *   wanted and means "default", write ATTN_ZERO; for whole numbers set has_<field> beside it. Clear the struct (=
+ *   {0}, in C++ = {}) before setting fields: later versions may append some. All options of attn_sdpa combine.
  *
  * 4. PATTERNS
  *   A pattern (attn_pattern_*) says from positions alone which (query, key) pairs exist: bands,

@@ -84,6 +84,7 @@
 #undef ATTN_OUTLINE_
 #undef ATTN_PAIR_
 #undef ATTN_PART_
+#undef ATTN_PATH_LONG_
 #undef ATTN_PASS_
 #undef ATTN_PLAN_MAGIC_
 #undef ATTN_PRAGMA_

@@ -19,7 +19,7 @@ from cache import FIRST, LAST, counts
 CALLS = [
     ("sdpa", 16, 16, 64), ("sdpa", 64, 64, 64), ("sdpa", 1, 16, 64), ("sdpa", 1, 128, 64), ("cache", 1, 16, 64),
     ("gemm", 16, 16, 16), ("gemm", 32, 32, 32), ("gemm", 64, 16, 16), ("gemm", 64, 64, 64),
-    ("linear", 1, 64, 64), ("norm", 1, 64, 0), ("rope", 1, 64, 0),
+    ("linear", 1, 64, 64), ("recurrent", 1, 64, 64), ("norm", 1, 64, 0), ("rope", 1, 64, 0),
 ]
 MORE = 5
 KERNEL = r"attn_\w+_(scalar|avx2|neon)_"

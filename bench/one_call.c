@@ -2,8 +2,8 @@
  * (cache.py, call.py, arm_loops.py), and for the time of calls so small that what happens once a call is most of it.
  *
  * one_call TIER WHAT A B C [CALLS [HEADS]]: sdpa queries keys d | cache queries keys d | gemm m n k | linear keys dk dv
- * | norm rows dim 0 | rope rows dim 0. CALLS is 1; 0 times the call and prints the nanoseconds of the best turn.
- * linear goes on with a state. */
+ * | recurrent keys dk dv | norm rows dim 0 | rope rows dim 0. CALLS is 1; 0 times the call and prints the nanoseconds of
+ * the best turn. linear and recurrent (the gated delta rule) go on with a state. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +18,7 @@ typedef struct job {
   attn_cache cache;
   attn_sequence sequence;
   attn_linear_params linear;
+  attn_recurrent_params recurrent;
   attn_ctx ctx;
 } job;
 
@@ -69,6 +70,13 @@ static size_t linear_wants(job *j) {
   return attn_linear_workspace(j->t[0], j->t[1], j->t[2], j->t[3], &j->linear, &j->ctx);
 }
 
+static attn_status recurrent(job *j) {
+  return attn_recurrent(j->t[0], j->t[1], j->t[2], j->t[3], &j->recurrent, &j->ctx);
+}
+static size_t recurrent_wants(job *j) {
+  return attn_recurrent_workspace(j->t[0], j->t[1], j->t[2], j->t[3], &j->recurrent, &j->ctx);
+}
+
 static attn_status norm(job *j) { return attn_layer_norm(j->t[0], j->t[1], NULL, &j->ctx); }
 static size_t norm_wants(job *j) {
   return attn_layer_norm_workspace(j->t[0], j->t[1], NULL, &j->ctx);
@@ -93,10 +101,20 @@ static int prepare(job *j, const char *what, const int64_t size[3], int64_t head
     j->t[0] = rows(heads, a, b), j->t[1] = rows(heads, a, c), j->t[2] = rows(1, c, b);
     return 1;
   }
-  if (strcmp(what, "linear") == 0) {
-    j->call = linear, j->wants = linear_wants;
+  const int kept = strcmp(what, "linear") == 0 || strcmp(what, "recurrent") == 0;
+  if (kept) {
     j->t[0] = rows(heads, a, c), j->t[1] = rows(heads, a, b);
     j->t[2] = rows(heads, a, b), j->t[3] = rows(heads, a, c);
+  }
+  if (kept && what[0] == 'r') {
+    j->call = recurrent, j->wants = recurrent_wants;
+    j->recurrent.rule = ATTN_RECURRENT_GATED_DELTA;
+    j->recurrent.decay = rows(heads, a, 1), j->recurrent.beta = rows(heads, a, 1);
+    j->recurrent.initial_state = j->recurrent.final_state = rows(heads, b, c);
+    return 1;
+  }
+  if (kept) {
+    j->call = linear, j->wants = linear_wants;
     j->linear.causal = ATTN_LINEAR_CAUSAL;
     const size_t bytes = attn_linear_state_bytes(&j->linear, 1, heads, heads, b, c);
     j->linear.state = zeros(bytes), j->linear.state_bytes = bytes;
@@ -138,8 +156,9 @@ int main(int argc, char **argv) {
   for (int i = 1; argc > 1 && i < ATTN_ISA_COUNT; i++)
     if (strcmp(argv[1], attn_isa_name((attn_isa)i)) == 0) isa = (attn_isa)i;
   if (!isa || argc < 6 || argc > 8) {
-    fprintf(stderr,
-            "usage: one_call TIER sdpa|cache|gemm|linear|norm|rope A B C [CALLS [HEADS]]\n");
+    fprintf(
+        stderr,
+        "usage: one_call TIER sdpa|cache|gemm|linear|recurrent|norm|rope A B C [CALLS [HEADS]]\n");
     return 2;
   }
   if (attn_isa_status(isa) != ATTN_ISA_OK) {

@@ -65,13 +65,22 @@ static attn_status reshaped_call(play *s, attn_ctx *ctx) {
     const double x = oracle_get(&s->in[3], 0, 0, i, 0);
     oracle_set(&s->w[0], 0, 0, i, 0, isnan(x) ? -(double)INFINITY : -fabs(x));
   }
+  for (int64_t i = 0; s->ins > 5 && i < N; i++) { /* unit vectors, most of them, of any strength */
+    double size = 0, to = oracle_get(&s->in[6], 0, 0, i, 0);
+    for (int64_t x = 0; x < D; x++) size += pow(oracle_get(&s->in[5], 0, 0, i, x), 2);
+    for (int64_t x = 0; x < D; x++)
+      oracle_set(&s->w[1], 0, 0, i, x,
+                 oracle_get(&s->in[5], 0, 0, i, x) / (size < 1e50 ? sqrt(size) : 1));
+    oracle_set(&s->w[2], 0, 0, i, 0, isnan(to) ? 2 : 1 + sin(isinf(to) ? 3 : to));
+  }
   double *sums =
       ((attn_reshaped_params *)s->p)->selective.sums; /* what comes in is not the last call's */
   if (sums) memset(sums, 0, N * sizeof *sums);
   return attn_reshaped(s->out[0], s->in[0], s->in[1], s->in[2], s->p, ctx);
 }
 static int reshaped(play *s) {
-  if (s->n >= 32) return 0;
+  static const attn_qk_norm norms[2] = {{.kind = ATTN_QK_NORM_LAYER}, {.kind = ATTN_QK_NORM_L2}};
+  if (s->n >= 46) return 0;
   attn_reshaped_params *p = play_params(s, sizeof *p);
   const int64_t rows = s->n % 2 ? 5 : N;
   (void)play_trio(s, rows, 1, ATTN_F32);
@@ -87,7 +96,14 @@ static int reshaped(play *s) {
   if (s->n >= 20)
     p->kind = (attn_reshape_kind)(s->n / 2 % 3), p->by_row = p->kind == ATTN_RESHAPE_SIGMOID;
   if (s->n >= 20 && s->n < 26) p->cope.table = play_fixed(s, 1, 12, s->in[0].dim);
-  if (s->n >= 26) p->selective.on = 1, p->selective.sums = test_mem(N * sizeof(double));
+  if (s->n >= 32 && s->n < 42) {
+    (void)play_token(s, ATTN_F32, 1, N, D), (void)play_token(s, ATTN_F32, 1, N, 1);
+    p->path.w = s->w[1] = play_fixed(s, 1, N, D), p->path.beta = s->w[2] = play_fixed(s, 1, N, 1);
+    p->kind = (attn_reshape_kind)(s->n / 2 % 5), p->by_row = p->kind == ATTN_RESHAPE_SIGMOID;
+  }
+  if (s->n >= 42) p->norm = &norms[s->n / 2 % 2];
+  if (s->n >= 26 && s->n < 32)
+    p->selective.on = 1, p->selective.sums = test_mem(N * sizeof(double));
   p->attention.causal = 1;
   s->call = reshaped_call;
   return 1;

@@ -117,16 +117,21 @@ static attn_status recurrent_call(play *s, attn_ctx *ctx) {
   if (p->rule == ATTN_RECURRENT_MAMBA2) p->dt = s->in[3];
   if (p->beta.data) p->beta = s->in[3];
   if (p->a.data) p->a = s->in[3], p->b = s->in[4];
+  if (p->lambda.data) p->lambda = s->in[3 + (p->a.data ? 2 : p->beta.data || p->dt.data)];
   return attn_recurrent(s->out[0], s->in[0], hgrn ? absent() : s->in[1], s->in[2], p, ctx);
 }
 static int recurrent(play *s) {
   static const int64_t chunks[] = {0, 1, 13, 64}, lens[] = {N, 100, 19, 6};
   static const float rates[] = {-1.5f, 0.25f};
-  if (s->n >= 4 * ATTN_RECURRENT_COUNT) return 0;
+  static const attn_recurrent_rule by_levels[] = {ATTN_RECURRENT_RETENTION, ATTN_RECURRENT_KDA,
+                                                  ATTN_RECURRENT_DPLR};
+  const int levels = s->n >= 4 * ATTN_RECURRENT_COUNT;
+  if (s->n >= 4 * ATTN_RECURRENT_COUNT + 12) return 0;
   attn_recurrent_params *p = play_params(s, sizeof *p);
   const int64_t len = lens[s->n % 4], heads = s->n % 3 ? 2 : 1;
   const attn_dtype type = s->n % 5 ? ATTN_F32 : ATTN_F16;
-  p->rule = (attn_recurrent_rule)(s->n / 4), p->chunk = chunks[(s->n + s->n / 4) % 4];
+  p->rule = levels ? by_levels[s->n / 4 - ATTN_RECURRENT_COUNT] : (attn_recurrent_rule)(s->n / 4);
+  p->chunk = chunks[(s->n + s->n / 4) % 4];
   p->l2norm_qk = 1;
   (void)play_token(s, type, heads, len, D), (void)play_token(s, type, 1, len, D);
   (void)play_token(s, type, heads, len, E), (void)play_out(s, type, heads, len, E);
@@ -153,6 +158,7 @@ static int recurrent(play *s) {
     p->beta = play_token(s, ATTN_F32, 1, len, 1);
     for (int64_t i = 0; i < len; i++) oracle_set(&p->beta, 0, 0, i, 0, 0.5);
   }
+  if (levels) p->lambda = play_token(s, ATTN_F32, 1, len, 12);
   s->call = recurrent_call;
   return 1;
 }
@@ -168,6 +174,23 @@ static int short_convolve(play *s) {
   return 1;
 }
 
+static attn_status damped_ema_call(play *s, attn_ctx *ctx) {
+  return attn_damped_ema(s->out[0], s->in[0], s->p, ctx);
+}
+static int damped_ema(play *s) {
+  static float unit[2][D * 5], weight[D * 5];
+  if (s->n >= 2) return 0;
+  attn_damped_ema_params *p = play_params(s, sizeof *p);
+  for (int i = 0; i < D * 5; i++)
+    unit[0][i] = (float)(i % 17) / 16, unit[1][i] = (float)(i % 9) / 8,
+    weight[i] = 1 - 0.03f * (float)i;
+  p->dims = s->n ? 1 : 5, p->forward.alpha = unit[0], p->forward.delta = unit[1];
+  p->forward.beta = p->forward.eta = p->omega = weight;
+  (void)play_token(s, ATTN_F32, 1, N, D), (void)play_out(s, ATTN_F32, 1, N, D);
+  s->call = damped_ema_call;
+  return 1;
+}
+
 const causal_entry causal_fewer[] = {{"attn_memory_compressed ", memory_compressed, NULL},
                                      {"attn_local ", local, NULL},
                                      {"attn_poolingformer ", poolingformer, NULL},
@@ -176,4 +199,5 @@ const causal_entry causal_fewer[] = {{"attn_memory_compressed ", memory_compress
                                      {"attn_linear ", linear, NULL},
                                      {"attn_recurrent ", recurrent, NULL},
                                      {"attn_short_convolve ", short_convolve, NULL},
+                                     {"attn_damped_ema ", damped_ema, NULL},
                                      {NULL, NULL, NULL}};

@@ -31,13 +31,14 @@ static attn_status multihead_call(play *s, attn_ctx *ctx) {
 }
 static int multihead(play *s) {
   static attn_rope_params rope;
-  if (s->n >= 6) return 0;
+  static const attn_qk_norm norm = {.kind = ATTN_QK_NORM_RMS_ALL};
+  if (s->n >= 7) return 0;
   attn_multihead_params *p = play_params(s, sizeof *p);
   rows_to_rows(s);
   *p = heads_of(s);
   play_scores(s, &p->attention, s->n % 4, 2);
   memset(&rope, 0, sizeof rope);
-  rope.xpos = s->n == 5 ? 512 : 0;
+  rope.xpos = s->n == 5 ? 512 : 0, rope.norm = s->n == 6 ? &norm : NULL;
   if (s->n >= 4) p->rope = &rope;
   s->call = multihead_call;
   return 1;

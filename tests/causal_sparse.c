@@ -31,6 +31,29 @@ static int segmented(play *s) {
   return 1;
 }
 
+/* Three streams of one head, or the main one. */
+static attn_status ngram_call(play *s, attn_ctx *ctx) {
+  attn_tensor t[5] = {s->in[0], s->in[3], s->in[4], s->in[5], s->out[0]};
+  attn_ngram_params *p = s->p;
+  for (int i = 0; i < 5; i++)
+    t[i].batch = t[i].heads, t[i].stride_batch = t[i].stride_head, t[i].heads = 1;
+  p->relative = t[3];
+  return attn_ngram(t[4], t[0], s->in[1], s->in[2], s->n == 3 ? absent() : t[1],
+                    s->n == 3 ? absent() : t[2], p, ctx);
+}
+static int ngram(play *s) {
+  if (s->n >= 4) return 0;
+  const int64_t n = s->n == 3 ? 1 : 3, rows = s->n == 2 ? 7 : N;
+  attn_ngram_params *p = play_params(s, sizeof *p);
+  (void)play_token(s, ATTN_F32, n, rows, D);
+  (void)play_token(s, ATTN_F32, 1, N, D), (void)play_token(s, ATTN_F32, 1, N, E);
+  (void)play_token(s, ATTN_F32, n, rows, D), (void)play_token(s, ATTN_F32, n, rows, E);
+  (void)play_token(s, ATTN_F32, n, rows, 8), (void)play_out(s, ATTN_F32, n, rows, E);
+  p->together = s->n == 1, p->max_distance = 30;
+  s->call = ngram_call;
+  return 1;
+}
+
 /* Nodes are as late as the last of their tokens. */
 static attn_status tree_call(play *s, attn_ctx *ctx) {
   return attn_tree(s->out[0], s->in[0], s->in[1], s->in[2], s->p, ctx);
@@ -118,6 +141,20 @@ static int lsh(play *s) { /* whole buckets: chunks of sorted tokens are cut by a
   return 1;
 }
 
+static attn_status yoso_call(play *s, attn_ctx *ctx) {
+  return s->n % 2 ? attn_yoso_sample(s->out[0], s->in[0], s->in[1], s->in[2], s->p, ctx)
+                  : attn_yoso(s->out[0], s->in[0], s->in[1], s->in[2], s->p, ctx);
+}
+static int yoso(play *s) {
+  if (s->n >= 6) return 0;
+  attn_yoso_params *p = play_params(s, sizeof *p);
+  (void)play_trio(s, s->n / 2 == 1 ? 9 : N, s->n / 2 == 2 ? 2 : 1,
+                  s->n == 4 ? ATTN_BF16 : ATTN_F32);
+  p->code_len = 4, p->draws = 3, p->raw = s->n / 2 == 1, p->attention.causal = 1;
+  s->call = yoso_call;
+  return 1;
+}
+
 static attn_status mixture_call(play *s, attn_ctx *ctx) {
   attn_sdpa_params causal;
   attn_expert path[2];
@@ -156,6 +193,7 @@ static int gated(play *s) {
 
 const causal_entry causal_sparse[] = {
     {"attn_longformer ", longformer, NULL},
+    {"attn_ngram ", ngram, NULL},
     {"attn_segmented ", segmented, NULL},
     {"attn_tree ", tree, NULL},
     {"attn_hierarchy ", hierarchy, NULL},
@@ -164,6 +202,7 @@ const causal_entry causal_sparse[] = {
      sinkhorn, NULL},
     {"attn_sac attn_sac_edges attn_sac_csr attn_pointer_logits attn_choose ", sac, NULL},
     {"attn_lsh attn_lsh_qk ", lsh, NULL},
+    {"attn_yoso attn_yoso_sample ", yoso, NULL},
     {"attn_gated ", gated, NULL},
     {"attn_mixture ", mixture, NULL},
     {NULL, NULL, NULL}};

@@ -161,6 +161,28 @@ static const uint64_t golden[] = {
     0x151df97c6e376175u, /* contextual positions */
     0xe982c50b4369712bu, /* selective attention */
     0xdac8ca83dac5907du, /* latent layer */
-    0xc9a62e8b789fa4a9u, /* factor heads */
+    0x966020cfd6dcc1fdu, /* factor heads */
     0x9b6f48d71a90add5u, /* infini segments */
+    0x2411fdaf5b7edeecu, /* transitions */
+    0x8d760a157c316d69u, /* turned keys */
+    0x193157026d8b891cu, /* yoso */
+    0x93c4035ef061d731u, /* yoso sample */
+    0xbc20491fea31b2f1u, /* mra */
+    0x74ba5ff7c632b4bcu, /* long t5 */
+    0x6457d28f15c51088u, /* norms of queries and keys */
+    0xff6986f280c6886eu, /* log-linear */
+    0x98f47fda960a32e7u, /* damped average */
+    0x0c7a6d57901e5f2du, /* ngram */
+    0x7bf7e479a21ebbe8u, /* retention */
+    0x1d6280cb851440bcu, /* lightning */
+    0xaa97415ad40df091u, /* gla */
+    0x10a47fb1f34758dcu, /* hgrn2 */
+    0x67a8d48937ddfcf9u, /* delta */
+    0xce75eeb73270fca1u, /* gated delta */
+    0xe9715573eabfbc0bu, /* rwkv6 */
+    0x43ed64b56aae4128u, /* rwkv7 */
+    0xb0712374e4ca2d87u, /* retention by head */
+    0x53e2fafbfd910cd8u, /* log-linear sums */
+    0xf993e1dae84b57d8u, /* gated norms */
+    0xd2f187aab75ff053u, /* logs of decays */
 };

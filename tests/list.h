@@ -48,15 +48,18 @@
   X(M2_sigmoid_of_zero)                     \
   X(M2_sigmoid_is_exact)                    \
   X(M2_one_key)                             \
+  X(M2_large_scores)                        \
   X(M2_softpick)                            \
   X(M2_stick)                               \
   X(M2_stick_far)                           \
   X(M2_forgetting_far)                      \
   X(M2_forgetting_cuts)                     \
   X(M2_forgetting_decodes)                  \
+  X(M2_decodes)                             \
   X(M2_sees_no_later)                       \
   X(M2_gates)                               \
   X(M2_nothing_to_see)                      \
+  X(M2_lse_and_map)                         \
   X(M2_workers)                             \
   X(M2_rejects)                             \
   X(M2_entmax)                              \
@@ -65,6 +68,10 @@
   X(M2_differential_long)                   \
   X(M2_differential_schedules)              \
   X(M2_differential_equalities)             \
+  X(M2_differential_terms)                  \
+  X(M2_differential_two_views)              \
+  X(M2_differential_nan)                    \
+  X(M2_differential_empty)                  \
   X(M2_differential_codes)                  \
   X(M2_differential_promises)               \
   X(M2_differential_rejects)                \
@@ -80,8 +87,22 @@
   X(M2_selective_far)                       \
   X(M2_selective_first)                     \
   X(M2_selective_promises)                  \
+  X(M2_selective_decodes)                   \
   X(M2_selective_masked)                    \
   X(M2_selective_rejects)                   \
+  X(M2_path_recurrence)                     \
+  X(M2_path_scores)                         \
+  X(M2_path_wide)                           \
+  X(M2_path_of_nothing)                     \
+  X(M2_path_reflections)                    \
+  X(M2_path_promises)                       \
+  X(M2_path_broken)                         \
+  X(M2_path_masked)                         \
+  X(M2_path_codes)                          \
+  X(M2_path_decode)                         \
+  X(M2_path_turn)                           \
+  X(M2_path_rejects)                        \
+  X(M2_path_turn_rejects)                   \
   X(O1_report)                              \
   X(O1_rejects)                             \
   X(O1_workspace)                           \
@@ -142,6 +163,7 @@
   X(O2_gemm)                                \
   X(O2_errors)                              \
   X(O2_weights_add_to_one)                  \
+  X(O2_map_is_a_weight)                     \
   X(O2_ends_of_the_range)                   \
   X(isa_report_names_the_forced_tier)       \
   X(causal_no_later_token)                  \
@@ -264,6 +286,7 @@
   X(B5_real_positions)                      \
   X(B5_whole_real_positions)                \
   X(B5_defaults_and_identity)               \
+  X(B5_empty)                               \
   X(B5_in_place)                            \
   X(B5_inverse_and_norm)                    \
   X(B5_relative_scores)                     \
@@ -290,6 +313,7 @@
   X(M4_multihead_shift)                     \
   X(M4_multihead_rejects)                   \
   X(M4_decode)                              \
+  X(M4_encoder_by_hand)                     \
   X(M4_decode_keys)                         \
   X(M4_decode_rejects)                      \
   X(B6_random_shapes)                       \
@@ -301,6 +325,7 @@
   X(api_validation_is_optional)             \
   X(api_workspace_is_exact)                 \
   X(api_workspace_ignores_lengths)          \
+  X(api_modern_workspaces)                  \
   X(api_memory_use)                         \
   X(api_gaps_stay)                          \
   X(api_guard_pages_behind)                 \
@@ -321,8 +346,11 @@
   X(B10_divided)                            \
   X(B10_nan)                                \
   X(B10_compute)                            \
+  X(B10_compute_shared)                     \
   X(B10_buckets)                            \
   X(B10_deberta)                            \
+  X(B10_deberta_v1)                         \
+  X(B10_bert)                               \
   X(B10_quantized)                          \
   X(B3_matches_oracle)                      \
   X(B3_every_clipping)                      \
@@ -617,6 +645,24 @@
   X(C18_hierarchy_promises)                 \
   X(C18_hierarchy_schedules)                \
   X(C18_hierarchy_rejects)                  \
+  X(C20_long_t5_random)                     \
+  X(C20_long_t5_marks)                      \
+  X(C20_long_t5_local)                      \
+  X(C20_long_t5_padding)                    \
+  X(C20_long_t5_empty)                      \
+  X(C20_long_t5_promises)                   \
+  X(C20_long_t5_rejects)                    \
+  X(C20_long_t5_transformers)               \
+  X(C21_ngram_random)                       \
+  X(C21_ngram_marks)                        \
+  X(C21_ngram_decode)                       \
+  X(C21_ngram_first)                        \
+  X(C21_ngram_sees)                         \
+  X(C21_ngram_promises)                     \
+  X(C21_ngram_rejects)                      \
+  X(C21_ngram_main)                         \
+  X(C20_global_rows)                        \
+  X(C20_global_rows_rejects)                \
   X(A1_decode_plain)                        \
   X(A1_decode_storage_types)                \
   X(A1_decode_layouts)                      \
@@ -1060,10 +1106,28 @@
   X(M1_later_tokens)                        \
   X(M1_stored_maximum)                      \
   X(M1_token_nan)                           \
+  X(M1_token_norm)                          \
+  X(M1_reset_rest)                          \
+  X(M1_dplr_of_rules)                       \
+  X(M1_mlstm_start)                         \
+  X(M1_mlstm_nothing)                       \
+  X(M1_nothing_left)                        \
+  X(M1_any_beta)                            \
+  X(M1_nothing_written)                     \
+  X(M1_every_chunk)                         \
+  X(M1_lightning_rates)                     \
   X(M1_log_decay)                           \
   X(M1_short_convolve)                      \
   X(M1_gated_norm)                          \
+  X(M1_parts_nan)                           \
   X(M1_parts_rejects)                       \
+  X(M1_ema)                                 \
+  X(M1_ema_sudden)                          \
+  X(M1_ema_pieces)                          \
+  X(M1_ema_long)                            \
+  X(M1_ema_recurrent)                       \
+  X(M1_ema_nan)                             \
+  X(M1_ema_rejects)                         \
   X(D1_topk_random)                         \
   X(D1_topk_long)                           \
   X(D1_topk_terms)                          \
@@ -1208,6 +1272,32 @@
   X(D6_edges)                               \
   X(D6_promises)                            \
   X(D6_rejects)                             \
+  X(D7_expectation)                         \
+  X(D7_long)                                \
+  X(D7_schedule)                            \
+  X(D7_unit)                                \
+  X(D7_example)                             \
+  X(D7_weights)                             \
+  X(D7_sample)                              \
+  X(D7_planes)                              \
+  X(D7_unbiased)                            \
+  X(D7_draws)                               \
+  X(D7_drift)                               \
+  X(D7_nan)                                 \
+  X(D7_unread)                              \
+  X(D7_promises)                            \
+  X(D7_empty)                               \
+  X(D7_rejects)                             \
+  X(D8_random)                              \
+  X(D8_long)                                \
+  X(D8_steep)                               \
+  X(D8_dense)                               \
+  X(D8_choice)                              \
+  X(D8_work)                                \
+  X(D8_nan)                                 \
+  X(D8_promises)                            \
+  X(D8_empty)                               \
+  X(D8_rejects)                             \
   X(SM_terms)                               \
   X(D5_random)                              \
   X(D5_cut_random)                          \
@@ -1258,6 +1348,7 @@
   X(I3_long)                                \
   X(I3_identity)                            \
   X(I3_terms)                               \
+  X(I3_mask_of_new)                         \
   X(I3_permutation)                         \
   X(I3_zero)                                \
   X(I3_linear)                              \
@@ -1268,6 +1359,7 @@
   X(I1_random)                              \
   X(I1_values)                              \
   X(I1_one_hot)                             \
+  X(I1_mask_of_new)                         \
   X(I1_invariants)                          \
   X(I1_empty)                               \
   X(I1_promises)                            \
@@ -1400,6 +1492,8 @@
   X(L1_workspace)                           \
   X(K7_ragged)                              \
   X(M4_append_is_rope_then_append)          \
+  X(M4_append_several_positions)            \
+  X(M4_append_stale_keys)                   \
   X(M4_append_workers)                      \
   X(M4_append_saturates)                    \
   X(M4_append_rejects)                      \
@@ -1415,12 +1509,14 @@
   X(M5_mla_rejects)                         \
   X(M5_tpa_rows)                            \
   X(M5_tpa_cache)                           \
+  X(M5_tpa_token)                           \
   X(M5_tpa_identities)                      \
   X(M5_tpa_promises)                        \
   X(M5_tpa_edges)                           \
   X(M5_tpa_rejects)                         \
   X(M5_infini_formula)                      \
   X(M5_infini_streams)                      \
+  X(M5_infini_lengths)                      \
   X(M5_infini_gates)                        \
   X(M5_infini_long)                         \
   X(M5_infini_promises)                     \
@@ -1430,9 +1526,11 @@
   X(M3_moba_long)                           \
   X(M3_moba_ties)                           \
   X(M3_moba_dense)                          \
+  X(M3_moba_chunked)                        \
   X(M3_moba_decode)                         \
   X(M3_moba_nan)                            \
   X(M3_moba_empty)                          \
+  X(M3_moba_quantised)                      \
   X(M3_moba_promises)                       \
   X(M3_key_blocks)                          \
   X(M3_moba_rejects)                        \
@@ -1446,6 +1544,14 @@
   X(M3_quest_quantised)                     \
   X(M3_quest_promises)                      \
   X(M3_quest_rejects)                       \
+  X(M3_paged_random)                        \
+  X(M3_paged_promises)                      \
+  X(M3_paged_decode)                        \
+  X(M3_paged_rejects)                       \
+  X(M3_paged_scores)                        \
+  X(M3_paged_evict)                         \
+  X(M3_paged_evict_then_decode)             \
+  X(M3_paged_evict_rejects)                 \
   X(M3_dsa_random)                          \
   X(M3_dsa_long)                            \
   X(M3_dsa_ties)                            \
@@ -1454,8 +1560,10 @@
   X(M3_dsa_latent)                          \
   X(M3_dsa_nan)                             \
   X(M3_dsa_empty)                           \
+  X(M3_dsa_quantised)                       \
   X(M3_dsa_promises)                        \
   X(M3_dsa_rejects)                         \
+  X(M3_dsa_few_of_many)                     \
   X(M3_nsa_random)                          \
   X(M3_nsa_long)                            \
   X(M3_nsa_ties)                            \
@@ -1468,13 +1576,19 @@
   X(M3_nsa_rejects)                         \
   X(M3_xattention)                          \
   X(M3_xattention_is_the_map)               \
+  X(M3_prefill_everything)                  \
   X(M3_vertical_slash)                      \
   X(M3_prefill_attends)                     \
   X(M3_prefill_nan_and_empty)               \
   X(M3_prefill_rejects)                     \
   X(M3_snapkv)                              \
   X(M3_snapkv_codes)                        \
+  X(M3_snapkv_nan)                          \
   X(M3_h2o)                                 \
+  X(M3_h2o_lengths)                         \
+  X(M3_h2o_nan)                             \
+  X(M3_h2o_promises)                        \
+  X(M3_h2o_rejects)                         \
   X(M3_evict_choose)                        \
   X(M3_evict_moves)                         \
   X(M3_evict_then_decode)                   \
@@ -1495,7 +1609,32 @@
   X(M3_cache_accept)                        \
   X(M3_cache_accept_rejects)                \
   X(M3_speculative_decode)                  \
-  X(M3_moba_accuracy)
+  X(M3_moba_accuracy)                       \
+  X(M5_levels_random)                       \
+  X(M5_levels_agree)                        \
+  X(M5_levels_of_one)                       \
+  X(M5_levels_apart)                        \
+  X(M5_levels_long)                         \
+  X(M5_levels_workers)                      \
+  X(M5_levels_ragged)                       \
+  X(M5_levels_reset)                        \
+  X(M5_levels_rejects)                      \
+  X(M5_levels_emptied)                      \
+  X(M1_null_arrays)                         \
+  X(M1_tiny_denominator)                    \
+  X(M1_step_of_nothing)                     \
+  X(M1_caller_modes)                        \
+  X(M1_report)                              \
+  X(M3_paged_evict_shared)                  \
+  X(M2_qk_norm_rows)                        \
+  X(M2_qk_norm_is_its_calls)                \
+  X(M2_qk_norm_edges)                       \
+  X(M2_qk_norm_rejects)                     \
+  X(M2_qk_norm_fused)                       \
+  X(M2_qk_norm_promises)                    \
+  X(M2_qk_norm_multihead)                   \
+  X(M2_qk_norm_encoder)                     \
+  X(M2_qk_norm_decode)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)

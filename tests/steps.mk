@@ -1,7 +1,7 @@
 # steps.mk owns the steps of `make test` (all.sh) and what make compiles before them: a step itself
 # then only runs, with a log of its own. Longest first, so that the end is not one long step.
 
-TEST_STEPS := test-arm32 sanitize-clang sanitize-gcc test-spoil test-arm64 test-clang test-emulated fuzz test-native \
+TEST_STEPS := test-arm32 sanitize-clang sanitize-gcc test-spoil test-arm64 test-clang test-emulated fuzz-once test-native \
   header-forms examples fuzz-replay header-symbols test-sleef test-gallery test-ring \
   test-onnx test-porting sanitize-thread test-install test-guide test-bench-report $(filter-out header-forms header-symbols,$(HEADER_TESTS))
 
@@ -14,7 +14,7 @@ STEP_NEEDS_test-sleef := $(TEST_OUT)/sleef/runner
 STEP_NEEDS_sanitize-gcc := $(TEST_OUT)/asan-gcc/runner
 STEP_NEEDS_test-spoil := $(TEST_OUT)/spoil/runner
 STEP_NEEDS_sanitize-clang := $(TEST_OUT)/asan-clang/runner
-STEP_NEEDS_fuzz := $(BUILD)/fuzz/fuzz
+STEP_NEEDS_fuzz-once := $(BUILD)/fuzz/fuzz
 STEP_NEEDS_fuzz-replay := $(BUILD)/fuzz/replay
 STEP_NEEDS_examples := $(call compiled_by,$(CC))
 STEP_NEEDS_test-gallery := build/impl/gcc-O1.o

@@ -138,13 +138,15 @@ static void recurrent(test_rng *rng) {
   attn_ctx ctx = test_ctx();
   attn_tensor o = room(2, T, D), q = exact(2, T, D, rng), k = exact(2, T, D, rng);
   attn_tensor v = exact(2, T, D, rng), gate = exact(2, T, 1, rng);
-  for (int n = 0; n < 8; n++) {
+  for (int n = 0; n < 14; n++) { /* from 8 on by levels */
     static const attn_recurrent_rule rules[] = {ATTN_RECURRENT_DPLR, ATTN_RECURRENT_DELTA,
                                                 ATTN_RECURRENT_MLSTM, ATTN_RECURRENT_RETENTION};
     attn_recurrent_params p;
     memset(&p, 0, sizeof p);
-    p.rule = rules[n / 2], p.l2norm_qk = p.rule == ATTN_RECURRENT_DELTA;
-    attn_tensor s = room(2, D, D), less = room(2, 1, D), m = room(2, 1, 1);
+    p.rule = n < 8 ? rules[n / 2] : n < 10 ? ATTN_RECURRENT_KDA : rules[n / 2 % 2 * 3];
+    p.l2norm_qk = p.rule == ATTN_RECURRENT_DELTA;
+    attn_tensor s = room(2, n < 8 ? D : 10 * D, D), less = room(2, 1, D), m = room(2, 1, 1);
+    const attn_tensor lambda = exact(2, T, 10, rng);
     test_fill_value(s, 0), test_fill_value(less, 0), test_fill_value(m, 0);
     p.initial_state = p.final_state = s;
     if (p.rule == ATTN_RECURRENT_MLSTM)
@@ -152,6 +154,7 @@ static void recurrent(test_rng *rng) {
     for (int64_t i = 0, some; i < T; i += some) {
       some = n & 1 ? T : i < 20 ? 1 : T - i;
       if (p.rule == ATTN_RECURRENT_MLSTM) p.gate = p.decay = test_rows(gate, i, some);
+      if (n >= 8) p.lambda = test_rows(lambda, i, some), p.position = &i;
       if (attn_recurrent(test_rows(o, i, some), test_rows(q, i, some), test_rows(k, i, some),
                          test_rows(v, i, some), &p, &ctx) != ATTN_OK)
         fail_msg("%s", ctx.reason);
@@ -176,6 +179,14 @@ static void around(test_rng *rng) {
   if (attn_short_convolve(y, exact(2, T, D, rng), exact(1, 4, D, rng), &p, &ctx))
     fail_msg("%s", ctx.reason);
   one_nan_in(y, "short convolution"), one_nan_in(rows, "its rows");
+  static const float half[D * 3] = {0.5f};
+  attn_tensor z = room(1, T, D), state = room(1, D, 6);
+  attn_damped_ema_params q;
+  memset(&q, 0, sizeof q);
+  q.dims = 3, q.final_state = state, q.forward.alpha = q.forward.delta = half;
+  q.forward.beta = q.forward.eta = half;
+  if (attn_damped_ema(z, exact(1, T, D, rng), &q, &ctx)) fail_msg("%s", ctx.reason);
+  one_nan_in(z, "damped average"), one_nan_in(state, "its state");
 }
 
 /* Rows of a latent cache. */

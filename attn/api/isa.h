@@ -27,8 +27,8 @@ ATTN_DEF attn_isa attn_isa_best(void);
  * ARM: scalar < neon). ATTN_ISA_AUTO lifts the cap. The environment variable ATTN_ISA, read at
  * first use, caps as well; the lower cap holds. Words behind it, each after a '-', switch features off:
  * "avx512-bf16", "neon-bf16-dotprod", "auto-bf16" or "-bf16"; behind a '+' they demand one of the tiers that are left,
- * "avx512+bf16" or "+vnni", and every call returns ATTN_E_ENV where none has it. Safe to call from any thread; calls that run
- * already keep their tier. ATTN_E_ISA for a tier of another family, ATTN_E_ENV if ATTN_ISA
+ * "avx512+bf16" or "+vnni", and every call returns ATTN_E_ENV where none has it. Safe to call from any thread; calls
+ * that run already keep their tier. ATTN_E_ISA for a tier of another family, ATTN_E_ENV if ATTN_ISA
  * holds an unknown word. */
 ATTN_DEF attn_status attn_isa_limit(attn_isa isa);
 

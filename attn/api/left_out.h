@@ -100,6 +100,8 @@
 #define attn_lstm_step_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
 #define attn_mixture(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
 #define attn_mixture_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_mra(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_mra_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
 #define attn_pointer_logits(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
 #define attn_pointer_logits_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
 #define attn_routing(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
@@ -137,6 +139,10 @@
 #define attn_topk_sdpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
 #define attn_topk_select(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
 #define attn_topk_select_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_yoso(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_yoso_sample(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_yoso_sample_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
+#define attn_yoso_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CONTENT
 #endif
 #if !ATTN_HAS_DENSE
 #define attn_activate(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_DENSE
@@ -196,6 +202,8 @@
 #define attn_tpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
 #endif
 #if !ATTN_HAS_LINEAR
+#define attn_damped_ema(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_damped_ema_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_feature_count(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_features(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_features_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
@@ -389,6 +397,8 @@
 #if !ATTN_HAS_RESHAPED
 #define attn_differential(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RESHAPED
 #define attn_differential_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RESHAPED
+#define attn_path_turn(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RESHAPED
+#define attn_path_turn_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RESHAPED
 #define attn_reshaped(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RESHAPED
 #define attn_reshaped_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RESHAPED
 #endif
@@ -399,6 +409,7 @@
 #define attn_sdpa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SDPA
 #endif
 #if !ATTN_HAS_SELECTION
+#define attn_cache_evict(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_dsa(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_dsa_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
 #define attn_evict(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SELECTION
@@ -447,11 +458,17 @@
 #define attn_etc_labels(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #define attn_etc_masks(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #define attn_etc_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_global_rows(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_global_rows_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #define attn_hierarchy(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #define attn_hierarchy_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_long_t5(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_long_t5_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #define attn_longformer(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #define attn_longformer_schedule(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #define attn_longformer_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_ngram(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#define attn_ngram_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #define attn_segmented(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #define attn_segmented_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #define attn_star_relay(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE

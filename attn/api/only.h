@@ -36,7 +36,7 @@
 #define ATTN_FAMILY_MIXERS 0x400000u
 /* Products of numbers below f32: params.compute of attn_sdpa, attn_cache_sdpa and attn_gemm. */
 #define ATTN_FAMILY_LOW 0x800000u
-#define ATTN_FAMILY_RESHAPED 0x1000000u  /* attn_reshaped, attn_differential */
+#define ATTN_FAMILY_RESHAPED 0x1000000u  /* attn_reshaped, attn_path_turn, attn_differential */
 #define ATTN_FAMILY_SELECTION 0x2000000u /* api/families/selection/ */
 #define ATTN_FAMILY_LATENT 0x4000000u    /* attn_mla, attn_tpa */
 #define ATTN_FAMILY_ALL 0x7ffffffu
@@ -74,7 +74,7 @@
 #define ATTN_HAS_EDGES ATTN_HAS(ATTN_FAMILY_EDGES | ATTN_FAMILY_CONTENT | ATTN_FAMILY_SELECTION)
 #define ATTN_HAS_RELU ATTN_HAS(ATTN_FAMILY_RELU)
 #define ATTN_HAS_RESHAPED ATTN_HAS(ATTN_FAMILY_RESHAPED)
-#define ATTN_HAS_CACHE ATTN_HAS(ATTN_FAMILY_CACHE | ATTN_FAMILY_LATENT)
+#define ATTN_HAS_CACHE ATTN_HAS(ATTN_FAMILY_CACHE | ATTN_FAMILY_LATENT | ATTN_FAMILY_SELECTION)
 #define ATTN_HAS_PATTERN (ATTN_HAS(ATTN_FAMILY_PATTERN) || ATTN_HAS_COMPOSED)
 #define ATTN_HAS_QUANTIZE ATTN_HAS(ATTN_FAMILY_QUANTIZE)
 #define ATTN_HAS_LOW ATTN_HAS(ATTN_FAMILY_LOW)

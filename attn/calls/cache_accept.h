@@ -56,19 +56,18 @@ ATTN_COLD_ int64_t attn_draft_depth_(const int32_t *parent, int64_t node) {
   return depth;
 }
 
-/* One row of one of the two tensors, with its scales. */
-ATTN_COLD_ void attn_accept_row_(const attn_tensor *t, const attn_scales *s, const int64_t from[2],
-                                 const int64_t to[2]) {
+/* One row of a head of one of the two tensors, with its scales. */
+ATTN_FUNC_ void attn_cache_move_(const attn_tensor *t, const attn_scales *s, int64_t h,
+                                 const int64_t from[2], const int64_t to[2]) {
   const int64_t groups = attn_scale_groups_(s, t->dim);
   float *const arrays[2] = {(float *)(uintptr_t)s->scale, (float *)(uintptr_t)s->zero};
-  for (int64_t h = 0; t->data && h < t->heads; h++) {
-    const int64_t x = from[0] * s->stride_batch + h * s->stride_head + from[1] * s->stride_len;
-    const int64_t y = to[0] * s->stride_batch + h * s->stride_head + to[1] * s->stride_len;
-    memcpy(attn_at_(t, to[0], h, to[1]), attn_at_(t, from[0], h, from[1]),
-           (size_t)attn_bytes_(t->dtype, t->dim));
-    for (int k = 0; k < 2; k++)
-      if (arrays[k]) memcpy(arrays[k] + y, arrays[k] + x, (size_t)groups * sizeof **arrays);
-  }
+  const int64_t x = from[0] * s->stride_batch + h * s->stride_head + from[1] * s->stride_len;
+  const int64_t y = to[0] * s->stride_batch + h * s->stride_head + to[1] * s->stride_len;
+  if (!t->data) return; /* latent */
+  memcpy(attn_at_(t, to[0], h, to[1]), attn_at_(t, from[0], h, from[1]),
+         (size_t)attn_bytes_(t->dtype, t->dim));
+  for (int k = 0; k < 2; k++)
+    if (arrays[k]) memcpy(arrays[k] + y, arrays[k] + x, (size_t)groups * sizeof **arrays);
 }
 
 /* Token `from` becomes token `to`, an earlier one. */
@@ -77,8 +76,8 @@ ATTN_COLD_ void attn_accept_token_(const attn_cache *c, const attn_sequence *s, 
   const int64_t page = c->k.len;
   const int64_t x[2] = {s->table[from / page], from % page};
   const int64_t y[2] = {s->table[to / page], to % page};
-  attn_accept_row_(&c->k, &c->k_scales, x, y);
-  attn_accept_row_(&c->v, &c->v_scales, x, y);
+  for (int64_t h = 0; h < c->k.heads; h++) attn_cache_move_(&c->k, &c->k_scales, h, x, y);
+  for (int64_t h = 0; h < c->v.heads; h++) attn_cache_move_(&c->v, &c->v_scales, h, x, y);
 }
 
 /* Every rule of the call; what is kept, and how many nodes of it stay where they are. */

@@ -179,8 +179,8 @@ ATTN_COLD_ int attn_append_rope_(attn_error_ *e, attn_append_ *a, const attn_rop
   if (!ATTN_HAS_POSITION)
     return attn_reject_(e, ATTN_E_RANGE, "params.rope: ATTN_ONLY leaves out ATTN_FAMILY_POSITION");
   a->turn = &a->rope, p.keys = 1;
-  if (!attn_rope_open_(e, &a->rope, &p, a->k.batch, a->k.len, 0, given ? a->k.len : 0, a->k.dim,
-                       data))
+  if (!attn_rope_open_(e, &a->rope, &p, a->k.batch, a->k.heads, a->k.len, 0, given ? a->k.len : 0,
+                       a->k.dim, data))
     return 0;
   for (int64_t b = 0; !given && data && b < a->n; b++) {
     attn_rope_ own = a->rope;
@@ -190,12 +190,17 @@ ATTN_COLD_ int attn_append_rope_(attn_error_ *e, attn_append_ *a, const attn_rop
   return 1;
 }
 
+/* Bytes of a worker's rotated rows of a token. */
+ATTN_FUNC_ int64_t attn_append_turned_(const attn_append_ *a) {
+  return attn_piece_(attn_mul_(a->k.heads, a->k.dim), sizeof(float));
+}
+
 /* Bytes that it takes: 0 where nothing is rotated. */
 ATTN_FUNC_ int64_t attn_append_bytes_(const attn_append_ *a, int workers) {
   if (!ATTN_PART_(POSITION, a->turn)) return 0;
-  return attn_workspace_bytes_(attn_add_(attn_rope_bytes_(&a->rope, workers),
-                                         attn_mul_(workers, attn_piece_(a->k.dim, sizeof(float)))),
-                               1);
+  return attn_workspace_bytes_(
+      attn_add_(attn_rope_bytes_(&a->rope, workers), attn_mul_(workers, attn_append_turned_(a))),
+      1);
 }
 
 ATTN_COLD_ void attn_append_lay_(attn_append_ *a, char *base, int workers) {
@@ -346,22 +351,23 @@ ATTN_FUNC_ void attn_append_turn_(const attn_append_ *a, int worker, int64_t b, 
   const attn_tensor *y = &a->c.k, *x = &a->k;
   const attn_scales *s = &a->c.k_scales;
   const int coded = attn_quantized_(y->dtype);
-  float *turned = (float *)(void *)(a->turned + worker * attn_piece_(x->dim, sizeof(float)));
+  float *turned = (float *)(void *)(a->turned + worker * attn_append_turned_(a));
   attn_rope_row_ turn;
   attn_rope_cut_(&a->rope, worker, &turn);
   for (int64_t i = 0; i < r->n; i++) {
     attn_rope_fill_(&a->rope, &p.at, &turn, p.batch, p.from + i0 + i);
-    for (int64_t h = 0; h < y->heads; h++) {
-      char *to = attn_at_(y, page, h, r->row + i);
-      attn_on_(rope, a->table)
-          ->rope(coded ? (void *)turned : (void *)to, attn_at_(x, p.batch, h, p.first + i0 + i),
-                 coded ? ATTN_F32 : y->dtype, x->dtype, x->dim, a->rope.p.rotary_dim,
-                 a->rope.p.layout == ATTN_ROPE_HALF, turn.cosine_row, turn.sine_row);
-      if (!coded) continue;
+    char *to = attn_at_(y, page, 0, r->row + i);
+    attn_rope_rows_(&a->rope, a->table, &turn, coded ? (char *)turned : to,
+                    coded ? x->dim : y->stride_head, coded ? ATTN_F32 : y->dtype,
+                    attn_at_(x, p.batch, 0, p.first + i0 + i), x->stride_head, x->dtype, x->heads,
+                    x->dim);
+    for (int64_t h = 0; coded && h < y->heads; h++) {
+      float *row = turned + h * x->dim;
       const int64_t at = page * s->stride_batch + h * s->stride_head + (r->row + i) * s->stride_len;
-      if (!attn_finite_row_(a->table, turned, ATTN_F32, x->dim)) attn_append_tame_(turned, x->dim);
-      attn_quantize_row_(a->table, to, y->dtype, s->scale ? s->scale + at : NULL,
-                         s->zero ? s->zero + at : NULL, s->group, turned, ATTN_F32, x->dim);
+      if (!attn_finite_row_(a->table, row, ATTN_F32, x->dim)) attn_append_tame_(row, x->dim);
+      attn_quantize_row_(a->table, attn_at_(y, page, h, r->row + i), y->dtype,
+                         s->scale ? s->scale + at : NULL, s->zero ? s->zero + at : NULL, s->group,
+                         row, ATTN_F32, x->dim);
     }
   }
 }

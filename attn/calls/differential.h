@@ -1,5 +1,5 @@
-/* calls/differential.h owns the difference of two softmaxes: a problem of the exact-softmax engine for each map, the second of
- * which ends its tiles with the difference, its norm and factor. */
+/* calls/differential.h owns the difference of two softmaxes: a problem of the exact-softmax engine for each map, the
+ * second of which ends its tiles with the difference, its norm and factor. */
 
 typedef struct attn_differential_job_ {
   attn_reshape_ reshape[2]; /* what the engine is told of each map */
@@ -28,7 +28,7 @@ ATTN_FUNC_ void attn_differential_gate_(attn_tile_ *t, float *o, int64_t width) 
   }
   for (int64_t c = 0, n; c < dv; c += n) {
     n = dv - c < ATTN_GROUP_ ? dv - c : (int64_t)ATTN_GROUP_;
-    t->a->table->pack(x, rows, t->n, n, ATTN_F32, 1.0f, FLT_MIN);
+    t->a->table->pack(x, rows, t->n, n, ATTN_F32, 1.0f, attn_least_(1.0f));
     for (int64_t i = 0; i < n; i++) {
       float *to = o ? o + c + i : t->w.ot + (c + i) * ATTN_TILE_;
       const float gain = p->gain && !p->no_norm ? p->gain[c + i] : 1.0f;
@@ -41,8 +41,10 @@ ATTN_FUNC_ void attn_differential_gate_(attn_tile_ *t, float *o, int64_t width) 
     }
     for (int r = 0; r < t->n; r++) rows[r] = (const float *)rows[r] + n;
   }
-  for (int r = 0; r < t->n; r++)
+  for (int r = 0; r < t->n; r++) { /* a row of zeros stays that, with eps = 0 too */
     t->scale[r] = p->no_norm ? 1.0f : (float)((1.0 - j->init) / sqrt(sum[r] / (double)dv + eps));
+    if (sum[r] == 0.0 && eps == 0.0 && !p->no_norm) t->scale[r] = 0.0f;
+  }
 }
 
 /* The heads of one map. */

@@ -1,14 +1,18 @@
 /* calls/edges.h owns attention over the caller's key lists (A7): their checks, on the
  * exact-softmax engine's lists. */
 
+/* Whether a list names a key twice. One that ascends does not; of another all pairs are looked at. */
 ATTN_COLD_ int attn_edges_same_(const attn_edges_params *p, int64_t from, int64_t to) {
+  int64_t up = from + 1;
+  while (up < to && p->col[up - 1] < p->col[up]) up++;
+  if (up >= to) return 0;
   for (int64_t x = from; x < to; x++)
     for (int64_t y = from; y < x; y++)
       if (p->col[x] == p->col[y]) return 1;
   return 0;
 }
 
-/* The sets themselves. Doubles are looked for only when asked: that costs the square of a list. */
+/* The sets themselves. Doubles are looked for only when asked: that costs the square of a list that does not ascend. */
 ATTN_COLD_ int attn_check_sets_(attn_error_ *e, const attn_edges_params *p, const attn_softmax_ *a,
                                 int validate) {
   const int64_t sets = (p->per_batch ? a->q.batch : 1) * (p->per_head ? a->q.heads : 1);

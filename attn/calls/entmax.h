@@ -1,5 +1,5 @@
-/* calls/entmax.h owns the thresholds of entmax. The scores of a tile are kept, 16 rows side by side; the threshold is found
- * in them, and a second sweep reads them where it would compute them. */
+/* calls/entmax.h owns the thresholds of entmax. The scores of a tile are kept, 16 rows side by side; the threshold
+ * is found in them, and a second sweep reads them where it would compute them. */
 
 typedef struct attn_entmax_ {
   int64_t at[ATTN_TILE_ / ATTN_GROUP_],
@@ -52,8 +52,9 @@ ATTN_FUNC_ void attn_entmax_weigh_(attn_tile_ *t, float *s, int64_t keys, int g0
   }
 }
 
-/* Newton's method for the norm of the rests above tau, (sum u^power)^(1/power) = 1, from below: a convex function that falls,
- * and is nearly a line. tau only rises, and a row that rests does not move again: no row waits on another's bits. */
+/* Newton's method for the norm of the rests above tau, (sum u^power)^(1/power) = 1, from below: a convex function
+ * that falls, and is nearly a line. tau only rises, and a row that rests does not move again: no row waits on
+ * another's bits. */
 ATTN_FUNC_ void attn_entmax_solve_(const attn_tile_ *t, attn_entmax_ *x, int g) {
   float sum[ATTN_GROUP_], slope[ATTN_GROUP_], count[ATTN_GROUP_];
   float *tau = x->tau + g * ATTN_GROUP_, *m = x->m + g * ATTN_GROUP_;

@@ -23,7 +23,8 @@ ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rop
       j->y.dim != j->x.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "y must have the shape of x");
   if (!attn_check_rows_(e, &j->y, wy) ||
-      !attn_rope_open_(e, &j->g, params, j->x.batch, j->len, j->first, j->x.len, j->x.dim, data))
+      !attn_rope_open_(e, &j->g, params, j->x.batch, j->x.heads, j->len, j->first, j->x.len,
+                       j->x.dim, data))
     return 0;
   if ((attn_overlap_(sy, sx) && !attn_same_view_(&j->y, &j->x)) || attn_rope_shares_(&j->g, sy))
     return attn_reject_(e, ATTN_E_OVERLAP, attn_says_(wy, ATTN_SAYS_OVERLAP_));
@@ -55,11 +56,8 @@ ATTN_FUNC_ void attn_rope_item_(void *job, int worker, int64_t index) {
   for (int64_t i = first; i < end; i++) {
     attn_rope_fill_(g, &g->at, &r, b0, i);
     for (int64_t b = b0; b < b1; b++)
-      for (int64_t h = 0; h < j->x.heads; h++)
-        attn_on_(rope, j->table)
-            ->rope(attn_at_(&j->y, b, h, i), attn_at_(&j->x, b, h, i), j->y.dtype, j->x.dtype,
-                   j->x.dim, g->p.rotary_dim, g->p.layout == ATTN_ROPE_HALF, r.cosine_row,
-                   r.sine_row);
+      attn_rope_rows_(g, j->table, &r, attn_at_(&j->y, b, 0, i), j->y.stride_head, j->y.dtype,
+                      attn_at_(&j->x, b, 0, i), j->x.stride_head, j->x.dtype, j->x.heads, j->x.dim);
   }
 }
 

@@ -69,6 +69,15 @@ ATTN_COLD_ int attn_reshaped_rules_(attn_error_ *e, const attn_reshaped_params *
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.selective: ATTN_RESHAPE_ENTMAX, cope, and schedule, keep, xl and "
                         "span of attention must be absent");
+  if (p->norm && p->norm->kind == ATTN_QK_NORM_RMS_ALL)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.norm.kind must not be ATTN_QK_NORM_RMS_ALL: attn_rope has that");
+  if (p->norm && (p->cope.table.data || p->path.w.data || s->schedule || s->xl.table.data ||
+                  s->relative.keys.data || s->relative.queries.data || s->labels.label))
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "params.norm: cope, path, and schedule, xl, relative.keys, relative.queries and "
+        "labels of attention must be absent");
   if (p->cope.table.data && !s->causal)
     return attn_reject_(e, ATTN_E_RANGE, "params.cope needs params.attention.causal");
   if (p->cope.table.data && (p->kind == ATTN_RESHAPE_STICK || p->kind == ATTN_RESHAPE_ENTMAX ||
@@ -76,6 +85,15 @@ ATTN_COLD_ int attn_reshaped_rules_(attn_error_ *e, const attn_reshaped_params *
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.cope: ATTN_RESHAPE_STICK, ATTN_RESHAPE_ENTMAX, and schedule, keep, "
                         "xl and span of attention must be absent");
+  if (!p->path.w.data != !p->path.beta.data)
+    return attn_reject_(e, ATTN_E_NULL, "params.path.w and params.path.beta need each other");
+  if (p->path.w.data && !s->causal)
+    return attn_reject_(e, ATTN_E_RANGE, "params.path needs params.attention.causal");
+  if (p->path.w.data &&
+      (p->selective.on || s->schedule || s->keep || s->xl.table.data || s->span.z))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.path: selective, and schedule, keep, xl and span of attention must "
+                        "be absent");
   return 1;
 }
 
@@ -106,7 +124,8 @@ ATTN_COLD_ void attn_reshaped_tell_(attn_reshaped_job_ *j, const attn_tensor *k,
     r->finish = attn_entmax_finish_, r->sparse = 1;
     r->by_head = p->alphas != NULL; /* the bits of a row do not hang on the alpha of others */
   }
-  r->few = !r->weigh && !r->tally && !j->cope.data && !p->selective.on;
+  r->few = !r->weigh && !r->tally && !j->cope.data && !p->selective.on && !j->w.data && !p->norm;
+  if (p->norm) r->queries = attn_reshaped_queries_, r->keys = attn_reshaped_keys_of_;
   if (j->cope.data) r->backwards = 1, r->by_head = j->cope.heads != 1;
   if (p->selective.on) r->by_head = 1, r->pass = attn_selective_pass_;
   if (j->log_f.data) {
@@ -114,7 +133,9 @@ ATTN_COLD_ void attn_reshaped_tell_(attn_reshaped_job_ *j, const attn_tensor *k,
     r->by_head |= heads < 1 || (k->heads % heads && v->heads % heads);
     r->bound = attn_reshaped_bound_;
   }
-  if (j->log_f.data || p->selective.on) r->prepare = attn_reshaped_prepare_;
+  if (j->w.data) r->backwards = 1, r->start = attn_path_start_, r->products = attn_path_products_;
+  if (j->log_f.data || p->selective.on || j->w.data || p->norm) r->prepare = attn_reshaped_prepare_;
+  j->at_sizes = -1;
   if (j->log_f.data || j->late || j->cope.data || p->selective.on)
     r->late = attn_reshaped_late_, r->late_list = attn_reshaped_late_list_;
   if (r->late || p->ssmax.scale || p->temperature.on || p->kind == ATTN_RESHAPE_SIGMOID)
@@ -134,6 +155,18 @@ ATTN_COLD_ int attn_check_forget_(attn_error_ *e, const attn_softmax_ *a,
   return 1;
 }
 
+/* Every strength of a transition. */
+ATTN_COLD_ int attn_check_strength_(attn_error_ *e, const attn_tensor *x, const int32_t *len,
+                                    const char *reason) {
+  for (int64_t b = 0; b < x->batch; b++)
+    for (int64_t h = 0; h < x->heads; h++)
+      for (int64_t i = 0; i < attn_len_of_(len, b, x->len); i++) {
+        const float y = attn_number_(attn_at_(x, b, h, i), 0, x->dtype, NULL);
+        if (!(y >= 0.0f && y <= 2.0f)) return attn_reject_(e, ATTN_E_VALUE, reason);
+      }
+  return 1;
+}
+
 /* The arguments that attn_sdpa has not, once it has checked its own. */
 ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_reshaped_job_ *j,
                                     const attn_ctx *ctx, int data) {
@@ -142,8 +175,24 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
   const int64_t full[4] = {a->q.batch, a->q.heads, a->q.len, a->k.len};
   const int64_t batch = a->q.batch, heads = a->q.heads, any = ATTN_ANY_;
   attn_tensor o = a->o, q = a->q, k = a->k, v = a->v, lse = a->lse, map = a->map;
-  enum { O, LSE, MAP, Q, K, V, GATE, LOG_F, COUNT };
-  enum { SCALE, BIAS, ALPHAS, SUMS, FADE, COPE, MASK, ADD, KV, QL, ALIBI, SINKS, MORE };
+  enum { O, LSE, MAP, Q, K, V, GATE, LOG_F, W, BETA, COUNT };
+  enum {
+    SCALE,
+    BIAS,
+    ALPHAS,
+    SUMS,
+    FADE,
+    COPE,
+    MASK,
+    ADD,
+    KV,
+    QL,
+    ALIBI,
+    SINKS,
+    NORM_Q,
+    NORM_K = NORM_Q + 2,
+    MORE = NORM_K + 2
+  };
   static const char wcope[] = ATTN_WORDS_("params.cope.table");
   attn_span_ more[MORE];
   const int maybe = ATTN_OPTIONAL_;
@@ -157,7 +206,11 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
       ATTN_OPERAND_(&j->gate, "params.gate", maybe, batch, heads, a->q.len, any,
                     "params.gate must be [q.batch, q.heads, q.len, 1 or v.dim]"),
       ATTN_OPERAND_(&j->log_f, "params.forget.log_f", maybe, batch, ATTN_DIVIDES_, a->k.len, 1,
-                    "params.forget.log_f must be [q.batch, a divisor of q.heads, k.len, 1]")};
+                    "params.forget.log_f must be [q.batch, a divisor of q.heads, k.len, 1]"),
+      ATTN_OPERAND_(&j->w, "params.path.w", maybe, batch, a->k.heads, a->k.len, a->q.dim,
+                    "params.path.w must be [q.batch, k.heads, k.len, q.dim]"),
+      ATTN_OPERAND_(&j->beta, "params.path.beta", maybe, batch, a->k.heads, a->k.len, 1,
+                    "params.path.beta must be [q.batch, k.heads, k.len, 1]")};
   memset(more, 0, sizeof more);
   for (int i = GATE; i < COUNT; i++)
     if (!attn_check_operand_(e, &op[i], heads)) return 0;
@@ -184,11 +237,18 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
     return 0;
   if (j->cope.data && j->cope.len > (int64_t)1 << 22)
     return attn_reject_(e, ATTN_E_RANGE, "params.cope.table.len must be at most 2^22");
+  for (int side = 0; p->norm && side < 2; side++)
+    if (!attn_qk_norm_open_(e, &j->norm[side], p->norm, side, side ? a->k.heads : heads, a->q.dim,
+                            data > 0, &more[side ? NORM_K : NORM_Q]))
+      return 0;
   if (p->forget.known < 0 || p->forget.known > a->k.len)
     return attn_reject_(e, ATTN_E_RANGE, "params.forget.known must lie in 0..k.len");
   if (j->log_f.data && a->q_off > a->k.len - a->q.len)
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.forget.log_f needs q_off + q.len <= k.len: a number for each row");
+  if (j->w.data && a->q_off > a->k.len - a->q.len)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.path needs q_off + q.len <= k.len: a transition for each row");
   /* attn_sdpa has judged these; here their memory is asked for */
   if (!attn_check_tensor_(e, &o, op[O].w, &op[O].span) ||
       !attn_check_tensor_(e, &q, op[Q].w, &op[Q].span) ||
@@ -221,6 +281,9 @@ ATTN_COLD_ int attn_reshaped_check_(attn_error_ *e, attn_softmax_ *a, attn_resha
   for (int64_t h = 0; p->alphas && h < heads; h++)
     if (!(p->alphas[h] > 1.0f && p->alphas[h] <= 2.0f))
       return attn_reject_(e, ATTN_E_VALUE, "params.alphas must lie above 1 and be at most 2");
+  if (j->w.data && !attn_check_strength_(e, &j->beta, a->kv_len,
+                                         "params.path.beta must lie in 0..2 and not be NaN"))
+    return 0;
   return !j->log_f.data || attn_check_forget_(e, a, j);
 }
 
@@ -236,13 +299,16 @@ ATTN_COLD_ attn_status attn_reshaped_call_(attn_tensor o, attn_tensor q, attn_te
   memset(&p, 0, sizeof p), memset(&j, 0, sizeof j), memset(&a, 0, sizeof a);
   if (params) p = *params;
   j.p = &p, j.gate = p.gate, j.log_f = p.forget.log_f, j.sums = p.forget.sums;
-  j.cope = p.cope.table;
+  j.cope = p.cope.table, j.w = p.path.w, j.beta = p.path.beta;
   a.o = o, a.q = q, a.k = k, a.v = v, a.reshape = &j.reshape;
   if (!attn_reshaped_rules_(&e, &p)) return attn_end_(bytes ? NULL : ctx, &e);
   const int data = bytes ? 0 : 1;
   attn_sdpa_params scores = p.attention;
   if (p.sum.data) scores.lse = p.sum;
   if (p.support.data) scores.lse = p.support;
+  if (p.norm && p.norm->kind == ATTN_QK_NORM_L2 && scores.scale == 0.0f &&
+      !attn_to_bits_(scores.scale))
+    scores.scale = 1.0f;
   attn_reshaped_tell_(&j, &k, &v);
   if (!attn_sdpa_plan_(&e, &a, &scores, ctx, &workers, data) ||
       !attn_reshaped_check_(&e, &a, &j, ctx, data))
@@ -267,6 +333,18 @@ ATTN_COLD_ attn_status attn_reshaped_call_(attn_tensor o, attn_tensor q, attn_te
   if (j.cope.data)
     j.reshape.tile_bytes = attn_piece_(attn_add_(attn_cope_stride_(&j.cope), a.q.dim),
                                        ATTN_TILE_ * (int64_t)sizeof(float));
+  if (j.w.data) {
+    j.at_path = j.reshape.bytes, j.at_path_tile = attn_piece_(j.reshape.tile_bytes, 1);
+    j.reshape.bytes = attn_add_(j.at_path, attn_path_bytes_(&a));
+    j.reshape.tile_bytes = attn_add_(j.at_path_tile, attn_path_tile_bytes_(&a));
+  }
+  if (p.norm && a.tiles > 1) {
+    const int64_t keys = attn_mul_(attn_mul_(a.q.batch, a.k.heads), a.k.len);
+    j.at_sizes = j.reshape.bytes;
+    j.reshape.bytes = attn_add_(j.at_sizes, attn_piece_(keys, 3 * (int64_t)sizeof(float)));
+  }
+  const int64_t queries = attn_piece_(attn_mul_(ATTN_TILE_, a.q.dim), sizeof(float));
+  if (p.norm && j.reshape.tile_bytes < queries) j.reshape.tile_bytes = queries;
   if (bytes) {
     if (ctx && ctx->workers > 1) workers = ctx->workers; /* parallel_for may be set later */
     const int64_t need = attn_nothing_(&a) ? 0 : attn_softmax_bytes_(&a, workers);

@@ -4,14 +4,18 @@
 typedef struct attn_reshaped_job_ {
   attn_reshape_ reshape; /* what the engine is told */
   const attn_reshaped_params *p;
-  attn_tensor log_f, gate, cope;
-  attn_forget_sum *sums;    /* [B][heads of log_f][Tk] */
-  int late;                 /* SSMAX multiplies finished scores, not queries */
-  int64_t at_less, at_fade; /* of SELECTIVE, in the memory of prepare */
+  attn_tensor log_f, gate, cope, w, beta;
+  attn_forget_sum *sums;         /* [B][heads of log_f][Tk] */
+  int late;                      /* SSMAX multiplies finished scores, not queries */
+  int64_t at_less, at_fade;      /* of SELECTIVE, in the memory of prepare */
+  int64_t at_path, at_path_tile; /* of PATH, there and in that of a tile */
   char *memory;
   double *fade; /* [B][Tk] what earlier rows take from a key's scores, natural */
   float *less;  /* [B][Tk][tile] the same for each row of a tile, log2; null while it is made */
   int64_t tile;
+  attn_qk_rows_ norm[2]; /* of queries, of keys */
+  int64_t at_sizes;      /* in the memory of prepare, of many tiles: what keys are divided by, */
+  float *sizes;          /* [B][Hk][Tk][3] */
 } attn_reshaped_job_;
 
 ATTN_FUNC_ const attn_reshaped_job_ *attn_reshaped_of_(const attn_softmax_ *a) {
@@ -21,6 +25,56 @@ ATTN_FUNC_ const attn_reshaped_job_ *attn_reshaped_of_(const attn_softmax_ *a) {
 /* A number that is x, or what stands for 0. */
 ATTN_FUNC_ double attn_or_(float x, double usual) {
   return x == 0.0f && !attn_to_bits_(x) ? usual : (double)x;
+}
+
+/* ---- norms --------------------------------------------------------------------------------------*/
+
+/* Rows of a tile are those of one head, or heads of one token after the other. */
+ATTN_FUNC_ void attn_reshaped_queries_(const attn_tile_ *t, const void **q) {
+  const attn_softmax_ *a = t->a;
+  const attn_qk_rows_ *g = &attn_reshaped_of_(a)->norm[0];
+  float *y = t->w.reshape;
+  for (int r = 0, n; r < t->n; r += n) {
+    const int64_t h = t->head[r], i = t->row[r];
+    int each = 1;
+    for (n = 1; r + n < t->n && t->row[r + n] == i && t->head[r + n] == h + n;) n++;
+    if (n == 1)
+      for (each = 0; r + n < t->n && t->row[r + n] == i + n && t->head[r + n] == h;) n++;
+    attn_qk_norm_rows_(g, a->table, y + r * a->q.dim, q[r],
+                       each ? a->q.stride_head : a->q.stride_len, a->q.dtype, n, h, each);
+  }
+  for (int r = 0; r < t->n; r++) q[r] = y + r * a->q.dim;
+}
+
+/* What a block of keys of one head is divided by, for all tiles. */
+ATTN_FUNC_ void attn_reshaped_sizes_item_(void *job, int worker, int64_t index) {
+  const attn_softmax_ *a = (const attn_softmax_ *)job;
+  const attn_reshaped_job_ *j = attn_reshaped_of_(a);
+  const int64_t blocks = (a->k.len + ATTN_BLOCK_ - 1) / ATTN_BLOCK_, unit = index / blocks;
+  const int64_t h = unit % a->k.heads, batch = unit / a->k.heads;
+  attn_block_ b;
+  attn_scratch_ w;
+  attn_scratch_cut_(a, worker, &w);
+  b.gathered = 0, b.j0 = index % blocks * ATTN_BLOCK_;
+  const int64_t left = attn_len_of_(a->kv_len, batch, a->k.len) - b.j0;
+  b.n = left < ATTN_BLOCK_ ? (int)left : ATTN_BLOCK_;
+  if (left <= 0) return;
+  b.k = attn_block_rows_(a, &b, &a->k, &a->k_scales, batch, h, w.k, &b.k_stride);
+  attn_qk_sizes_(&j->norm[1], a->table, j->sizes + 3 * (unit * a->k.len + b.j0), b.k, b.k_stride,
+                 a->k.dim, b.n, h, 0);
+}
+
+ATTN_FUNC_ void attn_reshaped_keys_of_(const attn_tile_ *t, attn_block_ *b) {
+  const attn_softmax_ *a = t->a;
+  const attn_reshaped_job_ *j = attn_reshaped_of_(a);
+  const attn_norm_rows_ rows = {t->w.k, NULL, b->k, NULL, a->k.dim, 0, b->k_stride, 0, a->k.dim};
+  const int64_t at = (t->batch * a->k.heads + t->head_k) * a->k.len + b->j0;
+  if (j->sizes)
+    attn_qk_resize_(&j->norm[1], a->table, &rows, b->n, j->sizes + 3 * at, t->head_k, 0);
+  else
+    attn_qk_norm_rows_(&j->norm[1], a->table, t->w.k, b->k, b->k_stride, ATTN_F32, b->n, t->head_k,
+                       0);
+  b->k = t->w.k, b->k_stride = a->k.dim;
 }
 
 /* ---- sums of log f --------------------------------------------------------------------------*/
@@ -55,20 +109,29 @@ ATTN_FUNC_ void attn_forget_item_(void *job, int worker, int64_t index) {
 ATTN_FUNC_ void attn_selective_prepare_(const attn_softmax_ *a, attn_reshaped_job_ *j,
                                         char *memory) {
   const int64_t n = a->k.len, from = a->q_off < 0 ? 0 : a->q_off;
-  j->memory = memory, j->fade = j->p->selective.sums;
+  j->fade = j->p->selective.sums;
   if (!j->fade) j->fade = (double *)(void *)(memory + j->at_fade);
   for (int64_t b = 0; b < a->q.batch; b++)
     for (int64_t key = from; key < n; key++) j->fade[b * n + key] = 0.0;
 }
 
+ATTN_FUNC_ void attn_path_prepare_(const attn_softmax_ *a, attn_ctx *ctx, int workers);
 ATTN_FUNC_ void attn_reshaped_prepare_(const attn_softmax_ *a, char *memory, attn_ctx *ctx,
                                        int workers) {
   attn_reshaped_job_ *j = (attn_reshaped_job_ *)(uintptr_t)a->reshape->user;
   const int64_t items = a->q.batch * j->log_f.heads;
+  j->memory = memory;
   if (!j->p->forget.sums) j->sums = (attn_forget_sum *)(void *)memory;
   if (j->log_f.data)
     attn_for_(ctx, attn_pieces_(workers, items), items, attn_forget_item_, (void *)(uintptr_t)a);
   if (j->p->selective.on) attn_selective_prepare_(a, j, memory);
+  if (j->w.data) attn_path_prepare_(a, ctx, workers);
+  if (j->at_sizes >= 0) {
+    const int64_t blocks = a->k.heads * ((a->k.len + ATTN_BLOCK_ - 1) / ATTN_BLOCK_);
+    j->sizes = (float *)(void *)(memory + j->at_sizes);
+    attn_for_(ctx, attn_pieces_(workers, a->q.batch * blocks), a->q.batch * blocks,
+              attn_reshaped_sizes_item_, (void *)(uintptr_t)a);
+  }
 }
 
 /* The sum at the position of row r; null: it sees no key. */
@@ -133,8 +196,8 @@ ATTN_FUNC_ double attn_temperature_at_(const attn_temperature *x, int64_t positi
   return 1.0 + attn_or_(x->beta, 0.1) * log(floor(p / attn_or_(x->interval, 8192.0)) + 1.0);
 }
 
-/* q . e of the rows of a tile, in log2 units, a row each: neighbours in a row are what a key and the next one read. Rows
- * begin a line apart in the sets of a cache. Behind them the queries without their scale. */
+/* q . e of the rows of a tile, in log2 units, a row each: neighbours in a row are what a key and the next one read.
+ * Rows begin a line apart in the sets of a cache. Behind them the queries without their scale. */
 ATTN_FUNC_ int64_t attn_cope_stride_(const attn_tensor *table) {
   return attn_add_(table->len, 2 * ATTN_GROUP_ - 1) & ~(int64_t)(ATTN_GROUP_ - 1);
 }
@@ -333,7 +396,7 @@ ATTN_FUNC_ void attn_reshaped_gate_(attn_tile_ *t, float *o, int64_t width) {
     n = dv - c < columns ? dv - c : columns;
     for (int r = 0; r < t->n; r++)
       rows[r] = attn_at_(g, t->batch, t->head[r], t->row[r]) + attn_bytes_(g->dtype, c);
-    t->a->table->pack(x, rows, t->n, n, (int)g->dtype, 1.0f, FLT_MIN);
+    t->a->table->pack(x, rows, t->n, n, (int)g->dtype, 1.0f, attn_least_(1.0f));
     for (int64_t i = 0; i < n; i++) {
       float *y = x + i * ATTN_TILE_, *to = t->w.ot + (c + i) * ATTN_TILE_;
       attn_gate_powers_(t, y, t->n);

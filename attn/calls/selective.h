@@ -26,7 +26,7 @@ ATTN_FUNC_ void attn_fade_rows_(const attn_tile_ *t, const attn_block_ *b, int64
     attn_on_(reshape, a->table)->fade_row(sum, x);
   }
   a->table->pack((float *)(void *)(j->memory + j->at_less) + at * ATTN_TILE_, from, t->n, j1 - j0,
-                 ATTN_F32, 1.0f, FLT_MIN);
+                 ATTN_F32, 1.0f, attn_least_(1.0f));
   for (int64_t e = 0; e < j1 - j0; e++) j->fade[at + e] = sum[e];
 }
 

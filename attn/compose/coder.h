@@ -73,9 +73,11 @@ ATTN_COLD_ int attn_coder_step_(attn_error_ *e, const attn_block_params *p) {
   return 1;
 }
 
-/* Queries and keys of cross attention have no place in common. */
+/* Queries and keys of cross attention have no place in common; they may be normed. */
 ATTN_COLD_ int attn_check_unturned_(attn_error_ *e, const attn_block_params *p) {
-  return p->cross.rope ? attn_reject_(e, ATTN_E_RANGE, "params.cross.rope must be absent") : 1;
+  return p->cross.rope && attn_rope_turns_(p->cross.rope)
+             ? attn_reject_(e, ATTN_E_RANGE, "params.cross.rope must be absent or rotate no column")
+             : 1;
 }
 
 /* Every rule. decoder: causal, and with cross attention where e is; cache: of a step, else null. */

@@ -40,12 +40,10 @@ enum { ATTN_JOINT_SPANS_ = 5 + (int)ATTN_TERMS_ };
 /* The arrays of the score terms, for overlap; values too unless it is a query. */
 ATTN_COLD_ int attn_joint_arrays_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_params *p,
                                   const attn_ctx *ctx, attn_span_ *span, int query) {
-  static const attn_mask_words_ w = {"", "", "", "", "", ""}; /* judged already */
   attn_softmax_ *a = &x->a;
   memset(span, 0, ATTN_JOINT_SPANS_ * sizeof *span);
   const int64_t full[4] = {a->q.batch, a->q.heads, a->q.len, a->k.len};
-  if (!attn_check_mask_(e, &p->mask, &w, ~0u, full, &span[0]) ||
-      !attn_check_mask_(e, &p->bias, &w, ~0u, full, &span[1]) ||
+  if (!attn_check_masks_(e, &p->mask, &p->bias, full, p->mask_new, &span[0], &span[1]) ||
       !attn_check_array_(e, p->alibi, a->q.heads, 4, "", &span[2]) ||
       !attn_check_array_(e, p->kv_len, a->q.batch, 4, "", &span[3]) ||
       !attn_check_array_(e, p->q_len, a->q.batch, 4, "", &span[4]) ||
@@ -355,7 +353,7 @@ ATTN_FUNC_ void attn_joint_read_(attn_joint_tile_ *t, attn_joint_fn_ block, void
       for (int r = 0; r < t->n; r++)
         rows[r] = attn_at_(&x->map, t->batch, h, t->first + r) + attn_bytes_(x->map.dtype, j);
       x->a.table->pack(t->w + h * ATTN_JOINT_STEP_, rows, t->n, next - j, (int)x->map.dtype, 1.0f,
-                       FLT_MIN);
+                       attn_least_(1.0f));
     }
     block(user, t, j, next - j, t->w);
   }

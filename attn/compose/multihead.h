@@ -31,7 +31,8 @@ ATTN_COLD_ int attn_multihead_rope_ok_(attn_error_ *e, const attn_multihead_job_
     const attn_rope_params rope = attn_multihead_rope_(&j->p, k);
     const int64_t first = k ? 0 : attn_q_off_(&j->p.attention, queries, keys);
     attn_rope_ g;
-    if (!attn_rope_open_(e, &g, &rope, j->x.batch, keys, first, k ? keys : queries, j->dk, 1))
+    if (!attn_rope_open_(e, &g, &rope, j->x.batch, k ? j->p.kv_heads : j->p.heads, keys, first,
+                         k ? keys : queries, j->dk, 1))
       return 0;
     if (attn_rope_shares_(&g, work) || attn_rope_shares_(&g, outer[0]) ||
         attn_rope_shares_(&g, outer[1]))
@@ -144,10 +145,13 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
   if (p->bias_k.data && (p->attention.ragged.sequences || p->attention.modify_weights))
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.bias_k goes without attention.ragged and attention.modify_weights");
-  if (p->rope && (p->bias_k.data || attn_unlike_(&p->attention)))
+  if (p->rope && (p->bias_k.data || (attn_rope_turns_(p->rope) && attn_unlike_(&p->attention))))
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.rope goes without bias_k and without attention.ragged, q_offs and "
                         "align_lengths");
+  if (p->rope && p->rope->norm && p->rope->norm->kind == ATTN_QK_NORM_L2 &&
+      p->attention.scale == 0.0f && !attn_to_bits_(p->attention.scale))
+    p->attention.scale = 1.0f;
   if (j->x_k.len == 0) p->attention.map.data = NULL;
   memcpy(op, all, sizeof all);
   for (int i = 0; i < ATTN_MULTIHEAD_OPERANDS_; i++)

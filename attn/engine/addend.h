@@ -76,7 +76,7 @@ ATTN_FUNC_ void attn_tile_addends_(const attn_tile_ *t, float *bias, float *key,
         rows[r] = attn_at_(&p->x, t->batch, t->head[0], t->row[r] + p->row0) + shift;
     /* neither is 0: inf * 0 is NaN; see attn_tile_bias_rows_ */
     f->pack(to, rows, by_key ? 1 : t->n, n, (int)p->x.dtype | ATTN_KIND_BIAS_, hi,
-            lo > 0.0f ? lo : FLT_MIN);
+            lo > 0.0f ? lo : attn_least_(hi));
     if (by_key)
       for (int64_t e = 0; e < n; e++) key[e] = attn_add_allowed_(key[e], to[e * ATTN_TILE_]);
     if (by_key) continue;

@@ -61,10 +61,10 @@ ATTN_FUNC_ const float *attn_block_pages_(const attn_softmax_ *a, const attn_blo
   int64_t page, row;
   *stride = x->dim;
   for (int64_t e = 0, n; e < b->n; e += n) {
-    n = attn_storage_(a, batch, b->j0 + e, &page, &row);
-    if (n > b->n - e) n = b->n - e;
+    n = attn_storage_(a, batch, attn_block_key_(b, e), &page, &row);
+    n = attn_min64_(n, attn_block_run_(b, (int)e));
     const char *p = attn_at_(x, page, head, row);
-    if (n == b->n && x->dtype == ATTN_F32) {
+    if (n == b->n && !b->gathered && x->dtype == ATTN_F32) {
       *stride = x->stride_len;
       return (const float *)(const void *)p;
     }
@@ -219,6 +219,7 @@ ATTN_FUNC_ void attn_block_cut_lanes_(const attn_tile_ *t, attn_block_ *b) {
 typedef struct attn_cursor_ {
   const attn_plan_run_ *run;
   int64_t runs, used; /* runs left, keys of the first that are done */
+  const int32_t *key; /* in place of runs: `runs` keys that all rows see */
 } attn_cursor_;
 
 /* The ordinal of a key in its residue class; most steps are 1, and divisions are slow. */
@@ -242,6 +243,7 @@ ATTN_FUNC_ int attn_block_take_(const attn_tile_ *t, attn_block_ *b, attn_cursor
   const int64_t step = t->plan->step;
   const uint64_t all = attn_tile_all_(t);
   int64_t mark = 0;
+  if (ATTN_PART_(SELECTION, c->key)) return t->a->listed->take(b, c);
   b->n = 0, b->by_lane = 0;
   if (c->runs > 0 && step == 1 && c->run->lanes == all) { /* most blocks of most patterns */
     const int64_t from = c->run->key + c->used;
@@ -284,7 +286,7 @@ ATTN_FUNC_ int64_t attn_segment_pairs_(const attn_tile_ *t, const attn_segment_ 
 
 /* The cuts of a sweep without the sweep; whole blocks of a run are all alike. */
 ATTN_FUNC_ int64_t attn_runs_computed_(const attn_plan_tile_ *tile, const attn_plan_run_ *run) {
-  attn_cursor_ c = {run, tile->count, 0};
+  attn_cursor_ c = {run, tile->count, 0, NULL};
   attn_tile_ t;
   attn_block_ b;
   int64_t sum = 0;
@@ -450,14 +452,19 @@ ATTN_FUNC_ int attn_block_latent_(const attn_softmax_ *a) {
 /* Its rows of K and V. */
 ATTN_FUNC_ void attn_block_fetch_(const attn_tile_ *t, attn_block_ *b) {
   const attn_softmax_ *a = t->a;
-  const int latent = t->head_k == t->head_v && attn_block_latent_(a);
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  const int turned = reshape && reshape->keys;
+  const int latent = !turned && t->head_k == t->head_v && attn_block_latent_(a);
   if (attn_block_held_(t, b)) {
     b->k = t->w.k, b->k_stride = a->k.dim, b->v = t->w.v, b->v_stride = a->v.dim;
   } else {
-    b->k = attn_block_rows_(a, b, &a->k, &a->k_scales, t->batch, t->head_k, t->w.k, &b->k_stride);
+    b->k = attn_block_rows_(a, b, attn_rows_of_(a, &a->k), &a->k_scales, t->batch, t->head_k,
+                            t->w.k, &b->k_stride);
+    if (turned) reshape->keys(t, b);
     b->v = b->k, b->v_stride = 0; /* not read by a pass that is blind to values */
     if (!attn_choice_blind_(a) && (!latent || b->k != t->w.k))
-      b->v = attn_block_rows_(a, b, &a->v, &a->v_scales, t->batch, t->head_v, t->w.v, &b->v_stride);
+      b->v = attn_block_rows_(a, b, attn_rows_of_(a, &a->v), &a->v_scales, t->batch, t->head_v,
+                              t->w.v, &b->v_stride);
   }
   if (latent && b->k == t->w.k) b->v = b->k, b->v_stride = b->k_stride;
 }

@@ -38,7 +38,7 @@ ATTN_FUNC_ const char *attn_few_plan_(attn_softmax_ *a, int one_order) {
     return "more than 16 queries, or more than 64 rows to a key";
   if (a->map.data || a->raw.data || (a->terms & ~attn_terms_with_(ATTN_TAKES_FEW_)))
     return "a map, relative vectors, labels, a span or modify_weights";
-  a->few = 1, a->by_row = rows <= ATTN_ROWS_;
+  a->few = 1, a->by_row = rows <= ATTN_ROWS_ && !ATTN_PART_(LATENT, a->factored);
   attn_few_splits_(a);
   return NULL;
 }
@@ -166,7 +166,7 @@ ATTN_FUNC_ int attn_few_block_(attn_tile_ *t, attn_block_ *b, int64_t base, int6
     return 1;
   }
   for (int r = 0; r < t->n; r++) from[r] = to[r] = t->w.row_s + r * ATTN_ROWS_ROOM_ + (*j0 - base);
-  f->pack(t->w.s, from, t->n, b->n, ATTN_F32, 1.0f, FLT_MIN);
+  f->pack(t->w.s, from, t->n, b->n, ATTN_F32, 1.0f, attn_least_(1.0f));
   attn_block_scores_(t, b);
   f->unpack(to, t->w.s, t->n, b->n, ATTN_F32, NULL);
   return b->partial ? 2 : 1;
@@ -328,7 +328,7 @@ ATTN_FUNC_ void attn_few_split_(const attn_softmax_ *a, int worker, int64_t unit
   const int64_t dv = a->v.dim;
   const int64_t vw = attn_row_width_(dv), part = attn_part_(a, unit, split);
   attn_tile_ t;
-  t.a = a, t.plan = t.next = NULL, t.asked = ATTN_TILE_, t.given = NULL;
+  t.a = a, t.plan = t.next = NULL, t.asked = ATTN_TILE_, t.given = NULL, t.keys = NULL;
   t.key0 = (split < a->kept ? split : split + a->skip) * ATTN_SPLIT_, t.key1 = t.key0 + ATTN_SPLIT_;
   if (a->splits > 1 &&
       !attn_few_seen_(a, unit / (a->q.heads / a->group), t.key0, t.key1)) { /* nothing to merge */

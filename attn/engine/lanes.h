@@ -175,13 +175,16 @@ ATTN_FUNC_ void attn_tile_lanes_(attn_tile_ *t) {
     for (int r = 0; r < t->n; r++) t->wide_lo[r] = t->lo[r], t->wide_hi[r] = t->hi[r];
   for (int g = 0; g < t->groups; g++) attn_tile_bounds_(t, g);
   if (a->by_row) return;
+  const int turned = reshape && reshape->queries;
+  if (turned) reshape->queries(t, q);
   if (ATTN_PART_(LOW, a->low) &&
       !ATTN_PART_(LOW, a->codes)) { /* the scale comes after the product */
-    a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, 1.0f, FLT_MIN);
+    a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, 1.0f, attn_least_(1.0f));
     attn_low_queries_(t, a->q.dtype);
     if (!attn_low_scales_(a)) return;
   }
-  a->table->pack(t->w.qt, q, t->n, a->q.dim, (int)a->q.dtype, a->scale_hi, a->scale_lo);
+  a->table->pack(t->w.qt, q, t->n, a->q.dim, turned ? ATTN_F32 : (int)a->q.dtype, a->scale_hi,
+                 a->scale_lo);
   if (ATTN_PART_(COMPOSED, a->mix))
     a->table->scale_rows(t->w.qt, ATTN_TILE_, t->w.qt, ATTN_TILE_, a->q.dim,
                          t->groups * ATTN_GROUP_,

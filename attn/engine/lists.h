@@ -209,12 +209,18 @@ ATTN_FUNC_ int attn_list_ahead_(const attn_softmax_ *a, const attn_tensor *x) {
 ATTN_FUNC_ void attn_list_pick_(const attn_tile_ *t, attn_picked_ *p, const attn_tensor *x,
                                 const attn_scales *scales, int64_t head, float *copy,
                                 const int32_t *index, int n) {
-  p->rows = attn_at_(x, t->batch, head, 0);
+  const attn_listed_calls_ *listed = ATTN_PART_(SELECTION, t->a->listed);
+  const int paged = ATTN_PART_(CACHE, listed) && t->a->seq && t->a->seq->cached;
+  p->rows = paged ? NULL : attn_at_(x, t->batch, head, 0);
   p->index = index, p->stride = x->stride_len, p->dtype = x->dtype;
   p->ahead = attn_list_ahead_(t->a, x);
-  if (!attn_quantized_(x->dtype)) return;
-  const attn_rows_scale_ s = attn_scales_at_(scales, t->batch, head, 0);
-  t->a->table->widen(copy, p->rows, x->stride_len, index, n, x->dim, x->dtype, &s);
+  if (!attn_quantized_(x->dtype) && !paged) return;
+  if (paged) {
+    listed->pages(t, x, scales, head, copy, index, n);
+  } else {
+    const attn_rows_scale_ s = attn_scales_at_(scales, t->batch, head, 0);
+    t->a->table->widen(copy, p->rows, x->stride_len, index, n, x->dim, x->dtype, &s);
+  }
   for (int e = 0; e < n; e++) p->order[e] = e;
   p->rows = copy, p->index = p->order, p->stride = x->dim, p->dtype = ATTN_F32, p->ahead = 0;
   t->w.held->n = 0;
@@ -241,7 +247,7 @@ ATTN_FUNC_ void attn_list_scores_(attn_tile_ *t, int32_t *const *index, const in
     lanes[count[r]] |= (uint64_t)1 << r;
   }
   for (int e = 0; e < most; e++) done |= lanes[e], lanes[e] = attn_tile_all_(t) & ~done;
-  f->pack(t->w.s, row, t->n, most, ATTN_F32, 1.0f, FLT_MIN);
+  f->pack(t->w.s, row, t->n, most, ATTN_F32, 1.0f, attn_least_(1.0f));
   memset(&mod, 0, sizeof mod);
   set = mod;
   mod.softcap = attn_caps_last_(a) ? 0.0f : a->softcap;
@@ -348,7 +354,7 @@ ATTN_FUNC_ int attn_tile_lists_(attn_tile_ *t, int started) {
   for (int64_t block = 0;; block++) {
     int most = 0;
     if (block && block % (ATTN_STRETCH_ / ATTN_BLOCK_) == 0 && any) {
-      a->table->pack(t->w.ot, from, t->n, dv, ATTN_F32, 1.0f, FLT_MIN);
+      a->table->pack(t->w.ot, from, t->n, dv, ATTN_F32, 1.0f, attn_least_(1.0f));
       attn_tile_fold_(t, 0);
       memset(t->w.o_rows, 0, (size_t)(ATTN_TILE_ * dv) * sizeof(float));
     }
@@ -368,6 +374,6 @@ ATTN_FUNC_ int attn_tile_lists_(attn_tile_ *t, int started) {
                         count[r]);
     attn_list_values_(t, index, count, most);
   }
-  if (any) a->table->pack(t->w.ot, from, t->n, dv, ATTN_F32, 1.0f, FLT_MIN);
+  if (any) a->table->pack(t->w.ot, from, t->n, dv, ATTN_F32, 1.0f, attn_least_(1.0f));
   return started || any;
 }

@@ -197,3 +197,10 @@ ATTN_FUNC_ void attn_low_values_(attn_tile_ *t, attn_block_ *b, const attn_ramp_
     a->low->pair_dots(&d);
   }
 }
+
+/* The sum of a row holds weights that are rounded; those of its map are not, and one that is nearly all of the sum may
+ * come out above it. */
+ATTN_FUNC_ void attn_low_map_(float *row, int64_t n) {
+  for (int64_t c = 0; c < n; c++)
+    if (row[c] > 1.0f) row[c] = 1.0f;
+}

@@ -15,7 +15,7 @@ ATTN_FUNC_ void attn_tile_bias_rows_(const attn_tile_ *t, const char *const *row
   for (int r = 0; r < lanes; r++) at[r] = rows[r] + from * attn_size_(bias->dtype);
   /* not 0: -inf * 0 is NaN; this is lost in the rounding of every other number */
   t->a->table->pack(dst, at, lanes, n, (int)bias->dtype | ATTN_KIND_BIAS_, hi,
-                    lo > 0.0f ? lo : FLT_MIN);
+                    lo > 0.0f ? lo : attn_least_(hi));
 }
 
 /* The same for the whole tile. Entries that broadcast along k are repeated. */

@@ -40,6 +40,31 @@ ATTN_FUNC_ void attn_for_(const attn_ctx *ctx, int workers, int64_t count, attn_
     for (int64_t i = 0; i < count; i++) item(job, 0, i);
 }
 
+typedef struct attn_fading_ {
+  attn_item_fn_ item;
+  void *job;
+} attn_fading_;
+
+ATTN_FUNC_ void attn_fading_item_(void *arg, int worker, int64_t index) {
+  const attn_fading_ *f = (const attn_fading_ *)arg;
+  const attn_float_mode_ was = attn_subnormals_off_();
+  f->item(f->job, worker, index);
+  attn_subnormals_as_(was);
+}
+
+/* The same for items in which states fade: subnormal numbers are 0 while one runs. */
+ATTN_FUNC_ void attn_for_fading_(const attn_ctx *ctx, int workers, int64_t count,
+                                 attn_item_fn_ item, void *job) {
+  if (workers > 1) {
+    attn_fading_ fading = {item, job};
+    attn_for_(ctx, workers, count, attn_fading_item_, &fading);
+  } else {
+    const attn_float_mode_ was = attn_subnormals_off_();
+    attn_for_(ctx, workers, count, item, job);
+    attn_subnormals_as_(was);
+  }
+}
+
 #ifdef _OPENMP
 ATTN_PUB_ void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task, void *arg) {
   (void)user;

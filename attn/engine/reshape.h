@@ -3,6 +3,7 @@
 struct attn_softmax_;
 struct attn_tile_;
 struct attn_block_;
+struct attn_segment_;
 
 /* Weights in place of scores, of entries s[key * ATTN_TILE_ + lane] of lane groups g0 .. g1 - 1; -inf is no
  * key and becomes 0. Adds to l of the tile what finish needs; a running maximum is the softmax's. */
@@ -24,10 +25,17 @@ typedef struct attn_reshape_ {
   int sparse;           /* a weight of 0 reads no value */
   void (*prepare)(const struct attn_softmax_ *a, char *memory, attn_ctx *ctx, int workers);
   void (*pass)(struct attn_softmax_ *a, attn_ctx *ctx,
-               int workers);                    /* the tiles, in its own order */
-  void (*bound)(struct attn_tile_ *t, int r);   /* narrows lo and hi of a row */
+               int workers);                  /* the tiles, in its own order */
+  void (*bound)(struct attn_tile_ *t, int r); /* narrows lo and hi of a row */
+  /* what queries and keys become before they meet, rows of floats: q[r] of a tile's rows; k of a block, in w.k */
+  void (*queries)(const struct attn_tile_ *t, const void **q);
+  void (*keys)(const struct attn_tile_ *t, struct attn_block_ *b);
   int (*open)(struct attn_tile_ *t, float *by); /* rows are known; 1: by[] multiplies queries */
   void (*before)(struct attn_tile_ *t);         /* the sweep */
+  void (*start)(struct attn_tile_ *t);          /* of a sweep: queries are packed */
+  /* in place of dot products with the block's keys, as score_block has them; with start */
+  void (*products)(struct attn_tile_ *t, const struct attn_block_ *b,
+                   const struct attn_segment_ *seg, float *s, float *top);
   /* the last change of scores: keys at .. at + n of a block; n = 0: it is complete, top becomes their maximum */
   void (*late)(struct attn_tile_ *t, const struct attn_block_ *b, int at, int n, int g0, int g1);
   void (*late_list)(struct attn_tile_ *t, int32_t *const *index, const int *count); /* top too */

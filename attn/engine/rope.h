@@ -102,6 +102,8 @@ enum {
   ATTN_ROPE_LONG_,
   ATTN_ROPE_COS_,
   ATTN_ROPE_SIN_,
+  ATTN_ROPE_GAIN_, /* and temperature */
+  ATTN_ROPE_TEMPERATURE_,
   ATTN_ROPE_SPANS_
 };
 
@@ -113,6 +115,7 @@ typedef struct attn_rope_ {
   int64_t pairs;
   int64_t bound[ATTN_ROPE_AXES_ + 1]; /* those of an axis */
   double by;                          /* factor of sines and cosines */
+  attn_qk_rows_ norm;                 /* of the rows, too */
   int64_t *order; /* [pairs] which pair is at a place; null: that of its number */
   double *theta;  /* [pairs] */
   double *zeta;   /* [pairs] xPos: log of the factor per position; null = 0 */
@@ -128,6 +131,7 @@ typedef struct attn_rope_row_ {
   int64_t *coarse;
   double *sine, *cosine;        /* [pairs] */
   float *sine_row, *cosine_row; /* [rotary_dim] */
+  float *rows;                  /* [heads at once][dim], where they are normed */
   int64_t step, mate;           /* pair m is columns step m and step m + mate */
   double turn;                  /* -1: back */
 } attn_rope_row_;
@@ -174,11 +178,22 @@ ATTN_COLD_ int attn_check_rope_places_(attn_error_ *e, const attn_rope_ *g) {
   return 1;
 }
 
-/* Judges the rotation of `batch` times `rows` rows of width dim, from row `first` of those whose positions may be
- * given, and says what it needs. data: arrays may be read. */
+/* Whether any column rotates. */
+ATTN_FUNC_ int attn_rope_turns_(const attn_rope_params *p) {
+  return !p->has_rotary_dim || p->rotary_dim != 0;
+}
+
+/* Heads whose rows are normed at once. */
+ATTN_FUNC_ int64_t attn_rope_heads_(const attn_rope_ *g) {
+  const int64_t heads = g->norm.heads;
+  return g->norm.all || heads < ATTN_QK_ROWS_ ? heads : (int64_t)ATTN_QK_ROWS_;
+}
+
+/* Judges the rotation of `batch` times `rows` rows of heads of width dim, from row `first` of those whose positions may
+ * be given, and says what it needs. data: arrays may be read. */
 ATTN_FUNC_ int attn_rope_open_(attn_error_ *e, attn_rope_ *g, const attn_rope_params *params,
-                               int64_t batch, int64_t len, int64_t first, int64_t rows, int64_t dim,
-                               int data) {
+                               int64_t batch, int64_t heads, int64_t len, int64_t first,
+                               int64_t rows, int64_t dim, int data) {
   memset(g, 0, sizeof *g);
   if (params) g->p = *params;
   attn_rope_params *p = &g->p;
@@ -199,9 +214,14 @@ ATTN_FUNC_ int attn_rope_open_(attn_error_ *e, attn_rope_ *g, const attn_rope_pa
   if (data && (!attn_check_real_positions_(e, &g->at) ||
                ((tables || p->xpos != 0.0) && !attn_check_rope_places_(e, g))))
     return 0;
+  if (p->norm && !attn_qk_norm_open_(e, &g->norm, p->norm, p->keys, heads, dim, data,
+                                     &g->span[ATTN_ROPE_GAIN_]))
+    return 0;
   g->bytes = attn_add_(attn_piece_(ATTN_ROPE_AXES_, sizeof(int64_t)),
                        attn_add_(attn_mul_(2, attn_piece_(g->pairs, sizeof(double))),
                                  attn_mul_(2, attn_piece_(p->rotary_dim, sizeof(float)))));
+  if (g->norm.on)
+    g->bytes = attn_add_(g->bytes, attn_piece_(attn_mul_(attn_rope_heads_(g), dim), 4));
   return 1;
 }
 
@@ -228,7 +248,8 @@ ATTN_FUNC_ void attn_rope_cut_(const attn_rope_ *g, int worker, attn_rope_row_ *
   r->sine = (double *)(void *)at, at += pair;
   r->cosine = (double *)(void *)at, at += pair;
   r->sine_row = (float *)(void *)at, at += attn_piece_(g->p.rotary_dim, sizeof(float));
-  r->cosine_row = (float *)(void *)at;
+  r->cosine_row = (float *)(void *)at, at += attn_piece_(g->p.rotary_dim, sizeof(float));
+  r->rows = (float *)(void *)at;
   const int half = g->p.layout == ATTN_ROPE_HALF;
   r->step = half ? 1 : 2, r->mate = half ? g->pairs : 1, r->turn = g->p.inverse ? -1.0 : 1.0;
 }
@@ -359,4 +380,41 @@ ATTN_FUNC_ void attn_rope_lay_(attn_rope_ *g, char *base, int workers) {
   g->by = attn_rope_factor_(&g->p);
   attn_rope_frequencies_(&g->p, g->theta);
   if (g->order || g->zeta) attn_rope_arrange_(g);
+}
+
+/* One row of x to y. */
+ATTN_FUNC_ void attn_rope_row_to_(const attn_rope_ *g, const attn_table_ *f,
+                                  const attn_rope_row_ *r, void *y, attn_dtype ty, const void *x,
+                                  attn_dtype tx, int64_t dim) {
+  attn_on_(rope, f)->rope(y, x, ty, tx, dim, g->p.rotary_dim, g->p.layout == ATTN_ROPE_HALF,
+                          r->cosine_row, r->sine_row);
+}
+
+/* The rows of all heads of a token, normed and rotated; steps in elements from head to head. y may be x. */
+ATTN_FUNC_ void attn_rope_rows_(const attn_rope_ *g, const attn_table_ *f, const attn_rope_row_ *r,
+                                char *y, int64_t y_step, attn_dtype ty, const char *x,
+                                int64_t x_step, attn_dtype tx, int64_t heads, int64_t dim) {
+  const attn_qk_rows_ *norm = &g->norm;
+  const int64_t ys = attn_bytes_(ty, y_step), xs = attn_bytes_(tx, x_step);
+  if (!norm->on) {
+    for (int64_t h = 0; h < heads; h++)
+      attn_rope_row_to_(g, f, r, y + h * ys, ty, x + h * xs, tx, dim);
+    return;
+  }
+  for (int64_t h0 = 0, n; h0 < heads; h0 += n) {
+    n = attn_rope_heads_(g) < heads - h0 ? attn_rope_heads_(g) : heads - h0;
+    float *row = r->rows;
+    if (g->p.norm->after) {
+      for (int64_t h = 0; h < n; h++)
+        attn_rope_row_to_(g, f, r, row + h * dim, ATTN_F32, x + (h0 + h) * xs, tx, dim);
+      attn_qk_norm_rows_(norm, f, row, row, dim, ATTN_F32, n, h0, 1);
+    } else {
+      attn_qk_norm_rows_(norm, f, row, x + h0 * xs, x_step, tx, n, h0, 1);
+    }
+    for (int64_t h = 0; h < n; h++, row += dim)
+      if (g->p.norm->after)
+        f->blend(y + (h0 + h) * ys, row, NULL, ty, ATTN_F32, ATTN_F32, dim, 1.0f, 0.0f);
+      else
+        attn_rope_row_to_(g, f, r, y + (h0 + h) * ys, ty, row, ATTN_F32, dim);
+  }
 }

@@ -133,7 +133,7 @@ ATTN_FUNC_ void attn_shared_plan_(const attn_softmax_ *a, attn_shared_ *x) {
 /* Work items of a pass: tiles, or splits. */
 ATTN_FUNC_ int64_t attn_softmax_items_(const attn_softmax_ *a, int phase) {
   int64_t n = 0, first;
-  if (a->seq) return a->seq->items;
+  if (a->seq && !ATTN_PART_(COMPOSED, a->own)) return a->seq->items;
   if (a->few) return a->q.batch * (a->q.heads / a->group) * a->splits;
   if (ATTN_PART_(COMPOSED, a->own) && !ATTN_PART_(PATTERN, a->plan)) return a->own_items;
   if (!ATTN_PART_(PATTERN, a->plan)) return a->q.batch * (a->q.heads / a->group) * a->tiles;
@@ -162,7 +162,7 @@ ATTN_FUNC_ int64_t attn_softmax_bytes_(attn_softmax_ *a, int workers) {
 }
 
 ATTN_FUNC_ void attn_softmax_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers) {
-  if (a->seq) {
+  if (a->seq && !ATTN_PART_(COMPOSED, a->own)) {
     const int64_t items = a->seq->items, units = a->seq->n * (a->q.heads / a->group);
     attn_for_(ctx, attn_pieces_(workers, items), items, attn_sequence_item_, a);
     if (a->seq->parts) attn_for_(ctx, attn_pieces_(workers, units), units, attn_sequence_merge_, a);

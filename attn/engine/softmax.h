@@ -94,13 +94,18 @@ ATTN_FUNC_ void attn_segment_given_(attn_tile_ *t, const attn_block_ *b, const a
 }
 
 /* E1 of one segment, and E3. */
-ATTN_FUNC_ void attn_segment_products_(const attn_tile_ *t, const attn_block_ *b,
+ATTN_FUNC_ void attn_segment_products_(attn_tile_ *t, const attn_block_ *b,
                                        const attn_segment_ *seg, float *s, float *top) {
   const attn_softmax_ *a = t->a;
-  if (ATTN_PART_(LOW, a->codes))
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  if (reshape && reshape->products)
+    reshape->products(t, b, seg, s, top);
+  else if (ATTN_PART_(LOW, a->codes))
     attn_codes_scores_(t, b, seg, s, top);
   else if (ATTN_PART_(LOW, a->low))
     attn_low_scores_(t, b, seg, s, top);
+  else if (ATTN_PART_(LATENT, a->factored))
+    a->factored->scores(t, b, seg->at, seg->n, s, top);
   else
     attn_on_(tile, a->table)
         ->score_block(s, t->w.qt, b->k + seg->at * b->k_stride, b->k_stride, seg->n, a->q.dim,
@@ -229,7 +234,9 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
   } else if (b->whole) {
     attn_block_weights_(t, ramp, 0, b->n, 0, t->groups);
     if (attn_reweighs_(a)) attn_block_hand_(t, b);
-    if (!a->counting)
+    if (ATTN_PART_(LATENT, a->factored))
+      a->factored->values(t, b, alpha, !started);
+    else if (!a->counting)
       attn_on_(tile, f)->value_block(t->w.ot, s, b->v, b->v_stride, b->n, dv, 0, t->groups, alpha,
                                      !started);
   } else {
@@ -290,7 +297,7 @@ ATTN_FUNC_ int attn_tile_load_(attn_tile_ *t) {
   if (a->phase == 0) return 0;
   attn_tile_state_rows_(t, rows);
   for (int r = 0; r < t->n; r++) from[r] = rows[r];
-  a->table->pack(t->w.ot, from, t->n, a->v.dim, ATTN_F32, 1.0f, FLT_MIN);
+  a->table->pack(t->w.ot, from, t->n, a->v.dim, ATTN_F32, 1.0f, attn_least_(1.0f));
   return 1;
 }
 
@@ -376,6 +383,7 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
           attn_map_natural_(a, row);
         else
           f->weights(row, row, a->map.dim, m, inv);
+        if (ATTN_PART_(LOW, a->low) && !a->map_scores) attn_low_map_(row, a->map.dim);
       }
       if (ATTN_PART_(EDGES, a->edges) && a->edges->weights) {
         attn_list_ list;
@@ -404,6 +412,10 @@ ATTN_INLINE_ void attn_tile_ahead_(attn_tile_ *t, attn_cursor_ *keys, int64_t st
       attn_row_ahead_(&a->o, t->batch, t->head[0], row[t->asked]);
     }
   }
+  if (ATTN_PART_(SELECTION, keys->key)) {
+    a->listed->ahead(t, keys);
+    return;
+  }
   for (int i = 0; i < ATTN_BLOCK_ / 2 && keys->runs > 0; i++) {
     if (step == 1 && keys->run->n >= ATTN_GROUP_) return; /* the machine sees that coming */
     const int64_t key = keys->run->key + keys->used * step;
@@ -427,7 +439,7 @@ ATTN_INLINE_ void attn_tile_below_(attn_tile_ *t) {
 
 /* The runs of a tile of a schedule. */
 ATTN_FUNC_ attn_cursor_ attn_tile_runs_(const attn_softmax_ *a, const attn_plan_tile_ *tile) {
-  attn_cursor_ c = {NULL, 0, 0};
+  attn_cursor_ c = {NULL, 0, 0, NULL};
   if (!tile || tile->step <= 0) return c;
   c.run = (const attn_plan_run_ *)attn_plan_at_(a->plan, a->plan->at_run) + tile->at;
   c.runs = tile->count;
@@ -439,9 +451,12 @@ ATTN_FUNC_ attn_cursor_ attn_tile_runs_(const attn_softmax_ *a, const attn_plan_
 ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
   const attn_softmax_ *a = t->a;
   attn_block_ block;
-  attn_cursor_ cursor = {NULL, 0, 0}, ahead = cursor;
+  attn_cursor_ cursor = {NULL, 0, 0, NULL}, ahead = cursor;
   int64_t j = INT64_MAX, end = 0;
-  if (ATTN_PART_(PATTERN, a->plan)) cursor = attn_tile_runs_(a, t->plan);
+  if (ATTN_PART_(SELECTION, t->keys))
+    cursor.key = t->keys, cursor.runs = t->keys_n;
+  else if (ATTN_PART_(PATTERN, a->plan))
+    cursor = attn_tile_runs_(a, t->plan);
   for (int g = 0; g < t->groups; g++) {
     if (t->g[g].hi_max > end) end = t->g[g].hi_max;
     if (t->g[g].hi_max > 0 && t->g[g].lo_min < j) j = t->g[g].lo_min;
@@ -507,6 +522,8 @@ ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t) {
   t->partial = 0;
   t->xl_next = t->stretch = -1;
   t->folded = 0;
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  if (reshape && reshape->start) reshape->start(t);
   if (ATTN_PART_(EDGES, a->edges) || (ATTN_PART_(PATTERN, a->plan) && t->plan->step <= 0))
     started = attn_tile_lists_(t, started);
   else
@@ -639,7 +656,7 @@ ATTN_FUNC_ int64_t attn_plan_tiles_(const attn_plan_ *p, int64_t head, int phase
 
 ATTN_FUNC_ void attn_tile_open_(attn_tile_ *t, const attn_softmax_ *a, int worker) {
   t->a = a;
-  t->plan = t->next = NULL;
+  t->plan = t->next = NULL, t->keys = NULL;
   t->done = 0;
   t->key0 = 0, t->key1 = INT64_MAX, t->scored = 0, t->given = NULL;
   t->asked = ATTN_TILE_; /* nothing is to be asked for */

@@ -240,7 +240,7 @@ ATTN_COLD_ int attn_check_matrix_(attn_error_ *e, attn_operand_ *p) {
   return !fine || p->t->dim > 0 ? fine : attn_reject_(e, ATTN_E_SHAPE, p->rule);
 }
 
-ATTN_COLD_ int attn_check_operand_(attn_error_ *e, attn_operand_ *p, int64_t heads) {
+ATTN_OUTLINE_ int attn_check_operand_(attn_error_ *e, attn_operand_ *p, int64_t heads) {
   attn_tensor *t = p->t;
   p->span.lo = p->span.hi = 0;
   if ((p->role & ATTN_OPTIONAL_) && !t->data) return 1;
@@ -262,14 +262,14 @@ ATTN_COLD_ int attn_check_operand_(attn_error_ *e, attn_operand_ *p, int64_t hea
 }
 
 /* Required arguments that were never set, before the shapes of others are held against theirs. */
-ATTN_COLD_ int attn_check_given_(attn_error_ *e, const attn_operand_ *p, int n) {
+ATTN_FUNC_ int attn_check_given_(attn_error_ *e, const attn_operand_ *p, int n) {
   for (int i = 0; i < n; i++)
     if (p[i].t && !(p[i].role & ATTN_OPTIONAL_) && !attn_check_set_(e, p[i].t, p[i].w)) return 0;
   return 1;
 }
 
 /* Whether a span shares memory with none of the operands but itself, nor with the spans `more`. */
-ATTN_COLD_ int attn_span_alone_(const attn_span_ *span, const attn_operand_ *p, int n,
+ATTN_FUNC_ int attn_span_alone_(const attn_span_ *span, const attn_operand_ *p, int n,
                                 const attn_span_ *more, int m) {
   if (span->lo >= span->hi) return 1;
   for (int k = 0; k < n; k++)
@@ -281,8 +281,8 @@ ATTN_COLD_ int attn_span_alone_(const attn_span_ *span, const attn_operand_ *p, 
 
 /* No output shares memory with another argument or the workspace, nor does that with an input.
  * more: spans of plain arrays and masks. */
-ATTN_COLD_ int attn_check_apart_(attn_error_ *e, const attn_ctx *ctx, const attn_operand_ *p, int n,
-                                 const attn_span_ *more, int m) {
+ATTN_OUTLINE_ int attn_check_apart_(attn_error_ *e, const attn_ctx *ctx, const attn_operand_ *p,
+                                    int n, const attn_span_ *more, int m) {
   attn_span_ work;
   if (!attn_check_workspace_(e, ctx, &work)) return 0;
   for (int i = 0; i < n; i++)
@@ -292,6 +292,6 @@ ATTN_COLD_ int attn_check_apart_(attn_error_ *e, const attn_ctx *ctx, const attn
          attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
 }
 
-ATTN_COLD_ int attn_check_scale_(attn_error_ *e, float scale) {
+ATTN_FUNC_ int attn_check_scale_(attn_error_ *e, float scale) {
   return scale - scale == 0.0f ? 1 : attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
 }

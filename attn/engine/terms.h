@@ -251,7 +251,7 @@ ATTN_FUNC_ void attn_block_xl_lined_(attn_tile_ *t, const attn_block_ *b) {
       row[r] = x, src[r] = x + (last - t->pos[r0 + r]);
     }
     f->unpack(row, dots + (far - last) * ATTN_TILE_ + r0, n, b->n + n - 1, ATTN_F32, NULL);
-    f->pack(t->w.dot + r0, src, n, b->n, ATTN_F32, 1.0f, FLT_MIN);
+    f->pack(t->w.dot + r0, src, n, b->n, ATTN_F32, 1.0f, attn_least_(1.0f));
   }
   memmove(dots, dots + b->n * ATTN_TILE_, (size_t)(more * ATTN_TILE_) * sizeof(float));
   t->xl_next = b->j0 + b->n;
@@ -286,7 +286,7 @@ ATTN_FUNC_ void attn_block_xl_(attn_tile_ *t, const attn_block_ *b) {
     attn_xl_row_(t, x, (const float *)row[r], r, key, b->n);
     src[r] = x;
   }
-  a->table->pack(t->w.dot, src, t->n, b->n, ATTN_F32, 1.0f, FLT_MIN);
+  a->table->pack(t->w.dot, src, t->n, b->n, ATTN_F32, 1.0f, attn_least_(1.0f));
 }
 
 /* Rows of the block's keys in f32. Those of products of halves or codes need not be there. */

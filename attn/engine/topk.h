@@ -186,7 +186,7 @@ ATTN_FUNC_ void attn_topk_open_(attn_topk_ *t, char *memory, const void *const *
   t->list = (uint64_t *)(void *)(memory + t->offset[ATTN_K_LIST_]);
   t->spare = (uint64_t *)(void *)(memory + t->offset[ATTN_K_SPARE_]);
   t->n = n, t->groups = (n + ATTN_GROUP_ - 1) / ATTN_GROUP_;
-  t->table->pack(t->qt, rows, n, t->dim, (int)dtype, sign, sign * FLT_MIN);
+  t->table->pack(t->qt, rows, n, t->dim, (int)dtype, sign, sign * attn_least_(1.0f));
   for (int r = 0; r < ATTN_TILE_; r++) t->count[r] = t->settled[r] = 0, t->floor[r] = -INFINITY;
   for (int r = 0; t->by_distance && r < n; r++) {
     float *q = t->rows + r * t->dim;
@@ -260,6 +260,20 @@ ATTN_FUNC_ void attn_topk_norms_(const attn_topk_ *t, float *add, const float *k
     add[j] = add[j] < (float)ATTN_NORM_MOST_ ? attn_step_(-add[j] * half, 1) : INFINITY;
 }
 
+/* Takes the scores of keys that most rows take, row by row and without a branch. */
+ATTN_FUNC_ void attn_topk_most_(attn_topk_ *t, const uint64_t *lanes, int64_t n, int64_t from) {
+  for (int r = 0; r < t->n; r++) {
+    uint64_t *list = t->list + r * t->room;
+    const float *s = t->s + r;
+    int64_t at = t->count[r];
+    for (int64_t j = 0; j < n; j++) {
+      list[at] = attn_candidate_(s[j * ATTN_TILE_], t->first + from + j);
+      at += (int64_t)(lanes[j] >> r & 1);
+    }
+    t->count[r] = at;
+  }
+}
+
 /* Takes the scores of n keys into the lists; they are rows `from` .. of what is searched. */
 ATTN_FUNC_ void attn_topk_take_(attn_topk_ *t, const float *k, int64_t stride, int64_t n,
                                 int64_t from) {
@@ -269,9 +283,11 @@ ATTN_FUNC_ void attn_topk_take_(attn_topk_ *t, const float *k, int64_t stride, i
   if (t->by_distance) attn_topk_norms_(t, add, k, stride, n);
   attn_on_(select, t->table)
       ->above(lanes, t->s, t->by_distance ? add : NULL, n, 0, t->groups, t->floor);
+  int64_t many = 0;
+  for (int64_t j = 0; j < n; j++) some |= lanes[j] & all, many += (lanes[j] & all) == all;
+  if (!t->by_distance && many > n / 2) attn_topk_most_(t, lanes, n, from), n = 0;
   for (int64_t j = 0; j < n; j++) {
     uint64_t left = lanes[j] & all;
-    some |= left;
     for (; left; left &= left - 1) {
       const int r = attn_lowest_(left);
       t->list[r * t->room + t->count[r]++] =

@@ -55,8 +55,8 @@
 #endif
 #endif
 
-/* Which tiers are compiled: of compilers that are known to have the intrinsics. gcc for Windows misaligns the stack for wide vectors (gcc bug 54412);
- * define ATTN_FORCE_X86 if your compiler has that mended. */
+/* Which tiers are compiled: of compilers that are known to have the intrinsics. gcc for Windows misaligns the stack
+ * for wide vectors (gcc bug 54412); define ATTN_FORCE_X86 if your compiler has that mended. */
 #if defined(ATTN_X86_) && (defined(ATTN_CLANG_) || defined(ATTN_GCC_) || defined(ATTN_MSVC_)) && \
     !(defined(__MINGW32__) && defined(ATTN_GCC_) && !defined(ATTN_FORCE_X86))
 #ifndef ATTN_NO_AVX2
@@ -342,9 +342,12 @@ extern "C"
   ATTN_PRAGMA_(GCC push_options) \
   ATTN_PRAGMA_EXPAND_(GCC target(row(ATTN_NAME_FIRST_, ATTN_NAME_REST_)))
 #define ATTN_END_REGION_ ATTN_PRAGMA_(GCC pop_options)
-#define ATTN_BEGIN_STRICT_ \
+/* gcc says in a note of -Wall that it judges no indentation in sources of this size. */
+#define ATTN_BEGIN_STRICT_                                        \
+  ATTN_PRAGMA_(GCC diagnostic push)                               \
+  ATTN_PRAGMA_(GCC diagnostic ignored "-Wmisleading-indentation") \
   ATTN_PRAGMA_(GCC push_options) ATTN_PRAGMA_(GCC optimize("fp-contract=off", "no-fast-math"))
-#define ATTN_END_STRICT_ ATTN_PRAGMA_(GCC pop_options)
+#define ATTN_END_STRICT_ ATTN_PRAGMA_(GCC pop_options) ATTN_PRAGMA_(GCC diagnostic pop)
 #else
 #define ATTN_BEGIN_REGION_(row)
 #define ATTN_END_REGION_

@@ -54,7 +54,8 @@ typedef __m512 attn_v16_;
 #define ATTN_V_FMA_(a, b, c) (ATTN_VECTOR_(attn_v16_) _mm512_fmadd_ps(a, b, c))
 #define ATTN_V_MAX_(a, b) (ATTN_VECTOR_(attn_v16_) _mm512_max_ps(a, b))
 #endif
-/* no load is moved across it: for kernels whose operands, all loaded at once, would not leave the sums their registers */
+/* no load is moved across it: for kernels whose operands, all loaded at once, would not leave the sums their
+ * registers */
 #define ATTN_V_APART_() ((void)0)
 /* what a b lost when it was rounded to p, exact where FMA rounds once */
 #define ATTN_V_SLIP_(a, b, p) ATTN_V_FMA_(a, b, ATTN_V_SUB_(ATTN_V_SET1_(0.0f), p))

@@ -251,7 +251,8 @@ ATTN_INLINE_ void attn_unzip_neon_(float32x4_t *to, float32x4_t a, float32x4_t b
   to[0] = x.val[0], to[1] = x.val[1];
 }
 
-ATTN_INLINE_ float32x4_t attn_sums_neon_(float32x4_t *r) {
+ATTN_INLINE_ float32x4_t attn_sums_neon_(const float32x4_t *v) {
+  float32x4_t r[4] = {v[0], v[1], v[2], v[3]};
   attn_transpose_neon_(r);
   return vaddq_f32(vaddq_f32(r[0], r[2]), vaddq_f32(r[1], r[3]));
 }

@@ -1,7 +1,8 @@
 /* isa/simd_neonbf16.h owns the words of the neon vocabulary that FEAT_BF16 of 64-bit ARM has instructions for.
  * It changes those words, which are still there: kernels/low.h is compiled once more, in a region of its
  * own. They are assembly: the intrinsics of gcc want a version of the architecture, see isa/config.h, and clang
- * below 16 has them only where all is compiled for them. Subnormal numbers count as 0; sums are rounded to odd, hence to either side of the number. */
+ * below 16 has them only where all is compiled for them. Subnormal numbers count as 0; sums are rounded to odd,
+ * hence to either side of the number. */
 
 #undef ATTN_T_
 #define ATTN_T_ neonbf16

@@ -365,13 +365,13 @@ typedef struct attn_reshape_table_ { /* other weights than those of a softmax; -
   void (*stick_block)(float *s, int64_t n, int g0, int g1, float *high, float *low, float *l);
   /* s = s by + ((hi - key_hi) + (lo - key_lo)) - less, -inf stays; top = max(top, s) */
   void (*late_block)(float *s, int64_t n, int g0, int g1, const attn_late_terms_ *p, float *top);
-  /* a group's scores x [n][group]: w = max(0, (x - m) by - tau)^power; to [n][tile], or null, = w; sum, slope, count = the
-   * sums of w, of w / u and of w > 0, over blocks of 128 from 0. power 1, 2, or any above 1 */
+  /* a group's scores x [n][group]: w = max(0, (x - m) by - tau)^power; to [n][tile], or null, = w; sum, slope, count
+   * = the sums of w, of w / u and of w > 0, over blocks of 128 from 0. power 1, 2, or any above 1 */
   void (*entmax_group)(float *to, const float *x, int64_t n, const float *m, const float *tau,
                        float by, float power, float *sum, float *slope, float *count);
   /* keys from the last to the first: P = min(high + low + the sum of 1 / (1 + 2^-s) so far, this key's own
-   * included, last); s += z[lane * stride + P], between the whole P's linearly; -inf stays; top = max(top, s). high + low
-   * go out with these keys' own, last where that is reached */
+   * included, last); s += z[lane * stride + P], between the whole P's linearly; -inf stays; top = max(top, s). high
+   * + low go out with these keys' own, last where that is reached */
   void (*cope_block)(float *s, int64_t n, int g0, int g1, const float *z, int64_t stride,
                      int64_t last, float *high, float *low, float *top);
   /* a block of keys: x = sum in log2 units, sum += max(x, 0) in natural ones; sum is at most 1e38 */
@@ -384,8 +384,8 @@ typedef struct attn_few_table_ { /* few queries */
   /* s[r][j] = scale[j] sum_c q[r][c] k[j][c], over 16 running sums joined by halves; q rows `width`
    * apart, s rows ATTN_ROWS_ROOM_ */
   void (*score_rows)(float *s, const float *q, int64_t width, int rows, const attn_kv_rows_ *k);
-  /* joins the scores from .. to - 1 of a block, groups of 16, to the running softmax of each row: m' = max(m, s), alpha =
-   * 2^(m - m'), s = 2^(s - m'), l = l alpha + sum_j s, over 16 running sums joined by halves */
+  /* joins the scores from .. to - 1 of a block, groups of 16, to the running softmax of each row: m' = max(m, s),
+   * alpha = 2^(m - m'), s = 2^(s - m'), l = l alpha + sum_j s, over 16 running sums joined by halves */
   void (*softmax_rows)(float *s, int rows, int from, int to, float *m, float *l, float *alpha);
   /* p[r][j] *= scale[j]; b[r][c] += p[r][j] v[j][c] in the order of j, where b, the sum of a block,
    * lies ATTN_ROWS_ rows behind o. alpha not null: another block begins, o = (o + b) alpha[r] and b = 0
@@ -486,6 +486,11 @@ typedef struct attn_norm_table_ { /* moments of rows */
   /* at most 64 rows; moments over 16 running sums joined by halves. Returns the rows that floats cannot
    * do, a bit each: of these only the sum is made, in y where it is not kept */
   uint64_t (*norm)(const attn_norm_rows_ *a, int rows, const attn_norm *norm);
+  /* its halves: mean, by and plus of each of at most 64 rows x, and the rows that floats cannot do; and
+   * y = ((x - mean) by + plus) (gain + lift), gain null = 1 */
+  uint64_t (*sizes)(float *size, const attn_norm_rows_ *a, int rows, float eps, int rms);
+  void (*resize)(const attn_norm_rows_ *a, int rows, const float *size, const float *gain,
+                 float lift);
 } attn_norm_table_;
 
 typedef struct attn_rope_table_ { /* rotation */
@@ -500,6 +505,13 @@ typedef struct attn_gate_table_ { /* gates */
   void (*gate)(float *y, const float *a, float scale, const float *less, const float *x,
                const float *v, int64_t n, int squash, int keep);
 } attn_gate_table_;
+
+typedef struct attn_factor_table_ { /* numbers that heads have of vectors they share */
+  /* y[i] = (add ? y[i] : 0) + x[i] by a[i], rows of lanes 0 .. lanes - 1 of n keys; rows of a are stride
+   * apart, lanes that have none stand for 0. top, or null: the larger of it and y */
+  void (*factor_block)(float *y, const float *x, const float *a, int64_t stride, int64_t n,
+                       int lanes, float by, int add, float *top);
+} attn_factor_table_;
 
 typedef struct attn_feature_table_ { /* feature maps */
   /* top[r] = the largest of m numbers of row r, of their magnitudes if both */
@@ -532,6 +544,9 @@ typedef struct attn_state_table_ { /* the linear state */
   float (*step_z)(const float *q, float *z, float *rest, int64_t m, float alpha, const float *p);
   /* n sums: s + rest = alpha (s + rest) + by x, s rounded; x null: s + rest = alpha s + rest */
   void (*accrue)(float *s, float *rest, const float *x, int64_t n, double alpha, float by);
+  /* n rows of cols sums, s and rest `stride` apart: each with its alpha, by 1 */
+  void (*accrue_rows)(float *s, float *rest, int64_t stride, const float *x, int64_t x_stride,
+                      int64_t n, int64_t cols, const double *alpha, int64_t alpha_step);
 } attn_state_table_;
 
 /* Products of n <= 16 tokens whose channels fade: readers x[][t][c], writers y[][m][c], w[m][c] what token m leaves.
@@ -547,8 +562,8 @@ typedef struct attn_fade_ {
 
 /* One token into S [dk][cols], from `from` (null = 0) to `to`, which may be the same: u = a S (a null: none),
  * v += minus u where there is no b, S = w S + b u + k v, and o = q S; before: q of the old S, and own v. near[r] not 0:
- * w[r] is less by 1 (of a decay near 1); nearly: all are. w null = 1; its numbers are w_step apart, 0 of one for all. Sums
- * over rows are two, of even and of odd ones. */
+ * w[r] is less by 1 (of a decay near 1); nearly: all are. w null = 1; its numbers are w_step apart, 0 of one for
+ * all. Sums over rows are two, of even and of odd ones. */
 typedef struct attn_token_ {
   float *to, *o;
   const float *from, *w, *near, *a, *b, *k, *q, *v;
@@ -559,6 +574,9 @@ typedef struct attn_token_ {
 
 typedef struct attn_recurrent_table_ { /* states with decays */
   void (*fade_products)(const attn_fade_ *p);
+  /* g[t][m] times keep over m + 1 .. t, late: over m + 1 .. t - 1; 0 beyond m = t, or t - 1. n <= 64 rows of 64; keep
+   * null = 1 */
+  void (*fade_square)(float *g, const double *keep, int64_t n, int late);
   /* y[m] = x[m] r, r = r w[m], column by column, m from n - 1 down; y and w dense */
   void (*fade_rows)(float *y, const float *x, int64_t x_stride, const float *w, int64_t n,
                     int64_t dim, float *r);
@@ -579,6 +597,20 @@ typedef struct attn_recurrent_table_ { /* states with decays */
   void (*token)(const attn_token_ *p);
 } attn_recurrent_table_;
 
+/* n rows of `cols` columns through `dims` states of each, arrays [dims][width], rows of x and y step apart:
+ * h = keep h + (fade h + (write x + low)), low = what that sum rounds off, y += read h in the order of dims; without
+ * add y begins as by x (null = 0). Whole vectors are read and written: width is a multiple of 16. */
+typedef struct attn_ema_ {
+  float *y, *h, *low;
+  const float *x, *write, *fade, *keep, *read, *by;
+  int64_t width, step, n, dims, cols;
+  int add;
+} attn_ema_;
+
+typedef struct attn_ema_table_ { /* moving averages */
+  void (*ema)(const attn_ema_ *p);
+} attn_ema_table_;
+
 typedef struct attn_fourier_table_ { /* Fourier transforms */
   /* the first step of `count` transforms of r m rows each: rows j, j + m, .. become their Fourier
    * transform, output k times w[k j n / (r m)], of n roots of unity; r = 1: row j times w[j]. A row has
@@ -588,5 +620,20 @@ typedef struct attn_fourier_table_ { /* Fourier transforms */
   /* y[c] = a[c] + b[-c] */
   void (*mirror)(float *y, const float *a, const float *b, int64_t n);
 } attn_fourier_table_;
+
+/* Rows `width` apart, whole groups, are added to others: row from[i] of x to row to[i] of sum, null = i, for n of
+ * them in order. What a sum has too much lies `rest` floats behind it. */
+typedef struct attn_bucket_rows_ {
+  float *sum;
+  int64_t rest, width, n;
+  const float *x;
+  const uint16_t *to, *from;
+} attn_bucket_rows_;
+
+typedef struct attn_collide_table_ { /* hashes that meet */
+  /* s = (1 - acos(s) / pi)^tau, tau 1 .. 16, l += (sum_j s, from 0); -inf becomes 0 */
+  void (*angle_block)(float *s, int64_t n, int g0, int g1, int tau, float *l);
+  void (*bucket_rows)(const attn_bucket_rows_ *p);
+} attn_collide_table_;
 
 #define attn_on_(family, t) attn_##family##_on_((t)->isa)

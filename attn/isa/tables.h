@@ -25,15 +25,18 @@
 #define ATTN_DENSE_TABLE_(on) \
   on(gemm), on(join_runs), on(gemm_turned), on(turn), on(strip), on(activate), on(act)
 #define ATTN_STORED_TABLE_(on) on(stored_rows), on(stored_words)
-#define ATTN_NORM_TABLE_(on) on(moments), on(normalise), on(norm)
+#define ATTN_NORM_TABLE_(on) on(moments), on(normalise), on(norm), on(sizes), on(resize)
 #define ATTN_ROPE_TABLE_(on) on(rope)
 #define ATTN_GATE_TABLE_(on) on(gate)
+#define ATTN_FACTOR_TABLE_(on) on(factor_block)
 #define ATTN_FEATURE_TABLE_(on) on(top_rows), on(power_rows), on(wave_rows), on(elu1)
-#define ATTN_STATE_TABLE_(on) on(step), on(step_z), on(accrue)
-#define ATTN_RECURRENT_TABLE_(on)                                                        \
-  on(fade_products), on(fade_rows), on(fade_by), on(meets), on(fade_whole), on(bounded), \
-      on(nearly), on(token)
+#define ATTN_STATE_TABLE_(on) on(step), on(step_z), on(accrue), on(accrue_rows)
+#define ATTN_RECURRENT_TABLE_(on)                                                            \
+  on(fade_products), on(fade_square), on(fade_rows), on(fade_by), on(meets), on(fade_whole), \
+      on(bounded), on(nearly), on(token)
+#define ATTN_EMA_TABLE_(on) on(ema)
 #define ATTN_FOURIER_TABLE_(on) on(butterflies), on(mirror)
+#define ATTN_COLLIDE_TABLE_(on) on(angle_block), on(bucket_rows)
 
 #define ATTN_ON_SCALAR_(name) attn_##name##_scalar_
 #define ATTN_ON_AVX2_(name) attn_##name##_avx2_
@@ -113,10 +116,13 @@ ATTN_TABLES_FROM_(ATTN_ON_NONE_, attn_stored_table_, attn_stored_on_, ATTN_STORE
 ATTN_TABLES_(attn_norm_table_, attn_norm_on_, ATTN_NORM_TABLE_)
 ATTN_TABLES_(attn_rope_table_, attn_rope_on_, ATTN_ROPE_TABLE_)
 ATTN_TABLES_(attn_gate_table_, attn_gate_on_, ATTN_GATE_TABLE_)
+ATTN_TABLES_(attn_factor_table_, attn_factor_on_, ATTN_FACTOR_TABLE_)
 ATTN_TABLES_(attn_feature_table_, attn_feature_on_, ATTN_FEATURE_TABLE_)
 ATTN_TABLES_(attn_state_table_, attn_state_on_, ATTN_STATE_TABLE_)
 ATTN_TABLES_(attn_recurrent_table_, attn_recurrent_on_, ATTN_RECURRENT_TABLE_)
+ATTN_TABLES_(attn_ema_table_, attn_ema_on_, ATTN_EMA_TABLE_)
 ATTN_TABLES_(attn_fourier_table_, attn_fourier_on_, ATTN_FOURIER_TABLE_)
+ATTN_TABLES_(attn_collide_table_, attn_collide_on_, ATTN_COLLIDE_TABLE_)
 
 #if ATTN_HAS_LOW
 /* In a function of a tier: a feature's table, where it runs. */
@@ -235,10 +241,13 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_NORM_TABLE_
 #undef ATTN_ROPE_TABLE_
 #undef ATTN_GATE_TABLE_
+#undef ATTN_FACTOR_TABLE_
 #undef ATTN_FEATURE_TABLE_
 #undef ATTN_STATE_TABLE_
 #undef ATTN_RECURRENT_TABLE_
+#undef ATTN_EMA_TABLE_
 #undef ATTN_FOURIER_TABLE_
+#undef ATTN_COLLIDE_TABLE_
 #undef ATTN_ON_SCALAR_
 #undef ATTN_ON_AVX2_
 #undef ATTN_ON_AVX512_

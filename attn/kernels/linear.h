@@ -101,8 +101,8 @@ ATTN_FUNC_ float ATTN_FN_(step_z)(const float *q, float *z, float *rest, int64_t
 
 /* s = alpha s + by x, n sums and their rests; x null: s = alpha s, the rests as they are. What is in the
  * rest joins s. */
-ATTN_FUNC_ void ATTN_FN_(accrue)(float *s, float *rest, const float *x, int64_t n, double alpha,
-                                 float by) {
+ATTN_INLINE_ void ATTN_FN_(accrue_row)(float *s, float *rest, const float *x, int64_t n,
+                                       double alpha, float by) {
   const float high = (float)alpha, low = (float)(alpha - (double)high);
   const ATTN_VF_ keep = ATTN_V_SET1_(high), more = ATTN_V_SET1_(low), scale = ATTN_V_SET1_(by);
   for (int64_t c = 0; c < n; c += ATTN_W_) {
@@ -115,6 +115,19 @@ ATTN_FUNC_ void ATTN_FN_(accrue)(float *s, float *rest, const float *x, int64_t 
     ATTN_FN_(store)(s, c, t, w, ATTN_F32);
     ATTN_FN_(store)(rest, c, y, w, ATTN_F32);
   }
+}
+ATTN_FUNC_ void ATTN_FN_(accrue)(float *s, float *rest, const float *x, int64_t n, double alpha,
+                                 float by) {
+  ATTN_FN_(accrue_row)(s, rest, x, n, alpha, by);
+}
+
+/* n rows of the same */
+ATTN_FUNC_ void ATTN_FN_(accrue_rows)(float *s, float *rest, int64_t stride, const float *x,
+                                      int64_t x_stride, int64_t n, int64_t cols,
+                                      const double *alpha, int64_t alpha_step) {
+  for (int64_t r = 0; r < n; r++)
+    ATTN_FN_(accrue_row)(s + r * stride, rest + r * stride, x + r * x_stride, cols,
+                         alpha[r * alpha_step], 1.0f);
 }
 #undef ATTN_CARRY_
 #undef ATTN_FADE_

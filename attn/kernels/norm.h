@@ -1,5 +1,5 @@
-/* kernels/norm.h owns layer norm and RMS norm of rows, the divisions of many of them at once, and the two loops of norms
- * of one row: moments, and what is made of them. */
+/* kernels/norm.h owns layer norm and RMS norm of rows, the divisions of many of them at once, and the two loops of
+ * norms of one row: moments, and what is made of them. */
 
 /* A row's sums run in vectors enough to hide the latency of an addition. */
 enum { ATTN_FN_(norm_parts) = 32 / ATTN_W_ };
@@ -47,7 +47,7 @@ ATTN_INLINE_ void ATTN_FN_(norm_moments)(ATTN_VF_ *sum, ATTN_VF_ *square, const 
   const int64_t n = a->n;
   const float *x = a->x + r * a->x_stride, *more = a->more ? a->more + r * a->more_stride : NULL;
   int64_t c = 0;
-  to += r * to_stride;
+  if (to) to += r * to_stride; /* null: nothing is written */
   ATTN_UNROLL_
   for (int p = 0; p < ATTN_FN_(norm_parts); p++) s[p] = q[p] = ATTN_V_ZERO_();
   for (; c + 32 <= n; c += 32) ATTN_FN_(norm_moments32)(s, q, x, more, to, mean, c, 32, mode);
@@ -224,6 +224,51 @@ ATTN_FUNC_ uint64_t ATTN_FN_(norm)(const attn_norm_rows_ *a, int rows, const att
   }
   ATTN_FN_(norm_quiet)(a, rows, hard);
   return hard;
+}
+
+ATTN_FUNC_ uint64_t ATTN_FN_(sizes)(float *size, const attn_norm_rows_ *a, int rows, float eps,
+                                    int rms) {
+  ATTN_FN_(norm_group_) g;
+  uint64_t hard = 0;
+  for (int r = 0; r < rows; r += ATTN_W_) {
+    const int some = rows - r < ATTN_W_ ? rows - r : ATTN_W_;
+    ATTN_FN_(norm_first)(&g, a, a, a->y, 0, r, some, eps, rms);
+    for (int i = 0; i < some; i++, size += 3)
+      size[0] = g.mean[i], size[1] = g.by[i], size[2] = g.plus[i];
+    hard |= g.bad << r;
+  }
+  return hard;
+}
+
+/* One vector of a row, f = gain. */
+ATTN_INLINE_ void ATTN_FN_(resize_put)(float *y, const float *x, ATTN_VF_ mean, ATTN_VF_ by,
+                                       ATTN_VF_ plus, ATTN_VF_ f, int64_t c, int w) {
+  const ATTN_VF_ t = ATTN_V_SUB_(ATTN_FN_(load)(x, c, w, ATTN_F32), mean);
+  const ATTN_VF_ u = ATTN_V_FMA_(ATTN_V_FMA_(t, by, plus), f, ATTN_V_ZERO_());
+  ATTN_FN_(store)(y, c, ATTN_FN_(quiet)(u), w, ATTN_F32);
+}
+
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(resize_gain)(const float *gain, ATTN_VF_ lift, int64_t c, int w) {
+  return gain ? ATTN_V_ADD_(ATTN_FN_(load)(gain, c, w, ATTN_F32), lift) : ATTN_V_SET1_(1.0f);
+}
+
+ATTN_FUNC_ void ATTN_FN_(resize)(const attn_norm_rows_ *a, int rows, const float *size,
+                                 const float *gain, float lift) {
+  const ATTN_VF_ less = ATTN_V_SET1_(lift);
+  const float *x = a->x;
+  float *y = a->y;
+  for (int r = 0; r < rows; r++, x += a->x_stride, y += a->y_stride, size += 3) {
+    const ATTN_VF_ mean = ATTN_V_SET1_(size[0]), by = ATTN_V_SET1_(size[1]);
+    const ATTN_VF_ plus = ATTN_V_SET1_(size[2]);
+    int64_t c = 0;
+    for (; c + ATTN_W_ <= a->n; c += ATTN_W_)
+      ATTN_FN_(resize_put)(y, x, mean, by, plus, ATTN_FN_(resize_gain)(gain, less, c, ATTN_W_), c,
+                           ATTN_W_);
+    if (c < a->n) {
+      const int w = ATTN_FN_(lanes_left)(a->n, c);
+      ATTN_FN_(resize_put)(y, x, mean, by, plus, ATTN_FN_(resize_gain)(gain, less, c, w), c, w);
+    }
+  }
 }
 
 /* out = sum of x - shift, and of its square, each over 16 running sums joined by halves. */

@@ -26,6 +26,7 @@
 #include "lists.h"
 #include "decode.h"
 #include "topk.h"
+#include "collide.h"
 #include "gemm.h"
 #include "turned.h"
 #ifdef ATTN_PAIR_TAKE_
@@ -33,9 +34,11 @@
 #endif
 #include "activate.h"
 #include "gate.h"
+#include "factor.h"
 #include "features.h"
 #include "linear.h"
 #include "recurrent.h"
+#include "ema.h"
 #include "norm.h"
 #include "fourier.h"
 #endif

@@ -61,14 +61,15 @@ ATTN_INLINE_ void ATTN_FN_(fade_some)(const int keys, const int writers, const a
 
 ATTN_INLINE_ void ATTN_FN_(fade_readers)(const int writers, const attn_fade_ *p, int r) {
   ATTN_VF_ all[2][16];
+  for (int j = 0; j < writers; j++) /* what a token meets, the next one meets too */
+    for (int64_t i = 0; i < 16; i++) all[j][i] = ATTN_V_ZERO_();
   for (int64_t t = 0; t < p->n; t++) {
     float *x = p->x[r] + t * p->dim;
     int64_t m = t - p->late[r];
-    for (int j = 0; j < writers; j++)
-      for (int64_t i = 0; i < 16; i++) all[j][i] = ATTN_V_ZERO_();
 #if ATTN_SPECIALISE_
     for (; m >= 4 / writers - 1; m -= 4 / writers)
       ATTN_FN_(fade_some)(4 / writers, writers, p, x, m, all);
+    for (; writers == 1 && m >= 1; m -= 2) ATTN_FN_(fade_some)(2, 1, p, x, m, all);
 #endif
     for (; m >= 0; m--) ATTN_FN_(fade_some)(1, writers, p, x, m, all);
     for (int j = 0; j < writers; j++)
@@ -83,6 +84,27 @@ ATTN_FUNC_ void ATTN_FN_(fade_products)(const attn_fade_ *p) {
       ATTN_FN_(fade_readers)(1, p, r);
     else
       ATTN_FN_(fade_readers)(2, p, r);
+}
+
+/* Rows of products times what lies between the two tokens, column by column in lanes. */
+ATTN_FUNC_ void ATTN_FN_(fade_square)(float *g, const double *keep, int64_t n, int late) {
+  enum { WIDE = 64 };
+  static const float lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const ATTN_VF_ lane = ATTN_V_LOAD_(lanes), one = ATTN_V_SET1_(1.0f), zero = ATTN_V_ZERO_();
+  ATTN_VF_ left[WIDE / ATTN_W_];
+  for (int i = 0; i < WIDE / ATTN_W_; i++) left[i] = one;
+  for (int64_t t = 0; t < n; t++, g += WIDE) {
+    const ATTN_VF_ by = ATTN_V_SET1_(keep ? (float)keep[t] : 1.0f);
+    for (int i = 0; i < WIDE / ATTN_W_; i++) {
+      const ATTN_VM_ past = ATTN_V_LT_(lane, ATTN_V_SET1_((float)(t - i * ATTN_W_)));
+      const ATTN_VF_ then = left[i], now = ATTN_V_SELECT_(past, ATTN_V_MUL_(then, by), then);
+      const ATTN_VM_ meets =
+          late ? past : ATTN_V_LT_(lane, ATTN_V_SET1_((float)(t + 1 - i * ATTN_W_)));
+      const ATTN_VF_ x = ATTN_V_MUL_(ATTN_V_LOAD_(g + i * ATTN_W_), late ? then : now);
+      ATTN_V_STORE_(g + i * ATTN_W_, ATTN_FN_(quiet)(ATTN_V_SELECT_(meets, x, zero)));
+      left[i] = now;
+    }
+  }
 }
 
 /* y[m] = x[m] r[m], element by element */
@@ -171,8 +193,8 @@ ATTN_FUNC_ void ATTN_FN_(fade_rows)(float *y, const float *x, int64_t x_stride, 
   }
 }
 
-/* w of a token's channels as a state meets it, less by 1 where near[r] is 1, from logs g (or null) and factors; reads = w k
- * (k null: none). Returns whether all are near. A factor above 1/2 less 1 is exact. */
+/* w of a token's channels as a state meets it, less by 1 where near[r] is 1, from logs g (or null) and factors;
+ * reads = w k (k null: none). Returns whether all are near. A factor above 1/2 less 1 is exact. */
 ATTN_FUNC_ int ATTN_FN_(nearly)(float *w, float *near, float *reads, const float *g,
                                 const float *rate, const float *k, int64_t dim) {
   const ATTN_VF_ one = ATTN_V_SET1_(1.0f), zero = ATTN_V_ZERO_(),

@@ -104,8 +104,8 @@ ATTN_FUNC_ void ATTN_FN_(softpick_block)(float *s, int64_t n, int g0, int g1, fl
   }
 }
 
-/* -log2 of a sigmoid and of 1 less it share the logarithm. Keys from the last to the first; `behind` is the sum over the
- * keys after these. */
+/* -log2 of a sigmoid and of 1 less it share the logarithm. Keys from the last to the first; `behind` is the sum over
+ * the keys after these. */
 ATTN_FUNC_ void ATTN_FN_(stick_block)(float *s, int64_t n, int g0, int g1, float *high, float *low,
                                       float *l) {
   const ATTN_VF_ zero = ATTN_V_ZERO_(), inf = ATTN_V_SET1_(-INFINITY);

@@ -15,8 +15,8 @@ ATTN_INLINE_ float *ATTN_FN_(aligned)(float *room) {
   return (float *)(((uintptr_t)room + 63) / 64 * 64);
 }
 
-/* Adds 8 rows of W (4 to four of X) from k on, as long as Y, to the sums: prefetchers follow so many. 4-bit columns are taken 2 W
- * at a time, even ones first, and lie so in sum and zero. */
+/* Adds 8 rows of W (4 to four of X) from k on, as long as Y, to the sums: prefetchers follow so many. 4-bit columns
+ * are taken 2 W at a time, even ones first, and lie so in sum and zero. */
 ATTN_INLINE_ void ATTN_FN_(stored_add)(const int rr, const int kind, const int zeroed, float *sum,
                                        const float *zero, const attn_stored_product_ *p,
                                        int64_t k) {

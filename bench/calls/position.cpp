@@ -11,6 +11,8 @@ struct RopeKind {
   void (*set)(attn_rope_params &);
 };
 
+const attn_qk_norm head_norm = {};
+
 const RopeKind rope_kinds[] = {
     {"", [](attn_rope_params &) {}},
     {"llama3",
@@ -34,6 +36,7 @@ const RopeKind rope_kinds[] = {
        p.mrope_interleaved = 1, p.layout = ATTN_ROPE_HALF;
      }},
     {"xpos", [](attn_rope_params &p) { p.xpos = 512; }},
+    {"qk_norm", [](attn_rope_params &p) { p.norm = &head_norm; }},
 };
 
 class RopeCase : public PassCase {

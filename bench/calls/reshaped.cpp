@@ -1,5 +1,7 @@
 /* bench/calls/reshaped.cpp owns the entries of attention with reshaped weights. One head. */
 
+#include <cmath>
+
 #include "beside.h"
 
 namespace {
@@ -19,11 +21,20 @@ enum Way {
   kCope,
   kCopeLong,
   kSelective,
+  kPath,
+  kQkNorm,
   kWays
 };
-const char *const kNames[kWays] = {
-    "sigmoid", "softpick",  "stick",  "ssmax",      "ssmax-alibi", "temperature", "forgetting",
-    "gate",    "sparsemax", "entmax", "entmax-1.3", "cope-64",     "cope-4096",   "selective"};
+const char *const kNames[kWays] = {"sigmoid",     "softpick",    "stick",      "ssmax",
+                                   "ssmax-alibi", "temperature", "forgetting", "gate",
+                                   "sparsemax",   "entmax",      "entmax-1.3", "cope-64",
+                                   "cope-4096",   "selective",   "path",       "qk-norm"};
+
+void unit(float *x, int64_t n) {
+  float sum = 0;
+  for (int64_t c = 0; c < n; c++) sum += x[c] * x[c];
+  for (int64_t c = 0; c < n; c++) x[c] /= std::sqrt(sum);
+}
 
 /* attn_reshaped, in turn with softmax over the same shape. */
 class ReshapedCase : public BesideCase {
@@ -35,8 +46,9 @@ class ReshapedCase : public BesideCase {
     if (way == kSigmoid) params_.kind = ATTN_RESHAPE_SIGMOID;
     if (way == kSoftpick) params_.kind = ATTN_RESHAPE_SOFTPICK;
     if (way == kStick) params_.kind = ATTN_RESHAPE_STICK;
-    if (way >= kSparsemax) params_.kind = ATTN_RESHAPE_ENTMAX;
-    if (way >= kSparsemax) params_.alpha = way == kSparsemax ? 2.0f : way == kEntmax ? 1.5f : 1.3f;
+    if (way >= kSparsemax && way <= kEntmaxAny) params_.kind = ATTN_RESHAPE_ENTMAX;
+    if (way >= kSparsemax && way <= kEntmaxAny)
+      params_.alpha = way == kSparsemax ? 2.0f : way == kEntmax ? 1.5f : 1.3f;
     if (way == kSsmax || way == kSsmaxBiased)
       numbers_.assign((size_t)h, 0.43f), params_.ssmax.scale = numbers_.data();
     slopes_.assign((size_t)h, 0.01f);
@@ -56,12 +68,53 @@ class ReshapedCase : public BesideCase {
       params_.cope.table = attn_bhtd(numbers_.data(), ATTN_F32, 1, 1, n, shape.dk);
     }
     params_.selective.on = way == kSelective;
+    if (way == kQkNorm) {
+      numbers_ = random_floats((size_t)shape.dk, 0.5f, 1.5f);
+      norm_.q_gain = norm_.k_gain = numbers_.data(), params_.norm = &norm_;
+    }
+    if (way == kPath) {
+      numbers_ = random_floats((size_t)(h * t * shape.dk), -1.0f, 1.0f);
+      slopes_ = random_floats((size_t)(h * t), 0.0f, 2.0f);
+      for (int64_t i = 0; i < h * t; i++) unit(&numbers_[(size_t)(i * shape.dk)], shape.dk);
+      params_.path.w = attn_bhtd(numbers_.data(), ATTN_F32, 1, h, t, shape.dk);
+      params_.path.beta = attn_bhtd(slopes_.data(), ATTN_F32, 1, h, t, 1);
+    }
     against(attn_reshaped, attn_reshaped_workspace, &params_);
   }
 
  private:
   attn_reshaped_params params_{};
   Floats numbers_, slopes_;
+  attn_qk_norm norm_{};
+};
+
+/* A step of decoding over turned keys, attn_path_turn and attn_sdpa, in turn with attn_sdpa alone. */
+class PathStepCase : public BesideCase {
+ public:
+  PathStepCase(attn_isa isa, const problem_shape &shape) : BesideCase(isa, shape) {
+    if (!failure.empty()) return;
+    const int64_t h = shape.heads;
+    w_ = random_floats((size_t)(h * shape.dk), -1.0f, 1.0f), beta_.assign((size_t)h, 1.0f);
+    for (int64_t i = 0; i < h; i++) unit(&w_[(size_t)(i * shape.dk)], shape.dk);
+    room_.resize((size_t)shape.dk * 512 + 4096);
+    contest.add("ours", p_.flops, [=] {
+      const attn_tensor w = attn_bhtd(w_.data(), ATTN_F32, 1, h, 1, shape.dk);
+      const attn_tensor beta = attn_bhtd(beta_.data(), ATTN_F32, 1, h, 1, 1);
+      attn_ctx ctx{};
+      ctx.isa = isa, ctx.workspace = room_.data(), ctx.workspace_size = room_.size();
+      failure = case_check(attn_path_turn(p_.k, w, beta, nullptr, &ctx), ctx, isa);
+      if (failure.empty()) failure = case_check(problem_run(&p_, isa, &ctx_), ctx_, isa);
+      return failure.empty();
+    });
+    contest.add("base", p_.flops, [=] {
+      failure = case_check(problem_run(&p_, isa, &ctx_), ctx_, isa);
+      return failure.empty();
+    });
+  }
+
+ private:
+  Floats w_, beta_;
+  std::vector<char> room_;
 };
 
 /* attn_differential, in turn with attn_sdpa of as many maps. */
@@ -83,8 +136,9 @@ class DifferentialCase : public BesideCase {
 void register_reshaped(const Selection &s) {
   for (int way = 0; way < kWays; way++)
     for (int64_t d = 64; d <= 128; d += 64) {
-      if (!s.full && (d > 64 || (way != kSigmoid && way != kForgetting && way != kEntmax &&
-                                 way != kCope && way != kSelective)))
+      if (!s.full &&
+          (d > 64 || (way != kSigmoid && way != kForgetting && way != kEntmax && way != kCope &&
+                      way != kSelective && way != kPath && way != kQkNorm)))
         continue;
       const attn_isa isa = s.isa;
       problem_shape shape = {};
@@ -97,6 +151,16 @@ void register_reshaped(const Selection &s) {
               "/causal:1/T:" + std::to_string(shape.tq) + "/d:" + std::to_string(d) + "/h:1",
           [=] { return std::make_unique<ReshapedCase>(isa, shape, (Way)way); }, s.seconds());
     }
+  for (int64_t d = 64; d <= 128; d += 64) {
+    const attn_isa isa = s.isa;
+    problem_shape shape = {};
+    shape.heads = 1, shape.tq = 1, shape.tk = 4096, shape.dk = d;
+    if (!s.full && d > 64) continue;
+    case_register(
+        std::string("path_turn/f32/") + attn_isa_name(isa) +
+            "/decode/T:4096/d:" + std::to_string(d) + "/h:1",
+        [=] { return std::make_unique<PathStepCase>(isa, shape); }, s.seconds());
+  }
   for (int64_t tq = s.full ? 4096 : 2048; tq; tq = tq > 1 ? 1 : 0)
     for (int64_t d = 64; d <= 128; d += 64) {
       if (!s.full && d > 64) continue;

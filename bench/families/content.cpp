@@ -78,6 +78,50 @@ void lsh_qk(Call &c) {
   };
 }
 
+/* --- Hashes that meet: the multiply-adds of the pairs; of the planes and of the sums. kind 0: attn_sdpa, 2: rows of length 1. */
+
+void yoso(Call &c, int64_t t, int kind) {
+  attn_tensor q = c.rows(1, t, kDim), k = c.rows(1, t, kDim), v = c.rows(1, t, kDim),
+              o = c.rows(1, t, kDim);
+  attn_yoso_params p = {};
+  p.unit = kind == 2;
+  c.pairs(t * t);
+  if (kind == 0) {
+    c.run = [=](attn_ctx *ctx) { return attn_sdpa(o, q, k, v, nullptr, ctx); };
+    c.size = [=](const attn_ctx *ctx) { return attn_sdpa_workspace(o, q, k, v, nullptr, ctx); };
+    return;
+  }
+  c.run = [=](attn_ctx *ctx) { return attn_yoso(o, q, k, v, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_yoso_workspace(o, q, k, v, &p, ctx); };
+}
+
+void yoso_sample(Call &c, int64_t t, int64_t draws) {
+  attn_tensor q = c.rows(1, t, kDim), k = c.rows(1, t, kDim), v = c.rows(1, t, kDim),
+              o = c.rows(1, t, kDim);
+  attn_yoso_params p = {};
+  p.draws = draws;
+  c.flops = (double)(2 * t * draws) * (double)(2 * 9 * kDim + 4 * kDim);
+  c.run = [=](attn_ctx *ctx) { return attn_yoso_sample(o, q, k, v, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_yoso_sample_workspace(o, q, k, v, &p, ctx); };
+}
+
+/* --- Two resolutions: the multiply-adds of the pairs; share: one of so many pairs of blocks is exact. */
+
+void mra(Call &c, int64_t block, int64_t share, int sparse) {
+  constexpr int64_t t = 4096;
+  attn_tensor q = c.rows(1, t, kDim), k = c.rows(1, t, kDim), v = c.rows(1, t, kDim),
+              o = c.rows(1, t, kDim);
+  attn_mra_params p = {};
+  p.block = block;
+  p.exact = t / block * (t / block) / share;
+  p.sparse = sparse;
+  attn_ctx once = {};
+  if (attn_mra(o, q, k, v, &p, &once) != ATTN_OK) return;
+  c.pairs(once.report.pairs);
+  c.run = [=](attn_ctx *ctx) { return attn_mra(o, q, k, v, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_mra_workspace(o, q, k, v, &p, ctx); };
+}
+
 /* --- Clusters of queries and keys. */
 
 struct Clusters {
@@ -389,6 +433,15 @@ const CallEntry entries[] = {
     {"lsh", "T:16384/m:64/n:4/d:64", [](Call &c) { lsh(c, 16, 32, 0); }},
     {"lsh", "T:16384/m:128/n:4/d:64", [](Call &c) { lsh(c, 16, 16, 0); }},
     {"lsh_qk", "T:16384/b:256/n:4/d:64", lsh_qk},
+    {"mra", "b:32/exact:8/T:4096/d:64", [](Call &c) { mra(c, 32, 8, 0); }},
+    {"mra", "b:32/exact:8/T:4096/d:64/sparse", [](Call &c) { mra(c, 32, 8, 1); }},
+    {"mra", "b:64/exact:8/T:4096/d:64", [](Call &c) { mra(c, 64, 8, 0); }},
+    {"yoso_dense", "T:4096/d:64", [](Call &c) { yoso(c, 4096, 0); }},
+    {"yoso", "T:4096/d:64", [](Call &c) { yoso(c, 4096, 1); }},
+    {"yoso", "T:4096/d:64/unit", [](Call &c) { yoso(c, 4096, 2); }},
+    {"yoso_sample", "m:64/T:1024/d:64", [](Call &c) { yoso_sample(c, 1024, 64); }},
+    {"yoso_sample", "m:64/T:4096/d:64", [](Call &c) { yoso_sample(c, 4096, 64); }},
+    {"yoso_sample", "m:32/T:16384/d:64", [](Call &c) { yoso_sample(c, 16384, 32); }},
     {"routing_select", "C:64/T:4096/d:64", routing_select},
     {"routing_attend", "C:64/T:4096/d:64", routing_attend},
     {"routing", "C:128/T:16384/d:64", [](Call &c) { routing(c, 0); }},

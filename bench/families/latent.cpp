@@ -56,7 +56,7 @@ void mla(Call &c, int64_t heads, int64_t past, int64_t len, attn_mla_form form, 
   c.size = [=](const attn_ctx *ctx) { return attn_mla_workspace(y, x, &p, ctx); };
 }
 
-/* Ranks of the paper; len 1 is decoding, whose heads are made from all that is kept. */
+/* Ranks of the paper; len 1 is decoding, which reads what is kept. */
 void tpa(Call &c, int64_t heads, int64_t past, int64_t len) {
   constexpr int64_t d = 64, page = 128, rank[3] = {6, 2, 2};
   struct Held {
@@ -88,7 +88,8 @@ void tpa(Call &c, int64_t heads, int64_t past, int64_t len) {
   p.cache = &held->cache;
   p.held = &held->sequence;
   const double all = (double)(past + len), rows = (double)len;
-  c.flops = 4.0 * (double)(heads * d) * (rows * (all - (rows - 1) / 2) + 2 * all);
+  const double pairs = rows * (all - (rows - 1) / 2);
+  c.flops = 4.0 * (double)(heads * d) * (len == 1 ? 2 * all : pairs + 2 * all);
   if (len == 1) c.bytes = 4.0 * all * (double)(of.dk + of.dv);
   c.run = [=](attn_ctx *ctx) {
     const attn_status status = attn_tpa(o, &held->x[0], &held->x[1], &held->x[2], &p, ctx);

@@ -79,7 +79,8 @@ void linear_step(Call &c, int64_t heads) {
 attn_recurrent_params recurrent_params(Call &c, attn_recurrent_rule rule, int64_t t, int64_t dk) {
   attn_recurrent_params p = {};
   p.rule = rule;
-  p.l2norm_qk = 1;
+  p.l2norm_qk = rule == ATTN_RECURRENT_DELTA || rule == ATTN_RECURRENT_GATED_DELTA ||
+                rule == ATTN_RECURRENT_KDA; /* whose keys are unit vectors in their papers */
   const int each = rule == ATTN_RECURRENT_GLA || rule == ATTN_RECURRENT_KDA ||
                    rule == ATTN_RECURRENT_RWKV6 || rule == ATTN_RECURRENT_RWKV7;
   const int64_t width = each ? dk : 1;
@@ -120,12 +121,34 @@ void recurrent(Call &c, attn_recurrent_rule rule, int64_t t) {
   c.size = [=](const attn_ctx *ctx) { return attn_recurrent_workspace(o, q, k, v, &p, ctx); };
 }
 
+/* The same by levels, whose weights are near 1, beside the products of the plain rule: each level before a chunk is read,
+ * a delta rule's read and written too; of T / 64 chunks half have a level of a size. */
+void log_linear(Call &c, attn_recurrent_rule rule, int64_t t) {
+  constexpr int64_t d = 128;
+  attn_recurrent_params p = recurrent_params(c, rule, t, d);
+  int64_t levels = 2;
+  while ((t - 1) >> (levels - 1)) levels++;
+  p.lambda = c.rows(c.heads, t, levels);
+  attn_tensor q = c.rows(c.heads, t, d), k = c.rows(c.heads, t, d), v = c.rows(c.heads, t, d);
+  attn_tensor o = c.rows(c.heads, t, d);
+  const int delta = rule == ATTN_RECURRENT_GATED_DELTA || rule == ATTN_RECURRENT_KDA;
+  const double read = (double)(levels - 7) / 2;
+  c.flops =
+      2.0 * (double)t * ((1 + (delta ? 3 : 1) * read) * d * d + (delta ? 5 : 1) * 65.0 / 2 * 2 * d);
+  c.run = [=](attn_ctx *ctx) { return attn_recurrent(o, q, k, v, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_recurrent_workspace(o, q, k, v, &p, ctx); };
+}
+
 /* One token of 32 heads, in place: the bytes of S, read and written. */
 void recurrent_token(Call &c, attn_recurrent_rule rule) {
   constexpr int64_t d = 128;
   c.heads = 32;
   attn_recurrent_params p = recurrent_params(c, rule, 1, d);
   p.initial_state = p.final_state = c.rows(c.heads, d, d);
+  if (rule == ATTN_RECURRENT_MLSTM) {
+    p.initial_n = p.final_n = c.rows(c.heads, 1, d);
+    p.initial_m = p.final_m = c.rows(c.heads, 1, 1);
+  }
   attn_tensor q = c.rows(c.heads, 1, d), k = c.rows(c.heads, 1, d), v = c.rows(c.heads, 1, d);
   attn_tensor o = c.rows(c.heads, 1, d);
   c.bytes = 8.0 * (double)(c.heads * d * d);
@@ -154,6 +177,24 @@ void short_convolve(Call &c) {
   c.size = [=](const attn_ctx *ctx) {
     return attn_short_convolve_workspace(y, x, w, nullptr, ctx);
   };
+}
+
+/* The bytes of rows; a state is 7 operations. */
+void damped_ema(Call &c, int64_t dims, int both) {
+  constexpr int64_t t = 4096, n = 256;
+  attn_tensor x = c.rows(1, t, n), y = c.rows(1, t, n);
+  attn_damped_ema_params p = {};
+  float *alpha = c.numbers(n * dims, 1), *delta = c.numbers(n * dims, 1);
+  for (int64_t i = 0; i < n * dims; i++)
+    alpha[i] = 1 / (1 + std::exp(-alpha[i])), delta[i] = 1 / (1 + std::exp(-delta[i]));
+  p.dims = dims, p.forward.alpha = alpha, p.forward.delta = delta;
+  p.forward.beta = c.numbers(n * dims, 1), p.forward.eta = c.numbers(n * dims, 1);
+  p.omega = c.numbers(n, 1);
+  if (both) p.backward = p.forward;
+  c.flops = (both ? 20.0 : 10.0) * (double)(t * n * dims);
+  c.bytes = 8.0 * (double)(t * n);
+  c.run = [=](attn_ctx *ctx) { return attn_damped_ema(y, x, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_damped_ema_workspace(y, x, &p, ctx); };
 }
 
 void gated_norm(Call &c) {
@@ -203,12 +244,24 @@ const CallEntry entries[] = {
     {"recurrent", "rwkv6/T:4096/d:128", [](Call &c) { recurrent(c, ATTN_RECURRENT_RWKV6, 4096); }},
     {"recurrent", "rwkv7/T:4096/d:128", [](Call &c) { recurrent(c, ATTN_RECURRENT_RWKV7, 4096); }},
     {"recurrent", "mlstm/T:4096/d:128", [](Call &c) { recurrent(c, ATTN_RECURRENT_MLSTM, 4096); }},
+    {"log_linear", "gla/T:1024/d:128", [](Call &c) { log_linear(c, ATTN_RECURRENT_GLA, 1024); }},
+    {"log_linear", "gla/T:2048/d:128", [](Call &c) { log_linear(c, ATTN_RECURRENT_GLA, 2048); }},
+    {"log_linear", "gla/T:4096/d:128", [](Call &c) { log_linear(c, ATTN_RECURRENT_GLA, 4096); }},
+    {"log_linear", "gla/T:8192/d:128", [](Call &c) { log_linear(c, ATTN_RECURRENT_GLA, 8192); }},
+    {"log_linear", "mamba2/T:4096/d:128",
+     [](Call &c) { log_linear(c, ATTN_RECURRENT_MAMBA2, 4096); }},
+    {"log_linear", "gated_delta/T:4096/d:128",
+     [](Call &c) { log_linear(c, ATTN_RECURRENT_GATED_DELTA, 4096); }},
     {"recurrent_token", "gla/d:128/h:32", [](Call &c) { recurrent_token(c, ATTN_RECURRENT_GLA); }},
     {"recurrent_token", "gated_delta/d:128/h:32",
      [](Call &c) { recurrent_token(c, ATTN_RECURRENT_GATED_DELTA); }},
     {"recurrent_token", "kda/d:128/h:32", [](Call &c) { recurrent_token(c, ATTN_RECURRENT_KDA); }},
+    {"recurrent_token", "mlstm/d:128/h:32",
+     [](Call &c) { recurrent_token(c, ATTN_RECURRENT_MLSTM); }},
     {"log_decay", "channels/T:4096/d:64", log_decay},
     {"short_convolve", "kernel:4/T:4096/n:256", short_convolve},
+    {"damped_ema", "N:16/T:4096/n:256", [](Call &c) { damped_ema(c, 16, 0); }},
+    {"damped_ema", "N:16/T:4096/n:256/both", [](Call &c) { damped_ema(c, 16, 1); }},
     {"gated_norm", "silu/T:4096/d:128", gated_norm},
     {"performer", "m:256/T:16384/d:64",
      [](Call &c) { random_attention(c, ATTN_FEATURES_SOFTMAX, 256, 0); }},

@@ -1,6 +1,9 @@
 /* bench/families/selection.cpp owns the entries of learned selections of keys: the multiply-adds of the pairs that are
  * chosen, so that a percentage is held against dense attention's. */
 
+#include <memory>
+#include <vector>
+
 #include "functions.h"
 
 namespace {
@@ -56,6 +59,38 @@ void quest(Call &c, int64_t t, int64_t pages) {
   c.size = [=](const attn_ctx *ctx) { return attn_quest_workspace(o, q, k, v, &p, ctx); };
 }
 
+/* The same in the pages of a cache, which lie in another order than their tokens. */
+void quest_paged(Call &c, int64_t t, int64_t pages) {
+  constexpr int64_t heads = 8, kv_heads = 2, page = 16;
+  struct Cache {
+    attn_cache cache;
+    attn_sequence sequence;
+    std::vector<int32_t> table, holders;
+  };
+  const auto x = std::make_shared<Cache>();
+  attn_tensor q = c.rows(heads, 1, kDim), k = c.rows(kv_heads, t, kDim),
+              v = c.rows(kv_heads, t, kDim), o = c.rows(heads, 1, kDim),
+              bounds = c.rows(kv_heads, t / page, 2 * kDim), none = {};
+  attn_tensor *stores[] = {&k, &v, &bounds};
+  for (attn_tensor *s : stores) { /* [pages][heads][rows] in the same memory */
+    s->batch = t / page, s->len = s == &bounds ? 1 : page, s->stride_len = s->dim;
+    s->stride_head = s->len * s->dim, s->stride_batch = kv_heads * s->stride_head;
+  }
+  for (int64_t i = 0; i < t / page; i++) x->table.push_back((int32_t)(i * 1597 % (t / page)));
+  x->holders.assign((size_t)(t / page), 1);
+  x->cache = {}, x->cache.k = k, x->cache.v = v, x->cache.holders = x->holders.data();
+  x->sequence = {x->table.data(), t / page, t, t};
+  attn_key_blocks_params b = {};
+  b.kind = ATTN_KEY_BLOCK_BOUNDS, b.cache = &x->cache, b.sequences = &x->sequence, b.n = 1;
+  if (attn_key_blocks(bounds, none, &b, nullptr) != ATTN_OK) return;
+  attn_quest_params p = {};
+  p.pages = pages, p.bounds = bounds;
+  p.attention.cache = &x->cache, p.attention.sequences = &x->sequence;
+  c.pairs(heads * pages * page);
+  c.run = [=](attn_ctx *ctx) { return x ? attn_quest(o, q, none, none, &p, ctx) : ATTN_E_NULL; };
+  c.size = [=](const attn_ctx *ctx) { return attn_quest_workspace(o, q, none, none, &p, ctx); };
+}
+
 void dsa(Call &c, int64_t t, int64_t best, int64_t heads) {
   attn_tensor q = c.rows(heads, t, kDim), k = c.rows(1, t, kDim), v = c.rows(1, t, kDim),
               o = c.rows(heads, t, kDim);
@@ -106,6 +141,7 @@ const CallEntry entries[] = {
     {"moba", "B:128/k:8/T:16384/d:64", [](Call &c) { moba(c, 16384, 128, 8); }},
     {"selection_dense", "h:8/Tq:1/T:65536/d:64", [](Call &c) { quest(c, 65536, 0); }},
     {"quest", "pages:128/h:8/Tq:1/T:65536/d:64", [](Call &c) { quest(c, 65536, 128); }},
+    {"quest_paged", "pages:128/h:8/Tq:1/T:65536/d:64", [](Call &c) { quest_paged(c, 65536, 128); }},
     {"selection_dense", "h:16/T:4096/d:64", [](Call &c) { dense(c, 4096, 16, 1); }},
     {"dsa", "k:2048/h:16/T:4096/d:64", [](Call &c) { dsa(c, 4096, 2048, 16); }},
     {"dsa", "k:256/h:16/T:4096/d:64", [](Call &c) { dsa(c, 4096, 256, 16); }},

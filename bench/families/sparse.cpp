@@ -127,6 +127,47 @@ void hierarchy(Call &c) {
   c.size = [=](const attn_ctx *ctx) { return attn_hierarchy_workspace(o, x, &p, ctx); };
 }
 
+/* Global rows of 16 tokens, whose distances have biases of their own; or the window alone, in attn_sdpa. */
+void long_t5(Call &c, int64_t tokens) {
+  constexpr int64_t radius = 127, block = 16;
+  attn_tensor q = c.rows(1, tokens, kDim, 0.1f), k = c.rows(1, tokens, kDim),
+              v = c.rows(1, tokens, kDim), o = c.rows(1, tokens, kDim),
+              side_k = c.rows(1, tokens / block, kDim), side_v = c.rows(1, tokens / block, kDim);
+  attn_long_t5_params p = {};
+  p.table = static_cast<const float *>(c.rows(1, 1, 32).data);
+  p.side_table = static_cast<const float *>(c.rows(1, 1, 32).data);
+  c.pairs(tokens * (2 * radius + 1) - radius * (radius + 1) + tokens * (tokens / block));
+  c.run = [=](attn_ctx *ctx) { return attn_long_t5(o, q, k, v, side_k, side_v, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_long_t5_workspace(o, q, k, v, side_k, side_v, &p, ctx);
+  };
+}
+
+void global_rows(Call &c) {
+  attn_tensor x = c.rows(1, kLong, 512), y = c.rows(1, kLong / 16, 512);
+  attn_global_rows_params p = {};
+  c.bytes = 4.0 * 512 * (kLong + kLong / 16.0);
+  c.run = [=](attn_ctx *ctx) { return attn_global_rows(y, x, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_global_rows_workspace(y, x, &p, ctx); };
+}
+
+/* Streams over the keys of one main stream, with 32 buckets or without. */
+void ngram(Call &c, int64_t streams, bool biased) {
+  constexpr int64_t tokens = 2048;
+  attn_tensor q = c.rows(streams, tokens, kDim), k = c.rows(1, tokens, kDim),
+              v = c.rows(1, tokens, kDim), own_k = c.rows(streams, tokens, kDim),
+              own_v = c.rows(streams, tokens, kDim), o = c.rows(streams, tokens, kDim);
+  attn_ngram_params p = {};
+  if (biased) p.relative = c.rows(streams, tokens, 32);
+  for (attn_tensor *t : {&q, &own_k, &own_v, &o, &p.relative})
+    t->batch = t->heads, t->heads = 1, t->stride_batch = t->stride_head;
+  c.pairs(streams * (tokens * (tokens + 1) / 2 + tokens));
+  c.run = [=](attn_ctx *ctx) { return attn_ngram(o, q, k, v, own_k, own_v, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_ngram_workspace(o, q, k, v, own_k, own_v, &p, ctx);
+  };
+}
+
 const CallEntry entries[] = {
     {"star_satellites", "width:1/T:16384/d:64", star_satellites},
     {"star_relay", "T:4096/d:64/h:8", star_relay},
@@ -138,6 +179,11 @@ const CallEntry entries[] = {
     {"segmented", "length:256/T:16384/d:64/integrate:token",
      [](Call &c) { segmented(c, ATTN_INTEGRATE_TOKEN); }},
     {"hierarchy", "levels:3/T:16384/d:64", hierarchy},
+    {"long_t5", "radius:127/block:16/T:4096/d:64", [](Call &c) { long_t5(c, 4096); }},
+    {"long_t5", "radius:127/block:16/T:16384/d:64", [](Call &c) { long_t5(c, kLong); }},
+    {"global_rows", "block:16/T:16384/d:512", global_rows},
+    {"ngram", "streams:2/T:2048/d:64", [](Call &c) { ngram(c, 2, false); }},
+    {"ngram", "streams:2/T:2048/d:64/buckets:32", [](Call &c) { ngram(c, 2, true); }},
 };
 
 }  // namespace

@@ -29,7 +29,9 @@ typedef struct reshaped_row {
   double *x, *dx, *w, *dw;             /* [Tk]; dx < 0: no key */
   double sum, sum_off, left, left_off; /* what sticks leave, and for whom */
   double shift;                        /* in x, but no score */
+  double lse, lse_off;
   int64_t own;
+  int live; /* before q_len, so that sinks count */
 } reshaped_row;
 
 /* Contextual positions: gates are summed from the last key back; shift is no part of their scores. */
@@ -67,6 +69,52 @@ static void positions(const reshaped_call *c, int64_t b, int64_t h, int64_t i, d
   }
 }
 
+/* x becomes H_t x of head h. */
+static void turn(const attn_path *p, int64_t b, int64_t h, int64_t t, double *x) {
+  double z = 0;
+  for (int64_t c = 0; c < p->w.dim; c++) z += x[c] * oracle_get(&p->w, b, h, t, c);
+  z *= oracle_get(&p->beta, b, h, t, 0);
+  for (int64_t c = 0; c < p->w.dim; c++) x[c] -= z * oracle_get(&p->w, b, h, t, c);
+}
+
+static double length_of(const attn_tensor *t, int64_t b, int64_t h, int64_t i) {
+  double sum = 0;
+  for (int64_t c = 0; c < t->dim; c++) sum += pow(oracle_get(t, b, h, i, c), 2);
+  return sqrt(sum);
+}
+
+/* What stands in the place of a row for every index. */
+static attn_tensor in_place_of(const attn_tensor *t, const double *x, float *row) {
+  attn_tensor one = *t;
+  for (int64_t c = 0; c < t->dim; c++) row[c] = (float)x[c];
+  one.data = row, one.dtype = ATTN_F32;
+  one.stride_batch = one.stride_head = one.stride_len = 0;
+  return one;
+}
+
+/* A score of PaTH, the query carried key by key: x is at key j already. Terms that take the query as given have the key carried
+ * forwards instead. */
+static oracle_pair path_score(const reshaped_call *c, const attn_sdpa_params *s, int64_t b,
+                              int64_t h, int64_t i, int64_t j, int64_t last, double *x,
+                              float *row) {
+  const int64_t head = h * c->k.heads / c->q.heads;
+  const double scale =
+      s->scale == 0 && !signbit(s->scale) ? 1 / sqrt((double)c->q.dim) : (double)s->scale;
+  oracle_pair pair;
+  if (s->relative.keys.data || s->labels.label) {
+    for (int64_t e = 0; e < c->k.dim; e++) x[e] = oracle_get(&c->k, b, head, j, e);
+    for (int64_t t = j + 1; t <= last; t++) turn(&c->p.path, b, head, t, x);
+    attn_tensor k = in_place_of(&c->k, x, row);
+    pair = oracle_score(&c->q, &k, s, b, h, i, j);
+  } else {
+    attn_tensor q = in_place_of(&c->q, x, row);
+    pair = oracle_score(&q, &c->k, s, b, h, i, j);
+  }
+  pair.size += fabs(scale) * length_of(&c->q, b, h, i) * length_of(&c->k, b, head, j) *
+               (2 + 2 / sqrt((double)c->q.dim) + (double)((last - j) / 128) / 2);
+  return pair;
+}
+
 /* Final scores; a key that is forbidden, or whose score is -inf, is none. */
 static void scores(const reshaped_call *c, int64_t b, int64_t h, int64_t i, reshaped_row *row) {
   const attn_reshaped_params *p = &c->p;
@@ -82,20 +130,33 @@ static void scores(const reshaped_call *c, int64_t b, int64_t h, int64_t i, resh
     s.scale = (float)(scale * by);
     if (s.scale == 0) s.scale = -0.0f;
   }
-  for (int64_t j = 0; j < c->k.len; j++) {
+  const int path = p->path.w.data != NULL;
+  const int64_t end = at < (int64_t)most - 1 ? at : (int64_t)most - 1;
+  double *x = path ? test_mem((size_t)c->q.dim * sizeof *x) : NULL;
+  float *one = path ? test_mem((size_t)c->q.dim * sizeof *one) : NULL;
+  for (int64_t e = 0; path && e < c->q.dim; e++) x[e] = oracle_get(&c->q, b, h, i, e);
+  const attn_tensor *log_f = &p->forget.log_f;
+  double later = 0; /* what keys after j up to the own one forget */
+  for (int64_t j = c->k.len - 1; j >= 0; j--) {
+    if (path && j < end) turn(&p->path, b, h * c->k.heads / c->q.heads, j + 1, x);
+    double forgotten = later;
     row->x[j] = 0, row->dx[j] = -1;
+    if (log_f->data && j <= at && (double)j < most)
+      later += oracle_get(log_f, b, h * log_f->heads / c->q.heads, j, 0);
     if (!oracle_allowed(&c->q, &c->k, &s, b, h, i, j)) continue;
-    oracle_pair pair = oracle_score(&c->q, &c->k, &s, b, h, i, j);
-    double forgotten = 0;
-    if (p->forget.log_f.data)
-      for (int64_t l = j + 1; l <= at && l < most; l++)
-        forgotten += oracle_get(&p->forget.log_f, b, h * p->forget.log_f.heads / c->q.heads, l, 0);
+    oracle_pair pair = path ? path_score(c, &s, b, h, i, j, end, x, one)
+                            : oracle_score(&c->q, &c->k, &s, b, h, i, j);
     if (p->kind == ATTN_RESHAPE_STICK && !p->include_self && j >= at) continue;
     if (pair.x == -(double)INFINITY || forgotten == -(double)INFINITY) continue;
+    if (s.span.z) { /* it multiplies weights, whatever becomes of scores */
+      const double m = log(oracle_span(&s, &c->q, b, h, i, j - at));
+      pair.x -= m, forgotten += m;
+    }
     row->x[j] = pair.x, row->w[j] = forgotten, n++;
     row->dx[j] = EPSILON * pair.size * (7 + sqrt((double)c->q.dim) / 4);
   }
   int64_t rows = s.q_len ? s.q_len[b] : c->q.len;
+  row->live = i < rows;
   row->own = i < rows && at >= 0 && (double)at < most ? at : -1;
   double factor = 1, shift = 0;
   if (p->ssmax.scale)
@@ -179,7 +240,8 @@ static void entmax(const reshaped_call *c, int64_t h, reshaped_row *row, double 
     row->w[j] = isnan(row->x[j]) ? row->x[j] : u > 0 ? pow(u, power) : 0;
     row->dw[j] = (u + off > 0 ? pow(u + off, power) : 0) - (u > off ? pow(u - off, power) : 0) +
                  row->w[j] * EPSILON * 16 * power;
-    *low += u > off, *high += u > -off;
+    *low += u > off && pow(u - off, power) > 1e-36,
+        *high += u > -off; /* a weight that floats have */
   }
 }
 
@@ -201,6 +263,7 @@ static void weights(const reshaped_call *c, int64_t h, reshaped_row *row) {
     if (row->dx[j] >= 0 && row->x[j] > top) top = row->x[j];
   double sink = -(double)INFINITY, one = p->attention.softmax_one ? 0 : sink;
   if (p->attention.sinks) sink = (double)p->attention.sinks[h];
+  if (!row->live) sink = one = -(double)INFINITY;
   top = fmax(top, fmax(sink, one));
   if (sink > -(double)INFINITY) total += exp(sink - top);
   if (one == 0) total += exp(-top);
@@ -223,6 +286,7 @@ static void weights(const reshaped_call *c, int64_t h, reshaped_row *row) {
     row->w[j] = e > 0 || isnan(e) ? e : 0, row->dw[j] = e > -off ? off : 0;
   }
   if (kind == ATTN_RESHAPE_SOFTPICK) total += 1e-8;
+  row->lse = top + log(total), row->lse_off = loose / total + 3 * EPSILON * (1 + fabs(row->lse));
   row->sum = row->sum_off = 0;
   for (int64_t j = 0; j < c->k.len; j++) {
     if (row->dx[j] < 0) continue;
@@ -250,11 +314,39 @@ void reshaped_judge(double got, double want, double unsure, const char *what, in
            (int)x, got, want, unsure);
 }
 
+/* LSE and map of a row, whose weights are a softmax. */
+static void compare_shown(const reshaped_call *c, const reshaped_row *row, int64_t b, int64_t h,
+                          int64_t i, const char *what) {
+  const attn_sdpa_params *s = &c->p.attention;
+  const double none = s->map_stage == ATTN_MAP_SCORES ? -(double)INFINITY : 0;
+  char text[120];
+  if (s->lse.data) {
+    const double got = oracle_get(&s->lse, b, h, i, 0);
+    snprintf(text, sizeof text, "LSE, %s", what);
+    if (got != row->lse) reshaped_judge(got, row->lse, row->lse_off, text, b, h, i, 0);
+  }
+  for (int64_t j = 0; s->map.data && j < c->k.len; j++) {
+    const double got = oracle_get(&s->map, b, h, i, j);
+    snprintf(text, sizeof text, "map of %s, %s", none == 0 ? "weights" : "scores", what);
+    if (row->dx[j] < 0) {
+      if (got != none)
+        fail_msg("%s: [%d,%d,%d,%d] is %g without a pair", text, (int)b, (int)h, (int)i, (int)j,
+                 got);
+    } else if (none == 0) {
+      reshaped_judge(got, row->w[j], row->dw[j] + 1e-37, text, b, h, i, j);
+    } else {
+      reshaped_judge(got, row->x[j], row->dx[j] + 3 * EPSILON * fabs(row->x[j]) + 1e-37, text, b, h,
+                     i, j);
+    }
+  }
+}
+
 void reshaped_compare(const reshaped_call *c, const char *what) {
   size_t keys = (size_t)(c->k.len + 1) * sizeof(double);
   reshaped_row row = {
-      test_mem(keys), test_mem(keys), test_mem(keys), test_mem(keys), 0, 0, 0, 0, 0, 0};
+      test_mem(keys), test_mem(keys), test_mem(keys), test_mem(keys), 0, 0, 0, 0, 0, 0, 0, 0, 0};
   double *faded = NULL, *sure = NULL;
+  const attn_sdpa_params *s = &c->p.attention;
   const attn_tensor *gate = &c->p.gate;
   if (c->p.selective.on) {
     faded = test_mem(keys * (size_t)(c->q.len + 1)), sure = test_mem(keys * (size_t)(c->q.len + 1));
@@ -271,6 +363,7 @@ void reshaped_compare(const reshaped_call *c, const char *what) {
             row.dx[j] += sure[i * c->k.len + j] + EPSILON * (2 * less + fabs(row.x[j]));
         }
         weights(c, h, &row);
+        if (c->p.kind == ATTN_RESHAPE_SOFTMAX) compare_shown(c, &row, b, h, i, what);
         double chain = EPSILON * (4 + sqrt((double)c->k.len)), any = 0;
         for (int64_t j = 0; j < c->k.len; j++) any += row.dx[j] >= 0;
         if (c->p.sum.data)
@@ -287,8 +380,14 @@ void reshaped_compare(const reshaped_call *c, const char *what) {
           for (int64_t j = 0; j < c->k.len; j++) {
             if (row.dx[j] < 0) continue;
             double value = oracle_get(&c->v, b, h * c->v.heads / c->q.heads, j, x);
-            o += row.w[j] * value, off += row.dw[j] * fabs(value);
-            if (row.w[j] > 0) most += row.w[j] * fabs(value);
+            double size = fabs(value);
+            if (s->relative.values.data) {
+              const double more =
+                  oracle_relative_value(s, h, j - oracle_position(&c->q, &c->k, s, b, i), x);
+              value += more, size += fabs(more);
+            }
+            o += row.w[j] * value, off += row.dw[j] * size;
+            if (row.w[j] > 0) most += row.w[j] * size;
           }
           off += chain * most;
           if (c->p.remainder && row.own >= 0) {
@@ -337,8 +436,20 @@ reshaped_call reshaped_plain(attn_reshape_kind kind, int64_t heads, int64_t tq, 
   return c;
 }
 
+void reshaped_show(reshaped_call *c, int stage) {
+  attn_sdpa_params *s = &c->p.attention;
+  const int64_t b = c->q.batch, h = c->q.heads;
+  if (c->p.kind != ATTN_RESHAPE_SOFTMAX) return;
+  s->lse = test_tensor(ATTN_F32, TEST_PADDED, b, h, c->q.len, 1);
+  if (stage < 0) return;
+  s->map = test_tensor(ATTN_F32, TEST_PADDED, b, h, c->q.len, c->k.len);
+  s->map_stage = (attn_map_stage)stage;
+}
+
 reshaped_call reshaped_again(const reshaped_call *c) {
   reshaped_call d = *c;
+  if (c->p.attention.lse.data)
+    reshaped_show(&d, c->p.attention.map.data ? (int)c->p.attention.map_stage : -1);
   d.o = test_tensor(c->o.dtype, TEST_BHTD, c->o.batch, c->o.heads, c->o.len, c->o.dim);
   if (c->p.sum.data)
     d.p.sum = test_tensor(ATTN_F32, TEST_BHTD, c->o.batch, c->o.heads, c->o.len, 1);
@@ -356,6 +467,28 @@ attn_tensor reshaped_decays(attn_dtype type, int64_t batch, int64_t heads, int64
       for (int64_t i = test_range(rng, 0, 40); i < tk; i += test_range(rng, 1, 90))
         oracle_set(&f, b, h, i, 0, -(double)INFINITY);
   return f;
+}
+
+attn_path reshaped_path(const reshaped_call *c, test_rng *rng) {
+  const attn_tensor *k = &c->k;
+  const int64_t n = k->batch * k->heads * k->len;
+  attn_path p = {
+      test_tensor((attn_dtype)(test_u64(rng) % 3), TEST_PADDED, k->batch, k->heads, k->len,
+                  c->q.dim),
+      test_tensor((attn_dtype)(test_u64(rng) % 3), TEST_PADDED, k->batch, k->heads, k->len, 1)};
+  for (int64_t e = 0; e < n; e++) {
+    const int64_t b = e / k->len / k->heads, h = e / k->len % k->heads, t = e % k->len;
+    double sum = 0;
+    for (int64_t x = 0; x < c->q.dim; x++) oracle_set(&p.w, b, h, t, x, test_normal(rng));
+    for (int64_t x = 0; x < c->q.dim; x++) sum += pow(oracle_get(&p.w, b, h, t, x), 2);
+    for (int64_t x = 0; x < c->q.dim; x++)
+      oracle_set(&p.w, b, h, t, x, oracle_get(&p.w, b, h, t, x) / sqrt(sum + 1e-9));
+    oracle_set(&p.beta, b, h, t, 0,
+               e % 7 == 1   ? 0
+               : e % 7 == 2 ? 2
+                            : (double)test_range(rng, 0, 128) / 64);
+  }
+  return p;
 }
 
 void reshaped_add(reshaped_call *c, int what, test_rng *rng) {
@@ -408,6 +541,16 @@ void reshaped_add(reshaped_call *c, int what, test_rng *rng) {
       c->p.selective.sums = test_mem((size_t)n * sizeof(double) + 8);
       for (int64_t e = 0; e < n; e++) c->p.selective.sums[e] = 0;
     }
+  }
+  if (what & HAS_PATH && !c->p.selective.on) {
+    if (!s->causal) s->causal = 1;
+    s->keep = 0, s->span.z = NULL;
+    memset(&s->xl, 0, sizeof s->xl);
+    s->toeplitz.reject = 0;
+    int64_t last = c->k.len - c->q.len;
+    if (s->has_q_off && s->q_off > last) s->q_off = last;
+    if (!s->has_q_off && s->causal == ATTN_CAUSAL_START && last < 0) s->causal = ATTN_CAUSAL_END;
+    c->p.path = reshaped_path(c, rng);
   }
   if (what & HAS_GATE) {
     c->p.gate = test_tensor((attn_dtype)(test_u64(rng) % 3), TEST_PADDED, batch, heads, c->q.len,

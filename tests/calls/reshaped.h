@@ -25,11 +25,15 @@ attn_report reshaped_check(const reshaped_call *c, const char *what);
 reshaped_call reshaped_from(const test_call *t);
 reshaped_call reshaped_plain(attn_reshape_kind kind, int64_t heads, int64_t tq, int64_t tk,
                              uint64_t seed);
+/* Adds an LSE, and a map of the stage where that is not -1; of a softmax alone. */
+void reshaped_show(reshaped_call *c, int stage);
 /* The same call into other memory. */
 reshaped_call reshaped_again(const reshaped_call *c);
 /* log f of a forgetting gate; cuts: some are -inf. */
 attn_tensor reshaped_decays(attn_dtype type, int64_t batch, int64_t heads, int64_t tk, int cuts,
                             test_rng *rng);
+/* Transitions of any strength: none, reflections, those between. */
+attn_path reshaped_path(const reshaped_call *c, test_rng *rng);
 enum {
   HAS_SSMAX = 1,
   HAS_TEMPERATURE = 2,
@@ -37,7 +41,8 @@ enum {
   HAS_GATE = 8,
   HAS_COUNT = 16,
   HAS_COPE = 32,
-  HAS_SELECTIVE = 64
+  HAS_SELECTIVE = 64,
+  HAS_PATH = 128
 };
 /* What stands around the weights, as `what` of these says. */
 void reshaped_add(reshaped_call *c, int what, test_rng *rng);

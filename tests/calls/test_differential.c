@@ -59,25 +59,37 @@ static void compare(const differential_call *c, const char *what) {
         for (int64_t e = 0; e < dv; e++) d[e] = off[e] = 0;
         for (int map = 0; map < 2; map++) {
           attn_tensor q = half(c->q, map), k = half(c->k, map);
-          double top = -(double)INFINITY, sum = 0, loose = 0, by = map ? -lambda : 1;
+          double none = -(double)INFINITY, top = none, sum = 0, loose = 0, by = map ? -lambda : 1;
+          const int live = !s->q_len || i < s->q_len[b];
+          const int64_t at = oracle_position(&q, &k, s, b, i);
+          double sink = live && s->sinks ? (double)s->sinks[h] : none;
+          double one = live && s->softmax_one ? 0 : none;
           for (int64_t j = 0; j < tk; j++) {
             x[j] = -(double)INFINITY, dx[j] = 0;
             if (!oracle_allowed(&q, &k, s, b, h, i, j)) continue;
             oracle_pair pair = oracle_score(&q, &k, s, b, h, i, j);
+            if (pair.x == none) continue;
             x[j] = pair.x, dx[j] = EPSILON * (pair.size * (7 + sqrt((double)q.dim) / 4) + 8);
             if (x[j] > top) top = x[j];
           }
+          top = fmax(top, fmax(sink, one));
+          if (top > none) sum = exp(sink - top) + exp(one - top);
           for (int64_t j = 0; j < tk; j++) {
-            x[j] = x[j] > -(double)INFINITY ? exp(x[j] - top) : 0;
+            x[j] = x[j] > none ? exp(x[j] - top) : 0;
             sum += x[j], loose += x[j] * dx[j];
           }
           for (int64_t j = 0; j < tk && sum > 0; j++) {
             if (x[j] == 0) continue;
             double w = x[j] / sum;
             for (int64_t e = 0; e < dv; e++) {
-              double v = oracle_get(&c->v, b, h * c->v.heads / heads, j, e);
+              double v = oracle_get(&c->v, b, h * c->v.heads / heads, j, e), size = fabs(v);
+              if (s->relative.values.data) {
+                const double more = oracle_relative_value(s, h, j - at, e);
+                v += more, size += fabs(more);
+              }
               d[e] += by * w * v;
-              off[e] += fabs(by * w * v) * (dx[j] + loose / sum + EPSILON * (4 + sqrt((double)tk)));
+              off[e] +=
+                  fabs(by * w) * size * (dx[j] + loose / sum + EPSILON * (4 + sqrt((double)tk)));
             }
           }
         }
@@ -86,6 +98,7 @@ static void compare(const differential_call *c, const char *what) {
         if (!c->p.no_norm) {
           double eps = c->p.eps == 0 && !signbit(c->p.eps) ? (double)1e-5f : (double)c->p.eps;
           root = sqrt(squares / (double)dv + eps), factor = 1 - init;
+          if (squares == 0) root = 1;
         }
         for (int64_t e = 0; e < dv; e++) {
           double gain = c->p.gain && !c->p.no_norm ? (double)c->p.gain[e] : 1;
@@ -228,7 +241,7 @@ void M2_differential_schedules(void **state) {
   }
 }
 
-/* lambda = 0 leaves the first softmax, two equal maps and 1 nothing; a row without keys is 0; codes of keys. */
+/* lambda = 0 leaves the first softmax, two equal maps and 1 nothing; a row without keys is 0. */
 void M2_differential_equalities(void **state) {
   (void)state;
   for (int n = 0; n < 4; n++) {
@@ -254,6 +267,164 @@ void M2_differential_equalities(void **state) {
     run(&c);
     for (int64_t e = 0; e < 10; e++) assert_true(oracle_get(&c.o, 0, 3, 1, e) == 0);
     assert_true(oracle_get(&c.o, 0, 3, 2, 0) != 0);
+    test_mem_release();
+  }
+}
+
+/* Terms of scores stand in both maps, a number for each head of o; sinks and softmax_one in both sums; rows from q_len on
+ * are 0. Many rows, and few of them against many keys. */
+void M2_differential_terms(void **state) {
+  (void)state;
+  enum { CAPPED = TERM_COUNT - 1, SINKS, ONE, ROWS, CASES };
+  for (int n = 0; n < 3 * CASES; n++) {
+    const int what_of = n / 3, few = n % 3 == 2;
+    test_rng rng = test_seed(7750 + (uint64_t)n);
+    differential_call c =
+        plain(4, n % 3 ? 2 : 4, few ? 3 : 70, few ? 1100 : 90, 7750 + (uint64_t)n);
+    attn_sdpa_params *s = &c.p.attention;
+    add_numbers(&c, n, &rng);
+    test_call first = {c.o, half(c.q, 0), half(c.k, 0), c.v, *s};
+    first.params.causal = n & 1;
+    if (what_of < CAPPED) { /* all but weights that a caller changes */
+      const int term = 1 << (what_of < 11 ? what_of : 12);
+      test_add_terms(&first, term, &rng);
+    }
+    *s = first.params;
+    if (what_of == CAPPED) s->softcap = 0.5f, s->softcap_at = n % 3 ? ATTN_SOFTCAP_BIASED : 0;
+    if (what_of == CAPPED) s->alibi = test_floats(4, 0.1, &rng);
+    if (what_of == SINKS) s->sinks = test_floats(4, 1, &rng);
+    if (what_of == ONE) s->softmax_one = 1;
+    if (what_of == ROWS) {
+      int32_t *rows = test_mem(sizeof *rows);
+      *rows = few ? 2 : 41, s->q_len = rows, s->sinks = n & 1 ? test_floats(4, 1, &rng) : NULL;
+    }
+    char what[40];
+    snprintf(what, sizeof what, "term %d, case %d", what_of, n % 3);
+    run(&c);
+    compare(&c, what);
+    if (what_of == ROWS)
+      for (int64_t h = 0; h < 4; h++)
+        for (int64_t e = 0; e < 10; e++) assert_true(oracle_get(&c.o, 0, h, c.o.len - 1, e) == 0);
+    /* the term does something */
+    differential_call d = again(&c);
+    memset(&d.p.attention, 0, sizeof d.p.attention), d.p.attention.causal = s->causal;
+    run(&d);
+    assert_false(test_same(d.o, c.o));
+    test_mem_release();
+  }
+}
+
+/* A wide head whose first and last columns are its maps: heads of a view that are so many columns apart. Where wide
+ * heads lie side by side in a row one view has all; where they lie apart, each is an entry of a batch. */
+void M2_differential_two_views(void **state) {
+  (void)state;
+  enum { H = 3, T = 70, D = 5 };
+  for (int n = 0; n < 4; n++) {
+    const int apart = n & 1;
+    test_rng rng = test_seed(7760 + (uint64_t)n);
+    const test_layout layout = apart ? TEST_BHTD : TEST_BTHD;
+    attn_tensor q = drawn((attn_dtype)n / 2, layout, 1, H, T, 2 * D, &rng);
+    attn_tensor k = drawn(ATTN_F32, layout, 1, H, T, 2 * D, &rng);
+    attn_tensor v = drawn(ATTN_F32, TEST_BHTD, 1, H, T, 2 * D, &rng), each[2];
+    differential_call c;
+    attn_ctx ctx = test_ctx();
+    memset(&c, 0, sizeof c);
+    attn_tensor o = test_tensor(ATTN_F32, TEST_BHTD, 1, H, T, 2 * D);
+    c.o = o, c.q = q, c.k = k, c.v = v;
+    c.p.attention.causal = 1, c.p.has_lambda = c.p.no_norm = 1, c.p.lambda = 0.75f;
+    for (int map = 0; map < 2; map++) {
+      attn_tensor mq = q, mk = k;
+      mq.data = oracle_address(&q, 0, 0, 0, map * D),
+      mk.data = oracle_address(&k, 0, 0, 0, map * D);
+      mq.dim = mk.dim = D, each[map] = test_tensor(ATTN_F32, TEST_BHTD, 1, H, T, 2 * D);
+      assert_int_equal(attn_sdpa(each[map], mq, mk, v, &c.p.attention, &ctx), ATTN_OK);
+    }
+    c.q.dim = c.k.dim = D;
+    if (apart) {
+      c.q.batch = c.k.batch = c.v.batch = c.o.batch = H;
+      c.q.heads = c.k.heads = 2, c.v.heads = c.o.heads = 1;
+      c.q.stride_batch = q.stride_head, c.k.stride_batch = k.stride_head;
+      c.v.stride_batch = v.stride_head, c.o.stride_batch = o.stride_head;
+    } else {
+      c.q.heads = c.k.heads = 2 * H;
+    }
+    c.q.stride_head = c.k.stride_head = D;
+    run(&c);
+    for (int64_t h = 0; h < H; h++)
+      for (int64_t i = 0; i < T; i++)
+        for (int64_t e = 0; e < 2 * D; e++) {
+          const double want =
+              oracle_get(&each[0], 0, h, i, e) - 0.75 * oracle_get(&each[1], 0, h, i, e);
+          assert_true(fabs(oracle_get(&o, 0, h, i, e) - want) < 1e-6);
+        }
+    test_mem_release();
+  }
+}
+
+/* NaN in lambdas reaches all of its row and head, and no other; a number for each head reaches that head. */
+void M2_differential_nan(void **state) {
+  (void)state;
+  for (int n = 0; n < 12; n++) {
+    const int few = n & 1, by_head = n / 2 % 2;
+    differential_call c = plain(3, 3, few ? 4 : 70, few ? 1200 : 70, 7770), d;
+    test_rng rng = test_seed(7771);
+    c.p.lambdas = drawn((attn_dtype)(n / 4), TEST_PADDED, 1, 3, c.o.len, 1, &rng);
+    if (by_head) c.p.lambdas.stride_len = 0;
+    c.p.no_norm = n == 3 || n == 8, c.p.attention.causal = 1;
+    d = again(&c);
+    run(&c);
+    oracle_set(&c.p.lambdas, 0, 1, 2, 0, n % 3 ? (double)NAN : (double)INFINITY);
+    run(&d);
+    for (int64_t h = 0; h < 3; h++)
+      for (int64_t i = 0; i < c.o.len; i++)
+        for (int64_t e = 0; e < 10; e++) {
+          const double got = oracle_get(&d.o, 0, h, i, e);
+          if (h == 1 && (by_head || i == 2)) {
+            if (n % 3) assert_true(isnan(got));
+          } else {
+            assert_true(got == oracle_get(&c.o, 0, h, i, e));
+          }
+        }
+    test_mem_release();
+  }
+}
+
+/* No keys, no rows, no batch, forbidden keys: rows of 0 or nothing, without eps too. */
+void M2_differential_empty(void **state) {
+  (void)state;
+  for (int n = 0; n < 42; n++) {
+    const int scene = n % 7;
+    const attn_dtype type = (attn_dtype)(n / 7 % 3);
+    differential_call c = plain(2, 2, n / 21 ? 3 : 70, n / 21 ? 1100 : 90, 7780);
+    test_rng rng = test_seed(7781);
+    attn_sdpa_params *s = &c.p.attention;
+    int32_t none = 0;
+    float minus = -INFINITY;
+    const int nothing = scene < 2;
+    c.o = test_tensor(type, TEST_BHTD, 1, 2, c.o.len, 10);
+    add_numbers(&c, n, &rng);
+    if (n % 2) c.p.eps = ATTN_ZERO;
+    test_fill_value(c.o, 7);
+    attn_tensor o = c.o;
+    if (scene == 0) c.q = test_rows(c.q, 0, 0), c.o = test_rows(c.o, 0, 0);
+    if (scene == 0 && c.p.lambdas.data) c.p.lambdas = test_rows(c.p.lambdas, 0, 0);
+    if (scene == 1) c.q.batch = c.k.batch = c.v.batch = c.o.batch = c.p.lambdas.batch = 0;
+    if (scene == 2) c.k = test_rows(c.k, 0, 0), c.v = test_rows(c.v, 0, 0);
+    if (scene == 3) s->kv_len = &none;
+    if (scene == 4) s->mask = attn_mask_bool((const uint8_t *)&none, 1, 1, 1, 1);
+    if (scene == 5) s->bias = attn_mask_add(&minus, ATTN_F32, 1, 1, 1, 1);
+    if (scene == 6) s->q_len = &none;
+    const attn_report report = run(&c);
+    assert_int_equal(strcmp(report.path, "no-op") == 0, nothing);
+    for (int64_t h = 0; h < 2; h++)
+      for (int64_t i = 0; i < o.len; i++)
+        for (int64_t e = 0; e < 10; e++) {
+          const double got = oracle_get(&o, 0, h, i, e);
+          if (got != (nothing ? 7 : 0))
+            fail_msg("case %d: [%d,%d,%d] is %g", n, (int)h, (int)i, (int)e, got);
+        }
+    attn_ctx ctx = test_ctx();
+    if (nothing) assert_true(attn_differential_workspace(c.o, c.q, c.k, c.v, &c.p, &ctx) == 0);
     test_mem_release();
   }
 }
@@ -286,7 +457,7 @@ void M2_differential_codes(void **state) {
   }
 }
 
-/* A later token and what is forbidden reach no bit; workers and workspaces neither. */
+/* A later token reaches no bit of earlier rows, and NaN there its own row; workers and workspaces change no bit. */
 void M2_differential_promises(void **state) {
   (void)state;
   for (int n = 0; n < 6; n++) {

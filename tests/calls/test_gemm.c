@@ -327,7 +327,7 @@ void MM_gemm_promises(void **state) {
   (void)state;
   test_rng rng = test_seed(4005);
   for (int n = 0; n < 6; n++) {
-    shape z = plain(n % 2 ? 230 : 20, 150, 330);
+    shape z = plain(n % 2 ? 230 : 20, test_fast ? 70 : 150, test_fast ? 140 : 330);
     if (test_repeats && n % 3 != 1) continue;
     z.batch = 2, z.heads = 2, z.bias = 1, z.shared_w = n == 2, z.transposed = n > 3;
     if (n > 1) z.x_type = ATTN_F16, z.y_type = ATTN_BF16;

@@ -10,6 +10,7 @@
 #include "computes.h"
 #include "harness.h"
 #include "list.h"
+#include "terms.h"
 
 TESTS_OF_ATTENTION(O2, ATTN_COMPUTE_BF16)
 
@@ -86,6 +87,27 @@ static void sums(void **state) {
   }
 }
 void O2_weights_add_to_one(void **state) { TEST_IN_MODE(ATTN_COMPUTE_BF16, sums); }
+
+/* A map's weights are not rounded, those in the sums are: with one key, on the ramp of a span, the only weight is
+ * divided by itself rounded, and is 1 at most. */
+static void map(void **state) {
+  (void)state;
+  test_rng rng = test_seed(9350);
+  test_call call = drawn(ATTN_F32, 64, 1, 16, 5, &rng);
+  call.params.map = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 64, 1);
+  call.params.has_q_off = 1;
+  call.params.causal = ATTN_CAUSAL_END;
+  call.params.span.z = test_constant(2, 1);
+  call.params.span.ramp = 80;
+  call.params.span.include_self = 1;
+  test_run(&call);
+  for (int64_t i = 0; i < 64; i++) {
+    const double x = oracle_get(&call.params.map, 0, 1, i, 0);
+    if (x > 1 || x < 1 - ldexp(1, -8)) fail_msg("row %d: %.9g", (int)i, x);
+  }
+  test_mem_release();
+}
+void O2_map_is_a_weight(void **state) { TEST_IN_MODE(ATTN_COMPUTE_BF16, map); }
 
 /* Values near the end of f32 that bf16 rounds to infinity: forbidden ones stay unseen, tiny ones are lost
  * at most. Scores that overflow are those of f32. */

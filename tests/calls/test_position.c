@@ -148,6 +148,44 @@ void B5_defaults_and_identity(void **state) {
   test_assert_same(y, x, "no rotation");
 }
 
+/* No batch, no head, no row: nothing is read or written, with every kind of positions, and no workspace wanted. */
+void B5_empty(void **state) {
+  (void)state;
+  test_rng rng = test_seed(79);
+  for (int n = 0; n < 18; n++, test_mem_release()) {
+    attn_tensor x = test_tensor(ATTN_F32, TEST_BHTD, 2, 3, 5, 8);
+    attn_tensor y = test_tensor(ATTN_F16, TEST_BHTD, 2, 3, 5, 8), all = y;
+    attn_qk_norm norm;
+    attn_rope_params p;
+    int64_t whole[10] = {0};
+    double real[10] = {0};
+    memset(&p, 0, sizeof p), memset(&norm, 0, sizeof norm);
+    test_fill(x, &rng, test_normal), test_fill_value(y, 7);
+    if (n / 3 == 1) p.positions = whole;
+    if (n / 3 == 2) p.positions = whole, p.positions_per_batch = 1;
+    if (n / 3 == 3) p.real_positions = real;
+    if (n / 3 == 4) p.norm = &norm, norm.kind = n % 2 ? ATTN_QK_NORM_RMS_ALL : ATTN_QK_NORM_L2;
+    if (n / 3 == 5) { /* rows that are not there need no memory */
+      x.data = n % 3 == 1 ? x.data : NULL;
+      p.start = 5;
+    }
+    int64_t *extents[3][2] = {{&x.batch, &y.batch}, {&x.heads, &y.heads}, {&x.len, &y.len}};
+    *extents[n % 3][0] = *extents[n % 3][1] = 0;
+    attn_ctx ctx = test_ctx();
+    assert_true(attn_rope_workspace(y, x, &p, &ctx) == 0);
+    const int64_t mallocs = test_malloc_calls;
+    const attn_status status = attn_rope(y, x, &p, &ctx);
+    if (status != ATTN_OK) fail_msg("case %d: %s", n, ctx.reason);
+    assert_string_equal(ctx.report.path, "no-op");
+    assert_int_equal(ctx.report.isa, test_isa);
+    assert_int_equal(test_malloc_calls, mallocs);
+    for (int64_t h = 0; h < 3; h++)
+      for (int64_t i = 0; i < 5; i++)
+        for (int64_t c = 0; c < 8; c++)
+          assert_true(oracle_get(&all, 1, h, i, c) == 7 && oracle_get(&all, 0, h, i, c) == 7);
+  }
+}
+
 void B5_in_place(void **state) {
   (void)state;
   for (int layout = 0; layout < 2; layout++) {

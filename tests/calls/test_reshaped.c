@@ -14,12 +14,16 @@ static void check_random(int terms, uint64_t seed, int64_t count) {
     test_call call = test_terms_call(terms, 150, &rng);
     reshaped_call c = reshaped_from(&call);
     char what[80];
-    int with = (int)(test_u64(&rng) % 128);
+    int with = (int)(test_u64(&rng) % 256);
     c.p.kind = (attn_reshape_kind)(n % 5);
-    if (n % 5) c.p.attention.sinks = NULL, c.p.attention.softmax_one = 0;
+    if (n % 5) { /* of a softmax alone */
+      c.p.attention.sinks = NULL, c.p.attention.softmax_one = 0;
+      c.p.attention.relative.values.data = NULL, c.p.attention.span.z = NULL;
+    }
     if (c.p.attention.window.on && c.p.attention.window.left >= 0)
       c.p.attention.keep = test_range(&rng, 0, 12);
     reshaped_add(&c, with, &rng);
+    reshaped_show(&c, n / 5 % 2 ? ATTN_MAP_SCORES : ATTN_MAP_WEIGHTS);
     snprintf(what, sizeof what, "kind %d with %d, terms %x, case %d", (int)(n % 5), with,
              (unsigned)terms, (int)n);
     reshaped_check(&c, what);
@@ -37,8 +41,10 @@ void M2_with_terms(void **state) {
   static const int terms[] = {TERM_KEYS,     TERM_XL,       TERM_LABELS,
                               TERM_FACTOR,   TERM_TOEPLITZ, TERM_PARABOLA,
                               TERM_GAUSSIAN, TERM_MODIFY,   TERM_KEYS | TERM_MODIFY,
-                              TERM_QUERIES};
-  for (int n = 0; n < 10; n++) check_random(terms[n], 701 + (uint64_t)n, test_count(18, 6));
+                              TERM_QUERIES,  TERM_SPAN,     TERM_VALUES};
+  for (int n = 0; n < 12; n++)
+    check_random(terms[n], n < 10 ? 701 + (uint64_t)n : 7010 + (uint64_t)n,
+                 n < 10 ? test_count(18, 6) : test_count(50, 20));
 }
 
 /* Few queries against many keys: parts, rows and lanes, heads that share keys. */
@@ -53,13 +59,15 @@ void M2_few_queries(void **state) {
     char what[60];
     c.p.kind = (attn_reshape_kind)(n % 3 == 2 ? n / 3 % 5 : 0);
     const int cope = n % 6 == 4 ? HAS_COPE : 0;
-    reshaped_add(&c, (1 + n % 15) | cope, &rng);
+    const int path = n % 6 == 1 ? HAS_PATH : 0;
+    reshaped_add(&c, (1 + n % 15) | cope | path, &rng);
     if (n % 4 == 1) test_left(&c.p.attention, 700);
     if (n % 4 == 2) c.p.attention.alibi = test_floats(spec.heads, 0.01, &rng);
+    reshaped_show(&c, -1);
     snprintf(what, sizeof what, "few queries, case %d", n);
     attn_report report = reshaped_check(&c, what);
     assert_int_equal(strncmp(report.path, "few queries", 11) == 0,
-                     c.p.kind == ATTN_RESHAPE_SOFTMAX && !cope);
+                     c.p.kind == ATTN_RESHAPE_SOFTMAX && !cope && !path);
     test_mem_release();
   }
 }
@@ -80,6 +88,7 @@ void M2_schedules(void **state) {
     attn_schedule schedule = {0};
     c.p.attention.causal = 1;
     reshaped_add(&c, n % 16, &rng);
+    reshaped_show(&c, n % 8 ? ATTN_MAP_SCORES : ATTN_MAP_WEIGHTS);
     d = reshaped_again(&c);
     if (n % 4 == 1) {
       float *slopes = test_floats(2, 0.05, &rng);
@@ -107,6 +116,7 @@ void M2_schedules(void **state) {
     d.o = c.o;
     if (c.p.sum.data) d.p.sum = c.p.sum;
     d.p.support = c.p.support;
+    d.p.attention.lse = c.p.attention.lse, d.p.attention.map = c.p.attention.map;
     reshaped_compare(&d, "schedule");
     attn_schedule_free(&schedule);
     test_mem_release();
@@ -124,6 +134,7 @@ void M2_long_rows(void **state) {
       for (int64_t e = 0; e < tk * 7; e++) ((float *)c.v.data)[e] += 1;
     reshaped_add(&c, n < 8 ? 0 : HAS_SSMAX | HAS_FORGET | HAS_GATE, &rng);
     c.p.attention.causal = 1;
+    reshaped_show(&c, n % 2 ? ATTN_MAP_SCORES : ATTN_MAP_WEIGHTS);
     reshaped_check(&c, "long rows");
     test_mem_release();
   }
@@ -227,23 +238,24 @@ void M2_sigmoid_is_exact(void **state) {
   }
 }
 
-/* A row with one key has its value, whatever the score; scores of +-1e4 stay finite. */
+/* A row with one key has its value, whatever the score, where weights sum to 1; large scores stay finite. */
 void M2_one_key(void **state) {
   (void)state;
-  for (int n = 0; n < 24; n++) {
-    reshaped_call c = reshaped_plain((attn_reshape_kind)(n % 4), 2, 70, 70, 820);
+  for (int n = 0; n < 40; n++) {
+    reshaped_call c = reshaped_plain((attn_reshape_kind)(n % 5), 2, 70, 70, 820);
     float scale[2] = {0.43f, -2}, bias[2] = {0, 0};
     c.p.ssmax.scale = scale, c.p.ssmax.bias = bias;
     c.p.attention.causal = 1;
-    c.p.attention.scale = n % 8 < 4 ? 1.0f : 3000.0f;
-    c.p.attention.softcap = n < 12 ? 0.0f : 1e4f;
+    c.p.attention.scale = n / 5 % 2 ? 3000.0f : 1.0f;
+    c.p.attention.softcap = n / 10 % 2 ? 1e4f : 0.0f;
+    if (n / 20) c.p.ssmax.scale = c.p.ssmax.bias = NULL; /* else the one score is multiplied by 0 */
     reshaped_run(&c);
     for (int64_t h = 0; h < 2; h++)
       for (int64_t i = 0; i < 70; i++)
         for (int64_t x = 0; x < 7; x++) {
           double got = oracle_get(&c.o, 0, h, i, x);
           assert_true(isfinite(got));
-          if (i == 0 && n % 4 == 0)
+          if (i == 0 && (n % 5 == ATTN_RESHAPE_SOFTMAX || n % 5 == ATTN_RESHAPE_ENTMAX))
             reshaped_judge(got, oracle_get(&c.v, 0, h, 0, x), 1e-6, "one key", 0, h, i, x);
         }
     test_mem_release();

@@ -77,31 +77,41 @@ void M2_forgetting_cuts(void **state) {
   }
 }
 
-/* Decoding with the sums kept beside the keys: the rows of one call, and its sums. */
+/* Decoding with the sums kept beside the keys: the rows of one call, and its sums. All kinds of weights, a gate for
+ * every head, for some, for one; entries of a batch whose sums differ. */
 void M2_forgetting_decodes(void **state) {
   (void)state;
-  enum { T = 140, H = 2 };
-  for (int n = 0; n < 2; n++) {
-    reshaped_call c = reshaped_plain(ATTN_RESHAPE_SOFTMAX, H, T, T, 860);
-    test_rng rng = test_seed(861);
-    attn_forget_sum whole[H * T], kept[H * T];
+  enum { T = 140, H = 4, B = 2 };
+  for (int n = 0; n < 30; n++) {
+    static const int64_t gates[] = {H, 2, 1};
+    const int64_t f = gates[n / 2 % 3], sums = B * f * T;
+    test_rng rng = test_seed(861 + (uint64_t)n);
+    test_spec spec = test_plain(H, T, T, 12, 7);
+    spec.batch = B, spec.k_heads = spec.v_heads = n % 4 ? 2 : H;
+    test_call call = test_build(&spec, &rng);
+    reshaped_call c = reshaped_from(&call);
+    attn_forget_sum whole[B * H * T], kept[B * H * T];
     memset(kept, 0xA5, sizeof kept);
+    c.p.kind = (attn_reshape_kind)(n / 6);
+    if (c.p.kind == ATTN_RESHAPE_SIGMOID) c.p.by_row = 1;
     c.p.attention.causal = 1, c.p.attention.one_order = 1;
-    c.p.forget.log_f = reshaped_decays(ATTN_F32, 1, H, T, n, &rng);
+    c.p.forget.log_f = reshaped_decays(ATTN_F32, B, f, T, n & 1, &rng);
     c.p.forget.sums = whole;
     reshaped_run(&c);
+    if (n % 6 == 3) reshaped_compare(&c, "the whole"); /* sums of all heads and entries */
     reshaped_call step = reshaped_again(&c);
     step.p.forget.sums = kept;
-    for (int32_t t = 0; t < T; t++) {
+    for (int32_t t = 0, rows; t < T; t += rows) {
       reshaped_call d = step;
-      int32_t length = t + 1;
-      d.q = test_rows(c.q, t, 1), d.o = test_rows(step.o, t, 1);
-      d.p.attention.kv_len = &length, d.p.attention.has_q_off = 1, d.p.attention.q_off = t;
+      rows = n % 5 ? 1 : T - t < 19 ? T - t : 19;
+      int32_t length[B] = {t + rows, t + rows};
+      d.q = test_rows(c.q, t, rows), d.o = test_rows(step.o, t, rows);
+      d.p.attention.kv_len = length, d.p.attention.has_q_off = 1, d.p.attention.q_off = t;
       d.p.forget.known = t;
       reshaped_run(&d);
     }
     test_assert_same(step.o, c.o, "token by token");
-    for (int e = 0; e < H * T; e++) {
+    for (int64_t e = 0; e < sums; e++) {
       assert_true(kept[e].sum == whole[e].sum);
       assert_true(kept[e].since == whole[e].since);
     }
@@ -158,34 +168,60 @@ void M2_gates(void **state) {
   }
 }
 
-/* No keys, forbidden keys, no queries. */
+static void no_rows(attn_tensor *t, int batch) {
+  if (!t->data) return;
+  if (batch)
+    t->batch = 0;
+  else
+    *t = test_rows(*t, 0, 0);
+}
+
+/* No keys, forbidden keys, no queries, no batch: with every kind of weights and every mechanism. */
 void M2_nothing_to_see(void **state) {
   (void)state;
-  for (int n = 0; n < 30; n++) {
-    reshaped_call c = reshaped_plain((attn_reshape_kind)(n % 5), 2, 70, n / 5 == 3 ? 0 : 90, 890);
+  static const int with[] = {0, HAS_FORGET, HAS_COPE, HAS_SELECTIVE, HAS_PATH, 0};
+  for (int n = 0; n < 180; n++) {
+    const attn_reshape_kind kind = (attn_reshape_kind)(n % 5);
+    const int scene = n / 5 % 6, few = n % 7 == 3;
+    const int64_t rows = few ? 3 : 70;
+    reshaped_call c = reshaped_plain(kind, 2, rows, scene == 3 ? 0 : 90, 890);
     test_rng rng = test_seed(891);
     attn_sdpa_params *p = &c.p.attention;
+    attn_qk_norm norm;
     int32_t none = 0;
     float minus = -INFINITY;
-    reshaped_add(&c, n / 5 == 2 ? HAS_SSMAX | HAS_GATE : HAS_SSMAX | HAS_GATE | HAS_COUNT, &rng);
+    memset(&norm, 0, sizeof norm);
+    norm.kind = n & 1 ? ATTN_QK_NORM_L2 : ATTN_QK_NORM_RMS;
+    if (n / 30 == 5) c.p.norm = &norm;
+    if (scene == 4) p->has_q_off = 1, p->q_off = -100, p->causal = 1;
+    reshaped_add(&c, with[n / 30] | HAS_SSMAX | HAS_GATE | (scene == 2 ? 0 : HAS_COUNT), &rng);
+    reshaped_show(&c, few ? -1 : n & 1 ? ATTN_MAP_SCORES : ATTN_MAP_WEIGHTS);
     c.p.remainder = 0;
-    if (n / 5 == 0) p->kv_len = &none;
-    if (n / 5 == 1) p->bias = attn_mask_add(&minus, ATTN_F32, 1, 1, 1, 1);
-    if (n / 5 == 2) p->q_len = &none;
-    if (n / 5 == 4) p->has_q_off = 1, p->q_off = -100, p->causal = 1;
-    if (n / 5 == 5) p->mask = attn_mask_bool((const uint8_t *)&none, 1, 1, 1, 1);
+    if (scene == 0) p->kv_len = &none;
+    if (scene == 1) p->bias = attn_mask_add(&minus, ATTN_F32, 1, 1, 1, 1);
+    if (scene == 2) p->q_len = &none;
+    if (scene == 5) p->mask = attn_mask_bool((const uint8_t *)&none, 1, 1, 1, 1);
     reshaped_run(&c);
-    for (int64_t row = 0; row < 140; row++)
-      for (int64_t x = 0; x < 7; x++) assert_true(oracle_get(&c.o, 0, row / 70, row % 70, x) == 0);
-    for (int64_t row = 0; c.p.support.data && row < 140; row++)
-      assert_true(oracle_get(&c.p.support, 0, row / 70, row % 70, 0) == 0);
-    for (int64_t row = 0; c.p.sum.data && row < 140; row++)
-      assert_true(oracle_get(&c.p.sum, 0, row / 70, row % 70, 0) == 0);
-    c.q = test_rows(c.q, 0, 0), c.o = test_rows(c.o, 0, 0);
-    if (c.p.gate.data) c.p.gate = test_rows(c.p.gate, 0, 0);
-    if (c.p.sum.data) c.p.sum = test_rows(c.p.sum, 0, 0);
-    if (c.p.support.data) c.p.support = test_rows(c.p.support, 0, 0);
-    assert_string_equal(reshaped_run(&c).path, "no-op");
+    for (int64_t h = 0; h < 2; h++)
+      for (int64_t i = 0; i < rows; i++) {
+        for (int64_t x = 0; x < 7; x++) assert_true(oracle_get(&c.o, 0, h, i, x) == 0);
+        if (c.p.support.data) assert_true(oracle_get(&c.p.support, 0, h, i, 0) == 0);
+        if (c.p.sum.data) assert_true(oracle_get(&c.p.sum, 0, h, i, 0) == 0);
+        if (p->lse.data) assert_true(oracle_get(&p->lse, 0, h, i, 0) == -(double)INFINITY);
+        for (int64_t j = 0; p->map.data && j < c.k.len; j++)
+          assert_true(oracle_get(&p->map, 0, h, i, j) == (n & 1 ? -(double)INFINITY : 0));
+      }
+    for (int64_t j = 0; c.p.selective.sums && j < c.k.len; j++)
+      assert_true(c.p.selective.sums[j] == 0);
+    for (int batch = 0; batch < 2; batch++) {
+      reshaped_call d = c;
+      no_rows(&d.q, batch), no_rows(&d.o, batch), no_rows(&d.p.gate, batch);
+      no_rows(&d.p.sum, batch), no_rows(&d.p.support, batch);
+      no_rows(&d.p.attention.lse, batch), no_rows(&d.p.attention.map, batch);
+      if (batch) d.k.batch = d.v.batch = d.p.forget.log_f.batch = 0;
+      if (batch) d.p.path.w.batch = d.p.path.beta.batch = 0;
+      assert_string_equal(reshaped_run(&d).path, "no-op");
+    }
     test_mem_release();
   }
 }
@@ -222,7 +258,9 @@ static void refuse(const reshaped_call *c, attn_status want, const char *word) {
   attn_status status = attn_reshaped(c->o, c->q, c->k, c->v, &c->p, &ctx);
   if (status != want || !ctx.reason || !strstr(ctx.reason, word))
     fail_msg("%s: %s, %s", word, attn_status_string(status), ctx.reason ? ctx.reason : "(null)");
-  for (int64_t i = 0; i < c->o.len; i++) assert_true(oracle_get(&c->o, 0, 0, i, 0) == 7);
+  for (int64_t h = 0; h < c->o.heads; h++)
+    for (int64_t i = 0; i < c->o.len; i++)
+      for (int64_t x = 0; x < c->o.dim; x++) assert_true(oracle_get(&c->o, 0, h, i, x) == 7);
   if (want != ATTN_E_VALUE || !strstr(word, "contents"))
     (void)attn_reshaped_workspace(c->o, c->q, c->k, c->v, &c->p, &ctx);
 }
@@ -253,6 +291,15 @@ void M2_rejects(void **state) {
           c.p.attention.keep = 2);
   REFUSE_(ATTN_E_RANGE, "xl", c.p.kind = ATTN_RESHAPE_STICK, c.p.attention.causal = 1,
           c.p.attention.xl.table = row);
+  attn_schedule schedule = {0};
+  const attn_pattern parts[2] = {attn_pattern_band(4, 0), attn_pattern_strided(3)};
+  const attn_pattern both = attn_pattern_union(parts, 2);
+  assert_int_equal(attn_schedule_build(&schedule, &both, 2, 20, 30, NULL, NULL), ATTN_OK);
+  REFUSE_(ATTN_E_RANGE, "schedule", c.p.kind = ATTN_RESHAPE_STICK, c.p.attention.causal = 1,
+          c.p.attention.schedule = &schedule);
+  REFUSE_(ATTN_E_SCHEDULE, "one phase", c.p.kind = ATTN_RESHAPE_ENTMAX,
+          c.p.attention.schedule = &schedule);
+  attn_schedule_free(&schedule);
   REFUSE_(ATTN_E_RANGE, "ATTN_RESHAPE_ENTMAX", c.p.alpha = 1.5f);
   REFUSE_(ATTN_E_RANGE, "ATTN_RESHAPE_ENTMAX", c.p.alphas = fine);
   REFUSE_(ATTN_E_RANGE, "ATTN_RESHAPE_ENTMAX", c.p.support = row);
@@ -262,6 +309,9 @@ void M2_rejects(void **state) {
   REFUSE_(ATTN_E_VALUE, "params.alphas", c.p.kind = ATTN_RESHAPE_ENTMAX, c.p.alphas = number);
   REFUSE_(ATTN_E_ALIGN, "params.alphas", c.p.kind = ATTN_RESHAPE_ENTMAX,
           c.p.alphas = (float *)((char *)number + 1));
+  number[1] = 2.0001f, number[0] = 2;
+  REFUSE_(ATTN_E_VALUE, "params.alphas", c.p.kind = ATTN_RESHAPE_ENTMAX, c.p.alphas = number);
+  number[1] = NAN, number[0] = 1;
   for (int n = 0; n < 4; n++) {
     const float bad[] = {1, 2.0001f, NAN, -1.5f};
     REFUSE_(ATTN_E_VALUE, "params.alpha", c.p.kind = ATTN_RESHAPE_ENTMAX, c.p.alpha = bad[n]);

@@ -26,7 +26,7 @@ void M2_selective_of_nothing(void **state) {
   }
 }
 
-/* Rows in several tiles, values of mean 0 and of mean 1, all kinds, terms, few rows with sums that come in. */
+/* Rows in several tiles, values of mean 0 and of mean 1, kinds that it goes with, other mechanisms beside it. */
 void M2_selective_long_rows(void **state) {
   (void)state;
   for (int n = 0; n < 4; n++) {
@@ -38,6 +38,7 @@ void M2_selective_long_rows(void **state) {
       ((float *)c.q.data)[e] *= 0.1f; /* takes little a row */
     c.p.attention.causal = 1, c.p.selective.on = 1;
     if (n % 2) reshaped_add(&c, HAS_SSMAX | HAS_FORGET | HAS_GATE | HAS_TEMPERATURE, &rng);
+    reshaped_show(&c, n % 2 ? ATTN_MAP_SCORES : ATTN_MAP_WEIGHTS);
     reshaped_check(&c, "long rows");
     test_mem_release();
   }
@@ -136,6 +137,55 @@ void M2_selective_promises(void **state) {
   }
 }
 
+/* Sums that other rows have left, apart for each entry of a batch: the rows of a second call, and what it leaves, are
+ * those of one call over all, and of an entry by itself. */
+void M2_selective_decodes(void **state) {
+  (void)state;
+  enum { T = 150, B = 2 };
+  for (int n = 0; n < 8; n++) {
+    const int64_t at = n % 4 == 0 ? 70 : n % 4 == 1 ? 64 : n % 4 == 2 ? 149 : 1;
+    test_rng rng = test_seed(1455 + (uint64_t)n);
+    test_spec spec = test_plain(4, T, T, 12, 7);
+    spec.batch = B, spec.k_heads = spec.v_heads = 2;
+    test_call call = test_build(&spec, &rng);
+    reshaped_call c = reshaped_from(&call), d, e;
+    double whole[B * T], kept[B * T];
+    c.p.attention.causal = c.p.attention.one_order = 1;
+    c.p.selective.on = 1, c.p.selective.first = n & 1, c.p.selective.sums = whole;
+    if (n > 3) c.p.kind = ATTN_RESHAPE_SOFTPICK;
+    d = reshaped_again(&c);
+    reshaped_check(&c, "the whole");
+    memset(kept, 0xFF, sizeof kept);
+    for (int step = 0; step < 2; step++) {
+      const int64_t from = step ? at : 0, rows = step ? T - at : at;
+      e = d, e.p.selective.sums = kept;
+      int32_t length[B] = {(int32_t)(from + rows), (int32_t)(from + rows)};
+      e.q = test_rows(c.q, from, rows), e.o = test_rows(d.o, from, rows);
+      e.p.attention.kv_len = length, e.p.attention.has_q_off = 1, e.p.attention.q_off = from;
+      reshaped_run(&e);
+      for (int64_t b = 0; !step && b < B; b++) { /* the second of them is for each what it left */
+        double most = 0;
+        for (int64_t j = 0; j < at; j++) most = fmax(most, kept[b * T + j]);
+        assert_true(at < 2 || most > 0);
+        assert_true(b == 0 || at < 2 || memcmp(kept, kept + T, (size_t)at * sizeof *kept) != 0);
+      }
+    }
+    test_assert_same(d.o, c.o, "in two calls");
+    assert_memory_equal(kept, whole, sizeof kept);
+    for (int64_t b = 0; b < B; b++) {
+      double own[T];
+      e = reshaped_again(&c);
+      e.q = test_one(c.q, b, 1, 0, 4), e.k = test_one(c.k, b, 1, 0, 2);
+      e.v = test_one(c.v, b, 1, 0, 2), e.o = test_one(e.o, b, 1, 0, 4);
+      e.p.selective.sums = own;
+      reshaped_run(&e);
+      test_assert_same(e.o, test_one(c.o, b, 1, 0, 4), "an entry by itself");
+      assert_memory_equal(own, whole + b * T, sizeof own);
+    }
+    test_mem_release();
+  }
+}
+
 /* A key that head 0 may not see takes nothing, whatever is stored there; nor does NaN reach rows that may not see it,
  * though an earlier row did. */
 void M2_selective_masked(void **state) {
@@ -163,9 +213,11 @@ void M2_selective_masked(void **state) {
 
 void M2_selective_rejects(void **state) {
   (void)state;
-  for (int n = 0; n < 13; n++) {
+  for (int n = 0; n < 15; n++) {
     reshaped_call c = reshaped_plain(ATTN_RESHAPE_SOFTMAX, 2, 20, 30, 1470);
     attn_ctx ctx = test_ctx();
+    attn_schedule schedule = {0};
+    const attn_pattern full = attn_pattern_full();
     attn_status want = ATTN_E_RANGE;
     attn_tensor table = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 5, 12);
     float z[2] = {9, 9};
@@ -187,11 +239,18 @@ void M2_selective_rejects(void **state) {
     if (n == 11) want = ATTN_E_OVERLAP, ctx.workspace = sums, ctx.workspace_size = 16;
     if (n == 12)
       want = ATTN_E_NULL, c.p.attention.has_q_off = 1, c.p.attention.q_off = 1, s->sums = NULL;
+    if (n == 13) c.p.kind = ATTN_RESHAPE_ENTMAX;
+    if (n == 14) {
+      assert_int_equal(attn_schedule_build(&schedule, &full, 2, 20, 30, NULL, NULL), ATTN_OK);
+      c.p.attention.schedule = &schedule;
+    }
     if (n != 9) test_fill_value(c.o, 7);
     attn_status got = attn_reshaped(c.o, c.q, c.k, c.v, &c.p, &ctx);
     if (got != want || !ctx.reason || (n != 11 && !strstr(ctx.reason, "selective")))
       fail_msg("case %d: %s, %s", n, attn_status_string(got), ctx.reason ? ctx.reason : "(null)");
-    if (n != 9) assert_true(oracle_get(&c.o, 0, 1, 3, 0) == 7);
+    for (int e = 0; n != 9 && e < 2 * 20 * 7; e++) assert_true(((float *)c.o.data)[e] == 7);
+    for (int e = 0; e < 31; e++) assert_true(sums[e] == 0); /* they are an output too */
+    attn_schedule_free(&schedule);
     if (n != 9 && n != 11)
       assert_true(attn_reshaped_workspace(c.o, c.q, c.k, c.v, &c.p, &ctx) ==
                   ATTN_WORKSPACE_REJECTED);

@@ -115,6 +115,27 @@ void B10_compute(void **state) {
   }
 }
 
+/* Keys that heads share are read once, but where others took their place between. */
+void B10_compute_shared(void **state) {
+  (void)state;
+  static const int32_t far[] = {70, 75, 81, 90, 99, 104, 110, 119, 126};
+  for (int n = 0; n < 4; n++) {
+    test_rng rng = test_seed(1230 + (uint64_t)n);
+    const attn_pattern parts[2] = {attn_pattern_band(5, 5), attn_pattern_global(far, 9)};
+    test_graph g = test_graph_of(attn_pattern_union(parts, 2), 3, 64, 130);
+    test_spec spec = test_plain(3, 64, 130, 32, 16);
+    spec.k_heads = spec.v_heads = 1;
+    test_call call = test_graph_call(&g, &spec, &rng);
+    call.params.relative.queries = test_table(1, 11, 32, TEST_BHTD, &rng);
+    call.params.compute = n % 2 ? ATTN_COMPUTE_F16 : ATTN_COMPUTE_BF16;
+    test_call apart = test_again(&call);
+    apart.k.heads = apart.v.heads = 3, apart.k.stride_head = apart.v.stride_head = 0;
+    test_run(&call), test_run(&apart);
+    test_assert_same_outputs(&call, &apart, "heads with keys of their own");
+    test_mem_release();
+  }
+}
+
 /* Quantised keys meet the vectors as what they stand for: in blocks, gathered and in lists, with few queries, to
  * the bit and against the oracle; codes' own mode within its bound. */
 void B10_quantized(void **state) {
@@ -221,5 +242,92 @@ void B10_deberta(void **state) {
     }
     for (int64_t c = 0; c < D; c++)
       assert_true(fabs(o[c] / sum - oracle_get(&call.o, 0, 0, i, c)) < 1e-5);
+  }
+}
+
+/* DeBERTa without buckets, as its code has it: distances up to the span of the sequences, of tables that are cut to
+ * twice that; calls by tables of all distances. */
+void B10_deberta_v1(void **state) {
+  (void)state;
+  enum { D = 8, MOST = 40, ROWS = 2 * MOST + 1 };
+  static const int64_t lengths[][2] = {{30, 30}, {40, 40}, {41, 41}, {150, 150}, {20, 90}};
+  for (int n = 0; n < 10; n++) {
+    const int64_t tq = lengths[n / 2][0], tk = lengths[n / 2][1];
+    const int p2c_too = n & 1;
+    test_rng rng = test_seed(1240 + (uint64_t)n);
+    test_spec spec = test_plain(1, tq, tk, D, D);
+    test_call call = test_build(&spec, &rng);
+    attn_tensor kr = test_table(1, 2 * MOST, D, TEST_BHTD, &rng);
+    attn_tensor qr = test_table(1, 2 * MOST, D, TEST_BHTD, &rng);
+    attn_tensor keys = test_table(1, ROWS, D, TEST_BHTD, &rng);
+    attn_tensor queries = test_table(1, ROWS, D, TEST_BHTD, &rng);
+    for (int64_t e = 0; e < ROWS; e++) {
+      const int64_t row = MOST + (MOST - e > MOST - 1 ? MOST - 1 : MOST - e);
+      test_copy(test_rows(keys, e, 1), test_rows(kr, row, 1));
+      test_copy(test_rows(queries, e, 1), test_rows(qr, row, 1));
+    }
+    call.params.relative.keys = keys, call.params.has_q_off = 1;
+    if (p2c_too) call.params.relative.queries = queries;
+    call.params.scale = (float)(1 / sqrt(D * (2.0 + p2c_too)));
+    test_run(&call);
+    const int64_t longer = tq > tk ? tq : tk, span = longer < MOST ? longer : MOST;
+    const int64_t cut = MOST - span; /* rel_embeddings[cut : MOST + span] */
+    for (int64_t i = 0; i < tq; i++) {
+      double sum = 0, o[D] = {0};
+      for (int64_t j = 0; j < tk; j++) {
+        int64_t at = i - j + span;
+        at = at < 0 ? 0 : at > 2 * span - 1 ? 2 * span - 1 : at;
+        double x = 0;
+        for (int64_t c = 0; c < D; c++) {
+          const double q = oracle_get(&call.q, 0, 0, i, c), k = oracle_get(&call.k, 0, 0, j, c);
+          x += q * k + q * oracle_get(&kr, 0, 0, cut + at, c);
+          if (p2c_too) x += k * oracle_get(&qr, 0, 0, cut + at, c);
+        }
+        x = exp(x / sqrt(D * (2.0 + p2c_too)));
+        sum += x;
+        for (int64_t c = 0; c < D; c++) o[c] += x * oracle_get(&call.v, 0, 0, j, c);
+      }
+      for (int64_t c = 0; c < D; c++)
+        assert_true(fabs(o[c] / sum - oracle_get(&call.o, 0, 0, i, c)) < 1e-5);
+    }
+    test_mem_release();
+  }
+}
+
+/* BERT's relative_key_query and relative_key: one table of 2 max_position_embeddings - 1 rows, of which row i - j + max
+ * - 1 meets the query and the key, all of it over sqrt(d). The call has its rows the other way round: a view. */
+void B10_bert(void **state) {
+  (void)state;
+  enum { D = 8, MOST = 70 };
+  for (int n = 0; n < 8; n++) {
+    const int64_t t = n / 2 == 0 ? 1 : n / 2 == 1 ? 23 : n / 2 == 2 ? 64 : MOST;
+    const int query_only = n & 1;
+    test_rng rng = test_seed(1250 + (uint64_t)n);
+    test_spec spec = test_plain(2, t, t, D, D);
+    test_call call = test_build(&spec, &rng);
+    attn_tensor embedding = test_table(1, 2 * MOST - 1, D, TEST_BHTD, &rng), turned = embedding;
+    turned.data = oracle_address(&embedding, 0, 0, 2 * MOST - 2, 0);
+    turned.stride_len = -embedding.stride_len;
+    call.params.relative.keys = turned;
+    if (!query_only) call.params.relative.queries = turned;
+    test_run(&call);
+    for (int64_t h = 0; h < 2; h++)
+      for (int64_t i = 0; i < t; i++) {
+        double sum = 0, o[D] = {0};
+        for (int64_t j = 0; j < t; j++) {
+          double x = 0;
+          for (int64_t c = 0; c < D; c++) {
+            const double q = oracle_get(&call.q, 0, h, i, c), k = oracle_get(&call.k, 0, h, j, c);
+            const double e = oracle_get(&embedding, 0, 0, i - j + MOST - 1, c);
+            x += q * k + q * e + (query_only ? 0 : k * e);
+          }
+          x = exp(x / sqrt(D));
+          sum += x;
+          for (int64_t c = 0; c < D; c++) o[c] += x * oracle_get(&call.v, 0, h, j, c);
+        }
+        for (int64_t c = 0; c < D; c++)
+          assert_true(fabs(o[c] / sum - oracle_get(&call.o, 0, h, i, c)) < 1e-5);
+      }
+    test_mem_release();
   }
 }

@@ -1,6 +1,7 @@
 /* tests/compose/test_multihead_rope.c owns M4 inside multi-head attention: queries and keys that are rotated
  * between projection and attention. */
 
+#include "calls/qk_norm.h"
 #include "multihead.h"
 
 enum { B = 2, DK = 8, DV = 6 };
@@ -29,6 +30,7 @@ static void by_hand(const multihead *s, const attn_rope_params *q_rope,
       assert_int_equal(attn_rope(k, k, k_rope, &ctx), ATTN_OK);
       attn_sdpa_params a = p->attention;
       memset(&a.lse, 0, sizeof a.lse), memset(&a.map, 0, sizeof a.map);
+      if (q_rope->norm && q_rope->norm->kind == ATTN_QK_NORM_L2) a.scale = 1;
       assert_int_equal(attn_sdpa(o, q, k, v, &a, &ctx), ATTN_OK);
     }
     const attn_tensor side =
@@ -81,6 +83,29 @@ void M4_multihead_by_hand(void **state) {
     s->p.rope = &rope;
     promise_run(&s->does);
     by_hand(s, &q_rope, &k_rope, "rotated");
+    promise_keep(&s->does);
+  }
+}
+
+/* Norms of queries and of keys, with a rotation or without. */
+void M2_qk_norm_multihead(void **state) {
+  (void)state;
+  for (int n = 0; n < 16; n++, test_mem_release()) {
+    test_rng rng = test_seed(2640 + (uint64_t)n);
+    multihead_shape x = multihead_plain(n % 3 ? 19 : 70, 4, DK, DV);
+    x.batch = B, x.kv_heads = n % 2 ? 2 : 4, x.want = WANT_Y, x.dmv = 0;
+    x.keys = n % 3 == 1 ? 83 : 0;
+    multihead *s = multihead_build(&x, &rng);
+    attn_qk_norm norm = qk_norm_described(&rng, n / 2 % 4, 4, x.kv_heads, DK);
+    attn_rope_params rope, q_rope, k_rope;
+    memset(&rope, 0, sizeof rope);
+    rope.norm = &norm, rope.has_rotary_dim = n / 8, norm.after = n % 3 == 2;
+    q_rope = k_rope = rope, k_rope.keys = 1;
+    s->p.attention.causal = ATTN_CAUSAL_END;
+    q_rope.start = (x.keys ? x.keys : x.queries) - x.queries;
+    s->p.rope = &rope;
+    promise_run(&s->does);
+    by_hand(s, &q_rope, &k_rope, "normed");
     promise_keep(&s->does);
   }
 }

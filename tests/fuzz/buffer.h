@@ -11,7 +11,8 @@
 
 #include "attn.h"
 
-/* Views that reach further, or have more rows, get no memory. */
+/* Views that reach further, have more rows or, by rows that overlap, more elements than places get no memory: filling them
+ * would take longer than any call. */
 #define SPAN_MAX ((int64_t)1 << 20)
 #define ROWS_MAX ((int64_t)1 << 14)
 
@@ -42,7 +43,7 @@ static int reach(const int64_t count[3], const int64_t stride[3], int64_t dim, s
     if (far > 0) high += far;
     if (far < 0) low -= far;
     rows *= count[i];
-    if (rows > ROWS_MAX || low > SPAN_MAX || high > SPAN_MAX) return 0;
+    if (rows > ROWS_MAX || rows * dim > SPAN_MAX || low > SPAN_MAX || high > SPAN_MAX) return 0;
   }
   *before = (size_t)low * size;
   *after = (size_t)high * size;

@@ -1,198 +1,10 @@
 /* cache.h owns the decoding of bytes into operations on a cache of pages: append, fork, roll back, let
- * go, accept drafts, attend, and fields that are spoilt. A model knows which token lies where; what a token holds
- * follows from its number. */
+ * go, accept drafts, forget, attend, also to what is chosen, and fields that are spoilt. */
 
 #ifndef FUZZ_CACHE_H
 #define FUZZ_CACHE_H
 
-#include <float.h>
-
-#include "draft.h"
-#include "rope.h"
-
-enum { CACHE_SEQS = 3, CACHE_ROOM = 64, CACHE_TOKENS = 200, CACHE_DIM = 40 };
-
-typedef struct cache_model {
-  job j; /* its name, for promises */
-  attn_cache_params p;
-  attn_rope_params rope; /* of keys, where they are stored rotated */
-  int turns;
-  attn_cache cache;
-  attn_sequence s[CACHE_SEQS];
-  int id[CACHE_SEQS][CACHE_TOKENS];   /* the number of each token */
-  int64_t at[CACHE_SEQS][CACHE_ROOM]; /* which token was written last to each row, -1 none */
-  int64_t room;
-  uint8_t *memory, *image;
-  size_t size;
-  int32_t *table[CACHE_SEQS], *table_image[CACHE_SEQS];
-  attn_cache cache_image;
-  attn_sequence s_image[CACHE_SEQS];
-  int next;
-} cache_model;
-
-static int64_t cache_dim(const cache_model *m, int value) {
-  return value && m->p.dv ? m->p.dv : m->p.dk;
-}
-
-static int64_t cache_heads(const cache_model *m, int value) {
-  return value && m->p.v_heads ? m->p.v_heads : m->p.k_heads;
-}
-
-static attn_dtype cache_type(const cache_model *m, int value) {
-  return value ? m->p.v_dtype : m->p.k_dtype;
-}
-
-static float cache_number(int id, int value, int64_t h, int64_t c) {
-  return (float)((id * 37 + value * 11 + (int)h * 23 + (int)c * 5 + (int)c * id) % 63 - 31) / 16.0f;
-}
-
-static int64_t cache_slot(const cache_model *m, int64_t j) {
-  if (!m->p.window || j < m->p.keep) return j;
-  return m->p.keep + (j - m->p.keep) % (m->room - m->p.keep);
-}
-
-/* ---- memory ----------------------------------------------------------------------------------*/
-
-static void cache_remember(cache_model *m) {
-  memcpy(m->image, m->memory, m->size);
-  m->cache_image = m->cache;
-  memcpy(m->s_image, m->s, sizeof m->s);
-  for (int a = 0; a < CACHE_SEQS; a++)
-    memcpy(m->table_image[a], m->table[a], (size_t)(m->room / m->p.page) * sizeof(int32_t));
-}
-
-static int cache_unchanged(const cache_model *m) {
-  int same = !memcmp(m->image, m->memory, m->size) &&
-             !memcmp(&m->cache_image, &m->cache, sizeof m->cache) &&
-             !memcmp(m->s_image, m->s, sizeof m->s);
-  for (int a = 0; a < CACHE_SEQS; a++)
-    same &=
-        !memcmp(m->table_image[a], m->table[a], (size_t)(m->room / m->p.page) * sizeof(int32_t));
-  return same;
-}
-
-/* Judges a call: 1 when it went well. */
-static int cache_judge(cache_model *m, attn_status got, const attn_ctx *ctx) {
-  promise(got >= ATTN_OK && got < ATTN_STATUS_COUNT, &m->j, "unknown status");
-  promise((got == ATTN_OK) == (ctx->reason == NULL), &m->j, "a reason that does not fit");
-  promise(got == ATTN_OK || cache_unchanged(m), &m->j, "a rejected call wrote");
-  return got == ATTN_OK;
-}
-
-/* ---- the rows --------------------------------------------------------------------------------*/
-
-/* Rows of keys from token `first` on, rotated as they are stored. */
-static void cache_turn(const cache_model *m, attn_tensor y, attn_tensor x, int64_t first) {
-  attn_rope_params rope = m->rope;
-  rope.keys = 1, rope.start += first;
-  promise(attn_rope(y, x, &rope, NULL) == ATTN_OK, &m->j, "stored keys that attn_rope refuses");
-}
-
-/* What the cache must hold of n tokens from `first` on, in one piece: the caller frees all. */
-typedef struct cache_rows {
-  attn_tensor t;
-  attn_scales s;
-} cache_rows;
-
-static cache_rows cache_expected(const cache_model *m, int value, const int *id, int64_t first,
-                                 int64_t n) {
-  const int turns = m->turns && !value;
-  const int64_t heads = cache_heads(m, value), dim = cache_dim(m, value);
-  const attn_dtype type = cache_type(m, value);
-  const int quantised = type > ATTN_BF16, zero = value ? m->p.v_zero : m->p.k_zero;
-  cache_rows r;
-  memset(&r, 0, sizeof r);
-  float *x = (float *)must(malloc((size_t)(heads * n * dim) * sizeof *x + 1));
-  for (int64_t h = 0; h < heads; h++)
-    for (int64_t i = 0; i < n; i++)
-      for (int64_t c = 0; c < dim; c++) x[(h * n + i) * dim + c] = cache_number(id[i], value, h, c);
-  r.t = attn_bhtd(x, ATTN_F32, 1, heads, n, dim);
-  if (quantised) {
-    const attn_tensor from = r.t;
-    if (turns) cache_turn(m, from, from, first);
-    for (int64_t i = 0; i < heads * n * dim; i++) /* what a table may make of a number */
-      x[i] = x[i] != x[i] ? 0 : fminf(fmaxf(x[i], -FLT_MAX), FLT_MAX);
-    r.t = attn_bhtd(NULL, type, 1, heads, n, dim + dim % 2);
-    r.t.dim = dim;
-    r.t.data = must(malloc((size_t)(heads * n * (dim + 1)) + 1));
-    const size_t numbers = (size_t)(heads * n * (dim / 32 + 1)) * sizeof(float) + 1;
-    r.s = attn_scales_dense((float *)must(malloc(numbers)),
-                            zero ? (float *)must(malloc(numbers)) : NULL,
-                            value ? m->p.v_group : m->p.k_group, &r.t);
-    promise(attn_quantize(r.t, r.s, from, NULL) == ATTN_OK, &m->j, "rows that cannot be quantised");
-    free(x);
-  } else if (type != ATTN_F32) { /* exact numbers */
-    const attn_tensor from = r.t;
-    uint8_t *y = (uint8_t *)must(malloc((size_t)(heads * n * dim) * 2 + 1));
-    r.t = attn_bhtd(y, type, 1, heads, n, dim);
-    for (int64_t c = 0; c < heads * n * dim; c++) set_element(type, y, c, x[c]);
-    if (turns) cache_turn(m, r.t, from, first);
-    free(x);
-  } else if (turns) {
-    cache_turn(m, r.t, r.t, first);
-  }
-  return r;
-}
-
-static void cache_free_rows(cache_rows *r) {
-  free(r->t.data);
-  free(r->s.scale);
-  free(r->s.zero);
-}
-
-static size_t cache_bytes(attn_dtype type, int64_t n) {
-  return (size_t)(type == ATTN_F32    ? 4 * n
-                  : type <= ATTN_BF16 ? 2 * n
-                  : type == ATTN_I4   ? (n + 1) / 2
-                                      : n);
-}
-
-static const uint8_t *cache_row(const attn_tensor *t, int64_t b, int64_t h, int64_t i) {
-  return (const uint8_t *)t->data +
-         cache_bytes(t->dtype, b * t->stride_batch + h * t->stride_head + i * t->stride_len);
-}
-
-/* Token j of a sequence lies where it should and is what it should be. */
-static void cache_check_token(const cache_model *m, int a, int64_t j) {
-  const int64_t slot = cache_slot(m, j), page = m->s[a].table[slot / m->p.page];
-  promise(page >= 0 && page < m->p.pages, &m->j, "a table that leaves the cache");
-  for (int value = 0; value < 2 - m->p.latent; value++) {
-    const attn_tensor *t = value ? &m->cache.v : &m->cache.k;
-    const attn_scales *s = value ? &m->cache.v_scales : &m->cache.k_scales;
-    cache_rows want = cache_expected(m, value, &m->id[a][j], j, 1);
-    for (int64_t h = 0; h < t->heads; h++) {
-      const uint8_t *row = cache_row(t, page, h, slot % m->p.page);
-      const int64_t at = page * s->stride_batch + h * s->stride_head +
-                         slot % m->p.page * s->stride_len,
-                    w = h * want.s.stride_head;
-      promise(!memcmp(row, cache_row(&want.t, 0, h, 0), cache_bytes(t->dtype, t->dim)), &m->j,
-              "a row is not what was appended");
-      if (want.s.scale)
-        promise(s->scale[at] == want.s.scale[w], &m->j, "a scale is not what it should be");
-      if (want.s.zero)
-        promise(s->zero[at] == want.s.zero[w], &m->j, "a zero is not what it should be");
-    }
-    cache_free_rows(&want);
-  }
-}
-
-static void cache_check(const cache_model *m) {
-  int32_t holders[32] = {0};
-  for (int a = 0; a < CACHE_SEQS; a++) {
-    const attn_sequence *s = &m->s[a];
-    int64_t held = 0;
-    for (int64_t i = 0; i < m->room; i++)
-      if (m->at[a][i] >= 0) held = i / m->p.page + 1;
-    for (int64_t t = 0; t < held; t++) {
-      promise(s->table[t] >= 0 && s->table[t] < m->p.pages, &m->j, "a page that is not there");
-      holders[s->table[t]]++;
-    }
-    for (int64_t j = 0; j < s->len; j++)
-      if (!m->p.window || j < m->p.keep || j >= s->len - m->p.window) cache_check_token(m, a, j);
-  }
-  promise(!memcmp(holders, m->cache.holders, (size_t)m->p.pages * sizeof *holders), &m->j,
-          "holders that do not add up");
-}
+#include "cache_choose.h"
 
 /* ---- operations ------------------------------------------------------------------------------*/
 
@@ -233,7 +45,7 @@ static void cache_append(cache_model *m, input *in, attn_ctx *ctx, int spoilt) {
   for (int b = 0; b < n && ok && !spoilt; b++)
     for (int64_t i = 0; i < rows[b]; i++) {
       const int64_t j = m->s_image[first + b].len + i;
-      m->id[first + b][j] = m->next + b * 16 + (int)i;
+      for (int h = 0; h < CACHE_HEADS; h++) m->id[first + b][h][j] = m->next + b * 16 + (int)i;
       m->at[first + b][cache_slot(m, j)] = j;
     }
   m->next = (m->next + 100) % 100000;
@@ -277,17 +89,75 @@ static void cache_accept(cache_model *m, input *in, attn_ctx *ctx, int spoilt) {
   const int ok = cache_judge(m, attn_cache_accept(&m->cache, &m->s[a], parent, n, leaf, ctx), ctx);
   if (ok && !spoilt) {
     const int64_t first = m->s_image[a].len - n;
-    int path[CACHE_TOKENS];
-    int64_t depth = 0;
+    int64_t path[CACHE_TOKENS], depth = 0;
     for (int64_t i = leaf; i >= 0; i = parent[i]) depth++;
     promise(m->s[a].len == first + depth, &m->j, "a path of another length");
     int64_t d = depth;
-    for (int64_t i = leaf; i >= 0; i = parent[i]) path[--d] = m->id[a][first + i];
+    for (int64_t i = leaf; i >= 0; i = parent[i]) path[--d] = first + i;
     for (d = 0; d < depth; d++) {
-      m->id[a][first + d] = path[d];
+      for (int h = 0; h < CACHE_HEADS; h++) m->id[a][h][first + d] = m->id[a][h][path[d]];
       m->at[a][first + d] = first + d;
     }
     for (int64_t i = first + depth; i < m->room; i++) m->at[a][i] = -1;
+  }
+  store_free(&st);
+}
+
+/* Rows beside those of the cache: each says where it was. */
+static void cache_label(float *more, int32_t *places, int64_t heads, int64_t rows) {
+  for (int64_t i = 0; i < heads * rows; i++) {
+    places[i] = (int32_t)(7 * i);
+    for (int64_t c = 0; c < 3; c++) more[3 * i + c] = (float)(4 * i + c);
+  }
+}
+
+/* Some tokens stay, the same in all heads or not. */
+static void cache_forget(cache_model *m, input *in, attn_ctx *ctx, int spoilt) {
+  if (m->turns) return;
+  store st = {NULL, 0};
+  const int a = below(in, CACHE_SEQS);
+  const int64_t capacity = 1 + below(in, 20), heads = m->p.k_heads;
+  int64_t n = below(in, 24) < capacity ? capacity : capacity / 2, freed = -1;
+  attn_cache_evict_params p;
+  memset(&p, 0, sizeof p);
+  p.freed = &freed;
+  const int64_t len = m->s[a].len < 0 || m->s[a].len > CACHE_TOKENS ? 9 : m->s[a].len;
+  const int32_t *rows = store_ascending(in, &st, &n, len);
+  int32_t *kept = (int32_t *)store_take(&st, (size_t)(heads * capacity) * sizeof *kept);
+  const int nasty = chance(in, 12) ? 1 + below(in, (int)(heads * capacity)) : 0;
+  const int32_t bad = nasty ? (int32_t)nasty_int(in) : 0;
+  const int with = below(in, 8); /* 1: other rows in the other head, 2: more, 4: positions */
+  const int64_t room = len + below(in, 3);
+  for (int64_t i = 0; i < heads * capacity; i++) {
+    const int64_t at = i % capacity;
+    kept[i] = at >= n                     ? -1
+              : with & 1 && i >= capacity ? (int32_t)(len - 1 - rows[n - 1 - at])
+                                          : rows[at];
+  }
+  if (nasty) kept[nasty - 1] = bad;
+  float *more = (float *)store_take(&st, (size_t)(heads * room * 3) * sizeof *more);
+  int32_t *places = (int32_t *)store_take(&st, (size_t)(heads * room) * sizeof *places);
+  cache_label(more, places, heads, room);
+  if (with & 2) p.more = attn_bhtd(more, ATTN_F32, 1, heads, room, 3);
+  if (with & 4) p.positions = places, p.places = room;
+  cache_remember(m);
+  if (cache_judge(m, attn_cache_evict(&m->cache, &m->s[a], 1, kept, capacity, &p, ctx), ctx) &&
+      !spoilt) {
+    for (n = 0; n < capacity && kept[n] >= 0;) n++;
+    promise(m->s[a].len == n && freed >= 0, &m->j, "other rows than those that stay");
+    for (int64_t h = 0; h < heads; h++)
+      for (int64_t r = 0; r < room; r++) {
+        const int64_t from = h * room + (r < n ? kept[h * capacity + r] : r), to = h * room + r;
+        if (r < n) m->id[a][h][r] = m->id[a][h][kept[h * capacity + r]];
+        promise(!(with & 2) || (more[3 * to] == (float)(4 * from) &&
+                                more[3 * to + 2] == (float)(4 * from + 2)),
+                &m->j, "numbers beside a row that moved are not its own");
+        promise(!(with & 4) || places[to] == 7 * from, &m->j, "a row that moved is misplaced");
+      }
+    for (int64_t i = 0; i < m->room; i++) m->at[a][i] = i < n ? i : -1;
+  } else if (!spoilt) {
+    for (int64_t i = 0; i < heads * room; i++)
+      promise(places[i] == 7 * i && more[3 * i] == (float)(4 * i), &m->j, "a rejected call wrote");
   }
   store_free(&st);
 }
@@ -312,8 +182,8 @@ static void cache_attend(cache_model *m, input *in, attn_ctx *ctx, int spoilt) {
                              ctx);
   promise(cache_unchanged(m), &m->j, "attention wrote to the cache");
   if (ok && !spoilt && m->s[a].len > 0) {
-    cache_rows k = cache_expected(m, 0, m->id[a], 0, m->s[a].len);
-    cache_rows v = m->p.latent ? k : cache_expected(m, 1, m->id[a], 0, m->s[a].len);
+    cache_rows k = cache_expected(m, 0, m->id[a][0], 0, m->s[a].len);
+    cache_rows v = m->p.latent ? k : cache_expected(m, 1, m->id[a][0], 0, m->s[a].len);
     v.t.dim = dv;
     params.k_scales = k.s, params.v_scales = v.s;
     if (m->p.window) {
@@ -335,7 +205,10 @@ static void cache_attend(cache_model *m, input *in, attn_ctx *ctx, int spoilt) {
 static void cache_step(cache_model *m, input *in, int spoilt) {
   attn_ctx ctx;
   memset(&ctx, 0, sizeof ctx);
-  const int byte = (int)take(in), what = byte < 240 ? byte % 10 : 10;
+  const int byte = (int)take(in), what = byte < 240   ? byte % 10
+                                         : byte < 246 ? 10
+                                         : byte < 251 ? 11
+                                                      : 12;
   ctx.isa = (attn_isa)below(in, 3);
   /* rotations of the scalar tier have bits of their own */
   if (attn_isa_status(ctx.isa) != ATTN_ISA_OK || m->turns) ctx.isa = ATTN_ISA_AUTO;
@@ -347,8 +220,12 @@ static void cache_step(cache_model *m, input *in, int spoilt) {
     cache_back(m, in, &ctx, spoilt);
   else if (what < 10)
     cache_attend(m, in, &ctx, spoilt);
-  else
+  else if (what == 10)
     cache_accept(m, in, &ctx, spoilt);
+  else if (what == 11)
+    cache_forget(m, in, &ctx, spoilt);
+  else
+    cache_choose(m, in, &ctx, spoilt);
 }
 
 /* Spoils one field: a call must see it, or do something that stays within the cache. */
@@ -397,6 +274,10 @@ static void fuzz_cache(input *in) {
   if (chance(in, 3)) {
     make_rope(in, &m->j, &s, &m->rope, 1, 0, p->dk);
     m->rope.positions = NULL, m->rope.real_positions = NULL; /* those of the tokens */
+    if (below(in, 2)) {
+      make_qk_norm(in, &s, &m->norm, p->k_heads, p->k_heads, p->dk, &m->j.tame);
+      m->rope.norm = &m->norm;
+    }
     m->turns = 1;
   }
   m->size = attn_cache_size(p);

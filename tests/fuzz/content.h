@@ -1,5 +1,5 @@
 /* content.h owns the decoding of bytes into calls whose pairs are chosen by content: the best keys of a
- * query, buckets of hashes, clusters of queries and keys. */
+ * query, buckets of hashes, angles, blocks at two resolutions, clusters of queries and keys. */
 
 #ifndef FUZZ_CONTENT_H
 #define FUZZ_CONTENT_H
@@ -14,6 +14,9 @@ enum {
   LSH,
   LSH_QK,
   LSH_HASH,
+  YOSO,
+  YOSO_SAMPLE,
+  MRA,
   ROUTING,
   ROUTING_ATTEND,
   ROUTING_SELECT,
@@ -21,12 +24,14 @@ enum {
   ROUTING_START,
   CONTENT_KINDS
 };
-static const int content_outputs[CONTENT_KINDS] = {4, 4, 2, 2, 3, 2, 2, 6, 3, 1};
+static const int content_outputs[CONTENT_KINDS] = {4, 4, 2, 2, 3, 1, 1, 2, 2, 2, 6, 3, 1};
 
 typedef struct content_args {
   int kind;
   attn_topk_params topk;
   attn_lsh_params lsh;
+  attn_yoso_params yoso;
+  attn_mra_params mra;
   attn_routing_params routing;
   attn_routing_update_params update;
   attn_members queries, keys;
@@ -39,8 +44,9 @@ static attn_status content(job *j, attn_ctx *ctx, const attn_ctx *query, size_t 
   const attn_tensor o = j->b[C_O].view, lse = j->b[C_LSE].view, q = j->b[C_Q].view,
                     k = j->b[C_K].view, v = j->b[C_V].view, mu = j->b[C_MU].view;
   int32_t *list = (int32_t *)j->b[C_A].view.data, *other = (int32_t *)j->b[C_B].view.data;
+  a->yoso.planes = j->b[C_MU].view;
   a->routing.mem_k = j->b[C_MK].view, a->routing.mem_v = j->b[C_MV].view;
-  a->topk.attention.lse = a->lsh.lse = a->routing.lse = lse;
+  a->topk.attention.lse = a->lsh.lse = a->routing.lse = a->mra.lse = lse;
   switch (a->kind) {
     case TOPK:
     case TOPK_SELECT:
@@ -50,6 +56,9 @@ static attn_status content(job *j, attn_ctx *ctx, const attn_ctx *query, size_t 
     case LSH: return EITHER(attn_lsh, o, q, v, list, &a->lsh);
     case LSH_QK: return EITHER(attn_lsh_qk, o, q, k, v, list, other, &a->lsh);
     case LSH_HASH: return EITHER(attn_lsh_hash, list, q, &a->lsh);
+    case YOSO: return EITHER(attn_yoso, o, q, k, v, &a->yoso);
+    case YOSO_SAMPLE: return EITHER(attn_yoso_sample, o, q, k, v, &a->yoso);
+    case MRA: return EITHER(attn_mra, o, q, k, v, &a->mra);
     case ROUTING: return EITHER(attn_routing, o, q, k, v, mu, &a->routing);
     case ROUTING_ATTEND:
       return EITHER(attn_routing_attend, o, q, k, v, a->queries, a->keys, &a->routing);
@@ -128,6 +137,33 @@ static void make_lsh(input *in, job *j, store *s) {
   if (p->rounds > 100 && p->rounds <= 1 << 20) p->rounds = 9;
 }
 
+static void make_yoso(input *in, job *j, store *s) {
+  attn_yoso_params *p = &((content_args *)j->args)->yoso;
+  const attn_tensor *q = &j->b[C_Q].view;
+  const int64_t keys = j->b[C_K].view.len;
+  if (chance(in, 4)) p->code_len = some(in, 17), p->draws = some(in, 9);
+  if (p->draws > 100 && p->draws <= 1 << 20) p->draws = 9; /* legal, and long */
+  p->seed = take(in), p->unit = below(in, 2), p->raw = below(in, 2);
+  if (chance(in, 6)) {
+    make_params(in, j, s, &p->attention, q, keys);
+    return;
+  }
+  p->attention.causal = below(in, 3);
+  if (chance(in, 4)) p->attention.kv_len = make_lengths(in, s, q->batch, keys);
+  if (chance(in, 4)) p->attention.q_len = make_lengths(in, s, q->batch, q->len);
+}
+
+static void make_mra(input *in, job *j, store *s) {
+  attn_mra_params *p = &((content_args *)j->args)->mra;
+  const attn_tensor *q = &j->b[C_Q].view;
+  p->block = chance(in, 12) ? nasty_int(in) : 1 + below(in, 40);
+  p->exact = some(in, 30), p->has_exact = below(in, 2), p->sparse = below(in, 2);
+  p->by_score = below(in, 2), p->scale = some_scale(in);
+  if (chance(in, 3)) p->first = some(in, 3), p->diagonal = some(in, 5);
+  if (chance(in, 4)) p->kv_len = make_lengths(in, s, q->batch, j->b[C_K].view.len);
+  if (chance(in, 4)) p->q_len = make_lengths(in, s, q->batch, q->len);
+}
+
 /* Ascending members, now and then one out of order. */
 static void make_members(input *in, job *j, int at, attn_members *m, int64_t sets, int64_t rows) {
   m->index = (int32_t *)make_words(&j->b[at], array_size(sets, m->entries, 1));
@@ -203,7 +239,8 @@ static void fuzz_content(input *in) {
            .args = &a,
            .call = call_content,
            .workspace = workspace_content};
-  const int routing = a.kind >= ROUTING, hashes = a.kind >= LSH && !routing;
+  const int routing = a.kind >= ROUTING, hashes = a.kind >= LSH && a.kind <= LSH_HASH;
+  const int yoso = a.kind == YOSO || a.kind == YOSO_SAMPLE;
   const int shared = a.kind == LSH || a.kind == LSH_HASH || (routing && below(in, 2));
   const int64_t batch = below(in, 3), kv = 1 + below(in, 2), heads = kv * (1 + below(in, 2));
   const int64_t tq = below(in, 150), tk = shared || below(in, 2) ? tq : below(in, 150);
@@ -215,11 +252,11 @@ static void fuzz_content(input *in) {
   view[C_Q] = any_view(in, batch, heads, tq, dk, 0);
   if (a.kind != LSH && a.kind != LSH_HASH && !(routing && shared) && a.kind != ROUTING_START)
     view[C_K] = any_view(in, batch, kv, tk, dk, 0);
-  if (a.kind == TOPK || a.kind == LSH || a.kind == LSH_QK || a.kind == ROUTING ||
-      a.kind == ROUTING_ATTEND) {
+  if (a.kind == TOPK || a.kind == LSH || a.kind == LSH_QK || a.kind == ROUTING || yoso ||
+      a.kind == ROUTING_ATTEND || a.kind == MRA) {
     view[C_V] = any_view(in, batch, kv, tk, dv, 0);
     view[C_O] = any_view(in, batch, heads, tq, dv, 1);
-    if (lse) view[C_LSE] = f32_view(in, batch, heads, tq, 1, 1);
+    if (lse && !yoso) view[C_LSE] = f32_view(in, batch, heads, tq, 1, 1);
   }
   if (a.kind <= ROUTING_ATTEND && routing && chance(in, 3)) {
     const int64_t rows = clusters * below(in, 4);
@@ -228,6 +265,9 @@ static void fuzz_content(input *in) {
   }
   if (routing && a.kind != ROUTING_ATTEND && a.kind != ROUTING_START)
     view[C_MU] = f32_view(in, 1, heads, clusters, dk, 0);
+  a.yoso.draws = 1 + below(in, 9), a.yoso.code_len = 1 + below(in, 6);
+  if (a.kind == YOSO_SAMPLE && chance(in, 2))
+    view[C_MU] = f32_view(in, chance(in, 2) ? heads : 1, a.yoso.draws, dk, a.yoso.code_len, 0);
   if (moves) view[C_O] = f32_view(in, 1, heads, clusters, dk, 1);
   if (a.kind == ROUTING_UPDATE && lse) {
     view[C_LSE] = attn_bhtd(NULL, ATTN_F32, 1, heads, clusters, 1);
@@ -240,6 +280,10 @@ static void fuzz_content(input *in) {
   a.routing.shared = shared;
   if (routing)
     make_routing(in, &j, &s, clusters);
+  else if (yoso)
+    make_yoso(in, &j, &s);
+  else if (a.kind == MRA)
+    make_mra(in, &j, &s);
   else if (hashes)
     make_lsh(in, &j, &s);
   else

@@ -36,6 +36,7 @@ static void fuzz_differential(input *in) {
   attn_sdpa_params *s = &a.scores.sdpa.params;
   int tame = 0;
   make_operands(in, &j, view);
+  j.b[LSE].view.data = j.b[MAP].view.data = NULL;
   if (view[Q].heads % 2 == 0 && !chance(in, 16)) j.b[O].view.heads /= 2, view[O].heads /= 2;
   make_params(in, &j, &a.scores.sdpa.store, s, &view[O], view[K].len);
   make_extras(in, &j, view);

@@ -1,9 +1,10 @@
 /* fuzz.c owns the choice of what an input's bytes mean: a call of attn_sdpa, attn_relu, attn_edges,
- * attn_merge, attn_rope, attn_exp or attn_gemm, of what costs less than attention or is part of a layer,
- * of attention by content, by choice, by selection, over maps or across heads, of blocks, stacks of
- * them and their exits, of mixers and gates, over latent rows, operations on a cache, or a pattern and what is done with it.
- * About half of the calls are valid; the others have a flaw or three. Everything a call may touch has
- * exactly the memory it may touch, so under the address sanitizer every stray access ends the run. */
+ * attn_merge, attn_rope, attn_exp or attn_gemm, of what costs less than attention or is part of a layer, of
+ * attention by content, by choice, by selection, over maps or across heads, of blocks, stacks of them and
+ * their exits, of mixers and gates, of streams, averages and what stands around a decaying state, over
+ * latent rows, operations on a cache, or a pattern and what is done with it. About half of the calls are
+ * valid; the others have a flaw or three. Everything a call may touch has exactly the memory it may touch,
+ * so under the address sanitizer every stray access ends the run. */
 
 #include "library.h"
 
@@ -27,6 +28,7 @@
 #include "reshaped.h"
 #include "sdpa.h"
 #include "selection.h"
+#include "streams.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -68,6 +70,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     return 0;
   }
+  if (size > 0 && data[0] == 198) {
+    take(&in);
+    fuzz_stream(&in);
+    return 0;
+  }
   if (size > 0 && data[0] >= 199 && data[0] < 205) {
     take(&in);
     if (data[0] < 202)
@@ -92,6 +99,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       fuzz_mixer(&in);
     else
       fuzz_gate(&in);
+    return 0;
+  }
+  if (size > 0 && data[0] == 214) {
+    take(&in);
+    fuzz_path_turn(&in);
     return 0;
   }
   switch (below(&in, 16)) {

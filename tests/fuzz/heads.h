@@ -31,6 +31,7 @@ typedef struct head_args {
   attn_disagreement_params disagreement;
   attn_guided_params guided;
   attn_rope_params rope;
+  attn_qk_norm norm;
   attn_target target[TARGETS];
   attn_target_group group[2];
 } head_args;
@@ -213,6 +214,12 @@ static void fuzz_head(input *in) {
   if (a.kind == MULTIHEAD && chance(in, 3)) {
     make_rope(in, &j, &s, &a.rope, q.batch, keys, dk);
     a.multihead.rope = &a.rope;
+    if (below(in, 2)) {
+      const int64_t h = a.multihead.heads ? a.multihead.heads : 1;
+      make_qk_norm(in, &s, &a.norm, h, a.multihead.kv_heads ? a.multihead.kv_heads : h, dk,
+                   &j.tame);
+      a.rope.norm = &a.norm;
+    }
   }
   j.tame = 0;
   job_run(&j, in);

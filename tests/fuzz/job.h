@@ -29,6 +29,7 @@ typedef struct job {
   void (*judge)(struct job *); /* promises about all outputs of a call that ran; null = none */
   int unsteady;                /* numbers whose rounding errors may grow: tiers may differ */
   int apart;                   /* products that tiers make in their own ways: other last bits */
+  int bare;                    /* it computes without a workspace */
 } job;
 
 /* What products are made of, now and then no mode. */
@@ -138,11 +139,11 @@ static void job_run(job *j, input *in) {
     fuzz_malloc_left = 0; /* with a workspace nothing may be allocated */
   }
 
-  /* A call that wants no workspace is rejected or has nothing to compute, so that it may be made
-   * on views without memory, unless it would have to write to one. */
+  /* A call that wants no workspace is rejected or has nothing to compute, unless it never wants any, so
+   * that it may be made on views without memory, unless it would have to write to one. */
   int writable = 1;
   for (int i = 0; i < j->outputs; i++) writable &= j->b[i].base || !j->b[i].view.data;
-  if (j->runnable || (j->workspace && want == 0 && writable)) {
+  if (j->runnable || (j->workspace && want == 0 && writable && (refused || !j->bare))) {
     for (int i = 0; i < JOB_BUFFERS; i++) buffer_remember(&j->b[i]);
     attn_status status = j->call(j, &ctx);
     promise(status != ATTN_OK || !refused, j, "the query refused what the call accepts");

@@ -270,6 +270,7 @@ static void fuzz_infini(input *in, job *j, store *s) {
   int fault = 0;
   if (with & 4) p->beta = store_floats(in, s, array_size(x[0].heads, 1, 1), -2, 2, &fault);
   p->delta = below(in, 2), p->open = below(in, 2), p->scale = some_scale(in);
+  if (chance(in, 3)) p->len = make_lengths(in, s, x[0].batch, tk);
 }
 
 static void fuzz_latent(input *in) {

@@ -7,8 +7,10 @@
 #include "params.h"
 #include "views.h"
 
-/* The state is an output, so that it is what it was when a call is made again. */
-enum { L_O, L_STATE, L_Q, L_K, L_V, L_W, L_W2, L_TENSORS };
+/* The state is an output, so that it is what it was when a call is made again; so are MLSTM's n and m. Behind the tensors
+ * of all calls lie the states that a decaying one begins with. */
+enum { L_O, L_STATE, L_N, L_M, L_Q, L_K, L_V, L_W, L_W2, L_TENSORS };
+enum { L_STATE0 = L_TENSORS, L_N0, L_M0 };
 enum {
   LINEAR,
   CLUSTERED,
@@ -33,6 +35,7 @@ typedef struct linear_args {
   attn_poolingformer_params poolingformer;
   attn_memory_compressed_params memory;
   attn_recurrent_params recurrent;
+  int in_place; /* a decaying state */
 } linear_args;
 
 static void fill_logs(const buffer *b, size_t place, void *user) {
@@ -56,13 +59,44 @@ static void recurrent_tensors(job *j, attn_recurrent_params *p) {
   else if (rule == ATTN_RECURRENT_DELTA || rule == ATTN_RECURRENT_GATED_DELTA ||
            rule == ATTN_RECURRENT_KDA)
     p->beta = more;
-  p->final_state = j->b[L_STATE].view;
+  const int from = ((linear_args *)j->args)->in_place ? L_STATE : L_STATE0;
+  const int step = from == L_STATE ? L_N - L_STATE : L_N0 - L_STATE0;
+  p->final_state = j->b[L_STATE].view, p->final_n = j->b[L_N].view, p->final_m = j->b[L_M].view;
+  p->initial_state = j->b[from].view, p->initial_n = j->b[from + step].view;
+  p->initial_m = j->b[from + 2 * step].view;
+}
+
+/* A state, the final or the initial one, with MLSTM's n and m. */
+static void make_state(input *in, job *j, int at, int64_t heads, int64_t rows, int64_t cols) {
+  const attn_recurrent_params *p = &((linear_args *)j->args)->recurrent;
+  const int64_t n = p->cu_seqlens ? p->sequences : j->b[L_Q].view.batch, dk = j->b[L_Q].view.dim;
+  filler f = {take(in), chance(in, 6) ? 40 : 0};
+  attn_tensor view[3] = {make_view(in, ATTN_F32, n, heads, rows, cols, at == L_STATE),
+                         make_view(in, ATTN_F32, n, heads, 1, dk, at == L_STATE),
+                         make_view(in, ATTN_F32, n, heads, 1, 1, at == L_STATE)};
+  if (chance(in, 24)) flaw_view(in, &view[below(in, 3)]);
+  for (int i = 0; i < (p->rule == ATTN_RECURRENT_MLSTM ? 3 : 1); i++) {
+    j->runnable &= buffer_make(&j->b[at + i], view[i], 0);
+    buffer_fill(&j->b[at + i], &f);
+  }
+}
+
+/* Ascending from 0 to t, seldom not. */
+static int32_t *make_marks(input *in, store *s, int64_t n, int64_t t) {
+  int32_t *x = (int32_t *)store_take(s, (size_t)(n + 1) * sizeof *x);
+  for (int64_t i = 1; i < n; i++) x[i] = x[i - 1] + (int32_t)(take(in) % (t - x[i - 1] + 1));
+  x[n] = (int32_t)t;
+  if (chance(in, 24)) x[below(in, (int)n + 1)] = (int32_t)nasty_int(in);
+  return x;
 }
 
 static void make_recurrent(input *in, job *j, store *s, int64_t batch, int64_t heads, int64_t dk,
                            int64_t dv) {
-  attn_recurrent_params *p = &((linear_args *)j->args)->recurrent;
-  if (p->rule == ATTN_RECURRENT_MAMBA2 && heads > 0 && heads < 64) {
+  linear_args *a = (linear_args *)j->args;
+  attn_recurrent_params *p = &a->recurrent;
+  const int64_t t = j->b[L_Q].view.len;
+  const int mamba = p->rule == ATTN_RECURRENT_MAMBA2 && heads > 0 && heads < 64;
+  if (mamba) {
     p->a_log = store_floats(in, s, heads, -2, 1, &j->tame);
     if (chance(in, 2)) p->skip = store_floats(in, s, heads, -2, 1, &j->tame);
   }
@@ -72,8 +106,44 @@ static void make_recurrent(input *in, job *j, store *s, int64_t batch, int64_t h
   p->chunk = chance(in, 12) ? nasty_int(in) : below(in, 65);
   p->layers = chance(in, 16) ? nasty_int(in) : 0;
   if (chance(in, 12)) p->rule = (attn_recurrent_rule)(nasty_int(in) & 0xff);
-  if (batch < 0 || !chance(in, 2)) return;
-  buffer_make(&j->b[L_STATE], attn_bhtd(NULL, ATTN_F32, batch, heads, dk, dv), 0);
+  int64_t levels = 0;
+  if (chance(in, 3) && t >= 0 && t < 4096) { /* one row of lambda for all tokens */
+    levels = 1 + below(in, 14);
+    p->lambda = attn_bhtd(store_floats(in, s, levels, -2, 1, &j->tame), ATTN_F32, 1, 1, t, levels);
+    p->lambda.stride_len = 0;
+  }
+  const int keeps = batch >= 0 && chance(in, 2), sound = t >= 0 && t < 4096;
+  if (batch == 1 && sound && chance(in, 3)) {
+    p->sequences = 1 + below(in, 5), p->cu_seqlens = make_marks(in, s, p->sequences, t);
+    if (chance(in, 24)) p->sequences = below(in, 3) - 1;
+  }
+  const int64_t n = p->cu_seqlens ? p->sequences : batch;
+  const int state = below(in, 4), other = chance(in, 24); /* initial, in place */
+  p->state_transposed = below(in, 2);
+  const int64_t each = (levels ? levels : 1) * (p->state_transposed ? dv : dk);
+  if (keeps || other) make_state(in, j, L_STATE, heads, each, p->state_transposed ? dk : dv);
+  if (keeps && state == 1) a->in_place = 1;
+  if (state > 1) make_state(in, j, L_STATE0, heads, each, p->state_transposed ? dk : dv);
+  if (levels && n >= 0 && n <= 16 && chance(in, 2)) {
+    int64_t *position = (int64_t *)store_take(s, (size_t)n * sizeof *position);
+    for (int64_t i = 0; i < n; i++) position[i] = chance(in, 24) ? nasty_int(in) : below(in, 200);
+    p->position = position;
+  }
+  if (batch >= 0 && batch <= 16 && sound && chance(in, 3)) {
+    uint8_t *reset = (uint8_t *)store_take(s, (size_t)(batch * t));
+    filler f = {take(in), 0};
+    for (int64_t i = 0; i < batch * t; i++) reset[i] = filler_next(&f) % 16 == 0;
+    p->reset = reset;
+  }
+  if (mamba && below(in, 2)) p->dt_bias = store_floats(in, s, heads, -2, 1, &j->tame);
+  if (mamba && below(in, 2)) {
+    p->dt_min = chance(in, 16) ? nasty_float(in) : (float)below(in, 9) / 16;
+    p->dt_max = chance(in, 16) ? nasty_float(in) : (float)below(in, 17) / 8;
+  }
+  if (p->rule == ATTN_RECURRENT_MLSTM ? chance(in, 3) : chance(in, 48))
+    p->eps = below(in, 2) ? ATTN_ZERO : nasty_float(in);
+  if (p->rule == ATTN_RECURRENT_LIGHTNING && !p->layers && below(in, 2))
+    p->layers = 1 + below(in, 9), p->layer = below(in, 10);
 }
 
 /* Tensors of the parameters lie in buffers of the job. */
@@ -192,7 +262,7 @@ static void fuzz_linear(input *in) {
   memset(&a, 0, sizeof a);
   a.kind = below(in, LINEAR_KINDS);
   job j = {.name = "less than attention",
-           .outputs = 2,
+           .outputs = 4,
            .runnable = 1,
            .args = &a,
            .call = call_linear,
@@ -236,7 +306,8 @@ static void fuzz_linear(input *in) {
   for (int i = 0; i < flaws; i++) flaw_view(in, &view[L_Q + below(in, L_TENSORS - L_Q)]);
   filler f = {take(in), chance(in, 6) ? 40 : 0};
   for (int i = 0; i < L_TENSORS; i++) {
-    if (i == L_STATE || (i == L_W && !(with & 1)) || (i == L_W2 && !(with & 2))) continue;
+    if ((i >= L_STATE && i <= L_M) || (i == L_W && !(with & 1)) || (i == L_W2 && !(with & 2)))
+      continue;
     j.runnable &= buffer_make(&j.b[i], view[i], below(in, 4));
     buffer_fill(&j.b[i], &f);
   }
@@ -309,7 +380,7 @@ static void fuzz_linear(input *in) {
     case RECURRENT:
       if (j.b[L_W].base && below(in, 8)) each_row(&j.b[L_W], fill_logs, &f);
       if (j.runnable) make_recurrent(in, &j, &s, batch, heads, dk, dv);
-      a.recurrent.len = q_len;
+      if (!a.recurrent.cu_seqlens || chance(in, 24)) a.recurrent.len = q_len;
       break;
     default:
       if (j.runnable) make_linear(in, &j, &s, &view[L_Q], &view[L_K], &view[L_V]);

@@ -18,6 +18,22 @@ static void make_angles(input *in, store *s, attn_tensor *t, int64_t rows, int64
   if (chance(in, 24)) t->len = nasty_int(in) < rows ? 0 : rows;
 }
 
+/* A norm of queries and keys, mostly a legal one. */
+static void make_qk_norm(input *in, store *s, attn_qk_norm *p, int64_t heads, int64_t kv_heads,
+                         int64_t dim, int *tame) {
+  p->kind = (attn_qk_norm_kind)below(in, ATTN_QK_NORM_KINDS);
+  if (chance(in, 16)) p->kind = (attn_qk_norm_kind)(nasty_int(in) & 0xff);
+  p->gain_by_head = below(in, 2), p->gain_less_one = below(in, 2), p->after = below(in, 2);
+  if (chance(in, 3)) p->eps = chance(in, 8) ? nasty_float(in) : (float)below(in, 3) / 4;
+  const int by_head = p->gain_by_head || p->kind == ATTN_QK_NORM_RMS_ALL;
+  if (below(in, 2))
+    p->q_gain = store_floats(in, s, array_size(by_head ? heads : 1, dim, 1), -1, 2, tame);
+  if (below(in, 2))
+    p->k_gain = store_floats(in, s, array_size(by_head ? kv_heads : 1, dim, 1), -1, 2, tame);
+  if (p->kind == ATTN_QK_NORM_L2 ? below(in, 2) : chance(in, 32))
+    p->temperature = store_floats(in, s, array_size(heads, 1, 1), -4, 4, tame);
+}
+
 /* A description for rows of `dim` columns and `batch` times `len` positions, mostly a legal one. */
 static void make_rope(input *in, job *j, store *s, attn_rope_params *p, int64_t batch, int64_t len,
                       int64_t dim) {

@@ -53,6 +53,7 @@ static void fuzz_merge(input *in) {
 
 typedef struct rope_args {
   attn_rope_params params;
+  attn_qk_norm norm;
 } rope_args;
 
 static attn_status call_rope(job *j, attn_ctx *ctx) {
@@ -95,6 +96,10 @@ static void fuzz_rope(input *in) {
   store s = {NULL, 0};
   attn_rope_params *p = &a.params;
   make_rope(in, &j, &s, p, view[1].batch, view[1].len, view[1].dim);
+  if (chance(in, 3)) {
+    make_qk_norm(in, &s, &a.norm, view[1].heads, view[1].heads, view[1].dim, &j.tame);
+    p->norm = &a.norm, j.tame = 0;
+  }
   if (f.specials || p->xpos != 0 || p->attention_factor != 0 || p->cos.data) j.tame = 0;
   job_run(&j, in);
   store_free(&s);

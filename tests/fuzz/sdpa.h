@@ -249,12 +249,11 @@ static void fuzz_relu(input *in) {
     p->gain = store_floats(in, &a.store, n, -2, 2, &j.tame);
     p->gate = store_floats(in, &a.store, n, -2, 2, &j.tame);
   }
+  const int with_map = chance(in, 32);
+  if (!with_map) j.b[MAP].view.data = NULL;
   misplace(in, &j);
   p->sum = j.b[LSE].view;
-  if (chance(in, 32))
-    a.params.map = j.b[MAP].view;
-  else
-    j.b[MAP].view.data = NULL;
+  if (with_map) a.params.map = j.b[MAP].view;
   p->attention = a.params;
   j.runnable &= affordable(view);
   finish(in, &j);

@@ -369,6 +369,7 @@ static void fuzz_selection(input *in) {
   job j = {.name = "selection of keys",
            .outputs = a.kind == EVICT ? E_KEPT : KEYS_Q,
            .runnable = 1,
+           .bare = a.kind == EVICT,
            .args = &a,
            .call = call_selection,
            .workspace = workspace_selection};

@@ -36,7 +36,7 @@ static int64_t array_size(int64_t a, int64_t b, int64_t c) {
 /* n multiples of 1/16 from low to high, which are such too; now and then one is no sane number,
  * which clears *tame. Null = no array. */
 static float *store_floats(input *in, store *s, int64_t n, float low, float high, int *tame) {
-  if (n < 0) return NULL;
+  if (n < 0 || n > ARRAY_MAX) return NULL;
   float *x = (float *)store_take(s, (size_t)n * sizeof *x);
   filler f = {take(in), 0};
   const uint32_t steps = (uint32_t)((high - low) * 16.0f) + 1;
@@ -50,7 +50,7 @@ static float *store_floats(input *in, store *s, int64_t n, float low, float high
 
 /* n integers from low .. low + span - 1. */
 static int32_t *store_ints(input *in, store *s, int64_t n, int64_t low, int64_t span) {
-  if (n < 0) return NULL;
+  if (n < 0 || n > ARRAY_MAX) return NULL;
   int32_t *x = (int32_t *)store_take(s, (size_t)n * sizeof *x);
   filler f = {take(in), 0};
   for (int64_t i = 0; i < n; i++)

@@ -279,7 +279,12 @@ static attn_pattern make_kind(forest *f, int kind) {
       return attn_pattern_random_blocks(n, below(in, 6), take(in));
     case ATTN_PATTERN_BLOCKS:
       n = 1 + below(in, 70);
-      return attn_pattern_blocks(n, below(in, 3), below(in, 3));
+      p = attn_pattern_blocks(n, below(in, 3), below(in, 3));
+      switch (below(in, 6)) {
+        case 4: return attn_pattern_chunked(n);
+        case 5: return attn_pattern_block_causal(n);
+        default: return p;
+      }
     case ATTN_PATTERN_RING:
     case ATTN_PATTERN_STAR:
       p = kind == ATTN_PATTERN_RING ? attn_pattern_ring(below(in, 90))

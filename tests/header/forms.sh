@@ -3,12 +3,13 @@
 # folder, renamed, pasted, without some tiers, beside an older copy.
 . "$(dirname "$0")/lib.sh"
 
-# One tier, and the families that use.c calls, where something is built: how a file is included does not
-# depend on their number. What is only read is read whole.
+# One tier, and the families that use.c calls: how a file is included does not depend on their number.
+# Whole where names matter, and once the flat form.
 printf '#define ATTN_ONLY (ATTN_FAMILY_PATTERN | ATTN_FAMILY_EDGES | ATTN_FAMILY_RELU)\n' >some.h
-some="-DATTN_SMALL -include some.h"
+some="-DATTN_SMALL -include $work/some.h"
 gcc="gcc -std=c99 -Wall -Wextra -Werror -O0 $some -DATTN_NO_AVX512 -DATTN_NO_AVX2"
-read="gcc -std=c99 -Wall -Wextra -Werror -fsyntax-only"
+whole="gcc -std=c99 -Wall -Wextra -Werror -fsyntax-only"
+read="$whole $some"
 all="gcc -std=c99 -Wall -Wextra -Werror -O0 $some"
 printf '#define ATTN_IMPLEMENTATION\n#include "attn.h"\n' >impl.c
 
@@ -42,7 +43,7 @@ check "-include on the command line" $gcc -DATTN_IMPLEMENTATION -include lib/att
   "$here/use.c" -lm
 printf '#define min(a, b) ((a) < (b) ? (a) : (b))\n#define max min\n#include <complex.h>\n' >rude.c
 cat impl.c >>rude.c
-check "beside <complex.h> and macros named min and max" $read rude.c
+check "beside <complex.h> and macros named min and max" $whole rude.c
 
 mkdir renamed
 cp attn.h renamed/attention.h
@@ -112,7 +113,7 @@ check "flat form, pasted into a file" $gcc -o flat/pasted flat/pasted.c -lm
 check "flat form runs" flat/pasted
 cp attn_flat.h flat/any_name.h
 printf '#define ATTN_IMPLEMENTATION\n#include "any_name.h"\n' >flat/impl.c
-check "flat form, renamed" $read flat/impl.c
+check "flat form, renamed" $whole flat/impl.c
 check "flat form has no self-include" sh -c "! grep 'include *ATTN_SELF' attn_flat.h"
 
 cat >empty.c <<'END'

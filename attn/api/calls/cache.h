@@ -76,15 +76,15 @@ ATTN_DEF attn_status attn_sequence_init(attn_sequence *sequence, int32_t *table,
  *   is out of range or not held; two sequences of the call share a table, or more of them name a page
  *   than hold it), FULL, VALUE (NaN or infinity in rows for a quantised type; other types keep them),
  *   OVERLAP, OVERFLOW, ISA, ENV, CTX, ALIGN; every byte as it was.
- * rope: keys are stored as attn_rope with keys = 1 makes them; the position of a token is start + its number in
- *   the sequence, or with positions that of its row of k ([T], [n,T] per batch; all of them must be legal), and a row is
- *   rounded to the cache's type once. In a quantised type a rotated number beyond f32 counts as the largest one, NaN of
- *   a table as 0. Errors also: those of attn_rope; MEMORY, WORKSPACE.
+ * rope: keys are stored as attn_rope with keys = 1 makes them, normed too if it has a norm; the position of a token
+ *   is start + its number in the sequence, or with positions that of its row of k ([T], [n,T] per batch; all of them
+ *   must be legal), and a row is rounded to the cache's type once. In a quantised type a rotated number beyond f32
+ *   counts as the largest one, NaN of a table as 0. Errors also: those of attn_rope; MEMORY, WORKSPACE.
  * Determinism: the same bytes on every tier, rotated ones but scalar.
  * Cost: O(rows * d), without a look at what is stored; the search for pages is short while a share
- *   of them is free, O(pages) at worst; rope: that of attn_rope. Memory: none; with rope attn_cache_append_workspace bytes. The workers share the rows of calls of 65536
- *   numbers and more. Not for two threads at once on one cache; a call that only attends must not run
- *   beside it either. */
+ *   of them is free, O(pages) at worst; rope: that of attn_rope. Memory: none; with rope attn_cache_append_workspace
+ *   bytes. The workers share the rows of calls of 65536 numbers and more. Not for two threads at once on one cache;
+ *   a call that only attends must not run beside it either. */
 typedef struct attn_append_params {
   const int64_t *rows;          /* [n], 0..T */
   const int64_t *indptr;        /* [n + 1] */
@@ -164,8 +164,8 @@ ATTN_DEF attn_status attn_cache_accept(attn_cache *cache, attn_sequence *sequenc
  *   pages hold there. In a ring the window and keep of the cache hold: window.left of
  *   params must be -1, keep 0, and causal is implied.
  * params: as attn_sdpa, without kv_len, k_scales, v_scales, has_q_off, q_offs, ATTN_CAUSAL_START,
- *   ragged.kv_indptr, schedule, map, relative, xl, gaussian and span (RANGE). A mask or bias has the extents [n, H, most queries, the
- *   longest sequence's tokens], each that or 1.
+ *   ragged.kv_indptr, schedule, map, relative, xl, gaussian and span (RANGE). A mask or bias has the extents [n, H,
+ *   most queries, the longest sequence's tokens], each that or 1.
  * Bits: those of attn_sdpa on the same keys in one piece, whatever the pages are, in a call of the same class
  *   (attn_sdpa, Determinism; Tq is the most queries that a sequence may have here).
  * Errors: those of attn_sdpa and of a broken cache or sequence, SHAPE (n < 0), PAGE (a table entry out

@@ -48,7 +48,8 @@ typedef struct attn_gemm_params {
  * Memory: attn_gemm_workspace bytes: w as f32 in panels, 4 k n' bytes for each of its matrices, n'
  *   being n in whole 64s; nothing like it for less than 192 rows when w is f32 or transposed, which reads w
  *   in place (of a transposed w all rows that share a matrix count), and for at most 8 rows when w is f16 or bf16, but
- *   for its last n % 32 columns; nothing for codes, but with ATTN_COMPUTE_I8. f16 and bf16 x or y add up to 300 KB a worker. Up to 56 KB of a thread's stack.
+ *   for its last n % 32 columns; nothing for codes, but with ATTN_COMPUTE_I8. f16 and bf16 x or y add up to 300 KB a
+ *   worker. Up to 56 KB of a thread's stack.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _ALIGN, _VALUE (scale NaN or infinite), _RANGE
  *   (activation), _WORKSPACE, _MEMORY, and those of ctx.
  * Compute: params.compute = ATTN_COMPUTE_BF16 rounds x and w to bf16 (nothing is lost where they are bf16) and
@@ -56,25 +57,25 @@ typedef struct attn_gemm_params {
  *   2^-7 sum_c |scale x w| where x or w had to be rounded, else as below. w lies in panels then, 2 k n' bytes
  *   a matrix, and a worker takes up to 350 KB. ATTN_COMPUTE_F16: the same with f16 and an error of 2^-10 sum_c
  *   |scale x w|; rows of x (256 elements of k) and columns of w are divided by powers of two as attn_sdpa's rows are,
- *   and a number of theirs may lose 2^-17 of the largest beside it. What runs, is refused or preferred: as for attn_sdpa. On one machine
- *   the same bits for any workers and any cut of rows and columns.
+ *   and a number of theirs may lose 2^-17 of the largest beside it. What runs, is refused or preferred: as for
+ *   attn_sdpa. On one machine the same bits for any workers and any cut of rows and columns.
  *   params.compute = ATTN_COMPUTE_I8, of w of ATTN_I8 and ATTN_I4 alone: each run of r elements of a row of x (see
  *   Determinism) becomes whole numbers up to 127 times t = max |x| / 127. Their products with w's codes are summed
  *   exactly; a run joins y as t scale sum - t zero scale (sum of x's codes). Error: sum over runs of t / 2 sum_c
- *   |w[c]|, and 2^-24 (k / r + 6) sum_c |x[c]| (|q| + |zero|) scale; 0.7 % of y's size for normal x. Rows of x with a NaN, an
- *   infinity or a run whose largest size is not 0 and not in 1e-12 .. 1e12 have the product of f32. All vector tiers and
- *   features have the same bits. Memory: m k bytes (4 m k emulated) and 2 numbers a run of x, and 80 KB a
- *   worker. It pays where a feature has it (attn_feature): one row of codes goes nearer to the speed of memory,
+ *   |w[c]|, and 2^-24 (k / r + 6) sum_c |x[c]| (|q| + |zero|) scale; 0.7 % of y's size for normal x. Rows of x with
+ *   a NaN, an infinity or a run whose largest size is not 0 and not in 1e-12 .. 1e12 have the product of f32. All
+ *   vector tiers and features have the same bits. Memory: m k bytes (4 m k emulated) and 2 numbers a run of x, and
+ *   80 KB a worker. It pays where a feature has it (attn_feature): one row of codes goes nearer to the speed of memory,
  *   many rows twice as fast as f32; emulated it is no faster.
  * Empty: m = 0, B = 0 or H = 0 does nothing; k and n are at least 1.
  * NaN and infinity: as IEEE arithmetic has it; a NaN is stored as the one default NaN.
  * Determinism: each sum is one chain of fused multiply-adds in the order of c; of codes it is a chain of scale s,
- *   where s is such a chain, from 0, of x (q - zero) over a run of r rows from a multiple of r on: r = 128 if that divides
- *   the group or there is one, else 64, else 32. The same bits on avx2,
+ *   where s is such a chain, from 0, of x (q - zero) over a run of r rows from a multiple of r on: r = 128 if that
+ *   divides the group or there is one, else 64, else 32. The same bits on avx2,
  *   avx512 and neon, for any number of workers, and for any cut of the rows or columns.
  * Error: (k + 1) 2^-24 sum_c |scale x w|, of codes (r + k / r + 2) 2^-24, where q - zero is exact for whole zeros;
- *   a run overflows where its sum of x (q - zero) does, whatever its scale; beside the roundings of bias and output, and of the
- *   activation 1.2e-6 |y|; 1e-5 |y| for ATTN_ACT_GELU on the scalar tier, and where ATTN_ACT_SILU and
+ *   a run overflows where its sum of x (q - zero) does, whatever its scale; beside the roundings of bias and output,
+ *   and of the activation 1.2e-6 |y|; 1e-5 |y| for ATTN_ACT_GELU on the scalar tier, and where ATTN_ACT_SILU and
  *   ATTN_ACT_GELU_TANH vanish. 32-bit ARM takes subnormal factors for 0.
  * Cost: 2 B H m n k flops; up to 8 rows read w once, as it is stored.
  * Source: groups of rows with a scale: Frantar et al. 2022 (GPTQ), arXiv 2210.17323; Lin et al. 2023 (AWQ), arXiv

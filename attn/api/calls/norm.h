@@ -24,6 +24,35 @@ typedef struct attn_norm {
   int gain_less_one; /* 1: gain holds what is to be added to 1, as checkpoints of Gemma have it */
 } attn_norm;
 
+/* What the rows of queries and of keys are divided by before they meet; d columns a head.
+ *   RMS      x / sqrt(mean of x^2 + eps) gain, each head by itself: Dehghani et al. 2023, arXiv 2302.05442, whose
+ *            norms do not centre; Qwen3, Gemma 3 (gain_less_one), Llama 4 (after, without gain)
+ *   RMS_ALL  the same, the mean being that of all heads of a token: OLMo 2
+ *   LAYER    (x - mean) / sqrt(variance + eps) gain, each head by itself: Command R (gain_by_head)
+ *   L2       x / sqrt(sum of x^2 + eps) gain, and queries times the temperature of their head; scores are then cosines,
+ *            which want the scale 1: Henry et al. 2020, arXiv 2010.04245; Swin V2 */
+typedef enum attn_qk_norm_kind {
+  ATTN_QK_NORM_RMS = 0,
+  ATTN_QK_NORM_RMS_ALL,
+  ATTN_QK_NORM_LAYER,
+  ATTN_QK_NORM_L2,
+  ATTN_QK_NORM_KINDS
+} attn_qk_norm_kind;
+
+/* The norm of queries and keys, wherever a call has one: {0} is RMS without gains. A row of zeros stays one, with LAYER
+ * a row of equal numbers becomes one, eps = 0 included; NaN and infinity as attn_rms_norm and attn_layer_norm have
+ * them. */
+typedef struct attn_qk_norm {
+  attn_qk_norm_kind kind;
+  float
+      eps; /* >= 0; 0 = 1e-6; ATTN_ZERO = 0, in place of which 2^-149 is added to the mean of squares */
+  const float *q_gain, *k_gain; /* [d], of queries and of keys; null = 1 */
+  int gain_by_head;  /* 1: they are [H,d] and [Hkv,d], a row a head; of RMS_ALL they always are */
+  int gain_less_one; /* 1: gains hold what is to be added to 1 */
+  const float *temperature; /* L2: [H], finite; null = 1 */
+  int after;                /* 1: behind the rotation, else before it */
+} attn_qk_norm;
+
 #if ATTN_HAS_DENSE
 typedef struct attn_layer_norm_params {
   attn_norm norm;
@@ -54,7 +83,8 @@ ATTN_DEF size_t attn_layer_norm_workspace(attn_tensor y, attn_tensor x,
  *
  *   s = x + residual,  y_c = s_c / sqrt(sum_k s_k^2 / n + eps) gain_c + bias_c,  sum_c = s_c
  *
- * A row of zeros gives bias. NaN in a row makes all of it NaN; beside an infinite number, itself NaN, the others are bias.
+ * A row of zeros gives bias. NaN in a row makes all of it NaN; beside an infinite number, itself NaN, the others are
+ * bias.
  * Error: below 8 2^-24 |s_c| / sqrt(mean of s^2 + eps) |gain_c|, beside the roundings of s
  *   and y.
  * Source: Zhang and Sennrich 2019, arXiv 1910.07467. params null: defaults. */

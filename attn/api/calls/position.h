@@ -54,6 +54,7 @@ typedef struct attn_rope_params {
   double xpos;              /* scale base of xPos, 512 in the paper; 0 = none */
   int keys;                 /* 1: the rows are keys, which xPos treats as the inverse of queries */
   attn_tensor cos, sin;     /* f32 [1,1,n,r/2] in place of base, type and xpos, a row a position */
+  const attn_qk_norm *norm; /* null = none: rows are normed, too; keys says with which gain */
 } attn_rope_params;
 
 #if ATTN_HAS_POSITION
@@ -87,31 +88,41 @@ typedef struct attn_rope_params {
  *   change when all positions are shifted; positions reach from -64 xpos to 64 xpos, so centre longer ones.
  * Tables: cosines and sines of angles (a in them, attention_factor absent); positions are their rows.
  *
+ * norm: y = the rotation of norm(x), or with norm.after norm(the rotation of x), with q_gain and temperature, or
+ *   with keys = 1 k_gain; rotary_dim = 0 with has_rotary_dim = 1 norms alone. Rows of RMS, RMS_ALL and LAYER have
+ *   the bits of attn_rms_norm or attn_layer_norm and attn_rope one after the other, over f32. NaN then reaches all
+ *   of its norm.
+ *
  * Shapes: x, y [B,H,T,d], any storage types; columns rotary_dim..d-1 are copied. rotary_dim = d needs d even.
  * Aliasing: y may be x with the same strides and type (in place), else they share no memory.
  * Queries behind a cache have start = Tk - Tq. Angles are formed and reduced in double, so that
  *   positions up to 10^6 and beyond keep an error below 2e-7 of a, real ones too.
- * Memory: attn_rope_workspace bytes, O(rotary_dim) per worker. Empty: B, H or T of 0 is a no-op.
- * NaN: stays in its pair; columns from rotary_dim on keep their bits when the types are equal. Errors: NULL, DTYPE, SHAPE
- *   (also of a table, or factors), STRIDE, RANGE (rotary_dim, layout, type, sections, start beyond 2^61, a position
- *   outside the table or xPos), VALUE (a number that the type needs is missing or impossible, factor < 1, a real
- *   position that is not finite), NULL also: positions and real_positions exclude each other, OVERLAP, OVERFLOW,
- *   WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
+ * Memory: attn_rope_workspace bytes, O(rotary_dim) per worker; norm: and 16 rows, with RMS_ALL those of all heads.
+ *   Empty: B, H or T of 0 is a no-op.
+ * NaN: stays in its pair; columns from rotary_dim on keep their bits when the types are equal. Errors: NULL, DTYPE,
+ *   SHAPE (also of a table, or factors), STRIDE, RANGE (rotary_dim, layout, type, sections, start beyond 2^61, a
+ *   position outside the table or xPos), VALUE (a number that the type needs is missing or impossible, factor < 1, a
+ *   real position that is not finite; norm.eps, norm.temperature), RANGE also: kind and flags of norm, a temperature
+ *   without L2; NULL also: positions and real_positions exclude each other, OVERLAP, OVERFLOW, WORKSPACE, MEMORY,
+ *   ISA, ENV, CTX, ALIGN; outputs untouched.
  * Determinism: the same bits for every tier but scalar and any worker count; a row's rotation
- *   depends on its position alone. Cost: 6 flops a pair, and 6 multiplications per position and m,
- *   shared by all heads (and by all batch entries unless positions_per_batch), whatever the type.
+ *   depends on its position alone. Cost: norm: 1.5 to 1.8 times that without (rows of 64, in the cache). 6 flops a
+ *   pair, and 6 multiplications per position and m, shared by all heads (and by all batch entries unless
+ *   positions_per_batch), whatever the type.
  * Source: Su et al. 2021, arXiv 2104.09864; linear: Chen et al. 2023, arXiv 2306.15595; YaRN, and NTK in its
  *   section 3: Peng et al. 2023, arXiv 2309.00071; Llama 3.1: arXiv 2407.21783; LongRoPE: Ding et al. 2024, arXiv
- *   2402.13753; M-RoPE: Wang et al. 2024, arXiv 2409.12191, interleaved: Bai et al. 2025, arXiv 2511.21631; xPos: Sun et
- *   al. 2022, arXiv 2212.10554. Where papers and published code differ, as the code that published weights run on. */
+ *   2402.13753; M-RoPE: Wang et al. 2024, arXiv 2409.12191, interleaved: Bai et al. 2025, arXiv 2511.21631; xPos:
+ *   Sun et al. 2022, arXiv 2212.10554. Where papers and published code differ, as the code that published weights
+ *   run on. */
 ATTN_DEF attn_status attn_rope(attn_tensor y, attn_tensor x, const attn_rope_params *params,
                                attn_ctx *ctx);
 ATTN_DEF size_t attn_rope_workspace(attn_tensor y, attn_tensor x, const attn_rope_params *params,
                                     const attn_ctx *ctx);
 
 /* The frequencies f_m that attn_rope has for rows of width dim into frequencies[r/2], and its a (without xPos)
- * into *attention_factor; either may be null. Positions are not read. params null = the default. Errors: SHAPE (dim < 1),
- *   RANGE, VALUE, NULL, ALIGN, as attn_rope; RANGE also with tables, which have no frequencies; nothing written. */
+ * into *attention_factor; either may be null. Positions are not read. params null = the default. Errors: SHAPE (dim
+ *   < 1), RANGE, VALUE, NULL, ALIGN, as attn_rope; RANGE also with tables, which have no frequencies; nothing
+ *   written. */
 ATTN_DEF attn_status attn_rope_frequencies(double *frequencies, double *attention_factor,
                                            const attn_rope_params *params, int64_t dim);
 
@@ -149,8 +160,8 @@ ATTN_DEF int64_t attn_t5_bucket(int64_t distance, int bidirectional, int64_t buc
 
 /* DeBERTa's bucket of a signed distance (query minus key there), -2m .. 2m, m = buckets / 2 rounded down.
  *
- *   a = |distance|;  bucket = distance for a <= m, else sign(distance) (m + ceil((m - 1) log(a / m) / log((max_distance -
- *   1) / m))), at most 2m, which is what lies beyond max_distance - 1
+ *   a = |distance|;  bucket = distance for a <= m, else sign(distance) (m + ceil((m - 1) log(a / m) /
+ *   log((max_distance - 1) / m))), at most 2m, which is what lies beyond max_distance - 1
  *
  * The ceiling is exact, in whole numbers; the released code has logarithms in f32 and ends at no 2m, but clips to the
  *   rows of its tables. buckets is a model's position_buckets, max_distance its max_relative_positions.

@@ -63,9 +63,9 @@ typedef struct attn_distance_factor {
 } attn_distance_factor;
 
 /* A number for each distance d (entry 0 is the furthest past): x += T_h[d], T_h[d] =
- * table[h][d - first]. Outside the table its nearest end holds, or, with reject, no allowed pair may lie there (ATTN_E_RANGE; judged by
- * causal, window, q_off and the extents). inside = 1 multiplies the term by s as well. Sources:
- * Raffel et al. 2019, arXiv 1910.10683; Huang et al. 2018, arXiv 1809.04281 (inside). */
+ * table[h][d - first]. Outside the table its nearest end holds, or, with reject, no allowed pair may lie there
+ * (ATTN_E_RANGE; judged by causal, window, q_off and the extents). inside = 1 multiplies the term by s as well.
+ * Sources: Raffel et al. 2019, arXiv 1910.10683; Huang et al. 2018, arXiv 1809.04281 (inside). */
 typedef struct attn_toeplitz {
   const float *table; /* [heads, len] */
   int64_t len, first;
@@ -110,7 +110,8 @@ typedef struct attn_span {
 
 /* A tile of scores as a user's modifier sees it. The score of key c and query r is
  * score[c * key_stride + r * query_stride], in natural units, after every other term (but an
- * adaptive span, which multiplies weights) and before the allowed set: entries of forbidden pairs may hold anything and are ignored. */
+ * adaptive span, which multiplies weights) and before the allowed set: entries of forbidden pairs may hold anything
+ * and are ignored. */
 typedef struct attn_score_tile {
   float *score;
   int64_t key_stride, query_stride;

@@ -13,8 +13,8 @@ typedef enum attn_causal {
  * batch 1 and sequence b is their rows q[b] .. q[b+1]-1; rows that no sequence has are not
  * written. With kv likewise, k and v have batch 1 and b's keys are rows kv[b] .. kv[b+1]-1; kv null:
  * k and v have batch n. A sequence is a call of its own: positions, causal, windows and q_off count
- * within it (q_off by default: ends aligned; q_offs has one each), and it has the bits of that call. A mask or bias has the
- * extents of the padded call: [n, H, most queries, most keys], each that or 1; labels and modify get
+ * within it (q_off by default: ends aligned; q_offs has one each), and it has the bits of that call. A mask or bias
+ * has the extents of the padded call: [n, H, most queries, most keys], each that or 1; labels and modify get
  * the sequence as the batch. Absent then: q_len, kv_len (with kv null it is allowed), schedule, map,
  * relative, xl, gaussian and span (ATTN_E_RANGE). Memory: 16 bytes a sequence. */
 typedef struct attn_ragged {
@@ -127,10 +127,10 @@ typedef struct attn_sdpa_params {
  *   s sum_c |q_c k_c| where q or k had to be rounded, (dk + 1) 2^-24 of that where not (with xl, q + u is
  *   rounded); a row of O by 2^-7 max |v|, usually 2^-9; LSE by 2^-7. Subnormal numbers, of products too, may
  *   count as 0, and f32 beyond 3.39e38 as infinity. Products are those of ATTN_FEATURE_AVX512_BF16 or
- *   ATTN_FEATURE_NEON_BF16 where it runs, else emulated in f32, slower than ATTN_COMPUTE_F32; with compute_prefer that runs instead. report.compute and
- *   report.feature say what did. All options serve; key lists of a schedule stay f32; few queries are
- *   computed in the order of many, so a cache is read no faster. Calls that do not say otherwise refuse any but
- *   F32 (VALUE; with compute_prefer it is F32).
+ *   ATTN_FEATURE_NEON_BF16 where it runs, else emulated in f32, slower than ATTN_COMPUTE_F32; with compute_prefer
+ *   that runs instead. report.compute and report.feature say what did. All options serve; key lists of a schedule
+ *   stay f32; few queries are computed in the order of many, so a cache is read no faster. Calls that do not say
+ *   otherwise refuse any but F32 (VALUE; with compute_prefer it is F32).
  * Compute = ATTN_COMPUTE_F16: the same with f16, whose rounding is 8 times as fine: a score errs by 2^-10 s sum_c
  *   |q_c k_c| where q or k had to be rounded, a row of O by 2^-10 max |v|, usually 2^-13, LSE by 2^-10. f16 ends at
  *   65504 and soon below 1: a row of q, k or v whose largest number is not in 2^-8 .. 2^15 is divided by a power of
@@ -148,8 +148,8 @@ typedef struct attn_sdpa_params {
  *   ATTN_COMPUTE_BF16 where its feature runs, else in f32. A row of O errs by 1e-2 max |v| at most
  *   where q and k are standard normal (d = 64, 128), usually by 1e-3. Scores are the same bits on avx2, avx512
  *   and neon. q.dim up to 1024 (VALUE; with compute_prefer F32). Products are those of
- *   ATTN_FEATURE_AVX512_VNNI, ATTN_FEATURE_AVX_VNNI or ATTN_FEATURE_NEON_DOTPROD where it runs, else emulated, slower than F32; with compute_prefer that runs instead.
- *   After SageAttention 2 (arXiv 2411.10958).
+ *   ATTN_FEATURE_AVX512_VNNI, ATTN_FEATURE_AVX_VNNI or ATTN_FEATURE_NEON_DOTPROD where it runs, else emulated,
+ *   slower than F32; with compute_prefer that runs instead. After SageAttention 2 (arXiv 2411.10958).
  * Quantised k and v: k or v may be ATTN_I8, ATTN_I4 or ATTN_E4M3, each by itself, with its scales;
  *   rows are converted on the way, never as a whole. A scale that is not finite makes NaN in the rows
  *   that read it; ctx->validate rejects it (ATTN_E_SCALE).

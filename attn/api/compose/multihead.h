@@ -21,7 +21,8 @@ typedef struct attn_multihead_params {
   attn_tensor each;     /* out, optional: [B,H,Tq,dv], the heads' outputs O_h */
   attn_compute compute; /* of the products with weights, as in attn_gemm; attention has its own */
   int compute_prefer;
-  const attn_rope_params *rope; /* null = none: q_h and k_g are rotated, as attn_rope does it */
+  const attn_rope_params
+      *rope; /* null = none: q_h and k_g are rotated, normed, as attn_rope does it */
 } attn_multihead_params;
 
 #if ATTN_HAS_MULTIHEAD
@@ -33,14 +34,17 @@ typedef struct attn_multihead_params {
  *   y = [O_0 ; .. ; O_{H-1}] w_o + b_o
  *
  * rope: key j has position start + j, query i start + q_off + i; with positions (of Tk keys) key j has its own,
- *   query i that of key q_off + i, which must be there. keys is not read. Its messages call it params.
+ *   query i that of key q_off + i, which must be there. keys is not read. Its messages call it params. With rope->norm
+ *   queries and keys are normed too, or alone (has_rotary_dim = 1, rotary_dim = 0): its gains by head are [H,dk] and
+ *   [Hkv,dk]; with L2 attention.scale 0 is 1.
  * bias_k and bias_v add a key of score s q_h . bias_k,g, which has no term and no place: no mask, window or
  *   length forbids it to a row before q_len. The LSE and the map, of Tk columns, count it in.
  *
  * Shapes: x [B,1,Tq,dm], x_k [B,1,Tk,dmk], x_v [B,1,Tk,dmv], y [B,1,Tq,dmo]. x_k absent (data
  *   null; with Tk = 0 any address will do): x itself; x_v absent: x_k. H dk need not be dm. Storage
- *   types are free; weights are [in, out], with w_transposed [out, in]: the same bits. With attention.ragged the rows of x and x_k lie as those of q
- *   and k; rows of x that no sequence has attend to nothing: O_h = 0, y = b_o, lse is not written.
+ *   types are free; weights are [in, out], with w_transposed [out, in]: the same bits. With attention.ragged the
+ *   rows of x and x_k lie as those of q and k; rows of x that no sequence has attend to nothing: O_h = 0, y = b_o,
+ *   lse is not written.
  * Aliasing: y, each, lse and map share memory with nothing; inputs may overlap.
  * Memory: attn_multihead_workspace bytes: f32 q, k and v, the heads' outputs unless `each` is f32
  *   with heads side by side (stride_head = dv), the weights as attn_gemm lays them out, and that of
@@ -48,7 +52,8 @@ typedef struct attn_multihead_params {
  * Empty: B = 0 or Tq = 0 is a no-op; a row without keys has O_h = 0 and y = b_o.
  * NaN: in a row of x reaches that row of y, in rows of x_k and x_v the rows that may see them.
  * Errors: those of attn_gemm and attn_sdpa; NULL, RANGE: bias_k without bias_v, or with ragged or
- *   modify_weights; those of attn_rope, RANGE: rope with bias_k, ragged, q_offs or align_lengths; HEADS: Hkv does not divide H, or H and Hkv the widths.
+ *   modify_weights; those of attn_rope, RANGE: rope with bias_k, or one that rotates with ragged, q_offs or
+ *   align_lengths; HEADS: Hkv does not divide H, or H and Hkv the widths.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers, and each row of y
  *   wherever attn_sdpa says so of a row.
  * Compute: params.compute is that of the four products as attn_gemm has it (not I8), attention.compute that of the

@@ -58,6 +58,25 @@ typedef struct attn_start_job_ {
   attn_multihead_params cross;
 } attn_start_job_;
 
+/* The norm of the keys. */
+ATTN_COLD_ int attn_start_norm_ok_(attn_error_ *e, const attn_start_job_ *j,
+                                   const attn_span_ outer[2], const attn_ctx *ctx) {
+  const attn_tensor *k = &j->e_k;
+  attn_span_ work;
+  attn_rope_ g;
+  if (!j->cross.rope) return 1;
+  const attn_rope_params rope = attn_multihead_rope_(&j->cross, 1);
+  if (!attn_check_workspace_(e, ctx, &work) ||
+      !attn_rope_open_(e, &g, &rope, k->batch, k->heads, k->len, 0, k->len, k->dim, 1))
+    return 0;
+  if (attn_rope_shares_(&g, work) || attn_rope_shares_(&g, outer[0]) ||
+      attn_rope_shares_(&g, outer[1]))
+    return attn_reject_(e, ATTN_E_OVERLAP,
+                        "arrays of params.cross.rope must not share memory with an output or "
+                        "ctx.workspace");
+  return 1;
+}
+
 ATTN_COLD_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_ctx *ctx,
                                  const attn_table_ **table, int *workers) {
   const int64_t b = j->e.batch, t = j->e.len, d = j->e.dim, any = ATTN_ANY_;
@@ -85,13 +104,19 @@ ATTN_COLD_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (h != kv)
     return attn_reject_(e, ATTN_E_HEADS, "cache.e_k.heads must be the kv_heads of params.cross");
-  return attn_check_apart_(e, ctx, op, n, NULL, 0);
+  if (!attn_check_apart_(e, ctx, op, n, NULL, 0)) return 0;
+  p->kv_heads = kv;
+  const attn_span_ outer[2] = {op[0].span, op[1].span};
+  return attn_start_norm_ok_(e, j, outer, ctx);
 }
 
 ATTN_COLD_ int attn_start_steps_(attn_stage_ *s, void *job) {
   const attn_start_job_ *j = (const attn_start_job_ *)job;
   const attn_multihead_params *p = &j->cross;
-  return attn_stage_to_heads_(s, p, j->e_k, j->e, p->w_k, p->b_k) &&
+  attn_multihead_job_ keys;
+  memset(&keys, 0, sizeof keys);
+  keys.p = *p;
+  return attn_stage_fresh_keys_(s, &keys, j->e_k, j->e, 0) &&
          attn_stage_to_heads_(s, p, j->e_v, j->e, p->w_v, p->b_v);
 }
 

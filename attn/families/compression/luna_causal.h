@@ -361,7 +361,7 @@ ATTN_FUNC_ int attn_luna_chunk_(attn_luna_unit_ *u, int64_t i0, int n) {
     in[i] = attn_at_(&a->q, u->b, u->h, i0 + i);
     out[i] = attn_at_(&a->o, u->b, u->h, i0 + i);
   }
-  f->pack(r->qt, in, n, dk, (int)a->q.dtype, 1.0f, FLT_MIN);
+  f->pack(r->qt, in, n, dk, (int)a->q.dtype, 1.0f, attn_least_(1.0f));
   /* the softmax's arguments, then a, both [l][lane] */
   attn_luna_triangle_(f, r->s, r->qt, k, k_stride, n, dk);
   attn_luna_ahead_(u, i0, 1);
@@ -421,7 +421,7 @@ ATTN_FUNC_ void attn_luna_item_(void *job, int worker, int64_t index) {
     const void *rows[ATTN_TILE_];
     const int n = l - c < ATTN_TILE_ ? (int)(l - c) : ATTN_TILE_;
     for (int e = 0; e < n; e++) rows[e] = attn_at_(&a->p, a->p.batch > 1 ? u.b : 0, u.h, c + e);
-    f->pack(u.room.pt + c * dk, rows, n, dk, (int)a->p.dtype, 1.0f, FLT_MIN);
+    f->pack(u.room.pt + c * dk, rows, n, dk, (int)a->p.dtype, 1.0f, attn_least_(1.0f));
   }
   for (int64_t i = 0, n; i < end; i += n) {
     n = end - i < ATTN_TILE_ ? end - i : ATTN_TILE_;

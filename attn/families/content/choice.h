@@ -294,7 +294,7 @@ ATTN_FUNC_ int attn_tile_best_(attn_tile_ *t) {
     }
     attn_list_values_(t, index, count, most);
   }
-  if (done) t->a->table->pack(t->w.ot, from, t->n, dv, ATTN_F32, 1.0f, FLT_MIN);
+  if (done) t->a->table->pack(t->w.ot, from, t->n, dv, ATTN_F32, 1.0f, attn_least_(1.0f));
   return done > 0;
 }
 

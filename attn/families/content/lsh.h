@@ -151,7 +151,7 @@ ATTN_FUNC_ void attn_lsh_load_rows_(attn_lsh_tile_ *t) {
   const attn_lsh_job_ *a = t->a;
   const void *row[ATTN_TILE_];
   for (int64_t r = 0; r < t->n; r++) row[r] = attn_lsh_row_(t, t->order[t->from + r], 0);
-  a->table->pack(t->ot, row, (int)t->n, a->v.dim, ATTN_F32, 1.0f, FLT_MIN);
+  a->table->pack(t->ot, row, (int)t->n, a->v.dim, ATTN_F32, 1.0f, attn_least_(1.0f));
 }
 
 /* Rows lie anywhere, so they are asked for while something else is computed: the sums of this tile, */

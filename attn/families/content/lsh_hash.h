@@ -283,7 +283,7 @@ ATTN_FUNC_ void attn_lsh_hash_item_(void *job, int worker, int64_t index) {
   if (a->width == 0)
     for (int64_t r = 0; r < rounds; r++) memset(to + r * x->len, 0, (size_t)n * sizeof *to);
   for (int r = 0; r < n; r++) row[r] = attn_at_(x, b, h / (a->heads / x->heads), i0 + r);
-  if (columns) a->table->pack(qt, row, n, dk, (int)x->dtype, 1.0f, FLT_MIN);
+  if (columns) a->table->pack(qt, row, n, dk, (int)x->dtype, 1.0f, attn_least_(1.0f));
   for (int64_t c = 0; c < columns; c += ATTN_BLOCK_) {
     const int64_t some = attn_min64_(columns - c, ATTN_BLOCK_);
     for (int r = 0; r < ATTN_TILE_; r++) top[r] = -INFINITY;

@@ -13,6 +13,11 @@ typedef struct attn_routed_ {
   attn_topk_ search;  /* a plan */
 } attn_routed_;
 
+/* The members of a unit's clusters from one on, one after the other; null when there is room for none. */
+ATTN_INLINE_ int32_t *attn_routed_members_(const attn_routed_ *s, int64_t unit, int64_t from) {
+  return s->m.entries ? s->m.index + unit * s->m.entries + from : NULL;
+}
+
 typedef struct attn_routing_job_ {
   const attn_table_ *table;
   attn_tensor o, k, v, centroids, next; /* k as the caller gave it */
@@ -76,7 +81,7 @@ ATTN_COLD_ int attn_routing_check_members_(attn_error_ *e, const attn_routed_ *s
       "queries and keys must hold rows below their lengths, ascending in each cluster";
   for (int64_t u = 0; u < b * heads; u++) {
     const int32_t *start = s->m.indptr + u * (s->m.clusters + 1);
-    const int32_t *index = s->m.index + u * s->m.entries;
+    const int32_t *index = attn_routed_members_(s, u, 0);
     const int64_t n = attn_len_of_(s->len, u / heads, s->x.len);
     if (start[0] != 0) return attn_reject_(e, ATTN_E_INDEX, "indptr must begin with 0");
     for (int64_t c = 0; c < s->m.clusters; c++) {
@@ -350,7 +355,7 @@ ATTN_FUNC_ void attn_routing_top_item_(void *job, int worker, int64_t index) {
   const int64_t len = attn_len_of_(s->len, b, s->x.len), w = s->w < len ? s->w : len;
   const int n = clusters - c0 < ATTN_TILE_ ? (int)(clusters - c0) : (int)ATTN_TILE_;
   char *memory = a->memory + worker * a->each;
-  int32_t *start = s->m.indptr + unit * (clusters + 1), *to = s->m.index + unit * s->m.entries;
+  int32_t *start = s->m.indptr + unit * (clusters + 1), *to = attn_routed_members_(s, unit, 0);
   const void *rows[ATTN_TILE_];
   attn_topk_ t = s->search;
   attn_marks_ set;
@@ -361,6 +366,7 @@ ATTN_FUNC_ void attn_routing_top_item_(void *job, int worker, int64_t index) {
     start[c0 + r] = (int32_t)((c0 + r) * w);
   }
   if (c0 + n == clusters) start[clusters] = (int32_t)(clusters * w);
+  if (w == 0) return;
   if (w < len) {
     attn_topk_open_(&t, memory, rows, n, ATTN_F32, 1.0f);
     attn_routing_search_(&t, &s->x, b, hx, len);
@@ -397,7 +403,7 @@ ATTN_FUNC_ void attn_routing_nearest_(const attn_routing_job_ *a, const attn_rou
   for (int r = 0; r < all; r++) to[r] = r < n ? 0 : -1;
   if (n == 0) return;
   for (int r = 0; r < n; r++) rows[r] = attn_at_(&s->x, b, h / (heads / s->x.heads), i0 + r);
-  f->pack(qt, rows, n, dk, (int)s->x.dtype, 1.0f, FLT_MIN);
+  f->pack(qt, rows, n, dk, (int)s->x.dtype, 1.0f, attn_least_(1.0f));
   for (int64_t c = 0; c < mu->len; c += ATTN_BLOCK_) {
     const int64_t m = mu->len - c < ATTN_BLOCK_ ? mu->len - c : (int64_t)ATTN_BLOCK_;
     uint64_t left = 0;
@@ -429,7 +435,7 @@ ATTN_FUNC_ void attn_routing_sort_item_(void *job, int worker, int64_t index) {
   const attn_routed_ *s = &a->side[index % a->sides];
   const int64_t unit = index / a->sides, n = s->x.len, clusters = s->m.clusters;
   const int32_t *of = s->of + unit * n;
-  int32_t *start = s->m.indptr + unit * (clusters + 1), *to = s->m.index + unit * s->m.entries;
+  int32_t *start = s->m.indptr + unit * (clusters + 1), *to = attn_routed_members_(s, unit, 0);
   (void)worker;
   for (int64_t c = 0; c <= clusters; c++) start[c] = 0;
   for (int64_t i = 0; i < n; i++)

@@ -32,7 +32,7 @@ ATTN_FUNC_ void attn_inside_turn_(void *job, int worker, int64_t index) {
   if (!a->first[side]) return;
   const attn_routed_ *s = side ? a->k : a->q;
   const int64_t n = s->x.len, all = s->m.indptr[unit * (a->clusters + 1) + a->clusters];
-  const int32_t *of = s->m.index + unit * s->m.entries;
+  const int32_t *of = attn_routed_members_(s, unit, 0);
   int32_t *first = a->first[side] + unit * (n + 1), *at = a->at[side] + unit * s->m.entries;
   (void)worker;
   for (int64_t i = 0; i <= n; i++) first[i] = 0;
@@ -75,7 +75,6 @@ ATTN_FUNC_ int64_t attn_inside_seen_(const attn_inside_ *a, const int32_t *key, 
 /* Whether row i may see a key other than itself: in cluster c, or with UNION in any of its own. */
 ATTN_FUNC_ int attn_inside_others_(const attn_inside_ *a, int64_t unit, int64_t c, int64_t i) {
   const int32_t *start = a->k->m.indptr + unit * (a->clusters + 1);
-  const int32_t *key = a->k->m.index + unit * a->k->m.entries;
   const int32_t *first = a->first[0] + unit * (a->q->x.len + 1) + i;
   const int32_t *at = a->at[0] + unit * a->q->m.entries;
   const int one = a->job->p.combine == ATTN_ROUTING_MEAN;
@@ -83,8 +82,9 @@ ATTN_FUNC_ int attn_inside_others_(const attn_inside_ *a, int64_t unit, int64_t 
   const int32_t *begin = a->q->m.indptr + unit * (a->clusters + 1);
   for (int32_t e = one ? 0 : first[0]; e < (one ? 1 : first[1]); e++) {
     if (!one) c = attn_inside_cluster_(begin, a->clusters, at[e]);
-    const int64_t n = attn_inside_seen_(a, key + start[c], start[c + 1] - start[c], i);
-    if (n > 1 || (n == 1 && key[start[c]] != i)) return 1;
+    const int32_t *key = attn_routed_members_(a->k, unit, start[c]);
+    const int64_t n = attn_inside_seen_(a, key, start[c + 1] - start[c], i);
+    if (n > 1 || (n == 1 && *key != i)) return 1;
   }
   return 0;
 }
@@ -108,7 +108,7 @@ ATTN_FUNC_ int64_t attn_inside_runs_(const attn_inside_ *a, const int32_t *row, 
                                      attn_plan_run_ *run, uint64_t *earlier, int64_t unit,
                                      int64_t c) {
   const int32_t *start = a->k->m.indptr + unit * (a->clusters + 1);
-  const int32_t *key = a->k->m.index + unit * a->k->m.entries;
+  const int32_t *key = attn_routed_members_(a->k, unit, 0);
   const attn_routing_params *p = &a->job->p;
   const uint64_t all = attn_low_bits_(rows);
   const int apart = p->combine == ATTN_ROUTING_UNION && c > 0;
@@ -148,7 +148,7 @@ ATTN_FUNC_ int64_t attn_inside_runs_(const attn_inside_ *a, const int32_t *row, 
 ATTN_FUNC_ void attn_inside_tile_(const attn_inside_ *a, char *memory, int64_t unit, int64_t c,
                                   int64_t e, int place, attn_plan_tile_ *tile) {
   const int32_t *start = a->q->m.indptr + unit * (a->clusters + 1);
-  const int32_t *row = a->q->m.index + unit * a->q->m.entries + e;
+  const int32_t *row = attn_routed_members_(a->q, unit, e);
   const int64_t left = start[c + 1] - e;
   tile->n = left < ATTN_TILE_ ? (int32_t)left : ATTN_TILE_, tile->step = 1;
   tile->row = place * ATTN_TILE_, tile->at = place * a->most;
@@ -218,7 +218,6 @@ ATTN_FUNC_ void attn_inside_item_(void *job, int worker, int64_t index) {
 /* The number of clusters in which row i has a key. Shared, it has itself. */
 ATTN_FUNC_ int64_t attn_inside_count_(const attn_inside_ *a, int64_t unit, int64_t i) {
   const int32_t *start = a->k->m.indptr + unit * (a->clusters + 1);
-  const int32_t *key = a->k->m.index + unit * a->k->m.entries;
   const int32_t *first = a->first[0] + unit * (a->q->x.len + 1) + i;
   const int32_t *begin = a->q->m.indptr + unit * (a->clusters + 1);
   const int32_t *at = a->at[0] + unit * a->q->m.entries;
@@ -226,7 +225,8 @@ ATTN_FUNC_ int64_t attn_inside_count_(const attn_inside_ *a, int64_t unit, int64
   if (a->k == a->q || a->learned) return first[1] - first[0];
   for (int32_t e = first[0]; e < first[1]; e++) {
     const int64_t c = attn_inside_cluster_(begin, a->clusters, at[e]);
-    n += attn_inside_seen_(a, key + start[c], start[c + 1] - start[c], i) > 0;
+    const int32_t *key = attn_routed_members_(a->k, unit, start[c]);
+    n += attn_inside_seen_(a, key, start[c + 1] - start[c], i) > 0;
   }
   return n;
 }

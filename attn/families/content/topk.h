@@ -72,7 +72,7 @@ ATTN_COLD_ int attn_choice_plan_(attn_error_ *e, attn_softmax_ *a, attn_choice_ 
    * whose roundings would tell equal ones apart. */
   const int ties = c->mode == ATTN_TOPK_REL ? p->bound == 0.0f : c->mode != ATTN_TOPK_ABS;
   if (ties && !(a->terms & ~ATTN_TERM_MASK_) && a->scale_hi > 1e-6f && a->scale_hi < 1e6f)
-    c->factor = a->scale_hi, a->scale_hi = 1.0f, a->scale_lo = FLT_MIN;
+    c->factor = a->scale_hi, a->scale_hi = 1.0f, a->scale_lo = attn_least_(1.0f);
   return 1;
 }
 

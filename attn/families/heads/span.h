@@ -63,7 +63,7 @@ ATTN_FUNC_ void attn_span_item_(void *job, int worker, int64_t index) {
   for (int r = 0; r < ATTN_TILE_; r++) top[r] = 0.0f;
   for (int r = 0; r < n; r++) rows[r] = attn_at_(&j->x, b, 0, first + r);
   /* not 0: inf * 0 is NaN */
-  j->table->pack(qt, rows, n, j->x.dim, (int)j->x.dtype, 1.0f, FLT_MIN);
+  j->table->pack(qt, rows, n, j->x.dim, (int)j->x.dtype, 1.0f, attn_least_(1.0f));
   for (int64_t h0 = 0; h0 < j->heads; h0 += ATTN_BLOCK_) {
     const int64_t heads = j->heads - h0 < ATTN_BLOCK_ ? j->heads - h0 : ATTN_BLOCK_;
     attn_on_(tile, j->table)

@@ -1,5 +1,5 @@
-/* families/latent/kept.h owns the checks that calls over sequences share: which rows of a call belong together, the cache
- * that keeps them, and that what appending writes is nobody else's. */
+/* families/latent/kept.h owns the checks that calls over sequences share: which rows of a call belong together, the
+ * cache that keeps them, and that what appending writes is nobody else's. */
 
 /* What a call reads or writes beside its operands. */
 typedef struct attn_latent_more_ {

@@ -11,6 +11,14 @@ typedef struct attn_latent_norm_ {
   attn_norm norm;
 } attn_latent_norm_;
 
+/* RMS norm of a row by its mean square alone, in double; what is all 0 stays so. */
+ATTN_FUNC_ void attn_latent_norm_bare_(float *x, int64_t n, const float *gain) {
+  const double sum = attn_row_sum_(x, n, 0.0, 1);
+  const double by = sum == 0.0 ? 0.0 : 1.0 / sqrt(sum / (double)n);
+  for (int64_t c = 0; c < n; c++)
+    x[c] = (float)((double)x[c] * by * (gain ? (double)gain[c] : 1.0));
+}
+
 ATTN_FUNC_ void attn_latent_norm_item_(void *job, int worker, int64_t index) {
   const attn_latent_norm_ *a = (const attn_latent_norm_ *)job;
   const int64_t b = index / a->tiles, first = index % a->tiles * ATTN_ROPE_RUN_;
@@ -19,7 +27,10 @@ ATTN_FUNC_ void attn_latent_norm_item_(void *job, int worker, int64_t index) {
   (void)worker;
   for (int64_t i = first; i < end; i++) {
     float *row = (float *)(void *)attn_at_(&a->x, b, 0, i);
-    attn_row_norm_(a->table, row, a->dim, &a->norm);
+    if (a->norm.eps == 0.0f && signbit(a->norm.eps))
+      attn_latent_norm_bare_(row, a->dim, a->norm.gain);
+    else
+      attn_row_norm_(a->table, row, a->dim, &a->norm);
     attn_row_one_nan_(a->table, row, a->x.dim);
   }
 }

@@ -115,7 +115,8 @@ ATTN_COLD_ int attn_latent_rope_(attn_error_ *e, attn_rope_ *g, const attn_rope_
   if (params) p = *params;
   p.keys = keys;
   const int given = p.positions || p.real_positions;
-  if (!attn_rope_open_(e, g, &p, l->batch, l->len, 0, given ? l->len : 0, dim, data)) return 0;
+  if (p.norm) return attn_reject_(e, ATTN_E_RANGE, "params.rope->norm must be absent here");
+  if (!attn_rope_open_(e, g, &p, l->batch, 1, l->len, 0, given ? l->len : 0, dim, data)) return 0;
   for (int64_t b = 0; !given && data && b < l->n; b++) {
     attn_rope_ own = *g;
     own.at = attn_latent_places_(g, l, b);
@@ -145,12 +146,9 @@ ATTN_FUNC_ void attn_latent_turn_item_(void *job, int worker, int64_t index) {
     while (l->indptr && i >= l->indptr[b + 1]) b++;
     const attn_positions_ at = attn_latent_places_(&a->g, l, b);
     attn_rope_fill_(&a->g, &at, &r, entry, given || !l->indptr ? i : i - l->indptr[b]);
-    for (int64_t h = 0; h < a->x.heads; h++) {
-      char *x = attn_at_(&a->x, entry, h, i);
-      attn_on_(rope, l->table)
-          ->rope(x, x, ATTN_F32, ATTN_F32, a->x.dim, a->g.p.rotary_dim,
-                 a->g.p.layout == ATTN_ROPE_HALF, r.cosine_row, r.sine_row);
-    }
+    char *x = attn_at_(&a->x, entry, 0, i);
+    attn_rope_rows_(&a->g, l->table, &r, x, a->x.stride_head, ATTN_F32, x, a->x.stride_head,
+                    ATTN_F32, a->x.heads, a->x.dim);
   }
 }
 

@@ -84,6 +84,45 @@ ATTN_COLD_ int attn_stage_factors_(attn_stage_ *s, attn_tensor y, attn_tensor ro
 
 /* ---- steps --------------------------------------------------------------------------------------*/
 
+/* Sequences b .. b + n - 1, of which none has more than one token: o and q are theirs. Their queries read the
+ * factors that the cache has; else heads of all keys are made. */
+ATTN_COLD_ int attn_tpa_token_(attn_stage_ *s, const attn_tpa_job_ *j, int64_t b, int64_t n,
+                               attn_tensor o, attn_tensor q, attn_tensor lse) {
+  const attn_latent_ *l = &j->at;
+  const attn_ctx plain = attn_before_workspace_(&s->ctx);
+  const int64_t h = j->o.heads;
+  attn_factored_ f = {l->is.k,
+                      l->is.v,
+                      j->x[ATTN_TPA_K_].a.heads,
+                      j->x[ATTN_TPA_V_].a.heads,
+                      h,
+                      attn_factored_scores_,
+                      attn_factored_values_};
+  attn_cache vectors = l->is;
+  attn_cached_ x;
+  attn_sdpa_params p;
+  int workers;
+  memset(&p, 0, sizeof p);
+  p.scale = j->p.scale, p.window = j->p.window, p.lse = lse;
+  p.causal = j->p.bidirectional ? ATTN_CAUSAL_NONE : ATTN_CAUSAL_END;
+  if (l->indptr && n == l->n) p.ragged.sequences = n, p.ragged.q_indptr = l->indptr;
+  vectors.k = attn_latent_columns_(f.k, attn_mul_(f.k_rank, h), q.dim);
+  vectors.v = attn_latent_columns_(f.v, attn_mul_(f.v_rank, h), o.dim);
+  if (!attn_cached_open_(s->e, &x, o, q, &vectors, l->held + b, n, &p)) return 0;
+  x.a.factored = &f, x.a.sequences.coming = !s->run;
+  if (s->run) s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+  if (!attn_sdpa_plan_(s->e, &x.a, &x.params, s->run ? &s->ctx : &plain, &workers, s->run ? 1 : -1))
+    return 0;
+  if (attn_nothing_(&x.a)) return 1;
+  if (!s->run) {
+    attn_stage_spare_(s, attn_softmax_bytes_(&x.a, s->workers));
+    return 1;
+  }
+  if (!attn_softmax_run_(s->e, &x.a, &s->ctx, workers)) return 0;
+  attn_stage_count_(s);
+  return 1;
+}
+
 /* One sequence: its rows of o and q, the factors of all its tokens. */
 ATTN_COLD_ int attn_tpa_heads_(attn_stage_ *s, const attn_tpa_job_ *j, int64_t b, attn_tensor o,
                                attn_tensor q, attn_tensor k, attn_tensor v) {
@@ -123,11 +162,24 @@ ATTN_COLD_ int attn_tpa_steps_(attn_stage_ *s, void *job) {
   const attn_tensor q = attn_latent_rows_(s, l->batch, l->len, j->o.heads, j->x[0].b.dim);
   if (!attn_stage_factors_(s, attn_latent_flat_(q), attn_latent_flat_(rows[0]), &j->x[0], 0))
     return 0;
-  const int64_t used = s->used;
+  int64_t used = s->used, longest = 0;
+  for (int64_t b = 0; l->cache && b < l->n; b++)
+    longest = attn_max64_(longest, attn_latent_new_(l, b));
+  if (longest == 1) {
+    if (!attn_tpa_token_(s, j, 0, l->n, j->o, q, j->p.lse)) return 0;
+    if (s->run) attn_latent_clear_(l, &j->o);
+    return 1;
+  }
   for (int64_t b = 0, n = attn_latent_walked_(s, l); b < n; b++, attn_stage_back_(s, used)) {
     attn_tensor k = attn_latent_part_(l, rows[ATTN_TPA_K_], b);
     attn_tensor v = attn_latent_part_(l, rows[ATTN_TPA_V_], b);
     if (attn_latent_new_(l, b) == 0) continue;
+    if (l->cache && attn_latent_new_(l, b) == 1) {
+      if (!attn_tpa_token_(s, j, b, 1, attn_latent_part_(l, j->o, b), attn_latent_part_(l, q, b),
+                           attn_latent_part_(l, j->p.lse, b)))
+        return 0;
+      continue;
+    }
     if (l->cache && (!attn_stage_latent_rows_(s, l, l->is.k, b, &k) ||
                      !attn_stage_latent_rows_(s, l, l->is.v, b, &v)))
       return 0;

@@ -468,21 +468,21 @@ ATTN_FUNC_ void attn_linear_run_(attn_linear_ *a, attn_ctx *ctx, int workers) {
   if (sliced) {
     const int64_t n = units * a->slices;
     attn_linear_slots_(a, 0);
-    attn_for_(ctx, attn_pieces_(workers, n), n, attn_linear_slice_, a);
+    attn_for_fading_(ctx, attn_pieces_(workers, n), n, attn_linear_slice_, a);
     attn_linear_slots_(a, 1);
   }
   if (a->causal) {
     const int64_t n = sliced ? units * a->segments : units;
-    attn_for_(ctx, attn_pieces_(workers, n), n, sliced ? attn_linear_segment_ : attn_linear_whole_,
-              a);
+    attn_for_fading_(ctx, attn_pieces_(workers, n), n,
+                     sliced ? attn_linear_segment_ : attn_linear_whole_, a);
     return;
   }
   if (!sliced) {
     const int64_t n = units * a->segments;
-    if (a->parts) attn_for_(ctx, attn_pieces_(workers, n), n, attn_linear_part_item_, a);
-    attn_for_(ctx, attn_pieces_(workers, units), units, attn_linear_total_, a);
+    if (a->parts) attn_for_fading_(ctx, attn_pieces_(workers, n), n, attn_linear_part_item_, a);
+    attn_for_fading_(ctx, attn_pieces_(workers, units), units, attn_linear_total_, a);
   }
-  if (rows) attn_for_(ctx, attn_pieces_(workers, rows), rows, attn_linear_reads_, a);
+  if (rows) attn_for_fading_(ctx, attn_pieces_(workers, rows), rows, attn_linear_reads_, a);
 }
 
 ATTN_PUB_ attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,
@@ -506,7 +506,7 @@ ATTN_PUB_ attn_status attn_linear(attn_tensor o, attn_tensor q, attn_tensor k, a
     attn_linear_run_(&a, ctx, workers);
     if (a.kept && !a.few) {
       const int64_t units = a.q.batch * a.heads;
-      attn_for_(ctx, attn_pieces_(workers, units), units, attn_linear_keep_item_, &a);
+      attn_for_fading_(ctx, attn_pieces_(workers, units), units, attn_linear_keep_item_, &a);
     }
     attn_workspace_drop_(&memory);
   }

@@ -403,7 +403,7 @@ ATTN_FUNC_ void attn_linear_keys_(attn_linear_chain_ *c, int64_t j0, int n, int 
   if (rows || a->delta) {
     const void *line[ATTN_LINEAR_CHUNK_];
     for (int j = 0; j < n; j++) line[j] = w->c + j * a->m;
-    f->pack(w->ct, line, n, a->m, ATTN_F32, 1.0f, FLT_MIN);
+    f->pack(w->ct, line, n, a->m, ATTN_F32, 1.0f, attn_least_(1.0f));
   }
   if (a->delta)
     attn_linear_delta_(c, j0);

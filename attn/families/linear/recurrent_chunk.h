@@ -1,6 +1,6 @@
-/* families/linear/recurrent_chunk.h owns a chunk of tokens of a decaying state as products. With D(m..t) what tokens m .. t
- * leave of a channel, S0 the state before the chunk, readers X (queries, and what a rule reads before it writes) and
- * writers Y with their values V:
+/* families/linear/recurrent_chunk.h owns a chunk of tokens of a decaying state as products. With D(m..t) what tokens
+ * m .. t leave of a channel, S0 the state before the chunk, readers X (queries, and what a rule reads before it
+ * writes) and writers Y with their values V:
  *
  *   G[t][m] = x_t . (D(m+1..t) o y_m),   what x_t reads = (x_t o D(0..t)) S0 + sum_m G[t][m] v_m
  *   afterwards S = D(0..end) o S0 + sum_m (y_m o D(m+1..end)) v_m^T
@@ -15,38 +15,19 @@ ATTN_FUNC_ void attn_recurrent_turn_(const attn_recurrent_ *a, float *to, const 
                                      int64_t stride, int64_t i, int64_t n) {
   const void *rows[ATTN_RECURRENT_CHUNK_];
   for (int64_t j = 0; j < n; j++) rows[j] = x + (i + j) * stride;
-  a->table->pack(to + i, rows, (int)n, a->dk, ATTN_F32, 1.0f, FLT_MIN);
+  a->table->pack(to + i, rows, (int)n, a->dk, ATTN_F32, 1.0f, attn_least_(1.0f));
 }
 
-/* d[t][m] = what tokens m + 1 .. t leave, and what is left of S at each token and of each token at the end. */
+/* What is left of S at each token, and of each token at the end. */
 ATTN_FUNC_ void attn_recurrent_left_(attn_recurrent_chain_ *c) {
   const int n = c->n;
   double left = 1.0, last = 1.0;
-  for (int t = 0; t < n; t++) {
-    float *d = c->w.d + t * ATTN_RECURRENT_E_;
-    const float by = (float)c->keep[t];
-    left *= c->keep[t], c->left[t] = (float)left;
-    for (int m = 0; m < t; m++) d[m] = by * d[m - ATTN_RECURRENT_E_];
-    d[t] = 1.0f;
-  }
+  for (int t = 0; t < n; t++) left *= c->keep[t], c->left[t] = (float)left;
   for (int t = n; t-- > 0; last *= c->keep[t]) c->last[t] = (float)last;
   c->w.keep[0] = last;
 }
 
-/* G of rows t0 .. t0 + rows - 1, complete: what does not exist is 0. late: a reader of the state before its token. */
-ATTN_FUNC_ void attn_recurrent_triangle_(const attn_recurrent_chain_ *c, float *g, int64_t t0,
-                                         int64_t rows, int late) {
-  const int64_t e = ATTN_RECURRENT_E_;
-  for (int64_t t = t0; t < t0 + rows; t++) {
-    float *row = g + t * e;
-    const float *d = c->w.d + (t - late) * e;
-    const int64_t end = t + 1 - late;
-    if (c->a->decay == ATTN_RECURRENT_TOKEN_)
-      for (int64_t m = 0; m < end; m++) row[m] *= d[m];
-    for (int64_t m = end; m < t0 + rows; m++) row[m] = 0.0f;
-  }
-}
-
+/* All G where a token fades as a whole: what does not exist is 0. late: a reader of the state before its token. */
 ATTN_FUNC_ void attn_recurrent_products_(const attn_recurrent_chain_ *c, float *g, attn_floats_ x,
                                          const float *y, int late) {
   const attn_recurrent_ *a = c->a;
@@ -55,8 +36,9 @@ ATTN_FUNC_ void attn_recurrent_products_(const attn_recurrent_chain_ *c, float *
     attn_linear_times_(a->table, c->w.ask, g + t * ATTN_RECURRENT_E_, ATTN_RECURRENT_E_,
                        attn_floats_at_(x.p + t * x.stride, x.stride, rows), 1,
                        attn_floats_at_(y, ATTN_RECURRENT_E_, a->dk), t + rows, 1);
-    attn_recurrent_triangle_(c, g, t, rows, late);
   }
+  attn_on_(recurrent, a->table)
+      ->fade_square(g, a->decay == ATTN_RECURRENT_TOKEN_ ? c->keep : NULL, c->n, late);
 }
 
 /* All G where channels fade each by itself; readers and writers become those of S0 and of the end. */
@@ -106,7 +88,7 @@ ATTN_FUNC_ void attn_recurrent_fade_(attn_recurrent_chain_ *c) {
     for (int64_t r = 0; r < dk; r++) w->left[r] *= w->over[r];
   }
   /* over the chunk in two floats: what is left of S is a product of chunks */
-  const int logs = a->p.form == ATTN_RECURRENT_LOG;
+  const int logs = a->p->form == ATTN_RECURRENT_LOG;
   attn_on_(recurrent, f)->fade_whole(w->left, w->over, logs ? c->logs : c->rates, c->n, dk, logs);
   if (logs) f->exp(w->fade, w->left, dk);
   for (int64_t r = 0; r < dk; r++) {
@@ -118,7 +100,8 @@ ATTN_FUNC_ void attn_recurrent_fade_(attn_recurrent_chain_ *c) {
   }
 }
 
-/* y = (start ? 0 : y) + X w over the chunk's columns, 64 of them at a time: they stay in the first cache for all rows. */
+/* y = (start ? 0 : y) + X w over the chunk's columns, 64 of them at a time: they stay in the first cache for all
+ * rows. */
 ATTN_FUNC_ void attn_recurrent_times_(const attn_recurrent_chain_ *c, float *y, int64_t y_stride,
                                       attn_floats_ x, int64_t x_step, attn_floats_ w, int start) {
   for (int64_t i = 0, cols; i < c->cols; i += cols) {
@@ -147,73 +130,95 @@ ATTN_FUNC_ void attn_recurrent_read_(const attn_recurrent_chain_ *c, float *y, i
   }
 }
 
-/* y += G v, rows and columns of the chunk. A value that is not finite must not meet the zeros of rows before it. */
-ATTN_FUNC_ void attn_recurrent_add_(const attn_recurrent_chain_ *c, float *y, int64_t y_stride,
-                                    const float *g, const float *v, int64_t v_stride) {
+/* y += G v, cols columns. A value that is not finite must not meet the zeros of rows before it. */
+ATTN_FUNC_ void attn_recurrent_spread_(const attn_recurrent_chain_ *c, float *y, int64_t y_stride,
+                                       const float *g, const float *v, int64_t v_stride,
+                                       int64_t cols) {
   const attn_recurrent_ *a = c->a;
   const int64_t step =
-      a->table->finite(v + c->col, v_stride, c->n, c->cols) ? (int64_t)ATTN_RECURRENT_ROWS_ : 1;
+      a->table->finite(v, v_stride, c->n, cols) ? (int64_t)ATTN_RECURRENT_ROWS_ : 1;
   for (int64_t t = 0, rows; t < c->n; t += rows) {
     rows = c->n - t < step ? c->n - t : step;
-    attn_linear_times_(a->table, c->w.ask, y + t * y_stride + c->col, y_stride,
+    attn_linear_times_(a->table, c->w.ask, y + t * y_stride, y_stride,
                        attn_floats_at_(g + t * ATTN_RECURRENT_E_, ATTN_RECURRENT_E_, rows), 1,
-                       attn_floats_at_(v + c->col, v_stride, t + rows), c->cols, 0);
+                       attn_floats_at_(v, v_stride, t + rows), cols, 0);
   }
 }
 
-/* x_t = to_t + by_t (y_t + sum of G[t][m] x_m, m < t): forward substitution, in place of to; rows of earlier blocks
- * by gemm, those of the same block one by one. by null = 1, and to is y. */
+/* The same of the chunk's columns. */
+ATTN_FUNC_ void attn_recurrent_add_(const attn_recurrent_chain_ *c, float *y, int64_t y_stride,
+                                    const float *g, const float *v, int64_t v_stride) {
+  attn_recurrent_spread_(c, y + c->col, y_stride, g, v + c->col, v_stride, c->cols);
+}
+
+/* x_t = to_t + sum of G[t][m] x_m, m < t, in place of to: rows of earlier blocks by gemm, those of the same block
+ * one by one. */
+ATTN_FUNC_ void attn_recurrent_forward_(const attn_recurrent_chain_ *c, float *to, int64_t stride,
+                                        const float *g, int64_t cols) {
+  const attn_table_ *f = c->a->table;
+  const int64_t e = ATTN_RECURRENT_E_;
+  for (int64_t t0 = 0, rows; t0 < c->n; t0 += rows) {
+    rows = c->n - t0 < ATTN_RECURRENT_ROWS_ ? c->n - t0 : (int64_t)ATTN_RECURRENT_ROWS_;
+    if (t0)
+      attn_linear_times_(f, c->w.ask, to + t0 * stride, stride,
+                         attn_floats_at_(g + t0 * e, e, rows), 1, attn_floats_at_(to, stride, t0),
+                         cols, 0);
+    for (int64_t t = t0 + 1; t < t0 + rows; t++)
+      attn_on_(sum, f)->axpys(to + t * stride, g + t * e + t0, to + t0 * stride, stride,
+                              attn_linear_index_, t - t0, cols, ATTN_F32, 1.0f, 0);
+  }
+}
+
+/* x_t = to_t + by_t (y_t + sum of G[t][m] x_m, m < t), in place of to. by null = 1, and to is y. */
 ATTN_FUNC_ void attn_recurrent_solve_(const attn_recurrent_chain_ *c, float *to, const float *y,
                                       float *g, const float *by) {
   const attn_recurrent_ *a = c->a;
   const attn_table_ *f = a->table;
   const int64_t e = ATTN_RECURRENT_E_, wide = a->wide;
   to += c->col, y += c->col;
-  for (int64_t t0 = 0, rows; t0 < c->n; t0 += rows) {
-    rows = c->n - t0 < ATTN_RECURRENT_ROWS_ ? c->n - t0 : (int64_t)ATTN_RECURRENT_ROWS_;
-    for (int64_t t = t0; by && t < t0 + rows; t++) {
-      f->blend(to + t * wide, to + t * wide, y + t * wide, ATTN_F32, ATTN_F32, ATTN_F32, c->cols,
-               1.0f, by[t]);
-      for (int64_t m = 0; m < t; m++) g[t * e + m] *= by[t];
-    }
-    if (t0)
-      attn_linear_times_(f, c->w.ask, to + t0 * wide, wide, attn_floats_at_(g + t0 * e, e, rows), 1,
-                         attn_floats_at_(to, wide, t0), c->cols, 0);
-    for (int64_t t = t0 + 1; t < t0 + rows; t++)
-      attn_on_(sum, f)->axpys(to + t * wide, g + t * e + t0, to + t0 * wide, wide,
-                              attn_linear_index_, t - t0, c->cols, ATTN_F32, 1.0f, 0);
+  for (int64_t t = 0; by && t < c->n; t++) {
+    f->blend(to + t * wide, to + t * wide, y + t * wide, ATTN_F32, ATTN_F32, ATTN_F32, c->cols,
+             1.0f, by[t]);
+    for (int64_t m = 0; m < t; m++) g[t * e + m] *= by[t];
   }
+  attn_recurrent_forward_(c, to, wide, g, c->cols);
 }
 
-/* S behind the chunk, from values v and, of a and b, u. */
+/* S behind the chunk, from values v and, of a and b, u: rows that fit a tile, 64 columns at a time, joined at once. */
 ATTN_FUNC_ void attn_recurrent_update_(attn_recurrent_chain_ *c) {
+  static const double whole = 1.0;
   const attn_recurrent_ *a = c->a;
   const attn_table_ *f = a->table;
   const attn_recurrent_own_ *w = &c->w;
-  const int64_t wide = a->wide, n = c->n, e = ATTN_RECURRENT_E_;
-  float *u = w->u + c->col, *sum = w->sum + c->col;
+  const int64_t wide = a->wide, n = c->n, e = ATTN_RECURRENT_E_, most = ATTN_RECURRENT_ROWS_;
+  const int fresh = (c->clears && !a->low) || c->ends;
+  const double *keep = a->decay == ATTN_RECURRENT_NONE_ ? &whole : w->keep;
+  const int64_t each = a->decay == ATTN_RECURRENT_EACH_;
+  float *u = w->u + c->col;
   attn_floats_ v = attn_floats_at_(c->v + c->col, c->v_stride, n);
   if (a->decay == ATTN_RECURRENT_TOKEN_) {
     f->scale_rows(w->v + c->col, wide, v.p, v.stride, n, c->cols, c->last);
     v = attn_floats_at_(w->v + c->col, wide, n);
     if (a->low) f->scale_rows(u, wide, u, wide, n, c->cols, c->last);
   }
-  attn_recurrent_times_(c, sum, wide, attn_floats_at_(w->kt, e, a->dk), 1, v, 1);
-  if (a->low)
-    attn_recurrent_times_(c, sum, wide, attn_floats_at_(w->bt, e, a->dk), 1,
-                          attn_floats_at_(u, wide, n), 0);
-  if (c->clears && !a->low) {
-    for (int64_t r = 0; r < a->dk; r++) {
-      memcpy(w->s + r * wide + c->col, sum + r * wide, (size_t)c->cols * sizeof(float));
-      memset(w->rest + r * wide + c->col, 0, (size_t)c->cols * sizeof(float));
+  for (int64_t i = 0, cols; i < c->cols; i += cols) {
+    cols = c->cols - i < e ? c->cols - i : e;
+    for (int64_t r = 0, rows; r < a->dk; r += rows) {
+      rows = a->dk - r < most ? a->dk - r : most;
+      float *s = w->s + r * wide + c->col + i, *rest = w->rest + r * wide + c->col + i;
+      float *to = fresh ? s : w->sum;
+      const int64_t to_stride = fresh ? wide : e;
+      attn_linear_times_(f, w->ask, to, to_stride, attn_floats_at_(w->kt + r * e, e, rows), 1,
+                         attn_floats_at_(v.p + i, v.stride, n), cols, 1);
+      if (a->low)
+        attn_linear_times_(f, w->ask, to, to_stride, attn_floats_at_(w->bt + r * e, e, rows), 1,
+                           attn_floats_at_(u + i, wide, n), cols, 0);
+      if (!fresh)
+        attn_on_(state, f)->accrue_rows(s, rest, wide, to, to_stride, rows, cols, keep + r * each,
+                                        each);
+      for (int64_t j = 0; fresh && j < rows; j++)
+        memset(rest + j * wide, 0, (size_t)cols * sizeof(float));
     }
-    return;
-  }
-  for (int64_t r = 0; r < a->dk; r++) {
-    const double keep =
-        a->decay == ATTN_RECURRENT_NONE_ ? 1.0 : w->keep[a->decay == ATTN_RECURRENT_EACH_ ? r : 0];
-    attn_on_(state, f)->accrue(w->s + r * wide + c->col, w->rest + r * wide + c->col,
-                               sum + r * wide, c->cols, keep, 1.0f);
   }
 }
 
@@ -235,8 +240,15 @@ ATTN_FUNC_ void attn_recurrent_ask_(const attn_recurrent_chain_ *c, int64_t i) {
                            attn_recurrent_head_(a, reads[j], c->h), i);
 }
 
-/* Tokens i .., at most n: those up to the next reset. Returns how many. */
-ATTN_FUNC_ int attn_recurrent_chunk_(attn_recurrent_chain_ *c, int64_t i, int n) {
+/* What reads before a chunk's writes, where rows do not fade. */
+ATTN_FUNC_ attn_floats_ attn_recurrent_first_(const attn_recurrent_chain_ *c) {
+  if (c->a->delta && c->a->decay != ATTN_RECURRENT_EACH_)
+    return attn_floats_at_(c->k, c->k_stride, c->n);
+  return attn_floats_at_(c->w.a, c->a->dk, c->n);
+}
+
+/* Tokens i .., at most n: those up to the next reset, and all their products with each other. Returns how many. */
+ATTN_FUNC_ int attn_recurrent_meet_(attn_recurrent_chain_ *c, int64_t i, int n) {
   const attn_recurrent_ *a = c->a;
   const attn_recurrent_own_ *w = &c->w;
   attn_recurrent_decays_(c, i, n);
@@ -251,12 +263,10 @@ ATTN_FUNC_ int attn_recurrent_chunk_(attn_recurrent_chain_ *c, int64_t i, int n)
   }
   const int each = a->decay == ATTN_RECURRENT_EACH_;
   const attn_floats_ reads = attn_floats_at_(w->q, a->dk, n);
-  attn_floats_ first = attn_floats_at_(w->a, a->dk, n); /* what reads before the writes */
-  if (a->delta && each)                                 /* they fade, and keys do not */
+  const attn_floats_ first = attn_recurrent_first_(c);
+  if (a->delta && each) /* they fade, and keys do not */
     for (int j = 0; j < n; j++)
       memcpy(w->a + j * a->dk, c->k + j * c->k_stride, (size_t)a->dk * sizeof(float));
-  else if (a->delta)
-    first = attn_floats_at_(c->k, c->k_stride, n);
   float own[ATTN_RECURRENT_CHUNK_];
   if (a->before) {
     float *u = w->over;
@@ -277,6 +287,15 @@ ATTN_FUNC_ int attn_recurrent_chunk_(attn_recurrent_chain_ *c, int64_t i, int n)
     if (a->low) attn_recurrent_products_(c, w->ab, first, w->bt, 1);
   }
   for (int j = 0; a->before && j < n; j++) w->qk[j * ATTN_RECURRENT_E_ + j] = own[j];
+  return n;
+}
+
+/* The same tokens into S, and what their queries read. */
+ATTN_FUNC_ int attn_recurrent_chunk_(attn_recurrent_chain_ *c, int64_t i, int n) {
+  const attn_recurrent_ *a = c->a;
+  const attn_recurrent_own_ *w = &c->w;
+  n = attn_recurrent_meet_(c, i, n);
+  const attn_floats_ reads = attn_floats_at_(w->q, a->dk, n), first = attn_recurrent_first_(c);
   if (a->delta) {
     float by[ATTN_RECURRENT_CHUNK_];
     attn_recurrent_read_(c, w->y, a->wide, first, 0);

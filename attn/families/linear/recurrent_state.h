@@ -1,10 +1,10 @@
-/* families/linear/recurrent_state.h owns the caller's states of decaying rules: how they begin and end, and tokens that go
- * into them one by one. */
+/* families/linear/recurrent_state.h owns the caller's states of decaying rules: how they begin and end, and tokens
+ * that go into them one by one. */
 
 /* Element 0 of a row of a state's matrix, or of n; of columns where it is transposed. */
 ATTN_FUNC_ float *attn_recurrent_row_(const attn_recurrent_chain_ *c, const attn_tensor *t,
                                       int64_t r) {
-  return (float *)(void *)attn_at_(t, c->unit, c->h, r);
+  return (float *)(void *)attn_at_(t, c->unit, c->h, c->row + r);
 }
 
 /* S, n and m as they begin, into what the worker has. */
@@ -17,11 +17,11 @@ ATTN_FUNC_ void attn_recurrent_begin_(attn_recurrent_chain_ *c) {
     memset(s + c->col, 0, (size_t)(wide - c->col) * sizeof(float));
     memset(c->w.rest + r * wide + c->col, 0, (size_t)(wide - c->col) * sizeof(float));
     if (!from->data) continue;
-    if (!a->p.state_transposed)
+    if (!a->p->state_transposed)
       memcpy(s + c->col, attn_recurrent_row_(c, from, r) + c->col, (size_t)cols * sizeof(float));
     if (a->counts) s[a->dv] = attn_recurrent_row_(c, &a->n[0], 0)[r];
   }
-  for (int64_t j = c->col; from->data && a->p.state_transposed && j < c->col + cols; j++) {
+  for (int64_t j = c->col; from->data && a->p->state_transposed && j < c->col + cols; j++) {
     const float *row = attn_recurrent_row_(c, from, j);
     for (int64_t r = 0; r < a->dk; r++) c->w.s[r * wide + j] = row[r];
   }
@@ -35,11 +35,11 @@ ATTN_FUNC_ void attn_recurrent_end_(const attn_recurrent_chain_ *c) {
   if (!to->data) return;
   for (int64_t r = 0; r < a->dk; r++) {
     const float *s = c->w.s + r * wide, *rest = c->w.rest + r * wide;
-    float *row = a->p.state_transposed ? NULL : attn_recurrent_row_(c, to, r);
+    float *row = a->p->state_transposed ? NULL : attn_recurrent_row_(c, to, r);
     for (int64_t j = c->col; row && j < c->col + cols; j++) row[j] = attn_one_nan_(s[j] + rest[j]);
     if (a->counts) attn_recurrent_row_(c, &a->n[1], 0)[r] = attn_one_nan_(s[a->dv] + rest[a->dv]);
   }
-  for (int64_t j = c->col; a->p.state_transposed && j < c->col + cols; j++) {
+  for (int64_t j = c->col; a->p->state_transposed && j < c->col + cols; j++) {
     float *row = attn_recurrent_row_(c, to, j);
     for (int64_t r = 0; r < a->dk; r++)
       row[r] = attn_one_nan_(c->w.s[r * wide + j] + c->w.rest[r * wide + j]);
@@ -57,7 +57,7 @@ ATTN_FUNC_ void attn_recurrent_near_(const attn_recurrent_chain_ *c, int j, attn
     w->near[0] = p->nearly ? 1.0f : 0.0f;
     p->minus = (float)((double)p->minus * c->keep[j]);
   } else if (a->decay == ATTN_RECURRENT_EACH_) {
-    const int logs = a->p.form == ATTN_RECURRENT_LOG;
+    const int logs = a->p->form == ATTN_RECURRENT_LOG;
     const int64_t at = j * a->dk;
     p->nearly = attn_on_(recurrent, a->table)
                     ->nearly(w->left, w->fade, w->over, logs ? c->logs + at : NULL, c->rates + at,
@@ -72,11 +72,17 @@ ATTN_FUNC_ void attn_recurrent_tokens_(attn_recurrent_chain_ *c) {
   const attn_recurrent_ *a = c->a;
   const attn_recurrent_own_ *w = &c->w;
   const int64_t dk = a->dk, wide = a->wide;
-  const int direct = !a->p.state_transposed && !a->counts;
+  const int direct = !a->p->state_transposed;
   const attn_tensor *s0 = &a->state[0], *s1 = &a->state[1];
+  /* MLSTM's n by itself: in the caller's memory it is no column of S */
+  const int apart = direct && a->counts;
+  const float *n_from = apart && s0->data ? attn_recurrent_row_(c, &a->n[0], 0) : NULL;
+  float *n_to = apart && s1->data ? attn_recurrent_row_(c, &a->n[1], 0) : w->s + a->dv;
+  const int64_t n_to_stride = apart && s1->data ? 1 : wide;
+  int64_t n_from_stride = 1;
   attn_token_ p;
   memset(&p, 0, sizeof p);
-  p.dk = dk, p.cols = c->cols, p.before = a->before;
+  p.dk = dk, p.cols = apart ? a->dv : c->cols, p.before = a->before;
   if (direct && s0->data) {
     p.from = attn_recurrent_row_(c, s0, 0) + c->col, p.from_stride = s0->stride_len;
   } else if (s0->data) {
@@ -93,7 +99,7 @@ ATTN_FUNC_ void attn_recurrent_tokens_(attn_recurrent_chain_ *c) {
     attn_recurrent_into_(c, i);
     for (int j = 0; j < c->n; j++) {
       const float *k = c->k + j * c->k_stride;
-      if (j == 0 && c->clears) p.from = NULL;
+      if (j == 0 && c->clears) p.from = n_from = NULL;
       p.k = k, p.q = w->q + j * dk;
       p.v = c->v + j * c->v_stride + c->col, p.o = c->y + j * c->y_stride + c->col;
       attn_recurrent_near_(c, j, &p);
@@ -106,7 +112,17 @@ ATTN_FUNC_ void attn_recurrent_tokens_(attn_recurrent_chain_ *c) {
         attn_on_(recurrent, a->table)->meets(&p.own, p.q, k, 0, u, 1, dk);
       }
       attn_on_(recurrent, a->table)->token(&p);
+      if (c->ends) { /* a product by 0 would leave NaN; what this one reads goes nowhere */
+        p.from = NULL, p.o = w->y + (ATTN_RECURRENT_CHUNK_ - 1) * wide + c->col;
+        attn_on_(recurrent, a->table)->token(&p);
+      }
       p.from = p.to, p.from_stride = p.to_stride;
+      if (!apart) continue;
+      attn_token_ n = p;
+      n.from = n_from, n.from_stride = n_from_stride, n.to = n_to, n.to_stride = n_to_stride;
+      n.v = p.v + a->dv, n.o = p.o + a->dv, n.cols = 1;
+      attn_on_(recurrent, a->table)->token(&n);
+      n_from = n_to, n_from_stride = n_to_stride;
     }
     attn_recurrent_store_(c, i, c->n);
   }
@@ -117,22 +133,29 @@ ATTN_FUNC_ void attn_recurrent_tokens_(attn_recurrent_chain_ *c) {
   }
 }
 
-/* All tokens of a sequence and head, or columns of them. */
+/* A sequence and head, or columns of them; rows of o that do not exist are 0. */
+ATTN_FUNC_ void attn_recurrent_open_(attn_recurrent_chain_ *c, const attn_recurrent_ *a, int worker,
+                                     int64_t index) {
+  const int64_t slice = index % a->slices, item = index / a->slices, groups = a->wide / 16;
+  c->a = a, c->unit = item / a->heads, c->h = item % a->heads;
+  c->b = a->p->cu_seqlens ? 0 : c->unit;
+  c->t0 = a->p->cu_seqlens ? a->p->cu_seqlens[c->unit] : 0;
+  c->t1 = a->p->cu_seqlens ? a->p->cu_seqlens[c->unit + 1] : a->p->len ? a->p->len[c->b] : a->len;
+  c->row = 0;
+  c->col = slice * groups / a->slices * 16;
+  const int64_t end = (slice + 1) * groups / a->slices * 16;
+  c->cols = (end < a->all ? end : a->all) - c->col;
+  c->m = a->counts && a->m[0].data ? (double)*attn_recurrent_row_(c, &a->m[0], 0) : 0.0;
+  attn_recurrent_cut_(a, worker, &c->w);
+  for (int64_t i = c->t1; !a->p->cu_seqlens && slice == 0 && i < a->len; i++)
+    memset(attn_at_(&a->o, c->b, c->h, i), 0, (size_t)attn_bytes_(a->o.dtype, a->dv));
+}
+
+/* All their tokens. */
 ATTN_FUNC_ void attn_recurrent_item_(void *job, int worker, int64_t index) {
   const attn_recurrent_ *a = (const attn_recurrent_ *)job;
-  const int64_t slice = index % a->slices, item = index / a->slices, groups = a->wide / 16;
   attn_recurrent_chain_ c;
-  c.a = a, c.unit = item / a->heads, c.h = item % a->heads;
-  c.b = a->p.cu_seqlens ? 0 : c.unit;
-  c.t0 = a->p.cu_seqlens ? a->p.cu_seqlens[c.unit] : 0;
-  c.t1 = a->p.cu_seqlens ? a->p.cu_seqlens[c.unit + 1] : a->p.len ? a->p.len[c.b] : a->len;
-  c.col = slice * groups / a->slices * 16;
-  const int64_t end = (slice + 1) * groups / a->slices * 16;
-  c.cols = (end < a->all ? end : a->all) - c.col;
-  c.m = a->counts && a->m[0].data ? (double)*attn_recurrent_row_(&c, &a->m[0], 0) : 0.0;
-  attn_recurrent_cut_(a, worker, &c.w);
-  for (int64_t i = c.t1; !a->p.cu_seqlens && slice == 0 && i < a->len; i++)
-    memset(attn_at_(&a->o, c.b, c.h, i), 0, (size_t)attn_bytes_(a->o.dtype, a->dv));
+  attn_recurrent_open_(&c, a, worker, index);
   if (c.t1 > c.t0 && c.t1 - c.t0 <= ATTN_RECURRENT_FEW_) {
     attn_recurrent_tokens_(&c);
   } else {

@@ -25,8 +25,9 @@ typedef struct attn_maps_job_ {
 } attn_maps_job_;
 
 /* The engine in natural units: nothing else of it is used for fresh scores. */
-static const attn_reshape_ attn_maps_natural_ = {
-    NULL, 1, 0, 0, NULL, 0, 0, NULL, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+static const attn_reshape_ attn_maps_natural_ = {NULL, 1,    0,    0,    NULL, 0,    0,    NULL,
+                                                 0,    0,    0,    NULL, NULL, NULL, NULL, NULL,
+                                                 NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
 
 /* ---- fresh scores ---------------------------------------------------------------------------*/
 

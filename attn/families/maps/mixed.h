@@ -67,7 +67,7 @@ ATTN_COLD_ int attn_maps_plan_(attn_error_ *e, attn_maps_job_ *a, const attn_sdp
   s->scale_hi = (float)unit; /* from below, and the rest positive: -inf stays -inf */
   if ((double)s->scale_hi > unit) s->scale_hi = attn_from_bits_(attn_to_bits_(s->scale_hi) - 1);
   s->scale_lo = (float)(unit - (double)s->scale_hi);
-  if (s->scale_lo == 0.0f) s->scale_lo = FLT_MIN;
+  if (s->scale_lo == 0.0f) s->scale_lo = attn_least_(s->scale_hi);
   s->k = s->v, s->k_scales = s->v_scales, s->q.dim = 1; /* neither is read */
   return 1;
 }

@@ -218,13 +218,6 @@ ATTN_COLD_ int attn_synthesizer_hidden_(attn_stage_ *s, const attn_synthesizer_n
   return attn_stage_gemm_(s, *y, x, net->w_1, &g);
 }
 
-/* What pack adds to a factor of one part: not 0, as inf * 0 is NaN, and nothing that a machine without
- * subnormals loses, as it decides ties. */
-ATTN_FUNC_ float attn_synthesizer_least_(float by) {
-  const float x = fabsf(by) * 8.673617380e-19f; /* 2^-60 */
-  return x > FLT_MIN ? x : FLT_MIN;
-}
-
 /* Numbers of queries as factors of addends: y[tile n + c][lane] = by x[row][c]. */
 typedef struct attn_factors_ {
   const attn_table_ *table;
@@ -242,7 +235,7 @@ ATTN_FUNC_ void attn_factors_item_(void *job, int worker, int64_t index) {
   (void)worker;
   for (int r = 0; r < n; r++) rows[r] = attn_at_(&a->x, b, h, first + r);
   a->table->pack((float *)(void *)attn_at_(&a->y, b, h, tile * a->x.dim), rows, n, a->x.dim,
-                 ATTN_F32, a->by, attn_synthesizer_least_(a->by));
+                 ATTN_F32, a->by, attn_least_(a->by));
 }
 
 /* *y = the factors by F(x), for all heads. */
@@ -302,8 +295,7 @@ ATTN_FUNC_ void attn_synthesizer_turn_item_(void *job, int worker, int64_t index
     m = a->y.len - j < ATTN_BLOCK_ ? a->y.len - j : ATTN_BLOCK_;
     for (int r = 0; r < n; r++)
       rows[r] = attn_at_(&a->x, 0, a->x.heads > 1 ? h : 0, c + r) + attn_bytes_(a->x.dtype, j);
-    a->table->pack(block, rows, n, m, (int)a->x.dtype, (float)a->by,
-                   attn_synthesizer_least_((float)a->by));
+    a->table->pack(block, rows, n, m, (int)a->x.dtype, (float)a->by, attn_least_((float)a->by));
     for (int64_t i = 0; i < m; i++)
       memcpy((float *)(void *)attn_at_(&a->y, b, h, j + i) + c, block + i * ATTN_TILE_,
              (size_t)n * sizeof(float));

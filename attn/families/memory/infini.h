@@ -1,6 +1,6 @@
 /* families/memory/infini.h owns Infini-attention: a softmax within segments, and a linear memory that each segment
- * reads before it joins it. The memory of a head is S = [M | z], rows of whole vectors, so that one product gives what a
- * row reads and what that is divided by; a value's column behind the last is 1. */
+ * reads before it joins it. The memory of a head is S = [M | z], rows of whole vectors, so that one product gives
+ * what a row reads and what that is divided by; a value's column behind the last is 1. */
 
 /* Rows at once; keys whose sum is made by itself. */
 enum { ATTN_INFINI_ROWS_ = 64, ATTN_INFINI_SUM_ = 256 };
@@ -78,6 +78,18 @@ ATTN_FUNC_ void attn_infini_rows_(const attn_infini_ *a, const attn_infini_own_ 
   }
 }
 
+/* Tokens that an entry has. */
+ATTN_FUNC_ int64_t attn_infini_len_(const attn_infini_ *a, int64_t b) {
+  return a->p.len ? a->p.len[b] : a->k.len;
+}
+
+/* Rows of tokens that do not exist. */
+ATTN_FUNC_ void attn_infini_absent_(const attn_infini_ *a, int64_t b, int64_t h, int64_t i) {
+  for (; i < a->q.len; i++)
+    a->table->blend(attn_at_(&a->o, b, h, i), NULL, NULL, a->o.dtype, ATTN_F32, ATTN_F32, a->o.dim,
+                    0.0f, 0.0f);
+}
+
 /* Keys j0 .. j1 - 1 of a segment join the memory. */
 ATTN_FUNC_ void attn_infini_keys_(const attn_infini_ *a, const attn_infini_own_ *w, int64_t b,
                                   int64_t h, int64_t j0, int64_t j1) {
@@ -126,7 +138,8 @@ ATTN_FUNC_ void attn_infini_carry_(const attn_infini_ *a, float *s, int64_t b, i
 /* All segments of a head of keys, one after the other. */
 ATTN_FUNC_ void attn_infini_item_(void *job, int worker, int64_t index) {
   const attn_infini_ *a = (const attn_infini_ *)job;
-  const int64_t b = index / a->k.heads, h = index % a->k.heads, keys = a->k.len;
+  const int64_t b = index / a->k.heads, h = index % a->k.heads;
+  const int64_t keys = attn_infini_len_(a, b), there = keys > a->q_off ? keys - a->q_off : 0;
   const int64_t l = a->p.segment, rows = ATTN_INFINI_ROWS_, dk = a->q.dim;
   float *at = (float *)(void *)(a->memory + worker * a->each);
   attn_infini_own_ w;
@@ -146,6 +159,7 @@ ATTN_FUNC_ void attn_infini_item_(void *job, int worker, int64_t index) {
     attn_infini_keys_(a, &w, b, h, j, j + n);
   }
   attn_infini_carry_(a, w.s, b, h, 1);
+  for (int64_t g = 0; g < a->group; g++) attn_infini_absent_(a, b, h * a->group + g, there);
 }
 
 /* ---- steps --------------------------------------------------------------------------------------*/
@@ -168,13 +182,16 @@ ATTN_COLD_ int attn_infini_part_(attn_stage_ *s, const attn_infini_ *a, int64_t 
 
 ATTN_COLD_ int attn_infini_steps_(attn_stage_ *s, void *job) {
   attn_infini_ *a = (attn_infini_ *)job;
-  const int64_t l = a->p.segment, keys = a->k.len, off = a->q_off, whole = keys / l * l;
-  const int64_t entries = s->run || a->q.batch < 1 ? a->q.batch : 1; /* all are alike */
+  const int64_t l = a->p.segment, off = a->q_off;
+  const int alike = !s->run && !a->p.len && a->q.batch > 0;
+  const int64_t entries = alike ? 1 : a->q.batch;
   a->part = attn_stage_part_(s, &a->o);
   for (int64_t b = 0; b < entries && a->q.len > 0; b++) {
+    const int64_t keys = attn_infini_len_(a, b), whole = keys / l * l;
     const int64_t begin = off / l * l, next = attn_add_(begin, l) < keys ? begin + l : keys;
     int64_t at = off;
-    if (off > begin) { /* in the middle of a segment */
+    if (off >= keys) continue; /* none of the rows exists */
+    if (off > begin) {         /* in the middle of a segment */
       if (!attn_infini_part_(s, a, b, 0, next - off, begin, next - begin, 1)) return 0;
       at = next;
     }
@@ -197,7 +214,7 @@ ATTN_COLD_ int attn_infini_check_(attn_error_ *e, attn_infini_ *a, const attn_ct
   const int64_t any = ATTN_ANY_;
   attn_infini_params *p = &a->p;
   const attn_tensor *q = &a->q, *k = &a->k;
-  attn_span_ beta;
+  attn_span_ more[2];
   attn_operand_ op[COUNT] = {
       ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, q->batch, q->heads, q->len, a->v.dim,
                     "o must be [q.batch, q.heads, q.len, v.dim]"),
@@ -224,8 +241,11 @@ ATTN_COLD_ int attn_infini_check_(attn_error_ *e, attn_infini_ *a, const attn_ct
   if (q->len > k->len) return attn_reject_(e, ATTN_E_SHAPE, "q.len must not pass k.len");
   if (!attn_check_scale_(e, p->scale) ||
       !attn_check_array_(e, p->beta, q->heads, 4, "params.beta must be aligned to its elements",
-                         &beta) ||
-      !attn_check_apart_(e, ctx, op, COUNT, &beta, 1))
+                         &more[0]) ||
+      !attn_check_array_(e, p->len, q->batch, 4, "params.len must be aligned to its elements",
+                         &more[1]) ||
+      !attn_check_apart_(e, ctx, op, COUNT, more, 2) ||
+      !attn_check_lens_(e, p->len, q->batch, k->len, "params.len must lie in 0..k.len"))
     return 0;
   for (int64_t h = 0; !query && p->beta && h < q->heads; h++)
     if (p->beta[h] != p->beta[h])

@@ -117,7 +117,7 @@ ATTN_COLD_ void attn_spalm_words_(const attn_spalm_job_ *a, const attn_spalm_roo
   for (int r = 0; r < n; r++) in[r] = w->z + r * a->h.dim;
   for (int r = 0; r < ATTN_TILE_; r++)
     most[r] = -INFINITY, l[r] = 0.0f, unit[r] = (float)ATTN_LOG2E_, one[r] = 1.0f;
-  f->pack(w->zt, in, n, a->h.dim, ATTN_F32, 1.0f, FLT_MIN);
+  f->pack(w->zt, in, n, a->h.dim, ATTN_F32, 1.0f, attn_least_(1.0f));
   for (int64_t v = 0; v < a->emb.len; v += ATTN_BLOCK_) {
     const int64_t count = a->emb.len - v < ATTN_BLOCK_ ? a->emb.len - v : ATTN_BLOCK_;
     const char *at = attn_at_(&a->emb, 0, 0, v);

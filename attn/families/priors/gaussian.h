@@ -149,7 +149,7 @@ ATTN_FUNC_ void attn_gaussian_hidden_(const attn_gaussian_job_ *j, attn_gaussian
   for (int r = 0; r < ATTN_TILE_; r++) top[r] = 0.0f;
   memset(&mod, 0, sizeof mod);
   mod.softcap = 1.0f;
-  f->pack(s->qt, rows, n, dk, (int)dtype, 1.0f, FLT_MIN); /* not 0: inf * 0 is NaN */
+  f->pack(s->qt, rows, n, dk, (int)dtype, 1.0f, attn_least_(1.0f)); /* not 0: inf * 0 is NaN */
   attn_on_(tile, f)->value_block(s->hidden, s->qt, w, a, dk, a, 0, groups, NULL, 1);
   attn_on_(tile, f)->modify_block(s->hidden, a, 0, groups, &mod, top);
 }

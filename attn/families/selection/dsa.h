@@ -4,6 +4,7 @@
 typedef struct attn_dsa_job_ {
   attn_softmax_ f; /* the call as attn_sdpa would see it */
   attn_dsa_params p;
+  attn_paged_ ki;
   attn_topk_ search;
   attn_edges_params lists;
   attn_listed_ listed;
@@ -15,7 +16,7 @@ typedef struct attn_dsa_job_ {
 
 /* What row i of entry b sees, and chooses. */
 ATTN_FUNC_ int64_t attn_dsa_sees_(const attn_dsa_job_ *a, int64_t b, int64_t i) {
-  return attn_clamp_(i + a->f.q_off + 1, 0, attn_pick_keys_(&a->f, b));
+  return attn_clamp_(i + attn_pick_off_(&a->f, b) + 1, 0, attn_pick_keys_(&a->f, b));
 }
 
 ATTN_FUNC_ void attn_dsa_count_(void *job, int worker, int64_t b) {
@@ -33,20 +34,20 @@ ATTN_FUNC_ void attn_dsa_count_(void *job, int worker, int64_t b) {
 ATTN_FUNC_ void attn_dsa_scores_(const attn_dsa_job_ *a, attn_topk_ *t, char *memory, int64_t b,
                                  int64_t j, int64_t n) {
   const attn_table_ *f = a->search.table;
-  const attn_tensor *ki = &a->p.ki;
+  const attn_tensor *ki = &a->ki.x;
+  const attn_scales *by_key = &a->ki.scales;
   const int64_t di = ki->dim, heads = a->p.qi.heads;
   const float *q = (const float *)(const void *)(memory + a->at_q),
               *w = (const float *)(const void *)(memory + a->at_w);
   float *s = (float *)(void *)(memory + a->at_s), *wide = (float *)(void *)(memory + a->at_k),
-        top[ATTN_TILE_] = {0};
-  const float *k = (const float *)(const void *)attn_at_(ki, b, 0, j);
-  const attn_rows_scale_ scale = attn_scales_at_(&a->p.ki_scales, b, 0, j);
-  const int after = scale.scale && !scale.zero && !scale.group;
-  int64_t stride = ki->stride_len;
-  if (ki->dtype != ATTN_F32) {
-    f->widen(wide, k, stride, NULL, n, di, ki->dtype, after ? NULL : &scale);
-    k = wide, stride = di;
-  }
+        top[ATTN_TILE_] = {0}, scale[ATTN_PICK_];
+  const int after = by_key->scale && !by_key->zero && !by_key->group;
+  const float *k = wide;
+  int64_t stride = di;
+  if (ki->dtype != ATTN_F32 || a->ki.held)
+    attn_paged_widen_(f, &a->ki, wide, after ? scale : NULL, b, 0, j, n);
+  else
+    k = (const float *)(const void *)attn_at_(ki, b, 0, j), stride = ki->stride_len;
   memset(t->s, 0, (size_t)(n * ATTN_TILE_) * sizeof(float));
   for (int64_t h = 0; h < heads; h++) {
     float by[ATTN_TILE_], sum[ATTN_TILE_]; /* local: compilers then know that nothing overlaps */
@@ -60,7 +61,7 @@ ATTN_FUNC_ void attn_dsa_scores_(const attn_dsa_job_ *a, attn_topk_ *t, char *me
     }
   }
   for (int64_t e = 0; e < n; e++) {
-    const float x = after ? scale.scale[e * scale.stride] : 1.0f;
+    const float x = after ? scale[e] : 1.0f;
     for (int r = 0; r < ATTN_TILE_; r++) {
       const float y = t->s[e * ATTN_TILE_ + r] * x;
       t->s[e * ATTN_TILE_ + r] = y < -FLT_MAX ? -FLT_MAX : y;
@@ -91,7 +92,7 @@ ATTN_FUNC_ void attn_dsa_item_(void *job, int worker, int64_t item) {
     float *q = (float *)(void *)(memory + a->at_q) + h * qi->dim * ATTN_TILE_;
     float *w = (float *)(void *)(memory + a->at_w) + h * ATTN_TILE_;
     for (int r = 0; r < n; r++) row[r] = attn_at_(qi, b, h, i0 + r);
-    t.table->pack(q, row, n, qi->dim, (int)qi->dtype, 1.0f, FLT_MIN);
+    t.table->pack(q, row, n, qi->dim, (int)qi->dtype, 1.0f, attn_least_(1.0f));
     for (int r = 0; r < ATTN_TILE_; r++)
       w[r] = r < n ? attn_number_(attn_at_(&a->p.wi, b, 0, i0 + r), h, a->p.wi.dtype, NULL) : 0.0f;
   }
@@ -123,7 +124,7 @@ ATTN_COLD_ int attn_dsa_steps_(attn_stage_ *s, void *job) {
   a->indptr = (int64_t *)attn_stage_take_(s, attn_mul_(f->q.batch, attn_add_(tq, 1)), 8);
   a->col = (int32_t *)attn_stage_take_(s, attn_mul_(f->q.batch, a->lists.edges), 4);
   a->lists.indptr = a->indptr, a->lists.col = a->col;
-  a->listed.lists = &a->lists, a->listed.most = most;
+  a->listed.lists = &a->lists;
   attn_topk_plan_(&a->search, s->table, a->p.qi.dim, most > 0 ? most : 1, ATTN_F32, 0);
   a->at_q = a->search.bytes;
   a->at_k =
@@ -140,6 +141,34 @@ ATTN_COLD_ int attn_dsa_steps_(attn_stage_ *s, void *job) {
   return attn_stage_listed_(s, &attend, &a->p.attention, &a->listed);
 }
 
+/* Keys of the indexer in pages. */
+ATTN_COLD_ int attn_dsa_pages_(attn_error_ *e, attn_dsa_job_ *a, const attn_ctx *ctx, int data) {
+  static const char w[] = ATTN_WORDS_("o");
+  const attn_dsa_params *p = &a->p;
+  attn_tensor *const t[] = {&a->f.o, &a->f.lse};
+  const int64_t lists = attn_mul_(a->f.q.batch, attn_mul_(a->f.q.len, p->k));
+  attn_span_ out[4];
+  memset(out, 0, sizeof out);
+  if (!p->attention.cache || p->ki.data || p->ki_scales.scale || p->ki_scales.zero)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.ki_cache goes with params.attention.cache, and without ki");
+  for (int i = 0; i < 2; i++)
+    if (t[i]->data && !attn_check_tensor_(e, t[i], w, &out[i])) return 0;
+  if (!attn_check_array_(e, p->index, lists, 4, "params.index must be aligned to its elements",
+                         &out[2]) ||
+      !attn_check_workspace_(e, ctx, &out[3]) ||
+      !attn_paged_check_(e, &a->ki, p->ki_cache, p->ki_sequences, a->f.q.batch, out, 4, data))
+    return 0;
+  if (a->ki.x.heads != 1 || a->ki.x.dim != p->qi.dim)
+    return attn_reject_(e, ATTN_E_SHAPE, "params.ki_cache.k must have one head, di wide");
+  for (int64_t b = 0; b < a->f.q.batch; b++)
+    if (p->ki_sequences[b].len != p->attention.sequences[b].len)
+      return attn_reject_(
+          e, ATTN_E_RANGE,
+          "params.ki_sequences must have the lengths of params.attention.sequences");
+  return 1;
+}
+
 ATTN_COLD_ int attn_dsa_check_(attn_error_ *e, attn_dsa_job_ *a, const attn_dsa_params *p,
                                const attn_ctx *ctx, int *workers, int query) {
   static const char wki[] = ATTN_WORDS_("params.ki");
@@ -149,7 +178,6 @@ ATTN_COLD_ int attn_dsa_check_(attn_error_ *e, attn_dsa_job_ *a, const attn_dsa_
   all.n = 0, key = attn_spans_more_(&all, 1);
   if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the indexer");
   a->p = *p;
-  memset(&a->p.ki_scales, 0, sizeof a->p.ki_scales);
   if (p->k < 1) return attn_reject_(e, ATTN_E_RANGE, "params.k must be at least 1");
   if (!attn_selected_plan_(e, &a->f, &p->attention, ctx, workers, !query)) return 0;
   attn_softmax_ *f = &a->f;
@@ -163,13 +191,19 @@ ATTN_COLD_ int attn_dsa_check_(attn_error_ *e, attn_dsa_job_ *a, const attn_dsa_
     if (!attn_check_operand_(e, &op[i], f->q.heads)) return 0;
     *attn_spans_more_(&all, 1) = op[i].span;
   }
-  if (!attn_check_stored_(e, &a->p.ki, wki, key)) return 0;
-  if (a->p.ki.batch != f->k.batch || a->p.ki.heads != 1 || a->p.ki.len != f->k.len ||
-      a->p.ki.dim != a->p.qi.dim)
+  if (p->ki_cache || p->ki_sequences) {
+    if (!attn_dsa_pages_(e, a, ctx, !query)) return 0;
+  } else if (!attn_check_stored_(e, &a->p.ki, wki, key)) {
+    return 0;
+  } else if (a->p.ki.batch != f->q.batch || a->p.ki.heads != 1 || a->p.ki.len != f->k.len ||
+             a->p.ki.dim != a->p.qi.dim) {
     return attn_reject_(e, ATTN_E_SHAPE, "params.ki must be [B, 1, Tk, di]");
-  if (!attn_take_scales_(e, &a->p.ki_scales, &p->ki_scales, &a->p.ki, &wks, &all)) return 0;
-  return attn_selected_apart_(e, ctx, f, p->index, attn_mul_(f->q.batch, attn_mul_(f->q.len, p->k)),
-                              all.span, all.n);
+  } else {
+    a->ki.x = a->p.ki;
+    if (!attn_take_scales_(e, &a->ki.scales, &p->ki_scales, &a->p.ki, &wks, &all)) return 0;
+  }
+  return attn_selected_apart_(e, ctx, f, &p->attention, p->index,
+                              attn_mul_(f->q.batch, attn_mul_(f->q.len, p->k)), all.span, all.n);
 }
 
 ATTN_COLD_ attn_status attn_dsa_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,

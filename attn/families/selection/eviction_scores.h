@@ -1,8 +1,10 @@
-/* families/selection/eviction_scores.h owns the scores of keys by the weights they get: those of the last queries, pooled
- * (SnapKV), and sums over all queries so far (H2O). */
+/* families/selection/eviction_scores.h owns the scores of keys by the weights they get: those of the last queries,
+ * pooled (SnapKV), and sums over all queries so far (H2O). */
 
 typedef struct attn_weighed_ {
   attn_glance_ g;
+  const attn_cache *cache;
+  const attn_sequence *sequences;
   attn_tensor to;         /* [B,Hk,Tk,1] scores or [B,Hk,Tk,2] sums */
   int64_t window, kernel; /* 0: H2O */
   int maximum;
@@ -23,6 +25,7 @@ ATTN_FUNC_ void attn_weighed_head_(const attn_weighed_ *a, char *own, int64_t b,
     for (int64_t j = 0; j < t.keys; j += ATTN_BLOCK_)
       attn_glance_weigh_(&a->g, &t, j, attn_min64_(t.keys - j, ATTN_BLOCK_), lanes);
     attn_glance_close_(&t);
+    attn_glance_spoilt_(&t);
     for (int64_t j = 0; j < t.keys; j += ATTN_BLOCK_) {
       const int64_t n = attn_min64_(t.keys - j, ATTN_BLOCK_);
       attn_glance_columns_(&a->g, &t, j, n, part);
@@ -82,6 +85,31 @@ ATTN_COLD_ int attn_weighed_steps_(attn_stage_ *s, void *job) {
                          &a->own);
 }
 
+/* Keys in the pages of a cache: as many rows as `to` has. */
+ATTN_COLD_ int attn_weighed_pages_(attn_error_ *e, attn_weighed_ *a, const char *w, int data) {
+  attn_glance_ *g = &a->g;
+  if (g->k.data) return attn_reject_(e, ATTN_E_SHAPE, "k.data must be null with params.cache");
+  if (g->kv_len || g->k_scales.scale || g->k_scales.zero)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.kv_len and .k_scales must be absent with params.cache");
+  if (!attn_paged_check_(e, &g->pages, a->cache, a->sequences, g->q.batch, NULL, 0, data)) return 0;
+  if (!attn_check_set_(e, &a->to, w)) return 0;
+  if (attn_paged_longest_(a->sequences, g->q.batch) > a->to.len)
+    return attn_reject_(e, ATTN_E_SHAPE, "the output must have a row for each token");
+  g->k = g->pages.x, g->k.batch = g->q.batch, g->k.len = a->to.len;
+  return 1;
+}
+
+/* What is written lies apart from them. */
+ATTN_COLD_ int attn_weighed_apart_(attn_error_ *e, attn_weighed_ *a, const attn_arguments_ *l,
+                                   const attn_ctx *ctx) {
+  attn_span_ out[2];
+  out[0] = l->op[l->n - 1].span;
+  return !a->cache ||
+         (attn_check_workspace_(e, ctx, &out[1]) &&
+          attn_paged_check_(e, &a->g.pages, a->cache, a->sequences, a->g.q.batch, out, 2, 0));
+}
+
 /* The rest of both calls; width: of a row of `to`. */
 ATTN_COLD_ attn_status attn_weighed_call_(attn_weighed_ *a, const char *w, const char *rule,
                                           int64_t width, float scale, attn_ctx *ctx,
@@ -92,18 +120,20 @@ ATTN_COLD_ attn_status attn_weighed_call_(attn_weighed_ *a, const char *w, const
   attn_arguments_ l;
   attn_span_ more[4];
   int workers = 1;
-  attn_clear_(&l, sizeof l);
+  attn_clear_(&l, sizeof l), memset(more, 0, sizeof more);
   a->g.aligned = 1, a->g.cell = 1, a->scale = scale;
   if (attn_check_ctx_(&e, ctx, &table, &workers) &&
+      ((!a->cache && !a->sequences) || attn_weighed_pages_(&e, a, w, !bytes)) &&
       attn_glance_check_(&e, &a->g, &l, more, scale) &&
-      attn_check_scales_(&e, &a->g.k_scales, &a->g.k, &words, 0, more + 2) &&
+      (a->cache || attn_check_scales_(&e, &a->g.k_scales, &a->g.k, &words, 0, more + 2)) &&
       attn_check_argument_(&e, &l, &a->to, w, ATTN_OUT_ | ATTN_IS_F32_, l.batch, a->g.k.heads,
                            a->g.k.len, width, rule)) {
     if (a->window < 0)
       attn_reject_(&e, ATTN_E_SHAPE, "params.window must not be negative");
     else if (a->window && (a->kernel < 1 || a->kernel % 2 == 0))
       attn_reject_(&e, ATTN_E_SHAPE, "params.kernel must be positive and odd");
-    else if (attn_check_apart_(&e, ctx, l.op, l.n, more, 4) && !bytes)
+    else if (attn_check_apart_(&e, ctx, l.op, l.n, more, 4) &&
+             attn_weighed_apart_(&e, a, &l, ctx) && !bytes)
       attn_glance_lens_(&e, &a->g);
   }
   return attn_step_call_or_(&e, table, workers, ctx, attn_weighed_steps_, a,
@@ -119,6 +149,7 @@ ATTN_COLD_ attn_status attn_snapkv_call_(attn_tensor scores, attn_tensor q, attn
   attn_clear_(&a, sizeof a), attn_clear_(&p, sizeof p);
   if (params) p = *params;
   a.to = scores, a.g.q = q, a.g.k = k, a.g.k_scales = p.k_scales;
+  a.cache = p.cache, a.sequences = p.sequences;
   a.g.q_len = p.q_len, a.g.kv_len = p.kv_len, a.maximum = p.maximum;
   a.window = p.window ? p.window : 64, a.kernel = p.kernel ? p.kernel : 5;
   return attn_weighed_call_(&a, ATTN_WORDS_("scores"),
@@ -135,6 +166,7 @@ ATTN_COLD_ attn_status attn_h2o_call_(attn_tensor sums, attn_tensor q, attn_tens
   attn_clear_(&a, sizeof a), attn_clear_(&p, sizeof p);
   if (params) p = *params;
   a.to = sums, a.g.q = q, a.g.k = k, a.g.k_scales = p.k_scales;
+  a.cache = p.cache, a.sequences = p.sequences;
   a.g.q_len = p.q_len, a.g.kv_len = p.kv_len;
   return attn_weighed_call_(&a, ATTN_WORDS_("sums"),
                             "sums must be f32 [q.batch, k.heads, k.len, 2]", 2, p.scale, ctx,

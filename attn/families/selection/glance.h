@@ -1,5 +1,6 @@
-/* families/selection/glance.h owns a glance: the weights of up to 64 queries on all keys that they see, side by side, so
- * that a selection can sum them by key, by offset or by block. A query and a key may be a cell of neighbouring rows. */
+/* families/selection/glance.h owns a glance: the weights of up to 64 queries on all keys that they see, side by
+ * side, so that a selection can sum them by key, by offset or by block. A query and a key may be a cell of
+ * neighbouring rows. */
 
 enum { ATTN_GLANCE_ = 48 }; /* keys that are multiplied at a time, as many as topk.h takes */
 
@@ -11,6 +12,7 @@ typedef struct attn_glance_ {
   int64_t q_off;
   int aligned; /* 1: the last row sits at the last key, in place of q_off */
   attn_scales k_scales;
+  attn_paged_ pages; /* held: keys are those of a cache, and k says how many there may be */
   const int32_t *q_len, *kv_len;
   int64_t at_qt, at_part, at_wide, at_zero, at_sums,
       bytes; /* a worker's pieces, behind the weights */
@@ -31,7 +33,7 @@ ATTN_FUNC_ int64_t attn_glance_rows_(const attn_glance_ *g, int64_t b) {
   return attn_len_of_(g->q_len, b, g->q.len);
 }
 ATTN_FUNC_ int64_t attn_glance_keys_(const attn_glance_ *g, int64_t b) {
-  return attn_len_of_(g->kv_len, b, g->k.len);
+  return g->pages.held ? g->pages.held[b].len : attn_len_of_(g->kv_len, b, g->k.len);
 }
 
 /* The position of row 0. */
@@ -58,8 +60,9 @@ ATTN_COLD_ void attn_glance_plan_(attn_glance_ *g, const attn_table_ *table, flo
   g->at_qt = attn_piece_(attn_mul_(cells, ATTN_TILE_), 4);
   g->at_part = attn_add_(g->at_qt, attn_piece_(attn_mul_(dk, ATTN_TILE_), 4));
   g->at_wide = attn_add_(g->at_part, attn_piece_(g->cell > 1 ? ATTN_GLANCE_ * ATTN_TILE_ : 0, 4));
-  g->at_zero = attn_add_(g->at_wide,
-                         attn_piece_(g->k.dtype == ATTN_F32 ? 0 : attn_mul_(dk, ATTN_GLANCE_), 4));
+  g->at_zero = attn_add_(
+      g->at_wide,
+      attn_piece_(g->k.dtype == ATTN_F32 && !g->pages.held ? 0 : attn_mul_(dk, ATTN_GLANCE_), 4));
   g->at_sums = attn_add_(g->at_zero, attn_piece_(dk, 4));
   g->bytes = attn_add_(g->at_sums, attn_piece_(ATTN_BLOCK_, 4));
 }
@@ -73,14 +76,18 @@ ATTN_FUNC_ void attn_glance_products_(const attn_glance_ *g, attn_glanced_ *t, c
   float *part = (float *)(void *)(own + g->at_part), *wide = (float *)(void *)(own + g->at_wide);
   for (int64_t j = 0; j < n; j += ATTN_GLANCE_) {
     const int64_t m = attn_min64_(n - j, ATTN_GLANCE_);
-    const char *at = attn_at_(&g->k, b, h, j * g->cell + row);
+    const char *at = g->pages.held ? NULL : attn_at_(&g->k, b, h, j * g->cell + row);
     float *s = t->s + j * ATTN_TILE_;
     const float *k = (const float *)(const void *)at;
     int64_t stride = step;
-    for (int64_t r = j + ATTN_GLANCE_; r < attn_min64_(n, j + 2 * ATTN_GLANCE_); r++)
+    for (int64_t r = g->pages.held ? n : j + ATTN_GLANCE_; r < attn_min64_(n, j + 2 * ATTN_GLANCE_);
+         r++)
       for (int64_t c = 0; c < bytes; c += 64)
         ATTN_PREFETCH_(attn_at_(&g->k, b, h, r * g->cell + row) + c);
-    if (g->k.dtype != ATTN_F32) {
+    if (g->pages.held) {
+      attn_paged_widen_(g->table, &g->pages, wide, NULL, b, h, j, m);
+      k = wide, stride = dk;
+    } else if (g->k.dtype != ATTN_F32) {
       attn_rows_scale_ scale = attn_scales_at_(&g->k_scales, b, h, j * g->cell + row);
       scale.stride *= g->cell;
       g->table->widen(wide, at, step, NULL, m, dk, g->k.dtype, &scale);
@@ -154,6 +161,16 @@ ATTN_FUNC_ void attn_glance_close_(attn_glanced_ *t) {
     t->share[r] = r >= t->n || t->l[r] == 0.0 ? 0.0f : (float)(1.0 / t->l[r]);
 }
 
+/* A row whose sum is not a number gives that to the keys that it sees, and nothing to those behind them. */
+ATTN_FUNC_ void attn_glance_spoilt_(attn_glanced_ *t) {
+  for (int r = 0; r < t->n; r++) {
+    if (t->share[r] == t->share[r]) continue;
+    for (int64_t j = 0; j < t->keys; j++)
+      t->s[j * ATTN_TILE_ + r] = j < t->limit[r] ? t->share[r] : 0.0f;
+    t->share[r] = 1.0f;
+  }
+}
+
 /* to[j] = what the tile's rows give to key j. */
 ATTN_FUNC_ void attn_glance_columns_(const attn_glance_ *g, attn_glanced_ *t, int64_t j, int64_t n,
                                      float *to) {
@@ -186,8 +203,8 @@ ATTN_COLD_ int attn_glance_check_(attn_error_ *e, attn_glance_ *g, attn_argument
   if (g->q.heads < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
   l->batch = g->q.batch, l->heads = g->q.heads;
   k = &l->op[l->n++], k->t = &g->k, k->w = ATTN_WORDS_("k");
-  if (!(g->aligned ? attn_check_stored_(e, &g->k, k->w, &k->span)
-                   : attn_check_tensor_(e, &g->k, k->w, &k->span)))
+  if (!g->pages.held && !(g->aligned ? attn_check_stored_(e, &g->k, k->w, &k->span)
+                                     : attn_check_tensor_(e, &g->k, k->w, &k->span)))
     return 0;
   if (g->k.batch != l->batch || g->k.dim != g->q.dim)
     return attn_reject_(e, ATTN_E_SHAPE, "k must be [q.batch, ., ., q.dim]");

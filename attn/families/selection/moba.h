@@ -4,7 +4,7 @@ typedef struct attn_moba_job_ {
   attn_softmax_ f; /* the call as attn_sdpa would see it */
   attn_moba_params p;
   attn_key_blocks_job_ blocks;
-  attn_tensor means;
+  attn_stands_ means;
   attn_topk_ search;
   attn_visits_ visit;
   int32_t *index;
@@ -20,20 +20,24 @@ ATTN_FUNC_ void attn_moba_item_(void *job, int worker, int64_t item) {
   const int64_t b = unit / f->q.heads, h = unit % f->q.heads, size = a->p.block, k = a->visit.k;
   const int64_t left = f->q.len - i0, blocks = attn_pick_blocks_(attn_pick_keys_(f, b), size);
   const int n = left < ATTN_TILE_ ? (int)left : (int)ATTN_TILE_;
-  const attn_tensor *means = &a->means;
-  int64_t own[ATTN_TILE_], lo[ATTN_TILE_] = {0}, hi[ATTN_TILE_] = {0};
+  int64_t own[ATTN_TILE_], lo[ATTN_TILE_] = {0}, hi[ATTN_TILE_] = {0}, end = 0;
   const void *row[ATTN_TILE_] = {NULL};
   attn_topk_ t = a->search;
   for (int r = 0; r < n; r++) {
-    own[r] = attn_pick_block_(i0 + r + f->q_off, size);
+    own[r] = attn_pick_block_(i0 + r + attn_pick_off_(f, b), size);
     hi[r] = attn_clamp_(own[r], 0, blocks);
+    if (hi[r] > end) end = hi[r];
     row[r] = attn_at_(&f->q, b, h, i0 + r);
   }
   if (k > 1) {
-    const char *x = attn_at_(means, b, h / (f->q.heads / f->k.heads), 0);
+    const int64_t hk = h / (f->q.heads / f->k.heads);
     attn_topk_open_(&t, a->memory + worker * t.bytes, row, n, f->q.dtype, 1.0f);
     attn_pick_open_(&t);
-    attn_pick_scan_(&t, (const float *)(const void *)x, means->stride_len, lo, hi);
+    for (int64_t j = 0; j < end; j += ATTN_PICK_) {
+      const int64_t m = attn_min64_(end - j, ATTN_PICK_);
+      attn_pick_scores_(&t, &a->means, b, hk, j, m);
+      attn_pick_take_(&t, m, j, lo, hi);
+    }
   }
   for (int r = 0; r < n; r++) {
     int32_t *to = a->index + (unit * f->q.len + i0 + r) * k;
@@ -58,13 +62,10 @@ ATTN_COLD_ int attn_moba_steps_(attn_stage_ *s, void *job) {
                  ? a->p.index
                  : (int32_t *)attn_stage_take_(s, attn_mul_(units, attn_mul_(f->q.len, x->k)), 4);
   x->index = a->index;
-  a->means = a->p.means;
-  if (!a->means.data && x->k > 1) {
-    if (!attn_stage_key_blocks_(s, &a->blocks, f, a->p.block, ATTN_KEY_BLOCK_MEAN)) return 0;
-    a->means = a->blocks.y;
-  }
-  const int64_t others = x->k - 1 < blocks ? x->k - 1 : blocks;
-  attn_topk_plan_(&a->search, s->table, f->q.dim, others > 0 ? others : 1, ATTN_F32, 0);
+  if ((x->k > 1 || a->p.means.data) && !attn_stage_stands_(s, &a->means, &a->p.means, &a->blocks, f,
+                                                           a->p.block, ATTN_KEY_BLOCK_MEAN))
+    return 0;
+  attn_pick_plan_(&a->search, s->table, &a->means, f->q.dim, attn_min64_(x->k - 1, blocks));
   if (!attn_stage_for_(s, attn_mul_(units, attn_tiles_of_(f->q.len)), attn_moba_item_, a,
                        a->search.bytes, &a->memory))
     return 0;
@@ -81,13 +82,14 @@ ATTN_COLD_ int attn_moba_check_(attn_error_ *e, attn_moba_job_ *a, const attn_mo
   if (p->k < 1) return attn_reject_(e, ATTN_E_RANGE, "params.k must be at least 1");
   if (!attn_selected_plan_(e, &a->f, &p->attention, ctx, workers, !query)) return 0;
   attn_softmax_ *f = &a->f;
-  attn_operand_ op =
-      ATTN_OPERAND_(&a->p.means, "params.means", ATTN_OPTIONAL_ | ATTN_IS_F32_, f->k.batch,
-                    f->k.heads, attn_pick_blocks_(f->k.len, p->block), f->k.dim,
-                    "params.means must be f32 [B, Hk, ceil(Tk / block), dk]");
+  attn_operand_ op = ATTN_OPERAND_(
+      &a->p.means, "params.means", ATTN_OPTIONAL_ | ATTN_IS_F32_, f->k.batch, f->k.heads,
+      attn_stands_len_(f, p->block), f->k.dim,
+      "params.means must be f32 [B, Hk, ceil(Tk / block), dk], of a cache [pages, Hk, 1, dk], and "
+      "block then the rows of a page");
   const int64_t count = attn_mul_(attn_mul_(f->q.batch, f->q.heads), attn_mul_(f->q.len, p->k));
   return attn_check_operand_(e, &op, f->q.heads) &&
-         attn_selected_apart_(e, ctx, f, p->index, count, &op.span, 1);
+         attn_selected_apart_(e, ctx, f, &p->attention, p->index, count, &op.span, 1);
 }
 
 ATTN_COLD_ attn_status attn_moba_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,

@@ -37,29 +37,38 @@ ATTN_FUNC_ void attn_nsa_weights_(const attn_nsa_job_ *a, char *memory, int64_t 
   for (int64_t at = 0; at < lanes; at += ATTN_TILE_) {
     const int m = lanes - at < ATTN_TILE_ ? (int)(lanes - at) : (int)ATTN_TILE_;
     const void *row[ATTN_TILE_] = {NULL};
-    float lse[ATTN_TILE_], top[ATTN_TILE_] = {0};
-    int64_t sees[ATTN_TILE_];
+    float lse[ATTN_TILE_] = {0}, top[ATTN_TILE_] = {0};
+    int sees[ATTN_TILE_] = {0}; /* none of lanes without a row */
     for (int r = 0; r < m; r++) {
       const int64_t i = i0 + (at + r) / g, h = head * g + (at + r) % g;
       row[r] = attn_at_(&f->q, b, h, i);
       lse[r] = *(const float *)(const void *)attn_at_(&a->lse, b, h, i);
-      sees[r] = attn_nsa_sees_(a, b, i);
+      sees[r] = (int)attn_nsa_sees_(a, b, i);
     }
-    a->search.table->pack(qt, row, m, dk, (int)f->q.dtype, 1.0f, FLT_MIN);
+    a->search.table->pack(qt, row, m, dk, (int)f->q.dtype, 1.0f, attn_least_(1.0f));
     for (int64_t j = 0; j < most; j += ATTN_BLOCK_) {
       const int64_t keys = most - j < ATTN_BLOCK_ ? most - j : (int64_t)ATTN_BLOCK_;
       const float *k = (const float *)(const void *)attn_at_(&a->k_cmp, b, head, j);
       attn_on_(tile, a->search.table)
           ->score_block(s, qt, k, a->k_cmp.stride_len, keys, dk, 0,
                         (m + ATTN_GROUP_ - 1) / ATTN_GROUP_, top);
-      for (int64_t e = 0; e < keys; e++)
-        for (int r = 0; r < ATTN_TILE_; r++) {
-          float *x = s + e * ATTN_TILE_ + r;
-          *x = r < m && j + e < sees[r] ? *x * scale - lse[r] : -INFINITY;
-        }
+      for (int64_t e = 0; e < keys; e++) {
+        float x[ATTN_TILE_]; /* local: compilers then know that nothing overlaps */
+        memcpy(x, s + e * ATTN_TILE_, sizeof x);
+        for (int r = 0; r < ATTN_TILE_; r++)
+          x[r] = (int)(j + e) < sees[r] ? x[r] * scale - lse[r] : -INFINITY;
+        memcpy(s + e * ATTN_TILE_, x, sizeof x);
+      }
       a->search.table->exp(s, s, keys * ATTN_TILE_);
-      for (int64_t e = 0; e < keys; e++)
-        for (int r = 0; r < m; r++) sum[(j + e) * n + (at + r) / g] += s[e * ATTN_TILE_ + r];
+      for (int r = 0, end; r < m; r = end) { /* a query, and its heads in this tile */
+        const int64_t i = (at + r) / g;
+        end = (int)attn_min64_(m, (i + 1) * g - at);
+        for (int64_t e = 0; e < keys; e++) {
+          float x = sum[(j + e) * n + i];
+          for (int h = r; h < end; h++) x += s[e * ATTN_TILE_ + h];
+          sum[(j + e) * n + i] = x;
+        }
+      }
     }
   }
 }
@@ -247,7 +256,7 @@ ATTN_COLD_ int attn_nsa_check_(attn_error_ *e, attn_nsa_job_ *a, const attn_nsa_
   }
   const int64_t count =
       attn_mul_(attn_mul_(f->q.batch, k->heads), attn_mul_(f->q.len, a->p.blocks));
-  return attn_selected_apart_(e, ctx, f, p->index, count, all.span, all.n);
+  return attn_selected_apart_(e, ctx, f, &x, p->index, count, all.span, all.n);
 }
 
 ATTN_COLD_ attn_status attn_nsa_call_(attn_tensor o, attn_tensor q, attn_tensor k, attn_tensor v,

@@ -39,7 +39,8 @@ ATTN_FUNC_ void attn_visit_load_(attn_tile_ *t, const attn_waiting_ *w, const in
   }
   for (int part = 0; part < 2; part++) {
     for (int r = 0; r < t->n; r++) row[r] = w->far + (2 * slot[r] + part) * dv;
-    t->a->table->pack(t->w.far + part * dv * ATTN_TILE_, row, t->n, dv, ATTN_F32, 1.0f, FLT_MIN);
+    t->a->table->pack(t->w.far + part * dv * ATTN_TILE_, row, t->n, dv, ATTN_F32, 1.0f,
+                      attn_least_(1.0f));
   }
   t->folded = 1, t->partial = 0;
   t->xl_next = t->stretch = -1;
@@ -89,10 +90,11 @@ ATTN_FUNC_ void attn_visit_sort_(const attn_visits_ *x, const int32_t *index, in
 
 /* One (batch, choice, chunk of queries), the last first. */
 ATTN_FUNC_ void attn_visit_item_(void *job, int worker, int64_t item) {
-  const attn_softmax_ *f = (const attn_softmax_ *)job;
-  const attn_visits_ *x = (const attn_visits_ *)f->own_job;
+  attn_softmax_ own;
+  const attn_visits_ *x = (const attn_visits_ *)((const attn_softmax_ *)job)->own_job;
   const int64_t unit = item / x->chunks, b = unit / x->heads, head = unit % x->heads * x->group,
                 g = x->group;
+  const attn_softmax_ *f = attn_problem_((const attn_softmax_ *)job, b, &own);
   const int64_t i0 = (x->chunks - 1 - item % x->chunks) * x->rows, left = f->q.len - i0;
   const int64_t n = left < x->rows ? left : x->rows, dv = f->v.dim,
                 blocks = attn_pick_blocks_(f->k.len, x->size);
@@ -128,6 +130,28 @@ ATTN_FUNC_ void attn_visit_item_(void *job, int worker, int64_t item) {
   }
 }
 
+/* The same of keys and values in the pages of a cache. */
+ATTN_COLD_ int attn_selected_cached_(attn_error_ *e, attn_softmax_ *f, const attn_selected *x,
+                                     const attn_sdpa_params *p, const attn_ctx *ctx, int *workers,
+                                     int data) {
+  attn_cached_ c;
+  if (!x->cache || !x->sequences)
+    return attn_reject_(e, ATTN_E_NULL, "params.attention.cache and .sequences go together");
+  if (data >= 0 && (f->k.data || f->v.data))
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "k.data and v.data must be null with params.attention.cache");
+  if (x->cache->window)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.attention.cache.window must be 0: a ring forgets by itself");
+  if (!attn_cached_open_(e, &c, f->o, f->q, x->cache, x->sequences, f->q.batch, p) ||
+      (data > 0 && !attn_cached_pages_(e, &c)) ||
+      !attn_sdpa_plan_(e, &c.a, &c.params, ctx, workers, data) ||
+      (data >= 0 && !attn_cached_apart_(e, &c, ctx)) || (data > 0 && !attn_cached_read_(e, &c)))
+    return 0;
+  *f = c.a, f->seq = &f->sequences;
+  return 1;
+}
+
 /* The problem of the call, in the order of many queries: checks as attn_sdpa, data as there. */
 ATTN_COLD_ int attn_selected_plan_(attn_error_ *e, attn_softmax_ *f, const attn_selected *x,
                                    const attn_ctx *ctx, int *workers, int data) {
@@ -136,7 +160,9 @@ ATTN_COLD_ int attn_selected_plan_(attn_error_ *e, attn_softmax_ *f, const attn_
   p.scale = x->scale, p.causal = 1, p.has_q_off = x->has_q_off, p.q_off = x->q_off,
   p.kv_len = x->kv_len;
   p.k_scales = x->k_scales, p.v_scales = x->v_scales, p.lse = x->lse, p.one_order = 1;
-  if (!attn_sdpa_plan_(e, f, &p, ctx, workers, data)) return 0;
+  if (x->cache || x->sequences ? !attn_selected_cached_(e, f, x, &p, ctx, workers, data)
+                               : !attn_sdpa_plan_(e, f, &p, ctx, workers, data))
+    return 0;
   return f->k.len <= INT32_MAX || attn_reject_(e, ATTN_E_OVERFLOW, "k.len must be below 2^31");
 }
 

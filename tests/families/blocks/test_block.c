@@ -1,6 +1,7 @@
 /* tests/families/blocks/test_block.c owns the feed-forward in runs, and the encoder and decoder block. */
 
 #include "block.h"
+#include "calls/qk_norm.h"
 #include "computes.h"
 
 static const attn_activation acts[] = {ATTN_ACT_DEFAULT,   ATTN_ACT_GELU, ATTN_ACT_RELU,
@@ -446,6 +447,141 @@ void O1_feed_forward(void **state) {
       if (n != 1) assert_int_equal(attn_gemm(y, middle, ff->w_2, &g, &ctx), ATTN_OK);
       test_assert_same(s->y, y, "product by product");
     }
+  }
+}
+
+/* ---- rotations and norms of queries and keys ------------------------------------------------*/
+
+static void norm_rows(attn_tensor y, attn_tensor x, const attn_layer_norm_params *p) {
+  attn_ctx ctx = test_ctx();
+  assert_int_equal(
+      p->norm.kind == ATTN_NORM_RMS ? attn_rms_norm(y, x, p, &ctx) : attn_layer_norm(y, x, p, &ctx),
+      ATTN_OK);
+}
+
+/* The encoder as the calls that it is made of: norms of rows, products, rotations and norms of heads, attention,
+ * feed-forward. */
+static void encoder_by_hand(const block *s, const char *what) {
+  const attn_block_params *p = &s->p;
+  const attn_multihead_params *self = &p->self;
+  const int64_t b = s->x.batch, len = s->x.len, dm = s->x.dim;
+  const int64_t h = self->heads, kv = self->kv_heads ? self->kv_heads : h;
+  const int64_t dk = self->w_q.dim / h, dv = self->w_v.dim / kv;
+  const int pre = p->sublayer == ATTN_SUBLAYER_PRE;
+  attn_tensor rows = test_tensor(ATTN_F32, TEST_BHTD, b, 1, len, dm), normed = rows;
+  attn_tensor heads[4] = {test_tensor(ATTN_F32, TEST_BTHD, b, h, len, dk),
+                          test_tensor(ATTN_F32, TEST_BTHD, b, kv, len, dk),
+                          test_tensor(ATTN_F32, TEST_BTHD, b, kv, len, dv),
+                          test_tensor(ATTN_F32, TEST_BTHD, b, h, len, dv)};
+  attn_tensor sum = test_tensor(ATTN_F32, TEST_BHTD, b, 1, len, dm);
+  attn_tensor fed = test_tensor(ATTN_F32, TEST_BHTD, b, 1, len, dm);
+  attn_tensor want = test_tensor(ATTN_F32, TEST_BHTD, b, 1, len, dm);
+  const attn_tensor w[3] = {self->w_q, self->w_k, self->w_v};
+  const attn_tensor bias[3] = {self->b_q, self->b_k, self->b_v};
+  attn_layer_norm_params first, last;
+  attn_gemm_params g;
+  attn_ctx ctx = test_ctx();
+  memset(&first, 0, sizeof first), memset(&last, 0, sizeof last), memset(&g, 0, sizeof g);
+  first.norm = p->norm_self, last.norm = p->norm_ff;
+  test_copy(rows, s->x);
+  if (pre) {
+    normed = test_tensor(ATTN_F32, TEST_BHTD, b, 1, len, dm);
+    norm_rows(normed, rows, &first);
+  }
+  for (int n = 0; n < 3; n++) {
+    const attn_tensor side =
+        attn_bhtd(heads[n].data, ATTN_F32, b, 1, len, heads[n].heads * heads[n].dim);
+    g.bias = bias[n];
+    assert_int_equal(attn_gemm(side, normed, w[n], &g, &ctx), ATTN_OK);
+    if (n == 2) continue;
+    attn_rope_params turn = *self->rope;
+    turn.keys = n;
+    assert_int_equal(attn_rope(heads[n], heads[n], &turn, &ctx), ATTN_OK);
+  }
+  attn_sdpa_params a = self->attention;
+  a.kv_len = a.q_len = p->x_len;
+  if (self->rope->norm && self->rope->norm->kind == ATTN_QK_NORM_L2 && a.scale == 0) a.scale = 1;
+  assert_int_equal(attn_sdpa(heads[3], heads[0], heads[1], heads[2], &a, &ctx), ATTN_OK);
+  g.bias = self->b_o;
+  assert_int_equal(
+      attn_gemm(sum, attn_bhtd(heads[3].data, ATTN_F32, b, 1, len, h * dv), self->w_o, &g, &ctx),
+      ATTN_OK);
+  if (pre) {
+    last.residual = rows, last.sum = test_tensor(ATTN_F32, TEST_BHTD, b, 1, len, dm);
+    norm_rows(normed, sum, &last);
+    assert_int_equal(attn_feed_forward_rows(fed, normed, &p->ff, 0, &ctx), ATTN_OK);
+    rows = last.sum;
+    for (int64_t e = 0; e < b * len * dm; e++)
+      ((float *)want.data)[e] = ((float *)rows.data)[e] + ((float *)fed.data)[e];
+  } else {
+    first.residual = rows;
+    norm_rows(sum, sum, &first);
+    assert_int_equal(attn_feed_forward_rows(fed, sum, &p->ff, 0, &ctx), ATTN_OK);
+    last.residual = sum;
+    norm_rows(want, fed, &last);
+  }
+  for (int64_t e = 0; p->x_len && e < b; e++)
+    for (int64_t i = p->x_len[e]; i < len; i++) test_fill_row(want, e, 0, i, 0);
+  if (s->y.dtype == ATTN_F32)
+    test_assert_same(s->y, want, what);
+  else
+    test_assert_near(s->y, want, 0.01, what);
+}
+
+/* What the block makes, and that its rows differ from those without rotation or norm. */
+static void check_turned(block *s, const char *what) {
+  promise_run(&s->does);
+  encoder_by_hand(s, what);
+  const attn_tensor y = s->y;
+  promise_keep(&s->does);
+  s->p.self.rope = NULL, s->y = test_tensor(y.dtype, TEST_BHTD, y.batch, 1, y.len, y.dim);
+  promise_run(&s->does);
+  assert_false(test_same(s->y, y));
+}
+
+void M4_encoder_by_hand(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7140);
+  for (int n = 0; n < test_count(16, 8); n++, test_mem_release()) {
+    block_shape x = block_plain(BLOCK_ENCODER, 2, n % 5 == 4 ? 70 : test_range(&rng, 2, 14));
+    x.sublayer = n % 2 ? ATTN_SUBLAYER_PRE : ATTN_SUBLAYER_POST, x.dk = 6;
+    x.x_type = (attn_dtype)(n % 3), x.w_type = (attn_dtype)(n / 3 % 3);
+    x.y_type = (attn_dtype)(n / 4 % 3);
+    block *s = block_build(&x, &rng);
+    int64_t *at = test_mem((size_t)(2 * 3 * x.rows) * sizeof *at);
+    attn_rope_params rope;
+    memset(&rope, 0, sizeof rope);
+    rope.start = n * 5 - 20, rope.layout = n % 3 ? ATTN_ROPE_HALF : ATTN_ROPE_INTERLEAVED;
+    for (int64_t i = 0; i < 2 * 3 * x.rows; i++) at[i] = test_range(&rng, -50, 200);
+    if (n % 8 == 1) rope.type = ATTN_ROPE_LINEAR, rope.factor = 4;
+    if (n % 8 == 2) rope.xpos = 512;
+    if (n % 8 == 3) rope.rotary_dim = 4;
+    if (n % 8 == 4) rope.positions = at, rope.positions_per_batch = 1;
+    if (n % 8 == 5)
+      rope.positions = at,
+      rope.mrope_section[0] = rope.mrope_section[1] = rope.mrope_section[2] = 1;
+    if (n % 8 == 6) rope.positions = at, rope.rotary_dim = 4, rope.axial = 1;
+    s->p.self.rope = &rope, s->p.self.attention.causal = n % 4 == 3;
+    if (n % 4 == 1) s->p.x_len = test_lengths(2, x.rows, &rng);
+    check_turned(s, "an encoder whose heads turn");
+  }
+}
+
+void M2_qk_norm_encoder(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7141);
+  for (int n = 0; n < test_count(16, 8); n++, test_mem_release()) {
+    block_shape x = block_plain(BLOCK_ENCODER, 2, n % 5 == 4 ? 70 : test_range(&rng, 2, 14));
+    x.sublayer = n / 2 % 2 ? ATTN_SUBLAYER_PRE : ATTN_SUBLAYER_POST, x.dk = 6;
+    x.x_type = (attn_dtype)(n % 3), x.w_type = (attn_dtype)(n / 3 % 3);
+    block *s = block_build(&x, &rng);
+    attn_qk_norm norm = qk_norm_described(&rng, n % 4, x.heads, x.kv_heads, x.dk);
+    attn_rope_params rope;
+    memset(&rope, 0, sizeof rope);
+    rope.norm = &norm, rope.has_rotary_dim = n / 4 % 2, norm.after = n % 3 == 2;
+    s->p.self.rope = &rope, s->p.self.attention.causal = n % 5 == 3;
+    if (n % 4 == 1) s->p.x_len = test_lengths(2, x.rows, &rng);
+    check_turned(s, "an encoder with norms of queries and keys");
   }
 }
 

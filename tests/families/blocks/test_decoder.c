@@ -1,6 +1,7 @@
 /* tests/families/blocks/test_decoder.c owns a decoder block's step behind its cache. */
 
 #include "block.h"
+#include "calls/qk_norm.h"
 
 /* Token by token, or a prompt first, is the causal pass over all tokens: in its bits where attention is
  * told to keep one order, else up to rounding. */
@@ -76,6 +77,45 @@ void M4_decode(void **state) {
       most = fmax(most, fabs(oracle_get(&s->y, b, 0, r, col) - oracle_get(&plain, b, 0, r, col)));
     }
     assert_true(most > 1e-4);
+  }
+}
+
+/* Norms of queries and keys, of self attention with a rotation, of cross attention without. */
+void M2_qk_norm_decode(void **state) {
+  (void)state;
+  test_rng rng = test_seed(2660);
+  for (int n = 0; n < 8; n++, test_mem_release()) {
+    block_shape x = block_plain(BLOCK_DECODER, 2, n == 7 ? 70 : test_range(&rng, 2, 12));
+    x.sublayer = n % 2 ? ATTN_SUBLAYER_PRE : ATTN_SUBLAYER_POST, x.bias_kv = 0, x.dk = 6;
+    block *s = block_build(&x, &rng);
+    const int64_t h = s->p.self.heads, kv = s->p.self.kv_heads ? s->p.self.kv_heads : h;
+    const int64_t hc = s->p.cross.heads, kvc = s->p.cross.kv_heads ? s->p.cross.kv_heads : hc;
+    attn_qk_norm norm = qk_norm_described(&rng, n % 4, h, kv, 6);
+    attn_qk_norm other = qk_norm_described(&rng, n / 2, hc, kvc, 6);
+    attn_rope_params rope, cross;
+    memset(&rope, 0, sizeof rope), memset(&cross, 0, sizeof cross);
+    rope.start = n * 5 - 20, rope.norm = &norm, cross.norm = &other, cross.has_rotary_dim = 1;
+    s->p.self.attention.one_order = s->p.cross.attention.one_order = 1;
+    s->p.self.rope = &rope, s->p.cross.rope = &cross;
+    attn_tensor y = test_tensor(ATTN_F32, TEST_PADDED, 2, 1, x.rows, x.dm);
+    attn_decoder_cache c = block_cache(s, x.rows + 1, ATTN_F32, n % 2 ? TEST_BTHD : TEST_PADDED);
+    promise_run(&s->does);
+    const attn_tensor plain = s->y;
+    block_decode(s, &c, y, n % 3 == 0 ? 1 : test_range(&rng, 1, x.rows));
+    test_assert_same(y, plain, "steps");
+    promise_keep(&s->does);
+    attn_ctx ctx = test_ctx();
+    attn_gemm_params g;
+    memset(&g, 0, sizeof g);
+    g.bias = s->p.cross.b_k;
+    const int64_t te = s->e.len;
+    attn_tensor k = test_tensor(ATTN_F32, TEST_BTHD, 2, kvc, te, 6);
+    assert_int_equal(
+        attn_gemm(attn_bhtd(k.data, ATTN_F32, 2, 1, te, kvc * 6), s->e, s->p.cross.w_k, &g, &ctx),
+        ATTN_OK);
+    cross.keys = 1;
+    assert_int_equal(attn_rope(k, k, &cross, &ctx), ATTN_OK);
+    test_assert_same(c.e_k, k, "keys of cross attention");
   }
 }
 

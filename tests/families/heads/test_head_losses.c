@@ -245,6 +245,30 @@ void I1_one_hot(void **state) {
   near(s->got[2], -5.0 / 3, 1e-12, "apart");
 }
 
+/* A mask of the new tokens alone is the mask of all keys that allows the others. */
+void I1_mask_of_new(void **state) {
+  (void)state;
+  enum { NEW = 6, ALL = 14 };
+  test_rng rng = test_seed(323);
+  scene *s = start(3);
+  uint8_t all[NEW * ALL], some[NEW * NEW];
+  attn_mask *m = &s->d.attention.mask;
+  s->d.q = drawn(ATTN_F32, TEST_BHTD, 1, 3, NEW, 5, 1, &rng);
+  s->d.k = drawn(ATTN_F32, TEST_BHTD, 1, 3, ALL, 5, 1, &rng);
+  for (int i = 0; i < NEW * NEW; i++) some[i] = i % 3 > 0;
+  for (int i = 0; i < NEW * ALL; i++) {
+    const int c = i % ALL - (ALL - NEW);
+    all[i] = c < 0 || some[i / ALL * NEW + c];
+  }
+  m->kind = ATTN_MASK_BOOL, m->batch = m->heads = 1, m->q_len = NEW;
+  m->data = all, m->k_len = m->stride_q = ALL;
+  promise_run(&s->does);
+  const double want = s->got[2];
+  m->data = some, m->k_len = m->stride_q = NEW, s->d.attention.mask_new = 1;
+  promise_run(&s->does);
+  assert_true(s->got[2] == want);
+}
+
 /* Scaling a row changes nothing, nor does the order of heads. */
 void I1_invariants(void **state) {
   (void)state;

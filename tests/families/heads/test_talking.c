@@ -165,22 +165,32 @@ void I3_long(void **state) {
   }
 }
 
+/* Weights that mix nothing: attn_sdpa, also with a mask that says of the new tokens alone. */
 void I3_identity(void **state) {
   (void)state;
   test_rng rng = test_seed(302);
-  shape x = plain(3, 3, 3, 70, 200);
-  scene *s = build(&x, &rng);
-  attn_ctx ctx = test_ctx();
-  attn_tensor o = test_tensor(ATTN_F32, TEST_BHTD, 1, 3, 70, x.dv);
-  attn_tensor lse = test_tensor(ATTN_F32, TEST_BHTD, 1, 3, 70, 1);
-  s->p.attention.causal = 1;
-  diagonal(s->p.w_l, 1), diagonal(s->p.w_w, 1);
-  promise_run(&s->does);
-  attn_sdpa_params p = s->p.attention;
-  p.lse = lse;
-  assert_int_equal(attn_sdpa(o, s->q, s->k, s->v, &p, &ctx), ATTN_OK);
-  test_assert_near(s->o, o, 1e-5, "identity");
-  test_assert_near(s->p.attention.lse, lse, 1e-5, "identity");
+  for (int n = 0; n < 3; n++, test_mem_release()) {
+    shape x = plain(3, 3, 3, 70, n == 1 ? 70 : 200);
+    scene *s = build(&x, &rng);
+    attn_ctx ctx = test_ctx();
+    attn_tensor o = test_tensor(ATTN_F32, TEST_BHTD, 1, 3, 70, x.dv);
+    attn_tensor lse = test_tensor(ATTN_F32, TEST_BHTD, 1, 3, 70, 1);
+    s->p.attention.causal = 1;
+    if (n) {
+      s->p.attention.mask_new = 1;
+      do
+        s->p.attention.mask =
+            test_mask(n == 1 ? ATTN_MASK_BOOL : ATTN_MASK_BITS, ATTN_F32, 1, 3, 70, 70, &rng);
+      while (s->p.attention.mask.k_len != 70);
+    }
+    diagonal(s->p.w_l, 1), diagonal(s->p.w_w, 1);
+    promise_run(&s->does);
+    attn_sdpa_params p = s->p.attention;
+    p.lse = lse;
+    assert_int_equal(attn_sdpa(o, s->q, s->k, s->v, &p, &ctx), ATTN_OK);
+    test_assert_near(s->o, o, 1e-5, "identity");
+    test_assert_near(s->p.attention.lse, lse, 1e-5, "identity");
+  }
 }
 
 /* The terms that have arrays of the softmax heads: as attn_sdpa has them. */
@@ -216,6 +226,36 @@ void I3_terms(void **state) {
 }
 
 /* P_l moves score head c to softmax head c + 1, P_w moves that one to value head c + 2. */
+/* A mask of the new tokens alone is the mask of all keys that allows the others. */
+void I3_mask_of_new(void **state) {
+  (void)state;
+  test_rng rng = test_seed(3390);
+  for (int64_t n = 0; n < 12; n++, test_mem_release()) {
+    const int64_t tq = test_range(&rng, 1, 20), tk = tq + n * 13 - 1;
+    shape x = plain(2, 3, 2, tq, tk > 0 ? tk : 1);
+    scene *s = build(&x, &rng);
+    attn_mask *m = &s->p.attention.mask;
+    uint8_t *all = test_mem((size_t)(tq * s->k.len)), *some = test_mem((size_t)(tq * tq));
+    for (int64_t i = 0; i < tq * tq; i++) some[i] = test_range(&rng, 0, 3) > 0;
+    for (int64_t i = 0; i < tq * s->k.len; i++) {
+      const int64_t c = i % s->k.len - (s->k.len - tq);
+      all[i] = c < 0 || some[i / s->k.len * tq + c];
+    }
+    m->kind = ATTN_MASK_BOOL, m->batch = m->heads = 1, m->q_len = tq, m->k_len = s->k.len;
+    m->data = all, m->stride_q = s->k.len;
+    attn_tensor want = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, tq, 5);
+    promise_run(&s->does);
+    test_copy(want, s->o);
+    m->data = some, m->k_len = m->stride_q = tq, s->p.attention.mask_new = 1;
+    promise_run(&s->does);
+    test_assert_same(s->o, want, "a mask of new tokens");
+    attn_ctx ctx = test_ctx();
+    m->k_len = tq + 1;
+    assert_int_equal(call(s, &ctx), ATTN_E_MASK);
+    assert_true(ctx.reason && ctx.reason[0]);
+  }
+}
+
 void I3_permutation(void **state) {
   (void)state;
   test_rng rng = test_seed(303);

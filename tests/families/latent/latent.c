@@ -114,7 +114,7 @@ static double times(const latent *z, const attn_tensor *w, const double *x, int6
 }
 
 static void rms(const latent *z, double *x, int64_t n, const float *g) {
-  const double eps = z->p.eps != 0 ? (double)z->p.eps : 1e-6;
+  const double eps = z->p.eps != 0 ? (double)z->p.eps : signbit(z->p.eps) ? 0 : 1e-6;
   double sum = 0;
   for (int64_t c = 0; c < n; c++) sum += x[c] * x[c];
   for (int64_t c = 0; c < n; c++)
@@ -147,6 +147,13 @@ static void kept_row(const latent *z, double *row, const double *x, double posit
     oracle_set(&one, 0, 0, 0, c, row[c]), row[c] = oracle_get(&one, 0, 0, 0, c);
 }
 
+/* How much longer a context is than the one that a model was trained with. */
+static double latent_factor(const attn_rope_params *r) {
+  return r->factor != 0
+             ? r->factor
+             : (double)r->max_position_embeddings / (double)r->original_max_position_embeddings;
+}
+
 /* Tokens from `fresh` on of a sequence, whose rows in the call begin at row i0 of entry b. */
 static void judge(const latent *z, const cube *all, int64_t fresh, int64_t b, int64_t i0,
                   double tolerance, const char *what) {
@@ -156,7 +163,7 @@ static void judge(const latent *z, const cube *all, int64_t fresh, int64_t b, in
   double scale = z->p.scale != 0 ? (double)z->p.scale : 1 / sqrt((double)dk), *row, *q, *low, *side;
   if (z->p.scale == 0 && signbit(z->p.scale)) scale = 0;
   if (z->p.scale == 0 && z->rope.type == ATTN_ROPE_YARN && z->rope.mscale_all_dim > 0)
-    scale *= pow(0.1 * z->rope.mscale_all_dim * log(z->rope.factor) + 1, 2);
+    scale *= pow(0.1 * z->rope.mscale_all_dim * log(latent_factor(&z->rope)) + 1, 2);
   cube k = cube_of(1, h, n, dk), v = cube_of(1, h, n, s->dv), o = cube_of(1, 1, 1, h * s->dv);
   row = test_mem((size_t)(s->dc + s->dr) * sizeof *row), low = test_mem(8 * 4096);
   q = test_mem((size_t)(h * dk) * sizeof *q), side = cube_at(&o, 0, 0, 0);

@@ -33,8 +33,12 @@ void M5_mla_rows(void **state) {
     if (n % 6 == 5) z->p.window = attn_window_of(3, n & 1 ? -1 : 2), z->p.bidirectional = 1;
     if (n % 6 == 4) z->p.window = attn_window_of(4, -1), z->p.scale = 0.7f, z->p.eps = 0.5f;
     if (n == 12) z->p.scale = ATTN_ZERO;
+    if (n % 5 == 2) z->p.eps = ATTN_ZERO;
     static const int64_t lens[] = {1, 7, 23, 66};
     latent_tokens(z, same(s.batch, lens[n % 4]), 0, 0, &rng);
+    if (n % 5 == 2 && z->x.len > 4) test_fill_row(z->x, 0, 0, 4, 0);
+    for (int64_t c = 0; n == 7 && c < s.dm; c++) /* far below what eps would be */
+      oracle_set(&z->x, 0, 0, 2, c, 1e-9 * oracle_get(&z->x, 0, 0, 2, c));
     snprintf(text, sizeof text, "latent layer, case %d", n);
     latent_check_forms(z, loose, text);
   }
@@ -47,7 +51,7 @@ void M5_mla_cache(void **state) {
   for (int n = 0; n < 9; n++, test_mem_release()) {
     test_rng rng = test_seed(5100 + (uint64_t)n);
     static const int64_t pages[] = {200, 1, 16};
-    latent_shape s = latent_plain(1 + n % 3, n % 3 ? 3 : 10);
+    latent_shape s = latent_plain(1 + n % 3, n % 3 ? 3 : n == 6 ? 14 : 10);
     s.page = pages[n / 3], s.pages = s.page == 200 ? 4 : s.page == 1 ? 300 : 40;
     s.cache_type = (attn_dtype)(n % 3), s.transposed = n & 1, s.dq = n & 2 ? 11 : 0;
     latent *z = latent_build(&s, &rng);
@@ -172,10 +176,11 @@ void M5_mla_ring(void **state) {
   }
 }
 
-/* YaRN: frequencies, the factor of the rotated part, and that of all scores. */
+/* YaRN: frequencies, the factor of the rotated part, and that of all scores; the factor as a number, or by the lengths
+ * of the contexts. */
 void M5_mla_yarn(void **state) {
   (void)state;
-  for (int n = 0; n < 4; n++, test_mem_release()) {
+  for (int n = 0; n < 8; n++, test_mem_release()) {
     test_rng rng = test_seed(5500 + (uint64_t)n);
     latent_shape s = latent_plain(1, 2);
     s.dr = 16;
@@ -184,22 +189,26 @@ void M5_mla_yarn(void **state) {
     z->rope.type = ATTN_ROPE_YARN, z->rope.factor = 40, z->rope.start = n * 5000;
     z->rope.original_max_position_embeddings = 4096;
     z->rope.mscale = n & 1 ? 1 : 0.707, z->rope.mscale_all_dim = n == 3 ? 0 : n & 1 ? 1 : 0.707;
+    if (n > 3) z->rope.factor = 0, z->rope.max_position_embeddings = n == 7 ? 65536 : 163840;
     latent_tokens(z, same(1, 21), 0, 0, &rng);
     latent_check_forms(z, 2e-5, "yarn");
   }
-  test_rng rng = test_seed(5510); /* the scale as a number */
-  latent_shape s = latent_plain(1, 2);
-  latent *z = latent_build(&s, &rng);
-  z->p.rope = &z->rope, z->rope.type = ATTN_ROPE_YARN, z->rope.factor = 40;
-  z->rope.original_max_position_embeddings = 4096, z->rope.mscale = z->rope.mscale_all_dim = 1;
-  latent_tokens(z, same(1, 9), 0, 0, &rng);
-  promise_run(&z->does);
-  const attn_tensor y = z->y;
-  const double ms = attn_rope_mscale(40, 1);
-  z->y = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 9, s.dmo);
-  z->p.scale = (float)(ms * ms / sqrt((double)(s.dn + s.dr)));
-  promise_run(&z->does);
-  test_assert_same(test_rows(z->y, 0, 9), test_rows(y, 0, 9), "scale");
+  for (int n = 0; n < 2; n++, test_mem_release()) { /* the scale as a number */
+    test_rng rng = test_seed(5510);
+    latent_shape s = latent_plain(1, 2);
+    latent *z = latent_build(&s, &rng);
+    z->p.rope = &z->rope, z->rope.type = ATTN_ROPE_YARN, z->rope.factor = n ? 0 : 40;
+    z->rope.max_position_embeddings = n ? 163840 : 0;
+    z->rope.original_max_position_embeddings = 4096, z->rope.mscale = z->rope.mscale_all_dim = 1;
+    latent_tokens(z, same(1, 9), 0, 0, &rng);
+    promise_run(&z->does);
+    const attn_tensor y = z->y;
+    const double ms = attn_rope_mscale(40, 1);
+    z->y = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 9, s.dmo);
+    z->p.scale = (float)(ms * ms / sqrt((double)(s.dn + s.dr)));
+    promise_run(&z->does);
+    test_assert_same(test_rows(z->y, 0, 9), test_rows(y, 0, 9), "scale");
+  }
 }
 
 /* Positions of every row are those given. */
@@ -277,8 +286,9 @@ void M5_mla_edges(void **state) {
 void M5_mla_rejects(void **state) {
   (void)state;
   static const char *const kept = "cache and sequences";
-  for (int n = 0; n < 38; n++, test_mem_release()) {
+  for (int n = 0; n < 39; n++, test_mem_release()) {
     test_rng rng = test_seed(5800);
+    const attn_qk_norm norm = {0};
     latent_shape s = latent_plain(2, 3);
     const int cached = n >= 20;
     if (cached) s.page = 4, s.pages = 10;
@@ -310,6 +320,7 @@ void M5_mla_rejects(void **state) {
       case 15: p->sequences = 2, want = ATTN_E_RANGE, word = "sequences"; break;
       case 16: p->indptr = indptr, p->sequences = 2, word = "batch"; break;
       case 17: z->rope.rotary_dim = 8, want = ATTN_E_RANGE, word = "rotary_dim"; break;
+      case 38: z->rope.norm = &norm, want = ATTN_E_RANGE, word = "norm"; break;
       case 18: z->rope.type = ATTN_ROPE_YARN, want = ATTN_E_VALUE, word = "original"; break;
       case 19: p->held = z->held, want = ATTN_E_NULL, word = "go together"; break;
       case 20: p->held = NULL, want = ATTN_E_NULL, word = "go together"; break;

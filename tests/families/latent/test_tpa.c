@@ -46,12 +46,12 @@ static size_t ask(void *at, const attn_ctx *ctx) {
   return attn_tpa_workspace(z->o, &z->x[0], &z->x[1], &z->x[2], &z->p, ctx);
 }
 
-static tpa *plain(int64_t batch, int64_t heads, int64_t page, attn_dtype type) {
+static tpa *roomy(int64_t batch, int64_t heads, int64_t page, attn_dtype type, int64_t room) {
   tpa *z = test_mem(sizeof *z);
   memset(z, 0, sizeof *z);
   z->batch = batch, z->heads = heads, z->dk = 6, z->dv = 5;
   z->rank[0] = 6, z->rank[1] = 2, z->rank[2] = 3;
-  z->pages = page ? 120 / page + 1 : 0;
+  z->pages = page ? room / page + 1 : 0;
   if (page) {
     const attn_cache_params c = {.k_dtype = type,
                                  .v_dtype = type,
@@ -75,6 +75,10 @@ static tpa *plain(int64_t batch, int64_t heads, int64_t page, attn_dtype type) {
   return z;
 }
 
+static tpa *plain(int64_t batch, int64_t heads, int64_t page, attn_dtype type) {
+  return roomy(batch, heads, page, type, 120);
+}
+
 /* The factors of a call. */
 static void tokens(tpa *z, const int64_t *rows, int ragged, int64_t extra, attn_dtype type,
                    test_rng *rng) {
@@ -96,6 +100,7 @@ static void tokens(tpa *z, const int64_t *rows, int ragged, int64_t extra, attn_
 /* A number as a row of the cache holds it. */
 static double stored(const tpa *z, int kept, double x) {
   if (!kept || !z->pages) return x;
+  if (z->cache.k.dtype == ATTN_F32) return (double)(float)x;
   attn_tensor one = test_tensor(z->cache.k.dtype, TEST_BHTD, 1, 1, 1, 1);
   oracle_set(&one, 0, 0, 0, 0, x);
   return oracle_get(&one, 0, 0, 0, 0);
@@ -211,6 +216,41 @@ void M5_tpa_cache(void **state) {
   }
 }
 
+/* One token behind many: past the marks of blocks and splits, in pages that end within a block, heads of one tile and of
+ * two; beside sequences that have more, or none. */
+void M5_tpa_token(void **state) {
+  (void)state;
+  static const double loose[] = {2e-5, 3e-3, 2.5e-2};
+  static const struct {
+    int64_t heads, past, page, window;
+  } at[] = {{2, 1030, 128, -1}, {17, 135, 50, -1},  {70, 20, 128, -1},
+            {1, 300, 290, 70},  {16, 140, 150, 12}, {64, 20, 7, -1}};
+  for (int n = 0; n < 6; n++, test_mem_release()) {
+    test_rng rng = test_seed(5960 + (uint64_t)n);
+    tpa *z = roomy(2, at[n].heads, at[n].page, (attn_dtype)(n % 3), at[n].past + 40);
+    z->p.bidirectional = n == 1;
+    if (at[n].window >= 0) z->p.window = attn_window_of(at[n].window, -1), z->p.scale = 0.2f;
+    tokens(z, same(at[n].past), 0, 0, ATTN_F32, &rng);
+    check(z, loose[n % 3], "before a token");
+    for (int c = 0; c < 4; c++) {
+      static const int64_t mixed[] = {1, 5, 0, 0}, some[] = {0, 1, 0, 0};
+      const int ragged = c > 1;
+      tokens(z, c == 2 ? mixed : c == 3 ? some : same(1), ragged, ragged, ATTN_F32, &rng);
+      char text[40];
+      snprintf(text, sizeof text, "a token, case %d, call %d", n, c);
+      check(z, loose[n % 3], text);
+      if (c == 1) promise_keep(&z->does), as_it_was(z);
+    }
+    for (int i = 0; n == 4 && i < 15; i++) { /* NaN of one head, until the window has passed */
+      tokens(z, same(1), 0, 0, ATTN_F32, &rng);
+      if (i == 0) oracle_set(&z->x[2].a, 0, 0, 0, 5, (double)NAN);
+      promise_run(&z->does), remember(z);
+      for (int64_t r = 0; r < 32; r++)
+        assert_int_equal(isnan(oracle_get(&z->o, r / 16, r % 16, 0, 1)) != 0, r == 5 && i < 13);
+    }
+  }
+}
+
 /* Ranks of 1 with a of 1 are one head of keys and values for all; a token at a time is the whole. */
 void M5_tpa_identities(void **state) {
   (void)state;
@@ -288,8 +328,9 @@ void M5_tpa_edges(void **state) {
 
 void M5_tpa_rejects(void **state) {
   (void)state;
-  for (int n = 0; n < 20; n++, test_mem_release()) {
+  for (int n = 0; n < 21; n++, test_mem_release()) {
     test_rng rng = test_seed(5995);
+    const attn_qk_norm norm = {0};
     tpa *z = plain(2, 3, n >= 10 ? 4 : 0, ATTN_F32);
     attn_status want = ATTN_E_SHAPE;
     const char *word = "";
@@ -321,6 +362,7 @@ void M5_tpa_rejects(void **state) {
         want = ATTN_E_OVERLAP, word = "cache.k";
         break;
       case 17: z->p.lse.data = z->o.data, want = ATTN_E_OVERLAP, word = "o "; break;
+      case 20: z->rope.norm = &norm, want = ATTN_E_RANGE, word = "norm"; break;
       case 18: z->p.window.left = 3, want = ATTN_E_RANGE, word = "window"; break;
       default: z->was.k.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "cache.k"; break;
     }

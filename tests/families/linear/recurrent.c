@@ -102,6 +102,12 @@ recurrent_scene *recurrent_build(const recurrent_shape *x, test_rng *rng) {
         for (int64_t c = 0; c < x->dv; c++)
           oracle_set(&s->v, b, h, i, c, oracle_get(&s->v, b, h, i, c) + x->mean);
   const int64_t heads = recurrent_heads(s), n = x->sequences ? x->sequences : x->batch;
+  if (x->levels) {
+    int64_t *position = test_mem((size_t)n * sizeof *position);
+    p->lambda = uniform(x, x->levels, -1, 2, rng);
+    for (int64_t i = 0; i < n; i++) position[i] = i % 2 ? x->position / 2 : x->position;
+    p->position = position;
+  }
   if (x->decay) p->decay = decays(x, rng);
   if (delta) p->beta = uniform(x, 1, 0, 1.5, rng);
   if (x->rule == ATTN_RECURRENT_RWKV6)
@@ -131,8 +137,7 @@ recurrent_scene *recurrent_build(const recurrent_shape *x, test_rng *rng) {
                 x->len, x->dv, &s->does.block[0]);
   s->does.out[0] = &s->o;
   if (x->keep) {
-    const int64_t rows = p->state_transposed ? x->dv : x->dk,
-                  cols = p->state_transposed ? x->dk : x->dv;
+    const int64_t rows = (x->levels ? x->levels : 1) * x->dk, cols = x->dv;
     p->initial_state = drawn(ATTN_F32, TEST_PADDED, n, heads, rows, cols, 1, rng);
     p->final_state = output(ATTN_F32, TEST_PADDED, n, heads, rows, cols, &s->does.block[1]);
     s->does.out[1] = &p->final_state;
@@ -185,8 +190,94 @@ static void normed(double *x, int64_t n) {
   for (int64_t c = 0; c < n; c++) x[c] /= sqrt(sum + 1e-6);
 }
 
+/* What a token does to each level, after those below its trailing zeros have become one. */
+static recurrent_truth levels_oracle(const recurrent_scene *s) {
+  const attn_recurrent_params *p = &s->p;
+  const int64_t heads = recurrent_heads(s), dk = s->q.dim, dv = s->v.dim, t_all = s->q.len;
+  const int64_t units = p->cu_seqlens ? p->sequences : s->q.batch, levels = p->lambda.dim;
+  const double scale = p->scale != 0 || signbit(p->scale) ? (double)p->scale : 1;
+  const int delta = p->rule == ATTN_RECURRENT_DELTA || p->rule == ATTN_RECURRENT_GATED_DELTA ||
+                    p->rule == ATTN_RECURRENT_KDA;
+  recurrent_truth y;
+  y.o = cube_of(s->q.batch, heads, t_all, dv), y.size = cube_of(s->q.batch, heads, t_all, dv);
+  y.s = cube_of(units, heads, levels * dk, dv), y.n = cube_of(units, heads, 1, dk),
+  y.m = cube_of(units, heads, 1, 1);
+  for (int64_t i = 0; i < s->q.batch * heads * t_all * dv; i++) y.o.data[i] = y.size.data[i] = 0;
+  for (int64_t unit = 0; unit < units; unit++)
+    for (int64_t h = 0; h < heads; h++) {
+      const int64_t b = p->cu_seqlens ? 0 : unit, p0 = p->position ? p->position[unit] : 0;
+      const int64_t t0 = p->cu_seqlens ? p->cu_seqlens[unit] : 0;
+      const int64_t t1 = p->cu_seqlens ? p->cu_seqlens[unit + 1] : p->len ? p->len[b] : t_all;
+      double *st = cube_at(&y.s, unit, h, 0);
+      for (int64_t n = 0; n < levels * dk * dv; n++) {
+        const int64_t r = n / dv, c = n % dv, level = r / dk;
+        const int has = p0 > 0 && (level == 0 || (level < 60 && (p0 - 1) >> (level - 1) & 1));
+        st[n] = p->initial_state.data && (has || t1 == t0)
+                    ? p->state_transposed
+                          ? oracle_get(&p->initial_state, unit, h, level * dv + c, r % dk)
+                          : oracle_get(&p->initial_state, unit, h, r, c)
+                    : 0;
+      }
+      for (int64_t i = t0; i < t1; i++) {
+        const int64_t t = p0 + i - t0;
+        double *o = cube_at(&y.o, b, h, i), *size = cube_at(&y.size, b, h, i);
+        double q[80], k[80], w[80], norm[2] = {1e-6, 1e-6}, step = 1;
+        int64_t zeros = 0;
+        while (t > 0 && !(t >> zeros & 1)) zeros++;
+        for (int64_t n = 0; t > 0 && n < dk * dv; n++)
+          for (int64_t level = 0; level <= zeros; level++)
+            st[(zeros + 1) * dk * dv + n] += st[level * dk * dv + n], st[level * dk * dv + n] = 0;
+        for (int64_t n = 0; p->reset && p->reset[b * t_all + i] && n < levels * dk * dv; n++)
+          st[n] = 0;
+        for (int64_t r = 0; r < dk; r++) {
+          q[r] = of(&s->q, heads, b, h, i, r);
+          k[r] = p->rule != ATTN_RECURRENT_HGRN2 ? of(&s->k, heads, b, h, i, r)
+                 : p->form == ATTN_RECURRENT_LOG ? -expm1(of(&p->decay, heads, b, h, i, r))
+                                                 : 1 - left(s, heads, b, h, i, r);
+          w[r] = left(s, heads, b, h, i, r);
+          norm[0] += q[r] * q[r], norm[1] += k[r] * k[r];
+        }
+        for (int64_t r = 0; p->l2norm_qk && r < dk; r++)
+          q[r] /= sqrt(norm[0]), k[r] /= sqrt(norm[1]);
+        if (delta && p->beta.data) step = of(&p->beta, heads, b, h, i, 0);
+        if (p->rule == ATTN_RECURRENT_MAMBA2) {
+          step =
+              log1p(exp(of(&p->dt, heads, b, h, i, 0) + (p->dt_bias ? (double)p->dt_bias[h] : 0)));
+          step = fmax(step, (double)p->dt_min);
+          if (p->dt_max > 0) step = fmin(step, (double)p->dt_max);
+        }
+        for (int64_t level = 0; level < levels; level++)
+          for (int64_t c = 0; c < dv; c++) {
+            const double by = of(&p->lambda, heads, b, h, i, level);
+            double *at = st + level * dk * dv + c, read = 0;
+            for (int64_t r = 0; r < dk; r++) {
+              if (delta) read += k[r] * w[r] * at[r * dv];
+              if (p->a.data) read += of(&p->a, heads, b, h, i, r) * at[r * dv];
+            }
+            for (int64_t r = 0; r < dk; r++) {
+              double more = level ? 0 : k[r] * step * of(&s->v, heads, b, h, i, c);
+              if (delta) more -= k[r] * step * read;
+              if (p->rule == ATTN_RECURRENT_RWKV7)
+                more -= of(&p->a, heads, b, h, i, r) * of(&p->b, heads, b, h, i, r) * read;
+              else if (p->a.data)
+                more += of(&p->b, heads, b, h, i, r) * read;
+              at[r * dv] = w[r] * at[r * dv] + more;
+              o[c] += scale * by * q[r] * at[r * dv];
+              size[c] += fabs(scale * by * q[r]) * (fabs(at[r * dv]) + fabs(more));
+            }
+          }
+        for (int64_t c = 0; p->skip && c < dv; c++) {
+          const double x = (double)p->skip[h] * of(&s->v, heads, b, h, i, c);
+          o[c] += x, size[c] += fabs(x);
+        }
+      }
+    }
+  return y;
+}
+
 recurrent_truth recurrent_oracle(const recurrent_scene *s) {
   const attn_recurrent_params *p = &s->p;
+  if (p->lambda.data) return levels_oracle(s);
   const int64_t heads = recurrent_heads(s), dk = s->q.dim, dv = s->v.dim, t_all = s->q.len;
   const int64_t units = p->cu_seqlens ? p->sequences : s->q.batch;
   const int mlstm = p->rule == ATTN_RECURRENT_MLSTM;
@@ -323,17 +414,19 @@ static void compare(const recurrent_scene *s, const recurrent_truth *want, doubl
       if (s->p.final_m.data) {
         const double m = *cube_at(&want->m, u, h, 0), got = oracle_get(&s->p.final_m, u, h, 0, 0);
         value_check(got, m, 1e-5 * (1 + fabs(m)), ATTN_F32, what, u, h, -1, -1);
-        unit = exp(m - got);
+        unit = got == m ? 1 : exp(m - got);
       }
       for (int64_t r = 0; r < want->s.len * want->s.dim; r++)
         most = fmax(most, fabs(cube_at(&want->s, u, h, 0)[r]));
+      const int64_t dk = s->q.dim; /* levels lie one behind the other */
       for (int64_t r = 0; r < want->s.len; r++)
         for (int64_t c = 0; c < want->s.dim; c++)
-          value_check(s->p.state_transposed ? oracle_get(t, u, h, c, r) : oracle_get(t, u, h, r, c),
+          value_check(s->p.state_transposed ? oracle_get(t, u, h, r / dk * want->s.dim + c, r % dk)
+                                            : oracle_get(t, u, h, r, c),
                       unit * cube_at(&want->s, u, h, r)[c], tolerance * most, ATTN_F32, what, u, h,
                       -r - 1, c);
       most = 0;
-      for (int64_t r = 0; r < want->s.len; r++)
+      for (int64_t r = 0; r < want->n.dim; r++)
         most = fmax(most, fabs(cube_at(&want->n, u, h, 0)[r]));
       for (int64_t r = 0; s->p.final_n.data && r < want->s.len; r++)
         value_check(oracle_get(&s->p.final_n, u, h, 0, r), unit * cube_at(&want->n, u, h, 0)[r],
@@ -356,6 +449,13 @@ void recurrent_check_steps(recurrent_scene *s, int64_t step, double tolerance, c
   const int64_t t = s->q.len;
   if (s->p.final_state.data && s->p.initial_state.data)
     test_copy(s->p.final_state, s->p.initial_state);
+  for (int64_t u = 0; s->p.lambda.data && u < s->p.final_state.batch; u++)
+    for (int64_t r = 0; r < s->p.final_state.len; r++) { /* in place they stay */
+      const int64_t level = r / s->q.dim, last = s->p.position ? s->p.position[u] - 1 : -1;
+      if (last >= 0 && (!level || last >> (level - 1) & 1)) continue;
+      for (int64_t h = 0; h < s->p.final_state.heads; h++)
+        test_fill_row(s->p.final_state, u, h, r, 0);
+    }
   if (s->p.final_n.data)
     test_copy(s->p.final_n, s->p.initial_n), test_copy(s->p.final_m, s->p.initial_m);
   for (int64_t i = 0, n; i < t; i += n) {
@@ -367,6 +467,9 @@ void recurrent_check_steps(recurrent_scene *s, int64_t step, double tolerance, c
     p.b = recurrent_rows(p.b, i, n);
     p.beta = recurrent_rows(p.beta, i, n), p.gate = recurrent_rows(p.gate, i, n);
     p.dt = recurrent_rows(p.dt, i, n);
+    int64_t at[4] = {0};
+    for (int64_t u = 0; p.position && u < s->q.batch; u++) at[u] = p.position[u] + i;
+    if (p.lambda.data) p.lambda = test_rows(p.lambda, i, n), p.position = at;
     if (attn_recurrent(test_rows(s->o, i, n), test_rows(s->q, i, n), recurrent_rows(s->k, i, n),
                        test_rows(s->v, i, n), &p, &ctx) != ATTN_OK)
       fail_msg("%s: %s", what, ctx.reason);

@@ -25,7 +25,8 @@ typedef struct recurrent_shape {
   double mean; /* added to values */
   attn_dtype type, o_type;
   test_layout layout;
-  int64_t sequences; /* with cu_seqlens: len is theirs in all */
+  int64_t sequences;        /* with cu_seqlens: len is theirs in all */
+  int64_t levels, position; /* of lambda, 0 = none; before the call */
 } recurrent_shape;
 
 recurrent_shape recurrent_plain(attn_recurrent_rule rule, int64_t heads, int64_t len, int64_t dk,

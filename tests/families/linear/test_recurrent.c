@@ -86,12 +86,15 @@ void M1_forms_agree(void **state) {
 /* 4096 tokens that hardly fade, values of mean one, whole and token by token. */
 void M1_long(void **state) {
   (void)state;
-  static const attn_recurrent_rule rules[] = {ATTN_RECURRENT_DPLR,        ATTN_RECURRENT_GLA,
-                                              ATTN_RECURRENT_DELTA,       ATTN_RECURRENT_KDA,
-                                              ATTN_RECURRENT_GATED_DELTA, ATTN_RECURRENT_MLSTM,
-                                              ATTN_RECURRENT_RETENTION,   ATTN_RECURRENT_HGRN2};
+  static const attn_recurrent_rule rules[] = {
+      ATTN_RECURRENT_DPLR,      ATTN_RECURRENT_GLA,         ATTN_RECURRENT_DELTA,
+      ATTN_RECURRENT_KDA,       ATTN_RECURRENT_GATED_DELTA, ATTN_RECURRENT_MLSTM,
+      ATTN_RECURRENT_RETENTION, ATTN_RECURRENT_HGRN2,       ATTN_RECURRENT_LIGHTNING,
+      ATTN_RECURRENT_MAMBA2,    ATTN_RECURRENT_RWKV6,       ATTN_RECURRENT_RWKV7,
+      ATTN_RECURRENT_DPLR};
+  enum { CASES = 2 * sizeof rules / sizeof *rules, SUMS = 2 }; /* DPLR without a and b first */
   test_rng rng = test_seed(1902);
-  for (int n = 0; n < 16; n++, test_mem_release()) {
+  for (int n = 0; n < CASES; n++, test_mem_release()) {
     recurrent_shape x = recurrent_plain(rules[n / 2], 1, test_fast ? 600 : 4096, 16, 17);
     x.keep = 1, x.slow = 0.002, x.mean = n % 2;
     if (rules[n / 2] == ATTN_RECURRENT_RETENTION) x.decay = 1; /* one rate, whose error adds up */
@@ -101,8 +104,16 @@ void M1_long(void **state) {
         for (int64_t c = 0; c < s->p.decay.dim; c++)
           if (!(oracle_get(&s->p.decay, 0, 0, i, c) > -0.01) || x.decay == 1)
             oracle_set(&s->p.decay, 0, 0, i, c, -0.0011);
-    if (rules[n / 2] == ATTN_RECURRENT_DPLR) s->p.a = s->p.b = absent();
-    const int solves = s->p.beta.data != NULL;
+    if (n < SUMS) s->p.a = s->p.b = absent();
+    if (x.rule == ATTN_RECURRENT_MAMBA2) { /* one small step at a rate of 1/16 */
+      static const float slow = -2.75f;
+      s->p.a_log = &slow;
+      test_fill_value(s->p.dt, -5);
+    }
+    if (x.rule == ATTN_RECURRENT_RWKV7) /* one rate for all channels of r r^T contracts */
+      for (int64_t i = 0; i < x.len; i++)
+        test_fill_row(s->p.b, 0, 0, i, oracle_get(&s->p.b, 0, 0, i, 0));
+    const int solves = s->p.beta.data || s->p.a.data;
     char what[80];
     sprintf(what, "long, rule %d, mean %d", (int)x.rule, n % 2);
     recurrent_check(s, solves ? 5e-6 : 1e-6, what);

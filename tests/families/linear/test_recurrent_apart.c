@@ -94,3 +94,68 @@ void M1_token_nan(void **state) {
       }
   }
 }
+
+/* MLSTM's n is no column of S where a token goes from the caller's state to the caller's: the same bits as from a state
+ * that is transposed, where it is one; with a state at the begin, at the end, or both, and
+ * with resets; n's NaN stays its own. */
+void M1_token_norm(void **state) {
+  (void)state;
+  test_rng rng = test_seed(1923);
+  for (int n = 0; n < 16; n++, test_mem_release()) {
+    const int64_t dk = n % 4 < 2 ? 7 : 64, dv = n % 2 ? 31 : 48, len = 1 + n % 3;
+    recurrent_shape x = recurrent_plain(ATTN_RECURRENT_MLSTM, 2, len, dk, dv);
+    x.keep = 1, x.slow = 0.25, x.form = (attn_recurrent_form)(n % 3);
+    recurrent_scene *s = recurrent_build(&x, &rng);
+    attn_recurrent_params p = s->p;
+    attn_tensor turned[2], o = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, len, dv), last_n = p.final_n;
+    for (int j = 0; j < 2; j++) turned[j] = test_tensor(ATTN_F32, TEST_PADDED, 1, 2, dv, dk);
+    for (int64_t h = 0; h < 2; h++)
+      for (int64_t r = 0; r < dk; r++)
+        for (int64_t c = 0; c < dv; c++)
+          oracle_set(&turned[0], 0, h, c, r, oracle_get(&p.initial_state, 0, h, r, c));
+    if (n % 5 < 2) { /* the first token, or the last */
+      uint8_t *reset = test_mem((size_t)len);
+      memset(reset, 0, (size_t)len);
+      reset[n % 5 ? 0 : len - 1] = 1;
+      s->p.reset = p.reset = reset;
+    }
+    if (n >= 12) test_fill_row(p.initial_n, 0, 1, 0, (double)NAN);
+    if (n % 4 == 1) s->p.final_state = s->p.final_n = s->p.final_m = absent();
+    if (n % 4 == 2) s->p.initial_state = s->p.initial_n = s->p.initial_m = absent();
+    if (n % 4 != 2) p.initial_state = turned[0];
+    if (n % 4 == 2) p.initial_state = p.initial_n = p.initial_m = absent();
+    p.final_state = turned[1], p.state_transposed = 1;
+    p.final_n = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 1, dk);
+    p.final_m = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 1, 1);
+    promise_run(&s->does);
+    attn_ctx ctx = test_ctx();
+    if (attn_recurrent(o, s->q, s->k, s->v, &p, &ctx) != ATTN_OK) fail_msg("%s", ctx.reason);
+    test_assert_same(o, s->o, "o");
+    if (!s->p.final_state.data) continue;
+    test_assert_same(p.final_n, last_n, "n");
+    for (int64_t h = 0; h < 2; h++)
+      for (int64_t r = 0; r < dk; r++)
+        for (int64_t c = 0; c < dv; c++)
+          assert_true(oracle_get(&s->p.final_state, 0, h, r, c) ==
+                      oracle_get(&turned[1], 0, h, c, r));
+  }
+}
+
+/* What roundings left beside a state goes with it at a reset, NaN included. */
+void M1_reset_rest(void **state) {
+  (void)state;
+  test_rng rng = test_seed(1924);
+  for (int rule = 0; rule < ATTN_RECURRENT_COUNT; rule++, test_mem_release()) {
+    recurrent_shape x = recurrent_plain((attn_recurrent_rule)rule, 1, 70, 5, 20);
+    x.keep = 1;
+    recurrent_scene *s = recurrent_build(&x, &rng);
+    uint8_t *reset = test_mem(70);
+    memset(reset, 0, 70);
+    reset[40] = 1, s->p.reset = reset;
+    test_fill_row(s->v, 0, 0, 3, (double)NAN);
+    promise_run(&s->does);
+    for (int64_t r = 0; r < 5; r++)
+      for (int64_t c = 0; c < 20; c++)
+        assert_true(isfinite(oracle_get(&s->p.final_state, 0, 0, r, c)));
+  }
+}

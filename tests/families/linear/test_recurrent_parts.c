@@ -216,6 +216,121 @@ void M1_short_convolve(void **state) {
   }
 }
 
+/* What y has now, against `clean`: the one default NaN where `reads` says so, the same bits elsewhere. */
+static void spread(const parts *s, attn_tensor clean, int (*reads)(const parts *, const int64_t *),
+                   const char *what) {
+  for (int64_t u = 0; u < clean.batch * clean.heads * clean.len; u++)
+    for (int64_t c = 0; c < clean.dim; c++) {
+      const int64_t at[4] = {u / clean.len / clean.heads, u / clean.len % clean.heads,
+                             u % clean.len, c};
+      const float got = *((const float *)s->y.data + at[0] * s->y.stride_batch +
+                          at[1] * s->y.stride_head + at[2] * s->y.stride_len + c);
+      const double want = oracle_get(&clean, at[0], at[1], at[2], c);
+      uint32_t bits;
+      memcpy(&bits, &got, 4);
+      if (reads(s, at) ? bits != 0x7fc00000u : !((double)got == want))
+        fail_msg("%s: [%d,%d,%d,%d] is %g (%08x), was %g", what, (int)at[0], (int)at[1], (int)at[2],
+                 (int)c, (double)got, (unsigned)bits, want);
+    }
+}
+
+enum { LOST_B = 1, LOST_H = 1, LOST_T = 66, LOST_C = 17, LOST_KEEP = 1, LOST_TAPS = 4 };
+
+static int only_it(const parts *s, const int64_t *at) {
+  (void)s;
+  return at[0] == LOST_B && at[1] == LOST_H && at[2] == LOST_T && at[3] == LOST_C;
+}
+/* Its row, or the rows of its group. */
+static int its_group(const parts *s, const int64_t *at) {
+  const int before = s->norm.kind == ATTN_GATED_NORM_BEFORE;
+  const int64_t each = before ? s->x.heads / (s->norm.groups ? s->norm.groups : 1) : 1;
+  return at[0] == LOST_B && at[1] / each == LOST_H / each && at[2] == LOST_T;
+}
+static int its_taps(const parts *s, const int64_t *at) {
+  (void)s;
+  return at[0] == LOST_B && at[1] == LOST_H && at[3] == LOST_C && at[2] >= LOST_T &&
+         at[2] < LOST_T + LOST_TAPS;
+}
+/* Kept row 1 of 3 lies two rows before the first. */
+static int its_first_taps(const parts *s, const int64_t *at) {
+  (void)s;
+  return at[0] == LOST_B && at[1] == LOST_H && at[3] == LOST_C && at[2] <= LOST_KEEP;
+}
+static int its_column(const parts *s, const int64_t *at) {
+  (void)s;
+  return at[3] == LOST_C;
+}
+
+/* A NaN, of any sign and payload, is the default one where it is read, and changes no other bit. */
+void M1_parts_nan(void **state) {
+  (void)state;
+  test_rng rng = test_seed(1924);
+  const uint32_t odd = 0xffa12345u; /* it signals */
+  float lost;
+  memcpy(&lost, &odd, 4);
+  for (int n = 0; n < 16; n++, test_mem_release()) {
+    const int kind = n < 4 ? 0 : n < 8 ? 1 : 2;
+    parts *s = build(kind, 0, 2, 4, 130, n % 2 ? 40 : 270, &rng);
+    s->decay.bounded = n % 4 > 1, s->decay.channels = n % 2;
+    s->norm.kind = (attn_gated_norm_kind)(n % 3);
+    if (s->norm.kind == ATTN_GATED_NORM_BEFORE)
+      s->norm.groups = n % 4 == 2 ? 0 : n % 4 == 3 ? 4 : 2;
+    if (kind == 1) {
+      s->z = drawn(ATTN_F32, TEST_PADDED, 1, 4, LOST_TAPS, s->x.dim, 1, &rng);
+      s->conv.initial = drawn(ATTN_F32, TEST_PADDED, 2, 4, LOST_TAPS - 1, s->x.dim, 1, &rng);
+      s->conv.bias = drawn(ATTN_F32, TEST_BHTD, 1, 1, 1, s->x.dim, 1, &rng);
+      s->conv.final_rows = test_tensor(ATTN_F32, TEST_BHTD, 2, 4, LOST_TAPS - 1, s->x.dim);
+      if (n % 2) s->conv.activation = ATTN_ACT_NONE;
+    }
+    attn_tensor clean = test_tensor(ATTN_F32, TEST_BHTD, 2, 4, 130, s->x.dim);
+    promise_run(&s->does);
+    test_copy(clean, s->y);
+    const struct {
+      attn_tensor in;
+      int64_t b, h, i;
+      int (*reads)(const parts *, const int64_t *);
+    } places[] = {{s->x, LOST_B, LOST_H, LOST_T,
+                   kind == 0   ? only_it
+                   : kind == 1 ? its_taps
+                               : its_group},
+                  {kind == 2 ? s->z : absent(), LOST_B, LOST_H, LOST_T,
+                   s->norm.kind == ATTN_GATED_NORM_BEFORE ? its_group : only_it},
+                  {s->conv.initial, LOST_B, LOST_H, LOST_KEEP, its_first_taps},
+                  {s->conv.bias, 0, 0, 0, its_column}};
+    for (int j = 0; j < 4; j++) {
+      if (!places[j].in.data) continue;
+      float *at = (float *)places[j].in.data + places[j].b * places[j].in.stride_batch +
+                  places[j].h * places[j].in.stride_head + places[j].i * places[j].in.stride_len +
+                  LOST_C;
+      const float was = *at;
+      char what[40];
+      sprintf(what, "case %d, argument %d", n, j);
+      memcpy(at, &lost, 4);
+      promise_run(&s->does);
+      spread(s, clean, places[j].reads, what);
+      memcpy(at, &was, 4);
+    }
+    if (kind != 1) continue;
+    /* rows that are kept keep it, whether they are the call's or were kept before */
+    oracle_set(&s->x, LOST_B, LOST_H, 129, LOST_C, (double)NAN);
+    promise_run(&s->does);
+    for (int64_t c = 0; c < s->x.dim; c++)
+      for (int64_t i = 0; i < LOST_TAPS - 1; i++) {
+        const double got = oracle_get(&s->conv.final_rows, LOST_B, LOST_H, i, c);
+        assert_true((got != got) == (c == LOST_C && i == LOST_TAPS - 2));
+      }
+    attn_short_convolve_params p = s->conv;
+    attn_ctx ctx = test_ctx();
+    p.initial = p.final_rows;
+    assert_int_equal(
+        attn_short_convolve(test_rows(s->y, 0, 1), test_rows(s->x, 0, 1), s->z, &p, &ctx), ATTN_OK);
+    for (int64_t i = 0; i < LOST_TAPS - 1; i++) {
+      const double got = oracle_get(&p.final_rows, LOST_B, LOST_H, i, LOST_C);
+      assert_true((got != got) == (i == LOST_TAPS - 3));
+    }
+  }
+}
+
 #define BAD(what, status, word)                      \
   {                                                  \
     const parts was = *s;                            \

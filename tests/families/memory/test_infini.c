@@ -101,9 +101,12 @@ static void check(scene *s, double tolerance, const char *what) {
   double *far = test_mem((size_t)dv * 8), *near = test_mem((size_t)dv * 8);
   int64_t *keys = test_mem((size_t)(tk + 1) * sizeof *keys);
   for (int64_t r = 0; r < s->k.batch * s->k.heads; r++) {
-    const int64_t b = r / s->k.heads, h = r % s->k.heads;
-    for (int64_t j0 = 0; j0 < tk; j0 += l) {
-      const int64_t end = j0 + l < tk ? j0 + l : tk;
+    const int64_t b = r / s->k.heads, h = r % s->k.heads, tokens = s->p.len ? s->p.len[b] : tk;
+    for (int64_t x0 = 0; x0 < group * s->q.len; x0++)
+      for (int64_t c = 0; c < dv && x0 % s->q.len + off >= tokens; c++)
+        assert_true(oracle_get(&s->o, b, h * group + x0 / s->q.len, x0 % s->q.len, c) == 0);
+    for (int64_t j0 = 0; j0 < tokens; j0 += l) {
+      const int64_t end = j0 + l < tokens ? j0 + l : tokens;
       for (int64_t g = h * group; g < (h + 1) * group; g++) {
         const double beta = s->p.beta ? (double)s->p.beta[g] : 0, gate = 1 / (1 + exp(-beta));
         for (int64_t p = j0 > off ? j0 : off; p < end; p++) {
@@ -204,6 +207,63 @@ void M5_infini_streams(void **state) {
   }
 }
 
+static attn_tensor entry(attn_tensor t, int64_t b, int64_t rows) {
+  if (t.data) t = test_rows(test_one(t, b, 1, 0, t.heads), 0, rows);
+  return t;
+}
+
+/* A padded batch, NaN behind its lengths, is each entry by itself, cut off: rows and memories, bit for bit. */
+void M5_infini_lengths(void **state) {
+  (void)state;
+  enum { B = 4 };
+  for (int n = 0; n < 16; n++, test_mem_release()) {
+    test_rng rng = test_seed(6170 + (uint64_t)n);
+    static const int64_t tqs[] = {100, 100, 37, 1};
+    shape x = plain(tqs[n % 4], 100, n % 5 == 4 ? 150 : n % 3 ? 24 : 20);
+    int32_t len[B];
+    x.batch = B, x.kv = 1 + n % 2, x.heads = 2 * x.kv, x.memory = n % 3, x.plain = n / 2 % 2;
+    x.out = n % 7 == 3 ? ATTN_F16 : ATTN_F32;
+    scene *s = build(&x, &rng);
+    s->p.delta = n / 4 % 2, s->p.open = n / 3 % 2, s->p.len = len;
+    for (int b = 0; b < B; b++) {
+      len[b] = (int32_t)(b == 0 ? 100 : b == 1 && n % 2 ? 0 : test_range(&rng, 0, 100));
+      if (n % 8 == 5 && b == 2) len[b] = 40; /* whole segments */
+      attn_tensor *keys[3] = {&s->k, &s->v, &s->p.k_plain}, *rows[2] = {&s->q, &s->p.q_plain};
+      for (int y = 0; y < 3; y++)
+        for (int64_t j = len[b]; keys[y]->data && j < 100; j++)
+          for (int64_t h = 0; h < x.kv; h++) test_fill_row(*keys[y], b, h, j, (double)NAN);
+      for (int y = 0; y < 2; y++)
+        for (int64_t i = 0; rows[y]->data && i < x.tq; i++)
+          for (int64_t h = 0; h < x.heads && i + 100 - x.tq >= len[b]; h++)
+            test_fill_row(*rows[y], b, h, i, (double)NAN);
+    }
+    promise_run(&s->does);
+    check(s, 2e-5, "lengths");
+    for (int64_t b = 0; b < B; b++) {
+      const int64_t behind = 100 - x.tq, rows = len[b] > behind ? len[b] - behind : 0;
+      attn_infini_params p = s->p;
+      attn_ctx ctx = test_ctx();
+      attn_tensor o = test_tensor(s->o.dtype, TEST_BHTD, 1, x.heads, rows, 7);
+      attn_tensor m = test_tensor(ATTN_F32, TEST_BHTD, 1, x.kv, 9, 7),
+                  z = test_tensor(ATTN_F32, TEST_BHTD, 1, x.kv, 1, 9);
+      p.len = NULL, p.q_plain = entry(p.q_plain, b, rows), p.k_plain = entry(p.k_plain, b, len[b]);
+      if (x.memory) {
+        test_copy(m, test_one(s->m_was, b, 1, 0, x.kv)),
+            test_copy(z, test_one(s->z_was, b, 1, 0, x.kv));
+        p.memory = m, p.z = z;
+      }
+      if (attn_infini(o, entry(s->q, b, rows), entry(s->k, b, len[b]), entry(s->v, b, len[b]), &p,
+                      &ctx))
+        fail_msg("%s", ctx.reason);
+      test_assert_same(entry(s->o, b, rows), o, "an entry cut off");
+      if (!x.memory) continue;
+      test_assert_same(entry(s->m_got, b, 9), m, "its memory");
+      test_assert_same(entry(s->z_got, b, 1), z, "its z");
+    }
+    if (n % 4 == 0) promise_keep(&s->does);
+  }
+}
+
 /* A closed gate leaves the segments' own softmax; an open one the memory alone, which after one delta step of the same
  * keys does not change. */
 void M5_infini_gates(void **state) {
@@ -282,8 +342,9 @@ void M5_infini_edges(void **state) {
 
 void M5_infini_rejects(void **state) {
   (void)state;
-  for (int n = 0; n < 16; n++, test_mem_release()) {
+  for (int n = 0; n < 19; n++, test_mem_release()) {
     test_rng rng = test_seed(6260);
+    int32_t len[1] = {n == 16 ? 31 : -1};
     shape x = plain(20, 30, 8);
     float bad[2] = {0, (float)NAN};
     x.memory = 2, x.plain = 1, x.heads = 2, x.kv = 2;
@@ -306,6 +367,9 @@ void M5_infini_rejects(void **state) {
       case 11: s->o.dim++, word = "o must"; break;
       case 12: s->k.heads = s->v.heads = 3, want = ATTN_E_HEADS, word = "k must"; break;
       case 13: s->q.data = NULL, want = ATTN_E_NULL, word = "q.data"; break;
+      case 15: s->p.len = s->p.memory.data, want = ATTN_E_OVERLAP, word = "memory"; break;
+      case 16:
+      case 17: s->p.len = len, want = ATTN_E_RANGE, word = "len"; break;
       case 14: s->p.beta = s->p.memory.data, want = ATTN_E_OVERLAP, word = "memory"; break;
       default: s->v.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "v.dtype"; break;
     }

@@ -37,6 +37,49 @@ void selected_whole(selected_call *c, test_rng *rng) {
             oracle_set(t[n], b, h, i, x, (double)test_range(rng, -3, 3));
 }
 
+selected_call selected_codes(selected_call *c, attn_dtype type, int64_t group, int zero) {
+  selected_call d = *c;
+  attn_tensor *from[2] = {&c->base.k, &c->base.v}, *to[2] = {&d.base.k, &d.base.v};
+  attn_scales *scales[2] = {&d.softmax.k_scales, &d.softmax.v_scales};
+  for (int n = 0; n < 2; n++) {
+    const attn_tensor *t = from[n];
+    const int64_t rows = t->batch * t->heads * t->len, groups = group ? t->dim / group + 1 : 1;
+    attn_ctx ctx = test_ctx();
+    *to[n] = attn_bhtd(NULL, type, t->batch, t->heads, t->len, t->dim + t->dim % 2);
+    to[n]->data = test_mem((size_t)(rows * (t->dim + 1))), to[n]->dim = t->dim;
+    float *zeros = zero ? test_mem((size_t)(rows * groups) * 4) : NULL;
+    *scales[n] = attn_scales_dense(test_mem((size_t)(rows * groups) * 4), zeros, group, to[n]);
+    assert_int_equal(attn_quantize(*to[n], *scales[n], *t, &ctx), ATTN_OK);
+    assert_int_equal(attn_dequantize(*t, *to[n], *scales[n], &ctx), ATTN_OK);
+  }
+  d.base.o = test_tensor(ATTN_F32, TEST_BHTD, c->base.o.batch, c->base.o.heads, c->base.o.len,
+                         c->base.o.dim);
+  d.softmax.lse =
+      test_tensor(ATTN_F32, TEST_BHTD, c->base.o.batch, c->base.o.heads, c->base.o.len, 1);
+  return d;
+}
+
+selected_call selected_part(const selected_call *c, int64_t i, int64_t n, int32_t *len) {
+  selected_call part = *c;
+  const attn_tensor *o = &c->base.o;
+  *len = (int32_t)(i + n);
+  part.base.q = test_rows(c->base.q, i, n);
+  part.base.o = test_tensor(ATTN_F32, TEST_BHTD, 1, o->heads, n, o->dim);
+  part.softmax.lse = test_tensor(ATTN_F32, TEST_BHTD, 1, o->heads, n, 1);
+  part.softmax.has_q_off = 1, part.softmax.q_off = i, part.softmax.kv_len = len;
+  return part;
+}
+
+void selected_same_part(const selected_call *part, const selected_call *whole, int64_t i,
+                        const int32_t *list, const int32_t *all, int64_t heads, int64_t k) {
+  const int64_t n = part->base.o.len, t = whole->base.o.len;
+  test_assert_same(part->base.o, test_rows(whole->base.o, i, n), "a part");
+  if (whole->softmax.lse.data)
+    test_assert_same(part->softmax.lse, test_rows(whole->softmax.lse, i, n), "LSE of a part");
+  for (int64_t h = 0; h < heads; h++)
+    assert_memory_equal(list + h * n * k, all + (h * t + i) * k, (size_t)(n * k) * 4);
+}
+
 int32_t *selected_lists(int64_t n) {
   int32_t *x = test_mem((size_t)n * 4 + 4);
   memset(x, 0x77, (size_t)n * 4 + 4);

@@ -19,6 +19,14 @@ selected_call selected_of(int64_t batch, int64_t heads, int64_t k_heads, int64_t
                           int64_t d, int options, test_rng *rng);
 /* Whole numbers from -3 to 3 in q and k. */
 void selected_whole(selected_call *c, test_rng *rng);
+/* codes: k and v in rows of codes of a type, with numbers of their own for groups of `group` columns (0: for rows), and
+ * zeros or none; k and v of c become what those stand for. */
+selected_call selected_codes(selected_call *c, attn_dtype type, int64_t group, int zero);
+/* Rows i .. i+n-1 at their positions, over the keys up to the last of them, into outputs of their own; *len is written. */
+selected_call selected_part(const selected_call *c, int64_t i, int64_t n, int32_t *len);
+/* o, lse and lists [heads][n][k] of such a part are those of the whole, bit for bit. */
+void selected_same_part(const selected_call *part, const selected_call *whole, int64_t i,
+                        const int32_t *list, const int32_t *all, int64_t heads, int64_t k);
 /* Room for lists, filled with 0x77. */
 int32_t *selected_lists(int64_t n);
 /* Position of row i, keys of entry b. */

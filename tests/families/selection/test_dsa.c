@@ -128,27 +128,27 @@ void M3_dsa_dense(void **state) {
                    8 * (45 + 291 * 10)); /* min(i + 1, 10) keys of each row and head */
 }
 
-/* Rows alone have the bits of all rows. */
+/* Rows alone or in parts have the bits of all rows. */
 void M3_dsa_decode(void **state) {
   (void)state;
-  enum { T = 100 };
+  enum { T = 150 };
+  static const int32_t parts[] = {1, 2, 7, 65};
   test_rng rng = test_seed(33500);
-  for (int n = 0; n < 2; n++) {
-    selected_call c = selected_of(1, 8, n ? 8 : 2, T, T, 12, 0, &rng);
+  for (int g = 0; g < 2; g++) {
+    selected_call c = selected_of(1, 8, g ? 8 : 2, T, T, 12, 0, &rng);
     dsa_call whole = dsa_of(c, 12, 3, 6, 0, ATTN_F32, &rng);
     dsa_run(&whole);
-    for (int32_t i = 0; i < T; i += 7) {
-      const int32_t len = i + 1;
-      dsa_call m = whole;
-      m.c.base.q = test_rows(c.base.q, i, 1),
-      m.c.base.o = test_tensor(ATTN_F32, TEST_BHTD, 1, 8, 1, c.base.o.dim);
-      m.p.qi = test_rows(m.p.qi, i, 1), m.p.wi = test_rows(m.p.wi, i, 1);
-      m.p.attention.has_q_off = 1, m.p.attention.q_off = i, m.p.attention.kv_len = &len;
-      m.p.attention.lse = absent(), m.p.index = selected_lists(12);
-      dsa_run(&m);
-      test_assert_same(m.c.base.o, test_rows(c.base.o, i, 1), "a step");
-      assert_memory_equal(m.p.index, whole.p.index + i * 12, 48);
-    }
+    for (int x = 0; x < 4; x++)
+      for (int32_t i = 0, n; i < T; i += x == 0 ? 7 : n) {
+        int32_t len;
+        dsa_call m = whole;
+        n = parts[x] < T - i ? parts[x] : T - i;
+        m.c = selected_part(&c, i, n, &len);
+        m.p.attention = m.c.softmax, m.p.index = selected_lists(n * 12);
+        m.p.qi = test_rows(whole.p.qi, i, n), m.p.wi = test_rows(whole.p.wi, i, n);
+        dsa_run(&m);
+        selected_same_part(&m.c, &c, i, m.p.index, whole.p.index, 1, 12);
+      }
   }
 }
 
@@ -208,6 +208,27 @@ void M3_dsa_empty(void **state) {
   }
 }
 
+/* Rows of codes: what their numbers stand for, gathered for the heads that share them and one by one. */
+void M3_dsa_quantised(void **state) {
+  (void)state;
+  static const attn_dtype types[] = {ATTN_I8, ATTN_I4, ATTN_E4M3, ATTN_I8};
+  test_rng rng = test_seed(33650);
+  for (int n = 0; n < 16; n++, test_mem_release()) {
+    selected_call c = selected_of(2, 8, n < 8 ? 1 : 4, n % 2 ? 30 : 2, 90, 40, 0, &rng);
+    const attn_dtype type = types[n / 2 % 4];
+    const selected_call d =
+        selected_codes(&c, type, n % 8 > 3 ? 32 : 0, type != ATTN_E4M3 && n % 2);
+    dsa_call plain = dsa_of(c, 13, 2, 4, 0, ATTN_F32, &rng), codes = plain;
+    codes.c = d, codes.p.attention = d.softmax,
+    codes.p.index = selected_lists(2 * c.base.q.len * 13);
+    dsa_check(&plain, 1e-4, "plain");
+    dsa_run(&codes);
+    test_assert_same(d.base.o, c.base.o, "codes");
+    test_assert_same(d.softmax.lse, c.softmax.lse, "LSE of codes");
+    assert_memory_equal(plain.p.index, codes.p.index, (size_t)(2 * c.base.q.len * 13) * 4);
+  }
+}
+
 void M3_dsa_promises(void **state) {
   (void)state;
   test_rng rng = test_seed(33800);
@@ -250,6 +271,18 @@ void M3_dsa_rejects(void **state) {
     if (got != want) fail_msg("case %d: %d, %s", n, (int)got, ctx.reason ? ctx.reason : "");
     assert_non_null(ctx.reason);
     for (int64_t x = 0; x < 7; x++) assert_true(oracle_get(&c.base.o, 0, 1, 5, x) == 3);
+  }
+  test_mem_release();
+}
+
+/* One key of thousands: more of them than the room of a list has bits. */
+void M3_dsa_few_of_many(void **state) {
+  (void)state;
+  test_rng rng = test_seed(33950);
+  selected_call c = selected_of(1, 4, 1, 3, 4000, 3, 0, &rng);
+  for (int64_t k = 1; k < 4; k += 2) {
+    dsa_call m = dsa_of(c, k, 1, 3, 0, ATTN_F32, &rng);
+    dsa_check(&m, 1e-4, "few of many");
   }
   test_mem_release();
 }

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "harness.h"
+#include "compound.h"
 
 /* c_j: the weights of rows from .. of all heads of key head hk, ends aligned. */
 static void column_sums(double *c, attn_tensor q, attn_tensor k, int64_t b, int64_t hk,
@@ -128,6 +128,129 @@ void M3_h2o(void **state) {
                      calls * c[j]) < 1e-5 * calls * c[j] + 1e-6);
 }
 
+typedef struct sums_scene {
+  attn_tensor q, k, was, live, got; /* sums before a call, its own, and what it has made of them */
+  int32_t q_len[2], kv_len[2];
+  attn_h2o_params p;
+} sums_scene;
+
+static sums_scene sums_of(test_rng *rng, int64_t n) {
+  sums_scene s;
+  const int64_t hk = test_range(rng, 1, 2), h = hk * test_range(rng, 1, 3);
+  const int64_t tk = test_range(rng, 1, n % 4 == 0 ? 300 : 90), dk = test_range(rng, 1, 17);
+  const int64_t tq = n % 3 ? test_range(rng, 1, tk) : tk;
+  memset(&s, 0, sizeof s);
+  s.q = drawn((attn_dtype)(n % 3), (test_layout)(n % 4), 2, h, tq, dk, 1, rng);
+  s.k = drawn((attn_dtype)(n / 3 % 3), (test_layout)(n / 2 % 4), 2, hk, tk, dk, 1, rng);
+  s.was = drawn(ATTN_F32, TEST_BHTD, 2, hk, tk, 2, 0, rng);
+  s.live = test_tensor(ATTN_F32, TEST_PADDED, 2, hk, tk, 2);
+  s.got = test_tensor(ATTN_F32, TEST_BHTD, 2, hk, tk, 2);
+  for (int64_t x = 0; x < 2 * hk * tk; x++) /* sums and what they have rounded off */
+    oracle_set(&s.was, x / tk / hk, x / tk % hk, x % tk, 0, (double)(float)test_range(rng, 0, 9)),
+        oracle_set(&s.was, x / tk / hk, x / tk % hk, x % tk, 1, 1e-8 * (double)(x % 7));
+  for (int b = 0; b < 2; b++) {
+    s.kv_len[b] = (int32_t)test_range(rng, 0, tk), s.q_len[b] = (int32_t)test_range(rng, 0, tq);
+    for (int64_t g = 0; g < hk; g++)
+      for (int64_t j = s.kv_len[b]; j < tk; j++) {
+        test_fill_row(s.k, b, g, j, (double)NAN), oracle_set(&s.was, b, g, j, 0, (double)-0.0f);
+        oracle_set(&s.was, b, g, j, 1, 3e-3);
+      }
+    for (int64_t g = 0; g < h; g++)
+      for (int64_t i = s.q_len[b]; i < tq; i++) test_fill_row(s.q, b, g, i, (double)NAN);
+  }
+  s.p.scale = n % 5 == 0 ? 0.4f : n % 5 == 1 ? ATTN_ZERO : 0;
+  return s;
+}
+
+static attn_status sums_call(void *scene, attn_ctx *ctx) {
+  sums_scene *s = scene;
+  s->p.q_len = s->q_len, s->p.kv_len = s->kv_len;
+  test_copy(s->live, s->was);
+  const attn_status status = attn_h2o(s->live, s->q, s->k, &s->p, ctx);
+  if (status == ATTN_OK)
+    test_copy(s->got, s->live);
+  else
+    test_assert_same(s->live, s->was, "sums of a rejected call");
+  return status;
+}
+static size_t sums_ask(void *scene, const attn_ctx *ctx) {
+  sums_scene *s = scene;
+  s->p.q_len = s->q_len, s->p.kv_len = s->kv_len;
+  return attn_h2o_workspace(s->live, s->q, s->k, &s->p, ctx);
+}
+
+/* Lengths, also of more rows than keys, and a scale; sums behind the keys keep their bits, and NaN there is not read. */
+void M3_h2o_lengths(void **state) {
+  (void)state;
+  test_rng rng = test_seed(30207);
+  for (int64_t n = 0; n < test_count(60, 20); n++, test_mem_release()) {
+    sums_scene s = sums_of(&rng, n);
+    const int64_t hk = s.k.heads, tk = s.k.len;
+    const double scale = n % 5 == 0 ? (double)0.4f : n % 5 == 1 ? 0 : 1 / sqrt((double)s.q.dim);
+    double *c = test_mem((size_t)tk * sizeof *c);
+    attn_ctx ctx = test_ctx();
+    if (sums_call(&s, &ctx)) fail_msg("%s", ctx.reason);
+    assert_int_equal(ctx.report.isa, test_isa);
+    int64_t pairs = 0;
+    for (int64_t unit = 0; unit < 2 * hk; unit++) {
+      const int64_t b = unit / hk, g = unit % hk, keys = s.kv_len[b], rows = s.q_len[b];
+      for (int64_t i = 0; i < rows; i++)
+        if (i + keys - rows >= 0) pairs += s.q.heads / hk * (i + keys - rows + 1);
+      column_sums(c, s.q, s.k, b, g, 0, rows, keys, scale);
+      for (int64_t j = 0; j < tk; j++) {
+        const double was = oracle_get(&s.was, b, g, j, 0), rest = oracle_get(&s.was, b, g, j, 1);
+        const double sum = oracle_get(&s.got, b, g, j, 0), off = oracle_get(&s.got, b, g, j, 1);
+        if (j >= keys)
+          assert_true(sum == was && signbit(sum) && off == rest);
+        else if (!(fabs(sum + off - was - rest - c[j]) <= 5e-6 * c[j] + 1e-13 * (1 + was)))
+          fail_msg("case %d: sum %d is %.9g, want %.9g", (int)n, (int)j, sum + off,
+                   was + rest + c[j]);
+      }
+    }
+    assert_true(ctx.report.pairs >= pairs); /* beside the corners of tiles */
+    assert_true(ctx.report.pairs <= pairs + 63 * s.q.heads * (s.q_len[0] + s.q_len[1]));
+  }
+}
+
+/* NaN in a row is in the sums of the keys that it sees, in a key in those of all keys of the rows that see it; in no
+ * other head or entry. */
+void M3_h2o_nan(void **state) {
+  (void)state;
+  enum { TQ = 70, T = 100 };
+  test_rng rng = test_seed(30208);
+  for (int n = 0; n < 8; n++, test_mem_release()) {
+    static const int64_t at[] = {0, 33, 69, 5, 0, 40, 98, 99};
+    attn_tensor q = drawn(ATTN_F32, TEST_BTHD, 2, 4, TQ, 9, 1, &rng),
+                k = drawn(ATTN_F32, TEST_PADDED, 2, 2, T, 9, 1, &rng);
+    attn_tensor clean = test_tensor(ATTN_F32, TEST_BHTD, 2, 2, T, 2),
+                got = test_tensor(ATTN_F32, TEST_BHTD, 2, 2, T, 2);
+    attn_ctx ctx = test_ctx();
+    test_fill_value(clean, 0), test_fill_value(got, 0);
+    assert_int_equal(attn_h2o(clean, q, k, NULL, &ctx), ATTN_OK);
+    test_fill_row(n < 4 ? q : k, 1, n < 4 ? 2 : 1, at[n], (double)NAN);
+    assert_int_equal(attn_h2o(got, q, k, NULL, &ctx), ATTN_OK);
+    for (int64_t x = 0; x < 4 * T; x++) {
+      const double y = oracle_get(&got, x / T / 2, x / T % 2, x % T, 0);
+      if (x / T == 3 && (n > 3 || x % T <= at[n] + T - TQ))
+        assert_true(isnan(y));
+      else
+        assert_true(y == oracle_get(&clean, x / T / 2, x / T % 2, x % T, 0));
+    }
+  }
+}
+
+/* The same bits for any workers, in the memory asked for. */
+void M3_h2o_promises(void **state) {
+  (void)state;
+  test_rng rng = test_seed(30209);
+  for (int64_t n = 0; n < 4; n++, test_mem_release()) {
+    sums_scene s = sums_of(&rng, n);
+    s.kv_len[0] = (int32_t)s.k.len, s.q_len[0] = (int32_t)s.q.len;
+    promise p = {sums_call, sums_ask, &s, {&s.got}, {{0}}, 0};
+    promise_keep(&p);
+  }
+}
+
 /* The last, and of the others the best, equal ones from below; -1 behind. */
 void M3_evict_choose(void **state) {
   (void)state;
@@ -245,28 +368,70 @@ void M3_evict_moves(void **state) {
   }
 }
 
-/* Keys of codes have the scores of what they stand for. */
+/* Keys of codes have the scores, and the sums, of what they stand for. */
 void M3_snapkv_codes(void **state) {
   (void)state;
+  static const attn_dtype types[] = {ATTN_I8, ATTN_I4, ATTN_E4M3};
   test_rng rng = test_seed(30204);
   const int64_t t = 150, d = 40;
-  attn_tensor q = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, t, d),
-              k = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, t, d);
-  attn_tensor codes = attn_bhtd(test_mem((size_t)(t * d)), ATTN_I8, 1, 1, t, d);
-  attn_tensor s[2] = {test_tensor(ATTN_F32, TEST_BHTD, 1, 1, t, 2),
-                      test_tensor(ATTN_F32, TEST_BHTD, 1, 1, t, 2)};
-  attn_h2o_params p = {0};
-  attn_ctx ctx = test_ctx();
-  test_fill(q, &rng, test_normal), test_fill(k, &rng, test_normal), test_fill_value(s[0], 0),
-      test_fill_value(s[1], 0);
-  p.k_scales = attn_scales_dense(test_mem((size_t)t * 8), NULL, 32, &codes);
-  assert_int_equal(attn_quantize(codes, p.k_scales, k, &ctx), ATTN_OK);
-  assert_int_equal(attn_dequantize(k, codes, p.k_scales, &ctx), ATTN_OK);
-  assert_int_equal(attn_h2o(s[0], q, codes, &p, &ctx), ATTN_OK);
-  assert_int_equal(attn_h2o(s[1], q, k, NULL, &ctx), ATTN_OK);
-  assert_true(test_same(s[0], s[1]));
-  p.k_scales.scale = NULL;
-  assert_int_equal(attn_h2o(s[0], q, codes, &p, &ctx), ATTN_E_NULL);
+  for (int n = 0; n < 6; n++, test_mem_release()) {
+    attn_tensor q = drawn(ATTN_F32, TEST_BHTD, 1, 2, t, d, 1, &rng),
+                k = drawn(ATTN_F32, TEST_BHTD, 1, 1, t, d, 1, &rng);
+    attn_tensor codes = attn_bhtd(test_mem((size_t)(t * d)), types[n % 3], 1, 1, t, d);
+    attn_tensor s[2][2];
+    attn_h2o_params p = {0};
+    attn_snapkv_params snap = {0};
+    attn_ctx ctx = test_ctx();
+    for (int x = 0; x < 4; x++) {
+      s[x / 2][x % 2] = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, t, 1 + x / 2);
+      test_fill_value(s[x / 2][x % 2], 0);
+    }
+    p.k_scales = attn_scales_dense(test_mem((size_t)t * 8), NULL, n < 3 ? 32 : 0, &codes);
+    snap.k_scales = p.k_scales, snap.window = 30;
+    assert_int_equal(attn_quantize(codes, p.k_scales, k, &ctx), ATTN_OK);
+    assert_int_equal(attn_dequantize(k, codes, p.k_scales, &ctx), ATTN_OK);
+    assert_int_equal(attn_snapkv(s[0][0], q, codes, &snap, &ctx), ATTN_OK);
+    assert_int_equal(attn_h2o(s[1][0], q, codes, &p, &ctx), ATTN_OK);
+    snap.k_scales.scale = p.k_scales.scale = NULL;
+    if (types[n % 3] != ATTN_E4M3) {
+      assert_int_equal(attn_snapkv(s[0][1], q, codes, &snap, &ctx), ATTN_E_NULL);
+      assert_int_equal(attn_h2o(s[1][1], q, codes, &p, &ctx), ATTN_E_NULL);
+    }
+    memset(&snap.k_scales, 0, sizeof snap.k_scales);
+    assert_int_equal(attn_snapkv(s[0][1], q, k, &snap, &ctx), ATTN_OK);
+    assert_int_equal(attn_h2o(s[1][1], q, k, NULL, &ctx), ATTN_OK);
+    for (int x = 0; x < 2; x++) assert_true(test_same(s[x][0], s[x][1]));
+    assert_true(oracle_get(&s[0][0], 0, 0, 9, 0) > 0 && oracle_get(&s[1][0], 0, 0, 9, 0) > 0);
+  }
+}
+
+/* NaN in a query of the window, or in any key, is in all scores of its key head; one in an earlier query, or behind the
+ * lengths, is nowhere. */
+void M3_snapkv_nan(void **state) {
+  (void)state;
+  enum { T = 140, WINDOW = 20 };
+  test_rng rng = test_seed(30206);
+  for (int n = 0; n < 14; n++, test_mem_release()) {
+    static const int64_t rows[] = {119, 120, 139, 130, 0, 119, 139};
+    attn_tensor q = drawn(ATTN_F32, TEST_BTHD, 2, 4, T, 9, 1, &rng),
+                k = drawn(ATTN_F32, TEST_PADDED, 2, 2, T, 9, 1, &rng);
+    attn_tensor clean = test_tensor(ATTN_F32, TEST_BHTD, 2, 2, T, 1),
+                got = test_tensor(ATTN_F32, TEST_BHTD, 2, 2, T, 1);
+    attn_snapkv_params p = {0};
+    attn_ctx ctx = test_ctx();
+    const int which = n % 7, of_key = which > 2;
+    p.window = WINDOW, p.maximum = n / 7;
+    assert_int_equal(attn_snapkv(clean, q, k, &p, &ctx), ATTN_OK);
+    test_fill_row(of_key ? k : q, 1, of_key ? 1 : 2, rows[which], (double)NAN);
+    assert_int_equal(attn_snapkv(got, q, k, &p, &ctx), ATTN_OK);
+    for (int64_t x = 0; x < 4 * T; x++) {
+      const double y = oracle_get(&got, x / T / 2, x / T % 2, x % T, 0);
+      if (which && x / T == 3 && x % T < T - WINDOW)
+        assert_true(isnan(y));
+      else
+        assert_true(y == oracle_get(&clean, x / T / 2, x / T % 2, x % T, 0));
+    }
+  }
 }
 
 /* A prompt, rotated; what SnapKV leaves of it; then tokens that are decoded behind it, each at the position that it has in
@@ -350,6 +515,7 @@ typedef struct spoiled {
   attn_tensor s, q, k, v, more;
   int32_t *kept;
   attn_snapkv_params snap;
+  attn_h2o_params h;
   attn_evict_choose_params c;
   attn_evict_params e;
   int64_t capacity;
@@ -366,6 +532,7 @@ typedef struct spoiled {
   }
 #define SNAP(want, word, body) \
   REJECTS(attn_snapkv(s.s, s.q, s.k, &s.snap, &s.ctx), want, word, body)
+#define H2O(want, word, body) REJECTS(attn_h2o(s.more, s.q, s.k, &s.h, &s.ctx), want, word, body)
 #define CHOOSE(want, word, body) \
   REJECTS(attn_evict_choose(s.kept, s.s, &s.c, &s.ctx), want, word, body)
 #define EVICT(want, word, body) \
@@ -426,4 +593,56 @@ void M3_evict_rejects(void **state) {
   assert_int_equal(attn_evict_choose(kept, good.s, &good.c, &ctx), ATTN_OK);
   for (int x = 0; x < 10; x++) assert_int_equal(kept[x], -1);
   assert_int_equal(attn_evict(good.k, good.v, kept, 5, &good.e, &ctx), ATTN_OK);
+}
+
+void M3_h2o_rejects(void **state) {
+  (void)state;
+  enum { T = 12, D = 4 };
+  float bytes[2 * T * D + 4 * T], copy[2 * T * D + 4 * T], q[4 * T * D];
+  int32_t more[1] = {13}, less[1] = {-1};
+  char work[64];
+  attn_cache cache;
+  spoiled good;
+  memset(&cache, 0, sizeof cache);
+  memset(&good, 0, sizeof good);
+  for (size_t x = 0; x < sizeof bytes / 4; x++) bytes[x] = copy[x] = (float)(x % 7);
+  for (int x = 0; x < 4 * T * D; x++) q[x] = 1;
+  good.k = attn_bhtd(bytes, ATTN_F32, 1, 2, T, D);
+  good.more = attn_bhtd(bytes + 2 * T * D, ATTN_F32, 1, 2, T, 2);
+  good.q = attn_bhtd(q, ATTN_F32, 1, 4, T, D), good.ctx = test_ctx();
+  H2O(ATTN_E_NULL, "sums", s.more.data = NULL;)
+  H2O(ATTN_E_NULL, "q", s.q.data = NULL;)
+  H2O(ATTN_E_NULL, "k", s.k.data = NULL;)
+  H2O(ATTN_E_DTYPE, "sums", s.more.dtype = ATTN_F16;)
+  H2O(ATTN_E_DTYPE, "q", s.q.dtype = ATTN_I8;)
+  H2O(ATTN_E_DTYPE, "k_scales", s.h.k_scales.scale = q;)
+  H2O(ATTN_E_NULL, "k_scales", s.k.dtype = ATTN_I8;)
+  H2O(ATTN_E_SHAPE, "sums", s.more.dim = 1;)
+  H2O(ATTN_E_SHAPE, "sums", s.more.heads = 1;)
+  H2O(ATTN_E_SHAPE, "sums", s.more.len = 11;)
+  H2O(ATTN_E_SHAPE, "sums", s.more.batch = 2;)
+  H2O(ATTN_E_SHAPE, "k must", s.k.dim = 3;)
+  H2O(ATTN_E_HEADS, "k.heads", s.q.heads = 3;)
+  H2O(ATTN_E_STRIDE, "sums", s.more.stride_len = 1;)
+  H2O(ATTN_E_VALUE, "scale", s.h.scale = INFINITY;)
+  H2O(ATTN_E_VALUE, "scale", s.h.scale = NAN;)
+  H2O(ATTN_E_RANGE, "kv_len", s.h.kv_len = more;)
+  H2O(ATTN_E_RANGE, "kv_len", s.h.kv_len = less;)
+  H2O(ATTN_E_RANGE, "q_len", s.h.q_len = more;)
+  H2O(ATTN_E_RANGE, "q_len", s.h.q_len = less;)
+  H2O(ATTN_E_OVERLAP, "sums", s.more.data = s.k.data;)
+  H2O(ATTN_E_OVERLAP, "sums", s.q.data = s.more.data; s.q.heads = 2; s.q.len = 2;)
+  H2O(ATTN_E_OVERLAP, "sums", s.h.kv_len = (const int32_t *)s.more.data;)
+  H2O(ATTN_E_OVERLAP, "workspace", s.ctx.workspace = q; s.ctx.workspace_size = sizeof q;)
+  H2O(ATTN_E_WORKSPACE, "", s.ctx.workspace = work; s.ctx.workspace_size = sizeof work;)
+  H2O(ATTN_E_ALIGN, "sums", s.more.data = (char *)s.more.data + 2;)
+  H2O(ATTN_E_CTX, "workers", s.ctx.workers = -1;)
+  H2O(ATTN_E_ISA, "", s.ctx.isa = ATTN_ISA_COUNT;)
+  H2O(ATTN_E_NULL, "sequences", s.k.data = NULL; s.h.cache = &cache;)
+  test_malloc_fails = 1;
+  H2O(ATTN_E_MEMORY, "", ;)
+  test_malloc_fails = 0;
+  good.k.len = good.more.len = 0;
+  assert_int_equal(attn_h2o(good.more, good.q, good.k, NULL, &good.ctx), ATTN_OK);
+  assert_string_equal(good.ctx.report.path, "no-op");
 }

@@ -127,6 +127,31 @@ void M3_moba_dense(void **state) {
   assert_true(r.pairs <= 2048 * (2 * 128 + 64 + 16));
 }
 
+/* The own block alone is attention in chunks, by a schedule of them. */
+void M3_moba_chunked(void **state) {
+  (void)state;
+  test_rng rng = test_seed(30420);
+  static const int64_t blocks[] = {1, 7, 16, 64, 100, 128, 130, 300};
+  static const int64_t extents[][2] = {{259, 259}, {70, 259}, {5, 131}};
+  for (int n = 0; n < 24; n++, test_mem_release()) {
+    const int64_t tq = extents[n % 3][0], tk = extents[n % 3][1], block = blocks[n / 3];
+    selected_call c =
+        selected_of(2, 4, n % 2 ? 1 : 4, tq, tk, 16, n % 4 == 3 ? SELECTED_LENGTHS : 0, &rng);
+    moba_call m = moba_of(c, block, 1);
+    const attn_pattern chunks = attn_pattern_chunked(block);
+    attn_schedule schedule = {0};
+    test_call dense = test_again(&c.base);
+    attn_ctx ctx = test_ctx();
+    assert_int_equal(attn_schedule_build(&schedule, &chunks, 4, tq, tk, NULL, &ctx), ATTN_OK);
+    dense.params.schedule = &schedule, dense.params.causal = 0;
+    test_run(&dense);
+    attn_schedule_free(&schedule);
+    moba_run(&m);
+    test_assert_near(c.base.o, dense.o, 2e-6, "chunks");
+    test_assert_near(c.softmax.lse, dense.params.lse, 2e-6, "LSE of chunks");
+  }
+}
+
 /* Two thousand blocks of one row, values of mean one: nothing is lost where blocks are joined. */
 void M3_moba_accuracy(void **state) {
   (void)state;
@@ -149,32 +174,32 @@ void M3_moba_accuracy(void **state) {
   }
 }
 
-/* Rows alone, in parts, or after each other over a growing cache with kept means: the same bits. */
+/* Rows one after the other or in parts, over a growing cache, with kept means and without: the same bits. */
 void M3_moba_decode(void **state) {
   (void)state;
   enum { T = 150, B = 16 };
+  static const int32_t parts[] = {1, 2, 7, 65};
   test_rng rng = test_seed(30500);
   selected_call c = selected_of(1, 4, 2, T, T, 12, 0, &rng);
   moba_call whole = moba_of(c, B, 3);
   moba_run(&whole);
   attn_tensor means = test_tensor(ATTN_F32, TEST_PADDED, 1, 2, (T + B - 1) / B, 12);
-  for (int32_t i = 0, kept = 0; i < T; i += i < 120 ? 33 : 1) {
-    const int32_t len = i + 1;
-    attn_ctx ctx = test_ctx();
-    attn_key_blocks_params kp = {ATTN_KEY_BLOCK_MEAN, B, kept, &len, {0}};
-    selected_call step = c;
-    step.base.q = test_rows(c.base.q, i, 1),
-    step.base.o = test_tensor(ATTN_F32, TEST_BHTD, 1, 4, 1, c.base.o.dim);
-    step.softmax.has_q_off = 1, step.softmax.q_off = i, step.softmax.kv_len = &len,
-    step.softmax.lse = absent();
-    moba_call m = moba_of(step, B, 3);
-    assert_int_equal(attn_key_blocks(means, c.base.k, &kp, &ctx), ATTN_OK);
-    m.p.means = means, kept = len;
-    moba_run(&m);
-    test_assert_same(step.base.o, test_rows(c.base.o, i, 1), "a step");
-    for (int h = 0; h < 4; h++)
-      assert_memory_equal(m.p.index + 3 * h, whole.p.index + (h * T + i) * 3, 12);
-  }
+  for (int x = 0; x < 4; x++)
+    for (int32_t i = 0, n, kept = 0; i < T; i += x == 0 && i < 120 ? 33 : n) {
+      int32_t len;
+      attn_ctx ctx = test_ctx();
+      attn_key_blocks_params kp = {0};
+      n = parts[x] < T - i ? parts[x] : T - i;
+      moba_call m = moba_of(selected_part(&c, i, n, &len), B, 3);
+      kp.kind = ATTN_KEY_BLOCK_MEAN, kp.size = B, kp.first = kept, kp.kv_len = &len;
+      assert_int_equal(attn_key_blocks(means, c.base.k, &kp, &ctx), ATTN_OK);
+      kept = len;
+      for (int given = 0; given < 2; given++) {
+        if (given) m.p.means = means;
+        moba_run(&m);
+        selected_same_part(&m.c, &c, i, m.p.index, whole.p.index, 4, 3);
+      }
+    }
 }
 
 /* Keys that a row does not choose, and later ones, never reach it; a block of NaN comes last. */
@@ -212,6 +237,24 @@ void M3_moba_empty(void **state) {
   }
 }
 
+/* Rows of codes: what their numbers stand for. */
+void M3_moba_quantised(void **state) {
+  (void)state;
+  static const attn_dtype types[] = {ATTN_I8, ATTN_I4, ATTN_E4M3, ATTN_I8};
+  test_rng rng = test_seed(30650);
+  for (int n = 0; n < 8; n++, test_mem_release()) {
+    selected_call c = selected_of(2, 4, 2, n % 2 ? 70 : 3, 150, 40, 0, &rng);
+    const selected_call d =
+        selected_codes(&c, types[n / 2], n > 3 ? 32 : 0, types[n / 2] != ATTN_E4M3 && n % 2);
+    moba_call plain = moba_of(c, 20, 3), codes = moba_of(d, 20, 3);
+    moba_check(&plain, 1e-4, "plain");
+    moba_run(&codes);
+    test_assert_same(d.base.o, c.base.o, "codes");
+    test_assert_same(d.softmax.lse, c.softmax.lse, "LSE of codes");
+    assert_memory_equal(plain.p.index, codes.p.index, (size_t)(2 * 4 * c.base.q.len * 3) * 4);
+  }
+}
+
 void M3_moba_promises(void **state) {
   (void)state;
   test_rng rng = test_seed(30800);
@@ -238,9 +281,10 @@ void M3_key_blocks(void **state) {
     attn_tensor y =
         test_tensor(ATTN_F32, (test_layout)(n / 2 % 4), 2, 2, blocks, bounds ? 2 * d : d);
     int32_t *len = n % 4 == 3 ? test_lengths(2, tk, &rng) : NULL;
-    attn_key_blocks_params p = {
-        bounds ? ATTN_KEY_BLOCK_BOUNDS : ATTN_KEY_BLOCK_MEAN, size, first, len, {0}};
+    attn_key_blocks_params p = {0};
     attn_ctx ctx = test_ctx();
+    p.kind = bounds ? ATTN_KEY_BLOCK_BOUNDS : ATTN_KEY_BLOCK_MEAN, p.size = size, p.first = first;
+    p.kv_len = len;
     test_fill_value(y, 7.5);
     if (attn_key_blocks(y, k, &p, &ctx)) fail_msg("%s", ctx.reason);
     for (int64_t u = 0; u < 4 * blocks; u++) {
@@ -269,8 +313,9 @@ void M3_moba_rejects(void **state) {
   for (int n = 0; n < 14; n++) {
     attn_ctx ctx = test_ctx();
     moba_call m = moba_of(c, 4, 2);
-    attn_key_blocks_params kp = {ATTN_KEY_BLOCK_MEAN, 4, 0, NULL, {0}};
+    attn_key_blocks_params kp = {0};
     attn_status want = ATTN_E_RANGE, got;
+    kp.size = 4;
     test_fill_value(c.base.o, 3), test_fill_value(means, 3);
     if (n == 0) m.p.block = 0;
     if (n == 1) m.p.k = 0;

@@ -138,17 +138,24 @@ void M3_nsa_random(void **state) {
   test_rng rng = test_seed(34100);
   static const int64_t heads[][2] = {{1, 1}, {4, 1}, {4, 2}, {6, 3}, {70, 1}};
   static const int64_t sizes[][3] = {{4, 2, 8}, {3, 3, 3}, {6, 2, 2}, {1, 1, 5}, {8, 4, 4}};
-  for (int64_t n = test_count(25, 10); n-- > 0; test_mem_release()) {
+  for (int64_t n = test_count(50, 15); n-- > 0; test_mem_release()) {
     const int64_t *h = heads[n % 5], *z = sizes[n / 2 % 5],
                   tk = test_range(&rng, 1, n % 5 == 4 ? 30 : 90);
     const int64_t tq = n % 3 ? test_range(&rng, 1, tk < 40 ? tk : 40) : 1;
     selected_call c =
         selected_of(1 + n % 2, h[0], h[1], tq, tk, test_range(&rng, 1, 12), (int)(n % 16), &rng);
     nsa_call m = nsa_of(c, z[0], z[1], z[2], test_range(&rng, 1, 6), test_range(&rng, 1, 20), &rng);
-    if (n % 4 == 1) {
-      m.p.k_sel = drawn(ATTN_F32, TEST_BTHD, 1 + n % 2, h[1], tk, c.base.k.dim, 1, &rng);
-      m.p.v_win = drawn(ATTN_F16, TEST_BHTD, 1 + n % 2, h[1], tk, c.base.v.dim, 1, &rng);
-    }
+    const int64_t rows = tk < z[0] ? 0 : (tk - z[0]) / z[1] + 1, nb = 1 + n % 2, dk = c.base.k.dim,
+                  dv = c.base.v.dim;
+    const attn_dtype type = (attn_dtype)(n / 3 % 3);
+    const int own = n % 3 ? (int)test_range(&rng, 0, 63) : 0; /* tensors of their own */
+    if (own & 1) m.p.k_cmp = drawn(ATTN_F32, TEST_PADDED, nb, h[1], rows, dk, 1, &rng);
+    if (own & 2) m.p.v_cmp = drawn(ATTN_F32, TEST_BTHD, nb, h[1], rows, dv, 1, &rng);
+    if (own & 4) m.p.k_sel = drawn(type, TEST_BTHD, nb, h[1], tk, dk, 1, &rng);
+    if (own & 8) m.p.v_sel = drawn(type, TEST_NEGATIVE, nb, h[1], tk, dv, 1, &rng);
+    if (own & 16) m.p.k_win = drawn(ATTN_BF16, TEST_PADDED, nb, h[1], tk, dk, 1, &rng);
+    if (own & 32) m.p.v_win = drawn(ATTN_F16, TEST_BHTD, nb, h[1], tk, dv, 1, &rng);
+    m.p.gate = drawn((attn_dtype)(n % 3), TEST_BTHD, nb, h[0], tq, 3, 1, &rng);
     nsa_check(&m, 1e-4, "random");
   }
 }
@@ -223,33 +230,37 @@ void M3_nsa_dense(void **state) {
   }
 }
 
-/* Rows alone, over a growing cache with kept compressed rows, have the bits of all. */
+/* Rows alone or in parts, over a growing cache, with kept compressed rows and without, have the bits of all. */
 void M3_nsa_decode(void **state) {
   (void)state;
-  enum { T = 120 };
+  enum { T = 150 };
+  static const int32_t parts[] = {1, 2, 7, 65};
   test_rng rng = test_seed(34500);
   selected_call c = selected_of(1, 4, 2, T, T, 12, 0, &rng);
   nsa_call whole = nsa_of(c, 8, 4, 12, 4, 20, &rng);
   nsa_run(&whole);
+  c.softmax.lse = absent();
   attn_tensor kept[2] = {test_tensor(ATTN_F32, TEST_PADDED, 1, 2, (T - 8) / 4 + 1, 12),
                          test_tensor(ATTN_F32, TEST_BHTD, 1, 2, (T - 8) / 4 + 1, 15)};
-  for (int32_t i = 0, before = 0; i < T; i += i < 99 ? 11 : 1) {
-    const int32_t len = i + 1;
-    nsa_call m = whole;
-    attn_nsa_compress_params cp = {8, 4, before, &len, {0}, {0}};
-    attn_ctx ctx = test_ctx();
-    assert_int_equal(attn_nsa_compress(kept[0], c.base.k, &cp, &ctx), ATTN_OK);
-    assert_int_equal(attn_nsa_compress(kept[1], c.base.v, &cp, &ctx), ATTN_OK);
-    m.c.base.q = test_rows(c.base.q, i, 1),
-    m.c.base.o = test_tensor(ATTN_F32, TEST_BHTD, 1, 4, 1, 15);
-    m.p.gate = test_rows(m.p.gate, i, 1), m.p.k_cmp = kept[0], m.p.v_cmp = kept[1];
-    m.p.has_q_off = 1, m.p.q_off = i, m.p.kv_len = &len, m.p.index = selected_lists(8);
-    before = len;
-    nsa_run(&m);
-    test_assert_same(m.c.base.o, test_rows(c.base.o, i, 1), "a step");
-    for (int h = 0; h < 2; h++)
-      assert_memory_equal(m.p.index + 4 * h, whole.p.index + (h * T + i) * 4, 16);
-  }
+  for (int x = 0; x < 4; x++)
+    for (int32_t i = 0, n, before = 0; i < T; i += x == 0 && i < 120 ? 11 : n) {
+      int32_t len;
+      nsa_call m = whole;
+      n = parts[x] < T - i ? parts[x] : T - i;
+      m.c = selected_part(&c, i, n, &len);
+      attn_nsa_compress_params cp = {8, 4, before, &len, {0}, {0}};
+      attn_ctx ctx = test_ctx();
+      assert_int_equal(attn_nsa_compress(kept[0], c.base.k, &cp, &ctx), ATTN_OK);
+      assert_int_equal(attn_nsa_compress(kept[1], c.base.v, &cp, &ctx), ATTN_OK);
+      before = len;
+      m.p.gate = test_rows(whole.p.gate, i, n), m.p.index = selected_lists(2 * n * 4);
+      m.p.has_q_off = 1, m.p.q_off = i, m.p.kv_len = &len;
+      for (int given = 0; given < 2; given++) {
+        if (given) m.p.k_cmp = kept[0], m.p.v_cmp = kept[1];
+        nsa_run(&m);
+        selected_same_part(&m.c, &c, i, m.p.index, whole.p.index, 2, 4);
+      }
+    }
 }
 
 /* A learned compression is a product; keys and values apart. */

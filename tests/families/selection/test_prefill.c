@@ -82,6 +82,18 @@ static int64_t seen(const scene *s, int64_t b, int64_t at, int64_t block, int64_
   return n;
 }
 
+/* Lengths of their own, and NaN behind them. */
+static void cut(scene *s, test_rng *rng) {
+  for (int x = 0; x < 3; x++) {
+    s->q_len[x] = (int32_t)test_range(rng, 0, s->q.len);
+    s->kv_len[x] = (int32_t)test_range(rng, 0, s->k.len);
+    for (int64_t h = 0; x < s->b && h < s->k.heads; h++)
+      for (int64_t j = s->kv_len[x]; j < s->k.len; j++) test_fill_row(s->k, x, h, j, (double)NAN);
+    for (int64_t h = 0; x < s->b && h < s->h; h++)
+      for (int64_t j = s->q_len[x]; j < s->q.len; j++) test_fill_row(s->q, x, h, j, (double)NAN);
+  }
+}
+
 static void xattention_case(test_rng *rng, int64_t n) {
   static const int64_t blocks[][2] = {{1, 1}, {8, 4}, {6, 2}, {16, 16}, {128, 16}, {96, 1}, {5, 5}};
   const int64_t block = blocks[n % 7][0], stride = blocks[n % 7][1];
@@ -103,14 +115,7 @@ static void xattention_case(test_rng *rng, int64_t n) {
   if (n % 3 == 1) p.has_q_off = 1, p.q_off = s.q_off = test_range(rng, -3, tk - tq);
   if (s.q_off < -tq) p.q_off = s.q_off = -tq;
   if (n % 3 == 2) {
-    for (int x = 0; x < 3; x++) {
-      s.q_len[x] = (int32_t)test_range(rng, 0, tq);
-      s.kv_len[x] = (int32_t)test_range(rng, 0, tk);
-      for (int64_t h = 0; x < b && h < hk; h++)
-        for (int64_t j = s.kv_len[x]; j < tk; j++) test_fill_row(s.k, x, h, j, (double)NAN);
-      for (int64_t h = 0; x < b && h < s.h; h++)
-        for (int64_t j = s.q_len[x]; j < tq; j++) test_fill_row(s.q, x, h, j, (double)NAN);
-    }
+    cut(&s, rng);
     p.q_len = s.q_len, p.kv_len = s.kv_len;
   }
   if (attn_xattention(mask, s.q, s.k, &p, &ctx)) fail_msg("%s", ctx.reason);
@@ -185,8 +190,7 @@ static void slash_case(test_rng *rng, int64_t n) {
   if (n % 6) p.has_sink = 1, p.sink = n % 3, p.has_near_by = 1, p.near_by = n % 7;
   if (n % 3 == 1) p.has_q_off = 1, p.q_off = s.q_off = test_range(rng, tq < 3 ? -tq : -3, tk - tq);
   if (n % 3 == 2) {
-    for (int x = 0; x < 3; x++)
-      s.q_len[x] = (int32_t)test_range(rng, 0, tq), s.kv_len[x] = (int32_t)test_range(rng, 0, tk);
+    cut(&s, rng);
     p.q_len = s.q_len, p.kv_len = s.kv_len;
   }
   const int64_t block = p.block ? p.block : 64, last = p.queries ? p.queries : 64;
@@ -403,4 +407,32 @@ void M3_prefill_rejects(void **state) {
   REJECTS(ATTN_E_SHAPE, way ? "queries" : "mass", s.x.mass = a.q; s.v.queries = -1;)
   REJECTS(way ? ATTN_E_SHAPE : ATTN_E_VALUE, way ? "columns" : "norm", s.x.norm = ATTN_ZERO;
           s.v.columns = a.q;)
+}
+
+/* gamma 1 leaves out no block, however small its weight beside the sum of all; has_sink and has_near_by make 0 of either mean
+ * none, where without them both have a usual number. */
+void M3_prefill_everything(void **state) {
+  (void)state;
+  enum { T = 256, B = 64, BLOCKS = T / B };
+  attn_tensor q = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, T, 4),
+              k = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, T, 4);
+  uint8_t mask[BLOCKS * BLOCKS];
+  attn_xattention_params x = {0};
+  attn_ctx ctx = test_ctx();
+  test_fill_value(q, 1), test_fill_value(k, 1);
+  for (int64_t j = B; j < 2 * B; j++) test_fill_row(k, 0, 0, j, -40);
+  x.block = B, x.stride = 16, x.gamma = 1;
+  assert_int_equal(attn_xattention(mask, q, k, &x, &ctx), ATTN_OK);
+  for (int n = 0; n < BLOCKS * BLOCKS; n++) assert_int_equal(mask[n], n % BLOCKS <= n / BLOCKS);
+  for (int n = 0; n < 4; n++) {
+    attn_vertical_slash_params p = {0};
+    p.block = B, p.gamma = ATTN_ZERO, p.has_sink = n & 1, p.has_near_by = n >> 1;
+    assert_int_equal(attn_vertical_slash(mask, q, k, &p, &ctx), ATTN_OK);
+    for (int m = 0; m < BLOCKS * BLOCKS; m++) {
+      const int back = m / BLOCKS - m % BLOCKS;
+      assert_int_equal(mask[m], back >= 0 && ((m % BLOCKS == 0 && !p.has_sink) ||
+                                              (back <= 2 && !p.has_near_by)));
+    }
+  }
+  test_mem_release();
 }

@@ -135,10 +135,11 @@ void M3_quest_dense(void **state) {
   }
 }
 
-/* Steps over a growing cache with kept bounds have the bits of one call. */
+/* Rows one after the other or in parts, over a growing cache, with kept bounds and without: the bits of one call. */
 void M3_quest_decode(void **state) {
   (void)state;
-  enum { T = 120, B = 8 };
+  enum { T = 150, B = 8 };
+  static const int32_t parts[] = {1, 2, 7, 65};
   test_rng rng = test_seed(32500);
   for (int competes = 0; competes < 2; competes++) {
     selected_call c = selected_of(1, 4, 2, T, T, 12, 0, &rng);
@@ -146,23 +147,23 @@ void M3_quest_decode(void **state) {
     whole.p.last_competes = competes;
     quest_run(&whole);
     attn_tensor bounds = test_tensor(ATTN_F32, TEST_PADDED, 1, 2, (T + B - 1) / B, 24);
-    for (int32_t i = 0, kept = 0; i < T; i += i < 99 ? 33 : 1) {
-      const int32_t len = i + 1;
-      attn_ctx ctx = test_ctx();
-      attn_key_blocks_params kp = {ATTN_KEY_BLOCK_BOUNDS, B, kept, &len, {0}};
-      selected_call step = c;
-      step.base.q = test_rows(c.base.q, i, 1),
-      step.base.o = test_tensor(ATTN_F32, TEST_BHTD, 1, 4, 1, c.base.o.dim);
-      step.softmax.has_q_off = 1, step.softmax.q_off = i, step.softmax.kv_len = &len,
-      step.softmax.lse = absent();
-      quest_call m = quest_of(step, B, 3);
-      assert_int_equal(attn_key_blocks(bounds, c.base.k, &kp, &ctx), ATTN_OK);
-      m.p.bounds = bounds, m.p.last_competes = competes, kept = len;
-      quest_run(&m);
-      test_assert_same(step.base.o, test_rows(c.base.o, i, 1), "a step");
-      for (int h = 0; h < 4; h++)
-        assert_memory_equal(m.p.index + 3 * h, whole.p.index + (h * T + i) * 3, 12);
-    }
+    for (int x = 0; x < 4; x++)
+      for (int32_t i = 0, n, kept = 0; i < T; i += x == 0 && i < 120 ? 33 : n) {
+        int32_t len;
+        attn_ctx ctx = test_ctx();
+        attn_key_blocks_params kp = {0};
+        n = parts[x] < T - i ? parts[x] : T - i;
+        quest_call m = quest_of(selected_part(&c, i, n, &len), B, 3);
+        m.p.last_competes = competes;
+        kp.kind = ATTN_KEY_BLOCK_BOUNDS, kp.size = B, kp.first = kept, kp.kv_len = &len;
+        assert_int_equal(attn_key_blocks(bounds, c.base.k, &kp, &ctx), ATTN_OK);
+        kept = len;
+        for (int given = 0; given < 2; given++) {
+          if (given) m.p.bounds = bounds;
+          quest_run(&m);
+          selected_same_part(&m.c, &c, i, m.p.index, whole.p.index, 4, 3);
+        }
+      }
   }
 }
 
@@ -200,37 +201,22 @@ void M3_quest_empty(void **state) {
   }
 }
 
-/* Rows of 8 bits: what their numbers stand for. */
+/* Rows of codes: what their numbers stand for. */
 void M3_quest_quantised(void **state) {
   (void)state;
+  static const attn_dtype types[] = {ATTN_I8, ATTN_I4, ATTN_E4M3, ATTN_I8};
   test_rng rng = test_seed(32750);
-  selected_call c = selected_of(1, 4, 2, 2, 70, 16, 0, &rng), d = c;
-  attn_tensor *from[2] = {&c.base.k, &c.base.v}, *to[2] = {&d.base.k, &d.base.v};
-  attn_scales *scales[2] = {&d.softmax.k_scales, &d.softmax.v_scales};
-  for (int n = 0; n < 2; n++) {
-    attn_ctx ctx = test_ctx();
-    const int64_t dim = from[n]->dim;
-    float *by = test_mem(2 * 70 * 4);
-    for (int r = 0; r < 140; r++) by[r] = 0.01f * (float)(1 + r % 5);
-    signed char *x = test_mem((size_t)(2 * 70 * dim));
-    *to[n] = attn_bhtd(x, ATTN_I8, 1, 2, 70, dim);
-    memset(scales[n], 0, sizeof *scales[n]);
-    scales[n]->scale = by, scales[n]->stride_len = 1, scales[n]->stride_head = 70,
-    scales[n]->stride_batch = 140;
-    for (int64_t r = 0; r < 140; r++)
-      for (int64_t e = 0; e < dim; e++) {
-        x[r * dim + e] = (signed char)test_range(&rng, -100, 100);
-        oracle_set(from[n], 0, r / 70, r % 70, e, (double)((float)x[r * dim + e] * by[r]));
-      }
-    (void)ctx;
+  for (int n = 0; n < 8; n++, test_mem_release()) {
+    selected_call c = selected_of(2, 4, 2, n % 2 ? 30 : 2, 70, 40, 0, &rng);
+    const selected_call d =
+        selected_codes(&c, types[n / 2], n > 3 ? 32 : 0, types[n / 2] != ATTN_E4M3 && n % 2);
+    quest_call plain = quest_of(c, 8, 3), codes = quest_of(d, 8, 3);
+    quest_check(&plain, 1e-4, "plain");
+    quest_run(&codes);
+    test_assert_same(d.base.o, c.base.o, "codes");
+    test_assert_same(d.softmax.lse, c.softmax.lse, "LSE of codes");
+    assert_memory_equal(plain.p.index, codes.p.index, (size_t)(2 * 4 * c.base.q.len * 3) * 4);
   }
-  quest_call plain = quest_of(c, 8, 3), codes = quest_of(d, 8, 3);
-  quest_run(&plain);
-  codes.c.base.o = test_tensor(ATTN_F32, TEST_BHTD, 1, 4, 2, c.base.o.dim),
-  codes.p.attention.lse = absent();
-  quest_run(&codes);
-  test_assert_same(codes.c.base.o, c.base.o, "codes");
-  assert_memory_equal(plain.p.index, codes.p.index, 4 * 2 * 3 * 4);
 }
 
 void M3_quest_promises(void **state) {

@@ -17,7 +17,8 @@
  * Memory: the weights as attn_gemm lays them out, hidden (twice with w_3) and output rows of a run in f32.
  * Cost: 2 B T (din dff + dff dout) flops, with w_3 2 B T din dff more. Errors also: RANGE: chunks < 0; NULL: b_2 or b_3
  *   without its matrix.
- * Source: Vaswani et al. 2017, arXiv 1706.03762; gated: Shazeer 2020, arXiv 2002.05202; in runs: Kitaev et al. 2020, arXiv 2001.04451. */
+ * Source: Vaswani et al. 2017, arXiv 1706.03762; gated: Shazeer 2020, arXiv 2002.05202; in runs: Kitaev et al. 2020,
+ *   arXiv 2001.04451. */
 ATTN_DEF attn_status attn_feed_forward_rows(attn_tensor y, attn_tensor x,
                                             const attn_feed_forward *ff, int64_t chunks,
                                             attn_ctx *ctx);
@@ -76,8 +77,8 @@ ATTN_DEF size_t attn_decoder_start_workspace(const attn_decoder_cache *cache, at
  * Shapes: x, y [B,1,n,dm]; len + n <= room (FULL). All entries of the batch have len tokens.
  * params: as attn_decoder for T = len + n; without x_len, self.attention.kv_len, .q_len, .has_q_off and
  *   .schedule (RANGE). A mask or bias has len + n keys. With self.rope keys are
- *   stored rotated; its positions, if given, are those of all len + n tokens. cross.rope must be absent (RANGE), here and
- *   in attn_decoder and attn_decoder_start.
+ *   stored rotated; its positions, if given, are those of all len + n tokens. cross.rope may norm, but rotate no
+ *   column (RANGE), here and in attn_decoder and attn_decoder_start, which stores normed keys.
  * Bits: rows of y are those of attn_decoder on all tokens with self.attention.one_order = 1 (and cross's), a
  *   cache of f32 and e_len the same; otherwise they differ in rounding.
  * Aliasing: y may be x; the cache shares memory with nothing. On an error neither it nor y is touched.

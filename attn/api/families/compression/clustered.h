@@ -111,14 +111,16 @@ ATTN_DEF int64_t attn_probsparse_samples(int64_t keys, const attn_probsparse_par
  *
  *   M_i = max_t q_i . k_x(i,t) - (sum_t q_i . k_x(i,t)) / Tk        (by_samples: / U)
  *
- * params->samples says them, for items that all have Tk keys. Else, U >= Tk: each key once; U < Tk: with replacement, the same keys for all heads and for all items of as
- * many keys. Unscaled, whatever params->scale; causal does not matter: M looks at all keys.
+ * params->samples says them, for items that all have Tk keys. Else, U >= Tk: each key once; U < Tk: with
+ * replacement, the same keys for all heads and for all items of as many keys. Unscaled, whatever params->scale;
+ * causal does not matter: M looks at all keys.
  * Shapes: m [B,H,Tq,1] f32, q [B,H,Tq,dk], k [B,Hk,Tk,dk], Hk divides H; any storage types and strides.
  *   Cut rows and items without keys: 0. Tq, Tk < 2^31.
  * Aliasing: m shares memory with nothing. Memory: attn_probsparse_measure_workspace bytes, 4 U + 4 dk
  *   and a little per worker.
  * Errors: NULL, DTYPE, SHAPE (factor < 0, rows < 0), HEADS, STRIDE, RANGE (lengths, q_off; samples with
- *   kv_len), INDEX (a sample that is no key), VALUE, OVERLAP, OVERFLOW, ALIGN, WORKSPACE, MEMORY and those of ctx; m untouched.
+ *   kv_len), INDEX (a sample that is no key), VALUE, OVERLAP, OVERFLOW, ALIGN, WORKSPACE, MEMORY and those of ctx; m
+ *   untouched.
  * NaN: in a query or a sampled key makes M unspecified there; elsewhere it does nothing.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers.
  * Cost: 2 Tq U dk flops a head, on key rows read from anywhere. Source: Zhou et al. 2020, arXiv

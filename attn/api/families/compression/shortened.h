@@ -115,7 +115,8 @@ typedef struct attn_linformer_params {
  * There is no causal form: each k'_m holds all keys. Sharing is said by views: between heads by one head
  *   of e and f, between keys and values by f absent, between layers by the same array. r may exceed Tk.
  * Memory: attn_linformer_workspace bytes: k' and v' as f32, 4 B r (Hk dk + Hv dv), and what attn_sdpa
- *   wants; MATRIX reads e, k and v in place, or 128 columns of e and 100 rows of k and v at once where they are not f32.
+ *   wants; MATRIX reads e, k and v in place, or 128 columns of e and 100 rows of k and v at once where they are not
+ *   f32.
  * Errors: NULL: e, w_k or w_v of the kind in use; SHAPE: e or f with fewer columns than Tk, or of
  *   different r, w_k not of w dk rows, w_v of another w; RANGE: kind, rank < 0.
  * Cost: 2 r (Tk + Tq)(dk + dv) flops, pooling Tk (dk + dv), convolution 2 Tk (dk^2 + dv^2).

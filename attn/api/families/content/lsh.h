@@ -90,16 +90,16 @@ ATTN_DEF size_t attn_lsh_hash_workspace(int32_t *buckets, attn_tensor x,
  *   token. No sorted copies of x or v.
  * Empty: tokens that do not exist are zeros, LSE -inf. A token alone gets v_i. B = 0 and T = 0 do
  *   nothing.
- * Errors: those of attn_lsh_hash, STRIDE, INDEX (a negative bucket), RANGE (across without chunks, wrap without across; q_len);
- *   outputs untouched.
+ * Errors: those of attn_lsh_hash, STRIDE, INDEX (a negative bucket), RANGE (across without chunks, wrap without
+ *   across; q_len); outputs untouched.
  * NaN: in a token reaches exactly the rows that see it, infinite values too; a bucket made of it is some
  *   bucket.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers.
  * Precision: attn_sdpa's. A pair that several rounds find is computed in the first and skipped in the
  *   others, which is exact.
  * Cost: the hash; sorting, O(T) a round; attention over rounds T m (1 + before + after) pairs a head at
- *   most, and a comparison per pair and earlier round: that part is the square of rounds. Without chunks it is the sum of the squared sizes
- *   of buckets: quadratic when all tokens fall into one. That is the meaning of whole buckets.
+ *   most, and a comparison per pair and earlier round: that part is the square of rounds. Without chunks it is the
+ *   sum of the squared sizes of buckets: quadratic when all tokens fall into one. That is the meaning of whole buckets.
  * Causality: the mask is exact, but with chunks the ranks, so which earlier tokens are in reach, depend
  *   on later tokens, as in the paper. Without chunks outputs depend on earlier tokens alone.
  * The authors' program and ports of it: keys of unit length with s = 1 (scale = 1), across = 1 and

@@ -1,5 +1,5 @@
-/* api/families/content/routing.h owns attention whose pairs are chosen by content through clusters or gates: the Routing
- * Transformer (D2), and mixtures of attention experts (D6). What chooses and what attends are calls of
+/* api/families/content/routing.h owns attention whose pairs are chosen by content through clusters or gates: the
+ * Routing Transformer (D2), and mixtures of attention experts (D6). What chooses and what attends are calls of
  * their own; one call chains both. */
 
 /* ---- clusters of queries and keys ------------------------------------------------------------------*/

@@ -1,5 +1,5 @@
-/* api/families/content/sac.h owns attention over edges that a network draws: an LSTM names them node by node, two nodes an
- * edge, and row s then sees the targets of its edges (sparse adaptive connection). Training is no part of
+/* api/families/content/sac.h owns attention over edges that a network draws: an LSTM names them node by node, two
+ * nodes an edge, and row s then sees the targets of its edges (sparse adaptive connection). Training is no part of
  * it.
  *
  *   e -> attn_sac_edges (attn_lstm_step, attn_pointer_logits, attn_choose) -> edges

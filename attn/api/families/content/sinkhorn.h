@@ -1,5 +1,5 @@
-/* api/families/content/sinkhorn.h owns attention over sorted blocks: blocks of keys are put into another order by a soft
- * permutation, and a block of queries reads the block that has come to its place.
+/* api/families/content/sinkhorn.h owns attention over sorted blocks: blocks of keys are put into another order by a
+ * soft permutation, and a block of queries reads the block that has come to its place.
  *
  *   x -> attn_sinkhorn_blocks -> attn_sinkhorn_logits -> attn_sinkhorn_balance -> P -> attn_sinkhorn
  *

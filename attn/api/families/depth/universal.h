@@ -1,5 +1,5 @@
-/* api/families/depth/universal.h owns stacks whose depth is no constant: one block applied again and again, with halting
- * by token (Universal Transformer, K1), and a stack of decoder blocks that tokens may leave early,
+/* api/families/depth/universal.h owns stacks whose depth is no constant: one block applied again and again, with
+ * halting by token (Universal Transformer, K1), and a stack of decoder blocks that tokens may leave early,
  * with the memory of its steps (K2).
  *
  * Rules they share: those of api/families/blocks/coder.h. */

@@ -4,8 +4,8 @@
 typedef struct attn_talking_params {
   attn_tensor w_l; /* [1,1,hk,H]: P_l, mixes scores before the softmax */
   attn_tensor w_w; /* [1,1,H,hv]: P_w, mixes weights after it */
-  /* Of the H softmax heads: scale, causal, q_off, windows, lengths, mask, bias, alibi, toeplitz, t5,
-   * parabola, gaussian and lse [B,H,Tq,1]; arrays a head are [H]. The rest must be absent. */
+  /* Of the H softmax heads: scale, causal, q_off, windows, lengths, mask, mask_new, bias, alibi,
+   * toeplitz, t5, parabola, gaussian and lse [B,H,Tq,1]; arrays a head are [H]. The rest must be absent. */
   attn_sdpa_params attention;
   int w_transposed; /* 1: w_l is [1,1,H,hk] and w_w [1,1,hv,H], as in PyTorch checkpoints */
 } attn_talking_params;

@@ -22,7 +22,7 @@ typedef struct attn_mla_params {
   int w_transposed;             /* 1: these five are [1,1,out,in], as in PyTorch checkpoints */
   const float *q_gain;          /* [dq] of the norm behind w_dq, null = 1 */
   const float *kv_gain;         /* [dc] of the norm of latents, null = 1 */
-  float eps;                    /* of both norms; 0 = 1e-6 */
+  float eps;                    /* of both norms; 0 = 1e-6, ATTN_ZERO = 0 */
   const attn_rope_params *rope; /* of the dr columns; null = the default, interleaved */
   float scale;                  /* 0: see below; ATTN_ZERO = 0 */
   int bidirectional;            /* 1: a token sees those after it in its sequence too */
@@ -45,25 +45,28 @@ typedef struct attn_mla_params {
  *
  * rms(x) = x / sqrt(mean x^2 + eps) times the gain; a row of zeros gives zeros. ABSORBED: q'_h = [q_nope_h Wk_h^T |
  *   q_rope_h] meets the rows [c | r] themselves, whose first dc columns are the values, and Wv_h follows. scale 0 is
- *   (dn + dr)^-1/2, not from dc; with rope of type YARN and its mscale_all_dim it has the factor attn_rope_mscale(factor,
- *   mscale_all_dim)^2.
+ *   (dn + dr)^-1/2, not from dc; with rope of type YARN and its mscale_all_dim it has the factor
+ *   attn_rope_mscale(factor, mscale_all_dim)^2.
  * Cache: the rows [c | r], dc + dr numbers a token, are appended (attn_cache_append), rounded once to the cache's type,
- *   f32, f16 or bf16; then the tokens of x see all of their sequence: prefill, decoding of any number of tokens, in any pieces. In
- *   a ring the window and keep of the cache hold (RANGE: window.left, bidirectional, EXPANDED). Without a cache a sequence is what
- *   x has of it. Positions: rope.start + the token's number in its sequence, or rope.positions, one a row of x.
- * Shapes: x [B,1,T,dm], y [B,1,T,dmo]; storage types are free. Rows of x beyond the last sequence: y = 0, lse is not written.
+ *   f32, f16 or bf16; then the tokens of x see all of their sequence: prefill, decoding of any number of tokens, in
+ *   any pieces. In a ring the window and keep of the cache hold (RANGE: window.left, bidirectional, EXPANDED).
+ *   Without a cache a sequence is what x has of it. Positions: rope.start + the token's number in its sequence, or
+ *   rope.positions, one a row of x.
+ * Shapes: x [B,1,T,dm], y [B,1,T,dmo]; storage types are free. Rows of x beyond the last sequence: y = 0, lse is not
+ *   written.
  * Aliasing: y and lse share memory with nothing, the cache, its sequences and tables with no argument.
- * Memory: attn_mla_workspace bytes (it reads indptr and lengths): f32 q, rows, the heads' outputs; ABSORBED 2 dc + dr, of
- *   8 heads where T > 64, else of all, for each row of x; EXPANDED dn + dr + dv of 8 heads for each token of the longest
- *   sequence; weights as attn_gemm lays them out. No T x T array.
+ * Memory: attn_mla_workspace bytes (it reads indptr and lengths): f32 q, rows, the heads' outputs; ABSORBED 2 dc +
+ *   dr, of 8 heads where T > 64, else of all, for each row of x; EXPANDED dn + dr + dv of 8 heads for each token of
+ *   the longest sequence; each of these rows, or of a head of them, up to 47 numbers wider; weights as attn_gemm lays
+ *   them out. No T x T array.
  * Empty: B = 0 or T = 0 is a no-op. A window may leave rows without keys: their heads are 0.
  * NaN: in a row of x reaches its y, and those that see it; it is stored as the one default NaN.
- * Errors: those of attn_gemm, attn_rope, attn_cache_append and attn_cache_sdpa; HEADS: H does not divide a width; SHAPE:
- *   widths that leave no dn, dv or dc, a cache of other rows; RANGE: q_gain without w_dq, sequences without indptr, form;
- *   y, the cache and its sequences untouched.
+ * Errors: those of attn_gemm, attn_rope, attn_cache_append and attn_cache_sdpa; RANGE: rope->norm; HEADS: H does not
+ *   divide a width; SHAPE: widths that leave no dn, dv or dc, a cache of other rows; RANGE: q_gain without w_dq,
+ *   sequences without indptr, form; y, the cache and its sequences untouched.
  * Determinism: of one form the same bits on avx2, avx512 and neon and for any number of workers; a token's row for any
- *   division into calls as attn_sdpa says of a group of H heads. AUTO goes by the lengths of all sequences of the call: ask for
- *   a form where a batch must not matter. The forms differ by 1e-5 of the largest value.
+ *   division into calls as attn_sdpa says of a group of H heads. AUTO goes by the lengths of all sequences of the
+ *   call: ask for a form where a batch must not matter. The forms differ by 1e-5 of the largest value.
  * Cost: the products with w_dq, w_uq, w_dkv, w_o; a pair and head 2 (2 dc + dr) flops ABSORBED, and 2 dc (dn + dv) a
  *   query and head; 2 (dn + dr + dv) EXPANDED, and 2 dc (dn + dv) a key and head, of the whole sequence.
  * Source: DeepSeek-AI 2024, arXiv 2405.04434. */

@@ -220,14 +220,15 @@ typedef struct attn_linear_params {
  * Aliasing: o and state share no memory with each other and the inputs; inputs may overlap.
  * Memory: attn_linear_workspace bytes: w as f32, and a worker has 12 m dv + 512 dv + 256 dk + 768 m and
  *   18 KB (16 KB more with rates and with a running c, and of SOFTMAX and HYPERBOLIC), dv in whole 16s;
- *   without order each state head 8 m dv more. Where workers outnumber heads and keys are many each head has two more of
- *   these, and one for each 1024 keys (4096 without order): the only part that grows with T.
+ *   without order each state head 8 m dv more. Where workers outnumber heads and keys are many each head has two
+ *   more of these, and one for each 1024 keys (4096 without order): the only part that grows with T.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _HEADS, _STRIDE, _ALIGN, _OVERLAP, _OVERFLOW, _WORKSPACE,
  *   _MEMORY, those of ctx and of the map; _RANGE for rule, causal, den, chunk, q_off, kv_len, q_len, a rate with
  *   ATTN_LINEAR_SUM, and a gate over random features that is not causal; _VALUE for eps, out_scale or a
  *   rate (arrays of b_t are not searched for NaN), for ATTN_LINEAR_DEN_NONE with a map whose features
  *   carry a factor of their own (SOFTMAX, HYPERBOLIC, RFA with keep_norm, without a norm), and for a
- *   state made for another rule, map, seed or draw. A state that waits for a last key (ATTN_STAB_GLOBAL with eps) is none.
+ *   state made for another rule, map, seed or draw. A state that waits for a last key (ATTN_STAB_GLOBAL with eps) is
+ *   none.
  * Empty: rows that see no key (i + q_off < 0; no keys and no state), rows beyond q_len, and rows whose
  *   denominator is 0 (or subnormal) are 0.
  * NaN and infinity reach the rows that see them, and no row before; a state keeps them, infinity as itself

@@ -1,11 +1,12 @@
-/* api/families/linear/recurrent_parts.h owns what stands around a decaying state in a layer: logs of decays, a short causal
- * convolution before it, a gated norm behind it.
+/* api/families/linear/recurrent_parts.h owns what stands around a decaying state in a layer: logs of decays, a short
+ * causal convolution before it, a gated norm behind it.
  *
- * Rules the calls share. Tensors are [B,H,T,n], each f32, f16 or bf16 by itself and of any strides. Empty: B, H or
- * T = 0 writes no row; n is at least 1. Memory: attn_<name>_workspace bytes, a few rows a worker. Errors: NULL, DTYPE,
- * SHAPE, STRIDE, RANGE, VALUE, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched. NaN stays
- * in its row, or its group of rows, and is stored as the one default NaN. Determinism: the same bits on avx2, avx512 and
- * neon and for any number of workers; a row's bits depend on nothing but what it is made of. */
+ * Rules the calls share. Tensors are [B,H,T,n], each f32, f16 or bf16 by itself and of any strides. Empty: B, H or T
+ * = 0 writes no row; n is at least 1. Memory: attn_<name>_workspace bytes, a few rows a worker. Errors: NULL, DTYPE,
+ * SHAPE, STRIDE, RANGE, VALUE, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched. A NaN
+ * reaches what is made of it, and no other bit: of a convolution the K rows of its column that read it, of a norm its
+ * row or group of rows, of a log its number. It is stored as the one default NaN. Determinism: the same bits on avx2,
+ * avx512 and neon and for any number of workers; a row's bits depend on nothing but what it is made of. */
 
 typedef struct attn_log_decay_params {
   const float *a_log;   /* [H], of channels [H, n]; null = 0 */
@@ -39,9 +40,9 @@ typedef struct attn_short_convolve_params {
  *   y_t = act(sum_{r < K} w[r] x_{t - K + 1 + r} + bias),  rows before the first from initial
  *
  * y, x [B,H,T,n], w [1, 1 or H, K, n], K = w.len of 1 to 64; final_rows become the last K - 1 rows of initial and x
- * together. Row by row, in any pieces and in one call are the same bits (where initial holds x's type or f32). Rows
- * beyond len are 0. y shares no memory with the inputs, final_rows none but with initial. Error: 2^-23 K of the
- * sum of sizes, then the activation's of attn_gemm. Cost: 2 K flops an element. Source: Dao, Gu 2024, arXiv
+ * together, NaN among them. Row by row, in any pieces and in one call are the same bits (where initial holds x's type
+ * or f32). Rows beyond len are 0. y shares no memory with the inputs, final_rows none but with initial. Error: 2^-23 K
+ * of the sum of sizes, then the activation's of attn_gemm. Cost: 2 K flops an element. Source: Dao, Gu 2024, arXiv
  * 2405.21060; Yang et al. 2024, arXiv 2412.06464. */
 ATTN_DEF attn_status attn_short_convolve(attn_tensor y, attn_tensor x, attn_tensor w,
                                          const attn_short_convolve_params *params, attn_ctx *ctx);
@@ -64,8 +65,9 @@ typedef struct attn_gated_norm_params {
 } attn_gated_norm_params;
 
 /* A norm with a gate behind a state: rms(u) = u / sqrt(mean u^2 + eps) over the n columns of a row, or of BEFORE over
- * those of H / groups heads of a token together. y, x, z [B,H,T,n]; y may be x or z. A row of zeros gives zeros. Error:
- * 4e-6 |y|. Cost: each number is read and written once. params null: SILU. */
+ * those of H / groups heads of a token together. y, x, z [B,H,T,n]; y may be x or z. A row of zeros gives zeros. A
+ * NaN of z is one of y, of BEFORE all of its group. Error: 4e-6 |y|. Cost: each number is read and written once.
+ * params null: SILU. */
 ATTN_DEF attn_status attn_gated_norm(attn_tensor y, attn_tensor x, attn_tensor z,
                                      const attn_gated_norm_params *params, attn_ctx *ctx);
 ATTN_DEF size_t attn_gated_norm_workspace(attn_tensor y, attn_tensor x, attn_tensor z,

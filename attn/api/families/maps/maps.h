@@ -11,8 +11,8 @@
  * Shapes: o, q, k, v as in attn_sdpa; previous and scores [B, H, Tq, Tk], f32, f16 or bf16, any
  *   strides. The softmax goes on from the f32 scores, whatever they are stored as.
  * params.attention: as in attn_sdpa, lse and map included; ragged, q_offs, align_lengths, schedule
- *   and span must be absent, and a bias with ATTN_SOFTCAP_BIASED. With scores or a convolution the terms apply to every pair: a table by distance must
- *   reach that far.
+ *   and span must be absent, and a bias with ATTN_SOFTCAP_BIASED. With scores or a convolution the terms apply to
+ *   every pair: a table by distance must reach that far.
  *   modify may see a pair more than once.
  * Aliasing: outputs share memory with nothing, except that scores may be previous itself where it
  *   says so.
@@ -148,8 +148,8 @@ typedef struct attn_lazyformer_params {
  *   o[l] = softmax(scores of q[l / r], k[l / r]) v[l]
  *
  * Neighbouring layers of a period whose values have the same number of heads are one pass over
- *   concatenated values (without relative.values): no map exists. o, v: arrays of `layers` tensors; q, k: of ceil(layers /
- *   r). All maps have the same B, H, Tq; Tk, dk, dv and Hv may differ. Where values come one after
+ *   concatenated values (without relative.values): no map exists. o, v: arrays of `layers` tensors; q, k: of
+ *   ceil(layers / r). All maps have the same B, H, Tq; Tk, dk, dv and Hv may differ. Where values come one after
  *   another, take attn_sdpa's map and attn_map_apply.
  * Aliasing: no o shares memory with anything. Memory: attn_lazyformer_workspace bytes: what
  *   attn_sdpa wants, and values and outputs of a period in f32, B (Hv Tk + H Tq) times their dv, if

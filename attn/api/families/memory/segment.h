@@ -1,5 +1,5 @@
-/* api/families/memory/segment.h owns memories of earlier segments: the hidden states that a layer keeps (Transformer-XL,
- * J1), the compressed ones behind them (Compressive Transformer, J2), and the layer that reads both.
+/* api/families/memory/segment.h owns memories of earlier segments: the hidden states that a layer keeps
+ * (Transformer-XL, J1), the compressed ones behind them (Compressive Transformer, J2), and the layer that reads both.
  *
  * Rules they share. Rows are [B,1,n,dm], in f32, f16 or bf16, each tensor by itself; memories are
  * oldest first. Memory of a call: attn_<name>_workspace bytes. Aliasing: outputs share memory with
@@ -103,8 +103,9 @@ typedef struct attn_segment_layer_params {
  * Memory: q, k, v and r of the call in f32, attn_segment's, and the weights as attn_gemm lays them
  *   out.
  * Cost: attn_segment's, 2 (M+L) dm (dk + dv) kv_heads + 2 L dm H (dk + dv) for the projections and 2
- *   min(M+L, window) dm H dk for r, bidirectional L rows more. A caller who projects each row once (attn_segment_project) and keeps
- *   k and v, in an attn_cache say, has the same results without projecting the memory again.
+ *   min(M+L, window) dm H dk for r, bidirectional L rows more. A caller who projects each row once
+ *   (attn_segment_project) and keeps k and v, in an attn_cache say, has the same results without projecting the
+ *   memory again.
  * Source: Dai et al. 2019, arXiv 1901.02860; Rae et al. 2019, arXiv 1911.05507. */
 ATTN_DEF attn_status attn_segment_layer(attn_tensor o, attn_tensor h,
                                         const attn_segment_layer_params *params, attn_ctx *ctx);
@@ -137,8 +138,8 @@ ATTN_DEF size_t attn_segment_output_workspace(attn_tensor o, attn_tensor x, attn
  *
  * Shapes: usage [B,1,1,n] f32, of the last n <= Tk keys; q [B,H,Tq,dk], k [B,Hk,Tk,dk].
  * params: those of the attn_sdpa call, with lse, which it has written and this call reads. schedule,
- *   span, map, ragged, q_offs, align_lengths and keep must be absent (RANGE). No queries: usage is 0. A NaN in lse may make any
- *   usage of its batch entry NaN.
+ *   span, map, ragged, q_offs, align_lengths and keep must be absent (RANGE). No queries: usage is 0. A NaN in lse
+ *   may make any usage of its batch entry NaN.
  * Memory: O(tile (dk + keys of a block)) per worker; no Tq x Tk array. Cost: 2 dk flops a pair once
  *   more, and an exponential. Source: Rae et al. 2019, arXiv 1911.05507. */
 ATTN_DEF attn_status attn_usage(attn_tensor usage, attn_tensor q, attn_tensor k,

@@ -3,7 +3,8 @@
  * (L3).
  *
  * Rules they share. x and o are [B,1,T,dm], f32, f16 or bf16, each tensor by itself and of any strides;
- * weights are [1,1,in,out], with w_transposed [1,1,out,in], biases [1,1,1,out] and optional, absent = 0. Aliasing: o may be x (the same
+ * weights are [1,1,in,out], with w_transposed [1,1,out,in], biases [1,1,1,out] and optional, absent = 0. Aliasing: o
+ * may be x (the same
  * view: in place), else it shares memory with nothing. Memory: attn_<name>_workspace bytes, f32, for
  * entries of the batch that have 2048 rows together, or for one; rows lie apart by up to 47 numbers more
  * than a call says, each kind of them. Errors: NULL, DTYPE, SHAPE, HEADS, STRIDE,

@@ -1,13 +1,15 @@
 /* api/families/selection/dsa.h owns attention to keys that a small indexer chooses. */
 
 typedef struct attn_dsa_params {
-  int64_t k;               /* keys of a row, at least 1 */
-  attn_selected attention; /* the softmax over them */
-  attn_tensor qi;          /* [B,HI,Tq,di] queries of the indexer */
-  attn_tensor ki;          /* [B,1,Tk,di] its keys, of any type */
-  attn_tensor wi;          /* [B,1,Tq,HI] weights of its heads, any sign */
-  attn_scales ki_scales;   /* of quantised ki */
-  int32_t *index;          /* out, optional: [B,Tq,k] the keys of a row, ascending, then -1 */
+  int64_t k;                  /* keys of a row, at least 1 */
+  attn_selected attention;    /* the softmax over them */
+  attn_tensor qi;             /* [B,HI,Tq,di] queries of the indexer */
+  attn_tensor ki;             /* [B,1,Tk,di] its keys, of any type */
+  attn_tensor wi;             /* [B,1,Tq,HI] weights of its heads, any sign */
+  attn_scales ki_scales;      /* of quantised ki */
+  int32_t *index;             /* out, optional: [B,Tq,k] the keys of a row, ascending, then -1 */
+  const attn_cache *ki_cache; /* of one head, in place of ki: its k, of any page, */
+  const attn_sequence *ki_sequences; /* [B], as long as attention.sequences */
 } attn_dsa_params;
 
 /* Attention of each query to the keys that a lightning indexer likes best, the same for all heads (DSA).
@@ -17,10 +19,11 @@ typedef struct attn_dsa_params {
  *
  * Shapes, aliasing: as attn_sdpa, causal; GQA; quantised k and v. Latents (MLA, absorbed) are k of one head and v its
  *   first columns, in the same memory.
+ * Pages: attention.cache, also a latent one; ki are [B,1,the longest sequence,di], or in pages too.
  * Equal I go to the lower key; exact zeros are common. A NaN comes after all numbers. Positive factors of I change no
  *   choice. A scale for each key of ki multiplies after the sum over heads.
- * Memory: attn_dsa_workspace bytes: 4 k bytes a row, 8 bytes a row, and for each worker 65 lists of 2 k + 48 candidates of
- *   8 bytes, 256 di (HI + 1) bytes, and that of attn_edges with 16 k bytes. No scores of all pairs are kept.
+ * Memory: attn_dsa_workspace bytes: 4 k bytes a row, 8 bytes a row, and for each worker 65 lists of 2 k + 48
+ *   candidates of 8 bytes, 256 di (HI + 1) bytes, and that of attn_edges. No scores of all pairs are kept.
  * Empty rows are 0 with LSE -inf. NaN: what a row does not choose never reaches it; no later key does.
  * Errors: those of attn_sdpa; NULL: params, qi, ki, wi; RANGE: k; SHAPE: qi, ki, wi; outputs untouched.
  * Determinism: the same bits and keys on avx2, avx512 and neon, any number of workers, batch composition and

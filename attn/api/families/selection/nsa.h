@@ -14,8 +14,8 @@ typedef struct attn_nsa_compress_params {
  *   y_c = mean of x_cd .. x_cd+l-1,  or flatten(x_cd .. x_cd+l-1 + e) w,  with l = block, d = stride
  *
  * Shapes: x [B,H,T,dim], y f32 [B,H,n,dim'], n = (T - l) / d + 1 rounded down, 0 where T < l; no memory is shared.
- * Memory: attn_nsa_compress_workspace bytes: with w 4 n l dim bytes a (batch, head). Rows past kv_len are not read; what
- *   would need them is made of zeros. NaN: a row's NaN reaches what is made of it.
+ * Memory: attn_nsa_compress_workspace bytes: with w 4 n l dim bytes a (batch, head). Rows past kv_len are not read;
+ *   what would need them is made of zeros. NaN: a row's NaN reaches what is made of it.
  * Errors: RANGE: block, stride, first outside 0 .. T, kv_len; SHAPE: y, e, w; NULL: e without w; y untouched.
  * Determinism: the same bits on avx2, avx512 and neon, any number of workers. Cost: 2 l dim dim' flops a row of y.
  * Source: Yuan et al. 2025, arXiv 2502.11089. */
@@ -50,8 +50,8 @@ typedef struct attn_nsa_params {
  *   o_win = softmax over keys p_i - window < j <= p_i
  *
  * Shapes, aliasing: as attn_sdpa, causal; k.heads = v.heads; a gate of 0 leaves its branch out.
- * Forced blocks count in `blocks`, in the order above. Equal scores go to the lower block. A NaN score comes last. Blocks
- *   past kv_len are none.
+ * Forced blocks count in `blocks`, in the order above. Equal scores go to the lower block. A NaN score comes last.
+ *   Blocks past kv_len are none.
  * Memory: attn_nsa_workspace bytes: three outputs in f32, 4 blocks bytes a row and key head, the compressed keys and
  *   values, for each worker 4 * 64 Tk / d bytes and what attn_moba has.
  * Empty rows are 0. NaN: what a row does not see or choose never reaches it; no later key does.

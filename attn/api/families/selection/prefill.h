@@ -58,7 +58,8 @@ typedef struct attn_vertical_slash_params {
  * Memory: attn_xattention_workspace bytes, for each worker: 256 Tk / S of cell scores, 532 + 8 ceil(64 S / block) a key
  *   block, 460 dk, 13 KB. No array of pairs or of pairs of cells.
  * NaN: a block of rows whose mass is not a number keeps all blocks it may see, so that attention shows what it is.
- *   A choice is made of the whole of its rows' cells: of keys up to S - 1 behind a query, and of all queries of the block.
+ *   A choice is made of the whole of its rows' cells: of keys up to S - 1 behind a query, and of all queries of the
+ *   block.
  * Errors: NULL, DTYPE, SHAPE (block, stride), HEADS, STRIDE, RANGE (q_off, lengths), VALUE (scale, norm, gamma outside
  *   0..1), OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ALIGN, CTX, ISA, ENV; outputs untouched.
  * Determinism: the same bytes on avx2, avx512 and neon, for any number of workers. report.pairs: pairs of cells.

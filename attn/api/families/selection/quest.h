@@ -1,7 +1,7 @@
 /* api/families/selection/quest.h owns attention to the pages of a cache that a query's bounds speak for. */
 
 typedef struct attn_quest_params {
-  int64_t page;            /* keys of a page, at least 1 */
+  int64_t page;            /* keys of a page, at least 1; of a cache 0 = its pages */
   int64_t pages;           /* pages of a row, at least 1 */
   int last_competes;       /* 0: a row's last page is always taken, and counted */
   attn_selected attention; /* the softmax over them */
@@ -17,11 +17,13 @@ typedef struct attn_quest_params {
  *   O_i = sum over S_i of softmax(scale q_i . k) v
  *
  * Shapes, aliasing: as attn_sdpa, causal; GQA; quantised k and v.
+ * Pages: attention.cache; bounds are then those of its pages, of which a page is one. A page that is not full is
+ *   bounded in the call, where it competes.
  * With last_competes the last page has a bound too: over the keys that the row sees. Pages past kv_len are none. Equal
  *   bounds go to the lower page; a NaN bound (of keys that are not finite, too) comes after all numbers, one of -inf is
  *   not chosen.
- * Memory: attn_quest_workspace bytes: 4 pages (page + 1) a row and head, 8 dk a page without bounds, and that of attn_edges.
- * Empty rows are 0 with LSE -inf. NaN: what a row does not choose never reaches it; no later key does.
+ * Memory: attn_quest_workspace bytes: 4 pages (page + 1) + 8 a row and head, 8 dk a page without bounds, and that of
+ *   attn_edges. Empty rows are 0 with LSE -inf. NaN: what a row does not choose never reaches it; no later key does.
  * Errors: those of attn_sdpa; NULL: params; RANGE: page, pages; SHAPE: bounds; outputs untouched.
  * Determinism: the same bits and pages on avx2, avx512 and neon, any number of workers, batch composition and
  *   division of the queries.

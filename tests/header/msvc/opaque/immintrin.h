@@ -50,6 +50,8 @@ typedef __m512i i512_wide_(__m128i);
 f128_ _mm_add_ps, _mm_max_ps, _mm_movehl_ps;
 f128_at_ _mm_shuffle_ps;
 float _mm_cvtss_f32(__m128);
+unsigned _mm_getcsr(void);
+void _mm_setcsr(unsigned);
 i128_ _mm_and_si128, _mm_or_si128, _mm_cmpeq_epi16;
 unsigned short _mm_cmpneq_epi8_mask(__m128i, __m128i);
 __m128i _mm_cvtepi8_epi16(__m128i);
