@@ -424,16 +424,22 @@ static void absent(trial *t) {
   }
 }
 
+/* Whether what no query reads is wrong already, a length or the contents of a state: then the call may say so before
+ * it names a flaw of ours. The workspace of one byte is too small in any case, so that nothing runs. */
+static int flawed(trial *t) {
+  static char apart;
+  if (!t->entry->ask || t->entry->ask(t->args, &t->ctx) == 0) return 0;
+  attn_ctx other = t->ctx;
+  other.reason = NULL, other.workspace = &apart, other.workspace_size = 1;
+  const attn_status status = t->entry->call(t->args, &other);
+  return status == ATTN_E_VALUE || status == ATTN_E_RANGE;
+}
+
 /* A workspace of one byte in each array: too small in any case, and nothing is ever written there. */
 static void covered(trial *t) {
   what = "a workspace in";
   if (!t->entry->ask || t->entry->ask(t->args, &t->ctx) == 0) return;
   if (strcmp(t->entry->name, "attn_decoder_start") == 0) return; /* reads one step of a block */
-  static char apart;
-  attn_ctx other = t->ctx;
-  other.reason = NULL, other.workspace = &apart, other.workspace_size = 1;
-  /* what no query reads may be wrong, the contents of a state: then the call is rejected for them */
-  if (t->entry->call(t->args, &other) == ATTN_E_VALUE) return;
   for (int n = 0; n < t->count; n++) {
     const cell *c = &t->cells[n];
     void *p = NULL;
@@ -555,7 +561,8 @@ void spoil_call(spoil_entry *entry, const void *args, attn_ctx *ctx) {
   t.random = 0x9e3779b97f4a7c15u + (uint64_t)entry->seen;
   if (!entry->ask || entry->ask(t.args, &t.ctx) != ATTN_WORKSPACE_REJECTED) {
     entry->spoiled++;
-    absent(&t), covered(&t), asked_early(&t), alone(&t), together(&t), pairs(&t);
+    if (!flawed(&t)) absent(&t), covered(&t);
+    asked_early(&t), alone(&t), together(&t), pairs(&t);
   }
   for (int i = 0; i < t.copies; i++) free(t.copy[i]);
   free(t.args);
