@@ -12198,11 +12198,13 @@ typedef struct attn_expert_rows_params {
   float scale;        /* of the weights, after that: routed_scaling_factor; 0 = 1, ATTN_ZERO = 0 */
   int weigh_input; /* 1: rows are multiplied on their way into an expert, not out of it: Llama 4 */
   attn_feed_forward experts; /* its tensors have E heads: w_1 [1,E,din,dff], b_1 [1,E,1,dff], .. */
-  attn_feed_forward shared;  /* optional: every row goes through it too */
-  attn_tensor w_shared;      /* optional: [1,1,din,1], the gate of shared (Qwen2-MoE, Qwen3-Next) */
-  int32_t *expert;           /* out, optional: [B][T][k], the best first */
-  attn_tensor weight;        /* out, optional: f32 [B,1,T,k], g of those experts */
-  attn_tensor logits;        /* out, optional: f32 [B,1,T,E], for losses of balance and size */
+  /* of matrices of codes: numbers of a head as attn_gemm_params.w_scales has them */
+  attn_scales w_1_scales, w_2_scales, w_3_scales;
+  attn_feed_forward shared; /* optional: every row goes through it too */
+  attn_tensor w_shared;     /* optional: [1,1,din,1], the gate of shared (Qwen2-MoE, Qwen3-Next) */
+  int32_t *expert;          /* out, optional: [B][T][k], the best first */
+  attn_tensor weight;       /* out, optional: f32 [B,1,T,k], g of those experts */
+  attn_tensor logits;       /* out, optional: f32 [B,1,T,E], for losses of balance and size */
 } attn_expert_rows_params;
 
 /* Rows through the experts that they are sent to.
@@ -12219,6 +12221,7 @@ typedef struct attn_expert_rows_params {
  *   DeepSeek-V2: no_renormalize, scale, groups, shared; DeepSeek-V3: SIGMOID, choice_bias, groups, GROUP_SUM, scale,
  *   shared; gpt-oss: b_gate, biases of experts; Llama 4: SIGMOID, no_renormalize, weigh_input, shared.
  * Shapes: x [B,1,T,din], y [B,1,T,dout], each f32, f16 or bf16, any strides; so may be all weights and biases, E < 2^31.
+ *   w_1, w_2 and w_3 of experts may also be of ATTN_I8 or ATTN_I4, each with scales, as w of attn_gemm.
  *   Experts with gate and up projection in one array are two views of it: with w_transposed also where they alternate
  *   row by row.
  * Aliasing: y may be x, the same view: in place. Outputs share memory with nothing else.
@@ -27209,8 +27212,8 @@ ATTN_COLD_ attn_status attn_step_call_or_(attn_error_ *e, const attn_table_ *tab
 
 /* What an extent of an operand may be, beside a number. */
 enum { ATTN_ANY_ = -1, ATTN_DIVIDES_ = -2, ATTN_ONE_OR_ALL_ = -3 };
-/* A MATRIX is a weight that attn_turn_ has seen. */
-enum { ATTN_OUT_ = 1, ATTN_OPTIONAL_ = 2, ATTN_IS_F32_ = 4, ATTN_MATRIX_ = 8 };
+/* A MATRIX is a weight that attn_turn_ has seen; of CODES: which may be of 8 or 4 bits (words: ATTN_WORDS_). */
+enum { ATTN_OUT_ = 1, ATTN_OPTIONAL_ = 2, ATTN_IS_F32_ = 4, ATTN_MATRIX_ = 8, ATTN_CODES_ = 16 };
 
 /* One tensor argument: DIVIDES and ONE_OR_ALL are said of .heads, against the query heads. */
 typedef struct attn_operand_ {
@@ -27238,7 +27241,11 @@ typedef struct attn_operand_ {
 
 /* A matrix is judged as it lies in memory. */
 ATTN_COLD_ int attn_check_matrix_(attn_error_ *e, attn_operand_ *p) {
-  const int turned = attn_turn_back_(p->t), fine = attn_check_tensor_(e, p->t, p->w, &p->span);
+  const int codes =
+      (p->role & ATTN_CODES_) && attn_quantized_(p->t->dtype) && p->t->dtype <= ATTN_I4;
+  const int turned = attn_turn_back_(p->t);
+  const int fine = codes ? attn_check_stored_(e, p->t, p->w, &p->span)
+                         : attn_check_tensor_(e, p->t, p->w, &p->span);
   if (!turned) return fine;
   attn_turn_(p->t, 1);
   p->rule = attn_says_(p->rule, 1);
@@ -28270,14 +28277,14 @@ ATTN_FUNC_ int attn_check_codes_(attn_error_ *e, attn_tensor *w, const char *wor
 /* Scales of a w that has been checked: [groups][n], or [n][groups] of a transposed one. Strides that are never
  * used become 0. */
 ATTN_FUNC_ int attn_check_codes_scales_(attn_error_ *e, attn_scales *s, const attn_tensor *w,
-                                        int turned, attn_span_ span[2]) {
-  static const attn_scales_words_ words = ATTN_SCALES_WORDS_("params.w_scales", "w");
+                                        int turned, const attn_scales_words_ *words,
+                                        attn_span_ span[2]) {
   if (!attn_quantized_(w->dtype) && !s->scale && !s->zero) return 1;
   attn_tensor x = *w;
   if (turned)
-    return attn_check_scale_rows_(e, s, &x, attn_scale_groups_(s, w->dim), &words, 0, span);
+    return attn_check_scale_rows_(e, s, &x, attn_scale_groups_(s, w->dim), words, 0, span);
   x.len = attn_scale_groups_(s, w->len);
-  return attn_check_scale_rows_(e, s, &x, w->dim, &words, 0, span);
+  return attn_check_scale_rows_(e, s, &x, w->dim, words, 0, span);
 }
 
 /* A job of three tensors, and nothing else yet. */
@@ -28294,6 +28301,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, const attn_gemm_pa
                                const attn_ctx *ctx, int *workers, int apart) {
   static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x"), ww[] = ATTN_WORDS_("w"),
                     wb[] = ATTN_WORDS_("params.bias");
+  static const attn_scales_words_ wc = ATTN_SCALES_WORDS_("params.w_scales", "w");
   attn_span_ sy, sx, sw, sb = {0, 0}, ss, sc[2] = {{0, 0}, {0, 0}};
   attn_tensor *y = &a->y, *x = &a->x, *w = &a->w.w;
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
@@ -28319,7 +28327,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, const attn_gemm_pa
   attn_scales scales;
   memset(&scales, 0, sizeof scales);
   if (params) scales = params->w_scales;
-  if (!attn_check_codes_scales_(e, &scales, w, turned, sc)) return 0;
+  if (!attn_check_codes_scales_(e, &scales, w, turned, &wc, sc)) return 0;
   if (params) {
     if (params->scale != 0.0f || signbit(params->scale)) a->scale = params->scale;
     if (!(a->scale - a->scale == 0.0f))
@@ -37720,9 +37728,8 @@ typedef struct attn_said_ {
 } attn_said_;
 #define ATTN_SAID_(name, shape) \
   { ATTN_WORDS_IN_(name), name " must be " shape }
-#define ATTN_SAID_IN_OUT_(name, in, out) ATTN_SAID_HEADS_(name, "1", in, out)
-#define ATTN_SAID_HEADS_(name, heads, in, out) \
-  { ATTN_WORDS_IN_(name), ATTN_HEADS_IN_OUT_(name, heads, in, out) }
+#define ATTN_SAID_IN_OUT_(name, in, out) \
+  { ATTN_WORDS_IN_(name), ATTN_IN_OUT_(name, in, out) }
 
 /* A weight [1,1,in,out] that attn_turn_ has seen. */
 ATTN_COLD_ attn_operand_ attn_weight_(attn_tensor *t, const attn_said_ *rule, int role, int64_t in,
@@ -37782,19 +37789,19 @@ ATTN_COLD_ attn_activation attn_feed_default_(const attn_feed_forward *ff) {
 ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const attn_table_ *table,
                                 attn_place_ at, int64_t heads, int64_t din, int64_t dout,
                                 attn_operand_ *op) {
-#define ATTN_FEEDS_(at, heads)                                           \
-  {                                                                      \
-    {ATTN_SAID_HEADS_(at "w_1", heads, "din", "dff (dout without w_2)"), \
-     ATTN_SAID_(at "b_1", "[1, " heads ", 1, dff]"),                     \
-     ATTN_SAID_HEADS_(at "w_2", heads, "dff", "dout"),                   \
-     ATTN_SAID_(at "b_2", "[1, " heads ", 1, dout]"),                    \
-     ATTN_SAID_HEADS_(at "w_3", heads, "din", "dff"),                    \
-     ATTN_SAID_(at "b_3", "[1, " heads ", 1, dff]")},                    \
-        {at "w_2 must not be null where " at "b_2 is there",             \
-         at "w_3 must not be null where " at "b_3 is there"},            \
-        at "activation must be an attn_activation"                       \
+#define ATTN_FEEDS_(at, words, heads)                                                         \
+  {                                                                                           \
+    {{words(at "w_1"), ATTN_HEADS_IN_OUT_(at "w_1", heads, "din", "dff (dout without w_2)")}, \
+     ATTN_SAID_(at "b_1", "[1, " heads ", 1, dff]"),                                          \
+     {words(at "w_2"), ATTN_HEADS_IN_OUT_(at "w_2", heads, "dff", "dout")},                   \
+     ATTN_SAID_(at "b_2", "[1, " heads ", 1, dout]"),                                         \
+     {words(at "w_3"), ATTN_HEADS_IN_OUT_(at "w_3", heads, "din", "dff")},                    \
+     ATTN_SAID_(at "b_3", "[1, " heads ", 1, dff]")},                                         \
+        {at "w_2 must not be null where " at "b_2 is there",                                  \
+         at "w_3 must not be null where " at "b_3 is there"},                                 \
+        at "activation must be an attn_activation"                                            \
   }
-#define ATTN_FEED_(at) ATTN_FEEDS_(at, "1")
+#define ATTN_FEED_(at) ATTN_FEEDS_(at, ATTN_WORDS_IN_, "1")
   static const struct {
     attn_said_ rule[ATTN_FEED_OPERANDS_];
     const char *alone[2], *activation;
@@ -37803,7 +37810,7 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const att
                          ATTN_FEED_("params.restore.ff."),
                          ATTN_FEED_("params.block.ff."),
                          ATTN_FEED_("params.before."),
-                         ATTN_FEEDS_("params.experts.", "E"),
+                         ATTN_FEEDS_("params.experts.", ATTN_WORDS_, "E"),
                          ATTN_FEED_("params.shared.")};
 #undef ATTN_FEED_
 #undef ATTN_FEEDS_
@@ -37817,6 +37824,7 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const att
   op[5] = attn_bias_(&ff->b_3, &say[at].rule[5], ATTN_OPTIONAL_, dff);
   for (int i = 0; i < ATTN_FEED_OPERANDS_; i++) {
     op[i].heads = heads;
+    if (at == ATTN_PLACE_EXPERTS_ && i % 2 == 0) op[i].role |= (int)ATTN_CODES_;
     if (!attn_check_operand_(e, &op[i], heads)) return 0;
   }
   if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[0]);
@@ -62040,7 +62048,13 @@ ATTN_FUNC_ int64_t attn_experts_cut_(attn_experts_job_ *j, int workers) {
 
 /* ---- products ---------------------------------------------------------------------------------*/
 
-/* A block of columns of expert e, and of its bias. */
+/* A matrix of the experts with its bias. */
+typedef struct attn_experts_weight_ {
+  const attn_tensor *w, *bias;
+  const attn_scales *scales;
+} attn_experts_weight_;
+
+/* A block of columns of expert e, of a matrix or a bias. */
 ATTN_FUNC_ attn_tensor attn_experts_columns_(attn_tensor w, int64_t e, int64_t c, int64_t n) {
   if (!w.data) return w;
   w = attn_stage_heads_(w, e, 1);
@@ -62052,15 +62066,24 @@ ATTN_FUNC_ attn_tensor attn_experts_columns_(attn_tensor w, int64_t e, int64_t c
   return w;
 }
 
-/* y = act(x w + bias) gate of some rows and a block of columns of one expert. */
+/* y = act(x w + bias) gate of some rows and the columns of one expert from c on that y has. */
 ATTN_FUNC_ void attn_experts_times_(const attn_experts_job_ *j, attn_tensor y, attn_tensor x,
-                                    attn_tensor w, attn_tensor bias, attn_activation act,
-                                    attn_tensor gate, char *own) {
+                                    attn_experts_weight_ from, int64_t e, int64_t c,
+                                    attn_activation act, attn_tensor gate, char *own) {
+  attn_tensor w = attn_experts_columns_(*from.w, e, c, y.dim);
+  const attn_tensor bias = attn_experts_columns_(*from.bias, e, c, y.dim);
   const int turned = attn_turn_back_(&w);
   attn_gemm_ a;
   memset(&a, 0, sizeof a);
   a.table = j->table, a.y = y, a.x = x, a.bias = bias, a.gate = gate;
   a.w = attn_matrix_loose_(w, turned, y.len), a.scale = 1.0f, a.act = (int)act;
+  if (attn_quantized_(w.dtype)) {
+    attn_scales scales = *from.scales;
+    const int64_t at = e * scales.stride_head + (turned ? c * scales.stride_len : c);
+    scales.scale += at;
+    if (scales.zero) scales.zero += at;
+    attn_matrix_codes_(&a.w, &scales);
+  }
   if (ATTN_PART_(LOW, j->low)) {
     attn_matrix_narrow_(&a.w, j->low), a.low = j->low;
     attn_matrix_lay_(&a.w, j->table, own + j->at_lay, NULL, 1);
@@ -62075,6 +62098,9 @@ ATTN_FUNC_ void attn_experts_item_(void *job, int worker, int64_t index) {
   const attn_experts_job_ *j = (const attn_experts_job_ *)job;
   const attn_feed_forward *ff = j->ff;
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  const attn_experts_weight_ w_1 = {&ff->w_1, &ff->b_1, &j->p.w_1_scales};
+  const attn_experts_weight_ w_2 = {&ff->w_2, &ff->b_2, &j->p.w_2_scales};
+  const attn_experts_weight_ w_3 = {&ff->w_3, &ff->b_3, &j->p.w_3_scales};
   char *own = j->own + worker * j->each;
   int64_t lo = 0, hi = j->count; /* the last expert whose items begin at index or before */
   while (hi - lo > 1) {
@@ -62094,19 +62120,16 @@ ATTN_FUNC_ void attn_experts_item_(void *job, int worker, int64_t index) {
   attn_tensor side = attn_stage_rows_(j->side, pair, n);
   if (j->down) {
     side = attn_stage_shift_(side, c), side.dim = cols;
-    attn_experts_times_(j, side, hidden, attn_experts_columns_(ff->w_2, e, c, cols),
-                        attn_experts_columns_(ff->b_2, e, c, cols), ATTN_ACT_NONE, none, own);
+    attn_experts_times_(j, side, hidden, w_2, e, c, ATTN_ACT_NONE, none, own);
     return;
   }
   hidden = attn_stage_shift_(hidden, c), hidden.dim = cols, side.dim = j->x.dim;
   if (ff->w_3.data) {
     up = attn_bhtd(own + j->at_block, ATTN_F32, 1, 1, n, cols);
     up.stride_len = cols + 16;
-    attn_experts_times_(j, up, side, attn_experts_columns_(ff->w_3, e, c, cols),
-                        attn_experts_columns_(ff->b_3, e, c, cols), ATTN_ACT_NONE, none, own);
+    attn_experts_times_(j, up, side, w_3, e, c, ATTN_ACT_NONE, none, own);
   }
-  attn_experts_times_(j, hidden, side, attn_experts_columns_(ff->w_1, e, c, cols),
-                      attn_experts_columns_(ff->b_1, e, c, cols), ff->activation, up, own);
+  attn_experts_times_(j, hidden, side, w_1, e, c, ff->activation, up, own);
 }
 
 /* All items of one product. */
@@ -62332,6 +62355,24 @@ ATTN_COLD_ int attn_experts_check_shared_(attn_error_ *e, attn_experts_job_ *j,
   return 1;
 }
 
+/* The scales of the experts' matrices. */
+ATTN_COLD_ int attn_experts_check_scales_(attn_error_ *e, attn_experts_job_ *j, attn_span_ *span) {
+  static const attn_scales_words_ words[] = {
+      ATTN_SCALES_WORDS_("params.w_1_scales", "params.experts.w_1"),
+      ATTN_SCALES_WORDS_("params.w_2_scales", "params.experts.w_2"),
+      ATTN_SCALES_WORDS_("params.w_3_scales", "params.experts.w_3")};
+  attn_feed_forward *ff = &j->p.experts;
+  attn_scales *const scales[] = {&j->p.w_1_scales, &j->p.w_2_scales, &j->p.w_3_scales};
+  const attn_tensor *const of[] = {&ff->w_1, &ff->w_2, &ff->w_3};
+  for (int i = 0; i < 3; i++) {
+    attn_tensor w = *of[i];
+    if (!w.data) w.dtype = ATTN_F32; /* the others of its fields may hold anything */
+    const int turned = attn_turn_back_(&w);
+    if (!attn_check_codes_scales_(e, scales[i], &w, turned, &words[i], span + 2 * i)) return 0;
+  }
+  return 1;
+}
+
 ATTN_COLD_ int attn_experts_check_(attn_error_ *e, attn_experts_job_ *j, const attn_ctx *ctx,
                                    const attn_table_ **table, int *workers) {
   static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x");
@@ -62351,16 +62392,24 @@ ATTN_COLD_ int attn_experts_check_(attn_error_ *e, attn_experts_job_ *j, const a
   attn_expert_rows_params *p = &j->p;
   attn_tensor expert;
   attn_operand_ op[COUNT];
+  attn_span_ scales[6];
   const attn_operand_ lead[] = {ATTN_OPERAND_AS_(&j->y, wy, ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_,
                                                  ATTN_ANY_, "y must have one head"),
                                 ATTN_OPERAND_AS_(&j->x, wx, 0, j->y.batch, 1, j->y.len, ATTN_ANY_,
                                                  "x must be [y.batch, 1, y.len, .]")};
-  memset(op, 0, sizeof op);
+  memset(op, 0, sizeof op), memset(scales, 0, sizeof scales);
   op[Y] = lead[0], op[X] = lead[1];
+  const attn_tensor *const w[] = {&p->experts.w_1, &p->experts.w_2, &p->experts.w_3};
+  for (int i = 0; i < 3; i++)
+    if (w[i]->data && w[i]->dtype > ATTN_I4)
+      return attn_reject_(e, ATTN_E_DTYPE,
+                          "params.experts.w_1, w_2 and w_3 must be of a float type, ATTN_I8 or "
+                          "ATTN_I4");
   if (!attn_check_ctx_(e, ctx, table, workers) || !attn_check_operand_(e, &op[Y], 1) ||
       !attn_check_operand_(e, &op[X], 1) || !attn_experts_check_gate_(e, j, op + GATE) ||
       !attn_check_feed_(e, &p->experts, *table, ATTN_PLACE_EXPERTS_, j->count, j->x.dim, j->y.dim,
                         op + EXPERTS) ||
+      !attn_experts_check_scales_(e, j, scales) ||
       !attn_experts_check_shared_(e, j, *table, op + SHARED))
     return 0;
   const int64_t b = j->y.batch, t = j->y.len;
@@ -62380,7 +62429,7 @@ ATTN_COLD_ int attn_experts_check_(attn_error_ *e, attn_experts_job_ *j, const a
   if (!attn_compute_take_(e, *table, p->experts.compute, p->experts.compute_prefer, 1,
                           ATTN_COMPUTE_WORDS_("params.experts.compute"), &j->low, &j->feature))
     return 0;
-  return attn_check_apart_(e, ctx, op, COUNT, NULL, 0);
+  return attn_check_apart_(e, ctx, op, COUNT, scales, 6);
 }
 
 ATTN_COLD_ attn_status attn_expert_rows_call_(attn_tensor y, attn_tensor x,
@@ -69754,7 +69803,6 @@ ATTN_END_STRICT_
 #undef ATTN_ROWS_
 #undef ATTN_ROWS_ROOM_
 #undef ATTN_SAID_
-#undef ATTN_SAID_HEADS_
 #undef ATTN_SAID_IN_OUT_
 #undef ATTN_SCALES_WORDS_
 #undef ATTN_SCORE_TERMS_

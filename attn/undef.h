@@ -106,7 +106,6 @@
 #undef ATTN_ROWS_
 #undef ATTN_ROWS_ROOM_
 #undef ATTN_SAID_
-#undef ATTN_SAID_HEADS_
 #undef ATTN_SAID_IN_OUT_
 #undef ATTN_SCALES_WORDS_
 #undef ATTN_SCORE_TERMS_

@@ -1197,6 +1197,7 @@
   X(K7_feed_forward_rejects)                \
   X(K8_experts)                             \
   X(K8_groups)                              \
+  X(K8_codes)                               \
   X(K8_models)                              \
   X(K8_ties)                                \
   X(K8_hot)                                 \

@@ -8,9 +8,8 @@ typedef struct attn_said_ {
 } attn_said_;
 #define ATTN_SAID_(name, shape) \
   { ATTN_WORDS_IN_(name), name " must be " shape }
-#define ATTN_SAID_IN_OUT_(name, in, out) ATTN_SAID_HEADS_(name, "1", in, out)
-#define ATTN_SAID_HEADS_(name, heads, in, out) \
-  { ATTN_WORDS_IN_(name), ATTN_HEADS_IN_OUT_(name, heads, in, out) }
+#define ATTN_SAID_IN_OUT_(name, in, out) \
+  { ATTN_WORDS_IN_(name), ATTN_IN_OUT_(name, in, out) }
 
 /* A weight [1,1,in,out] that attn_turn_ has seen. */
 ATTN_COLD_ attn_operand_ attn_weight_(attn_tensor *t, const attn_said_ *rule, int role, int64_t in,
@@ -70,19 +69,19 @@ ATTN_COLD_ attn_activation attn_feed_default_(const attn_feed_forward *ff) {
 ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const attn_table_ *table,
                                 attn_place_ at, int64_t heads, int64_t din, int64_t dout,
                                 attn_operand_ *op) {
-#define ATTN_FEEDS_(at, heads)                                           \
-  {                                                                      \
-    {ATTN_SAID_HEADS_(at "w_1", heads, "din", "dff (dout without w_2)"), \
-     ATTN_SAID_(at "b_1", "[1, " heads ", 1, dff]"),                     \
-     ATTN_SAID_HEADS_(at "w_2", heads, "dff", "dout"),                   \
-     ATTN_SAID_(at "b_2", "[1, " heads ", 1, dout]"),                    \
-     ATTN_SAID_HEADS_(at "w_3", heads, "din", "dff"),                    \
-     ATTN_SAID_(at "b_3", "[1, " heads ", 1, dff]")},                    \
-        {at "w_2 must not be null where " at "b_2 is there",             \
-         at "w_3 must not be null where " at "b_3 is there"},            \
-        at "activation must be an attn_activation"                       \
+#define ATTN_FEEDS_(at, words, heads)                                                         \
+  {                                                                                           \
+    {{words(at "w_1"), ATTN_HEADS_IN_OUT_(at "w_1", heads, "din", "dff (dout without w_2)")}, \
+     ATTN_SAID_(at "b_1", "[1, " heads ", 1, dff]"),                                          \
+     {words(at "w_2"), ATTN_HEADS_IN_OUT_(at "w_2", heads, "dff", "dout")},                   \
+     ATTN_SAID_(at "b_2", "[1, " heads ", 1, dout]"),                                         \
+     {words(at "w_3"), ATTN_HEADS_IN_OUT_(at "w_3", heads, "din", "dff")},                    \
+     ATTN_SAID_(at "b_3", "[1, " heads ", 1, dff]")},                                         \
+        {at "w_2 must not be null where " at "b_2 is there",                                  \
+         at "w_3 must not be null where " at "b_3 is there"},                                 \
+        at "activation must be an attn_activation"                                            \
   }
-#define ATTN_FEED_(at) ATTN_FEEDS_(at, "1")
+#define ATTN_FEED_(at) ATTN_FEEDS_(at, ATTN_WORDS_IN_, "1")
   static const struct {
     attn_said_ rule[ATTN_FEED_OPERANDS_];
     const char *alone[2], *activation;
@@ -91,7 +90,7 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const att
                          ATTN_FEED_("params.restore.ff."),
                          ATTN_FEED_("params.block.ff."),
                          ATTN_FEED_("params.before."),
-                         ATTN_FEEDS_("params.experts.", "E"),
+                         ATTN_FEEDS_("params.experts.", ATTN_WORDS_, "E"),
                          ATTN_FEED_("params.shared.")};
 #undef ATTN_FEED_
 #undef ATTN_FEEDS_
@@ -105,6 +104,7 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const att
   op[5] = attn_bias_(&ff->b_3, &say[at].rule[5], ATTN_OPTIONAL_, dff);
   for (int i = 0; i < ATTN_FEED_OPERANDS_; i++) {
     op[i].heads = heads;
+    if (at == ATTN_PLACE_EXPERTS_ && i % 2 == 0) op[i].role |= (int)ATTN_CODES_;
     if (!attn_check_operand_(e, &op[i], heads)) return 0;
   }
   if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[0]);

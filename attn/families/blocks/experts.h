@@ -90,7 +90,13 @@ ATTN_FUNC_ int64_t attn_experts_cut_(attn_experts_job_ *j, int workers) {
 
 /* ---- products ---------------------------------------------------------------------------------*/
 
-/* A block of columns of expert e, and of its bias. */
+/* A matrix of the experts with its bias. */
+typedef struct attn_experts_weight_ {
+  const attn_tensor *w, *bias;
+  const attn_scales *scales;
+} attn_experts_weight_;
+
+/* A block of columns of expert e, of a matrix or a bias. */
 ATTN_FUNC_ attn_tensor attn_experts_columns_(attn_tensor w, int64_t e, int64_t c, int64_t n) {
   if (!w.data) return w;
   w = attn_stage_heads_(w, e, 1);
@@ -102,15 +108,24 @@ ATTN_FUNC_ attn_tensor attn_experts_columns_(attn_tensor w, int64_t e, int64_t c
   return w;
 }
 
-/* y = act(x w + bias) gate of some rows and a block of columns of one expert. */
+/* y = act(x w + bias) gate of some rows and the columns of one expert from c on that y has. */
 ATTN_FUNC_ void attn_experts_times_(const attn_experts_job_ *j, attn_tensor y, attn_tensor x,
-                                    attn_tensor w, attn_tensor bias, attn_activation act,
-                                    attn_tensor gate, char *own) {
+                                    attn_experts_weight_ from, int64_t e, int64_t c,
+                                    attn_activation act, attn_tensor gate, char *own) {
+  attn_tensor w = attn_experts_columns_(*from.w, e, c, y.dim);
+  const attn_tensor bias = attn_experts_columns_(*from.bias, e, c, y.dim);
   const int turned = attn_turn_back_(&w);
   attn_gemm_ a;
   memset(&a, 0, sizeof a);
   a.table = j->table, a.y = y, a.x = x, a.bias = bias, a.gate = gate;
   a.w = attn_matrix_loose_(w, turned, y.len), a.scale = 1.0f, a.act = (int)act;
+  if (attn_quantized_(w.dtype)) {
+    attn_scales scales = *from.scales;
+    const int64_t at = e * scales.stride_head + (turned ? c * scales.stride_len : c);
+    scales.scale += at;
+    if (scales.zero) scales.zero += at;
+    attn_matrix_codes_(&a.w, &scales);
+  }
   if (ATTN_PART_(LOW, j->low)) {
     attn_matrix_narrow_(&a.w, j->low), a.low = j->low;
     attn_matrix_lay_(&a.w, j->table, own + j->at_lay, NULL, 1);
@@ -125,6 +140,9 @@ ATTN_FUNC_ void attn_experts_item_(void *job, int worker, int64_t index) {
   const attn_experts_job_ *j = (const attn_experts_job_ *)job;
   const attn_feed_forward *ff = j->ff;
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  const attn_experts_weight_ w_1 = {&ff->w_1, &ff->b_1, &j->p.w_1_scales};
+  const attn_experts_weight_ w_2 = {&ff->w_2, &ff->b_2, &j->p.w_2_scales};
+  const attn_experts_weight_ w_3 = {&ff->w_3, &ff->b_3, &j->p.w_3_scales};
   char *own = j->own + worker * j->each;
   int64_t lo = 0, hi = j->count; /* the last expert whose items begin at index or before */
   while (hi - lo > 1) {
@@ -144,19 +162,16 @@ ATTN_FUNC_ void attn_experts_item_(void *job, int worker, int64_t index) {
   attn_tensor side = attn_stage_rows_(j->side, pair, n);
   if (j->down) {
     side = attn_stage_shift_(side, c), side.dim = cols;
-    attn_experts_times_(j, side, hidden, attn_experts_columns_(ff->w_2, e, c, cols),
-                        attn_experts_columns_(ff->b_2, e, c, cols), ATTN_ACT_NONE, none, own);
+    attn_experts_times_(j, side, hidden, w_2, e, c, ATTN_ACT_NONE, none, own);
     return;
   }
   hidden = attn_stage_shift_(hidden, c), hidden.dim = cols, side.dim = j->x.dim;
   if (ff->w_3.data) {
     up = attn_bhtd(own + j->at_block, ATTN_F32, 1, 1, n, cols);
     up.stride_len = cols + 16;
-    attn_experts_times_(j, up, side, attn_experts_columns_(ff->w_3, e, c, cols),
-                        attn_experts_columns_(ff->b_3, e, c, cols), ATTN_ACT_NONE, none, own);
+    attn_experts_times_(j, up, side, w_3, e, c, ATTN_ACT_NONE, none, own);
   }
-  attn_experts_times_(j, hidden, side, attn_experts_columns_(ff->w_1, e, c, cols),
-                      attn_experts_columns_(ff->b_1, e, c, cols), ff->activation, up, own);
+  attn_experts_times_(j, hidden, side, w_1, e, c, ff->activation, up, own);
 }
 
 /* All items of one product. */

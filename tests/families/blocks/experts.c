@@ -1,6 +1,7 @@
 /* tests/families/blocks/experts.c owns the float64 answer of mixtures of experts, and scenes of one. */
 
 #include "experts.h"
+#include "stored.h"
 
 enum { MOST = 64 };
 
@@ -84,6 +85,48 @@ void experts_turn(experts *s) {
     ff[i]->w_1 = turned(ff[i]->w_1), ff[i]->w_2 = turned(ff[i]->w_2);
     ff[i]->w_3 = turned(ff[i]->w_3), ff[i]->w_transposed = 1;
   }
+}
+
+/* Random codes for a matrix; *w becomes them, and what they stand for is returned. */
+static attn_tensor codes(attn_tensor *w, attn_scales *s, int swapped, attn_dtype type,
+                         int64_t group, int zero, test_rng *rng) {
+  const int64_t heads = w->heads, in = swapped ? w->dim : w->len;
+  const int64_t groups = group ? (in + group - 1) / group : 1;
+  stored t = stored_tensor(type, TEST_PADDED, 1, heads, w->len, w->dim, swapped ? group : -1, zero);
+  if (!swapped) { /* the numbers lie as those of [groups][out], one for each */
+    const stored numbers =
+        stored_tensor(ATTN_I8, TEST_PADDED, 1, heads, groups, w->dim * 32, 32, zero);
+    t.s = numbers.s, t.scale = numbers.scale, t.zero = numbers.zero, t.s.group = group;
+  }
+  const double unit = 1 / (sqrt((double)in) * (type == ATTN_I4 ? 5 : 70));
+  for (size_t i = 0; i < t.code.size; i++) t.code.data[i] = (unsigned char)test_u64(rng);
+  for (size_t i = 0; i < t.scale.size / sizeof(float); i++) {
+    ((float *)(void *)t.scale.data)[i] = (float)(unit * (1 + 0.2 * test_normal(rng)));
+    if (zero) ((float *)(void *)t.zero.data)[i] = (float)test_range(rng, -20, 20) / 4;
+  }
+  attn_tensor wide = test_tensor(ATTN_F32, TEST_BHTD, 1, heads, w->len, w->dim);
+  for (int64_t h = 0; h < heads; h++)
+    for (int64_t i = 0; i < w->len; i++)
+      for (int64_t c = 0; c < w->dim; c++) {
+        const int64_t k = swapped ? c : i, g = group ? k / group : 0;
+        const int64_t at =
+            h * t.s.stride_head + (swapped ? i * t.s.stride_len + g : g * t.s.stride_len + c);
+        const double q = stored_number(type, stored_code(type, stored_row(&t.x, 0, h, i), c));
+        oracle_set(&wide, 0, h, i, c,
+                   (q - (t.s.zero ? (double)t.s.zero[at] : 0)) * (double)t.s.scale[at]);
+      }
+  *w = t.x, *s = t.s;
+  return wide;
+}
+
+void experts_code(experts *s, attn_dtype type, int64_t group, int zero, test_rng *rng) {
+  attn_feed_forward *ff = &s->p.experts;
+  attn_tensor *const w[] = {&ff->w_1, &ff->w_2, &ff->w_3};
+  attn_scales *const scales[] = {&s->p.w_1_scales, &s->p.w_2_scales, &s->p.w_3_scales};
+  s->wide = *ff;
+  attn_tensor *const wide[] = {&s->wide.w_1, &s->wide.w_2, &s->wide.w_3};
+  for (int i = 0; i < 3; i++)
+    if (w[i]->data) *wide[i] = codes(w[i], scales[i], ff->w_transposed, type, group, zero, rng);
 }
 
 /* ---- the oracle -----------------------------------------------------------------------------*/
@@ -204,7 +247,7 @@ void experts_check(experts *s, double tolerance, const char *what) {
       if (p->weight.data)
         near(oracle_get(&p->weight, b, 0, i, e), g[e], 1e-6 * (1 + fabs(g[e])), "a weight", r);
       for (int64_t c = 0; c < din; c++) in[c] = row[c] * (p->weigh_input ? g[e] : 1);
-      feed_row(of, &p->experts, to[e], in, din, dout);
+      feed_row(of, s->wide.w_1.data ? &s->wide : &p->experts, to[e], in, din, dout);
       for (int64_t c = 0; c < dout; c++) y[c] += of[c] * (p->weigh_input ? 1 : g[e]);
     }
     if (!p->shared.w_1.data) continue;

@@ -9,6 +9,7 @@
 typedef struct experts {
   attn_tensor y, x;
   attn_expert_rows_params p;
+  attn_feed_forward wide; /* of experts of codes: what these stand for */
   promise does;
 } experts;
 
@@ -24,6 +25,8 @@ experts_shape experts_plain(int64_t rows, int64_t count, int64_t k);
 experts *experts_build(const experts_shape *shape, test_rng *rng);
 /* Matrices as checkpoints have them: the same numbers, [out, in]. */
 void experts_turn(experts *s);
+/* Matrices of experts become codes of 8 or 4 bits, as they lie. */
+void experts_code(experts *s, attn_dtype type, int64_t group, int zero, test_rng *rng);
 /* Runs it and holds choices, weights, logits and rows against the oracle. */
 void experts_check(experts *s, double tolerance, const char *what);
 

@@ -81,6 +81,45 @@ void K8_models(void **state) {
   }
 }
 
+/* Matrices of codes: many rows, few, one expert's; the bits of a row are its own there too. */
+void K8_codes(void **state) {
+  (void)state;
+  test_rng rng = test_seed(8113);
+  for (int n = 0; n < test_count(24, 12); n++, test_mem_release()) {
+    static const int64_t groups[] = {0, 32, 64, 128};
+    experts_shape x = experts_plain(n % 3 == 0 ? 40 : n % 3 == 1 ? 1 : 5, 4, 2);
+    x.din = n % 2 ? 129 : 256, x.dff = n % 5 == 4 ? 0 : 200, x.dout = 70, x.gated = n % 4 != 3;
+    x.y_type = (attn_dtype)(n % 2);
+    experts *s = experts_build(&x, &rng);
+    if (n / 2 % 2) experts_turn(s);
+    experts_code(s, n % 2 ? ATTN_I4 : ATTN_I8, groups[n / 3 % 4], n / 4 % 2, &rng);
+    experts_check(s, 3e-5, "codes");
+    const attn_tensor y = test_tensor(s->y.dtype, TEST_BHTD, 1, 1, x.rows, x.dout);
+    experts one = *s;
+    one.p.expert = NULL, one.p.weight = one.p.logits = absent(), one.does.scene = &one;
+    for (int64_t i = 0; i < x.rows; i++) {
+      one.x = test_rows(s->x, i, 1), one.y = test_rows(y, i, 1);
+      promise_run(&one.does);
+    }
+    test_assert_same(y, s->y, "rows by themselves");
+    if (n == 1 || n == 6) promise_keep(&s->does);
+    if (n < 4) {
+      attn_scales *const scales[] = {&s->p.w_1_scales, &s->p.w_2_scales, &s->p.w_3_scales};
+      const attn_scales whole = *scales[n % 3];
+      const char *const word[] = {"params.w_1_scales", "params.w_2_scales", "params.w_3_scales"};
+      if (n % 3 == 2 && !x.gated) continue;
+      scales[n % 3]->scale = NULL;
+      promise_reject(&s->does, ATTN_E_NULL, word[n % 3]);
+      *scales[n % 3] = whole, scales[n % 3]->group = 33;
+      promise_reject(&s->does, ATTN_E_SHAPE, word[n % 3]);
+      *scales[n % 3] = whole, scales[n % 3]->scale = s->y.data;
+      promise_reject(&s->does, ATTN_E_OVERLAP, "y ");
+      *scales[n % 3] = whole, s->p.experts.w_1 = s->wide.w_1;
+      if (n % 3 == 0) promise_reject(&s->does, ATTN_E_DTYPE, word[0]);
+    }
+  }
+}
+
 /* Equal logits: the lowest experts, and groups; saturated scores are told apart by their logits. */
 void K8_ties(void **state) {
   (void)state;
@@ -388,7 +427,7 @@ void K8_rejects(void **state) {
       case 36:
         p->expert = (int32_t *)((char *)p->expert + 1), want = ATTN_E_ALIGN, word = "params.expert";
         break;
-      default: ff->w_1.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "params.experts.w_1"; break;
+      default: ff->w_1.dtype = ATTN_E4M3, want = ATTN_E_DTYPE, word = "params.experts.w_1"; break;
     }
     promise_reject(&s->does, want, word);
     attn_ctx ctx = test_ctx();

@@ -30,11 +30,13 @@ typedef struct attn_expert_rows_params {
   float scale;        /* of the weights, after that: routed_scaling_factor; 0 = 1, ATTN_ZERO = 0 */
   int weigh_input; /* 1: rows are multiplied on their way into an expert, not out of it: Llama 4 */
   attn_feed_forward experts; /* its tensors have E heads: w_1 [1,E,din,dff], b_1 [1,E,1,dff], .. */
-  attn_feed_forward shared;  /* optional: every row goes through it too */
-  attn_tensor w_shared;      /* optional: [1,1,din,1], the gate of shared (Qwen2-MoE, Qwen3-Next) */
-  int32_t *expert;           /* out, optional: [B][T][k], the best first */
-  attn_tensor weight;        /* out, optional: f32 [B,1,T,k], g of those experts */
-  attn_tensor logits;        /* out, optional: f32 [B,1,T,E], for losses of balance and size */
+  /* of matrices of codes: numbers of a head as attn_gemm_params.w_scales has them */
+  attn_scales w_1_scales, w_2_scales, w_3_scales;
+  attn_feed_forward shared; /* optional: every row goes through it too */
+  attn_tensor w_shared;     /* optional: [1,1,din,1], the gate of shared (Qwen2-MoE, Qwen3-Next) */
+  int32_t *expert;          /* out, optional: [B][T][k], the best first */
+  attn_tensor weight;       /* out, optional: f32 [B,1,T,k], g of those experts */
+  attn_tensor logits;       /* out, optional: f32 [B,1,T,E], for losses of balance and size */
 } attn_expert_rows_params;
 
 /* Rows through the experts that they are sent to.
@@ -51,6 +53,7 @@ typedef struct attn_expert_rows_params {
  *   DeepSeek-V2: no_renormalize, scale, groups, shared; DeepSeek-V3: SIGMOID, choice_bias, groups, GROUP_SUM, scale,
  *   shared; gpt-oss: b_gate, biases of experts; Llama 4: SIGMOID, no_renormalize, weigh_input, shared.
  * Shapes: x [B,1,T,din], y [B,1,T,dout], each f32, f16 or bf16, any strides; so may be all weights and biases, E < 2^31.
+ *   w_1, w_2 and w_3 of experts may also be of ATTN_I8 or ATTN_I4, each with scales, as w of attn_gemm.
  *   Experts with gate and up projection in one array are two views of it: with w_transposed also where they alternate
  *   row by row.
  * Aliasing: y may be x, the same view: in place. Outputs share memory with nothing else.
