@@ -121,7 +121,7 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
   if (p->chunks < 0) return attn_reject_(e, ATTN_E_RANGE, "params.chunks must not be negative");
   if (t > INT32_MAX || j->e.len > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "x.len and e.len must be below 2^31");
-  if (!attn_check_feed_(e, &p->ff, *table, ATTN_PLACE_, dm, dm, op + ATTN_CODER_FF_) ||
+  if (!attn_check_feed_(e, &p->ff, *table, ATTN_PLACE_, 1, dm, dm, op + ATTN_CODER_FF_) ||
       !attn_coder_norms_(e, p, &p->norm_self, &p->after_self, dm, &more) ||
       !attn_coder_norms_(e, p, &p->norm_ff, &p->after_ff, dm, &more))
     return 0;
@@ -181,16 +181,12 @@ ATTN_COLD_ int attn_decoder_pair_(attn_error_ *e, const attn_block_params *param
 /* ---- steps ----------------------------------------------------------------------------------*/
 
 /* y = x w + bias for y in heads: one product where they lie side by side. */
-ATTN_COLD_ int attn_stage_to_heads_(attn_stage_ *s, const attn_multihead_params *p, attn_tensor y,
-                                    attn_tensor x, attn_tensor w, attn_tensor bias) {
+ATTN_COLD_ int attn_stage_to_heads_(attn_stage_ *s, const attn_multihead_params *p,
+                                    attn_projection_ which, attn_tensor y, attn_tensor x) {
   const int64_t h = y.heads;
-  if (h == 1 || y.stride_head == y.dim) {
-    y.dim *= h, y.heads = 1, y.stride_head = 0;
-  } else {
-    w = attn_weight_heads_(w, h);
-    if (bias.data) bias = attn_multihead_split_(bias, h);
-  }
-  return attn_multihead_project_(s, p, y, x, w, bias);
+  if (h > 1 && y.stride_head != y.dim) return attn_multihead_project_(s, p, which, h, y, x);
+  y.dim *= h, y.heads = 1, y.stride_head = 0;
+  return attn_multihead_project_(s, p, which, 0, y, x);
 }
 
 /* Keys of the rows x, rotated, to where they stay: those that rotate are rounded to its type once, behind it. */
@@ -198,9 +194,9 @@ ATTN_COLD_ int attn_stage_fresh_keys_(attn_stage_ *s, const attn_multihead_job_ 
                                       attn_tensor x, int64_t at) {
   const attn_multihead_params *p = &j->p;
   const attn_tensor there = attn_stage_rows_(k, at, x.len);
-  if (!p->rope) return attn_stage_to_heads_(s, p, there, x, p->w_k, p->b_k);
+  if (!p->rope) return attn_stage_to_heads_(s, p, ATTN_W_K_, there, x);
   const attn_tensor t = attn_multihead_rows_(s, x.batch, x.len, p->w_k.dim);
-  return attn_multihead_project_(s, p, t, x, p->w_k, p->b_k) &&
+  return attn_multihead_project_(s, p, ATTN_W_K_, 0, t, x) &&
          attn_multihead_turn_rows_(s, j, there, attn_multihead_split_(t, p->kv_heads), k.len, at,
                                    1);
 }
@@ -212,11 +208,10 @@ ATTN_COLD_ int attn_stage_cached_(attn_stage_ *s, const attn_multihead_job_ *j, 
   const attn_tensor q = attn_multihead_rows_(s, j->x.batch, j->x.len, p->w_q.dim);
   const attn_tensor qh = attn_multihead_split_(q, p->heads);
   const int64_t n = j->x.len, at = k.len - n;
-  return attn_multihead_project_(s, p, q, j->x, p->w_q, p->b_q) &&
+  return attn_multihead_project_(s, p, ATTN_W_Q_, 0, q, j->x) &&
          attn_multihead_turn_queries_(s, j, qh, k.len) &&
-         (!fresh ||
-          (attn_stage_fresh_keys_(s, j, k, j->x, at) &&
-           attn_stage_to_heads_(s, p, attn_stage_rows_(v, at, n), j->x, p->w_v, p->b_v))) &&
+         (!fresh || (attn_stage_fresh_keys_(s, j, k, j->x, at) &&
+                     attn_stage_to_heads_(s, p, ATTN_W_V_, attn_stage_rows_(v, at, n), j->x))) &&
          attn_multihead_join_(s, j, qh, k, v, &p->attention, NULL);
 }
 

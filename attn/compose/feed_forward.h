@@ -31,13 +31,14 @@ ATTN_COLD_ int attn_stage_hidden_(attn_stage_ *s, attn_tensor y, attn_tensor x,
          attn_stage_gated_(s, y, x, w_1, ff->b_1, act, up, &ff->form);
 }
 
-/* A matrix for products with so many rows in all, laid out until `used` goes back; ff: says what these are made of,
+/* A matrix for products with so many rows in all, laid out until `used` goes back; scales: of one of codes; ff: says what these are made of,
  * null = f32. */
-ATTN_COLD_ attn_matrix_ attn_stage_lay_(attn_stage_ *s, attn_tensor w, int64_t rows,
-                                        const attn_feed_forward *ff) {
+ATTN_COLD_ attn_matrix_ attn_stage_lay_(attn_stage_ *s, attn_tensor w, const attn_scales *scales,
+                                        int64_t rows, const attn_feed_forward *ff) {
   const attn_low_table_ *low = NULL;
   attn_feature feature;
   attn_matrix_ m = attn_weight_matrix_(w, rows, 1);
+  if (attn_quantized_(w.dtype)) attn_matrix_codes_(&m, scales);
   if (ff && !attn_compute_take_(s->e, s->table, ff->compute, ff->compute_prefer, 1,
                                 ATTN_COMPUTE_WORDS_("ff.compute"), &low, &feature))
     low = NULL; /* never: it has been judged */
@@ -91,9 +92,9 @@ ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tens
   if (x.batch > 1 && attn_gemm_flat_(&x) && attn_gemm_flat_(&y) && attn_gemm_flat_(&h))
     x = attn_gemm_flatten_(x), y = attn_gemm_flatten_(y), h = attn_gemm_flatten_(h);
   const int64_t rows = attn_mul_(x.batch, x.len), run = x.len < most ? x.len : most;
-  const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows, ff);
-  const attn_matrix_ w_3 = gated ? attn_stage_lay_(s, ff->w_3, rows, ff) : w_1;
-  const attn_matrix_ w_2 = two ? attn_stage_lay_(s, ff->w_2, rows, ff) : w_1;
+  const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, &ff->w_1_scales, rows, ff);
+  const attn_matrix_ w_3 = gated ? attn_stage_lay_(s, ff->w_3, &ff->w_3_scales, rows, ff) : w_1;
+  const attn_matrix_ w_2 = two ? attn_stage_lay_(s, ff->w_2, &ff->w_2_scales, rows, ff) : w_1;
   const attn_tensor normal = pre ? attn_stage_tensor_(s, 1, 1, run, x.dim) : none;
   const attn_tensor hidden = two ? attn_multihead_rows_(s, 1, run, w_1.n) : none;
   const attn_tensor up = gated ? attn_multihead_rows_(s, 1, run, w_1.n) : none;

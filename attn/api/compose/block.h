@@ -12,6 +12,8 @@ typedef struct attn_feed_forward {
   int compute_prefer;
   attn_tensor w_3, b_3; /* optional: [1,1,din,dff], [1,1,1,dff]; not in attn_mixer */
   attn_act_form form;   /* of f and the gate x w_3 + b_3; not in attn_mixer */
+  /* of matrices of ATTN_I8 or ATTN_I4, as attn_gemm_params.w_scales; not in attn_mixer and where rows stop early */
+  attn_scales w_1_scales, w_2_scales, w_3_scales;
 } attn_feed_forward;
 
 /* What stands around the attention of a layer. */

@@ -196,11 +196,11 @@ ATTN_COLD_ int attn_stage_running_attend_(attn_stage_ *s, const attn_running_ *r
   attn_tensor q = attn_stage_rows_(room->q, 0, r->n), o = attn_stage_rows_(room->o, 0, r->n);
   q.dim = p->w_q.dim, o.dim = p->w_o.len;
   return (!pre || attn_stage_norm_(s, t, x, none, norm)) &&
-         attn_multihead_project_(s, p, q, pre ? t : x, p->w_q, p->b_q) &&
+         attn_multihead_project_(s, p, ATTN_W_Q_, 0, q, pre ? t : x) &&
          attn_stage_running_heads_(s, r, attn_multihead_split_(o, p->heads),
                                    attn_multihead_split_(q, p->heads), k, v, lens, &p->attention,
                                    causal) &&
-         attn_multihead_project_(s, p, t, o, p->w_o, p->b_o) &&
+         attn_multihead_project_(s, p, ATTN_W_O_, 0, t, o) &&
          attn_stage_norm_(s, x, t, x, pre ? NULL : norm);
 }
 
