@@ -68,7 +68,7 @@
  *   (losses over heads); attn_rope*, attn_sinusoid, attn_universal_signal, attn_learned_position,
  *   attn_alibi_slopes, attn_t5_bucket, attn_deberta_bucket (positions); attn_gaussian_window, attn_hard_gaussian,
  *   attn_average*, attn_span_* (priors and spans); attn_encoder, attn_decoder*,
- *   attn_feed_forward_rows, attn_reversible*, attn_stream_mean (blocks of a Transformer);
+ *   attn_feed_forward_rows, attn_expert_rows, attn_reversible*, attn_stream_mean (blocks of a Transformer);
  *   attn_universal, attn_exit*, attn_confidence, attn_calm_* (depth by token); attn_gtrxl* (gates
  *   for residual sums), attn_returns, attn_trajectory_* (trajectories as sequences); attn_fourier,
  *   attn_fnet (Fourier mixing), attn_gmlp, attn_mixer (learned matrices over positions in place of
@@ -3396,6 +3396,19 @@ ATTN_FUNC_ void ATTN_FN_(act)(float *y, const float *x, const float *gate, int64
 ATTN_FUNC_ void ATTN_FN_(activate)(float *y, int64_t n, const float *bias, float scale, int act) {
   ATTN_FN_(act)(y, y, NULL, n, bias, scale, act);
 }
+
+ATTN_FUNC_ void ATTN_FN_(clip)(float *y, const float *x, int64_t n, float low, float high,
+                               const float by[2]) {
+  const ATTN_VF_ least = ATTN_V_SET1_(low), most = ATTN_V_SET1_(high);
+  const ATTN_VF_ scale = ATTN_V_SET1_(by[0]), more = ATTN_V_SET1_(by[1]);
+  for (int64_t i = 0; i < n; i += ATTN_W_) {
+    const int w = ATTN_FN_(lanes_left)(n, i);
+    ATTN_VF_ t = ATTN_FN_(load)(x, i, w, ATTN_F32);
+    t = ATTN_V_SELECT_(ATTN_V_LT_(most, t), most, t);
+    t = ATTN_V_SELECT_(ATTN_V_LT_(t, least), least, t);
+    ATTN_FN_(store)(y, i, ATTN_V_FMA_(t, scale, more), w, ATTN_F32);
+  }
+}
 /* <<< attn/kernels/activate.h */
 /* >>> attn/kernels/gate.h */
 /* kernels/gate.h owns a row of a gate: its logistic function and what that weighs. */
@@ -6574,6 +6587,15 @@ typedef enum attn_activation {
   ATTN_ACT_COUNT
 } attn_activation;
 
+/* What an activation f, and the gate beside it, are cut and moved by: f(slope min(x, limit)) / slope, times (max(-limit,
+ * min(gate, limit)) + gate_add) where there is a gate. {0}: f(x), times the gate. Models: gpt-oss has SILU with {1.702,
+ * 7, 1}; x sigmoid(1.702 x), the "quick GELU" of CLIP, is SILU with {1.702}. */
+typedef struct attn_act_form {
+  float slope;    /* > 0; 0 = 1 */
+  float limit;    /* > 0; 0 = none */
+  float gate_add; /* finite; needs a gate */
+} attn_act_form;
+
 typedef struct attn_gemm_params {
   int w_transposed; /* w is [n, k], as linear layers store it: y = x w^T */
   float scale;      /* 0 = 1, ATTN_ZERO = 0 */
@@ -6582,10 +6604,13 @@ typedef struct attn_gemm_params {
   attn_compute compute; /* of the product: ATTN_COMPUTE_F32, BF16, F16 or, of w of codes, I8 */
   int compute_prefer;   /* 1: ATTN_COMPUTE_F32 where the processor has no instructions for it */
   attn_scales w_scales; /* of w of ATTN_I8 or ATTN_I4, see below; else all 0 */
+  attn_act_form form;   /* of the activation; without gate_add */
+  float
+      softcap; /* c > 0: c tanh(z / c) in place of z = scale x w + bias, before the activation; 0 = off */
 } attn_gemm_params;
 
 #if ATTN_HAS_DENSE
-/* Dense product of rows: y = act(scale x w + bias).
+/* Dense product of rows: y = act(cap(scale x w + bias)), cap as params.softcap has it: logits of Gemma 2 are made so.
  *
  *   y[b,h,i,j] = act(scale sum_c x[b,h,i,c] w[b,h,c,j] + bias[b,h,j])
  *
@@ -6606,8 +6631,8 @@ typedef struct attn_gemm_params {
  *   in place (of a transposed w all rows that share a matrix count), and for at most 8 rows when w is f16 or bf16, but
  *   for its last n % 32 columns; nothing for codes, but with ATTN_COMPUTE_I8. f16 and bf16 x or y add up to 300 KB a
  *   worker. Up to 56 KB of a thread's stack.
- * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _ALIGN, _VALUE (scale NaN or infinite), _RANGE
- *   (activation), _WORKSPACE, _MEMORY, and those of ctx.
+ * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _ALIGN, _VALUE (scale NaN or infinite; softcap,
+ *   form), _RANGE (activation; form.gate_add), _WORKSPACE, _MEMORY, and those of ctx.
  * Compute: params.compute = ATTN_COMPUTE_BF16 rounds x and w to bf16 (nothing is lost where they are bf16) and
  *   sums products of pairs in f32, 256 elements of k at a time; scale, bias and activation are f32. Error:
  *   2^-7 sum_c |scale x w| where x or w had to be rounded, else as below. w lies in panels then, 2 k n' bytes
@@ -6660,6 +6685,7 @@ ATTN_DEF size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
 typedef enum attn_norm_kind {
   ATTN_NORM_LAYER = 0, /* (x - mean) / sqrt(variance + eps) gain + bias over the columns of a row */
   ATTN_NORM_RMS,       /* x / sqrt(mean of x^2 + eps) gain + bias */
+  ATTN_NORM_NONE, /* x; in blocks (attn_block_params), which may leave out one of their norms */
   ATTN_NORM_COUNT
 } attn_norm_kind;
 
@@ -6743,10 +6769,11 @@ ATTN_DEF size_t attn_rms_norm_workspace(attn_tensor y, attn_tensor x,
 typedef struct attn_activate_params {
   attn_activation activation;
   attn_tensor gate; /* optional */
+  attn_act_form form;
 } attn_activate_params;
 
-/* y = act(x), with a gate y = act(x) gate, element by element: GLU, SwiGLU and the like; with
- * ATTN_ACT_DEFAULT or _NONE the product of x and gate. Errors of the functions are those of attn_gemm. params null: y =
+/* y = act(x), with a gate y = act(x) gate, element by element: GLU, SwiGLU and the like, cut and moved as form says;
+ * with ATTN_ACT_DEFAULT or _NONE the product of x and gate. Errors of the functions are those of attn_gemm. params null: y =
  * x. Source of gated products: Dauphin et al. 2016, arXiv 1612.08083; Shazeer 2020, arXiv 2002.05202. */
 ATTN_DEF attn_status attn_activate(attn_tensor y, attn_tensor x, const attn_activate_params *params,
                                    attn_ctx *ctx);
@@ -8087,6 +8114,7 @@ typedef struct attn_feed_forward {
   attn_compute compute;       /* of all products, as in attn_gemm (not I8) */
   int compute_prefer;
   attn_tensor w_3, b_3; /* optional: [1,1,din,dff], [1,1,1,dff]; not in attn_mixer */
+  attn_act_form form;   /* of f and the gate x w_3 + b_3; not in attn_mixer */
 } attn_feed_forward;
 
 /* What stands around the attention of a layer. */
@@ -8094,6 +8122,8 @@ typedef enum attn_sublayer {
   ATTN_SUBLAYER_POST = 0, /* o = LN(h + O w_o) */
   ATTN_SUBLAYER_PRE,      /* o = h + O w_o, and the rows are normalised before w_q, w_k, w_v */
   ATTN_SUBLAYER_PLAIN,    /* o = O w_o; without w_o the heads themselves */
+  ATTN_SUBLAYER_SANDWICH, /* blocks: o = h + LN'(O w_o), the rows normalised before too */
+  ATTN_SUBLAYER_PARALLEL, /* blocks: attention and feed-forward both read normalised h, o = h + their sum */
   ATTN_SUBLAYER_COUNT
 } attn_sublayer;
 
@@ -8107,8 +8137,9 @@ typedef struct attn_block_params {
   attn_multihead_params cross; /* decoder only; all zero: no cross attention */
   attn_feed_forward ff;        /* dm to dm */
   int64_t chunks;              /* of the feed-forward, as in attn_feed_forward_rows */
-  attn_sublayer sublayer;      /* ATTN_SUBLAYER_POST or _PRE */
+  attn_sublayer sublayer;      /* any but ATTN_SUBLAYER_PLAIN */
   attn_norm norm_self, norm_cross, norm_ff;
+  attn_norm after_self, after_cross, after_ff; /* of ATTN_SUBLAYER_SANDWICH, behind each part */
   /* [B], 0..T: rows of x from there on do not exist; no one sees them, their rows of y are 0 */
   const int32_t *x_len;
   const int32_t *e_len; /* [B], 0..Te: rows of e from there on do not exist; decoder only */
@@ -12102,9 +12133,14 @@ ATTN_DEF size_t attn_feed_forward_rows_workspace(attn_tensor y, attn_tensor x,
 
 /* The encoder block.
  *
- *   POST:  X1 = LN_self(x + MHA(x, x)),         y = LN_ff(X1 + FFN(X1))
- *   PRE:   n = LN_self(x), X1 = x + MHA(n, n),  y = X1 + FFN(LN_ff(X1))
+ *   POST:      X1 = LN_self(x + MHA(x, x)),           y = LN_ff(X1 + FFN(X1))
+ *   PRE:       n = LN_self(x), X1 = x + MHA(n, n),    y = X1 + FFN(LN_ff(X1))
+ *   SANDWICH:  X1 = x + LN'_self(MHA(n, n)),          y = X1 + LN'_ff(FFN(LN_ff(X1)))
+ *   PARALLEL:  y = x + MHA(n, n) + FFN(LN_ff(x))
  *
+ * LN is the norm of its name, LN'_self and LN'_ff are after_self and after_ff; one of kind ATTN_NORM_NONE leaves
+ * its rows as they are. PRE with RMS is the block of Llama and Qwen, SANDWICH that of Gemma 2 and 3 and, without the
+ * norms before, of OLMo 2; PARALLEL with the same norm twice that of GPT-J and Command R, with two that of GPT-NeoX.
  * MHA is attn_multihead of params->self, FFN attn_feed_forward_rows of params->ff. With
  * params->self.attention.causal it is the block of a model that has decoders without cross attention.
  * A stack of PRE blocks ends with one more attn_layer_norm, the caller's; tables of sines are attn_sinusoid's.
@@ -12114,7 +12150,8 @@ ATTN_DEF size_t attn_feed_forward_rows_workspace(attn_tensor y, attn_tensor x,
  *   x or not f32. No T x T array, no T x dff array.
  * Cost: 8 B T dm^2 + 4 B T^2 dm + 4 B T dm dff flops (H dk = dm).
  * Errors also: HEADS, RANGE: x_len out of range, or beside attention.kv_len or .q_len; sublayer PLAIN.
- * Source: Vaswani et al. 2017, arXiv 1706.03762; PRE: Xiong et al. 2020, arXiv 2002.04745. */
+ * Source: Vaswani et al. 2017, arXiv 1706.03762; PRE: Xiong et al. 2020, arXiv 2002.04745; SANDWICH: Ding et al. 2021,
+ *   arXiv 2105.13290; PARALLEL: Wang and Komatsuzaki 2021 (GPT-J), Black et al. 2022, arXiv 2204.06745. */
 ATTN_DEF attn_status attn_encoder(attn_tensor y, attn_tensor x, const attn_block_params *params,
                                   attn_ctx *ctx);
 ATTN_DEF size_t attn_encoder_workspace(attn_tensor y, attn_tensor x,
@@ -12125,6 +12162,7 @@ ATTN_DEF size_t attn_encoder_workspace(attn_tensor y, attn_tensor x,
  *   POST:  X1 = LN_self(x + MHA(x, x)),         X2 = LN_cross(X1 + MHA(X1, e)),  y = LN_ff(X2 + FFN(X2))
  *   PRE:   n = LN_self(x), X1 = x + MHA(n, n),  X2 = X1 + MHA(LN_cross(X1), e),  y = X2 + FFN(LN_ff(X2))
  *
+ * and SANDWICH, PARALLEL (without e, else RANGE) likewise.
  * Self attention is causal (self.attention.causal is set for you), cross attention sees all of e up to e_len.
  * e.data null and cross all zero: X2 = X1; one without the other is NULL. Te = 0 (e.data any address):
  *   MHA(., e) is the bias b_o.
@@ -12216,18 +12254,20 @@ typedef struct attn_expert_rows_params {
  *
  * f_e is attn_feed_forward_rows with the heads e of experts; without w_shared shared(x) is added as it is. Softmax over
  *   the k chosen logits (Mixtral, gpt-oss) is the softmax renormalised. Where c is not needed as a number (no
- *   choice_bias, no GROUP_SUM) l stands for it: the same order, and no ties by rounding.
+ *   choice_bias, no GROUP_SUM) l stands for it: the same order, and no ties by rounding. Experts of groups that are not
+ *   chosen are never in A, however small the others are (some programs let them compete with a score of 0).
  * Models: Mixtral, Qwen3-MoE: {0}; Qwen2-MoE: no_renormalize, shared, w_shared; Qwen3-Next: shared, w_shared;
  *   DeepSeek-V2: no_renormalize, scale, groups, shared; DeepSeek-V3: SIGMOID, choice_bias, groups, GROUP_SUM, scale,
- *   shared; gpt-oss: b_gate, biases of experts; Llama 4: SIGMOID, no_renormalize, weigh_input, shared.
+ *   shared; gpt-oss: b_gate, biases and form of experts; Llama 4: SIGMOID, no_renormalize, weigh_input, shared.
  * Shapes: x [B,1,T,din], y [B,1,T,dout], each f32, f16 or bf16, any strides; so may be all weights and biases, E < 2^31.
  *   w_1, w_2 and w_3 of experts may also be of ATTN_I8 or ATTN_I4, each with scales, as w of attn_gemm.
  *   Experts with gate and up projection in one array are two views of it: with w_transposed also where they alternate
  *   row by row.
  * Aliasing: y may be x, the same view: in place. Outputs share memory with nothing else.
- * Memory: attn_expert_rows_workspace bytes. Rows go through in runs of 128 E / k at most (T with fewer): for each 4 E
- *   + 4 dout bytes, and k (4 dff + 4 max(din, dout) + 48); a worker 420 KB + 20 E + 4 dout; shared as
- *   attn_feed_forward_rows. No weight of an expert is laid out or converted as a whole.
+ * Memory: attn_expert_rows_workspace bytes. Rows go through in runs of at most 128 E / k: for each 4 E bytes, with
+ *   shared 4 dout, and k (4 dff + 4 max(din, dout) + 300); a worker the largest of 400 KB (with experts.compute 300 KB and
+ *   512 max(din, dff) bytes more), 20 E and 4 dout; and what w_gate and shared want in attn_gemm and
+ *   attn_feed_forward_rows. No matrix of an expert is laid out or converted as a whole.
  * Errors: ATTN_E_NULL (params, w_gate, a weight of experts; b_2, b_3 without its matrix; parts of shared or w_shared
  *   without shared.w_1), _DTYPE, _SHAPE, _STRIDE, _RANGE (k: 1..E, or more than the chosen groups have; groups, group_k,
  *   enums, activation, GROUP_SUM with groups of one), _VALUE (scale NaN or infinite), _OVERLAP, _OVERFLOW, _ALIGN,
@@ -14864,6 +14904,8 @@ typedef struct attn_dense_table_ { /* dense products */
   /* y[i] = act(x[i] scale + bias[i]) gate[i]; gate null = 1; y may be x or gate */
   void (*act)(float *y, const float *x, const float *gate, int64_t n, const float *bias,
               float scale, int act);
+  /* y[i] = by[0] max(low, min(high, x[i])) + by[1], NaN where x is; y may be x */
+  void (*clip)(float *y, const float *x, int64_t n, float low, float high, const float by[2]);
 } attn_dense_table_;
 
 /* Few rows of x times a matrix that is read where it lies. Codes have a scale for each column and run of k. */
@@ -17086,7 +17128,7 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
 #define ATTN_SUM_TABLE_(on) on(axpys)
 #define ATTN_SELECT_TABLE_(on) on(squares), on(above)
 #define ATTN_DENSE_TABLE_(on) \
-  on(gemm), on(join_runs), on(gemm_turned), on(turn), on(strip), on(activate), on(act)
+  on(gemm), on(join_runs), on(gemm_turned), on(turn), on(strip), on(activate), on(act), on(clip)
 #define ATTN_STORED_TABLE_(on) on(stored_rows), on(stored_words)
 #define ATTN_NORM_TABLE_(on) on(moments), on(normalise), on(norm), on(sizes), on(resize)
 #define ATTN_ROPE_TABLE_(on) on(rope)
@@ -25944,6 +25986,47 @@ ATTN_FUNC_ void attn_row_norm_(const attn_table_ *f, float *x, int64_t n, const 
   attn_norm_in_place_(f, x, n, 1, norm);
 }
 /* <<< attn/engine/norm.h */
+/* >>> attn/engine/form.h */
+/* engine/form.h owns activations and gates that are cut and moved (attn_act_form), and the soft-cap of products. */
+
+ATTN_FUNC_ int attn_formed_(const attn_act_form *m) {
+  return m->slope != 0.0f || m->limit != 0.0f || m->gate_add != 0.0f;
+}
+
+ATTN_FUNC_ int attn_check_form_(attn_error_ *e, const attn_act_form *m, int gated) {
+  const int slope = m->slope == 0.0f || (m->slope >= 1e-6f && m->slope <= 1e6f);
+  if (!slope || !(m->limit >= 0.0f && m->limit < INFINITY) || !(m->gate_add - m->gate_add == 0.0f))
+    return attn_reject_(
+        e, ATTN_E_VALUE,
+        "form.slope must be 0 or lie in 1e-6..1e6, form.limit be finite and not negative, "
+        "form.gate_add finite");
+  if (m->gate_add != 0.0f && !gated)
+    return attn_reject_(e, ATTN_E_RANGE, "form.gate_add needs a gate (ff.w_3, params.gate)");
+  return 1;
+}
+
+/* y = f(x) gate in a form; gate null = none; y may be x or gate. n at most ATTN_FORM_MOST_. */
+enum { ATTN_FORM_MOST_ = 2048 };
+ATTN_FUNC_ void attn_formed_row_(const attn_table_ *f, float *y, const float *x, const float *gate,
+                                 int64_t n, int act, const attn_act_form *m) {
+  const attn_dense_table_ *on = attn_on_(dense, f);
+  const float slope = m->slope != 0.0f ? m->slope : 1.0f;
+  const float most = m->limit > 0.0f ? m->limit : INFINITY;
+  const float in[2] = {slope, 0.0f}, back[2] = {1.0f / slope, m->gate_add / slope};
+  float by[ATTN_FORM_MOST_];
+  if (gate) on->clip(by, gate, n, -most, most, back);
+  on->clip(y, x, n, -INFINITY, most, in);
+  on->act(y, y, gate ? by : NULL, n, NULL, 1.0f, act);
+  if (!gate && slope != 1.0f) on->clip(y, y, n, -INFINITY, INFINITY, back);
+}
+
+/* y = c tanh(y / c) */
+ATTN_FUNC_ void attn_capped_row_(const attn_table_ *f, float *y, int64_t n, float c) {
+  const float up[2] = {c < FLT_MIN ? FLT_MIN : c, 0.0f};
+  attn_on_(dense, f)->activate(y, n, NULL, 1.0f / up[0], (int)ATTN_ACT_TANH);
+  attn_on_(dense, f)->clip(y, y, n, -INFINITY, INFINITY, up);
+}
+/* <<< attn/engine/form.h */
 /* >>> attn/engine/view.h */
 /* engine/view.h owns views of tensors and masks, and the sentences of the statuses. */
 
@@ -28179,9 +28262,10 @@ typedef struct attn_gemm_ {
   const attn_low_table_ *low; /* products of bf16 or f16; null: of f32, or */
   attn_coded_ coded;          /* of codes */
   attn_feature feature;
-  float scale;
+  float scale, softcap;
   int act;
-  int finish;         /* something follows the product */
+  attn_act_form form;
+  int finish, formed; /* something follows the product; a soft-cap or a form */
   int aside;          /* Y is made in memory of the worker */
   int64_t rows, cols; /* of an item */
   int64_t row_runs, col_runs, items;
@@ -28245,7 +28329,9 @@ ATTN_FUNC_ int64_t attn_gemm_cols_(const attn_gemm_ *a, int workers) {
 /* The items for so many workers, and what one needs for an item, whatever their number. */
 ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   const attn_tensor *y = &a->y;
-  a->finish = a->act != ATTN_ACT_NONE || a->bias.data || a->scale != 1.0f || a->gate.data;
+  a->formed = a->softcap > 0.0f || attn_formed_(&a->form);
+  a->finish =
+      a->act != ATTN_ACT_NONE || a->bias.data || a->scale != 1.0f || a->gate.data || a->formed;
   a->rows = attn_gemm_rows_(workers);
   a->row_runs = attn_runs_of_(y->len, a->rows);
   a->own_y =
@@ -28293,6 +28379,7 @@ ATTN_FUNC_ void attn_gemm_open_(attn_gemm_ *a, const attn_tensor *y, const attn_
   a->y = *y, a->x = *x, a->w.w = *w;
   a->bias.data = a->gate.data = a->w.packed = NULL, a->w.strip = 0, a->w.run = 0;
   a->low = a->w.low = NULL, a->coded.codes = NULL, a->feature = ATTN_FEATURE_NONE;
+  a->softcap = 0.0f, a->form.slope = a->form.limit = a->form.gate_add = 0.0f;
 }
 
 /* Every rule; everything but memory is set. apart = 0: the tensors have no memory yet that could be
@@ -28336,7 +28423,10 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, const attn_gemm_pa
     if (!attn_check_activation_(e, &act, ATTN_ACT_NONE,
                                 "params.activation must be an attn_activation"))
       return 0;
-    a->act = (int)act, a->bias = params->bias;
+    if (!attn_check_form_(e, &params->form, 0)) return 0;
+    if (!(params->softcap >= 0.0f && params->softcap < INFINITY))
+      return attn_reject_(e, ATTN_E_VALUE, "params.softcap must be finite and not negative");
+    a->act = (int)act, a->bias = params->bias, a->form = params->form, a->softcap = params->softcap;
     if (params->compute == ATTN_COMPUTE_I8
             ? !attn_coded_choose_(e, &a->coded, a->table, w->dtype, params->compute_prefer,
                                   &a->feature)
@@ -28441,6 +28531,14 @@ ATTN_FUNC_ void attn_gemm_coded_(const attn_gemm_ *a, attn_matrix_part_ part, fl
 }
 #endif
 
+/* What follows a product where a soft-cap or a form is in it. */
+ATTN_OUTLINE_ void attn_gemm_formed_(const attn_gemm_ *a, float *row, const float *gate, int64_t n,
+                                     const float *bias) {
+  attn_on_(dense, a->table)->activate(row, n, bias, a->scale, (int)ATTN_ACT_NONE);
+  if (a->softcap > 0.0f) attn_capped_row_(a->table, row, n, a->softcap);
+  attn_formed_row_(a->table, row, row, gate, n, a->act, &a->form);
+}
+
 /* 96 or 192 rows by 64 to 256 columns of one product. */
 ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   const attn_gemm_ *a = (const attn_gemm_ *)job;
@@ -28477,12 +28575,15 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
                0, NULL, 1, n, a->bias.dtype, NULL);
     for (int64_t r = 0; r < rows; r++) {
       float *row = y + r * stride + c;
+      const float *gate = NULL, *more = a->bias.data ? bias : NULL;
       if (a->gate.data)
-        attn_on_(dense, f)->act(
-            row, row, (const float *)(const void *)attn_at_(&a->gate, b, h, r0 + r) + c0 + c, n,
-            a->bias.data ? bias : NULL, a->scale, a->act);
+        gate = (const float *)(const void *)attn_at_(&a->gate, b, h, r0 + r) + c0 + c;
+      if (a->formed)
+        attn_gemm_formed_(a, row, gate, n, more);
+      else if (gate)
+        attn_on_(dense, f)->act(row, row, gate, n, more, a->scale, a->act);
       else if (a->finish)
-        attn_on_(dense, f)->activate(row, n, a->bias.data ? bias : NULL, a->scale, a->act);
+        attn_on_(dense, f)->activate(row, n, more, a->scale, a->act);
       else if (ATTN_PART_(LOW, a->low))
         attn_row_one_nan_(f, row, n);
       if (a->aside)
@@ -28557,7 +28658,7 @@ ATTN_PUB_ size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w
 /* Spans of the plain arrays of a call. */
 typedef struct attn_arrays_ {
   int n;
-  attn_span_ span[8];
+  attn_span_ span[16];
 } attn_arrays_;
 
 ATTN_FUNC_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t dm,
@@ -28566,7 +28667,8 @@ ATTN_FUNC_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t d
   if (!(norm->eps >= 0.0f && norm->eps < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "the eps of a norm must be finite and not negative");
   if (norm->kind != ATTN_NORM_LAYER && norm->kind != ATTN_NORM_RMS)
-    return attn_reject_(e, ATTN_E_RANGE, "the kind of a norm must be an attn_norm_kind");
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "the kind of a norm must be ATTN_NORM_LAYER or ATTN_NORM_RMS");
   if (norm->gain_less_one != 0 && norm->gain_less_one != 1)
     return attn_reject_(e, ATTN_E_RANGE, "the gain_less_one of a norm must be 0 or 1");
   more->n += 2;
@@ -28593,6 +28695,7 @@ typedef struct attn_between_ {
   const attn_norm *norm; /* null = none */
   attn_norm own;
   attn_activation act;
+  attn_act_form form;
   int64_t tiles, slices; /* 64 rows; columns of an activation */
   int64_t run;           /* rows at once */
   char *memory;          /* of the workers: rooms of `room` floats */
@@ -28691,6 +28794,7 @@ ATTN_FUNC_ int attn_stage_sum_norm_(attn_stage_ *s, attn_tensor y, attn_tensor s
 
 ATTN_FUNC_ int attn_stage_norm_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor residual,
                                 const attn_norm *norm) {
+  if (norm && norm->kind == ATTN_NORM_NONE) norm = NULL;
   return attn_stage_sum_norm_(s, y, attn_view_(NULL, ATTN_F32, 0, 0, 0, 0), x, residual, norm);
 }
 
@@ -28704,7 +28808,10 @@ ATTN_FUNC_ void attn_activate_some_(const attn_between_ *a, float *room, char *t
   const float *in = attn_rows_in_(f, &a->x, x, 1, n, room, &stride);
   const float *by = gate ? attn_rows_in_(f, &a->more, gate, 1, n, room + a->room, &stride) : NULL;
   float *y = attn_rows_out_(&a->y, to, n, room, &stride);
-  attn_on_(dense, f)->act(y, in, by, n, NULL, 1.0f, (int)a->act);
+  if (attn_formed_(&a->form))
+    attn_formed_row_(f, y, in, by, n, (int)a->act, &a->form);
+  else
+    attn_on_(dense, f)->act(y, in, by, n, NULL, 1.0f, (int)a->act);
   attn_rows_done_(f, &a->y, to, 1, n, y);
 }
 
@@ -28733,11 +28840,12 @@ ATTN_FUNC_ void attn_activate_item_(void *job, int worker, int64_t index) {
   }
 }
 
-/* y = act(x) gate; gate may be absent. */
+/* y = act(x) gate; gate may be absent; form null = plain. */
 ATTN_FUNC_ int attn_stage_activate_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor gate,
-                                    attn_activation act) {
+                                    attn_activation act, const attn_act_form *form) {
   attn_between_ a;
   attn_clear_(&a, sizeof a);
+  if (form) a.form = *form;
   a.table = s->table, a.y = y, a.act = act;
   a.x = attn_spread_heads_(attn_spread_(x, y.batch), y.heads);
   if (gate.data) a.more = attn_spread_heads_(attn_spread_(gate, y.batch), y.heads);
@@ -28838,7 +28946,7 @@ ATTN_PUB_ size_t attn_rms_norm_workspace(attn_tensor y, attn_tensor x,
 
 ATTN_FUNC_ int attn_activate_steps_(attn_stage_ *s, void *job) {
   const attn_between_ *a = (const attn_between_ *)job;
-  return attn_stage_activate_(s, a->y, a->x, a->more, a->act);
+  return attn_stage_activate_(s, a->y, a->x, a->more, a->act, &a->form);
 }
 
 ATTN_FUNC_ attn_status attn_activate_call_(attn_tensor y, attn_tensor x,
@@ -28850,12 +28958,13 @@ ATTN_FUNC_ attn_status attn_activate_call_(attn_tensor y, attn_tensor x,
   attn_clear_(&a, sizeof a);
   a.y = y, a.x = x;
   if (params) {
-    a.act = params->activation;
+    a.act = params->activation, a.form = params->form;
     if (params->gate.data) a.more = params->gate;
   }
   (void)(attn_check_ctx_(&e, ctx, &a.table, &workers) && attn_between_check_(&e, &a, ctx, 0) &&
          attn_check_activation_(&e, &a.act, ATTN_ACT_NONE,
-                                "params.activation must be an attn_activation"));
+                                "params.activation must be an attn_activation") &&
+         attn_check_form_(&e, &a.form, a.more.data != NULL));
   return attn_step_call_(&e, a.table, workers, ctx, attn_activate_steps_, &a, "element by element",
                          bytes);
 }
@@ -37830,6 +37939,7 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const att
   if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[0]);
   if (ff->b_3.data && !ff->w_3.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[1]);
   return attn_check_activation_(e, &ff->activation, attn_feed_default_(ff), say[at].activation) &&
+         attn_check_form_(e, &ff->form, ff->w_3.data != NULL) &&
          attn_feed_compute_(
              e, ff, table, 1,
              at == ATTN_PLACE_EXPERTS_  ? ATTN_COMPUTE_WORDS_("params.experts.compute")
@@ -37877,13 +37987,20 @@ ATTN_COLD_ int attn_stage_feed_(attn_stage_ *s, attn_tensor y, attn_tensor x, at
   middle.len = x.len, up = middle;
   if (middle.data) hidden = middle, hidden.dim = ff->w_1.dim;
   p.bias = ff->b_1, p.activation = ff->activation;
+  if (ff->w_3.data) /* follows behind the other product */
+    p.activation = attn_formed_(&ff->form) ? ATTN_ACT_NONE : ff->activation;
+  else
+    p.form = ff->form;
   if (!attn_stage_gemm_(s, hidden, x, ff->w_1, &p)) return 0;
+  const attn_activation late =
+      ff->w_3.data && attn_formed_(&ff->form) ? ff->activation : ATTN_ACT_NONE;
+  memset(&p.form, 0, sizeof p.form);
   p.activation = ATTN_ACT_NONE;
   if (ff->w_3.data) {
     up.data = (float *)middle.data + hidden.dim, up.dim = hidden.dim;
     p.bias = ff->b_3;
     if (!attn_stage_gemm_(s, up, x, ff->w_3, &p) ||
-        !attn_stage_activate_(s, ff->w_2.data ? hidden : y, hidden, up, ATTN_ACT_NONE))
+        !attn_stage_activate_(s, ff->w_2.data ? hidden : y, hidden, up, late, &ff->form))
       return 0;
   }
   p.bias = ff->b_2;
@@ -37894,12 +38011,14 @@ ATTN_COLD_ int attn_stage_feed_(attn_stage_ *s, attn_tensor y, attn_tensor x, at
 /* compose/feed_forward.h owns the feed-forward over many rows: weights are laid out once, then runs of
  * rows go through both products while their hidden rows are in the second cache. */
 
-/* y = act(x w + bias) gate for a matrix that has been laid out; one batch entry. bias and gate may be absent. */
+/* y = act(x w + bias) gate, in a form, for a matrix that has been laid out; one batch entry. bias, gate and form
+ * may be absent. */
 ATTN_COLD_ int attn_stage_gated_(attn_stage_ *s, attn_tensor y, attn_tensor x,
                                  const attn_matrix_ *w, attn_tensor bias, attn_activation act,
-                                 attn_tensor gate) {
+                                 attn_tensor gate, const attn_act_form *form) {
   attn_gemm_ a;
   memset(&a, 0, sizeof a);
+  if (form) a.form = *form;
   a.table = s->table, a.y = y, a.x = x, a.bias = bias, a.gate = gate;
   a.w = *w, a.scale = 1.0f, a.act = (int)act;
   a.low = w->low;
@@ -37909,7 +38028,7 @@ ATTN_COLD_ int attn_stage_gated_(attn_stage_ *s, attn_tensor y, attn_tensor x,
 
 ATTN_COLD_ int attn_stage_laid_(attn_stage_ *s, attn_tensor y, attn_tensor x, const attn_matrix_ *w,
                                 attn_tensor bias, attn_activation act) {
-  return attn_stage_gated_(s, y, x, w, bias, act, attn_view_(NULL, ATTN_F32, 0, 0, 0, 0));
+  return attn_stage_gated_(s, y, x, w, bias, act, attn_view_(NULL, ATTN_F32, 0, 0, 0, 0), NULL);
 }
 
 /* The hidden rows of a feed-forward: up is room for x w_3 + b_3, absent without w_3. */
@@ -37919,7 +38038,7 @@ ATTN_COLD_ int attn_stage_hidden_(attn_stage_ *s, attn_tensor y, attn_tensor x,
   const attn_activation act =
       ff->activation == ATTN_ACT_DEFAULT ? attn_feed_default_(ff) : ff->activation;
   return (!up.data || attn_stage_laid_(s, up, x, w_3, ff->b_3, ATTN_ACT_NONE)) &&
-         attn_stage_gated_(s, y, x, w_1, ff->b_1, act, up);
+         attn_stage_gated_(s, y, x, w_1, ff->b_1, act, up, &ff->form);
 }
 
 /* A matrix for products with so many rows in all, laid out until `used` goes back; ff: says what these are made of,
@@ -37948,18 +38067,39 @@ ATTN_COLD_ int64_t attn_feed_run_(const attn_stage_ *s, int64_t n, int64_t chunk
   return run < most ? run : most;
 }
 
-/* PLAIN: y = ff(x), POST: y = norm(x + ff(x)), PRE: y = x + ff(norm(x)). Rows [B,1,n,.]; y may be x. */
+/* What stands around a feed-forward. */
+typedef struct attn_surround_ {
+  attn_sublayer kind;
+  const attn_norm *norm, *after; /* after: of SANDWICH */
+  attn_tensor h;                 /* of PARALLEL: what is added, f32 rows like x */
+} attn_surround_;
+
+ATTN_COLD_ attn_surround_ attn_surround_of_(attn_sublayer kind, const attn_norm *norm) {
+  attn_surround_ a;
+  memset(&a, 0, sizeof a);
+  a.kind = kind, a.norm = norm;
+  return a;
+}
+
+/* PLAIN: y = ff(x), POST: y = norm(x + ff(x)), PRE: y = x + ff(norm(x)), SANDWICH: y = x + after(ff(norm(x))),
+ * PARALLEL: y = h + ff(norm(x)). Rows [B,1,n,.]; y may be x, or h. */
 ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tensor x,
                                         const attn_feed_forward *ff, int64_t chunks,
-                                        attn_sublayer kind, const attn_norm *norm) {
+                                        const attn_surround_ *around) {
+  const attn_sublayer kind = around->kind;
+  const attn_norm *norm = around->norm, *after = around->after;
+  attn_tensor h = around->h;
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
   const int64_t mark = s->used, most = attn_feed_run_(s, x.len, chunks);
   const int two = ff->w_2.data != NULL, gated = ff->w_3.data != NULL;
-  const int pre = kind == ATTN_SUBLAYER_PRE;
+  const int pre =
+      kind != ATTN_SUBLAYER_PLAIN && kind != ATTN_SUBLAYER_POST && norm->kind != ATTN_NORM_NONE;
+  const int behind = kind == ATTN_SUBLAYER_SANDWICH && after->kind != ATTN_NORM_NONE;
   const int aside = kind != ATTN_SUBLAYER_PLAIN || (!two && attn_same_view_(&y, &x));
   if (x.len == 0 || x.batch == 0) return 1;
-  if (x.batch > 1 && attn_gemm_flat_(&x) && attn_gemm_flat_(&y))
-    x = attn_gemm_flatten_(x), y = attn_gemm_flatten_(y);
+  if (kind != ATTN_SUBLAYER_PARALLEL) h = x;
+  if (x.batch > 1 && attn_gemm_flat_(&x) && attn_gemm_flat_(&y) && attn_gemm_flat_(&h))
+    x = attn_gemm_flatten_(x), y = attn_gemm_flatten_(y), h = attn_gemm_flatten_(h);
   const int64_t rows = attn_mul_(x.batch, x.len), run = x.len < most ? x.len : most;
   const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows, ff);
   const attn_matrix_ w_3 = gated ? attn_stage_lay_(s, ff->w_3, rows, ff) : w_1;
@@ -37973,6 +38113,7 @@ ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tens
       n = x.len - i < run ? x.len - i : run;
       const attn_tensor from = attn_stage_rows_(attn_stage_entry_(x, b), i, n);
       const attn_tensor to = attn_stage_rows_(attn_stage_entry_(y, b), i, n);
+      const attn_tensor add = attn_stage_rows_(attn_stage_entry_(h, b), i, n);
       const attn_tensor made = aside ? attn_stage_rows_(out, 0, n) : to;
       const attn_tensor in = pre ? attn_stage_rows_(normal, 0, n) : from;
       const attn_tensor middle = two ? attn_stage_rows_(hidden, 0, n) : made;
@@ -37980,7 +38121,8 @@ ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tens
           !attn_stage_hidden_(s, middle, in, ff, &w_1, &w_3,
                               gated ? attn_stage_rows_(up, 0, n) : none) ||
           (two && !attn_stage_laid_(s, made, middle, &w_2, ff->b_2, ATTN_ACT_NONE)) ||
-          (aside && !attn_stage_norm_(s, to, made, kind == ATTN_SUBLAYER_PLAIN ? none : from,
+          (behind && !attn_stage_norm_(s, made, made, none, after)) ||
+          (aside && !attn_stage_norm_(s, to, made, kind == ATTN_SUBLAYER_PLAIN ? none : add,
                                       kind == ATTN_SUBLAYER_POST ? norm : NULL)))
         return 0;
       if (!s->run && i == 0 && n < x.len) i = (x.len - 1) / run * run - n; /* then the last */
@@ -38074,6 +38216,16 @@ ATTN_COLD_ int attn_check_unturned_(attn_error_ *e, const attn_block_params *p) 
              : 1;
 }
 
+/* The norms of a part, which may be left out. */
+ATTN_COLD_ int attn_coder_norms_(attn_error_ *e, const attn_block_params *p, const attn_norm *norm,
+                                 const attn_norm *after, int64_t dm, attn_arrays_ *more) {
+  for (int i = 0; i < (p->sublayer == ATTN_SUBLAYER_SANDWICH ? 2 : 1); i++) {
+    const attn_norm *one = i ? after : norm;
+    if (one->kind != ATTN_NORM_NONE && !attn_check_norm_(e, one, dm, more)) return 0;
+  }
+  return 1;
+}
+
 /* Every rule. decoder: causal, and with cross attention where e is; cache: of a step, else null. */
 ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder,
                                  attn_decoder_cache *cache, const attn_ctx *ctx,
@@ -38095,15 +38247,19 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
   attn_operand_ read =
       ATTN_OPERAND_AS_(&j->e, we, 0, b, 1, any, any, "e must be [x.batch, 1, Te, de]");
   if (j->e.data && !cache && !attn_check_operand_(e, &read, 1)) return 0;
-  if (p->sublayer != ATTN_SUBLAYER_POST && p->sublayer != ATTN_SUBLAYER_PRE)
+  if ((int)p->sublayer < 0 || p->sublayer >= ATTN_SUBLAYER_COUNT ||
+      p->sublayer == ATTN_SUBLAYER_PLAIN)
     return attn_reject_(e, ATTN_E_RANGE,
-                        "params.sublayer must be ATTN_SUBLAYER_POST or ATTN_SUBLAYER_PRE");
+                        "params.sublayer must be ATTN_SUBLAYER_POST, _PRE, _SANDWICH or _PARALLEL");
+  if (p->sublayer == ATTN_SUBLAYER_PARALLEL && j->e.data)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.sublayer ATTN_SUBLAYER_PARALLEL goes without cross attention");
   if (p->chunks < 0) return attn_reject_(e, ATTN_E_RANGE, "params.chunks must not be negative");
   if (t > INT32_MAX || j->e.len > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "x.len and e.len must be below 2^31");
   if (!attn_check_feed_(e, &p->ff, *table, ATTN_PLACE_, 1, dm, dm, op + ATTN_CODER_FF_) ||
-      !attn_check_norm_(e, &p->norm_self, dm, &more) ||
-      !attn_check_norm_(e, &p->norm_ff, dm, &more))
+      !attn_coder_norms_(e, p, &p->norm_self, &p->after_self, dm, &more) ||
+      !attn_coder_norms_(e, p, &p->norm_ff, &p->after_ff, dm, &more))
     return 0;
   if (cache && !attn_coder_step_(e, p)) return 0;
   if (!attn_check_unturned_(e, p)) return 0;
@@ -38118,7 +38274,7 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
   if (!attn_multihead_operands_(e, &j->self, op + ATTN_CODER_SELF_)) return 0;
   attn_coder_known_(op + ATTN_CODER_SELF_, 0);
   if (j->e.data) {
-    if (!attn_check_norm_(e, &p->norm_cross, dm, &more) ||
+    if (!attn_coder_norms_(e, p, &p->norm_cross, &p->after_cross, dm, &more) ||
         !attn_check_cut_(e, p->e_len, b, j->e.len, "params.e_len must be aligned to its elements",
                          "params.e_len must lie in 0..e.len", &more) ||
         !attn_coder_lens_(e, &p->cross.attention, p->x_len, p->e_len,
@@ -38204,14 +38360,16 @@ ATTN_COLD_ int attn_stage_cached_(attn_stage_ *s, const attn_multihead_job_ *j, 
  * is another tensor. e: whose keys are read, null = those of x. */
 ATTN_COLD_ int attn_stage_attend_(attn_stage_ *s, const attn_coder_job_ *b,
                                   const attn_multihead_job_ *attention, attn_tensor to,
-                                  attn_tensor t, attn_tensor x, const attn_norm *norm) {
+                                  attn_tensor t, attn_tensor x, const attn_norm *norm,
+                                  const attn_norm *after) {
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
-  const int pre = b->p.sublayer == ATTN_SUBLAYER_PRE, self = attention == &b->self;
+  const int pre = b->p.sublayer != ATTN_SUBLAYER_POST, self = attention == &b->self;
   const attn_decoder_cache *c = b->cache;
   attn_multihead_job_ j = *attention;
   const int64_t mark = s->used;
-  if (pre && !attn_stage_norm_(s, t, x, none, norm)) return 0;
-  j.x = pre ? t : x, j.y = t;
+  const int first = pre && norm->kind != ATTN_NORM_NONE;
+  if (first && !attn_stage_norm_(s, t, x, none, norm)) return 0;
+  j.x = first ? t : x, j.y = t;
   if (c) {
     const attn_tensor k = self ? attn_stage_rows_(c->k, 0, c->len + x.len) : c->e_k;
     const attn_tensor v = self ? attn_stage_rows_(c->v, 0, c->len + x.len) : c->e_v;
@@ -38221,6 +38379,9 @@ ATTN_COLD_ int attn_stage_attend_(attn_stage_ *s, const attn_coder_job_ *b,
     if (!attn_multihead_steps_(s, &j)) return 0;
   }
   attn_stage_back_(s, mark);
+  if (b->p.sublayer == ATTN_SUBLAYER_SANDWICH && after->kind != ATTN_NORM_NONE &&
+      !attn_stage_norm_(s, t, t, none, after))
+    return 0;
   return attn_stage_norm_(s, to, t, x, pre ? NULL : norm);
 }
 
@@ -38237,9 +38398,14 @@ ATTN_COLD_ int attn_coder_steps_(attn_stage_ *s, void *job) {
   const attn_tensor x = j->x, rows = attn_stage_part_(s, &j->y);
   const int cross = j->e.data != NULL, aside = cross || rows.data == x.data;
   const attn_tensor t = aside ? attn_stage_tensor_(s, x.batch, 1, x.len, x.dim) : rows;
-  if (!attn_stage_attend_(s, j, &j->self, rows, t, x, &p->norm_self) ||
-      (cross && !attn_stage_attend_(s, j, &j->cross, rows, t, rows, &p->norm_cross)) ||
-      !attn_stage_feed_forward_(s, j->y, rows, &p->ff, p->chunks, p->sublayer, &p->norm_ff))
+  attn_surround_ around = attn_surround_of_(p->sublayer, &p->norm_ff);
+  const int parallel = p->sublayer == ATTN_SUBLAYER_PARALLEL;
+  const attn_tensor sum = parallel ? t : rows; /* x is still read then */
+  around.after = &p->after_ff, around.h = sum;
+  if (!attn_stage_attend_(s, j, &j->self, sum, t, x, &p->norm_self, &p->after_self) ||
+      (cross &&
+       !attn_stage_attend_(s, j, &j->cross, rows, t, rows, &p->norm_cross, &p->after_cross)) ||
+      !attn_stage_feed_forward_(s, j->y, parallel ? x : rows, &p->ff, p->chunks, &around))
     return 0;
   if (s->run && p->x_len) attn_rows_clear_(&j->y, p->x_len);
   return 1;
@@ -59155,7 +59321,7 @@ ATTN_COLD_ int attn_segment_numbers_(attn_error_ *e, attn_segment_layer_job_ *j,
     return attn_reject_(e, ATTN_E_SHAPE, "params.heads and .kv_heads must not be negative");
   if (p->heads % p->kv_heads)
     return attn_reject_(e, ATTN_E_HEADS, "params.kv_heads must divide params.heads");
-  if ((int)p->sublayer < 0 || p->sublayer >= ATTN_SUBLAYER_COUNT)
+  if ((int)p->sublayer < 0 || p->sublayer > ATTN_SUBLAYER_PLAIN)
     return attn_reject_(e, ATTN_E_RANGE, "params.sublayer must be an attn_sublayer");
   if (!(p->norm.eps >= 0.0f && p->norm.eps < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.norm.eps must be finite and not negative");
@@ -61818,7 +61984,8 @@ ATTN_COLD_ int attn_feed_check_(attn_error_ *e, attn_feed_job_ *j, const attn_ct
 
 ATTN_COLD_ int attn_feed_steps_(attn_stage_ *s, void *job) {
   const attn_feed_job_ *j = (const attn_feed_job_ *)job;
-  return attn_stage_feed_forward_(s, j->y, j->x, &j->ff, j->chunks, ATTN_SUBLAYER_PLAIN, NULL);
+  const attn_surround_ plain = attn_surround_of_(ATTN_SUBLAYER_PLAIN, NULL);
+  return attn_stage_feed_forward_(s, j->y, j->x, &j->ff, j->chunks, &plain);
 }
 
 ATTN_COLD_ attn_status attn_feed_forward_rows_call_(attn_tensor y, attn_tensor x,
@@ -62066,15 +62233,18 @@ ATTN_FUNC_ attn_tensor attn_experts_columns_(attn_tensor w, int64_t e, int64_t c
   return w;
 }
 
-/* y = act(x w + bias) gate of some rows and the columns of one expert from c on that y has. */
+/* y = act(x w + bias) gate, in a form, of some rows and the columns of one expert from c on that y has; gate and form may be
+ * absent. */
 ATTN_FUNC_ void attn_experts_times_(const attn_experts_job_ *j, attn_tensor y, attn_tensor x,
                                     attn_experts_weight_ from, int64_t e, int64_t c,
-                                    attn_activation act, attn_tensor gate, char *own) {
+                                    attn_activation act, attn_tensor gate,
+                                    const attn_act_form *form, char *own) {
   attn_tensor w = attn_experts_columns_(*from.w, e, c, y.dim);
   const attn_tensor bias = attn_experts_columns_(*from.bias, e, c, y.dim);
   const int turned = attn_turn_back_(&w);
   attn_gemm_ a;
   memset(&a, 0, sizeof a);
+  if (form) a.form = *form;
   a.table = j->table, a.y = y, a.x = x, a.bias = bias, a.gate = gate;
   a.w = attn_matrix_loose_(w, turned, y.len), a.scale = 1.0f, a.act = (int)act;
   if (attn_quantized_(w.dtype)) {
@@ -62120,16 +62290,16 @@ ATTN_FUNC_ void attn_experts_item_(void *job, int worker, int64_t index) {
   attn_tensor side = attn_stage_rows_(j->side, pair, n);
   if (j->down) {
     side = attn_stage_shift_(side, c), side.dim = cols;
-    attn_experts_times_(j, side, hidden, w_2, e, c, ATTN_ACT_NONE, none, own);
+    attn_experts_times_(j, side, hidden, w_2, e, c, ATTN_ACT_NONE, none, NULL, own);
     return;
   }
   hidden = attn_stage_shift_(hidden, c), hidden.dim = cols, side.dim = j->x.dim;
   if (ff->w_3.data) {
     up = attn_bhtd(own + j->at_block, ATTN_F32, 1, 1, n, cols);
     up.stride_len = cols + 16;
-    attn_experts_times_(j, up, side, w_3, e, c, ATTN_ACT_NONE, none, own);
+    attn_experts_times_(j, up, side, w_3, e, c, ATTN_ACT_NONE, none, NULL, own);
   }
-  attn_experts_times_(j, hidden, side, w_1, e, c, ff->activation, up, own);
+  attn_experts_times_(j, hidden, side, w_1, e, c, ff->activation, up, &ff->form, own);
 }
 
 /* All items of one product. */
@@ -62244,6 +62414,7 @@ ATTN_COLD_ void attn_experts_room_(attn_stage_ *s, attn_experts_job_ *j, int64_t
 /* Rows from and to. */
 ATTN_COLD_ int attn_experts_run_(attn_stage_ *s, attn_experts_job_ *j, attn_tensor logits) {
   const int64_t rows = j->from.len, pairs = attn_mul_(rows, j->k);
+  const attn_surround_ plain = attn_surround_of_(ATTN_SUBLAYER_PLAIN, NULL);
   attn_gemm_params p;
   memset(&p, 0, sizeof p);
   p.bias = j->p.b_gate;
@@ -62258,7 +62429,7 @@ ATTN_COLD_ int attn_experts_run_(attn_stage_ *s, attn_experts_job_ *j, attn_tens
       return 0;
   }
   if (j->other.data && !attn_stage_feed_forward_(s, attn_stage_rows_(j->other, 0, rows), j->from,
-                                                 &j->p.shared, 0, ATTN_SUBLAYER_PLAIN, NULL))
+                                                 &j->p.shared, 0, &plain))
     return 0;
   if (s->run) attn_experts_sort_(j), attn_experts_tell_(j);
   if (!attn_stage_for_(s, attn_tiles_of_(pairs), attn_experts_gather_, j, 0, NULL) ||
@@ -64041,6 +64212,9 @@ ATTN_COLD_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int
   attn_arrays_ more;
   int n = 0;
   memset(&more, 0, sizeof more);
+  if (p->sublayer != ATTN_SUBLAYER_POST && p->sublayer != ATTN_SUBLAYER_PRE)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "a layer's sublayer must be ATTN_SUBLAYER_POST or ATTN_SUBLAYER_PRE");
   for (int i = 0; i < 2; i++) {
     t[n++] = m[i]->w_q, t[n++] = m[i]->w_k, t[n++] = m[i]->w_v, t[n++] = m[i]->w_o;
     t[n++] = m[i]->b_q, t[n++] = m[i]->b_k, t[n++] = m[i]->b_v, t[n++] = m[i]->b_o;
@@ -64146,7 +64320,8 @@ ATTN_COLD_ int attn_stage_running_feed_(attn_stage_ *s, const attn_running_ *r,
                                         const attn_running_room_ *room,
                                         const attn_block_params *p) {
   const attn_tensor x = attn_stage_rows_(room->x, 0, r->n);
-  return attn_stage_feed_forward_(s, x, x, &p->ff, p->chunks, p->sublayer, &p->norm_ff);
+  const attn_surround_ around = attn_surround_of_(p->sublayer, &p->norm_ff);
+  return attn_stage_feed_forward_(s, x, x, &p->ff, p->chunks, &around);
 }
 
 /* y = x, rows of any type; rows from lens[b] on become 0. */
@@ -65293,6 +65468,7 @@ ATTN_COLD_ int attn_fnet_steps_(attn_stage_ *s, void *job) {
   const attn_fnet_params *par = &j->par;
   const int32_t *x_len = par->mix.x_len;
   const attn_tensor all = attn_stage_part_(s, &j->y);
+  const attn_surround_ around = attn_surround_of_(ATTN_SUBLAYER_POST, &par->norm_2);
   if (!attn_stage_fourier_(s, all, j->x, &par->mix)) return 0;
   for (int64_t b = 0; b < (x_len && s->run ? j->x.batch : 1); b++) {
     attn_tensor x = j->x, h = all, y = j->y;
@@ -65304,7 +65480,7 @@ ATTN_COLD_ int attn_fnet_steps_(attn_stage_ *s, void *job) {
       y = attn_stage_rows_(attn_stage_entry_(y, b), 0, n);
     }
     if (!attn_stage_norm_(s, h, h, x, &par->norm_1) ||
-        !attn_stage_feed_forward_(s, y, h, &par->ff, 0, ATTN_SUBLAYER_POST, &par->norm_2))
+        !attn_stage_feed_forward_(s, y, h, &par->ff, 0, &around))
       return 0;
   }
   return 1;
@@ -65864,7 +66040,7 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
         {ATTN_IN_OUT_(at "w_1", n, "."), at "b_1 must be [1, 1, 1, the width of w_1]",            \
          ATTN_IN_OUT_(at "w_2", "the width of w_1", n), at "b_2 must be [1, 1, 1, " n "]"},       \
         at "activation must be an attn_activation", ATTN_COMPUTE_WORDS_(at "compute"),            \
-        at "w_3 and b_3 must be absent"                                                           \
+        at "w_3, .b_3 and .form must be absent"                                                   \
   }
   static const struct {
     const char *words[4];
@@ -65884,7 +66060,8 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
                               said[at].rule[3]) &&
          attn_check_activation_(e, &f->activation, ATTN_ACT_GELU, said[at].activation) &&
          attn_feed_compute_(e, f, table, 0, said[at].compute) &&
-         (!(f->w_3.data || f->b_3.data) || attn_reject_(e, ATTN_E_RANGE, said[at].gated));
+         (!(f->w_3.data || f->b_3.data || attn_formed_(&f->form)) ||
+          attn_reject_(e, ATTN_E_RANGE, said[at].gated));
 }
 
 ATTN_COLD_ int attn_mixer_check_(attn_error_ *e, attn_mixer_job_ *j, const attn_ctx *ctx,

@@ -110,6 +110,7 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const att
   if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[0]);
   if (ff->b_3.data && !ff->w_3.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[1]);
   return attn_check_activation_(e, &ff->activation, attn_feed_default_(ff), say[at].activation) &&
+         attn_check_form_(e, &ff->form, ff->w_3.data != NULL) &&
          attn_feed_compute_(
              e, ff, table, 1,
              at == ATTN_PLACE_EXPERTS_  ? ATTN_COMPUTE_WORDS_("params.experts.compute")
@@ -157,13 +158,20 @@ ATTN_COLD_ int attn_stage_feed_(attn_stage_ *s, attn_tensor y, attn_tensor x, at
   middle.len = x.len, up = middle;
   if (middle.data) hidden = middle, hidden.dim = ff->w_1.dim;
   p.bias = ff->b_1, p.activation = ff->activation;
+  if (ff->w_3.data) /* follows behind the other product */
+    p.activation = attn_formed_(&ff->form) ? ATTN_ACT_NONE : ff->activation;
+  else
+    p.form = ff->form;
   if (!attn_stage_gemm_(s, hidden, x, ff->w_1, &p)) return 0;
+  const attn_activation late =
+      ff->w_3.data && attn_formed_(&ff->form) ? ff->activation : ATTN_ACT_NONE;
+  memset(&p.form, 0, sizeof p.form);
   p.activation = ATTN_ACT_NONE;
   if (ff->w_3.data) {
     up.data = (float *)middle.data + hidden.dim, up.dim = hidden.dim;
     p.bias = ff->b_3;
     if (!attn_stage_gemm_(s, up, x, ff->w_3, &p) ||
-        !attn_stage_activate_(s, ff->w_2.data ? hidden : y, hidden, up, ATTN_ACT_NONE))
+        !attn_stage_activate_(s, ff->w_2.data ? hidden : y, hidden, up, late, &ff->form))
       return 0;
   }
   p.bias = ff->b_2;

@@ -90,6 +90,9 @@ static void fuzz_gemm(input *in) {
   if (chance(in, 24)) p.activation = (attn_activation)(nasty_int(in) & 0xff);
   j.must_fail = (unsigned)p.activation >= ATTN_ACT_COUNT || p.scale - p.scale != 0;
   j.unsteady = p.activation == ATTN_ACT_EXP || p.activation == ATTN_ACT_RELU2;
+  if (chance(in, 6)) p.softcap = chance(in, 6) ? nasty_float(in) : (float)below(in, 50);
+  make_form(in, &p.form);
+  j.must_fail |= !(p.softcap >= 0 && p.softcap - p.softcap == 0) || p.form.gate_add != 0;
   if (f.specials) j.tame = 0;
   if (flaws <= 0 && buffer_full(&j.b[G_W]) && chance(in, 3))
     make_codes(in, &j, &all, &j.b[G_W], p.w_transposed, &p.w_scales);
