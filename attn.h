@@ -68,7 +68,7 @@
  *   (losses over heads); attn_rope*, attn_sinusoid, attn_universal_signal, attn_learned_position,
  *   attn_alibi_slopes, attn_t5_bucket, attn_deberta_bucket (positions); attn_gaussian_window, attn_hard_gaussian,
  *   attn_average*, attn_span_* (priors and spans); attn_encoder, attn_decoder*,
- *   attn_feed_forward_rows, attn_reversible*, attn_stream_mean (blocks of a Transformer);
+ *   attn_feed_forward_rows, attn_expert_rows, attn_reversible*, attn_stream_mean (blocks of a Transformer);
  *   attn_universal, attn_exit*, attn_confidence, attn_calm_* (depth by token); attn_gtrxl* (gates
  *   for residual sums), attn_returns, attn_trajectory_* (trajectories as sequences); attn_fourier,
  *   attn_fnet (Fourier mixing), attn_gmlp, attn_mixer (learned matrices over positions in place of
@@ -12258,18 +12258,20 @@ typedef struct attn_expert_rows_params {
  *
  * f_e is attn_feed_forward_rows with the heads e of experts; without w_shared shared(x) is added as it is. Softmax over
  *   the k chosen logits (Mixtral, gpt-oss) is the softmax renormalised. Where c is not needed as a number (no
- *   choice_bias, no GROUP_SUM) l stands for it: the same order, and no ties by rounding.
+ *   choice_bias, no GROUP_SUM) l stands for it: the same order, and no ties by rounding. Experts of groups that are not
+ *   chosen are never in A, however small the others are (some programs let them compete with a score of 0).
  * Models: Mixtral, Qwen3-MoE: {0}; Qwen2-MoE: no_renormalize, shared, w_shared; Qwen3-Next: shared, w_shared;
  *   DeepSeek-V2: no_renormalize, scale, groups, shared; DeepSeek-V3: SIGMOID, choice_bias, groups, GROUP_SUM, scale,
- *   shared; gpt-oss: b_gate, biases of experts; Llama 4: SIGMOID, no_renormalize, weigh_input, shared.
+ *   shared; gpt-oss: b_gate, biases and form of experts; Llama 4: SIGMOID, no_renormalize, weigh_input, shared.
  * Shapes: x [B,1,T,din], y [B,1,T,dout], each f32, f16 or bf16, any strides; so may be all weights and biases, E < 2^31.
  *   w_1, w_2 and w_3 of experts may also be of ATTN_I8 or ATTN_I4, each with scales, as w of attn_gemm.
  *   Experts with gate and up projection in one array are two views of it: with w_transposed also where they alternate
  *   row by row.
  * Aliasing: y may be x, the same view: in place. Outputs share memory with nothing else.
- * Memory: attn_expert_rows_workspace bytes. Rows go through in runs of 128 E / k at most (T with fewer): for each 4 E
- *   + 4 dout bytes, and k (4 dff + 4 max(din, dout) + 48); a worker 420 KB + 20 E + 4 dout; shared as
- *   attn_feed_forward_rows. No weight of an expert is laid out or converted as a whole.
+ * Memory: attn_expert_rows_workspace bytes. Rows go through in runs of at most 128 E / k: for each 4 E bytes, with
+ *   shared 4 dout, and k (4 dff + 4 max(din, dout) + 300); a worker the largest of 400 KB (with experts.compute 300 KB and
+ *   512 max(din, dff) bytes more), 20 E and 4 dout; and what w_gate and shared want in attn_gemm and
+ *   attn_feed_forward_rows. No matrix of an expert is laid out or converted as a whole.
  * Errors: ATTN_E_NULL (params, w_gate, a weight of experts; b_2, b_3 without its matrix; parts of shared or w_shared
  *   without shared.w_1), _DTYPE, _SHAPE, _STRIDE, _RANGE (k: 1..E, or more than the chosen groups have; groups, group_k,
  *   enums, activation, GROUP_SUM with groups of one), _VALUE (scale NaN or infinite), _OVERLAP, _OVERFLOW, _ALIGN,
@@ -62299,7 +62301,8 @@ ATTN_FUNC_ attn_tensor attn_experts_columns_(attn_tensor w, int64_t e, int64_t c
   return w;
 }
 
-/* y = act(x w + bias) gate, in a form, of some rows and the columns of one expert from c on that y has. */
+/* y = act(x w + bias) gate, in a form, of some rows and the columns of one expert from c on that y has; bias, gate and
+ * form may be absent. */
 ATTN_FUNC_ void attn_experts_times_(const attn_experts_job_ *j, attn_tensor y, attn_tensor x,
                                     attn_experts_weight_ from, int64_t e, int64_t c,
                                     attn_activation act, attn_tensor gate,
@@ -62479,6 +62482,7 @@ ATTN_COLD_ void attn_experts_room_(attn_stage_ *s, attn_experts_job_ *j, int64_t
 /* Rows from and to. */
 ATTN_COLD_ int attn_experts_run_(attn_stage_ *s, attn_experts_job_ *j, attn_tensor logits) {
   const int64_t rows = j->from.len, pairs = attn_mul_(rows, j->k);
+  const attn_surround_ plain = attn_surround_of_(ATTN_SUBLAYER_PLAIN, NULL);
   attn_gemm_params p;
   memset(&p, 0, sizeof p);
   p.bias = j->p.b_gate;

@@ -89,6 +89,7 @@ static void fuzz_experts(input *in) {
   p.no_renormalize = below(in, 2), p.weigh_input = chance(in, 4), p.scale = some_scale(in);
   p.w_transposed = gate, p.experts.w_transposed = p.shared.w_transposed = turned;
   p.experts.activation = (attn_activation)some(in, ATTN_ACT_COUNT);
+  make_form(in, &p.experts.form);
   attn_tensor view[R_TENSORS];
   memset(view, 0, sizeof view);
   view[R_Y] = any_view(in, batch, 1, rows, dout, 1);

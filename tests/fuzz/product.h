@@ -25,12 +25,16 @@ static size_t workspace_gemm(job *j, const attn_ctx *ctx) {
   return attn_gemm_workspace(j->b[G_Y].view, j->b[G_X].view, j->b[G_W].view, &p, ctx);
 }
 
+/* Strides that are no one's may be as long as there are. */
+static int64_t twice(int64_t x) { return x > INT64_MAX / 2 || x < INT64_MIN / 2 ? x : 2 * x; }
+
 /* Codes of 8 or 4 bits in the place of a matrix, with their scales. */
 static void make_codes(input *in, job *j, store *all, buffer *b, int turned, attn_scales *s) {
   attn_tensor t = b->view;
   t.dtype = chance(in, 2) ? ATTN_I4 : ATTN_I8;
   if (t.dtype == ATTN_I4 && !chance(in, 16))
-    t.stride_batch *= 2, t.stride_head *= 2, t.stride_len *= 2;
+    t.stride_batch = twice(t.stride_batch), t.stride_head = twice(t.stride_head),
+    t.stride_len = twice(t.stride_len);
   buffer_free(b);
   j->runnable &= buffer_make(b, t, below(in, 4));
   filler f = {take(in), 0};

@@ -108,7 +108,8 @@ ATTN_FUNC_ attn_tensor attn_experts_columns_(attn_tensor w, int64_t e, int64_t c
   return w;
 }
 
-/* y = act(x w + bias) gate, in a form, of some rows and the columns of one expert from c on that y has. */
+/* y = act(x w + bias) gate, in a form, of some rows and the columns of one expert from c on that y has; bias, gate and
+ * form may be absent. */
 ATTN_FUNC_ void attn_experts_times_(const attn_experts_job_ *j, attn_tensor y, attn_tensor x,
                                     attn_experts_weight_ from, int64_t e, int64_t c,
                                     attn_activation act, attn_tensor gate,
@@ -288,6 +289,7 @@ ATTN_COLD_ void attn_experts_room_(attn_stage_ *s, attn_experts_job_ *j, int64_t
 /* Rows from and to. */
 ATTN_COLD_ int attn_experts_run_(attn_stage_ *s, attn_experts_job_ *j, attn_tensor logits) {
   const int64_t rows = j->from.len, pairs = attn_mul_(rows, j->k);
+  const attn_surround_ plain = attn_surround_of_(ATTN_SUBLAYER_PLAIN, NULL);
   attn_gemm_params p;
   memset(&p, 0, sizeof p);
   p.bias = j->p.b_gate;
