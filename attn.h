@@ -62482,7 +62482,6 @@ ATTN_COLD_ void attn_experts_room_(attn_stage_ *s, attn_experts_job_ *j, int64_t
 /* Rows from and to. */
 ATTN_COLD_ int attn_experts_run_(attn_stage_ *s, attn_experts_job_ *j, attn_tensor logits) {
   const int64_t rows = j->from.len, pairs = attn_mul_(rows, j->k);
-  const attn_surround_ plain = attn_surround_of_(ATTN_SUBLAYER_PLAIN, NULL);
   attn_gemm_params p;
   memset(&p, 0, sizeof p);
   p.bias = j->p.b_gate;

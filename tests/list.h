@@ -1218,6 +1218,9 @@
   X(K7_nan)                                 \
   X(K7_promises)                            \
   X(K7_rejects)                             \
+  X(O5_blocks)                              \
+  X(O5_blocks_rejects)                      \
+  X(O5_decode)                              \
   X(K7_decode)                              \
   X(K7_decode_room)                         \
   X(K7_decode_rejects)                      \

@@ -112,7 +112,8 @@ void K8_codes(void **state) {
     test_assert_same(y, s->y, "rows by themselves");
     if (n == 1 || n == 6) promise_keep(&s->does);
     if (n < 4) {
-      attn_scales *const scales[] = {&s->p.experts.w_1_scales, &s->p.experts.w_2_scales, &s->p.experts.w_3_scales};
+      attn_scales *const scales[] = {&s->p.experts.w_1_scales, &s->p.experts.w_2_scales,
+                                     &s->p.experts.w_3_scales};
       const attn_scales whole = *scales[n % 3];
       const char *const word[] = {"w_1_scales", "w_2_scales", "w_3_scales"};
       if (n % 3 == 2 && !x.gated) continue;
