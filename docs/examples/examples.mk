@@ -25,7 +25,7 @@ WORKERS ?= 1
 
 # The sentence encoder: `make encode`, then build/demo/encode with a model and its vocabulary.
 .PHONY: encode encode-time
-BERT := $(addprefix docs/examples/,bert.h wordpiece.h unicode.h safetensors.h fma_peak.h)
+BERT := $(addprefix docs/examples/,bert.h wordpiece.h unicode.h safetensors.h json.h fma_peak.h)
 
 build/demo/encode: docs/examples/encode.c $(BERT) attn.h
 	@mkdir -p $(@D)
@@ -44,7 +44,7 @@ encode-time: build/demo/encode build/demo/test_encode ## measure: its tokens a s
 
 # The language model: `make generate`, then build/demo/generate with a model and a prompt.
 .PHONY: generate generate-time
-LLAMA := $(addprefix docs/examples/,generate.c llama.h safetensors.h safetensors_write.h)
+LLAMA := $(addprefix docs/examples/,generate.c llama.h safetensors.h json.h safetensors_write.h)
 
 build/demo/generate build/demo/test_generate: build/demo/%: docs/examples/%.c $(LLAMA) attn.h
 	@mkdir -p $(@D)
