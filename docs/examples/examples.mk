@@ -25,9 +25,10 @@ WORKERS ?= 1
 
 # The sentence encoder: `make encode`, then build/demo/encode with a model and its vocabulary.
 .PHONY: encode encode-time
-BERT := $(addprefix docs/examples/,bert.h wordpiece.h unicode.h safetensors.h json.h fma_peak.h)
+ENCODER := $(addprefix docs/examples/,encoder.h encoder_family.h encoder_read.h texts.h wordpiece.h unicode.h \
+  safetensors.h json.h progress.h fma_peak.h)
 
-build/demo/encode: docs/examples/encode.c $(BERT) attn.h
+build/demo/encode: docs/examples/encode.c $(ENCODER) attn.h
 	@mkdir -p $(@D)
 	$(CC) $(DEMO_FLAGS) $(OPENMP) -o $@ $< -lm
 
@@ -40,7 +41,7 @@ encode: build/demo/encode ## use: the sentence encoder; docs/examples/README.md 
 encode-time: build/demo/encode build/demo/test_encode ## measure: its tokens a second, on random numbers of MiniLM's size
 	@mkdir -p build/demo/bert
 	build/demo/test_encode make build/demo/bert F32 6 384 12 1536 512 30522
-	OMP_NUM_THREADS=$(WORKERS) build/demo/encode --time build/demo/bert/model.safetensors build/demo/bert/vocab.txt
+	OMP_NUM_THREADS=$(WORKERS) build/demo/encode --time build/demo/bert
 
 # The language model: `make generate`, then build/demo/generate with a model and a prompt.
 .PHONY: generate generate-time

@@ -5,7 +5,8 @@
  *   split     at white space; each punctuation mark and each CJK ideograph is a word of its own
  *   match     each word from its start on by the longest entry of the vocabulary, ## before all but
  *             the first piece; [UNK] for the whole word if a piece is not found, or beyond 100 characters
- *   wrap      [CLS] .. [SEP]
+ *
+ * [CLS] and [SEP] are put around them by whoever knows what a model wants.
  *
  * Characters are those of unicode.h. Left as they are, though canonical decomposition would change
  * them: compatibility ideographs, and 43 vowel signs and notes that decompose into several characters.
@@ -282,11 +283,10 @@ static void wordpiece_match_(const wordpiece *wp, wordpiece_word_ *word, wordpie
   }
 }
 
-/* The tokens of a text that ends with 0: at most `room` of them to ids; room is 2 at least, and
- * strlen(text) + 2 is always enough. The last one there is [SEP] even if the text was cut short, which
- * *whole tells, the tokens that all of the text has. */
+/* The tokens of a text that ends with 0: at most `room` of them to ids, *count may be larger;
+ * strlen(text) + 1 is always enough. */
 static const char *wordpiece_encode(wordpiece *wp, const char *text, int32_t *ids, int64_t room,
-                                    int64_t *count, int64_t *whole) {
+                                    int64_t *count) {
   const unsigned char *at = (const unsigned char *)text;
   for (uint32_t c; (c = wordpiece_decode_(&at)) != 0;)
     if (c == UINT32_MAX) {
@@ -299,7 +299,6 @@ static const char *wordpiece_encode(wordpiece *wp, const char *text, int32_t *id
   wordpiece_tokens_ out = {ids, room, 0};
   word.length = 0;
   word.letters = 0;
-  wordpiece_push_(&out, wp->cls);
   at = (const unsigned char *)text;
   for (uint32_t c; (c = wordpiece_decode_(&at)) != 0;) {
     uint32_t letters[3];
@@ -318,10 +317,7 @@ static const char *wordpiece_encode(wordpiece *wp, const char *text, int32_t *id
     }
   }
   wordpiece_match_(wp, &word, &out);
-  wordpiece_push_(&out, wp->sep);
-  *whole = out.count;
-  *count = out.count < room ? out.count : room;
-  ids[*count - 1] = wp->sep;
+  *count = out.count;
   return NULL;
 }
 
