@@ -136,8 +136,8 @@ typedef enum encoder_pool {
 static const char *const encoder_pool_names[] = {"mean", "cls", "max"};
 
 /* The rows of text b in one, of length 1: dot products of two such vectors are cosines. */
-static void encoder_vector(const encoder *m, const encoder_batch *in, encoder_pool pool, int64_t b,
-                           float *vector) {
+static inline void encoder_vector(const encoder *m, const encoder_batch *in, encoder_pool pool,
+                                  int64_t b, float *vector) {
   const float *x = m->x + b * in->len * m->width;
   const int64_t rows = pool == ENCODER_POOL_CLS ? 1 : in->length[b];
   double square = 0;

@@ -43,6 +43,26 @@ encode-time: build/demo/encode build/demo/test_encode ## measure: its tokens a s
 	build/demo/test_encode make build/demo/bert F32 6 384 12 1536 512 30522
 	OMP_NUM_THREADS=$(WORKERS) build/demo/encode --time build/demo/bert
 
+# The atom mapper: `make map` takes published weights from PyPI (3 MB), once, and maps REACTION.
+.PHONY: map map-time
+MAP := build/demo/map
+REACTION ?= Brc1cccnc1.OB(O)c1ccc(C=O)cc1.O=C([O-])[O-]~[K+]~[K+].C1COCCO1>>O=Cc1ccc(-c2cccnc2)cc1
+MAPPER := $(addprefix docs/examples/,smiles.h atom_map.h map_picture.h) $(ENCODER)
+
+$(MAP)/map: docs/examples/map.c $(MAPPER) attn.h
+	@mkdir -p $(@D)
+	$(CC) $(DEMO_FLAGS) $(OPENMP) -o $@ $< -lm
+
+$(MAP)/model.safetensors: docs/examples/map_weights.py
+	@python3 $< $(@D) $(WHEEL)
+
+map: $(MAP)/model.safetensors $(MAP)/map ## use: which atom becomes which, by a trained model: make map REACTION="CC(=O)O.OCC>>CC(=O)OCC"
+	$(MAP)/map --pairs --svg $(MAP)/map.svg $(MAP) '$(REACTION)'
+	@echo "the picture of it: $(MAP)/map.svg"
+
+map-time: $(MAP)/model.safetensors $(MAP)/map ## measure: its reactions a second
+	OMP_NUM_THREADS=$(WORKERS) $(MAP)/map --time --file docs/examples/test_map.tsv $(MAP)
+
 # The language model: `make generate`, then build/demo/generate with a model and a prompt.
 .PHONY: generate generate-time
 LLAMA := $(addprefix docs/examples/,generate.c llama.h safetensors.h json.h safetensors_write.h)

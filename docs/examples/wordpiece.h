@@ -285,8 +285,8 @@ static void wordpiece_match_(const wordpiece *wp, wordpiece_word_ *word, wordpie
 
 /* The tokens of a text that ends with 0: at most `room` of them to ids, *count may be larger;
  * strlen(text) + 1 is always enough. */
-static const char *wordpiece_encode(wordpiece *wp, const char *text, int32_t *ids, int64_t room,
-                                    int64_t *count) {
+static inline const char *wordpiece_encode(wordpiece *wp, const char *text, int32_t *ids,
+                                           int64_t room, int64_t *count) {
   const unsigned char *at = (const unsigned char *)text;
   for (uint32_t c; (c = wordpiece_decode_(&at)) != 0;)
     if (c == UINT32_MAX) {
