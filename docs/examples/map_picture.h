@@ -78,12 +78,11 @@ static void map_picture_draw_(FILE *file, const smiles *s, const atom_map *map, 
     map_picture_label_(file, s, s->left + i, number[s->left + i], MAP_PICTURE_EDGE - 8, y + 13, 1);
     for (int j = 0; j < columns; j++) {
       const double dark = most > 0 ? sqrt(map->score[i * columns + j] / most) : 0;
-      const int light = (int)(255 * (1 - dark) + 0.5), chosen = map->from[i] == j;
       fprintf(file,
               "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"rgb(%d,%d,%d)\"%s/>\n",
-              MAP_PICTURE_EDGE + place[j] + 1, y + 1, cell - 2, cell - 2, light * 9 / 10 + 10,
-              light * 9 / 10 + 18, 160 + light * 3 / 8 > 255 ? 250 : 155 + light * 3 / 8,
-              chosen ? " stroke=\"#b00020\" stroke-width=\"2\"" : "");
+              MAP_PICTURE_EDGE + place[j] + 1, y + 1, cell - 2, cell - 2, 240 - (int)(230 * dark),
+              246 - (int)(230 * dark), 250 - (int)(100 * dark),
+              map->from[i] == j ? " stroke=\"#b00020\" stroke-width=\"2\"" : "");
     }
   }
   fputs("</svg>\n", file);

@@ -2,7 +2,7 @@
 
     python3 test_map.py make test_map.tsv            reactions, and what the package answers
     python3 test_map.py compare MAP FOLDER           attention and confidences of the program MAP
-    python3 test_map.py time MAP FOLDER THREADS      reactions a second of both
+    python3 test_map.py time MAP FOLDER              reactions a second of both
 
 Needs rxnmapper 0.4.3, torch, "transformers<5", "setuptools<81", scipy, pandas, attrs, rdkit and, with --no-deps,
 rxn-chem-utils and rxn-utils. The reactions are those of the package's tests, and some that templates make
@@ -12,9 +12,9 @@ numbers stand in the reaction as it was read, after a check that both mean the s
 import os
 import random
 import re
+import resource
 import subprocess
 import sys
-import tempfile
 import time
 
 import numpy as np
@@ -229,47 +229,67 @@ def table():
 
 
 def compare(program, folder):
-    mapper = RXNMapper()
-    largest = sure = numbers = 0
-    for text, mapped, confidence in table():
-        result = answer(mapper, text, False)
-        want = result["tokensxtokens_attns"].astype(float)
-        got = subprocess.run([program, "--attention", folder, text], check=True, stdout=subprocess.PIPE).stdout
-        got = np.array(got.split(), float).reshape(want.shape)
-        largest, numbers = max(largest, np.abs(got - want).max()), numbers + want.size
-        line = subprocess.run([program, folder, text], check=True, stdout=subprocess.PIPE, text=True).stdout
-        again = line.rstrip("\n").split("\t")
-        sure = max(sure, abs(float(again[1]) - result["confidence"]))
-        if again[0] != numbered(mapper, text, result["pxr_mapping_vector"]):
-            print("another map: %s" % text)
-    print("attention: %d numbers, largest difference %.3g; confidence: %.3g" % (numbers, largest, sure))
-
-
-def times(program, folder, threads):
-    import torch
-    torch.set_num_threads(int(threads))
+    mapper, exact = RXNMapper(), RXNMapper()
+    exact.model.double()
     texts = [text for text, _, _ in table()]
+
+    def lines(*options):
+        run = subprocess.run([program, *options, "--file", "-", folder], input="".join(text + "\n" for text in texts),
+                             check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        return iter(run.stdout.splitlines())
+
+    attention, maps = lines("--attention"), lines()
+    largest, sure, numbers = [0, 0, 0], 0, 0
+    for text in texts:
+        result = answer(mapper, text, False)
+        package = result["tokensxtokens_attns"].astype(float)
+        true = exact.convert_batch_to_attns([text])[0].numpy()
+        got = np.array([next(attention).split() for _ in package], float)
+        for i, (a, b) in enumerate(((got, package), (got, true), (package, true))):
+            largest[i] = max(largest[i], np.abs(a - b).max())
+        numbers += package.size
+        mapped, confidence = next(maps).split("\t")
+        sure = max(sure, abs(float(confidence) - result["confidence"]))
+        if mapped != numbered(mapper, text, result["pxr_mapping_vector"]):
+            print("another map: %s" % text)
+    print("largest of %d differences of attention: from the package %.2g, from its model in float64 %.2g, "
+          "the package's own %.2g; of confidence: %.2g" % (numbers, *largest, sure))
+
+
+def times(program, folder):
+    """Reactions a second of processor time, one thread each: the best of three passes over the table."""
+    import torch
+    torch.set_num_threads(1)
+    texts = [text for text, _, _ in table()]
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "test_map.tsv")
     mapper = RXNMapper()
-    for batch in (1, 8, 32):
+
+    def children():
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    def program_pass():
+        subprocess.run([program, "--file", path, folder], check=True, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL, env=dict(os.environ, OMP_NUM_THREADS="1"))
+
+    def package_pass(batch, call):
+        for i in range(0, len(texts), batch):
+            call(texts[i:i + batch])
+
+    def maps(batch):
+        mapper.get_attention_guided_atom_maps(batch, canonicalize_rxns=False)
+
+    runs = [("map", children, program_pass)]
+    for batch in (1, 16):
+        runs.append(("rxnmapper, batches of %d" % batch, time.process_time, lambda b=batch: package_pass(b, maps)))
+        runs.append(("its model alone", time.process_time, lambda b=batch: package_pass(b, mapper.convert_batch_to_attns)))
+    for name, clock, run in runs:
         best = 1e30
         for _ in range(3):
-            start = time.perf_counter()
-            for i in range(0, len(texts), batch):
-                mapper.get_attention_guided_atom_maps(texts[i:i + batch], canonicalize_rxns=False)
-            best = min(best, time.perf_counter() - start)
-        print("rxnmapper, batches of %d: %.1f reactions/s, %s threads" % (batch, len(texts) / best, threads), flush=True)
-        best = 1e30
-        for _ in range(3):
-            start = time.perf_counter()
-            for i in range(0, len(texts), batch):
-                mapper.convert_batch_to_attns(texts[i:i + batch])
-            best = min(best, time.perf_counter() - start)
-        print("its model alone: %.1f reactions/s" % (len(texts) / best), flush=True)
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-        file.write("".join(text + "\n" for text in texts))
-        file.flush()
-        subprocess.run([program, "--time", "--file", file.name, folder], check=True,
-                       env=dict(os.environ, OMP_NUM_THREADS=threads))
+            start = clock()
+            run()
+            best = min(best, clock() - start)
+        print("%s: %.1f reactions/s" % (name, len(texts) / best), flush=True)
 
 
 if __name__ == "__main__":
