@@ -25,8 +25,8 @@ WORKERS ?= 1
 
 # The sentence encoder: `make encode`, then build/demo/encode with a model and its vocabulary.
 .PHONY: encode encode-time
-ENCODER := $(addprefix docs/examples/,encoder.h encoder_family.h encoder_read.h texts.h wordpiece.h unicode.h \
-  safetensors.h json.h progress.h fma_peak.h)
+ENCODER := $(addprefix docs/examples/,encoder.h encoder_family.h encoder_read.h texts.h wordpiece.h bpe.h \
+  sentencepiece.h nfc.h utf8.h unicode.h safetensors.h json.h progress.h fma_peak.h)
 
 build/demo/encode: docs/examples/encode.c $(ENCODER) attn.h
 	@mkdir -p $(@D)
