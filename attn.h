@@ -12165,6 +12165,92 @@ ATTN_DEF size_t attn_decoder_step_workspace(attn_tensor y, attn_tensor x,
                                             const attn_decoder_cache *cache,
                                             const attn_block_params *params, const attn_ctx *ctx);
 /* <<< attn/api/families/blocks/coder.h */
+/* >>> attn/api/families/blocks/experts.h */
+/* api/families/blocks/experts.h owns the feed-forward of mixtures of experts (K8): a gate sends each row to k of E
+ * feed-forwards. */
+
+/* What logits are turned into before weights are made of them. */
+typedef enum attn_experts_score {
+  ATTN_EXPERTS_SOFTMAX = 0, /* s_e = e^l_e / sum over all E experts */
+  ATTN_EXPERTS_SIGMOID,     /* s_e = 1 / (1 + e^-l_e) */
+  ATTN_EXPERTS_SCORE_COUNT
+} attn_experts_score;
+
+/* What groups of experts are chosen by. */
+typedef enum attn_experts_group {
+  ATTN_EXPERTS_GROUP_MAX = 0, /* the best of its experts: DeepSeek-V2's group_limited_greedy */
+  ATTN_EXPERTS_GROUP_SUM,     /* the sum of its two best: DeepSeek-V3's noaux_tc */
+  ATTN_EXPERTS_GROUP_COUNT
+} attn_experts_group;
+
+/* {0} but for k and the weights is Mixtral's; {0} of each further field is what models without it do. */
+typedef struct attn_expert_rows_params {
+  attn_tensor w_gate, b_gate; /* [1,1,din,E]; optional [1,1,1,E]: the router, and its bias */
+  int w_transposed;         /* 1: w_gate and w_shared are [1,1,out,in], as in PyTorch checkpoints */
+  int64_t k;                /* experts of a row, 1..E: num_experts_per_tok */
+  attn_experts_score score; /* scoring_func */
+  attn_tensor
+      choice_bias; /* optional: [1,1,1,E] counts in the choice alone: e_score_correction_bias */
+  int64_t groups;  /* n_group, a divisor of E: experts g E / groups .. are group g; 0 = 1 */
+  int64_t group_k; /* topk_group, 1..groups; 0 = all */
+  attn_experts_group group_by;
+  int no_renormalize; /* 1: the weights of the k are not made to sum to 1: norm_topk_prob = false */
+  float scale;        /* of the weights, after that: routed_scaling_factor; 0 = 1, ATTN_ZERO = 0 */
+  int weigh_input; /* 1: rows are multiplied on their way into an expert, not out of it: Llama 4 */
+  attn_feed_forward experts; /* its tensors have E heads: w_1 [1,E,din,dff], b_1 [1,E,1,dff], .. */
+  /* of matrices of codes: numbers of a head as attn_gemm_params.w_scales has them */
+  attn_scales w_1_scales, w_2_scales, w_3_scales;
+  attn_feed_forward shared; /* optional: every row goes through it too */
+  attn_tensor w_shared;     /* optional: [1,1,din,1], the gate of shared (Qwen2-MoE, Qwen3-Next) */
+  int32_t *expert;          /* out, optional: [B][T][k], the best first */
+  attn_tensor weight;       /* out, optional: f32 [B,1,T,k], g of those experts */
+  attn_tensor logits;       /* out, optional: f32 [B,1,T,E], for losses of balance and size */
+} attn_expert_rows_params;
+
+/* Rows through the experts that they are sent to.
+ *
+ *   l = x w_gate + b_gate,  s = softmax(l) or sigmoid(l),  c = s + choice_bias
+ *   A: the k experts of largest c, with groups among those of the group_k best groups; of equals the lowest
+ *   g_e = scale s_e / sum over A of s  (no_renormalize: scale s_e),  e in A
+ *   y = sum over A of g_e f_e(x)  (weigh_input: f_e(g_e x)),  then + sigmoid(x w_shared) shared(x)
+ *
+ * f_e is attn_feed_forward_rows with the heads e of experts; without w_shared shared(x) is added as it is. Softmax over
+ *   the k chosen logits (Mixtral, gpt-oss) is the softmax renormalised. Where c is not needed as a number (no
+ *   choice_bias, no GROUP_SUM) l stands for it: the same order, and no ties by rounding.
+ * Models: Mixtral, Qwen3-MoE: {0}; Qwen2-MoE: no_renormalize, shared, w_shared; Qwen3-Next: shared, w_shared;
+ *   DeepSeek-V2: no_renormalize, scale, groups, shared; DeepSeek-V3: SIGMOID, choice_bias, groups, GROUP_SUM, scale,
+ *   shared; gpt-oss: b_gate, biases of experts; Llama 4: SIGMOID, no_renormalize, weigh_input, shared.
+ * Shapes: x [B,1,T,din], y [B,1,T,dout], each f32, f16 or bf16, any strides; so may be all weights and biases, E < 2^31.
+ *   w_1, w_2 and w_3 of experts may also be of ATTN_I8 or ATTN_I4, each with scales, as w of attn_gemm.
+ *   Experts with gate and up projection in one array are two views of it: with w_transposed also where they alternate
+ *   row by row.
+ * Aliasing: y may be x, the same view: in place. Outputs share memory with nothing else.
+ * Memory: attn_expert_rows_workspace bytes. Rows go through in runs of 128 E / k at most (T with fewer): for each 4 E
+ *   + 4 dout bytes, and k (4 dff + 4 max(din, dout) + 48); a worker 420 KB + 20 E + 4 dout; shared as
+ *   attn_feed_forward_rows. No weight of an expert is laid out or converted as a whole.
+ * Errors: ATTN_E_NULL (params, w_gate, a weight of experts; b_2, b_3 without its matrix; parts of shared or w_shared
+ *   without shared.w_1), _DTYPE, _SHAPE, _STRIDE, _RANGE (k: 1..E, or more than the chosen groups have; groups, group_k,
+ *   enums, activation, GROUP_SUM with groups of one), _VALUE (scale NaN or infinite), _OVERLAP, _OVERFLOW, _ALIGN,
+ *   _WORKSPACE, _MEMORY, those of experts.compute and of ctx; outputs untouched.
+ * Empty: B = 0 or T = 0 does nothing.
+ * NaN: in a row of x reaches that row alone. A logit or c that is NaN comes last, a softmax with a NaN is NaN, and weights of
+ *   0 do not hide what an expert makes. What sums to 0 is not divided by: the weights are 0. Weights of experts to
+ *   which no row is sent are not read.
+ * Determinism: products as in attn_gemm; the sum over A goes in the order of e. A row has the same bits whatever other
+ *   rows are there and wherever they are cut, for any number of workers, on avx2, avx512 and neon.
+ * Compute: experts.compute and shared.compute are those of their products, as attn_gemm has it (not I8), the gate is f32.
+ * Cost: 2 B T (din E + k (din dff + dff dout)) flops, with w_3 2 B T k din dff more: k / E of what all experts would
+ *   take. Rows of one expert go through its weights together; few rows read each chosen expert once, as it is
+ *   stored. report.pairs is B T k.
+ * Source: Shazeer et al. 2017, arXiv 1701.06538; Jiang et al. 2024 (Mixtral), arXiv 2401.04088; shared experts: Dai et al.
+ *   2024 (DeepSeekMoE), arXiv 2401.06066; groups: DeepSeek-AI 2024 (V2), arXiv 2405.04434; choice_bias, sums of
+ *   two: DeepSeek-AI 2024 (V3), arXiv 2412.19437. */
+ATTN_DEF attn_status attn_expert_rows(attn_tensor y, attn_tensor x,
+                                      const attn_expert_rows_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_expert_rows_workspace(attn_tensor y, attn_tensor x,
+                                           const attn_expert_rows_params *params,
+                                           const attn_ctx *ctx);
+/* <<< attn/api/families/blocks/experts.h */
 /* >>> attn/api/families/blocks/reversible.h */
 /* api/families/blocks/reversible.h owns the reversible residual (K4); the rules of coder.h hold here. */
 
@@ -13411,6 +13497,8 @@ ATTN_DEF attn_status attn_cache_evict(attn_cache *cache, attn_sequence *sequence
 #define attn_decoder_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
 #define attn_encoder(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
 #define attn_encoder_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_expert_rows(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_expert_rows_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
 #define attn_feed_forward_rows(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
 #define attn_feed_forward_rows_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
 #define attn_returns(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
@@ -26315,6 +26403,18 @@ ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t r
   return m;
 }
 
+/* A matrix of which nothing is laid out: for parts of it that one item reads, strip by strip. */
+ATTN_FUNC_ attn_matrix_ attn_matrix_loose_(attn_tensor w, int transposed, int64_t rows) {
+  attn_matrix_ m;
+  memset(&m, 0, sizeof m);
+  m.w = w, m.transposed = m.in_turn = transposed;
+  m.k = transposed ? w.dim : w.len, m.n = transposed ? w.len : w.dim;
+  if (transposed) return m;
+  if (w.dtype == ATTN_F32) m.direct = m.n / 16 * 16;
+  if (w.dtype != ATTN_F32 && rows <= ATTN_STORED_FEW_) m.direct = m.n / 32 * 32;
+  return m;
+}
+
 /* The same for products of bf16 or f16, which read panels alone. */
 ATTN_FUNC_ void attn_matrix_narrow_(attn_matrix_ *m, const attn_low_table_ *low) {
   m->low = low, m->direct = 0, m->in_turn = 0;
@@ -26503,11 +26603,11 @@ ATTN_FUNC_ attn_floats_ attn_matrix_columns_(const attn_table_ *f, const attn_ma
     for (int i = 0; i < cols; i++)
       w[i] = attn_at_(&m->w, p->b, p->h, p->c0 + i) + attn_bytes_(m->w.dtype, p->k0);
     attn_on_(dense, f)->turn(own, strip, w, (int)m->w.dtype, p->depth, cols);
-  } else if (p->c0 >= m->direct) {
+  } else if (p->c0 >= m->direct && m->panels) {
     to.p = attn_matrix_at_(m, p->b * m->w.heads + p->h, p->c0, p->k0, strip);
   } else {
     const char *from = attn_at_(&m->w, p->b, p->h, p->k0) + attn_bytes_(m->w.dtype, p->c0);
-    if (m->w.dtype == ATTN_F32)
+    if (m->w.dtype == ATTN_F32 && p->c0 < m->direct)
       to.p = (const float *)(const void *)from, to.stride = m->w.stride_len;
     else
       attn_strip_copy_(f, m, from, own, strip, p->depth, (int)(p->c1 - p->c0));
@@ -27112,8 +27212,8 @@ ATTN_COLD_ attn_status attn_step_call_or_(attn_error_ *e, const attn_table_ *tab
 
 /* What an extent of an operand may be, beside a number. */
 enum { ATTN_ANY_ = -1, ATTN_DIVIDES_ = -2, ATTN_ONE_OR_ALL_ = -3 };
-/* A MATRIX is a weight that attn_turn_ has seen. */
-enum { ATTN_OUT_ = 1, ATTN_OPTIONAL_ = 2, ATTN_IS_F32_ = 4, ATTN_MATRIX_ = 8 };
+/* A MATRIX is a weight that attn_turn_ has seen; of CODES: which may be of 8 or 4 bits (words: ATTN_WORDS_). */
+enum { ATTN_OUT_ = 1, ATTN_OPTIONAL_ = 2, ATTN_IS_F32_ = 4, ATTN_MATRIX_ = 8, ATTN_CODES_ = 16 };
 
 /* One tensor argument: DIVIDES and ONE_OR_ALL are said of .heads, against the query heads. */
 typedef struct attn_operand_ {
@@ -27141,7 +27241,11 @@ typedef struct attn_operand_ {
 
 /* A matrix is judged as it lies in memory. */
 ATTN_COLD_ int attn_check_matrix_(attn_error_ *e, attn_operand_ *p) {
-  const int turned = attn_turn_back_(p->t), fine = attn_check_tensor_(e, p->t, p->w, &p->span);
+  const int codes =
+      (p->role & ATTN_CODES_) && attn_quantized_(p->t->dtype) && p->t->dtype <= ATTN_I4;
+  const int turned = attn_turn_back_(p->t);
+  const int fine = codes ? attn_check_stored_(e, p->t, p->w, &p->span)
+                         : attn_check_tensor_(e, p->t, p->w, &p->span);
   if (!turned) return fine;
   attn_turn_(p->t, 1);
   p->rule = attn_says_(p->rule, 1);
@@ -28173,14 +28277,14 @@ ATTN_FUNC_ int attn_check_codes_(attn_error_ *e, attn_tensor *w, const char *wor
 /* Scales of a w that has been checked: [groups][n], or [n][groups] of a transposed one. Strides that are never
  * used become 0. */
 ATTN_FUNC_ int attn_check_codes_scales_(attn_error_ *e, attn_scales *s, const attn_tensor *w,
-                                        int turned, attn_span_ span[2]) {
-  static const attn_scales_words_ words = ATTN_SCALES_WORDS_("params.w_scales", "w");
+                                        int turned, const attn_scales_words_ *words,
+                                        attn_span_ span[2]) {
   if (!attn_quantized_(w->dtype) && !s->scale && !s->zero) return 1;
   attn_tensor x = *w;
   if (turned)
-    return attn_check_scale_rows_(e, s, &x, attn_scale_groups_(s, w->dim), &words, 0, span);
+    return attn_check_scale_rows_(e, s, &x, attn_scale_groups_(s, w->dim), words, 0, span);
   x.len = attn_scale_groups_(s, w->len);
-  return attn_check_scale_rows_(e, s, &x, w->dim, &words, 0, span);
+  return attn_check_scale_rows_(e, s, &x, w->dim, words, 0, span);
 }
 
 /* A job of three tensors, and nothing else yet. */
@@ -28197,6 +28301,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, const attn_gemm_pa
                                const attn_ctx *ctx, int *workers, int apart) {
   static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x"), ww[] = ATTN_WORDS_("w"),
                     wb[] = ATTN_WORDS_("params.bias");
+  static const attn_scales_words_ wc = ATTN_SCALES_WORDS_("params.w_scales", "w");
   attn_span_ sy, sx, sw, sb = {0, 0}, ss, sc[2] = {{0, 0}, {0, 0}};
   attn_tensor *y = &a->y, *x = &a->x, *w = &a->w.w;
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
@@ -28222,7 +28327,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, const attn_gemm_pa
   attn_scales scales;
   memset(&scales, 0, sizeof scales);
   if (params) scales = params->w_scales;
-  if (!attn_check_codes_scales_(e, &scales, w, turned, sc)) return 0;
+  if (!attn_check_codes_scales_(e, &scales, w, turned, &wc, sc)) return 0;
   if (params) {
     if (params->scale != 0.0f || signbit(params->scale)) a->scale = params->scale;
     if (!(a->scale - a->scale == 0.0f))
@@ -37647,6 +37752,8 @@ typedef enum attn_place_ {
   ATTN_PLACE_RESTORE_, /* MAB_1 */
   ATTN_PLACE_BLOCK_,   /* of PMA */
   ATTN_PLACE_BEFORE_,  /* rFF_0: a feed-forward */
+  ATTN_PLACE_EXPERTS_, /* of attn_expert_rows */
+  ATTN_PLACE_SHARED_,
   ATTN_PLACES_
 } attn_place_;
 
@@ -37678,28 +37785,35 @@ ATTN_COLD_ attn_activation attn_feed_default_(const attn_feed_forward *ff) {
   return ff->w_3.data ? ATTN_ACT_SILU : ATTN_ACT_RELU;
 }
 
-/* Feed-forward from din to dout columns. */
+/* Feed-forward from din to dout columns, with so many heads. */
 ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const attn_table_ *table,
-                                attn_place_ at, int64_t din, int64_t dout, attn_operand_ *op) {
-#define ATTN_FEED_(at)                                             \
-  {                                                                \
-    {ATTN_SAID_IN_OUT_(at "w_1", "din", "dff (dout without w_2)"), \
-     ATTN_SAID_(at "b_1", "[1, 1, 1, dff]"),                       \
-     ATTN_SAID_IN_OUT_(at "w_2", "dff", "dout"),                   \
-     ATTN_SAID_(at "b_2", "[1, 1, 1, dout]"),                      \
-     ATTN_SAID_IN_OUT_(at "w_3", "din", "dff"),                    \
-     ATTN_SAID_(at "b_3", "[1, 1, 1, dff]")},                      \
-        {at "w_2 must not be null where " at "b_2 is there",       \
-         at "w_3 must not be null where " at "b_3 is there"},      \
-        at "activation must be an attn_activation"                 \
+                                attn_place_ at, int64_t heads, int64_t din, int64_t dout,
+                                attn_operand_ *op) {
+#define ATTN_FEEDS_(at, words, heads)                                                         \
+  {                                                                                           \
+    {{words(at "w_1"), ATTN_HEADS_IN_OUT_(at "w_1", heads, "din", "dff (dout without w_2)")}, \
+     ATTN_SAID_(at "b_1", "[1, " heads ", 1, dff]"),                                          \
+     {words(at "w_2"), ATTN_HEADS_IN_OUT_(at "w_2", heads, "dff", "dout")},                   \
+     ATTN_SAID_(at "b_2", "[1, " heads ", 1, dout]"),                                         \
+     {words(at "w_3"), ATTN_HEADS_IN_OUT_(at "w_3", heads, "din", "dff")},                    \
+     ATTN_SAID_(at "b_3", "[1, " heads ", 1, dff]")},                                         \
+        {at "w_2 must not be null where " at "b_2 is there",                                  \
+         at "w_3 must not be null where " at "b_3 is there"},                                 \
+        at "activation must be an attn_activation"                                            \
   }
+#define ATTN_FEED_(at) ATTN_FEEDS_(at, ATTN_WORDS_IN_, "1")
   static const struct {
     attn_said_ rule[ATTN_FEED_OPERANDS_];
     const char *alone[2], *activation;
-  } say[ATTN_PLACES_] = {ATTN_FEED_("ff."), ATTN_FEED_("params.induce.ff."),
-                         ATTN_FEED_("params.restore.ff."), ATTN_FEED_("params.block.ff."),
-                         ATTN_FEED_("params.before.")};
+  } say[ATTN_PLACES_] = {ATTN_FEED_("ff."),
+                         ATTN_FEED_("params.induce.ff."),
+                         ATTN_FEED_("params.restore.ff."),
+                         ATTN_FEED_("params.block.ff."),
+                         ATTN_FEED_("params.before."),
+                         ATTN_FEEDS_("params.experts.", ATTN_WORDS_, "E"),
+                         ATTN_FEED_("params.shared.")};
 #undef ATTN_FEED_
+#undef ATTN_FEEDS_
   attn_feed_turn_(ff);
   const int64_t dff = ff->w_2.data ? ff->w_1.dim : dout;
   op[0] = attn_weight_(&ff->w_1, &say[at].rule[0], 0, din, dff);
@@ -37708,12 +37822,19 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const att
   op[3] = attn_bias_(&ff->b_2, &say[at].rule[3], ATTN_OPTIONAL_, dout);
   op[4] = attn_weight_(&ff->w_3, &say[at].rule[4], ATTN_OPTIONAL_, din, dff);
   op[5] = attn_bias_(&ff->b_3, &say[at].rule[5], ATTN_OPTIONAL_, dff);
-  for (int i = 0; i < ATTN_FEED_OPERANDS_; i++)
-    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  for (int i = 0; i < ATTN_FEED_OPERANDS_; i++) {
+    op[i].heads = heads;
+    if (at == ATTN_PLACE_EXPERTS_ && i % 2 == 0) op[i].role |= (int)ATTN_CODES_;
+    if (!attn_check_operand_(e, &op[i], heads)) return 0;
+  }
   if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[0]);
   if (ff->b_3.data && !ff->w_3.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[1]);
   return attn_check_activation_(e, &ff->activation, attn_feed_default_(ff), say[at].activation) &&
-         attn_feed_compute_(e, ff, table, 1, ATTN_COMPUTE_WORDS_("ff.compute"));
+         attn_feed_compute_(
+             e, ff, table, 1,
+             at == ATTN_PLACE_EXPERTS_  ? ATTN_COMPUTE_WORDS_("params.experts.compute")
+             : at == ATTN_PLACE_SHARED_ ? ATTN_COMPUTE_WORDS_("params.shared.compute")
+                                        : ATTN_COMPUTE_WORDS_("ff.compute"));
 }
 
 /* Rows cut into heads: head h has columns h dim .. */
@@ -37980,7 +38101,7 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
   if (p->chunks < 0) return attn_reject_(e, ATTN_E_RANGE, "params.chunks must not be negative");
   if (t > INT32_MAX || j->e.len > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "x.len and e.len must be below 2^31");
-  if (!attn_check_feed_(e, &p->ff, *table, ATTN_PLACE_, dm, dm, op + ATTN_CODER_FF_) ||
+  if (!attn_check_feed_(e, &p->ff, *table, ATTN_PLACE_, 1, dm, dm, op + ATTN_CODER_FF_) ||
       !attn_check_norm_(e, &p->norm_self, dm, &more) ||
       !attn_check_norm_(e, &p->norm_ff, dm, &more))
     return 0;
@@ -52870,7 +52991,7 @@ ATTN_COLD_ int attn_mab_check_(attn_error_ *e, attn_mab_params *p, const attn_ta
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (m > INT32_MAX) return attn_reject_(e, ATTN_E_OVERFLOW, say->len);
   if (p->scale == 0.0f && !attn_to_bits_(p->scale)) p->scale = (float)(1.0 / sqrt((double)dm));
-  return attn_check_feed_(e, &p->ff, table, at, dm, dm, op + 8) &&
+  return attn_check_feed_(e, &p->ff, table, at, 1, dm, dm, op + 8) &&
          attn_check_norm_(e, &p->norm_0, dm, more) && attn_check_norm_(e, &p->norm_1, dm, more) &&
          attn_check_scale_(e, p->scale) &&
          attn_check_cut_(e, p->y_len, batch, m, say->align, say->range, more);
@@ -53061,7 +53182,7 @@ ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
     const attn_tensor *last = j->before.w_2.data ? &j->before.w_2 : &j->before.w_1;
     const int64_t din = dy;
     dy = j->before.w_transposed ? last->len : last->dim;
-    if (!attn_check_feed_(e, &j->before, *table, ATTN_PLACE_BEFORE_, din, dy, op + n)) return 0;
+    if (!attn_check_feed_(e, &j->before, *table, ATTN_PLACE_BEFORE_, 1, din, dy, op + n)) return 0;
     n += ATTN_FEED_OPERANDS_;
   }
   const attn_tensor *reads = isab ? &j->x : &j->y;
@@ -53229,7 +53350,7 @@ ATTN_COLD_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ct
                        "c_len must lie in 0..c.len", &more))
     return 0;
   if (j->layer) {
-    if (!attn_check_feed_(e, &j->par.ff, *table, ATTN_PLACE_, dm, dm, op + COUNT) ||
+    if (!attn_check_feed_(e, &j->par.ff, *table, ATTN_PLACE_, 1, dm, dm, op + COUNT) ||
         !attn_check_norm_(e, &j->par.norm_x, dm, &more) ||
         !attn_check_norm_(e, &j->par.norm_p, dm, &more) ||
         !attn_check_norm_(e, &j->par.norm_ff, dm, &more))
@@ -61316,7 +61437,7 @@ ATTN_COLD_ int attn_gtrxl_check_(attn_error_ *e, attn_gtrxl_job_ *j,
       !attn_check_norm_(e, &j->p.norm_ff, dm, &more))
     return 0;
   if (!j->p.ff.w_2.data) return attn_reject_(e, ATTN_E_NULL, "ff.w_2.data must not be null");
-  return attn_check_feed_(e, &j->p.ff, *table, ATTN_PLACE_, dm, dm, op + FF) &&
+  return attn_check_feed_(e, &j->p.ff, *table, ATTN_PLACE_, 1, dm, dm, op + FF) &&
          attn_check_apart_(e, ctx, op, COUNT, more.span, more.n);
 }
 
@@ -61688,7 +61809,7 @@ ATTN_COLD_ int attn_feed_check_(attn_error_ *e, attn_feed_job_ *j, const attn_ct
                        "x must be [y.batch, 1, y.len, .]")};
   if (!attn_check_ctx_(e, ctx, table, workers) || !attn_check_operand_(e, &op[0], 1) ||
       !attn_check_operand_(e, &op[1], 1) ||
-      !attn_check_feed_(e, &j->ff, *table, ATTN_PLACE_, j->x.dim, j->y.dim, op + 2))
+      !attn_check_feed_(e, &j->ff, *table, ATTN_PLACE_, 1, j->x.dim, j->y.dim, op + 2))
     return 0;
   if (j->chunks < 0) return attn_reject_(e, ATTN_E_RANGE, "chunks must not be negative");
   if (attn_same_view_(&j->y, &j->x) && j->y.dim == j->x.dim) op[1].span.hi = op[1].span.lo;
@@ -61722,6 +61843,617 @@ ATTN_COLD_ attn_status attn_feed_forward_rows_call_(attn_tensor y, attn_tensor x
 ATTN_CALL_(attn_feed_forward_rows, (y, x, ff, chunks), attn_tensor y, attn_tensor x,
            const attn_feed_forward *ff, int64_t chunks)
 /* <<< attn/families/blocks/feed_forward.h */
+/* >>> attn/families/blocks/experts_gate.h */
+/* families/blocks/experts_gate.h owns which experts a row is sent to, and with which weights. */
+
+/* Floats of scores that an item of rows has about. */
+enum { ATTN_EXPERTS_CHOICES_ = 16384 };
+
+typedef struct attn_experts_gate_ {
+  const attn_table_ *table;
+  const attn_expert_rows_params *p;
+  const float *logits, *bias; /* [rows][count]; [count] or null */
+  int64_t rows, count, k, groups, group_k;
+  float scale;
+  int32_t *expert; /* [rows][k] */
+  float *weight;   /* [rows][k] */
+  int64_t run;     /* rows of an item */
+  char *own;       /* of the workers: scores, candidates and room for as many */
+  int64_t each, at_list, at_spare;
+} attn_experts_gate_;
+
+/* s = softmax(l), which is 0 where no expert is allowed. */
+ATTN_FUNC_ void attn_experts_softmax_(const attn_table_ *f, float *s, const float *l, int64_t n) {
+  const float by = (float)ATTN_LOG2E_;
+  float top = -INFINITY;
+  double sum = 0.0;
+  for (int64_t e = 0; e < n; e++)
+    if (l[e] > top || l[e] != l[e]) top = l[e];
+  if (top == -INFINITY) top = 0.0f;
+  for (int64_t e = 0; e < n; e++) s[e] = (l[e] - top) * by;
+  f->weights(s, s, n, 0.0f, 1.0f);
+  for (int64_t e = 0; e < n; e++) sum += (double)s[e];
+  for (int64_t e = 0; e < n && sum != 0.0; e++) s[e] = (float)((double)s[e] / sum);
+}
+
+/* What experts are chosen by, c or as many l, as candidates of which the larger is the better. */
+ATTN_FUNC_ uint64_t attn_experts_candidate_(const attn_experts_gate_ *a, const float *s,
+                                            const float *l, int64_t e) {
+  if (a->bias) return attn_candidate_(s[e] + a->bias[e], e);
+  return attn_candidate_(a->groups > 1 && a->p->group_by == ATTN_EXPERTS_GROUP_SUM ? s[e] : l[e],
+                         e);
+}
+
+/* The candidates of the best groups, whose number is returned. */
+ATTN_FUNC_ int64_t attn_experts_groups_(const attn_experts_gate_ *a, const float *s, const float *l,
+                                        uint64_t *list, uint64_t *spare) {
+  const int64_t n = a->count / a->groups;
+  int64_t count = 0;
+  for (int64_t g = 0; g < a->groups; g++) {
+    uint64_t best = 0, next = 0;
+    for (int64_t e = g * n; e < (g + 1) * n; e++) {
+      const uint64_t c = attn_experts_candidate_(a, s, l, e);
+      if (c > best)
+        next = best, best = c;
+      else if (c > next)
+        next = c;
+    }
+    float score = attn_candidate_score_(best);
+    if (a->p->group_by == ATTN_EXPERTS_GROUP_SUM) score += attn_candidate_score_(next);
+    list[g] = attn_candidate_(score, g);
+  }
+  if (a->group_k < a->groups) attn_select_(list, a->groups, a->group_k, spare);
+  for (int64_t i = 0; i < a->group_k; i++) spare[i] = (uint64_t)attn_candidate_index_(list[i]);
+  for (int64_t i = 0; i < a->group_k; i++)
+    for (int64_t e = (int64_t)spare[i] * n; e < ((int64_t)spare[i] + 1) * n; e++)
+      list[count++] = attn_experts_candidate_(a, s, l, e);
+  return count;
+}
+
+ATTN_FUNC_ void attn_experts_choose_(const attn_experts_gate_ *a, char *own, int64_t row) {
+  const float *l = a->logits + row * a->count;
+  float *s = (float *)(void *)own, *weight = a->weight + row * a->k;
+  uint64_t *list = (uint64_t *)(void *)(own + a->at_list);
+  uint64_t *spare = (uint64_t *)(void *)(own + a->at_spare);
+  int64_t count = a->count;
+  double sum = 0.0;
+  if (a->p->score == ATTN_EXPERTS_SIGMOID)
+    attn_on_(dense, a->table)->act(s, l, NULL, count, NULL, 1.0f, ATTN_ACT_SIGMOID);
+  else
+    attn_experts_softmax_(a->table, s, l, count);
+  if (a->group_k < a->groups)
+    count = attn_experts_groups_(a, s, l, list, spare);
+  else
+    for (int64_t e = 0; e < count; e++) list[e] = attn_experts_candidate_(a, s, l, e);
+  if (a->k < count) attn_select_(list, count, a->k, spare);
+  attn_sort_(list, a->k, spare);
+  for (int64_t i = 0; i < a->k; i++) {
+    const int64_t e = attn_candidate_index_(list[i]);
+    a->expert[row * a->k + i] = (int32_t)e, weight[i] = s[e], sum += (double)s[e];
+  }
+  for (int64_t i = 0; i < a->k; i++) {
+    double w = (double)weight[i];
+    if (!a->p->no_renormalize) w = sum > 0.0 || sum != sum ? w / sum : 0.0;
+    weight[i] = (float)(w * (double)a->scale);
+  }
+}
+
+ATTN_FUNC_ void attn_experts_gate_item_(void *job, int worker, int64_t index) {
+  const attn_experts_gate_ *a = (const attn_experts_gate_ *)job;
+  const int64_t from = index * a->run, end = a->rows - from < a->run ? a->rows : from + a->run;
+  for (int64_t row = from; row < end; row++)
+    attn_experts_choose_(a, a->own + worker * a->each, row);
+}
+
+ATTN_COLD_ int attn_experts_gate_steps_(attn_stage_ *s, attn_experts_gate_ *a) {
+  a->table = s->table;
+  a->run = a->count < ATTN_EXPERTS_CHOICES_ ? ATTN_EXPERTS_CHOICES_ / a->count : 1;
+  a->at_list = attn_piece_(a->count, 4);
+  a->at_spare = attn_add_(a->at_list, attn_piece_(a->count, 8));
+  a->each = attn_add_(a->at_spare, attn_piece_(a->count, 8));
+  return attn_stage_for_(s, attn_runs_of_(a->rows, a->run), attn_experts_gate_item_, a, a->each,
+                         &a->own);
+}
+/* <<< attn/families/blocks/experts_gate.h */
+/* >>> attn/families/blocks/experts.h */
+/* families/blocks/experts.h owns rows through the experts that they are sent to: runs of rows are sorted by expert, and
+ * items are the rows of an expert by some of its columns, which they read where they lie. */
+
+enum {
+  ATTN_EXPERTS_ROWS_ = 128, /* of an expert in a run, when all are sent as many */
+  ATTN_EXPERTS_SUM_ = 8,    /* of y in an item */
+  /* of columns that few rows read in place, whose lines follow each other */
+  ATTN_EXPERTS_COLS_ = ATTN_STORED_COLS_,
+  /* floats of an item's block of x w_3; its rows are not a multiple of 4 KB apart */
+  ATTN_EXPERTS_BLOCK_ = ATTN_GEMM_MOST_ * (ATTN_GEMM_COLS_ + 16)
+};
+
+typedef struct attn_experts_job_ {
+  const attn_table_ *table;
+  attn_tensor y, x; /* x: of the call */
+  attn_expert_rows_params p;
+  int64_t count, k, dff;      /* dff = dout without w_2 */
+  const attn_low_table_ *low; /* of the experts' products */
+  attn_feature feature;
+  attn_experts_gate_ gate;     /* of this run of rows */
+  attn_tensor from, to;        /* its rows of x and y */
+  int64_t b, i;                /* and where they begin: batch entry, or 0 of flat rows */
+  attn_tensor side, hidden;    /* of pairs of row and expert: rows of x, then of y; hidden rows */
+  attn_tensor other, by;       /* shared(x), and its gate */
+  int64_t *begin;              /* [count + 1] the pairs of an expert */
+  int64_t *first;              /* [count + 1] its items of a product */
+  int64_t *row;                /* [pairs] the row of a pair */
+  float *share;                /* [pairs] its weight */
+  int64_t *place;              /* [rows][k] the pairs of a row, experts ascending */
+  const attn_feed_forward *ff; /* the experts */
+  int down;                    /* the product: hidden rows to rows of y */
+  int64_t cols;                /* of an item at most */
+  char *own;                   /* of the workers */
+  int64_t each, at_block, at_lay;
+} attn_experts_job_;
+
+/* ---- the order of rows ------------------------------------------------------------------------*/
+
+/* Sorts pairs by expert; rows stay ascending. */
+ATTN_FUNC_ void attn_experts_sort_(attn_experts_job_ *j) {
+  const attn_experts_gate_ *g = &j->gate;
+  const int64_t pairs = g->rows * g->k;
+  for (int64_t e = 0; e <= j->count; e++) j->begin[e] = j->first[e] = 0;
+  for (int64_t n = 0; n < pairs; n++) j->begin[g->expert[n] + 1]++;
+  for (int64_t e = 0; e < j->count; e++) j->begin[e + 1] += j->begin[e];
+  for (int64_t e = 0; e < j->count; e++) j->first[e] = j->begin[e];
+  for (int64_t n = 0; n < pairs; n++) {
+    const int64_t at = j->first[g->expert[n]]++, r = n / g->k;
+    int64_t i = n;
+    j->row[at] = r, j->share[at] = g->weight[n];
+    for (; i > r * g->k && j->place[i - 1] > at; i--) j->place[i] = j->place[i - 1];
+    j->place[i] = at;
+  }
+}
+
+ATTN_FUNC_ int64_t attn_experts_rows_of_(const attn_experts_job_ *j, int64_t e) {
+  return j->begin[e + 1] - j->begin[e];
+}
+
+/* The rows of an expert's items, about as many in each. */
+ATTN_FUNC_ int64_t attn_experts_high_(const attn_experts_job_ *j, int64_t e) {
+  const int64_t n = attn_experts_rows_of_(j, e);
+  return attn_runs_of_(n, attn_runs_of_(n, ATTN_GEMM_MOST_));
+}
+
+/* Their columns. */
+ATTN_FUNC_ int64_t attn_experts_wide_(const attn_experts_job_ *j, int64_t e) {
+  const int few = attn_experts_rows_of_(j, e) <= ATTN_STORED_FEW_ && !j->ff->w_transposed &&
+                  !ATTN_PART_(LOW, j->low);
+  const int64_t most = few ? (int64_t)ATTN_EXPERTS_COLS_ : (int64_t)ATTN_GEMM_COLS_;
+  return j->cols < most ? j->cols : most;
+}
+
+/* Items of the product at hand: of few items the last ones would leave workers without. */
+ATTN_FUNC_ int64_t attn_experts_cut_(attn_experts_job_ *j, int workers) {
+  const int64_t columns = j->down ? j->to.dim : j->dff;
+  for (j->cols = ATTN_EXPERTS_COLS_;; j->cols /= 2) {
+    int64_t items = 0;
+    for (int64_t e = 0; e < j->count; e++) {
+      const int64_t n = attn_experts_rows_of_(j, e);
+      j->first[e] = items;
+      if (n > 0)
+        items += attn_runs_of_(n, attn_experts_high_(j, e)) *
+                 attn_runs_of_(columns, attn_experts_wide_(j, e));
+    }
+    j->first[j->count] = items;
+    if (workers < 2 || j->cols == ATTN_PANEL_ || items >= 4 * (int64_t)workers) return items;
+  }
+}
+
+/* ---- products ---------------------------------------------------------------------------------*/
+
+/* A matrix of the experts with its bias. */
+typedef struct attn_experts_weight_ {
+  const attn_tensor *w, *bias;
+  const attn_scales *scales;
+} attn_experts_weight_;
+
+/* A block of columns of expert e, of a matrix or a bias. */
+ATTN_FUNC_ attn_tensor attn_experts_columns_(attn_tensor w, int64_t e, int64_t c, int64_t n) {
+  if (!w.data) return w;
+  w = attn_stage_heads_(w, e, 1);
+  if (attn_is_turned_(&w))
+    w = attn_stage_shift_(w, c * w.stride_len);
+  else
+    w = attn_stage_shift_(w, c);
+  w.dim = n;
+  return w;
+}
+
+/* y = act(x w + bias) gate of some rows and the columns of one expert from c on that y has. */
+ATTN_FUNC_ void attn_experts_times_(const attn_experts_job_ *j, attn_tensor y, attn_tensor x,
+                                    attn_experts_weight_ from, int64_t e, int64_t c,
+                                    attn_activation act, attn_tensor gate, char *own) {
+  attn_tensor w = attn_experts_columns_(*from.w, e, c, y.dim);
+  const attn_tensor bias = attn_experts_columns_(*from.bias, e, c, y.dim);
+  const int turned = attn_turn_back_(&w);
+  attn_gemm_ a;
+  memset(&a, 0, sizeof a);
+  a.table = j->table, a.y = y, a.x = x, a.bias = bias, a.gate = gate;
+  a.w = attn_matrix_loose_(w, turned, y.len), a.scale = 1.0f, a.act = (int)act;
+  if (attn_quantized_(w.dtype)) {
+    attn_scales scales = *from.scales;
+    const int64_t at = e * scales.stride_head + (turned ? c * scales.stride_len : c);
+    scales.scale += at;
+    if (scales.zero) scales.zero += at;
+    attn_matrix_codes_(&a.w, &scales);
+  }
+  if (ATTN_PART_(LOW, j->low)) {
+    attn_matrix_narrow_(&a.w, j->low), a.low = j->low;
+    attn_matrix_lay_(&a.w, j->table, own + j->at_lay, NULL, 1);
+  }
+  attn_gemm_cut_(&a, 1);
+  a.own = own;
+  for (int64_t i = 0; i < a.items; i++) attn_gemm_item_(&a, 0, i);
+}
+
+/* Some rows of an expert by some columns of the product at hand. */
+ATTN_FUNC_ void attn_experts_item_(void *job, int worker, int64_t index) {
+  const attn_experts_job_ *j = (const attn_experts_job_ *)job;
+  const attn_feed_forward *ff = j->ff;
+  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  const attn_experts_weight_ w_1 = {&ff->w_1, &ff->b_1, &j->p.w_1_scales};
+  const attn_experts_weight_ w_2 = {&ff->w_2, &ff->b_2, &j->p.w_2_scales};
+  const attn_experts_weight_ w_3 = {&ff->w_3, &ff->b_3, &j->p.w_3_scales};
+  char *own = j->own + worker * j->each;
+  int64_t lo = 0, hi = j->count; /* the last expert whose items begin at index or before */
+  while (hi - lo > 1) {
+    const int64_t middle = lo + (hi - lo) / 2;
+    if (j->first[middle] <= index)
+      lo = middle;
+    else
+      hi = middle;
+  }
+  const int64_t e = lo, columns = j->down ? j->to.dim : j->dff;
+  const int64_t high = attn_experts_high_(j, e), wide = attn_experts_wide_(j, e);
+  const int64_t col_runs = attn_runs_of_(columns, wide), at = index - j->first[e];
+  const int64_t r = at / col_runs * high, c = at % col_runs * wide;
+  const int64_t left = attn_experts_rows_of_(j, e) - r, n = left < high ? left : high;
+  const int64_t cols = columns - c < wide ? columns - c : wide, pair = j->begin[e] + r;
+  attn_tensor hidden = attn_stage_rows_(j->hidden, pair, n), up = none;
+  attn_tensor side = attn_stage_rows_(j->side, pair, n);
+  if (j->down) {
+    side = attn_stage_shift_(side, c), side.dim = cols;
+    attn_experts_times_(j, side, hidden, w_2, e, c, ATTN_ACT_NONE, none, own);
+    return;
+  }
+  hidden = attn_stage_shift_(hidden, c), hidden.dim = cols, side.dim = j->x.dim;
+  if (ff->w_3.data) {
+    up = attn_bhtd(own + j->at_block, ATTN_F32, 1, 1, n, cols);
+    up.stride_len = cols + 16;
+    attn_experts_times_(j, up, side, w_3, e, c, ATTN_ACT_NONE, none, own);
+  }
+  attn_experts_times_(j, hidden, side, w_1, e, c, ff->activation, up, own);
+}
+
+/* All items of one product. */
+ATTN_COLD_ int attn_experts_product_(attn_stage_ *s, attn_experts_job_ *j, int down) {
+  const int64_t deep = down ? j->dff : j->x.dim;
+  const int low = ATTN_PART_(LOW, j->low) != NULL;
+  const int64_t panels = low ? deep / 2 + 2 : 0;
+  j->down = down;
+  j->at_block = attn_add_(ATTN_GEMM_MOST_ * ATTN_GEMM_COLS_ * 4,
+                          low ? attn_piece_(ATTN_GEMM_MOST_ * ATTN_GEMM_DEEP_, 6) : 0);
+  j->at_lay =
+      attn_add_(j->at_block, !down && j->ff->w_3.data ? attn_piece_(ATTN_EXPERTS_BLOCK_, 4) : 0);
+  j->each = attn_add_(j->at_lay, attn_piece_(attn_mul_(panels, ATTN_GEMM_COLS_), 4));
+  return attn_stage_for_(s, s->run ? attn_experts_cut_(j, s->workers) : INT32_MAX,
+                         attn_experts_item_, j, j->each, &j->own);
+}
+
+/* ---- rows there and back ----------------------------------------------------------------------*/
+
+/* Rows of x by pairs, times their weight if that is so. */
+ATTN_FUNC_ void attn_experts_gather_(void *job, int worker, int64_t index) {
+  const attn_experts_job_ *j = (const attn_experts_job_ *)job;
+  const int64_t pairs = j->gate.rows * j->k, from = index * ATTN_TILE_;
+  const int64_t end = pairs - from < ATTN_TILE_ ? pairs : from + ATTN_TILE_;
+  (void)worker;
+  for (int64_t n = from; n < end; n++) {
+    void *to = attn_at_(&j->side, 0, 0, n);
+    const void *row = attn_at_(&j->from, 0, 0, j->row[n]);
+    if (j->p.weigh_input)
+      j->table->blend(to, row, NULL, ATTN_F32, j->from.dtype, ATTN_F32, j->from.dim, j->share[n],
+                      0.0f);
+    else
+      j->table->widen((float *)to, row, 0, NULL, 1, j->from.dim, j->from.dtype, NULL);
+  }
+}
+
+/* y = the sum of a row's pairs in the order of the experts, then shared(x). */
+ATTN_FUNC_ void attn_experts_sum_(void *job, int worker, int64_t index) {
+  const attn_experts_job_ *j = (const attn_experts_job_ *)job;
+  const attn_tensor *made = j->ff->w_2.data ? &j->side : &j->hidden;
+  const int64_t rows = j->gate.rows, from = index * ATTN_EXPERTS_SUM_, dout = j->to.dim;
+  const int64_t end = rows - from < ATTN_EXPERTS_SUM_ ? rows : from + ATTN_EXPERTS_SUM_;
+  for (int64_t r = from; r < end; r++) {
+    const int64_t *place = j->place + r * j->k;
+    void *y = attn_at_(&j->to, 0, 0, r);
+    float *sum = (float *)(j->to.dtype == ATTN_F32 ? y : j->own + worker * j->each);
+    for (int64_t n = 0; n < j->k; n++)
+      j->table->blend(sum, n ? sum : NULL, attn_at_(made, 0, 0, place[n]), ATTN_F32, ATTN_F32,
+                      ATTN_F32, dout, 1.0f, j->p.weigh_input ? 1.0f : j->share[place[n]]);
+    if (j->other.data)
+      j->table->blend(sum, sum, attn_at_(&j->other, 0, 0, r), ATTN_F32, ATTN_F32, ATTN_F32, dout,
+                      1.0f, j->by.data ? *(const float *)attn_at_(&j->by, 0, 0, r) : 1.0f);
+    if (j->to.dtype != ATTN_F32)
+      j->table->blend(y, sum, NULL, j->to.dtype, ATTN_F32, ATTN_F32, dout, 1.0f, 0.0f);
+  }
+}
+
+/* What was chosen, and the logits, to whom they are of use. */
+ATTN_FUNC_ void attn_experts_tell_(const attn_experts_job_ *j) {
+  const attn_expert_rows_params *p = &j->p;
+  const attn_experts_gate_ *g = &j->gate;
+  const int64_t rows = j->x.len;
+  for (int64_t r = 0; r < g->rows; r++) {
+    const int64_t b = j->b + (j->i + r) / rows, i = (j->i + r) % rows;
+    if (p->expert)
+      memcpy(p->expert + (b * rows + i) * j->k, g->expert + r * j->k,
+             (size_t)j->k * sizeof *p->expert);
+    if (p->weight.data)
+      j->table->blend(attn_at_(&p->weight, b, 0, i), g->weight + r * j->k, NULL, ATTN_F32, ATTN_F32,
+                      ATTN_F32, j->k, 1.0f, 0.0f);
+    if (p->logits.data)
+      j->table->blend(attn_at_(&p->logits, b, 0, i), g->logits + r * j->count, NULL, ATTN_F32,
+                      ATTN_F32, ATTN_F32, j->count, 1.0f, 0.0f);
+  }
+}
+
+/* ---- a run of rows ----------------------------------------------------------------------------*/
+
+/* Numbers of any kind, in room that lasts as long as the call. */
+ATTN_COLD_ int64_t *attn_experts_longs_(attn_stage_ *s, int64_t n) {
+  return (int64_t *)attn_stage_take_(s, n, 8);
+}
+
+/* Room for what lies between the steps of so many rows. */
+ATTN_COLD_ void attn_experts_room_(attn_stage_ *s, attn_experts_job_ *j, int64_t rows) {
+  const int64_t pairs = attn_mul_(rows, j->k), dout = j->y.dim, din = j->x.dim;
+  attn_experts_gate_ *g = &j->gate;
+  g->p = &j->p, g->count = j->count, g->k = j->k, g->bias = NULL;
+  g->groups = j->p.groups > 0 ? j->p.groups : 1;
+  g->group_k = j->p.group_k > 0 ? j->p.group_k : g->groups;
+  g->scale = j->p.scale == 0.0f && !attn_to_bits_(j->p.scale) ? 1.0f : j->p.scale;
+  g->expert = (int32_t *)attn_stage_take_(s, pairs, 4);
+  g->weight = (float *)attn_stage_take_(s, pairs, 4);
+  if (j->p.choice_bias.data) {
+    float *bias = (float *)attn_stage_take_(s, j->count, 4);
+    g->bias = bias;
+    if (s->run)
+      s->table->widen(bias, j->p.choice_bias.data, 0, NULL, 1, j->count, j->p.choice_bias.dtype,
+                      NULL);
+  }
+  j->begin = attn_experts_longs_(s, attn_add_(j->count, 1));
+  j->first = attn_experts_longs_(s, attn_add_(j->count, 1));
+  j->row = attn_experts_longs_(s, pairs), j->place = attn_experts_longs_(s, pairs);
+  j->share = (float *)attn_stage_take_(s, pairs, 4);
+  j->side = attn_multihead_rows_(s, 1, pairs, j->ff->w_2.data && dout > din ? dout : din);
+  if (j->ff->w_2.data) j->side.dim = dout;
+  j->hidden = attn_multihead_rows_(s, 1, pairs, j->dff);
+  if (j->p.shared.w_1.data) j->other = attn_stage_tensor_(s, 1, 1, rows, dout);
+  if (j->p.w_shared.data) j->by = attn_stage_tensor_(s, 1, 1, rows, 1);
+}
+
+/* Rows from and to. */
+ATTN_COLD_ int attn_experts_run_(attn_stage_ *s, attn_experts_job_ *j, attn_tensor logits) {
+  const int64_t rows = j->from.len, pairs = attn_mul_(rows, j->k);
+  attn_gemm_params p;
+  memset(&p, 0, sizeof p);
+  p.bias = j->p.b_gate;
+  j->gate.rows = rows, j->gate.logits = (const float *)logits.data;
+  if (!attn_stage_gemm_(s, attn_stage_rows_(logits, 0, rows), j->from, j->p.w_gate, &p) ||
+      !attn_experts_gate_steps_(s, &j->gate))
+    return 0;
+  if (j->by.data) {
+    memset(&p, 0, sizeof p);
+    p.activation = ATTN_ACT_SIGMOID;
+    if (!attn_stage_gemm_(s, attn_stage_rows_(j->by, 0, rows), j->from, j->p.w_shared, &p))
+      return 0;
+  }
+  if (j->other.data && !attn_stage_feed_forward_(s, attn_stage_rows_(j->other, 0, rows), j->from,
+                                                 &j->p.shared, 0, ATTN_SUBLAYER_PLAIN, NULL))
+    return 0;
+  if (s->run) attn_experts_sort_(j), attn_experts_tell_(j);
+  if (!attn_stage_for_(s, attn_tiles_of_(pairs), attn_experts_gather_, j, 0, NULL) ||
+      !attn_experts_product_(s, j, 0) || (j->ff->w_2.data && !attn_experts_product_(s, j, 1)))
+    return 0;
+  j->each = j->to.dtype == ATTN_F32 ? 0 : attn_piece_(j->to.dim, 4);
+  return attn_stage_for_(s, attn_runs_of_(rows, ATTN_EXPERTS_SUM_), attn_experts_sum_, j, j->each,
+                         &j->own);
+}
+
+ATTN_COLD_ int attn_experts_steps_(attn_stage_ *s, void *job) {
+  attn_experts_job_ *j = (attn_experts_job_ *)job;
+  attn_tensor x = j->x, y = j->y;
+  j->table = s->table, j->ff = &j->p.experts;
+  if (x.len == 0 || x.batch == 0) return 1;
+  if (x.batch > 1 && attn_gemm_flat_(&x) && attn_gemm_flat_(&y))
+    x = attn_gemm_flatten_(x), y = attn_gemm_flatten_(y);
+  const int64_t most = attn_mul_(ATTN_EXPERTS_ROWS_, j->count) / j->k;
+  const int64_t run = x.len < most ? x.len : most;
+  const attn_tensor logits = attn_stage_tensor_(s, 1, 1, run, j->count);
+  attn_experts_room_(s, j, run);
+  for (j->b = 0; j->b < x.batch; j->b++) {
+    for (int64_t n, i = 0; i < x.len; i += n) {
+      n = x.len - i < run ? x.len - i : run;
+      j->i = i;
+      j->from = attn_stage_rows_(attn_stage_entry_(x, j->b), i, n);
+      j->to = attn_stage_rows_(attn_stage_entry_(y, j->b), i, n);
+      if (!attn_experts_run_(s, j, logits)) return 0;
+      if (!s->run && i == 0 && n < x.len) i = (x.len - 1) / run * run - n; /* then the last */
+    }
+    if (!s->run) break; /* the entries are alike */
+  }
+  if (ATTN_PART_(LOW, j->low))
+    s->compute = j->low->peaks ? ATTN_COMPUTE_F16 : ATTN_COMPUTE_BF16, s->feature = j->feature;
+  s->pairs = attn_mul_(attn_mul_(j->x.batch, j->x.len), j->k);
+  return 1;
+}
+/* <<< attn/families/blocks/experts.h */
+/* >>> attn/families/blocks/experts_call.h */
+/* families/blocks/experts_call.h owns the checks of the feed-forward of mixtures of experts, and the call. */
+
+/* The router: how many experts, and how they are chosen. */
+ATTN_COLD_ int attn_experts_check_gate_(attn_error_ *e, attn_experts_job_ *j, attn_operand_ *op) {
+  static const attn_said_ said[] = {ATTN_SAID_IN_OUT_("params.w_gate", "x.dim", "E"),
+                                    ATTN_SAID_("params.b_gate", "[1, 1, 1, E]"),
+                                    ATTN_SAID_("params.choice_bias", "[1, 1, 1, E]")};
+  attn_expert_rows_params *p = &j->p;
+  attn_turn_(&p->w_gate, p->w_transposed), attn_turn_(&p->w_shared, p->w_transposed);
+  op[0] = attn_weight_(&p->w_gate, &said[0], 0, j->x.dim, ATTN_ANY_);
+  if (!attn_check_operand_(e, &op[0], 1)) return 0;
+  j->count = p->w_gate.dim, j->k = p->k;
+  op[1] = attn_bias_(&p->b_gate, &said[1], ATTN_OPTIONAL_, j->count);
+  op[2] = attn_bias_(&p->choice_bias, &said[2], ATTN_OPTIONAL_, j->count);
+  if (!attn_check_operand_(e, &op[1], 1) || !attn_check_operand_(e, &op[2], 1)) return 0;
+  const int64_t groups = p->groups > 0 ? p->groups : 1;
+  const int64_t group_k = p->group_k > 0 ? p->group_k : groups;
+  if (j->count > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "params.w_gate must be of fewer than 2^31 experts");
+  if (p->k < 1 || p->k > j->count)
+    return attn_reject_(e, ATTN_E_RANGE, "params.k must lie in 1..E");
+  if (p->groups < 0 || j->count % groups != 0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.groups must be 0 or a divisor of E");
+  if (p->group_k < 0 || group_k > groups)
+    return attn_reject_(e, ATTN_E_RANGE, "params.group_k must lie in 0..params.groups");
+  if (p->k > attn_mul_(group_k, j->count / groups))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.k must not be more than params.group_k groups have experts");
+  if ((int)p->score < 0 || p->score >= ATTN_EXPERTS_SCORE_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.score must be an attn_experts_score");
+  if ((int)p->group_by < 0 || p->group_by >= ATTN_EXPERTS_GROUP_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.group_by must be an attn_experts_group");
+  if (p->group_by == ATTN_EXPERTS_GROUP_SUM && groups > 1 && j->count == groups)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.group_by must not be ATTN_EXPERTS_GROUP_SUM for groups of one");
+  return p->scale - p->scale == 0.0f ||
+         attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
+}
+
+/* The feed-forward of all rows, where there is one. */
+ATTN_COLD_ int attn_experts_check_shared_(attn_error_ *e, attn_experts_job_ *j,
+                                          const attn_table_ *table, attn_operand_ *op) {
+  static const attn_said_ said = ATTN_SAID_IN_OUT_("params.w_shared", "x.dim", "1");
+  attn_feed_forward *ff = &j->p.shared;
+  if (ff->w_1.data)
+    return attn_check_feed_(e, ff, table, ATTN_PLACE_SHARED_, 1, j->x.dim, j->y.dim, op) &&
+           (op[ATTN_FEED_OPERANDS_] =
+                attn_weight_(&j->p.w_shared, &said, ATTN_OPTIONAL_, j->x.dim, 1),
+            attn_check_operand_(e, &op[ATTN_FEED_OPERANDS_], 1));
+  if (ff->b_1.data || ff->w_2.data || ff->b_2.data || ff->w_3.data || ff->b_3.data ||
+      j->p.w_shared.data)
+    return attn_reject_(e, ATTN_E_NULL,
+                        "params.shared.w_1 must not be null where another part of it or "
+                        "params.w_shared is there");
+  return 1;
+}
+
+/* The scales of the experts' matrices. */
+ATTN_COLD_ int attn_experts_check_scales_(attn_error_ *e, attn_experts_job_ *j, attn_span_ *span) {
+  static const attn_scales_words_ words[] = {
+      ATTN_SCALES_WORDS_("params.w_1_scales", "params.experts.w_1"),
+      ATTN_SCALES_WORDS_("params.w_2_scales", "params.experts.w_2"),
+      ATTN_SCALES_WORDS_("params.w_3_scales", "params.experts.w_3")};
+  attn_feed_forward *ff = &j->p.experts;
+  attn_scales *const scales[] = {&j->p.w_1_scales, &j->p.w_2_scales, &j->p.w_3_scales};
+  const attn_tensor *const of[] = {&ff->w_1, &ff->w_2, &ff->w_3};
+  for (int i = 0; i < 3; i++) {
+    attn_tensor w = *of[i];
+    if (!w.data) w.dtype = ATTN_F32; /* the others of its fields may hold anything */
+    const int turned = attn_turn_back_(&w);
+    if (!attn_check_codes_scales_(e, scales[i], &w, turned, &words[i], span + 2 * i)) return 0;
+  }
+  return 1;
+}
+
+ATTN_COLD_ int attn_experts_check_(attn_error_ *e, attn_experts_job_ *j, const attn_ctx *ctx,
+                                   const attn_table_ **table, int *workers) {
+  static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x");
+  static const char we[] = ATTN_WORDS_("params.expert"), ww[] = ATTN_WORDS_("params.weight");
+  static const char wl[] = ATTN_WORDS_("params.logits");
+  enum {
+    Y,
+    X,
+    EXPERT,
+    WEIGHT,
+    LOGITS,
+    GATE,
+    EXPERTS = GATE + 3,
+    SHARED = EXPERTS + (int)ATTN_FEED_OPERANDS_,
+    COUNT = SHARED + (int)ATTN_FEED_OPERANDS_ + 1
+  };
+  attn_expert_rows_params *p = &j->p;
+  attn_tensor expert;
+  attn_operand_ op[COUNT];
+  attn_span_ scales[6];
+  const attn_operand_ lead[] = {ATTN_OPERAND_AS_(&j->y, wy, ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_,
+                                                 ATTN_ANY_, "y must have one head"),
+                                ATTN_OPERAND_AS_(&j->x, wx, 0, j->y.batch, 1, j->y.len, ATTN_ANY_,
+                                                 "x must be [y.batch, 1, y.len, .]")};
+  memset(op, 0, sizeof op), memset(scales, 0, sizeof scales);
+  op[Y] = lead[0], op[X] = lead[1];
+  const attn_tensor *const w[] = {&p->experts.w_1, &p->experts.w_2, &p->experts.w_3};
+  for (int i = 0; i < 3; i++)
+    if (w[i]->data && w[i]->dtype > ATTN_I4)
+      return attn_reject_(e, ATTN_E_DTYPE,
+                          "params.experts.w_1, w_2 and w_3 must be of a float type, ATTN_I8 or "
+                          "ATTN_I4");
+  if (!attn_check_ctx_(e, ctx, table, workers) || !attn_check_operand_(e, &op[Y], 1) ||
+      !attn_check_operand_(e, &op[X], 1) || !attn_experts_check_gate_(e, j, op + GATE) ||
+      !attn_check_feed_(e, &p->experts, *table, ATTN_PLACE_EXPERTS_, j->count, j->x.dim, j->y.dim,
+                        op + EXPERTS) ||
+      !attn_experts_check_scales_(e, j, scales) ||
+      !attn_experts_check_shared_(e, j, *table, op + SHARED))
+    return 0;
+  const int64_t b = j->y.batch, t = j->y.len;
+  j->dff = p->experts.w_1.dim;
+  expert = attn_bhtd(p->expert, ATTN_F32, b, 1, t, j->k); /* of 4 bytes, too */
+  const attn_operand_ more[] = {
+      ATTN_OPERAND_AS_(&expert, we, ATTN_OUT_ | ATTN_OPTIONAL_, b, 1, t, j->k, ""),
+      ATTN_OPERAND_AS_(&p->weight, ww, ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, 1, t, j->k,
+                       "params.weight must be f32 [B, 1, T, k]"),
+      ATTN_OPERAND_AS_(&p->logits, wl, ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, 1, t, j->count,
+                       "params.logits must be f32 [B, 1, T, E]")};
+  for (int i = 0; i < 3; i++) {
+    op[EXPERT + i] = more[i];
+    if (!attn_check_operand_(e, &op[EXPERT + i], 1)) return 0;
+  }
+  if (attn_same_view_(&j->y, &j->x) && j->y.dim == j->x.dim) op[X].span.hi = op[X].span.lo;
+  if (!attn_compute_take_(e, *table, p->experts.compute, p->experts.compute_prefer, 1,
+                          ATTN_COMPUTE_WORDS_("params.experts.compute"), &j->low, &j->feature))
+    return 0;
+  return attn_check_apart_(e, ctx, op, COUNT, scales, 6);
+}
+
+ATTN_COLD_ attn_status attn_expert_rows_call_(attn_tensor y, attn_tensor x,
+                                              const attn_expert_rows_params *params, attn_ctx *ctx,
+                                              size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_experts_job_ j;
+  const attn_table_ *table = NULL;
+  int workers = 1;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x = x;
+  if (params) j.p = *params;
+  if (!params)
+    attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
+  else
+    (void)attn_experts_check_(&e, &j, ctx, &table, &workers);
+  return attn_step_call_or_(&e, table, workers, ctx, attn_experts_steps_, &j,
+                            "experts, rows by expert", y.batch > 0 && y.len > 0 ? NULL : "no rows",
+                            bytes);
+}
+
+ATTN_CALL_(attn_expert_rows, (y, x, params), attn_tensor y, attn_tensor x,
+           const attn_expert_rows_params *params)
+/* <<< attn/families/blocks/experts_call.h */
 /* >>> attn/families/blocks/encoder.h */
 /* families/blocks/encoder.h owns the call of an encoder block. */
 
@@ -64541,7 +65273,7 @@ ATTN_COLD_ int attn_fourier_check_(attn_error_ *e, attn_fourier_job_ *j, const a
     return 0;
   if (j->block) {
     if (j->par.ff.activation == ATTN_ACT_DEFAULT) j->par.ff.activation = ATTN_ACT_GELU;
-    if (!attn_check_feed_(e, &j->par.ff, *table, ATTN_PLACE_, dm, dm, op + count) ||
+    if (!attn_check_feed_(e, &j->par.ff, *table, ATTN_PLACE_, 1, dm, dm, op + count) ||
         !attn_check_norm_(e, &j->par.norm_1, dm, &more) ||
         !attn_check_norm_(e, &j->par.norm_2, dm, &more))
       return 0;

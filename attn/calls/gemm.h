@@ -111,14 +111,14 @@ ATTN_FUNC_ int attn_check_codes_(attn_error_ *e, attn_tensor *w, const char *wor
 /* Scales of a w that has been checked: [groups][n], or [n][groups] of a transposed one. Strides that are never
  * used become 0. */
 ATTN_FUNC_ int attn_check_codes_scales_(attn_error_ *e, attn_scales *s, const attn_tensor *w,
-                                        int turned, attn_span_ span[2]) {
-  static const attn_scales_words_ words = ATTN_SCALES_WORDS_("params.w_scales", "w");
+                                        int turned, const attn_scales_words_ *words,
+                                        attn_span_ span[2]) {
   if (!attn_quantized_(w->dtype) && !s->scale && !s->zero) return 1;
   attn_tensor x = *w;
   if (turned)
-    return attn_check_scale_rows_(e, s, &x, attn_scale_groups_(s, w->dim), &words, 0, span);
+    return attn_check_scale_rows_(e, s, &x, attn_scale_groups_(s, w->dim), words, 0, span);
   x.len = attn_scale_groups_(s, w->len);
-  return attn_check_scale_rows_(e, s, &x, w->dim, &words, 0, span);
+  return attn_check_scale_rows_(e, s, &x, w->dim, words, 0, span);
 }
 
 /* A job of three tensors, and nothing else yet. */
@@ -135,6 +135,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, const attn_gemm_pa
                                const attn_ctx *ctx, int *workers, int apart) {
   static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x"), ww[] = ATTN_WORDS_("w"),
                     wb[] = ATTN_WORDS_("params.bias");
+  static const attn_scales_words_ wc = ATTN_SCALES_WORDS_("params.w_scales", "w");
   attn_span_ sy, sx, sw, sb = {0, 0}, ss, sc[2] = {{0, 0}, {0, 0}};
   attn_tensor *y = &a->y, *x = &a->x, *w = &a->w.w;
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
@@ -160,7 +161,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, const attn_gemm_pa
   attn_scales scales;
   memset(&scales, 0, sizeof scales);
   if (params) scales = params->w_scales;
-  if (!attn_check_codes_scales_(e, &scales, w, turned, sc)) return 0;
+  if (!attn_check_codes_scales_(e, &scales, w, turned, &wc, sc)) return 0;
   if (params) {
     if (params->scale != 0.0f || signbit(params->scale)) a->scale = params->scale;
     if (!(a->scale - a->scale == 0.0f))

@@ -107,7 +107,7 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
   if (p->chunks < 0) return attn_reject_(e, ATTN_E_RANGE, "params.chunks must not be negative");
   if (t > INT32_MAX || j->e.len > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "x.len and e.len must be below 2^31");
-  if (!attn_check_feed_(e, &p->ff, *table, ATTN_PLACE_, dm, dm, op + ATTN_CODER_FF_) ||
+  if (!attn_check_feed_(e, &p->ff, *table, ATTN_PLACE_, 1, dm, dm, op + ATTN_CODER_FF_) ||
       !attn_check_norm_(e, &p->norm_self, dm, &more) ||
       !attn_check_norm_(e, &p->norm_ff, dm, &more))
     return 0;

@@ -32,6 +32,8 @@ typedef enum attn_place_ {
   ATTN_PLACE_RESTORE_, /* MAB_1 */
   ATTN_PLACE_BLOCK_,   /* of PMA */
   ATTN_PLACE_BEFORE_,  /* rFF_0: a feed-forward */
+  ATTN_PLACE_EXPERTS_, /* of attn_expert_rows */
+  ATTN_PLACE_SHARED_,
   ATTN_PLACES_
 } attn_place_;
 
@@ -63,28 +65,35 @@ ATTN_COLD_ attn_activation attn_feed_default_(const attn_feed_forward *ff) {
   return ff->w_3.data ? ATTN_ACT_SILU : ATTN_ACT_RELU;
 }
 
-/* Feed-forward from din to dout columns. */
+/* Feed-forward from din to dout columns, with so many heads. */
 ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const attn_table_ *table,
-                                attn_place_ at, int64_t din, int64_t dout, attn_operand_ *op) {
-#define ATTN_FEED_(at)                                             \
-  {                                                                \
-    {ATTN_SAID_IN_OUT_(at "w_1", "din", "dff (dout without w_2)"), \
-     ATTN_SAID_(at "b_1", "[1, 1, 1, dff]"),                       \
-     ATTN_SAID_IN_OUT_(at "w_2", "dff", "dout"),                   \
-     ATTN_SAID_(at "b_2", "[1, 1, 1, dout]"),                      \
-     ATTN_SAID_IN_OUT_(at "w_3", "din", "dff"),                    \
-     ATTN_SAID_(at "b_3", "[1, 1, 1, dff]")},                      \
-        {at "w_2 must not be null where " at "b_2 is there",       \
-         at "w_3 must not be null where " at "b_3 is there"},      \
-        at "activation must be an attn_activation"                 \
+                                attn_place_ at, int64_t heads, int64_t din, int64_t dout,
+                                attn_operand_ *op) {
+#define ATTN_FEEDS_(at, words, heads)                                                         \
+  {                                                                                           \
+    {{words(at "w_1"), ATTN_HEADS_IN_OUT_(at "w_1", heads, "din", "dff (dout without w_2)")}, \
+     ATTN_SAID_(at "b_1", "[1, " heads ", 1, dff]"),                                          \
+     {words(at "w_2"), ATTN_HEADS_IN_OUT_(at "w_2", heads, "dff", "dout")},                   \
+     ATTN_SAID_(at "b_2", "[1, " heads ", 1, dout]"),                                         \
+     {words(at "w_3"), ATTN_HEADS_IN_OUT_(at "w_3", heads, "din", "dff")},                    \
+     ATTN_SAID_(at "b_3", "[1, " heads ", 1, dff]")},                                         \
+        {at "w_2 must not be null where " at "b_2 is there",                                  \
+         at "w_3 must not be null where " at "b_3 is there"},                                 \
+        at "activation must be an attn_activation"                                            \
   }
+#define ATTN_FEED_(at) ATTN_FEEDS_(at, ATTN_WORDS_IN_, "1")
   static const struct {
     attn_said_ rule[ATTN_FEED_OPERANDS_];
     const char *alone[2], *activation;
-  } say[ATTN_PLACES_] = {ATTN_FEED_("ff."), ATTN_FEED_("params.induce.ff."),
-                         ATTN_FEED_("params.restore.ff."), ATTN_FEED_("params.block.ff."),
-                         ATTN_FEED_("params.before.")};
+  } say[ATTN_PLACES_] = {ATTN_FEED_("ff."),
+                         ATTN_FEED_("params.induce.ff."),
+                         ATTN_FEED_("params.restore.ff."),
+                         ATTN_FEED_("params.block.ff."),
+                         ATTN_FEED_("params.before."),
+                         ATTN_FEEDS_("params.experts.", ATTN_WORDS_, "E"),
+                         ATTN_FEED_("params.shared.")};
 #undef ATTN_FEED_
+#undef ATTN_FEEDS_
   attn_feed_turn_(ff);
   const int64_t dff = ff->w_2.data ? ff->w_1.dim : dout;
   op[0] = attn_weight_(&ff->w_1, &say[at].rule[0], 0, din, dff);
@@ -93,12 +102,19 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const att
   op[3] = attn_bias_(&ff->b_2, &say[at].rule[3], ATTN_OPTIONAL_, dout);
   op[4] = attn_weight_(&ff->w_3, &say[at].rule[4], ATTN_OPTIONAL_, din, dff);
   op[5] = attn_bias_(&ff->b_3, &say[at].rule[5], ATTN_OPTIONAL_, dff);
-  for (int i = 0; i < ATTN_FEED_OPERANDS_; i++)
-    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  for (int i = 0; i < ATTN_FEED_OPERANDS_; i++) {
+    op[i].heads = heads;
+    if (at == ATTN_PLACE_EXPERTS_ && i % 2 == 0) op[i].role |= (int)ATTN_CODES_;
+    if (!attn_check_operand_(e, &op[i], heads)) return 0;
+  }
   if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[0]);
   if (ff->b_3.data && !ff->w_3.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[1]);
   return attn_check_activation_(e, &ff->activation, attn_feed_default_(ff), say[at].activation) &&
-         attn_feed_compute_(e, ff, table, 1, ATTN_COMPUTE_WORDS_("ff.compute"));
+         attn_feed_compute_(
+             e, ff, table, 1,
+             at == ATTN_PLACE_EXPERTS_  ? ATTN_COMPUTE_WORDS_("params.experts.compute")
+             : at == ATTN_PLACE_SHARED_ ? ATTN_COMPUTE_WORDS_("params.shared.compute")
+                                        : ATTN_COMPUTE_WORDS_("ff.compute"));
 }
 
 /* Rows cut into heads: head h has columns h dim .. */

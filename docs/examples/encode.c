@@ -3,9 +3,11 @@
  *
  *   encode [options] MODEL "A sentence." "Another one." ...
  *
- * MODEL is a folder with config.json, model.safetensors and vocab.txt, or the .safetensors file of a BERT.
+ * MODEL is a folder with config.json, model.safetensors and a vocabulary: vocab.txt (WordPiece), spiece.model,
+ * spm.model or sentencepiece.bpe.model (SentencePiece), or tokenizer.json (byte pairs, WordPiece); or the
+ * .safetensors file of a BERT with vocab.txt beside it.
  * Without sentences they are the lines of the standard input.
- *     --vocab FILE  the vocabulary, if it is not vocab.txt in the model's folder
+ *     --vocab FILE  another vocabulary than the one in the model's folder
  *     --ids         texts are numbers of tokens, marks included: "2 17 3", of a pair "2 17 3 | 5 3"
  *     --pairs       two texts each are one
  *     --pool HOW    mean (the default), cls or max: what makes one vector of the rows
@@ -338,15 +340,24 @@ static int option(options *set, char **at) {
   return 2;
 }
 
-/* vocab.txt where the model lies. */
+/* A vocabulary where the model lies: the first of these names that is there. */
 static char *beside(const char *model) {
+  static const char *const names[] = {"vocab.txt", "spiece.model", "spm.model",
+                                      "sentencepiece.bpe.model", "tokenizer.json"};
+  enum { NAMES = sizeof names / sizeof *names };
   const size_t length = strlen(model);
   const int file = length > 12 && !strcmp(model + length - 12, ".safetensors");
   const char *slash = file ? strrchr(model, '/') : model + length;
   const size_t folder = slash ? (size_t)(slash - model) : 0;
-  char *path = take((int64_t)folder + 16, 1);
+  char *path = take((int64_t)folder + 32, 1);
   memcpy(path, model, folder);
-  strcpy(path + folder, slash ? "/vocab.txt" : "vocab.txt");
+  for (int i = 0; i <= NAMES; i++) { /* the last time the first again, to be missed */
+    sprintf(path + folder, "%s%s", slash ? "/" : "", names[i % NAMES]);
+    FILE *there = fopen(path, "rb");
+    if (!there) continue;
+    fclose(there);
+    break;
+  }
   return path;
 }
 

@@ -65,21 +65,24 @@ mangled 'b.replace(b"collections\nOrderedDict", b"os\nsystem", 1)' ''
 mangled 'b.replace(b"torch._utils\n_rebuild_tensor_v2", b"os\nsystem", 1)' 'os.system'
 test ! -e "$out/bad/model.safetensors" || fail "a bad wheel made a model"
 
-# ---- the maps and confidences, on every tier; auto is the best one, avx512 or neon where there is such
+# ---- the maps and confidences: all on the best tier, a third on each of the slower ones
+awk 'NR % 3 == 1' docs/examples/test_map.tsv > "$out/third"
 for tier in auto scalar avx2; do
+  table=docs/examples/test_map.tsv
+  test $tier = auto || table=$out/third
   status=0
-  ATTN_ISA=$tier "$map" --file docs/examples/test_map.tsv "$weights" > "$out/maps" 2> "$out/message" || status=$?
+  ATTN_ISA=$tier "$map" --file "$table" "$weights" > "$out/maps" 2> "$out/message" || status=$?
   if [ $status != 0 ]; then
     grep -q 'ATTN_ISA' "$out/message" || fail "$tier: $(cat "$out/message")" # of another processor family
     continue
   fi
-  paste docs/examples/test_map.tsv "$out/maps" | awk -F '\t' -v tier=$tier '
+  paste "$table" "$out/maps" | awk -F '\t' -v tier=$tier -v all="$(wc -l < "$table")" '
     { d = $3 - $5; if (d < 0) d = -d; if (d > most) most = d }
     $2 "" != $4 "" || NF != 5 || !(d <= 1e-4) { print "another map or confidence: " $0; bad++ }
     END { printf "map %s: %d reactions, the confidences differ by %.1e at most\n", tier, NR, most
-          exit bad > 0 || NR < 200 }' > "$out/log" || fail "$tier: $(head -n 3 "$out/log")"
+          exit bad > 0 || NR != all || NR < 80 }' > "$out/log" || fail "$tier: $(head -n 3 "$out/log")"
   tail -n 1 "$out/log"
-  test "$(grep -c 'become \[UNK\]' "$out/message")" = 2 || fail "$tier: tokens without a number: $(cat "$out/message")"
+  test $tier != auto || test "$(grep -c 'become \[UNK\]' "$out/message")" = 2 || fail "$tier: tokens without a number: $(cat "$out/message")"
 done
 # another head knows less: the check above can fail
 "$map" --head 0 --file docs/examples/test_map.tsv "$weights" 2> "$out/message" |

@@ -256,7 +256,7 @@ ATTN_COLD_ int attn_gtrxl_check_(attn_error_ *e, attn_gtrxl_job_ *j,
       !attn_check_norm_(e, &j->p.norm_ff, dm, &more))
     return 0;
   if (!j->p.ff.w_2.data) return attn_reject_(e, ATTN_E_NULL, "ff.w_2.data must not be null");
-  return attn_check_feed_(e, &j->p.ff, *table, ATTN_PLACE_, dm, dm, op + FF) &&
+  return attn_check_feed_(e, &j->p.ff, *table, ATTN_PLACE_, 1, dm, dm, op + FF) &&
          attn_check_apart_(e, ctx, op, COUNT, more.span, more.n);
 }
 

@@ -339,7 +339,7 @@ ATTN_COLD_ int attn_fourier_check_(attn_error_ *e, attn_fourier_job_ *j, const a
     return 0;
   if (j->block) {
     if (j->par.ff.activation == ATTN_ACT_DEFAULT) j->par.ff.activation = ATTN_ACT_GELU;
-    if (!attn_check_feed_(e, &j->par.ff, *table, ATTN_PLACE_, dm, dm, op + count) ||
+    if (!attn_check_feed_(e, &j->par.ff, *table, ATTN_PLACE_, 1, dm, dm, op + count) ||
         !attn_check_norm_(e, &j->par.norm_1, dm, &more) ||
         !attn_check_norm_(e, &j->par.norm_2, dm, &more))
       return 0;
