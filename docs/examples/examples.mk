@@ -25,9 +25,10 @@ WORKERS ?= 1
 
 # The sentence encoder: `make encode`, then build/demo/encode with a model and its vocabulary.
 .PHONY: encode encode-time
-BERT := $(addprefix docs/examples/,bert.h wordpiece.h unicode.h safetensors.h fma_peak.h)
+ENCODER := $(addprefix docs/examples/,encoder.h encoder_family.h encoder_read.h texts.h wordpiece.h bpe.h \
+  sentencepiece.h nfc.h utf8.h unicode.h safetensors.h json.h progress.h fma_peak.h)
 
-build/demo/encode: docs/examples/encode.c $(BERT) attn.h
+build/demo/encode: docs/examples/encode.c $(ENCODER) attn.h
 	@mkdir -p $(@D)
 	$(CC) $(DEMO_FLAGS) $(OPENMP) -o $@ $< -lm
 
@@ -40,22 +41,56 @@ encode: build/demo/encode ## use: the sentence encoder; docs/examples/README.md 
 encode-time: build/demo/encode build/demo/test_encode ## measure: its tokens a second, on random numbers of MiniLM's size
 	@mkdir -p build/demo/bert
 	build/demo/test_encode make build/demo/bert F32 6 384 12 1536 512 30522
-	OMP_NUM_THREADS=$(WORKERS) build/demo/encode --time build/demo/bert/model.safetensors build/demo/bert/vocab.txt
+	OMP_NUM_THREADS=$(WORKERS) build/demo/encode --time build/demo/bert
 
-# The language model: `make generate`, then build/demo/generate with a model and a prompt.
-.PHONY: generate generate-time
-LLAMA := $(addprefix docs/examples/,generate.c llama.h safetensors.h safetensors_write.h)
+# The atom mapper: `make map` takes published weights from PyPI (3 MB), once, and maps REACTION.
+.PHONY: map map-time
+MAP := build/demo/map
+REACTION ?= Brc1cccnc1.OB(O)c1ccc(C=O)cc1.O=C([O-])[O-]~[K+]~[K+].C1COCCO1>>O=Cc1ccc(-c2cccnc2)cc1
+MAPPER := $(addprefix docs/examples/,smiles.h atom_map.h map_picture.h) $(ENCODER)
 
-build/demo/generate build/demo/test_generate: build/demo/%: docs/examples/%.c $(LLAMA) attn.h
+$(MAP)/map: docs/examples/map.c $(MAPPER) attn.h
 	@mkdir -p $(@D)
+	$(CC) $(DEMO_FLAGS) $(OPENMP) -o $@ $< -lm
+
+$(MAP)/model.safetensors: docs/examples/map_weights.py
+	@python3 $< $(@D) $(WHEEL)
+
+map: $(MAP)/model.safetensors $(MAP)/map ## use: which atom becomes which, by a trained model: make map REACTION="CC(=O)O.OCC>>CC(=O)OCC"
+	$(MAP)/map --pairs --svg $(MAP)/map.svg $(MAP) '$(REACTION)'
+	@echo "the picture of it: $(MAP)/map.svg"
+
+map-time: $(MAP)/model.safetensors $(MAP)/map ## measure: its reactions a second
+	OMP_NUM_THREADS=$(WORKERS) $(MAP)/map --time --file docs/examples/test_map.tsv $(MAP)
+
+# Language models: `make generate MODEL=folder PROMPT=text`, OPTIONS for more; without MODEL a tiny one of random numbers.
+.PHONY: generate generate-time
+GENERATE := $(addprefix docs/examples/,generate.c batch.h sampling.h decoder.h mamba2.h model_config.h model_matrix.h \
+  model_files.h work.h progress.h safetensors.h json.h safetensors_write.h)
+MODEL ?=
+PROMPT ?= Once upon a time
+OPTIONS ?=
+
+build/demo/generate build/demo/test_generate: build/demo/%: docs/examples/%.c $(GENERATE) attn.h
+	@mkdir -p $(@D)
+	@echo "compiling the program with attn.h inside: a minute or two"
 	$(CC) -std=c99 $(DEMO_FLAGS) $(OPENMP) -o $@ $< -lm
 
-generate: build/demo/generate ## use: the language model; docs/examples/README.md says which ones it reads
+ifneq ($(MODEL),)
+generate: build/demo/generate ## use: the language model: make generate MODEL=folder PROMPT=text OPTIONS=--ids
+	build/demo/generate --time $(OPTIONS) "$(MODEL)" "$(PROMPT)"
+else
+generate: build/demo/test_generate
+	build/demo/test_generate make build/demo/tiny tiny
+	build/demo/test_generate run --time --ids --temperature 1 --tokens 64 build/demo/tiny "1 2 3" "4 5"
+	@echo "These are tokens of a model of random numbers. A real one: make generate MODEL=folder PROMPT=text"
+	@echo "(docs/examples/README.md says which models, and how its tokeniser goes with it)"
+endif
 
 generate-time: build/demo/test_generate ## measure: its tokens a second, on 135 million random numbers
-	build/demo/test_generate make build/demo/135m.safetensors 135m
-	build/demo/test_generate run --time --heads 9 --ids --workers $(WORKERS) --tokens 65 \
-	  build/demo/135m.safetensors "$$(seq -s ' ' 512)" > build/demo/135m.ids
+	build/demo/test_generate make build/demo/135m 135m
+	build/demo/test_generate run --time --ids --no-eos --workers $(WORKERS) --tokens 65 $(OPTIONS) \
+	  build/demo/135m "$$(seq -s ' ' 512)" > build/demo/135m.ids
 
 # Ring attention needs MPI (Debian: openmpi-bin, libopenmpi-dev); nothing else here does.
 RANKS ?= 4

@@ -11,6 +11,7 @@
 #define EXAMPLES_SAFETENSORS_H
 
 #include "attn.h"
+#include "json.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -22,7 +23,6 @@
 
 enum {
   SAFETENSORS_MAX_RANK = 8,
-  SAFETENSORS_MAX_DEPTH = 16,         /* of nested JSON, in fields that nobody reads */
   SAFETENSORS_MAX_HEADER = 100000000, /* bytes; the format's own limit */
   SAFETENSORS_SHOWN = 80              /* bytes of a name that an error quotes */
 };
@@ -40,8 +40,10 @@ typedef struct safetensor {
 typedef struct safetensors {
   safetensor *tensors; /* sorted by name */
   size_t count;
-  char *header; /* the JSON; names point into it */
-  char *bytes;  /* the numbers */
+  json_document header; /* names point into it */
+  char *bytes;          /* the numbers, all of them, or null */
+  FILE *stream;         /* of safetensors_open */
+  int64_t size;         /* bytes of the numbers */
   char error[256];
 } safetensors;
 
@@ -54,152 +56,29 @@ static const char *safetensors_fail(safetensors *st, const char *format, ...) {
   return st->error;
 }
 
-/* ---- JSON, as far as a header has it. A function that fails leaves its sentence in st->error and
- * returns 0. The text ends with a 0 byte, at which every function stops. */
+/* ---- the header. A function that fails leaves its sentence in st->error and returns 0. */
 
-typedef struct safetensors_json_ {
-  safetensors *st;
-  char *at;
-} safetensors_json_;
-
-static int safetensors_bad_(safetensors_json_ *json, const char *what) {
-  safetensors_fail(json->st, "the header is not as it should be at byte %td: %s",
-                   json->at - json->st->header, what);
+static int safetensors_bad_(safetensors *st, const json *value, const char *what) {
+  safetensors_fail(st, "the header is not as it should be at byte %zu: %s", value->at, what);
   return 0;
 }
 
-static void safetensors_space_(safetensors_json_ *json) {
-  while (*json->at == ' ' || *json->at == '\t' || *json->at == '\n' || *json->at == '\r')
-    json->at++;
-}
-
-/* Takes c if it comes next. */
-static int safetensors_next_(safetensors_json_ *json, char c) {
-  safetensors_space_(json);
-  if (*json->at != c) return 0;
-  json->at++;
-  return 1;
-}
-
-static int safetensors_must_(safetensors_json_ *json, char c, const char *what) {
-  return safetensors_next_(json, c) || safetensors_bad_(json, what);
-}
-
-static int safetensors_hex_(safetensors_json_ *json, unsigned *code) {
-  *code = 0;
-  for (int i = 0; i < 4; i++, json->at++) {
-    const char *digits = "0123456789abcdefABCDEF", *digit = strchr(digits, *json->at);
-    if (!*json->at || !digit) return safetensors_bad_(json, "\\u takes four hexadecimal digits");
-    const unsigned value = (unsigned)(digit - digits);
-    *code = *code * 16 + (value < 16 ? value : value - 6);
-  }
-  return 1;
-}
-
-/* The character behind a backslash, as UTF-8 at *to. It is never longer than what it stands for. */
-static int safetensors_escape_(safetensors_json_ *json, char **to) {
-  const char *escapes = "\"\\/bfnrt", *meanings = "\"\\/\b\f\n\r\t", *known;
-  const char c = *json->at;
-  if (c && (known = strchr(escapes, c)) != NULL) {
-    json->at++;
-    *(*to)++ = meanings[known - escapes];
-    return 1;
-  }
-  if (c != 'u') return safetensors_bad_(json, "an unknown escape in a string");
-  unsigned code, low;
-  json->at++;
-  if (!safetensors_hex_(json, &code)) return 0;
-  if (code >= 0xD800 && code < 0xDC00) { /* the first half of a pair */
-    if (json->at[0] != '\\' || json->at[1] != 'u')
-      return safetensors_bad_(json, "half a surrogate pair");
-    json->at += 2;
-    if (!safetensors_hex_(json, &low)) return 0;
-    if (low < 0xDC00 || low > 0xDFFF) return safetensors_bad_(json, "half a surrogate pair");
-    code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
-  } else if (code >= 0xDC00 && code <= 0xDFFF) {
-    return safetensors_bad_(json, "half a surrogate pair");
-  }
-  if (!code) return safetensors_bad_(json, "\\u0000 in a string");
-  const int tail = code < 0x80 ? 0 : code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
-  const unsigned lead[] = {0, 0xC0, 0xE0, 0xF0};
-  *(*to)++ = (char)(unsigned char)(lead[tail] | code >> 6 * tail);
-  for (int i = tail - 1; i >= 0; i--)
-    *(*to)++ = (char)(unsigned char)(0x80 | (code >> 6 * i & 0x3F));
-  return 1;
-}
-
-/* A string, decoded where it lies and ended by 0. */
-static int safetensors_string_(safetensors_json_ *json, const char **string) {
-  if (!safetensors_must_(json, '"', "a string must stand here")) return 0;
-  char *to = json->at;
-  *string = to;
-  while (*json->at != '"') {
-    if ((unsigned char)*json->at < ' ')
-      return safetensors_bad_(
-          json, *json->at ? "a control character in a string" : "it ends within a string");
-    if (*json->at != '\\') {
-      *to++ = *json->at++;
-    } else {
-      json->at++;
-      if (!safetensors_escape_(json, &to)) return 0;
-    }
-  }
-  json->at++;
-  *to = 0;
-  return 1;
-}
-
-static int safetensors_number_(safetensors_json_ *json, int64_t *n) {
-  safetensors_space_(json);
-  const char *first = json->at;
-  for (*n = 0; *json->at >= '0' && *json->at <= '9'; json->at++) {
-    const int digit = *json->at - '0';
-    if (*n > (INT64_MAX - digit) / 10) return safetensors_bad_(json, "the number is too large");
-    *n = 10 * *n + digit;
-  }
-  if (json->at == first || (*first == '0' && json->at != first + 1) ||
-      (*json->at && strchr(".eE", *json->at)))
-    return safetensors_bad_(json, "a whole number of 0 or more must stand here");
-  return 1;
-}
-
 /* [n, n, ...], at most `room` numbers. */
-static int safetensors_numbers_(safetensors_json_ *json, int64_t *n, int room, int *count) {
+static int safetensors_numbers_(safetensors *st, const json *list, int64_t *n, int room,
+                                int *count) {
   *count = 0;
-  if (!safetensors_must_(json, '[', "a list of numbers must stand here")) return 0;
-  if (safetensors_next_(json, ']')) return 1;
-  do {
-    if (*count == room) return safetensors_bad_(json, "too many numbers in a list");
-    if (!safetensors_number_(json, &n[(*count)++])) return 0;
-  } while (safetensors_next_(json, ','));
-  return safetensors_must_(json, ']', "a list must go on with , or end with ]");
-}
-
-/* Passes over any value. */
-static int safetensors_skip_(safetensors_json_ *json, int depth) {
-  const char *string;
-  safetensors_space_(json);
-  if (depth > SAFETENSORS_MAX_DEPTH) return safetensors_bad_(json, "it is nested too deeply");
-  if (*json->at == '"') return safetensors_string_(json, &string);
-  if (*json->at == '{' || *json->at == '[') {
-    const char close = *json->at == '{' ? '}' : ']';
-    json->at++;
-    if (safetensors_next_(json, close)) return 1;
-    do {
-      if (close == '}' && (!safetensors_string_(json, &string) ||
-                           !safetensors_must_(json, ':', "a name must be followed by :")))
-        return 0;
-      if (!safetensors_skip_(json, depth + 1)) return 0;
-    } while (safetensors_next_(json, ','));
-    return safetensors_must_(json, close, "a list or an object must go on with , or end");
+  if (list->kind != JSON_ARRAY)
+    return safetensors_bad_(st, list, "a list of numbers must stand here");
+  for (const json *item = list->first; item; item = item->next) {
+    if (*count == room) return safetensors_bad_(st, item, "too many numbers in a list");
+    if (item->kind == JSON_NUMBER && !item->whole && item->number >= 0x1p63)
+      return safetensors_bad_(st, item, "the number is too large");
+    if (item->kind != JSON_NUMBER || !item->whole || item->integer < 0)
+      return safetensors_bad_(st, item, "a whole number of 0 or more must stand here");
+    n[(*count)++] = item->integer;
   }
-  const size_t length =
-      strspn(json->at, "0123456789+-.eEtrufalsn"); /* numbers, true, false, null */
-  json->at += length;
-  return length > 0 || safetensors_bad_(json, "a value must stand here");
+  return 1;
 }
-
-/* ---- the header */
 
 /* Bits of a number; 0 for an unknown type. */
 static int safetensors_bits_(const char *type) {
@@ -216,33 +95,27 @@ static int safetensors_bits_(const char *type) {
 }
 
 /* {"dtype": .., "shape": .., "data_offsets": ..} of tensor t. */
-static int safetensors_entry_(safetensors_json_ *json, safetensor *t) {
+static int safetensors_entry_(safetensors *st, const json *entry, safetensor *t) {
   int seen[3] = {0, 0, 0}, count = 0;
   int64_t offsets[2] = {0, 0};
-  if (!safetensors_must_(json, '{', "a tensor must be an object")) return 0;
-  if (!safetensors_next_(json, '}')) {
-    do {
-      const char *field;
-      if (!safetensors_string_(json, &field) ||
-          !safetensors_must_(json, ':', "a name must be followed by :"))
-        return 0;
-      const int which = !strcmp(field, "dtype")          ? 0
-                        : !strcmp(field, "shape")        ? 1
-                        : !strcmp(field, "data_offsets") ? 2
-                                                         : 3;
-      if (which < 3 && seen[which]++)
-        return safetensors_bad_(json, "a field of a tensor comes twice");
-      const int fine = which == 0 ? safetensors_string_(json, &t->type)
-                       : which == 1
-                           ? safetensors_numbers_(json, t->shape, SAFETENSORS_MAX_RANK, &t->rank)
-                       : which == 2 ? safetensors_numbers_(json, offsets, 2, &count)
-                                    : safetensors_skip_(json, 0);
-      if (!fine) return 0;
-    } while (safetensors_next_(json, ','));
-    if (!safetensors_must_(json, '}', "an object must go on with , or end with }")) return 0;
+  if (entry->kind != JSON_OBJECT) return safetensors_bad_(st, entry, "a tensor must be an object");
+  for (const json *field = entry->first; field; field = field->next) {
+    const int which = !strcmp(field->name, "dtype")          ? 0
+                      : !strcmp(field->name, "shape")        ? 1
+                      : !strcmp(field->name, "data_offsets") ? 2
+                                                             : 3;
+    if (which < 3 && seen[which]++)
+      return safetensors_bad_(st, field, "a field of a tensor comes twice");
+    if (which == 0 && (field->kind != JSON_STRING || strlen(field->string) != field->length))
+      return safetensors_bad_(st, field, "a string must stand here, without \\u0000");
+    if (which == 0) t->type = field->string;
+    if ((which == 1 &&
+         !safetensors_numbers_(st, field, t->shape, SAFETENSORS_MAX_RANK, &t->rank)) ||
+        (which == 2 && !safetensors_numbers_(st, field, offsets, 2, &count)))
+      return 0;
   }
   if (!seen[0] || !seen[1] || !seen[2] || count != 2)
-    return safetensors_bad_(json, "a tensor takes dtype, shape and two data_offsets");
+    return safetensors_bad_(st, entry, "a tensor takes dtype, shape and two data_offsets");
   t->begin = offsets[0];
   t->end = offsets[1];
   return 1;
@@ -300,36 +173,28 @@ static int safetensors_by_place_(const void *a, const void *b) {
 }
 
 /* All of the header; size: bytes of the file behind it. */
-static const char *safetensors_parse_(safetensors *st, size_t length, int64_t size) {
-  safetensors_json_ json = {st, st->header};
-  size_t room = 0;
-  if (strlen(st->header) != length) return safetensors_fail(st, "the header has a zero byte");
-  if (!safetensors_must_(&json, '{', "it must begin with {")) return st->error;
-  if (!safetensors_next_(&json, '}')) {
-    do {
-      const char *name;
-      if (!safetensors_string_(&json, &name) ||
-          !safetensors_must_(&json, ':', "a name must be followed by :"))
-        return st->error;
-      if (!strcmp(name, "__metadata__")) { /* notes about the file */
-        if (!safetensors_skip_(&json, 0)) return st->error;
-        continue;
-      }
-      if (st->count == room) {
-        room = room ? 2 * room : 64;
-        safetensor *more = realloc(st->tensors, room * sizeof *more);
-        if (!more) return safetensors_fail(st, "out of memory");
-        st->tensors = more;
-      }
-      st->tensors[st->count] = (safetensor){.name = name};
-      if (!safetensors_entry_(&json, &st->tensors[st->count])) return st->error;
-      st->count++;
-    } while (safetensors_next_(&json, ','));
-    if (!safetensors_must_(&json, '}', "an object must go on with , or end with }"))
-      return st->error;
+static const char *safetensors_parse_(safetensors *st, char *text, size_t length, int64_t size) {
+  if (memchr(text, 0, length) || length == 0 || *text != '{') {
+    safetensors_fail(st, length && memchr(text, 0, length)
+                             ? "the header has a zero byte"
+                             : "the header is not as it should be at byte 0: it must begin with {");
+    free(text);
+    return st->error;
   }
-  safetensors_space_(&json);
-  if (*json.at) return safetensors_bad_(&json, "something follows the last }"), st->error;
+  const char *error = json_parse(&st->header, text, length);
+  if (error) return safetensors_fail(st, "the header is not as it should be %s", error);
+  const json *entry = st->header.root->first;
+  if (st->header.root->count > SIZE_MAX / sizeof *st->tensors ||
+      !(st->tensors = calloc(st->header.root->count + 1, sizeof *st->tensors)))
+    return safetensors_fail(st, "out of memory");
+  for (; entry; entry = entry->next) {
+    if (strlen(entry->name) != entry->name_length)
+      return safetensors_fail(st, "a tensor's name has \\u0000");
+    if (!strcmp(entry->name, "__metadata__")) continue; /* notes about the file */
+    st->tensors[st->count] = (safetensor){.name = entry->name};
+    if (!safetensors_entry_(st, entry, &st->tensors[st->count])) return st->error;
+    st->count++;
+  }
 
   for (size_t i = 0; i < st->count; i++)
     if (safetensors_check_(st, &st->tensors[i], size)) return st->error;
@@ -351,57 +216,90 @@ static const char *safetensors_parse_(safetensors *st, size_t length, int64_t si
   return NULL;
 }
 
-static const char *safetensors_load_(safetensors *st, FILE *file) {
+static const char *safetensors_header_(safetensors *st) {
   const uint16_t one = 1;
   unsigned char first;
   memcpy(&first, &one, 1);
   if (!first) return safetensors_fail(st, "the file is little-endian, this machine is not");
   unsigned char prefix[8];
   errno = 0;
-  if (fread(prefix, 1, 8, file) != 8)
+  if (fread(prefix, 1, 8, st->stream) != 8)
     return safetensors_fail(st, "%s", errno ? strerror(errno) : "the file has no 8 bytes");
   uint64_t length = 0;
   for (int i = 7; i >= 0; i--) length = length << 8 | prefix[i];
-  const long all = fseek(file, 0, SEEK_END) ? -1 : ftell(file);
-  if (all < 8 || fseek(file, 8, SEEK_SET))
+  const long all = fseek(st->stream, 0, SEEK_END) ? -1 : ftell(st->stream);
+  if (all < 8 || fseek(st->stream, 8, SEEK_SET))
     return safetensors_fail(st, "the size of the file cannot be told");
   if (length > SAFETENSORS_MAX_HEADER)
     return safetensors_fail(st, "it is no safetensors file: a header of %" PRIu64 " bytes", length);
   if (length > (uint64_t)(all - 8))
     return safetensors_fail(st, "the file is cut short: it ends within its header");
-  const int64_t size = all - 8 - (int64_t)length;
-  if ((uint64_t)size >= SIZE_MAX) return safetensors_fail(st, "out of memory");
-  st->header = malloc((size_t)length + 1);
-  if (!st->header) return safetensors_fail(st, "out of memory");
-  if (fread(st->header, 1, (size_t)length, file) != length)
+  st->size = all - 8 - (int64_t)length;
+  if ((uint64_t)st->size >= SIZE_MAX) return safetensors_fail(st, "out of memory");
+  char *header = malloc((size_t)length + 1);
+  if (!header) return safetensors_fail(st, "out of memory");
+  if (fread(header, 1, (size_t)length, st->stream) != length) {
+    free(header);
     return safetensors_fail(st, "the file is cut short: it ends within its header");
-  st->header[length] = 0;
-  if (safetensors_parse_(st, (size_t)length, size)) return st->error;
-  st->bytes = malloc((size_t)size + 1);
-  if (!st->bytes) return safetensors_fail(st, "out of memory");
-  if (fread(st->bytes, 1, (size_t)size, file) != (size_t)size)
-    return safetensors_fail(st, "the file is cut short: it ends within its numbers");
-  for (size_t i = 0; i < st->count; i++) st->tensors[i].data = st->bytes + st->tensors[i].begin;
-  return NULL;
+  }
+  return safetensors_parse_(st, header, (size_t)length, st->size);
 }
 
-/* Releases what safetensors_read took; views of the numbers die with it. The error stays. */
+/* Releases what the struct holds; views of numbers that safetensors_read gave die with it. The error stays. */
 static void safetensors_free(safetensors *st) {
   free(st->tensors);
-  free(st->header);
+  json_free(&st->header);
   free(st->bytes);
+  if (st->stream) fclose(st->stream);
   st->tensors = NULL;
-  st->header = st->bytes = NULL;
+  st->bytes = NULL;
+  st->stream = NULL;
   st->count = 0;
 }
 
-/* Reads a file, all of it. After an error there is nothing to release. */
-static const char *safetensors_read(safetensors *st, const char *path) {
+/* Reads what a file has, but no numbers: for models that are as large as memory, tensor after tensor. The file
+ * stays open. After an error there is nothing to release. */
+static const char *safetensors_open(safetensors *st, const char *path) {
   memset(st, 0, sizeof *st);
-  FILE *file = fopen(path, "rb");
-  if (!file) return safetensors_fail(st, "%s", strerror(errno));
-  const char *error = safetensors_load_(st, file);
-  fclose(file);
+  st->stream = fopen(path, "rb");
+  if (!st->stream) return safetensors_fail(st, "%s", strerror(errno));
+  const char *error = safetensors_header_(st);
+  if (error) safetensors_free(st);
+  return error;
+}
+
+/* The numbers of one tensor of an open file: data points at them until safetensors_drop. */
+static inline const char *safetensors_fetch(safetensors *st, safetensor *t) {
+  const size_t bytes = (size_t)(t->end - t->begin);
+  void *data = malloc(bytes + 1);
+  if (!data) return safetensors_fail(st, "out of memory");
+  if (fseek(st->stream, -(long)(st->size - t->begin), SEEK_END) ||
+      fread(data, 1, bytes, st->stream) != bytes) {
+    free(data);
+    return safetensors_fail(st, "the file is cut short: it ends within its numbers");
+  }
+  t->data = data;
+  return NULL;
+}
+
+static inline void safetensors_drop(safetensor *t) {
+  free((void *)(uintptr_t)t->data);
+  t->data = NULL;
+}
+
+/* Reads a file, all of it. After an error there is nothing to release. */
+static inline const char *safetensors_read(safetensors *st, const char *path) {
+  if (safetensors_open(st, path)) return st->error;
+  st->bytes = malloc((size_t)st->size + 1);
+  const char *error = NULL;
+  if (!st->bytes)
+    error = safetensors_fail(st, "out of memory");
+  else if (fread(st->bytes, 1, (size_t)st->size, st->stream) != (size_t)st->size)
+    error = safetensors_fail(st, "the file is cut short: it ends within its numbers");
+  fclose(st->stream);
+  st->stream = NULL;
+  for (size_t i = 0; i < st->count && !error; i++)
+    st->tensors[i].data = st->bytes + st->tensors[i].begin;
   if (error) safetensors_free(st);
   return error;
 }
@@ -409,7 +307,7 @@ static const char *safetensors_read(safetensors *st, const char *path) {
 /* ---- what a model asks for */
 
 /* The tensor of that name; null if there is none. */
-static const safetensor *safetensors_find(const safetensors *st, const char *name) {
+static inline const safetensor *safetensors_find(const safetensors *st, const char *name) {
   const safetensor key = {.name = name};
   if (!st->count) return NULL;
   return bsearch(&key, st->tensors, st->count, sizeof key, safetensors_by_name_);
@@ -444,8 +342,8 @@ static const char *safetensors_expect_(safetensors *st, const safetensor **found
 }
 
 /* A matrix [rows, columns] as a view [1, 1, rows, columns] of the numbers where they lie. */
-static const char *safetensors_matrix(safetensors *st, attn_tensor *view, const char *name,
-                                      int64_t rows, int64_t columns) {
+static inline const char *safetensors_matrix(safetensors *st, attn_tensor *view, const char *name,
+                                             int64_t rows, int64_t columns) {
   const safetensor *t;
   if (safetensors_expect_(st, &t, name, rows, columns)) return st->error;
   *view = attn_bhtd(t->data, t->dtype, 1, 1, rows, columns);
@@ -467,7 +365,7 @@ static float safetensors_widen_(uint16_t half, attn_dtype dtype) {
 }
 
 /* Row i of a matrix that safetensors_matrix has given, copied to x as floats. */
-static void safetensors_row(float *x, attn_tensor matrix, int64_t i) {
+static inline void safetensors_row(float *x, attn_tensor matrix, int64_t i) {
   const int64_t first = i * matrix.stride_len;
   if (matrix.dtype == ATTN_F32) {
     memcpy(x, (const float *)matrix.data + first, (size_t)matrix.dim * sizeof *x);
@@ -478,7 +376,8 @@ static void safetensors_row(float *x, attn_tensor matrix, int64_t i) {
 }
 
 /* A vector of n numbers, copied to x as floats. */
-static const char *safetensors_vector(safetensors *st, float *x, const char *name, int64_t n) {
+static inline const char *safetensors_vector(safetensors *st, float *x, const char *name,
+                                             int64_t n) {
   const safetensor *t;
   if (safetensors_expect_(st, &t, name, 0, n)) return st->error;
   safetensors_row(x, attn_bhtd(t->data, t->dtype, 1, 1, 1, n), 0);

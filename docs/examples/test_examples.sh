@@ -43,9 +43,12 @@ build bias "$linked"
 build patterns "$linked"
 build cache "$linked"
 build denoise "-O2 -DATTN_IMPLEMENTED $impl"
+build test_json -O1
+build test_sampling "-O1 $linked"
 build encode "$linked"
 build test_encode -O1
 build test_generate "$linked"
+build map "-O2 -DATTN_IMPLEMENTED $impl"
 
 "$out/hello" || fail "hello"
 for workers in 1 2 7; do "$out/threads" $workers || fail "threads $workers"; done
@@ -59,12 +62,15 @@ else echo "$cc has no ThreadSanitizer: the pool's races are not looked for"; fi
 "$out/bias" || fail "bias"
 "$out/patterns" || fail "patterns"
 "$out/cache" || fail "cache"
+"$out/test_json" || fail "json"
+"$out/test_sampling" || fail "sampling"
 if "$out/threads" 0 2> "$out/message"; then fail "threads accepted 0 workers"; fi
 
 mkdir -p "$out/bert"
 sh docs/examples/test_encode.sh "$out/encode" "$out/test_encode" "$out/bert" || fail "encode"
 mkdir -p "$out/llama"
 sh docs/examples/test_generate.sh "$out/test_generate" "$out/llama" || fail "generate"
+sh docs/examples/test_map.sh "$out/map" "$out/mapped" || fail "map"
 
 # ---- the demo on the photograph: it must gain 9 dB at least
 "$out/denoise" docs/ascent.pgm "$out" | tee "$out/demo.log"
