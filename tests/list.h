@@ -1202,6 +1202,7 @@
   X(K8_ties)                                \
   X(K8_hot)                                 \
   X(K8_rows_alone)                          \
+  X(K8_order)                               \
   X(K8_batches)                             \
   X(K8_reads_what_is_chosen)                \
   X(K8_nan)                                 \

@@ -253,7 +253,7 @@ ATTN_FUNC_ void attn_experts_tell_(const attn_experts_job_ *j) {
 
 /* ---- a run of rows ----------------------------------------------------------------------------*/
 
-/* Numbers of any kind, in room that lasts as long as the call. */
+/* Numbers of rows, pairs and items, in room that lasts as long as the call. */
 ATTN_COLD_ int64_t *attn_experts_longs_(attn_stage_ *s, int64_t n) {
   return (int64_t *)attn_stage_take_(s, n, 8);
 }
