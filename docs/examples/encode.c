@@ -17,7 +17,8 @@
  *     --vectors     print the vectors, not their cosines
  *     --layers      print all rows after each layer, layer 0 being the embeddings
  *     --map L       print the attention of layer L, from 1: text, head, query, then a weight a key
- *     --time        measure tokens a second on every tier, without texts */
+ *     --time        measure tokens a second on every tier, without texts
+ *     --families    print the model_types of config.json that are read, without MODEL */
 #define _POSIX_C_SOURCE 200809L
 #define ATTN_IMPLEMENTATION /* in exactly one file of a program */
 #include "attn.h"
@@ -38,7 +39,7 @@ typedef struct options {
   const char *vocab;
   int64_t max, map;
   encoder_pool pool;
-  int ids, pairs, tokens, vectors, layers, time;
+  int ids, pairs, tokens, vectors, layers, time, families;
 } options;
 
 static void stop(const char *what, const char *why) {
@@ -313,9 +314,11 @@ static int option(options *set, char **at) {
   static const struct {
     const char *name;
     size_t field;
-  } flags[] = {{"--ids", offsetof(options, ids)},       {"--pairs", offsetof(options, pairs)},
-               {"--tokens", offsetof(options, tokens)}, {"--vectors", offsetof(options, vectors)},
-               {"--layers", offsetof(options, layers)}, {"--time", offsetof(options, time)}};
+  } flags[] = {
+      {"--ids", offsetof(options, ids)},          {"--pairs", offsetof(options, pairs)},
+      {"--tokens", offsetof(options, tokens)},    {"--vectors", offsetof(options, vectors)},
+      {"--layers", offsetof(options, layers)},    {"--time", offsetof(options, time)},
+      {"--families", offsetof(options, families)}};
   for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
     if (!strcmp(at[0], flags[i].name)) {
       *(int *)((char *)set + flags[i].field) = 1;
@@ -366,10 +369,12 @@ int main(int argc, char **argv) {
   encoder model;
   int at = 1;
   while (at < argc && !strncmp(argv[at], "--", 2)) at += option(&set, argv + at);
-  if (at >= argc) {
-    fprintf(stderr, "encode: usage: encode [options] MODEL sentence ...\n");
-    return 1;
+  if (set.families) {
+    for (int i = 0; i < ENCODER_FAMILIES; i++)
+      printf("  %-12s %s\n", encoder_families[i].type, encoder_families[i].models);
+    return fflush(stdout) || ferror(stdout) ? 1 : 0;
   }
+  if (at >= argc) stop("usage", "encode [options] MODEL sentence ...");
   if (set.ids && set.pairs) stop("--ids", "a bar in the numbers makes a pair, not --pairs");
   const char *path = argv[at++];
   must(encoder_read(&model, path, &set.model), path);

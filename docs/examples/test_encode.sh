@@ -149,6 +149,8 @@ for option in '--eps 1e-12' '--activation gelu'; do
   if "$encode" $option --vectors "$out/folder" "$@" | cmp -s - "$out/batch"; then fail "more than $option is read"; fi
 done
 
+"$encode" --families | grep -q '^  deberta-v2 ' || fail "--families"
+
 # ---- the clock: a line a tier
 run --time "$model" > "$out/log" || fail "--time"
 grep -q '^scalar  *[1-9][0-9]* tokens/s, ' "$out/log" || fail "--time: $(cat "$out/log")"
