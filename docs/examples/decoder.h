@@ -90,6 +90,9 @@ static int decoder_read_attention_(decoder *m, model_files *f, decoder_layer *l,
       return 0;
     l->rope.norm = &l->qk_norm;
   }
+  if (c->family->sinks &&
+      !(l->attention.sinks = model_files_vector(w, f, DECODER_NAME_("self_attn.sinks"), c->heads)))
+    return 0;
   l->attention.causal = 1;
   l->attention.scale = c->scale;
   l->attention.softcap = c->softcap;
@@ -438,13 +441,8 @@ static int decoder_logits_(decoder *m, const decoder_part *parts, int64_t count,
     rows += n;
   }
   if (!rows) return 1;
-  const float cap = c->final_softcap;
   const attn_tensor y = work_rows(m->last, rows, c->width, m->stride);
-  if (!model_product(&m->w, logits, y, &m->out, cap > 0 ? ATTN_ACT_TANH : ATTN_ACT_NONE,
-                     cap > 0 ? 1 / cap : 0))
-    return 0;
-  for (int64_t i = 0; cap > 0 && i < rows * m->out.stride; i++) logits[i] *= cap;
-  return 1;
+  return model_product(&m->w, logits, y, &m->out, ATTN_ACT_NONE, c->final_softcap);
 }
 
 /* Tokens of `count` sequences go in, each of another slot; the logits that parts ask for come out, row after row,

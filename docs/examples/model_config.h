@@ -31,7 +31,8 @@ typedef struct model_family {
   int sinks;   /* a logit a head that joins the denominator */
   int mamba2;  /* layers are one Mamba-2 mixer */
   const char *router, *experts,
-      *parts[3]; /* names in a layer with experts; parts: gate, up, down */
+      *parts[3]; /* names in a layer with experts; parts: gate, up, down; without
+                                        * parts all experts are in two tensors, as gpt-oss has them */
 } model_family;
 
 static const model_family model_families_[] = {
@@ -52,6 +53,11 @@ static const model_family model_families_[] = {
      .router = "mlp.gate",
      .experts = "mlp.experts",
      .parts = {"gate_proj", "up_proj", "down_proj"}},
+    {.type = "gpt_oss",
+     .windows = MODEL_WINDOWS_EVEN,
+     .sinks = 1,
+     .router = "mlp.router",
+     .experts = "mlp.experts"},
     {.type = "mamba2", .mamba2 = 1}};
 
 typedef struct model_config {
@@ -72,7 +78,8 @@ typedef struct model_config {
   unsigned char windowed[MODEL_MAX_LAYERS];
   /* experts, in layers that have some */
   int64_t experts, experts_used, expert_hidden;
-  int renormalise; /* weights of the experts used sum to 1 */
+  int renormalise;    /* weights of the experts used sum to 1 */
+  attn_act_form form; /* of their gate */
   unsigned char sparse[MODEL_MAX_LAYERS];
   /* Mamba-2 */
   int64_t state_heads, state_head, state, groups, kernel;
@@ -260,6 +267,12 @@ static int config_experts_(work *w, model_config *c, const json *root) {
                     &c->renormalise) ||
       !config_whole_(w, root, "decoder_sparse_step", 1, INT32_MAX, 1, &step))
     return 0;
+  if (!c->family->parts[0]) {
+    c->form.gate_add = 1;
+    if (!config_float_(w, root, "swiglu_alpha", 1e-3, 1e3, 1.702, &c->form.slope) ||
+        !config_float_(w, root, "swiglu_limit", 1e-3, 1e6, 7, &c->form.limit))
+      return 0;
+  }
   for (int64_t i = 0; i < c->layers; i++) c->sparse[i] = (i + 1) % step == 0;
   for (const json *layer = plain ? plain->first : NULL; layer; layer = layer->next)
     if (layer->kind != JSON_NUMBER || !layer->whole || layer->integer < 0 ||

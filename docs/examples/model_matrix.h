@@ -1,4 +1,4 @@
-/* model_matrix.h owns the weights of dense products, y = f(scale x w^T + bias), and the products. They lie in panels of
+/* model_matrix.h owns the weights of dense products, y = f(x w^T + bias), and the products. They lie in panels of
  * 64 outputs, so that a step walks through memory in order, as f32, in the 16 bits of the file, or as codes of 8 and 4
  * bits with a scale for each output and each 128 or 32 inputs; attn_gemm reads them there. */
 #ifndef EXAMPLES_MODEL_MATRIX_H
@@ -158,11 +158,11 @@ static int model_matrix_read(work *w, model_files *f, model_matrix *m, model_wei
   return 1;
 }
 
-/* y = f(scale x w^T + bias), rows of y m->stride apart. scale 0 = 1. */
+/* y = f(x w^T + bias), rows of y m->stride apart; with cap > 0 f(cap tanh(. / cap)). */
 static int model_product(work *w, float *y, attn_tensor x, const model_matrix *m, attn_activation f,
-                         float scale) {
+                         float cap) {
   const attn_gemm_params params = {
-      .bias = m->bias, .activation = f, .scale = scale, .w_scales = m->scales};
+      .bias = m->bias, .activation = f, .softcap = cap, .w_scales = m->scales};
   const attn_tensor to = attn_bthd(y, ATTN_F32, 1, x.len, m->w.heads, MODEL_PANEL);
   return WORK_CALL(w, attn_gemm, (to, x, m->w, &params, &w->ctx));
 }
