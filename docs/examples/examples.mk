@@ -79,7 +79,7 @@ map-time: $(MAP)/model.safetensors $(MAP)/map ## measure: its reactions a second
 
 # Language models: `make generate MODEL=folder PROMPT=text`, OPTIONS for more; without MODEL a tiny one of random numbers.
 .PHONY: generate generate-time
-GENERATE := $(addprefix docs/examples/,generate.c batch.h sampling.h decoder.h mamba2.h model_config.h model_matrix.h \
+GENERATE := $(addprefix docs/examples/,generate.c batch.h sampling.h decoder.h experts.h mamba2.h model_config.h model_matrix.h \
   model_files.h work.h progress.h safetensors.h json.h safetensors_write.h)
 PROMPT ?= Once upon a time
 
