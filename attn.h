@@ -38112,8 +38112,8 @@ ATTN_COLD_ int attn_stage_hidden_(attn_stage_ *s, attn_tensor y, attn_tensor x,
          attn_stage_gated_(s, y, x, w_1, ff->b_1, act, up, &ff->form);
 }
 
-/* A matrix for products with so many rows in all, laid out until `used` goes back; scales: of one of codes; ff: says what these are made of,
- * null = f32. */
+/* A matrix for products with so many rows in all, laid out until `used` goes back; scales: of one of codes; ff:
+ * says what these are made of, null = f32. */
 ATTN_COLD_ attn_matrix_ attn_stage_lay_(attn_stage_ *s, attn_tensor w, const attn_scales *scales,
                                         int64_t rows, const attn_feed_forward *ff) {
   const attn_low_table_ *low = NULL;
@@ -62495,6 +62495,7 @@ ATTN_COLD_ int attn_experts_run_(attn_stage_ *s, attn_experts_job_ *j, attn_tens
     if (!attn_stage_gemm_(s, attn_stage_rows_(j->by, 0, rows), j->from, j->p.w_shared, &p))
       return 0;
   }
+  const attn_surround_ plain = attn_surround_of_(ATTN_SUBLAYER_PLAIN, NULL);
   if (j->other.data && !attn_stage_feed_forward_(s, attn_stage_rows_(j->other, 0, rows), j->from,
                                                  &j->p.shared, 0, &plain))
     return 0;

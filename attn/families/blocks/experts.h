@@ -302,6 +302,7 @@ ATTN_COLD_ int attn_experts_run_(attn_stage_ *s, attn_experts_job_ *j, attn_tens
     if (!attn_stage_gemm_(s, attn_stage_rows_(j->by, 0, rows), j->from, j->p.w_shared, &p))
       return 0;
   }
+  const attn_surround_ plain = attn_surround_of_(ATTN_SUBLAYER_PLAIN, NULL);
   if (j->other.data && !attn_stage_feed_forward_(s, attn_stage_rows_(j->other, 0, rows), j->from,
                                                  &j->p.shared, 0, &plain))
     return 0;
