@@ -68,7 +68,7 @@
  *   (losses over heads); attn_rope*, attn_sinusoid, attn_universal_signal, attn_learned_position,
  *   attn_alibi_slopes, attn_t5_bucket, attn_deberta_bucket (positions); attn_gaussian_window, attn_hard_gaussian,
  *   attn_average*, attn_span_* (priors and spans); attn_encoder, attn_decoder*,
- *   attn_feed_forward_rows, attn_reversible*, attn_stream_mean (blocks of a Transformer);
+ *   attn_feed_forward_rows, attn_expert_rows, attn_reversible*, attn_stream_mean (blocks of a Transformer);
  *   attn_universal, attn_exit*, attn_confidence, attn_calm_* (depth by token); attn_gtrxl* (gates
  *   for residual sums), attn_returns, attn_trajectory_* (trajectories as sequences); attn_fourier,
  *   attn_fnet (Fourier mixing), attn_gmlp, attn_mixer (learned matrices over positions in place of
@@ -3396,6 +3396,19 @@ ATTN_FUNC_ void ATTN_FN_(act)(float *y, const float *x, const float *gate, int64
 ATTN_FUNC_ void ATTN_FN_(activate)(float *y, int64_t n, const float *bias, float scale, int act) {
   ATTN_FN_(act)(y, y, NULL, n, bias, scale, act);
 }
+
+ATTN_FUNC_ void ATTN_FN_(clip)(float *y, const float *x, int64_t n, float low, float high,
+                               const float by[2]) {
+  const ATTN_VF_ least = ATTN_V_SET1_(low), most = ATTN_V_SET1_(high);
+  const ATTN_VF_ scale = ATTN_V_SET1_(by[0]), more = ATTN_V_SET1_(by[1]);
+  for (int64_t i = 0; i < n; i += ATTN_W_) {
+    const int w = ATTN_FN_(lanes_left)(n, i);
+    ATTN_VF_ t = ATTN_FN_(load)(x, i, w, ATTN_F32);
+    t = ATTN_V_SELECT_(ATTN_V_LT_(most, t), most, t);
+    t = ATTN_V_SELECT_(ATTN_V_LT_(t, least), least, t);
+    ATTN_FN_(store)(y, i, ATTN_V_FMA_(t, scale, more), w, ATTN_F32);
+  }
+}
 /* <<< attn/kernels/activate.h */
 /* >>> attn/kernels/gate.h */
 /* kernels/gate.h owns a row of a gate: its logistic function and what that weighs. */
@@ -6574,6 +6587,15 @@ typedef enum attn_activation {
   ATTN_ACT_COUNT
 } attn_activation;
 
+/* What an activation f, and the gate beside it, are cut and moved by: f(slope min(x, limit)) / slope, times (max(-limit,
+ * min(gate, limit)) + gate_add) where there is a gate. {0}: f(x), times the gate. Models: gpt-oss has SILU with {1.702,
+ * 7, 1}; x sigmoid(1.702 x), the "quick GELU" of CLIP, is SILU with {1.702}. */
+typedef struct attn_act_form {
+  float slope;    /* > 0; 0 = 1 */
+  float limit;    /* > 0; 0 = none */
+  float gate_add; /* finite; needs a gate */
+} attn_act_form;
+
 typedef struct attn_gemm_params {
   int w_transposed; /* w is [n, k], as linear layers store it: y = x w^T */
   float scale;      /* 0 = 1, ATTN_ZERO = 0 */
@@ -6582,10 +6604,13 @@ typedef struct attn_gemm_params {
   attn_compute compute; /* of the product: ATTN_COMPUTE_F32, BF16, F16 or, of w of codes, I8 */
   int compute_prefer;   /* 1: ATTN_COMPUTE_F32 where the processor has no instructions for it */
   attn_scales w_scales; /* of w of ATTN_I8 or ATTN_I4, see below; else all 0 */
+  attn_act_form form;   /* of the activation; without gate_add */
+  float
+      softcap; /* c > 0: c tanh(z / c) in place of z = scale x w + bias, before the activation; 0 = off */
 } attn_gemm_params;
 
 #if ATTN_HAS_DENSE
-/* Dense product of rows: y = act(scale x w + bias).
+/* Dense product of rows: y = act(cap(scale x w + bias)), cap as params.softcap has it: logits of Gemma 2 are made so.
  *
  *   y[b,h,i,j] = act(scale sum_c x[b,h,i,c] w[b,h,c,j] + bias[b,h,j])
  *
@@ -6606,8 +6631,8 @@ typedef struct attn_gemm_params {
  *   in place (of a transposed w all rows that share a matrix count), and for at most 8 rows when w is f16 or bf16, but
  *   for its last n % 32 columns; nothing for codes, but with ATTN_COMPUTE_I8. f16 and bf16 x or y add up to 300 KB a
  *   worker. Up to 56 KB of a thread's stack.
- * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _ALIGN, _VALUE (scale NaN or infinite), _RANGE
- *   (activation), _WORKSPACE, _MEMORY, and those of ctx.
+ * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _ALIGN, _VALUE (scale NaN or infinite; softcap,
+ *   form), _RANGE (activation; form.gate_add), _WORKSPACE, _MEMORY, and those of ctx.
  * Compute: params.compute = ATTN_COMPUTE_BF16 rounds x and w to bf16 (nothing is lost where they are bf16) and
  *   sums products of pairs in f32, 256 elements of k at a time; scale, bias and activation are f32. Error:
  *   2^-7 sum_c |scale x w| where x or w had to be rounded, else as below. w lies in panels then, 2 k n' bytes
@@ -6660,6 +6685,7 @@ ATTN_DEF size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
 typedef enum attn_norm_kind {
   ATTN_NORM_LAYER = 0, /* (x - mean) / sqrt(variance + eps) gain + bias over the columns of a row */
   ATTN_NORM_RMS,       /* x / sqrt(mean of x^2 + eps) gain + bias */
+  ATTN_NORM_NONE, /* x; in blocks (attn_block_params), which may leave out one of their norms */
   ATTN_NORM_COUNT
 } attn_norm_kind;
 
@@ -6743,10 +6769,11 @@ ATTN_DEF size_t attn_rms_norm_workspace(attn_tensor y, attn_tensor x,
 typedef struct attn_activate_params {
   attn_activation activation;
   attn_tensor gate; /* optional */
+  attn_act_form form;
 } attn_activate_params;
 
-/* y = act(x), with a gate y = act(x) gate, element by element: GLU, SwiGLU and the like; with
- * ATTN_ACT_DEFAULT or _NONE the product of x and gate. Errors of the functions are those of attn_gemm. params null: y =
+/* y = act(x), with a gate y = act(x) gate, element by element: GLU, SwiGLU and the like, cut and moved as form says;
+ * with ATTN_ACT_DEFAULT or _NONE the product of x and gate. Errors of the functions are those of attn_gemm. params null: y =
  * x. Source of gated products: Dauphin et al. 2016, arXiv 1612.08083; Shazeer 2020, arXiv 2002.05202. */
 ATTN_DEF attn_status attn_activate(attn_tensor y, attn_tensor x, const attn_activate_params *params,
                                    attn_ctx *ctx);
@@ -8028,6 +8055,8 @@ typedef struct attn_multihead_params {
   int compute_prefer;
   const attn_rope_params
       *rope; /* null = none: q_h and k_g are rotated, normed, as attn_rope does it */
+  /* of weights of ATTN_I8 or ATTN_I4, as attn_gemm_params.w_scales */
+  attn_scales w_q_scales, w_k_scales, w_v_scales, w_o_scales;
 } attn_multihead_params;
 
 #if ATTN_HAS_MULTIHEAD
@@ -8047,7 +8076,8 @@ typedef struct attn_multihead_params {
  *
  * Shapes: x [B,1,Tq,dm], x_k [B,1,Tk,dmk], x_v [B,1,Tk,dmv], y [B,1,Tq,dmo]. x_k absent (data
  *   null; with Tk = 0 any address will do): x itself; x_v absent: x_k. H dk need not be dm. Storage
- *   types are free; weights are [in, out], with w_transposed [out, in]: the same bits. With attention.ragged the
+ *   types are free; weights are [in, out], with w_transposed [out, in]: the same bits; they may also be codes of 8 or
+ *   4 bits with scales, but in calls whose rows stop early and with shared heads. With attention.ragged the
  *   rows of x and x_k lie as those of q and k; rows of x that no sequence has attend to nothing: O_h = 0, y = b_o,
  *   lse is not written.
  * Aliasing: y, each, lse and map share memory with nothing; inputs may overlap.
@@ -8087,6 +8117,9 @@ typedef struct attn_feed_forward {
   attn_compute compute;       /* of all products, as in attn_gemm (not I8) */
   int compute_prefer;
   attn_tensor w_3, b_3; /* optional: [1,1,din,dff], [1,1,1,dff]; not in attn_mixer */
+  attn_act_form form;   /* of f and the gate x w_3 + b_3; not in attn_mixer */
+  /* of matrices of ATTN_I8 or ATTN_I4, as attn_gemm_params.w_scales; not in attn_mixer and where rows stop early */
+  attn_scales w_1_scales, w_2_scales, w_3_scales;
 } attn_feed_forward;
 
 /* What stands around the attention of a layer. */
@@ -8094,6 +8127,8 @@ typedef enum attn_sublayer {
   ATTN_SUBLAYER_POST = 0, /* o = LN(h + O w_o) */
   ATTN_SUBLAYER_PRE,      /* o = h + O w_o, and the rows are normalised before w_q, w_k, w_v */
   ATTN_SUBLAYER_PLAIN,    /* o = O w_o; without w_o the heads themselves */
+  ATTN_SUBLAYER_SANDWICH, /* blocks: o = h + LN'(O w_o), the rows normalised before too */
+  ATTN_SUBLAYER_PARALLEL, /* blocks: attention and feed-forward both read normalised h, o = h + their sum */
   ATTN_SUBLAYER_COUNT
 } attn_sublayer;
 
@@ -8107,8 +8142,9 @@ typedef struct attn_block_params {
   attn_multihead_params cross; /* decoder only; all zero: no cross attention */
   attn_feed_forward ff;        /* dm to dm */
   int64_t chunks;              /* of the feed-forward, as in attn_feed_forward_rows */
-  attn_sublayer sublayer;      /* ATTN_SUBLAYER_POST or _PRE */
+  attn_sublayer sublayer;      /* any but ATTN_SUBLAYER_PLAIN */
   attn_norm norm_self, norm_cross, norm_ff;
+  attn_norm after_self, after_cross, after_ff; /* of ATTN_SUBLAYER_SANDWICH, behind each part */
   /* [B], 0..T: rows of x from there on do not exist; no one sees them, their rows of y are 0 */
   const int32_t *x_len;
   const int32_t *e_len; /* [B], 0..Te: rows of e from there on do not exist; decoder only */
@@ -12102,9 +12138,14 @@ ATTN_DEF size_t attn_feed_forward_rows_workspace(attn_tensor y, attn_tensor x,
 
 /* The encoder block.
  *
- *   POST:  X1 = LN_self(x + MHA(x, x)),         y = LN_ff(X1 + FFN(X1))
- *   PRE:   n = LN_self(x), X1 = x + MHA(n, n),  y = X1 + FFN(LN_ff(X1))
+ *   POST:      X1 = LN_self(x + MHA(x, x)),           y = LN_ff(X1 + FFN(X1))
+ *   PRE:       n = LN_self(x), X1 = x + MHA(n, n),    y = X1 + FFN(LN_ff(X1))
+ *   SANDWICH:  X1 = x + LN'_self(MHA(n, n)),          y = X1 + LN'_ff(FFN(LN_ff(X1)))
+ *   PARALLEL:  y = x + MHA(n, n) + FFN(LN_ff(x))
  *
+ * LN is the norm of its name, LN'_self and LN'_ff are after_self and after_ff; one of kind ATTN_NORM_NONE leaves
+ * its rows as they are. PRE with RMS is the block of Llama and Qwen, SANDWICH that of Gemma 2 and 3 and, without the
+ * norms before, of OLMo 2; PARALLEL with the same norm twice that of GPT-J and Command R, with two that of GPT-NeoX.
  * MHA is attn_multihead of params->self, FFN attn_feed_forward_rows of params->ff. With
  * params->self.attention.causal it is the block of a model that has decoders without cross attention.
  * A stack of PRE blocks ends with one more attn_layer_norm, the caller's; tables of sines are attn_sinusoid's.
@@ -12114,7 +12155,8 @@ ATTN_DEF size_t attn_feed_forward_rows_workspace(attn_tensor y, attn_tensor x,
  *   x or not f32. No T x T array, no T x dff array.
  * Cost: 8 B T dm^2 + 4 B T^2 dm + 4 B T dm dff flops (H dk = dm).
  * Errors also: HEADS, RANGE: x_len out of range, or beside attention.kv_len or .q_len; sublayer PLAIN.
- * Source: Vaswani et al. 2017, arXiv 1706.03762; PRE: Xiong et al. 2020, arXiv 2002.04745. */
+ * Source: Vaswani et al. 2017, arXiv 1706.03762; PRE: Xiong et al. 2020, arXiv 2002.04745; SANDWICH: Ding et al. 2021,
+ *   arXiv 2105.13290; PARALLEL: Wang and Komatsuzaki 2021 (GPT-J), Black et al. 2022, arXiv 2204.06745. */
 ATTN_DEF attn_status attn_encoder(attn_tensor y, attn_tensor x, const attn_block_params *params,
                                   attn_ctx *ctx);
 ATTN_DEF size_t attn_encoder_workspace(attn_tensor y, attn_tensor x,
@@ -12125,6 +12167,7 @@ ATTN_DEF size_t attn_encoder_workspace(attn_tensor y, attn_tensor x,
  *   POST:  X1 = LN_self(x + MHA(x, x)),         X2 = LN_cross(X1 + MHA(X1, e)),  y = LN_ff(X2 + FFN(X2))
  *   PRE:   n = LN_self(x), X1 = x + MHA(n, n),  X2 = X1 + MHA(LN_cross(X1), e),  y = X2 + FFN(LN_ff(X2))
  *
+ * and SANDWICH, PARALLEL (without e, else RANGE) likewise.
  * Self attention is causal (self.attention.causal is set for you), cross attention sees all of e up to e_len.
  * e.data null and cross all zero: X2 = X1; one without the other is NULL. Te = 0 (e.data any address):
  *   MHA(., e) is the bias b_o.
@@ -12197,9 +12240,8 @@ typedef struct attn_expert_rows_params {
   int no_renormalize; /* 1: the weights of the k are not made to sum to 1: norm_topk_prob = false */
   float scale;        /* of the weights, after that: routed_scaling_factor; 0 = 1, ATTN_ZERO = 0 */
   int weigh_input; /* 1: rows are multiplied on their way into an expert, not out of it: Llama 4 */
-  attn_feed_forward experts; /* its tensors have E heads: w_1 [1,E,din,dff], b_1 [1,E,1,dff], .. */
-  /* of matrices of codes: numbers of a head as attn_gemm_params.w_scales has them */
-  attn_scales w_1_scales, w_2_scales, w_3_scales;
+  attn_feed_forward
+      experts; /* its tensors and scales have E heads: w_1 [1,E,din,dff], b_1 [1,E,1,dff], .. */
   attn_feed_forward shared; /* optional: every row goes through it too */
   attn_tensor w_shared;     /* optional: [1,1,din,1], the gate of shared (Qwen2-MoE, Qwen3-Next) */
   int32_t *expert;          /* out, optional: [B][T][k], the best first */
@@ -12216,18 +12258,20 @@ typedef struct attn_expert_rows_params {
  *
  * f_e is attn_feed_forward_rows with the heads e of experts; without w_shared shared(x) is added as it is. Softmax over
  *   the k chosen logits (Mixtral, gpt-oss) is the softmax renormalised. Where c is not needed as a number (no
- *   choice_bias, no GROUP_SUM) l stands for it: the same order, and no ties by rounding.
+ *   choice_bias, no GROUP_SUM) l stands for it: the same order, and no ties by rounding. Experts of groups that are not
+ *   chosen are never in A, however small the others are (some programs let them compete with a score of 0).
  * Models: Mixtral, Qwen3-MoE: {0}; Qwen2-MoE: no_renormalize, shared, w_shared; Qwen3-Next: shared, w_shared;
  *   DeepSeek-V2: no_renormalize, scale, groups, shared; DeepSeek-V3: SIGMOID, choice_bias, groups, GROUP_SUM, scale,
- *   shared; gpt-oss: b_gate, biases of experts; Llama 4: SIGMOID, no_renormalize, weigh_input, shared.
+ *   shared; gpt-oss: b_gate, biases and form of experts; Llama 4: SIGMOID, no_renormalize, weigh_input, shared.
  * Shapes: x [B,1,T,din], y [B,1,T,dout], each f32, f16 or bf16, any strides; so may be all weights and biases, E < 2^31.
  *   w_1, w_2 and w_3 of experts may also be of ATTN_I8 or ATTN_I4, each with scales, as w of attn_gemm.
  *   Experts with gate and up projection in one array are two views of it: with w_transposed also where they alternate
  *   row by row.
  * Aliasing: y may be x, the same view: in place. Outputs share memory with nothing else.
- * Memory: attn_expert_rows_workspace bytes. Rows go through in runs of 128 E / k at most (T with fewer): for each 4 E
- *   + 4 dout bytes, and k (4 dff + 4 max(din, dout) + 48); a worker 420 KB + 20 E + 4 dout; shared as
- *   attn_feed_forward_rows. No weight of an expert is laid out or converted as a whole.
+ * Memory: attn_expert_rows_workspace bytes. Rows go through in runs of at most 128 E / k: for each 4 E bytes, with
+ *   shared 4 dout, and k (4 dff + 4 max(din, dout) + 300); a worker the largest of 400 KB (with experts.compute 300 KB and
+ *   512 max(din, dff) bytes more), 20 E and 4 dout; and what w_gate and shared want in attn_gemm and
+ *   attn_feed_forward_rows. No matrix of an expert is laid out or converted as a whole.
  * Errors: ATTN_E_NULL (params, w_gate, a weight of experts; b_2, b_3 without its matrix; parts of shared or w_shared
  *   without shared.w_1), _DTYPE, _SHAPE, _STRIDE, _RANGE (k: 1..E, or more than the chosen groups have; groups, group_k,
  *   enums, activation, GROUP_SUM with groups of one), _VALUE (scale NaN or infinite), _OVERLAP, _OVERFLOW, _ALIGN,
@@ -14864,6 +14908,8 @@ typedef struct attn_dense_table_ { /* dense products */
   /* y[i] = act(x[i] scale + bias[i]) gate[i]; gate null = 1; y may be x or gate */
   void (*act)(float *y, const float *x, const float *gate, int64_t n, const float *bias,
               float scale, int act);
+  /* y[i] = by[0] max(low, min(high, x[i])) + by[1], NaN where x is; y may be x */
+  void (*clip)(float *y, const float *x, int64_t n, float low, float high, const float by[2]);
 } attn_dense_table_;
 
 /* Few rows of x times a matrix that is read where it lies. Codes have a scale for each column and run of k. */
@@ -17086,7 +17132,7 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
 #define ATTN_SUM_TABLE_(on) on(axpys)
 #define ATTN_SELECT_TABLE_(on) on(squares), on(above)
 #define ATTN_DENSE_TABLE_(on) \
-  on(gemm), on(join_runs), on(gemm_turned), on(turn), on(strip), on(activate), on(act)
+  on(gemm), on(join_runs), on(gemm_turned), on(turn), on(strip), on(activate), on(act), on(clip)
 #define ATTN_STORED_TABLE_(on) on(stored_rows), on(stored_words)
 #define ATTN_NORM_TABLE_(on) on(moments), on(normalise), on(norm), on(sizes), on(resize)
 #define ATTN_ROPE_TABLE_(on) on(rope)
@@ -25944,6 +25990,47 @@ ATTN_FUNC_ void attn_row_norm_(const attn_table_ *f, float *x, int64_t n, const 
   attn_norm_in_place_(f, x, n, 1, norm);
 }
 /* <<< attn/engine/norm.h */
+/* >>> attn/engine/form.h */
+/* engine/form.h owns activations and gates that are cut and moved (attn_act_form), and the soft-cap of products. */
+
+ATTN_FUNC_ int attn_formed_(const attn_act_form *m) {
+  return m->slope != 0.0f || m->limit != 0.0f || m->gate_add != 0.0f;
+}
+
+ATTN_FUNC_ int attn_check_form_(attn_error_ *e, const attn_act_form *m, int gated) {
+  const int slope = m->slope == 0.0f || (m->slope >= 1e-6f && m->slope <= 1e6f);
+  if (!slope || !(m->limit >= 0.0f && m->limit < INFINITY) || !(m->gate_add - m->gate_add == 0.0f))
+    return attn_reject_(
+        e, ATTN_E_VALUE,
+        "form.slope must be 0 or lie in 1e-6..1e6, form.limit be finite and not negative, "
+        "form.gate_add finite");
+  if (m->gate_add != 0.0f && !gated)
+    return attn_reject_(e, ATTN_E_RANGE, "form.gate_add needs a gate (ff.w_3, params.gate)");
+  return 1;
+}
+
+/* y = f(x) gate in a form; gate null = none; y may be x or gate. n at most ATTN_FORM_MOST_. */
+enum { ATTN_FORM_MOST_ = 2048 };
+ATTN_FUNC_ void attn_formed_row_(const attn_table_ *f, float *y, const float *x, const float *gate,
+                                 int64_t n, int act, const attn_act_form *m) {
+  const attn_dense_table_ *on = attn_on_(dense, f);
+  const float slope = m->slope != 0.0f ? m->slope : 1.0f;
+  const float most = m->limit > 0.0f ? m->limit : INFINITY;
+  const float in[2] = {slope, 0.0f}, back[2] = {1.0f / slope, m->gate_add / slope};
+  float by[ATTN_FORM_MOST_];
+  if (gate) on->clip(by, gate, n, -most, most, back);
+  on->clip(y, x, n, -INFINITY, most, in);
+  on->act(y, y, gate ? by : NULL, n, NULL, 1.0f, act);
+  if (!gate && slope != 1.0f) on->clip(y, y, n, -INFINITY, INFINITY, back);
+}
+
+/* y = c tanh(y / c) */
+ATTN_FUNC_ void attn_capped_row_(const attn_table_ *f, float *y, int64_t n, float c) {
+  const float up[2] = {c < FLT_MIN ? FLT_MIN : c, 0.0f};
+  attn_on_(dense, f)->activate(y, n, NULL, 1.0f / up[0], (int)ATTN_ACT_TANH);
+  attn_on_(dense, f)->clip(y, y, n, -INFINITY, INFINITY, up);
+}
+/* <<< attn/engine/form.h */
 /* >>> attn/engine/view.h */
 /* engine/view.h owns views of tensors and masks, and the sentences of the statuses. */
 
@@ -28179,9 +28266,10 @@ typedef struct attn_gemm_ {
   const attn_low_table_ *low; /* products of bf16 or f16; null: of f32, or */
   attn_coded_ coded;          /* of codes */
   attn_feature feature;
-  float scale;
+  float scale, softcap;
   int act;
-  int finish;         /* something follows the product */
+  attn_act_form form;
+  int finish, formed; /* something follows the product; a soft-cap or a form */
   int aside;          /* Y is made in memory of the worker */
   int64_t rows, cols; /* of an item */
   int64_t row_runs, col_runs, items;
@@ -28245,7 +28333,9 @@ ATTN_FUNC_ int64_t attn_gemm_cols_(const attn_gemm_ *a, int workers) {
 /* The items for so many workers, and what one needs for an item, whatever their number. */
 ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   const attn_tensor *y = &a->y;
-  a->finish = a->act != ATTN_ACT_NONE || a->bias.data || a->scale != 1.0f || a->gate.data;
+  a->formed = a->softcap > 0.0f || attn_formed_(&a->form);
+  a->finish =
+      a->act != ATTN_ACT_NONE || a->bias.data || a->scale != 1.0f || a->gate.data || a->formed;
   a->rows = attn_gemm_rows_(workers);
   a->row_runs = attn_runs_of_(y->len, a->rows);
   a->own_y =
@@ -28287,12 +28377,25 @@ ATTN_FUNC_ int attn_check_codes_scales_(attn_error_ *e, attn_scales *s, const at
   return attn_check_scale_rows_(e, s, &x, w->dim, words, 0, span);
 }
 
+/* Scales of a weight that attn_turn_ has seen and that may be absent; op: two, of which the spans are set. */
+ATTN_COLD_ int attn_check_weight_scales_(attn_error_ *e, attn_scales *scales, const attn_tensor *of,
+                                         const attn_scales_words_ *words, attn_operand_ *op) {
+  attn_tensor w = *of;
+  attn_span_ span[2] = {{0, 0}, {0, 0}};
+  if (!w.data) w.dtype = ATTN_F32; /* its other fields may hold anything */
+  const int turned = attn_turn_back_(&w);
+  if (!attn_check_codes_scales_(e, scales, &w, turned, words, span)) return 0;
+  op[0].span = span[0], op[1].span = span[1];
+  return 1;
+}
+
 /* A job of three tensors, and nothing else yet. */
 ATTN_FUNC_ void attn_gemm_open_(attn_gemm_ *a, const attn_tensor *y, const attn_tensor *x,
                                 const attn_tensor *w) {
   a->y = *y, a->x = *x, a->w.w = *w;
   a->bias.data = a->gate.data = a->w.packed = NULL, a->w.strip = 0, a->w.run = 0;
   a->low = a->w.low = NULL, a->coded.codes = NULL, a->feature = ATTN_FEATURE_NONE;
+  a->softcap = 0.0f, a->form.slope = a->form.limit = a->form.gate_add = 0.0f;
 }
 
 /* Every rule; everything but memory is set. apart = 0: the tensors have no memory yet that could be
@@ -28336,7 +28439,10 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, const attn_gemm_pa
     if (!attn_check_activation_(e, &act, ATTN_ACT_NONE,
                                 "params.activation must be an attn_activation"))
       return 0;
-    a->act = (int)act, a->bias = params->bias;
+    if (!attn_check_form_(e, &params->form, 0)) return 0;
+    if (!(params->softcap >= 0.0f && params->softcap < INFINITY))
+      return attn_reject_(e, ATTN_E_VALUE, "params.softcap must be finite and not negative");
+    a->act = (int)act, a->bias = params->bias, a->form = params->form, a->softcap = params->softcap;
     if (params->compute == ATTN_COMPUTE_I8
             ? !attn_coded_choose_(e, &a->coded, a->table, w->dtype, params->compute_prefer,
                                   &a->feature)
@@ -28441,6 +28547,14 @@ ATTN_FUNC_ void attn_gemm_coded_(const attn_gemm_ *a, attn_matrix_part_ part, fl
 }
 #endif
 
+/* What follows a product where a soft-cap or a form is in it. */
+ATTN_OUTLINE_ void attn_gemm_formed_(const attn_gemm_ *a, float *row, const float *gate, int64_t n,
+                                     const float *bias) {
+  attn_on_(dense, a->table)->activate(row, n, bias, a->scale, (int)ATTN_ACT_NONE);
+  if (a->softcap > 0.0f) attn_capped_row_(a->table, row, n, a->softcap);
+  attn_formed_row_(a->table, row, row, gate, n, a->act, &a->form);
+}
+
 /* 96 or 192 rows by 64 to 256 columns of one product. */
 ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   const attn_gemm_ *a = (const attn_gemm_ *)job;
@@ -28477,12 +28591,15 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
                0, NULL, 1, n, a->bias.dtype, NULL);
     for (int64_t r = 0; r < rows; r++) {
       float *row = y + r * stride + c;
+      const float *gate = NULL, *more = a->bias.data ? bias : NULL;
       if (a->gate.data)
-        attn_on_(dense, f)->act(
-            row, row, (const float *)(const void *)attn_at_(&a->gate, b, h, r0 + r) + c0 + c, n,
-            a->bias.data ? bias : NULL, a->scale, a->act);
+        gate = (const float *)(const void *)attn_at_(&a->gate, b, h, r0 + r) + c0 + c;
+      if (a->formed)
+        attn_gemm_formed_(a, row, gate, n, more);
+      else if (gate)
+        attn_on_(dense, f)->act(row, row, gate, n, more, a->scale, a->act);
       else if (a->finish)
-        attn_on_(dense, f)->activate(row, n, a->bias.data ? bias : NULL, a->scale, a->act);
+        attn_on_(dense, f)->activate(row, n, more, a->scale, a->act);
       else if (ATTN_PART_(LOW, a->low))
         attn_row_one_nan_(f, row, n);
       if (a->aside)
@@ -28557,7 +28674,7 @@ ATTN_PUB_ size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w
 /* Spans of the plain arrays of a call. */
 typedef struct attn_arrays_ {
   int n;
-  attn_span_ span[8];
+  attn_span_ span[16];
 } attn_arrays_;
 
 ATTN_FUNC_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t dm,
@@ -28566,7 +28683,8 @@ ATTN_FUNC_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t d
   if (!(norm->eps >= 0.0f && norm->eps < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "the eps of a norm must be finite and not negative");
   if (norm->kind != ATTN_NORM_LAYER && norm->kind != ATTN_NORM_RMS)
-    return attn_reject_(e, ATTN_E_RANGE, "the kind of a norm must be an attn_norm_kind");
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "the kind of a norm must be ATTN_NORM_LAYER or ATTN_NORM_RMS");
   if (norm->gain_less_one != 0 && norm->gain_less_one != 1)
     return attn_reject_(e, ATTN_E_RANGE, "the gain_less_one of a norm must be 0 or 1");
   more->n += 2;
@@ -28593,6 +28711,7 @@ typedef struct attn_between_ {
   const attn_norm *norm; /* null = none */
   attn_norm own;
   attn_activation act;
+  attn_act_form form;
   int64_t tiles, slices; /* 64 rows; columns of an activation */
   int64_t run;           /* rows at once */
   char *memory;          /* of the workers: rooms of `room` floats */
@@ -28691,6 +28810,7 @@ ATTN_FUNC_ int attn_stage_sum_norm_(attn_stage_ *s, attn_tensor y, attn_tensor s
 
 ATTN_FUNC_ int attn_stage_norm_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor residual,
                                 const attn_norm *norm) {
+  if (norm && norm->kind == ATTN_NORM_NONE) norm = NULL;
   return attn_stage_sum_norm_(s, y, attn_view_(NULL, ATTN_F32, 0, 0, 0, 0), x, residual, norm);
 }
 
@@ -28704,7 +28824,10 @@ ATTN_FUNC_ void attn_activate_some_(const attn_between_ *a, float *room, char *t
   const float *in = attn_rows_in_(f, &a->x, x, 1, n, room, &stride);
   const float *by = gate ? attn_rows_in_(f, &a->more, gate, 1, n, room + a->room, &stride) : NULL;
   float *y = attn_rows_out_(&a->y, to, n, room, &stride);
-  attn_on_(dense, f)->act(y, in, by, n, NULL, 1.0f, (int)a->act);
+  if (attn_formed_(&a->form))
+    attn_formed_row_(f, y, in, by, n, (int)a->act, &a->form);
+  else
+    attn_on_(dense, f)->act(y, in, by, n, NULL, 1.0f, (int)a->act);
   attn_rows_done_(f, &a->y, to, 1, n, y);
 }
 
@@ -28733,11 +28856,12 @@ ATTN_FUNC_ void attn_activate_item_(void *job, int worker, int64_t index) {
   }
 }
 
-/* y = act(x) gate; gate may be absent. */
+/* y = act(x) gate; gate may be absent; form null = plain. */
 ATTN_FUNC_ int attn_stage_activate_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor gate,
-                                    attn_activation act) {
+                                    attn_activation act, const attn_act_form *form) {
   attn_between_ a;
   attn_clear_(&a, sizeof a);
+  if (form) a.form = *form;
   a.table = s->table, a.y = y, a.act = act;
   a.x = attn_spread_heads_(attn_spread_(x, y.batch), y.heads);
   if (gate.data) a.more = attn_spread_heads_(attn_spread_(gate, y.batch), y.heads);
@@ -28838,7 +28962,7 @@ ATTN_PUB_ size_t attn_rms_norm_workspace(attn_tensor y, attn_tensor x,
 
 ATTN_FUNC_ int attn_activate_steps_(attn_stage_ *s, void *job) {
   const attn_between_ *a = (const attn_between_ *)job;
-  return attn_stage_activate_(s, a->y, a->x, a->more, a->act);
+  return attn_stage_activate_(s, a->y, a->x, a->more, a->act, &a->form);
 }
 
 ATTN_FUNC_ attn_status attn_activate_call_(attn_tensor y, attn_tensor x,
@@ -28850,12 +28974,13 @@ ATTN_FUNC_ attn_status attn_activate_call_(attn_tensor y, attn_tensor x,
   attn_clear_(&a, sizeof a);
   a.y = y, a.x = x;
   if (params) {
-    a.act = params->activation;
+    a.act = params->activation, a.form = params->form;
     if (params->gate.data) a.more = params->gate;
   }
   (void)(attn_check_ctx_(&e, ctx, &a.table, &workers) && attn_between_check_(&e, &a, ctx, 0) &&
          attn_check_activation_(&e, &a.act, ATTN_ACT_NONE,
-                                "params.activation must be an attn_activation"));
+                                "params.activation must be an attn_activation") &&
+         attn_check_form_(&e, &a.form, a.more.data != NULL));
   return attn_step_call_(&e, a.table, workers, ctx, attn_activate_steps_, &a, "element by element",
                          bytes);
 }
@@ -37408,14 +37533,43 @@ enum {
   ATTN_MULTIHEAD_XV_,
   ATTN_MULTIHEAD_Y_ = 13,
   ATTN_MULTIHEAD_EACH_,
-  ATTN_MULTIHEAD_OPERANDS_ = 19
+  ATTN_MULTIHEAD_TENSORS_ = 19, /* and the arrays of scales */
+  ATTN_MULTIHEAD_OPERANDS_ = ATTN_MULTIHEAD_TENSORS_ + 8
 };
+
+/* The projections of multi-head attention. */
+typedef enum attn_projection_ { ATTN_W_Q_, ATTN_W_K_, ATTN_W_V_, ATTN_W_O_ } attn_projection_;
+
+typedef struct attn_projected_ {
+  const attn_tensor *w, *bias;
+  attn_scales *scales;
+} attn_projected_;
+
+ATTN_COLD_ attn_projected_ attn_projection_of_(attn_multihead_params *p, attn_projection_ which) {
+  const attn_projected_ all[] = {{&p->w_q, &p->b_q, &p->w_q_scales},
+                                 {&p->w_k, &p->b_k, &p->w_k_scales},
+                                 {&p->w_v, &p->b_v, &p->w_v_scales},
+                                 {&p->w_o, &p->b_o, &p->w_o_scales}};
+  return all[which];
+}
+
+/* The scales of one; op: two, of which the spans are set. */
+ATTN_COLD_ int attn_multihead_scales_(attn_error_ *e, attn_multihead_params *p,
+                                      attn_projection_ which, attn_operand_ *op) {
+  static const attn_scales_words_ words[] = {ATTN_SCALES_WORDS_("params.w_q_scales", "params.w_q"),
+                                             ATTN_SCALES_WORDS_("params.w_k_scales", "params.w_k"),
+                                             ATTN_SCALES_WORDS_("params.w_v_scales", "params.w_v"),
+                                             ATTN_SCALES_WORDS_("params.w_o_scales", "params.w_o")};
+  const attn_projected_ one = attn_projection_of_(p, which);
+  return attn_check_weight_scales_(e, one.scales, one.w, &words[which], op);
+}
 
 /* Every rule about one of them; heads and widths are resolved. */
 ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, attn_operand_ *op) {
   enum { X, XK, XV, WQ, WK, WV, WO, BQ, BK, BV, BO, MIX, WC, Y, EACH, LSE, MAP, MORE_K, MORE_V };
   const int optional = ATTN_OPTIONAL_, output = ATTN_OUT_, either = ATTN_OUT_ | ATTN_OPTIONAL_;
-  const int matrix = ATTN_MATRIX_, maybe = ATTN_MATRIX_ | ATTN_OPTIONAL_;
+  const int codes = j->mix.data ? 0 : ATTN_CODES_;
+  const int matrix = ATTN_MATRIX_ | codes, maybe = matrix | ATTN_OPTIONAL_;
   attn_multihead_params *p = &j->p;
   const int64_t any = ATTN_ANY_;
   if (p->heads == 0) p->heads = 1;
@@ -37440,7 +37594,7 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
   j->dk = p->w_q.dim / qh, j->dv = p->w_v.dim / kv;
   const int64_t bk = p->attention.ragged.sequences ? any : b, wide = attn_mul_(j->dv, h);
   const int64_t dmk = j->x_k.dim, dmv = j->x_v.dim, dmo = p->w_o.data ? p->w_o.dim : any;
-  const attn_operand_ all[ATTN_MULTIHEAD_OPERANDS_] = {
+  const attn_operand_ all[ATTN_MULTIHEAD_TENSORS_] = {
       ATTN_OPERAND_(&j->x, "x", 0, any, 1, any, any, "x must have one head"),
       ATTN_OPERAND_(&j->x_k, "x_k", 0, bk, 1, any, any, "x_k must be [x.batch, 1, Tk, .]"),
       ATTN_OPERAND_(&j->x_v, "x_v", 0, j->x_k.batch, 1, j->x_k.len, any,
@@ -37493,8 +37647,13 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
     p->attention.scale = 1.0f;
   if (j->x_k.len == 0) p->attention.map.data = NULL;
   memcpy(op, all, sizeof all);
-  for (int i = 0; i < ATTN_MULTIHEAD_OPERANDS_; i++)
+  for (int i = 0; i < ATTN_MULTIHEAD_TENSORS_; i++)
     if (!attn_check_operand_(e, &op[i], h)) return 0;
+  memset(op + ATTN_MULTIHEAD_TENSORS_, 0,
+         (ATTN_MULTIHEAD_OPERANDS_ - ATTN_MULTIHEAD_TENSORS_) * sizeof *op);
+  for (int i = 0; i < 4; i++)
+    if (!attn_multihead_scales_(e, p, (attn_projection_)i, op + ATTN_MULTIHEAD_TENSORS_ + 2 * i))
+      return 0;
   return 1;
 }
 
@@ -37525,14 +37684,24 @@ ATTN_COLD_ attn_tensor attn_multihead_split_(attn_tensor t, int64_t heads) {
   return t;
 }
 
-/* y = x w + bias, w and bias of p. */
+/* y = x w + bias, w and bias of p; heads > 0: y has so many, and the columns of w are cut into them. */
 ATTN_COLD_ int attn_multihead_project_(attn_stage_ *s, const attn_multihead_params *p,
-                                       attn_tensor y, attn_tensor x, attn_tensor w,
-                                       attn_tensor bias) {
+                                       attn_projection_ which, int64_t heads, attn_tensor y,
+                                       attn_tensor x) {
+  attn_multihead_params own = *p;
+  const attn_projected_ one = attn_projection_of_(&own, which);
+  attn_tensor matrix = *one.w;
   attn_gemm_params g;
   memset(&g, 0, sizeof g);
-  g.bias = bias, g.compute = p->compute, g.compute_prefer = p->compute_prefer;
-  return attn_stage_gemm_(s, y, x, w, &g);
+  g.bias = *one.bias, g.compute = p->compute, g.compute_prefer = p->compute_prefer;
+  g.w_scales = *one.scales;
+  if (heads > 0) {
+    matrix = attn_weight_heads_(matrix, heads);
+    if (g.bias.data) g.bias = attn_multihead_split_(g.bias, heads);
+    g.w_scales.stride_head =
+        attn_is_turned_(&matrix) ? matrix.dim * g.w_scales.stride_len : matrix.dim;
+  }
+  return attn_stage_gemm_(s, y, x, matrix, &g);
 }
 
 /* y = x, rows first .. of len, rotated; y may be x. */
@@ -37664,7 +37833,7 @@ ATTN_COLD_ int attn_multihead_join_(attn_stage_ *s, const attn_multihead_job_ *j
   if (p->bias_k.data && !attn_multihead_more_(s, j, o, q, &own)) return 0;
   attn_round_ round = {s->table, *each, o};
   if (copy && !attn_stage_for_(s, attn_mul_(b, h), attn_round_item_, &round, 0, NULL)) return 0;
-  return !j->y.data || attn_multihead_project_(s, p, j->y, all, p->w_o, p->b_o);
+  return !j->y.data || attn_multihead_project_(s, p, ATTN_W_O_, 0, j->y, all);
 }
 
 ATTN_COLD_ int attn_multihead_steps_(attn_stage_ *s, void *job) {
@@ -37675,9 +37844,9 @@ ATTN_COLD_ int attn_multihead_steps_(attn_stage_ *s, void *job) {
   const attn_tensor k = attn_multihead_rows_(s, j->x_k.batch, j->x_k.len, p->w_k.dim);
   const attn_tensor v = attn_multihead_rows_(s, j->x_v.batch, j->x_v.len, p->w_v.dim);
   const attn_tensor qh = attn_multihead_split_(q, h), kh = attn_multihead_split_(k, kv);
-  return attn_multihead_project_(s, p, q, j->x, p->w_q, p->b_q) &&
-         attn_multihead_project_(s, p, k, j->x_k, p->w_k, p->b_k) &&
-         attn_multihead_project_(s, p, v, j->x_v, p->w_v, p->b_v) &&
+  return attn_multihead_project_(s, p, ATTN_W_Q_, 0, q, j->x) &&
+         attn_multihead_project_(s, p, ATTN_W_K_, 0, k, j->x_k) &&
+         attn_multihead_project_(s, p, ATTN_W_V_, 0, v, j->x_v) &&
          attn_multihead_turn_queries_(s, j, qh, k.len) &&
          attn_multihead_turn_rows_(s, j, kh, kh, k.len, 0, 1) &&
          attn_multihead_join_(s, j, qh, kh, attn_multihead_split_(v, kv), &p->attention, NULL);
@@ -37764,7 +37933,8 @@ ATTN_COLD_ int attn_check_cut_(attn_error_ *e, const int32_t *len, int64_t b, in
          attn_check_lens_(e, len, b, most, range);
 }
 
-enum { ATTN_FEED_OPERANDS_ = 6 };
+/* Three weights with their biases, and the arrays of scales. */
+enum { ATTN_FEED_TENSORS_ = 6, ATTN_FEED_OPERANDS_ = 12 };
 
 ATTN_COLD_ void attn_feed_turn_(attn_feed_forward *ff) {
   attn_turn_(&ff->w_1, ff->w_transposed), attn_turn_(&ff->w_2, ff->w_transposed);
@@ -37789,28 +37959,29 @@ ATTN_COLD_ attn_activation attn_feed_default_(const attn_feed_forward *ff) {
 ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const attn_table_ *table,
                                 attn_place_ at, int64_t heads, int64_t din, int64_t dout,
                                 attn_operand_ *op) {
-#define ATTN_FEEDS_(at, words, heads)                                                         \
-  {                                                                                           \
-    {{words(at "w_1"), ATTN_HEADS_IN_OUT_(at "w_1", heads, "din", "dff (dout without w_2)")}, \
-     ATTN_SAID_(at "b_1", "[1, " heads ", 1, dff]"),                                          \
-     {words(at "w_2"), ATTN_HEADS_IN_OUT_(at "w_2", heads, "dff", "dout")},                   \
-     ATTN_SAID_(at "b_2", "[1, " heads ", 1, dout]"),                                         \
-     {words(at "w_3"), ATTN_HEADS_IN_OUT_(at "w_3", heads, "din", "dff")},                    \
-     ATTN_SAID_(at "b_3", "[1, " heads ", 1, dff]")},                                         \
-        {at "w_2 must not be null where " at "b_2 is there",                                  \
-         at "w_3 must not be null where " at "b_3 is there"},                                 \
-        at "activation must be an attn_activation"                                            \
+#define ATTN_FEEDS_(at, heads)                                                    \
+  {                                                                               \
+    {{ATTN_WORDS_(at "w_1"),                                                      \
+      ATTN_HEADS_IN_OUT_(at "w_1", heads, "din", "dff (dout without w_2)")},      \
+     ATTN_SAID_(at "b_1", "[1, " heads ", 1, dff]"),                              \
+     {ATTN_WORDS_(at "w_2"), ATTN_HEADS_IN_OUT_(at "w_2", heads, "dff", "dout")}, \
+     ATTN_SAID_(at "b_2", "[1, " heads ", 1, dout]"),                             \
+     {ATTN_WORDS_(at "w_3"), ATTN_HEADS_IN_OUT_(at "w_3", heads, "din", "dff")},  \
+     ATTN_SAID_(at "b_3", "[1, " heads ", 1, dff]")},                             \
+        {at "w_2 must not be null where " at "b_2 is there",                      \
+         at "w_3 must not be null where " at "b_3 is there"},                     \
+        at "activation must be an attn_activation"                                \
   }
-#define ATTN_FEED_(at) ATTN_FEEDS_(at, ATTN_WORDS_IN_, "1")
+#define ATTN_FEED_(at) ATTN_FEEDS_(at, "1")
   static const struct {
-    attn_said_ rule[ATTN_FEED_OPERANDS_];
+    attn_said_ rule[ATTN_FEED_TENSORS_];
     const char *alone[2], *activation;
   } say[ATTN_PLACES_] = {ATTN_FEED_("ff."),
                          ATTN_FEED_("params.induce.ff."),
                          ATTN_FEED_("params.restore.ff."),
                          ATTN_FEED_("params.block.ff."),
                          ATTN_FEED_("params.before."),
-                         ATTN_FEEDS_("params.experts.", ATTN_WORDS_, "E"),
+                         ATTN_FEEDS_("params.experts.", "E"),
                          ATTN_FEED_("params.shared.")};
 #undef ATTN_FEED_
 #undef ATTN_FEEDS_
@@ -37822,14 +37993,24 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const att
   op[3] = attn_bias_(&ff->b_2, &say[at].rule[3], ATTN_OPTIONAL_, dout);
   op[4] = attn_weight_(&ff->w_3, &say[at].rule[4], ATTN_OPTIONAL_, din, dff);
   op[5] = attn_bias_(&ff->b_3, &say[at].rule[5], ATTN_OPTIONAL_, dff);
-  for (int i = 0; i < ATTN_FEED_OPERANDS_; i++) {
+  for (int i = 0; i < ATTN_FEED_TENSORS_; i++) {
     op[i].heads = heads;
-    if (at == ATTN_PLACE_EXPERTS_ && i % 2 == 0) op[i].role |= (int)ATTN_CODES_;
+    if (i % 2 == 0) op[i].role |= (int)ATTN_CODES_;
     if (!attn_check_operand_(e, &op[i], heads)) return 0;
   }
+  memset(op + ATTN_FEED_TENSORS_, 0, (ATTN_FEED_OPERANDS_ - ATTN_FEED_TENSORS_) * sizeof *op);
+  attn_scales *const scales[] = {&ff->w_1_scales, &ff->w_2_scales, &ff->w_3_scales};
+  static const attn_scales_words_ words[] = {ATTN_SCALES_WORDS_("w_1_scales", "w_1"),
+                                             ATTN_SCALES_WORDS_("w_2_scales", "w_2"),
+                                             ATTN_SCALES_WORDS_("w_3_scales", "w_3")};
+  for (int i = 0; i < 3; i++)
+    if (!attn_check_weight_scales_(e, scales[i], op[2 * i].t, &words[i],
+                                   op + ATTN_FEED_TENSORS_ + 2 * i))
+      return 0;
   if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[0]);
   if (ff->b_3.data && !ff->w_3.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[1]);
   return attn_check_activation_(e, &ff->activation, attn_feed_default_(ff), say[at].activation) &&
+         attn_check_form_(e, &ff->form, ff->w_3.data != NULL) &&
          attn_feed_compute_(
              e, ff, table, 1,
              at == ATTN_PLACE_EXPERTS_  ? ATTN_COMPUTE_WORDS_("params.experts.compute")
@@ -37876,17 +38057,24 @@ ATTN_COLD_ int attn_stage_feed_(attn_stage_ *s, attn_tensor y, attn_tensor x, at
   p.compute = ff->compute, p.compute_prefer = ff->compute_prefer;
   middle.len = x.len, up = middle;
   if (middle.data) hidden = middle, hidden.dim = ff->w_1.dim;
-  p.bias = ff->b_1, p.activation = ff->activation;
+  p.bias = ff->b_1, p.activation = ff->activation, p.w_scales = ff->w_1_scales;
+  if (ff->w_3.data) /* follows behind the other product */
+    p.activation = attn_formed_(&ff->form) ? ATTN_ACT_NONE : ff->activation;
+  else
+    p.form = ff->form;
   if (!attn_stage_gemm_(s, hidden, x, ff->w_1, &p)) return 0;
+  const attn_activation late =
+      ff->w_3.data && attn_formed_(&ff->form) ? ff->activation : ATTN_ACT_NONE;
+  memset(&p.form, 0, sizeof p.form);
   p.activation = ATTN_ACT_NONE;
   if (ff->w_3.data) {
     up.data = (float *)middle.data + hidden.dim, up.dim = hidden.dim;
-    p.bias = ff->b_3;
+    p.bias = ff->b_3, p.w_scales = ff->w_3_scales;
     if (!attn_stage_gemm_(s, up, x, ff->w_3, &p) ||
-        !attn_stage_activate_(s, ff->w_2.data ? hidden : y, hidden, up, ATTN_ACT_NONE))
+        !attn_stage_activate_(s, ff->w_2.data ? hidden : y, hidden, up, late, &ff->form))
       return 0;
   }
-  p.bias = ff->b_2;
+  p.bias = ff->b_2, p.w_scales = ff->w_2_scales;
   return !ff->w_2.data || attn_stage_gemm_(s, y, hidden, ff->w_2, &p);
 }
 /* <<< attn/compose/dense.h */
@@ -37894,12 +38082,14 @@ ATTN_COLD_ int attn_stage_feed_(attn_stage_ *s, attn_tensor y, attn_tensor x, at
 /* compose/feed_forward.h owns the feed-forward over many rows: weights are laid out once, then runs of
  * rows go through both products while their hidden rows are in the second cache. */
 
-/* y = act(x w + bias) gate for a matrix that has been laid out; one batch entry. bias and gate may be absent. */
+/* y = act(x w + bias) gate, in a form, for a matrix that has been laid out; one batch entry. bias, gate and form
+ * may be absent. */
 ATTN_COLD_ int attn_stage_gated_(attn_stage_ *s, attn_tensor y, attn_tensor x,
                                  const attn_matrix_ *w, attn_tensor bias, attn_activation act,
-                                 attn_tensor gate) {
+                                 attn_tensor gate, const attn_act_form *form) {
   attn_gemm_ a;
   memset(&a, 0, sizeof a);
+  if (form) a.form = *form;
   a.table = s->table, a.y = y, a.x = x, a.bias = bias, a.gate = gate;
   a.w = *w, a.scale = 1.0f, a.act = (int)act;
   a.low = w->low;
@@ -37909,7 +38099,7 @@ ATTN_COLD_ int attn_stage_gated_(attn_stage_ *s, attn_tensor y, attn_tensor x,
 
 ATTN_COLD_ int attn_stage_laid_(attn_stage_ *s, attn_tensor y, attn_tensor x, const attn_matrix_ *w,
                                 attn_tensor bias, attn_activation act) {
-  return attn_stage_gated_(s, y, x, w, bias, act, attn_view_(NULL, ATTN_F32, 0, 0, 0, 0));
+  return attn_stage_gated_(s, y, x, w, bias, act, attn_view_(NULL, ATTN_F32, 0, 0, 0, 0), NULL);
 }
 
 /* The hidden rows of a feed-forward: up is room for x w_3 + b_3, absent without w_3. */
@@ -37919,16 +38109,17 @@ ATTN_COLD_ int attn_stage_hidden_(attn_stage_ *s, attn_tensor y, attn_tensor x,
   const attn_activation act =
       ff->activation == ATTN_ACT_DEFAULT ? attn_feed_default_(ff) : ff->activation;
   return (!up.data || attn_stage_laid_(s, up, x, w_3, ff->b_3, ATTN_ACT_NONE)) &&
-         attn_stage_gated_(s, y, x, w_1, ff->b_1, act, up);
+         attn_stage_gated_(s, y, x, w_1, ff->b_1, act, up, &ff->form);
 }
 
-/* A matrix for products with so many rows in all, laid out until `used` goes back; ff: says what these are made of,
+/* A matrix for products with so many rows in all, laid out until `used` goes back; scales: of one of codes; ff: says what these are made of,
  * null = f32. */
-ATTN_COLD_ attn_matrix_ attn_stage_lay_(attn_stage_ *s, attn_tensor w, int64_t rows,
-                                        const attn_feed_forward *ff) {
+ATTN_COLD_ attn_matrix_ attn_stage_lay_(attn_stage_ *s, attn_tensor w, const attn_scales *scales,
+                                        int64_t rows, const attn_feed_forward *ff) {
   const attn_low_table_ *low = NULL;
   attn_feature feature;
   attn_matrix_ m = attn_weight_matrix_(w, rows, 1);
+  if (attn_quantized_(w.dtype)) attn_matrix_codes_(&m, scales);
   if (ff && !attn_compute_take_(s->e, s->table, ff->compute, ff->compute_prefer, 1,
                                 ATTN_COMPUTE_WORDS_("ff.compute"), &low, &feature))
     low = NULL; /* never: it has been judged */
@@ -37948,22 +38139,43 @@ ATTN_COLD_ int64_t attn_feed_run_(const attn_stage_ *s, int64_t n, int64_t chunk
   return run < most ? run : most;
 }
 
-/* PLAIN: y = ff(x), POST: y = norm(x + ff(x)), PRE: y = x + ff(norm(x)). Rows [B,1,n,.]; y may be x. */
+/* What stands around a feed-forward. */
+typedef struct attn_surround_ {
+  attn_sublayer kind;
+  const attn_norm *norm, *after; /* after: of SANDWICH */
+  attn_tensor h;                 /* of PARALLEL: what is added, f32 rows like x */
+} attn_surround_;
+
+ATTN_COLD_ attn_surround_ attn_surround_of_(attn_sublayer kind, const attn_norm *norm) {
+  attn_surround_ a;
+  memset(&a, 0, sizeof a);
+  a.kind = kind, a.norm = norm;
+  return a;
+}
+
+/* PLAIN: y = ff(x), POST: y = norm(x + ff(x)), PRE: y = x + ff(norm(x)), SANDWICH: y = x + after(ff(norm(x))),
+ * PARALLEL: y = h + ff(norm(x)). Rows [B,1,n,.]; y may be x, or h. */
 ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tensor x,
                                         const attn_feed_forward *ff, int64_t chunks,
-                                        attn_sublayer kind, const attn_norm *norm) {
+                                        const attn_surround_ *around) {
+  const attn_sublayer kind = around->kind;
+  const attn_norm *norm = around->norm, *after = around->after;
+  attn_tensor h = around->h;
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
   const int64_t mark = s->used, most = attn_feed_run_(s, x.len, chunks);
   const int two = ff->w_2.data != NULL, gated = ff->w_3.data != NULL;
-  const int pre = kind == ATTN_SUBLAYER_PRE;
+  const int pre =
+      kind != ATTN_SUBLAYER_PLAIN && kind != ATTN_SUBLAYER_POST && norm->kind != ATTN_NORM_NONE;
+  const int behind = kind == ATTN_SUBLAYER_SANDWICH && after->kind != ATTN_NORM_NONE;
   const int aside = kind != ATTN_SUBLAYER_PLAIN || (!two && attn_same_view_(&y, &x));
   if (x.len == 0 || x.batch == 0) return 1;
-  if (x.batch > 1 && attn_gemm_flat_(&x) && attn_gemm_flat_(&y))
-    x = attn_gemm_flatten_(x), y = attn_gemm_flatten_(y);
+  if (kind != ATTN_SUBLAYER_PARALLEL) h = x;
+  if (x.batch > 1 && attn_gemm_flat_(&x) && attn_gemm_flat_(&y) && attn_gemm_flat_(&h))
+    x = attn_gemm_flatten_(x), y = attn_gemm_flatten_(y), h = attn_gemm_flatten_(h);
   const int64_t rows = attn_mul_(x.batch, x.len), run = x.len < most ? x.len : most;
-  const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows, ff);
-  const attn_matrix_ w_3 = gated ? attn_stage_lay_(s, ff->w_3, rows, ff) : w_1;
-  const attn_matrix_ w_2 = two ? attn_stage_lay_(s, ff->w_2, rows, ff) : w_1;
+  const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, &ff->w_1_scales, rows, ff);
+  const attn_matrix_ w_3 = gated ? attn_stage_lay_(s, ff->w_3, &ff->w_3_scales, rows, ff) : w_1;
+  const attn_matrix_ w_2 = two ? attn_stage_lay_(s, ff->w_2, &ff->w_2_scales, rows, ff) : w_1;
   const attn_tensor normal = pre ? attn_stage_tensor_(s, 1, 1, run, x.dim) : none;
   const attn_tensor hidden = two ? attn_multihead_rows_(s, 1, run, w_1.n) : none;
   const attn_tensor up = gated ? attn_multihead_rows_(s, 1, run, w_1.n) : none;
@@ -37973,6 +38185,7 @@ ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tens
       n = x.len - i < run ? x.len - i : run;
       const attn_tensor from = attn_stage_rows_(attn_stage_entry_(x, b), i, n);
       const attn_tensor to = attn_stage_rows_(attn_stage_entry_(y, b), i, n);
+      const attn_tensor add = attn_stage_rows_(attn_stage_entry_(h, b), i, n);
       const attn_tensor made = aside ? attn_stage_rows_(out, 0, n) : to;
       const attn_tensor in = pre ? attn_stage_rows_(normal, 0, n) : from;
       const attn_tensor middle = two ? attn_stage_rows_(hidden, 0, n) : made;
@@ -37980,7 +38193,8 @@ ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tens
           !attn_stage_hidden_(s, middle, in, ff, &w_1, &w_3,
                               gated ? attn_stage_rows_(up, 0, n) : none) ||
           (two && !attn_stage_laid_(s, made, middle, &w_2, ff->b_2, ATTN_ACT_NONE)) ||
-          (aside && !attn_stage_norm_(s, to, made, kind == ATTN_SUBLAYER_PLAIN ? none : from,
+          (behind && !attn_stage_norm_(s, made, made, none, after)) ||
+          (aside && !attn_stage_norm_(s, to, made, kind == ATTN_SUBLAYER_PLAIN ? none : add,
                                       kind == ATTN_SUBLAYER_POST ? norm : NULL)))
         return 0;
       if (!s->run && i == 0 && n < x.len) i = (x.len - 1) / run * run - n; /* then the last */
@@ -38074,6 +38288,16 @@ ATTN_COLD_ int attn_check_unturned_(attn_error_ *e, const attn_block_params *p) 
              : 1;
 }
 
+/* The norms of a part, which may be left out. */
+ATTN_COLD_ int attn_coder_norms_(attn_error_ *e, const attn_block_params *p, const attn_norm *norm,
+                                 const attn_norm *after, int64_t dm, attn_arrays_ *more) {
+  for (int i = 0; i < (p->sublayer == ATTN_SUBLAYER_SANDWICH ? 2 : 1); i++) {
+    const attn_norm *one = i ? after : norm;
+    if (one->kind != ATTN_NORM_NONE && !attn_check_norm_(e, one, dm, more)) return 0;
+  }
+  return 1;
+}
+
 /* Every rule. decoder: causal, and with cross attention where e is; cache: of a step, else null. */
 ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder,
                                  attn_decoder_cache *cache, const attn_ctx *ctx,
@@ -38095,15 +38319,19 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
   attn_operand_ read =
       ATTN_OPERAND_AS_(&j->e, we, 0, b, 1, any, any, "e must be [x.batch, 1, Te, de]");
   if (j->e.data && !cache && !attn_check_operand_(e, &read, 1)) return 0;
-  if (p->sublayer != ATTN_SUBLAYER_POST && p->sublayer != ATTN_SUBLAYER_PRE)
+  if ((int)p->sublayer < 0 || p->sublayer >= ATTN_SUBLAYER_COUNT ||
+      p->sublayer == ATTN_SUBLAYER_PLAIN)
     return attn_reject_(e, ATTN_E_RANGE,
-                        "params.sublayer must be ATTN_SUBLAYER_POST or ATTN_SUBLAYER_PRE");
+                        "params.sublayer must be ATTN_SUBLAYER_POST, _PRE, _SANDWICH or _PARALLEL");
+  if (p->sublayer == ATTN_SUBLAYER_PARALLEL && j->e.data)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.sublayer ATTN_SUBLAYER_PARALLEL goes without cross attention");
   if (p->chunks < 0) return attn_reject_(e, ATTN_E_RANGE, "params.chunks must not be negative");
   if (t > INT32_MAX || j->e.len > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "x.len and e.len must be below 2^31");
   if (!attn_check_feed_(e, &p->ff, *table, ATTN_PLACE_, 1, dm, dm, op + ATTN_CODER_FF_) ||
-      !attn_check_norm_(e, &p->norm_self, dm, &more) ||
-      !attn_check_norm_(e, &p->norm_ff, dm, &more))
+      !attn_coder_norms_(e, p, &p->norm_self, &p->after_self, dm, &more) ||
+      !attn_coder_norms_(e, p, &p->norm_ff, &p->after_ff, dm, &more))
     return 0;
   if (cache && !attn_coder_step_(e, p)) return 0;
   if (!attn_check_unturned_(e, p)) return 0;
@@ -38118,7 +38346,7 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
   if (!attn_multihead_operands_(e, &j->self, op + ATTN_CODER_SELF_)) return 0;
   attn_coder_known_(op + ATTN_CODER_SELF_, 0);
   if (j->e.data) {
-    if (!attn_check_norm_(e, &p->norm_cross, dm, &more) ||
+    if (!attn_coder_norms_(e, p, &p->norm_cross, &p->after_cross, dm, &more) ||
         !attn_check_cut_(e, p->e_len, b, j->e.len, "params.e_len must be aligned to its elements",
                          "params.e_len must lie in 0..e.len", &more) ||
         !attn_coder_lens_(e, &p->cross.attention, p->x_len, p->e_len,
@@ -38161,16 +38389,12 @@ ATTN_COLD_ int attn_decoder_pair_(attn_error_ *e, const attn_block_params *param
 /* ---- steps ----------------------------------------------------------------------------------*/
 
 /* y = x w + bias for y in heads: one product where they lie side by side. */
-ATTN_COLD_ int attn_stage_to_heads_(attn_stage_ *s, const attn_multihead_params *p, attn_tensor y,
-                                    attn_tensor x, attn_tensor w, attn_tensor bias) {
+ATTN_COLD_ int attn_stage_to_heads_(attn_stage_ *s, const attn_multihead_params *p,
+                                    attn_projection_ which, attn_tensor y, attn_tensor x) {
   const int64_t h = y.heads;
-  if (h == 1 || y.stride_head == y.dim) {
-    y.dim *= h, y.heads = 1, y.stride_head = 0;
-  } else {
-    w = attn_weight_heads_(w, h);
-    if (bias.data) bias = attn_multihead_split_(bias, h);
-  }
-  return attn_multihead_project_(s, p, y, x, w, bias);
+  if (h > 1 && y.stride_head != y.dim) return attn_multihead_project_(s, p, which, h, y, x);
+  y.dim *= h, y.heads = 1, y.stride_head = 0;
+  return attn_multihead_project_(s, p, which, 0, y, x);
 }
 
 /* Keys of the rows x, rotated, to where they stay: those that rotate are rounded to its type once, behind it. */
@@ -38178,9 +38402,9 @@ ATTN_COLD_ int attn_stage_fresh_keys_(attn_stage_ *s, const attn_multihead_job_ 
                                       attn_tensor x, int64_t at) {
   const attn_multihead_params *p = &j->p;
   const attn_tensor there = attn_stage_rows_(k, at, x.len);
-  if (!p->rope) return attn_stage_to_heads_(s, p, there, x, p->w_k, p->b_k);
+  if (!p->rope) return attn_stage_to_heads_(s, p, ATTN_W_K_, there, x);
   const attn_tensor t = attn_multihead_rows_(s, x.batch, x.len, p->w_k.dim);
-  return attn_multihead_project_(s, p, t, x, p->w_k, p->b_k) &&
+  return attn_multihead_project_(s, p, ATTN_W_K_, 0, t, x) &&
          attn_multihead_turn_rows_(s, j, there, attn_multihead_split_(t, p->kv_heads), k.len, at,
                                    1);
 }
@@ -38192,11 +38416,10 @@ ATTN_COLD_ int attn_stage_cached_(attn_stage_ *s, const attn_multihead_job_ *j, 
   const attn_tensor q = attn_multihead_rows_(s, j->x.batch, j->x.len, p->w_q.dim);
   const attn_tensor qh = attn_multihead_split_(q, p->heads);
   const int64_t n = j->x.len, at = k.len - n;
-  return attn_multihead_project_(s, p, q, j->x, p->w_q, p->b_q) &&
+  return attn_multihead_project_(s, p, ATTN_W_Q_, 0, q, j->x) &&
          attn_multihead_turn_queries_(s, j, qh, k.len) &&
-         (!fresh ||
-          (attn_stage_fresh_keys_(s, j, k, j->x, at) &&
-           attn_stage_to_heads_(s, p, attn_stage_rows_(v, at, n), j->x, p->w_v, p->b_v))) &&
+         (!fresh || (attn_stage_fresh_keys_(s, j, k, j->x, at) &&
+                     attn_stage_to_heads_(s, p, ATTN_W_V_, attn_stage_rows_(v, at, n), j->x))) &&
          attn_multihead_join_(s, j, qh, k, v, &p->attention, NULL);
 }
 
@@ -38204,14 +38427,16 @@ ATTN_COLD_ int attn_stage_cached_(attn_stage_ *s, const attn_multihead_job_ *j, 
  * is another tensor. e: whose keys are read, null = those of x. */
 ATTN_COLD_ int attn_stage_attend_(attn_stage_ *s, const attn_coder_job_ *b,
                                   const attn_multihead_job_ *attention, attn_tensor to,
-                                  attn_tensor t, attn_tensor x, const attn_norm *norm) {
+                                  attn_tensor t, attn_tensor x, const attn_norm *norm,
+                                  const attn_norm *after) {
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
-  const int pre = b->p.sublayer == ATTN_SUBLAYER_PRE, self = attention == &b->self;
+  const int pre = b->p.sublayer != ATTN_SUBLAYER_POST, self = attention == &b->self;
   const attn_decoder_cache *c = b->cache;
   attn_multihead_job_ j = *attention;
   const int64_t mark = s->used;
-  if (pre && !attn_stage_norm_(s, t, x, none, norm)) return 0;
-  j.x = pre ? t : x, j.y = t;
+  const int first = pre && norm->kind != ATTN_NORM_NONE;
+  if (first && !attn_stage_norm_(s, t, x, none, norm)) return 0;
+  j.x = first ? t : x, j.y = t;
   if (c) {
     const attn_tensor k = self ? attn_stage_rows_(c->k, 0, c->len + x.len) : c->e_k;
     const attn_tensor v = self ? attn_stage_rows_(c->v, 0, c->len + x.len) : c->e_v;
@@ -38221,6 +38446,9 @@ ATTN_COLD_ int attn_stage_attend_(attn_stage_ *s, const attn_coder_job_ *b,
     if (!attn_multihead_steps_(s, &j)) return 0;
   }
   attn_stage_back_(s, mark);
+  if (b->p.sublayer == ATTN_SUBLAYER_SANDWICH && after->kind != ATTN_NORM_NONE &&
+      !attn_stage_norm_(s, t, t, none, after))
+    return 0;
   return attn_stage_norm_(s, to, t, x, pre ? NULL : norm);
 }
 
@@ -38237,9 +38465,14 @@ ATTN_COLD_ int attn_coder_steps_(attn_stage_ *s, void *job) {
   const attn_tensor x = j->x, rows = attn_stage_part_(s, &j->y);
   const int cross = j->e.data != NULL, aside = cross || rows.data == x.data;
   const attn_tensor t = aside ? attn_stage_tensor_(s, x.batch, 1, x.len, x.dim) : rows;
-  if (!attn_stage_attend_(s, j, &j->self, rows, t, x, &p->norm_self) ||
-      (cross && !attn_stage_attend_(s, j, &j->cross, rows, t, rows, &p->norm_cross)) ||
-      !attn_stage_feed_forward_(s, j->y, rows, &p->ff, p->chunks, p->sublayer, &p->norm_ff))
+  attn_surround_ around = attn_surround_of_(p->sublayer, &p->norm_ff);
+  const int parallel = p->sublayer == ATTN_SUBLAYER_PARALLEL;
+  const attn_tensor sum = parallel ? t : rows; /* x is still read then */
+  around.after = &p->after_ff, around.h = sum;
+  if (!attn_stage_attend_(s, j, &j->self, sum, t, x, &p->norm_self, &p->after_self) ||
+      (cross &&
+       !attn_stage_attend_(s, j, &j->cross, rows, t, rows, &p->norm_cross, &p->after_cross)) ||
+      !attn_stage_feed_forward_(s, j->y, parallel ? x : rows, &p->ff, p->chunks, &around))
     return 0;
   if (s->run && p->x_len) attn_rows_clear_(&j->y, p->x_len);
   return 1;
@@ -58065,10 +58298,10 @@ ATTN_COLD_ int attn_collaborative_steps_(attn_stage_ *s, void *job) {
   if (attend.scale == 0.0f && !attn_to_bits_(attend.scale))
     attend.scale = (float)(1.0 / sqrt((double)j->dk / (double)h));
   if (s->run) attn_collaborative_fill_(s, j, mix, &q);
-  return attn_multihead_project_(s, p, q_own, j->x, p->w_q, none) &&
-         attn_multihead_project_(s, p, k_own, j->x_k, p->w_k, none) &&
-         (!j->w_c.data || attn_multihead_project_(s, p, content, j->x_k, j->w_c, none)) &&
-         attn_multihead_project_(s, p, v, j->x_v, p->w_v, p->b_v) &&
+  return attn_multihead_project_(s, p, ATTN_W_Q_, 0, q_own, j->x) &&
+         attn_multihead_project_(s, p, ATTN_W_K_, 0, k_own, j->x_k) &&
+         (!j->w_c.data || attn_stage_dense_(s, content, j->x_k, j->w_c, none, ATTN_ACT_NONE)) &&
+         attn_multihead_project_(s, p, ATTN_W_V_, 0, v, j->x_v) &&
          attn_multihead_join_(s, j, heads, k, attn_multihead_split_(v, h), &attend, mix);
 }
 
@@ -59155,7 +59388,7 @@ ATTN_COLD_ int attn_segment_numbers_(attn_error_ *e, attn_segment_layer_job_ *j,
     return attn_reject_(e, ATTN_E_SHAPE, "params.heads and .kv_heads must not be negative");
   if (p->heads % p->kv_heads)
     return attn_reject_(e, ATTN_E_HEADS, "params.kv_heads must divide params.heads");
-  if ((int)p->sublayer < 0 || p->sublayer >= ATTN_SUBLAYER_COUNT)
+  if ((int)p->sublayer < 0 || p->sublayer > ATTN_SUBLAYER_PLAIN)
     return attn_reject_(e, ATTN_E_RANGE, "params.sublayer must be an attn_sublayer");
   if (!(p->norm.eps >= 0.0f && p->norm.eps < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.norm.eps must be finite and not negative");
@@ -61458,10 +61691,11 @@ ATTN_COLD_ int attn_gtrxl_steps_(attn_stage_ *s, void *job) {
   if (h.batch > 1 && attn_gemm_flat_(&h) && attn_gemm_flat_(&o))
     h = attn_gemm_flatten_(h), o = attn_gemm_flatten_(o), all = attn_gemm_flatten_(all);
   const int64_t most = attn_layer_rows_(h.len);
-  const attn_matrix_ w_o = attn_stage_lay_(s, j->layer.p.w_o, rows, NULL);
-  const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows, ff);
-  const attn_matrix_ w_3 = ff->w_3.data ? attn_stage_lay_(s, ff->w_3, rows, ff) : w_1;
-  const attn_matrix_ w_2 = attn_stage_lay_(s, ff->w_2, rows, ff);
+  const attn_matrix_ w_o = attn_stage_lay_(s, j->layer.p.w_o, NULL, rows, NULL);
+  const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, &ff->w_1_scales, rows, ff);
+  const attn_matrix_ w_3 =
+      ff->w_3.data ? attn_stage_lay_(s, ff->w_3, &ff->w_3_scales, rows, ff) : w_1;
+  const attn_matrix_ w_2 = attn_stage_lay_(s, ff->w_2, &ff->w_2_scales, rows, ff);
   const attn_tensor skip = attn_stage_tensor_(s, 1, 1, most, dm);
   const attn_tensor side = attn_stage_tensor_(s, 1, 1, most, dm);
   const attn_tensor hidden = attn_stage_tensor_(s, 1, 1, most, w_1.n);
@@ -61818,7 +62052,8 @@ ATTN_COLD_ int attn_feed_check_(attn_error_ *e, attn_feed_job_ *j, const attn_ct
 
 ATTN_COLD_ int attn_feed_steps_(attn_stage_ *s, void *job) {
   const attn_feed_job_ *j = (const attn_feed_job_ *)job;
-  return attn_stage_feed_forward_(s, j->y, j->x, &j->ff, j->chunks, ATTN_SUBLAYER_PLAIN, NULL);
+  const attn_surround_ plain = attn_surround_of_(ATTN_SUBLAYER_PLAIN, NULL);
+  return attn_stage_feed_forward_(s, j->y, j->x, &j->ff, j->chunks, &plain);
 }
 
 ATTN_COLD_ attn_status attn_feed_forward_rows_call_(attn_tensor y, attn_tensor x,
@@ -62066,16 +62301,19 @@ ATTN_FUNC_ attn_tensor attn_experts_columns_(attn_tensor w, int64_t e, int64_t c
   return w;
 }
 
-/* y = act(x w + bias) gate of some rows and the columns of one expert from c on that y has. */
+/* y = act(x w + bias) gate, in a form, of some rows and the columns of one expert from c on that y has; bias, gate and
+ * form may be absent. */
 ATTN_FUNC_ void attn_experts_times_(const attn_experts_job_ *j, attn_tensor y, attn_tensor x,
                                     attn_experts_weight_ from, int64_t e, int64_t c,
-                                    attn_activation act, attn_tensor gate, char *own) {
+                                    attn_activation act, attn_tensor gate,
+                                    const attn_act_form *form, char *own) {
   attn_tensor w = attn_experts_columns_(*from.w, e, c, y.dim);
   const attn_tensor bias = attn_experts_columns_(*from.bias, e, c, y.dim);
   const int turned = attn_turn_back_(&w);
   attn_gemm_ a;
   memset(&a, 0, sizeof a);
   a.table = j->table, a.y = y, a.x = x, a.bias = bias, a.gate = gate;
+  if (form) a.form = *form;
   a.w = attn_matrix_loose_(w, turned, y.len), a.scale = 1.0f, a.act = (int)act;
   if (attn_quantized_(w.dtype)) {
     attn_scales scales = *from.scales;
@@ -62098,9 +62336,9 @@ ATTN_FUNC_ void attn_experts_item_(void *job, int worker, int64_t index) {
   const attn_experts_job_ *j = (const attn_experts_job_ *)job;
   const attn_feed_forward *ff = j->ff;
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
-  const attn_experts_weight_ w_1 = {&ff->w_1, &ff->b_1, &j->p.w_1_scales};
-  const attn_experts_weight_ w_2 = {&ff->w_2, &ff->b_2, &j->p.w_2_scales};
-  const attn_experts_weight_ w_3 = {&ff->w_3, &ff->b_3, &j->p.w_3_scales};
+  const attn_experts_weight_ w_1 = {&ff->w_1, &ff->b_1, &ff->w_1_scales};
+  const attn_experts_weight_ w_2 = {&ff->w_2, &ff->b_2, &ff->w_2_scales};
+  const attn_experts_weight_ w_3 = {&ff->w_3, &ff->b_3, &ff->w_3_scales};
   char *own = j->own + worker * j->each;
   int64_t lo = 0, hi = j->count; /* the last expert whose items begin at index or before */
   while (hi - lo > 1) {
@@ -62120,16 +62358,16 @@ ATTN_FUNC_ void attn_experts_item_(void *job, int worker, int64_t index) {
   attn_tensor side = attn_stage_rows_(j->side, pair, n);
   if (j->down) {
     side = attn_stage_shift_(side, c), side.dim = cols;
-    attn_experts_times_(j, side, hidden, w_2, e, c, ATTN_ACT_NONE, none, own);
+    attn_experts_times_(j, side, hidden, w_2, e, c, ATTN_ACT_NONE, none, NULL, own);
     return;
   }
   hidden = attn_stage_shift_(hidden, c), hidden.dim = cols, side.dim = j->x.dim;
   if (ff->w_3.data) {
     up = attn_bhtd(own + j->at_block, ATTN_F32, 1, 1, n, cols);
     up.stride_len = cols + 16;
-    attn_experts_times_(j, up, side, w_3, e, c, ATTN_ACT_NONE, none, own);
+    attn_experts_times_(j, up, side, w_3, e, c, ATTN_ACT_NONE, none, NULL, own);
   }
-  attn_experts_times_(j, hidden, side, w_1, e, c, ff->activation, up, own);
+  attn_experts_times_(j, hidden, side, w_1, e, c, ff->activation, up, &ff->form, own);
 }
 
 /* All items of one product. */
@@ -62244,6 +62482,7 @@ ATTN_COLD_ void attn_experts_room_(attn_stage_ *s, attn_experts_job_ *j, int64_t
 /* Rows from and to. */
 ATTN_COLD_ int attn_experts_run_(attn_stage_ *s, attn_experts_job_ *j, attn_tensor logits) {
   const int64_t rows = j->from.len, pairs = attn_mul_(rows, j->k);
+  const attn_surround_ plain = attn_surround_of_(ATTN_SUBLAYER_PLAIN, NULL);
   attn_gemm_params p;
   memset(&p, 0, sizeof p);
   p.bias = j->p.b_gate;
@@ -62258,7 +62497,7 @@ ATTN_COLD_ int attn_experts_run_(attn_stage_ *s, attn_experts_job_ *j, attn_tens
       return 0;
   }
   if (j->other.data && !attn_stage_feed_forward_(s, attn_stage_rows_(j->other, 0, rows), j->from,
-                                                 &j->p.shared, 0, ATTN_SUBLAYER_PLAIN, NULL))
+                                                 &j->p.shared, 0, &plain))
     return 0;
   if (s->run) attn_experts_sort_(j), attn_experts_tell_(j);
   if (!attn_stage_for_(s, attn_tiles_of_(pairs), attn_experts_gather_, j, 0, NULL) ||
@@ -62355,24 +62594,6 @@ ATTN_COLD_ int attn_experts_check_shared_(attn_error_ *e, attn_experts_job_ *j,
   return 1;
 }
 
-/* The scales of the experts' matrices. */
-ATTN_COLD_ int attn_experts_check_scales_(attn_error_ *e, attn_experts_job_ *j, attn_span_ *span) {
-  static const attn_scales_words_ words[] = {
-      ATTN_SCALES_WORDS_("params.w_1_scales", "params.experts.w_1"),
-      ATTN_SCALES_WORDS_("params.w_2_scales", "params.experts.w_2"),
-      ATTN_SCALES_WORDS_("params.w_3_scales", "params.experts.w_3")};
-  attn_feed_forward *ff = &j->p.experts;
-  attn_scales *const scales[] = {&j->p.w_1_scales, &j->p.w_2_scales, &j->p.w_3_scales};
-  const attn_tensor *const of[] = {&ff->w_1, &ff->w_2, &ff->w_3};
-  for (int i = 0; i < 3; i++) {
-    attn_tensor w = *of[i];
-    if (!w.data) w.dtype = ATTN_F32; /* the others of its fields may hold anything */
-    const int turned = attn_turn_back_(&w);
-    if (!attn_check_codes_scales_(e, scales[i], &w, turned, &words[i], span + 2 * i)) return 0;
-  }
-  return 1;
-}
-
 ATTN_COLD_ int attn_experts_check_(attn_error_ *e, attn_experts_job_ *j, const attn_ctx *ctx,
                                    const attn_table_ **table, int *workers) {
   static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x");
@@ -62392,12 +62613,11 @@ ATTN_COLD_ int attn_experts_check_(attn_error_ *e, attn_experts_job_ *j, const a
   attn_expert_rows_params *p = &j->p;
   attn_tensor expert;
   attn_operand_ op[COUNT];
-  attn_span_ scales[6];
   const attn_operand_ lead[] = {ATTN_OPERAND_AS_(&j->y, wy, ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_,
                                                  ATTN_ANY_, "y must have one head"),
                                 ATTN_OPERAND_AS_(&j->x, wx, 0, j->y.batch, 1, j->y.len, ATTN_ANY_,
                                                  "x must be [y.batch, 1, y.len, .]")};
-  memset(op, 0, sizeof op), memset(scales, 0, sizeof scales);
+  memset(op, 0, sizeof op);
   op[Y] = lead[0], op[X] = lead[1];
   const attn_tensor *const w[] = {&p->experts.w_1, &p->experts.w_2, &p->experts.w_3};
   for (int i = 0; i < 3; i++)
@@ -62409,7 +62629,6 @@ ATTN_COLD_ int attn_experts_check_(attn_error_ *e, attn_experts_job_ *j, const a
       !attn_check_operand_(e, &op[X], 1) || !attn_experts_check_gate_(e, j, op + GATE) ||
       !attn_check_feed_(e, &p->experts, *table, ATTN_PLACE_EXPERTS_, j->count, j->x.dim, j->y.dim,
                         op + EXPERTS) ||
-      !attn_experts_check_scales_(e, j, scales) ||
       !attn_experts_check_shared_(e, j, *table, op + SHARED))
     return 0;
   const int64_t b = j->y.batch, t = j->y.len;
@@ -62429,7 +62648,7 @@ ATTN_COLD_ int attn_experts_check_(attn_error_ *e, attn_experts_job_ *j, const a
   if (!attn_compute_take_(e, *table, p->experts.compute, p->experts.compute_prefer, 1,
                           ATTN_COMPUTE_WORDS_("params.experts.compute"), &j->low, &j->feature))
     return 0;
-  return attn_check_apart_(e, ctx, op, COUNT, scales, 6);
+  return attn_check_apart_(e, ctx, op, COUNT, NULL, 0);
 }
 
 ATTN_COLD_ attn_status attn_expert_rows_call_(attn_tensor y, attn_tensor x,
@@ -62551,7 +62770,7 @@ ATTN_COLD_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_
   const int64_t b = j->e.batch, t = j->e.len, d = j->e.dim, any = ATTN_ANY_;
   const int64_t h = j->e_k.heads, k = attn_mul_(h, j->e_k.dim), v = attn_mul_(h, j->e_v.dim);
   attn_multihead_params *p = &j->cross;
-  const int matrix = ATTN_MATRIX_;
+  const int matrix = ATTN_MATRIX_ | ATTN_CODES_;
   attn_turn_(&p->w_k, p->w_transposed), attn_turn_(&p->w_v, p->w_transposed);
   attn_operand_ op[] = {ATTN_OPERAND_(&j->e_k, "cache.e_k", ATTN_OUT_, b, any, t, any,
                                       "cache.e_k must be [e.batch, kv_heads, e.len, dk]"),
@@ -62573,7 +62792,13 @@ ATTN_COLD_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (h != kv)
     return attn_reject_(e, ATTN_E_HEADS, "cache.e_k.heads must be the kv_heads of params.cross");
-  if (!attn_check_apart_(e, ctx, op, n, NULL, 0)) return 0;
+  attn_operand_ scales[4];
+  memset(scales, 0, sizeof scales);
+  if (!attn_multihead_scales_(e, p, ATTN_W_K_, scales) ||
+      !attn_multihead_scales_(e, p, ATTN_W_V_, scales + 2))
+    return 0;
+  const attn_span_ more[] = {scales[0].span, scales[1].span, scales[2].span, scales[3].span};
+  if (!attn_check_apart_(e, ctx, op, n, more, 4)) return 0;
   p->kv_heads = kv;
   const attn_span_ outer[2] = {op[0].span, op[1].span};
   return attn_start_norm_ok_(e, j, outer, ctx);
@@ -62586,7 +62811,7 @@ ATTN_COLD_ int attn_start_steps_(attn_stage_ *s, void *job) {
   memset(&keys, 0, sizeof keys);
   keys.p = *p;
   return attn_stage_fresh_keys_(s, &keys, j->e_k, j->e, 0) &&
-         attn_stage_to_heads_(s, p, j->e_v, j->e, p->w_v, p->b_v);
+         attn_stage_to_heads_(s, p, ATTN_W_V_, j->e_v, j->e);
 }
 
 ATTN_COLD_ attn_status attn_decoder_start_call_(const attn_decoder_cache *cache, attn_tensor e,
@@ -64041,6 +64266,9 @@ ATTN_COLD_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int
   attn_arrays_ more;
   int n = 0;
   memset(&more, 0, sizeof more);
+  if (p->sublayer != ATTN_SUBLAYER_POST && p->sublayer != ATTN_SUBLAYER_PRE)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "a layer's sublayer must be ATTN_SUBLAYER_POST or ATTN_SUBLAYER_PRE");
   for (int i = 0; i < 2; i++) {
     t[n++] = m[i]->w_q, t[n++] = m[i]->w_k, t[n++] = m[i]->w_v, t[n++] = m[i]->w_o;
     t[n++] = m[i]->b_q, t[n++] = m[i]->b_k, t[n++] = m[i]->b_v, t[n++] = m[i]->b_o;
@@ -64133,11 +64361,11 @@ ATTN_COLD_ int attn_stage_running_attend_(attn_stage_ *s, const attn_running_ *r
   attn_tensor q = attn_stage_rows_(room->q, 0, r->n), o = attn_stage_rows_(room->o, 0, r->n);
   q.dim = p->w_q.dim, o.dim = p->w_o.len;
   return (!pre || attn_stage_norm_(s, t, x, none, norm)) &&
-         attn_multihead_project_(s, p, q, pre ? t : x, p->w_q, p->b_q) &&
+         attn_multihead_project_(s, p, ATTN_W_Q_, 0, q, pre ? t : x) &&
          attn_stage_running_heads_(s, r, attn_multihead_split_(o, p->heads),
                                    attn_multihead_split_(q, p->heads), k, v, lens, &p->attention,
                                    causal) &&
-         attn_multihead_project_(s, p, t, o, p->w_o, p->b_o) &&
+         attn_multihead_project_(s, p, ATTN_W_O_, 0, t, o) &&
          attn_stage_norm_(s, x, t, x, pre ? NULL : norm);
 }
 
@@ -64146,7 +64374,8 @@ ATTN_COLD_ int attn_stage_running_feed_(attn_stage_ *s, const attn_running_ *r,
                                         const attn_running_room_ *room,
                                         const attn_block_params *p) {
   const attn_tensor x = attn_stage_rows_(room->x, 0, r->n);
-  return attn_stage_feed_forward_(s, x, x, &p->ff, p->chunks, p->sublayer, &p->norm_ff);
+  const attn_surround_ around = attn_surround_of_(p->sublayer, &p->norm_ff);
+  return attn_stage_feed_forward_(s, x, x, &p->ff, p->chunks, &around);
 }
 
 /* y = x, rows of any type; rows from lens[b] on become 0. */
@@ -64355,8 +64584,8 @@ ATTN_COLD_ int attn_universal_rows_(attn_stage_ *s, attn_universal_ *a, int64_t 
     t[i] = attn_stage_rows_(t[i], 0, len);
   }
   if (signal) return attn_stage_signal_(s, t[0], t[1], signal);
-  return attn_multihead_project_(s, p, t[2], t[0], p->w_k, p->b_k) &&
-         attn_multihead_project_(s, p, t[3], t[0], p->w_v, p->b_v);
+  return attn_multihead_project_(s, p, ATTN_W_K_, 0, t[2], t[0]) &&
+         attn_multihead_project_(s, p, ATTN_W_V_, 0, t[3], t[0]);
 }
 
 /* The same for all entries that have listed rows. */
@@ -64612,8 +64841,8 @@ ATTN_COLD_ int attn_exit_stack_check_(attn_error_ *e, attn_exit_stack_ *a, const
 /* Keys and values of the rows x, put at row `at` of a layer's. */
 ATTN_COLD_ int attn_exit_keys_(attn_stage_ *s, const attn_multihead_params *p,
                                const attn_decoder_cache *c, int64_t at, attn_tensor x) {
-  return attn_stage_to_heads_(s, p, attn_stage_rows_(c->k, at, x.len), x, p->w_k, p->b_k) &&
-         attn_stage_to_heads_(s, p, attn_stage_rows_(c->v, at, x.len), x, p->w_v, p->b_v);
+  return attn_stage_to_heads_(s, p, ATTN_W_K_, attn_stage_rows_(c->k, at, x.len), x) &&
+         attn_stage_to_heads_(s, p, ATTN_W_V_, attn_stage_rows_(c->v, at, x.len), x);
 }
 
 /* Those that layer m lacks: of tokens that skipped it, then of the call's. */
@@ -65293,6 +65522,7 @@ ATTN_COLD_ int attn_fnet_steps_(attn_stage_ *s, void *job) {
   const attn_fnet_params *par = &j->par;
   const int32_t *x_len = par->mix.x_len;
   const attn_tensor all = attn_stage_part_(s, &j->y);
+  const attn_surround_ around = attn_surround_of_(ATTN_SUBLAYER_POST, &par->norm_2);
   if (!attn_stage_fourier_(s, all, j->x, &par->mix)) return 0;
   for (int64_t b = 0; b < (x_len && s->run ? j->x.batch : 1); b++) {
     attn_tensor x = j->x, h = all, y = j->y;
@@ -65304,7 +65534,7 @@ ATTN_COLD_ int attn_fnet_steps_(attn_stage_ *s, void *job) {
       y = attn_stage_rows_(attn_stage_entry_(y, b), 0, n);
     }
     if (!attn_stage_norm_(s, h, h, x, &par->norm_1) ||
-        !attn_stage_feed_forward_(s, y, h, &par->ff, 0, ATTN_SUBLAYER_POST, &par->norm_2))
+        !attn_stage_feed_forward_(s, y, h, &par->ff, 0, &around))
       return 0;
   }
   return 1;
@@ -65864,7 +66094,7 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
         {ATTN_IN_OUT_(at "w_1", n, "."), at "b_1 must be [1, 1, 1, the width of w_1]",            \
          ATTN_IN_OUT_(at "w_2", "the width of w_1", n), at "b_2 must be [1, 1, 1, " n "]"},       \
         at "activation must be an attn_activation", ATTN_COMPUTE_WORDS_(at "compute"),            \
-        at "w_3 and b_3 must be absent"                                                           \
+        at "w_3, .b_3 and .form must be absent"                                                   \
   }
   static const struct {
     const char *words[4];
@@ -65884,7 +66114,8 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
                               said[at].rule[3]) &&
          attn_check_activation_(e, &f->activation, ATTN_ACT_GELU, said[at].activation) &&
          attn_feed_compute_(e, f, table, 0, said[at].compute) &&
-         (!(f->w_3.data || f->b_3.data) || attn_reject_(e, ATTN_E_RANGE, said[at].gated));
+         (!(f->w_3.data || f->b_3.data || attn_formed_(&f->form)) ||
+          attn_reject_(e, ATTN_E_RANGE, said[at].gated));
 }
 
 ATTN_COLD_ int attn_mixer_check_(attn_error_ *e, attn_mixer_job_ *j, const attn_ctx *ctx,

@@ -165,6 +165,7 @@ ATTN_BEGIN_STRICT_
 #include "engine/decode.h"
 #include "engine/run.h"
 #include "engine/norm.h"
+#include "engine/form.h"
 #include "engine/view.h"
 #include "engine/turned.h"
 #include "engine/matrix.h"

@@ -1502,6 +1502,7 @@
   X(K7_activate_in_place)                   \
   X(K7_activate_none)                       \
   X(K7_activate_special)                    \
+  X(K7_activate_form)                       \
   X(K7_activate_promises)                   \
   X(K7_activate_rejects)                    \
   X(L1_workspace)                           \

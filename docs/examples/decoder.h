@@ -9,13 +9,14 @@
  *     x += down_proj (act(gate_proj h) up_proj h)
  *   logits = lm_head (rms(x) norm), of Gemma 2 capped
  *
- * Gemma norms what is added, too; Mamba-2 has the mixer of mamba2.h alone. model_config.h says what differs between
+ * Gemma norms what is added, too; layers with experts have experts.h's feed-forward; Mamba-2 has the mixer of mamba2.h alone. model_config.h says what differs between
  * families, and everything here follows it. Functions return null, or a sentence that says what went wrong and lives
  * as long as the struct; then nothing but decoder_free may follow. Sources: model_config.h; RMS norm: arXiv 1910.07467,
  * gated feed-forward: 2002.05202, pages: 2309.06180, trees of drafts: 2305.09781. */
 #ifndef EXAMPLES_DECODER_H
 #define EXAMPLES_DECODER_H
 
+#include "experts.h"
 #include "mamba2.h"
 
 enum { DECODER_PAGE = 64 };
@@ -25,7 +26,8 @@ typedef struct decoder_layer {
   model_matrix qkv, o, gate, up, down;                  /* q, k and v are one product */
   attn_qk_norm qk_norm;
   attn_rope_params rope;
-  attn_sdpa_params attention; /* but for the mask */
+  attn_sdpa_params attention;      /* but for the mask */
+  attn_expert_rows_params experts; /* in place of gate, up and down, where experts.k is not 0 */
   mamba2_layer mamba2;
 } decoder_layer;
 
@@ -88,13 +90,18 @@ static int decoder_read_attention_(decoder *m, model_files *f, decoder_layer *l,
       return 0;
     l->rope.norm = &l->qk_norm;
   }
+  if (c->family->sinks &&
+      !(l->attention.sinks = model_files_vector(w, f, DECODER_NAME_("self_attn.sinks"), c->heads)))
+    return 0;
   l->attention.causal = 1;
   l->attention.scale = c->scale;
   l->attention.softcap = c->softcap;
   if (c->windowed[index]) l->attention.window = attn_window_of(c->window - 1, -1);
-  return model_matrix_read(w, f, &l->o, kind, DECODER_NAME_("self_attn.o_proj"), 0, c->width,
-                           c->width, q) &&
-         model_matrix_read(w, f, &l->gate, kind, DECODER_NAME_("mlp.gate_proj"), 0, c->hidden,
+  if (!model_matrix_read(w, f, &l->o, kind, DECODER_NAME_("self_attn.o_proj"), 0, c->width,
+                         c->width, q))
+    return 0;
+  if (c->sparse[index]) return experts_read(w, f, &l->experts, c, kind, stem);
+  return model_matrix_read(w, f, &l->gate, kind, DECODER_NAME_("mlp.gate_proj"), 0, c->hidden,
                            c->hidden, c->width) &&
          model_matrix_read(w, f, &l->up, kind, DECODER_NAME_("mlp.up_proj"), 0, c->hidden,
                            c->hidden, c->width) &&
@@ -182,6 +189,11 @@ static const char *decoder_load(decoder *m, const char *folder, model_weights ki
 
 /* ---- sequences */
 
+/* Numbers of a row in whole panels, as products write them. */
+static int64_t decoder_panels_(int64_t n) {
+  return (n + MODEL_PANEL - 1) / MODEL_PANEL * MODEL_PANEL;
+}
+
 /* Makes room for `slots` sequences of up to `room` tokens, and `batch` tokens in one step. Memory: 8 kv_heads head
  * layers bytes a token of the first two, 4 (3 width + 2 hidden + (2 heads + 2 kv_heads) head) one of the last. */
 static const char *decoder_open(decoder *m, int64_t slots, int64_t room, int64_t batch) {
@@ -196,7 +208,7 @@ static const char *decoder_open(decoder *m, int64_t slots, int64_t room, int64_t
   m->slots = slots;
   m->room = room;
   m->batch = batch;
-  m->stride = c->family->mamba2 ? first->mamba2.out.stride : first->down.stride;
+  m->stride = decoder_panels_(c->width);
   m->len = work_take(w, slots, sizeof *m->len);
   m->x = work_floats(w, batch, m->stride);
   m->y = work_floats(w, batch, m->stride);
@@ -220,8 +232,8 @@ static const char *decoder_open(decoder *m, int64_t slots, int64_t room, int64_t
   m->mask = work_take(w, batch, (batch + 7) / 8);
   m->qkv = work_floats(w, batch, first->qkv.stride);
   m->o = work_floats(w, batch, c->heads * c->head);
-  m->gate = work_floats(w, batch, first->gate.stride);
-  m->up = work_floats(w, batch, first->up.stride);
+  m->gate = work_floats(w, batch, decoder_panels_(c->hidden));
+  m->up = work_floats(w, batch, decoder_panels_(c->hidden));
   if (!memory || !tables || !m->sequences || !m->run || !m->positions || !m->mask || !m->qkv ||
       !m->o || !m->gate || !m->up) {
     work_fail(w, "out of memory for %" PRId64 " sequences of %" PRId64 " tokens", slots, room);
@@ -380,6 +392,9 @@ static int decoder_layer_(decoder *m, int64_t index, const decoder_part *parts, 
       (l->after_mix && !decoder_norm_(m, y, NULL, l->after_mix)))
     return 0;
   if (!l->before_ff) return 1;
+  if (l->experts.k)
+    return decoder_norm_(m, y, &x, l->before_ff) &&
+           WORK_CALL(w, attn_expert_rows, (y, y, &l->experts, &w->ctx));
   const attn_tensor gate = work_rows(m->gate, rows, c->hidden, l->gate.stride);
   const attn_activate_params by = {.gate = work_rows(m->up, rows, c->hidden, l->up.stride)};
   return decoder_norm_(m, y, &x, l->before_ff) &&
@@ -426,13 +441,8 @@ static int decoder_logits_(decoder *m, const decoder_part *parts, int64_t count,
     rows += n;
   }
   if (!rows) return 1;
-  const float cap = c->final_softcap;
   const attn_tensor y = work_rows(m->last, rows, c->width, m->stride);
-  if (!model_product(&m->w, logits, y, &m->out, cap > 0 ? ATTN_ACT_TANH : ATTN_ACT_NONE,
-                     cap > 0 ? 1 / cap : 0))
-    return 0;
-  for (int64_t i = 0; cap > 0 && i < rows * m->out.stride; i++) logits[i] *= cap;
-  return 1;
+  return model_product(&m->w, logits, y, &m->out, ATTN_ACT_NONE, c->final_softcap);
 }
 
 /* Tokens of `count` sequences go in, each of another slot; the logits that parts ask for come out, row after row,

@@ -59,7 +59,7 @@ encode-time: build/demo/encode build/demo/test_encode ## measure: its tokens a s
 
 # Language models: `make generate MODEL=folder PROMPT=text`, OPTIONS for more; without MODEL a tiny one of random numbers.
 .PHONY: generate generate-time
-GENERATE := $(addprefix docs/examples/,generate.c batch.h sampling.h decoder.h mamba2.h model_config.h model_matrix.h \
+GENERATE := $(addprefix docs/examples/,generate.c batch.h sampling.h decoder.h experts.h mamba2.h model_config.h model_matrix.h \
   model_files.h work.h progress.h safetensors.h json.h safetensors_write.h)
 PROMPT ?= Once upon a time
 

@@ -19,7 +19,8 @@ typedef enum model_windows {
   MODEL_WINDOWS_ALL,
   MODEL_WINDOWS_EVEN,    /* layers 0, 2, 4, ... */
   MODEL_WINDOWS_PATTERN, /* all but each sixth */
-  MODEL_WINDOWS_LATE     /* from max_window_layers on, with use_sliding_window */
+  MODEL_WINDOWS_LATE,    /* from max_window_layers on, with use_sliding_window */
+  MODEL_WINDOWS_ASKED    /* all, with use_sliding_window */
 } model_windows;
 
 typedef struct model_family {
@@ -29,6 +30,9 @@ typedef struct model_family {
   int qk_norm; /* norms of queries and keys, by head */
   int sinks;   /* a logit a head that joins the denominator */
   int mamba2;  /* layers are one Mamba-2 mixer */
+  const char *router, *experts,
+      *parts[3]; /* names in a layer with experts; parts: gate, up, down; without
+                                        * parts all experts are in two tensors, as gpt-oss has them */
 } model_family;
 
 static const model_family model_families_[] = {
@@ -38,6 +42,22 @@ static const model_family model_families_[] = {
     {.type = "qwen3", .windows = MODEL_WINDOWS_LATE, .qk_norm = 1},
     {.type = "gemma2", .windows = MODEL_WINDOWS_EVEN, .gemma = 1},
     {.type = "gemma3_text", .windows = MODEL_WINDOWS_PATTERN, .gemma = 1, .qk_norm = 1},
+    {.type = "mixtral",
+     .windows = MODEL_WINDOWS_ALL,
+     .router = "block_sparse_moe.gate",
+     .experts = "block_sparse_moe.experts",
+     .parts = {"w1", "w3", "w2"}},
+    {.type = "qwen3_moe",
+     .windows = MODEL_WINDOWS_ASKED,
+     .qk_norm = 1,
+     .router = "mlp.gate",
+     .experts = "mlp.experts",
+     .parts = {"gate_proj", "up_proj", "down_proj"}},
+    {.type = "gpt_oss",
+     .windows = MODEL_WINDOWS_EVEN,
+     .sinks = 1,
+     .router = "mlp.router",
+     .experts = "mlp.experts"},
     {.type = "mamba2", .mamba2 = 1}};
 
 typedef struct model_config {
@@ -56,6 +76,11 @@ typedef struct model_config {
   attn_rope_params rope, local_rope; /* the second one of layers with a window */
   int64_t window;                    /* tokens that such a layer sees, its own among them */
   unsigned char windowed[MODEL_MAX_LAYERS];
+  /* experts, in layers that have some */
+  int64_t experts, experts_used, expert_hidden;
+  int renormalise;    /* weights of the experts used sum to 1 */
+  attn_act_form form; /* of their gate */
+  unsigned char sparse[MODEL_MAX_LAYERS];
   /* Mamba-2 */
   int64_t state_heads, state_head, state, groups, kernel;
   float dt_min, dt_max; /* 0 = none above */
@@ -200,8 +225,7 @@ static int config_windows_(work *w, model_config *c, const json *root) {
   int use, any = 0;
   if (!config_whole_(w, root, "sliding_window", 1, INT32_MAX, 0, &c->window) ||
       !config_whole_(w, root, "max_window_layers", 0, INT32_MAX, INT32_MAX, &late) ||
-      !config_flag_(w, root, "use_sliding_window", c->family->windows != MODEL_WINDOWS_LATE,
-                    &use) ||
+      !config_flag_(w, root, "use_sliding_window", c->family->windows < MODEL_WINDOWS_LATE, &use) ||
       !config_whole_(w, root, "sliding_window_pattern", 1, MODEL_MAX_LAYERS, 6, &period))
     return 0;
   const json *type = types ? types->first : NULL;
@@ -218,7 +242,8 @@ static int config_windows_(work *w, model_config *c, const json *root) {
       type = type->next;
     } else if (c->window && use) {
       const model_windows how = c->family->windows;
-      windowed = how == MODEL_WINDOWS_ALL || (how == MODEL_WINDOWS_EVEN && i % 2 == 0) ||
+      windowed = how == MODEL_WINDOWS_ALL || how == MODEL_WINDOWS_ASKED ||
+                 (how == MODEL_WINDOWS_EVEN && i % 2 == 0) ||
                  (how == MODEL_WINDOWS_PATTERN && (i + 1) % period != 0) ||
                  (how == MODEL_WINDOWS_LATE && i >= late);
     }
@@ -226,6 +251,36 @@ static int config_windows_(work *w, model_config *c, const json *root) {
     any |= windowed;
   }
   return !any || c->window || work_fail(w, "config.json: 'sliding_window' is missing");
+}
+
+/* Which layers have experts, and how many. */
+static int config_experts_(work *w, model_config *c, const json *root) {
+  const json *plain = config_field_(root, "mlp_only_layers");
+  int64_t step;
+  if (!config_whole_(w, root, "num_experts", 1, 1 << 16, 0, &c->experts) ||
+      !config_whole_(w, root, "num_local_experts", 1, 1 << 16,
+                     c->experts ? c->experts : CONFIG_REQUIRED, &c->experts) ||
+      !config_whole_(w, root, "num_experts_per_tok", 1, c->experts, CONFIG_REQUIRED,
+                     &c->experts_used) ||
+      !config_whole_(w, root, "moe_intermediate_size", 1, 1 << 24, c->hidden, &c->expert_hidden) ||
+      !config_flag_(w, root, "norm_topk_prob", strcmp(c->family->type, "qwen3_moe") != 0,
+                    &c->renormalise) ||
+      !config_whole_(w, root, "decoder_sparse_step", 1, INT32_MAX, 1, &step))
+    return 0;
+  if (!c->family->parts[0]) {
+    c->form.gate_add = 1;
+    if (!config_float_(w, root, "swiglu_alpha", 1e-3, 1e3, 1.702, &c->form.slope) ||
+        !config_float_(w, root, "swiglu_limit", 1e-3, 1e6, 7, &c->form.limit))
+      return 0;
+  }
+  for (int64_t i = 0; i < c->layers; i++) c->sparse[i] = (i + 1) % step == 0;
+  for (const json *layer = plain ? plain->first : NULL; layer; layer = layer->next)
+    if (layer->kind != JSON_NUMBER || !layer->whole || layer->integer < 0 ||
+        layer->integer >= c->layers)
+      return work_fail(w, "config.json: mlp_only_layers, at byte %zu, must list layers", layer->at);
+    else
+      c->sparse[layer->integer] = 0;
+  return 1;
 }
 
 static int config_attention_(work *w, model_config *c, const json *root) {
@@ -266,7 +321,8 @@ static int config_attention_(work *w, model_config *c, const json *root) {
     c->embedding_scale = (float)sqrt((double)c->width);
     if (pre > 0) c->scale = (float)(1 / sqrt(pre));
   }
-  return config_ropes_(w, c, root) && config_windows_(w, c, root);
+  return config_ropes_(w, c, root) && config_windows_(w, c, root) &&
+         (!c->family->router || config_experts_(w, c, root));
 }
 
 static int config_mamba2_(work *w, model_config *c, const json *root) {

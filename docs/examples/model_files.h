@@ -92,20 +92,16 @@ static safetensor *model_files_find(model_files *f, const char *name, safetensor
   return NULL;
 }
 
-/* The numbers of a tensor that must be there with this shape (the product of extents may be grouped otherwise: [n, 1,
- * k] is [n, k]); rows = 0: a vector. safetensors_drop releases them. */
+/* The numbers of a tensor that must be there with this shape; rows = 0: a vector. Leading extents count as one, as of
+ * [experts, inputs, outputs] and of [columns, 1, K]. safetensors_drop releases them. */
 static safetensor *model_files_fetch(work *w, model_files *f, const char *name, int64_t rows,
                                      int64_t columns) {
   safetensors *st;
   safetensor *t = model_files_find(f, name, &st);
-  int64_t shape[SAFETENSORS_MAX_RANK];
-  int rank = 0;
   if (!t) return work_fail(w, "there is no tensor '%s'", name), NULL;
-  for (int i = 0; i < t->rank; i++)
-    if (t->rank <= (rows ? 2 : 1) || t->shape[i] != 1) shape[rank++] = t->shape[i];
-  if (t->rank > 2) { /* as in the kernels of convolutions over time */
-    memcpy(t->shape, shape, (size_t)rank * sizeof *shape);
-    t->rank = rank;
+  for (; rows && t->rank > 2 && t->shape[1] > 0 && t->shape[0] <= rows / t->shape[1]; t->rank--) {
+    t->shape[0] *= t->shape[1];
+    memmove(t->shape + 1, t->shape + 2, (size_t)(t->rank - 2) * sizeof *t->shape);
   }
   const safetensor *found;
   if (safetensors_expect_(st, &found, name, rows, columns) || safetensors_fetch(st, t))

@@ -1,4 +1,4 @@
-/* model_matrix.h owns the weights of dense products, y = f(scale x w^T + bias), and the products. They lie in panels of
+/* model_matrix.h owns the weights of dense products, y = f(x w^T + bias), and the products. They lie in panels of
  * 64 outputs, so that a step walks through memory in order, as f32, in the 16 bits of the file, or as codes of 8 and 4
  * bits with a scale for each output and each 128 or 32 inputs; attn_gemm reads them there. */
 #ifndef EXAMPLES_MODEL_MATRIX_H
@@ -17,6 +17,23 @@ typedef enum model_weights {
   MODEL_WEIGHTS_INT4
 } model_weights;
 
+static attn_dtype model_weights_type(model_weights kind, attn_dtype file) {
+  return kind == MODEL_WEIGHTS_FILE   ? file
+         : kind == MODEL_WEIGHTS_F32  ? ATTN_F32
+         : kind == MODEL_WEIGHTS_BF16 ? ATTN_BF16
+         : kind == MODEL_WEIGHTS_INT8 ? ATTN_I8
+                                      : ATTN_I4;
+}
+
+static int model_weights_bits(attn_dtype dtype) {
+  return dtype == ATTN_F32 ? 32 : dtype == ATTN_I8 ? 8 : dtype == ATTN_I4 ? 4 : 16;
+}
+
+/* Inputs that share a scale; 0 where there is none. */
+static int64_t model_weights_group(attn_dtype dtype) {
+  return dtype == ATTN_I8 ? 128 : dtype == ATTN_I4 ? 32 : 0;
+}
+
 typedef struct model_matrix {
   attn_tensor w;      /* [1, panels, inputs, 64] */
   attn_scales scales; /* of codes: [panels, groups, 64] */
@@ -29,13 +46,9 @@ typedef struct model_matrix {
 static int model_matrix_make(work *w, model_matrix *m, model_weights kind, attn_dtype file,
                              int64_t outputs, int64_t inputs) {
   const int64_t panels = outputs / MODEL_PANEL + (outputs % MODEL_PANEL != 0);
-  const attn_dtype dtype = kind == MODEL_WEIGHTS_FILE   ? file
-                           : kind == MODEL_WEIGHTS_F32  ? ATTN_F32
-                           : kind == MODEL_WEIGHTS_BF16 ? ATTN_BF16
-                           : kind == MODEL_WEIGHTS_INT8 ? ATTN_I8
-                                                        : ATTN_I4;
-  const int64_t group = dtype == ATTN_I8 ? 128 : 32, groups = inputs / group + !!(inputs % group);
-  const int bits = dtype == ATTN_F32 ? 32 : dtype == ATTN_I8 ? 8 : dtype == ATTN_I4 ? 4 : 16;
+  const attn_dtype dtype = model_weights_type(kind, file);
+  const int64_t group = model_weights_group(dtype);
+  const int bits = model_weights_bits(dtype);
   memset(m, 0, sizeof *m);
   m->outputs = outputs;
   m->stride = panels * MODEL_PANEL;
@@ -43,7 +56,8 @@ static int model_matrix_make(work *w, model_matrix *m, model_weights kind, attn_
       m->stride <= INT64_MAX / inputs / 32 ? work_take(w, m->stride * inputs / 8, bits) : NULL;
   if (!data) return work_fail(w, "out of memory for weights");
   m->w = attn_bhtd(data, dtype, 1, panels, inputs, MODEL_PANEL);
-  if (bits >= 16) return 1;
+  if (!group) return 1;
+  const int64_t groups = inputs / group + !!(inputs % group);
   float *scale = work_floats(w, panels * groups, MODEL_PANEL);
   for (int64_t i = 0; scale && i < panels * groups * MODEL_PANEL; i++) scale[i] = 1;
   m->scales = (attn_scales){.scale = scale,
@@ -144,11 +158,11 @@ static int model_matrix_read(work *w, model_files *f, model_matrix *m, model_wei
   return 1;
 }
 
-/* y = f(scale x w^T + bias), rows of y m->stride apart. scale 0 = 1. */
+/* y = f(x w^T + bias), rows of y m->stride apart; with cap > 0 f(cap tanh(. / cap)). */
 static int model_product(work *w, float *y, attn_tensor x, const model_matrix *m, attn_activation f,
-                         float scale) {
+                         float cap) {
   const attn_gemm_params params = {
-      .bias = m->bias, .activation = f, .scale = scale, .w_scales = m->scales};
+      .bias = m->bias, .activation = f, .softcap = cap, .w_scales = m->scales};
   const attn_tensor to = attn_bthd(y, ATTN_F32, 1, x.len, m->w.heads, MODEL_PANEL);
   return WORK_CALL(w, attn_gemm, (to, x, m->w, &params, &w->ctx));
 }

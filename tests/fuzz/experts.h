@@ -89,6 +89,7 @@ static void fuzz_experts(input *in) {
   p.no_renormalize = below(in, 2), p.weigh_input = chance(in, 4), p.scale = some_scale(in);
   p.w_transposed = gate, p.experts.w_transposed = p.shared.w_transposed = turned;
   p.experts.activation = (attn_activation)some(in, ATTN_ACT_COUNT);
+  make_form(in, &p.experts.form);
   attn_tensor view[R_TENSORS];
   memset(view, 0, sizeof view);
   view[R_Y] = any_view(in, batch, 1, rows, dout, 1);
@@ -115,7 +116,7 @@ static void fuzz_experts(input *in) {
     j.runnable &= j.b[R_EXPERT].base != NULL || n == 0;
   }
   buffer *const w[] = {&j.b[R_W1], &j.b[R_W2], &j.b[R_W3]};
-  attn_scales *const scales[] = {&p.w_1_scales, &p.w_2_scales, &p.w_3_scales};
+  attn_scales *const scales[] = {&p.experts.w_1_scales, &p.experts.w_2_scales, &p.experts.w_3_scales};
   for (int i = 0; i < 3; i++)
     if (buffer_full(w[i]) && chance(in, 4)) make_codes(in, &j, &all, w[i], turned, scales[i]);
   if (chance(in, 3)) make_compute(in, &j, &p.experts.compute, &p.experts.compute_prefer);

@@ -38,6 +38,15 @@ MODELS = [
     ("gemma3-old-form", t.Gemma3TextConfig, dict(head_dim=16, sliding_window=8, num_hidden_layers=7, rope_parameters={
         "full_attention": dict(rope_type="linear", factor=8.0, rope_theta=1000000.0),
         "sliding_attention": dict(rope_type="default", rope_theta=10000.0)}), dict(old=True, max_shard_size="50KB")),
+    ("mixtral", t.MixtralConfig, dict(num_local_experts=5, num_experts_per_tok=2, sliding_window=12), {}),
+    ("qwen3-moe", t.Qwen3MoeConfig, dict(head_dim=12, num_experts=6, moe_intermediate_size=40, num_experts_per_tok=3,
+                                         norm_topk_prob=True, mlp_only_layers=[1]), {}),
+    ("qwen3-moe-bf16", t.Qwen3MoeConfig, dict(head_dim=8, num_experts=9, moe_intermediate_size=36, num_experts_per_tok=4,
+                                              norm_topk_prob=False, use_sliding_window=True, sliding_window=10), dict(dtype=torch.bfloat16)),
+    ("gpt-oss", t.GptOssConfig, dict(head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=9,
+                                     rope_parameters=dict(YARN, truncate=False, rope_theta=150000.0)), {}),
+    ("gpt-oss-bf16-pieces", t.GptOssConfig, dict(head_dim=8, num_local_experts=7, num_experts_per_tok=3, sliding_window=20,
+                                                 num_hidden_layers=4), dict(dtype=torch.bfloat16, max_shard_size="100KB")),
     ("mamba2", t.Mamba2Config, dict(num_heads=8, head_dim=12, state_size=16, n_groups=2, expand=2, conv_kernel=4,
                                     chunk_size=16), {}),
     ("mamba2-limited-bf16", t.Mamba2Config, dict(num_heads=4, head_dim=24, state_size=8, n_groups=1, expand=2, conv_kernel=3,
@@ -54,7 +63,9 @@ def spread(model):
                 p.uniform_(-1, 1.5)
             elif name.endswith("dt_bias"):
                 p.uniform_(-3, 0.5)
-            elif p.dim() == 1:  # gains and biases
+            elif "gate_up_proj_bias" in name:  # some gates reach their limit
+                p.normal_(0, 4)
+            elif p.dim() == 1 or name.endswith("_bias"):  # gains and biases
                 gemma = "gemma" in model.config.model_type
                 middle = 1.0 if (("norm" in name and not gemma) or name.endswith(".D")) else 0.0
                 p.uniform_(-0.5, 0.5).add_(middle)

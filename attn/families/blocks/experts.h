@@ -108,16 +108,19 @@ ATTN_FUNC_ attn_tensor attn_experts_columns_(attn_tensor w, int64_t e, int64_t c
   return w;
 }
 
-/* y = act(x w + bias) gate of some rows and the columns of one expert from c on that y has. */
+/* y = act(x w + bias) gate, in a form, of some rows and the columns of one expert from c on that y has; bias, gate and
+ * form may be absent. */
 ATTN_FUNC_ void attn_experts_times_(const attn_experts_job_ *j, attn_tensor y, attn_tensor x,
                                     attn_experts_weight_ from, int64_t e, int64_t c,
-                                    attn_activation act, attn_tensor gate, char *own) {
+                                    attn_activation act, attn_tensor gate,
+                                    const attn_act_form *form, char *own) {
   attn_tensor w = attn_experts_columns_(*from.w, e, c, y.dim);
   const attn_tensor bias = attn_experts_columns_(*from.bias, e, c, y.dim);
   const int turned = attn_turn_back_(&w);
   attn_gemm_ a;
   memset(&a, 0, sizeof a);
   a.table = j->table, a.y = y, a.x = x, a.bias = bias, a.gate = gate;
+  if (form) a.form = *form;
   a.w = attn_matrix_loose_(w, turned, y.len), a.scale = 1.0f, a.act = (int)act;
   if (attn_quantized_(w.dtype)) {
     attn_scales scales = *from.scales;
@@ -140,9 +143,9 @@ ATTN_FUNC_ void attn_experts_item_(void *job, int worker, int64_t index) {
   const attn_experts_job_ *j = (const attn_experts_job_ *)job;
   const attn_feed_forward *ff = j->ff;
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
-  const attn_experts_weight_ w_1 = {&ff->w_1, &ff->b_1, &j->p.w_1_scales};
-  const attn_experts_weight_ w_2 = {&ff->w_2, &ff->b_2, &j->p.w_2_scales};
-  const attn_experts_weight_ w_3 = {&ff->w_3, &ff->b_3, &j->p.w_3_scales};
+  const attn_experts_weight_ w_1 = {&ff->w_1, &ff->b_1, &ff->w_1_scales};
+  const attn_experts_weight_ w_2 = {&ff->w_2, &ff->b_2, &ff->w_2_scales};
+  const attn_experts_weight_ w_3 = {&ff->w_3, &ff->b_3, &ff->w_3_scales};
   char *own = j->own + worker * j->each;
   int64_t lo = 0, hi = j->count; /* the last expert whose items begin at index or before */
   while (hi - lo > 1) {
@@ -162,16 +165,16 @@ ATTN_FUNC_ void attn_experts_item_(void *job, int worker, int64_t index) {
   attn_tensor side = attn_stage_rows_(j->side, pair, n);
   if (j->down) {
     side = attn_stage_shift_(side, c), side.dim = cols;
-    attn_experts_times_(j, side, hidden, w_2, e, c, ATTN_ACT_NONE, none, own);
+    attn_experts_times_(j, side, hidden, w_2, e, c, ATTN_ACT_NONE, none, NULL, own);
     return;
   }
   hidden = attn_stage_shift_(hidden, c), hidden.dim = cols, side.dim = j->x.dim;
   if (ff->w_3.data) {
     up = attn_bhtd(own + j->at_block, ATTN_F32, 1, 1, n, cols);
     up.stride_len = cols + 16;
-    attn_experts_times_(j, up, side, w_3, e, c, ATTN_ACT_NONE, none, own);
+    attn_experts_times_(j, up, side, w_3, e, c, ATTN_ACT_NONE, none, NULL, own);
   }
-  attn_experts_times_(j, hidden, side, w_1, e, c, ff->activation, up, own);
+  attn_experts_times_(j, hidden, side, w_1, e, c, ff->activation, up, &ff->form, own);
 }
 
 /* All items of one product. */
@@ -286,6 +289,7 @@ ATTN_COLD_ void attn_experts_room_(attn_stage_ *s, attn_experts_job_ *j, int64_t
 /* Rows from and to. */
 ATTN_COLD_ int attn_experts_run_(attn_stage_ *s, attn_experts_job_ *j, attn_tensor logits) {
   const int64_t rows = j->from.len, pairs = attn_mul_(rows, j->k);
+  const attn_surround_ plain = attn_surround_of_(ATTN_SUBLAYER_PLAIN, NULL);
   attn_gemm_params p;
   memset(&p, 0, sizeof p);
   p.bias = j->p.b_gate;
@@ -300,7 +304,7 @@ ATTN_COLD_ int attn_experts_run_(attn_stage_ *s, attn_experts_job_ *j, attn_tens
       return 0;
   }
   if (j->other.data && !attn_stage_feed_forward_(s, attn_stage_rows_(j->other, 0, rows), j->from,
-                                                 &j->p.shared, 0, ATTN_SUBLAYER_PLAIN, NULL))
+                                                 &j->p.shared, 0, &plain))
     return 0;
   if (s->run) attn_experts_sort_(j), attn_experts_tell_(j);
   if (!attn_stage_for_(s, attn_tiles_of_(pairs), attn_experts_gather_, j, 0, NULL) ||

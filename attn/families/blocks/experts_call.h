@@ -55,24 +55,6 @@ ATTN_COLD_ int attn_experts_check_shared_(attn_error_ *e, attn_experts_job_ *j,
   return 1;
 }
 
-/* The scales of the experts' matrices. */
-ATTN_COLD_ int attn_experts_check_scales_(attn_error_ *e, attn_experts_job_ *j, attn_span_ *span) {
-  static const attn_scales_words_ words[] = {
-      ATTN_SCALES_WORDS_("params.w_1_scales", "params.experts.w_1"),
-      ATTN_SCALES_WORDS_("params.w_2_scales", "params.experts.w_2"),
-      ATTN_SCALES_WORDS_("params.w_3_scales", "params.experts.w_3")};
-  attn_feed_forward *ff = &j->p.experts;
-  attn_scales *const scales[] = {&j->p.w_1_scales, &j->p.w_2_scales, &j->p.w_3_scales};
-  const attn_tensor *const of[] = {&ff->w_1, &ff->w_2, &ff->w_3};
-  for (int i = 0; i < 3; i++) {
-    attn_tensor w = *of[i];
-    if (!w.data) w.dtype = ATTN_F32; /* the others of its fields may hold anything */
-    const int turned = attn_turn_back_(&w);
-    if (!attn_check_codes_scales_(e, scales[i], &w, turned, &words[i], span + 2 * i)) return 0;
-  }
-  return 1;
-}
-
 ATTN_COLD_ int attn_experts_check_(attn_error_ *e, attn_experts_job_ *j, const attn_ctx *ctx,
                                    const attn_table_ **table, int *workers) {
   static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x");
@@ -92,12 +74,11 @@ ATTN_COLD_ int attn_experts_check_(attn_error_ *e, attn_experts_job_ *j, const a
   attn_expert_rows_params *p = &j->p;
   attn_tensor expert;
   attn_operand_ op[COUNT];
-  attn_span_ scales[6];
   const attn_operand_ lead[] = {ATTN_OPERAND_AS_(&j->y, wy, ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_,
                                                  ATTN_ANY_, "y must have one head"),
                                 ATTN_OPERAND_AS_(&j->x, wx, 0, j->y.batch, 1, j->y.len, ATTN_ANY_,
                                                  "x must be [y.batch, 1, y.len, .]")};
-  memset(op, 0, sizeof op), memset(scales, 0, sizeof scales);
+  memset(op, 0, sizeof op);
   op[Y] = lead[0], op[X] = lead[1];
   const attn_tensor *const w[] = {&p->experts.w_1, &p->experts.w_2, &p->experts.w_3};
   for (int i = 0; i < 3; i++)
@@ -109,7 +90,6 @@ ATTN_COLD_ int attn_experts_check_(attn_error_ *e, attn_experts_job_ *j, const a
       !attn_check_operand_(e, &op[X], 1) || !attn_experts_check_gate_(e, j, op + GATE) ||
       !attn_check_feed_(e, &p->experts, *table, ATTN_PLACE_EXPERTS_, j->count, j->x.dim, j->y.dim,
                         op + EXPERTS) ||
-      !attn_experts_check_scales_(e, j, scales) ||
       !attn_experts_check_shared_(e, j, *table, op + SHARED))
     return 0;
   const int64_t b = j->y.batch, t = j->y.len;
@@ -129,7 +109,7 @@ ATTN_COLD_ int attn_experts_check_(attn_error_ *e, attn_experts_job_ *j, const a
   if (!attn_compute_take_(e, *table, p->experts.compute, p->experts.compute_prefer, 1,
                           ATTN_COMPUTE_WORDS_("params.experts.compute"), &j->low, &j->feature))
     return 0;
-  return attn_check_apart_(e, ctx, op, COUNT, scales, 6);
+  return attn_check_apart_(e, ctx, op, COUNT, NULL, 0);
 }
 
 ATTN_COLD_ attn_status attn_expert_rows_call_(attn_tensor y, attn_tensor x,

@@ -25,7 +25,8 @@ ATTN_COLD_ int attn_feed_check_(attn_error_ *e, attn_feed_job_ *j, const attn_ct
 
 ATTN_COLD_ int attn_feed_steps_(attn_stage_ *s, void *job) {
   const attn_feed_job_ *j = (const attn_feed_job_ *)job;
-  return attn_stage_feed_forward_(s, j->y, j->x, &j->ff, j->chunks, ATTN_SUBLAYER_PLAIN, NULL);
+  const attn_surround_ plain = attn_surround_of_(ATTN_SUBLAYER_PLAIN, NULL);
+  return attn_stage_feed_forward_(s, j->y, j->x, &j->ff, j->chunks, &plain);
 }
 
 ATTN_COLD_ attn_status attn_feed_forward_rows_call_(attn_tensor y, attn_tensor x,

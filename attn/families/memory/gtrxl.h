@@ -277,10 +277,11 @@ ATTN_COLD_ int attn_gtrxl_steps_(attn_stage_ *s, void *job) {
   if (h.batch > 1 && attn_gemm_flat_(&h) && attn_gemm_flat_(&o))
     h = attn_gemm_flatten_(h), o = attn_gemm_flatten_(o), all = attn_gemm_flatten_(all);
   const int64_t most = attn_layer_rows_(h.len);
-  const attn_matrix_ w_o = attn_stage_lay_(s, j->layer.p.w_o, rows, NULL);
-  const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows, ff);
-  const attn_matrix_ w_3 = ff->w_3.data ? attn_stage_lay_(s, ff->w_3, rows, ff) : w_1;
-  const attn_matrix_ w_2 = attn_stage_lay_(s, ff->w_2, rows, ff);
+  const attn_matrix_ w_o = attn_stage_lay_(s, j->layer.p.w_o, NULL, rows, NULL);
+  const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, &ff->w_1_scales, rows, ff);
+  const attn_matrix_ w_3 =
+      ff->w_3.data ? attn_stage_lay_(s, ff->w_3, &ff->w_3_scales, rows, ff) : w_1;
+  const attn_matrix_ w_2 = attn_stage_lay_(s, ff->w_2, &ff->w_2_scales, rows, ff);
   const attn_tensor skip = attn_stage_tensor_(s, 1, 1, most, dm);
   const attn_tensor side = attn_stage_tensor_(s, 1, 1, most, dm);
   const attn_tensor hidden = attn_stage_tensor_(s, 1, 1, most, w_1.n);

@@ -122,7 +122,7 @@ static attn_tensor codes(attn_tensor *w, attn_scales *s, int swapped, attn_dtype
 void experts_code(experts *s, attn_dtype type, int64_t group, int zero, test_rng *rng) {
   attn_feed_forward *ff = &s->p.experts;
   attn_tensor *const w[] = {&ff->w_1, &ff->w_2, &ff->w_3};
-  attn_scales *const scales[] = {&s->p.w_1_scales, &s->p.w_2_scales, &s->p.w_3_scales};
+  attn_scales *const scales[] = {&s->p.experts.w_1_scales, &s->p.experts.w_2_scales, &s->p.experts.w_3_scales};
   s->wide = *ff;
   attn_tensor *const wide[] = {&s->wide.w_1, &s->wide.w_2, &s->wide.w_3};
   for (int i = 0; i < 3; i++)

@@ -38,6 +38,10 @@ void K8_experts(void **state) {
     s->p.experts.activation = acts[n % 5], s->p.shared.activation = acts[n / 2 % 5];
     if (n / 2 % 2) experts_turn(s);
     if (n % 5 == 3) s->p.expert = NULL, s->p.weight = s->p.logits = absent();
+    if (n % 4 == 2 && x.gated) { /* gpt-oss's, with limits that are reached */
+      const attn_act_form form = {1.702f, 0.6f, 1};
+      s->p.experts.form = s->p.shared.form = form;
+    }
     experts_check(s, 3e-5, "experts");
   }
 }
@@ -70,7 +74,11 @@ void K8_models(void **state) {
     attn_expert_rows_params *p = &s->p;
     if (n == 1) p->no_renormalize = 1; /* Qwen2-MoE; 0: Mixtral, 4: gpt-oss, 5: Qwen3-MoE */
     if (n == 2) p->no_renormalize = 1, p->scale = 16, p->groups = 8, p->group_k = 3; /* V2 */
-    if (n == 3) {                                                                    /* V3 */
+    if (n == 4) {
+      const attn_act_form form = {1.702f, 7, 1};
+      p->experts.form = form;
+    }
+    if (n == 3) { /* V3 */
       p->score = ATTN_EXPERTS_SIGMOID, p->group_by = ATTN_EXPERTS_GROUP_SUM, p->scale = 2.5f;
       p->choice_bias = drawn(ATTN_F32, TEST_BHTD, 1, 1, 1, 32, 0.2, &rng);
       p->groups = 8, p->group_k = 4;
@@ -104,9 +112,9 @@ void K8_codes(void **state) {
     test_assert_same(y, s->y, "rows by themselves");
     if (n == 1 || n == 6) promise_keep(&s->does);
     if (n < 4) {
-      attn_scales *const scales[] = {&s->p.w_1_scales, &s->p.w_2_scales, &s->p.w_3_scales};
+      attn_scales *const scales[] = {&s->p.experts.w_1_scales, &s->p.experts.w_2_scales, &s->p.experts.w_3_scales};
       const attn_scales whole = *scales[n % 3];
-      const char *const word[] = {"params.w_1_scales", "params.w_2_scales", "params.w_3_scales"};
+      const char *const word[] = {"w_1_scales", "w_2_scales", "w_3_scales"};
       if (n % 3 == 2 && !x.gated) continue;
       scales[n % 3]->scale = NULL;
       promise_reject(&s->does, ATTN_E_NULL, word[n % 3]);
@@ -362,7 +370,7 @@ void K8_workspace(void **state) {
 void K8_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(8111);
-  for (int n = 0; n < 38; n++, test_mem_release()) {
+  for (int n = 0; n < 39; n++, test_mem_release()) {
     experts_shape x = experts_plain(6, 6, 2);
     x.shared = 2;
     experts *s = experts_build(&x, &rng);
@@ -405,6 +413,7 @@ void K8_rejects(void **state) {
       case 22:
         ff->w_3.data = NULL, want = ATTN_E_NULL, word = "params.experts.w_3 must not be null";
         break;
+      case 38: ff->form.limit = (float)NAN, want = ATTN_E_VALUE, word = "form.limit"; break;
       case 23:
         ff->activation = ATTN_ACT_COUNT, want = ATTN_E_RANGE, word = "params.experts.activation";
         break;

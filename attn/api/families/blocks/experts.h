@@ -29,9 +29,8 @@ typedef struct attn_expert_rows_params {
   int no_renormalize; /* 1: the weights of the k are not made to sum to 1: norm_topk_prob = false */
   float scale;        /* of the weights, after that: routed_scaling_factor; 0 = 1, ATTN_ZERO = 0 */
   int weigh_input; /* 1: rows are multiplied on their way into an expert, not out of it: Llama 4 */
-  attn_feed_forward experts; /* its tensors have E heads: w_1 [1,E,din,dff], b_1 [1,E,1,dff], .. */
-  /* of matrices of codes: numbers of a head as attn_gemm_params.w_scales has them */
-  attn_scales w_1_scales, w_2_scales, w_3_scales;
+  attn_feed_forward
+      experts; /* its tensors and scales have E heads: w_1 [1,E,din,dff], b_1 [1,E,1,dff], .. */
   attn_feed_forward shared; /* optional: every row goes through it too */
   attn_tensor w_shared;     /* optional: [1,1,din,1], the gate of shared (Qwen2-MoE, Qwen3-Next) */
   int32_t *expert;          /* out, optional: [B][T][k], the best first */
@@ -48,18 +47,20 @@ typedef struct attn_expert_rows_params {
  *
  * f_e is attn_feed_forward_rows with the heads e of experts; without w_shared shared(x) is added as it is. Softmax over
  *   the k chosen logits (Mixtral, gpt-oss) is the softmax renormalised. Where c is not needed as a number (no
- *   choice_bias, no GROUP_SUM) l stands for it: the same order, and no ties by rounding.
+ *   choice_bias, no GROUP_SUM) l stands for it: the same order, and no ties by rounding. Experts of groups that are not
+ *   chosen are never in A, however small the others are (some programs let them compete with a score of 0).
  * Models: Mixtral, Qwen3-MoE: {0}; Qwen2-MoE: no_renormalize, shared, w_shared; Qwen3-Next: shared, w_shared;
  *   DeepSeek-V2: no_renormalize, scale, groups, shared; DeepSeek-V3: SIGMOID, choice_bias, groups, GROUP_SUM, scale,
- *   shared; gpt-oss: b_gate, biases of experts; Llama 4: SIGMOID, no_renormalize, weigh_input, shared.
+ *   shared; gpt-oss: b_gate, biases and form of experts; Llama 4: SIGMOID, no_renormalize, weigh_input, shared.
  * Shapes: x [B,1,T,din], y [B,1,T,dout], each f32, f16 or bf16, any strides; so may be all weights and biases, E < 2^31.
  *   w_1, w_2 and w_3 of experts may also be of ATTN_I8 or ATTN_I4, each with scales, as w of attn_gemm.
  *   Experts with gate and up projection in one array are two views of it: with w_transposed also where they alternate
  *   row by row.
  * Aliasing: y may be x, the same view: in place. Outputs share memory with nothing else.
- * Memory: attn_expert_rows_workspace bytes. Rows go through in runs of 128 E / k at most (T with fewer): for each 4 E
- *   + 4 dout bytes, and k (4 dff + 4 max(din, dout) + 48); a worker 420 KB + 20 E + 4 dout; shared as
- *   attn_feed_forward_rows. No weight of an expert is laid out or converted as a whole.
+ * Memory: attn_expert_rows_workspace bytes. Rows go through in runs of at most 128 E / k: for each 4 E bytes, with
+ *   shared 4 dout, and k (4 dff + 4 max(din, dout) + 300); a worker the largest of 400 KB (with experts.compute 300 KB and
+ *   512 max(din, dff) bytes more), 20 E and 4 dout; and what w_gate and shared want in attn_gemm and
+ *   attn_feed_forward_rows. No matrix of an expert is laid out or converted as a whole.
  * Errors: ATTN_E_NULL (params, w_gate, a weight of experts; b_2, b_3 without its matrix; parts of shared or w_shared
  *   without shared.w_1), _DTYPE, _SHAPE, _STRIDE, _RANGE (k: 1..E, or more than the chosen groups have; groups, group_k,
  *   enums, activation, GROUP_SUM with groups of one), _VALUE (scale NaN or infinite), _OVERLAP, _OVERFLOW, _ALIGN,
