@@ -62446,7 +62446,7 @@ ATTN_FUNC_ void attn_experts_tell_(const attn_experts_job_ *j) {
 
 /* ---- a run of rows ----------------------------------------------------------------------------*/
 
-/* Numbers of any kind, in room that lasts as long as the call. */
+/* Numbers of rows, pairs and items, in room that lasts as long as the call. */
 ATTN_COLD_ int64_t *attn_experts_longs_(attn_stage_ *s, int64_t n) {
   return (int64_t *)attn_stage_take_(s, n, 8);
 }
@@ -62482,7 +62482,6 @@ ATTN_COLD_ void attn_experts_room_(attn_stage_ *s, attn_experts_job_ *j, int64_t
 /* Rows from and to. */
 ATTN_COLD_ int attn_experts_run_(attn_stage_ *s, attn_experts_job_ *j, attn_tensor logits) {
   const int64_t rows = j->from.len, pairs = attn_mul_(rows, j->k);
-  const attn_surround_ plain = attn_surround_of_(ATTN_SUBLAYER_PLAIN, NULL);
   attn_gemm_params p;
   memset(&p, 0, sizeof p);
   p.bias = j->p.b_gate;
@@ -62496,6 +62495,7 @@ ATTN_COLD_ int attn_experts_run_(attn_stage_ *s, attn_experts_job_ *j, attn_tens
     if (!attn_stage_gemm_(s, attn_stage_rows_(j->by, 0, rows), j->from, j->p.w_shared, &p))
       return 0;
   }
+  const attn_surround_ plain = attn_surround_of_(ATTN_SUBLAYER_PLAIN, NULL);
   if (j->other.data && !attn_stage_feed_forward_(s, attn_stage_rows_(j->other, 0, rows), j->from,
                                                  &j->p.shared, 0, &plain))
     return 0;

@@ -185,4 +185,5 @@ static const uint64_t golden[] = {
     0x53e2fafbfd910cd8u, /* log-linear sums */
     0xf993e1dae84b57d8u, /* gated norms */
     0xd2f187aab75ff053u, /* logs of decays */
+    0xa6e01bb82725296cu, /* experts */
 };

@@ -2,6 +2,8 @@
 
 #include "layers.h"
 
+#include "stored.h"
+
 cube rows_dense(const cube *x, const attn_tensor *w, const attn_tensor *b) {
   cube y = cube_of(x->batch, 1, x->len, w->dim);
   for (int64_t r = 0; r < x->batch * x->len; r++)
@@ -130,4 +132,44 @@ int64_t *shuffled(int64_t n, test_rng *rng) {
     a[i] = a[j], a[j] = i;
   }
   return a;
+}
+
+attn_tensor turned_weight(attn_tensor w) {
+  if (!w.data) return w;
+  attn_tensor t = test_tensor(w.dtype, TEST_PADDED, 1, w.heads, w.dim, w.len);
+  for (int64_t h = 0; h < w.heads; h++)
+    for (int64_t i = 0; i < w.len; i++)
+      for (int64_t c = 0; c < w.dim; c++) oracle_set(&t, 0, h, c, i, oracle_get(&w, 0, h, i, c));
+  return t;
+}
+
+attn_tensor coded_weight(attn_tensor *w, attn_scales *s, int turned, attn_dtype type, int64_t group,
+                         int zero, test_rng *rng) {
+  const int64_t heads = w->heads, in = turned ? w->dim : w->len;
+  const int64_t groups = group ? (in + group - 1) / group : 1;
+  stored t = stored_tensor(type, TEST_PADDED, 1, heads, w->len, w->dim, turned ? group : -1, zero);
+  if (!turned) { /* the numbers lie as those of [groups][out], one for each */
+    const stored numbers =
+        stored_tensor(ATTN_I8, TEST_PADDED, 1, heads, groups, w->dim * 32, 32, zero);
+    t.s = numbers.s, t.scale = numbers.scale, t.zero = numbers.zero, t.s.group = group;
+  }
+  const double unit = 1 / (sqrt((double)in) * (type == ATTN_I4 ? 5 : 70));
+  for (size_t i = 0; i < t.code.size; i++) t.code.data[i] = (unsigned char)test_u64(rng);
+  for (size_t i = 0; i < t.scale.size / sizeof(float); i++) {
+    ((float *)(void *)t.scale.data)[i] = (float)(unit * (1 + 0.2 * test_normal(rng)));
+    if (zero) ((float *)(void *)t.zero.data)[i] = (float)test_range(rng, -20, 20) / 4;
+  }
+  attn_tensor wide = test_tensor(ATTN_F32, TEST_BHTD, 1, heads, w->len, w->dim);
+  for (int64_t h = 0; h < heads; h++)
+    for (int64_t i = 0; i < w->len; i++)
+      for (int64_t c = 0; c < w->dim; c++) {
+        const int64_t k = turned ? c : i, g = group ? k / group : 0;
+        const int64_t at =
+            h * t.s.stride_head + (turned ? i * t.s.stride_len + g : g * t.s.stride_len + c);
+        const double q = stored_number(type, stored_code(type, stored_row(&t.x, 0, h, i), c));
+        oracle_set(&wide, 0, h, i, c,
+                   (q - (t.s.zero ? (double)t.s.zero[at] : 0)) * (double)t.s.scale[at]);
+      }
+  *w = t.x, *s = t.s;
+  return wide;
 }

@@ -18,6 +18,11 @@ cube rows_feed(const cube *x, const attn_feed_forward *ff);
 /* Weights and optional biases of a feed-forward din -> dff -> dout; dff 0: without w_2. */
 attn_feed_forward drawn_feed(int64_t din, int64_t dff, int64_t dout, int bias, attn_dtype type,
                              test_rng *rng);
+/* A weight [in, out] as [out, in], each head by itself. */
+attn_tensor turned_weight(attn_tensor w);
+/* Random codes for a matrix, which lies [out, in] if turned; *w becomes them, and what they stand for is returned. */
+attn_tensor coded_weight(attn_tensor *w, attn_scales *s, int turned, attn_dtype type, int64_t group,
+                         int zero, test_rng *rng);
 attn_norm drawn_norm(int64_t dm, test_rng *rng);
 /* Rows in another order: row i of the result is row order[i]. */
 attn_tensor reordered(attn_tensor x, const int64_t *order);

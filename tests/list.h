@@ -1202,6 +1202,7 @@
   X(K8_ties)                                \
   X(K8_hot)                                 \
   X(K8_rows_alone)                          \
+  X(K8_order)                               \
   X(K8_batches)                             \
   X(K8_reads_what_is_chosen)                \
   X(K8_nan)                                 \
@@ -1218,6 +1219,9 @@
   X(K7_nan)                                 \
   X(K7_promises)                            \
   X(K7_rejects)                             \
+  X(O5_blocks)                              \
+  X(O5_blocks_rejects)                      \
+  X(O5_decode)                              \
   X(K7_decode)                              \
   X(K7_decode_room)                         \
   X(K7_decode_rejects)                      \

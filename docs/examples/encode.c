@@ -1,28 +1,45 @@
-/* encode.c owns the sentence encoder: how alike sentences are, by a model of the BERT family such as
- * all-MiniLM-L6-v2 (README.md says where to get it).
+/* encode.c owns the encoder as a program: texts to vectors, and how alike they are, by a BERT, ALBERT,
+ * RoBERTa, DistilBERT, MiniLM, ModernBERT or DeBERTa v2 or v3 (README.md says which files).
  *
- *   encode [options] model.safetensors vocab.txt "A sentence." "Another one." ...
- *     --heads N     attention heads, which the weights do not tell (12)
- *     --max N       tokens of a sentence, the rest is cut off (256)
+ *   encode [options] MODEL "A sentence." "Another one." ...
+ *
+ * MODEL is a folder with config.json, model.safetensors and a vocabulary: vocab.txt (WordPiece), spiece.model,
+ * spm.model or sentencepiece.bpe.model (SentencePiece), or tokenizer.json (byte pairs, WordPiece); or the
+ * .safetensors file of a BERT with vocab.txt beside it.
+ * Without sentences they are the lines of the standard input.
+ *     --vocab FILE  another vocabulary than the one in the model's folder
+ *     --ids         texts are numbers of tokens, marks included: "2 17 3", of a pair "2 17 3 | 5 3"
+ *     --pairs       two texts each are one
+ *     --pool HOW    mean (the default), cls or max: what makes one vector of the rows
+ *     --max N       tokens of a text, the rest is cut off (256, or what the model takes if that is less)
+ *     --heads N, --eps X, --activation NAME   in place of what config.json says
  *     --tokens      print the tokens, and stop
- *     --vectors     print the sentences' vectors, not their cosines
+ *     --vectors     print the vectors, not their cosines
  *     --layers      print all rows after each layer, layer 0 being the embeddings
- *     --time        measure tokens a second on every tier, without sentences */
+ *     --map L       print the attention of layer L, from 1: text, head, query, then a weight a key
+ *     --time        measure tokens a second on every tier, without texts
+ *     --families    print the model_types of config.json that are read, without MODEL */
+#define _POSIX_C_SOURCE 200809L
 #define ATTN_IMPLEMENTATION /* in exactly one file of a program */
 #include "attn.h"
 
-#include "bert.h"
+#include "encoder.h"
 #include "fma_peak.h"
-#include "wordpiece.h"
+#include "progress.h"
+#include "texts.h"
 
 #ifdef _OPENMP
 #include <omp.h>
 #endif
-#include <time.h>
+
+enum { TOGETHER = 32 /* texts of a batch */ };
 
 typedef struct options {
-  int64_t heads, max;
-  int tokens, vectors, layers, time;
+  encoder_options model;
+  const char *vocab;
+  int64_t max, map;
+  encoder_pool pool;
+  int ids, pairs, tokens, vectors, layers, time, families;
 } options;
 
 static void stop(const char *what, const char *why) {
@@ -30,8 +47,8 @@ static void stop(const char *what, const char *why) {
   exit(1);
 }
 
-static void must(attn_status status, const attn_ctx *ctx) {
-  if (status != ATTN_OK) stop(attn_status_string(status), ctx->reason);
+static void must(const char *error, const char *what) {
+  if (error) stop(what, error);
 }
 
 /* Zeroed, and never null. */
@@ -41,6 +58,226 @@ static void *take(int64_t count, size_t size) {
   if (!memory) stop("memory", "there is not enough");
   return memory;
 }
+
+/* ---- texts */
+
+/* The lines of the standard input. */
+static char **read_lines(int64_t *count) {
+  char **lines = NULL, *line = NULL;
+  size_t room = 0;
+  ssize_t length;
+  for (*count = 0; (length = getline(&line, &room, stdin)) >= 0; line = NULL, room = 0) {
+    if (memchr(line, 0, (size_t)length)) stop("the standard input", "it has a zero byte");
+    line[strcspn(line, "\r\n")] = 0;
+    if (!(*count & (*count - 1))) lines = realloc(lines, (size_t)(2 * *count + 1) * sizeof *lines);
+    if (!lines) stop("memory", "there is not enough");
+    lines[(*count)++] = line;
+  }
+  free(line);
+  if (ferror(stdin)) stop("the standard input", "it cannot be read");
+  return lines;
+}
+
+/* One of n texts: the tokens of an argument or line, or with --pairs of two. */
+static texts_tokens *tokenise(texts *reader, char **lines, int64_t n, const options *set) {
+  texts_tokens *all = take(n, sizeof *all);
+  for (int64_t b = 0; b < n; b++) {
+    const char *a = lines[b << set->pairs], *second = set->pairs ? lines[2 * b + 1] : NULL;
+    must(set->ids ? texts_numbers_of(reader, &all[b], a)
+                  : texts_tokens_of(reader, &all[b], a, second),
+         "a sentence");
+    if (all[b].whole > all[b].count)
+      fprintf(stderr, "encode: sentence %ld has %ld tokens, of which %ld are read\n", (long)b + 1,
+              (long)all[b].whole, (long)all[b].count);
+  }
+  return all;
+}
+
+/* ---- batches */
+
+/* Texts order[0 .. count-1], padded to the longest. */
+static encoder_batch gather(const encoder *model, const texts_tokens *all, const int64_t *order,
+                            int64_t count) {
+  int64_t len = 0;
+  for (int64_t b = 0; b < count; b++)
+    if (all[order[b]].count > len) len = all[order[b]].count;
+  int32_t *ids = take(count * len, sizeof *ids), *kinds = take(count * len, sizeof *kinds);
+  int32_t *length = take(count, sizeof *length);
+  for (int64_t b = 0; b < count; b++) {
+    const texts_tokens *text = &all[order[b]];
+    length[b] = (int32_t)text->count;
+    memcpy(ids + b * len, text->ids, (size_t)text->count * sizeof *ids);
+    for (int64_t i = text->second; i < text->count; i++) kinds[b * len + i] = model->kinds.len > 1;
+  }
+  return (encoder_batch){.count = count, .len = len, .ids = ids, .kinds = kinds, .length = length};
+}
+
+static void release(encoder_batch *in) {
+  free((void *)in->ids);
+  free((void *)in->kinds);
+  free((void *)in->length);
+  free(in->map);
+}
+
+static void print_row(const char *label, int64_t b, int64_t l, int64_t i, const float *x,
+                      int64_t n) {
+  printf("%s %ld %ld %ld", label, (long)b, (long)l, (long)i);
+  for (int64_t c = 0; c < n; c++) printf(" %.9g", (double)x[c]);
+  printf("\n");
+}
+
+/* All layers over a batch. */
+static void forward(encoder *model, const encoder_batch *in, int print) {
+  for (int64_t l = 0; l <= model->layers; l++) {
+    must(l ? encoder_layer(model, in, l - 1) : encoder_embed(model, in), "the model");
+    for (int64_t b = 0; print && b < in->count; b++)
+      for (int64_t i = 0; i < in->length[b]; i++)
+        print_row("row", b, l, i, model->x + (b * in->len + i) * model->width, model->width);
+  }
+}
+
+/* ---- what is done with them */
+
+/* Multiply-adds that a token costs in the products of rows, weights and heads, times 2. */
+static double flops(const encoder *model, int64_t len) {
+  const double width = (double)model->width, inner = (double)model->inner;
+  double sum = 0;
+  for (int64_t l = 0; l < model->layers; l++) {
+    const attn_window *window = &model->blocks[l].self.attention.window;
+    const int64_t seen = window->on ? window->left + window->right + 1 : len;
+    sum += width * (8 * width + (model->family->gated ? 6 : 4) * inner +
+                    4 * (double)(seen < len ? seen : len));
+  }
+  return sum;
+}
+
+/* Tokens a second of each tier that runs here, and what part of the multiply-adds that its vectors can do. */
+static void measure(encoder *model, int64_t max) {
+  enum { SENTENCES = 8 };
+  encoder_batch in = {.count = SENTENCES, .len = max};
+  int32_t *ids = take(SENTENCES * max, sizeof *ids), *length = take(SENTENCES, sizeof *length);
+  for (int b = 0; b < SENTENCES; b++) length[b] = (int32_t)max;
+  for (int64_t i = 0; i < SENTENCES * max; i++) ids[i] = (int32_t)(i * 7919 % model->vocabulary);
+  in.ids = ids;
+  in.length = length;
+  printf("%s, %ld layers, %ld wide, inner width %ld; %d sentences of %ld tokens, %d worker(s)\n",
+         model->family->type, (long)model->layers, (long)model->width, (long)model->inner,
+         SENTENCES, (long)max, model->ctx.workers);
+  for (int isa = 1; isa < ATTN_ISA_COUNT; isa++) {
+    if (attn_isa_status((attn_isa)isa) != ATTN_ISA_OK) continue;
+    model->ctx.isa = (attn_isa)isa;
+    double best = 1e30;
+    for (double start = progress_now(), last = start; last - start < 1;) {
+      const double before = last;
+      forward(model, &in, 0);
+      last = progress_now();
+      best = fmin(best, last - before);
+    }
+    const double tokens = (double)(SENTENCES * max) / best, rate = tokens * flops(model, max);
+    const double peak = fma_peak(model->ctx.isa) * model->ctx.workers;
+    printf("%-7s %8.0f tokens/s, %6.1f Gflop/s", attn_isa_name(model->ctx.isa), tokens,
+           1e-9 * rate);
+    if (peak > 0) printf(", %.0f %% of the peak", 1e-7 * rate / peak);
+    printf("\n");
+  }
+  release(&in);
+}
+
+static void print_cosines(const float *vectors, char **lines, int64_t count, int pairs,
+                          int64_t width) {
+  for (int64_t a = 0; a < count; a++) {
+    for (int64_t b = 0; b < count; b++) {
+      double cosine = 0;
+      for (int64_t c = 0; c < width; c++)
+        cosine += (double)vectors[a * width + c] * (double)vectors[b * width + c];
+      printf("%7.4f", cosine);
+    }
+    printf("  %s%s%s\n", lines[a << pairs], pairs ? " | " : "", pairs ? lines[2 * a + 1] : "");
+  }
+}
+
+static const texts_tokens *by_length;
+static int shorter(const void *a, const void *b) {
+  const int64_t x = by_length[*(const int64_t *)a].count, y = by_length[*(const int64_t *)b].count;
+  return (x > y) - (x < y);
+}
+
+/* Vectors of n texts [n][width]. Texts of like length go together, but with --layers and --map, where all do. */
+static void encode(encoder *model, const texts_tokens *all, int64_t n, const options *set,
+                   float *vectors) {
+  const int64_t width = model->width, together = set->layers || set->map ? n : TOGETHER;
+  int64_t *order = take(n, sizeof *order), total = 0, done = 0;
+  for (int64_t b = 0; b < n; b++) {
+    order[b] = b;
+    total += all[b].count;
+  }
+  by_length = all;
+  if (together < n) qsort(order, (size_t)n, sizeof *order, shorter);
+  progress bar = progress_begin("encode", "tokens", total);
+  for (int64_t first = 0; first < n; first += together) {
+    const int64_t count = n - first < together ? n - first : together;
+    encoder_batch in = gather(model, all, order + first, count);
+    const int64_t heads = model->heads, len = in.len;
+    if (set->map) {
+      in.map = take(count * heads * len * len, sizeof *in.map);
+      in.map_layer = set->map - 1;
+    }
+    forward(model, &in, set->layers);
+    for (int64_t b = 0; b < count; b++) {
+      float *vector = vectors + order[first + b] * width;
+      encoder_vector(model, &in, set->pool, b, vector);
+      for (int64_t c = 0; c < width; c++)
+        if (!isfinite(vector[c]))
+          stop("a vector", "it is not finite: are these weights of a model?");
+      for (int64_t h = 0; set->map && h < heads; h++)
+        for (int64_t i = 0; i < in.length[b]; i++)
+          print_row("map", b, h, i, in.map + ((b * heads + h) * len + i) * len, in.length[b]);
+      done += in.length[b];
+    }
+    release(&in);
+    progress_to(&bar, done);
+  }
+  progress_end(&bar);
+  free(order);
+}
+
+static void run(encoder *model, texts *reader, char **lines, int64_t count, const options *set) {
+  char **read = NULL;
+  if (!count) lines = read = read_lines(&count);
+  if (set->pairs && count % 2) stop("--pairs", "an even number of texts must follow");
+  const int64_t n = count >> set->pairs;
+  if (!n) stop("usage", "encode [options] MODEL sentence ...");
+  texts_tokens *all = tokenise(reader, lines, n, set);
+  for (int64_t b = 0; b < n && set->ids; b++)
+    if (all[b].second < all[b].count && model->kinds.len < 2)
+      stop("a sentence", "the model has no second token type");
+  for (int64_t b = 0; b < n && (set->tokens || set->layers); b++) {
+    printf("tokens %ld", (long)b);
+    for (int64_t i = 0; i < all[b].count; i++) {
+      if (i == all[b].second) printf(" |");
+      if (set->tokens && !set->ids)
+        printf(" %s", texts_piece(reader, all[b].ids[i]));
+      else
+        printf(" %ld", (long)all[b].ids[i]);
+    }
+    printf("\n");
+  }
+  if (!set->tokens) {
+    float *vectors = take(n * model->width, sizeof *vectors);
+    encode(model, all, n, set, vectors);
+    for (int64_t b = 0; b < n && (set->vectors || set->layers); b++)
+      print_row("vector", b, 0, 0, vectors + b * model->width, model->width);
+    if (!set->vectors && !set->layers && !set->map)
+      print_cosines(vectors, lines, n, set->pairs, model->width);
+    free(vectors);
+  }
+  for (int64_t b = 0; b < n; b++) free(all[b].ids);
+  for (int64_t i = 0; read && i < count; i++) free(read[i]);
+  free(read);
+  free(all);
+}
+
+/* ---- options */
 
 /* A whole number of 1 or more behind an option. */
 static int64_t number(const char *option, const char *text) {
@@ -52,207 +289,114 @@ static int64_t number(const char *option, const char *text) {
   return n;
 }
 
-/* The sentences' tokens, padded to the longest. */
-typedef struct batch {
-  int64_t count, len;
-  int32_t *ids, *length;
-} batch;
-
-static batch tokenise(wordpiece *words, char **sentences, int64_t count, int64_t max) {
-  batch all = {count, 0, NULL, take(count, sizeof(int32_t))};
-  int32_t **ids = take(count, sizeof *ids);
-  for (int64_t b = 0; b < count; b++) {
-    const size_t enough = strlen(sentences[b]) + 2;
-    const int64_t room = (uint64_t)enough < (uint64_t)max ? (int64_t)enough : max;
-    int64_t tokens, whole;
-    ids[b] = take(room, sizeof **ids);
-    const char *error = wordpiece_encode(words, sentences[b], ids[b], room, &tokens, &whole);
-    if (error) stop("a sentence", error);
-    if (whole > tokens)
-      fprintf(stderr, "encode: sentence %ld has %ld tokens, of which %ld are read\n", (long)b + 1,
-              (long)whole, (long)tokens);
-    all.length[b] = (int32_t)tokens;
-    if (tokens > all.len) all.len = tokens;
-  }
-  all.ids = take(count * all.len, sizeof(int32_t)); /* padded with token 0 */
-  for (int64_t b = 0; b < count; b++) {
-    memcpy(all.ids + b * all.len, ids[b], (size_t)all.length[b] * sizeof(int32_t));
-    free(ids[b]);
-  }
-  free(ids);
-  return all;
+static double positive(const char *option, const char *text) {
+  char *end;
+  const double x = text ? strtod(text, &end) : 0;
+  if (!text || end == text || *end || !isfinite(x) || x <= 0)
+    stop(option, "a number above 0 must follow");
+  return x;
 }
 
-static void print_row(const char *label, int64_t b, int64_t l, int64_t i, const float *x,
-                      int64_t n) {
-  printf("%s %ld %ld %ld", label, (long)b, (long)l, (long)i);
-  for (int64_t c = 0; c < n; c++) printf(" %.9g", (double)x[c]);
-  printf("\n");
+static const char *word(const char *option, const char *text) {
+  if (!text) stop(option, "a word must follow");
+  return text;
 }
 
-/* All layers over a batch, in x. */
-static void forward(const bert *model, float *x, const batch *in, const options *set,
-                    attn_ctx *ctx) {
-  for (int64_t l = 0; l <= model->layers; l++) {
-    must(l ? bert_layer(model, l - 1, x, in->length, in->count, in->len, ctx)
-           : bert_embed(model, x, in->ids, in->count, in->len, ctx),
-         ctx);
-    for (int64_t b = 0; set->layers && b < in->count; b++)
-      for (int64_t i = 0; i < in->length[b]; i++)
-        print_row("row", b, l, i, x + (b * in->len + i) * model->width, model->width);
-  }
+static encoder_pool pool(const char *text) {
+  for (int i = 0; text && i < ENCODER_POOLS; i++)
+    if (!strcmp(text, encoder_pool_names[i])) return (encoder_pool)i;
+  stop("--pool", "mean, cls or max must follow");
+  return ENCODER_POOLS;
 }
 
-static void workspace(attn_ctx *ctx, const bert *model, float *x, const batch *in) {
-  ctx->workspace = NULL;
-  ctx->workspace_size = bert_workspace(model, x, in->count, in->len, ctx);
-  if (ctx->workspace_size == ATTN_WORKSPACE_REJECTED)
-    ctx->workspace_size = 0; /* the call says why */
-  if (ctx->workspace_size > PTRDIFF_MAX) stop("memory", "too much of it would be needed");
-  if (ctx->workspace_size) ctx->workspace = take((int64_t)ctx->workspace_size, 1);
-}
-
-static double now(void) {
-#ifdef _OPENMP
-  return omp_get_wtime();
-#else
-  return (double)clock() / CLOCKS_PER_SEC;
-#endif
-}
-
-/* Tokens a second of each tier that runs here, and what part of the multiply-adds that its vectors can do
- * the products of rows, weights and heads are. */
-static void measure(const bert *model, attn_ctx *ctx) {
-  enum { SENTENCES = 8, TOKENS = 128 };
-  batch in = {SENTENCES, TOKENS < model->positions ? TOKENS : model->positions, NULL, NULL};
-  const options quiet = {0};
-  in.length = take(SENTENCES, sizeof *in.length);
-  in.ids = take(SENTENCES * in.len, sizeof *in.ids);
-  for (int b = 0; b < SENTENCES; b++) in.length[b] = (int32_t)in.len;
-  for (int64_t i = 0; i < SENTENCES * in.len; i++)
-    in.ids[i] = (int32_t)(i * 7919 % model->vocabulary);
-  float *x = take(SENTENCES * in.len * model->width, sizeof *x);
-  printf("%ld layers, %ld wide, inner width %ld; %d sentences of %ld tokens, %d worker(s)\n",
-         (long)model->layers, (long)model->width, (long)model->inner, SENTENCES, (long)in.len,
-         ctx->workers);
-  for (int isa = 1; isa < ATTN_ISA_COUNT; isa++) {
-    if (attn_isa_status((attn_isa)isa) != ATTN_ISA_OK) continue;
-    ctx->isa = (attn_isa)isa;
-    workspace(ctx, model, x, &in);
-    double best = 1e30;
-    for (double start = now(), last = start; last - start < 1;) {
-      const double before = last;
-      forward(model, x, &in, &quiet, ctx);
-      last = now();
-      best = fmin(best, last - before);
+/* Reads one option, and says how many words it took. */
+static int option(options *set, char **at) {
+  static const struct {
+    const char *name;
+    size_t field;
+  } flags[] = {
+      {"--ids", offsetof(options, ids)},          {"--pairs", offsetof(options, pairs)},
+      {"--tokens", offsetof(options, tokens)},    {"--vectors", offsetof(options, vectors)},
+      {"--layers", offsetof(options, layers)},    {"--time", offsetof(options, time)},
+      {"--families", offsetof(options, families)}};
+  for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+    if (!strcmp(at[0], flags[i].name)) {
+      *(int *)((char *)set + flags[i].field) = 1;
+      return 1;
     }
-    const double tokens = (double)(SENTENCES * in.len) / best, width = (double)model->width;
-    const double flops = 4 * (double)model->layers * width *
-                         (2 * width + (double)model->inner + (double)in.len); /* a token */
-    const double peak = fma_peak(ctx->isa) * ctx->workers;
-    printf("%-7s %8.0f tokens/s, %6.1f Gflop/s", attn_isa_name(ctx->isa), tokens,
-           1e-9 * tokens * flops);
-    if (peak > 0) printf(", %.0f %% of the peak", 1e-7 * tokens * flops / peak);
-    printf("\n");
-    free(ctx->workspace);
-  }
-  free(x);
-  free(in.ids);
-  free(in.length);
+  if (!strcmp(at[0], "--vocab"))
+    set->vocab = word(at[0], at[1]);
+  else if (!strcmp(at[0], "--pool"))
+    set->pool = pool(at[1]);
+  else if (!strcmp(at[0], "--max"))
+    set->max = number(at[0], at[1]);
+  else if (!strcmp(at[0], "--map"))
+    set->map = number(at[0], at[1]);
+  else if (!strcmp(at[0], "--heads"))
+    set->model.heads = number(at[0], at[1]);
+  else if (!strcmp(at[0], "--eps"))
+    set->model.eps = positive(at[0], at[1]);
+  else if (!strcmp(at[0], "--activation"))
+    set->model.activation = word(at[0], at[1]);
+  else
+    stop(at[0], "no such option");
+  return 2;
 }
 
-static void print_cosines(const float *vectors, char **sentences, int64_t count, int64_t width) {
-  for (int64_t a = 0; a < count; a++) {
-    for (int64_t b = 0; b < count; b++) {
-      double cosine = 0;
-      for (int64_t c = 0; c < width; c++)
-        cosine += (double)vectors[a * width + c] * (double)vectors[b * width + c];
-      printf("%7.4f", cosine);
-    }
-    printf("  %s\n", sentences[a]);
+/* A vocabulary where the model lies: the first of these names that is there. */
+static char *beside(const char *model) {
+  static const char *const names[] = {"vocab.txt", "spiece.model", "spm.model",
+                                      "sentencepiece.bpe.model", "tokenizer.json"};
+  enum { NAMES = sizeof names / sizeof *names };
+  const size_t length = strlen(model);
+  const int file = length > 12 && !strcmp(model + length - 12, ".safetensors");
+  const char *slash = file ? strrchr(model, '/') : model + length;
+  const size_t folder = slash ? (size_t)(slash - model) : 0;
+  char *path = take((int64_t)folder + 32, 1);
+  memcpy(path, model, folder);
+  for (int i = 0; i <= NAMES; i++) { /* the last time the first again, to be missed */
+    sprintf(path + folder, "%s%s", slash ? "/" : "", names[i % NAMES]);
+    FILE *there = fopen(path, "rb");
+    if (!there) continue;
+    fclose(there);
+    break;
   }
-}
-
-static void encode(const bert *model, const batch *in, char **sentences, const options *set,
-                   attn_ctx *ctx) {
-  const int64_t width = model->width;
-  float *x = take(in->count * in->len * width, sizeof *x);
-  float *vectors = take(in->count * width, sizeof *vectors);
-  workspace(ctx, model, x, in);
-  forward(model, x, in, set, ctx);
-  for (int64_t b = 0; b < in->count; b++)
-    bert_pool(model, vectors + b * width, x + b * in->len * width, in->length[b]);
-  for (int64_t i = 0; i < in->count * width; i++)
-    if (!isfinite(vectors[i])) stop("a vector", "it is not finite: are these weights of a model?");
-  for (int64_t b = 0; b < in->count && (set->vectors || set->layers); b++)
-    print_row("vector", b, 0, 0, vectors + b * width, width);
-  if (!set->vectors && !set->layers) print_cosines(vectors, sentences, in->count, width);
-  free(ctx->workspace);
-  free(x);
-  free(vectors);
+  return path;
 }
 
 int main(int argc, char **argv) {
-  options set = {12, 256, 0, 0, 0, 0};
+  options set = {.max = 0};
+  encoder model;
   int at = 1;
-  for (; at < argc && !strncmp(argv[at], "--", 2); at++) {
-    if (!strcmp(argv[at], "--heads"))
-      set.heads = number("--heads", argv[at + 1]), at++;
-    else if (!strcmp(argv[at], "--max"))
-      set.max = number("--max", argv[at + 1]), at++;
-    else if (!strcmp(argv[at], "--tokens"))
-      set.tokens = 1;
-    else if (!strcmp(argv[at], "--vectors"))
-      set.vectors = 1;
-    else if (!strcmp(argv[at], "--layers"))
-      set.layers = 1;
-    else if (!strcmp(argv[at], "--time"))
-      set.time = 1;
-    else
-      stop(argv[at], "no such option");
+  while (at < argc && !strncmp(argv[at], "--", 2)) at += option(&set, argv + at);
+  if (set.families) {
+    for (int i = 0; i < ENCODER_FAMILIES; i++)
+      printf("  %-12s %s\n", encoder_families[i].type, encoder_families[i].models);
+    return fflush(stdout) || ferror(stdout) ? 1 : 0;
   }
-  if (argc - at < (set.time ? 2 : 3)) {
-    fprintf(stderr, "encode: usage: encode [options] model.safetensors vocab.txt sentence ...\n");
-    return 1;
-  }
-  char **sentences = argv + at + 2;
-  const int64_t count = argc - at - 2;
-  const char *error;
-  wordpiece words;
-  if ((error = wordpiece_read(&words, argv[at + 1])) != NULL) stop(argv[at + 1], error);
-  bert model;
-  if ((error = bert_read(&model, argv[at], set.heads)) != NULL) stop(argv[at], error);
-  if (words.count > model.vocabulary)
-    stop(argv[at + 1], "the vocabulary is longer than the model's");
+  if (at >= argc) stop("usage", "encode [options] MODEL sentence ...");
+  if (set.ids && set.pairs) stop("--ids", "a bar in the numbers makes a pair, not --pairs");
+  const char *path = argv[at++];
+  must(encoder_read(&model, path, &set.model), path);
+  if (!set.max) set.max = set.time ? 128 : 256;
   if (set.max > model.positions) set.max = model.positions;
-  if (set.max < 2) stop("--max", "a sentence has two tokens at least, [CLS] and [SEP]");
-
-  attn_ctx ctx = {.workers = 1};
+  if (set.map > model.layers) stop("--map", "the model has fewer layers");
 #ifdef _OPENMP
-  ctx.parallel_for = attn_parallel_openmp;
-  ctx.workers = omp_get_max_threads();
+  model.ctx.parallel_for = attn_parallel_openmp;
+  model.ctx.workers = omp_get_max_threads();
 #endif
   if (set.time) {
-    measure(&model, &ctx);
+    measure(&model, set.max);
   } else {
-    batch in = tokenise(&words, sentences, count, set.max);
-    for (int64_t b = 0; b < count && (set.tokens || set.layers); b++) {
-      printf("tokens %ld", (long)b);
-      for (int64_t i = 0; i < in.length[b]; i++) {
-        const int32_t id = in.ids[b * in.len + i];
-        if (set.tokens)
-          printf(" %s", words.pieces[id]);
-        else
-          printf(" %ld", (long)id);
-      }
-      printf("\n");
-    }
-    if (!set.tokens) encode(&model, &in, sentences, &set, &ctx);
-    free(in.ids);
-    free(in.length);
+    texts reader = {.family = model.family, .max = set.max, .vocabulary = model.vocabulary};
+    char *vocab = beside(path);
+    const char *from = set.vocab ? set.vocab : vocab;
+    if (!set.ids) must(texts_read(&reader, from), from);
+    run(&model, &reader, argv + at, argc - at, &set);
+    texts_free(&reader);
+    free(vocab);
   }
   if (fflush(stdout) || ferror(stdout)) stop("the output", "it could not be written");
-  bert_free(&model);
-  wordpiece_free(&words);
+  encoder_free(&model);
   return 0;
 }

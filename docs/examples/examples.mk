@@ -22,34 +22,67 @@ examples: $(call compiled_by,$(CC)) ## use: build and run the programs of docs/e
 # For the models below: OPENMP= is for compilers without, WORKERS says how many threads are timed.
 OPENMP ?= -fopenmp
 WORKERS ?= 1
+MODEL ?=
+OPTIONS ?=
 
-# The sentence encoder: `make encode`, then build/demo/encode with a model and its vocabulary.
+# The encoder: `make encode MODEL=folder`, OPTIONS for more; without MODEL a tiny BERT of random numbers.
 .PHONY: encode encode-time
-BERT := $(addprefix docs/examples/,bert.h wordpiece.h unicode.h safetensors.h json.h fma_peak.h)
+ENCODER := $(addprefix docs/examples/,encoder.h encoder_family.h encoder_read.h texts.h wordpiece.h bpe.h \
+  sentencepiece.h nfc.h utf8.h unicode.h safetensors.h json.h progress.h fma_peak.h)
 
-build/demo/encode: docs/examples/encode.c $(BERT) attn.h
+build/demo/encode: docs/examples/encode.c $(ENCODER) attn.h
 	@mkdir -p $(@D)
+	@echo "compiling the program with attn.h inside: a minute or two"
 	$(CC) $(DEMO_FLAGS) $(OPENMP) -o $@ $< -lm
 
 build/demo/test_encode: docs/examples/test_encode.c docs/examples/safetensors_write.h
 	@mkdir -p $(@D)
 	$(CC) -O2 -I. -o $@ $< -lm
 
-encode: build/demo/encode ## use: the sentence encoder; docs/examples/README.md says which models it reads
+ifneq ($(MODEL),)
+encode: build/demo/encode ## use: how alike sentences are: make encode MODEL=folder OPTIONS=--pairs
+	build/demo/encode $(OPTIONS) "$(MODEL)" "A man is eating." "Someone has a meal." "It rains."
+else
+encode: build/demo/encode build/demo/test_encode
+	@mkdir -p build/demo/tiny-bert
+	build/demo/test_encode make build/demo/tiny-bert F32 3 24 3 40 32 70
+	build/demo/encode build/demo/tiny-bert "the cat sat" "the cats sat on the mat" "a dog"
+	@echo "These are cosines by a model of random numbers. A real one: make encode MODEL=folder, of one of these"
+	@echo "families (docs/examples/README.md says more):"
+	@build/demo/encode --families
+endif
 
 encode-time: build/demo/encode build/demo/test_encode ## measure: its tokens a second, on random numbers of MiniLM's size
 	@mkdir -p build/demo/bert
 	build/demo/test_encode make build/demo/bert F32 6 384 12 1536 512 30522
-	OMP_NUM_THREADS=$(WORKERS) build/demo/encode --time build/demo/bert/model.safetensors build/demo/bert/vocab.txt
+	OMP_NUM_THREADS=$(WORKERS) build/demo/encode --time build/demo/bert
+
+# The atom mapper: `make map` takes published weights from PyPI (3 MB), once, and maps REACTION.
+.PHONY: map map-time
+MAP := build/demo/map
+REACTION ?= Brc1cccnc1.OB(O)c1ccc(C=O)cc1.O=C([O-])[O-]~[K+]~[K+].C1COCCO1>>O=Cc1ccc(-c2cccnc2)cc1
+MAPPER := $(addprefix docs/examples/,smiles.h atom_map.h map_picture.h) $(ENCODER)
+
+$(MAP)/map: docs/examples/map.c $(MAPPER) attn.h
+	@mkdir -p $(@D)
+	$(CC) $(DEMO_FLAGS) $(OPENMP) -o $@ $< -lm
+
+$(MAP)/model.safetensors: docs/examples/map_weights.py
+	@python3 $< $(@D) $(WHEEL)
+
+map: $(MAP)/model.safetensors $(MAP)/map ## use: which atom becomes which, by a trained model: make map REACTION="CC(=O)O.OCC>>CC(=O)OCC"
+	$(MAP)/map --pairs --svg $(MAP)/map.svg $(MAP) '$(REACTION)'
+	@echo "the picture of it: $(MAP)/map.svg"
+
+map-time: $(MAP)/model.safetensors $(MAP)/map ## measure: its reactions a second
+	OMP_NUM_THREADS=$(WORKERS) $(MAP)/map --time --file docs/examples/test_map.tsv $(MAP)
 
 # Language models: `make generate MODEL=folder PROMPT=text`, OPTIONS for more; without MODEL a tiny one of random numbers.
 .PHONY: generate generate-time
 GENERATE := $(addprefix docs/examples/,generate.c batch.h sampling.h decoder.h experts.h mamba2.h model_config.h model_matrix.h \
   model_files.h work.h progress.h safetensors.h json.h safetensors_write.h)
-MODEL ?=
 MODELS_VENV ?=
 PROMPT ?= Once upon a time
-OPTIONS ?=
 
 build/demo/generate build/demo/test_generate: build/demo/%: docs/examples/%.c $(GENERATE) attn.h
 	@mkdir -p $(@D)

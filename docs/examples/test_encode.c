@@ -1,7 +1,8 @@
 /* test_encode.c owns what encode.c is tested with: a model of random numbers in the format of BERT, and
  * the same model in float64, straight from the papers, which shares nothing with attn.h.
  *
- *   test_encode make FOLDER TYPE SIZES    writes model.safetensors and vocab.txt; TYPE is F32, F16, BF16
+ *   test_encode make FOLDER TYPE SIZES    writes model.safetensors, config.json and vocab.txt; TYPE is F32,
+ *                                         F16, BF16
  *   test_encode whole FOLDER TYPE SIZES   the same with the names of a whole model: bert.*
  *   test_encode check SIZES               reads what encode --layers prints, and compares every row
  *   test_encode same A B SIZES            compares two files that encode --vectors has printed
@@ -183,8 +184,19 @@ static void make(const char *folder, const char *type) {
   if (error) stop(path, error);
   for (int i = 0; i < count; i++) free((void *)parts[i].data);
   free(parts);
-  snprintf(path, sizeof path, "%s/vocab.txt", folder);
+  snprintf(path, sizeof path, "%s/config.json", folder);
   FILE *file = fopen(path, "wb");
+  if (!file) stop(path, "cannot be written");
+  fprintf(
+      file,
+      "{\n\"model_type\": \"bert\",\n\"hidden_act\": \"gelu\",\n\"hidden_size\": %ld,\n"
+      "\"intermediate_size\": %ld,\n\"layer_norm_eps\": 1e-12,\n\"max_position_embeddings\": %ld,\n"
+      "\"num_attention_heads\": %ld,\n\"num_hidden_layers\": %ld,\n\"pad_token_id\": 0,\n"
+      "\"type_vocab_size\": 2,\n\"vocab_size\": %ld\n}\n",
+      size[WIDTH], size[INNER], size[POSITIONS], size[HEADS], size[LAYERS], size[VOCABULARY]);
+  if (fclose(file)) stop(path, "cannot be written");
+  snprintf(path, sizeof path, "%s/vocab.txt", folder);
+  file = fopen(path, "wb");
   if (!file) stop(path, "cannot be written");
   for (size_t i = 0; i < sizeof vocabulary / sizeof *vocabulary; i++)
     fprintf(file, "%s\n", vocabulary[i]);
@@ -311,12 +323,16 @@ static void check(void) {
   while ((text = line_of(stdin, "tokens")) != NULL && sentences < MAX_SENTENCES) {
     double *row = x[sentences] = take((size_t)(MAX_TOKENS * width), sizeof *row);
     next_number(&text);
-    for (; *text != '\n' && tokens[sentences] < MAX_TOKENS; tokens[sentences]++) {
+    for (int64_t kind = 0; *text != '\n' && tokens[sentences] < MAX_TOKENS; tokens[sentences]++) {
+      if (!strncmp(text, " | ", 3)) { /* a second text begins */
+        kind = 1;
+        text += 2;
+      }
       const int64_t id = (int64_t)next_number(&text), i = tokens[sentences];
       for (int64_t c = 0; c < width; c++)
         row[i * width + c] = at("embeddings.word_embeddings.weight", id * width + c) +
                              at("embeddings.position_embeddings.weight", i * width + c) +
-                             at("embeddings.token_type_embeddings.weight", c);
+                             at("embeddings.token_type_embeddings.weight", kind * width + c);
     }
     normalise(row, tokens[sentences], "embeddings.LayerNorm");
     sentences++;

@@ -48,6 +48,7 @@ build test_sampling "-O1 $linked"
 build encode "$linked"
 build test_encode -O1
 build test_generate "$linked"
+build map "-O2 -DATTN_IMPLEMENTED $impl"
 
 "$out/hello" || fail "hello"
 for workers in 1 2 7; do "$out/threads" $workers || fail "threads $workers"; done
@@ -69,6 +70,7 @@ mkdir -p "$out/bert"
 sh docs/examples/test_encode.sh "$out/encode" "$out/test_encode" "$out/bert" || fail "encode"
 mkdir -p "$out/llama"
 sh docs/examples/test_generate.sh "$out/test_generate" "$out/llama" || fail "generate"
+sh docs/examples/test_map.sh "$out/map" "$out/mapped" || fail "map"
 
 # ---- the demo on the photograph: it must gain 9 dB at least
 "$out/denoise" docs/ascent.pgm "$out" | tee "$out/demo.log"

@@ -1,7 +1,7 @@
 #!/bin/sh
-# run.sh owns the package that models.py compares with: transformers and torch, installed under build/models in the
-# versions of requirements.txt, or found in MODELS_VENV. Where they cannot be had, the tests are not run, and this says
-# so and why. PYTHON names the Python (python3).
+# run.sh owns the packages that the programs here compare with, transformers and torch above all: installed under
+# build/models in the versions of requirements.txt, or found in MODELS_VENV. Where they cannot be had, the tests are
+# not run, and this says so and why. PYTHON names the Python (python3).
 set -eu
 cd "$(dirname "$0")/../.."
 python=${PYTHON:-python3}
@@ -29,5 +29,9 @@ if [ -z "$venv" ]; then
     cp "$wanted" "$venv/requirements.txt"
   fi
 fi
-"$venv/bin/python" -c 'import torch, transformers' 2>"$log" || not_run "$venv has no torch and transformers"
-HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 "$venv/bin/python" tests/models/models.py "$out/generate" "$out/families"
+"$venv/bin/python" -c 'import sentencepiece, torch, transformers' 2>"$log" ||
+  not_run "$venv has not all of sentencepiece, torch and transformers"
+export HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
+"$venv/bin/python" tests/models/models.py "$out/generate" "$out/families"
+"$venv/bin/python" tests/models/encoders.py "$out/encode" "$out/encoders"
+"$venv/bin/python" tests/models/encoder_texts.py "$out/encode" "$out/texts"

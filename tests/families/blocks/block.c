@@ -167,8 +167,34 @@ static cube answer(const block *s) {
 
 void block_check(block *s, double tolerance, const char *what) {
   promise_run(&s->does);
+  block_near(s, s->y, tolerance, what);
+}
+
+void block_near(const block *s, attn_tensor y, double tolerance, const char *what) {
   const cube want = answer(s);
-  cube_check(&want, &s->y, tolerance, what);
+  cube_check(&want, &y, tolerance, what);
+}
+
+void block_code(block *s, block *wide, attn_dtype type, int64_t group, int turned, int zero,
+                test_rng *rng) {
+  attn_block_params *p = &s->p, *to = &wide->p;
+  attn_multihead_params *const m[] = {&p->self, &p->cross}, *const n[] = {&to->self, &to->cross};
+  attn_feed_forward *ff = &p->ff;
+  *wide = *s;
+  p->ff.w_transposed = p->self.w_transposed = p->cross.w_transposed = turned;
+  for (int i = 0; i < 11; i++) {
+    attn_multihead_params *a = m[i / 4 % 2], *b = n[i / 4 % 2];
+    attn_tensor *const w[] = {&a->w_q, &a->w_k, &a->w_v, &a->w_o, &ff->w_1, &ff->w_2, &ff->w_3};
+    attn_tensor *const x[] = {&b->w_q,     &b->w_k,     &b->w_v,    &b->w_o,
+                              &to->ff.w_1, &to->ff.w_2, &to->ff.w_3};
+    attn_scales *const scales[] = {&a->w_q_scales,  &a->w_k_scales,  &a->w_v_scales, &a->w_o_scales,
+                                   &ff->w_1_scales, &ff->w_2_scales, &ff->w_3_scales};
+    const int at = i < 8 ? i % 4 : i - 4;
+    if (!w[at]->data) continue;
+    if (turned) *w[at] = turned_weight(*w[at]);
+    *x[at] = coded_weight(w[at], scales[at], turned, type, group, zero, rng);
+    if (turned) *x[at] = turned_weight(*x[at]);
+  }
 }
 
 void block_decode(const block *s, attn_decoder_cache *cache, attn_tensor y, int64_t first) {

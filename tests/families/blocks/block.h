@@ -31,6 +31,11 @@ attn_sublayer block_sublayer(int64_t n, int cross);
 block *block_build(const block_shape *shape, test_rng *rng);
 /* Runs it and holds it against the oracle. */
 void block_check(block *s, double tolerance, const char *what);
+/* Holds y against the oracle of s. */
+void block_near(const block *s, attn_tensor y, double tolerance, const char *what);
+/* Its weights become codes of 8 or 4 bits; wide: the same block with what they stand for. */
+void block_code(block *s, block *wide, attn_dtype type, int64_t group, int turned, int zero,
+                test_rng *rng);
 /* A cache of so many rows for the block. */
 attn_decoder_cache block_cache(const block *s, int64_t room, attn_dtype type, test_layout layout);
 /* attn_decoder_start, then x in steps of `first` rows and of one; y becomes what they make. */

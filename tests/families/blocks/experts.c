@@ -68,65 +68,27 @@ experts *experts_build(const experts_shape *x, test_rng *rng) {
   return s;
 }
 
-static attn_tensor turned(attn_tensor w) {
-  if (!w.data) return w;
-  attn_tensor t = test_tensor(w.dtype, TEST_PADDED, 1, w.heads, w.dim, w.len);
-  for (int64_t h = 0; h < w.heads; h++)
-    for (int64_t i = 0; i < w.len; i++)
-      for (int64_t c = 0; c < w.dim; c++) oracle_set(&t, 0, h, c, i, oracle_get(&w, 0, h, i, c));
-  return t;
-}
-
 void experts_turn(experts *s) {
   attn_expert_rows_params *p = &s->p;
   attn_feed_forward *const ff[] = {&p->experts, &p->shared};
-  p->w_gate = turned(p->w_gate), p->w_shared = turned(p->w_shared), p->w_transposed = 1;
+  p->w_gate = turned_weight(p->w_gate), p->w_shared = turned_weight(p->w_shared),
+  p->w_transposed = 1;
   for (int i = 0; i < 2; i++) {
-    ff[i]->w_1 = turned(ff[i]->w_1), ff[i]->w_2 = turned(ff[i]->w_2);
-    ff[i]->w_3 = turned(ff[i]->w_3), ff[i]->w_transposed = 1;
+    ff[i]->w_1 = turned_weight(ff[i]->w_1), ff[i]->w_2 = turned_weight(ff[i]->w_2);
+    ff[i]->w_3 = turned_weight(ff[i]->w_3), ff[i]->w_transposed = 1;
   }
-}
-
-/* Random codes for a matrix; *w becomes them, and what they stand for is returned. */
-static attn_tensor codes(attn_tensor *w, attn_scales *s, int swapped, attn_dtype type,
-                         int64_t group, int zero, test_rng *rng) {
-  const int64_t heads = w->heads, in = swapped ? w->dim : w->len;
-  const int64_t groups = group ? (in + group - 1) / group : 1;
-  stored t = stored_tensor(type, TEST_PADDED, 1, heads, w->len, w->dim, swapped ? group : -1, zero);
-  if (!swapped) { /* the numbers lie as those of [groups][out], one for each */
-    const stored numbers =
-        stored_tensor(ATTN_I8, TEST_PADDED, 1, heads, groups, w->dim * 32, 32, zero);
-    t.s = numbers.s, t.scale = numbers.scale, t.zero = numbers.zero, t.s.group = group;
-  }
-  const double unit = 1 / (sqrt((double)in) * (type == ATTN_I4 ? 5 : 70));
-  for (size_t i = 0; i < t.code.size; i++) t.code.data[i] = (unsigned char)test_u64(rng);
-  for (size_t i = 0; i < t.scale.size / sizeof(float); i++) {
-    ((float *)(void *)t.scale.data)[i] = (float)(unit * (1 + 0.2 * test_normal(rng)));
-    if (zero) ((float *)(void *)t.zero.data)[i] = (float)test_range(rng, -20, 20) / 4;
-  }
-  attn_tensor wide = test_tensor(ATTN_F32, TEST_BHTD, 1, heads, w->len, w->dim);
-  for (int64_t h = 0; h < heads; h++)
-    for (int64_t i = 0; i < w->len; i++)
-      for (int64_t c = 0; c < w->dim; c++) {
-        const int64_t k = swapped ? c : i, g = group ? k / group : 0;
-        const int64_t at =
-            h * t.s.stride_head + (swapped ? i * t.s.stride_len + g : g * t.s.stride_len + c);
-        const double q = stored_number(type, stored_code(type, stored_row(&t.x, 0, h, i), c));
-        oracle_set(&wide, 0, h, i, c,
-                   (q - (t.s.zero ? (double)t.s.zero[at] : 0)) * (double)t.s.scale[at]);
-      }
-  *w = t.x, *s = t.s;
-  return wide;
 }
 
 void experts_code(experts *s, attn_dtype type, int64_t group, int zero, test_rng *rng) {
   attn_feed_forward *ff = &s->p.experts;
   attn_tensor *const w[] = {&ff->w_1, &ff->w_2, &ff->w_3};
-  attn_scales *const scales[] = {&s->p.experts.w_1_scales, &s->p.experts.w_2_scales, &s->p.experts.w_3_scales};
+  attn_scales *const scales[] = {&s->p.experts.w_1_scales, &s->p.experts.w_2_scales,
+                                 &s->p.experts.w_3_scales};
   s->wide = *ff;
   attn_tensor *const wide[] = {&s->wide.w_1, &s->wide.w_2, &s->wide.w_3};
   for (int i = 0; i < 3; i++)
-    if (w[i]->data) *wide[i] = codes(w[i], scales[i], ff->w_transposed, type, group, zero, rng);
+    if (w[i]->data)
+      *wide[i] = coded_weight(w[i], scales[i], ff->w_transposed, type, group, zero, rng);
 }
 
 /* ---- the oracle -----------------------------------------------------------------------------*/

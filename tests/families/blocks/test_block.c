@@ -477,6 +477,52 @@ void O1_feed_forward(void **state) {
   }
 }
 
+/* ---- weights of codes --------------------------------------------------------------------------*/
+
+/* Weights of 8 and 4 bits in every matrix of a block, as they lie in files too: by the oracle of what they stand for. */
+void O5_blocks(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7140);
+  for (int n = 0; n < test_count(16, 8); n++, test_mem_release()) {
+    block_shape x = block_plain(n % 2 ? BLOCK_ENCODER : BLOCK_DECODER, 2, n % 4 < 2 ? 3 : 30);
+    x.dm = 40, x.dk = 6, x.dv = 4, x.dff = 70, x.de = 36, x.biases = n % 3 > 0;
+    x.sublayer = block_sublayer(n / 2, x.e_rows >= 0);
+    block *s = block_build(&x, &rng), wide;
+    block_code(s, &wide, n / 4 % 2 ? ATTN_I4 : ATTN_I8, n % 3 == 2 ? 0 : 32, n / 2 % 2, n % 3 == 1,
+               &rng);
+    promise_run(&s->does);
+    block_near(&wide, s->y, 6e-5, "a block of codes");
+    if (n < 2) promise_keep(&s->does);
+  }
+}
+
+/* What is wrong with scales is said before anything is written. */
+void O5_blocks_rejects(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7141);
+  for (int n = 0; n < 9; n++, test_mem_release()) {
+    block_shape x = block_plain(BLOCK_DECODER, 1, 5);
+    x.dm = 40, x.dk = 6, x.dv = 4, x.dff = 70, x.de = 36;
+    block *s = block_build(&x, &rng), wide;
+    attn_block_params *p = &s->p;
+    block_code(s, &wide, ATTN_I8, 32, n % 2 && n != 5, 1, &rng);
+    attn_status want = ATTN_E_NULL;
+    const char *word = "";
+    switch (n) {
+      case 0: p->self.w_q_scales.scale = NULL, word = "w_q_scales"; break;
+      case 1: p->cross.w_v_scales.scale = NULL, word = "w_v_scales"; break;
+      case 2: p->ff.w_2_scales.scale = NULL, word = "w_2_scales"; break;
+      case 3: p->self.w_o_scales.group = 31, want = ATTN_E_SHAPE, word = "w_o_scales"; break;
+      case 4: p->ff.w_1_scales.group = -32, want = ATTN_E_SHAPE, word = "w_1_scales"; break;
+      case 5: p->self.w_k = wide.p.self.w_k, want = ATTN_E_DTYPE, word = "w_k_scales"; break;
+      case 6: p->cross.w_q_scales.zero = s->y.data, want = ATTN_E_OVERLAP, word = "y "; break;
+      case 7: p->ff.w_1_scales.scale = s->y.data, want = ATTN_E_OVERLAP, word = "y "; break;
+      default: p->self.w_v.dtype = ATTN_E4M3, want = ATTN_E_DTYPE, word = "w_v"; break;
+    }
+    promise_reject(&s->does, want, word);
+  }
+}
+
 /* ---- rotations and norms of queries and keys ------------------------------------------------*/
 
 static void norm_rows(attn_tensor y, attn_tensor x, const attn_layer_norm_params *p) {

@@ -39,6 +39,25 @@ void K7_decode(void **state) {
   }
 }
 
+/* Steps through weights of codes, into heads side by side and apart, whose columns are then cut from the matrix. */
+void O5_decode(void **state) {
+  (void)state;
+  test_rng rng = test_seed(7220);
+  for (int n = 0; n < 8; n++, test_mem_release()) {
+    block_shape x = block_plain(BLOCK_DECODER, 2, 9);
+    x.dm = 40, x.dk = 6, x.dv = 4, x.dff = 70, x.de = 36, x.sublayer = block_sublayer(n / 4, 1);
+    block *s = block_build(&x, &rng), wide;
+    block_code(s, &wide, n / 2 % 2 ? ATTN_I4 : ATTN_I8, 32, n % 2, n % 3 > 0, &rng);
+    s->p.self.attention.one_order = s->p.cross.attention.one_order = 1;
+    attn_tensor y = test_tensor(ATTN_F32, TEST_PADDED, 2, 1, x.rows, x.dm);
+    attn_decoder_cache c = block_cache(&wide, x.rows, ATTN_F32, n % 4 ? TEST_BHTD : TEST_BTHD);
+    promise_run(&s->does);
+    block_decode(s, &c, y, 4);
+    test_assert_same(y, s->y, "steps");
+    block_near(&wide, y, 6e-5, "steps");
+  }
+}
+
 /* The same where queries and keys are rotated, by positions that go on from the cache; and a cache of 16 bits
  * rounds keys once, after their rotation. */
 void M4_decode(void **state) {

@@ -112,7 +112,8 @@ void K8_codes(void **state) {
     test_assert_same(y, s->y, "rows by themselves");
     if (n == 1 || n == 6) promise_keep(&s->does);
     if (n < 4) {
-      attn_scales *const scales[] = {&s->p.experts.w_1_scales, &s->p.experts.w_2_scales, &s->p.experts.w_3_scales};
+      attn_scales *const scales[] = {&s->p.experts.w_1_scales, &s->p.experts.w_2_scales,
+                                     &s->p.experts.w_3_scales};
       const attn_scales whole = *scales[n % 3];
       const char *const word[] = {"w_1_scales", "w_2_scales", "w_3_scales"};
       if (n % 3 == 2 && !x.gated) continue;
@@ -199,6 +200,24 @@ void K8_rows_alone(void **state) {
     promise_run(&here.does);
     test_assert_same(y, s->y, "in place");
   }
+}
+
+/* The sum goes in the order of the experts, not of their ranks: 1e8 + 1 - 1e8 is 0 in f32. */
+void K8_order(void **state) {
+  (void)state;
+  static const double logit[] = {30, 25, 28}, makes[] = {1e8, 1, -1e8};
+  test_rng rng = test_seed(8114);
+  experts_shape x = experts_plain(3, 3, 3);
+  experts *s = experts_build(&x, &rng);
+  s->p.score = ATTN_EXPERTS_SIGMOID, s->p.no_renormalize = 1; /* weights of 1 */
+  test_fill_value(s->p.w_gate, 0), test_fill_value(s->p.experts.w_2, 0);
+  for (int64_t e = 0; e < 3; e++) {
+    oracle_set(&s->p.b_gate, 0, 0, 0, e, logit[e]);
+    for (int64_t c = 0; c < x.dout; c++) oracle_set(&s->p.experts.b_2, 0, e, 0, c, makes[e]);
+  }
+  promise_run(&s->does);
+  assert_int_equal(s->p.expert[1], 2);
+  for (int64_t i = 0; i < 3; i++) assert_true(oracle_get(&s->y, 0, 0, i, 0) == 0);
 }
 
 /* Entries whose rows lie at equal steps go together, others one by one: the same bits. */
