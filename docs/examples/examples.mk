@@ -81,6 +81,7 @@ map-time: $(MAP)/model.safetensors $(MAP)/map ## measure: its reactions a second
 .PHONY: generate generate-time
 GENERATE := $(addprefix docs/examples/,generate.c batch.h sampling.h decoder.h experts.h mamba2.h model_config.h model_matrix.h \
   model_files.h work.h progress.h safetensors.h json.h safetensors_write.h)
+MODELS_VENV ?=
 PROMPT ?= Once upon a time
 
 build/demo/generate build/demo/test_generate: build/demo/%: docs/examples/%.c $(GENERATE) attn.h
@@ -99,10 +100,14 @@ generate: build/demo/test_generate
 	@echo "(docs/examples/README.md says which models, and how its tokeniser goes with it)"
 endif
 
-generate-time: build/demo/test_generate ## measure: its tokens a second, on 135 million random numbers
+generate-time: build/demo/test_generate ## measure: its tokens a second, on 135 million random numbers; with MODELS_VENV= PyTorch's too
 	build/demo/test_generate make build/demo/135m 135m
-	build/demo/test_generate run --time --ids --no-eos --workers $(WORKERS) --tokens 65 $(OPTIONS) \
-	  build/demo/135m "$$(seq -s ' ' 512)" > build/demo/135m.ids
+	@for weights in f32 bf16 int8 int4; do echo "weights $$weights:"; \
+	  build/demo/test_generate run --time --ids --no-eos --workers $(WORKERS) --tokens 33 --weights $$weights $(OPTIONS) \
+	    build/demo/135m "$$(seq -s ' ' 512)" > build/demo/135m.ids || exit 1; done
+ifneq ($(MODELS_VENV),)
+	OMP_NUM_THREADS=1 "$(MODELS_VENV)/bin/python" tests/models/eager.py build/demo/135m
+endif
 
 # Ring attention needs MPI (Debian: openmpi-bin, libopenmpi-dev); nothing else here does.
 RANKS ?= 4

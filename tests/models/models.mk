@@ -1,7 +1,6 @@
 # models.mk owns the check of docs/examples/generate.c and encode.c against transformers, on tiny models of random numbers.
 # MODELS_VENV names a virtual environment that has what requirements.txt lists; without, one is made in build/models.
 
-MODELS_VENV ?=
 build/models/generate: docs/examples/generate.c $(GENERATE) $(call compiled_by,$(CC))
 	@mkdir -p $(@D)
 	$(CC) $(TEST_FLAGS) -DATTN_IMPLEMENTED -O1 -g -o $@ $< $(call compiled_by,$(CC)) -lm

@@ -83,6 +83,9 @@ def check_texts(name, folder, words, made, drafter):
             for width in (1, 3):
                 got = generate("--tokens", MADE, "--draft", draft, "--draft-width", width, folder, *texts)
                 check(got == alone, name, "drafts of", draft, "width", width)
+        # what is drawn is often the second or third of a draft: a leaf that stays, and moves
+        drawn = ("--tokens", MADE, "--temperature", 1, "--top-k", 4, folder, *texts)
+        check(generate("--draft", folder, "--draft-width", 3, *drawn) == generate(*drawn), name, "drafts of drawn texts")
 
 
 def coarse(w, most, group):
