@@ -40,6 +40,7 @@ help: ## maintain: list the targets
 -include bench/bench.mk
 -include docs/examples/examples.mk
 -include docs/gallery/gallery.mk
+-include tests/models/models.mk
 -include tests/steps.mk
 
 # --- the header ---------------------------------------------------------------------------------

@@ -68,7 +68,7 @@
  *   (losses over heads); attn_rope*, attn_sinusoid, attn_universal_signal, attn_learned_position,
  *   attn_alibi_slopes, attn_t5_bucket, attn_deberta_bucket (positions); attn_gaussian_window, attn_hard_gaussian,
  *   attn_average*, attn_span_* (priors and spans); attn_encoder, attn_decoder*,
- *   attn_feed_forward_rows, attn_reversible*, attn_stream_mean (blocks of a Transformer);
+ *   attn_feed_forward_rows, attn_expert_rows, attn_reversible*, attn_stream_mean (blocks of a Transformer);
  *   attn_universal, attn_exit*, attn_confidence, attn_calm_* (depth by token); attn_gtrxl* (gates
  *   for residual sums), attn_returns, attn_trajectory_* (trajectories as sequences); attn_fourier,
  *   attn_fnet (Fourier mixing), attn_gmlp, attn_mixer (learned matrices over positions in place of
@@ -3396,6 +3396,19 @@ ATTN_FUNC_ void ATTN_FN_(act)(float *y, const float *x, const float *gate, int64
 ATTN_FUNC_ void ATTN_FN_(activate)(float *y, int64_t n, const float *bias, float scale, int act) {
   ATTN_FN_(act)(y, y, NULL, n, bias, scale, act);
 }
+
+ATTN_FUNC_ void ATTN_FN_(clip)(float *y, const float *x, int64_t n, float low, float high,
+                               const float by[2]) {
+  const ATTN_VF_ least = ATTN_V_SET1_(low), most = ATTN_V_SET1_(high);
+  const ATTN_VF_ scale = ATTN_V_SET1_(by[0]), more = ATTN_V_SET1_(by[1]);
+  for (int64_t i = 0; i < n; i += ATTN_W_) {
+    const int w = ATTN_FN_(lanes_left)(n, i);
+    ATTN_VF_ t = ATTN_FN_(load)(x, i, w, ATTN_F32);
+    t = ATTN_V_SELECT_(ATTN_V_LT_(most, t), most, t);
+    t = ATTN_V_SELECT_(ATTN_V_LT_(t, least), least, t);
+    ATTN_FN_(store)(y, i, ATTN_V_FMA_(t, scale, more), w, ATTN_F32);
+  }
+}
 /* <<< attn/kernels/activate.h */
 /* >>> attn/kernels/gate.h */
 /* kernels/gate.h owns a row of a gate: its logistic function and what that weighs. */
@@ -6574,6 +6587,15 @@ typedef enum attn_activation {
   ATTN_ACT_COUNT
 } attn_activation;
 
+/* What an activation f, and the gate beside it, are cut and moved by: f(slope min(x, limit)) / slope, times (max(-limit,
+ * min(gate, limit)) + gate_add) where there is a gate. {0}: f(x), times the gate. Models: gpt-oss has SILU with {1.702,
+ * 7, 1}; x sigmoid(1.702 x), the "quick GELU" of CLIP, is SILU with {1.702}. */
+typedef struct attn_act_form {
+  float slope;    /* > 0; 0 = 1 */
+  float limit;    /* > 0; 0 = none */
+  float gate_add; /* finite; needs a gate */
+} attn_act_form;
+
 typedef struct attn_gemm_params {
   int w_transposed; /* w is [n, k], as linear layers store it: y = x w^T */
   float scale;      /* 0 = 1, ATTN_ZERO = 0 */
@@ -6582,10 +6604,13 @@ typedef struct attn_gemm_params {
   attn_compute compute; /* of the product: ATTN_COMPUTE_F32, BF16, F16 or, of w of codes, I8 */
   int compute_prefer;   /* 1: ATTN_COMPUTE_F32 where the processor has no instructions for it */
   attn_scales w_scales; /* of w of ATTN_I8 or ATTN_I4, see below; else all 0 */
+  attn_act_form form;   /* of the activation; without gate_add */
+  float
+      softcap; /* c > 0: c tanh(z / c) in place of z = scale x w + bias, before the activation; 0 = off */
 } attn_gemm_params;
 
 #if ATTN_HAS_DENSE
-/* Dense product of rows: y = act(scale x w + bias).
+/* Dense product of rows: y = act(cap(scale x w + bias)), cap as params.softcap has it: logits of Gemma 2 are made so.
  *
  *   y[b,h,i,j] = act(scale sum_c x[b,h,i,c] w[b,h,c,j] + bias[b,h,j])
  *
@@ -6606,8 +6631,8 @@ typedef struct attn_gemm_params {
  *   in place (of a transposed w all rows that share a matrix count), and for at most 8 rows when w is f16 or bf16, but
  *   for its last n % 32 columns; nothing for codes, but with ATTN_COMPUTE_I8. f16 and bf16 x or y add up to 300 KB a
  *   worker. Up to 56 KB of a thread's stack.
- * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _ALIGN, _VALUE (scale NaN or infinite), _RANGE
- *   (activation), _WORKSPACE, _MEMORY, and those of ctx.
+ * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _ALIGN, _VALUE (scale NaN or infinite; softcap,
+ *   form), _RANGE (activation; form.gate_add), _WORKSPACE, _MEMORY, and those of ctx.
  * Compute: params.compute = ATTN_COMPUTE_BF16 rounds x and w to bf16 (nothing is lost where they are bf16) and
  *   sums products of pairs in f32, 256 elements of k at a time; scale, bias and activation are f32. Error:
  *   2^-7 sum_c |scale x w| where x or w had to be rounded, else as below. w lies in panels then, 2 k n' bytes
@@ -6660,6 +6685,7 @@ ATTN_DEF size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w,
 typedef enum attn_norm_kind {
   ATTN_NORM_LAYER = 0, /* (x - mean) / sqrt(variance + eps) gain + bias over the columns of a row */
   ATTN_NORM_RMS,       /* x / sqrt(mean of x^2 + eps) gain + bias */
+  ATTN_NORM_NONE, /* x; in blocks (attn_block_params), which may leave out one of their norms */
   ATTN_NORM_COUNT
 } attn_norm_kind;
 
@@ -6743,10 +6769,11 @@ ATTN_DEF size_t attn_rms_norm_workspace(attn_tensor y, attn_tensor x,
 typedef struct attn_activate_params {
   attn_activation activation;
   attn_tensor gate; /* optional */
+  attn_act_form form;
 } attn_activate_params;
 
-/* y = act(x), with a gate y = act(x) gate, element by element: GLU, SwiGLU and the like; with
- * ATTN_ACT_DEFAULT or _NONE the product of x and gate. Errors of the functions are those of attn_gemm. params null: y =
+/* y = act(x), with a gate y = act(x) gate, element by element: GLU, SwiGLU and the like, cut and moved as form says;
+ * with ATTN_ACT_DEFAULT or _NONE the product of x and gate. Errors of the functions are those of attn_gemm. params null: y =
  * x. Source of gated products: Dauphin et al. 2016, arXiv 1612.08083; Shazeer 2020, arXiv 2002.05202. */
 ATTN_DEF attn_status attn_activate(attn_tensor y, attn_tensor x, const attn_activate_params *params,
                                    attn_ctx *ctx);
@@ -8028,6 +8055,8 @@ typedef struct attn_multihead_params {
   int compute_prefer;
   const attn_rope_params
       *rope; /* null = none: q_h and k_g are rotated, normed, as attn_rope does it */
+  /* of weights of ATTN_I8 or ATTN_I4, as attn_gemm_params.w_scales */
+  attn_scales w_q_scales, w_k_scales, w_v_scales, w_o_scales;
 } attn_multihead_params;
 
 #if ATTN_HAS_MULTIHEAD
@@ -8047,7 +8076,8 @@ typedef struct attn_multihead_params {
  *
  * Shapes: x [B,1,Tq,dm], x_k [B,1,Tk,dmk], x_v [B,1,Tk,dmv], y [B,1,Tq,dmo]. x_k absent (data
  *   null; with Tk = 0 any address will do): x itself; x_v absent: x_k. H dk need not be dm. Storage
- *   types are free; weights are [in, out], with w_transposed [out, in]: the same bits. With attention.ragged the
+ *   types are free; weights are [in, out], with w_transposed [out, in]: the same bits; they may also be codes of 8 or
+ *   4 bits with scales, but in calls whose rows stop early and with shared heads. With attention.ragged the
  *   rows of x and x_k lie as those of q and k; rows of x that no sequence has attend to nothing: O_h = 0, y = b_o,
  *   lse is not written.
  * Aliasing: y, each, lse and map share memory with nothing; inputs may overlap.
@@ -8087,6 +8117,9 @@ typedef struct attn_feed_forward {
   attn_compute compute;       /* of all products, as in attn_gemm (not I8) */
   int compute_prefer;
   attn_tensor w_3, b_3; /* optional: [1,1,din,dff], [1,1,1,dff]; not in attn_mixer */
+  attn_act_form form;   /* of f and the gate x w_3 + b_3; not in attn_mixer */
+  /* of matrices of ATTN_I8 or ATTN_I4, as attn_gemm_params.w_scales; not in attn_mixer and where rows stop early */
+  attn_scales w_1_scales, w_2_scales, w_3_scales;
 } attn_feed_forward;
 
 /* What stands around the attention of a layer. */
@@ -8094,6 +8127,8 @@ typedef enum attn_sublayer {
   ATTN_SUBLAYER_POST = 0, /* o = LN(h + O w_o) */
   ATTN_SUBLAYER_PRE,      /* o = h + O w_o, and the rows are normalised before w_q, w_k, w_v */
   ATTN_SUBLAYER_PLAIN,    /* o = O w_o; without w_o the heads themselves */
+  ATTN_SUBLAYER_SANDWICH, /* blocks: o = h + LN'(O w_o), the rows normalised before too */
+  ATTN_SUBLAYER_PARALLEL, /* blocks: attention and feed-forward both read normalised h, o = h + their sum */
   ATTN_SUBLAYER_COUNT
 } attn_sublayer;
 
@@ -8107,8 +8142,9 @@ typedef struct attn_block_params {
   attn_multihead_params cross; /* decoder only; all zero: no cross attention */
   attn_feed_forward ff;        /* dm to dm */
   int64_t chunks;              /* of the feed-forward, as in attn_feed_forward_rows */
-  attn_sublayer sublayer;      /* ATTN_SUBLAYER_POST or _PRE */
+  attn_sublayer sublayer;      /* any but ATTN_SUBLAYER_PLAIN */
   attn_norm norm_self, norm_cross, norm_ff;
+  attn_norm after_self, after_cross, after_ff; /* of ATTN_SUBLAYER_SANDWICH, behind each part */
   /* [B], 0..T: rows of x from there on do not exist; no one sees them, their rows of y are 0 */
   const int32_t *x_len;
   const int32_t *e_len; /* [B], 0..Te: rows of e from there on do not exist; decoder only */
@@ -12102,9 +12138,14 @@ ATTN_DEF size_t attn_feed_forward_rows_workspace(attn_tensor y, attn_tensor x,
 
 /* The encoder block.
  *
- *   POST:  X1 = LN_self(x + MHA(x, x)),         y = LN_ff(X1 + FFN(X1))
- *   PRE:   n = LN_self(x), X1 = x + MHA(n, n),  y = X1 + FFN(LN_ff(X1))
+ *   POST:      X1 = LN_self(x + MHA(x, x)),           y = LN_ff(X1 + FFN(X1))
+ *   PRE:       n = LN_self(x), X1 = x + MHA(n, n),    y = X1 + FFN(LN_ff(X1))
+ *   SANDWICH:  X1 = x + LN'_self(MHA(n, n)),          y = X1 + LN'_ff(FFN(LN_ff(X1)))
+ *   PARALLEL:  y = x + MHA(n, n) + FFN(LN_ff(x))
  *
+ * LN is the norm of its name, LN'_self and LN'_ff are after_self and after_ff; one of kind ATTN_NORM_NONE leaves
+ * its rows as they are. PRE with RMS is the block of Llama and Qwen, SANDWICH that of Gemma 2 and 3 and, without the
+ * norms before, of OLMo 2; PARALLEL with the same norm twice that of GPT-J and Command R, with two that of GPT-NeoX.
  * MHA is attn_multihead of params->self, FFN attn_feed_forward_rows of params->ff. With
  * params->self.attention.causal it is the block of a model that has decoders without cross attention.
  * A stack of PRE blocks ends with one more attn_layer_norm, the caller's; tables of sines are attn_sinusoid's.
@@ -12114,7 +12155,8 @@ ATTN_DEF size_t attn_feed_forward_rows_workspace(attn_tensor y, attn_tensor x,
  *   x or not f32. No T x T array, no T x dff array.
  * Cost: 8 B T dm^2 + 4 B T^2 dm + 4 B T dm dff flops (H dk = dm).
  * Errors also: HEADS, RANGE: x_len out of range, or beside attention.kv_len or .q_len; sublayer PLAIN.
- * Source: Vaswani et al. 2017, arXiv 1706.03762; PRE: Xiong et al. 2020, arXiv 2002.04745. */
+ * Source: Vaswani et al. 2017, arXiv 1706.03762; PRE: Xiong et al. 2020, arXiv 2002.04745; SANDWICH: Ding et al. 2021,
+ *   arXiv 2105.13290; PARALLEL: Wang and Komatsuzaki 2021 (GPT-J), Black et al. 2022, arXiv 2204.06745. */
 ATTN_DEF attn_status attn_encoder(attn_tensor y, attn_tensor x, const attn_block_params *params,
                                   attn_ctx *ctx);
 ATTN_DEF size_t attn_encoder_workspace(attn_tensor y, attn_tensor x,
@@ -12125,6 +12167,7 @@ ATTN_DEF size_t attn_encoder_workspace(attn_tensor y, attn_tensor x,
  *   POST:  X1 = LN_self(x + MHA(x, x)),         X2 = LN_cross(X1 + MHA(X1, e)),  y = LN_ff(X2 + FFN(X2))
  *   PRE:   n = LN_self(x), X1 = x + MHA(n, n),  X2 = X1 + MHA(LN_cross(X1), e),  y = X2 + FFN(LN_ff(X2))
  *
+ * and SANDWICH, PARALLEL (without e, else RANGE) likewise.
  * Self attention is causal (self.attention.causal is set for you), cross attention sees all of e up to e_len.
  * e.data null and cross all zero: X2 = X1; one without the other is NULL. Te = 0 (e.data any address):
  *   MHA(., e) is the bias b_o.
@@ -12165,6 +12208,93 @@ ATTN_DEF size_t attn_decoder_step_workspace(attn_tensor y, attn_tensor x,
                                             const attn_decoder_cache *cache,
                                             const attn_block_params *params, const attn_ctx *ctx);
 /* <<< attn/api/families/blocks/coder.h */
+/* >>> attn/api/families/blocks/experts.h */
+/* api/families/blocks/experts.h owns the feed-forward of mixtures of experts (K8): a gate sends each row to k of E
+ * feed-forwards. */
+
+/* What logits are turned into before weights are made of them. */
+typedef enum attn_experts_score {
+  ATTN_EXPERTS_SOFTMAX = 0, /* s_e = e^l_e / sum over all E experts */
+  ATTN_EXPERTS_SIGMOID,     /* s_e = 1 / (1 + e^-l_e) */
+  ATTN_EXPERTS_SCORE_COUNT
+} attn_experts_score;
+
+/* What groups of experts are chosen by. */
+typedef enum attn_experts_group {
+  ATTN_EXPERTS_GROUP_MAX = 0, /* the best of its experts: DeepSeek-V2's group_limited_greedy */
+  ATTN_EXPERTS_GROUP_SUM,     /* the sum of its two best: DeepSeek-V3's noaux_tc */
+  ATTN_EXPERTS_GROUP_COUNT
+} attn_experts_group;
+
+/* {0} but for k and the weights is Mixtral's; {0} of each further field is what models without it do. */
+typedef struct attn_expert_rows_params {
+  attn_tensor w_gate, b_gate; /* [1,1,din,E]; optional [1,1,1,E]: the router, and its bias */
+  int w_transposed;         /* 1: w_gate and w_shared are [1,1,out,in], as in PyTorch checkpoints */
+  int64_t k;                /* experts of a row, 1..E: num_experts_per_tok */
+  attn_experts_score score; /* scoring_func */
+  attn_tensor
+      choice_bias; /* optional: [1,1,1,E] counts in the choice alone: e_score_correction_bias */
+  int64_t groups;  /* n_group, a divisor of E: experts g E / groups .. are group g; 0 = 1 */
+  int64_t group_k; /* topk_group, 1..groups; 0 = all */
+  attn_experts_group group_by;
+  int no_renormalize; /* 1: the weights of the k are not made to sum to 1: norm_topk_prob = false */
+  float scale;        /* of the weights, after that: routed_scaling_factor; 0 = 1, ATTN_ZERO = 0 */
+  int weigh_input; /* 1: rows are multiplied on their way into an expert, not out of it: Llama 4 */
+  attn_feed_forward
+      experts; /* its tensors and scales have E heads: w_1 [1,E,din,dff], b_1 [1,E,1,dff], .. */
+  attn_feed_forward shared; /* optional: every row goes through it too */
+  attn_tensor w_shared;     /* optional: [1,1,din,1], the gate of shared (Qwen2-MoE, Qwen3-Next) */
+  int32_t *expert;          /* out, optional: [B][T][k], the best first */
+  attn_tensor weight;       /* out, optional: f32 [B,1,T,k], g of those experts */
+  attn_tensor logits;       /* out, optional: f32 [B,1,T,E], for losses of balance and size */
+} attn_expert_rows_params;
+
+/* Rows through the experts that they are sent to.
+ *
+ *   l = x w_gate + b_gate,  s = softmax(l) or sigmoid(l),  c = s + choice_bias
+ *   A: the k experts of largest c, with groups among those of the group_k best groups; of equals the lowest
+ *   g_e = scale s_e / sum over A of s  (no_renormalize: scale s_e),  e in A
+ *   y = sum over A of g_e f_e(x)  (weigh_input: f_e(g_e x)),  then + sigmoid(x w_shared) shared(x)
+ *
+ * f_e is attn_feed_forward_rows with the heads e of experts; without w_shared shared(x) is added as it is. Softmax over
+ *   the k chosen logits (Mixtral, gpt-oss) is the softmax renormalised. Where c is not needed as a number (no
+ *   choice_bias, no GROUP_SUM) l stands for it: the same order, and no ties by rounding. Experts of groups that are not
+ *   chosen are never in A, however small the others are (some programs let them compete with a score of 0).
+ * Models: Mixtral, Qwen3-MoE: {0}; Qwen2-MoE: no_renormalize, shared, w_shared; Qwen3-Next: shared, w_shared;
+ *   DeepSeek-V2: no_renormalize, scale, groups, shared; DeepSeek-V3: SIGMOID, choice_bias, groups, GROUP_SUM, scale,
+ *   shared; gpt-oss: b_gate, biases and form of experts; Llama 4: SIGMOID, no_renormalize, weigh_input, shared.
+ * Shapes: x [B,1,T,din], y [B,1,T,dout], each f32, f16 or bf16, any strides; so may be all weights and biases, E < 2^31.
+ *   w_1, w_2 and w_3 of experts may also be of ATTN_I8 or ATTN_I4, each with scales, as w of attn_gemm.
+ *   Experts with gate and up projection in one array are two views of it: with w_transposed also where they alternate
+ *   row by row.
+ * Aliasing: y may be x, the same view: in place. Outputs share memory with nothing else.
+ * Memory: attn_expert_rows_workspace bytes. Rows go through in runs of at most 128 E / k: for each 4 E bytes, with
+ *   shared 4 dout, and k (4 dff + 4 max(din, dout) + 300); a worker the largest of 400 KB (with experts.compute 300 KB and
+ *   512 max(din, dff) bytes more), 20 E and 4 dout; and what w_gate and shared want in attn_gemm and
+ *   attn_feed_forward_rows. No matrix of an expert is laid out or converted as a whole.
+ * Errors: ATTN_E_NULL (params, w_gate, a weight of experts; b_2, b_3 without its matrix; parts of shared or w_shared
+ *   without shared.w_1), _DTYPE, _SHAPE, _STRIDE, _RANGE (k: 1..E, or more than the chosen groups have; groups, group_k,
+ *   enums, activation, GROUP_SUM with groups of one), _VALUE (scale NaN or infinite), _OVERLAP, _OVERFLOW, _ALIGN,
+ *   _WORKSPACE, _MEMORY, those of experts.compute and of ctx; outputs untouched.
+ * Empty: B = 0 or T = 0 does nothing.
+ * NaN: in a row of x reaches that row alone. A logit or c that is NaN comes last, a softmax with a NaN is NaN, and weights of
+ *   0 do not hide what an expert makes. What sums to 0 is not divided by: the weights are 0. Weights of experts to
+ *   which no row is sent are not read.
+ * Determinism: products as in attn_gemm; the sum over A goes in the order of e. A row has the same bits whatever other
+ *   rows are there and wherever they are cut, for any number of workers, on avx2, avx512 and neon.
+ * Compute: experts.compute and shared.compute are those of their products, as attn_gemm has it (not I8), the gate is f32.
+ * Cost: 2 B T (din E + k (din dff + dff dout)) flops, with w_3 2 B T k din dff more: k / E of what all experts would
+ *   take. Rows of one expert go through its weights together; few rows read each chosen expert once, as it is
+ *   stored. report.pairs is B T k.
+ * Source: Shazeer et al. 2017, arXiv 1701.06538; Jiang et al. 2024 (Mixtral), arXiv 2401.04088; shared experts: Dai et al.
+ *   2024 (DeepSeekMoE), arXiv 2401.06066; groups: DeepSeek-AI 2024 (V2), arXiv 2405.04434; choice_bias, sums of
+ *   two: DeepSeek-AI 2024 (V3), arXiv 2412.19437. */
+ATTN_DEF attn_status attn_expert_rows(attn_tensor y, attn_tensor x,
+                                      const attn_expert_rows_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_expert_rows_workspace(attn_tensor y, attn_tensor x,
+                                           const attn_expert_rows_params *params,
+                                           const attn_ctx *ctx);
+/* <<< attn/api/families/blocks/experts.h */
 /* >>> attn/api/families/blocks/reversible.h */
 /* api/families/blocks/reversible.h owns the reversible residual (K4); the rules of coder.h hold here. */
 
@@ -13411,6 +13541,8 @@ ATTN_DEF attn_status attn_cache_evict(attn_cache *cache, attn_sequence *sequence
 #define attn_decoder_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
 #define attn_encoder(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
 #define attn_encoder_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_expert_rows(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_expert_rows_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
 #define attn_feed_forward_rows(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
 #define attn_feed_forward_rows_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
 #define attn_returns(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
@@ -14776,6 +14908,8 @@ typedef struct attn_dense_table_ { /* dense products */
   /* y[i] = act(x[i] scale + bias[i]) gate[i]; gate null = 1; y may be x or gate */
   void (*act)(float *y, const float *x, const float *gate, int64_t n, const float *bias,
               float scale, int act);
+  /* y[i] = by[0] max(low, min(high, x[i])) + by[1], NaN where x is; y may be x */
+  void (*clip)(float *y, const float *x, int64_t n, float low, float high, const float by[2]);
 } attn_dense_table_;
 
 /* Few rows of x times a matrix that is read where it lies. Codes have a scale for each column and run of k. */
@@ -16998,7 +17132,7 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
 #define ATTN_SUM_TABLE_(on) on(axpys)
 #define ATTN_SELECT_TABLE_(on) on(squares), on(above)
 #define ATTN_DENSE_TABLE_(on) \
-  on(gemm), on(join_runs), on(gemm_turned), on(turn), on(strip), on(activate), on(act)
+  on(gemm), on(join_runs), on(gemm_turned), on(turn), on(strip), on(activate), on(act), on(clip)
 #define ATTN_STORED_TABLE_(on) on(stored_rows), on(stored_words)
 #define ATTN_NORM_TABLE_(on) on(moments), on(normalise), on(norm), on(sizes), on(resize)
 #define ATTN_ROPE_TABLE_(on) on(rope)
@@ -25856,6 +25990,47 @@ ATTN_FUNC_ void attn_row_norm_(const attn_table_ *f, float *x, int64_t n, const 
   attn_norm_in_place_(f, x, n, 1, norm);
 }
 /* <<< attn/engine/norm.h */
+/* >>> attn/engine/form.h */
+/* engine/form.h owns activations and gates that are cut and moved (attn_act_form), and the soft-cap of products. */
+
+ATTN_FUNC_ int attn_formed_(const attn_act_form *m) {
+  return m->slope != 0.0f || m->limit != 0.0f || m->gate_add != 0.0f;
+}
+
+ATTN_FUNC_ int attn_check_form_(attn_error_ *e, const attn_act_form *m, int gated) {
+  const int slope = m->slope == 0.0f || (m->slope >= 1e-6f && m->slope <= 1e6f);
+  if (!slope || !(m->limit >= 0.0f && m->limit < INFINITY) || !(m->gate_add - m->gate_add == 0.0f))
+    return attn_reject_(
+        e, ATTN_E_VALUE,
+        "form.slope must be 0 or lie in 1e-6..1e6, form.limit be finite and not negative, "
+        "form.gate_add finite");
+  if (m->gate_add != 0.0f && !gated)
+    return attn_reject_(e, ATTN_E_RANGE, "form.gate_add needs a gate (ff.w_3, params.gate)");
+  return 1;
+}
+
+/* y = f(x) gate in a form; gate null = none; y may be x or gate. n at most ATTN_FORM_MOST_. */
+enum { ATTN_FORM_MOST_ = 2048 };
+ATTN_FUNC_ void attn_formed_row_(const attn_table_ *f, float *y, const float *x, const float *gate,
+                                 int64_t n, int act, const attn_act_form *m) {
+  const attn_dense_table_ *on = attn_on_(dense, f);
+  const float slope = m->slope != 0.0f ? m->slope : 1.0f;
+  const float most = m->limit > 0.0f ? m->limit : INFINITY;
+  const float in[2] = {slope, 0.0f}, back[2] = {1.0f / slope, m->gate_add / slope};
+  float by[ATTN_FORM_MOST_];
+  if (gate) on->clip(by, gate, n, -most, most, back);
+  on->clip(y, x, n, -INFINITY, most, in);
+  on->act(y, y, gate ? by : NULL, n, NULL, 1.0f, act);
+  if (!gate && slope != 1.0f) on->clip(y, y, n, -INFINITY, INFINITY, back);
+}
+
+/* y = c tanh(y / c) */
+ATTN_FUNC_ void attn_capped_row_(const attn_table_ *f, float *y, int64_t n, float c) {
+  const float up[2] = {c < FLT_MIN ? FLT_MIN : c, 0.0f};
+  attn_on_(dense, f)->activate(y, n, NULL, 1.0f / up[0], (int)ATTN_ACT_TANH);
+  attn_on_(dense, f)->clip(y, y, n, -INFINITY, INFINITY, up);
+}
+/* <<< attn/engine/form.h */
 /* >>> attn/engine/view.h */
 /* engine/view.h owns views of tensors and masks, and the sentences of the statuses. */
 
@@ -26315,6 +26490,18 @@ ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t r
   return m;
 }
 
+/* A matrix of which nothing is laid out: for parts of it that one item reads, strip by strip. */
+ATTN_FUNC_ attn_matrix_ attn_matrix_loose_(attn_tensor w, int transposed, int64_t rows) {
+  attn_matrix_ m;
+  memset(&m, 0, sizeof m);
+  m.w = w, m.transposed = m.in_turn = transposed;
+  m.k = transposed ? w.dim : w.len, m.n = transposed ? w.len : w.dim;
+  if (transposed) return m;
+  if (w.dtype == ATTN_F32) m.direct = m.n / 16 * 16;
+  if (w.dtype != ATTN_F32 && rows <= ATTN_STORED_FEW_) m.direct = m.n / 32 * 32;
+  return m;
+}
+
 /* The same for products of bf16 or f16, which read panels alone. */
 ATTN_FUNC_ void attn_matrix_narrow_(attn_matrix_ *m, const attn_low_table_ *low) {
   m->low = low, m->direct = 0, m->in_turn = 0;
@@ -26503,11 +26690,11 @@ ATTN_FUNC_ attn_floats_ attn_matrix_columns_(const attn_table_ *f, const attn_ma
     for (int i = 0; i < cols; i++)
       w[i] = attn_at_(&m->w, p->b, p->h, p->c0 + i) + attn_bytes_(m->w.dtype, p->k0);
     attn_on_(dense, f)->turn(own, strip, w, (int)m->w.dtype, p->depth, cols);
-  } else if (p->c0 >= m->direct) {
+  } else if (p->c0 >= m->direct && m->panels) {
     to.p = attn_matrix_at_(m, p->b * m->w.heads + p->h, p->c0, p->k0, strip);
   } else {
     const char *from = attn_at_(&m->w, p->b, p->h, p->k0) + attn_bytes_(m->w.dtype, p->c0);
-    if (m->w.dtype == ATTN_F32)
+    if (m->w.dtype == ATTN_F32 && p->c0 < m->direct)
       to.p = (const float *)(const void *)from, to.stride = m->w.stride_len;
     else
       attn_strip_copy_(f, m, from, own, strip, p->depth, (int)(p->c1 - p->c0));
@@ -27112,8 +27299,8 @@ ATTN_COLD_ attn_status attn_step_call_or_(attn_error_ *e, const attn_table_ *tab
 
 /* What an extent of an operand may be, beside a number. */
 enum { ATTN_ANY_ = -1, ATTN_DIVIDES_ = -2, ATTN_ONE_OR_ALL_ = -3 };
-/* A MATRIX is a weight that attn_turn_ has seen. */
-enum { ATTN_OUT_ = 1, ATTN_OPTIONAL_ = 2, ATTN_IS_F32_ = 4, ATTN_MATRIX_ = 8 };
+/* A MATRIX is a weight that attn_turn_ has seen; of CODES: which may be of 8 or 4 bits (words: ATTN_WORDS_). */
+enum { ATTN_OUT_ = 1, ATTN_OPTIONAL_ = 2, ATTN_IS_F32_ = 4, ATTN_MATRIX_ = 8, ATTN_CODES_ = 16 };
 
 /* One tensor argument: DIVIDES and ONE_OR_ALL are said of .heads, against the query heads. */
 typedef struct attn_operand_ {
@@ -27141,7 +27328,11 @@ typedef struct attn_operand_ {
 
 /* A matrix is judged as it lies in memory. */
 ATTN_COLD_ int attn_check_matrix_(attn_error_ *e, attn_operand_ *p) {
-  const int turned = attn_turn_back_(p->t), fine = attn_check_tensor_(e, p->t, p->w, &p->span);
+  const int codes =
+      (p->role & ATTN_CODES_) && attn_quantized_(p->t->dtype) && p->t->dtype <= ATTN_I4;
+  const int turned = attn_turn_back_(p->t);
+  const int fine = codes ? attn_check_stored_(e, p->t, p->w, &p->span)
+                         : attn_check_tensor_(e, p->t, p->w, &p->span);
   if (!turned) return fine;
   attn_turn_(p->t, 1);
   p->rule = attn_says_(p->rule, 1);
@@ -28075,9 +28266,10 @@ typedef struct attn_gemm_ {
   const attn_low_table_ *low; /* products of bf16 or f16; null: of f32, or */
   attn_coded_ coded;          /* of codes */
   attn_feature feature;
-  float scale;
+  float scale, softcap;
   int act;
-  int finish;         /* something follows the product */
+  attn_act_form form;
+  int finish, formed; /* something follows the product; a soft-cap or a form */
   int aside;          /* Y is made in memory of the worker */
   int64_t rows, cols; /* of an item */
   int64_t row_runs, col_runs, items;
@@ -28141,7 +28333,9 @@ ATTN_FUNC_ int64_t attn_gemm_cols_(const attn_gemm_ *a, int workers) {
 /* The items for so many workers, and what one needs for an item, whatever their number. */
 ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   const attn_tensor *y = &a->y;
-  a->finish = a->act != ATTN_ACT_NONE || a->bias.data || a->scale != 1.0f || a->gate.data;
+  a->formed = a->softcap > 0.0f || attn_formed_(&a->form);
+  a->finish =
+      a->act != ATTN_ACT_NONE || a->bias.data || a->scale != 1.0f || a->gate.data || a->formed;
   a->rows = attn_gemm_rows_(workers);
   a->row_runs = attn_runs_of_(y->len, a->rows);
   a->own_y =
@@ -28173,14 +28367,26 @@ ATTN_FUNC_ int attn_check_codes_(attn_error_ *e, attn_tensor *w, const char *wor
 /* Scales of a w that has been checked: [groups][n], or [n][groups] of a transposed one. Strides that are never
  * used become 0. */
 ATTN_FUNC_ int attn_check_codes_scales_(attn_error_ *e, attn_scales *s, const attn_tensor *w,
-                                        int turned, attn_span_ span[2]) {
-  static const attn_scales_words_ words = ATTN_SCALES_WORDS_("params.w_scales", "w");
+                                        int turned, const attn_scales_words_ *words,
+                                        attn_span_ span[2]) {
   if (!attn_quantized_(w->dtype) && !s->scale && !s->zero) return 1;
   attn_tensor x = *w;
   if (turned)
-    return attn_check_scale_rows_(e, s, &x, attn_scale_groups_(s, w->dim), &words, 0, span);
+    return attn_check_scale_rows_(e, s, &x, attn_scale_groups_(s, w->dim), words, 0, span);
   x.len = attn_scale_groups_(s, w->len);
-  return attn_check_scale_rows_(e, s, &x, w->dim, &words, 0, span);
+  return attn_check_scale_rows_(e, s, &x, w->dim, words, 0, span);
+}
+
+/* Scales of a weight that attn_turn_ has seen and that may be absent; op: two, of which the spans are set. */
+ATTN_COLD_ int attn_check_weight_scales_(attn_error_ *e, attn_scales *scales, const attn_tensor *of,
+                                         const attn_scales_words_ *words, attn_operand_ *op) {
+  attn_tensor w = *of;
+  attn_span_ span[2] = {{0, 0}, {0, 0}};
+  if (!w.data) w.dtype = ATTN_F32; /* its other fields may hold anything */
+  const int turned = attn_turn_back_(&w);
+  if (!attn_check_codes_scales_(e, scales, &w, turned, words, span)) return 0;
+  op[0].span = span[0], op[1].span = span[1];
+  return 1;
 }
 
 /* A job of three tensors, and nothing else yet. */
@@ -28189,6 +28395,7 @@ ATTN_FUNC_ void attn_gemm_open_(attn_gemm_ *a, const attn_tensor *y, const attn_
   a->y = *y, a->x = *x, a->w.w = *w;
   a->bias.data = a->gate.data = a->w.packed = NULL, a->w.strip = 0, a->w.run = 0;
   a->low = a->w.low = NULL, a->coded.codes = NULL, a->feature = ATTN_FEATURE_NONE;
+  a->softcap = 0.0f, a->form.slope = a->form.limit = a->form.gate_add = 0.0f;
 }
 
 /* Every rule; everything but memory is set. apart = 0: the tensors have no memory yet that could be
@@ -28197,6 +28404,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, const attn_gemm_pa
                                const attn_ctx *ctx, int *workers, int apart) {
   static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x"), ww[] = ATTN_WORDS_("w"),
                     wb[] = ATTN_WORDS_("params.bias");
+  static const attn_scales_words_ wc = ATTN_SCALES_WORDS_("params.w_scales", "w");
   attn_span_ sy, sx, sw, sb = {0, 0}, ss, sc[2] = {{0, 0}, {0, 0}};
   attn_tensor *y = &a->y, *x = &a->x, *w = &a->w.w;
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
@@ -28222,7 +28430,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, const attn_gemm_pa
   attn_scales scales;
   memset(&scales, 0, sizeof scales);
   if (params) scales = params->w_scales;
-  if (!attn_check_codes_scales_(e, &scales, w, turned, sc)) return 0;
+  if (!attn_check_codes_scales_(e, &scales, w, turned, &wc, sc)) return 0;
   if (params) {
     if (params->scale != 0.0f || signbit(params->scale)) a->scale = params->scale;
     if (!(a->scale - a->scale == 0.0f))
@@ -28231,7 +28439,10 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, const attn_gemm_pa
     if (!attn_check_activation_(e, &act, ATTN_ACT_NONE,
                                 "params.activation must be an attn_activation"))
       return 0;
-    a->act = (int)act, a->bias = params->bias;
+    if (!attn_check_form_(e, &params->form, 0)) return 0;
+    if (!(params->softcap >= 0.0f && params->softcap < INFINITY))
+      return attn_reject_(e, ATTN_E_VALUE, "params.softcap must be finite and not negative");
+    a->act = (int)act, a->bias = params->bias, a->form = params->form, a->softcap = params->softcap;
     if (params->compute == ATTN_COMPUTE_I8
             ? !attn_coded_choose_(e, &a->coded, a->table, w->dtype, params->compute_prefer,
                                   &a->feature)
@@ -28336,6 +28547,14 @@ ATTN_FUNC_ void attn_gemm_coded_(const attn_gemm_ *a, attn_matrix_part_ part, fl
 }
 #endif
 
+/* What follows a product where a soft-cap or a form is in it. */
+ATTN_OUTLINE_ void attn_gemm_formed_(const attn_gemm_ *a, float *row, const float *gate, int64_t n,
+                                     const float *bias) {
+  attn_on_(dense, a->table)->activate(row, n, bias, a->scale, (int)ATTN_ACT_NONE);
+  if (a->softcap > 0.0f) attn_capped_row_(a->table, row, n, a->softcap);
+  attn_formed_row_(a->table, row, row, gate, n, a->act, &a->form);
+}
+
 /* 96 or 192 rows by 64 to 256 columns of one product. */
 ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   const attn_gemm_ *a = (const attn_gemm_ *)job;
@@ -28372,12 +28591,15 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
                0, NULL, 1, n, a->bias.dtype, NULL);
     for (int64_t r = 0; r < rows; r++) {
       float *row = y + r * stride + c;
+      const float *gate = NULL, *more = a->bias.data ? bias : NULL;
       if (a->gate.data)
-        attn_on_(dense, f)->act(
-            row, row, (const float *)(const void *)attn_at_(&a->gate, b, h, r0 + r) + c0 + c, n,
-            a->bias.data ? bias : NULL, a->scale, a->act);
+        gate = (const float *)(const void *)attn_at_(&a->gate, b, h, r0 + r) + c0 + c;
+      if (a->formed)
+        attn_gemm_formed_(a, row, gate, n, more);
+      else if (gate)
+        attn_on_(dense, f)->act(row, row, gate, n, more, a->scale, a->act);
       else if (a->finish)
-        attn_on_(dense, f)->activate(row, n, a->bias.data ? bias : NULL, a->scale, a->act);
+        attn_on_(dense, f)->activate(row, n, more, a->scale, a->act);
       else if (ATTN_PART_(LOW, a->low))
         attn_row_one_nan_(f, row, n);
       if (a->aside)
@@ -28452,7 +28674,7 @@ ATTN_PUB_ size_t attn_gemm_workspace(attn_tensor y, attn_tensor x, attn_tensor w
 /* Spans of the plain arrays of a call. */
 typedef struct attn_arrays_ {
   int n;
-  attn_span_ span[8];
+  attn_span_ span[16];
 } attn_arrays_;
 
 ATTN_FUNC_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t dm,
@@ -28461,7 +28683,8 @@ ATTN_FUNC_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t d
   if (!(norm->eps >= 0.0f && norm->eps < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "the eps of a norm must be finite and not negative");
   if (norm->kind != ATTN_NORM_LAYER && norm->kind != ATTN_NORM_RMS)
-    return attn_reject_(e, ATTN_E_RANGE, "the kind of a norm must be an attn_norm_kind");
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "the kind of a norm must be ATTN_NORM_LAYER or ATTN_NORM_RMS");
   if (norm->gain_less_one != 0 && norm->gain_less_one != 1)
     return attn_reject_(e, ATTN_E_RANGE, "the gain_less_one of a norm must be 0 or 1");
   more->n += 2;
@@ -28488,6 +28711,7 @@ typedef struct attn_between_ {
   const attn_norm *norm; /* null = none */
   attn_norm own;
   attn_activation act;
+  attn_act_form form;
   int64_t tiles, slices; /* 64 rows; columns of an activation */
   int64_t run;           /* rows at once */
   char *memory;          /* of the workers: rooms of `room` floats */
@@ -28586,6 +28810,7 @@ ATTN_FUNC_ int attn_stage_sum_norm_(attn_stage_ *s, attn_tensor y, attn_tensor s
 
 ATTN_FUNC_ int attn_stage_norm_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor residual,
                                 const attn_norm *norm) {
+  if (norm && norm->kind == ATTN_NORM_NONE) norm = NULL;
   return attn_stage_sum_norm_(s, y, attn_view_(NULL, ATTN_F32, 0, 0, 0, 0), x, residual, norm);
 }
 
@@ -28599,7 +28824,10 @@ ATTN_FUNC_ void attn_activate_some_(const attn_between_ *a, float *room, char *t
   const float *in = attn_rows_in_(f, &a->x, x, 1, n, room, &stride);
   const float *by = gate ? attn_rows_in_(f, &a->more, gate, 1, n, room + a->room, &stride) : NULL;
   float *y = attn_rows_out_(&a->y, to, n, room, &stride);
-  attn_on_(dense, f)->act(y, in, by, n, NULL, 1.0f, (int)a->act);
+  if (attn_formed_(&a->form))
+    attn_formed_row_(f, y, in, by, n, (int)a->act, &a->form);
+  else
+    attn_on_(dense, f)->act(y, in, by, n, NULL, 1.0f, (int)a->act);
   attn_rows_done_(f, &a->y, to, 1, n, y);
 }
 
@@ -28628,11 +28856,12 @@ ATTN_FUNC_ void attn_activate_item_(void *job, int worker, int64_t index) {
   }
 }
 
-/* y = act(x) gate; gate may be absent. */
+/* y = act(x) gate; gate may be absent; form null = plain. */
 ATTN_FUNC_ int attn_stage_activate_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor gate,
-                                    attn_activation act) {
+                                    attn_activation act, const attn_act_form *form) {
   attn_between_ a;
   attn_clear_(&a, sizeof a);
+  if (form) a.form = *form;
   a.table = s->table, a.y = y, a.act = act;
   a.x = attn_spread_heads_(attn_spread_(x, y.batch), y.heads);
   if (gate.data) a.more = attn_spread_heads_(attn_spread_(gate, y.batch), y.heads);
@@ -28733,7 +28962,7 @@ ATTN_PUB_ size_t attn_rms_norm_workspace(attn_tensor y, attn_tensor x,
 
 ATTN_FUNC_ int attn_activate_steps_(attn_stage_ *s, void *job) {
   const attn_between_ *a = (const attn_between_ *)job;
-  return attn_stage_activate_(s, a->y, a->x, a->more, a->act);
+  return attn_stage_activate_(s, a->y, a->x, a->more, a->act, &a->form);
 }
 
 ATTN_FUNC_ attn_status attn_activate_call_(attn_tensor y, attn_tensor x,
@@ -28745,12 +28974,13 @@ ATTN_FUNC_ attn_status attn_activate_call_(attn_tensor y, attn_tensor x,
   attn_clear_(&a, sizeof a);
   a.y = y, a.x = x;
   if (params) {
-    a.act = params->activation;
+    a.act = params->activation, a.form = params->form;
     if (params->gate.data) a.more = params->gate;
   }
   (void)(attn_check_ctx_(&e, ctx, &a.table, &workers) && attn_between_check_(&e, &a, ctx, 0) &&
          attn_check_activation_(&e, &a.act, ATTN_ACT_NONE,
-                                "params.activation must be an attn_activation"));
+                                "params.activation must be an attn_activation") &&
+         attn_check_form_(&e, &a.form, a.more.data != NULL));
   return attn_step_call_(&e, a.table, workers, ctx, attn_activate_steps_, &a, "element by element",
                          bytes);
 }
@@ -37303,14 +37533,43 @@ enum {
   ATTN_MULTIHEAD_XV_,
   ATTN_MULTIHEAD_Y_ = 13,
   ATTN_MULTIHEAD_EACH_,
-  ATTN_MULTIHEAD_OPERANDS_ = 19
+  ATTN_MULTIHEAD_TENSORS_ = 19, /* and the arrays of scales */
+  ATTN_MULTIHEAD_OPERANDS_ = ATTN_MULTIHEAD_TENSORS_ + 8
 };
+
+/* The projections of multi-head attention. */
+typedef enum attn_projection_ { ATTN_W_Q_, ATTN_W_K_, ATTN_W_V_, ATTN_W_O_ } attn_projection_;
+
+typedef struct attn_projected_ {
+  const attn_tensor *w, *bias;
+  attn_scales *scales;
+} attn_projected_;
+
+ATTN_COLD_ attn_projected_ attn_projection_of_(attn_multihead_params *p, attn_projection_ which) {
+  const attn_projected_ all[] = {{&p->w_q, &p->b_q, &p->w_q_scales},
+                                 {&p->w_k, &p->b_k, &p->w_k_scales},
+                                 {&p->w_v, &p->b_v, &p->w_v_scales},
+                                 {&p->w_o, &p->b_o, &p->w_o_scales}};
+  return all[which];
+}
+
+/* The scales of one; op: two, of which the spans are set. */
+ATTN_COLD_ int attn_multihead_scales_(attn_error_ *e, attn_multihead_params *p,
+                                      attn_projection_ which, attn_operand_ *op) {
+  static const attn_scales_words_ words[] = {ATTN_SCALES_WORDS_("params.w_q_scales", "params.w_q"),
+                                             ATTN_SCALES_WORDS_("params.w_k_scales", "params.w_k"),
+                                             ATTN_SCALES_WORDS_("params.w_v_scales", "params.w_v"),
+                                             ATTN_SCALES_WORDS_("params.w_o_scales", "params.w_o")};
+  const attn_projected_ one = attn_projection_of_(p, which);
+  return attn_check_weight_scales_(e, one.scales, one.w, &words[which], op);
+}
 
 /* Every rule about one of them; heads and widths are resolved. */
 ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, attn_operand_ *op) {
   enum { X, XK, XV, WQ, WK, WV, WO, BQ, BK, BV, BO, MIX, WC, Y, EACH, LSE, MAP, MORE_K, MORE_V };
   const int optional = ATTN_OPTIONAL_, output = ATTN_OUT_, either = ATTN_OUT_ | ATTN_OPTIONAL_;
-  const int matrix = ATTN_MATRIX_, maybe = ATTN_MATRIX_ | ATTN_OPTIONAL_;
+  const int codes = j->mix.data ? 0 : ATTN_CODES_;
+  const int matrix = ATTN_MATRIX_ | codes, maybe = matrix | ATTN_OPTIONAL_;
   attn_multihead_params *p = &j->p;
   const int64_t any = ATTN_ANY_;
   if (p->heads == 0) p->heads = 1;
@@ -37335,7 +37594,7 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
   j->dk = p->w_q.dim / qh, j->dv = p->w_v.dim / kv;
   const int64_t bk = p->attention.ragged.sequences ? any : b, wide = attn_mul_(j->dv, h);
   const int64_t dmk = j->x_k.dim, dmv = j->x_v.dim, dmo = p->w_o.data ? p->w_o.dim : any;
-  const attn_operand_ all[ATTN_MULTIHEAD_OPERANDS_] = {
+  const attn_operand_ all[ATTN_MULTIHEAD_TENSORS_] = {
       ATTN_OPERAND_(&j->x, "x", 0, any, 1, any, any, "x must have one head"),
       ATTN_OPERAND_(&j->x_k, "x_k", 0, bk, 1, any, any, "x_k must be [x.batch, 1, Tk, .]"),
       ATTN_OPERAND_(&j->x_v, "x_v", 0, j->x_k.batch, 1, j->x_k.len, any,
@@ -37388,8 +37647,13 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
     p->attention.scale = 1.0f;
   if (j->x_k.len == 0) p->attention.map.data = NULL;
   memcpy(op, all, sizeof all);
-  for (int i = 0; i < ATTN_MULTIHEAD_OPERANDS_; i++)
+  for (int i = 0; i < ATTN_MULTIHEAD_TENSORS_; i++)
     if (!attn_check_operand_(e, &op[i], h)) return 0;
+  memset(op + ATTN_MULTIHEAD_TENSORS_, 0,
+         (ATTN_MULTIHEAD_OPERANDS_ - ATTN_MULTIHEAD_TENSORS_) * sizeof *op);
+  for (int i = 0; i < 4; i++)
+    if (!attn_multihead_scales_(e, p, (attn_projection_)i, op + ATTN_MULTIHEAD_TENSORS_ + 2 * i))
+      return 0;
   return 1;
 }
 
@@ -37420,14 +37684,24 @@ ATTN_COLD_ attn_tensor attn_multihead_split_(attn_tensor t, int64_t heads) {
   return t;
 }
 
-/* y = x w + bias, w and bias of p. */
+/* y = x w + bias, w and bias of p; heads > 0: y has so many, and the columns of w are cut into them. */
 ATTN_COLD_ int attn_multihead_project_(attn_stage_ *s, const attn_multihead_params *p,
-                                       attn_tensor y, attn_tensor x, attn_tensor w,
-                                       attn_tensor bias) {
+                                       attn_projection_ which, int64_t heads, attn_tensor y,
+                                       attn_tensor x) {
+  attn_multihead_params own = *p;
+  const attn_projected_ one = attn_projection_of_(&own, which);
+  attn_tensor matrix = *one.w;
   attn_gemm_params g;
   memset(&g, 0, sizeof g);
-  g.bias = bias, g.compute = p->compute, g.compute_prefer = p->compute_prefer;
-  return attn_stage_gemm_(s, y, x, w, &g);
+  g.bias = *one.bias, g.compute = p->compute, g.compute_prefer = p->compute_prefer;
+  g.w_scales = *one.scales;
+  if (heads > 0) {
+    matrix = attn_weight_heads_(matrix, heads);
+    if (g.bias.data) g.bias = attn_multihead_split_(g.bias, heads);
+    g.w_scales.stride_head =
+        attn_is_turned_(&matrix) ? matrix.dim * g.w_scales.stride_len : matrix.dim;
+  }
+  return attn_stage_gemm_(s, y, x, matrix, &g);
 }
 
 /* y = x, rows first .. of len, rotated; y may be x. */
@@ -37559,7 +37833,7 @@ ATTN_COLD_ int attn_multihead_join_(attn_stage_ *s, const attn_multihead_job_ *j
   if (p->bias_k.data && !attn_multihead_more_(s, j, o, q, &own)) return 0;
   attn_round_ round = {s->table, *each, o};
   if (copy && !attn_stage_for_(s, attn_mul_(b, h), attn_round_item_, &round, 0, NULL)) return 0;
-  return !j->y.data || attn_multihead_project_(s, p, j->y, all, p->w_o, p->b_o);
+  return !j->y.data || attn_multihead_project_(s, p, ATTN_W_O_, 0, j->y, all);
 }
 
 ATTN_COLD_ int attn_multihead_steps_(attn_stage_ *s, void *job) {
@@ -37570,9 +37844,9 @@ ATTN_COLD_ int attn_multihead_steps_(attn_stage_ *s, void *job) {
   const attn_tensor k = attn_multihead_rows_(s, j->x_k.batch, j->x_k.len, p->w_k.dim);
   const attn_tensor v = attn_multihead_rows_(s, j->x_v.batch, j->x_v.len, p->w_v.dim);
   const attn_tensor qh = attn_multihead_split_(q, h), kh = attn_multihead_split_(k, kv);
-  return attn_multihead_project_(s, p, q, j->x, p->w_q, p->b_q) &&
-         attn_multihead_project_(s, p, k, j->x_k, p->w_k, p->b_k) &&
-         attn_multihead_project_(s, p, v, j->x_v, p->w_v, p->b_v) &&
+  return attn_multihead_project_(s, p, ATTN_W_Q_, 0, q, j->x) &&
+         attn_multihead_project_(s, p, ATTN_W_K_, 0, k, j->x_k) &&
+         attn_multihead_project_(s, p, ATTN_W_V_, 0, v, j->x_v) &&
          attn_multihead_turn_queries_(s, j, qh, k.len) &&
          attn_multihead_turn_rows_(s, j, kh, kh, k.len, 0, 1) &&
          attn_multihead_join_(s, j, qh, kh, attn_multihead_split_(v, kv), &p->attention, NULL);
@@ -37647,6 +37921,8 @@ typedef enum attn_place_ {
   ATTN_PLACE_RESTORE_, /* MAB_1 */
   ATTN_PLACE_BLOCK_,   /* of PMA */
   ATTN_PLACE_BEFORE_,  /* rFF_0: a feed-forward */
+  ATTN_PLACE_EXPERTS_, /* of attn_expert_rows */
+  ATTN_PLACE_SHARED_,
   ATTN_PLACES_
 } attn_place_;
 
@@ -37657,7 +37933,8 @@ ATTN_COLD_ int attn_check_cut_(attn_error_ *e, const int32_t *len, int64_t b, in
          attn_check_lens_(e, len, b, most, range);
 }
 
-enum { ATTN_FEED_OPERANDS_ = 6 };
+/* Three weights with their biases, and the arrays of scales. */
+enum { ATTN_FEED_TENSORS_ = 6, ATTN_FEED_OPERANDS_ = 12 };
 
 ATTN_COLD_ void attn_feed_turn_(attn_feed_forward *ff) {
   attn_turn_(&ff->w_1, ff->w_transposed), attn_turn_(&ff->w_2, ff->w_transposed);
@@ -37678,28 +37955,36 @@ ATTN_COLD_ attn_activation attn_feed_default_(const attn_feed_forward *ff) {
   return ff->w_3.data ? ATTN_ACT_SILU : ATTN_ACT_RELU;
 }
 
-/* Feed-forward from din to dout columns. */
+/* Feed-forward from din to dout columns, with so many heads. */
 ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const attn_table_ *table,
-                                attn_place_ at, int64_t din, int64_t dout, attn_operand_ *op) {
-#define ATTN_FEED_(at)                                             \
-  {                                                                \
-    {ATTN_SAID_IN_OUT_(at "w_1", "din", "dff (dout without w_2)"), \
-     ATTN_SAID_(at "b_1", "[1, 1, 1, dff]"),                       \
-     ATTN_SAID_IN_OUT_(at "w_2", "dff", "dout"),                   \
-     ATTN_SAID_(at "b_2", "[1, 1, 1, dout]"),                      \
-     ATTN_SAID_IN_OUT_(at "w_3", "din", "dff"),                    \
-     ATTN_SAID_(at "b_3", "[1, 1, 1, dff]")},                      \
-        {at "w_2 must not be null where " at "b_2 is there",       \
-         at "w_3 must not be null where " at "b_3 is there"},      \
-        at "activation must be an attn_activation"                 \
+                                attn_place_ at, int64_t heads, int64_t din, int64_t dout,
+                                attn_operand_ *op) {
+#define ATTN_FEEDS_(at, heads)                                                    \
+  {                                                                               \
+    {{ATTN_WORDS_(at "w_1"),                                                      \
+      ATTN_HEADS_IN_OUT_(at "w_1", heads, "din", "dff (dout without w_2)")},      \
+     ATTN_SAID_(at "b_1", "[1, " heads ", 1, dff]"),                              \
+     {ATTN_WORDS_(at "w_2"), ATTN_HEADS_IN_OUT_(at "w_2", heads, "dff", "dout")}, \
+     ATTN_SAID_(at "b_2", "[1, " heads ", 1, dout]"),                             \
+     {ATTN_WORDS_(at "w_3"), ATTN_HEADS_IN_OUT_(at "w_3", heads, "din", "dff")},  \
+     ATTN_SAID_(at "b_3", "[1, " heads ", 1, dff]")},                             \
+        {at "w_2 must not be null where " at "b_2 is there",                      \
+         at "w_3 must not be null where " at "b_3 is there"},                     \
+        at "activation must be an attn_activation"                                \
   }
+#define ATTN_FEED_(at) ATTN_FEEDS_(at, "1")
   static const struct {
-    attn_said_ rule[ATTN_FEED_OPERANDS_];
+    attn_said_ rule[ATTN_FEED_TENSORS_];
     const char *alone[2], *activation;
-  } say[ATTN_PLACES_] = {ATTN_FEED_("ff."), ATTN_FEED_("params.induce.ff."),
-                         ATTN_FEED_("params.restore.ff."), ATTN_FEED_("params.block.ff."),
-                         ATTN_FEED_("params.before.")};
+  } say[ATTN_PLACES_] = {ATTN_FEED_("ff."),
+                         ATTN_FEED_("params.induce.ff."),
+                         ATTN_FEED_("params.restore.ff."),
+                         ATTN_FEED_("params.block.ff."),
+                         ATTN_FEED_("params.before."),
+                         ATTN_FEEDS_("params.experts.", "E"),
+                         ATTN_FEED_("params.shared.")};
 #undef ATTN_FEED_
+#undef ATTN_FEEDS_
   attn_feed_turn_(ff);
   const int64_t dff = ff->w_2.data ? ff->w_1.dim : dout;
   op[0] = attn_weight_(&ff->w_1, &say[at].rule[0], 0, din, dff);
@@ -37708,12 +37993,29 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const att
   op[3] = attn_bias_(&ff->b_2, &say[at].rule[3], ATTN_OPTIONAL_, dout);
   op[4] = attn_weight_(&ff->w_3, &say[at].rule[4], ATTN_OPTIONAL_, din, dff);
   op[5] = attn_bias_(&ff->b_3, &say[at].rule[5], ATTN_OPTIONAL_, dff);
-  for (int i = 0; i < ATTN_FEED_OPERANDS_; i++)
-    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  for (int i = 0; i < ATTN_FEED_TENSORS_; i++) {
+    op[i].heads = heads;
+    if (i % 2 == 0) op[i].role |= (int)ATTN_CODES_;
+    if (!attn_check_operand_(e, &op[i], heads)) return 0;
+  }
+  memset(op + ATTN_FEED_TENSORS_, 0, (ATTN_FEED_OPERANDS_ - ATTN_FEED_TENSORS_) * sizeof *op);
+  attn_scales *const scales[] = {&ff->w_1_scales, &ff->w_2_scales, &ff->w_3_scales};
+  static const attn_scales_words_ words[] = {ATTN_SCALES_WORDS_("w_1_scales", "w_1"),
+                                             ATTN_SCALES_WORDS_("w_2_scales", "w_2"),
+                                             ATTN_SCALES_WORDS_("w_3_scales", "w_3")};
+  for (int i = 0; i < 3; i++)
+    if (!attn_check_weight_scales_(e, scales[i], op[2 * i].t, &words[i],
+                                   op + ATTN_FEED_TENSORS_ + 2 * i))
+      return 0;
   if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[0]);
   if (ff->b_3.data && !ff->w_3.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[1]);
   return attn_check_activation_(e, &ff->activation, attn_feed_default_(ff), say[at].activation) &&
-         attn_feed_compute_(e, ff, table, 1, ATTN_COMPUTE_WORDS_("ff.compute"));
+         attn_check_form_(e, &ff->form, ff->w_3.data != NULL) &&
+         attn_feed_compute_(
+             e, ff, table, 1,
+             at == ATTN_PLACE_EXPERTS_  ? ATTN_COMPUTE_WORDS_("params.experts.compute")
+             : at == ATTN_PLACE_SHARED_ ? ATTN_COMPUTE_WORDS_("params.shared.compute")
+                                        : ATTN_COMPUTE_WORDS_("ff.compute"));
 }
 
 /* Rows cut into heads: head h has columns h dim .. */
@@ -37755,17 +38057,24 @@ ATTN_COLD_ int attn_stage_feed_(attn_stage_ *s, attn_tensor y, attn_tensor x, at
   p.compute = ff->compute, p.compute_prefer = ff->compute_prefer;
   middle.len = x.len, up = middle;
   if (middle.data) hidden = middle, hidden.dim = ff->w_1.dim;
-  p.bias = ff->b_1, p.activation = ff->activation;
+  p.bias = ff->b_1, p.activation = ff->activation, p.w_scales = ff->w_1_scales;
+  if (ff->w_3.data) /* follows behind the other product */
+    p.activation = attn_formed_(&ff->form) ? ATTN_ACT_NONE : ff->activation;
+  else
+    p.form = ff->form;
   if (!attn_stage_gemm_(s, hidden, x, ff->w_1, &p)) return 0;
+  const attn_activation late =
+      ff->w_3.data && attn_formed_(&ff->form) ? ff->activation : ATTN_ACT_NONE;
+  memset(&p.form, 0, sizeof p.form);
   p.activation = ATTN_ACT_NONE;
   if (ff->w_3.data) {
     up.data = (float *)middle.data + hidden.dim, up.dim = hidden.dim;
-    p.bias = ff->b_3;
+    p.bias = ff->b_3, p.w_scales = ff->w_3_scales;
     if (!attn_stage_gemm_(s, up, x, ff->w_3, &p) ||
-        !attn_stage_activate_(s, ff->w_2.data ? hidden : y, hidden, up, ATTN_ACT_NONE))
+        !attn_stage_activate_(s, ff->w_2.data ? hidden : y, hidden, up, late, &ff->form))
       return 0;
   }
-  p.bias = ff->b_2;
+  p.bias = ff->b_2, p.w_scales = ff->w_2_scales;
   return !ff->w_2.data || attn_stage_gemm_(s, y, hidden, ff->w_2, &p);
 }
 /* <<< attn/compose/dense.h */
@@ -37773,12 +38082,14 @@ ATTN_COLD_ int attn_stage_feed_(attn_stage_ *s, attn_tensor y, attn_tensor x, at
 /* compose/feed_forward.h owns the feed-forward over many rows: weights are laid out once, then runs of
  * rows go through both products while their hidden rows are in the second cache. */
 
-/* y = act(x w + bias) gate for a matrix that has been laid out; one batch entry. bias and gate may be absent. */
+/* y = act(x w + bias) gate, in a form, for a matrix that has been laid out; one batch entry. bias, gate and form
+ * may be absent. */
 ATTN_COLD_ int attn_stage_gated_(attn_stage_ *s, attn_tensor y, attn_tensor x,
                                  const attn_matrix_ *w, attn_tensor bias, attn_activation act,
-                                 attn_tensor gate) {
+                                 attn_tensor gate, const attn_act_form *form) {
   attn_gemm_ a;
   memset(&a, 0, sizeof a);
+  if (form) a.form = *form;
   a.table = s->table, a.y = y, a.x = x, a.bias = bias, a.gate = gate;
   a.w = *w, a.scale = 1.0f, a.act = (int)act;
   a.low = w->low;
@@ -37788,7 +38099,7 @@ ATTN_COLD_ int attn_stage_gated_(attn_stage_ *s, attn_tensor y, attn_tensor x,
 
 ATTN_COLD_ int attn_stage_laid_(attn_stage_ *s, attn_tensor y, attn_tensor x, const attn_matrix_ *w,
                                 attn_tensor bias, attn_activation act) {
-  return attn_stage_gated_(s, y, x, w, bias, act, attn_view_(NULL, ATTN_F32, 0, 0, 0, 0));
+  return attn_stage_gated_(s, y, x, w, bias, act, attn_view_(NULL, ATTN_F32, 0, 0, 0, 0), NULL);
 }
 
 /* The hidden rows of a feed-forward: up is room for x w_3 + b_3, absent without w_3. */
@@ -37798,16 +38109,17 @@ ATTN_COLD_ int attn_stage_hidden_(attn_stage_ *s, attn_tensor y, attn_tensor x,
   const attn_activation act =
       ff->activation == ATTN_ACT_DEFAULT ? attn_feed_default_(ff) : ff->activation;
   return (!up.data || attn_stage_laid_(s, up, x, w_3, ff->b_3, ATTN_ACT_NONE)) &&
-         attn_stage_gated_(s, y, x, w_1, ff->b_1, act, up);
+         attn_stage_gated_(s, y, x, w_1, ff->b_1, act, up, &ff->form);
 }
 
-/* A matrix for products with so many rows in all, laid out until `used` goes back; ff: says what these are made of,
+/* A matrix for products with so many rows in all, laid out until `used` goes back; scales: of one of codes; ff: says what these are made of,
  * null = f32. */
-ATTN_COLD_ attn_matrix_ attn_stage_lay_(attn_stage_ *s, attn_tensor w, int64_t rows,
-                                        const attn_feed_forward *ff) {
+ATTN_COLD_ attn_matrix_ attn_stage_lay_(attn_stage_ *s, attn_tensor w, const attn_scales *scales,
+                                        int64_t rows, const attn_feed_forward *ff) {
   const attn_low_table_ *low = NULL;
   attn_feature feature;
   attn_matrix_ m = attn_weight_matrix_(w, rows, 1);
+  if (attn_quantized_(w.dtype)) attn_matrix_codes_(&m, scales);
   if (ff && !attn_compute_take_(s->e, s->table, ff->compute, ff->compute_prefer, 1,
                                 ATTN_COMPUTE_WORDS_("ff.compute"), &low, &feature))
     low = NULL; /* never: it has been judged */
@@ -37827,22 +38139,43 @@ ATTN_COLD_ int64_t attn_feed_run_(const attn_stage_ *s, int64_t n, int64_t chunk
   return run < most ? run : most;
 }
 
-/* PLAIN: y = ff(x), POST: y = norm(x + ff(x)), PRE: y = x + ff(norm(x)). Rows [B,1,n,.]; y may be x. */
+/* What stands around a feed-forward. */
+typedef struct attn_surround_ {
+  attn_sublayer kind;
+  const attn_norm *norm, *after; /* after: of SANDWICH */
+  attn_tensor h;                 /* of PARALLEL: what is added, f32 rows like x */
+} attn_surround_;
+
+ATTN_COLD_ attn_surround_ attn_surround_of_(attn_sublayer kind, const attn_norm *norm) {
+  attn_surround_ a;
+  memset(&a, 0, sizeof a);
+  a.kind = kind, a.norm = norm;
+  return a;
+}
+
+/* PLAIN: y = ff(x), POST: y = norm(x + ff(x)), PRE: y = x + ff(norm(x)), SANDWICH: y = x + after(ff(norm(x))),
+ * PARALLEL: y = h + ff(norm(x)). Rows [B,1,n,.]; y may be x, or h. */
 ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tensor x,
                                         const attn_feed_forward *ff, int64_t chunks,
-                                        attn_sublayer kind, const attn_norm *norm) {
+                                        const attn_surround_ *around) {
+  const attn_sublayer kind = around->kind;
+  const attn_norm *norm = around->norm, *after = around->after;
+  attn_tensor h = around->h;
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
   const int64_t mark = s->used, most = attn_feed_run_(s, x.len, chunks);
   const int two = ff->w_2.data != NULL, gated = ff->w_3.data != NULL;
-  const int pre = kind == ATTN_SUBLAYER_PRE;
+  const int pre =
+      kind != ATTN_SUBLAYER_PLAIN && kind != ATTN_SUBLAYER_POST && norm->kind != ATTN_NORM_NONE;
+  const int behind = kind == ATTN_SUBLAYER_SANDWICH && after->kind != ATTN_NORM_NONE;
   const int aside = kind != ATTN_SUBLAYER_PLAIN || (!two && attn_same_view_(&y, &x));
   if (x.len == 0 || x.batch == 0) return 1;
-  if (x.batch > 1 && attn_gemm_flat_(&x) && attn_gemm_flat_(&y))
-    x = attn_gemm_flatten_(x), y = attn_gemm_flatten_(y);
+  if (kind != ATTN_SUBLAYER_PARALLEL) h = x;
+  if (x.batch > 1 && attn_gemm_flat_(&x) && attn_gemm_flat_(&y) && attn_gemm_flat_(&h))
+    x = attn_gemm_flatten_(x), y = attn_gemm_flatten_(y), h = attn_gemm_flatten_(h);
   const int64_t rows = attn_mul_(x.batch, x.len), run = x.len < most ? x.len : most;
-  const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows, ff);
-  const attn_matrix_ w_3 = gated ? attn_stage_lay_(s, ff->w_3, rows, ff) : w_1;
-  const attn_matrix_ w_2 = two ? attn_stage_lay_(s, ff->w_2, rows, ff) : w_1;
+  const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, &ff->w_1_scales, rows, ff);
+  const attn_matrix_ w_3 = gated ? attn_stage_lay_(s, ff->w_3, &ff->w_3_scales, rows, ff) : w_1;
+  const attn_matrix_ w_2 = two ? attn_stage_lay_(s, ff->w_2, &ff->w_2_scales, rows, ff) : w_1;
   const attn_tensor normal = pre ? attn_stage_tensor_(s, 1, 1, run, x.dim) : none;
   const attn_tensor hidden = two ? attn_multihead_rows_(s, 1, run, w_1.n) : none;
   const attn_tensor up = gated ? attn_multihead_rows_(s, 1, run, w_1.n) : none;
@@ -37852,6 +38185,7 @@ ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tens
       n = x.len - i < run ? x.len - i : run;
       const attn_tensor from = attn_stage_rows_(attn_stage_entry_(x, b), i, n);
       const attn_tensor to = attn_stage_rows_(attn_stage_entry_(y, b), i, n);
+      const attn_tensor add = attn_stage_rows_(attn_stage_entry_(h, b), i, n);
       const attn_tensor made = aside ? attn_stage_rows_(out, 0, n) : to;
       const attn_tensor in = pre ? attn_stage_rows_(normal, 0, n) : from;
       const attn_tensor middle = two ? attn_stage_rows_(hidden, 0, n) : made;
@@ -37859,7 +38193,8 @@ ATTN_COLD_ int attn_stage_feed_forward_(attn_stage_ *s, attn_tensor y, attn_tens
           !attn_stage_hidden_(s, middle, in, ff, &w_1, &w_3,
                               gated ? attn_stage_rows_(up, 0, n) : none) ||
           (two && !attn_stage_laid_(s, made, middle, &w_2, ff->b_2, ATTN_ACT_NONE)) ||
-          (aside && !attn_stage_norm_(s, to, made, kind == ATTN_SUBLAYER_PLAIN ? none : from,
+          (behind && !attn_stage_norm_(s, made, made, none, after)) ||
+          (aside && !attn_stage_norm_(s, to, made, kind == ATTN_SUBLAYER_PLAIN ? none : add,
                                       kind == ATTN_SUBLAYER_POST ? norm : NULL)))
         return 0;
       if (!s->run && i == 0 && n < x.len) i = (x.len - 1) / run * run - n; /* then the last */
@@ -37953,6 +38288,16 @@ ATTN_COLD_ int attn_check_unturned_(attn_error_ *e, const attn_block_params *p) 
              : 1;
 }
 
+/* The norms of a part, which may be left out. */
+ATTN_COLD_ int attn_coder_norms_(attn_error_ *e, const attn_block_params *p, const attn_norm *norm,
+                                 const attn_norm *after, int64_t dm, attn_arrays_ *more) {
+  for (int i = 0; i < (p->sublayer == ATTN_SUBLAYER_SANDWICH ? 2 : 1); i++) {
+    const attn_norm *one = i ? after : norm;
+    if (one->kind != ATTN_NORM_NONE && !attn_check_norm_(e, one, dm, more)) return 0;
+  }
+  return 1;
+}
+
 /* Every rule. decoder: causal, and with cross attention where e is; cache: of a step, else null. */
 ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder,
                                  attn_decoder_cache *cache, const attn_ctx *ctx,
@@ -37974,15 +38319,19 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
   attn_operand_ read =
       ATTN_OPERAND_AS_(&j->e, we, 0, b, 1, any, any, "e must be [x.batch, 1, Te, de]");
   if (j->e.data && !cache && !attn_check_operand_(e, &read, 1)) return 0;
-  if (p->sublayer != ATTN_SUBLAYER_POST && p->sublayer != ATTN_SUBLAYER_PRE)
+  if ((int)p->sublayer < 0 || p->sublayer >= ATTN_SUBLAYER_COUNT ||
+      p->sublayer == ATTN_SUBLAYER_PLAIN)
     return attn_reject_(e, ATTN_E_RANGE,
-                        "params.sublayer must be ATTN_SUBLAYER_POST or ATTN_SUBLAYER_PRE");
+                        "params.sublayer must be ATTN_SUBLAYER_POST, _PRE, _SANDWICH or _PARALLEL");
+  if (p->sublayer == ATTN_SUBLAYER_PARALLEL && j->e.data)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.sublayer ATTN_SUBLAYER_PARALLEL goes without cross attention");
   if (p->chunks < 0) return attn_reject_(e, ATTN_E_RANGE, "params.chunks must not be negative");
   if (t > INT32_MAX || j->e.len > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "x.len and e.len must be below 2^31");
-  if (!attn_check_feed_(e, &p->ff, *table, ATTN_PLACE_, dm, dm, op + ATTN_CODER_FF_) ||
-      !attn_check_norm_(e, &p->norm_self, dm, &more) ||
-      !attn_check_norm_(e, &p->norm_ff, dm, &more))
+  if (!attn_check_feed_(e, &p->ff, *table, ATTN_PLACE_, 1, dm, dm, op + ATTN_CODER_FF_) ||
+      !attn_coder_norms_(e, p, &p->norm_self, &p->after_self, dm, &more) ||
+      !attn_coder_norms_(e, p, &p->norm_ff, &p->after_ff, dm, &more))
     return 0;
   if (cache && !attn_coder_step_(e, p)) return 0;
   if (!attn_check_unturned_(e, p)) return 0;
@@ -37997,7 +38346,7 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
   if (!attn_multihead_operands_(e, &j->self, op + ATTN_CODER_SELF_)) return 0;
   attn_coder_known_(op + ATTN_CODER_SELF_, 0);
   if (j->e.data) {
-    if (!attn_check_norm_(e, &p->norm_cross, dm, &more) ||
+    if (!attn_coder_norms_(e, p, &p->norm_cross, &p->after_cross, dm, &more) ||
         !attn_check_cut_(e, p->e_len, b, j->e.len, "params.e_len must be aligned to its elements",
                          "params.e_len must lie in 0..e.len", &more) ||
         !attn_coder_lens_(e, &p->cross.attention, p->x_len, p->e_len,
@@ -38040,16 +38389,12 @@ ATTN_COLD_ int attn_decoder_pair_(attn_error_ *e, const attn_block_params *param
 /* ---- steps ----------------------------------------------------------------------------------*/
 
 /* y = x w + bias for y in heads: one product where they lie side by side. */
-ATTN_COLD_ int attn_stage_to_heads_(attn_stage_ *s, const attn_multihead_params *p, attn_tensor y,
-                                    attn_tensor x, attn_tensor w, attn_tensor bias) {
+ATTN_COLD_ int attn_stage_to_heads_(attn_stage_ *s, const attn_multihead_params *p,
+                                    attn_projection_ which, attn_tensor y, attn_tensor x) {
   const int64_t h = y.heads;
-  if (h == 1 || y.stride_head == y.dim) {
-    y.dim *= h, y.heads = 1, y.stride_head = 0;
-  } else {
-    w = attn_weight_heads_(w, h);
-    if (bias.data) bias = attn_multihead_split_(bias, h);
-  }
-  return attn_multihead_project_(s, p, y, x, w, bias);
+  if (h > 1 && y.stride_head != y.dim) return attn_multihead_project_(s, p, which, h, y, x);
+  y.dim *= h, y.heads = 1, y.stride_head = 0;
+  return attn_multihead_project_(s, p, which, 0, y, x);
 }
 
 /* Keys of the rows x, rotated, to where they stay: those that rotate are rounded to its type once, behind it. */
@@ -38057,9 +38402,9 @@ ATTN_COLD_ int attn_stage_fresh_keys_(attn_stage_ *s, const attn_multihead_job_ 
                                       attn_tensor x, int64_t at) {
   const attn_multihead_params *p = &j->p;
   const attn_tensor there = attn_stage_rows_(k, at, x.len);
-  if (!p->rope) return attn_stage_to_heads_(s, p, there, x, p->w_k, p->b_k);
+  if (!p->rope) return attn_stage_to_heads_(s, p, ATTN_W_K_, there, x);
   const attn_tensor t = attn_multihead_rows_(s, x.batch, x.len, p->w_k.dim);
-  return attn_multihead_project_(s, p, t, x, p->w_k, p->b_k) &&
+  return attn_multihead_project_(s, p, ATTN_W_K_, 0, t, x) &&
          attn_multihead_turn_rows_(s, j, there, attn_multihead_split_(t, p->kv_heads), k.len, at,
                                    1);
 }
@@ -38071,11 +38416,10 @@ ATTN_COLD_ int attn_stage_cached_(attn_stage_ *s, const attn_multihead_job_ *j, 
   const attn_tensor q = attn_multihead_rows_(s, j->x.batch, j->x.len, p->w_q.dim);
   const attn_tensor qh = attn_multihead_split_(q, p->heads);
   const int64_t n = j->x.len, at = k.len - n;
-  return attn_multihead_project_(s, p, q, j->x, p->w_q, p->b_q) &&
+  return attn_multihead_project_(s, p, ATTN_W_Q_, 0, q, j->x) &&
          attn_multihead_turn_queries_(s, j, qh, k.len) &&
-         (!fresh ||
-          (attn_stage_fresh_keys_(s, j, k, j->x, at) &&
-           attn_stage_to_heads_(s, p, attn_stage_rows_(v, at, n), j->x, p->w_v, p->b_v))) &&
+         (!fresh || (attn_stage_fresh_keys_(s, j, k, j->x, at) &&
+                     attn_stage_to_heads_(s, p, ATTN_W_V_, attn_stage_rows_(v, at, n), j->x))) &&
          attn_multihead_join_(s, j, qh, k, v, &p->attention, NULL);
 }
 
@@ -38083,14 +38427,16 @@ ATTN_COLD_ int attn_stage_cached_(attn_stage_ *s, const attn_multihead_job_ *j, 
  * is another tensor. e: whose keys are read, null = those of x. */
 ATTN_COLD_ int attn_stage_attend_(attn_stage_ *s, const attn_coder_job_ *b,
                                   const attn_multihead_job_ *attention, attn_tensor to,
-                                  attn_tensor t, attn_tensor x, const attn_norm *norm) {
+                                  attn_tensor t, attn_tensor x, const attn_norm *norm,
+                                  const attn_norm *after) {
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
-  const int pre = b->p.sublayer == ATTN_SUBLAYER_PRE, self = attention == &b->self;
+  const int pre = b->p.sublayer != ATTN_SUBLAYER_POST, self = attention == &b->self;
   const attn_decoder_cache *c = b->cache;
   attn_multihead_job_ j = *attention;
   const int64_t mark = s->used;
-  if (pre && !attn_stage_norm_(s, t, x, none, norm)) return 0;
-  j.x = pre ? t : x, j.y = t;
+  const int first = pre && norm->kind != ATTN_NORM_NONE;
+  if (first && !attn_stage_norm_(s, t, x, none, norm)) return 0;
+  j.x = first ? t : x, j.y = t;
   if (c) {
     const attn_tensor k = self ? attn_stage_rows_(c->k, 0, c->len + x.len) : c->e_k;
     const attn_tensor v = self ? attn_stage_rows_(c->v, 0, c->len + x.len) : c->e_v;
@@ -38100,6 +38446,9 @@ ATTN_COLD_ int attn_stage_attend_(attn_stage_ *s, const attn_coder_job_ *b,
     if (!attn_multihead_steps_(s, &j)) return 0;
   }
   attn_stage_back_(s, mark);
+  if (b->p.sublayer == ATTN_SUBLAYER_SANDWICH && after->kind != ATTN_NORM_NONE &&
+      !attn_stage_norm_(s, t, t, none, after))
+    return 0;
   return attn_stage_norm_(s, to, t, x, pre ? NULL : norm);
 }
 
@@ -38116,9 +38465,14 @@ ATTN_COLD_ int attn_coder_steps_(attn_stage_ *s, void *job) {
   const attn_tensor x = j->x, rows = attn_stage_part_(s, &j->y);
   const int cross = j->e.data != NULL, aside = cross || rows.data == x.data;
   const attn_tensor t = aside ? attn_stage_tensor_(s, x.batch, 1, x.len, x.dim) : rows;
-  if (!attn_stage_attend_(s, j, &j->self, rows, t, x, &p->norm_self) ||
-      (cross && !attn_stage_attend_(s, j, &j->cross, rows, t, rows, &p->norm_cross)) ||
-      !attn_stage_feed_forward_(s, j->y, rows, &p->ff, p->chunks, p->sublayer, &p->norm_ff))
+  attn_surround_ around = attn_surround_of_(p->sublayer, &p->norm_ff);
+  const int parallel = p->sublayer == ATTN_SUBLAYER_PARALLEL;
+  const attn_tensor sum = parallel ? t : rows; /* x is still read then */
+  around.after = &p->after_ff, around.h = sum;
+  if (!attn_stage_attend_(s, j, &j->self, sum, t, x, &p->norm_self, &p->after_self) ||
+      (cross &&
+       !attn_stage_attend_(s, j, &j->cross, rows, t, rows, &p->norm_cross, &p->after_cross)) ||
+      !attn_stage_feed_forward_(s, j->y, parallel ? x : rows, &p->ff, p->chunks, &around))
     return 0;
   if (s->run && p->x_len) attn_rows_clear_(&j->y, p->x_len);
   return 1;
@@ -52870,7 +53224,7 @@ ATTN_COLD_ int attn_mab_check_(attn_error_ *e, attn_mab_params *p, const attn_ta
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (m > INT32_MAX) return attn_reject_(e, ATTN_E_OVERFLOW, say->len);
   if (p->scale == 0.0f && !attn_to_bits_(p->scale)) p->scale = (float)(1.0 / sqrt((double)dm));
-  return attn_check_feed_(e, &p->ff, table, at, dm, dm, op + 8) &&
+  return attn_check_feed_(e, &p->ff, table, at, 1, dm, dm, op + 8) &&
          attn_check_norm_(e, &p->norm_0, dm, more) && attn_check_norm_(e, &p->norm_1, dm, more) &&
          attn_check_scale_(e, p->scale) &&
          attn_check_cut_(e, p->y_len, batch, m, say->align, say->range, more);
@@ -53061,7 +53415,7 @@ ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
     const attn_tensor *last = j->before.w_2.data ? &j->before.w_2 : &j->before.w_1;
     const int64_t din = dy;
     dy = j->before.w_transposed ? last->len : last->dim;
-    if (!attn_check_feed_(e, &j->before, *table, ATTN_PLACE_BEFORE_, din, dy, op + n)) return 0;
+    if (!attn_check_feed_(e, &j->before, *table, ATTN_PLACE_BEFORE_, 1, din, dy, op + n)) return 0;
     n += ATTN_FEED_OPERANDS_;
   }
   const attn_tensor *reads = isab ? &j->x : &j->y;
@@ -53229,7 +53583,7 @@ ATTN_COLD_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ct
                        "c_len must lie in 0..c.len", &more))
     return 0;
   if (j->layer) {
-    if (!attn_check_feed_(e, &j->par.ff, *table, ATTN_PLACE_, dm, dm, op + COUNT) ||
+    if (!attn_check_feed_(e, &j->par.ff, *table, ATTN_PLACE_, 1, dm, dm, op + COUNT) ||
         !attn_check_norm_(e, &j->par.norm_x, dm, &more) ||
         !attn_check_norm_(e, &j->par.norm_p, dm, &more) ||
         !attn_check_norm_(e, &j->par.norm_ff, dm, &more))
@@ -57944,10 +58298,10 @@ ATTN_COLD_ int attn_collaborative_steps_(attn_stage_ *s, void *job) {
   if (attend.scale == 0.0f && !attn_to_bits_(attend.scale))
     attend.scale = (float)(1.0 / sqrt((double)j->dk / (double)h));
   if (s->run) attn_collaborative_fill_(s, j, mix, &q);
-  return attn_multihead_project_(s, p, q_own, j->x, p->w_q, none) &&
-         attn_multihead_project_(s, p, k_own, j->x_k, p->w_k, none) &&
-         (!j->w_c.data || attn_multihead_project_(s, p, content, j->x_k, j->w_c, none)) &&
-         attn_multihead_project_(s, p, v, j->x_v, p->w_v, p->b_v) &&
+  return attn_multihead_project_(s, p, ATTN_W_Q_, 0, q_own, j->x) &&
+         attn_multihead_project_(s, p, ATTN_W_K_, 0, k_own, j->x_k) &&
+         (!j->w_c.data || attn_stage_dense_(s, content, j->x_k, j->w_c, none, ATTN_ACT_NONE)) &&
+         attn_multihead_project_(s, p, ATTN_W_V_, 0, v, j->x_v) &&
          attn_multihead_join_(s, j, heads, k, attn_multihead_split_(v, h), &attend, mix);
 }
 
@@ -59034,7 +59388,7 @@ ATTN_COLD_ int attn_segment_numbers_(attn_error_ *e, attn_segment_layer_job_ *j,
     return attn_reject_(e, ATTN_E_SHAPE, "params.heads and .kv_heads must not be negative");
   if (p->heads % p->kv_heads)
     return attn_reject_(e, ATTN_E_HEADS, "params.kv_heads must divide params.heads");
-  if ((int)p->sublayer < 0 || p->sublayer >= ATTN_SUBLAYER_COUNT)
+  if ((int)p->sublayer < 0 || p->sublayer > ATTN_SUBLAYER_PLAIN)
     return attn_reject_(e, ATTN_E_RANGE, "params.sublayer must be an attn_sublayer");
   if (!(p->norm.eps >= 0.0f && p->norm.eps < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.norm.eps must be finite and not negative");
@@ -61316,7 +61670,7 @@ ATTN_COLD_ int attn_gtrxl_check_(attn_error_ *e, attn_gtrxl_job_ *j,
       !attn_check_norm_(e, &j->p.norm_ff, dm, &more))
     return 0;
   if (!j->p.ff.w_2.data) return attn_reject_(e, ATTN_E_NULL, "ff.w_2.data must not be null");
-  return attn_check_feed_(e, &j->p.ff, *table, ATTN_PLACE_, dm, dm, op + FF) &&
+  return attn_check_feed_(e, &j->p.ff, *table, ATTN_PLACE_, 1, dm, dm, op + FF) &&
          attn_check_apart_(e, ctx, op, COUNT, more.span, more.n);
 }
 
@@ -61337,10 +61691,11 @@ ATTN_COLD_ int attn_gtrxl_steps_(attn_stage_ *s, void *job) {
   if (h.batch > 1 && attn_gemm_flat_(&h) && attn_gemm_flat_(&o))
     h = attn_gemm_flatten_(h), o = attn_gemm_flatten_(o), all = attn_gemm_flatten_(all);
   const int64_t most = attn_layer_rows_(h.len);
-  const attn_matrix_ w_o = attn_stage_lay_(s, j->layer.p.w_o, rows, NULL);
-  const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows, ff);
-  const attn_matrix_ w_3 = ff->w_3.data ? attn_stage_lay_(s, ff->w_3, rows, ff) : w_1;
-  const attn_matrix_ w_2 = attn_stage_lay_(s, ff->w_2, rows, ff);
+  const attn_matrix_ w_o = attn_stage_lay_(s, j->layer.p.w_o, NULL, rows, NULL);
+  const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, &ff->w_1_scales, rows, ff);
+  const attn_matrix_ w_3 =
+      ff->w_3.data ? attn_stage_lay_(s, ff->w_3, &ff->w_3_scales, rows, ff) : w_1;
+  const attn_matrix_ w_2 = attn_stage_lay_(s, ff->w_2, &ff->w_2_scales, rows, ff);
   const attn_tensor skip = attn_stage_tensor_(s, 1, 1, most, dm);
   const attn_tensor side = attn_stage_tensor_(s, 1, 1, most, dm);
   const attn_tensor hidden = attn_stage_tensor_(s, 1, 1, most, w_1.n);
@@ -61688,7 +62043,7 @@ ATTN_COLD_ int attn_feed_check_(attn_error_ *e, attn_feed_job_ *j, const attn_ct
                        "x must be [y.batch, 1, y.len, .]")};
   if (!attn_check_ctx_(e, ctx, table, workers) || !attn_check_operand_(e, &op[0], 1) ||
       !attn_check_operand_(e, &op[1], 1) ||
-      !attn_check_feed_(e, &j->ff, *table, ATTN_PLACE_, j->x.dim, j->y.dim, op + 2))
+      !attn_check_feed_(e, &j->ff, *table, ATTN_PLACE_, 1, j->x.dim, j->y.dim, op + 2))
     return 0;
   if (j->chunks < 0) return attn_reject_(e, ATTN_E_RANGE, "chunks must not be negative");
   if (attn_same_view_(&j->y, &j->x) && j->y.dim == j->x.dim) op[1].span.hi = op[1].span.lo;
@@ -61697,7 +62052,8 @@ ATTN_COLD_ int attn_feed_check_(attn_error_ *e, attn_feed_job_ *j, const attn_ct
 
 ATTN_COLD_ int attn_feed_steps_(attn_stage_ *s, void *job) {
   const attn_feed_job_ *j = (const attn_feed_job_ *)job;
-  return attn_stage_feed_forward_(s, j->y, j->x, &j->ff, j->chunks, ATTN_SUBLAYER_PLAIN, NULL);
+  const attn_surround_ plain = attn_surround_of_(ATTN_SUBLAYER_PLAIN, NULL);
+  return attn_stage_feed_forward_(s, j->y, j->x, &j->ff, j->chunks, &plain);
 }
 
 ATTN_COLD_ attn_status attn_feed_forward_rows_call_(attn_tensor y, attn_tensor x,
@@ -61722,6 +62078,601 @@ ATTN_COLD_ attn_status attn_feed_forward_rows_call_(attn_tensor y, attn_tensor x
 ATTN_CALL_(attn_feed_forward_rows, (y, x, ff, chunks), attn_tensor y, attn_tensor x,
            const attn_feed_forward *ff, int64_t chunks)
 /* <<< attn/families/blocks/feed_forward.h */
+/* >>> attn/families/blocks/experts_gate.h */
+/* families/blocks/experts_gate.h owns which experts a row is sent to, and with which weights. */
+
+/* Floats of scores that an item of rows has about. */
+enum { ATTN_EXPERTS_CHOICES_ = 16384 };
+
+typedef struct attn_experts_gate_ {
+  const attn_table_ *table;
+  const attn_expert_rows_params *p;
+  const float *logits, *bias; /* [rows][count]; [count] or null */
+  int64_t rows, count, k, groups, group_k;
+  float scale;
+  int32_t *expert; /* [rows][k] */
+  float *weight;   /* [rows][k] */
+  int64_t run;     /* rows of an item */
+  char *own;       /* of the workers: scores, candidates and room for as many */
+  int64_t each, at_list, at_spare;
+} attn_experts_gate_;
+
+/* s = softmax(l), which is 0 where no expert is allowed. */
+ATTN_FUNC_ void attn_experts_softmax_(const attn_table_ *f, float *s, const float *l, int64_t n) {
+  const float by = (float)ATTN_LOG2E_;
+  float top = -INFINITY;
+  double sum = 0.0;
+  for (int64_t e = 0; e < n; e++)
+    if (l[e] > top || l[e] != l[e]) top = l[e];
+  if (top == -INFINITY) top = 0.0f;
+  for (int64_t e = 0; e < n; e++) s[e] = (l[e] - top) * by;
+  f->weights(s, s, n, 0.0f, 1.0f);
+  for (int64_t e = 0; e < n; e++) sum += (double)s[e];
+  for (int64_t e = 0; e < n && sum != 0.0; e++) s[e] = (float)((double)s[e] / sum);
+}
+
+/* What experts are chosen by, c or as many l, as candidates of which the larger is the better. */
+ATTN_FUNC_ uint64_t attn_experts_candidate_(const attn_experts_gate_ *a, const float *s,
+                                            const float *l, int64_t e) {
+  if (a->bias) return attn_candidate_(s[e] + a->bias[e], e);
+  return attn_candidate_(a->groups > 1 && a->p->group_by == ATTN_EXPERTS_GROUP_SUM ? s[e] : l[e],
+                         e);
+}
+
+/* The candidates of the best groups, whose number is returned. */
+ATTN_FUNC_ int64_t attn_experts_groups_(const attn_experts_gate_ *a, const float *s, const float *l,
+                                        uint64_t *list, uint64_t *spare) {
+  const int64_t n = a->count / a->groups;
+  int64_t count = 0;
+  for (int64_t g = 0; g < a->groups; g++) {
+    uint64_t best = 0, next = 0;
+    for (int64_t e = g * n; e < (g + 1) * n; e++) {
+      const uint64_t c = attn_experts_candidate_(a, s, l, e);
+      if (c > best)
+        next = best, best = c;
+      else if (c > next)
+        next = c;
+    }
+    float score = attn_candidate_score_(best);
+    if (a->p->group_by == ATTN_EXPERTS_GROUP_SUM) score += attn_candidate_score_(next);
+    list[g] = attn_candidate_(score, g);
+  }
+  if (a->group_k < a->groups) attn_select_(list, a->groups, a->group_k, spare);
+  for (int64_t i = 0; i < a->group_k; i++) spare[i] = (uint64_t)attn_candidate_index_(list[i]);
+  for (int64_t i = 0; i < a->group_k; i++)
+    for (int64_t e = (int64_t)spare[i] * n; e < ((int64_t)spare[i] + 1) * n; e++)
+      list[count++] = attn_experts_candidate_(a, s, l, e);
+  return count;
+}
+
+ATTN_FUNC_ void attn_experts_choose_(const attn_experts_gate_ *a, char *own, int64_t row) {
+  const float *l = a->logits + row * a->count;
+  float *s = (float *)(void *)own, *weight = a->weight + row * a->k;
+  uint64_t *list = (uint64_t *)(void *)(own + a->at_list);
+  uint64_t *spare = (uint64_t *)(void *)(own + a->at_spare);
+  int64_t count = a->count;
+  double sum = 0.0;
+  if (a->p->score == ATTN_EXPERTS_SIGMOID)
+    attn_on_(dense, a->table)->act(s, l, NULL, count, NULL, 1.0f, ATTN_ACT_SIGMOID);
+  else
+    attn_experts_softmax_(a->table, s, l, count);
+  if (a->group_k < a->groups)
+    count = attn_experts_groups_(a, s, l, list, spare);
+  else
+    for (int64_t e = 0; e < count; e++) list[e] = attn_experts_candidate_(a, s, l, e);
+  if (a->k < count) attn_select_(list, count, a->k, spare);
+  attn_sort_(list, a->k, spare);
+  for (int64_t i = 0; i < a->k; i++) {
+    const int64_t e = attn_candidate_index_(list[i]);
+    a->expert[row * a->k + i] = (int32_t)e, weight[i] = s[e], sum += (double)s[e];
+  }
+  for (int64_t i = 0; i < a->k; i++) {
+    double w = (double)weight[i];
+    if (!a->p->no_renormalize) w = sum > 0.0 || sum != sum ? w / sum : 0.0;
+    weight[i] = (float)(w * (double)a->scale);
+  }
+}
+
+ATTN_FUNC_ void attn_experts_gate_item_(void *job, int worker, int64_t index) {
+  const attn_experts_gate_ *a = (const attn_experts_gate_ *)job;
+  const int64_t from = index * a->run, end = a->rows - from < a->run ? a->rows : from + a->run;
+  for (int64_t row = from; row < end; row++)
+    attn_experts_choose_(a, a->own + worker * a->each, row);
+}
+
+ATTN_COLD_ int attn_experts_gate_steps_(attn_stage_ *s, attn_experts_gate_ *a) {
+  a->table = s->table;
+  a->run = a->count < ATTN_EXPERTS_CHOICES_ ? ATTN_EXPERTS_CHOICES_ / a->count : 1;
+  a->at_list = attn_piece_(a->count, 4);
+  a->at_spare = attn_add_(a->at_list, attn_piece_(a->count, 8));
+  a->each = attn_add_(a->at_spare, attn_piece_(a->count, 8));
+  return attn_stage_for_(s, attn_runs_of_(a->rows, a->run), attn_experts_gate_item_, a, a->each,
+                         &a->own);
+}
+/* <<< attn/families/blocks/experts_gate.h */
+/* >>> attn/families/blocks/experts.h */
+/* families/blocks/experts.h owns rows through the experts that they are sent to: runs of rows are sorted by expert, and
+ * items are the rows of an expert by some of its columns, which they read where they lie. */
+
+enum {
+  ATTN_EXPERTS_ROWS_ = 128, /* of an expert in a run, when all are sent as many */
+  ATTN_EXPERTS_SUM_ = 8,    /* of y in an item */
+  /* of columns that few rows read in place, whose lines follow each other */
+  ATTN_EXPERTS_COLS_ = ATTN_STORED_COLS_,
+  /* floats of an item's block of x w_3; its rows are not a multiple of 4 KB apart */
+  ATTN_EXPERTS_BLOCK_ = ATTN_GEMM_MOST_ * (ATTN_GEMM_COLS_ + 16)
+};
+
+typedef struct attn_experts_job_ {
+  const attn_table_ *table;
+  attn_tensor y, x; /* x: of the call */
+  attn_expert_rows_params p;
+  int64_t count, k, dff;      /* dff = dout without w_2 */
+  const attn_low_table_ *low; /* of the experts' products */
+  attn_feature feature;
+  attn_experts_gate_ gate;     /* of this run of rows */
+  attn_tensor from, to;        /* its rows of x and y */
+  int64_t b, i;                /* and where they begin: batch entry, or 0 of flat rows */
+  attn_tensor side, hidden;    /* of pairs of row and expert: rows of x, then of y; hidden rows */
+  attn_tensor other, by;       /* shared(x), and its gate */
+  int64_t *begin;              /* [count + 1] the pairs of an expert */
+  int64_t *first;              /* [count + 1] its items of a product */
+  int64_t *row;                /* [pairs] the row of a pair */
+  float *share;                /* [pairs] its weight */
+  int64_t *place;              /* [rows][k] the pairs of a row, experts ascending */
+  const attn_feed_forward *ff; /* the experts */
+  int down;                    /* the product: hidden rows to rows of y */
+  int64_t cols;                /* of an item at most */
+  char *own;                   /* of the workers */
+  int64_t each, at_block, at_lay;
+} attn_experts_job_;
+
+/* ---- the order of rows ------------------------------------------------------------------------*/
+
+/* Sorts pairs by expert; rows stay ascending. */
+ATTN_FUNC_ void attn_experts_sort_(attn_experts_job_ *j) {
+  const attn_experts_gate_ *g = &j->gate;
+  const int64_t pairs = g->rows * g->k;
+  for (int64_t e = 0; e <= j->count; e++) j->begin[e] = j->first[e] = 0;
+  for (int64_t n = 0; n < pairs; n++) j->begin[g->expert[n] + 1]++;
+  for (int64_t e = 0; e < j->count; e++) j->begin[e + 1] += j->begin[e];
+  for (int64_t e = 0; e < j->count; e++) j->first[e] = j->begin[e];
+  for (int64_t n = 0; n < pairs; n++) {
+    const int64_t at = j->first[g->expert[n]]++, r = n / g->k;
+    int64_t i = n;
+    j->row[at] = r, j->share[at] = g->weight[n];
+    for (; i > r * g->k && j->place[i - 1] > at; i--) j->place[i] = j->place[i - 1];
+    j->place[i] = at;
+  }
+}
+
+ATTN_FUNC_ int64_t attn_experts_rows_of_(const attn_experts_job_ *j, int64_t e) {
+  return j->begin[e + 1] - j->begin[e];
+}
+
+/* The rows of an expert's items, about as many in each. */
+ATTN_FUNC_ int64_t attn_experts_high_(const attn_experts_job_ *j, int64_t e) {
+  const int64_t n = attn_experts_rows_of_(j, e);
+  return attn_runs_of_(n, attn_runs_of_(n, ATTN_GEMM_MOST_));
+}
+
+/* Their columns. */
+ATTN_FUNC_ int64_t attn_experts_wide_(const attn_experts_job_ *j, int64_t e) {
+  const int few = attn_experts_rows_of_(j, e) <= ATTN_STORED_FEW_ && !j->ff->w_transposed &&
+                  !ATTN_PART_(LOW, j->low);
+  const int64_t most = few ? (int64_t)ATTN_EXPERTS_COLS_ : (int64_t)ATTN_GEMM_COLS_;
+  return j->cols < most ? j->cols : most;
+}
+
+/* Items of the product at hand: of few items the last ones would leave workers without. */
+ATTN_FUNC_ int64_t attn_experts_cut_(attn_experts_job_ *j, int workers) {
+  const int64_t columns = j->down ? j->to.dim : j->dff;
+  for (j->cols = ATTN_EXPERTS_COLS_;; j->cols /= 2) {
+    int64_t items = 0;
+    for (int64_t e = 0; e < j->count; e++) {
+      const int64_t n = attn_experts_rows_of_(j, e);
+      j->first[e] = items;
+      if (n > 0)
+        items += attn_runs_of_(n, attn_experts_high_(j, e)) *
+                 attn_runs_of_(columns, attn_experts_wide_(j, e));
+    }
+    j->first[j->count] = items;
+    if (workers < 2 || j->cols == ATTN_PANEL_ || items >= 4 * (int64_t)workers) return items;
+  }
+}
+
+/* ---- products ---------------------------------------------------------------------------------*/
+
+/* A matrix of the experts with its bias. */
+typedef struct attn_experts_weight_ {
+  const attn_tensor *w, *bias;
+  const attn_scales *scales;
+} attn_experts_weight_;
+
+/* A block of columns of expert e, of a matrix or a bias. */
+ATTN_FUNC_ attn_tensor attn_experts_columns_(attn_tensor w, int64_t e, int64_t c, int64_t n) {
+  if (!w.data) return w;
+  w = attn_stage_heads_(w, e, 1);
+  if (attn_is_turned_(&w))
+    w = attn_stage_shift_(w, c * w.stride_len);
+  else
+    w = attn_stage_shift_(w, c);
+  w.dim = n;
+  return w;
+}
+
+/* y = act(x w + bias) gate, in a form, of some rows and the columns of one expert from c on that y has; bias, gate and
+ * form may be absent. */
+ATTN_FUNC_ void attn_experts_times_(const attn_experts_job_ *j, attn_tensor y, attn_tensor x,
+                                    attn_experts_weight_ from, int64_t e, int64_t c,
+                                    attn_activation act, attn_tensor gate,
+                                    const attn_act_form *form, char *own) {
+  attn_tensor w = attn_experts_columns_(*from.w, e, c, y.dim);
+  const attn_tensor bias = attn_experts_columns_(*from.bias, e, c, y.dim);
+  const int turned = attn_turn_back_(&w);
+  attn_gemm_ a;
+  memset(&a, 0, sizeof a);
+  a.table = j->table, a.y = y, a.x = x, a.bias = bias, a.gate = gate;
+  if (form) a.form = *form;
+  a.w = attn_matrix_loose_(w, turned, y.len), a.scale = 1.0f, a.act = (int)act;
+  if (attn_quantized_(w.dtype)) {
+    attn_scales scales = *from.scales;
+    const int64_t at = e * scales.stride_head + (turned ? c * scales.stride_len : c);
+    scales.scale += at;
+    if (scales.zero) scales.zero += at;
+    attn_matrix_codes_(&a.w, &scales);
+  }
+  if (ATTN_PART_(LOW, j->low)) {
+    attn_matrix_narrow_(&a.w, j->low), a.low = j->low;
+    attn_matrix_lay_(&a.w, j->table, own + j->at_lay, NULL, 1);
+  }
+  attn_gemm_cut_(&a, 1);
+  a.own = own;
+  for (int64_t i = 0; i < a.items; i++) attn_gemm_item_(&a, 0, i);
+}
+
+/* Some rows of an expert by some columns of the product at hand. */
+ATTN_FUNC_ void attn_experts_item_(void *job, int worker, int64_t index) {
+  const attn_experts_job_ *j = (const attn_experts_job_ *)job;
+  const attn_feed_forward *ff = j->ff;
+  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  const attn_experts_weight_ w_1 = {&ff->w_1, &ff->b_1, &ff->w_1_scales};
+  const attn_experts_weight_ w_2 = {&ff->w_2, &ff->b_2, &ff->w_2_scales};
+  const attn_experts_weight_ w_3 = {&ff->w_3, &ff->b_3, &ff->w_3_scales};
+  char *own = j->own + worker * j->each;
+  int64_t lo = 0, hi = j->count; /* the last expert whose items begin at index or before */
+  while (hi - lo > 1) {
+    const int64_t middle = lo + (hi - lo) / 2;
+    if (j->first[middle] <= index)
+      lo = middle;
+    else
+      hi = middle;
+  }
+  const int64_t e = lo, columns = j->down ? j->to.dim : j->dff;
+  const int64_t high = attn_experts_high_(j, e), wide = attn_experts_wide_(j, e);
+  const int64_t col_runs = attn_runs_of_(columns, wide), at = index - j->first[e];
+  const int64_t r = at / col_runs * high, c = at % col_runs * wide;
+  const int64_t left = attn_experts_rows_of_(j, e) - r, n = left < high ? left : high;
+  const int64_t cols = columns - c < wide ? columns - c : wide, pair = j->begin[e] + r;
+  attn_tensor hidden = attn_stage_rows_(j->hidden, pair, n), up = none;
+  attn_tensor side = attn_stage_rows_(j->side, pair, n);
+  if (j->down) {
+    side = attn_stage_shift_(side, c), side.dim = cols;
+    attn_experts_times_(j, side, hidden, w_2, e, c, ATTN_ACT_NONE, none, NULL, own);
+    return;
+  }
+  hidden = attn_stage_shift_(hidden, c), hidden.dim = cols, side.dim = j->x.dim;
+  if (ff->w_3.data) {
+    up = attn_bhtd(own + j->at_block, ATTN_F32, 1, 1, n, cols);
+    up.stride_len = cols + 16;
+    attn_experts_times_(j, up, side, w_3, e, c, ATTN_ACT_NONE, none, NULL, own);
+  }
+  attn_experts_times_(j, hidden, side, w_1, e, c, ff->activation, up, &ff->form, own);
+}
+
+/* All items of one product. */
+ATTN_COLD_ int attn_experts_product_(attn_stage_ *s, attn_experts_job_ *j, int down) {
+  const int64_t deep = down ? j->dff : j->x.dim;
+  const int low = ATTN_PART_(LOW, j->low) != NULL;
+  const int64_t panels = low ? deep / 2 + 2 : 0;
+  j->down = down;
+  j->at_block = attn_add_(ATTN_GEMM_MOST_ * ATTN_GEMM_COLS_ * 4,
+                          low ? attn_piece_(ATTN_GEMM_MOST_ * ATTN_GEMM_DEEP_, 6) : 0);
+  j->at_lay =
+      attn_add_(j->at_block, !down && j->ff->w_3.data ? attn_piece_(ATTN_EXPERTS_BLOCK_, 4) : 0);
+  j->each = attn_add_(j->at_lay, attn_piece_(attn_mul_(panels, ATTN_GEMM_COLS_), 4));
+  return attn_stage_for_(s, s->run ? attn_experts_cut_(j, s->workers) : INT32_MAX,
+                         attn_experts_item_, j, j->each, &j->own);
+}
+
+/* ---- rows there and back ----------------------------------------------------------------------*/
+
+/* Rows of x by pairs, times their weight if that is so. */
+ATTN_FUNC_ void attn_experts_gather_(void *job, int worker, int64_t index) {
+  const attn_experts_job_ *j = (const attn_experts_job_ *)job;
+  const int64_t pairs = j->gate.rows * j->k, from = index * ATTN_TILE_;
+  const int64_t end = pairs - from < ATTN_TILE_ ? pairs : from + ATTN_TILE_;
+  (void)worker;
+  for (int64_t n = from; n < end; n++) {
+    void *to = attn_at_(&j->side, 0, 0, n);
+    const void *row = attn_at_(&j->from, 0, 0, j->row[n]);
+    if (j->p.weigh_input)
+      j->table->blend(to, row, NULL, ATTN_F32, j->from.dtype, ATTN_F32, j->from.dim, j->share[n],
+                      0.0f);
+    else
+      j->table->widen((float *)to, row, 0, NULL, 1, j->from.dim, j->from.dtype, NULL);
+  }
+}
+
+/* y = the sum of a row's pairs in the order of the experts, then shared(x). */
+ATTN_FUNC_ void attn_experts_sum_(void *job, int worker, int64_t index) {
+  const attn_experts_job_ *j = (const attn_experts_job_ *)job;
+  const attn_tensor *made = j->ff->w_2.data ? &j->side : &j->hidden;
+  const int64_t rows = j->gate.rows, from = index * ATTN_EXPERTS_SUM_, dout = j->to.dim;
+  const int64_t end = rows - from < ATTN_EXPERTS_SUM_ ? rows : from + ATTN_EXPERTS_SUM_;
+  for (int64_t r = from; r < end; r++) {
+    const int64_t *place = j->place + r * j->k;
+    void *y = attn_at_(&j->to, 0, 0, r);
+    float *sum = (float *)(j->to.dtype == ATTN_F32 ? y : j->own + worker * j->each);
+    for (int64_t n = 0; n < j->k; n++)
+      j->table->blend(sum, n ? sum : NULL, attn_at_(made, 0, 0, place[n]), ATTN_F32, ATTN_F32,
+                      ATTN_F32, dout, 1.0f, j->p.weigh_input ? 1.0f : j->share[place[n]]);
+    if (j->other.data)
+      j->table->blend(sum, sum, attn_at_(&j->other, 0, 0, r), ATTN_F32, ATTN_F32, ATTN_F32, dout,
+                      1.0f, j->by.data ? *(const float *)attn_at_(&j->by, 0, 0, r) : 1.0f);
+    if (j->to.dtype != ATTN_F32)
+      j->table->blend(y, sum, NULL, j->to.dtype, ATTN_F32, ATTN_F32, dout, 1.0f, 0.0f);
+  }
+}
+
+/* What was chosen, and the logits, to whom they are of use. */
+ATTN_FUNC_ void attn_experts_tell_(const attn_experts_job_ *j) {
+  const attn_expert_rows_params *p = &j->p;
+  const attn_experts_gate_ *g = &j->gate;
+  const int64_t rows = j->x.len;
+  for (int64_t r = 0; r < g->rows; r++) {
+    const int64_t b = j->b + (j->i + r) / rows, i = (j->i + r) % rows;
+    if (p->expert)
+      memcpy(p->expert + (b * rows + i) * j->k, g->expert + r * j->k,
+             (size_t)j->k * sizeof *p->expert);
+    if (p->weight.data)
+      j->table->blend(attn_at_(&p->weight, b, 0, i), g->weight + r * j->k, NULL, ATTN_F32, ATTN_F32,
+                      ATTN_F32, j->k, 1.0f, 0.0f);
+    if (p->logits.data)
+      j->table->blend(attn_at_(&p->logits, b, 0, i), g->logits + r * j->count, NULL, ATTN_F32,
+                      ATTN_F32, ATTN_F32, j->count, 1.0f, 0.0f);
+  }
+}
+
+/* ---- a run of rows ----------------------------------------------------------------------------*/
+
+/* Numbers of any kind, in room that lasts as long as the call. */
+ATTN_COLD_ int64_t *attn_experts_longs_(attn_stage_ *s, int64_t n) {
+  return (int64_t *)attn_stage_take_(s, n, 8);
+}
+
+/* Room for what lies between the steps of so many rows. */
+ATTN_COLD_ void attn_experts_room_(attn_stage_ *s, attn_experts_job_ *j, int64_t rows) {
+  const int64_t pairs = attn_mul_(rows, j->k), dout = j->y.dim, din = j->x.dim;
+  attn_experts_gate_ *g = &j->gate;
+  g->p = &j->p, g->count = j->count, g->k = j->k, g->bias = NULL;
+  g->groups = j->p.groups > 0 ? j->p.groups : 1;
+  g->group_k = j->p.group_k > 0 ? j->p.group_k : g->groups;
+  g->scale = j->p.scale == 0.0f && !attn_to_bits_(j->p.scale) ? 1.0f : j->p.scale;
+  g->expert = (int32_t *)attn_stage_take_(s, pairs, 4);
+  g->weight = (float *)attn_stage_take_(s, pairs, 4);
+  if (j->p.choice_bias.data) {
+    float *bias = (float *)attn_stage_take_(s, j->count, 4);
+    g->bias = bias;
+    if (s->run)
+      s->table->widen(bias, j->p.choice_bias.data, 0, NULL, 1, j->count, j->p.choice_bias.dtype,
+                      NULL);
+  }
+  j->begin = attn_experts_longs_(s, attn_add_(j->count, 1));
+  j->first = attn_experts_longs_(s, attn_add_(j->count, 1));
+  j->row = attn_experts_longs_(s, pairs), j->place = attn_experts_longs_(s, pairs);
+  j->share = (float *)attn_stage_take_(s, pairs, 4);
+  j->side = attn_multihead_rows_(s, 1, pairs, j->ff->w_2.data && dout > din ? dout : din);
+  if (j->ff->w_2.data) j->side.dim = dout;
+  j->hidden = attn_multihead_rows_(s, 1, pairs, j->dff);
+  if (j->p.shared.w_1.data) j->other = attn_stage_tensor_(s, 1, 1, rows, dout);
+  if (j->p.w_shared.data) j->by = attn_stage_tensor_(s, 1, 1, rows, 1);
+}
+
+/* Rows from and to. */
+ATTN_COLD_ int attn_experts_run_(attn_stage_ *s, attn_experts_job_ *j, attn_tensor logits) {
+  const int64_t rows = j->from.len, pairs = attn_mul_(rows, j->k);
+  const attn_surround_ plain = attn_surround_of_(ATTN_SUBLAYER_PLAIN, NULL);
+  attn_gemm_params p;
+  memset(&p, 0, sizeof p);
+  p.bias = j->p.b_gate;
+  j->gate.rows = rows, j->gate.logits = (const float *)logits.data;
+  if (!attn_stage_gemm_(s, attn_stage_rows_(logits, 0, rows), j->from, j->p.w_gate, &p) ||
+      !attn_experts_gate_steps_(s, &j->gate))
+    return 0;
+  if (j->by.data) {
+    memset(&p, 0, sizeof p);
+    p.activation = ATTN_ACT_SIGMOID;
+    if (!attn_stage_gemm_(s, attn_stage_rows_(j->by, 0, rows), j->from, j->p.w_shared, &p))
+      return 0;
+  }
+  if (j->other.data && !attn_stage_feed_forward_(s, attn_stage_rows_(j->other, 0, rows), j->from,
+                                                 &j->p.shared, 0, &plain))
+    return 0;
+  if (s->run) attn_experts_sort_(j), attn_experts_tell_(j);
+  if (!attn_stage_for_(s, attn_tiles_of_(pairs), attn_experts_gather_, j, 0, NULL) ||
+      !attn_experts_product_(s, j, 0) || (j->ff->w_2.data && !attn_experts_product_(s, j, 1)))
+    return 0;
+  j->each = j->to.dtype == ATTN_F32 ? 0 : attn_piece_(j->to.dim, 4);
+  return attn_stage_for_(s, attn_runs_of_(rows, ATTN_EXPERTS_SUM_), attn_experts_sum_, j, j->each,
+                         &j->own);
+}
+
+ATTN_COLD_ int attn_experts_steps_(attn_stage_ *s, void *job) {
+  attn_experts_job_ *j = (attn_experts_job_ *)job;
+  attn_tensor x = j->x, y = j->y;
+  j->table = s->table, j->ff = &j->p.experts;
+  if (x.len == 0 || x.batch == 0) return 1;
+  if (x.batch > 1 && attn_gemm_flat_(&x) && attn_gemm_flat_(&y))
+    x = attn_gemm_flatten_(x), y = attn_gemm_flatten_(y);
+  const int64_t most = attn_mul_(ATTN_EXPERTS_ROWS_, j->count) / j->k;
+  const int64_t run = x.len < most ? x.len : most;
+  const attn_tensor logits = attn_stage_tensor_(s, 1, 1, run, j->count);
+  attn_experts_room_(s, j, run);
+  for (j->b = 0; j->b < x.batch; j->b++) {
+    for (int64_t n, i = 0; i < x.len; i += n) {
+      n = x.len - i < run ? x.len - i : run;
+      j->i = i;
+      j->from = attn_stage_rows_(attn_stage_entry_(x, j->b), i, n);
+      j->to = attn_stage_rows_(attn_stage_entry_(y, j->b), i, n);
+      if (!attn_experts_run_(s, j, logits)) return 0;
+      if (!s->run && i == 0 && n < x.len) i = (x.len - 1) / run * run - n; /* then the last */
+    }
+    if (!s->run) break; /* the entries are alike */
+  }
+  if (ATTN_PART_(LOW, j->low))
+    s->compute = j->low->peaks ? ATTN_COMPUTE_F16 : ATTN_COMPUTE_BF16, s->feature = j->feature;
+  s->pairs = attn_mul_(attn_mul_(j->x.batch, j->x.len), j->k);
+  return 1;
+}
+/* <<< attn/families/blocks/experts.h */
+/* >>> attn/families/blocks/experts_call.h */
+/* families/blocks/experts_call.h owns the checks of the feed-forward of mixtures of experts, and the call. */
+
+/* The router: how many experts, and how they are chosen. */
+ATTN_COLD_ int attn_experts_check_gate_(attn_error_ *e, attn_experts_job_ *j, attn_operand_ *op) {
+  static const attn_said_ said[] = {ATTN_SAID_IN_OUT_("params.w_gate", "x.dim", "E"),
+                                    ATTN_SAID_("params.b_gate", "[1, 1, 1, E]"),
+                                    ATTN_SAID_("params.choice_bias", "[1, 1, 1, E]")};
+  attn_expert_rows_params *p = &j->p;
+  attn_turn_(&p->w_gate, p->w_transposed), attn_turn_(&p->w_shared, p->w_transposed);
+  op[0] = attn_weight_(&p->w_gate, &said[0], 0, j->x.dim, ATTN_ANY_);
+  if (!attn_check_operand_(e, &op[0], 1)) return 0;
+  j->count = p->w_gate.dim, j->k = p->k;
+  op[1] = attn_bias_(&p->b_gate, &said[1], ATTN_OPTIONAL_, j->count);
+  op[2] = attn_bias_(&p->choice_bias, &said[2], ATTN_OPTIONAL_, j->count);
+  if (!attn_check_operand_(e, &op[1], 1) || !attn_check_operand_(e, &op[2], 1)) return 0;
+  const int64_t groups = p->groups > 0 ? p->groups : 1;
+  const int64_t group_k = p->group_k > 0 ? p->group_k : groups;
+  if (j->count > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "params.w_gate must be of fewer than 2^31 experts");
+  if (p->k < 1 || p->k > j->count)
+    return attn_reject_(e, ATTN_E_RANGE, "params.k must lie in 1..E");
+  if (p->groups < 0 || j->count % groups != 0)
+    return attn_reject_(e, ATTN_E_RANGE, "params.groups must be 0 or a divisor of E");
+  if (p->group_k < 0 || group_k > groups)
+    return attn_reject_(e, ATTN_E_RANGE, "params.group_k must lie in 0..params.groups");
+  if (p->k > attn_mul_(group_k, j->count / groups))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.k must not be more than params.group_k groups have experts");
+  if ((int)p->score < 0 || p->score >= ATTN_EXPERTS_SCORE_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.score must be an attn_experts_score");
+  if ((int)p->group_by < 0 || p->group_by >= ATTN_EXPERTS_GROUP_COUNT)
+    return attn_reject_(e, ATTN_E_RANGE, "params.group_by must be an attn_experts_group");
+  if (p->group_by == ATTN_EXPERTS_GROUP_SUM && groups > 1 && j->count == groups)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.group_by must not be ATTN_EXPERTS_GROUP_SUM for groups of one");
+  return p->scale - p->scale == 0.0f ||
+         attn_reject_(e, ATTN_E_VALUE, "params.scale must be finite");
+}
+
+/* The feed-forward of all rows, where there is one. */
+ATTN_COLD_ int attn_experts_check_shared_(attn_error_ *e, attn_experts_job_ *j,
+                                          const attn_table_ *table, attn_operand_ *op) {
+  static const attn_said_ said = ATTN_SAID_IN_OUT_("params.w_shared", "x.dim", "1");
+  attn_feed_forward *ff = &j->p.shared;
+  if (ff->w_1.data)
+    return attn_check_feed_(e, ff, table, ATTN_PLACE_SHARED_, 1, j->x.dim, j->y.dim, op) &&
+           (op[ATTN_FEED_OPERANDS_] =
+                attn_weight_(&j->p.w_shared, &said, ATTN_OPTIONAL_, j->x.dim, 1),
+            attn_check_operand_(e, &op[ATTN_FEED_OPERANDS_], 1));
+  if (ff->b_1.data || ff->w_2.data || ff->b_2.data || ff->w_3.data || ff->b_3.data ||
+      j->p.w_shared.data)
+    return attn_reject_(e, ATTN_E_NULL,
+                        "params.shared.w_1 must not be null where another part of it or "
+                        "params.w_shared is there");
+  return 1;
+}
+
+ATTN_COLD_ int attn_experts_check_(attn_error_ *e, attn_experts_job_ *j, const attn_ctx *ctx,
+                                   const attn_table_ **table, int *workers) {
+  static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x");
+  static const char we[] = ATTN_WORDS_("params.expert"), ww[] = ATTN_WORDS_("params.weight");
+  static const char wl[] = ATTN_WORDS_("params.logits");
+  enum {
+    Y,
+    X,
+    EXPERT,
+    WEIGHT,
+    LOGITS,
+    GATE,
+    EXPERTS = GATE + 3,
+    SHARED = EXPERTS + (int)ATTN_FEED_OPERANDS_,
+    COUNT = SHARED + (int)ATTN_FEED_OPERANDS_ + 1
+  };
+  attn_expert_rows_params *p = &j->p;
+  attn_tensor expert;
+  attn_operand_ op[COUNT];
+  const attn_operand_ lead[] = {ATTN_OPERAND_AS_(&j->y, wy, ATTN_OUT_, ATTN_ANY_, 1, ATTN_ANY_,
+                                                 ATTN_ANY_, "y must have one head"),
+                                ATTN_OPERAND_AS_(&j->x, wx, 0, j->y.batch, 1, j->y.len, ATTN_ANY_,
+                                                 "x must be [y.batch, 1, y.len, .]")};
+  memset(op, 0, sizeof op);
+  op[Y] = lead[0], op[X] = lead[1];
+  const attn_tensor *const w[] = {&p->experts.w_1, &p->experts.w_2, &p->experts.w_3};
+  for (int i = 0; i < 3; i++)
+    if (w[i]->data && w[i]->dtype > ATTN_I4)
+      return attn_reject_(e, ATTN_E_DTYPE,
+                          "params.experts.w_1, w_2 and w_3 must be of a float type, ATTN_I8 or "
+                          "ATTN_I4");
+  if (!attn_check_ctx_(e, ctx, table, workers) || !attn_check_operand_(e, &op[Y], 1) ||
+      !attn_check_operand_(e, &op[X], 1) || !attn_experts_check_gate_(e, j, op + GATE) ||
+      !attn_check_feed_(e, &p->experts, *table, ATTN_PLACE_EXPERTS_, j->count, j->x.dim, j->y.dim,
+                        op + EXPERTS) ||
+      !attn_experts_check_shared_(e, j, *table, op + SHARED))
+    return 0;
+  const int64_t b = j->y.batch, t = j->y.len;
+  j->dff = p->experts.w_1.dim;
+  expert = attn_bhtd(p->expert, ATTN_F32, b, 1, t, j->k); /* of 4 bytes, too */
+  const attn_operand_ more[] = {
+      ATTN_OPERAND_AS_(&expert, we, ATTN_OUT_ | ATTN_OPTIONAL_, b, 1, t, j->k, ""),
+      ATTN_OPERAND_AS_(&p->weight, ww, ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, 1, t, j->k,
+                       "params.weight must be f32 [B, 1, T, k]"),
+      ATTN_OPERAND_AS_(&p->logits, wl, ATTN_OUT_ | ATTN_OPTIONAL_ | ATTN_IS_F32_, b, 1, t, j->count,
+                       "params.logits must be f32 [B, 1, T, E]")};
+  for (int i = 0; i < 3; i++) {
+    op[EXPERT + i] = more[i];
+    if (!attn_check_operand_(e, &op[EXPERT + i], 1)) return 0;
+  }
+  if (attn_same_view_(&j->y, &j->x) && j->y.dim == j->x.dim) op[X].span.hi = op[X].span.lo;
+  if (!attn_compute_take_(e, *table, p->experts.compute, p->experts.compute_prefer, 1,
+                          ATTN_COMPUTE_WORDS_("params.experts.compute"), &j->low, &j->feature))
+    return 0;
+  return attn_check_apart_(e, ctx, op, COUNT, NULL, 0);
+}
+
+ATTN_COLD_ attn_status attn_expert_rows_call_(attn_tensor y, attn_tensor x,
+                                              const attn_expert_rows_params *params, attn_ctx *ctx,
+                                              size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_experts_job_ j;
+  const attn_table_ *table = NULL;
+  int workers = 1;
+  memset(&j, 0, sizeof j);
+  j.y = y, j.x = x;
+  if (params) j.p = *params;
+  if (!params)
+    attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
+  else
+    (void)attn_experts_check_(&e, &j, ctx, &table, &workers);
+  return attn_step_call_or_(&e, table, workers, ctx, attn_experts_steps_, &j,
+                            "experts, rows by expert", y.batch > 0 && y.len > 0 ? NULL : "no rows",
+                            bytes);
+}
+
+ATTN_CALL_(attn_expert_rows, (y, x, params), attn_tensor y, attn_tensor x,
+           const attn_expert_rows_params *params)
+/* <<< attn/families/blocks/experts_call.h */
 /* >>> attn/families/blocks/encoder.h */
 /* families/blocks/encoder.h owns the call of an encoder block. */
 
@@ -61819,7 +62770,7 @@ ATTN_COLD_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_
   const int64_t b = j->e.batch, t = j->e.len, d = j->e.dim, any = ATTN_ANY_;
   const int64_t h = j->e_k.heads, k = attn_mul_(h, j->e_k.dim), v = attn_mul_(h, j->e_v.dim);
   attn_multihead_params *p = &j->cross;
-  const int matrix = ATTN_MATRIX_;
+  const int matrix = ATTN_MATRIX_ | ATTN_CODES_;
   attn_turn_(&p->w_k, p->w_transposed), attn_turn_(&p->w_v, p->w_transposed);
   attn_operand_ op[] = {ATTN_OPERAND_(&j->e_k, "cache.e_k", ATTN_OUT_, b, any, t, any,
                                       "cache.e_k must be [e.batch, kv_heads, e.len, dk]"),
@@ -61841,7 +62792,13 @@ ATTN_COLD_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (h != kv)
     return attn_reject_(e, ATTN_E_HEADS, "cache.e_k.heads must be the kv_heads of params.cross");
-  if (!attn_check_apart_(e, ctx, op, n, NULL, 0)) return 0;
+  attn_operand_ scales[4];
+  memset(scales, 0, sizeof scales);
+  if (!attn_multihead_scales_(e, p, ATTN_W_K_, scales) ||
+      !attn_multihead_scales_(e, p, ATTN_W_V_, scales + 2))
+    return 0;
+  const attn_span_ more[] = {scales[0].span, scales[1].span, scales[2].span, scales[3].span};
+  if (!attn_check_apart_(e, ctx, op, n, more, 4)) return 0;
   p->kv_heads = kv;
   const attn_span_ outer[2] = {op[0].span, op[1].span};
   return attn_start_norm_ok_(e, j, outer, ctx);
@@ -61854,7 +62811,7 @@ ATTN_COLD_ int attn_start_steps_(attn_stage_ *s, void *job) {
   memset(&keys, 0, sizeof keys);
   keys.p = *p;
   return attn_stage_fresh_keys_(s, &keys, j->e_k, j->e, 0) &&
-         attn_stage_to_heads_(s, p, j->e_v, j->e, p->w_v, p->b_v);
+         attn_stage_to_heads_(s, p, ATTN_W_V_, j->e_v, j->e);
 }
 
 ATTN_COLD_ attn_status attn_decoder_start_call_(const attn_decoder_cache *cache, attn_tensor e,
@@ -63309,6 +64266,9 @@ ATTN_COLD_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int
   attn_arrays_ more;
   int n = 0;
   memset(&more, 0, sizeof more);
+  if (p->sublayer != ATTN_SUBLAYER_POST && p->sublayer != ATTN_SUBLAYER_PRE)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "a layer's sublayer must be ATTN_SUBLAYER_POST or ATTN_SUBLAYER_PRE");
   for (int i = 0; i < 2; i++) {
     t[n++] = m[i]->w_q, t[n++] = m[i]->w_k, t[n++] = m[i]->w_v, t[n++] = m[i]->w_o;
     t[n++] = m[i]->b_q, t[n++] = m[i]->b_k, t[n++] = m[i]->b_v, t[n++] = m[i]->b_o;
@@ -63401,11 +64361,11 @@ ATTN_COLD_ int attn_stage_running_attend_(attn_stage_ *s, const attn_running_ *r
   attn_tensor q = attn_stage_rows_(room->q, 0, r->n), o = attn_stage_rows_(room->o, 0, r->n);
   q.dim = p->w_q.dim, o.dim = p->w_o.len;
   return (!pre || attn_stage_norm_(s, t, x, none, norm)) &&
-         attn_multihead_project_(s, p, q, pre ? t : x, p->w_q, p->b_q) &&
+         attn_multihead_project_(s, p, ATTN_W_Q_, 0, q, pre ? t : x) &&
          attn_stage_running_heads_(s, r, attn_multihead_split_(o, p->heads),
                                    attn_multihead_split_(q, p->heads), k, v, lens, &p->attention,
                                    causal) &&
-         attn_multihead_project_(s, p, t, o, p->w_o, p->b_o) &&
+         attn_multihead_project_(s, p, ATTN_W_O_, 0, t, o) &&
          attn_stage_norm_(s, x, t, x, pre ? NULL : norm);
 }
 
@@ -63414,7 +64374,8 @@ ATTN_COLD_ int attn_stage_running_feed_(attn_stage_ *s, const attn_running_ *r,
                                         const attn_running_room_ *room,
                                         const attn_block_params *p) {
   const attn_tensor x = attn_stage_rows_(room->x, 0, r->n);
-  return attn_stage_feed_forward_(s, x, x, &p->ff, p->chunks, p->sublayer, &p->norm_ff);
+  const attn_surround_ around = attn_surround_of_(p->sublayer, &p->norm_ff);
+  return attn_stage_feed_forward_(s, x, x, &p->ff, p->chunks, &around);
 }
 
 /* y = x, rows of any type; rows from lens[b] on become 0. */
@@ -63623,8 +64584,8 @@ ATTN_COLD_ int attn_universal_rows_(attn_stage_ *s, attn_universal_ *a, int64_t 
     t[i] = attn_stage_rows_(t[i], 0, len);
   }
   if (signal) return attn_stage_signal_(s, t[0], t[1], signal);
-  return attn_multihead_project_(s, p, t[2], t[0], p->w_k, p->b_k) &&
-         attn_multihead_project_(s, p, t[3], t[0], p->w_v, p->b_v);
+  return attn_multihead_project_(s, p, ATTN_W_K_, 0, t[2], t[0]) &&
+         attn_multihead_project_(s, p, ATTN_W_V_, 0, t[3], t[0]);
 }
 
 /* The same for all entries that have listed rows. */
@@ -63880,8 +64841,8 @@ ATTN_COLD_ int attn_exit_stack_check_(attn_error_ *e, attn_exit_stack_ *a, const
 /* Keys and values of the rows x, put at row `at` of a layer's. */
 ATTN_COLD_ int attn_exit_keys_(attn_stage_ *s, const attn_multihead_params *p,
                                const attn_decoder_cache *c, int64_t at, attn_tensor x) {
-  return attn_stage_to_heads_(s, p, attn_stage_rows_(c->k, at, x.len), x, p->w_k, p->b_k) &&
-         attn_stage_to_heads_(s, p, attn_stage_rows_(c->v, at, x.len), x, p->w_v, p->b_v);
+  return attn_stage_to_heads_(s, p, ATTN_W_K_, attn_stage_rows_(c->k, at, x.len), x) &&
+         attn_stage_to_heads_(s, p, ATTN_W_V_, attn_stage_rows_(c->v, at, x.len), x);
 }
 
 /* Those that layer m lacks: of tokens that skipped it, then of the call's. */
@@ -64541,7 +65502,7 @@ ATTN_COLD_ int attn_fourier_check_(attn_error_ *e, attn_fourier_job_ *j, const a
     return 0;
   if (j->block) {
     if (j->par.ff.activation == ATTN_ACT_DEFAULT) j->par.ff.activation = ATTN_ACT_GELU;
-    if (!attn_check_feed_(e, &j->par.ff, *table, ATTN_PLACE_, dm, dm, op + count) ||
+    if (!attn_check_feed_(e, &j->par.ff, *table, ATTN_PLACE_, 1, dm, dm, op + count) ||
         !attn_check_norm_(e, &j->par.norm_1, dm, &more) ||
         !attn_check_norm_(e, &j->par.norm_2, dm, &more))
       return 0;
@@ -64561,6 +65522,7 @@ ATTN_COLD_ int attn_fnet_steps_(attn_stage_ *s, void *job) {
   const attn_fnet_params *par = &j->par;
   const int32_t *x_len = par->mix.x_len;
   const attn_tensor all = attn_stage_part_(s, &j->y);
+  const attn_surround_ around = attn_surround_of_(ATTN_SUBLAYER_POST, &par->norm_2);
   if (!attn_stage_fourier_(s, all, j->x, &par->mix)) return 0;
   for (int64_t b = 0; b < (x_len && s->run ? j->x.batch : 1); b++) {
     attn_tensor x = j->x, h = all, y = j->y;
@@ -64572,7 +65534,7 @@ ATTN_COLD_ int attn_fnet_steps_(attn_stage_ *s, void *job) {
       y = attn_stage_rows_(attn_stage_entry_(y, b), 0, n);
     }
     if (!attn_stage_norm_(s, h, h, x, &par->norm_1) ||
-        !attn_stage_feed_forward_(s, y, h, &par->ff, 0, ATTN_SUBLAYER_POST, &par->norm_2))
+        !attn_stage_feed_forward_(s, y, h, &par->ff, 0, &around))
       return 0;
   }
   return 1;
@@ -65132,7 +66094,7 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
         {ATTN_IN_OUT_(at "w_1", n, "."), at "b_1 must be [1, 1, 1, the width of w_1]",            \
          ATTN_IN_OUT_(at "w_2", "the width of w_1", n), at "b_2 must be [1, 1, 1, " n "]"},       \
         at "activation must be an attn_activation", ATTN_COMPUTE_WORDS_(at "compute"),            \
-        at "w_3 and b_3 must be absent"                                                           \
+        at "w_3, .b_3 and .form must be absent"                                                   \
   }
   static const struct {
     const char *words[4];
@@ -65152,7 +66114,8 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
                               said[at].rule[3]) &&
          attn_check_activation_(e, &f->activation, ATTN_ACT_GELU, said[at].activation) &&
          attn_feed_compute_(e, f, table, 0, said[at].compute) &&
-         (!(f->w_3.data || f->b_3.data) || attn_reject_(e, ATTN_E_RANGE, said[at].gated));
+         (!(f->w_3.data || f->b_3.data || attn_formed_(&f->form)) ||
+          attn_reject_(e, ATTN_E_RANGE, said[at].gated));
 }
 
 ATTN_COLD_ int attn_mixer_check_(attn_error_ *e, attn_mixer_job_ *j, const attn_ctx *ctx,

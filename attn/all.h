@@ -81,6 +81,7 @@
 #endif
 #if ATTN_HAS_BLOCKS
 #include "api/families/blocks/coder.h"
+#include "api/families/blocks/experts.h"
 #include "api/families/blocks/reversible.h"
 #include "api/families/blocks/trajectory.h"
 #endif
@@ -164,6 +165,7 @@ ATTN_BEGIN_STRICT_
 #include "engine/decode.h"
 #include "engine/run.h"
 #include "engine/norm.h"
+#include "engine/form.h"
 #include "engine/view.h"
 #include "engine/turned.h"
 #include "engine/matrix.h"
@@ -342,6 +344,9 @@ ATTN_BEGIN_STRICT_
 #endif
 #if ATTN_HAS_BLOCKS
 #include "families/blocks/feed_forward.h"
+#include "families/blocks/experts_gate.h"
+#include "families/blocks/experts.h"
+#include "families/blocks/experts_call.h"
 #include "families/blocks/encoder.h"
 #include "families/blocks/decoder.h"
 #include "families/blocks/reversible.h"

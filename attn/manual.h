@@ -66,7 +66,7 @@
  *   (losses over heads); attn_rope*, attn_sinusoid, attn_universal_signal, attn_learned_position,
  *   attn_alibi_slopes, attn_t5_bucket, attn_deberta_bucket (positions); attn_gaussian_window, attn_hard_gaussian,
  *   attn_average*, attn_span_* (priors and spans); attn_encoder, attn_decoder*,
- *   attn_feed_forward_rows, attn_reversible*, attn_stream_mean (blocks of a Transformer);
+ *   attn_feed_forward_rows, attn_expert_rows, attn_reversible*, attn_stream_mean (blocks of a Transformer);
  *   attn_universal, attn_exit*, attn_confidence, attn_calm_* (depth by token); attn_gtrxl* (gates
  *   for residual sums), attn_returns, attn_trajectory_* (trajectories as sequences); attn_fourier,
  *   attn_fnet (Fourier mixing), attn_gmlp, attn_mixer (learned matrices over positions in place of

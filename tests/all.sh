@@ -54,8 +54,8 @@ done
 cat "$logs"/header-* 2>/dev/null | grep -v 's, done at' >"$logs/header" || :
 echo "header: $(grep -c '^ok ' "$logs/header") passed, $(grep -c '^FAIL ' "$logs/header") failed," \
   "$(grep -c '^NOT RUN ' "$logs/header") not run"
-grep -hE '^Done [0-9]+ runs|^stat::number_of_executed_units|^replay: |^ring attention: |^onnx |^porting: ' \
-  "$logs/fuzz-once" "$logs/fuzz-replay" "$logs/test-ring" "$logs/test-onnx" "$logs/test-porting" 2>/dev/null || :
+grep -hE '^Done [0-9]+ runs|^stat::number_of_executed_units|^replay: |^ring attention: |^onnx |^porting: |^models: ' \
+  "$logs/fuzz-once" "$logs/fuzz-replay" "$logs/test-ring" "$logs/test-onnx" "$logs/test-porting" "$logs/test-models" 2>/dev/null || :
 echo
 for target in test-native test-clang test-sleef test-emulated test-arm64 test-arm32; do
   [ -f "$logs/$target" ] || continue

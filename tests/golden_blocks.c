@@ -129,6 +129,7 @@ static attn_status norm_sum(attn_tensor o, attn_tensor lse, test_rng *rng, attn_
 static attn_status activations(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
   enum { KINDS = ATTN_ACT_NONE, EACH = T / KINDS };
   attn_activate_params p;
+  memset(&p, 0, sizeof p);
   const attn_tensor x = golden_exact(rng, 2, T, DV), gate = golden_exact(rng, 1, T, DV);
   for (int64_t i = 0; i < T * DV; i++) ((float *)x.data)[i] *= 4; /* of head 0 */
   test_fill_value(o, 0), test_fill_value(lse, 0);

@@ -181,7 +181,7 @@ static attn_status layer_norm(attn_tensor o, attn_tensor lse, test_rng *rng, att
   memset(&p, 0, sizeof p);
   p.norm.eps = 0.5f, p.residual = far;
   for (int64_t i = 0; i < T; i++) test_fill_row(far, 0, 1, i, 77);
-  attn_activate_params gate = {ATTN_ACT_GELU, x};
+  attn_activate_params gate = {ATTN_ACT_GELU, x, {0, 0, 0}};
   test_fill_value(lse, 0);
   attn_status status = attn_layer_norm(o, x, &p, ctx);
   return status == ATTN_OK ? attn_activate(o, o, &gate, ctx) : status;

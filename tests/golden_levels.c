@@ -1,5 +1,5 @@
 /* tests/golden_levels.c owns the golden calls of decaying states by rule and by level, of what stands around
- * them, of moving averages and of streams. */
+ * them, of moving averages, of streams and of experts. */
 
 #include "golden_calls.h"
 
@@ -177,6 +177,31 @@ static attn_status log_decays(attn_tensor o, attn_tensor lse, test_rng *rng, att
   return status == ATTN_OK ? attn_log_decay(lse, golden_exact(rng, 2, T, 1), &p, ctx) : status;
 }
 
+/* Sent by sigmoids, biases and groups; by a softmax, with an expert for all behind a gate. */
+static attn_status experts(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_status status = ATTN_OK;
+  for (int h = 0; h < 2 && status == ATTN_OK; h++) {
+    attn_expert_rows_params p;
+    memset(&p, 0, sizeof p);
+    p.w_gate = golden_weight(rng, DV, 12), p.b_gate = golden_weight(rng, 1, 12);
+    p.k = 2 + h, p.experts.activation = h ? ATTN_ACT_DEFAULT : ATTN_ACT_GELU;
+    p.experts.w_1 = golden_exact(rng, 12, DV, 41), p.experts.w_2 = golden_exact(rng, 12, 41, DV);
+    p.experts.b_1 = golden_exact(rng, 12, 1, 41);
+    for (int64_t i = 0; i < 12 * 41 * DV; i++)
+      ((float *)p.experts.w_1.data)[i] *= 0.125f, ((float *)p.experts.w_2.data)[i] *= 0.125f;
+    if (h) {
+      p.experts.w_3 = p.experts.w_1, p.shared = golden_feed(rng, DV, 37, ATTN_ACT_TANH);
+      p.w_shared = golden_weight(rng, DV, 1), p.no_renormalize = 1;
+    } else {
+      p.score = ATTN_EXPERTS_SIGMOID, p.choice_bias = golden_weight(rng, 1, 12), p.scale = 2.5f;
+      p.groups = 4, p.group_k = 2, p.group_by = ATTN_EXPERTS_GROUP_SUM;
+      p.weight = attn_bhtd(lse.data, ATTN_F32, 1, 1, T, 2);
+    }
+    status = attn_expert_rows(test_one(o, 0, 1, h, 1), golden_exact(rng, 1, T, DV), &p, ctx);
+  }
+  return status;
+}
+
 const golden_call golden_levels[] = {{"log-linear", log_linear},
                                      {"damped average", damped_ema},
                                      {"ngram", ngram},
@@ -192,4 +217,5 @@ const golden_call golden_levels[] = {{"log-linear", log_linear},
                                      {"log-linear sums", log_linear_sums},
                                      {"gated norms", gated_norms},
                                      {"logs of decays", log_decays},
+                                     {"experts", experts},
                                      {NULL, NULL}};

@@ -47,7 +47,7 @@ cube rows_norm(const cube *a, const cube *b, const attn_norm *norm) {
     const double *right = b ? cube_at(b, b->batch > 1 ? n : 0, 0, i) : NULL;
     double *o = cube_at(&y, n, 0, i), mean = 0, variance = 0;
     for (int64_t c = 0; c < dm; c++) o[c] = left[c] + (b ? right[c] : 0), mean += o[c];
-    if (!norm) continue;
+    if (!norm || norm->kind == ATTN_NORM_NONE) continue;
     const int rms = norm->kind == ATTN_NORM_RMS;
     const double eps = norm->eps != 0 ? (double)norm->eps : rms ? 1e-6 : 1e-5;
     mean = rms ? 0 : mean / (double)dm;
@@ -79,8 +79,13 @@ cube rows_feed(const cube *x, const attn_feed_forward *ff) {
   cube y = rows_dense(x, &ff->w_1, &ff->b_1), up = y;
   if (gated) up = rows_dense(x, &ff->w_3, &ff->b_3);
   if (gated && act == ATTN_ACT_DEFAULT) act = ATTN_ACT_SILU;
-  for (int64_t n = 0; n < y.batch * y.len * y.dim; n++)
-    y.data[n] = activation(y.data[n], act) * (gated ? up.data[n] : 1);
+  const double slope = ff->form.slope > 0 ? (double)ff->form.slope : 1;
+  const double limit = ff->form.limit > 0 ? (double)ff->form.limit : (double)INFINITY;
+  for (int64_t n = 0; n < y.batch * y.len * y.dim; n++) {
+    const double t = y.data[n] > limit ? limit : y.data[n], f = activation(slope * t, act) / slope;
+    const double gate = fabs(up.data[n]) > limit ? copysign(limit, up.data[n]) : up.data[n];
+    y.data[n] = gated ? f * (gate + (double)ff->form.gate_add) : f;
+  }
   return ff->w_2.data ? rows_dense(&y, &ff->w_2, &ff->b_2) : y;
 }
 
@@ -93,7 +98,10 @@ attn_feed_forward drawn_feed(int64_t din, int64_t dff, int64_t dout, int bias, a
   if (bias) ff.b_1 = drawn(ATTN_F32, TEST_BHTD, 1, 1, 1, mid, 0.5, rng);
   if (dff) ff.w_2 = drawn(ATTN_F32, TEST_NEGATIVE, 1, 1, dff, dout, 1 / sqrt((double)dff), rng);
   if (dff && bias) ff.b_2 = drawn(type, TEST_BHTD, 1, 1, 1, dout, 0.5, rng);
+  if (test_range(rng, 0, 3) == 0) ff.form.slope = 1.702f;
+  if (test_range(rng, 0, 3) == 0) ff.form.limit = 0.7f;
   if (test_range(rng, 0, 2)) return ff;
+  if (test_range(rng, 0, 1)) ff.form.gate_add = (float)test_range(rng, -2, 2);
   ff.w_3 = drawn(type, TEST_NEGATIVE, 1, 1, din, mid, 1 / sqrt((double)din), rng);
   if (bias) ff.b_3 = drawn(ATTN_BF16, TEST_PADDED, 1, 1, 1, mid, 0.5, rng);
   return ff;

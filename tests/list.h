@@ -109,6 +109,7 @@
   X(O1_multihead)                           \
   X(O1_multihead_bits)                      \
   X(O1_feed_forward)                        \
+  X(O1_experts)                             \
   X(O1_blocks)                              \
   X(O1_luna)                                \
   X(O1_sets)                                \
@@ -1194,6 +1195,20 @@
   X(K7_feed_forward)                        \
   X(K7_feed_forward_promises)               \
   X(K7_feed_forward_rejects)                \
+  X(K8_experts)                             \
+  X(K8_groups)                              \
+  X(K8_codes)                               \
+  X(K8_models)                              \
+  X(K8_ties)                                \
+  X(K8_hot)                                 \
+  X(K8_rows_alone)                          \
+  X(K8_batches)                             \
+  X(K8_reads_what_is_chosen)                \
+  X(K8_nan)                                 \
+  X(K8_empty)                               \
+  X(K8_promises)                            \
+  X(K8_workspace)                           \
+  X(K8_rejects)                             \
   X(K7_encoder_random)                      \
   X(K7_decoder_random)                      \
   X(K7_edges)                               \
@@ -1487,6 +1502,7 @@
   X(K7_activate_in_place)                   \
   X(K7_activate_none)                       \
   X(K7_activate_special)                    \
+  X(K7_activate_form)                       \
   X(K7_activate_promises)                   \
   X(K7_activate_rejects)                    \
   X(L1_workspace)                           \

@@ -3,7 +3,7 @@
 
 TEST_STEPS := test-arm32 sanitize-clang sanitize-gcc test-spoil test-arm64 test-clang test-emulated fuzz-once test-native \
   header-forms examples fuzz-replay header-symbols test-sleef test-gallery test-ring \
-  test-onnx test-porting sanitize-thread test-install test-guide test-bench-report $(filter-out header-forms header-symbols,$(HEADER_TESTS))
+  test-onnx test-models test-porting sanitize-thread test-install test-guide test-bench-report $(filter-out header-forms header-symbols,$(HEADER_TESTS))
 
 STEP_NEEDS_test-arm32 := $(TEST_OUT)/arm32/runner
 STEP_NEEDS_test-arm64 := $(TEST_OUT)/arm64/runner
@@ -20,6 +20,7 @@ STEP_NEEDS_examples := $(call compiled_by,$(CC))
 STEP_NEEDS_test-gallery := build/impl/gcc-O1.o
 STEP_NEEDS_test-install := $(BUILD)/lib/attn.o
 STEP_NEEDS_test-onnx := build/onnx/nodes
+STEP_NEEDS_test-models := build/models/generate
 STEP_NEEDS_test-porting := build/porting/porting
 STEP_NEEDS_test-ring := build/impl/gcc-O2.o
 step_needs = $(or $(STEP_NEEDS_$(1)),$(if $(filter header-row-%,$(1)),$(1:header-row-%=build/impl/%.o),\

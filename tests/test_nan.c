@@ -189,6 +189,22 @@ static void around(test_rng *rng) {
   one_nan_in(z, "damped average"), one_nan_in(state, "its state");
 }
 
+/* Rows through experts: what comes out, and what they were sent by. */
+static void experts(test_rng *rng) {
+  for (int n = 0; n < 4; n++) {
+    attn_expert_rows_params p;
+    attn_ctx ctx = test_ctx();
+    attn_tensor y = room(1, T, D);
+    memset(&p, 0, sizeof p);
+    p.k = 2, p.score = (attn_experts_score)(n % 2), p.no_renormalize = n / 2;
+    p.w_gate = exact(1, D, 5, rng), p.choice_bias = exact(1, 1, 5, rng);
+    p.experts.w_1 = exact(5, D, 9, rng), p.experts.w_2 = exact(5, 9, D, rng);
+    p.weight = room(1, T, 2), p.logits = room(1, T, 5);
+    if (attn_expert_rows(y, exact(1, T, D, rng), &p, &ctx) != ATTN_OK) fail_msg("%s", ctx.reason);
+    one_nan_in(y, "experts"), one_nan_in(p.weight, "their weights"), one_nan_in(p.logits, "logits");
+  }
+}
+
 /* Rows of a latent cache. */
 static void latent(test_rng *rng) {
   attn_cache cache;
@@ -267,7 +283,7 @@ static void rows(test_rng *rng) {
 void api_nan_is_the_one(void **state) {
   (void)state;
   static void (*const more[])(test_rng *) = {measure, losses,    average, states, recurrent,
-                                             around,  centroids, latent,  rows};
+                                             around,  centroids, latent,  rows,   experts};
   const char *name;
   poisoned = 0;
   for (int round = 0; round < test_count(12, 3); round++) {

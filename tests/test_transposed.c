@@ -93,6 +93,21 @@ static void of_feed_forward(int64_t n) {
   feed(&feed_p, DM, 70, E), x = rows(n, DM), s.o = room(n, E);
 }
 
+static attn_expert_rows_params experts_p;
+static attn_status experts(int64_t n, attn_ctx *ctx) {
+  (void)n;
+  return attn_expert_rows(s.o, x, &experts_p, ctx);
+}
+static void of_experts(int64_t n) {
+  attn_feed_forward *ff = &experts_p.experts;
+  memset(&experts_p, 0, sizeof experts_p);
+  weight(&experts_p.w_gate, DM, 4), weight(&experts_p.w_shared, DM, 1);
+  flag(&experts_p.w_transposed), experts_p.k = 2;
+  weights(&ff->w_1, 4, DM, 70), weights(&ff->w_2, 4, 70, E), weights(&ff->w_3, 4, DM, 70);
+  flag(&ff->w_transposed), feed(&experts_p.shared, DM, 20, E);
+  x = rows(n, DM), s.o = room(n, E);
+}
+
 static attn_block_params block_p;
 static void block(int cross) {
   memset(&block_p, 0, sizeof block_p);
@@ -477,7 +492,8 @@ static const struct {
                 {"hierarchy", of_hierarchy, hierarchy},
                 {"sinkhorn", of_sinkhorn, sinkhorn},
                 {"gate", of_gate, gate},
-                {"talking", of_talking, talking}};
+                {"talking", of_talking, talking},
+                {"experts", of_experts, experts}};
 enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 
 /* Subject n with so many rows, by weights [in, out]. */

@@ -10,6 +10,8 @@
 #define attn_decoder_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
 #define attn_encoder(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
 #define attn_encoder_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_expert_rows(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#define attn_expert_rows_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
 #define attn_feed_forward_rows(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
 #define attn_feed_forward_rows_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
 #define attn_returns(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS

@@ -13,9 +13,10 @@ typedef struct attn_gemm_ {
   const attn_low_table_ *low; /* products of bf16 or f16; null: of f32, or */
   attn_coded_ coded;          /* of codes */
   attn_feature feature;
-  float scale;
+  float scale, softcap;
   int act;
-  int finish;         /* something follows the product */
+  attn_act_form form;
+  int finish, formed; /* something follows the product; a soft-cap or a form */
   int aside;          /* Y is made in memory of the worker */
   int64_t rows, cols; /* of an item */
   int64_t row_runs, col_runs, items;
@@ -79,7 +80,9 @@ ATTN_FUNC_ int64_t attn_gemm_cols_(const attn_gemm_ *a, int workers) {
 /* The items for so many workers, and what one needs for an item, whatever their number. */
 ATTN_FUNC_ void attn_gemm_cut_(attn_gemm_ *a, int workers) {
   const attn_tensor *y = &a->y;
-  a->finish = a->act != ATTN_ACT_NONE || a->bias.data || a->scale != 1.0f || a->gate.data;
+  a->formed = a->softcap > 0.0f || attn_formed_(&a->form);
+  a->finish =
+      a->act != ATTN_ACT_NONE || a->bias.data || a->scale != 1.0f || a->gate.data || a->formed;
   a->rows = attn_gemm_rows_(workers);
   a->row_runs = attn_runs_of_(y->len, a->rows);
   a->own_y =
@@ -111,14 +114,26 @@ ATTN_FUNC_ int attn_check_codes_(attn_error_ *e, attn_tensor *w, const char *wor
 /* Scales of a w that has been checked: [groups][n], or [n][groups] of a transposed one. Strides that are never
  * used become 0. */
 ATTN_FUNC_ int attn_check_codes_scales_(attn_error_ *e, attn_scales *s, const attn_tensor *w,
-                                        int turned, attn_span_ span[2]) {
-  static const attn_scales_words_ words = ATTN_SCALES_WORDS_("params.w_scales", "w");
+                                        int turned, const attn_scales_words_ *words,
+                                        attn_span_ span[2]) {
   if (!attn_quantized_(w->dtype) && !s->scale && !s->zero) return 1;
   attn_tensor x = *w;
   if (turned)
-    return attn_check_scale_rows_(e, s, &x, attn_scale_groups_(s, w->dim), &words, 0, span);
+    return attn_check_scale_rows_(e, s, &x, attn_scale_groups_(s, w->dim), words, 0, span);
   x.len = attn_scale_groups_(s, w->len);
-  return attn_check_scale_rows_(e, s, &x, w->dim, &words, 0, span);
+  return attn_check_scale_rows_(e, s, &x, w->dim, words, 0, span);
+}
+
+/* Scales of a weight that attn_turn_ has seen and that may be absent; op: two, of which the spans are set. */
+ATTN_COLD_ int attn_check_weight_scales_(attn_error_ *e, attn_scales *scales, const attn_tensor *of,
+                                         const attn_scales_words_ *words, attn_operand_ *op) {
+  attn_tensor w = *of;
+  attn_span_ span[2] = {{0, 0}, {0, 0}};
+  if (!w.data) w.dtype = ATTN_F32; /* its other fields may hold anything */
+  const int turned = attn_turn_back_(&w);
+  if (!attn_check_codes_scales_(e, scales, &w, turned, words, span)) return 0;
+  op[0].span = span[0], op[1].span = span[1];
+  return 1;
 }
 
 /* A job of three tensors, and nothing else yet. */
@@ -127,6 +142,7 @@ ATTN_FUNC_ void attn_gemm_open_(attn_gemm_ *a, const attn_tensor *y, const attn_
   a->y = *y, a->x = *x, a->w.w = *w;
   a->bias.data = a->gate.data = a->w.packed = NULL, a->w.strip = 0, a->w.run = 0;
   a->low = a->w.low = NULL, a->coded.codes = NULL, a->feature = ATTN_FEATURE_NONE;
+  a->softcap = 0.0f, a->form.slope = a->form.limit = a->form.gate_add = 0.0f;
 }
 
 /* Every rule; everything but memory is set. apart = 0: the tensors have no memory yet that could be
@@ -135,6 +151,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, const attn_gemm_pa
                                const attn_ctx *ctx, int *workers, int apart) {
   static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x"), ww[] = ATTN_WORDS_("w"),
                     wb[] = ATTN_WORDS_("params.bias");
+  static const attn_scales_words_ wc = ATTN_SCALES_WORDS_("params.w_scales", "w");
   attn_span_ sy, sx, sw, sb = {0, 0}, ss, sc[2] = {{0, 0}, {0, 0}};
   attn_tensor *y = &a->y, *x = &a->x, *w = &a->w.w;
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
@@ -160,7 +177,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, const attn_gemm_pa
   attn_scales scales;
   memset(&scales, 0, sizeof scales);
   if (params) scales = params->w_scales;
-  if (!attn_check_codes_scales_(e, &scales, w, turned, sc)) return 0;
+  if (!attn_check_codes_scales_(e, &scales, w, turned, &wc, sc)) return 0;
   if (params) {
     if (params->scale != 0.0f || signbit(params->scale)) a->scale = params->scale;
     if (!(a->scale - a->scale == 0.0f))
@@ -169,7 +186,10 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, const attn_gemm_pa
     if (!attn_check_activation_(e, &act, ATTN_ACT_NONE,
                                 "params.activation must be an attn_activation"))
       return 0;
-    a->act = (int)act, a->bias = params->bias;
+    if (!attn_check_form_(e, &params->form, 0)) return 0;
+    if (!(params->softcap >= 0.0f && params->softcap < INFINITY))
+      return attn_reject_(e, ATTN_E_VALUE, "params.softcap must be finite and not negative");
+    a->act = (int)act, a->bias = params->bias, a->form = params->form, a->softcap = params->softcap;
     if (params->compute == ATTN_COMPUTE_I8
             ? !attn_coded_choose_(e, &a->coded, a->table, w->dtype, params->compute_prefer,
                                   &a->feature)
@@ -274,6 +294,14 @@ ATTN_FUNC_ void attn_gemm_coded_(const attn_gemm_ *a, attn_matrix_part_ part, fl
 }
 #endif
 
+/* What follows a product where a soft-cap or a form is in it. */
+ATTN_OUTLINE_ void attn_gemm_formed_(const attn_gemm_ *a, float *row, const float *gate, int64_t n,
+                                     const float *bias) {
+  attn_on_(dense, a->table)->activate(row, n, bias, a->scale, (int)ATTN_ACT_NONE);
+  if (a->softcap > 0.0f) attn_capped_row_(a->table, row, n, a->softcap);
+  attn_formed_row_(a->table, row, row, gate, n, a->act, &a->form);
+}
+
 /* 96 or 192 rows by 64 to 256 columns of one product. */
 ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
   const attn_gemm_ *a = (const attn_gemm_ *)job;
@@ -310,12 +338,15 @@ ATTN_FUNC_ void attn_gemm_item_(void *job, int worker, int64_t index) {
                0, NULL, 1, n, a->bias.dtype, NULL);
     for (int64_t r = 0; r < rows; r++) {
       float *row = y + r * stride + c;
+      const float *gate = NULL, *more = a->bias.data ? bias : NULL;
       if (a->gate.data)
-        attn_on_(dense, f)->act(
-            row, row, (const float *)(const void *)attn_at_(&a->gate, b, h, r0 + r) + c0 + c, n,
-            a->bias.data ? bias : NULL, a->scale, a->act);
+        gate = (const float *)(const void *)attn_at_(&a->gate, b, h, r0 + r) + c0 + c;
+      if (a->formed)
+        attn_gemm_formed_(a, row, gate, n, more);
+      else if (gate)
+        attn_on_(dense, f)->act(row, row, gate, n, more, a->scale, a->act);
       else if (a->finish)
-        attn_on_(dense, f)->activate(row, n, a->bias.data ? bias : NULL, a->scale, a->act);
+        attn_on_(dense, f)->activate(row, n, more, a->scale, a->act);
       else if (ATTN_PART_(LOW, a->low))
         attn_row_one_nan_(f, row, n);
       if (a->aside)

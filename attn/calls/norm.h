@@ -6,7 +6,7 @@
 /* Spans of the plain arrays of a call. */
 typedef struct attn_arrays_ {
   int n;
-  attn_span_ span[8];
+  attn_span_ span[16];
 } attn_arrays_;
 
 ATTN_FUNC_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t dm,
@@ -15,7 +15,8 @@ ATTN_FUNC_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t d
   if (!(norm->eps >= 0.0f && norm->eps < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "the eps of a norm must be finite and not negative");
   if (norm->kind != ATTN_NORM_LAYER && norm->kind != ATTN_NORM_RMS)
-    return attn_reject_(e, ATTN_E_RANGE, "the kind of a norm must be an attn_norm_kind");
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "the kind of a norm must be ATTN_NORM_LAYER or ATTN_NORM_RMS");
   if (norm->gain_less_one != 0 && norm->gain_less_one != 1)
     return attn_reject_(e, ATTN_E_RANGE, "the gain_less_one of a norm must be 0 or 1");
   more->n += 2;
@@ -42,6 +43,7 @@ typedef struct attn_between_ {
   const attn_norm *norm; /* null = none */
   attn_norm own;
   attn_activation act;
+  attn_act_form form;
   int64_t tiles, slices; /* 64 rows; columns of an activation */
   int64_t run;           /* rows at once */
   char *memory;          /* of the workers: rooms of `room` floats */
@@ -140,6 +142,7 @@ ATTN_FUNC_ int attn_stage_sum_norm_(attn_stage_ *s, attn_tensor y, attn_tensor s
 
 ATTN_FUNC_ int attn_stage_norm_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor residual,
                                 const attn_norm *norm) {
+  if (norm && norm->kind == ATTN_NORM_NONE) norm = NULL;
   return attn_stage_sum_norm_(s, y, attn_view_(NULL, ATTN_F32, 0, 0, 0, 0), x, residual, norm);
 }
 
@@ -153,7 +156,10 @@ ATTN_FUNC_ void attn_activate_some_(const attn_between_ *a, float *room, char *t
   const float *in = attn_rows_in_(f, &a->x, x, 1, n, room, &stride);
   const float *by = gate ? attn_rows_in_(f, &a->more, gate, 1, n, room + a->room, &stride) : NULL;
   float *y = attn_rows_out_(&a->y, to, n, room, &stride);
-  attn_on_(dense, f)->act(y, in, by, n, NULL, 1.0f, (int)a->act);
+  if (attn_formed_(&a->form))
+    attn_formed_row_(f, y, in, by, n, (int)a->act, &a->form);
+  else
+    attn_on_(dense, f)->act(y, in, by, n, NULL, 1.0f, (int)a->act);
   attn_rows_done_(f, &a->y, to, 1, n, y);
 }
 
@@ -182,11 +188,12 @@ ATTN_FUNC_ void attn_activate_item_(void *job, int worker, int64_t index) {
   }
 }
 
-/* y = act(x) gate; gate may be absent. */
+/* y = act(x) gate; gate may be absent; form null = plain. */
 ATTN_FUNC_ int attn_stage_activate_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor gate,
-                                    attn_activation act) {
+                                    attn_activation act, const attn_act_form *form) {
   attn_between_ a;
   attn_clear_(&a, sizeof a);
+  if (form) a.form = *form;
   a.table = s->table, a.y = y, a.act = act;
   a.x = attn_spread_heads_(attn_spread_(x, y.batch), y.heads);
   if (gate.data) a.more = attn_spread_heads_(attn_spread_(gate, y.batch), y.heads);
@@ -287,7 +294,7 @@ ATTN_PUB_ size_t attn_rms_norm_workspace(attn_tensor y, attn_tensor x,
 
 ATTN_FUNC_ int attn_activate_steps_(attn_stage_ *s, void *job) {
   const attn_between_ *a = (const attn_between_ *)job;
-  return attn_stage_activate_(s, a->y, a->x, a->more, a->act);
+  return attn_stage_activate_(s, a->y, a->x, a->more, a->act, &a->form);
 }
 
 ATTN_FUNC_ attn_status attn_activate_call_(attn_tensor y, attn_tensor x,
@@ -299,12 +306,13 @@ ATTN_FUNC_ attn_status attn_activate_call_(attn_tensor y, attn_tensor x,
   attn_clear_(&a, sizeof a);
   a.y = y, a.x = x;
   if (params) {
-    a.act = params->activation;
+    a.act = params->activation, a.form = params->form;
     if (params->gate.data) a.more = params->gate;
   }
   (void)(attn_check_ctx_(&e, ctx, &a.table, &workers) && attn_between_check_(&e, &a, ctx, 0) &&
          attn_check_activation_(&e, &a.act, ATTN_ACT_NONE,
-                                "params.activation must be an attn_activation"));
+                                "params.activation must be an attn_activation") &&
+         attn_check_form_(&e, &a.form, a.more.data != NULL));
   return attn_step_call_(&e, a.table, workers, ctx, attn_activate_steps_, &a, "element by element",
                          bytes);
 }

@@ -80,6 +80,16 @@ ATTN_COLD_ int attn_check_unturned_(attn_error_ *e, const attn_block_params *p) 
              : 1;
 }
 
+/* The norms of a part, which may be left out. */
+ATTN_COLD_ int attn_coder_norms_(attn_error_ *e, const attn_block_params *p, const attn_norm *norm,
+                                 const attn_norm *after, int64_t dm, attn_arrays_ *more) {
+  for (int i = 0; i < (p->sublayer == ATTN_SUBLAYER_SANDWICH ? 2 : 1); i++) {
+    const attn_norm *one = i ? after : norm;
+    if (one->kind != ATTN_NORM_NONE && !attn_check_norm_(e, one, dm, more)) return 0;
+  }
+  return 1;
+}
+
 /* Every rule. decoder: causal, and with cross attention where e is; cache: of a step, else null. */
 ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder,
                                  attn_decoder_cache *cache, const attn_ctx *ctx,
@@ -101,15 +111,19 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
   attn_operand_ read =
       ATTN_OPERAND_AS_(&j->e, we, 0, b, 1, any, any, "e must be [x.batch, 1, Te, de]");
   if (j->e.data && !cache && !attn_check_operand_(e, &read, 1)) return 0;
-  if (p->sublayer != ATTN_SUBLAYER_POST && p->sublayer != ATTN_SUBLAYER_PRE)
+  if ((int)p->sublayer < 0 || p->sublayer >= ATTN_SUBLAYER_COUNT ||
+      p->sublayer == ATTN_SUBLAYER_PLAIN)
     return attn_reject_(e, ATTN_E_RANGE,
-                        "params.sublayer must be ATTN_SUBLAYER_POST or ATTN_SUBLAYER_PRE");
+                        "params.sublayer must be ATTN_SUBLAYER_POST, _PRE, _SANDWICH or _PARALLEL");
+  if (p->sublayer == ATTN_SUBLAYER_PARALLEL && j->e.data)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.sublayer ATTN_SUBLAYER_PARALLEL goes without cross attention");
   if (p->chunks < 0) return attn_reject_(e, ATTN_E_RANGE, "params.chunks must not be negative");
   if (t > INT32_MAX || j->e.len > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "x.len and e.len must be below 2^31");
-  if (!attn_check_feed_(e, &p->ff, *table, ATTN_PLACE_, dm, dm, op + ATTN_CODER_FF_) ||
-      !attn_check_norm_(e, &p->norm_self, dm, &more) ||
-      !attn_check_norm_(e, &p->norm_ff, dm, &more))
+  if (!attn_check_feed_(e, &p->ff, *table, ATTN_PLACE_, 1, dm, dm, op + ATTN_CODER_FF_) ||
+      !attn_coder_norms_(e, p, &p->norm_self, &p->after_self, dm, &more) ||
+      !attn_coder_norms_(e, p, &p->norm_ff, &p->after_ff, dm, &more))
     return 0;
   if (cache && !attn_coder_step_(e, p)) return 0;
   if (!attn_check_unturned_(e, p)) return 0;
@@ -124,7 +138,7 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
   if (!attn_multihead_operands_(e, &j->self, op + ATTN_CODER_SELF_)) return 0;
   attn_coder_known_(op + ATTN_CODER_SELF_, 0);
   if (j->e.data) {
-    if (!attn_check_norm_(e, &p->norm_cross, dm, &more) ||
+    if (!attn_coder_norms_(e, p, &p->norm_cross, &p->after_cross, dm, &more) ||
         !attn_check_cut_(e, p->e_len, b, j->e.len, "params.e_len must be aligned to its elements",
                          "params.e_len must lie in 0..e.len", &more) ||
         !attn_coder_lens_(e, &p->cross.attention, p->x_len, p->e_len,
@@ -167,16 +181,12 @@ ATTN_COLD_ int attn_decoder_pair_(attn_error_ *e, const attn_block_params *param
 /* ---- steps ----------------------------------------------------------------------------------*/
 
 /* y = x w + bias for y in heads: one product where they lie side by side. */
-ATTN_COLD_ int attn_stage_to_heads_(attn_stage_ *s, const attn_multihead_params *p, attn_tensor y,
-                                    attn_tensor x, attn_tensor w, attn_tensor bias) {
+ATTN_COLD_ int attn_stage_to_heads_(attn_stage_ *s, const attn_multihead_params *p,
+                                    attn_projection_ which, attn_tensor y, attn_tensor x) {
   const int64_t h = y.heads;
-  if (h == 1 || y.stride_head == y.dim) {
-    y.dim *= h, y.heads = 1, y.stride_head = 0;
-  } else {
-    w = attn_weight_heads_(w, h);
-    if (bias.data) bias = attn_multihead_split_(bias, h);
-  }
-  return attn_multihead_project_(s, p, y, x, w, bias);
+  if (h > 1 && y.stride_head != y.dim) return attn_multihead_project_(s, p, which, h, y, x);
+  y.dim *= h, y.heads = 1, y.stride_head = 0;
+  return attn_multihead_project_(s, p, which, 0, y, x);
 }
 
 /* Keys of the rows x, rotated, to where they stay: those that rotate are rounded to its type once, behind it. */
@@ -184,9 +194,9 @@ ATTN_COLD_ int attn_stage_fresh_keys_(attn_stage_ *s, const attn_multihead_job_ 
                                       attn_tensor x, int64_t at) {
   const attn_multihead_params *p = &j->p;
   const attn_tensor there = attn_stage_rows_(k, at, x.len);
-  if (!p->rope) return attn_stage_to_heads_(s, p, there, x, p->w_k, p->b_k);
+  if (!p->rope) return attn_stage_to_heads_(s, p, ATTN_W_K_, there, x);
   const attn_tensor t = attn_multihead_rows_(s, x.batch, x.len, p->w_k.dim);
-  return attn_multihead_project_(s, p, t, x, p->w_k, p->b_k) &&
+  return attn_multihead_project_(s, p, ATTN_W_K_, 0, t, x) &&
          attn_multihead_turn_rows_(s, j, there, attn_multihead_split_(t, p->kv_heads), k.len, at,
                                    1);
 }
@@ -198,11 +208,10 @@ ATTN_COLD_ int attn_stage_cached_(attn_stage_ *s, const attn_multihead_job_ *j, 
   const attn_tensor q = attn_multihead_rows_(s, j->x.batch, j->x.len, p->w_q.dim);
   const attn_tensor qh = attn_multihead_split_(q, p->heads);
   const int64_t n = j->x.len, at = k.len - n;
-  return attn_multihead_project_(s, p, q, j->x, p->w_q, p->b_q) &&
+  return attn_multihead_project_(s, p, ATTN_W_Q_, 0, q, j->x) &&
          attn_multihead_turn_queries_(s, j, qh, k.len) &&
-         (!fresh ||
-          (attn_stage_fresh_keys_(s, j, k, j->x, at) &&
-           attn_stage_to_heads_(s, p, attn_stage_rows_(v, at, n), j->x, p->w_v, p->b_v))) &&
+         (!fresh || (attn_stage_fresh_keys_(s, j, k, j->x, at) &&
+                     attn_stage_to_heads_(s, p, ATTN_W_V_, attn_stage_rows_(v, at, n), j->x))) &&
          attn_multihead_join_(s, j, qh, k, v, &p->attention, NULL);
 }
 
@@ -210,14 +219,16 @@ ATTN_COLD_ int attn_stage_cached_(attn_stage_ *s, const attn_multihead_job_ *j, 
  * is another tensor. e: whose keys are read, null = those of x. */
 ATTN_COLD_ int attn_stage_attend_(attn_stage_ *s, const attn_coder_job_ *b,
                                   const attn_multihead_job_ *attention, attn_tensor to,
-                                  attn_tensor t, attn_tensor x, const attn_norm *norm) {
+                                  attn_tensor t, attn_tensor x, const attn_norm *norm,
+                                  const attn_norm *after) {
   const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
-  const int pre = b->p.sublayer == ATTN_SUBLAYER_PRE, self = attention == &b->self;
+  const int pre = b->p.sublayer != ATTN_SUBLAYER_POST, self = attention == &b->self;
   const attn_decoder_cache *c = b->cache;
   attn_multihead_job_ j = *attention;
   const int64_t mark = s->used;
-  if (pre && !attn_stage_norm_(s, t, x, none, norm)) return 0;
-  j.x = pre ? t : x, j.y = t;
+  const int first = pre && norm->kind != ATTN_NORM_NONE;
+  if (first && !attn_stage_norm_(s, t, x, none, norm)) return 0;
+  j.x = first ? t : x, j.y = t;
   if (c) {
     const attn_tensor k = self ? attn_stage_rows_(c->k, 0, c->len + x.len) : c->e_k;
     const attn_tensor v = self ? attn_stage_rows_(c->v, 0, c->len + x.len) : c->e_v;
@@ -227,6 +238,9 @@ ATTN_COLD_ int attn_stage_attend_(attn_stage_ *s, const attn_coder_job_ *b,
     if (!attn_multihead_steps_(s, &j)) return 0;
   }
   attn_stage_back_(s, mark);
+  if (b->p.sublayer == ATTN_SUBLAYER_SANDWICH && after->kind != ATTN_NORM_NONE &&
+      !attn_stage_norm_(s, t, t, none, after))
+    return 0;
   return attn_stage_norm_(s, to, t, x, pre ? NULL : norm);
 }
 
@@ -243,9 +257,14 @@ ATTN_COLD_ int attn_coder_steps_(attn_stage_ *s, void *job) {
   const attn_tensor x = j->x, rows = attn_stage_part_(s, &j->y);
   const int cross = j->e.data != NULL, aside = cross || rows.data == x.data;
   const attn_tensor t = aside ? attn_stage_tensor_(s, x.batch, 1, x.len, x.dim) : rows;
-  if (!attn_stage_attend_(s, j, &j->self, rows, t, x, &p->norm_self) ||
-      (cross && !attn_stage_attend_(s, j, &j->cross, rows, t, rows, &p->norm_cross)) ||
-      !attn_stage_feed_forward_(s, j->y, rows, &p->ff, p->chunks, p->sublayer, &p->norm_ff))
+  attn_surround_ around = attn_surround_of_(p->sublayer, &p->norm_ff);
+  const int parallel = p->sublayer == ATTN_SUBLAYER_PARALLEL;
+  const attn_tensor sum = parallel ? t : rows; /* x is still read then */
+  around.after = &p->after_ff, around.h = sum;
+  if (!attn_stage_attend_(s, j, &j->self, sum, t, x, &p->norm_self, &p->after_self) ||
+      (cross &&
+       !attn_stage_attend_(s, j, &j->cross, rows, t, rows, &p->norm_cross, &p->after_cross)) ||
+      !attn_stage_feed_forward_(s, j->y, parallel ? x : rows, &p->ff, p->chunks, &around))
     return 0;
   if (s->run && p->x_len) attn_rows_clear_(&j->y, p->x_len);
   return 1;

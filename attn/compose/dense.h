@@ -32,6 +32,8 @@ typedef enum attn_place_ {
   ATTN_PLACE_RESTORE_, /* MAB_1 */
   ATTN_PLACE_BLOCK_,   /* of PMA */
   ATTN_PLACE_BEFORE_,  /* rFF_0: a feed-forward */
+  ATTN_PLACE_EXPERTS_, /* of attn_expert_rows */
+  ATTN_PLACE_SHARED_,
   ATTN_PLACES_
 } attn_place_;
 
@@ -42,7 +44,8 @@ ATTN_COLD_ int attn_check_cut_(attn_error_ *e, const int32_t *len, int64_t b, in
          attn_check_lens_(e, len, b, most, range);
 }
 
-enum { ATTN_FEED_OPERANDS_ = 6 };
+/* Three weights with their biases, and the arrays of scales. */
+enum { ATTN_FEED_TENSORS_ = 6, ATTN_FEED_OPERANDS_ = 12 };
 
 ATTN_COLD_ void attn_feed_turn_(attn_feed_forward *ff) {
   attn_turn_(&ff->w_1, ff->w_transposed), attn_turn_(&ff->w_2, ff->w_transposed);
@@ -63,28 +66,36 @@ ATTN_COLD_ attn_activation attn_feed_default_(const attn_feed_forward *ff) {
   return ff->w_3.data ? ATTN_ACT_SILU : ATTN_ACT_RELU;
 }
 
-/* Feed-forward from din to dout columns. */
+/* Feed-forward from din to dout columns, with so many heads. */
 ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const attn_table_ *table,
-                                attn_place_ at, int64_t din, int64_t dout, attn_operand_ *op) {
-#define ATTN_FEED_(at)                                             \
-  {                                                                \
-    {ATTN_SAID_IN_OUT_(at "w_1", "din", "dff (dout without w_2)"), \
-     ATTN_SAID_(at "b_1", "[1, 1, 1, dff]"),                       \
-     ATTN_SAID_IN_OUT_(at "w_2", "dff", "dout"),                   \
-     ATTN_SAID_(at "b_2", "[1, 1, 1, dout]"),                      \
-     ATTN_SAID_IN_OUT_(at "w_3", "din", "dff"),                    \
-     ATTN_SAID_(at "b_3", "[1, 1, 1, dff]")},                      \
-        {at "w_2 must not be null where " at "b_2 is there",       \
-         at "w_3 must not be null where " at "b_3 is there"},      \
-        at "activation must be an attn_activation"                 \
+                                attn_place_ at, int64_t heads, int64_t din, int64_t dout,
+                                attn_operand_ *op) {
+#define ATTN_FEEDS_(at, heads)                                                    \
+  {                                                                               \
+    {{ATTN_WORDS_(at "w_1"),                                                      \
+      ATTN_HEADS_IN_OUT_(at "w_1", heads, "din", "dff (dout without w_2)")},      \
+     ATTN_SAID_(at "b_1", "[1, " heads ", 1, dff]"),                              \
+     {ATTN_WORDS_(at "w_2"), ATTN_HEADS_IN_OUT_(at "w_2", heads, "dff", "dout")}, \
+     ATTN_SAID_(at "b_2", "[1, " heads ", 1, dout]"),                             \
+     {ATTN_WORDS_(at "w_3"), ATTN_HEADS_IN_OUT_(at "w_3", heads, "din", "dff")},  \
+     ATTN_SAID_(at "b_3", "[1, " heads ", 1, dff]")},                             \
+        {at "w_2 must not be null where " at "b_2 is there",                      \
+         at "w_3 must not be null where " at "b_3 is there"},                     \
+        at "activation must be an attn_activation"                                \
   }
+#define ATTN_FEED_(at) ATTN_FEEDS_(at, "1")
   static const struct {
-    attn_said_ rule[ATTN_FEED_OPERANDS_];
+    attn_said_ rule[ATTN_FEED_TENSORS_];
     const char *alone[2], *activation;
-  } say[ATTN_PLACES_] = {ATTN_FEED_("ff."), ATTN_FEED_("params.induce.ff."),
-                         ATTN_FEED_("params.restore.ff."), ATTN_FEED_("params.block.ff."),
-                         ATTN_FEED_("params.before.")};
+  } say[ATTN_PLACES_] = {ATTN_FEED_("ff."),
+                         ATTN_FEED_("params.induce.ff."),
+                         ATTN_FEED_("params.restore.ff."),
+                         ATTN_FEED_("params.block.ff."),
+                         ATTN_FEED_("params.before."),
+                         ATTN_FEEDS_("params.experts.", "E"),
+                         ATTN_FEED_("params.shared.")};
 #undef ATTN_FEED_
+#undef ATTN_FEEDS_
   attn_feed_turn_(ff);
   const int64_t dff = ff->w_2.data ? ff->w_1.dim : dout;
   op[0] = attn_weight_(&ff->w_1, &say[at].rule[0], 0, din, dff);
@@ -93,12 +104,29 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const att
   op[3] = attn_bias_(&ff->b_2, &say[at].rule[3], ATTN_OPTIONAL_, dout);
   op[4] = attn_weight_(&ff->w_3, &say[at].rule[4], ATTN_OPTIONAL_, din, dff);
   op[5] = attn_bias_(&ff->b_3, &say[at].rule[5], ATTN_OPTIONAL_, dff);
-  for (int i = 0; i < ATTN_FEED_OPERANDS_; i++)
-    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  for (int i = 0; i < ATTN_FEED_TENSORS_; i++) {
+    op[i].heads = heads;
+    if (i % 2 == 0) op[i].role |= (int)ATTN_CODES_;
+    if (!attn_check_operand_(e, &op[i], heads)) return 0;
+  }
+  memset(op + ATTN_FEED_TENSORS_, 0, (ATTN_FEED_OPERANDS_ - ATTN_FEED_TENSORS_) * sizeof *op);
+  attn_scales *const scales[] = {&ff->w_1_scales, &ff->w_2_scales, &ff->w_3_scales};
+  static const attn_scales_words_ words[] = {ATTN_SCALES_WORDS_("w_1_scales", "w_1"),
+                                             ATTN_SCALES_WORDS_("w_2_scales", "w_2"),
+                                             ATTN_SCALES_WORDS_("w_3_scales", "w_3")};
+  for (int i = 0; i < 3; i++)
+    if (!attn_check_weight_scales_(e, scales[i], op[2 * i].t, &words[i],
+                                   op + ATTN_FEED_TENSORS_ + 2 * i))
+      return 0;
   if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[0]);
   if (ff->b_3.data && !ff->w_3.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[1]);
   return attn_check_activation_(e, &ff->activation, attn_feed_default_(ff), say[at].activation) &&
-         attn_feed_compute_(e, ff, table, 1, ATTN_COMPUTE_WORDS_("ff.compute"));
+         attn_check_form_(e, &ff->form, ff->w_3.data != NULL) &&
+         attn_feed_compute_(
+             e, ff, table, 1,
+             at == ATTN_PLACE_EXPERTS_  ? ATTN_COMPUTE_WORDS_("params.experts.compute")
+             : at == ATTN_PLACE_SHARED_ ? ATTN_COMPUTE_WORDS_("params.shared.compute")
+                                        : ATTN_COMPUTE_WORDS_("ff.compute"));
 }
 
 /* Rows cut into heads: head h has columns h dim .. */
@@ -140,16 +168,23 @@ ATTN_COLD_ int attn_stage_feed_(attn_stage_ *s, attn_tensor y, attn_tensor x, at
   p.compute = ff->compute, p.compute_prefer = ff->compute_prefer;
   middle.len = x.len, up = middle;
   if (middle.data) hidden = middle, hidden.dim = ff->w_1.dim;
-  p.bias = ff->b_1, p.activation = ff->activation;
+  p.bias = ff->b_1, p.activation = ff->activation, p.w_scales = ff->w_1_scales;
+  if (ff->w_3.data) /* follows behind the other product */
+    p.activation = attn_formed_(&ff->form) ? ATTN_ACT_NONE : ff->activation;
+  else
+    p.form = ff->form;
   if (!attn_stage_gemm_(s, hidden, x, ff->w_1, &p)) return 0;
+  const attn_activation late =
+      ff->w_3.data && attn_formed_(&ff->form) ? ff->activation : ATTN_ACT_NONE;
+  memset(&p.form, 0, sizeof p.form);
   p.activation = ATTN_ACT_NONE;
   if (ff->w_3.data) {
     up.data = (float *)middle.data + hidden.dim, up.dim = hidden.dim;
-    p.bias = ff->b_3;
+    p.bias = ff->b_3, p.w_scales = ff->w_3_scales;
     if (!attn_stage_gemm_(s, up, x, ff->w_3, &p) ||
-        !attn_stage_activate_(s, ff->w_2.data ? hidden : y, hidden, up, ATTN_ACT_NONE))
+        !attn_stage_activate_(s, ff->w_2.data ? hidden : y, hidden, up, late, &ff->form))
       return 0;
   }
-  p.bias = ff->b_2;
+  p.bias = ff->b_2, p.w_scales = ff->w_2_scales;
   return !ff->w_2.data || attn_stage_gemm_(s, y, hidden, ff->w_2, &p);
 }

@@ -69,14 +69,43 @@ enum {
   ATTN_MULTIHEAD_XV_,
   ATTN_MULTIHEAD_Y_ = 13,
   ATTN_MULTIHEAD_EACH_,
-  ATTN_MULTIHEAD_OPERANDS_ = 19
+  ATTN_MULTIHEAD_TENSORS_ = 19, /* and the arrays of scales */
+  ATTN_MULTIHEAD_OPERANDS_ = ATTN_MULTIHEAD_TENSORS_ + 8
 };
+
+/* The projections of multi-head attention. */
+typedef enum attn_projection_ { ATTN_W_Q_, ATTN_W_K_, ATTN_W_V_, ATTN_W_O_ } attn_projection_;
+
+typedef struct attn_projected_ {
+  const attn_tensor *w, *bias;
+  attn_scales *scales;
+} attn_projected_;
+
+ATTN_COLD_ attn_projected_ attn_projection_of_(attn_multihead_params *p, attn_projection_ which) {
+  const attn_projected_ all[] = {{&p->w_q, &p->b_q, &p->w_q_scales},
+                                 {&p->w_k, &p->b_k, &p->w_k_scales},
+                                 {&p->w_v, &p->b_v, &p->w_v_scales},
+                                 {&p->w_o, &p->b_o, &p->w_o_scales}};
+  return all[which];
+}
+
+/* The scales of one; op: two, of which the spans are set. */
+ATTN_COLD_ int attn_multihead_scales_(attn_error_ *e, attn_multihead_params *p,
+                                      attn_projection_ which, attn_operand_ *op) {
+  static const attn_scales_words_ words[] = {ATTN_SCALES_WORDS_("params.w_q_scales", "params.w_q"),
+                                             ATTN_SCALES_WORDS_("params.w_k_scales", "params.w_k"),
+                                             ATTN_SCALES_WORDS_("params.w_v_scales", "params.w_v"),
+                                             ATTN_SCALES_WORDS_("params.w_o_scales", "params.w_o")};
+  const attn_projected_ one = attn_projection_of_(p, which);
+  return attn_check_weight_scales_(e, one.scales, one.w, &words[which], op);
+}
 
 /* Every rule about one of them; heads and widths are resolved. */
 ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, attn_operand_ *op) {
   enum { X, XK, XV, WQ, WK, WV, WO, BQ, BK, BV, BO, MIX, WC, Y, EACH, LSE, MAP, MORE_K, MORE_V };
   const int optional = ATTN_OPTIONAL_, output = ATTN_OUT_, either = ATTN_OUT_ | ATTN_OPTIONAL_;
-  const int matrix = ATTN_MATRIX_, maybe = ATTN_MATRIX_ | ATTN_OPTIONAL_;
+  const int codes = j->mix.data ? 0 : ATTN_CODES_;
+  const int matrix = ATTN_MATRIX_ | codes, maybe = matrix | ATTN_OPTIONAL_;
   attn_multihead_params *p = &j->p;
   const int64_t any = ATTN_ANY_;
   if (p->heads == 0) p->heads = 1;
@@ -101,7 +130,7 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
   j->dk = p->w_q.dim / qh, j->dv = p->w_v.dim / kv;
   const int64_t bk = p->attention.ragged.sequences ? any : b, wide = attn_mul_(j->dv, h);
   const int64_t dmk = j->x_k.dim, dmv = j->x_v.dim, dmo = p->w_o.data ? p->w_o.dim : any;
-  const attn_operand_ all[ATTN_MULTIHEAD_OPERANDS_] = {
+  const attn_operand_ all[ATTN_MULTIHEAD_TENSORS_] = {
       ATTN_OPERAND_(&j->x, "x", 0, any, 1, any, any, "x must have one head"),
       ATTN_OPERAND_(&j->x_k, "x_k", 0, bk, 1, any, any, "x_k must be [x.batch, 1, Tk, .]"),
       ATTN_OPERAND_(&j->x_v, "x_v", 0, j->x_k.batch, 1, j->x_k.len, any,
@@ -154,8 +183,13 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
     p->attention.scale = 1.0f;
   if (j->x_k.len == 0) p->attention.map.data = NULL;
   memcpy(op, all, sizeof all);
-  for (int i = 0; i < ATTN_MULTIHEAD_OPERANDS_; i++)
+  for (int i = 0; i < ATTN_MULTIHEAD_TENSORS_; i++)
     if (!attn_check_operand_(e, &op[i], h)) return 0;
+  memset(op + ATTN_MULTIHEAD_TENSORS_, 0,
+         (ATTN_MULTIHEAD_OPERANDS_ - ATTN_MULTIHEAD_TENSORS_) * sizeof *op);
+  for (int i = 0; i < 4; i++)
+    if (!attn_multihead_scales_(e, p, (attn_projection_)i, op + ATTN_MULTIHEAD_TENSORS_ + 2 * i))
+      return 0;
   return 1;
 }
 
@@ -186,14 +220,24 @@ ATTN_COLD_ attn_tensor attn_multihead_split_(attn_tensor t, int64_t heads) {
   return t;
 }
 
-/* y = x w + bias, w and bias of p. */
+/* y = x w + bias, w and bias of p; heads > 0: y has so many, and the columns of w are cut into them. */
 ATTN_COLD_ int attn_multihead_project_(attn_stage_ *s, const attn_multihead_params *p,
-                                       attn_tensor y, attn_tensor x, attn_tensor w,
-                                       attn_tensor bias) {
+                                       attn_projection_ which, int64_t heads, attn_tensor y,
+                                       attn_tensor x) {
+  attn_multihead_params own = *p;
+  const attn_projected_ one = attn_projection_of_(&own, which);
+  attn_tensor matrix = *one.w;
   attn_gemm_params g;
   memset(&g, 0, sizeof g);
-  g.bias = bias, g.compute = p->compute, g.compute_prefer = p->compute_prefer;
-  return attn_stage_gemm_(s, y, x, w, &g);
+  g.bias = *one.bias, g.compute = p->compute, g.compute_prefer = p->compute_prefer;
+  g.w_scales = *one.scales;
+  if (heads > 0) {
+    matrix = attn_weight_heads_(matrix, heads);
+    if (g.bias.data) g.bias = attn_multihead_split_(g.bias, heads);
+    g.w_scales.stride_head =
+        attn_is_turned_(&matrix) ? matrix.dim * g.w_scales.stride_len : matrix.dim;
+  }
+  return attn_stage_gemm_(s, y, x, matrix, &g);
 }
 
 /* y = x, rows first .. of len, rotated; y may be x. */
@@ -325,7 +369,7 @@ ATTN_COLD_ int attn_multihead_join_(attn_stage_ *s, const attn_multihead_job_ *j
   if (p->bias_k.data && !attn_multihead_more_(s, j, o, q, &own)) return 0;
   attn_round_ round = {s->table, *each, o};
   if (copy && !attn_stage_for_(s, attn_mul_(b, h), attn_round_item_, &round, 0, NULL)) return 0;
-  return !j->y.data || attn_multihead_project_(s, p, j->y, all, p->w_o, p->b_o);
+  return !j->y.data || attn_multihead_project_(s, p, ATTN_W_O_, 0, j->y, all);
 }
 
 ATTN_COLD_ int attn_multihead_steps_(attn_stage_ *s, void *job) {
@@ -336,9 +380,9 @@ ATTN_COLD_ int attn_multihead_steps_(attn_stage_ *s, void *job) {
   const attn_tensor k = attn_multihead_rows_(s, j->x_k.batch, j->x_k.len, p->w_k.dim);
   const attn_tensor v = attn_multihead_rows_(s, j->x_v.batch, j->x_v.len, p->w_v.dim);
   const attn_tensor qh = attn_multihead_split_(q, h), kh = attn_multihead_split_(k, kv);
-  return attn_multihead_project_(s, p, q, j->x, p->w_q, p->b_q) &&
-         attn_multihead_project_(s, p, k, j->x_k, p->w_k, p->b_k) &&
-         attn_multihead_project_(s, p, v, j->x_v, p->w_v, p->b_v) &&
+  return attn_multihead_project_(s, p, ATTN_W_Q_, 0, q, j->x) &&
+         attn_multihead_project_(s, p, ATTN_W_K_, 0, k, j->x_k) &&
+         attn_multihead_project_(s, p, ATTN_W_V_, 0, v, j->x_v) &&
          attn_multihead_turn_queries_(s, j, qh, k.len) &&
          attn_multihead_turn_rows_(s, j, kh, kh, k.len, 0, 1) &&
          attn_multihead_join_(s, j, qh, kh, attn_multihead_split_(v, kv), &p->attention, NULL);

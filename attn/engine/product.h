@@ -48,6 +48,18 @@ ATTN_FUNC_ attn_matrix_ attn_matrix_of_(attn_tensor w, int transposed, int64_t r
   return m;
 }
 
+/* A matrix of which nothing is laid out: for parts of it that one item reads, strip by strip. */
+ATTN_FUNC_ attn_matrix_ attn_matrix_loose_(attn_tensor w, int transposed, int64_t rows) {
+  attn_matrix_ m;
+  memset(&m, 0, sizeof m);
+  m.w = w, m.transposed = m.in_turn = transposed;
+  m.k = transposed ? w.dim : w.len, m.n = transposed ? w.len : w.dim;
+  if (transposed) return m;
+  if (w.dtype == ATTN_F32) m.direct = m.n / 16 * 16;
+  if (w.dtype != ATTN_F32 && rows <= ATTN_STORED_FEW_) m.direct = m.n / 32 * 32;
+  return m;
+}
+
 /* The same for products of bf16 or f16, which read panels alone. */
 ATTN_FUNC_ void attn_matrix_narrow_(attn_matrix_ *m, const attn_low_table_ *low) {
   m->low = low, m->direct = 0, m->in_turn = 0;
@@ -236,11 +248,11 @@ ATTN_FUNC_ attn_floats_ attn_matrix_columns_(const attn_table_ *f, const attn_ma
     for (int i = 0; i < cols; i++)
       w[i] = attn_at_(&m->w, p->b, p->h, p->c0 + i) + attn_bytes_(m->w.dtype, p->k0);
     attn_on_(dense, f)->turn(own, strip, w, (int)m->w.dtype, p->depth, cols);
-  } else if (p->c0 >= m->direct) {
+  } else if (p->c0 >= m->direct && m->panels) {
     to.p = attn_matrix_at_(m, p->b * m->w.heads + p->h, p->c0, p->k0, strip);
   } else {
     const char *from = attn_at_(&m->w, p->b, p->h, p->k0) + attn_bytes_(m->w.dtype, p->c0);
-    if (m->w.dtype == ATTN_F32)
+    if (m->w.dtype == ATTN_F32 && p->c0 < m->direct)
       to.p = (const float *)(const void *)from, to.stride = m->w.stride_len;
     else
       attn_strip_copy_(f, m, from, own, strip, p->depth, (int)(p->c1 - p->c0));

@@ -204,8 +204,8 @@ ATTN_COLD_ attn_status attn_step_call_or_(attn_error_ *e, const attn_table_ *tab
 
 /* What an extent of an operand may be, beside a number. */
 enum { ATTN_ANY_ = -1, ATTN_DIVIDES_ = -2, ATTN_ONE_OR_ALL_ = -3 };
-/* A MATRIX is a weight that attn_turn_ has seen. */
-enum { ATTN_OUT_ = 1, ATTN_OPTIONAL_ = 2, ATTN_IS_F32_ = 4, ATTN_MATRIX_ = 8 };
+/* A MATRIX is a weight that attn_turn_ has seen; of CODES: which may be of 8 or 4 bits (words: ATTN_WORDS_). */
+enum { ATTN_OUT_ = 1, ATTN_OPTIONAL_ = 2, ATTN_IS_F32_ = 4, ATTN_MATRIX_ = 8, ATTN_CODES_ = 16 };
 
 /* One tensor argument: DIVIDES and ONE_OR_ALL are said of .heads, against the query heads. */
 typedef struct attn_operand_ {
@@ -233,7 +233,11 @@ typedef struct attn_operand_ {
 
 /* A matrix is judged as it lies in memory. */
 ATTN_COLD_ int attn_check_matrix_(attn_error_ *e, attn_operand_ *p) {
-  const int turned = attn_turn_back_(p->t), fine = attn_check_tensor_(e, p->t, p->w, &p->span);
+  const int codes =
+      (p->role & ATTN_CODES_) && attn_quantized_(p->t->dtype) && p->t->dtype <= ATTN_I4;
+  const int turned = attn_turn_back_(p->t);
+  const int fine = codes ? attn_check_stored_(e, p->t, p->w, &p->span)
+                         : attn_check_tensor_(e, p->t, p->w, &p->span);
   if (!turned) return fine;
   attn_turn_(p->t, 1);
   p->rule = attn_says_(p->rule, 1);

@@ -447,6 +447,8 @@ typedef struct attn_dense_table_ { /* dense products */
   /* y[i] = act(x[i] scale + bias[i]) gate[i]; gate null = 1; y may be x or gate */
   void (*act)(float *y, const float *x, const float *gate, int64_t n, const float *bias,
               float scale, int act);
+  /* y[i] = by[0] max(low, min(high, x[i])) + by[1], NaN where x is; y may be x */
+  void (*clip)(float *y, const float *x, int64_t n, float low, float high, const float by[2]);
 } attn_dense_table_;
 
 /* Few rows of x times a matrix that is read where it lies. Codes have a scale for each column and run of k. */

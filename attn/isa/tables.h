@@ -23,7 +23,7 @@
 #define ATTN_SUM_TABLE_(on) on(axpys)
 #define ATTN_SELECT_TABLE_(on) on(squares), on(above)
 #define ATTN_DENSE_TABLE_(on) \
-  on(gemm), on(join_runs), on(gemm_turned), on(turn), on(strip), on(activate), on(act)
+  on(gemm), on(join_runs), on(gemm_turned), on(turn), on(strip), on(activate), on(act), on(clip)
 #define ATTN_STORED_TABLE_(on) on(stored_rows), on(stored_words)
 #define ATTN_NORM_TABLE_(on) on(moments), on(normalise), on(norm), on(sizes), on(resize)
 #define ATTN_ROPE_TABLE_(on) on(rope)

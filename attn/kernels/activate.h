@@ -206,3 +206,16 @@ ATTN_FUNC_ void ATTN_FN_(act)(float *y, const float *x, const float *gate, int64
 ATTN_FUNC_ void ATTN_FN_(activate)(float *y, int64_t n, const float *bias, float scale, int act) {
   ATTN_FN_(act)(y, y, NULL, n, bias, scale, act);
 }
+
+ATTN_FUNC_ void ATTN_FN_(clip)(float *y, const float *x, int64_t n, float low, float high,
+                               const float by[2]) {
+  const ATTN_VF_ least = ATTN_V_SET1_(low), most = ATTN_V_SET1_(high);
+  const ATTN_VF_ scale = ATTN_V_SET1_(by[0]), more = ATTN_V_SET1_(by[1]);
+  for (int64_t i = 0; i < n; i += ATTN_W_) {
+    const int w = ATTN_FN_(lanes_left)(n, i);
+    ATTN_VF_ t = ATTN_FN_(load)(x, i, w, ATTN_F32);
+    t = ATTN_V_SELECT_(ATTN_V_LT_(most, t), most, t);
+    t = ATTN_V_SELECT_(ATTN_V_LT_(t, least), least, t);
+    ATTN_FN_(store)(y, i, ATTN_V_FMA_(t, scale, more), w, ATTN_F32);
+  }
+}

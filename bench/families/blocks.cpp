@@ -1,6 +1,6 @@
 /* bench/families/blocks.cpp owns the entries of Transformer blocks, where every multiply-add
- * counts: encoder, decoder and its step, feed-forward, reversible residual; and of trajectories as
- * sequences. */
+ * counts: encoder, decoder and its step, feed-forward, experts, reversible residual; and of trajectories
+ * as sequences. */
 
 #include "functions.h"
 
@@ -101,6 +101,23 @@ void feed_forward(Call &c, int64_t len, int64_t dm, int64_t chunks) {
   c.size = [=](const attn_ctx *ctx) {
     return attn_feed_forward_rows_workspace(y, x, &ff, chunks, ctx);
   };
+}
+
+/* Two of eight gated experts a row; one row reads two of them once. */
+void experts(Call &c, int64_t len, int64_t dm, int64_t dff) {
+  constexpr int64_t count = 8, k = 2;
+  attn_tensor x = c.rows(1, len, dm), y = c.rows(1, len, dm);
+  attn_expert_rows_params p = {};
+  p.k = k;
+  p.w_gate = c.rows(1, dm, count);
+  for (attn_tensor *w : {&p.experts.w_1, &p.experts.w_3}) *w = c.rows(count, dm, dff, 0.04f);
+  p.experts.w_2 = c.rows(count, dff, dm, 0.04f);
+  if (len > 1)
+    c.flops = 6.0 * (double)(len * k * dm * dff) + 2.0 * (double)(len * dm * count);
+  else
+    c.bytes = 12.0 * (double)(k * dm * dff) + 4.0 * (double)(dm * count);
+  c.run = [=](attn_ctx *ctx) { return attn_expert_rows(y, x, &p, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_expert_rows_workspace(y, x, &p, ctx); };
 }
 
 /* F and G do nothing: what is left is the reading and writing of four streams and two temporary ones. */
@@ -222,6 +239,8 @@ const CallEntry entries[] = {
     {"feed_forward", "T:512/dm:768/dff:3072", [](Call &c) { feed_forward(c, 512, 768, 1); }},
     {"feed_forward", "T:512/dm:768/dff:3072/chunks:16",
      [](Call &c) { feed_forward(c, 512, 768, 16); }},
+    {"experts", "T:512/dm:512/dff:1024/E:8/k:2", [](Call &c) { experts(c, 512, 512, 1024); }},
+    {"experts", "T:1/dm:2048/dff:2048/E:8/k:2", [](Call &c) { experts(c, 1, 2048, 2048); }},
     {"reversible", "T:4096/dm:512", [](Call &c) { reversible(c, false); }},
     {"reversible", "T:4096/dm:512/inverse", [](Call &c) { reversible(c, true); }},
     {"stream_mean", "T:4096/dm:512", stream_mean},

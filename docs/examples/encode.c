@@ -3,9 +3,11 @@
  *
  *   encode [options] MODEL "A sentence." "Another one." ...
  *
- * MODEL is a folder with config.json, model.safetensors and vocab.txt, or the .safetensors file of a BERT.
+ * MODEL is a folder with config.json, model.safetensors and a vocabulary: vocab.txt (WordPiece), spiece.model,
+ * spm.model or sentencepiece.bpe.model (SentencePiece), or tokenizer.json (byte pairs, WordPiece); or the
+ * .safetensors file of a BERT with vocab.txt beside it.
  * Without sentences they are the lines of the standard input.
- *     --vocab FILE  the vocabulary, if it is not vocab.txt in the model's folder
+ *     --vocab FILE  another vocabulary than the one in the model's folder
  *     --ids         texts are numbers of tokens, marks included: "2 17 3", of a pair "2 17 3 | 5 3"
  *     --pairs       two texts each are one
  *     --pool HOW    mean (the default), cls or max: what makes one vector of the rows
@@ -15,7 +17,8 @@
  *     --vectors     print the vectors, not their cosines
  *     --layers      print all rows after each layer, layer 0 being the embeddings
  *     --map L       print the attention of layer L, from 1: text, head, query, then a weight a key
- *     --time        measure tokens a second on every tier, without texts */
+ *     --time        measure tokens a second on every tier, without texts
+ *     --families    print the model_types of config.json that are read, without MODEL */
 #define _POSIX_C_SOURCE 200809L
 #define ATTN_IMPLEMENTATION /* in exactly one file of a program */
 #include "attn.h"
@@ -36,7 +39,7 @@ typedef struct options {
   const char *vocab;
   int64_t max, map;
   encoder_pool pool;
-  int ids, pairs, tokens, vectors, layers, time;
+  int ids, pairs, tokens, vectors, layers, time, families;
 } options;
 
 static void stop(const char *what, const char *why) {
@@ -311,9 +314,11 @@ static int option(options *set, char **at) {
   static const struct {
     const char *name;
     size_t field;
-  } flags[] = {{"--ids", offsetof(options, ids)},       {"--pairs", offsetof(options, pairs)},
-               {"--tokens", offsetof(options, tokens)}, {"--vectors", offsetof(options, vectors)},
-               {"--layers", offsetof(options, layers)}, {"--time", offsetof(options, time)}};
+  } flags[] = {
+      {"--ids", offsetof(options, ids)},          {"--pairs", offsetof(options, pairs)},
+      {"--tokens", offsetof(options, tokens)},    {"--vectors", offsetof(options, vectors)},
+      {"--layers", offsetof(options, layers)},    {"--time", offsetof(options, time)},
+      {"--families", offsetof(options, families)}};
   for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
     if (!strcmp(at[0], flags[i].name)) {
       *(int *)((char *)set + flags[i].field) = 1;
@@ -338,15 +343,24 @@ static int option(options *set, char **at) {
   return 2;
 }
 
-/* vocab.txt where the model lies. */
+/* A vocabulary where the model lies: the first of these names that is there. */
 static char *beside(const char *model) {
+  static const char *const names[] = {"vocab.txt", "spiece.model", "spm.model",
+                                      "sentencepiece.bpe.model", "tokenizer.json"};
+  enum { NAMES = sizeof names / sizeof *names };
   const size_t length = strlen(model);
   const int file = length > 12 && !strcmp(model + length - 12, ".safetensors");
   const char *slash = file ? strrchr(model, '/') : model + length;
   const size_t folder = slash ? (size_t)(slash - model) : 0;
-  char *path = take((int64_t)folder + 16, 1);
+  char *path = take((int64_t)folder + 32, 1);
   memcpy(path, model, folder);
-  strcpy(path + folder, slash ? "/vocab.txt" : "vocab.txt");
+  for (int i = 0; i <= NAMES; i++) { /* the last time the first again, to be missed */
+    sprintf(path + folder, "%s%s", slash ? "/" : "", names[i % NAMES]);
+    FILE *there = fopen(path, "rb");
+    if (!there) continue;
+    fclose(there);
+    break;
+  }
   return path;
 }
 
@@ -355,10 +369,12 @@ int main(int argc, char **argv) {
   encoder model;
   int at = 1;
   while (at < argc && !strncmp(argv[at], "--", 2)) at += option(&set, argv + at);
-  if (at >= argc) {
-    fprintf(stderr, "encode: usage: encode [options] MODEL sentence ...\n");
-    return 1;
+  if (set.families) {
+    for (int i = 0; i < ENCODER_FAMILIES; i++)
+      printf("  %-12s %s\n", encoder_families[i].type, encoder_families[i].models);
+    return fflush(stdout) || ferror(stdout) ? 1 : 0;
   }
+  if (at >= argc) stop("usage", "encode [options] MODEL sentence ...");
   if (set.ids && set.pairs) stop("--ids", "a bar in the numbers makes a pair, not --pairs");
   const char *path = argv[at++];
   must(encoder_read(&model, path, &set.model), path);

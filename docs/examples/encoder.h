@@ -3,7 +3,7 @@
  *
  *   x = LN(word + position + token type), projected where the embeddings are narrower
  *   post-norm, per layer:   x = LN(x + MHA(x)), x = LN(x + FFN(x))
- *   pre-norm, per layer:    x = x + MHA(LN(x)), x = x + FFN(LN(x)), at the end LN(x)
+ *   pre-norm, per layer:    x = x + MHA(LN(x)), x = x + FFN(LN(x)), at the end LN(x); the first LN is left out
  *   vector = mean, first or largest of the rows, divided by its length
  *
  * encoder_read.h says which models; its functions and these return null or a sentence. */
@@ -50,8 +50,8 @@ static const char *encoder_embed(encoder *m, const encoder_batch *in) {
   const attn_layer_norm_params norm = {.norm = m->norm};
   const attn_gemm_params project = {.w_transposed = 1, .bias = m->b_project};
   ENCODER_TRY_(encoder_grow_(m, 0, n, m->width > wide ? m->width : wide));
-  ENCODER_TRY_(encoder_grow_(m, 1, n + 1, m->width > wide ? m->width : wide));
-  float *sum = m->w_project.data ? m->more_[0] : m->x, *row = m->more_[0] + n * wide;
+  ENCODER_TRY_(encoder_grow_(m, 1, 1 + (m->w_project.data ? n : 0), wide));
+  float *row = m->more_[0], *sum = m->w_project.data ? row + wide : m->x;
   memset(sum, 0, (size_t)(n * wide) * sizeof *sum);
   for (int64_t b = 0; b < in->count; b++)
     for (int64_t i = 0, tokens = 0; i < in->length[b]; i++) {
@@ -92,8 +92,7 @@ static const char *encoder_spread_(encoder *m, attn_tensor *table, int i, int64_
   return NULL;
 }
 
-/* m->x after layer l, 0 .. m->layers - 1; the last norm belongs to the last layer. Rows beyond a text's
- * tokens hold anything. */
+/* m->x after layer l, 0 .. m->layers - 1; the last norm belongs to the last layer. */
 static const char *encoder_layer(encoder *m, const encoder_batch *in, int64_t l) {
   const attn_tensor x = encoder_rows_(in, m->x, m->width);
   attn_block_params block = m->blocks[l];
@@ -105,19 +104,8 @@ static const char *encoder_layer(encoder *m, const encoder_batch *in, int64_t l)
     ENCODER_TRY_(encoder_spread_(m, &attention->relative.keys, 2, c));
   if (attention->relative.queries.data)
     ENCODER_TRY_(encoder_spread_(m, &attention->relative.queries, 3, c));
-  if (!block.norm_self.gain) { /* ModernBERT's first layer: the embeddings are normed already */
-    ENCODER_TRY_(encoder_grow_(m, 1, in->count * in->len, m->width));
-    const attn_tensor y = encoder_rows_(in, m->more_[0], m->width), none = {0};
-    const attn_layer_norm_params norm = {.norm = block.norm_ff, .residual = x, .sum = x};
-    attention->kv_len = in->length;
-    ENCODER_CALL_(m, attn_multihead, y, x, none, none, &block.self);
-    ENCODER_CALL_(m, attn_layer_norm, y, y, &norm);
-    ENCODER_CALL_(m, attn_feed_forward_rows, y, y, &block.ff, 0);
-    for (int64_t i = 0; i < in->count * in->len * m->width; i++) m->x[i] += m->more_[0][i];
-  } else {
-    block.x_len = in->length;
-    ENCODER_CALL_(m, attn_encoder, x, x, &block);
-  }
+  block.x_len = in->length;
+  ENCODER_CALL_(m, attn_encoder, x, x, &block);
   if (!m->last.gain || l + 1 < m->layers) return NULL;
   const attn_layer_norm_params last = {.norm = m->last};
   ENCODER_CALL_(m, attn_layer_norm, x, x, &last);

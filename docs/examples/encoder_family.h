@@ -12,6 +12,7 @@
 
 typedef struct encoder_family {
   const char *type;   /* model_type of config.json */
+  const char *models; /* what is known by that name */
   const char *prefix; /* of all names below, in checkpoints of models with a head */
 
   /* Tensors outside of layers: "X.weight", and "X.bias" of norms and projections. */
@@ -63,12 +64,14 @@ typedef struct encoder_family {
 
 static const encoder_family encoder_families[] = {
     {.type = "bert",
+     .models = "BERT, MiniLM, and what sentence-transformers makes of them",
      .prefix = "bert.",
      ENCODER_BERT_,
      ENCODER_BERT_CONFIG_,
      .eps_else = 1e-12f,
      .ends = 1},
     {.type = "roberta",
+     .models = "RoBERTa",
      .prefix = "roberta.",
      ENCODER_BERT_,
      ENCODER_BERT_CONFIG_,
@@ -76,6 +79,7 @@ static const encoder_family encoder_families[] = {
      .after_padding = 1,
      .ends = 2},
     {.type = "xlm-roberta",
+     .models = "XLM-R",
      .prefix = "roberta.",
      ENCODER_BERT_,
      ENCODER_BERT_CONFIG_,
@@ -83,6 +87,7 @@ static const encoder_family encoder_families[] = {
      .after_padding = 1,
      .ends = 2},
     {.type = "distilbert",
+     .models = "DistilBERT",
      .prefix = "distilbert.",
      ENCODER_TABLES_,
      .places = "embeddings.position_embeddings",
@@ -104,6 +109,7 @@ static const encoder_family encoder_families[] = {
      .eps_else = 1e-12f,
      .ends = 1},
     {.type = "albert",
+     .models = "ALBERT",
      .prefix = "albert.",
      ENCODER_TABLES_,
      .places = "embeddings.position_embeddings",
@@ -126,6 +132,7 @@ static const encoder_family encoder_families[] = {
      .eps_else = 1e-12f,
      .ends = 1},
     {.type = "modernbert",
+     .models = "ModernBERT",
      .prefix = "model.",
      .words = "embeddings.tok_embeddings",
      .norm = "embeddings.norm",
@@ -148,6 +155,7 @@ static const encoder_family encoder_families[] = {
      .eps_else = 1e-5f,
      .ends = 1},
     {.type = "deberta-v2",
+     .models = "DeBERTa v2 and v3",
      .prefix = "deberta.",
      ENCODER_TABLES_,
      ENCODER_BERT_LAYER_, /* v3 too */

@@ -297,7 +297,10 @@ static const char *encoder_block_(encoder *m, int64_t l) {
   }
   ENCODER_TRY_(encoder_linear_(m, &ff->w_2, &ff->b_2, l, f->w_2, width, inner));
   block->sublayer = f->pre_norm ? ATTN_SUBLAYER_PRE : ATTN_SUBLAYER_POST;
-  if (!f->pre_norm || l) ENCODER_TRY_(encoder_norm_(m, &block->norm_self, l, f->norm_self, width));
+  if (f->pre_norm && !l)
+    block->norm_self.kind = ATTN_NORM_NONE; /* the embeddings are normed already */
+  else
+    ENCODER_TRY_(encoder_norm_(m, &block->norm_self, l, f->norm_self, width));
   return encoder_norm_(m, &block->norm_ff, l, f->norm_ff, width);
 }
 

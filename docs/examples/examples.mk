@@ -22,41 +22,67 @@ examples: $(call compiled_by,$(CC)) ## use: build and run the programs of docs/e
 # For the models below: OPENMP= is for compilers without, WORKERS says how many threads are timed.
 OPENMP ?= -fopenmp
 WORKERS ?= 1
+MODEL ?=
+OPTIONS ?=
 
-# The sentence encoder: `make encode`, then build/demo/encode with a model and its vocabulary.
+# The encoder: `make encode MODEL=folder`, OPTIONS for more; without MODEL a tiny BERT of random numbers.
 .PHONY: encode encode-time
-ENCODER := $(addprefix docs/examples/,encoder.h encoder_family.h encoder_read.h texts.h wordpiece.h unicode.h \
-  safetensors.h json.h progress.h fma_peak.h)
+ENCODER := $(addprefix docs/examples/,encoder.h encoder_family.h encoder_read.h texts.h wordpiece.h bpe.h \
+  sentencepiece.h nfc.h utf8.h unicode.h safetensors.h json.h progress.h fma_peak.h)
 
 build/demo/encode: docs/examples/encode.c $(ENCODER) attn.h
 	@mkdir -p $(@D)
+	@echo "compiling the program with attn.h inside: a minute or two"
 	$(CC) $(DEMO_FLAGS) $(OPENMP) -o $@ $< -lm
 
 build/demo/test_encode: docs/examples/test_encode.c docs/examples/safetensors_write.h
 	@mkdir -p $(@D)
 	$(CC) -O2 -I. -o $@ $< -lm
 
-encode: build/demo/encode ## use: the sentence encoder; docs/examples/README.md says which models it reads
+ifneq ($(MODEL),)
+encode: build/demo/encode ## use: how alike sentences are: make encode MODEL=folder OPTIONS=--pairs
+	build/demo/encode $(OPTIONS) "$(MODEL)" "A man is eating." "Someone has a meal." "It rains."
+else
+encode: build/demo/encode build/demo/test_encode
+	@mkdir -p build/demo/tiny-bert
+	build/demo/test_encode make build/demo/tiny-bert F32 3 24 3 40 32 70
+	build/demo/encode build/demo/tiny-bert "the cat sat" "the cats sat on the mat" "a dog"
+	@echo "These are cosines by a model of random numbers. A real one: make encode MODEL=folder, of one of these"
+	@echo "families (docs/examples/README.md says more):"
+	@build/demo/encode --families
+endif
 
 encode-time: build/demo/encode build/demo/test_encode ## measure: its tokens a second, on random numbers of MiniLM's size
 	@mkdir -p build/demo/bert
 	build/demo/test_encode make build/demo/bert F32 6 384 12 1536 512 30522
 	OMP_NUM_THREADS=$(WORKERS) build/demo/encode --time build/demo/bert
 
-# The language model: `make generate`, then build/demo/generate with a model and a prompt.
+# Language models: `make generate MODEL=folder PROMPT=text`, OPTIONS for more; without MODEL a tiny one of random numbers.
 .PHONY: generate generate-time
-LLAMA := $(addprefix docs/examples/,generate.c llama.h safetensors.h json.h safetensors_write.h)
+GENERATE := $(addprefix docs/examples/,generate.c batch.h sampling.h decoder.h experts.h mamba2.h model_config.h model_matrix.h \
+  model_files.h work.h progress.h safetensors.h json.h safetensors_write.h)
+PROMPT ?= Once upon a time
 
-build/demo/generate build/demo/test_generate: build/demo/%: docs/examples/%.c $(LLAMA) attn.h
+build/demo/generate build/demo/test_generate: build/demo/%: docs/examples/%.c $(GENERATE) attn.h
 	@mkdir -p $(@D)
+	@echo "compiling the program with attn.h inside: a minute or two"
 	$(CC) -std=c99 $(DEMO_FLAGS) $(OPENMP) -o $@ $< -lm
 
-generate: build/demo/generate ## use: the language model; docs/examples/README.md says which ones it reads
+ifneq ($(MODEL),)
+generate: build/demo/generate ## use: the language model: make generate MODEL=folder PROMPT=text OPTIONS=--ids
+	build/demo/generate --time $(OPTIONS) "$(MODEL)" "$(PROMPT)"
+else
+generate: build/demo/test_generate
+	build/demo/test_generate make build/demo/tiny tiny
+	build/demo/test_generate run --time --ids --temperature 1 --tokens 64 build/demo/tiny "1 2 3" "4 5"
+	@echo "These are tokens of a model of random numbers. A real one: make generate MODEL=folder PROMPT=text"
+	@echo "(docs/examples/README.md says which models, and how its tokeniser goes with it)"
+endif
 
 generate-time: build/demo/test_generate ## measure: its tokens a second, on 135 million random numbers
-	build/demo/test_generate make build/demo/135m.safetensors 135m
-	build/demo/test_generate run --time --heads 9 --ids --workers $(WORKERS) --tokens 65 \
-	  build/demo/135m.safetensors "$$(seq -s ' ' 512)" > build/demo/135m.ids
+	build/demo/test_generate make build/demo/135m 135m
+	build/demo/test_generate run --time --ids --no-eos --workers $(WORKERS) --tokens 65 $(OPTIONS) \
+	  build/demo/135m "$$(seq -s ' ' 512)" > build/demo/135m.ids
 
 # Ring attention needs MPI (Debian: openmpi-bin, libopenmpi-dev); nothing else here does.
 RANKS ?= 4

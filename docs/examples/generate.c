@@ -1,45 +1,50 @@
-/* generate.c owns the example of a language model: a prompt goes through a decoder of the Llama family
- * in one call, then token after token is drawn and fed back. llama.h has the model.
+/* generate.c owns the example of language models: prompts go through a decoder, then token after token is drawn and fed
+ * back, for several texts at once. decoder.h has the model, batch.h the texts, sampling.h the draws.
  *
- *   generate --heads N [options] MODEL.safetensors PROMPT
+ *   generate [options] MODEL PROMPT ...
  *
- *   --heads N         query heads; the tensors do not tell
- *   --rope-base X     rope_theta of the model, 10000
- *   --rope-type WORD  rope_type of its rope_scaling: llama3, yarn, linear; and that one's numbers:
- *   --rope-factor X, --rope-low X, --rope-high X (low_freq_factor, high_freq_factor) and
- *   --rope-original N (original_max_position_embeddings)
- *   --eps X           rms_norm_eps of the model, 1e-5
- *   --tokens N        how many to make at most, 128
- *   --context N       the most tokens the model was trained for, 2048
- *   --temperature X   0: always the likeliest token (the default); 1: as the model says
- *   --seed N          of the draws, 0
- *   --ids             tokens are numbers, in the prompt and in what is printed: "1 15043 3186"
- *   --bos N           a token to put before the prompt
- *   --eos N           the token that ends the text
- *   --workers N       threads, if compiled with OpenMP; 1
- *   --time            tokens per second, at the end, to stderr
+ *   MODEL                 a folder with config.json and model.safetensors, or its index and pieces
+ *   --prompts FILE        prompts, one a line, behind those of the command line
+ *   --ids                 tokens are numbers, in prompts and in what is printed: "1 15043 3186"
+ *   --bos N, --eos N      a token to put before each prompt; the token that ends a text (else the model's own)
+ *   --no-eos              no token does
+ *   --tokens N            how many to make at most, 128
+ *   --temperature X, --top-k N, --top-p X, --min-p X, --repetition-penalty X: sampling.h; the likeliest token without
+ *   --seed N              of the draws, 0; prompt i (from 0) has seed N + i
+ *   --batch N             texts that are made at the same time, 8
+ *   --piece N             tokens of a prompt that one step takes, 512
+ *   --draft MODEL         a smaller model with the same tokens that drafts: batch.h
+ *   --draft-tokens N      how far, 4
+ *   --draft-width N       likeliest tokens at each place of a draft, 1
+ *   --one-order           the same bits however texts are split into steps, with a draft or without
+ *   --weights WORD        f32, bf16, int8, int4; without: 16 bits where the file has them, else f32
+ *   --workers N           threads, if compiled with OpenMP; 1
+ *   --time                tokens per second, at the end, to stderr
+ *   --logits FILE         of the one prompt: the logits behind each of its tokens and of the made ones, as f32
  *
- * Without --ids tokens are bytes: token 65 is A, for models with 256 tokens, or some more that mark
- * something and end the text when one is drawn. Real vocabularies want a tokeniser of their own, whose
- * numbers go in and out with --ids. */
+ * Without --ids tokens are bytes: token 65 is A, for models with 256 tokens, or some more that mark something and end the
+ * text when one is drawn. Real vocabularies want a tokeniser of their own, whose numbers go in and out with --ids. */
 #define _POSIX_C_SOURCE 200809L
 #define ATTN_IMPLEMENTATION
-#include "llama.h"
+#include "batch.h"
+#include "progress.h"
 
-#include <time.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
 
-enum { BYTES = 256, MARKS = 256, MOST_TOKENS = 1 << 24 };
+enum { BYTES = 256, MARKS = 256, MOST_TOKENS = 1 << 24, MOST_LINE = 1 << 26 };
 
 typedef struct settings {
-  llama_options model;
-  int64_t tokens, context, bos, eos, workers; /* bos and eos: -1 = none */
-  uint64_t seed;
-  double temperature;
-  int ids, time;
-  const char *path, *prompt;
+  sampling how;
+  int64_t tokens, bos, eos, workers, batch, piece, ahead, width; /* bos and eos: -1 = none */
+  int64_t seed;
+  int ids, time, no_eos, one_order;
+  model_weights weights;
+  const char *model, *draft, *file, *logits;
+  char **prompts; /* of the command line, then of the file */
+  int64_t count;
+  char *lines; /* the file */
 } settings;
 
 static void fail(const char *format, ...) {
@@ -49,12 +54,6 @@ static void fail(const char *format, ...) {
   vfprintf(stderr, format, arguments);
   va_end(arguments);
   putc('\n', stderr);
-}
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* ---- the command line */
@@ -76,43 +75,82 @@ static int real(const char *text, double low, double high, double *x) {
   return 1;
 }
 
+static int weights_of(const char *word, model_weights *weights) {
+  static const char *const words[] = {"file", "f32", "bf16", "int8", "int4"};
+  for (int i = 0; i < 5; i++)
+    if (!strcmp(word, words[i])) return *weights = (model_weights)i, 1;
+  return 0;
+}
+
+/* One more prompt; 0 after a message. */
+static int add_prompt(settings *s, char *prompt) {
+  if (s->count % 64 == 0) {
+    char **more = realloc(s->prompts, (size_t)(s->count + 64) * sizeof *more);
+    if (!more) return fail("out of memory"), 0;
+    s->prompts = more;
+  }
+  s->prompts[s->count++] = prompt;
+  return 1;
+}
+
+/* The lines of the file of prompts. */
+static int read_prompts(settings *s) {
+  FILE *file = fopen(s->file, "rb");
+  size_t length = 0;
+  if (!file) return fail("%s: %s", s->file, strerror(errno)), 0;
+  s->lines = malloc(MOST_LINE + 1);
+  if (s->lines) length = fread(s->lines, 1, MOST_LINE + 1, file);
+  const int bad = !s->lines || ferror(file);
+  fclose(file);
+  if (bad) return fail("%s: %s", s->file, errno ? strerror(errno) : "it cannot be read"), 0;
+  if (length > MOST_LINE) return fail("%s: it has more than %d bytes", s->file, MOST_LINE), 0;
+  if (memchr(s->lines, 0, length)) return fail("%s: it has a zero byte", s->file), 0;
+  s->lines[length] = 0;
+  for (char *line = s->lines, *end; *line; line = end) {
+    end = line + strcspn(line, "\n");
+    if (*end) *end++ = 0;
+    if (!add_prompt(s, line)) return 0;
+  }
+  return 1;
+}
+
 /* 1, or 0 after a message. */
 static int read_settings(settings *s, int count, char **words) {
-  double eps = 1e-5;
-  int64_t seed = 0;
   const struct {
     const char *name;
     int64_t *n, low, high;
   } numbers[] = {
-      {"--heads", &s->model.heads, 1, INT32_MAX},
-      {"--tokens", &s->tokens, 1, MOST_TOKENS},
-      {"--context", &s->context, 1, MOST_TOKENS},
-      {"--seed", &seed, 0, INT64_MAX},
-      {"--bos", &s->bos, 0, INT32_MAX},
-      {"--eos", &s->eos, 0, INT32_MAX},
-      {"--workers", &s->workers, 1, 1024},
-      {"--rope-original", &s->model.rope.original_max_position_embeddings, 1, MOST_TOKENS}};
+      {"--tokens", &s->tokens, 1, MOST_TOKENS}, {"--seed", &s->seed, 0, INT64_MAX / 2},
+      {"--bos", &s->bos, 0, INT32_MAX},         {"--eos", &s->eos, 0, INT32_MAX},
+      {"--workers", &s->workers, 1, 1024},      {"--batch", &s->batch, 1, 4096},
+      {"--piece", &s->piece, 1, 1 << 16},       {"--draft-tokens", &s->ahead, 1, 64},
+      {"--draft-width", &s->width, 1, 16},      {"--top-k", &s->how.top_k, 0, INT32_MAX}};
   const struct {
     const char *name;
     double *x, low, high;
-  } reals[] = {{"--rope-base", &s->model.rope.base, 1, 1e12},
-               {"--rope-factor", &s->model.rope.factor, 1, 1e6},
-               {"--rope-low", &s->model.rope.low_freq_factor, 1e-6, 1e6},
-               {"--rope-high", &s->model.rope.high_freq_factor, 1e-6, 1e6},
-               {"--eps", &eps, 1e-30, 1},
-               {"--temperature", &s->temperature, 0, 1e6}};
+  } reals[] = {{"--temperature", &s->how.temperature, 0, 1e6},
+               {"--top-p", &s->how.top_p, 1e-9, 1},
+               {"--min-p", &s->how.min_p, 0, 1},
+               {"--repetition-penalty", &s->how.repetition, 1e-3, 1e3}};
   const struct {
     const char *name;
     int *flag;
-  } flags[] = {{"--ids", &s->ids}, {"--time", &s->time}};
-  const char *plain[2];
-  int plains = 0, end = 0;
+  } flags[] = {{"--ids", &s->ids},
+               {"--time", &s->time},
+               {"--no-eos", &s->no_eos},
+               {"--one-order", &s->one_order}};
+  const struct {
+    const char *name, **text;
+  } texts[] = {{"--prompts", &s->file}, {"--draft", &s->draft}, {"--logits", &s->logits}};
+  int end = 0;
   for (int i = 1; i < count; i++) {
     const char *word = words[i];
     int known = 0;
     if (end || strncmp(word, "--", 2)) {
-      if (plains < 2) plain[plains] = word;
-      plains++;
+      if (!s->model)
+        s->model = word;
+      else if (!add_prompt(s, words[i]))
+        return 0;
       continue;
     }
     if (!word[2]) { /* -- ends the options */
@@ -130,29 +168,27 @@ static int read_settings(settings *s, int count, char **words) {
     for (size_t j = 0; j < sizeof reals / sizeof *reals; j++)
       if (!strcmp(word, reals[j].name))
         known = 1, good = real(value, reals[j].low, reals[j].high, reals[j].x);
-    if (!strcmp(word, "--rope-type")) {
-      const attn_rope_type type = attn_rope_type_of(value);
-      known = 1, good = type == ATTN_ROPE_DEFAULT || type == ATTN_ROPE_LLAMA3 ||
-                        type == ATTN_ROPE_YARN || type == ATTN_ROPE_LINEAR;
-      s->model.rope.type = type;
-    }
+    for (size_t j = 0; j < sizeof texts / sizeof *texts; j++)
+      if (!strcmp(word, texts[j].name)) known = 1, good = *value != 0, *texts[j].text = value;
+    if (!strcmp(word, "--weights")) known = 1, good = weights_of(value, &s->weights);
     if (!known) return fail("there is no option %s", word), 0;
     if (!good) return fail("%s cannot be '%s'", word, value), 0;
     i++;
   }
-  if (plains != 2) return fail("usage: generate --heads N [options] MODEL.safetensors PROMPT"), 0;
-  if (!s->model.heads) return fail("--heads is missing: the tensors do not tell it"), 0;
-  s->model.eps = (float)eps;
-  s->seed = (uint64_t)seed;
-  s->path = plain[0];
-  s->prompt = plain[1];
+  if (!s->model || (!s->count && !s->file))
+    return fail("usage: generate [options] MODEL PROMPT ..."), 0;
+  if (s->file && !read_prompts(s)) return 0;
+  if (!s->count) return fail("%s: there is no prompt", s->file), 0;
+  if (s->logits && (s->count > 1 || s->draft))
+    return fail("--logits takes one prompt, and no draft"), 0;
   return 1;
 }
 
 /* ---- tokens */
 
-/* The prompt as tokens, room for strlen(prompt) + 1 of them; their number, 0 after a message. */
-static int64_t tokens_of(int64_t *tokens, const settings *s, int64_t vocabulary) {
+/* A prompt as tokens, room for strlen(prompt) + 1 of them; their number, 0 after a message. */
+static int64_t tokens_of(int64_t *tokens, const char *prompt, const settings *s,
+                         int64_t vocabulary) {
   int64_t n = 0, id;
   if (s->bos >= vocabulary || s->eos >= vocabulary)
     return fail("the model has tokens 0 to %" PRId64, vocabulary - 1), 0;
@@ -160,11 +196,11 @@ static int64_t tokens_of(int64_t *tokens, const settings *s, int64_t vocabulary)
   if (!s->ids) {
     if (vocabulary < BYTES || vocabulary > BYTES + MARKS)
       return fail("the model has %" PRId64 " tokens, which are no bytes; use --ids", vocabulary), 0;
-    for (const char *c = s->prompt; *c; c++) tokens[n++] = (unsigned char)*c;
+    for (const char *c = prompt; *c; c++) tokens[n++] = (unsigned char)*c;
   } else {
-    for (const char *at = s->prompt; at += strspn(at, " ,\n"), *at;) {
+    for (const char *at = prompt; at += strspn(at, " ,\t\r\n"), *at;) {
       char word[32] = "";
-      const size_t length = strcspn(at, " ,\n");
+      const size_t length = strcspn(at, " ,\t\r\n");
       if (length < sizeof word) memcpy(word, at, length);
       if (!whole(word, 0, vocabulary - 1, &id))
         return fail("the prompt has '%.*s', which is no number from 0 to %" PRId64,
@@ -178,84 +214,177 @@ static int64_t tokens_of(int64_t *tokens, const settings *s, int64_t vocabulary)
   return n;
 }
 
-/* The next token: the likeliest, or by chance with probabilities exp(logits / temperature), from draw
- * `step` of the seed; -1 if the logits are not finite. */
-static int64_t choose(const float *logits, int64_t count, const settings *s, int64_t step) {
-  int64_t best = 0, i;
-  double sum = 0;
-  for (i = 0; i < count; i++) {
-    if (!isfinite(logits[i])) return -1;
-    if (logits[i] > logits[best]) best = i;
-  }
-  if (s->temperature == 0) return best;
-#define WEIGHT(i) exp(((double)logits[i] - (double)logits[best]) / s->temperature)
-  for (i = 0; i < count; i++) sum += WEIGHT(i);
-  sum *= (double)(attn_random_u64(s->seed, 0, (uint64_t)step) >> 11) * 0x1p-53;
-  for (i = 0; i < count - 1 && (sum -= WEIGHT(i)) >= 0;) i++;
-#undef WEIGHT
-  return i;
+/* ---- what is printed */
+
+typedef struct output {
+  const settings *s;
+  const batch *b;
+  int64_t next; /* the text to be printed now */
+  int64_t made;
+  progress bar;
+} output;
+
+static void print_token(const output *o, int64_t token, int first) {
+  if (!o->s->ids)
+    putchar((int)token);
+  else
+    printf("%s%" PRId64, first ? "" : " ", token);
 }
 
-/* ---- prompt and steps */
-
-/* 1, or 0 after a message. tokens has the prompt, logits room for a row. */
-static int generate(llama *m, const settings *s, const int64_t *tokens, int64_t n, float *logits) {
-  const double start = now();
-  const char *error = llama_forward(m, tokens, n, logits, 1);
-  if (error) return fail("%s", error), 0;
-  const double between = now();
-  int64_t made = 0;
-  for (;;) {
-    const int64_t token = choose(logits, m->vocabulary, s, made);
-    if (token < 0) return fail("the logits are not finite: are these weights of a model?"), 0;
-    if (token == s->eos || (!s->ids && token >= BYTES)) break;
-    if (!s->ids)
-      putchar((int)token);
-    else
-      printf("%s%" PRId64, made ? " " : "", token);
-    fflush(stdout);
-    if (++made == s->tokens) break;
-    error = llama_forward(m, &token, 1, logits, 1);
-    if (error) return fail("%s", error), 0;
+/* One text is printed as it is made, several in their order, each when it is done. */
+static void made(void *user, int64_t index, int64_t token) {
+  output *o = user;
+  const batch *b = o->b;
+  const batch_text *t = &b->texts[index];
+  if (token >= 0) progress_to(&o->bar, ++o->made);
+  if (b->count == 1 && token >= 0)
+    print_token(o, token, t->len == t->prompt + 1);
+  else if (b->count == 1)
+    putchar('\n');
+  for (; b->count > 1 && o->next < b->count && b->texts[o->next].done; o->next++) {
+    t = &b->texts[o->next];
+    progress_end(&o->bar);
+    if (!o->s->ids) printf("=== %" PRId64 "\n", o->next + 1);
+    for (int64_t i = t->prompt; i < t->len; i++) print_token(o, t->tokens[i], i == t->prompt);
+    putchar('\n');
   }
-  putchar('\n');
-  const int64_t steps = m->len - n;
-  const double first = between - start, rest = now() - between;
-  if (s->time)
-    fprintf(stderr,
-            "prefill: %" PRId64
-            " tokens in %.3f s, %.1f tokens/s\n"
-            "decode: %" PRId64 " steps in %.3f s, %.1f tokens/s\n",
-            n, first, (double)n / first, steps, rest, steps ? (double)steps / rest : 0.0);
-  if (fflush(stdout) || ferror(stdout)) return fail("the text could not be written"), 0;
+  fflush(stdout);
+}
+
+static void print_times(const batch *b) {
+  const int64_t first = b->prompt_tokens;
+  fprintf(stderr, "prefill: %" PRId64 " tokens in %.3f s, %.1f tokens/s\n", first,
+          b->prompt_seconds, b->prompt_seconds > 0 ? (double)first / b->prompt_seconds : 0.0);
+  const int64_t made_later = b->made_later;
+  fprintf(stderr, "decode: %" PRId64 " tokens in %" PRId64 " steps, %.3f s, %.1f tokens/s\n",
+          made_later, b->steps, b->step_seconds,
+          b->step_seconds > 0 ? (double)made_later / b->step_seconds : 0.0);
+  if (b->draft)
+    fprintf(stderr, "drafts: %" PRId64 " of %" PRId64 " drafted tokens were right, %.2f a step\n",
+            b->accepted, b->drafted, b->verified ? (double)b->accepted / (double)b->verified : 0.0);
+}
+
+/* Closes the file. */
+static int write_logits(FILE *file, const settings *s, const batch *b) {
+  const decoder *m = b->model;
+  int fine = 1;
+  for (int64_t i = 0; i < b->seen && fine; i++)
+    fine = fwrite(b->all + i * m->out.stride, sizeof(float), (size_t)m->config.vocabulary, file) ==
+           (size_t)m->config.vocabulary;
+  fine = !fclose(file) && fine;
+  if (!fine) fail("%s could not be written", s->logits);
+  return fine;
+}
+
+/* ---- all together */
+
+static int load(decoder *m, const char *folder, const settings *s) {
+  const char *error = decoder_load(m, folder, s->weights);
+  if (error) return fail("%s: %s", folder, error), 0;
+#ifdef _OPENMP
+  m->w.ctx.parallel_for = attn_parallel_openmp;
+  m->w.ctx.workers = (int)s->workers;
+#endif
+  m->one_order = s->one_order;
+  return 1;
+}
+
+/* The prompts as texts; 0 after a message. */
+static int read_texts(const settings *s, batch_text *texts, const decoder *m, int64_t *longest) {
+  const int64_t context = m->config.context;
+  for (int64_t i = 0; i < s->count; i++) {
+    batch_text *t = &texts[i];
+    t->tokens = malloc((strlen(s->prompts[i]) + 1 + (size_t)s->tokens) * sizeof *t->tokens);
+    if (!t->tokens) return fail("out of memory"), 0;
+    t->prompt = t->len = tokens_of(t->tokens, s->prompts[i], s, m->config.vocabulary);
+    if (!t->len) return 0;
+    if (t->len > context || s->tokens > context - t->len)
+      return fail("a prompt of %" PRId64 " tokens and %" PRId64
+                  " more exceed the model's context of %" PRId64 " tokens",
+                  t->len, s->tokens, context),
+             0;
+    t->limit = s->tokens;
+    t->seed = (uint64_t)(s->seed + i);
+    if (t->len + t->limit > *longest) *longest = t->len + t->limit;
+  }
+  return 1;
+}
+
+static int generate(const settings *s, decoder *m, decoder *draft, batch_text *texts) {
+  int64_t longest = 0;
+  if (!read_texts(s, texts, m, &longest)) return 0;
+  const int64_t slots = s->count < s->batch ? s->count : s->batch;
+  const int64_t nodes = draft ? batch_nodes(s->ahead, s->width) : 1;
+  const int64_t piece = s->piece < longest ? s->piece : longest;
+  const char *error = decoder_open(m, slots, longest + nodes, piece + slots * nodes);
+  if (!error && draft) error = decoder_open(draft, slots, longest + nodes, piece + 2 * slots);
+  if (error) return fail("%s", error), 0;
+  sampler choice;
+  batch b = {.model = m,
+             .draft = draft,
+             .choice = &choice,
+             .piece = piece,
+             .ahead = s->ahead,
+             .width = s->width,
+             .first_mark = s->ids ? INT64_MAX : BYTES,
+             .texts = texts,
+             .count = s->count,
+             .made = made,
+             .now = progress_now};
+  output out = {.s = s, .b = &b, .bar = progress_begin("generate", "tokens", s->tokens * s->count)};
+  out.bar.on = out.bar.on && !isatty(fileno(stdout));
+  b.user = &out;
+  FILE *file = s->logits ? fopen(s->logits, "wb") : NULL;
+  if (s->logits && !file) return fail("%s: %s", s->logits, strerror(errno)), 0;
+  if (file) b.all = calloc((size_t)longest, (size_t)m->out.stride * sizeof *b.all);
+  int fine = sampler_open(&choice, &s->how, m->config.vocabulary) && (b.all || !file);
+  if (!fine) fail("out of memory");
+  if (fine && (error = batch_run(&b)) != NULL) fail("%s", error), fine = 0;
+  progress_end(&out.bar);
+  if (fine && s->time) print_times(&b);
+  if (file) fine = write_logits(file, s, &b) && fine;
+  sampler_free(&choice);
+  free(b.all);
+  if (fine && (fflush(stdout) || ferror(stdout))) return fail("the text could not be written"), 0;
+  return fine;
+}
+
+static int load_all(const settings *s, decoder *m, decoder *draft) {
+  if (!load(m, s->model, s)) return 0;
+  if (s->eos >= 0) m->config.eos[0] = s->eos, m->config.eos_count = 1;
+  if (s->no_eos) m->config.eos_count = 0;
+  if (!s->draft) return 1;
+  if (!load(draft, s->draft, s)) return 0;
+  if (!decoder_goes_back(m) || !decoder_goes_back(draft))
+    return fail("a model with a state cannot go back, so neither takes nor makes drafts"), 0;
+  if (draft->config.vocabulary != m->config.vocabulary)
+    return fail("%s has %" PRId64 " tokens, %s %" PRId64 ": they cannot be the same", s->draft,
+                draft->config.vocabulary, s->model, m->config.vocabulary),
+           0;
   return 1;
 }
 
 int main(int count, char **words) {
-  settings s = {.tokens = 128, .context = 2048, .bos = -1, .eos = -1, .workers = 1};
-  if (!read_settings(&s, count, words)) return 1;
-  llama m;
-  const char *error = llama_load(&m, s.path, &s.model);
-  if (error) return fail("%s: %s", s.path, error), 1;
-  int fine = 0;
-  int64_t *tokens = malloc((strlen(s.prompt) + 1) * sizeof *tokens);
-  float *logits = malloc((size_t)m.out.stride * sizeof *logits);
-  const int64_t n = tokens && logits ? tokens_of(tokens, &s, m.vocabulary) : 0;
-  if (!tokens || !logits) fail("out of memory");
-#ifdef _OPENMP
-  m.ctx.parallel_for = attn_parallel_openmp;
-  m.ctx.workers = (int)s.workers;
-#endif
-  if (n > s.context || (n && s.tokens > s.context - n))
-    fail("a prompt of %" PRId64 " tokens and %" PRId64 " more exceed the context of %" PRId64
-         " tokens (--context)",
-         n, s.tokens, s.context);
-  else if (n && (error = llama_open(&m, n + s.tokens, n)) != NULL)
-    fail("%s", error);
-  else if (n)
-    fine = generate(&m, &s, tokens, n, logits);
-  free(tokens);
-  free(logits);
-  llama_free(&m);
+  settings s = {.tokens = 128,
+                .bos = -1,
+                .eos = -1,
+                .workers = 1,
+                .batch = 8,
+                .piece = 512,
+                .ahead = 4,
+                .width = 1};
+  decoder m = {0}, draft = {0};
+  int fine = read_settings(&s, count, words) && load_all(&s, &m, &draft);
+  if (fine) {
+    batch_text *texts = calloc((size_t)s.count, sizeof *texts);
+    if (!texts) fail("out of memory");
+    fine = texts && generate(&s, &m, s.draft ? &draft : NULL, texts);
+    for (int64_t i = 0; texts && i < s.count; i++) free(texts[i].tokens);
+    free(texts);
+  }
+  decoder_free(&m);
+  decoder_free(&draft);
+  free(s.prompts);
+  free(s.lines);
   return !fine;
 }

@@ -41,7 +41,9 @@ typedef struct safetensors {
   safetensor *tensors; /* sorted by name */
   size_t count;
   json_document header; /* names point into it */
-  char *bytes;          /* the numbers */
+  char *bytes;          /* the numbers, all of them, or null */
+  FILE *stream;         /* of safetensors_open */
+  int64_t size;         /* bytes of the numbers */
   char error[256];
 } safetensors;
 
@@ -214,58 +216,90 @@ static const char *safetensors_parse_(safetensors *st, char *text, size_t length
   return NULL;
 }
 
-static const char *safetensors_load_(safetensors *st, FILE *file) {
+static const char *safetensors_header_(safetensors *st) {
   const uint16_t one = 1;
   unsigned char first;
   memcpy(&first, &one, 1);
   if (!first) return safetensors_fail(st, "the file is little-endian, this machine is not");
   unsigned char prefix[8];
   errno = 0;
-  if (fread(prefix, 1, 8, file) != 8)
+  if (fread(prefix, 1, 8, st->stream) != 8)
     return safetensors_fail(st, "%s", errno ? strerror(errno) : "the file has no 8 bytes");
   uint64_t length = 0;
   for (int i = 7; i >= 0; i--) length = length << 8 | prefix[i];
-  const long all = fseek(file, 0, SEEK_END) ? -1 : ftell(file);
-  if (all < 8 || fseek(file, 8, SEEK_SET))
+  const long all = fseek(st->stream, 0, SEEK_END) ? -1 : ftell(st->stream);
+  if (all < 8 || fseek(st->stream, 8, SEEK_SET))
     return safetensors_fail(st, "the size of the file cannot be told");
   if (length > SAFETENSORS_MAX_HEADER)
     return safetensors_fail(st, "it is no safetensors file: a header of %" PRIu64 " bytes", length);
   if (length > (uint64_t)(all - 8))
     return safetensors_fail(st, "the file is cut short: it ends within its header");
-  const int64_t size = all - 8 - (int64_t)length;
-  if ((uint64_t)size >= SIZE_MAX) return safetensors_fail(st, "out of memory");
+  st->size = all - 8 - (int64_t)length;
+  if ((uint64_t)st->size >= SIZE_MAX) return safetensors_fail(st, "out of memory");
   char *header = malloc((size_t)length + 1);
   if (!header) return safetensors_fail(st, "out of memory");
-  if (fread(header, 1, (size_t)length, file) != length) {
+  if (fread(header, 1, (size_t)length, st->stream) != length) {
     free(header);
     return safetensors_fail(st, "the file is cut short: it ends within its header");
   }
-  if (safetensors_parse_(st, header, (size_t)length, size)) return st->error;
-  st->bytes = malloc((size_t)size + 1);
-  if (!st->bytes) return safetensors_fail(st, "out of memory");
-  if (fread(st->bytes, 1, (size_t)size, file) != (size_t)size)
-    return safetensors_fail(st, "the file is cut short: it ends within its numbers");
-  for (size_t i = 0; i < st->count; i++) st->tensors[i].data = st->bytes + st->tensors[i].begin;
-  return NULL;
+  return safetensors_parse_(st, header, (size_t)length, st->size);
 }
 
-/* Releases what safetensors_read took; views of the numbers die with it. The error stays. */
+/* Releases what the struct holds; views of numbers that safetensors_read gave die with it. The error stays. */
 static void safetensors_free(safetensors *st) {
   free(st->tensors);
   json_free(&st->header);
   free(st->bytes);
+  if (st->stream) fclose(st->stream);
   st->tensors = NULL;
   st->bytes = NULL;
+  st->stream = NULL;
   st->count = 0;
 }
 
-/* Reads a file, all of it. After an error there is nothing to release. */
-static const char *safetensors_read(safetensors *st, const char *path) {
+/* Reads what a file has, but no numbers: for models that are as large as memory, tensor after tensor. The file
+ * stays open. After an error there is nothing to release. */
+static const char *safetensors_open(safetensors *st, const char *path) {
   memset(st, 0, sizeof *st);
-  FILE *file = fopen(path, "rb");
-  if (!file) return safetensors_fail(st, "%s", strerror(errno));
-  const char *error = safetensors_load_(st, file);
-  fclose(file);
+  st->stream = fopen(path, "rb");
+  if (!st->stream) return safetensors_fail(st, "%s", strerror(errno));
+  const char *error = safetensors_header_(st);
+  if (error) safetensors_free(st);
+  return error;
+}
+
+/* The numbers of one tensor of an open file: data points at them until safetensors_drop. */
+static inline const char *safetensors_fetch(safetensors *st, safetensor *t) {
+  const size_t bytes = (size_t)(t->end - t->begin);
+  void *data = malloc(bytes + 1);
+  if (!data) return safetensors_fail(st, "out of memory");
+  if (fseek(st->stream, -(long)(st->size - t->begin), SEEK_END) ||
+      fread(data, 1, bytes, st->stream) != bytes) {
+    free(data);
+    return safetensors_fail(st, "the file is cut short: it ends within its numbers");
+  }
+  t->data = data;
+  return NULL;
+}
+
+static inline void safetensors_drop(safetensor *t) {
+  free((void *)(uintptr_t)t->data);
+  t->data = NULL;
+}
+
+/* Reads a file, all of it. After an error there is nothing to release. */
+static inline const char *safetensors_read(safetensors *st, const char *path) {
+  if (safetensors_open(st, path)) return st->error;
+  st->bytes = malloc((size_t)st->size + 1);
+  const char *error = NULL;
+  if (!st->bytes)
+    error = safetensors_fail(st, "out of memory");
+  else if (fread(st->bytes, 1, (size_t)st->size, st->stream) != (size_t)st->size)
+    error = safetensors_fail(st, "the file is cut short: it ends within its numbers");
+  fclose(st->stream);
+  st->stream = NULL;
+  for (size_t i = 0; i < st->count && !error; i++)
+    st->tensors[i].data = st->bytes + st->tensors[i].begin;
   if (error) safetensors_free(st);
   return error;
 }
@@ -273,7 +307,7 @@ static const char *safetensors_read(safetensors *st, const char *path) {
 /* ---- what a model asks for */
 
 /* The tensor of that name; null if there is none. */
-static const safetensor *safetensors_find(const safetensors *st, const char *name) {
+static inline const safetensor *safetensors_find(const safetensors *st, const char *name) {
   const safetensor key = {.name = name};
   if (!st->count) return NULL;
   return bsearch(&key, st->tensors, st->count, sizeof key, safetensors_by_name_);
@@ -308,8 +342,8 @@ static const char *safetensors_expect_(safetensors *st, const safetensor **found
 }
 
 /* A matrix [rows, columns] as a view [1, 1, rows, columns] of the numbers where they lie. */
-static const char *safetensors_matrix(safetensors *st, attn_tensor *view, const char *name,
-                                      int64_t rows, int64_t columns) {
+static inline const char *safetensors_matrix(safetensors *st, attn_tensor *view, const char *name,
+                                             int64_t rows, int64_t columns) {
   const safetensor *t;
   if (safetensors_expect_(st, &t, name, rows, columns)) return st->error;
   *view = attn_bhtd(t->data, t->dtype, 1, 1, rows, columns);
@@ -331,7 +365,7 @@ static float safetensors_widen_(uint16_t half, attn_dtype dtype) {
 }
 
 /* Row i of a matrix that safetensors_matrix has given, copied to x as floats. */
-static void safetensors_row(float *x, attn_tensor matrix, int64_t i) {
+static inline void safetensors_row(float *x, attn_tensor matrix, int64_t i) {
   const int64_t first = i * matrix.stride_len;
   if (matrix.dtype == ATTN_F32) {
     memcpy(x, (const float *)matrix.data + first, (size_t)matrix.dim * sizeof *x);
@@ -342,7 +376,8 @@ static void safetensors_row(float *x, attn_tensor matrix, int64_t i) {
 }
 
 /* A vector of n numbers, copied to x as floats. */
-static const char *safetensors_vector(safetensors *st, float *x, const char *name, int64_t n) {
+static inline const char *safetensors_vector(safetensors *st, float *x, const char *name,
+                                             int64_t n) {
   const safetensor *t;
   if (safetensors_expect_(st, &t, name, 0, n)) return st->error;
   safetensors_row(x, attn_bhtd(t->data, t->dtype, 1, 1, 1, n), 0);

@@ -149,6 +149,8 @@ for option in '--eps 1e-12' '--activation gelu'; do
   if "$encode" $option --vectors "$out/folder" "$@" | cmp -s - "$out/batch"; then fail "more than $option is read"; fi
 done
 
+"$encode" --families | grep -q '^  deberta-v2 ' || fail "--families"
+
 # ---- the clock: a line a tier
 run --time "$model" > "$out/log" || fail "--time"
 grep -q '^scalar  *[1-9][0-9]* tokens/s, ' "$out/log" || fail "--time: $(cat "$out/log")"
@@ -335,6 +337,86 @@ refuses "longer than the model.s" --vocab "$out/bad.txt" "$model" a
 awk '{ printf "%s\r\n", $0 }' "$vocab" > "$out/dos.txt"
 got=$(run --tokens --vocab "$out/dos.txt" "$model" 'the cat')
 test "$got" = 'tokens 0 [CLS] the cat [SEP]' || fail "lines that end with CR: $got"
+
+# ---- other vocabularies: the same pieces in a tokenizer.json, letters with their case, byte pairs, SentencePiece
+mkdir -p "$out/other"
+cp "$vocab" "$out/other"
+echo '{"do_lower_case": false}' > "$out/other/tokenizer_config.json"
+got=$(run --tokens --vocab "$out/other/vocab.txt" "$model" 'the Cat cat')
+test "$got" = 'tokens 0 [CLS] the [UNK] cat [SEP]' || fail "letters with their case: $got"
+{
+  echo '{"normalizer": {"type": "BertNormalizer", "lowercase": true}, "model": {"type": "WordPiece", "vocab": {'
+  sed 's/["\\]/\\&/g' "$vocab" | awk '{ printf "%s\"%s\": %d\n", (NR > 1 ? "," : ""), $0, NR - 1 }'
+  echo '}}}'
+} > "$out/other/tokenizer.json"
+got=$(run --tokens --vocab "$out/other/tokenizer.json" "$model" 'The cats "unaffable"')
+test "$got" = 'tokens 0 [CLS] the cat ##s " un ##aff ##able " [SEP]' || fail "a tokenizer.json of WordPiece: $got"
+sed 's/: 5$/: 4/' "$out/other/tokenizer.json" > "$out/other/bad.json"
+refuses 'does not number its pieces' --vocab "$out/other/bad.json" "$model" a
+awk 'BEGIN {
+  printf "{\"added_tokens\": [{\"id\": 262, \"content\": \"<m>\", \"lstrip\": true}],\n"
+  print "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false},"
+  print "\"post_processor\": {\"type\": \"RobertaProcessing\", \"cls\": [\"<s>\", 0], \"sep\": [\"</s>\", 1]},"
+  print "\"model\": {\"type\": \"BPE\", \"vocab\": {\"<s>\": 0, \"</s>\": 1"
+  for (other = 256; i < 256; i++) {
+    seen = (i > 32 && i < 127) || (i > 160 && i != 173)
+    printf ", \"\\u%04x\": %d\n", (seen ? i : other++), i + 2 }
+  print ", \"th\": 258, \"the\": 259, \"\\u0120the\": 260, \"he\": 261},"
+  print "\"merges\": [\"h e\", [\"t\", \"he\"], \"\\u0120 the\", \"t h\"]}}" }' > "$out/other/pairs.json"
+"$helper" make "$out/other" F32 3 24 3 40 32 300
+got=$("$encode" --tokens --vocab "$out/other/pairs.json" "$out/other" "the  the th's <m>x")
+test "$got" = "tokens 0 <s> the $(printf '\304\240') $(printf '\304\240')the $(printf '\304\240') th ' s <m> x </s>" || fail "byte pairs: $got"
+misread() { # sed script, words of the message
+  sed "$1" "$out/other/pairs.json" > "$out/other/bad.json"
+  if cmp -s "$out/other/pairs.json" "$out/other/bad.json"; then fail "$1 changes nothing"; fi
+  refuses "$2" --vocab "$out/other/bad.json" "$out/other" a
+}
+misread 's/"BPE"/"Unigram"/' 'its model is not BPE'
+misread 's/"merges"/"purges"/' 'its model is not BPE'
+misread 's/"ByteLevel"/"Whitespace"/' 'its pre_tokenizer is not one'
+misread 's/"pre_tokenizer"/"post_tokenizer"/' 'it has no pre_tokenizer'
+misread 's/"pre_tokenizer"/"normalizer": {"type": "Lowercase"}, "pre_tokenizer"/' 'its normalizer is not one'
+misread 's/false}/false, "use_regex": false}/' 'another pattern'
+misread 's/"lstrip"/"single_word"/' 'single_word, which is not done'
+misread 's/"id": 262/"id": -1/' 'added_tokens has no number'
+misread 's/\["<s>", 0\]/["<s>", 999]/' 'what stands before and behind'
+misread 's/"RobertaProcessing"/"None"/' 'what stands before and behind'
+misread 's/": 66$/": 67/' "another token's"
+misread 's/", "\\u0041": 67/, "AA": 67/; s/"\\u0041"/"AA"/' 'no token for each byte'
+misread 's/"h e"/"he"/' 'no pair'
+misread 's/"h e"/"h eee"/' 'is one of no tokens'
+misread 's/"type": "BPE"/"type": "BPE", "end_of_word_suffix": "w"/' 'end_of_word_suffix is not done'
+piece() { # text, its bytes and those with 9 more in octal, score, type
+  printf "\\012\\$3\\012\\$2%s\\025$4\\030\\00$5" "$1"
+}
+under=$(printf '\342\226\201')
+pieces() {
+  piece '<unk>' 005 016 '\000\000\000\000' 2
+  piece '[CLS]' 005 016 '\000\000\000\000' 3
+  piece '[SEP]' 005 016 '\000\000\000\000' 3
+  piece "${under}the" 006 017 '\000\000\200\277' 1
+  piece "$under" 003 014 '\000\000\100\300' 1
+  piece cat 003 014 '\000\000\000\300' 1
+  for letter in a c t; do piece $letter 001 012 '\000\000\200\300' 1; done
+}
+pieces > "$out/other/p.model"
+got=$(run --tokens --vocab "$out/other/p.model" "$model" ' the  cat qq atc')
+test "$got" = "tokens 0 [CLS] ${under}the $under cat $under <unk> $under a t c [SEP]" || fail "SentencePiece: $got"
+size=$(wc -c < "$out/other/p.model")
+for length in 0 1 3 20 $((size - 1)); do
+  head -c "$length" "$out/other/p.model" > "$out/other/bad.model"
+  refuses 'no model of SentencePiece' --vocab "$out/other/bad.model" "$model" a
+done
+{ pieces; printf '\022\002\030\002'; } > "$out/other/bad.model"
+refuses 'no unigram model' --vocab "$out/other/bad.model" "$model" a
+{ pieces; printf '\032\003\022\001\000'; } > "$out/other/bad.model"
+refuses 'its map of characters is broken' --vocab "$out/other/bad.model" "$model" a
+pieces | sed 's/\[SEP\]/[SOP]/' > "$out/other/bad.model"
+refuses 'no pieces \[CLS\] and \[SEP\]' --vocab "$out/other/bad.model" "$model" a
+{ piece a 001 012 '\000\000\200\300' 1; } > "$out/other/bad.model"
+refuses 'no piece for what is unknown' --vocab "$out/other/bad.model" "$model" a
+{ pieces; piece a 001 012 '\000\000\300\177' 1; } > "$out/other/bad.model"
+refuses 'one of its pieces is broken' --vocab "$out/other/bad.model" "$model" a
 
 # text that is no UTF-8: a stray byte, a cut character, a longer form, half a pair, beyond the last
 for text in 'a\377' 'a\342\202' 'a\300\200' 'a\355\240\200' 'a\364\220\200\200' 'a\200' 'a\342\202b'; do

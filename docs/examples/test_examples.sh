@@ -44,6 +44,7 @@ build patterns "$linked"
 build cache "$linked"
 build denoise "-O2 -DATTN_IMPLEMENTED $impl"
 build test_json -O1
+build test_sampling "-O1 $linked"
 build encode "$linked"
 build test_encode -O1
 build test_generate "$linked"
@@ -61,6 +62,7 @@ else echo "$cc has no ThreadSanitizer: the pool's races are not looked for"; fi
 "$out/patterns" || fail "patterns"
 "$out/cache" || fail "cache"
 "$out/test_json" || fail "json"
+"$out/test_sampling" || fail "sampling"
 if "$out/threads" 0 2> "$out/message"; then fail "threads accepted 0 workers"; fi
 
 mkdir -p "$out/bert"

@@ -1,8 +1,8 @@
-/* test_generate.c owns the check of generate.c against the formulas in llama.h, written out here in
- * double precision over models of random numbers that it makes itself.
+/* test_generate.c owns the check of generate.c against the formulas of Llama in decoder.h, written out here in double
+ * precision over models of random numbers that it makes itself. The other families are those of tests/models/.
  *
- *   test_generate FOLDER                     all checks, with files in FOLDER
- *   test_generate make FILE KIND [HOW NAME]  writes a model; HOW spoils tensor NAME: drop, add, widen, nan
+ *   test_generate FOLDER                     all checks, with models in FOLDER
+ *   test_generate make MODEL KIND [HOW NAME] writes a model; HOW spoils tensor NAME: drop, add, widen, nan
  *   test_generate greedy KIND N IDS          the N likeliest tokens behind IDS by the reference
  *   test_generate run ARGUMENTS              generate.c itself */
 #define main generate_main
@@ -10,6 +10,8 @@
 #undef main
 
 #include "safetensors_write.h"
+
+#include <sys/stat.h>
 
 typedef struct kind {
   const char *name, *type;
@@ -26,6 +28,10 @@ static const kind kinds[] = {
     {"tied", "BF16", 3, 32, 3, 1, 8, 70, 90, 70, 1, 1, 500000, 1e-6, 1},
     /* a head for each query head, heads that are wider than the model together */
     {"half", "F16", 1, 20, 5, 5, 66, 64, 64, 50, 0, 0, 100, 1e-3, 0},
+    /* a small one with the tokens of the first */
+    {"draft", "F32", 1, 16, 2, 1, 8, 24, 258, 0, 1, 0, 10000, 1e-5, 0},
+    /* to look at */
+    {"tiny", "BF16", 4, 128, 4, 2, 32, 320, 1000, 0, 1, 0, 10000, 1e-5, 0},
     /* as large as small models are, for --time */
     {"135m", "BF16", 30, 576, 9, 3, 64, 1536, 49152, 0, 1, 0, 10000, 1e-5, 0},
     {"1.1b", "BF16", 22, 2048, 32, 4, 64, 5632, 32000, 0, 0, 0, 10000, 1e-5, 0}};
@@ -140,10 +146,33 @@ static void forget(model *m) {
   free(m);
 }
 
-static void save(const model *m, const char *path) {
+/* The folder of a model. */
+static void save(const model *m, const char *folder) {
+  const kind *k = m->kind;
+  char path[4096];
+  mkdir(folder, 0777); /* may be there */
+  snprintf(path, sizeof path, "%s/model.safetensors", folder);
   const char *error = safetensors_write(path, m->parts, m->count);
-  if (!error) return;
-  fprintf(stderr, "test_generate: %s: %s\n", path, error);
+  snprintf(path, sizeof path, "%s/config.json", folder);
+  FILE *file = error ? NULL : fopen(path, "w");
+  if (file) {
+    fprintf(file,
+            "{\"model_type\": \"llama\", \"num_hidden_layers\": %d, \"hidden_size\": %d,\n"
+            " \"num_attention_heads\": %d, \"num_key_value_heads\": %d, \"head_dim\": %d,\n"
+            " \"intermediate_size\": %d, \"vocab_size\": %d, \"max_position_embeddings\": 2048,\n"
+            " \"rms_norm_eps\": %g, \"rope_theta\": %g, \"tie_word_embeddings\": %s",
+            (int)k->layers, (int)k->width, (int)k->heads, (int)k->kv_heads, (int)k->head,
+            (int)k->hidden, (int)k->vocabulary, k->eps, k->base, k->tied ? "true" : "false");
+    if (k->llama3)
+      fputs(
+          ",\n \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": "
+          "1.0,\n"
+          "  \"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 64}",
+          file);
+    fputs("}\n", file);
+  }
+  if (file && !fclose(file)) return;
+  fprintf(stderr, "test_generate: %s: %s\n", folder, error ? error : strerror(errno));
   exit(2);
 }
 
@@ -293,34 +322,41 @@ static void check(int good, const char *format, ...) {
   failures++;
 }
 
-/* Logits [tokens][stride] of one way to split the tokens: `first` at once, then `step` at a time; row t
- * is that of token t, each asked for in its call. */
-static float *run_split(const model *m, const char *path, attn_isa isa, int one_order,
-                        int64_t first, int64_t step, const int64_t *tokens, int64_t *stride) {
-  const kind *k = m->kind;
-  llama_options options = {
-      .heads = k->heads, .rope.base = k->base, .eps = (float)k->eps, .one_order = one_order};
-  if (k->llama3) {
-    options.rope.type = ATTN_ROPE_LLAMA3, options.rope.factor = 8;
-    options.rope.low_freq_factor = 1, options.rope.high_freq_factor = 4;
-    options.rope.original_max_position_embeddings = 64;
+static void open_model(decoder *d, const model *m, const char *folder, attn_isa isa, int one_order,
+                       int64_t slots) {
+  const char *error = decoder_load(d, folder, MODEL_WEIGHTS_FILE);
+  if (!error) {
+    d->w.ctx.isa = isa;
+    d->one_order = one_order;
+    error = decoder_open(d, slots, m->kind->tokens, m->kind->tokens * slots);
   }
-  llama l;
-  const char *error = llama_load(&l, path, &options);
-  check(!error, "%s: %s", k->name, error);
+  check(!error, "%s: %s", m->kind->name, error);
   if (error) exit(1);
-  l.ctx.isa = isa;
-  *stride = l.out.stride;
-  float *logits = take((size_t)(k->tokens * l.out.stride), sizeof *logits);
-  error = llama_open(&l, k->tokens, first > step ? first : step);
+}
+
+/* Logits [tokens][stride] of one way to split the tokens: `first` at once, then `step` at a time; row t is that of token
+ * t, each asked for in its step. With other > 0 a second sequence goes in beside it, so many tokens a step, in the slot
+ * before. */
+static float *run_split(const model *m, const char *folder, attn_isa isa, int one_order,
+                        int64_t first, int64_t step, int64_t other, const int64_t *tokens,
+                        int64_t *stride) {
+  const kind *k = m->kind;
+  decoder d;
+  open_model(&d, m, folder, isa, one_order, 2);
+  *stride = d.out.stride;
+  float *logits = take((size_t)(k->tokens * d.out.stride), sizeof *logits);
+  const char *error = NULL;
   for (int64_t t = 0, n = first; !error && t < k->tokens; t += n, n = step) {
     if (n > k->tokens - t) n = k->tokens - t;
-    error = llama_forward(&l, tokens + t, n, logits + t * l.out.stride, n);
+    if (d.len[0] + other > k->tokens && decoder_back(&d, 0, 0)) break;
+    const decoder_part parts[] = {{.slot = 1, .n = n, .rows = n, .tokens = tokens + t},
+                                  {.slot = 0, .n = other, .tokens = tokens}};
+    error = decoder_step(&d, parts, other ? 2 : 1, logits + t * d.out.stride);
   }
   check(!error, "%s: %s", k->name, error);
-  const int64_t more = 0;
-  check(llama_forward(&l, &more, 1, logits, 1) != NULL, "%s: a full context took a token", k->name);
-  llama_free(&l);
+  const decoder_part more = {.slot = 1, .n = 1, .tokens = tokens};
+  check(decoder_step(&d, &more, 1, NULL) != NULL, "%s: a full sequence took a token", k->name);
+  decoder_free(&d);
   return logits;
 }
 
@@ -335,7 +371,7 @@ static double apart(const float *x, const double *y, int64_t n) {
   return worst / most;
 }
 
-/* apart sees a NaN wherever it stands, and choose the edges of what may be drawn. */
+/* apart sees a NaN wherever it stands. */
 static void check_edges(void) {
   const double expected[3] = {1, 2, 3};
   for (int i = 0; i < 3; i++) {
@@ -343,18 +379,6 @@ static void check_edges(void) {
     check(apart(row, expected, 3) == 0, "equal rows are apart");
     row[i] = NAN;
     check(apart(row, expected, 3) > 1, "NaN at %d is not seen", i);
-  }
-  const float one[1] = {-5}, wide[3] = {-3e38f, 3e38f, -3e38f}, equal[3] = {2, 2, 2};
-  for (int step = 0; step < 100; step++) {
-    settings s = {.temperature = 1, .seed = 5};
-    check(choose(one, 1, &s, step) == 0, "one token, which was not drawn");
-    check(choose(wide, 3, &s, step) == 1, "a token of probability 0 was drawn");
-    s.temperature = 1e-320; /* the quotient is infinite, or 0 / tiny */
-    check(choose(wide, 3, &s, step) == 1, "a cold draw is not the likeliest");
-    const int64_t any = choose(equal, 3, &s, step);
-    check(any >= 0 && any < 3, "a draw among equals is none of them");
-    s.temperature = 0;
-    check(choose(equal, 3, &s, step) == 0, "the first of equals is the likeliest");
   }
 }
 
@@ -365,19 +389,19 @@ static void check_kind(const char *name, const char *folder, attn_isa isa) {
   int64_t tokens[256];
   const int64_t splits[][2] = {{1, 1}, {5, 1}, {k->tokens - 3, 1}, {17, 9}};
   double worst = 0, between = 0;
-  snprintf(path, sizeof path, "%s/%s.safetensors", folder, name);
+  snprintf(path, sizeof path, "%s/%s", folder, name);
   save(m, path);
   for (int64_t t = 0; t < k->tokens; t++)
     tokens[t] = (int64_t)((random_number() + 1) / 2 * (double)k->vocabulary);
   double *expected = reference(m, tokens, k->tokens);
   for (int one_order = 0; one_order < 2; one_order++) {
     int64_t stride;
-    float *whole = run_split(m, path, isa, one_order, k->tokens, 1, tokens, &stride);
+    float *whole = run_split(m, path, isa, one_order, k->tokens, 1, 0, tokens, &stride);
     for (int64_t t = 0; t < k->tokens; t++)
       worst = fmax(worst, apart(whole + t * stride, expected + t * k->vocabulary, k->vocabulary));
     for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
       float *parts =
-          run_split(m, path, isa, one_order, splits[i][0], splits[i][1], tokens, &stride);
+          run_split(m, path, isa, one_order, splits[i][0], splits[i][1], 0, tokens, &stride);
       for (int64_t t = 0; t < k->tokens; t++) {
         const float *row = parts + t * stride, *same = whole + t * stride;
         const size_t bytes = (size_t)k->vocabulary * sizeof *row;
@@ -387,6 +411,14 @@ static void check_kind(const char *name, const char *folder, attn_isa isa) {
         check(!one_order || !memcmp(row, same, bytes), "%s, %s: other bits at token %d", name,
               attn_isa_name(isa), (int)t);
       }
+      /* beside another text the bits are those alone */
+      for (int64_t other = 1; other <= 3; other += 2) {
+        float *both =
+            run_split(m, path, isa, one_order, splits[i][0], splits[i][1], other, tokens, &stride);
+        check(!memcmp(parts, both, (size_t)(k->tokens * stride) * sizeof *both),
+              "%s, %s: other bits beside another text", name, attn_isa_name(isa));
+        free(both);
+      }
       free(parts);
     }
     free(whole);
@@ -395,31 +427,6 @@ static void check_kind(const char *name, const char *folder, attn_isa isa) {
   printf("%s, %s: error %.1e, between splits %.1e\n", name, attn_isa_name(isa), worst, between);
   free(expected);
   forget(m);
-}
-
-/* Draws are as often as their probabilities say, and a function of the seed. */
-static void check_draws(void) {
-  const float logits[4] = {0, 1, -1, 2};
-  settings s = {.temperature = 2, .seed = 7};
-  int seen[4] = {0}, same = 0, draws = 20000;
-  double sum = 0;
-  for (int i = 0; i < 4; i++) sum += exp((double)logits[i] / 2);
-  for (int i = 0; i < draws; i++) {
-    const settings other = {.temperature = 2, .seed = 8};
-    const int64_t token = choose(logits, 4, &s, i);
-    seen[token]++;
-    same += token == choose(logits, 4, &other, i);
-  }
-  for (int i = 0; i < 4; i++) {
-    const double p = exp((double)logits[i] / 2) / sum, n = (double)draws;
-    check(fabs(seen[i] - n * p) < 4 * sqrt(n * p * (1 - p)), "token %d was drawn %d times", i,
-          seen[i]);
-  }
-  check(same < draws / 2, "two seeds draw alike");
-  const float bad[2] = {0, NAN}, infinite[2] = {INFINITY, 0};
-  check(choose(bad, 2, &s, 0) == -1 && choose(infinite, 2, &s, 0) == -1, "NaN was taken");
-  s.temperature = 0;
-  check(choose(logits, 4, &s, 0) == 3, "not the likeliest");
 }
 
 /* The likeliest tokens behind a prompt. */
@@ -459,7 +466,6 @@ int main(int count, char **words) {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
       if (kinds[i].tokens && attn_isa_status((attn_isa)isa) == ATTN_ISA_OK)
         check_kind(kinds[i].name, words[1], (attn_isa)isa);
-  check_draws();
   check_edges();
   return failures != 0;
 }

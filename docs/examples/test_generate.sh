@@ -16,9 +16,8 @@ fail() {
 
 # ---- text: as the reference says, and a function of the seed
 generate() { "$test" run "$@"; }
-grouped="--heads 4 $out/grouped.safetensors"
-tied="--heads 3 --rope-base 500000 --rope-type llama3 --rope-factor 8 --rope-low 1 --rope-high 4 \
-  --rope-original 64 --eps 1e-6 $out/tied.safetensors"
+grouped="$out/grouped"
+tied="$out/tied"
 says() { # words, command
   expected=$1
   shift
@@ -46,7 +45,53 @@ says() { # words, command
     fail "seeds 3 and 4 draw alike"
   generate --time --ids $grouped "1 2 3" > "$out/log" 2> "$out/message"
   grep -q '^prefill: 3 tokens in .* tokens/s$' "$out/message" || fail "no time of prefill"
-  grep -q '^decode: 127 steps in .* tokens/s$' "$out/message" || fail "no time of decode"
+  grep -q '^decode: 127 tokens in 127 steps, .* tokens/s$' "$out/message" || fail "no time of decode"
+  first=$(generate --ids --tokens 9 --logits "$out/logits" $grouped "72 105 33")
+  test "$(wc -c < "$out/logits")" = $((11 * 258 * 4)) || fail "logits of 3 tokens and 8 that were fed back"
+
+  # ---- several texts at once, each as it is alone, in any number of slots and pieces
+  : > "$out/prompts"
+  : > "$out/alone"
+  : > "$out/drawn"
+  i=0
+  for text in "1 2 3" "200" "7 7 7 7 7 7 7 7 7 7 7 7" "5 4" "250 3 9" "$(seq -s ' ' 150)" "8"; do
+    echo "$text" >> "$out/prompts"
+    generate --ids --tokens 20 --piece 4 $grouped "$text" >> "$out/alone"
+    generate --ids --tokens 20 --piece 4 --temperature 1.5 --top-k 90 --top-p 0.95 --seed $((40 + i)) $grouped "$text" >> "$out/drawn"
+    i=$((i + 1))
+  done
+  for batch in 1 2 3 8; do
+    generate --ids --tokens 20 --piece 4 --batch $batch --prompts "$out/prompts" $grouped > "$out/together"
+    cmp "$out/alone" "$out/together" || fail "texts in $batch slots"
+    generate --ids --tokens 20 --piece 4 --temperature 1.5 --top-k 90 --top-p 0.95 --seed 40 --batch $batch \
+      --prompts "$out/prompts" $grouped > "$out/together"
+    cmp "$out/drawn" "$out/together" || fail "drawn texts in $batch slots"
+  done
+  generate --tokens 3 $grouped a b > "$out/together"
+  test "$(grep -ac '^=== [12]$' "$out/together")" = 2 || fail "two texts have two headings"
+
+  # ---- drafts change no token, whoever makes them
+  "$test" make "$out/draft" draft
+  for drafter in grouped draft; do
+    for how in "--draft-tokens 3" "--draft-tokens 5 --draft-width 3 --batch 2" "--one-order --draft-tokens 1 --draft-width 16"; do
+      generate --time --ids --tokens 20 --piece 4 --draft "$out/$drafter" $how --prompts "$out/prompts" $grouped \
+        > "$out/together" 2> "$out/message"
+      cmp "$out/alone" "$out/together" || fail "drafts of $drafter, $how"
+      grep -q '^drafts: [0-9]* of [0-9]* drafted' "$out/message" || fail "no count of drafts"
+    done
+    generate --ids --tokens 20 --piece 4 --temperature 1.5 --top-k 90 --top-p 0.95 --seed 40 --draft "$out/$drafter" \
+      --draft-width 2 --prompts "$out/prompts" $grouped > "$out/together"
+    cmp "$out/drawn" "$out/together" || fail "drafts of $drafter of drawn texts"
+  done
+  generate --time --ids --tokens 21 --draft $grouped $grouped "1 2" > "$out/log" 2> "$out/message"
+  grep -q '^drafts: 16 of 16 drafted tokens were right, 4.00 a step$' "$out/message" ||
+    fail "a model drafts for itself: $(cat "$out/message")"
+
+  # ---- fewer bits: the first tokens are the same where the logits are apart
+  for weights in f32 bf16 int8 int4; do
+    generate --ids --tokens 20 --weights $weights $tied "5 6" > "$out/$weights" || fail "weights $weights"
+  done
+  cmp "$out/f32" "$out/bf16" || fail "a bf16 file says something else as f32"
 }
 
 # ---- what it must refuse
@@ -61,25 +106,25 @@ refuses() { # words of the message, arguments
 }
 spoilt() { # how, tensor, words of the message
   "$test" make "$out/spoilt" grouped "$1" "$2"
-  refuses "$3" --heads 4 "$out/spoilt" "Hi"
+  refuses "$3" "$out/spoilt" "Hi"
 }
 # shellcheck disable=SC2086
 {
-  refuses 'usage' --heads 4
-  refuses 'usage' $grouped a b
-  refuses '--heads is missing' "$out/grouped.safetensors" a
+  refuses 'usage' $grouped
+  refuses 'usage'
   refuses 'no option --head$' --head 4 $grouped a
-  refuses "--heads cannot be 'x'" --heads x $grouped a
-  refuses "--heads cannot be '0'" --heads 0 $grouped a
-  refuses "--rope-type cannot be 'longrope'" --rope-type longrope $grouped a
-  refuses 'original_max_position_embeddings must be given' --rope-type yarn $grouped a
   refuses "--tokens cannot be '-1'" --tokens -1 $grouped a
   refuses "--seed cannot be '99999999999999999999'" --seed 99999999999999999999 $grouped a
   refuses "--temperature cannot be 'nan'" --temperature nan $grouped a
   refuses "--temperature cannot be ''" $grouped a --temperature
-  refuses '5 heads do not divide the 24 rows' --heads 5 "$out/grouped.safetensors" a
-  refuses '8 heads would be 3 numbers wide' --heads 8 "$out/grouped.safetensors" a
-  refuses 'do not fit the 12 rows of k_proj' --heads 1 "$out/grouped.safetensors" a
+  refuses "--top-p cannot be '1.5'" --top-p 1.5 $grouped a
+  refuses "--weights cannot be 'int2'" --weights int2 $grouped a
+  refuses "--draft-width cannot be '0'" --draft-width 0 $grouped a
+  refuses 'they cannot be the same' --draft $tied $grouped a
+  refuses 'absent: config.json: No such file' --draft "$out/absent" $grouped a
+  refuses 'No such file' --prompts "$out/absent" $grouped
+  refuses 'takes one prompt' --logits "$out/logits" $grouped a b
+  refuses 'No such file' --logits "$out/absent/logits" --tokens 1 $grouped a
   refuses 'the prompt is empty' $grouped ""
   refuses 'the prompt is empty' --ids $grouped " "
   refuses "'258', which is no number from 0 to 257" --ids $grouped "1 258"
@@ -87,29 +132,71 @@ spoilt() { # how, tensor, words of the message
   refuses "'-1', which is no number" --ids $grouped "-1"
   refuses 'tokens 0 to 257' --bos 258 $grouped a
   refuses '90 tokens, which are no bytes' $tied a
-  refuses 'exceed the context of 10 ' --context 10 --tokens 8 $grouped abc
-  refuses 'exceed the context of 2 ' --context 2 --tokens 1 $grouped abc
-  refuses 'exceed the context of 2048 ' --tokens 2046 $grouped abc
+  refuses 'exceed the model.s context of 2048 ' --tokens 2046 $grouped abc
 }
-refuses 'No such file' --heads 4 "$out/absent" a
-refuses ': ' --heads 4 "$out" a
-: > "$out/empty"
-refuses 'no 8 bytes' --heads 4 "$out/empty" a
-echo 'a file of some other kind' > "$out/other"
-refuses 'no safetensors file' --heads 4 "$out/other" a
+refuses 'config.json: No such file' "$out/absent" a
+rm -rf "$out/other"
+mkdir -p "$out/other"
+cp "$out/grouped/config.json" "$out/other/config.json"
+refuses 'model.safetensors: No such file' "$out/other" a
+: > "$out/other/model.safetensors"
+refuses 'no 8 bytes' "$out/other" a
+echo 'a file of some other kind' > "$out/other/model.safetensors"
+refuses 'no safetensors file' "$out/other" a
 for size in 100 3000 30000; do
-  head -c $size "$out/grouped.safetensors" > "$out/short"
-  refuses ': .' --heads 4 "$out/short" a
+  head -c $size "$out/grouped/model.safetensors" > "$out/other/model.safetensors"
+  refuses ': .' "$out/other" a
 done
+
+# ---- configurations
+cp "$out/grouped/model.safetensors" "$out/other/model.safetensors"
+configured() { # sed script, words of the message
+  sed "$1" "$out/grouped/config.json" > "$out/other/config.json"
+  refuses "$2" "$out/other" a
+}
+configured 's/}//' 'config.json: at byte'
+configured 's/.*/[1]/' 'config.json:'
+configured 's/"llama"/"bert"/' "model_type 'bert' is none of llama"
+configured 's/"model_type"/"type"/' "'model_type' is missing"
+configured 's/"num_hidden_layers": 2/"num_hidden_layers": 0/' "'num_hidden_layers', at byte"
+configured 's/"num_hidden_layers": 2/"num_hidden_layers": 3/' "no tensor 'model.layers.2"
+configured 's/"num_hidden_layers": 2/"num_hidden_layers": 1/' "'model.layers.1.* is none that this model_type has"
+configured 's/"num_attention_heads": 4/"num_attention_heads": 5/' 'do not divide 5 heads'
+configured 's/"num_attention_heads": 4/"num_attention_heads": 2/' 'has shape \[24, 24\], not \[12, 24\]'
+configured 's/"head_dim": 6/"head_dim": 5/' 'pairs rotate, but 5 columns'
+configured 's/"vocab_size": 258/"vocab_size": 1e3/' "'vocab_size', at byte"
+configured 's/"rms_norm_eps": 1e-05/"rms_norm_eps": "x"/' "'rms_norm_eps', at byte"
+configured 's/"tie_word_embeddings": false/"tie_word_embeddings": 0/' "must be true or false"
+configured 's/}/, "hidden_act": "mish"}/' "activation 'mish' is not served"
+configured 's/}/, "rope_scaling": {"type": "longrope"}}/' "rope_type 'longrope' is not served"
+configured 's/}/, "rope_scaling": {"type": "yarn"}}/' 'rope parameters'
+configured 's/}/, "rope_scaling": 7}/' 'must be an object'
+configured 's/}/, "quantization_config": {}}/' 'quantised checkpoints'
+configured 's/}/, "layer_types": ["full_attention"]}/' 'must list the 2 layers'
+configured 's/}/, "layer_types": ["full_attention", "chunked_attention"]}/' 'a layer that is not served'
+configured 's/}/, "layer_types": ["full_attention", "sliding_attention"]}/' "'sliding_window' is missing"
+cp "$out/grouped/config.json" "$out/other/config.json"
+indexed() { # index, words of the message
+  printf '%s' "$1" > "$out/other/model.safetensors.index.json"
+  refuses "$2" "$out/other" a
+}
+indexed '{"weight_map": {"model.norm.weight": "model.safetensors"' 'index.json: at byte'
+indexed '{}' 'has no weight_map'
+indexed '{"weight_map": {}}' 'names no file'
+indexed '{"weight_map": {"a": 1}}' 'a file.s name must stand'
+indexed '{"weight_map": {"a": "../grouped/model.safetensors"}}' 'cannot be in the folder'
+indexed '{"weight_map": {"a": "absent.safetensors"}}' 'absent.safetensors: No such file'
+rm "$out/other/model.safetensors.index.json"
+
+# ---- tensors
 spoilt drop model.embed_tokens.weight "no tensor 'model.embed_tokens.weight'"
 spoilt drop model.norm.weight "no tensor 'model.norm.weight'"
 spoilt drop model.layers.0.self_attn.q_proj.weight "no tensor 'model.layers.0.self_attn.q_proj"
 spoilt drop model.layers.1.mlp.down_proj.weight "no tensor 'model.layers.1.mlp.down_proj.weight'"
-spoilt add model.layers.2.mlp.up_proj.weight "no tensor 'model.layers.2.input_layernorm.weight'"
-spoilt add model.layers.99999999999999999999.mlp.up_proj.weight 'layers before tensor'
-spoilt add model.layers.01.mlp.up_proj.weight 'none of a plain Llama decoder'
-spoilt add model.layers.0.self_attn.q_norm.weight 'none of a plain Llama decoder'
-spoilt add transformer.wte.weight 'none of a plain Llama decoder'
+spoilt add model.layers.2.mlp.up_proj.weight 'is none that this model_type has'
+spoilt add model.layers.01.mlp.up_proj.weight 'is none that this model_type has'
+spoilt add model.layers.0.self_attn.q_norm.weight 'is none that this model_type has'
+spoilt add transformer.wte.weight 'is none that this model_type has'
 spoilt add model.layers.0.self_attn.k_proj.bias "has shape \[4\], not \[12\]"
 for part in self_attn.v_proj self_attn.o_proj mlp.up_proj mlp.down_proj input_layernorm; do
   spoilt widen model.layers.1.$part.weight "'model.layers.1.$part.weight' has shape"

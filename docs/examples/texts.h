@@ -5,7 +5,9 @@
 #ifndef EXAMPLES_TEXTS_H
 #define EXAMPLES_TEXTS_H
 
+#include "bpe.h"
 #include "encoder_family.h"
+#include "sentencepiece.h"
 #include "wordpiece.h"
 
 #include <errno.h>
@@ -13,12 +15,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef enum texts_kind { TEXTS_WORDS, TEXTS_BYTES, TEXTS_PIECES } texts_kind;
+
 typedef struct texts {
   const encoder_family *family;
   int64_t max;        /* tokens of a text */
   int64_t vocabulary; /* of the model */
+  texts_kind kind;
   wordpiece words;
-  char error[160];
+  bpe bytes;
+  sentencepiece pieces;
+  int folds; /* SentencePiece of lower-case letters without accents, as ALBERT has it */
+  int moved; /* XLM-R: numbers of pieces are 1 more, and the first four others */
+  int32_t cls, sep;
+  char error[200];
 } texts;
 
 typedef struct texts_tokens {
@@ -33,24 +43,164 @@ static const char *texts_fail_(texts *t, const char *what, long number) {
   return t->error;
 }
 
-/* Reads the vocabulary of a model: one piece of WordPiece a line. */
-static const char *texts_read(texts *t, const char *path) {
-  const char *error = wordpiece_read(&t->words, path);
-  if (error) return error;
-  if (t->words.count <= t->vocabulary) return NULL;
-  return texts_fail_(t, "it has %ld pieces, which is longer than the model's vocabulary",
-                     (long)t->words.count);
+static int texts_ends_(const char *path, const char *tail) {
+  const size_t n = strlen(path), m = strlen(tail);
+  return n >= m && !strcmp(path + n - m, tail);
 }
 
-static void texts_free(texts *t) { wordpiece_free(&t->words); }
+/* ---- vocabularies */
+
+/* The pieces of a tokenizer.json of WordPiece as lines, which are numbers 0, 1, ... */
+static const char *texts_lines_(texts *t, const json *root) {
+  const json *vocab = json_get(json_get(root, "model"), "vocab");
+  size_t size = 0, at = 0, n = vocab ? vocab->count : 0;
+  const json **by_number = calloc(n + 1, sizeof *by_number);
+  int fine = by_number && vocab && vocab->kind == JSON_OBJECT;
+  for (const json *v = fine ? vocab->first : NULL; v && fine; v = v->next) {
+    fine = v->whole && v->integer >= 0 && v->integer < (int64_t)n && !by_number[v->integer] &&
+           !strchr(v->name, '\n');
+    if (fine) by_number[v->integer] = v;
+    size += v->name_length + 1;
+  }
+  char *lines = fine ? malloc(size + 1) : NULL;
+  for (size_t i = 0; lines && i < n; i++) {
+    memcpy(lines + at, by_number[i]->name, by_number[i]->name_length);
+    at += by_number[i]->name_length;
+    lines[at++] = '\n';
+  }
+  free(by_number);
+  if (!lines) return texts_fail_(t, "model.vocab does not number its pieces from %ld on", 0);
+  const json *normaliser = json_get(root, "normalizer"), *lower = json_get(normaliser, "lowercase");
+  const char *error = wordpiece_of(&t->words, lines, size);
+  t->words.cased = lower && lower->kind == JSON_BOOL && !lower->truth;
+  return error;
+}
+
+static const char *texts_json_(texts *t, const char *path) {
+  json_document file;
+  const char *error = json_read(&file, path);
+  if (error) return snprintf(t->error, sizeof t->error, "%s", error), t->error;
+  if (bpe_is_(json_get(json_get(file.root, "model"), "type"), "WordPiece")) {
+    error = texts_lines_(t, file.root);
+    json_free(&file);
+    return error;
+  }
+  t->kind = TEXTS_BYTES;
+  error = bpe_of(&t->bytes, &file);
+  t->cls = t->bytes.cls;
+  t->sep = t->bytes.sep;
+  return error;
+}
+
+static const char *texts_pieces_(texts *t, const char *path) {
+  const char *error = sentencepiece_read(&t->pieces, path);
+  t->kind = TEXTS_PIECES;
+  if (error) return error;
+  t->moved = !strcmp(t->family->type, "xlm-roberta");
+  t->folds = !strcmp(t->family->type, "albert");
+  t->cls = t->moved ? 0 : sentencepiece_find(&t->pieces, "[CLS]");
+  t->sep = t->moved ? 2 : sentencepiece_find(&t->pieces, "[SEP]");
+  return t->cls < 0 || t->sep < 0 ? texts_fail_(t, "it has no pieces [CLS] and [SEP]", 0) : NULL;
+}
+
+static int64_t texts_count_(const texts *t) {
+  return t->kind == TEXTS_WORDS   ? t->words.count
+         : t->kind == TEXTS_BYTES ? t->bytes.count
+                                  : t->pieces.count + t->moved;
+}
+
+/* Whether tokenizer_config.json beside a vocabulary says that letters keep their case; `otherwise` if it does
+ * not say, or is not there. */
+static int texts_cased_(const char *path, int otherwise) {
+  static const char name[] = "tokenizer_config.json";
+  const char *slash = strrchr(path, '/');
+  const size_t folder = slash ? (size_t)(slash - path) + 1 : 0;
+  char *whole = malloc(folder + sizeof name);
+  json_document file;
+  if (!whole) return otherwise;
+  memcpy(whole, path, folder);
+  memcpy(whole + folder, name, sizeof name);
+  if (!json_read(&file, whole)) {
+    const json *lower = json_get(file.root, "do_lower_case");
+    if (lower && lower->kind == JSON_BOOL) otherwise = !lower->truth;
+    json_free(&file);
+  }
+  free(whole);
+  return otherwise;
+}
+
+/* Reads the vocabulary of a model: a tokenizer.json of byte pairs or WordPiece, a .model of SentencePiece, or
+ * pieces of WordPiece, one a line. */
+static const char *texts_read(texts *t, const char *path) {
+  const char *error;
+  if (texts_ends_(path, ".json")) {
+    error = texts_json_(t, path);
+  } else if (texts_ends_(path, ".model")) {
+    error = texts_pieces_(t, path);
+    t->folds = t->folds && !texts_cased_(path, 0);
+  } else {
+    error = wordpiece_read(&t->words, path);
+    t->words.cased = texts_cased_(path, 0);
+  }
+  if (error) return error;
+  if (t->kind == TEXTS_WORDS) {
+    t->cls = t->words.cls;
+    t->sep = t->words.sep;
+  }
+  if (texts_count_(t) <= t->vocabulary) return NULL;
+  return texts_fail_(t, "it has %ld pieces, which is longer than the model's vocabulary",
+                     (long)texts_count_(t));
+}
+
+static void texts_free(texts *t) {
+  wordpiece_free(&t->words);
+  bpe_free(&t->bytes);
+  sentencepiece_free(&t->pieces);
+}
 
 /* The piece of a token, to be looked at. */
 static const char *texts_piece(const texts *t, int32_t id) {
-  return id < t->words.count ? t->words.pieces[id] : "?";
+  static const char *const first[] = {"<s>", "<pad>", "</s>", "<unk>"};
+  const char *piece = t->kind == TEXTS_WORDS   ? t->words.pieces[id]
+                      : t->kind == TEXTS_BYTES ? t->bytes.pieces[id]
+                      : t->moved && id < 4     ? first[id]
+                                               : t->pieces.pieces[id - t->moved];
+  return piece ? piece : "?";
+}
+
+/* ---- texts */
+
+/* What ALBERT makes of a text before it is cut: lower case without accents, and plain quotes. */
+static char *texts_fold_(const char *text) {
+  const unsigned char *at = (const unsigned char *)text;
+  char *out = malloc(4 * strlen(text) + 1);
+  size_t to = 0;
+  for (uint32_t c; out && (c = utf8_next(&at)) != 0 && c != UINT32_MAX;) {
+    uint32_t letters[3];
+    if ((c == '`' || c == '\'') && *at == c) {
+      at++;
+      c = '"';
+    }
+    const int n = wordpiece_fold_(letters, c);
+    for (int i = 0; i < n; i++) to += utf8_put(out + to, letters[i]);
+  }
+  if (out) out[to] = 0;
+  return out;
 }
 
 /* Tokens of one text, without marks. */
 static const char *texts_raw_(texts *t, const char *text, int32_t **ids, int64_t *count) {
+  if (t->kind == TEXTS_BYTES) return bpe_encode(&t->bytes, text, ids, count);
+  if (t->kind == TEXTS_PIECES) {
+    const long wrong = utf8_wrong(text);
+    char *folded = t->folds && wrong < 0 ? texts_fold_(text) : NULL;
+    if (t->folds && wrong < 0 && !folded) return "out of memory";
+    const char *error = sentencepiece_encode(&t->pieces, folded ? folded : text, ids, count);
+    free(folded);
+    for (int64_t i = 0; i < *count && t->moved; i++)
+      (*ids)[i] = (*ids)[i] == t->pieces.unknown ? 3 : (*ids)[i] + 1;
+    return error;
+  }
   const int64_t room = (int64_t)strlen(text) + 1;
   *ids = malloc((size_t)room * sizeof **ids);
   return *ids ? wordpiece_encode(&t->words, text, *ids, room, count) : "out of memory";
@@ -71,12 +221,12 @@ static const char *texts_tokens_of(texts *t, texts_tokens *out, const char *a, c
   out->ids = malloc((size_t)(n[0] + n[1] + marks) * sizeof *out->ids);
   if (!out->ids) error = "out of memory";
   if (!error) {
-    out->ids[at++] = t->words.cls;
+    out->ids[at++] = t->cls;
     for (int side = 0; side < 1 + (b != NULL); side++) {
       if (side) out->second = at;
       memcpy(out->ids + at, ids[side], (size_t)n[side] * sizeof **ids);
       at += n[side];
-      for (int i = 0; i < (b && !side ? t->family->ends : 1); i++) out->ids[at++] = t->words.sep;
+      for (int i = 0; i < (b && !side ? t->family->ends : 1); i++) out->ids[at++] = t->sep;
     }
     out->count = at;
     if (!b) out->second = at;

@@ -1,7 +1,8 @@
 """unicode.py owns the tables of unicode.h: python3 docs/examples/unicode.py > docs/examples/unicode.h
 
-What it takes from Unicode: the categories Mn (marks), P (punctuation), Cc, Cf and Co (controls), and
-what is left of a character after canonical decomposition (NFD) without its marks, in lower case."""
+What it takes from Unicode: the categories Mn (marks), P (punctuation), Cc, Cf and Co (controls), L
+(letters), N (numbers); what is left of a character after canonical decomposition (NFD) without its
+marks, in lower case; canonical decompositions, and the order of marks."""
 import unicodedata
 
 WIDTH = 100
@@ -47,6 +48,28 @@ def runs(folds):
     return found
 
 
+def classes():
+    found = []
+    for c in ALL:
+        rank = unicodedata.combining(chr(c))
+        if rank and found and found[-1][1] == c - 1 and found[-1][2] == rank:
+            found[-1][1] = c
+        elif rank:
+            found.append([c, c, rank])
+    return found
+
+
+def parts():
+    """Character, first and second part or 0, 1 if the two become it again."""
+    found = []
+    for c in ALL:
+        two = unicodedata.decomposition(chr(c))
+        if two and not two.startswith("<"):
+            two = [int(x, 16) for x in two.split()]
+            found.append((c, two[0], *(two[1:] or [0]), int(unicodedata.normalize("NFC", chr(c)) == chr(c))))
+    return found
+
+
 def table(head, rows):
     print(f"\nstatic const {head} = {{")
     line = "   "
@@ -62,7 +85,7 @@ def table(head, rows):
 skip = {c for first, last in EXCLUDED for c in range(first, last + 1)}
 folds = {c: fold(c) for c in ALL if CATEGORY[c] != "Mn" and c not in skip}
 folds = {c: to for c, to in folds.items() if c != to}
-print(f"""/* unicode.h owns what wordpiece.h knows of characters beyond ASCII. Made by unicode.py from Unicode
+print(f"""/* unicode.h owns what tokenisers know of characters beyond ASCII. Made by unicode.py from Unicode
  * {unicodedata.unidata_version}; tables are sorted. */
 #ifndef EXAMPLES_UNICODE_H
 #define EXAMPLES_UNICODE_H
@@ -80,12 +103,30 @@ typedef struct unicode_run {{
   uint32_t first, last, step, moves, to;
 }} unicode_run;
 
+/* Marks of one rank in the order behind a letter. */
+typedef struct unicode_class {{
+  uint32_t first, last, rank;
+}} unicode_class;
+
+/* A character that canonical decomposition takes apart; joins: composition makes it again. */
+typedef struct unicode_part {{
+  uint32_t whole, first, second, joins;
+}} unicode_part;
+
 /* Marks without width of their own: accents, vowel signs, variation selectors. */""", end="")
 table("unicode_range unicode_marks[]", ranges({"Mn"}))
 print("\n/* Punctuation. */", end="")
 table("unicode_range unicode_punctuation[]", ranges({"Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po"}))
 print("\n/* Controls, format characters, private use. */", end="")
 table("unicode_range unicode_controls[]", ranges({"Cc", "Cf", "Co"}))
+print("\n/* Letters. */", end="")
+table("unicode_range unicode_letters[]", ranges({"Lu", "Ll", "Lt", "Lm", "Lo"}))
+print("\n/* Numbers. */", end="")
+table("unicode_range unicode_numbers[]", ranges({"Nd", "Nl", "No"}))
 print("\n/* What is left of a character without its accents, in lower case. */", end="")
 table("unicode_run unicode_folds[]", runs(folds))
+print("\n/* The ranks of marks. */", end="")
+table("unicode_class unicode_classes[]", classes())
+print("\n/* Canonical decompositions, one step each. */", end="")
+table("unicode_part unicode_parts[]", parts())
 print("\n/* clang-format on */\n\n#endif")

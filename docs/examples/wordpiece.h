@@ -1,7 +1,8 @@
-/* wordpiece.h owns text for models of the BERT family (uncased): UTF-8 to the numbers of tokens.
+/* wordpiece.h owns text for models of the BERT family: UTF-8 to the numbers of tokens.
  *
  *   clean     controls, private use and U+FFFD are dropped; every white space is a space
- *   fold      lower case, without accents; a Hangul syllable becomes its two or three letters
+ *   fold      unless the model is cased: lower case, without accents; a Hangul syllable becomes its two or
+ *             three letters
  *   split     at white space; each punctuation mark and each CJK ideograph is a word of its own
  *   match     each word from its start on by the longest entry of the vocabulary, ## before all but
  *             the first piece; [UNK] for the whole word if a piece is not found, or beyond 100 characters
@@ -16,7 +17,7 @@
 #ifndef EXAMPLES_WORDPIECE_H
 #define EXAMPLES_WORDPIECE_H
 
-#include "unicode.h"
+#include "utf8.h"
 
 #include <errno.h>
 #include <stdint.h>
@@ -33,6 +34,7 @@ typedef struct wordpiece {
   const char **pieces; /* by number, which is the line of the file */
   int32_t count;
   int32_t cls, sep, unk, pad; /* pad is -1 without [PAD] */
+  int cased;                  /* 1: letters keep their case and accents */
   char *text_;                /* the file */
   int32_t *slots_;            /* hash table of numbers; -1 = free */
   uint32_t mask_;
@@ -42,49 +44,6 @@ typedef struct wordpiece {
 
 /* ---- characters */
 
-/* The character at *at, which moves behind it. 0 at the end of the text, 0xFFFFFFFF if it is no
- * UTF-8: a stray or missing continuation, a longer form than needed, half a pair, beyond U+10FFFF. */
-static uint32_t wordpiece_decode_(const unsigned char **at) {
-  static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
-  const unsigned char *s = *at;
-  if (!*s) return 0;
-  const int tail = *s < 0x80 ? 0 : *s >> 5 == 6 ? 1 : *s >> 4 == 14 ? 2 : *s >> 3 == 30 ? 3 : -1;
-  if (tail < 0) return UINT32_MAX;
-  uint32_t c = tail ? *s & (0x3Fu >> tail) : *s;
-  for (int i = 1; i <= tail; i++) {
-    if (s[i] >> 6 != 2) return UINT32_MAX; /* also at the end, which is 0 */
-    c = c << 6 | (s[i] & 0x3F);
-  }
-  if (c < least[tail] || c > 0x10FFFF || c >> 11 == 0x1B) return UINT32_MAX;
-  *at = s + tail + 1;
-  return c;
-}
-
-/* Writes c at `to`; its bytes. */
-static size_t wordpiece_put_(char *to, uint32_t c) {
-  static const uint32_t lead[] = {0, 0xC0, 0xE0, 0xF0};
-  const int tail = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
-  for (int i = 0; i <= tail; i++)
-    to[i] =
-        (char)(unsigned char)(i ? 0x80 | (c >> 6 * (tail - i) & 0x3F) : lead[tail] | c >> 6 * tail);
-  return (size_t)tail + 1;
-}
-
-static int wordpiece_in_(const unicode_range *ranges, size_t count, uint32_t c) {
-  size_t low = 0;
-  while (low < count) { /* the first range that ends at c or later */
-    const size_t middle = low + (count - low) / 2;
-    if (ranges[middle].last < c)
-      low = middle + 1;
-    else
-      count = middle;
-  }
-  return ranges[low].first <= c && c <= ranges[low].last;
-}
-
-/* The last entry of each table may be read beyond the search, so that no search runs off its end. */
-#define WORDPIECE_IN_(table, c) wordpiece_in_(table, sizeof(table) / sizeof *(table)-1, c)
-
 static int wordpiece_space_(uint32_t c) {
   return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == 0xA0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
@@ -92,11 +51,11 @@ static int wordpiece_space_(uint32_t c) {
 }
 
 static int wordpiece_dropped_(uint32_t c) {
-  return c < ' ' || c == 127 || c == 0xFFFD || (c > 127 && WORDPIECE_IN_(unicode_controls, c));
+  return c < ' ' || c == 127 || c == 0xFFFD || (c > 127 && UNICODE_IN(unicode_controls, c));
 }
 
 static int wordpiece_punctuation_(uint32_t c) {
-  if (c > 127) return WORDPIECE_IN_(unicode_punctuation, c);
+  if (c > 127) return UNICODE_IN(unicode_punctuation, c);
   return (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) ||
          (c >= 123 && c <= 126); /* symbols too: $ + < = > ^ ` | ~ */
 }
@@ -121,7 +80,7 @@ static int wordpiece_fold_(uint32_t out[3], uint32_t c) {
     out[2] = 0x11A7 + last;
     return last ? 3 : 2;
   }
-  if (WORDPIECE_IN_(unicode_marks, c)) return 0;
+  if (UNICODE_IN(unicode_marks, c)) return 0;
   size_t low = 0, high = sizeof unicode_folds / sizeof *unicode_folds - 1;
   while (low < high) {
     const size_t middle = low + (high - low) / 2;
@@ -159,22 +118,8 @@ static int32_t wordpiece_find(const wordpiece *wp, const char *piece) {
   return *wordpiece_slot_(wp, piece, strlen(piece));
 }
 
-static const char *wordpiece_load_(wordpiece *wp, FILE *file) {
-  size_t size = 0, room = 0;
-  errno = 0;
-  for (;;) {
-    if (size == room) {
-      if (room >= WORDPIECE_MAX_FILE) return "the file is too large for a vocabulary";
-      room = room ? 2 * room : 1 << 18;
-      char *more = realloc(wp->text_, room + 1);
-      if (!more) return "out of memory";
-      wp->text_ = more;
-    }
-    const size_t got = fread(wp->text_ + size, 1, room - size, file);
-    size += got;
-    if (!got) break;
-  }
-  if (ferror(file)) return errno ? strerror(errno) : "the file cannot be read";
+/* Pieces, one a line, that the struct owns from here on; size bytes and room for one more. */
+static const char *wordpiece_parse_(wordpiece *wp, size_t size) {
   wp->text_[size] = 0;
   if (strlen(wp->text_) != size) return "the file has a zero byte: it is no list of words";
 
@@ -194,7 +139,7 @@ static const char *wordpiece_load_(wordpiece *wp, FILE *file) {
     if (length && line[length - 1] == '\r') length--;
     line[length] = 0;
     while (*at)
-      if (wordpiece_decode_(&at) == UINT32_MAX) {
+      if (utf8_next(&at) == UINT32_MAX) {
         snprintf(wp->error, sizeof wp->error, "line %ld is not UTF-8", (long)wp->count + 1);
         return wp->error;
       }
@@ -221,6 +166,35 @@ static void wordpiece_free(wordpiece *wp) {
   wp->pieces = NULL;
   wp->text_ = NULL;
   wp->slots_ = NULL;
+}
+
+static const char *wordpiece_load_(wordpiece *wp, FILE *file) {
+  size_t size = 0, room = 0;
+  errno = 0;
+  for (;;) {
+    if (size == room) {
+      if (room >= WORDPIECE_MAX_FILE) return "the file is too large for a vocabulary";
+      room = room ? 2 * room : 1 << 18;
+      char *more = realloc(wp->text_, room + 1);
+      if (!more) return "out of memory";
+      wp->text_ = more;
+    }
+    const size_t got = fread(wp->text_ + size, 1, room - size, file);
+    size += got;
+    if (!got) break;
+  }
+  if (ferror(file)) return errno ? strerror(errno) : "the file cannot be read";
+  return wordpiece_parse_(wp, size);
+}
+
+/* Takes a vocabulary in memory of malloc's: one piece a line, size bytes and room for one more. After an error
+ * there is nothing to release. */
+static const char *wordpiece_of(wordpiece *wp, char *lines, size_t size) {
+  memset(wp, 0, sizeof *wp);
+  wp->text_ = lines;
+  const char *error = wordpiece_parse_(wp, size);
+  if (error) wordpiece_free(wp);
+  return error;
 }
 
 /* Reads a vocabulary: one piece a line. After an error there is nothing to release. */
@@ -288,31 +262,31 @@ static void wordpiece_match_(const wordpiece *wp, wordpiece_word_ *word, wordpie
 static const char *wordpiece_encode(wordpiece *wp, const char *text, int32_t *ids, int64_t room,
                                     int64_t *count) {
   const unsigned char *at = (const unsigned char *)text;
-  for (uint32_t c; (c = wordpiece_decode_(&at)) != 0;)
-    if (c == UINT32_MAX) {
-      snprintf(wp->error, sizeof wp->error, "the text is not UTF-8 at byte %ld",
-               (long)(at - (const unsigned char *)text));
-      return wp->error;
-    }
+  const long wrong = utf8_wrong(text);
+  if (wrong >= 0) {
+    snprintf(wp->error, sizeof wp->error, "the text is not UTF-8 at byte %ld", wrong);
+    return wp->error;
+  }
 
   wordpiece_word_ word;
   wordpiece_tokens_ out = {ids, room, 0};
   word.length = 0;
   word.letters = 0;
-  at = (const unsigned char *)text;
-  for (uint32_t c; (c = wordpiece_decode_(&at)) != 0;) {
+  for (uint32_t c; (c = utf8_next(&at)) != 0;) {
     uint32_t letters[3];
     if (wordpiece_space_(c)) {
       wordpiece_match_(wp, &word, &out);
       continue;
     }
     if (wordpiece_dropped_(c)) continue;
-    const int ideograph = wordpiece_ideograph_(c), folded = wordpiece_fold_(letters, c);
+    const int ideograph = wordpiece_ideograph_(c),
+              folded = wp->cased ? 1 : wordpiece_fold_(letters, c);
+    if (wp->cased) letters[0] = c;
     for (int i = 0; i < folded; i++) {
       const int alone = ideograph || wordpiece_punctuation_(letters[i]);
       if (alone) wordpiece_match_(wp, &word, &out);
       if (++word.letters <= WORDPIECE_LETTERS)
-        word.length += wordpiece_put_(word.bytes + 2 + word.length, letters[i]);
+        word.length += utf8_put(word.bytes + 2 + word.length, letters[i]);
       if (alone) wordpiece_match_(wp, &word, &out);
     }
   }
@@ -320,7 +294,5 @@ static const char *wordpiece_encode(wordpiece *wp, const char *text, int32_t *id
   *count = out.count;
   return NULL;
 }
-
-#undef WORDPIECE_IN_
 
 #endif

@@ -64,17 +64,25 @@ static double value(attn_activation f, double x) {
 static void check(const scene *s, const char *what) {
   /* near their zeros the first three are differences; fabs(x): where they vanish */
   const double loose = 3e-7;
+  const attn_act_form *m = &s->p.form;
   for (int64_t b = 0; b < s->y.batch; b++)
     for (int64_t h = 0; h < s->y.heads; h++)
       for (int64_t i = 0; i < s->y.len; i++)
         for (int64_t c = 0; c < s->y.dim; c++) {
           const attn_tensor *g = &s->p.gate;
-          const double x = oracle_get(&s->x, b, h, i, c), f = value(s->p.activation, x);
-          const double gate =
+          const double slope = m->slope > 0 ? (double)m->slope : 1;
+          const double limit = m->limit > 0 ? (double)m->limit : (double)INFINITY;
+          const double x = fmin(oracle_get(&s->x, b, h, i, c), limit) * slope;
+          const double f = value(s->p.activation, x) / slope;
+          double gate =
               g->data ? oracle_get(g, g->batch > 1 ? b : 0, g->heads > 1 ? h : 0, i, c) : 1;
-          const double size = fabs(f) * 1.2e-6 + (x < 0 ? loose * fmin(fabs(x), 1) : 0);
-          value_check(oracle_get(&s->y, b, h, i, c), f * gate, size * fabs(gate), s->y.dtype, what,
-                      b, h, i, c);
+          if (g->data) gate = fmax(fmin(gate, limit), -limit) + (double)m->gate_add;
+          double size = fabs(f) * 1.2e-6 + (x < 0 ? loose * fmin(fabs(x), 1) : 0) / slope;
+          if (m->slope > 0) size += 6e-8 * fabs(x) * (fabs(f) + 2); /* that of slope x */
+          double size_gate = fabs(gate) * size;
+          if (g->data && m->gate_add != 0) size_gate += 1.5e-7 * fabs(f); /* they cancel */
+          value_check(oracle_get(&s->y, b, h, i, c), f * gate, size_gate, s->y.dtype, what, b, h, i,
+                      c);
         }
 }
 
@@ -101,6 +109,9 @@ void K7_activate_random(void **state) {
     scene *s =
         build(&z, (attn_activation)(k % ATTN_ACT_COUNT), z.y_type == ATTN_F16 ? 1.2 : 3, &rng);
     test_where = TEST_HEAP;
+    if (k % 4 > 1) s->p.form.slope = k % 8 > 3 ? 1.702f : 0.5f;
+    if (k % 5 > 2) s->p.form.limit = 0.75f;
+    if (k % 5 > 1 && z.gate) s->p.form.gate_add = k % 10 > 4 ? 1.0f : -0.5f;
     promise_run(&s->does);
     check(s, "activation");
   }
@@ -132,14 +143,15 @@ void K7_activate_cuts(void **state) {
 void K7_activate_in_place(void **state) {
   (void)state;
   test_rng rng = test_seed(7752);
-  for (int k = 0; k < 6; k++) {
+  for (int k = 0; k < 12; k++) {
     shape z = plain(9, 77);
     z.x_type = z.g_type = z.y_type = floats[k % 3];
     z.gate = 1;
     scene *s = build(&z, ATTN_ACT_SILU, 2, &rng);
+    if (k > 5) s->p.form.slope = 1.5f, s->p.form.limit = 1, s->p.form.gate_add = 1;
     promise_run(&s->does);
     attn_tensor apart = s->y;
-    s->y = k < 3 ? s->x : s->p.gate;
+    s->y = k % 6 < 3 ? s->x : s->p.gate;
     promise_run(&s->does);
     test_assert_same(s->y, apart, "in place");
   }
@@ -166,7 +178,7 @@ void K7_activate_special(void **state) {
   static const float x[] = {NAN, -NAN, INFINITY, -INFINITY, 0, -200, 200, 1e-30f};
   for (int act = 0; act < ATTN_ACT_COUNT; act++) {
     float y[8];
-    attn_activate_params p = {(attn_activation)act, absent()};
+    attn_activate_params p = {(attn_activation)act, absent(), {0, 0, 0}};
     attn_ctx ctx = test_ctx();
     assert_int_equal(attn_activate(attn_bhtd(y, ATTN_F32, 1, 1, 1, 8),
                                    attn_bhtd(x, ATTN_F32, 1, 1, 1, 8), &p, &ctx),
@@ -187,6 +199,24 @@ void K7_activate_special(void **state) {
   }
 }
 
+/* gpt-oss's gate by hand, and what is cut: infinities are, NaN is not. */
+void K7_activate_form(void **state) {
+  (void)state;
+  static const float x[] = {9, -9, 2, NAN, INFINITY, -INFINITY}, g[] = {9, -9, 2, 1, NAN, INFINITY};
+  float y[6];
+  attn_ctx ctx = test_ctx();
+  attn_activate_params p = {ATTN_ACT_SILU, attn_bhtd(g, ATTN_F32, 1, 1, 1, 6), {1.702f, 7, 1}};
+  assert_int_equal(attn_activate(attn_bhtd(y, ATTN_F32, 1, 1, 1, 6),
+                                 attn_bhtd(x, ATTN_F32, 1, 1, 1, 6), &p, &ctx),
+                   ATTN_OK);
+  const double want[] = {7 / (1 + exp(-1.702 * 7)) * 8, -9 / (1 + exp(1.702 * 9)) * -6,
+                         2 / (1 + exp(-1.702 * 2)) * 3};
+  for (int i = 0; i < 3; i++)
+    if (!(fabs((double)y[i] - want[i]) <= 2e-6 * fabs(want[i])))
+      fail_msg("%d: %g, not %g", i, (double)y[i], want[i]);
+  assert_true(isnan(y[3]) && isnan(y[4]) && y[5] == 0);
+}
+
 void K7_activate_promises(void **state) {
   (void)state;
   test_rng rng = test_seed(7754);
@@ -198,7 +228,7 @@ void K7_activate_promises(void **state) {
 void K7_activate_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(7755);
-  for (int n = 0; n < 10; n++, test_mem_release()) {
+  for (int n = 0; n < 16; n++, test_mem_release()) {
     shape z = plain(5, 9);
     z.batch = z.heads = 2, z.gate = 1;
     scene *s = build(&z, ATTN_ACT_GELU, 1, &rng);
@@ -216,6 +246,14 @@ void K7_activate_rejects(void **state) {
       case 6: s->y.data = (float *)s->x.data + 1, want = ATTN_E_OVERLAP, word = "y is an"; break;
       case 7: s->p.gate.dtype = ATTN_E4M3, want = ATTN_E_DTYPE, word = "params.gate.dtype"; break;
       case 8: s->x.data = NULL, want = ATTN_E_NULL, word = "x.data"; break;
+      case 9: s->p.form.slope = INFINITY, want = ATTN_E_VALUE, word = "form"; break;
+      case 10: s->p.form.slope = -1, want = ATTN_E_VALUE, word = "form"; break;
+      case 11: s->p.form.limit = NAN, want = ATTN_E_VALUE, word = "form"; break;
+      case 12: s->p.form.limit = -1, want = ATTN_E_VALUE, word = "form"; break;
+      case 13: s->p.form.gate_add = INFINITY, want = ATTN_E_VALUE, word = "form"; break;
+      case 14:
+        s->p.gate = absent(), s->p.form.gate_add = 1, want = ATTN_E_RANGE, word = "form.gate_add";
+        break;
       default: s->y.dim = 0, word = "y.dim"; break;
     }
     promise_reject(&s->does, want, word);

@@ -85,17 +85,22 @@ static void check(const scene *s, const char *what) {
       if (s->p.bias.data)
         bias =
             oracle_get(&s->p.bias, s->p.bias.batch > 1 ? b : 0, s->p.bias.heads > 1 ? h : 0, 0, j);
-      const double x = scale * sum + bias;
+      const double cap = (double)s->p.softcap, z = scale * sum + bias;
+      const attn_act_form *m = &s->p.form;
+      const double slope = m->slope > 0 ? (double)m->slope : 1;
+      const double limit = m->limit > 0 ? (double)m->limit : (double)INFINITY;
+      const double x = slope * fmin(limit, cap > 0 ? cap * tanh(z / cap) : z);
       /* roundings of a chain grow like sqrt(k) */
-      double dx = 6e-8 * ((2 + sqrt((double)k) / 2) * fabs(scale) * size + fabs(bias) + fabs(x));
+      double dx = 6e-8 * ((2 + sqrt((double)k) / 2) * fabs(scale) * size + fabs(bias) + fabs(z));
       if (s->p.compute == ATTN_COMPUTE_BF16 &&
           (s->x.dtype != ATTN_BF16 || s->w.dtype != ATTN_BF16)) /* they are rounded */
         dx += ldexp(1, -7) * fabs(scale) * size;
       if (s->p.compute == ATTN_COMPUTE_F16 && (s->x.dtype != ATTN_F16 || s->w.dtype != ATTN_F16))
         dx += ldexp(1, -10) * fabs(scale) * size;
-      const double want = act(s->p.activation, x, dx, &moves);
-      value_check(oracle_get(&s->y, b, h, i, j), want, moves + 1e-6 * fabs(want), s->y.dtype, what,
-                  b, h, i, j);
+      if (cap > 0) dx += 5e-7 * fabs(z);
+      const double want = act(s->p.activation, x, slope * dx + 1e-7 * fabs(x), &moves) / slope;
+      value_check(oracle_get(&s->y, b, h, i, j), want, moves / slope + 1e-6 * fabs(want),
+                  s->y.dtype, what, b, h, i, j);
     }
   }
 }
@@ -122,6 +127,9 @@ void MM_gemm_random(void **state) {
     if (n % 4 == 2) s->p.scale = -0.25f;
     if (s->p.activation == ATTN_ACT_EXP) s->p.scale = 0.1f; /* within the range of f16 */
     if (n % 20 == 19) s->p.scale = ATTN_ZERO;
+    if (n % 5 == 3) s->p.softcap = n % 10 == 3 ? 1.5f : 30;
+    if (n % 6 > 3) s->p.form.slope = n % 12 > 5 ? 1.702f : 0.5f;
+    if (n % 7 > 4) s->p.form.limit = 1.25f;
     promise_run(&s->does);
     check(s, "gemm");
   }
@@ -351,7 +359,7 @@ void MM_gemm_promises(void **state) {
 void MM_gemm_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(4006);
-  for (int n = 0; n < 24; n++) {
+  for (int n = 0; n < 29; n++) {
     shape z = plain(9, 7, 11);
     z.batch = z.heads = 2, z.bias = 1, z.transposed = n % 2;
     scene *s = build(&z, &rng);
@@ -383,6 +391,11 @@ void MM_gemm_rejects(void **state) {
       case 20: s->p.bias.dtype = ATTN_E4M3, want = ATTN_E_DTYPE, word = "params.bias"; break;
       case 21: s->p.compute = (attn_compute)-1, want = ATTN_E_VALUE, word = "compute"; break;
       case 22: s->p.compute = ATTN_COMPUTE_I8, want = ATTN_E_VALUE, word = "compute"; break;
+      case 23: s->p.softcap = -1, want = ATTN_E_VALUE, word = "softcap"; break;
+      case 24: s->p.softcap = INFINITY, want = ATTN_E_VALUE, word = "softcap"; break;
+      case 25: s->p.form.slope = 1e-7f, want = ATTN_E_VALUE, word = "form.slope"; break;
+      case 26: s->p.form.limit = INFINITY, want = ATTN_E_VALUE, word = "form"; break;
+      case 27: s->p.form.gate_add = 1, want = ATTN_E_RANGE, word = "form.gate_add"; break;
       default: s->y.stride_head = INT64_MAX, want = ATTN_E_OVERFLOW, word = "y "; break;
     }
     promise_reject(&s->does, want, word);

@@ -32,6 +32,13 @@ static int32_t *make_ints(input *in, buffer *b, int64_t n, int64_t low, int64_t 
 /* A small number, seldom another. */
 static int64_t some(input *in, int n) { return chance(in, 12) ? nasty_int(in) : below(in, n); }
 
+/* Activations and gates that are cut and moved, now and then. */
+static void make_form(input *in, attn_act_form *form) {
+  if (!chance(in, 4)) return;
+  float *const part[] = {&form->slope, &form->limit, &form->gate_add};
+  for (int i = 0; i < 3; i++) *part[i] = chance(in, 24) ? nasty_float(in) : (float)below(in, 3) / 2;
+}
+
 static float some_scale(input *in) { return chance(in, 12) ? nasty_float(in) : 0; }
 
 static attn_tensor any_view(input *in, int64_t batch, int64_t heads, int64_t len, int64_t dim,

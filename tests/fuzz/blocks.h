@@ -56,15 +56,19 @@ static void block_weights(attn_block_params *p, const buffer *w, int cross) {
 /* What a block says beside its weights and its attention. x, e: as they are, flaws included. */
 static void make_block_params(input *in, store *s, attn_block_params *p, const block_size *n,
                               const attn_tensor *x, const attn_tensor *e, int *tame) {
-  attn_norm *norm[3] = {&p->norm_self, &p->norm_cross, &p->norm_ff};
+  attn_norm *norm[6] = {&p->norm_self,  &p->norm_cross,  &p->norm_ff,
+                        &p->after_self, &p->after_cross, &p->after_ff};
   const int64_t dm = array_size(x->dim, 1, 1);
   p->self.heads = p->cross.heads = some(in, 20) > 17 ? nasty_int(in) : n->heads;
   p->self.kv_heads = p->cross.kv_heads = n->kv;
   p->self.w_transposed = p->cross.w_transposed = p->ff.w_transposed = n->turned;
   p->ff.activation = (attn_activation)some(in, ATTN_ACT_COUNT);
   p->chunks = some(in, 9);
-  p->sublayer = (attn_sublayer)(chance(in, 16) ? some(in, 4) : below(in, 2));
-  for (int i = 0; i < 3; i++) {
+  p->sublayer = (attn_sublayer)(chance(in, 16) ? some(in, 6) : below(in, 2));
+  if (chance(in, 3)) p->sublayer = below(in, 2) ? ATTN_SUBLAYER_SANDWICH : ATTN_SUBLAYER_PARALLEL;
+  make_form(in, &p->ff.form);
+  for (int i = 0; i < (p->sublayer == ATTN_SUBLAYER_SANDWICH ? 6 : 3); i++) {
+    if (chance(in, 12)) norm[i]->kind = (attn_norm_kind)some(in, ATTN_NORM_COUNT + 1);
     if (below(in, 2)) norm[i]->gain = store_floats(in, s, dm, -1, 2, tame);
     if (below(in, 2)) norm[i]->bias = store_floats(in, s, dm, -1, 1, tame);
     if (chance(in, 12)) norm[i]->eps = nasty_float(in);

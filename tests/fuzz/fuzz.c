@@ -1,7 +1,7 @@
 /* fuzz.c owns the choice of what an input's bytes mean: a call of attn_sdpa, attn_relu, attn_edges,
  * attn_merge, attn_rope, attn_exp or attn_gemm, of what costs less than attention or is part of a layer, of
  * attention by content, by choice, by selection, over maps or across heads, of blocks, stacks of them and
- * their exits, of mixers and gates, of streams, averages and what stands around a decaying state, over
+ * their exits, of experts, mixers and gates, of streams, averages and what stands around a decaying state, over
  * latent rows, operations on a cache, or a pattern and what is done with it. About half of the calls are
  * valid; the others have a flaw or three. Everything a call may touch has exactly the memory it may touch,
  * so under the address sanitizer every stray access ends the run. */
@@ -14,6 +14,7 @@
 #include "content.h"
 #include "depth.h"
 #include "exits.h"
+#include "experts.h"
 #include "gates.h"
 #include "heads.h"
 #include "latent.h"
@@ -70,9 +71,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     return 0;
   }
-  if (size > 0 && data[0] == 198) {
+  if (size > 0 && (data[0] == 197 || data[0] == 198)) {
     take(&in);
-    fuzz_stream(&in);
+    if (data[0] == 197)
+      fuzz_experts(&in);
+    else
+      fuzz_stream(&in);
     return 0;
   }
   if (size > 0 && data[0] >= 199 && data[0] < 205) {

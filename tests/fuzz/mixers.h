@@ -214,6 +214,7 @@ static void fuzz_mixer(input *in) {
     a.fnet.norm_2 = a.gmlp.norm_gate = a.mixer.norm_channel = other;
   }
   a.activate.activation = (attn_activation)some(in, ATTN_ACT_COUNT);
+  make_form(in, &a.activate.form);
   a.gmlp.activation = a.mixer.token.activation = a.activate.activation;
   a.mixer.channel.activation = (attn_activation)some(in, ATTN_ACT_COUNT);
   a.fnet.mix.form = (attn_fourier_form)some(in, ATTN_FOURIER_COUNT);

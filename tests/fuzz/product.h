@@ -25,26 +25,28 @@ static size_t workspace_gemm(job *j, const attn_ctx *ctx) {
   return attn_gemm_workspace(j->b[G_Y].view, j->b[G_X].view, j->b[G_W].view, &p, ctx);
 }
 
-/* Codes of 8 or 4 bits in the place of w, with their scales. */
-static void make_codes(input *in, job *j, store *all, attn_gemm_params *p) {
-  buffer *b = &j->b[G_W];
+/* Strides that are no one's may be as long as there are. */
+static int64_t twice(int64_t x) { return x > INT64_MAX / 2 || x < INT64_MIN / 2 ? x : 2 * x; }
+
+/* Codes of 8 or 4 bits in the place of a matrix, with their scales. */
+static void make_codes(input *in, job *j, store *all, buffer *b, int turned, attn_scales *s) {
   attn_tensor t = b->view;
-  attn_scales *s = &p->w_scales;
   t.dtype = chance(in, 2) ? ATTN_I4 : ATTN_I8;
   if (t.dtype == ATTN_I4 && !chance(in, 16))
-    t.stride_batch *= 2, t.stride_head *= 2, t.stride_len *= 2;
+    t.stride_batch = twice(t.stride_batch), t.stride_head = twice(t.stride_head),
+    t.stride_len = twice(t.stride_len);
   buffer_free(b);
   j->runnable &= buffer_make(b, t, below(in, 4));
   filler f = {take(in), 0};
   for (size_t i = 0; b->base && i < b->size; i++) b->base[i] = (uint8_t)filler_next(&f);
   s->group = 32 * below(in, 6);
-  const int64_t k = p->w_transposed ? t.dim : t.len, n = p->w_transposed ? t.len : t.dim;
+  const int64_t k = turned ? t.dim : t.len, n = turned ? t.len : t.dim;
   const int64_t groups = s->group ? (k + s->group - 1) / s->group : 1;
   const int64_t count = array_size(t.batch * t.heads, groups, n);
   s->scale = store_floats(in, all, count, 0.5f, 1.0f, &j->tame);
   for (int64_t i = 0; s->scale && i < count; i++) s->scale[i] /= 128.0f;
   if (chance(in, 3)) s->zero = store_floats(in, all, count, -3.0f, 3.0f, &j->tame);
-  s->stride_len = p->w_transposed ? groups : n;
+  s->stride_len = turned ? groups : n;
   s->stride_head = groups * n, s->stride_batch = t.heads * groups * n;
   if (chance(in, 16)) s->stride_head = s->stride_batch = 0;
   if (chance(in, 16)) s->group = nasty_int(in), s->stride_len = 1, j->runnable &= s->group >= k;
@@ -88,8 +90,12 @@ static void fuzz_gemm(input *in) {
   if (chance(in, 24)) p.activation = (attn_activation)(nasty_int(in) & 0xff);
   j.must_fail = (unsigned)p.activation >= ATTN_ACT_COUNT || p.scale - p.scale != 0;
   j.unsteady = p.activation == ATTN_ACT_EXP || p.activation == ATTN_ACT_RELU2;
+  if (chance(in, 6)) p.softcap = chance(in, 6) ? nasty_float(in) : (float)below(in, 50);
+  make_form(in, &p.form);
+  j.must_fail |= !(p.softcap >= 0 && p.softcap - p.softcap == 0) || p.form.gate_add != 0;
   if (f.specials) j.tame = 0;
-  if (flaws <= 0 && buffer_full(&j.b[G_W]) && chance(in, 3)) make_codes(in, &j, &all, &p);
+  if (flaws <= 0 && buffer_full(&j.b[G_W]) && chance(in, 3))
+    make_codes(in, &j, &all, &j.b[G_W], p.w_transposed, &p.w_scales);
   if (chance(in, 3)) make_compute(in, &j, &p.compute, &p.compute_prefer);
   j.must_fail |= p.compute >= ATTN_COMPUTE_COUNT;
   job_run(&j, in);

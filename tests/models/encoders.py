@@ -2,11 +2,15 @@
 after every layer, attention maps, and the pooled vectors, for texts of many lengths in one batch.
 
     encoders.py ENCODE FOLDER [WORD ...]     only the models whose names hold a word, if there are any
+    encoders.py --time ENCODE FOLDER         tokens a second of models of real sizes, by turns, one thread
 """
 
+import os
 import pathlib
+import re
 import subprocess
 import sys
+import time
 
 import torch
 import transformers as hf
@@ -149,11 +153,59 @@ def check(encode, folder, name, dtype=torch.float32):
     return verdict == "ok"
 
 
+# 8 texts of 128 tokens, as encode --time has them
+SIZES = {
+    "MiniLM-L6": hf.BertConfig(hidden_size=384, num_hidden_layers=6, intermediate_size=1536),
+    "BERT-base": hf.BertConfig(),
+    "ModernBERT-base": hf.ModernBertConfig(),
+    "DeBERTa-v3-base": hf.DebertaV2Config(
+        vocab_size=30522, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072,
+        **dict(DEBERTA, position_buckets=256, share_att_key=True, norm_rel_ebd="layer_norm",
+               position_biased_input=False)),
+}
+
+
+def clock(call, seconds=3):
+    """The least time of a call."""
+    best, until = float("inf"), time.monotonic() + seconds
+    while time.monotonic() < until:
+        begun = time.monotonic()
+        call()
+        best = min(best, time.monotonic() - begun)
+    return best
+
+
+def measure(encode, folder):
+    ids = torch.arange(8 * 128).reshape(8, 128) * 7919 % 30522
+    for name, config in SIZES.items():
+        torch.manual_seed(0)
+        peers = {}
+        for kind in ("eager", "sdpa"):
+            if kind == "sdpa" and config.model_type == "deberta-v2":  # transformers has none
+                continue
+            peers[f"f32 {kind}"] = hf.AutoModel.from_config(config, attn_implementation=kind).eval()
+        if name == "MiniLM-L6":  # without instructions for it, minutes a call of the others
+            peers["bf16 sdpa"] = hf.AutoModel.from_config(config, attn_implementation="sdpa").eval().to(torch.bfloat16)
+        peers["f32 eager"].save_pretrained(folder / name)
+        best = {}
+        for _ in range(3):
+            out = subprocess.run([encode, "--time", str(folder / name)], capture_output=True, text=True, check=True,
+                                 env=dict(os.environ, OMP_NUM_THREADS="1")).stdout
+            tier, rate = re.findall(r"^(\w+) +(\d+) tokens/s", out, re.M)[-1]
+            best[f"encode {tier}"] = max(best.get(f"encode {tier}", 0), int(rate))
+            with torch.no_grad():
+                for peer, model in peers.items():
+                    best[peer] = max(best.get(peer, 0), 8 * 128 / clock(lambda: model(input_ids=ids)))
+        print(name, ", ".join(f"{what} {rate:.0f}" for what, rate in best.items()), "tokens/s", flush=True)
+
+
 def main():
-    encode, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     torch.set_num_threads(1)
     hf.logging.set_verbosity_error()
     hf.logging.disable_progress_bar()
+    if sys.argv[1] == "--time":
+        return measure(sys.argv[2], pathlib.Path(sys.argv[3]))
+    encode, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     names = [n for n in MODELS if len(sys.argv) < 4 or any(word in n for word in sys.argv[3:])]
     fine = [check(encode, folder / name, name) for name in names]
     fine += [check(encode, folder / f"{name}-{dtype}", name, getattr(torch, dtype))

@@ -18,6 +18,15 @@ typedef enum attn_activation {
   ATTN_ACT_COUNT
 } attn_activation;
 
+/* What an activation f, and the gate beside it, are cut and moved by: f(slope min(x, limit)) / slope, times (max(-limit,
+ * min(gate, limit)) + gate_add) where there is a gate. {0}: f(x), times the gate. Models: gpt-oss has SILU with {1.702,
+ * 7, 1}; x sigmoid(1.702 x), the "quick GELU" of CLIP, is SILU with {1.702}. */
+typedef struct attn_act_form {
+  float slope;    /* > 0; 0 = 1 */
+  float limit;    /* > 0; 0 = none */
+  float gate_add; /* finite; needs a gate */
+} attn_act_form;
+
 typedef struct attn_gemm_params {
   int w_transposed; /* w is [n, k], as linear layers store it: y = x w^T */
   float scale;      /* 0 = 1, ATTN_ZERO = 0 */
@@ -26,10 +35,13 @@ typedef struct attn_gemm_params {
   attn_compute compute; /* of the product: ATTN_COMPUTE_F32, BF16, F16 or, of w of codes, I8 */
   int compute_prefer;   /* 1: ATTN_COMPUTE_F32 where the processor has no instructions for it */
   attn_scales w_scales; /* of w of ATTN_I8 or ATTN_I4, see below; else all 0 */
+  attn_act_form form;   /* of the activation; without gate_add */
+  float
+      softcap; /* c > 0: c tanh(z / c) in place of z = scale x w + bias, before the activation; 0 = off */
 } attn_gemm_params;
 
 #if ATTN_HAS_DENSE
-/* Dense product of rows: y = act(scale x w + bias).
+/* Dense product of rows: y = act(cap(scale x w + bias)), cap as params.softcap has it: logits of Gemma 2 are made so.
  *
  *   y[b,h,i,j] = act(scale sum_c x[b,h,i,c] w[b,h,c,j] + bias[b,h,j])
  *
@@ -50,8 +62,8 @@ typedef struct attn_gemm_params {
  *   in place (of a transposed w all rows that share a matrix count), and for at most 8 rows when w is f16 or bf16, but
  *   for its last n % 32 columns; nothing for codes, but with ATTN_COMPUTE_I8. f16 and bf16 x or y add up to 300 KB a
  *   worker. Up to 56 KB of a thread's stack.
- * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _ALIGN, _VALUE (scale NaN or infinite), _RANGE
- *   (activation), _WORKSPACE, _MEMORY, and those of ctx.
+ * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _ALIGN, _VALUE (scale NaN or infinite; softcap,
+ *   form), _RANGE (activation; form.gate_add), _WORKSPACE, _MEMORY, and those of ctx.
  * Compute: params.compute = ATTN_COMPUTE_BF16 rounds x and w to bf16 (nothing is lost where they are bf16) and
  *   sums products of pairs in f32, 256 elements of k at a time; scale, bias and activation are f32. Error:
  *   2^-7 sum_c |scale x w| where x or w had to be rounded, else as below. w lies in panels then, 2 k n' bytes

@@ -13,6 +13,7 @@
 typedef enum attn_norm_kind {
   ATTN_NORM_LAYER = 0, /* (x - mean) / sqrt(variance + eps) gain + bias over the columns of a row */
   ATTN_NORM_RMS,       /* x / sqrt(mean of x^2 + eps) gain + bias */
+  ATTN_NORM_NONE, /* x; in blocks (attn_block_params), which may leave out one of their norms */
   ATTN_NORM_COUNT
 } attn_norm_kind;
 
@@ -96,10 +97,11 @@ ATTN_DEF size_t attn_rms_norm_workspace(attn_tensor y, attn_tensor x,
 typedef struct attn_activate_params {
   attn_activation activation;
   attn_tensor gate; /* optional */
+  attn_act_form form;
 } attn_activate_params;
 
-/* y = act(x), with a gate y = act(x) gate, element by element: GLU, SwiGLU and the like; with
- * ATTN_ACT_DEFAULT or _NONE the product of x and gate. Errors of the functions are those of attn_gemm. params null: y =
+/* y = act(x), with a gate y = act(x) gate, element by element: GLU, SwiGLU and the like, cut and moved as form says;
+ * with ATTN_ACT_DEFAULT or _NONE the product of x and gate. Errors of the functions are those of attn_gemm. params null: y =
  * x. Source of gated products: Dauphin et al. 2016, arXiv 1612.08083; Shazeer 2020, arXiv 2002.05202. */
 ATTN_DEF attn_status attn_activate(attn_tensor y, attn_tensor x, const attn_activate_params *params,
                                    attn_ctx *ctx);

@@ -11,6 +11,9 @@ typedef struct attn_feed_forward {
   attn_compute compute;       /* of all products, as in attn_gemm (not I8) */
   int compute_prefer;
   attn_tensor w_3, b_3; /* optional: [1,1,din,dff], [1,1,1,dff]; not in attn_mixer */
+  attn_act_form form;   /* of f and the gate x w_3 + b_3; not in attn_mixer */
+  /* of matrices of ATTN_I8 or ATTN_I4, as attn_gemm_params.w_scales; not in attn_mixer and where rows stop early */
+  attn_scales w_1_scales, w_2_scales, w_3_scales;
 } attn_feed_forward;
 
 /* What stands around the attention of a layer. */
@@ -18,6 +21,8 @@ typedef enum attn_sublayer {
   ATTN_SUBLAYER_POST = 0, /* o = LN(h + O w_o) */
   ATTN_SUBLAYER_PRE,      /* o = h + O w_o, and the rows are normalised before w_q, w_k, w_v */
   ATTN_SUBLAYER_PLAIN,    /* o = O w_o; without w_o the heads themselves */
+  ATTN_SUBLAYER_SANDWICH, /* blocks: o = h + LN'(O w_o), the rows normalised before too */
+  ATTN_SUBLAYER_PARALLEL, /* blocks: attention and feed-forward both read normalised h, o = h + their sum */
   ATTN_SUBLAYER_COUNT
 } attn_sublayer;
 
@@ -31,8 +36,9 @@ typedef struct attn_block_params {
   attn_multihead_params cross; /* decoder only; all zero: no cross attention */
   attn_feed_forward ff;        /* dm to dm */
   int64_t chunks;              /* of the feed-forward, as in attn_feed_forward_rows */
-  attn_sublayer sublayer;      /* ATTN_SUBLAYER_POST or _PRE */
+  attn_sublayer sublayer;      /* any but ATTN_SUBLAYER_PLAIN */
   attn_norm norm_self, norm_cross, norm_ff;
+  attn_norm after_self, after_cross, after_ff; /* of ATTN_SUBLAYER_SANDWICH, behind each part */
   /* [B], 0..T: rows of x from there on do not exist; no one sees them, their rows of y are 0 */
   const int32_t *x_len;
   const int32_t *e_len; /* [B], 0..Te: rows of e from there on do not exist; decoder only */

@@ -23,6 +23,8 @@ typedef struct attn_multihead_params {
   int compute_prefer;
   const attn_rope_params
       *rope; /* null = none: q_h and k_g are rotated, normed, as attn_rope does it */
+  /* of weights of ATTN_I8 or ATTN_I4, as attn_gemm_params.w_scales */
+  attn_scales w_q_scales, w_k_scales, w_v_scales, w_o_scales;
 } attn_multihead_params;
 
 #if ATTN_HAS_MULTIHEAD
@@ -42,7 +44,8 @@ typedef struct attn_multihead_params {
  *
  * Shapes: x [B,1,Tq,dm], x_k [B,1,Tk,dmk], x_v [B,1,Tk,dmv], y [B,1,Tq,dmo]. x_k absent (data
  *   null; with Tk = 0 any address will do): x itself; x_v absent: x_k. H dk need not be dm. Storage
- *   types are free; weights are [in, out], with w_transposed [out, in]: the same bits. With attention.ragged the
+ *   types are free; weights are [in, out], with w_transposed [out, in]: the same bits; they may also be codes of 8 or
+ *   4 bits with scales, but in calls whose rows stop early and with shared heads. With attention.ragged the
  *   rows of x and x_k lie as those of q and k; rows of x that no sequence has attend to nothing: O_h = 0, y = b_o,
  *   lse is not written.
  * Aliasing: y, each, lse and map share memory with nothing; inputs may overlap.

@@ -82,7 +82,7 @@ ATTN_COLD_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_
   const int64_t b = j->e.batch, t = j->e.len, d = j->e.dim, any = ATTN_ANY_;
   const int64_t h = j->e_k.heads, k = attn_mul_(h, j->e_k.dim), v = attn_mul_(h, j->e_v.dim);
   attn_multihead_params *p = &j->cross;
-  const int matrix = ATTN_MATRIX_;
+  const int matrix = ATTN_MATRIX_ | ATTN_CODES_;
   attn_turn_(&p->w_k, p->w_transposed), attn_turn_(&p->w_v, p->w_transposed);
   attn_operand_ op[] = {ATTN_OPERAND_(&j->e_k, "cache.e_k", ATTN_OUT_, b, any, t, any,
                                       "cache.e_k must be [e.batch, kv_heads, e.len, dk]"),
@@ -104,7 +104,13 @@ ATTN_COLD_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (h != kv)
     return attn_reject_(e, ATTN_E_HEADS, "cache.e_k.heads must be the kv_heads of params.cross");
-  if (!attn_check_apart_(e, ctx, op, n, NULL, 0)) return 0;
+  attn_operand_ scales[4];
+  memset(scales, 0, sizeof scales);
+  if (!attn_multihead_scales_(e, p, ATTN_W_K_, scales) ||
+      !attn_multihead_scales_(e, p, ATTN_W_V_, scales + 2))
+    return 0;
+  const attn_span_ more[] = {scales[0].span, scales[1].span, scales[2].span, scales[3].span};
+  if (!attn_check_apart_(e, ctx, op, n, more, 4)) return 0;
   p->kv_heads = kv;
   const attn_span_ outer[2] = {op[0].span, op[1].span};
   return attn_start_norm_ok_(e, j, outer, ctx);
@@ -117,7 +123,7 @@ ATTN_COLD_ int attn_start_steps_(attn_stage_ *s, void *job) {
   memset(&keys, 0, sizeof keys);
   keys.p = *p;
   return attn_stage_fresh_keys_(s, &keys, j->e_k, j->e, 0) &&
-         attn_stage_to_heads_(s, p, j->e_v, j->e, p->w_v, p->b_v);
+         attn_stage_to_heads_(s, p, ATTN_W_V_, j->e_v, j->e);
 }
 
 ATTN_COLD_ attn_status attn_decoder_start_call_(const attn_decoder_cache *cache, attn_tensor e,

@@ -16,7 +16,7 @@ ATTN_COLD_ int attn_feed_check_(attn_error_ *e, attn_feed_job_ *j, const attn_ct
                        "x must be [y.batch, 1, y.len, .]")};
   if (!attn_check_ctx_(e, ctx, table, workers) || !attn_check_operand_(e, &op[0], 1) ||
       !attn_check_operand_(e, &op[1], 1) ||
-      !attn_check_feed_(e, &j->ff, *table, ATTN_PLACE_, j->x.dim, j->y.dim, op + 2))
+      !attn_check_feed_(e, &j->ff, *table, ATTN_PLACE_, 1, j->x.dim, j->y.dim, op + 2))
     return 0;
   if (j->chunks < 0) return attn_reject_(e, ATTN_E_RANGE, "chunks must not be negative");
   if (attn_same_view_(&j->y, &j->x) && j->y.dim == j->x.dim) op[1].span.hi = op[1].span.lo;
@@ -25,7 +25,8 @@ ATTN_COLD_ int attn_feed_check_(attn_error_ *e, attn_feed_job_ *j, const attn_ct
 
 ATTN_COLD_ int attn_feed_steps_(attn_stage_ *s, void *job) {
   const attn_feed_job_ *j = (const attn_feed_job_ *)job;
-  return attn_stage_feed_forward_(s, j->y, j->x, &j->ff, j->chunks, ATTN_SUBLAYER_PLAIN, NULL);
+  const attn_surround_ plain = attn_surround_of_(ATTN_SUBLAYER_PLAIN, NULL);
+  return attn_stage_feed_forward_(s, j->y, j->x, &j->ff, j->chunks, &plain);
 }
 
 ATTN_COLD_ attn_status attn_feed_forward_rows_call_(attn_tensor y, attn_tensor x,

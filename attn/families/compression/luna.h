@@ -59,7 +59,7 @@ ATTN_COLD_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ct
                        "c_len must lie in 0..c.len", &more))
     return 0;
   if (j->layer) {
-    if (!attn_check_feed_(e, &j->par.ff, *table, ATTN_PLACE_, dm, dm, op + COUNT) ||
+    if (!attn_check_feed_(e, &j->par.ff, *table, ATTN_PLACE_, 1, dm, dm, op + COUNT) ||
         !attn_check_norm_(e, &j->par.norm_x, dm, &more) ||
         !attn_check_norm_(e, &j->par.norm_p, dm, &more) ||
         !attn_check_norm_(e, &j->par.norm_ff, dm, &more))

@@ -56,7 +56,7 @@ ATTN_COLD_ int attn_mab_check_(attn_error_ *e, attn_mab_params *p, const attn_ta
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
   if (m > INT32_MAX) return attn_reject_(e, ATTN_E_OVERFLOW, say->len);
   if (p->scale == 0.0f && !attn_to_bits_(p->scale)) p->scale = (float)(1.0 / sqrt((double)dm));
-  return attn_check_feed_(e, &p->ff, table, at, dm, dm, op + 8) &&
+  return attn_check_feed_(e, &p->ff, table, at, 1, dm, dm, op + 8) &&
          attn_check_norm_(e, &p->norm_0, dm, more) && attn_check_norm_(e, &p->norm_1, dm, more) &&
          attn_check_scale_(e, p->scale) &&
          attn_check_cut_(e, p->y_len, batch, m, say->align, say->range, more);
@@ -247,7 +247,7 @@ ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
     const attn_tensor *last = j->before.w_2.data ? &j->before.w_2 : &j->before.w_1;
     const int64_t din = dy;
     dy = j->before.w_transposed ? last->len : last->dim;
-    if (!attn_check_feed_(e, &j->before, *table, ATTN_PLACE_BEFORE_, din, dy, op + n)) return 0;
+    if (!attn_check_feed_(e, &j->before, *table, ATTN_PLACE_BEFORE_, 1, din, dy, op + n)) return 0;
     n += ATTN_FEED_OPERANDS_;
   }
   const attn_tensor *reads = isab ? &j->x : &j->y;

@@ -133,8 +133,8 @@ ATTN_COLD_ int attn_exit_stack_check_(attn_error_ *e, attn_exit_stack_ *a, const
 /* Keys and values of the rows x, put at row `at` of a layer's. */
 ATTN_COLD_ int attn_exit_keys_(attn_stage_ *s, const attn_multihead_params *p,
                                const attn_decoder_cache *c, int64_t at, attn_tensor x) {
-  return attn_stage_to_heads_(s, p, attn_stage_rows_(c->k, at, x.len), x, p->w_k, p->b_k) &&
-         attn_stage_to_heads_(s, p, attn_stage_rows_(c->v, at, x.len), x, p->w_v, p->b_v);
+  return attn_stage_to_heads_(s, p, ATTN_W_K_, attn_stage_rows_(c->k, at, x.len), x) &&
+         attn_stage_to_heads_(s, p, ATTN_W_V_, attn_stage_rows_(c->v, at, x.len), x);
 }
 
 /* Those that layer m lacks: of tokens that skipped it, then of the call's. */

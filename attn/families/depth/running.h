@@ -101,6 +101,9 @@ ATTN_COLD_ int attn_block_spans_(attn_error_ *e, const attn_block_params *p, int
   attn_arrays_ more;
   int n = 0;
   memset(&more, 0, sizeof more);
+  if (p->sublayer != ATTN_SUBLAYER_POST && p->sublayer != ATTN_SUBLAYER_PRE)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "a layer's sublayer must be ATTN_SUBLAYER_POST or ATTN_SUBLAYER_PRE");
   for (int i = 0; i < 2; i++) {
     t[n++] = m[i]->w_q, t[n++] = m[i]->w_k, t[n++] = m[i]->w_v, t[n++] = m[i]->w_o;
     t[n++] = m[i]->b_q, t[n++] = m[i]->b_k, t[n++] = m[i]->b_v, t[n++] = m[i]->b_o;
@@ -193,11 +196,11 @@ ATTN_COLD_ int attn_stage_running_attend_(attn_stage_ *s, const attn_running_ *r
   attn_tensor q = attn_stage_rows_(room->q, 0, r->n), o = attn_stage_rows_(room->o, 0, r->n);
   q.dim = p->w_q.dim, o.dim = p->w_o.len;
   return (!pre || attn_stage_norm_(s, t, x, none, norm)) &&
-         attn_multihead_project_(s, p, q, pre ? t : x, p->w_q, p->b_q) &&
+         attn_multihead_project_(s, p, ATTN_W_Q_, 0, q, pre ? t : x) &&
          attn_stage_running_heads_(s, r, attn_multihead_split_(o, p->heads),
                                    attn_multihead_split_(q, p->heads), k, v, lens, &p->attention,
                                    causal) &&
-         attn_multihead_project_(s, p, t, o, p->w_o, p->b_o) &&
+         attn_multihead_project_(s, p, ATTN_W_O_, 0, t, o) &&
          attn_stage_norm_(s, x, t, x, pre ? NULL : norm);
 }
 
@@ -206,7 +209,8 @@ ATTN_COLD_ int attn_stage_running_feed_(attn_stage_ *s, const attn_running_ *r,
                                         const attn_running_room_ *room,
                                         const attn_block_params *p) {
   const attn_tensor x = attn_stage_rows_(room->x, 0, r->n);
-  return attn_stage_feed_forward_(s, x, x, &p->ff, p->chunks, p->sublayer, &p->norm_ff);
+  const attn_surround_ around = attn_surround_of_(p->sublayer, &p->norm_ff);
+  return attn_stage_feed_forward_(s, x, x, &p->ff, p->chunks, &around);
 }
 
 /* y = x, rows of any type; rows from lens[b] on become 0. */

@@ -173,8 +173,8 @@ ATTN_COLD_ int attn_universal_rows_(attn_stage_ *s, attn_universal_ *a, int64_t 
     t[i] = attn_stage_rows_(t[i], 0, len);
   }
   if (signal) return attn_stage_signal_(s, t[0], t[1], signal);
-  return attn_multihead_project_(s, p, t[2], t[0], p->w_k, p->b_k) &&
-         attn_multihead_project_(s, p, t[3], t[0], p->w_v, p->b_v);
+  return attn_multihead_project_(s, p, ATTN_W_K_, 0, t[2], t[0]) &&
+         attn_multihead_project_(s, p, ATTN_W_V_, 0, t[3], t[0]);
 }
 
 /* The same for all entries that have listed rows. */

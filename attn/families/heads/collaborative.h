@@ -36,10 +36,10 @@ ATTN_COLD_ int attn_collaborative_steps_(attn_stage_ *s, void *job) {
   if (attend.scale == 0.0f && !attn_to_bits_(attend.scale))
     attend.scale = (float)(1.0 / sqrt((double)j->dk / (double)h));
   if (s->run) attn_collaborative_fill_(s, j, mix, &q);
-  return attn_multihead_project_(s, p, q_own, j->x, p->w_q, none) &&
-         attn_multihead_project_(s, p, k_own, j->x_k, p->w_k, none) &&
-         (!j->w_c.data || attn_multihead_project_(s, p, content, j->x_k, j->w_c, none)) &&
-         attn_multihead_project_(s, p, v, j->x_v, p->w_v, p->b_v) &&
+  return attn_multihead_project_(s, p, ATTN_W_Q_, 0, q_own, j->x) &&
+         attn_multihead_project_(s, p, ATTN_W_K_, 0, k_own, j->x_k) &&
+         (!j->w_c.data || attn_stage_dense_(s, content, j->x_k, j->w_c, none, ATTN_ACT_NONE)) &&
+         attn_multihead_project_(s, p, ATTN_W_V_, 0, v, j->x_v) &&
          attn_multihead_join_(s, j, heads, k, attn_multihead_split_(v, h), &attend, mix);
 }
 

@@ -256,7 +256,7 @@ ATTN_COLD_ int attn_gtrxl_check_(attn_error_ *e, attn_gtrxl_job_ *j,
       !attn_check_norm_(e, &j->p.norm_ff, dm, &more))
     return 0;
   if (!j->p.ff.w_2.data) return attn_reject_(e, ATTN_E_NULL, "ff.w_2.data must not be null");
-  return attn_check_feed_(e, &j->p.ff, *table, ATTN_PLACE_, dm, dm, op + FF) &&
+  return attn_check_feed_(e, &j->p.ff, *table, ATTN_PLACE_, 1, dm, dm, op + FF) &&
          attn_check_apart_(e, ctx, op, COUNT, more.span, more.n);
 }
 
@@ -277,10 +277,11 @@ ATTN_COLD_ int attn_gtrxl_steps_(attn_stage_ *s, void *job) {
   if (h.batch > 1 && attn_gemm_flat_(&h) && attn_gemm_flat_(&o))
     h = attn_gemm_flatten_(h), o = attn_gemm_flatten_(o), all = attn_gemm_flatten_(all);
   const int64_t most = attn_layer_rows_(h.len);
-  const attn_matrix_ w_o = attn_stage_lay_(s, j->layer.p.w_o, rows, NULL);
-  const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, rows, ff);
-  const attn_matrix_ w_3 = ff->w_3.data ? attn_stage_lay_(s, ff->w_3, rows, ff) : w_1;
-  const attn_matrix_ w_2 = attn_stage_lay_(s, ff->w_2, rows, ff);
+  const attn_matrix_ w_o = attn_stage_lay_(s, j->layer.p.w_o, NULL, rows, NULL);
+  const attn_matrix_ w_1 = attn_stage_lay_(s, ff->w_1, &ff->w_1_scales, rows, ff);
+  const attn_matrix_ w_3 =
+      ff->w_3.data ? attn_stage_lay_(s, ff->w_3, &ff->w_3_scales, rows, ff) : w_1;
+  const attn_matrix_ w_2 = attn_stage_lay_(s, ff->w_2, &ff->w_2_scales, rows, ff);
   const attn_tensor skip = attn_stage_tensor_(s, 1, 1, most, dm);
   const attn_tensor side = attn_stage_tensor_(s, 1, 1, most, dm);
   const attn_tensor hidden = attn_stage_tensor_(s, 1, 1, most, w_1.n);

@@ -143,7 +143,7 @@ ATTN_COLD_ int attn_segment_numbers_(attn_error_ *e, attn_segment_layer_job_ *j,
     return attn_reject_(e, ATTN_E_SHAPE, "params.heads and .kv_heads must not be negative");
   if (p->heads % p->kv_heads)
     return attn_reject_(e, ATTN_E_HEADS, "params.kv_heads must divide params.heads");
-  if ((int)p->sublayer < 0 || p->sublayer >= ATTN_SUBLAYER_COUNT)
+  if ((int)p->sublayer < 0 || p->sublayer > ATTN_SUBLAYER_PLAIN)
     return attn_reject_(e, ATTN_E_RANGE, "params.sublayer must be an attn_sublayer");
   if (!(p->norm.eps >= 0.0f && p->norm.eps < INFINITY))
     return attn_reject_(e, ATTN_E_VALUE, "params.norm.eps must be finite and not negative");

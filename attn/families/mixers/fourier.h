@@ -339,7 +339,7 @@ ATTN_COLD_ int attn_fourier_check_(attn_error_ *e, attn_fourier_job_ *j, const a
     return 0;
   if (j->block) {
     if (j->par.ff.activation == ATTN_ACT_DEFAULT) j->par.ff.activation = ATTN_ACT_GELU;
-    if (!attn_check_feed_(e, &j->par.ff, *table, ATTN_PLACE_, dm, dm, op + count) ||
+    if (!attn_check_feed_(e, &j->par.ff, *table, ATTN_PLACE_, 1, dm, dm, op + count) ||
         !attn_check_norm_(e, &j->par.norm_1, dm, &more) ||
         !attn_check_norm_(e, &j->par.norm_2, dm, &more))
       return 0;
@@ -359,6 +359,7 @@ ATTN_COLD_ int attn_fnet_steps_(attn_stage_ *s, void *job) {
   const attn_fnet_params *par = &j->par;
   const int32_t *x_len = par->mix.x_len;
   const attn_tensor all = attn_stage_part_(s, &j->y);
+  const attn_surround_ around = attn_surround_of_(ATTN_SUBLAYER_POST, &par->norm_2);
   if (!attn_stage_fourier_(s, all, j->x, &par->mix)) return 0;
   for (int64_t b = 0; b < (x_len && s->run ? j->x.batch : 1); b++) {
     attn_tensor x = j->x, h = all, y = j->y;
@@ -370,7 +371,7 @@ ATTN_COLD_ int attn_fnet_steps_(attn_stage_ *s, void *job) {
       y = attn_stage_rows_(attn_stage_entry_(y, b), 0, n);
     }
     if (!attn_stage_norm_(s, h, h, x, &par->norm_1) ||
-        !attn_stage_feed_forward_(s, y, h, &par->ff, 0, ATTN_SUBLAYER_POST, &par->norm_2))
+        !attn_stage_feed_forward_(s, y, h, &par->ff, 0, &around))
       return 0;
   }
   return 1;

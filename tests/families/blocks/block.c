@@ -63,6 +63,12 @@ attn_decoder_cache block_cache(const block *s, int64_t room, attn_dtype type, te
   return c;
 }
 
+attn_sublayer block_sublayer(int64_t n, int cross) {
+  static const attn_sublayer kinds[] = {ATTN_SUBLAYER_POST, ATTN_SUBLAYER_PRE,
+                                        ATTN_SUBLAYER_SANDWICH, ATTN_SUBLAYER_PARALLEL};
+  return kinds[n % (cross ? 3 : 4)];
+}
+
 block *block_build(const block_shape *x, test_rng *rng) {
   block *s = test_mem(sizeof *s);
   attn_block_params *p = &s->p;
@@ -79,6 +85,8 @@ block *block_build(const block_shape *x, test_rng *rng) {
   p->ff.activation = x->act;
   p->sublayer = x->sublayer;
   p->norm_self = drawn_norm(x->dm, rng), p->norm_ff = drawn_norm(x->dm, rng);
+  p->after_self = drawn_norm(x->dm, rng), p->after_ff = drawn_norm(x->dm, rng);
+  p->after_cross = drawn_norm(x->dm, rng);
   s->y = output(x->y_type, x->batch > 1 ? TEST_PADDED : TEST_NEGATIVE, x->batch, 1, x->rows, x->dm,
                 &s->does.block[0]);
   s->does.call = call, s->does.ask = ask, s->does.scene = s, s->does.out[0] = &s->y;
@@ -120,25 +128,41 @@ static cube attend(const cube *x, const cube *e, const attn_multihead_params *p,
   return rows_dense(&a, &p->w_o, &p->b_o);
 }
 
+/* Rows from len[b] on are 0. */
+static cube without(cube x, const int32_t *len) {
+  for (int64_t b = 0; len && b < x.batch; b++)
+    for (int64_t i = len[b]; i < x.len; i++)
+      for (int64_t c = 0; c < x.dim; c++) cube_at(&x, b, 0, i)[c] = 0;
+  return x;
+}
+
 static cube answer(const block *s) {
   const attn_block_params *p = &s->p;
-  const int pre = p->sublayer == ATTN_SUBLAYER_PRE, causal = s->kind != BLOCK_ENCODER;
+  const int pre = p->sublayer != ATTN_SUBLAYER_POST, causal = s->kind != BLOCK_ENCODER;
+  const int sandwich = p->sublayer == ATTN_SUBLAYER_SANDWICH;
   cube x = cube_from(&s->x), n = pre ? rows_norm(&x, NULL, &p->norm_self) : x;
   cube t = attend(&n, &n, &p->self, causal || p->self.attention.causal, p->x_len);
+  if (p->sublayer == ATTN_SUBLAYER_PARALLEL) {
+    n = rows_norm(&x, NULL, &p->norm_ff);
+    const cube f = rows_feed(&n, &p->ff);
+    t = rows_norm(&t, &f, NULL);
+    x = rows_norm(&x, &t, NULL);
+    return without(x, p->x_len);
+  }
+  if (sandwich) t = rows_norm(&t, NULL, &p->after_self);
   x = rows_norm(&x, &t, pre ? NULL : &p->norm_self);
   if (s->e.data) {
     const cube e = cube_from(&s->e);
     n = pre ? rows_norm(&x, NULL, &p->norm_cross) : x;
     t = attend(&n, &e, &p->cross, 0, p->e_len);
+    if (sandwich) t = rows_norm(&t, NULL, &p->after_cross);
     x = rows_norm(&x, &t, pre ? NULL : &p->norm_cross);
   }
   n = pre ? rows_norm(&x, NULL, &p->norm_ff) : x;
   t = rows_feed(&n, &p->ff);
+  if (sandwich) t = rows_norm(&t, NULL, &p->after_ff);
   x = rows_norm(&x, &t, pre ? NULL : &p->norm_ff);
-  for (int64_t b = 0; p->x_len && b < x.batch; b++)
-    for (int64_t i = p->x_len[b]; i < x.len; i++)
-      for (int64_t c = 0; c < x.dim; c++) cube_at(&x, b, 0, i)[c] = 0;
-  return x;
+  return without(x, p->x_len);
 }
 
 void block_check(block *s, double tolerance, const char *what) {

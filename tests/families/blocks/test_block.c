@@ -142,13 +142,16 @@ static void random_blocks(block_kind kind, uint64_t seed) {
     x.kv_heads = test_range(&rng, 1, 3), x.heads = x.kv_heads * test_range(&rng, 1, 2);
     x.dm = test_range(&rng, 2, n % 7 ? 24 : 140), x.dk = test_range(&rng, 1, 9);
     x.dv = test_range(&rng, 1, 9), x.dff = n % 5 == 4 ? 0 : test_range(&rng, 1, 40);
-    x.sublayer = n % 2 ? ATTN_SUBLAYER_PRE : ATTN_SUBLAYER_POST;
     x.act = acts[n / 2 % 5], x.biases = n % 5 != 3, x.bias_kv = n % 3 == 0;
     x.x_type = (attn_dtype)(n % 3), x.w_type = (attn_dtype)(n / 3 % 3);
     x.y_type = (attn_dtype)(n / 2 % 3);
     if (kind == BLOCK_DECODER)
       x.e_rows = n % 4 == 3 ? -1 : test_range(&rng, 0, 20), x.de = test_range(&rng, 1, 15);
+    x.sublayer = block_sublayer(n / 2, x.e_rows >= 0);
     block *s = block_build(&x, &rng);
+    attn_norm *const norm[] = {&s->p.norm_self,  &s->p.norm_ff,  &s->p.norm_cross,
+                               &s->p.after_self, &s->p.after_ff, &s->p.after_cross};
+    if (n % 3 == 0) norm[n / 3 % 6]->kind = ATTN_NORM_NONE;
     if (n % 3 == 1) s->p.x_len = test_lengths(x.batch, x.rows, &rng);
     if (n % 3 == 2 && x.e_rows >= 0) s->p.e_len = test_lengths(x.batch, x.e_rows, &rng);
     if (kind == BLOCK_ENCODER) s->p.self.attention.causal = n % 5 == 2;
@@ -174,7 +177,7 @@ void K7_edges(void **state) {
   for (int n = 0; n < 12; n++, test_mem_release()) {
     static const int32_t nothing[2] = {0, 0};
     block_shape x = block_plain(n % 2 ? BLOCK_ENCODER : BLOCK_DECODER, 2, 5);
-    x.sublayer = n / 2 % 2 ? ATTN_SUBLAYER_PRE : ATTN_SUBLAYER_POST;
+    x.sublayer = block_sublayer(n / 2, x.e_rows >= 0);
     x.x_type = ATTN_F32;
     if (n / 4 == 0) x.rows = 1, x.dff = 1;
     if (n / 4 == 1 && n % 2 == 0) x.e_rows = 0;
@@ -232,9 +235,9 @@ void K7_padding(void **state) {
   (void)state;
   test_rng rng = test_seed(7114);
   static const int32_t x_len[2] = {11, 4}, e_len[2] = {3, 6};
-  for (int n = 0; n < 4; n++, test_mem_release()) {
+  for (int n = 0; n < 8; n++, test_mem_release()) {
     block_shape x = block_plain(n % 2 ? BLOCK_ENCODER : BLOCK_DECODER, 2, 17);
-    x.sublayer = n / 2 ? ATTN_SUBLAYER_PRE : ATTN_SUBLAYER_POST;
+    x.sublayer = block_sublayer(n / 2, x.e_rows >= 0);
     block *s = block_build(&x, &rng);
     s->p.x_len = x_len, s->p.e_len = n % 2 ? NULL : e_len;
     for (int b = 0; b < 2; b++) {
@@ -260,10 +263,10 @@ void K7_padding(void **state) {
 void K7_in_place(void **state) {
   (void)state;
   test_rng rng = test_seed(7115);
-  for (int n = 0; n < 8; n++, test_mem_release()) {
+  for (int n = 0; n < 16; n++, test_mem_release()) {
     block_shape x = block_plain(n % 2 ? BLOCK_ENCODER : BLOCK_DECODER, 2, 13);
-    x.sublayer = n / 2 % 2 ? ATTN_SUBLAYER_PRE : ATTN_SUBLAYER_POST;
-    x.x_type = x.y_type = n / 4 ? ATTN_BF16 : ATTN_F32;
+    x.sublayer = block_sublayer(n / 2, x.e_rows >= 0);
+    x.x_type = x.y_type = n / 8 ? ATTN_BF16 : ATTN_F32;
     block *s = block_build(&x, &rng);
     promise_run(&s->does);
     attn_tensor y = test_tensor(x.y_type, TEST_BHTD, 2, 1, 13, x.dm);
@@ -291,9 +294,9 @@ void K7_ragged(void **state) {
   static const int64_t at[] = {0, 5, 5, 18}, e_at[] = {0, 3, 4, 7};
   static const int32_t no_keys[1] = {0}, all[1] = {20};
   test_rng rng = test_seed(7119);
-  for (int n = 0; n < 4; n++, test_mem_release()) {
+  for (int n = 0; n < 8; n++, test_mem_release()) {
     block_shape x = block_plain(n % 2 ? BLOCK_ENCODER : BLOCK_DECODER, 1, 20);
-    x.sublayer = n / 2 ? ATTN_SUBLAYER_PRE : ATTN_SUBLAYER_POST;
+    x.sublayer = block_sublayer(n / 2, x.e_rows >= 0);
     block *s = block_build(&x, &rng), own = *s;
     attn_sdpa_params *self = &s->p.self.attention, *cross = &s->p.cross.attention;
     self->ragged.sequences = cross->ragged.sequences = 3;
@@ -335,10 +338,14 @@ void K7_nan(void **state) {
 void K7_promises(void **state) {
   (void)state;
   test_rng rng = test_seed(7117);
-  for (int n = 0; n < 3; n++, test_mem_release()) {
-    block_shape x = block_plain((block_kind)(n == 2 ? BLOCK_STEP : n), 2, n == 2 ? 3 : 100);
+  for (int n = 0; n < 5; n++, test_mem_release()) {
+    static const block_kind kinds[] = {BLOCK_ENCODER, BLOCK_DECODER, BLOCK_STEP, BLOCK_ENCODER,
+                                       BLOCK_DECODER};
+    block_shape x = block_plain(kinds[n], 2, n == 2 ? 3 : 100);
     x.dm = 40, x.dff = 300, x.y_type = n ? ATTN_F32 : ATTN_F16, x.w_type = ATTN_F16;
-    x.sublayer = n ? ATTN_SUBLAYER_PRE : ATTN_SUBLAYER_POST, x.bias_kv = n > 0;
+    x.sublayer = n == 2 ? ATTN_SUBLAYER_PRE : block_sublayer(n < 2 ? n : 6 - n, 0);
+    if (n == 3) x.e_rows = -1;
+    x.bias_kv = n > 0;
     block *s = block_build(&x, &rng);
     if (n == 2) {
       s->cache = block_cache(s, 9, ATTN_F32, TEST_BTHD), s->cache.len = 4;
@@ -353,7 +360,7 @@ void K7_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(7118);
   static int32_t bad[1] = {99}, good[1] = {3};
-  for (int n = 0; n < 34; n++, test_mem_release()) {
+  for (int n = 0; n < 41; n++, test_mem_release()) {
     block_shape x = block_plain(n < 5 ? BLOCK_ENCODER : BLOCK_DECODER, 1, 6);
     block *s = block_build(&x, &rng);
     attn_block_params *p = &s->p;
@@ -408,6 +415,24 @@ void K7_rejects(void **state) {
       case 32: /* in place, but not quite */
         s->y = s->x, s->y.stride_len++, want = ATTN_E_OVERLAP, word = "y ";
         break;
+      case 33:
+        p->sublayer = ATTN_SUBLAYER_PARALLEL, want = ATTN_E_RANGE, word = "cross attention";
+        break;
+      case 34: p->sublayer = ATTN_SUBLAYER_COUNT, want = ATTN_E_RANGE, word = "sublayer"; break;
+      case 35:
+        p->sublayer = ATTN_SUBLAYER_SANDWICH, p->after_cross.eps = -1;
+        want = ATTN_E_VALUE, word = "eps";
+        break;
+      case 36: p->norm_ff.kind = ATTN_NORM_COUNT, want = ATTN_E_RANGE, word = "kind"; break;
+      case 37:
+        p->sublayer = ATTN_SUBLAYER_SANDWICH, p->after_ff.gain = s->y.data;
+        want = ATTN_E_OVERLAP, word = "y ";
+        break;
+      case 38: p->ff.form.slope = -1, want = ATTN_E_VALUE, word = "form"; break;
+      case 39:
+        p->ff.w_3.data = p->ff.b_3.data = NULL, p->ff.form.gate_add = 1;
+        want = ATTN_E_RANGE, word = "form.gate_add";
+        break;
       default:
         p->self.attention.lse = test_tensor(ATTN_F32, TEST_BHTD, 1, 4, 6, 1);
         p->cross.attention.lse = p->self.attention.lse, want = ATTN_E_OVERLAP, word = "lse";
@@ -432,6 +457,7 @@ void O1_feed_forward(void **state) {
     attn_feed_forward *ff = &s->ff;
     s->y = output(ATTN_F32, TEST_PADDED, 2, 1, s->x.len, 50, &s->does.block[0]);
     s->chunks = n, ff->activation = ATTN_ACT_GELU, ff->w_3 = ff->b_3 = absent();
+    ff->form.gate_add = 0;
     test_layer(&s->does, &ff->compute, &ff->compute_prefer, 0, 0.03, "ff.compute");
     /* the bits are those of two products */
     for (int mode = ATTN_COMPUTE_BF16; mode <= ATTN_COMPUTE_F16; mode++) {
@@ -441,9 +467,10 @@ void O1_feed_forward(void **state) {
       attn_ctx ctx = test_ctx();
       memset(&g, 0, sizeof g);
       g.compute = ff->compute = (attn_compute)mode, g.bias = ff->b_1, g.activation = ATTN_ACT_GELU;
+      g.form = ff->form;
       promise_run(&s->does);
       assert_int_equal(attn_gemm(n == 1 ? y : middle, s->x, ff->w_1, &g, &ctx), ATTN_OK);
-      g.bias = ff->b_2, g.activation = ATTN_ACT_NONE;
+      g.bias = ff->b_2, g.activation = ATTN_ACT_NONE, g.form.slope = g.form.limit = 0;
       if (n != 1) assert_int_equal(attn_gemm(y, middle, ff->w_2, &g, &ctx), ATTN_OK);
       test_assert_same(s->y, y, "product by product");
     }

@@ -11,9 +11,9 @@ void K7_decode(void **state) {
   for (int n = 0; n < test_count(16, 8); n++, test_mem_release()) {
     static const int32_t e_len[2] = {2, 5};
     block_shape x = block_plain(BLOCK_DECODER, 2, n % 8 == 7 ? 70 : test_range(&rng, 2, 12));
-    x.sublayer = n % 2 ? ATTN_SUBLAYER_PRE : ATTN_SUBLAYER_POST;
     if (n % 4 == 2) x.e_rows = -1;
     if (n % 8 == 5) x.e_rows = 0;
+    x.sublayer = block_sublayer(n % 8 == 6 ? 3 : n, x.e_rows >= 0);
     x.x_type = (attn_dtype)(n % 3), x.biases = n % 5 != 1, x.bias_kv = n % 4 != 1;
     const attn_dtype type = n % 4 == 3 ? ATTN_BF16 : ATTN_F32;
     const int exact = n % 3 != 1 && type == ATTN_F32;

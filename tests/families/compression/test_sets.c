@@ -424,6 +424,7 @@ void F4_rejects(void **state) {
       case 28: p->ff.activation = ATTN_ACT_COUNT, want = ATTN_E_RANGE, word = "activation"; break;
       case 29:
         p->ff.w_2.data = NULL, p->ff.w_1.dim = 12, p->ff.b_1.data = NULL;
+        p->ff.w_3 = p->ff.b_3 = absent(), p->ff.form.gate_add = 0;
         want = ATTN_E_NULL, word = "ff.b_2";
         break;
       case 30: s->few.dim = 11, word = "points"; break;

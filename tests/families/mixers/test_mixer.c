@@ -36,6 +36,8 @@ static scene *build(const shape *z, test_rng *rng) {
   s->p.token = drawn_feed(z->len, z->ds, z->len, z->bias, z->w_type, rng);
   s->p.channel = drawn_feed(z->dm, z->dc, z->dm, z->bias, z->w_type, rng);
   s->p.token.w_3 = s->p.token.b_3 = s->p.channel.w_3 = s->p.channel.b_3 = absent();
+  memset(&s->p.token.form, 0, sizeof s->p.token.form);
+  memset(&s->p.channel.form, 0, sizeof s->p.channel.form);
   if (z->norms)
     s->p.norm_token = drawn_norm(z->dm, rng), s->p.norm_channel = drawn_norm(z->dm, rng);
   s->o = output(z->o_type, TEST_PADDED, z->batch, 1, z->len, z->dm, &s->does.block[0]);
@@ -314,7 +316,7 @@ void L3_rejects(void **state) {
         break;
       case 25:
         channel->w_3 = channel->w_1, want = ATTN_E_RANGE;
-        word = "params.channel.w_3 and b_3 must be absent";
+        word = "params.channel.w_3, .b_3 and .form must be absent";
         break;
       default: s->o.stride_len = 1, want = ATTN_E_STRIDE, word = "o "; break;
     }

@@ -28,9 +28,14 @@ ATTN_DEF size_t attn_feed_forward_rows_workspace(attn_tensor y, attn_tensor x,
 
 /* The encoder block.
  *
- *   POST:  X1 = LN_self(x + MHA(x, x)),         y = LN_ff(X1 + FFN(X1))
- *   PRE:   n = LN_self(x), X1 = x + MHA(n, n),  y = X1 + FFN(LN_ff(X1))
+ *   POST:      X1 = LN_self(x + MHA(x, x)),           y = LN_ff(X1 + FFN(X1))
+ *   PRE:       n = LN_self(x), X1 = x + MHA(n, n),    y = X1 + FFN(LN_ff(X1))
+ *   SANDWICH:  X1 = x + LN'_self(MHA(n, n)),          y = X1 + LN'_ff(FFN(LN_ff(X1)))
+ *   PARALLEL:  y = x + MHA(n, n) + FFN(LN_ff(x))
  *
+ * LN is the norm of its name, LN'_self and LN'_ff are after_self and after_ff; one of kind ATTN_NORM_NONE leaves
+ * its rows as they are. PRE with RMS is the block of Llama and Qwen, SANDWICH that of Gemma 2 and 3 and, without the
+ * norms before, of OLMo 2; PARALLEL with the same norm twice that of GPT-J and Command R, with two that of GPT-NeoX.
  * MHA is attn_multihead of params->self, FFN attn_feed_forward_rows of params->ff. With
  * params->self.attention.causal it is the block of a model that has decoders without cross attention.
  * A stack of PRE blocks ends with one more attn_layer_norm, the caller's; tables of sines are attn_sinusoid's.
@@ -40,7 +45,8 @@ ATTN_DEF size_t attn_feed_forward_rows_workspace(attn_tensor y, attn_tensor x,
  *   x or not f32. No T x T array, no T x dff array.
  * Cost: 8 B T dm^2 + 4 B T^2 dm + 4 B T dm dff flops (H dk = dm).
  * Errors also: HEADS, RANGE: x_len out of range, or beside attention.kv_len or .q_len; sublayer PLAIN.
- * Source: Vaswani et al. 2017, arXiv 1706.03762; PRE: Xiong et al. 2020, arXiv 2002.04745. */
+ * Source: Vaswani et al. 2017, arXiv 1706.03762; PRE: Xiong et al. 2020, arXiv 2002.04745; SANDWICH: Ding et al. 2021,
+ *   arXiv 2105.13290; PARALLEL: Wang and Komatsuzaki 2021 (GPT-J), Black et al. 2022, arXiv 2204.06745. */
 ATTN_DEF attn_status attn_encoder(attn_tensor y, attn_tensor x, const attn_block_params *params,
                                   attn_ctx *ctx);
 ATTN_DEF size_t attn_encoder_workspace(attn_tensor y, attn_tensor x,
@@ -51,6 +57,7 @@ ATTN_DEF size_t attn_encoder_workspace(attn_tensor y, attn_tensor x,
  *   POST:  X1 = LN_self(x + MHA(x, x)),         X2 = LN_cross(X1 + MHA(X1, e)),  y = LN_ff(X2 + FFN(X2))
  *   PRE:   n = LN_self(x), X1 = x + MHA(n, n),  X2 = X1 + MHA(LN_cross(X1), e),  y = X2 + FFN(LN_ff(X2))
  *
+ * and SANDWICH, PARALLEL (without e, else RANGE) likewise.
  * Self attention is causal (self.attention.causal is set for you), cross attention sees all of e up to e_len.
  * e.data null and cross all zero: X2 = X1; one without the other is NULL. Te = 0 (e.data any address):
  *   MHA(., e) is the bias b_o.

@@ -1,0 +1,15 @@
+# models.mk owns the check of docs/examples/generate.c and encode.c against transformers, on tiny models of random numbers.
+# MODELS_VENV names a virtual environment that has what requirements.txt lists; without, one is made in build/models.
+
+MODELS_VENV ?=
+build/models/generate: docs/examples/generate.c $(GENERATE) $(call compiled_by,$(CC))
+	@mkdir -p $(@D)
+	$(CC) $(TEST_FLAGS) -DATTN_IMPLEMENTED -O1 -g -o $@ $< $(call compiled_by,$(CC)) -lm
+
+build/models/encode: docs/examples/encode.c $(ENCODER) $(call compiled_by,$(CC))
+	@mkdir -p $(@D)
+	$(CC) $(TEST_FLAGS) -DATTN_IMPLEMENTED -O1 -g -o $@ $< $(call compiled_by,$(CC)) -lm
+
+.PHONY: test-models
+test-models: build/models/generate build/models/encode ## test: language models and encoders against transformers (fetches it)
+	@MODELS_VENV='$(MODELS_VENV)' sh tests/models/run.sh
