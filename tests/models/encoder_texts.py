@@ -58,10 +58,11 @@ def check(name, encode, folder, want, pair, lines, ends=1, scores=None):
     """want(a) and pair(a, b) are lists of pieces; encode shows a bar where the second text begins. With scores, ways
     to cut a text that score the same are the same: which of them is taken is the package's own."""
     def differs(got, wanted):
+        if not scores or got == " ".join(wanted):
+            return got != " ".join(wanted)
         got = got.split(" ")
-        if scores and got != wanted and "".join(got) == "".join(wanted):
-            return abs(sum(scores.get(p, 0) for p in got) - sum(scores.get(p, 0) for p in wanted)) > 1e-3
-        return got != wanted
+        apart = sum(scores.get(p, 0) for p in got) - sum(scores.get(p, 0) for p in wanted)
+        return "".join(got) != "".join(wanted) or abs(apart) > 1e-3
 
     found = run(encode, folder, lines)
     wrong = [(t, g, w) for t, g, w in zip(lines, found, map(want, lines)) if differs(g, w)]
