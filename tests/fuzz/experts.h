@@ -116,7 +116,8 @@ static void fuzz_experts(input *in) {
     j.runnable &= j.b[R_EXPERT].base != NULL || n == 0;
   }
   buffer *const w[] = {&j.b[R_W1], &j.b[R_W2], &j.b[R_W3]};
-  attn_scales *const scales[] = {&p.experts.w_1_scales, &p.experts.w_2_scales, &p.experts.w_3_scales};
+  attn_scales *const scales[] = {&p.experts.w_1_scales, &p.experts.w_2_scales,
+                                 &p.experts.w_3_scales};
   for (int i = 0; i < 3; i++)
     if (buffer_full(w[i]) && chance(in, 4)) make_codes(in, &j, &all, w[i], turned, scales[i]);
   if (chance(in, 3)) make_compute(in, &j, &p.experts.compute, &p.experts.compute_prefer);
