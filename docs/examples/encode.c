@@ -17,6 +17,7 @@
  *     --vectors     print the vectors, not their cosines
  *     --layers      print all rows after each layer, layer 0 being the embeddings
  *     --map L       print the attention of layer L, from 1: text, head, query, then a weight a key
+ *     --bf16        products of bf16, summed in f32, where the processor has them
  *     --time        measure tokens a second on every tier, without texts
  *     --families    print the model_types of config.json that are read, without MODEL */
 #define _POSIX_C_SOURCE 200809L
@@ -39,7 +40,7 @@ typedef struct options {
   const char *vocab;
   int64_t max, map;
   encoder_pool pool;
-  int ids, pairs, tokens, vectors, layers, time, families;
+  int ids, pairs, tokens, vectors, layers, time, families, bf16;
 } options;
 
 static void stop(const char *what, const char *why) {
@@ -315,10 +316,10 @@ static int option(options *set, char **at) {
     const char *name;
     size_t field;
   } flags[] = {
-      {"--ids", offsetof(options, ids)},          {"--pairs", offsetof(options, pairs)},
-      {"--tokens", offsetof(options, tokens)},    {"--vectors", offsetof(options, vectors)},
-      {"--layers", offsetof(options, layers)},    {"--time", offsetof(options, time)},
-      {"--families", offsetof(options, families)}};
+      {"--ids", offsetof(options, ids)},           {"--pairs", offsetof(options, pairs)},
+      {"--tokens", offsetof(options, tokens)},     {"--vectors", offsetof(options, vectors)},
+      {"--layers", offsetof(options, layers)},     {"--time", offsetof(options, time)},
+      {"--families", offsetof(options, families)}, {"--bf16", offsetof(options, bf16)}};
   for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
     if (!strcmp(at[0], flags[i].name)) {
       *(int *)((char *)set + flags[i].field) = 1;
@@ -364,6 +365,11 @@ static char *beside(const char *model) {
   return path;
 }
 
+static void low(attn_block_params *block) {
+  block->self.compute = block->self.attention.compute = block->ff.compute = ATTN_COMPUTE_BF16;
+  block->self.compute_prefer = block->self.attention.compute_prefer = block->ff.compute_prefer = 1;
+}
+
 int main(int argc, char **argv) {
   options set = {.max = 0};
   encoder model;
@@ -378,6 +384,7 @@ int main(int argc, char **argv) {
   if (set.ids && set.pairs) stop("--ids", "a bar in the numbers makes a pair, not --pairs");
   const char *path = argv[at++];
   must(encoder_read(&model, path, &set.model), path);
+  for (int64_t l = 0; set.bf16 && l < model.layers; l++) low(&model.blocks[l]);
   if (!set.max) set.max = set.time ? 128 : 256;
   if (set.max > model.positions) set.max = model.positions;
   if (set.map > model.layers) stop("--map", "the model has fewer layers");

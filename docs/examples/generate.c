@@ -18,6 +18,7 @@
  *   --draft-width N       likeliest tokens at each place of a draft, 1
  *   --one-order           the same bits however texts are split into steps, with a draft or without
  *   --weights WORD        f32, bf16, int8, int4; without: 16 bits where the file has them, else f32
+ *   --bf16                prompts by products of bf16, summed in f32, if the processor has them
  *   --workers N           threads, if compiled with OpenMP; 1
  *   --time                tokens per second, at the end, to stderr
  *   --logits FILE         of the one prompt: the logits behind each of its tokens and of the made ones, as f32
@@ -39,7 +40,7 @@ typedef struct settings {
   sampling how;
   int64_t tokens, bos, eos, workers, batch, piece, ahead, width; /* bos and eos: -1 = none */
   int64_t seed;
-  int ids, time, no_eos, one_order;
+  int ids, time, no_eos, one_order, bf16;
   model_weights weights;
   const char *model, *draft, *file, *logits;
   char **prompts; /* of the command line, then of the file */
@@ -138,6 +139,7 @@ static int read_settings(settings *s, int count, char **words) {
   } flags[] = {{"--ids", &s->ids},
                {"--time", &s->time},
                {"--no-eos", &s->no_eos},
+               {"--bf16", &s->bf16},
                {"--one-order", &s->one_order}};
   const struct {
     const char *name, **text;
@@ -286,6 +288,7 @@ static int load(decoder *m, const char *folder, const settings *s) {
   m->w.ctx.workers = (int)s->workers;
 #endif
   m->one_order = s->one_order;
+  m->w.bf16 = s->bf16;
   return 1;
 }
 

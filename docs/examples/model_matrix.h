@@ -6,7 +6,7 @@
 
 #include "model_files.h"
 
-enum { MODEL_PANEL = 64 };
+enum { MODEL_PANEL = 64, MODEL_FEW = 8 };
 
 /* How weights are kept. */
 typedef enum model_weights {
@@ -161,8 +161,14 @@ static int model_matrix_read(work *w, model_files *f, model_matrix *m, model_wei
 /* y = f(x w^T + bias), rows of y m->stride apart; with cap > 0 f(cap tanh(. / cap)). */
 static int model_product(work *w, float *y, attn_tensor x, const model_matrix *m, attn_activation f,
                          float cap) {
-  const attn_gemm_params params = {
-      .bias = m->bias, .activation = f, .softcap = cap, .w_scales = m->scales};
+  /* fewer rows are bound by memory, where w is read as it is stored */
+  const int low = w->bf16 && x.len > MODEL_FEW && m->w.dtype <= ATTN_BF16;
+  const attn_gemm_params params = {.bias = m->bias,
+                                   .activation = f,
+                                   .softcap = cap,
+                                   .w_scales = m->scales,
+                                   .compute = low ? ATTN_COMPUTE_BF16 : ATTN_COMPUTE_F32,
+                                   .compute_prefer = low};
   const attn_tensor to = attn_bthd(y, ATTN_F32, 1, x.len, m->w.heads, MODEL_PANEL);
   return WORK_CALL(w, attn_gemm, (to, x, m->w, &params, &w->ctx));
 }

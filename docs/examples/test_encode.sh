@@ -93,6 +93,9 @@ for sentence in "$@"; do run --vectors "$model" "$sentence"; done > "$out/alone"
 "$helper" same "$out/batch" "$out/alone" $sizes || fail "a batch is not what its sentences are alone"
 run "$model" "$@" > "$out/cosines"
 awk '$NR != "1.0000" { exit 1 } END { if (NR != 5) exit 1 }' "$out/cosines" || fail "a sentence is not like itself"
+run --bf16 "$model" "$@" > "$out/bf16" || fail "--bf16"
+paste "$out/cosines" "$out/bf16" | awk '{ for (i = 1; i <= NF / 2; i++) { d = $i - $(i + NF / 2); if (d * d > 4e-4) exit 1 } }' ||
+  fail "cosines by products of bf16"
 
 # ---- texts from the standard input, as numbers, and more of them than go together
 printf '%s\n' "$@" | run --vectors "$model" | cmp - "$out/batch" || fail "texts from the standard input"

@@ -92,6 +92,15 @@ says() { # words, command
     generate --ids --tokens 20 --weights $weights $tied "5 6" > "$out/$weights" || fail "weights $weights"
   done
   cmp "$out/f32" "$out/bf16" || fail "a bf16 file says something else as f32"
+
+  # ---- products of bf16: logits of a prompt are near
+  for how in "" --bf16; do
+    generate $how --ids --tokens 1 --logits "$out/logits$how" $tied "5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20" > "$out/log"
+    od -An -v -w4 -tf4 "$out/logits$how" > "$out/numbers$how"
+  done
+  paste "$out/numbers" "$out/numbers--bf16" | awk '
+    { d = $1 - $2; if (d < 0) d = -d; if (d > worst) worst = d; if ($1 > most) most = $1 }
+    END { exit !(NR == 16 * 90 && worst < 0.05 * most) }' || fail "logits by products of bf16"
 }
 
 # ---- what it must refuse

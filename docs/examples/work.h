@@ -17,6 +17,7 @@ typedef struct work {
   attn_ctx ctx; /* may be set between calls, but for the workspace */
   void *blocks;
   int64_t bytes; /* of all blocks */
+  int bf16;      /* 1: products of many rows are of bf16 where the processor has such */
   char error[512];
 } work;
 
