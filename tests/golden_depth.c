@@ -231,3 +231,25 @@ const golden_call golden_depth[] = {{"encoder", encoder},
                                     {"confidence", confidence},
                                     {"exit decoder", exit_decoder},
                                     {NULL, NULL}};
+
+/* Norms on both sides, gates that are cut and moved; parts in parallel, one norm left out, then capped logits. */
+static attn_status around(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_block_params both = block(rng, ATTN_SUBLAYER_SANDWICH, 0);
+  attn_block_params beside = block(rng, ATTN_SUBLAYER_PARALLEL, 0);
+  attn_gemm_params logits;
+  memset(&logits, 0, sizeof logits);
+  const attn_tensor x = golden_exact(rng, 1, T, DV), w = golden_exact(rng, 1, DV, DV);
+  attn_tensor t = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, T, DV);
+  both.after_self = golden_norm(rng, DV), both.after_ff = golden_norm(rng, DV);
+  both.after_self.kind = both.norm_ff.kind = ATTN_NORM_RMS, both.after_ff.gain_less_one = 1;
+  both.ff.w_3 = golden_weight(rng, DV, 41), both.ff.activation = ATTN_ACT_SILU;
+  both.ff.form.slope = 1.5f, both.ff.form.limit = 0.5f, both.ff.form.gate_add = 1;
+  both.self.attention.causal = 1, both.self.attention.lse = lse;
+  beside.norm_ff.kind = ATTN_NORM_NONE;
+  logits.softcap = 1.25f, logits.scale = 0.125f, logits.bias = golden_exact(rng, 1, 1, DV);
+  attn_status status = attn_encoder(test_one(o, 0, 1, 0, 1), x, &both, ctx);
+  if (status == ATTN_OK) status = attn_encoder(t, x, &beside, ctx);
+  return status == ATTN_OK ? attn_gemm(test_one(o, 0, 1, 1, 1), t, w, &logits, ctx) : status;
+}
+
+const golden_call golden_today[] = {{"around", around}, {NULL, NULL}};

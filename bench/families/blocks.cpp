@@ -223,6 +223,14 @@ const CallEntry entries[] = {
      [](Call &c) {
        encoder(c, {512, 768, 12, 0, ATTN_SUBLAYER_PRE, ATTN_COMPUTE_F32});
      }},
+    {"encoder", "T:512/dm:768/h:12/sandwich",
+     [](Call &c) {
+       encoder(c, {512, 768, 12, 0, ATTN_SUBLAYER_SANDWICH, ATTN_COMPUTE_F32});
+     }},
+    {"encoder", "T:512/dm:768/h:12/parallel",
+     [](Call &c) {
+       encoder(c, {512, 768, 12, 0, ATTN_SUBLAYER_PARALLEL, ATTN_COMPUTE_F32});
+     }},
     {"decoder", "T:512/Te:512/dm:768/h:12",
      [](Call &c) {
        decoder(c, {512, 768, 12, 512, ATTN_SUBLAYER_PRE, ATTN_COMPUTE_F32});
