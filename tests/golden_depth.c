@@ -245,7 +245,7 @@ static attn_status around(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ct
   both.ff.w_3 = golden_weight(rng, DV, 41), both.ff.activation = ATTN_ACT_SILU;
   both.ff.form.slope = 1.5f, both.ff.form.limit = 0.5f, both.ff.form.gate_add = 1;
   both.self.attention.causal = 1, both.self.attention.lse = lse;
-  beside.norm_ff.kind = ATTN_NORM_NONE;
+  beside.norm_ff.kind = ATTN_NORM_NONE, beside.norm_ff.gain = beside.norm_ff.bias = NULL;
   logits.softcap = 1.25f, logits.scale = 0.125f, logits.bias = golden_exact(rng, 1, 1, DV);
   attn_status status = attn_encoder(test_one(o, 0, 1, 0, 1), x, &both, ctx);
   if (status == ATTN_OK) status = attn_encoder(t, x, &beside, ctx);

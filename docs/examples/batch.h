@@ -180,16 +180,17 @@ static int batch_verify_(batch *b, int64_t index, float *rows) {
 
 /* ---- steps */
 
-/* Texts that wait get free slots. */
-static int batch_admit_(batch *b, int64_t *next) {
-  while (*next < b->count && b->actives < b->model->slots) {
-    int64_t slot = 0;
-    for (int64_t i = 0; i < b->actives; i++) /* the actives' slots are in no order */
-      if (b->texts[b->active[i]].slot == slot) slot++, i = -1;
-    b->texts[*next].slot = slot;
+/* Texts that wait get free slots; node_count says meanwhile which ones are taken. */
+static void batch_admit_(batch *b, int64_t *next) {
+  const int64_t slots = b->model->slots;
+  if (*next == b->count || b->actives == slots) return;
+  for (int64_t s = 0; s < slots; s++) b->node_count[s] = 0;
+  for (int64_t i = 0; i < b->actives; i++) b->node_count[b->texts[b->active[i]].slot] = 1;
+  for (int64_t s = 0; s < slots && *next < b->count; s++) {
+    if (b->node_count[s]) continue;
+    b->texts[*next].slot = s;
     b->active[b->actives++] = (*next)++;
   }
-  return 1;
 }
 
 /* Parts of a step: texts with one token first, which are one call then, one piece of a prompt last. */
@@ -268,7 +269,7 @@ static int batch_step_(batch *b, int64_t *owner) {
 static int batch_loop_(batch *b, int64_t *owner) {
   int64_t next = 0;
   for (;;) {
-    if (!batch_admit_(b, &next)) return 0;
+    batch_admit_(b, &next);
     if (!b->actives) return 1;
     if (!batch_step_(b, owner)) return 0;
     int64_t left = 0;

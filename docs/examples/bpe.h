@@ -187,7 +187,8 @@ static const char *bpe_merges_(bpe *b, const json *merges) {
     const char *space = m->kind == JSON_STRING ? strchr(m->string, ' ') : NULL;
     const char *left = two ? two->string : m->string;
     const char *right = two ? two->next->string : space ? space + 1 : NULL;
-    if (!left || !right) return bpe_fail_(b, "one of the %s is no pair", "model.merges");
+    if (!left || !right)
+      return free(joined), bpe_fail_(b, "one of the %s is no pair", "model.merges");
     const size_t n = two ? strlen(left) : (size_t)(space - left), more = strlen(right);
     char *larger = realloc(joined, n + more + 1);
     if (!larger) return free(joined), "out of memory";

@@ -38,7 +38,6 @@ typedef struct decoder {
   decoder_layer *layers;
   float *norm;
   model_matrix out; /* rows of logits are out.stride apart */
-  int64_t numbers;  /* weights, as the file has them */
   int one_order; /* 1: the same bits however tokens are split into steps: attn_sdpa, Determinism */
   /* decoder_open: */
   int64_t slots, room, batch; /* sequences, tokens each can have, tokens a step can take */
@@ -136,9 +135,9 @@ static int decoder_read_ends_(decoder *m, model_files *f, model_weights kind, co
   int fine = m->embedding.data != NULL;
   if (fine) memcpy(m->embedding.data, t->data, (size_t)(V * D * size));
   safetensors_drop(t);
-  /* what is tied may be in the file, too, and is not read then */
+  /* what config.json calls tied may be in the file, too: then it counts */
   const int has = model_files_find(f, "lm_head.weight", &in) != NULL;
-  if (fine && (c->tied == 1 || (c->tied == -1 && !has)))
+  if (fine && c->tied && !has)
     fine = model_matrix_make(&m->w, &m->out, kind, m->embedding.dtype, V, D) &&
            model_matrix_fill(&m->w, &m->out, 0, m->embedding);
   else if (fine)
@@ -166,14 +165,7 @@ static int decoder_read_(decoder *m, model_files *f, const char *folder, model_w
     return 0;
   for (int64_t i = 0; i < m->config.layers; i++)
     if (!decoder_read_layer_(m, f, i, kind, prefix)) return 0;
-  if (!model_files_known(&m->w, f)) return 0;
-  for (int i = 0; i < f->count; i++)
-    for (size_t j = 0; j < f->pieces[i].count; j++) {
-      int64_t n = 1;
-      for (int k = 0; k < f->pieces[i].tensors[j].rank; k++) n *= f->pieces[i].tensors[j].shape[k];
-      m->numbers += n;
-    }
-  return 1;
+  return model_files_known(&m->w, f);
 }
 
 /* Reads a model: FOLDER/config.json and its .safetensors. Memory: the weights as `kind` says, the embedding as it is in

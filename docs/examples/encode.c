@@ -96,9 +96,9 @@ static texts_tokens *tokenise(texts *reader, char **lines, int64_t n, const opti
 
 /* ---- batches */
 
-/* Texts order[0 .. count-1], padded to the longest. */
+/* Texts order[0 .. count-1], padded to the longest; apart: second texts have the other token type. */
 static encoder_batch gather(const encoder *model, const texts_tokens *all, const int64_t *order,
-                            int64_t count) {
+                            int64_t count, int apart) {
   int64_t len = 0;
   for (int64_t b = 0; b < count; b++)
     if (all[order[b]].count > len) len = all[order[b]].count;
@@ -108,7 +108,8 @@ static encoder_batch gather(const encoder *model, const texts_tokens *all, const
     const texts_tokens *text = &all[order[b]];
     length[b] = (int32_t)text->count;
     memcpy(ids + b * len, text->ids, (size_t)text->count * sizeof *ids);
-    for (int64_t i = text->second; i < text->count; i++) kinds[b * len + i] = model->kinds.len > 1;
+    for (int64_t i = text->second; i < text->count; i++)
+      kinds[b * len + i] = apart && model->kinds.len > 1;
   }
   return (encoder_batch){.count = count, .len = len, .ids = ids, .kinds = kinds, .length = length};
 }
@@ -217,7 +218,8 @@ static void encode(encoder *model, const texts_tokens *all, int64_t n, const opt
   progress bar = progress_begin("encode", "tokens", total);
   for (int64_t first = 0; first < n; first += together) {
     const int64_t count = n - first < together ? n - first : together;
-    encoder_batch in = gather(model, all, order + first, count);
+    encoder_batch in =
+        gather(model, all, order + first, count, set->ids || !model->family->after_padding);
     const int64_t heads = model->heads, len = in.len;
     if (set->map) {
       in.map = take(count * heads * len * len, sizeof *in.map);

@@ -325,7 +325,10 @@ static const char *encoder_rotary_(encoder *m) {
     ENCODER_TRY_(encoder_real_(m, &m->rope[kind].base, root, old[kind], theta[kind]));
     ENCODER_TRY_(encoder_real_(m, &m->rope[kind].base, rope, "rope_theta", m->rope[kind].base));
     ENCODER_TRY_(encoder_word_(m, &word, rope, "rope_type", "default"));
-    if (strcmp(word, "default") || encoder_value_(root, "rope_scaling"))
+    const char *type_word;
+    ENCODER_TRY_(encoder_word_(m, &type_word, rope, "type", word)); /* its name of old */
+    if (strcmp(word, "default") || strcmp(type_word, "default") ||
+        encoder_value_(root, "rope_scaling"))
       return encoder_fail(m, "config.json: rotary positions that are scaled are not computed here");
     m->rope[kind].layout = ATTN_ROPE_HALF;
   }
@@ -346,7 +349,14 @@ static const char *encoder_rotary_(encoder *m) {
 /* Whether config.json has the word in key, a list or "one|two". */
 static int encoder_lists_(const encoder *m, const char *key, const char *word) {
   const json *value = encoder_value_(m->config.root, key);
-  if (value && value->kind == JSON_STRING) return strstr(value->string, word) != NULL;
+  for (const char *at = value && value->kind == JSON_STRING ? value->string : ""; *at;
+       at += *at == '|') { /* in any case, with spaces around it */
+    at += strspn(at, " \t");
+    size_t n = 0, end = strcspn(at, "|");
+    while (word[n] && n < end && (at[n] | 32) == (word[n] | 32)) n++;
+    if (!word[n] && n + strspn(at + n, " \t") == end) return 1;
+    at += end;
+  }
   for (value = value ? value->first : NULL; value; value = value->next)
     if (value->kind == JSON_STRING && !strcmp(value->string, word)) return 1;
   return 0;
@@ -367,11 +377,15 @@ static const char *encoder_distances_(encoder *m) {
   ENCODER_TRY_(encoder_truth_(m, &shared, "share_att_key", 0));
   ENCODER_TRY_(encoder_whole_(m, &m->reach, "max_relative_positions", -1));
   ENCODER_TRY_(encoder_whole_(m, &m->buckets, "position_buckets", -1));
+  for (int64_t l = 0; l < m->layers; l++) /* without distances, too */
+    m->blocks[l].self.attention.scale = (float)(1 / sqrt((double)d * (1 + c2p + p2c)));
   if (!relative) return NULL;
   if (m->reach < 1) m->reach = m->positions;
   m->span = m->buckets > 0 ? m->buckets : m->reach;
   if (m->buckets > 0 && attn_deberta_bucket(0, m->buckets, m->reach) == INT64_MIN)
     return encoder_fail(m, "config.json: position_buckets and max_relative_positions do not agree");
+  if (m->buckets > 0 && m->buckets % 2 && m->positions > m->reach)
+    return encoder_wrong_(m, "position_buckets", "even");
   if (m->span > ENCODER_MAX_WIDTH) return encoder_wrong_(m, "max_relative_positions", "smaller");
   encoder_name_(m, name, -1, f->distances, ".weight");
   ENCODER_TRY_(encoder_weight_(m, &table, name, 2 * m->span, width));
@@ -392,7 +406,6 @@ static const char *encoder_distances_(encoder *m) {
   }
   for (int64_t l = 0; l < m->layers; l++) {
     attn_multihead_params *self = &m->blocks[l].self;
-    self->attention.scale = (float)(1 / sqrt((double)d * (1 + c2p + p2c)));
     for (int side = 0; side < 2; side++) { /* 0: keys, 1: queries */
       if (!(side ? p2c : c2p)) continue;
       float *made = m->tables_ + (1 + 2 * (size_t)l + (size_t)side) * n;
@@ -505,11 +518,14 @@ static const char *encoder_embeddings_(encoder *m) {
     ENCODER_TRY_(encoder_matrix_(m, &m->places, name, m->positions, m->embedding));
     ENCODER_TRY_(encoder_agree_(m, "max_position_embeddings", m->positions));
   } else {
-    ENCODER_TRY_(encoder_whole_(m, &m->positions, "max_position_embeddings", 512));
+    ENCODER_TRY_(
+        encoder_whole_(m, &m->positions, "max_position_embeddings", f->rotary ? 8192 : 512));
   }
   ENCODER_TRY_(encoder_whole_(m, &m->padding, "pad_token_id", f->after_padding));
+  if (f->after_padding && m->padding >= m->positions)
+    return encoder_wrong_(m, "pad_token_id", "below max_position_embeddings");
   if (f->after_padding && m->padding >= 0) m->positions -= m->padding + 1;
-  if (m->positions < 1 || m->padding < 0)
+  if (m->positions < 1 || (f->after_padding && m->padding < 0))
     return encoder_fail(m, "config.json: no token has a position");
   ENCODER_TRY_(encoder_norm_(m, &m->norm, -1, f->norm, f->project_first ? m->width : m->embedding));
   if (!f->project || (f->project_first && m->embedding == m->width)) return NULL;

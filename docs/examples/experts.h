@@ -48,6 +48,10 @@ static int experts_read_each_(work *w, model_files *f, attn_tensor *m, attn_scal
     snprintf(name, sizeof name, "%s.%" PRId64 ".%s.weight", stem, e, part);
     safetensor *t = model_files_fetch(w, f, name, outputs, inputs);
     if (!t) return 0;
+    if (m->data && kind == MODEL_WEIGHTS_FILE && m->dtype != t->dtype) {
+      safetensors_drop(t);
+      return work_fail(w, "'%s' has another type than the experts before: use --weights f32", name);
+    }
     const int fine =
         (m->data || experts_make_(w, m, scales, kind, t->dtype, E, outputs, inputs)) &&
         experts_put_(w, m, scales, e, attn_bhtd(t->data, t->dtype, 1, 1, outputs, inputs));

@@ -6,7 +6,7 @@
  *   MODEL                 a folder with config.json and model.safetensors, or its index and pieces
  *   --prompts FILE        prompts, one a line, behind those of the command line
  *   --ids                 tokens are numbers, in prompts and in what is printed: "1 15043 3186"
- *   --bos N, --eos N      a token to put before each prompt; the token that ends a text (else the model's own)
+ *   --bos N, --eos N      a token to put before each prompt; the token that ends a text (else those of config.json)
  *   --no-eos              no token does
  *   --tokens N            how many to make at most, 128
  *   --temperature X, --top-k N, --top-p X, --min-p X, --repetition-penalty X: sampling.h; the likeliest token without
@@ -16,7 +16,8 @@
  *   --draft MODEL         a smaller model with the same tokens that drafts: batch.h
  *   --draft-tokens N      how far, 4
  *   --draft-width N       likeliest tokens at each place of a draft, 1
- *   --one-order           the same bits however texts are split into steps, with a draft or without
+ *   --one-order           the same bits however texts are split into steps, with a draft or without; of Mamba-2 up to
+ *                         rounding; goes before --bf16
  *   --weights WORD        f32, bf16, int8, int4; without: 16 bits where the file has them, else f32
  *   --bf16                prompts by products of bf16, summed in f32, if the processor has them
  *   --workers N           threads, if compiled with OpenMP; 1
@@ -288,7 +289,7 @@ static int load(decoder *m, const char *folder, const settings *s) {
   m->w.ctx.workers = (int)s->workers;
 #endif
   m->one_order = s->one_order;
-  m->w.bf16 = s->bf16;
+  m->w.bf16 = s->bf16 && !s->one_order; /* how many rows share a step decides what is rounded */
   return 1;
 }
 

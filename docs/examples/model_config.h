@@ -33,31 +33,52 @@ typedef struct model_family {
   const char *router, *experts,
       *parts[3]; /* names in a layer with experts; parts: gate, up, down; without
                                         * parts all experts are in two tensors, as gpt-oss has them */
+  /* where config.json says nothing, as transformers has it: rope_theta, rms_norm_eps, sliding_window, caps of scores and
+   * logits; 0 = 10^4, 1e-6, none */
+  double theta, eps;
+  int64_t window;
+  float cap, final_cap;
 } model_family;
 
 static const model_family model_families_[] = {
     {.type = "llama"},
-    {.type = "mistral", .windows = MODEL_WINDOWS_ALL},
-    {.type = "qwen2", .windows = MODEL_WINDOWS_LATE},
-    {.type = "qwen3", .windows = MODEL_WINDOWS_LATE, .qk_norm = 1},
-    {.type = "gemma2", .windows = MODEL_WINDOWS_EVEN, .gemma = 1},
-    {.type = "gemma3_text", .windows = MODEL_WINDOWS_PATTERN, .gemma = 1, .qk_norm = 1},
+    {.type = "mistral", .windows = MODEL_WINDOWS_ALL, .window = 4096},
+    {.type = "qwen2", .windows = MODEL_WINDOWS_LATE, .window = 4096},
+    {.type = "qwen3", .windows = MODEL_WINDOWS_LATE, .qk_norm = 1, .window = 4096},
+    {.type = "gemma2",
+     .windows = MODEL_WINDOWS_EVEN,
+     .gemma = 1,
+     .window = 4096,
+     .cap = 50,
+     .final_cap = 30},
+    {.type = "gemma3_text",
+     .windows = MODEL_WINDOWS_PATTERN,
+     .gemma = 1,
+     .qk_norm = 1,
+     .theta = 1e6,
+     .window = 4096},
     {.type = "mixtral",
      .windows = MODEL_WINDOWS_ALL,
      .router = "block_sparse_moe.gate",
      .experts = "block_sparse_moe.experts",
-     .parts = {"w1", "w3", "w2"}},
+     .parts = {"w1", "w3", "w2"},
+     .theta = 1e6,
+     .eps = 1e-5},
     {.type = "qwen3_moe",
      .windows = MODEL_WINDOWS_ASKED,
      .qk_norm = 1,
      .router = "mlp.gate",
      .experts = "mlp.experts",
-     .parts = {"gate_proj", "up_proj", "down_proj"}},
+     .parts = {"gate_proj", "up_proj", "down_proj"},
+     .window = 4096},
     {.type = "gpt_oss",
      .windows = MODEL_WINDOWS_EVEN,
      .sinks = 1,
      .router = "mlp.router",
-     .experts = "mlp.experts"},
+     .experts = "mlp.experts",
+     .theta = 150000,
+     .eps = 1e-5,
+     .window = 128},
     {.type = "mamba2", .mamba2 = 1}};
 
 typedef struct model_config {
@@ -67,7 +88,7 @@ typedef struct model_config {
   float eps;       /* of all norms */
   int tied;        /* tie_word_embeddings: 1 or 0; -1: not said */
   float final_softcap, embedding_scale; /* 0 = none */
-  int64_t bos, eos[MODEL_MAX_EOS];      /* -1: none */
+  int64_t eos[MODEL_MAX_EOS];
   int eos_count;
   /* attention and feed-forward */
   int64_t heads, kv_heads, head, hidden;
@@ -154,6 +175,11 @@ static int config_word_(work *w, const json *object, const char *name, const cha
   return 1;
 }
 
+/* What counts where a field is absent: null says that there is none. */
+static double config_unsaid_(const json *root, const char *name, double usual) {
+  return json_get(root, name) ? 0 : usual;
+}
+
 /* ---- parts */
 
 /* rope_parameters or rope_scaling; base is rope_theta where those have none. */
@@ -183,16 +209,22 @@ static int config_rope_(work *w, const model_config *c, const json *root, const 
       !config_real_(w, o, "mscale", 0, 1e3, 0, &rope->mscale) ||
       !config_real_(w, o, "mscale_all_dim", 0, 1e3, 0, &rope->mscale_all_dim) ||
       !config_real_(w, o, "attention_factor", 1e-3, 1e3, 0, &rope->attention_factor) ||
-      !config_whole_(w, o, "original_max_position_embeddings", 1, INT32_MAX, 0,
+      !config_whole_(w, o, "original_max_position_embeddings", 1, INT32_MAX,
+                     rope->factor > 0 ? c->context : 0, &rope->original_max_position_embeddings) ||
+      !config_whole_(w, root, "original_max_position_embeddings", 1, INT32_MAX,
+                     rope->original_max_position_embeddings,
                      &rope->original_max_position_embeddings) ||
       !config_flag_(w, o, "truncate", 1, &truncate) ||
       !config_real_(w, root, "partial_rotary_factor", 0, 1, 1, &part) ||
       !config_real_(w, o, "partial_rotary_factor", 0, 1, part, &part))
     return 0;
+  if (part != 1)
+    return work_fail(
+        w, "config.json: partial_rotary_factor %g is not served: these families rotate all", part);
+  if (rope->type != ATTN_ROPE_YARN) rope->attention_factor = 0; /* as transformers */
   rope->no_truncate = !truncate;
   rope->max_position_embeddings = c->context;
-  rope->rotary_dim = (int64_t)((double)c->head * part);
-  rope->has_rotary_dim = 1;
+  rope->rotary_dim = c->head;
   if (rope->rotary_dim % 2)
     return work_fail(w, "config.json: pairs rotate, but %" PRId64 " columns would",
                      rope->rotary_dim);
@@ -205,14 +237,17 @@ static int config_ropes_(work *w, model_config *c, const json *root) {
   const json *full = config_field_(new_form, "full_attention"),
              *local = config_field_(new_form, "sliding_attention");
   double base, local_base;
-  const double usual = c->family->gemma && c->family->qk_norm ? 1e6 : 1e4; /* Gemma 3 */
+  const double usual = c->family->theta > 0 ? c->family->theta : 1e4;
+  if (c->family->sinks && !new_form && !scaling)
+    return work_fail(w, "config.json: 'rope_parameters' is missing");
   if (!config_real_(w, root, "rope_theta", 1, 1e15, usual, &base) ||
       !config_real_(w, root, "rope_local_base_freq", 1, 1e15, 1e4, &local_base))
     return 0;
   if (full || local)
     return config_rope_(w, c, root, full, base, &c->rope) &&
            config_rope_(w, c, root, local, local_base, &c->local_rope);
-  if (!config_rope_(w, c, root, new_form ? new_form : scaling, base, &c->rope)) return 0;
+  const int old = scaling && (scaling->kind != JSON_OBJECT || scaling->count); /* {} says nothing */
+  if (!config_rope_(w, c, root, old ? scaling : new_form, base, &c->rope)) return 0;
   c->local_rope = c->rope;
   return !(c->family->gemma && c->family->qk_norm) ||
          config_rope_(w, c, root, NULL, local_base, &c->local_rope);
@@ -220,32 +255,36 @@ static int config_ropes_(work *w, model_config *c, const json *root) {
 
 /* Which layers have a window. */
 static int config_windows_(work *w, model_config *c, const json *root) {
+  const model_windows how = c->family->windows;
+  const int listed = how != MODEL_WINDOWS_NONE && how != MODEL_WINDOWS_ASKED;
   const json *types = config_field_(root, "layer_types");
   int64_t late, period;
   int use, any = 0;
-  if (!config_whole_(w, root, "sliding_window", 1, INT32_MAX, 0, &c->window) ||
-      !config_whole_(w, root, "max_window_layers", 0, INT32_MAX, INT32_MAX, &late) ||
-      !config_flag_(w, root, "use_sliding_window", c->family->windows < MODEL_WINDOWS_LATE, &use) ||
+  if (!config_whole_(w, root, "sliding_window", 1, INT32_MAX,
+                     (int64_t)config_unsaid_(root, "sliding_window", (double)c->family->window),
+                     &c->window) ||
+      !config_whole_(w, root, "max_window_layers", 0, INT32_MAX, 28, &late) ||
+      !config_flag_(w, root, "use_sliding_window", 0, &use) ||
       !config_whole_(w, root, "sliding_window_pattern", 1, MODEL_MAX_LAYERS, 6, &period))
     return 0;
+  use |= how < MODEL_WINDOWS_LATE; /* only Qwen asks */
   const json *type = types ? types->first : NULL;
   if (types && (types->kind != JSON_ARRAY || types->count != (size_t)c->layers))
     return work_fail(w, "config.json: layer_types must list the %" PRId64 " layers", c->layers);
   for (int64_t i = 0; i < c->layers; i++) {
-    int windowed = 0;
+    const int usual = c->window && use &&
+                      (how == MODEL_WINDOWS_ALL || how == MODEL_WINDOWS_ASKED ||
+                       (how == MODEL_WINDOWS_EVEN && i % 2 == 0) ||
+                       (how == MODEL_WINDOWS_PATTERN && (i + 1) % period != 0) ||
+                       (how == MODEL_WINDOWS_LATE && i >= late));
+    int windowed = usual;
     if (type) {
       const char *word = type->kind == JSON_STRING ? type->string : "";
       windowed = !strcmp(word, "sliding_attention");
-      if (!windowed && strcmp(word, "full_attention"))
+      if ((!windowed && strcmp(word, "full_attention")) || (!listed && windowed != usual))
         return work_fail(w, "config.json: layer_types, at byte %zu, has a layer that is not served",
                          type->at);
       type = type->next;
-    } else if (c->window && use) {
-      const model_windows how = c->family->windows;
-      windowed = how == MODEL_WINDOWS_ALL || how == MODEL_WINDOWS_ASKED ||
-                 (how == MODEL_WINDOWS_EVEN && i % 2 == 0) ||
-                 (how == MODEL_WINDOWS_PATTERN && (i + 1) % period != 0) ||
-                 (how == MODEL_WINDOWS_LATE && i >= late);
     }
     c->windowed[i] = (unsigned char)windowed;
     any |= windowed;
@@ -263,11 +302,12 @@ static int config_experts_(work *w, model_config *c, const json *root) {
       !config_whole_(w, root, "num_experts_per_tok", 1, c->experts, CONFIG_REQUIRED,
                      &c->experts_used) ||
       !config_whole_(w, root, "moe_intermediate_size", 1, 1 << 24, c->hidden, &c->expert_hidden) ||
-      !config_flag_(w, root, "norm_topk_prob", strcmp(c->family->type, "qwen3_moe") != 0,
-                    &c->renormalise) ||
+      !config_flag_(w, root, "norm_topk_prob", 0, &c->renormalise) ||
       !config_whole_(w, root, "decoder_sparse_step", 1, INT32_MAX, 1, &step))
     return 0;
+  c->renormalise |= strcmp(c->family->type, "qwen3_moe") != 0; /* the others always do */
   if (!c->family->parts[0]) {
+    c->activation = ATTN_ACT_SILU; /* whatever hidden_act says */
     c->form.gate_add = 1;
     if (!config_float_(w, root, "swiglu_alpha", 1e-3, 1e3, 1.702, &c->form.slope) ||
         !config_float_(w, root, "swiglu_limit", 1e-3, 1e6, 7, &c->form.limit))
@@ -292,22 +332,29 @@ static int config_attention_(work *w, model_config *c, const json *root) {
                {"gelu_new", ATTN_ACT_GELU_TANH}, {"relu", ATTN_ACT_RELU}};
   const char *word;
   double pre;
-  int both;
+  int both, causal;
+  const int gemma = c->family->gemma;
   if (!config_whole_(w, root, "num_attention_heads", 1, 1 << 16, CONFIG_REQUIRED, &c->heads) ||
       !config_whole_(w, root, "num_key_value_heads", 1, 1 << 16, c->heads, &c->kv_heads) ||
       !config_whole_(w, root, "head_dim", 1, 1 << 16, c->width / c->heads, &c->head) ||
       !config_whole_(w, root, "intermediate_size", 1, 1 << 24, CONFIG_REQUIRED, &c->hidden) ||
       !config_whole_(w, root, "max_position_embeddings", 1, INT32_MAX, CONFIG_REQUIRED,
                      &c->context) ||
-      !config_word_(w, root, "hidden_act", c->family->gemma ? "gelu_pytorch_tanh" : "silu",
-                    &word) ||
-      !config_word_(w, root, "hidden_activation", word, &word) ||
-      !config_float_(w, root, "attn_logit_softcapping", 1e-3, 1e6, 0, &c->softcap) ||
-      !config_float_(w, root, "final_logit_softcapping", 1e-3, 1e6, 0, &c->final_softcap) ||
-      !config_real_(w, root, "query_pre_attn_scalar", 1e-6, 1e9, 0, &pre) ||
+      !config_word_(w, root, gemma ? "hidden_activation" : "hidden_act",
+                    gemma ? "gelu_pytorch_tanh" : "silu", &word) ||
+      !config_float_(w, root, "attn_logit_softcapping", 1e-3, 1e6,
+                     config_unsaid_(root, "attn_logit_softcapping", c->family->cap), &c->softcap) ||
+      !config_float_(w, root, "final_logit_softcapping", 1e-3, 1e6,
+                     config_unsaid_(root, "final_logit_softcapping", c->family->final_cap),
+                     &c->final_softcap) ||
+      !config_real_(w, root, "query_pre_attn_scalar", 1e-6, 1e9, 256, &pre) ||
+      !config_flag_(w, root, "is_causal", 1, &causal) ||
       !config_flag_(w, root, "use_bidirectional_attention", 0, &both))
     return 0;
-  if (both) return work_fail(w, "config.json: attention in both directions generates no text");
+  if (both || !causal)
+    return work_fail(w, "config.json: attention in both directions generates no text");
+  if (c->family->cap == 0) c->softcap = 0; /* only Gemma 2 caps scores, only Gemma logits */
+  if (!gemma) c->final_softcap = 0;
   if (c->heads % c->kv_heads)
     return work_fail(w, "config.json: %" PRId64 " heads of keys do not divide %" PRId64 " heads",
                      c->kv_heads, c->heads);
@@ -319,7 +366,7 @@ static int config_attention_(work *w, model_config *c, const json *root) {
   if (!c->activation) return work_fail(w, "config.json: the activation '%s' is not served", word);
   if (c->family->gemma) {
     c->embedding_scale = (float)sqrt((double)c->width);
-    if (pre > 0) c->scale = (float)(1 / sqrt(pre));
+    c->scale = (float)(1 / sqrt(pre));
   }
   return config_ropes_(w, c, root) && config_windows_(w, c, root) &&
          (!c->family->router || config_experts_(w, c, root));
@@ -355,6 +402,8 @@ static int config_mamba2_(work *w, model_config *c, const json *root) {
   /* infinity is a number here and an object in some files */
   if (limit->first->next->kind == JSON_NUMBER && limit->first->next->number < 1e6)
     c->dt_max = (float)limit->first->next->number;
+  if (limit->first->next->kind == JSON_NUMBER && !(limit->first->next->number > 0))
+    return work_fail(w, "config.json: time_step_limit must end above 0");
   return 1;
 }
 
@@ -362,7 +411,6 @@ static int config_mamba2_(work *w, model_config *c, const json *root) {
 static int config_ends_(work *w, model_config *c, const json *root) {
   const json *eos = config_field_(root, "eos_token_id");
   c->eos_count = 0;
-  if (!config_whole_(w, root, "bos_token_id", 0, INT32_MAX, -1, &c->bos)) return 0;
   if (!eos) return 1;
   for (const json *id = eos->kind == JSON_ARRAY ? eos->first : eos; id;
        id = eos->kind == JSON_ARRAY ? id->next : NULL) {
@@ -394,7 +442,11 @@ static int config_all_(work *w, model_config *c, const json *root) {
                      &c->layers) ||
       !config_whole_(w, root, "hidden_size", 1, 1 << 20, CONFIG_REQUIRED, &c->width) ||
       !config_whole_(w, root, "vocab_size", 1, INT32_MAX, CONFIG_REQUIRED, &c->vocabulary) ||
-      !config_float_(w, root, eps, 1e-30, 1, c->family->mamba2 ? 1e-5 : 1e-6, &c->eps) ||
+      !config_float_(w, root, eps, 1e-30, 1,
+                     c->family->mamba2    ? 1e-5
+                     : c->family->eps > 0 ? c->family->eps
+                                          : 1e-6,
+                     &c->eps) ||
       !config_flag_(w, root, "tie_word_embeddings", -1, &c->tied) || !config_ends_(w, c, root))
     return 0;
   return c->family->mamba2 ? config_mamba2_(w, c, root) : config_attention_(w, c, root);

@@ -68,11 +68,20 @@ static int model_files_open(work *w, model_files *f, const char *folder) {
   f->known = calloc(MODEL_MAX_FILES, sizeof *f->known);
   f->names = calloc(MODEL_MAX_FILES, sizeof *f->names);
   if (!f->pieces || !f->known || !f->names) return work_fail(w, "out of memory");
-  if ((size_t)snprintf(path, sizeof path, "%s/model.safetensors.index.json", folder) >= sizeof path)
-    return work_fail(w, "the folder's name is too long");
-  FILE *index = fopen(path, "rb");
-  if (!index) return files_add_(w, f, folder, "model.safetensors");
-  fclose(index);
+  /* one file counts before pieces, if there are both */
+  static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+  FILE *there = NULL;
+  int which = 0;
+  for (; which < 2 && !there; which++) {
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, names[which]) >= sizeof path)
+      return work_fail(w, "the folder's name is too long");
+    there = fopen(path, "rb");
+  }
+  if (!there || which == 1) {
+    if (there) fclose(there);
+    return files_add_(w, f, folder, names[0]);
+  }
+  fclose(there);
   const char *error = json_read(&d, path);
   if (error) return work_fail(w, "model.safetensors.index.json: %s", error);
   const int fine = files_index_(w, f, folder, d.root);

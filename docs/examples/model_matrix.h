@@ -141,6 +141,11 @@ static int model_matrix_read(work *w, model_files *f, model_matrix *m, model_wei
   snprintf(full, sizeof full, "%s.weight", name);
   safetensor *t = model_files_fetch(w, f, full, rows, inputs);
   if (!t) return 0;
+  if (m->w.data && kind == MODEL_WEIGHTS_FILE && m->w.dtype != t->dtype) {
+    safetensors_drop(t);
+    return work_fail(w, "'%s' has another type than what it is joined with: use --weights f32",
+                     full);
+  }
   const int fine = (m->w.data || model_matrix_make(w, m, kind, t->dtype, outputs, inputs)) &&
                    model_matrix_fill(w, m, first, attn_bhtd(t->data, t->dtype, 1, 1, rows, inputs));
   safetensors_drop(t);

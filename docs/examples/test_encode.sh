@@ -348,7 +348,8 @@ echo '{"do_lower_case": false}' > "$out/other/tokenizer_config.json"
 got=$(run --tokens --vocab "$out/other/vocab.txt" "$model" 'the Cat cat')
 test "$got" = 'tokens 0 [CLS] the [UNK] cat [SEP]' || fail "letters with their case: $got"
 {
-  echo '{"normalizer": {"type": "BertNormalizer", "lowercase": true}, "model": {"type": "WordPiece", "vocab": {'
+  echo '{"normalizer": {"type": "BertNormalizer", "lowercase": true}, "pre_tokenizer": {"type": "BertPreTokenizer"},'
+  echo '"model": {"type": "WordPiece", "vocab": {'
   sed 's/["\\]/\\&/g' "$vocab" | awk '{ printf "%s\"%s\": %d\n", (NR > 1 ? "," : ""), $0, NR - 1 }'
   echo '}}}'
 } > "$out/other/tokenizer.json"
@@ -356,6 +357,10 @@ got=$(run --tokens --vocab "$out/other/tokenizer.json" "$model" 'The cats "unaff
 test "$got" = 'tokens 0 [CLS] the cat ##s " un ##aff ##able " [SEP]' || fail "a tokenizer.json of WordPiece: $got"
 sed 's/: 5$/: 4/' "$out/other/tokenizer.json" > "$out/other/bad.json"
 refuses 'does not number its pieces' --vocab "$out/other/bad.json" "$model" a
+sed 's/BertPreTokenizer/Whitespace/' "$out/other/tokenizer.json" > "$out/other/bad.json"
+refuses 'normalizer or pre_tokenizer' --vocab "$out/other/bad.json" "$model" a
+sed 's/"lowercase": true/"lowercase": true, "strip_accents": false/' "$out/other/tokenizer.json" > "$out/other/bad.json"
+refuses 'strip_accents' --vocab "$out/other/bad.json" "$model" a
 awk 'BEGIN {
   printf "{\"added_tokens\": [{\"id\": 262, \"content\": \"<m>\", \"lstrip\": true}],\n"
   print "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false},"

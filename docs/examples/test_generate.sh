@@ -183,12 +183,13 @@ configured 's/}/, "rope_scaling": 7}/' 'must be an object'
 configured 's/}/, "quantization_config": {}}/' 'quantised checkpoints'
 configured 's/}/, "layer_types": ["full_attention"]}/' 'must list the 2 layers'
 configured 's/}/, "layer_types": ["full_attention", "chunked_attention"]}/' 'a layer that is not served'
-configured 's/}/, "layer_types": ["full_attention", "sliding_attention"]}/' "'sliding_window' is missing"
+configured 's/}/, "layer_types": ["full_attention", "sliding_attention"]}/' "has a layer that is not served"
 cp "$out/grouped/config.json" "$out/other/config.json"
 indexed() { # index, words of the message
   printf '%s' "$1" > "$out/other/model.safetensors.index.json"
   refuses "$2" "$out/other" a
 }
+rm -f "$out/other/model.safetensors"
 indexed '{"weight_map": {"model.norm.weight": "model.safetensors"' 'index.json: at byte'
 indexed '{}' 'has no weight_map'
 indexed '{"weight_map": {}}' 'names no file'

@@ -50,6 +50,39 @@ static int texts_ends_(const char *path, const char *tail) {
 
 /* ---- vocabularies */
 
+/* A switch; absent or null: as `otherwise`. */
+static int texts_switch_(const json *object, const char *key, int otherwise) {
+  const json *value = json_get(object, key);
+  return value && value->kind == JSON_BOOL ? value->truth : otherwise;
+}
+
+/* BERT's options of WordPiece, under the names of one file: whether letters keep their case, and nothing else. */
+static const char *texts_options_(texts *t, const json *object, const char *lower,
+                                  const char *ideographs) {
+  const int small = texts_switch_(object, lower, 1);
+  t->words.cased = !small;
+  if (texts_switch_(object, "strip_accents", small) == small &&
+      texts_switch_(object, ideographs, 1) && texts_switch_(object, "clean_text", 1))
+    return NULL;
+  return texts_fail_(t, "strip_accents, clean_text or ideographs as it has them are not done here",
+                     0);
+}
+
+/* What a tokenizer.json of WordPiece must say, beside its pieces. */
+static const char *texts_plain_(texts *t, const json *root) {
+  const json *model = json_get(root, "model"), *unknown = json_get(model, "unk_token");
+  const json *prefix = json_get(model, "continuing_subword_prefix");
+  const json *most = json_get(model, "max_input_chars_per_word");
+  if (!bpe_is_(json_get(json_get(root, "normalizer"), "type"), "BertNormalizer") ||
+      !bpe_is_(json_get(json_get(root, "pre_tokenizer"), "type"), "BertPreTokenizer"))
+    return texts_fail_(t, "its normalizer or pre_tokenizer is not BERT's", 0);
+  if ((unknown && !bpe_is_(unknown, "[UNK]")) || (prefix && !bpe_is_(prefix, "##")) ||
+      (most && most->integer != WORDPIECE_LETTERS))
+    return texts_fail_(t, "its model has other marks than [UNK] and ##, or words longer than %ld",
+                       WORDPIECE_LETTERS);
+  return NULL;
+}
+
 /* The pieces of a tokenizer.json of WordPiece as lines, which are numbers 0, 1, ... */
 static const char *texts_lines_(texts *t, const json *root) {
   const json *vocab = json_get(json_get(root, "model"), "vocab");
@@ -70,10 +103,11 @@ static const char *texts_lines_(texts *t, const json *root) {
   }
   free(by_number);
   if (!lines) return texts_fail_(t, "model.vocab does not number its pieces from %ld on", 0);
-  const json *normaliser = json_get(root, "normalizer"), *lower = json_get(normaliser, "lowercase");
   const char *error = wordpiece_of(&t->words, lines, size);
-  t->words.cased = lower && lower->kind == JSON_BOOL && !lower->truth;
-  return error;
+  if (!error) error = texts_plain_(t, root);
+  return error
+             ? error
+             : texts_options_(t, json_get(root, "normalizer"), "lowercase", "handle_chinese_chars");
 }
 
 static const char *texts_json_(texts *t, const char *path) {
@@ -109,24 +143,29 @@ static int64_t texts_count_(const texts *t) {
                                   : t->pieces.count + t->moved;
 }
 
-/* Whether tokenizer_config.json beside a vocabulary says that letters keep their case; `otherwise` if it does
- * not say, or is not there. */
-static int texts_cased_(const char *path, int otherwise) {
+/* What tokenizer_config.json beside a vocabulary says of letters, if it is there. */
+static const char *texts_beside_(texts *t, const char *path) {
   static const char name[] = "tokenizer_config.json";
   const char *slash = strrchr(path, '/');
   const size_t folder = slash ? (size_t)(slash - path) + 1 : 0;
   char *whole = malloc(folder + sizeof name);
   json_document file;
-  if (!whole) return otherwise;
+  const char *error = NULL;
+  if (!whole) return "out of memory";
   memcpy(whole, path, folder);
   memcpy(whole + folder, name, sizeof name);
   if (!json_read(&file, whole)) {
-    const json *lower = json_get(file.root, "do_lower_case");
-    if (lower && lower->kind == JSON_BOOL) otherwise = !lower->truth;
+    if (t->kind == TEXTS_WORDS)
+      error = texts_options_(t, file.root, "do_lower_case", "tokenize_chinese_chars");
+    else if (!strcmp(t->family->type, "albert"))
+      t->folds = texts_switch_(file.root, "do_lower_case", 1);
+    else if (texts_switch_(file.root, "do_lower_case", 0) ||
+             texts_switch_(file.root, "split_by_punct", 0))
+      error = texts_fail_(t, "do_lower_case and split_by_punct are not done here", 0);
     json_free(&file);
   }
   free(whole);
-  return otherwise;
+  return error;
 }
 
 /* Reads the vocabulary of a model: a tokenizer.json of byte pairs or WordPiece, a .model of SentencePiece, or
@@ -137,10 +176,10 @@ static const char *texts_read(texts *t, const char *path) {
     error = texts_json_(t, path);
   } else if (texts_ends_(path, ".model")) {
     error = texts_pieces_(t, path);
-    t->folds = t->folds && !texts_cased_(path, 0);
+    if (!error) error = texts_beside_(t, path);
   } else {
     error = wordpiece_read(&t->words, path);
-    t->words.cased = texts_cased_(path, 0);
+    if (!error) error = texts_beside_(t, path);
   }
   if (error) return error;
   if (t->kind == TEXTS_WORDS) {
@@ -217,7 +256,12 @@ static const char *texts_tokens_of(texts *t, texts_tokens *out, const char *a, c
   const char *error = texts_raw_(t, a, &ids[0], &n[0]);
   if (!error && b) error = texts_raw_(t, b, &ids[1], &n[1]);
   out->whole = n[0] + n[1] + marks;
-  while (n[0] + n[1] + marks > t->max) n[n[1] > n[0]]--;
+  const int64_t room = t->max - marks;
+  const int longer = n[0] <= n[1];
+  if (n[0] + n[1] > room) { /* as tokenizers cuts: half of the room, and what the shorter leaves */
+    if (n[!longer] > room / 2) n[!longer] = room / 2;
+    n[longer] = room - n[!longer];
+  }
   out->ids = malloc((size_t)(n[0] + n[1] + marks) * sizeof *out->ids);
   if (!out->ids) error = "out of memory";
   if (!error) {

@@ -74,7 +74,7 @@ def check_model(entry, folder):
 
 
 def check_texts(name, folder, words, made, drafter):
-    """Beside others, and with drafts, the text is what it is alone; and with one_order the bits are the same."""
+    """Beside others, and with drafts, the text is what it is alone."""
     texts = [words, "3 4", " ".join(words.split()[:17])]
     alone = [made] + [generate("--tokens", MADE, folder, text)[0] for text in texts[1:]]
     check(generate("--tokens", MADE, "--batch", 2, folder, *texts) == alone, name, "beside others")

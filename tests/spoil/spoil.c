@@ -191,12 +191,22 @@ static const char *const may_be_absent[] = {
     "factors",
     "params.w.data",
     "ff.w_2.data",
+    "experts.w_2",
+    "shared.w_2",
+    "shared.w_2.data",
+    "experts.w_2.data",
     "params.w_o.data",
     NULL};
 /* Of these some kinds of their calls say that they do not read them; attn_decoder_start reads one step of a block. */
 static const char *const may_be_unread[] = {"norm_cross.bias",
                                             "sequences.table", /* an append to none of them */
                                             "norm_cross.gain",
+                                            "after_self.gain", /* but of ATTN_SUBLAYER_SANDWICH */
+                                            "after_self.bias",
+                                            "after_cross.gain",
+                                            "after_cross.bias",
+                                            "after_ff.gain",
+                                            "after_ff.bias",
                                             "u_g.data",
                                             "u_z.data",
                                             "w_g.data",

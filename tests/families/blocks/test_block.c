@@ -151,7 +151,10 @@ static void random_blocks(block_kind kind, uint64_t seed) {
     block *s = block_build(&x, &rng);
     attn_norm *const norm[] = {&s->p.norm_self,  &s->p.norm_ff,  &s->p.norm_cross,
                                &s->p.after_self, &s->p.after_ff, &s->p.after_cross};
-    if (n % 3 == 0) norm[n / 3 % 6]->kind = ATTN_NORM_NONE;
+    if (n % 3 == 0) {
+      attn_norm *left_out = norm[n / 3 % 6];
+      left_out->kind = ATTN_NORM_NONE, left_out->gain = left_out->bias = NULL;
+    }
     if (n % 3 == 1) s->p.x_len = test_lengths(x.batch, x.rows, &rng);
     if (n % 3 == 2 && x.e_rows >= 0) s->p.e_len = test_lengths(x.batch, x.e_rows, &rng);
     if (kind == BLOCK_ENCODER) s->p.self.attention.causal = n % 5 == 2;
