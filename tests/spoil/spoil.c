@@ -191,6 +191,8 @@ static const char *const may_be_absent[] = {
     "factors",
     "params.w.data",
     "ff.w_2.data",
+    "params.gate", /* without it form.gate_add is out of place */
+    "params.gate.data",
     "experts.w_2",
     "shared.w_2",
     "shared.w_2.data",
