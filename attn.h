@@ -62376,8 +62376,9 @@ ATTN_COLD_ int attn_experts_product_(attn_stage_ *s, attn_experts_job_ *j, int d
   const int low = ATTN_PART_(LOW, j->low) != NULL;
   const int64_t panels = low ? deep / 2 + 2 : 0;
   j->down = down;
-  j->at_block = attn_add_(ATTN_GEMM_MOST_ * ATTN_GEMM_COLS_ * 4,
-                          low ? attn_piece_(ATTN_GEMM_MOST_ * ATTN_GEMM_DEEP_, 6) : 0);
+  j->at_block =
+      attn_add_((int64_t)ATTN_GEMM_MOST_ * (int64_t)ATTN_GEMM_COLS_ * 4,
+                low ? attn_piece_((int64_t)ATTN_GEMM_MOST_ * (int64_t)ATTN_GEMM_DEEP_, 6) : 0);
   j->at_lay =
       attn_add_(j->at_block, !down && j->ff->w_3.data ? attn_piece_(ATTN_EXPERTS_BLOCK_, 4) : 0);
   j->each = attn_add_(j->at_lay, attn_piece_(attn_mul_(panels, ATTN_GEMM_COLS_), 4));
@@ -62797,7 +62798,8 @@ ATTN_COLD_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_
   if (!attn_multihead_scales_(e, p, ATTN_W_K_, scales) ||
       !attn_multihead_scales_(e, p, ATTN_W_V_, scales + 2))
     return 0;
-  const attn_span_ more[] = {scales[0].span, scales[1].span, scales[2].span, scales[3].span};
+  attn_span_ more[4];
+  for (int i = 0; i < 4; i++) more[i] = scales[i].span;
   if (!attn_check_apart_(e, ctx, op, n, more, 4)) return 0;
   p->kv_heads = kv;
   const attn_span_ outer[2] = {op[0].span, op[1].span};

@@ -109,7 +109,8 @@ ATTN_COLD_ int attn_start_check_(attn_error_ *e, attn_start_job_ *j, const attn_
   if (!attn_multihead_scales_(e, p, ATTN_W_K_, scales) ||
       !attn_multihead_scales_(e, p, ATTN_W_V_, scales + 2))
     return 0;
-  const attn_span_ more[] = {scales[0].span, scales[1].span, scales[2].span, scales[3].span};
+  attn_span_ more[4];
+  for (int i = 0; i < 4; i++) more[i] = scales[i].span;
   if (!attn_check_apart_(e, ctx, op, n, more, 4)) return 0;
   p->kv_heads = kv;
   const attn_span_ outer[2] = {op[0].span, op[1].span};

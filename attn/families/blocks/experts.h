@@ -183,8 +183,9 @@ ATTN_COLD_ int attn_experts_product_(attn_stage_ *s, attn_experts_job_ *j, int d
   const int low = ATTN_PART_(LOW, j->low) != NULL;
   const int64_t panels = low ? deep / 2 + 2 : 0;
   j->down = down;
-  j->at_block = attn_add_(ATTN_GEMM_MOST_ * ATTN_GEMM_COLS_ * 4,
-                          low ? attn_piece_(ATTN_GEMM_MOST_ * ATTN_GEMM_DEEP_, 6) : 0);
+  j->at_block =
+      attn_add_((int64_t)ATTN_GEMM_MOST_ * (int64_t)ATTN_GEMM_COLS_ * 4,
+                low ? attn_piece_((int64_t)ATTN_GEMM_MOST_ * (int64_t)ATTN_GEMM_DEEP_, 6) : 0);
   j->at_lay =
       attn_add_(j->at_block, !down && j->ff->w_3.data ? attn_piece_(ATTN_EXPERTS_BLOCK_, 4) : 0);
   j->each = attn_add_(j->at_lay, attn_piece_(attn_mul_(panels, ATTN_GEMM_COLS_), 4));
