@@ -5747,8 +5747,8 @@ typedef enum attn_dtype {
   ATTN_F32 = 0,  /* float */
   ATTN_F16 = 1,  /* IEEE binary16, as uint16_t */
   ATTN_BF16 = 2, /* upper half of a float, as uint16_t */
-  /* Storage of keys and values (attn_quantize, attn_cache), I8 and I4 of w of attn_gemm too: any other argument
-   * of these types is rejected. I8 and I4 need scales. */
+  /* Storage of keys and values (attn_quantize, attn_cache), I8 and I4 of w of attn_gemm and of weights that have scales
+   * in their params too: any other argument of these types is rejected. I8 and I4 need scales. */
   ATTN_I8 = 3, /* two's complement bytes */
   ATTN_I4 = 4, /* -8..7, two to a byte, the even element in the low half; a row starts on a byte, so
                   * strides are even */
@@ -12705,8 +12705,9 @@ typedef struct attn_exit_cache {
 } attn_exit_cache;
 
 typedef struct attn_exit_decoder_params {
-  const attn_block_params
-      *layers;         /* [N], as in attn_decoder_step; of self.attention and cross.attention:
+  const attn_block_params *
+      layers; /* [N], as in attn_decoder_step, of sublayer POST or PRE, with weights of float types and
+                                    * every norm (RANGE, DTYPE); of self.attention and cross.attention:
                                     * scale, softcap, sinks, softmax_one (RANGE) */
   int64_t count;       /* N >= 1 */
   attn_exit_fn decide; /* null: exits says where each token stops */
@@ -66096,7 +66097,7 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
         {ATTN_IN_OUT_(at "w_1", n, "."), at "b_1 must be [1, 1, 1, the width of w_1]",            \
          ATTN_IN_OUT_(at "w_2", "the width of w_1", n), at "b_2 must be [1, 1, 1, " n "]"},       \
         at "activation must be an attn_activation", ATTN_COMPUTE_WORDS_(at "compute"),            \
-        at "w_3, .b_3 and .form must be absent"                                                   \
+        at "w_3, .b_3, .form and scales must be absent"                                           \
   }
   static const struct {
     const char *words[4];
@@ -66116,7 +66117,8 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
                               said[at].rule[3]) &&
          attn_check_activation_(e, &f->activation, ATTN_ACT_GELU, said[at].activation) &&
          attn_feed_compute_(e, f, table, 0, said[at].compute) &&
-         (!(f->w_3.data || f->b_3.data || attn_formed_(&f->form)) ||
+         (!(f->w_3.data || f->b_3.data || attn_formed_(&f->form) || f->w_1_scales.scale ||
+            f->w_2_scales.scale || f->w_3_scales.scale) ||
           attn_reject_(e, ATTN_E_RANGE, said[at].gated));
 }
 

@@ -60,8 +60,8 @@ typedef enum attn_dtype {
   ATTN_F32 = 0,  /* float */
   ATTN_F16 = 1,  /* IEEE binary16, as uint16_t */
   ATTN_BF16 = 2, /* upper half of a float, as uint16_t */
-  /* Storage of keys and values (attn_quantize, attn_cache), I8 and I4 of w of attn_gemm too: any other argument
-   * of these types is rejected. I8 and I4 need scales. */
+  /* Storage of keys and values (attn_quantize, attn_cache), I8 and I4 of w of attn_gemm and of weights that have scales
+   * in their params too: any other argument of these types is rejected. I8 and I4 need scales. */
   ATTN_I8 = 3, /* two's complement bytes */
   ATTN_I4 = 4, /* -8..7, two to a byte, the even element in the low half; a row starts on a byte, so
                   * strides are even */

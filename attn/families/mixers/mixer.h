@@ -15,7 +15,7 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
         {ATTN_IN_OUT_(at "w_1", n, "."), at "b_1 must be [1, 1, 1, the width of w_1]",            \
          ATTN_IN_OUT_(at "w_2", "the width of w_1", n), at "b_2 must be [1, 1, 1, " n "]"},       \
         at "activation must be an attn_activation", ATTN_COMPUTE_WORDS_(at "compute"),            \
-        at "w_3, .b_3 and .form must be absent"                                                   \
+        at "w_3, .b_3, .form and scales must be absent"                                           \
   }
   static const struct {
     const char *words[4];
@@ -35,7 +35,8 @@ ATTN_COLD_ int attn_mixer_check_net_(attn_error_ *e, attn_arguments_ *l, attn_fe
                               said[at].rule[3]) &&
          attn_check_activation_(e, &f->activation, ATTN_ACT_GELU, said[at].activation) &&
          attn_feed_compute_(e, f, table, 0, said[at].compute) &&
-         (!(f->w_3.data || f->b_3.data || attn_formed_(&f->form)) ||
+         (!(f->w_3.data || f->b_3.data || attn_formed_(&f->form) || f->w_1_scales.scale ||
+            f->w_2_scales.scale || f->w_3_scales.scale) ||
           attn_reject_(e, ATTN_E_RANGE, said[at].gated));
 }
 

@@ -270,8 +270,9 @@ void L3_promises(void **state) {
 }
 
 void L3_rejects(void **state) {
+  static float some = 1;
   (void)state;
-  for (int n = 0; n < 27; n++, test_mem_release()) {
+  for (int n = 0; n < 28; n++, test_mem_release()) {
     test_rng rng = test_seed(1380 + (uint64_t)n);
     shape z = plain(9, 8);
     scene *s = build(&z, &rng);
@@ -316,7 +317,11 @@ void L3_rejects(void **state) {
         break;
       case 25:
         channel->w_3 = channel->w_1, want = ATTN_E_RANGE;
-        word = "params.channel.w_3, .b_3 and .form must be absent";
+        word = "params.channel.w_3, .b_3, .form and scales must be absent";
+        break;
+      case 26:
+        token->w_2_scales.scale = &some, want = ATTN_E_RANGE;
+        word = "params.token.w_3, .b_3, .form and scales must be absent";
         break;
       default: s->o.stride_len = 1, want = ATTN_E_STRIDE, word = "o "; break;
     }

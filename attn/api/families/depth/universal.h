@@ -86,8 +86,9 @@ typedef struct attn_exit_cache {
 } attn_exit_cache;
 
 typedef struct attn_exit_decoder_params {
-  const attn_block_params
-      *layers;         /* [N], as in attn_decoder_step; of self.attention and cross.attention:
+  const attn_block_params *
+      layers; /* [N], as in attn_decoder_step, of sublayer POST or PRE, with weights of float types and
+                                    * every norm (RANGE, DTYPE); of self.attention and cross.attention:
                                     * scale, softcap, sinks, softmax_one (RANGE) */
   int64_t count;       /* N >= 1 */
   attn_exit_fn decide; /* null: exits says where each token stops */
