@@ -38294,6 +38294,9 @@ ATTN_COLD_ int attn_coder_norms_(attn_error_ *e, const attn_block_params *p, con
                                  const attn_norm *after, int64_t dm, attn_arrays_ *more) {
   for (int i = 0; i < (p->sublayer == ATTN_SUBLAYER_SANDWICH ? 2 : 1); i++) {
     const attn_norm *one = i ? after : norm;
+    if ((int)one->kind < 0 || one->kind >= ATTN_NORM_COUNT)
+      return attn_reject_(e, ATTN_E_RANGE,
+                          "the kind of a norm must be ATTN_NORM_LAYER, _RMS or _NONE");
     if (one->kind != ATTN_NORM_NONE && !attn_check_norm_(e, one, dm, more)) return 0;
   }
   return 1;
@@ -38389,11 +38392,20 @@ ATTN_COLD_ int attn_decoder_pair_(attn_error_ *e, const attn_block_params *param
 
 /* ---- steps ----------------------------------------------------------------------------------*/
 
-/* y = x w + bias for y in heads: one product where they lie side by side. */
+/* y = x w + bias for y in heads: one product where they lie side by side. A head of nibbles that begins within a
+ * byte can't be cut from its matrix: its rows are made first and then sent there. */
 ATTN_COLD_ int attn_stage_to_heads_(attn_stage_ *s, const attn_multihead_params *p,
                                     attn_projection_ which, attn_tensor y, attn_tensor x) {
+  const attn_tensor *w = which == ATTN_W_K_ ? &p->w_k : &p->w_v;
   const int64_t h = y.heads;
-  if (h > 1 && y.stride_head != y.dim) return attn_multihead_project_(s, p, which, h, y, x);
+  if (h > 1 && y.stride_head != y.dim) {
+    if (!ATTN_IS_I4_(w->dtype) || attn_is_turned_(w) || y.dim % 2 == 0)
+      return attn_multihead_project_(s, p, which, h, y, x);
+    const attn_tensor t = attn_multihead_rows_(s, x.batch, x.len, w->dim);
+    attn_round_ round = {s->table, y, attn_multihead_split_(t, h)};
+    return attn_multihead_project_(s, p, which, 0, t, x) &&
+           attn_stage_for_(s, attn_mul_(y.batch, h), attn_round_item_, &round, 0, NULL);
+  }
   y.dim *= h, y.heads = 1, y.stride_head = 0;
   return attn_multihead_project_(s, p, which, 0, y, x);
 }

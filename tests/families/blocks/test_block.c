@@ -426,7 +426,7 @@ void K7_rejects(void **state) {
         p->sublayer = ATTN_SUBLAYER_SANDWICH, p->after_cross.eps = -1;
         want = ATTN_E_VALUE, word = "eps";
         break;
-      case 36: p->norm_ff.kind = ATTN_NORM_COUNT, want = ATTN_E_RANGE, word = "kind"; break;
+      case 36: p->norm_ff.kind = ATTN_NORM_COUNT, want = ATTN_E_RANGE, word = "_NONE"; break;
       case 37:
         p->sublayer = ATTN_SUBLAYER_SANDWICH, p->after_ff.gain = s->y.data;
         want = ATTN_E_OVERLAP, word = "y ";

@@ -39,13 +39,15 @@ void K7_decode(void **state) {
   }
 }
 
-/* Steps through weights of codes, into heads side by side and apart, whose columns are then cut from the matrix. */
+/* Steps through weights of codes, into heads side by side and apart, whose columns are then cut from the matrix;
+ * of heads of odd width every second one begins within a byte of nibbles. */
 void O5_decode(void **state) {
   (void)state;
   test_rng rng = test_seed(7220);
-  for (int n = 0; n < 8; n++, test_mem_release()) {
+  for (int n = 0; n < 12; n++, test_mem_release()) {
     block_shape x = block_plain(BLOCK_DECODER, 2, 9);
-    x.dm = 40, x.dk = 6, x.dv = 4, x.dff = 70, x.de = 36, x.sublayer = block_sublayer(n / 4, 1);
+    x.dm = 40, x.dk = n < 8 ? 6 : 5, x.dv = n < 8 ? 4 : 3, x.dff = 70, x.de = 36,
+    x.sublayer = block_sublayer(n / 4, 1);
     block *s = block_build(&x, &rng), wide;
     block_code(s, &wide, n / 2 % 2 ? ATTN_I4 : ATTN_I8, 32, n % 2, n % 3 > 0, &rng);
     s->p.self.attention.one_order = s->p.cross.attention.one_order = 1;
