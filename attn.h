@@ -74,7 +74,7 @@
  *   attn_fnet (Fourier mixing), attn_gmlp, attn_mixer (learned matrices over positions in place of
  *   attention); attn_layer_norm, attn_rms_norm, attn_activate (rows between products); attn_gemm, attn_pool*,
  *   attn_convolve*, attn_top_k, attn_kmeans_step, attn_pinv, attn_solve, attn_exp (parts of the
- *   above, by themselves); attn_quantize, attn_dequantize (int8, int4 and e4m3 rows); attn_bhtd,
+ *   above, by themselves); attn_sdpa_backward (gradients); attn_quantize, attn_dequantize (int8, int4 and e4m3 rows); attn_bhtd,
  *   attn_bthd, attn_mask_*, attn_window_of, attn_scales_dense (views); attn_isa_* (tiers), attn_feature_* (features
  *   beside them), attn_status_string (errors), attn_parallel_openmp (threads); attn_<name>_workspace (memory). Each
  *   is documented where it is declared, below.
@@ -2781,6 +2781,7 @@ ATTN_FUNC_ void ATTN_FN_(gemm)(float *y, int64_t y_stride, int64_t rows, const f
       const int some = rows - r < 6 ? (int)(rows - r) : 6;
       float *to = y + r * y_stride + c;
       const float *from = x + r * x_stride;
+      for (int64_t i = 6; !start && i < 12 && r + i < rows; i++) ATTN_PREFETCH_(to + i * y_stride);
 #define ATTN_GEMM_CASE_(vecs)                                                                     \
   ATTN_FN_(gemm_tile)(vecs, to, y_stride, some, last, from, x_stride, x_step, w + c, w_stride, n, \
                       start)
@@ -4645,6 +4646,61 @@ ATTN_FUNC_ void ATTN_FN_(mirror)(float *y, const float *a, const float *b, int64
   for (; c < n; c++) y[c] = a[c] + b[-c];
 }
 /* <<< attn/kernels/fourier.h */
+/* >>> attn/kernels/gradient.h */
+/* kernels/gradient.h owns what a gradient does to a tile of scores: the step from scores to weights and on to
+ * the gradients of scores, and what a row's weights are held against. */
+
+ATTN_FUNC_ void ATTN_FN_(grad_block)(float *s, float *d, int64_t n, int g0, int g1,
+                                     const attn_grad_lanes_ *lanes) {
+  const ATTN_VF_ inf = ATTN_V_SET1_(-INFINITY), none = ATTN_V_SET1_(INFINITY);
+  const ATTN_VF_ zero = ATTN_V_ZERO_();
+  for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
+    const ATTN_VF_ hi = ATTN_V_LOAD_(lanes->hi + lane), lo = ATTN_V_LOAD_(lanes->lo + lane);
+    const ATTN_VF_ less = ATTN_V_LOAD_(lanes->less + lane);
+    float *cell = s + lane, *to = d + lane;
+    int64_t j = 0;
+    for (; j + 4 <= n; j += 4, cell += 4 * ATTN_TILE_, to += 4 * ATTN_TILE_) {
+      ATTN_VF_ x[4], y[4];
+      ATTN_UNROLL_
+      for (int i = 0; i < 4; i++) {
+        x[i] = ATTN_V_SELECT_(ATTN_V_EQ_(hi, none), inf, ATTN_V_LOAD_(cell + i * ATTN_TILE_));
+        y[i] = ATTN_V_SUB_(ATTN_V_SUB_(x[i], hi), lo);
+        y[i] = ATTN_V_SUB_(y[i], ATTN_V_MAX_(zero, y[i])); /* at most 0, and NaN stays */
+      }
+      ATTN_FN_(exp2_neg4)(y);
+      ATTN_UNROLL_
+      for (int i = 0; i < 4; i++) {
+        ATTN_VF_ e = ATTN_V_MUL_(y[i], ATTN_V_SUB_(ATTN_V_LOAD_(to + i * ATTN_TILE_), less));
+        ATTN_V_STORE_(cell + i * ATTN_TILE_, ATTN_V_SELECT_(ATTN_V_EQ_(x[i], inf), zero, y[i]));
+        ATTN_V_STORE_(to + i * ATTN_TILE_, ATTN_V_SELECT_(ATTN_V_EQ_(x[i], inf), zero, e));
+      }
+    }
+    for (; j < n; j++, cell += ATTN_TILE_, to += ATTN_TILE_) {
+      ATTN_VF_ x = ATTN_V_SELECT_(ATTN_V_EQ_(hi, none), inf, ATTN_V_LOAD_(cell));
+      ATTN_VF_ y = ATTN_V_SUB_(ATTN_V_SUB_(x, hi), lo);
+      y = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(y, ATTN_V_MAX_(zero, y)));
+      ATTN_VF_ e = ATTN_V_MUL_(y, ATTN_V_SUB_(ATTN_V_LOAD_(to), less));
+      ATTN_V_STORE_(cell, ATTN_V_SELECT_(ATTN_V_EQ_(x, inf), zero, y));
+      ATTN_V_STORE_(to, ATTN_V_SELECT_(ATTN_V_EQ_(x, inf), zero, e));
+    }
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(lane_dots)(float *out, const float *x, const float *y, int64_t n,
+                                    int groups) {
+  for (int lane = 0; lane < groups * ATTN_GROUP_; lane += ATTN_W_) {
+    ATTN_VF_ sum = ATTN_V_ZERO_();
+    for (int64_t c = 0; c < n;) {
+      ATTN_VF_ run = ATTN_V_ZERO_();
+      for (const int64_t end = c + 16 < n ? c + 16 : n; c < end; c++)
+        run = ATTN_V_FMA_(ATTN_V_LOAD_(x + c * ATTN_TILE_ + lane),
+                          ATTN_V_LOAD_(y + c * ATTN_TILE_ + lane), run);
+      sum = ATTN_V_ADD_(sum, run);
+    }
+    ATTN_V_STORE_(out + lane, sum);
+  }
+}
+/* <<< attn/kernels/gradient.h */
 #endif
 #if defined(ATTN_NO_EMULATION) || defined(ATTN_PASS_BARE_)
 #define ATTN_PASS_EMULATES_ 0
@@ -5948,7 +6004,8 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_FAMILY_RESHAPED 0x1000000u  /* attn_reshaped, attn_path_turn, attn_differential */
 #define ATTN_FAMILY_SELECTION 0x2000000u /* api/families/selection/ */
 #define ATTN_FAMILY_LATENT 0x4000000u    /* attn_mla, attn_tpa */
-#define ATTN_FAMILY_ALL 0x7ffffffu
+#define ATTN_FAMILY_TRAINING 0x8000000u  /* api/families/training/ */
+#define ATTN_FAMILY_ALL 0xfffffffu
 
 #ifndef ATTN_ONLY
 #define ATTN_ONLY ATTN_FAMILY_ALL
@@ -5956,7 +6013,7 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 
 /* Each with those that need it. Everything from MULTIHEAD on, but LINEAR, is made of other calls. */
 #define ATTN_HAS(families) (((ATTN_ONLY) & (families)) != 0)
-#define ATTN_HAS_COMPOSED ATTN_HAS(0x67fdc00u)
+#define ATTN_HAS_COMPOSED ATTN_HAS(0xe7fdc00u)
 #define ATTN_HAS_SPARSE ATTN_HAS(ATTN_FAMILY_SPARSE)
 #define ATTN_HAS_CONTENT ATTN_HAS(ATTN_FAMILY_CONTENT)
 #define ATTN_HAS_LINEAR ATTN_HAS(ATTN_FAMILY_LINEAR)
@@ -5971,6 +6028,7 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_HAS_MIXERS ATTN_HAS(ATTN_FAMILY_MIXERS)
 #define ATTN_HAS_SELECTION ATTN_HAS(ATTN_FAMILY_SELECTION)
 #define ATTN_HAS_LATENT ATTN_HAS(ATTN_FAMILY_LATENT)
+#define ATTN_HAS_TRAINING ATTN_HAS(ATTN_FAMILY_TRAINING)
 #define ATTN_HAS_MULTIHEAD                                                                       \
   ATTN_HAS(ATTN_FAMILY_MULTIHEAD | ATTN_FAMILY_HEADS | ATTN_FAMILY_MEMORY | ATTN_FAMILY_BLOCKS | \
            ATTN_FAMILY_DEPTH | ATTN_FAMILY_MIXERS | ATTN_FAMILY_COMPRESSION)
@@ -13529,6 +13587,65 @@ ATTN_DEF attn_status attn_cache_evict(attn_cache *cache, attn_sequence *sequence
 #endif
 /* <<< attn/api/families/selection/eviction.h */
 #endif
+#if ATTN_HAS_TRAINING
+/* >>> attn/api/families/training/sdpa_backward.h */
+/* api/families/training/sdpa_backward.h owns the gradients of attn_sdpa. */
+
+/* What a gradient of attn_sdpa has beside those of q, k and v; {0} is none of it. */
+typedef struct attn_sdpa_gradients {
+  attn_tensor d_lse; /* in, optional: [B,H,Tq,1] f32, what reaches params.lse */
+  float *d_sinks;    /* out, optional: [H] that of params.sinks */
+  int accumulate;    /* 1: is added to what the outputs hold; 0: they are overwritten */
+} attn_sdpa_gradients;
+
+/* Gradients of attn_sdpa: of a loss L whose gradient by o is d_o.
+ *
+ *   P_ij  = exp(x_ij - LSE_i)                 x_ij as attn_sdpa has it, made again
+ *   D_i   = d_o_i . o_i - d_lse_i
+ *   dX_ij = P_ij (d_o_i . v_j - D_i)
+ *   d_q_i = s sum_j dX_ij k_j,  d_k_j = s sum_i dX_ij q_i,  d_v_j = sum_i P_ij d_o_i
+ *   d_sinks_h = - sum_{b,i} exp(sink_h - LSE_i) D_i
+ *
+ * Shapes: d_q as q, d_k as k, d_v as v (f32, f16 or bf16, whatever q, k and v are), d_o as o; o, lse [B,H,Tq,1] f32: what
+ *   forward left. An output whose data is null is not made. Heads of k and v that query heads share get the sum.
+ * params: as forward had them; their lse, map, compute and one_order say nothing here. Additive terms (mask, bias, alibi,
+ *   toeplitz without inside, t5, parabola, gaussian), sinks, softmax_one, windows, lengths, sequences of unequal length and
+ *   schedules are those of forward and have no gradient here but sinks; relative, xl, labels, factor, softcap, span,
+ *   modify and modify_weights must be absent (RANGE). Of quantised k and v the gradients are those of the rows that
+ *   they stand for.
+ * Aliasing: inputs may share memory with each other; outputs with nothing, nor their rows with one another.
+ * Empty: unless accumulate is 1 every element of an output is written: 0 where nothing is read, as with Tq = 0 or Tk = 0,
+ *   in rows of q that see no key (LSE -inf) or begin at q_len, of k and v that no row sees, and of tensors end to
+ *   end that no sequence has.
+ * NaN: what forward does not read is not read here: keys and values that are forbidden, and q, d_o and d_lse of rows that are
+ *   empty. A NaN in d_o or q of a row reaches its d_q, d_k and d_v of the keys that it sees, and d_sinks of its head; in k
+ *   or v of a key the d_q of the rows that see it, and what these reach.
+ * Memory: attn_sdpa_backward_workspace bytes, O(tile * (dk + dv)) a worker, and of one head of keys a worker dk + dv numbers
+ *   in f32 a key, twice that where d_k and d_v are not f32 or accumulate is 1; dk a query with a schedule of several
+ *   phases. No Tq x Tk array.
+ * Error: with r_i = max_j s |q_i| |k_j| a row of d_q is within (2e-6 + 2^-23 r_i) s sum_j P_ij (|d_o_i| |v_j| +
+ *   |D_i|) |k_j|, those of d_k and d_v likewise with sums over i. o should be f32: D from a 16-bit o costs d_q and
+ *   d_k a relative 1e-3 (bf16) or 7e-5 (f16). 16-bit outputs are rounded once.
+ * Errors: as attn_sdpa; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and batch composition, and whichever
+ *   outputs are asked for. d_q sums keys in the order of attn_sdpa; d_k and d_v sum queries ascending, in runs of 512,
+ *   heads of a group ascending; d_sinks in double, batch and rows ascending.
+ * Workers: each takes a batch entry and the heads that share keys and values.
+ * Cost: 2 (3 dk + 2 dv) flops a pair over the tiles that forward computes; lists of a schedule as runs of all rows of a tile.
+ * Source: Dao et al. 2022, arXiv 2205.14135; Dao 2023, arXiv 2307.08691; Rabe and Staats 2021, arXiv 2112.05682. */
+ATTN_DEF attn_status attn_sdpa_backward(attn_tensor d_q, attn_tensor d_k, attn_tensor d_v,
+                                        attn_tensor d_o, attn_tensor q, attn_tensor k,
+                                        attn_tensor v, attn_tensor o, attn_tensor lse,
+                                        const attn_sdpa_params *params,
+                                        const attn_sdpa_gradients *gradients, attn_ctx *ctx);
+ATTN_DEF size_t attn_sdpa_backward_workspace(attn_tensor d_q, attn_tensor d_k, attn_tensor d_v,
+                                             attn_tensor d_o, attn_tensor q, attn_tensor k,
+                                             attn_tensor v, attn_tensor o, attn_tensor lse,
+                                             const attn_sdpa_params *params,
+                                             const attn_sdpa_gradients *gradients,
+                                             const attn_ctx *ctx);
+/* <<< attn/api/families/training/sdpa_backward.h */
+#endif
 /* >>> attn/api/left_out.h */
 /* api/left_out.h owns what a call says whose family ATTN_ONLY leaves out: in place of the function stands a
  * name that nothing declares. Made by attn/left_out from the declarations. */
@@ -14013,6 +14130,10 @@ ATTN_DEF attn_status attn_cache_evict(attn_cache *cache, attn_sequence *sequence
 #define attn_tree_label(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #define attn_tree_nodes(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #define attn_tree_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
+#endif
+#if !ATTN_HAS_TRAINING
+#define attn_sdpa_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_sdpa_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #endif
 /* <<< attn/api/left_out.h */
 /* >>> attn/api/end.h */
@@ -14809,6 +14930,19 @@ typedef struct attn_code_line_table_ { /* of some features */
   void (*code_along)(const attn_code_line_ *p);
   int flip; /* what codes of x were raised by */
 } attn_code_line_table_;
+
+/* Of the rows in lanes: their LSE in score units, in two parts, infinite where a row sees nothing, and what is taken
+ * off the gradient of each weight. */
+typedef struct attn_grad_lanes_ {
+  float hi[ATTN_TILE_], lo[ATTN_TILE_], less[ATTN_TILE_];
+} attn_grad_lanes_;
+
+typedef struct attn_gradient_table_ { /* gradients */
+  /* s = P = 2^(s - hi - lo), at most 1, d = P (d - less); both are 0 where s is -inf */
+  void (*grad_block)(float *s, float *d, int64_t n, int g0, int g1, const attn_grad_lanes_ *lanes);
+  /* out[lane] = sum_c x[c][lane] y[c][lane], over runs of 16 from 0 */
+  void (*lane_dots)(float *out, const float *x, const float *y, int64_t n, int groups);
+} attn_gradient_table_;
 
 typedef struct attn_relu_table_ { /* rectified weights */
   /* in place of the softmax: s = max(s, 0), squared if square; l += (sum_j s, from 0), count += the scores
@@ -17147,6 +17281,7 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
 #define ATTN_EMA_TABLE_(on) on(ema)
 #define ATTN_FOURIER_TABLE_(on) on(butterflies), on(mirror)
 #define ATTN_COLLIDE_TABLE_(on) on(angle_block), on(bucket_rows)
+#define ATTN_GRADIENT_TABLE_(on) on(grad_block), on(lane_dots)
 
 #define ATTN_ON_SCALAR_(name) attn_##name##_scalar_
 #define ATTN_ON_AVX2_(name) attn_##name##_avx2_
@@ -17233,6 +17368,7 @@ ATTN_TABLES_(attn_recurrent_table_, attn_recurrent_on_, ATTN_RECURRENT_TABLE_)
 ATTN_TABLES_(attn_ema_table_, attn_ema_on_, ATTN_EMA_TABLE_)
 ATTN_TABLES_(attn_fourier_table_, attn_fourier_on_, ATTN_FOURIER_TABLE_)
 ATTN_TABLES_(attn_collide_table_, attn_collide_on_, ATTN_COLLIDE_TABLE_)
+ATTN_TABLES_(attn_gradient_table_, attn_gradient_on_, ATTN_GRADIENT_TABLE_)
 
 #if ATTN_HAS_LOW
 /* In a function of a tier: a feature's table, where it runs. */
@@ -17358,6 +17494,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_EMA_TABLE_
 #undef ATTN_FOURIER_TABLE_
 #undef ATTN_COLLIDE_TABLE_
+#undef ATTN_GRADIENT_TABLE_
 #undef ATTN_ON_SCALAR_
 #undef ATTN_ON_AVX2_
 #undef ATTN_ON_AVX512_
@@ -21055,6 +21192,7 @@ enum {
   ATTN_P_CODE_CENTER_,
   ATTN_P_RESHAPE_,
   ATTN_P_FACTORS_,
+  ATTN_P_OWN_,
   ATTN_PIECES_
 };
 
@@ -21215,13 +21353,16 @@ typedef struct attn_softmax_ {
   attn_choice_ *choice;                /* of each row's keys, or null */
   const attn_span_ *outer; /* two outputs of a call around this one, which is only checked: q, k, v
                             * and o are not there yet */
+  const attn_span_ *beside; /* outputs of a call that reads o and lse as it reads the others */
+  int besides;
   int64_t group;           /* query heads that share key and value heads */
   int64_t tiles;           /* per (batch, group) */
   /* A mechanism's own work items in place of tiles: job is this problem. own_items of them, or with a
-   * schedule its tiles. */
+   * schedule its tiles unless own_whole; they have so many bytes of a worker. */
   attn_item_fn_ own;
   void *own_job;
-  int64_t own_items;
+  int64_t own_items, own_bytes;
+  int own_whole;
   int64_t bytes; /* memory of one worker, cut at `offset` */
   char *workspace;
   /* Few queries: engine/decode.h. Parts are [B][head group][split][row], part_o [..][dv]. */
@@ -21351,6 +21492,7 @@ typedef struct attn_scratch_ {
   float *code_s, *code_center; /* [block][tile] scores of single queries, [4][dk]: the last is 0 */
   float *reshape;              /* what reshapes keeps of a tile */
   float *factors;              /* [block][tile] of one rank */
+  char *own;                   /* what a mechanism's own items keep */
 } attn_scratch_;
 
 /* Keys of a stretch. What a row has summed over them meets the sums of the stretches before as a whole:
@@ -21486,6 +21628,7 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   if (reshape && reshape->tile_bytes)
     attn_scratch_put_(a, ATTN_P_RESHAPE_, attn_piece_(reshape->tile_bytes, 1));
   if (ATTN_PART_(LATENT, a->factored)) attn_scratch_put_(a, ATTN_P_FACTORS_, cells);
+  if (a->own_bytes) attn_scratch_put_(a, ATTN_P_OWN_, attn_piece_(a->own_bytes, 1));
   if (ATTN_PART_(LOW, a->low)) attn_scratch_put_(a, ATTN_P_LOW_, attn_low_plan_of_(a).bytes);
   if (ATTN_PART_(LOW, a->codes)) {
     const int64_t width = attn_codes_width_(a);
@@ -21541,6 +21684,7 @@ ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scrat
   ATTN_CUT_(code_center, float, ATTN_P_CODE_CENTER_);
   ATTN_CUT_(reshape, float, ATTN_P_RESHAPE_);
   ATTN_CUT_(factors, float, ATTN_P_FACTORS_);
+  ATTN_CUT_(own, char, ATTN_P_OWN_);
 #undef ATTN_CUT_
 }
 
@@ -24950,69 +25094,92 @@ ATTN_FUNC_ attn_cursor_ attn_tile_runs_(const attn_softmax_ *a, const attn_plan_
   return c;
 }
 
-/* Walks the key blocks of a tile, or of a part of it. started: the accumulator holds something; the
- * result too. */
+/* A walk over the key blocks of a tile, or of a part of it. */
+typedef struct attn_walk_ {
+  attn_block_ block;
+  attn_cursor_ cursor;
+  int64_t j, end;
+  int back, few; /* from the last block to the first; few keys without a schedule */
+} attn_walk_;
+
+ATTN_FUNC_ void attn_walk_open_(attn_tile_ *t, attn_walk_ *w) {
+  const attn_softmax_ *a = t->a;
+  const attn_cursor_ none = {NULL, 0, 0, NULL};
+  w->cursor = none, w->j = INT64_MAX, w->end = 0;
+  if (ATTN_PART_(SELECTION, t->keys))
+    w->cursor.key = t->keys, w->cursor.runs = t->keys_n;
+  else if (ATTN_PART_(PATTERN, a->plan))
+    w->cursor = attn_tile_runs_(a, t->plan);
+  for (int g = 0; g < t->groups; g++) {
+    if (t->g[g].hi_max > w->end) w->end = t->g[g].hi_max;
+    if (t->g[g].hi_max > 0 && t->g[g].lo_min < w->j) w->j = t->g[g].lo_min;
+  }
+  attn_block_terms_(t, &w->block);
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  w->back = reshape && reshape->backwards;
+  w->few = !ATTN_PART_(PATTERN, a->plan) && w->j < w->end && w->end - w->j <= 4 * ATTN_BLOCK_;
+}
+
+/* The next block of which some row sees a key. 0 = there is none. */
+ATTN_FUNC_ int attn_walk_next_(const attn_tile_ *t, attn_walk_ *w) {
+  for (;;) {
+    int64_t from = w->j, next = from;
+    if (ATTN_PART_(PATTERN, t->a->plan)) {
+      if (!attn_block_take_(t, &w->block, &w->cursor)) return 0;
+    } else {
+      if (w->j >= w->end) return 0;
+      next = (w->j / ATTN_BLOCK_ + 1) * ATTN_BLOCK_;
+      if (next > w->end) next = w->end;
+      if (w->back) {
+        from = (w->end - 1) / ATTN_BLOCK_ * ATTN_BLOCK_;
+        if (from < w->j) from = w->j;
+        next = w->end, w->end = from;
+      } else {
+        w->j = next;
+      }
+    }
+    if (attn_block_open_(t, &w->block, from, next)) return 1;
+  }
+}
+
+/* The stretch of keys that the block belongs to. */
+ATTN_FUNC_ int64_t attn_walk_stretch_(const attn_tile_ *t, const attn_walk_ *w) {
+  const int64_t j0 = w->block.j0;
+  return (ATTN_PART_(PATTERN, t->a->plan) ? attn_ordinal_((int32_t)j0, t->plan->step) : j0) /
+         ATTN_STRETCH_;
+}
+
+/* Attends to the blocks of a walk. started: the accumulator holds something; the result too. */
 ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
   const attn_softmax_ *a = t->a;
-  attn_block_ block;
-  attn_cursor_ cursor = {NULL, 0, 0, NULL}, ahead = cursor;
-  int64_t j = INT64_MAX, end = 0;
-  if (ATTN_PART_(SELECTION, t->keys))
-    cursor.key = t->keys, cursor.runs = t->keys_n;
-  else if (ATTN_PART_(PATTERN, a->plan))
-    cursor = attn_tile_runs_(a, t->plan);
-  for (int g = 0; g < t->groups; g++) {
-    if (t->g[g].hi_max > end) end = t->g[g].hi_max;
-    if (t->g[g].hi_max > 0 && t->g[g].lo_min < j) j = t->g[g].lo_min;
-  }
-  attn_block_terms_(t, &block);
+  attn_walk_ w;
+  attn_cursor_ ahead = {NULL, 0, 0, NULL};
+  attn_walk_open_(t, &w);
   if (ATTN_PART_(LOW, a->codes)) attn_codes_tile_(t);
-  const int few = !ATTN_PART_(PATTERN, a->plan) && j < end && end - j <= 4 * ATTN_BLOCK_;
-  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
-  const int back = reshape && reshape->backwards;
-  for (;;) {
-    int64_t next = j;
-    if (ATTN_PART_(PATTERN, a->plan)) {
-      if (!attn_block_take_(t, &block, &cursor)) break;
-    } else {
-      if (j >= end) break;
-      next = (j / ATTN_BLOCK_ + 1) * ATTN_BLOCK_;
-      if (next > end) next = end;
-    }
-    int64_t from = j;
-    if (back) {
-      from = (end - 1) / ATTN_BLOCK_ * ATTN_BLOCK_;
-      if (from < j) from = j;
-      next = end, end = from;
-    }
-    const int open = attn_block_open_(t, &block, from, next);
-    if (!back) j = next;
-    if (!open) continue;
+  while (attn_walk_next_(t, &w)) {
     if (ATTN_PART_(LOW, a->codes))
-      attn_codes_fetch_(t, &block);
+      attn_codes_fetch_(t, &w.block);
     else if (ATTN_PART_(LOW, a->low))
-      attn_low_fetch_(t, &block);
+      attn_low_fetch_(t, &w.block);
     else
-      attn_block_fetch_(t, &block);
-    if (attn_sparse_(a)) block.partial = 1;
-    t->partial |= block.partial;
-    attn_block_modifiers_(t, &block);
-    const attn_plan_tile_ *ahead_of = cursor.runs > 0 ? t->plan : t->next;
+      attn_block_fetch_(t, &w.block);
+    if (attn_sparse_(a)) w.block.partial = 1;
+    t->partial |= w.block.partial;
+    attn_block_modifiers_(t, &w.block);
+    const attn_plan_tile_ *ahead_of = w.cursor.runs > 0 ? t->plan : t->next;
     if (ATTN_PART_(PATTERN, a->plan)) {
-      ahead = cursor.runs > 0 ? cursor : attn_tile_runs_(a, t->next);
+      ahead = w.cursor.runs > 0 ? w.cursor : attn_tile_runs_(a, t->next);
       attn_tile_ahead_(t, &ahead, ahead_of ? ahead_of->step : 1);
     }
-    if (few) attn_tile_below_(t);
-    attn_block_scores_(t, &block);
+    if (w.few) attn_tile_below_(t);
+    attn_block_scores_(t, &w.block);
     if (ATTN_PART_(PATTERN, a->plan)) attn_tile_ahead_(t, &ahead, ahead_of ? ahead_of->step : 1);
-    if (few) attn_tile_below_(t);
+    if (w.few) attn_tile_below_(t);
     if (ATTN_PART_(CONTENT, a->choice)) {
-      block.partial = t->partial = 1;
-      if (!a->choice->on->block(t, &block)) continue;
+      w.block.partial = t->partial = 1;
+      if (!a->choice->on->block(t, &w.block)) continue;
     }
-    const int64_t at =
-        ATTN_PART_(PATTERN, a->plan) ? attn_ordinal_((int32_t)block.j0, t->plan->step) : block.j0;
-    attn_block_values_(t, &block, attn_tile_stretch_(t, at / ATTN_STRETCH_, started));
+    attn_block_values_(t, &w.block, attn_tile_stretch_(t, attn_walk_stretch_(t, &w), started));
     started = 1;
   }
   return started;
@@ -25801,7 +25968,8 @@ ATTN_FUNC_ int64_t attn_softmax_items_(const attn_softmax_ *a, int phase) {
   int64_t n = 0, first;
   if (a->seq && !ATTN_PART_(COMPOSED, a->own)) return a->seq->items;
   if (a->few) return a->q.batch * (a->q.heads / a->group) * a->splits;
-  if (ATTN_PART_(COMPOSED, a->own) && !ATTN_PART_(PATTERN, a->plan)) return a->own_items;
+  if (ATTN_PART_(COMPOSED, a->own) && (a->own_whole || !ATTN_PART_(PATTERN, a->plan)))
+    return a->own_items;
   if (!ATTN_PART_(PATTERN, a->plan)) return a->q.batch * (a->q.heads / a->group) * a->tiles;
   for (int64_t h = 0; h < a->q.heads; h++) n += attn_plan_tiles_(a->plan, h, phase, &first);
   return n * a->q.batch;
@@ -25840,9 +26008,10 @@ ATTN_FUNC_ void attn_softmax_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers)
     if (a->splits > 1) attn_for_(ctx, attn_pieces_(workers, units), units, attn_few_merge_, a);
     return;
   }
-  for (a->phase = 0; a->phase < a->phases; a->phase++) {
+  const int phases = a->own_whole ? 1 : a->phases;
+  for (a->phase = 0; a->phase < phases; a->phase++) {
     const int64_t items = attn_softmax_items_(a, a->phase);
-    if (ATTN_PART_(PATTERN, a->plan)) a->tiles = items / a->q.batch;
+    if (ATTN_PART_(PATTERN, a->plan) && !a->own_whole) a->tiles = items / a->q.batch;
     const attn_item_fn_ item = ATTN_PART_(COMPOSED, a->own) ? a->own : attn_softmax_item_;
     if (items) attn_for_(ctx, attn_pieces_(workers, items), items, item, a);
   }
@@ -32367,6 +32536,11 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
         return attn_reject_(e, ATTN_E_OVERLAP,
                             n ? "params.col must not share memory with another argument"
                               : "params.indptr must not share memory with another argument");
+  for (int i = 0; i < a->besides && data >= 0; i++)
+    for (int j = 0; j <= all.n; j++)
+      if (attn_overlap_(a->beside[i], j < all.n ? span[j] : work))
+        return attn_reject_(e, ATTN_E_OVERLAP,
+                            "a gradient must not share memory with another argument");
   for (int i = 0; i < apart; i++)
     if (attn_overlap_(span[i], work))
       return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");
@@ -69936,6 +70110,633 @@ ATTN_PUB_COLD_ attn_status attn_cache_evict(attn_cache *cache, attn_sequence *se
   return attn_end_(ctx, &e);
 }
 /* <<< attn/families/selection/cache_evict.h */
+#endif
+#if ATTN_HAS_TRAINING
+/* >>> attn/families/training/backward_tile.h */
+/* families/training/backward_tile.h owns one tile of the gradients of attention: a sweep over the keys of forward in
+ * which scores become weights P and gradients dX, and five products are made of them. What its rows send to keys is
+ * summed in the memory of a worker. */
+
+/* Tiles whose shares of d_k and d_v are one chain of additions: 512 queries. */
+enum { ATTN_GRAD_RUN_ = 8 };
+
+/* What is sent to the rows of a tensor of keys: d_k or d_v. near has the sums of a run of tiles, far those of runs; far
+ * is the output itself where that is f32 and holds nothing. */
+typedef struct attn_sent_rows_ {
+  attn_tensor out; /* data null: not asked for */
+  float *near, *far;
+  int64_t far_stride, dim;
+  int64_t head;        /* of out, that is being summed */
+  unsigned char *some; /* [blocks of keys]: near holds something there */
+} attn_sent_rows_;
+
+/* Rows of a tile as factors of what is sent to keys: in f32, 0 where they are empty. clean has 0 in place of what is not
+ * finite, where there is such a number. */
+typedef struct attn_factor_rows_ {
+  float *raw, *clean;
+  int64_t dim;
+  int finite;
+} attn_factor_rows_;
+
+/* A worker's memory. */
+typedef struct attn_backward_memory_ {
+  attn_grad_lanes_ *lanes;
+  float *d_ot, *dp;     /* [dv][tile], [block][tile] */
+  float *sum, *far;     /* [dk][tile] of d_q, and [2] of the stretches before */
+  float *keys;          /* [block][dk]: those of a block, 0 in place of what is not finite */
+  float *part;          /* [block][dk or dv]: sums of keys that are not consecutive */
+  float *d_rows;        /* [Tq][dk] of d_q between the phases of a schedule */
+  int32_t *index;       /* [tile] */
+  attn_plan_run_ *runs; /* of a tile that has lists */
+  attn_factor_rows_ q, d_o;
+  attn_sent_rows_ k, v;
+} attn_backward_memory_;
+
+typedef struct attn_backward_ {
+  attn_tensor d_q, d_k, d_v, d_o, d_lse;
+  float *d_sinks;
+  int accumulate;
+  int64_t heads, units; /* of query heads that a unit has; units */
+  int64_t lists;        /* the most keys of a tile of lists */
+  float scale;
+} attn_backward_;
+
+/* A tile that is being swept. */
+typedef struct attn_backward_tile_ {
+  const attn_backward_ *job;
+  attn_backward_memory_ *m;
+  int started, folded; /* sum holds something, far does */
+  int64_t stretch;
+} attn_backward_tile_;
+
+/* ---- rows -----------------------------------------------------------------------------------*/
+
+/* LSE and D of the rows of a tile; d_o in lanes. */
+ATTN_FUNC_ void attn_backward_lanes_(const attn_tile_ *t, const attn_backward_ *g,
+                                     const attn_backward_memory_ *m) {
+  const attn_softmax_ *a = t->a;
+  const attn_table_ *f = a->table;
+  const int64_t queries = a->q_len ? a->q_len[t->batch] : a->q.len;
+  const void *d_o[ATTN_TILE_], *o[ATTN_TILE_];
+  float dots[ATTN_TILE_];
+  for (int r = 0; r < t->n; r++) {
+    d_o[r] = attn_at_(&g->d_o, t->batch, t->head[r], t->row[r]);
+    o[r] = attn_at_(&a->o, t->batch, t->head[r], t->row[r]);
+  }
+  f->pack(m->d_ot, d_o, t->n, a->v.dim, (int)g->d_o.dtype, 1.0f, attn_least_(1.0f));
+  f->pack(t->w.ot, o, t->n, a->v.dim, (int)a->o.dtype, 1.0f, attn_least_(1.0f));
+  attn_on_(gradient, f)
+      ->lane_dots(dots, m->d_ot, t->w.ot, a->v.dim, (t->n + ATTN_GROUP_ - 1) / ATTN_GROUP_);
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    float lse = -INFINITY, d = 0.0f;
+    if (r < t->n && t->row[r] < queries)
+      memcpy(&lse, attn_at_(&a->lse, t->batch, t->head[r], t->row[r]), sizeof lse);
+    const int empty = lse == -INFINITY;
+    if (!empty && g->d_lse.data)
+      memcpy(&d, attn_at_(&g->d_lse, t->batch, t->head[r], t->row[r]), sizeof d);
+    const double unit = (double)lse * a->unit;
+    m->lanes->hi[r] = empty ? INFINITY : (float)attn_clamp_f64_(unit);
+    m->lanes->lo[r] = empty ? 0.0f : (float)(unit - (double)m->lanes->hi[r]);
+    m->lanes->less[r] = empty ? 0.0f : dots[r] - d;
+  }
+}
+
+/* The rows of a tile that are not empty, as f32. */
+ATTN_FUNC_ void attn_factor_rows_open_(const attn_tile_ *t, const attn_backward_memory_ *m,
+                                       attn_factor_rows_ *f, const attn_tensor *x) {
+  const attn_table_ *on = t->a->table;
+  const int64_t dim = f->dim, all = t->groups * ATTN_GROUP_;
+  on->widen(f->raw, attn_at_(x, t->batch, t->head[0], 0), x->stride_len, m->index, t->n, dim,
+            x->dtype, NULL);
+  for (int64_t r = 0; r < all; r++)
+    if (r >= t->n || m->lanes->hi[r] == INFINITY)
+      memset(f->raw + r * dim, 0, (size_t)dim * sizeof(float));
+  f->finite = on->finite(f->raw, dim, all, dim);
+  for (int64_t i = 0; !f->finite && i < all * dim; i++)
+    f->clean[i] = f->raw[i] - f->raw[i] == 0.0f ? f->raw[i] : 0.0f;
+}
+
+/* ---- what is sent to keys -------------------------------------------------------------------*/
+
+/* What attn_sent_add_ left out: numbers of rows that are not finite, to the keys that these rows see. */
+ATTN_FUNC_ void attn_sent_patch_(const attn_tile_ *t, const attn_segment_ *seg,
+                                 const attn_factor_rows_ *f, float *to, const float *x) {
+  const int r1 = seg->g1 * ATTN_GROUP_ < t->n ? seg->g1 * ATTN_GROUP_ : t->n;
+  for (int r = seg->g0 * ATTN_GROUP_; r < r1; r++)
+    for (int64_t c = 0; c < f->dim; c++) {
+      const float y = f->raw[r * f->dim + c];
+      for (int e = 0; y - y != 0.0f && e < seg->n; e++) {
+        const int64_t cell = (seg->at + e) * ATTN_TILE_ + r;
+        if (t->w.hit[cell]) to[e * f->dim + c] += x[cell] * y;
+      }
+    }
+}
+
+/* Adds to the keys of a segment: sums over its lanes of x [key][lane] times their rows. */
+ATTN_FUNC_ void attn_sent_add_(const attn_tile_ *t, const attn_backward_memory_ *m,
+                               const attn_sent_rows_ *s, const attn_block_ *b,
+                               const attn_segment_ *seg, const attn_factor_rows_ *f,
+                               const float *x) {
+  const int64_t dim = s->dim, from = seg->g0 * ATTN_GROUP_, bytes = dim * (int64_t)sizeof(float);
+  const int clean = b->partial && !f->finite, apart = attn_block_run_(b, seg->at) < seg->n;
+  float *to = apart ? m->part : s->near + attn_block_key_(b, seg->at) * dim;
+  for (int e = 0; apart && e < seg->n; e++)
+    memcpy(to + e * dim, s->near + attn_block_key_(b, seg->at + e) * dim, (size_t)bytes);
+  attn_on_(dense, t->a->table)
+      ->gemm(to, dim, seg->n, x + seg->at * ATTN_TILE_ + from, ATTN_TILE_, 1,
+             (clean ? f->clean : f->raw) + from * dim, dim, (seg->g1 - seg->g0) * ATTN_GROUP_, dim,
+             0);
+  if (clean) attn_sent_patch_(t, seg, f, to, x);
+  for (int e = 0; e < seg->n; e++) {
+    const int64_t key = attn_block_key_(b, seg->at + e);
+    s->some[key / ATTN_BLOCK_] = 1;
+    if (apart) memcpy(s->near + key * dim, to + e * dim, (size_t)bytes);
+  }
+}
+
+/* A run of tiles is complete: near joins far. */
+ATTN_FUNC_ void attn_sent_fold_(const attn_table_ *f, const attn_sent_rows_ *s, int64_t keys) {
+  for (int64_t j = 0; s->out.data && j < keys; j++) {
+    float *near = s->near + j * s->dim, *far = s->far + j * s->far_stride;
+    if (!s->some[j / ATTN_BLOCK_]) {
+      j += ATTN_BLOCK_ - 1;
+      continue;
+    }
+    f->blend(far, far, near, ATTN_F32, ATTN_F32, ATTN_F32, s->dim, 1.0f, 1.0f);
+    memset(near, 0, (size_t)s->dim * sizeof(float));
+    if (j % ATTN_BLOCK_ == ATTN_BLOCK_ - 1 || j == keys - 1) s->some[j / ATTN_BLOCK_] = 0;
+  }
+}
+
+/* ---- blocks ---------------------------------------------------------------------------------*/
+
+/* A stretch of keys is complete: sum joins far; close: for the last time. */
+ATTN_FUNC_ void attn_backward_fold_(const attn_tile_ *t, attn_backward_tile_ *x, int close) {
+  const int64_t dk = t->a->q.dim;
+  const attn_backward_memory_ *m = x->m;
+  if (!x->folded) memset(m->far, 0, (size_t)(2 * dk * ATTN_TILE_) * sizeof(float));
+  attn_on_(tile, t->a->table)
+      ->fold_block(m->far, m->far + dk * ATTN_TILE_, m->sum, dk, t->groups, attn_alpha_one_, close);
+  x->folded = 1, x->started = 0;
+}
+
+/* Numbers of keys that are not finite, to the d_q of the rows that see them. */
+ATTN_FUNC_ void attn_backward_patch_(const attn_tile_ *t, const attn_block_ *b,
+                                     const attn_backward_memory_ *m) {
+  const int64_t dk = t->a->q.dim;
+  for (int e = 0; e < b->n; e++)
+    for (int64_t c = 0; c < dk; c++) {
+      const float y = b->k[e * b->k_stride + c];
+      for (int r = 0; y - y != 0.0f && r < t->n; r++)
+        if (t->w.hit[e * ATTN_TILE_ + r])
+          m->sum[c * ATTN_TILE_ + r] += m->dp[e * ATTN_TILE_ + r] * y;
+    }
+}
+
+/* The five products of a block. */
+ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn_block_ *b,
+                                     int64_t stretch) {
+  const attn_softmax_ *a = t->a;
+  const attn_table_ *f = a->table;
+  const attn_backward_memory_ *m = x->m;
+  const int64_t dk = a->q.dim, dv = a->v.dim;
+  const int scored = x->job->d_q.data || x->job->d_k.data; /* dX is wanted */
+  attn_block_fetch_(t, b);
+  attn_block_modifiers_(t, b);
+  attn_block_scores_(t, b);
+  const int clean = b->partial && x->job->d_q.data && !f->finite(b->k, b->k_stride, b->n, dk);
+  if (clean || (b->partial && (!m->q.finite || !m->d_o.finite)))
+    for (int e = 0; e < b->n; e++)
+      for (int r = 0; r < t->n; r++)
+        t->w.hit[e * ATTN_TILE_ + r] = m->lanes->hi[r] < INFINITY && attn_block_reads_(t, b, e, r);
+  for (int e = 0; clean && e < b->n; e++)
+    for (int64_t c = 0; c < dk; c++) {
+      const float y = b->k[e * b->k_stride + c];
+      m->keys[e * dk + c] = y - y == 0.0f ? y : 0.0f;
+    }
+  if (x->started && x->stretch != stretch) attn_backward_fold_(t, x, 0);
+  if (!x->started) memset(m->sum, 0, (size_t)(dk * ATTN_TILE_) * sizeof(float));
+  x->started = 1, x->stretch = stretch;
+  for (int i = 0; i < b->count; i++) {
+    const attn_segment_ *seg = &b->seg[i];
+    float *s = t->w.s + seg->at * ATTN_TILE_, *d = m->dp + seg->at * ATTN_TILE_;
+    if (scored)
+      attn_on_(tile, f)->score_block(d, m->d_ot, b->v + seg->at * b->v_stride, b->v_stride, seg->n,
+                                     dv, seg->g0, seg->g1, t->spare);
+    else
+      memset(d, 0, (size_t)(seg->n * ATTN_TILE_) * sizeof(float));
+    attn_on_(gradient, f)->grad_block(s, d, seg->n, seg->g0, seg->g1, m->lanes);
+    if (m->v.out.data) attn_sent_add_(t, m, &m->v, b, seg, &m->d_o, t->w.s);
+    if (m->k.out.data) attn_sent_add_(t, m, &m->k, b, seg, &m->q, m->dp);
+    if (x->job->d_q.data)
+      attn_on_(tile, f)->value_block(
+          m->sum, d, clean ? m->keys + seg->at * dk : b->k + seg->at * b->k_stride,
+          clean ? dk : b->k_stride, seg->n, dk, seg->g0, seg->g1, NULL, 0);
+  }
+  if (clean) attn_backward_patch_(t, b, m);
+}
+
+/* ---- the tile -------------------------------------------------------------------------------*/
+
+/* The lists of a tile as runs, keys ascending. Returns how many. */
+ATTN_FUNC_ int64_t attn_backward_lists_(const attn_tile_ *t, attn_plan_run_ *run) {
+  attn_list_ list[ATTN_TILE_];
+  int64_t n = 0;
+  for (int r = 0; r < t->n; r++) attn_list_of_(t, r, &list[r]);
+  for (;;) {
+    int32_t key = INT32_MAX;
+    uint64_t lanes = 0;
+    for (int r = 0; r < t->n; r++) {
+      if (list[r].next == list[r].count) continue;
+      const int32_t at = list[r].key[list[r].next];
+      if (at < key) key = at, lanes = 0;
+      if (at == key) lanes |= (uint64_t)1 << r;
+    }
+    if (!lanes) return n;
+    for (int r = 0; r < t->n; r++) list[r].next += lanes >> r & 1;
+    if (n > 0 && run[n - 1].lanes == lanes && run[n - 1].key + run[n - 1].n == key) {
+      run[n - 1].n++;
+      continue;
+    }
+    run[n].key = key, run[n].n = 1, run[n].lanes = lanes, n++;
+  }
+}
+
+/* d_q of the rows of a tile. */
+ATTN_FUNC_ void attn_backward_finish_(const attn_tile_ *t, const attn_backward_tile_ *x) {
+  const attn_backward_ *g = x->job;
+  const attn_backward_memory_ *m = x->m;
+  const attn_table_ *f = t->a->table;
+  const attn_tensor *y = &g->d_q;
+  const int64_t dk = t->a->q.dim;
+  const int later = m->d_rows != NULL, plain = !later && !g->accumulate;
+  void *rows[ATTN_TILE_];
+  float scale[ATTN_TILE_];
+  for (int r = 0; r < ATTN_TILE_; r++) scale[r] = plain ? g->scale : 1.0f;
+  for (int r = 0; r < t->n; r++)
+    rows[r] = plain ? attn_at_(y, t->batch, t->head[r], t->row[r]) : (char *)(m->q.raw + r * dk);
+  f->unpack(rows, x->folded ? m->far : m->sum, t->n, dk, plain ? y->dtype : ATTN_F32, scale);
+  for (int r = 0; r < t->n; r++) {
+    const int empty = m->lanes->hi[r] == INFINITY;
+    float *sum = later ? m->d_rows + t->row[r] * dk : NULL;
+    char *out = attn_at_(y, t->batch, t->head[r], t->row[r]);
+    if (plain && empty)
+      memset(out, 0, (size_t)attn_bytes_(y->dtype, dk));
+    else if (later && !empty)
+      f->blend(sum, sum, rows[r], ATTN_F32, ATTN_F32, ATTN_F32, dk, 1.0f, 1.0f);
+    else if (!plain && !empty)
+      f->blend(out, rows[r], out, y->dtype, ATTN_F32, y->dtype, dk, g->scale, 1.0f);
+  }
+}
+
+/* A tile whose rows are known, of one head. */
+ATTN_FUNC_ void attn_backward_tile_run_(attn_tile_ *t, const attn_backward_ *g,
+                                        attn_backward_memory_ *m) {
+  const attn_softmax_ *a = t->a;
+  attn_backward_tile_ x = {g, m, 0, 0, -1};
+  attn_plan_tile_ tile;
+  attn_walk_ w;
+  int64_t listed = -1;
+  if (ATTN_PART_(PATTERN, a->plan) && t->plan->step <= 0) {
+    tile = *t->plan;
+    if (tile.step == 0) listed = attn_backward_lists_(t, m->runs);
+    tile.step = tile.step < 0 ? -tile.step : 1;
+    t->plan = &tile;
+  }
+  attn_tile_lanes_(t);
+  attn_tile_terms_(t);
+  t->careful = t->rel_careful = t->partial = 0;
+  t->xl_next = -1;
+  for (int r = 0; r < t->n; r++) m->index[r] = (int32_t)t->row[r];
+  attn_backward_lanes_(t, g, m);
+  if (g->d_k.data) attn_factor_rows_open_(t, m, &m->q, &a->q);
+  if (g->d_v.data) attn_factor_rows_open_(t, m, &m->d_o, &g->d_o);
+  for (int part = 0; part < attn_tile_parts_(t); part++) {
+    attn_tile_part_(t, part);
+    attn_walk_open_(t, &w);
+    if (listed >= 0) w.cursor.run = m->runs, w.cursor.runs = listed, w.cursor.used = 0;
+    while (attn_walk_next_(t, &w)) attn_backward_block_(t, &x, &w.block, attn_walk_stretch_(t, &w));
+  }
+  if (!g->d_q.data) return;
+  if (x.folded && x.started) attn_backward_fold_(t, &x, 1);
+  if (!x.folded && !x.started) memset(m->sum, 0, (size_t)(a->q.dim * ATTN_TILE_) * sizeof(float));
+  attn_backward_finish_(t, &x);
+}
+/* <<< attn/families/training/backward_tile.h */
+/* >>> attn/families/training/sdpa_backward.h */
+/* families/training/sdpa_backward.h owns the call for the gradients of attention: its checks, the memory of a
+ * worker, and the units that workers take. */
+
+/* ---- units ----------------------------------------------------------------------------------*/
+
+/* The pieces of a worker's memory; with memory null only their bytes, INT64_MAX when they cannot be. */
+ATTN_FUNC_ int64_t attn_backward_cut_(const attn_softmax_ *a, const attn_backward_ *g, char *memory,
+                                      attn_backward_memory_ *m) {
+  const int64_t f = sizeof(float), tile = ATTN_TILE_, block = ATTN_BLOCK_, dk = a->q.dim;
+  const int64_t dv = a->v.dim, blocks = attn_runs_of_(a->k.len, ATTN_BLOCK_), past = ATTN_GROUP_;
+  const int far_k = g->d_k.dtype != ATTN_F32 || g->accumulate,
+            far_v = g->d_v.dtype != ATTN_F32 || g->accumulate;
+  int64_t at = 0;
+#define ATTN_CUT_(member, type, n, size)                   \
+  {                                                        \
+    if (memory) m->member = (type *)(void *)(memory + at); \
+    at = attn_add_(at, attn_piece_(n, size));              \
+  }
+  ATTN_CUT_(lanes, attn_grad_lanes_, 1, sizeof(attn_grad_lanes_))
+  ATTN_CUT_(d_ot, float, attn_mul_(dv, tile), f)
+  ATTN_CUT_(dp, float, block *tile, f)
+  ATTN_CUT_(sum, float, attn_mul_(dk, tile), f)
+  ATTN_CUT_(far, float, attn_mul_(dk, 2 * tile), f)
+  ATTN_CUT_(keys, float, attn_mul_(dk, block), f)
+  ATTN_CUT_(part, float, attn_add_(attn_mul_(dk > dv ? dk : dv, block), past), f)
+  if (a->phases > 1)
+    ATTN_CUT_(d_rows, float, attn_mul_(a->q.len, dk), f)
+  else if (memory)
+    m->d_rows = NULL;
+  ATTN_CUT_(index, int32_t, tile, sizeof(int32_t))
+  ATTN_CUT_(runs, attn_plan_run_, g->lists, sizeof(attn_plan_run_))
+  ATTN_CUT_(q.raw, float, attn_add_(attn_mul_(dk, tile), past), f)
+  ATTN_CUT_(q.clean, float, attn_add_(attn_mul_(dk, tile), past), f)
+  ATTN_CUT_(d_o.raw, float, attn_add_(attn_mul_(dv, tile), past), f)
+  ATTN_CUT_(d_o.clean, float, attn_add_(attn_mul_(dv, tile), past), f)
+  if (g->d_k.data) {
+    ATTN_CUT_(k.near, float, attn_mul_(a->k.len, dk), f)
+    ATTN_CUT_(k.some, unsigned char, blocks, 1)
+    if (far_k) ATTN_CUT_(k.far, float, attn_mul_(a->k.len, dk), f)
+  }
+  if (g->d_v.data) {
+    ATTN_CUT_(v.near, float, attn_mul_(a->k.len, dv), f)
+    ATTN_CUT_(v.some, unsigned char, blocks, 1)
+    if (far_v) ATTN_CUT_(v.far, float, attn_mul_(a->k.len, dv), f)
+  }
+#undef ATTN_CUT_
+  return at;
+}
+
+/* The rows of one head of keys begin: nothing has been sent to them. */
+ATTN_FUNC_ void attn_sent_open_(attn_sent_rows_ *s, const attn_backward_ *g, int64_t b,
+                                int64_t head, int64_t keys) {
+  if (!s->out.data) return;
+  const int own = s->out.dtype != ATTN_F32 || g->accumulate;
+  s->head = head;
+  if (!own) s->far = (float *)(void *)attn_at_(&s->out, b, head, 0);
+  s->far_stride = own ? s->dim : s->out.stride_len;
+  for (int64_t j = 0; j < keys; j++) {
+    memset(s->near + j * s->dim, 0, (size_t)s->dim * sizeof(float));
+    memset(s->far + j * s->far_stride, 0, (size_t)s->dim * sizeof(float));
+    s->some[j / ATTN_BLOCK_] = 0;
+  }
+}
+
+/* And are complete. */
+ATTN_FUNC_ void attn_sent_close_(const attn_table_ *f, const attn_sent_rows_ *s,
+                                 const attn_backward_ *g, int64_t b, int64_t keys, float scale) {
+  const attn_dtype y = s->out.dtype;
+  for (int64_t j = 0; s->out.data && j < keys; j++) {
+    char *out = attn_at_(&s->out, b, s->head, j);
+    f->blend(out, s->far + j * s->far_stride, g->accumulate ? out : NULL, y, ATTN_F32, y, s->dim,
+             scale, 1.0f);
+  }
+}
+
+/* 0 in rows from .. of heads h0 .. of a batch entry. */
+ATTN_FUNC_ void attn_zero_rows_(const attn_tensor *y, int64_t b, int64_t h0, int64_t heads,
+                                int64_t from) {
+  for (int64_t h = h0; y->data && h < h0 + heads; h++)
+    for (int64_t i = from; i < y->len; i++)
+      memset(attn_at_(y, b, h, i), 0, (size_t)attn_bytes_(y->dtype, y->dim));
+}
+
+/* The tiles of a head, in order. */
+ATTN_FUNC_ void attn_backward_head_(attn_tile_ *t, const attn_backward_ *g,
+                                    attn_backward_memory_ *m, int64_t b, int64_t h) {
+  const attn_softmax_ *a = t->a;
+  const attn_plan_ *p = ATTN_PART_(PATTERN, a->plan);
+  int64_t done = 0, first = 0;
+  const int phases = p ? ((const int32_t *)attn_plan_at_(
+                             p, p->at_phase))[((const int32_t *)attn_plan_at_(p, p->at_head))[h]]
+                       : 1;
+  if (m->d_rows) memset(m->d_rows, 0, (size_t)(a->q.len * a->q.dim) * sizeof(float));
+  for (int phase = 0; phase < phases; phase++) {
+    const int64_t tiles = p ? attn_plan_tiles_(p, h, phase, &first) : attn_tiles_of_(a->q.len);
+    for (int64_t n = 0; n < tiles; n++) {
+      if (p)
+        attn_tile_plan_rows_(t, b, h,
+                             (const attn_plan_tile_ *)attn_plan_at_(p, p->at_tile) + first + n);
+      else
+        attn_tile_group_rows_(t, b * a->q.heads + h, n);
+      attn_backward_tile_run_(t, g, m);
+      if (++done % ATTN_GRAD_RUN_ == 0)
+        attn_sent_fold_(a->table, &m->k, a->k.len), attn_sent_fold_(a->table, &m->v, a->k.len);
+    }
+  }
+  attn_sent_fold_(a->table, &m->k, a->k.len), attn_sent_fold_(a->table, &m->v, a->k.len);
+  for (int64_t i = 0; m->d_rows && g->d_q.data && i < a->q.len; i++) {
+    char *out = attn_at_(&g->d_q, b, h, i);
+    a->table->blend(out, m->d_rows + i * a->q.dim, g->accumulate ? out : NULL, g->d_q.dtype,
+                    ATTN_F32, g->d_q.dtype, a->q.dim, g->scale, 1.0f);
+  }
+}
+
+/* d_sinks of the head h of t. */
+ATTN_FUNC_ void attn_backward_sinks_(attn_tile_ *t, const attn_backward_ *g,
+                                     const attn_backward_memory_ *m, int64_t h) {
+  const attn_softmax_ *all = t->a;
+  const float sink = all->sinks[h];
+  const int64_t entries = all->seq ? all->seq->n : all->q.batch;
+  double sum = 0;
+  for (int64_t b = 0; sink > -INFINITY && b < entries; b++) {
+    attn_softmax_ own;
+    attn_backward_ here = *g;
+    t->a = attn_problem_(all, b, &own);
+    if (all->seq && all->seq->q) {
+      attn_skip_rows_(&here.d_o, all->seq->q[b], t->a->q.len);
+      attn_skip_rows_(&here.d_lse, all->seq->q[b], t->a->q.len);
+    }
+    for (int64_t n = 0; n < attn_tiles_of_(t->a->q.len); n++) {
+      attn_tile_group_rows_(t, b * all->q.heads + h, n);
+      attn_backward_lanes_(t, &here, m);
+      for (int r = 0; r < t->n; r++) {
+        float share;
+        if (m->lanes->hi[r] == INFINITY) continue;
+        memcpy(&share, attn_at_(&t->a->lse, b, h, t->row[r]), sizeof share);
+        share = sink - share;
+        all->table->exp(&share, &share, 1);
+        sum -= (double)share * (double)m->lanes->less[r];
+      }
+    }
+  }
+  if (g->accumulate) sum += (double)g->d_sinks[h];
+  g->d_sinks[h] = attn_one_nan_((float)sum);
+}
+
+/* A batch entry and heads that share keys and values; behind those the heads' sinks. */
+ATTN_FUNC_ void attn_backward_item_(void *job, int worker, int64_t index) {
+  const attn_softmax_ *all = (const attn_softmax_ *)job, *a = all;
+  attn_backward_ g = *(const attn_backward_ *)all->own_job;
+  const attn_sequences_ *s = all->seq;
+  attn_softmax_ own;
+  attn_tile_ t;
+  attn_backward_memory_ m;
+  attn_tile_open_(&t, all, worker);
+  attn_clear_(&m, sizeof m);
+  attn_backward_cut_(all, &g, t.w.own, &m);
+  if (index >= g.units) {
+    attn_backward_sinks_(&t, &g, &m, index - g.units);
+    return;
+  }
+  const int64_t parts = all->q.heads / g.heads, b = index / parts, h0 = index % parts * g.heads;
+  const int64_t each_k = all->q.heads / all->k.heads, each_v = all->q.heads / all->v.heads;
+  t.a = a = attn_problem_(all, b, &own);
+  if (s && s->q) {
+    if (b == s->n - 1 && !g.accumulate) attn_zero_rows_(&g.d_q, 0, h0, g.heads, s->q[s->n]);
+    attn_skip_rows_(&g.d_q, s->q[b], a->q.len), attn_skip_rows_(&g.d_o, s->q[b], a->q.len);
+    attn_skip_rows_(&g.d_lse, s->q[b], a->q.len);
+  }
+  if (s && s->kv) {
+    if (b == s->n - 1 && !g.accumulate) {
+      attn_zero_rows_(&g.d_k, 0, h0 / each_k, attn_runs_of_(g.heads, each_k), s->kv[s->n]);
+      attn_zero_rows_(&g.d_v, 0, h0 / each_v, attn_runs_of_(g.heads, each_v), s->kv[s->n]);
+    }
+    attn_skip_rows_(&g.d_k, s->kv[b], a->k.len), attn_skip_rows_(&g.d_v, s->kv[b], a->k.len);
+  }
+  m.q.dim = m.k.dim = a->q.dim, m.d_o.dim = m.v.dim = a->v.dim;
+  m.q.finite = m.d_o.finite = 1;
+  m.k.out = g.d_k, m.v.out = g.d_v;
+  t.w.held->n = 0;
+  for (int64_t h = h0; h < h0 + g.heads; h++) {
+    if (h % each_k == 0) attn_sent_open_(&m.k, &g, b, h / each_k, a->k.len);
+    if (h % each_v == 0) attn_sent_open_(&m.v, &g, b, h / each_v, a->k.len);
+    attn_backward_head_(&t, &g, &m, b, h);
+    if ((h + 1) % each_k == 0) attn_sent_close_(a->table, &m.k, &g, b, a->k.len, g.scale);
+    if ((h + 1) % each_v == 0) attn_sent_close_(a->table, &m.v, &g, b, a->k.len, 1.0f);
+  }
+}
+
+/* ---- the call -------------------------------------------------------------------------------*/
+
+/* Terms that forward may have and this call not, yet. */
+ATTN_FUNC_ int attn_backward_terms_(attn_error_ *e, const attn_sdpa_params *p,
+                                    const attn_backward_ *g) {
+  if (p->relative.keys.data || p->relative.queries.data || p->relative.values.data ||
+      p->xl.table.data || p->xl.u || p->xl.v || p->labels.label || p->factor.alpha ||
+      p->factor.beta || p->softcap != 0.0f || p->span.z || p->modify || p->modify_weights)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.relative, xl, labels, factor, softcap, span, modify and "
+                        "modify_weights must be absent");
+  if (p->toeplitz.table && p->toeplitz.inside)
+    return attn_reject_(e, ATTN_E_RANGE, "params.toeplitz.inside must be 0");
+  if (g->d_sinks && !p->sinks)
+    return attn_reject_(e, ATTN_E_NULL, "gradients.d_sinks wants params.sinks");
+  return 1;
+}
+
+/* Every rule. a: forward's problem; data as in attn_sdpa_plan_. */
+ATTN_COLD_ int attn_backward_plan_(attn_error_ *e, attn_softmax_ *a, attn_backward_ *g,
+                                   const attn_sdpa_params *params, const attn_tensor *lse,
+                                   attn_span_ out[4], const attn_ctx *ctx, int *workers, int data) {
+  const attn_tensor *q = &a->q, *k = &a->k, *v = &a->v;
+  attn_sdpa_params p = *params;
+  attn_operand_ op[] = {
+      ATTN_OPERAND_(&g->d_q, "d_q", ATTN_OUT_ | ATTN_OPTIONAL_, q->batch, q->heads, q->len, q->dim,
+                    "d_q must have the shape of q"),
+      ATTN_OPERAND_(&g->d_k, "d_k", ATTN_OUT_ | ATTN_OPTIONAL_, k->batch, k->heads, k->len, k->dim,
+                    "d_k must have the shape of k"),
+      ATTN_OPERAND_(&g->d_v, "d_v", ATTN_OUT_ | ATTN_OPTIONAL_, v->batch, v->heads, v->len, v->dim,
+                    "d_v must have the shape of v"),
+      ATTN_OPERAND_(&g->d_o, "d_o", 0, q->batch, q->heads, q->len, v->dim,
+                    "d_o must have the shape of o"),
+      ATTN_OPERAND_(&g->d_lse, "gradients.d_lse", ATTN_OPTIONAL_ | ATTN_IS_F32_, q->batch, q->heads,
+                    q->len, 1, "gradients.d_lse must be [q.batch, q.heads, q.len, 1] of ATTN_F32")};
+  enum { N = sizeof op / sizeof *op };
+  if (!lse->data && q->batch && q->heads && q->len)
+    return attn_reject_(e, ATTN_E_NULL, "lse.data must not be null");
+  for (int i = 0; i < N; i++)
+    if (!attn_check_operand_(e, &op[i], q->heads)) return 0;
+  if (g->accumulate != 0 && g->accumulate != 1)
+    return attn_reject_(e, ATTN_E_RANGE, "gradients.accumulate must be 0 or 1");
+  if (!attn_backward_terms_(e, &p, g)) return 0;
+  for (int i = 0; i < 3; i++) out[i] = op[i].span;
+  if (!attn_check_array_(e, g->d_sinks, q->heads, 4,
+                         "gradients.d_sinks must be aligned to its elements", &out[3]) ||
+      !attn_check_apart_(e, ctx, op, N, &out[3], data < 0 ? 0 : 1))
+    return 0;
+  p.lse = *lse, p.compute = ATTN_COMPUTE_F32, p.compute_prefer = 0, p.one_order = 1;
+  memset(&p.map, 0, sizeof p.map), p.map_stage = ATTN_MAP_WEIGHTS;
+  a->beside = out, a->besides = 4;
+  if (!attn_sdpa_plan_(e, a, &p, ctx, workers, data)) return 0;
+  /* a tile has rows of one head, and every key head its unit */
+  const int64_t heads = attn_max64_(q->heads, 1);
+  const int64_t by_k = attn_max64_(attn_over_(heads, attn_max64_(k->heads, 1)), 1);
+  const int64_t by_v = attn_max64_(attn_over_(heads, attn_max64_(v->heads, 1)), 1);
+  a->group = 1, a->tiles = attn_tiles_of_(q->len);
+  if (a->seq) attn_sequences_count_(a);
+  g->heads = by_k / attn_gcd_(by_k, by_v) * by_v;
+  g->units = attn_mul_(a->seq ? a->seq->n : q->batch, heads / g->heads);
+  g->scale = (float)attn_clamp_f64_(a->scale);
+  g->lists = 0;
+  for (int64_t i = 0; ATTN_PART_(PATTERN, a->plan) && i < a->plan->tiles; i++) {
+    const attn_plan_tile_ *t =
+        (const attn_plan_tile_ *)attn_plan_at_(a->plan, a->plan->at_tile) + i;
+    if (t->step == 0 && t->count > g->lists) g->lists = t->count;
+  }
+  a->own = attn_backward_item_, a->own_job = g, a->own_whole = 1;
+  a->own_items = attn_add_(g->units, g->d_sinks ? q->heads : 0);
+  a->own_bytes = attn_backward_cut_(a, g, NULL, NULL);
+  return 1;
+}
+
+/* The outputs of a call without queries. */
+ATTN_FUNC_ void attn_backward_nothing_(const attn_backward_ *g, int64_t heads) {
+  const attn_tensor *const y[3] = {&g->d_q, &g->d_k, &g->d_v};
+  if (g->accumulate) return;
+  for (int i = 0; i < 3; i++)
+    for (int64_t b = 0; b < y[i]->batch; b++) attn_zero_rows_(y[i], b, 0, y[i]->heads, 0);
+  for (int64_t h = 0; g->d_sinks && h < heads; h++) g->d_sinks[h] = 0.0f;
+}
+
+ATTN_COLD_ attn_status attn_sdpa_backward_call_(attn_tensor d_q, attn_tensor d_k, attn_tensor d_v,
+                                                attn_tensor d_o, attn_tensor q, attn_tensor k,
+                                                attn_tensor v, attn_tensor o, attn_tensor lse,
+                                                const attn_sdpa_params *params,
+                                                const attn_sdpa_gradients *gradients, attn_ctx *ctx,
+                                                size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_softmax_ a;
+  attn_backward_ g;
+  attn_sdpa_params none;
+  attn_span_ out[4];
+  int workers;
+  attn_problem_clear_(&a), memset(&g, 0, sizeof g), memset(&none, 0, sizeof none);
+  a.o = o, a.q = q, a.k = k, a.v = v;
+  g.d_q = d_q, g.d_k = d_k, g.d_v = d_v, g.d_o = d_o;
+  if (gradients)
+    g.d_lse = gradients->d_lse, g.d_sinks = gradients->d_sinks,
+    g.accumulate = gradients->accumulate;
+  if (attn_backward_plan_(&e, &a, &g, params ? params : &none, &lse, out, ctx, &workers,
+                          bytes ? 0 : 1)) {
+    const int idle = attn_nothing_(&a), unasked = !d_q.data && !d_k.data && !d_v.data && !g.d_sinks;
+    if (bytes && ctx && ctx->workers > 1) workers = ctx->workers;
+    if (idle || unasked) {
+      if (!bytes) {
+        attn_backward_nothing_(&g, q.heads);
+        attn_report_(ctx, a.table, 1, "no-op", idle ? "no queries" : "no output is asked for");
+      }
+    } else if (bytes) {
+      const int64_t need = attn_softmax_bytes_(&a, workers);
+      if (attn_workspace_fits_(&e, need)) *bytes = (size_t)need;
+    } else if (attn_softmax_run_(&e, &a, ctx, workers) && ctx) {
+      ctx->report.path = "gradients, queries in lanes";
+      ctx->report.why = "one pass makes all of them";
+    }
+  }
+  return attn_end_(bytes ? NULL : ctx, &e);
+}
+ATTN_CALL_(attn_sdpa_backward, (d_q, d_k, d_v, d_o, q, k, v, o, lse, params, gradients),
+           attn_tensor d_q, attn_tensor d_k, attn_tensor d_v, attn_tensor d_o, attn_tensor q,
+           attn_tensor k, attn_tensor v, attn_tensor o, attn_tensor lse,
+           const attn_sdpa_params *params, const attn_sdpa_gradients *gradients)
+/* <<< attn/families/training/sdpa_backward.h */
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

@@ -106,6 +106,9 @@
 #include "api/families/selection/prefill.h"
 #include "api/families/selection/eviction.h"
 #endif
+#if ATTN_HAS_TRAINING
+#include "api/families/training/sdpa_backward.h"
+#endif
 #include "api/left_out.h"
 #include "api/end.h"
 #endif
@@ -390,6 +393,10 @@ ATTN_BEGIN_STRICT_
 #include "families/selection/eviction_scores.h"
 #include "families/selection/evict.h"
 #include "families/selection/cache_evict.h"
+#endif
+#if ATTN_HAS_TRAINING
+#include "families/training/backward_tile.h"
+#include "families/training/sdpa_backward.h"
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

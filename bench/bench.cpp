@@ -228,6 +228,7 @@ int main(int argc, char **argv) {
                         register_mixers,
                         register_selection,
                         register_latent,
+                        register_training,
                         register_selection_prefill,
                         register_selection_evict})
     entries(selection);

@@ -24,6 +24,6 @@ attn_tensor golden_rows(attn_tensor o, int64_t h, int64_t len, int64_t dim);
 
 extern const golden_call golden_content[], golden_heads[], golden_blocks[], golden_depth[],
     golden_options[], golden_selection[], golden_reshaped[], golden_latent[], golden_path[],
-    golden_hashes[], golden_sparse[], golden_levels[], golden_today[];
+    golden_hashes[], golden_sparse[], golden_levels[], golden_today[], golden_training[];
 
 #endif

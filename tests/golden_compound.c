@@ -218,7 +218,7 @@ const char *golden_compound(int n, attn_tensor *o, attn_tensor *lse) {
   static const golden_call *const lists[] = {
       calls,          golden_content,   golden_heads,    golden_blocks, golden_depth,
       golden_options, golden_selection, golden_reshaped, golden_latent, golden_path,
-      golden_hashes,  golden_sparse,    golden_levels,   golden_today};
+      golden_hashes,  golden_sparse,    golden_levels,   golden_today,  golden_training};
   const golden_call *g = NULL;
   for (int at = n, l = 0; l < (int)(sizeof lists / sizeof *lists) && (!g || !g->name); l++)
     for (g = lists[l]; g->name && at > 0; g++) at--;

@@ -1654,7 +1654,19 @@
   X(M2_qk_norm_promises)                    \
   X(M2_qk_norm_multihead)                   \
   X(M2_qk_norm_encoder)                     \
-  X(M2_qk_norm_decode)
+  X(M2_qk_norm_decode)                      \
+  X(N2_backward)                            \
+  X(N2_backward_long)                       \
+  X(N2_differences)                         \
+  X(N2_sequences)                           \
+  X(N2_schedules)                           \
+  X(N2_accumulate)                          \
+  X(N2_alone)                               \
+  X(N2_unread)                              \
+  X(N2_nan)                                 \
+  X(N2_quantised)                           \
+  X(N2_nothing)                             \
+  X(N2_rejects)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)

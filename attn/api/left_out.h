@@ -482,3 +482,7 @@
 #define attn_tree_nodes(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #define attn_tree_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #endif
+#if !ATTN_HAS_TRAINING
+#define attn_sdpa_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_sdpa_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#endif

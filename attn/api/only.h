@@ -39,7 +39,8 @@
 #define ATTN_FAMILY_RESHAPED 0x1000000u  /* attn_reshaped, attn_path_turn, attn_differential */
 #define ATTN_FAMILY_SELECTION 0x2000000u /* api/families/selection/ */
 #define ATTN_FAMILY_LATENT 0x4000000u    /* attn_mla, attn_tpa */
-#define ATTN_FAMILY_ALL 0x7ffffffu
+#define ATTN_FAMILY_TRAINING 0x8000000u  /* api/families/training/ */
+#define ATTN_FAMILY_ALL 0xfffffffu
 
 #ifndef ATTN_ONLY
 #define ATTN_ONLY ATTN_FAMILY_ALL
@@ -47,7 +48,7 @@
 
 /* Each with those that need it. Everything from MULTIHEAD on, but LINEAR, is made of other calls. */
 #define ATTN_HAS(families) (((ATTN_ONLY) & (families)) != 0)
-#define ATTN_HAS_COMPOSED ATTN_HAS(0x67fdc00u)
+#define ATTN_HAS_COMPOSED ATTN_HAS(0xe7fdc00u)
 #define ATTN_HAS_SPARSE ATTN_HAS(ATTN_FAMILY_SPARSE)
 #define ATTN_HAS_CONTENT ATTN_HAS(ATTN_FAMILY_CONTENT)
 #define ATTN_HAS_LINEAR ATTN_HAS(ATTN_FAMILY_LINEAR)
@@ -62,6 +63,7 @@
 #define ATTN_HAS_MIXERS ATTN_HAS(ATTN_FAMILY_MIXERS)
 #define ATTN_HAS_SELECTION ATTN_HAS(ATTN_FAMILY_SELECTION)
 #define ATTN_HAS_LATENT ATTN_HAS(ATTN_FAMILY_LATENT)
+#define ATTN_HAS_TRAINING ATTN_HAS(ATTN_FAMILY_TRAINING)
 #define ATTN_HAS_MULTIHEAD                                                                       \
   ATTN_HAS(ATTN_FAMILY_MULTIHEAD | ATTN_FAMILY_HEADS | ATTN_FAMILY_MEMORY | ATTN_FAMILY_BLOCKS | \
            ATTN_FAMILY_DEPTH | ATTN_FAMILY_MIXERS | ATTN_FAMILY_COMPRESSION)

@@ -286,6 +286,11 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
         return attn_reject_(e, ATTN_E_OVERLAP,
                             n ? "params.col must not share memory with another argument"
                               : "params.indptr must not share memory with another argument");
+  for (int i = 0; i < a->besides && data >= 0; i++)
+    for (int j = 0; j <= all.n; j++)
+      if (attn_overlap_(a->beside[i], j < all.n ? span[j] : work))
+        return attn_reject_(e, ATTN_E_OVERLAP,
+                            "a gradient must not share memory with another argument");
   for (int i = 0; i < apart; i++)
     if (attn_overlap_(span[i], work))
       return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with a tensor");

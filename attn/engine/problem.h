@@ -43,6 +43,7 @@ enum {
   ATTN_P_CODE_CENTER_,
   ATTN_P_RESHAPE_,
   ATTN_P_FACTORS_,
+  ATTN_P_OWN_,
   ATTN_PIECES_
 };
 
@@ -203,13 +204,16 @@ typedef struct attn_softmax_ {
   attn_choice_ *choice;                /* of each row's keys, or null */
   const attn_span_ *outer; /* two outputs of a call around this one, which is only checked: q, k, v
                             * and o are not there yet */
+  const attn_span_ *beside; /* outputs of a call that reads o and lse as it reads the others */
+  int besides;
   int64_t group;           /* query heads that share key and value heads */
   int64_t tiles;           /* per (batch, group) */
   /* A mechanism's own work items in place of tiles: job is this problem. own_items of them, or with a
-   * schedule its tiles. */
+   * schedule its tiles unless own_whole; they have so many bytes of a worker. */
   attn_item_fn_ own;
   void *own_job;
-  int64_t own_items;
+  int64_t own_items, own_bytes;
+  int own_whole;
   int64_t bytes; /* memory of one worker, cut at `offset` */
   char *workspace;
   /* Few queries: engine/decode.h. Parts are [B][head group][split][row], part_o [..][dv]. */

@@ -135,7 +135,8 @@ ATTN_FUNC_ int64_t attn_softmax_items_(const attn_softmax_ *a, int phase) {
   int64_t n = 0, first;
   if (a->seq && !ATTN_PART_(COMPOSED, a->own)) return a->seq->items;
   if (a->few) return a->q.batch * (a->q.heads / a->group) * a->splits;
-  if (ATTN_PART_(COMPOSED, a->own) && !ATTN_PART_(PATTERN, a->plan)) return a->own_items;
+  if (ATTN_PART_(COMPOSED, a->own) && (a->own_whole || !ATTN_PART_(PATTERN, a->plan)))
+    return a->own_items;
   if (!ATTN_PART_(PATTERN, a->plan)) return a->q.batch * (a->q.heads / a->group) * a->tiles;
   for (int64_t h = 0; h < a->q.heads; h++) n += attn_plan_tiles_(a->plan, h, phase, &first);
   return n * a->q.batch;
@@ -174,9 +175,10 @@ ATTN_FUNC_ void attn_softmax_pass_(attn_softmax_ *a, attn_ctx *ctx, int workers)
     if (a->splits > 1) attn_for_(ctx, attn_pieces_(workers, units), units, attn_few_merge_, a);
     return;
   }
-  for (a->phase = 0; a->phase < a->phases; a->phase++) {
+  const int phases = a->own_whole ? 1 : a->phases;
+  for (a->phase = 0; a->phase < phases; a->phase++) {
     const int64_t items = attn_softmax_items_(a, a->phase);
-    if (ATTN_PART_(PATTERN, a->plan)) a->tiles = items / a->q.batch;
+    if (ATTN_PART_(PATTERN, a->plan) && !a->own_whole) a->tiles = items / a->q.batch;
     const attn_item_fn_ item = ATTN_PART_(COMPOSED, a->own) ? a->own : attn_softmax_item_;
     if (items) attn_for_(ctx, attn_pieces_(workers, items), items, item, a);
   }

@@ -446,69 +446,92 @@ ATTN_FUNC_ attn_cursor_ attn_tile_runs_(const attn_softmax_ *a, const attn_plan_
   return c;
 }
 
-/* Walks the key blocks of a tile, or of a part of it. started: the accumulator holds something; the
- * result too. */
+/* A walk over the key blocks of a tile, or of a part of it. */
+typedef struct attn_walk_ {
+  attn_block_ block;
+  attn_cursor_ cursor;
+  int64_t j, end;
+  int back, few; /* from the last block to the first; few keys without a schedule */
+} attn_walk_;
+
+ATTN_FUNC_ void attn_walk_open_(attn_tile_ *t, attn_walk_ *w) {
+  const attn_softmax_ *a = t->a;
+  const attn_cursor_ none = {NULL, 0, 0, NULL};
+  w->cursor = none, w->j = INT64_MAX, w->end = 0;
+  if (ATTN_PART_(SELECTION, t->keys))
+    w->cursor.key = t->keys, w->cursor.runs = t->keys_n;
+  else if (ATTN_PART_(PATTERN, a->plan))
+    w->cursor = attn_tile_runs_(a, t->plan);
+  for (int g = 0; g < t->groups; g++) {
+    if (t->g[g].hi_max > w->end) w->end = t->g[g].hi_max;
+    if (t->g[g].hi_max > 0 && t->g[g].lo_min < w->j) w->j = t->g[g].lo_min;
+  }
+  attn_block_terms_(t, &w->block);
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  w->back = reshape && reshape->backwards;
+  w->few = !ATTN_PART_(PATTERN, a->plan) && w->j < w->end && w->end - w->j <= 4 * ATTN_BLOCK_;
+}
+
+/* The next block of which some row sees a key. 0 = there is none. */
+ATTN_FUNC_ int attn_walk_next_(const attn_tile_ *t, attn_walk_ *w) {
+  for (;;) {
+    int64_t from = w->j, next = from;
+    if (ATTN_PART_(PATTERN, t->a->plan)) {
+      if (!attn_block_take_(t, &w->block, &w->cursor)) return 0;
+    } else {
+      if (w->j >= w->end) return 0;
+      next = (w->j / ATTN_BLOCK_ + 1) * ATTN_BLOCK_;
+      if (next > w->end) next = w->end;
+      if (w->back) {
+        from = (w->end - 1) / ATTN_BLOCK_ * ATTN_BLOCK_;
+        if (from < w->j) from = w->j;
+        next = w->end, w->end = from;
+      } else {
+        w->j = next;
+      }
+    }
+    if (attn_block_open_(t, &w->block, from, next)) return 1;
+  }
+}
+
+/* The stretch of keys that the block belongs to. */
+ATTN_FUNC_ int64_t attn_walk_stretch_(const attn_tile_ *t, const attn_walk_ *w) {
+  const int64_t j0 = w->block.j0;
+  return (ATTN_PART_(PATTERN, t->a->plan) ? attn_ordinal_((int32_t)j0, t->plan->step) : j0) /
+         ATTN_STRETCH_;
+}
+
+/* Attends to the blocks of a walk. started: the accumulator holds something; the result too. */
 ATTN_FUNC_ int attn_tile_walk_(attn_tile_ *t, int started) {
   const attn_softmax_ *a = t->a;
-  attn_block_ block;
-  attn_cursor_ cursor = {NULL, 0, 0, NULL}, ahead = cursor;
-  int64_t j = INT64_MAX, end = 0;
-  if (ATTN_PART_(SELECTION, t->keys))
-    cursor.key = t->keys, cursor.runs = t->keys_n;
-  else if (ATTN_PART_(PATTERN, a->plan))
-    cursor = attn_tile_runs_(a, t->plan);
-  for (int g = 0; g < t->groups; g++) {
-    if (t->g[g].hi_max > end) end = t->g[g].hi_max;
-    if (t->g[g].hi_max > 0 && t->g[g].lo_min < j) j = t->g[g].lo_min;
-  }
-  attn_block_terms_(t, &block);
+  attn_walk_ w;
+  attn_cursor_ ahead = {NULL, 0, 0, NULL};
+  attn_walk_open_(t, &w);
   if (ATTN_PART_(LOW, a->codes)) attn_codes_tile_(t);
-  const int few = !ATTN_PART_(PATTERN, a->plan) && j < end && end - j <= 4 * ATTN_BLOCK_;
-  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
-  const int back = reshape && reshape->backwards;
-  for (;;) {
-    int64_t next = j;
-    if (ATTN_PART_(PATTERN, a->plan)) {
-      if (!attn_block_take_(t, &block, &cursor)) break;
-    } else {
-      if (j >= end) break;
-      next = (j / ATTN_BLOCK_ + 1) * ATTN_BLOCK_;
-      if (next > end) next = end;
-    }
-    int64_t from = j;
-    if (back) {
-      from = (end - 1) / ATTN_BLOCK_ * ATTN_BLOCK_;
-      if (from < j) from = j;
-      next = end, end = from;
-    }
-    const int open = attn_block_open_(t, &block, from, next);
-    if (!back) j = next;
-    if (!open) continue;
+  while (attn_walk_next_(t, &w)) {
     if (ATTN_PART_(LOW, a->codes))
-      attn_codes_fetch_(t, &block);
+      attn_codes_fetch_(t, &w.block);
     else if (ATTN_PART_(LOW, a->low))
-      attn_low_fetch_(t, &block);
+      attn_low_fetch_(t, &w.block);
     else
-      attn_block_fetch_(t, &block);
-    if (attn_sparse_(a)) block.partial = 1;
-    t->partial |= block.partial;
-    attn_block_modifiers_(t, &block);
-    const attn_plan_tile_ *ahead_of = cursor.runs > 0 ? t->plan : t->next;
+      attn_block_fetch_(t, &w.block);
+    if (attn_sparse_(a)) w.block.partial = 1;
+    t->partial |= w.block.partial;
+    attn_block_modifiers_(t, &w.block);
+    const attn_plan_tile_ *ahead_of = w.cursor.runs > 0 ? t->plan : t->next;
     if (ATTN_PART_(PATTERN, a->plan)) {
-      ahead = cursor.runs > 0 ? cursor : attn_tile_runs_(a, t->next);
+      ahead = w.cursor.runs > 0 ? w.cursor : attn_tile_runs_(a, t->next);
       attn_tile_ahead_(t, &ahead, ahead_of ? ahead_of->step : 1);
     }
-    if (few) attn_tile_below_(t);
-    attn_block_scores_(t, &block);
+    if (w.few) attn_tile_below_(t);
+    attn_block_scores_(t, &w.block);
     if (ATTN_PART_(PATTERN, a->plan)) attn_tile_ahead_(t, &ahead, ahead_of ? ahead_of->step : 1);
-    if (few) attn_tile_below_(t);
+    if (w.few) attn_tile_below_(t);
     if (ATTN_PART_(CONTENT, a->choice)) {
-      block.partial = t->partial = 1;
-      if (!a->choice->on->block(t, &block)) continue;
+      w.block.partial = t->partial = 1;
+      if (!a->choice->on->block(t, &w.block)) continue;
     }
-    const int64_t at =
-        ATTN_PART_(PATTERN, a->plan) ? attn_ordinal_((int32_t)block.j0, t->plan->step) : block.j0;
-    attn_block_values_(t, &block, attn_tile_stretch_(t, at / ATTN_STRETCH_, started));
+    attn_block_values_(t, &w.block, attn_tile_stretch_(t, attn_walk_stretch_(t, &w), started));
     started = 1;
   }
   return started;

@@ -57,6 +57,7 @@ typedef struct attn_scratch_ {
   float *code_s, *code_center; /* [block][tile] scores of single queries, [4][dk]: the last is 0 */
   float *reshape;              /* what reshapes keeps of a tile */
   float *factors;              /* [block][tile] of one rank */
+  char *own;                   /* what a mechanism's own items keep */
 } attn_scratch_;
 
 /* Keys of a stretch. What a row has summed over them meets the sums of the stretches before as a whole:
@@ -192,6 +193,7 @@ ATTN_FUNC_ int64_t attn_scratch_plan_(attn_softmax_ *a) {
   if (reshape && reshape->tile_bytes)
     attn_scratch_put_(a, ATTN_P_RESHAPE_, attn_piece_(reshape->tile_bytes, 1));
   if (ATTN_PART_(LATENT, a->factored)) attn_scratch_put_(a, ATTN_P_FACTORS_, cells);
+  if (a->own_bytes) attn_scratch_put_(a, ATTN_P_OWN_, attn_piece_(a->own_bytes, 1));
   if (ATTN_PART_(LOW, a->low)) attn_scratch_put_(a, ATTN_P_LOW_, attn_low_plan_of_(a).bytes);
   if (ATTN_PART_(LOW, a->codes)) {
     const int64_t width = attn_codes_width_(a);
@@ -247,6 +249,7 @@ ATTN_FUNC_ void attn_scratch_cut_(const attn_softmax_ *a, int worker, attn_scrat
   ATTN_CUT_(code_center, float, ATTN_P_CODE_CENTER_);
   ATTN_CUT_(reshape, float, ATTN_P_RESHAPE_);
   ATTN_CUT_(factors, float, ATTN_P_FACTORS_);
+  ATTN_CUT_(own, char, ATTN_P_OWN_);
 #undef ATTN_CUT_
 }
 

@@ -348,6 +348,19 @@ typedef struct attn_code_line_table_ { /* of some features */
   int flip; /* what codes of x were raised by */
 } attn_code_line_table_;
 
+/* Of the rows in lanes: their LSE in score units, in two parts, infinite where a row sees nothing, and what is taken
+ * off the gradient of each weight. */
+typedef struct attn_grad_lanes_ {
+  float hi[ATTN_TILE_], lo[ATTN_TILE_], less[ATTN_TILE_];
+} attn_grad_lanes_;
+
+typedef struct attn_gradient_table_ { /* gradients */
+  /* s = P = 2^(s - hi - lo), at most 1, d = P (d - less); both are 0 where s is -inf */
+  void (*grad_block)(float *s, float *d, int64_t n, int g0, int g1, const attn_grad_lanes_ *lanes);
+  /* out[lane] = sum_c x[c][lane] y[c][lane], over runs of 16 from 0 */
+  void (*lane_dots)(float *out, const float *x, const float *y, int64_t n, int groups);
+} attn_gradient_table_;
+
 typedef struct attn_relu_table_ { /* rectified weights */
   /* in place of the softmax: s = max(s, 0), squared if square; l += (sum_j s, from 0), count += the scores
    * above -inf */

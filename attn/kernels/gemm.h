@@ -76,6 +76,7 @@ ATTN_FUNC_ void ATTN_FN_(gemm)(float *y, int64_t y_stride, int64_t rows, const f
       const int some = rows - r < 6 ? (int)(rows - r) : 6;
       float *to = y + r * y_stride + c;
       const float *from = x + r * x_stride;
+      for (int64_t i = 6; !start && i < 12 && r + i < rows; i++) ATTN_PREFETCH_(to + i * y_stride);
 #define ATTN_GEMM_CASE_(vecs)                                                                     \
   ATTN_FN_(gemm_tile)(vecs, to, y_stride, some, last, from, x_stride, x_step, w + c, w_stride, n, \
                       start)

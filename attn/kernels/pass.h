@@ -41,6 +41,7 @@
 #include "ema.h"
 #include "norm.h"
 #include "fourier.h"
+#include "gradient.h"
 #endif
 #if defined(ATTN_NO_EMULATION) || defined(ATTN_PASS_BARE_)
 #define ATTN_PASS_EMULATES_ 0

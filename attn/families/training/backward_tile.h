@@ -1,0 +1,309 @@
+/* families/training/backward_tile.h owns one tile of the gradients of attention: a sweep over the keys of forward in
+ * which scores become weights P and gradients dX, and five products are made of them. What its rows send to keys is
+ * summed in the memory of a worker. */
+
+/* Tiles whose shares of d_k and d_v are one chain of additions: 512 queries. */
+enum { ATTN_GRAD_RUN_ = 8 };
+
+/* What is sent to the rows of a tensor of keys: d_k or d_v. near has the sums of a run of tiles, far those of runs; far
+ * is the output itself where that is f32 and holds nothing. */
+typedef struct attn_sent_rows_ {
+  attn_tensor out; /* data null: not asked for */
+  float *near, *far;
+  int64_t far_stride, dim;
+  int64_t head;        /* of out, that is being summed */
+  unsigned char *some; /* [blocks of keys]: near holds something there */
+} attn_sent_rows_;
+
+/* Rows of a tile as factors of what is sent to keys: in f32, 0 where they are empty. clean has 0 in place of what is not
+ * finite, where there is such a number. */
+typedef struct attn_factor_rows_ {
+  float *raw, *clean;
+  int64_t dim;
+  int finite;
+} attn_factor_rows_;
+
+/* A worker's memory. */
+typedef struct attn_backward_memory_ {
+  attn_grad_lanes_ *lanes;
+  float *d_ot, *dp;     /* [dv][tile], [block][tile] */
+  float *sum, *far;     /* [dk][tile] of d_q, and [2] of the stretches before */
+  float *keys;          /* [block][dk]: those of a block, 0 in place of what is not finite */
+  float *part;          /* [block][dk or dv]: sums of keys that are not consecutive */
+  float *d_rows;        /* [Tq][dk] of d_q between the phases of a schedule */
+  int32_t *index;       /* [tile] */
+  attn_plan_run_ *runs; /* of a tile that has lists */
+  attn_factor_rows_ q, d_o;
+  attn_sent_rows_ k, v;
+} attn_backward_memory_;
+
+typedef struct attn_backward_ {
+  attn_tensor d_q, d_k, d_v, d_o, d_lse;
+  float *d_sinks;
+  int accumulate;
+  int64_t heads, units; /* of query heads that a unit has; units */
+  int64_t lists;        /* the most keys of a tile of lists */
+  float scale;
+} attn_backward_;
+
+/* A tile that is being swept. */
+typedef struct attn_backward_tile_ {
+  const attn_backward_ *job;
+  attn_backward_memory_ *m;
+  int started, folded; /* sum holds something, far does */
+  int64_t stretch;
+} attn_backward_tile_;
+
+/* ---- rows -----------------------------------------------------------------------------------*/
+
+/* LSE and D of the rows of a tile; d_o in lanes. */
+ATTN_FUNC_ void attn_backward_lanes_(const attn_tile_ *t, const attn_backward_ *g,
+                                     const attn_backward_memory_ *m) {
+  const attn_softmax_ *a = t->a;
+  const attn_table_ *f = a->table;
+  const int64_t queries = a->q_len ? a->q_len[t->batch] : a->q.len;
+  const void *d_o[ATTN_TILE_], *o[ATTN_TILE_];
+  float dots[ATTN_TILE_];
+  for (int r = 0; r < t->n; r++) {
+    d_o[r] = attn_at_(&g->d_o, t->batch, t->head[r], t->row[r]);
+    o[r] = attn_at_(&a->o, t->batch, t->head[r], t->row[r]);
+  }
+  f->pack(m->d_ot, d_o, t->n, a->v.dim, (int)g->d_o.dtype, 1.0f, attn_least_(1.0f));
+  f->pack(t->w.ot, o, t->n, a->v.dim, (int)a->o.dtype, 1.0f, attn_least_(1.0f));
+  attn_on_(gradient, f)
+      ->lane_dots(dots, m->d_ot, t->w.ot, a->v.dim, (t->n + ATTN_GROUP_ - 1) / ATTN_GROUP_);
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    float lse = -INFINITY, d = 0.0f;
+    if (r < t->n && t->row[r] < queries)
+      memcpy(&lse, attn_at_(&a->lse, t->batch, t->head[r], t->row[r]), sizeof lse);
+    const int empty = lse == -INFINITY;
+    if (!empty && g->d_lse.data)
+      memcpy(&d, attn_at_(&g->d_lse, t->batch, t->head[r], t->row[r]), sizeof d);
+    const double unit = (double)lse * a->unit;
+    m->lanes->hi[r] = empty ? INFINITY : (float)attn_clamp_f64_(unit);
+    m->lanes->lo[r] = empty ? 0.0f : (float)(unit - (double)m->lanes->hi[r]);
+    m->lanes->less[r] = empty ? 0.0f : dots[r] - d;
+  }
+}
+
+/* The rows of a tile that are not empty, as f32. */
+ATTN_FUNC_ void attn_factor_rows_open_(const attn_tile_ *t, const attn_backward_memory_ *m,
+                                       attn_factor_rows_ *f, const attn_tensor *x) {
+  const attn_table_ *on = t->a->table;
+  const int64_t dim = f->dim, all = t->groups * ATTN_GROUP_;
+  on->widen(f->raw, attn_at_(x, t->batch, t->head[0], 0), x->stride_len, m->index, t->n, dim,
+            x->dtype, NULL);
+  for (int64_t r = 0; r < all; r++)
+    if (r >= t->n || m->lanes->hi[r] == INFINITY)
+      memset(f->raw + r * dim, 0, (size_t)dim * sizeof(float));
+  f->finite = on->finite(f->raw, dim, all, dim);
+  for (int64_t i = 0; !f->finite && i < all * dim; i++)
+    f->clean[i] = f->raw[i] - f->raw[i] == 0.0f ? f->raw[i] : 0.0f;
+}
+
+/* ---- what is sent to keys -------------------------------------------------------------------*/
+
+/* What attn_sent_add_ left out: numbers of rows that are not finite, to the keys that these rows see. */
+ATTN_FUNC_ void attn_sent_patch_(const attn_tile_ *t, const attn_segment_ *seg,
+                                 const attn_factor_rows_ *f, float *to, const float *x) {
+  const int r1 = seg->g1 * ATTN_GROUP_ < t->n ? seg->g1 * ATTN_GROUP_ : t->n;
+  for (int r = seg->g0 * ATTN_GROUP_; r < r1; r++)
+    for (int64_t c = 0; c < f->dim; c++) {
+      const float y = f->raw[r * f->dim + c];
+      for (int e = 0; y - y != 0.0f && e < seg->n; e++) {
+        const int64_t cell = (seg->at + e) * ATTN_TILE_ + r;
+        if (t->w.hit[cell]) to[e * f->dim + c] += x[cell] * y;
+      }
+    }
+}
+
+/* Adds to the keys of a segment: sums over its lanes of x [key][lane] times their rows. */
+ATTN_FUNC_ void attn_sent_add_(const attn_tile_ *t, const attn_backward_memory_ *m,
+                               const attn_sent_rows_ *s, const attn_block_ *b,
+                               const attn_segment_ *seg, const attn_factor_rows_ *f,
+                               const float *x) {
+  const int64_t dim = s->dim, from = seg->g0 * ATTN_GROUP_, bytes = dim * (int64_t)sizeof(float);
+  const int clean = b->partial && !f->finite, apart = attn_block_run_(b, seg->at) < seg->n;
+  float *to = apart ? m->part : s->near + attn_block_key_(b, seg->at) * dim;
+  for (int e = 0; apart && e < seg->n; e++)
+    memcpy(to + e * dim, s->near + attn_block_key_(b, seg->at + e) * dim, (size_t)bytes);
+  attn_on_(dense, t->a->table)
+      ->gemm(to, dim, seg->n, x + seg->at * ATTN_TILE_ + from, ATTN_TILE_, 1,
+             (clean ? f->clean : f->raw) + from * dim, dim, (seg->g1 - seg->g0) * ATTN_GROUP_, dim,
+             0);
+  if (clean) attn_sent_patch_(t, seg, f, to, x);
+  for (int e = 0; e < seg->n; e++) {
+    const int64_t key = attn_block_key_(b, seg->at + e);
+    s->some[key / ATTN_BLOCK_] = 1;
+    if (apart) memcpy(s->near + key * dim, to + e * dim, (size_t)bytes);
+  }
+}
+
+/* A run of tiles is complete: near joins far. */
+ATTN_FUNC_ void attn_sent_fold_(const attn_table_ *f, const attn_sent_rows_ *s, int64_t keys) {
+  for (int64_t j = 0; s->out.data && j < keys; j++) {
+    float *near = s->near + j * s->dim, *far = s->far + j * s->far_stride;
+    if (!s->some[j / ATTN_BLOCK_]) {
+      j += ATTN_BLOCK_ - 1;
+      continue;
+    }
+    f->blend(far, far, near, ATTN_F32, ATTN_F32, ATTN_F32, s->dim, 1.0f, 1.0f);
+    memset(near, 0, (size_t)s->dim * sizeof(float));
+    if (j % ATTN_BLOCK_ == ATTN_BLOCK_ - 1 || j == keys - 1) s->some[j / ATTN_BLOCK_] = 0;
+  }
+}
+
+/* ---- blocks ---------------------------------------------------------------------------------*/
+
+/* A stretch of keys is complete: sum joins far; close: for the last time. */
+ATTN_FUNC_ void attn_backward_fold_(const attn_tile_ *t, attn_backward_tile_ *x, int close) {
+  const int64_t dk = t->a->q.dim;
+  const attn_backward_memory_ *m = x->m;
+  if (!x->folded) memset(m->far, 0, (size_t)(2 * dk * ATTN_TILE_) * sizeof(float));
+  attn_on_(tile, t->a->table)
+      ->fold_block(m->far, m->far + dk * ATTN_TILE_, m->sum, dk, t->groups, attn_alpha_one_, close);
+  x->folded = 1, x->started = 0;
+}
+
+/* Numbers of keys that are not finite, to the d_q of the rows that see them. */
+ATTN_FUNC_ void attn_backward_patch_(const attn_tile_ *t, const attn_block_ *b,
+                                     const attn_backward_memory_ *m) {
+  const int64_t dk = t->a->q.dim;
+  for (int e = 0; e < b->n; e++)
+    for (int64_t c = 0; c < dk; c++) {
+      const float y = b->k[e * b->k_stride + c];
+      for (int r = 0; y - y != 0.0f && r < t->n; r++)
+        if (t->w.hit[e * ATTN_TILE_ + r])
+          m->sum[c * ATTN_TILE_ + r] += m->dp[e * ATTN_TILE_ + r] * y;
+    }
+}
+
+/* The five products of a block. */
+ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn_block_ *b,
+                                     int64_t stretch) {
+  const attn_softmax_ *a = t->a;
+  const attn_table_ *f = a->table;
+  const attn_backward_memory_ *m = x->m;
+  const int64_t dk = a->q.dim, dv = a->v.dim;
+  const int scored = x->job->d_q.data || x->job->d_k.data; /* dX is wanted */
+  attn_block_fetch_(t, b);
+  attn_block_modifiers_(t, b);
+  attn_block_scores_(t, b);
+  const int clean = b->partial && x->job->d_q.data && !f->finite(b->k, b->k_stride, b->n, dk);
+  if (clean || (b->partial && (!m->q.finite || !m->d_o.finite)))
+    for (int e = 0; e < b->n; e++)
+      for (int r = 0; r < t->n; r++)
+        t->w.hit[e * ATTN_TILE_ + r] = m->lanes->hi[r] < INFINITY && attn_block_reads_(t, b, e, r);
+  for (int e = 0; clean && e < b->n; e++)
+    for (int64_t c = 0; c < dk; c++) {
+      const float y = b->k[e * b->k_stride + c];
+      m->keys[e * dk + c] = y - y == 0.0f ? y : 0.0f;
+    }
+  if (x->started && x->stretch != stretch) attn_backward_fold_(t, x, 0);
+  if (!x->started) memset(m->sum, 0, (size_t)(dk * ATTN_TILE_) * sizeof(float));
+  x->started = 1, x->stretch = stretch;
+  for (int i = 0; i < b->count; i++) {
+    const attn_segment_ *seg = &b->seg[i];
+    float *s = t->w.s + seg->at * ATTN_TILE_, *d = m->dp + seg->at * ATTN_TILE_;
+    if (scored)
+      attn_on_(tile, f)->score_block(d, m->d_ot, b->v + seg->at * b->v_stride, b->v_stride, seg->n,
+                                     dv, seg->g0, seg->g1, t->spare);
+    else
+      memset(d, 0, (size_t)(seg->n * ATTN_TILE_) * sizeof(float));
+    attn_on_(gradient, f)->grad_block(s, d, seg->n, seg->g0, seg->g1, m->lanes);
+    if (m->v.out.data) attn_sent_add_(t, m, &m->v, b, seg, &m->d_o, t->w.s);
+    if (m->k.out.data) attn_sent_add_(t, m, &m->k, b, seg, &m->q, m->dp);
+    if (x->job->d_q.data)
+      attn_on_(tile, f)->value_block(
+          m->sum, d, clean ? m->keys + seg->at * dk : b->k + seg->at * b->k_stride,
+          clean ? dk : b->k_stride, seg->n, dk, seg->g0, seg->g1, NULL, 0);
+  }
+  if (clean) attn_backward_patch_(t, b, m);
+}
+
+/* ---- the tile -------------------------------------------------------------------------------*/
+
+/* The lists of a tile as runs, keys ascending. Returns how many. */
+ATTN_FUNC_ int64_t attn_backward_lists_(const attn_tile_ *t, attn_plan_run_ *run) {
+  attn_list_ list[ATTN_TILE_];
+  int64_t n = 0;
+  for (int r = 0; r < t->n; r++) attn_list_of_(t, r, &list[r]);
+  for (;;) {
+    int32_t key = INT32_MAX;
+    uint64_t lanes = 0;
+    for (int r = 0; r < t->n; r++) {
+      if (list[r].next == list[r].count) continue;
+      const int32_t at = list[r].key[list[r].next];
+      if (at < key) key = at, lanes = 0;
+      if (at == key) lanes |= (uint64_t)1 << r;
+    }
+    if (!lanes) return n;
+    for (int r = 0; r < t->n; r++) list[r].next += lanes >> r & 1;
+    if (n > 0 && run[n - 1].lanes == lanes && run[n - 1].key + run[n - 1].n == key) {
+      run[n - 1].n++;
+      continue;
+    }
+    run[n].key = key, run[n].n = 1, run[n].lanes = lanes, n++;
+  }
+}
+
+/* d_q of the rows of a tile. */
+ATTN_FUNC_ void attn_backward_finish_(const attn_tile_ *t, const attn_backward_tile_ *x) {
+  const attn_backward_ *g = x->job;
+  const attn_backward_memory_ *m = x->m;
+  const attn_table_ *f = t->a->table;
+  const attn_tensor *y = &g->d_q;
+  const int64_t dk = t->a->q.dim;
+  const int later = m->d_rows != NULL, plain = !later && !g->accumulate;
+  void *rows[ATTN_TILE_];
+  float scale[ATTN_TILE_];
+  for (int r = 0; r < ATTN_TILE_; r++) scale[r] = plain ? g->scale : 1.0f;
+  for (int r = 0; r < t->n; r++)
+    rows[r] = plain ? attn_at_(y, t->batch, t->head[r], t->row[r]) : (char *)(m->q.raw + r * dk);
+  f->unpack(rows, x->folded ? m->far : m->sum, t->n, dk, plain ? y->dtype : ATTN_F32, scale);
+  for (int r = 0; r < t->n; r++) {
+    const int empty = m->lanes->hi[r] == INFINITY;
+    float *sum = later ? m->d_rows + t->row[r] * dk : NULL;
+    char *out = attn_at_(y, t->batch, t->head[r], t->row[r]);
+    if (plain && empty)
+      memset(out, 0, (size_t)attn_bytes_(y->dtype, dk));
+    else if (later && !empty)
+      f->blend(sum, sum, rows[r], ATTN_F32, ATTN_F32, ATTN_F32, dk, 1.0f, 1.0f);
+    else if (!plain && !empty)
+      f->blend(out, rows[r], out, y->dtype, ATTN_F32, y->dtype, dk, g->scale, 1.0f);
+  }
+}
+
+/* A tile whose rows are known, of one head. */
+ATTN_FUNC_ void attn_backward_tile_run_(attn_tile_ *t, const attn_backward_ *g,
+                                        attn_backward_memory_ *m) {
+  const attn_softmax_ *a = t->a;
+  attn_backward_tile_ x = {g, m, 0, 0, -1};
+  attn_plan_tile_ tile;
+  attn_walk_ w;
+  int64_t listed = -1;
+  if (ATTN_PART_(PATTERN, a->plan) && t->plan->step <= 0) {
+    tile = *t->plan;
+    if (tile.step == 0) listed = attn_backward_lists_(t, m->runs);
+    tile.step = tile.step < 0 ? -tile.step : 1;
+    t->plan = &tile;
+  }
+  attn_tile_lanes_(t);
+  attn_tile_terms_(t);
+  t->careful = t->rel_careful = t->partial = 0;
+  t->xl_next = -1;
+  for (int r = 0; r < t->n; r++) m->index[r] = (int32_t)t->row[r];
+  attn_backward_lanes_(t, g, m);
+  if (g->d_k.data) attn_factor_rows_open_(t, m, &m->q, &a->q);
+  if (g->d_v.data) attn_factor_rows_open_(t, m, &m->d_o, &g->d_o);
+  for (int part = 0; part < attn_tile_parts_(t); part++) {
+    attn_tile_part_(t, part);
+    attn_walk_open_(t, &w);
+    if (listed >= 0) w.cursor.run = m->runs, w.cursor.runs = listed, w.cursor.used = 0;
+    while (attn_walk_next_(t, &w)) attn_backward_block_(t, &x, &w.block, attn_walk_stretch_(t, &w));
+  }
+  if (!g->d_q.data) return;
+  if (x.folded && x.started) attn_backward_fold_(t, &x, 1);
+  if (!x.folded && !x.started) memset(m->sum, 0, (size_t)(a->q.dim * ATTN_TILE_) * sizeof(float));
+  attn_backward_finish_(t, &x);
+}

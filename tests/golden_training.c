@@ -1,0 +1,39 @@
+/* tests/golden_training.c owns the golden calls of gradients. */
+
+#include "golden_calls.h"
+
+/* The gradient that is asked for goes to o, forward's LSE to lse. */
+static attn_status backward(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx,
+                            int which) {
+  attn_sdpa_params p;
+  attn_sdpa_gradients g;
+  attn_tensor y[3];
+  memset(&p, 0, sizeof p);
+  memset(&g, 0, sizeof g);
+  memset(y, 0, sizeof y);
+  p.lse = lse, p.causal = 1, p.alibi = test_floats(2, 0.02, rng), p.sinks = test_floats(2, 1, rng);
+  const attn_tensor q = golden_exact(rng, 2, T, DV), k = golden_exact(rng, 2, T, DV);
+  const attn_tensor v = golden_exact(rng, which == 2 ? 2 : 1, T, DV),
+                    out = golden_exact(rng, 2, T, DV);
+  attn_status status = attn_sdpa(out, q, k, v, &p, ctx);
+  if (status != ATTN_OK) return status;
+  g.d_lse = golden_exact(rng, 2, T, 1);
+  y[which] = o;
+  return attn_sdpa_backward(y[0], y[1], y[2], golden_exact(rng, 2, T, DV), q, k, v, out, lse, &p,
+                            &g, ctx);
+}
+
+static attn_status backward_q(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return backward(o, lse, rng, ctx, 0);
+}
+static attn_status backward_k(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return backward(o, lse, rng, ctx, 1);
+}
+static attn_status backward_v(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return backward(o, lse, rng, ctx, 2);
+}
+
+const golden_call golden_training[] = {{"sdpa backward q", backward_q},
+                                       {"sdpa backward k", backward_k},
+                                       {"sdpa backward v", backward_v},
+                                       {NULL, NULL}};
