@@ -74,7 +74,8 @@
  *   attn_fnet (Fourier mixing), attn_gmlp, attn_mixer (learned matrices over positions in place of
  *   attention); attn_layer_norm, attn_rms_norm, attn_activate (rows between products); attn_gemm, attn_pool*,
  *   attn_convolve*, attn_top_k, attn_kmeans_step, attn_pinv, attn_solve, attn_exp (parts of the
- *   above, by themselves); attn_sdpa_backward (gradients); attn_quantize, attn_dequantize (int8, int4 and e4m3 rows); attn_bhtd,
+ *   above, by themselves); attn_sdpa_backward (gradients);
+ *   attn_quantize, attn_dequantize (int8, int4 and e4m3 rows); attn_bhtd,
  *   attn_bthd, attn_mask_*, attn_window_of, attn_scales_dense (views); attn_isa_* (tiers), attn_feature_* (features
  *   beside them), attn_status_string (errors), attn_parallel_openmp (threads); attn_<name>_workspace (memory). Each
  *   is documented where it is declared, below.
@@ -21351,12 +21352,12 @@ typedef struct attn_softmax_ {
   const attn_listed_calls_ *listed;
   const struct attn_reshape_ *reshape; /* what is in place of a softmax, or around it */
   attn_choice_ *choice;                /* of each row's keys, or null */
-  const attn_span_ *outer; /* two outputs of a call around this one, which is only checked: q, k, v
+  const attn_span_ *outer;  /* two outputs of a call around this one, which is only checked: q, k, v
                             * and o are not there yet */
   const attn_span_ *beside; /* outputs of a call that reads o and lse as it reads the others */
   int besides;
-  int64_t group;           /* query heads that share key and value heads */
-  int64_t tiles;           /* per (batch, group) */
+  int64_t group; /* query heads that share key and value heads */
+  int64_t tiles; /* per (batch, group) */
   /* A mechanism's own work items in place of tiles: job is this problem. own_items of them, or with a
    * schedule its tiles unless own_whole; they have so many bytes of a worker. */
   attn_item_fn_ own;
@@ -24645,6 +24646,74 @@ ATTN_FUNC_ void attn_factored_values_(const attn_tile_ *t, const attn_block_ *b,
   }
 }
 /* <<< attn/engine/factored.h */
+/* >>> attn/engine/walk.h */
+/* engine/walk.h owns the walk over the key blocks that a tile of queries may see: one after another, or those of a
+ * schedule's runs. */
+
+/* The runs of a tile of a schedule. */
+ATTN_FUNC_ attn_cursor_ attn_tile_runs_(const attn_softmax_ *a, const attn_plan_tile_ *tile) {
+  attn_cursor_ c = {NULL, 0, 0, NULL};
+  if (!tile || tile->step <= 0) return c;
+  c.run = (const attn_plan_run_ *)attn_plan_at_(a->plan, a->plan->at_run) + tile->at;
+  c.runs = tile->count;
+  return c;
+}
+
+/* A walk over the key blocks of a tile, or of a part of it. */
+typedef struct attn_walk_ {
+  attn_block_ block;
+  attn_cursor_ cursor;
+  int64_t j, end;
+  int back, few; /* from the last block to the first; few keys without a schedule */
+} attn_walk_;
+
+ATTN_FUNC_ void attn_walk_open_(attn_tile_ *t, attn_walk_ *w) {
+  const attn_softmax_ *a = t->a;
+  const attn_cursor_ none = {NULL, 0, 0, NULL};
+  w->cursor = none, w->j = INT64_MAX, w->end = 0;
+  if (ATTN_PART_(SELECTION, t->keys))
+    w->cursor.key = t->keys, w->cursor.runs = t->keys_n;
+  else if (ATTN_PART_(PATTERN, a->plan))
+    w->cursor = attn_tile_runs_(a, t->plan);
+  for (int g = 0; g < t->groups; g++) {
+    if (t->g[g].hi_max > w->end) w->end = t->g[g].hi_max;
+    if (t->g[g].hi_max > 0 && t->g[g].lo_min < w->j) w->j = t->g[g].lo_min;
+  }
+  attn_block_terms_(t, &w->block);
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  w->back = reshape && reshape->backwards;
+  w->few = !ATTN_PART_(PATTERN, a->plan) && w->j < w->end && w->end - w->j <= 4 * ATTN_BLOCK_;
+}
+
+/* The next block of which some row sees a key. 0 = there is none. */
+ATTN_FUNC_ int attn_walk_next_(const attn_tile_ *t, attn_walk_ *w) {
+  for (;;) {
+    int64_t from = w->j, next = from;
+    if (ATTN_PART_(PATTERN, t->a->plan)) {
+      if (!attn_block_take_(t, &w->block, &w->cursor)) return 0;
+    } else {
+      if (w->j >= w->end) return 0;
+      next = (w->j / ATTN_BLOCK_ + 1) * ATTN_BLOCK_;
+      if (next > w->end) next = w->end;
+      if (w->back) {
+        from = (w->end - 1) / ATTN_BLOCK_ * ATTN_BLOCK_;
+        if (from < w->j) from = w->j;
+        next = w->end, w->end = from;
+      } else {
+        w->j = next;
+      }
+    }
+    if (attn_block_open_(t, &w->block, from, next)) return 1;
+  }
+}
+
+/* The stretch of keys that the block belongs to. */
+ATTN_FUNC_ int64_t attn_walk_stretch_(const attn_tile_ *t, const attn_walk_ *w) {
+  const int64_t j0 = w->block.j0;
+  return (ATTN_PART_(PATTERN, t->a->plan) ? attn_ordinal_((int32_t)j0, t->plan->step) : j0) /
+         ATTN_STRETCH_;
+}
+/* <<< attn/engine/walk.h */
 /* >>> attn/engine/softmax.h */
 /* engine/softmax.h owns the exact-softmax driver: it walks the key blocks that a tile of queries
  * may see and calls the primitives on them. Which keys and terms a mechanism has is data in
@@ -25083,70 +25152,6 @@ ATTN_INLINE_ void attn_tile_below_(attn_tile_ *t) {
     attn_row_ahead_(&a->q, t->batch, t->head[t->asked], row);
     attn_row_ahead_(&a->o, t->batch, t->head[t->asked], row);
   }
-}
-
-/* The runs of a tile of a schedule. */
-ATTN_FUNC_ attn_cursor_ attn_tile_runs_(const attn_softmax_ *a, const attn_plan_tile_ *tile) {
-  attn_cursor_ c = {NULL, 0, 0, NULL};
-  if (!tile || tile->step <= 0) return c;
-  c.run = (const attn_plan_run_ *)attn_plan_at_(a->plan, a->plan->at_run) + tile->at;
-  c.runs = tile->count;
-  return c;
-}
-
-/* A walk over the key blocks of a tile, or of a part of it. */
-typedef struct attn_walk_ {
-  attn_block_ block;
-  attn_cursor_ cursor;
-  int64_t j, end;
-  int back, few; /* from the last block to the first; few keys without a schedule */
-} attn_walk_;
-
-ATTN_FUNC_ void attn_walk_open_(attn_tile_ *t, attn_walk_ *w) {
-  const attn_softmax_ *a = t->a;
-  const attn_cursor_ none = {NULL, 0, 0, NULL};
-  w->cursor = none, w->j = INT64_MAX, w->end = 0;
-  if (ATTN_PART_(SELECTION, t->keys))
-    w->cursor.key = t->keys, w->cursor.runs = t->keys_n;
-  else if (ATTN_PART_(PATTERN, a->plan))
-    w->cursor = attn_tile_runs_(a, t->plan);
-  for (int g = 0; g < t->groups; g++) {
-    if (t->g[g].hi_max > w->end) w->end = t->g[g].hi_max;
-    if (t->g[g].hi_max > 0 && t->g[g].lo_min < w->j) w->j = t->g[g].lo_min;
-  }
-  attn_block_terms_(t, &w->block);
-  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
-  w->back = reshape && reshape->backwards;
-  w->few = !ATTN_PART_(PATTERN, a->plan) && w->j < w->end && w->end - w->j <= 4 * ATTN_BLOCK_;
-}
-
-/* The next block of which some row sees a key. 0 = there is none. */
-ATTN_FUNC_ int attn_walk_next_(const attn_tile_ *t, attn_walk_ *w) {
-  for (;;) {
-    int64_t from = w->j, next = from;
-    if (ATTN_PART_(PATTERN, t->a->plan)) {
-      if (!attn_block_take_(t, &w->block, &w->cursor)) return 0;
-    } else {
-      if (w->j >= w->end) return 0;
-      next = (w->j / ATTN_BLOCK_ + 1) * ATTN_BLOCK_;
-      if (next > w->end) next = w->end;
-      if (w->back) {
-        from = (w->end - 1) / ATTN_BLOCK_ * ATTN_BLOCK_;
-        if (from < w->j) from = w->j;
-        next = w->end, w->end = from;
-      } else {
-        w->j = next;
-      }
-    }
-    if (attn_block_open_(t, &w->block, from, next)) return 1;
-  }
-}
-
-/* The stretch of keys that the block belongs to. */
-ATTN_FUNC_ int64_t attn_walk_stretch_(const attn_tile_ *t, const attn_walk_ *w) {
-  const int64_t j0 = w->block.j0;
-  return (ATTN_PART_(PATTERN, t->a->plan) ? attn_ordinal_((int32_t)j0, t->plan->step) : j0) /
-         ATTN_STRETCH_;
 }
 
 /* Attends to the blocks of a walk. started: the accumulator holds something; the result too. */
@@ -70353,7 +70358,7 @@ ATTN_FUNC_ int64_t attn_backward_lists_(const attn_tile_ *t, attn_plan_run_ *run
       if (at == key) lanes |= (uint64_t)1 << r;
     }
     if (!lanes) return n;
-    for (int r = 0; r < t->n; r++) list[r].next += lanes >> r & 1;
+    for (int r = 0; r < t->n; r++) list[r].next += (int64_t)(lanes >> r & 1);
     if (n > 0 && run[n - 1].lanes == lanes && run[n - 1].key + run[n - 1].n == key) {
       run[n - 1].n++;
       continue;

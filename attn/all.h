@@ -163,6 +163,7 @@ ATTN_BEGIN_STRICT_
 #include "engine/codes.h"
 #include "engine/lists.h"
 #include "engine/factored.h"
+#include "engine/walk.h"
 #include "engine/softmax.h"
 #include "engine/raw.h"
 #include "engine/decode.h"

@@ -187,4 +187,7 @@ static const uint64_t golden[] = {
     0xd2f187aab75ff053u, /* logs of decays */
     0xa6e01bb82725296cu, /* experts */
     0x6542447fb9c67ec0u, /* around */
+    0x139a7edcf402c948u, /* sdpa backward q */
+    0xffcd508565c8247cu, /* sdpa backward k */
+    0x34e17f6aa95f3662u, /* sdpa backward v */
 };
