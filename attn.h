@@ -4687,18 +4687,31 @@ ATTN_FUNC_ void ATTN_FN_(grad_block)(float *s, float *d, int64_t n, int g0, int 
   }
 }
 
-ATTN_FUNC_ void ATTN_FN_(lane_dots)(float *out, const float *x, const float *y, int64_t n,
-                                    int groups) {
-  for (int lane = 0; lane < groups * ATTN_GROUP_; lane += ATTN_W_) {
-    ATTN_VF_ sum = ATTN_V_ZERO_();
-    for (int64_t c = 0; c < n;) {
-      ATTN_VF_ run = ATTN_V_ZERO_();
-      for (const int64_t end = c + 16 < n ? c + 16 : n; c < end; c++)
-        run = ATTN_V_FMA_(ATTN_V_LOAD_(x + c * ATTN_TILE_ + lane),
-                          ATTN_V_LOAD_(y + c * ATTN_TILE_ + lane), run);
-      sum = ATTN_V_ADD_(sum, run);
+ATTN_FUNC_ void ATTN_FN_(row_dots)(float *out, const float *x, const float *y, int64_t n,
+                                   int64_t dim) {
+  enum { PARTS = ATTN_GROUP_ / ATTN_W_ };
+  for (int64_t r = 0; r < n; r++, x += dim, y += dim) {
+    float sum[ATTN_GROUP_];
+    ATTN_VF_ s[PARTS];
+    int64_t c = 0;
+    ATTN_UNROLL_
+    for (int i = 0; i < PARTS; i++) s[i] = ATTN_V_ZERO_();
+    for (; c + ATTN_GROUP_ <= dim; c += ATTN_GROUP_) {
+      ATTN_UNROLL_
+      for (int i = 0; i < PARTS; i++)
+        s[i] =
+            ATTN_V_FMA_(ATTN_V_LOAD_(x + c + i * ATTN_W_), ATTN_V_LOAD_(y + c + i * ATTN_W_), s[i]);
     }
-    ATTN_V_STORE_(out + lane, sum);
+    for (int i = 0; c < dim; i++, c += ATTN_W_) {
+      const int some = ATTN_FN_(lanes_left)(dim, c);
+      s[i] = ATTN_V_FMA_(ATTN_FN_(load)(x, c, some, ATTN_F32), ATTN_FN_(load)(y, c, some, ATTN_F32),
+                         s[i]);
+    }
+    ATTN_UNROLL_
+    for (int i = 0; i < PARTS; i++) ATTN_V_STORE_(sum + i * ATTN_W_, s[i]);
+    for (int half = ATTN_GROUP_ / 2; half > 0; half /= 2)
+      for (int i = 0; i < half; i++) sum[i] += sum[i + half];
+    out[r] = sum[0];
   }
 }
 /* <<< attn/kernels/gradient.h */
@@ -14941,8 +14954,8 @@ typedef struct attn_grad_lanes_ {
 typedef struct attn_gradient_table_ { /* gradients */
   /* s = P = 2^(s - hi - lo), at most 1, d = P (d - less); both are 0 where s is -inf */
   void (*grad_block)(float *s, float *d, int64_t n, int g0, int g1, const attn_grad_lanes_ *lanes);
-  /* out[lane] = sum_c x[c][lane] y[c][lane], over runs of 16 from 0 */
-  void (*lane_dots)(float *out, const float *x, const float *y, int64_t n, int groups);
+  /* out[r] = sum_c x[r][c] y[r][c] of n rows, over 16 running sums joined by halves */
+  void (*row_dots)(float *out, const float *x, const float *y, int64_t n, int64_t dim);
 } attn_gradient_table_;
 
 typedef struct attn_relu_table_ { /* rectified weights */
@@ -17282,7 +17295,7 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
 #define ATTN_EMA_TABLE_(on) on(ema)
 #define ATTN_FOURIER_TABLE_(on) on(butterflies), on(mirror)
 #define ATTN_COLLIDE_TABLE_(on) on(angle_block), on(bucket_rows)
-#define ATTN_GRADIENT_TABLE_(on) on(grad_block), on(lane_dots)
+#define ATTN_GRADIENT_TABLE_(on) on(grad_block), on(row_dots)
 
 #define ATTN_ON_SCALAR_(name) attn_##name##_scalar_
 #define ATTN_ON_AVX2_(name) attn_##name##_avx2_
@@ -70132,6 +70145,7 @@ typedef struct attn_sent_rows_ {
   float *near, *far;
   int64_t far_stride, dim;
   int64_t head;        /* of out, that is being summed */
+  int folded;          /* far holds something */
   unsigned char *some; /* [blocks of keys]: near holds something there */
 } attn_sent_rows_;
 
@@ -70176,22 +70190,23 @@ typedef struct attn_backward_tile_ {
 
 /* ---- rows -----------------------------------------------------------------------------------*/
 
-/* LSE and D of the rows of a tile; d_o in lanes. */
+/* Rows of a tile as f32. */
+ATTN_FUNC_ void attn_backward_widen_(const attn_tile_ *t, const attn_backward_memory_ *m,
+                                     const attn_tensor *x, float *to) {
+  t->a->table->widen(to, attn_at_(x, t->batch, t->head[0], 0), x->stride_len, m->index, t->n,
+                     x->dim, x->dtype, NULL);
+}
+
+/* LSE and D of the rows of a tile; d_o in rows. */
 ATTN_FUNC_ void attn_backward_lanes_(const attn_tile_ *t, const attn_backward_ *g,
                                      const attn_backward_memory_ *m) {
   const attn_softmax_ *a = t->a;
-  const attn_table_ *f = a->table;
   const int64_t queries = a->q_len ? a->q_len[t->batch] : a->q.len;
-  const void *d_o[ATTN_TILE_], *o[ATTN_TILE_];
   float dots[ATTN_TILE_];
-  for (int r = 0; r < t->n; r++) {
-    d_o[r] = attn_at_(&g->d_o, t->batch, t->head[r], t->row[r]);
-    o[r] = attn_at_(&a->o, t->batch, t->head[r], t->row[r]);
-  }
-  f->pack(m->d_ot, d_o, t->n, a->v.dim, (int)g->d_o.dtype, 1.0f, attn_least_(1.0f));
-  f->pack(t->w.ot, o, t->n, a->v.dim, (int)a->o.dtype, 1.0f, attn_least_(1.0f));
-  attn_on_(gradient, f)
-      ->lane_dots(dots, m->d_ot, t->w.ot, a->v.dim, (t->n + ATTN_GROUP_ - 1) / ATTN_GROUP_);
+  for (int r = 0; r < t->n; r++) m->index[r] = (int32_t)t->row[r];
+  attn_backward_widen_(t, m, &g->d_o, m->d_o.raw);
+  attn_backward_widen_(t, m, &a->o, t->w.ot);
+  attn_on_(gradient, a->table)->row_dots(dots, m->d_o.raw, t->w.ot, t->n, a->v.dim);
   for (int r = 0; r < ATTN_TILE_; r++) {
     float lse = -INFINITY, d = 0.0f;
     if (r < t->n && t->row[r] < queries)
@@ -70206,17 +70221,14 @@ ATTN_FUNC_ void attn_backward_lanes_(const attn_tile_ *t, const attn_backward_ *
   }
 }
 
-/* The rows of a tile that are not empty, as f32. */
+/* Of rows in f32 those that are not empty remain. */
 ATTN_FUNC_ void attn_factor_rows_open_(const attn_tile_ *t, const attn_backward_memory_ *m,
-                                       attn_factor_rows_ *f, const attn_tensor *x) {
-  const attn_table_ *on = t->a->table;
+                                       attn_factor_rows_ *f) {
   const int64_t dim = f->dim, all = t->groups * ATTN_GROUP_;
-  on->widen(f->raw, attn_at_(x, t->batch, t->head[0], 0), x->stride_len, m->index, t->n, dim,
-            x->dtype, NULL);
   for (int64_t r = 0; r < all; r++)
     if (r >= t->n || m->lanes->hi[r] == INFINITY)
       memset(f->raw + r * dim, 0, (size_t)dim * sizeof(float));
-  f->finite = on->finite(f->raw, dim, all, dim);
+  f->finite = t->a->table->finite(f->raw, dim, all, dim);
   for (int64_t i = 0; !f->finite && i < all * dim; i++)
     f->clean[i] = f->raw[i] - f->raw[i] == 0.0f ? f->raw[i] : 0.0f;
 }
@@ -70259,18 +70271,27 @@ ATTN_FUNC_ void attn_sent_add_(const attn_tile_ *t, const attn_backward_memory_ 
   }
 }
 
-/* A run of tiles is complete: near joins far. */
-ATTN_FUNC_ void attn_sent_fold_(const attn_table_ *f, const attn_sent_rows_ *s, int64_t keys) {
-  for (int64_t j = 0; s->out.data && j < keys; j++) {
+/* Rows j0 .. of far and near as long rows: as many as lie end to end, at most a block. */
+ATTN_FUNC_ int64_t attn_sent_rows_at_(const attn_sent_rows_ *s, int64_t j0, int64_t keys) {
+  const int64_t n = attn_min64_(ATTN_BLOCK_ - j0 % ATTN_BLOCK_, keys - j0);
+  return s->far_stride == s->dim ? n : 1;
+}
+
+/* A run of tiles is complete: near joins far, or becomes it. */
+ATTN_FUNC_ void attn_sent_fold_(const attn_table_ *f, attn_sent_rows_ *s, int64_t keys) {
+  for (int64_t j = 0, n; s->out.data && j < keys; j += n) {
     float *near = s->near + j * s->dim, *far = s->far + j * s->far_stride;
-    if (!s->some[j / ATTN_BLOCK_]) {
-      j += ATTN_BLOCK_ - 1;
-      continue;
-    }
-    f->blend(far, far, near, ATTN_F32, ATTN_F32, ATTN_F32, s->dim, 1.0f, 1.0f);
-    memset(near, 0, (size_t)s->dim * sizeof(float));
-    if (j % ATTN_BLOCK_ == ATTN_BLOCK_ - 1 || j == keys - 1) s->some[j / ATTN_BLOCK_] = 0;
+    n = attn_sent_rows_at_(s, j, keys);
+    const size_t bytes = (size_t)(n * s->dim) * sizeof(float);
+    if (!s->folded)
+      memcpy(far, near, bytes);
+    else if (s->some[j / ATTN_BLOCK_])
+      f->blend(far, far, near, ATTN_F32, ATTN_F32, ATTN_F32, n * s->dim, 1.0f, 1.0f);
+    if (s->some[j / ATTN_BLOCK_]) memset(near, 0, bytes);
+    if ((j + n) % ATTN_BLOCK_ == 0) s->some[j / ATTN_BLOCK_] = 0;
   }
+  if (s->out.data && keys % ATTN_BLOCK_) s->some[keys / ATTN_BLOCK_] = 0;
+  s->folded = 1;
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------*/
@@ -70298,6 +70319,14 @@ ATTN_FUNC_ void attn_backward_patch_(const attn_tile_ *t, const attn_block_ *b,
     }
 }
 
+/* Asks for what a block's keys have been sent so far, which may lie beyond the second cache. */
+ATTN_INLINE_ void attn_sent_ahead_(const attn_sent_rows_ *s, const attn_block_ *b) {
+  for (int e = 0; s->out.data && e < b->n; e++) {
+    const float *near = s->near + attn_block_key_(b, e) * s->dim;
+    for (int64_t c = 0; c < s->dim; c += 16) ATTN_PREFETCH_FAR_(near + c);
+  }
+}
+
 /* The five products of a block. */
 ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn_block_ *b,
                                      int64_t stretch) {
@@ -70307,6 +70336,7 @@ ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn
   const int64_t dk = a->q.dim, dv = a->v.dim;
   const int scored = x->job->d_q.data || x->job->d_k.data; /* dX is wanted */
   attn_block_fetch_(t, b);
+  attn_sent_ahead_(&m->v, b), attn_sent_ahead_(&m->k, b);
   attn_block_modifiers_(t, b);
   attn_block_scores_(t, b);
   const int clean = b->partial && x->job->d_q.data && !f->finite(b->k, b->k_stride, b->n, dk);
@@ -70401,6 +70431,7 @@ ATTN_FUNC_ void attn_backward_tile_run_(attn_tile_ *t, const attn_backward_ *g,
   attn_backward_tile_ x = {g, m, 0, 0, -1};
   attn_plan_tile_ tile;
   attn_walk_ w;
+  const void *d_o[ATTN_TILE_];
   int64_t listed = -1;
   if (ATTN_PART_(PATTERN, a->plan) && t->plan->step <= 0) {
     tile = *t->plan;
@@ -70412,10 +70443,11 @@ ATTN_FUNC_ void attn_backward_tile_run_(attn_tile_ *t, const attn_backward_ *g,
   attn_tile_terms_(t);
   t->careful = t->rel_careful = t->partial = 0;
   t->xl_next = -1;
-  for (int r = 0; r < t->n; r++) m->index[r] = (int32_t)t->row[r];
   attn_backward_lanes_(t, g, m);
-  if (g->d_k.data) attn_factor_rows_open_(t, m, &m->q, &a->q);
-  if (g->d_v.data) attn_factor_rows_open_(t, m, &m->d_o, &g->d_o);
+  for (int r = 0; r < t->n; r++) d_o[r] = attn_at_(&g->d_o, t->batch, t->head[r], t->row[r]);
+  a->table->pack(m->d_ot, d_o, t->n, a->v.dim, (int)g->d_o.dtype, 1.0f, attn_least_(1.0f));
+  if (g->d_k.data) attn_backward_widen_(t, m, &a->q, m->q.raw), attn_factor_rows_open_(t, m, &m->q);
+  if (g->d_v.data) attn_factor_rows_open_(t, m, &m->d_o);
   for (int part = 0; part < attn_tile_parts_(t); part++) {
     attn_tile_part_(t, part);
     attn_walk_open_(t, &w);
@@ -70483,24 +70515,23 @@ ATTN_FUNC_ void attn_sent_open_(attn_sent_rows_ *s, const attn_backward_ *g, int
                                 int64_t head, int64_t keys) {
   if (!s->out.data) return;
   const int own = s->out.dtype != ATTN_F32 || g->accumulate;
-  s->head = head;
+  s->head = head, s->folded = 0;
   if (!own) s->far = (float *)(void *)attn_at_(&s->out, b, head, 0);
   s->far_stride = own ? s->dim : s->out.stride_len;
-  for (int64_t j = 0; j < keys; j++) {
-    memset(s->near + j * s->dim, 0, (size_t)s->dim * sizeof(float));
-    memset(s->far + j * s->far_stride, 0, (size_t)s->dim * sizeof(float));
-    s->some[j / ATTN_BLOCK_] = 0;
-  }
+  memset(s->near, 0, (size_t)(keys * s->dim) * sizeof(float));
+  memset(s->some, 0, (size_t)attn_runs_of_(keys, ATTN_BLOCK_));
 }
 
 /* And are complete. */
-ATTN_FUNC_ void attn_sent_close_(const attn_table_ *f, const attn_sent_rows_ *s,
-                                 const attn_backward_ *g, int64_t b, int64_t keys, float scale) {
+ATTN_FUNC_ void attn_sent_close_(const attn_table_ *f, attn_sent_rows_ *s, const attn_backward_ *g,
+                                 int64_t b, int64_t keys, float scale) {
   const attn_dtype y = s->out.dtype;
-  for (int64_t j = 0; s->out.data && j < keys; j++) {
+  if (s->folded) attn_sent_fold_(f, s, keys);
+  for (int64_t j = 0, n; s->out.data && j < keys; j += n) {
+    const float *from = s->folded ? s->far + j * s->far_stride : s->near + j * s->dim;
     char *out = attn_at_(&s->out, b, s->head, j);
-    f->blend(out, s->far + j * s->far_stride, g->accumulate ? out : NULL, y, ATTN_F32, y, s->dim,
-             scale, 1.0f);
+    n = s->out.stride_len == s->dim ? attn_sent_rows_at_(s, j, keys) : 1;
+    f->blend(out, from, g->accumulate ? out : NULL, y, ATTN_F32, y, n * s->dim, scale, 1.0f);
   }
 }
 
@@ -70535,7 +70566,6 @@ ATTN_FUNC_ void attn_backward_head_(attn_tile_ *t, const attn_backward_ *g,
         attn_sent_fold_(a->table, &m->k, a->k.len), attn_sent_fold_(a->table, &m->v, a->k.len);
     }
   }
-  attn_sent_fold_(a->table, &m->k, a->k.len), attn_sent_fold_(a->table, &m->v, a->k.len);
   for (int64_t i = 0; m->d_rows && g->d_q.data && i < a->q.len; i++) {
     char *out = attn_at_(&g->d_q, b, h, i);
     a->table->blend(out, m->d_rows + i * a->q.dim, g->accumulate ? out : NULL, g->d_q.dtype,

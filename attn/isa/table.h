@@ -357,8 +357,8 @@ typedef struct attn_grad_lanes_ {
 typedef struct attn_gradient_table_ { /* gradients */
   /* s = P = 2^(s - hi - lo), at most 1, d = P (d - less); both are 0 where s is -inf */
   void (*grad_block)(float *s, float *d, int64_t n, int g0, int g1, const attn_grad_lanes_ *lanes);
-  /* out[lane] = sum_c x[c][lane] y[c][lane], over runs of 16 from 0 */
-  void (*lane_dots)(float *out, const float *x, const float *y, int64_t n, int groups);
+  /* out[r] = sum_c x[r][c] y[r][c] of n rows, over 16 running sums joined by halves */
+  void (*row_dots)(float *out, const float *x, const float *y, int64_t n, int64_t dim);
 } attn_gradient_table_;
 
 typedef struct attn_relu_table_ { /* rectified weights */

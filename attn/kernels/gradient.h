@@ -37,17 +37,30 @@ ATTN_FUNC_ void ATTN_FN_(grad_block)(float *s, float *d, int64_t n, int g0, int 
   }
 }
 
-ATTN_FUNC_ void ATTN_FN_(lane_dots)(float *out, const float *x, const float *y, int64_t n,
-                                    int groups) {
-  for (int lane = 0; lane < groups * ATTN_GROUP_; lane += ATTN_W_) {
-    ATTN_VF_ sum = ATTN_V_ZERO_();
-    for (int64_t c = 0; c < n;) {
-      ATTN_VF_ run = ATTN_V_ZERO_();
-      for (const int64_t end = c + 16 < n ? c + 16 : n; c < end; c++)
-        run = ATTN_V_FMA_(ATTN_V_LOAD_(x + c * ATTN_TILE_ + lane),
-                          ATTN_V_LOAD_(y + c * ATTN_TILE_ + lane), run);
-      sum = ATTN_V_ADD_(sum, run);
+ATTN_FUNC_ void ATTN_FN_(row_dots)(float *out, const float *x, const float *y, int64_t n,
+                                   int64_t dim) {
+  enum { PARTS = ATTN_GROUP_ / ATTN_W_ };
+  for (int64_t r = 0; r < n; r++, x += dim, y += dim) {
+    float sum[ATTN_GROUP_];
+    ATTN_VF_ s[PARTS];
+    int64_t c = 0;
+    ATTN_UNROLL_
+    for (int i = 0; i < PARTS; i++) s[i] = ATTN_V_ZERO_();
+    for (; c + ATTN_GROUP_ <= dim; c += ATTN_GROUP_) {
+      ATTN_UNROLL_
+      for (int i = 0; i < PARTS; i++)
+        s[i] =
+            ATTN_V_FMA_(ATTN_V_LOAD_(x + c + i * ATTN_W_), ATTN_V_LOAD_(y + c + i * ATTN_W_), s[i]);
     }
-    ATTN_V_STORE_(out + lane, sum);
+    for (int i = 0; c < dim; i++, c += ATTN_W_) {
+      const int some = ATTN_FN_(lanes_left)(dim, c);
+      s[i] = ATTN_V_FMA_(ATTN_FN_(load)(x, c, some, ATTN_F32), ATTN_FN_(load)(y, c, some, ATTN_F32),
+                         s[i]);
+    }
+    ATTN_UNROLL_
+    for (int i = 0; i < PARTS; i++) ATTN_V_STORE_(sum + i * ATTN_W_, s[i]);
+    for (int half = ATTN_GROUP_ / 2; half > 0; half /= 2)
+      for (int i = 0; i < half; i++) sum[i] += sum[i + half];
+    out[r] = sum[0];
   }
 }

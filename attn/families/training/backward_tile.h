@@ -12,6 +12,7 @@ typedef struct attn_sent_rows_ {
   float *near, *far;
   int64_t far_stride, dim;
   int64_t head;        /* of out, that is being summed */
+  int folded;          /* far holds something */
   unsigned char *some; /* [blocks of keys]: near holds something there */
 } attn_sent_rows_;
 
@@ -56,22 +57,23 @@ typedef struct attn_backward_tile_ {
 
 /* ---- rows -----------------------------------------------------------------------------------*/
 
-/* LSE and D of the rows of a tile; d_o in lanes. */
+/* Rows of a tile as f32. */
+ATTN_FUNC_ void attn_backward_widen_(const attn_tile_ *t, const attn_backward_memory_ *m,
+                                     const attn_tensor *x, float *to) {
+  t->a->table->widen(to, attn_at_(x, t->batch, t->head[0], 0), x->stride_len, m->index, t->n,
+                     x->dim, x->dtype, NULL);
+}
+
+/* LSE and D of the rows of a tile; d_o in rows. */
 ATTN_FUNC_ void attn_backward_lanes_(const attn_tile_ *t, const attn_backward_ *g,
                                      const attn_backward_memory_ *m) {
   const attn_softmax_ *a = t->a;
-  const attn_table_ *f = a->table;
   const int64_t queries = a->q_len ? a->q_len[t->batch] : a->q.len;
-  const void *d_o[ATTN_TILE_], *o[ATTN_TILE_];
   float dots[ATTN_TILE_];
-  for (int r = 0; r < t->n; r++) {
-    d_o[r] = attn_at_(&g->d_o, t->batch, t->head[r], t->row[r]);
-    o[r] = attn_at_(&a->o, t->batch, t->head[r], t->row[r]);
-  }
-  f->pack(m->d_ot, d_o, t->n, a->v.dim, (int)g->d_o.dtype, 1.0f, attn_least_(1.0f));
-  f->pack(t->w.ot, o, t->n, a->v.dim, (int)a->o.dtype, 1.0f, attn_least_(1.0f));
-  attn_on_(gradient, f)
-      ->lane_dots(dots, m->d_ot, t->w.ot, a->v.dim, (t->n + ATTN_GROUP_ - 1) / ATTN_GROUP_);
+  for (int r = 0; r < t->n; r++) m->index[r] = (int32_t)t->row[r];
+  attn_backward_widen_(t, m, &g->d_o, m->d_o.raw);
+  attn_backward_widen_(t, m, &a->o, t->w.ot);
+  attn_on_(gradient, a->table)->row_dots(dots, m->d_o.raw, t->w.ot, t->n, a->v.dim);
   for (int r = 0; r < ATTN_TILE_; r++) {
     float lse = -INFINITY, d = 0.0f;
     if (r < t->n && t->row[r] < queries)
@@ -86,17 +88,14 @@ ATTN_FUNC_ void attn_backward_lanes_(const attn_tile_ *t, const attn_backward_ *
   }
 }
 
-/* The rows of a tile that are not empty, as f32. */
+/* Of rows in f32 those that are not empty remain. */
 ATTN_FUNC_ void attn_factor_rows_open_(const attn_tile_ *t, const attn_backward_memory_ *m,
-                                       attn_factor_rows_ *f, const attn_tensor *x) {
-  const attn_table_ *on = t->a->table;
+                                       attn_factor_rows_ *f) {
   const int64_t dim = f->dim, all = t->groups * ATTN_GROUP_;
-  on->widen(f->raw, attn_at_(x, t->batch, t->head[0], 0), x->stride_len, m->index, t->n, dim,
-            x->dtype, NULL);
   for (int64_t r = 0; r < all; r++)
     if (r >= t->n || m->lanes->hi[r] == INFINITY)
       memset(f->raw + r * dim, 0, (size_t)dim * sizeof(float));
-  f->finite = on->finite(f->raw, dim, all, dim);
+  f->finite = t->a->table->finite(f->raw, dim, all, dim);
   for (int64_t i = 0; !f->finite && i < all * dim; i++)
     f->clean[i] = f->raw[i] - f->raw[i] == 0.0f ? f->raw[i] : 0.0f;
 }
@@ -139,18 +138,27 @@ ATTN_FUNC_ void attn_sent_add_(const attn_tile_ *t, const attn_backward_memory_ 
   }
 }
 
-/* A run of tiles is complete: near joins far. */
-ATTN_FUNC_ void attn_sent_fold_(const attn_table_ *f, const attn_sent_rows_ *s, int64_t keys) {
-  for (int64_t j = 0; s->out.data && j < keys; j++) {
+/* Rows j0 .. of far and near as long rows: as many as lie end to end, at most a block. */
+ATTN_FUNC_ int64_t attn_sent_rows_at_(const attn_sent_rows_ *s, int64_t j0, int64_t keys) {
+  const int64_t n = attn_min64_(ATTN_BLOCK_ - j0 % ATTN_BLOCK_, keys - j0);
+  return s->far_stride == s->dim ? n : 1;
+}
+
+/* A run of tiles is complete: near joins far, or becomes it. */
+ATTN_FUNC_ void attn_sent_fold_(const attn_table_ *f, attn_sent_rows_ *s, int64_t keys) {
+  for (int64_t j = 0, n; s->out.data && j < keys; j += n) {
     float *near = s->near + j * s->dim, *far = s->far + j * s->far_stride;
-    if (!s->some[j / ATTN_BLOCK_]) {
-      j += ATTN_BLOCK_ - 1;
-      continue;
-    }
-    f->blend(far, far, near, ATTN_F32, ATTN_F32, ATTN_F32, s->dim, 1.0f, 1.0f);
-    memset(near, 0, (size_t)s->dim * sizeof(float));
-    if (j % ATTN_BLOCK_ == ATTN_BLOCK_ - 1 || j == keys - 1) s->some[j / ATTN_BLOCK_] = 0;
+    n = attn_sent_rows_at_(s, j, keys);
+    const size_t bytes = (size_t)(n * s->dim) * sizeof(float);
+    if (!s->folded)
+      memcpy(far, near, bytes);
+    else if (s->some[j / ATTN_BLOCK_])
+      f->blend(far, far, near, ATTN_F32, ATTN_F32, ATTN_F32, n * s->dim, 1.0f, 1.0f);
+    if (s->some[j / ATTN_BLOCK_]) memset(near, 0, bytes);
+    if ((j + n) % ATTN_BLOCK_ == 0) s->some[j / ATTN_BLOCK_] = 0;
   }
+  if (s->out.data && keys % ATTN_BLOCK_) s->some[keys / ATTN_BLOCK_] = 0;
+  s->folded = 1;
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------*/
@@ -178,6 +186,14 @@ ATTN_FUNC_ void attn_backward_patch_(const attn_tile_ *t, const attn_block_ *b,
     }
 }
 
+/* Asks for what a block's keys have been sent so far, which may lie beyond the second cache. */
+ATTN_INLINE_ void attn_sent_ahead_(const attn_sent_rows_ *s, const attn_block_ *b) {
+  for (int e = 0; s->out.data && e < b->n; e++) {
+    const float *near = s->near + attn_block_key_(b, e) * s->dim;
+    for (int64_t c = 0; c < s->dim; c += 16) ATTN_PREFETCH_FAR_(near + c);
+  }
+}
+
 /* The five products of a block. */
 ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn_block_ *b,
                                      int64_t stretch) {
@@ -187,6 +203,7 @@ ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn
   const int64_t dk = a->q.dim, dv = a->v.dim;
   const int scored = x->job->d_q.data || x->job->d_k.data; /* dX is wanted */
   attn_block_fetch_(t, b);
+  attn_sent_ahead_(&m->v, b), attn_sent_ahead_(&m->k, b);
   attn_block_modifiers_(t, b);
   attn_block_scores_(t, b);
   const int clean = b->partial && x->job->d_q.data && !f->finite(b->k, b->k_stride, b->n, dk);
@@ -281,6 +298,7 @@ ATTN_FUNC_ void attn_backward_tile_run_(attn_tile_ *t, const attn_backward_ *g,
   attn_backward_tile_ x = {g, m, 0, 0, -1};
   attn_plan_tile_ tile;
   attn_walk_ w;
+  const void *d_o[ATTN_TILE_];
   int64_t listed = -1;
   if (ATTN_PART_(PATTERN, a->plan) && t->plan->step <= 0) {
     tile = *t->plan;
@@ -292,10 +310,11 @@ ATTN_FUNC_ void attn_backward_tile_run_(attn_tile_ *t, const attn_backward_ *g,
   attn_tile_terms_(t);
   t->careful = t->rel_careful = t->partial = 0;
   t->xl_next = -1;
-  for (int r = 0; r < t->n; r++) m->index[r] = (int32_t)t->row[r];
   attn_backward_lanes_(t, g, m);
-  if (g->d_k.data) attn_factor_rows_open_(t, m, &m->q, &a->q);
-  if (g->d_v.data) attn_factor_rows_open_(t, m, &m->d_o, &g->d_o);
+  for (int r = 0; r < t->n; r++) d_o[r] = attn_at_(&g->d_o, t->batch, t->head[r], t->row[r]);
+  a->table->pack(m->d_ot, d_o, t->n, a->v.dim, (int)g->d_o.dtype, 1.0f, attn_least_(1.0f));
+  if (g->d_k.data) attn_backward_widen_(t, m, &a->q, m->q.raw), attn_factor_rows_open_(t, m, &m->q);
+  if (g->d_v.data) attn_factor_rows_open_(t, m, &m->d_o);
   for (int part = 0; part < attn_tile_parts_(t); part++) {
     attn_tile_part_(t, part);
     attn_walk_open_(t, &w);

@@ -52,24 +52,23 @@ ATTN_FUNC_ void attn_sent_open_(attn_sent_rows_ *s, const attn_backward_ *g, int
                                 int64_t head, int64_t keys) {
   if (!s->out.data) return;
   const int own = s->out.dtype != ATTN_F32 || g->accumulate;
-  s->head = head;
+  s->head = head, s->folded = 0;
   if (!own) s->far = (float *)(void *)attn_at_(&s->out, b, head, 0);
   s->far_stride = own ? s->dim : s->out.stride_len;
-  for (int64_t j = 0; j < keys; j++) {
-    memset(s->near + j * s->dim, 0, (size_t)s->dim * sizeof(float));
-    memset(s->far + j * s->far_stride, 0, (size_t)s->dim * sizeof(float));
-    s->some[j / ATTN_BLOCK_] = 0;
-  }
+  memset(s->near, 0, (size_t)(keys * s->dim) * sizeof(float));
+  memset(s->some, 0, (size_t)attn_runs_of_(keys, ATTN_BLOCK_));
 }
 
 /* And are complete. */
-ATTN_FUNC_ void attn_sent_close_(const attn_table_ *f, const attn_sent_rows_ *s,
-                                 const attn_backward_ *g, int64_t b, int64_t keys, float scale) {
+ATTN_FUNC_ void attn_sent_close_(const attn_table_ *f, attn_sent_rows_ *s, const attn_backward_ *g,
+                                 int64_t b, int64_t keys, float scale) {
   const attn_dtype y = s->out.dtype;
-  for (int64_t j = 0; s->out.data && j < keys; j++) {
+  if (s->folded) attn_sent_fold_(f, s, keys);
+  for (int64_t j = 0, n; s->out.data && j < keys; j += n) {
+    const float *from = s->folded ? s->far + j * s->far_stride : s->near + j * s->dim;
     char *out = attn_at_(&s->out, b, s->head, j);
-    f->blend(out, s->far + j * s->far_stride, g->accumulate ? out : NULL, y, ATTN_F32, y, s->dim,
-             scale, 1.0f);
+    n = s->out.stride_len == s->dim ? attn_sent_rows_at_(s, j, keys) : 1;
+    f->blend(out, from, g->accumulate ? out : NULL, y, ATTN_F32, y, n * s->dim, scale, 1.0f);
   }
 }
 
@@ -104,7 +103,6 @@ ATTN_FUNC_ void attn_backward_head_(attn_tile_ *t, const attn_backward_ *g,
         attn_sent_fold_(a->table, &m->k, a->k.len), attn_sent_fold_(a->table, &m->v, a->k.len);
     }
   }
-  attn_sent_fold_(a->table, &m->k, a->k.len), attn_sent_fold_(a->table, &m->v, a->k.len);
   for (int64_t i = 0; m->d_rows && g->d_q.data && i < a->q.len; i++) {
     char *out = attn_at_(&g->d_q, b, h, i);
     a->table->blend(out, m->d_rows + i * a->q.dim, g->accumulate ? out : NULL, g->d_q.dtype,
