@@ -4651,40 +4651,62 @@ ATTN_FUNC_ void ATTN_FN_(mirror)(float *y, const float *a, const float *b, int64
 /* kernels/gradient.h owns what a gradient does to a tile of scores: the step from scores to weights and on to
  * the gradients of scores, and what a row's weights are held against. */
 
-ATTN_FUNC_ void ATTN_FN_(grad_block)(float *s, float *d, int64_t n, int g0, int g1,
-                                     const attn_grad_lanes_ *lanes) {
+/* A vector of lanes. */
+typedef struct {
+  ATTN_VF_ hi, lo, less, uncap;
+} ATTN_FN_(grad_of);
+
+/* so many keys, 1 or 4, side by side */
+ATTN_INLINE_ void ATTN_FN_(grad_keys)(const int many, const int capped, float *cell, float *to,
+                                      const float *from, const ATTN_FN_(grad_of) *k) {
   const ATTN_VF_ inf = ATTN_V_SET1_(-INFINITY), none = ATTN_V_SET1_(INFINITY);
-  const ATTN_VF_ zero = ATTN_V_ZERO_();
-  for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
-    const ATTN_VF_ hi = ATTN_V_LOAD_(lanes->hi + lane), lo = ATTN_V_LOAD_(lanes->lo + lane);
-    const ATTN_VF_ less = ATTN_V_LOAD_(lanes->less + lane);
-    float *cell = s + lane, *to = d + lane;
-    int64_t j = 0;
-    for (; j + 4 <= n; j += 4, cell += 4 * ATTN_TILE_, to += 4 * ATTN_TILE_) {
-      ATTN_VF_ x[4], y[4];
-      ATTN_UNROLL_
-      for (int i = 0; i < 4; i++) {
-        x[i] = ATTN_V_SELECT_(ATTN_V_EQ_(hi, none), inf, ATTN_V_LOAD_(cell + i * ATTN_TILE_));
-        y[i] = ATTN_V_SUB_(ATTN_V_SUB_(x[i], hi), lo);
-        y[i] = ATTN_V_SUB_(y[i], ATTN_V_MAX_(zero, y[i])); /* at most 0, and NaN stays */
-      }
-      ATTN_FN_(exp2_neg4)(y);
-      ATTN_UNROLL_
-      for (int i = 0; i < 4; i++) {
-        ATTN_VF_ e = ATTN_V_MUL_(y[i], ATTN_V_SUB_(ATTN_V_LOAD_(to + i * ATTN_TILE_), less));
-        ATTN_V_STORE_(cell + i * ATTN_TILE_, ATTN_V_SELECT_(ATTN_V_EQ_(x[i], inf), zero, y[i]));
-        ATTN_V_STORE_(to + i * ATTN_TILE_, ATTN_V_SELECT_(ATTN_V_EQ_(x[i], inf), zero, e));
-      }
-    }
-    for (; j < n; j++, cell += ATTN_TILE_, to += ATTN_TILE_) {
-      ATTN_VF_ x = ATTN_V_SELECT_(ATTN_V_EQ_(hi, none), inf, ATTN_V_LOAD_(cell));
-      ATTN_VF_ y = ATTN_V_SUB_(ATTN_V_SUB_(x, hi), lo);
-      y = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(y, ATTN_V_MAX_(zero, y)));
-      ATTN_VF_ e = ATTN_V_MUL_(y, ATTN_V_SUB_(ATTN_V_LOAD_(to), less));
-      ATTN_V_STORE_(cell, ATTN_V_SELECT_(ATTN_V_EQ_(x, inf), zero, y));
-      ATTN_V_STORE_(to, ATTN_V_SELECT_(ATTN_V_EQ_(x, inf), zero, e));
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), one = ATTN_V_SET1_(1.0f);
+  ATTN_VF_ x[4], y[4], e[4];
+  ATTN_UNROLL_
+  for (int i = 0; i < many; i++) {
+    x[i] = ATTN_V_SELECT_(ATTN_V_EQ_(k->hi, none), inf, ATTN_V_LOAD_(cell + i * ATTN_TILE_));
+    y[i] = ATTN_V_SUB_(ATTN_V_SUB_(x[i], k->hi), k->lo);
+    y[i] = ATTN_V_SUB_(y[i], ATTN_V_MAX_(zero, y[i])); /* at most 0, and NaN stays */
+    e[i] = ATTN_V_SUB_(ATTN_V_LOAD_(to + i * ATTN_TILE_), k->less);
+    if (capped) {
+      ATTN_VF_ z = ATTN_V_MUL_(ATTN_V_LOAD_(from + i * ATTN_TILE_), k->uncap);
+      e[i] = ATTN_V_MUL_(e[i], ATTN_V_FMA_(ATTN_V_SUB_(zero, z), z, one));
     }
   }
+  if (many == 4)
+    ATTN_FN_(exp2_neg4)(y);
+  else
+    y[0] = ATTN_FN_(exp2_neg)(y[0]);
+  ATTN_UNROLL_
+  for (int i = 0; i < many; i++) {
+    e[i] = ATTN_V_MUL_(y[i], e[i]);
+    ATTN_V_STORE_(cell + i * ATTN_TILE_, ATTN_V_SELECT_(ATTN_V_EQ_(x[i], inf), zero, y[i]));
+    ATTN_V_STORE_(to + i * ATTN_TILE_, ATTN_V_SELECT_(ATTN_V_EQ_(x[i], inf), zero, e[i]));
+  }
+}
+
+ATTN_INLINE_ void ATTN_FN_(grad_lanes)(const int capped, float *s, float *d, int64_t n, int g0,
+                                       int g1, const attn_grad_lanes_ *lanes,
+                                       const attn_grad_cap_ *cap) {
+  const float *capped_at = cap->capped ? cap->capped : s;
+  for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
+    ATTN_FN_(grad_of) k;
+    int64_t at = lane, j = 0;
+    k.hi = ATTN_V_LOAD_(lanes->hi + lane), k.lo = ATTN_V_LOAD_(lanes->lo + lane);
+    k.less = ATTN_V_LOAD_(lanes->less + lane), k.uncap = ATTN_V_SET1_(cap->uncap);
+    for (; j + 4 <= n; j += 4, at += 4 * ATTN_TILE_)
+      ATTN_FN_(grad_keys)(4, capped, s + at, d + at, capped_at + at, &k);
+    for (; j < n; j++, at += ATTN_TILE_)
+      ATTN_FN_(grad_keys)(1, capped, s + at, d + at, capped_at + at, &k);
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(grad_block)(float *s, float *d, int64_t n, int g0, int g1,
+                                     const attn_grad_lanes_ *lanes, const attn_grad_cap_ *cap) {
+  if (cap->uncap > 0.0f)
+    ATTN_FN_(grad_lanes)(1, s, d, n, g0, g1, lanes, cap);
+  else
+    ATTN_FN_(grad_lanes)(0, s, d, n, g0, g1, lanes, cap);
 }
 
 ATTN_FUNC_ void ATTN_FN_(row_dots)(float *out, const float *x, const float *y, int64_t n,
@@ -14951,9 +14973,17 @@ typedef struct attn_grad_lanes_ {
   float hi[ATTN_TILE_], lo[ATTN_TILE_], less[ATTN_TILE_];
 } attn_grad_lanes_;
 
+/* What scores were before the terms that are added to a soft-cap, [key][lane], null: the scores themselves;
+ * uncap = 1 / cap, 0 = there is none. */
+typedef struct attn_grad_cap_ {
+  const float *capped;
+  float uncap;
+} attn_grad_cap_;
+
 typedef struct attn_gradient_table_ { /* gradients */
-  /* s = P = 2^(s - hi - lo), at most 1, d = P (d - less); both are 0 where s is -inf */
-  void (*grad_block)(float *s, float *d, int64_t n, int g0, int g1, const attn_grad_lanes_ *lanes);
+  /* s = P = 2^(s - hi - lo), at most 1, d = P (d - less) (1 - (capped uncap)^2); both are 0 where s is -inf */
+  void (*grad_block)(float *s, float *d, int64_t n, int g0, int g1, const attn_grad_lanes_ *lanes,
+                     const attn_grad_cap_ *cap);
   /* out[r] = sum_c x[r][c] y[r][c] of n rows, over 16 running sums joined by halves */
   void (*row_dots)(float *out, const float *x, const float *y, int64_t n, int64_t dim);
 } attn_gradient_table_;
@@ -70166,6 +70196,7 @@ typedef struct attn_backward_memory_ {
   float *part;          /* [block][dk or dv]: sums of keys that are not consecutive */
   float *d_rows;        /* [Tq][dk] of d_q between the phases of a schedule */
   int32_t *index;       /* [tile] */
+  float *capped;        /* [block][tile]: scores before what is added to a soft-cap */
   attn_plan_run_ *runs; /* of a tile that has lists */
   attn_factor_rows_ q, d_o;
   attn_sent_rows_ k, v;
@@ -70327,6 +70358,31 @@ ATTN_INLINE_ void attn_sent_ahead_(const attn_sent_rows_ *s, const attn_block_ *
   }
 }
 
+/* Whether what a soft-cap left is not what enters the softmax, pairs that are forbidden apart. */
+ATTN_FUNC_ int attn_backward_caps_first_(const attn_softmax_ *a) {
+  return a->softcap > 0.0f && !attn_caps_last_(a) &&
+         ((a->terms & ~ATTN_TERM_SOFTCAP_) || a->bias.kind || a->alibi);
+}
+
+/* The soft-cap of a block's scores; where more is added to what it left, products are made for it alone. */
+ATTN_FUNC_ attn_grad_cap_ attn_backward_cap_(attn_tile_ *t, const attn_backward_memory_ *m,
+                                             const attn_block_ *b) {
+  const attn_softmax_ *a = t->a;
+  attn_grad_cap_ cap = {NULL, 0.0f};
+  if (a->softcap > 0.0f) cap.uncap = 1.0f / a->softcap;
+  if (!attn_backward_caps_first_(a)) return cap;
+  cap.capped = m->capped;
+  for (int i = 0; i < b->count; i++) {
+    const attn_segment_ *seg = &b->seg[i];
+    float *s = m->capped + seg->at * ATTN_TILE_;
+    attn_on_(tile, a->table)
+        ->score_block(s, t->w.qt, b->k + seg->at * b->k_stride, b->k_stride, seg->n, a->q.dim,
+                      seg->g0, seg->g1, t->spare);
+    attn_tile_cap_(t, s, seg->n, seg->g0, seg->g1);
+  }
+  return cap;
+}
+
 /* The five products of a block. */
 ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn_block_ *b,
                                      int64_t stretch) {
@@ -70339,6 +70395,7 @@ ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn
   attn_sent_ahead_(&m->v, b), attn_sent_ahead_(&m->k, b);
   attn_block_modifiers_(t, b);
   attn_block_scores_(t, b);
+  const attn_grad_cap_ cap = attn_backward_cap_(t, m, b);
   const int clean = b->partial && x->job->d_q.data && !f->finite(b->k, b->k_stride, b->n, dk);
   if (clean || (b->partial && (!m->q.finite || !m->d_o.finite)))
     for (int e = 0; e < b->n; e++)
@@ -70360,7 +70417,9 @@ ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn
                                      dv, seg->g0, seg->g1, t->spare);
     else
       memset(d, 0, (size_t)(seg->n * ATTN_TILE_) * sizeof(float));
-    attn_on_(gradient, f)->grad_block(s, d, seg->n, seg->g0, seg->g1, m->lanes);
+    attn_grad_cap_ here = cap;
+    if (cap.capped) here.capped += seg->at * ATTN_TILE_;
+    attn_on_(gradient, f)->grad_block(s, d, seg->n, seg->g0, seg->g1, m->lanes, &here);
     if (m->v.out.data) attn_sent_add_(t, m, &m->v, b, seg, &m->d_o, t->w.s);
     if (m->k.out.data) attn_sent_add_(t, m, &m->k, b, seg, &m->q, m->dp);
     if (x->job->d_q.data)
@@ -70491,6 +70550,7 @@ ATTN_FUNC_ int64_t attn_backward_cut_(const attn_softmax_ *a, const attn_backwar
   else if (memory)
     m->d_rows = NULL;
   ATTN_CUT_(index, int32_t, tile, sizeof(int32_t))
+  if (attn_backward_caps_first_(a)) ATTN_CUT_(capped, float, block *tile, f)
   ATTN_CUT_(runs, attn_plan_run_, g->lists, sizeof(attn_plan_run_))
   ATTN_CUT_(q.raw, float, attn_add_(attn_mul_(dk, tile), past), f)
   ATTN_CUT_(q.clean, float, attn_add_(attn_mul_(dk, tile), past), f)
@@ -70655,12 +70715,10 @@ ATTN_FUNC_ int attn_backward_terms_(attn_error_ *e, const attn_sdpa_params *p,
                                     const attn_backward_ *g) {
   if (p->relative.keys.data || p->relative.queries.data || p->relative.values.data ||
       p->xl.table.data || p->xl.u || p->xl.v || p->labels.label || p->factor.alpha ||
-      p->factor.beta || p->softcap != 0.0f || p->span.z || p->modify || p->modify_weights)
+      p->factor.beta || p->span.z || p->modify || p->modify_weights)
     return attn_reject_(e, ATTN_E_RANGE,
-                        "params.relative, xl, labels, factor, softcap, span, modify and "
-                        "modify_weights must be absent");
-  if (p->toeplitz.table && p->toeplitz.inside)
-    return attn_reject_(e, ATTN_E_RANGE, "params.toeplitz.inside must be 0");
+                        "params.relative, xl, labels, factor, span, modify and modify_weights "
+                        "must be absent");
   if (g->d_sinks && !p->sinks)
     return attn_reject_(e, ATTN_E_NULL, "gradients.d_sinks wants params.sinks");
   return 1;

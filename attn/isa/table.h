@@ -354,9 +354,17 @@ typedef struct attn_grad_lanes_ {
   float hi[ATTN_TILE_], lo[ATTN_TILE_], less[ATTN_TILE_];
 } attn_grad_lanes_;
 
+/* What scores were before the terms that are added to a soft-cap, [key][lane], null: the scores themselves;
+ * uncap = 1 / cap, 0 = there is none. */
+typedef struct attn_grad_cap_ {
+  const float *capped;
+  float uncap;
+} attn_grad_cap_;
+
 typedef struct attn_gradient_table_ { /* gradients */
-  /* s = P = 2^(s - hi - lo), at most 1, d = P (d - less); both are 0 where s is -inf */
-  void (*grad_block)(float *s, float *d, int64_t n, int g0, int g1, const attn_grad_lanes_ *lanes);
+  /* s = P = 2^(s - hi - lo), at most 1, d = P (d - less) (1 - (capped uncap)^2); both are 0 where s is -inf */
+  void (*grad_block)(float *s, float *d, int64_t n, int g0, int g1, const attn_grad_lanes_ *lanes,
+                     const attn_grad_cap_ *cap);
   /* out[r] = sum_c x[r][c] y[r][c] of n rows, over 16 running sums joined by halves */
   void (*row_dots)(float *out, const float *x, const float *y, int64_t n, int64_t dim);
 } attn_gradient_table_;

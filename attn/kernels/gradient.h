@@ -1,40 +1,62 @@
 /* kernels/gradient.h owns what a gradient does to a tile of scores: the step from scores to weights and on to
  * the gradients of scores, and what a row's weights are held against. */
 
-ATTN_FUNC_ void ATTN_FN_(grad_block)(float *s, float *d, int64_t n, int g0, int g1,
-                                     const attn_grad_lanes_ *lanes) {
+/* A vector of lanes. */
+typedef struct {
+  ATTN_VF_ hi, lo, less, uncap;
+} ATTN_FN_(grad_of);
+
+/* so many keys, 1 or 4, side by side */
+ATTN_INLINE_ void ATTN_FN_(grad_keys)(const int many, const int capped, float *cell, float *to,
+                                      const float *from, const ATTN_FN_(grad_of) *k) {
   const ATTN_VF_ inf = ATTN_V_SET1_(-INFINITY), none = ATTN_V_SET1_(INFINITY);
-  const ATTN_VF_ zero = ATTN_V_ZERO_();
-  for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
-    const ATTN_VF_ hi = ATTN_V_LOAD_(lanes->hi + lane), lo = ATTN_V_LOAD_(lanes->lo + lane);
-    const ATTN_VF_ less = ATTN_V_LOAD_(lanes->less + lane);
-    float *cell = s + lane, *to = d + lane;
-    int64_t j = 0;
-    for (; j + 4 <= n; j += 4, cell += 4 * ATTN_TILE_, to += 4 * ATTN_TILE_) {
-      ATTN_VF_ x[4], y[4];
-      ATTN_UNROLL_
-      for (int i = 0; i < 4; i++) {
-        x[i] = ATTN_V_SELECT_(ATTN_V_EQ_(hi, none), inf, ATTN_V_LOAD_(cell + i * ATTN_TILE_));
-        y[i] = ATTN_V_SUB_(ATTN_V_SUB_(x[i], hi), lo);
-        y[i] = ATTN_V_SUB_(y[i], ATTN_V_MAX_(zero, y[i])); /* at most 0, and NaN stays */
-      }
-      ATTN_FN_(exp2_neg4)(y);
-      ATTN_UNROLL_
-      for (int i = 0; i < 4; i++) {
-        ATTN_VF_ e = ATTN_V_MUL_(y[i], ATTN_V_SUB_(ATTN_V_LOAD_(to + i * ATTN_TILE_), less));
-        ATTN_V_STORE_(cell + i * ATTN_TILE_, ATTN_V_SELECT_(ATTN_V_EQ_(x[i], inf), zero, y[i]));
-        ATTN_V_STORE_(to + i * ATTN_TILE_, ATTN_V_SELECT_(ATTN_V_EQ_(x[i], inf), zero, e));
-      }
-    }
-    for (; j < n; j++, cell += ATTN_TILE_, to += ATTN_TILE_) {
-      ATTN_VF_ x = ATTN_V_SELECT_(ATTN_V_EQ_(hi, none), inf, ATTN_V_LOAD_(cell));
-      ATTN_VF_ y = ATTN_V_SUB_(ATTN_V_SUB_(x, hi), lo);
-      y = ATTN_FN_(exp2_neg)(ATTN_V_SUB_(y, ATTN_V_MAX_(zero, y)));
-      ATTN_VF_ e = ATTN_V_MUL_(y, ATTN_V_SUB_(ATTN_V_LOAD_(to), less));
-      ATTN_V_STORE_(cell, ATTN_V_SELECT_(ATTN_V_EQ_(x, inf), zero, y));
-      ATTN_V_STORE_(to, ATTN_V_SELECT_(ATTN_V_EQ_(x, inf), zero, e));
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), one = ATTN_V_SET1_(1.0f);
+  ATTN_VF_ x[4], y[4], e[4];
+  ATTN_UNROLL_
+  for (int i = 0; i < many; i++) {
+    x[i] = ATTN_V_SELECT_(ATTN_V_EQ_(k->hi, none), inf, ATTN_V_LOAD_(cell + i * ATTN_TILE_));
+    y[i] = ATTN_V_SUB_(ATTN_V_SUB_(x[i], k->hi), k->lo);
+    y[i] = ATTN_V_SUB_(y[i], ATTN_V_MAX_(zero, y[i])); /* at most 0, and NaN stays */
+    e[i] = ATTN_V_SUB_(ATTN_V_LOAD_(to + i * ATTN_TILE_), k->less);
+    if (capped) {
+      ATTN_VF_ z = ATTN_V_MUL_(ATTN_V_LOAD_(from + i * ATTN_TILE_), k->uncap);
+      e[i] = ATTN_V_MUL_(e[i], ATTN_V_FMA_(ATTN_V_SUB_(zero, z), z, one));
     }
   }
+  if (many == 4)
+    ATTN_FN_(exp2_neg4)(y);
+  else
+    y[0] = ATTN_FN_(exp2_neg)(y[0]);
+  ATTN_UNROLL_
+  for (int i = 0; i < many; i++) {
+    e[i] = ATTN_V_MUL_(y[i], e[i]);
+    ATTN_V_STORE_(cell + i * ATTN_TILE_, ATTN_V_SELECT_(ATTN_V_EQ_(x[i], inf), zero, y[i]));
+    ATTN_V_STORE_(to + i * ATTN_TILE_, ATTN_V_SELECT_(ATTN_V_EQ_(x[i], inf), zero, e[i]));
+  }
+}
+
+ATTN_INLINE_ void ATTN_FN_(grad_lanes)(const int capped, float *s, float *d, int64_t n, int g0,
+                                       int g1, const attn_grad_lanes_ *lanes,
+                                       const attn_grad_cap_ *cap) {
+  const float *capped_at = cap->capped ? cap->capped : s;
+  for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
+    ATTN_FN_(grad_of) k;
+    int64_t at = lane, j = 0;
+    k.hi = ATTN_V_LOAD_(lanes->hi + lane), k.lo = ATTN_V_LOAD_(lanes->lo + lane);
+    k.less = ATTN_V_LOAD_(lanes->less + lane), k.uncap = ATTN_V_SET1_(cap->uncap);
+    for (; j + 4 <= n; j += 4, at += 4 * ATTN_TILE_)
+      ATTN_FN_(grad_keys)(4, capped, s + at, d + at, capped_at + at, &k);
+    for (; j < n; j++, at += ATTN_TILE_)
+      ATTN_FN_(grad_keys)(1, capped, s + at, d + at, capped_at + at, &k);
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(grad_block)(float *s, float *d, int64_t n, int g0, int g1,
+                                     const attn_grad_lanes_ *lanes, const attn_grad_cap_ *cap) {
+  if (cap->uncap > 0.0f)
+    ATTN_FN_(grad_lanes)(1, s, d, n, g0, g1, lanes, cap);
+  else
+    ATTN_FN_(grad_lanes)(0, s, d, n, g0, g1, lanes, cap);
 }
 
 ATTN_FUNC_ void ATTN_FN_(row_dots)(float *out, const float *x, const float *y, int64_t n,

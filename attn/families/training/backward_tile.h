@@ -33,6 +33,7 @@ typedef struct attn_backward_memory_ {
   float *part;          /* [block][dk or dv]: sums of keys that are not consecutive */
   float *d_rows;        /* [Tq][dk] of d_q between the phases of a schedule */
   int32_t *index;       /* [tile] */
+  float *capped;        /* [block][tile]: scores before what is added to a soft-cap */
   attn_plan_run_ *runs; /* of a tile that has lists */
   attn_factor_rows_ q, d_o;
   attn_sent_rows_ k, v;
@@ -194,6 +195,31 @@ ATTN_INLINE_ void attn_sent_ahead_(const attn_sent_rows_ *s, const attn_block_ *
   }
 }
 
+/* Whether what a soft-cap left is not what enters the softmax, pairs that are forbidden apart. */
+ATTN_FUNC_ int attn_backward_caps_first_(const attn_softmax_ *a) {
+  return a->softcap > 0.0f && !attn_caps_last_(a) &&
+         ((a->terms & ~ATTN_TERM_SOFTCAP_) || a->bias.kind || a->alibi);
+}
+
+/* The soft-cap of a block's scores; where more is added to what it left, products are made for it alone. */
+ATTN_FUNC_ attn_grad_cap_ attn_backward_cap_(attn_tile_ *t, const attn_backward_memory_ *m,
+                                             const attn_block_ *b) {
+  const attn_softmax_ *a = t->a;
+  attn_grad_cap_ cap = {NULL, 0.0f};
+  if (a->softcap > 0.0f) cap.uncap = 1.0f / a->softcap;
+  if (!attn_backward_caps_first_(a)) return cap;
+  cap.capped = m->capped;
+  for (int i = 0; i < b->count; i++) {
+    const attn_segment_ *seg = &b->seg[i];
+    float *s = m->capped + seg->at * ATTN_TILE_;
+    attn_on_(tile, a->table)
+        ->score_block(s, t->w.qt, b->k + seg->at * b->k_stride, b->k_stride, seg->n, a->q.dim,
+                      seg->g0, seg->g1, t->spare);
+    attn_tile_cap_(t, s, seg->n, seg->g0, seg->g1);
+  }
+  return cap;
+}
+
 /* The five products of a block. */
 ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn_block_ *b,
                                      int64_t stretch) {
@@ -206,6 +232,7 @@ ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn
   attn_sent_ahead_(&m->v, b), attn_sent_ahead_(&m->k, b);
   attn_block_modifiers_(t, b);
   attn_block_scores_(t, b);
+  const attn_grad_cap_ cap = attn_backward_cap_(t, m, b);
   const int clean = b->partial && x->job->d_q.data && !f->finite(b->k, b->k_stride, b->n, dk);
   if (clean || (b->partial && (!m->q.finite || !m->d_o.finite)))
     for (int e = 0; e < b->n; e++)
@@ -227,7 +254,9 @@ ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn
                                      dv, seg->g0, seg->g1, t->spare);
     else
       memset(d, 0, (size_t)(seg->n * ATTN_TILE_) * sizeof(float));
-    attn_on_(gradient, f)->grad_block(s, d, seg->n, seg->g0, seg->g1, m->lanes);
+    attn_grad_cap_ here = cap;
+    if (cap.capped) here.capped += seg->at * ATTN_TILE_;
+    attn_on_(gradient, f)->grad_block(s, d, seg->n, seg->g0, seg->g1, m->lanes, &here);
     if (m->v.out.data) attn_sent_add_(t, m, &m->v, b, seg, &m->d_o, t->w.s);
     if (m->k.out.data) attn_sent_add_(t, m, &m->k, b, seg, &m->q, m->dp);
     if (x->job->d_q.data)

@@ -28,6 +28,7 @@ ATTN_FUNC_ int64_t attn_backward_cut_(const attn_softmax_ *a, const attn_backwar
   else if (memory)
     m->d_rows = NULL;
   ATTN_CUT_(index, int32_t, tile, sizeof(int32_t))
+  if (attn_backward_caps_first_(a)) ATTN_CUT_(capped, float, block *tile, f)
   ATTN_CUT_(runs, attn_plan_run_, g->lists, sizeof(attn_plan_run_))
   ATTN_CUT_(q.raw, float, attn_add_(attn_mul_(dk, tile), past), f)
   ATTN_CUT_(q.clean, float, attn_add_(attn_mul_(dk, tile), past), f)
@@ -192,12 +193,10 @@ ATTN_FUNC_ int attn_backward_terms_(attn_error_ *e, const attn_sdpa_params *p,
                                     const attn_backward_ *g) {
   if (p->relative.keys.data || p->relative.queries.data || p->relative.values.data ||
       p->xl.table.data || p->xl.u || p->xl.v || p->labels.label || p->factor.alpha ||
-      p->factor.beta || p->softcap != 0.0f || p->span.z || p->modify || p->modify_weights)
+      p->factor.beta || p->span.z || p->modify || p->modify_weights)
     return attn_reject_(e, ATTN_E_RANGE,
-                        "params.relative, xl, labels, factor, softcap, span, modify and "
-                        "modify_weights must be absent");
-  if (p->toeplitz.table && p->toeplitz.inside)
-    return attn_reject_(e, ATTN_E_RANGE, "params.toeplitz.inside must be 0");
+                        "params.relative, xl, labels, factor, span, modify and modify_weights "
+                        "must be absent");
   if (g->d_sinks && !p->sinks)
     return attn_reject_(e, ATTN_E_NULL, "gradients.d_sinks wants params.sinks");
   return 1;

@@ -101,6 +101,20 @@ static double scores(const backward *s, const attn_sdpa_params *p, int64_t b, in
   return top + log(sum);
 }
 
+/* The derivative of the soft-cap: 1 - (y/c)^2 of what it left. */
+static double slope(const backward *s, const attn_sdpa_params *p, int64_t b, int64_t h, int64_t i,
+                    int64_t j) {
+  const attn_tensor *q = &s->call.q, *k = &s->call.k;
+  const double c = (double)p->softcap;
+  double y;
+  if (p->softcap == 0.0f) return 1;
+  if (p->softcap_at == ATTN_SOFTCAP_BIASED)
+    y = oracle_score(q, k, p, b, h, i, j).x / c;
+  else
+    y = tanh(scale_of(p->scale, q->dim) * dot(q, b, h, i, k, head_of(k, h, q->heads), j) / c);
+  return 1 - y * y;
+}
+
 backward_want backward_oracle(const backward *s, const attn_sdpa_params *params) {
   const attn_tensor *q = &s->call.q, *k = &s->call.k, *v = &s->call.v;
   const attn_sdpa_params *p = params ? params : &s->call.params;
@@ -138,7 +152,7 @@ backward_want backward_oracle(const backward *s, const attn_sdpa_params *params)
     }
     for (int64_t j = 0; j < k->len; j++) {
       if (!(x[j] > 0)) continue;
-      const double ds = x[j] * (w[j] - d);
+      const double ds = x[j] * (w[j] - d) * slope(s, p, b, h, i, j);
       const double most = scale * x[j] * (d_o * size_of(v, b, hv, j) + fabs(d));
       for (int64_t c = 0; c < q->dim; c++) {
         cube_at(&y.q, b, h, i)[c] += scale * ds * oracle_get(k, b, hk, j, c);

@@ -24,6 +24,17 @@ static void options(backward *s, test_rng *rng) {
   if ((pick >> 14) % 4 == 0) p->scale = pick & 65536 ? 0.3f : -0.2f;
   if (pick & 131072) backward_lse(s, rng);
   if (p->sinks && (pick & 262144)) backward_sinks(s);
+  if ((pick >> 20) % 4 == 0)
+    p->softcap = pick & 0x400000 ? 1.5f : 6, p->softcap_at = (attn_softcap_at)(pick >> 23 & 1);
+  if ((pick >> 24) % 4 == 0)
+    p->t5.table = test_floats(32 * H, 1, rng), p->t5.bidirectional = (int)(pick >> 26 & 1);
+  if ((pick >> 27) % 4 == 0)
+    p->toeplitz.table = test_floats(11 * H, 1, rng), p->toeplitz.len = 11, p->toeplitz.first = -7;
+  if (p->toeplitz.table)
+    p->toeplitz.heads = pick >> 29 & 1 ? H : 1, p->toeplitz.inside = (int)(pick >> 30 & 1);
+  if ((pick >> 31) % 8 == 0)
+    p->gaussian.center = test_floats(B * H * Tq, 20, rng),
+    p->gaussian.precision = test_floats(B * H * Tq, 0.01, rng);
 }
 
 static test_spec some_spec(test_rng *rng, int64_t most) {
@@ -478,7 +489,9 @@ void N2_rejects(void **state) {
       case 13: s->d_v.data = s->d_o.data, want = ATTN_E_OVERLAP, word = "d_v"; break;
       case 14: s->g.accumulate = 2, want = ATTN_E_RANGE, word = "accumulate"; break;
       case 15: s->g.d_sinks = test_floats(2, 1, &rng), want = ATTN_E_NULL, word = "sinks"; break;
-      case 16: p->softcap = 3, want = ATTN_E_RANGE, word = "softcap"; break;
+      case 16:
+        p->factor.alpha = test_floats(2, 1, &rng), want = ATTN_E_RANGE, word = "factor";
+        break;
       case 17: p->modify = (attn_score_fn)(uintptr_t)8, want = ATTN_E_RANGE, word = "modify"; break;
       case 18: p->span.z = test_floats(2, 1, &rng), want = ATTN_E_RANGE, word = "span"; break;
       case 19: s->call.q.dim = 3, word = "d_q"; break;
@@ -489,10 +502,7 @@ void N2_rejects(void **state) {
         p->sinks = test_floats(2, 1, &rng), s->g.d_sinks = (float *)(uintptr_t)p->sinks;
         want = ATTN_E_OVERLAP, word = "gradient";
         break;
-      default:
-        p->toeplitz.table = test_floats(9, 1, &rng), p->toeplitz.len = 9, p->toeplitz.inside = 1;
-        want = ATTN_E_RANGE, word = "toeplitz";
-        break;
+      default: p->xl.u = test_floats(8, 1, &rng), want = ATTN_E_RANGE, word = "xl"; break;
     }
     promise_reject(&s->does, want, word);
   }
