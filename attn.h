@@ -13627,11 +13627,20 @@ ATTN_DEF attn_status attn_cache_evict(attn_cache *cache, attn_sequence *sequence
 /* >>> attn/api/families/training/sdpa_backward.h */
 /* api/families/training/sdpa_backward.h owns the gradients of attn_sdpa. */
 
-/* What a gradient of attn_sdpa has beside those of q, k and v; {0} is none of it. */
+/* What a gradient of attn_sdpa has beside those of q, k and v; {0} is none of it. Each output may be absent, and wants
+ * the field of params that it is the gradient of. */
 typedef struct attn_sdpa_gradients {
   attn_tensor d_lse; /* in, optional: [B,H,Tq,1] f32, what reaches params.lse */
-  float *d_sinks;    /* out, optional: [H] that of params.sinks */
   int accumulate;    /* 1: is added to what the outputs hold; 0: they are overwritten */
+  float *d_sinks;    /* [H] */
+  float *d_alibi;    /* [H], of the slopes */
+  float *d_toeplitz; /* as params.toeplitz.table */
+  float *d_t5;       /* [buckets, H] */
+  float *d_parabola_w, *d_parabola_bias; /* [H] */
+  float *d_center, *d_precision;         /* [B,H,Tq], of params.gaussian */
+  attn_tensor
+      d_bias; /* [1 or B, 1 or H, Tq, Tk] f32: of all queries and keys, summed where it has 1; with sequences of
+                       * unequal length B is their number, Tq and Tk the most of one */
 } attn_sdpa_gradients;
 
 /* Gradients of attn_sdpa: of a loss L whose gradient by o is d_o.
@@ -13642,16 +13651,19 @@ typedef struct attn_sdpa_gradients {
  *   d_q_i = s sum_j dX_ij k_j,  d_k_j = s sum_i dX_ij q_i,  d_v_j = sum_i P_ij d_o_i
  *   d_sinks_h = - sum_{b,i} exp(sink_h - LSE_i) D_i
  *
+ * Of terms of the score, d = j - p_i: d_bias = dX; d_alibi_h = - sum |d| dX; d_toeplitz and d_t5 the sums of dX over the pairs
+ * that an entry serves (times s with inside); with g = w_h d^2 + b_h d_parabola_w_h = - sum sign(g) d^2 dX and
+ * d_parabola_bias_h = - sum sign(g) dX; d_center_i = 2 precision_i sum_j (j - center_i) dX, d_precision_i = - sum_j (j -
+ * center_i)^2 dX. A soft-cap, y = c tanh(x / c), multiplies what passes it by 1 - (y / c)^2; c is a constant.
+ *
  * Shapes: d_q as q, d_k as k, d_v as v (f32, f16 or bf16, whatever q, k and v are), d_o as o; o, lse [B,H,Tq,1] f32: what
  *   forward left. An output whose data is null is not made. Heads of k and v that query heads share get the sum.
- * params: as forward had them; their lse, map, compute and one_order say nothing here. Additive terms (mask, bias, alibi,
- *   toeplitz without inside, t5, parabola, gaussian), sinks, softmax_one, windows, lengths, sequences of unequal length and
- *   schedules are those of forward and have no gradient here but sinks; relative, xl, labels, factor, softcap, span,
- *   modify and modify_weights must be absent (RANGE). Of quantised k and v the gradients are those of the rows that
- *   they stand for.
+ * params: as forward had them; their lse, map, compute and one_order say nothing here. relative, xl, labels, factor, span,
+ *   modify and modify_weights must be absent (RANGE). Of quantised k and v the gradients are those of the rows that they
+ *   stand for.
  * Aliasing: inputs may share memory with each other; outputs with nothing, nor their rows with one another.
  * Empty: unless accumulate is 1 every element of an output is written: 0 where nothing is read, as with Tq = 0 or Tk = 0,
- *   in rows of q that see no key (LSE -inf) or begin at q_len, of k and v that no row sees, and of tensors end to
+ *   in rows of q that see no key (LSE -inf) or begin at q_len, in d_bias where a bias is -inf, of k and v that no row sees, and of tensors end to
  *   end that no sequence has.
  * NaN: what forward does not read is not read here: keys and values that are forbidden, and q, d_o and d_lse of rows that are
  *   empty. A NaN in d_o or q of a row reaches its d_q, d_k and d_v of the keys that it sees, and d_sinks of its head; in k
@@ -13665,9 +13677,12 @@ typedef struct attn_sdpa_gradients {
  * Errors: as attn_sdpa; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and batch composition, and whichever
  *   outputs are asked for. d_q sums keys in the order of attn_sdpa; d_k and d_v sum queries ascending, in runs of 512,
- *   heads of a group ascending; d_sinks in double, batch and rows ascending.
- * Workers: each takes a batch entry and the heads that share keys and values.
- * Cost: 2 (3 dk + 2 dv) flops a pair over the tiles that forward computes; lists of a schedule as runs of all rows of a tile.
+ *   heads of a group ascending; sums over pairs in double, heads, batch and rows
+ *   ascending.
+ * Workers: each takes a batch entry and the heads that share keys and values; of terms a head, or where heads share an
+ *   output all of them.
+ * Cost: 2 (3 dk + 2 dv) flops a pair over the tiles that forward computes, lists of a schedule as runs of all rows of a tile;
+ *   2 dk more with a soft-cap below other terms; 2 (dk + dv) more for the gradients of terms together.
  * Source: Dao et al. 2022, arXiv 2205.14135; Dao 2023, arXiv 2307.08691; Rabe and Staats 2021, arXiv 2112.05682. */
 ATTN_DEF attn_status attn_sdpa_backward(attn_tensor d_q, attn_tensor d_k, attn_tensor d_v,
                                         attn_tensor d_o, attn_tensor q, attn_tensor k,
@@ -70160,6 +70175,165 @@ ATTN_PUB_COLD_ attn_status attn_cache_evict(attn_cache *cache, attn_sequence *se
 /* <<< attn/families/selection/cache_evict.h */
 #endif
 #if ATTN_HAS_TRAINING
+/* >>> attn/families/training/backward_terms.h */
+/* families/training/backward_terms.h owns the gradients of what is added to scores: sums of dX over the pairs that share
+ * a number. They are a second sweep over the tiles, head by head, which makes scores and dX alone. */
+
+/* A worker's sums for one owner: a head, or all heads where a table serves them all. */
+typedef struct attn_term_sums_ {
+  double *by_distance; /* [Tq + Tk]: entry Tk - 1 + i - j, of the head and batch entry at hand */
+  double *toeplitz, *t5;
+  double alibi, w, bias;                            /* of the head at hand, over the batch */
+  double center[ATTN_TILE_], precision[ATTN_TILE_]; /* of the rows of a tile */
+} attn_term_sums_;
+
+/* 0 in rows from .. of heads h0 .. of a batch entry. */
+ATTN_FUNC_ void attn_zero_rows_(const attn_tensor *y, int64_t b, int64_t h0, int64_t heads,
+                                int64_t from) {
+  for (int64_t h = h0; y->data && h < h0 + heads; h++)
+    for (int64_t i = from; i < y->len; i++)
+      memset(attn_at_(y, b, h, i), 0, (size_t)attn_bytes_(y->dtype, y->dim));
+}
+
+/* Whether some gradient of a term is asked for. */
+ATTN_FUNC_ int attn_terms_asked_(const attn_sdpa_gradients *p) {
+  return p->d_alibi || p->d_toeplitz || p->d_t5 || p->d_parabola_w || p->d_parabola_bias ||
+         p->d_center || p->d_precision || p->d_bias.data;
+}
+
+ATTN_FUNC_ int64_t attn_t5_buckets_(const attn_softmax_ *a) {
+  const int64_t n = a->by_distance.t5.buckets;
+  return n ? n : 32;
+}
+
+/* Whether those of all heads meet in one number. */
+ATTN_FUNC_ int attn_terms_shared_(const attn_softmax_ *a, const attn_sdpa_gradients *p) {
+  return a->q.heads > 1 && ((p->d_toeplitz && a->by_distance.toeplitz.heads <= 1) ||
+                            (p->d_bias.data && p->d_bias.heads == 1));
+}
+
+/* Adds dX of a segment, rows r0 .. of the tile, d [key][lane]. */
+ATTN_FUNC_ void attn_terms_add_(const attn_tile_ *t, const attn_sdpa_gradients *p,
+                                attn_term_sums_ *x, const attn_block_ *b, const attn_segment_ *seg,
+                                const float *d) {
+  const attn_softmax_ *a = t->a;
+  const int r0 = seg->g0 * ATTN_GROUP_;
+  const int r1 = seg->g1 * ATTN_GROUP_ < t->n ? seg->g1 * ATTN_GROUP_ : t->n;
+  for (int e = 0; x->by_distance && e < seg->n; e++) {
+    double *to = x->by_distance + a->k.len - 1 - attn_block_key_(b, seg->at + e);
+    const float *from = d + e * ATTN_TILE_;
+    if (t->lined)
+      for (int r = r0; r < r1; r++) to[t->row[0] + r] += (double)from[r];
+    else
+      for (int r = r0; r < r1; r++) to[t->row[r]] += (double)from[r];
+  }
+  for (int r = r0; (p->d_center || p->d_precision) && r < r1; r++) {
+    const double c =
+        (double)a->gaussian.center[attn_row_number_(a, t->batch, t->head[r], t->row[r])];
+    for (int e = 0; e < seg->n; e++) {
+      const double away = (double)attn_block_key_(b, seg->at + e) - c;
+      x->center[r] += away * (double)d[e * ATTN_TILE_ + r];
+      x->precision[r] += away * away * (double)d[e * ATTN_TILE_ + r];
+    }
+  }
+  for (int r = r0; p->d_bias.data && r < r1; r++) {
+    float *row = (float *)(void *)attn_at_(&p->d_bias, p->d_bias.batch > 1 ? t->batch : 0,
+                                           p->d_bias.heads > 1 ? t->head[r] : 0, t->row[r]);
+    for (int e = 0; e < seg->n; e++) row[attn_block_key_(b, seg->at + e)] += d[e * ATTN_TILE_ + r];
+  }
+}
+
+/* The sums of a tile's rows; a row may be in tiles of several phases. */
+ATTN_FUNC_ void attn_terms_rows_(const attn_tile_ *t, const attn_sdpa_gradients *p,
+                                 const attn_term_sums_ *x) {
+  for (int r = 0; r < t->n; r++) {
+    const int64_t at = attn_row_number_(t->a, t->batch, t->head[r], t->row[r]);
+    if (p->d_center)
+      p->d_center[at] =
+          attn_one_nan_((float)((double)p->d_center[at] +
+                                2 * (double)t->a->gaussian.precision[at] * x->center[r]));
+    if (p->d_precision)
+      p->d_precision[at] = attn_one_nan_((float)((double)p->d_precision[at] - x->precision[r]));
+  }
+}
+
+/* The sums by distance of a batch entry go to what they belong to. */
+ATTN_FUNC_ void attn_terms_sort_(const attn_softmax_ *a, attn_term_sums_ *x, int64_t h) {
+  const attn_distance_terms_ *t = &a->by_distance;
+  int64_t edge[ATTN_T5_MOST_];
+  attn_t5_rule_ rule = {0, 0, 0, 0, 0};
+  if (!x->by_distance) return;
+  if (x->t5) {
+    attn_t5_rule_of_(&rule, t->t5.buckets, t->t5.max_distance, t->t5.bidirectional);
+    attn_t5_edges_(edge, &rule);
+  }
+  for (int64_t n = 0; n < a->q.len + a->k.len - 1; n++) {
+    const int64_t d = a->k.len - 1 - n - a->q_off; /* j - p */
+    const double sum = x->by_distance[n], far = (double)attn_abs64_(d);
+    x->alibi -= far * sum;
+    if (x->toeplitz) {
+      const int64_t row = t->toeplitz.heads > 1 ? h * t->toeplitz.len : 0;
+      x->toeplitz[row + attn_clamp_(d - t->toeplitz.first, 0, t->toeplitz.len - 1)] +=
+          sum * (t->toeplitz.inside ? a->scale : 1.0);
+    }
+    if (x->t5) {
+      const int64_t back = d <= 0 ? -d : rule.bidirectional ? d : 0;
+      int64_t lo = 0, hi = rule.side; /* edge[lo] <= back < edge[hi] */
+      while (hi - lo > 1) {
+        const int64_t mid = lo + (hi - lo) / 2;
+        if (edge[mid] <= back)
+          lo = mid;
+        else
+          hi = mid;
+      }
+      x->t5[((d > 0 ? rule.side * rule.bidirectional : 0) + lo) * a->q.heads + h] += sum;
+    }
+    if (t->parabola.w) {
+      const double g = (double)t->parabola.w[h] * far * far +
+                       (t->parabola.bias ? (double)t->parabola.bias[h] : 0.0);
+      const double signed_sum = g > 0 ? sum : g < 0 ? -sum : 0;
+      x->w -= far * far * signed_sum, x->bias -= signed_sum;
+    }
+  }
+}
+
+/* y = x, or with accumulate y + x */
+ATTN_FUNC_ void attn_terms_put_(float *y, double x, int accumulate) {
+  if (y) *y = attn_one_nan_((float)(x + (accumulate ? (double)*y : 0.0)));
+}
+
+/* Entries of a table of the head h, whose heads lie so far apart. */
+ATTN_FUNC_ void attn_terms_put_row_(float *y, const double *x, int64_t n, int64_t step,
+                                    int accumulate) {
+  for (int64_t i = 0; y && i < n; i++) attn_terms_put_(y + i * step, x[i * step], accumulate);
+}
+
+/* Before the first sum of heads h0 .. h1 - 1: what is added to directly is 0. */
+ATTN_FUNC_ void attn_terms_open_(const attn_softmax_ *a, const attn_sdpa_gradients *p, int64_t h0,
+                                 int64_t h1) {
+  if (p->accumulate) return;
+  for (int64_t b = 0; b < a->q.batch; b++)
+    for (int64_t h = h0; h < h1; h++) {
+      const int64_t at = (b * a->q.heads + h) * a->q.len;
+      const size_t bytes = (size_t)a->q.len * sizeof(float);
+      if (p->d_center) memset(p->d_center + at, 0, bytes);
+      if (p->d_precision) memset(p->d_precision + at, 0, bytes);
+    }
+  if (p->d_bias.data && p->d_bias.heads == 1) h0 = 0, h1 = 1;
+  for (int64_t b = 0; b < p->d_bias.batch; b++) attn_zero_rows_(&p->d_bias, b, h0, h1 - h0, 0);
+}
+
+/* After the last: the one NaN in what was added to directly. */
+ATTN_FUNC_ void attn_terms_close_(const attn_sdpa_gradients *p, int64_t h0, int64_t h1) {
+  const attn_tensor *y = &p->d_bias;
+  if (y->heads == 1) h0 = 0, h1 = 1;
+  for (int64_t n = 0; y->data && n < y->batch * (h1 - h0) * y->len; n++) {
+    float *row = (float *)(void *)attn_at_(y, n / y->len / (h1 - h0), h0 + n / y->len % (h1 - h0),
+                                           n % y->len);
+    for (int64_t c = 0; c < y->dim; c++) row[c] = attn_one_nan_(row[c]);
+  }
+}
+/* <<< attn/families/training/backward_terms.h */
 /* >>> attn/families/training/backward_tile.h */
 /* families/training/backward_tile.h owns one tile of the gradients of attention: a sweep over the keys of forward in
  * which scores become weights P and gradients dX, and five products are made of them. What its rows send to keys is
@@ -70206,8 +70380,9 @@ typedef struct attn_backward_ {
   attn_tensor d_q, d_k, d_v, d_o, d_lse;
   float *d_sinks;
   int accumulate;
-  int64_t heads, units; /* of query heads that a unit has; units */
-  int64_t lists;        /* the most keys of a tile of lists */
+  attn_sdpa_gradients asked; /* of terms; d_lse, d_sinks and accumulate are above */
+  int64_t heads, units;      /* of query heads that a unit has; units */
+  int64_t lists;             /* the most keys of a tile of lists */
   float scale;
 } attn_backward_;
 
@@ -70215,7 +70390,8 @@ typedef struct attn_backward_ {
 typedef struct attn_backward_tile_ {
   const attn_backward_ *job;
   attn_backward_memory_ *m;
-  int started, folded; /* sum holds something, far does */
+  attn_term_sums_ *sums; /* of terms, or null */
+  int started, folded;   /* sum holds something, far does */
   int64_t stretch;
 } attn_backward_tile_;
 
@@ -70364,13 +70540,14 @@ ATTN_FUNC_ int attn_backward_caps_first_(const attn_softmax_ *a) {
          ((a->terms & ~ATTN_TERM_SOFTCAP_) || a->bias.kind || a->alibi);
 }
 
-/* The soft-cap of a block's scores; where more is added to what it left, products are made for it alone. */
+/* The soft-cap of a block's scores; where more is added to what it left, products are made for it alone. added: for
+ * the gradients of that, which it does not reach. */
 ATTN_FUNC_ attn_grad_cap_ attn_backward_cap_(attn_tile_ *t, const attn_backward_memory_ *m,
-                                             const attn_block_ *b) {
+                                             const attn_block_ *b, int added) {
   const attn_softmax_ *a = t->a;
   attn_grad_cap_ cap = {NULL, 0.0f};
-  if (a->softcap > 0.0f) cap.uncap = 1.0f / a->softcap;
-  if (!attn_backward_caps_first_(a)) return cap;
+  if (a->softcap > 0.0f && !(added && !attn_caps_last_(a))) cap.uncap = 1.0f / a->softcap;
+  if (added || !attn_backward_caps_first_(a)) return cap;
   cap.capped = m->capped;
   for (int i = 0; i < b->count; i++) {
     const attn_segment_ *seg = &b->seg[i];
@@ -70390,12 +70567,12 @@ ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn
   const attn_table_ *f = a->table;
   const attn_backward_memory_ *m = x->m;
   const int64_t dk = a->q.dim, dv = a->v.dim;
-  const int scored = x->job->d_q.data || x->job->d_k.data; /* dX is wanted */
+  const int scored = x->job->d_q.data || x->job->d_k.data || x->sums; /* dX is wanted */
   attn_block_fetch_(t, b);
   attn_sent_ahead_(&m->v, b), attn_sent_ahead_(&m->k, b);
   attn_block_modifiers_(t, b);
   attn_block_scores_(t, b);
-  const attn_grad_cap_ cap = attn_backward_cap_(t, m, b);
+  const attn_grad_cap_ cap = attn_backward_cap_(t, m, b, x->sums != NULL);
   const int clean = b->partial && x->job->d_q.data && !f->finite(b->k, b->k_stride, b->n, dk);
   if (clean || (b->partial && (!m->q.finite || !m->d_o.finite)))
     for (int e = 0; e < b->n; e++)
@@ -70420,6 +70597,7 @@ ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn
     attn_grad_cap_ here = cap;
     if (cap.capped) here.capped += seg->at * ATTN_TILE_;
     attn_on_(gradient, f)->grad_block(s, d, seg->n, seg->g0, seg->g1, m->lanes, &here);
+    if (x->sums) attn_terms_add_(t, &x->job->asked, x->sums, b, seg, d);
     if (m->v.out.data) attn_sent_add_(t, m, &m->v, b, seg, &m->d_o, t->w.s);
     if (m->k.out.data) attn_sent_add_(t, m, &m->k, b, seg, &m->q, m->dp);
     if (x->job->d_q.data)
@@ -70485,9 +70663,9 @@ ATTN_FUNC_ void attn_backward_finish_(const attn_tile_ *t, const attn_backward_t
 
 /* A tile whose rows are known, of one head. */
 ATTN_FUNC_ void attn_backward_tile_run_(attn_tile_ *t, const attn_backward_ *g,
-                                        attn_backward_memory_ *m) {
+                                        attn_backward_memory_ *m, attn_term_sums_ *sums) {
   const attn_softmax_ *a = t->a;
-  attn_backward_tile_ x = {g, m, 0, 0, -1};
+  attn_backward_tile_ x = {g, m, sums, 0, 0, -1};
   attn_plan_tile_ tile;
   attn_walk_ w;
   const void *d_o[ATTN_TILE_];
@@ -70498,6 +70676,9 @@ ATTN_FUNC_ void attn_backward_tile_run_(attn_tile_ *t, const attn_backward_ *g,
     tile.step = tile.step < 0 ? -tile.step : 1;
     t->plan = &tile;
   }
+  if (sums)
+    attn_clear_(sums->center, sizeof sums->center),
+        attn_clear_(sums->precision, sizeof sums->precision);
   attn_tile_lanes_(t);
   attn_tile_terms_(t);
   t->careful = t->rel_careful = t->partial = 0;
@@ -70513,6 +70694,7 @@ ATTN_FUNC_ void attn_backward_tile_run_(attn_tile_ *t, const attn_backward_ *g,
     if (listed >= 0) w.cursor.run = m->runs, w.cursor.runs = listed, w.cursor.used = 0;
     while (attn_walk_next_(t, &w)) attn_backward_block_(t, &x, &w.block, attn_walk_stretch_(t, &w));
   }
+  if (sums) attn_terms_rows_(t, &g->asked, sums);
   if (!g->d_q.data) return;
   if (x.folded && x.started) attn_backward_fold_(t, &x, 1);
   if (!x.folded && !x.started) memset(m->sum, 0, (size_t)(a->q.dim * ATTN_TILE_) * sizeof(float));
@@ -70527,16 +70709,19 @@ ATTN_FUNC_ void attn_backward_tile_run_(attn_tile_ *t, const attn_backward_ *g,
 
 /* The pieces of a worker's memory; with memory null only their bytes, INT64_MAX when they cannot be. */
 ATTN_FUNC_ int64_t attn_backward_cut_(const attn_softmax_ *a, const attn_backward_ *g, char *memory,
-                                      attn_backward_memory_ *m) {
+                                      attn_backward_memory_ *m, attn_term_sums_ *x) {
   const int64_t f = sizeof(float), tile = ATTN_TILE_, block = ATTN_BLOCK_, dk = a->q.dim;
   const int64_t dv = a->v.dim, blocks = attn_runs_of_(a->k.len, ATTN_BLOCK_), past = ATTN_GROUP_;
   const int far_k = g->d_k.dtype != ATTN_F32 || g->accumulate,
             far_v = g->d_v.dtype != ATTN_F32 || g->accumulate;
   int64_t at = 0;
-#define ATTN_CUT_(member, type, n, size)                   \
-  {                                                        \
-    if (memory) m->member = (type *)(void *)(memory + at); \
-    at = attn_add_(at, attn_piece_(n, size));              \
+  const attn_sdpa_gradients *p = &g->asked;
+  const attn_toeplitz *z = &a->by_distance.toeplitz;
+#define ATTN_CUT_(member, type, n, size) ATTN_CUT_TO_(m->member, type, n, size)
+#define ATTN_CUT_TO_(place, type, n, size)             \
+  {                                                    \
+    if (memory) place = (type *)(void *)(memory + at); \
+    at = attn_add_(at, attn_piece_(n, size));          \
   }
   ATTN_CUT_(lanes, attn_grad_lanes_, 1, sizeof(attn_grad_lanes_))
   ATTN_CUT_(d_ot, float, attn_mul_(dv, tile), f)
@@ -70566,7 +70751,14 @@ ATTN_FUNC_ int64_t attn_backward_cut_(const attn_softmax_ *a, const attn_backwar
     ATTN_CUT_(v.some, unsigned char, blocks, 1)
     if (far_v) ATTN_CUT_(v.far, float, attn_mul_(a->k.len, dv), f)
   }
+  if (p->d_alibi || p->d_toeplitz || p->d_t5 || p->d_parabola_w || p->d_parabola_bias)
+    ATTN_CUT_TO_(x->by_distance, double, attn_add_(a->q.len, a->k.len), sizeof(double))
+  if (p->d_toeplitz)
+    ATTN_CUT_TO_(x->toeplitz, double, attn_mul_(attn_max64_(z->heads, 1), z->len), sizeof(double))
+  if (p->d_t5)
+    ATTN_CUT_TO_(x->t5, double, attn_mul_(attn_t5_buckets_(a), a->q.heads), sizeof(double))
 #undef ATTN_CUT_
+#undef ATTN_CUT_TO_
   return at;
 }
 
@@ -70595,17 +70787,10 @@ ATTN_FUNC_ void attn_sent_close_(const attn_table_ *f, attn_sent_rows_ *s, const
   }
 }
 
-/* 0 in rows from .. of heads h0 .. of a batch entry. */
-ATTN_FUNC_ void attn_zero_rows_(const attn_tensor *y, int64_t b, int64_t h0, int64_t heads,
-                                int64_t from) {
-  for (int64_t h = h0; y->data && h < h0 + heads; h++)
-    for (int64_t i = from; i < y->len; i++)
-      memset(attn_at_(y, b, h, i), 0, (size_t)attn_bytes_(y->dtype, y->dim));
-}
-
 /* The tiles of a head, in order. */
 ATTN_FUNC_ void attn_backward_head_(attn_tile_ *t, const attn_backward_ *g,
-                                    attn_backward_memory_ *m, int64_t b, int64_t h) {
+                                    attn_backward_memory_ *m, attn_term_sums_ *sums, int64_t b,
+                                    int64_t h) {
   const attn_softmax_ *a = t->a;
   const attn_plan_ *p = ATTN_PART_(PATTERN, a->plan);
   int64_t done = 0, first = 0;
@@ -70621,7 +70806,7 @@ ATTN_FUNC_ void attn_backward_head_(attn_tile_ *t, const attn_backward_ *g,
                              (const attn_plan_tile_ *)attn_plan_at_(p, p->at_tile) + first + n);
       else
         attn_tile_group_rows_(t, b * a->q.heads + h, n);
-      attn_backward_tile_run_(t, g, m);
+      attn_backward_tile_run_(t, g, m, sums);
       if (++done % ATTN_GRAD_RUN_ == 0)
         attn_sent_fold_(a->table, &m->k, a->k.len), attn_sent_fold_(a->table, &m->v, a->k.len);
     }
@@ -70633,21 +70818,33 @@ ATTN_FUNC_ void attn_backward_head_(attn_tile_ *t, const attn_backward_ *g,
   }
 }
 
-/* d_sinks of the head h of t. */
-ATTN_FUNC_ void attn_backward_sinks_(attn_tile_ *t, const attn_backward_ *g,
-                                     const attn_backward_memory_ *m, int64_t h) {
-  const attn_softmax_ *all = t->a;
+/* The rows of sequence b: t gets its problem, here its outputs. */
+ATTN_FUNC_ void attn_backward_entry_(const attn_softmax_ *all, int64_t b, attn_softmax_ *own,
+                                     attn_tile_ *t, attn_backward_ *here) {
+  const attn_sequences_ *s = all->seq;
+  t->a = attn_problem_(all, b, own);
+  if (s && s->q) {
+    attn_skip_rows_(&here->d_q, s->q[b], t->a->q.len);
+    attn_skip_rows_(&here->d_o, s->q[b], t->a->q.len);
+    attn_skip_rows_(&here->d_lse, s->q[b], t->a->q.len);
+  }
+  if (s && s->kv) {
+    attn_skip_rows_(&here->d_k, s->kv[b], t->a->k.len);
+    attn_skip_rows_(&here->d_v, s->kv[b], t->a->k.len);
+  }
+}
+
+/* d_sinks of the head h. */
+ATTN_FUNC_ void attn_backward_sinks_(const attn_softmax_ *all, attn_tile_ *t,
+                                     const attn_backward_ *g, const attn_backward_memory_ *m,
+                                     int64_t h) {
   const float sink = all->sinks[h];
   const int64_t entries = all->seq ? all->seq->n : all->q.batch;
   double sum = 0;
   for (int64_t b = 0; sink > -INFINITY && b < entries; b++) {
     attn_softmax_ own;
     attn_backward_ here = *g;
-    t->a = attn_problem_(all, b, &own);
-    if (all->seq && all->seq->q) {
-      attn_skip_rows_(&here.d_o, all->seq->q[b], t->a->q.len);
-      attn_skip_rows_(&here.d_lse, all->seq->q[b], t->a->q.len);
-    }
+    attn_backward_entry_(all, b, &own, t, &here);
     for (int64_t n = 0; n < attn_tiles_of_(t->a->q.len); n++) {
       attn_tile_group_rows_(t, b * all->q.heads + h, n);
       attn_backward_lanes_(t, &here, m);
@@ -70661,74 +70858,146 @@ ATTN_FUNC_ void attn_backward_sinks_(attn_tile_ *t, const attn_backward_ *g,
       }
     }
   }
-  if (g->accumulate) sum += (double)g->d_sinks[h];
-  g->d_sinks[h] = attn_one_nan_((float)sum);
+  attn_terms_put_(&g->d_sinks[h], sum, g->accumulate);
 }
 
-/* A batch entry and heads that share keys and values; behind those the heads' sinks. */
+/* Gradients of the terms of heads h0 .. h1 - 1. */
+ATTN_FUNC_ void attn_backward_added_(const attn_softmax_ *all, attn_tile_ *t,
+                                     const attn_backward_ *g, attn_backward_memory_ *m,
+                                     attn_term_sums_ *x, int64_t h0, int64_t h1) {
+  const attn_sdpa_gradients *p = &g->asked;
+  const attn_toeplitz *z = &all->by_distance.toeplitz;
+  const int64_t entries = all->seq ? all->seq->n : all->q.batch, heads = all->q.heads;
+  const int64_t rows = attn_max64_(z->heads, 1), buckets = p->d_t5 ? attn_t5_buckets_(all) : 0;
+  attn_terms_open_(all, p, h0, h1);
+  for (int64_t i = 0; x->toeplitz && i < rows * z->len; i++) x->toeplitz[i] = 0;
+  for (int64_t i = 0; i < buckets * heads; i++) x->t5[i] = 0;
+  for (int64_t h = h0; h < h1; h++) {
+    x->alibi = x->w = x->bias = 0;
+    for (int64_t b = 0; b < entries; b++) {
+      attn_softmax_ own;
+      attn_backward_ here = *g;
+      here.d_q.data = here.d_k.data = here.d_v.data = NULL;
+      attn_backward_entry_(all, b, &own, t, &here);
+      for (int64_t i = 0; x->by_distance && i < t->a->q.len + t->a->k.len; i++)
+        x->by_distance[i] = 0;
+      attn_backward_head_(t, &here, m, x, b, h);
+      attn_terms_sort_(t->a, x, h);
+    }
+    if (p->d_alibi) attn_terms_put_(&p->d_alibi[h], x->alibi, g->accumulate);
+    if (p->d_parabola_w) attn_terms_put_(&p->d_parabola_w[h], x->w, g->accumulate);
+    if (p->d_parabola_bias) attn_terms_put_(&p->d_parabola_bias[h], x->bias, g->accumulate);
+    if (p->d_t5) attn_terms_put_row_(p->d_t5 + h, x->t5 + h, buckets, heads, g->accumulate);
+    if (p->d_toeplitz && (rows > 1 || h == h1 - 1)) {
+      const int64_t at = rows > 1 ? h * z->len : 0;
+      attn_terms_put_row_(p->d_toeplitz + at, x->toeplitz + at, z->len, 1, g->accumulate);
+    }
+  }
+  attn_terms_close_(p, h0, h1);
+}
+
+/* A batch entry and heads that share keys and values; behind those the heads' sinks and terms. */
 ATTN_FUNC_ void attn_backward_item_(void *job, int worker, int64_t index) {
-  const attn_softmax_ *all = (const attn_softmax_ *)job, *a = all;
+  const attn_softmax_ *all = (const attn_softmax_ *)job;
   attn_backward_ g = *(const attn_backward_ *)all->own_job;
   const attn_sequences_ *s = all->seq;
   attn_softmax_ own;
   attn_tile_ t;
   attn_backward_memory_ m;
+  attn_term_sums_ sums;
   attn_tile_open_(&t, all, worker);
-  attn_clear_(&m, sizeof m);
-  attn_backward_cut_(all, &g, t.w.own, &m);
+  attn_clear_(&m, sizeof m), attn_clear_(&sums, sizeof sums);
+  attn_backward_cut_(all, &g, t.w.own, &m, &sums);
+  m.q.dim = m.k.dim = all->q.dim, m.d_o.dim = m.v.dim = all->v.dim;
+  m.q.finite = m.d_o.finite = 1;
+  t.w.held->n = 0;
+  const int64_t sinks = g.d_sinks ? all->q.heads : 0, after = index - g.units - sinks;
+  if (after >= 0) {
+    const int shared = attn_terms_shared_(all, &g.asked);
+    attn_backward_added_(all, &t, &g, &m, &sums, shared ? 0 : after,
+                         shared ? all->q.heads : after + 1);
+    return;
+  }
   if (index >= g.units) {
-    attn_backward_sinks_(&t, &g, &m, index - g.units);
+    attn_backward_sinks_(all, &t, &g, &m, index - g.units);
     return;
   }
   const int64_t parts = all->q.heads / g.heads, b = index / parts, h0 = index % parts * g.heads;
   const int64_t each_k = all->q.heads / all->k.heads, each_v = all->q.heads / all->v.heads;
-  t.a = a = attn_problem_(all, b, &own);
-  if (s && s->q) {
-    if (b == s->n - 1 && !g.accumulate) attn_zero_rows_(&g.d_q, 0, h0, g.heads, s->q[s->n]);
-    attn_skip_rows_(&g.d_q, s->q[b], a->q.len), attn_skip_rows_(&g.d_o, s->q[b], a->q.len);
-    attn_skip_rows_(&g.d_lse, s->q[b], a->q.len);
-  }
-  if (s && s->kv) {
-    if (b == s->n - 1 && !g.accumulate) {
+  if (s && b == s->n - 1 && !g.accumulate) { /* what no sequence has */
+    if (s->q) attn_zero_rows_(&g.d_q, 0, h0, g.heads, s->q[s->n]);
+    if (s->kv) {
       attn_zero_rows_(&g.d_k, 0, h0 / each_k, attn_runs_of_(g.heads, each_k), s->kv[s->n]);
       attn_zero_rows_(&g.d_v, 0, h0 / each_v, attn_runs_of_(g.heads, each_v), s->kv[s->n]);
     }
-    attn_skip_rows_(&g.d_k, s->kv[b], a->k.len), attn_skip_rows_(&g.d_v, s->kv[b], a->k.len);
   }
-  m.q.dim = m.k.dim = a->q.dim, m.d_o.dim = m.v.dim = a->v.dim;
-  m.q.finite = m.d_o.finite = 1;
+  attn_backward_entry_(all, b, &own, &t, &g);
+  const int64_t keys = t.a->k.len;
   m.k.out = g.d_k, m.v.out = g.d_v;
-  t.w.held->n = 0;
   for (int64_t h = h0; h < h0 + g.heads; h++) {
-    if (h % each_k == 0) attn_sent_open_(&m.k, &g, b, h / each_k, a->k.len);
-    if (h % each_v == 0) attn_sent_open_(&m.v, &g, b, h / each_v, a->k.len);
-    attn_backward_head_(&t, &g, &m, b, h);
-    if ((h + 1) % each_k == 0) attn_sent_close_(a->table, &m.k, &g, b, a->k.len, g.scale);
-    if ((h + 1) % each_v == 0) attn_sent_close_(a->table, &m.v, &g, b, a->k.len, 1.0f);
+    if (h % each_k == 0) attn_sent_open_(&m.k, &g, b, h / each_k, keys);
+    if (h % each_v == 0) attn_sent_open_(&m.v, &g, b, h / each_v, keys);
+    attn_backward_head_(&t, &g, &m, NULL, b, h);
+    if ((h + 1) % each_k == 0) attn_sent_close_(all->table, &m.k, &g, b, keys, g.scale);
+    if ((h + 1) % each_v == 0) attn_sent_close_(all->table, &m.v, &g, b, keys, 1.0f);
   }
 }
 
 /* ---- the call -------------------------------------------------------------------------------*/
 
 /* Terms that forward may have and this call not, yet. */
-ATTN_FUNC_ int attn_backward_terms_(attn_error_ *e, const attn_sdpa_params *p,
-                                    const attn_backward_ *g) {
+ATTN_COLD_ int attn_backward_terms_(attn_error_ *e, const attn_sdpa_params *p) {
   if (p->relative.keys.data || p->relative.queries.data || p->relative.values.data ||
       p->xl.table.data || p->xl.u || p->xl.v || p->labels.label || p->factor.alpha ||
       p->factor.beta || p->span.z || p->modify || p->modify_weights)
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.relative, xl, labels, factor, span, modify and modify_weights "
                         "must be absent");
-  if (g->d_sinks && !p->sinks)
-    return attn_reject_(e, ATTN_E_NULL, "gradients.d_sinks wants params.sinks");
   return 1;
+}
+
+enum { ATTN_GRADIENT_ARRAYS_ = 8, ATTN_GRADIENT_OUTPUTS_ = ATTN_GRADIENT_ARRAYS_ + 4 };
+
+/* One array for the gradients of `of`. */
+ATTN_COLD_ int attn_backward_array_(attn_error_ *e, const float *y, const void *of, int64_t n,
+                                    const char *why, attn_span_ **out) {
+  if (y && !of) return attn_reject_(e, ATTN_E_NULL, why);
+  return attn_check_array_(e, y, n, 4, "an array of gradients must be aligned to its elements",
+                           (*out)++);
+}
+
+/* All of them; their spans go to out. */
+ATTN_COLD_ int attn_backward_arrays_(attn_error_ *e, const attn_softmax_ *a,
+                                     const attn_sdpa_params *p, const attn_sdpa_gradients *g,
+                                     attn_span_ *out) {
+  const int64_t h = a->q.heads, rows = attn_mul_(attn_mul_(a->q.batch, h), a->q.len);
+  const int64_t table = attn_mul_(attn_max64_(p->toeplitz.heads, 1), p->toeplitz.len);
+  const int64_t t5 = attn_mul_(p->t5.buckets ? p->t5.buckets : 32, h);
+  return attn_backward_array_(e, g->d_sinks, p->sinks, h, "gradients.d_sinks wants params.sinks",
+                              &out) &&
+         attn_backward_array_(e, g->d_alibi, p->alibi, h, "gradients.d_alibi wants params.alibi",
+                              &out) &&
+         attn_backward_array_(e, g->d_toeplitz, p->toeplitz.table, table,
+                              "gradients.d_toeplitz wants params.toeplitz", &out) &&
+         attn_backward_array_(e, g->d_t5, p->t5.table, t5, "gradients.d_t5 wants params.t5",
+                              &out) &&
+         attn_backward_array_(e, g->d_parabola_w, p->parabola.w, h,
+                              "gradients.d_parabola_w wants params.parabola", &out) &&
+         attn_backward_array_(e, g->d_parabola_bias, p->parabola.bias, h,
+                              "gradients.d_parabola_bias wants params.parabola.bias", &out) &&
+         attn_backward_array_(e, g->d_center, p->gaussian.center, rows,
+                              "gradients.d_center wants params.gaussian", &out) &&
+         attn_backward_array_(e, g->d_precision, p->gaussian.precision, rows,
+                              "gradients.d_precision wants params.gaussian", &out);
 }
 
 /* Every rule. a: forward's problem; data as in attn_sdpa_plan_. */
 ATTN_COLD_ int attn_backward_plan_(attn_error_ *e, attn_softmax_ *a, attn_backward_ *g,
                                    const attn_sdpa_params *params, const attn_tensor *lse,
-                                   attn_span_ out[4], const attn_ctx *ctx, int *workers, int data) {
-  const attn_tensor *q = &a->q, *k = &a->k, *v = &a->v;
+                                   attn_span_ out[ATTN_GRADIENT_OUTPUTS_], const attn_ctx *ctx,
+                                   int *workers, int data) {
+  const attn_tensor *q = &a->q, *k = &a->k, *v = &a->v, *bias = &g->asked.d_bias;
+  const int64_t any = ATTN_ANY_;
   attn_sdpa_params p = *params;
   attn_operand_ op[] = {
       ATTN_OPERAND_(&g->d_q, "d_q", ATTN_OUT_ | ATTN_OPTIONAL_, q->batch, q->heads, q->len, q->dim,
@@ -70737,35 +71006,53 @@ ATTN_COLD_ int attn_backward_plan_(attn_error_ *e, attn_softmax_ *a, attn_backwa
                     "d_k must have the shape of k"),
       ATTN_OPERAND_(&g->d_v, "d_v", ATTN_OUT_ | ATTN_OPTIONAL_, v->batch, v->heads, v->len, v->dim,
                     "d_v must have the shape of v"),
+      ATTN_OPERAND_(&g->asked.d_bias, "gradients.d_bias",
+                    (int)ATTN_OUT_ | (int)ATTN_OPTIONAL_ | (int)ATTN_IS_F32_, any, any, any, any,
+                    "gradients.d_bias.dtype must be ATTN_F32"),
       ATTN_OPERAND_(&g->d_o, "d_o", 0, q->batch, q->heads, q->len, v->dim,
                     "d_o must have the shape of o"),
       ATTN_OPERAND_(&g->d_lse, "gradients.d_lse", ATTN_OPTIONAL_ | ATTN_IS_F32_, q->batch, q->heads,
                     q->len, 1, "gradients.d_lse must be [q.batch, q.heads, q.len, 1] of ATTN_F32")};
-  enum { N = sizeof op / sizeof *op };
+  enum { N = sizeof op / sizeof *op, TENSORS = ATTN_GRADIENT_OUTPUTS_ - ATTN_GRADIENT_ARRAYS_ };
   if (!lse->data && q->batch && q->heads && q->len)
     return attn_reject_(e, ATTN_E_NULL, "lse.data must not be null");
-  for (int i = 0; i < N; i++)
+  for (int i = 0; i < (int)N; i++)
     if (!attn_check_operand_(e, &op[i], q->heads)) return 0;
   if (g->accumulate != 0 && g->accumulate != 1)
     return attn_reject_(e, ATTN_E_RANGE, "gradients.accumulate must be 0 or 1");
-  if (!attn_backward_terms_(e, &p, g)) return 0;
-  for (int i = 0; i < 3; i++) out[i] = op[i].span;
-  if (!attn_check_array_(e, g->d_sinks, q->heads, 4,
-                         "gradients.d_sinks must be aligned to its elements", &out[3]) ||
-      !attn_check_apart_(e, ctx, op, N, &out[3], data < 0 ? 0 : 1))
+  if (!attn_backward_terms_(e, &p)) return 0;
+  if (bias->data && !p.bias.kind)
+    return attn_reject_(e, ATTN_E_NULL, "gradients.d_bias wants params.bias");
+  for (int i = 0; i < (int)TENSORS; i++) out[i] = op[i].span;
+  if (!attn_backward_arrays_(e, a, &p, &g->asked, out + TENSORS) ||
+      !attn_check_apart_(e, ctx, op, N, out + TENSORS, ATTN_GRADIENT_ARRAYS_))
     return 0;
+  for (int i = TENSORS; i < (int)ATTN_GRADIENT_OUTPUTS_; i++)
+    for (int j = i + 1; j < (int)ATTN_GRADIENT_OUTPUTS_ + 2; j++)
+      if (attn_overlap_(out[i], j < (int)ATTN_GRADIENT_OUTPUTS_
+                                    ? out[j]
+                                    : op[N - 1 - (j - (int)ATTN_GRADIENT_OUTPUTS_)].span))
+        return attn_reject_(e, ATTN_E_OVERLAP,
+                            "a gradient must not share memory with another argument");
   p.lse = *lse, p.compute = ATTN_COMPUTE_F32, p.compute_prefer = 0, p.one_order = 1;
   memset(&p.map, 0, sizeof p.map), p.map_stage = ATTN_MAP_WEIGHTS;
-  a->beside = out, a->besides = 4;
+  a->beside = out, a->besides = ATTN_GRADIENT_OUTPUTS_;
   if (!attn_sdpa_plan_(e, a, &p, ctx, workers, data)) return 0;
+  const int64_t entries = a->seq ? a->seq->n : q->batch;
+  if (bias->data &&
+      ((bias->batch != 1 && bias->batch != entries) ||
+       (bias->heads != 1 && bias->heads != q->heads) || bias->len != q->len || bias->dim != k->len))
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "gradients.d_bias must be [1 or q.batch, 1 or q.heads, q.len, k.len]");
   /* a tile has rows of one head, and every key head its unit */
   const int64_t heads = attn_max64_(q->heads, 1);
   const int64_t by_k = attn_max64_(attn_over_(heads, attn_max64_(k->heads, 1)), 1);
   const int64_t by_v = attn_max64_(attn_over_(heads, attn_max64_(v->heads, 1)), 1);
   a->group = 1, a->tiles = attn_tiles_of_(q->len);
   if (a->seq) attn_sequences_count_(a);
+  const int tensors = g->d_q.data || g->d_k.data || g->d_v.data;
   g->heads = by_k / attn_gcd_(by_k, by_v) * by_v;
-  g->units = attn_mul_(a->seq ? a->seq->n : q->batch, heads / g->heads);
+  g->units = tensors ? attn_mul_(entries, heads / g->heads) : 0;
   g->scale = (float)attn_clamp_f64_(a->scale);
   g->lists = 0;
   for (int64_t i = 0; ATTN_PART_(PATTERN, a->plan) && i < a->plan->tiles; i++) {
@@ -70773,19 +71060,30 @@ ATTN_COLD_ int attn_backward_plan_(attn_error_ *e, attn_softmax_ *a, attn_backwa
         (const attn_plan_tile_ *)attn_plan_at_(a->plan, a->plan->at_tile) + i;
     if (t->step == 0 && t->count > g->lists) g->lists = t->count;
   }
+  const int terms = attn_terms_asked_(&g->asked), shared = attn_terms_shared_(a, &g->asked);
   a->own = attn_backward_item_, a->own_job = g, a->own_whole = 1;
   a->own_items = attn_add_(g->units, g->d_sinks ? q->heads : 0);
-  a->own_bytes = attn_backward_cut_(a, g, NULL, NULL);
+  if (terms) a->own_items = attn_add_(a->own_items, shared ? 1 : q->heads);
+  a->own_bytes = attn_backward_cut_(a, g, NULL, NULL, NULL);
   return 1;
 }
 
 /* The outputs of a call without queries. */
-ATTN_FUNC_ void attn_backward_nothing_(const attn_backward_ *g, int64_t heads) {
-  const attn_tensor *const y[3] = {&g->d_q, &g->d_k, &g->d_v};
+ATTN_FUNC_ void attn_backward_nothing_(const attn_softmax_ *a, const attn_backward_ *g) {
+  const attn_sdpa_gradients *p = &g->asked;
+  const attn_tensor *const y[4] = {&g->d_q, &g->d_k, &g->d_v, &p->d_bias};
+  const attn_toeplitz *z = &a->by_distance.toeplitz;
+  float *const array[6] = {g->d_sinks,         p->d_alibi, p->d_parabola_w,
+                           p->d_parabola_bias, p->d_t5,    p->d_toeplitz};
   if (g->accumulate) return;
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < 4; i++)
     for (int64_t b = 0; b < y[i]->batch; b++) attn_zero_rows_(y[i], b, 0, y[i]->heads, 0);
-  for (int64_t h = 0; g->d_sinks && h < heads; h++) g->d_sinks[h] = 0.0f;
+  for (int i = 0; i < 6; i++) {
+    const int64_t n = i == 5   ? attn_max64_(z->heads, 1) * z->len
+                      : i == 4 ? attn_t5_buckets_(a) * a->q.heads
+                               : a->q.heads;
+    for (int64_t c = 0; array[i] && c < n; c++) array[i][c] = 0.0f;
+  }
 }
 
 ATTN_COLD_ attn_status attn_sdpa_backward_call_(attn_tensor d_q, attn_tensor d_k, attn_tensor d_v,
@@ -70798,21 +71096,20 @@ ATTN_COLD_ attn_status attn_sdpa_backward_call_(attn_tensor d_q, attn_tensor d_k
   attn_softmax_ a;
   attn_backward_ g;
   attn_sdpa_params none;
-  attn_span_ out[4];
+  attn_span_ out[ATTN_GRADIENT_OUTPUTS_];
   int workers;
   attn_problem_clear_(&a), memset(&g, 0, sizeof g), memset(&none, 0, sizeof none);
   a.o = o, a.q = q, a.k = k, a.v = v;
   g.d_q = d_q, g.d_k = d_k, g.d_v = d_v, g.d_o = d_o;
-  if (gradients)
-    g.d_lse = gradients->d_lse, g.d_sinks = gradients->d_sinks,
-    g.accumulate = gradients->accumulate;
+  if (gradients) g.asked = *gradients;
+  g.d_lse = g.asked.d_lse, g.d_sinks = g.asked.d_sinks, g.accumulate = g.asked.accumulate;
   if (attn_backward_plan_(&e, &a, &g, params ? params : &none, &lse, out, ctx, &workers,
                           bytes ? 0 : 1)) {
-    const int idle = attn_nothing_(&a), unasked = !d_q.data && !d_k.data && !d_v.data && !g.d_sinks;
+    const int idle = attn_nothing_(&a);
     if (bytes && ctx && ctx->workers > 1) workers = ctx->workers;
-    if (idle || unasked) {
+    if (idle || a.own_items == 0) {
       if (!bytes) {
-        attn_backward_nothing_(&g, q.heads);
+        attn_backward_nothing_(&a, &g);
         attn_report_(ctx, a.table, 1, "no-op", idle ? "no queries" : "no output is asked for");
       }
     } else if (bytes) {
@@ -70820,7 +71117,7 @@ ATTN_COLD_ attn_status attn_sdpa_backward_call_(attn_tensor d_q, attn_tensor d_k
       if (attn_workspace_fits_(&e, need)) *bytes = (size_t)need;
     } else if (attn_softmax_run_(&e, &a, ctx, workers) && ctx) {
       ctx->report.path = "gradients, queries in lanes";
-      ctx->report.why = "one pass makes all of them";
+      ctx->report.why = "one pass for q, k and v, one for what is added to scores";
     }
   }
   return attn_end_(bytes ? NULL : ctx, &e);

@@ -396,6 +396,7 @@ ATTN_BEGIN_STRICT_
 #include "families/selection/cache_evict.h"
 #endif
 #if ATTN_HAS_TRAINING
+#include "families/training/backward_terms.h"
 #include "families/training/backward_tile.h"
 #include "families/training/sdpa_backward.h"
 #endif

@@ -1666,6 +1666,9 @@
   X(N2_nan)                                 \
   X(N2_quantised)                           \
   X(N2_nothing)                             \
+  X(N3_differences)                         \
+  X(N3_terms)                               \
+  X(N3_terms_scheduled)                     \
   X(N2_rejects)
 
 #define DECLARE(name) void name(void **state);

@@ -43,8 +43,9 @@ typedef struct attn_backward_ {
   attn_tensor d_q, d_k, d_v, d_o, d_lse;
   float *d_sinks;
   int accumulate;
-  int64_t heads, units; /* of query heads that a unit has; units */
-  int64_t lists;        /* the most keys of a tile of lists */
+  attn_sdpa_gradients asked; /* of terms; d_lse, d_sinks and accumulate are above */
+  int64_t heads, units;      /* of query heads that a unit has; units */
+  int64_t lists;             /* the most keys of a tile of lists */
   float scale;
 } attn_backward_;
 
@@ -52,7 +53,8 @@ typedef struct attn_backward_ {
 typedef struct attn_backward_tile_ {
   const attn_backward_ *job;
   attn_backward_memory_ *m;
-  int started, folded; /* sum holds something, far does */
+  attn_term_sums_ *sums; /* of terms, or null */
+  int started, folded;   /* sum holds something, far does */
   int64_t stretch;
 } attn_backward_tile_;
 
@@ -201,13 +203,14 @@ ATTN_FUNC_ int attn_backward_caps_first_(const attn_softmax_ *a) {
          ((a->terms & ~ATTN_TERM_SOFTCAP_) || a->bias.kind || a->alibi);
 }
 
-/* The soft-cap of a block's scores; where more is added to what it left, products are made for it alone. */
+/* The soft-cap of a block's scores; where more is added to what it left, products are made for it alone. added: for
+ * the gradients of that, which it does not reach. */
 ATTN_FUNC_ attn_grad_cap_ attn_backward_cap_(attn_tile_ *t, const attn_backward_memory_ *m,
-                                             const attn_block_ *b) {
+                                             const attn_block_ *b, int added) {
   const attn_softmax_ *a = t->a;
   attn_grad_cap_ cap = {NULL, 0.0f};
-  if (a->softcap > 0.0f) cap.uncap = 1.0f / a->softcap;
-  if (!attn_backward_caps_first_(a)) return cap;
+  if (a->softcap > 0.0f && !(added && !attn_caps_last_(a))) cap.uncap = 1.0f / a->softcap;
+  if (added || !attn_backward_caps_first_(a)) return cap;
   cap.capped = m->capped;
   for (int i = 0; i < b->count; i++) {
     const attn_segment_ *seg = &b->seg[i];
@@ -227,12 +230,12 @@ ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn
   const attn_table_ *f = a->table;
   const attn_backward_memory_ *m = x->m;
   const int64_t dk = a->q.dim, dv = a->v.dim;
-  const int scored = x->job->d_q.data || x->job->d_k.data; /* dX is wanted */
+  const int scored = x->job->d_q.data || x->job->d_k.data || x->sums; /* dX is wanted */
   attn_block_fetch_(t, b);
   attn_sent_ahead_(&m->v, b), attn_sent_ahead_(&m->k, b);
   attn_block_modifiers_(t, b);
   attn_block_scores_(t, b);
-  const attn_grad_cap_ cap = attn_backward_cap_(t, m, b);
+  const attn_grad_cap_ cap = attn_backward_cap_(t, m, b, x->sums != NULL);
   const int clean = b->partial && x->job->d_q.data && !f->finite(b->k, b->k_stride, b->n, dk);
   if (clean || (b->partial && (!m->q.finite || !m->d_o.finite)))
     for (int e = 0; e < b->n; e++)
@@ -257,6 +260,7 @@ ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn
     attn_grad_cap_ here = cap;
     if (cap.capped) here.capped += seg->at * ATTN_TILE_;
     attn_on_(gradient, f)->grad_block(s, d, seg->n, seg->g0, seg->g1, m->lanes, &here);
+    if (x->sums) attn_terms_add_(t, &x->job->asked, x->sums, b, seg, d);
     if (m->v.out.data) attn_sent_add_(t, m, &m->v, b, seg, &m->d_o, t->w.s);
     if (m->k.out.data) attn_sent_add_(t, m, &m->k, b, seg, &m->q, m->dp);
     if (x->job->d_q.data)
@@ -322,9 +326,9 @@ ATTN_FUNC_ void attn_backward_finish_(const attn_tile_ *t, const attn_backward_t
 
 /* A tile whose rows are known, of one head. */
 ATTN_FUNC_ void attn_backward_tile_run_(attn_tile_ *t, const attn_backward_ *g,
-                                        attn_backward_memory_ *m) {
+                                        attn_backward_memory_ *m, attn_term_sums_ *sums) {
   const attn_softmax_ *a = t->a;
-  attn_backward_tile_ x = {g, m, 0, 0, -1};
+  attn_backward_tile_ x = {g, m, sums, 0, 0, -1};
   attn_plan_tile_ tile;
   attn_walk_ w;
   const void *d_o[ATTN_TILE_];
@@ -335,6 +339,9 @@ ATTN_FUNC_ void attn_backward_tile_run_(attn_tile_ *t, const attn_backward_ *g,
     tile.step = tile.step < 0 ? -tile.step : 1;
     t->plan = &tile;
   }
+  if (sums)
+    attn_clear_(sums->center, sizeof sums->center),
+        attn_clear_(sums->precision, sizeof sums->precision);
   attn_tile_lanes_(t);
   attn_tile_terms_(t);
   t->careful = t->rel_careful = t->partial = 0;
@@ -350,6 +357,7 @@ ATTN_FUNC_ void attn_backward_tile_run_(attn_tile_ *t, const attn_backward_ *g,
     if (listed >= 0) w.cursor.run = m->runs, w.cursor.runs = listed, w.cursor.used = 0;
     while (attn_walk_next_(t, &w)) attn_backward_block_(t, &x, &w.block, attn_walk_stretch_(t, &w));
   }
+  if (sums) attn_terms_rows_(t, &g->asked, sums);
   if (!g->d_q.data) return;
   if (x.folded && x.started) attn_backward_fold_(t, &x, 1);
   if (!x.folded && !x.started) memset(m->sum, 0, (size_t)(a->q.dim * ATTN_TILE_) * sizeof(float));

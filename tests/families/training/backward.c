@@ -52,6 +52,20 @@ void backward_sinks(backward *s) {
   s->g.d_sinks = s->sinks.data;
 }
 
+void backward_terms(backward *s) {
+  const attn_tensor *q = &s->call.q, *k = &s->call.k;
+  const attn_sdpa_params *p = &s->call.params;
+  const size_t head = (size_t)q->heads * 4, rows = (size_t)(q->batch * q->len) * head;
+  if (p->alibi) s->g.d_alibi = test_mem(head);
+  if (p->t5.table) s->g.d_t5 = test_mem((size_t)(p->t5.buckets ? p->t5.buckets : 32) * head);
+  if (p->toeplitz.table) s->g.d_toeplitz = test_mem((size_t)p->toeplitz.len * head);
+  if (p->parabola.w) s->g.d_parabola_w = test_mem(head);
+  if (p->parabola.bias) s->g.d_parabola_bias = test_mem(head);
+  if (p->gaussian.center) s->g.d_center = test_mem(rows), s->g.d_precision = test_mem(rows);
+  if (p->bias.kind)
+    s->g.d_bias = test_tensor(ATTN_F32, TEST_PADDED, p->bias.batch, p->bias.heads, q->len, k->len);
+}
+
 backward *backward_again(const backward *s) {
   backward *t = test_mem(sizeof *t);
   *t = *s;
@@ -128,6 +142,8 @@ backward_want backward_oracle(const backward *s, const attn_sdpa_params *params)
       cube_of(k->batch, k->heads, k->len, 1),      cube_of(v->batch, v->heads, v->len, 1),
       test_mem((size_t)H * sizeof(double)),        test_mem((size_t)H * sizeof(double))};
   cube *const all[] = {&y.q, &y.k, &y.v, &y.q_bound, &y.k_bound, &y.v_bound};
+  y.x = cube_of(q->batch, H, q->len, k->len), y.x_bound = cube_of(q->batch, H, q->len, k->len);
+  clear(&y.x), clear(&y.x_bound);
   for (int n = 0; n < 6; n++) clear(all[n]);
   for (int64_t h = 0; h < H; h++) y.sinks[h] = y.sinks_bound[h] = 0;
   for (int64_t row = 0; row < q->batch * H * q->len; row++) {
@@ -152,8 +168,10 @@ backward_want backward_oracle(const backward *s, const attn_sdpa_params *params)
     }
     for (int64_t j = 0; j < k->len; j++) {
       if (!(x[j] > 0)) continue;
-      const double ds = x[j] * (w[j] - d) * slope(s, p, b, h, i, j);
+      const double by = slope(s, p, b, h, i, j), ds = x[j] * (w[j] - d) * by;
       const double most = scale * x[j] * (d_o * size_of(v, b, hv, j) + fabs(d));
+      cube_at(&y.x, b, h, i)[j] = p->softcap_at == ATTN_SOFTCAP_BIASED ? ds : x[j] * (w[j] - d);
+      cube_at(&y.x_bound, b, h, i)[j] = bound * x[j] * (d_o * size_of(v, b, hv, j) + fabs(d));
       for (int64_t c = 0; c < q->dim; c++) {
         cube_at(&y.q, b, h, i)[c] += scale * ds * oracle_get(k, b, hk, j, c);
         cube_at(&y.k, b, hk, j)[c] += scale * ds * oracle_get(q, b, h, i, c);
@@ -182,6 +200,90 @@ static void compare(const cube *want, const cube *bound, const attn_tensor *got,
   }
 }
 
+/* A number of a table, the sum of dX by weight over the pairs that it serves. */
+typedef struct entry {
+  double sum, bound;
+} entry;
+
+static void entry_add(entry *e, const backward_want *w, int64_t b, int64_t h, int64_t i, int64_t j,
+                      double by) {
+  e->sum += by * cube_at(&w->x, b, h, i)[j],
+      e->bound += fabs(by) * cube_at(&w->x_bound, b, h, i)[j];
+}
+
+static void entries_check(const float *got, const entry *want, int64_t n, const char *what) {
+  for (int64_t c = 0; got && c < n; c++)
+    value_check((double)got[c], want[c].sum, want[c].bound + 1e-30, ATTN_F32, what, 0, 0, 0, c);
+}
+
+/* Gradients of terms, from dX pair by pair. */
+static void compare_terms(const backward *s, const backward_want *w) {
+  const attn_tensor *q = &s->call.q, *k = &s->call.k, *y = &s->g.d_bias;
+  const attn_sdpa_params *p = &s->call.params;
+  const attn_sdpa_gradients *g = &s->g;
+  const int64_t H = q->heads, buckets = p->t5.buckets ? p->t5.buckets : 32;
+  const int64_t rows = p->toeplitz.heads > 1 ? H : 1, len = p->toeplitz.len,
+                most = q->batch * H * q->len;
+  const size_t size = sizeof(entry);
+  entry *alibi = test_mem((size_t)H * size), *pw = test_mem((size_t)H * size),
+        *pb = test_mem((size_t)H * size);
+  entry *t5 = test_mem((size_t)(H * buckets) * size),
+        *table = test_mem((size_t)(rows * len + 1) * size);
+  entry *center = test_mem((size_t)most * size), *precision = test_mem((size_t)most * size);
+  memset(alibi, 0, (size_t)H * size), memset(pw, 0, (size_t)H * size),
+      memset(pb, 0, (size_t)H * size);
+  memset(t5, 0, (size_t)(H * buckets) * size), memset(table, 0, (size_t)(rows * len) * size);
+  memset(center, 0, (size_t)most * size), memset(precision, 0, (size_t)most * size);
+  cube bias = cube_of(y->data ? y->batch : 1, y->data ? y->heads : 1, q->len, k->len), bound = bias;
+  bound.data = cube_of(bias.batch, bias.heads, q->len, k->len).data;
+  clear(&bias), clear(&bound);
+  for (int64_t n = 0; n < most * k->len; n++) {
+    const int64_t j = n % k->len, row = n / k->len, b = row / q->len / H, h = row / q->len % H,
+                  i = row % q->len;
+    const int64_t d = j - oracle_position(q, k, p, b, i);
+    const double away = (double)llabs(d);
+    entry_add(&alibi[h], w, b, h, i, j, -away);
+    if (g->d_t5)
+      entry_add(&t5[oracle_t5_bucket(d, p->t5.bidirectional, buckets,
+                                     p->t5.max_distance ? p->t5.max_distance : 128) *
+                        H +
+                    h],
+                w, b, h, i, j, 1);
+    if (g->d_toeplitz) {
+      int64_t at = d - p->toeplitz.first;
+      at = at < 0 ? 0 : at >= len ? len - 1 : at;
+      entry_add(&table[(rows > 1 ? h * len : 0) + at], w, b, h, i, j,
+                p->toeplitz.inside ? scale_of(p->scale, q->dim) : 1);
+    }
+    if (g->d_parabola_w) {
+      const double x = (double)p->parabola.w[h] * away * away +
+                       (p->parabola.bias ? (double)p->parabola.bias[h] : 0);
+      entry_add(&pw[h], w, b, h, i, j, (x > 0 ? -1 : x < 0 ? 1 : 0) * away * away);
+      entry_add(&pb[h], w, b, h, i, j, x > 0 ? -1 : x < 0 ? 1 : 0);
+    }
+    if (g->d_center) {
+      const double x = (double)j - (double)p->gaussian.center[row];
+      entry_add(&center[row], w, b, h, i, j, 2 * (double)p->gaussian.precision[row] * x);
+      entry_add(&precision[row], w, b, h, i, j, -x * x);
+    }
+    const int64_t bb = bias.batch > 1 ? b : 0, hb = bias.heads > 1 ? h : 0;
+    cube_at(&bias, bb, hb, i)[j] += cube_at(&w->x, b, h, i)[j];
+    cube_at(&bound, bb, hb, i)[j] += cube_at(&w->x_bound, b, h, i)[j];
+  }
+  entries_check(g->d_alibi, alibi, H, "d_alibi"), entries_check(g->d_t5, t5, H * buckets, "d_t5");
+  entries_check(g->d_toeplitz, table, rows * len, "d_toeplitz");
+  entries_check(g->d_parabola_w, pw, H, "d_parabola_w"),
+      entries_check(g->d_parabola_bias, pb, H, "d_parabola_bias");
+  entries_check(g->d_center, center, most, "d_center"),
+      entries_check(g->d_precision, precision, most, "d_precision");
+  for (int64_t n = 0; y->data && n < y->batch * y->heads * q->len; n++) {
+    const int64_t b = n / q->len / y->heads, h = n / q->len % y->heads, i = n % q->len;
+    for (int64_t j = 0; j < k->len; j++)
+      value_check(oracle_get(y, b, h, i, j), cube_at(&bias, b, h, i)[j],
+                  cube_at(&bound, b, h, i)[j] + 1e-30, ATTN_F32, "d_bias", b, h, i, j);
+  }
+}
+
 void backward_compare(const backward *s, const backward_want *w, const char *what) {
   compare(&w->q, &w->q_bound, &s->d_q, what, "d_q");
   compare(&w->k, &w->k_bound, &s->d_k, what, "d_k");
@@ -189,6 +291,7 @@ void backward_compare(const backward *s, const backward_want *w, const char *wha
   for (int64_t h = 0; s->g.d_sinks && h < s->call.q.heads; h++)
     value_check((double)s->g.d_sinks[h], w->sinks[h], w->sinks_bound[h] + 1e-30, ATTN_F32, what, 0,
                 h, -1, -1);
+  compare_terms(s, w);
 }
 
 void backward_check(backward *s, const char *what) {

@@ -19,6 +19,8 @@ backward *backward_build(const test_spec *spec, attn_dtype type, test_layout lay
 /* Adds what reaches the LSE, and the gradient of sinks. */
 void backward_lse(backward *s, test_rng *rng);
 void backward_sinks(backward *s);
+/* Gradients of every term that the call has. */
+void backward_terms(backward *s);
 /* The outputs anew, for the same call. */
 backward *backward_again(const backward *s);
 
@@ -26,6 +28,7 @@ backward *backward_again(const backward *s);
 typedef struct backward_want {
   cube q, k, v, q_bound, k_bound, v_bound;
   double *sinks, *sinks_bound;
+  cube x, x_bound; /* [B, H, Tq, Tk]: of what is added to scores */
 } backward_want;
 
 /* params: in place of the call's, where it has a schedule: a mask that says the same. */

@@ -32,6 +32,14 @@ static void options(backward *s, test_rng *rng) {
     p->toeplitz.table = test_floats(11 * H, 1, rng), p->toeplitz.len = 11, p->toeplitz.first = -7;
   if (p->toeplitz.table)
     p->toeplitz.heads = pick >> 29 & 1 ? H : 1, p->toeplitz.inside = (int)(pick >> 30 & 1);
+  if ((pick >> 34) % 4 == 0) p->parabola.w = test_floats(H, 0.001, rng);
+  for (int64_t h = 0; p->parabola.w && h < H; h++)
+    *((float *)(uintptr_t)p->parabola.w + h) = fabsf(p->parabola.w[h]);
+  if (p->parabola.w && (pick >> 36 & 1)) {
+    p->parabola.bias = test_floats(H, 1, rng);
+    for (int64_t h = 0; h < H; h++)
+      *((float *)(uintptr_t)p->parabola.bias + h) = -fabsf(p->parabola.bias[h]);
+  }
   if ((pick >> 31) % 8 == 0)
     p->gaussian.center = test_floats(B * H * Tq, 20, rng),
     p->gaussian.precision = test_floats(B * H * Tq, 0.01, rng);
@@ -63,6 +71,118 @@ void N2_backward(void **state) {
     options(s, &rng);
     backward_check(s, "gradients");
     if (n % 4 == 0) promise_keep(&s->does);
+  }
+}
+
+/* Gradients of what is added to scores, beside the others and by themselves. */
+void N3_terms(void **state) {
+  (void)state;
+  test_rng rng = test_seed(9220);
+  for (int64_t n = test_count(120, 30); n-- > 0; test_mem_release()) {
+    test_spec spec = some_spec(&rng, n % 5 ? 60 : 200);
+    backward *s = backward_build(&spec, ATTN_F32, TEST_PADDED, &rng);
+    options(s, &rng);
+    backward_terms(s);
+    if (n % 3 == 0) s->d_q = s->d_k = s->d_v = absent();
+    backward_check(s, "terms");
+    if (n % 4 == 0 && s->d_q.data) promise_keep(&s->does);
+  }
+}
+
+/* One number of an array, by differences of the loss. */
+static void differ(const backward *s, const float *y, const float *x, int64_t n, float step,
+                   test_rng *rng, const char *what) {
+  if (!y || !n) return;
+  const int64_t c = test_range(rng, 0, n - 1);
+  float *at = (float *)(uintptr_t)x + c;
+  const float was = *at, up_at = was + step, down_at = was - step;
+  *at = up_at;
+  const double up = backward_loss(s);
+  *at = down_at;
+  const double got = (up - backward_loss(s)) / ((double)up_at - (double)down_at);
+  *at = was;
+  if (fabs(got - (double)y[c]) > 2e-4 * (1 + fabs(got)))
+    fail_msg("%s: %.9g, not %.9g", what, (double)y[c], got);
+}
+
+void N3_differences(void **state) {
+  (void)state;
+  test_rng rng = test_seed(9222);
+  for (int64_t n = test_count(60, 20); n-- > 0; test_mem_release()) {
+    test_spec spec = some_spec(&rng, 9);
+    backward *s = backward_build(&spec, ATTN_F32, TEST_PADDED, &rng);
+    attn_sdpa_params *p = &s->call.params;
+    const int64_t H = spec.heads, rows = spec.batch * H * spec.q_len;
+    options(s, &rng);
+    memset(&p->bias, 0, sizeof p->bias);
+    backward_terms(s);
+    test_run(&s->call);
+    promise_run(&s->does);
+    differ(s, s->g.d_alibi, p->alibi, H, 1.0f / 4096, &rng, "alibi");
+    differ(s, s->g.d_t5, p->t5.table, 32 * H, 1.0f / 4096, &rng, "t5");
+    differ(s, s->g.d_toeplitz, p->toeplitz.table, (p->toeplitz.heads > 1 ? H : 1) * p->toeplitz.len,
+           1.0f / 4096, &rng, "toeplitz");
+    differ(s, s->g.d_parabola_w, p->parabola.w, H, 1.0f / 262144, &rng, "parabola.w");
+    differ(s, s->g.d_parabola_bias, p->parabola.bias, H, 1.0f / 4096, &rng, "parabola.bias");
+    differ(s, s->g.d_center, p->gaussian.center, rows, 1.0f / 4096, &rng, "center");
+    differ(s, s->g.d_precision, p->gaussian.precision, rows, 1.0f / 4096, &rng, "precision");
+  }
+}
+
+/* A schedule's tiles, of lists and of several phases too; and sums that are added to. */
+void N3_terms_scheduled(void **state) {
+  (void)state;
+  test_rng rng = test_seed(9221);
+  const int64_t T = 200;
+  for (int n = 0; n < 4; n++, test_mem_release()) {
+    static const int32_t global[] = {0, 131};
+    attn_pattern part[2] = {attn_pattern_band(20, 3), attn_pattern_global(global, 2)};
+    attn_pattern some = n < 2 ? attn_pattern_union(part, 2) : attn_pattern_random(9, 5);
+    test_spec spec = test_plain(2, T, T, 9, 7);
+    backward *s = backward_build(&spec, ATTN_F32, TEST_PADDED, &rng), *t;
+    attn_schedule schedule = {NULL, 0, NULL};
+    assert_int_equal(attn_schedule_build(&schedule, &some, 2, T, T, NULL, NULL), ATTN_OK);
+    attn_sdpa_params *p = &s->call.params;
+    p->alibi = test_floats(2, 0.1, &rng), p->t5.table = test_floats(64, 1, &rng);
+    p->gaussian.center = test_floats(2 * T, 50, &rng),
+    p->gaussian.precision = test_floats(2 * T, 0.01, &rng);
+    p->bias = test_mask(ATTN_MASK_ADD, ATTN_F32, 1, 1, T, T, &rng);
+    uint8_t *mask = test_mem((size_t)(2 * T * T));
+    for (int64_t i = 0; i < 2 * T * T; i++) mask[i] = 0;
+    attn_tensor map = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, T);
+    test_call ask = test_again(&s->call);
+    memset(&ask.params, 0, sizeof ask.params);
+    ask.params.schedule = &schedule, ask.params.map = map;
+    test_run(&ask);
+    for (int64_t i = 0; i < 2 * T * T; i++)
+      mask[i] = oracle_get(&map, 0, i / T / T, i / T % T, i % T) != 0;
+    p->schedule = &schedule;
+    backward_terms(s);
+    test_run(&s->call);
+    promise_run(&s->does);
+    attn_sdpa_params masked = *p;
+    masked.schedule = NULL, masked.mask = attn_mask_bool(mask, 1, 2, T, T);
+    const backward_want w = backward_oracle(s, &masked);
+    backward_compare(s, &w, "terms of a schedule");
+    t = backward_again(s);
+    backward_terms(t);
+    for (int h = 0; h < 2; h++) t->g.d_alibi[h] = 2;
+    for (int i = 0; i < 64; i++) t->g.d_t5[i] = 3;
+    for (int64_t i = 0; i < 2 * T; i++) t->g.d_center[i] = t->g.d_precision[i] = 1;
+    test_fill_value(t->g.d_bias, 4);
+    t->g.accumulate = 1, t->d_q = t->d_k = t->d_v = absent(), t->does.scene = t;
+    promise_run(&t->does);
+    for (int h = 0; h < 2; h++)
+      value_check((double)t->g.d_alibi[h], 2 + (double)s->g.d_alibi[h], 1e-5, ATTN_F32, "alibi", 0,
+                  h, 0, 0);
+    for (int i = 0; i < 64; i++)
+      value_check((double)t->g.d_t5[i], 3 + (double)s->g.d_t5[i], 1e-5, ATTN_F32, "t5", 0, 0, 0, i);
+    for (int64_t i = 0; i < 2 * T; i++)
+      value_check((double)t->g.d_center[i], 1 + (double)s->g.d_center[i], 1e-4, ATTN_F32, "center",
+                  0, 0, 0, i);
+    value_check(oracle_get(&t->g.d_bias, 0, 0, 5, 5), 4 + oracle_get(&s->g.d_bias, 0, 0, 5, 5),
+                1e-6, ATTN_F32, "bias", 0, 0, 5, 5);
+    attn_schedule_free(&schedule);
   }
 }
 
@@ -463,7 +583,7 @@ void N2_nothing(void **state) {
 void N2_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(9211);
-  for (int n = 0; n < 25; n++, test_mem_release()) {
+  for (int n = 0; n < 29; n++, test_mem_release()) {
     test_spec spec = test_plain(2, 20, 30, 4, 3);
     backward *s = backward_build(&spec, ATTN_F32, TEST_PADDED, &rng);
     attn_sdpa_params *p = &s->call.params;
@@ -501,6 +621,19 @@ void N2_rejects(void **state) {
       case 23:
         p->sinks = test_floats(2, 1, &rng), s->g.d_sinks = (float *)(uintptr_t)p->sinks;
         want = ATTN_E_OVERLAP, word = "gradient";
+        break;
+      case 24: s->g.d_alibi = test_floats(2, 1, &rng), want = ATTN_E_NULL, word = "alibi"; break;
+      case 25:
+        s->g.d_bias = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 20, 30), want = ATTN_E_NULL,
+        word = "bias";
+        break;
+      case 26:
+        p->bias = test_mask(ATTN_MASK_ADD, ATTN_F32, 1, 2, 20, 30, &rng);
+        s->g.d_bias = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 20, 29), word = "d_bias";
+        break;
+      case 27:
+        p->alibi = test_floats(2, 1, &rng), s->g.d_alibi = s->d_v.data;
+        want = ATTN_E_OVERLAP, word = "d_v";
         break;
       default: p->xl.u = test_floats(8, 1, &rng), want = ATTN_E_RANGE, word = "xl"; break;
     }
