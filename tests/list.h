@@ -1669,6 +1669,7 @@
   X(N3_differences)                         \
   X(N3_terms)                               \
   X(N3_terms_scheduled)                     \
+  X(N2_broadcast)                           \
   X(N2_rejects)
 
 #define DECLARE(name) void name(void **state);

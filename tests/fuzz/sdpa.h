@@ -3,6 +3,7 @@
 #ifndef FUZZ_SDPA_H
 #define FUZZ_SDPA_H
 
+#include "gradients.h"
 #include "params.h"
 #include "stored.h"
 #include "terms.h"
@@ -29,6 +30,11 @@ static size_t workspace_sdpa(job *j, const attn_ctx *ctx) {
   sdpa_args *a = (sdpa_args *)j->args;
   return attn_sdpa_workspace(j->b[O].view, j->b[Q].view, j->b[K].view, j->b[V].view, &a->params,
                              ctx);
+}
+
+static void judge_sdpa(job *j) {
+  sdpa_args *a = (sdpa_args *)j->args;
+  judge_gradients(j, &a->params);
 }
 
 static attn_status call_relu(job *j, attn_ctx *ctx) {
@@ -195,7 +201,8 @@ static void fuzz_sdpa(input *in, int extras) {
            .args = &a,
            .call = call_sdpa,
            .workspace = workspace_sdpa,
-           .sane_row = sane_row};
+           .sane_row = sane_row,
+           .judge = judge_sdpa};
   attn_tensor view[JOB_TENSORS];
   make_operands(in, &j, view);
   make_params(in, &j, &a.store, &a.params, &view[Q], view[K].len);

@@ -11,7 +11,8 @@ typedef struct attn_sent_rows_ {
   attn_tensor out; /* data null: not asked for */
   float *near, *far;
   int64_t far_stride, dim;
-  int64_t head;        /* of out, that is being summed */
+  int64_t batch, head; /* of out, that is being summed */
+  int add;             /* to what it holds */
   int folded;          /* far holds something */
   unsigned char *some; /* [blocks of keys]: near holds something there */
 } attn_sent_rows_;

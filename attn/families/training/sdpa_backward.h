@@ -3,13 +3,24 @@
 
 /* ---- units ----------------------------------------------------------------------------------*/
 
+/* Whether an output has 1 where x, a row read for all, has many. */
+ATTN_FUNC_ int attn_sent_shared_(const attn_tensor *y, const attn_tensor *x) {
+  return y->data && (y->batch < x->batch || y->heads < x->heads);
+}
+
+/* Whether sums can't be made in the output itself. */
+ATTN_FUNC_ int attn_sent_apart_(const attn_backward_ *g, const attn_tensor *y,
+                                const attn_tensor *x) {
+  return y->dtype != ATTN_F32 || g->accumulate || attn_sent_shared_(y, x);
+}
+
 /* The pieces of a worker's memory; with memory null only their bytes, INT64_MAX when they cannot be. */
 ATTN_FUNC_ int64_t attn_backward_cut_(const attn_softmax_ *a, const attn_backward_ *g, char *memory,
                                       attn_backward_memory_ *m, attn_term_sums_ *x) {
   const int64_t f = sizeof(float), tile = ATTN_TILE_, block = ATTN_BLOCK_, dk = a->q.dim;
   const int64_t dv = a->v.dim, blocks = attn_runs_of_(a->k.len, ATTN_BLOCK_), past = ATTN_GROUP_;
-  const int far_k = g->d_k.dtype != ATTN_F32 || g->accumulate,
-            far_v = g->d_v.dtype != ATTN_F32 || g->accumulate;
+  const int far_k = attn_sent_apart_(g, &g->d_k, &a->k),
+            far_v = attn_sent_apart_(g, &g->d_v, &a->v);
   int64_t at = 0;
   const attn_sdpa_gradients *p = &g->asked;
   const attn_toeplitz *z = &a->by_distance.toeplitz;
@@ -58,28 +69,29 @@ ATTN_FUNC_ int64_t attn_backward_cut_(const attn_softmax_ *a, const attn_backwar
   return at;
 }
 
-/* The rows of one head of keys begin: nothing has been sent to them. */
-ATTN_FUNC_ void attn_sent_open_(attn_sent_rows_ *s, const attn_backward_ *g, int64_t b,
-                                int64_t head, int64_t keys) {
+/* The rows of one head of keys, of x, begin: nothing has been sent to them. */
+ATTN_FUNC_ void attn_sent_open_(attn_sent_rows_ *s, const attn_backward_ *g, const attn_tensor *x,
+                                int64_t b, int64_t head, int64_t keys) {
   if (!s->out.data) return;
-  const int own = s->out.dtype != ATTN_F32 || g->accumulate;
-  s->head = head, s->folded = 0;
-  if (!own) s->far = (float *)(void *)attn_at_(&s->out, b, head, 0);
-  s->far_stride = own ? s->dim : s->out.stride_len;
+  const int apart = attn_sent_apart_(g, &s->out, x);
+  s->batch = s->out.batch < x->batch ? 0 : b, s->head = s->out.heads < x->heads ? 0 : head;
+  s->add = g->accumulate || s->batch < b || s->head < head, s->folded = 0;
+  if (!apart) s->far = (float *)(void *)attn_at_(&s->out, b, head, 0);
+  s->far_stride = apart ? s->dim : s->out.stride_len;
   memset(s->near, 0, (size_t)(keys * s->dim) * sizeof(float));
   memset(s->some, 0, (size_t)attn_runs_of_(keys, ATTN_BLOCK_));
 }
 
 /* And are complete. */
-ATTN_FUNC_ void attn_sent_close_(const attn_table_ *f, attn_sent_rows_ *s, const attn_backward_ *g,
-                                 int64_t b, int64_t keys, float scale) {
+ATTN_FUNC_ void attn_sent_close_(const attn_table_ *f, attn_sent_rows_ *s, int64_t keys,
+                                 float scale) {
   const attn_dtype y = s->out.dtype;
   if (s->folded) attn_sent_fold_(f, s, keys);
   for (int64_t j = 0, n; s->out.data && j < keys; j += n) {
     const float *from = s->folded ? s->far + j * s->far_stride : s->near + j * s->dim;
-    char *out = attn_at_(&s->out, b, s->head, j);
+    char *out = attn_at_(&s->out, s->batch, s->head, j);
     n = s->out.stride_len == s->dim ? attn_sent_rows_at_(s, j, keys) : 1;
-    f->blend(out, from, g->accumulate ? out : NULL, y, ATTN_F32, y, n * s->dim, scale, 1.0f);
+    f->blend(out, from, s->add ? out : NULL, y, ATTN_F32, y, n * s->dim, scale, 1.0f);
   }
 }
 
@@ -192,12 +204,38 @@ ATTN_FUNC_ void attn_backward_added_(const attn_softmax_ *all, attn_tile_ *t,
   attn_terms_close_(p, h0, h1);
 }
 
+/* A batch entry and heads h0 .. that share keys and values. */
+ATTN_FUNC_ void attn_backward_unit_(const attn_softmax_ *all, attn_tile_ *t,
+                                    const attn_backward_ *g, attn_backward_memory_ *m, int64_t b,
+                                    int64_t h0) {
+  const int64_t each_k = all->q.heads / all->k.heads, each_v = all->q.heads / all->v.heads;
+  const attn_sequences_ *s = all->seq;
+  attn_softmax_ own;
+  attn_backward_ here = *g;
+  if (s && b == s->n - 1 && !g->accumulate) { /* what no sequence has */
+    if (s->q) attn_zero_rows_(&g->d_q, 0, h0, g->heads, s->q[s->n]);
+    if (s->kv) {
+      attn_zero_rows_(&g->d_k, 0, h0 / each_k, attn_runs_of_(g->heads, each_k), s->kv[s->n]);
+      attn_zero_rows_(&g->d_v, 0, h0 / each_v, attn_runs_of_(g->heads, each_v), s->kv[s->n]);
+    }
+  }
+  attn_backward_entry_(all, b, &own, t, &here);
+  const int64_t keys = t->a->k.len;
+  m->k.out = here.d_k, m->v.out = here.d_v;
+  for (int64_t h = h0; h < h0 + g->heads; h++) {
+    if (h % each_k == 0) attn_sent_open_(&m->k, g, &all->k, b, h / each_k, keys);
+    if (h % each_v == 0) attn_sent_open_(&m->v, g, &all->v, b, h / each_v, keys);
+    attn_backward_head_(t, &here, m, NULL, b, h);
+    if ((h + 1) % each_k == 0) attn_sent_close_(all->table, &m->k, keys, g->scale);
+    if ((h + 1) % each_v == 0) attn_sent_close_(all->table, &m->v, keys, 1.0f);
+  }
+}
+
 /* A batch entry and heads that share keys and values; behind those the heads' sinks and terms. */
 ATTN_FUNC_ void attn_backward_item_(void *job, int worker, int64_t index) {
   const attn_softmax_ *all = (const attn_softmax_ *)job;
   attn_backward_ g = *(const attn_backward_ *)all->own_job;
   const attn_sequences_ *s = all->seq;
-  attn_softmax_ own;
   attn_tile_ t;
   attn_backward_memory_ m;
   attn_term_sums_ sums;
@@ -218,25 +256,13 @@ ATTN_FUNC_ void attn_backward_item_(void *job, int worker, int64_t index) {
     attn_backward_sinks_(all, &t, &g, &m, index - g.units);
     return;
   }
-  const int64_t parts = all->q.heads / g.heads, b = index / parts, h0 = index % parts * g.heads;
-  const int64_t each_k = all->q.heads / all->k.heads, each_v = all->q.heads / all->v.heads;
-  if (s && b == s->n - 1 && !g.accumulate) { /* what no sequence has */
-    if (s->q) attn_zero_rows_(&g.d_q, 0, h0, g.heads, s->q[s->n]);
-    if (s->kv) {
-      attn_zero_rows_(&g.d_k, 0, h0 / each_k, attn_runs_of_(g.heads, each_k), s->kv[s->n]);
-      attn_zero_rows_(&g.d_v, 0, h0 / each_v, attn_runs_of_(g.heads, each_v), s->kv[s->n]);
-    }
+  const int64_t parts = all->q.heads / g.heads;
+  if (!attn_sent_shared_(&g.d_k, &all->k) && !attn_sent_shared_(&g.d_v, &all->v)) {
+    attn_backward_unit_(all, &t, &g, &m, index / parts, index % parts * g.heads);
+    return;
   }
-  attn_backward_entry_(all, b, &own, &t, &g);
-  const int64_t keys = t.a->k.len;
-  m.k.out = g.d_k, m.v.out = g.d_v;
-  for (int64_t h = h0; h < h0 + g.heads; h++) {
-    if (h % each_k == 0) attn_sent_open_(&m.k, &g, b, h / each_k, keys);
-    if (h % each_v == 0) attn_sent_open_(&m.v, &g, b, h / each_v, keys);
-    attn_backward_head_(&t, &g, &m, NULL, b, h);
-    if ((h + 1) % each_k == 0) attn_sent_close_(all->table, &m.k, &g, b, keys, g.scale);
-    if ((h + 1) % each_v == 0) attn_sent_close_(all->table, &m.v, &g, b, keys, 1.0f);
-  }
+  for (int64_t n = 0; n < (s ? s->n : all->q.batch) * parts; n++)
+    attn_backward_unit_(all, &t, &g, &m, n / parts, n % parts * g.heads);
 }
 
 /* ---- the call -------------------------------------------------------------------------------*/
@@ -287,6 +313,16 @@ ATTN_COLD_ int attn_backward_arrays_(attn_error_ *e, const attn_softmax_ *a,
                               "gradients.d_precision wants params.gaussian", &out);
 }
 
+/* The batch and heads of a gradient are those of x, or 1 where x has one for all. */
+ATTN_COLD_ int attn_backward_extents_(attn_error_ *e, const attn_tensor *y, const attn_tensor *x,
+                                      const char *shape, const char *type) {
+  if (!y->data) return 1;
+  if ((y->batch != x->batch && (y->batch != 1 || x->batch < 1 || x->stride_batch)) ||
+      (y->heads != x->heads && (y->heads != 1 || x->heads < 1 || x->stride_head)))
+    return attn_reject_(e, ATTN_E_SHAPE, shape);
+  return !attn_sent_shared_(y, x) || y->dtype == ATTN_F32 || attn_reject_(e, ATTN_E_DTYPE, type);
+}
+
 /* Every rule. a: forward's problem; data as in attn_sdpa_plan_. */
 ATTN_COLD_ int attn_backward_plan_(attn_error_ *e, attn_softmax_ *a, attn_backward_ *g,
                                    const attn_sdpa_params *params, const attn_tensor *lse,
@@ -298,9 +334,9 @@ ATTN_COLD_ int attn_backward_plan_(attn_error_ *e, attn_softmax_ *a, attn_backwa
   attn_operand_ op[] = {
       ATTN_OPERAND_(&g->d_q, "d_q", ATTN_OUT_ | ATTN_OPTIONAL_, q->batch, q->heads, q->len, q->dim,
                     "d_q must have the shape of q"),
-      ATTN_OPERAND_(&g->d_k, "d_k", ATTN_OUT_ | ATTN_OPTIONAL_, k->batch, k->heads, k->len, k->dim,
+      ATTN_OPERAND_(&g->d_k, "d_k", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, k->len, k->dim,
                     "d_k must have the shape of k"),
-      ATTN_OPERAND_(&g->d_v, "d_v", ATTN_OUT_ | ATTN_OPTIONAL_, v->batch, v->heads, v->len, v->dim,
+      ATTN_OPERAND_(&g->d_v, "d_v", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, v->len, v->dim,
                     "d_v must have the shape of v"),
       ATTN_OPERAND_(&g->asked.d_bias, "gradients.d_bias",
                     (int)ATTN_OUT_ | (int)ATTN_OPTIONAL_ | (int)ATTN_IS_F32_, any, any, any, any,
@@ -310,10 +346,22 @@ ATTN_COLD_ int attn_backward_plan_(attn_error_ *e, attn_softmax_ *a, attn_backwa
       ATTN_OPERAND_(&g->d_lse, "gradients.d_lse", ATTN_OPTIONAL_ | ATTN_IS_F32_, q->batch, q->heads,
                     q->len, 1, "gradients.d_lse must be [q.batch, q.heads, q.len, 1] of ATTN_F32")};
   enum { N = sizeof op / sizeof *op, TENSORS = ATTN_GRADIENT_OUTPUTS_ - ATTN_GRADIENT_ARRAYS_ };
-  if (!lse->data && q->batch && q->heads && q->len)
+  static const char *const given[] = {"q.data must not be null", "k.data must not be null",
+                                      "v.data must not be null", "o.data must not be null"};
+  const attn_tensor *const read[] = {q, k, v, &a->o};
+  for (int i = 0; i < 4; i++)
+    if (!read[i]->data && !read[i]->dim) return attn_reject_(e, ATTN_E_NULL, given[i]);
+  if (!lse->data && ((q->batch && q->heads && q->len) || !lse->dim))
     return attn_reject_(e, ATTN_E_NULL, "lse.data must not be null");
+  if (q->len > INT32_MAX || k->len > INT32_MAX)
+    return attn_reject_(e, ATTN_E_OVERFLOW, "q.len and k.len must be below 2^31");
   for (int i = 0; i < (int)N; i++)
     if (!attn_check_operand_(e, &op[i], q->heads)) return 0;
+  if (!attn_backward_extents_(e, &g->d_k, k, "d_k must have the shape of k",
+                              "d_k.dtype must be ATTN_F32 where it is a sum over k") ||
+      !attn_backward_extents_(e, &g->d_v, v, "d_v must have the shape of v",
+                              "d_v.dtype must be ATTN_F32 where it is a sum over v"))
+    return 0;
   if (g->accumulate != 0 && g->accumulate != 1)
     return attn_reject_(e, ATTN_E_RANGE, "gradients.accumulate must be 0 or 1");
   if (!attn_backward_terms_(e, &p)) return 0;
@@ -349,6 +397,7 @@ ATTN_COLD_ int attn_backward_plan_(attn_error_ *e, attn_softmax_ *a, attn_backwa
   const int tensors = g->d_q.data || g->d_k.data || g->d_v.data;
   g->heads = by_k / attn_gcd_(by_k, by_v) * by_v;
   g->units = tensors ? attn_mul_(entries, heads / g->heads) : 0;
+  if (g->units && (attn_sent_shared_(&g->d_k, k) || attn_sent_shared_(&g->d_v, v))) g->units = 1;
   g->scale = (float)attn_clamp_f64_(a->scale);
   g->lists = 0;
   for (int64_t i = 0; ATTN_PART_(PATTERN, a->plan) && i < a->plan->tiles; i++) {

@@ -397,6 +397,42 @@ void N2_accumulate(void **state) {
   }
 }
 
+/* Keys and values read for all entries and heads: the sum of the shares. */
+void N2_broadcast(void **state) {
+  (void)state;
+  test_rng rng = test_seed(9212);
+  for (int n = 0; n < 8; n++, test_mem_release()) {
+    test_spec spec = test_plain(4, 70, 140, 9, 7);
+    spec.batch = 3, spec.k_heads = 2, spec.v_heads = n & 4 ? 4 : 2;
+    backward *s = backward_build(&spec, ATTN_F32, TEST_PADDED, &rng), *t;
+    s->call.k.stride_batch = 0, s->call.v.stride_head = 0;
+    if (n & 1) s->call.k.stride_head = 0, s->call.v.stride_batch = 0;
+    test_run(&s->call);
+    promise_run(&s->does);
+    t = backward_again(s);
+    attn_tensor *const one[] = {&t->d_k, &t->d_v}, *const all[] = {&s->d_k, &s->d_v};
+    cube want[2];
+    for (int i = 0; i < 2; i++) {
+      const attn_tensor *x = i ? &s->call.v : &s->call.k;
+      const int64_t b = x->stride_batch ? 3 : 1, h = x->stride_head ? x->heads : 1;
+      *one[i] = test_tensor(ATTN_F32, TEST_BTHD, b, h, 140, x->dim);
+      want[i] = cube_of(b, h, 140, x->dim);
+      for (int64_t c = 0; c < b * h * 140 * x->dim; c++) want[i].data[c] = n & 2 ? 3 : 0;
+      if (n & 2) test_fill_value(*one[i], 3);
+      for (int64_t r = 0; r < 3 * x->heads * 140; r++)
+        for (int64_t c = 0; c < x->dim; c++)
+          cube_at(&want[i], b > 1 ? r / 140 / x->heads : 0, h > 1 ? r / 140 % x->heads : 0,
+                  r % 140)[c] +=
+              oracle_get(all[i], r / 140 / x->heads, r / 140 % x->heads, r % 140, c);
+    }
+    if (n & 2) test_fill_value(t->d_q, 0);
+    t->g.accumulate = n >> 1 & 1, t->does.scene = t;
+    promise_run(&t->does);
+    cube_check(&want[0], &t->d_k, 2e-6, "d_k of all"),
+        cube_check(&want[1], &t->d_v, 2e-6, "d_v of all");
+  }
+}
+
 /* An output has the same bits whichever others are asked for, and whatever the batch. */
 void N2_alone(void **state) {
   (void)state;
@@ -583,7 +619,7 @@ void N2_nothing(void **state) {
 void N2_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(9211);
-  for (int n = 0; n < 29; n++, test_mem_release()) {
+  for (int n = 0; n < 31; n++, test_mem_release()) {
     test_spec spec = test_plain(2, 20, 30, 4, 3);
     backward *s = backward_build(&spec, ATTN_F32, TEST_PADDED, &rng);
     attn_sdpa_params *p = &s->call.params;
@@ -630,6 +666,11 @@ void N2_rejects(void **state) {
       case 26:
         p->bias = test_mask(ATTN_MASK_ADD, ATTN_F32, 1, 2, 20, 30, &rng);
         s->g.d_bias = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 20, 29), word = "d_bias";
+        break;
+      case 28: s->d_k.heads = 1, word = "d_k"; break;
+      case 29:
+        s->call.k.stride_head = 0, s->d_k.heads = 1, s->d_k.dtype = ATTN_BF16;
+        want = ATTN_E_DTYPE, word = "sum over k";
         break;
       case 27:
         p->alibi = test_floats(2, 1, &rng), s->g.d_alibi = s->d_v.data;

@@ -31,8 +31,9 @@ typedef struct attn_sdpa_gradients {
  * constant.
  *
  * Shapes: d_q as q, d_k as k, d_v as v (f32, f16 or bf16, whatever q, k and v are), d_o as o; o, lse [B,H,Tq,1] f32:
- *   what forward left. An output whose data is null is not made. Heads of k and v that query heads share get the
- *   sum.
+ *   what forward left. An output whose data is null is not made. Where k or v has stride 0 over batch or heads, d_k
+ *   or d_v may have 1 there, the sum (then f32); with their extent each share is by itself. Heads of k and v that
+ *   query heads share get the sum.
  * params: as forward had them; their lse, map, compute and one_order say nothing here. relative, xl, labels, factor,
  *   span, modify and modify_weights must be absent (RANGE). Of quantised k and v the gradients are those of the rows
  *   that they stand for.
@@ -54,7 +55,7 @@ typedef struct attn_sdpa_gradients {
  *   whichever outputs are asked for. d_q sums keys in the order of attn_sdpa; d_k and d_v sum queries ascending, in
  *   runs of 512, heads of a group ascending; sums over pairs in double, heads, batch and rows ascending.
  * Workers: each takes a batch entry and the heads that share keys and values; of terms a head, or where heads share
- *   an output all of them.
+ *   an output all of them; one does all where d_k or d_v is a sum over a stride of 0.
  * Cost: 2 (3 dk + 2 dv) flops a pair over the tiles that forward computes, lists of a schedule as runs of all rows
  *   of a tile; 2 dk more with a soft-cap below other terms; 2 (dk + dv) more for the gradients of terms together.
  * Source: Dao et al. 2022, arXiv 2205.14135; Dao 2023, arXiv 2307.08691; Rabe and Staats 2021, arXiv 2112.05682. */
