@@ -2722,6 +2722,19 @@ enum { ATTN_FN_(strip) = ATTN_GEMM_VECS_ * ATTN_W_ > 16 ? ATTN_GEMM_VECS_ *ATTN_
       a##r##2 = ATTN_FN_(load)(y##r, 2 * ATTN_W_, vecs == 3 ? last : ATTN_W_, ATTN_F32);         \
     if (vecs > 3) a##r##3 = ATTN_FN_(load)(y##r, 3 * ATTN_W_, last, ATTN_F32);                   \
   }
+/* start = 2: the sum meets what is there at the end */
+#define ATTN_GEMM_MEET_(r, i)                                                               \
+  if (vecs > i)                                                                             \
+    a##r##i = ATTN_V_ADD_(vecs == i + 1 ? ATTN_FN_(load)(y##r, i * ATTN_W_, last, ATTN_F32) \
+                                        : ATTN_V_LOAD_(y##r + i * ATTN_W_),                 \
+                          a##r##i);
+#define ATTN_GEMM_JOIN_(r) \
+  if (start > 1) {         \
+    ATTN_GEMM_MEET_(r, 0)  \
+    ATTN_GEMM_MEET_(r, 1)  \
+    ATTN_GEMM_MEET_(r, 2)  \
+    ATTN_GEMM_MEET_(r, 3)  \
+  }
 /* 24 sums, 4 vectors of columns and 6 numbers at once were two more than neon has registers */
 #define ATTN_GEMM_ADD_(r)                                \
   {                                                      \
@@ -2761,16 +2774,19 @@ ATTN_INLINE_ void ATTN_FN_(gemm_tile)(const int vecs, float *y, int64_t y_stride
     (void)w1, (void)w2, (void)w3;
     ATTN_EACH_ROW_(ATTN_GEMM_ADD_)
   }
+  ATTN_EACH_ROW_(ATTN_GEMM_JOIN_)
   ATTN_EACH_ROW_(ATTN_GEMM_STORE_)
 }
 #undef ATTN_EACH_ROW_
 #undef ATTN_GEMM_INIT_
 #undef ATTN_GEMM_ADD_
 #undef ATTN_GEMM_PUT_
+#undef ATTN_GEMM_JOIN_
+#undef ATTN_GEMM_MEET_
 #undef ATTN_GEMM_STORE_
 
-/* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r x_stride + k x_step] w[k][c] for c < cols, a panel; rows of w have whole
- * vectors. A strip of columns stays in the first cache while all rows pass. */
+/* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r x_stride + k x_step] w[k][c] for c < cols, a panel, start = 2: y[r][c] +
+ * (the sum from 0); rows of w have whole vectors. A strip of columns stays in the first cache while all rows pass. */
 ATTN_FUNC_ void ATTN_FN_(gemm)(float *y, int64_t y_stride, int64_t rows, const float *x,
                                int64_t x_stride, int64_t x_step, const float *w, int64_t w_stride,
                                int64_t n, int64_t cols, int start) {
@@ -2782,7 +2798,8 @@ ATTN_FUNC_ void ATTN_FN_(gemm)(float *y, int64_t y_stride, int64_t rows, const f
       const int some = rows - r < 6 ? (int)(rows - r) : 6;
       float *to = y + r * y_stride + c;
       const float *from = x + r * x_stride;
-      for (int64_t i = 6; !start && i < 12 && r + i < rows; i++) ATTN_PREFETCH_(to + i * y_stride);
+      for (int64_t i = 6; start != 1 && i < 12 && r + i < rows; i++)
+        ATTN_PREFETCH_(to + i * y_stride);
 #define ATTN_GEMM_CASE_(vecs)                                                                     \
   ATTN_FN_(gemm_tile)(vecs, to, y_stride, some, last, from, x_stride, x_step, w + c, w_stride, n, \
                       start)
@@ -13679,8 +13696,8 @@ typedef struct attn_sdpa_gradients {
  *   d_k a relative 1e-3 (bf16) or 7e-5 (f16). 16-bit outputs are rounded once.
  * Errors: as attn_sdpa; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and batch composition, and
- *   whichever outputs are asked for. d_q sums keys in the order of attn_sdpa; d_k and d_v sum queries ascending, in
- *   runs of 512, heads of a group ascending; sums over pairs in double, heads, batch and rows ascending.
+ *   whichever outputs are asked for. d_q sums keys in the order of attn_sdpa; d_k and d_v sum queries ascending, 64
+ *   from 0 and runs of 512, heads of a group ascending; sums over pairs in double, heads, batch and rows ascending.
  * Workers: each takes a batch entry and the heads that share keys and values; of terms a head, or where heads share
  *   an output all of them; one does all where d_k or d_v is a sum over a stride of 0.
  * Cost: 2 (3 dk + 2 dv) flops a pair over the tiles that forward computes, lists of a schedule as runs of all rows
@@ -15086,7 +15103,8 @@ typedef struct attn_turned_product_ {
 
 typedef struct attn_dense_table_ { /* dense products */
   /* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r x_stride + k x_step] w[k][c] for c < cols: a chain in
-   * the order of k; rows of w are w_stride apart and readable to the end of a vector */
+   * the order of k; start = 2: y[r][c] + (the sum from 0). Rows of w are w_stride apart and readable to the end of
+   * a vector */
   void (*gemm)(float *y, int64_t y_stride, int64_t rows, const float *x, int64_t x_stride,
                int64_t x_step, const float *w, int64_t w_stride, int64_t n, int64_t cols,
                int start);
@@ -70341,7 +70359,7 @@ ATTN_FUNC_ void attn_terms_close_(const attn_sdpa_gradients *p, int64_t h0, int6
  * which scores become weights P and gradients dX, and five products are made of them. What its rows send to keys is
  * summed in the memory of a worker. */
 
-/* Tiles whose shares of d_k and d_v are one chain of additions: 512 queries. */
+/* Tiles whose shares of d_k and d_v, sums over 64 queries, are added one after another. */
 enum { ATTN_GRAD_RUN_ = 8 };
 
 /* What is sent to the rows of a tensor of keys: d_k or d_v. near has the sums of a run of tiles, far those of runs; far
@@ -70472,7 +70490,7 @@ ATTN_FUNC_ void attn_sent_add_(const attn_tile_ *t, const attn_backward_memory_ 
   attn_on_(dense, t->a->table)
       ->gemm(to, dim, seg->n, x + seg->at * ATTN_TILE_ + from, ATTN_TILE_, 1,
              (clean ? f->clean : f->raw) + from * dim, dim, (seg->g1 - seg->g0) * ATTN_GROUP_, dim,
-             0);
+             2);
   if (clean) attn_sent_patch_(t, seg, f, to, x);
   for (int e = 0; e < seg->n; e++) {
     const int64_t key = attn_block_key_(b, seg->at + e);

@@ -1670,6 +1670,8 @@
   X(N3_terms)                               \
   X(N3_terms_scheduled)                     \
   X(N2_broadcast)                           \
+  X(N2_backward_drift)                      \
+  X(N2_said_empty)                          \
   X(N2_rejects)
 
 #define DECLARE(name) void name(void **state);

@@ -450,7 +450,8 @@ typedef struct attn_turned_product_ {
 
 typedef struct attn_dense_table_ { /* dense products */
   /* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r x_stride + k x_step] w[k][c] for c < cols: a chain in
-   * the order of k; rows of w are w_stride apart and readable to the end of a vector */
+   * the order of k; start = 2: y[r][c] + (the sum from 0). Rows of w are w_stride apart and readable to the end of
+   * a vector */
   void (*gemm)(float *y, int64_t y_stride, int64_t rows, const float *x, int64_t x_stride,
                int64_t x_step, const float *w, int64_t w_stride, int64_t n, int64_t cols,
                int start);

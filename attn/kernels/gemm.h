@@ -16,6 +16,19 @@ enum { ATTN_FN_(strip) = ATTN_GEMM_VECS_ * ATTN_W_ > 16 ? ATTN_GEMM_VECS_ *ATTN_
       a##r##2 = ATTN_FN_(load)(y##r, 2 * ATTN_W_, vecs == 3 ? last : ATTN_W_, ATTN_F32);         \
     if (vecs > 3) a##r##3 = ATTN_FN_(load)(y##r, 3 * ATTN_W_, last, ATTN_F32);                   \
   }
+/* start = 2: the sum meets what is there at the end */
+#define ATTN_GEMM_MEET_(r, i)                                                               \
+  if (vecs > i)                                                                             \
+    a##r##i = ATTN_V_ADD_(vecs == i + 1 ? ATTN_FN_(load)(y##r, i * ATTN_W_, last, ATTN_F32) \
+                                        : ATTN_V_LOAD_(y##r + i * ATTN_W_),                 \
+                          a##r##i);
+#define ATTN_GEMM_JOIN_(r) \
+  if (start > 1) {         \
+    ATTN_GEMM_MEET_(r, 0)  \
+    ATTN_GEMM_MEET_(r, 1)  \
+    ATTN_GEMM_MEET_(r, 2)  \
+    ATTN_GEMM_MEET_(r, 3)  \
+  }
 /* 24 sums, 4 vectors of columns and 6 numbers at once were two more than neon has registers */
 #define ATTN_GEMM_ADD_(r)                                \
   {                                                      \
@@ -55,16 +68,19 @@ ATTN_INLINE_ void ATTN_FN_(gemm_tile)(const int vecs, float *y, int64_t y_stride
     (void)w1, (void)w2, (void)w3;
     ATTN_EACH_ROW_(ATTN_GEMM_ADD_)
   }
+  ATTN_EACH_ROW_(ATTN_GEMM_JOIN_)
   ATTN_EACH_ROW_(ATTN_GEMM_STORE_)
 }
 #undef ATTN_EACH_ROW_
 #undef ATTN_GEMM_INIT_
 #undef ATTN_GEMM_ADD_
 #undef ATTN_GEMM_PUT_
+#undef ATTN_GEMM_JOIN_
+#undef ATTN_GEMM_MEET_
 #undef ATTN_GEMM_STORE_
 
-/* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r x_stride + k x_step] w[k][c] for c < cols, a panel; rows of w have whole
- * vectors. A strip of columns stays in the first cache while all rows pass. */
+/* y[r][c] = (start ? 0 : y[r][c]) + sum_k x[r x_stride + k x_step] w[k][c] for c < cols, a panel, start = 2: y[r][c] +
+ * (the sum from 0); rows of w have whole vectors. A strip of columns stays in the first cache while all rows pass. */
 ATTN_FUNC_ void ATTN_FN_(gemm)(float *y, int64_t y_stride, int64_t rows, const float *x,
                                int64_t x_stride, int64_t x_step, const float *w, int64_t w_stride,
                                int64_t n, int64_t cols, int start) {
@@ -76,7 +92,8 @@ ATTN_FUNC_ void ATTN_FN_(gemm)(float *y, int64_t y_stride, int64_t rows, const f
       const int some = rows - r < 6 ? (int)(rows - r) : 6;
       float *to = y + r * y_stride + c;
       const float *from = x + r * x_stride;
-      for (int64_t i = 6; !start && i < 12 && r + i < rows; i++) ATTN_PREFETCH_(to + i * y_stride);
+      for (int64_t i = 6; start != 1 && i < 12 && r + i < rows; i++)
+        ATTN_PREFETCH_(to + i * y_stride);
 #define ATTN_GEMM_CASE_(vecs)                                                                     \
   ATTN_FN_(gemm_tile)(vecs, to, y_stride, some, last, from, x_stride, x_step, w + c, w_stride, n, \
                       start)

@@ -2,7 +2,7 @@
  * which scores become weights P and gradients dX, and five products are made of them. What its rows send to keys is
  * summed in the memory of a worker. */
 
-/* Tiles whose shares of d_k and d_v are one chain of additions: 512 queries. */
+/* Tiles whose shares of d_k and d_v, sums over 64 queries, are added one after another. */
 enum { ATTN_GRAD_RUN_ = 8 };
 
 /* What is sent to the rows of a tensor of keys: d_k or d_v. near has the sums of a run of tiles, far those of runs; far
@@ -133,7 +133,7 @@ ATTN_FUNC_ void attn_sent_add_(const attn_tile_ *t, const attn_backward_memory_ 
   attn_on_(dense, t->a->table)
       ->gemm(to, dim, seg->n, x + seg->at * ATTN_TILE_ + from, ATTN_TILE_, 1,
              (clean ? f->clean : f->raw) + from * dim, dim, (seg->g1 - seg->g0) * ATTN_GROUP_, dim,
-             0);
+             2);
   if (clean) attn_sent_patch_(t, seg, f, to, x);
   for (int e = 0; e < seg->n; e++) {
     const int64_t key = attn_block_key_(b, seg->at + e);

@@ -38,7 +38,8 @@ static void options(backward *s, test_rng *rng) {
   if (p->parabola.w && (pick >> 36 & 1)) {
     p->parabola.bias = test_floats(H, 1, rng);
     for (int64_t h = 0; h < H; h++)
-      *((float *)(uintptr_t)p->parabola.bias + h) = -fabsf(p->parabola.bias[h]);
+      *((float *)(uintptr_t)p->parabola.bias + h) =
+          pick >> 37 & 1 ? -fabsf(p->parabola.bias[h]) : 0;
   }
   if ((pick >> 31) % 8 == 0)
     p->gaussian.center = test_floats(B * H * Tq, 20, rng),
@@ -204,6 +205,46 @@ void N2_backward_long(void **state) {
                    1 + oracle_get(&s->d_o, 0, i / 1100, i % 1100, c));
     if (n == 2) s->call.params.window = attn_window_of(300, 0);
     backward_check(s, "long rows");
+  }
+}
+
+/* Sums of so many equal numbers drift in one chain: d_v over queries, d_q over keys. */
+void N2_backward_drift(void **state) {
+  (void)state;
+  test_rng rng = test_seed(9213);
+  for (int n = 0; n < 2; n++, test_mem_release()) {
+    const int64_t most = 65536;
+    test_spec spec = test_plain(1, n ? 2 : most, n ? most : 2, 4, 4);
+    backward *s = backward_build(&spec, ATTN_F32, TEST_BHTD, &rng);
+    test_fill_value(s->call.q, 0), test_fill_value(s->d_o, 1.1);
+    for (int64_t j = 0; j < s->call.k.len; j++) {
+      const double x = j % 2 ? 1.1 : -1.1;
+      test_fill_row(s->call.v, 0, 0, j, x), test_fill_row(s->call.k, 0, 0, j, x);
+    }
+    backward_check(s, n ? "d_q of many keys" : "d_v of many queries");
+  }
+}
+
+/* A row of which LSE says that it is empty is not read, whatever its scores. */
+void N2_said_empty(void **state) {
+  (void)state;
+  test_rng rng = test_seed(9214);
+  for (int n = 0; n < 4; n++, test_mem_release()) {
+    test_spec spec = test_plain(1, 70, 140, 9, 7);
+    uint8_t *mask = test_mem(70 * 140);
+    backward *s = backward_build(&spec, ATTN_F32, TEST_PADDED, &rng), *t;
+    for (int64_t i = 0; i < 70 * 140; i++) mask[i] = i / 140 != 40;
+    s->call.params.mask = attn_mask_bool(mask, 1, 1, 70, 140);
+    test_run(&s->call);
+    promise_run(&s->does);
+    t = backward_again(s);
+    memset(&t->call.params.mask, 0, sizeof t->call.params.mask);
+    test_fill_row(t->call.q, 0, 0, 40, n & 1 ? (double)NAN : (double)INFINITY);
+    test_fill_row(t->d_o, 0, 0, 40, n & 2 ? (double)NAN : (double)INFINITY);
+    t->does.scene = t;
+    promise_run(&t->does);
+    test_assert_same(t->d_q, s->d_q, "d_q"), test_assert_same(t->d_k, s->d_k, "d_k");
+    test_assert_same(t->d_v, s->d_v, "d_v");
   }
 }
 
@@ -640,8 +681,8 @@ void N2_rejects(void **state) {
         break;
       case 9: s->d_q.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "d_q.dtype"; break;
       case 10: s->d_k.data = s->d_v.data, want = ATTN_E_OVERLAP, word = "d_"; break;
-      case 11: s->d_q.data = s->call.q.data, want = ATTN_E_OVERLAP, word = "gradient"; break;
-      case 12: s->d_q.data = s->call.o.data, want = ATTN_E_OVERLAP, word = "gradient"; break;
+      case 11: s->d_q = s->call.q, want = ATTN_E_OVERLAP, word = "gradient"; break;
+      case 12: s->d_q.data = s->call.o.data, want = ATTN_E_OVERLAP, word = "must not share"; break;
       case 13: s->d_v.data = s->d_o.data, want = ATTN_E_OVERLAP, word = "d_v"; break;
       case 14: s->g.accumulate = 2, want = ATTN_E_RANGE, word = "accumulate"; break;
       case 15: s->g.d_sinks = test_floats(2, 1, &rng), want = ATTN_E_NULL, word = "sinks"; break;

@@ -52,8 +52,8 @@ typedef struct attn_sdpa_gradients {
  *   d_k a relative 1e-3 (bf16) or 7e-5 (f16). 16-bit outputs are rounded once.
  * Errors: as attn_sdpa; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and batch composition, and
- *   whichever outputs are asked for. d_q sums keys in the order of attn_sdpa; d_k and d_v sum queries ascending, in
- *   runs of 512, heads of a group ascending; sums over pairs in double, heads, batch and rows ascending.
+ *   whichever outputs are asked for. d_q sums keys in the order of attn_sdpa; d_k and d_v sum queries ascending, 64
+ *   from 0 and runs of 512, heads of a group ascending; sums over pairs in double, heads, batch and rows ascending.
  * Workers: each takes a batch entry and the heads that share keys and values; of terms a head, or where heads share
  *   an output all of them; one does all where d_k or d_v is a sum over a stride of 0.
  * Cost: 2 (3 dk + 2 dv) flops a pair over the tiles that forward computes, lists of a schedule as runs of all rows
