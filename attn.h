@@ -74,10 +74,11 @@
  *   attn_fnet (Fourier mixing), attn_gmlp, attn_mixer (learned matrices over positions in place of
  *   attention); attn_layer_norm, attn_rms_norm, attn_activate (rows between products); attn_gemm, attn_pool*,
  *   attn_convolve*, attn_top_k, attn_kmeans_step, attn_pinv, attn_solve, attn_exp (parts of the
- *   above, by themselves); attn_sdpa_backward (gradients); attn_quantize, attn_dequantize (int8, int4 and e4m3 rows); attn_bhtd,
- *   attn_bthd, attn_mask_*, attn_window_of, attn_scales_dense (views); attn_isa_* (tiers), attn_feature_* (features
- *   beside them), attn_status_string (errors), attn_parallel_openmp (threads); attn_<name>_workspace (memory). Each
- *   is documented where it is declared, below.
+ *   above, by themselves); attn_sdpa_backward (gradients); attn_adamw, attn_sgd, attn_global_norm (steps of training);
+ *   attn_quantize, attn_dequantize (int8, int4 and e4m3 rows); attn_bhtd, attn_bthd, attn_mask_*,
+ *   attn_window_of, attn_scales_dense (views); attn_isa_* (tiers), attn_feature_* (features beside them),
+ *   attn_status_string (errors), attn_parallel_openmp (threads); attn_<name>_workspace (memory). Each is
+ *   documented where it is declared, below.
  *
  * 2. TENSORS
  *   attn_tensor is a view: pointer, storage type, four extents, three strides in elements. The
@@ -4701,6 +4702,78 @@ ATTN_FUNC_ void ATTN_FN_(lane_dots)(float *out, const float *x, const float *y, 
   }
 }
 /* <<< attn/kernels/gradient.h */
+/* >>> attn/kernels/optimiser.h */
+/* kernels/optimiser.h owns steps of optimisers, an element by itself, and the sum of squares of a gradient. */
+
+/* Products that are added to are FMA as written, so that elements have the same bits wherever they lie. */
+ATTN_INLINE_ void ATTN_FN_(adam_step)(float *w, const float *g, float *m, float *v, int64_t i,
+                                      int n, const attn_adam_ *r) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_();
+  const ATTN_VF_ x = ATTN_V_MUL_(ATTN_FN_(load)(g, i, n, ATTN_F32), ATTN_V_SET1_(r->clip));
+  const ATTN_VF_ mean = ATTN_V_FMA_(ATTN_V_SET1_(r->beta1), ATTN_FN_(load)(m, i, n, ATTN_F32),
+                                    ATTN_V_MUL_(ATTN_V_SET1_(r->rest1), x));
+  const ATTN_VF_ square = ATTN_V_FMA_(ATTN_V_SET1_(r->beta2), ATTN_FN_(load)(v, i, n, ATTN_F32),
+                                      ATTN_V_MUL_(ATTN_V_MUL_(ATTN_V_SET1_(r->rest2), x), x));
+  const ATTN_VF_ root = ATTN_V_SQRT_(ATTN_V_MUL_(ATTN_V_SET1_(r->root), square));
+  const ATTN_VF_ by = ATTN_V_DIV_(ATTN_V_MUL_(ATTN_V_SET1_(r->rate), mean),
+                                  ATTN_V_ADD_(root, ATTN_V_SET1_(r->eps)));
+  const ATTN_VF_ y =
+      ATTN_V_FMA_(ATTN_V_SET1_(r->keep), ATTN_FN_(load)(w, i, n, ATTN_F32), ATTN_V_SUB_(zero, by));
+  ATTN_FN_(store)(m, i, ATTN_FN_(quiet)(mean), n, ATTN_F32);
+  ATTN_FN_(store)(v, i, ATTN_FN_(quiet)(square), n, ATTN_F32);
+  ATTN_FN_(store)(w, i, ATTN_FN_(quiet)(y), n, ATTN_F32);
+}
+
+ATTN_FUNC_ void ATTN_FN_(adam)(float *w, const float *g, float *m, float *v, int64_t n,
+                               const attn_adam_ *rule) {
+  const attn_adam_ r = *rule; /* which no store can reach */
+  int64_t i = 0;
+  for (; i + ATTN_W_ <= n; i += ATTN_W_) ATTN_FN_(adam_step)(w, g, m, v, i, ATTN_W_, &r);
+  if (i < n) ATTN_FN_(adam_step)(w, g, m, v, i, (int)(n - i), &r);
+}
+
+ATTN_INLINE_ void ATTN_FN_(descend_step)(float *w, const float *g, float *b, int64_t i, int n,
+                                         const attn_descent_ *r) {
+  const ATTN_VF_ was = ATTN_FN_(load)(w, i, n, ATTN_F32), mu = ATTN_V_SET1_(r->momentum);
+  const ATTN_VF_ x =
+      ATTN_V_FMA_(ATTN_V_SET1_(r->decay), was,
+                  ATTN_V_MUL_(ATTN_FN_(load)(g, i, n, ATTN_F32), ATTN_V_SET1_(r->clip)));
+  ATTN_VF_ by = x;
+  if (b) {
+    if (!r->first) by = ATTN_V_FMA_(mu, ATTN_FN_(load)(b, i, n, ATTN_F32), x);
+    ATTN_FN_(store)(b, i, ATTN_FN_(quiet)(by), n, ATTN_F32);
+    if (r->nesterov) by = ATTN_V_FMA_(mu, by, x);
+  }
+  const ATTN_VF_ y = ATTN_V_FMA_(ATTN_V_SET1_(-r->rate), by, was);
+  ATTN_FN_(store)(w, i, ATTN_FN_(quiet)(y), n, ATTN_F32);
+}
+
+ATTN_FUNC_ void ATTN_FN_(descend)(float *w, const float *g, float *b, int64_t n,
+                                  const attn_descent_ *rule) {
+  const attn_descent_ r = *rule;
+  int64_t i = 0;
+  for (; i + ATTN_W_ <= n; i += ATTN_W_) ATTN_FN_(descend_step)(w, g, b, i, ATTN_W_, &r);
+  if (i < n) ATTN_FN_(descend_step)(w, g, b, i, (int)(n - i), &r);
+}
+
+/* Squares of floats are exact in double, so only the order of the sums is there to be kept. */
+ATTN_FUNC_ double ATTN_FN_(square_sum)(const float *x, int64_t n) {
+  double s[16] = {0.0};
+  int64_t c = 0;
+  for (; c + 16 <= n; c += 16) ATTN_UNROLL_
+  for (int i = 0; i < 16; i++) {
+    const double t = (double)x[c + i];
+    s[i] += t * t;
+  }
+  for (int i = 0; c + i < n; i++) {
+    const double t = (double)x[c + i];
+    s[i] += t * t;
+  }
+  for (int half = 8; half > 0; half /= 2)
+    for (int i = 0; i < half; i++) s[i] += s[i + half];
+  return s[0];
+}
+/* <<< attn/kernels/optimiser.h */
 #endif
 #if defined(ATTN_NO_EMULATION) || defined(ATTN_PASS_BARE_)
 #define ATTN_PASS_EMULATES_ 0
@@ -13645,6 +13718,91 @@ ATTN_DEF size_t attn_sdpa_backward_workspace(attn_tensor d_q, attn_tensor d_k, a
                                              const attn_sdpa_gradients *gradients,
                                              const attn_ctx *ctx);
 /* <<< attn/api/families/training/sdpa_backward.h */
+/* >>> attn/api/families/training/optimiser.h */
+/* api/families/training/optimiser.h owns steps of optimisers on flat arrays. */
+
+/* A step of attn_adamw. What belongs to the step is made in double, and rounded where elements meet it. */
+typedef struct attn_adamw_params {
+  int64_t step; /* t = 1, 2, ..: which step this is; required */
+  double lr;    /* this step's; 0 = 0.001, ATTN_ZERO = 0 */
+  double beta1; /* 0 = 0.9, ATTN_ZERO = 0 */
+  double beta2; /* 0 = 0.999, ATTN_ZERO = 0 */
+  double eps;   /* 0 = 1e-8, ATTN_ZERO = 0 */
+  double decay; /* decoupled weight decay, times lr; 0 = none */
+  double clip;  /* what g is multiplied by, as attn_global_norm finds it; 0 = 1, ATTN_ZERO = 0 */
+} attn_adamw_params;
+
+/* One step of AdamW on n weights, in place:
+ *
+ *   g' = clip g
+ *   m = beta1 m + (1 - beta1) g',  v = beta2 v + ((1 - beta2) g') g'
+ *   w = (1 - lr decay) w - (lr / (1 - beta1^t) m) / (sqrt(v / (1 - beta2^t)) + eps)
+ *
+ * each product that is added to is one FMA, the rest in the order written. What hangs on the step alone (1 - beta,
+ * lr / (1 - beta1^t), 1 / (1 - beta2^t), 1 - lr decay) is found in double and rounded once. m and v are 0 before step
+ * 1. Schedules of lr are the caller's.
+ * Shapes: flat arrays of n floats. Aliasing: none. Memory: none.
+ * Empty: n = 0 does nothing. NaN: stays in its element; where m, v and eps are 0 the quotient is NaN.
+ * Errors: NULL: an array with n > 0; SHAPE: n below 0; OVERFLOW; ALIGN; OVERLAP; RANGE: step below 1, beta1 or beta2
+ *   not in [0, 1); VALUE: lr, eps or decay negative or not finite, clip not finite. Arrays untouched.
+ * Determinism: the same bits on avx2, avx512 and neon and for any number of workers; an element's hang on nothing but
+ *   itself.
+ * Workers: each takes runs of the arrays. Cost: 28 bytes of memory an element.
+ * Source: Loshchilov and Hutter 2017, arXiv 1711.05101; Kingma and Ba 2014, arXiv 1412.6980. */
+ATTN_DEF attn_status attn_adamw(float *w, const float *g, float *m, float *v, int64_t n,
+                                const attn_adamw_params *params, attn_ctx *ctx);
+
+/* A step of attn_sgd. */
+typedef struct attn_sgd_params {
+  double lr;       /* 0 = 0.001, ATTN_ZERO = 0 */
+  double momentum; /* in [0, 1); 0 = none */
+  double decay;    /* weight decay, added to the gradient; 0 = none */
+  double clip;     /* what g is multiplied by; 0 = 1, ATTN_ZERO = 0 */
+  int first;       /* 1: the first step, which does not read b */
+  int nesterov;    /* 1: looks ahead by the momentum */
+} attn_sgd_params;
+
+/* One step of stochastic gradient descent on n weights, in place:
+ *
+ *   g' = clip g + decay w;   b = momentum b + g' (first: b = g')
+ *   w = w - lr b,   with nesterov w - lr (momentum b + g')
+ *
+ * each sum with a product is one FMA. b may be null where momentum is 0.
+ * Shapes: flat arrays of n floats. Aliasing: none. Memory: none. Empty: n = 0 does nothing. NaN: stays in its element.
+ * Errors: NULL: an array with n > 0, b but for momentum 0; SHAPE: n below 0; OVERFLOW; ALIGN; OVERLAP; RANGE:
+ *   momentum not in [0, 1), first or nesterov neither 0 nor 1; VALUE: lr or decay negative or not finite, clip not
+ *   finite. Arrays untouched.
+ * Determinism, workers: as attn_adamw. Cost: 20 bytes of memory an element, 12 without b.
+ * Source: Polyak 1964, doi 10.1016/0041-5553(64)90137-5; Sutskever et al. 2013 (ICML), the form that training code
+ *   has. */
+ATTN_DEF attn_status attn_sgd(float *w, const float *g, float *b, int64_t n,
+                              const attn_sgd_params *params, attn_ctx *ctx);
+/* <<< attn/api/families/training/optimiser.h */
+/* >>> attn/api/families/training/global_norm.h */
+/* api/families/training/global_norm.h owns the norm of all gradients and the factor that clips them. */
+
+/* The norm of the gradients of a model, which lie in `arrays` flat arrays, x[i] of n[i] floats:
+ *
+ *   *norm = sqrt(sum over all arrays of x^2),   *clip = min(1, most / (*norm + 1e-6))
+ *
+ * *clip is for the field of this name in the optimisers' parameters, so that no pass is spent on it; 0 is ATTN_ZERO, as
+ * they want it, and most = INFINITY gives 1. norm or clip may be null.
+ * Aliasing: norm and clip share memory with nothing; arrays may with each other, and count each time. An array without
+ *   elements may be null. Empty: without elements the norm is 0.
+ * NaN: a norm that is not finite, as one NaN or infinity makes it, is VALUE, and nothing is written: skip the step.
+ * Memory: attn_global_norm_workspace bytes, 8 for each 4096 elements and array.
+ * Errors: SHAPE: arrays or an n[i] below 0; NULL; VALUE: most negative or NaN, a norm that is not finite; OVERFLOW;
+ *   ALIGN; OVERLAP.
+ * Determinism: squares are exact in double; they are summed in blocks of 4096 elements of an array, each 16 running
+ *   sums, blocks ascending, arrays in order: the same bits on every tier, for any number of workers.
+ * Workers: each takes runs of blocks. Cost: 4 bytes of memory an element.
+ * Source: Pascanu et al. 2012, arXiv 1211.5063. */
+ATTN_DEF attn_status attn_global_norm(double *norm, double *clip, const float *const *x,
+                                      const int64_t *n, int64_t arrays, double most, attn_ctx *ctx);
+ATTN_DEF size_t attn_global_norm_workspace(double *norm, double *clip, const float *const *x,
+                                           const int64_t *n, int64_t arrays, double most,
+                                           const attn_ctx *ctx);
+/* <<< attn/api/families/training/global_norm.h */
 #endif
 /* >>> attn/api/left_out.h */
 /* api/left_out.h owns what a call says whose family ATTN_ONLY leaves out: in place of the function stands a
@@ -14132,8 +14290,12 @@ ATTN_DEF size_t attn_sdpa_backward_workspace(attn_tensor d_q, attn_tensor d_k, a
 #define attn_tree_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #endif
 #if !ATTN_HAS_TRAINING
+#define attn_adamw(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_global_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_global_norm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_sdpa_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_sdpa_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_sgd(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #endif
 /* <<< attn/api/left_out.h */
 /* >>> attn/api/end.h */
@@ -14943,6 +15105,27 @@ typedef struct attn_gradient_table_ { /* gradients */
   /* out[lane] = sum_c x[c][lane] y[c][lane], over runs of 16 from 0 */
   void (*lane_dots)(float *out, const float *x, const float *y, int64_t n, int groups);
 } attn_gradient_table_;
+
+/* A step of AdamW as its elements see it: g' = clip g, m = beta1 m + rest1 g', v = beta2 v + (rest2 g') g',
+ * w = keep w - (rate m) / (sqrt(root v) + eps). */
+typedef struct attn_adam_ {
+  float clip, beta1, rest1, beta2, rest2, keep, rate, root, eps;
+} attn_adam_;
+
+/* A step of SGD: g' = clip g + decay w, b = momentum b + g' (first: g'), w = w - rate b, nesterov:
+ * rate (momentum b + g'). */
+typedef struct attn_descent_ {
+  float clip, decay, momentum, rate;
+  int first, nesterov;
+} attn_descent_;
+
+typedef struct attn_optimiser_table_ { /* steps of optimisers */
+  void (*adam)(float *w, const float *g, float *m, float *v, int64_t n, const attn_adam_ *rule);
+  /* b null: momentum is 0 */
+  void (*descend)(float *w, const float *g, float *b, int64_t n, const attn_descent_ *rule);
+  /* the sum of x[i]^2 in double: 16 running sums, joined by halves */
+  double (*square_sum)(const float *x, int64_t n);
+} attn_optimiser_table_;
 
 typedef struct attn_relu_table_ { /* rectified weights */
   /* in place of the softmax: s = max(s, 0), squared if square; l += (sum_j s, from 0), count += the scores
@@ -17282,6 +17465,7 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
 #define ATTN_FOURIER_TABLE_(on) on(butterflies), on(mirror)
 #define ATTN_COLLIDE_TABLE_(on) on(angle_block), on(bucket_rows)
 #define ATTN_GRADIENT_TABLE_(on) on(grad_block), on(lane_dots)
+#define ATTN_OPTIMISER_TABLE_(on) on(adam), on(descend), on(square_sum)
 
 #define ATTN_ON_SCALAR_(name) attn_##name##_scalar_
 #define ATTN_ON_AVX2_(name) attn_##name##_avx2_
@@ -17369,6 +17553,7 @@ ATTN_TABLES_(attn_ema_table_, attn_ema_on_, ATTN_EMA_TABLE_)
 ATTN_TABLES_(attn_fourier_table_, attn_fourier_on_, ATTN_FOURIER_TABLE_)
 ATTN_TABLES_(attn_collide_table_, attn_collide_on_, ATTN_COLLIDE_TABLE_)
 ATTN_TABLES_(attn_gradient_table_, attn_gradient_on_, ATTN_GRADIENT_TABLE_)
+ATTN_TABLES_(attn_optimiser_table_, attn_optimiser_on_, ATTN_OPTIMISER_TABLE_)
 
 #if ATTN_HAS_LOW
 /* In a function of a tier: a feature's table, where it runs. */
@@ -17495,6 +17680,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_FOURIER_TABLE_
 #undef ATTN_COLLIDE_TABLE_
 #undef ATTN_GRADIENT_TABLE_
+#undef ATTN_OPTIMISER_TABLE_
 #undef ATTN_ON_SCALAR_
 #undef ATTN_ON_AVX2_
 #undef ATTN_ON_AVX512_
@@ -21351,12 +21537,12 @@ typedef struct attn_softmax_ {
   const attn_listed_calls_ *listed;
   const struct attn_reshape_ *reshape; /* what is in place of a softmax, or around it */
   attn_choice_ *choice;                /* of each row's keys, or null */
-  const attn_span_ *outer; /* two outputs of a call around this one, which is only checked: q, k, v
+  const attn_span_ *outer;  /* two outputs of a call around this one, which is only checked: q, k, v
                             * and o are not there yet */
   const attn_span_ *beside; /* outputs of a call that reads o and lse as it reads the others */
   int besides;
-  int64_t group;           /* query heads that share key and value heads */
-  int64_t tiles;           /* per (batch, group) */
+  int64_t group; /* query heads that share key and value heads */
+  int64_t tiles; /* per (batch, group) */
   /* A mechanism's own work items in place of tiles: job is this problem. own_items of them, or with a
    * schedule its tiles unless own_whole; they have so many bytes of a worker. */
   attn_item_fn_ own;
@@ -70353,7 +70539,7 @@ ATTN_FUNC_ int64_t attn_backward_lists_(const attn_tile_ *t, attn_plan_run_ *run
       if (at == key) lanes |= (uint64_t)1 << r;
     }
     if (!lanes) return n;
-    for (int r = 0; r < t->n; r++) list[r].next += lanes >> r & 1;
+    for (int r = 0; r < t->n; r++) list[r].next += (int64_t)(lanes >> r & 1);
     if (n > 0 && run[n - 1].lanes == lanes && run[n - 1].key + run[n - 1].n == key) {
       run[n - 1].n++;
       continue;
@@ -70737,6 +70923,284 @@ ATTN_CALL_(attn_sdpa_backward, (d_q, d_k, d_v, d_o, q, k, v, o, lse, params, gra
            attn_tensor k, attn_tensor v, attn_tensor o, attn_tensor lse,
            const attn_sdpa_params *params, const attn_sdpa_gradients *gradients)
 /* <<< attn/families/training/sdpa_backward.h */
+/* >>> attn/families/training/optimiser.h */
+/* families/training/optimiser.h owns steps of optimisers on flat arrays: their checks, what belongs to a step,
+ * and its runs. */
+
+/* Elements that a worker takes at a time. */
+enum { ATTN_STEP_RUN_ = 16384 };
+
+/* A number whose 0 is the usual one, unless it is ATTN_ZERO. */
+ATTN_FUNC_ double attn_usual_f64_(double x, double usual) {
+  return x != 0.0 ? x : signbit(x) ? 0.0 : usual;
+}
+
+/* b^t, by squares. */
+ATTN_FUNC_ double attn_raised_f64_(double b, int64_t t) {
+  double y = 1.0;
+  for (; t > 0; t >>= 1, b *= b)
+    if (t & 1) y *= b;
+  return y;
+}
+
+ATTN_FUNC_ float attn_narrow_f64_(double x) { return (float)attn_clamp_f64_(x); }
+
+ATTN_FUNC_ int attn_positive_f64_(double x) { return x >= 0.0 && x - x == 0.0; }
+
+/* An array of a step, by what there is to say of it. */
+typedef struct attn_flat_ {
+  const void *data;
+  const char *null, *align, *overlap;
+} attn_flat_;
+
+#define ATTN_FLAT_(p, name)                                               \
+  {                                                                       \
+    p, name " must not be null", name " must be aligned to its elements", \
+        name " must share no memory with another argument"                \
+  }
+
+/* `count` arrays of n floats, apart from each other and from the workspace; null: one that may be. */
+ATTN_COLD_ int attn_check_flat_(attn_error_ *e, const attn_ctx *ctx, const attn_flat_ *a, int count,
+                                int64_t n) {
+  attn_span_ span[4], work;
+  if (n < 0) return attn_reject_(e, ATTN_E_SHAPE, "n must not be negative");
+  for (int i = 0; i < count; i++) {
+    if (n > 0 && !a[i].data && a[i].null) return attn_reject_(e, ATTN_E_NULL, a[i].null);
+    if (!attn_check_array_(e, a[i].data, n, 4, a[i].align, &span[i])) return 0;
+  }
+  if (!attn_check_workspace_(e, ctx, &work)) return 0;
+  for (int i = 0; i < count; i++)
+    for (int j = 0; j < i; j++)
+      if (attn_overlap_(span[i], span[j])) return attn_reject_(e, ATTN_E_OVERLAP, a[i].overlap);
+  for (int i = 0; i < count; i++)
+    if (attn_overlap_(span[i], work))
+      return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with an array");
+  return 1;
+}
+
+/* Either step: v null, it is descent. */
+typedef struct attn_flat_step_ {
+  const attn_table_ *table;
+  float *w, *m, *v;
+  const float *g;
+  int64_t n;
+  attn_adam_ adam;
+  attn_descent_ descent;
+} attn_flat_step_;
+
+ATTN_FUNC_ void attn_flat_item_(void *job, int worker, int64_t index) {
+  const attn_flat_step_ *a = (const attn_flat_step_ *)job;
+  const int64_t i = index * ATTN_STEP_RUN_, left = a->n - i;
+  const int64_t n = left < ATTN_STEP_RUN_ ? left : (int64_t)ATTN_STEP_RUN_;
+  const attn_optimiser_table_ *f = attn_on_(optimiser, a->table);
+  (void)worker;
+  if (a->v)
+    f->adam(a->w + i, a->g + i, a->m + i, a->v + i, n, &a->adam);
+  else
+    f->descend(a->w + i, a->g + i, a->m ? a->m + i : NULL, n, &a->descent);
+}
+
+ATTN_COLD_ void attn_flat_run_(attn_flat_step_ *a, attn_ctx *ctx, int workers, const char *path) {
+  const int64_t items = attn_runs_of_(a->n, ATTN_STEP_RUN_);
+  workers = attn_pieces_(workers, items);
+  if (items > 0) attn_for_(ctx, workers, items, attn_flat_item_, a);
+  attn_report_(ctx, a->table, workers, items > 0 ? path : "no-op",
+               items > 0 ? "the only path" : "no elements");
+}
+
+ATTN_PUB_COLD_ attn_status attn_adamw(float *w, const float *g, float *m, float *v, int64_t n,
+                                      const attn_adamw_params *params, attn_ctx *ctx) {
+  const attn_flat_ arrays[] = {ATTN_FLAT_(w, "w"), ATTN_FLAT_(g, "g"), ATTN_FLAT_(m, "m"),
+                               ATTN_FLAT_(v, "v")};
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_adamw_params p;
+  attn_flat_step_ a;
+  int workers;
+  memset(&p, 0, sizeof p), memset(&a, 0, sizeof a);
+  if (params) p = *params;
+  a.w = w, a.g = g, a.m = m, a.v = v, a.n = n;
+  const double lr = attn_usual_f64_(p.lr, 1e-3), eps = attn_usual_f64_(p.eps, 1e-8);
+  const double beta1 = attn_usual_f64_(p.beta1, 0.9), beta2 = attn_usual_f64_(p.beta2, 0.999);
+  const double clip = attn_usual_f64_(p.clip, 1.0);
+  if (!attn_check_ctx_(&e, ctx, &a.table, &workers) || !attn_check_flat_(&e, ctx, arrays, 4, n))
+    return attn_end_(ctx, &e);
+  if (p.step < 1) {
+    attn_reject_(&e, ATTN_E_RANGE, "params.step must be at least 1");
+  } else if (!attn_positive_f64_(lr)) {
+    attn_reject_(&e, ATTN_E_VALUE, "params.lr must be finite and not negative");
+  } else if (!(beta1 >= 0.0 && beta1 < 1.0)) {
+    attn_reject_(&e, ATTN_E_RANGE, "params.beta1 must be in [0, 1)");
+  } else if (!(beta2 >= 0.0 && beta2 < 1.0)) {
+    attn_reject_(&e, ATTN_E_RANGE, "params.beta2 must be in [0, 1)");
+  } else if (!attn_positive_f64_(eps)) {
+    attn_reject_(&e, ATTN_E_VALUE, "params.eps must be finite and not negative");
+  } else if (!attn_positive_f64_(p.decay)) {
+    attn_reject_(&e, ATTN_E_VALUE, "params.decay must be finite and not negative");
+  } else if (!(clip - clip == 0.0)) {
+    attn_reject_(&e, ATTN_E_VALUE, "params.clip must be finite");
+  } else {
+    a.adam.clip = attn_narrow_f64_(clip), a.adam.eps = attn_narrow_f64_(eps);
+    a.adam.beta1 = (float)beta1, a.adam.rest1 = (float)(1.0 - beta1);
+    a.adam.beta2 = (float)beta2, a.adam.rest2 = (float)(1.0 - beta2);
+    a.adam.keep = attn_narrow_f64_(1.0 - lr * p.decay);
+    a.adam.rate = attn_narrow_f64_(lr / (1.0 - attn_raised_f64_(beta1, p.step)));
+    a.adam.root = attn_narrow_f64_(1.0 / (1.0 - attn_raised_f64_(beta2, p.step)));
+    attn_flat_run_(&a, ctx, workers, "adamw, elements in lanes");
+  }
+  return attn_end_(ctx, &e);
+}
+
+ATTN_PUB_COLD_ attn_status attn_sgd(float *w, const float *g, float *b, int64_t n,
+                                    const attn_sgd_params *params, attn_ctx *ctx) {
+  attn_flat_ arrays[] = {ATTN_FLAT_(w, "w"), ATTN_FLAT_(g, "g"), ATTN_FLAT_(b, "b")};
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_sgd_params p;
+  attn_flat_step_ a;
+  int workers;
+  memset(&p, 0, sizeof p), memset(&a, 0, sizeof a);
+  if (params) p = *params;
+  a.w = w, a.g = g, a.m = b, a.n = n;
+  const double lr = attn_usual_f64_(p.lr, 1e-3), clip = attn_usual_f64_(p.clip, 1.0);
+  if (p.momentum == 0.0) arrays[2].null = NULL;
+  if (!attn_check_ctx_(&e, ctx, &a.table, &workers) || !attn_check_flat_(&e, ctx, arrays, 3, n))
+    return attn_end_(ctx, &e);
+  if (!attn_positive_f64_(lr)) {
+    attn_reject_(&e, ATTN_E_VALUE, "params.lr must be finite and not negative");
+  } else if (!(p.momentum >= 0.0 && p.momentum < 1.0)) {
+    attn_reject_(&e, ATTN_E_RANGE, "params.momentum must be in [0, 1)");
+  } else if (!attn_positive_f64_(p.decay)) {
+    attn_reject_(&e, ATTN_E_VALUE, "params.decay must be finite and not negative");
+  } else if (!(clip - clip == 0.0)) {
+    attn_reject_(&e, ATTN_E_VALUE, "params.clip must be finite");
+  } else if ((p.first != 0 && p.first != 1) || (p.nesterov != 0 && p.nesterov != 1)) {
+    attn_reject_(&e, ATTN_E_RANGE, "params.first and params.nesterov must be 0 or 1");
+  } else {
+    a.descent.clip = attn_narrow_f64_(clip), a.descent.rate = attn_narrow_f64_(lr);
+    a.descent.decay = attn_narrow_f64_(p.decay), a.descent.momentum = (float)p.momentum;
+    a.descent.first = p.first, a.descent.nesterov = p.nesterov;
+    attn_flat_run_(&a, ctx, workers, "gradient descent, elements in lanes");
+  }
+  return attn_end_(ctx, &e);
+}
+
+#undef ATTN_FLAT_
+/* <<< attn/families/training/optimiser.h */
+/* >>> attn/families/training/global_norm.h */
+/* families/training/global_norm.h owns the norm of all gradients: sums of squares by blocks, which are then added in
+ * order. */
+
+/* Elements of a sum; blocks that a worker takes at a time. */
+enum { ATTN_NORM_BLOCK_ = 4096, ATTN_NORM_RUN_ = 16 };
+
+typedef struct attn_global_norm_ {
+  const attn_table_ *table;
+  double *norm, *clip;
+  const float *const *x;
+  const int64_t *n;
+  int64_t arrays, blocks;
+  double most;
+  int64_t *first; /* [arrays]: the first block of each */
+  double *sum;    /* [blocks] */
+} attn_global_norm_;
+
+ATTN_FUNC_ void attn_global_norm_item_(void *job, int worker, int64_t index) {
+  const attn_global_norm_ *a = (const attn_global_norm_ *)job;
+  int64_t at = index * ATTN_NORM_RUN_, end = at + ATTN_NORM_RUN_, lo = 0, hi = a->arrays;
+  (void)worker;
+  if (end > a->blocks) end = a->blocks;
+  while (hi - lo > 1) { /* the last array that begins at or before block `at` */
+    const int64_t mid = lo + (hi - lo) / 2;
+    if (a->first[mid] <= at)
+      lo = mid;
+    else
+      hi = mid;
+  }
+  for (; at < end; at++) {
+    while (lo + 1 < a->arrays && a->first[lo + 1] <= at) lo++;
+    const int64_t from = (at - a->first[lo]) * ATTN_NORM_BLOCK_, left = a->n[lo] - from;
+    a->sum[at] = attn_on_(optimiser, a->table)
+                     ->square_sum(a->x[lo] + from,
+                                  left < ATTN_NORM_BLOCK_ ? left : (int64_t)ATTN_NORM_BLOCK_);
+  }
+}
+
+ATTN_COLD_ int attn_global_norm_steps_(attn_stage_ *s, void *job) {
+  attn_global_norm_ *a = (attn_global_norm_ *)job;
+  a->first = (int64_t *)attn_stage_take_(s, a->arrays, sizeof(int64_t));
+  a->sum = (double *)attn_stage_take_(s, a->blocks, sizeof(double));
+  for (int64_t i = 0, at = 0; s->run && i < a->arrays; i++)
+    a->first[i] = at, at += attn_runs_of_(a->n[i], ATTN_NORM_BLOCK_);
+  attn_stage_for_(s, attn_runs_of_(a->blocks, ATTN_NORM_RUN_), attn_global_norm_item_, a, 0, NULL);
+  if (!s->run) return 1;
+  double sum = 0.0;
+  for (int64_t i = 0; i < a->blocks; i++) sum += a->sum[i];
+  if (!(sum - sum == 0.0)) return attn_reject_(s->e, ATTN_E_VALUE, "the norm of x is not finite");
+  const double norm = sqrt(sum), by = a->most / (norm + 1e-6);
+  if (a->norm) *a->norm = norm;
+  if (a->clip) *a->clip = !(by < 1.0) ? 1.0 : by > 0.0 ? by : (double)ATTN_ZERO;
+  return 1;
+}
+
+/* Whether an output, or the workspace, shares memory with nothing. */
+ATTN_COLD_ int attn_global_norm_apart_(const attn_global_norm_ *a, attn_span_ span,
+                                       const attn_span_ *other, int others) {
+  attn_error_ ignored = {ATTN_OK, NULL};
+  for (int i = 0; i < others; i++)
+    if (attn_overlap_(span, other[i])) return 0;
+  for (int64_t i = 0; span.lo < span.hi && i < a->arrays; i++) {
+    attn_span_ x;
+    if (attn_check_array_(&ignored, a->x[i], a->n[i], 4, "", &x) && attn_overlap_(span, x))
+      return 0;
+  }
+  return 1;
+}
+
+ATTN_COLD_ int attn_global_norm_check_(attn_error_ *e, attn_global_norm_ *a, const attn_ctx *ctx) {
+  attn_span_ span[5], x; /* of norm, clip, x, n, the workspace */
+  if (a->arrays < 0) return attn_reject_(e, ATTN_E_SHAPE, "arrays must not be negative");
+  if (a->arrays > 0 && (!a->x || !a->n))
+    return attn_reject_(e, ATTN_E_NULL, a->x ? "n must not be null" : "x must not be null");
+  if (!attn_check_array_(e, a->norm, 1, 8, "norm must be aligned to its elements", &span[0]) ||
+      !attn_check_array_(e, a->clip, 1, 8, "clip must be aligned to its elements", &span[1]) ||
+      !attn_check_array_(e, (const void *)a->x, a->arrays, sizeof(void *),
+                         "x must be aligned to its elements", &span[2]) ||
+      !attn_check_array_(e, a->n, a->arrays, 8, "n must be aligned to its elements", &span[3]) ||
+      !attn_check_workspace_(e, ctx, &span[4]))
+    return 0;
+  for (int64_t i = 0; i < a->arrays; i++) {
+    if (a->n[i] < 0) return attn_reject_(e, ATTN_E_SHAPE, "n[i] must not be negative");
+    if (a->n[i] > 0 && !a->x[i]) return attn_reject_(e, ATTN_E_NULL, "x[i] must not be null");
+    if (!attn_check_array_(e, a->x[i], a->n[i], 4, "x[i] must be aligned to its elements", &x))
+      return 0;
+    a->blocks = attn_add_(a->blocks, attn_runs_of_(a->n[i], ATTN_NORM_BLOCK_));
+  }
+  if (!(a->most >= 0.0)) return attn_reject_(e, ATTN_E_VALUE, "most must not be negative or NaN");
+  if (!attn_global_norm_apart_(a, span[0], span + 1, 3))
+    return attn_reject_(e, ATTN_E_OVERLAP, "norm must share no memory with another argument");
+  if (!attn_global_norm_apart_(a, span[1], span + 2, 2))
+    return attn_reject_(e, ATTN_E_OVERLAP, "clip must share no memory with another argument");
+  if (!attn_global_norm_apart_(a, span[4], span, 4))
+    return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with an array");
+  return 1;
+}
+
+ATTN_COLD_ attn_status attn_global_norm_call_(double *norm, double *clip, const float *const *x,
+                                              const int64_t *n, int64_t arrays, double most,
+                                              attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_global_norm_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.norm = norm, a.clip = clip, a.x = x, a.n = n, a.arrays = arrays, a.most = most;
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers)) attn_global_norm_check_(&e, &a, ctx);
+  return attn_step_call_or_(&e, a.table,
+                            attn_pieces_(workers, attn_runs_of_(a.blocks, ATTN_NORM_RUN_)), ctx,
+                            attn_global_norm_steps_, &a, "squares in double, by blocks",
+                            norm || clip ? NULL : "no output is asked for", bytes);
+}
+ATTN_CALL_(attn_global_norm, (norm, clip, x, n, arrays, most), double *norm, double *clip,
+           const float *const *x, const int64_t *n, int64_t arrays, double most)
+/* <<< attn/families/training/global_norm.h */
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

@@ -108,6 +108,8 @@
 #endif
 #if ATTN_HAS_TRAINING
 #include "api/families/training/sdpa_backward.h"
+#include "api/families/training/optimiser.h"
+#include "api/families/training/global_norm.h"
 #endif
 #include "api/left_out.h"
 #include "api/end.h"
@@ -397,6 +399,8 @@ ATTN_BEGIN_STRICT_
 #if ATTN_HAS_TRAINING
 #include "families/training/backward_tile.h"
 #include "families/training/sdpa_backward.h"
+#include "families/training/optimiser.h"
+#include "families/training/global_norm.h"
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

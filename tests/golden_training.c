@@ -33,7 +33,50 @@ static attn_status backward_v(attn_tensor o, attn_tensor lse, test_rng *rng, att
   return backward(o, lse, rng, ctx, 2);
 }
 
+/* Steps of an optimiser on 2 T DV weights: these to o, the first numbers of what is kept to lse. */
+enum { N = 2 * T * DV };
+static void put(attn_tensor o, attn_tensor lse, const float *w, const float *kept) {
+  for (int64_t i = 0; i < N; i++) oracle_set(&o, 0, i / (T * DV), i / DV % T, i % DV, (double)w[i]);
+  for (int64_t i = 0; i < 2 * T; i++) oracle_set(&lse, 0, i / T, i % T, 0, (double)kept[i]);
+}
+static float *exact(test_rng *rng) { return golden_exact(rng, 2, T, DV).data; }
+
+static attn_status adamw(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  float *w = exact(rng), *m = exact(rng), *v = exact(rng);
+  attn_adamw_params p;
+  attn_status status = ATTN_OK;
+  memset(&p, 0, sizeof p);
+  p.decay = 0.125, p.lr = 0.0625, p.clip = 0.3, p.beta1 = 0.75;
+  for (int i = 0; i < N; i++) m[i] = v[i] = 0;
+  for (p.step = 1; p.step <= 3 && !status; p.step++)
+    status = attn_adamw(w, exact(rng), m, v, N, &p, ctx);
+  put(o, lse, w, v);
+  return status;
+}
+static attn_status sgd(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  float *w = exact(rng), *b = exact(rng);
+  attn_sgd_params p;
+  attn_status status = ATTN_OK;
+  memset(&p, 0, sizeof p);
+  p.decay = 0.125, p.lr = 0.0625, p.clip = 0.3, p.momentum = 0.7, p.nesterov = 1;
+  for (int i = 0; i < 3 && !status; i++)
+    p.first = i == 0, status = attn_sgd(w, exact(rng), b, N, &p, ctx);
+  put(o, lse, w, b);
+  return status;
+}
+static attn_status norm(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  const float *x[] = {exact(rng), exact(rng)};
+  const int64_t n[] = {N, 1234};
+  double y[2] = {0, 0};
+  const attn_status status = attn_global_norm(y, y + 1, x, n, 2, 3, ctx);
+  test_fill_value(o, y[0]), test_fill_value(lse, y[1]);
+  return status;
+}
+
 const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"sdpa backward k", backward_k},
                                        {"sdpa backward v", backward_v},
+                                       {"adamw", adamw},
+                                       {"sgd", sgd},
+                                       {"global norm", norm},
                                        {NULL, NULL}};

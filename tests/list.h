@@ -1666,7 +1666,17 @@
   X(N2_nan)                                 \
   X(N2_quantised)                           \
   X(N2_nothing)                             \
-  X(N2_rejects)
+  X(N2_rejects)                             \
+  X(N7_adamw)                               \
+  X(N7_adamw_steps)                         \
+  X(N7_sgd)                                 \
+  X(N7_steps_order)                         \
+  X(N7_steps_alone)                         \
+  X(N7_steps_nothing)                       \
+  X(N7_steps_rejects)                       \
+  X(N7_global_norm)                         \
+  X(N7_global_norm_ends)                    \
+  X(N7_global_norm_rejects)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)

@@ -202,12 +202,12 @@ typedef struct attn_softmax_ {
   const attn_listed_calls_ *listed;
   const struct attn_reshape_ *reshape; /* what is in place of a softmax, or around it */
   attn_choice_ *choice;                /* of each row's keys, or null */
-  const attn_span_ *outer; /* two outputs of a call around this one, which is only checked: q, k, v
+  const attn_span_ *outer;  /* two outputs of a call around this one, which is only checked: q, k, v
                             * and o are not there yet */
   const attn_span_ *beside; /* outputs of a call that reads o and lse as it reads the others */
   int besides;
-  int64_t group;           /* query heads that share key and value heads */
-  int64_t tiles;           /* per (batch, group) */
+  int64_t group; /* query heads that share key and value heads */
+  int64_t tiles; /* per (batch, group) */
   /* A mechanism's own work items in place of tiles: job is this problem. own_items of them, or with a
    * schedule its tiles unless own_whole; they have so many bytes of a worker. */
   attn_item_fn_ own;

@@ -361,6 +361,27 @@ typedef struct attn_gradient_table_ { /* gradients */
   void (*lane_dots)(float *out, const float *x, const float *y, int64_t n, int groups);
 } attn_gradient_table_;
 
+/* A step of AdamW as its elements see it: g' = clip g, m = beta1 m + rest1 g', v = beta2 v + (rest2 g') g',
+ * w = keep w - (rate m) / (sqrt(root v) + eps). */
+typedef struct attn_adam_ {
+  float clip, beta1, rest1, beta2, rest2, keep, rate, root, eps;
+} attn_adam_;
+
+/* A step of SGD: g' = clip g + decay w, b = momentum b + g' (first: g'), w = w - rate b, nesterov:
+ * rate (momentum b + g'). */
+typedef struct attn_descent_ {
+  float clip, decay, momentum, rate;
+  int first, nesterov;
+} attn_descent_;
+
+typedef struct attn_optimiser_table_ { /* steps of optimisers */
+  void (*adam)(float *w, const float *g, float *m, float *v, int64_t n, const attn_adam_ *rule);
+  /* b null: momentum is 0 */
+  void (*descend)(float *w, const float *g, float *b, int64_t n, const attn_descent_ *rule);
+  /* the sum of x[i]^2 in double: 16 running sums, joined by halves */
+  double (*square_sum)(const float *x, int64_t n);
+} attn_optimiser_table_;
+
 typedef struct attn_relu_table_ { /* rectified weights */
   /* in place of the softmax: s = max(s, 0), squared if square; l += (sum_j s, from 0), count += the scores
    * above -inf */

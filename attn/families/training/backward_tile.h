@@ -238,7 +238,7 @@ ATTN_FUNC_ int64_t attn_backward_lists_(const attn_tile_ *t, attn_plan_run_ *run
       if (at == key) lanes |= (uint64_t)1 << r;
     }
     if (!lanes) return n;
-    for (int r = 0; r < t->n; r++) list[r].next += lanes >> r & 1;
+    for (int r = 0; r < t->n; r++) list[r].next += (int64_t)(lanes >> r & 1);
     if (n > 0 && run[n - 1].lanes == lanes && run[n - 1].key + run[n - 1].n == key) {
       run[n - 1].n++;
       continue;

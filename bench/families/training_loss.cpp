@@ -1,0 +1,56 @@
+/* bench/families/training_loss.cpp owns the entries of what a step of training has beside gradients: losses, norms,
+ * steps of optimisers. */
+
+#include "functions.h"
+
+namespace {
+
+/* w, g, m, v: seven touches of 4 bytes an element. Elements settle: what is timed does not hang on their values. */
+void adamw(Call &c, int64_t n) {
+  float *w = c.numbers(n, 1), *g = c.numbers(n, 0.1f), *m = c.numbers(n, 0.1f),
+        *v = c.numbers(n, 0.1f);
+  for (int64_t i = 0; i < n; i++) v[i] *= v[i];
+  c.bytes = 28.0 * (double)n;
+  c.run = [=](attn_ctx *ctx) {
+    attn_adamw_params p = {};
+    p.step = 10;
+    return attn_adamw(w, g, m, v, n, &p, ctx);
+  };
+  c.size = [](const attn_ctx *) { return (size_t)0; };
+}
+
+void sgd(Call &c, int64_t n) {
+  float *w = c.numbers(n, 1), *g = c.numbers(n, 0.1f), *b = c.numbers(n, 0.1f);
+  c.bytes = 20.0 * (double)n;
+  c.run = [=](attn_ctx *ctx) {
+    attn_sgd_params p = {};
+    p.momentum = 0.9;
+    return attn_sgd(w, g, b, n, &p, ctx);
+  };
+  c.size = [](const attn_ctx *) { return (size_t)0; };
+}
+
+void norm(Call &c, int64_t n) {
+  const float *x = c.numbers(n, 1);
+  c.bytes = 4.0 * (double)n;
+  c.run = [=](attn_ctx *ctx) {
+    double y, clip;
+    return attn_global_norm(&y, &clip, &x, &n, 1, 1.0, ctx);
+  };
+  c.size = [=](const attn_ctx *ctx) {
+    double y, clip;
+    return attn_global_norm_workspace(&y, &clip, &x, &n, 1, 1.0, ctx);
+  };
+}
+
+const CallEntry entries[] = {
+    {"adamw", "n:16384", [](Call &c) { adamw(c, 16384); }},
+    {"adamw", "n:8388608", [](Call &c) { adamw(c, 8388608); }},
+    {"sgd", "n:8388608", [](Call &c) { sgd(c, 8388608); }},
+    {"global_norm", "n:16384", [](Call &c) { norm(c, 16384); }},
+    {"global_norm", "n:16777216", [](Call &c) { norm(c, 16777216); }},
+};
+
+}  // namespace
+
+void register_training_loss(const Selection &s) { register_calls(s, entries); }
