@@ -74,8 +74,8 @@
  *   attn_fnet (Fourier mixing), attn_gmlp, attn_mixer (learned matrices over positions in place of
  *   attention); attn_layer_norm, attn_rms_norm, attn_activate (rows between products); attn_gemm, attn_pool*,
  *   attn_convolve*, attn_top_k, attn_kmeans_step, attn_pinv, attn_solve, attn_exp (parts of the
- *   above, by themselves); attn_sdpa_backward (gradients); attn_adamw, attn_sgd, attn_global_norm (steps of training);
- *   attn_quantize, attn_dequantize (int8, int4 and e4m3 rows); attn_bhtd, attn_bthd, attn_mask_*,
+ *   above, by themselves); attn_sdpa_backward (gradients); attn_cross_entropy*, attn_adamw, attn_sgd, attn_global_norm
+ *   (steps of training); attn_quantize, attn_dequantize (int8, int4 and e4m3 rows); attn_bhtd, attn_bthd, attn_mask_*,
  *   attn_window_of, attn_scales_dense (views); attn_isa_* (tiers), attn_feature_* (features beside them),
  *   attn_status_string (errors), attn_parallel_openmp (threads); attn_<name>_workspace (memory). Each is
  *   documented where it is declared, below.
@@ -4774,6 +4774,53 @@ ATTN_FUNC_ double ATTN_FN_(square_sum)(const float *x, int64_t n) {
   return s[0];
 }
 /* <<< attn/kernels/optimiser.h */
+/* >>> attn/kernels/loss.h */
+/* kernels/loss.h owns exponentials of a row of logits: their sums, and the slopes that are made of them. */
+
+/* exp(x - top) of four vectors, 0 where it would be subnormal. */
+ATTN_INLINE_ void ATTN_FN_(loss_powers)(ATTN_VF_ *y, const float *x, ATTN_VF_ top) {
+  const ATTN_VF_ unit = ATTN_V_SET1_((float)ATTN_LOG2E_);
+  ATTN_UNROLL_
+  for (int i = 0; i < 4; i++)
+    y[i] = ATTN_V_MUL_(ATTN_V_SUB_(ATTN_V_LOAD_(x + i * ATTN_W_), top), unit);
+  ATTN_FN_(exp2_neg4)(y);
+}
+
+ATTN_FUNC_ float ATTN_FN_(loss_run)(float *sum, const float *x, int64_t n) {
+  ATTN_VF_ most[4], part[ATTN_FN_(norm_parts)], y[4];
+  for (int i = 0; i < 4; i++) most[i] = ATTN_V_SET1_(-INFINITY);
+  for (int64_t c = 0; c < n; c += 4 * ATTN_W_) ATTN_UNROLL_
+  for (int i = 0; i < 4; i++)
+    most[i] = ATTN_V_MAX_(ATTN_V_LOAD_(x + c + i * ATTN_W_), most[i]); /* which drops NaN */
+  const float top =
+      ATTN_V_TOP_(ATTN_V_MAX_(ATTN_V_MAX_(most[0], most[1]), ATTN_V_MAX_(most[2], most[3])));
+  const ATTN_VF_ from = ATTN_V_SET1_(top > -INFINITY ? top : 0.0f);
+  for (int p = 0; p < ATTN_FN_(norm_parts); p++) part[p] = ATTN_V_ZERO_();
+  for (int64_t c = 0; c < n; c += 4 * ATTN_W_) {
+    ATTN_FN_(loss_powers)(y, x + c, from);
+    ATTN_UNROLL_
+    for (int i = 0; i < 4; i++) {
+      const int p = (int)(c / ATTN_W_ + i) % ATTN_FN_(norm_parts); /* as columns lie, modulo 32 */
+      part[p] = ATTN_V_ADD_(part[p], y[i]);
+    }
+  }
+  *sum = ATTN_V_SUM_(ATTN_FN_(norm_join)(part));
+  return top;
+}
+
+ATTN_FUNC_ void ATTN_FN_(loss_slope)(float *y, const float *x, int64_t n, float top, float by,
+                                     float less) {
+  const ATTN_VF_ from = ATTN_V_SET1_(top), times = ATTN_V_SET1_(by), zero = ATTN_V_ZERO_();
+  const ATTN_VF_ more = ATTN_V_SUB_(zero, ATTN_V_SET1_(less));
+  ATTN_VF_ p[4];
+  for (int64_t c = 0; c < n; c += 4 * ATTN_W_) {
+    ATTN_FN_(loss_powers)(p, x + c, from);
+    ATTN_UNROLL_
+    for (int i = 0; i < 4; i++)
+      ATTN_V_STORE_(y + c + i * ATTN_W_, ATTN_FN_(quiet)(ATTN_V_FMA_(times, p[i], more)));
+  }
+}
+/* <<< attn/kernels/loss.h */
 #endif
 #if defined(ATTN_NO_EMULATION) || defined(ATTN_PASS_BARE_)
 #define ATTN_PASS_EMULATES_ 0
@@ -13803,6 +13850,53 @@ ATTN_DEF size_t attn_global_norm_workspace(double *norm, double *clip, const flo
                                            const int64_t *n, int64_t arrays, double most,
                                            const attn_ctx *ctx);
 /* <<< attn/api/families/training/global_norm.h */
+/* >>> attn/api/families/training/cross_entropy.h */
+/* api/families/training/cross_entropy.h owns the loss over classes and its gradient. */
+
+/* What a loss over classes is; {0}: the mean over all rows, nothing else. */
+typedef struct attn_cross_entropy_params {
+  float smoothing; /* e in [0, 1]: the share of the target that is spread over all classes */
+  float z_loss;    /* the weight of L_t^2; 0 = none */
+  float grad;      /* g, what reaches the loss; 0 = 1, ATTN_ZERO = 0 */
+  int sum;         /* 1: the sum over rows in place of their mean */
+  int64_t
+      count; /* what the mean divides by, rows of other calls included; 0 = the rows counted here */
+  int has_ignore_index; /* 1: rows whose target is ignore_index are not there */
+  int32_t ignore_index;
+  int accumulate; /* 1: gradients are added to what the outputs hold */
+} attn_cross_entropy_params;
+
+/* Cross-entropy of rows of logits x_t over V classes with targets y_t, and its gradient:
+ *
+ *   L_t = log sum_c exp(x_(t,c)),  p_(t,c) = exp(x_(t,c) - L_t)
+ *   loss_t = L_t - (1-e) x_(t,y) - e mean_c x_(t,c) + z L_t^2,   *loss = sum_t loss_t / count
+ *   d_logits_(t,c) = g / count ((1 + 2 z L_t) p_(t,c) - (1-e) [c = y] - e / V)
+ *
+ * 1 - p of the target is found from the other classes, so that loss and gradient of rows that are learned by heart keep
+ * their digits.
+ * Shapes: logits [B,H,T,V], d_logits likewise, each f32, f16 or bf16; targets [B*H*T], end to end, in 0 .. V-1 or
+ *   ignore_index. *loss is a double. loss or d_logits.data may be null.
+ * Aliasing: d_logits may be logits, the same view, unless accumulate is 1; outputs else share memory with nothing.
+ * Empty: rows that are ignored are not read, count nothing and have gradient 0. Without counted rows the loss is 0.
+ * Infinities: a logit of -inf has p = 0; where it is the target, or there is smoothing, the row's loss is +inf; so it
+ *   is where all logits are -inf, which have p = 0 then. Gradients are finite all the same.
+ * NaN: a NaN or +inf in a row that counts makes its gradient and the loss NaN, and no other row's gradient.
+ * Memory: attn_cross_entropy_workspace bytes, 8 a row where the loss is asked for.
+ * Error: p is within 3e-7 + 2e-7 (max x - x) of itself, and 0 where it would be below 2^-126 of the largest.
+ * Errors: NULL, DTYPE, SHAPE, STRIDE, ALIGN, OVERLAP, OVERFLOW; INDEX: a target; RANGE: smoothing, count, a flag;
+ *   VALUE: z_loss negative or not finite, grad not finite. Outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, and for a row in any company but for
+ *   the count. Columns are summed in runs of 512, which are joined in double; rows in double, ascending.
+ * Workers: each takes runs of rows. Cost: two exponentials a logit; it is read twice and written once.
+ * Source: Szegedy et al. 2015, arXiv 1512.00567 (smoothing); Chowdhery et al. 2022, arXiv 2204.02311 (z-loss). */
+ATTN_DEF attn_status attn_cross_entropy(double *loss, attn_tensor d_logits, attn_tensor logits,
+                                        const int32_t *targets,
+                                        const attn_cross_entropy_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_cross_entropy_workspace(double *loss, attn_tensor d_logits, attn_tensor logits,
+                                             const int32_t *targets,
+                                             const attn_cross_entropy_params *params,
+                                             const attn_ctx *ctx);
+/* <<< attn/api/families/training/cross_entropy.h */
 #endif
 /* >>> attn/api/left_out.h */
 /* api/left_out.h owns what a call says whose family ATTN_ONLY leaves out: in place of the function stands a
@@ -14291,6 +14385,8 @@ ATTN_DEF size_t attn_global_norm_workspace(double *norm, double *clip, const flo
 #endif
 #if !ATTN_HAS_TRAINING
 #define attn_adamw(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_cross_entropy(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_cross_entropy_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_global_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_global_norm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_sdpa_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
@@ -15126,6 +15222,17 @@ typedef struct attn_optimiser_table_ { /* steps of optimisers */
   /* the sum of x[i]^2 in double: 16 running sums, joined by halves */
   double (*square_sum)(const float *x, int64_t n);
 } attn_optimiser_table_;
+
+/* Columns of logits that are one sum, and what kernels take them by. */
+#define ATTN_LOSS_RUN_ 512
+#define ATTN_LOSS_STEP_ 64
+
+typedef struct attn_loss_table_ { /* losses over classes; n is a multiple of ATTN_LOSS_STEP_ */
+  /* the largest of x, NaN apart, and *sum = sum exp(x - it), at most 32 running sums of a run; all -inf: 0 */
+  float (*loss_run)(float *sum, const float *x, int64_t n);
+  /* y = by exp(x - top) - less for x <= top; y may be x */
+  void (*loss_slope)(float *y, const float *x, int64_t n, float top, float by, float less);
+} attn_loss_table_;
 
 typedef struct attn_relu_table_ { /* rectified weights */
   /* in place of the softmax: s = max(s, 0), squared if square; l += (sum_j s, from 0), count += the scores
@@ -17466,6 +17573,7 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
 #define ATTN_COLLIDE_TABLE_(on) on(angle_block), on(bucket_rows)
 #define ATTN_GRADIENT_TABLE_(on) on(grad_block), on(lane_dots)
 #define ATTN_OPTIMISER_TABLE_(on) on(adam), on(descend), on(square_sum)
+#define ATTN_LOSS_TABLE_(on) on(loss_run), on(loss_slope)
 
 #define ATTN_ON_SCALAR_(name) attn_##name##_scalar_
 #define ATTN_ON_AVX2_(name) attn_##name##_avx2_
@@ -17554,6 +17662,7 @@ ATTN_TABLES_(attn_fourier_table_, attn_fourier_on_, ATTN_FOURIER_TABLE_)
 ATTN_TABLES_(attn_collide_table_, attn_collide_on_, ATTN_COLLIDE_TABLE_)
 ATTN_TABLES_(attn_gradient_table_, attn_gradient_on_, ATTN_GRADIENT_TABLE_)
 ATTN_TABLES_(attn_optimiser_table_, attn_optimiser_on_, ATTN_OPTIMISER_TABLE_)
+ATTN_TABLES_(attn_loss_table_, attn_loss_on_, ATTN_LOSS_TABLE_)
 
 #if ATTN_HAS_LOW
 /* In a function of a tier: a feature's table, where it runs. */
@@ -17681,6 +17790,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_COLLIDE_TABLE_
 #undef ATTN_GRADIENT_TABLE_
 #undef ATTN_OPTIMISER_TABLE_
+#undef ATTN_LOSS_TABLE_
 #undef ATTN_ON_SCALAR_
 #undef ATTN_ON_AVX2_
 #undef ATTN_ON_AVX512_
@@ -71201,6 +71311,283 @@ ATTN_COLD_ attn_status attn_global_norm_call_(double *norm, double *clip, const 
 ATTN_CALL_(attn_global_norm, (norm, clip, x, n, arrays, most), double *norm, double *clip,
            const float *const *x, const int64_t *n, int64_t arrays, double most)
 /* <<< attn/families/training/global_norm.h */
+/* >>> attn/families/training/loss_row.h */
+/* families/training/loss_row.h owns the loss of one row of logits, which come in runs of columns: what is kept of them,
+ * the loss, and the gradient of a run. */
+
+/* What all rows have in common. */
+typedef struct attn_loss_rule_ {
+  double smoothing, z;
+  double grad; /* of each counted row */
+  int64_t classes;
+} attn_loss_rule_;
+
+/* A row so far. The target is apart: 1 - p of it is then no difference of numbers near 1. */
+typedef struct attn_logits_row_ {
+  double top, rest; /* the largest of the other logits, and sum exp(x - top) over them */
+  double all;       /* the sum of all logits, where there is smoothing */
+  double target;    /* its logit */
+} attn_logits_row_;
+
+/* What a row's gradient is made of: by exp(x - top) - less, and that of the target. */
+typedef struct attn_loss_slope_ {
+  float top, by, less, target;
+} attn_loss_slope_;
+
+static const attn_logits_row_ attn_loss_begin_ = {-(double)INFINITY, 0.0, 0.0, 0.0};
+
+/* Logarithms of 1 <= x < FLT_MAX and of 1 + y, y >= 0; NaN stays. */
+ATTN_FUNC_ double attn_log_f64_(double x) {
+  const float f = (float)x;
+  return x == x ? attn_log2_(f) * ATTN_LN2_ + (x - (double)f) / (double)f : x;
+}
+ATTN_FUNC_ double attn_log1p_f64_(double y) {
+  const double z = y / (2.0 + y), t = z * z;
+  double p = 1.0 / 31;
+  if (y > 1.0) return attn_log_f64_(1.0 + y);
+  for (int i = 29; i > 0; i -= 2) p = p * t + 1.0 / i;
+  return 2.0 * z * p;
+}
+
+/* A run as the kernels take it: x itself, or a copy up to a whole step, where what is added has no weight. */
+ATTN_FUNC_ const float *attn_loss_whole_(float *copy, const float *x, int64_t n, int64_t *whole) {
+  *whole = (n + ATTN_LOSS_STEP_ - 1) / ATTN_LOSS_STEP_ * ATTN_LOSS_STEP_;
+  if (*whole == n) return x;
+  if (copy != x) memcpy(copy, x, (size_t)n * sizeof(float));
+  for (int64_t c = n; c < *whole; c++) copy[c] = -INFINITY;
+  return copy;
+}
+
+/* Takes up the n columns from c0 on, at most a run. */
+ATTN_FUNC_ void attn_loss_take_(const attn_table_ *f, const attn_loss_rule_ *rule,
+                                attn_logits_row_ *row, const float *x, int64_t c0, int64_t n,
+                                int64_t target) {
+  float copy[ATTN_LOSS_RUN_], sum;
+  int64_t whole;
+  if (rule->smoothing > 0.0) {
+    float both[2];
+    attn_on_(norm, f)->moments(both, x, n, 0.0f);
+    row->all += (double)both[0];
+  }
+  if (target >= c0 && target < c0 + n) {
+    row->target = (double)x[target - c0];
+    memcpy(copy, x, (size_t)n * sizeof(float));
+    copy[target - c0] = -INFINITY, x = copy;
+  }
+  x = attn_loss_whole_(copy, x, n, &whole);
+  const double top = (double)attn_on_(loss, f)->loss_run(&sum, x, whole);
+  if (sum == 0.0f) return;
+  if (top > row->top) {
+    row->rest = row->rest * attn_exp_f64_(row->top - top) + (double)sum;
+    row->top = top;
+  } else {
+    row->rest += (double)sum * (top == row->top ? 1.0 : attn_exp_f64_(top - row->top));
+  }
+}
+
+/* The loss of a row that is complete; slope: what its gradient is made of. */
+ATTN_FUNC_ double attn_loss_close_(const attn_loss_rule_ *rule, const attn_logits_row_ *row,
+                                   attn_loss_slope_ *slope) {
+  const double e = rule->smoothing, z = rule->z, g = rule->grad, x = row->target;
+  const double classes = (double)rule->classes, none = -(double)INFINITY;
+  const double top = x > row->top ? x : row->top;
+  const double rest = row->top == top ? row->rest : row->rest * attn_exp_f64_(row->top - top);
+  const double own = x == none ? 0.0 : x == (double)INFINITY ? x - x : attn_exp_f64_(x - top);
+  const double total = rest + own; /* 0 where all are -inf, else 1 or more */
+  const double lse = total == 0.0 ? none : top + attn_log_f64_(total);
+  double near = top - x + attn_log_f64_(total), loss = 0.0; /* lse - x */
+  if (x == top) near = attn_log1p_f64_(rest);
+  if (x == none) near = -none;
+  if (total != total) near = total;
+  if (e < 1.0) loss = (1.0 - e) * near;
+  if (e > 0.0) loss += row->all == none && total == total ? -none : e * (lse - row->all / classes);
+  if (z > 0.0) loss += z * (lse * lse);
+  const double share = total == 0.0 ? 0.0 : 2.0 * z * lse; /* what the z-loss adds to 1 */
+  const double p = total == 0.0 ? 0.0 : own / total, others = total == 0.0 ? 1.0 : rest / total;
+  slope->top = total == 0.0 ? 0.0f : (float)top;
+  slope->by = total == 0.0 ? 0.0f : attn_narrow_f64_(g * (1.0 + share) / total);
+  slope->less = attn_narrow_f64_(g * e / classes);
+  slope->target = attn_one_nan_(attn_narrow_f64_(g * (share * p - others + e - e / classes)));
+  return attn_one_nan_f64_(loss);
+}
+
+/* The gradient of a run, in y [at least a whole step]; y may be x. */
+ATTN_FUNC_ void attn_loss_slopes_(const attn_table_ *f, const attn_loss_slope_ *slope, float *y,
+                                  const float *x, int64_t c0, int64_t n, int64_t target) {
+  float copy[ATTN_LOSS_RUN_];
+  int64_t whole;
+  x = attn_loss_whole_(copy, x, n, &whole);
+  float *to = whole == n ? y : copy;
+  attn_on_(loss, f)->loss_slope(to, x, whole, slope->top, slope->by, slope->less);
+  if (to != y) memcpy(y, to, (size_t)n * sizeof(float));
+  if (target >= c0 && target < c0 + n) y[target - c0] = slope->target;
+}
+/* <<< attn/families/training/loss_row.h */
+/* >>> attn/families/training/cross_entropy.h */
+/* families/training/cross_entropy.h owns the loss over classes and its gradient by logits: checks, and rows by runs of
+ * columns. */
+
+/* Logits that a worker takes at a time, in whole rows. */
+enum { ATTN_LOSS_ITEM_ = 16384 };
+
+typedef struct attn_cross_entropy_ {
+  const attn_table_ *table;
+  double *loss;
+  attn_tensor d, x; /* d.data null: not asked for */
+  const int32_t *targets;
+  attn_cross_entropy_params p;
+  attn_loss_rule_ rule;
+  int64_t rows, each; /* of an item */
+  double count;
+  double *losses; /* [rows] */
+} attn_cross_entropy_;
+
+ATTN_FUNC_ int attn_loss_ignored_(const attn_cross_entropy_params *p, int32_t target) {
+  return p->has_ignore_index && target == p->ignore_index;
+}
+
+/* A run of a row as floats. */
+ATTN_FUNC_ const float *attn_loss_floats_(const attn_table_ *f, float *wide, const char *row,
+                                          attn_dtype dtype, int64_t c0, int64_t n) {
+  const char *from = row + attn_bytes_(dtype, c0);
+  if (dtype == ATTN_F32) return (const float *)(const void *)from;
+  f->widen(wide, from, 0, NULL, 1, n, dtype, NULL);
+  return wide;
+}
+
+/* The gradient of a row. */
+ATTN_FUNC_ void attn_loss_write_(const attn_cross_entropy_ *a, const attn_loss_slope_ *slope,
+                                 char *to, const char *row, int64_t target) {
+  const attn_dtype type = a->d.dtype;
+  const int direct = type == ATTN_F32 && !a->p.accumulate;
+  float wide[ATTN_LOSS_RUN_], made[ATTN_LOSS_RUN_];
+  for (int64_t c = 0; c < a->x.dim; c += ATTN_LOSS_RUN_) {
+    const int64_t left = a->x.dim - c, n = left < ATTN_LOSS_RUN_ ? left : (int64_t)ATTN_LOSS_RUN_;
+    const float *x = attn_loss_floats_(a->table, wide, row, a->x.dtype, c, n);
+    char *at = to + attn_bytes_(type, c);
+    attn_loss_slopes_(a->table, slope, direct ? (float *)(void *)at : made, x, c, n, target);
+    if (!direct)
+      a->table->blend(at, made, a->p.accumulate ? at : NULL, type, ATTN_F32, type, n, 1.0f, 1.0f);
+  }
+}
+
+ATTN_FUNC_ void attn_cross_entropy_item_(void *job, int worker, int64_t index) {
+  const attn_cross_entropy_ *a = (const attn_cross_entropy_ *)job;
+  int64_t r = index * a->each;
+  const int64_t end = a->rows - r < a->each ? a->rows : r + a->each;
+  (void)worker;
+  for (; r < end; r++) {
+    const int64_t unit = r / a->x.len, b = unit / a->x.heads, h = unit % a->x.heads;
+    const char *row = attn_at_(&a->x, b, h, r % a->x.len);
+    char *to = a->d.data ? attn_at_(&a->d, b, h, r % a->x.len) : NULL;
+    const int64_t target = a->targets[r];
+    attn_logits_row_ sums = attn_loss_begin_;
+    attn_loss_slope_ slope;
+    float wide[ATTN_LOSS_RUN_];
+    if (attn_loss_ignored_(&a->p, a->targets[r])) {
+      if (a->loss) a->losses[r] = 0.0;
+      if (to && !a->p.accumulate) memset(to, 0, (size_t)attn_bytes_(a->d.dtype, a->d.dim));
+      continue;
+    }
+    for (int64_t c = 0; c < a->x.dim; c += ATTN_LOSS_RUN_) {
+      const int64_t left = a->x.dim - c, n = left < ATTN_LOSS_RUN_ ? left : (int64_t)ATTN_LOSS_RUN_;
+      const float *x = attn_loss_floats_(a->table, wide, row, a->x.dtype, c, n);
+      attn_loss_take_(a->table, &a->rule, &sums, x, c, n, target);
+    }
+    const double loss = attn_loss_close_(&a->rule, &sums, &slope);
+    if (a->loss) a->losses[r] = loss;
+    if (to) attn_loss_write_(a, &slope, to, row, target);
+  }
+}
+
+ATTN_COLD_ int attn_cross_entropy_steps_(attn_stage_ *s, void *job) {
+  attn_cross_entropy_ *a = (attn_cross_entropy_ *)job;
+  double sum = 0.0;
+  if (a->loss) a->losses = (double *)attn_stage_take_(s, a->rows, sizeof(double));
+  attn_stage_for_(s, attn_runs_of_(a->rows, a->each), attn_cross_entropy_item_, a, 0, NULL);
+  if (!s->run || !a->loss) return 1;
+  for (int64_t r = 0; r < a->rows; r++) sum += a->losses[r];
+  *a->loss = attn_one_nan_f64_(a->count > 0.0 ? sum / a->count : 0.0);
+  return 1;
+}
+
+/* The numbers of a loss, and its targets; rows: how many there are, 0 where targets are not to be read. */
+ATTN_COLD_ int attn_loss_check_(attn_error_ *e, const attn_cross_entropy_params *p,
+                                const int32_t *targets, int64_t rows, int64_t classes,
+                                attn_loss_rule_ *rule, double *count) {
+  int64_t counted = 0;
+  if (!(p->smoothing >= 0.0f && p->smoothing <= 1.0f))
+    return attn_reject_(e, ATTN_E_RANGE, "params.smoothing must be in [0, 1]");
+  if (!(p->z_loss >= 0.0f && p->z_loss < INFINITY))
+    return attn_reject_(e, ATTN_E_VALUE, "params.z_loss must be finite and not negative");
+  if (!(p->grad - p->grad == 0.0f))
+    return attn_reject_(e, ATTN_E_VALUE, "params.grad must be finite");
+  if ((p->sum | p->has_ignore_index | p->accumulate) & ~1)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.sum, has_ignore_index and accumulate must be 0 or 1");
+  if (p->count < 0 || (p->count && p->sum))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.count must not be negative, and 0 with params.sum");
+  for (int64_t r = 0; r < rows; r++) {
+    if (attn_loss_ignored_(p, targets[r])) continue;
+    if (targets[r] < 0 || targets[r] >= classes)
+      return attn_reject_(e, ATTN_E_INDEX, "targets must be classes or params.ignore_index");
+    counted++;
+  }
+  *count = p->sum ? 1.0 : (double)(p->count ? p->count : counted);
+  const double g = p->grad != 0.0f || signbit(p->grad) ? (double)p->grad : 1.0;
+  rule->smoothing = (double)p->smoothing, rule->z = (double)p->z_loss, rule->classes = classes;
+  rule->grad = *count > 0.0 ? g / *count : 0.0;
+  return 1;
+}
+
+ATTN_COLD_ int attn_cross_entropy_check_(attn_error_ *e, attn_cross_entropy_ *a,
+                                         const attn_ctx *ctx) {
+  attn_span_ span[2]; /* of loss and targets */
+  attn_operand_ op[] = {
+      ATTN_OPERAND_(&a->d, "d_logits", ATTN_OUT_ | ATTN_OPTIONAL_, a->x.batch, a->x.heads, a->x.len,
+                    a->x.dim, "d_logits must have the shape of logits"),
+      ATTN_OPERAND_(&a->x, "logits", 0, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, "")};
+  if (!attn_check_given_(e, op, 2)) return 0;
+  for (int i = 1; i >= 0; i--)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  a->rows = attn_mul_(attn_mul_(a->x.batch, a->x.heads), a->x.len);
+  if (a->rows > 0 && !a->targets) return attn_reject_(e, ATTN_E_NULL, "targets must not be null");
+  if (!attn_check_array_(e, a->loss, 1, 8, "loss must be aligned to its elements", &span[0]) ||
+      !attn_check_array_(e, a->targets, a->rows, 4, "targets must be aligned to its elements",
+                         &span[1]))
+    return 0;
+  if (a->d.data && attn_same_view_(&a->d, &a->x)) {
+    if (a->p.accumulate)
+      return attn_reject_(e, ATTN_E_OVERLAP, "d_logits must not be logits with params.accumulate");
+    op[1].span.lo = op[1].span.hi = 0;
+  }
+  if (!attn_check_apart_(e, ctx, op, 2, span, 2)) return 0;
+  if (!attn_span_alone_(&span[0], op, 2, &span[1], 1))
+    return attn_reject_(e, ATTN_E_OVERLAP, "loss must share no memory with another argument");
+  a->each = a->x.dim < ATTN_LOSS_ITEM_ ? ATTN_LOSS_ITEM_ / a->x.dim : 1;
+  return attn_loss_check_(e, &a->p, a->targets, a->rows, a->x.dim, &a->rule, &a->count);
+}
+
+ATTN_COLD_ attn_status attn_cross_entropy_call_(double *loss, attn_tensor d_logits,
+                                                attn_tensor logits, const int32_t *targets,
+                                                const attn_cross_entropy_params *params,
+                                                attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_cross_entropy_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  if (params) a.p = *params;
+  a.loss = loss, a.d = d_logits, a.x = logits, a.targets = targets, a.each = 1;
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers)) attn_cross_entropy_check_(&e, &a, ctx);
+  return attn_step_call_or_(&e, a.table, attn_pieces_(workers, attn_runs_of_(a.rows, a.each)), ctx,
+                            attn_cross_entropy_steps_, &a, "cross-entropy, runs of columns",
+                            loss || d_logits.data ? NULL : "no output is asked for", bytes);
+}
+ATTN_CALL_(attn_cross_entropy, (loss, d_logits, logits, targets, params), double *loss,
+           attn_tensor d_logits, attn_tensor logits, const int32_t *targets,
+           const attn_cross_entropy_params *params)
+/* <<< attn/families/training/cross_entropy.h */
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

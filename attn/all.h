@@ -110,6 +110,7 @@
 #include "api/families/training/sdpa_backward.h"
 #include "api/families/training/optimiser.h"
 #include "api/families/training/global_norm.h"
+#include "api/families/training/cross_entropy.h"
 #endif
 #include "api/left_out.h"
 #include "api/end.h"
@@ -401,6 +402,8 @@ ATTN_BEGIN_STRICT_
 #include "families/training/sdpa_backward.h"
 #include "families/training/optimiser.h"
 #include "families/training/global_norm.h"
+#include "families/training/loss_row.h"
+#include "families/training/cross_entropy.h"
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

@@ -73,10 +73,25 @@ static attn_status norm(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx 
   return status;
 }
 
+/* 140 rows of 20 classes; the loss to lse. */
+static attn_status entropy(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_cross_entropy_params p;
+  int32_t y[2 * T];
+  double loss = 0;
+  memset(&p, 0, sizeof p);
+  p.smoothing = 0.1f, p.z_loss = 0.01f, p.has_ignore_index = 1, p.ignore_index = 7;
+  const attn_tensor x = golden_exact(rng, 2, T, DV);
+  for (int i = 0; i < 2 * T; i++) y[i] = i * 7 % DV;
+  const attn_status status = attn_cross_entropy(&loss, o, x, y, &p, ctx);
+  test_fill_value(lse, loss);
+  return status;
+}
+
 const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"sdpa backward k", backward_k},
                                        {"sdpa backward v", backward_v},
                                        {"adamw", adamw},
                                        {"sgd", sgd},
                                        {"global norm", norm},
+                                       {"cross entropy", entropy},
                                        {NULL, NULL}};

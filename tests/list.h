@@ -1676,7 +1676,14 @@
   X(N7_steps_rejects)                       \
   X(N7_global_norm)                         \
   X(N7_global_norm_ends)                    \
-  X(N7_global_norm_rejects)
+  X(N7_global_norm_rejects)                 \
+  X(N7_cross_entropy)                       \
+  X(N7_cross_entropy_differences)           \
+  X(N7_cross_entropy_alone)                 \
+  X(N7_cross_entropy_sure)                  \
+  X(N7_cross_entropy_ends)                  \
+  X(N7_cross_entropy_nothing)               \
+  X(N7_cross_entropy_rejects)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)

@@ -382,6 +382,17 @@ typedef struct attn_optimiser_table_ { /* steps of optimisers */
   double (*square_sum)(const float *x, int64_t n);
 } attn_optimiser_table_;
 
+/* Columns of logits that are one sum, and what kernels take them by. */
+#define ATTN_LOSS_RUN_ 512
+#define ATTN_LOSS_STEP_ 64
+
+typedef struct attn_loss_table_ { /* losses over classes; n is a multiple of ATTN_LOSS_STEP_ */
+  /* the largest of x, NaN apart, and *sum = sum exp(x - it), at most 32 running sums of a run; all -inf: 0 */
+  float (*loss_run)(float *sum, const float *x, int64_t n);
+  /* y = by exp(x - top) - less for x <= top; y may be x */
+  void (*loss_slope)(float *y, const float *x, int64_t n, float top, float by, float less);
+} attn_loss_table_;
+
 typedef struct attn_relu_table_ { /* rectified weights */
   /* in place of the softmax: s = max(s, 0), squared if square; l += (sum_j s, from 0), count += the scores
    * above -inf */

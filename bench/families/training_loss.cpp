@@ -1,6 +1,8 @@
 /* bench/families/training_loss.cpp owns the entries of what a step of training has beside gradients: losses, norms,
  * steps of optimisers. */
 
+#include <cstring>
+
 #include "functions.h"
 
 namespace {
@@ -43,12 +45,36 @@ void norm(Call &c, int64_t n) {
   };
 }
 
+/* Loss and gradient: logits are read twice, the second time out of a cache, and written once. */
+void cross_entropy(Call &c, int64_t rows, int64_t classes, attn_dtype type) {
+  attn_tensor x = c.rows(1, rows, classes, 2), d = c.rows(1, rows, classes);
+  if (type == ATTN_BF16) { /* the upper halves, in place */
+    auto *bytes = static_cast<unsigned char *>(x.data);
+    for (int64_t i = 0; i < rows * classes; i++) memcpy(bytes + 2 * i, bytes + 4 * i + 2, 2);
+    x.dtype = d.dtype = type;
+  }
+  const int32_t *targets = c.steps(rows, classes / rows ? classes / rows : 1);
+  c.bytes = 2.0 * (double)(rows * classes) * (type == ATTN_F32 ? 4.0 : 2.0);
+  c.run = [=](attn_ctx *ctx) {
+    double loss;
+    return attn_cross_entropy(&loss, d, x, targets, nullptr, ctx);
+  };
+  c.size = [=](const attn_ctx *ctx) {
+    double loss;
+    return attn_cross_entropy_workspace(&loss, d, x, targets, nullptr, ctx);
+  };
+}
+
 const CallEntry entries[] = {
     {"adamw", "n:16384", [](Call &c) { adamw(c, 16384); }},
     {"adamw", "n:8388608", [](Call &c) { adamw(c, 8388608); }},
     {"sgd", "n:8388608", [](Call &c) { sgd(c, 8388608); }},
     {"global_norm", "n:16384", [](Call &c) { norm(c, 16384); }},
     {"global_norm", "n:16777216", [](Call &c) { norm(c, 16777216); }},
+    {"cross_entropy", "T:64/V:4096", [](Call &c) { cross_entropy(c, 64, 4096, ATTN_F32); }},
+    {"cross_entropy", "T:512/V:32000", [](Call &c) { cross_entropy(c, 512, 32000, ATTN_F32); }},
+    {"cross_entropy", "T:512/V:32000/bf16",
+     [](Call &c) { cross_entropy(c, 512, 32000, ATTN_BF16); }},
 };
 
 }  // namespace
