@@ -111,6 +111,7 @@
 #include "api/families/training/optimiser.h"
 #include "api/families/training/global_norm.h"
 #include "api/families/training/cross_entropy.h"
+#include "api/families/training/cross_entropy_head.h"
 #endif
 #include "api/left_out.h"
 #include "api/end.h"
@@ -404,6 +405,7 @@ ATTN_BEGIN_STRICT_
 #include "families/training/global_norm.h"
 #include "families/training/loss_row.h"
 #include "families/training/cross_entropy.h"
+#include "families/training/cross_entropy_head.h"
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

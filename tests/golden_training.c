@@ -87,6 +87,29 @@ static attn_status entropy(attn_tensor o, attn_tensor lse, test_rng *rng, attn_c
   return status;
 }
 
+/* 70 rows of width 20, 600 classes: d_x and the first rows of d_w to o, the loss and d_bias to lse. */
+static attn_status head(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  enum { V = 600 };
+  attn_cross_entropy_head_params p;
+  attn_cross_entropy_head_gradients g;
+  int32_t y[T];
+  double loss = 0;
+  memset(&p, 0, sizeof p), memset(&g, 0, sizeof g);
+  const attn_tensor x = golden_exact(rng, 1, T, DV), w = golden_weight(rng, V, DV);
+  for (int i = 0; i < T; i++) y[i] = i * 17 % V;
+  p.w_transposed = 1, p.bias = golden_weight(rng, 1, V);
+  g.d_w = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, V, DV);
+  g.d_bias = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 1, V);
+  const attn_tensor d_x = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, T, DV);
+  p.loss.sum = 1;
+  const attn_status status = attn_cross_entropy_head(&loss, d_x, x, w, y, &p, &g, ctx);
+  test_copy(test_one(o, 0, 1, 0, 1), d_x);
+  test_copy(test_one(o, 0, 1, 1, 1), test_rows(g.d_w, 0, T));
+  for (int i = 0; i < 2 * T; i++)
+    oracle_set(&lse, 0, i / T, i % T, 0, i ? oracle_get(&g.d_bias, 0, 0, 0, i) : loss);
+  return status;
+}
+
 const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"sdpa backward k", backward_k},
                                        {"sdpa backward v", backward_v},
@@ -94,4 +117,5 @@ const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"sgd", sgd},
                                        {"global norm", norm},
                                        {"cross entropy", entropy},
+                                       {"cross entropy head", head},
                                        {NULL, NULL}};

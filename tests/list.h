@@ -1683,7 +1683,13 @@
   X(N7_cross_entropy_sure)                  \
   X(N7_cross_entropy_ends)                  \
   X(N7_cross_entropy_nothing)               \
-  X(N7_cross_entropy_rejects)
+  X(N7_cross_entropy_rejects)               \
+  X(N7_head)                                \
+  X(N7_head_long)                           \
+  X(N7_head_alone)                          \
+  X(N7_head_unread)                         \
+  X(N7_head_nothing)                        \
+  X(N7_head_rejects)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)

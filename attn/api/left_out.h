@@ -485,6 +485,8 @@
 #if !ATTN_HAS_TRAINING
 #define attn_adamw(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_cross_entropy(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_cross_entropy_head(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_cross_entropy_head_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_cross_entropy_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_global_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_global_norm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING

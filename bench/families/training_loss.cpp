@@ -65,6 +65,25 @@ void cross_entropy(Call &c, int64_t rows, int64_t classes, attn_dtype type) {
   };
 }
 
+/* Loss and all gradients of a projection: the logits twice, d_x and d_w, 2 in V flops a row each. */
+void head(Call &c, int64_t rows, int64_t in, int64_t classes) {
+  attn_tensor x = c.rows(1, rows, in), w = c.rows(1, classes, in, 0.05f);
+  attn_tensor d_x = c.rows(1, rows, in);
+  attn_cross_entropy_head_params p = {};
+  attn_cross_entropy_head_gradients g = {};
+  p.w_transposed = 1, g.d_w = c.rows(1, classes, in);
+  const int32_t *targets = c.steps(rows, classes / rows ? classes / rows : 1);
+  c.flops = 8.0 * (double)rows * (double)(in * classes);
+  c.run = [=](attn_ctx *ctx) {
+    double loss;
+    return attn_cross_entropy_head(&loss, d_x, x, w, targets, &p, &g, ctx);
+  };
+  c.size = [=](const attn_ctx *ctx) {
+    double loss;
+    return attn_cross_entropy_head_workspace(&loss, d_x, x, w, targets, &p, &g, ctx);
+  };
+}
+
 const CallEntry entries[] = {
     {"adamw", "n:16384", [](Call &c) { adamw(c, 16384); }},
     {"adamw", "n:8388608", [](Call &c) { adamw(c, 8388608); }},
@@ -75,6 +94,8 @@ const CallEntry entries[] = {
     {"cross_entropy", "T:512/V:32000", [](Call &c) { cross_entropy(c, 512, 32000, ATTN_F32); }},
     {"cross_entropy", "T:512/V:32000/bf16",
      [](Call &c) { cross_entropy(c, 512, 32000, ATTN_BF16); }},
+    {"cross_entropy_head", "T:512/d:256/V:8192", [](Call &c) { head(c, 512, 256, 8192); }},
+    {"cross_entropy_head", "T:1024/d:768/V:32000", [](Call &c) { head(c, 1024, 768, 32000); }},
 };
 
 }  // namespace
