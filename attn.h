@@ -74,11 +74,11 @@
  *   attn_fnet (Fourier mixing), attn_gmlp, attn_mixer (learned matrices over positions in place of
  *   attention); attn_layer_norm, attn_rms_norm, attn_activate (rows between products); attn_gemm, attn_pool*,
  *   attn_convolve*, attn_top_k, attn_kmeans_step, attn_pinv, attn_solve, attn_exp (parts of the
- *   above, by themselves); attn_sdpa_backward (gradients);
- *   attn_quantize, attn_dequantize (int8, int4 and e4m3 rows); attn_bhtd,
- *   attn_bthd, attn_mask_*, attn_window_of, attn_scales_dense (views); attn_isa_* (tiers), attn_feature_* (features
- *   beside them), attn_status_string (errors), attn_parallel_openmp (threads); attn_<name>_workspace (memory). Each
- *   is documented where it is declared, below.
+ *   above, by themselves); attn_sdpa_backward (gradients); attn_cross_entropy*, attn_adamw, attn_sgd, attn_global_norm
+ *   (steps of training); attn_quantize, attn_dequantize (int8, int4 and e4m3 rows); attn_bhtd, attn_bthd, attn_mask_*,
+ *   attn_window_of, attn_scales_dense (views); attn_isa_* (tiers), attn_feature_* (features beside them),
+ *   attn_status_string (errors), attn_parallel_openmp (threads); attn_<name>_workspace (memory). Each is
+ *   documented where it is declared, below.
  *
  * 2. TENSORS
  *   attn_tensor is a view: pointer, storage type, four extents, three strides in elements. The
@@ -4754,6 +4754,125 @@ ATTN_FUNC_ void ATTN_FN_(row_dots)(float *out, const float *x, const float *y, i
   }
 }
 /* <<< attn/kernels/gradient.h */
+/* >>> attn/kernels/optimiser.h */
+/* kernels/optimiser.h owns steps of optimisers, an element by itself, and the sum of squares of a gradient. */
+
+/* Products that are added to are FMA as written, so that elements have the same bits wherever they lie. */
+ATTN_INLINE_ void ATTN_FN_(adam_step)(float *w, const float *g, float *m, float *v, int64_t i,
+                                      int n, const attn_adam_ *r) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_();
+  const ATTN_VF_ x = ATTN_V_MUL_(ATTN_FN_(load)(g, i, n, ATTN_F32), ATTN_V_SET1_(r->clip));
+  const ATTN_VF_ mean = ATTN_V_FMA_(ATTN_V_SET1_(r->beta1), ATTN_FN_(load)(m, i, n, ATTN_F32),
+                                    ATTN_V_MUL_(ATTN_V_SET1_(r->rest1), x));
+  const ATTN_VF_ square = ATTN_V_FMA_(ATTN_V_SET1_(r->beta2), ATTN_FN_(load)(v, i, n, ATTN_F32),
+                                      ATTN_V_MUL_(ATTN_V_MUL_(ATTN_V_SET1_(r->rest2), x), x));
+  const ATTN_VF_ root = ATTN_V_SQRT_(ATTN_V_MUL_(ATTN_V_SET1_(r->root), square));
+  const ATTN_VF_ by = ATTN_V_DIV_(ATTN_V_MUL_(ATTN_V_SET1_(r->rate), mean),
+                                  ATTN_V_ADD_(root, ATTN_V_SET1_(r->eps)));
+  const ATTN_VF_ y =
+      ATTN_V_FMA_(ATTN_V_SET1_(r->keep), ATTN_FN_(load)(w, i, n, ATTN_F32), ATTN_V_SUB_(zero, by));
+  ATTN_FN_(store)(m, i, ATTN_FN_(quiet)(mean), n, ATTN_F32);
+  ATTN_FN_(store)(v, i, ATTN_FN_(quiet)(square), n, ATTN_F32);
+  ATTN_FN_(store)(w, i, ATTN_FN_(quiet)(y), n, ATTN_F32);
+}
+
+ATTN_FUNC_ void ATTN_FN_(adam)(float *w, const float *g, float *m, float *v, int64_t n,
+                               const attn_adam_ *rule) {
+  const attn_adam_ r = *rule; /* which no store can reach */
+  int64_t i = 0;
+  for (; i + ATTN_W_ <= n; i += ATTN_W_) ATTN_FN_(adam_step)(w, g, m, v, i, ATTN_W_, &r);
+  if (i < n) ATTN_FN_(adam_step)(w, g, m, v, i, (int)(n - i), &r);
+}
+
+ATTN_INLINE_ void ATTN_FN_(descend_step)(float *w, const float *g, float *b, int64_t i, int n,
+                                         const attn_descent_ *r) {
+  const ATTN_VF_ was = ATTN_FN_(load)(w, i, n, ATTN_F32), mu = ATTN_V_SET1_(r->momentum);
+  const ATTN_VF_ x =
+      ATTN_V_FMA_(ATTN_V_SET1_(r->decay), was,
+                  ATTN_V_MUL_(ATTN_FN_(load)(g, i, n, ATTN_F32), ATTN_V_SET1_(r->clip)));
+  ATTN_VF_ by = x;
+  if (b) {
+    if (!r->first) by = ATTN_V_FMA_(mu, ATTN_FN_(load)(b, i, n, ATTN_F32), x);
+    ATTN_FN_(store)(b, i, ATTN_FN_(quiet)(by), n, ATTN_F32);
+    if (r->nesterov) by = ATTN_V_FMA_(mu, by, x);
+  }
+  const ATTN_VF_ y = ATTN_V_FMA_(ATTN_V_SET1_(-r->rate), by, was);
+  ATTN_FN_(store)(w, i, ATTN_FN_(quiet)(y), n, ATTN_F32);
+}
+
+ATTN_FUNC_ void ATTN_FN_(descend)(float *w, const float *g, float *b, int64_t n,
+                                  const attn_descent_ *rule) {
+  const attn_descent_ r = *rule;
+  int64_t i = 0;
+  for (; i + ATTN_W_ <= n; i += ATTN_W_) ATTN_FN_(descend_step)(w, g, b, i, ATTN_W_, &r);
+  if (i < n) ATTN_FN_(descend_step)(w, g, b, i, (int)(n - i), &r);
+}
+
+/* Squares of floats are exact in double, so only the order of the sums is there to be kept. */
+ATTN_FUNC_ double ATTN_FN_(square_sum)(const float *x, int64_t n) {
+  double s[16] = {0.0};
+  int64_t c = 0;
+  for (; c + 16 <= n; c += 16) ATTN_UNROLL_
+  for (int i = 0; i < 16; i++) {
+    const double t = (double)x[c + i];
+    s[i] += t * t;
+  }
+  for (int i = 0; c + i < n; i++) {
+    const double t = (double)x[c + i];
+    s[i] += t * t;
+  }
+  for (int half = 8; half > 0; half /= 2)
+    for (int i = 0; i < half; i++) s[i] += s[i + half];
+  return s[0];
+}
+/* <<< attn/kernels/optimiser.h */
+/* >>> attn/kernels/loss.h */
+/* kernels/loss.h owns exponentials of a row of logits: their sums, and the slopes that are made of them. */
+
+/* exp(x - top) of four vectors, 0 where it would be subnormal. */
+ATTN_INLINE_ void ATTN_FN_(loss_powers)(ATTN_VF_ *y, const float *x, ATTN_VF_ top) {
+  const ATTN_VF_ unit = ATTN_V_SET1_((float)ATTN_LOG2E_);
+  ATTN_UNROLL_
+  for (int i = 0; i < 4; i++)
+    y[i] = ATTN_V_MUL_(ATTN_V_SUB_(ATTN_V_LOAD_(x + i * ATTN_W_), top), unit);
+  ATTN_FN_(exp2_neg4)(y);
+}
+
+ATTN_FUNC_ float ATTN_FN_(loss_run)(float *sum, const float *x, int64_t n) {
+  ATTN_VF_ most[4], part[ATTN_FN_(norm_parts)], y[4];
+  for (int i = 0; i < 4; i++) most[i] = ATTN_V_SET1_(-INFINITY);
+  for (int64_t c = 0; c < n; c += 4 * ATTN_W_) ATTN_UNROLL_
+  for (int i = 0; i < 4; i++)
+    most[i] = ATTN_V_MAX_(ATTN_V_LOAD_(x + c + i * ATTN_W_), most[i]); /* which drops NaN */
+  const float top =
+      ATTN_V_TOP_(ATTN_V_MAX_(ATTN_V_MAX_(most[0], most[1]), ATTN_V_MAX_(most[2], most[3])));
+  const ATTN_VF_ from = ATTN_V_SET1_(top > -INFINITY ? top : 0.0f);
+  for (int p = 0; p < ATTN_FN_(norm_parts); p++) part[p] = ATTN_V_ZERO_();
+  for (int64_t c = 0; c < n; c += 4 * ATTN_W_) {
+    ATTN_FN_(loss_powers)(y, x + c, from);
+    ATTN_UNROLL_
+    for (int i = 0; i < 4; i++) {
+      const int p = (int)(c / ATTN_W_ + i) % ATTN_FN_(norm_parts); /* as columns lie, modulo 32 */
+      part[p] = ATTN_V_ADD_(part[p], y[i]);
+    }
+  }
+  *sum = ATTN_V_SUM_(ATTN_FN_(norm_join)(part));
+  return top;
+}
+
+ATTN_FUNC_ void ATTN_FN_(loss_slope)(float *y, const float *x, int64_t n, float top, float by,
+                                     float less) {
+  const ATTN_VF_ from = ATTN_V_SET1_(top), times = ATTN_V_SET1_(by), zero = ATTN_V_ZERO_();
+  const ATTN_VF_ more = ATTN_V_SUB_(zero, ATTN_V_SET1_(less));
+  ATTN_VF_ p[4];
+  for (int64_t c = 0; c < n; c += 4 * ATTN_W_) {
+    ATTN_FN_(loss_powers)(p, x + c, from);
+    ATTN_UNROLL_
+    for (int i = 0; i < 4; i++)
+      ATTN_V_STORE_(y + c + i * ATTN_W_, ATTN_FN_(quiet)(ATTN_V_FMA_(times, p[i], more)));
+  }
+}
+/* <<< attn/kernels/loss.h */
 #endif
 #if defined(ATTN_NO_EMULATION) || defined(ATTN_PASS_BARE_)
 #define ATTN_PASS_EMULATES_ 0
@@ -13715,6 +13834,188 @@ ATTN_DEF size_t attn_sdpa_backward_workspace(attn_tensor d_q, attn_tensor d_k, a
                                              const attn_sdpa_gradients *gradients,
                                              const attn_ctx *ctx);
 /* <<< attn/api/families/training/sdpa_backward.h */
+/* >>> attn/api/families/training/optimiser.h */
+/* api/families/training/optimiser.h owns steps of optimisers on flat arrays. */
+
+/* A step of attn_adamw. What belongs to the step is made in double, and rounded where elements meet it. */
+typedef struct attn_adamw_params {
+  int64_t step; /* t = 1, 2, ..: which step this is; required */
+  double lr;    /* this step's; 0 = 0.001, ATTN_ZERO = 0 */
+  double beta1; /* 0 = 0.9, ATTN_ZERO = 0 */
+  double beta2; /* 0 = 0.999, ATTN_ZERO = 0 */
+  double eps;   /* 0 = 1e-8, ATTN_ZERO = 0 */
+  double decay; /* decoupled weight decay, times lr; 0 = none */
+  double clip;  /* what g is multiplied by, as attn_global_norm finds it; 0 = 1, ATTN_ZERO = 0 */
+} attn_adamw_params;
+
+/* One step of AdamW on n weights, in place:
+ *
+ *   g' = clip g
+ *   m = beta1 m + (1 - beta1) g',  v = beta2 v + ((1 - beta2) g') g'
+ *   w = (1 - lr decay) w - (lr / (1 - beta1^t) m) / (sqrt(v / (1 - beta2^t)) + eps)
+ *
+ * each product that is added to is one FMA, the rest in the order written. What hangs on the step alone (1 - beta,
+ * lr / (1 - beta1^t), 1 / (1 - beta2^t), 1 - lr decay) is found in double and rounded once. m and v are 0 before step
+ * 1. Schedules of lr are the caller's.
+ * Shapes: flat arrays of n floats. Aliasing: none. Memory: none.
+ * Empty: n = 0 does nothing. NaN: stays in its element; where m, v and eps are 0 the quotient is NaN.
+ * Errors: NULL: an array with n > 0; SHAPE: n below 0; OVERFLOW; ALIGN; OVERLAP; RANGE: step below 1, beta1 or beta2
+ *   not in [0, 1); VALUE: lr, eps or decay negative or not finite, clip not finite. Arrays untouched.
+ * Determinism: the same bits on avx2, avx512 and neon and for any number of workers; an element's hang on nothing but
+ *   itself.
+ * Workers: each takes runs of the arrays. Cost: 28 bytes of memory an element.
+ * Source: Loshchilov and Hutter 2017, arXiv 1711.05101; Kingma and Ba 2014, arXiv 1412.6980. */
+ATTN_DEF attn_status attn_adamw(float *w, const float *g, float *m, float *v, int64_t n,
+                                const attn_adamw_params *params, attn_ctx *ctx);
+
+/* A step of attn_sgd. */
+typedef struct attn_sgd_params {
+  double lr;       /* 0 = 0.001, ATTN_ZERO = 0 */
+  double momentum; /* in [0, 1); 0 = none */
+  double decay;    /* weight decay, added to the gradient; 0 = none */
+  double clip;     /* what g is multiplied by; 0 = 1, ATTN_ZERO = 0 */
+  int first;       /* 1: the first step, which does not read b */
+  int nesterov;    /* 1: looks ahead by the momentum */
+} attn_sgd_params;
+
+/* One step of stochastic gradient descent on n weights, in place:
+ *
+ *   g' = clip g + decay w;   b = momentum b + g' (first: b = g')
+ *   w = w - lr b,   with nesterov w - lr (momentum b + g')
+ *
+ * each sum with a product is one FMA. b may be null where momentum is 0.
+ * Shapes: flat arrays of n floats. Aliasing: none. Memory: none. Empty: n = 0 does nothing. NaN: stays in its element.
+ * Errors: NULL: an array with n > 0, b but for momentum 0; SHAPE: n below 0; OVERFLOW; ALIGN; OVERLAP; RANGE:
+ *   momentum not in [0, 1), first or nesterov neither 0 nor 1; VALUE: lr or decay negative or not finite, clip not
+ *   finite. Arrays untouched.
+ * Determinism, workers: as attn_adamw. Cost: 20 bytes of memory an element, 12 without b.
+ * Source: Polyak 1964, doi 10.1016/0041-5553(64)90137-5; Sutskever et al. 2013 (ICML), the form that training code
+ *   has. */
+ATTN_DEF attn_status attn_sgd(float *w, const float *g, float *b, int64_t n,
+                              const attn_sgd_params *params, attn_ctx *ctx);
+/* <<< attn/api/families/training/optimiser.h */
+/* >>> attn/api/families/training/global_norm.h */
+/* api/families/training/global_norm.h owns the norm of all gradients and the factor that clips them. */
+
+/* The norm of the gradients of a model, which lie in `arrays` flat arrays, x[i] of n[i] floats:
+ *
+ *   *norm = sqrt(sum over all arrays of x^2),   *clip = min(1, most / (*norm + 1e-6))
+ *
+ * *clip is for the field of this name in the optimisers' parameters, so that no pass is spent on it; 0 is ATTN_ZERO, as
+ * they want it, and most = INFINITY gives 1. norm or clip may be null.
+ * Aliasing: norm and clip share memory with nothing; arrays may with each other, and count each time. An array without
+ *   elements may be null. Empty: without elements the norm is 0.
+ * NaN: a norm that is not finite, as one NaN or infinity makes it, is VALUE, and nothing is written: skip the step.
+ * Memory: attn_global_norm_workspace bytes, 8 for each 4096 elements and array.
+ * Errors: SHAPE: arrays or an n[i] below 0; NULL; VALUE: most negative or NaN, a norm that is not finite; OVERFLOW;
+ *   ALIGN; OVERLAP.
+ * Determinism: squares are exact in double; they are summed in blocks of 4096 elements of an array, each 16 running
+ *   sums, blocks ascending, arrays in order: the same bits on every tier, for any number of workers.
+ * Workers: each takes runs of blocks. Cost: 4 bytes of memory an element.
+ * Source: Pascanu et al. 2012, arXiv 1211.5063. */
+ATTN_DEF attn_status attn_global_norm(double *norm, double *clip, const float *const *x,
+                                      const int64_t *n, int64_t arrays, double most, attn_ctx *ctx);
+ATTN_DEF size_t attn_global_norm_workspace(double *norm, double *clip, const float *const *x,
+                                           const int64_t *n, int64_t arrays, double most,
+                                           const attn_ctx *ctx);
+/* <<< attn/api/families/training/global_norm.h */
+/* >>> attn/api/families/training/cross_entropy.h */
+/* api/families/training/cross_entropy.h owns the loss over classes and its gradient. */
+
+/* What a loss over classes is; {0}: the mean over all rows, nothing else. */
+typedef struct attn_cross_entropy_params {
+  float smoothing; /* e in [0, 1]: the share of the target that is spread over all classes */
+  float z_loss;    /* the weight of L_t^2; 0 = none */
+  float grad;      /* g, what reaches the loss; 0 = 1, ATTN_ZERO = 0 */
+  int sum;         /* 1: the sum over rows in place of their mean */
+  int64_t
+      count; /* what the mean divides by, rows of other calls included; 0 = the rows counted here */
+  int has_ignore_index; /* 1: rows whose target is ignore_index are not there */
+  int32_t ignore_index;
+  int accumulate; /* 1: gradients are added to what the outputs hold */
+} attn_cross_entropy_params;
+
+/* Cross-entropy of rows of logits x_t over V classes with targets y_t, and its gradient:
+ *
+ *   L_t = log sum_c exp(x_(t,c)),  p_(t,c) = exp(x_(t,c) - L_t)
+ *   loss_t = L_t - (1-e) x_(t,y) - e mean_c x_(t,c) + z L_t^2,   *loss = sum_t loss_t / count
+ *   d_logits_(t,c) = g / count ((1 + 2 z L_t) p_(t,c) - (1-e) [c = y] - e / V)
+ *
+ * 1 - p of the target is found from the other classes, so that loss and gradient of rows that are learned by heart keep
+ * their digits.
+ * Shapes: logits [B,H,T,V], d_logits likewise, each f32, f16 or bf16; targets [B*H*T], end to end, in 0 .. V-1 or
+ *   ignore_index. *loss is a double. loss or d_logits.data may be null.
+ * Aliasing: d_logits may be logits, the same view, unless accumulate is 1; outputs else share memory with nothing.
+ * Empty: rows that are ignored are not read, count nothing and have gradient 0. Without counted rows the loss is 0.
+ * Infinities: a logit of -inf has p = 0; where it is the target, or there is smoothing, the row's loss is +inf; so it
+ *   is where all logits are -inf, which have p = 0 then. Gradients are finite all the same.
+ * NaN: a NaN or +inf in a row that counts makes its gradient and the loss NaN, and no other row's gradient.
+ * Memory: attn_cross_entropy_workspace bytes, 8 a row where the loss is asked for.
+ * Error: p is within 3e-7 + 2e-7 (max x - x) of itself, and 0 where it would be below 2^-126 of the largest.
+ * Errors: NULL, DTYPE, SHAPE, STRIDE, ALIGN, OVERLAP, OVERFLOW; INDEX: a target; RANGE: smoothing, count, a flag;
+ *   VALUE: z_loss negative or not finite, grad not finite. Outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, and for a row in any company but for
+ *   the count. Columns are summed in runs of 512, which are joined in double; rows in double, ascending.
+ * Workers: each takes runs of rows. Cost: two exponentials a logit; it is read twice and written once.
+ * Source: Szegedy et al. 2015, arXiv 1512.00567 (smoothing); Chowdhery et al. 2022, arXiv 2204.02311 (z-loss). */
+ATTN_DEF attn_status attn_cross_entropy(double *loss, attn_tensor d_logits, attn_tensor logits,
+                                        const int32_t *targets,
+                                        const attn_cross_entropy_params *params, attn_ctx *ctx);
+ATTN_DEF size_t attn_cross_entropy_workspace(double *loss, attn_tensor d_logits, attn_tensor logits,
+                                             const int32_t *targets,
+                                             const attn_cross_entropy_params *params,
+                                             const attn_ctx *ctx);
+/* <<< attn/api/families/training/cross_entropy.h */
+/* >>> attn/api/families/training/cross_entropy_head.h */
+/* api/families/training/cross_entropy_head.h owns the loss over classes whose logits are a product of rows. */
+
+/* {0}: no bias, w [1,1,in,V]. */
+typedef struct attn_cross_entropy_head_params {
+  attn_cross_entropy_params loss;
+  attn_tensor bias; /* [1,1,1,V], any float type; data null = 0 */
+  int w_transposed; /* w is [1,1,V,in], as linear layers and embeddings have it */
+} attn_cross_entropy_head_params;
+
+/* Gradients of what is learned; data null: not asked for. */
+typedef struct attn_cross_entropy_head_gradients {
+  attn_tensor d_w;    /* the shape of w */
+  attn_tensor d_bias; /* [1,1,1,V], also where there is no bias */
+} attn_cross_entropy_head_gradients;
+
+/* attn_cross_entropy of logits = x w + bias, with the gradients by x, w and bias, and never all logits at once:
+ *
+ *   dz = the gradient by logits;   d_x = dz w^T,  d_w = x^T dz,  d_bias = sum_t dz_t
+ *
+ * 512 columns of logits are made at a time, for the loss, and where gradients are asked for made again. A w that is
+ * tied to an embedding has d_w added to that of the embedding by params.loss.accumulate, which holds for all
+ * gradients here.
+ * Shapes: x [B,H,T,in], w [1,1,in,V] (w_transposed: [1,1,V,in]); f32, f16 or bf16 each, as d_x (of x's shape), d_w
+ *   and d_bias; targets [B*H*T] as in attn_cross_entropy. An output that is null is not made, nor what only it needs.
+ * Aliasing: outputs share memory with nothing; x, w and bias may with each other.
+ * Empty: rows that are ignored are not read, cost nothing and have d_x = 0. Unless accumulate is 1 every element of
+ *   an output is written, 0 where no row counts.
+ * Infinities, NaN: of logits as in attn_cross_entropy; of what they are made of by products as IEEE has them: a NaN
+ *   in a row of x reaches its d_x, and d_w and d_bias; in w all rows.
+ * Memory: attn_cross_entropy_head_workspace bytes, for each row 2 KB of logits, 4 in of x, as much again for d_x and
+ *   for d_w, and less than 100 beside; 4 in KB for columns of w, 256 KB a worker.
+ * Error: logits are f32 whatever x and w are, each within (in + 1) 2^-24 sum |x w|; then as attn_cross_entropy. Sums
+ *   over rows and columns are joined from runs of 512. 16-bit outputs are rounded once.
+ * Errors: those of attn_cross_entropy; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, and whichever outputs are asked
+ *   for. d_x sums columns ascending in runs of 512, d_w and d_bias rows that count, 512 at a time.
+ * Workers: each takes blocks of rows and columns. Cost: 2 in V flops a row that counts for the loss, 6 more for all
+ *   gradients, 4 more where V is 512 or less.
+ * Source: as attn_cross_entropy; in pieces as Wijmans et al. 2024, arXiv 2411.09009, have it. */
+ATTN_DEF attn_status attn_cross_entropy_head(double *loss, attn_tensor d_x, attn_tensor x,
+                                             attn_tensor w, const int32_t *targets,
+                                             const attn_cross_entropy_head_params *params,
+                                             const attn_cross_entropy_head_gradients *gradients,
+                                             attn_ctx *ctx);
+ATTN_DEF size_t attn_cross_entropy_head_workspace(
+    double *loss, attn_tensor d_x, attn_tensor x, attn_tensor w, const int32_t *targets,
+    const attn_cross_entropy_head_params *params,
+    const attn_cross_entropy_head_gradients *gradients, const attn_ctx *ctx);
+/* <<< attn/api/families/training/cross_entropy_head.h */
 #endif
 /* >>> attn/api/left_out.h */
 /* api/left_out.h owns what a call says whose family ATTN_ONLY leaves out: in place of the function stands a
@@ -14202,8 +14503,16 @@ ATTN_DEF size_t attn_sdpa_backward_workspace(attn_tensor d_q, attn_tensor d_k, a
 #define attn_tree_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #endif
 #if !ATTN_HAS_TRAINING
+#define attn_adamw(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_cross_entropy(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_cross_entropy_head(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_cross_entropy_head_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_cross_entropy_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_global_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_global_norm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_sdpa_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_sdpa_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_sgd(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #endif
 /* <<< attn/api/left_out.h */
 /* >>> attn/api/end.h */
@@ -15021,6 +15330,38 @@ typedef struct attn_gradient_table_ { /* gradients */
   /* out[r] = sum_c x[r][c] y[r][c] of n rows, over 16 running sums joined by halves */
   void (*row_dots)(float *out, const float *x, const float *y, int64_t n, int64_t dim);
 } attn_gradient_table_;
+
+/* A step of AdamW as its elements see it: g' = clip g, m = beta1 m + rest1 g', v = beta2 v + (rest2 g') g',
+ * w = keep w - (rate m) / (sqrt(root v) + eps). */
+typedef struct attn_adam_ {
+  float clip, beta1, rest1, beta2, rest2, keep, rate, root, eps;
+} attn_adam_;
+
+/* A step of SGD: g' = clip g + decay w, b = momentum b + g' (first: g'), w = w - rate b, nesterov:
+ * rate (momentum b + g'). */
+typedef struct attn_descent_ {
+  float clip, decay, momentum, rate;
+  int first, nesterov;
+} attn_descent_;
+
+typedef struct attn_optimiser_table_ { /* steps of optimisers */
+  void (*adam)(float *w, const float *g, float *m, float *v, int64_t n, const attn_adam_ *rule);
+  /* b null: momentum is 0 */
+  void (*descend)(float *w, const float *g, float *b, int64_t n, const attn_descent_ *rule);
+  /* the sum of x[i]^2 in double: 16 running sums, joined by halves */
+  double (*square_sum)(const float *x, int64_t n);
+} attn_optimiser_table_;
+
+/* Columns of logits that are one sum, and what kernels take them by. */
+#define ATTN_LOSS_RUN_ 512
+#define ATTN_LOSS_STEP_ 64
+
+typedef struct attn_loss_table_ { /* losses over classes; n is a multiple of ATTN_LOSS_STEP_ */
+  /* the largest of x, NaN apart, and *sum = sum exp(x - it), at most 32 running sums of a run; all -inf: 0 */
+  float (*loss_run)(float *sum, const float *x, int64_t n);
+  /* y = by exp(x - top) - less for x <= top; y may be x */
+  void (*loss_slope)(float *y, const float *x, int64_t n, float top, float by, float less);
+} attn_loss_table_;
 
 typedef struct attn_relu_table_ { /* rectified weights */
   /* in place of the softmax: s = max(s, 0), squared if square; l += (sum_j s, from 0), count += the scores
@@ -17361,6 +17702,8 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
 #define ATTN_FOURIER_TABLE_(on) on(butterflies), on(mirror)
 #define ATTN_COLLIDE_TABLE_(on) on(angle_block), on(bucket_rows)
 #define ATTN_GRADIENT_TABLE_(on) on(grad_block), on(row_dots)
+#define ATTN_OPTIMISER_TABLE_(on) on(adam), on(descend), on(square_sum)
+#define ATTN_LOSS_TABLE_(on) on(loss_run), on(loss_slope)
 
 #define ATTN_ON_SCALAR_(name) attn_##name##_scalar_
 #define ATTN_ON_AVX2_(name) attn_##name##_avx2_
@@ -17448,6 +17791,8 @@ ATTN_TABLES_(attn_ema_table_, attn_ema_on_, ATTN_EMA_TABLE_)
 ATTN_TABLES_(attn_fourier_table_, attn_fourier_on_, ATTN_FOURIER_TABLE_)
 ATTN_TABLES_(attn_collide_table_, attn_collide_on_, ATTN_COLLIDE_TABLE_)
 ATTN_TABLES_(attn_gradient_table_, attn_gradient_on_, ATTN_GRADIENT_TABLE_)
+ATTN_TABLES_(attn_optimiser_table_, attn_optimiser_on_, ATTN_OPTIMISER_TABLE_)
+ATTN_TABLES_(attn_loss_table_, attn_loss_on_, ATTN_LOSS_TABLE_)
 
 #if ATTN_HAS_LOW
 /* In a function of a tier: a feature's table, where it runs. */
@@ -17574,6 +17919,8 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_FOURIER_TABLE_
 #undef ATTN_COLLIDE_TABLE_
 #undef ATTN_GRADIENT_TABLE_
+#undef ATTN_OPTIMISER_TABLE_
+#undef ATTN_LOSS_TABLE_
 #undef ATTN_ON_SCALAR_
 #undef ATTN_ON_AVX2_
 #undef ATTN_ON_AVX512_
@@ -71197,6 +71544,894 @@ ATTN_CALL_(attn_sdpa_backward, (d_q, d_k, d_v, d_o, q, k, v, o, lse, params, gra
            attn_tensor k, attn_tensor v, attn_tensor o, attn_tensor lse,
            const attn_sdpa_params *params, const attn_sdpa_gradients *gradients)
 /* <<< attn/families/training/sdpa_backward.h */
+/* >>> attn/families/training/optimiser.h */
+/* families/training/optimiser.h owns steps of optimisers on flat arrays: their checks, what belongs to a step,
+ * and its runs. */
+
+/* Elements that a worker takes at a time. */
+enum { ATTN_STEP_RUN_ = 16384 };
+
+/* A number whose 0 is the usual one, unless it is ATTN_ZERO. */
+ATTN_FUNC_ double attn_usual_f64_(double x, double usual) {
+  return x != 0.0 ? x : signbit(x) ? 0.0 : usual;
+}
+
+/* b^t, by squares. */
+ATTN_FUNC_ double attn_raised_f64_(double b, int64_t t) {
+  double y = 1.0;
+  for (; t > 0; t >>= 1, b *= b)
+    if (t & 1) y *= b;
+  return y;
+}
+
+ATTN_FUNC_ float attn_narrow_f64_(double x) { return (float)attn_clamp_f64_(x); }
+
+ATTN_FUNC_ int attn_positive_f64_(double x) { return x >= 0.0 && x - x == 0.0; }
+
+/* An array of a step, by what there is to say of it. */
+typedef struct attn_flat_ {
+  const void *data;
+  const char *null, *align, *overlap;
+} attn_flat_;
+
+#define ATTN_FLAT_(p, name)                                               \
+  {                                                                       \
+    p, name " must not be null", name " must be aligned to its elements", \
+        name " must share no memory with another argument"                \
+  }
+
+/* `count` arrays of n floats, apart from each other and from the workspace; null: one that may be. */
+ATTN_COLD_ int attn_check_flat_(attn_error_ *e, const attn_ctx *ctx, const attn_flat_ *a, int count,
+                                int64_t n) {
+  attn_span_ span[4], work;
+  if (n < 0) return attn_reject_(e, ATTN_E_SHAPE, "n must not be negative");
+  for (int i = 0; i < count; i++) {
+    if (n > 0 && !a[i].data && a[i].null) return attn_reject_(e, ATTN_E_NULL, a[i].null);
+    if (!attn_check_array_(e, a[i].data, n, 4, a[i].align, &span[i])) return 0;
+  }
+  if (!attn_check_workspace_(e, ctx, &work)) return 0;
+  for (int i = 0; i < count; i++)
+    for (int j = 0; j < i; j++)
+      if (attn_overlap_(span[i], span[j])) return attn_reject_(e, ATTN_E_OVERLAP, a[i].overlap);
+  for (int i = 0; i < count; i++)
+    if (attn_overlap_(span[i], work))
+      return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with an array");
+  return 1;
+}
+
+/* Either step: v null, it is descent. */
+typedef struct attn_flat_step_ {
+  const attn_table_ *table;
+  float *w, *m, *v;
+  const float *g;
+  int64_t n;
+  attn_adam_ adam;
+  attn_descent_ descent;
+} attn_flat_step_;
+
+ATTN_FUNC_ void attn_flat_item_(void *job, int worker, int64_t index) {
+  const attn_flat_step_ *a = (const attn_flat_step_ *)job;
+  const int64_t i = index * ATTN_STEP_RUN_, left = a->n - i;
+  const int64_t n = left < ATTN_STEP_RUN_ ? left : (int64_t)ATTN_STEP_RUN_;
+  const attn_optimiser_table_ *f = attn_on_(optimiser, a->table);
+  (void)worker;
+  if (a->v)
+    f->adam(a->w + i, a->g + i, a->m + i, a->v + i, n, &a->adam);
+  else
+    f->descend(a->w + i, a->g + i, a->m ? a->m + i : NULL, n, &a->descent);
+}
+
+ATTN_COLD_ void attn_flat_run_(attn_flat_step_ *a, attn_ctx *ctx, int workers, const char *path) {
+  const int64_t items = attn_runs_of_(a->n, ATTN_STEP_RUN_);
+  workers = attn_pieces_(workers, items);
+  if (items > 0) attn_for_(ctx, workers, items, attn_flat_item_, a);
+  attn_report_(ctx, a->table, workers, items > 0 ? path : "no-op",
+               items > 0 ? "the only path" : "no elements");
+}
+
+ATTN_PUB_COLD_ attn_status attn_adamw(float *w, const float *g, float *m, float *v, int64_t n,
+                                      const attn_adamw_params *params, attn_ctx *ctx) {
+  const attn_flat_ arrays[] = {ATTN_FLAT_(w, "w"), ATTN_FLAT_(g, "g"), ATTN_FLAT_(m, "m"),
+                               ATTN_FLAT_(v, "v")};
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_adamw_params p;
+  attn_flat_step_ a;
+  int workers;
+  memset(&p, 0, sizeof p), memset(&a, 0, sizeof a);
+  if (params) p = *params;
+  a.w = w, a.g = g, a.m = m, a.v = v, a.n = n;
+  const double lr = attn_usual_f64_(p.lr, 1e-3), eps = attn_usual_f64_(p.eps, 1e-8);
+  const double beta1 = attn_usual_f64_(p.beta1, 0.9), beta2 = attn_usual_f64_(p.beta2, 0.999);
+  const double clip = attn_usual_f64_(p.clip, 1.0);
+  if (!attn_check_ctx_(&e, ctx, &a.table, &workers) || !attn_check_flat_(&e, ctx, arrays, 4, n))
+    return attn_end_(ctx, &e);
+  if (p.step < 1) {
+    attn_reject_(&e, ATTN_E_RANGE, "params.step must be at least 1");
+  } else if (!attn_positive_f64_(lr)) {
+    attn_reject_(&e, ATTN_E_VALUE, "params.lr must be finite and not negative");
+  } else if (!(beta1 >= 0.0 && beta1 < 1.0)) {
+    attn_reject_(&e, ATTN_E_RANGE, "params.beta1 must be in [0, 1)");
+  } else if (!(beta2 >= 0.0 && beta2 < 1.0)) {
+    attn_reject_(&e, ATTN_E_RANGE, "params.beta2 must be in [0, 1)");
+  } else if (!attn_positive_f64_(eps)) {
+    attn_reject_(&e, ATTN_E_VALUE, "params.eps must be finite and not negative");
+  } else if (!attn_positive_f64_(p.decay)) {
+    attn_reject_(&e, ATTN_E_VALUE, "params.decay must be finite and not negative");
+  } else if (!(clip - clip == 0.0)) {
+    attn_reject_(&e, ATTN_E_VALUE, "params.clip must be finite");
+  } else {
+    a.adam.clip = attn_narrow_f64_(clip), a.adam.eps = attn_narrow_f64_(eps);
+    a.adam.beta1 = (float)beta1, a.adam.rest1 = (float)(1.0 - beta1);
+    a.adam.beta2 = (float)beta2, a.adam.rest2 = (float)(1.0 - beta2);
+    a.adam.keep = attn_narrow_f64_(1.0 - lr * p.decay);
+    a.adam.rate = attn_narrow_f64_(lr / (1.0 - attn_raised_f64_(beta1, p.step)));
+    a.adam.root = attn_narrow_f64_(1.0 / (1.0 - attn_raised_f64_(beta2, p.step)));
+    attn_flat_run_(&a, ctx, workers, "adamw, elements in lanes");
+  }
+  return attn_end_(ctx, &e);
+}
+
+ATTN_PUB_COLD_ attn_status attn_sgd(float *w, const float *g, float *b, int64_t n,
+                                    const attn_sgd_params *params, attn_ctx *ctx) {
+  attn_flat_ arrays[] = {ATTN_FLAT_(w, "w"), ATTN_FLAT_(g, "g"), ATTN_FLAT_(b, "b")};
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_sgd_params p;
+  attn_flat_step_ a;
+  int workers;
+  memset(&p, 0, sizeof p), memset(&a, 0, sizeof a);
+  if (params) p = *params;
+  a.w = w, a.g = g, a.m = b, a.n = n;
+  const double lr = attn_usual_f64_(p.lr, 1e-3), clip = attn_usual_f64_(p.clip, 1.0);
+  if (p.momentum == 0.0) arrays[2].null = NULL;
+  if (!attn_check_ctx_(&e, ctx, &a.table, &workers) || !attn_check_flat_(&e, ctx, arrays, 3, n))
+    return attn_end_(ctx, &e);
+  if (!attn_positive_f64_(lr)) {
+    attn_reject_(&e, ATTN_E_VALUE, "params.lr must be finite and not negative");
+  } else if (!(p.momentum >= 0.0 && p.momentum < 1.0)) {
+    attn_reject_(&e, ATTN_E_RANGE, "params.momentum must be in [0, 1)");
+  } else if (!attn_positive_f64_(p.decay)) {
+    attn_reject_(&e, ATTN_E_VALUE, "params.decay must be finite and not negative");
+  } else if (!(clip - clip == 0.0)) {
+    attn_reject_(&e, ATTN_E_VALUE, "params.clip must be finite");
+  } else if ((p.first != 0 && p.first != 1) || (p.nesterov != 0 && p.nesterov != 1)) {
+    attn_reject_(&e, ATTN_E_RANGE, "params.first and params.nesterov must be 0 or 1");
+  } else {
+    a.descent.clip = attn_narrow_f64_(clip), a.descent.rate = attn_narrow_f64_(lr);
+    a.descent.decay = attn_narrow_f64_(p.decay), a.descent.momentum = (float)p.momentum;
+    a.descent.first = p.first, a.descent.nesterov = p.nesterov;
+    attn_flat_run_(&a, ctx, workers, "gradient descent, elements in lanes");
+  }
+  return attn_end_(ctx, &e);
+}
+
+#undef ATTN_FLAT_
+/* <<< attn/families/training/optimiser.h */
+/* >>> attn/families/training/global_norm.h */
+/* families/training/global_norm.h owns the norm of all gradients: sums of squares by blocks, which are then added in
+ * order. */
+
+/* Elements of a sum; blocks that a worker takes at a time. */
+enum { ATTN_NORM_BLOCK_ = 4096, ATTN_NORM_RUN_ = 16 };
+
+typedef struct attn_global_norm_ {
+  const attn_table_ *table;
+  double *norm, *clip;
+  const float *const *x;
+  const int64_t *n;
+  int64_t arrays, blocks;
+  double most;
+  int64_t *first; /* [arrays]: the first block of each */
+  double *sum;    /* [blocks] */
+} attn_global_norm_;
+
+ATTN_FUNC_ void attn_global_norm_item_(void *job, int worker, int64_t index) {
+  const attn_global_norm_ *a = (const attn_global_norm_ *)job;
+  int64_t at = index * ATTN_NORM_RUN_, end = at + ATTN_NORM_RUN_, lo = 0, hi = a->arrays;
+  (void)worker;
+  if (end > a->blocks) end = a->blocks;
+  while (hi - lo > 1) { /* the last array that begins at or before block `at` */
+    const int64_t mid = lo + (hi - lo) / 2;
+    if (a->first[mid] <= at)
+      lo = mid;
+    else
+      hi = mid;
+  }
+  for (; at < end; at++) {
+    while (lo + 1 < a->arrays && a->first[lo + 1] <= at) lo++;
+    const int64_t from = (at - a->first[lo]) * ATTN_NORM_BLOCK_, left = a->n[lo] - from;
+    a->sum[at] = attn_on_(optimiser, a->table)
+                     ->square_sum(a->x[lo] + from,
+                                  left < ATTN_NORM_BLOCK_ ? left : (int64_t)ATTN_NORM_BLOCK_);
+  }
+}
+
+ATTN_COLD_ int attn_global_norm_steps_(attn_stage_ *s, void *job) {
+  attn_global_norm_ *a = (attn_global_norm_ *)job;
+  a->first = (int64_t *)attn_stage_take_(s, a->arrays, sizeof(int64_t));
+  a->sum = (double *)attn_stage_take_(s, a->blocks, sizeof(double));
+  for (int64_t i = 0, at = 0; s->run && i < a->arrays; i++)
+    a->first[i] = at, at += attn_runs_of_(a->n[i], ATTN_NORM_BLOCK_);
+  attn_stage_for_(s, attn_runs_of_(a->blocks, ATTN_NORM_RUN_), attn_global_norm_item_, a, 0, NULL);
+  if (!s->run) return 1;
+  double sum = 0.0;
+  for (int64_t i = 0; i < a->blocks; i++) sum += a->sum[i];
+  if (!(sum - sum == 0.0)) return attn_reject_(s->e, ATTN_E_VALUE, "the norm of x is not finite");
+  const double norm = sqrt(sum), by = a->most / (norm + 1e-6);
+  if (a->norm) *a->norm = norm;
+  if (a->clip) *a->clip = !(by < 1.0) ? 1.0 : by > 0.0 ? by : (double)ATTN_ZERO;
+  return 1;
+}
+
+/* Whether an output, or the workspace, shares memory with nothing. */
+ATTN_COLD_ int attn_global_norm_apart_(const attn_global_norm_ *a, attn_span_ span,
+                                       const attn_span_ *other, int others) {
+  attn_error_ ignored = {ATTN_OK, NULL};
+  for (int i = 0; i < others; i++)
+    if (attn_overlap_(span, other[i])) return 0;
+  for (int64_t i = 0; span.lo < span.hi && i < a->arrays; i++) {
+    attn_span_ x;
+    if (attn_check_array_(&ignored, a->x[i], a->n[i], 4, "", &x) && attn_overlap_(span, x))
+      return 0;
+  }
+  return 1;
+}
+
+ATTN_COLD_ int attn_global_norm_check_(attn_error_ *e, attn_global_norm_ *a, const attn_ctx *ctx) {
+  attn_span_ span[5], x; /* of norm, clip, x, n, the workspace */
+  if (a->arrays < 0) return attn_reject_(e, ATTN_E_SHAPE, "arrays must not be negative");
+  if (a->arrays > 0 && (!a->x || !a->n))
+    return attn_reject_(e, ATTN_E_NULL, a->x ? "n must not be null" : "x must not be null");
+  if (!attn_check_array_(e, a->norm, 1, 8, "norm must be aligned to its elements", &span[0]) ||
+      !attn_check_array_(e, a->clip, 1, 8, "clip must be aligned to its elements", &span[1]) ||
+      !attn_check_array_(e, (const void *)a->x, a->arrays, sizeof(void *),
+                         "x must be aligned to its elements", &span[2]) ||
+      !attn_check_array_(e, a->n, a->arrays, 8, "n must be aligned to its elements", &span[3]) ||
+      !attn_check_workspace_(e, ctx, &span[4]))
+    return 0;
+  for (int64_t i = 0; i < a->arrays; i++) {
+    if (a->n[i] < 0) return attn_reject_(e, ATTN_E_SHAPE, "n[i] must not be negative");
+    if (a->n[i] > 0 && !a->x[i]) return attn_reject_(e, ATTN_E_NULL, "x[i] must not be null");
+    if (!attn_check_array_(e, a->x[i], a->n[i], 4, "x[i] must be aligned to its elements", &x))
+      return 0;
+    a->blocks = attn_add_(a->blocks, attn_runs_of_(a->n[i], ATTN_NORM_BLOCK_));
+  }
+  if (!(a->most >= 0.0)) return attn_reject_(e, ATTN_E_VALUE, "most must not be negative or NaN");
+  if (!attn_global_norm_apart_(a, span[0], span + 1, 3))
+    return attn_reject_(e, ATTN_E_OVERLAP, "norm must share no memory with another argument");
+  if (!attn_global_norm_apart_(a, span[1], span + 2, 2))
+    return attn_reject_(e, ATTN_E_OVERLAP, "clip must share no memory with another argument");
+  if (!attn_global_norm_apart_(a, span[4], span, 4))
+    return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with an array");
+  return 1;
+}
+
+ATTN_COLD_ attn_status attn_global_norm_call_(double *norm, double *clip, const float *const *x,
+                                              const int64_t *n, int64_t arrays, double most,
+                                              attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_global_norm_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  a.norm = norm, a.clip = clip, a.x = x, a.n = n, a.arrays = arrays, a.most = most;
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers)) attn_global_norm_check_(&e, &a, ctx);
+  return attn_step_call_or_(&e, a.table,
+                            attn_pieces_(workers, attn_runs_of_(a.blocks, ATTN_NORM_RUN_)), ctx,
+                            attn_global_norm_steps_, &a, "squares in double, by blocks",
+                            norm || clip ? NULL : "no output is asked for", bytes);
+}
+ATTN_CALL_(attn_global_norm, (norm, clip, x, n, arrays, most), double *norm, double *clip,
+           const float *const *x, const int64_t *n, int64_t arrays, double most)
+/* <<< attn/families/training/global_norm.h */
+/* >>> attn/families/training/loss_row.h */
+/* families/training/loss_row.h owns the loss of one row of logits, which come in runs of columns: what is kept of them,
+ * the loss, and the gradient of a run. */
+
+/* What all rows have in common. */
+typedef struct attn_loss_rule_ {
+  double smoothing, z;
+  double grad; /* of each counted row */
+  int64_t classes;
+} attn_loss_rule_;
+
+/* A row so far. The target is apart: 1 - p of it is then no difference of numbers near 1. */
+typedef struct attn_logits_row_ {
+  double top, rest; /* the largest of the other logits, and sum exp(x - top) over them */
+  double all;       /* the sum of all logits, where there is smoothing */
+  double target;    /* its logit */
+} attn_logits_row_;
+
+/* What a row's gradient is made of: by exp(x - top) - less, and that of the target. */
+typedef struct attn_loss_slope_ {
+  float top, by, less, target;
+} attn_loss_slope_;
+
+static const attn_logits_row_ attn_loss_begin_ = {-(double)INFINITY, 0.0, 0.0, 0.0};
+
+/* Logarithms of 1 <= x < FLT_MAX and of 1 + y, y >= 0; NaN stays. */
+ATTN_FUNC_ double attn_log_f64_(double x) {
+  const float f = (float)x;
+  return x == x ? attn_log2_(f) * ATTN_LN2_ + (x - (double)f) / (double)f : x;
+}
+ATTN_FUNC_ double attn_log1p_f64_(double y) {
+  const double z = y / (2.0 + y), t = z * z;
+  double p = 1.0 / 31;
+  if (y > 1.0) return attn_log_f64_(1.0 + y);
+  for (int i = 29; i > 0; i -= 2) p = p * t + 1.0 / i;
+  return 2.0 * z * p;
+}
+
+/* A run as the kernels take it: x itself, or a copy up to a whole step, where what is added has no weight. */
+ATTN_FUNC_ const float *attn_loss_whole_(float *copy, const float *x, int64_t n, int64_t *whole) {
+  *whole = (n + ATTN_LOSS_STEP_ - 1) / ATTN_LOSS_STEP_ * ATTN_LOSS_STEP_;
+  if (*whole == n) return x;
+  if (copy != x) memcpy(copy, x, (size_t)n * sizeof(float));
+  for (int64_t c = n; c < *whole; c++) copy[c] = -INFINITY;
+  return copy;
+}
+
+/* Takes up the n columns from c0 on, at most a run. */
+ATTN_FUNC_ void attn_loss_take_(const attn_table_ *f, const attn_loss_rule_ *rule,
+                                attn_logits_row_ *row, const float *x, int64_t c0, int64_t n,
+                                int64_t target) {
+  float copy[ATTN_LOSS_RUN_], sum;
+  int64_t whole;
+  if (rule->smoothing > 0.0) {
+    float both[2];
+    attn_on_(norm, f)->moments(both, x, n, 0.0f);
+    row->all += (double)both[0];
+  }
+  if (target >= c0 && target < c0 + n) {
+    row->target = (double)x[target - c0];
+    memcpy(copy, x, (size_t)n * sizeof(float));
+    copy[target - c0] = -INFINITY, x = copy;
+  }
+  x = attn_loss_whole_(copy, x, n, &whole);
+  const double top = (double)attn_on_(loss, f)->loss_run(&sum, x, whole);
+  if (sum == 0.0f) return;
+  if (top > row->top) {
+    row->rest = row->rest * attn_exp_f64_(row->top - top) + (double)sum;
+    row->top = top;
+  } else {
+    row->rest += (double)sum * (top == row->top ? 1.0 : attn_exp_f64_(top - row->top));
+  }
+}
+
+/* The loss of a row that is complete; slope: what its gradient is made of. */
+ATTN_FUNC_ double attn_loss_close_(const attn_loss_rule_ *rule, const attn_logits_row_ *row,
+                                   attn_loss_slope_ *slope) {
+  const double e = rule->smoothing, z = rule->z, g = rule->grad, x = row->target;
+  const double classes = (double)rule->classes, none = -(double)INFINITY;
+  const double top = x > row->top ? x : row->top;
+  const double rest = row->top == top ? row->rest : row->rest * attn_exp_f64_(row->top - top);
+  const double own = x == none ? 0.0 : x == (double)INFINITY ? x - x : attn_exp_f64_(x - top);
+  const double total = rest + own; /* 0 where all are -inf, else 1 or more */
+  const double lse = total == 0.0 ? none : top + attn_log_f64_(total);
+  double near = top - x + attn_log_f64_(total), loss = 0.0; /* lse - x */
+  if (x == top) near = attn_log1p_f64_(rest);
+  if (x == none) near = -none;
+  if (total != total) near = total;
+  if (e < 1.0) loss = (1.0 - e) * near;
+  if (e > 0.0) loss += row->all == none && total == total ? -none : e * (lse - row->all / classes);
+  if (z > 0.0) loss += z * (lse * lse);
+  const double share = total == 0.0 ? 0.0 : 2.0 * z * lse; /* what the z-loss adds to 1 */
+  const double p = total == 0.0 ? 0.0 : own / total, others = total == 0.0 ? 1.0 : rest / total;
+  slope->top = total == 0.0 ? 0.0f : (float)top;
+  slope->by = total == 0.0 ? 0.0f : attn_narrow_f64_(g * (1.0 + share) / total);
+  slope->less = attn_narrow_f64_(g * e / classes);
+  slope->target = attn_one_nan_(attn_narrow_f64_(g * (share * p - others + e - e / classes)));
+  return attn_one_nan_f64_(loss);
+}
+
+/* The gradient of a run, in y [at least a whole step]; y may be x. */
+ATTN_FUNC_ void attn_loss_slopes_(const attn_table_ *f, const attn_loss_slope_ *slope, float *y,
+                                  const float *x, int64_t c0, int64_t n, int64_t target) {
+  float copy[ATTN_LOSS_RUN_];
+  int64_t whole;
+  x = attn_loss_whole_(copy, x, n, &whole);
+  float *to = whole == n ? y : copy;
+  attn_on_(loss, f)->loss_slope(to, x, whole, slope->top, slope->by, slope->less);
+  if (to != y) memcpy(y, to, (size_t)n * sizeof(float));
+  if (target >= c0 && target < c0 + n) y[target - c0] = slope->target;
+}
+/* <<< attn/families/training/loss_row.h */
+/* >>> attn/families/training/cross_entropy.h */
+/* families/training/cross_entropy.h owns the loss over classes and its gradient by logits: checks, and rows by runs of
+ * columns. */
+
+/* Logits that a worker takes at a time, in whole rows. */
+enum { ATTN_LOSS_ITEM_ = 16384 };
+
+typedef struct attn_cross_entropy_ {
+  const attn_table_ *table;
+  double *loss;
+  attn_tensor d, x; /* d.data null: not asked for */
+  const int32_t *targets;
+  attn_cross_entropy_params p;
+  attn_loss_rule_ rule;
+  int64_t rows, each; /* of an item */
+  double count;
+  double *losses; /* [rows] */
+} attn_cross_entropy_;
+
+ATTN_FUNC_ int attn_loss_ignored_(const attn_cross_entropy_params *p, int32_t target) {
+  return p->has_ignore_index && target == p->ignore_index;
+}
+
+/* A run of a row as floats. */
+ATTN_FUNC_ const float *attn_loss_floats_(const attn_table_ *f, float *wide, const char *row,
+                                          attn_dtype dtype, int64_t c0, int64_t n) {
+  const char *from = row + attn_bytes_(dtype, c0);
+  if (dtype == ATTN_F32) return (const float *)(const void *)from;
+  f->widen(wide, from, 0, NULL, 1, n, dtype, NULL);
+  return wide;
+}
+
+/* The gradient of a row. */
+ATTN_FUNC_ void attn_loss_write_(const attn_cross_entropy_ *a, const attn_loss_slope_ *slope,
+                                 char *to, const char *row, int64_t target) {
+  const attn_dtype type = a->d.dtype;
+  const int direct = type == ATTN_F32 && !a->p.accumulate;
+  float wide[ATTN_LOSS_RUN_], made[ATTN_LOSS_RUN_];
+  for (int64_t c = 0; c < a->x.dim; c += ATTN_LOSS_RUN_) {
+    const int64_t left = a->x.dim - c, n = left < ATTN_LOSS_RUN_ ? left : (int64_t)ATTN_LOSS_RUN_;
+    const float *x = attn_loss_floats_(a->table, wide, row, a->x.dtype, c, n);
+    char *at = to + attn_bytes_(type, c);
+    attn_loss_slopes_(a->table, slope, direct ? (float *)(void *)at : made, x, c, n, target);
+    if (!direct)
+      a->table->blend(at, made, a->p.accumulate ? at : NULL, type, ATTN_F32, type, n, 1.0f, 1.0f);
+  }
+}
+
+ATTN_FUNC_ void attn_cross_entropy_item_(void *job, int worker, int64_t index) {
+  const attn_cross_entropy_ *a = (const attn_cross_entropy_ *)job;
+  int64_t r = index * a->each;
+  const int64_t end = a->rows - r < a->each ? a->rows : r + a->each;
+  (void)worker;
+  for (; r < end; r++) {
+    const int64_t unit = r / a->x.len, b = unit / a->x.heads, h = unit % a->x.heads;
+    const char *row = attn_at_(&a->x, b, h, r % a->x.len);
+    char *to = a->d.data ? attn_at_(&a->d, b, h, r % a->x.len) : NULL;
+    const int64_t target = a->targets[r];
+    attn_logits_row_ sums = attn_loss_begin_;
+    attn_loss_slope_ slope;
+    float wide[ATTN_LOSS_RUN_];
+    if (attn_loss_ignored_(&a->p, a->targets[r])) {
+      if (a->loss) a->losses[r] = 0.0;
+      if (to && !a->p.accumulate) memset(to, 0, (size_t)attn_bytes_(a->d.dtype, a->d.dim));
+      continue;
+    }
+    for (int64_t c = 0; c < a->x.dim; c += ATTN_LOSS_RUN_) {
+      const int64_t left = a->x.dim - c, n = left < ATTN_LOSS_RUN_ ? left : (int64_t)ATTN_LOSS_RUN_;
+      const float *x = attn_loss_floats_(a->table, wide, row, a->x.dtype, c, n);
+      attn_loss_take_(a->table, &a->rule, &sums, x, c, n, target);
+    }
+    const double loss = attn_loss_close_(&a->rule, &sums, &slope);
+    if (a->loss) a->losses[r] = loss;
+    if (to) attn_loss_write_(a, &slope, to, row, target);
+  }
+}
+
+ATTN_COLD_ int attn_cross_entropy_steps_(attn_stage_ *s, void *job) {
+  attn_cross_entropy_ *a = (attn_cross_entropy_ *)job;
+  double sum = 0.0;
+  if (a->loss) a->losses = (double *)attn_stage_take_(s, a->rows, sizeof(double));
+  attn_stage_for_(s, attn_runs_of_(a->rows, a->each), attn_cross_entropy_item_, a, 0, NULL);
+  if (!s->run || !a->loss) return 1;
+  for (int64_t r = 0; r < a->rows; r++) sum += a->losses[r];
+  *a->loss = attn_one_nan_f64_(a->count > 0.0 ? sum / a->count : 0.0);
+  return 1;
+}
+
+/* The numbers of a loss, and its targets; rows: how many there are, 0 where targets are not to be read. */
+ATTN_COLD_ int attn_loss_check_(attn_error_ *e, const attn_cross_entropy_params *p,
+                                const int32_t *targets, int64_t rows, int64_t classes,
+                                attn_loss_rule_ *rule, double *count) {
+  int64_t counted = 0;
+  if (!(p->smoothing >= 0.0f && p->smoothing <= 1.0f))
+    return attn_reject_(e, ATTN_E_RANGE, "params.smoothing must be in [0, 1]");
+  if (!(p->z_loss >= 0.0f && p->z_loss < INFINITY))
+    return attn_reject_(e, ATTN_E_VALUE, "params.z_loss must be finite and not negative");
+  if (!(p->grad - p->grad == 0.0f))
+    return attn_reject_(e, ATTN_E_VALUE, "params.grad must be finite");
+  if ((p->sum | p->has_ignore_index | p->accumulate) & ~1)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.sum, has_ignore_index and accumulate must be 0 or 1");
+  if (p->count < 0 || (p->count && p->sum))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.count must not be negative, and 0 with params.sum");
+  for (int64_t r = 0; r < rows; r++) {
+    if (attn_loss_ignored_(p, targets[r])) continue;
+    if (targets[r] < 0 || targets[r] >= classes)
+      return attn_reject_(e, ATTN_E_INDEX, "targets must be classes or params.ignore_index");
+    counted++;
+  }
+  *count = p->sum ? 1.0 : (double)(p->count ? p->count : counted);
+  const double g = p->grad != 0.0f || signbit(p->grad) ? (double)p->grad : 1.0;
+  rule->smoothing = (double)p->smoothing, rule->z = (double)p->z_loss, rule->classes = classes;
+  rule->grad = *count > 0.0 ? g / *count : 0.0;
+  return 1;
+}
+
+ATTN_COLD_ int attn_cross_entropy_check_(attn_error_ *e, attn_cross_entropy_ *a,
+                                         const attn_ctx *ctx) {
+  attn_span_ span[2]; /* of loss and targets */
+  attn_operand_ op[] = {
+      ATTN_OPERAND_(&a->d, "d_logits", ATTN_OUT_ | ATTN_OPTIONAL_, a->x.batch, a->x.heads, a->x.len,
+                    a->x.dim, "d_logits must have the shape of logits"),
+      ATTN_OPERAND_(&a->x, "logits", 0, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, "")};
+  if (!attn_check_given_(e, op, 2)) return 0;
+  for (int i = 1; i >= 0; i--)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  a->rows = attn_mul_(attn_mul_(a->x.batch, a->x.heads), a->x.len);
+  if (a->rows > 0 && !a->targets) return attn_reject_(e, ATTN_E_NULL, "targets must not be null");
+  if (!attn_check_array_(e, a->loss, 1, 8, "loss must be aligned to its elements", &span[0]) ||
+      !attn_check_array_(e, a->targets, a->rows, 4, "targets must be aligned to its elements",
+                         &span[1]))
+    return 0;
+  if (a->d.data && attn_same_view_(&a->d, &a->x)) {
+    if (a->p.accumulate)
+      return attn_reject_(e, ATTN_E_OVERLAP, "d_logits must not be logits with params.accumulate");
+    op[1].span.lo = op[1].span.hi = 0;
+  }
+  if (!attn_check_apart_(e, ctx, op, 2, span, 2)) return 0;
+  if (!attn_span_alone_(&span[0], op, 2, &span[1], 1))
+    return attn_reject_(e, ATTN_E_OVERLAP, "loss must share no memory with another argument");
+  a->each = a->x.dim < ATTN_LOSS_ITEM_ ? ATTN_LOSS_ITEM_ / a->x.dim : 1;
+  return attn_loss_check_(e, &a->p, a->targets, a->rows, a->x.dim, &a->rule, &a->count);
+}
+
+ATTN_COLD_ attn_status attn_cross_entropy_call_(double *loss, attn_tensor d_logits,
+                                                attn_tensor logits, const int32_t *targets,
+                                                const attn_cross_entropy_params *params,
+                                                attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_cross_entropy_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  if (params) a.p = *params;
+  a.loss = loss, a.d = d_logits, a.x = logits, a.targets = targets, a.each = 1;
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers)) attn_cross_entropy_check_(&e, &a, ctx);
+  return attn_step_call_or_(&e, a.table, attn_pieces_(workers, attn_runs_of_(a.rows, a.each)), ctx,
+                            attn_cross_entropy_steps_, &a, "cross-entropy, runs of columns",
+                            loss || d_logits.data ? NULL : "no output is asked for", bytes);
+}
+ATTN_CALL_(attn_cross_entropy, (loss, d_logits, logits, targets, params), double *loss,
+           attn_tensor d_logits, attn_tensor logits, const int32_t *targets,
+           const attn_cross_entropy_params *params)
+/* <<< attn/families/training/cross_entropy.h */
+/* >>> attn/families/training/cross_entropy_head.h */
+/* families/training/cross_entropy_head.h owns the loss over classes whose logits are a product of rows, by chunks of
+ * columns: rows that count stand side by side, and each chunk of their logits is made for the loss and again for the
+ * gradients. */
+
+/* RUN: columns of a chunk, one run of sums over columns, and rows of one over rows. ROWS, COLS: tiles of gradients. */
+enum {
+  ATTN_HEAD_RUN_ = ATTN_LOSS_RUN_,
+  ATTN_HEAD_ROWS_ = 96,
+  ATTN_HEAD_COLS_ = 256,
+  ATTN_HEAD_ITEM_ = 64
+};
+
+typedef struct attn_head_loss_ {
+  const attn_table_ *table;
+  double *loss;
+  attn_tensor d_x, d_w, d_bias, x, w, bias;
+  const int32_t *targets;
+  int transposed;
+  attn_cross_entropy_params p;
+  attn_loss_rule_ rule;
+  double count;
+  int64_t all, rows; /* rows, and those that count: of what is allocated, and of what is done */
+  int64_t *row;      /* [rows]: which of all */
+  attn_tensor flat;  /* [rows][in] of x */
+  float *turned;     /* [in][turned_stride], the same turned */
+  int64_t turned_stride;
+  attn_tensor z, sum; /* a chunk, its rows; [rows][in] of d_x */
+  attn_logits_row_ *state;
+  attn_loss_slope_ *slope;
+  double *losses;
+  int64_t c0, cols;    /* the chunk */
+  attn_matrix_ matrix; /* of the product at hand */
+  int64_t runs;        /* of columns of its tiles */
+  char *memory;
+  int64_t each;
+} attn_head_loss_;
+
+ATTN_FUNC_ char *attn_head_row_(const attn_tensor *t, int64_t r) {
+  const int64_t unit = r / t->len;
+  return attn_at_(t, unit / t->heads, unit % t->heads, r % t->len);
+}
+
+/* ---- rows -----------------------------------------------------------------------------------*/
+
+/* Rows that count, side by side, and turned. */
+ATTN_FUNC_ void attn_head_gather_item_(void *job, int worker, int64_t index) {
+  const attn_head_loss_ *a = (const attn_head_loss_ *)job;
+  const int64_t r0 = index * ATTN_HEAD_ITEM_, left = a->rows - r0, in = a->x.dim;
+  const int n = left < ATTN_HEAD_ITEM_ ? (int)left : (int)ATTN_HEAD_ITEM_;
+  const void *rows[ATTN_HEAD_ITEM_];
+  (void)worker;
+  for (int i = 0; i < n; i++) {
+    float *to = (float *)(void *)attn_at_(&a->flat, 0, 0, r0 + i);
+    a->table->widen(to, attn_head_row_(&a->x, a->row[r0 + i]), 0, NULL, 1, in, a->x.dtype, NULL);
+    a->state[r0 + i] = attn_loss_begin_;
+    rows[i] = to;
+  }
+  if (a->turned)
+    attn_on_(dense, a->table)->turn(a->turned + r0, a->turned_stride, rows, ATTN_F32, in, n);
+}
+
+ATTN_FUNC_ void attn_head_take_item_(void *job, int worker, int64_t index) {
+  const attn_head_loss_ *a = (const attn_head_loss_ *)job;
+  int64_t r = index * ATTN_HEAD_ITEM_;
+  const int64_t end = a->rows - r < ATTN_HEAD_ITEM_ ? a->rows : r + ATTN_HEAD_ITEM_;
+  (void)worker;
+  for (; r < end; r++) {
+    attn_loss_take_(a->table, &a->rule, &a->state[r],
+                    (const float *)(const void *)attn_at_(&a->z, 0, 0, r), a->c0, a->cols,
+                    a->targets[a->row[r]]);
+    if (a->c0 + a->cols == a->rule.classes)
+      a->losses[r] = attn_loss_close_(&a->rule, &a->state[r], &a->slope[r]);
+  }
+}
+
+/* Logits of a chunk become their gradients. */
+ATTN_FUNC_ void attn_head_slope_item_(void *job, int worker, int64_t index) {
+  const attn_head_loss_ *a = (const attn_head_loss_ *)job;
+  int64_t r = index * ATTN_HEAD_ITEM_;
+  const int64_t end = a->rows - r < ATTN_HEAD_ITEM_ ? a->rows : r + ATTN_HEAD_ITEM_;
+  (void)worker;
+  for (; r < end; r++) {
+    float *z = (float *)(void *)attn_at_(&a->z, 0, 0, r);
+    attn_loss_slopes_(a->table, &a->slope[r], z, z, a->c0, a->cols, a->targets[a->row[r]]);
+  }
+}
+
+/* A row of an output from floats, which may be changed. */
+ATTN_FUNC_ void attn_head_put_(const attn_head_loss_ *a, void *to, attn_dtype type, float *x,
+                               int64_t n) {
+  attn_row_one_nan_(a->table, x, n);
+  a->table->blend(to, x, a->p.accumulate ? to : NULL, type, ATTN_F32, type, n, 1.0f, 1.0f);
+}
+
+ATTN_FUNC_ void attn_head_finish_item_(void *job, int worker, int64_t index) {
+  const attn_head_loss_ *a = (const attn_head_loss_ *)job;
+  int64_t r = index * ATTN_HEAD_ITEM_;
+  const int64_t end = a->rows - r < ATTN_HEAD_ITEM_ ? a->rows : r + ATTN_HEAD_ITEM_;
+  (void)worker;
+  for (; r < end; r++)
+    attn_head_put_(a, attn_head_row_(&a->d_x, a->row[r]), a->d_x.dtype,
+                   (float *)(void *)attn_at_(&a->sum, 0, 0, r), a->x.dim);
+}
+
+/* ---- products -------------------------------------------------------------------------------*/
+
+/* A tile of d_x: the chunk's columns, which are one run, join what earlier ones left. */
+ATTN_FUNC_ void attn_head_back_item_(void *job, int worker, int64_t index) {
+  const attn_head_loss_ *a = (const attn_head_loss_ *)job;
+  const int64_t r0 = index / a->runs * ATTN_HEAD_ROWS_, i0 = index % a->runs * ATTN_HEAD_COLS_;
+  const int64_t rows = a->rows - r0 < ATTN_HEAD_ROWS_ ? a->rows - r0 : (int64_t)ATTN_HEAD_ROWS_;
+  const int64_t i1 = a->x.dim - i0 < ATTN_HEAD_COLS_ ? a->x.dim : i0 + ATTN_HEAD_COLS_;
+  const attn_matrix_part_ part = {0, 0, 0, a->cols, i0, i1};
+  const attn_floats_ z = attn_floats_at_((const float *)(const void *)attn_at_(&a->z, 0, 0, r0),
+                                         a->z.stride_len, rows);
+  float *near = (float *)(void *)(a->memory + worker * a->each);
+  attn_matrix_times_(a->table, &a->matrix, &part, near, ATTN_HEAD_COLS_, z, 1);
+  for (int64_t r = 0; r < rows; r++) {
+    float *to = (float *)(void *)attn_at_(&a->sum, 0, 0, r0 + r) + i0;
+    a->table->blend(to, near + r * ATTN_HEAD_COLS_, a->c0 > 0 ? to : NULL, ATTN_F32, ATTN_F32,
+                    ATTN_F32, i1 - i0, 1.0f, 1.0f);
+  }
+}
+
+/* A tile of d_w: rows i of x turned by columns of the chunk, rows in runs that are joined in order. */
+ATTN_FUNC_ void attn_head_weight_item_(void *job, int worker, int64_t index) {
+  const attn_head_loss_ *a = (const attn_head_loss_ *)job;
+  const int64_t i0 = index / a->runs * ATTN_HEAD_ROWS_, c0 = index % a->runs * ATTN_HEAD_COLS_;
+  const int64_t n = a->x.dim - i0 < ATTN_HEAD_ROWS_ ? a->x.dim - i0 : (int64_t)ATTN_HEAD_ROWS_;
+  const int64_t c1 = a->cols - c0 < ATTN_HEAD_COLS_ ? a->cols : c0 + ATTN_HEAD_COLS_;
+  float *far = (float *)(void *)(a->memory + worker * a->each);
+  float *near = far + ATTN_HEAD_ROWS_ * ATTN_HEAD_COLS_, line[ATTN_HEAD_ROWS_];
+  for (int64_t t = 0; t < a->rows; t += ATTN_HEAD_RUN_) {
+    const int64_t deep = a->rows - t < ATTN_HEAD_RUN_ ? a->rows - t : (int64_t)ATTN_HEAD_RUN_;
+    const attn_matrix_part_ part = {0, 0, t, deep, c0, c1};
+    attn_matrix_times_(a->table, &a->matrix, &part, t > 0 ? near : far, ATTN_HEAD_COLS_,
+                       attn_floats_at_(a->turned + i0 * a->turned_stride + t, a->turned_stride, n),
+                       1);
+    for (int64_t i = 0; t > 0 && i < n; i++)
+      a->table->blend(far + i * ATTN_HEAD_COLS_, far + i * ATTN_HEAD_COLS_,
+                      near + i * ATTN_HEAD_COLS_, ATTN_F32, ATTN_F32, ATTN_F32, c1 - c0, 1.0f,
+                      1.0f);
+  }
+  for (int64_t i = 0; !a->transposed && i < n; i++)
+    attn_head_put_(a, attn_at_(&a->d_w, 0, 0, i0 + i) + attn_bytes_(a->d_w.dtype, a->c0 + c0),
+                   a->d_w.dtype, far + i * ATTN_HEAD_COLS_, c1 - c0);
+  for (int64_t c = c0; a->transposed && c < c1; c++) {
+    for (int64_t i = 0; i < n; i++) line[i] = far[i * ATTN_HEAD_COLS_ + c - c0];
+    attn_head_put_(a, attn_at_(&a->d_w, 0, 0, a->c0 + c) + attn_bytes_(a->d_w.dtype, i0),
+                   a->d_w.dtype, line, n);
+  }
+}
+
+/* d_bias of some columns of the chunk, in the same runs. */
+ATTN_FUNC_ void attn_head_bias_item_(void *job, int worker, int64_t index) {
+  const attn_head_loss_ *a = (const attn_head_loss_ *)job;
+  const int64_t c0 = index * ATTN_HEAD_ITEM_, left = a->cols - c0;
+  const int64_t n = left < ATTN_HEAD_ITEM_ ? left : (int64_t)ATTN_HEAD_ITEM_;
+  float far[ATTN_HEAD_ITEM_] = {0.0f}, near[ATTN_HEAD_ITEM_];
+  (void)worker;
+  for (int64_t t = 0; t < a->rows; t += ATTN_HEAD_RUN_) {
+    const int64_t end = a->rows - t < ATTN_HEAD_RUN_ ? a->rows : t + ATTN_HEAD_RUN_;
+    memset(near, 0, sizeof near);
+    for (int64_t r = t; r < end; r++)
+      a->table->blend(near, near, (const float *)(const void *)attn_at_(&a->z, 0, 0, r) + c0,
+                      ATTN_F32, ATTN_F32, ATTN_F32, n, 1.0f, 1.0f);
+    a->table->blend(far, far, near, ATTN_F32, ATTN_F32, ATTN_F32, n, 1.0f, 1.0f);
+  }
+  attn_head_put_(a, attn_at_(&a->d_bias, 0, 0, 0) + attn_bytes_(a->d_bias.dtype, a->c0 + c0),
+                 a->d_bias.dtype, far, n);
+}
+
+/* ---- steps ----------------------------------------------------------------------------------*/
+
+/* Columns of the chunk of a matrix that lies turned or not. */
+ATTN_COLD_ attn_tensor attn_head_columns_(const attn_head_loss_ *a) {
+  attn_tensor w = a->w;
+  const int turned = attn_is_turned_(&w);
+  if (w.data) w.data = (char *)w.data + attn_bytes_(w.dtype, a->c0 * (turned ? w.stride_len : 1));
+  w.dim = a->cols;
+  return w;
+}
+
+/* Logits of the chunk from column c on, for the loss or for gradients. */
+ATTN_COLD_ int attn_head_chunk_(attn_stage_ *s, attn_head_loss_ *a, int64_t c, int make) {
+  attn_gemm_params p;
+  memset(&p, 0, sizeof p);
+  a->c0 = c, a->cols = a->rule.classes - c;
+  if (a->cols > ATTN_HEAD_RUN_) a->cols = ATTN_HEAD_RUN_;
+  a->z.dim = a->cols, a->z.len = a->flat.len = a->sum.len = a->rows;
+  if (!make) return 1;
+  p.bias = a->bias;
+  if (p.bias.data)
+    p.bias.data = (char *)p.bias.data + attn_bytes_(p.bias.dtype, c), p.bias.dim = a->cols;
+  return attn_stage_gemm_(s, a->z, a->flat, attn_head_columns_(a), &p);
+}
+
+/* Gradients of the chunk. */
+ATTN_COLD_ int attn_head_gradients_(attn_stage_ *s, attn_head_loss_ *a) {
+  const int64_t in = a->x.dim, tile = ATTN_HEAD_ROWS_ * ATTN_HEAD_COLS_ * (int64_t)sizeof(float);
+  attn_stage_for_(s, attn_runs_of_(a->rows, ATTN_HEAD_ITEM_), attn_head_slope_item_, a, 0, NULL);
+  if (a->d_x.data) {
+    attn_tensor w = attn_head_columns_(a);
+    const int turned = attn_turn_back_(&w); /* [cols, in] then, which is the way it is wanted */
+    a->matrix = attn_matrix_of_(w, !turned, a->rows, 1);
+    a->runs = attn_runs_of_(in, ATTN_HEAD_COLS_), a->each = tile;
+    attn_stage_products_(s, &a->matrix, 1, attn_runs_of_(a->rows, ATTN_HEAD_ROWS_) * a->runs,
+                         attn_head_back_item_, a, a->each, &a->memory);
+  }
+  if (a->d_w.data) {
+    a->matrix = attn_matrix_of_(a->z, 0, in, 1);
+    a->runs = attn_runs_of_(a->cols, ATTN_HEAD_COLS_), a->each = 2 * tile;
+    attn_stage_products_(s, &a->matrix, 1, attn_runs_of_(in, ATTN_HEAD_ROWS_) * a->runs,
+                         attn_head_weight_item_, a, a->each, &a->memory);
+  }
+  if (a->d_bias.data)
+    attn_stage_for_(s, attn_runs_of_(a->cols, ATTN_HEAD_ITEM_), attn_head_bias_item_, a, 0, NULL);
+  return 1;
+}
+
+/* Zeros where no row counts. */
+ATTN_COLD_ void attn_head_clear_(const attn_head_loss_ *a) {
+  const attn_tensor *const out[] = {&a->d_w, &a->d_bias};
+  if (a->p.accumulate) return;
+  for (int64_t r = 0; a->d_x.data && r < a->all; r++)
+    if (attn_loss_ignored_(&a->p, a->targets[r]))
+      memset(attn_head_row_(&a->d_x, r), 0, (size_t)attn_bytes_(a->d_x.dtype, a->d_x.dim));
+  for (int i = 0; a->rows == 0 && i < 2; i++)
+    for (int64_t r = 0; out[i]->data && r < out[i]->len; r++)
+      memset(attn_at_(out[i], 0, 0, r), 0, (size_t)attn_bytes_(out[i]->dtype, out[i]->dim));
+}
+
+ATTN_COLD_ int attn_head_loss_steps_(attn_stage_ *s, void *job) {
+  attn_head_loss_ *a = (attn_head_loss_ *)job;
+  const int64_t in = a->x.dim, classes = a->rule.classes;
+  const int any = a->d_x.data || a->d_w.data || a->d_bias.data;
+  double sum = 0.0;
+  a->rows = a->all; /* so that memory does not hang on targets */
+  a->row = (int64_t *)attn_stage_take_(s, a->rows, sizeof(int64_t));
+  a->flat = attn_stage_tensor_(s, 1, 1, a->rows, in);
+  a->state = (attn_logits_row_ *)attn_stage_take_(s, a->rows, sizeof *a->state);
+  a->slope = (attn_loss_slope_ *)attn_stage_take_(s, a->rows, sizeof *a->slope);
+  a->losses = (double *)attn_stage_take_(s, a->rows, sizeof(double));
+  a->turned = NULL, a->turned_stride = attn_round_up_(a->rows, ATTN_HEAD_ITEM_) + 16;
+  if (a->d_w.data)
+    a->turned = (float *)attn_stage_take_(s, attn_mul_(in, a->turned_stride), sizeof(float));
+  /* rows of a chunk do not meet in one set of the cache */
+  a->z = attn_stage_tensor_(s, 1, 1, a->rows,
+                            classes < ATTN_HEAD_RUN_ ? classes + 16 : ATTN_HEAD_RUN_ + 16);
+  if (a->d_x.data) a->sum = attn_stage_tensor_(s, 1, 1, a->rows, in);
+  if (s->run) {
+    a->rows = 0;
+    for (int64_t r = 0; r < a->all; r++)
+      if (!attn_loss_ignored_(&a->p, a->targets[r])) a->row[a->rows++] = r;
+    attn_head_clear_(a);
+    if (a->loss) *a->loss = 0.0;
+  }
+  if (a->rows == 0) return 1;
+  const int64_t items = attn_runs_of_(a->rows, ATTN_HEAD_ITEM_);
+  attn_stage_for_(s, items, attn_head_gather_item_, a, 0, NULL);
+  for (int64_t c = 0; c < classes; c += ATTN_HEAD_RUN_) {
+    if (!attn_head_chunk_(s, a, c, 1)) return 0;
+    attn_stage_for_(s, items, attn_head_take_item_, a, 0, NULL);
+  }
+  for (int64_t r = 0; s->run && r < a->rows; r++) sum += a->losses[r];
+  if (s->run && a->loss) *a->loss = attn_one_nan_f64_(sum / a->count);
+  for (int64_t c = 0; any && c < classes; c += ATTN_HEAD_RUN_)
+    if (!attn_head_chunk_(s, a, c, classes > ATTN_HEAD_RUN_) || !attn_head_gradients_(s, a))
+      return 0;
+  if (a->d_x.data) attn_stage_for_(s, items, attn_head_finish_item_, a, 0, NULL);
+  return 1;
+}
+
+/* ---- the call -------------------------------------------------------------------------------*/
+
+ATTN_COLD_ int attn_head_loss_check_(attn_error_ *e, attn_head_loss_ *a, const attn_ctx *ctx) {
+  attn_span_ span[2]; /* of loss and targets */
+  attn_tensor *x = &a->x, *w = &a->w;
+  if (a->transposed != 0 && a->transposed != 1)
+    return attn_reject_(e, ATTN_E_RANGE, "params.w_transposed must be 0 or 1");
+  const int64_t in = a->x.dim, classes = a->transposed ? w->len : w->dim;
+  attn_turn_(w, a->transposed);
+  attn_operand_ op[] = {
+      ATTN_OPERAND_(x, "x", 0, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ATTN_ANY_, ""),
+      ATTN_OPERAND_(w, "w", ATTN_MATRIX_, 1, 1, in, ATTN_ANY_, ATTN_IN_OUT_("w", "x.dim", "V")),
+      ATTN_OPERAND_(&a->bias, "params.bias", ATTN_OPTIONAL_, 1, 1, 1, classes,
+                    "params.bias must be [1, 1, 1, V]"),
+      ATTN_OPERAND_(&a->d_x, "d_x", ATTN_OUT_ | ATTN_OPTIONAL_, x->batch, x->heads, x->len, in,
+                    "d_x must have the shape of x"),
+      ATTN_OPERAND_(&a->d_w, "gradients.d_w", ATTN_OUT_ | ATTN_OPTIONAL_, 1, 1,
+                    a->transposed ? classes : in, a->transposed ? in : classes,
+                    "gradients.d_w must have the shape of w"),
+      ATTN_OPERAND_(&a->d_bias, "gradients.d_bias", ATTN_OUT_ | ATTN_OPTIONAL_, 1, 1, 1, classes,
+                    "gradients.d_bias must be [1, 1, 1, V]")};
+  enum { N = sizeof op / sizeof *op };
+  if (!attn_check_given_(e, op, N)) return 0;
+  for (int i = 0; i < N; i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  a->all = attn_mul_(attn_mul_(x->batch, x->heads), x->len);
+  if (a->all > 0 && !a->targets) return attn_reject_(e, ATTN_E_NULL, "targets must not be null");
+  if (!attn_check_array_(e, a->loss, 1, 8, "loss must be aligned to its elements", &span[0]) ||
+      !attn_check_array_(e, a->targets, a->all, 4, "targets must be aligned to its elements",
+                         &span[1]) ||
+      !attn_check_apart_(e, ctx, op, N, span, 2))
+    return 0;
+  if (!attn_span_alone_(&span[0], op, N, &span[1], 1))
+    return attn_reject_(e, ATTN_E_OVERLAP, "loss must share no memory with another argument");
+  return attn_loss_check_(e, &a->p, a->targets, a->all, classes, &a->rule, &a->count);
+}
+
+ATTN_COLD_ attn_status attn_cross_entropy_head_call_(
+    double *loss, attn_tensor d_x, attn_tensor x, attn_tensor w, const int32_t *targets,
+    const attn_cross_entropy_head_params *params,
+    const attn_cross_entropy_head_gradients *gradients, attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_head_loss_ a;
+  int workers = 1;
+  memset(&a, 0, sizeof a);
+  if (params) a.p = params->loss, a.bias = params->bias, a.transposed = params->w_transposed;
+  if (gradients) a.d_w = gradients->d_w, a.d_bias = gradients->d_bias;
+  a.loss = loss, a.d_x = d_x, a.x = x, a.w = w, a.targets = targets;
+  const int asked = loss || d_x.data || a.d_w.data || a.d_bias.data;
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers)) attn_head_loss_check_(&e, &a, ctx);
+  return attn_step_call_or_(&e, a.table, workers, ctx, attn_head_loss_steps_, &a,
+                            "cross-entropy of a product, chunks of columns",
+                            asked ? NULL : "no output is asked for", bytes);
+}
+ATTN_CALL_(attn_cross_entropy_head, (loss, d_x, x, w, targets, params, gradients), double *loss,
+           attn_tensor d_x, attn_tensor x, attn_tensor w, const int32_t *targets,
+           const attn_cross_entropy_head_params *params,
+           const attn_cross_entropy_head_gradients *gradients)
+/* <<< attn/families/training/cross_entropy_head.h */
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

@@ -108,6 +108,10 @@
 #endif
 #if ATTN_HAS_TRAINING
 #include "api/families/training/sdpa_backward.h"
+#include "api/families/training/optimiser.h"
+#include "api/families/training/global_norm.h"
+#include "api/families/training/cross_entropy.h"
+#include "api/families/training/cross_entropy_head.h"
 #endif
 #include "api/left_out.h"
 #include "api/end.h"
@@ -399,6 +403,11 @@ ATTN_BEGIN_STRICT_
 #include "families/training/backward_terms.h"
 #include "families/training/backward_tile.h"
 #include "families/training/sdpa_backward.h"
+#include "families/training/optimiser.h"
+#include "families/training/global_norm.h"
+#include "families/training/loss_row.h"
+#include "families/training/cross_entropy.h"
+#include "families/training/cross_entropy_head.h"
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

@@ -33,7 +33,89 @@ static attn_status backward_v(attn_tensor o, attn_tensor lse, test_rng *rng, att
   return backward(o, lse, rng, ctx, 2);
 }
 
+/* Steps of an optimiser on 2 T DV weights: these to o, the first numbers of what is kept to lse. */
+enum { N = 2 * T * DV };
+static void put(attn_tensor o, attn_tensor lse, const float *w, const float *kept) {
+  for (int64_t i = 0; i < N; i++) oracle_set(&o, 0, i / (T * DV), i / DV % T, i % DV, (double)w[i]);
+  for (int64_t i = 0; i < 2 * T; i++) oracle_set(&lse, 0, i / T, i % T, 0, (double)kept[i]);
+}
+static float *exact(test_rng *rng) { return golden_exact(rng, 2, T, DV).data; }
+
+static attn_status adamw(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  float *w = exact(rng), *m = exact(rng), *v = exact(rng);
+  attn_adamw_params p;
+  attn_status status = ATTN_OK;
+  memset(&p, 0, sizeof p);
+  p.decay = 0.125, p.lr = 0.0625, p.clip = 0.3, p.beta1 = 0.75;
+  for (int i = 0; i < N; i++) m[i] = v[i] = 0;
+  for (p.step = 1; p.step <= 3 && !status; p.step++)
+    status = attn_adamw(w, exact(rng), m, v, N, &p, ctx);
+  put(o, lse, w, v);
+  return status;
+}
+static attn_status sgd(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  float *w = exact(rng), *b = exact(rng);
+  attn_sgd_params p;
+  attn_status status = ATTN_OK;
+  memset(&p, 0, sizeof p);
+  p.decay = 0.125, p.lr = 0.0625, p.clip = 0.3, p.momentum = 0.7, p.nesterov = 1;
+  for (int i = 0; i < 3 && !status; i++)
+    p.first = i == 0, status = attn_sgd(w, exact(rng), b, N, &p, ctx);
+  put(o, lse, w, b);
+  return status;
+}
+static attn_status norm(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  const float *x[] = {exact(rng), exact(rng)};
+  const int64_t n[] = {N, 1234};
+  double y[2] = {0, 0};
+  const attn_status status = attn_global_norm(y, y + 1, x, n, 2, 3, ctx);
+  test_fill_value(o, y[0]), test_fill_value(lse, y[1]);
+  return status;
+}
+
+/* 140 rows of 20 classes; the loss to lse. */
+static attn_status entropy(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_cross_entropy_params p;
+  int32_t y[2 * T];
+  double loss = 0;
+  memset(&p, 0, sizeof p);
+  p.smoothing = 0.1f, p.z_loss = 0.01f, p.has_ignore_index = 1, p.ignore_index = 7;
+  const attn_tensor x = golden_exact(rng, 2, T, DV);
+  for (int i = 0; i < 2 * T; i++) y[i] = i * 7 % DV;
+  const attn_status status = attn_cross_entropy(&loss, o, x, y, &p, ctx);
+  test_fill_value(lse, loss);
+  return status;
+}
+
+/* 70 rows of width 20, 600 classes: d_x and the first rows of d_w to o, the loss and d_bias to lse. */
+static attn_status head(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  enum { V = 600 };
+  attn_cross_entropy_head_params p;
+  attn_cross_entropy_head_gradients g;
+  int32_t y[T];
+  double loss = 0;
+  memset(&p, 0, sizeof p), memset(&g, 0, sizeof g);
+  const attn_tensor x = golden_exact(rng, 1, T, DV), w = golden_weight(rng, V, DV);
+  for (int i = 0; i < T; i++) y[i] = i * 17 % V;
+  p.w_transposed = 1, p.bias = golden_weight(rng, 1, V);
+  g.d_w = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, V, DV);
+  g.d_bias = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 1, V);
+  const attn_tensor d_x = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, T, DV);
+  p.loss.sum = 1;
+  const attn_status status = attn_cross_entropy_head(&loss, d_x, x, w, y, &p, &g, ctx);
+  test_copy(test_one(o, 0, 1, 0, 1), d_x);
+  test_copy(test_one(o, 0, 1, 1, 1), test_rows(g.d_w, 0, T));
+  for (int i = 0; i < 2 * T; i++)
+    oracle_set(&lse, 0, i / T, i % T, 0, i ? oracle_get(&g.d_bias, 0, 0, 0, i) : loss);
+  return status;
+}
+
 const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"sdpa backward k", backward_k},
                                        {"sdpa backward v", backward_v},
+                                       {"adamw", adamw},
+                                       {"sgd", sgd},
+                                       {"global norm", norm},
+                                       {"cross entropy", entropy},
+                                       {"cross entropy head", head},
                                        {NULL, NULL}};

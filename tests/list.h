@@ -1672,7 +1672,30 @@
   X(N2_broadcast)                           \
   X(N2_backward_drift)                      \
   X(N2_said_empty)                          \
-  X(N2_rejects)
+  X(N2_rejects)                             \
+  X(N7_adamw)                               \
+  X(N7_adamw_steps)                         \
+  X(N7_sgd)                                 \
+  X(N7_steps_order)                         \
+  X(N7_steps_alone)                         \
+  X(N7_steps_nothing)                       \
+  X(N7_steps_rejects)                       \
+  X(N7_global_norm)                         \
+  X(N7_global_norm_ends)                    \
+  X(N7_global_norm_rejects)                 \
+  X(N7_cross_entropy)                       \
+  X(N7_cross_entropy_differences)           \
+  X(N7_cross_entropy_alone)                 \
+  X(N7_cross_entropy_sure)                  \
+  X(N7_cross_entropy_ends)                  \
+  X(N7_cross_entropy_nothing)               \
+  X(N7_cross_entropy_rejects)               \
+  X(N7_head)                                \
+  X(N7_head_long)                           \
+  X(N7_head_alone)                          \
+  X(N7_head_unread)                         \
+  X(N7_head_nothing)                        \
+  X(N7_head_rejects)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)

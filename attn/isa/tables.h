@@ -38,6 +38,8 @@
 #define ATTN_FOURIER_TABLE_(on) on(butterflies), on(mirror)
 #define ATTN_COLLIDE_TABLE_(on) on(angle_block), on(bucket_rows)
 #define ATTN_GRADIENT_TABLE_(on) on(grad_block), on(row_dots)
+#define ATTN_OPTIMISER_TABLE_(on) on(adam), on(descend), on(square_sum)
+#define ATTN_LOSS_TABLE_(on) on(loss_run), on(loss_slope)
 
 #define ATTN_ON_SCALAR_(name) attn_##name##_scalar_
 #define ATTN_ON_AVX2_(name) attn_##name##_avx2_
@@ -125,6 +127,8 @@ ATTN_TABLES_(attn_ema_table_, attn_ema_on_, ATTN_EMA_TABLE_)
 ATTN_TABLES_(attn_fourier_table_, attn_fourier_on_, ATTN_FOURIER_TABLE_)
 ATTN_TABLES_(attn_collide_table_, attn_collide_on_, ATTN_COLLIDE_TABLE_)
 ATTN_TABLES_(attn_gradient_table_, attn_gradient_on_, ATTN_GRADIENT_TABLE_)
+ATTN_TABLES_(attn_optimiser_table_, attn_optimiser_on_, ATTN_OPTIMISER_TABLE_)
+ATTN_TABLES_(attn_loss_table_, attn_loss_on_, ATTN_LOSS_TABLE_)
 
 #if ATTN_HAS_LOW
 /* In a function of a tier: a feature's table, where it runs. */
@@ -251,6 +255,8 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_FOURIER_TABLE_
 #undef ATTN_COLLIDE_TABLE_
 #undef ATTN_GRADIENT_TABLE_
+#undef ATTN_OPTIMISER_TABLE_
+#undef ATTN_LOSS_TABLE_
 #undef ATTN_ON_SCALAR_
 #undef ATTN_ON_AVX2_
 #undef ATTN_ON_AVX512_

@@ -42,6 +42,8 @@
 #include "norm.h"
 #include "fourier.h"
 #include "gradient.h"
+#include "optimiser.h"
+#include "loss.h"
 #endif
 #if defined(ATTN_NO_EMULATION) || defined(ATTN_PASS_BARE_)
 #define ATTN_PASS_EMULATES_ 0

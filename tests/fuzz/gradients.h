@@ -5,6 +5,7 @@
 #define FUZZ_GRADIENTS_H
 
 #include "job.h"
+#include "terms.h"
 
 /* A dense tensor of the shape of x, in exactly its memory. */
 static attn_tensor gradient_of(const attn_tensor *x) {
