@@ -190,4 +190,9 @@ static const uint64_t golden[] = {
     0x7d173d4a93b842f8u, /* sdpa backward q */
     0x92ab2abd7cfa71feu, /* sdpa backward k */
     0xe2f87f8e67ad0650u, /* sdpa backward v */
+    0xe505150c5db71089u, /* adamw */
+    0xeb58986866ecf4b8u, /* sgd */
+    0x027ed4efb015b135u, /* global norm */
+    0x92b92389099a6e90u, /* cross entropy */
+    0xf9be39d97b4a57b6u, /* cross entropy head */
 };
