@@ -1,14 +1,15 @@
 /* batch.h owns texts that are made at the same time: continuous batching, and drafts that one step verifies.
  *
  * Every text in work adds its part to a step: its one new token, or, one text at a time, a piece of its prompt of up to
- * `piece` tokens. A text that ends leaves its slot to one that waits. Parts change no bit of each other (decoder.h), so a
- * text is what it is alone.
+ * `piece` tokens. A text that ends leaves its slot to one that waits. Parts change no bit of each other (decoder.h),
+ * so a text is what it is alone.
  *
- * With a draft model, a small one with the same tokens, `ahead` tokens are drafted greedily behind each text, at each of
- * them `width` - 1 more as leaves, and all of them are nodes of a tree that the model sees in one step (api/calls/cache.h).
- * From the root on the token that the model chooses is looked for among the nodes' children; what is found need not be
- * computed again. The text is what it is without: a draft only decides how many tokens a step makes. Sources: Yu et al.
- * 2022 (Orca, OSDI); Leviathan et al. 2022, arXiv 2211.17192; trees: Miao et al. 2023, arXiv 2305.09781. */
+ * With a draft model, a small one with the same tokens, `ahead` tokens are drafted greedily behind each text, at each
+ * of them `width` - 1 more as leaves, and all of them are nodes of a tree that the model sees in one step
+ * (api/calls/cache.h). From the root on the token that the model chooses is looked for among the nodes' children;
+ * what is found need not be computed again. The text is what it is without: a draft only decides how many tokens a
+ * step makes. Sources: Yu et al. 2022 (Orca, OSDI); Leviathan et al. 2022, arXiv 2211.17192; trees: Miao et al. 2023,
+ * arXiv 2305.09781. */
 #ifndef EXAMPLES_BATCH_H
 #define EXAMPLES_BATCH_H
 

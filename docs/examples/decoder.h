@@ -9,7 +9,8 @@
  *     x += down_proj (act(gate_proj h) up_proj h)
  *   logits = lm_head (rms(x) norm), of Gemma 2 capped
  *
- * Gemma norms what is added, too; layers with experts have experts.h's feed-forward; Mamba-2 has the mixer of mamba2.h alone. model_config.h says what differs between
+ * Gemma norms what is added, too; layers with experts have experts.h's feed-forward; Mamba-2 has the mixer of
+  * mamba2.h alone. model_config.h says what differs between
  * families, and everything here follows it. Functions return null, or a sentence that says what went wrong and lives
  * as long as the struct; then nothing but decoder_free may follow. Sources: model_config.h; RMS norm: arXiv 1910.07467,
  * gated feed-forward: 2002.05202, pages: 2309.06180, trees of drafts: 2305.09781. */
@@ -45,7 +46,7 @@ typedef struct decoder {
   attn_cache cache;
   attn_sequence *sequences, *run;     /* [layers, slots], all in one cache; those of one call */
   int64_t *positions;                 /* [batch] */
-  uint8_t *mask;                      /* of a tree */
+  uint8_t *mask;                      /* of a tree, from the first one on */
   float *x, *y, *qkv, *o, *gate, *up; /* rows of a call; x and y are stride apart */
   float *last;                        /* rows that logits are made of */
   mamba2_rows state_rows;
@@ -161,8 +162,10 @@ static int decoder_read_(decoder *m, model_files *f, const char *folder, model_w
     return 0;
   prefix = m->config.family->mamba2 ? "backbone." : "model.";
   m->layers = work_take(&m->w, m->config.layers, sizeof *m->layers);
-  if (!m->layers || !model_files_open(&m->w, f, folder) || !decoder_read_ends_(m, f, kind, prefix))
-    return 0;
+  if (!m->layers || !model_files_open(&m->w, f, folder)) return 0;
+  if (!m->config.attention_bias) f->without_bias[0] = "self_attn.";
+  if (!m->config.mlp_bias) f->without_bias[1] = "mlp.";
+  if (!decoder_read_ends_(m, f, kind, prefix)) return 0;
   for (int64_t i = 0; i < m->config.layers; i++)
     if (!decoder_read_layer_(m, f, i, kind, prefix)) return 0;
   return model_files_known(&m->w, f);
@@ -221,13 +224,12 @@ static const char *decoder_open(decoder *m, int64_t slots, int64_t room, int64_t
   m->sequences = work_take(w, c->layers * slots, sizeof *m->sequences);
   m->run = work_take(w, slots, sizeof *m->run);
   m->positions = work_take(w, batch, sizeof *m->positions);
-  m->mask = work_take(w, batch, (batch + 7) / 8);
   m->qkv = work_floats(w, batch, first->qkv.stride);
   m->o = work_floats(w, batch, c->heads * c->head);
   m->gate = work_floats(w, batch, decoder_panels_(c->hidden));
   m->up = work_floats(w, batch, decoder_panels_(c->hidden));
-  if (!memory || !tables || !m->sequences || !m->run || !m->positions || !m->mask || !m->qkv ||
-      !m->o || !m->gate || !m->up) {
+  if (!memory || !tables || !m->sequences || !m->run || !m->positions || !m->qkv || !m->o ||
+      !m->gate || !m->up) {
     work_fail(w, "out of memory for %" PRId64 " sequences of %" PRId64 " tokens", slots, room);
     return w->error;
   }
@@ -319,6 +321,8 @@ static int decoder_run_(decoder *m, int64_t index, const decoder_part *parts, in
   if (parts->parent) {
     rope.positions = m->positions + row;
     attention.mask_new = 1;
+    if (!m->mask) m->mask = work_take(&m->w, m->batch, (m->batch + 7) / 8);
+    if (!m->mask) return work_fail(&m->w, "out of memory for a tree of drafts");
     attention.mask = attn_mask_bits(m->mask, 1, 1, T, T);
     if (!work_done(&m->w, attn_draft_mask(m->mask, (T + 7) / 8, parts->parent, T))) return 0;
   }

@@ -183,11 +183,12 @@ static const char *encoder_activation_(encoder *m, const char *word) {
 /* ---- tensors */
 
 /* "<prefix><part><tail>", of a layer with its number before. ALBERT's layers l share those of group
- * number l groups / layers. */
+ * number l / (layers / groups), in doubles as published weights were run. */
 static void encoder_name_(const encoder *m, char name[ENCODER_NAME], int64_t l, const char *part,
                           const char *tail) {
   const encoder_family *f = m->family;
-  const int64_t group = l < 0 ? 0 : l / m->in_group * m->groups / (m->layers / m->in_group);
+  const double each = (double)(m->layers / m->in_group) / (double)m->groups;
+  const int64_t group = l < 0 ? 0 : (int64_t)((double)(l / m->in_group) / each);
   if (l < 0)
     snprintf(name, ENCODER_NAME, "%s%s%s", m->prefix_, part, tail);
   else if (f->shared)

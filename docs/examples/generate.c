@@ -24,8 +24,9 @@
  *   --time                tokens per second, at the end, to stderr
  *   --logits FILE         of the one prompt: the logits behind each of its tokens and of the made ones, as f32
  *
- * Without --ids tokens are bytes: token 65 is A, for models with 256 tokens, or some more that mark something and end the
- * text when one is drawn. Real vocabularies want a tokeniser of their own, whose numbers go in and out with --ids. */
+ * Without --ids tokens are bytes: token 65 is A, for models with 256 tokens, or some more that mark something and end
+ * the text when one is drawn. Real vocabularies want a tokeniser of their own, whose numbers go in and out with
+ * --ids. */
 #define _POSIX_C_SOURCE 200809L
 #define ATTN_IMPLEMENTATION
 #include "batch.h"
@@ -190,8 +191,8 @@ static int read_settings(settings *s, int count, char **words) {
 /* ---- tokens */
 
 /* A prompt as tokens, room for strlen(prompt) + 1 of them; their number, 0 after a message. */
-static int64_t tokens_of(int64_t *tokens, const char *prompt, const settings *s,
-                         int64_t vocabulary) {
+static int64_t tokens_of(int64_t *tokens, int64_t which, const settings *s, int64_t vocabulary) {
+  const char *prompt = s->prompts[which];
   int64_t n = 0, id;
   if (s->bos >= vocabulary || s->eos >= vocabulary)
     return fail("the model has tokens 0 to %" PRId64, vocabulary - 1), 0;
@@ -206,14 +207,14 @@ static int64_t tokens_of(int64_t *tokens, const char *prompt, const settings *s,
       const size_t length = strcspn(at, " ,\t\r\n");
       if (length < sizeof word) memcpy(word, at, length);
       if (!whole(word, 0, vocabulary - 1, &id))
-        return fail("the prompt has '%.*s', which is no number from 0 to %" PRId64,
-                    (int)(length < 40 ? length : 40), at, vocabulary - 1),
+        return fail("prompt %" PRId64 " has '%.*s', which is no number from 0 to %" PRId64,
+                    which + 1, (int)(length < 40 ? length : 40), at, vocabulary - 1),
                0;
       tokens[n++] = id;
       at += length;
     }
   }
-  if (!n) fail("the prompt is empty");
+  if (!n) fail("prompt %" PRId64 " is empty", which + 1);
   return n;
 }
 
@@ -300,12 +301,12 @@ static int read_texts(const settings *s, batch_text *texts, const decoder *m, in
     batch_text *t = &texts[i];
     t->tokens = malloc((strlen(s->prompts[i]) + 1 + (size_t)s->tokens) * sizeof *t->tokens);
     if (!t->tokens) return fail("out of memory"), 0;
-    t->prompt = t->len = tokens_of(t->tokens, s->prompts[i], s, m->config.vocabulary);
+    t->prompt = t->len = tokens_of(t->tokens, i, s, m->config.vocabulary);
     if (!t->len) return 0;
     if (t->len > context || s->tokens > context - t->len)
-      return fail("a prompt of %" PRId64 " tokens and %" PRId64
+      return fail("prompt %" PRId64 " of %" PRId64 " tokens and %" PRId64
                   " more exceed the model's context of %" PRId64 " tokens",
-                  t->len, s->tokens, context),
+                  i + 1, t->len, s->tokens, context),
              0;
     t->limit = s->tokens;
     t->seed = (uint64_t)(s->seed + i);

@@ -33,8 +33,8 @@ typedef struct model_family {
   const char *router, *experts,
       *parts[3]; /* names in a layer with experts; parts: gate, up, down; without
                                         * parts all experts are in two tensors, as gpt-oss has them */
-  /* where config.json says nothing, as transformers has it: rope_theta, rms_norm_eps, sliding_window, caps of scores and
-   * logits; 0 = 10^4, 1e-6, none */
+  /* where config.json says nothing, as transformers has it: rope_theta, rms_norm_eps, sliding_window, caps of scores
+   * and logits; 0 = 10^4, 1e-6, none */
   double theta, eps;
   int64_t window;
   float cap, final_cap;
@@ -90,6 +90,7 @@ typedef struct model_config {
   float final_softcap, embedding_scale; /* 0 = none */
   int64_t eos[MODEL_MAX_EOS];
   int eos_count;
+  int attention_bias, mlp_bias; /* 0: left out, whatever the file has; -1: not said */
   /* attention and feed-forward */
   int64_t heads, kv_heads, head, hidden;
   attn_activation activation;
@@ -408,15 +409,15 @@ static int config_mamba2_(work *w, model_config *c, const json *root) {
 }
 
 /* eos_token_id is a number or a list of them. */
-static int config_ends_(work *w, model_config *c, const json *root) {
+static int config_ends_(work *w, model_config *c, const json *root, const char *file) {
   const json *eos = config_field_(root, "eos_token_id");
-  c->eos_count = 0;
   if (!eos) return 1;
+  c->eos_count = 0;
   for (const json *id = eos->kind == JSON_ARRAY ? eos->first : eos; id;
        id = eos->kind == JSON_ARRAY ? id->next : NULL) {
     if (id->kind != JSON_NUMBER || !id->whole || c->eos_count == MODEL_MAX_EOS)
-      return work_fail(w, "config.json: 'eos_token_id', at byte %zu, must be up to %d tokens",
-                       id->at, MODEL_MAX_EOS);
+      return work_fail(w, "%s: 'eos_token_id', at byte %zu, must be up to %d tokens", file, id->at,
+                       MODEL_MAX_EOS);
     c->eos[c->eos_count++] = id->integer;
   }
   return 1;
@@ -447,9 +448,29 @@ static int config_all_(work *w, model_config *c, const json *root) {
                      : c->family->eps > 0 ? c->family->eps
                                           : 1e-6,
                      &c->eps) ||
-      !config_flag_(w, root, "tie_word_embeddings", -1, &c->tied) || !config_ends_(w, c, root))
+      !config_flag_(w, root, "tie_word_embeddings", -1, &c->tied) ||
+      !config_flag_(w, root, "attention_bias", -1, &c->attention_bias) ||
+      !config_flag_(w, root, "mlp_bias", -1, &c->mlp_bias) ||
+      !config_ends_(w, c, root, "config.json"))
     return 0;
   return c->family->mamba2 ? config_mamba2_(w, c, root) : config_attention_(w, c, root);
+}
+
+/* What ends a text, of FOLDER/generation_config.json if there is one, in place of config.json's. */
+static int config_generation_(work *w, model_config *c, const char *folder) {
+  char path[4096];
+  json_document d;
+  snprintf(path, sizeof path, "%s/generation_config.json", folder);
+  FILE *there = fopen(path, "rb");
+  if (!there) return 1;
+  fclose(there);
+  const char *error = json_read(&d, path);
+  if (error) return work_fail(w, "generation_config.json: %s", error);
+  const int fine = d.root->kind != JSON_OBJECT
+                       ? work_fail(w, "generation_config.json must be an object")
+                       : config_ends_(w, c, d.root, "generation_config.json");
+  json_free(&d);
+  return fine;
 }
 
 /* Reads FOLDER/config.json. */
@@ -457,13 +478,13 @@ static int model_config_read(work *w, model_config *c, const char *folder) {
   char path[4096];
   json_document d;
   memset(c, 0, sizeof *c);
-  if ((size_t)snprintf(path, sizeof path, "%s/config.json", folder) >= sizeof path)
+  if ((size_t)snprintf(path, sizeof path, "%s/config.json", folder) >= sizeof path - 16)
     return work_fail(w, "the folder's name is too long");
   const char *error = json_read(&d, path);
   if (error) return work_fail(w, "config.json: %s", error);
   const int fine = config_all_(w, c, d.root);
   json_free(&d);
-  return fine;
+  return fine && config_generation_(w, c, folder);
 }
 
 #endif

@@ -14,6 +14,8 @@ typedef struct model_files {
   unsigned char **known; /* a flag a tensor */
   char (*names)[256];
   int count;
+  const char
+      *without_bias[2]; /* parts of names whose biases the configuration leaves out; null: none */
 } model_files;
 
 static void model_files_free(model_files *f) {
@@ -63,7 +65,7 @@ static int files_index_(work *w, model_files *f, const char *folder, const json 
 static int model_files_open(work *w, model_files *f, const char *folder) {
   char path[4096];
   json_document d;
-  f->count = 0;
+  f->count = 0, f->without_bias[0] = f->without_bias[1] = NULL;
   f->pieces = calloc(MODEL_MAX_FILES, sizeof *f->pieces);
   f->known = calloc(MODEL_MAX_FILES, sizeof *f->known);
   f->names = calloc(MODEL_MAX_FILES, sizeof *f->names);

@@ -131,8 +131,8 @@ static int model_matrix_fill(work *w, model_matrix *m, int64_t first, attn_tenso
   return fine;
 }
 
-/* Fills outputs from `first` on with tensor NAME.weight [rows, inputs], and their bias with NAME.bias if there is one. The
- * matrix is made if it is empty, for `outputs` in all. */
+/* Fills outputs from `first` on with tensor NAME.weight [rows, inputs], and their bias with NAME.bias if there is
+ * one. The matrix is made if it is empty, for `outputs` in all. */
 static int model_matrix_read(work *w, model_files *f, model_matrix *m, model_weights kind,
                              const char *name, int64_t first, int64_t rows, int64_t outputs,
                              int64_t inputs) {
@@ -151,6 +151,8 @@ static int model_matrix_read(work *w, model_files *f, model_matrix *m, model_wei
   safetensors_drop(t);
   snprintf(full, sizeof full, "%s.bias", name);
   if (!fine || !model_files_find(f, full, &in)) return fine;
+  for (int i = 0; i < 2; i++)
+    if (f->without_bias[i] && strstr(full, f->without_bias[i])) return 1;
   if (!m->bias.data) {
     float *bias = work_floats(w, 1, m->stride);
     if (!bias) return 0;

@@ -68,22 +68,45 @@ static inline uint32_t nfc_joined_(uint32_t a, uint32_t b) {
   return 0;
 }
 
+static inline int nfc_before_(const void *a, const void *b) {
+  const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return (x > y) - (x < y);
+}
+
+/* n marks in a row by their rank, those of one as they stood; order and copy have room for them. */
+static inline void nfc_sort_(uint32_t *marks, size_t n, uint64_t *order, uint32_t *copy) {
+  for (size_t i = 0; i < n; i++) order[i] = (uint64_t)nfc_class_(marks[i]) << 32 | i;
+  qsort(order, n, sizeof *order, nfc_before_);
+  memcpy(copy, marks, n * sizeof *copy);
+  for (size_t i = 0; i < n; i++) marks[i] = copy[(uint32_t)order[i]];
+}
+
 /* The normal form of a text in UTF-8, in memory that free releases; null if there is none. */
 static inline char *nfc_of(const char *text) {
   const size_t length = strlen(text);
   const unsigned char *at = (const unsigned char *)text;
-  if (length > SIZE_MAX / 32) return NULL;
+  if (length > SIZE_MAX / 64) return NULL;
   char *out = malloc(4 * length + 1);
   uint32_t *c = malloc((NFC_MOST * length + 1) * sizeof *c), next;
-  size_t n = 0, kept = 0, starter = 0, to = 0;
+  size_t n = 0, kept = 0, starter = 0, to = 0, most = 0;
   for (; out && c && (next = utf8_next(&at)) != 0 && next != UINT32_MAX;)
     n += nfc_parts_(c + n, next);
-  for (size_t i = 1; out && c && i < n; i++) { /* marks in order, those of a rank as they stood */
-    const uint32_t moved = c[i], rank = nfc_class_(moved);
-    size_t j = i;
-    for (; rank && j && nfc_class_(c[j - 1]) > rank; j--) c[j] = c[j - 1];
-    c[j] = moved;
+  for (size_t i = 0, run = 0; out && c && i < n; i++) {
+    run = nfc_class_(c[i]) ? run + 1 : 0;
+    if (run > most) most = run;
   }
+  uint64_t *order = malloc((most + 1) * sizeof *order);
+  uint32_t *copy = malloc((most + 1) * sizeof *copy);
+  if (!order || !copy) free(c), c = NULL;
+  for (size_t i = 0, run = 0; out && c && i <= n; i++) {
+    if (i < n && nfc_class_(c[i])) {
+      run++;
+      continue;
+    }
+    if (run > 1) nfc_sort_(c + i - run, run, order, copy);
+    run = 0;
+  }
+  free(order), free(copy);
   uint32_t before = 0; /* rank of what was kept last behind the starter */
   int started = 0;
   for (size_t i = 0; out && c && i < n; i++) {

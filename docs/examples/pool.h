@@ -9,8 +9,8 @@
  *
  * A call hands out its indices from one atomic counter, to the caller as well, and ends when the last index has
  * been worked on. A thread that is not awake in time is not waited for: the others take its share. Who waits looks on
- * for POOL_SPIN_NS and then sleeps, so that calls that follow each other closely, as the steps of one call of attn.h do,
- * pay no wake-up, and an idle program burns no core.
+ * for POOL_SPIN_NS and then sleeps, so that calls that follow each other closely, as the steps of one call of attn.h
+ * do, pay no wake-up, and an idle program burns no core.
  *
  * With _GNU_SOURCE defined before the first include a thread that wakes up goes to a core of its own, counted from the
  * caller's. Guests of a virtual machine need this: a core that sleeps does not look free to them, and caller and

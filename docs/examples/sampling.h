@@ -1,5 +1,5 @@
-/* sampling.h owns the choice of the next token. With logits l of all tokens, in this order, each step left out where its
- * number says so:
+/* sampling.h owns the choice of the next token. With logits l of all tokens, in this order, each step left out where
+ * its number says so:
  *
  *   repetition r (1)   of tokens that the text has: l = l / r where l > 0, else l r
  *   temperature T (0)  0: the likeliest token, of equal ones the first; else w = exp((l - max l) / T)
@@ -75,8 +75,8 @@ static void sampling_repetition_(sampler *s, float *logits, const int64_t *text,
   for (int64_t i = 0; i < len; i++) s->seen[text[i]] = 0;
 }
 
-/* Of weights, in order, of all n tokens: how many of kept may be drawn. top_k and top_p take the largest ones off a heap,
- * so a vocabulary is not sorted. */
+/* Of weights, in order, of all n tokens: how many of kept may be drawn. top_k and top_p take the largest ones off a
+ * heap, so a vocabulary is not sorted. */
 static int64_t sampling_keep_(sampler *s, const float *logits) {
   const sampling *how = &s->how;
   const int nucleus = how->top_p > 0 && how->top_p < 1;

@@ -334,9 +334,9 @@ static void open_model(decoder *d, const model *m, const char *folder, attn_isa 
   if (error) exit(1);
 }
 
-/* Logits [tokens][stride] of one way to split the tokens: `first` at once, then `step` at a time; row t is that of token
- * t, each asked for in its step. With other > 0 a second sequence goes in beside it, so many tokens a step, in the slot
- * before. */
+/* Logits [tokens][stride] of one way to split the tokens: `first` at once, then `step` at a time; row t is that of
+ * token t, each asked for in its step. With other > 0 a second sequence goes in beside it, so many tokens a step, in
+ * the slot before. */
 static float *run_split(const model *m, const char *folder, attn_isa isa, int one_order,
                         int64_t first, int64_t step, int64_t other, const int64_t *tokens,
                         int64_t *stride) {

@@ -39,6 +39,9 @@ says() { # words, command
   cmp "$out/bytes" "$out/expected" || fail "text of bytes"
   first=$("$test" greedy grouped 1 "72 105 33")
   says "" generate --ids --eos "$first" $grouped "72 105 33"
+  echo "{\"eos_token_id\": [257, $first]}" > "$out/grouped/generation_config.json"
+  says "" generate --ids $grouped "72 105 33"
+  rm "$out/grouped/generation_config.json"
   draw=$(generate --ids --temperature 1 --seed 3 --tokens 20 $grouped "1")
   says "$draw" generate --ids --temperature 1 --seed 3 --tokens 20 $grouped "1"
   test "$draw" != "$(generate --ids --temperature 1 --seed 4 --tokens 20 $grouped "1")" ||
@@ -134,8 +137,8 @@ spoilt() { # how, tensor, words of the message
   refuses 'No such file' --prompts "$out/absent" $grouped
   refuses 'takes one prompt' --logits "$out/logits" $grouped a b
   refuses 'No such file' --logits "$out/absent/logits" --tokens 1 $grouped a
-  refuses 'the prompt is empty' $grouped ""
-  refuses 'the prompt is empty' --ids $grouped " "
+  refuses 'prompt 1 is empty' $grouped ""
+  refuses 'prompt 1 is empty' --ids $grouped " "
   refuses "'258', which is no number from 0 to 257" --ids $grouped "1 258"
   refuses "'x', which is no number" --ids $grouped "1 x"
   refuses "'-1', which is no number" --ids $grouped "-1"

@@ -1,5 +1,6 @@
 /* test_pool.c owns the test of pool.h: every index of every round is worked on once, by any number of threads, and the
- * caller sees what they wrote; with pauses between rounds in which threads fall asleep. Exit status 1 = it was not so. */
+ * caller sees what they wrote; with pauses between rounds in which threads fall asleep. Exit status 1 = it was not
+ * so. */
 #ifndef _GNU_SOURCE
 #define _POSIX_C_SOURCE 200809L
 #endif

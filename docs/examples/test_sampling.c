@@ -1,5 +1,5 @@
-/* test_sampling.c owns the check of sampling.h: the probabilities of all tokens against the formulas in its first comment,
- * written out in double precision with a full sort, how often tokens are drawn, and the edges. */
+/* test_sampling.c owns the check of sampling.h: the probabilities of all tokens against the formulas in its first
+ * comment, written out in double precision with a full sort, how often tokens are drawn, and the edges. */
 #include "attn.h"
 #include "sampling.h"
 
