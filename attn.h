@@ -13897,7 +13897,13 @@ ATTN_DEF attn_status attn_sgd(float *w, const float *g, float *b, int64_t n,
 /* >>> attn/api/families/training/global_norm.h */
 /* api/families/training/global_norm.h owns the norm of all gradients and the factor that clips them. */
 
-/* The norm of the gradients of a model, which lie in `arrays` flat arrays, x[i] of n[i] floats:
+/* n floats. */
+typedef struct attn_flat_array {
+  const float *data;
+  int64_t n;
+} attn_flat_array;
+
+/* The norm of the gradients of a model, which lie in the flat arrays x[0 .. arrays - 1]:
  *
  *   *norm = sqrt(sum over all arrays of x^2),   *clip = min(1, most / (*norm + 1e-6))
  *
@@ -13907,17 +13913,16 @@ ATTN_DEF attn_status attn_sgd(float *w, const float *g, float *b, int64_t n,
  *   elements may be null. Empty: without elements the norm is 0.
  * NaN: a norm that is not finite, as one NaN or infinity makes it, is VALUE, and nothing is written: skip the step.
  * Memory: attn_global_norm_workspace bytes, 8 for each 4096 elements and array.
- * Errors: SHAPE: arrays or an n[i] below 0; NULL; VALUE: most negative or NaN, a norm that is not finite; OVERFLOW;
+ * Errors: SHAPE: arrays or an n below 0; NULL; VALUE: most negative or NaN, a norm that is not finite; OVERFLOW;
  *   ALIGN; OVERLAP.
  * Determinism: squares are exact in double; they are summed in blocks of 4096 elements of an array, each 16 running
  *   sums, blocks ascending, arrays in order: the same bits on every tier, for any number of workers.
  * Workers: each takes runs of blocks. Cost: 4 bytes of memory an element.
  * Source: Pascanu et al. 2012, arXiv 1211.5063. */
-ATTN_DEF attn_status attn_global_norm(double *norm, double *clip, const float *const *x,
-                                      const int64_t *n, int64_t arrays, double most, attn_ctx *ctx);
-ATTN_DEF size_t attn_global_norm_workspace(double *norm, double *clip, const float *const *x,
-                                           const int64_t *n, int64_t arrays, double most,
-                                           const attn_ctx *ctx);
+ATTN_DEF attn_status attn_global_norm(double *norm, double *clip, const attn_flat_array *x,
+                                      int64_t arrays, double most, attn_ctx *ctx);
+ATTN_DEF size_t attn_global_norm_workspace(double *norm, double *clip, const attn_flat_array *x,
+                                           int64_t arrays, double most, const attn_ctx *ctx);
 /* <<< attn/api/families/training/global_norm.h */
 /* >>> attn/api/families/training/cross_entropy.h */
 /* api/families/training/cross_entropy.h owns the loss over classes and its gradient. */
@@ -13950,7 +13955,7 @@ typedef struct attn_cross_entropy_params {
  * Infinities: a logit of -inf has p = 0; where it is the target, or there is smoothing, the row's loss is +inf; so it
  *   is where all logits are -inf, which have p = 0 then. Gradients are finite all the same.
  * NaN: a NaN or +inf in a row that counts makes its gradient and the loss NaN, and no other row's gradient.
- * Memory: attn_cross_entropy_workspace bytes, 8 a row where the loss is asked for.
+ * Memory: attn_cross_entropy_workspace bytes, 8 a row where the loss is asked for. The query judges targets too.
  * Error: p is within 3e-7 + 2e-7 (max x - x) of itself, and 0 where it would be below 2^-126 of the largest.
  * Errors: NULL, DTYPE, SHAPE, STRIDE, ALIGN, OVERLAP, OVERFLOW; INDEX: a target; RANGE: smoothing, count, a flag;
  *   VALUE: z_loss negative or not finite, grad not finite. Outputs untouched.
@@ -13996,8 +14001,9 @@ typedef struct attn_cross_entropy_head_gradients {
  *   an output is written, 0 where no row counts.
  * Infinities, NaN: of logits as in attn_cross_entropy; of what they are made of by products as IEEE has them: a NaN
  *   in a row of x reaches its d_x, and d_w and d_bias; in w all rows.
- * Memory: attn_cross_entropy_head_workspace bytes, for each row 2 KB of logits, 4 in of x, as much again for d_x and
- *   for d_w, and less than 100 beside; 4 in KB for columns of w, 256 KB a worker.
+ * Memory: attn_cross_entropy_head_workspace bytes: for each row 2.1 KB of logits, as much again for d_w, 4 in of x, as
+ *   much for each of d_x and d_w, and 64 beside; 2 in KB for columns of w, 200 KB a worker. Ignored
+ *   rows are among them; the query judges targets too.
  * Error: logits are f32 whatever x and w are, each within (in + 1) 2^-24 sum |x w|; then as attn_cross_entropy. Sums
  *   over rows and columns are joined from runs of 512. 16-bit outputs are rounded once.
  * Errors: those of attn_cross_entropy; outputs untouched.
@@ -71716,8 +71722,7 @@ enum { ATTN_NORM_BLOCK_ = 4096, ATTN_NORM_RUN_ = 16 };
 typedef struct attn_global_norm_ {
   const attn_table_ *table;
   double *norm, *clip;
-  const float *const *x;
-  const int64_t *n;
+  const attn_flat_array *x;
   int64_t arrays, blocks;
   double most;
   int64_t *first; /* [arrays]: the first block of each */
@@ -71738,9 +71743,9 @@ ATTN_FUNC_ void attn_global_norm_item_(void *job, int worker, int64_t index) {
   }
   for (; at < end; at++) {
     while (lo + 1 < a->arrays && a->first[lo + 1] <= at) lo++;
-    const int64_t from = (at - a->first[lo]) * ATTN_NORM_BLOCK_, left = a->n[lo] - from;
+    const int64_t from = (at - a->first[lo]) * ATTN_NORM_BLOCK_, left = a->x[lo].n - from;
     a->sum[at] = attn_on_(optimiser, a->table)
-                     ->square_sum(a->x[lo] + from,
+                     ->square_sum(a->x[lo].data + from,
                                   left < ATTN_NORM_BLOCK_ ? left : (int64_t)ATTN_NORM_BLOCK_);
   }
 }
@@ -71750,7 +71755,7 @@ ATTN_COLD_ int attn_global_norm_steps_(attn_stage_ *s, void *job) {
   a->first = (int64_t *)attn_stage_take_(s, a->arrays, sizeof(int64_t));
   a->sum = (double *)attn_stage_take_(s, a->blocks, sizeof(double));
   for (int64_t i = 0, at = 0; s->run && i < a->arrays; i++)
-    a->first[i] = at, at += attn_runs_of_(a->n[i], ATTN_NORM_BLOCK_);
+    a->first[i] = at, at += attn_runs_of_(a->x[i].n, ATTN_NORM_BLOCK_);
   attn_stage_for_(s, attn_runs_of_(a->blocks, ATTN_NORM_RUN_), attn_global_norm_item_, a, 0, NULL);
   if (!s->run) return 1;
   double sum = 0.0;
@@ -71770,57 +71775,56 @@ ATTN_COLD_ int attn_global_norm_apart_(const attn_global_norm_ *a, attn_span_ sp
     if (attn_overlap_(span, other[i])) return 0;
   for (int64_t i = 0; span.lo < span.hi && i < a->arrays; i++) {
     attn_span_ x;
-    if (attn_check_array_(&ignored, a->x[i], a->n[i], 4, "", &x) && attn_overlap_(span, x))
+    if (attn_check_array_(&ignored, a->x[i].data, a->x[i].n, 4, "", &x) && attn_overlap_(span, x))
       return 0;
   }
   return 1;
 }
 
 ATTN_COLD_ int attn_global_norm_check_(attn_error_ *e, attn_global_norm_ *a, const attn_ctx *ctx) {
-  attn_span_ span[5], x; /* of norm, clip, x, n, the workspace */
+  attn_span_ span[4], one; /* of norm, clip, x, the workspace */
   if (a->arrays < 0) return attn_reject_(e, ATTN_E_SHAPE, "arrays must not be negative");
-  if (a->arrays > 0 && (!a->x || !a->n))
-    return attn_reject_(e, ATTN_E_NULL, a->x ? "n must not be null" : "x must not be null");
+  if (a->arrays > 0 && !a->x) return attn_reject_(e, ATTN_E_NULL, "x must not be null");
   if (!attn_check_array_(e, a->norm, 1, 8, "norm must be aligned to its elements", &span[0]) ||
       !attn_check_array_(e, a->clip, 1, 8, "clip must be aligned to its elements", &span[1]) ||
-      !attn_check_array_(e, (const void *)a->x, a->arrays, sizeof(void *),
+      !attn_check_array_(e, a->x, attn_mul_(a->arrays, sizeof *a->x / 4), 4,
                          "x must be aligned to its elements", &span[2]) ||
-      !attn_check_array_(e, a->n, a->arrays, 8, "n must be aligned to its elements", &span[3]) ||
-      !attn_check_workspace_(e, ctx, &span[4]))
+      !attn_check_workspace_(e, ctx, &span[3]))
     return 0;
   for (int64_t i = 0; i < a->arrays; i++) {
-    if (a->n[i] < 0) return attn_reject_(e, ATTN_E_SHAPE, "n[i] must not be negative");
-    if (a->n[i] > 0 && !a->x[i]) return attn_reject_(e, ATTN_E_NULL, "x[i] must not be null");
-    if (!attn_check_array_(e, a->x[i], a->n[i], 4, "x[i] must be aligned to its elements", &x))
+    const attn_flat_array *x = &a->x[i];
+    if (x->n < 0) return attn_reject_(e, ATTN_E_SHAPE, "x[i].n must not be negative");
+    if (x->n > 0 && !x->data) return attn_reject_(e, ATTN_E_NULL, "x[i].data must not be null");
+    if (!attn_check_array_(e, x->data, x->n, 4, "x[i].data must be aligned to its elements", &one))
       return 0;
-    a->blocks = attn_add_(a->blocks, attn_runs_of_(a->n[i], ATTN_NORM_BLOCK_));
+    a->blocks = attn_add_(a->blocks, attn_runs_of_(x->n, ATTN_NORM_BLOCK_));
   }
   if (!(a->most >= 0.0)) return attn_reject_(e, ATTN_E_VALUE, "most must not be negative or NaN");
-  if (!attn_global_norm_apart_(a, span[0], span + 1, 3))
+  if (!attn_global_norm_apart_(a, span[0], span + 1, 2))
     return attn_reject_(e, ATTN_E_OVERLAP, "norm must share no memory with another argument");
-  if (!attn_global_norm_apart_(a, span[1], span + 2, 2))
+  if (!attn_global_norm_apart_(a, span[1], span + 2, 1))
     return attn_reject_(e, ATTN_E_OVERLAP, "clip must share no memory with another argument");
-  if (!attn_global_norm_apart_(a, span[4], span, 4))
+  if (!attn_global_norm_apart_(a, span[3], span, 3))
     return attn_reject_(e, ATTN_E_OVERLAP, "ctx.workspace must not share memory with an array");
   return 1;
 }
 
-ATTN_COLD_ attn_status attn_global_norm_call_(double *norm, double *clip, const float *const *x,
-                                              const int64_t *n, int64_t arrays, double most,
-                                              attn_ctx *ctx, size_t *bytes) {
+ATTN_COLD_ attn_status attn_global_norm_call_(double *norm, double *clip, const attn_flat_array *x,
+                                              int64_t arrays, double most, attn_ctx *ctx,
+                                              size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
   attn_global_norm_ a;
   int workers = 1;
   memset(&a, 0, sizeof a);
-  a.norm = norm, a.clip = clip, a.x = x, a.n = n, a.arrays = arrays, a.most = most;
+  a.norm = norm, a.clip = clip, a.x = x, a.arrays = arrays, a.most = most;
   if (attn_check_ctx_(&e, ctx, &a.table, &workers)) attn_global_norm_check_(&e, &a, ctx);
   return attn_step_call_or_(&e, a.table,
                             attn_pieces_(workers, attn_runs_of_(a.blocks, ATTN_NORM_RUN_)), ctx,
                             attn_global_norm_steps_, &a, "squares in double, by blocks",
                             norm || clip ? NULL : "no output is asked for", bytes);
 }
-ATTN_CALL_(attn_global_norm, (norm, clip, x, n, arrays, most), double *norm, double *clip,
-           const float *const *x, const int64_t *n, int64_t arrays, double most)
+ATTN_CALL_(attn_global_norm, (norm, clip, x, arrays, most), double *norm, double *clip,
+           const attn_flat_array *x, int64_t arrays, double most)
 /* <<< attn/families/training/global_norm.h */
 /* >>> attn/families/training/loss_row.h */
 /* families/training/loss_row.h owns the loss of one row of logits, which come in runs of columns: what is kept of them,

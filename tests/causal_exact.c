@@ -46,6 +46,32 @@ static int scheduled(play *s) {
   return 1;
 }
 
+/* d_q of a row: no later token's row, nor what reaches it. */
+static attn_status backward_call(play *s, attn_ctx *ctx) {
+  attn_sdpa_params p = *(attn_sdpa_params *)s->p;
+  attn_tensor none;
+  memset(&none, 0, sizeof none);
+  p.lse = s->w[1];
+  attn_status status = attn_sdpa(s->w[0], s->in[0], s->in[1], s->in[2], &p, ctx);
+  if (status != ATTN_OK) return status;
+  return attn_sdpa_backward(s->out[0], none, none, s->in[3], s->in[0], s->in[1], s->in[2], s->w[0],
+                            s->w[1], &p, NULL, ctx);
+}
+static int backward(play *s) {
+  static const int64_t rows[] = {N, 3, 40};
+  if (s->n >= 9) return 0;
+  const int64_t r = rows[s->n % 3], group = 1 + s->n / 3 % 2;
+  (void)play_token(s, ATTN_F32, group, r, D), (void)play_token(s, ATTN_F32, 1, N, D);
+  (void)play_token(s, ATTN_F32, 1, N, E), (void)play_token(s, ATTN_F32, group, r, E);
+  (void)play_out(s, ATTN_F32, group, r, D);
+  attn_sdpa_params *p = play_params(s, sizeof *p);
+  p->causal = 1, p->softcap = s->n > 5 ? 2 : 0;
+  s->w[0] = test_tensor(ATTN_F32, TEST_BHTD, 1, group, r, E);
+  s->w[1] = test_tensor(ATTN_F32, TEST_BHTD, 1, group, r, 1);
+  s->call = backward_call;
+  return 1;
+}
+
 static attn_status relu_call(play *s, attn_ctx *ctx) {
   return attn_relu(s->out[0], s->in[0], s->in[1], s->in[2], s->p, ctx);
 }
@@ -278,6 +304,7 @@ static int camtl(play *s) {
 
 const causal_entry causal_exact[] = {{"attn_sdpa ", sdpa, NULL},
                                      {"attn_schedule_build attn_sdpa ", scheduled, NULL},
+                                     {"attn_sdpa_backward ", backward, NULL},
                                      {"attn_relu ", relu, NULL},
                                      {"attn_reshaped ", reshaped, NULL},
                                      {"attn_differential ", differential, NULL},

@@ -65,10 +65,10 @@ static attn_status sgd(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *
   return status;
 }
 static attn_status norm(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
-  const float *x[] = {exact(rng), exact(rng)};
-  const int64_t n[] = {N, 1234};
+  const float *a = exact(rng), *b = exact(rng);
+  const attn_flat_array x[] = {{a, N}, {b, 1234}};
   double y[2] = {0, 0};
-  const attn_status status = attn_global_norm(y, y + 1, x, n, 2, 3, ctx);
+  const attn_status status = attn_global_norm(y, y + 1, x, 2, 3, ctx);
   test_fill_value(o, y[0]), test_fill_value(lse, y[1]);
   return status;
 }

@@ -33,15 +33,15 @@ void sgd(Call &c, int64_t n) {
 }
 
 void norm(Call &c, int64_t n) {
-  const float *x = c.numbers(n, 1);
+  const attn_flat_array x = {c.numbers(n, 1), n};
   c.bytes = 4.0 * (double)n;
   c.run = [=](attn_ctx *ctx) {
     double y, clip;
-    return attn_global_norm(&y, &clip, &x, &n, 1, 1.0, ctx);
+    return attn_global_norm(&y, &clip, &x, 1, 1.0, ctx);
   };
   c.size = [=](const attn_ctx *ctx) {
     double y, clip;
-    return attn_global_norm_workspace(&y, &clip, &x, &n, 1, 1.0, ctx);
+    return attn_global_norm_workspace(&y, &clip, &x, 1, 1.0, ctx);
   };
 }
 

@@ -28,7 +28,7 @@ typedef struct attn_cross_entropy_params {
  * Infinities: a logit of -inf has p = 0; where it is the target, or there is smoothing, the row's loss is +inf; so it
  *   is where all logits are -inf, which have p = 0 then. Gradients are finite all the same.
  * NaN: a NaN or +inf in a row that counts makes its gradient and the loss NaN, and no other row's gradient.
- * Memory: attn_cross_entropy_workspace bytes, 8 a row where the loss is asked for.
+ * Memory: attn_cross_entropy_workspace bytes, 8 a row where the loss is asked for. The query judges targets too.
  * Error: p is within 3e-7 + 2e-7 (max x - x) of itself, and 0 where it would be below 2^-126 of the largest.
  * Errors: NULL, DTYPE, SHAPE, STRIDE, ALIGN, OVERLAP, OVERFLOW; INDEX: a target; RANGE: smoothing, count, a flag;
  *   VALUE: z_loss negative or not finite, grad not finite. Outputs untouched.

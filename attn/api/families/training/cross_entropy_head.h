@@ -27,8 +27,9 @@ typedef struct attn_cross_entropy_head_gradients {
  *   an output is written, 0 where no row counts.
  * Infinities, NaN: of logits as in attn_cross_entropy; of what they are made of by products as IEEE has them: a NaN
  *   in a row of x reaches its d_x, and d_w and d_bias; in w all rows.
- * Memory: attn_cross_entropy_head_workspace bytes, for each row 2 KB of logits, 4 in of x, as much again for d_x and
- *   for d_w, and less than 100 beside; 4 in KB for columns of w, 256 KB a worker.
+ * Memory: attn_cross_entropy_head_workspace bytes: for each row 2.1 KB of logits, as much again for d_w, 4 in of x, as
+ *   much for each of d_x and d_w, and 64 beside; 2 in KB for columns of w, 200 KB a worker. Ignored
+ *   rows are among them; the query judges targets too.
  * Error: logits are f32 whatever x and w are, each within (in + 1) 2^-24 sum |x w|; then as attn_cross_entropy. Sums
  *   over rows and columns are joined from runs of 512. 16-bit outputs are rounded once.
  * Errors: those of attn_cross_entropy; outputs untouched.
