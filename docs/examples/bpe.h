@@ -214,6 +214,9 @@ static const char *bpe_marks_(bpe *b) {
     const json *list = json_get(post, "processors");
     for (post = list ? list->first : NULL; post && post->next; post = post->next)
       if (!bpe_is_(json_get(post, "type"), "ByteLevel")) break;
+    for (const json *more = post ? post->next : NULL; more; more = more->next)
+      if (!bpe_is_(json_get(more, "type"), "ByteLevel"))
+        return bpe_fail_(b, "its %s puts marks twice, which is not done here", "post_processor");
   }
   const json *ids[2] = {NULL, NULL};
   if (bpe_is_(json_get(post, "type"), "RobertaProcessing")) {
@@ -226,6 +229,7 @@ static const char *bpe_marks_(bpe *b) {
         single && single->kind == JSON_ARRAY && single->count == 3 ? single->first : NULL;
     for (int i = 0; item; item = item->next, i++) {
       const json *name = json_get(json_get(item, "SpecialToken"), "id");
+      if (i == 1 && !json_get(item, "Sequence")) break; /* the text stands between two marks */
       if (i == 1 || !name || name->kind != JSON_STRING) continue;
       const json *list = json_get(json_get(known, name->string), "ids");
       ids[i / 2] = list && list->count == 1 ? list->first : NULL;

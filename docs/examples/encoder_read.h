@@ -322,8 +322,14 @@ static const char *encoder_rotary_(encoder *m) {
   if (types && (types->kind != JSON_ARRAY || types->count != (size_t)m->layers))
     return encoder_wrong_(m, "layer_types", "a list of one word a layer");
   for (int kind = 0; kind < 2; kind++) {
-    const json *rope = encoder_value_(encoder_value_(root, "rope_parameters"), kinds[kind]);
-    ENCODER_TRY_(encoder_real_(m, &m->rope[kind].base, root, old[kind], theta[kind]));
+    /* of each kind, or the same for both; no local theta is the global one */
+    const json *all = encoder_value_(root, "rope_parameters"),
+               *own = encoder_value_(all, kinds[kind]);
+    const json *rope = own ? own : encoder_value_(all, "rope_theta") ? all : NULL;
+    const json *said = json_get(root, old[kind]);
+    const int same = kind && said && said->kind == JSON_NULL;
+    ENCODER_TRY_(encoder_real_(m, &m->rope[kind].base, root, old[kind],
+                               same ? m->rope[0].base : theta[kind]));
     ENCODER_TRY_(encoder_real_(m, &m->rope[kind].base, rope, "rope_theta", m->rope[kind].base));
     ENCODER_TRY_(encoder_word_(m, &word, rope, "rope_type", "default"));
     const char *type_word;
