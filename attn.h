@@ -71557,9 +71557,10 @@ ATTN_CALL_(attn_sdpa_backward, (d_q, d_k, d_v, d_o, q, k, v, o, lse, params, gra
 /* Elements that a worker takes at a time. */
 enum { ATTN_STEP_RUN_ = 16384 };
 
-/* A number whose 0 is the usual one, unless it is ATTN_ZERO. */
+/* A number whose 0 is the usual one, unless it is ATTN_ZERO. Of floats, as not every C library has signbit of doubles
+ * without a warning. */
 ATTN_FUNC_ double attn_usual_f64_(double x, double usual) {
-  return x != 0.0 ? x : signbit(x) ? 0.0 : usual;
+  return x != 0.0 ? x : signbit((float)x) ? 0.0 : usual;
 }
 
 /* b^t, by squares. */
@@ -71849,7 +71850,11 @@ typedef struct attn_loss_slope_ {
   float top, by, less, target;
 } attn_loss_slope_;
 
-static const attn_logits_row_ attn_loss_begin_ = {-(double)INFINITY, 0.0, 0.0, 0.0};
+ATTN_FUNC_ attn_logits_row_ attn_loss_begin_(void) {
+  attn_logits_row_ row;
+  row.top = -(double)INFINITY, row.rest = row.all = row.target = 0.0;
+  return row;
+}
 
 /* Logarithms of 1 <= x < FLT_MAX and of 1 + y, y >= 0; NaN stays. */
 ATTN_FUNC_ double attn_log_f64_(double x) {
@@ -71996,7 +72001,7 @@ ATTN_FUNC_ void attn_cross_entropy_item_(void *job, int worker, int64_t index) {
     const char *row = attn_at_(&a->x, b, h, r % a->x.len);
     char *to = a->d.data ? attn_at_(&a->d, b, h, r % a->x.len) : NULL;
     const int64_t target = a->targets[r];
-    attn_logits_row_ sums = attn_loss_begin_;
+    attn_logits_row_ sums = attn_loss_begin_();
     attn_loss_slope_ slope;
     float wide[ATTN_LOSS_RUN_];
     if (attn_loss_ignored_(&a->p, a->targets[r])) {
@@ -72158,7 +72163,7 @@ ATTN_FUNC_ void attn_head_gather_item_(void *job, int worker, int64_t index) {
   for (int i = 0; i < n; i++) {
     float *to = (float *)(void *)attn_at_(&a->flat, 0, 0, r0 + i);
     a->table->widen(to, attn_head_row_(&a->x, a->row[r0 + i]), 0, NULL, 1, in, a->x.dtype, NULL);
-    a->state[r0 + i] = attn_loss_begin_;
+    a->state[r0 + i] = attn_loss_begin_();
     rows[i] = to;
   }
   if (a->turned)

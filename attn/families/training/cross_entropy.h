@@ -55,7 +55,7 @@ ATTN_FUNC_ void attn_cross_entropy_item_(void *job, int worker, int64_t index) {
     const char *row = attn_at_(&a->x, b, h, r % a->x.len);
     char *to = a->d.data ? attn_at_(&a->d, b, h, r % a->x.len) : NULL;
     const int64_t target = a->targets[r];
-    attn_logits_row_ sums = attn_loss_begin_;
+    attn_logits_row_ sums = attn_loss_begin_();
     attn_loss_slope_ slope;
     float wide[ATTN_LOSS_RUN_];
     if (attn_loss_ignored_(&a->p, a->targets[r])) {

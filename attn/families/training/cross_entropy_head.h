@@ -52,7 +52,7 @@ ATTN_FUNC_ void attn_head_gather_item_(void *job, int worker, int64_t index) {
   for (int i = 0; i < n; i++) {
     float *to = (float *)(void *)attn_at_(&a->flat, 0, 0, r0 + i);
     a->table->widen(to, attn_head_row_(&a->x, a->row[r0 + i]), 0, NULL, 1, in, a->x.dtype, NULL);
-    a->state[r0 + i] = attn_loss_begin_;
+    a->state[r0 + i] = attn_loss_begin_();
     rows[i] = to;
   }
   if (a->turned)

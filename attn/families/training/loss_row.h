@@ -20,7 +20,11 @@ typedef struct attn_loss_slope_ {
   float top, by, less, target;
 } attn_loss_slope_;
 
-static const attn_logits_row_ attn_loss_begin_ = {-(double)INFINITY, 0.0, 0.0, 0.0};
+ATTN_FUNC_ attn_logits_row_ attn_loss_begin_(void) {
+  attn_logits_row_ row;
+  row.top = -(double)INFINITY, row.rest = row.all = row.target = 0.0;
+  return row;
+}
 
 /* Logarithms of 1 <= x < FLT_MAX and of 1 + y, y >= 0; NaN stays. */
 ATTN_FUNC_ double attn_log_f64_(double x) {

@@ -4,9 +4,10 @@
 /* Elements that a worker takes at a time. */
 enum { ATTN_STEP_RUN_ = 16384 };
 
-/* A number whose 0 is the usual one, unless it is ATTN_ZERO. */
+/* A number whose 0 is the usual one, unless it is ATTN_ZERO. Of floats, as not every C library has signbit of doubles
+ * without a warning. */
 ATTN_FUNC_ double attn_usual_f64_(double x, double usual) {
-  return x != 0.0 ? x : signbit(x) ? 0.0 : usual;
+  return x != 0.0 ? x : signbit((float)x) ? 0.0 : usual;
 }
 
 /* b^t, by squares. */
