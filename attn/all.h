@@ -108,6 +108,7 @@
 #endif
 #if ATTN_HAS_TRAINING
 #include "api/families/training/sdpa_backward.h"
+#include "api/families/training/gemm_backward.h"
 #endif
 #include "api/left_out.h"
 #include "api/end.h"
@@ -397,6 +398,10 @@ ATTN_BEGIN_STRICT_
 #if ATTN_HAS_TRAINING
 #include "families/training/backward_tile.h"
 #include "families/training/sdpa_backward.h"
+#include "families/training/shares.h"
+#include "families/training/outer.h"
+#include "families/training/activate_backward.h"
+#include "families/training/gemm_backward.h"
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

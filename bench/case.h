@@ -115,6 +115,7 @@ void register_blocks(const Selection &s);
 void register_mixers(const Selection &s);
 void register_latent(const Selection &s);
 void register_training(const Selection &s);
+void register_training_dense(const Selection &s);
 void register_selection(const Selection &s);
 void register_selection_prefill(const Selection &s);
 void register_selection_evict(const Selection &s);

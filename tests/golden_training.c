@@ -33,7 +33,39 @@ static attn_status backward_v(attn_tensor o, attn_tensor lse, test_rng *rng, att
   return backward(o, lse, rng, ctx, 2);
 }
 
+/* The gradient of a product of dense rows by x, w or bias. */
+static attn_status gemm(attn_tensor o, test_rng *rng, attn_ctx *ctx, int which) {
+  attn_gemm_params p;
+  attn_gemm_gradients g;
+  attn_tensor y[3];
+  memset(&p, 0, sizeof p);
+  memset(&g, 0, sizeof g);
+  memset(y, 0, sizeof y);
+  const int64_t rows = which == 0 ? T : 600;
+  const attn_tensor x = golden_exact(rng, 2, rows, DV), w = golden_weight(rng, DV, DV);
+  p.bias = golden_weight(rng, 1, DV), p.activation = ATTN_ACT_GELU, p.scale = 0.75f;
+  y[which] = which == 0 ? o : golden_rows(o, 0, which == 1 ? DV : 1, DV);
+  g.d_bias = y[2];
+  return attn_gemm_backward(y[0], y[1], golden_exact(rng, 2, rows, DV), x, w, &p, &g, ctx);
+}
+
+static attn_status gemm_x(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  test_fill_value(lse, 0);
+  return gemm(o, rng, ctx, 0);
+}
+static attn_status gemm_w(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  test_fill_value(lse, 0);
+  return gemm(o, rng, ctx, 1);
+}
+static attn_status gemm_bias(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  test_fill_value(lse, 0);
+  return gemm(o, rng, ctx, 2);
+}
+
 const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"sdpa backward k", backward_k},
                                        {"sdpa backward v", backward_v},
+                                       {"gemm backward x", gemm_x},
+                                       {"gemm backward w", gemm_w},
+                                       {"gemm backward bias", gemm_bias},
                                        {NULL, NULL}};

@@ -1666,7 +1666,17 @@
   X(N2_nan)                                 \
   X(N2_quantised)                           \
   X(N2_nothing)                             \
-  X(N2_rejects)
+  X(N2_rejects)                             \
+  X(N4_gemm_backward)                       \
+  X(N4_gemm_long)                           \
+  X(N4_gemm_differences)                    \
+  X(N4_gemm_adjoint)                        \
+  X(N4_gemm_copies)                         \
+  X(N4_gemm_accumulate)                     \
+  X(N4_gemm_alone)                          \
+  X(N4_gemm_nan)                            \
+  X(N4_gemm_nothing)                        \
+  X(N4_gemm_rejects)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)

@@ -483,6 +483,8 @@
 #define attn_tree_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #endif
 #if !ATTN_HAS_TRAINING
+#define attn_gemm_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_gemm_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_sdpa_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_sdpa_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #endif

@@ -354,11 +354,28 @@ typedef struct attn_grad_lanes_ {
   float hi[ATTN_TILE_], lo[ATTN_TILE_], less[ATTN_TILE_];
 } attn_grad_lanes_;
 
+/* Rows of a norm, y = h gain: what the gradient by y and that of the sum in it (null = 0) become. */
+typedef struct attn_norm_slopes_ {
+  float *d_x;
+  const float *x, *d_y, *sum;
+  int64_t d_x_stride, x_stride, d_y_stride, sum_stride, n;
+  const float *gain; /* null = 1; lift is added to it */
+  float lift;
+  float *d_gain, *d_bias; /* [n], added to; null, as d_x may be: not made */
+  int rms;
+  uint64_t skip; /* rows that are left out, a bit each */
+} attn_norm_slopes_;
+
 typedef struct attn_gradient_table_ { /* gradients */
   /* s = P = 2^(s - hi - lo), at most 1, d = P (d - less); both are 0 where s is -inf */
   void (*grad_block)(float *s, float *d, int64_t n, int g0, int g1, const attn_grad_lanes_ *lanes);
   /* out[lane] = sum_c x[c][lane] y[c][lane], over runs of 16 from 0 */
   void (*lane_dots)(float *out, const float *x, const float *y, int64_t n, int groups);
+  /* y[i] = d[i] gate[i] act'(z[i]); gate null = 1; y may be any of them */
+  void (*slope)(float *y, const float *d, const float *z, const float *gate, int64_t n, int act);
+  /* at most 64 rows, size as `sizes` has it: h = (x - mean) by + plus, g = d_y (gain + lift), d_x = by (g - mean of g -
+   * h mean of g h) + sum, d_gain += d_y h, d_bias += d_y, row by row; rms: the mean of g counts as 0. d_x may be d_y */
+  void (*norm_slopes)(const attn_norm_slopes_ *a, int rows, const float *size);
 } attn_gradient_table_;
 
 typedef struct attn_relu_table_ { /* rectified weights */

@@ -37,7 +37,7 @@
 #define ATTN_EMA_TABLE_(on) on(ema)
 #define ATTN_FOURIER_TABLE_(on) on(butterflies), on(mirror)
 #define ATTN_COLLIDE_TABLE_(on) on(angle_block), on(bucket_rows)
-#define ATTN_GRADIENT_TABLE_(on) on(grad_block), on(lane_dots)
+#define ATTN_GRADIENT_TABLE_(on) on(grad_block), on(lane_dots), on(slope), on(norm_slopes)
 
 #define ATTN_ON_SCALAR_(name) attn_##name##_scalar_
 #define ATTN_ON_AVX2_(name) attn_##name##_avx2_

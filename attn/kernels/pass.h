@@ -42,6 +42,7 @@
 #include "norm.h"
 #include "fourier.h"
 #include "gradient.h"
+#include "gradient_rows.h"
 #endif
 #if defined(ATTN_NO_EMULATION) || defined(ATTN_PASS_BARE_)
 #define ATTN_PASS_EMULATES_ 0
