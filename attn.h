@@ -74,7 +74,7 @@
  *   attn_fnet (Fourier mixing), attn_gmlp, attn_mixer (learned matrices over positions in place of
  *   attention); attn_layer_norm, attn_rms_norm, attn_activate (rows between products); attn_gemm, attn_pool*,
  *   attn_convolve*, attn_top_k, attn_kmeans_step, attn_pinv, attn_solve, attn_exp (parts of the
- *   above, by themselves); attn_sdpa_backward, attn_gemm_backward (gradients); attn_quantize, attn_dequantize (int8,
+ *   above, by themselves); attn_*_backward (gradients); attn_quantize, attn_dequantize (int8,
  *   int4 and e4m3 rows); attn_bhtd,
  *   attn_bthd, attn_mask_*, attn_window_of, attn_scales_dense (views); attn_isa_* (tiers), attn_feature_* (features
  *   beside them), attn_status_string (errors), attn_parallel_openmp (threads); attn_<name>_workspace (memory). Each
@@ -4844,53 +4844,162 @@ ATTN_INLINE_ void ATTN_FN_(norm_slope_sums)(ATTN_VF_ *s, ATTN_VF_ *q,
   }
 }
 
-/* One vector: what the row adds to the gradients of gain and bias, and its own. */
-ATTN_INLINE_ void ATTN_FN_(norm_slope_put)(const ATTN_FN_(norm_slope_) *r,
-                                           const attn_norm_slopes_ *a, ATTN_VF_ lift, int64_t c,
-                                           int w) {
+/* What the rows r and next, which may be null, add to the gradients of gain and bias, either null; they share loads. */
+ATTN_INLINE_ void ATTN_FN_(norm_slope_sent)(const ATTN_FN_(norm_slope_) *r,
+                                            const ATTN_FN_(norm_slope_) *next, float *gain,
+                                            float *bias, int64_t n) {
+  for (int64_t c = 0; c < n; c += ATTN_W_) {
+    const int w = ATTN_FN_(lanes_left)(n, c);
+    const ATTN_VF_ d = ATTN_FN_(load)(r->d_y, c, w, ATTN_F32);
+    ATTN_VF_ e = d;
+    if (next) e = ATTN_FN_(load)(next->d_y, c, w, ATTN_F32);
+    if (gain) {
+      ATTN_VF_ t = ATTN_FN_(load)(gain, c, w, ATTN_F32);
+      t = ATTN_V_FMA_(d, ATTN_FN_(norm_slope_h)(r, c, w), t);
+      if (next) t = ATTN_V_FMA_(e, ATTN_FN_(norm_slope_h)(next, c, w), t);
+      ATTN_FN_(store)(gain, c, t, w, ATTN_F32);
+    }
+    if (bias) {
+      ATTN_VF_ t = ATTN_V_ADD_(d, ATTN_FN_(load)(bias, c, w, ATTN_F32));
+      if (next) t = ATTN_V_ADD_(e, t);
+      ATTN_FN_(store)(bias, c, t, w, ATTN_F32);
+    }
+  }
+}
+
+ATTN_INLINE_ void ATTN_FN_(norm_slope_send)(const ATTN_FN_(norm_slope_) *r,
+                                            const ATTN_FN_(norm_slope_) *next, float *gain,
+                                            float *bias, int64_t n) {
+  if (gain && bias)
+    ATTN_FN_(norm_slope_sent)(r, next, gain, bias, n);
+  else if (gain)
+    ATTN_FN_(norm_slope_sent)(r, next, gain, NULL, n);
+  else if (bias)
+    ATTN_FN_(norm_slope_sent)(r, next, NULL, bias, n);
+}
+
+/* One vector of a row; sum may be null. */
+ATTN_INLINE_ void ATTN_FN_(norm_slope_put)(const ATTN_FN_(norm_slope_) *r, const float *sum,
+                                           const float *gain, ATTN_VF_ lift, int64_t c, int w) {
   const ATTN_VF_ h = ATTN_FN_(norm_slope_h)(r, c, w), zero = ATTN_V_ZERO_();
-  const ATTN_VF_ d = ATTN_FN_(load)(r->d_y, c, w, ATTN_F32);
-  if (a->d_gain)
-    ATTN_FN_(store)(a->d_gain, c, ATTN_V_FMA_(d, h, ATTN_FN_(load)(a->d_gain, c, w, ATTN_F32)), w,
-                    ATTN_F32);
-  if (a->d_bias)
-    ATTN_FN_(store)(a->d_bias, c, ATTN_V_ADD_(d, ATTN_FN_(load)(a->d_bias, c, w, ATTN_F32)), w,
-                    ATTN_F32);
-  if (!r->d_x) return;
-  ATTN_VF_ g = d;
-  if (a->gain) g = ATTN_V_MUL_(g, ATTN_V_ADD_(ATTN_FN_(load)(a->gain, c, w, ATTN_F32), lift));
+  ATTN_VF_ g = ATTN_FN_(load)(r->d_y, c, w, ATTN_F32);
+  if (gain) g = ATTN_V_MUL_(g, ATTN_V_ADD_(ATTN_FN_(load)(gain, c, w, ATTN_F32), lift));
   g = ATTN_V_FMA_(ATTN_V_SUB_(zero, h), r->gh, ATTN_V_SUB_(g, r->g));
-  g = ATTN_V_FMA_(g, r->by, r->sum ? ATTN_FN_(load)(r->sum, c, w, ATTN_F32) : zero);
+  g = ATTN_V_FMA_(g, r->by, sum ? ATTN_FN_(load)(sum, c, w, ATTN_F32) : zero);
   ATTN_FN_(store)(r->d_x, c, ATTN_FN_(quiet)(g), w, ATTN_F32);
 }
 
+ATTN_INLINE_ void ATTN_FN_(norm_slope_out)(const ATTN_FN_(norm_slope_) *r, const float *sum,
+                                           const float *gain, ATTN_VF_ lift, int64_t n) {
+  int64_t c = 0;
+  for (; c + 2 * ATTN_W_ <= n; c += 2 * ATTN_W_) {
+    ATTN_FN_(norm_slope_put)(r, sum, gain, lift, c, ATTN_W_);
+    ATTN_FN_(norm_slope_put)(r, sum, gain, lift, c + ATTN_W_, ATTN_W_);
+  }
+  for (; c < n; c += ATTN_W_)
+    ATTN_FN_(norm_slope_put)(r, sum, gain, lift, c, ATTN_FN_(lanes_left)(n, c));
+}
+
+/* The last pass of a row. */
+ATTN_INLINE_ void ATTN_FN_(norm_slope_last)(const ATTN_FN_(norm_slope_) *r, const float *gain,
+                                            ATTN_VF_ lift, int64_t n) {
+  if (!r->d_x) return;
+  if (r->sum)
+    ATTN_FN_(norm_slope_out)(r, r->sum, gain, lift, n);
+  else if (gain)
+    ATTN_FN_(norm_slope_out)(r, NULL, gain, lift, n);
+  else
+    ATTN_FN_(norm_slope_out)(r, NULL, NULL, lift, n);
+}
+
+/* Both at once of one vector of two rows, as training has it: each number is loaded once. */
+ATTN_INLINE_ void ATTN_FN_(norm_slope_two)(const ATTN_FN_(norm_slope_) *r,
+                                           const ATTN_FN_(norm_slope_) *next, const float *gain,
+                                           ATTN_VF_ lift, float *d_gain, float *d_bias, int64_t c,
+                                           int w) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_();
+  const ATTN_VF_ d = ATTN_FN_(load)(r->d_y, c, w, ATTN_F32), h = ATTN_FN_(norm_slope_h)(r, c, w);
+  const ATTN_VF_ e = ATTN_FN_(load)(next->d_y, c, w, ATTN_F32),
+                 k = ATTN_FN_(norm_slope_h)(next, c, w);
+  const ATTN_VF_ f = ATTN_V_ADD_(ATTN_FN_(load)(gain, c, w, ATTN_F32), lift);
+  ATTN_VF_ t = ATTN_V_FMA_(d, h, ATTN_FN_(load)(d_gain, c, w, ATTN_F32));
+  ATTN_FN_(store)(d_gain, c, ATTN_V_FMA_(e, k, t), w, ATTN_F32);
+  if (d_bias) {
+    t = ATTN_V_ADD_(d, ATTN_FN_(load)(d_bias, c, w, ATTN_F32));
+    ATTN_FN_(store)(d_bias, c, ATTN_V_ADD_(e, t), w, ATTN_F32);
+  }
+  t = ATTN_V_SUB_(ATTN_V_MUL_(d, f), r->g);
+  t = ATTN_V_FMA_(ATTN_V_FMA_(ATTN_V_SUB_(zero, h), r->gh, t), r->by, zero);
+  ATTN_FN_(store)(r->d_x, c, ATTN_FN_(quiet)(t), w, ATTN_F32);
+  t = ATTN_V_SUB_(ATTN_V_MUL_(e, f), next->g);
+  t = ATTN_V_FMA_(ATTN_V_FMA_(ATTN_V_SUB_(zero, k), next->gh, t), next->by, zero);
+  ATTN_FN_(store)(next->d_x, c, ATTN_FN_(quiet)(t), w, ATTN_F32);
+}
+
+/* ahead: whether two rows follow, whose lines are asked for: a tenth of the time. */
+ATTN_INLINE_ void ATTN_FN_(norm_slope_pair)(const ATTN_FN_(norm_slope_) *r,
+                                            const ATTN_FN_(norm_slope_) *next,
+                                            const attn_norm_slopes_ *a, ATTN_VF_ lift,
+                                            float *d_bias, int ahead) {
+  const int64_t n = a->n, y = ahead ? 2 * a->d_y_stride : 0, x = ahead ? 2 * a->d_x_stride : 0;
+  int64_t c = 0;
+  for (; c + ATTN_W_ <= n; c += ATTN_W_) {
+    ATTN_PREFETCH_(r->d_y + y + c);
+    ATTN_PREFETCH_(next->d_y + y + c);
+    ATTN_PREFETCH_(r->d_x + x + c);
+    ATTN_PREFETCH_(next->d_x + x + c);
+    ATTN_FN_(norm_slope_two)(r, next, a->gain, lift, a->d_gain, d_bias, c, ATTN_W_);
+  }
+  if (c < n) ATTN_FN_(norm_slope_two)(r, next, a->gain, lift, a->d_gain, d_bias, c, (int)(n - c));
+}
+
+/* The first pass of row i. */
+ATTN_INLINE_ ATTN_FN_(norm_slope_)
+    ATTN_FN_(norm_slope_row)(const attn_norm_slopes_ *a, int i, const float *size, ATTN_VF_ lift) {
+  const ATTN_VF_ n = ATTN_V_SET1_((float)a->n), zero = ATTN_V_ZERO_();
+  ATTN_VF_ s[ATTN_FN_(norm_parts)], q[ATTN_FN_(norm_parts)];
+  int64_t c = 0;
+  ATTN_FN_(norm_slope_) r;
+  r.mean = ATTN_V_SET1_(size[3 * i]), r.by = ATTN_V_SET1_(size[3 * i + 1]);
+  r.plus = ATTN_V_SET1_(size[3 * i + 2]), r.g = r.gh = zero;
+  r.x = a->x + i * a->x_stride, r.d_y = a->d_y + i * a->d_y_stride;
+  r.sum = a->sum ? a->sum + i * a->sum_stride : NULL;
+  r.d_x = a->d_x ? a->d_x + i * a->d_x_stride : NULL;
+  if (!r.d_x) return r;
+  ATTN_UNROLL_
+  for (int p = 0; p < ATTN_FN_(norm_parts); p++) s[p] = q[p] = zero;
+  if (a->gain)
+    for (; c + 32 <= a->n; c += 32) ATTN_FN_(norm_slope_sums)(s, q, &r, a->gain, lift, c, 32);
+  else
+    for (; c + 32 <= a->n; c += 32) ATTN_FN_(norm_slope_sums)(s, q, &r, NULL, lift, c, 32);
+  if (c < a->n) ATTN_FN_(norm_slope_sums)(s, q, &r, a->gain, lift, c, a->n - c);
+  if (!a->rms) r.g = ATTN_V_DIV_(ATTN_V_SET1_(ATTN_V_SUM_(ATTN_FN_(norm_join)(s))), n);
+  r.gh = ATTN_V_DIV_(ATTN_V_SET1_(ATTN_V_SUM_(ATTN_FN_(norm_join)(q))), n);
+  return r;
+}
+
 ATTN_FUNC_ void ATTN_FN_(norm_slopes)(const attn_norm_slopes_ *a, int rows, const float *size) {
-  const ATTN_VF_ lift = ATTN_V_SET1_(a->lift), n = ATTN_V_SET1_((float)a->n);
-  for (int i = 0; i < rows; i++, size += 3) {
-    ATTN_FN_(norm_slope_)
-    r = {ATTN_V_SET1_(size[0]),
-         ATTN_V_SET1_(size[1]),
-         ATTN_V_SET1_(size[2]),
-         ATTN_V_ZERO_(),
-         ATTN_V_ZERO_(),
-         a->x + i * a->x_stride,
-         a->d_y + i * a->d_y_stride,
-         a->sum ? a->sum + i * a->sum_stride : NULL,
-         a->d_x ? a->d_x + i * a->d_x_stride : NULL};
-    int64_t c = 0;
+  const ATTN_VF_ lift = ATTN_V_SET1_(a->lift);
+  for (int i = 0, two; i < rows; i += 1 + two) {
+    two = i + 1 < rows && !(a->skip >> i & 3);
     if (a->skip >> i & 1) continue;
-    if (r.d_x) {
-      ATTN_VF_ s[ATTN_FN_(norm_parts)], q[ATTN_FN_(norm_parts)];
-      ATTN_UNROLL_
-      for (int p = 0; p < ATTN_FN_(norm_parts); p++) s[p] = q[p] = ATTN_V_ZERO_();
-      for (; c + 32 <= a->n; c += 32) ATTN_FN_(norm_slope_sums)(s, q, &r, a->gain, lift, c, 32);
-      if (c < a->n) ATTN_FN_(norm_slope_sums)(s, q, &r, a->gain, lift, c, a->n - c);
-      if (!a->rms) r.g = ATTN_V_DIV_(ATTN_V_SET1_(ATTN_V_SUM_(ATTN_FN_(norm_join)(s))), n);
-      r.gh = ATTN_V_DIV_(ATTN_V_SET1_(ATTN_V_SUM_(ATTN_FN_(norm_join)(q))), n);
+    const ATTN_FN_(norm_slope_) r = ATTN_FN_(norm_slope_row)(a, i, size, lift);
+    if (two) {
+      const ATTN_FN_(norm_slope_) next = ATTN_FN_(norm_slope_row)(a, i + 1, size, lift);
+      if (r.d_x && a->gain && a->d_gain && !a->sum) {
+        if (a->d_bias)
+          ATTN_FN_(norm_slope_pair)(&r, &next, a, lift, a->d_bias, i + 3 < rows);
+        else
+          ATTN_FN_(norm_slope_pair)(&r, &next, a, lift, NULL, i + 3 < rows);
+        continue;
+      }
+      ATTN_FN_(norm_slope_send)(&r, &next, a->d_gain, a->d_bias, a->n);
+      ATTN_FN_(norm_slope_last)(&r, a->gain, lift, a->n);
+      ATTN_FN_(norm_slope_last)(&next, a->gain, lift, a->n);
+    } else {
+      ATTN_FN_(norm_slope_send)(&r, NULL, a->d_gain, a->d_bias, a->n);
+      ATTN_FN_(norm_slope_last)(&r, a->gain, lift, a->n);
     }
-    for (c = 0; c + ATTN_W_ <= a->n; c += ATTN_W_)
-      ATTN_FN_(norm_slope_put)(&r, a, lift, c, ATTN_W_);
-    if (c < a->n) ATTN_FN_(norm_slope_put)(&r, a, lift, c, (int)(a->n - c));
   }
 }
 /* <<< attn/kernels/gradient_rows.h */
@@ -13886,6 +13995,67 @@ ATTN_DEF size_t attn_gemm_backward_workspace(attn_tensor d_x, attn_tensor d_w, a
                                              const attn_gemm_gradients *gradients,
                                              const attn_ctx *ctx);
 /* <<< attn/api/families/training/gemm_backward.h */
+/* >>> attn/api/families/training/norm_backward.h */
+/* api/families/training/norm_backward.h owns the gradients of attn_layer_norm and attn_rms_norm. */
+
+/* What a gradient of a norm has beside that of x; {0} is none of it. */
+typedef struct attn_layer_norm_gradients {
+  attn_tensor d_sum;      /* in, optional: what reaches params.sum, in the shape of d_y */
+  attn_tensor d_residual; /* out, optional: that of params.residual */
+  float *d_gain, *d_bias; /* out, optional: [n] those of params.norm.gain and bias */
+  int accumulate;         /* 1: is added to what the outputs hold; 0: they are overwritten */
+} attn_layer_norm_gradients;
+
+/* Gradients of attn_layer_norm: of a loss L whose gradient by y is d_y.
+ *
+ *   s = x + residual,  rho = (variance of s + eps)^(-1/2),  h = (s - mean of s) rho,  g = d_y gain
+ *   d_x = d_residual = rho (g - mean of g - h mean of g h) + d_sum,  d_gain = sum of d_y h,  d_bias = sum of d_y
+ *
+ * Shapes: d_y and gradients.d_sum as y; d_x as x, d_residual as params.residual, each f32, f16 or bf16 and of any strides.
+ *   An output whose data is null is not made. What forward read with batch 1 or heads 1 for all gets the sum; where an
+ *   input has a stride of 0 its gradient may have the full extent, each share by itself, or 1, the sum.
+ * params: as forward had them, x and residual as they were before it (where sum was written over one of them: sum as x and
+ *   no residual); norm.kind and sum are not read. d_gain is that of what gain holds with gain_less_one too.
+ * Aliasing: d_x may be d_y, the same view, without accumulate; else outputs share memory with nothing, nor their rows with one
+ *   another. Inputs may share memory with each other.
+ * Empty: B, H or T = 0: d_gain, d_bias and what is a sum become 0, unless accumulate is 1.
+ * NaN and infinity: in a row of d_y, d_sum, x or residual they reach that row of d_x, and d_gain and d_bias, nothing else.
+ *   A column alone (n = 1) passes d_sum and nothing of d_y, as does, nearly, a row of equal numbers.
+ * Memory: attn_layer_norm_backward_workspace bytes: n numbers a worker for each of 16 rows at most where a tensor is not
+ *   f32, there is a residual or accumulate is 1; 2 n for each 64 rows with d_gain or d_bias; B H T n with a sum.
+ * Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE, VALUE, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs
+ *   untouched. NULL also for the gradient of what params do not have.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, and whichever outputs are asked for; a
+ *   row of d_x depends on that row alone. d_gain and d_bias sum rows by batch entry, head and position in runs of
+ *   64, and those in runs of 512.
+ * Error: d_x below 16 2^-24 rho (|g_c| + mean of |g| + (1 + |h_c|) mean of |g| (1 + |h|)), d_gain and d_bias 2^-24 (64 +
+ *   rows / 64) sum of |d_y| (1 + |h|) up to 32768 rows; rows that floats cannot square are done in f64.
+ * Cost: each number of x and d_y is read once from memory and each of d_x written once.
+ * Source: Ba et al. 2016, arXiv 1607.06450, and the chain rule. params null: defaults. */
+ATTN_DEF attn_status attn_layer_norm_backward(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                              const attn_layer_norm_params *params,
+                                              const attn_layer_norm_gradients *gradients,
+                                              attn_ctx *ctx);
+ATTN_DEF size_t attn_layer_norm_backward_workspace(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                                   const attn_layer_norm_params *params,
+                                                   const attn_layer_norm_gradients *gradients,
+                                                   const attn_ctx *ctx);
+
+/* Gradients of attn_rms_norm; all else is as above:
+ *
+ *   s = x + residual,  rho = (mean of s^2 + eps)^(-1/2),  h = s rho,  g = d_y gain
+ *   d_x = d_residual = rho (g - h mean of g h) + d_sum,  d_gain = sum of d_y h,  d_bias = sum of d_y
+ *
+ * Source: Zhang and Sennrich 2019, arXiv 1910.07467, and the chain rule. params null: defaults. */
+ATTN_DEF attn_status attn_rms_norm_backward(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                            const attn_layer_norm_params *params,
+                                            const attn_layer_norm_gradients *gradients,
+                                            attn_ctx *ctx);
+ATTN_DEF size_t attn_rms_norm_backward_workspace(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                                 const attn_layer_norm_params *params,
+                                                 const attn_layer_norm_gradients *gradients,
+                                                 const attn_ctx *ctx);
+/* <<< attn/api/families/training/norm_backward.h */
 #endif
 /* >>> attn/api/left_out.h */
 /* api/left_out.h owns what a call says whose family ATTN_ONLY leaves out: in place of the function stands a
@@ -14375,6 +14545,10 @@ ATTN_DEF size_t attn_gemm_backward_workspace(attn_tensor d_x, attn_tensor d_w, a
 #if !ATTN_HAS_TRAINING
 #define attn_gemm_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_gemm_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_layer_norm_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_layer_norm_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_rms_norm_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_rms_norm_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_sdpa_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_sdpa_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #endif
@@ -71024,6 +71198,16 @@ ATTN_FUNC_ int attn_gradient_whole_(const attn_tensor *d, const attn_tensor *y) 
   return d->batch == y->batch && d->heads == y->heads && d->len == y->len;
 }
 
+/* One entry, or one head, for all of those of y. */
+ATTN_FUNC_ attn_tensor attn_spread_to_(const attn_tensor *t, const attn_tensor *y) {
+  return attn_spread_heads_(attn_spread_(*t, y->batch), y->heads);
+}
+
+/* Whether an output lies where an input does. */
+ATTN_FUNC_ int attn_in_place_(const attn_tensor *y, const attn_tensor *x) {
+  return y->data && attn_same_view_(y, x) && attn_gradient_whole_(y, x) && y->dim == x->dim;
+}
+
 /* Whether the rows of all heads, or of all batch entries of one head, lie at equal steps in n tensors; they become
  * those of one. */
 ATTN_FUNC_ void attn_merge_heads_(attn_tensor *const *t, int n) {
@@ -71334,11 +71518,6 @@ typedef struct attn_gemm_back_ {
   int accumulate;
 } attn_gemm_back_;
 
-/* One entry, or one head, for all of those of y. */
-ATTN_FUNC_ attn_tensor attn_spread_to_(const attn_tensor *t, const attn_tensor *y) {
-  return attn_spread_heads_(attn_spread_(*t, y->batch), y->heads);
-}
-
 ATTN_COLD_ int attn_gemm_back_steps_(attn_stage_ *s, void *job) {
   const attn_gemm_back_ *a = (const attn_gemm_back_ *)job;
   const int turned = a->params.w_transposed;
@@ -71451,6 +71630,258 @@ ATTN_CALL_(attn_gemm_backward, (d_x, d_w, d_y, x, w, params, gradients), attn_te
            attn_tensor d_w, attn_tensor d_y, attn_tensor x, attn_tensor w,
            const attn_gemm_params *params, const attn_gemm_gradients *gradients)
 /* <<< attn/families/training/gemm_backward.h */
+/* >>> attn/families/training/norm_backward.h */
+/* families/training/norm_backward.h owns the gradients of layer norm and RMS norm. */
+
+typedef struct attn_norm_back_ {
+  const attn_table_ *table;
+  attn_tensor d_x, d_residual; /* out; data null: not made */
+  attn_tensor d_y, d_sum, x, residual;
+  float *d_gain, *d_bias;
+  attn_norm norm;
+  float eps;
+  int accumulate;
+  float *part;        /* [tiles][2][n]: of d_gain and d_bias, of 64 rows each */
+  int64_t tiles, run; /* rows at once */
+  char *memory;
+  int64_t each, room;
+} attn_norm_back_;
+
+/* One row in double; sums and rows as the kernel has them. */
+ATTN_FUNC_ void attn_norm_back_exact_(const attn_norm_slopes_ *a, int r, float eps) {
+  const float *x = a->x + r * a->x_stride, *d = a->d_y + r * a->d_y_stride;
+  const float *more = a->sum ? a->sum + r * a->sum_stride : NULL;
+  float *y = a->d_x ? a->d_x + r * a->d_x_stride : NULL;
+  const double n = (double)a->n, mean = a->rms ? 0.0 : attn_row_sum_(x, a->n, 0.0, 0) / n;
+  const double by = 1.0 / sqrt(attn_row_sum_(x, a->n, mean, 1) / n + (double)eps);
+  double s = 0.0, q = 0.0;
+  for (int64_t c = 0; c < a->n; c++) {
+    const float gain = a->gain ? a->gain[c] + a->lift : 1.0f;
+    const double h = ((double)x[c] - mean) * by, g = (double)d[c] * (double)gain;
+    s += g, q += g * h;
+    if (a->d_gain) a->d_gain[c] = (float)((double)a->d_gain[c] + (double)d[c] * h);
+    if (a->d_bias) a->d_bias[c] += d[c];
+  }
+  s = a->rms ? 0.0 : s / n, q /= n;
+  for (int64_t c = 0; y && c < a->n; c++) {
+    const float gain = a->gain ? a->gain[c] + a->lift : 1.0f;
+    const double h = ((double)x[c] - mean) * by, g = (double)d[c] * (double)gain;
+    y[c] = attn_one_nan_((float)(by * (g - s - h * q) + (more ? (double)more[c] : 0.0)));
+  }
+}
+
+/* Whether the rows of an output are made where they are. */
+ATTN_FUNC_ int attn_norm_back_direct_(const attn_norm_back_ *a, const attn_tensor *y) {
+  return y->data && y->dtype == ATTN_F32 && !a->accumulate;
+}
+
+/* n rows of one head from i on; what they add to the parameters goes to part. */
+ATTN_FUNC_ void attn_norm_back_rows_(const attn_norm_back_ *a, float *room, float *part, int64_t b,
+                                     int64_t h, int64_t i, int64_t n) {
+  const attn_table_ *f = a->table;
+  const attn_tensor *const out[2] = {&a->d_x, &a->d_residual};
+  const int64_t dim = a->d_y.dim;
+  int direct = -1;
+  float size[3 * ATTN_TILE_];
+  attn_norm_slopes_ s;
+  attn_norm_rows_ rows;
+  attn_clear_(&s, sizeof s), attn_clear_(&rows, sizeof rows);
+  s.n = dim, s.gain = a->norm.gain, s.lift = a->norm.gain_less_one ? 1.0f : -0.0f;
+  s.rms = a->norm.kind == ATTN_NORM_RMS;
+  if (a->d_gain) s.d_gain = part;
+  if (a->d_bias) s.d_bias = part + dim;
+  s.d_y = attn_rows_in_(f, &a->d_y, attn_at_(&a->d_y, b, h, i), n, dim, room, &s.d_y_stride);
+  if (a->d_sum.data)
+    s.sum = attn_rows_in_(f, &a->d_sum, attn_at_(&a->d_sum, b, h, i), n, dim, room + a->room,
+                          &s.sum_stride);
+  if (a->residual.data) {
+    float *to = room + 2 * a->room;
+    for (int64_t r = 0; r < n; r++)
+      f->blend(to + r * dim, attn_at_(&a->x, b, h, i + r), attn_at_(&a->residual, b, h, i + r),
+               ATTN_F32, a->x.dtype, a->residual.dtype, dim, 1.0f, 1.0f);
+    s.x = to, s.x_stride = dim;
+  } else {
+    s.x =
+        attn_rows_in_(f, &a->x, attn_at_(&a->x, b, h, i), n, dim, room + 2 * a->room, &s.x_stride);
+  }
+  for (int k = 1; k >= 0; k--)
+    if (attn_norm_back_direct_(a, out[k])) direct = k;
+  if (direct >= 0)
+    s.d_x = (float *)(void *)attn_at_(out[direct], b, h, i), s.d_x_stride = out[direct]->stride_len;
+  else if (out[0]->data || out[1]->data)
+    s.d_x = room + 3 * a->room, s.d_x_stride = dim;
+  rows.x = s.x, rows.x_stride = s.x_stride, rows.n = dim;
+  s.skip = attn_on_(norm, f)->sizes(size, &rows, (int)n, a->eps, s.rms);
+  attn_on_(gradient, f)->norm_slopes(&s, (int)n, size);
+  for (int r = 0; s.skip >> r; r++)
+    if (s.skip >> r & 1) attn_norm_back_exact_(&s, r, a->eps);
+  for (int k = 0; k < 2; k++)
+    for (int64_t r = 0; out[k]->data && k != direct && r < n; r++) {
+      char *to = attn_at_(out[k], b, h, i + r);
+      f->blend(to, s.d_x + r * s.d_x_stride, a->accumulate ? to : NULL, out[k]->dtype, ATTN_F32,
+               out[k]->dtype, dim, 1.0f, 1.0f);
+    }
+}
+
+/* 64 rows, by batch entry, head and position. */
+ATTN_FUNC_ void attn_norm_back_item_(void *job, int worker, int64_t index) {
+  const attn_norm_back_ *a = (const attn_norm_back_ *)job;
+  const attn_tensor *y = &a->d_y;
+  const int64_t all = y->batch * y->heads * y->len, first = index * ATTN_TILE_;
+  const int64_t end = all - first < ATTN_TILE_ ? all : first + ATTN_TILE_;
+  float *room = (float *)(void *)(a->memory + worker * a->each);
+  float *part = a->part ? a->part + 2 * index * y->dim : NULL;
+  for (int64_t c = 0; part && c < 2 * y->dim; c++) part[c] = 0.0f;
+  for (int64_t r = first, n; r < end; r += n) {
+    const int64_t unit = r / y->len, i = r % y->len;
+    n = end - r < y->len - i ? end - r : y->len - i;
+    if (n > a->run) n = a->run;
+    attn_norm_back_rows_(a, room, part, unit / y->heads, unit % y->heads, i, n);
+  }
+}
+
+/* Rows, and parts of the parameters; then these, and sums of what was read for several. */
+ATTN_COLD_ int attn_norm_back_steps_(attn_stage_ *s, void *job) {
+  const attn_norm_back_ *all = (const attn_norm_back_ *)job;
+  attn_norm_back_ a = *all;
+  attn_tensor *t[6];
+  attn_tensor *const each[6] = {&a.d_y, &a.d_sum, &a.x, &a.residual, &a.d_x, &a.d_residual};
+  const int64_t dim = a.d_y.dim, rows = attn_mul_(attn_mul_(a.d_y.batch, a.d_y.heads), a.d_y.len);
+  int n = 0, aside = a.residual.data != NULL;
+  const int sums = (a.d_x.data && !attn_gradient_whole_(&a.d_x, &a.d_y)) ||
+                   (a.d_residual.data && !attn_gradient_whole_(&a.d_residual, &a.d_y));
+  attn_tensor made;
+  float *own[2] = {a.d_gain, a.d_bias};
+  attn_clear_(&made, sizeof made);
+  a.table = s->table;
+  a.tiles = attn_runs_of_(rows, ATTN_TILE_);
+  a.x = attn_spread_to_(&a.x, &a.d_y);
+  if (a.residual.data) a.residual = attn_spread_to_(&a.residual, &a.d_y);
+  if (sums) {
+    made = attn_stage_tensor_(s, a.d_y.batch, a.d_y.heads, a.d_y.len, dim);
+    a.d_x = made, a.d_residual.data = NULL, a.accumulate = 0;
+  }
+  if (a.d_gain || a.d_bias)
+    a.part = (float *)(void *)attn_stage_take_(s, attn_mul_(a.tiles, attn_mul_(2, dim)), 4);
+  for (int i = 0; i < 6; i++)
+    if (each[i]->data) {
+      t[n++] = each[i];
+      aside |= each[i]->dtype != ATTN_F32 || (i > 3 && a.accumulate);
+    }
+  attn_merge_heads_(t, n), attn_merge_batch_(t, n);
+  /* between its two passes a row stays in the second cache */
+  a.run = aside ? 4 : dim <= 256 ? ATTN_TILE_ : dim <= 2048 ? 16 : 8;
+  a.room = attn_mul_(a.run, dim);
+  a.each = aside ? attn_piece_(attn_mul_(4, a.room), sizeof(float)) : 0;
+  if (!attn_stage_for_(s, a.tiles, attn_norm_back_item_, &a, a.each, &a.memory)) return 0;
+  for (int i = 0; i < 2; i++) {
+    attn_tensor parts = attn_bhtd(a.part + i * dim, ATTN_F32, 1, 1, a.tiles, dim);
+    parts.stride_len = 2 * dim;
+    if (own[i] &&
+        !attn_stage_shares_(s, attn_bhtd(own[i], ATTN_F32, 1, 1, 1, dim), parts, all->accumulate))
+      return 0;
+  }
+  return !sums ||
+         ((!all->d_x.data || attn_stage_shares_(s, all->d_x, made, all->accumulate)) &&
+          (!all->d_residual.data || attn_stage_shares_(s, all->d_residual, made, all->accumulate)));
+}
+
+ATTN_COLD_ int attn_norm_back_check_(attn_error_ *e, attn_norm_back_ *a, const attn_ctx *ctx) {
+  const int64_t any = ATTN_ANY_, B = a->d_y.batch, H = a->d_y.heads, len = a->d_y.len;
+  const int64_t dim = a->d_y.dim;
+  attn_arrays_ array = {0, {{0, 0}}};
+  attn_operand_ op[] = {
+      ATTN_OPERAND_(&a->d_x, "d_x", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->d_y, "d_y", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->x, "x", 0, any, any, len, dim, "x must be [1 or B, 1 or H, T, n] like d_y"),
+      ATTN_OPERAND_(&a->residual, "params.residual", ATTN_OPTIONAL_, any, any, len, dim,
+                    "params.residual must be [1 or B, 1 or H, T, n] like d_y"),
+      ATTN_OPERAND_(&a->d_residual, "gradients.d_residual", ATTN_OUT_ | ATTN_OPTIONAL_, any, any,
+                    any, any, ""),
+      ATTN_OPERAND_(&a->d_sum, "gradients.d_sum", ATTN_OPTIONAL_, B, H, len, dim,
+                    "gradients.d_sum must have the shape of d_y")};
+  enum { DX, DY, X, RESIDUAL, DR, SUM, N };
+  const char *align = "gradients.d_gain and d_bias must be aligned to their elements";
+  if (!attn_check_given_(e, op, N)) return 0;
+  for (int i = 0; i < N; i++) {
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+    if ((i == X || i == RESIDUAL) && op[i].t->data && !attn_gemm_fits_(op[i].t, &a->d_y))
+      return attn_reject_(e, ATTN_E_SHAPE, op[i].rule);
+  }
+  if (!attn_check_norm_(e, &a->norm, dim, &array)) return 0;
+  if (a->d_x.data && !attn_gradient_fits_(&a->d_x, &a->x))
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "d_x must have the shape of x, or 1 where x has a stride of 0");
+  if (a->d_residual.data && !a->residual.data)
+    return attn_reject_(e, ATTN_E_NULL, "gradients.d_residual wants params.residual");
+  if (a->d_residual.data && !attn_gradient_fits_(&a->d_residual, &a->residual))
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "gradients.d_residual must have the shape of params.residual, or 1 where "
+                        "that has a stride of 0");
+  if (a->d_gain && !a->norm.gain)
+    return attn_reject_(e, ATTN_E_NULL, "gradients.d_gain wants params.norm.gain");
+  if (a->d_bias && !a->norm.bias)
+    return attn_reject_(e, ATTN_E_NULL, "gradients.d_bias wants params.norm.bias");
+  if (a->accumulate != 0 && a->accumulate != 1)
+    return attn_reject_(e, ATTN_E_RANGE, "gradients.accumulate must be 0 or 1");
+  array.n += 2;
+  attn_span_ *const own = &array.span[array.n - 2];
+  if (!attn_check_array_(e, a->d_gain, dim, 4, align, &own[0]) ||
+      !attn_check_array_(e, a->d_bias, dim, 4, align, &own[1]))
+    return 0;
+  if (!a->accumulate && attn_in_place_(&a->d_x, &a->d_y)) op[DY].span.lo = op[DY].span.hi = 0;
+  for (int i = 0; i < 2; i++)
+    if (!attn_span_alone_(&own[i], op, N, array.span, array.n - 2) ||
+        (i == 1 && attn_overlap_(own[0], own[1])))
+      return attn_reject_(
+          e, ATTN_E_OVERLAP,
+          "gradients.d_gain and d_bias must not share memory with another argument");
+  return attn_check_apart_(e, ctx, op, N, array.span, array.n);
+}
+
+ATTN_COLD_ attn_status attn_norm_backward_(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                           const attn_layer_norm_params *params,
+                                           const attn_layer_norm_gradients *gradients,
+                                           attn_norm_kind kind, attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_norm_back_ a;
+  int workers = 1;
+  attn_clear_(&a, sizeof a);
+  a.d_x = d_x, a.d_y = d_y, a.x = x;
+  if (params) a.norm = params->norm, a.residual = params->residual;
+  if (gradients)
+    a.d_sum = gradients->d_sum, a.d_residual = gradients->d_residual, a.d_gain = gradients->d_gain,
+    a.d_bias = gradients->d_bias, a.accumulate = gradients->accumulate;
+  a.norm.kind = kind;
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers)) (void)attn_norm_back_check_(&e, &a, ctx);
+  a.eps = a.norm.eps != 0.0f ? a.norm.eps : kind == ATTN_NORM_RMS ? 1e-6f : 1e-5f;
+  return attn_step_call_or_(
+      &e, a.table, workers, ctx, attn_norm_back_steps_, &a, "rows a few at a time",
+      a.d_x.data || a.d_residual.data || a.d_gain || a.d_bias ? NULL : "no output is asked for",
+      bytes);
+}
+
+ATTN_COLD_ attn_status attn_layer_norm_backward_call_(attn_tensor d_x, attn_tensor d_y,
+                                                      attn_tensor x,
+                                                      const attn_layer_norm_params *params,
+                                                      const attn_layer_norm_gradients *gradients,
+                                                      attn_ctx *ctx, size_t *bytes) {
+  return attn_norm_backward_(d_x, d_y, x, params, gradients, ATTN_NORM_LAYER, ctx, bytes);
+}
+ATTN_CALL_(attn_layer_norm_backward, (d_x, d_y, x, params, gradients), attn_tensor d_x,
+           attn_tensor d_y, attn_tensor x, const attn_layer_norm_params *params,
+           const attn_layer_norm_gradients *gradients)
+
+ATTN_COLD_ attn_status attn_rms_norm_backward_call_(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                                    const attn_layer_norm_params *params,
+                                                    const attn_layer_norm_gradients *gradients,
+                                                    attn_ctx *ctx, size_t *bytes) {
+  return attn_norm_backward_(d_x, d_y, x, params, gradients, ATTN_NORM_RMS, ctx, bytes);
+}
+ATTN_CALL_(attn_rms_norm_backward, (d_x, d_y, x, params, gradients), attn_tensor d_x,
+           attn_tensor d_y, attn_tensor x, const attn_layer_norm_params *params,
+           const attn_layer_norm_gradients *gradients)
+/* <<< attn/families/training/norm_backward.h */
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

@@ -109,6 +109,7 @@
 #if ATTN_HAS_TRAINING
 #include "api/families/training/sdpa_backward.h"
 #include "api/families/training/gemm_backward.h"
+#include "api/families/training/norm_backward.h"
 #endif
 #include "api/left_out.h"
 #include "api/end.h"
@@ -402,6 +403,7 @@ ATTN_BEGIN_STRICT_
 #include "families/training/outer.h"
 #include "families/training/activate_backward.h"
 #include "families/training/gemm_backward.h"
+#include "families/training/norm_backward.h"
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

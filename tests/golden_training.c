@@ -62,10 +62,34 @@ static attn_status gemm_bias(attn_tensor o, attn_tensor lse, test_rng *rng, attn
   return gemm(o, rng, ctx, 2);
 }
 
+/* The gradients of a norm of the rows of both heads: the last rows of o are those of gain and bias. */
+static attn_status norm(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx, int rms) {
+  attn_layer_norm_params p;
+  attn_layer_norm_gradients g;
+  memset(&p, 0, sizeof p);
+  memset(&g, 0, sizeof g);
+  test_fill_value(lse, 0);
+  p.norm = golden_norm(rng, DV), p.residual = golden_exact(rng, 2, 60, DV);
+  g.d_sum = golden_exact(rng, 2, 60, DV);
+  g.d_gain = (float *)o.data + 68 * DV, g.d_bias = g.d_gain + DV;
+  test_fill_value(o, 0);
+  const attn_tensor d_y = golden_exact(rng, 2, 60, DV), x = golden_exact(rng, 2, 60, DV);
+  return rms ? attn_rms_norm_backward(test_rows(o, 0, 60), d_y, x, &p, &g, ctx)
+             : attn_layer_norm_backward(test_rows(o, 0, 60), d_y, x, &p, &g, ctx);
+}
+static attn_status layer_norm(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return norm(o, lse, rng, ctx, 0);
+}
+static attn_status rms_norm(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return norm(o, lse, rng, ctx, 1);
+}
+
 const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"sdpa backward k", backward_k},
                                        {"sdpa backward v", backward_v},
                                        {"gemm backward x", gemm_x},
                                        {"gemm backward w", gemm_w},
                                        {"gemm backward bias", gemm_bias},
+                                       {"layer norm backward", layer_norm},
+                                       {"rms norm backward", rms_norm},
                                        {NULL, NULL}};

@@ -1676,7 +1676,17 @@
   X(N4_gemm_alone)                          \
   X(N4_gemm_nan)                            \
   X(N4_gemm_nothing)                        \
-  X(N4_gemm_rejects)
+  X(N4_gemm_rejects)                        \
+  X(N4_norm_backward)                       \
+  X(N4_norm_long)                           \
+  X(N4_norm_extreme)                        \
+  X(N4_norm_identities)                     \
+  X(N4_norm_differences)                    \
+  X(N4_norm_alone)                          \
+  X(N4_norm_accumulate)                     \
+  X(N4_norm_nan)                            \
+  X(N4_norm_nothing)                        \
+  X(N4_norm_rejects)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)

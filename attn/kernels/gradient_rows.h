@@ -131,52 +131,161 @@ ATTN_INLINE_ void ATTN_FN_(norm_slope_sums)(ATTN_VF_ *s, ATTN_VF_ *q,
   }
 }
 
-/* One vector: what the row adds to the gradients of gain and bias, and its own. */
-ATTN_INLINE_ void ATTN_FN_(norm_slope_put)(const ATTN_FN_(norm_slope_) *r,
-                                           const attn_norm_slopes_ *a, ATTN_VF_ lift, int64_t c,
-                                           int w) {
+/* What the rows r and next, which may be null, add to the gradients of gain and bias, either null; they share loads. */
+ATTN_INLINE_ void ATTN_FN_(norm_slope_sent)(const ATTN_FN_(norm_slope_) *r,
+                                            const ATTN_FN_(norm_slope_) *next, float *gain,
+                                            float *bias, int64_t n) {
+  for (int64_t c = 0; c < n; c += ATTN_W_) {
+    const int w = ATTN_FN_(lanes_left)(n, c);
+    const ATTN_VF_ d = ATTN_FN_(load)(r->d_y, c, w, ATTN_F32);
+    ATTN_VF_ e = d;
+    if (next) e = ATTN_FN_(load)(next->d_y, c, w, ATTN_F32);
+    if (gain) {
+      ATTN_VF_ t = ATTN_FN_(load)(gain, c, w, ATTN_F32);
+      t = ATTN_V_FMA_(d, ATTN_FN_(norm_slope_h)(r, c, w), t);
+      if (next) t = ATTN_V_FMA_(e, ATTN_FN_(norm_slope_h)(next, c, w), t);
+      ATTN_FN_(store)(gain, c, t, w, ATTN_F32);
+    }
+    if (bias) {
+      ATTN_VF_ t = ATTN_V_ADD_(d, ATTN_FN_(load)(bias, c, w, ATTN_F32));
+      if (next) t = ATTN_V_ADD_(e, t);
+      ATTN_FN_(store)(bias, c, t, w, ATTN_F32);
+    }
+  }
+}
+
+ATTN_INLINE_ void ATTN_FN_(norm_slope_send)(const ATTN_FN_(norm_slope_) *r,
+                                            const ATTN_FN_(norm_slope_) *next, float *gain,
+                                            float *bias, int64_t n) {
+  if (gain && bias)
+    ATTN_FN_(norm_slope_sent)(r, next, gain, bias, n);
+  else if (gain)
+    ATTN_FN_(norm_slope_sent)(r, next, gain, NULL, n);
+  else if (bias)
+    ATTN_FN_(norm_slope_sent)(r, next, NULL, bias, n);
+}
+
+/* One vector of a row; sum may be null. */
+ATTN_INLINE_ void ATTN_FN_(norm_slope_put)(const ATTN_FN_(norm_slope_) *r, const float *sum,
+                                           const float *gain, ATTN_VF_ lift, int64_t c, int w) {
   const ATTN_VF_ h = ATTN_FN_(norm_slope_h)(r, c, w), zero = ATTN_V_ZERO_();
-  const ATTN_VF_ d = ATTN_FN_(load)(r->d_y, c, w, ATTN_F32);
-  if (a->d_gain)
-    ATTN_FN_(store)(a->d_gain, c, ATTN_V_FMA_(d, h, ATTN_FN_(load)(a->d_gain, c, w, ATTN_F32)), w,
-                    ATTN_F32);
-  if (a->d_bias)
-    ATTN_FN_(store)(a->d_bias, c, ATTN_V_ADD_(d, ATTN_FN_(load)(a->d_bias, c, w, ATTN_F32)), w,
-                    ATTN_F32);
-  if (!r->d_x) return;
-  ATTN_VF_ g = d;
-  if (a->gain) g = ATTN_V_MUL_(g, ATTN_V_ADD_(ATTN_FN_(load)(a->gain, c, w, ATTN_F32), lift));
+  ATTN_VF_ g = ATTN_FN_(load)(r->d_y, c, w, ATTN_F32);
+  if (gain) g = ATTN_V_MUL_(g, ATTN_V_ADD_(ATTN_FN_(load)(gain, c, w, ATTN_F32), lift));
   g = ATTN_V_FMA_(ATTN_V_SUB_(zero, h), r->gh, ATTN_V_SUB_(g, r->g));
-  g = ATTN_V_FMA_(g, r->by, r->sum ? ATTN_FN_(load)(r->sum, c, w, ATTN_F32) : zero);
+  g = ATTN_V_FMA_(g, r->by, sum ? ATTN_FN_(load)(sum, c, w, ATTN_F32) : zero);
   ATTN_FN_(store)(r->d_x, c, ATTN_FN_(quiet)(g), w, ATTN_F32);
 }
 
+ATTN_INLINE_ void ATTN_FN_(norm_slope_out)(const ATTN_FN_(norm_slope_) *r, const float *sum,
+                                           const float *gain, ATTN_VF_ lift, int64_t n) {
+  int64_t c = 0;
+  for (; c + 2 * ATTN_W_ <= n; c += 2 * ATTN_W_) {
+    ATTN_FN_(norm_slope_put)(r, sum, gain, lift, c, ATTN_W_);
+    ATTN_FN_(norm_slope_put)(r, sum, gain, lift, c + ATTN_W_, ATTN_W_);
+  }
+  for (; c < n; c += ATTN_W_)
+    ATTN_FN_(norm_slope_put)(r, sum, gain, lift, c, ATTN_FN_(lanes_left)(n, c));
+}
+
+/* The last pass of a row. */
+ATTN_INLINE_ void ATTN_FN_(norm_slope_last)(const ATTN_FN_(norm_slope_) *r, const float *gain,
+                                            ATTN_VF_ lift, int64_t n) {
+  if (!r->d_x) return;
+  if (r->sum)
+    ATTN_FN_(norm_slope_out)(r, r->sum, gain, lift, n);
+  else if (gain)
+    ATTN_FN_(norm_slope_out)(r, NULL, gain, lift, n);
+  else
+    ATTN_FN_(norm_slope_out)(r, NULL, NULL, lift, n);
+}
+
+/* Both at once of one vector of two rows, as training has it: each number is loaded once. */
+ATTN_INLINE_ void ATTN_FN_(norm_slope_two)(const ATTN_FN_(norm_slope_) *r,
+                                           const ATTN_FN_(norm_slope_) *next, const float *gain,
+                                           ATTN_VF_ lift, float *d_gain, float *d_bias, int64_t c,
+                                           int w) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_();
+  const ATTN_VF_ d = ATTN_FN_(load)(r->d_y, c, w, ATTN_F32), h = ATTN_FN_(norm_slope_h)(r, c, w);
+  const ATTN_VF_ e = ATTN_FN_(load)(next->d_y, c, w, ATTN_F32),
+                 k = ATTN_FN_(norm_slope_h)(next, c, w);
+  const ATTN_VF_ f = ATTN_V_ADD_(ATTN_FN_(load)(gain, c, w, ATTN_F32), lift);
+  ATTN_VF_ t = ATTN_V_FMA_(d, h, ATTN_FN_(load)(d_gain, c, w, ATTN_F32));
+  ATTN_FN_(store)(d_gain, c, ATTN_V_FMA_(e, k, t), w, ATTN_F32);
+  if (d_bias) {
+    t = ATTN_V_ADD_(d, ATTN_FN_(load)(d_bias, c, w, ATTN_F32));
+    ATTN_FN_(store)(d_bias, c, ATTN_V_ADD_(e, t), w, ATTN_F32);
+  }
+  t = ATTN_V_SUB_(ATTN_V_MUL_(d, f), r->g);
+  t = ATTN_V_FMA_(ATTN_V_FMA_(ATTN_V_SUB_(zero, h), r->gh, t), r->by, zero);
+  ATTN_FN_(store)(r->d_x, c, ATTN_FN_(quiet)(t), w, ATTN_F32);
+  t = ATTN_V_SUB_(ATTN_V_MUL_(e, f), next->g);
+  t = ATTN_V_FMA_(ATTN_V_FMA_(ATTN_V_SUB_(zero, k), next->gh, t), next->by, zero);
+  ATTN_FN_(store)(next->d_x, c, ATTN_FN_(quiet)(t), w, ATTN_F32);
+}
+
+/* ahead: whether two rows follow, whose lines are asked for: a tenth of the time. */
+ATTN_INLINE_ void ATTN_FN_(norm_slope_pair)(const ATTN_FN_(norm_slope_) *r,
+                                            const ATTN_FN_(norm_slope_) *next,
+                                            const attn_norm_slopes_ *a, ATTN_VF_ lift,
+                                            float *d_bias, int ahead) {
+  const int64_t n = a->n, y = ahead ? 2 * a->d_y_stride : 0, x = ahead ? 2 * a->d_x_stride : 0;
+  int64_t c = 0;
+  for (; c + ATTN_W_ <= n; c += ATTN_W_) {
+    ATTN_PREFETCH_(r->d_y + y + c);
+    ATTN_PREFETCH_(next->d_y + y + c);
+    ATTN_PREFETCH_(r->d_x + x + c);
+    ATTN_PREFETCH_(next->d_x + x + c);
+    ATTN_FN_(norm_slope_two)(r, next, a->gain, lift, a->d_gain, d_bias, c, ATTN_W_);
+  }
+  if (c < n) ATTN_FN_(norm_slope_two)(r, next, a->gain, lift, a->d_gain, d_bias, c, (int)(n - c));
+}
+
+/* The first pass of row i. */
+ATTN_INLINE_ ATTN_FN_(norm_slope_)
+    ATTN_FN_(norm_slope_row)(const attn_norm_slopes_ *a, int i, const float *size, ATTN_VF_ lift) {
+  const ATTN_VF_ n = ATTN_V_SET1_((float)a->n), zero = ATTN_V_ZERO_();
+  ATTN_VF_ s[ATTN_FN_(norm_parts)], q[ATTN_FN_(norm_parts)];
+  int64_t c = 0;
+  ATTN_FN_(norm_slope_) r;
+  r.mean = ATTN_V_SET1_(size[3 * i]), r.by = ATTN_V_SET1_(size[3 * i + 1]);
+  r.plus = ATTN_V_SET1_(size[3 * i + 2]), r.g = r.gh = zero;
+  r.x = a->x + i * a->x_stride, r.d_y = a->d_y + i * a->d_y_stride;
+  r.sum = a->sum ? a->sum + i * a->sum_stride : NULL;
+  r.d_x = a->d_x ? a->d_x + i * a->d_x_stride : NULL;
+  if (!r.d_x) return r;
+  ATTN_UNROLL_
+  for (int p = 0; p < ATTN_FN_(norm_parts); p++) s[p] = q[p] = zero;
+  if (a->gain)
+    for (; c + 32 <= a->n; c += 32) ATTN_FN_(norm_slope_sums)(s, q, &r, a->gain, lift, c, 32);
+  else
+    for (; c + 32 <= a->n; c += 32) ATTN_FN_(norm_slope_sums)(s, q, &r, NULL, lift, c, 32);
+  if (c < a->n) ATTN_FN_(norm_slope_sums)(s, q, &r, a->gain, lift, c, a->n - c);
+  if (!a->rms) r.g = ATTN_V_DIV_(ATTN_V_SET1_(ATTN_V_SUM_(ATTN_FN_(norm_join)(s))), n);
+  r.gh = ATTN_V_DIV_(ATTN_V_SET1_(ATTN_V_SUM_(ATTN_FN_(norm_join)(q))), n);
+  return r;
+}
+
 ATTN_FUNC_ void ATTN_FN_(norm_slopes)(const attn_norm_slopes_ *a, int rows, const float *size) {
-  const ATTN_VF_ lift = ATTN_V_SET1_(a->lift), n = ATTN_V_SET1_((float)a->n);
-  for (int i = 0; i < rows; i++, size += 3) {
-    ATTN_FN_(norm_slope_)
-    r = {ATTN_V_SET1_(size[0]),
-         ATTN_V_SET1_(size[1]),
-         ATTN_V_SET1_(size[2]),
-         ATTN_V_ZERO_(),
-         ATTN_V_ZERO_(),
-         a->x + i * a->x_stride,
-         a->d_y + i * a->d_y_stride,
-         a->sum ? a->sum + i * a->sum_stride : NULL,
-         a->d_x ? a->d_x + i * a->d_x_stride : NULL};
-    int64_t c = 0;
+  const ATTN_VF_ lift = ATTN_V_SET1_(a->lift);
+  for (int i = 0, two; i < rows; i += 1 + two) {
+    two = i + 1 < rows && !(a->skip >> i & 3);
     if (a->skip >> i & 1) continue;
-    if (r.d_x) {
-      ATTN_VF_ s[ATTN_FN_(norm_parts)], q[ATTN_FN_(norm_parts)];
-      ATTN_UNROLL_
-      for (int p = 0; p < ATTN_FN_(norm_parts); p++) s[p] = q[p] = ATTN_V_ZERO_();
-      for (; c + 32 <= a->n; c += 32) ATTN_FN_(norm_slope_sums)(s, q, &r, a->gain, lift, c, 32);
-      if (c < a->n) ATTN_FN_(norm_slope_sums)(s, q, &r, a->gain, lift, c, a->n - c);
-      if (!a->rms) r.g = ATTN_V_DIV_(ATTN_V_SET1_(ATTN_V_SUM_(ATTN_FN_(norm_join)(s))), n);
-      r.gh = ATTN_V_DIV_(ATTN_V_SET1_(ATTN_V_SUM_(ATTN_FN_(norm_join)(q))), n);
+    const ATTN_FN_(norm_slope_) r = ATTN_FN_(norm_slope_row)(a, i, size, lift);
+    if (two) {
+      const ATTN_FN_(norm_slope_) next = ATTN_FN_(norm_slope_row)(a, i + 1, size, lift);
+      if (r.d_x && a->gain && a->d_gain && !a->sum) {
+        if (a->d_bias)
+          ATTN_FN_(norm_slope_pair)(&r, &next, a, lift, a->d_bias, i + 3 < rows);
+        else
+          ATTN_FN_(norm_slope_pair)(&r, &next, a, lift, NULL, i + 3 < rows);
+        continue;
+      }
+      ATTN_FN_(norm_slope_send)(&r, &next, a->d_gain, a->d_bias, a->n);
+      ATTN_FN_(norm_slope_last)(&r, a->gain, lift, a->n);
+      ATTN_FN_(norm_slope_last)(&next, a->gain, lift, a->n);
+    } else {
+      ATTN_FN_(norm_slope_send)(&r, NULL, a->d_gain, a->d_bias, a->n);
+      ATTN_FN_(norm_slope_last)(&r, a->gain, lift, a->n);
     }
-    for (c = 0; c + ATTN_W_ <= a->n; c += ATTN_W_)
-      ATTN_FN_(norm_slope_put)(&r, a, lift, c, ATTN_W_);
-    if (c < a->n) ATTN_FN_(norm_slope_put)(&r, a, lift, c, (int)(a->n - c));
   }
 }

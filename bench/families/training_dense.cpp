@@ -20,6 +20,52 @@ void gemm_backward(Call &c, int64_t m, int64_t k, int64_t n, attn_activation act
   };
 }
 
+/* Gradients of rows between products: rates are bytes read and written, against those of a plain copy that takes
+ * turns with ours. act: -1 = layer norm, -2 = RMS norm, with the gradients of their parameters. */
+class RowGradients : public Case {
+ public:
+  RowGradients(attn_isa isa, int64_t len, int64_t dim, int act)
+      : Case(isa),
+        isa_(isa),
+        x_(random_floats((size_t)(len * dim), -3, 3)),
+        d_y_(x_),
+        d_x_(x_.size()),
+        gain_(random_floats((size_t)dim, -1, 1)),
+        bias_(gain_),
+        d_gain_(gain_),
+        d_bias_(gain_) {
+    auto view = [&](const Floats &v) { return attn_bhtd(v.data(), ATTN_F32, 1, 1, len, dim); };
+    attn_tensor x = view(x_), d_y = view(d_y_), d_x = view(d_x_);
+    const size_t bytes = sizeof(float) * x_.size();
+    contest.add("ours", (double)bytes * 3, [=] {
+      attn_layer_norm_params p = {};
+      attn_layer_norm_gradients g = {};
+      p.norm.gain = gain_.data(), g.d_gain = d_gain_.data();
+      if (act == -1) p.norm.bias = bias_.data(), g.d_bias = d_bias_.data();
+      failure = case_check(act == -1 ? attn_layer_norm_backward(d_x, d_y, x, &p, &g, &ctx_)
+                                     : attn_rms_norm_backward(d_x, d_y, x, &p, &g, &ctx_),
+                           ctx_, isa_);
+      return failure.empty();
+    });
+    contest.add("copy", (double)bytes * 2, [=] {
+      std::memmove(d_x_.data(), x_.data(), bytes);
+      return true;
+    });
+  }
+
+  void counters(benchmark::State &state) override {
+    auto &c = state.counters;
+    c["GB_per_second"] = contest[0].best() * 1e-9;
+    c["copy_GB_per_second"] = contest[1].best() * 1e-9;
+    c["of_copy"] = contest[0].best() / contest[1].best();
+    c["rounds"] = (double)contest[0].rates.size();
+  }
+
+ private:
+  attn_isa isa_;
+  Floats x_, d_y_, d_x_, gain_, bias_, d_gain_, d_bias_;
+};
+
 const CallEntry entries[] = {
     {"gemm_backward", "128x512x512",
      [](Call &c) { gemm_backward(c, 128, 512, 512, ATTN_ACT_NONE); }},
@@ -35,4 +81,21 @@ const CallEntry entries[] = {
 
 }  // namespace
 
-void register_training_dense(const Selection &s) { register_calls(s, entries); }
+void register_training_dense(const Selection &s) {
+  struct {
+    const char *name;
+    int act;
+  } const rows[] = {{"layer_norm_backward", -1}, {"rms_norm_backward", -2}};
+  static const int64_t shapes[][2] = {{4096, 768}, {16384, 1024}};
+  const attn_isa isa = s.isa;
+  register_calls(s, entries);
+  for (auto &row : rows)
+    for (auto &shape : shapes) {
+      const int64_t len = shape[0], dim = shape[1];
+      const int act = row.act;
+      case_register(
+          std::string(row.name) + "/" + attn_isa_name(isa) + "/T:" + std::to_string(len) +
+              "/d:" + std::to_string(dim),
+          [=] { return std::make_unique<RowGradients>(isa, len, dim, act); }, s.seconds());
+    }
+}

@@ -10,11 +10,6 @@ typedef struct attn_gemm_back_ {
   int accumulate;
 } attn_gemm_back_;
 
-/* One entry, or one head, for all of those of y. */
-ATTN_FUNC_ attn_tensor attn_spread_to_(const attn_tensor *t, const attn_tensor *y) {
-  return attn_spread_heads_(attn_spread_(*t, y->batch), y->heads);
-}
-
 ATTN_COLD_ int attn_gemm_back_steps_(attn_stage_ *s, void *job) {
   const attn_gemm_back_ *a = (const attn_gemm_back_ *)job;
   const int turned = a->params.w_transposed;

@@ -18,6 +18,16 @@ ATTN_FUNC_ int attn_gradient_whole_(const attn_tensor *d, const attn_tensor *y) 
   return d->batch == y->batch && d->heads == y->heads && d->len == y->len;
 }
 
+/* One entry, or one head, for all of those of y. */
+ATTN_FUNC_ attn_tensor attn_spread_to_(const attn_tensor *t, const attn_tensor *y) {
+  return attn_spread_heads_(attn_spread_(*t, y->batch), y->heads);
+}
+
+/* Whether an output lies where an input does. */
+ATTN_FUNC_ int attn_in_place_(const attn_tensor *y, const attn_tensor *x) {
+  return y->data && attn_same_view_(y, x) && attn_gradient_whole_(y, x) && y->dim == x->dim;
+}
+
 /* Whether the rows of all heads, or of all batch entries of one head, lie at equal steps in n tensors; they become
  * those of one. */
 ATTN_FUNC_ void attn_merge_heads_(attn_tensor *const *t, int n) {

@@ -187,6 +187,20 @@ void N4_gemm_long(void **state) {
     promise_run(&s->does);
     check(s, "many rows");
     if (n < 2) promise_keep(&s->does), promise_run(&s->does);
+    for (int64_t c = 0; s->p.activation == ATTN_ACT_DEFAULT && c < z.n;
+         c++) { /* the order that is promised */
+      const int64_t all = z.batch * z.heads * z.m;
+      float far = 0, run = 0, chains = 0, chain = 0;
+      for (int64_t r = 0; r < all; r++) {
+        const int64_t b = r / z.m / z.heads, h = r / z.m % z.heads, i = r % z.m;
+        const float d = (float)oracle_get(&s->d_y, b, h, i, c);
+        run += d, chain = fmaf((float)oracle_get(&s->x, b, h, i, 0), d, chain);
+        if (r % 512 == 511 || r == all - 1) far += run, chains += chain, run = chain = 0;
+      }
+      assert_true(oracle_get(&s->g.d_bias, 0, 0, 0, c) == (double)far);
+      if (test_isa != ATTN_ISA_SCALAR)
+        assert_true(oracle_get(&s->d_w, 0, 0, 0, c) == (double)chains);
+    }
     /* the same rows lying otherwise: the same bits */
     scene *u = again(s, &z, 0);
     u->x = test_tensor(ATTN_F32, TEST_BTHD, s->x.batch, s->x.heads, s->x.len, s->x.dim);
