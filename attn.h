@@ -74,7 +74,7 @@
  *   attn_fnet (Fourier mixing), attn_gmlp, attn_mixer (learned matrices over positions in place of
  *   attention); attn_layer_norm, attn_rms_norm, attn_activate (rows between products); attn_gemm, attn_pool*,
  *   attn_convolve*, attn_top_k, attn_kmeans_step, attn_pinv, attn_solve, attn_exp (parts of the
- *   above, by themselves); attn_sdpa_backward (gradients); attn_cross_entropy*, attn_adamw, attn_sgd, attn_global_norm
+ *   above, by themselves); attn_*_backward (gradients); attn_cross_entropy*, attn_adamw, attn_sgd, attn_global_norm
  *   (steps of training); attn_quantize, attn_dequantize (int8, int4 and e4m3 rows); attn_bhtd, attn_bthd, attn_mask_*,
  *   attn_window_of, attn_scales_dense (views); attn_isa_* (tiers), attn_feature_* (features beside them),
  *   attn_status_string (errors), attn_parallel_openmp (threads); attn_<name>_workspace (memory). Each is
@@ -3217,10 +3217,11 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(sigmoid)(ATTN_VF_ x) {
   return ATTN_V_DIV_(top, ATTN_V_ADD_(one, e));
 }
 
-/* x erfc(-x / sqrt 2) / 2 with relative precision far below 0. erfc z = e^(-z^2) t p(t), t = 1 / (1 + 0.3 z), p
- * a minimax fit for 0 <= z <= 9.4 (2e-8); z^2 in two parts, or its rounding would be seen in the tail. */
-ATTN_OUTLINE_ ATTN_VF_ ATTN_FN_(gelu_tail)(ATTN_VF_ x0) {
-  const ATTN_VF_ most = ATTN_V_SET1_(14.0f), x = ATTN_V_MAX_(ATTN_V_SET1_(-14.0f), x0);
+/* Phi(x) = erfc(-x / sqrt 2) / 2 with relative precision far below 0, for x from -14 up, and e^(-x^2 / 2), |x| at most 14
+ * in it. erfc z = e^(-z^2) t p(t), t = 1 / (1 + 0.3 z), p a minimax fit for 0 <= z <= 9.4 (2e-8); z^2 in two parts, or
+ * its rounding would be seen in the tail. */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(normal_below)(ATTN_VF_ x, ATTN_VF_ *fade) {
+  const ATTN_VF_ most = ATTN_V_SET1_(14.0f);
   const ATTN_VF_ one = ATTN_V_SET1_(1.0f), zero = ATTN_V_ZERO_(), half = ATTN_V_SET1_(0.5f);
   const ATTN_VF_ b = ATTN_V_ABS_(x), a = ATTN_V_SELECT_(ATTN_V_LT_(most, b), most, b);
   const ATTN_VF_ z = ATTN_V_MUL_(a, ATTN_V_SET1_(0.70710678f));
@@ -3239,8 +3240,15 @@ ATTN_OUTLINE_ ATTN_VF_ ATTN_FN_(gelu_tail)(ATTN_VF_ x0) {
   ATTN_VF_ e = ATTN_FN_(exp_neg)(ATTN_V_SUB_(zero, square));
   e = ATTN_V_FMA_(e, ATTN_V_SUB_(zero, low), e);
   const ATTN_VF_ tail = ATTN_V_MUL_(ATTN_V_MUL_(half, t), ATTN_V_MUL_(p, e)); /* erfc(z) / 2 */
-  const ATTN_VF_ phi = ATTN_V_SELECT_(ATTN_V_LT_(x, zero), tail, ATTN_V_SUB_(one, tail));
-  return ATTN_V_MUL_(x, phi);
+  *fade = e;
+  return ATTN_V_SELECT_(ATTN_V_LT_(x, zero), tail, ATTN_V_SUB_(one, tail));
+}
+
+/* x Phi(x) */
+ATTN_OUTLINE_ ATTN_VF_ ATTN_FN_(gelu_tail)(ATTN_VF_ x0) {
+  const ATTN_VF_ x = ATTN_V_MAX_(ATTN_V_SET1_(-14.0f), x0);
+  ATTN_VF_ e;
+  return ATTN_V_MUL_(x, ATTN_FN_(normal_below)(x, &e));
 }
 
 /* Activations that are chains of operations take four vectors side by side, as exp2_neg4 does. */
@@ -4873,6 +4881,300 @@ ATTN_FUNC_ void ATTN_FN_(loss_slope)(float *y, const float *x, int64_t n, float 
   }
 }
 /* <<< attn/kernels/loss.h */
+/* >>> attn/kernels/gradient_rows.h */
+/* kernels/gradient_rows.h owns what gradients do to rows: slopes of activations, and the two passes over rows of a
+ * norm. */
+
+/* e^-b / (1 + e^-b) or 1 / (1 + e^-b), b = |x|: the sigmoid of x; *both is their product, the slope of it. */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(sigmoid_slope)(ATTN_VF_ x, ATTN_VF_ e, ATTN_VF_ *both) {
+  const ATTN_VF_ one = ATTN_V_SET1_(1.0f), zero = ATTN_V_ZERO_();
+  const ATTN_VF_ most = ATTN_V_DIV_(one, ATTN_V_ADD_(one, e)), least = ATTN_V_MUL_(e, most);
+  *both = ATTN_V_MUL_(most, least);
+  return ATTN_V_SELECT_(ATTN_V_LT_(x, zero), least, most);
+}
+
+/* x within -most .. most; NaN stays */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(slope_clamp)(ATTN_VF_ x, float most) {
+  const ATTN_VF_ top = ATTN_V_SET1_(most), t = ATTN_V_MAX_(ATTN_V_SET1_(-most), x);
+  return ATTN_V_SELECT_(ATTN_V_LT_(top, t), top, t);
+}
+
+/* e^-|x| */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(slope_fade)(ATTN_VF_ x) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_();
+  return ATTN_FN_(exp_neg)(ATTN_V_SUB_(zero, ATTN_V_ABS_(x)));
+}
+
+/* The derivative at z. What is far out is cut where the function is its asymptote in floats, so that nothing
+ * overflows on the way. */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(slope_at)(ATTN_VF_ z, int act) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), one = ATTN_V_SET1_(1.0f);
+  ATTN_VF_ x, e, s, both;
+  switch (act) {
+    case ATTN_ACT_RELU2: return ATTN_V_ADD_(z, z); /* of z > 0 */
+    case ATTN_ACT_GELU:
+      x = ATTN_FN_(slope_clamp)(z, 14.0f);
+      s = ATTN_FN_(normal_below)(x, &e);
+      return ATTN_V_FMA_(ATTN_V_MUL_(x, ATTN_V_SET1_(0.39894228f)), e, s);
+    case ATTN_ACT_GELU_TANH: /* (1 + t) / 2 is the sigmoid of 2 u, u = sqrt(2 / pi) (x + 0.044715 x^3) */
+      x = ATTN_FN_(slope_clamp)(z, 10.0f);
+      both = ATTN_V_MUL_(x, x);
+      s = ATTN_V_FMA_(ATTN_V_MUL_(x, both), ATTN_V_SET1_(0.07135481f),
+                      ATTN_V_MUL_(x, ATTN_V_SET1_(1.5957691f)));
+      x = ATTN_V_MUL_(x, ATTN_V_FMA_(both, ATTN_V_SET1_(0.21406444f), ATTN_V_SET1_(1.5957691f)));
+      s = ATTN_FN_(sigmoid_slope)(s, ATTN_FN_(slope_fade)(s), &both);
+      return ATTN_V_FMA_(x, both, s);
+    case ATTN_ACT_SILU:
+      x = ATTN_FN_(slope_clamp)(z, 104.0f);
+      s = ATTN_FN_(sigmoid_slope)(x, ATTN_FN_(slope_fade)(x), &both);
+      return ATTN_V_FMA_(x, both, s);
+    case ATTN_ACT_SIGMOID: (void)ATTN_FN_(sigmoid_slope)(z, ATTN_FN_(slope_fade)(z), &s); return s;
+    case ATTN_ACT_TANH: /* 1 - y^2 = 4 e / (1 + e)^2, e = e^-2|z| */
+      x = ATTN_FN_(slope_clamp)(z, 64.0f);
+      (void)ATTN_FN_(sigmoid_slope)(x, ATTN_FN_(slope_fade)(ATTN_V_ADD_(x, x)), &s);
+      return ATTN_V_MUL_(s, ATTN_V_SET1_(4.0f));
+    case ATTN_ACT_EXP: return ATTN_FN_(exp)(z);
+    case ATTN_ACT_ELU1: return ATTN_V_SELECT_(ATTN_V_LT_(zero, z), one, ATTN_FN_(exp)(z));
+    default: return one;
+  }
+}
+
+ATTN_INLINE_ void ATTN_FN_(slope_some)(float *y, const float *d, const float *z, const float *gate,
+                                       int64_t i, int w, const int act) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_();
+  ATTN_VF_ t = ATTN_FN_(load)(d, i, w, ATTN_F32);
+  if (gate) t = ATTN_V_MUL_(t, ATTN_FN_(load)(gate, i, w, ATTN_F32));
+  if (act != ATTN_ACT_NONE) {
+    const ATTN_VF_ x = ATTN_FN_(load)(z, i, w, ATTN_F32);
+    if (act != ATTN_ACT_RELU) t = ATTN_V_MUL_(t, ATTN_FN_(slope_at)(x, act));
+    if (act == ATTN_ACT_RELU ||
+        act == ATTN_ACT_RELU2) /* 0 at and below 0 whatever d is; NaN stays */
+      t = ATTN_V_SELECT_(ATTN_V_LT_(zero, x), t, ATTN_V_SELECT_(ATTN_V_EQ_(x, x), zero, x));
+  }
+  ATTN_FN_(store)(y, i, ATTN_FN_(quiet)(t), w, ATTN_F32);
+}
+
+ATTN_INLINE_ void ATTN_FN_(slope_row)(float *y, const float *d, const float *z, const float *gate,
+                                      int64_t n, const int act) {
+  int64_t i = 0;
+#if ATTN_SPECIALISE_
+  for (; i + ATTN_W_ <= n; i += ATTN_W_) ATTN_FN_(slope_some)(y, d, z, gate, i, ATTN_W_, act);
+#endif
+  for (; i < n; i += ATTN_W_)
+    ATTN_FN_(slope_some)(y, d, z, gate, i, ATTN_FN_(lanes_left)(n, i), act);
+}
+
+ATTN_FUNC_ void ATTN_FN_(slope)(float *y, const float *d, const float *z, const float *gate,
+                                int64_t n, int act) {
+#if ATTN_SPECIALISE_
+  switch (act) {
+#define ATTN_CASE_(one) \
+  case one: ATTN_FN_(slope_row)(y, d, z, gate, n, one); return;
+    ATTN_CASE_(ATTN_ACT_RELU)
+    ATTN_CASE_(ATTN_ACT_RELU2)
+    ATTN_CASE_(ATTN_ACT_GELU)
+    ATTN_CASE_(ATTN_ACT_GELU_TANH)
+    ATTN_CASE_(ATTN_ACT_SILU)
+    ATTN_CASE_(ATTN_ACT_SIGMOID)
+    ATTN_CASE_(ATTN_ACT_TANH)
+    ATTN_CASE_(ATTN_ACT_EXP)
+    ATTN_CASE_(ATTN_ACT_ELU1)
+    default: ATTN_FN_(slope_row)(y, d, z, gate, n, ATTN_ACT_NONE);
+#undef ATTN_CASE_
+  }
+#else
+  ATTN_FN_(slope_row)(y, d, z, gate, n, act);
+#endif
+}
+
+/* ---- norms ----------------------------------------------------------------------------------*/
+
+/* A row between its passes: h = (x - mean) by + plus, g = d_y gain. */
+typedef struct ATTN_FN_(norm_slope_) {
+  ATTN_VF_ mean, by, plus, g, gh;
+  const float *x, *d_y, *sum;
+  float *d_x;
+} ATTN_FN_(norm_slope_);
+
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(norm_slope_h)(const ATTN_FN_(norm_slope_) *r, int64_t c, int w) {
+  return ATTN_V_FMA_(ATTN_V_SUB_(ATTN_FN_(load)(r->x, c, w, ATTN_F32), r->mean), r->by, r->plus);
+}
+
+/* The sums of g and of g h over columns c .. c + left - 1, 32 at most. */
+ATTN_INLINE_ void ATTN_FN_(norm_slope_sums)(ATTN_VF_ *s, ATTN_VF_ *q,
+                                            const ATTN_FN_(norm_slope_) *r, const float *gain,
+                                            ATTN_VF_ lift, int64_t c, int64_t left) {
+  ATTN_UNROLL_
+  for (int p = 0; p < ATTN_FN_(norm_parts); p++) {
+    const int64_t at = c + p * ATTN_W_, have = left - p * ATTN_W_;
+    const int w = have < ATTN_W_ ? (int)have : ATTN_W_;
+    if (w <= 0) continue;
+    ATTN_VF_ g = ATTN_FN_(load)(r->d_y, at, w, ATTN_F32);
+    if (gain) g = ATTN_V_MUL_(g, ATTN_V_ADD_(ATTN_FN_(load)(gain, at, w, ATTN_F32), lift));
+    s[p] = ATTN_V_ADD_(s[p], g);
+    q[p] = ATTN_V_FMA_(g, ATTN_FN_(norm_slope_h)(r, at, w), q[p]);
+  }
+}
+
+/* What the rows r and next, which may be null, add to the gradients of gain and bias, either null; they share loads. */
+ATTN_INLINE_ void ATTN_FN_(norm_slope_sent)(const ATTN_FN_(norm_slope_) *r,
+                                            const ATTN_FN_(norm_slope_) *next, float *gain,
+                                            float *bias, int64_t n) {
+  for (int64_t c = 0; c < n; c += ATTN_W_) {
+    const int w = ATTN_FN_(lanes_left)(n, c);
+    const ATTN_VF_ d = ATTN_FN_(load)(r->d_y, c, w, ATTN_F32);
+    ATTN_VF_ e = d;
+    if (next) e = ATTN_FN_(load)(next->d_y, c, w, ATTN_F32);
+    if (gain) {
+      ATTN_VF_ t = ATTN_FN_(load)(gain, c, w, ATTN_F32);
+      t = ATTN_V_FMA_(d, ATTN_FN_(norm_slope_h)(r, c, w), t);
+      if (next) t = ATTN_V_FMA_(e, ATTN_FN_(norm_slope_h)(next, c, w), t);
+      ATTN_FN_(store)(gain, c, t, w, ATTN_F32);
+    }
+    if (bias) {
+      ATTN_VF_ t = ATTN_V_ADD_(d, ATTN_FN_(load)(bias, c, w, ATTN_F32));
+      if (next) t = ATTN_V_ADD_(e, t);
+      ATTN_FN_(store)(bias, c, t, w, ATTN_F32);
+    }
+  }
+}
+
+ATTN_INLINE_ void ATTN_FN_(norm_slope_send)(const ATTN_FN_(norm_slope_) *r,
+                                            const ATTN_FN_(norm_slope_) *next, float *gain,
+                                            float *bias, int64_t n) {
+  if (gain && bias)
+    ATTN_FN_(norm_slope_sent)(r, next, gain, bias, n);
+  else if (gain)
+    ATTN_FN_(norm_slope_sent)(r, next, gain, NULL, n);
+  else if (bias)
+    ATTN_FN_(norm_slope_sent)(r, next, NULL, bias, n);
+}
+
+/* One vector of a row; sum may be null. */
+ATTN_INLINE_ void ATTN_FN_(norm_slope_put)(const ATTN_FN_(norm_slope_) *r, const float *sum,
+                                           const float *gain, ATTN_VF_ lift, int64_t c, int w) {
+  const ATTN_VF_ h = ATTN_FN_(norm_slope_h)(r, c, w), zero = ATTN_V_ZERO_();
+  ATTN_VF_ g = ATTN_FN_(load)(r->d_y, c, w, ATTN_F32);
+  if (gain) g = ATTN_V_MUL_(g, ATTN_V_ADD_(ATTN_FN_(load)(gain, c, w, ATTN_F32), lift));
+  g = ATTN_V_FMA_(ATTN_V_SUB_(zero, h), r->gh, ATTN_V_SUB_(g, r->g));
+  g = ATTN_V_FMA_(g, r->by, sum ? ATTN_FN_(load)(sum, c, w, ATTN_F32) : zero);
+  ATTN_FN_(store)(r->d_x, c, ATTN_FN_(quiet)(g), w, ATTN_F32);
+}
+
+ATTN_INLINE_ void ATTN_FN_(norm_slope_out)(const ATTN_FN_(norm_slope_) *r, const float *sum,
+                                           const float *gain, ATTN_VF_ lift, int64_t n) {
+  int64_t c = 0;
+  for (; c + 2 * ATTN_W_ <= n; c += 2 * ATTN_W_) {
+    ATTN_FN_(norm_slope_put)(r, sum, gain, lift, c, ATTN_W_);
+    ATTN_FN_(norm_slope_put)(r, sum, gain, lift, c + ATTN_W_, ATTN_W_);
+  }
+  for (; c < n; c += ATTN_W_)
+    ATTN_FN_(norm_slope_put)(r, sum, gain, lift, c, ATTN_FN_(lanes_left)(n, c));
+}
+
+/* The last pass of a row. */
+ATTN_INLINE_ void ATTN_FN_(norm_slope_last)(const ATTN_FN_(norm_slope_) *r, const float *gain,
+                                            ATTN_VF_ lift, int64_t n) {
+  if (!r->d_x) return;
+  if (r->sum)
+    ATTN_FN_(norm_slope_out)(r, r->sum, gain, lift, n);
+  else if (gain)
+    ATTN_FN_(norm_slope_out)(r, NULL, gain, lift, n);
+  else
+    ATTN_FN_(norm_slope_out)(r, NULL, NULL, lift, n);
+}
+
+/* Both at once of one vector of two rows, as training has it: each number is loaded once. */
+ATTN_INLINE_ void ATTN_FN_(norm_slope_two)(const ATTN_FN_(norm_slope_) *r,
+                                           const ATTN_FN_(norm_slope_) *next, const float *gain,
+                                           ATTN_VF_ lift, float *d_gain, float *d_bias, int64_t c,
+                                           int w) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_();
+  const ATTN_VF_ d = ATTN_FN_(load)(r->d_y, c, w, ATTN_F32), h = ATTN_FN_(norm_slope_h)(r, c, w);
+  const ATTN_VF_ e = ATTN_FN_(load)(next->d_y, c, w, ATTN_F32),
+                 k = ATTN_FN_(norm_slope_h)(next, c, w);
+  const ATTN_VF_ f = ATTN_V_ADD_(ATTN_FN_(load)(gain, c, w, ATTN_F32), lift);
+  ATTN_VF_ t = ATTN_V_FMA_(d, h, ATTN_FN_(load)(d_gain, c, w, ATTN_F32));
+  ATTN_FN_(store)(d_gain, c, ATTN_V_FMA_(e, k, t), w, ATTN_F32);
+  if (d_bias) {
+    t = ATTN_V_ADD_(d, ATTN_FN_(load)(d_bias, c, w, ATTN_F32));
+    ATTN_FN_(store)(d_bias, c, ATTN_V_ADD_(e, t), w, ATTN_F32);
+  }
+  t = ATTN_V_SUB_(ATTN_V_MUL_(d, f), r->g);
+  t = ATTN_V_FMA_(ATTN_V_FMA_(ATTN_V_SUB_(zero, h), r->gh, t), r->by, zero);
+  ATTN_FN_(store)(r->d_x, c, ATTN_FN_(quiet)(t), w, ATTN_F32);
+  t = ATTN_V_SUB_(ATTN_V_MUL_(e, f), next->g);
+  t = ATTN_V_FMA_(ATTN_V_FMA_(ATTN_V_SUB_(zero, k), next->gh, t), next->by, zero);
+  ATTN_FN_(store)(next->d_x, c, ATTN_FN_(quiet)(t), w, ATTN_F32);
+}
+
+/* ahead: whether two rows follow, whose lines are asked for: a tenth of the time. */
+ATTN_INLINE_ void ATTN_FN_(norm_slope_pair)(const ATTN_FN_(norm_slope_) *r,
+                                            const ATTN_FN_(norm_slope_) *next,
+                                            const attn_norm_slopes_ *a, ATTN_VF_ lift,
+                                            float *d_bias, int ahead) {
+  const int64_t n = a->n, y = ahead ? 2 * a->d_y_stride : 0, x = ahead ? 2 * a->d_x_stride : 0;
+  int64_t c = 0;
+  for (; c + ATTN_W_ <= n; c += ATTN_W_) {
+    ATTN_PREFETCH_(r->d_y + y + c);
+    ATTN_PREFETCH_(next->d_y + y + c);
+    ATTN_PREFETCH_(r->d_x + x + c);
+    ATTN_PREFETCH_(next->d_x + x + c);
+    ATTN_FN_(norm_slope_two)(r, next, a->gain, lift, a->d_gain, d_bias, c, ATTN_W_);
+  }
+  if (c < n) ATTN_FN_(norm_slope_two)(r, next, a->gain, lift, a->d_gain, d_bias, c, (int)(n - c));
+}
+
+/* The first pass of row i. */
+ATTN_INLINE_ ATTN_FN_(norm_slope_)
+    ATTN_FN_(norm_slope_row)(const attn_norm_slopes_ *a, int i, const float *size, ATTN_VF_ lift) {
+  const ATTN_VF_ n = ATTN_V_SET1_((float)a->n), zero = ATTN_V_ZERO_();
+  ATTN_VF_ s[ATTN_FN_(norm_parts)], q[ATTN_FN_(norm_parts)];
+  int64_t c = 0;
+  ATTN_FN_(norm_slope_) r;
+  r.mean = ATTN_V_SET1_(size[3 * i]), r.by = ATTN_V_SET1_(size[3 * i + 1]);
+  r.plus = ATTN_V_SET1_(size[3 * i + 2]), r.g = r.gh = zero;
+  r.x = a->x + i * a->x_stride, r.d_y = a->d_y + i * a->d_y_stride;
+  r.sum = a->sum ? a->sum + i * a->sum_stride : NULL;
+  r.d_x = a->d_x ? a->d_x + i * a->d_x_stride : NULL;
+  if (!r.d_x) return r;
+  ATTN_UNROLL_
+  for (int p = 0; p < ATTN_FN_(norm_parts); p++) s[p] = q[p] = zero;
+  if (a->gain)
+    for (; c + 32 <= a->n; c += 32) ATTN_FN_(norm_slope_sums)(s, q, &r, a->gain, lift, c, 32);
+  else
+    for (; c + 32 <= a->n; c += 32) ATTN_FN_(norm_slope_sums)(s, q, &r, NULL, lift, c, 32);
+  if (c < a->n) ATTN_FN_(norm_slope_sums)(s, q, &r, a->gain, lift, c, a->n - c);
+  if (!a->rms) r.g = ATTN_V_DIV_(ATTN_V_SET1_(ATTN_V_SUM_(ATTN_FN_(norm_join)(s))), n);
+  r.gh = ATTN_V_DIV_(ATTN_V_SET1_(ATTN_V_SUM_(ATTN_FN_(norm_join)(q))), n);
+  return r;
+}
+
+ATTN_FUNC_ void ATTN_FN_(norm_slopes)(const attn_norm_slopes_ *a, int rows, const float *size) {
+  const ATTN_VF_ lift = ATTN_V_SET1_(a->lift);
+  for (int i = 0, two; i < rows; i += 1 + two) {
+    two = i + 1 < rows && !(a->skip >> i & 3);
+    if (a->skip >> i & 1) continue;
+    const ATTN_FN_(norm_slope_) r = ATTN_FN_(norm_slope_row)(a, i, size, lift);
+    if (two) {
+      const ATTN_FN_(norm_slope_) next = ATTN_FN_(norm_slope_row)(a, i + 1, size, lift);
+      if (r.d_x && a->gain && a->d_gain && !a->sum) {
+        if (a->d_bias)
+          ATTN_FN_(norm_slope_pair)(&r, &next, a, lift, a->d_bias, i + 3 < rows);
+        else
+          ATTN_FN_(norm_slope_pair)(&r, &next, a, lift, NULL, i + 3 < rows);
+        continue;
+      }
+      ATTN_FN_(norm_slope_send)(&r, &next, a->d_gain, a->d_bias, a->n);
+      ATTN_FN_(norm_slope_last)(&r, a->gain, lift, a->n);
+      ATTN_FN_(norm_slope_last)(&next, a->gain, lift, a->n);
+    } else {
+      ATTN_FN_(norm_slope_send)(&r, NULL, a->d_gain, a->d_bias, a->n);
+      ATTN_FN_(norm_slope_last)(&r, a->gain, lift, a->n);
+    }
+  }
+}
+/* <<< attn/kernels/gradient_rows.h */
 #endif
 #if defined(ATTN_NO_EMULATION) || defined(ATTN_PASS_BARE_)
 #define ATTN_PASS_EMULATES_ 0
@@ -14022,6 +14324,156 @@ ATTN_DEF size_t attn_cross_entropy_head_workspace(
     const attn_cross_entropy_head_params *params,
     const attn_cross_entropy_head_gradients *gradients, const attn_ctx *ctx);
 /* <<< attn/api/families/training/cross_entropy_head.h */
+/* >>> attn/api/families/training/gemm_backward.h */
+/* api/families/training/gemm_backward.h owns the gradients of attn_gemm. */
+
+/* What a gradient of attn_gemm has beside those of x and w; {0} is none of it. */
+typedef struct attn_gemm_gradients {
+  attn_tensor d_bias; /* out, optional: that of params.bias */
+  attn_tensor
+      z; /* in, optional: [B,H,m,n] scale x w + bias, where forward kept it; absent: made again */
+  int accumulate; /* 1: is added to what the outputs hold; 0: they are overwritten */
+} attn_gemm_gradients;
+
+/* Gradients of attn_gemm: of a loss L whose gradient by y is d_y.
+ *
+ *   z = scale x w + bias,  d_z = d_y act'(z)
+ *   d_x = scale d_z w^T,  d_w = scale x^T d_z (transposed where w is),  d_bias = sum of d_z
+ *   act'(z): NONE 1; RELU [z > 0]; RELU2 2 max(z, 0); GELU Phi(z) + z phi(z); GELU_TANH (1 + t) / 2 + z (1 - t^2) a (1 +
+ *     0.134145 z^2) / 2, a = sqrt(2 / pi), t = tanh(a (z + 0.044715 z^3)); SILU g (1 + z (1 - g)), g = 1 / (1 + e^-z);
+ *     SIGMOID g (1 - g); TANH 1 - y^2; EXP y; ELU1 1 for z > 0, else e^z
+ *
+ * Shapes: d_y [B,H,m,n]; d_x as x, d_w as w, gradients.d_bias as params.bias, each f32, f16 or bf16 and of any strides. An
+ *   output whose data is null is not made. What forward read with batch 1 or heads 1 for all gets the sum; where
+ *   an input has a stride of 0 its gradient may have the full extent, each share by itself, or 1, the sum.
+ * params: as forward had them; softcap and form must be 0 (RANGE), w a float type (DTYPE). compute and compute_prefer
+ *   say nothing here: products are f32, z made again too.
+ * Aliasing: inputs may share memory with each other; outputs with nothing, nor their rows with one another.
+ * Empty: unless accumulate is 1 every element of an output is written, 0 where no row is: m = 0, B = 0 or H = 0.
+ * NaN and infinity: as IEEE arithmetic has it, but that RELU and RELU2 pass 0 where z <= 0, whatever d_y is there; a NaN in
+ *   d_y or x of a row reaches that row of d_x, and d_w and d_bias. No finite z makes act' infinite but EXP's and RELU2's.
+ * Memory: attn_gemm_backward_workspace bytes: of attn_gemm for d_x; B H m n numbers for d_z with an activation; B H m k
+ *   where d_x is a sum or added to; up to 640 KB a worker for d_w.
+ * Errors: as attn_gemm; NULL also for d_bias without a bias; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, and whichever outputs are asked for. d_x
+ *   is the chain of attn_gemm over n; d_w and d_bias sum rows by batch entry, head and position, in runs of
+ *   512 that are joined.
+ * Error: d_x as attn_gemm; d_w 2^-24 (512 + rows / 512) sum |scale x d_z|; act' within 5e-7 (1 + |z act''|), beside that
+ *   of z. Outputs of 16 bits are rounded once.
+ * Cost: 2 B H m n k flops each for d_x, d_w and, with an activation and without gradients.z, z.
+ * Source: the chain rule. */
+ATTN_DEF attn_status attn_gemm_backward(attn_tensor d_x, attn_tensor d_w, attn_tensor d_y,
+                                        attn_tensor x, attn_tensor w,
+                                        const attn_gemm_params *params,
+                                        const attn_gemm_gradients *gradients, attn_ctx *ctx);
+ATTN_DEF size_t attn_gemm_backward_workspace(attn_tensor d_x, attn_tensor d_w, attn_tensor d_y,
+                                             attn_tensor x, attn_tensor w,
+                                             const attn_gemm_params *params,
+                                             const attn_gemm_gradients *gradients,
+                                             const attn_ctx *ctx);
+/* <<< attn/api/families/training/gemm_backward.h */
+/* >>> attn/api/families/training/norm_backward.h */
+/* api/families/training/norm_backward.h owns the gradients of attn_layer_norm and attn_rms_norm. */
+
+/* What a gradient of a norm has beside that of x; {0} is none of it. */
+typedef struct attn_layer_norm_gradients {
+  attn_tensor d_sum;      /* in, optional: what reaches params.sum, in the shape of d_y */
+  attn_tensor d_residual; /* out, optional: that of params.residual */
+  float *d_gain, *d_bias; /* out, optional: [n] those of params.norm.gain and bias */
+  int accumulate;         /* 1: is added to what the outputs hold; 0: they are overwritten */
+} attn_layer_norm_gradients;
+
+/* Gradients of attn_layer_norm: of a loss L whose gradient by y is d_y.
+ *
+ *   s = x + residual,  rho = (variance of s + eps)^(-1/2),  h = (s - mean of s) rho,  g = d_y gain
+ *   d_x = d_residual = rho (g - mean of g - h mean of g h) + d_sum,  d_gain = sum of d_y h,  d_bias = sum of d_y
+ *
+ * Shapes: d_y and gradients.d_sum as y; d_x as x, d_residual as params.residual, each f32, f16 or bf16 and of any strides.
+ *   An output whose data is null is not made. What forward read with batch 1 or heads 1 for all gets the sum; where an
+ *   input has a stride of 0 its gradient may have the full extent, each share by itself, or 1, the sum.
+ * params: as forward had them, x and residual as they were before it (where sum was written over one of them: sum as x and
+ *   no residual); norm.kind and sum are not read. d_gain is that of what gain holds with gain_less_one too.
+ * Aliasing: d_x may be d_y, the same view, without accumulate; else outputs share memory with nothing, nor their rows
+ *   with one another. Inputs may share memory with each other.
+ * Empty: B, H or T = 0: d_gain, d_bias and what is a sum become 0, unless accumulate is 1.
+ * NaN and infinity: in a row of d_y, d_sum, x or residual they reach that row of d_x, and d_gain and d_bias, nothing else.
+ *   A column alone (n = 1) passes d_sum and nothing of d_y, as does, nearly, a row of equal numbers.
+ * Memory: attn_layer_norm_backward_workspace bytes: n numbers a worker for each of 16 rows at most where a tensor is not
+ *   f32, there is a residual or accumulate is 1; 2 n for each 64 rows with d_gain or d_bias; B H T n with a sum.
+ * Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE, VALUE, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs
+ *   untouched. NULL also for the gradient of what params do not have.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, and whichever outputs are asked for; a
+ *   row of d_x depends on that row alone. d_gain and d_bias sum rows by batch entry, head and position in runs of
+ *   64, and those in runs of 512.
+ * Error: d_x below 16 2^-24 rho (|g_c| + mean of |g| + (1 + |h_c|) mean of |g| (1 + |h|)), d_gain and d_bias 2^-24 (64 +
+ *   rows / 64) sum of |d_y| (1 + |h|) up to 32768 rows; rows that floats cannot square are done in f64.
+ * Cost: each number of x and d_y is read once from memory and each of d_x written once.
+ * Source: Ba et al. 2016, arXiv 1607.06450, and the chain rule. params null: defaults. */
+ATTN_DEF attn_status attn_layer_norm_backward(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                              const attn_layer_norm_params *params,
+                                              const attn_layer_norm_gradients *gradients,
+                                              attn_ctx *ctx);
+ATTN_DEF size_t attn_layer_norm_backward_workspace(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                                   const attn_layer_norm_params *params,
+                                                   const attn_layer_norm_gradients *gradients,
+                                                   const attn_ctx *ctx);
+
+/* Gradients of attn_rms_norm; all else is as above:
+ *
+ *   s = x + residual,  rho = (mean of s^2 + eps)^(-1/2),  h = s rho,  g = d_y gain
+ *   d_x = d_residual = rho (g - h mean of g h) + d_sum,  d_gain = sum of d_y h,  d_bias = sum of d_y
+ *
+ * Source: Zhang and Sennrich 2019, arXiv 1910.07467, and the chain rule. params null: defaults. */
+ATTN_DEF attn_status attn_rms_norm_backward(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                            const attn_layer_norm_params *params,
+                                            const attn_layer_norm_gradients *gradients,
+                                            attn_ctx *ctx);
+ATTN_DEF size_t attn_rms_norm_backward_workspace(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                                 const attn_layer_norm_params *params,
+                                                 const attn_layer_norm_gradients *gradients,
+                                                 const attn_ctx *ctx);
+/* <<< attn/api/families/training/norm_backward.h */
+/* >>> attn/api/families/training/activate_backward.h */
+/* api/families/training/activate_backward.h owns the gradients of attn_activate. */
+
+/* What a gradient of attn_activate has beside that of x; {0} is none of it. */
+typedef struct attn_activate_gradients {
+  attn_tensor d_gate; /* out, optional: that of params.gate */
+  int accumulate;     /* 1: is added to what the outputs hold; 0: they are overwritten */
+} attn_activate_gradients;
+
+/* Gradients of attn_activate, element by element: of a loss L whose gradient by y = act(x) gate is d_y.
+ *
+ *   d_x = d_y gate act'(x),  d_gate = d_y act(x);  act' as attn_gemm_backward has it
+ *
+ * Shapes: d_y [B,H,T,n] as y; d_x as x, d_gate as params.gate, each f32, f16 or bf16 and of any strides. An output whose
+ *   data is null is not made. What forward read with batch 1 or heads 1 for all gets the sum; where an input has a
+ *   stride of 0 its gradient may have the full extent, each share by itself, or 1, the sum.
+ * params: as forward had them, x and gate as they were before it; form must be 0 (RANGE). Null: act is NONE.
+ * Aliasing: d_x may be d_y, the same view, without accumulate; else outputs share memory with nothing, nor their rows
+ *   with one another. Inputs may share memory with each other.
+ * Empty: B, H or T = 0: what is a sum becomes 0, unless accumulate is 1.
+ * NaN and infinity: as IEEE arithmetic has it, in their element alone, but that RELU and RELU2 pass 0 where x <= 0, whatever
+ *   d_y and gate are there. No finite x makes act' infinite but EXP's and RELU2's.
+ * Memory: attn_activate_backward_workspace bytes: 40 KB a worker where a tensor is not f32 or accumulate is 1; B H T n
+ *   numbers for each output that is a sum.
+ * Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE, VALUE, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs
+ *   untouched. NULL also for d_gate without a gate.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, and whichever outputs are asked for;
+ *   sums by batch entry, head and position, in runs of 512 that are joined.
+ * Error: d_x within 5e-7 |d_y gate| (1 + |act'(x)|), d_gate as attn_gemm's activations; outputs of 16 bits are rounded
+ *   once.
+ * Cost: each number is read once from memory and each of the outputs written once.
+ * Source: Hendrycks and Gimpel 2016, arXiv 1606.08415; Shazeer 2020, arXiv 2002.05202; the chain rule. */
+ATTN_DEF attn_status attn_activate_backward(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                            const attn_activate_params *params,
+                                            const attn_activate_gradients *gradients,
+                                            attn_ctx *ctx);
+ATTN_DEF size_t attn_activate_backward_workspace(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                                 const attn_activate_params *params,
+                                                 const attn_activate_gradients *gradients,
+                                                 const attn_ctx *ctx);
+/* <<< attn/api/families/training/activate_backward.h */
 #endif
 /* >>> attn/api/left_out.h */
 /* api/left_out.h owns what a call says whose family ATTN_ONLY leaves out: in place of the function stands a
@@ -14509,13 +14961,21 @@ ATTN_DEF size_t attn_cross_entropy_head_workspace(
 #define attn_tree_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #endif
 #if !ATTN_HAS_TRAINING
+#define attn_activate_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_activate_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_adamw(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_cross_entropy(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_cross_entropy_head(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_cross_entropy_head_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_cross_entropy_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_gemm_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_gemm_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_global_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_global_norm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_layer_norm_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_layer_norm_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_rms_norm_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_rms_norm_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_sdpa_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_sdpa_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_sgd(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
@@ -15316,59 +15776,6 @@ typedef struct attn_code_line_table_ { /* of some features */
   int flip; /* what codes of x were raised by */
 } attn_code_line_table_;
 
-/* Of the rows in lanes: their LSE in score units, in two parts, infinite where a row sees nothing, and what is taken
- * off the gradient of each weight. */
-typedef struct attn_grad_lanes_ {
-  float hi[ATTN_TILE_], lo[ATTN_TILE_], less[ATTN_TILE_];
-} attn_grad_lanes_;
-
-/* What scores were before the terms that are added to a soft-cap, [key][lane], null: the scores themselves;
- * uncap = 1 / cap, 0 = there is none. */
-typedef struct attn_grad_cap_ {
-  const float *capped;
-  float uncap;
-} attn_grad_cap_;
-
-typedef struct attn_gradient_table_ { /* gradients */
-  /* s = P = 2^(s - hi - lo), at most 1, d = P (d - less) (1 - (capped uncap)^2); both are 0 where s is -inf */
-  void (*grad_block)(float *s, float *d, int64_t n, int g0, int g1, const attn_grad_lanes_ *lanes,
-                     const attn_grad_cap_ *cap);
-  /* out[r] = sum_c x[r][c] y[r][c] of n rows, over 16 running sums joined by halves */
-  void (*row_dots)(float *out, const float *x, const float *y, int64_t n, int64_t dim);
-} attn_gradient_table_;
-
-/* A step of AdamW as its elements see it: g' = clip g, m = beta1 m + rest1 g', v = beta2 v + (rest2 g') g',
- * w = keep w - (rate m) / (sqrt(root v) + eps). */
-typedef struct attn_adam_ {
-  float clip, beta1, rest1, beta2, rest2, keep, rate, root, eps;
-} attn_adam_;
-
-/* A step of SGD: g' = clip g + decay w, b = momentum b + g' (first: g'), w = w - rate b, nesterov:
- * rate (momentum b + g'). */
-typedef struct attn_descent_ {
-  float clip, decay, momentum, rate;
-  int first, nesterov;
-} attn_descent_;
-
-typedef struct attn_optimiser_table_ { /* steps of optimisers */
-  void (*adam)(float *w, const float *g, float *m, float *v, int64_t n, const attn_adam_ *rule);
-  /* b null: momentum is 0 */
-  void (*descend)(float *w, const float *g, float *b, int64_t n, const attn_descent_ *rule);
-  /* the sum of x[i]^2 in double: 16 running sums, joined by halves */
-  double (*square_sum)(const float *x, int64_t n);
-} attn_optimiser_table_;
-
-/* Columns of logits that are one sum, and what kernels take them by. */
-#define ATTN_LOSS_RUN_ 512
-#define ATTN_LOSS_STEP_ 64
-
-typedef struct attn_loss_table_ { /* losses over classes; n is a multiple of ATTN_LOSS_STEP_ */
-  /* the largest of x, NaN apart, and *sum = sum exp(x - it), at most 32 running sums of a run; all -inf: 0 */
-  float (*loss_run)(float *sum, const float *x, int64_t n);
-  /* y = by exp(x - top) - less for x <= top; y may be x */
-  void (*loss_slope)(float *y, const float *x, int64_t n, float top, float by, float less);
-} attn_loss_table_;
-
 typedef struct attn_relu_table_ { /* rectified weights */
   /* in place of the softmax: s = max(s, 0), squared if square; l += (sum_j s, from 0), count += the scores
    * above -inf */
@@ -15662,6 +16069,78 @@ typedef struct attn_collide_table_ { /* hashes that meet */
 
 #define attn_on_(family, t) attn_##family##_on_((t)->isa)
 /* <<< attn/isa/table.h */
+/* >>> attn/isa/table_training.h */
+/* isa/table_training.h owns what training adds to the tables of functions: gradients, steps of optimisers, losses. */
+
+/* Of the rows in lanes: their LSE in score units, in two parts, infinite where a row sees nothing, and what is taken
+ * off the gradient of each weight. */
+typedef struct attn_grad_lanes_ {
+  float hi[ATTN_TILE_], lo[ATTN_TILE_], less[ATTN_TILE_];
+} attn_grad_lanes_;
+
+/* What scores were before the terms that are added to a soft-cap, [key][lane], null: the scores themselves;
+ * uncap = 1 / cap, 0 = there is none. */
+typedef struct attn_grad_cap_ {
+  const float *capped;
+  float uncap;
+} attn_grad_cap_;
+
+/* Rows of a norm, y = h gain: what the gradient by y and that of the sum in it (null = 0) become. */
+typedef struct attn_norm_slopes_ {
+  float *d_x;
+  const float *x, *d_y, *sum;
+  int64_t d_x_stride, x_stride, d_y_stride, sum_stride, n;
+  const float *gain; /* null = 1; lift is added to it */
+  float lift;
+  float *d_gain, *d_bias; /* [n], added to; null, as d_x may be: not made */
+  int rms;
+  uint64_t skip; /* rows that are left out, a bit each */
+} attn_norm_slopes_;
+
+typedef struct attn_gradient_table_ { /* gradients */
+  /* s = P = 2^(s - hi - lo), at most 1, d = P (d - less) (1 - (capped uncap)^2); both are 0 where s is -inf */
+  void (*grad_block)(float *s, float *d, int64_t n, int g0, int g1, const attn_grad_lanes_ *lanes,
+                     const attn_grad_cap_ *cap);
+  /* out[r] = sum_c x[r][c] y[r][c] of n rows, over 16 running sums joined by halves */
+  void (*row_dots)(float *out, const float *x, const float *y, int64_t n, int64_t dim);
+  /* y[i] = d[i] gate[i] act'(z[i]); gate null = 1; y may be any of them */
+  void (*slope)(float *y, const float *d, const float *z, const float *gate, int64_t n, int act);
+  /* at most 64 rows, size as `sizes` has it: h = (x - mean) by + plus, g = d_y (gain + lift), d_x = by (g - mean of g -
+   * h mean of g h) + sum, d_gain += d_y h, d_bias += d_y, row by row; rms: the mean of g counts as 0. d_x may be d_y */
+  void (*norm_slopes)(const attn_norm_slopes_ *a, int rows, const float *size);
+} attn_gradient_table_;
+
+/* A step of AdamW as its elements see it: g' = clip g, m = beta1 m + rest1 g', v = beta2 v + (rest2 g') g',
+ * w = keep w - (rate m) / (sqrt(root v) + eps). */
+typedef struct attn_adam_ {
+  float clip, beta1, rest1, beta2, rest2, keep, rate, root, eps;
+} attn_adam_;
+
+/* A step of SGD: g' = clip g + decay w, b = momentum b + g' (first: g'), w = w - rate b, nesterov:
+ * rate (momentum b + g'). */
+typedef struct attn_descent_ {
+  float clip, decay, momentum, rate;
+  int first, nesterov;
+} attn_descent_;
+
+typedef struct attn_optimiser_table_ { /* steps of optimisers */
+  void (*adam)(float *w, const float *g, float *m, float *v, int64_t n, const attn_adam_ *rule);
+  /* b null: momentum is 0 */
+  void (*descend)(float *w, const float *g, float *b, int64_t n, const attn_descent_ *rule);
+  /* the sum of x[i]^2 in double: 16 running sums, joined by halves */
+  double (*square_sum)(const float *x, int64_t n);
+} attn_optimiser_table_;
+
+/* Columns of logits that are one sum, and what kernels take them by. */
+enum { ATTN_LOSS_RUN_ = 512, ATTN_LOSS_STEP_ = 64 };
+
+typedef struct attn_loss_table_ { /* losses over classes; n is a multiple of ATTN_LOSS_STEP_ */
+  /* the largest of x, NaN apart, and *sum = sum exp(x - it), at most 32 running sums of a run; all -inf: 0 */
+  float (*loss_run)(float *sum, const float *x, int64_t n);
+  /* y = by exp(x - top) - less for x <= top; y may be x */
+  void (*loss_slope)(float *y, const float *x, int64_t n, float top, float by, float less);
+} attn_loss_table_;
+/* <<< attn/isa/table_training.h */
 /* >>> attn/isa/tiers.h */
 /* isa/tiers.h owns the stanzas: each compiles the pass for one tier inside its region. A tier is
  * one vocabulary file, one feature row in isa/config.h and one stanza here. */
@@ -17707,7 +18186,7 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
 #define ATTN_EMA_TABLE_(on) on(ema)
 #define ATTN_FOURIER_TABLE_(on) on(butterflies), on(mirror)
 #define ATTN_COLLIDE_TABLE_(on) on(angle_block), on(bucket_rows)
-#define ATTN_GRADIENT_TABLE_(on) on(grad_block), on(row_dots)
+#define ATTN_GRADIENT_TABLE_(on) on(grad_block), on(row_dots), on(slope), on(norm_slopes)
 #define ATTN_OPTIMISER_TABLE_(on) on(adam), on(descend), on(square_sum)
 #define ATTN_LOSS_TABLE_(on) on(loss_run), on(loss_slope)
 
@@ -37299,20 +37778,26 @@ ATTN_COLD_ int attn_stage_ranged_(attn_stage_ *s, attn_tensor o, attn_tensor q, 
   return attn_stage_problem_(s, &a, params);
 }
 
-/* y = act(scale x w + bias): attn_gemm. w says itself whether it is transposed. */
+/* y = act(scale x w + bias): attn_gemm. */
+ATTN_COLD_ int attn_stage_gemm_as_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+                                   const attn_gemm_params *params) {
+  if (!s->run) {
+    const int64_t bytes = attn_gemm_need_(s->e, y, x, w, params, &s->ctx, 0);
+    if (bytes >= 0) attn_stage_spare_(s, bytes);
+    return bytes >= 0;
+  }
+  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+  return attn_stage_done_(s, attn_gemm(y, x, w, params, &s->ctx));
+}
+
+/* The same where w says itself whether it is transposed. */
 ATTN_COLD_ int attn_stage_gemm_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
                                 const attn_gemm_params *params) {
   attn_gemm_params p;
   memset(&p, 0, sizeof p);
   if (params) p = *params;
   p.w_transposed = attn_turn_back_(&w);
-  if (!s->run) {
-    const int64_t bytes = attn_gemm_need_(s->e, y, x, w, &p, &s->ctx, 0);
-    if (bytes >= 0) attn_stage_spare_(s, bytes);
-    return bytes >= 0;
-  }
-  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
-  return attn_stage_done_(s, attn_gemm(y, x, w, &p, &s->ctx));
+  return attn_stage_gemm_as_(s, y, x, w, &p);
 }
 
 /* Joins a second part (v2, lse2) to (part, lse) into o, which is part or another tensor. v2 may
@@ -72441,6 +72926,792 @@ ATTN_CALL_(attn_cross_entropy_head, (loss, d_x, x, w, targets, params, gradients
            const attn_cross_entropy_head_params *params,
            const attn_cross_entropy_head_gradients *gradients)
 /* <<< attn/families/training/cross_entropy_head.h */
+/* >>> attn/families/training/shares.h */
+/* families/training/shares.h owns gradients of what was read more than once: which extents they have, and the sum over
+ * batch entries, heads and rows, in this order, in runs of 512 that are joined. */
+
+enum { ATTN_SHARES_RUN_ = 512, ATTN_SHARES_COLS_ = 512 };
+
+/* Whether d has the extents of x, or 1 where x has the same numbers all along. */
+ATTN_FUNC_ int attn_gradient_axis_(int64_t d, int64_t n, int64_t stride) {
+  return d == n || (d == 1 && stride == 0);
+}
+ATTN_FUNC_ int attn_gradient_fits_(const attn_tensor *d, const attn_tensor *x) {
+  return d->dim == x->dim && attn_gradient_axis_(d->batch, x->batch, x->stride_batch) &&
+         attn_gradient_axis_(d->heads, x->heads, x->stride_head) &&
+         attn_gradient_axis_(d->len, x->len, x->stride_len);
+}
+
+/* Whether each row of d is that of one row of y, and no sum. */
+ATTN_FUNC_ int attn_gradient_whole_(const attn_tensor *d, const attn_tensor *y) {
+  return d->batch == y->batch && d->heads == y->heads && d->len == y->len;
+}
+
+/* One entry, or one head, for all of those of y. */
+ATTN_FUNC_ attn_tensor attn_spread_to_(const attn_tensor *t, const attn_tensor *y) {
+  return attn_spread_heads_(attn_spread_(*t, y->batch), y->heads);
+}
+
+/* Whether an output lies where an input does. */
+ATTN_FUNC_ int attn_in_place_(const attn_tensor *y, const attn_tensor *x) {
+  return y->data && attn_same_view_(y, x) && attn_gradient_whole_(y, x) && y->dim == x->dim;
+}
+
+/* Whether the rows of all heads, or of all batch entries of one head, lie at equal steps in n tensors; they become
+ * those of one. */
+ATTN_FUNC_ void attn_merge_heads_(attn_tensor *const *t, int n) {
+  for (int i = 0; i < n; i++) {
+    const int64_t step = t[i]->len > 1 ? attn_mul_(t[i]->len, t[i]->stride_len) : t[i]->stride_head;
+    if (t[i]->heads < 2 || t[i]->stride_head != step) return;
+  }
+  for (int i = 0; i < n; i++) {
+    if (t[i]->len <= 1) t[i]->stride_len = t[i]->stride_head;
+    t[i]->len = attn_mul_(t[i]->len, t[i]->heads), t[i]->heads = 1, t[i]->stride_head = 0;
+  }
+}
+ATTN_FUNC_ void attn_merge_batch_(attn_tensor *const *t, int n) {
+  for (int i = 0; i < n; i++) {
+    const int64_t step =
+        t[i]->len > 1 ? attn_mul_(t[i]->len, t[i]->stride_len) : t[i]->stride_batch;
+    if (t[i]->heads != 1 || t[i]->batch < 2 || t[i]->stride_batch != step) return;
+  }
+  for (int i = 0; i < n; i++) {
+    if (t[i]->len <= 1) t[i]->stride_len = t[i]->stride_batch;
+    t[i]->len = attn_mul_(t[i]->len, t[i]->batch), t[i]->batch = 1, t[i]->stride_batch = 0;
+  }
+}
+
+typedef struct attn_shares_ {
+  const attn_table_ *table;
+  attn_tensor y, x; /* y: extents of x or 1 */
+  int accumulate;
+  int64_t tiles, slices; /* 64 rows of y, 512 columns */
+} attn_shares_;
+
+/* Columns c .. c + n - 1 of row (b, h, i) of y. */
+ATTN_FUNC_ void attn_shares_row_(const attn_shares_ *a, int64_t b, int64_t h, int64_t i, int64_t c,
+                                 int64_t n) {
+  const attn_tensor *x = &a->x, *y = &a->y;
+  const attn_table_ *f = a->table;
+  const attn_dtype out = y->dtype;
+  const int64_t b1 = y->batch == x->batch ? b + 1 : x->batch;
+  const int64_t h1 = y->heads == x->heads ? h + 1 : x->heads;
+  const int64_t i1 = y->len == x->len ? i + 1 : x->len;
+  float near[ATTN_SHARES_COLS_], far[ATTN_SHARES_COLS_];
+  int64_t some = 0, runs = 0;
+  const float *sum = near;
+  for (int64_t e = y->batch == x->batch ? b : 0; e < b1; e++)
+    for (int64_t g = y->heads == x->heads ? h : 0; g < h1; g++)
+      for (int64_t r = y->len == x->len ? i : 0; r < i1; r++) {
+        const char *from = attn_at_(x, e, g, r) + attn_bytes_(x->dtype, c);
+        if (some == ATTN_SHARES_RUN_) {
+          f->blend(far, near, runs ? far : NULL, ATTN_F32, ATTN_F32, ATTN_F32, n, 1.0f, 1.0f);
+          runs = 1, some = 0;
+        }
+        f->blend(near, from, some ? near : NULL, ATTN_F32, x->dtype, ATTN_F32, n, 1.0f, 1.0f);
+        some++;
+      }
+  if (runs) {
+    f->blend(far, near, far, ATTN_F32, ATTN_F32, ATTN_F32, n, 1.0f, 1.0f);
+    sum = far;
+  } else if (!some) {
+    memset(near, 0, sizeof near);
+  }
+  char *to = attn_at_(y, b, h, i) + attn_bytes_(out, c);
+  f->blend(to, sum, a->accumulate ? to : NULL, out, ATTN_F32, out, n, 1.0f, 1.0f);
+}
+
+ATTN_FUNC_ void attn_shares_item_(void *job, int worker, int64_t index) {
+  const attn_shares_ *a = (const attn_shares_ *)job;
+  const int64_t slice = index % a->slices, tile = index / a->slices % a->tiles;
+  const int64_t unit = index / a->slices / a->tiles, c = slice * ATTN_SHARES_COLS_;
+  const int64_t n = a->y.dim - c < ATTN_SHARES_COLS_ ? a->y.dim - c : (int64_t)ATTN_SHARES_COLS_;
+  const int64_t end = (tile + 1) * ATTN_TILE_ < a->y.len ? (tile + 1) * ATTN_TILE_ : a->y.len;
+  (void)worker;
+  for (int64_t i = tile * ATTN_TILE_; i < end; i++)
+    attn_shares_row_(a, unit / a->y.heads, unit % a->y.heads, i, c, n);
+}
+
+/* y = sums of x, or is added to them. */
+ATTN_COLD_ int attn_stage_shares_(attn_stage_ *s, attn_tensor y, attn_tensor x, int accumulate) {
+  attn_shares_ a;
+  attn_clear_(&a, sizeof a);
+  a.table = s->table, a.y = y, a.x = x, a.accumulate = accumulate;
+  a.tiles = attn_tiles_of_(y.len), a.slices = attn_runs_of_(y.dim, ATTN_SHARES_COLS_);
+  return attn_stage_for_(s, attn_mul_(attn_mul_(y.batch, y.heads), attn_mul_(a.tiles, a.slices)),
+                         attn_shares_item_, &a, 0, NULL);
+}
+
+/* Where a step leaves the gradient that becomes d by attn_stage_made_: in d itself, or in a tensor of y's extents. */
+ATTN_COLD_ attn_tensor attn_stage_make_(attn_stage_ *s, const attn_tensor *d, const attn_tensor *y,
+                                        int accumulate) {
+  if (!accumulate && attn_gradient_whole_(d, y)) return *d;
+  return attn_stage_tensor_(s, y->batch, y->heads, y->len, d->dim);
+}
+ATTN_COLD_ int attn_stage_made_(attn_stage_ *s, const attn_tensor *d, attn_tensor made,
+                                int accumulate) {
+  return made.data == d->data || attn_stage_shares_(s, *d, made, accumulate);
+}
+/* <<< attn/families/training/shares.h */
+/* >>> attn/families/training/outer.h */
+/* families/training/outer.h owns products summed over rows, scale A^T B: gradients of matrices. Rows are taken by
+ * batch entry, head and position in runs of 512: within a run a sum is one chain of multiply-adds, and runs are joined
+ * in order, so that neither workers nor cuts reach the bits. */
+
+/* STEP: between rows of what is turned; rows a multiple of 1 KB apart would share few places of the first cache. So do
+ * rows of sums, which have a group more than columns. */
+enum {
+  ATTN_OUTER_ROWS_ = 192,
+  ATTN_OUTER_COLS_ = 256,
+  ATTN_OUTER_DEEP_ = 256,
+  ATTN_OUTER_STEP_ = ATTN_OUTER_DEEP_ + ATTN_GROUP_
+};
+
+typedef struct attn_outer_ {
+  const attn_table_ *table;
+  attn_tensor y, a, b; /* y [1 or B, 1 or H, a.dim, b.dim]; a and b of the same rows */
+  attn_matrix_ m;      /* b */
+  float scale;
+  int accumulate;
+  int64_t rows, cols, row_runs, col_runs; /* of an item */
+  int64_t most, wide;                     /* whatever the number of workers */
+  char *memory;
+  int64_t each;
+} attn_outer_;
+
+/* Columns r0 .. r0 + rows - 1 of n rows of A as rows. */
+ATTN_FUNC_ void attn_outer_turn_(const attn_outer_ *p, float *to, int64_t b, int64_t h, int64_t i,
+                                 int64_t n, int64_t r0, int64_t rows) {
+  const void *from[ATTN_TILE_];
+  for (int64_t t = 0, some; t < n; t += some) {
+    some = n - t < ATTN_TILE_ ? n - t : (int64_t)ATTN_TILE_;
+    for (int64_t k = 0; k < some; k++)
+      from[k] = attn_at_(&p->a, b, h, i + t + k) + attn_bytes_(p->a.dtype, r0);
+    attn_on_(dense, p->table)
+        ->turn(to + t, ATTN_OUTER_STEP_, from, (int)p->a.dtype, rows, (int)some);
+  }
+}
+
+/* far += near; 0 by 0 in the first */
+ATTN_FUNC_ void attn_outer_join_(const attn_table_ *f, float *far, const float *near, int64_t n) {
+  f->blend(far, far, near, ATTN_F32, ATTN_F32, ATTN_F32, n, 1.0f, 1.0f);
+}
+
+ATTN_FUNC_ void attn_outer_item_(void *job, int worker, int64_t index) {
+  const attn_outer_ *p = (const attn_outer_ *)job;
+  const attn_table_ *f = p->table;
+  const attn_tensor *y = &p->y;
+  const int64_t at = index / p->col_runs, unit = at / p->row_runs;
+  const int64_t b = unit / y->heads, h = unit % y->heads;
+  const int64_t r0 = at % p->row_runs * p->rows, c0 = index % p->col_runs * p->cols;
+  const int64_t rows = y->len - r0 < p->rows ? y->len - r0 : p->rows;
+  const int64_t c1 = y->dim - c0 < p->cols ? y->dim : c0 + p->cols, room = p->most * p->wide;
+  const int64_t b1 = y->batch == p->a.batch ? b + 1 : p->a.batch;
+  const int64_t h1 = y->heads == p->a.heads ? h + 1 : p->a.heads;
+  float *far = (float *)(void *)(p->memory + worker * p->each), *near = far + room;
+  float *turned = near + room;
+  int64_t left = ATTN_SHARES_RUN_;
+  attn_clear_(far, (size_t)room * sizeof *far);
+  for (int64_t e = y->batch == p->a.batch ? b : 0; e < b1; e++)
+    for (int64_t g = y->heads == p->a.heads ? h : 0; g < h1; g++)
+      for (int64_t i = 0, n; i < p->a.len; i += n) {
+        n = p->a.len - i < left ? p->a.len - i : left;
+        if (n > ATTN_OUTER_DEEP_) n = ATTN_OUTER_DEEP_;
+        attn_matrix_part_ part = {e, g, i, n, c0, c1};
+        attn_outer_turn_(p, turned, e, g, i, n, r0, rows);
+        attn_matrix_times_(f, &p->m, &part, near, p->wide,
+                           attn_floats_at_(turned, ATTN_OUTER_STEP_, rows),
+                           left == ATTN_SHARES_RUN_);
+        left -= n;
+        if (left) continue;
+        for (int64_t r = 0; r < rows; r++)
+          attn_outer_join_(f, far + r * p->wide, near + r * p->wide, c1 - c0);
+        left = ATTN_SHARES_RUN_;
+      }
+  for (int64_t r = 0; r < rows; r++) {
+    float *sum = far + r * p->wide;
+    char *to = attn_at_(y, b, h, r0 + r) + attn_bytes_(y->dtype, c0);
+    if (left < ATTN_SHARES_RUN_) attn_outer_join_(f, sum, near + r * p->wide, c1 - c0);
+    f->blend(to, sum, p->accumulate ? to : NULL, y->dtype, ATTN_F32, y->dtype, c1 - c0, p->scale,
+             1.0f);
+  }
+}
+
+/* y = scale A^T B over all rows that share y, or is added to. */
+ATTN_COLD_ int attn_stage_outer_(attn_stage_ *s, attn_tensor y, attn_tensor a, attn_tensor b,
+                                 float scale, int accumulate) {
+  attn_outer_ p;
+  attn_clear_(&p, sizeof p);
+  p.table = s->table, p.scale = scale, p.accumulate = accumulate;
+  attn_tensor *const both[2] = {&a, &b};
+  if (y.heads == 1) attn_merge_heads_(both, 2);
+  if (y.heads == 1 && y.batch == 1) attn_merge_batch_(both, 2);
+  p.y = y, p.a = a, p.b = b;
+  p.m = attn_matrix_loose_(b, 0, ATTN_OUTER_ROWS_);
+  p.most = y.len < ATTN_OUTER_ROWS_ ? y.len : (int64_t)ATTN_OUTER_ROWS_;
+  p.rows = p.most;
+  p.cols = y.dim < ATTN_OUTER_COLS_ ? attn_runs_of_(y.dim, ATTN_PANEL_) * ATTN_PANEL_
+                                    : (int64_t)ATTN_OUTER_COLS_;
+  p.wide = p.cols + ATTN_GROUP_;
+  p.each = attn_piece_(p.most * (2 * p.wide + ATTN_OUTER_STEP_), sizeof(float));
+  int64_t items;
+  for (;;) { /* of few items the last ones would leave workers without */
+    p.row_runs = attn_runs_of_(y.len, p.rows), p.col_runs = attn_runs_of_(y.dim, p.cols);
+    items = attn_mul_(attn_mul_(y.batch, y.heads), attn_mul_(p.row_runs, p.col_runs));
+    if (s->workers < 2 || items >= 4 * (int64_t)s->workers) break;
+    if (p.cols > ATTN_PANEL_)
+      p.cols = attn_runs_of_(p.cols, 2 * ATTN_PANEL_) * ATTN_PANEL_;
+    else if (p.rows > 24)
+      p.rows = attn_runs_of_(p.rows, 2);
+    else
+      break;
+  }
+  return attn_stage_for_(s, items, attn_outer_item_, &p, p.each, &p.memory);
+}
+/* <<< attn/families/training/outer.h */
+/* >>> attn/families/training/activate_backward.h */
+/* families/training/activate_backward.h owns gradients through activations and gates, element by element. */
+
+typedef struct attn_slopes_ {
+  const attn_table_ *table;
+  attn_tensor d_x, d_gate; /* out, data null: not made */
+  attn_tensor d_y, x, gate;
+  attn_activation act;
+  int accumulate;
+  int64_t tiles, slices; /* 64 rows; columns */
+  char *memory;
+  int64_t each;
+} attn_slopes_;
+
+/* Whether rows of an output are made beside it. */
+ATTN_FUNC_ int attn_slopes_aside_(const attn_slopes_ *a, const attn_tensor *y) {
+  return y->data && (y->dtype != ATTN_F32 || a->accumulate);
+}
+
+/* An output of n numbers begins: where they are made. */
+ATTN_FUNC_ float *attn_slopes_open_(const attn_slopes_ *a, const attn_tensor *y, char *at,
+                                    float *room) {
+  return attn_slopes_aside_(a, y) ? room : (float *)(void *)at;
+}
+ATTN_FUNC_ void attn_slopes_close_(const attn_slopes_ *a, const attn_tensor *y, char *at,
+                                   const float *made, int64_t n) {
+  if (attn_slopes_aside_(a, y))
+    a->table->blend(at, made, a->accumulate ? at : NULL, y->dtype, ATTN_F32, y->dtype, n, 1.0f,
+                    1.0f);
+}
+
+/* 64 rows of one head, some columns; rows that lie end to end are one. */
+ATTN_FUNC_ void attn_slopes_item_(void *job, int worker, int64_t index) {
+  const attn_slopes_ *a = (const attn_slopes_ *)job;
+  const attn_table_ *f = a->table;
+  const attn_tensor *const t[5] = {&a->d_x, &a->d_gate, &a->d_y, &a->x, &a->gate};
+  const int64_t tile = index / a->slices % a->tiles, unit = index / a->slices / a->tiles;
+  const int64_t b = unit / a->d_y.heads, h = unit % a->d_y.heads, dim = a->d_y.dim;
+  const int64_t first = tile * ATTN_TILE_, c0 = index % a->slices * ATTN_SLICE_;
+  const int64_t left = a->d_y.len - first, rows = left < ATTN_TILE_ ? left : (int64_t)ATTN_TILE_;
+  int whole = a->slices == 1;
+  for (int k = 0; k < 5; k++) whole &= !t[k]->data || t[k]->stride_len == dim;
+  const int64_t cols = whole                    ? rows * dim
+                       : dim - c0 < ATTN_SLICE_ ? dim - c0
+                                                : (int64_t)ATTN_SLICE_;
+  float *room = (float *)(void *)(a->memory + worker * a->each);
+  for (int64_t i = 0; i < (whole ? 1 : rows); i++)
+    for (int64_t c = 0, n; c < cols; c += n) {
+      char *at[5];
+      const float *in[5] = {NULL, NULL, NULL, NULL, NULL};
+      int64_t stride;
+      n = cols - c < ATTN_SLICE_ ? cols - c : (int64_t)ATTN_SLICE_;
+      for (int k = 0; k < 5; k++) {
+        at[k] =
+            t[k]->data ? attn_at_(t[k], b, h, first + i) + attn_bytes_(t[k]->dtype, c0 + c) : NULL;
+        if (k > 1 && at[k])
+          in[k] = attn_rows_in_(f, t[k], at[k], 1, n, room + k * ATTN_SLICE_, &stride);
+      }
+      if (at[1]) { /* first: d_x may lie where d_y does */
+        float *y = attn_slopes_open_(a, t[1], at[1], room + ATTN_SLICE_);
+        attn_on_(dense, f)->act(y, in[3], in[2], n, NULL, 1.0f, (int)a->act);
+        attn_slopes_close_(a, t[1], at[1], y, n);
+      }
+      if (at[0]) {
+        float *y = attn_slopes_open_(a, t[0], at[0], room);
+        attn_on_(gradient, f)->slope(y, in[2], in[3], in[4], n, (int)a->act);
+        attn_slopes_close_(a, t[0], at[0], y, n);
+      }
+    }
+}
+
+/* d_x = d_y gate act'(x) and d_gate = d_y act(x), or what these are is added to; all have the extents of d_y. */
+ATTN_COLD_ int attn_stage_slopes_(attn_stage_ *s, const attn_slopes_ *all) {
+  attn_slopes_ a = *all;
+  const attn_tensor *const in[3] = {&a.d_y, &a.x, &a.gate};
+  int aside = attn_slopes_aside_(&a, &a.d_x) || attn_slopes_aside_(&a, &a.d_gate);
+  for (int i = 0; i < 3; i++) aside |= in[i]->data && in[i]->dtype != ATTN_F32;
+  a.table = s->table;
+  a.tiles = attn_tiles_of_(a.d_y.len), a.slices = attn_runs_of_(a.d_y.dim, ATTN_SLICE_);
+  a.each = aside ? attn_piece_(5 * ATTN_SLICE_, sizeof(float)) : 0;
+  return attn_stage_for_(
+      s, attn_mul_(attn_mul_(a.d_y.batch, a.d_y.heads), attn_mul_(a.tiles, a.slices)),
+      attn_slopes_item_, &a, a.each, &a.memory);
+}
+
+/* ---- the call -------------------------------------------------------------------------------*/
+
+/* What is a sum is made whole first, and then what is added to beside it as well. */
+ATTN_COLD_ int attn_activate_back_steps_(attn_stage_ *s, void *job) {
+  const attn_slopes_ *all = (const attn_slopes_ *)job;
+  attn_slopes_ a = *all;
+  attn_tensor *const out[2] = {&a.d_x, &a.d_gate};
+  const attn_tensor *const to[2] = {&all->d_x, &all->d_gate};
+  int sums = 0;
+  a.x = attn_spread_to_(&a.x, &a.d_y);
+  if (a.gate.data) a.gate = attn_spread_to_(&a.gate, &a.d_y);
+  for (int i = 0; i < 2; i++) sums |= to[i]->data && !attn_gradient_whole_(to[i], &a.d_y);
+  if (sums) a.accumulate = 0;
+  for (int i = 0; sums && i < 2; i++)
+    if (to[i]->data) *out[i] = attn_stage_make_(s, to[i], &a.d_y, all->accumulate);
+  if (!attn_stage_slopes_(s, &a)) return 0;
+  for (int i = 0; sums && i < 2; i++)
+    if (to[i]->data && !attn_stage_made_(s, to[i], *out[i], all->accumulate)) return 0;
+  return 1;
+}
+
+ATTN_COLD_ int attn_activate_back_check_(attn_error_ *e, attn_slopes_ *a, attn_act_form form,
+                                         const attn_ctx *ctx) {
+  const int64_t any = ATTN_ANY_, len = a->d_y.len, dim = a->d_y.dim;
+  attn_operand_ op[] = {
+      ATTN_OPERAND_(&a->d_x, "d_x", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->d_y, "d_y", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->x, "x", 0, any, any, len, dim, "x must be [1 or B, 1 or H, T, n] like d_y"),
+      ATTN_OPERAND_(&a->gate, "params.gate", ATTN_OPTIONAL_, any, any, len, dim,
+                    "params.gate must be [1 or B, 1 or H, T, n] like d_y"),
+      ATTN_OPERAND_(&a->d_gate, "gradients.d_gate", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any,
+                    "")};
+  enum { DX, DY, X, GATE, DG, N };
+  if (!attn_check_given_(e, op, N)) return 0;
+  for (int i = 0; i < N; i++) {
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+    if ((i == X || i == GATE) && op[i].t->data && !attn_gemm_fits_(op[i].t, &a->d_y))
+      return attn_reject_(e, ATTN_E_SHAPE, op[i].rule);
+  }
+  if (!attn_check_activation_(e, &a->act, ATTN_ACT_NONE,
+                              "params.activation must be an attn_activation"))
+    return 0;
+  if (attn_formed_(&form)) return attn_reject_(e, ATTN_E_RANGE, "params.form must be 0");
+  if (a->d_x.data && !attn_gradient_fits_(&a->d_x, &a->x))
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "d_x must have the shape of x, or 1 where x has a stride of 0");
+  if (a->d_gate.data && !a->gate.data)
+    return attn_reject_(e, ATTN_E_NULL, "gradients.d_gate wants params.gate");
+  if (a->d_gate.data && !attn_gradient_fits_(&a->d_gate, &a->gate))
+    return attn_reject_(
+        e, ATTN_E_SHAPE,
+        "gradients.d_gate must have the shape of params.gate, or 1 where that has a stride of 0");
+  if (a->accumulate != 0 && a->accumulate != 1)
+    return attn_reject_(e, ATTN_E_RANGE, "gradients.accumulate must be 0 or 1");
+  if (!a->accumulate && attn_in_place_(&a->d_x, &a->d_y)) op[DY].span.lo = op[DY].span.hi = 0;
+  return attn_check_apart_(e, ctx, op, N, NULL, 0);
+}
+
+ATTN_COLD_ attn_status attn_activate_backward_call_(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                                    const attn_activate_params *params,
+                                                    const attn_activate_gradients *gradients,
+                                                    attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_activate_params p;
+  attn_slopes_ a;
+  int workers = 1;
+  attn_clear_(&a, sizeof a), attn_clear_(&p, sizeof p);
+  a.d_x = d_x, a.d_y = d_y, a.x = x;
+  if (params) p = *params;
+  a.act = p.activation, a.gate = p.gate;
+  if (gradients) a.d_gate = gradients->d_gate, a.accumulate = gradients->accumulate;
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers))
+    (void)attn_activate_back_check_(&e, &a, p.form, ctx);
+  return attn_step_call_or_(&e, a.table, workers, ctx, attn_activate_back_steps_, &a,
+                            "element by element",
+                            a.d_x.data || a.d_gate.data ? NULL : "no output is asked for", bytes);
+}
+ATTN_CALL_(attn_activate_backward, (d_x, d_y, x, params, gradients), attn_tensor d_x,
+           attn_tensor d_y, attn_tensor x, const attn_activate_params *params,
+           const attn_activate_gradients *gradients)
+/* <<< attn/families/training/activate_backward.h */
+/* >>> attn/families/training/gemm_backward.h */
+/* families/training/gemm_backward.h owns the gradients of dense products. */
+
+typedef struct attn_gemm_back_ {
+  const attn_table_ *table;
+  attn_tensor d_x, d_w, d_bias; /* out; data null: not made */
+  attn_tensor d_y, x, w, z;
+  attn_gemm_params params; /* forward's */
+  attn_activation act;
+  float scale;
+  int accumulate;
+} attn_gemm_back_;
+
+ATTN_COLD_ int attn_gemm_back_steps_(attn_stage_ *s, void *job) {
+  const attn_gemm_back_ *a = (const attn_gemm_back_ *)job;
+  const int turned = a->params.w_transposed;
+  attn_gemm_params p;
+  attn_tensor d_z = a->d_y;
+  attn_clear_(&p, sizeof p);
+  p.w_transposed = turned, p.scale = a->params.scale;
+  if (a->act != ATTN_ACT_NONE) {
+    attn_slopes_ slopes;
+    attn_clear_(&slopes, sizeof slopes);
+    slopes.d_x = d_z = attn_stage_tensor_(s, a->d_y.batch, a->d_y.heads, a->d_y.len, a->d_y.dim);
+    slopes.d_y = a->d_y, slopes.act = a->act, slopes.x = a->z;
+    if (!a->z.data) {
+      p.bias = a->params.bias, slopes.x = d_z;
+      if (!attn_stage_gemm_as_(s, d_z, a->x, a->w, &p)) return 0;
+      p.bias.data = NULL;
+    }
+    if (!attn_stage_slopes_(s, &slopes)) return 0;
+  }
+  if (a->d_w.data) {
+    const attn_tensor x = attn_spread_to_(&a->x, &a->d_y);
+    if (!attn_stage_outer_(s, a->d_w, turned ? d_z : x, turned ? x : d_z, a->scale, a->accumulate))
+      return 0;
+  }
+  if (a->d_bias.data && !attn_stage_shares_(s, a->d_bias, d_z, a->accumulate)) return 0;
+  if (a->d_x.data) {
+    const attn_tensor made = attn_stage_make_(s, &a->d_x, &a->d_y, a->accumulate);
+    p.w_transposed = !turned;
+    if (!attn_stage_gemm_as_(s, made, d_z, a->w, &p) ||
+        !attn_stage_made_(s, &a->d_x, made, a->accumulate))
+      return 0;
+  }
+  return 1;
+}
+
+/* What forward takes and this call does not. */
+ATTN_COLD_ int attn_gemm_back_params_(attn_error_ *e, const attn_gemm_params *p) {
+  if (p->softcap != 0.0f || attn_formed_(&p->form))
+    return attn_reject_(e, ATTN_E_RANGE, "params.softcap and params.form must be 0");
+  return 1;
+}
+
+ATTN_COLD_ int attn_gemm_back_check_(attn_error_ *e, attn_gemm_back_ *a, const attn_ctx *ctx) {
+  const int64_t any = ATTN_ANY_;
+  attn_operand_ op[] = {
+      ATTN_OPERAND_(&a->d_x, "d_x", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->d_w, "d_w", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->d_y, "d_y", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->x, "x", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->w, "w", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->params.bias, "params.bias", ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->d_bias, "gradients.d_bias", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any,
+                    ""),
+      ATTN_OPERAND_(&a->z, "gradients.z", ATTN_OPTIONAL_, any, any, any, any, "")};
+  enum { N = sizeof op / sizeof *op };
+  attn_gemm_ forward;
+  int workers;
+  if (!attn_check_given_(e, op, N)) return 0;
+  for (int i = 0; i < N; i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  if (!attn_gemm_back_params_(e, &a->params)) return 0;
+  /* forward's own rules, of a dense y of these extents */
+  const attn_tensor y = attn_bhtd((void *)(uintptr_t)ATTN_ALIGN_, ATTN_F32, a->d_y.batch,
+                                  a->d_y.heads, a->d_y.len, a->d_y.dim);
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  a->params.compute = ATTN_COMPUTE_F32, a->params.compute_prefer = 0;
+  attn_clear_(&forward, sizeof forward);
+  attn_gemm_open_(&forward, &y, &a->x, &a->w);
+  if (!attn_gemm_plan_(e, &forward, &a->params, &plain, &workers, 0)) return 0;
+  a->act = (attn_activation)forward.act, a->scale = forward.scale;
+  if (a->d_x.data && !attn_gradient_fits_(&a->d_x, &a->x))
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "d_x must have the shape of x, or 1 where x has a stride of 0");
+  if (a->d_w.data && (a->d_w.len != a->w.len || !attn_gradient_fits_(&a->d_w, &a->w)))
+    return attn_reject_(
+        e, ATTN_E_SHAPE,
+        "d_w must have the shape of w, or batch and heads of 1 where w has a stride of 0");
+  if (a->d_bias.data && !a->params.bias.data)
+    return attn_reject_(e, ATTN_E_NULL, "gradients.d_bias wants params.bias");
+  if (a->d_bias.data && !attn_gradient_fits_(&a->d_bias, &a->params.bias))
+    return attn_reject_(
+        e, ATTN_E_SHAPE,
+        "gradients.d_bias must have the shape of params.bias, or 1 where that has a stride of 0");
+  if (a->z.data && (!attn_gradient_whole_(&a->z, &a->d_y) || a->z.dim != a->d_y.dim))
+    return attn_reject_(e, ATTN_E_SHAPE, "gradients.z must have the shape of d_y");
+  if (a->accumulate != 0 && a->accumulate != 1)
+    return attn_reject_(e, ATTN_E_RANGE, "gradients.accumulate must be 0 or 1");
+  return attn_check_apart_(e, ctx, op, N, NULL, 0);
+}
+
+ATTN_COLD_ attn_status attn_gemm_backward_call_(attn_tensor d_x, attn_tensor d_w, attn_tensor d_y,
+                                                attn_tensor x, attn_tensor w,
+                                                const attn_gemm_params *params,
+                                                const attn_gemm_gradients *gradients, attn_ctx *ctx,
+                                                size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_gemm_back_ a;
+  int workers = 1;
+  attn_clear_(&a, sizeof a);
+  a.d_x = d_x, a.d_w = d_w, a.d_y = d_y, a.x = x, a.w = w;
+  if (params) a.params = *params;
+  if (gradients)
+    a.d_bias = gradients->d_bias, a.z = gradients->z, a.accumulate = gradients->accumulate;
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers)) (void)attn_gemm_back_check_(&e, &a, ctx);
+  return attn_step_call_or_(
+      &e, a.table, workers, ctx, attn_gemm_back_steps_, &a, "dense products",
+      a.d_x.data || a.d_w.data || a.d_bias.data ? NULL : "no output is asked for", bytes);
+}
+ATTN_CALL_(attn_gemm_backward, (d_x, d_w, d_y, x, w, params, gradients), attn_tensor d_x,
+           attn_tensor d_w, attn_tensor d_y, attn_tensor x, attn_tensor w,
+           const attn_gemm_params *params, const attn_gemm_gradients *gradients)
+/* <<< attn/families/training/gemm_backward.h */
+/* >>> attn/families/training/norm_backward.h */
+/* families/training/norm_backward.h owns the gradients of layer norm and RMS norm. */
+
+typedef struct attn_norm_back_ {
+  const attn_table_ *table;
+  attn_tensor d_x, d_residual; /* out; data null: not made */
+  attn_tensor d_y, d_sum, x, residual;
+  float *d_gain, *d_bias;
+  attn_norm norm;
+  float eps;
+  int accumulate;
+  float *part;        /* [tiles][2][n]: of d_gain and d_bias, of 64 rows each */
+  int64_t tiles, run; /* rows at once */
+  char *memory;
+  int64_t each, room;
+} attn_norm_back_;
+
+/* One row in double; sums and rows as the kernel has them. */
+ATTN_FUNC_ void attn_norm_back_exact_(const attn_norm_slopes_ *a, int r, float eps) {
+  const float *x = a->x + r * a->x_stride, *d = a->d_y + r * a->d_y_stride;
+  const float *more = a->sum ? a->sum + r * a->sum_stride : NULL;
+  float *y = a->d_x ? a->d_x + r * a->d_x_stride : NULL;
+  const double n = (double)a->n, mean = a->rms ? 0.0 : attn_row_sum_(x, a->n, 0.0, 0) / n;
+  const double by = 1.0 / sqrt(attn_row_sum_(x, a->n, mean, 1) / n + (double)eps);
+  double s = 0.0, q = 0.0;
+  for (int64_t c = 0; c < a->n; c++) {
+    const float gain = a->gain ? a->gain[c] + a->lift : 1.0f;
+    const double h = ((double)x[c] - mean) * by, g = (double)d[c] * (double)gain;
+    s += g, q += g * h;
+    if (a->d_gain) a->d_gain[c] = (float)((double)a->d_gain[c] + (double)d[c] * h);
+    if (a->d_bias) a->d_bias[c] += d[c];
+  }
+  s = a->rms ? 0.0 : s / n, q /= n;
+  for (int64_t c = 0; y && c < a->n; c++) {
+    const float gain = a->gain ? a->gain[c] + a->lift : 1.0f;
+    const double h = ((double)x[c] - mean) * by, g = (double)d[c] * (double)gain;
+    y[c] = attn_one_nan_((float)(by * (g - s - h * q) + (more ? (double)more[c] : 0.0)));
+  }
+}
+
+/* Whether the rows of an output are made where they are. */
+ATTN_FUNC_ int attn_norm_back_direct_(const attn_norm_back_ *a, const attn_tensor *y) {
+  return y->data && y->dtype == ATTN_F32 && !a->accumulate;
+}
+
+/* n rows of one head from i on; what they add to the parameters goes to part. */
+ATTN_FUNC_ void attn_norm_back_rows_(const attn_norm_back_ *a, float *room, float *part, int64_t b,
+                                     int64_t h, int64_t i, int64_t n) {
+  const attn_table_ *f = a->table;
+  const attn_tensor *const out[2] = {&a->d_x, &a->d_residual};
+  const int64_t dim = a->d_y.dim;
+  int direct = -1;
+  float size[3 * ATTN_TILE_];
+  attn_norm_slopes_ s;
+  attn_norm_rows_ rows;
+  attn_clear_(&s, sizeof s), attn_clear_(&rows, sizeof rows);
+  s.n = dim, s.gain = a->norm.gain, s.lift = a->norm.gain_less_one ? 1.0f : -0.0f;
+  s.rms = a->norm.kind == ATTN_NORM_RMS;
+  if (a->d_gain) s.d_gain = part;
+  if (a->d_bias) s.d_bias = part + dim;
+  s.d_y = attn_rows_in_(f, &a->d_y, attn_at_(&a->d_y, b, h, i), n, dim, room, &s.d_y_stride);
+  if (a->d_sum.data)
+    s.sum = attn_rows_in_(f, &a->d_sum, attn_at_(&a->d_sum, b, h, i), n, dim, room + a->room,
+                          &s.sum_stride);
+  if (a->residual.data) {
+    float *to = room + 2 * a->room;
+    for (int64_t r = 0; r < n; r++)
+      f->blend(to + r * dim, attn_at_(&a->x, b, h, i + r), attn_at_(&a->residual, b, h, i + r),
+               ATTN_F32, a->x.dtype, a->residual.dtype, dim, 1.0f, 1.0f);
+    s.x = to, s.x_stride = dim;
+  } else {
+    s.x =
+        attn_rows_in_(f, &a->x, attn_at_(&a->x, b, h, i), n, dim, room + 2 * a->room, &s.x_stride);
+  }
+  for (int k = 1; k >= 0; k--)
+    if (attn_norm_back_direct_(a, out[k])) direct = k;
+  if (direct >= 0)
+    s.d_x = (float *)(void *)attn_at_(out[direct], b, h, i), s.d_x_stride = out[direct]->stride_len;
+  else if (out[0]->data || out[1]->data)
+    s.d_x = room + 3 * a->room, s.d_x_stride = dim;
+  rows.x = s.x, rows.x_stride = s.x_stride, rows.n = dim;
+  s.skip = attn_on_(norm, f)->sizes(size, &rows, (int)n, a->eps, s.rms);
+  attn_on_(gradient, f)->norm_slopes(&s, (int)n, size);
+  for (int r = 0; s.skip >> r; r++)
+    if (s.skip >> r & 1) attn_norm_back_exact_(&s, r, a->eps);
+  for (int k = 0; k < 2; k++)
+    for (int64_t r = 0; out[k]->data && k != direct && r < n; r++) {
+      char *to = attn_at_(out[k], b, h, i + r);
+      f->blend(to, s.d_x + r * s.d_x_stride, a->accumulate ? to : NULL, out[k]->dtype, ATTN_F32,
+               out[k]->dtype, dim, 1.0f, 1.0f);
+    }
+}
+
+/* 64 rows, by batch entry, head and position. */
+ATTN_FUNC_ void attn_norm_back_item_(void *job, int worker, int64_t index) {
+  const attn_norm_back_ *a = (const attn_norm_back_ *)job;
+  const attn_tensor *y = &a->d_y;
+  const int64_t all = y->batch * y->heads * y->len, first = index * ATTN_TILE_;
+  const int64_t end = all - first < ATTN_TILE_ ? all : first + ATTN_TILE_;
+  float *room = (float *)(void *)(a->memory + worker * a->each);
+  float *part = a->part ? a->part + 2 * index * y->dim : NULL;
+  for (int64_t c = 0; part && c < 2 * y->dim; c++) part[c] = 0.0f;
+  for (int64_t r = first, n; r < end; r += n) {
+    const int64_t unit = r / y->len, i = r % y->len;
+    n = end - r < y->len - i ? end - r : y->len - i;
+    if (n > a->run) n = a->run;
+    attn_norm_back_rows_(a, room, part, unit / y->heads, unit % y->heads, i, n);
+  }
+}
+
+/* Rows, and parts of the parameters; then these, and sums of what was read for several. */
+ATTN_COLD_ int attn_norm_back_steps_(attn_stage_ *s, void *job) {
+  const attn_norm_back_ *all = (const attn_norm_back_ *)job;
+  attn_norm_back_ a = *all;
+  attn_tensor *t[6];
+  attn_tensor *const each[6] = {&a.d_y, &a.d_sum, &a.x, &a.residual, &a.d_x, &a.d_residual};
+  const int64_t dim = a.d_y.dim, rows = attn_mul_(attn_mul_(a.d_y.batch, a.d_y.heads), a.d_y.len);
+  int n = 0, aside = a.residual.data != NULL;
+  const int sums = (a.d_x.data && !attn_gradient_whole_(&a.d_x, &a.d_y)) ||
+                   (a.d_residual.data && !attn_gradient_whole_(&a.d_residual, &a.d_y));
+  attn_tensor made;
+  float *own[2] = {a.d_gain, a.d_bias};
+  attn_clear_(&made, sizeof made);
+  a.table = s->table;
+  a.tiles = attn_runs_of_(rows, ATTN_TILE_);
+  a.x = attn_spread_to_(&a.x, &a.d_y);
+  if (a.residual.data) a.residual = attn_spread_to_(&a.residual, &a.d_y);
+  if (sums) {
+    made = attn_stage_tensor_(s, a.d_y.batch, a.d_y.heads, a.d_y.len, dim);
+    a.d_x = made, a.d_residual.data = NULL, a.accumulate = 0;
+  }
+  if (a.d_gain || a.d_bias)
+    a.part = (float *)(void *)attn_stage_take_(s, attn_mul_(a.tiles, attn_mul_(2, dim)), 4);
+  for (int i = 0; i < 6; i++)
+    if (each[i]->data) {
+      t[n++] = each[i];
+      aside |= each[i]->dtype != ATTN_F32 || (i > 3 && a.accumulate);
+    }
+  attn_merge_heads_(t, n), attn_merge_batch_(t, n);
+  /* between its two passes a row stays in the second cache */
+  a.run = aside ? 4 : dim <= 256 ? ATTN_TILE_ : dim <= 2048 ? 16 : 8;
+  a.room = attn_mul_(a.run, dim);
+  a.each = aside ? attn_piece_(attn_mul_(4, a.room), sizeof(float)) : 0;
+  if (!attn_stage_for_(s, a.tiles, attn_norm_back_item_, &a, a.each, &a.memory)) return 0;
+  for (int i = 0; i < 2; i++) {
+    attn_tensor parts = attn_bhtd(a.part + i * dim, ATTN_F32, 1, 1, a.tiles, dim);
+    parts.stride_len = 2 * dim;
+    if (own[i] &&
+        !attn_stage_shares_(s, attn_bhtd(own[i], ATTN_F32, 1, 1, 1, dim), parts, all->accumulate))
+      return 0;
+  }
+  return !sums ||
+         ((!all->d_x.data || attn_stage_shares_(s, all->d_x, made, all->accumulate)) &&
+          (!all->d_residual.data || attn_stage_shares_(s, all->d_residual, made, all->accumulate)));
+}
+
+ATTN_COLD_ int attn_norm_back_check_(attn_error_ *e, attn_norm_back_ *a, const attn_ctx *ctx) {
+  const int64_t any = ATTN_ANY_, B = a->d_y.batch, H = a->d_y.heads, len = a->d_y.len;
+  const int64_t dim = a->d_y.dim;
+  attn_arrays_ array = {0, {{0, 0}}};
+  attn_operand_ op[] = {
+      ATTN_OPERAND_(&a->d_x, "d_x", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->d_y, "d_y", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->x, "x", 0, any, any, len, dim, "x must be [1 or B, 1 or H, T, n] like d_y"),
+      ATTN_OPERAND_(&a->residual, "params.residual", ATTN_OPTIONAL_, any, any, len, dim,
+                    "params.residual must be [1 or B, 1 or H, T, n] like d_y"),
+      ATTN_OPERAND_(&a->d_residual, "gradients.d_residual", ATTN_OUT_ | ATTN_OPTIONAL_, any, any,
+                    any, any, ""),
+      ATTN_OPERAND_(&a->d_sum, "gradients.d_sum", ATTN_OPTIONAL_, B, H, len, dim,
+                    "gradients.d_sum must have the shape of d_y")};
+  enum { DX, DY, X, RESIDUAL, DR, SUM, N };
+  const char *align = "gradients.d_gain and d_bias must be aligned to their elements";
+  if (!attn_check_given_(e, op, N)) return 0;
+  for (int i = 0; i < N; i++) {
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+    if ((i == X || i == RESIDUAL) && op[i].t->data && !attn_gemm_fits_(op[i].t, &a->d_y))
+      return attn_reject_(e, ATTN_E_SHAPE, op[i].rule);
+  }
+  if (!attn_check_norm_(e, &a->norm, dim, &array)) return 0;
+  if (a->d_x.data && !attn_gradient_fits_(&a->d_x, &a->x))
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "d_x must have the shape of x, or 1 where x has a stride of 0");
+  if (a->d_residual.data && !a->residual.data)
+    return attn_reject_(e, ATTN_E_NULL, "gradients.d_residual wants params.residual");
+  if (a->d_residual.data && !attn_gradient_fits_(&a->d_residual, &a->residual))
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "gradients.d_residual must have the shape of params.residual, or 1 where "
+                        "that has a stride of 0");
+  if (a->d_gain && !a->norm.gain)
+    return attn_reject_(e, ATTN_E_NULL, "gradients.d_gain wants params.norm.gain");
+  if (a->d_bias && !a->norm.bias)
+    return attn_reject_(e, ATTN_E_NULL, "gradients.d_bias wants params.norm.bias");
+  if (a->accumulate != 0 && a->accumulate != 1)
+    return attn_reject_(e, ATTN_E_RANGE, "gradients.accumulate must be 0 or 1");
+  array.n += 2;
+  attn_span_ *const own = &array.span[array.n - 2];
+  if (!attn_check_array_(e, a->d_gain, dim, 4, align, &own[0]) ||
+      !attn_check_array_(e, a->d_bias, dim, 4, align, &own[1]))
+    return 0;
+  if (!a->accumulate && attn_in_place_(&a->d_x, &a->d_y)) op[DY].span.lo = op[DY].span.hi = 0;
+  for (int i = 0; i < 2; i++)
+    if (!attn_span_alone_(&own[i], op, N, array.span, array.n - 2) ||
+        (i == 1 && attn_overlap_(own[0], own[1])))
+      return attn_reject_(
+          e, ATTN_E_OVERLAP,
+          "gradients.d_gain and d_bias must not share memory with another argument");
+  return attn_check_apart_(e, ctx, op, N, array.span, array.n);
+}
+
+ATTN_COLD_ attn_status attn_norm_backward_(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                           const attn_layer_norm_params *params,
+                                           const attn_layer_norm_gradients *gradients,
+                                           attn_norm_kind kind, attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_norm_back_ a;
+  int workers = 1;
+  attn_clear_(&a, sizeof a);
+  a.d_x = d_x, a.d_y = d_y, a.x = x;
+  if (params) a.norm = params->norm, a.residual = params->residual;
+  if (gradients)
+    a.d_sum = gradients->d_sum, a.d_residual = gradients->d_residual, a.d_gain = gradients->d_gain,
+    a.d_bias = gradients->d_bias, a.accumulate = gradients->accumulate;
+  a.norm.kind = kind;
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers)) (void)attn_norm_back_check_(&e, &a, ctx);
+  a.eps = a.norm.eps != 0.0f ? a.norm.eps : kind == ATTN_NORM_RMS ? 1e-6f : 1e-5f;
+  return attn_step_call_or_(
+      &e, a.table, workers, ctx, attn_norm_back_steps_, &a, "rows a few at a time",
+      a.d_x.data || a.d_residual.data || a.d_gain || a.d_bias ? NULL : "no output is asked for",
+      bytes);
+}
+
+ATTN_COLD_ attn_status attn_layer_norm_backward_call_(attn_tensor d_x, attn_tensor d_y,
+                                                      attn_tensor x,
+                                                      const attn_layer_norm_params *params,
+                                                      const attn_layer_norm_gradients *gradients,
+                                                      attn_ctx *ctx, size_t *bytes) {
+  return attn_norm_backward_(d_x, d_y, x, params, gradients, ATTN_NORM_LAYER, ctx, bytes);
+}
+ATTN_CALL_(attn_layer_norm_backward, (d_x, d_y, x, params, gradients), attn_tensor d_x,
+           attn_tensor d_y, attn_tensor x, const attn_layer_norm_params *params,
+           const attn_layer_norm_gradients *gradients)
+
+ATTN_COLD_ attn_status attn_rms_norm_backward_call_(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                                    const attn_layer_norm_params *params,
+                                                    const attn_layer_norm_gradients *gradients,
+                                                    attn_ctx *ctx, size_t *bytes) {
+  return attn_norm_backward_(d_x, d_y, x, params, gradients, ATTN_NORM_RMS, ctx, bytes);
+}
+ATTN_CALL_(attn_rms_norm_backward, (d_x, d_y, x, params, gradients), attn_tensor d_x,
+           attn_tensor d_y, attn_tensor x, const attn_layer_norm_params *params,
+           const attn_layer_norm_gradients *gradients)
+/* <<< attn/families/training/norm_backward.h */
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

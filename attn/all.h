@@ -112,6 +112,9 @@
 #include "api/families/training/global_norm.h"
 #include "api/families/training/cross_entropy.h"
 #include "api/families/training/cross_entropy_head.h"
+#include "api/families/training/gemm_backward.h"
+#include "api/families/training/norm_backward.h"
+#include "api/families/training/activate_backward.h"
 #endif
 #include "api/left_out.h"
 #include "api/end.h"
@@ -125,6 +128,7 @@ extern "C" {
 #endif
 #include "isa/half.h"
 #include "isa/table.h"
+#include "isa/table_training.h"
 #include "isa/tiers.h"
 #include "isa/detect.h"
 #include "isa/features.h"
@@ -408,6 +412,11 @@ ATTN_BEGIN_STRICT_
 #include "families/training/loss_row.h"
 #include "families/training/cross_entropy.h"
 #include "families/training/cross_entropy_head.h"
+#include "families/training/shares.h"
+#include "families/training/outer.h"
+#include "families/training/activate_backward.h"
+#include "families/training/gemm_backward.h"
+#include "families/training/norm_backward.h"
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

@@ -72,7 +72,7 @@
  *   attn_fnet (Fourier mixing), attn_gmlp, attn_mixer (learned matrices over positions in place of
  *   attention); attn_layer_norm, attn_rms_norm, attn_activate (rows between products); attn_gemm, attn_pool*,
  *   attn_convolve*, attn_top_k, attn_kmeans_step, attn_pinv, attn_solve, attn_exp (parts of the
- *   above, by themselves); attn_sdpa_backward (gradients); attn_cross_entropy*, attn_adamw, attn_sgd, attn_global_norm
+ *   above, by themselves); attn_*_backward (gradients); attn_cross_entropy*, attn_adamw, attn_sgd, attn_global_norm
  *   (steps of training); attn_quantize, attn_dequantize (int8, int4 and e4m3 rows); attn_bhtd, attn_bthd, attn_mask_*,
  *   attn_window_of, attn_scales_dense (views); attn_isa_* (tiers), attn_feature_* (features beside them),
  *   attn_status_string (errors), attn_parallel_openmp (threads); attn_<name>_workspace (memory). Each is

@@ -230,6 +230,7 @@ int main(int argc, char **argv) {
                         register_latent,
                         register_training,
                         register_training_loss,
+                        register_training_dense,
                         register_selection_prefill,
                         register_selection_evict})
     entries(selection);

@@ -116,6 +116,7 @@ void register_mixers(const Selection &s);
 void register_latent(const Selection &s);
 void register_training(const Selection &s);
 void register_training_loss(const Selection &s);
+void register_training_dense(const Selection &s);
 void register_selection(const Selection &s);
 void register_selection_prefill(const Selection &s);
 void register_selection_evict(const Selection &s);

@@ -195,4 +195,10 @@ static const uint64_t golden[] = {
     0x027ed4efb015b135u, /* global norm */
     0x92b92389099a6e90u, /* cross entropy */
     0xf9be39d97b4a57b6u, /* cross entropy head */
+    0x8450aa285342ec3bu, /* gemm backward x */
+    0x939718157f624373u, /* gemm backward w */
+    0x4b7cddd5bf5bf2f9u, /* gemm backward bias */
+    0x393a32ebce1cb1b0u, /* layer norm backward */
+    0x2cd5d34537bb4463u, /* rms norm backward */
+    0x37c332ead8579d70u, /* activate backward */
 };

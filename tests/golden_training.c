@@ -110,6 +110,70 @@ static attn_status head(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx 
   return status;
 }
 
+/* The gradient of a product of dense rows by x, w or bias. */
+static attn_status gemm(attn_tensor o, test_rng *rng, attn_ctx *ctx, int which) {
+  attn_gemm_params p;
+  attn_gemm_gradients g;
+  attn_tensor y[3];
+  memset(&p, 0, sizeof p);
+  memset(&g, 0, sizeof g);
+  memset(y, 0, sizeof y);
+  const int64_t rows = which == 0 ? T : 600;
+  const attn_tensor x = golden_exact(rng, 2, rows, DV), w = golden_weight(rng, DV, DV);
+  p.bias = golden_weight(rng, 1, DV), p.activation = ATTN_ACT_GELU, p.scale = 0.75f;
+  y[which] = which == 0 ? o : golden_rows(o, 0, which == 1 ? DV : 1, DV);
+  g.d_bias = y[2];
+  return attn_gemm_backward(y[0], y[1], golden_exact(rng, 2, rows, DV), x, w, &p, &g, ctx);
+}
+
+static attn_status gemm_x(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  test_fill_value(lse, 0);
+  return gemm(o, rng, ctx, 0);
+}
+static attn_status gemm_w(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  test_fill_value(lse, 0);
+  return gemm(o, rng, ctx, 1);
+}
+static attn_status gemm_bias(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  test_fill_value(lse, 0);
+  return gemm(o, rng, ctx, 2);
+}
+
+/* The gradients of a norm of the rows of both heads: the last rows of o are those of gain and bias. */
+static attn_status norms(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx, int rms) {
+  attn_layer_norm_params p;
+  attn_layer_norm_gradients g;
+  memset(&p, 0, sizeof p);
+  memset(&g, 0, sizeof g);
+  test_fill_value(lse, 0);
+  p.norm = golden_norm(rng, DV), p.residual = golden_exact(rng, 2, 60, DV);
+  g.d_sum = golden_exact(rng, 2, 60, DV);
+  g.d_gain = (float *)o.data + (T + 68) * DV, g.d_bias = g.d_gain + DV;
+  test_fill_value(o, 0);
+  const attn_tensor d_y = golden_exact(rng, 2, 60, DV), x = golden_exact(rng, 2, 60, DV);
+  return rms ? attn_rms_norm_backward(test_rows(o, 0, 60), d_y, x, &p, &g, ctx)
+             : attn_layer_norm_backward(test_rows(o, 0, 60), d_y, x, &p, &g, ctx);
+}
+static attn_status layer_norm(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return norms(o, lse, rng, ctx, 0);
+}
+static attn_status rms_norm(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return norms(o, lse, rng, ctx, 1);
+}
+
+/* Gradients of a gated activation: of x to o's first head, of the gate to the second. */
+static attn_status activate(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_activate_params p;
+  attn_activate_gradients g;
+  memset(&p, 0, sizeof p);
+  memset(&g, 0, sizeof g);
+  test_fill_value(lse, 0);
+  p.activation = ATTN_ACT_GELU, p.gate = golden_exact(rng, 1, T, DV);
+  g.d_gate = test_one(o, 0, 1, 1, 1);
+  const attn_tensor d_y = golden_exact(rng, 1, T, DV), x = golden_exact(rng, 1, T, DV);
+  return attn_activate_backward(test_one(o, 0, 1, 0, 1), d_y, x, &p, &g, ctx);
+}
+
 const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"sdpa backward k", backward_k},
                                        {"sdpa backward v", backward_v},
@@ -118,4 +182,10 @@ const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"global norm", norm},
                                        {"cross entropy", entropy},
                                        {"cross entropy head", head},
+                                       {"gemm backward x", gemm_x},
+                                       {"gemm backward w", gemm_w},
+                                       {"gemm backward bias", gemm_bias},
+                                       {"layer norm backward", layer_norm},
+                                       {"rms norm backward", rms_norm},
+                                       {"activate backward", activate},
                                        {NULL, NULL}};

@@ -1695,7 +1695,35 @@
   X(N7_head_alone)                          \
   X(N7_head_unread)                         \
   X(N7_head_nothing)                        \
-  X(N7_head_rejects)
+  X(N7_head_rejects)                        \
+  X(N4_gemm_backward)                       \
+  X(N4_gemm_long)                           \
+  X(N4_gemm_differences)                    \
+  X(N4_gemm_adjoint)                        \
+  X(N4_gemm_copies)                         \
+  X(N4_gemm_accumulate)                     \
+  X(N4_gemm_alone)                          \
+  X(N4_gemm_nan)                            \
+  X(N4_gemm_nothing)                        \
+  X(N4_gemm_rejects)                        \
+  X(N4_norm_backward)                       \
+  X(N4_norm_long)                           \
+  X(N4_norm_extreme)                        \
+  X(N4_norm_identities)                     \
+  X(N4_norm_differences)                    \
+  X(N4_norm_alone)                          \
+  X(N4_norm_accumulate)                     \
+  X(N4_norm_nan)                            \
+  X(N4_norm_nothing)                        \
+  X(N4_norm_rejects)                        \
+  X(N4_activate_backward)                   \
+  X(N4_activate_differences)                \
+  X(N4_activate_far)                        \
+  X(N4_activate_adjoint)                    \
+  X(N4_activate_alone)                      \
+  X(N4_activate_accumulate)                 \
+  X(N4_activate_nothing)                    \
+  X(N4_activate_rejects)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)

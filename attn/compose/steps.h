@@ -40,20 +40,26 @@ ATTN_COLD_ int attn_stage_ranged_(attn_stage_ *s, attn_tensor o, attn_tensor q, 
   return attn_stage_problem_(s, &a, params);
 }
 
-/* y = act(scale x w + bias): attn_gemm. w says itself whether it is transposed. */
+/* y = act(scale x w + bias): attn_gemm. */
+ATTN_COLD_ int attn_stage_gemm_as_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
+                                   const attn_gemm_params *params) {
+  if (!s->run) {
+    const int64_t bytes = attn_gemm_need_(s->e, y, x, w, params, &s->ctx, 0);
+    if (bytes >= 0) attn_stage_spare_(s, bytes);
+    return bytes >= 0;
+  }
+  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+  return attn_stage_done_(s, attn_gemm(y, x, w, params, &s->ctx));
+}
+
+/* The same where w says itself whether it is transposed. */
 ATTN_COLD_ int attn_stage_gemm_(attn_stage_ *s, attn_tensor y, attn_tensor x, attn_tensor w,
                                 const attn_gemm_params *params) {
   attn_gemm_params p;
   memset(&p, 0, sizeof p);
   if (params) p = *params;
   p.w_transposed = attn_turn_back_(&w);
-  if (!s->run) {
-    const int64_t bytes = attn_gemm_need_(s->e, y, x, w, &p, &s->ctx, 0);
-    if (bytes >= 0) attn_stage_spare_(s, bytes);
-    return bytes >= 0;
-  }
-  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
-  return attn_stage_done_(s, attn_gemm(y, x, w, &p, &s->ctx));
+  return attn_stage_gemm_as_(s, y, x, w, &p);
 }
 
 /* Joins a second part (v2, lse2) to (part, lse) into o, which is part or another tensor. v2 may

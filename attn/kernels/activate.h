@@ -8,10 +8,11 @@ ATTN_INLINE_ ATTN_VF_ ATTN_FN_(sigmoid)(ATTN_VF_ x) {
   return ATTN_V_DIV_(top, ATTN_V_ADD_(one, e));
 }
 
-/* x erfc(-x / sqrt 2) / 2 with relative precision far below 0. erfc z = e^(-z^2) t p(t), t = 1 / (1 + 0.3 z), p
- * a minimax fit for 0 <= z <= 9.4 (2e-8); z^2 in two parts, or its rounding would be seen in the tail. */
-ATTN_OUTLINE_ ATTN_VF_ ATTN_FN_(gelu_tail)(ATTN_VF_ x0) {
-  const ATTN_VF_ most = ATTN_V_SET1_(14.0f), x = ATTN_V_MAX_(ATTN_V_SET1_(-14.0f), x0);
+/* Phi(x) = erfc(-x / sqrt 2) / 2 with relative precision far below 0, for x from -14 up, and e^(-x^2 / 2), |x| at most 14
+ * in it. erfc z = e^(-z^2) t p(t), t = 1 / (1 + 0.3 z), p a minimax fit for 0 <= z <= 9.4 (2e-8); z^2 in two parts, or
+ * its rounding would be seen in the tail. */
+ATTN_INLINE_ ATTN_VF_ ATTN_FN_(normal_below)(ATTN_VF_ x, ATTN_VF_ *fade) {
+  const ATTN_VF_ most = ATTN_V_SET1_(14.0f);
   const ATTN_VF_ one = ATTN_V_SET1_(1.0f), zero = ATTN_V_ZERO_(), half = ATTN_V_SET1_(0.5f);
   const ATTN_VF_ b = ATTN_V_ABS_(x), a = ATTN_V_SELECT_(ATTN_V_LT_(most, b), most, b);
   const ATTN_VF_ z = ATTN_V_MUL_(a, ATTN_V_SET1_(0.70710678f));
@@ -30,8 +31,15 @@ ATTN_OUTLINE_ ATTN_VF_ ATTN_FN_(gelu_tail)(ATTN_VF_ x0) {
   ATTN_VF_ e = ATTN_FN_(exp_neg)(ATTN_V_SUB_(zero, square));
   e = ATTN_V_FMA_(e, ATTN_V_SUB_(zero, low), e);
   const ATTN_VF_ tail = ATTN_V_MUL_(ATTN_V_MUL_(half, t), ATTN_V_MUL_(p, e)); /* erfc(z) / 2 */
-  const ATTN_VF_ phi = ATTN_V_SELECT_(ATTN_V_LT_(x, zero), tail, ATTN_V_SUB_(one, tail));
-  return ATTN_V_MUL_(x, phi);
+  *fade = e;
+  return ATTN_V_SELECT_(ATTN_V_LT_(x, zero), tail, ATTN_V_SUB_(one, tail));
+}
+
+/* x Phi(x) */
+ATTN_OUTLINE_ ATTN_VF_ ATTN_FN_(gelu_tail)(ATTN_VF_ x0) {
+  const ATTN_VF_ x = ATTN_V_MAX_(ATTN_V_SET1_(-14.0f), x0);
+  ATTN_VF_ e;
+  return ATTN_V_MUL_(x, ATTN_FN_(normal_below)(x, &e));
 }
 
 /* Activations that are chains of operations take four vectors side by side, as exp2_neg4 does. */

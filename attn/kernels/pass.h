@@ -44,6 +44,7 @@
 #include "gradient.h"
 #include "optimiser.h"
 #include "loss.h"
+#include "gradient_rows.h"
 #endif
 #if defined(ATTN_NO_EMULATION) || defined(ATTN_PASS_BARE_)
 #define ATTN_PASS_EMULATES_ 0

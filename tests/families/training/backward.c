@@ -3,6 +3,7 @@
 #include "backward.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 static attn_status run(void *scene, attn_ctx *ctx) {
   backward *s = scene;
@@ -136,11 +137,14 @@ backward_want backward_oracle(const backward *s, const attn_sdpa_params *params)
   const double scale = scale_of(p->scale, q->dim);
   double *x = test_mem((size_t)(k->len + 1) * sizeof *x),
          *w = test_mem((size_t)(k->len + 1) * sizeof *w);
-  backward_want y = {
-      cube_of(q->batch, H, q->len, q->dim),        cube_of(k->batch, k->heads, k->len, k->dim),
-      cube_of(v->batch, v->heads, v->len, v->dim), cube_of(q->batch, H, q->len, 1),
-      cube_of(k->batch, k->heads, k->len, 1),      cube_of(v->batch, v->heads, v->len, 1),
-      test_mem((size_t)H * sizeof(double)),        test_mem((size_t)H * sizeof(double))};
+  backward_want y;
+  y.q = cube_of(q->batch, H, q->len, q->dim), y.q_bound = cube_of(q->batch, H, q->len, 1);
+  y.k = cube_of(k->batch, k->heads, k->len, k->dim);
+  y.k_bound = cube_of(k->batch, k->heads, k->len, 1);
+  y.v = cube_of(v->batch, v->heads, v->len, v->dim);
+  y.v_bound = cube_of(v->batch, v->heads, v->len, 1);
+  y.sinks = test_mem((size_t)H * sizeof *y.sinks);
+  y.sinks_bound = test_mem((size_t)H * sizeof *y.sinks_bound);
   cube *const all[] = {&y.q, &y.k, &y.v, &y.q_bound, &y.k_bound, &y.v_bound};
   y.x = cube_of(q->batch, H, q->len, k->len), y.x_bound = cube_of(q->batch, H, q->len, k->len);
   clear(&y.x), clear(&y.x_bound);

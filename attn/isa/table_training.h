@@ -1,0 +1,70 @@
+/* isa/table_training.h owns what training adds to the tables of functions: gradients, steps of optimisers, losses. */
+
+/* Of the rows in lanes: their LSE in score units, in two parts, infinite where a row sees nothing, and what is taken
+ * off the gradient of each weight. */
+typedef struct attn_grad_lanes_ {
+  float hi[ATTN_TILE_], lo[ATTN_TILE_], less[ATTN_TILE_];
+} attn_grad_lanes_;
+
+/* What scores were before the terms that are added to a soft-cap, [key][lane], null: the scores themselves;
+ * uncap = 1 / cap, 0 = there is none. */
+typedef struct attn_grad_cap_ {
+  const float *capped;
+  float uncap;
+} attn_grad_cap_;
+
+/* Rows of a norm, y = h gain: what the gradient by y and that of the sum in it (null = 0) become. */
+typedef struct attn_norm_slopes_ {
+  float *d_x;
+  const float *x, *d_y, *sum;
+  int64_t d_x_stride, x_stride, d_y_stride, sum_stride, n;
+  const float *gain; /* null = 1; lift is added to it */
+  float lift;
+  float *d_gain, *d_bias; /* [n], added to; null, as d_x may be: not made */
+  int rms;
+  uint64_t skip; /* rows that are left out, a bit each */
+} attn_norm_slopes_;
+
+typedef struct attn_gradient_table_ { /* gradients */
+  /* s = P = 2^(s - hi - lo), at most 1, d = P (d - less) (1 - (capped uncap)^2); both are 0 where s is -inf */
+  void (*grad_block)(float *s, float *d, int64_t n, int g0, int g1, const attn_grad_lanes_ *lanes,
+                     const attn_grad_cap_ *cap);
+  /* out[r] = sum_c x[r][c] y[r][c] of n rows, over 16 running sums joined by halves */
+  void (*row_dots)(float *out, const float *x, const float *y, int64_t n, int64_t dim);
+  /* y[i] = d[i] gate[i] act'(z[i]); gate null = 1; y may be any of them */
+  void (*slope)(float *y, const float *d, const float *z, const float *gate, int64_t n, int act);
+  /* at most 64 rows, size as `sizes` has it: h = (x - mean) by + plus, g = d_y (gain + lift), d_x = by (g - mean of g -
+   * h mean of g h) + sum, d_gain += d_y h, d_bias += d_y, row by row; rms: the mean of g counts as 0. d_x may be d_y */
+  void (*norm_slopes)(const attn_norm_slopes_ *a, int rows, const float *size);
+} attn_gradient_table_;
+
+/* A step of AdamW as its elements see it: g' = clip g, m = beta1 m + rest1 g', v = beta2 v + (rest2 g') g',
+ * w = keep w - (rate m) / (sqrt(root v) + eps). */
+typedef struct attn_adam_ {
+  float clip, beta1, rest1, beta2, rest2, keep, rate, root, eps;
+} attn_adam_;
+
+/* A step of SGD: g' = clip g + decay w, b = momentum b + g' (first: g'), w = w - rate b, nesterov:
+ * rate (momentum b + g'). */
+typedef struct attn_descent_ {
+  float clip, decay, momentum, rate;
+  int first, nesterov;
+} attn_descent_;
+
+typedef struct attn_optimiser_table_ { /* steps of optimisers */
+  void (*adam)(float *w, const float *g, float *m, float *v, int64_t n, const attn_adam_ *rule);
+  /* b null: momentum is 0 */
+  void (*descend)(float *w, const float *g, float *b, int64_t n, const attn_descent_ *rule);
+  /* the sum of x[i]^2 in double: 16 running sums, joined by halves */
+  double (*square_sum)(const float *x, int64_t n);
+} attn_optimiser_table_;
+
+/* Columns of logits that are one sum, and what kernels take them by. */
+enum { ATTN_LOSS_RUN_ = 512, ATTN_LOSS_STEP_ = 64 };
+
+typedef struct attn_loss_table_ { /* losses over classes; n is a multiple of ATTN_LOSS_STEP_ */
+  /* the largest of x, NaN apart, and *sum = sum exp(x - it), at most 32 running sums of a run; all -inf: 0 */
+  float (*loss_run)(float *sum, const float *x, int64_t n);
+  /* y = by exp(x - top) - less for x <= top; y may be x */
+  void (*loss_slope)(float *y, const float *x, int64_t n, float top, float by, float less);
+} attn_loss_table_;

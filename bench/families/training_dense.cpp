@@ -1,0 +1,112 @@
+/* bench/families/training_dense.cpp owns the entries of gradients of dense products and of the rows between them. */
+
+#include <cstring>
+
+#include "functions.h"
+
+namespace {
+
+/* d_x and d_w, with an activation z again: 2 m k n flops each. */
+void gemm_backward(Call &c, int64_t m, int64_t k, int64_t n, attn_activation act) {
+  attn_tensor x = c.rows(1, m, k), w = c.rows(1, k, n), d_y = c.rows(1, m, n);
+  attn_tensor d_x = c.rows(1, m, k), d_w = c.rows(1, k, n);
+  attn_gemm_params p = {};
+  attn_gemm_gradients g = {};
+  p.activation = act, p.bias = c.rows(1, 1, n), g.d_bias = c.rows(1, 1, n);
+  c.flops = (act == ATTN_ACT_NONE ? 4.0 : 6.0) * (double)m * (double)k * (double)n;
+  c.run = [=](attn_ctx *ctx) { return attn_gemm_backward(d_x, d_w, d_y, x, w, &p, &g, ctx); };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_gemm_backward_workspace(d_x, d_w, d_y, x, w, &p, &g, ctx);
+  };
+}
+
+/* Gradients of rows between products: rates are bytes read and written, against those of a plain copy that takes
+ * turns with ours. act: -1 = layer norm, -2 = RMS norm, with the gradients of their parameters; else an activation with
+ * its gate. */
+class RowGradients : public Case {
+ public:
+  RowGradients(attn_isa isa, int64_t len, int64_t dim, int act)
+      : Case(isa),
+        isa_(isa),
+        x_(random_floats((size_t)(len * dim), -3, 3)),
+        d_y_(x_),
+        d_x_(x_.size()),
+        gain_(random_floats((size_t)dim, -1, 1)),
+        bias_(gain_),
+        d_gain_(gain_),
+        d_bias_(gain_),
+        gate_(act >= 0 ? x_ : gain_),
+        d_gate_(gate_) {
+    auto view = [&](const Floats &v) { return attn_bhtd(v.data(), ATTN_F32, 1, 1, len, dim); };
+    attn_tensor x = view(x_), d_y = view(d_y_), d_x = view(d_x_);
+    const size_t bytes = sizeof(float) * x_.size();
+    contest.add("ours", (double)bytes * (act < 0 ? 3 : 5), [=] {
+      if (act >= 0) {
+        attn_activate_params q = {};
+        attn_activate_gradients into = {};
+        q.activation = (attn_activation)act, q.gate = view(gate_), into.d_gate = view(d_gate_);
+        failure = case_check(attn_activate_backward(d_x, d_y, x, &q, &into, &ctx_), ctx_, isa_);
+        return failure.empty();
+      }
+      attn_layer_norm_params p = {};
+      attn_layer_norm_gradients g = {};
+      p.norm.gain = gain_.data(), g.d_gain = d_gain_.data();
+      if (act == -1) p.norm.bias = bias_.data(), g.d_bias = d_bias_.data();
+      failure = case_check(act == -1 ? attn_layer_norm_backward(d_x, d_y, x, &p, &g, &ctx_)
+                                     : attn_rms_norm_backward(d_x, d_y, x, &p, &g, &ctx_),
+                           ctx_, isa_);
+      return failure.empty();
+    });
+    contest.add("copy", (double)bytes * 2, [=] {
+      std::memmove(d_x_.data(), x_.data(), bytes);
+      return true;
+    });
+  }
+
+  void counters(benchmark::State &state) override {
+    auto &c = state.counters;
+    c["GB_per_second"] = contest[0].best() * 1e-9;
+    c["copy_GB_per_second"] = contest[1].best() * 1e-9;
+    c["of_copy"] = contest[0].best() / contest[1].best();
+    c["rounds"] = (double)contest[0].rates.size();
+  }
+
+ private:
+  attn_isa isa_;
+  Floats x_, d_y_, d_x_, gain_, bias_, d_gain_, d_bias_, gate_, d_gate_;
+};
+
+const CallEntry entries[] = {
+    {"gemm_backward", "128x512x512",
+     [](Call &c) { gemm_backward(c, 128, 512, 512, ATTN_ACT_NONE); }},
+    {"gemm_backward", "512x768x768",
+     [](Call &c) { gemm_backward(c, 512, 768, 768, ATTN_ACT_NONE); }},
+    {"gemm_backward", "2048x768x3072/gelu",
+     [](Call &c) { gemm_backward(c, 2048, 768, 3072, ATTN_ACT_GELU); }},
+    {"gemm_backward", "2048x3072x768",
+     [](Call &c) { gemm_backward(c, 2048, 3072, 768, ATTN_ACT_NONE); }},
+    {"gemm_backward", "4096x1024x1024",
+     [](Call &c) { gemm_backward(c, 4096, 1024, 1024, ATTN_ACT_NONE); }},
+};
+
+}  // namespace
+
+void register_training_dense(const Selection &s) {
+  struct {
+    const char *name;
+    int act;
+  } const rows[] = {
+      {"layer_norm_backward", -1}, {"rms_norm_backward", -2}, {"activate_backward", ATTN_ACT_SILU}};
+  static const int64_t shapes[][2] = {{4096, 768}, {16384, 1024}};
+  const attn_isa isa = s.isa;
+  register_calls(s, entries);
+  for (auto &row : rows)
+    for (auto &shape : shapes) {
+      const int64_t len = shape[0], dim = shape[1];
+      const int act = row.act;
+      case_register(
+          std::string(row.name) + "/" + attn_isa_name(isa) + "/T:" + std::to_string(len) +
+              "/d:" + std::to_string(dim),
+          [=] { return std::make_unique<RowGradients>(isa, len, dim, act); }, s.seconds());
+    }
+}
