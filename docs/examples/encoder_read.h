@@ -182,18 +182,21 @@ static const char *encoder_activation_(encoder *m, const char *word) {
 
 /* ---- tensors */
 
-/* "<prefix><part><tail>", of a layer with its number before. ALBERT's layers l share those of group
- * number l / (layers / groups), in doubles as published weights were run. */
+/* Which of ALBERT's groups a layer shares: l / (layers / groups), in doubles as published weights were run. */
+static int64_t encoder_group_(const encoder *m, int64_t l) {
+  const double each = (double)(m->layers / m->in_group) / (double)m->groups;
+  return (int64_t)((double)(l / m->in_group) / each);
+}
+
+/* "<prefix><part><tail>", of a layer with its number before. */
 static void encoder_name_(const encoder *m, char name[ENCODER_NAME], int64_t l, const char *part,
                           const char *tail) {
   const encoder_family *f = m->family;
-  const double each = (double)(m->layers / m->in_group) / (double)m->groups;
-  const int64_t group = l < 0 ? 0 : (int64_t)((double)(l / m->in_group) / each);
   if (l < 0)
     snprintf(name, ENCODER_NAME, "%s%s%s", m->prefix_, part, tail);
   else if (f->shared)
-    snprintf(name, ENCODER_NAME, "%s%s%d%s%d.%s%s", m->prefix_, f->layer, (int)group, f->shared,
-             (int)(l % m->in_group), part, tail);
+    snprintf(name, ENCODER_NAME, "%s%s%d%s%d.%s%s", m->prefix_, f->layer, (int)encoder_group_(m, l),
+             f->shared, (int)(l % m->in_group), part, tail);
   else
     snprintf(name, ENCODER_NAME, "%s%s%d.%s%s", m->prefix_, f->layer, (int)l, part, tail);
 }
