@@ -115,6 +115,7 @@
 #include "api/families/training/gemm_backward.h"
 #include "api/families/training/norm_backward.h"
 #include "api/families/training/activate_backward.h"
+#include "api/families/training/learned_backward.h"
 #endif
 #include "api/left_out.h"
 #include "api/end.h"
@@ -417,6 +418,7 @@ ATTN_BEGIN_STRICT_
 #include "families/training/activate_backward.h"
 #include "families/training/gemm_backward.h"
 #include "families/training/norm_backward.h"
+#include "families/training/learned_backward.h"
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

@@ -201,4 +201,5 @@ static const uint64_t golden[] = {
     0x393a32ebce1cb1b0u, /* layer norm backward */
     0x2cd5d34537bb4463u, /* rms norm backward */
     0x37c332ead8579d70u, /* activate backward */
+    0xb262c8cf5e4d9305u, /* learned position backward */
 };

@@ -174,6 +174,22 @@ static attn_status activate(attn_tensor o, attn_tensor lse, test_rng *rng, attn_
   return attn_activate_backward(test_one(o, 0, 1, 0, 1), d_y, x, &p, &g, ctx);
 }
 
+/* The gradient of a table of 80 rows from 140 tokens: the first 70 to both heads of o. */
+static attn_status learned(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_learned_params p;
+  int64_t ids[2 * T];
+  memset(&p, 0, sizeof p);
+  for (int i = 0; i < 2 * T; i++) ids[i] = i * i % 80;
+  p.positions = ids, p.positions_per_batch = 1;
+  attn_tensor d_y = golden_exact(rng, 2, T, DV);
+  d_y.batch = d_y.heads, d_y.stride_batch = d_y.stride_head, d_y.heads = 1;
+  const attn_tensor d_table = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 80, DV);
+  const attn_status status = attn_learned_position_backward(d_table, d_y, &p, NULL, ctx);
+  for (int64_t h = 0; h < 2; h++) test_copy(test_one(o, 0, 1, h, 1), test_rows(d_table, 10 * h, T));
+  test_fill_value(lse, 0);
+  return status;
+}
+
 const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"sdpa backward k", backward_k},
                                        {"sdpa backward v", backward_v},
@@ -188,4 +204,5 @@ const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"layer norm backward", layer_norm},
                                        {"rms norm backward", rms_norm},
                                        {"activate backward", activate},
+                                       {"learned position backward", learned},
                                        {NULL, NULL}};

@@ -1723,7 +1723,14 @@
   X(N4_activate_alone)                      \
   X(N4_activate_accumulate)                 \
   X(N4_activate_nothing)                    \
-  X(N4_activate_rejects)
+  X(N4_activate_rejects)                    \
+  X(N4_learned_backward)                    \
+  X(N4_learned_long)                        \
+  X(N4_learned_adjoint)                     \
+  X(N4_learned_accumulate)                  \
+  X(N4_learned_nan)                         \
+  X(N4_learned_nothing)                     \
+  X(N4_learned_rejects)
 
 #define DECLARE(name) void name(void **state);
 FRESH_TESTS(DECLARE)

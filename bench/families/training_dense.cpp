@@ -76,7 +76,27 @@ class RowGradients : public Case {
   Floats x_, d_y_, d_x_, gain_, bias_, d_gain_, d_bias_, gate_, d_gate_;
 };
 
+/* The gradient of a vocabulary's rows: bytes read and written, none of it again. */
+void learned_position_backward(Call &c, int64_t tokens, int64_t rows, int64_t dim) {
+  attn_tensor d_y = c.rows(1, tokens, dim), d_table = c.rows(1, rows, dim);
+  int64_t *ids = (int64_t *)(void *)c.numbers(2 * tokens, 1);
+  for (int64_t i = 0; i < tokens; i++) ids[i] = i * 7919 % rows;
+  c.bytes = 4.0 * (double)(tokens + rows) * (double)dim;
+  c.run = [=](attn_ctx *ctx) {
+    attn_learned_params p = {};
+    p.positions = ids;
+    return attn_learned_position_backward(d_table, d_y, &p, nullptr, ctx);
+  };
+  c.size = [=](const attn_ctx *ctx) {
+    attn_learned_params p = {};
+    p.positions = ids;
+    return attn_learned_position_backward_workspace(d_table, d_y, &p, nullptr, ctx);
+  };
+}
+
 const CallEntry entries[] = {
+    {"learned_position_backward", "T:4096/rows:32000/d:768",
+     [](Call &c) { learned_position_backward(c, 4096, 32000, 768); }},
     {"gemm_backward", "128x512x512",
      [](Call &c) { gemm_backward(c, 128, 512, 512, ATTN_ACT_NONE); }},
     {"gemm_backward", "512x768x768",

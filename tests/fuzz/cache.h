@@ -64,7 +64,8 @@ static void cache_fork(cache_model *m, input *in, attn_ctx *ctx, int spoilt) {
 
 static void cache_back(cache_model *m, input *in, attn_ctx *ctx, int spoilt) {
   const int a = below(in, CACHE_SEQS);
-  const int64_t len = chance(in, 8) ? nasty_int(in) : m->s[a].len - below(in, 12);
+  const int64_t old = m->s[a].len; /* which may be spoilt */
+  const int64_t len = chance(in, 8) || old < 0 ? nasty_int(in) : old - below(in, 12);
   int round = 0;
   for (int64_t i = 0; i < m->room; i++) round |= m->at[a][i] >= m->room;
   cache_remember(m);

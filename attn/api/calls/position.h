@@ -57,6 +57,14 @@ typedef struct attn_rope_params {
   const attn_qk_norm *norm; /* null = none: rows are normed, too; keys says with which gain */
 } attn_rope_params;
 
+/* Rows of a table of learned vectors. */
+typedef struct attn_learned_params {
+  int64_t start; /* row of the table for row 0, if positions is null */
+  /* [T], or [B,T] when positions_per_batch: rows of the table, token numbers, say; repeats are legal */
+  const int64_t *positions;
+  int positions_per_batch;
+} attn_learned_params;
+
 #if ATTN_HAS_POSITION
 /* Rotary position embedding of queries or keys.
  *
@@ -230,14 +238,6 @@ ATTN_DEF attn_status attn_universal_signal(attn_tensor y, attn_tensor x,
 ATTN_DEF size_t attn_universal_signal_workspace(attn_tensor y, attn_tensor x,
                                                 const attn_universal_signal_params *params,
                                                 const attn_ctx *ctx);
-
-typedef struct attn_learned_params {
-  int64_t start; /* row of the table for row 0, if positions is null */
-  const int64_t
-      *positions; /* [T], or [B,T] when positions_per_batch: rows of the table, token numbers,
-                             * say; repeats are legal */
-  int positions_per_batch;
-} attn_learned_params;
 
 /* Learned absolute positions: y[b,h,i,:] = x[b,h,i,:] + table[position of i, :], start + i or positions.
  *
