@@ -73643,10 +73643,10 @@ ATTN_COLD_ int attn_norm_back_steps_(attn_stage_ *s, void *job) {
   a.each = aside ? attn_piece_(attn_mul_(4, a.room), sizeof(float)) : 0;
   if (!attn_stage_for_(s, a.tiles, attn_norm_back_item_, &a, a.each, &a.memory)) return 0;
   for (int i = 0; i < 2; i++) {
+    if (!own[i]) continue;
     attn_tensor parts = attn_bhtd(a.part + i * dim, ATTN_F32, 1, 1, a.tiles, dim);
     parts.stride_len = 2 * dim;
-    if (own[i] &&
-        !attn_stage_shares_(s, attn_bhtd(own[i], ATTN_F32, 1, 1, 1, dim), parts, all->accumulate))
+    if (!attn_stage_shares_(s, attn_bhtd(own[i], ATTN_F32, 1, 1, 1, dim), parts, all->accumulate))
       return 0;
   }
   return !sums ||
