@@ -386,6 +386,15 @@ static int gate_of_form(const trial *t, const cell *c) {
   return strcmp(t->entry->name, "attn_activate") == 0 && ends(c->path, gate);
 }
 
+/* Without them a call takes all rows, or those of the table from start on, which may end before. */
+static int other_rows(const trial *t, const cell *c, int status) {
+  const char *call = t->entry->name, *field = c->field->name;
+  if (strcmp(call, "attn_cache_append") == 0)
+    return !strcmp(field, "rows") || !strcmp(field, "indptr");
+  return strcmp(call, "attn_learned_position_backward") == 0 && !strcmp(field, "positions") &&
+         status == ATTN_E_RANGE;
+}
+
 /* A tensor that was never set, a null pointer, an odd address. */
 static void absent(trial *t) {
   for (int n = 0; n < t->count; n++) {
@@ -413,13 +422,8 @@ static void absent(trial *t) {
     memcpy(c->at, &null, sizeof null);
     what = "null";
     int status = judge(t);
-    /* without them all rows, or those of the table from start on, which may lack some */
-    const int others = (strcmp(t->entry->name, "attn_cache_append") == 0 &&
-                        (!strcmp(c->field->name, "rows") || !strcmp(c->field->name, "indptr"))) ||
-                       (strcmp(t->entry->name, "attn_learned_position_backward") == 0 &&
-                        !strcmp(c->field->name, "positions"));
-    if (status >= 0 && status != ATTN_E_NULL && !others && !ends(c->path, may_be_absent) &&
-        !gate_of_form(t, c)) {
+    if (status >= 0 && status != ATTN_E_NULL && !other_rows(t, c, status) &&
+        !ends(c->path, may_be_absent) && !gate_of_form(t, c)) {
       (void)call(t, &reason);
       fault(t, "not ATTN_E_NULL", (attn_status)status, reason);
     }
