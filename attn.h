@@ -18566,13 +18566,23 @@ ATTN_COLD_ const char *attn_says_(const char *w, int n) {
   return s;
 }
 
-/* The bytes lo..hi that a view may touch; empty when lo == hi. */
+/* The bytes lo..hi that a view may touch; empty when lo == hi. With a period these are the first `reach` of every
+ * `period` bytes from lo on: rows of a view that is part of wider ones, as queries are where q, k and v are one
+ * product. */
 typedef struct attn_span_ {
-  uintptr_t lo, hi;
+  uintptr_t lo, hi, period, reach;
 } attn_span_;
 
+/* Whether two spans lie in other columns of the same rows. */
+ATTN_OUTLINE_ int attn_interleave_(const attn_span_ *a, const attn_span_ *b) {
+  if (a->period != b->period || !a->period) return 0;
+  const uintptr_t ahead = b->lo >= a->lo ? (b->lo - a->lo) % a->period
+                                         : a->period - 1 - (a->lo - b->lo - 1) % a->period;
+  return ahead >= a->reach && ahead + b->reach <= a->period;
+}
+
 ATTN_FUNC_ int attn_overlap_(attn_span_ a, attn_span_ b) {
-  return a.lo < a.hi && b.lo < b.hi && a.lo < b.hi && b.lo < a.hi;
+  return a.lo < a.hi && b.lo < b.hi && a.lo < b.hi && b.lo < a.hi && !attn_interleave_(&a, &b);
 }
 
 /* Those of a call's arguments that are there, one after the other. */
@@ -18640,6 +18650,7 @@ ATTN_FUNC_ int attn_span_set_(attn_span_ *span, const void *data, int64_t below,
       (uintptr_t)above > UINTPTR_MAX - at)
     return 0;
   span->lo = at - (uintptr_t)below, span->hi = at + (uintptr_t)above;
+  span->period = span->reach = 0;
   return 1;
 }
 
@@ -18678,6 +18689,25 @@ ATTN_INLINE_ int attn_check_stride_(int64_t n, int64_t *stride, attn_dtype dtype
   return 0;
 }
 
+/* The period of a view whose bounds are legal: its stride from row to row, or between batch entries of one row, if every
+ * other stride is a multiple of it, or positive and within it. Dense views, which have none, pay no division. */
+ATTN_INLINE_ void attn_span_period_(attn_span_ *span, const attn_tensor *t) {
+  const int64_t period = attn_abs64_(t->stride_len ? t->stride_len : t->stride_batch);
+  const int64_t n[2] = {t->heads, t->batch}, stride[2] = {t->stride_head, t->stride_batch};
+  int64_t reach = t->dim;
+  for (int i = 0; i < 2 && reach < period; i++) {
+    if (stride[i] < 0 ? stride[i] > -period : stride[i] < period) {
+      if (stride[i] < 0) return;
+      reach = attn_add_(reach, attn_mul_(n[i] - 1, stride[i]));
+    } else if (stride[i] % period) {
+      return;
+    }
+  }
+  if (reach >= period) return;
+  span->period = (uintptr_t)attn_bytes_(t->dtype, period);
+  span->reach = (uintptr_t)attn_bytes_(t->dtype, reach);
+}
+
 /* A tensor of any storage type. */
 ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const char *w, attn_span_ *span) {
   if ((int)t->dtype < 0 || t->dtype >= ATTN_DTYPE_COUNT)
@@ -18705,6 +18735,7 @@ ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const char *w,
       (!empty &&
        !attn_span_set_(span, t->data, below, attn_add_(above, attn_bytes_(t->dtype, t->dim)))))
     return attn_reject_(e, ATTN_E_OVERFLOW, attn_says_(w, ATTN_SAYS_SIZE_));
+  if (!empty) attn_span_period_(span, t);
   return 1;
 }
 
@@ -18746,6 +18777,7 @@ ATTN_FUNC_ int attn_check_array_(attn_error_ *e, const void *data, int64_t n, in
                                  const char *align, attn_span_ *span) {
   const int64_t bytes = n > 0 ? attn_mul_(n, size) : 0;
   span->lo = span->hi = (uintptr_t)data;
+  span->period = span->reach = 0;
   if (!data) return 1;
   if (((uintptr_t)data & (uintptr_t)(size - 1)) != 0) return attn_reject_(e, ATTN_E_ALIGN, align);
   if (bytes > INT64_MAX / 4 || (uint64_t)bytes > UINTPTR_MAX - span->lo)
@@ -28440,7 +28472,7 @@ typedef struct attn_operand_ {
   ATTN_OPERAND_AS_(t, ATTN_WORDS_(name), role, batch, heads, len, dim, rule)
 #define ATTN_OPERAND_AS_(t, words, role, batch, heads, len, dim, rule) \
   {                                                                    \
-    t, words, role, batch, heads, len, dim, rule, { 0, 0 }             \
+    t, words, role, batch, heads, len, dim, rule, { 0, 0, 0, 0 }       \
   }
 
 /* The two sentences about the shape of a matrix. */
@@ -29504,7 +29536,7 @@ ATTN_FUNC_ int attn_check_codes_scales_(attn_error_ *e, attn_scales *s, const at
 ATTN_COLD_ int attn_check_weight_scales_(attn_error_ *e, attn_scales *scales, const attn_tensor *of,
                                          const attn_scales_words_ *words, attn_operand_ *op) {
   attn_tensor w = *of;
-  attn_span_ span[2] = {{0, 0}, {0, 0}};
+  attn_span_ span[2] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
   if (!w.data) w.dtype = ATTN_F32; /* its other fields may hold anything */
   const int turned = attn_turn_back_(&w);
   if (!attn_check_codes_scales_(e, scales, &w, turned, words, span)) return 0;
@@ -29528,7 +29560,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, const attn_gemm_pa
   static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x"), ww[] = ATTN_WORDS_("w"),
                     wb[] = ATTN_WORDS_("params.bias");
   static const attn_scales_words_ wc = ATTN_SCALES_WORDS_("params.w_scales", "w");
-  attn_span_ sy, sx, sw, sb = {0, 0}, ss, sc[2] = {{0, 0}, {0, 0}};
+  attn_span_ sy, sx, sw, sb = {0, 0, 0, 0}, ss, sc[2] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
   attn_tensor *y = &a->y, *x = &a->x, *w = &a->w.w;
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
   a->scale = 1.0f, a->act = ATTN_ACT_NONE;
@@ -30005,7 +30037,7 @@ ATTN_FUNC_ int attn_between_check_(attn_error_ *e, attn_between_ *a, const attn_
                                   ATTN_WORDS_("params.sum")};
   enum { Y, X, MORE, SUM, COUNT };
   const int64_t any = ATTN_ANY_, len = a->y.len, dim = a->y.dim;
-  attn_arrays_ array = {0, {{0, 0}}};
+  attn_arrays_ array = {0, {{0, 0, 0, 0}}};
   const char *rule = norm ? "params.residual must be [1 or B, 1 or H, T, n] like y"
                           : "params.gate must be [1 or B, 1 or H, T, n] like y";
   attn_operand_ op[COUNT] = {
@@ -35930,7 +35962,7 @@ ATTN_FUNC_ void attn_rope_job_of_(attn_rope_job_ *j, attn_tensor y, attn_tensor 
 ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rope_params *params,
                                const attn_ctx *ctx, int *workers, int data) {
   static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x");
-  attn_span_ sy, sx, sw = {0, 0};
+  attn_span_ sy, sx, sw = {0, 0, 0, 0};
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
   if (!attn_check_tensor_(e, &j->x, wx, &sx) || !attn_check_tensor_(e, &j->y, wy, &sy)) return 0;
   if (j->y.batch != j->x.batch || j->y.heads != j->x.heads || j->y.len != j->x.len ||
@@ -36116,7 +36148,7 @@ ATTN_COLD_ int attn_check_added_(attn_error_ *e, attn_tensor *y, attn_tensor *x,
 ATTN_COLD_ int attn_sinusoid_plan_(attn_error_ *e, attn_sinusoid_job_ *j,
                                    const attn_sinusoid_params *params, const attn_ctx *ctx,
                                    int *workers, int data) {
-  attn_span_ sy, sx, sp = {0, 0}, sw = {0, 0};
+  attn_span_ sy, sx, sp = {0, 0, 0, 0}, sw = {0, 0, 0, 0};
   attn_sinusoid_params *p = &j->p;
   memset(p, 0, sizeof *p);
   if (params) *p = *params;
@@ -39363,7 +39395,7 @@ ATTN_COLD_ int attn_coder_lens_(attn_error_ *e, attn_sdpa_params *p, const int32
 
 /* What the operands of an attention are beside those that the block has named already. */
 ATTN_COLD_ void attn_coder_known_(attn_operand_ *op, int cross) {
-  const attn_span_ none = {0, 0};
+  const attn_span_ none = {0, 0, 0, 0};
   op[ATTN_MULTIHEAD_X_].span = op[ATTN_MULTIHEAD_XV_].span = op[ATTN_MULTIHEAD_Y_].span = none;
   op[ATTN_MULTIHEAD_Y_].role = 0;
   if (!cross) op[ATTN_MULTIHEAD_XK_].span = none;
@@ -44753,7 +44785,7 @@ ATTN_COLD_ int attn_sink_check_call_(attn_error_ *e, attn_sink_job_ *j, attn_arg
   attn_sinkhorn_params *p = &j->p;
   attn_tensor *q = &j->q, *k = &j->k;
   const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_, one = ATTN_ONE_OR_ALL_;
-  attn_span_ more = {0, 0};
+  attn_span_ more = {0, 0, 0, 0};
   if (!attn_check_argument_(e, l, q, ATTN_WORDS_("q"), 0, any, any, any, any, "q")) return 0;
   const int64_t b = l->batch = q->batch, h = l->heads = j->heads = q->heads;
   if (h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");
@@ -54511,7 +54543,7 @@ ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
   const int isab = j->call == ATTN_SET_ISAB_, pma = j->call == ATTN_SET_PMA_;
   const int64_t any = ATTN_ANY_, b = j->o.batch, dm = j->o.dim;
   attn_operand_ op[ROWS + 2 * ATTN_MAB_OPERANDS_ + ATTN_FEED_OPERANDS_];
-  attn_arrays_ more[2] = {{0, {{0, 0}}}, {0, {{0, 0}}}};
+  attn_arrays_ more[2] = {{0, {{0, 0, 0, 0}}}, {0, {{0, 0, 0, 0}}}};
   int n = 0;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   attn_tensor *one = pma ? &j->few : &j->x, *two = isab ? &j->few : &j->y;
@@ -54526,7 +54558,7 @@ ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
        pma ? dm : any,
        pma ? "seeds must be [1 or o.batch, 1, o.len, o.dim]"
            : "x must be [o.batch or 1, 1, o.len, .]",
-       {0, 0}},
+       {0, 0, 0, 0}},
       {two,
        w[isab  ? POINTS
          : pma ? Z
@@ -54539,7 +54571,7 @@ ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
        isab  ? "points must be [1 or o.batch, 1, m, o.dim]"
        : pma ? "z must be [o.batch, 1, n, .]"
              : "y must be [o.batch, 1, m, .]",
-       {0, 0}}};
+       {0, 0, 0, 0}}};
   for (; n < ROWS; n++) {
     op[n] = rows[n];
     if (!attn_check_operand_(e, &op[n], 1)) return 0;
@@ -54703,7 +54735,7 @@ ATTN_COLD_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ct
                     "y_x or x_next must have the shape of x"),
       ATTN_OPERAND_(&j->y_p, "y_p or p_next", ATTN_OUT_ | ATTN_OPTIONAL_, b, 1, j->p.len, dm,
                     "y_p or p_next must be [x.batch, 1, p.len, x.dim]")};
-  attn_arrays_ more = {0, {{0, 0}}};
+  attn_arrays_ more = {0, {{0, 0, 0, 0}}};
   int count = COUNT;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   for (int i = 0; i < W; i++)
@@ -55009,7 +55041,7 @@ ATTN_COLD_ int attn_luna_causal_check_(attn_error_ *e, attn_luna_causal_ *a, con
                     "params.k_pack must be [q.batch, a divisor of q.heads, q.len, q.dim]"),
       ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, b, h, t, a->v.dim,
                     "o must be [q.batch, q.heads, q.len, v.dim]")};
-  attn_arrays_ more = {0, {{0, 0}}};
+  attn_arrays_ more = {0, {{0, 0, 0, 0}}};
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
   for (int i = 0; i < COUNT; i++) {
     if (!attn_check_operand_(e, &op[i], h)) return 0;
@@ -57022,7 +57054,7 @@ ATTN_COLD_ int attn_camtl_check_(attn_error_ *e, attn_block_prior *prior, attn_t
       ATTN_OPERAND_AS_(&o, w[0], ATTN_OUT_, any, any, any, any, ""),
       ATTN_OPERAND_AS_(&lse, w[1], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
       ATTN_OPERAND_AS_(&map, w[2], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
-      {x, w[3], ATTN_IS_F32_, any, any, x->dim, any, square, {0, 0}}};
+      {x, w[3], ATTN_IS_F32_, any, any, x->dim, any, square, {0, 0, 0, 0}}};
   if (attn_unlike_(p))
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.attention.ragged, q_offs and align_lengths must be absent");
@@ -59089,7 +59121,7 @@ ATTN_COLD_ int attn_disagreement_check_(attn_error_ *e, attn_disagreement_ *a,
                                 tk,
                                 any,
                                 "params.v must have the batch and the keys of the maps",
-                                {0, 0}},
+                                {0, 0, 0, 0}},
                                {o,
                                 w[1],
                                 ATTN_OPTIONAL_,
@@ -59098,7 +59130,7 @@ ATTN_COLD_ int attn_disagreement_check_(attn_error_ *e, attn_disagreement_ *a,
                                 tq,
                                 any,
                                 "params.o must have the batch and the queries of the maps",
-                                {0, 0}}};
+                                {0, 0, 0, 0}}};
   memcpy(op + V, vo, sizeof vo);
   if (!attn_check_operand_(e, &op[V], 1) || !attn_check_operand_(e, &op[O], 1)) return 0;
   if ((v->data && v->heads < 1) || (o->data && o->heads < 1))
@@ -60265,7 +60297,7 @@ ATTN_COLD_ attn_status attn_memory_update_call_(attn_tensor y, attn_memory memor
   attn_memory m = memory;
   attn_operand_ op[3] = {ATTN_OPERAND_AS_(&h, attn_h_is_, 0, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_,
                                           "h must have one head"),
-                         {NULL, NULL, 0, 0, 0, 0, 0, NULL, {0, 0}},
+                         {NULL, NULL, 0, 0, 0, 0, 0, NULL, {0, 0, 0, 0}},
                          ATTN_OPERAND_AS_(&y, wy, ATTN_OUT_, h.batch, 1, ATTN_ANY_, h.dim,
                                           "y must be [h.batch, 1, ., h.dim]")};
   if (!attn_check_ctx_(&e, ctx, &table, &workers) || !attn_check_operand_(&e, &op[0], 1) ||
@@ -62798,7 +62830,7 @@ ATTN_COLD_ int attn_gtrxl_check_(attn_error_ *e, attn_gtrxl_job_ *j,
   };
   const int64_t any = ATTN_ANY_, dm = j->layer.h.dim;
   const int out = ATTN_OUT_ | ATTN_OPTIONAL_;
-  attn_arrays_ more = {0, {{0, 0}}};
+  attn_arrays_ more = {0, {{0, 0, 0, 0}}};
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the weights");
   j->p = *params;
   /* residual and norm after w_o are not the layer's here, but its widths are */
@@ -64312,7 +64344,7 @@ ATTN_COLD_ int attn_trajectory_check_(attn_error_ *e, attn_trajectory_job_ *j,
   enum { Y, X, W = X + 3, B = W + 3, TIMES = B + 3, COUNT };
   const int64_t any = ATTN_ANY_, b = j->y.batch, n = j->x[0].len, dm = j->y.dim;
   attn_trajectory_params *p = &j->p;
-  attn_arrays_ more = {0, {{0, 0}}};
+  attn_arrays_ more = {0, {{0, 0, 0, 0}}};
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the weights");
   *p = *params;
@@ -64800,7 +64832,7 @@ ATTN_COLD_ int attn_check_layers_(attn_error_ *e, attn_tensor *x, const int32_t 
                                   attn_operand_ *op, attn_arrays_ *more, int query) {
   static const char word[] = ATTN_WORDS_("x");
   const int64_t any = ATTN_ANY_;
-  const attn_operand_ p = {x, word, 0, any, 1, any, any, "x must have one head", {0, 0}};
+  const attn_operand_ p = {x, word, 0, any, 1, any, any, "x must have one head", {0, 0, 0, 0}};
   *op = p;
   if (!attn_check_operand_(e, op, 1) ||
       !attn_check_array_(e, len, x->batch, 4, "params.x_len must be aligned to its elements",
@@ -67080,7 +67112,7 @@ ATTN_COLD_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ct
   const int64_t any = ATTN_ANY_;
   const int out = ATTN_OUT_, optional = ATTN_OPTIONAL_, matrix = ATTN_MATRIX_;
   attn_arguments_ l;
-  attn_arrays_ more = {0, {{0, 0}}};
+  attn_arrays_ more = {0, {{0, 0, 0, 0}}};
   memset(&l, 0, sizeof l);
   attn_tensor *const w[] = {&p->w_1, &p->w_2, &p->w_qkv, &p->w_o};
   for (int i = 0; i < 4; i++) attn_turn_(w[i], p->w_transposed);
@@ -67271,7 +67303,7 @@ ATTN_COLD_ int attn_mixer_check_(attn_error_ *e, attn_mixer_job_ *j, const attn_
                                  const attn_table_ **table, int *workers) {
   const int64_t any = ATTN_ANY_;
   attn_arguments_ l;
-  attn_arrays_ more = {0, {{0, 0}}};
+  attn_arrays_ more = {0, {{0, 0, 0, 0}}};
   memset(&l, 0, sizeof l);
   return attn_check_ctx_(e, ctx, table, workers) &&
          attn_check_argument_(e, &l, &j->o, ATTN_WORDS_("o"), ATTN_OUT_, any, 1, any, any,
@@ -73657,7 +73689,7 @@ ATTN_COLD_ int attn_norm_back_steps_(attn_stage_ *s, void *job) {
 ATTN_COLD_ int attn_norm_back_check_(attn_error_ *e, attn_norm_back_ *a, const attn_ctx *ctx) {
   const int64_t any = ATTN_ANY_, B = a->d_y.batch, H = a->d_y.heads, len = a->d_y.len;
   const int64_t dim = a->d_y.dim;
-  attn_arrays_ array = {0, {{0, 0}}};
+  attn_arrays_ array = {0, {{0, 0, 0, 0}}};
   attn_operand_ op[] = {
       ATTN_OPERAND_(&a->d_x, "d_x", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
       ATTN_OPERAND_(&a->d_y, "d_y", 0, any, any, any, any, ""),
@@ -73841,7 +73873,7 @@ ATTN_COLD_ int attn_learned_back_steps_(attn_stage_ *s, void *job) {
 ATTN_COLD_ int attn_learned_back_check_(attn_error_ *e, attn_learned_back_ *a, const attn_ctx *ctx,
                                         int data) {
   const int64_t any = ATTN_ANY_, len = a->x.len;
-  attn_arrays_ array = {1, {{0, 0}}};
+  attn_arrays_ array = {1, {{0, 0, 0, 0}}};
   attn_operand_ op[] = {ATTN_OPERAND_(&a->y, "d_table", ATTN_OUT_ | ATTN_OPTIONAL_, 1, 1, any,
                                       a->x.dim, "d_table must be [1, 1, rows, d_y.dim]"),
                         ATTN_OPERAND_(&a->x, "d_y", 0, any, any, any, any, "")};

@@ -179,6 +179,8 @@
   X(A1_every_tail)                          \
   X(A1_tile_edges)                          \
   X(A1_layouts)                             \
+  X(A1_interleaved_views)                   \
+  X(A1_interleaved_attention)               \
   X(A1_storage_types)                       \
   X(A1_storage_every_pattern)               \
   X(A1_storage_rounding)                    \

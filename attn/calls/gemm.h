@@ -128,7 +128,7 @@ ATTN_FUNC_ int attn_check_codes_scales_(attn_error_ *e, attn_scales *s, const at
 ATTN_COLD_ int attn_check_weight_scales_(attn_error_ *e, attn_scales *scales, const attn_tensor *of,
                                          const attn_scales_words_ *words, attn_operand_ *op) {
   attn_tensor w = *of;
-  attn_span_ span[2] = {{0, 0}, {0, 0}};
+  attn_span_ span[2] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
   if (!w.data) w.dtype = ATTN_F32; /* its other fields may hold anything */
   const int turned = attn_turn_back_(&w);
   if (!attn_check_codes_scales_(e, scales, &w, turned, words, span)) return 0;
@@ -152,7 +152,7 @@ ATTN_FUNC_ int attn_gemm_plan_(attn_error_ *e, attn_gemm_ *a, const attn_gemm_pa
   static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x"), ww[] = ATTN_WORDS_("w"),
                     wb[] = ATTN_WORDS_("params.bias");
   static const attn_scales_words_ wc = ATTN_SCALES_WORDS_("params.w_scales", "w");
-  attn_span_ sy, sx, sw, sb = {0, 0}, ss, sc[2] = {{0, 0}, {0, 0}};
+  attn_span_ sy, sx, sw, sb = {0, 0, 0, 0}, ss, sc[2] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
   attn_tensor *y = &a->y, *x = &a->x, *w = &a->w.w;
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
   a->scale = 1.0f, a->act = ATTN_ACT_NONE;

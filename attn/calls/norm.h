@@ -214,7 +214,7 @@ ATTN_FUNC_ int attn_between_check_(attn_error_ *e, attn_between_ *a, const attn_
                                   ATTN_WORDS_("params.sum")};
   enum { Y, X, MORE, SUM, COUNT };
   const int64_t any = ATTN_ANY_, len = a->y.len, dim = a->y.dim;
-  attn_arrays_ array = {0, {{0, 0}}};
+  attn_arrays_ array = {0, {{0, 0, 0, 0}}};
   const char *rule = norm ? "params.residual must be [1 or B, 1 or H, T, n] like y"
                           : "params.gate must be [1 or B, 1 or H, T, n] like y";
   attn_operand_ op[COUNT] = {

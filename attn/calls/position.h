@@ -16,7 +16,7 @@ ATTN_FUNC_ void attn_rope_job_of_(attn_rope_job_ *j, attn_tensor y, attn_tensor 
 ATTN_FUNC_ int attn_rope_plan_(attn_error_ *e, attn_rope_job_ *j, const attn_rope_params *params,
                                const attn_ctx *ctx, int *workers, int data) {
   static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x");
-  attn_span_ sy, sx, sw = {0, 0};
+  attn_span_ sy, sx, sw = {0, 0, 0, 0};
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
   if (!attn_check_tensor_(e, &j->x, wx, &sx) || !attn_check_tensor_(e, &j->y, wy, &sy)) return 0;
   if (j->y.batch != j->x.batch || j->y.heads != j->x.heads || j->y.len != j->x.len ||

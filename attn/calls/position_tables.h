@@ -45,7 +45,7 @@ ATTN_COLD_ int attn_check_added_(attn_error_ *e, attn_tensor *y, attn_tensor *x,
 ATTN_COLD_ int attn_sinusoid_plan_(attn_error_ *e, attn_sinusoid_job_ *j,
                                    const attn_sinusoid_params *params, const attn_ctx *ctx,
                                    int *workers, int data) {
-  attn_span_ sy, sx, sp = {0, 0}, sw = {0, 0};
+  attn_span_ sy, sx, sp = {0, 0, 0, 0}, sw = {0, 0, 0, 0};
   attn_sinusoid_params *p = &j->p;
   memset(p, 0, sizeof *p);
   if (params) *p = *params;

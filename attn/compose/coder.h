@@ -21,7 +21,7 @@ ATTN_COLD_ int attn_coder_lens_(attn_error_ *e, attn_sdpa_params *p, const int32
 
 /* What the operands of an attention are beside those that the block has named already. */
 ATTN_COLD_ void attn_coder_known_(attn_operand_ *op, int cross) {
-  const attn_span_ none = {0, 0};
+  const attn_span_ none = {0, 0, 0, 0};
   op[ATTN_MULTIHEAD_X_].span = op[ATTN_MULTIHEAD_XV_].span = op[ATTN_MULTIHEAD_Y_].span = none;
   op[ATTN_MULTIHEAD_Y_].role = 0;
   if (!cross) op[ATTN_MULTIHEAD_XK_].span = none;

@@ -66,13 +66,23 @@ ATTN_COLD_ const char *attn_says_(const char *w, int n) {
   return s;
 }
 
-/* The bytes lo..hi that a view may touch; empty when lo == hi. */
+/* The bytes lo..hi that a view may touch; empty when lo == hi. With a period these are the first `reach` of every
+ * `period` bytes from lo on: rows of a view that is part of wider ones, as queries are where q, k and v are one
+ * product. */
 typedef struct attn_span_ {
-  uintptr_t lo, hi;
+  uintptr_t lo, hi, period, reach;
 } attn_span_;
 
+/* Whether two spans lie in other columns of the same rows. */
+ATTN_OUTLINE_ int attn_interleave_(const attn_span_ *a, const attn_span_ *b) {
+  if (a->period != b->period || !a->period) return 0;
+  const uintptr_t ahead = b->lo >= a->lo ? (b->lo - a->lo) % a->period
+                                         : a->period - 1 - (a->lo - b->lo - 1) % a->period;
+  return ahead >= a->reach && ahead + b->reach <= a->period;
+}
+
 ATTN_FUNC_ int attn_overlap_(attn_span_ a, attn_span_ b) {
-  return a.lo < a.hi && b.lo < b.hi && a.lo < b.hi && b.lo < a.hi;
+  return a.lo < a.hi && b.lo < b.hi && a.lo < b.hi && b.lo < a.hi && !attn_interleave_(&a, &b);
 }
 
 /* Those of a call's arguments that are there, one after the other. */
@@ -140,6 +150,7 @@ ATTN_FUNC_ int attn_span_set_(attn_span_ *span, const void *data, int64_t below,
       (uintptr_t)above > UINTPTR_MAX - at)
     return 0;
   span->lo = at - (uintptr_t)below, span->hi = at + (uintptr_t)above;
+  span->period = span->reach = 0;
   return 1;
 }
 
@@ -178,6 +189,25 @@ ATTN_INLINE_ int attn_check_stride_(int64_t n, int64_t *stride, attn_dtype dtype
   return 0;
 }
 
+/* The period of a view whose bounds are legal: its stride from row to row, or between batch entries of one row, if every
+ * other stride is a multiple of it, or positive and within it. Dense views, which have none, pay no division. */
+ATTN_INLINE_ void attn_span_period_(attn_span_ *span, const attn_tensor *t) {
+  const int64_t period = attn_abs64_(t->stride_len ? t->stride_len : t->stride_batch);
+  const int64_t n[2] = {t->heads, t->batch}, stride[2] = {t->stride_head, t->stride_batch};
+  int64_t reach = t->dim;
+  for (int i = 0; i < 2 && reach < period; i++) {
+    if (stride[i] < 0 ? stride[i] > -period : stride[i] < period) {
+      if (stride[i] < 0) return;
+      reach = attn_add_(reach, attn_mul_(n[i] - 1, stride[i]));
+    } else if (stride[i] % period) {
+      return;
+    }
+  }
+  if (reach >= period) return;
+  span->period = (uintptr_t)attn_bytes_(t->dtype, period);
+  span->reach = (uintptr_t)attn_bytes_(t->dtype, reach);
+}
+
 /* A tensor of any storage type. */
 ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const char *w, attn_span_ *span) {
   if ((int)t->dtype < 0 || t->dtype >= ATTN_DTYPE_COUNT)
@@ -205,6 +235,7 @@ ATTN_FUNC_ int attn_check_stored_(attn_error_ *e, attn_tensor *t, const char *w,
       (!empty &&
        !attn_span_set_(span, t->data, below, attn_add_(above, attn_bytes_(t->dtype, t->dim)))))
     return attn_reject_(e, ATTN_E_OVERFLOW, attn_says_(w, ATTN_SAYS_SIZE_));
+  if (!empty) attn_span_period_(span, t);
   return 1;
 }
 
@@ -246,6 +277,7 @@ ATTN_FUNC_ int attn_check_array_(attn_error_ *e, const void *data, int64_t n, in
                                  const char *align, attn_span_ *span) {
   const int64_t bytes = n > 0 ? attn_mul_(n, size) : 0;
   span->lo = span->hi = (uintptr_t)data;
+  span->period = span->reach = 0;
   if (!data) return 1;
   if (((uintptr_t)data & (uintptr_t)(size - 1)) != 0) return attn_reject_(e, ATTN_E_ALIGN, align);
   if (bytes > INT64_MAX / 4 || (uint64_t)bytes > UINTPTR_MAX - span->lo)

@@ -222,7 +222,7 @@ typedef struct attn_operand_ {
   ATTN_OPERAND_AS_(t, ATTN_WORDS_(name), role, batch, heads, len, dim, rule)
 #define ATTN_OPERAND_AS_(t, words, role, batch, heads, len, dim, rule) \
   {                                                                    \
-    t, words, role, batch, heads, len, dim, rule, { 0, 0 }             \
+    t, words, role, batch, heads, len, dim, rule, { 0, 0, 0, 0 }       \
   }
 
 /* The two sentences about the shape of a matrix. */

@@ -521,4 +521,19 @@ static const char *bpe_encode(bpe *b, const char *text, int32_t **ids, int64_t *
   return out.failed || !out.ids ? "out of memory" : NULL;
 }
 
+/* The bytes that a token stands for, into `to`, which has room for strlen(b->pieces[id]); their number. An added token
+ * is what it says. */
+static inline size_t bpe_bytes(const bpe *b, int32_t id, char *to) {
+  const char *piece = b->pieces[id] ? b->pieces[id] : "";
+  size_t n = 0;
+  for (size_t i = 0; i < b->added_count; i++)
+    if (b->added[i].id == id) return memcpy(to, piece, strlen(piece)), strlen(piece);
+  for (const unsigned char *at = (const unsigned char *)piece; *at;) {
+    const uint32_t shown = utf8_next(&at);
+    for (int byte = 0; byte < 256; byte++)
+      if (bpe_shown_(byte) == shown) to[n++] = (char)byte;
+  }
+  return n;
+}
+
 #endif

@@ -109,6 +109,37 @@ ifneq ($(MODELS_VENV),)
 	OMP_NUM_THREADS=1 "$(MODELS_VENV)/bin/python" tests/models/eager.py build/demo/135m
 endif
 
+# A language model that learns: `make train`, for some two minutes on two cores, from the project's own documents, or from
+# TEXTS; OPTIONS for more (train.c has them). The model goes to TRAINED, where generate reads it.
+.PHONY: train train-sparse train-time
+TRAIN := $(addprefix docs/examples/,trainer.h trainer_files.h corpus.h loss_plot.h pool.h bpe.h nfc.h utf8.h unicode.h) \
+  $(filter-out docs/examples/generate.c,$(GENERATE))
+TRAINED ?= build/demo/trained
+TEXTS ?= README.md $(sort $(wildcard docs/*.md)) docs/examples/README.md \
+  $(sort $(wildcard attn/api/*.h attn/api/*/*.h attn/api/*/*/*.h))
+
+build/demo/train build/demo/test_train: build/demo/%: docs/examples/%.c docs/examples/train.c $(TRAIN) attn.h
+	@mkdir -p $(@D)
+	@echo "compiling the program with attn.h inside: a minute or two"
+	$(CC) -std=c99 $(DEMO_FLAGS) -o $@ $< -lm -pthread
+
+train: build/demo/train ## use: a language model learns from texts, draws its losses and writes: make train TEXTS=file OPTIONS=--resume
+	build/demo/train $(OPTIONS) "$(TRAINED)" $(TEXTS)
+
+# The same model goes on learning with a window of 32 tokens and 4 that all see, in place of all tokens.
+SPARSE ?= --window 32 --globals 4
+train-sparse: build/demo/train ## use: the model of make train learns to do with sparse attention, and its losses are compared
+	@test -s "$(TRAINED)/model.safetensors" || { echo "first: make train"; exit 1; }
+	build/demo/train --from "$(TRAINED)" --steps 100 --rate 0.0005 --write 0 $(OPTIONS) "$(TRAINED)-full" $(TEXTS)
+	build/demo/train --from "$(TRAINED)" --steps 100 --rate 0.0005 $(SPARSE) --write 0 $(OPTIONS) "$(TRAINED)-sparse" $(TEXTS)
+
+train-time: build/demo/train ## measure: its tokens a second, and with MODELS_VENV= PyTorch's, losses side by side
+ifneq ($(MODELS_VENV),)
+	"$(MODELS_VENV)/bin/python" tests/models/training.py --time build/demo/train build/demo/train-time $(WORKERS) $(TEXTS)
+else
+	build/demo/train --workers $(WORKERS) --steps 50 --every 50 --write 0 build/demo/train-time $(TEXTS)
+endif
+
 # Ring attention needs MPI (Debian: openmpi-bin, libopenmpi-dev); nothing else here does.
 RANKS ?= 4
 MPIRUN ?= mpirun --oversubscribe $(if $(filter 0,$(shell id -u)),--allow-run-as-root)

@@ -1,5 +1,4 @@
-/* safetensors_write.h owns writing a .safetensors file (safetensors.h says what is in one), for the
- * programs that make models of random numbers to test with. */
+/* safetensors_write.h owns writing a .safetensors file (safetensors.h says what is in one). */
 #ifndef EXAMPLES_SAFETENSORS_WRITE_H
 #define EXAMPLES_SAFETENSORS_WRITE_H
 
@@ -11,14 +10,14 @@
 
 typedef struct safetensors_part {
   char name[96];         /* letters, digits, dots and underscores */
-  const char *type;      /* "F32", "F16", "BF16" */
+  const char *type;      /* "F32", "F16", "BF16", "I64" */
   int64_t rows, columns; /* rows = 0: a vector of columns numbers */
   const void *data;      /* numbers of that type */
 } safetensors_part;
 
 static int64_t safetensors_part_bytes_(const safetensors_part *part) {
   const int64_t numbers = part->rows ? part->rows * part->columns : part->columns;
-  return numbers * (strcmp(part->type, "F32") ? 2 : 4);
+  return numbers * (!strcmp(part->type, "F32") ? 4 : !strcmp(part->type, "I64") ? 8 : 2);
 }
 
 /* The header, to file or, with file null, nowhere; its length. */

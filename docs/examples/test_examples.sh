@@ -48,6 +48,7 @@ build test_sampling "-O1 $linked"
 build encode "$linked"
 build test_encode -O1
 build test_generate "$linked"
+build test_train "-O1 -DATTN_IMPLEMENTED $impl -pthread"
 build map "-O2 -DATTN_IMPLEMENTED $impl"
 
 "$out/hello" || fail "hello"
@@ -71,6 +72,7 @@ sh docs/examples/test_encode.sh "$out/encode" "$out/test_encode" "$out/bert" || 
 mkdir -p "$out/llama"
 sh docs/examples/test_generate.sh "$out/test_generate" "$out/llama" || fail "generate"
 sh docs/examples/test_map.sh "$out/map" "$out/mapped" || fail "map"
+sh docs/examples/test_train.sh "$out/test_train" "$out/test_generate" "$out/trained" || fail "train"
 
 # ---- the demo on the photograph: it must gain 9 dB at least
 "$out/denoise" docs/ascent.pgm "$out" | tee "$out/demo.log"

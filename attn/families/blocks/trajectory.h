@@ -151,7 +151,7 @@ ATTN_COLD_ int attn_trajectory_check_(attn_error_ *e, attn_trajectory_job_ *j,
   enum { Y, X, W = X + 3, B = W + 3, TIMES = B + 3, COUNT };
   const int64_t any = ATTN_ANY_, b = j->y.batch, n = j->x[0].len, dm = j->y.dim;
   attn_trajectory_params *p = &j->p;
-  attn_arrays_ more = {0, {{0, 0}}};
+  attn_arrays_ more = {0, {{0, 0, 0, 0}}};
   if (!attn_check_ctx_(e, ctx, &j->table, workers)) return 0;
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the weights");
   *p = *params;

@@ -33,7 +33,7 @@ ATTN_COLD_ int attn_luna_check_(attn_error_ *e, attn_luna_job_ *j, const attn_ct
                     "y_x or x_next must have the shape of x"),
       ATTN_OPERAND_(&j->y_p, "y_p or p_next", ATTN_OUT_ | ATTN_OPTIONAL_, b, 1, j->p.len, dm,
                     "y_p or p_next must be [x.batch, 1, p.len, x.dim]")};
-  attn_arrays_ more = {0, {{0, 0}}};
+  attn_arrays_ more = {0, {{0, 0, 0, 0}}};
   int count = COUNT;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   for (int i = 0; i < W; i++)

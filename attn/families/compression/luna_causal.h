@@ -145,7 +145,7 @@ ATTN_COLD_ int attn_luna_causal_check_(attn_error_ *e, attn_luna_causal_ *a, con
                     "params.k_pack must be [q.batch, a divisor of q.heads, q.len, q.dim]"),
       ATTN_OPERAND_(&a->o, "o", ATTN_OUT_, b, h, t, a->v.dim,
                     "o must be [q.batch, q.heads, q.len, v.dim]")};
-  attn_arrays_ more = {0, {{0, 0}}};
+  attn_arrays_ more = {0, {{0, 0, 0, 0}}};
   if (!attn_check_ctx_(e, ctx, &a->table, workers)) return 0;
   for (int i = 0; i < COUNT; i++) {
     if (!attn_check_operand_(e, &op[i], h)) return 0;

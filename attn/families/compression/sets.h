@@ -197,7 +197,7 @@ ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
   const int isab = j->call == ATTN_SET_ISAB_, pma = j->call == ATTN_SET_PMA_;
   const int64_t any = ATTN_ANY_, b = j->o.batch, dm = j->o.dim;
   attn_operand_ op[ROWS + 2 * ATTN_MAB_OPERANDS_ + ATTN_FEED_OPERANDS_];
-  attn_arrays_ more[2] = {{0, {{0, 0}}}, {0, {{0, 0}}}};
+  attn_arrays_ more[2] = {{0, {{0, 0, 0, 0}}}, {0, {{0, 0, 0, 0}}}};
   int n = 0;
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   attn_tensor *one = pma ? &j->few : &j->x, *two = isab ? &j->few : &j->y;
@@ -212,7 +212,7 @@ ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
        pma ? dm : any,
        pma ? "seeds must be [1 or o.batch, 1, o.len, o.dim]"
            : "x must be [o.batch or 1, 1, o.len, .]",
-       {0, 0}},
+       {0, 0, 0, 0}},
       {two,
        w[isab  ? POINTS
          : pma ? Z
@@ -225,7 +225,7 @@ ATTN_COLD_ int attn_set_check_(attn_error_ *e, attn_set_job_ *j, const attn_ctx 
        isab  ? "points must be [1 or o.batch, 1, m, o.dim]"
        : pma ? "z must be [o.batch, 1, n, .]"
              : "y must be [o.batch, 1, m, .]",
-       {0, 0}}};
+       {0, 0, 0, 0}}};
   for (; n < ROWS; n++) {
     op[n] = rows[n];
     if (!attn_check_operand_(e, &op[n], 1)) return 0;

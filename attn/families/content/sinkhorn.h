@@ -517,7 +517,7 @@ ATTN_COLD_ int attn_sink_check_call_(attn_error_ *e, attn_sink_job_ *j, attn_arg
   attn_sinkhorn_params *p = &j->p;
   attn_tensor *q = &j->q, *k = &j->k;
   const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_, one = ATTN_ONE_OR_ALL_;
-  attn_span_ more = {0, 0};
+  attn_span_ more = {0, 0, 0, 0};
   if (!attn_check_argument_(e, l, q, ATTN_WORDS_("q"), 0, any, any, any, any, "q")) return 0;
   const int64_t b = l->batch = q->batch, h = l->heads = j->heads = q->heads;
   if (h < 1) return attn_reject_(e, ATTN_E_SHAPE, "q.heads must be at least 1");

@@ -313,7 +313,7 @@ ATTN_COLD_ int attn_check_layers_(attn_error_ *e, attn_tensor *x, const int32_t 
                                   attn_operand_ *op, attn_arrays_ *more, int query) {
   static const char word[] = ATTN_WORDS_("x");
   const int64_t any = ATTN_ANY_;
-  const attn_operand_ p = {x, word, 0, any, 1, any, any, "x must have one head", {0, 0}};
+  const attn_operand_ p = {x, word, 0, any, 1, any, any, "x must have one head", {0, 0, 0, 0}};
   *op = p;
   if (!attn_check_operand_(e, op, 1) ||
       !attn_check_array_(e, len, x->batch, 4, "params.x_len must be aligned to its elements",

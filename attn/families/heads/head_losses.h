@@ -239,7 +239,7 @@ ATTN_COLD_ int attn_disagreement_check_(attn_error_ *e, attn_disagreement_ *a,
                                 tk,
                                 any,
                                 "params.v must have the batch and the keys of the maps",
-                                {0, 0}},
+                                {0, 0, 0, 0}},
                                {o,
                                 w[1],
                                 ATTN_OPTIONAL_,
@@ -248,7 +248,7 @@ ATTN_COLD_ int attn_disagreement_check_(attn_error_ *e, attn_disagreement_ *a,
                                 tq,
                                 any,
                                 "params.o must have the batch and the queries of the maps",
-                                {0, 0}}};
+                                {0, 0, 0, 0}}};
   memcpy(op + V, vo, sizeof vo);
   if (!attn_check_operand_(e, &op[V], 1) || !attn_check_operand_(e, &op[O], 1)) return 0;
   if ((v->data && v->heads < 1) || (o->data && o->heads < 1))

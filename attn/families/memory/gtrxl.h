@@ -238,7 +238,7 @@ ATTN_COLD_ int attn_gtrxl_check_(attn_error_ *e, attn_gtrxl_job_ *j,
   };
   const int64_t any = ATTN_ANY_, dm = j->layer.h.dim;
   const int out = ATTN_OUT_ | ATTN_OPTIONAL_;
-  attn_arrays_ more = {0, {{0, 0}}};
+  attn_arrays_ more = {0, {{0, 0, 0, 0}}};
   if (!params) return attn_reject_(e, ATTN_E_NULL, "params must not be null: it has the weights");
   j->p = *params;
   /* residual and norm after w_o are not the layer's here, but its widths are */

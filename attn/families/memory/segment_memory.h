@@ -148,7 +148,7 @@ ATTN_COLD_ attn_status attn_memory_update_call_(attn_tensor y, attn_memory memor
   attn_memory m = memory;
   attn_operand_ op[3] = {ATTN_OPERAND_AS_(&h, attn_h_is_, 0, ATTN_ANY_, 1, ATTN_ANY_, ATTN_ANY_,
                                           "h must have one head"),
-                         {NULL, NULL, 0, 0, 0, 0, 0, NULL, {0, 0}},
+                         {NULL, NULL, 0, 0, 0, 0, 0, NULL, {0, 0, 0, 0}},
                          ATTN_OPERAND_AS_(&y, wy, ATTN_OUT_, h.batch, 1, ATTN_ANY_, h.dim,
                                           "y must be [h.batch, 1, ., h.dim]")};
   if (!attn_check_ctx_(&e, ctx, &table, &workers) || !attn_check_operand_(&e, &op[0], 1) ||

@@ -51,7 +51,7 @@ ATTN_COLD_ int attn_gmlp_check_(attn_error_ *e, attn_gmlp_job_ *j, const attn_ct
   const int64_t any = ATTN_ANY_;
   const int out = ATTN_OUT_, optional = ATTN_OPTIONAL_, matrix = ATTN_MATRIX_;
   attn_arguments_ l;
-  attn_arrays_ more = {0, {{0, 0}}};
+  attn_arrays_ more = {0, {{0, 0, 0, 0}}};
   memset(&l, 0, sizeof l);
   attn_tensor *const w[] = {&p->w_1, &p->w_2, &p->w_qkv, &p->w_o};
   for (int i = 0; i < 4; i++) attn_turn_(w[i], p->w_transposed);

@@ -44,7 +44,7 @@ ATTN_COLD_ int attn_mixer_check_(attn_error_ *e, attn_mixer_job_ *j, const attn_
                                  const attn_table_ **table, int *workers) {
   const int64_t any = ATTN_ANY_;
   attn_arguments_ l;
-  attn_arrays_ more = {0, {{0, 0}}};
+  attn_arrays_ more = {0, {{0, 0, 0, 0}}};
   memset(&l, 0, sizeof l);
   return attn_check_ctx_(e, ctx, table, workers) &&
          attn_check_argument_(e, &l, &j->o, ATTN_WORDS_("o"), ATTN_OUT_, any, 1, any, any,

@@ -166,7 +166,7 @@ ATTN_COLD_ int attn_camtl_check_(attn_error_ *e, attn_block_prior *prior, attn_t
       ATTN_OPERAND_AS_(&o, w[0], ATTN_OUT_, any, any, any, any, ""),
       ATTN_OPERAND_AS_(&lse, w[1], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
       ATTN_OPERAND_AS_(&map, w[2], ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
-      {x, w[3], ATTN_IS_F32_, any, any, x->dim, any, square, {0, 0}}};
+      {x, w[3], ATTN_IS_F32_, any, any, x->dim, any, square, {0, 0, 0, 0}}};
   if (attn_unlike_(p))
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.attention.ragged, q_offs and align_lengths must be absent");

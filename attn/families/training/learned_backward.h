@@ -88,7 +88,7 @@ ATTN_COLD_ int attn_learned_back_steps_(attn_stage_ *s, void *job) {
 ATTN_COLD_ int attn_learned_back_check_(attn_error_ *e, attn_learned_back_ *a, const attn_ctx *ctx,
                                         int data) {
   const int64_t any = ATTN_ANY_, len = a->x.len;
-  attn_arrays_ array = {1, {{0, 0}}};
+  attn_arrays_ array = {1, {{0, 0, 0, 0}}};
   attn_operand_ op[] = {ATTN_OPERAND_(&a->y, "d_table", ATTN_OUT_ | ATTN_OPTIONAL_, 1, 1, any,
                                       a->x.dim, "d_table must be [1, 1, rows, d_y.dim]"),
                         ATTN_OPERAND_(&a->x, "d_y", 0, any, any, any, any, "")};

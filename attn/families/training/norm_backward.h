@@ -156,7 +156,7 @@ ATTN_COLD_ int attn_norm_back_steps_(attn_stage_ *s, void *job) {
 ATTN_COLD_ int attn_norm_back_check_(attn_error_ *e, attn_norm_back_ *a, const attn_ctx *ctx) {
   const int64_t any = ATTN_ANY_, B = a->d_y.batch, H = a->d_y.heads, len = a->d_y.len;
   const int64_t dim = a->d_y.dim;
-  attn_arrays_ array = {0, {{0, 0}}};
+  attn_arrays_ array = {0, {{0, 0, 0, 0}}};
   attn_operand_ op[] = {
       ATTN_OPERAND_(&a->d_x, "d_x", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
       ATTN_OPERAND_(&a->d_y, "d_y", 0, any, any, any, any, ""),
