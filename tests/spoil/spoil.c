@@ -380,17 +380,22 @@ static void alone(trial *t) {
   }
 }
 
-/* Without its gate form.gate_add of an activation is out of place. */
+/* Without its gate form.gate_add of an activation is out of place, without rates the position that they begin with. */
 static int gate_of_form(const trial *t, const cell *c) {
   static const char *const gate[] = {"params.gate", "params.gate.data", NULL};
-  return strcmp(t->entry->name, "attn_activate") == 0 && ends(c->path, gate);
+  static const char *const rates[] = {"params.lambda", "params.lambda.data", NULL};
+  return (strcmp(t->entry->name, "attn_activate") == 0 && ends(c->path, gate)) ||
+         (strcmp(t->entry->name, "attn_recurrent") == 0 && ends(c->path, rates));
 }
 
-/* Without them a call takes all rows, or those of the table from start on, which may end before. */
+/* Without them a call takes all rows, or those of the table from start on, which may end before, or a batch entry of keys
+ * for each sequence. */
 static int other_rows(const trial *t, const cell *c, int status) {
   const char *call = t->entry->name, *field = c->field->name;
   if (strcmp(call, "attn_cache_append") == 0)
     return !strcmp(field, "rows") || !strcmp(field, "indptr");
+  if (strcmp(field, "kv_indptr") == 0) return status == ATTN_E_SHAPE;
+  if (strcmp(call, "attn_tpa") == 0 && strcmp(field, "indptr") == 0) return status == ATTN_E_RANGE;
   return strcmp(call, "attn_learned_position_backward") == 0 && !strcmp(field, "positions") &&
          status == ATTN_E_RANGE;
 }
@@ -459,6 +464,17 @@ static int flawed(trial *t) {
   return status == ATTN_E_VALUE || status == ATTN_E_RANGE;
 }
 
+/* Scales of a tensor without rows are not read. */
+static int of_no_rows(const trial *t, const cell *c) {
+  const char *at = strstr(c->path, "_scales.");
+  for (int n = 0; at && at > c->path && n < t->count; n++) {
+    const attn_tensor *x = t->cells[n].tensor;
+    if (x && t->cells[n].path[0] == at[-1] && !t->cells[n].path[1])
+      return x->batch < 1 || x->heads < 1 || x->len < 1;
+  }
+  return 0;
+}
+
 /* A workspace of one byte in each array: too small in any case, and nothing is ever written there. */
 static void covered(trial *t) {
   what = "a workspace in";
@@ -467,7 +483,7 @@ static void covered(trial *t) {
   for (int n = 0; n < t->count; n++) {
     const cell *c = &t->cells[n];
     void *p = NULL;
-    if (c->field->kind != SPOIL_DATA || ends(c->path, may_be_unread)) continue;
+    if (c->field->kind != SPOIL_DATA || ends(c->path, may_be_unread) || of_no_rows(t, c)) continue;
     memcpy(&p, c->at, sizeof p);
     if (!p || strstr(c->field->name, "user") || strcmp(c->field->name, "owned") == 0) continue;
     if (c->field->element == 0) continue; /* lists of views, as much the call's own as params */
