@@ -26,7 +26,7 @@ typedef struct attn_gemm_gradients {
  * NaN and infinity: as IEEE arithmetic has it, but that RELU and RELU2 pass 0 where z <= 0, whatever d_y is there; a NaN in
  *   d_y or x of a row reaches that row of d_x, and d_w and d_bias. No finite z makes act' infinite but EXP's and RELU2's.
  * Memory: attn_gemm_backward_workspace bytes: of attn_gemm for d_x; B H m n numbers for d_z with an activation; B H m k
- *   where d_x is a sum or added to; up to 640 KB a worker for d_w.
+ *   where d_x is a sum or added to; up to 740 KB a worker for d_w.
  * Errors: as attn_gemm; NULL also for d_bias without a bias; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, and whichever outputs are asked for. d_x
  *   is the chain of attn_gemm over n; d_w and d_bias sum rows by batch entry, head and position, in runs of
