@@ -116,7 +116,7 @@ TRAIN := $(addprefix docs/examples/,trainer.h trainer_files.h corpus.h loss_plot
   $(filter-out docs/examples/generate.c,$(GENERATE))
 TRAINED ?= build/demo/trained
 TEXTS ?= README.md $(sort $(wildcard docs/*.md)) docs/examples/README.md \
-  $(sort $(wildcard attn/api/*.h attn/api/*/*.h attn/api/*/*/*.h))
+  $(filter-out attn/api/left_out.h,$(sort $(wildcard attn/api/*.h attn/api/*/*.h attn/api/*/*/*.h)))
 
 build/demo/train build/demo/test_train: build/demo/%: docs/examples/%.c docs/examples/train.c $(TRAIN) attn.h
 	@mkdir -p $(@D)
@@ -124,14 +124,17 @@ build/demo/train build/demo/test_train: build/demo/%: docs/examples/%.c docs/exa
 	$(CC) -std=c99 $(DEMO_FLAGS) -o $@ $< -lm -pthread
 
 train: build/demo/train ## use: a language model learns from texts, draws its losses and writes: make train TEXTS=file OPTIONS=--resume
-	build/demo/train $(OPTIONS) "$(TRAINED)" $(TEXTS)
+	@build/demo/train $(OPTIONS) "$(TRAINED)" $(TEXTS)
 
-# The same model goes on learning with a window of 32 tokens and 4 that all see, in place of all tokens.
-SPARSE ?= --window 32 --globals 4
+# The same model goes on learning with a window of 8 tokens and one that all see, in place of all tokens.
+SPARSE ?= --window 8 --globals 1
+TUNED := --from "$(TRAINED)" --steps 100 --rate 0.0005 --write 0
 train-sparse: build/demo/train ## use: the model of make train learns to do with sparse attention, and its losses are compared
 	@test -s "$(TRAINED)/model.safetensors" || { echo "first: make train"; exit 1; }
-	build/demo/train --from "$(TRAINED)" --steps 100 --rate 0.0005 --write 0 $(OPTIONS) "$(TRAINED)-full" $(TEXTS)
-	build/demo/train --from "$(TRAINED)" --steps 100 --rate 0.0005 $(SPARSE) --write 0 $(OPTIONS) "$(TRAINED)-sparse" $(TEXTS)
+	@echo "100 steps with all tokens:"
+	@build/demo/train $(TUNED) $(OPTIONS) "$(TRAINED)-full" $(TEXTS)
+	@echo "100 steps with $(SPARSE):"
+	@build/demo/train $(TUNED) $(SPARSE) $(OPTIONS) "$(TRAINED)-sparse" $(TEXTS)
 
 train-time: build/demo/train ## measure: its tokens a second, and with MODELS_VENV= PyTorch's, losses side by side
 ifneq ($(MODELS_VENV),)

@@ -2,7 +2,8 @@
 gradient of the first batch must be that of transformers in f64, and over 50 steps from the same weights and batches the
 losses must be those of PyTorch's AdamW.
 
-    training.py --time TRAIN FOLDER WORKERS TEXT ...    losses and tokens a second of the model that train begins with"""
+    training.py --time TRAIN FOLDER WORKERS TEXT ...         losses and tokens a second of the model that train begins with
+    training.py --plot PICTURE TRAIN FOLDER WORKERS TEXT ... the losses of all its steps, by both (wants matplotlib)"""
 
 import logging
 import math
@@ -159,12 +160,39 @@ def measure(program, out, workers, texts):
         workers, ours, theirs, torch.__version__, ours / theirs))
 
 
+def plot(picture, program, out, workers, texts):
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    torch.set_num_threads(int(workers))
+    train(program, "--workers", workers, "--gradients", out, *texts)
+    losses, _ = learn(load(out, torch.float32), learned(texts), 640, 640, 0.003, 8, 256)
+    train(program, "--workers", workers, "--write", 0, out, *texts)
+    ours = checkpoint(out)
+    figure, (above, below) = plt.subplots(2, 1, sharex=True, figsize=(7.2, 5), height_ratios=(3, 1))
+    above.plot(range(1, 641), losses, color="#c8501e", lw=2.5, label="PyTorch")
+    above.plot(range(1, 641), ours, color="#1f5fb4", lw=0.8, label="attn.h")
+    above.set_ylabel("loss, nats a byte")
+    above.legend(frameon=False)
+    below.semilogy(range(1, 641), np.abs(ours / np.array(losses) - 1) + 1e-9, color="#555", lw=0.8)
+    below.set_ylabel("difference")
+    below.set_xlabel("step")
+    for axes in (above, below):
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(picture, dpi=110)
+
+
 def main():
     transformers.logging.set_verbosity_error()
     logging.disable(logging.WARNING)
     transformers.utils.logging.disable_progress_bar()
     if sys.argv[1] == "--time":
         measure(sys.argv[2], sys.argv[3], sys.argv[4], sys.argv[5:])
+        return 0
+    if sys.argv[1] == "--plot":
+        plot(sys.argv[2], sys.argv[3], sys.argv[4], sys.argv[5], sys.argv[6:])
         return 0
     program, folder = sys.argv[1:3]
     torch.set_num_threads(1)
