@@ -73266,11 +73266,11 @@ ATTN_COLD_ int attn_stage_outer_(attn_stage_ *s, attn_tensor y, attn_tensor a, a
   p.cols = y.dim < ATTN_OUTER_COLS_ ? attn_runs_of_(y.dim, ATTN_PANEL_) * ATTN_PANEL_
                                     : (int64_t)ATTN_OUTER_COLS_;
   p.strip = attn_matrix_strip_(&p.m, s->table);
+  const int64_t run = ATTN_SHARES_RUN_;
   p.wide = p.cols + ATTN_GROUP_;
-  p.step = 6 * ATTN_SHARES_RUN_ + ATTN_GROUP_; /* places of the first cache are not shared */
-  p.each = attn_piece_(
-      p.most * p.wide + attn_runs_of_(p.most, 6) * p.step + ATTN_SHARES_RUN_ * ATTN_PANEL_,
-      sizeof(float));
+  p.step = 6 * run + ATTN_GROUP_; /* places of the first cache are not shared */
+  p.each = attn_piece_(p.most * p.wide + attn_runs_of_(p.most, 6) * p.step + run * ATTN_PANEL_,
+                       sizeof(float));
   int64_t items;
   for (;;) { /* of few items the last ones would leave workers without */
     p.row_runs = attn_runs_of_(y.len, p.rows), p.col_runs = attn_runs_of_(y.dim, p.cols);

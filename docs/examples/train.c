@@ -303,7 +303,7 @@ static int write_text(training *g, const settings *s) {
   text.tokens = text.limit > 0 && n ? malloc((size_t)(n + s->write) * sizeof *text.tokens) : NULL;
   for (int64_t i = 0; text.tokens && i < n; i++)
     text.tokens[i] = ids ? ids[i] : (unsigned char)s->prompt[i];
-  const sampling how = {.temperature = 0.7, .top_p = 0.95};
+  const sampling how = {.temperature = 0.6, .top_p = 0.9};
   if (!text.tokens || !sampler_open(&choice, &how, m.config.vocabulary))
     error = "there is no room for a paragraph";
   if (!error) {
@@ -380,7 +380,7 @@ int main(int count, char **words) {
                 .write = 400,
                 .rate = 0.003,
                 .decay = 0.1,
-                .prompt = "## "};
+                .prompt = "The "};
   training g = {.run = {.step = 0}};
   pool threads;
   s.workers = sysconf(_SC_NPROCESSORS_ONLN);
