@@ -88,8 +88,9 @@
  *   f32 unless params.compute says otherwise (9). k and v of attn_sdpa, attn_relu, attn_reshaped and
  *   attn_differential may also be quantised: I8, I4 (two numbers to a byte), E4M3, with a scale for each row, or
  *   each group of columns, and zero points, as attn_quantize makes them. Inputs may overlap each other (V a slice of
- *   K). Outputs overlap nothing; overlap is judged by the range of addresses from a view's first to its last
- *   element, so an output interleaved with an input in one buffer is rejected too. A plain cache is a view of the whole
+ *   K). Outputs overlap nothing. Views that are other columns of the same rows (q, k, v, o and their gradients side by
+ *   side in one buffer) share none; else overlap is judged by the range of addresses from a view's first to its last
+ *   element, so that views interleaved in another way are rejected. A plain cache is a view of the whole
  *   buffer whose .len is then lowered to the keys it holds; a slice also moves .data.
  *   Weights are [in, out], y = x w; where the struct that has them says w_transposed = 1 they are
  *   [out, in], as nn.Linear and checkpoints of PyTorch have them (nn.MultiheadAttention's
@@ -73127,7 +73128,7 @@ ATTN_COLD_ int attn_stage_made_(attn_stage_ *s, const attn_tensor *d, attn_tenso
 /* families/training/outer.h owns products summed over rows, scale A^T B: gradients of matrices. Rows are taken by
  * batch entry, head and position in runs of 512: within a run a sum is one chain of multiply-adds, and runs are joined
  * in order, so that neither workers nor cuts reach the bits. A run is one pass of the tile of dense products, whose sums
- * meet those of earlier runs at its end; it reads columns of A where they lie side by side, so nothing is turned. */
+ * meet those of earlier runs at its end; columns of A are copied six by six, as the tile takes them. */
 
 enum { ATTN_OUTER_ROWS_ = 192, ATTN_OUTER_COLS_ = 256 };
 
@@ -73138,8 +73139,8 @@ typedef struct attn_outer_ {
   float scale;
   int accumulate, strip;
   int64_t rows, cols, row_runs, col_runs; /* of an item */
-  int64_t most, wide,
-      step; /* whatever the number of workers; floats from row to row: of sums, of A */
+  int64_t most, wide; /* rows and columns of sums, whatever the number of workers */
+  int64_t step;       /* floats from six columns of A to the next six */
   char *memory;
   int64_t each;
 } attn_outer_;

@@ -86,8 +86,9 @@
  *   f32 unless params.compute says otherwise (9). k and v of attn_sdpa, attn_relu, attn_reshaped and
  *   attn_differential may also be quantised: I8, I4 (two numbers to a byte), E4M3, with a scale for each row, or
  *   each group of columns, and zero points, as attn_quantize makes them. Inputs may overlap each other (V a slice of
- *   K). Outputs overlap nothing; overlap is judged by the range of addresses from a view's first to its last
- *   element, so an output interleaved with an input in one buffer is rejected too. A plain cache is a view of the whole
+ *   K). Outputs overlap nothing. Views that are other columns of the same rows (q, k, v, o and their gradients side by
+ *   side in one buffer) share none; else overlap is judged by the range of addresses from a view's first to its last
+ *   element, so that views interleaved in another way are rejected. A plain cache is a view of the whole
  *   buffer whose .len is then lowered to the keys it holds; a slice also moves .data.
  *   Weights are [in, out], y = x w; where the struct that has them says w_transposed = 1 they are
  *   [out, in], as nn.Linear and checkpoints of PyTorch have them (nn.MultiheadAttention's

@@ -109,13 +109,18 @@ refuses 'it cannot be read' "$new" "$out"
 printf 'too short' > "$out/short"
 refuses 'too few' "$new" "$out/short"
 refuses 'No such file' --from "$out/absent" "$new" "$text"
-refuses 'checkpoint.safetensors: No such file' --resume "$out/fresh" "$text"
+refuses 'config.json: No such file' --resume "$out/fresh" "$text"
 # shellcheck disable=SC2086
 {
   refuses 'another training: --seed' $sizes --resume --seed 1 "$out/one" "$text"
   refuses 'another training: --rate' $sizes --resume --rate 0.03 "$out/one" "$text"
   refuses 'another training: the texts' $sizes --resume "$out/one" "$text" "$text"
-  refuses 'no checkpoint of this model' $sizes --resume --hidden 44 "$out/halves" "$text"
+  refuses 'halves has another --hidden: 40' $sizes --resume --hidden 44 "$out/halves" "$text"
+  refuses 'one has another --layers: 2' $sizes --from "$out/one" --layers 3 "$new" "$text"
+  cp "$out/isa/checkpoint.safetensors" "$out/tuned"
+  refuses 'no checkpoint of this model' --steps 1 --batch 1 --length 8 --resume "$out/tuned" "$text"
+  rm "$out/tuned/checkpoint.safetensors"
+  refuses 'checkpoint.safetensors: No such file' --resume "$out/tuned" "$text"
   head -c 5000 "$out/one/checkpoint.safetensors" > "$out/halves/checkpoint.safetensors"
   refuses 'halves/checkpoint.safetensors: ' $sizes --resume "$out/halves" "$text"
 }
@@ -124,5 +129,14 @@ sed 's/"llama"/"gemma2"/; s/"hidden_act"/"hidden_activation"/' "$out/one/config.
 cp "$out/one/model.safetensors" "$out/gemma"
 refuses "'gemma2' is not trained here" --from "$out/gemma" "$new" "$text"
 refuses "context is 1024 tokens" --from "$out/one" --length 1025 "$new" "$text"
+
+
+# ---- what was refused has changed nothing in a folder that there was
+before=$(cat "$out/one"/*.json "$out/one"/*.safetensors | cksum)
+refuses 'No such file' "$out/one" "$out/absent"
+refuses 'No such file' --from "$out/absent" "$out/one" "$text"
+refuses 'another training' --resume "$out/one" "$text"
+refuses 'too few' "$out/one" "$out/short"
+test "$(cat "$out/one"/*.json "$out/one"/*.safetensors | cksum)" = "$before" || fail "what was refused left a trace"
 
 test $failures = 0 && echo "train: all passed"

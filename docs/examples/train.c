@@ -7,7 +7,8 @@
  *                       and loss.svg, and checkpoint.safetensors while it learns
  *   --from MODEL        begins with this model (llama, mistral, qwen2; tokens are its tokenizer.json's, or bytes)
  *   --resume            goes on with the checkpoint in FOLDER: bit for bit as if it had not been interrupted
- *   --width N, --layers N, --heads N, --kv-heads N, --hidden N: of a model to begin with; 128, 5, 4, 2, 344
+ *   --width N, --layers N, --heads N, --kv-heads N, --hidden N: of a model to begin with, 128, 5, 4, 2, 344; one that
+ *                       there is must have them
  *   --steps N           640; --batch N sequences each, 8, of --length N tokens, 256
  *   --rate X            0.003, reached after a twentieth of the steps, a tenth of it at the end, by a cosine
  *   --decay X           of matrices, 0.1
@@ -64,6 +65,9 @@ static int fail(const char *format, ...) {
 }
 
 /* ---- the command line; 1, or 0 after a message */
+
+/* 0: not asked for. */
+static int64_t size_of(int64_t asked, int64_t usual) { return asked ? asked : usual; }
 
 static int number_of(const char *text, double low, double high, int whole, double *x) {
   char *end;
@@ -128,32 +132,14 @@ static int read_settings(settings *s, int count, char **words) {
     i++;
   }
   if (!s->folder || !s->count) return fail("usage: train [options] FOLDER TEXT ...");
-  if (s->width % s->heads || s->width / s->heads % 2 || s->heads % s->kv_heads)
+  const int64_t heads = size_of(s->heads, 4), width = size_of(s->width, 128);
+  if (!s->from && !s->resume &&
+      (width % heads || width / heads % 2 || heads % size_of(s->kv_heads, 2)))
     return fail("--heads must divide --width into even numbers, and --kv-heads --heads");
   return s->globals < s->length || fail("--globals must be less than --length");
 }
 
 /* ---- what the training is of */
-
-/* The model's weights: those of MODEL, or random ones. */
-static int open_model(trainer *t, const settings *s) {
-  model_files files = {0};
-  work *w = &t->w;
-  if (mkdir(s->folder, 0777) && errno != EEXIST)
-    return work_fail(w, "%s: %s", s->folder, strerror(errno));
-  int fine = s->from ? trainer_copy(w, s->from, s->folder, "config.json") &&
-                           trainer_copy(w, s->from, s->folder, "tokenizer.json")
-                     : trainer_new_config(w, s->folder, s->width, s->layers, s->heads, s->kv_heads,
-                                          s->hidden, s->length > 1024 ? s->length : 1024);
-  fine = fine && model_config_read(w, &t->config, s->folder) &&
-         (!s->from || model_files_open(w, &files, s->from));
-  if (fine && s->from) t->config.tied = !trainer_has_head(&files);
-  fine = fine && trainer_open(t, s->batch, s->length);
-  if (fine && s->from) fine = trainer_load(t, &files);
-  if (fine && !s->from) trainer_random(t, (uint64_t)s->seed);
-  model_files_free(&files);
-  return fine;
-}
 
 /* A window and tokens that all see, and that see all that is before them, as a schedule for every layer. */
 static int open_schedule(trainer *t, attn_schedule *schedule, const settings *s) {
@@ -190,9 +176,61 @@ typedef struct training {
   trainer t;
   corpus text;
   trainer_run run;
-  int64_t *tokens; /* of a batch */
+  attn_schedule schedule; /* of sparse attention */
+  int64_t *tokens;        /* of a batch */
   int32_t *targets;
 } training;
+
+/* What was asked for is what the model that there is has. */
+static int same_sizes(work *w, const settings *s, const model_config *c, const char *source) {
+  const struct {
+    const char *name;
+    int64_t asked, has;
+  } sizes[] = {{"--width", s->width, c->width},
+               {"--layers", s->layers, c->layers},
+               {"--heads", s->heads, c->heads},
+               {"--kv-heads", s->kv_heads, c->kv_heads},
+               {"--hidden", s->hidden, c->hidden}};
+  for (int i = 0; i < 5; i++)
+    if (sizes[i].asked && sizes[i].asked != sizes[i].has)
+      return work_fail(w, "%s has another %s: %" PRId64, source, sizes[i].name, sizes[i].has);
+  return 1;
+}
+
+static int make_folder(work *w, const settings *s) {
+  return !mkdir(s->folder, 0777) || errno == EEXIST ||
+         work_fail(w, "%s: %s", s->folder, strerror(errno));
+}
+
+/* The model and the texts: FOLDER's own to go on with, MODEL's, or random weights. FOLDER is changed when all else is
+ * right. */
+static int open_model(training *g, const settings *s, model_files *files) {
+  trainer *t = &g->t;
+  work *w = &t->w;
+  model_config *c = &t->config;
+  const char *source = s->resume ? s->folder : s->from;
+  if (source) {
+    if (!model_config_read(w, c, source) || !same_sizes(w, s, c, source) ||
+        !model_files_open(w, files, source))
+      return 0;
+    c->tied = !trainer_has_head(files);
+  }
+  if (!corpus_read(w, &g->text, s->texts, s->count, source, source ? c->vocabulary : CORPUS_BYTES,
+                   s->length))
+    return 0;
+  if (source)
+    return trainer_open(t, s->batch, s->length) && trainer_load(t, files) &&
+           (s->resume || (make_folder(w, s) && trainer_copy(w, source, s->folder, "config.json") &&
+                          trainer_copy(w, source, s->folder, "tokenizer.json")));
+  if (!make_folder(w, s) ||
+      !trainer_new_config(w, s->folder, size_of(s->width, 128), size_of(s->layers, 5),
+                          size_of(s->heads, 4), size_of(s->kv_heads, 2), size_of(s->hidden, 344),
+                          s->length > 1024 ? s->length : 1024) ||
+      !model_config_read(w, c, s->folder) || !trainer_open(t, s->batch, s->length))
+    return 0;
+  trainer_random(t, (uint64_t)s->seed);
+  return 1;
+}
 
 static int judge(training *g, double *loss) {
   const trainer *t = &g->t;
@@ -327,11 +365,10 @@ static int train(training *g, const settings *s) {
       "--seed",  "--window", "--globals", "--every", "the texts"};
   trainer *t = &g->t;
   trainer_run *run = &g->run;
-  attn_schedule schedule = {0};
-  if (!open_model(t, s) ||
-      !corpus_read(&t->w, &g->text, s->texts, s->count, s->from, t->config.vocabulary, s->length) ||
-      (s->window && !open_schedule(t, &schedule, s)))
-    return 0;
+  model_files files = {0};
+  const int opened = open_model(g, s, &files);
+  model_files_free(&files);
+  if (!opened || (s->window && !open_schedule(t, &g->schedule, s))) return 0;
   const int64_t N = s->batch * s->length;
   const int64_t now[TRAINER_SETTINGS] = {
       s->steps, s->batch,  s->length,  bits_of(s->rate), bits_of(s->decay),
@@ -359,7 +396,6 @@ static int train(training *g, const settings *s) {
   if (!judge(g, &loss)) return 0;
   printf("step %5" PRId64 " of %" PRId64 "  held out %.4f\n", run->step, s->steps, loss);
   if (!learn(g, s)) return 0;
-  attn_schedule_free(&schedule);
   if (run->step < s->steps && !save(g, s)) return 0;
   if (run->step < s->steps)
     return printf("stopped after step %" PRId64 "; --resume goes on\n", run->step);
@@ -368,12 +404,7 @@ static int train(training *g, const settings *s) {
 }
 
 int main(int count, char **words) {
-  settings s = {.width = 128,
-                .layers = 5,
-                .heads = 4,
-                .kv_heads = 2,
-                .hidden = 344,
-                .steps = 640,
+  settings s = {.steps = 640,
                 .batch = 8,
                 .length = 256,
                 .every = 50,
@@ -395,6 +426,7 @@ int main(int count, char **words) {
   if (!fine) fail("%s", g.t.w.error);
   if (fine && (fflush(stdout) || ferror(stdout))) fine = fail("the text could not be written");
   pool_close(&threads);
+  attn_schedule_free(&g.schedule);
   corpus_free(&g.text);
   trainer_free(&g.t);
   free(s.texts);

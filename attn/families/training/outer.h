@@ -1,7 +1,7 @@
 /* families/training/outer.h owns products summed over rows, scale A^T B: gradients of matrices. Rows are taken by
  * batch entry, head and position in runs of 512: within a run a sum is one chain of multiply-adds, and runs are joined
  * in order, so that neither workers nor cuts reach the bits. A run is one pass of the tile of dense products, whose sums
- * meet those of earlier runs at its end; it reads columns of A where they lie side by side, so nothing is turned. */
+ * meet those of earlier runs at its end; columns of A are copied six by six, as the tile takes them. */
 
 enum { ATTN_OUTER_ROWS_ = 192, ATTN_OUTER_COLS_ = 256 };
 
@@ -12,8 +12,8 @@ typedef struct attn_outer_ {
   float scale;
   int accumulate, strip;
   int64_t rows, cols, row_runs, col_runs; /* of an item */
-  int64_t most, wide,
-      step; /* whatever the number of workers; floats from row to row: of sums, of A */
+  int64_t most, wide; /* rows and columns of sums, whatever the number of workers */
+  int64_t step;       /* floats from six columns of A to the next six */
   char *memory;
   int64_t each;
 } attn_outer_;
