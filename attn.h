@@ -129,7 +129,8 @@
  *   before or behind what is added. All may be combined with each other, with masks and with
  *   schedules; api/calls/score.h has their formulas, attn_sdpa_params their order. modify is yours: a
  *   function that changes a tile of scores in place, after all other terms (FlexAttention's score_mod);
- *   modify_weights changes a tile of weights after the softmax (its prob_mod). params.map gives the
+ *   modify_weights changes a tile of weights after the softmax (its prob_mod); dropout drops weights, for
+ *   training, by a random number of each pair that is the same everywhere. params.map gives the
  *   weights or, by map_stage, raw, capped or final scores (ONNX: qk_matmul_output_mode).
  *
  * 6. MEMORY
@@ -4763,6 +4764,106 @@ ATTN_FUNC_ void ATTN_FN_(row_dots)(float *out, const float *x, const float *y, i
   }
 }
 /* <<< attn/kernels/gradient.h */
+/* >>> attn/kernels/drop.h */
+/* kernels/drop.h owns which elements dropout leaves: random numbers by Philox4x32-10 (Salmon et al. 2011, doi
+ * 10.1145/2063384.2063405), four of them a counter; lanes are counters. */
+
+ATTN_INLINE_ void ATTN_FN_(philox)(ATTN_VU_ *x, const uint32_t (*key)[2], const int from) {
+  for (int r = from; r < 10; r++) {
+    ATTN_VU_ up0, low0, up2, low2;
+    ATTN_U_TIMES_(up0, low0, x[0], 0xD2511F53u);
+    ATTN_U_TIMES_(up2, low2, x[2], 0xCD9E8D57u);
+    x[0] = ATTN_U_XOR_(up2, x[1], ATTN_U_SET1_(key[r][0])), x[1] = low2;
+    x[2] = ATTN_U_XOR_(up0, x[3], ATTN_U_SET1_(key[r][1])), x[3] = low0;
+  }
+}
+
+/* A counter is {key / 4, row, head, batch}. Of its first two rounds a part is that of all keys and in a->word.., the rest
+ * that of all lanes and made here. */
+ATTN_FUNC_ void ATTN_FN_(drop_bits)(uint64_t *kept, int64_t j0, int64_t n, int g0, int g1,
+                                    const attn_drop_lanes_ *a) {
+  for (int64_t c = j0 / 4; 4 * c < j0 + n; c++) {
+    const uint64_t first = (uint64_t)(uint32_t)c * 0xD2511F53u;
+    const uint32_t mixed = (uint32_t)(first >> 32) ^ a->batch ^ a->by.key[0][1];
+    const uint64_t second = (uint64_t)mixed * 0xCD9E8D57u;
+    const ATTN_VU_ word0 = ATTN_U_SET1_((uint32_t)(second >> 32) ^ a->by.key[1][0]);
+    const ATTN_VU_ word1 = ATTN_U_SET1_((uint32_t)second), word2 = ATTN_U_SET1_((uint32_t)first);
+    const ATTN_VU_ zero = ATTN_U_SET1_(0);
+    uint64_t stay[4] = {0, 0, 0, 0};
+    for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
+      ATTN_VU_ x[4];
+      x[0] = ATTN_U_XOR_(ATTN_U_LOAD_(a->word0 + lane), word0, zero), x[1] = word1;
+      x[2] = ATTN_U_XOR_(ATTN_U_LOAD_(a->word2 + lane), word2, zero);
+      x[3] = ATTN_U_LOAD_(a->word3 + lane);
+      ATTN_FN_(philox)(x, a->by.key, 2);
+      ATTN_UNROLL_
+      for (int i = 0; i < 4; i++)
+        stay[i] |= ATTN_V_CHOSEN_(ATTN_U_LEAST_(x[i], a->by.least)) << lane;
+    }
+    for (int i = 0; i < 4; i++) {
+      const int64_t j = 4 * c + i - j0;
+      if (j >= 0 && j < n) kept[j] |= stay[i];
+    }
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(drop_block)(float *s, const uint64_t *kept, int64_t n, int g0, int g1,
+                                     float by) {
+  const ATTN_VF_ most = ATTN_V_SET1_(by), zero = ATTN_V_ZERO_();
+  for (int64_t j = 0; j < n; j++, s += ATTN_TILE_)
+    for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_)
+      ATTN_V_STORE_(s + lane,
+                    ATTN_V_MUL_(ATTN_V_LOAD_(s + lane),
+                                ATTN_V_SELECT_(ATTN_V_BITS_(kept[j] >> lane), most, zero)));
+}
+
+ATTN_FUNC_ void ATTN_FN_(drop_list)(float *x, const int32_t *key, int64_t n, const uint32_t at[3],
+                                    const attn_drop_key_ *a) {
+  for (int64_t e = 0; e < n; e += ATTN_W_) {
+    const int some = ATTN_FN_(lanes_left)(n, e);
+    uint32_t four[ATTN_W_] = {0};
+    uint64_t stay[4];
+    ATTN_VU_ w[4];
+    for (int i = 0; i < some; i++) four[i] = (uint32_t)key[e + i] / 4;
+    w[0] = ATTN_U_LOAD_(four);
+    for (int i = 0; i < 3; i++) w[i + 1] = ATTN_U_SET1_(at[i]);
+    ATTN_FN_(philox)(w, a->key, 0);
+    for (int i = 0; i < 4; i++) stay[i] = ATTN_V_CHOSEN_(ATTN_U_LEAST_(w[i], a->least));
+    for (int i = 0; i < some; i++) x[e + i] *= stay[key[e + i] & 3] >> i & 1 ? a->by : 0.0f;
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(drop_row)(float *x, int64_t c0, int64_t n, const uint32_t at[3],
+                                   const attn_drop_key_ *a) {
+  const ATTN_VF_ most = ATTN_V_SET1_(a->by), zero = ATTN_V_ZERO_();
+  uint32_t four[ATTN_W_];
+  for (int i = 0; i < ATTN_W_; i++) four[i] = (uint32_t)(c0 / 4 + i);
+  for (int64_t c = 0; c < n; c += 4 * ATTN_W_) {
+    ATTN_VU_ w[4];
+    ATTN_VF_ y[4], even[2], odd[2];
+    w[0] = ATTN_U_LOAD_(four);
+    for (int i = 0; i < 3; i++) w[i + 1] = ATTN_U_SET1_(at[i]);
+    for (int i = 0; i < ATTN_W_; i++) four[i] += ATTN_W_;
+    ATTN_FN_(philox)(w, a->key, 0);
+    ATTN_UNROLL_
+    for (int i = 0; i < 4; i++) y[i] = ATTN_V_SELECT_(ATTN_U_LEAST_(w[i], a->least), most, zero);
+    ATTN_V_ZIP_(even, y[0], y[2]);
+    ATTN_V_ZIP_(odd, y[1], y[3]);
+    ATTN_V_ZIP_(y, even[0], odd[0]);
+    ATTN_V_ZIP_(y + 2, even[1], odd[1]);
+    for (int i = 0; i < 4 && c + i * ATTN_W_ < n; i++) {
+      float *to = x + c + i * ATTN_W_;
+      const int64_t left = n - c - i * ATTN_W_;
+      const int some = left < ATTN_W_ ? (int)left : ATTN_W_;
+      if (some == ATTN_W_)
+        ATTN_V_STORE_(to, ATTN_FN_(quiet)(ATTN_V_MUL_(ATTN_V_LOAD_(to), y[i])));
+      else
+        ATTN_V_STORE_PART_(to, ATTN_FN_(quiet)(ATTN_V_MUL_(ATTN_V_LOAD_PART_(to, some), y[i])),
+                           some);
+    }
+  }
+}
+/* <<< attn/kernels/drop.h */
 /* >>> attn/kernels/optimiser.h */
 /* kernels/optimiser.h owns steps of optimisers, an element by itself, and the sum of squares of a gradient. */
 
@@ -6121,6 +6222,12 @@ ATTN_FUNC_ void ATTN_FN_(code_along)(const attn_code_line_ *p) {
 #undef ATTN_SPECIALISE_
 #undef ATTN_VF_
 #undef ATTN_VP_
+#undef ATTN_VU_
+#undef ATTN_U_LOAD_
+#undef ATTN_U_SET1_
+#undef ATTN_U_TIMES_
+#undef ATTN_U_XOR_
+#undef ATTN_U_LEAST_
 #undef ATTN_VP1_
 #undef ATTN_VC_
 #undef ATTN_VC1_
@@ -6761,6 +6868,22 @@ typedef void (*attn_score_fn)(void *user, const attn_score_tile *tile);
  * (attn_multihead, attn_collaborative, blocks, attn_lazyformer, attn_camtl); with a map of another stage than
  * ATTN_MAP_WEIGHTS, and in calls whose weights are others, ATTN_E_RANGE. */
 
+/* Dropout by counters: an element stays, times 1/(1 - p), or becomes 0, as a random number of its own says. Of element
+ * (b, h, i, j), with c = j / 4 rounded down,
+ *
+ *   w[0..3] = Philox4x32-10(counter = (c, i, h + head0, b + batch0), key = the halves of seed + offset, low first)
+ *   M = 1/(1 - p) if the upper 24 bits of w[j mod 4] are at least ceil(p 2^24), else 0
+ *
+ * so that the same elements stay on every tier and for any workers, batch and division of a call that batch0 and head0
+ * name. Layers and steps must differ in seed + offset. 1/(1 - p) is formed in double and rounded once. b, h, i, j and
+ * what is added to them are below 2^32 (RANGE, OVERFLOW). Source: Srivastava et al. 2014, JMLR 15; Salmon et al. 2011,
+ * doi 10.1145/2063384.2063405. */
+typedef struct attn_drop {
+  double p; /* in [0, 1); 0: none */
+  uint64_t seed, offset;
+  int64_t batch0, head0;
+} attn_drop;
+
 /* Which keys of a row's allowed set R_i are selected. x_ij is the score that enters the softmax. */
 typedef enum attn_topk_mode {
   ATTN_TOPK_EXACT = 0, /* the first min(k, |R_i|) in the order (x descending, j ascending); Gupta et
@@ -7358,6 +7481,7 @@ typedef enum attn_map_stage {
                     * with ATTN_SOFTCAP_BIASED as SCORES, without modify and span */
   ATTN_MAP_SCORES, /* x_ij, what enters the softmax; -inf where a pair is not allowed; ONNX 1, and 2
                          * where a call has either a softcap or no mask and bias */
+  ATTN_MAP_DROPPED, /* weights after dropout, which multiply the values */
   ATTN_MAP_STAGES
 } attn_map_stage;
 
@@ -7403,6 +7527,7 @@ typedef struct attn_sdpa_params {
   void *modify_user;
   attn_score_fn modify_weights; /* changes P after the softmax (FlexAttention's prob_mod) */
   void *modify_weights_user;
+  attn_drop dropout;        /* of P, after the softmax: see Dropout */
   attn_tensor lse;          /* out, optional: [B,H,Tq,1] f32, log of each row's denominator */
   attn_tensor map;          /* out, optional: [B,H,Tq,Tk] f32, the weights P */
   attn_map_stage map_stage; /* or what else map holds, in natural units */
@@ -7485,7 +7610,14 @@ typedef struct attn_sdpa_params {
  *   rows = gcd(H/Hk, H/Hv) Tq, up to 16 rows; 17 to 64 with Tq <= 16; more. With one_order = 1, into any
  *   parts. Terms and outputs that few queries are not served with (a map, relative, xl, labels, span,
  *   modify_weights, schedule) make a call one of the last class.
- * Map: WEIGHTS and SCORES are what the call computes; RAW and CAPPED are another pass over all keys,
+ * Dropout: with params.dropout.p > 0, and nothing else changes: LSE, P and a map of weights are those without it, and
+ *
+ *   O_i = sum_j P_ij M_ij v_j,  M_ij = 1/(1 - p) for pairs that stay, 0 for the others; see attn_drop
+ *
+ *   b of a ragged call is the sequence, i and j count within it. Schedules and key lists drop what a mask of the same
+ *   pairs drops. A dropped pair is an allowed one: NaN in its value shows. It makes a call one of the last class. p = 0
+ *   has the bits of a call without. attn_sdpa_backward has its gradients.
+ * Map: WEIGHTS, DROPPED and SCORES are what the call computes; RAW and CAPPED are another pass over all keys,
  *   and o has the bits that it has with a map of weights. An adaptive span, which multiplies weights,
  *   is a score of log m in SCORES. A stored NaN is the default NaN.
  * Cost: 2 (dk + dv) flops a pair over the tiles that causal, window and lengths leave; 2 dk a pair of
@@ -7874,6 +8006,7 @@ typedef struct attn_edges_params {
   int causal, has_q_off;
   int64_t q_off;
   const int32_t *kv_len; /* [B] */
+  attn_drop dropout;     /* as in attn_sdpa; `weights` are those without it */
   attn_tensor lse;       /* out, optional: [B,H,Tq,1] f32 */
   float *weights;        /* out, optional: [B,H,edges], the weight of each edge */
 } attn_edges_params;
@@ -14086,8 +14219,8 @@ typedef struct attn_sdpa_gradients {
  *
  *   P_ij  = exp(x_ij - LSE_i)                 x_ij as attn_sdpa has it, made again
  *   D_i   = d_o_i . o_i - d_lse_i
- *   dX_ij = P_ij (d_o_i . v_j - D_i)
- *   d_q_i = s sum_j dX_ij k_j,  d_k_j = s sum_i dX_ij q_i,  d_v_j = sum_i P_ij d_o_i
+ *   dX_ij = P_ij (M_ij d_o_i . v_j - D_i)     M: what dropout made of 1, made again; 1 without
+ *   d_q_i = s sum_j dX_ij k_j,  d_k_j = s sum_i dX_ij q_i,  d_v_j = sum_i P_ij M_ij d_o_i
  *   d_sinks_h = - sum_{b,i} exp(sink_h - LSE_i) D_i
  *
  * Of terms of the score, d = j - p_i: d_bias = dX; d_alibi_h = - sum |d| dX; d_toeplitz and d_t5 the sums of dX over
@@ -14113,8 +14246,8 @@ typedef struct attn_sdpa_gradients {
  * Memory: attn_sdpa_backward_workspace bytes, O(tile * (dk + dv)) a worker, and of one head of keys a worker dk + dv
  *   numbers in f32 a key, twice that where d_k and d_v are not f32 or accumulate is 1; dk a query with a schedule of
  *   several phases, and two a query and key for gradients by distance. No Tq x Tk array.
- * Error: with r_i = max_j s |q_i| |k_j| a row of d_q is within (2e-6 + 2^-23 r_i) s sum_j P_ij (|d_o_i| |v_j| +
- *   |D_i|) |k_j|, those of d_k and d_v likewise with sums over i. o should be f32: D from a 16-bit o costs d_q and
+ * Error: with r_i = max_j s |q_i| |k_j| a row of d_q is within (2e-6 + 2^-23 r_i) s sum_j P_ij (M_ij |d_o_i| |v_j|
+ *   + |D_i|) |k_j|, those of d_k and d_v likewise with sums over i. o should be f32: D from a 16-bit o costs d_q and
  *   d_k a relative 1e-3 (bf16) or 7e-5 (f16). 16-bit outputs are rounded once.
  * Errors: as attn_sdpa; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and batch composition, and
@@ -14511,6 +14644,29 @@ ATTN_DEF size_t attn_learned_position_backward_workspace(attn_tensor d_table, at
                                                          const attn_learned_gradients *gradients,
                                                          const attn_ctx *ctx);
 /* <<< attn/api/families/training/learned_backward.h */
+/* >>> attn/api/families/training/dropout.h */
+/* api/families/training/dropout.h owns dropout of the elements of a tensor. */
+
+/* y = x M: element (b, h, i, c) of x stays, times 1/(1 - p), or becomes 0, as attn_drop says, c in the place of j. For the
+ * embeddings, residual branches and hidden layers of a model that learns; the weights of attention have params.dropout.
+ * Its gradient is itself: d_x = attn_dropout(d_y) with the same dropout.
+ *
+ * Shapes: x, y [B,H,T,n], each f32, f16 or bf16 and of any strides. dropout null: p = 0, a copy.
+ * Aliasing: y may be x, the same view; else they share no memory, nor rows of y with one another.
+ * Empty: nothing is done.
+ * NaN and infinity: a product: they become NaN where they are dropped.
+ * Memory: attn_dropout_workspace bytes: 8 KB a worker where y is not f32.
+ * Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE, VALUE, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; y untouched.
+ * Determinism: the same bits on every tier and for any number of workers; those of a part by itself, if batch0 and head0
+ *   name its place.
+ * Error: that of one product; y of 16 bits is rounded once more.
+ * Cost: two or three operations an element; x is read once and y written once.
+ * Source: Srivastava et al. 2014, JMLR 15, 1929-1958; the numbers: Salmon et al. 2011, doi 10.1145/2063384.2063405. */
+ATTN_DEF attn_status attn_dropout(attn_tensor y, attn_tensor x, const attn_drop *dropout,
+                                  attn_ctx *ctx);
+ATTN_DEF size_t attn_dropout_workspace(attn_tensor y, attn_tensor x, const attn_drop *dropout,
+                                       const attn_ctx *ctx);
+/* <<< attn/api/families/training/dropout.h */
 #endif
 /* >>> attn/api/left_out.h */
 /* api/left_out.h owns what a call says whose family ATTN_ONLY leaves out: in place of the function stands a
@@ -15005,6 +15161,8 @@ ATTN_DEF size_t attn_learned_position_backward_workspace(attn_tensor d_table, at
 #define attn_cross_entropy_head(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_cross_entropy_head_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_cross_entropy_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_dropout(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_dropout_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_gemm_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_gemm_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_global_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
@@ -16136,7 +16294,21 @@ typedef struct attn_norm_slopes_ {
   uint64_t skip; /* rows that are left out, a bit each */
 } attn_norm_slopes_;
 
-typedef struct attn_gradient_table_ { /* gradients */
+/* Counters of attn_drop's random numbers after the first rounds of some, and what they are held against. */
+typedef struct attn_drop_key_ {
+  uint32_t key[10][2]; /* of each round */
+  uint32_t least;      /* a number of 24 bits from here on stays */
+  float by;            /* what stays is multiplied by it */
+} attn_drop_key_;
+
+/* Pairs of a tile: rows in lanes. Of a lane the second round left the words 0, 2 and 3, but for what a key's number
+ * adds; batch is that of all. */
+typedef struct attn_drop_lanes_ {
+  attn_drop_key_ by;
+  uint32_t batch, word0[ATTN_TILE_], word2[ATTN_TILE_], word3[ATTN_TILE_];
+} attn_drop_lanes_;
+
+typedef struct attn_gradient_table_ { /* gradients, and dropout */
   /* s = P = 2^(s - hi - lo), at most 1, d = P (d - less) (1 - (capped uncap)^2); both are 0 where s is -inf */
   void (*grad_block)(float *s, float *d, int64_t n, int g0, int g1, const attn_grad_lanes_ *lanes,
                      const attn_grad_cap_ *cap);
@@ -16147,6 +16319,16 @@ typedef struct attn_gradient_table_ { /* gradients */
   /* at most 64 rows, size as `sizes` has it: h = (x - mean) by + plus, g = d_y (gain + lift), d_x = by (g - mean of g -
    * h mean of g h) + sum, d_gain += d_y h, d_bias += d_y, row by row; rms: the mean of g counts as 0. d_x may be d_y */
   void (*norm_slopes)(const attn_norm_slopes_ *a, int rows, const float *size);
+  /* kept[i] |= the lanes of groups g0..g1 whose pair with key j0 + i stays */
+  void (*drop_bits)(uint64_t *kept, int64_t j0, int64_t n, int g0, int g1,
+                    const attn_drop_lanes_ *a);
+  /* s[i][lane] is multiplied by `by` where the lane is in kept[i], else by 0 */
+  void (*drop_block)(float *s, const uint64_t *kept, int64_t n, int g0, int g1, float by);
+  /* the same of x[e], which stands in column key[e] of row `at` */
+  void (*drop_list)(float *x, const int32_t *key, int64_t n, const uint32_t at[3],
+                    const attn_drop_key_ *a);
+  /* the same of x[c], which stands in column c0 + c of row `at` = {row, head, batch}; c0 is a multiple of 4 */
+  void (*drop_row)(float *x, int64_t c0, int64_t n, const uint32_t at[3], const attn_drop_key_ *a);
 } attn_gradient_table_;
 
 /* A step of AdamW as its elements see it: g' = clip g, m = beta1 m + rest1 g', v = beta2 v + (rest2 g') g',
@@ -16291,6 +16473,13 @@ typedef struct {
 #define ATTN_PAIR_EVEN_(v) attn_half_scalar_(v, 16)
 #define ATTN_PAIR_ODD_(v) attn_half_scalar_(v, 0)
 #define ATTN_PAIR_JOIN_(even, odd) attn_join_pairs_scalar_(even, odd)
+#define ATTN_VU_ attn_p4_
+#define ATTN_U_LOAD_(p) attn_load_pairs_scalar_(p)
+#define ATTN_U_SET1_(x) attn_set1_pairs_scalar_(x)
+#define ATTN_U_TIMES_(up, low, a, m) attn_times_scalar_(&(up), &(low), a, m)
+#define ATTN_U_XOR_(a, b, c) attn_xor_scalar_(a, b, c)
+#define ATTN_U_LEAST_(a, t) attn_least_scalar_(a, t)
+#define ATTN_V_ZIP_(to, even, odd) attn_zip_scalar_(to, even, odd)
 #define ATTN_V_BITS_(bits) attn_bits_scalar_(bits)
 #define ATTN_V_WITHIN_(x, lo, len) attn_within_scalar_(x, lo, len)
 #define ATTN_V_GATHER_(p, i) attn_gather_scalar_(p, i)
@@ -16515,6 +16704,28 @@ ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
   ATTN_LANES_(Sleef_tanhf_u10(attn_lane_(a, i)))
 }
 #endif
+ATTN_INLINE_ void attn_times_scalar_(attn_p4_ *up, attn_p4_ *low, attn_p4_ a, uint32_t m) {
+  attn_p4_ x = {0}, y = {0};
+  for (int i = 0; i < 4; i++) {
+    const uint64_t n = (uint64_t)attn_lane_(a, i) * m;
+    attn_lane_(x, i) = (uint32_t)(n >> 32), attn_lane_(y, i) = (uint32_t)n;
+  }
+  *up = x, *low = y;
+}
+ATTN_INLINE_ attn_p4_ attn_xor_scalar_(attn_p4_ a, attn_p4_ b, attn_p4_ c) {
+  attn_p4_ r = {0};
+  ATTN_LANES_(attn_lane_(a, i) ^ attn_lane_(b, i) ^ attn_lane_(c, i))
+}
+ATTN_INLINE_ attn_m4_ attn_least_scalar_(attn_p4_ a, uint32_t t) {
+  attn_m4_ r = {0};
+  ATTN_FLAGS_(attn_lane_(a, i) >> 8 >= t)
+}
+ATTN_INLINE_ void attn_zip_scalar_(attn_v4_ *to, attn_v4_ even, attn_v4_ odd) {
+  for (int i = 0; i < 4; i++) {
+    attn_lane_(to[i / 2], i % 2 * 2) = attn_lane_(even, i);
+    attn_lane_(to[i / 2], i % 2 * 2 + 1) = attn_lane_(odd, i);
+  }
+}
 #undef ATTN_LANES_
 #undef ATTN_FLAGS_
 #undef attn_lane_
@@ -16630,6 +16841,12 @@ ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
   vreinterpretq_f32_u32(veorq_u32(vandq_u32(v, vdupq_n_u32(mask)), vdupq_n_u32(over)))
 #define ATTN_PAIR_BYTES_(p) attn_words_neon_(p)
 #define ATTN_PAIR_DOWN_(v, n) vshlq_u32(v, vdupq_n_s32(-(n)))
+#define ATTN_VU_ uint32x4_t
+#define ATTN_U_LOAD_(p) vld1q_u32(p)
+#define ATTN_U_SET1_(x) vdupq_n_u32(x)
+#define ATTN_U_TIMES_(up, low, a, m) attn_times_neon_(&(up), &(low), a, m)
+#define ATTN_U_XOR_(a, b, c) veorq_u32(veorq_u32(a, b), c)
+#define ATTN_U_LEAST_(a, t) vcgeq_u32(vshrq_n_u32(a, 8), vdupq_n_u32(t))
 #define ATTN_V_ZIP_(to, even, odd) attn_zip_neon_(to, even, odd)
 #define ATTN_V_UNZIP_(to, a, b) attn_unzip_neon_(to, a, b)
 #define ATTN_V_BITS_(bits) attn_bits_neon_(bits)
@@ -16815,6 +17032,14 @@ ATTN_INLINE_ float32x4_t attn_nibbles_neon_(const void *p, int shift) {
   int32_t x[4];
   for (int i = 0; i < 4; i++) x[i] = (((from[i] >> shift) & 15) ^ 8) - 8;
   return vcvtq_f32_s32(vld1q_s32(x));
+}
+
+ATTN_INLINE_ void attn_times_neon_(uint32x4_t *up, uint32x4_t *low, uint32x4_t a, uint32_t m) {
+  const uint32x2_t by = vdup_n_u32(m);
+  const uint32x4_t x = vreinterpretq_u32_u64(vmull_u32(vget_low_u32(a), by));
+  const uint32x4_t y = vreinterpretq_u32_u64(vmull_u32(vget_high_u32(a), by));
+  const uint32x4x2_t z = vuzpq_u32(x, y);
+  *low = z.val[0], *up = z.val[1];
 }
 /* <<< attn/isa/simd_neon.h */
 #define ATTN_PASS_ ATTN_VERSION
@@ -17139,6 +17364,12 @@ typedef __m256 attn_v8_;
       _mm256_and_si256(v, _mm256_set1_epi32((int)(mask))), _mm256_set1_epi32((int)(over)))))
 #define ATTN_PAIR_BYTES_(p) _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p)))
 #define ATTN_PAIR_DOWN_(v, n) _mm256_srli_epi32(v, n)
+#define ATTN_VU_ attn_counters_avx2_
+#define ATTN_U_LOAD_(p) attn_load_counters_avx2_(p)
+#define ATTN_U_SET1_(x) attn_set1_counters_avx2_(x)
+#define ATTN_U_TIMES_(up, low, a, m) attn_times_avx2_(&(up), &(low), a, m)
+#define ATTN_U_XOR_(a, b, c) attn_xor_avx2_(a, b, c)
+#define ATTN_U_LEAST_(a, t) attn_least_avx2_(a, t)
 #define ATTN_V_ZIP_(to, even, odd) attn_zip_avx2_(to, even, odd)
 #define ATTN_V_UNZIP_(to, a, b) attn_unzip_avx2_(to, a, b)
 #define ATTN_V_BITS_(bits) attn_bits_avx2_(bits)
@@ -17296,6 +17527,39 @@ ATTN_INLINE_ attn_v8_ attn_nibbles_avx2_(const void *p, const int odd) {
   const __m256i x = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p));
   return _mm256_cvtepi32_ps(odd ? _mm256_srai_epi32(x, 4)
                                 : _mm256_srai_epi32(_mm256_slli_epi32(x, 28), 28));
+}
+
+/* as on the avx512 tier */
+typedef struct {
+  __m256i even, odd;
+} attn_counters_avx2_;
+ATTN_INLINE_ attn_counters_avx2_ attn_load_counters_avx2_(const uint32_t *p) {
+  attn_counters_avx2_ x;
+  x.even = _mm256_loadu_si256((const __m256i *)(const void *)p);
+  x.odd = _mm256_srli_epi64(x.even, 32);
+  return x;
+}
+ATTN_INLINE_ attn_counters_avx2_ attn_set1_counters_avx2_(uint32_t n) {
+  attn_counters_avx2_ x;
+  x.even = x.odd = _mm256_set1_epi32((int)n);
+  return x;
+}
+ATTN_INLINE_ void attn_times_avx2_(attn_counters_avx2_ *up, attn_counters_avx2_ *low,
+                                   attn_counters_avx2_ a, uint32_t m) {
+  low->even = _mm256_mul_epu32(a.even, _mm256_set1_epi32((int)m));
+  low->odd = _mm256_mul_epu32(a.odd, _mm256_set1_epi32((int)m));
+  up->even = _mm256_srli_epi64(low->even, 32), up->odd = _mm256_srli_epi64(low->odd, 32);
+}
+ATTN_INLINE_ attn_counters_avx2_ attn_xor_avx2_(attn_counters_avx2_ a, attn_counters_avx2_ b,
+                                                attn_counters_avx2_ c) {
+  a.even = _mm256_xor_si256(a.even, _mm256_xor_si256(b.even, c.even));
+  a.odd = _mm256_xor_si256(a.odd, _mm256_xor_si256(b.odd, c.odd));
+  return a;
+}
+ATTN_INLINE_ attn_v8_ attn_least_avx2_(attn_counters_avx2_ a, uint32_t t) {
+  const __m256i x = _mm256_blend_epi32(a.even, _mm256_slli_epi64(a.odd, 32), 0xaa);
+  return _mm256_castsi256_ps(
+      _mm256_cmpgt_epi32(_mm256_srli_epi32(x, 8), _mm256_set1_epi32((int)t - 1)));
 }
 /* <<< attn/isa/simd_avx2.h */
 #define ATTN_PASS_ ATTN_VERSION
@@ -17523,6 +17787,14 @@ typedef __m512 attn_v16_;
       v, _mm512_set1_epi32((int)(mask)), _mm512_set1_epi32((int)(over)), 0x6A)))
 #define ATTN_PAIR_BYTES_(p) attn_bytes_avx512_(p)
 #define ATTN_PAIR_DOWN_(v, n) _mm512_srli_epi32(v, n)
+/* W counters of 32 bits, in whatever form multiplies them whole: up and low = the halves of a m; XOR of three; the
+ * lanes whose highest 24 bits are at least t */
+#define ATTN_VU_ attn_counters_avx512_
+#define ATTN_U_LOAD_(p) attn_load_counters_avx512_(p)
+#define ATTN_U_SET1_(x) attn_set1_counters_avx512_(x)
+#define ATTN_U_TIMES_(up, low, a, m) attn_times_avx512_(&(up), &(low), a, m)
+#define ATTN_U_XOR_(a, b, c) attn_xor_avx512_(a, b, c)
+#define ATTN_U_LEAST_(a, t) attn_least_avx512_(a, t)
 /* to[0], to[1] = the lanes of even and odd in turn, and back */
 #define ATTN_V_ZIP_(to, even, odd) attn_zip_avx512_(to, even, odd)
 #define ATTN_V_UNZIP_(to, a, b) attn_unzip_avx512_(to, a, b)
@@ -17684,6 +17956,39 @@ ATTN_INLINE_ float attn_sum_avx512_(attn_v16_ v) {
   v = ATTN_V_ADD_(v, ATTN_VECTOR_(attn_v16_) _mm512_permute_ps(v, 0xEE));
   v = ATTN_V_ADD_(v, ATTN_VECTOR_(attn_v16_) _mm512_permute_ps(v, 0x55));
   return _mm512_cvtss_f32(v);
+}
+
+/* counters 0, 2, 4 .. and 1, 3, 5 .. in the low halves of 64 bits; what is above them means nothing */
+typedef struct {
+  __m512i even, odd;
+} attn_counters_avx512_;
+ATTN_INLINE_ attn_counters_avx512_ attn_load_counters_avx512_(const uint32_t *p) {
+  attn_counters_avx512_ x;
+  x.even = _mm512_loadu_si512((const void *)p), x.odd = _mm512_srli_epi64(x.even, 32);
+  return x;
+}
+ATTN_INLINE_ attn_counters_avx512_ attn_set1_counters_avx512_(uint32_t n) {
+  attn_counters_avx512_ x;
+  x.even = x.odd = _mm512_set1_epi32((int)n);
+  return x;
+}
+ATTN_INLINE_ void attn_times_avx512_(attn_counters_avx512_ *up, attn_counters_avx512_ *low,
+                                     attn_counters_avx512_ a, uint32_t m) {
+  low->even = _mm512_mul_epu32(a.even, _mm512_set1_epi32((int)m));
+  low->odd = _mm512_mul_epu32(a.odd, _mm512_set1_epi32((int)m));
+  up->even = _mm512_srli_epi64(low->even, 32), up->odd = _mm512_srli_epi64(low->odd, 32);
+}
+ATTN_INLINE_ attn_counters_avx512_ attn_xor_avx512_(attn_counters_avx512_ a,
+                                                    attn_counters_avx512_ b,
+                                                    attn_counters_avx512_ c) {
+  a.even = _mm512_ternarylogic_epi32(a.even, b.even, c.even, 0x96);
+  a.odd = _mm512_ternarylogic_epi32(a.odd, b.odd, c.odd, 0x96);
+  return a;
+}
+ATTN_INLINE_ __mmask16 attn_least_avx512_(attn_counters_avx512_ a, uint32_t t) {
+  const __m512i x =
+      _mm512_mask_blend_epi32((__mmask16)0xaaaa, a.even, _mm512_slli_epi64(a.odd, 32));
+  return (__mmask16)~_mm512_cmplt_epu32_mask(_mm512_srli_epi32(x, 8), _mm512_set1_epi32((int)t));
 }
 /* <<< attn/isa/simd_avx512.h */
 #define ATTN_PASS_ ATTN_VERSION
@@ -18225,7 +18530,9 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
 #define ATTN_EMA_TABLE_(on) on(ema)
 #define ATTN_FOURIER_TABLE_(on) on(butterflies), on(mirror)
 #define ATTN_COLLIDE_TABLE_(on) on(angle_block), on(bucket_rows)
-#define ATTN_GRADIENT_TABLE_(on) on(grad_block), on(row_dots), on(slope), on(norm_slopes)
+#define ATTN_GRADIENT_TABLE_(on)                                                           \
+  on(grad_block), on(row_dots), on(slope), on(norm_slopes), on(drop_bits), on(drop_block), \
+      on(drop_list), on(drop_row)
 #define ATTN_OPTIMISER_TABLE_(on) on(adam), on(descend), on(square_sum)
 #define ATTN_LOSS_TABLE_(on) on(loss_run), on(loss_slope)
 
@@ -22326,6 +22633,9 @@ typedef struct attn_softmax_ {
   void *modify_user;
   attn_score_fn modify_weights;
   void *modify_weights_user;
+  attn_drop drop;  /* of weights */
+  int takes_drop;  /* the call has rows, heads and keys of its own, that counters may count */
+  int map_dropped; /* the map is that of the weights after it */
   attn_distance_terms_ by_distance;
   const float *factor, *distance; /* [distance_heads][distances], see engine/distance.h */
   int64_t distances, distance_heads, distance_zero;
@@ -22926,6 +23236,8 @@ enum {
   X(MODIFY, modify, modify, p->modify, ATTN_TERM_MODIFIES_ | ATTN_TERM_FUNCTION_, NULL, 1, NULL)   \
   X(WEIGHTS, modify_weights, modify_weights, p->modify_weights,                                    \
     ATTN_TAKES_RAGGED_ | ATTN_TAKES_HEADS_, NULL, 1, NULL)                                         \
+  X(DROP, drop, dropout, p->dropout.p != 0.0, ATTN_TAKES_RAGGED_ | ATTN_TAKES_HEADS_, NULL,        \
+    p->dropout.p >= 0.0 && p->dropout.p < 1.0, "dropout.p must lie in [0, 1)")                     \
   X(MASK, mask, mask, p->mask.kind != ATTN_MASK_NONE,                                              \
     ATTN_TAKES_MOST_ | ATTN_TAKES_HEADS_ | ATTN_TERM_PAIR_, NULL, 1, NULL)
 
@@ -22961,6 +23273,11 @@ ATTN_INLINE_ int attn_terms_any_(int terms, const attn_sdpa_params *p) {
 /* They become those of a problem, which is all zero; 0 = the value of one is not legal, or it is not there. */
 ATTN_FUNC_ int attn_terms_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p) {
   a->terms = attn_terms_of_(p);
+  if (!ATTN_HAS_TRAINING && (a->terms & ATTN_TERM_DROP_))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.dropout: ATTN_ONLY leaves out ATTN_FAMILY_TRAINING");
+  if ((a->terms & ATTN_TERM_DROP_) && !a->takes_drop)
+    return attn_reject_(e, ATTN_E_RANGE, "params.dropout must be absent in this call");
   if (!ATTN_HAS_TERMS && (a->terms & ~(ATTN_TERM_MASK_ | ATTN_TERM_BIAS_ | ATTN_TERM_ALIBI_)))
     return attn_reject_(
         e, ATTN_E_RANGE,
@@ -24654,6 +24971,105 @@ ATTN_FUNC_ int attn_tile_stretch_(attn_tile_ *t, int64_t stretch, int started) {
   return started && !turns;
 }
 /* <<< attn/engine/stretch.h */
+/* >>> attn/engine/drop.h */
+/* engine/drop.h owns dropout (attn_drop): with which counters the numbers of a call, of a tile and of a row begin, and
+ * which weights of a block stay. Nothing is stored: whoever asks again has the same answer. */
+
+ATTN_FUNC_ int attn_drops_(const attn_softmax_ *a) {
+  return ATTN_HAS_TRAINING && (a->terms & ATTN_TERM_DROP_) != 0;
+}
+
+/* Of a tensor of rows and columns, or of what has as many queries and keys. */
+ATTN_FUNC_ int attn_check_drop_(attn_error_ *e, const attn_drop *p, int64_t batch, int64_t heads,
+                                int64_t rows, int64_t columns) {
+  const int64_t end = (int64_t)1 << 32;
+  if (!(p->p >= 0.0 && p->p < 1.0))
+    return attn_reject_(e, ATTN_E_VALUE, "dropout.p must lie in [0, 1)");
+  if (p->batch0 < 0 || p->batch0 > end - 1 || batch > end - p->batch0 || p->head0 < 0 ||
+      p->head0 > end - 1 || heads > end - p->head0)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "dropout: batch0, head0 and what is counted from them must be below 2^32");
+  return (rows < end && columns < end) ||
+         attn_reject_(e, ATTN_E_OVERFLOW, "dropout: rows and columns must be fewer than 2^32");
+}
+
+/* What stays is multiplied by it. */
+ATTN_INLINE_ float attn_drop_by_(const attn_drop *p) { return (float)(1.0 / (1.0 - p->p)); }
+
+ATTN_FUNC_ void attn_drop_key_of_(const attn_drop *p, attn_drop_key_ *x) {
+  const uint64_t key = p->seed + p->offset;
+  for (uint32_t r = 0; r < 10; r++) {
+    x->key[r][0] = (uint32_t)key + r * 0x9E3779B9u;
+    x->key[r][1] = (uint32_t)(key >> 32) + r * 0xBB67AE85u;
+  }
+  x->least = (uint32_t)ceil(p->p * 16777216.0);
+  x->by = attn_drop_by_(p);
+}
+
+/* What the first two rounds make of the rows in lanes; what they make of keys is in kernels/drop.h. */
+ATTN_FUNC_ void attn_tile_drop_(const attn_tile_ *t, attn_drop_lanes_ *x) {
+  const attn_drop *p = &t->a->drop;
+  attn_drop_key_of_(p, &x->by);
+  x->batch = (uint32_t)(t->batch + p->batch0);
+  for (int r = 0; r < ATTN_TILE_; r++) {
+    const uint32_t row = r < t->n ? (uint32_t)t->row[r] : 0;
+    const uint64_t head = r < t->n ? (uint64_t)(uint32_t)(t->head[r] + p->head0) : 0;
+    const uint64_t first = head * 0xCD9E8D57u;
+    const uint32_t mixed = (uint32_t)(first >> 32) ^ row ^ x->by.key[0][0];
+    const uint64_t second = (uint64_t)mixed * 0xD2511F53u;
+    x->word0[r] = (uint32_t)first;
+    x->word2[r] = (uint32_t)(second >> 32) ^ x->by.key[1][1];
+    x->word3[r] = (uint32_t)second;
+  }
+}
+
+/* Of each key of a block the lanes that stay. */
+ATTN_FUNC_ void attn_block_kept_(const attn_tile_ *t, const attn_block_ *b, uint64_t *kept) {
+  attn_drop_lanes_ lanes;
+  attn_tile_drop_(t, &lanes);
+  memset(kept, 0, (size_t)b->n * sizeof *kept);
+  for (int i = 0; i < b->count; i++) {
+    const attn_segment_ *seg = &b->seg[i];
+    for (int e = seg->at, n; e < seg->at + seg->n; e += n) {
+      n = (int)attn_min64_(attn_block_run_(b, e), seg->at + seg->n - e);
+      attn_on_(gradient, t->a->table)
+          ->drop_bits(kept + e, attn_block_key_(b, e), n, seg->g0, seg->g1, &lanes);
+    }
+  }
+}
+
+/* Numbers of a block, [key][lane], times what dropout makes of 1. */
+ATTN_FUNC_ void attn_block_drop_(const attn_tile_ *t, const attn_block_ *b, const uint64_t *kept,
+                                 float *s) {
+  const float by = attn_drop_by_(&t->a->drop);
+  for (int i = 0; i < b->count; i++) {
+    const attn_segment_ *seg = &b->seg[i];
+    attn_on_(gradient, t->a->table)
+        ->drop_block(s + seg->at * ATTN_TILE_, kept + seg->at, seg->n, seg->g0, seg->g1, by);
+  }
+}
+
+/* Weights of a block. */
+ATTN_FUNC_ void attn_block_drop_weights_(attn_tile_ *t, const attn_block_ *b) {
+  uint64_t kept[ATTN_BLOCK_];
+  attn_block_kept_(t, b, kept);
+  attn_block_drop_(t, b, kept, t->w.s);
+}
+
+/* Weights of lane r in a row: of the keys 0 .. n - 1, or of these. */
+ATTN_FUNC_ void attn_row_drop_(const attn_tile_ *t, int r, float *row, const int32_t *keys,
+                               int64_t n) {
+  const attn_drop *p = &t->a->drop;
+  attn_drop_key_ key;
+  const uint32_t at[3] = {(uint32_t)t->row[r], (uint32_t)(t->head[r] + p->head0),
+                          (uint32_t)(t->batch + p->batch0)};
+  attn_drop_key_of_(p, &key);
+  if (keys)
+    attn_on_(gradient, t->a->table)->drop_list(row, keys, n, at, &key);
+  else
+    attn_on_(gradient, t->a->table)->drop_row(row, 0, n, at, &key);
+}
+/* <<< attn/engine/drop.h */
 /* >>> attn/engine/weights.h */
 /* engine/weights.h owns weights that the caller changes. The first of two passes leaves the maximum and
  * the sum of each row; the second makes every weight what it is in the end, hands it over, and adds
@@ -24899,7 +25315,7 @@ ATTN_FUNC_ void attn_low_values_(attn_tile_ *t, attn_block_ *b, const attn_ramp_
   const int64_t dv = a->v.dim, word = sizeof(uint32_t);
   attn_tile_powers_ *s = attn_low_powers_(t);
   const int moved = s && !a->counting && attn_low_value_powers_(t, b, s),
-            again = moved || attn_reweighs_(a);
+            again = moved || attn_reweighs_(a) || attn_drops_(a);
   attn_pair_dots_ d;
   for (int g = 0, to; g < t->groups; g = to) {
     to = attn_block_alike_(t, b, g);
@@ -24907,6 +25323,7 @@ ATTN_FUNC_ void attn_low_values_(attn_tile_ *t, attn_block_ *b, const attn_ramp_
   }
   if (attn_reweighs_(a)) attn_block_hand_(t, b);
   if (a->counting) return;
+  if (attn_drops_(a)) attn_block_drop_weights_(t, b);
   attn_pair_rows_ rows = {b->v_low, b->v_step, b->n, dv, (int)attn_low_dtype_(a->low), 0, NULL};
   if (moved) rows.by = s->by;
   if (!b->v_low) rows.x = b->v, rows.step = b->v_stride * word, rows.kind = (int)ATTN_F32;
@@ -25496,6 +25913,7 @@ ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const in
       for (int e = 0; e < all; e++)
         if (p[e] != 0.0f) p[n] = p[e], index[r][n++] = index[r][e];
     }
+    if (attn_drops_(a)) attn_row_drop_(t, r, p, index[r], n);
     attn_list_pick_(t, &picked, &a->v, &a->v_scales, t->head_v, t->w.v, index[r], n);
     attn_on_(sum, f)->axpys(t->w.o_rows + r * dv, p, picked.rows, picked.stride, picked.index, n,
                             dv, picked.dtype, t->alpha[r], picked.ahead);
@@ -25927,11 +26345,13 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
     b->v = t->w.v, b->v_stride = dv, patch = 1;
   }
   if (ATTN_PART_(LOW, a->low)) {
-    const int f32 = patch || ATTN_PART_(TERMS, a->relative.values.data) || attn_reweighs_(a);
+    const int f32 =
+        patch || ATTN_PART_(TERMS, a->relative.values.data) || attn_reweighs_(a) || attn_drops_(a);
     attn_low_values_(t, b, ramp, started, f32);
   } else if (b->whole) {
     attn_block_weights_(t, ramp, 0, b->n, 0, t->groups);
     if (attn_reweighs_(a)) attn_block_hand_(t, b);
+    if (attn_drops_(a)) attn_block_drop_weights_(t, b);
     if (ATTN_PART_(LATENT, a->factored))
       a->factored->values(t, b, alpha, !started);
     else if (!a->counting)
@@ -25944,6 +26364,7 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
       if (b->end[g]) attn_block_weights_(t, ramp, b->first[g], b->end[g], g, to);
     }
     if (attn_reweighs_(a)) attn_block_hand_(t, b);
+    if (attn_drops_(a)) attn_block_drop_weights_(t, b);
     for (int g = 0, to; g < t->groups; g = to) {
       const int at = b->first[g], n = b->end[g] - at;
       to = attn_block_alike_(t, b, g);
@@ -26082,6 +26503,7 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
         else
           f->weights(row, row, a->map.dim, m, inv);
         if (ATTN_PART_(LOW, a->low) && !a->map_scores) attn_low_map_(row, a->map.dim);
+        if (ATTN_HAS_TRAINING && a->map_dropped) attn_row_drop_(t, r, row, NULL, a->map.dim);
       }
       if (ATTN_PART_(EDGES, a->edges) && a->edges->weights) {
         attn_list_ list;
@@ -33373,7 +33795,9 @@ ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.modify_weights wants a map of ATTN_MAP_WEIGHTS, or none");
   a->map_scores = p->map_stage == ATTN_MAP_SCORES || last;
-  if (a->map_scores || p->map_stage == ATTN_MAP_WEIGHTS) return 1;
+  a->map_dropped = p->map_stage == ATTN_MAP_DROPPED && attn_drops_(a);
+  if (a->map_scores || p->map_stage == ATTN_MAP_WEIGHTS || p->map_stage == ATTN_MAP_DROPPED)
+    return 1;
   a->raw = a->map, a->map.data = NULL;
   a->raw_cap = p->map_stage == ATTN_MAP_CAPPED ? p->softcap : 0.0f;
   if (a->raw_cap > 0.0f && a->raw_cap < FLT_MIN) a->raw_cap = FLT_MIN;
@@ -33478,6 +33902,9 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   a->left = attn_reach_(&p->window, p->window.left);
   a->keep = !p->window.on || p->window.left < 0 ? 0 : p->keep < k->len ? p->keep : k->len;
   a->right = p->causal ? 0 : attn_reach_(&p->window, p->window.right);
+  if (attn_drops_(a) &&
+      !attn_check_drop_(e, &a->drop, attn_max64_(full[0], q->batch), q->heads, q->len, k->len))
+    return 0;
   const int judged = ATTN_HAS_TERMS && attn_terms_any_(a->terms, p);
   if (judged && !attn_check_terms_(e, a, p, attn_spans_more_(&all, ATTN_TERMS_))) return 0;
   if (p->schedule && !ATTN_HAS_PATTERN)
@@ -33600,7 +34027,8 @@ ATTN_FUNC_ int64_t attn_sdpa_need_(attn_error_ *e, attn_tensor o, attn_tensor q,
                                    const attn_reshape_ *reshape, const attn_ctx *ctx, int data) {
   attn_softmax_ a;
   attn_problem_clear_(&a);
-  a.o = o, a.q = q, a.k = k, a.v = v, a.reshape = reshape, a.takes_low = !reshape;
+  a.o = o, a.q = q, a.k = k, a.v = v, a.reshape = reshape;
+  a.takes_low = a.takes_drop = !reshape;
   return attn_problem_need_(e, &a, params, ctx, data);
 }
 
@@ -33616,7 +34044,7 @@ ATTN_PUB_ attn_status attn_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, att
   attn_error_ e = {ATTN_OK, NULL};
   attn_softmax_ a;
   attn_problem_clear_(&a);
-  a.o = o, a.q = q, a.k = k, a.v = v, a.takes_low = 1;
+  a.o = o, a.q = q, a.k = k, a.v = v, a.takes_low = a.takes_drop = 1;
   int workers;
   if (attn_sdpa_plan_(&e, &a, params, ctx, &workers, 1)) {
     if (attn_nothing_(&a))
@@ -35857,7 +36285,7 @@ ATTN_COLD_ int attn_edges_plan_(attn_error_ *e, attn_softmax_ *a, const attn_edg
   if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null");
   s.scale = p->scale, s.causal = p->causal != 0, s.has_q_off = p->has_q_off, s.q_off = p->q_off;
   s.one_order = 1;
-  s.kv_len = p->kv_len, s.lse = p->lse;
+  s.kv_len = p->kv_len, s.lse = p->lse, s.dropout = p->dropout, a->takes_drop = 1;
   if (!attn_sdpa_plan_(e, a, &s, ctx, workers, data)) return 0;
   const int64_t all = attn_mul_(a->q.batch, a->q.heads);
   const int64_t sets = attn_mul_(p->per_batch ? a->q.batch : 1, p->per_head ? a->q.heads : 1);
@@ -37810,8 +38238,9 @@ ATTN_PUB_COLD_ size_t attn_solve_workspace(attn_tensor x, attn_tensor a, attn_te
 /* compose/steps.h owns steps that are calls: attention, products, merges and schedules inside a
  * call that is made of them (engine/stage.h). */
 
-ATTN_COLD_ int attn_stage_sdpa_(attn_stage_ *s, attn_tensor o, attn_tensor q, attn_tensor k,
-                                attn_tensor v, const attn_sdpa_params *params) {
+/* Attention whose rows, heads and keys are those of the call: weights may be dropped. */
+ATTN_COLD_ int attn_stage_sdpa_whole_(attn_stage_ *s, attn_tensor o, attn_tensor q, attn_tensor k,
+                                      attn_tensor v, const attn_sdpa_params *params) {
   if (!s->run) {
     int64_t bytes = attn_sdpa_need_(s->e, o, q, k, v, params, NULL, &s->ctx, -1);
     if (bytes >= 0) attn_stage_spare_(s, bytes);
@@ -37819,6 +38248,13 @@ ATTN_COLD_ int attn_stage_sdpa_(attn_stage_ *s, attn_tensor o, attn_tensor q, at
   }
   s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
   return attn_stage_done_(s, attn_sdpa(o, q, k, v, params, &s->ctx));
+}
+
+ATTN_COLD_ int attn_stage_sdpa_(attn_stage_ *s, attn_tensor o, attn_tensor q, attn_tensor k,
+                                attn_tensor v, const attn_sdpa_params *params) {
+  if (params && params->dropout.p != 0.0)
+    return attn_reject_(s->e, ATTN_E_RANGE, "params.dropout must be absent in this call");
+  return attn_stage_sdpa_whole_(s, o, q, k, v, params);
 }
 
 /* The same of a problem that also has what no parameter says: a range of keys for each row, addends,
@@ -38040,8 +38476,8 @@ ATTN_COLD_ int attn_joint_plan_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_
         "softmax_one must be absent");
   if (attn_terms_of_(&p) & ~attn_terms_with_(ATTN_TAKES_JOINT_))
     return attn_reject_(e, ATTN_E_RANGE,
-                        "params.attention: softcap, relative, xl, labels, factor, span, modify and "
-                        "modify_weights must be absent");
+                        "params.attention: softcap, relative, xl, labels, factor, span, modify, "
+                        "modify_weights and dropout must be absent");
   if (p.k_scales.scale || p.k_scales.zero || p.v_scales.scale || p.v_scales.zero)
     return attn_reject_(e, ATTN_E_RANGE, "params.attention.k_scales and v_scales must be absent");
   p.lse.data = NULL;
@@ -38688,7 +39124,7 @@ ATTN_COLD_ int attn_multihead_attend_ok_(attn_error_ *e, const attn_multihead_jo
   a.k = attn_bhtd(there, ATTN_F32, j->x_k.batch, j->mix.data ? 1 : p->kv_heads, j->x_k.len, j->dk);
   a.v = attn_bhtd(there, ATTN_F32, j->x_v.batch, p->kv_heads, j->x_v.len, j->dv);
   a.o = attn_bhtd(there, ATTN_F32, b, h, t, j->dv);
-  a.outer = outer, a.takes_low = !j->mix.data;
+  a.outer = outer, a.takes_low = a.takes_drop = !j->mix.data;
   return attn_multihead_rope_ok_(e, j, outer, ctx) &&
          attn_sdpa_plan_(e, &a, &p->attention, ctx, &workers, 1);
 }
@@ -38802,9 +39238,11 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
                     "params.bias_v must be [1, 1, 1, the width of w_v]")};
   if (!p->bias_k.data != !p->bias_v.data)
     return attn_reject_(e, ATTN_E_NULL, "params.bias_k and params.bias_v go together");
-  if (p->bias_k.data && (p->attention.ragged.sequences || p->attention.modify_weights))
+  if (p->bias_k.data && (p->attention.ragged.sequences || p->attention.modify_weights ||
+                         p->attention.dropout.p != 0.0))
     return attn_reject_(e, ATTN_E_RANGE,
-                        "params.bias_k goes without attention.ragged and attention.modify_weights");
+                        "params.bias_k goes without attention.ragged, attention.modify_weights and "
+                        "attention.dropout");
   if (p->rope && (p->bias_k.data || (attn_rope_turns_(p->rope) && attn_unlike_(&p->attention))))
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.rope goes without bias_k and without attention.ragged, q_offs and "
@@ -38996,7 +39434,8 @@ ATTN_COLD_ int attn_multihead_join_(attn_stage_ *s, const attn_multihead_job_ *j
   attn_softmax_ a;
   memset(&a, 0, sizeof a);
   a.o = o, a.q = q, a.k = k, a.v = v, a.mix = mix;
-  if (mix ? !attn_stage_problem_(s, &a, &own) : !attn_stage_sdpa_(s, o, q, k, v, &own)) return 0;
+  if (mix ? !attn_stage_problem_(s, &a, &own) : !attn_stage_sdpa_whole_(s, o, q, k, v, &own))
+    return 0;
   if (p->bias_k.data && !attn_multihead_more_(s, j, o, q, &own)) return 0;
   attn_round_ round = {s->table, *each, o};
   if (copy && !attn_stage_for_(s, attn_mul_(b, h), attn_round_item_, &round, 0, NULL)) return 0;
@@ -71301,6 +71740,7 @@ typedef struct attn_backward_memory_ {
   float *d_rows;        /* [Tq][dk] of d_q between the phases of a schedule */
   int32_t *index;       /* [tile] */
   float *capped;        /* [block][tile]: scores before what is added to a soft-cap */
+  uint64_t *kept;       /* [block]: rows whose weight dropout leaves */
   attn_plan_run_ *runs; /* of a tile that has lists */
   attn_factor_rows_ q, d_o;
   attn_sent_rows_ k, v;
@@ -71513,6 +71953,9 @@ ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn
       const float y = b->k[e * b->k_stride + c];
       m->keys[e * dk + c] = y - y == 0.0f ? y : 0.0f;
     }
+  const int drops = attn_drops_(a);
+  const float by = attn_drop_by_(&a->drop);
+  if (drops) attn_block_kept_(t, b, m->kept);
   if (x->started && x->stretch != stretch) attn_backward_fold_(t, x, 0);
   if (!x->started) memset(m->sum, 0, (size_t)(dk * ATTN_TILE_) * sizeof(float));
   x->started = 1, x->stretch = stretch;
@@ -71524,10 +71967,13 @@ ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn
                                      dv, seg->g0, seg->g1, t->spare);
     else
       memset(d, 0, (size_t)(seg->n * ATTN_TILE_) * sizeof(float));
+    const uint64_t *kept = drops ? m->kept + seg->at : NULL;
+    if (kept) attn_on_(gradient, f)->drop_block(d, kept, seg->n, seg->g0, seg->g1, by);
     attn_grad_cap_ here = cap;
     if (cap.capped) here.capped += seg->at * ATTN_TILE_;
     attn_on_(gradient, f)->grad_block(s, d, seg->n, seg->g0, seg->g1, m->lanes, &here);
     if (x->sums) attn_terms_add_(t, &x->job->asked, x->sums, b, seg, d);
+    if (kept) attn_on_(gradient, f)->drop_block(s, kept, seg->n, seg->g0, seg->g1, by);
     if (m->v.out.data) attn_sent_add_(t, m, &m->v, b, seg, &m->d_o, t->w.s);
     if (m->k.out.data) attn_sent_add_(t, m, &m->k, b, seg, &m->q, m->dp);
     if (x->job->d_q.data)
@@ -71676,6 +72122,7 @@ ATTN_FUNC_ int64_t attn_backward_cut_(const attn_softmax_ *a, const attn_backwar
   else if (memory)
     m->d_rows = NULL;
   ATTN_CUT_(index, int32_t, tile, sizeof(int32_t))
+  if (attn_drops_(a)) ATTN_CUT_(kept, uint64_t, block, (int64_t)sizeof(uint64_t))
   if (attn_backward_caps_first_(a)) ATTN_CUT_(capped, float, block *tile, f)
   ATTN_CUT_(runs, attn_plan_run_, g->lists, sizeof(attn_plan_run_))
   ATTN_CUT_(q.raw, float, attn_add_(attn_mul_(dk, tile), past), f)
@@ -72012,6 +72459,7 @@ ATTN_COLD_ int attn_backward_plan_(attn_error_ *e, attn_softmax_ *a, attn_backwa
                                     : op[N - 1 - (j - (int)ATTN_GRADIENT_OUTPUTS_)].span))
         return attn_reject_(e, ATTN_E_OVERLAP,
                             "a gradient must not share memory with another argument");
+  a->takes_drop = 1;
   p.lse = *lse, p.compute = ATTN_COMPUTE_F32, p.compute_prefer = 0, p.one_order = 1;
   memset(&p.map, 0, sizeof p.map), p.map_stage = ATTN_MAP_WEIGHTS;
   a->beside = out, a->besides = ATTN_GRADIENT_OUTPUTS_;
@@ -73968,6 +74416,80 @@ ATTN_CALL_(attn_learned_position_backward, (d_table, d_y, params, gradients), at
            attn_tensor d_y, const attn_learned_params *params,
            const attn_learned_gradients *gradients)
 /* <<< attn/families/training/learned_backward.h */
+/* >>> attn/families/training/dropout.h */
+/* families/training/dropout.h owns dropout of the elements of a tensor. */
+
+typedef struct attn_dropped_ {
+  const attn_table_ *table;
+  attn_tensor y, x;
+  attn_drop drop;
+  int64_t tiles, slices; /* 64 rows; columns */
+  char *memory;
+  int64_t each;
+} attn_dropped_;
+
+/* 64 rows of one head, some columns. */
+ATTN_FUNC_ void attn_dropped_item_(void *job, int worker, int64_t index) {
+  const attn_dropped_ *a = (const attn_dropped_ *)job;
+  const int64_t tile = index / a->slices % a->tiles, unit = index / a->slices / a->tiles;
+  const int64_t b = unit / a->y.heads, h = unit % a->y.heads, first = tile * ATTN_TILE_;
+  const int64_t c = index % a->slices * ATTN_SLICE_, n = attn_min64_(a->y.dim - c, ATTN_SLICE_);
+  const int64_t end = attn_min64_(a->y.len, first + ATTN_TILE_);
+  const uint32_t head = (uint32_t)(h + a->drop.head0), batch = (uint32_t)(b + a->drop.batch0);
+  attn_drop_key_ key;
+  attn_drop_key_of_(&a->drop, &key);
+  for (int64_t i = first; i < end; i++) {
+    char *y = attn_at_(&a->y, b, h, i) + attn_bytes_(a->y.dtype, c);
+    const char *x = attn_at_(&a->x, b, h, i) + attn_bytes_(a->x.dtype, c);
+    const int f32 = a->y.dtype == ATTN_F32;
+    float *row = (float *)(void *)(f32 ? y : a->memory + worker * a->each);
+    const uint32_t at[3] = {(uint32_t)i, head, batch};
+    if (!f32 || a->x.dtype != ATTN_F32)
+      a->table->widen(row, x, 0, NULL, 1, n, a->x.dtype, NULL);
+    else if ((const char *)row != x)
+      memcpy(row, x, (size_t)n * sizeof(float));
+    attn_on_(gradient, a->table)->drop_row(row, c, n, at, &key);
+    if (!f32) a->table->blend(y, row, NULL, a->y.dtype, ATTN_F32, a->y.dtype, n, 1.0f, 1.0f);
+  }
+}
+
+ATTN_COLD_ int attn_dropped_steps_(attn_stage_ *s, void *job) {
+  attn_dropped_ a = *(const attn_dropped_ *)job;
+  a.table = s->table;
+  a.tiles = attn_tiles_of_(a.y.len), a.slices = attn_runs_of_(a.y.dim, ATTN_SLICE_);
+  a.each = a.y.dtype == ATTN_F32 ? 0 : attn_piece_(ATTN_SLICE_, sizeof(float));
+  return attn_stage_for_(s,
+                         attn_mul_(attn_mul_(a.y.batch, a.y.heads), attn_mul_(a.tiles, a.slices)),
+                         attn_dropped_item_, &a, a.each, &a.memory);
+}
+
+ATTN_COLD_ int attn_dropped_check_(attn_error_ *e, attn_dropped_ *a, const attn_ctx *ctx) {
+  const int64_t any = ATTN_ANY_;
+  attn_operand_ op[] = {ATTN_OPERAND_(&a->y, "y", ATTN_OUT_, a->x.batch, a->x.heads, a->x.len,
+                                      a->x.dim, "y must have the shape of x"),
+                        ATTN_OPERAND_(&a->x, "x", 0, any, any, any, any, "")};
+  if (!attn_check_given_(e, op, 2)) return 0;
+  for (int i = 1; i >= 0; i--)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  if (!attn_check_drop_(e, &a->drop, a->x.batch, a->x.heads, a->x.len, a->x.dim)) return 0;
+  if (attn_in_place_(&a->y, &a->x)) op[1].span.lo = op[1].span.hi = 0;
+  return attn_check_apart_(e, ctx, op, 2, NULL, 0);
+}
+
+ATTN_COLD_ attn_status attn_dropout_call_(attn_tensor y, attn_tensor x, const attn_drop *dropout,
+                                          attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_dropped_ a;
+  int workers = 1;
+  attn_clear_(&a, sizeof a);
+  a.y = y, a.x = x;
+  if (dropout) a.drop = *dropout;
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers)) (void)attn_dropped_check_(&e, &a, ctx);
+  return attn_step_call_or_(&e, a.table, workers, ctx, attn_dropped_steps_, &a,
+                            "element by element", NULL, bytes);
+}
+ATTN_CALL_(attn_dropout, (y, x, dropout), attn_tensor y, attn_tensor x, const attn_drop *dropout)
+/* <<< attn/families/training/dropout.h */
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

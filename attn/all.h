@@ -116,6 +116,7 @@
 #include "api/families/training/norm_backward.h"
 #include "api/families/training/activate_backward.h"
 #include "api/families/training/learned_backward.h"
+#include "api/families/training/dropout.h"
 #endif
 #include "api/left_out.h"
 #include "api/end.h"
@@ -167,6 +168,7 @@ ATTN_BEGIN_STRICT_
 #include "engine/block.h"
 #include "engine/terms.h"
 #include "engine/stretch.h"
+#include "engine/drop.h"
 #include "engine/weights.h"
 #include "engine/low.h"
 #include "engine/codes.h"
@@ -419,6 +421,7 @@ ATTN_BEGIN_STRICT_
 #include "families/training/gemm_backward.h"
 #include "families/training/norm_backward.h"
 #include "families/training/learned_backward.h"
+#include "families/training/dropout.h"
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

@@ -127,7 +127,8 @@
  *   before or behind what is added. All may be combined with each other, with masks and with
  *   schedules; api/calls/score.h has their formulas, attn_sdpa_params their order. modify is yours: a
  *   function that changes a tile of scores in place, after all other terms (FlexAttention's score_mod);
- *   modify_weights changes a tile of weights after the softmax (its prob_mod). params.map gives the
+ *   modify_weights changes a tile of weights after the softmax (its prob_mod); dropout drops weights, for
+ *   training, by a random number of each pair that is the same everywhere. params.map gives the
  *   weights or, by map_stage, raw, capped or final scores (ONNX: qk_matmul_output_mode).
  *
  * 6. MEMORY

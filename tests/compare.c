@@ -153,7 +153,7 @@ static void compare(const test_call *call, int roundings, const char *what) {
           }
         }
         if (!params->map.data) continue;
-        if (params->map_stage != ATTN_MAP_WEIGHTS) {
+        if (params->map_stage != ATTN_MAP_WEIGHTS && params->map_stage != ATTN_MAP_DROPPED) {
           compare_scores(call, roundings, b, h, i, what);
           continue;
         }
@@ -166,6 +166,8 @@ static void compare(const test_call *call, int roundings, const char *what) {
         if (params->modify_weights) least *= 4; /* what is scaled may have been lost before */
         for (int64_t j = 0; j < k->len; j++) {
           double got = oracle_get(&params->map, b, h, i, j), want = row.p[j];
+          if (params->map_stage == ATTN_MAP_DROPPED)
+            want *= oracle_drop(&params->dropout, b, h, i, j);
           double unsure = 2e-6 + 2 * score + narrow;
           if (want > 0) unsure += EPSILON * (fabs(row.lse) * 4 + row.size[j] * 8);
           if (want > 0) unsure += given * row.size[j];

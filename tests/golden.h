@@ -202,4 +202,6 @@ static const uint64_t golden[] = {
     0x2cd5d34537bb4463u, /* rms norm backward */
     0x37c332ead8579d70u, /* activate backward */
     0xb262c8cf5e4d9305u, /* learned position backward */
+    0xc136990ba46d377fu, /* dropout */
+    0x2ec3b98370494022u, /* sdpa backward with dropout */
 };

@@ -190,6 +190,31 @@ static attn_status learned(attn_tensor o, attn_tensor lse, test_rng *rng, attn_c
   return status;
 }
 
+/* Dropout of the elements of o's first head, and of the weights of both: the second head's o is that. */
+static attn_status dropout(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_drop drop = {0.25, 77, 5, 3, 2};
+  attn_sdpa_params p;
+  memset(&p, 0, sizeof p);
+  p.lse = lse, p.dropout = drop, p.window = attn_window_of(40, -1);
+  const attn_tensor q = golden_exact(rng, 2, T, DV), k = golden_exact(rng, 1, T, DV);
+  const attn_tensor x = golden_exact(rng, 2, T, DV);
+  const attn_status status = attn_sdpa(o, q, k, x, &p, ctx);
+  if (status) return status;
+  return attn_dropout(test_one(o, 0, 1, 0, 1), test_one(x, 0, 1, 0, 1), &drop, ctx);
+}
+static attn_status backward_dropped(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_sdpa_params p;
+  attn_tensor none;
+  memset(&p, 0, sizeof p), memset(&none, 0, sizeof none);
+  p.lse = lse, p.dropout.p = 0.5, p.dropout.seed = 9, p.causal = 1;
+  const attn_tensor q = golden_exact(rng, 2, T, DV), k = golden_exact(rng, 2, T, DV);
+  const attn_tensor v = golden_exact(rng, 2, T, DV), out = golden_exact(rng, 2, T, DV);
+  const attn_status status = attn_sdpa(out, q, k, v, &p, ctx);
+  if (status) return status;
+  return attn_sdpa_backward(none, o, none, golden_exact(rng, 2, T, DV), q, k, v, out, lse, &p, NULL,
+                            ctx);
+}
+
 const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"sdpa backward k", backward_k},
                                        {"sdpa backward v", backward_v},
@@ -205,4 +230,6 @@ const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"rms norm backward", rms_norm},
                                        {"activate backward", activate},
                                        {"learned position backward", learned},
+                                       {"dropout", dropout},
+                                       {"sdpa backward with dropout", backward_dropped},
                                        {NULL, NULL}};

@@ -1657,6 +1657,21 @@
   X(M2_qk_norm_multihead)                   \
   X(M2_qk_norm_encoder)                     \
   X(M2_qk_norm_decode)                      \
+  X(N1_philox)                              \
+  X(N1_elements)                            \
+  X(N1_in_place)                            \
+  X(N1_share)                               \
+  X(N1_parts)                               \
+  X(N1_elements_reject)                     \
+  X(N1_weights)                             \
+  X(N1_weights_long)                        \
+  X(N1_weights_narrow)                      \
+  X(N1_weights_parts)                       \
+  X(N1_weights_scheduled)                   \
+  X(N1_nan)                                 \
+  X(N1_multihead)                           \
+  X(N1_refused)                             \
+  X(N1_backward)                            \
   X(N2_backward)                            \
   X(N2_backward_long)                       \
   X(N2_differences)                         \

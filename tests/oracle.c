@@ -119,6 +119,29 @@ int oracle_allowed(const attn_tensor *q, const attn_tensor *k, const attn_sdpa_p
   return !(oracle_mask(&params->bias, b, h, i, j) == -(double)INFINITY);
 }
 
+void oracle_philox(uint32_t w[4], const uint32_t counter[4], const uint32_t key[2]) {
+  uint32_t k0 = key[0], k1 = key[1];
+  memcpy(w, counter, 4 * sizeof *w);
+  for (int round = 0; round < 10; round++) {
+    const uint64_t a = (uint64_t)w[0] * 0xD2511F53u, b = (uint64_t)w[2] * 0xCD9E8D57u;
+    const uint32_t next[4] = {(uint32_t)(b >> 32) ^ w[1] ^ k0, (uint32_t)b,
+                              (uint32_t)(a >> 32) ^ w[3] ^ k1, (uint32_t)a};
+    memcpy(w, next, sizeof next);
+    k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+  }
+}
+
+double oracle_drop(const attn_drop *drop, int64_t b, int64_t h, int64_t i, int64_t j) {
+  const uint64_t seed = drop->seed + drop->offset;
+  const uint32_t counter[4] = {(uint32_t)(j / 4), (uint32_t)i, (uint32_t)(h + drop->head0),
+                               (uint32_t)(b + drop->batch0)};
+  const uint32_t key[2] = {(uint32_t)(seed & 0xffffffffu), (uint32_t)(seed >> 32)};
+  uint32_t w[4];
+  if (drop->p == 0) return 1;
+  oracle_philox(w, counter, key);
+  return (double)(w[j % 4] / 256) < drop->p * 16777216 ? 0 : 1 / (1 - drop->p);
+}
+
 void oracle_sdpa(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                  const attn_sdpa_params *params, int64_t b, int64_t h, int64_t i, oracle_row *row) {
   int64_t hv = h * v->heads / q->heads, position = oracle_position(q, k, params, b, i);
@@ -160,12 +183,14 @@ void oracle_sdpa(const attn_tensor *q, const attn_tensor *k, const attn_tensor *
     if (params->modify_weights)
       row->p[j] = oracle_hand(params->modify_weights, params->modify_weights_user, b, h, i, j,
                               position, row->p[j]);
+    const double keep = oracle_drop(&params->dropout, b, h, i, j);
     const void *values = oracle_address(v, b, hv, j, 0);
     for (int64_t c = 0; c < v->dim; c++) {
       double value = oracle_number(values, v->dtype, c), more = 0;
       if (params->relative.values.data) more = oracle_relative_value(params, h, j - position, c);
-      row->o[c] += row->p[j] * (value + more);
-      if (fabs(value) + fabs(more) > row->value) row->value = fabs(value) + fabs(more);
+      row->o[c] += row->p[j] * keep * (value + more);
+      if (keep * (fabs(value) + fabs(more)) > row->value)
+        row->value = keep * (fabs(value) + fabs(more));
     }
   }
 }

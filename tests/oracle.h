@@ -56,6 +56,11 @@ int oracle_allowed(const attn_tensor *q, const attn_tensor *k, const attn_sdpa_p
 double oracle_hand(attn_score_fn function, void *user, int64_t b, int64_t h, int64_t i, int64_t j,
                    int64_t position, double x);
 
+/* Four random numbers of a counter, by the rounds of the paper. */
+void oracle_philox(uint32_t w[4], const uint32_t counter[4], const uint32_t key[2]);
+/* What dropout multiplies element (b, h, i, j) by: 1 without. */
+double oracle_drop(const attn_drop *drop, int64_t b, int64_t h, int64_t i, int64_t j);
+
 /* The score of one pair after every term, and the sum of the absolute terms in it. */
 typedef struct oracle_pair {
   double x, size;

@@ -490,6 +490,8 @@
 #define attn_cross_entropy_head(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_cross_entropy_head_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_cross_entropy_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_dropout(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_dropout_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_gemm_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_gemm_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_global_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING

@@ -48,7 +48,7 @@ ATTN_COLD_ int attn_edges_plan_(attn_error_ *e, attn_softmax_ *a, const attn_edg
   if (!p) return attn_reject_(e, ATTN_E_NULL, "params must not be null");
   s.scale = p->scale, s.causal = p->causal != 0, s.has_q_off = p->has_q_off, s.q_off = p->q_off;
   s.one_order = 1;
-  s.kv_len = p->kv_len, s.lse = p->lse;
+  s.kv_len = p->kv_len, s.lse = p->lse, s.dropout = p->dropout, a->takes_drop = 1;
   if (!attn_sdpa_plan_(e, a, &s, ctx, workers, data)) return 0;
   const int64_t all = attn_mul_(a->q.batch, a->q.heads);
   const int64_t sets = attn_mul_(p->per_batch ? a->q.batch : 1, p->per_head ? a->q.heads : 1);

@@ -137,7 +137,9 @@ ATTN_FUNC_ int attn_map_stage_take_(attn_error_ *e, attn_softmax_ *a, const attn
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.modify_weights wants a map of ATTN_MAP_WEIGHTS, or none");
   a->map_scores = p->map_stage == ATTN_MAP_SCORES || last;
-  if (a->map_scores || p->map_stage == ATTN_MAP_WEIGHTS) return 1;
+  a->map_dropped = p->map_stage == ATTN_MAP_DROPPED && attn_drops_(a);
+  if (a->map_scores || p->map_stage == ATTN_MAP_WEIGHTS || p->map_stage == ATTN_MAP_DROPPED)
+    return 1;
   a->raw = a->map, a->map.data = NULL;
   a->raw_cap = p->map_stage == ATTN_MAP_CAPPED ? p->softcap : 0.0f;
   if (a->raw_cap > 0.0f && a->raw_cap < FLT_MIN) a->raw_cap = FLT_MIN;
@@ -242,6 +244,9 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
   a->left = attn_reach_(&p->window, p->window.left);
   a->keep = !p->window.on || p->window.left < 0 ? 0 : p->keep < k->len ? p->keep : k->len;
   a->right = p->causal ? 0 : attn_reach_(&p->window, p->window.right);
+  if (attn_drops_(a) &&
+      !attn_check_drop_(e, &a->drop, attn_max64_(full[0], q->batch), q->heads, q->len, k->len))
+    return 0;
   const int judged = ATTN_HAS_TERMS && attn_terms_any_(a->terms, p);
   if (judged && !attn_check_terms_(e, a, p, attn_spans_more_(&all, ATTN_TERMS_))) return 0;
   if (p->schedule && !ATTN_HAS_PATTERN)
@@ -364,7 +369,8 @@ ATTN_FUNC_ int64_t attn_sdpa_need_(attn_error_ *e, attn_tensor o, attn_tensor q,
                                    const attn_reshape_ *reshape, const attn_ctx *ctx, int data) {
   attn_softmax_ a;
   attn_problem_clear_(&a);
-  a.o = o, a.q = q, a.k = k, a.v = v, a.reshape = reshape, a.takes_low = !reshape;
+  a.o = o, a.q = q, a.k = k, a.v = v, a.reshape = reshape;
+  a.takes_low = a.takes_drop = !reshape;
   return attn_problem_need_(e, &a, params, ctx, data);
 }
 
@@ -380,7 +386,7 @@ ATTN_PUB_ attn_status attn_sdpa(attn_tensor o, attn_tensor q, attn_tensor k, att
   attn_error_ e = {ATTN_OK, NULL};
   attn_softmax_ a;
   attn_problem_clear_(&a);
-  a.o = o, a.q = q, a.k = k, a.v = v, a.takes_low = 1;
+  a.o = o, a.q = q, a.k = k, a.v = v, a.takes_low = a.takes_drop = 1;
   int workers;
   if (attn_sdpa_plan_(&e, &a, params, ctx, &workers, 1)) {
     if (attn_nothing_(&a))

@@ -74,8 +74,8 @@ ATTN_COLD_ int attn_joint_plan_(attn_error_ *e, attn_joint_ *x, const attn_sdpa_
         "softmax_one must be absent");
   if (attn_terms_of_(&p) & ~attn_terms_with_(ATTN_TAKES_JOINT_))
     return attn_reject_(e, ATTN_E_RANGE,
-                        "params.attention: softcap, relative, xl, labels, factor, span, modify and "
-                        "modify_weights must be absent");
+                        "params.attention: softcap, relative, xl, labels, factor, span, modify, "
+                        "modify_weights and dropout must be absent");
   if (p.k_scales.scale || p.k_scales.zero || p.v_scales.scale || p.v_scales.zero)
     return attn_reject_(e, ATTN_E_RANGE, "params.attention.k_scales and v_scales must be absent");
   p.lse.data = NULL;

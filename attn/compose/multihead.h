@@ -57,7 +57,7 @@ ATTN_COLD_ int attn_multihead_attend_ok_(attn_error_ *e, const attn_multihead_jo
   a.k = attn_bhtd(there, ATTN_F32, j->x_k.batch, j->mix.data ? 1 : p->kv_heads, j->x_k.len, j->dk);
   a.v = attn_bhtd(there, ATTN_F32, j->x_v.batch, p->kv_heads, j->x_v.len, j->dv);
   a.o = attn_bhtd(there, ATTN_F32, b, h, t, j->dv);
-  a.outer = outer, a.takes_low = !j->mix.data;
+  a.outer = outer, a.takes_low = a.takes_drop = !j->mix.data;
   return attn_multihead_rope_ok_(e, j, outer, ctx) &&
          attn_sdpa_plan_(e, &a, &p->attention, ctx, &workers, 1);
 }
@@ -171,9 +171,11 @@ ATTN_COLD_ int attn_multihead_operands_(attn_error_ *e, attn_multihead_job_ *j, 
                     "params.bias_v must be [1, 1, 1, the width of w_v]")};
   if (!p->bias_k.data != !p->bias_v.data)
     return attn_reject_(e, ATTN_E_NULL, "params.bias_k and params.bias_v go together");
-  if (p->bias_k.data && (p->attention.ragged.sequences || p->attention.modify_weights))
+  if (p->bias_k.data && (p->attention.ragged.sequences || p->attention.modify_weights ||
+                         p->attention.dropout.p != 0.0))
     return attn_reject_(e, ATTN_E_RANGE,
-                        "params.bias_k goes without attention.ragged and attention.modify_weights");
+                        "params.bias_k goes without attention.ragged, attention.modify_weights and "
+                        "attention.dropout");
   if (p->rope && (p->bias_k.data || (attn_rope_turns_(p->rope) && attn_unlike_(&p->attention))))
     return attn_reject_(e, ATTN_E_RANGE,
                         "params.rope goes without bias_k and without attention.ragged, q_offs and "
@@ -365,7 +367,8 @@ ATTN_COLD_ int attn_multihead_join_(attn_stage_ *s, const attn_multihead_job_ *j
   attn_softmax_ a;
   memset(&a, 0, sizeof a);
   a.o = o, a.q = q, a.k = k, a.v = v, a.mix = mix;
-  if (mix ? !attn_stage_problem_(s, &a, &own) : !attn_stage_sdpa_(s, o, q, k, v, &own)) return 0;
+  if (mix ? !attn_stage_problem_(s, &a, &own) : !attn_stage_sdpa_whole_(s, o, q, k, v, &own))
+    return 0;
   if (p->bias_k.data && !attn_multihead_more_(s, j, o, q, &own)) return 0;
   attn_round_ round = {s->table, *each, o};
   if (copy && !attn_stage_for_(s, attn_mul_(b, h), attn_round_item_, &round, 0, NULL)) return 0;

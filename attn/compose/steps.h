@@ -1,8 +1,9 @@
 /* compose/steps.h owns steps that are calls: attention, products, merges and schedules inside a
  * call that is made of them (engine/stage.h). */
 
-ATTN_COLD_ int attn_stage_sdpa_(attn_stage_ *s, attn_tensor o, attn_tensor q, attn_tensor k,
-                                attn_tensor v, const attn_sdpa_params *params) {
+/* Attention whose rows, heads and keys are those of the call: weights may be dropped. */
+ATTN_COLD_ int attn_stage_sdpa_whole_(attn_stage_ *s, attn_tensor o, attn_tensor q, attn_tensor k,
+                                      attn_tensor v, const attn_sdpa_params *params) {
   if (!s->run) {
     int64_t bytes = attn_sdpa_need_(s->e, o, q, k, v, params, NULL, &s->ctx, -1);
     if (bytes >= 0) attn_stage_spare_(s, bytes);
@@ -10,6 +11,13 @@ ATTN_COLD_ int attn_stage_sdpa_(attn_stage_ *s, attn_tensor o, attn_tensor q, at
   }
   s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
   return attn_stage_done_(s, attn_sdpa(o, q, k, v, params, &s->ctx));
+}
+
+ATTN_COLD_ int attn_stage_sdpa_(attn_stage_ *s, attn_tensor o, attn_tensor q, attn_tensor k,
+                                attn_tensor v, const attn_sdpa_params *params) {
+  if (params && params->dropout.p != 0.0)
+    return attn_reject_(s->e, ATTN_E_RANGE, "params.dropout must be absent in this call");
+  return attn_stage_sdpa_whole_(s, o, q, k, v, params);
 }
 
 /* The same of a problem that also has what no parameter says: a range of keys for each row, addends,

@@ -306,6 +306,7 @@ ATTN_FUNC_ void attn_list_values_(attn_tile_ *t, int32_t *const *index, const in
       for (int e = 0; e < all; e++)
         if (p[e] != 0.0f) p[n] = p[e], index[r][n++] = index[r][e];
     }
+    if (attn_drops_(a)) attn_row_drop_(t, r, p, index[r], n);
     attn_list_pick_(t, &picked, &a->v, &a->v_scales, t->head_v, t->w.v, index[r], n);
     attn_on_(sum, f)->axpys(t->w.o_rows + r * dv, p, picked.rows, picked.stride, picked.index, n,
                             dv, picked.dtype, t->alpha[r], picked.ahead);

@@ -165,7 +165,7 @@ ATTN_FUNC_ void attn_low_values_(attn_tile_ *t, attn_block_ *b, const attn_ramp_
   const int64_t dv = a->v.dim, word = sizeof(uint32_t);
   attn_tile_powers_ *s = attn_low_powers_(t);
   const int moved = s && !a->counting && attn_low_value_powers_(t, b, s),
-            again = moved || attn_reweighs_(a);
+            again = moved || attn_reweighs_(a) || attn_drops_(a);
   attn_pair_dots_ d;
   for (int g = 0, to; g < t->groups; g = to) {
     to = attn_block_alike_(t, b, g);
@@ -173,6 +173,7 @@ ATTN_FUNC_ void attn_low_values_(attn_tile_ *t, attn_block_ *b, const attn_ramp_
   }
   if (attn_reweighs_(a)) attn_block_hand_(t, b);
   if (a->counting) return;
+  if (attn_drops_(a)) attn_block_drop_weights_(t, b);
   attn_pair_rows_ rows = {b->v_low, b->v_step, b->n, dv, (int)attn_low_dtype_(a->low), 0, NULL};
   if (moved) rows.by = s->by;
   if (!b->v_low) rows.x = b->v, rows.step = b->v_stride * word, rows.kind = (int)ATTN_F32;

@@ -195,6 +195,9 @@ typedef struct attn_softmax_ {
   void *modify_user;
   attn_score_fn modify_weights;
   void *modify_weights_user;
+  attn_drop drop;  /* of weights */
+  int takes_drop;  /* the call has rows, heads and keys of its own, that counters may count */
+  int map_dropped; /* the map is that of the weights after it */
   attn_distance_terms_ by_distance;
   const float *factor, *distance; /* [distance_heads][distances], see engine/distance.h */
   int64_t distances, distance_heads, distance_zero;

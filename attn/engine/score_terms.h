@@ -56,6 +56,8 @@ enum {
   X(MODIFY, modify, modify, p->modify, ATTN_TERM_MODIFIES_ | ATTN_TERM_FUNCTION_, NULL, 1, NULL)   \
   X(WEIGHTS, modify_weights, modify_weights, p->modify_weights,                                    \
     ATTN_TAKES_RAGGED_ | ATTN_TAKES_HEADS_, NULL, 1, NULL)                                         \
+  X(DROP, drop, dropout, p->dropout.p != 0.0, ATTN_TAKES_RAGGED_ | ATTN_TAKES_HEADS_, NULL,        \
+    p->dropout.p >= 0.0 && p->dropout.p < 1.0, "dropout.p must lie in [0, 1)")                     \
   X(MASK, mask, mask, p->mask.kind != ATTN_MASK_NONE,                                              \
     ATTN_TAKES_MOST_ | ATTN_TAKES_HEADS_ | ATTN_TERM_PAIR_, NULL, 1, NULL)
 
@@ -91,6 +93,11 @@ ATTN_INLINE_ int attn_terms_any_(int terms, const attn_sdpa_params *p) {
 /* They become those of a problem, which is all zero; 0 = the value of one is not legal, or it is not there. */
 ATTN_FUNC_ int attn_terms_take_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa_params *p) {
   a->terms = attn_terms_of_(p);
+  if (!ATTN_HAS_TRAINING && (a->terms & ATTN_TERM_DROP_))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.dropout: ATTN_ONLY leaves out ATTN_FAMILY_TRAINING");
+  if ((a->terms & ATTN_TERM_DROP_) && !a->takes_drop)
+    return attn_reject_(e, ATTN_E_RANGE, "params.dropout must be absent in this call");
   if (!ATTN_HAS_TERMS && (a->terms & ~(ATTN_TERM_MASK_ | ATTN_TERM_BIAS_ | ATTN_TERM_ALIBI_)))
     return attn_reject_(
         e, ATTN_E_RANGE,

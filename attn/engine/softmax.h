@@ -229,11 +229,13 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
     b->v = t->w.v, b->v_stride = dv, patch = 1;
   }
   if (ATTN_PART_(LOW, a->low)) {
-    const int f32 = patch || ATTN_PART_(TERMS, a->relative.values.data) || attn_reweighs_(a);
+    const int f32 =
+        patch || ATTN_PART_(TERMS, a->relative.values.data) || attn_reweighs_(a) || attn_drops_(a);
     attn_low_values_(t, b, ramp, started, f32);
   } else if (b->whole) {
     attn_block_weights_(t, ramp, 0, b->n, 0, t->groups);
     if (attn_reweighs_(a)) attn_block_hand_(t, b);
+    if (attn_drops_(a)) attn_block_drop_weights_(t, b);
     if (ATTN_PART_(LATENT, a->factored))
       a->factored->values(t, b, alpha, !started);
     else if (!a->counting)
@@ -246,6 +248,7 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
       if (b->end[g]) attn_block_weights_(t, ramp, b->first[g], b->end[g], g, to);
     }
     if (attn_reweighs_(a)) attn_block_hand_(t, b);
+    if (attn_drops_(a)) attn_block_drop_weights_(t, b);
     for (int g = 0, to; g < t->groups; g = to) {
       const int at = b->first[g], n = b->end[g] - at;
       to = attn_block_alike_(t, b, g);
@@ -384,6 +387,7 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
         else
           f->weights(row, row, a->map.dim, m, inv);
         if (ATTN_PART_(LOW, a->low) && !a->map_scores) attn_low_map_(row, a->map.dim);
+        if (ATTN_HAS_TRAINING && a->map_dropped) attn_row_drop_(t, r, row, NULL, a->map.dim);
       }
       if (ATTN_PART_(EDGES, a->edges) && a->edges->weights) {
         attn_list_ list;

@@ -96,6 +96,12 @@ typedef __m256 attn_v8_;
       _mm256_and_si256(v, _mm256_set1_epi32((int)(mask))), _mm256_set1_epi32((int)(over)))))
 #define ATTN_PAIR_BYTES_(p) _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p)))
 #define ATTN_PAIR_DOWN_(v, n) _mm256_srli_epi32(v, n)
+#define ATTN_VU_ attn_counters_avx2_
+#define ATTN_U_LOAD_(p) attn_load_counters_avx2_(p)
+#define ATTN_U_SET1_(x) attn_set1_counters_avx2_(x)
+#define ATTN_U_TIMES_(up, low, a, m) attn_times_avx2_(&(up), &(low), a, m)
+#define ATTN_U_XOR_(a, b, c) attn_xor_avx2_(a, b, c)
+#define ATTN_U_LEAST_(a, t) attn_least_avx2_(a, t)
 #define ATTN_V_ZIP_(to, even, odd) attn_zip_avx2_(to, even, odd)
 #define ATTN_V_UNZIP_(to, a, b) attn_unzip_avx2_(to, a, b)
 #define ATTN_V_BITS_(bits) attn_bits_avx2_(bits)
@@ -253,4 +259,37 @@ ATTN_INLINE_ attn_v8_ attn_nibbles_avx2_(const void *p, const int odd) {
   const __m256i x = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p));
   return _mm256_cvtepi32_ps(odd ? _mm256_srai_epi32(x, 4)
                                 : _mm256_srai_epi32(_mm256_slli_epi32(x, 28), 28));
+}
+
+/* as on the avx512 tier */
+typedef struct {
+  __m256i even, odd;
+} attn_counters_avx2_;
+ATTN_INLINE_ attn_counters_avx2_ attn_load_counters_avx2_(const uint32_t *p) {
+  attn_counters_avx2_ x;
+  x.even = _mm256_loadu_si256((const __m256i *)(const void *)p);
+  x.odd = _mm256_srli_epi64(x.even, 32);
+  return x;
+}
+ATTN_INLINE_ attn_counters_avx2_ attn_set1_counters_avx2_(uint32_t n) {
+  attn_counters_avx2_ x;
+  x.even = x.odd = _mm256_set1_epi32((int)n);
+  return x;
+}
+ATTN_INLINE_ void attn_times_avx2_(attn_counters_avx2_ *up, attn_counters_avx2_ *low,
+                                   attn_counters_avx2_ a, uint32_t m) {
+  low->even = _mm256_mul_epu32(a.even, _mm256_set1_epi32((int)m));
+  low->odd = _mm256_mul_epu32(a.odd, _mm256_set1_epi32((int)m));
+  up->even = _mm256_srli_epi64(low->even, 32), up->odd = _mm256_srli_epi64(low->odd, 32);
+}
+ATTN_INLINE_ attn_counters_avx2_ attn_xor_avx2_(attn_counters_avx2_ a, attn_counters_avx2_ b,
+                                                attn_counters_avx2_ c) {
+  a.even = _mm256_xor_si256(a.even, _mm256_xor_si256(b.even, c.even));
+  a.odd = _mm256_xor_si256(a.odd, _mm256_xor_si256(b.odd, c.odd));
+  return a;
+}
+ATTN_INLINE_ attn_v8_ attn_least_avx2_(attn_counters_avx2_ a, uint32_t t) {
+  const __m256i x = _mm256_blend_epi32(a.even, _mm256_slli_epi64(a.odd, 32), 0xaa);
+  return _mm256_castsi256_ps(
+      _mm256_cmpgt_epi32(_mm256_srli_epi32(x, 8), _mm256_set1_epi32((int)t - 1)));
 }

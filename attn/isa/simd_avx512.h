@@ -125,6 +125,14 @@ typedef __m512 attn_v16_;
       v, _mm512_set1_epi32((int)(mask)), _mm512_set1_epi32((int)(over)), 0x6A)))
 #define ATTN_PAIR_BYTES_(p) attn_bytes_avx512_(p)
 #define ATTN_PAIR_DOWN_(v, n) _mm512_srli_epi32(v, n)
+/* W counters of 32 bits, in whatever form multiplies them whole: up and low = the halves of a m; XOR of three; the
+ * lanes whose highest 24 bits are at least t */
+#define ATTN_VU_ attn_counters_avx512_
+#define ATTN_U_LOAD_(p) attn_load_counters_avx512_(p)
+#define ATTN_U_SET1_(x) attn_set1_counters_avx512_(x)
+#define ATTN_U_TIMES_(up, low, a, m) attn_times_avx512_(&(up), &(low), a, m)
+#define ATTN_U_XOR_(a, b, c) attn_xor_avx512_(a, b, c)
+#define ATTN_U_LEAST_(a, t) attn_least_avx512_(a, t)
 /* to[0], to[1] = the lanes of even and odd in turn, and back */
 #define ATTN_V_ZIP_(to, even, odd) attn_zip_avx512_(to, even, odd)
 #define ATTN_V_UNZIP_(to, a, b) attn_unzip_avx512_(to, a, b)
@@ -286,4 +294,37 @@ ATTN_INLINE_ float attn_sum_avx512_(attn_v16_ v) {
   v = ATTN_V_ADD_(v, ATTN_VECTOR_(attn_v16_) _mm512_permute_ps(v, 0xEE));
   v = ATTN_V_ADD_(v, ATTN_VECTOR_(attn_v16_) _mm512_permute_ps(v, 0x55));
   return _mm512_cvtss_f32(v);
+}
+
+/* counters 0, 2, 4 .. and 1, 3, 5 .. in the low halves of 64 bits; what is above them means nothing */
+typedef struct {
+  __m512i even, odd;
+} attn_counters_avx512_;
+ATTN_INLINE_ attn_counters_avx512_ attn_load_counters_avx512_(const uint32_t *p) {
+  attn_counters_avx512_ x;
+  x.even = _mm512_loadu_si512((const void *)p), x.odd = _mm512_srli_epi64(x.even, 32);
+  return x;
+}
+ATTN_INLINE_ attn_counters_avx512_ attn_set1_counters_avx512_(uint32_t n) {
+  attn_counters_avx512_ x;
+  x.even = x.odd = _mm512_set1_epi32((int)n);
+  return x;
+}
+ATTN_INLINE_ void attn_times_avx512_(attn_counters_avx512_ *up, attn_counters_avx512_ *low,
+                                     attn_counters_avx512_ a, uint32_t m) {
+  low->even = _mm512_mul_epu32(a.even, _mm512_set1_epi32((int)m));
+  low->odd = _mm512_mul_epu32(a.odd, _mm512_set1_epi32((int)m));
+  up->even = _mm512_srli_epi64(low->even, 32), up->odd = _mm512_srli_epi64(low->odd, 32);
+}
+ATTN_INLINE_ attn_counters_avx512_ attn_xor_avx512_(attn_counters_avx512_ a,
+                                                    attn_counters_avx512_ b,
+                                                    attn_counters_avx512_ c) {
+  a.even = _mm512_ternarylogic_epi32(a.even, b.even, c.even, 0x96);
+  a.odd = _mm512_ternarylogic_epi32(a.odd, b.odd, c.odd, 0x96);
+  return a;
+}
+ATTN_INLINE_ __mmask16 attn_least_avx512_(attn_counters_avx512_ a, uint32_t t) {
+  const __m512i x =
+      _mm512_mask_blend_epi32((__mmask16)0xaaaa, a.even, _mm512_slli_epi64(a.odd, 32));
+  return (__mmask16)~_mm512_cmplt_epu32_mask(_mm512_srli_epi32(x, 8), _mm512_set1_epi32((int)t));
 }

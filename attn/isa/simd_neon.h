@@ -87,6 +87,12 @@
   vreinterpretq_f32_u32(veorq_u32(vandq_u32(v, vdupq_n_u32(mask)), vdupq_n_u32(over)))
 #define ATTN_PAIR_BYTES_(p) attn_words_neon_(p)
 #define ATTN_PAIR_DOWN_(v, n) vshlq_u32(v, vdupq_n_s32(-(n)))
+#define ATTN_VU_ uint32x4_t
+#define ATTN_U_LOAD_(p) vld1q_u32(p)
+#define ATTN_U_SET1_(x) vdupq_n_u32(x)
+#define ATTN_U_TIMES_(up, low, a, m) attn_times_neon_(&(up), &(low), a, m)
+#define ATTN_U_XOR_(a, b, c) veorq_u32(veorq_u32(a, b), c)
+#define ATTN_U_LEAST_(a, t) vcgeq_u32(vshrq_n_u32(a, 8), vdupq_n_u32(t))
 #define ATTN_V_ZIP_(to, even, odd) attn_zip_neon_(to, even, odd)
 #define ATTN_V_UNZIP_(to, a, b) attn_unzip_neon_(to, a, b)
 #define ATTN_V_BITS_(bits) attn_bits_neon_(bits)
@@ -272,4 +278,12 @@ ATTN_INLINE_ float32x4_t attn_nibbles_neon_(const void *p, int shift) {
   int32_t x[4];
   for (int i = 0; i < 4; i++) x[i] = (((from[i] >> shift) & 15) ^ 8) - 8;
   return vcvtq_f32_s32(vld1q_s32(x));
+}
+
+ATTN_INLINE_ void attn_times_neon_(uint32x4_t *up, uint32x4_t *low, uint32x4_t a, uint32_t m) {
+  const uint32x2_t by = vdup_n_u32(m);
+  const uint32x4_t x = vreinterpretq_u32_u64(vmull_u32(vget_low_u32(a), by));
+  const uint32x4_t y = vreinterpretq_u32_u64(vmull_u32(vget_high_u32(a), by));
+  const uint32x4x2_t z = vuzpq_u32(x, y);
+  *low = z.val[0], *up = z.val[1];
 }

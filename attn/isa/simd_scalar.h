@@ -90,6 +90,13 @@ typedef struct {
 #define ATTN_PAIR_EVEN_(v) attn_half_scalar_(v, 16)
 #define ATTN_PAIR_ODD_(v) attn_half_scalar_(v, 0)
 #define ATTN_PAIR_JOIN_(even, odd) attn_join_pairs_scalar_(even, odd)
+#define ATTN_VU_ attn_p4_
+#define ATTN_U_LOAD_(p) attn_load_pairs_scalar_(p)
+#define ATTN_U_SET1_(x) attn_set1_pairs_scalar_(x)
+#define ATTN_U_TIMES_(up, low, a, m) attn_times_scalar_(&(up), &(low), a, m)
+#define ATTN_U_XOR_(a, b, c) attn_xor_scalar_(a, b, c)
+#define ATTN_U_LEAST_(a, t) attn_least_scalar_(a, t)
+#define ATTN_V_ZIP_(to, even, odd) attn_zip_scalar_(to, even, odd)
 #define ATTN_V_BITS_(bits) attn_bits_scalar_(bits)
 #define ATTN_V_WITHIN_(x, lo, len) attn_within_scalar_(x, lo, len)
 #define ATTN_V_GATHER_(p, i) attn_gather_scalar_(p, i)
@@ -314,6 +321,28 @@ ATTN_INLINE_ attn_v4_ attn_sleef_tanh_scalar_(attn_v4_ a) {
   ATTN_LANES_(Sleef_tanhf_u10(attn_lane_(a, i)))
 }
 #endif
+ATTN_INLINE_ void attn_times_scalar_(attn_p4_ *up, attn_p4_ *low, attn_p4_ a, uint32_t m) {
+  attn_p4_ x = {0}, y = {0};
+  for (int i = 0; i < 4; i++) {
+    const uint64_t n = (uint64_t)attn_lane_(a, i) * m;
+    attn_lane_(x, i) = (uint32_t)(n >> 32), attn_lane_(y, i) = (uint32_t)n;
+  }
+  *up = x, *low = y;
+}
+ATTN_INLINE_ attn_p4_ attn_xor_scalar_(attn_p4_ a, attn_p4_ b, attn_p4_ c) {
+  attn_p4_ r = {0};
+  ATTN_LANES_(attn_lane_(a, i) ^ attn_lane_(b, i) ^ attn_lane_(c, i))
+}
+ATTN_INLINE_ attn_m4_ attn_least_scalar_(attn_p4_ a, uint32_t t) {
+  attn_m4_ r = {0};
+  ATTN_FLAGS_(attn_lane_(a, i) >> 8 >= t)
+}
+ATTN_INLINE_ void attn_zip_scalar_(attn_v4_ *to, attn_v4_ even, attn_v4_ odd) {
+  for (int i = 0; i < 4; i++) {
+    attn_lane_(to[i / 2], i % 2 * 2) = attn_lane_(even, i);
+    attn_lane_(to[i / 2], i % 2 * 2 + 1) = attn_lane_(odd, i);
+  }
+}
 #undef ATTN_LANES_
 #undef ATTN_FLAGS_
 #undef attn_lane_

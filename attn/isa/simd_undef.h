@@ -9,6 +9,12 @@
 #undef ATTN_SPECIALISE_
 #undef ATTN_VF_
 #undef ATTN_VP_
+#undef ATTN_VU_
+#undef ATTN_U_LOAD_
+#undef ATTN_U_SET1_
+#undef ATTN_U_TIMES_
+#undef ATTN_U_XOR_
+#undef ATTN_U_LEAST_
 #undef ATTN_VP1_
 #undef ATTN_VC_
 #undef ATTN_VC1_

@@ -21,8 +21,8 @@ void gemm_backward(Call &c, int64_t m, int64_t k, int64_t n, attn_activation act
 }
 
 /* Gradients of rows between products: rates are bytes read and written, against those of a plain copy that takes
- * turns with ours. act: -1 = layer norm, -2 = RMS norm, with the gradients of their parameters; else an activation with
- * its gate. */
+ * turns with ours. act: -1 = layer norm, -2 = RMS norm, with the gradients of their parameters; -3 = dropout, which is
+ * its own; else an activation with its gate. */
 class RowGradients : public Case {
  public:
   RowGradients(attn_isa isa, int64_t len, int64_t dim, int act)
@@ -40,23 +40,33 @@ class RowGradients : public Case {
     auto view = [&](const Floats &v) { return attn_bhtd(v.data(), ATTN_F32, 1, 1, len, dim); };
     attn_tensor x = view(x_), d_y = view(d_y_), d_x = view(d_x_);
     const size_t bytes = sizeof(float) * x_.size();
-    contest.add("ours", (double)bytes * (act < 0 ? 3 : 5), [=] {
-      if (act >= 0) {
-        attn_activate_params q = {};
-        attn_activate_gradients into = {};
-        q.activation = (attn_activation)act, q.gate = view(gate_), into.d_gate = view(d_gate_);
-        failure = case_check(attn_activate_backward(d_x, d_y, x, &q, &into, &ctx_), ctx_, isa_);
-        return failure.empty();
-      }
-      attn_layer_norm_params p = {};
-      attn_layer_norm_gradients g = {};
-      p.norm.gain = gain_.data(), g.d_gain = d_gain_.data();
-      if (act == -1) p.norm.bias = bias_.data(), g.d_bias = d_bias_.data();
-      failure = case_check(act == -1 ? attn_layer_norm_backward(d_x, d_y, x, &p, &g, &ctx_)
-                                     : attn_rms_norm_backward(d_x, d_y, x, &p, &g, &ctx_),
-                           ctx_, isa_);
-      return failure.empty();
-    });
+    contest.add(
+        "ours",
+        (double)bytes * (act == -3 ? 2
+                         : act < 0 ? 3
+                                   : 5),
+        [=] {
+          if (act == -3) {
+            attn_drop drop = {0.1, 1, 2, 0, 0};
+            failure = case_check(attn_dropout(d_x, x, &drop, &ctx_), ctx_, isa_);
+            return failure.empty();
+          }
+          if (act >= 0) {
+            attn_activate_params q = {};
+            attn_activate_gradients into = {};
+            q.activation = (attn_activation)act, q.gate = view(gate_), into.d_gate = view(d_gate_);
+            failure = case_check(attn_activate_backward(d_x, d_y, x, &q, &into, &ctx_), ctx_, isa_);
+            return failure.empty();
+          }
+          attn_layer_norm_params p = {};
+          attn_layer_norm_gradients g = {};
+          p.norm.gain = gain_.data(), g.d_gain = d_gain_.data();
+          if (act == -1) p.norm.bias = bias_.data(), g.d_bias = d_bias_.data();
+          failure = case_check(act == -1 ? attn_layer_norm_backward(d_x, d_y, x, &p, &g, &ctx_)
+                                         : attn_rms_norm_backward(d_x, d_y, x, &p, &g, &ctx_),
+                               ctx_, isa_);
+          return failure.empty();
+        });
     contest.add("copy", (double)bytes * 2, [=] {
       std::memmove(d_x_.data(), x_.data(), bytes);
       return true;
@@ -115,8 +125,10 @@ void register_training_dense(const Selection &s) {
   struct {
     const char *name;
     int act;
-  } const rows[] = {
-      {"layer_norm_backward", -1}, {"rms_norm_backward", -2}, {"activate_backward", ATTN_ACT_SILU}};
+  } const rows[] = {{"layer_norm_backward", -1},
+                    {"rms_norm_backward", -2},
+                    {"dropout", -3},
+                    {"activate_backward", ATTN_ACT_SILU}};
   static const int64_t shapes[][2] = {{4096, 768}, {16384, 1024}};
   const attn_isa isa = s.isa;
   register_calls(s, entries);

@@ -256,6 +256,9 @@ EMULATED __m256i em_to_16(__m512i x) {
 
 #define _mm512_add_epi32(a, b) em_add_i(a, b)
 #define _mm512_sub_epi32(a, b) em_sub_i(a, b)
+#define _mm512_mul_epu32(a, b)                                      \
+  em_join_i(_mm256_mul_epu32(em_i(a).half_i[0], em_i(b).half_i[0]), \
+            _mm256_mul_epu32(em_i(a).half_i[1], em_i(b).half_i[1]))
 #define _mm512_and_si512(a, b) em_and_i(a, b)
 #define _mm512_or_si512(a, b) em_or_i(a, b)
 #define EM_SHIFT(word, a, n) \
@@ -263,6 +266,7 @@ EMULATED __m256i em_to_16(__m512i x) {
 #define _mm512_slli_epi32(a, n) EM_SHIFT(_mm256_slli_epi32, a, n)
 #define _mm512_srli_epi32(a, n) EM_SHIFT(_mm256_srli_epi32, a, n)
 #define _mm512_slli_epi64(a, n) EM_SHIFT(_mm256_slli_epi64, a, n)
+#define _mm512_srli_epi64(a, n) EM_SHIFT(_mm256_srli_epi64, a, n)
 
 #define EM_TO_HALF(x) _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT)
 #define _mm512_cvtps_ph(a, how) \

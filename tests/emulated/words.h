@@ -63,6 +63,8 @@ int WORDS(words_result *to, const float *a, const float *b, const float *c, cons
   PUT_I(_mm512_or_si512(i, j));
   PUT_I(_mm512_slli_epi32(i, 16));
   PUT_I(_mm512_srli_epi32(i, 4));
+  PUT_I(_mm512_srli_epi64(i, 32));
+  PUT_I(_mm512_mul_epu32(i, j));
   PUT_I(_mm512_slli_epi64(i, 28));
   PUT_I(_mm512_cvtepu16_epi32(_mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT)));
   PUT_I(_mm512_cvtepu16_epi32(_mm512_cvtepi32_epi16(i)));

@@ -111,6 +111,13 @@ static void make_params(input *in, job *j, store *s, attn_sdpa_params *p, const 
                              p->mask_new ? q->len : keys, &j->tame);
   }
   if (chance(in, 3)) j->runnable &= make_mask(in, s, &p->bias, ATTN_MASK_ADD, q, keys, &j->tame);
+  if (chance(in, 24)) {
+    p->dropout.p = chance(in, 8) ? (double)nasty_float(in) : (double)below(in, 16) / 16;
+    p->dropout.seed = (uint64_t)nasty_int(in), p->dropout.offset = (uint64_t)nasty_int(in);
+    p->dropout.batch0 = chance(in, 8) ? nasty_int(in) : below(in, 9);
+    p->dropout.head0 = chance(in, 8) ? nasty_int(in) : below(in, 9);
+    j->tame = 0;
+  }
   if (chance(in, 6)) make_compute(in, j, &p->compute, &p->compute_prefer);
 }
 

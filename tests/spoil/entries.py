@@ -10,7 +10,7 @@ import re
 import sys
 
 # A const pointer to one structure, which may be copied; others point to arrays, and stay as they are.
-ONE = {'params', 'routing', 'map', 'structure', 'ff', 'memory', 'compressed', 'cache', 'schedule', 'pattern',
+ONE = {'params', 'dropout', 'routing', 'map', 'structure', 'ff', 'memory', 'compressed', 'cache', 'schedule', 'pattern',
        'parent', 'rope', 'gradients'}
 SCALARS = {'int64_t': 'I64', 'int': 'INT', 'float': 'F32', 'double': 'F64', 'size_t': 'SIZE',
            'uint64_t': 'U64', 'int32_t': 'I32', 'uint32_t': 'I32', 'uint8_t': 'U8', 'char': 'U8'}

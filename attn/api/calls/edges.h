@@ -14,6 +14,7 @@ typedef struct attn_edges_params {
   int causal, has_q_off;
   int64_t q_off;
   const int32_t *kv_len; /* [B] */
+  attn_drop dropout;     /* as in attn_sdpa; `weights` are those without it */
   attn_tensor lse;       /* out, optional: [B,H,Tq,1] f32 */
   float *weights;        /* out, optional: [B,H,edges], the weight of each edge */
 } attn_edges_params;

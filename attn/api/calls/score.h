@@ -135,6 +135,22 @@ typedef void (*attn_score_fn)(void *user, const attn_score_tile *tile);
  * (attn_multihead, attn_collaborative, blocks, attn_lazyformer, attn_camtl); with a map of another stage than
  * ATTN_MAP_WEIGHTS, and in calls whose weights are others, ATTN_E_RANGE. */
 
+/* Dropout by counters: an element stays, times 1/(1 - p), or becomes 0, as a random number of its own says. Of element
+ * (b, h, i, j), with c = j / 4 rounded down,
+ *
+ *   w[0..3] = Philox4x32-10(counter = (c, i, h + head0, b + batch0), key = the halves of seed + offset, low first)
+ *   M = 1/(1 - p) if the upper 24 bits of w[j mod 4] are at least ceil(p 2^24), else 0
+ *
+ * so that the same elements stay on every tier and for any workers, batch and division of a call that batch0 and head0
+ * name. Layers and steps must differ in seed + offset. 1/(1 - p) is formed in double and rounded once. b, h, i, j and
+ * what is added to them are below 2^32 (RANGE, OVERFLOW). Source: Srivastava et al. 2014, JMLR 15; Salmon et al. 2011,
+ * doi 10.1145/2063384.2063405. */
+typedef struct attn_drop {
+  double p; /* in [0, 1); 0: none */
+  uint64_t seed, offset;
+  int64_t batch0, head0;
+} attn_drop;
+
 /* Which keys of a row's allowed set R_i are selected. x_ij is the score that enters the softmax. */
 typedef enum attn_topk_mode {
   ATTN_TOPK_EXACT = 0, /* the first min(k, |R_i|) in the order (x descending, j ascending); Gupta et

@@ -41,6 +41,7 @@ typedef enum attn_map_stage {
                     * with ATTN_SOFTCAP_BIASED as SCORES, without modify and span */
   ATTN_MAP_SCORES, /* x_ij, what enters the softmax; -inf where a pair is not allowed; ONNX 1, and 2
                          * where a call has either a softcap or no mask and bias */
+  ATTN_MAP_DROPPED, /* weights after dropout, which multiply the values */
   ATTN_MAP_STAGES
 } attn_map_stage;
 
@@ -86,6 +87,7 @@ typedef struct attn_sdpa_params {
   void *modify_user;
   attn_score_fn modify_weights; /* changes P after the softmax (FlexAttention's prob_mod) */
   void *modify_weights_user;
+  attn_drop dropout;        /* of P, after the softmax: see Dropout */
   attn_tensor lse;          /* out, optional: [B,H,Tq,1] f32, log of each row's denominator */
   attn_tensor map;          /* out, optional: [B,H,Tq,Tk] f32, the weights P */
   attn_map_stage map_stage; /* or what else map holds, in natural units */
@@ -168,7 +170,14 @@ typedef struct attn_sdpa_params {
  *   rows = gcd(H/Hk, H/Hv) Tq, up to 16 rows; 17 to 64 with Tq <= 16; more. With one_order = 1, into any
  *   parts. Terms and outputs that few queries are not served with (a map, relative, xl, labels, span,
  *   modify_weights, schedule) make a call one of the last class.
- * Map: WEIGHTS and SCORES are what the call computes; RAW and CAPPED are another pass over all keys,
+ * Dropout: with params.dropout.p > 0, and nothing else changes: LSE, P and a map of weights are those without it, and
+ *
+ *   O_i = sum_j P_ij M_ij v_j,  M_ij = 1/(1 - p) for pairs that stay, 0 for the others; see attn_drop
+ *
+ *   b of a ragged call is the sequence, i and j count within it. Schedules and key lists drop what a mask of the same
+ *   pairs drops. A dropped pair is an allowed one: NaN in its value shows. It makes a call one of the last class. p = 0
+ *   has the bits of a call without. attn_sdpa_backward has its gradients.
+ * Map: WEIGHTS, DROPPED and SCORES are what the call computes; RAW and CAPPED are another pass over all keys,
  *   and o has the bits that it has with a map of weights. An adaptive span, which multiplies weights,
  *   is a score of log m in SCORES. A stored NaN is the default NaN.
  * Cost: 2 (dk + dv) flops a pair over the tiles that causal, window and lengths leave; 2 dk a pair of

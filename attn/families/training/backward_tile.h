@@ -35,6 +35,7 @@ typedef struct attn_backward_memory_ {
   float *d_rows;        /* [Tq][dk] of d_q between the phases of a schedule */
   int32_t *index;       /* [tile] */
   float *capped;        /* [block][tile]: scores before what is added to a soft-cap */
+  uint64_t *kept;       /* [block]: rows whose weight dropout leaves */
   attn_plan_run_ *runs; /* of a tile that has lists */
   attn_factor_rows_ q, d_o;
   attn_sent_rows_ k, v;
@@ -247,6 +248,9 @@ ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn
       const float y = b->k[e * b->k_stride + c];
       m->keys[e * dk + c] = y - y == 0.0f ? y : 0.0f;
     }
+  const int drops = attn_drops_(a);
+  const float by = attn_drop_by_(&a->drop);
+  if (drops) attn_block_kept_(t, b, m->kept);
   if (x->started && x->stretch != stretch) attn_backward_fold_(t, x, 0);
   if (!x->started) memset(m->sum, 0, (size_t)(dk * ATTN_TILE_) * sizeof(float));
   x->started = 1, x->stretch = stretch;
@@ -258,10 +262,13 @@ ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn
                                      dv, seg->g0, seg->g1, t->spare);
     else
       memset(d, 0, (size_t)(seg->n * ATTN_TILE_) * sizeof(float));
+    const uint64_t *kept = drops ? m->kept + seg->at : NULL;
+    if (kept) attn_on_(gradient, f)->drop_block(d, kept, seg->n, seg->g0, seg->g1, by);
     attn_grad_cap_ here = cap;
     if (cap.capped) here.capped += seg->at * ATTN_TILE_;
     attn_on_(gradient, f)->grad_block(s, d, seg->n, seg->g0, seg->g1, m->lanes, &here);
     if (x->sums) attn_terms_add_(t, &x->job->asked, x->sums, b, seg, d);
+    if (kept) attn_on_(gradient, f)->drop_block(s, kept, seg->n, seg->g0, seg->g1, by);
     if (m->v.out.data) attn_sent_add_(t, m, &m->v, b, seg, &m->d_o, t->w.s);
     if (m->k.out.data) attn_sent_add_(t, m, &m->k, b, seg, &m->q, m->dp);
     if (x->job->d_q.data)

@@ -42,6 +42,7 @@ ATTN_FUNC_ int64_t attn_backward_cut_(const attn_softmax_ *a, const attn_backwar
   else if (memory)
     m->d_rows = NULL;
   ATTN_CUT_(index, int32_t, tile, sizeof(int32_t))
+  if (attn_drops_(a)) ATTN_CUT_(kept, uint64_t, block, (int64_t)sizeof(uint64_t))
   if (attn_backward_caps_first_(a)) ATTN_CUT_(capped, float, block *tile, f)
   ATTN_CUT_(runs, attn_plan_run_, g->lists, sizeof(attn_plan_run_))
   ATTN_CUT_(q.raw, float, attn_add_(attn_mul_(dk, tile), past), f)
@@ -378,6 +379,7 @@ ATTN_COLD_ int attn_backward_plan_(attn_error_ *e, attn_softmax_ *a, attn_backwa
                                     : op[N - 1 - (j - (int)ATTN_GRADIENT_OUTPUTS_)].span))
         return attn_reject_(e, ATTN_E_OVERLAP,
                             "a gradient must not share memory with another argument");
+  a->takes_drop = 1;
   p.lse = *lse, p.compute = ATTN_COMPUTE_F32, p.compute_prefer = 0, p.one_order = 1;
   memset(&p.map, 0, sizeof p.map), p.map_stage = ATTN_MAP_WEIGHTS;
   a->beside = out, a->besides = ATTN_GRADIENT_OUTPUTS_;

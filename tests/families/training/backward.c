@@ -136,7 +136,8 @@ backward_want backward_oracle(const backward *s, const attn_sdpa_params *params)
   const int64_t H = q->heads;
   const double scale = scale_of(p->scale, q->dim);
   double *x = test_mem((size_t)(k->len + 1) * sizeof *x),
-         *w = test_mem((size_t)(k->len + 1) * sizeof *w);
+         *w = test_mem((size_t)(k->len + 1) * sizeof *w),
+         *keep = test_mem((size_t)(k->len + 1) * sizeof *keep);
   backward_want y;
   y.q = cube_of(q->batch, H, q->len, q->dim), y.q_bound = cube_of(q->batch, H, q->len, 1);
   y.k = cube_of(k->batch, k->heads, k->len, k->dim);
@@ -157,34 +158,39 @@ backward_want backward_oracle(const backward *s, const attn_sdpa_params *params)
     const double lse = scores(s, p, b, h, i, x, &size);
     if (lse == -(double)INFINITY) continue;
     const double d_o = size_of(&s->d_o, b, h, i), bound = 2e-6 + size / 8388608;
+    double parts = 0; /* of what is taken off, which may cancel */
     for (int64_t j = 0; j < k->len; j++) {
       x[j] = exp(x[j] - lse);
-      w[j] = x[j] > 0 ? dot(&s->d_o, b, h, i, v, hv, j) : 0;
+      keep[j] = oracle_drop(&p->dropout, b, h, i, j);
+      w[j] = x[j] > 0 ? keep[j] * dot(&s->d_o, b, h, i, v, hv, j) : 0;
       d += x[j] * w[j];
+      if (p->dropout.p > 0) parts += x[j] * keep[j] * d_o * size_of(v, b, hv, j);
     }
     if (s->g.d_lse.data) d -= oracle_get(&s->g.d_lse, b, h, i, 0);
+    parts = fmax(parts, fabs(d));
     if (p->sinks) {
       const double share = exp((double)p->sinks[h] - lse);
       double most = fabs(d);
       for (int64_t j = 0; j < k->len; j++)
-        if (x[j] > 0) most += x[j] * d_o * size_of(v, b, hv, j);
+        if (x[j] > 0) most += x[j] * keep[j] * d_o * size_of(v, b, hv, j);
       y.sinks[h] -= share * d, y.sinks_bound[h] += bound * share * most;
     }
     for (int64_t j = 0; j < k->len; j++) {
       if (!(x[j] > 0)) continue;
       const double by = slope(s, p, b, h, i, j), ds = x[j] * (w[j] - d) * by;
-      const double most = scale * x[j] * (d_o * size_of(v, b, hv, j) + fabs(d));
+      const double pulls = keep[j] * d_o * size_of(v, b, hv, j);
+      const double most = scale * x[j] * (pulls + parts);
       cube_at(&y.x, b, h, i)[j] = p->softcap_at == ATTN_SOFTCAP_BIASED ? ds : x[j] * (w[j] - d);
-      cube_at(&y.x_bound, b, h, i)[j] = bound * x[j] * (d_o * size_of(v, b, hv, j) + fabs(d));
+      cube_at(&y.x_bound, b, h, i)[j] = bound * x[j] * (pulls + parts);
       for (int64_t c = 0; c < q->dim; c++) {
         cube_at(&y.q, b, h, i)[c] += scale * ds * oracle_get(k, b, hk, j, c);
         cube_at(&y.k, b, hk, j)[c] += scale * ds * oracle_get(q, b, h, i, c);
       }
       for (int64_t c = 0; c < v->dim; c++)
-        cube_at(&y.v, b, hv, j)[c] += x[j] * oracle_get(&s->d_o, b, h, i, c);
+        cube_at(&y.v, b, hv, j)[c] += x[j] * keep[j] * oracle_get(&s->d_o, b, h, i, c);
       *cube_at(&y.q_bound, b, h, i) += fabs(bound * most) * size_of(k, b, hk, j);
       *cube_at(&y.k_bound, b, hk, j) += fabs(bound * most) * size_of(q, b, h, i);
-      *cube_at(&y.v_bound, b, hv, j) += bound * x[j] * d_o;
+      *cube_at(&y.v_bound, b, hv, j) += bound * x[j] * keep[j] * d_o;
     }
   }
   return y;
@@ -314,7 +320,8 @@ double backward_loss(const backward *s) {
     if (lse == -(double)INFINITY) continue;
     for (int64_t j = 0; j < v->len; j++)
       if (x[j] > -(double)INFINITY)
-        loss += exp(x[j] - lse) * dot(&s->d_o, b, h, i, v, head_of(v, h, q->heads), j);
+        loss += exp(x[j] - lse) * oracle_drop(&s->call.params.dropout, b, h, i, j) *
+                dot(&s->d_o, b, h, i, v, head_of(v, h, q->heads), j);
     if (s->g.d_lse.data) loss += lse * oracle_get(&s->g.d_lse, b, h, i, 0);
   }
   return loss;

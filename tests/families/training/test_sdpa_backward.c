@@ -41,6 +41,11 @@ static void options(backward *s, test_rng *rng) {
       *((float *)(uintptr_t)p->parabola.bias + h) =
           pick >> 37 & 1 ? -fabsf(p->parabola.bias[h]) : 0;
   }
+  if ((pick >> 40) % 4 == 0) {
+    p->dropout.p = pick >> 42 & 1 ? 0.1 : 0.6;
+    p->dropout.seed = pick, p->dropout.offset = pick >> 7, p->dropout.head0 = 3;
+    p->dropout.batch0 = (int64_t)(pick >> 43 & 7);
+  }
   if ((pick >> 31) % 8 == 0)
     p->gaussian.center = test_floats(B * H * Tq, 20, rng),
     p->gaussian.precision = test_floats(B * H * Tq, 0.01, rng);

@@ -20,8 +20,8 @@ typedef struct attn_sdpa_gradients {
  *
  *   P_ij  = exp(x_ij - LSE_i)                 x_ij as attn_sdpa has it, made again
  *   D_i   = d_o_i . o_i - d_lse_i
- *   dX_ij = P_ij (d_o_i . v_j - D_i)
- *   d_q_i = s sum_j dX_ij k_j,  d_k_j = s sum_i dX_ij q_i,  d_v_j = sum_i P_ij d_o_i
+ *   dX_ij = P_ij (M_ij d_o_i . v_j - D_i)     M: what dropout made of 1, made again; 1 without
+ *   d_q_i = s sum_j dX_ij k_j,  d_k_j = s sum_i dX_ij q_i,  d_v_j = sum_i P_ij M_ij d_o_i
  *   d_sinks_h = - sum_{b,i} exp(sink_h - LSE_i) D_i
  *
  * Of terms of the score, d = j - p_i: d_bias = dX; d_alibi_h = - sum |d| dX; d_toeplitz and d_t5 the sums of dX over
@@ -47,8 +47,8 @@ typedef struct attn_sdpa_gradients {
  * Memory: attn_sdpa_backward_workspace bytes, O(tile * (dk + dv)) a worker, and of one head of keys a worker dk + dv
  *   numbers in f32 a key, twice that where d_k and d_v are not f32 or accumulate is 1; dk a query with a schedule of
  *   several phases, and two a query and key for gradients by distance. No Tq x Tk array.
- * Error: with r_i = max_j s |q_i| |k_j| a row of d_q is within (2e-6 + 2^-23 r_i) s sum_j P_ij (|d_o_i| |v_j| +
- *   |D_i|) |k_j|, those of d_k and d_v likewise with sums over i. o should be f32: D from a 16-bit o costs d_q and
+ * Error: with r_i = max_j s |q_i| |k_j| a row of d_q is within (2e-6 + 2^-23 r_i) s sum_j P_ij (M_ij |d_o_i| |v_j|
+ *   + |D_i|) |k_j|, those of d_k and d_v likewise with sums over i. o should be f32: D from a 16-bit o costs d_q and
  *   d_k a relative 1e-3 (bf16) or 7e-5 (f16). 16-bit outputs are rounded once.
  * Errors: as attn_sdpa; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and batch composition, and
