@@ -2984,7 +2984,7 @@ ATTN_INLINE_ void ATTN_FN_(stored_add)(const int rr, const int kind, const int z
                                        const float *zero, const attn_stored_product_ *p,
                                        int64_t k) {
   const int deep = rr > 1 ? ATTN_STORED_DEEP_ / 2 : ATTN_STORED_DEEP_;
-  const int wide = ATTN_IS_I4_(kind) ? 2 * ATTN_W_ : ATTN_W_;
+  const int halves = ATTN_IS_I4_(kind) ? 2 : 1, wide = halves * ATTN_W_;
   const int line = ATTN_IS_I4_(kind) ? 128 : ATTN_IS_SMALL_(kind) ? 64 : 32;
   const char *w = p->w + k * p->step;
   ATTN_VF_ t[4 * ATTN_STORED_DEEP_];
@@ -3001,29 +3001,33 @@ ATTN_INLINE_ void ATTN_FN_(stored_add)(const int rr, const int kind, const int z
                           : ATTN_IS_SMALL_(kind) ? c
                                                  : 2 * c);
       ATTN_UNROLL_
-      for (int j = 0; j < deep; j++) ATTN_PREFETCH_(next + j * p->step);
+      for (int j = 0; j < deep; j++) ATTN_PREFETCH_FAR_(next + j * p->step);
     }
+    ATTN_VF_ a[8];
     ATTN_UNROLL_
-    for (int half = 0; half < wide; half += ATTN_W_) {
-      ATTN_VF_ a[4];
-      const ATTN_VF_ z = zeroed ? ATTN_V_LOAD_(zero + c + half) : ATTN_V_ZERO_();
-      ATTN_UNROLL_
-      for (int r = 0; r < rr; r++)
-        a[r] = ATTN_V_LOAD_(sum + r * (ATTN_STORED_COLS_ / rr) + c + half);
-      ATTN_UNROLL_
-      for (int j = 0; j < deep; j++) {
-        const char *row = w + j * p->step;
-        ATTN_VF_ x = ATTN_IS_I4_(kind)
-                         ? ATTN_FN_(code)(ATTN_PAIR_BYTES_(row + c / 2), 4, half ? 4 : 0)
-                         : ATTN_FN_(load)(row, c, ATTN_W_, kind);
-        if (zeroed) x = ATTN_V_SUB_(x, z);
-        ATTN_UNROLL_
-        for (int r = 0; r < rr; r++) a[r] = ATTN_V_FMA_(t[r * deep + j], x, a[r]);
+    for (int i = 0; i < rr * halves; i++)
+      a[i] = ATTN_V_LOAD_(sum + i / halves * (ATTN_STORED_COLS_ / rr) + c + i % halves * ATTN_W_);
+    ATTN_UNROLL_
+    for (int j = 0; j < deep; j++) {
+      const char *row = w + j * p->step;
+      ATTN_VF_ x[2];
+      if (ATTN_IS_I4_(kind)) {
+        const ATTN_VP_ both = ATTN_PAIR_BYTES_(row + c / 2);
+        x[0] = ATTN_FN_(code)(both, 4, 0), x[1] = ATTN_FN_(code)(both, 4, 4);
+      } else {
+        x[0] = x[1] = ATTN_FN_(load)(row, c, ATTN_W_, kind);
       }
       ATTN_UNROLL_
-      for (int r = 0; r < rr; r++)
-        ATTN_V_STORE_(sum + r * (ATTN_STORED_COLS_ / rr) + c + half, a[r]);
+      for (int half = 0; half < halves; half++) {
+        if (zeroed) x[half] = ATTN_V_SUB_(x[half], ATTN_V_LOAD_(zero + c + half * ATTN_W_));
+        ATTN_UNROLL_
+        for (int r = 0; r < rr; r++)
+          a[r * halves + half] = ATTN_V_FMA_(t[r * deep + j], x[half], a[r * halves + half]);
+      }
     }
+    ATTN_UNROLL_
+    for (int i = 0; i < rr * halves; i++)
+      ATTN_V_STORE_(sum + i / halves * (ATTN_STORED_COLS_ / rr) + c + i % halves * ATTN_W_, a[i]);
   }
 }
 
@@ -3092,8 +3096,10 @@ ATTN_FUNC_ void ATTN_FN_(stored_rows)(const attn_stored_product_ *p) {
     case ATTN_I8:
       if (p->rows > 1)
         ATTN_FN_(stored_kind)(4, ATTN_I8, 1, p);
-      else
+      else if (p->zero)
         ATTN_FN_(stored_kind)(1, ATTN_I8, 1, p);
+      else
+        ATTN_FN_(stored_kind)(1, ATTN_I8, 0, p);
       break;
     case ATTN_I4:
       if (p->rows > 1)
@@ -3131,7 +3137,7 @@ ATTN_OUTLINE_ void ATTN_FN_(words_turn)(float *words, const char *w, int64_t ste
     ATTN_UNROLL_
     for (int i = 0; i < ATTN_W_; i++, w += step) {
       square[i] = ATTN_V_LOAD_((const float *)(const void *)w);
-      ATTN_PREFETCH_(w + ATTN_STORED_AHEAD_);
+      ATTN_PREFETCH_FAR_(w + ATTN_STORED_AHEAD_);
     }
     ATTN_V_TRANSPOSE_(square);
     ATTN_UNROLL_
@@ -7286,7 +7292,7 @@ typedef struct attn_gemm_params {
  *   being n in whole 64s; nothing like it for less than 192 rows when w is f32 or transposed, which reads w
  *   in place (of a transposed w all rows that share a matrix count), and for at most 8 rows when w is f16 or bf16, but
  *   for its last n % 32 columns; nothing for codes, but with ATTN_COMPUTE_I8. f16 and bf16 x or y add up to 300 KB a
- *   worker. Up to 56 KB of a thread's stack.
+ *   worker. Up to 90 KB of a thread's stack.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _ALIGN, _VALUE (scale NaN or infinite; softcap,
  *   form), _RANGE (activation; form.gate_add), _WORKSPACE, _MEMORY, and those of ctx.
  * Compute: params.compute = ATTN_COMPUTE_BF16 rounds x and w to bf16 (nothing is lost where they are bf16) and
@@ -16080,7 +16086,7 @@ typedef struct attn_dense_table_ { /* dense products */
 /* Few rows of x times a matrix that is read where it lies. Codes have a scale for each column and run of k. */
 /* FEW: rows that take them, AHEAD: bytes between asking for a line and reading it; measured. */
 enum {
-  ATTN_STORED_COLS_ = 4096,
+  ATTN_STORED_COLS_ = 8192,
   ATTN_STORED_ROWS_ = 4,
   ATTN_STORED_DEEP_ = 8,
   ATTN_STORED_FEW_ = 8,

@@ -455,7 +455,7 @@ typedef struct attn_dense_table_ { /* dense products */
 /* Few rows of x times a matrix that is read where it lies. Codes have a scale for each column and run of k. */
 /* FEW: rows that take them, AHEAD: bytes between asking for a line and reading it; measured. */
 enum {
-  ATTN_STORED_COLS_ = 4096,
+  ATTN_STORED_COLS_ = 8192,
   ATTN_STORED_ROWS_ = 4,
   ATTN_STORED_DEEP_ = 8,
   ATTN_STORED_FEW_ = 8,

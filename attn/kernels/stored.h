@@ -21,7 +21,7 @@ ATTN_INLINE_ void ATTN_FN_(stored_add)(const int rr, const int kind, const int z
                                        const float *zero, const attn_stored_product_ *p,
                                        int64_t k) {
   const int deep = rr > 1 ? ATTN_STORED_DEEP_ / 2 : ATTN_STORED_DEEP_;
-  const int wide = ATTN_IS_I4_(kind) ? 2 * ATTN_W_ : ATTN_W_;
+  const int halves = ATTN_IS_I4_(kind) ? 2 : 1, wide = halves * ATTN_W_;
   const int line = ATTN_IS_I4_(kind) ? 128 : ATTN_IS_SMALL_(kind) ? 64 : 32;
   const char *w = p->w + k * p->step;
   ATTN_VF_ t[4 * ATTN_STORED_DEEP_];
@@ -38,29 +38,33 @@ ATTN_INLINE_ void ATTN_FN_(stored_add)(const int rr, const int kind, const int z
                           : ATTN_IS_SMALL_(kind) ? c
                                                  : 2 * c);
       ATTN_UNROLL_
-      for (int j = 0; j < deep; j++) ATTN_PREFETCH_(next + j * p->step);
+      for (int j = 0; j < deep; j++) ATTN_PREFETCH_FAR_(next + j * p->step);
     }
+    ATTN_VF_ a[8];
     ATTN_UNROLL_
-    for (int half = 0; half < wide; half += ATTN_W_) {
-      ATTN_VF_ a[4];
-      const ATTN_VF_ z = zeroed ? ATTN_V_LOAD_(zero + c + half) : ATTN_V_ZERO_();
-      ATTN_UNROLL_
-      for (int r = 0; r < rr; r++)
-        a[r] = ATTN_V_LOAD_(sum + r * (ATTN_STORED_COLS_ / rr) + c + half);
-      ATTN_UNROLL_
-      for (int j = 0; j < deep; j++) {
-        const char *row = w + j * p->step;
-        ATTN_VF_ x = ATTN_IS_I4_(kind)
-                         ? ATTN_FN_(code)(ATTN_PAIR_BYTES_(row + c / 2), 4, half ? 4 : 0)
-                         : ATTN_FN_(load)(row, c, ATTN_W_, kind);
-        if (zeroed) x = ATTN_V_SUB_(x, z);
-        ATTN_UNROLL_
-        for (int r = 0; r < rr; r++) a[r] = ATTN_V_FMA_(t[r * deep + j], x, a[r]);
+    for (int i = 0; i < rr * halves; i++)
+      a[i] = ATTN_V_LOAD_(sum + i / halves * (ATTN_STORED_COLS_ / rr) + c + i % halves * ATTN_W_);
+    ATTN_UNROLL_
+    for (int j = 0; j < deep; j++) {
+      const char *row = w + j * p->step;
+      ATTN_VF_ x[2];
+      if (ATTN_IS_I4_(kind)) {
+        const ATTN_VP_ both = ATTN_PAIR_BYTES_(row + c / 2);
+        x[0] = ATTN_FN_(code)(both, 4, 0), x[1] = ATTN_FN_(code)(both, 4, 4);
+      } else {
+        x[0] = x[1] = ATTN_FN_(load)(row, c, ATTN_W_, kind);
       }
       ATTN_UNROLL_
-      for (int r = 0; r < rr; r++)
-        ATTN_V_STORE_(sum + r * (ATTN_STORED_COLS_ / rr) + c + half, a[r]);
+      for (int half = 0; half < halves; half++) {
+        if (zeroed) x[half] = ATTN_V_SUB_(x[half], ATTN_V_LOAD_(zero + c + half * ATTN_W_));
+        ATTN_UNROLL_
+        for (int r = 0; r < rr; r++)
+          a[r * halves + half] = ATTN_V_FMA_(t[r * deep + j], x[half], a[r * halves + half]);
+      }
     }
+    ATTN_UNROLL_
+    for (int i = 0; i < rr * halves; i++)
+      ATTN_V_STORE_(sum + i / halves * (ATTN_STORED_COLS_ / rr) + c + i % halves * ATTN_W_, a[i]);
   }
 }
 
@@ -129,8 +133,10 @@ ATTN_FUNC_ void ATTN_FN_(stored_rows)(const attn_stored_product_ *p) {
     case ATTN_I8:
       if (p->rows > 1)
         ATTN_FN_(stored_kind)(4, ATTN_I8, 1, p);
-      else
+      else if (p->zero)
         ATTN_FN_(stored_kind)(1, ATTN_I8, 1, p);
+      else
+        ATTN_FN_(stored_kind)(1, ATTN_I8, 0, p);
       break;
     case ATTN_I4:
       if (p->rows > 1)
@@ -168,7 +174,7 @@ ATTN_OUTLINE_ void ATTN_FN_(words_turn)(float *words, const char *w, int64_t ste
     ATTN_UNROLL_
     for (int i = 0; i < ATTN_W_; i++, w += step) {
       square[i] = ATTN_V_LOAD_((const float *)(const void *)w);
-      ATTN_PREFETCH_(w + ATTN_STORED_AHEAD_);
+      ATTN_PREFETCH_FAR_(w + ATTN_STORED_AHEAD_);
     }
     ATTN_V_TRANSPOSE_(square);
     ATTN_UNROLL_

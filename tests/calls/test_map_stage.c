@@ -91,7 +91,7 @@ void A1_map_stage_schedules(void **state) {
 /* Rows beyond kv_len are not read; NaN elsewhere is the default NaN, in its cells alone. */
 void A1_map_stage_not_finite(void **state) {
   (void)state;
-  for (int n = 1; n < ATTN_MAP_STAGES; n++) {
+  for (int n = 1; n < ATTN_MAP_DROPPED; n++) {
     test_rng rng = test_seed(7600);
     test_spec spec = test_plain(2, 70, 90, 9, 7);
     spec.map = 1;

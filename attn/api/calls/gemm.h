@@ -61,7 +61,7 @@ typedef struct attn_gemm_params {
  *   being n in whole 64s; nothing like it for less than 192 rows when w is f32 or transposed, which reads w
  *   in place (of a transposed w all rows that share a matrix count), and for at most 8 rows when w is f16 or bf16, but
  *   for its last n % 32 columns; nothing for codes, but with ATTN_COMPUTE_I8. f16 and bf16 x or y add up to 300 KB a
- *   worker. Up to 56 KB of a thread's stack.
+ *   worker. Up to 90 KB of a thread's stack.
  * Errors: ATTN_E_NULL, _DTYPE, _SHAPE, _STRIDE, _OVERLAP, _OVERFLOW, _ALIGN, _VALUE (scale NaN or infinite; softcap,
  *   form), _RANGE (activation; form.gate_add), _WORKSPACE, _MEMORY, and those of ctx.
  * Compute: params.compute = ATTN_COMPUTE_BF16 rounds x and w to bf16 (nothing is lost where they are bf16) and
