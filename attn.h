@@ -2967,6 +2967,9 @@ ATTN_FUNC_ void ATTN_FN_(gemm_turned)(const attn_turned_product_ *p) {
 /* The code of so many bits that stands at bit `at` of each word. Under the exponent of 2^(23 - at) it is a
  * fraction that needs no shift, and a difference makes it the number. */
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(code)(ATTN_VP_ v, const int bits, const int at) {
+#ifdef ATTN_PAIR_NIBBLE_
+  if (bits == 4 && at == 0) return ATTN_PAIR_NIBBLE_(v);
+#endif
   const uint32_t over = (uint32_t)(150 - at) << 23, sign = 1u << (bits - 1);
   return ATTN_V_SUB_(ATTN_PAIR_TAKE_(v, ((1u << bits) - 1) << at, over | sign << at),
                      ATTN_V_SET1_(attn_from_bits_(over) + (float)sign));
@@ -2983,7 +2986,7 @@ ATTN_INLINE_ void ATTN_FN_(stored_add)(const int rr, const int kind, const int z
                                        const float *zero, const attn_stored_product_ *p,
                                        int64_t k) {
   const int deep = rr > 1 ? ATTN_STORED_DEEP_ / 2 : ATTN_STORED_DEEP_;
-  const int wide = ATTN_IS_I4_(kind) ? 2 * ATTN_W_ : ATTN_W_;
+  const int halves = ATTN_IS_I4_(kind) ? 2 : 1, wide = halves * ATTN_W_;
   const int line = ATTN_IS_I4_(kind) ? 128 : ATTN_IS_SMALL_(kind) ? 64 : 32;
   const char *w = p->w + k * p->step;
   ATTN_VF_ t[4 * ATTN_STORED_DEEP_];
@@ -3002,26 +3005,37 @@ ATTN_INLINE_ void ATTN_FN_(stored_add)(const int rr, const int kind, const int z
       ATTN_UNROLL_
       for (int j = 0; j < deep; j++) ATTN_PREFETCH_(next + j * p->step);
     }
+    ATTN_VF_ a[4 * 2], z[2]; /* both halves together: bytes are widened once */
     ATTN_UNROLL_
-    for (int half = 0; half < wide; half += ATTN_W_) {
-      ATTN_VF_ a[4];
-      const ATTN_VF_ z = zeroed ? ATTN_V_LOAD_(zero + c + half) : ATTN_V_ZERO_();
+    for (int half = 0; half < halves; half++) {
+      z[half] = zeroed ? ATTN_V_LOAD_(zero + c + half * ATTN_W_) : ATTN_V_ZERO_();
       ATTN_UNROLL_
       for (int r = 0; r < rr; r++)
-        a[r] = ATTN_V_LOAD_(sum + r * (ATTN_STORED_COLS_ / rr) + c + half);
-      ATTN_UNROLL_
-      for (int j = 0; j < deep; j++) {
-        const char *row = w + j * p->step;
-        ATTN_VF_ x = ATTN_IS_I4_(kind)
-                         ? ATTN_FN_(code)(ATTN_PAIR_BYTES_(row + c / 2), 4, half ? 4 : 0)
-                         : ATTN_FN_(load)(row, c, ATTN_W_, kind);
-        if (zeroed) x = ATTN_V_SUB_(x, z);
-        ATTN_UNROLL_
-        for (int r = 0; r < rr; r++) a[r] = ATTN_V_FMA_(t[r * deep + j], x, a[r]);
+        a[4 * half + r] = ATTN_V_LOAD_(sum + r * (ATTN_STORED_COLS_ / rr) + c + half * ATTN_W_);
+    }
+    ATTN_UNROLL_
+    for (int j = 0; j < deep; j++) {
+      const char *row = w + j * p->step;
+      ATTN_VF_ x[2];
+      if (ATTN_IS_I4_(kind)) {
+        const ATTN_VP_ u = ATTN_PAIR_BYTES_(row + c / 2);
+        x[0] = ATTN_FN_(code)(u, 4, 0), x[1] = ATTN_FN_(code)(u, 4, 4);
+      } else {
+        x[0] = x[1] = ATTN_FN_(load)(row, c, ATTN_W_, kind);
       }
       ATTN_UNROLL_
+      for (int half = 0; half < halves; half++) {
+        if (zeroed) x[half] = ATTN_V_SUB_(x[half], z[half]);
+        ATTN_UNROLL_
+        for (int r = 0; r < rr; r++)
+          a[4 * half + r] = ATTN_V_FMA_(t[r * deep + j], x[half], a[4 * half + r]);
+      }
+    }
+    ATTN_UNROLL_
+    for (int half = 0; half < halves; half++) {
+      ATTN_UNROLL_
       for (int r = 0; r < rr; r++)
-        ATTN_V_STORE_(sum + r * (ATTN_STORED_COLS_ / rr) + c + half, a[r]);
+        ATTN_V_STORE_(sum + r * (ATTN_STORED_COLS_ / rr) + c + half * ATTN_W_, a[4 * half + r]);
     }
   }
 }
@@ -3119,8 +3133,7 @@ ATTN_FUNC_ void ATTN_FN_(stored_rows)(const attn_stored_product_ *p) {
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(word_part)(ATTN_VP_ v, ATTN_VP_ down, const int j, const int kind) {
   if (kind == ATTN_BF16) return j ? ATTN_PAIR_ODD_(v) : ATTN_PAIR_EVEN_(v);
   const int bits = ATTN_IS_I4_(kind) ? 4 : 8, low = ATTN_IS_I4_(kind) ? 5 : 2;
-  const int at = j < low ? j * bits : (j - (ATTN_IS_I4_(kind) ? 3 : 2)) * bits;
-  return ATTN_FN_(code)(j < low ? v : down, bits, at);
+  return ATTN_FN_(code)(j < low ? v : down, bits, (j < low ? j : j - low) * bits);
 }
 
 /* The words of 4 vectors of rows of W: W from each. */
@@ -3159,7 +3172,7 @@ ATTN_INLINE_ void ATTN_FN_(words_kind)(const int kind, const int zeroed,
       ATTN_UNROLL_
       for (int v = 0; v < 4; v++) {
         u[v] = ATTN_PAIR_LOAD_((const uint32_t *)(const void *)words + (4 * i + v) * ATTN_W_);
-        down[v] = codes ? ATTN_PAIR_DOWN_(u[v], ATTN_IS_I4_(kind) ? 12 : 16) : u[v];
+        down[v] = codes ? ATTN_PAIR_DOWN_(u[v], ATTN_IS_I4_(kind) ? 20 : 16) : u[v];
       }
       ATTN_UNROLL_
       for (int j = 0; j < per; j++) {
@@ -6143,6 +6156,7 @@ ATTN_FUNC_ void ATTN_FN_(code_along)(const attn_code_line_ *p) {
 #undef ATTN_PAIR_ZIP_
 #undef ATTN_PAIR_JOIN_
 #undef ATTN_PAIR_LOAD_
+#undef ATTN_PAIR_NIBBLE_
 #undef ATTN_PAIR_ODD_
 #undef ATTN_PAIR_SET1_
 #undef ATTN_PAIR_STORE_
@@ -17523,6 +17537,8 @@ typedef __m512 attn_v16_;
       v, _mm512_set1_epi32((int)(mask)), _mm512_set1_epi32((int)(over)), 0x6A)))
 #define ATTN_PAIR_BYTES_(p) attn_bytes_avx512_(p)
 #define ATTN_PAIR_DOWN_(v, n) _mm512_srli_epi32(v, n)
+/* the code of 4 bits at bit 0, where one instruction finds it in a table */
+#define ATTN_PAIR_NIBBLE_(v) attn_nibbles_avx512_(v)
 /* to[0], to[1] = the lanes of even and odd in turn, and back */
 #define ATTN_V_ZIP_(to, even, odd) attn_zip_avx512_(to, even, odd)
 #define ATTN_V_UNZIP_(to, a, b) attn_unzip_avx512_(to, a, b)
@@ -39126,23 +39142,27 @@ ATTN_COLD_ attn_activation attn_feed_default_(const attn_feed_forward *ff) {
 ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const attn_table_ *table,
                                 attn_place_ at, int64_t heads, int64_t din, int64_t dout,
                                 attn_operand_ *op) {
-#define ATTN_FEEDS_(at, heads)                                                    \
-  {                                                                               \
-    {{ATTN_WORDS_(at "w_1"),                                                      \
-      ATTN_HEADS_IN_OUT_(at "w_1", heads, "din", "dff (dout without w_2)")},      \
-     ATTN_SAID_(at "b_1", "[1, " heads ", 1, dff]"),                              \
-     {ATTN_WORDS_(at "w_2"), ATTN_HEADS_IN_OUT_(at "w_2", heads, "dff", "dout")}, \
-     ATTN_SAID_(at "b_2", "[1, " heads ", 1, dout]"),                             \
-     {ATTN_WORDS_(at "w_3"), ATTN_HEADS_IN_OUT_(at "w_3", heads, "din", "dff")},  \
-     ATTN_SAID_(at "b_3", "[1, " heads ", 1, dff]")},                             \
-        {at "w_2 must not be null where " at "b_2 is there",                      \
-         at "w_3 must not be null where " at "b_3 is there"},                     \
-        at "activation must be an attn_activation"                                \
+#define ATTN_FEEDS_(at, heads)                                                        \
+  {                                                                                   \
+    {{ATTN_WORDS_(at "w_1"),                                                          \
+      ATTN_HEADS_IN_OUT_(at "w_1", heads, "din", "dff (dout without w_2)")},          \
+     ATTN_SAID_(at "b_1", "[1, " heads ", 1, dff]"),                                  \
+     {ATTN_WORDS_(at "w_2"), ATTN_HEADS_IN_OUT_(at "w_2", heads, "dff", "dout")},     \
+     ATTN_SAID_(at "b_2", "[1, " heads ", 1, dout]"),                                 \
+     {ATTN_WORDS_(at "w_3"), ATTN_HEADS_IN_OUT_(at "w_3", heads, "din", "dff")},      \
+     ATTN_SAID_(at "b_3", "[1, " heads ", 1, dff]")},                                 \
+        {ATTN_SCALES_WORDS_(at "w_1_scales", at "w_1"),                               \
+         ATTN_SCALES_WORDS_(at "w_2_scales", at "w_2"),                               \
+         ATTN_SCALES_WORDS_(at "w_3_scales", at "w_3")},                              \
+        {at "w_2 must not be null where " at "b_2 is there",                          \
+         at "w_3 must not be null where " at "b_3 is there"},                         \
+        at "activation must be an attn_activation", ATTN_COMPUTE_WORDS_(at "compute") \
   }
 #define ATTN_FEED_(at) ATTN_FEEDS_(at, "1")
   static const struct {
     attn_said_ rule[ATTN_FEED_TENSORS_];
-    const char *alone[2], *activation;
+    attn_scales_words_ scales[3];
+    const char *alone[2], *activation, *compute;
   } say[ATTN_PLACES_] = {ATTN_FEED_("ff."),
                          ATTN_FEED_("params.induce.ff."),
                          ATTN_FEED_("params.restore.ff."),
@@ -39167,22 +39187,15 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const att
   }
   memset(op + ATTN_FEED_TENSORS_, 0, (ATTN_FEED_OPERANDS_ - ATTN_FEED_TENSORS_) * sizeof *op);
   attn_scales *const scales[] = {&ff->w_1_scales, &ff->w_2_scales, &ff->w_3_scales};
-  static const attn_scales_words_ words[] = {ATTN_SCALES_WORDS_("w_1_scales", "w_1"),
-                                             ATTN_SCALES_WORDS_("w_2_scales", "w_2"),
-                                             ATTN_SCALES_WORDS_("w_3_scales", "w_3")};
   for (int i = 0; i < 3; i++)
-    if (!attn_check_weight_scales_(e, scales[i], op[2 * i].t, &words[i],
+    if (!attn_check_weight_scales_(e, scales[i], op[2 * i].t, &say[at].scales[i],
                                    op + ATTN_FEED_TENSORS_ + 2 * i))
       return 0;
   if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[0]);
   if (ff->b_3.data && !ff->w_3.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[1]);
   return attn_check_activation_(e, &ff->activation, attn_feed_default_(ff), say[at].activation) &&
          attn_check_form_(e, &ff->form, ff->w_3.data != NULL) &&
-         attn_feed_compute_(
-             e, ff, table, 1,
-             at == ATTN_PLACE_EXPERTS_  ? ATTN_COMPUTE_WORDS_("params.experts.compute")
-             : at == ATTN_PLACE_SHARED_ ? ATTN_COMPUTE_WORDS_("params.shared.compute")
-                                        : ATTN_COMPUTE_WORDS_("ff.compute"));
+         attn_feed_compute_(e, ff, table, 1, say[at].compute);
 }
 
 /* Rows cut into heads: head h has columns h dim .. */

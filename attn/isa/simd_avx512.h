@@ -125,6 +125,8 @@ typedef __m512 attn_v16_;
       v, _mm512_set1_epi32((int)(mask)), _mm512_set1_epi32((int)(over)), 0x6A)))
 #define ATTN_PAIR_BYTES_(p) attn_bytes_avx512_(p)
 #define ATTN_PAIR_DOWN_(v, n) _mm512_srli_epi32(v, n)
+/* the code of 4 bits at bit 0, where one instruction finds it in a table */
+#define ATTN_PAIR_NIBBLE_(v) attn_nibbles_avx512_(v)
 /* to[0], to[1] = the lanes of even and odd in turn, and back */
 #define ATTN_V_ZIP_(to, even, odd) attn_zip_avx512_(to, even, odd)
 #define ATTN_V_UNZIP_(to, a, b) attn_unzip_avx512_(to, a, b)

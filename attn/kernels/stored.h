@@ -5,6 +5,9 @@
 /* The code of so many bits that stands at bit `at` of each word. Under the exponent of 2^(23 - at) it is a
  * fraction that needs no shift, and a difference makes it the number. */
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(code)(ATTN_VP_ v, const int bits, const int at) {
+#ifdef ATTN_PAIR_NIBBLE_
+  if (bits == 4 && at == 0) return ATTN_PAIR_NIBBLE_(v);
+#endif
   const uint32_t over = (uint32_t)(150 - at) << 23, sign = 1u << (bits - 1);
   return ATTN_V_SUB_(ATTN_PAIR_TAKE_(v, ((1u << bits) - 1) << at, over | sign << at),
                      ATTN_V_SET1_(attn_from_bits_(over) + (float)sign));
@@ -21,7 +24,7 @@ ATTN_INLINE_ void ATTN_FN_(stored_add)(const int rr, const int kind, const int z
                                        const float *zero, const attn_stored_product_ *p,
                                        int64_t k) {
   const int deep = rr > 1 ? ATTN_STORED_DEEP_ / 2 : ATTN_STORED_DEEP_;
-  const int wide = ATTN_IS_I4_(kind) ? 2 * ATTN_W_ : ATTN_W_;
+  const int halves = ATTN_IS_I4_(kind) ? 2 : 1, wide = halves * ATTN_W_;
   const int line = ATTN_IS_I4_(kind) ? 128 : ATTN_IS_SMALL_(kind) ? 64 : 32;
   const char *w = p->w + k * p->step;
   ATTN_VF_ t[4 * ATTN_STORED_DEEP_];
@@ -40,26 +43,37 @@ ATTN_INLINE_ void ATTN_FN_(stored_add)(const int rr, const int kind, const int z
       ATTN_UNROLL_
       for (int j = 0; j < deep; j++) ATTN_PREFETCH_(next + j * p->step);
     }
+    ATTN_VF_ a[4 * 2], z[2]; /* both halves together: bytes are widened once */
     ATTN_UNROLL_
-    for (int half = 0; half < wide; half += ATTN_W_) {
-      ATTN_VF_ a[4];
-      const ATTN_VF_ z = zeroed ? ATTN_V_LOAD_(zero + c + half) : ATTN_V_ZERO_();
+    for (int half = 0; half < halves; half++) {
+      z[half] = zeroed ? ATTN_V_LOAD_(zero + c + half * ATTN_W_) : ATTN_V_ZERO_();
       ATTN_UNROLL_
       for (int r = 0; r < rr; r++)
-        a[r] = ATTN_V_LOAD_(sum + r * (ATTN_STORED_COLS_ / rr) + c + half);
-      ATTN_UNROLL_
-      for (int j = 0; j < deep; j++) {
-        const char *row = w + j * p->step;
-        ATTN_VF_ x = ATTN_IS_I4_(kind)
-                         ? ATTN_FN_(code)(ATTN_PAIR_BYTES_(row + c / 2), 4, half ? 4 : 0)
-                         : ATTN_FN_(load)(row, c, ATTN_W_, kind);
-        if (zeroed) x = ATTN_V_SUB_(x, z);
-        ATTN_UNROLL_
-        for (int r = 0; r < rr; r++) a[r] = ATTN_V_FMA_(t[r * deep + j], x, a[r]);
+        a[4 * half + r] = ATTN_V_LOAD_(sum + r * (ATTN_STORED_COLS_ / rr) + c + half * ATTN_W_);
+    }
+    ATTN_UNROLL_
+    for (int j = 0; j < deep; j++) {
+      const char *row = w + j * p->step;
+      ATTN_VF_ x[2];
+      if (ATTN_IS_I4_(kind)) {
+        const ATTN_VP_ u = ATTN_PAIR_BYTES_(row + c / 2);
+        x[0] = ATTN_FN_(code)(u, 4, 0), x[1] = ATTN_FN_(code)(u, 4, 4);
+      } else {
+        x[0] = x[1] = ATTN_FN_(load)(row, c, ATTN_W_, kind);
       }
       ATTN_UNROLL_
+      for (int half = 0; half < halves; half++) {
+        if (zeroed) x[half] = ATTN_V_SUB_(x[half], z[half]);
+        ATTN_UNROLL_
+        for (int r = 0; r < rr; r++)
+          a[4 * half + r] = ATTN_V_FMA_(t[r * deep + j], x[half], a[4 * half + r]);
+      }
+    }
+    ATTN_UNROLL_
+    for (int half = 0; half < halves; half++) {
+      ATTN_UNROLL_
       for (int r = 0; r < rr; r++)
-        ATTN_V_STORE_(sum + r * (ATTN_STORED_COLS_ / rr) + c + half, a[r]);
+        ATTN_V_STORE_(sum + r * (ATTN_STORED_COLS_ / rr) + c + half * ATTN_W_, a[4 * half + r]);
     }
   }
 }
@@ -157,8 +171,7 @@ ATTN_FUNC_ void ATTN_FN_(stored_rows)(const attn_stored_product_ *p) {
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(word_part)(ATTN_VP_ v, ATTN_VP_ down, const int j, const int kind) {
   if (kind == ATTN_BF16) return j ? ATTN_PAIR_ODD_(v) : ATTN_PAIR_EVEN_(v);
   const int bits = ATTN_IS_I4_(kind) ? 4 : 8, low = ATTN_IS_I4_(kind) ? 5 : 2;
-  const int at = j < low ? j * bits : (j - (ATTN_IS_I4_(kind) ? 3 : 2)) * bits;
-  return ATTN_FN_(code)(j < low ? v : down, bits, at);
+  return ATTN_FN_(code)(j < low ? v : down, bits, (j < low ? j : j - low) * bits);
 }
 
 /* The words of 4 vectors of rows of W: W from each. */
@@ -197,7 +210,7 @@ ATTN_INLINE_ void ATTN_FN_(words_kind)(const int kind, const int zeroed,
       ATTN_UNROLL_
       for (int v = 0; v < 4; v++) {
         u[v] = ATTN_PAIR_LOAD_((const uint32_t *)(const void *)words + (4 * i + v) * ATTN_W_);
-        down[v] = codes ? ATTN_PAIR_DOWN_(u[v], ATTN_IS_I4_(kind) ? 12 : 16) : u[v];
+        down[v] = codes ? ATTN_PAIR_DOWN_(u[v], ATTN_IS_I4_(kind) ? 20 : 16) : u[v];
       }
       ATTN_UNROLL_
       for (int j = 0; j < per; j++) {
