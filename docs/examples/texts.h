@@ -123,6 +123,9 @@ static const char *texts_json_(texts *t, const char *path) {
   error = bpe_of(&t->bytes, &file);
   t->cls = t->bytes.cls;
   t->sep = t->bytes.sep;
+  if (!error && (t->cls < 0 || t->sep < 0))
+    error =
+        texts_fail_(t, "its post_processor does not say what stands before and behind a text", 0);
   return error;
 }
 
