@@ -70,23 +70,27 @@ ATTN_COLD_ attn_activation attn_feed_default_(const attn_feed_forward *ff) {
 ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const attn_table_ *table,
                                 attn_place_ at, int64_t heads, int64_t din, int64_t dout,
                                 attn_operand_ *op) {
-#define ATTN_FEEDS_(at, heads)                                                    \
-  {                                                                               \
-    {{ATTN_WORDS_(at "w_1"),                                                      \
-      ATTN_HEADS_IN_OUT_(at "w_1", heads, "din", "dff (dout without w_2)")},      \
-     ATTN_SAID_(at "b_1", "[1, " heads ", 1, dff]"),                              \
-     {ATTN_WORDS_(at "w_2"), ATTN_HEADS_IN_OUT_(at "w_2", heads, "dff", "dout")}, \
-     ATTN_SAID_(at "b_2", "[1, " heads ", 1, dout]"),                             \
-     {ATTN_WORDS_(at "w_3"), ATTN_HEADS_IN_OUT_(at "w_3", heads, "din", "dff")},  \
-     ATTN_SAID_(at "b_3", "[1, " heads ", 1, dff]")},                             \
-        {at "w_2 must not be null where " at "b_2 is there",                      \
-         at "w_3 must not be null where " at "b_3 is there"},                     \
-        at "activation must be an attn_activation"                                \
+#define ATTN_FEEDS_(at, heads)                                                        \
+  {                                                                                   \
+    {{ATTN_WORDS_(at "w_1"),                                                          \
+      ATTN_HEADS_IN_OUT_(at "w_1", heads, "din", "dff (dout without w_2)")},          \
+     ATTN_SAID_(at "b_1", "[1, " heads ", 1, dff]"),                                  \
+     {ATTN_WORDS_(at "w_2"), ATTN_HEADS_IN_OUT_(at "w_2", heads, "dff", "dout")},     \
+     ATTN_SAID_(at "b_2", "[1, " heads ", 1, dout]"),                                 \
+     {ATTN_WORDS_(at "w_3"), ATTN_HEADS_IN_OUT_(at "w_3", heads, "din", "dff")},      \
+     ATTN_SAID_(at "b_3", "[1, " heads ", 1, dff]")},                                 \
+        {ATTN_SCALES_WORDS_(at "w_1_scales", at "w_1"),                               \
+         ATTN_SCALES_WORDS_(at "w_2_scales", at "w_2"),                               \
+         ATTN_SCALES_WORDS_(at "w_3_scales", at "w_3")},                              \
+        {at "w_2 must not be null where " at "b_2 is there",                          \
+         at "w_3 must not be null where " at "b_3 is there"},                         \
+        at "activation must be an attn_activation", ATTN_COMPUTE_WORDS_(at "compute") \
   }
 #define ATTN_FEED_(at) ATTN_FEEDS_(at, "1")
   static const struct {
     attn_said_ rule[ATTN_FEED_TENSORS_];
-    const char *alone[2], *activation;
+    attn_scales_words_ scales[3];
+    const char *alone[2], *activation, *compute;
   } say[ATTN_PLACES_] = {ATTN_FEED_("ff."),
                          ATTN_FEED_("params.induce.ff."),
                          ATTN_FEED_("params.restore.ff."),
@@ -111,22 +115,15 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const att
   }
   memset(op + ATTN_FEED_TENSORS_, 0, (ATTN_FEED_OPERANDS_ - ATTN_FEED_TENSORS_) * sizeof *op);
   attn_scales *const scales[] = {&ff->w_1_scales, &ff->w_2_scales, &ff->w_3_scales};
-  static const attn_scales_words_ words[] = {ATTN_SCALES_WORDS_("w_1_scales", "w_1"),
-                                             ATTN_SCALES_WORDS_("w_2_scales", "w_2"),
-                                             ATTN_SCALES_WORDS_("w_3_scales", "w_3")};
   for (int i = 0; i < 3; i++)
-    if (!attn_check_weight_scales_(e, scales[i], op[2 * i].t, &words[i],
+    if (!attn_check_weight_scales_(e, scales[i], op[2 * i].t, &say[at].scales[i],
                                    op + ATTN_FEED_TENSORS_ + 2 * i))
       return 0;
   if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[0]);
   if (ff->b_3.data && !ff->w_3.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[1]);
   return attn_check_activation_(e, &ff->activation, attn_feed_default_(ff), say[at].activation) &&
          attn_check_form_(e, &ff->form, ff->w_3.data != NULL) &&
-         attn_feed_compute_(
-             e, ff, table, 1,
-             at == ATTN_PLACE_EXPERTS_  ? ATTN_COMPUTE_WORDS_("params.experts.compute")
-             : at == ATTN_PLACE_SHARED_ ? ATTN_COMPUTE_WORDS_("params.shared.compute")
-                                        : ATTN_COMPUTE_WORDS_("ff.compute"));
+         attn_feed_compute_(e, ff, table, 1, say[at].compute);
 }
 
 /* Rows cut into heads: head h has columns h dim .. */

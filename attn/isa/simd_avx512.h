@@ -133,6 +133,8 @@ typedef __m512 attn_v16_;
 #define ATTN_U_TIMES_(up, low, a, m) attn_times_avx512_(&(up), &(low), a, m)
 #define ATTN_U_XOR_(a, b, c) attn_xor_avx512_(a, b, c)
 #define ATTN_U_LEAST_(a, t) attn_least_avx512_(a, t)
+/* the code of 4 bits at bit 0, where one instruction finds it in a table */
+#define ATTN_PAIR_NIBBLE_(v) attn_nibbles_avx512_(v)
 /* to[0], to[1] = the lanes of even and odd in turn, and back */
 #define ATTN_V_ZIP_(to, even, odd) attn_zip_avx512_(to, even, odd)
 #define ATTN_V_UNZIP_(to, a, b) attn_unzip_avx512_(to, a, b)

@@ -37,6 +37,7 @@
 #undef ATTN_PAIR_ZIP_
 #undef ATTN_PAIR_JOIN_
 #undef ATTN_PAIR_LOAD_
+#undef ATTN_PAIR_NIBBLE_
 #undef ATTN_PAIR_ODD_
 #undef ATTN_PAIR_SET1_
 #undef ATTN_PAIR_STORE_

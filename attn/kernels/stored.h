@@ -5,6 +5,9 @@
 /* The code of so many bits that stands at bit `at` of each word. Under the exponent of 2^(23 - at) it is a
  * fraction that needs no shift, and a difference makes it the number. */
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(code)(ATTN_VP_ v, const int bits, const int at) {
+#ifdef ATTN_PAIR_NIBBLE_
+  if (bits == 4 && at == 0) return ATTN_PAIR_NIBBLE_(v);
+#endif
   const uint32_t over = (uint32_t)(150 - at) << 23, sign = 1u << (bits - 1);
   return ATTN_V_SUB_(ATTN_PAIR_TAKE_(v, ((1u << bits) - 1) << at, over | sign << at),
                      ATTN_V_SET1_(attn_from_bits_(over) + (float)sign));
@@ -163,8 +166,7 @@ ATTN_FUNC_ void ATTN_FN_(stored_rows)(const attn_stored_product_ *p) {
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(word_part)(ATTN_VP_ v, ATTN_VP_ down, const int j, const int kind) {
   if (kind == ATTN_BF16) return j ? ATTN_PAIR_ODD_(v) : ATTN_PAIR_EVEN_(v);
   const int bits = ATTN_IS_I4_(kind) ? 4 : 8, low = ATTN_IS_I4_(kind) ? 5 : 2;
-  const int at = j < low ? j * bits : (j - (ATTN_IS_I4_(kind) ? 3 : 2)) * bits;
-  return ATTN_FN_(code)(j < low ? v : down, bits, at);
+  return ATTN_FN_(code)(j < low ? v : down, bits, (j < low ? j : j - low) * bits);
 }
 
 /* The words of 4 vectors of rows of W: W from each. */
@@ -203,7 +205,7 @@ ATTN_INLINE_ void ATTN_FN_(words_kind)(const int kind, const int zeroed,
       ATTN_UNROLL_
       for (int v = 0; v < 4; v++) {
         u[v] = ATTN_PAIR_LOAD_((const uint32_t *)(const void *)words + (4 * i + v) * ATTN_W_);
-        down[v] = codes ? ATTN_PAIR_DOWN_(u[v], ATTN_IS_I4_(kind) ? 12 : 16) : u[v];
+        down[v] = codes ? ATTN_PAIR_DOWN_(u[v], ATTN_IS_I4_(kind) ? 20 : 16) : u[v];
       }
       ATTN_UNROLL_
       for (int j = 0; j < per; j++) {

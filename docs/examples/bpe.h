@@ -2,6 +2,7 @@
  * ModernBERT, GPT-2 and their like: UTF-8 to the numbers of tokens.
  *
  *   added     names such as <mask>, and whatever else is listed as added, are tokens wherever they stand
+ *   digits    each number is a word of its own, where it says so, as SmolLM does
  *   split     by the pattern of GPT-2: 's 't 're 've 'm 'll 'd, or a space at most and letters, or numbers, or
  *             other marks; white space before a word keeps its last space for that word
  *   merge     each byte is a token; of all neighbours those are joined that come first in the list of merges,
@@ -39,8 +40,9 @@ typedef struct bpe {
   const char **pieces; /* by number, bytes as GPT-2 writes them; null: no such token */
   int32_t count;
   int32_t byte[256]; /* the token of each byte */
-  int32_t cls, sep;  /* what stands before and behind a text */
+  int32_t cls, sep;  /* what stands before and behind a text; -1: nothing */
   int space_first;   /* a text begins as if a space stood before it */
+  int digits;        /* each number is a word */
   int compose;       /* text is put into normal form C */
   int whole_first;   /* a word that is a token is not cut */
   bpe_added *added;
@@ -207,9 +209,11 @@ static const char *bpe_merges_(bpe *b, const json *merges) {
   return NULL;
 }
 
-/* What stands before and behind a text: of RoBERTa's form, or the first and last of a template. */
+/* What stands before and behind a text: of RoBERTa's form, or the first and last of a template; a language model has
+ * nothing there, or one mark before. */
 static const char *bpe_marks_(bpe *b) {
   const json *post = json_get(b->file_.root, "post_processor");
+  b->cls = b->sep = -1;
   if (bpe_is_(json_get(post, "type"), "Sequence")) {
     const json *list = json_get(post, "processors");
     for (post = list ? list->first : NULL; post && post->next; post = post->next)
@@ -218,7 +222,9 @@ static const char *bpe_marks_(bpe *b) {
       if (!bpe_is_(json_get(more, "type"), "ByteLevel"))
         return bpe_fail_(b, "its %s puts marks twice, which is not done here", "post_processor");
   }
+  if (!post || post->kind == JSON_NULL || bpe_is_(json_get(post, "type"), "ByteLevel")) return NULL;
   const json *ids[2] = {NULL, NULL};
+  int marks = 2;
   if (bpe_is_(json_get(post, "type"), "RobertaProcessing")) {
     const json *pairs[] = {json_get(post, "cls"), json_get(post, "sep")};
     for (int i = 0; i < 2; i++)
@@ -226,7 +232,12 @@ static const char *bpe_marks_(bpe *b) {
   } else if (bpe_is_(json_get(post, "type"), "TemplateProcessing")) {
     const json *single = json_get(post, "single"), *known = json_get(post, "special_tokens");
     const json *item =
-        single && single->kind == JSON_ARRAY && single->count == 3 ? single->first : NULL;
+        single && single->kind == JSON_ARRAY && single->count >= 1 && single->count <= 3
+            ? single->first
+            : NULL;
+    if (item && single->count < 3)
+      marks = (int)single->count - 1; /* a mark at most, and the text */
+    if (!marks && json_get(item, "Sequence")) return NULL;
     for (int i = 0; item; item = item->next, i++) {
       const json *name = json_get(json_get(item, "SpecialToken"), "id");
       if (i == 1 && !json_get(item, "Sequence")) break; /* the text stands between two marks */
@@ -235,14 +246,28 @@ static const char *bpe_marks_(bpe *b) {
       ids[i / 2] = list && list->count == 1 ? list->first : NULL;
     }
   }
-  int32_t *marks[] = {&b->cls, &b->sep};
-  for (int i = 0; i < 2; i++) {
+  int32_t *to[] = {&b->cls, &b->sep};
+  for (int i = 0; i < (marks ? marks : 2); i++) {
     if (!ids[i] || !ids[i]->whole || ids[i]->integer < 0 || ids[i]->integer >= b->count)
       return bpe_fail_(b, "its %s does not say what stands before and behind a text",
                        "post_processor");
-    *marks[i] = (int32_t)ids[i]->integer;
+    *to[i] = (int32_t)ids[i]->integer;
   }
   return NULL;
+}
+
+/* ByteLevel, alone or behind Digits. */
+static const char *bpe_split_(bpe *b, const json **step) {
+  const json *list = json_get(json_get(b->file_.root, "pre_tokenizer"), "pretokenizers");
+  const json *first = list && list->kind == JSON_ARRAY && list->count == 2 ? list->first : NULL;
+  if (!first || !bpe_is_(json_get(first, "type"), "Digits") ||
+      !bpe_is_(json_get(first->next, "type"), "ByteLevel"))
+    return bpe_step_(b, "pre_tokenizer", "ByteLevel", step);
+  *step = first->next;
+  b->digits = 1;
+  return bpe_true_(first, "individual_digits") && !bpe_true_(*step, "add_prefix_space")
+             ? NULL
+             : bpe_fail_(b, "its %s has Digits in a form that is not done here", "pre_tokenizer");
 }
 
 static const char *bpe_load_(bpe *b) {
@@ -253,7 +278,7 @@ static const char *bpe_load_(bpe *b) {
     return bpe_fail_(b, "its model is not %s", "BPE");
   if ((error = bpe_step_(b, "normalizer", "NFC", &step)) != NULL) return error;
   b->compose = step != NULL;
-  if ((error = bpe_step_(b, "pre_tokenizer", "ByteLevel", &step)) != NULL) return error;
+  if ((error = bpe_split_(b, &step)) != NULL) return error;
   if (!step) return bpe_fail_(b, "it has no %s", "pre_tokenizer");
   if (json_get(step, "use_regex") && !bpe_true_(step, "use_regex"))
     return bpe_fail_(b, "its %s has another pattern than GPT-2's", "pre_tokenizer");
@@ -459,6 +484,17 @@ static void bpe_words_(const bpe *b, bpe_out_ *out, const char *s, const char *e
   }
 }
 
+/* The same, each number by itself. */
+static void bpe_digits_(const bpe *b, bpe_out_ *out, const char *s, const char *end) {
+  for (const char *at = s, *next; at < end; at = next) {
+    if (bpe_kind_(bpe_next_(at, end, &next)) != '1') continue;
+    bpe_words_(b, out, s, at, 0);
+    bpe_words_(b, out, at, next, 0);
+    s = next;
+  }
+  bpe_words_(b, out, s, end, 0);
+}
+
 /* The first added token of a stage in s .. end, the longest of those that begin there. */
 static const bpe_added *bpe_find_added_(const bpe *b, int late, const char *s, const char *end,
                                         const char **where) {
@@ -491,6 +527,8 @@ static void bpe_stage_(const bpe *b, bpe_out_ *out, int late, const char *s, con
       while (behind < end && unicode_white(bpe_next_(behind, end, &next))) behind = next;
     if (from > s && !late)
       bpe_stage_(b, out, 1, s, from);
+    else if (from > s && b->digits)
+      bpe_digits_(b, out, s, from);
     else if (from > s)
       bpe_words_(b, out, s, from, b->space_first && *s != ' ');
     if (added) out->ids[out->count++] = added->id;

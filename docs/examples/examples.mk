@@ -80,7 +80,7 @@ map-time: $(MAP)/model.safetensors $(MAP)/map ## measure: its reactions a second
 # Language models: `make generate MODEL=folder PROMPT=text`, OPTIONS for more; without MODEL a tiny one of random numbers.
 .PHONY: generate generate-time
 GENERATE := $(addprefix docs/examples/,generate.c batch.h sampling.h decoder.h experts.h mamba2.h model_config.h model_matrix.h \
-  model_files.h work.h progress.h safetensors.h json.h safetensors_write.h)
+  model_files.h work.h progress.h safetensors.h json.h safetensors_write.h bpe.h nfc.h utf8.h unicode.h)
 MODELS_VENV ?=
 PROMPT ?= Once upon a time
 
@@ -90,14 +90,14 @@ build/demo/generate build/demo/test_generate: build/demo/%: docs/examples/%.c $(
 	$(CC) -std=c99 $(DEMO_FLAGS) $(OPENMP) -o $@ $< -lm
 
 ifneq ($(MODEL),)
-generate: build/demo/generate ## use: the language model: make generate MODEL=folder PROMPT=text OPTIONS=--ids
+generate: build/demo/generate ## use: the language model: make generate MODEL=folder PROMPT="Once upon a time"
 	build/demo/generate --time $(OPTIONS) "$(MODEL)" "$(PROMPT)"
 else
 generate: build/demo/test_generate
 	build/demo/test_generate make build/demo/tiny tiny
 	build/demo/test_generate run --time --ids --temperature 1 --tokens 64 build/demo/tiny "1 2 3" "4 5"
 	@echo "These are tokens of a model of random numbers. A real one: make generate MODEL=folder PROMPT=text"
-	@echo "(docs/examples/README.md says which models, and how its tokeniser goes with it)"
+	@echo "(docs/examples/README.md says which models and which tokenisers)"
 endif
 
 generate-time: build/demo/test_generate ## measure: its tokens a second, on 135 million random numbers; with MODELS_VENV= PyTorch's too
@@ -112,7 +112,7 @@ endif
 # A language model that learns: `make train`, for some two minutes on two cores, from the project's own documents, or from
 # TEXTS; OPTIONS for more (train.c has them). The model goes to TRAINED, where generate reads it.
 .PHONY: train train-sparse train-time
-TRAIN := $(addprefix docs/examples/,trainer.h trainer_files.h corpus.h loss_plot.h pool.h bpe.h nfc.h utf8.h unicode.h) \
+TRAIN := $(addprefix docs/examples/,trainer.h trainer_files.h corpus.h loss_plot.h pool.h) \
   $(filter-out docs/examples/generate.c,$(GENERATE))
 TRAINED ?= build/demo/trained
 TEXTS ?= README.md $(sort $(wildcard docs/*.md)) docs/examples/README.md \

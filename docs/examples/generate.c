@@ -24,12 +24,14 @@
  *   --time                tokens per second, at the end, to stderr
  *   --logits FILE         of the one prompt: the logits behind each of its tokens and of the made ones, as f32
  *
- * Without --ids tokens are bytes: token 65 is A, for models with 256 tokens, or some more that mark something and end
- * the text when one is drawn. Real vocabularies want a tokeniser of their own, whose numbers go in and out with
- * --ids. */
+ * Without --ids tokens are those of MODEL/tokenizer.json, if it is there: bpe.h says which of them are read, byte-level
+ * pairs. What it puts before a text, if anything, stands before each prompt, unless --bos names another. Without that
+ * file tokens are bytes: token 65 is A, for models with 256 tokens, or some more that mark something and end the text
+ * when one is drawn. Tokens of other tokenisers go in and out as numbers, with --ids. */
 #define _POSIX_C_SOURCE 200809L
 #define ATTN_IMPLEMENTATION
 #include "batch.h"
+#include "bpe.h"
 #include "progress.h"
 
 #ifdef _OPENMP
@@ -48,6 +50,9 @@ typedef struct settings {
   char **prompts; /* of the command line, then of the file */
   int64_t count;
   char *lines; /* the file */
+  bpe pairs;   /* of tokenizer.json, if has_pairs */
+  int has_pairs;
+  char *spelt; /* room for a token's bytes */
 } settings;
 
 static void fail(const char *format, ...) {
@@ -190,16 +195,55 @@ static int read_settings(settings *s, int count, char **words) {
 
 /* ---- tokens */
 
-/* A prompt as tokens, room for strlen(prompt) + 1 of them; their number, 0 after a message. */
-static int64_t tokens_of(int64_t *tokens, int64_t which, const settings *s, int64_t vocabulary) {
+/* The tokeniser beside a model, if there is one; 0 after a message. */
+static int read_pairs(settings *s, int64_t vocabulary) {
+  char path[4096];
+  json_document file;
+  size_t longest = 0;
+  if (s->ids) return 1;
+  if ((size_t)snprintf(path, sizeof path, "%s/tokenizer.json", s->model) >= sizeof path) return 1;
+  FILE *there = fopen(path, "rb");
+  if (!there) return 1;
+  fclose(there);
+  const char *error = json_read(&file, path);
+  if (error) return fail("%s: %s", path, error), 0;
+  if ((error = bpe_of(&s->pairs, &file)) != NULL)
+    return fail("%s: %s; use --ids, with another tokeniser's numbers", path, error), 0;
+  s->has_pairs = 1;
+  if (s->pairs.count > vocabulary)
+    return fail("%s: it has %d tokens, the model %" PRId64, path, (int)s->pairs.count, vocabulary),
+           0;
+  for (int32_t i = 0; i < s->pairs.count; i++)
+    if (s->pairs.pieces[i] && strlen(s->pairs.pieces[i]) > longest)
+      longest = strlen(s->pairs.pieces[i]);
+  s->spelt = malloc(longest + 1);
+  if (!s->spelt) fail("out of memory");
+  return s->spelt != NULL;
+}
+
+/* A prompt as tokens in memory of its own, with room for those to be made; their number, 0 after a message. */
+static int64_t tokens_of(int64_t **to, int64_t which, settings *s, int64_t vocabulary) {
   const char *prompt = s->prompts[which];
-  int64_t n = 0, id;
+  int64_t n = 0, id, count = (int64_t)strlen(prompt);
+  int32_t *ids = NULL;
+  const char *error = s->has_pairs ? bpe_encode(&s->pairs, prompt, &ids, &count) : NULL;
+  int64_t *tokens = error ? NULL : malloc((size_t)(count + 1 + s->tokens) * sizeof *tokens);
+  const int64_t bos = s->bos >= 0 ? s->bos : s->has_pairs ? s->pairs.cls : -1;
+  *to = tokens;
+  if (tokens && bos >= 0) tokens[n++] = bos;
+  for (int64_t i = 0; tokens && ids && i < count; i++) tokens[n++] = ids[i];
+  free(ids);
+  if (error) return fail("prompt %" PRId64 ": %s", which + 1, error), 0;
+  if (!tokens) return fail("out of memory"), 0;
   if (s->bos >= vocabulary || s->eos >= vocabulary)
     return fail("the model has tokens 0 to %" PRId64, vocabulary - 1), 0;
-  if (s->bos >= 0) tokens[n++] = s->bos;
-  if (!s->ids) {
+  if (s->has_pairs) {
+  } else if (!s->ids) {
     if (vocabulary < BYTES || vocabulary > BYTES + MARKS)
-      return fail("the model has %" PRId64 " tokens, which are no bytes; use --ids", vocabulary), 0;
+      return fail("there is no tokenizer.json, and the model has %" PRId64
+                  " tokens, which are no bytes; use --ids",
+                  vocabulary),
+             0;
     for (const char *c = prompt; *c; c++) tokens[n++] = (unsigned char)*c;
   } else {
     for (const char *at = prompt; at += strspn(at, " ,\t\r\n"), *at;) {
@@ -229,7 +273,11 @@ typedef struct output {
 } output;
 
 static void print_token(const output *o, int64_t token, int first) {
-  if (!o->s->ids)
+  if (o->s->has_pairs)
+    fwrite(o->s->spelt, 1,
+           token < o->s->pairs.count ? bpe_bytes(&o->s->pairs, (int32_t)token, o->s->spelt) : 0,
+           stdout);
+  else if (!o->s->ids)
     putchar((int)token);
   else
     printf("%s%" PRId64, first ? "" : " ", token);
@@ -295,13 +343,11 @@ static int load(decoder *m, const char *folder, const settings *s) {
 }
 
 /* The prompts as texts; 0 after a message. */
-static int read_texts(const settings *s, batch_text *texts, const decoder *m, int64_t *longest) {
+static int read_texts(settings *s, batch_text *texts, const decoder *m, int64_t *longest) {
   const int64_t context = m->config.context;
   for (int64_t i = 0; i < s->count; i++) {
     batch_text *t = &texts[i];
-    t->tokens = malloc((strlen(s->prompts[i]) + 1 + (size_t)s->tokens) * sizeof *t->tokens);
-    if (!t->tokens) return fail("out of memory"), 0;
-    t->prompt = t->len = tokens_of(t->tokens, i, s, m->config.vocabulary);
+    t->prompt = t->len = tokens_of(&t->tokens, i, s, m->config.vocabulary);
     if (!t->len) return 0;
     if (t->len > context || s->tokens > context - t->len)
       return fail("prompt %" PRId64 " of %" PRId64 " tokens and %" PRId64
@@ -315,7 +361,7 @@ static int read_texts(const settings *s, batch_text *texts, const decoder *m, in
   return 1;
 }
 
-static int generate(const settings *s, decoder *m, decoder *draft, batch_text *texts) {
+static int generate(settings *s, decoder *m, decoder *draft, batch_text *texts) {
   int64_t longest = 0;
   if (!read_texts(s, texts, m, &longest)) return 0;
   const int64_t slots = s->count < s->batch ? s->count : s->batch;
@@ -331,7 +377,7 @@ static int generate(const settings *s, decoder *m, decoder *draft, batch_text *t
              .piece = piece,
              .ahead = s->ahead,
              .width = s->width,
-             .first_mark = s->ids ? INT64_MAX : BYTES,
+             .first_mark = s->ids || s->has_pairs ? INT64_MAX : BYTES,
              .texts = texts,
              .count = s->count,
              .made = made,
@@ -379,7 +425,8 @@ int main(int count, char **words) {
                 .ahead = 4,
                 .width = 1};
   decoder m = {0}, draft = {0};
-  int fine = read_settings(&s, count, words) && load_all(&s, &m, &draft);
+  int fine = read_settings(&s, count, words) && load_all(&s, &m, &draft) &&
+             read_pairs(&s, m.config.vocabulary);
   if (fine) {
     batch_text *texts = calloc((size_t)s.count, sizeof *texts);
     if (!texts) fail("out of memory");
@@ -389,6 +436,8 @@ int main(int count, char **words) {
   }
   decoder_free(&m);
   decoder_free(&draft);
+  if (s.has_pairs) bpe_free(&s.pairs);
+  free(s.spelt);
   free(s.prompts);
   free(s.lines);
   return !fine;

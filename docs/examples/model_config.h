@@ -380,7 +380,7 @@ static int config_mamba2_(work *w, model_config *c, const json *root) {
   if (!config_whole_(w, root, "num_heads", 1, 1 << 16, CONFIG_REQUIRED, &c->state_heads) ||
       !config_whole_(w, root, "head_dim", 1, 1 << 16, CONFIG_REQUIRED, &c->state_head) ||
       !config_whole_(w, root, "state_size", 1, 1 << 16, CONFIG_REQUIRED, &c->state) ||
-      !config_whole_(w, root, "n_groups", 1, 1 << 16, 1, &c->groups) ||
+      !config_whole_(w, root, "n_groups", 1, 1 << 16, 8, &c->groups) ||
       !config_whole_(w, root, "conv_kernel", 2, 64, 4, &c->kernel) ||
       !config_real_(w, root, "expand", 1e-3, 1e3, 2, &expand) ||
       !config_word_(w, root, "hidden_act", "silu", &word))

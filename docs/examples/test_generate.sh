@@ -73,6 +73,77 @@ says() { # words, command
   generate --tokens 3 $grouped a b > "$out/together"
   test "$(grep -ac '^=== [12]$' "$out/together")" = 2 || fail "two texts have two headings"
 
+  # ---- text by the model's own tokens: 256 bytes, and two that they join to
+  pairs() { # post_processor
+    awk -v post="$1" 'BEGIN {
+      print "{\"added_tokens\": [], \"normalizer\": {\"type\": \"NFC\"}, \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": ["
+      print "{\"type\": \"Digits\", \"individual_digits\": true}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false}]},"
+      print "\"post_processor\": " post ", \"model\": {\"type\": \"BPE\", \"vocab\": {\"th\": 256, \"12\": 257"
+      for (other = 256; i < 256; i++) {
+        seen = (i > 32 && i < 127) || (i > 160 && i != 173)
+        printf ", \"\\u%04x\": %d\n", (seen ? i : other++), i }
+      print "}, \"merges\": [\"t h\", \"1 2\"]}}" }' > $grouped/tokenizer.json
+  }
+  spelt() { # ids
+    for token in $1; do
+      case $token in
+        256) printf th ;;
+        257) printf 12 ;;
+        *) printf "\\$(printf %o "$token")" ;;
+      esac
+    done
+    echo
+  }
+  written() { # ids of the prompt, options and prompt; a letter and its accent are one character, numbers stay apart
+    ids=$1
+    shift
+    spelt "$("$test" greedy grouped 30 "$ids")" > "$out/expected"
+    generate --no-eos --tokens 30 "$@" > "$out/text" || fail "$*"
+    cmp "$out/text" "$out/expected" || fail "text of $ids"
+  }
+  accent=$(printf 'e\314\201')
+  pairs null
+  written "256 101 32 49 50 195 169" $grouped "the 12$accent"
+  written "257 256 101" --bos 257 $grouped "the"
+  pairs '{"type": "ByteLevel"}'
+  written "256 101" $grouped "the"
+  mark='{"SpecialToken": {"id": "<s>", "type_id": 0}}'
+  text='{"Sequence": {"id": "A", "type_id": 0}}'
+  template() { # single
+    pairs "{\"type\": \"TemplateProcessing\", \"single\": [$1], \"special_tokens\": {\"<s>\": {\"id\": \"<s>\", \"ids\": [255]}}}"
+  }
+  template "$text"
+  written "256 101" $grouped "the"
+  template "$mark, $text"
+  written "255 256 101" $grouped "the"
+  written "255" $grouped ""
+  written "7 256 101" --bos 7 $grouped "the"
+  says "$("$test" greedy grouped 5 "72 105")" generate --no-eos --ids --tokens 5 $grouped "72 105"
+  generate --no-eos --tokens 9 --batch 1 $grouped the thth > "$out/together"
+  { echo "=== 1"; spelt "$("$test" greedy grouped 9 "255 256 101")"
+    echo "=== 2"; spelt "$("$test" greedy grouped 9 "255 256 256")"; } > "$out/expected"
+  cmp "$out/together" "$out/expected" || fail "two texts of tokens"
+  unread() { # sed script, words of the message
+    sed "$1" $grouped/tokenizer.json > "$out/pairs.json"
+    cp "$out/pairs.json" $grouped/tokenizer.json
+    status=0
+    generate $grouped a > "$out/log" 2> "$out/message" || status=$?
+    test $status = 1 && grep -q "^generate: .*tokenizer.json: .*$2" "$out/message" || fail "$1: $(cat "$out/message")"
+  }
+  template "$text, $mark"
+  unread 's/x/x/' 'its post_processor does not say what stands before.*; use --ids'
+  template "$mark"
+  unread 's/x/x/' 'its post_processor does not say what stands before.*; use --ids'
+  pairs null
+  unread 's/"individual_digits": true/"individual_digits": false/' 'Digits in a form that is not done here'
+  pairs null
+  unread 's/"Digits"/"Split"/' 'its pre_tokenizer is not one that is done here; use --ids'
+  pairs null
+  unread 's/"th": 256/"th": 258/' 'it has 259 tokens, the model 258'
+  pairs null
+  unread 's/^}/]/' 'at byte'
+  rm $grouped/tokenizer.json
+
   # ---- drafts change no token, whoever makes them
   "$test" make "$out/draft" draft
   for drafter in grouped draft; do
@@ -143,7 +214,7 @@ spoilt() { # how, tensor, words of the message
   refuses "'x', which is no number" --ids $grouped "1 x"
   refuses "'-1', which is no number" --ids $grouped "-1"
   refuses 'tokens 0 to 257' --bos 258 $grouped a
-  refuses '90 tokens, which are no bytes' $tied a
+  refuses 'there is no tokenizer.json, and the model has 90 tokens, which are no bytes; use --ids' $tied a
   refuses 'exceed the model.s context of 2048 ' --tokens 2046 $grouped abc
 }
 refuses 'config.json: No such file' "$out/absent" a

@@ -123,6 +123,9 @@ static const char *texts_json_(texts *t, const char *path) {
   error = bpe_of(&t->bytes, &file);
   t->cls = t->bytes.cls;
   t->sep = t->bytes.sep;
+  if (!error && (t->cls < 0 || t->sep < 0))
+    error =
+        texts_fail_(t, "its post_processor does not say what stands before and behind a text", 0);
   return error;
 }
 
@@ -209,19 +212,40 @@ static const char *texts_piece(const texts *t, int32_t id) {
 
 /* ---- texts */
 
-/* What ALBERT makes of a text before it is cut: lower case without accents, and plain quotes. */
+/* The characters that ALBERT makes of c, by compatibility decomposition without marks in lower case: in a list, or
+ * in `room`; their number. */
+static size_t texts_plain_of_(uint32_t room[3], const uint32_t **list, uint32_t c) {
+  size_t low = 0, high = sizeof unicode_plain_many / sizeof *unicode_plain_many - 1;
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    if (unicode_plain_many[middle].whole < c)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  const unicode_many *many = &unicode_plain_many[low];
+  *list = room;
+  if (many->whole == c) return *list = unicode_plain_list + many->first, many->count;
+  if (wordpiece_run_(room, unicode_plain, sizeof unicode_plain / sizeof *unicode_plain, c))
+    return 1;
+  return (size_t)wordpiece_fold_(room, c);
+}
+
+/* What ALBERT makes of a text before it is normalised and cut: plain quotes, then character by character. One becomes
+ * up to 18. */
 static char *texts_fold_(const char *text) {
   const unsigned char *at = (const unsigned char *)text;
-  char *out = malloc(4 * strlen(text) + 1);
+  char *out = strlen(text) < SIZE_MAX / 128 ? malloc(72 * strlen(text) + 1) : NULL;
   size_t to = 0;
   for (uint32_t c; out && (c = utf8_next(&at)) != 0 && c != UINT32_MAX;) {
-    uint32_t letters[3];
+    uint32_t room[3];
+    const uint32_t *letters;
     if ((c == '`' || c == '\'') && *at == c) {
       at++;
       c = '"';
     }
-    const int n = wordpiece_fold_(letters, c);
-    for (int i = 0; i < n; i++) to += utf8_put(out + to, letters[i]);
+    const size_t n = texts_plain_of_(room, &letters, c);
+    for (size_t i = 0; i < n; i++) to += utf8_put(out + to, letters[i]);
   }
   if (out) out[to] = 0;
   return out;

@@ -85,6 +85,20 @@ def table(head, rows):
 skip = {c for first, last in EXCLUDED for c in range(first, last + 1)}
 folds = {c: fold(c) for c in ALL if CATEGORY[c] != "Mn" and c not in skip}
 folds = {c: to for c, to in folds.items() if c != to}
+def plain(c):
+    """Compatibility decomposition without marks of any kind, in lower case: what ALBERT reads."""
+    bare = [x for x in unicodedata.normalize("NFKD", chr(c)) if unicodedata.category(x)[0] != "M"]
+    return [ord(low) for x in bare for low in x.lower()]
+
+
+# where that is not what `folds` makes of a character; Hangul goes by rule
+differ = {c: plain(c) for c in ALL if CATEGORY[c] != "Mn" and not 0xAC00 <= c <= 0xD7A3}
+differ = {c: to for c, to in differ.items() if to != [folds.get(c, c)]}
+pool, many = [], []
+for c, to in differ.items():
+    if len(to) != 1:
+        many.append((c, len(pool), len(to)))
+        pool += to
 print(f"""/* unicode.h owns what tokenisers know of characters beyond ASCII. Made by unicode.py from Unicode
  * {unicodedata.unidata_version}; tables are sorted. */
 #ifndef EXAMPLES_UNICODE_H
@@ -108,6 +122,11 @@ typedef struct unicode_class {{
   uint32_t first, last, rank;
 }} unicode_class;
 
+/* A character that becomes `count` others, from `first` on in a list. */
+typedef struct unicode_many {{
+  uint32_t whole, first, count;
+}} unicode_many;
+
 /* A character that canonical decomposition takes apart; joins: composition makes it again. */
 typedef struct unicode_part {{
   uint32_t whole, first, second, joins;
@@ -125,6 +144,13 @@ print("\n/* Numbers. */", end="")
 table("unicode_range unicode_numbers[]", ranges({"Nd", "Nl", "No"}))
 print("\n/* What is left of a character without its accents, in lower case. */", end="")
 table("unicode_run unicode_folds[]", runs(folds))
+print("\n/* What is left of one by compatibility decomposition, where it is something else: one character, or many. */", end="")
+table("unicode_run unicode_plain[]", runs({c: to[0] for c, to in differ.items() if len(to) == 1}))
+table("unicode_many unicode_plain_many[]", many)
+print("\nstatic const uint32_t unicode_plain_list[] = {")
+for at in range(0, len(pool), 12):
+    print("    " + ", ".join(f"0x{x:X}" for x in pool[at:at + 12]) + ",")
+print("};")
 print("\n/* The ranks of marks. */", end="")
 table("unicode_class unicode_classes[]", classes())
 print("\n/* Canonical decompositions, one step each. */", end="")

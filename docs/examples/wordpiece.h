@@ -66,6 +66,22 @@ static int wordpiece_ideograph_(uint32_t c) {
          (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
+/* What a table of runs makes of c; 0 where it says nothing. */
+static int wordpiece_run_(uint32_t *out, const unicode_run *runs, size_t count, uint32_t c) {
+  size_t low = 0, high = count - 1;
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    if (runs[middle].last < c)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  const unicode_run *run = &runs[low];
+  if (c < run->first || c > run->last || (c - run->first) % run->step) return 0;
+  *out = run->to + (run->moves ? c - run->first : 0);
+  return 1;
+}
+
 /* c without accents in lower case: 0 to 3 characters, their number returned. */
 static int wordpiece_fold_(uint32_t out[3], uint32_t c) {
   *out = c;
@@ -81,17 +97,7 @@ static int wordpiece_fold_(uint32_t out[3], uint32_t c) {
     return last ? 3 : 2;
   }
   if (UNICODE_IN(unicode_marks, c)) return 0;
-  size_t low = 0, high = sizeof unicode_folds / sizeof *unicode_folds - 1;
-  while (low < high) {
-    const size_t middle = low + (high - low) / 2;
-    if (unicode_folds[middle].last < c)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  const unicode_run *run = &unicode_folds[low];
-  if (run->first <= c && c <= run->last && (c - run->first) % run->step == 0)
-    *out = run->to + (run->moves ? c - run->first : 0);
+  wordpiece_run_(out, unicode_folds, sizeof unicode_folds / sizeof *unicode_folds, c);
   return 1;
 }
 

@@ -162,6 +162,28 @@ def albert(encode, folder):
     return check(folder.name, encode, folder, *pieces(tok), plain, scores=dict(vocab))
 
 
+def albert_folds(encode, folder):
+    """What transformers does to a text before SentencePiece, which here leaves letters as they are."""
+    folder.mkdir(parents=True, exist_ok=True)
+    sentencepiece.SentencePieceTrainer.train(
+        input=",".join(PAGES), model_prefix=str(folder / "spiece"), vocab_size=1200, minloglevel=2, num_threads=1,
+        max_sentence_length=100000, pad_id=0, unk_id=1, bos_id=-1, eos_id=-1, normalization_rule_name="identity",
+        control_symbols=["[CLS]", "[SEP]"])
+    sp = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spiece.model"))
+    fold = hf.AlbertTokenizer().backend_tokenizer.normalizer
+    model(folder, hf.AlbertConfig, sp.get_piece_size())
+
+    def raw(text):  # unknown letters as they are
+        return sp.encode(fold.normalize_str(text), out_type=str)
+
+    old = unicodedata.ucd_3_2_0
+    stable = [chr(c) for c in range(32, 0x20000) if old.category(chr(c)) == unicodedata.category(chr(c)) not in ("Cn", "Cs")
+              and old.decomposition(chr(c)) == unicodedata.decomposition(chr(c)) and chr(c).isprintable()]
+    words = ["a" + c + "b" for c in stable if sp.unk_id() not in sp.encode(fold.normalize_str(c)) and c not in "[<"]
+    return check(folder.name, encode, folder, lambda a: ["[CLS]", *raw(a), "[SEP]"],
+                 lambda a, b: ["[CLS]", *raw(a), "[SEP]", *raw(b), "[SEP]"], words)
+
+
 def main():
     encode, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     hf.logging.set_verbosity_error()
@@ -180,6 +202,7 @@ def main():
         sentence_pieces(encode, folder / "pieces-identity", hf.DebertaV2Config, normalization_rule_name="identity"),
         sentence_pieces(encode, folder / "pieces-xlm", hf.XLMRobertaConfig),
         albert(encode, folder / "pieces-albert"),
+        albert_folds(encode, folder / "pieces-albert-folds"),
     ]
     if not all(fine):
         sys.exit("encoder_texts: FAILED")

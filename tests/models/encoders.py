@@ -15,6 +15,8 @@ import time
 import torch
 import transformers as hf
 
+import families
+
 BOUND = 1e-5  # of the largest value of a layer
 
 SMALL = dict(vocab_size=97, hidden_size=48, num_hidden_layers=3, num_attention_heads=4,
@@ -49,6 +51,18 @@ MODELS = {
     "deberta-v3": (hf.DebertaV2Config, dict(SMALL, **V3)),
     "deberta-v3-wide": (hf.DebertaV2Config, dict(SMALL, **dict(V3, position_buckets=256, max_position_embeddings=512,
                                                                max_relative_positions=512))),
+    "roberta-types": (hf.RobertaConfig, dict(SMALL, type_vocab_size=2)),
+    "xlm-roberta-types": (hf.XLMRobertaConfig, dict(SMALL, type_vocab_size=2)),
+    "deberta-v3-types": (hf.DebertaV2Config, dict(SMALL, **dict(V3, type_vocab_size=2))),
+    # as they are by default, with config.json silent about that
+    "bert-defaults": (hf.BertConfig, SMALL),
+    "roberta-defaults": (hf.RobertaConfig, SMALL),
+    "xlm-roberta-defaults": (hf.XLMRobertaConfig, SMALL),
+    "distilbert-defaults": (hf.DistilBertConfig, DISTIL),
+    "albert-defaults": (hf.AlbertConfig, SMALL),
+    "modernbert-defaults": (hf.ModernBertConfig, dict(SMALL, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+                                                      cls_token_id=1, sep_token_id=2)),
+    "deberta-v2-defaults": (hf.DebertaV2Config, SMALL),
 }
 
 
@@ -67,6 +81,8 @@ def make(name, folder, dtype=torch.float32):
             else:
                 weight.normal_(0, 1.5 / weight.shape[-1] ** 0.5)
     model.to(dtype).save_pretrained(folder)
+    if name.endswith("-defaults"):
+        families.leave_out(folder / "config.json", kind)
     return model.to(torch.float32)
 
 

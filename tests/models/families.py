@@ -53,6 +53,15 @@ MODELS = [
                                                  chunk_size=32, use_conv_bias=False, use_bias=True, tie_word_embeddings=True,
                                                  time_step_limit=(0.01, 0.8)), dict(dtype=torch.bfloat16)),
 ]
+# one of each type as it is by default, with config.json silent about that; sizes are said
+HEADS = dict(head_dim=16)
+MODELS += [(name + "-defaults", Config, differs, dict(absent=True)) for name, Config, differs in (
+    ("llama", t.LlamaConfig, dict()), ("mistral", t.MistralConfig, dict()), ("mixtral", t.MixtralConfig, dict(num_local_experts=5, num_experts_per_tok=3)),
+    ("qwen2", t.Qwen2Config, dict()), ("qwen3", t.Qwen3Config, HEADS),
+    ("qwen3-moe", t.Qwen3MoeConfig, dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=40)),
+    ("gemma2", t.Gemma2Config, HEADS), ("gemma3", t.Gemma3TextConfig, HEADS),
+    ("gpt-oss", t.GptOssConfig, dict(head_dim=16, num_local_experts=4, num_experts_per_tok=2, rope_parameters=YARN)),
+    ("mamba2", t.Mamba2Config, dict(num_heads=8, head_dim=12, state_size=16)))]
 
 
 def spread(model):
@@ -77,6 +86,15 @@ def spread(model):
                 p.normal_(0, 1.5 / p.shape[-1] ** 0.5)
 
 
+def leave_out(path, Config):
+    """config.json without the fields that have the default of their class."""
+    with open(path) as f:
+        c = json.load(f)
+    usual = json.loads(Config().to_json_string(use_diff=False))
+    with open(path, "w") as f:
+        json.dump({k: v for k, v in c.items() if k == "model_type" or k not in usual or v != usual[k]}, f)
+
+
 def old_form(path):
     """config.json as version 4 of transformers has it."""
     with open(path) as f:
@@ -98,7 +116,7 @@ def old_form(path):
 def build(config, folder, seed=1, **save):
     """Writes a random model; returns it as transformers reads it again, in f32."""
     torch.manual_seed(seed)
-    dtype, old = save.pop("dtype", torch.float32), save.pop("old", False)
+    dtype, old, absent = save.pop("dtype", torch.float32), save.pop("old", False), save.pop("absent", False)
     model = t.AutoModelForCausalLM.from_config(config)
     spread(model)
     if model.config.tie_word_embeddings:
@@ -108,6 +126,8 @@ def build(config, folder, seed=1, **save):
         if config.model_type != "mamba2" else t.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     if old:
         old_form(os.path.join(folder, "config.json"))
+    if absent:
+        leave_out(os.path.join(folder, "config.json"), type(config))
     return model.eval()
 
 

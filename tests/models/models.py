@@ -1,9 +1,11 @@
 """models.py owns the check of generate against transformers: models.py GENERATE FOLDER. Of each model of families.py the
 logits of every token, of the prompt and of the made ones, whatever pieces it goes in, must be those of one pass of
-transformers in f32; each made token must be the likeliest there; and drafts and neighbours must change no token."""
+transformers in f32; each made token must be the likeliest there; and drafts and neighbours must change no token. Texts by a tokenizer.json are those of the tokenizers
+package."""
 
 import logging
 import os
+import pathlib
 import subprocess
 import sys
 import warnings
@@ -13,6 +15,7 @@ import numpy as np
 warnings.filterwarnings("ignore")
 import torch  # noqa: E402
 import transformers  # noqa: E402
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers  # noqa: E402
 
 import families  # noqa: E402
 
@@ -118,6 +121,33 @@ def check_weights(entry, folder, words):
     os.remove(path)
 
 
+TEXTS = ["Once upon a time", "attention of 128 heads, 3.5 times", "caf\u00e9 \u4e2d\u6587 \U0001f642 it's  two  spaces\n", " x", "<s>y<end> z"]
+
+
+def check_tokenizer(folder):
+    """Prompts and what is made are text, by byte pairs with and without digits apart and a mark before."""
+    pages = [str(p) for p in sorted(pathlib.Path(__file__).parent.parent.parent.glob("docs/*.md"))]
+    families.build(transformers.LlamaConfig(**dict(families.BASE, vocab_size=700)), folder)
+    for digits, mark in ((True, False), (False, True), (False, False), (True, True)):
+        tok = Tokenizer(models.BPE())
+        level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tok.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(True), level]) if digits else level
+        tok.decoder = decoders.ByteLevel()
+        tok.train(pages, trainers.BpeTrainer(vocab_size=680, special_tokens=["<s>", "<end>"], show_progress=False,
+                                             initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+        if mark:
+            tok.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+        tok.save(os.path.join(folder, "tokenizer.json"))
+        for text in TEXTS:
+            ids = tok.encode(text).ids
+            made = generate("--tokens", MADE, folder, " ".join(map(str, ids)))[0]
+            run = subprocess.run([sys.argv[1], "--no-eos", "--tokens", str(MADE), folder, text], capture_output=True)
+            got = run.stdout.decode(errors="replace")
+            want = tok.decode([i for i in made if i < tok.get_vocab_size()], skip_special_tokens=False)
+            check(run.returncode == 0 and got == want + "\n", "text", repr(text), repr(got), repr(want), run.stderr)
+    print("%-22s %d texts by 4 tokenisers" % ("text of llama", len(TEXTS) * 4), flush=True)
+
+
 def main():
     transformers.logging.set_verbosity_error()
     logging.disable(logging.WARNING)
@@ -136,6 +166,8 @@ def main():
         check_texts(entry[0], folder, *done, drafter if "mamba" not in entry[0] else None)
         if entry[0] == "llama":
             check_weights(entry, folder, done[0])
+    if not only or "tokenizer" in only:
+        check_tokenizer(os.path.join(sys.argv[2], "tokenizer"))
     print("models: %s" % ("all passed" if not failures else "%d FAILED" % failures))
     return failures != 0
 

@@ -514,9 +514,9 @@ void O5_blocks_rejects(void **state) {
     switch (n) {
       case 0: p->self.w_q_scales.scale = NULL, word = "w_q_scales"; break;
       case 1: p->cross.w_v_scales.scale = NULL, word = "w_v_scales"; break;
-      case 2: p->ff.w_2_scales.scale = NULL, word = "w_2_scales"; break;
+      case 2: p->ff.w_2_scales.scale = NULL, word = "ff.w_2_scales"; break;
       case 3: p->self.w_o_scales.group = 31, want = ATTN_E_SHAPE, word = "w_o_scales"; break;
-      case 4: p->ff.w_1_scales.group = -32, want = ATTN_E_SHAPE, word = "w_1_scales"; break;
+      case 4: p->ff.w_1_scales.group = -32, want = ATTN_E_SHAPE, word = "ff.w_1_scales"; break;
       case 5: p->self.w_k = wide.p.self.w_k, want = ATTN_E_DTYPE, word = "w_k_scales"; break;
       case 6: p->cross.w_q_scales.zero = s->y.data, want = ATTN_E_OVERLAP, word = "y "; break;
       case 7: p->ff.w_1_scales.scale = s->y.data, want = ATTN_E_OVERLAP, word = "y "; break;

@@ -115,7 +115,8 @@ void K8_codes(void **state) {
       attn_scales *const scales[] = {&s->p.experts.w_1_scales, &s->p.experts.w_2_scales,
                                      &s->p.experts.w_3_scales};
       const attn_scales whole = *scales[n % 3];
-      const char *const word[] = {"w_1_scales", "w_2_scales", "w_3_scales"};
+      const char *const word[] = {"params.experts.w_1_scales", "params.experts.w_2_scales",
+                                  "params.experts.w_3_scales"};
       if (n % 3 == 2 && !x.gated) continue;
       scales[n % 3]->scale = NULL;
       promise_reject(&s->does, ATTN_E_NULL, word[n % 3]);
@@ -389,7 +390,7 @@ void K8_workspace(void **state) {
 void K8_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(8111);
-  for (int n = 0; n < 39; n++, test_mem_release()) {
+  for (int n = 0; n < 41; n++, test_mem_release()) {
     experts_shape x = experts_plain(6, 6, 2);
     x.shared = 2;
     experts *s = experts_build(&x, &rng);
@@ -454,6 +455,14 @@ void K8_rejects(void **state) {
       case 35: s->x = s->y, s->x.data = (char *)s->y.data + 4, word = "params.w_gate"; break;
       case 36:
         p->expert = (int32_t *)((char *)p->expert + 1), want = ATTN_E_ALIGN, word = "params.expert";
+        break;
+      case 39:
+        p->shared.w_2_scales.scale = s->y.data;
+        want = ATTN_E_DTYPE,
+        word = "params.shared.w_2_scales must be all zero unless params.shared.w_2";
+        break;
+      case 40:
+        p->shared.compute = ATTN_COMPUTE_I8, want = ATTN_E_VALUE, word = "params.shared.compute:";
         break;
       default: ff->w_1.dtype = ATTN_E4M3, want = ATTN_E_DTYPE, word = "params.experts.w_1"; break;
     }

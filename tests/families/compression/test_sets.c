@@ -383,7 +383,7 @@ void F4_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(7010);
   static int32_t len[2] = {3, 99};
-  for (int n = 0; n < 58; n++, test_mem_release()) {
+  for (int n = 0; n < 60; n++, test_mem_release()) {
     const which kind = n < 30 ? MAB : n < 38 || n > 51 ? ISAB : PMA;
     shape z = plain(9, 7);
     z.batch = 2, z.dff = 8, z.norms = 2;
@@ -465,6 +465,14 @@ void F4_rejects(void **state) {
       case 54: p->ff.b_2.dim = 11, word = "params.induce.ff.b_2"; break;
       case 55: s->restore.b_o = p->b_k, want = ATTN_E_RANGE, word = "params.restore.w_o"; break;
       case 56: s->restore.w_v.data = NULL, want = ATTN_E_NULL, word = "params.restore.w_v"; break;
+      case 57:
+        s->restore.ff.w_1_scales.scale = s->y.data, want = ATTN_E_DTYPE;
+        word = "params.restore.ff.w_1_scales must be all zero unless params.restore.ff.w_1 is";
+        break;
+      case 58:
+        s->restore.ff.compute = ATTN_COMPUTE_COUNT, want = ATTN_E_VALUE;
+        word = "params.restore.ff.compute must";
+        break;
       default:
         s->restore.ff.w_1.dtype = ATTN_DTYPE_COUNT;
         want = ATTN_E_DTYPE, word = "params.restore.ff.w_1";
