@@ -2968,6 +2968,9 @@ ATTN_FUNC_ void ATTN_FN_(gemm_turned)(const attn_turned_product_ *p) {
 /* The code of so many bits that stands at bit `at` of each word. Under the exponent of 2^(23 - at) it is a
  * fraction that needs no shift, and a difference makes it the number. */
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(code)(ATTN_VP_ v, const int bits, const int at) {
+#ifdef ATTN_PAIR_NIBBLE_
+  if (bits == 4 && at == 0) return ATTN_PAIR_NIBBLE_(v);
+#endif
   const uint32_t over = (uint32_t)(150 - at) << 23, sign = 1u << (bits - 1);
   return ATTN_V_SUB_(ATTN_PAIR_TAKE_(v, ((1u << bits) - 1) << at, over | sign << at),
                      ATTN_V_SET1_(attn_from_bits_(over) + (float)sign));
@@ -3126,8 +3129,7 @@ ATTN_FUNC_ void ATTN_FN_(stored_rows)(const attn_stored_product_ *p) {
 ATTN_INLINE_ ATTN_VF_ ATTN_FN_(word_part)(ATTN_VP_ v, ATTN_VP_ down, const int j, const int kind) {
   if (kind == ATTN_BF16) return j ? ATTN_PAIR_ODD_(v) : ATTN_PAIR_EVEN_(v);
   const int bits = ATTN_IS_I4_(kind) ? 4 : 8, low = ATTN_IS_I4_(kind) ? 5 : 2;
-  const int at = j < low ? j * bits : (j - (ATTN_IS_I4_(kind) ? 3 : 2)) * bits;
-  return ATTN_FN_(code)(j < low ? v : down, bits, at);
+  return ATTN_FN_(code)(j < low ? v : down, bits, (j < low ? j : j - low) * bits);
 }
 
 /* The words of 4 vectors of rows of W: W from each. */
@@ -3166,7 +3168,7 @@ ATTN_INLINE_ void ATTN_FN_(words_kind)(const int kind, const int zeroed,
       ATTN_UNROLL_
       for (int v = 0; v < 4; v++) {
         u[v] = ATTN_PAIR_LOAD_((const uint32_t *)(const void *)words + (4 * i + v) * ATTN_W_);
-        down[v] = codes ? ATTN_PAIR_DOWN_(u[v], ATTN_IS_I4_(kind) ? 12 : 16) : u[v];
+        down[v] = codes ? ATTN_PAIR_DOWN_(u[v], ATTN_IS_I4_(kind) ? 20 : 16) : u[v];
       }
       ATTN_UNROLL_
       for (int j = 0; j < per; j++) {
@@ -6256,6 +6258,7 @@ ATTN_FUNC_ void ATTN_FN_(code_along)(const attn_code_line_ *p) {
 #undef ATTN_PAIR_ZIP_
 #undef ATTN_PAIR_JOIN_
 #undef ATTN_PAIR_LOAD_
+#undef ATTN_PAIR_NIBBLE_
 #undef ATTN_PAIR_ODD_
 #undef ATTN_PAIR_SET1_
 #undef ATTN_PAIR_STORE_
@@ -14276,6 +14279,46 @@ ATTN_DEF size_t attn_sdpa_backward_workspace(attn_tensor d_q, attn_tensor d_k, a
                                              const attn_sdpa_gradients *gradients,
                                              const attn_ctx *ctx);
 /* <<< attn/api/families/training/sdpa_backward.h */
+/* >>> attn/api/families/training/merge_backward.h */
+/* api/families/training/merge_backward.h owns the gradients of attn_merge. */
+
+/* What a gradient of attn_merge has beside those of o1 and o2; {0} is none of it. */
+typedef struct attn_merge_gradients {
+  attn_tensor d_lse;          /* in, optional: [B,H,T,1] f32, what reaches lse */
+  attn_tensor d_lse1, d_lse2; /* out, optional: [B,H,T,1] f32 */
+  int accumulate;             /* 1: is added to what the outputs hold; 0: they are overwritten */
+} attn_merge_gradients;
+
+/* Gradients of attn_merge, row by row: of a loss whose gradient by o is d_o and by lse d_lse.
+ *
+ *   a_n = exp(L_n - L),  g = d_o . (O_1 - O_2)
+ *   d_o_n = a_n d_o,  d_lse1 = a_1 (a_2 g + d_lse),  d_lse2 = a_2 (d_lse - a_1 g)
+ *
+ * so that attention over parts of the keys, each with attn_sdpa_backward (its d_lse is the part's here), has the gradients
+ * of the whole. o and lse are not read; o1, lse1, o2 and lse2 must be there still, so a merge in place leaves nothing for
+ * its gradient.
+ * Shapes: d_o, o1, o2, d_o1, d_o2 [B,H,T,dv], each f32, f16 or bf16 and of any strides; lse1, lse2 and those of gradients
+ *   [B,H,T,1] f32. An output whose data is null is not made.
+ * Aliasing: inputs may share memory with each other; outputs with nothing, nor their rows with one another.
+ * Empty: a part with L_n = -inf is not read, its gradients are 0, and the other's are d_o and d_lse as they are; where both
+ *   are -inf d_o and d_lse are not read either. Unless accumulate is 1 every element of an output is written.
+ * NaN: a NaN or +inf in L_n makes NaN of its row; a NaN in O_1 or O_2 reaches d_lse1 and d_lse2 of its row.
+ * Memory: attn_merge_backward_workspace bytes: 12 dv a worker where d_o, o1 or o2 is not f32.
+ * Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, and whichever outputs are asked for.
+ * Error: with u = 1e-6 + 2^-24 |L_1 - L_2|, d_o_n within u of itself, d_lse_n within u a_n (a_m |d_o| (|O_1| + |O_2|) +
+ *   |d_lse|); 16-bit outputs are rounded once more.
+ * Cost: one pass over d_o, o1, o2 and the outputs. Source: Rabe and Staats 2021, arXiv 2112.05682; the chain rule. */
+ATTN_DEF attn_status attn_merge_backward(attn_tensor d_o1, attn_tensor d_o2, attn_tensor d_o,
+                                         attn_tensor o1, attn_tensor lse1, attn_tensor o2,
+                                         attn_tensor lse2, const attn_merge_gradients *gradients,
+                                         attn_ctx *ctx);
+ATTN_DEF size_t attn_merge_backward_workspace(attn_tensor d_o1, attn_tensor d_o2, attn_tensor d_o,
+                                              attn_tensor o1, attn_tensor lse1, attn_tensor o2,
+                                              attn_tensor lse2,
+                                              const attn_merge_gradients *gradients,
+                                              const attn_ctx *ctx);
+/* <<< attn/api/families/training/merge_backward.h */
 /* >>> attn/api/families/training/optimiser.h */
 /* api/families/training/optimiser.h owns steps of optimisers on flat arrays. */
 
@@ -15177,6 +15220,8 @@ ATTN_DEF size_t attn_dropout_workspace(attn_tensor y, attn_tensor x, const attn_
 #define attn_layer_norm_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_learned_position_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_learned_position_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_merge_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_merge_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_rms_norm_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_rms_norm_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_sdpa_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
@@ -17801,6 +17846,8 @@ typedef __m512 attn_v16_;
 #define ATTN_U_TIMES_(up, low, a, m) attn_times_avx512_(&(up), &(low), a, m)
 #define ATTN_U_XOR_(a, b, c) attn_xor_avx512_(a, b, c)
 #define ATTN_U_LEAST_(a, t) attn_least_avx512_(a, t)
+/* the code of 4 bits at bit 0, where one instruction finds it in a table */
+#define ATTN_PAIR_NIBBLE_(v) attn_nibbles_avx512_(v)
 /* to[0], to[1] = the lanes of even and odd in turn, and back */
 #define ATTN_V_ZIP_(to, even, odd) attn_zip_avx512_(to, even, odd)
 #define ATTN_V_UNZIP_(to, a, b) attn_unzip_avx512_(to, a, b)
@@ -39571,23 +39618,27 @@ ATTN_COLD_ attn_activation attn_feed_default_(const attn_feed_forward *ff) {
 ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const attn_table_ *table,
                                 attn_place_ at, int64_t heads, int64_t din, int64_t dout,
                                 attn_operand_ *op) {
-#define ATTN_FEEDS_(at, heads)                                                    \
-  {                                                                               \
-    {{ATTN_WORDS_(at "w_1"),                                                      \
-      ATTN_HEADS_IN_OUT_(at "w_1", heads, "din", "dff (dout without w_2)")},      \
-     ATTN_SAID_(at "b_1", "[1, " heads ", 1, dff]"),                              \
-     {ATTN_WORDS_(at "w_2"), ATTN_HEADS_IN_OUT_(at "w_2", heads, "dff", "dout")}, \
-     ATTN_SAID_(at "b_2", "[1, " heads ", 1, dout]"),                             \
-     {ATTN_WORDS_(at "w_3"), ATTN_HEADS_IN_OUT_(at "w_3", heads, "din", "dff")},  \
-     ATTN_SAID_(at "b_3", "[1, " heads ", 1, dff]")},                             \
-        {at "w_2 must not be null where " at "b_2 is there",                      \
-         at "w_3 must not be null where " at "b_3 is there"},                     \
-        at "activation must be an attn_activation"                                \
+#define ATTN_FEEDS_(at, heads)                                                        \
+  {                                                                                   \
+    {{ATTN_WORDS_(at "w_1"),                                                          \
+      ATTN_HEADS_IN_OUT_(at "w_1", heads, "din", "dff (dout without w_2)")},          \
+     ATTN_SAID_(at "b_1", "[1, " heads ", 1, dff]"),                                  \
+     {ATTN_WORDS_(at "w_2"), ATTN_HEADS_IN_OUT_(at "w_2", heads, "dff", "dout")},     \
+     ATTN_SAID_(at "b_2", "[1, " heads ", 1, dout]"),                                 \
+     {ATTN_WORDS_(at "w_3"), ATTN_HEADS_IN_OUT_(at "w_3", heads, "din", "dff")},      \
+     ATTN_SAID_(at "b_3", "[1, " heads ", 1, dff]")},                                 \
+        {ATTN_SCALES_WORDS_(at "w_1_scales", at "w_1"),                               \
+         ATTN_SCALES_WORDS_(at "w_2_scales", at "w_2"),                               \
+         ATTN_SCALES_WORDS_(at "w_3_scales", at "w_3")},                              \
+        {at "w_2 must not be null where " at "b_2 is there",                          \
+         at "w_3 must not be null where " at "b_3 is there"},                         \
+        at "activation must be an attn_activation", ATTN_COMPUTE_WORDS_(at "compute") \
   }
 #define ATTN_FEED_(at) ATTN_FEEDS_(at, "1")
   static const struct {
     attn_said_ rule[ATTN_FEED_TENSORS_];
-    const char *alone[2], *activation;
+    attn_scales_words_ scales[3];
+    const char *alone[2], *activation, *compute;
   } say[ATTN_PLACES_] = {ATTN_FEED_("ff."),
                          ATTN_FEED_("params.induce.ff."),
                          ATTN_FEED_("params.restore.ff."),
@@ -39612,22 +39663,15 @@ ATTN_COLD_ int attn_check_feed_(attn_error_ *e, attn_feed_forward *ff, const att
   }
   memset(op + ATTN_FEED_TENSORS_, 0, (ATTN_FEED_OPERANDS_ - ATTN_FEED_TENSORS_) * sizeof *op);
   attn_scales *const scales[] = {&ff->w_1_scales, &ff->w_2_scales, &ff->w_3_scales};
-  static const attn_scales_words_ words[] = {ATTN_SCALES_WORDS_("w_1_scales", "w_1"),
-                                             ATTN_SCALES_WORDS_("w_2_scales", "w_2"),
-                                             ATTN_SCALES_WORDS_("w_3_scales", "w_3")};
   for (int i = 0; i < 3; i++)
-    if (!attn_check_weight_scales_(e, scales[i], op[2 * i].t, &words[i],
+    if (!attn_check_weight_scales_(e, scales[i], op[2 * i].t, &say[at].scales[i],
                                    op + ATTN_FEED_TENSORS_ + 2 * i))
       return 0;
   if (ff->b_2.data && !ff->w_2.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[0]);
   if (ff->b_3.data && !ff->w_3.data) return attn_reject_(e, ATTN_E_NULL, say[at].alone[1]);
   return attn_check_activation_(e, &ff->activation, attn_feed_default_(ff), say[at].activation) &&
          attn_check_form_(e, &ff->form, ff->w_3.data != NULL) &&
-         attn_feed_compute_(
-             e, ff, table, 1,
-             at == ATTN_PLACE_EXPERTS_  ? ATTN_COMPUTE_WORDS_("params.experts.compute")
-             : at == ATTN_PLACE_SHARED_ ? ATTN_COMPUTE_WORDS_("params.shared.compute")
-                                        : ATTN_COMPUTE_WORDS_("ff.compute"));
+         attn_feed_compute_(e, ff, table, 1, say[at].compute);
 }
 
 /* Rows cut into heads: head h has columns h dim .. */
@@ -74496,6 +74540,153 @@ ATTN_COLD_ attn_status attn_dropout_call_(attn_tensor y, attn_tensor x, const at
 }
 ATTN_CALL_(attn_dropout, (y, x, dropout), attn_tensor y, attn_tensor x, const attn_drop *dropout)
 /* <<< attn/families/training/dropout.h */
+/* >>> attn/families/training/merge_backward.h */
+/* families/training/merge_backward.h owns the gradients of attn_merge. */
+
+typedef struct attn_merge_back_ {
+  const attn_table_ *table;
+  attn_tensor d_o, o[2], lse[2];
+  attn_tensor d_each[2]; /* out, data null: not made */
+  attn_merge_gradients g;
+  char *memory;
+  int64_t each;
+} attn_merge_back_;
+
+/* a_n d_o, in d_each[n]. */
+ATTN_FUNC_ void attn_merge_share_(const attn_merge_back_ *m, int n, int64_t b, int64_t h, int64_t i,
+                                  const float *d_o, float a) {
+  const attn_tensor *y = &m->d_each[n];
+  if (!y->data || (!d_o && m->g.accumulate)) return;
+  char *at = attn_at_(y, b, h, i);
+  m->table->blend(at, d_o, m->g.accumulate ? at : NULL, y->dtype, ATTN_F32, y->dtype, y->dim, a,
+                  1.0f);
+}
+
+ATTN_FUNC_ void attn_merge_slope_(const attn_tensor *y, int64_t b, int64_t h, int64_t i, float x,
+                                  int accumulate) {
+  float was = 0.0f;
+  if (!y->data) return;
+  if (accumulate) memcpy(&was, attn_at_(y, b, h, i), sizeof was);
+  x += was;
+  if (x != x) x = attn_from_bits_(0x7fc00000u);
+  memcpy(attn_at_(y, b, h, i), &x, sizeof x);
+}
+
+/* One row, by the shares of its parts; there[n]: part n is not empty. */
+ATTN_FUNC_ void attn_merge_back_row_(const attn_merge_back_ *m, float *room, int64_t b, int64_t h,
+                                     int64_t i, const float a[2], const int there[2]) {
+  const attn_table_ *f = m->table;
+  const attn_tensor *const d[2] = {&m->g.d_lse1, &m->g.d_lse2};
+  const int64_t dim = m->d_o.dim;
+  const int both = there[0] && there[1] && (d[0]->data || d[1]->data);
+  float dot[2] = {0.0f, 0.0f}, d_lse = 0.0f;
+  const float *d_o = NULL;
+  int64_t stride;
+  if (there[0] || there[1]) {
+    d_o = attn_rows_in_(f, &m->d_o, attn_at_(&m->d_o, b, h, i), 1, dim, room, &stride);
+    if (m->g.d_lse.data) memcpy(&d_lse, attn_at_(&m->g.d_lse, b, h, i), sizeof d_lse);
+  }
+  for (int n = 0; n < 2 && both; n++) {
+    const float *o = attn_rows_in_(f, &m->o[n], attn_at_(&m->o[n], b, h, i), 1, dim,
+                                   room + (n + 1) * dim, &stride);
+    attn_on_(gradient, f)->row_dots(&dot[n], d_o, o, 1, dim);
+  }
+  const float g = dot[0] - dot[1];
+  for (int n = 0; n < 2; n++) {
+    attn_merge_share_(m, n, b, h, i, there[n] ? d_o : NULL, a[n]);
+    const float slope = both ? a[n] * (d_lse + (n ? -g : g) * a[1 - n]) : there[n] ? d_lse : 0.0f;
+    attn_merge_slope_(d[n], b, h, i, slope, m->g.accumulate);
+  }
+}
+
+/* A run of rows of one head. */
+ATTN_FUNC_ void attn_merge_back_item_(void *job, int worker, int64_t index) {
+  const attn_merge_back_ *m = (const attn_merge_back_ *)job;
+  const float nan = attn_from_bits_(0x7fc00000u);
+  const int64_t runs = attn_merge_runs_(m->d_o.len);
+  const int64_t b = index / runs / m->d_o.heads, h = index / runs % m->d_o.heads;
+  const int64_t first = index % runs * ATTN_MERGE_ROWS_;
+  const int64_t end = attn_min64_(m->d_o.len, first + ATTN_MERGE_ROWS_);
+  for (int64_t i = first; i < end; i++) {
+    float l[2], a[2];
+    int there[2];
+    for (int n = 0; n < 2; n++) memcpy(&l[n], attn_at_(&m->lse[n], b, h, i), sizeof l[n]);
+    const float top = l[0] > l[1] ? l[0] : l[1];
+    for (int n = 0; n < 2; n++) {
+      there[n] = l[n] != -INFINITY;
+      a[n] = there[n] ? l[n] - top : -INFINITY;
+    }
+    m->table->exp(a, a, 2);
+    const float sum = a[0] + a[1];
+    const int known = sum > 0.0f && l[0] < INFINITY && l[1] < INFINITY;
+    for (int n = 0; n < 2; n++) a[n] = known ? a[n] / sum : nan;
+    if (!known && (there[0] || there[1])) there[0] = there[1] = 1;
+    attn_merge_back_row_(m, (float *)(void *)(m->memory + worker * m->each), b, h, i, a, there);
+  }
+}
+
+ATTN_COLD_ int attn_merge_back_steps_(attn_stage_ *s, void *job) {
+  attn_merge_back_ m = *(const attn_merge_back_ *)job;
+  const int f32 = m.d_o.dtype == ATTN_F32 && m.o[0].dtype == ATTN_F32 && m.o[1].dtype == ATTN_F32;
+  const int some = m.d_each[0].data || m.d_each[1].data || m.g.d_lse1.data || m.g.d_lse2.data;
+  m.table = s->table;
+  m.each = f32 ? 0 : attn_piece_(attn_mul_(3, m.d_o.dim), sizeof(float));
+  if (!some) return 1;
+  return attn_stage_for_(
+      s, attn_mul_(attn_mul_(m.d_o.batch, m.d_o.heads), attn_merge_runs_(m.d_o.len)),
+      attn_merge_back_item_, &m, m.each, &m.memory);
+}
+
+ATTN_COLD_ int attn_merge_back_check_(attn_error_ *e, attn_merge_back_ *m, const attn_ctx *ctx) {
+  const int64_t b = m->d_o.batch, h = m->d_o.heads, t = m->d_o.len, dim = m->d_o.dim;
+  const int64_t any = ATTN_ANY_;
+  const int out = (int)ATTN_OUT_ | (int)ATTN_OPTIONAL_, f32 = ATTN_IS_F32_;
+  attn_operand_ op[] = {
+      ATTN_OPERAND_(&m->d_each[0], "d_o1", out, b, h, t, dim, "d_o1 must have the shape of d_o"),
+      ATTN_OPERAND_(&m->d_each[1], "d_o2", out, b, h, t, dim, "d_o2 must have the shape of d_o"),
+      ATTN_OPERAND_(&m->g.d_lse1, "gradients.d_lse1", out | f32, b, h, t, 1,
+                    "gradients.d_lse1 must be [d_o.batch, d_o.heads, d_o.len, 1] of ATTN_F32"),
+      ATTN_OPERAND_(&m->g.d_lse2, "gradients.d_lse2", out | f32, b, h, t, 1,
+                    "gradients.d_lse2 must be [d_o.batch, d_o.heads, d_o.len, 1] of ATTN_F32"),
+      ATTN_OPERAND_(&m->d_o, "d_o", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&m->o[0], "o1", 0, b, h, t, dim, "o1 must have the shape of d_o"),
+      ATTN_OPERAND_(&m->lse[0], "lse1", f32, b, h, t, 1,
+                    "lse1 must be [d_o.batch, d_o.heads, d_o.len, 1] of ATTN_F32"),
+      ATTN_OPERAND_(&m->o[1], "o2", 0, b, h, t, dim, "o2 must have the shape of d_o"),
+      ATTN_OPERAND_(&m->lse[1], "lse2", f32, b, h, t, 1,
+                    "lse2 must be [d_o.batch, d_o.heads, d_o.len, 1] of ATTN_F32"),
+      ATTN_OPERAND_(&m->g.d_lse, "gradients.d_lse", (int)ATTN_OPTIONAL_ | f32, b, h, t, 1,
+                    "gradients.d_lse must be [d_o.batch, d_o.heads, d_o.len, 1] of ATTN_F32")};
+  enum { N = sizeof op / sizeof *op };
+  if (!attn_check_given_(e, op, N)) return 0;
+  for (int i = 0; i < (int)N; i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  if (m->g.accumulate != 0 && m->g.accumulate != 1)
+    return attn_reject_(e, ATTN_E_RANGE, "gradients.accumulate must be 0 or 1");
+  return attn_check_apart_(e, ctx, op, N, NULL, 0);
+}
+
+ATTN_COLD_ attn_status attn_merge_backward_call_(attn_tensor d_o1, attn_tensor d_o2,
+                                                 attn_tensor d_o, attn_tensor o1, attn_tensor lse1,
+                                                 attn_tensor o2, attn_tensor lse2,
+                                                 const attn_merge_gradients *gradients,
+                                                 attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_merge_back_ m;
+  int workers = 1;
+  attn_clear_(&m, sizeof m);
+  m.d_each[0] = d_o1, m.d_each[1] = d_o2, m.d_o = d_o;
+  m.o[0] = o1, m.lse[0] = lse1, m.o[1] = o2, m.lse[1] = lse2;
+  if (gradients) m.g = *gradients;
+  const int some = d_o1.data || d_o2.data || m.g.d_lse1.data || m.g.d_lse2.data;
+  if (attn_check_ctx_(&e, ctx, &m.table, &workers)) (void)attn_merge_back_check_(&e, &m, ctx);
+  return attn_step_call_or_(&e, m.table, workers, ctx, attn_merge_back_steps_, &m, "row by row",
+                            some ? NULL : "no output is asked for", bytes);
+}
+ATTN_CALL_(attn_merge_backward, (d_o1, d_o2, d_o, o1, lse1, o2, lse2, gradients), attn_tensor d_o1,
+           attn_tensor d_o2, attn_tensor d_o, attn_tensor o1, attn_tensor lse1, attn_tensor o2,
+           attn_tensor lse2, const attn_merge_gradients *gradients)
+/* <<< attn/families/training/merge_backward.h */
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

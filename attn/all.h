@@ -108,6 +108,7 @@
 #endif
 #if ATTN_HAS_TRAINING
 #include "api/families/training/sdpa_backward.h"
+#include "api/families/training/merge_backward.h"
 #include "api/families/training/optimiser.h"
 #include "api/families/training/global_norm.h"
 #include "api/families/training/cross_entropy.h"
@@ -422,6 +423,7 @@ ATTN_BEGIN_STRICT_
 #include "families/training/norm_backward.h"
 #include "families/training/learned_backward.h"
 #include "families/training/dropout.h"
+#include "families/training/merge_backward.h"
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

@@ -204,4 +204,5 @@ static const uint64_t golden[] = {
     0xb262c8cf5e4d9305u, /* learned position backward */
     0xc136990ba46d377fu, /* dropout */
     0x2ec3b98370494022u, /* sdpa backward with dropout */
+    0xcc10fd1b7a992febu, /* merge backward */
 };

@@ -215,6 +215,18 @@ static attn_status backward_dropped(attn_tensor o, attn_tensor lse, test_rng *rn
                             ctx);
 }
 
+/* The gradients of a merge: of the first part to o, of its LSE to lse. */
+static attn_status merge(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_merge_gradients g;
+  attn_tensor none;
+  memset(&g, 0, sizeof g), memset(&none, 0, sizeof none);
+  g.d_lse1 = lse;
+  const attn_tensor d_o = golden_exact(rng, 2, T, DV), o1 = golden_exact(rng, 2, T, DV);
+  const attn_tensor lse1 = golden_exact(rng, 2, T, 1), o2 = golden_exact(rng, 2, T, DV);
+  const attn_tensor lse2 = golden_exact(rng, 2, T, 1);
+  return attn_merge_backward(o, none, d_o, o1, lse1, o2, lse2, &g, ctx);
+}
+
 const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"sdpa backward k", backward_k},
                                        {"sdpa backward v", backward_v},
@@ -232,4 +244,5 @@ const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"learned position backward", learned},
                                        {"dropout", dropout},
                                        {"sdpa backward with dropout", backward_dropped},
+                                       {"merge backward", merge},
                                        {NULL, NULL}};

@@ -1683,6 +1683,10 @@
   X(N2_nan)                                 \
   X(N2_quantised)                           \
   X(N2_nothing)                             \
+  X(N2_merge_backward)                      \
+  X(N2_merge_nan)                           \
+  X(N2_merge_parts)                         \
+  X(N2_merge_outputs)                       \
   X(N3_differences)                         \
   X(N3_terms)                               \
   X(N3_terms_scheduled)                     \

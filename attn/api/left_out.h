@@ -500,6 +500,8 @@
 #define attn_layer_norm_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_learned_position_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_learned_position_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_merge_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_merge_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_rms_norm_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_rms_norm_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_sdpa_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING

@@ -104,7 +104,25 @@ void learned_position_backward(Call &c, int64_t tokens, int64_t rows, int64_t di
   };
 }
 
+/* Both parts and their LSEs: bytes read and written. */
+void merge_backward(Call &c, int64_t heads, int64_t len, int64_t dim) {
+  attn_tensor d_o = c.rows(heads, len, dim), o1 = c.rows(heads, len, dim);
+  attn_tensor o2 = c.rows(heads, len, dim), d_o1 = c.rows(heads, len, dim);
+  attn_tensor d_o2 = c.rows(heads, len, dim), lse1 = c.rows(heads, len, 1);
+  attn_tensor lse2 = c.rows(heads, len, 1);
+  attn_merge_gradients g = {};
+  g.d_lse1 = c.rows(heads, len, 1), g.d_lse2 = c.rows(heads, len, 1);
+  c.bytes = 4.0 * (double)(heads * len) * (5 * (double)dim + 4);
+  c.run = [=](attn_ctx *ctx) {
+    return attn_merge_backward(d_o1, d_o2, d_o, o1, lse1, o2, lse2, &g, ctx);
+  };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_merge_backward_workspace(d_o1, d_o2, d_o, o1, lse1, o2, lse2, &g, ctx);
+  };
+}
+
 const CallEntry entries[] = {
+    {"merge_backward", "h:8/T:4096/d:64", [](Call &c) { merge_backward(c, 8, 4096, 64); }},
     {"learned_position_backward", "T:4096/rows:32000/d:768",
      [](Call &c) { learned_position_backward(c, 4096, 32000, 768); }},
     {"gemm_backward", "128x512x512",
