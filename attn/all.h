@@ -117,6 +117,7 @@
 #include "api/families/training/norm_backward.h"
 #include "api/families/training/activate_backward.h"
 #include "api/families/training/learned_backward.h"
+#include "api/families/training/convolve_backward.h"
 #include "api/families/training/dropout.h"
 #endif
 #include "api/left_out.h"
@@ -422,6 +423,7 @@ ATTN_BEGIN_STRICT_
 #include "families/training/gemm_backward.h"
 #include "families/training/norm_backward.h"
 #include "families/training/learned_backward.h"
+#include "families/training/convolve_backward.h"
 #include "families/training/dropout.h"
 #include "families/training/merge_backward.h"
 #endif

@@ -205,4 +205,5 @@ static const uint64_t golden[] = {
     0xc136990ba46d377fu, /* dropout */
     0x2ec3b98370494022u, /* sdpa backward with dropout */
     0xcc10fd1b7a992febu, /* merge backward */
+    0xd1338fedb407e3f6u, /* convolve backward */
 };

@@ -227,6 +227,21 @@ static attn_status merge(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx
   return attn_merge_backward(o, none, d_o, o1, lse1, o2, lse2, &g, ctx);
 }
 
+/* The gradients of a convolution of lengths: of x to o, of the first rows of w to lse. */
+static attn_status convolve(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_convolve_params p;
+  static const int32_t len[1] = {T - 3};
+  memset(&p, 0, sizeof p);
+  p.pad = ATTN_PAD_LEFT, p.dilation = 2, p.x_len = len;
+  const attn_tensor d_y = golden_exact(rng, 2, T, 5), x = golden_exact(rng, 2, T, DV);
+  const attn_tensor w = golden_exact(rng, 1, 4 * DV, 5);
+  const attn_tensor d_w = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 4 * DV, 5);
+  const attn_status status = attn_convolve_backward(o, d_w, d_y, x, w, &p, NULL, ctx);
+  for (int i = 0; i < 2 * T && !status; i++)
+    oracle_set(&lse, 0, i / T, i % T, 0, oracle_get(&d_w, 0, 0, i / 5 % (4 * DV), i % 5));
+  return status;
+}
+
 const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"sdpa backward k", backward_k},
                                        {"sdpa backward v", backward_v},
@@ -245,4 +260,5 @@ const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"dropout", dropout},
                                        {"sdpa backward with dropout", backward_dropped},
                                        {"merge backward", merge},
+                                       {"convolve backward", convolve},
                                        {NULL, NULL}};

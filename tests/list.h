@@ -1717,6 +1717,11 @@
   X(N7_head_unread)                         \
   X(N7_head_nothing)                        \
   X(N7_head_rejects)                        \
+  X(N4_convolve_backward)                   \
+  X(N4_convolve_backward_long)              \
+  X(N4_convolve_backward_adjoint)           \
+  X(N4_convolve_backward_promises)          \
+  X(N4_fourier_transpose)                   \
   X(N4_gemm_backward)                       \
   X(N4_gemm_long)                           \
   X(N4_gemm_differences)                    \

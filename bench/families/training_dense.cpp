@@ -121,7 +121,24 @@ void merge_backward(Call &c, int64_t heads, int64_t len, int64_t dim) {
   };
 }
 
+/* d_x and d_w: 4 M kernel d_in d_out flops. */
+void convolve_backward(Call &c, int64_t len, int64_t kernel, int64_t dim) {
+  attn_tensor x = c.rows(1, len, dim), d_y = c.rows(1, len, dim), d_x = c.rows(1, len, dim);
+  attn_tensor w = c.rows(1, kernel * dim, dim), d_w = c.rows(1, kernel * dim, dim);
+  attn_convolve_params p = {};
+  p.pad = ATTN_PAD_LEFT;
+  c.flops = 4.0 * (double)(len * kernel) * (double)(dim * dim);
+  c.run = [=](attn_ctx *ctx) {
+    return attn_convolve_backward(d_x, d_w, d_y, x, w, &p, nullptr, ctx);
+  };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_convolve_backward_workspace(d_x, d_w, d_y, x, w, &p, nullptr, ctx);
+  };
+}
+
 const CallEntry entries[] = {
+    {"convolve_backward", "T:2048/kernel:3/d:256",
+     [](Call &c) { convolve_backward(c, 2048, 3, 256); }},
     {"merge_backward", "h:8/T:4096/d:64", [](Call &c) { merge_backward(c, 8, 4096, 64); }},
     {"learned_position_backward", "T:4096/rows:32000/d:768",
      [](Call &c) { learned_position_backward(c, 4096, 32000, 768); }},

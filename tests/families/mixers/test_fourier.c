@@ -385,6 +385,37 @@ void L1_rejects(void **state) {
   assert_int_equal(attn_fourier(s->y, s->x, NULL, &ctx), ATTN_E_OVERFLOW);
 }
 
+/* <d_y, A x> = <A d_y, x> with lengths and in both forms: the gradient is the call itself. */
+void N4_fourier_transpose(void **state) {
+  (void)state;
+  static const int64_t shapes[][2] = {{1, 1}, {16, 8}, {37, 12}, {60, 35}, {64, 97}, {130, 20}};
+  test_rng rng = test_seed(9470);
+  for (int n = 0; n < 24; n++, test_mem_release()) {
+    const int64_t T = shapes[n % 6][0], D = shapes[n % 6][1];
+    attn_tensor x[2], y[2];
+    attn_fourier_params p;
+    attn_ctx ctx = test_ctx();
+    double dot[2] = {0, 0}, size = 0;
+    memset(&p, 0, sizeof p);
+    p.form = n / 6 % 2 ? ATTN_FOURIER_GEMM : ATTN_FOURIER_FFT;
+    if (n / 12) p.x_len = test_lengths(2, T, &rng);
+    for (int i = 0; i < 2; i++) {
+      x[i] = test_tensor(ATTN_F32, TEST_PADDED, 2, 1, T, D);
+      y[i] = test_tensor(ATTN_F32, TEST_BHTD, 2, 1, T, D);
+      test_fill(x[i], &rng, test_normal);
+      assert_int_equal(attn_fourier(y[i], x[i], &p, &ctx), ATTN_OK);
+    }
+    for (int64_t e = 0; e < 2 * T * D; e++) {
+      const int64_t b = e / D / T, t = e / D % T, c = e % D;
+      for (int i = 0; i < 2; i++) {
+        const double z = oracle_get(&y[i], b, 0, t, c) * oracle_get(&x[1 - i], b, 0, t, c);
+        dot[i] += z, size += fabs(z);
+      }
+    }
+    if (!(fabs(dot[0] - dot[1]) <= 1e-6 * size)) fail_msg("%d: %g, not %g", n, dot[0], dot[1]);
+  }
+}
+
 /* Its feed-forward in products below f32. */
 void O1_fnet(void **state) {
   (void)state;

@@ -43,6 +43,7 @@ typedef struct attn_fourier_params {
  *   the others are.
  * Cost: FFT: about 1.25 N dm log2(N dm) flops, of which only one of y[t,c] and y[-t,-c], which are equal,
  *   is computed. GEMM: 4 N dm (N + dm).
+ * Gradient: itself. Its matrix is symmetric, so d_x = attn_fourier(d_y) with the same params.
  * Source: Lee-Thorp et al. 2021, arXiv 2105.03824; mixed radices: Cooley and Tukey 1965, doi
  *   10.1090/S0025-5718-1965-0178586-1; other lengths: Bluestein 1970, doi 10.1109/TAU.1970.1162132. */
 ATTN_DEF attn_status attn_fourier(attn_tensor y, attn_tensor x, const attn_fourier_params *params,
