@@ -16403,7 +16403,7 @@ typedef struct attn_drop_lanes_ {
   uint32_t batch, word0[ATTN_TILE_], word2[ATTN_TILE_], word3[ATTN_TILE_];
 } attn_drop_lanes_;
 
-typedef struct attn_gradient_table_ { /* gradients, and dropout */
+typedef struct attn_gradient_table_ { /* gradients */
   /* s = P = 2^(s - hi - lo), at most 1, d = P (d - less) (1 - (capped uncap)^2); both are 0 where s is -inf */
   void (*grad_block)(float *s, float *d, int64_t n, int g0, int g1, const attn_grad_lanes_ *lanes,
                      const attn_grad_cap_ *cap);
@@ -16414,6 +16414,9 @@ typedef struct attn_gradient_table_ { /* gradients, and dropout */
   /* at most 64 rows, size as `sizes` has it: h = (x - mean) by + plus, g = d_y (gain + lift), d_x = by (g - mean of g -
    * h mean of g h) + sum, d_gain += d_y h, d_bias += d_y, row by row; rms: the mean of g counts as 0. d_x may be d_y */
   void (*norm_slopes)(const attn_norm_slopes_ *a, int rows, const float *size);
+} attn_gradient_table_;
+
+typedef struct attn_drop_table_ { /* dropout, which attn_sdpa carries alone */
   /* kept[i] |= the lanes of groups g0..g1 whose pair with key j0 + i stays */
   void (*drop_bits)(uint64_t *kept, int64_t j0, int64_t n, int g0, int g1,
                     const attn_drop_lanes_ *a);
@@ -16424,7 +16427,7 @@ typedef struct attn_gradient_table_ { /* gradients, and dropout */
                     const attn_drop_key_ *a);
   /* the same of x[c], which stands in column c0 + c of row `at` = {row, head, batch}; c0 is a multiple of 4 */
   void (*drop_row)(float *x, int64_t c0, int64_t n, const uint32_t at[3], const attn_drop_key_ *a);
-} attn_gradient_table_;
+} attn_drop_table_;
 
 /* A step of AdamW as its elements see it: g' = clip g, m = beta1 m + rest1 g', v = beta2 v + (rest2 g') g',
  * w = keep w - (rate m) / (sqrt(root v) + eps). */
@@ -18627,9 +18630,8 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
 #define ATTN_EMA_TABLE_(on) on(ema)
 #define ATTN_FOURIER_TABLE_(on) on(butterflies), on(mirror)
 #define ATTN_COLLIDE_TABLE_(on) on(angle_block), on(bucket_rows)
-#define ATTN_GRADIENT_TABLE_(on)                                                           \
-  on(grad_block), on(row_dots), on(slope), on(norm_slopes), on(drop_bits), on(drop_block), \
-      on(drop_list), on(drop_row)
+#define ATTN_GRADIENT_TABLE_(on) on(grad_block), on(row_dots), on(slope), on(norm_slopes)
+#define ATTN_DROP_TABLE_(on) on(drop_bits), on(drop_block), on(drop_list), on(drop_row)
 #define ATTN_OPTIMISER_TABLE_(on) on(adam), on(descend), on(square_sum)
 #define ATTN_LOSS_TABLE_(on) on(loss_run), on(loss_slope)
 
@@ -18719,6 +18721,7 @@ ATTN_TABLES_(attn_ema_table_, attn_ema_on_, ATTN_EMA_TABLE_)
 ATTN_TABLES_(attn_fourier_table_, attn_fourier_on_, ATTN_FOURIER_TABLE_)
 ATTN_TABLES_(attn_collide_table_, attn_collide_on_, ATTN_COLLIDE_TABLE_)
 ATTN_TABLES_(attn_gradient_table_, attn_gradient_on_, ATTN_GRADIENT_TABLE_)
+ATTN_TABLES_(attn_drop_table_, attn_drop_on_, ATTN_DROP_TABLE_)
 ATTN_TABLES_(attn_optimiser_table_, attn_optimiser_on_, ATTN_OPTIMISER_TABLE_)
 ATTN_TABLES_(attn_loss_table_, attn_loss_on_, ATTN_LOSS_TABLE_)
 
@@ -18846,6 +18849,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_EMA_TABLE_
 #undef ATTN_FOURIER_TABLE_
 #undef ATTN_COLLIDE_TABLE_
+#undef ATTN_DROP_TABLE_
 #undef ATTN_GRADIENT_TABLE_
 #undef ATTN_OPTIMISER_TABLE_
 #undef ATTN_LOSS_TABLE_
@@ -25129,7 +25133,7 @@ ATTN_FUNC_ void attn_block_kept_(const attn_tile_ *t, const attn_block_ *b, uint
     const attn_segment_ *seg = &b->seg[i];
     for (int e = seg->at, n; e < seg->at + seg->n; e += n) {
       n = (int)attn_min64_(attn_block_run_(b, e), seg->at + seg->n - e);
-      attn_on_(gradient, t->a->table)
+      attn_on_(drop, t->a->table)
           ->drop_bits(kept + e, attn_block_key_(b, e), n, seg->g0, seg->g1, &lanes);
     }
   }
@@ -25141,7 +25145,7 @@ ATTN_FUNC_ void attn_block_drop_(const attn_tile_ *t, const attn_block_ *b, cons
   const float by = attn_drop_by_(&t->a->drop);
   for (int i = 0; i < b->count; i++) {
     const attn_segment_ *seg = &b->seg[i];
-    attn_on_(gradient, t->a->table)
+    attn_on_(drop, t->a->table)
         ->drop_block(s + seg->at * ATTN_TILE_, kept + seg->at, seg->n, seg->g0, seg->g1, by);
   }
 }
@@ -25162,9 +25166,9 @@ ATTN_FUNC_ void attn_row_drop_(const attn_tile_ *t, int r, float *row, const int
                           (uint32_t)(t->batch + p->batch0)};
   attn_drop_key_of_(p, &key);
   if (keys)
-    attn_on_(gradient, t->a->table)->drop_list(row, keys, n, at, &key);
+    attn_on_(drop, t->a->table)->drop_list(row, keys, n, at, &key);
   else
-    attn_on_(gradient, t->a->table)->drop_row(row, 0, n, at, &key);
+    attn_on_(drop, t->a->table)->drop_row(row, 0, n, at, &key);
 }
 /* <<< attn/engine/drop.h */
 /* >>> attn/engine/weights.h */
@@ -72062,12 +72066,12 @@ ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn
     else
       memset(d, 0, (size_t)(seg->n * ATTN_TILE_) * sizeof(float));
     const uint64_t *kept = drops ? m->kept + seg->at : NULL;
-    if (kept) attn_on_(gradient, f)->drop_block(d, kept, seg->n, seg->g0, seg->g1, by);
+    if (kept) attn_on_(drop, f)->drop_block(d, kept, seg->n, seg->g0, seg->g1, by);
     attn_grad_cap_ here = cap;
     if (cap.capped) here.capped += seg->at * ATTN_TILE_;
     attn_on_(gradient, f)->grad_block(s, d, seg->n, seg->g0, seg->g1, m->lanes, &here);
     if (x->sums) attn_terms_add_(t, &x->job->asked, x->sums, b, seg, d);
-    if (kept) attn_on_(gradient, f)->drop_block(s, kept, seg->n, seg->g0, seg->g1, by);
+    if (kept) attn_on_(drop, f)->drop_block(s, kept, seg->n, seg->g0, seg->g1, by);
     if (m->v.out.data) attn_sent_add_(t, m, &m->v, b, seg, &m->d_o, t->w.s);
     if (m->k.out.data) attn_sent_add_(t, m, &m->k, b, seg, &m->q, m->dp);
     if (x->job->d_q.data)
@@ -74715,7 +74719,7 @@ ATTN_FUNC_ void attn_dropped_item_(void *job, int worker, int64_t index) {
       a->table->widen(row, x, 0, NULL, 1, n, a->x.dtype, NULL);
     else if ((const char *)row != x)
       memcpy(row, x, (size_t)n * sizeof(float));
-    attn_on_(gradient, a->table)->drop_row(row, c, n, at, &key);
+    attn_on_(drop, a->table)->drop_row(row, c, n, at, &key);
     if (!f32) a->table->blend(y, row, NULL, a->y.dtype, ATTN_F32, a->y.dtype, n, 1.0f, 1.0f);
   }
 }

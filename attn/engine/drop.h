@@ -58,7 +58,7 @@ ATTN_FUNC_ void attn_block_kept_(const attn_tile_ *t, const attn_block_ *b, uint
     const attn_segment_ *seg = &b->seg[i];
     for (int e = seg->at, n; e < seg->at + seg->n; e += n) {
       n = (int)attn_min64_(attn_block_run_(b, e), seg->at + seg->n - e);
-      attn_on_(gradient, t->a->table)
+      attn_on_(drop, t->a->table)
           ->drop_bits(kept + e, attn_block_key_(b, e), n, seg->g0, seg->g1, &lanes);
     }
   }
@@ -70,7 +70,7 @@ ATTN_FUNC_ void attn_block_drop_(const attn_tile_ *t, const attn_block_ *b, cons
   const float by = attn_drop_by_(&t->a->drop);
   for (int i = 0; i < b->count; i++) {
     const attn_segment_ *seg = &b->seg[i];
-    attn_on_(gradient, t->a->table)
+    attn_on_(drop, t->a->table)
         ->drop_block(s + seg->at * ATTN_TILE_, kept + seg->at, seg->n, seg->g0, seg->g1, by);
   }
 }
@@ -91,7 +91,7 @@ ATTN_FUNC_ void attn_row_drop_(const attn_tile_ *t, int r, float *row, const int
                           (uint32_t)(t->batch + p->batch0)};
   attn_drop_key_of_(p, &key);
   if (keys)
-    attn_on_(gradient, t->a->table)->drop_list(row, keys, n, at, &key);
+    attn_on_(drop, t->a->table)->drop_list(row, keys, n, at, &key);
   else
-    attn_on_(gradient, t->a->table)->drop_row(row, 0, n, at, &key);
+    attn_on_(drop, t->a->table)->drop_row(row, 0, n, at, &key);
 }

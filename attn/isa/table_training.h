@@ -39,7 +39,7 @@ typedef struct attn_drop_lanes_ {
   uint32_t batch, word0[ATTN_TILE_], word2[ATTN_TILE_], word3[ATTN_TILE_];
 } attn_drop_lanes_;
 
-typedef struct attn_gradient_table_ { /* gradients, and dropout */
+typedef struct attn_gradient_table_ { /* gradients */
   /* s = P = 2^(s - hi - lo), at most 1, d = P (d - less) (1 - (capped uncap)^2); both are 0 where s is -inf */
   void (*grad_block)(float *s, float *d, int64_t n, int g0, int g1, const attn_grad_lanes_ *lanes,
                      const attn_grad_cap_ *cap);
@@ -50,6 +50,9 @@ typedef struct attn_gradient_table_ { /* gradients, and dropout */
   /* at most 64 rows, size as `sizes` has it: h = (x - mean) by + plus, g = d_y (gain + lift), d_x = by (g - mean of g -
    * h mean of g h) + sum, d_gain += d_y h, d_bias += d_y, row by row; rms: the mean of g counts as 0. d_x may be d_y */
   void (*norm_slopes)(const attn_norm_slopes_ *a, int rows, const float *size);
+} attn_gradient_table_;
+
+typedef struct attn_drop_table_ { /* dropout, which attn_sdpa carries alone */
   /* kept[i] |= the lanes of groups g0..g1 whose pair with key j0 + i stays */
   void (*drop_bits)(uint64_t *kept, int64_t j0, int64_t n, int g0, int g1,
                     const attn_drop_lanes_ *a);
@@ -60,7 +63,7 @@ typedef struct attn_gradient_table_ { /* gradients, and dropout */
                     const attn_drop_key_ *a);
   /* the same of x[c], which stands in column c0 + c of row `at` = {row, head, batch}; c0 is a multiple of 4 */
   void (*drop_row)(float *x, int64_t c0, int64_t n, const uint32_t at[3], const attn_drop_key_ *a);
-} attn_gradient_table_;
+} attn_drop_table_;
 
 /* A step of AdamW as its elements see it: g' = clip g, m = beta1 m + rest1 g', v = beta2 v + (rest2 g') g',
  * w = keep w - (rate m) / (sqrt(root v) + eps). */

@@ -263,12 +263,12 @@ ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn
     else
       memset(d, 0, (size_t)(seg->n * ATTN_TILE_) * sizeof(float));
     const uint64_t *kept = drops ? m->kept + seg->at : NULL;
-    if (kept) attn_on_(gradient, f)->drop_block(d, kept, seg->n, seg->g0, seg->g1, by);
+    if (kept) attn_on_(drop, f)->drop_block(d, kept, seg->n, seg->g0, seg->g1, by);
     attn_grad_cap_ here = cap;
     if (cap.capped) here.capped += seg->at * ATTN_TILE_;
     attn_on_(gradient, f)->grad_block(s, d, seg->n, seg->g0, seg->g1, m->lanes, &here);
     if (x->sums) attn_terms_add_(t, &x->job->asked, x->sums, b, seg, d);
-    if (kept) attn_on_(gradient, f)->drop_block(s, kept, seg->n, seg->g0, seg->g1, by);
+    if (kept) attn_on_(drop, f)->drop_block(s, kept, seg->n, seg->g0, seg->g1, by);
     if (m->v.out.data) attn_sent_add_(t, m, &m->v, b, seg, &m->d_o, t->w.s);
     if (m->k.out.data) attn_sent_add_(t, m, &m->k, b, seg, &m->q, m->dp);
     if (x->job->d_q.data)

@@ -466,7 +466,7 @@ void F4_rejects(void **state) {
       case 55: s->restore.b_o = p->b_k, want = ATTN_E_RANGE, word = "params.restore.w_o"; break;
       case 56: s->restore.w_v.data = NULL, want = ATTN_E_NULL, word = "params.restore.w_v"; break;
       case 57:
-        s->restore.ff.w_1_scales.scale = s->y.data, want = ATTN_E_DTYPE;
+        s->restore.ff.w_1_scales.scale = s->x.data, want = ATTN_E_DTYPE;
         word = "params.restore.ff.w_1_scales must be all zero unless params.restore.ff.w_1 is";
         break;
       case 58:
