@@ -110,7 +110,7 @@ typedef struct want {
   int window, left, right; /* -1: unlimited */
   double scale, cap;
   int mask, ignore, bias, alibi, sinks, zero_key, lengths, appended, score_mod, mask_mod, tree,
-      keep;
+      keep, dropped;
   int compared;
 } want;
 
@@ -122,6 +122,7 @@ static const want wants[] = {
     {"torch.nn.functional", "is_causal=True", .causal = START},
     {"torch.nn.functional", "attn_mask=causal_lower_right", .causal = END},
     {"torch.nn.functional", "scale=0.3", .scale = 0.3},
+    {"torch.nn.functional", "dropout_p=0.1", .dropped = 1},
     {"torch.nn.MultiheadAttention", "in_proj_weight, in_proj_bias", .base = 1},
     {"torch.nn.MultiheadAttention", "key_padding_mask (right padding)", .lengths = 1},
     {"torch.nn.MultiheadAttention", "attn_mask (bool)", .ignore = 1},
@@ -137,6 +138,7 @@ static const want wants[] = {
     {"flash_attn_func", "window_size=(0, 1)", .window = 1, .left = 0, .right = 1},
     {"flash_attn_func", "causal=True, window_size=(2, 0)", .causal = END, .window = 1, .left = 2},
     {"flash_attn_func", "softcap=0.7", .cap = 0.7},
+    {"flash_attn_func", "dropout_p=0.1", .dropped = 1},
     {"flash_attn_func", "alibi_slopes [heads]", .alibi = 1},
     {"flash_attn_func", "return_attn_probs=True (softmax_lse)", .base = 1, .compared = LSE},
     {"flash_attn_varlen_func", "cu_seqlens_q, cu_seqlens_k", .base = 1},
@@ -242,6 +244,17 @@ static int sees(const section *s, const want *t, int64_t b, int64_t h, int64_t i
   return !t->mask_mod || (i + j + h) % 3 != 0;
 }
 
+/* What dropout of p = 0.1 with offset 7 makes of 1: Philox4x32-10, as its paper has it. */
+static double dropped(int64_t b, int64_t h, int64_t i, int64_t j) {
+  uint32_t w[4] = {(uint32_t)(j / 4), (uint32_t)i, (uint32_t)h, (uint32_t)b}, k0 = 7, k1 = 0;
+  for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
+    const uint64_t x = (uint64_t)w[0] * 0xD2511F53u, y = (uint64_t)w[2] * 0xCD9E8D57u;
+    w[0] = (uint32_t)(y >> 32) ^ w[1] ^ k0, w[1] = (uint32_t)y;
+    w[2] = (uint32_t)(x >> 32) ^ w[3] ^ k1, w[3] = (uint32_t)x;
+  }
+  return (double)(w[j % 4] >> 8) < 0.1 * 16777216 ? 0 : 1 / 0.9;
+}
+
 /* Row (b, h, i): out [v_dim], weights [kv_len]; returns the log of the denominator. */
 static double define(const section *s, const want *t, int64_t b, int64_t h, int64_t i, double *out,
                      double *weight) {
@@ -265,7 +278,9 @@ static double define(const section *s, const want *t, int64_t b, int64_t h, int6
   for (int64_t c = 0; c < dv; c++) out[c] = 0;
   for (int64_t j = 0; j < n; j++) {
     weight[j] = sum > 0 ? weight[j] / sum : 0;
-    for (int64_t c = 0; c < dv; c++) out[c] += weight[j] * operand(s, VALUE, b, group, j, c);
+    const double stays = t->dropped ? dropped(b, h, i, j) : 1;
+    for (int64_t c = 0; c < dv; c++)
+      out[c] += weight[j] * stays * operand(s, VALUE, b, group, j, c);
   }
   return log(sum);
 }
