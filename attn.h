@@ -16416,18 +16416,21 @@ typedef struct attn_gradient_table_ { /* gradients */
   void (*norm_slopes)(const attn_norm_slopes_ *a, int rows, const float *size);
 } attn_gradient_table_;
 
-typedef struct attn_drop_table_ { /* dropout, which attn_sdpa carries alone */
+typedef struct attn_drop_table_ { /* dropout of weights: attn_sdpa carries these */
   /* kept[i] |= the lanes of groups g0..g1 whose pair with key j0 + i stays */
   void (*drop_bits)(uint64_t *kept, int64_t j0, int64_t n, int g0, int g1,
                     const attn_drop_lanes_ *a);
   /* s[i][lane] is multiplied by `by` where the lane is in kept[i], else by 0 */
   void (*drop_block)(float *s, const uint64_t *kept, int64_t n, int g0, int g1, float by);
-  /* the same of x[e], which stands in column key[e] of row `at` */
+  /* the same of x[e], which stands in column key[e] of row `at` = {row, head, batch} */
   void (*drop_list)(float *x, const int32_t *key, int64_t n, const uint32_t at[3],
                     const attn_drop_key_ *a);
-  /* the same of x[c], which stands in column c0 + c of row `at` = {row, head, batch}; c0 is a multiple of 4 */
-  void (*drop_row)(float *x, int64_t c0, int64_t n, const uint32_t at[3], const attn_drop_key_ *a);
 } attn_drop_table_;
+
+typedef struct attn_dropout_table_ { /* dropout of elements */
+  /* x[c], which stands in column c0 + c of row `at`, as above; c0 is a multiple of 4 */
+  void (*drop_row)(float *x, int64_t c0, int64_t n, const uint32_t at[3], const attn_drop_key_ *a);
+} attn_dropout_table_;
 
 /* A step of AdamW as its elements see it: g' = clip g, m = beta1 m + rest1 g', v = beta2 v + (rest2 g') g',
  * w = keep w - (rate m) / (sqrt(root v) + eps). */
@@ -18631,7 +18634,8 @@ ATTN_PUB_ attn_status attn_feature_off(attn_feature feature, int off) {
 #define ATTN_FOURIER_TABLE_(on) on(butterflies), on(mirror)
 #define ATTN_COLLIDE_TABLE_(on) on(angle_block), on(bucket_rows)
 #define ATTN_GRADIENT_TABLE_(on) on(grad_block), on(row_dots), on(slope), on(norm_slopes)
-#define ATTN_DROP_TABLE_(on) on(drop_bits), on(drop_block), on(drop_list), on(drop_row)
+#define ATTN_DROP_TABLE_(on) on(drop_bits), on(drop_block), on(drop_list)
+#define ATTN_DROPOUT_TABLE_(on) on(drop_row)
 #define ATTN_OPTIMISER_TABLE_(on) on(adam), on(descend), on(square_sum)
 #define ATTN_LOSS_TABLE_(on) on(loss_run), on(loss_slope)
 
@@ -18722,6 +18726,7 @@ ATTN_TABLES_(attn_fourier_table_, attn_fourier_on_, ATTN_FOURIER_TABLE_)
 ATTN_TABLES_(attn_collide_table_, attn_collide_on_, ATTN_COLLIDE_TABLE_)
 ATTN_TABLES_(attn_gradient_table_, attn_gradient_on_, ATTN_GRADIENT_TABLE_)
 ATTN_TABLES_(attn_drop_table_, attn_drop_on_, ATTN_DROP_TABLE_)
+ATTN_TABLES_(attn_dropout_table_, attn_dropout_on_, ATTN_DROPOUT_TABLE_)
 ATTN_TABLES_(attn_optimiser_table_, attn_optimiser_on_, ATTN_OPTIMISER_TABLE_)
 ATTN_TABLES_(attn_loss_table_, attn_loss_on_, ATTN_LOSS_TABLE_)
 
@@ -18850,6 +18855,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_FOURIER_TABLE_
 #undef ATTN_COLLIDE_TABLE_
 #undef ATTN_DROP_TABLE_
+#undef ATTN_DROPOUT_TABLE_
 #undef ATTN_GRADIENT_TABLE_
 #undef ATTN_OPTIMISER_TABLE_
 #undef ATTN_LOSS_TABLE_
@@ -25157,7 +25163,7 @@ ATTN_FUNC_ void attn_block_drop_weights_(attn_tile_ *t, const attn_block_ *b) {
   attn_block_drop_(t, b, kept, t->w.s);
 }
 
-/* Weights of lane r in a row: of the keys 0 .. n - 1, or of these. */
+/* Weights of lane r in a row: those of n keys. */
 ATTN_FUNC_ void attn_row_drop_(const attn_tile_ *t, int r, float *row, const int32_t *keys,
                                int64_t n) {
   const attn_drop *p = &t->a->drop;
@@ -25165,10 +25171,17 @@ ATTN_FUNC_ void attn_row_drop_(const attn_tile_ *t, int r, float *row, const int
   const uint32_t at[3] = {(uint32_t)t->row[r], (uint32_t)(t->head[r] + p->head0),
                           (uint32_t)(t->batch + p->batch0)};
   attn_drop_key_of_(p, &key);
-  if (keys)
-    attn_on_(drop, t->a->table)->drop_list(row, keys, n, at, &key);
-  else
-    attn_on_(drop, t->a->table)->drop_row(row, 0, n, at, &key);
+  attn_on_(drop, t->a->table)->drop_list(row, keys, n, at, &key);
+}
+
+/* The same of all keys, of a map. */
+ATTN_FUNC_ void attn_map_drop_(const attn_tile_ *t, int r, float *row, int64_t n) {
+  int32_t keys[ATTN_BLOCK_];
+  for (int64_t j = 0; j < n; j += ATTN_BLOCK_) {
+    const int64_t some = attn_min64_(n - j, ATTN_BLOCK_);
+    for (int64_t e = 0; e < some; e++) keys[e] = (int32_t)(j + e);
+    attn_row_drop_(t, r, row + j, keys, some);
+  }
 }
 /* <<< attn/engine/drop.h */
 /* >>> attn/engine/weights.h */
@@ -26604,7 +26617,7 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
         else
           f->weights(row, row, a->map.dim, m, inv);
         if (ATTN_PART_(LOW, a->low) && !a->map_scores) attn_low_map_(row, a->map.dim);
-        if (ATTN_HAS_TRAINING && a->map_dropped) attn_row_drop_(t, r, row, NULL, a->map.dim);
+        if (ATTN_HAS_TRAINING && a->map_dropped) attn_map_drop_(t, r, row, a->map.dim);
       }
       if (ATTN_PART_(EDGES, a->edges) && a->edges->weights) {
         attn_list_ list;
@@ -74719,7 +74732,7 @@ ATTN_FUNC_ void attn_dropped_item_(void *job, int worker, int64_t index) {
       a->table->widen(row, x, 0, NULL, 1, n, a->x.dtype, NULL);
     else if ((const char *)row != x)
       memcpy(row, x, (size_t)n * sizeof(float));
-    attn_on_(drop, a->table)->drop_row(row, c, n, at, &key);
+    attn_on_(dropout, a->table)->drop_row(row, c, n, at, &key);
     if (!f32) a->table->blend(y, row, NULL, a->y.dtype, ATTN_F32, a->y.dtype, n, 1.0f, 1.0f);
   }
 }

@@ -82,7 +82,7 @@ ATTN_FUNC_ void attn_block_drop_weights_(attn_tile_ *t, const attn_block_ *b) {
   attn_block_drop_(t, b, kept, t->w.s);
 }
 
-/* Weights of lane r in a row: of the keys 0 .. n - 1, or of these. */
+/* Weights of lane r in a row: those of n keys. */
 ATTN_FUNC_ void attn_row_drop_(const attn_tile_ *t, int r, float *row, const int32_t *keys,
                                int64_t n) {
   const attn_drop *p = &t->a->drop;
@@ -90,8 +90,15 @@ ATTN_FUNC_ void attn_row_drop_(const attn_tile_ *t, int r, float *row, const int
   const uint32_t at[3] = {(uint32_t)t->row[r], (uint32_t)(t->head[r] + p->head0),
                           (uint32_t)(t->batch + p->batch0)};
   attn_drop_key_of_(p, &key);
-  if (keys)
-    attn_on_(drop, t->a->table)->drop_list(row, keys, n, at, &key);
-  else
-    attn_on_(drop, t->a->table)->drop_row(row, 0, n, at, &key);
+  attn_on_(drop, t->a->table)->drop_list(row, keys, n, at, &key);
+}
+
+/* The same of all keys, of a map. */
+ATTN_FUNC_ void attn_map_drop_(const attn_tile_ *t, int r, float *row, int64_t n) {
+  int32_t keys[ATTN_BLOCK_];
+  for (int64_t j = 0; j < n; j += ATTN_BLOCK_) {
+    const int64_t some = attn_min64_(n - j, ATTN_BLOCK_);
+    for (int64_t e = 0; e < some; e++) keys[e] = (int32_t)(j + e);
+    attn_row_drop_(t, r, row + j, keys, some);
+  }
 }

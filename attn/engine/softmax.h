@@ -387,7 +387,7 @@ ATTN_FUNC_ void attn_tile_finish_(attn_tile_ *t) {
         else
           f->weights(row, row, a->map.dim, m, inv);
         if (ATTN_PART_(LOW, a->low) && !a->map_scores) attn_low_map_(row, a->map.dim);
-        if (ATTN_HAS_TRAINING && a->map_dropped) attn_row_drop_(t, r, row, NULL, a->map.dim);
+        if (ATTN_HAS_TRAINING && a->map_dropped) attn_map_drop_(t, r, row, a->map.dim);
       }
       if (ATTN_PART_(EDGES, a->edges) && a->edges->weights) {
         attn_list_ list;

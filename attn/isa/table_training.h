@@ -52,18 +52,21 @@ typedef struct attn_gradient_table_ { /* gradients */
   void (*norm_slopes)(const attn_norm_slopes_ *a, int rows, const float *size);
 } attn_gradient_table_;
 
-typedef struct attn_drop_table_ { /* dropout, which attn_sdpa carries alone */
+typedef struct attn_drop_table_ { /* dropout of weights: attn_sdpa carries these */
   /* kept[i] |= the lanes of groups g0..g1 whose pair with key j0 + i stays */
   void (*drop_bits)(uint64_t *kept, int64_t j0, int64_t n, int g0, int g1,
                     const attn_drop_lanes_ *a);
   /* s[i][lane] is multiplied by `by` where the lane is in kept[i], else by 0 */
   void (*drop_block)(float *s, const uint64_t *kept, int64_t n, int g0, int g1, float by);
-  /* the same of x[e], which stands in column key[e] of row `at` */
+  /* the same of x[e], which stands in column key[e] of row `at` = {row, head, batch} */
   void (*drop_list)(float *x, const int32_t *key, int64_t n, const uint32_t at[3],
                     const attn_drop_key_ *a);
-  /* the same of x[c], which stands in column c0 + c of row `at` = {row, head, batch}; c0 is a multiple of 4 */
-  void (*drop_row)(float *x, int64_t c0, int64_t n, const uint32_t at[3], const attn_drop_key_ *a);
 } attn_drop_table_;
+
+typedef struct attn_dropout_table_ { /* dropout of elements */
+  /* x[c], which stands in column c0 + c of row `at`, as above; c0 is a multiple of 4 */
+  void (*drop_row)(float *x, int64_t c0, int64_t n, const uint32_t at[3], const attn_drop_key_ *a);
+} attn_dropout_table_;
 
 /* A step of AdamW as its elements see it: g' = clip g, m = beta1 m + rest1 g', v = beta2 v + (rest2 g') g',
  * w = keep w - (rate m) / (sqrt(root v) + eps). */

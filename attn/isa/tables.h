@@ -38,7 +38,8 @@
 #define ATTN_FOURIER_TABLE_(on) on(butterflies), on(mirror)
 #define ATTN_COLLIDE_TABLE_(on) on(angle_block), on(bucket_rows)
 #define ATTN_GRADIENT_TABLE_(on) on(grad_block), on(row_dots), on(slope), on(norm_slopes)
-#define ATTN_DROP_TABLE_(on) on(drop_bits), on(drop_block), on(drop_list), on(drop_row)
+#define ATTN_DROP_TABLE_(on) on(drop_bits), on(drop_block), on(drop_list)
+#define ATTN_DROPOUT_TABLE_(on) on(drop_row)
 #define ATTN_OPTIMISER_TABLE_(on) on(adam), on(descend), on(square_sum)
 #define ATTN_LOSS_TABLE_(on) on(loss_run), on(loss_slope)
 
@@ -129,6 +130,7 @@ ATTN_TABLES_(attn_fourier_table_, attn_fourier_on_, ATTN_FOURIER_TABLE_)
 ATTN_TABLES_(attn_collide_table_, attn_collide_on_, ATTN_COLLIDE_TABLE_)
 ATTN_TABLES_(attn_gradient_table_, attn_gradient_on_, ATTN_GRADIENT_TABLE_)
 ATTN_TABLES_(attn_drop_table_, attn_drop_on_, ATTN_DROP_TABLE_)
+ATTN_TABLES_(attn_dropout_table_, attn_dropout_on_, ATTN_DROPOUT_TABLE_)
 ATTN_TABLES_(attn_optimiser_table_, attn_optimiser_on_, ATTN_OPTIMISER_TABLE_)
 ATTN_TABLES_(attn_loss_table_, attn_loss_on_, ATTN_LOSS_TABLE_)
 
@@ -257,6 +259,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_FOURIER_TABLE_
 #undef ATTN_COLLIDE_TABLE_
 #undef ATTN_DROP_TABLE_
+#undef ATTN_DROPOUT_TABLE_
 #undef ATTN_GRADIENT_TABLE_
 #undef ATTN_OPTIMISER_TABLE_
 #undef ATTN_LOSS_TABLE_

@@ -1,7 +1,7 @@
 """models.py owns the check of generate against transformers: models.py GENERATE FOLDER. Of each model of families.py the
 logits of every token, of the prompt and of the made ones, whatever pieces it goes in, must be those of one pass of
-transformers in f32; each made token must be the likeliest there; and drafts and neighbours must change no token. Texts by a tokenizer.json are those of the tokenizers
-package."""
+transformers in f32; each made token must be the likeliest there; and drafts and neighbours must change no token. Texts
+by a tokenizer.json are those of the tokenizers package."""
 
 import logging
 import os

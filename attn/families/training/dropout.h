@@ -29,7 +29,7 @@ ATTN_FUNC_ void attn_dropped_item_(void *job, int worker, int64_t index) {
       a->table->widen(row, x, 0, NULL, 1, n, a->x.dtype, NULL);
     else if ((const char *)row != x)
       memcpy(row, x, (size_t)n * sizeof(float));
-    attn_on_(drop, a->table)->drop_row(row, c, n, at, &key);
+    attn_on_(dropout, a->table)->drop_row(row, c, n, at, &key);
     if (!f32) a->table->blend(y, row, NULL, a->y.dtype, ATTN_F32, a->y.dtype, n, 1.0f, 1.0f);
   }
 }
