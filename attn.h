@@ -6885,7 +6885,9 @@ typedef void (*attn_score_fn)(void *user, const attn_score_tile *tile);
  *
  * so that the same elements stay on every tier and for any workers, batch and division of a call that batch0 and head0
  * name. Layers and steps must differ in seed + offset. 1/(1 - p) is formed in double and rounded once. b, h, i, j and
- * what is added to them are below 2^32 (RANGE, OVERFLOW). Source: Srivastava et al. 2014, JMLR 15; Salmon et al. 2011,
+ * what is added to them are below 2^32 (RANGE, OVERFLOW). Weights are dropped by attn_sdpa, attn_sdpa_backward, attn_edges
+ * and calls that are one attn_sdpa inside (attn_multihead without bias_k, blocks, attn_camtl); others refuse it (RANGE).
+ * Source: Srivastava et al. 2014, JMLR 15; Salmon et al. 2011,
  * doi 10.1145/2063384.2063405. */
 typedef struct attn_drop {
   double p; /* in [0, 1); 0: none */

@@ -1670,6 +1670,7 @@
   X(N1_weights_scheduled)                   \
   X(N1_nan)                                 \
   X(N1_multihead)                           \
+  X(N1_encoder)                             \
   X(N1_refused)                             \
   X(N1_backward)                            \
   X(N2_backward)                            \

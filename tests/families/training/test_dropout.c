@@ -389,6 +389,44 @@ void N1_multihead(void **state) {
   test_assert_near(y, want, 1e-6, "heads");
 }
 
+/* An encoder block is its parts, each with the same pairs dropped; lengths leave the places of rows as they are. */
+void N1_encoder(void **state) {
+  (void)state;
+  test_rng rng = test_seed(9119);
+  enum { T = 30, D = 12, H = 2, F = 20 };
+  for (int n = 0; n < 2; n++, test_mem_release()) {
+    int32_t len[3] = {30, 7, 22};
+    const attn_tensor x = drawn(ATTN_F32, TEST_BHTD, 3, 1, T, D, 1, &rng);
+    attn_tensor part[3], y = test_tensor(ATTN_F32, TEST_BHTD, 3, 1, T, D);
+    attn_block_params p;
+    attn_layer_norm_params norm;
+    attn_ctx ctx = test_ctx();
+    memset(&p, 0, sizeof p), memset(&norm, 0, sizeof norm);
+    p.self.heads = H;
+    attn_tensor *const w[] = {&p.self.w_q, &p.self.w_k, &p.self.w_v, &p.self.w_o};
+    for (int i = 0; i < 4; i++) *w[i] = drawn(ATTN_F32, TEST_BHTD, 1, 1, D, D, 0.3, &rng);
+    p.ff.w_1 = drawn(ATTN_F32, TEST_BHTD, 1, 1, D, F, 0.3, &rng);
+    p.ff.w_2 = drawn(ATTN_F32, TEST_BHTD, 1, 1, F, D, 0.3, &rng);
+    p.self.attention.dropout = some_drop(&rng);
+    if (n) p.x_len = len;
+    assert_int_equal(attn_encoder(y, x, &p, &ctx), ATTN_OK);
+    for (int i = 0; i < 3; i++) part[i] = test_tensor(ATTN_F32, TEST_BHTD, 3, 1, T, D);
+    attn_multihead_params self = p.self;
+    if (n) self.attention.kv_len = len;
+    assert_int_equal(attn_multihead(part[0], x, x, x, &self, &ctx), ATTN_OK);
+    norm.residual = x;
+    assert_int_equal(attn_layer_norm(part[1], part[0], &norm, &ctx), ATTN_OK);
+    assert_int_equal(attn_feed_forward_rows(part[0], part[1], &p.ff, 0, &ctx), ATTN_OK);
+    norm.residual = part[1];
+    assert_int_equal(attn_layer_norm(part[2], part[0], &norm, &ctx), ATTN_OK);
+    for (int b = 0; b < 3; b++) {
+      const int64_t rows = n ? len[b] : T;
+      test_assert_near(test_rows(test_one(y, b, 1, 0, 1), 0, rows),
+                       test_rows(test_one(part[2], b, 1, 0, 1), 0, rows), 1e-5, "a block");
+    }
+  }
+}
+
 /* Calls whose weights are others, or whose rows are not the caller's, refuse; so do values out of range. */
 void N1_refused(void **state) {
   (void)state;
