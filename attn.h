@@ -10281,6 +10281,12 @@ typedef enum attn_feature_norm {
 typedef void (*attn_feature_fn)(void *user, float *y, const float *x, int64_t n, int64_t m,
                                 int64_t dk, int64_t head, int is_key);
 
+/* The gradient by x of n rows of such a map: d_x[n][dk] from d_y[n][m], the gradient by y, and y itself, before map.norm.
+ * On the same terms; called by gradients alone. */
+typedef void (*attn_feature_back_fn)(void *user, float *d_x, const float *d_y, const float *y,
+                                     const float *x, int64_t n, int64_t m, int64_t dk, int64_t head,
+                                     int is_key);
+
 typedef struct attn_feature_map {
   attn_feature_kind kind;
   attn_feature_norm norm;
@@ -10304,6 +10310,7 @@ typedef struct attn_feature_map {
   int64_t features; /* USER: m */
   attn_feature_fn fn;
   void *user;
+  attn_feature_back_fn back; /* USER: wanted by gradients */
 } attn_feature_map;
 
 /* m of a map for rows of width dk; 0 when the map is not valid. */
@@ -14737,6 +14744,48 @@ ATTN_DEF size_t attn_convolve_backward_workspace(attn_tensor d_x, attn_tensor d_
                                                  const attn_convolve_gradients *gradients,
                                                  const attn_ctx *ctx);
 /* <<< attn/api/families/training/convolve_backward.h */
+/* >>> attn/api/families/linear/features_backward.h */
+/* api/families/linear/features_backward.h owns the gradient of attn_features. */
+
+typedef struct attn_features_gradients {
+  int accumulate; /* 1: is added to what d_x holds; 0: it is overwritten */
+} attn_features_gradients;
+
+/* The gradient of attn_features by x: of a loss whose gradient by y = phi(x) is d_y, with the same map and is_key.
+ *
+ *   ELU1, ACT   d_x = scale d_y f'(u), by way of the directions where there are some
+ *   DPFP        of the two factors of each feature
+ *   RFA         of sines and cosines, then of the row on the unit sphere: d_x is at right angles to x; with keep_norm of
+ *               keys of their factor as well
+ *   SOFTMAX     with T_r = d_y_r (y_r without its eps): d_x' = sum_r T_r w_r - (sum_r T_r) x'
+ *   HYPERBOLIC  the same of both signs
+ *   USER        map.back
+ *
+ * after that of map.norm. Directions, sigma, eps, kernel_eps and the stabiliser c, the largest of its row or of all keys,
+ * are constants. A norm cancels c, and so does attention where eps is 0: there the gradient is exact.
+ * Shapes: d_y [B,H,T,m] as y, x [B,H,T,dk], d_x as x (1 or the full extent where x has a stride of 0: the sum, or each
+ *   share), each f32, f16 or bf16 and of any strides. d_x.data null: nothing is done. gradients null = {0}.
+ * At kinks: relu and its square have the slope 0 at 0, |x'| at most 1e-6 counts as 1e-6, rows whose sum or length is 0
+ *   have the gradient 0.
+ * Aliasing: d_x shares memory with nothing, nor its rows with one another; inputs may with each other.
+ * Empty: with T, B or H of 0 nothing is written, but a sum of no rows is 0.
+ * NaN: stays in its row, and in sums of it.
+ * Memory: attn_features_backward_workspace bytes: that of attn_features, w once more, 256 (dk + m) a worker; B H T dk
+ *   numbers where d_x is a sum.
+ * Errors: those of attn_features, with NULL for a USER map without `back`, SHAPE of d_x and d_y, RANGE of accumulate;
+ *   outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon and for any number of workers.
+ * Error: about 1e-6 of the same sums over magnitudes, and what the features' own errors make of it.
+ * Cost: 4 B H T D dk flops, the features once more. Source: those of the maps; the chain rule. */
+ATTN_DEF attn_status attn_features_backward(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                            const attn_feature_map *map, int is_key,
+                                            const attn_features_gradients *gradients,
+                                            attn_ctx *ctx);
+ATTN_DEF size_t attn_features_backward_workspace(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                                 const attn_feature_map *map, int is_key,
+                                                 const attn_features_gradients *gradients,
+                                                 const attn_ctx *ctx);
+/* <<< attn/api/families/linear/features_backward.h */
 /* >>> attn/api/families/training/dropout.h */
 /* api/families/training/dropout.h owns dropout of the elements of a tensor. */
 
@@ -14972,6 +15021,8 @@ ATTN_DEF size_t attn_dropout_workspace(attn_tensor y, attn_tensor x, const attn_
 #define attn_damped_ema_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_feature_count(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_features(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_features_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_features_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_features_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_gated_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_gated_norm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
@@ -27844,6 +27895,16 @@ ATTN_PUB_ attn_scales attn_scales_dense(float *scale, float *zero, int64_t group
   s.stride_batch = attn_stride_(x->heads, s.stride_head);
   return s;
 }
+
+/* One entry, or one head, for all of those of y. */
+ATTN_FUNC_ attn_tensor attn_spread_(attn_tensor t, int64_t batch) {
+  if (t.batch != batch) t.batch = batch, t.stride_batch = 0;
+  return t;
+}
+ATTN_FUNC_ attn_tensor attn_spread_heads_(attn_tensor t, int64_t heads) {
+  if (t.heads != heads) t.heads = heads, t.stride_head = 0;
+  return t;
+}
 /* <<< attn/engine/view.h */
 /* >>> attn/engine/turned.h */
 /* engine/turned.h owns weights that lie in memory as [out, in], the way linear layers of PyTorch keep them.
@@ -30384,16 +30445,6 @@ ATTN_FUNC_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t d
   more->n += 2;
   return attn_check_array_(e, norm->gain, dm, 4, align, &more->span[more->n - 2]) &&
          attn_check_array_(e, norm->bias, dm, 4, align, &more->span[more->n - 1]);
-}
-
-/* One entry, or one head, for all of those of y. */
-ATTN_FUNC_ attn_tensor attn_spread_(attn_tensor t, int64_t batch) {
-  if (t.batch != batch) t.batch = batch, t.stride_batch = 0;
-  return t;
-}
-ATTN_FUNC_ attn_tensor attn_spread_heads_(attn_tensor t, int64_t heads) {
-  if (t.heads != heads) t.heads = heads, t.stride_head = 0;
-  return t;
 }
 
 /* ---- rows and columns of an item ------------------------------------------------------------*/
@@ -48526,9 +48577,9 @@ ATTN_FUNC_ void attn_map_common_(const attn_map_ *a, attn_map_rows_ *own, float 
 
 /* ---- what callers use -----------------------------------------------------------------------*/
 
-/* y[n][m] = phi of n <= 64 rows x[n][dk], as queries of a head. */
-ATTN_FUNC_ void attn_map_queries_(const attn_map_ *a, char *own, float *y, const float *x,
-                                  int64_t n, int64_t head) {
+/* y[n][m] = phi of n <= 64 rows x[n][dk], as queries of a head, before map.norm. */
+ATTN_FUNC_ void attn_map_raw_queries_(const attn_map_ *a, char *own, float *y, const float *x,
+                                      int64_t n, int64_t head) {
   attn_map_rows_ *rows = (attn_map_rows_ *)(void *)own;
   if (attn_map_positive_(a->kind)) {
     attn_map_exponents_(a, rows, y, x, n, head);
@@ -48541,13 +48592,12 @@ ATTN_FUNC_ void attn_map_queries_(const attn_map_ *a, char *own, float *y, const
   } else {
     attn_map_common_(a, rows, y, x, n, head, 0);
   }
-  if (a->p.norm != ATTN_FEATURE_NORM_NONE) attn_map_normalise_(a, rows, y, n);
 }
 
 /* The same of keys, each in units of the stabiliser behind it: the largest of `most` and of the keys up to
  * it. Where there is one c[n] receives it; no feature depends on a later key. */
-ATTN_FUNC_ void attn_map_keys_(const attn_map_ *a, char *own, float *y, const float *x, int64_t n,
-                               int64_t head, float most, float *c) {
+ATTN_FUNC_ void attn_map_raw_keys_(const attn_map_ *a, char *own, float *y, const float *x,
+                                   int64_t n, int64_t head, float most, float *c) {
   attn_map_rows_ *rows = (attn_map_rows_ *)(void *)own;
   if (attn_map_positive_(a->kind)) {
     const int fixed = a->p.key_stab == ATTN_STAB_CONST;
@@ -48571,7 +48621,20 @@ ATTN_FUNC_ void attn_map_keys_(const attn_map_ *a, char *own, float *y, const fl
   } else {
     attn_map_common_(a, rows, y, x, n, head, 1);
   }
-  if (a->p.norm != ATTN_FEATURE_NORM_NONE) attn_map_normalise_(a, rows, y, n);
+}
+
+/* Features of queries, and of keys. */
+ATTN_FUNC_ void attn_map_queries_(const attn_map_ *a, char *own, float *y, const float *x,
+                                  int64_t n, int64_t head) {
+  attn_map_raw_queries_(a, own, y, x, n, head);
+  if (a->p.norm != ATTN_FEATURE_NORM_NONE)
+    attn_map_normalise_(a, (attn_map_rows_ *)(void *)own, y, n);
+}
+ATTN_FUNC_ void attn_map_keys_(const attn_map_ *a, char *own, float *y, const float *x, int64_t n,
+                               int64_t head, float most, float *c) {
+  attn_map_raw_keys_(a, own, y, x, n, head, most, c);
+  if (a->p.norm != ATTN_FEATURE_NORM_NONE)
+    attn_map_normalise_(a, (attn_map_rows_ *)(void *)own, y, n);
 }
 
 /* The stabiliser of n keys by themselves; -INFINITY of maps without one. */
@@ -48750,6 +48813,16 @@ ATTN_FUNC_ void attn_features_top_(void *job, int worker, int64_t index) {
   j->c[index] = attn_map_top_(&j->map, own, x, n, index / j->tiles % j->x.heads);
 }
 
+/* Of each (batch, head), in the place of its first tile. */
+ATTN_FUNC_ void attn_features_tops_(attn_features_job_ *j, attn_ctx *ctx, int workers, float *c) {
+  const int64_t units = attn_mul_(j->x.batch, j->x.heads);
+  j->c = c;
+  attn_for_(ctx, workers, attn_mul_(units, j->tiles), attn_features_top_, j);
+  for (int64_t u = 0; u < units; u++, c += j->tiles)
+    for (int64_t t = 1; t < j->tiles; t++)
+      if (c[t] > c[0]) c[0] = c[t];
+}
+
 ATTN_FUNC_ void attn_features_item_(void *job, int worker, int64_t index) {
   const attn_features_job_ *j = (const attn_features_job_ *)job;
   const int64_t unit = index / j->tiles, h = unit % j->x.heads, i = index % j->tiles * ATTN_TILE_;
@@ -48801,7 +48874,7 @@ ATTN_COLD_ attn_status attn_features_job_call_(attn_features_job_ *j, const attn
   if (!attn_features_check_(&e, j, map, ctx, &workers)) return attn_end_(ctx, &e);
   if (bytes && ctx->workers > 1) workers = ctx->workers;
   j->tiles = j->x.len / ATTN_TILE_ + (j->x.len % ATTN_TILE_ != 0);
-  const int64_t units = attn_mul_(j->x.batch, j->x.heads), items = attn_mul_(units, j->tiles);
+  const int64_t items = attn_mul_(attn_mul_(j->x.batch, j->x.heads), j->tiles);
   const int stabilised = j->is_key && j->map.running;
   workers = attn_pieces_(workers, items);
   j->at_x = attn_map_own_(&j->map);
@@ -48821,14 +48894,7 @@ ATTN_COLD_ attn_status attn_features_job_call_(attn_features_job_ *j, const attn
     attn_map_prepare_(&j->map, memory.base);
     j->map.key_eps += j->map.late_eps; /* c is known before the first feature is made */
     j->own = memory.base + fixed;
-    if (stabilised) {
-      j->c = (float *)(void *)(memory.base + shared);
-      attn_for_(ctx, workers, items, attn_features_top_, j);
-      for (int64_t u = 0; u < units; u++)
-        for (int64_t t = 1; t < j->tiles; t++)
-          if (j->c[u * j->tiles + t] > j->c[u * j->tiles])
-            j->c[u * j->tiles] = j->c[u * j->tiles + t];
-    }
+    if (stabilised) attn_features_tops_(j, ctx, workers, (float *)(void *)(memory.base + shared));
     attn_for_(ctx, workers, items, attn_features_item_, j);
     attn_workspace_drop_(&memory);
   }
@@ -73558,8 +73624,8 @@ ATTN_CALL_(attn_cross_entropy_head, (loss, d_x, x, w, targets, params, gradients
            const attn_cross_entropy_head_params *params,
            const attn_cross_entropy_head_gradients *gradients)
 /* <<< attn/families/training/cross_entropy_head.h */
-/* >>> attn/families/training/shares.h */
-/* families/training/shares.h owns gradients of what was read more than once: which extents they have, and the sum over
+/* >>> attn/engine/shares.h */
+/* engine/shares.h owns gradients of what was read more than once: which extents they have, and the sum over
  * batch entries, heads and rows, in this order, in runs of 512 that are joined. */
 
 enum { ATTN_SHARES_RUN_ = 512, ATTN_SHARES_COLS_ = 512 };
@@ -73684,7 +73750,7 @@ ATTN_COLD_ int attn_stage_made_(attn_stage_ *s, const attn_tensor *d, attn_tenso
                                 int accumulate) {
   return made.data == d->data || attn_stage_shares_(s, *d, made, accumulate);
 }
-/* <<< attn/families/training/shares.h */
+/* <<< attn/engine/shares.h */
 /* >>> attn/families/training/outer.h */
 /* families/training/outer.h owns products summed over rows, scale A^T B: gradients of matrices. Rows are taken by
  * batch entry, head and position in runs of 512: within a run a sum is one chain of multiply-adds, and runs are joined
@@ -74702,6 +74768,312 @@ ATTN_CALL_(attn_convolve_backward, (d_x, d_w, d_y, x, w, params, gradients), att
            attn_tensor d_w, attn_tensor d_y, attn_tensor x, attn_tensor w,
            const attn_convolve_params *params, const attn_convolve_gradients *gradients)
 /* <<< attn/families/training/convolve_backward.h */
+/* >>> attn/families/linear/features_backward.h */
+/* families/linear/features_backward.h owns gradients through feature maps: of a tile of rows, and of whole tensors.
+ * Directions, eps and stabilisers are constants. */
+
+typedef struct attn_map_back_ {
+  attn_map_ map;
+  float *turned; /* [1 or H][directions][width]: w, times what stands before it */
+  int64_t width, one;
+} attn_map_back_;
+
+/* Bytes made once a call, behind those of the map. */
+ATTN_COLD_ int64_t attn_map_back_shared_(attn_map_back_ *g) {
+  const int64_t heads = g->map.per_head ? g->map.p.w.heads : 1;
+  g->width = attn_round_up_(g->map.dk, 16), g->one = attn_mul_(g->map.directions, g->width);
+  return attn_piece_(attn_mul_(heads, g->one), sizeof(float));
+}
+
+ATTN_COLD_ void attn_map_back_prepare_(attn_map_back_ *g, char *shared) {
+  const attn_map_ *a = &g->map;
+  const int waves = a->kind == ATTN_FEATURES_RFA;
+  g->turned = (float *)(void *)shared;
+  for (int64_t h = 0; a->directions && h < a->p.w.heads; h++)
+    for (int64_t r = 0; r < a->directions; r++) {
+      float *to = g->turned + h * g->one + r * g->width;
+      a->table->widen(to, attn_at_(&a->p.w, 0, h, r), 0, NULL, 1, a->dk, a->p.w.dtype, NULL);
+      for (int64_t c = 0; c < a->dk; c++)
+        to[c] = !waves        ? to[c] * a->p.scale
+                : a->p.sigmas ? to[c] / a->p.sigmas[c]
+                              : to[c] / a->p.sigma;
+      memset(to + a->dk, 0, (size_t)(g->width - a->dk) * sizeof *to);
+    }
+}
+
+/* d becomes the gradient by y, whose sum or length 0 stands for rows of 0: with t = d . y
+ * SUM (d - t / size) / size,  L2 (d - y t / size^2) / size. */
+ATTN_FUNC_ void attn_map_back_norm_(const attn_map_ *a, float *d, const float *y, int64_t n) {
+  const int sum = a->p.norm == ATTN_FEATURE_NORM_SUM;
+  for (int64_t r = 0; r < n; r++, d += a->m, y += a->m) {
+    double size = 0.0, t = 0.0;
+    for (int64_t c = 0; c < a->m; c++) {
+      size += sum ? (double)y[c] : (double)y[c] * (double)y[c];
+      t += (double)d[c] * (double)y[c];
+    }
+    if (!sum) size = sqrt(size);
+    if (size == 0.0) {
+      memset(d, 0, (size_t)a->m * sizeof *d);
+      continue;
+    }
+    t /= sum ? size : size * size;
+    for (int64_t c = 0; c < a->m; c++)
+      d[c] = (float)(((double)d[c] - (sum ? t : (double)y[c] * t)) / size);
+  }
+}
+
+/* y = x by */
+ATTN_FUNC_ void attn_map_back_times_(const attn_map_ *a, float *y, const float *x, int64_t n,
+                                     float by) {
+  attn_on_(dense, a->table)->act(y, x, NULL, n, NULL, by, ATTN_ACT_NONE);
+}
+
+/* d_x of d, whose rows lie in the first m numbers, by the directions. */
+ATTN_FUNC_ void attn_map_back_turn_(const attn_map_back_ *g, float *d_x, const float *d, int64_t n,
+                                    int64_t head) {
+  const attn_map_ *a = &g->map;
+  attn_on_(dense, a->table)
+      ->gemm(d_x, a->dk, n, d, a->m, 1, g->turned + (a->per_head ? head * g->one : 0), g->width,
+             a->directions, a->dk, 1);
+}
+
+/* d[c] = d[c] y[m / 2 + c] - d[m / 2 + c] y[c] of waves; of other pairs d[c] y[c] - d[m / 2 + c] y[m / 2 + c]. The
+ * result lies in the second half. */
+ATTN_FUNC_ void attn_map_back_pairs_(const attn_map_ *a, float *d, const float *y, int64_t n,
+                                     int waves) {
+  const int64_t half = a->m / 2;
+  for (int64_t r = 0; r < n; r++, d += a->m, y += a->m) {
+    attn_on_(gradient, a->table)->slope(d, d, y, waves ? y + half : y, half, ATTN_ACT_NONE);
+    attn_on_(gradient, a->table)
+        ->slope(d + half, d + half, y, waves ? y : y + half, half, ATTN_ACT_NONE);
+    attn_on_(dense, a->table)->activate(d + half, half, d, -1.0f, ATTN_ACT_NONE);
+  }
+}
+
+/* SOFTMAX and HYPERBOLIC: with T = d (y - add), d_x = T w - (sum of T) x' */
+ATTN_FUNC_ void attn_map_back_powers_(const attn_map_back_ *g, float *d_x, float *d, float *y,
+                                      const float *x, int64_t n, int64_t head, float add) {
+  const attn_map_ *a = &g->map;
+  const int both = a->kind == ATTN_FEATURES_HYPERBOLIC;
+  float all[ATTN_TILE_];
+  for (int64_t i = 0; add != 0.0f && i < n * a->m; i++) y[i] -= add;
+  attn_on_(gradient, a->table)->row_dots(all, d, y, n, a->m);
+  if (both)
+    attn_map_back_pairs_(a, d, y, n, 0);
+  else
+    attn_on_(gradient, a->table)->slope(d, d, y, y, n * a->m, ATTN_ACT_NONE);
+  attn_map_back_turn_(g, d_x, both ? d + a->m / 2 : d, n, head);
+  for (int64_t r = 0; r < n; r++) {
+    const float by = all[r] * a->p.scale * a->p.scale;
+    for (int64_t c = 0; c < a->dk; c++) d_x[r * a->dk + c] -= by * x[r * a->dk + c];
+  }
+}
+
+/* RFA: d_x of the row on the unit sphere, then of the row; with keep_norm of x', and of its factor as a key. */
+ATTN_FUNC_ void attn_map_back_waves_(const attn_map_back_ *g, float *d_x, float *d, const float *y,
+                                     const float *x, int64_t n, int64_t head, int is_key) {
+  const attn_map_ *a = &g->map;
+  const double s = (double)a->p.scale, sigma = (double)a->p.sigma;
+  float all[ATTN_TILE_];
+  attn_on_(gradient, a->table)->row_dots(all, d, y, n, a->m);
+  attn_map_back_pairs_(a, d, y, n, 1);
+  attn_map_back_turn_(g, d_x, d + a->m / 2, n, head);
+  for (int64_t r = 0; r < n; r++, x += a->dk, d_x += a->dk) {
+    double size = 0.0, t = 0.0, by = s;
+    if (a->p.keep_norm) {
+      if (is_key && a->running) t = (double)all[r] * s / (sigma * sigma);
+    } else {
+      for (int64_t c = 0; c < a->dk; c++) {
+        size += (double)x[c] * (double)x[c];
+        t += (double)d_x[c] * (double)x[c];
+      }
+      const double far = sqrt(size) * s;
+      by = s / (far > 1e-6 ? far : 1e-6);
+      t = far > 1e-6 ? -t / size : 0.0;
+    }
+    for (int64_t c = 0; c < a->dk; c++) d_x[c] = (float)(((double)d_x[c] + t * (double)x[c]) * by);
+  }
+}
+
+/* y: room for u = [relu(x'), relu(-x')] of a row, du for its gradient. */
+ATTN_FUNC_ void attn_map_back_dpfp_(const attn_map_ *a, float *d_x, const float *d, float *u,
+                                    float *du, const float *x, int64_t n) {
+  const int64_t dk = a->dk, wide = 2 * dk;
+  const float s = a->p.scale;
+  for (int64_t i = 0; i < n; i++, x += dk, d_x += dk) {
+    for (int64_t c = 0; c < dk; c++) {
+      const float t = x[c] * s;
+      u[c] = t < 0.0f ? 0.0f : t, u[dk + c] = t > 0.0f ? 0.0f : 0.0f - t;
+    }
+    memset(du, 0, (size_t)wide * sizeof *du);
+    for (int64_t r = 1; r <= a->p.order; r++, d += wide)
+      for (int64_t j = 0; j < wide; j++) {
+        const int64_t k = j < r ? j - r + wide : j - r;
+        du[j] += d[j] * u[k], du[k] += d[j] * u[j];
+      }
+    for (int64_t c = 0; c < dk; c++)
+      d_x[c] = ((u[c] == 0.0f ? 0.0f : du[c]) - (u[dk + c] == 0.0f ? 0.0f : du[dk + c])) * s;
+  }
+}
+
+/* d_x[n][dk] of d[n][m], which is lost; n <= 64 rows x[n][dk] of a head, y[n][m] room. Keys: `most` as attn_map_keys_. */
+ATTN_FUNC_ void attn_map_back_tile_(const attn_map_back_ *g, char *own, float *d_x, float *d,
+                                    float *y, const float *x, int64_t n, int64_t head, int is_key,
+                                    float most) {
+  const attn_map_ *a = &g->map;
+  const int64_t all = n * a->m, xs = n * a->dk;
+  const int normed = a->p.norm != ATTN_FEATURE_NORM_NONE, by_x = a->kind <= ATTN_FEATURES_DPFP;
+  const int act = a->kind == ATTN_FEATURES_ELU1 ? (int)ATTN_ACT_ELU1 : (int)a->p.activation;
+  const float s = a->p.scale * (is_key ? 1.0f : a->p.query_scale);
+  float c[ATTN_TILE_];
+  if (normed || !by_x) {
+    if (is_key)
+      attn_map_raw_keys_(a, own, y, x, n, head, most, c);
+    else
+      attn_map_raw_queries_(a, own, y, x, n, head);
+    if (normed) attn_map_back_norm_(a, d, y, n);
+  }
+  switch (a->kind) {
+    case ATTN_FEATURES_ELU1:
+    case ATTN_FEATURES_ACT:
+      if (!a->directions) {
+        attn_map_back_times_(a, y, x, xs, s);
+        attn_on_(gradient, a->table)->slope(d_x, d, y, NULL, xs, act);
+        attn_map_back_times_(a, d_x, d_x, xs, s);
+        break;
+      }
+      if (act != ATTN_ACT_NONE) {
+        attn_map_project_(a, y, a->m, x, n, head, 0, a->m);
+        attn_map_back_times_(a, y, y, all, s);
+        attn_on_(gradient, a->table)->slope(d, d, y, NULL, all, act);
+      }
+      attn_map_back_turn_(g, d_x, d, n, head);
+      break;
+    case ATTN_FEATURES_DPFP: attn_map_back_dpfp_(a, d_x, d, y, attn_map_more_(own), x, n); break;
+    case ATTN_FEATURES_RFA: attn_map_back_waves_(g, d_x, d, y, x, n, head, is_key); break;
+    case ATTN_FEATURES_USER:
+      a->p.back(a->p.user, d_x, d, y, s == 1.0f ? x : attn_map_more_(own), n, a->m, a->dk, head,
+                is_key);
+      attn_map_back_times_(a, d_x, d_x, xs, s);
+      break;
+    default:
+      attn_map_back_powers_(g, d_x, d, y, x, n, head, is_key ? a->key_eps : a->p.eps * a->root);
+  }
+}
+
+/* ---- the call -------------------------------------------------------------------------------*/
+
+typedef struct attn_features_back_ {
+  attn_features_job_ f; /* its y is the gradient that comes in */
+  attn_map_back_ map;
+  attn_tensor d_x;
+  int accumulate;
+  int64_t at_d_x, at_d;
+} attn_features_back_;
+
+ATTN_FUNC_ void attn_features_back_item_(void *job, int worker, int64_t index) {
+  const attn_features_back_ *a = (const attn_features_back_ *)job;
+  const attn_features_job_ *j = &a->f;
+  const attn_table_ *f = j->map.table;
+  const attn_tensor *d_y = &j->y, *d_x = &a->d_x;
+  const int64_t unit = index / j->tiles, b = unit / j->x.heads, h = unit % j->x.heads;
+  const int64_t i = index % j->tiles * ATTN_TILE_;
+  char *own = j->own + worker * j->each;
+  float *d = (float *)(void *)(own + a->at_d), *made = (float *)(void *)(own + a->at_d_x);
+  int64_t n;
+  const float *x = attn_features_rows_(j, own, index, &n);
+  f->widen(d, attn_at_(d_y, b, h, i), d_y->stride_len, NULL, n, d_y->dim, d_y->dtype, NULL);
+  attn_map_back_tile_(&a->map, own, made, d, (float *)(void *)(own + j->at_y), x, n, h, j->is_key,
+                      j->c ? j->c[unit * j->tiles] : -INFINITY);
+  for (int64_t r = 0; r < n; r++) {
+    char *to = attn_at_(d_x, b, h, i + r);
+    f->blend(to, made + r * d_x->dim, a->accumulate ? to : NULL, d_x->dtype, ATTN_F32, d_x->dtype,
+             d_x->dim, 1.0f, 1.0f);
+  }
+}
+
+ATTN_COLD_ int attn_features_back_steps_(attn_stage_ *s, void *job) {
+  const attn_features_back_ *all = (const attn_features_back_ *)job;
+  attn_features_back_ a = *all;
+  attn_features_job_ *j = &a.f;
+  const int sums = !attn_gradient_whole_(&a.d_x, &j->x);
+  if (sums) a.accumulate = 0, a.d_x = attn_stage_make_(s, &all->d_x, &j->x, all->accumulate);
+  j->map.table = s->table;
+  j->tiles = attn_tiles_of_(j->x.len);
+  const int64_t units = attn_mul_(j->x.batch, j->x.heads), items = attn_mul_(units, j->tiles);
+  const int stabilised = j->is_key && j->map.running;
+  const int pieces = items > 0 ? attn_pieces_(s->workers, items) : 0;
+  const int64_t rows = attn_piece_(attn_mul_(ATTN_TILE_, j->map.dk), sizeof(float));
+  const int64_t wide = attn_piece_(attn_mul_(ATTN_TILE_, j->map.m), sizeof(float));
+  j->at_x = attn_map_own_(&j->map), j->at_y = attn_add_(j->at_x, rows);
+  a.at_d = attn_add_(j->at_y, wide), a.at_d_x = attn_add_(a.at_d, wide);
+  j->each = attn_add_(a.at_d_x, rows);
+  a.map.map = j->map;
+  const int64_t packed = attn_map_shared_(&j->map), turned = attn_map_back_shared_(&a.map);
+  const int64_t tops = stabilised ? attn_piece_(items, sizeof(float)) : 0;
+  const int64_t fixed = attn_add_(attn_add_(packed, turned), tops);
+  char *memory = attn_stage_spare_(s, pieces ? attn_add_(fixed, attn_mul_(j->each, pieces)) : 0);
+  if (s->run && pieces) {
+    attn_map_prepare_(&j->map, memory);
+    j->map.key_eps += j->map.late_eps;
+    a.map.map = j->map;
+    attn_map_back_prepare_(&a.map, memory + packed);
+    j->own = memory + fixed;
+    if (stabilised)
+      attn_features_tops_(j, &s->ctx, pieces, (float *)(void *)(memory + packed + turned));
+    attn_for_(&s->ctx, pieces, items, attn_features_back_item_, &a);
+  }
+  return !sums || attn_stage_made_(s, &all->d_x, a.d_x, all->accumulate);
+}
+
+ATTN_COLD_ int attn_features_back_check_(attn_error_ *e, attn_features_back_ *a,
+                                         const attn_feature_map *map, const attn_ctx *ctx) {
+  attn_features_job_ *j = &a->f;
+  const int64_t any = ATTN_ANY_;
+  attn_operand_ op[] = {
+      ATTN_OPERAND_(&a->d_x, "d_x", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_(&j->y, "d_y", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&j->x, "x", 0, any, any, any, any, "")};
+  enum { N = sizeof op / sizeof *op };
+  if (!attn_check_given_(e, op, N)) return 0;
+  for (int i = 0; i < (int)N; i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  if (!attn_map_check_(e, &j->map, map, j->x.dim, j->x.heads, 0, 0)) return 0;
+  if (j->map.kind == ATTN_FEATURES_USER && !j->map.p.back)
+    return attn_reject_(e, ATTN_E_NULL, "map.back must not be null");
+  if (!attn_gradient_whole_(&j->y, &j->x))
+    return attn_reject_(e, ATTN_E_SHAPE, "d_y must have the batch, heads and len of x");
+  if (j->y.dim != j->map.m)
+    return attn_reject_(e, ATTN_E_SHAPE, "d_y.dim must be attn_feature_count(map, x.dim)");
+  if (a->d_x.data && !attn_gradient_fits_(&a->d_x, &j->x))
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "d_x must have the shape of x, or 1 where x has a stride of 0");
+  if (a->accumulate != 0 && a->accumulate != 1)
+    return attn_reject_(e, ATTN_E_RANGE, "gradients.accumulate must be 0 or 1");
+  const attn_span_ more[2] = {j->map.w_span, j->map.sigmas_span};
+  return attn_check_apart_(e, ctx, op, N, more, 2);
+}
+
+ATTN_COLD_ attn_status attn_features_backward_call_(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                                    const attn_feature_map *map, int is_key,
+                                                    const attn_features_gradients *gradients,
+                                                    attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_features_back_ a;
+  int workers = 1;
+  attn_clear_(&a, sizeof a);
+  a.d_x = d_x, a.f.y = d_y, a.f.x = x, a.f.is_key = is_key;
+  if (gradients) a.accumulate = gradients->accumulate;
+  if (attn_check_ctx_(&e, ctx, &a.f.map.table, &workers))
+    (void)attn_features_back_check_(&e, &a, map, ctx);
+  return attn_step_call_or_(&e, a.f.map.table, workers, ctx, attn_features_back_steps_, &a,
+                            "feature map and its gradient",
+                            d_x.data ? NULL : "no output is asked for", bytes);
+}
+ATTN_CALL_(attn_features_backward, (d_x, d_y, x, map, is_key, gradients), attn_tensor d_x,
+           attn_tensor d_y, attn_tensor x, const attn_feature_map *map, int is_key,
+           const attn_features_gradients *gradients)
+/* <<< attn/families/linear/features_backward.h */
 /* >>> attn/families/training/dropout.h */
 /* families/training/dropout.h owns dropout of the elements of a tensor. */
 

@@ -118,6 +118,7 @@
 #include "api/families/training/activate_backward.h"
 #include "api/families/training/learned_backward.h"
 #include "api/families/training/convolve_backward.h"
+#include "api/families/linear/features_backward.h"
 #include "api/families/training/dropout.h"
 #endif
 #include "api/left_out.h"
@@ -417,13 +418,14 @@ ATTN_BEGIN_STRICT_
 #include "families/training/loss_row.h"
 #include "families/training/cross_entropy.h"
 #include "families/training/cross_entropy_head.h"
-#include "families/training/shares.h"
+#include "engine/shares.h"
 #include "families/training/outer.h"
 #include "families/training/activate_backward.h"
 #include "families/training/gemm_backward.h"
 #include "families/training/norm_backward.h"
 #include "families/training/learned_backward.h"
 #include "families/training/convolve_backward.h"
+#include "families/linear/features_backward.h"
 #include "families/training/dropout.h"
 #include "families/training/merge_backward.h"
 #endif

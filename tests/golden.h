@@ -206,4 +206,7 @@ static const uint64_t golden[] = {
     0x2ec3b98370494022u, /* sdpa backward with dropout */
     0xcc10fd1b7a992febu, /* merge backward */
     0xd1338fedb407e3f6u, /* convolve backward */
+    0x4fb86bbe806cbb4cu, /* features backward, powers */
+    0xea583b1d84d4e291u, /* features backward, waves */
+    0x32b63554eee72496u, /* features backward, elu */
 };

@@ -242,6 +242,30 @@ static attn_status convolve(attn_tensor o, attn_tensor lse, test_rng *rng, attn_
   return status;
 }
 
+/* The gradient of keys' features by x, by directions that are products of small numbers. */
+static attn_status features(attn_tensor o, test_rng *rng, attn_ctx *ctx, attn_feature_kind kind,
+                            attn_feature_norm norm) {
+  attn_feature_map f;
+  memset(&f, 0, sizeof f);
+  f.kind = kind, f.norm = norm;
+  if (kind != ATTN_FEATURES_ELU1) f.w = golden_exact(rng, 1, 9, DV);
+  const attn_tensor d_y = golden_exact(rng, 2, T, attn_feature_count(&f, DV));
+  const attn_tensor x = golden_exact(rng, 2, T, DV);
+  return attn_features_backward(o, d_y, x, &f, 1, NULL, ctx);
+}
+static attn_status features_powers(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  (void)lse;
+  return features(o, rng, ctx, ATTN_FEATURES_HYPERBOLIC, ATTN_FEATURE_NORM_NONE);
+}
+static attn_status features_waves(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  (void)lse;
+  return features(o, rng, ctx, ATTN_FEATURES_RFA, ATTN_FEATURE_NORM_L2);
+}
+static attn_status features_elu(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  (void)lse;
+  return features(o, rng, ctx, ATTN_FEATURES_ELU1, ATTN_FEATURE_NORM_SUM);
+}
+
 const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"sdpa backward k", backward_k},
                                        {"sdpa backward v", backward_v},
@@ -261,4 +285,7 @@ const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"sdpa backward with dropout", backward_dropped},
                                        {"merge backward", merge},
                                        {"convolve backward", convolve},
+                                       {"features backward, powers", features_powers},
+                                       {"features backward, waves", features_waves},
+                                       {"features backward, elu", features_elu},
                                        {NULL, NULL}};

@@ -1695,6 +1695,10 @@
   X(N2_backward_drift)                      \
   X(N2_said_empty)                          \
   X(N2_rejects)                             \
+  X(N5_features_backward)                   \
+  X(N5_features_backward_shared)            \
+  X(N5_features_backward_edges)             \
+  X(N5_features_backward_refused)           \
   X(N7_adamw)                               \
   X(N7_adamw_steps)                         \
   X(N7_sgd)                                 \

@@ -24,16 +24,6 @@ ATTN_FUNC_ int attn_check_norm_(attn_error_ *e, const attn_norm *norm, int64_t d
          attn_check_array_(e, norm->bias, dm, 4, align, &more->span[more->n - 1]);
 }
 
-/* One entry, or one head, for all of those of y. */
-ATTN_FUNC_ attn_tensor attn_spread_(attn_tensor t, int64_t batch) {
-  if (t.batch != batch) t.batch = batch, t.stride_batch = 0;
-  return t;
-}
-ATTN_FUNC_ attn_tensor attn_spread_heads_(attn_tensor t, int64_t heads) {
-  if (t.heads != heads) t.heads = heads, t.stride_head = 0;
-  return t;
-}
-
 /* ---- rows and columns of an item ------------------------------------------------------------*/
 
 /* What the operands of both calls are: y and sum are outputs, x and more (residual or gate) inputs. */

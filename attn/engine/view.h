@@ -116,3 +116,13 @@ ATTN_PUB_ attn_scales attn_scales_dense(float *scale, float *zero, int64_t group
   s.stride_batch = attn_stride_(x->heads, s.stride_head);
   return s;
 }
+
+/* One entry, or one head, for all of those of y. */
+ATTN_FUNC_ attn_tensor attn_spread_(attn_tensor t, int64_t batch) {
+  if (t.batch != batch) t.batch = batch, t.stride_batch = 0;
+  return t;
+}
+ATTN_FUNC_ attn_tensor attn_spread_heads_(attn_tensor t, int64_t heads) {
+  if (t.heads != heads) t.heads = heads, t.stride_head = 0;
+  return t;
+}

@@ -28,6 +28,23 @@ void features(Call &c, attn_feature_kind kind, int64_t directions, int is_key) {
   c.size = [=](const attn_ctx *ctx) { return attn_features_workspace(y, x, &map, is_key, ctx); };
 }
 
+/* Their gradient: the projection and the way back, or the bytes. */
+void features_backward(Call &c, attn_feature_kind kind, int64_t directions,
+                       attn_feature_norm norm) {
+  constexpr int64_t t = 4096;
+  attn_feature_map map = {};
+  map.kind = kind, map.norm = norm;
+  if (directions) map.w = c.rows(1, directions, kDim);
+  const int64_t m = attn_feature_count(&map, kDim);
+  attn_tensor x = c.rows(1, t, kDim), d_x = c.rows(1, t, kDim), d_y = c.rows(1, t, m);
+  c.flops = 4.0 * (double)(t * directions * kDim);
+  c.bytes = 4.0 * (double)(t * (2 * kDim + m));
+  c.run = [=](attn_ctx *ctx) { return attn_features_backward(d_x, d_y, x, &map, 1, nullptr, ctx); };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_features_backward_workspace(d_x, d_y, x, &map, 1, nullptr, ctx);
+  };
+}
+
 /* Attention over random features: projections, and the state written and read. */
 void random_attention(Call &c, attn_feature_kind kind, int64_t directions, int causal) {
   const int64_t t = kLong / c.heads;
@@ -207,6 +224,14 @@ void gated_norm(Call &c) {
 
 const CallEntry entries[] = {
     {"random_features", "m:256/d:64", [](Call &c) { random_features(c, 256); }},
+    {"features_backward", "elu1/T:4096/d:64",
+     [](Call &c) { features_backward(c, ATTN_FEATURES_ELU1, 0, ATTN_FEATURE_NORM_NONE); }},
+    {"features_backward", "softmax/m:256/T:4096/d:64",
+     [](Call &c) { features_backward(c, ATTN_FEATURES_SOFTMAX, 256, ATTN_FEATURE_NORM_NONE); }},
+    {"features_backward", "softmax/m:256/T:4096/d:64/sum",
+     [](Call &c) { features_backward(c, ATTN_FEATURES_SOFTMAX, 256, ATTN_FEATURE_NORM_SUM); }},
+    {"features_backward", "rfa/D:128/T:4096/d:64",
+     [](Call &c) { features_backward(c, ATTN_FEATURES_RFA, 128, ATTN_FEATURE_NORM_NONE); }},
     {"features", "elu1/T:4096/d:64", [](Call &c) { features(c, ATTN_FEATURES_ELU1, 0, 1); }},
     {"features", "softmax/m:256/T:4096/d:64",
      [](Call &c) { features(c, ATTN_FEATURES_SOFTMAX, 256, 0); }},

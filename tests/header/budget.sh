@@ -32,27 +32,29 @@ if ! echo '#include <stb/stb_image.h>' | gcc -E - >/dev/null 2>&1; then
   exit 0
 fi
 
-# The middle one of three compilations of the yardstick, next to what is judged.
-yardstick() {
-  for i in 1 2 3; do
+yardstick() { # TIMES: compilations of the yardstick, a line each
+  for i in $(seq "$1"); do
     seconds stb.time gcc -O2 -w -c -o stb.o stb.c
     cat stb.time
-  done | sort -n | sed -n 2p
+  done
 }
 
-# Other work on the machine slows both: the time of the shared object first, where there is one, and
-# where that is too much, compilations next to the yardstick.
+# Other work on the machine slows both, not by the same: the middle one of compilations of the yardstick
+# before and after what is judged, and where that is too much, again. The time of the shared object comes
+# first, where there is one.
 ratio() { # LIMIT WHAT TIME-FILE COMMAND...
   limit=$1 what=$2 shared=$3
   shift 3
-  for try in 1 2 3; do
+  for try in 1 2 3 4; do
+    yardstick 2 >stb.times
     if [ $try = 1 ] && [ -s "$shared" ]; then
       mine=$(cat "$shared")
     else
       seconds mine.time "$@"
       mine=$(cat mine.time)
     fi
-    stb=$(yardstick)
+    yardstick 3 >>stb.times
+    stb=$(sort -n stb.times | sed -n 3p)
     times=$(awk -v a="$mine" -v b="$stb" 'BEGIN { printf "%.1f", a / b }')
     if at_most "$times" "$limit"; then break; fi
   done

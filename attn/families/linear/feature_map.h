@@ -455,9 +455,9 @@ ATTN_FUNC_ void attn_map_common_(const attn_map_ *a, attn_map_rows_ *own, float 
 
 /* ---- what callers use -----------------------------------------------------------------------*/
 
-/* y[n][m] = phi of n <= 64 rows x[n][dk], as queries of a head. */
-ATTN_FUNC_ void attn_map_queries_(const attn_map_ *a, char *own, float *y, const float *x,
-                                  int64_t n, int64_t head) {
+/* y[n][m] = phi of n <= 64 rows x[n][dk], as queries of a head, before map.norm. */
+ATTN_FUNC_ void attn_map_raw_queries_(const attn_map_ *a, char *own, float *y, const float *x,
+                                      int64_t n, int64_t head) {
   attn_map_rows_ *rows = (attn_map_rows_ *)(void *)own;
   if (attn_map_positive_(a->kind)) {
     attn_map_exponents_(a, rows, y, x, n, head);
@@ -470,13 +470,12 @@ ATTN_FUNC_ void attn_map_queries_(const attn_map_ *a, char *own, float *y, const
   } else {
     attn_map_common_(a, rows, y, x, n, head, 0);
   }
-  if (a->p.norm != ATTN_FEATURE_NORM_NONE) attn_map_normalise_(a, rows, y, n);
 }
 
 /* The same of keys, each in units of the stabiliser behind it: the largest of `most` and of the keys up to
  * it. Where there is one c[n] receives it; no feature depends on a later key. */
-ATTN_FUNC_ void attn_map_keys_(const attn_map_ *a, char *own, float *y, const float *x, int64_t n,
-                               int64_t head, float most, float *c) {
+ATTN_FUNC_ void attn_map_raw_keys_(const attn_map_ *a, char *own, float *y, const float *x,
+                                   int64_t n, int64_t head, float most, float *c) {
   attn_map_rows_ *rows = (attn_map_rows_ *)(void *)own;
   if (attn_map_positive_(a->kind)) {
     const int fixed = a->p.key_stab == ATTN_STAB_CONST;
@@ -500,7 +499,20 @@ ATTN_FUNC_ void attn_map_keys_(const attn_map_ *a, char *own, float *y, const fl
   } else {
     attn_map_common_(a, rows, y, x, n, head, 1);
   }
-  if (a->p.norm != ATTN_FEATURE_NORM_NONE) attn_map_normalise_(a, rows, y, n);
+}
+
+/* Features of queries, and of keys. */
+ATTN_FUNC_ void attn_map_queries_(const attn_map_ *a, char *own, float *y, const float *x,
+                                  int64_t n, int64_t head) {
+  attn_map_raw_queries_(a, own, y, x, n, head);
+  if (a->p.norm != ATTN_FEATURE_NORM_NONE)
+    attn_map_normalise_(a, (attn_map_rows_ *)(void *)own, y, n);
+}
+ATTN_FUNC_ void attn_map_keys_(const attn_map_ *a, char *own, float *y, const float *x, int64_t n,
+                               int64_t head, float most, float *c) {
+  attn_map_raw_keys_(a, own, y, x, n, head, most, c);
+  if (a->p.norm != ATTN_FEATURE_NORM_NONE)
+    attn_map_normalise_(a, (attn_map_rows_ *)(void *)own, y, n);
 }
 
 /* The stabiliser of n keys by themselves; -INFINITY of maps without one. */

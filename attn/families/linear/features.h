@@ -152,6 +152,16 @@ ATTN_FUNC_ void attn_features_top_(void *job, int worker, int64_t index) {
   j->c[index] = attn_map_top_(&j->map, own, x, n, index / j->tiles % j->x.heads);
 }
 
+/* Of each (batch, head), in the place of its first tile. */
+ATTN_FUNC_ void attn_features_tops_(attn_features_job_ *j, attn_ctx *ctx, int workers, float *c) {
+  const int64_t units = attn_mul_(j->x.batch, j->x.heads);
+  j->c = c;
+  attn_for_(ctx, workers, attn_mul_(units, j->tiles), attn_features_top_, j);
+  for (int64_t u = 0; u < units; u++, c += j->tiles)
+    for (int64_t t = 1; t < j->tiles; t++)
+      if (c[t] > c[0]) c[0] = c[t];
+}
+
 ATTN_FUNC_ void attn_features_item_(void *job, int worker, int64_t index) {
   const attn_features_job_ *j = (const attn_features_job_ *)job;
   const int64_t unit = index / j->tiles, h = unit % j->x.heads, i = index % j->tiles * ATTN_TILE_;
@@ -203,7 +213,7 @@ ATTN_COLD_ attn_status attn_features_job_call_(attn_features_job_ *j, const attn
   if (!attn_features_check_(&e, j, map, ctx, &workers)) return attn_end_(ctx, &e);
   if (bytes && ctx->workers > 1) workers = ctx->workers;
   j->tiles = j->x.len / ATTN_TILE_ + (j->x.len % ATTN_TILE_ != 0);
-  const int64_t units = attn_mul_(j->x.batch, j->x.heads), items = attn_mul_(units, j->tiles);
+  const int64_t items = attn_mul_(attn_mul_(j->x.batch, j->x.heads), j->tiles);
   const int stabilised = j->is_key && j->map.running;
   workers = attn_pieces_(workers, items);
   j->at_x = attn_map_own_(&j->map);
@@ -223,14 +233,7 @@ ATTN_COLD_ attn_status attn_features_job_call_(attn_features_job_ *j, const attn
     attn_map_prepare_(&j->map, memory.base);
     j->map.key_eps += j->map.late_eps; /* c is known before the first feature is made */
     j->own = memory.base + fixed;
-    if (stabilised) {
-      j->c = (float *)(void *)(memory.base + shared);
-      attn_for_(ctx, workers, items, attn_features_top_, j);
-      for (int64_t u = 0; u < units; u++)
-        for (int64_t t = 1; t < j->tiles; t++)
-          if (j->c[u * j->tiles + t] > j->c[u * j->tiles])
-            j->c[u * j->tiles] = j->c[u * j->tiles + t];
-    }
+    if (stabilised) attn_features_tops_(j, ctx, workers, (float *)(void *)(memory.base + shared));
     attn_for_(ctx, workers, items, attn_features_item_, j);
     attn_workspace_drop_(&memory);
   }

@@ -102,6 +102,12 @@ typedef enum attn_feature_norm {
 typedef void (*attn_feature_fn)(void *user, float *y, const float *x, int64_t n, int64_t m,
                                 int64_t dk, int64_t head, int is_key);
 
+/* The gradient by x of n rows of such a map: d_x[n][dk] from d_y[n][m], the gradient by y, and y itself, before map.norm.
+ * On the same terms; called by gradients alone. */
+typedef void (*attn_feature_back_fn)(void *user, float *d_x, const float *d_y, const float *y,
+                                     const float *x, int64_t n, int64_t m, int64_t dk, int64_t head,
+                                     int is_key);
+
 typedef struct attn_feature_map {
   attn_feature_kind kind;
   attn_feature_norm norm;
@@ -125,6 +131,7 @@ typedef struct attn_feature_map {
   int64_t features; /* USER: m */
   attn_feature_fn fn;
   void *user;
+  attn_feature_back_fn back; /* USER: wanted by gradients */
 } attn_feature_map;
 
 /* m of a map for rows of width dk; 0 when the map is not valid. */

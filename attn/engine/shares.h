@@ -1,4 +1,4 @@
-/* families/training/shares.h owns gradients of what was read more than once: which extents they have, and the sum over
+/* engine/shares.h owns gradients of what was read more than once: which extents they have, and the sum over
  * batch entries, heads and rows, in this order, in runs of 512 that are joined. */
 
 enum { ATTN_SHARES_RUN_ = 512, ATTN_SHARES_COLS_ = 512 };
