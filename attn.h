@@ -14786,6 +14786,59 @@ ATTN_DEF size_t attn_features_backward_workspace(attn_tensor d_x, attn_tensor d_
                                                  const attn_features_gradients *gradients,
                                                  const attn_ctx *ctx);
 /* <<< attn/api/families/linear/features_backward.h */
+/* >>> attn/api/families/linear/linear_backward.h */
+/* api/families/linear/linear_backward.h owns the gradients of attn_linear. */
+
+/* What a gradient of attn_linear has beside those of q, k and v; {0} is none of it. */
+typedef struct attn_linear_gradients {
+  attn_tensor
+      d_rate; /* out, optional: that of params.rate; with rate_head [1, Hkv, 1, 1], else of rate_const [1, 1, 1, 1] */
+  int accumulate; /* 1: is added to what the outputs hold; 0: they are overwritten */
+} attn_linear_gradients;
+
+/* Gradients of attn_linear: of a loss whose gradient by o is d_o, with the params of forward. A row p = phi(q_i) reads
+ * n = p S, d = p . z, o = out_scale n / den:
+ *
+ *   d_n = out_scale d_o / den;  d_d = -(d_n . n) / den (0 of DEN_NONE, and where CLAMP holds den at eps)
+ *   d_p = d_n S^T + d_d z, and the gradients of S and z it reads, dS and dz, get p^T d_n and d_d p
+ *
+ * and keys in reverse, S, z those before key t, p = phi(k_t), a and b its rate, dS, dz those behind it:
+ *
+ *   SUM, DECAY  d_v = p dS, d_p = dS v + dz;  d_a = <dS, S> + dz . z, then dS, dz times a
+ *   GATED       the same times 1 - a;  d_a = <dS, S - p^T v> + dz . (z - p)
+ *   DELTA       f = v - p S, y = p dS:  d_v = b y, d_b = y . f, d_p = b dS f - b S y + dz, then dS -= b p^T y
+ *   DELTA_ATTN  the same with S / kappa, and kappa's own gradient; nothing of it where nothing is read
+ *
+ * then through the feature map as attn_features_backward: its stabiliser is a constant, which is exact where eps is 0. No
+ * rate is divided by: a rate of 0 has its exact gradient.
+ * Shapes: d_o [B,H,Tq,dv] as o; d_q, d_k, d_v as q, k, v, or 1 where those have a stride of 0: the sum; each f32, f16 or
+ *   bf16 and of any strides. An output whose data is null is not made.
+ * params: as forward had them, state null: gradients through a state that is kept are not written.
+ * Lengths: rows from q_len and keys from kv_len on have 0, and nothing there is read.
+ * Aliasing: outputs share memory with nothing, nor their rows with one another; inputs may with each other.
+ * Empty: rows that forward makes 0 give nothing. Unless accumulate is 1 every element of an output is written.
+ * NaN and infinity: of d_o and q of a row they reach d_q of that row and what it sees; of a key the rows that see it, and
+ *   the keys those see. A chunk that has some goes key by key, 30 times slower.
+ * Memory: attn_linear_backward_workspace bytes: w twice, and a worker has 20 m dv' + 450 (m + dv') + 200 dk + 25000
+ *   numbers and m dv' for each 1024 keys, dv' = dv + 1 in whole 16s; the outputs once more in f32 where they are not f32,
+ *   or sums.
+ * Errors: those of attn_linear; RANGE for a state, NULL for d_rate without rates and a USER map without `back`, SHAPE of
+ *   outputs; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, for any workers and batch, and whichever outputs are asked for;
+ *   chunk has no part in it. Batch entries and kv heads are divided among workers, heads that share one are not.
+ * Error: about 1e-5 of the sums of magnitudes at T = 4096.
+ * Cost: about 12 T m dv + 64 T (5 m + 4 dv) multiply-adds, DELTA a third more, and the features three times.
+ * Source: Katharopoulos et al. 2020, arXiv 2006.16236; Schlag et al. 2021, arXiv 2102.11174; the chain rule. */
+ATTN_DEF attn_status attn_linear_backward(attn_tensor d_q, attn_tensor d_k, attn_tensor d_v,
+                                          attn_tensor d_o, attn_tensor q, attn_tensor k,
+                                          attn_tensor v, const attn_linear_params *params,
+                                          const attn_linear_gradients *gradients, attn_ctx *ctx);
+ATTN_DEF size_t attn_linear_backward_workspace(attn_tensor d_q, attn_tensor d_k, attn_tensor d_v,
+                                               attn_tensor d_o, attn_tensor q, attn_tensor k,
+                                               attn_tensor v, const attn_linear_params *params,
+                                               const attn_linear_gradients *gradients,
+                                               const attn_ctx *ctx);
+/* <<< attn/api/families/linear/linear_backward.h */
 /* >>> attn/api/families/training/dropout.h */
 /* api/families/training/dropout.h owns dropout of the elements of a tensor. */
 
@@ -15027,6 +15080,8 @@ ATTN_DEF size_t attn_dropout_workspace(attn_tensor y, attn_tensor x, const attn_
 #define attn_gated_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_gated_norm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_linear_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_linear_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_begin(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_state_bytes(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_view(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
@@ -71722,6 +71777,141 @@ ATTN_PUB_COLD_ attn_status attn_cache_evict(attn_cache *cache, attn_sequence *se
 /* <<< attn/families/selection/cache_evict.h */
 #endif
 #if ATTN_HAS_TRAINING
+/* >>> attn/engine/shares.h */
+/* engine/shares.h owns gradients of what was read more than once: which extents they have, and the sum over
+ * batch entries, heads and rows, in this order, in runs of 512 that are joined. */
+
+enum { ATTN_SHARES_RUN_ = 512, ATTN_SHARES_COLS_ = 512 };
+
+/* Whether d has the extents of x, or 1 where x has the same numbers all along. */
+ATTN_FUNC_ int attn_gradient_axis_(int64_t d, int64_t n, int64_t stride) {
+  return d == n || (d == 1 && stride == 0);
+}
+ATTN_FUNC_ int attn_gradient_fits_(const attn_tensor *d, const attn_tensor *x) {
+  return d->dim == x->dim && attn_gradient_axis_(d->batch, x->batch, x->stride_batch) &&
+         attn_gradient_axis_(d->heads, x->heads, x->stride_head) &&
+         attn_gradient_axis_(d->len, x->len, x->stride_len);
+}
+
+/* 0 in rows from .. of heads h0 .. of a batch entry. */
+ATTN_FUNC_ void attn_zero_rows_(const attn_tensor *y, int64_t b, int64_t h0, int64_t heads,
+                                int64_t from) {
+  for (int64_t h = h0; y->data && h < h0 + heads; h++)
+    for (int64_t i = from; i < y->len; i++)
+      memset(attn_at_(y, b, h, i), 0, (size_t)attn_bytes_(y->dtype, y->dim));
+}
+
+/* Whether each row of d is that of one row of y, and no sum. */
+ATTN_FUNC_ int attn_gradient_whole_(const attn_tensor *d, const attn_tensor *y) {
+  return d->batch == y->batch && d->heads == y->heads && d->len == y->len;
+}
+
+/* One entry, or one head, for all of those of y. */
+ATTN_FUNC_ attn_tensor attn_spread_to_(const attn_tensor *t, const attn_tensor *y) {
+  return attn_spread_heads_(attn_spread_(*t, y->batch), y->heads);
+}
+
+/* Whether an output lies where an input does. */
+ATTN_FUNC_ int attn_in_place_(const attn_tensor *y, const attn_tensor *x) {
+  return y->data && attn_same_view_(y, x) && attn_gradient_whole_(y, x) && y->dim == x->dim;
+}
+
+/* Whether the rows of all heads, or of all batch entries of one head, lie at equal steps in n tensors; they become
+ * those of one. */
+ATTN_FUNC_ void attn_merge_heads_(attn_tensor *const *t, int n) {
+  for (int i = 0; i < n; i++) {
+    const int64_t step = t[i]->len > 1 ? attn_mul_(t[i]->len, t[i]->stride_len) : t[i]->stride_head;
+    if (t[i]->heads < 2 || t[i]->stride_head != step) return;
+  }
+  for (int i = 0; i < n; i++) {
+    if (t[i]->len <= 1) t[i]->stride_len = t[i]->stride_head;
+    t[i]->len = attn_mul_(t[i]->len, t[i]->heads), t[i]->heads = 1, t[i]->stride_head = 0;
+  }
+}
+ATTN_FUNC_ void attn_merge_batch_(attn_tensor *const *t, int n) {
+  for (int i = 0; i < n; i++) {
+    const int64_t step =
+        t[i]->len > 1 ? attn_mul_(t[i]->len, t[i]->stride_len) : t[i]->stride_batch;
+    if (t[i]->heads != 1 || t[i]->batch < 2 || t[i]->stride_batch != step) return;
+  }
+  for (int i = 0; i < n; i++) {
+    if (t[i]->len <= 1) t[i]->stride_len = t[i]->stride_batch;
+    t[i]->len = attn_mul_(t[i]->len, t[i]->batch), t[i]->batch = 1, t[i]->stride_batch = 0;
+  }
+}
+
+typedef struct attn_shares_ {
+  const attn_table_ *table;
+  attn_tensor y, x; /* y: extents of x or 1 */
+  int accumulate;
+  int64_t tiles, slices; /* 64 rows of y, 512 columns */
+} attn_shares_;
+
+/* Columns c .. c + n - 1 of row (b, h, i) of y. */
+ATTN_FUNC_ void attn_shares_row_(const attn_shares_ *a, int64_t b, int64_t h, int64_t i, int64_t c,
+                                 int64_t n) {
+  const attn_tensor *x = &a->x, *y = &a->y;
+  const attn_table_ *f = a->table;
+  const attn_dtype out = y->dtype;
+  const int64_t b1 = y->batch == x->batch ? b + 1 : x->batch;
+  const int64_t h1 = y->heads == x->heads ? h + 1 : x->heads;
+  const int64_t i1 = y->len == x->len ? i + 1 : x->len;
+  float near[ATTN_SHARES_COLS_], far[ATTN_SHARES_COLS_];
+  int64_t some = 0, runs = 0;
+  const float *sum = near;
+  for (int64_t e = y->batch == x->batch ? b : 0; e < b1; e++)
+    for (int64_t g = y->heads == x->heads ? h : 0; g < h1; g++)
+      for (int64_t r = y->len == x->len ? i : 0; r < i1; r++) {
+        const char *from = attn_at_(x, e, g, r) + attn_bytes_(x->dtype, c);
+        if (some == ATTN_SHARES_RUN_) {
+          f->blend(far, near, runs ? far : NULL, ATTN_F32, ATTN_F32, ATTN_F32, n, 1.0f, 1.0f);
+          runs = 1, some = 0;
+        }
+        f->blend(near, from, some ? near : NULL, ATTN_F32, x->dtype, ATTN_F32, n, 1.0f, 1.0f);
+        some++;
+      }
+  if (runs) {
+    f->blend(far, near, far, ATTN_F32, ATTN_F32, ATTN_F32, n, 1.0f, 1.0f);
+    sum = far;
+  } else if (!some) {
+    memset(near, 0, sizeof near);
+  }
+  char *to = attn_at_(y, b, h, i) + attn_bytes_(out, c);
+  f->blend(to, sum, a->accumulate ? to : NULL, out, ATTN_F32, out, n, 1.0f, 1.0f);
+}
+
+ATTN_FUNC_ void attn_shares_item_(void *job, int worker, int64_t index) {
+  const attn_shares_ *a = (const attn_shares_ *)job;
+  const int64_t slice = index % a->slices, tile = index / a->slices % a->tiles;
+  const int64_t unit = index / a->slices / a->tiles, c = slice * ATTN_SHARES_COLS_;
+  const int64_t n = a->y.dim - c < ATTN_SHARES_COLS_ ? a->y.dim - c : (int64_t)ATTN_SHARES_COLS_;
+  const int64_t end = (tile + 1) * ATTN_TILE_ < a->y.len ? (tile + 1) * ATTN_TILE_ : a->y.len;
+  (void)worker;
+  for (int64_t i = tile * ATTN_TILE_; i < end; i++)
+    attn_shares_row_(a, unit / a->y.heads, unit % a->y.heads, i, c, n);
+}
+
+/* y = sums of x, or is added to them. */
+ATTN_COLD_ int attn_stage_shares_(attn_stage_ *s, attn_tensor y, attn_tensor x, int accumulate) {
+  attn_shares_ a;
+  attn_clear_(&a, sizeof a);
+  a.table = s->table, a.y = y, a.x = x, a.accumulate = accumulate;
+  a.tiles = attn_tiles_of_(y.len), a.slices = attn_runs_of_(y.dim, ATTN_SHARES_COLS_);
+  return attn_stage_for_(s, attn_mul_(attn_mul_(y.batch, y.heads), attn_mul_(a.tiles, a.slices)),
+                         attn_shares_item_, &a, 0, NULL);
+}
+
+/* Where a step leaves the gradient that becomes d by attn_stage_made_: in d itself, or in a tensor of y's extents. */
+ATTN_COLD_ attn_tensor attn_stage_make_(attn_stage_ *s, const attn_tensor *d, const attn_tensor *y,
+                                        int accumulate) {
+  if (!accumulate && attn_gradient_whole_(d, y)) return *d;
+  return attn_stage_tensor_(s, y->batch, y->heads, y->len, d->dim);
+}
+ATTN_COLD_ int attn_stage_made_(attn_stage_ *s, const attn_tensor *d, attn_tensor made,
+                                int accumulate) {
+  return made.data == d->data || attn_stage_shares_(s, *d, made, accumulate);
+}
+/* <<< attn/engine/shares.h */
 /* >>> attn/families/training/backward_terms.h */
 /* families/training/backward_terms.h owns the gradients of what is added to scores: sums of dX over the pairs that share
  * a number. They are a second sweep over the tiles, head by head, which makes scores and dX alone. */
@@ -71733,14 +71923,6 @@ typedef struct attn_term_sums_ {
   double alibi, w, bias;                            /* of the head at hand, over the batch */
   double center[ATTN_TILE_], precision[ATTN_TILE_]; /* of the rows of a tile */
 } attn_term_sums_;
-
-/* 0 in rows from .. of heads h0 .. of a batch entry. */
-ATTN_FUNC_ void attn_zero_rows_(const attn_tensor *y, int64_t b, int64_t h0, int64_t heads,
-                                int64_t from) {
-  for (int64_t h = h0; y->data && h < h0 + heads; h++)
-    for (int64_t i = from; i < y->len; i++)
-      memset(attn_at_(y, b, h, i), 0, (size_t)attn_bytes_(y->dtype, y->dim));
-}
 
 /* Whether some gradient of a term is asked for. */
 ATTN_FUNC_ int attn_terms_asked_(const attn_sdpa_gradients *p) {
@@ -73624,133 +73806,6 @@ ATTN_CALL_(attn_cross_entropy_head, (loss, d_x, x, w, targets, params, gradients
            const attn_cross_entropy_head_params *params,
            const attn_cross_entropy_head_gradients *gradients)
 /* <<< attn/families/training/cross_entropy_head.h */
-/* >>> attn/engine/shares.h */
-/* engine/shares.h owns gradients of what was read more than once: which extents they have, and the sum over
- * batch entries, heads and rows, in this order, in runs of 512 that are joined. */
-
-enum { ATTN_SHARES_RUN_ = 512, ATTN_SHARES_COLS_ = 512 };
-
-/* Whether d has the extents of x, or 1 where x has the same numbers all along. */
-ATTN_FUNC_ int attn_gradient_axis_(int64_t d, int64_t n, int64_t stride) {
-  return d == n || (d == 1 && stride == 0);
-}
-ATTN_FUNC_ int attn_gradient_fits_(const attn_tensor *d, const attn_tensor *x) {
-  return d->dim == x->dim && attn_gradient_axis_(d->batch, x->batch, x->stride_batch) &&
-         attn_gradient_axis_(d->heads, x->heads, x->stride_head) &&
-         attn_gradient_axis_(d->len, x->len, x->stride_len);
-}
-
-/* Whether each row of d is that of one row of y, and no sum. */
-ATTN_FUNC_ int attn_gradient_whole_(const attn_tensor *d, const attn_tensor *y) {
-  return d->batch == y->batch && d->heads == y->heads && d->len == y->len;
-}
-
-/* One entry, or one head, for all of those of y. */
-ATTN_FUNC_ attn_tensor attn_spread_to_(const attn_tensor *t, const attn_tensor *y) {
-  return attn_spread_heads_(attn_spread_(*t, y->batch), y->heads);
-}
-
-/* Whether an output lies where an input does. */
-ATTN_FUNC_ int attn_in_place_(const attn_tensor *y, const attn_tensor *x) {
-  return y->data && attn_same_view_(y, x) && attn_gradient_whole_(y, x) && y->dim == x->dim;
-}
-
-/* Whether the rows of all heads, or of all batch entries of one head, lie at equal steps in n tensors; they become
- * those of one. */
-ATTN_FUNC_ void attn_merge_heads_(attn_tensor *const *t, int n) {
-  for (int i = 0; i < n; i++) {
-    const int64_t step = t[i]->len > 1 ? attn_mul_(t[i]->len, t[i]->stride_len) : t[i]->stride_head;
-    if (t[i]->heads < 2 || t[i]->stride_head != step) return;
-  }
-  for (int i = 0; i < n; i++) {
-    if (t[i]->len <= 1) t[i]->stride_len = t[i]->stride_head;
-    t[i]->len = attn_mul_(t[i]->len, t[i]->heads), t[i]->heads = 1, t[i]->stride_head = 0;
-  }
-}
-ATTN_FUNC_ void attn_merge_batch_(attn_tensor *const *t, int n) {
-  for (int i = 0; i < n; i++) {
-    const int64_t step =
-        t[i]->len > 1 ? attn_mul_(t[i]->len, t[i]->stride_len) : t[i]->stride_batch;
-    if (t[i]->heads != 1 || t[i]->batch < 2 || t[i]->stride_batch != step) return;
-  }
-  for (int i = 0; i < n; i++) {
-    if (t[i]->len <= 1) t[i]->stride_len = t[i]->stride_batch;
-    t[i]->len = attn_mul_(t[i]->len, t[i]->batch), t[i]->batch = 1, t[i]->stride_batch = 0;
-  }
-}
-
-typedef struct attn_shares_ {
-  const attn_table_ *table;
-  attn_tensor y, x; /* y: extents of x or 1 */
-  int accumulate;
-  int64_t tiles, slices; /* 64 rows of y, 512 columns */
-} attn_shares_;
-
-/* Columns c .. c + n - 1 of row (b, h, i) of y. */
-ATTN_FUNC_ void attn_shares_row_(const attn_shares_ *a, int64_t b, int64_t h, int64_t i, int64_t c,
-                                 int64_t n) {
-  const attn_tensor *x = &a->x, *y = &a->y;
-  const attn_table_ *f = a->table;
-  const attn_dtype out = y->dtype;
-  const int64_t b1 = y->batch == x->batch ? b + 1 : x->batch;
-  const int64_t h1 = y->heads == x->heads ? h + 1 : x->heads;
-  const int64_t i1 = y->len == x->len ? i + 1 : x->len;
-  float near[ATTN_SHARES_COLS_], far[ATTN_SHARES_COLS_];
-  int64_t some = 0, runs = 0;
-  const float *sum = near;
-  for (int64_t e = y->batch == x->batch ? b : 0; e < b1; e++)
-    for (int64_t g = y->heads == x->heads ? h : 0; g < h1; g++)
-      for (int64_t r = y->len == x->len ? i : 0; r < i1; r++) {
-        const char *from = attn_at_(x, e, g, r) + attn_bytes_(x->dtype, c);
-        if (some == ATTN_SHARES_RUN_) {
-          f->blend(far, near, runs ? far : NULL, ATTN_F32, ATTN_F32, ATTN_F32, n, 1.0f, 1.0f);
-          runs = 1, some = 0;
-        }
-        f->blend(near, from, some ? near : NULL, ATTN_F32, x->dtype, ATTN_F32, n, 1.0f, 1.0f);
-        some++;
-      }
-  if (runs) {
-    f->blend(far, near, far, ATTN_F32, ATTN_F32, ATTN_F32, n, 1.0f, 1.0f);
-    sum = far;
-  } else if (!some) {
-    memset(near, 0, sizeof near);
-  }
-  char *to = attn_at_(y, b, h, i) + attn_bytes_(out, c);
-  f->blend(to, sum, a->accumulate ? to : NULL, out, ATTN_F32, out, n, 1.0f, 1.0f);
-}
-
-ATTN_FUNC_ void attn_shares_item_(void *job, int worker, int64_t index) {
-  const attn_shares_ *a = (const attn_shares_ *)job;
-  const int64_t slice = index % a->slices, tile = index / a->slices % a->tiles;
-  const int64_t unit = index / a->slices / a->tiles, c = slice * ATTN_SHARES_COLS_;
-  const int64_t n = a->y.dim - c < ATTN_SHARES_COLS_ ? a->y.dim - c : (int64_t)ATTN_SHARES_COLS_;
-  const int64_t end = (tile + 1) * ATTN_TILE_ < a->y.len ? (tile + 1) * ATTN_TILE_ : a->y.len;
-  (void)worker;
-  for (int64_t i = tile * ATTN_TILE_; i < end; i++)
-    attn_shares_row_(a, unit / a->y.heads, unit % a->y.heads, i, c, n);
-}
-
-/* y = sums of x, or is added to them. */
-ATTN_COLD_ int attn_stage_shares_(attn_stage_ *s, attn_tensor y, attn_tensor x, int accumulate) {
-  attn_shares_ a;
-  attn_clear_(&a, sizeof a);
-  a.table = s->table, a.y = y, a.x = x, a.accumulate = accumulate;
-  a.tiles = attn_tiles_of_(y.len), a.slices = attn_runs_of_(y.dim, ATTN_SHARES_COLS_);
-  return attn_stage_for_(s, attn_mul_(attn_mul_(y.batch, y.heads), attn_mul_(a.tiles, a.slices)),
-                         attn_shares_item_, &a, 0, NULL);
-}
-
-/* Where a step leaves the gradient that becomes d by attn_stage_made_: in d itself, or in a tensor of y's extents. */
-ATTN_COLD_ attn_tensor attn_stage_make_(attn_stage_ *s, const attn_tensor *d, const attn_tensor *y,
-                                        int accumulate) {
-  if (!accumulate && attn_gradient_whole_(d, y)) return *d;
-  return attn_stage_tensor_(s, y->batch, y->heads, y->len, d->dim);
-}
-ATTN_COLD_ int attn_stage_made_(attn_stage_ *s, const attn_tensor *d, attn_tensor made,
-                                int accumulate) {
-  return made.data == d->data || attn_stage_shares_(s, *d, made, accumulate);
-}
-/* <<< attn/engine/shares.h */
 /* >>> attn/families/training/outer.h */
 /* families/training/outer.h owns products summed over rows, scale A^T B: gradients of matrices. Rows are taken by
  * batch entry, head and position in runs of 512: within a run a sum is one chain of multiply-adds, and runs are joined
@@ -74850,11 +74905,13 @@ ATTN_FUNC_ void attn_map_back_pairs_(const attn_map_ *a, float *d, const float *
   }
 }
 
-/* SOFTMAX and HYPERBOLIC: with T = d (y - add), d_x = T w - (sum of T) x' */
+/* SOFTMAX and HYPERBOLIC: with T = d (y - add), d_x = T w - (sum of T) x', but for what the sum of T is 0 for. */
 ATTN_FUNC_ void attn_map_back_powers_(const attn_map_back_ *g, float *d_x, float *d, float *y,
-                                      const float *x, int64_t n, int64_t head, float add) {
+                                      const float *x, int64_t n, int64_t head, int is_key) {
   const attn_map_ *a = &g->map;
   const int both = a->kind == ATTN_FEATURES_HYPERBOLIC;
+  const float add = is_key ? a->key_eps : a->p.eps * a->root;
+  const float own = a->quotients && !is_key ? 0.0f : a->p.scale * a->p.scale;
   float all[ATTN_TILE_];
   for (int64_t i = 0; add != 0.0f && i < n * a->m; i++) y[i] -= add;
   attn_on_(gradient, a->table)->row_dots(all, d, y, n, a->m);
@@ -74864,7 +74921,7 @@ ATTN_FUNC_ void attn_map_back_powers_(const attn_map_back_ *g, float *d_x, float
     attn_on_(gradient, a->table)->slope(d, d, y, y, n * a->m, ATTN_ACT_NONE);
   attn_map_back_turn_(g, d_x, both ? d + a->m / 2 : d, n, head);
   for (int64_t r = 0; r < n; r++) {
-    const float by = all[r] * a->p.scale * a->p.scale;
+    const float by = all[r] * own;
     for (int64_t c = 0; c < a->dk; c++) d_x[r * a->dk + c] -= by * x[r * a->dk + c];
   }
 }
@@ -74956,8 +75013,7 @@ ATTN_FUNC_ void attn_map_back_tile_(const attn_map_back_ *g, char *own, float *d
                 is_key);
       attn_map_back_times_(a, d_x, d_x, xs, s);
       break;
-    default:
-      attn_map_back_powers_(g, d_x, d, y, x, n, head, is_key ? a->key_eps : a->p.eps * a->root);
+    default: attn_map_back_powers_(g, d_x, d, y, x, n, head, is_key);
   }
 }
 
@@ -75074,6 +75130,792 @@ ATTN_CALL_(attn_features_backward, (d_x, d_y, x, map, is_key, gradients), attn_t
            attn_tensor d_y, attn_tensor x, const attn_feature_map *map, int is_key,
            const attn_features_gradients *gradients)
 /* <<< attn/families/linear/features_backward.h */
+/* >>> attn/families/linear/linear_backward_chunk.h */
+/* families/linear/linear_backward_chunk.h owns the gradients of attention over a linear state, a chunk of keys and the
+ * rows that read within it. Values have a column of ones, so that z is a column of S. A chunk of n keys with features
+ * C, values V, behind a state S, and rows P, with W[e][j] what is left of key j, with its gate, behind key e and g[e]
+ * what is left of S:
+ *
+ *   N = g P S + (W . P C^T) V;  B = d_N V^T
+ *   d_P = g d_N S^T + (W . B) C
+ *   d_C = (W . B)^T P + last V d_S^T,  d_V = (W . P C^T)^T d_N + last C d_S
+ *   and before the chunk d_S = g[n - 1] d_S + (g P)^T d_N
+ *
+ * where d_S on the right is that behind the chunk, and last the last row of W. The delta rules have what they write in
+ * the place of V, and their own part afterwards. Nothing is divided by a rate. */
+
+enum {
+  ATTN_LINEAR_MARK_ = 16,        /* chunks between two states that are kept */
+  ATTN_LINEAR_BACK_PIECES_ = 28, /* of a worker's memory */
+  ATTN_LINEAR_SQUARE_ = ATTN_LINEAR_CHUNK_ * ATTN_LINEAR_CHUNK_
+};
+
+typedef struct attn_linear_back_ {
+  attn_linear_ f; /* forward, as it is planned */
+  attn_map_back_ map;
+  attn_tensor d_q, d_k, d_v,
+      d_rate; /* f32, [B,H,Tq,dk], [B,Hkv,Tk,dk or dv or 1]; data null: not made */
+  attn_tensor d_o;
+  int64_t wide, turned; /* dv + 1 and m in whole groups */
+  int64_t chunks;
+  char *own;
+  int64_t each, at[ATTN_LINEAR_BACK_PIECES_];
+} attn_linear_back_;
+
+/* One state head of a batch entry. */
+typedef struct attn_linear_back_chain_ {
+  const attn_linear_back_ *a;
+  int64_t b, kv, head;
+  int first; /* of the states that share a head of k and v */
+  int64_t keys, rows, row0,
+      met;       /* rows from met on read behind the last key, those from row0 on within */
+  int64_t end;   /* keys that matter */
+  int64_t j0;    /* the chunk's first key */
+  int n, weighs; /* its keys; not all factors are 1 */
+  int ones;      /* rows of w that hold the triangle of ones */
+  float top;     /* the stabiliser behind it */
+  float most;    /* and before it */
+  char *map;
+  const float *key_x, *row_x; /* rows of k and of q as f32 */
+  float *x, *y_x, *d_x;       /* room for them, and for their gradients: [64][dk] */
+  float *c, *p, *ct;          /* features of keys and rows [64][m], of keys turned [m][64] */
+  float *d_c, *d_p, *room;    /* their gradients; room: [64][m] */
+  float *s, *d_s, *next;      /* S, its gradient behind the chunk and before it: [m][wide] */
+  float *turn;                /* one of them turned: [wide][turned] */
+  float *v, *vt, *d_v;        /* values, turned [wide][64], and gradients */
+  float *out, *part,
+      *read; /* [64][wide]: N, then d_N; P S; of the delta rules C S of the state before each key */
+  float *w, *t, *g, *plain,
+      *sum;    /* [64][64]: W; P C^T; B; both before W; the sum of their products */
+  float *like; /* C C^T of the delta rules */
+  float *states, *marks, *tops;
+  float rate[ATTN_LINEAR_CHUNK_], fall[ATTN_LINEAR_CHUNK_], keep[ATTN_LINEAR_CHUNK_];
+  float gate[ATTN_LINEAR_CHUNK_], left[ATTN_LINEAR_CHUNK_], by[ATTN_LINEAR_CHUNK_];
+  float inverse[ATTN_LINEAR_CHUNK_]; /* 1 / kappa, 0 where nothing is read */
+  double start[ATTN_LINEAR_CHUNK_];  /* of the products with what S leaves at a row */
+} attn_linear_back_chain_;
+
+/* y = (start ? 0 : y) + X w */
+ATTN_FUNC_ void attn_linear_back_times_(const attn_linear_back_chain_ *c, float *y, int64_t stride,
+                                        attn_floats_ x, int64_t step, attn_floats_ w, int64_t cols,
+                                        int start) {
+  attn_linear_ask_ none;
+  none.rows = 0;
+  attn_linear_times_(c->a->f.table, &none, y, stride, x, step, w, cols, start);
+}
+
+/* Rows of a triangle that share its end, from r on, and the keys before that: row r sees keys 0 .. e + r. */
+ATTN_FUNC_ int64_t attn_linear_back_step_of_(int64_t r, int64_t n) {
+  return n - r < ATTN_LINEAR_ROWS_ ? n - r : (int64_t)ATTN_LINEAR_ROWS_;
+}
+
+/* The triangle y = X w of n rows; what lies beyond is no number. */
+ATTN_FUNC_ void attn_linear_back_corner_(const attn_linear_back_chain_ *c, float *y, attn_floats_ x,
+                                         int64_t e, attn_floats_ w) {
+  for (int64_t r = 0, rows; r < x.rows; r += rows) {
+    rows = attn_linear_back_step_of_(r, x.rows);
+    attn_linear_back_times_(c, y + r * ATTN_LINEAR_CHUNK_, ATTN_LINEAR_CHUNK_,
+                            attn_floats_at_(x.p + r * x.stride, x.stride, rows), 1, w, e + r + rows,
+                            1);
+  }
+}
+
+/* t = W . x within the triangle of n rows, 0 beyond. */
+ATTN_FUNC_ void attn_linear_back_mask_(const attn_linear_back_chain_ *c, float *t, const float *x,
+                                       int64_t n, int64_t e) {
+  for (int64_t r = 0; r < n; r++, t += ATTN_LINEAR_CHUNK_, x += ATTN_LINEAR_CHUNK_) {
+    const float *w = c->w + (e + r) * ATTN_LINEAR_CHUNK_;
+    attn_on_(gradient, c->a->f.table)->slope(t, x, w, w, e + r + 1, ATTN_ACT_NONE);
+    memset(t + e + r + 1, 0, (size_t)(ATTN_LINEAR_CHUNK_ - (e + r + 1)) * sizeof *t);
+  }
+}
+
+/* y += T w of a triangle of n rows. */
+ATTN_FUNC_ void attn_linear_back_lower_(const attn_linear_back_chain_ *c, float *y, int64_t stride,
+                                        const float *t, int64_t n, int64_t e, const float *w) {
+  for (int64_t r = 0, rows; r < n; r += rows) {
+    rows = attn_linear_back_step_of_(r, n);
+    attn_linear_back_times_(c, y + r * stride, stride,
+                            attn_floats_at_(t + r * ATTN_LINEAR_CHUNK_, ATTN_LINEAR_CHUNK_, rows),
+                            1, attn_floats_at_(w, stride, e + r + rows), stride, 0);
+  }
+}
+
+/* y += T^T w, rows of y for the chunk's keys: rows of T before the first that sees a key have 0 there. */
+ATTN_FUNC_ void attn_linear_back_upper_(const attn_linear_back_chain_ *c, float *y, int64_t stride,
+                                        const float *t, int64_t n, int64_t e, const float *w) {
+  for (int64_t j = 0, keys; j < e + n; j += keys) {
+    const int64_t r = j > e ? j - e : 0;
+    keys = attn_linear_back_step_of_(j, e + n);
+    attn_linear_back_times_(
+        c, y + j * stride, stride, attn_floats_at_(t + r * ATTN_LINEAR_CHUNK_ + j, 1, keys),
+        ATTN_LINEAR_CHUNK_, attn_floats_at_(w + r * stride, stride, n - r), stride, 0);
+  }
+}
+
+/* to[k][r] = x[r][k] of n rows of dim numbers. */
+ATTN_FUNC_ void attn_linear_back_turn_(const attn_linear_back_chain_ *c, float *to, int64_t stride,
+                                       const float *x, int64_t x_stride, int64_t n, int64_t dim) {
+  const void *row[ATTN_LINEAR_CHUNK_];
+  for (int64_t r = 0; r < n; r += ATTN_LINEAR_CHUNK_) {
+    const int some = n - r < ATTN_LINEAR_CHUNK_ ? (int)(n - r) : (int)ATTN_LINEAR_CHUNK_;
+    for (int i = 0; i < some; i++) row[i] = x + (r + i) * x_stride;
+    attn_on_(dense, c->a->f.table)->turn(to + r, stride, row, ATTN_F32, dim, some);
+  }
+}
+
+/* ---- keys -----------------------------------------------------------------------------------*/
+
+/* What rates and stabiliser leave of S and of the keys. */
+ATTN_FUNC_ void attn_linear_back_factors_(attn_linear_back_chain_ *c, const float *now) {
+  const attn_linear_ *f = &c->a->f;
+  const int n = c->n;
+  float left = 1.0f;
+  c->weighs = f->decays;
+  for (int j = 0; j < n; j++) {
+    const float rate = f->decays ? c->rate[j] : 1.0f;
+    c->fall[j] = 1.0f;
+    if (f->map.running && now[j] != c->top) {
+      c->fall[j] = attn_linear_exp_(f->table, c->top - now[j]), c->weighs = 1;
+      c->top = now[j];
+    }
+    c->keep[j] = rate * c->fall[j];
+    c->gate[j] = f->rule == ATTN_LINEAR_GATED ? 1.0f - rate : 1.0f;
+    left *= c->keep[j], c->left[j] = left;
+  }
+  if (!c->weighs && c->ones >= n) return;
+  c->ones = c->weighs ? 0 : n;
+  for (int e = 0; e < n; e++) {
+    float *w = c->w + e * ATTN_LINEAR_CHUNK_;
+    for (int j = 0; j < e; j++) w[j] = c->keep[e] * w[j - ATTN_LINEAR_CHUNK_];
+    w[e] = c->gate[e];
+    for (int j = e + 1; j < ATTN_LINEAR_CHUNK_; j++) w[j] = 0.0f;
+  }
+}
+
+/* In the place of the values what the delta rules write, u = b (v - read / kappa); read = c S of the state before. */
+ATTN_FUNC_ void attn_linear_back_delta_(attn_linear_back_chain_ *c) {
+  const attn_linear_back_ *a = c->a;
+  const attn_linear_ *f = &a->f;
+  const int64_t e = ATTN_LINEAR_CHUNK_, wide = a->wide, n = c->n;
+  attn_linear_back_times_(c, c->like, e, attn_floats_at_(c->c, f->m, n), 1,
+                          attn_floats_at_(c->ct, e, f->m), n, 1);
+  attn_linear_back_times_(c, c->read, wide, attn_floats_at_(c->c, f->m, n), 1,
+                          attn_floats_at_(c->s, wide, f->m), wide, 1);
+  for (int64_t i = 0, from = 0; i < n; i++) { /* of blocks before by one product, then one by one */
+    float *read = c->read + i * wide, *v = c->v + i * wide;
+    if (i % ATTN_LINEAR_ROWS_ == 0 && (from = i) > 0)
+      attn_linear_back_times_(c, read, wide,
+                              attn_floats_at_(c->like + i * e, e, attn_linear_back_step_of_(i, n)),
+                              1, attn_floats_at_(c->v, wide, i), wide, 0);
+    if (i > from)
+      attn_linear_back_times_(c, read, wide, attn_floats_at_(c->like + i * e + from, e, 1), 1,
+                              attn_floats_at_(c->v + from * wide, wide, i - from), wide, 0);
+    c->inverse[i] = 1.0f;
+    if (f->rule == ATTN_LINEAR_DELTA_ATTN)
+      c->inverse[i] = fabsf(read[f->dv]) < FLT_MIN ? 0.0f : 1.0f / read[f->dv];
+    f->table->blend(v, v, read, ATTN_F32, ATTN_F32, ATTN_F32, f->dv, c->rate[i],
+                    -c->rate[i] * c->inverse[i]);
+  }
+}
+
+/* Features, values and factors of keys j0 .. j0 + n - 1, whose state before is c->s, c->top. */
+ATTN_FUNC_ void attn_linear_back_keys_(attn_linear_back_chain_ *c, int64_t j0, int n) {
+  const attn_linear_back_ *a = c->a;
+  const attn_linear_ *f = &a->f;
+  attn_linear_chain_ chain;
+  float now[ATTN_LINEAR_CHUNK_];
+  c->j0 = j0, c->n = n, c->most = c->top;
+  c->key_x = attn_linear_rows_(f->table, c->x, &f->k, c->b, c->kv, j0, n);
+  attn_map_keys_(&f->map, c->map, c->c, c->key_x, n, c->head, c->top, now);
+  chain.a = f, chain.b = c->b, chain.kv = c->kv, chain.n = n;
+  attn_linear_rates_(&chain, j0);
+  if (f->rule != ATTN_LINEAR_SUM) memcpy(c->rate, chain.rate, sizeof c->rate);
+  attn_linear_back_factors_(c, now);
+  memset(c->v, 0, (size_t)(n * a->wide) * sizeof(float));
+  for (int j = 0; j < n; j++) {
+    float *v = c->v + j * a->wide;
+    f->table->widen(v, attn_at_(&f->v, c->b, c->kv, j0 + j), 0, NULL, 1, f->dv, f->v.dtype, NULL);
+    v[f->dv] = 1.0f;
+  }
+  attn_linear_back_turn_(c, c->ct, ATTN_LINEAR_CHUNK_, c->c, f->m, n, f->m);
+  if (f->delta) attn_linear_back_delta_(c);
+}
+
+/* They join the state. */
+ATTN_FUNC_ void attn_linear_back_absorb_(attn_linear_back_chain_ *c) {
+  const attn_linear_back_ *a = c->a;
+  const attn_table_ *f = a->f.table;
+  const int64_t m = a->f.m, n = c->n;
+  float *last = c->w + (n - 1) * ATTN_LINEAR_CHUNK_;
+  if (c->weighs) {
+    float by[ATTN_LINEAR_CHUNK_];
+    for (int64_t r = 0; r < m; r += ATTN_LINEAR_CHUNK_) {
+      const int64_t some = m - r < ATTN_LINEAR_CHUNK_ ? m - r : (int64_t)ATTN_LINEAR_CHUNK_;
+      for (int64_t i = 0; i < some; i++) by[i] = c->left[n - 1];
+      f->scale_rows(c->s + r * a->wide, a->wide, c->s + r * a->wide, a->wide, some, a->wide, by);
+    }
+    f->scale_rows(c->c, m, c->c, m, n, m, last);
+  }
+  attn_linear_back_times_(c, c->s, a->wide, attn_floats_at_(c->c, 1, m), m,
+                          attn_floats_at_(c->v, a->wide, n), a->wide, 0);
+}
+
+/* ---- rows -----------------------------------------------------------------------------------*/
+
+/* Features of rows i .. i + n - 1. */
+ATTN_FUNC_ void attn_linear_back_queries_(attn_linear_back_chain_ *c, int64_t h, int64_t i,
+                                          int64_t n) {
+  const attn_linear_ *f = &c->a->f;
+  c->row_x = attn_linear_rows_(f->table, c->y_x, &f->q, c->b, h, i, n);
+  attn_map_queries_(&f->map, c->map, c->p, c->row_x, n, h);
+}
+
+/* In the place of N comes d_N: with den = N's last column, d_n = out_scale d_o / den, d_den = -(d_n . n) / den. */
+ATTN_FUNC_ void attn_linear_back_divide_(attn_linear_back_chain_ *c, int64_t h, int64_t i,
+                                         int64_t n) {
+  const attn_linear_back_ *a = c->a;
+  const attn_linear_ *f = &a->f;
+  const int64_t dv = f->dv;
+  float *d_o = c->d_v + ATTN_LINEAR_CHUNK_ * a->wide; /* a row */
+  for (int64_t r = 0; r < n; r++) {
+    float *y = c->out + r * a->wide, t, den = y[dv], slope = 1.0f;
+    f->table->widen(d_o, attn_at_(&a->d_o, c->b, h, i + r), 0, NULL, 1, dv, a->d_o.dtype, NULL);
+    attn_on_(gradient, f->table)->row_dots(&t, d_o, y, 1, dv);
+    if (f->den == ATTN_LINEAR_DEN_ADD) den += f->eps;
+    if (f->den == ATTN_LINEAR_DEN_NONE) den = 1.0f, slope = 0.0f;
+    if (f->den == ATTN_LINEAR_DEN_CLAMP && !(den > f->eps))
+      slope = 0.0f, den = den <= f->eps ? f->eps : den;
+    memset(y + dv, 0, (size_t)(a->wide - dv) * sizeof *y);
+    if (fabsf(den) < FLT_MIN) {
+      memset(y, 0, (size_t)dv * sizeof *y);
+      continue;
+    }
+    attn_map_back_times_(&f->map, y, d_o, dv, f->out_scale / den);
+    if (slope != 0.0f)
+      y[dv] = -(float)((double)f->out_scale * (double)t / (double)den / (double)den);
+  }
+}
+
+/* d_q of rows whose features have the gradient d_p. */
+ATTN_FUNC_ void attn_linear_back_write_rows_(attn_linear_back_chain_ *c, int64_t h, int64_t i,
+                                             int64_t n) {
+  const attn_linear_back_ *a = c->a;
+  attn_map_back_tile_(&a->map, c->map, c->d_x, c->d_p, c->room, c->row_x, n, h, 0, -INFINITY);
+  for (int64_t r = 0; r < n; r++)
+    memcpy(attn_at_(&a->d_q, c->b, h, i + r), c->d_x + r * a->d_q.dim,
+           (size_t)a->d_q.dim * sizeof(float));
+}
+
+/* Rows that read the state behind the last key; c->turn is S turned. */
+ATTN_FUNC_ void attn_linear_back_rest_(attn_linear_back_chain_ *c, int64_t h, int64_t i,
+                                       int64_t n) {
+  const attn_linear_back_ *a = c->a;
+  const int64_t m = a->f.m, wide = a->wide;
+  attn_linear_back_queries_(c, h, i, n);
+  attn_linear_back_times_(c, c->out, wide, attn_floats_at_(c->p, m, n), 1,
+                          attn_floats_at_(c->s, wide, m), wide, 1);
+  attn_linear_back_divide_(c, h, i, n);
+  attn_linear_back_times_(c, c->d_s, wide, attn_floats_at_(c->p, 1, m), m,
+                          attn_floats_at_(c->out, wide, n), wide, 0);
+  if (!a->d_q.data) return;
+  attn_linear_back_times_(c, c->d_p, m, attn_floats_at_(c->out, wide, n), 1,
+                          attn_floats_at_(c->turn, a->turned, wide), m, 1);
+  attn_linear_back_write_rows_(c, h, i, n);
+}
+
+/* sum += P C^T . B, of rows that read behind key e on. */
+ATTN_FUNC_ void attn_linear_back_products_(attn_linear_back_chain_ *c, int64_t e, int64_t n) {
+  for (int64_t r = 0; r < n; r++)
+    for (int64_t j = 0; j <= e + r; j++)
+      c->sum[(e + r) * ATTN_LINEAR_CHUNK_ + j] +=
+          c->plain[r * ATTN_LINEAR_CHUNK_ + j] * c->g[r * ATTN_LINEAR_CHUNK_ + j];
+}
+
+/* Rows i .. i + n - 1 of a head, the first of which reads behind the chunk's key e. c->turn is S turned. 0: something is
+ * not finite, and would reach rows that do not see it. */
+ATTN_FUNC_ int attn_linear_back_within_(attn_linear_back_chain_ *c, int64_t h, int64_t i, int64_t n,
+                                        int64_t e) {
+  const attn_linear_back_ *a = c->a;
+  const attn_table_ *f = a->f.table;
+  const int64_t m = a->f.m, wide = a->wide, side = ATTN_LINEAR_CHUNK_, keys = c->n;
+  const float *left = c->left + e;
+  attn_linear_back_queries_(c, h, i, n);
+  if (keys > 1 && !f->finite(c->p, m, n, m)) return 0;
+  attn_linear_back_times_(c, c->part, wide, attn_floats_at_(c->p, m, n), 1,
+                          attn_floats_at_(c->s, wide, m), wide, 1);
+  attn_linear_back_corner_(c, c->plain, attn_floats_at_(c->p, m, n), e,
+                           attn_floats_at_(c->ct, side, m));
+  attn_linear_back_mask_(c, c->t, c->plain, n, e);
+  f->scale_rows(c->out, wide, c->part, wide, n, wide, left);
+  attn_linear_back_lower_(c, c->out, wide, c->t, n, e, c->v);
+  attn_linear_back_divide_(c, h, i, n);
+  if (keys > 1 && !f->finite(c->out, wide, n, wide)) return 0;
+  attn_linear_back_upper_(c, c->d_v, wide, c->t, n, e, c->out);
+  attn_linear_back_corner_(c, c->g, attn_floats_at_(c->out, wide, n), e,
+                           attn_floats_at_(c->vt, side, wide));
+  if (a->d_rate.data && a->f.decays) {
+    float dots[ATTN_LINEAR_CHUNK_];
+    attn_linear_back_products_(c, e, n);
+    attn_on_(gradient, f)->row_dots(dots, c->out, c->part, n, wide);
+    for (int64_t r = 0; r < n; r++) c->start[e + r] += (double)dots[r];
+  }
+  attn_linear_back_mask_(c, c->g, c->g, n, e);
+  attn_linear_back_upper_(c, c->d_c, m, c->g, n, e, c->p);
+  if (a->d_q.data) {
+    attn_linear_back_times_(c, c->d_p, m, attn_floats_at_(c->out, wide, n), 1,
+                            attn_floats_at_(c->turn, a->turned, wide), m, 1);
+    if (c->weighs) f->scale_rows(c->d_p, m, c->d_p, m, n, m, left);
+    attn_linear_back_lower_(c, c->d_p, m, c->g, n, e, c->c);
+  }
+  if (c->weighs) f->scale_rows(c->p, m, c->p, m, n, m, left);
+  attn_linear_back_times_(c, c->next, wide, attn_floats_at_(c->p, 1, m), m,
+                          attn_floats_at_(c->out, wide, n), wide, 0);
+  if (a->d_q.data) attn_linear_back_write_rows_(c, h, i, n);
+  return 1;
+}
+
+/* ---- a chunk --------------------------------------------------------------------------------*/
+
+/* What the state behind the chunk gives keys and values, and the state before it. */
+ATTN_FUNC_ void attn_linear_back_behind_(attn_linear_back_chain_ *c) {
+  const attn_linear_back_ *a = c->a;
+  const attn_table_ *f = a->f.table;
+  const int64_t m = a->f.m, wide = a->wide, side = ATTN_LINEAR_CHUNK_, n = c->n;
+  const float *last = c->w + (n - 1) * side;
+  attn_linear_back_turn_(c, c->turn, a->turned, c->d_s, wide, m, wide);
+  attn_linear_back_times_(c, c->d_v, wide, attn_floats_at_(c->c, m, n), 1,
+                          attn_floats_at_(c->d_s, wide, m), wide, 1);
+  attn_linear_back_times_(c, c->d_c, m, attn_floats_at_(c->v, wide, n), 1,
+                          attn_floats_at_(c->turn, a->turned, wide), m, 1);
+  if (a->d_rate.data && a->f.decays) {
+    float dots[ATTN_LINEAR_CHUNK_];
+    memset(c->sum, 0, ATTN_LINEAR_SQUARE_ * sizeof(float));
+    attn_on_(gradient, f)->row_dots(dots, c->d_v, c->v, n, wide);
+    for (int64_t j = 0; j < n; j++) c->sum[(n - 1) * side + j] = dots[j], c->start[j] = 0.0;
+    for (int64_t r = 0; r < m; r++) {
+      attn_on_(gradient, f)->row_dots(dots, c->d_s + r * wide, c->s + r * wide, 1, wide);
+      c->start[n - 1] += (double)dots[0];
+    }
+  }
+  memcpy(c->next, c->d_s, (size_t)(m * wide) * sizeof(float));
+  if (!c->weighs) return;
+  f->scale_rows(c->d_v, wide, c->d_v, wide, n, wide, last);
+  f->scale_rows(c->d_c, m, c->d_c, m, n, m, last);
+  attn_map_back_times_(&a->f.map, c->next, c->next, m * wide, c->left[n - 1]);
+}
+
+/* d_a_t = fall_t <d_S_t, S_(t-1)>, of a gate less <d_S_t, p v>: each product of a row and a key counts with the factors
+ * between them but that of t. */
+ATTN_FUNC_ void attn_linear_back_decay_(attn_linear_back_chain_ *c, float *d_rate) {
+  const int n = c->n, side = ATTN_LINEAR_CHUNK_, gated = c->a->f.rule == ATTN_LINEAR_GATED;
+  double *before = c->start; /* products of row e and all keys before t */
+  for (int t = 0; t < n; t++) {
+    double all = 0.0, own = 0.0;
+    for (int e = n; e-- > t;) {
+      const double keep = e + 1 < n ? (double)c->keep[e + 1] : 0.0;
+      all = before[e] + keep * all, own = (double)c->sum[e * side + t] + keep * own;
+    }
+    d_rate[t] = (float)((double)c->fall[t] * all - (gated ? own : 0.0));
+    for (int e = t + 1; e < n; e++)
+      before[e] =
+          (double)c->keep[t] * before[e] + (double)c->gate[t] * (double)c->sum[e * side + t];
+  }
+}
+
+/* The delta rules: d_v is the gradient by what they write; c->turn is S turned. */
+ATTN_FUNC_ void attn_linear_back_undo_(attn_linear_back_chain_ *c, float *d_rate) {
+  const attn_linear_back_ *a = c->a;
+  const attn_linear_ *f = &a->f;
+  const int64_t m = f->m, wide = a->wide, side = ATTN_LINEAR_CHUNK_, n = c->n, dv = f->dv;
+  const int attends = f->rule == ATTN_LINEAR_DELTA_ATTN;
+  float *back = c->part; /* the gradient by what a key reads, and by kappa */
+  for (int64_t t = n, end = n; t-- > 0;) {
+    float *y = c->d_v + t * wide, *to = back + t * wide, of_read, of_value, *v = c->read + t * wide;
+    const float by = c->rate[t] * c->inverse[t];
+    /* keys after t have read what it wrote: those after its block by one product */
+    if (t + 1 == n || (t + 1) % ATTN_LINEAR_ROWS_ == 0) {
+      const int64_t lo = t - t % ATTN_LINEAR_ROWS_;
+      end = t + 1;
+      if (end < n)
+        attn_linear_back_times_(c, c->d_v + lo * wide, wide,
+                                attn_floats_at_(c->like + end * side + lo, 1, end - lo), side,
+                                attn_floats_at_(back + end * wide, wide, n - end), dv, 0);
+    }
+    if (t + 1 < end)
+      attn_linear_back_times_(c, y, wide, attn_floats_at_(c->like + (t + 1) * side + t, side, 1),
+                              side, attn_floats_at_(back + (t + 1) * wide, wide, end - t - 1), dv,
+                              0);
+    attn_on_(gradient, f->table)->row_dots(&of_read, y, v, 1, dv);
+    f->table->widen(v, attn_at_(&f->v, c->b, c->kv, c->j0 + t), 0, NULL, 1, dv, f->v.dtype, NULL);
+    attn_on_(gradient, f->table)->row_dots(&of_value, y, v, 1, dv);
+    d_rate[t] = of_value - of_read * c->inverse[t];
+    memset(to, 0, (size_t)wide * sizeof(float));
+    attn_map_back_times_(&f->map, to, y, dv, -by);
+    if (attends) to[dv] = of_read * by * c->inverse[t];
+    attn_map_back_times_(&f->map, y, y, dv, c->rate[t]);
+  }
+  /* products of back and what earlier keys wrote, a triangle */
+  attn_linear_back_times_(c, c->t, side, attn_floats_at_(back, wide, n), 1,
+                          attn_floats_at_(c->vt, side, wide), n, 1);
+  for (int64_t t = 0; t < n; t++)
+    for (int64_t j = t; j < n; j++) c->t[t * side + j] = 0.0f;
+  attn_linear_back_times_(c, c->d_c, m, attn_floats_at_(c->t, side, n), 1,
+                          attn_floats_at_(c->c, m, n), m, 0);
+  attn_linear_back_times_(c, c->d_c, m, attn_floats_at_(c->t, 1, n), side,
+                          attn_floats_at_(c->c, m, n), m, 0);
+  attn_linear_back_times_(c, c->d_c, m, attn_floats_at_(back, wide, n), 1,
+                          attn_floats_at_(c->turn, a->turned, wide), m, 0);
+  attn_linear_back_times_(c, c->next, wide, attn_floats_at_(c->c, 1, m), m,
+                          attn_floats_at_(back, wide, n), wide, 0);
+}
+
+/* Rows of a gradient of k, v or the rates. */
+ATTN_FUNC_ void attn_linear_back_store_(const attn_linear_back_chain_ *c, const attn_tensor *d,
+                                        const float *x, int64_t stride) {
+  for (int j = 0; d->data && j < c->n; j++) {
+    float *to = (float *)(void *)attn_at_(d, c->b, c->kv, c->j0 + j);
+    c->a->f.table->blend(to, x + j * stride, c->first ? NULL : to, ATTN_F32, ATTN_F32, ATTN_F32,
+                         d->dim, 1.0f, 1.0f);
+  }
+}
+
+/* Keys j0 .. j0 + n - 1 and the rows that read behind one of them; c->s, c->top are the state before them, c->d_s is the
+ * gradient of that behind them and becomes that of the one before. 0: see attn_linear_back_within_; nothing of keys
+ * and state has been written. */
+ATTN_FUNC_ int attn_linear_back_chunk_(attn_linear_back_chain_ *c, int64_t j0, int n) {
+  const attn_linear_back_ *a = c->a;
+  const attn_linear_ *f = &a->f;
+  const int64_t m = f->m, wide = a->wide;
+  float d_rate[ATTN_LINEAR_CHUNK_] = {0.0f}, *swap;
+  attn_linear_back_keys_(c, j0, n);
+  if (n > 1 && !(f->table->finite(c->c, m, n, m) && f->table->finite(c->v, wide, n, wide)))
+    return 0;
+  attn_linear_back_turn_(c, c->vt, ATTN_LINEAR_CHUNK_, c->v, wide, n, wide);
+  attn_linear_back_behind_(c);
+  attn_linear_back_turn_(c, c->turn, a->turned, c->s, wide, m, wide);
+  const int64_t lo = j0 - f->q_off, i0 = lo > c->row0 ? lo : c->row0;
+  const int64_t i1 = lo + n < c->met ? lo + n : c->met;
+  for (int64_t h = c->head * f->group; i0 < i1 && h < (c->head + 1) * f->group; h++)
+    if (!attn_linear_back_within_(c, h, i0, i1 - i0, i0 - lo)) return 0;
+  if (f->delta)
+    attn_linear_back_undo_(c, d_rate);
+  else if (a->d_rate.data && f->decays)
+    attn_linear_back_decay_(c, d_rate);
+  attn_linear_back_store_(c, &a->d_v, c->d_v, wide);
+  attn_linear_back_store_(c, &a->d_rate, d_rate, 1);
+  if (a->d_k.data) {
+    attn_map_back_tile_(&a->map, c->map, c->d_x, c->d_c, c->room, c->key_x, n, c->head, 1, c->most);
+    attn_linear_back_store_(c, &a->d_k, c->d_x, f->k.dim);
+  }
+  swap = c->d_s, c->d_s = c->next, c->next = swap;
+  return 1;
+}
+/* <<< attn/families/linear/linear_backward_chunk.h */
+/* >>> attn/families/linear/linear_backward.h */
+/* families/linear/linear_backward.h owns the gradients of attention over a linear state: a head's keys are walked to the
+ * end, states kept on the way, then back, chunk by chunk. */
+
+/* Where the pieces of a worker's memory begin, in the order of attn_linear_back_cut_; its bytes. */
+ATTN_COLD_ int64_t attn_linear_back_lay_(attn_linear_back_ *a) {
+  const int64_t n = ATTN_LINEAR_CHUNK_, m = a->f.m, x = attn_mul_(n, a->f.k.dim);
+  const int64_t features = attn_add_(attn_mul_(n, m), 16), values = attn_mul_(n, a->wide);
+  const int64_t state = attn_mul_(m, a->wide), square = ATTN_LINEAR_SQUARE_;
+  const int64_t marks = attn_mul_(attn_runs_of_(a->chunks, ATTN_LINEAR_MARK_), state);
+  const int64_t floats[ATTN_LINEAR_BACK_PIECES_] = {x,
+                                                    x,
+                                                    x,
+                                                    features,
+                                                    features,
+                                                    attn_mul_(m, n),
+                                                    features,
+                                                    features,
+                                                    features,
+                                                    state,
+                                                    state,
+                                                    state,
+                                                    attn_mul_(a->turned, a->wide),
+                                                    values,
+                                                    values,
+                                                    attn_add_(values, a->wide),
+                                                    values,
+                                                    values,
+                                                    a->f.delta ? values : 0,
+                                                    square,
+                                                    square,
+                                                    square,
+                                                    square,
+                                                    square,
+                                                    a->f.delta ? square : 0,
+                                                    attn_mul_(ATTN_LINEAR_MARK_, state),
+                                                    marks,
+                                                    attn_add_(a->chunks, 1)};
+  int64_t at = attn_piece_(attn_map_own_(&a->f.map), 1);
+  for (int i = 0; i < ATTN_LINEAR_BACK_PIECES_; i++) {
+    a->at[i] = at / (int64_t)sizeof(float);
+    at = attn_add_(at, attn_piece_(floats[i], sizeof(float)));
+  }
+  return at;
+}
+
+ATTN_FUNC_ void attn_linear_back_cut_(const attn_linear_back_ *a, int worker,
+                                      attn_linear_back_chain_ *c) {
+  c->map = a->own + worker * a->each;
+  float *const base = (float *)(void *)c->map;
+  float **const piece[ATTN_LINEAR_BACK_PIECES_] = {
+      &c->x,   &c->y_x,   &c->d_x, &c->c,    &c->p,      &c->ct,    &c->d_c,
+      &c->d_p, &c->room,  &c->s,   &c->d_s,  &c->next,   &c->turn,  &c->v,
+      &c->vt,  &c->d_v,   &c->out, &c->part, &c->read,   &c->w,     &c->t,
+      &c->g,   &c->plain, &c->sum, &c->like, &c->states, &c->marks, &c->tops};
+  for (int i = 0; i < ATTN_LINEAR_BACK_PIECES_; i++) *piece[i] = base + a->at[i];
+}
+
+/* Which rows read what of a batch entry; whether any does. */
+ATTN_FUNC_ int attn_linear_back_range_(attn_linear_back_chain_ *c) {
+  const attn_linear_ *f = &c->a->f;
+  c->keys = attn_len_of_(f->kv_len, c->b, f->k.len);
+  c->rows = attn_len_of_(f->q_len, c->b, f->q.len);
+  c->row0 = c->met = 0;
+  if (f->causal) {
+    const int64_t last = c->keys - 1 - f->q_off; /* the row that reads behind the last key */
+    c->row0 = f->q_off >= 0 ? 0 : -f->q_off < c->rows ? -f->q_off : c->rows;
+    c->met = last < c->row0 ? c->row0 : last < c->rows ? last : c->rows;
+  }
+  c->end = c->met < c->rows ? c->keys : c->met > c->row0 ? c->met + f->q_off : 0;
+  return c->keys > 0 && c->end > 0;
+}
+
+/* The stabiliser of all keys, where none of them may see another. */
+ATTN_FUNC_ float attn_linear_back_top_(attn_linear_back_chain_ *c) {
+  const attn_linear_ *f = &c->a->f;
+  float top = -INFINITY;
+  for (int64_t j = 0, n; f->late && j < c->keys; j += n) {
+    n = c->keys - j < ATTN_TILE_ ? c->keys - j : (int64_t)ATTN_TILE_;
+    const float *x = attn_linear_rows_(f->table, c->x, &f->k, c->b, c->kv, j, n);
+    const float here = attn_map_top_(&f->map, c->map, x, n, c->head);
+    if (here > top) top = here;
+  }
+  return top;
+}
+
+ATTN_FUNC_ int attn_linear_back_keys_of_(const attn_linear_back_chain_ *c, int64_t chunk) {
+  const int64_t left = c->end - chunk * ATTN_LINEAR_CHUNK_;
+  return left < ATTN_LINEAR_CHUNK_ ? (int)left : (int)ATTN_LINEAR_CHUNK_;
+}
+
+/* Chunks from `chunk`, whose state c->s is, to the one before `to` join it; those before each are kept. */
+ATTN_FUNC_ void attn_linear_back_walk_(attn_linear_back_chain_ *c, int64_t chunk, int64_t to) {
+  const int64_t state = c->a->f.m * c->a->wide;
+  const size_t bytes = (size_t)state * sizeof(float);
+  for (; chunk < to; chunk++) {
+    c->tops[chunk] = c->top;
+    memcpy(c->states + chunk % ATTN_LINEAR_MARK_ * state, c->s, bytes);
+    if (chunk % ATTN_LINEAR_MARK_ == 0)
+      memcpy(c->marks + chunk / ATTN_LINEAR_MARK_ * state, c->s, bytes);
+    attn_linear_back_keys_(c, chunk * ATTN_LINEAR_CHUNK_, attn_linear_back_keys_of_(c, chunk));
+    attn_linear_back_absorb_(c);
+  }
+}
+
+ATTN_FUNC_ void attn_linear_back_take_(attn_linear_back_chain_ *c, int64_t chunk) {
+  const int64_t state = c->a->f.m * c->a->wide;
+  memcpy(c->s, c->states + chunk % ATTN_LINEAR_MARK_ * state, (size_t)state * sizeof(float));
+  c->top = c->tops[chunk];
+}
+
+/* A chunk backwards; where something is not finite key by key, so that it reaches none but those that see it. */
+ATTN_FUNC_ void attn_linear_back_step_(attn_linear_back_chain_ *c, int64_t chunk) {
+  const int64_t j0 = chunk * ATTN_LINEAR_CHUNK_;
+  const int n = attn_linear_back_keys_of_(c, chunk);
+  attn_linear_back_take_(c, chunk);
+  if (attn_linear_back_chunk_(c, j0, n)) return;
+  for (int t = n; t-- > 0;) {
+    attn_linear_back_take_(c, chunk);
+    for (int j = 0; j < t; j++) {
+      attn_linear_back_keys_(c, j0 + j, 1);
+      attn_linear_back_absorb_(c);
+    }
+    (void)attn_linear_back_chunk_(c, j0 + t, 1);
+  }
+}
+
+/* One state head. */
+ATTN_FUNC_ void attn_linear_back_state_(attn_linear_back_chain_ *c) {
+  const attn_linear_back_ *a = c->a;
+  const attn_linear_ *f = &a->f;
+  const int64_t state = f->m * a->wide;
+  if (!attn_linear_back_range_(c)) return;
+  const int64_t chunks = (c->end - 1) / ATTN_LINEAR_CHUNK_ + 1;
+  c->top = attn_linear_back_top_(c);
+  memset(c->s, 0, (size_t)state * sizeof(float));
+  memset(c->d_s, 0, (size_t)state * sizeof(float));
+  attn_linear_back_walk_(c, 0, chunks);
+  if (c->met < c->rows) attn_linear_back_turn_(c, c->turn, a->turned, c->s, a->wide, f->m, a->wide);
+  for (int64_t h = c->head * f->group; h < (c->head + 1) * f->group; h++)
+    for (int64_t i = c->met; i < c->rows; i += ATTN_LINEAR_CHUNK_)
+      attn_linear_back_rest_(
+          c, h, i, c->rows - i < ATTN_LINEAR_CHUNK_ ? c->rows - i : (int64_t)ATTN_LINEAR_CHUNK_);
+  for (int64_t chunk = chunks; chunk-- > 0;) {
+    if ((chunk + 1) % ATTN_LINEAR_MARK_ == 0 && chunk + 1 < chunks) {
+      const int64_t from = chunk / ATTN_LINEAR_MARK_;
+      memcpy(c->s, c->marks + from * state, (size_t)state * sizeof(float));
+      c->top = c->tops[from * ATTN_LINEAR_MARK_];
+      attn_linear_back_walk_(c, from * ATTN_LINEAR_MARK_, chunk + 1);
+    }
+    attn_linear_back_step_(c, chunk);
+  }
+}
+
+ATTN_FUNC_ void attn_linear_back_item_(void *job, int worker, int64_t unit) {
+  const attn_linear_back_ *a = (const attn_linear_back_ *)job;
+  attn_linear_back_chain_ c;
+  attn_clear_(&c, sizeof c);
+  c.a = a, c.b = unit / a->f.k.heads, c.kv = unit % a->f.k.heads;
+  attn_linear_back_cut_(a, worker, &c);
+  for (int64_t i = 0; i < a->f.per_kv; i++) {
+    c.first = i == 0, c.head = c.kv * a->f.per_kv + i;
+    attn_linear_back_state_(&c);
+  }
+}
+
+/* ---- the call -------------------------------------------------------------------------------*/
+
+typedef struct attn_linear_back_job_ {
+  attn_linear_back_ a; /* its outputs are the caller's */
+  int accumulate;
+} attn_linear_back_job_;
+
+ATTN_COLD_ int attn_linear_back_steps_(attn_stage_ *s, void *job) {
+  const attn_linear_back_job_ *j = (const attn_linear_back_job_ *)job;
+  attn_linear_back_ a = j->a;
+  attn_linear_ *f = &a.f;
+  const attn_tensor *const out[4] = {&j->a.d_q, &j->a.d_k, &j->a.d_v, &j->a.d_rate};
+  attn_tensor *const made[4] = {&a.d_q, &a.d_k, &a.d_v, &a.d_rate};
+  for (int i = 0; i < 4; i++) {
+    const attn_tensor *like = i ? &f->k : &f->q;
+    if (!out[i]->data) continue;
+    if (j->accumulate || out[i]->dtype != ATTN_F32 || !attn_gradient_whole_(out[i], like))
+      *made[i] = attn_stage_tensor_(s, like->batch, like->heads, like->len, out[i]->dim);
+    for (int64_t b = 0; s->run && b < like->batch; b++)
+      attn_zero_rows_(made[i], b, 0, like->heads, 0);
+  }
+  f->table = f->map.table = s->table;
+  a.wide = attn_group_up_(attn_add_(f->dv, 1)), a.turned = attn_group_up_(f->m);
+  a.chunks = attn_runs_of_(f->k.len, ATTN_LINEAR_CHUNK_);
+  a.map.map = f->map, a.each = attn_linear_back_lay_(&a);
+  const int64_t units = attn_mul_(f->k.batch, f->k.heads);
+  const int pieces = units > 0 && f->q.len && f->k.len ? attn_pieces_(s->workers, units) : 0;
+  const int64_t packed = attn_map_shared_(&f->map), turned = attn_map_back_shared_(&a.map);
+  char *memory = attn_stage_spare_(
+      s, pieces ? attn_add_(attn_add_(packed, turned), attn_mul_(a.each, pieces)) : 0);
+  if (s->run && pieces) {
+    attn_map_prepare_(&f->map, memory);
+    f->map.key_eps += f->map.late_eps;
+    a.map.map = f->map;
+    attn_map_back_prepare_(&a.map, memory + packed);
+    a.own = memory + packed + turned;
+    attn_for_(&s->ctx, pieces, units, attn_linear_back_item_, &a);
+  }
+  for (int i = 0; i < 4; i++)
+    if (out[i]->data && !attn_stage_made_(s, out[i], *made[i], j->accumulate)) return 0;
+  return 1;
+}
+
+/* What the gradient of the rates looks like. */
+ATTN_COLD_ int attn_linear_back_check_rate_(attn_error_ *e, const attn_linear_back_ *a) {
+  const attn_tensor *d = &a->d_rate, *rate = &a->f.rate;
+  if (!d->data) return 1;
+  if (a->f.rule == ATTN_LINEAR_SUM)
+    return attn_reject_(e, ATTN_E_NULL, "gradients.d_rate wants a rule with rates");
+  if (rate->data ? !attn_gradient_fits_(d, rate)
+                 : d->batch != 1 || d->heads != (a->f.rate_head ? a->f.k.heads : 1) ||
+                       d->len != 1 || d->dim != 1)
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "gradients.d_rate must have the shape of params.rate, or be [1, kv_heads, "
+                        "1, 1] with rate_head, [1, 1, 1, 1] with rate_const");
+  return 1;
+}
+
+ATTN_COLD_ int attn_linear_back_check_(attn_error_ *e, attn_linear_back_job_ *j,
+                                       const attn_linear_params *params, attn_ctx *ctx,
+                                       int *workers, int query) {
+  attn_linear_back_ *a = &j->a;
+  attn_linear_ *f = &a->f;
+  const attn_tensor q = f->q, k = f->k, v = f->v;
+  const int64_t any = ATTN_ANY_;
+  attn_operand_ op[] = {
+      ATTN_OPERAND_(&a->d_q, "d_q", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->d_k, "d_k", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->d_v, "d_v", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->d_rate, "gradients.d_rate", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any,
+                    ""),
+      ATTN_OPERAND_(&a->d_o, "d_o", 0, q.batch, q.heads, q.len, v.dim,
+                    "d_o must be [q.batch, q.heads, q.len, v.dim]"),
+      ATTN_OPERAND_(&f->q, "q", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&f->k, "k", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&f->v, "v", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&f->rate, "params.rate", ATTN_OPTIONAL_, any, any, any, any, "")};
+  enum { N = sizeof op / sizeof *op, RATE = N - 1 };
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  attn_spans_ more;
+  if (!attn_check_given_(e, op, RATE)) return 0;
+  for (int i = 0; i < RATE; i++)
+    if (!attn_check_operand_(e, &op[i], q.heads)) return 0;
+  /* forward's own rules, of a dense o */
+  const attn_tensor o =
+      attn_bhtd((void *)(uintptr_t)ATTN_ALIGN_, ATTN_F32, q.batch, q.heads, q.len, v.dim);
+  if (params && params->state)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "params.state must be null: gradients are those of a call without one");
+  if (!attn_linear_plan_(e, f, o, q, k, v, params, &plain, workers, query ? 0 : 1) ||
+      !attn_check_operand_(e, &op[RATE], 1))
+    return 0;
+  if (f->map.kind == ATTN_FEATURES_USER && !f->map.p.back)
+    return attn_reject_(e, ATTN_E_NULL, "params.map.back must not be null");
+  if (a->d_q.data && !attn_gradient_fits_(&a->d_q, &q))
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "d_q must have the shape of q, or 1 where q has a stride of 0");
+  if (a->d_k.data && !attn_gradient_fits_(&a->d_k, &k))
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "d_k must have the shape of k, or 1 where k has a stride of 0");
+  if (a->d_v.data && !attn_gradient_fits_(&a->d_v, &v))
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "d_v must have the shape of v, or 1 where v has a stride of 0");
+  if (!attn_linear_back_check_rate_(e, a)) return 0;
+  if (j->accumulate != 0 && j->accumulate != 1)
+    return attn_reject_(e, ATTN_E_RANGE, "gradients.accumulate must be 0 or 1");
+  more.n = 0;
+  if (!attn_take_array_(e, f->kv_len, q.batch, 4, "", &more) ||
+      !attn_take_array_(e, f->q_len, q.batch, 4, "", &more) ||
+      !attn_take_array_(e, f->rate_head, k.heads, 4, "", &more))
+    return 0;
+  if (f->map.directions) *attn_spans_more_(&more, 1) = f->map.w_span;
+  if (f->map.p.sigmas) *attn_spans_more_(&more, 1) = f->map.sigmas_span;
+  return attn_check_apart_(e, ctx, op, N, more.span, more.n);
+}
+
+ATTN_COLD_ attn_status attn_linear_backward_call_(attn_tensor d_q, attn_tensor d_k, attn_tensor d_v,
+                                                  attn_tensor d_o, attn_tensor q, attn_tensor k,
+                                                  attn_tensor v, const attn_linear_params *params,
+                                                  const attn_linear_gradients *gradients,
+                                                  attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_linear_back_job_ j;
+  const attn_table_ *table = NULL;
+  int workers = 1;
+  attn_clear_(&j, sizeof j);
+  j.a.d_q = d_q, j.a.d_k = d_k, j.a.d_v = d_v, j.a.d_o = d_o, j.a.f.q = q, j.a.f.k = k, j.a.f.v = v;
+  if (gradients) j.a.d_rate = gradients->d_rate, j.accumulate = gradients->accumulate;
+  if (attn_check_ctx_(&e, ctx, &table, &workers))
+    (void)attn_linear_back_check_(&e, &j, params, ctx, &workers, bytes != NULL);
+  return attn_step_call_or_(
+      &e, table, workers, ctx, attn_linear_back_steps_, &j, "linear state, chunks back",
+      d_q.data || d_k.data || d_v.data || j.a.d_rate.data ? NULL : "no output is asked for", bytes);
+}
+ATTN_CALL_(attn_linear_backward, (d_q, d_k, d_v, d_o, q, k, v, params, gradients), attn_tensor d_q,
+           attn_tensor d_k, attn_tensor d_v, attn_tensor d_o, attn_tensor q, attn_tensor k,
+           attn_tensor v, const attn_linear_params *params, const attn_linear_gradients *gradients)
+/* <<< attn/families/linear/linear_backward.h */
 /* >>> attn/families/training/dropout.h */
 /* families/training/dropout.h owns dropout of the elements of a tensor. */
 

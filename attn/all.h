@@ -119,6 +119,7 @@
 #include "api/families/training/learned_backward.h"
 #include "api/families/training/convolve_backward.h"
 #include "api/families/linear/features_backward.h"
+#include "api/families/linear/linear_backward.h"
 #include "api/families/training/dropout.h"
 #endif
 #include "api/left_out.h"
@@ -410,6 +411,7 @@ ATTN_BEGIN_STRICT_
 #include "families/selection/cache_evict.h"
 #endif
 #if ATTN_HAS_TRAINING
+#include "engine/shares.h"
 #include "families/training/backward_terms.h"
 #include "families/training/backward_tile.h"
 #include "families/training/sdpa_backward.h"
@@ -418,7 +420,6 @@ ATTN_BEGIN_STRICT_
 #include "families/training/loss_row.h"
 #include "families/training/cross_entropy.h"
 #include "families/training/cross_entropy_head.h"
-#include "engine/shares.h"
 #include "families/training/outer.h"
 #include "families/training/activate_backward.h"
 #include "families/training/gemm_backward.h"
@@ -426,6 +427,8 @@ ATTN_BEGIN_STRICT_
 #include "families/training/learned_backward.h"
 #include "families/training/convolve_backward.h"
 #include "families/linear/features_backward.h"
+#include "families/linear/linear_backward_chunk.h"
+#include "families/linear/linear_backward.h"
 #include "families/training/dropout.h"
 #include "families/training/merge_backward.h"
 #endif

@@ -206,7 +206,10 @@ static const uint64_t golden[] = {
     0x2ec3b98370494022u, /* sdpa backward with dropout */
     0xcc10fd1b7a992febu, /* merge backward */
     0xd1338fedb407e3f6u, /* convolve backward */
-    0x4fb86bbe806cbb4cu, /* features backward, powers */
+    0x70de9d563dc64edau, /* features backward, powers */
     0xea583b1d84d4e291u, /* features backward, waves */
     0x32b63554eee72496u, /* features backward, elu */
+    0x448f1806d093a5a6u, /* linear backward, sum */
+    0x4e56ac27ff5b5461u, /* linear backward, gated */
+    0x729ae26829a6bb6du, /* linear backward, delta */
 };

@@ -266,6 +266,33 @@ static attn_status features_elu(attn_tensor o, attn_tensor lse, test_rng *rng, a
   return features(o, rng, ctx, ATTN_FEATURES_ELU1, ATTN_FEATURE_NORM_SUM);
 }
 
+/* The gradients of attention over a linear state: of q to o, of the first column of k and v to lse. */
+static attn_status linear(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx,
+                          attn_linear_rule rule, attn_feature_kind kind) {
+  attn_linear_params p;
+  memset(&p, 0, sizeof p);
+  p.rule = rule, p.causal = ATTN_LINEAR_CAUSAL, p.map.kind = kind;
+  if (kind != ATTN_FEATURES_ELU1) p.map.w = golden_exact(rng, 1, 9, DV);
+  if (rule) p.rate_const = 0.75f;
+  const attn_tensor d_o = golden_exact(rng, 2, T, 5), q = golden_exact(rng, 2, T, DV);
+  const attn_tensor k = golden_exact(rng, 2, T, DV), v = golden_exact(rng, 2, T, 5);
+  const attn_tensor d_k = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, DV);
+  const attn_tensor d_v = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, 5);
+  const attn_status status = attn_linear_backward(o, d_k, d_v, d_o, q, k, v, &p, NULL, ctx);
+  for (int i = 0; i < 2 * T && !status; i++)
+    oracle_set(&lse, 0, i / T, i % T, 0, oracle_get(i % 2 ? &d_k : &d_v, 0, i / T, i % T, 0));
+  return status;
+}
+static attn_status linear_sum(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return linear(o, lse, rng, ctx, ATTN_LINEAR_SUM, ATTN_FEATURES_SOFTMAX);
+}
+static attn_status linear_gated(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return linear(o, lse, rng, ctx, ATTN_LINEAR_GATED, ATTN_FEATURES_ELU1);
+}
+static attn_status linear_delta(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return linear(o, lse, rng, ctx, ATTN_LINEAR_DELTA_ATTN, ATTN_FEATURES_ELU1);
+}
+
 const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"sdpa backward k", backward_k},
                                        {"sdpa backward v", backward_v},
@@ -288,4 +315,7 @@ const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"features backward, powers", features_powers},
                                        {"features backward, waves", features_waves},
                                        {"features backward, elu", features_elu},
+                                       {"linear backward, sum", linear_sum},
+                                       {"linear backward, gated", linear_gated},
+                                       {"linear backward, delta", linear_delta},
                                        {NULL, NULL}};

@@ -1699,6 +1699,12 @@
   X(N5_features_backward_shared)            \
   X(N5_features_backward_edges)             \
   X(N5_features_backward_refused)           \
+  X(N5_linear_backward)                     \
+  X(N5_linear_backward_long)                \
+  X(N5_linear_differences)                  \
+  X(N5_linear_backward_alone)               \
+  X(N5_linear_backward_nan)                 \
+  X(N5_linear_backward_refused)             \
   X(N7_adamw)                               \
   X(N7_adamw_steps)                         \
   X(N7_sgd)                                 \

@@ -214,6 +214,8 @@
 #define attn_gated_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_gated_norm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_linear_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#define attn_linear_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_begin(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_state_bytes(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_view(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR

@@ -13,6 +13,14 @@ ATTN_FUNC_ int attn_gradient_fits_(const attn_tensor *d, const attn_tensor *x) {
          attn_gradient_axis_(d->len, x->len, x->stride_len);
 }
 
+/* 0 in rows from .. of heads h0 .. of a batch entry. */
+ATTN_FUNC_ void attn_zero_rows_(const attn_tensor *y, int64_t b, int64_t h0, int64_t heads,
+                                int64_t from) {
+  for (int64_t h = h0; y->data && h < h0 + heads; h++)
+    for (int64_t i = from; i < y->len; i++)
+      memset(attn_at_(y, b, h, i), 0, (size_t)attn_bytes_(y->dtype, y->dim));
+}
+
 /* Whether each row of d is that of one row of y, and no sum. */
 ATTN_FUNC_ int attn_gradient_whole_(const attn_tensor *d, const attn_tensor *y) {
   return d->batch == y->batch && d->heads == y->heads && d->len == y->len;

@@ -45,6 +45,30 @@ void features_backward(Call &c, attn_feature_kind kind, int64_t directions,
   };
 }
 
+/* Gradients of attention over a linear state: 12 m dv flops a token, and within chunks of 64 half of 64 (6 m + 6 dv). */
+void linear_backward(Call &c, attn_linear_rule rule, int64_t directions, int causal) {
+  constexpr int64_t t = 4096;
+  attn_linear_params p = {};
+  attn_linear_gradients g = {};
+  p.rule = rule;
+  p.causal = causal ? ATTN_LINEAR_CAUSAL : ATTN_LINEAR_BIDIRECTIONAL;
+  if (directions) p.map.kind = ATTN_FEATURES_SOFTMAX, p.map.w = c.rows(1, directions, kDim);
+  if (rule != ATTN_LINEAR_SUM) p.rate_const = 0.9f, g.d_rate = c.rows(1, 1, 1);
+  const int64_t m = attn_feature_count(&p.map, kDim);
+  attn_tensor q = c.rows(c.heads, t, kDim), k = c.rows(c.heads, t, kDim);
+  attn_tensor v = c.rows(c.heads, t, kDim), d_o = c.rows(c.heads, t, kDim);
+  attn_tensor d_q = c.rows(c.heads, t, kDim), d_k = c.rows(c.heads, t, kDim);
+  attn_tensor d_v = c.rows(c.heads, t, kDim);
+  c.flops = (double)(c.heads * t) *
+            (12.0 * (double)(m * kDim) + (causal ? 64.0 * 6 * (double)(m + kDim) : 0.0));
+  c.run = [=](attn_ctx *ctx) {
+    return attn_linear_backward(d_q, d_k, d_v, d_o, q, k, v, &p, &g, ctx);
+  };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_linear_backward_workspace(d_q, d_k, d_v, d_o, q, k, v, &p, &g, ctx);
+  };
+}
+
 /* Attention over random features: projections, and the state written and read. */
 void random_attention(Call &c, attn_feature_kind kind, int64_t directions, int causal) {
   const int64_t t = kLong / c.heads;
@@ -224,6 +248,16 @@ void gated_norm(Call &c) {
 
 const CallEntry entries[] = {
     {"random_features", "m:256/d:64", [](Call &c) { random_features(c, 256); }},
+    {"linear_backward", "sum/causal/T:4096/d:64",
+     [](Call &c) { linear_backward(c, ATTN_LINEAR_SUM, 0, 1); }},
+    {"linear_backward", "sum/T:4096/d:64",
+     [](Call &c) { linear_backward(c, ATTN_LINEAR_SUM, 0, 0); }},
+    {"linear_backward", "decay/causal/T:4096/d:64",
+     [](Call &c) { linear_backward(c, ATTN_LINEAR_DECAY, 0, 1); }},
+    {"linear_backward", "delta/causal/T:4096/d:64",
+     [](Call &c) { linear_backward(c, ATTN_LINEAR_DELTA, 0, 1); }},
+    {"linear_backward", "softmax/m:256/causal/T:4096/d:64",
+     [](Call &c) { linear_backward(c, ATTN_LINEAR_SUM, 256, 1); }},
     {"features_backward", "elu1/T:4096/d:64",
      [](Call &c) { features_backward(c, ATTN_FEATURES_ELU1, 0, ATTN_FEATURE_NORM_NONE); }},
     {"features_backward", "softmax/m:256/T:4096/d:64",

@@ -79,11 +79,13 @@ ATTN_FUNC_ void attn_map_back_pairs_(const attn_map_ *a, float *d, const float *
   }
 }
 
-/* SOFTMAX and HYPERBOLIC: with T = d (y - add), d_x = T w - (sum of T) x' */
+/* SOFTMAX and HYPERBOLIC: with T = d (y - add), d_x = T w - (sum of T) x', but for what the sum of T is 0 for. */
 ATTN_FUNC_ void attn_map_back_powers_(const attn_map_back_ *g, float *d_x, float *d, float *y,
-                                      const float *x, int64_t n, int64_t head, float add) {
+                                      const float *x, int64_t n, int64_t head, int is_key) {
   const attn_map_ *a = &g->map;
   const int both = a->kind == ATTN_FEATURES_HYPERBOLIC;
+  const float add = is_key ? a->key_eps : a->p.eps * a->root;
+  const float own = a->quotients && !is_key ? 0.0f : a->p.scale * a->p.scale;
   float all[ATTN_TILE_];
   for (int64_t i = 0; add != 0.0f && i < n * a->m; i++) y[i] -= add;
   attn_on_(gradient, a->table)->row_dots(all, d, y, n, a->m);
@@ -93,7 +95,7 @@ ATTN_FUNC_ void attn_map_back_powers_(const attn_map_back_ *g, float *d_x, float
     attn_on_(gradient, a->table)->slope(d, d, y, y, n * a->m, ATTN_ACT_NONE);
   attn_map_back_turn_(g, d_x, both ? d + a->m / 2 : d, n, head);
   for (int64_t r = 0; r < n; r++) {
-    const float by = all[r] * a->p.scale * a->p.scale;
+    const float by = all[r] * own;
     for (int64_t c = 0; c < a->dk; c++) d_x[r * a->dk + c] -= by * x[r * a->dk + c];
   }
 }
@@ -185,8 +187,7 @@ ATTN_FUNC_ void attn_map_back_tile_(const attn_map_back_ *g, char *own, float *d
                 is_key);
       attn_map_back_times_(a, d_x, d_x, xs, s);
       break;
-    default:
-      attn_map_back_powers_(g, d_x, d, y, x, n, head, is_key ? a->key_eps : a->p.eps * a->root);
+    default: attn_map_back_powers_(g, d_x, d, y, x, n, head, is_key);
   }
 }
 

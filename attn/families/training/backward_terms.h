@@ -9,14 +9,6 @@ typedef struct attn_term_sums_ {
   double center[ATTN_TILE_], precision[ATTN_TILE_]; /* of the rows of a tile */
 } attn_term_sums_;
 
-/* 0 in rows from .. of heads h0 .. of a batch entry. */
-ATTN_FUNC_ void attn_zero_rows_(const attn_tensor *y, int64_t b, int64_t h0, int64_t heads,
-                                int64_t from) {
-  for (int64_t h = h0; y->data && h < h0 + heads; h++)
-    for (int64_t i = from; i < y->len; i++)
-      memset(attn_at_(y, b, h, i), 0, (size_t)attn_bytes_(y->dtype, y->dim));
-}
-
 /* Whether some gradient of a term is asked for. */
 ATTN_FUNC_ int attn_terms_asked_(const attn_sdpa_gradients *p) {
   return p->d_alibi || p->d_toeplitz || p->d_t5 || p->d_parabola_w || p->d_parabola_bias ||
