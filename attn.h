@@ -14792,8 +14792,11 @@ ATTN_DEF size_t attn_features_backward_workspace(attn_tensor d_x, attn_tensor d_
 /* What a gradient of attn_linear has beside those of q, k and v; {0} is none of it. */
 typedef struct attn_linear_gradients {
   attn_tensor
-      d_rate; /* out, optional: that of params.rate; with rate_head [1, Hkv, 1, 1], else of rate_const [1, 1, 1, 1] */
-  int accumulate; /* 1: is added to what the outputs hold; 0: they are overwritten */
+      d_rate; /* out, optional: as params.rate; with rate_head [1, Hkv, 1, 1], with rate_const
+                                 * [1, 1, 1, 1] */
+  attn_tensor d_s, d_z;         /* out, optional: of the state before the call */
+  attn_tensor d_s_end, d_z_end; /* in, optional: of the one behind it; absent = 0 */
+  int accumulate;               /* 1: is added to what the outputs hold; 0: they are overwritten */
 } attn_linear_gradients;
 
 /* Gradients of attn_linear: of a loss whose gradient by o is d_o, with the params of forward. A row p = phi(q_i) reads
@@ -14813,7 +14816,10 @@ typedef struct attn_linear_gradients {
  * rate is divided by: a rate of 0 has its exact gradient.
  * Shapes: d_o [B,H,Tq,dv] as o; d_q, d_k, d_v as q, k, v, or 1 where those have a stride of 0: the sum; each f32, f16 or
  *   bf16 and of any strides. An output whose data is null is not made.
- * params: as forward had them, state null: gradients through a state that is kept are not written.
+ * params: as forward had them; state is what it was before forward, a copy that is kept for this, and stays.
+ *   gradients.d_s, d_s_end [B, state heads, m, dv] and d_z, d_z_end [B, state heads, 1, m], shaped as attn_linear_view has
+ *   S and z, are those of the states, in their own units: what one call gives d_s and d_z for, the call before takes as
+ *   d_s_end and d_z_end, and both have the gradients of one call.
  * Lengths: rows from q_len and keys from kv_len on have 0, and nothing there is read.
  * Aliasing: outputs share memory with nothing, nor their rows with one another; inputs may with each other.
  * Empty: rows that forward makes 0 give nothing. Unless accumulate is 1 every element of an output is written.
@@ -14822,8 +14828,8 @@ typedef struct attn_linear_gradients {
  * Memory: attn_linear_backward_workspace bytes: w twice, and a worker has 20 m dv' + 450 (m + dv') + 200 dk + 25000
  *   numbers and m dv' for each 1024 keys, dv' = dv + 1 in whole 16s; the outputs once more in f32 where they are not f32,
  *   or sums.
- * Errors: those of attn_linear; RANGE for a state, NULL for d_rate without rates and a USER map without `back`, SHAPE of
- *   outputs; outputs untouched.
+ * Errors: those of attn_linear; NULL for d_rate without rates, for gradients of a state without one and a USER map without
+ *   `back`, SHAPE of gradients; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any workers and batch, and whichever outputs are asked for;
  *   chunk has no part in it. Batch entries and kv heads are divided among workers, heads that share one are not.
  * Error: about 1e-5 of the sums of magnitudes at T = 4096.
@@ -75156,7 +75162,10 @@ typedef struct attn_linear_back_ {
   attn_tensor d_q, d_k, d_v,
       d_rate; /* f32, [B,H,Tq,dk], [B,Hkv,Tk,dk or dv or 1]; data null: not made */
   attn_tensor d_o;
-  int64_t wide, turned; /* dv + 1 and m in whole groups */
+  attn_tensor d_s, d_z; /* the caller's, of a state that is kept: of the one before the call */
+  attn_tensor d_s_end, d_z_end; /* and of the one behind it; data null: 0 */
+  int accumulate;               /* of d_s and d_z */
+  int64_t wide, turned;         /* dv + 1 and m in whole groups */
   int64_t chunks;
   char *own;
   int64_t each, at[ATTN_LINEAR_BACK_PIECES_];
@@ -75681,8 +75690,10 @@ ATTN_FUNC_ int attn_linear_back_range_(attn_linear_back_chain_ *c) {
     c->row0 = f->q_off >= 0 ? 0 : -f->q_off < c->rows ? -f->q_off : c->rows;
     c->met = last < c->row0 ? c->row0 : last < c->rows ? last : c->rows;
   }
-  c->end = c->met < c->rows ? c->keys : c->met > c->row0 ? c->met + f->q_off : 0;
-  return c->keys > 0 && c->end > 0;
+  c->end = c->met < c->rows || c->a->d_s_end.data || c->a->d_z_end.data ? c->keys
+           : c->met > c->row0                                           ? c->met + f->q_off
+                                                                        : 0;
+  return c->end > 0 || f->kept;
 }
 
 /* The stabiliser of all keys, where none of them may see another. */
@@ -75696,6 +75707,52 @@ ATTN_FUNC_ float attn_linear_back_top_(attn_linear_back_chain_ *c) {
     if (here > top) top = here;
   }
   return top;
+}
+
+/* The state before the first key, and the gradient of that behind the last. */
+ATTN_FUNC_ void attn_linear_back_begin_(attn_linear_back_chain_ *c) {
+  const attn_linear_back_ *a = c->a;
+  const attn_linear_ *f = &a->f;
+  const size_t bytes = (size_t)(f->m * a->wide) * sizeof(float);
+  memset(c->s, 0, bytes), memset(c->d_s, 0, bytes);
+  c->top = attn_linear_back_top_(c);
+  if (!f->kept) return;
+  const attn_linear_slot_ slot = attn_linear_slot_at_(f, attn_linear_slot_of_(f, c->b, c->head));
+  const double left = attn_linear_pair_(slot.tail + ATTN_LINEAR_LEFT_);
+  c->top = slot.tail[ATTN_LINEAR_TOP_];
+  for (int64_t r = 0; r < f->m; r++) {
+    float *s = c->s + r * a->wide, *d_s = c->d_s + r * a->wide;
+    for (int64_t k = 0, at = r * f->wide; k < f->dv; k++, at++)
+      s[k] = (float)(left * (double)slot.s[at] + (double)slot.s_rest[at]);
+    s[f->dv] = slot.z[r] + slot.z_rest[r];
+    if (a->d_s_end.data)
+      f->table->widen(d_s, attn_at_(&a->d_s_end, c->b, c->head, r), 0, NULL, 1, f->dv,
+                      a->d_s_end.dtype, NULL);
+    if (a->d_z_end.data)
+      f->table->widen(d_s + f->dv,
+                      attn_at_(&a->d_z_end, c->b, c->head, 0) + attn_bytes_(a->d_z_end.dtype, r), 0,
+                      NULL, 1, 1, a->d_z_end.dtype, NULL);
+  }
+}
+
+/* The gradient of the state before the first key. */
+ATTN_FUNC_ void attn_linear_back_end_(const attn_linear_back_chain_ *c) {
+  const attn_linear_back_ *a = c->a;
+  const attn_tensor *s = &a->d_s, *z = &a->d_z;
+  for (int64_t r = 0; r < a->f.m; r++) {
+    const float *from = c->d_s + r * a->wide;
+    char *to;
+    if (s->data) {
+      to = attn_at_(s, c->b, c->head, r);
+      a->f.table->blend(to, from, a->accumulate ? to : NULL, s->dtype, ATTN_F32, s->dtype, a->f.dv,
+                        1.0f, 1.0f);
+    }
+    if (z->data) {
+      to = attn_at_(z, c->b, c->head, 0) + attn_bytes_(z->dtype, r);
+      a->f.table->blend(to, from + a->f.dv, a->accumulate ? to : NULL, z->dtype, ATTN_F32, z->dtype,
+                        1, 1.0f, 1.0f);
+    }
+  }
 }
 
 ATTN_FUNC_ int attn_linear_back_keys_of_(const attn_linear_back_chain_ *c, int64_t chunk) {
@@ -75745,10 +75802,8 @@ ATTN_FUNC_ void attn_linear_back_state_(attn_linear_back_chain_ *c) {
   const attn_linear_ *f = &a->f;
   const int64_t state = f->m * a->wide;
   if (!attn_linear_back_range_(c)) return;
-  const int64_t chunks = (c->end - 1) / ATTN_LINEAR_CHUNK_ + 1;
-  c->top = attn_linear_back_top_(c);
-  memset(c->s, 0, (size_t)state * sizeof(float));
-  memset(c->d_s, 0, (size_t)state * sizeof(float));
+  const int64_t chunks = attn_runs_of_(c->end, ATTN_LINEAR_CHUNK_);
+  attn_linear_back_begin_(c);
   attn_linear_back_walk_(c, 0, chunks);
   if (c->met < c->rows) attn_linear_back_turn_(c, c->turn, a->turned, c->s, a->wide, f->m, a->wide);
   for (int64_t h = c->head * f->group; h < (c->head + 1) * f->group; h++)
@@ -75764,6 +75819,7 @@ ATTN_FUNC_ void attn_linear_back_state_(attn_linear_back_chain_ *c) {
     }
     attn_linear_back_step_(c, chunk);
   }
+  attn_linear_back_end_(c);
 }
 
 ATTN_FUNC_ void attn_linear_back_item_(void *job, int worker, int64_t unit) {
@@ -75800,11 +75856,13 @@ ATTN_COLD_ int attn_linear_back_steps_(attn_stage_ *s, void *job) {
       attn_zero_rows_(made[i], b, 0, like->heads, 0);
   }
   f->table = f->map.table = s->table;
+  a.accumulate = j->accumulate;
   a.wide = attn_group_up_(attn_add_(f->dv, 1)), a.turned = attn_group_up_(f->m);
   a.chunks = attn_runs_of_(f->k.len, ATTN_LINEAR_CHUNK_);
   a.map.map = f->map, a.each = attn_linear_back_lay_(&a);
   const int64_t units = attn_mul_(f->k.batch, f->k.heads);
-  const int pieces = units > 0 && f->q.len && f->k.len ? attn_pieces_(s->workers, units) : 0;
+  const int pieces =
+      units > 0 && (f->kept || (f->q.len && f->k.len)) ? attn_pieces_(s->workers, units) : 0;
   const int64_t packed = attn_map_shared_(&f->map), turned = attn_map_back_shared_(&a.map);
   char *memory = attn_stage_spare_(
       s, pieces ? attn_add_(attn_add_(packed, turned), attn_mul_(a.each, pieces)) : 0);
@@ -75836,6 +75894,22 @@ ATTN_COLD_ int attn_linear_back_check_rate_(attn_error_ *e, const attn_linear_ba
   return 1;
 }
 
+/* What the gradients of a state look like, and whether there is one. */
+ATTN_COLD_ int attn_linear_back_check_state_(attn_error_ *e, const attn_linear_back_ *a) {
+  const attn_tensor *const t[4] = {&a->d_s, &a->d_s_end, &a->d_z, &a->d_z_end};
+  for (int i = 0; i < 4; i++) {
+    const int z = i > 1;
+    if (!t[i]->data) continue;
+    if (!a->f.kept) return attn_reject_(e, ATTN_E_NULL, "gradients of a state want params.state");
+    if (t[i]->batch != a->f.q.batch || t[i]->heads != a->f.heads || t[i]->len != (z ? 1 : a->f.m) ||
+        t[i]->dim != (z ? a->f.m : a->f.dv))
+      return attn_reject_(e, ATTN_E_SHAPE,
+                          "gradients.d_s and d_s_end must be [B, state heads, m, dv], d_z and "
+                          "d_z_end [B, state heads, 1, m]");
+  }
+  return 1;
+}
+
 ATTN_COLD_ int attn_linear_back_check_(attn_error_ *e, attn_linear_back_job_ *j,
                                        const attn_linear_params *params, attn_ctx *ctx,
                                        int *workers, int query) {
@@ -75849,6 +75923,10 @@ ATTN_COLD_ int attn_linear_back_check_(attn_error_ *e, attn_linear_back_job_ *j,
       ATTN_OPERAND_(&a->d_v, "d_v", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
       ATTN_OPERAND_(&a->d_rate, "gradients.d_rate", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any,
                     ""),
+      ATTN_OPERAND_(&a->d_s, "gradients.d_s", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->d_z, "gradients.d_z", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->d_s_end, "gradients.d_s_end", ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->d_z_end, "gradients.d_z_end", ATTN_OPTIONAL_, any, any, any, any, ""),
       ATTN_OPERAND_(&a->d_o, "d_o", 0, q.batch, q.heads, q.len, v.dim,
                     "d_o must be [q.batch, q.heads, q.len, v.dim]"),
       ATTN_OPERAND_(&f->q, "q", 0, any, any, any, any, ""),
@@ -75864,9 +75942,6 @@ ATTN_COLD_ int attn_linear_back_check_(attn_error_ *e, attn_linear_back_job_ *j,
   /* forward's own rules, of a dense o */
   const attn_tensor o =
       attn_bhtd((void *)(uintptr_t)ATTN_ALIGN_, ATTN_F32, q.batch, q.heads, q.len, v.dim);
-  if (params && params->state)
-    return attn_reject_(e, ATTN_E_RANGE,
-                        "params.state must be null: gradients are those of a call without one");
   if (!attn_linear_plan_(e, f, o, q, k, v, params, &plain, workers, query ? 0 : 1) ||
       !attn_check_operand_(e, &op[RATE], 1))
     return 0;
@@ -75881,13 +75956,15 @@ ATTN_COLD_ int attn_linear_back_check_(attn_error_ *e, attn_linear_back_job_ *j,
   if (a->d_v.data && !attn_gradient_fits_(&a->d_v, &v))
     return attn_reject_(e, ATTN_E_SHAPE,
                         "d_v must have the shape of v, or 1 where v has a stride of 0");
-  if (!attn_linear_back_check_rate_(e, a)) return 0;
+  if (!attn_linear_back_check_rate_(e, a) || !attn_linear_back_check_state_(e, a)) return 0;
   if (j->accumulate != 0 && j->accumulate != 1)
     return attn_reject_(e, ATTN_E_RANGE, "gradients.accumulate must be 0 or 1");
   more.n = 0;
   if (!attn_take_array_(e, f->kv_len, q.batch, 4, "", &more) ||
       !attn_take_array_(e, f->q_len, q.batch, 4, "", &more) ||
       !attn_take_array_(e, f->rate_head, k.heads, 4, "", &more))
+    return 0;
+  if (f->kept && !attn_take_array_(e, params->state, (int64_t)params->state_bytes, 1, "", &more))
     return 0;
   if (f->map.directions) *attn_spans_more_(&more, 1) = f->map.w_span;
   if (f->map.p.sigmas) *attn_spans_more_(&more, 1) = f->map.sigmas_span;
@@ -75905,12 +75982,18 @@ ATTN_COLD_ attn_status attn_linear_backward_call_(attn_tensor d_q, attn_tensor d
   int workers = 1;
   attn_clear_(&j, sizeof j);
   j.a.d_q = d_q, j.a.d_k = d_k, j.a.d_v = d_v, j.a.d_o = d_o, j.a.f.q = q, j.a.f.k = k, j.a.f.v = v;
-  if (gradients) j.a.d_rate = gradients->d_rate, j.accumulate = gradients->accumulate;
+  if (gradients) {
+    j.a.d_rate = gradients->d_rate, j.a.d_s = gradients->d_s, j.a.d_z = gradients->d_z;
+    j.a.d_s_end = gradients->d_s_end, j.a.d_z_end = gradients->d_z_end;
+    j.accumulate = gradients->accumulate;
+  }
+  const int none =
+      !d_q.data && !d_k.data && !d_v.data && !j.a.d_rate.data && !j.a.d_s.data && !j.a.d_z.data;
   if (attn_check_ctx_(&e, ctx, &table, &workers))
     (void)attn_linear_back_check_(&e, &j, params, ctx, &workers, bytes != NULL);
-  return attn_step_call_or_(
-      &e, table, workers, ctx, attn_linear_back_steps_, &j, "linear state, chunks back",
-      d_q.data || d_k.data || d_v.data || j.a.d_rate.data ? NULL : "no output is asked for", bytes);
+  return attn_step_call_or_(&e, table, workers, ctx, attn_linear_back_steps_, &j,
+                            "linear state, chunks back", none ? "no output is asked for" : NULL,
+                            bytes);
 }
 ATTN_CALL_(attn_linear_backward, (d_q, d_k, d_v, d_o, q, k, v, params, gradients), attn_tensor d_q,
            attn_tensor d_k, attn_tensor d_v, attn_tensor d_o, attn_tensor q, attn_tensor k,

@@ -1704,6 +1704,7 @@
   X(N5_linear_differences)                  \
   X(N5_linear_backward_alone)               \
   X(N5_linear_backward_nan)                 \
+  X(N5_linear_backward_state)               \
   X(N5_linear_backward_refused)             \
   X(N7_adamw)                               \
   X(N7_adamw_steps)                         \

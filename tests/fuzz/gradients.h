@@ -1,5 +1,5 @@
 /* gradients.h owns the gradients of a call of attn_sdpa that has run: of its own operands, with o in the place of what
- * reaches it. */
+ * reaches it; those of attn_linear lie with it (linear.h). */
 
 #ifndef FUZZ_GRADIENTS_H
 #define FUZZ_GRADIENTS_H

@@ -4,6 +4,7 @@
 #ifndef FUZZ_LINEAR_H
 #define FUZZ_LINEAR_H
 
+#include "gradients.h"
 #include "params.h"
 #include "views.h"
 
@@ -206,6 +207,46 @@ static void user_features(void *user, float *y, const float *x, int64_t n, int64
     for (int64_t c = 0; c < m; c++) y[i * m + c] = x[i * dk + c % dk] * 0.5f + (float)is_key;
 }
 
+static void user_back(void *user, float *d_x, const float *d_y, const float *y, const float *x,
+                      int64_t n, int64_t m, int64_t dk, int64_t head, int is_key) {
+  (void)user, (void)y, (void)x, (void)head, (void)is_key;
+  memset(d_x, 0, (size_t)(n * dk) * sizeof *d_x);
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t c = 0; c < m; c++) d_x[i * dk + c % dk] += d_y[i * m + c] * 0.5f;
+}
+
+/* Gradients of a call of attn_linear that has run, without its state: the same bits from last to first as alone. */
+static void judge_linear(job *j) {
+  const linear_args *a = (const linear_args *)j->args;
+  const attn_tensor *const x[3] = {&j->b[L_Q].view, &j->b[L_K].view, &j->b[L_V].view};
+  attn_linear_params p = a->linear;
+  attn_linear_gradients g;
+  attn_tensor y[2][3], rate = j->b[L_Q].view;
+  memset(&g, 0, sizeof g);
+  if (a->kind != LINEAR) return;
+  p.state = NULL, p.state_bytes = 0;
+  rate.batch = rate.heads = rate.len = rate.dim = 1;
+  if (p.rule != ATTN_LINEAR_SUM && !p.rate.data && !p.rate_head) g.d_rate = gradient_of(&rate);
+  for (int n = 0; n < 2; n++) {
+    attn_ctx ctx;
+    memset(&ctx, 0, sizeof ctx);
+    if (n) ctx.workers = 3, ctx.parallel_for = backwards;
+    for (int i = 0; i < 3; i++) y[n][i] = gradient_of(x[i]);
+    const attn_status status = attn_linear_backward(y[n][0], y[n][1], y[n][2], j->b[L_O].view,
+                                                    *x[0], *x[1], *x[2], &p, &g, &ctx);
+    promise(status == ATTN_OK || a->linear.state, j, "gradients of a call that ran are refused");
+    for (int i = 0; i < 3 && status; i++)
+      memset(y[n][i].data, 0, (size_t)(x[i]->batch * x[i]->heads * x[i]->len * x[i]->dim) * 4);
+  }
+  for (int i = 0; i < 3; i++) {
+    const size_t n = (size_t)(x[i]->batch * x[i]->heads * x[i]->len * x[i]->dim);
+    promise(!memcmp(y[0][i].data, y[1][i].data, n * sizeof(float)), j,
+            "workers change the bits of gradients");
+    free(y[0][i].data), free(y[1][i].data);
+  }
+  free(g.d_rate.data);
+}
+
 static attn_feature_map make_map(input *in, store *s, int64_t dk, int *tame) {
   attn_feature_map m;
   memset(&m, 0, sizeof m);
@@ -222,7 +263,7 @@ static attn_feature_map make_map(input *in, store *s, int64_t dk, int *tame) {
   m.key_const = (float)below(in, 9);
   m.eps = chance(in, 16) ? nasty_float(in) : 0;
   m.features = chance(in, 12) ? nasty_int(in) : 1 + below(in, 40);
-  m.fn = user_features;
+  m.fn = user_features, m.back = user_back;
   if (m.kind == ATTN_FEATURES_USER && m.features > 4096) m.features = 4096;
   if (chance(in, 24)) m.kind = (attn_feature_kind)(nasty_int(in) & 0xff);
   return m;
@@ -266,7 +307,8 @@ static void fuzz_linear(input *in) {
            .runnable = 1,
            .args = &a,
            .call = call_linear,
-           .workspace = workspace_linear};
+           .workspace = workspace_linear,
+           .judge = judge_linear};
   const int64_t batch = below(in, 3), kv = 1 + below(in, 2), heads = kv * (1 + below(in, 2));
   const int64_t tq = below(in, 150);
   const int64_t tk = chance(in, 2) || a.kind == RECURRENT ? tq : below(in, 150);

@@ -23,7 +23,10 @@ typedef struct attn_linear_back_ {
   attn_tensor d_q, d_k, d_v,
       d_rate; /* f32, [B,H,Tq,dk], [B,Hkv,Tk,dk or dv or 1]; data null: not made */
   attn_tensor d_o;
-  int64_t wide, turned; /* dv + 1 and m in whole groups */
+  attn_tensor d_s, d_z; /* the caller's, of a state that is kept: of the one before the call */
+  attn_tensor d_s_end, d_z_end; /* and of the one behind it; data null: 0 */
+  int accumulate;               /* of d_s and d_z */
+  int64_t wide, turned;         /* dv + 1 and m in whole groups */
   int64_t chunks;
   char *own;
   int64_t each, at[ATTN_LINEAR_BACK_PIECES_];

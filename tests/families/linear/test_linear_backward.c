@@ -562,6 +562,88 @@ void N5_linear_backward_nan(void **state) {
   }
 }
 
+/* Two calls that hand over a state and its gradient are one; a state of single tokens, and what is added to. */
+void N5_linear_backward_state(void **state) {
+  (void)state;
+  test_rng rng = test_seed(9516);
+  for (int n = 0; n < 3 * ATTN_LINEAR_COUNT; n++, test_mem_release()) {
+    enum { T = 90 };
+    const int64_t cut = n % 2 ? 7 : 41, heads = 2;
+    linear_shape x = linear_plain(4, T, T, 5, 6);
+    x.kv_heads = 2;
+    linear_scene *f = linear_build(&x, &rng);
+    attn_linear_params *p = &f->p;
+    some_params(f, n < ATTN_LINEAR_COUNT ? ATTN_FEATURES_ELU1 : ATTN_FEATURES_SOFTMAX, n, &rng);
+    p->causal = ATTN_LINEAR_CAUSAL, p->rate_head = NULL;
+    if (p->map.w.data) p->map.w = linear_w(1, 9, 5, &rng);
+    if (p->rule) p->rate = linear_rates(f, ATTN_F32, 0, &rng);
+    scene *s = build(f, ATTN_F32, TEST_BHTD, &rng), *t = test_mem(sizeof *t);
+    promise_run(&s->does);
+    linear_keep(f); /* empty */
+    attn_ctx ctx = test_ctx();
+    const attn_tensor q = f->q, k = f->k, v = f->v, rate = p->rate, d_o = s->d_o;
+    void *const empty = f->start, *const mid = test_mem(p->state_bytes);
+    memcpy(mid, empty, p->state_bytes), p->state = mid;
+    for (int64_t i = 0, some; i < cut; i += some) { /* forward, token by token */
+      some = cut - i < 3 ? cut - i : 3;
+      if (p->rule) p->rate = test_rows(rate, i, some);
+      assert_int_equal(attn_linear(test_rows(f->o, i, some), test_rows(q, i, some),
+                                   test_rows(k, i, some), test_rows(v, i, some), p, &ctx),
+                       ATTN_OK);
+    }
+    const int64_t m = f->s_view.len;
+    attn_tensor d_s = absent(), d_z = absent();
+    for (int half = 1; half >= 0; half--) {
+      const int64_t from = half ? cut : 0, len = half ? T - cut : cut;
+      void *const was = test_mem(p->state_bytes);
+      f->q = test_rows(q, from, len), f->k = test_rows(k, from, len),
+      f->v = test_rows(v, from, len);
+      if (p->rule) p->rate = test_rows(rate, from, len);
+      p->state = half ? mid : empty;
+      memcpy(was, p->state, p->state_bytes);
+      *t = *s, t->d_o = test_rows(d_o, from, len);
+      outputs(t, ATTN_F32, TEST_BHTD), t->does.scene = t;
+      t->g.d_s_end = d_s, t->g.d_z_end = d_z;
+      t->g.d_s = test_tensor(half ? ATTN_F32 : ATTN_BF16, TEST_PADDED, 1, heads, m, 6);
+      t->g.d_z = test_tensor(ATTN_F32, TEST_BHTD, 1, heads, 1, m);
+      test_fill_value(t->g.d_s, 9), test_fill_value(t->g.d_z, 9);
+      if (half) promise_keep(&t->does);
+      promise_run(&t->does);
+      assert_memory_equal(was, p->state, p->state_bytes);
+      d_s = t->g.d_s, d_z = t->g.d_z;
+      for (int i = 0; i < 4; i++) {
+        const attn_tensor *got = t->does.out[i];
+        if (!got || !got->data) continue;
+        for (int64_t at = 0; at < got->heads * len * got->dim; at++) {
+          const int64_t h = at / got->dim / len, r = at / got->dim % len, c = at % got->dim;
+          const double want = oracle_get(s->does.out[i], 0, h, from + r, c);
+          value_check(oracle_get(got, 0, h, r, c), want, 2e-5 * (1 + fabs(want)), ATTN_F32,
+                      half ? "second" : "first", i, h, r, c);
+        }
+      }
+    }
+    t->g.accumulate = 1; /* added to; and no keys: what comes goes */
+    f->q = test_rows(q, 0, 0), f->k = test_rows(k, 0, 0), f->v = test_rows(v, 0, 0);
+    if (p->rule) p->rate = test_rows(rate, 0, 0);
+    t->d_o = test_rows(d_o, 0, 0), t->d_q = t->d_k = t->d_v = t->g.d_rate = absent();
+    t->g.d_s_end = drawn(ATTN_F32, TEST_BHTD, 1, heads, m, 6, 1, &rng);
+    t->g.d_z_end = absent(), t->g.d_s = test_tensor(ATTN_F32, TEST_BHTD, 1, heads, m, 6);
+    test_fill_value(t->g.d_s, 3), test_fill_value(t->g.d_z, 9);
+    promise_run(&t->does);
+    for (int64_t r = 0; r < m; r++) {
+      assert_true(oracle_get(&t->g.d_s, 0, 1, r, 2) ==
+                  (double)(3 + (float)oracle_get(&t->g.d_s_end, 0, 1, r, 2)));
+      assert_true(oracle_get(&t->g.d_z, 0, 1, 0, r) == 9);
+    }
+    t->d_q = f->q; /* of no rows */
+    t->g.d_s = test_tensor(ATTN_F32, TEST_BHTD, 1, heads, m, 5);
+    promise_reject(&t->does, ATTN_E_SHAPE, "d_s");
+    t->g.d_s = f->s_view;
+    p->state = f->start;
+    promise_run(&t->does);
+  }
+}
+
 void N5_linear_backward_refused(void **state) {
   (void)state;
   test_rng rng = test_seed(9515);
@@ -590,7 +672,8 @@ void N5_linear_backward_refused(void **state) {
   REFUSE_(ATTN_E_RANGE, "accumulate", s->g.accumulate = 2)
   REFUSE_(ATTN_E_RANGE, "rule", f->p.rule = ATTN_LINEAR_COUNT)
   REFUSE_(ATTN_E_RANGE, "chunk", f->p.chunk = 65)
-  REFUSE_(ATTN_E_RANGE, "state", f->p.state = &x; f->p.state_bytes = 8)
+  REFUSE_(ATTN_E_SHAPE, "state", f->p.state = &x; f->p.state_bytes = 8)
+  REFUSE_(ATTN_E_NULL, "state", s->g.d_s = s->d_k)
   REFUSE_(ATTN_E_VALUE, "rate", oracle_set(&f->p.rate, 0, 1, 2, 0, 1.5))
   oracle_set(&f->p.rate, 0, 1, 2, 0, 0.5);
   REFUSE_(ATTN_E_OVERLAP, "d_q", s->d_q = f->q)

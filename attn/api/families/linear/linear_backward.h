@@ -3,8 +3,11 @@
 /* What a gradient of attn_linear has beside those of q, k and v; {0} is none of it. */
 typedef struct attn_linear_gradients {
   attn_tensor
-      d_rate; /* out, optional: that of params.rate; with rate_head [1, Hkv, 1, 1], else of rate_const [1, 1, 1, 1] */
-  int accumulate; /* 1: is added to what the outputs hold; 0: they are overwritten */
+      d_rate; /* out, optional: as params.rate; with rate_head [1, Hkv, 1, 1], with rate_const
+                                 * [1, 1, 1, 1] */
+  attn_tensor d_s, d_z;         /* out, optional: of the state before the call */
+  attn_tensor d_s_end, d_z_end; /* in, optional: of the one behind it; absent = 0 */
+  int accumulate;               /* 1: is added to what the outputs hold; 0: they are overwritten */
 } attn_linear_gradients;
 
 /* Gradients of attn_linear: of a loss whose gradient by o is d_o, with the params of forward. A row p = phi(q_i) reads
@@ -24,7 +27,10 @@ typedef struct attn_linear_gradients {
  * rate is divided by: a rate of 0 has its exact gradient.
  * Shapes: d_o [B,H,Tq,dv] as o; d_q, d_k, d_v as q, k, v, or 1 where those have a stride of 0: the sum; each f32, f16 or
  *   bf16 and of any strides. An output whose data is null is not made.
- * params: as forward had them, state null: gradients through a state that is kept are not written.
+ * params: as forward had them; state is what it was before forward, a copy that is kept for this, and stays.
+ *   gradients.d_s, d_s_end [B, state heads, m, dv] and d_z, d_z_end [B, state heads, 1, m], shaped as attn_linear_view has
+ *   S and z, are those of the states, in their own units: what one call gives d_s and d_z for, the call before takes as
+ *   d_s_end and d_z_end, and both have the gradients of one call.
  * Lengths: rows from q_len and keys from kv_len on have 0, and nothing there is read.
  * Aliasing: outputs share memory with nothing, nor their rows with one another; inputs may with each other.
  * Empty: rows that forward makes 0 give nothing. Unless accumulate is 1 every element of an output is written.
@@ -33,8 +39,8 @@ typedef struct attn_linear_gradients {
  * Memory: attn_linear_backward_workspace bytes: w twice, and a worker has 20 m dv' + 450 (m + dv') + 200 dk + 25000
  *   numbers and m dv' for each 1024 keys, dv' = dv + 1 in whole 16s; the outputs once more in f32 where they are not f32,
  *   or sums.
- * Errors: those of attn_linear; RANGE for a state, NULL for d_rate without rates and a USER map without `back`, SHAPE of
- *   outputs; outputs untouched.
+ * Errors: those of attn_linear; NULL for d_rate without rates, for gradients of a state without one and a USER map without
+ *   `back`, SHAPE of gradients; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any workers and batch, and whichever outputs are asked for;
  *   chunk has no part in it. Batch entries and kv heads are divided among workers, heads that share one are not.
  * Error: about 1e-5 of the sums of magnitudes at T = 4096.
