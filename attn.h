@@ -14704,9 +14704,9 @@ ATTN_DEF size_t attn_learned_position_backward_workspace(attn_tensor d_table, at
                                                          const attn_ctx *ctx);
 /* <<< attn/api/families/training/learned_backward.h */
 /* >>> attn/api/families/training/convolve_backward.h */
-/* api/families/training/convolve_backward.h owns the gradients of attn_convolve. */
+/* api/families/training/convolve_backward.h owns the gradients of convolutions along the sequence. */
 
-/* What a gradient of attn_convolve has beside those of x and w; {0} is none of it. */
+/* What a gradient of a convolution has beside those of x and w; {0} is none of it. */
 typedef struct attn_convolve_gradients {
   attn_tensor d_bias; /* out, optional: that of params.bias */
   int accumulate;     /* 1: is added to what the outputs hold; 0: they are overwritten */
@@ -14743,6 +14743,32 @@ ATTN_DEF size_t attn_convolve_backward_workspace(attn_tensor d_x, attn_tensor d_
                                                  const attn_convolve_params *params,
                                                  const attn_convolve_gradients *gradients,
                                                  const attn_ctx *ctx);
+
+/* Gradients of attn_convolve_depthwise: of a loss whose gradient by y is d_y.
+ *
+ *   d_x[start_m + r dilation][c] += w[r][c] d_y_m[c],  d_w[r][c] = sum_m x[start_m + r dilation][c] d_y_m[c]
+ *
+ * over batch entries and output rows m, and taps r whose row of x exists; with w [.., kernel, 1] over columns too. What y
+ * held under params.accumulate has the gradient d_y.
+ * Shapes, params, lengths, aliasing, empty, NaN: as attn_convolve_backward; gradients.d_bias absent.
+ * Memory: attn_convolve_depthwise_backward_workspace bytes: a row a worker; d_y, w and x once more where they are not f32,
+ *   d_w where it is not f32, a sum or added to, d_x where it is a sum.
+ * Errors: as attn_convolve_backward.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, and whichever outputs are asked for. d_x
+ *   adds taps ascending; d_w sums batch entries, heads and rows in runs of 512 that are joined.
+ * Error: 1e-7 of the sums of magnitudes for each addition of a run, of d_x for each tap.
+ * Cost: 4 B H M kernel d flops. Source: Xiong et al. 2021, arXiv 2102.03902; the chain rule. */
+ATTN_DEF attn_status attn_convolve_depthwise_backward(attn_tensor d_x, attn_tensor d_w,
+                                                      attn_tensor d_y, attn_tensor x, attn_tensor w,
+                                                      const attn_convolve_params *params,
+                                                      const attn_convolve_gradients *gradients,
+                                                      attn_ctx *ctx);
+ATTN_DEF size_t attn_convolve_depthwise_backward_workspace(attn_tensor d_x, attn_tensor d_w,
+                                                           attn_tensor d_y, attn_tensor x,
+                                                           attn_tensor w,
+                                                           const attn_convolve_params *params,
+                                                           const attn_convolve_gradients *gradients,
+                                                           const attn_ctx *ctx);
 /* <<< attn/api/families/training/convolve_backward.h */
 /* >>> attn/api/families/linear/features_backward.h */
 /* api/families/linear/features_backward.h owns the gradient of attn_features. */
@@ -14791,9 +14817,8 @@ ATTN_DEF size_t attn_features_backward_workspace(attn_tensor d_x, attn_tensor d_
 
 /* What a gradient of attn_linear has beside those of q, k and v; {0} is none of it. */
 typedef struct attn_linear_gradients {
-  attn_tensor
-      d_rate; /* out, optional: as params.rate; with rate_head [1, Hkv, 1, 1], with rate_const
-                                 * [1, 1, 1, 1] */
+  /* out, optional: as params.rate; with rate_head [1, Hkv, 1, 1], with rate_const [1, 1, 1, 1] */
+  attn_tensor d_rate;
   attn_tensor d_s, d_z;         /* out, optional: of the state before the call */
   attn_tensor d_s_end, d_z_end; /* in, optional: of the one behind it; absent = 0 */
   int accumulate;               /* 1: is added to what the outputs hold; 0: they are overwritten */
@@ -14833,7 +14858,7 @@ typedef struct attn_linear_gradients {
  * Determinism: the same bits on avx2, avx512 and neon, for any workers and batch, and whichever outputs are asked for;
  *   chunk has no part in it. Batch entries and kv heads are divided among workers, heads that share one are not.
  * Error: about 1e-5 of the sums of magnitudes at T = 4096.
- * Cost: about 12 T m dv + 64 T (5 m + 4 dv) multiply-adds, DELTA a third more, and the features three times.
+ * Cost: about 14 T m dv' + 200 T (m + dv') flops, DELTA a third more, and the features three times.
  * Source: Katharopoulos et al. 2020, arXiv 2006.16236; Schlag et al. 2021, arXiv 2102.11174; the chain rule. */
 ATTN_DEF attn_status attn_linear_backward(attn_tensor d_q, attn_tensor d_k, attn_tensor d_v,
                                           attn_tensor d_o, attn_tensor q, attn_tensor k,
@@ -15364,6 +15389,8 @@ ATTN_DEF size_t attn_dropout_workspace(attn_tensor y, attn_tensor x, const attn_
 #define attn_adamw(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_convolve_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_convolve_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_convolve_depthwise_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_convolve_depthwise_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_cross_entropy(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_cross_entropy_head(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_cross_entropy_head_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
@@ -74767,7 +74794,7 @@ ATTN_COLD_ int attn_convolve_back_steps_(attn_stage_ *s, void *job) {
 }
 
 ATTN_COLD_ int attn_convolve_back_check_(attn_error_ *e, attn_convolve_back_ *a,
-                                         const attn_ctx *ctx, int query) {
+                                         const attn_ctx *ctx, int query, int depthwise) {
   const int64_t any = ATTN_ANY_;
   attn_operand_ op[] = {
       ATTN_OPERAND_(&a->d_x, "d_x", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
@@ -74788,8 +74815,8 @@ ATTN_COLD_ int attn_convolve_back_check_(attn_error_ *e, attn_convolve_back_ *a,
   forward.y = attn_bhtd((void *)(uintptr_t)ATTN_ALIGN_, ATTN_F32, a->d_y.batch, a->d_y.heads,
                         a->d_y.len, a->d_y.dim);
   forward.x = a->x, forward.w = a->w, forward.p = a->p;
-  if (!attn_convolve_check_(e, &forward, &plain, query, 0)) return 0;
-  (void)attn_taps_of_(&a->taps, a->w.len / a->x.dim, &a->p);
+  if (!attn_convolve_check_(e, &forward, &plain, query, depthwise)) return 0;
+  (void)attn_taps_of_(&a->taps, depthwise ? a->w.len : a->w.len / a->x.dim, &a->p);
   if (a->d_x.data && !attn_gradient_fits_(&a->d_x, &a->x))
     return attn_reject_(e, ATTN_E_SHAPE,
                         "d_x must have the shape of x, or 1 where x has a stride of 0");
@@ -74820,7 +74847,7 @@ ATTN_COLD_ attn_status attn_convolve_backward_call_(attn_tensor d_x, attn_tensor
   if (params) a.p = *params;
   if (gradients) a.d_bias = gradients->d_bias, a.accumulate = gradients->accumulate;
   if (attn_check_ctx_(&e, ctx, &a.table, &workers))
-    (void)attn_convolve_back_check_(&e, &a, ctx, bytes != NULL);
+    (void)attn_convolve_back_check_(&e, &a, ctx, bytes != NULL, 0);
   return attn_step_call_or_(
       &e, a.table, workers, ctx, attn_convolve_back_steps_, &a, "a dense product a tap",
       d_x.data || d_w.data || a.d_bias.data ? NULL : "no output is asked for", bytes);
@@ -74829,6 +74856,195 @@ ATTN_CALL_(attn_convolve_backward, (d_x, d_w, d_y, x, w, params, gradients), att
            attn_tensor d_w, attn_tensor d_y, attn_tensor x, attn_tensor w,
            const attn_convolve_params *params, const attn_convolve_gradients *gradients)
 /* <<< attn/families/training/convolve_backward.h */
+/* >>> attn/families/training/depthwise_backward.h */
+/* families/training/depthwise_backward.h owns the gradients of convolution of each column by itself: of x row by row, of
+ * the weights column by column. */
+
+enum { ATTN_COLUMNS_ = 16, ATTN_PAIRS_ = 64 };
+
+typedef struct attn_depthwise_back_ {
+  const attn_table_ *table;
+  attn_tensor d_x, d_w;  /* d_x of any type and as large as x, d_w f32; data null: not made */
+  attn_tensor d_y, x, w; /* f32 */
+  const int32_t *len;
+  attn_taps_ taps;
+  int accumulate; /* of d_x */
+  int64_t tiles, slices;
+  char *own;
+  int64_t each;
+} attn_depthwise_back_;
+
+/* Products that one row of d_x is a sum of, in order. */
+typedef struct attn_depthwise_pairs_ {
+  const float *w[ATTN_PAIRS_], *d_y[ATTN_PAIRS_];
+  int n;
+} attn_depthwise_pairs_;
+
+/* sum += of each pair w . d_y, w one number or one a column. */
+ATTN_FUNC_ void attn_depthwise_join_(const attn_depthwise_back_ *a, float *sum,
+                                     attn_depthwise_pairs_ *p) {
+  const int64_t d = a->x.dim;
+  const int own = a->w.dim > 1;
+  for (int64_t c = 0; c < d; c += ATTN_COLUMNS_) {
+    const int some = d - c < ATTN_COLUMNS_ ? (int)(d - c) : (int)ATTN_COLUMNS_;
+    float t[ATTN_COLUMNS_] = {0.0f};
+    for (int k = 0; k < some; k++) t[k] = sum[c + k];
+    for (int i = 0; i < p->n; i++) {
+      const float *y = p->d_y[i] + c, *w = p->w[i] + (own ? c : 0);
+      if (own && some == ATTN_COLUMNS_)
+        for (int k = 0; k < ATTN_COLUMNS_; k++) t[k] += w[k] * y[k];
+      else if (some == ATTN_COLUMNS_)
+        for (int k = 0; k < ATTN_COLUMNS_; k++) t[k] += w[0] * y[k];
+      else
+        for (int k = 0; k < some; k++) t[k] += w[own ? k : 0] * y[k];
+    }
+    for (int k = 0; k < some; k++) sum[c + k] = t[k];
+  }
+  p->n = 0;
+}
+
+/* Row i of d_x: taps r, ascending, of the output rows that read it by them. */
+ATTN_FUNC_ void attn_depthwise_back_row_(const attn_depthwise_back_ *a, float *sum, int64_t b,
+                                         int64_t h, int64_t i, int64_t len, int64_t n) {
+  const int64_t from = i - attn_taps_start_(&a->taps, 0, len, n), stride = a->taps.stride;
+  attn_depthwise_pairs_ p;
+  p.n = 0;
+  memset(sum, 0, (size_t)a->x.dim * sizeof *sum);
+  for (int64_t r = 0; r < a->taps.kernel; r++) {
+    const int64_t at = from - r * a->taps.dilation;
+    if (at < 0) break;
+    if (at % stride != 0 || at / stride >= len) continue;
+    p.w[p.n] = (const float *)(const void *)attn_at_(&a->w, 0, a->w.heads > 1 ? h : 0, r);
+    p.d_y[p.n++] = (const float *)(const void *)attn_at_(&a->d_y, b, h, at / stride);
+    if (p.n == ATTN_PAIRS_) attn_depthwise_join_(a, sum, &p);
+  }
+  attn_depthwise_join_(a, sum, &p);
+}
+
+/* 64 rows of d_x. */
+ATTN_FUNC_ void attn_depthwise_back_x_(void *job, int worker, int64_t index) {
+  const attn_depthwise_back_ *a = (const attn_depthwise_back_ *)job;
+  const int64_t unit = index / a->tiles, b = unit / a->x.heads, h = unit % a->x.heads;
+  const int64_t i0 = index % a->tiles * ATTN_TILE_;
+  const int64_t i1 = a->x.len - i0 < ATTN_TILE_ ? a->x.len : i0 + ATTN_TILE_;
+  const int64_t n = attn_len_of_(a->len, b, a->x.len), len = attn_taps_len_(&a->taps, n);
+  const attn_dtype type = a->d_x.dtype;
+  float *sum = (float *)(void *)(a->own + worker * a->each);
+  for (int64_t i = i0; i < i1; i++) {
+    char *to = attn_at_(&a->d_x, b, h, i);
+    if (i < n)
+      attn_depthwise_back_row_(a, sum, b, h, i, len, n);
+    else
+      memset(sum, 0, (size_t)a->x.dim * sizeof *sum);
+    a->table->blend(to, sum, a->accumulate ? to : NULL, type, ATTN_F32, type, a->x.dim, 1.0f, 1.0f);
+  }
+}
+
+/* Row i of x under tap r of output row m, or null. */
+ATTN_FUNC_ const float *attn_depthwise_under_(const attn_depthwise_back_ *a, int64_t b, int64_t h,
+                                              int64_t m, int64_t r, int64_t len, int64_t n) {
+  const int64_t i = attn_taps_start_(&a->taps, m, len, n) + r * a->taps.dilation;
+  return i < 0 || i >= n ? NULL : (const float *)(const void *)attn_at_(&a->x, b, h, i);
+}
+
+/* Some columns of tap r of one head's weights: over batch entries, heads and rows, in runs of 512 that are joined. */
+ATTN_FUNC_ void attn_depthwise_back_tap_(const attn_depthwise_back_ *a, float *out, int64_t head,
+                                         int64_t r, int64_t c, int some) {
+  const int64_t h1 = a->w.heads > 1 ? head + 1 : a->x.heads, d = a->x.dim;
+  const int own = a->w.dim > 1;
+  float near[ATTN_COLUMNS_] = {0.0f}, far[ATTN_COLUMNS_] = {0.0f};
+  int64_t rows = 0;
+  for (int64_t b = 0; b < a->x.batch; b++) {
+    const int64_t n = attn_len_of_(a->len, b, a->x.len), len = attn_taps_len_(&a->taps, n);
+    for (int64_t h = a->w.heads > 1 ? head : 0; h < h1; h++)
+      for (int64_t m = 0; m < len; m++) {
+        const float *x = attn_depthwise_under_(a, b, h, m, r, len, n);
+        const float *y = (const float *)(const void *)attn_at_(&a->d_y, b, h, m);
+        if (!x) continue;
+        if (rows == ATTN_SHARES_RUN_) {
+          for (int k = 0; k < ATTN_COLUMNS_; k++) far[k] += near[k], near[k] = 0.0f;
+          rows = 0;
+        }
+        rows++;
+        if (!own) {
+          float dot;
+          attn_on_(gradient, a->table)->row_dots(&dot, x, y, 1, d);
+          near[0] += dot;
+        } else if (some == ATTN_COLUMNS_) {
+          for (int k = 0; k < ATTN_COLUMNS_; k++) near[k] += x[c + k] * y[c + k];
+        } else {
+          for (int k = 0; k < some; k++) near[k] += x[c + k] * y[c + k];
+        }
+      }
+  }
+  for (int k = 0; k < some; k++) out[k] = far[k] + near[k];
+}
+
+/* All taps of some columns of a head's weights. */
+ATTN_FUNC_ void attn_depthwise_back_w_(void *job, int worker, int64_t index) {
+  const attn_depthwise_back_ *a = (const attn_depthwise_back_ *)job;
+  const int64_t c = index % a->slices * ATTN_COLUMNS_, at = index / a->slices, left = a->w.dim - c;
+  const int64_t head = at / a->taps.kernel, r = at % a->taps.kernel;
+  (void)worker;
+  attn_depthwise_back_tap_(a, (float *)(void *)attn_at_(&a->d_w, 0, head, r) + c, head, r, c,
+                           left < ATTN_COLUMNS_ ? (int)left : (int)ATTN_COLUMNS_);
+}
+
+/* t, or its rows as f32. */
+ATTN_COLD_ attn_tensor attn_stage_f32_(attn_stage_ *s, const attn_tensor *t) {
+  if (t->dtype == ATTN_F32) return *t;
+  const attn_tensor y = attn_stage_tensor_(s, t->batch, t->heads, t->len, t->dim);
+  (void)attn_stage_shares_(s, y, *t, 0);
+  return y;
+}
+
+ATTN_COLD_ int attn_depthwise_back_steps_(attn_stage_ *s, void *job) {
+  const attn_convolve_back_ *j = (const attn_convolve_back_ *)job;
+  attn_depthwise_back_ a;
+  attn_clear_(&a, sizeof a);
+  a.table = s->table, a.len = j->p.x_len, a.taps = j->taps, a.accumulate = j->accumulate;
+  a.d_y = attn_stage_f32_(s, &j->d_y), a.w = attn_stage_f32_(s, &j->w);
+  a.x = j->d_w.data ? attn_stage_f32_(s, &j->x) : j->x;
+  a.tiles = attn_tiles_of_(j->x.len), a.slices = attn_runs_of_(j->w.dim, ATTN_COLUMNS_);
+  if (j->d_x.data) {
+    const int whole = attn_gradient_whole_(&j->d_x, &j->x);
+    a.d_x = whole ? j->d_x : attn_stage_make_(s, &j->d_x, &j->x, j->accumulate);
+    if (!whole) a.accumulate = 0;
+    a.each = attn_piece_(j->x.dim, sizeof(float));
+    if (!attn_stage_for_(s, attn_mul_(attn_mul_(j->x.batch, j->x.heads), a.tiles),
+                         attn_depthwise_back_x_, &a, a.each, &a.own) ||
+        !attn_stage_made_(s, &j->d_x, a.d_x, j->accumulate))
+      return 0;
+  }
+  if (!j->d_w.data) return 1;
+  a.d_w = j->d_w.dtype == ATTN_F32 ? attn_stage_make_(s, &j->d_w, &j->w, j->accumulate)
+                                   : attn_stage_tensor_(s, 1, j->w.heads, j->w.len, j->w.dim);
+  return attn_stage_for_(s, attn_mul_(attn_mul_(j->w.heads, j->w.len), a.slices),
+                         attn_depthwise_back_w_, &a, 0, NULL) &&
+         attn_stage_made_(s, &j->d_w, a.d_w, j->accumulate);
+}
+
+ATTN_COLD_ attn_status attn_convolve_depthwise_backward_call_(
+    attn_tensor d_x, attn_tensor d_w, attn_tensor d_y, attn_tensor x, attn_tensor w,
+    const attn_convolve_params *params, const attn_convolve_gradients *gradients, attn_ctx *ctx,
+    size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_convolve_back_ a;
+  int workers = 1;
+  attn_clear_(&a, sizeof a);
+  a.d_x = d_x, a.d_w = d_w, a.d_y = d_y, a.x = x, a.w = w;
+  if (params) a.p = *params;
+  if (gradients) a.d_bias = gradients->d_bias, a.accumulate = gradients->accumulate;
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers))
+    (void)attn_convolve_back_check_(&e, &a, ctx, bytes != NULL, 1);
+  return attn_step_call_or_(
+      &e, a.table, workers, ctx, attn_depthwise_back_steps_, &a, "columns by themselves",
+      d_x.data || d_w.data || a.d_bias.data ? NULL : "no output is asked for", bytes);
+}
+ATTN_CALL_(attn_convolve_depthwise_backward, (d_x, d_w, d_y, x, w, params, gradients),
+           attn_tensor d_x, attn_tensor d_w, attn_tensor d_y, attn_tensor x, attn_tensor w,
+           const attn_convolve_params *params, const attn_convolve_gradients *gradients)
+/* <<< attn/families/training/depthwise_backward.h */
 /* >>> attn/families/linear/features_backward.h */
 /* families/linear/features_backward.h owns gradients through feature maps: of a tile of rows, and of whole tensors.
  * Directions, eps and stabilisers are constants. */
@@ -75159,11 +75375,11 @@ enum {
 typedef struct attn_linear_back_ {
   attn_linear_ f; /* forward, as it is planned */
   attn_map_back_ map;
-  attn_tensor d_q, d_k, d_v,
-      d_rate; /* f32, [B,H,Tq,dk], [B,Hkv,Tk,dk or dv or 1]; data null: not made */
   attn_tensor d_o;
-  attn_tensor d_s, d_z; /* the caller's, of a state that is kept: of the one before the call */
-  attn_tensor d_s_end, d_z_end; /* and of the one behind it; data null: 0 */
+  /* f32, [B,H,Tq,dk], [B,Hkv,Tk,dk or dv or 1]; data null: not made */
+  attn_tensor d_q, d_k, d_v, d_rate;
+  attn_tensor d_s, d_z;         /* the caller's: of the state before the call */
+  attn_tensor d_s_end, d_z_end; /* of the one behind it; data null: 0 */
   int accumulate;               /* of d_s and d_z */
   int64_t wide, turned;         /* dv + 1 and m in whole groups */
   int64_t chunks;
@@ -75176,14 +75392,14 @@ typedef struct attn_linear_back_chain_ {
   const attn_linear_back_ *a;
   int64_t b, kv, head;
   int first; /* of the states that share a head of k and v */
-  int64_t keys, rows, row0,
-      met;       /* rows from met on read behind the last key, those from row0 on within */
-  int64_t end;   /* keys that matter */
-  int64_t j0;    /* the chunk's first key */
-  int n, weighs; /* its keys; not all factors are 1 */
-  int ones;      /* rows of w that hold the triangle of ones */
-  float top;     /* the stabiliser behind it */
-  float most;    /* and before it */
+  int64_t keys, rows;
+  int64_t row0, met; /* rows from met on read behind the last key, those from row0 on within */
+  int64_t end;       /* keys that matter */
+  int64_t j0;        /* the chunk's first key */
+  int n, weighs;     /* its keys; not all factors are 1 */
+  int ones;          /* rows of w that hold the triangle of ones */
+  float top;         /* the stabiliser behind it */
+  float most;        /* and before it */
   char *map;
   const float *key_x, *row_x; /* rows of k and of q as f32 */
   float *x, *y_x, *d_x;       /* room for them, and for their gradients: [64][dk] */
@@ -75192,14 +75408,13 @@ typedef struct attn_linear_back_chain_ {
   float *s, *d_s, *next;      /* S, its gradient behind the chunk and before it: [m][wide] */
   float *turn;                /* one of them turned: [wide][turned] */
   float *v, *vt, *d_v;        /* values, turned [wide][64], and gradients */
-  float *out, *part,
-      *read; /* [64][wide]: N, then d_N; P S; of the delta rules C S of the state before each key */
-  float *w, *t, *g, *plain,
-      *sum;    /* [64][64]: W; P C^T; B; both before W; the sum of their products */
-  float *like; /* C C^T of the delta rules */
+  float *out, *part;          /* N, then d_N; P S: [64][wide] */
+  float *w, *t, *g;           /* W, P C^T, B: [64][64] */
+  float *plain, *sum;         /* P C^T before W; sums of its products with B: [64][64] */
+  float *read, *like;         /* of the delta rules: C S of the state before each key; C C^T */
   float *states, *marks, *tops;
   float rate[ATTN_LINEAR_CHUNK_], fall[ATTN_LINEAR_CHUNK_], keep[ATTN_LINEAR_CHUNK_];
-  float gate[ATTN_LINEAR_CHUNK_], left[ATTN_LINEAR_CHUNK_], by[ATTN_LINEAR_CHUNK_];
+  float gate[ATTN_LINEAR_CHUNK_], left[ATTN_LINEAR_CHUNK_];
   float inverse[ATTN_LINEAR_CHUNK_]; /* 1 / kappa, 0 where nothing is read */
   double start[ATTN_LINEAR_CHUNK_];  /* of the products with what S leaves at a row */
 } attn_linear_back_chain_;
@@ -75307,6 +75522,7 @@ ATTN_FUNC_ void attn_linear_back_delta_(attn_linear_back_chain_ *c) {
   const attn_linear_back_ *a = c->a;
   const attn_linear_ *f = &a->f;
   const int64_t e = ATTN_LINEAR_CHUNK_, wide = a->wide, n = c->n;
+  attn_linear_back_turn_(c, c->ct, e, c->c, f->m, n, f->m);
   attn_linear_back_times_(c, c->like, e, attn_floats_at_(c->c, f->m, n), 1,
                           attn_floats_at_(c->ct, e, f->m), n, 1);
   attn_linear_back_times_(c, c->read, wide, attn_floats_at_(c->c, f->m, n), 1,
@@ -75347,7 +75563,6 @@ ATTN_FUNC_ void attn_linear_back_keys_(attn_linear_back_chain_ *c, int64_t j0, i
     f->table->widen(v, attn_at_(&f->v, c->b, c->kv, j0 + j), 0, NULL, 1, f->dv, f->v.dtype, NULL);
     v[f->dv] = 1.0f;
   }
-  attn_linear_back_turn_(c, c->ct, ATTN_LINEAR_CHUNK_, c->c, f->m, n, f->m);
   if (f->delta) attn_linear_back_delta_(c);
 }
 
@@ -75600,11 +75815,14 @@ ATTN_FUNC_ int attn_linear_back_chunk_(attn_linear_back_chain_ *c, int64_t j0, i
   attn_linear_back_keys_(c, j0, n);
   if (n > 1 && !(f->table->finite(c->c, m, n, m) && f->table->finite(c->v, wide, n, wide)))
     return 0;
-  attn_linear_back_turn_(c, c->vt, ATTN_LINEAR_CHUNK_, c->v, wide, n, wide);
   attn_linear_back_behind_(c);
-  attn_linear_back_turn_(c, c->turn, a->turned, c->s, wide, m, wide);
   const int64_t lo = j0 - f->q_off, i0 = lo > c->row0 ? lo : c->row0;
   const int64_t i1 = lo + n < c->met ? lo + n : c->met;
+  if (i0 < i1 && !f->delta) attn_linear_back_turn_(c, c->ct, ATTN_LINEAR_CHUNK_, c->c, m, n, m);
+  if (i0 < i1 || f->delta) {
+    attn_linear_back_turn_(c, c->vt, ATTN_LINEAR_CHUNK_, c->v, wide, n, wide);
+    attn_linear_back_turn_(c, c->turn, a->turned, c->s, wide, m, wide);
+  }
   for (int64_t h = c->head * f->group; i0 < i1 && h < (c->head + 1) * f->group; h++)
     if (!attn_linear_back_within_(c, h, i0, i1 - i0, i0 - lo)) return 0;
   if (f->delta)

@@ -426,6 +426,7 @@ ATTN_BEGIN_STRICT_
 #include "families/training/norm_backward.h"
 #include "families/training/learned_backward.h"
 #include "families/training/convolve_backward.h"
+#include "families/training/depthwise_backward.h"
 #include "families/linear/features_backward.h"
 #include "families/linear/linear_backward_chunk.h"
 #include "families/linear/linear_backward.h"

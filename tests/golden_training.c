@@ -242,6 +242,20 @@ static attn_status convolve(attn_tensor o, attn_tensor lse, test_rng *rng, attn_
   return status;
 }
 
+/* The gradients of a convolution by columns: of x to o, of w to the first of lse. */
+static attn_status depthwise(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_convolve_params p;
+  memset(&p, 0, sizeof p);
+  p.pad = ATTN_PAD_LEFT, p.dilation = 2;
+  const attn_tensor d_y = golden_exact(rng, 2, T, DV), x = golden_exact(rng, 2, T, DV);
+  const attn_tensor w = golden_exact(rng, 1, 4, DV);
+  const attn_tensor d_w = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 4, DV);
+  const attn_status status = attn_convolve_depthwise_backward(o, d_w, d_y, x, w, &p, NULL, ctx);
+  for (int i = 0; i < 2 * T && !status; i++)
+    oracle_set(&lse, 0, i / T, i % T, 0, oracle_get(&d_w, 0, 0, i % 4, i / 4 % DV));
+  return status;
+}
+
 /* The gradient of keys' features by x, by directions that are products of small numbers. */
 static attn_status features(attn_tensor o, test_rng *rng, attn_ctx *ctx, attn_feature_kind kind,
                             attn_feature_norm norm) {
@@ -318,4 +332,5 @@ const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"linear backward, sum", linear_sum},
                                        {"linear backward, gated", linear_gated},
                                        {"linear backward, delta", linear_delta},
+                                       {"depthwise backward", depthwise},
                                        {NULL, NULL}};

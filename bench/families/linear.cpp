@@ -45,7 +45,7 @@ void features_backward(Call &c, attn_feature_kind kind, int64_t directions,
   };
 }
 
-/* Gradients of attention over a linear state: 12 m dv flops a token, and within chunks of 64 half of 64 (6 m + 6 dv). */
+/* Gradients of attention over a linear state: 12 m dv flops a token, and 64 a column of six triangles. */
 void linear_backward(Call &c, attn_linear_rule rule, int64_t directions, int causal) {
   constexpr int64_t t = 4096;
   attn_linear_params p = {};
@@ -60,7 +60,7 @@ void linear_backward(Call &c, attn_linear_rule rule, int64_t directions, int cau
   attn_tensor d_q = c.rows(c.heads, t, kDim), d_k = c.rows(c.heads, t, kDim);
   attn_tensor d_v = c.rows(c.heads, t, kDim);
   c.flops = (double)(c.heads * t) *
-            (12.0 * (double)(m * kDim) + (causal ? 64.0 * 6 * (double)(m + kDim) : 0.0));
+            (12.0 * (double)(m * kDim) + (causal ? 64.0 * 3 * (double)(m + kDim) : 0.0));
   c.run = [=](attn_ctx *ctx) {
     return attn_linear_backward(d_q, d_k, d_v, d_o, q, k, v, &p, &g, ctx);
   };

@@ -136,7 +136,24 @@ void convolve_backward(Call &c, int64_t len, int64_t kernel, int64_t dim) {
   };
 }
 
+/* d_x and d_w: bytes of x, d_y and d_x, twice d_y. */
+void convolve_depthwise_backward(Call &c, int64_t len, int64_t kernel, int64_t dim) {
+  attn_tensor x = c.rows(1, len, dim), d_y = c.rows(1, len, dim), d_x = c.rows(1, len, dim);
+  attn_tensor w = c.rows(1, kernel, dim), d_w = c.rows(1, kernel, dim);
+  attn_convolve_params p = {};
+  p.pad = ATTN_PAD_LEFT;
+  c.bytes = 16.0 * (double)(len * dim);
+  c.run = [=](attn_ctx *ctx) {
+    return attn_convolve_depthwise_backward(d_x, d_w, d_y, x, w, &p, nullptr, ctx);
+  };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_convolve_depthwise_backward_workspace(d_x, d_w, d_y, x, w, &p, nullptr, ctx);
+  };
+}
+
 const CallEntry entries[] = {
+    {"convolve_depthwise_backward", "T:2048/kernel:4/d:1024",
+     [](Call &c) { convolve_depthwise_backward(c, 2048, 4, 1024); }},
     {"convolve_backward", "T:2048/kernel:3/d:256",
      [](Call &c) { convolve_backward(c, 2048, 3, 256); }},
     {"merge_backward", "h:8/T:4096/d:64", [](Call &c) { merge_backward(c, 8, 4096, 64); }},

@@ -20,11 +20,11 @@ enum {
 typedef struct attn_linear_back_ {
   attn_linear_ f; /* forward, as it is planned */
   attn_map_back_ map;
-  attn_tensor d_q, d_k, d_v,
-      d_rate; /* f32, [B,H,Tq,dk], [B,Hkv,Tk,dk or dv or 1]; data null: not made */
   attn_tensor d_o;
-  attn_tensor d_s, d_z; /* the caller's, of a state that is kept: of the one before the call */
-  attn_tensor d_s_end, d_z_end; /* and of the one behind it; data null: 0 */
+  /* f32, [B,H,Tq,dk], [B,Hkv,Tk,dk or dv or 1]; data null: not made */
+  attn_tensor d_q, d_k, d_v, d_rate;
+  attn_tensor d_s, d_z;         /* the caller's: of the state before the call */
+  attn_tensor d_s_end, d_z_end; /* of the one behind it; data null: 0 */
   int accumulate;               /* of d_s and d_z */
   int64_t wide, turned;         /* dv + 1 and m in whole groups */
   int64_t chunks;
@@ -37,14 +37,14 @@ typedef struct attn_linear_back_chain_ {
   const attn_linear_back_ *a;
   int64_t b, kv, head;
   int first; /* of the states that share a head of k and v */
-  int64_t keys, rows, row0,
-      met;       /* rows from met on read behind the last key, those from row0 on within */
-  int64_t end;   /* keys that matter */
-  int64_t j0;    /* the chunk's first key */
-  int n, weighs; /* its keys; not all factors are 1 */
-  int ones;      /* rows of w that hold the triangle of ones */
-  float top;     /* the stabiliser behind it */
-  float most;    /* and before it */
+  int64_t keys, rows;
+  int64_t row0, met; /* rows from met on read behind the last key, those from row0 on within */
+  int64_t end;       /* keys that matter */
+  int64_t j0;        /* the chunk's first key */
+  int n, weighs;     /* its keys; not all factors are 1 */
+  int ones;          /* rows of w that hold the triangle of ones */
+  float top;         /* the stabiliser behind it */
+  float most;        /* and before it */
   char *map;
   const float *key_x, *row_x; /* rows of k and of q as f32 */
   float *x, *y_x, *d_x;       /* room for them, and for their gradients: [64][dk] */
@@ -53,14 +53,13 @@ typedef struct attn_linear_back_chain_ {
   float *s, *d_s, *next;      /* S, its gradient behind the chunk and before it: [m][wide] */
   float *turn;                /* one of them turned: [wide][turned] */
   float *v, *vt, *d_v;        /* values, turned [wide][64], and gradients */
-  float *out, *part,
-      *read; /* [64][wide]: N, then d_N; P S; of the delta rules C S of the state before each key */
-  float *w, *t, *g, *plain,
-      *sum;    /* [64][64]: W; P C^T; B; both before W; the sum of their products */
-  float *like; /* C C^T of the delta rules */
+  float *out, *part;          /* N, then d_N; P S: [64][wide] */
+  float *w, *t, *g;           /* W, P C^T, B: [64][64] */
+  float *plain, *sum;         /* P C^T before W; sums of its products with B: [64][64] */
+  float *read, *like;         /* of the delta rules: C S of the state before each key; C C^T */
   float *states, *marks, *tops;
   float rate[ATTN_LINEAR_CHUNK_], fall[ATTN_LINEAR_CHUNK_], keep[ATTN_LINEAR_CHUNK_];
-  float gate[ATTN_LINEAR_CHUNK_], left[ATTN_LINEAR_CHUNK_], by[ATTN_LINEAR_CHUNK_];
+  float gate[ATTN_LINEAR_CHUNK_], left[ATTN_LINEAR_CHUNK_];
   float inverse[ATTN_LINEAR_CHUNK_]; /* 1 / kappa, 0 where nothing is read */
   double start[ATTN_LINEAR_CHUNK_];  /* of the products with what S leaves at a row */
 } attn_linear_back_chain_;
@@ -168,6 +167,7 @@ ATTN_FUNC_ void attn_linear_back_delta_(attn_linear_back_chain_ *c) {
   const attn_linear_back_ *a = c->a;
   const attn_linear_ *f = &a->f;
   const int64_t e = ATTN_LINEAR_CHUNK_, wide = a->wide, n = c->n;
+  attn_linear_back_turn_(c, c->ct, e, c->c, f->m, n, f->m);
   attn_linear_back_times_(c, c->like, e, attn_floats_at_(c->c, f->m, n), 1,
                           attn_floats_at_(c->ct, e, f->m), n, 1);
   attn_linear_back_times_(c, c->read, wide, attn_floats_at_(c->c, f->m, n), 1,
@@ -208,7 +208,6 @@ ATTN_FUNC_ void attn_linear_back_keys_(attn_linear_back_chain_ *c, int64_t j0, i
     f->table->widen(v, attn_at_(&f->v, c->b, c->kv, j0 + j), 0, NULL, 1, f->dv, f->v.dtype, NULL);
     v[f->dv] = 1.0f;
   }
-  attn_linear_back_turn_(c, c->ct, ATTN_LINEAR_CHUNK_, c->c, f->m, n, f->m);
   if (f->delta) attn_linear_back_delta_(c);
 }
 
@@ -461,11 +460,14 @@ ATTN_FUNC_ int attn_linear_back_chunk_(attn_linear_back_chain_ *c, int64_t j0, i
   attn_linear_back_keys_(c, j0, n);
   if (n > 1 && !(f->table->finite(c->c, m, n, m) && f->table->finite(c->v, wide, n, wide)))
     return 0;
-  attn_linear_back_turn_(c, c->vt, ATTN_LINEAR_CHUNK_, c->v, wide, n, wide);
   attn_linear_back_behind_(c);
-  attn_linear_back_turn_(c, c->turn, a->turned, c->s, wide, m, wide);
   const int64_t lo = j0 - f->q_off, i0 = lo > c->row0 ? lo : c->row0;
   const int64_t i1 = lo + n < c->met ? lo + n : c->met;
+  if (i0 < i1 && !f->delta) attn_linear_back_turn_(c, c->ct, ATTN_LINEAR_CHUNK_, c->c, m, n, m);
+  if (i0 < i1 || f->delta) {
+    attn_linear_back_turn_(c, c->vt, ATTN_LINEAR_CHUNK_, c->v, wide, n, wide);
+    attn_linear_back_turn_(c, c->turn, a->turned, c->s, wide, m, wide);
+  }
   for (int64_t h = c->head * f->group; i0 < i1 && h < (c->head + 1) * f->group; h++)
     if (!attn_linear_back_within_(c, h, i0, i1 - i0, i0 - lo)) return 0;
   if (f->delta)

@@ -108,7 +108,7 @@ ATTN_COLD_ int attn_convolve_back_steps_(attn_stage_ *s, void *job) {
 }
 
 ATTN_COLD_ int attn_convolve_back_check_(attn_error_ *e, attn_convolve_back_ *a,
-                                         const attn_ctx *ctx, int query) {
+                                         const attn_ctx *ctx, int query, int depthwise) {
   const int64_t any = ATTN_ANY_;
   attn_operand_ op[] = {
       ATTN_OPERAND_(&a->d_x, "d_x", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
@@ -129,8 +129,8 @@ ATTN_COLD_ int attn_convolve_back_check_(attn_error_ *e, attn_convolve_back_ *a,
   forward.y = attn_bhtd((void *)(uintptr_t)ATTN_ALIGN_, ATTN_F32, a->d_y.batch, a->d_y.heads,
                         a->d_y.len, a->d_y.dim);
   forward.x = a->x, forward.w = a->w, forward.p = a->p;
-  if (!attn_convolve_check_(e, &forward, &plain, query, 0)) return 0;
-  (void)attn_taps_of_(&a->taps, a->w.len / a->x.dim, &a->p);
+  if (!attn_convolve_check_(e, &forward, &plain, query, depthwise)) return 0;
+  (void)attn_taps_of_(&a->taps, depthwise ? a->w.len : a->w.len / a->x.dim, &a->p);
   if (a->d_x.data && !attn_gradient_fits_(&a->d_x, &a->x))
     return attn_reject_(e, ATTN_E_SHAPE,
                         "d_x must have the shape of x, or 1 where x has a stride of 0");
@@ -161,7 +161,7 @@ ATTN_COLD_ attn_status attn_convolve_backward_call_(attn_tensor d_x, attn_tensor
   if (params) a.p = *params;
   if (gradients) a.d_bias = gradients->d_bias, a.accumulate = gradients->accumulate;
   if (attn_check_ctx_(&e, ctx, &a.table, &workers))
-    (void)attn_convolve_back_check_(&e, &a, ctx, bytes != NULL);
+    (void)attn_convolve_back_check_(&e, &a, ctx, bytes != NULL, 0);
   return attn_step_call_or_(
       &e, a.table, workers, ctx, attn_convolve_back_steps_, &a, "a dense product a tap",
       d_x.data || d_w.data || a.d_bias.data ? NULL : "no output is asked for", bytes);

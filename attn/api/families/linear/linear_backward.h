@@ -2,9 +2,8 @@
 
 /* What a gradient of attn_linear has beside those of q, k and v; {0} is none of it. */
 typedef struct attn_linear_gradients {
-  attn_tensor
-      d_rate; /* out, optional: as params.rate; with rate_head [1, Hkv, 1, 1], with rate_const
-                                 * [1, 1, 1, 1] */
+  /* out, optional: as params.rate; with rate_head [1, Hkv, 1, 1], with rate_const [1, 1, 1, 1] */
+  attn_tensor d_rate;
   attn_tensor d_s, d_z;         /* out, optional: of the state before the call */
   attn_tensor d_s_end, d_z_end; /* in, optional: of the one behind it; absent = 0 */
   int accumulate;               /* 1: is added to what the outputs hold; 0: they are overwritten */
@@ -44,7 +43,7 @@ typedef struct attn_linear_gradients {
  * Determinism: the same bits on avx2, avx512 and neon, for any workers and batch, and whichever outputs are asked for;
  *   chunk has no part in it. Batch entries and kv heads are divided among workers, heads that share one are not.
  * Error: about 1e-5 of the sums of magnitudes at T = 4096.
- * Cost: about 12 T m dv + 64 T (5 m + 4 dv) multiply-adds, DELTA a third more, and the features three times.
+ * Cost: about 14 T m dv' + 200 T (m + dv') flops, DELTA a third more, and the features three times.
  * Source: Katharopoulos et al. 2020, arXiv 2006.16236; Schlag et al. 2021, arXiv 2102.11174; the chain rule. */
 ATTN_DEF attn_status attn_linear_backward(attn_tensor d_q, attn_tensor d_k, attn_tensor d_v,
                                           attn_tensor d_o, attn_tensor q, attn_tensor k,

@@ -1,6 +1,6 @@
-/* api/families/training/convolve_backward.h owns the gradients of attn_convolve. */
+/* api/families/training/convolve_backward.h owns the gradients of convolutions along the sequence. */
 
-/* What a gradient of attn_convolve has beside those of x and w; {0} is none of it. */
+/* What a gradient of a convolution has beside those of x and w; {0} is none of it. */
 typedef struct attn_convolve_gradients {
   attn_tensor d_bias; /* out, optional: that of params.bias */
   int accumulate;     /* 1: is added to what the outputs hold; 0: they are overwritten */
@@ -37,3 +37,29 @@ ATTN_DEF size_t attn_convolve_backward_workspace(attn_tensor d_x, attn_tensor d_
                                                  const attn_convolve_params *params,
                                                  const attn_convolve_gradients *gradients,
                                                  const attn_ctx *ctx);
+
+/* Gradients of attn_convolve_depthwise: of a loss whose gradient by y is d_y.
+ *
+ *   d_x[start_m + r dilation][c] += w[r][c] d_y_m[c],  d_w[r][c] = sum_m x[start_m + r dilation][c] d_y_m[c]
+ *
+ * over batch entries and output rows m, and taps r whose row of x exists; with w [.., kernel, 1] over columns too. What y
+ * held under params.accumulate has the gradient d_y.
+ * Shapes, params, lengths, aliasing, empty, NaN: as attn_convolve_backward; gradients.d_bias absent.
+ * Memory: attn_convolve_depthwise_backward_workspace bytes: a row a worker; d_y, w and x once more where they are not f32,
+ *   d_w where it is not f32, a sum or added to, d_x where it is a sum.
+ * Errors: as attn_convolve_backward.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, and whichever outputs are asked for. d_x
+ *   adds taps ascending; d_w sums batch entries, heads and rows in runs of 512 that are joined.
+ * Error: 1e-7 of the sums of magnitudes for each addition of a run, of d_x for each tap.
+ * Cost: 4 B H M kernel d flops. Source: Xiong et al. 2021, arXiv 2102.03902; the chain rule. */
+ATTN_DEF attn_status attn_convolve_depthwise_backward(attn_tensor d_x, attn_tensor d_w,
+                                                      attn_tensor d_y, attn_tensor x, attn_tensor w,
+                                                      const attn_convolve_params *params,
+                                                      const attn_convolve_gradients *gradients,
+                                                      attn_ctx *ctx);
+ATTN_DEF size_t attn_convolve_depthwise_backward_workspace(attn_tensor d_x, attn_tensor d_w,
+                                                           attn_tensor d_y, attn_tensor x,
+                                                           attn_tensor w,
+                                                           const attn_convolve_params *params,
+                                                           const attn_convolve_gradients *gradients,
+                                                           const attn_ctx *ctx);

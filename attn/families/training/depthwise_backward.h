@@ -1,0 +1,187 @@
+/* families/training/depthwise_backward.h owns the gradients of convolution of each column by itself: of x row by row, of
+ * the weights column by column. */
+
+enum { ATTN_COLUMNS_ = 16, ATTN_PAIRS_ = 64 };
+
+typedef struct attn_depthwise_back_ {
+  const attn_table_ *table;
+  attn_tensor d_x, d_w;  /* d_x of any type and as large as x, d_w f32; data null: not made */
+  attn_tensor d_y, x, w; /* f32 */
+  const int32_t *len;
+  attn_taps_ taps;
+  int accumulate; /* of d_x */
+  int64_t tiles, slices;
+  char *own;
+  int64_t each;
+} attn_depthwise_back_;
+
+/* Products that one row of d_x is a sum of, in order. */
+typedef struct attn_depthwise_pairs_ {
+  const float *w[ATTN_PAIRS_], *d_y[ATTN_PAIRS_];
+  int n;
+} attn_depthwise_pairs_;
+
+/* sum += of each pair w . d_y, w one number or one a column. */
+ATTN_FUNC_ void attn_depthwise_join_(const attn_depthwise_back_ *a, float *sum,
+                                     attn_depthwise_pairs_ *p) {
+  const int64_t d = a->x.dim;
+  const int own = a->w.dim > 1;
+  for (int64_t c = 0; c < d; c += ATTN_COLUMNS_) {
+    const int some = d - c < ATTN_COLUMNS_ ? (int)(d - c) : (int)ATTN_COLUMNS_;
+    float t[ATTN_COLUMNS_] = {0.0f};
+    for (int k = 0; k < some; k++) t[k] = sum[c + k];
+    for (int i = 0; i < p->n; i++) {
+      const float *y = p->d_y[i] + c, *w = p->w[i] + (own ? c : 0);
+      if (own && some == ATTN_COLUMNS_)
+        for (int k = 0; k < ATTN_COLUMNS_; k++) t[k] += w[k] * y[k];
+      else if (some == ATTN_COLUMNS_)
+        for (int k = 0; k < ATTN_COLUMNS_; k++) t[k] += w[0] * y[k];
+      else
+        for (int k = 0; k < some; k++) t[k] += w[own ? k : 0] * y[k];
+    }
+    for (int k = 0; k < some; k++) sum[c + k] = t[k];
+  }
+  p->n = 0;
+}
+
+/* Row i of d_x: taps r, ascending, of the output rows that read it by them. */
+ATTN_FUNC_ void attn_depthwise_back_row_(const attn_depthwise_back_ *a, float *sum, int64_t b,
+                                         int64_t h, int64_t i, int64_t len, int64_t n) {
+  const int64_t from = i - attn_taps_start_(&a->taps, 0, len, n), stride = a->taps.stride;
+  attn_depthwise_pairs_ p;
+  p.n = 0;
+  memset(sum, 0, (size_t)a->x.dim * sizeof *sum);
+  for (int64_t r = 0; r < a->taps.kernel; r++) {
+    const int64_t at = from - r * a->taps.dilation;
+    if (at < 0) break;
+    if (at % stride != 0 || at / stride >= len) continue;
+    p.w[p.n] = (const float *)(const void *)attn_at_(&a->w, 0, a->w.heads > 1 ? h : 0, r);
+    p.d_y[p.n++] = (const float *)(const void *)attn_at_(&a->d_y, b, h, at / stride);
+    if (p.n == ATTN_PAIRS_) attn_depthwise_join_(a, sum, &p);
+  }
+  attn_depthwise_join_(a, sum, &p);
+}
+
+/* 64 rows of d_x. */
+ATTN_FUNC_ void attn_depthwise_back_x_(void *job, int worker, int64_t index) {
+  const attn_depthwise_back_ *a = (const attn_depthwise_back_ *)job;
+  const int64_t unit = index / a->tiles, b = unit / a->x.heads, h = unit % a->x.heads;
+  const int64_t i0 = index % a->tiles * ATTN_TILE_;
+  const int64_t i1 = a->x.len - i0 < ATTN_TILE_ ? a->x.len : i0 + ATTN_TILE_;
+  const int64_t n = attn_len_of_(a->len, b, a->x.len), len = attn_taps_len_(&a->taps, n);
+  const attn_dtype type = a->d_x.dtype;
+  float *sum = (float *)(void *)(a->own + worker * a->each);
+  for (int64_t i = i0; i < i1; i++) {
+    char *to = attn_at_(&a->d_x, b, h, i);
+    if (i < n)
+      attn_depthwise_back_row_(a, sum, b, h, i, len, n);
+    else
+      memset(sum, 0, (size_t)a->x.dim * sizeof *sum);
+    a->table->blend(to, sum, a->accumulate ? to : NULL, type, ATTN_F32, type, a->x.dim, 1.0f, 1.0f);
+  }
+}
+
+/* Row i of x under tap r of output row m, or null. */
+ATTN_FUNC_ const float *attn_depthwise_under_(const attn_depthwise_back_ *a, int64_t b, int64_t h,
+                                              int64_t m, int64_t r, int64_t len, int64_t n) {
+  const int64_t i = attn_taps_start_(&a->taps, m, len, n) + r * a->taps.dilation;
+  return i < 0 || i >= n ? NULL : (const float *)(const void *)attn_at_(&a->x, b, h, i);
+}
+
+/* Some columns of tap r of one head's weights: over batch entries, heads and rows, in runs of 512 that are joined. */
+ATTN_FUNC_ void attn_depthwise_back_tap_(const attn_depthwise_back_ *a, float *out, int64_t head,
+                                         int64_t r, int64_t c, int some) {
+  const int64_t h1 = a->w.heads > 1 ? head + 1 : a->x.heads, d = a->x.dim;
+  const int own = a->w.dim > 1;
+  float near[ATTN_COLUMNS_] = {0.0f}, far[ATTN_COLUMNS_] = {0.0f};
+  int64_t rows = 0;
+  for (int64_t b = 0; b < a->x.batch; b++) {
+    const int64_t n = attn_len_of_(a->len, b, a->x.len), len = attn_taps_len_(&a->taps, n);
+    for (int64_t h = a->w.heads > 1 ? head : 0; h < h1; h++)
+      for (int64_t m = 0; m < len; m++) {
+        const float *x = attn_depthwise_under_(a, b, h, m, r, len, n);
+        const float *y = (const float *)(const void *)attn_at_(&a->d_y, b, h, m);
+        if (!x) continue;
+        if (rows == ATTN_SHARES_RUN_) {
+          for (int k = 0; k < ATTN_COLUMNS_; k++) far[k] += near[k], near[k] = 0.0f;
+          rows = 0;
+        }
+        rows++;
+        if (!own) {
+          float dot;
+          attn_on_(gradient, a->table)->row_dots(&dot, x, y, 1, d);
+          near[0] += dot;
+        } else if (some == ATTN_COLUMNS_) {
+          for (int k = 0; k < ATTN_COLUMNS_; k++) near[k] += x[c + k] * y[c + k];
+        } else {
+          for (int k = 0; k < some; k++) near[k] += x[c + k] * y[c + k];
+        }
+      }
+  }
+  for (int k = 0; k < some; k++) out[k] = far[k] + near[k];
+}
+
+/* All taps of some columns of a head's weights. */
+ATTN_FUNC_ void attn_depthwise_back_w_(void *job, int worker, int64_t index) {
+  const attn_depthwise_back_ *a = (const attn_depthwise_back_ *)job;
+  const int64_t c = index % a->slices * ATTN_COLUMNS_, at = index / a->slices, left = a->w.dim - c;
+  const int64_t head = at / a->taps.kernel, r = at % a->taps.kernel;
+  (void)worker;
+  attn_depthwise_back_tap_(a, (float *)(void *)attn_at_(&a->d_w, 0, head, r) + c, head, r, c,
+                           left < ATTN_COLUMNS_ ? (int)left : (int)ATTN_COLUMNS_);
+}
+
+/* t, or its rows as f32. */
+ATTN_COLD_ attn_tensor attn_stage_f32_(attn_stage_ *s, const attn_tensor *t) {
+  if (t->dtype == ATTN_F32) return *t;
+  const attn_tensor y = attn_stage_tensor_(s, t->batch, t->heads, t->len, t->dim);
+  (void)attn_stage_shares_(s, y, *t, 0);
+  return y;
+}
+
+ATTN_COLD_ int attn_depthwise_back_steps_(attn_stage_ *s, void *job) {
+  const attn_convolve_back_ *j = (const attn_convolve_back_ *)job;
+  attn_depthwise_back_ a;
+  attn_clear_(&a, sizeof a);
+  a.table = s->table, a.len = j->p.x_len, a.taps = j->taps, a.accumulate = j->accumulate;
+  a.d_y = attn_stage_f32_(s, &j->d_y), a.w = attn_stage_f32_(s, &j->w);
+  a.x = j->d_w.data ? attn_stage_f32_(s, &j->x) : j->x;
+  a.tiles = attn_tiles_of_(j->x.len), a.slices = attn_runs_of_(j->w.dim, ATTN_COLUMNS_);
+  if (j->d_x.data) {
+    const int whole = attn_gradient_whole_(&j->d_x, &j->x);
+    a.d_x = whole ? j->d_x : attn_stage_make_(s, &j->d_x, &j->x, j->accumulate);
+    if (!whole) a.accumulate = 0;
+    a.each = attn_piece_(j->x.dim, sizeof(float));
+    if (!attn_stage_for_(s, attn_mul_(attn_mul_(j->x.batch, j->x.heads), a.tiles),
+                         attn_depthwise_back_x_, &a, a.each, &a.own) ||
+        !attn_stage_made_(s, &j->d_x, a.d_x, j->accumulate))
+      return 0;
+  }
+  if (!j->d_w.data) return 1;
+  a.d_w = j->d_w.dtype == ATTN_F32 ? attn_stage_make_(s, &j->d_w, &j->w, j->accumulate)
+                                   : attn_stage_tensor_(s, 1, j->w.heads, j->w.len, j->w.dim);
+  return attn_stage_for_(s, attn_mul_(attn_mul_(j->w.heads, j->w.len), a.slices),
+                         attn_depthwise_back_w_, &a, 0, NULL) &&
+         attn_stage_made_(s, &j->d_w, a.d_w, j->accumulate);
+}
+
+ATTN_COLD_ attn_status attn_convolve_depthwise_backward_call_(
+    attn_tensor d_x, attn_tensor d_w, attn_tensor d_y, attn_tensor x, attn_tensor w,
+    const attn_convolve_params *params, const attn_convolve_gradients *gradients, attn_ctx *ctx,
+    size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_convolve_back_ a;
+  int workers = 1;
+  attn_clear_(&a, sizeof a);
+  a.d_x = d_x, a.d_w = d_w, a.d_y = d_y, a.x = x, a.w = w;
+  if (params) a.p = *params;
+  if (gradients) a.d_bias = gradients->d_bias, a.accumulate = gradients->accumulate;
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers))
+    (void)attn_convolve_back_check_(&e, &a, ctx, bytes != NULL, 1);
+  return attn_step_call_or_(
+      &e, a.table, workers, ctx, attn_depthwise_back_steps_, &a, "columns by themselves",
+      d_x.data || d_w.data || a.d_bias.data ? NULL : "no output is asked for", bytes);
+}
+ATTN_CALL_(attn_convolve_depthwise_backward, (d_x, d_w, d_y, x, w, params, gradients),
+           attn_tensor d_x, attn_tensor d_w, attn_tensor d_y, attn_tensor x, attn_tensor w,
+           const attn_convolve_params *params, const attn_convolve_gradients *gradients)
