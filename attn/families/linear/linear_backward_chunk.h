@@ -272,8 +272,8 @@ ATTN_FUNC_ void attn_linear_back_write_rows_(attn_linear_back_chain_ *c, int64_t
   const attn_linear_back_ *a = c->a;
   attn_map_back_tile_(&a->map, c->map, c->d_x, c->d_p, c->room, c->row_x, n, h, 0, -INFINITY);
   for (int64_t r = 0; r < n; r++)
-    memcpy(attn_at_(&a->d_q, c->b, h, i + r), c->d_x + r * a->d_q.dim,
-           (size_t)a->d_q.dim * sizeof(float));
+    a->f.table->blend(attn_at_(&a->d_q, c->b, h, i + r), c->d_x + r * a->d_q.dim, NULL, ATTN_F32,
+                      ATTN_F32, ATTN_F32, a->d_q.dim, 1.0f, 0.0f);
 }
 
 /* Rows that read the state behind the last key; c->turn is S turned. */

@@ -119,6 +119,7 @@ ATTN_FUNC_ void attn_depthwise_back_tap_(const attn_depthwise_back_ *a, float *o
       }
   }
   for (int k = 0; k < some; k++) out[k] = far[k] + near[k];
+  attn_row_one_nan_(a->table, out, some);
 }
 
 /* All taps of some columns of a head's weights. */
