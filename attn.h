@@ -6620,6 +6620,7 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_HAS_SELECTION ATTN_HAS(ATTN_FAMILY_SELECTION)
 #define ATTN_HAS_LATENT ATTN_HAS(ATTN_FAMILY_LATENT)
 #define ATTN_HAS_TRAINING ATTN_HAS(ATTN_FAMILY_TRAINING)
+#define ATTN_HAS_LINEAR_and_TRAINING (ATTN_HAS_LINEAR && ATTN_HAS_TRAINING)
 #define ATTN_HAS_MULTIHEAD                                                                       \
   ATTN_HAS(ATTN_FAMILY_MULTIHEAD | ATTN_FAMILY_HEADS | ATTN_FAMILY_MEMORY | ATTN_FAMILY_BLOCKS | \
            ATTN_FAMILY_DEPTH | ATTN_FAMILY_MIXERS | ATTN_FAMILY_COMPRESSION)
@@ -14770,9 +14771,49 @@ ATTN_DEF size_t attn_convolve_depthwise_backward_workspace(attn_tensor d_x, attn
                                                            const attn_convolve_gradients *gradients,
                                                            const attn_ctx *ctx);
 /* <<< attn/api/families/training/convolve_backward.h */
+/* >>> attn/api/families/training/pool_backward.h */
+/* api/families/training/pool_backward.h owns the gradients of attn_pool. */
+
+/* What a gradient of attn_pool has beside that of x; {0} is none of it. */
+typedef struct attn_pool_gradients {
+  attn_tensor d_w, d_bias; /* out, optional: those of params.w and params.bias */
+  int accumulate;          /* 1: is added to what the outputs hold; 0: they are overwritten */
+} attn_pool_gradients;
+
+/* Gradients of attn_pool: of a loss whose gradient by y is d_y. Of block m of rows start .. end - 1:
+ *
+ *   MEAN     d_x_i += d_y_m / (end - start)
+ *   MAX      column by column to the first row that has the maximum, a NaN where there is one
+ *   DYNAMIC  with weights a and the row c that they come from: d_x_(start + r) += a_r d_y_m,
+ *            d_a_r = d_y_m . x_(start + r), d_z = a (d_a - a . d_a), d_x_c += d_z w^T, d_w += x_c^T d_z, d_bias += d_z
+ *
+ * Shapes: d_y [B,H,M,d] as y, d_x as x, gradients.d_w, d_bias as params.w, params.bias, each f32, f16 or bf16 and of any
+ *   strides. An output whose data is null is not made. What forward read with heads 1 for all gets the sum; where an input
+ *   has a stride of 0 its gradient may have 1 there, the sum, or the full extent, each share by itself.
+ * params: as forward had them. Lengths: rows of d_y beyond the blocks of an entry are not read, d_x from x_len on is 0.
+ * Aliasing: outputs share memory with nothing, nor their rows with one another; inputs may with each other.
+ * Empty: unless accumulate is 1 every element of an output is written, 0 where nothing is read.
+ * NaN: as IEEE arithmetic has it, in exactly what reads it.
+ * Memory: attn_pool_backward_workspace bytes: 24 d a worker, DYNAMIC w as f32 and B H M (d + kernel) numbers; B H n d where
+ *   d_x is not f32, a sum or added to.
+ * Errors: NULL, DTYPE, SHAPE, STRIDE, RANGE, OVERLAP, OVERFLOW, WORKSPACE, MEMORY, ISA, ENV, CTX, ALIGN; outputs untouched.
+ *   NULL also for d_w and d_bias without w and bias.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, and whichever outputs are asked for:
+ *   blocks that share rows are added in order, what weights give after what values do.
+ * Error: 1e-6 of the sums of magnitudes. Cost: as attn_pool; DYNAMIC 6 d kernel flops a block.
+ * Source: that of attn_pool; the chain rule. */
+ATTN_DEF attn_status attn_pool_backward(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                        const attn_pool_params *params,
+                                        const attn_pool_gradients *gradients, attn_ctx *ctx);
+ATTN_DEF size_t attn_pool_backward_workspace(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                             const attn_pool_params *params,
+                                             const attn_pool_gradients *gradients,
+                                             const attn_ctx *ctx);
+/* <<< attn/api/families/training/pool_backward.h */
 /* >>> attn/api/families/linear/features_backward.h */
 /* api/families/linear/features_backward.h owns the gradient of attn_features. */
 
+#if ATTN_HAS_LINEAR_and_TRAINING
 typedef struct attn_features_gradients {
   int accumulate; /* 1: is added to what d_x holds; 0: it is overwritten */
 } attn_features_gradients;
@@ -14811,10 +14852,12 @@ ATTN_DEF size_t attn_features_backward_workspace(attn_tensor d_x, attn_tensor d_
                                                  const attn_feature_map *map, int is_key,
                                                  const attn_features_gradients *gradients,
                                                  const attn_ctx *ctx);
+#endif
 /* <<< attn/api/families/linear/features_backward.h */
 /* >>> attn/api/families/linear/linear_backward.h */
 /* api/families/linear/linear_backward.h owns the gradients of attn_linear. */
 
+#if ATTN_HAS_LINEAR_and_TRAINING
 /* What a gradient of attn_linear has beside those of q, k and v; {0} is none of it. */
 typedef struct attn_linear_gradients {
   /* out, optional: as params.rate; with rate_head [1, Hkv, 1, 1], with rate_const [1, 1, 1, 1] */
@@ -14849,14 +14892,15 @@ typedef struct attn_linear_gradients {
  * Aliasing: outputs share memory with nothing, nor their rows with one another; inputs may with each other.
  * Empty: rows that forward makes 0 give nothing. Unless accumulate is 1 every element of an output is written.
  * NaN and infinity: of d_o and q of a row they reach d_q of that row and what it sees; of a key the rows that see it, and
- *   the keys those see. A chunk that has some goes key by key, 30 times slower.
+ *   the keys those see. A chunk that has some goes row by row and key by key, 60 times slower.
  * Memory: attn_linear_backward_workspace bytes: w twice, and a worker has 20 m dv' + 450 (m + dv') + 200 dk + 25000
  *   numbers and m dv' for each 1024 keys, dv' = dv + 1 in whole 16s; the outputs once more in f32 where they are not f32,
  *   or sums.
  * Errors: those of attn_linear; NULL for d_rate without rates, for gradients of a state without one and a USER map without
  *   `back`, SHAPE of gradients; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any workers and batch, and whichever outputs are asked for;
- *   chunk has no part in it. Batch entries and kv heads are divided among workers, heads that share one are not.
+ *   chunk has no part in it. No bit of d_q of a causal row depends on a later token. Batch entries and kv heads are
+ *   divided among workers, heads that share one are not.
  * Error: about 1e-5 of the sums of magnitudes at T = 4096.
  * Cost: about 14 T m dv' + 200 T (m + dv') flops, DELTA a third more, and the features three times.
  * Source: Katharopoulos et al. 2020, arXiv 2006.16236; Schlag et al. 2021, arXiv 2102.11174; the chain rule. */
@@ -14869,6 +14913,7 @@ ATTN_DEF size_t attn_linear_backward_workspace(attn_tensor d_q, attn_tensor d_k,
                                                attn_tensor v, const attn_linear_params *params,
                                                const attn_linear_gradients *gradients,
                                                const attn_ctx *ctx);
+#endif
 /* <<< attn/api/families/linear/linear_backward.h */
 /* >>> attn/api/families/training/dropout.h */
 /* api/families/training/dropout.h owns dropout of the elements of a tensor. */
@@ -15105,14 +15150,10 @@ ATTN_DEF size_t attn_dropout_workspace(attn_tensor y, attn_tensor x, const attn_
 #define attn_damped_ema_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_feature_count(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_features(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
-#define attn_features_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
-#define attn_features_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_features_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_gated_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_gated_norm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
-#define attn_linear_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
-#define attn_linear_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_begin(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_state_bytes(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_view(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
@@ -15126,6 +15167,12 @@ ATTN_DEF size_t attn_dropout_workspace(attn_tensor y, attn_tensor x, const attn_
 #define attn_recurrent_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_short_convolve(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_short_convolve_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#endif
+#if !ATTN_HAS_LINEAR_and_TRAINING
+#define attn_features_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_and_TRAINING
+#define attn_features_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_and_TRAINING
+#define attn_linear_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_and_TRAINING
+#define attn_linear_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_and_TRAINING
 #endif
 #if !ATTN_HAS_LOWRANK
 #define attn_csalr(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LOWRANK
@@ -15407,6 +15454,8 @@ ATTN_DEF size_t attn_dropout_workspace(attn_tensor y, attn_tensor x, const attn_
 #define attn_learned_position_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_merge_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_merge_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_pool_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_pool_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_rms_norm_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_rms_norm_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_sdpa_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
@@ -75046,6 +75095,478 @@ ATTN_CALL_(attn_convolve_depthwise_backward, (d_x, d_w, d_y, x, w, params, gradi
            attn_tensor d_x, attn_tensor d_w, attn_tensor d_y, attn_tensor x, attn_tensor w,
            const attn_convolve_params *params, const attn_convolve_gradients *gradients)
 /* <<< attn/families/training/depthwise_backward.h */
+/* >>> attn/families/training/pool_backward.h */
+/* families/training/pool_backward.h owns the gradients of pooling along the sequence: a head's blocks in order, since they
+ * may share rows. */
+
+typedef struct attn_pool_back_ {
+  const attn_table_ *table;
+  attn_tensor d_x, d_w, d_bias; /* out; data null: not made */
+  attn_tensor d_y, x;
+  attn_pool_params p;
+  int accumulate;
+} attn_pool_back_;
+
+typedef struct attn_pool_back_item_ {
+  const attn_pool_back_ *a;
+  attn_pooled_ f;  /* forward's blocks, and its weights */
+  attn_tensor d_x; /* f32, [B,H,n,d], added to; data null: not made */
+  attn_tensor d_z,
+      centre; /* DYNAMIC, f32: of the weights' logarithms [B,H,M,kernel]; the rows they come from [B,H,M,d] */
+  char *own;
+  int64_t each, at_x, at_top, at_arg, at_a, at_d;
+} attn_pool_back_item_;
+
+ATTN_FUNC_ float *attn_pool_back_row_(const attn_tensor *t, int64_t b, int64_t h, int64_t i) {
+  return (float *)(void *)attn_at_(t, b, h, i);
+}
+
+/* Columns go to the first row that has the maximum; NaN is one. -0 and 0 are the same. */
+ATTN_FUNC_ void attn_pool_back_max_(const attn_pool_back_item_ *j, char *own, const float *d_y,
+                                    int64_t b, int64_t h, int64_t start, int64_t n) {
+  const attn_tensor *x = &j->a->x;
+  float *row = (float *)(void *)(own + j->at_x), *top = (float *)(void *)(own + j->at_top);
+  int64_t *arg = (int64_t *)(void *)(own + j->at_arg);
+  for (int64_t r = 0; r < n; r++) {
+    j->a->table->widen(row, attn_at_(x, b, h, start + r), 0, NULL, 1, x->dim, x->dtype, NULL);
+    for (int64_t c = 0; c < x->dim; c++)
+      if (r == 0 || !(top[c] >= row[c] || top[c] != top[c])) top[c] = row[c], arg[c] = start + r;
+  }
+  for (int64_t c = 0; c < x->dim; c++) attn_pool_back_row_(&j->d_x, b, h, arg[c])[c] += d_y[c];
+}
+
+/* d_x += weight d_y, and what reaches the logarithms of the weights. */
+ATTN_FUNC_ void attn_pool_back_weighted_(const attn_pool_back_item_ *j, char *own, const float *d_y,
+                                         int64_t b, int64_t h, int64_t m, int64_t start,
+                                         int64_t n) {
+  const attn_table_ *f = j->a->table;
+  const attn_tensor *x = &j->a->x;
+  const int64_t d = x->dim;
+  float *row = (float *)(void *)(own + j->at_x), *a = (float *)(void *)(own + j->at_a);
+  float *d_a = (float *)(void *)(own + j->at_d);
+  float *d_z = attn_pool_back_row_(&j->d_z, b, h, m);
+  double sum = 0.0, all = 0.0;
+  attn_pooled_weights_(&j->f, own, a, attn_pool_back_row_(&j->centre, b, h, m), b, h, start, n);
+  for (int64_t r = 0; r < n; r++) sum += (double)a[r];
+  for (int64_t r = 0; r < n; r++) {
+    a[r] = (float)((double)a[r] / sum);
+    f->widen(row, attn_at_(x, b, h, start + r), 0, NULL, 1, d, x->dtype, NULL);
+    attn_on_(gradient, f)->row_dots(d_a + r, d_y, row, 1, d);
+    all += (double)a[r] * (double)d_a[r];
+    if (!j->d_x.data) continue;
+    float *to = attn_pool_back_row_(&j->d_x, b, h, start + r);
+    f->blend(to, d_y, to, ATTN_F32, ATTN_F32, ATTN_F32, d, a[r], 1.0f);
+  }
+  for (int64_t r = 0; r < j->d_z.dim; r++)
+    d_z[r] = r < n ? (float)((double)a[r] * ((double)d_a[r] - all)) : 0.0f;
+}
+
+/* All blocks of a head. */
+ATTN_FUNC_ void attn_pool_back_blocks_(void *job, int worker, int64_t unit) {
+  const attn_pool_back_item_ *j = (const attn_pool_back_item_ *)job;
+  const attn_pool_back_ *a = j->a;
+  const attn_tensor *bias = &j->f.p.bias, *y = &a->d_y;
+  const int64_t b = unit / y->heads, h = unit % y->heads, d = y->dim;
+  const int64_t n = attn_len_of_(a->p.x_len, b, a->x.len);
+  const int64_t blocks = attn_pooled_blocks_(&j->f, b, n);
+  char *own = j->own + worker * j->each;
+  float *d_y = (float *)(void *)own;
+  if (bias->data)
+    a->table->widen((float *)(void *)(own + j->f.at_bias),
+                    attn_at_(bias, 0, bias->heads > 1 ? h : 0, 0), 0, NULL, 1, a->p.kernel,
+                    bias->dtype, NULL);
+  for (int64_t m = 0; m < y->len; m++) {
+    int64_t start, end;
+    if (m >= blocks) {
+      if (!j->d_z.data) break;
+      memset(attn_pool_back_row_(&j->d_z, b, h, m), 0, (size_t)j->d_z.dim * sizeof(float));
+      memset(attn_pool_back_row_(&j->centre, b, h, m), 0, (size_t)d * sizeof(float));
+      continue;
+    }
+    attn_pooled_range_(&j->f, m, blocks, n, &start, &end);
+    a->table->widen(d_y, attn_at_(y, b, h, m), 0, NULL, 1, d, y->dtype, NULL);
+    if (a->p.kind == ATTN_POOL_DYNAMIC) {
+      attn_pool_back_weighted_(j, own, d_y, b, h, m, start, end - start);
+      continue;
+    }
+    if (a->p.kind == ATTN_POOL_MAX) {
+      attn_pool_back_max_(j, own, d_y, b, h, start, end - start);
+      continue;
+    }
+    for (int64_t i = start; i < end; i++) {
+      float *to = attn_pool_back_row_(&j->d_x, b, h, i);
+      a->table->blend(to, d_y, to, ATTN_F32, ATTN_F32, ATTN_F32, d, 1.0f / (float)(end - start),
+                      1.0f);
+    }
+  }
+}
+
+/* What the weights give the rows they come from; made = d_z w^T. */
+typedef struct attn_pool_centres_ {
+  const attn_pool_back_item_ *j;
+  attn_tensor made;
+} attn_pool_centres_;
+
+ATTN_FUNC_ void attn_pool_back_centres_(void *job, int worker, int64_t unit) {
+  const attn_pool_centres_ *c = (const attn_pool_centres_ *)job;
+  const attn_pool_back_ *a = c->j->a;
+  const int64_t b = unit / a->d_y.heads, h = unit % a->d_y.heads;
+  const int64_t n = attn_len_of_(a->p.x_len, b, a->x.len);
+  const int64_t blocks = attn_pooled_blocks_(&c->j->f, b, n), middle = (a->p.kernel - 1) / 2;
+  (void)worker;
+  for (int64_t m = 0; m < blocks; m++) {
+    int64_t start, end;
+    attn_pooled_range_(&c->j->f, m, blocks, n, &start, &end);
+    float *to =
+        attn_pool_back_row_(&c->j->d_x, b, h, start + middle < end ? start + middle : end - 1);
+    a->table->blend(to, attn_pool_back_row_(&c->made, b, h, m), to, ATTN_F32, ATTN_F32, ATTN_F32,
+                    a->x.dim, 1.0f, 1.0f);
+  }
+}
+
+ATTN_COLD_ int attn_pool_back_weights_(attn_stage_ *s, const attn_pool_back_item_ *j) {
+  const attn_pool_back_ *a = j->a;
+  attn_gemm_params turned;
+  attn_pool_centres_ c;
+  attn_clear_(&turned, sizeof turned);
+  turned.w_transposed = 1;
+  if (a->d_w.data && !attn_stage_outer_(s, a->d_w, j->centre, j->d_z, 1.0f, a->accumulate))
+    return 0;
+  if (a->d_bias.data && !attn_stage_shares_(s, a->d_bias, j->d_z, a->accumulate)) return 0;
+  if (!j->d_x.data) return 1;
+  c.j = j, c.made = j->centre; /* which has been read */
+  return attn_stage_gemm_as_(s, c.made, j->d_z, a->p.w, &turned) &&
+         attn_stage_for_(s, attn_mul_(a->d_y.batch, a->d_y.heads), attn_pool_back_centres_, &c, 0,
+                         NULL);
+}
+
+ATTN_COLD_ int attn_pool_back_steps_(attn_stage_ *s, void *job) {
+  const attn_pool_back_ *a = (const attn_pool_back_ *)job;
+  const attn_tensor *x = &a->x, *y = &a->d_y;
+  const int dynamic = a->p.kind == ATTN_POOL_DYNAMIC;
+  attn_pool_back_item_ j;
+  attn_clear_(&j, sizeof j);
+  j.a = a, j.f.table = s->table, j.f.y = *y, j.f.x = *x, j.f.p = a->p, j.d_x = a->d_x;
+  if (j.f.p.stride == 0) j.f.p.stride = j.f.p.kernel;
+  if (a->d_x.data) {
+    if (a->accumulate || a->d_x.dtype != ATTN_F32 || !attn_gradient_whole_(&a->d_x, x))
+      j.d_x = attn_stage_tensor_(s, x->batch, x->heads, x->len, x->dim);
+    for (int64_t b = 0; s->run && b < x->batch; b++) attn_zero_rows_(&j.d_x, b, 0, x->heads, 0);
+  }
+  if (dynamic) {
+    j.d_z = attn_stage_tensor_(s, y->batch, y->heads, y->len, a->p.kernel);
+    j.centre = attn_stage_tensor_(s, y->batch, y->heads, y->len, x->dim);
+    j.f.columns = attn_round_up_(a->p.kernel, 16), j.f.one = attn_mul_(x->dim, j.f.columns);
+  }
+  const int64_t row = attn_piece_(x->dim, sizeof(float));
+  const int64_t columns = attn_piece_(j.f.columns, sizeof(float));
+  j.at_x = row, j.at_top = attn_add_(j.at_x, row), j.at_arg = attn_add_(j.at_top, row);
+  j.at_a = attn_add_(j.at_arg, attn_piece_(x->dim, sizeof(int64_t)));
+  j.at_d = attn_add_(j.at_a, columns), j.f.at_bias = attn_add_(j.at_d, columns);
+  j.each = attn_add_(j.f.at_bias, columns);
+  const int64_t units = y->len ? attn_mul_(y->batch, y->heads) : 0;
+  const int pieces = units ? attn_pieces_(s->workers, units) : 0;
+  const int64_t packed = attn_piece_(attn_mul_(dynamic ? a->p.w.heads : 0, j.f.one), 4);
+  char *memory = attn_stage_spare_(s, pieces ? attn_add_(packed, attn_mul_(j.each, pieces)) : 0);
+  if (s->run && pieces) {
+    j.f.packed = (float *)(void *)memory, j.own = memory + packed;
+    if (dynamic) attn_pooled_pack_(&j.f);
+    attn_for_(&s->ctx, pieces, units, attn_pool_back_blocks_, &j);
+  }
+  return (!dynamic || attn_pool_back_weights_(s, &j)) &&
+         (!a->d_x.data || attn_stage_made_(s, &a->d_x, j.d_x, a->accumulate));
+}
+
+ATTN_COLD_ int attn_pool_back_check_(attn_error_ *e, attn_pool_back_ *a, const attn_ctx *ctx,
+                                     int query) {
+  const int64_t any = ATTN_ANY_;
+  attn_operand_ op[] = {
+      ATTN_OPERAND_(&a->d_x, "d_x", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->d_w, "gradients.d_w", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->d_bias, "gradients.d_bias", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any,
+                    ""),
+      ATTN_OPERAND_(&a->d_y, "d_y", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->x, "x", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->p.w, "params.w", ATTN_OPTIONAL_, any, any, any, any, ""),
+      ATTN_OPERAND_(&a->p.bias, "params.bias", ATTN_OPTIONAL_, any, any, any, any, "")};
+  enum { N = sizeof op / sizeof *op, W = N - 2 };
+  attn_span_ arrays[2];
+  attn_pooled_job_ forward;
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  if (!attn_check_given_(e, op, W)) return 0;
+  for (int i = 0; i < (int)W; i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  /* forward's own rules, of a dense y of these extents */
+  forward.y = attn_bhtd((void *)(uintptr_t)ATTN_ALIGN_, ATTN_F32, a->d_y.batch, a->d_y.heads,
+                        a->d_y.len, a->d_y.dim);
+  forward.x = a->x, forward.p = a->p;
+  if (!attn_pooled_check_(e, &forward, &plain, query)) return 0;
+  a->p = forward.p; /* w and bias of DYNAMIC alone */
+  for (int i = W; i < (int)N; i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  if (a->d_x.data && !attn_gradient_fits_(&a->d_x, &a->x))
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "d_x must have the shape of x, or 1 where x has a stride of 0");
+  if ((a->d_w.data && !a->p.w.data) || (a->d_bias.data && !a->p.bias.data))
+    return attn_reject_(e, ATTN_E_NULL,
+                        "gradients.d_w and d_bias want ATTN_POOL_DYNAMIC and what they are of");
+  if (a->d_w.data && (a->d_w.len != a->p.w.len || !attn_gradient_fits_(&a->d_w, &a->p.w)))
+    return attn_reject_(e, ATTN_E_SHAPE,
+                        "gradients.d_w must have the shape of params.w, or heads of 1 where that "
+                        "has a stride of 0");
+  if (a->d_bias.data && !attn_gradient_fits_(&a->d_bias, &a->p.bias))
+    return attn_reject_(e, ATTN_E_SHAPE, "gradients.d_bias must have the shape of params.bias");
+  if (a->accumulate != 0 && a->accumulate != 1)
+    return attn_reject_(e, ATTN_E_RANGE, "gradients.accumulate must be 0 or 1");
+  return attn_check_array_(e, a->p.x_len, a->x.batch, 4, "", &arrays[0]) &&
+         attn_check_array_(e, a->p.segments, a->x.batch, 4, "", &arrays[1]) &&
+         attn_check_apart_(e, ctx, op, N, arrays, 2);
+}
+
+ATTN_COLD_ attn_status attn_pool_backward_call_(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                                const attn_pool_params *params,
+                                                const attn_pool_gradients *gradients, attn_ctx *ctx,
+                                                size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_pool_back_ a;
+  int workers = 1;
+  attn_clear_(&a, sizeof a);
+  a.d_x = d_x, a.d_y = d_y, a.x = x;
+  if (params) a.p = *params;
+  if (gradients)
+    a.d_w = gradients->d_w, a.d_bias = gradients->d_bias, a.accumulate = gradients->accumulate;
+  const int none = !d_x.data && !a.d_w.data && !a.d_bias.data;
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers))
+    (void)attn_pool_back_check_(&e, &a, ctx, bytes != NULL);
+  return attn_step_call_or_(&e, a.table, workers, ctx, attn_pool_back_steps_, &a, "blocks of rows",
+                            none ? "no output is asked for" : NULL, bytes);
+}
+ATTN_CALL_(attn_pool_backward, (d_x, d_y, x, params, gradients), attn_tensor d_x, attn_tensor d_y,
+           attn_tensor x, const attn_pool_params *params, const attn_pool_gradients *gradients)
+/* <<< attn/families/training/pool_backward.h */
+/* >>> attn/families/training/dropout.h */
+/* families/training/dropout.h owns dropout of the elements of a tensor. */
+
+typedef struct attn_dropped_ {
+  const attn_table_ *table;
+  attn_tensor y, x;
+  attn_drop drop;
+  int64_t tiles, slices; /* 64 rows; columns */
+  char *memory;
+  int64_t each;
+} attn_dropped_;
+
+/* 64 rows of one head, some columns. */
+ATTN_FUNC_ void attn_dropped_item_(void *job, int worker, int64_t index) {
+  const attn_dropped_ *a = (const attn_dropped_ *)job;
+  const int64_t tile = index / a->slices % a->tiles, unit = index / a->slices / a->tiles;
+  const int64_t b = unit / a->y.heads, h = unit % a->y.heads, first = tile * ATTN_TILE_;
+  const int64_t c = index % a->slices * ATTN_SLICE_, n = attn_min64_(a->y.dim - c, ATTN_SLICE_);
+  const int64_t end = attn_min64_(a->y.len, first + ATTN_TILE_);
+  const uint32_t head = (uint32_t)(h + a->drop.head0), batch = (uint32_t)(b + a->drop.batch0);
+  attn_drop_key_ key;
+  attn_drop_key_of_(&a->drop, &key);
+  for (int64_t i = first; i < end; i++) {
+    char *y = attn_at_(&a->y, b, h, i) + attn_bytes_(a->y.dtype, c);
+    const char *x = attn_at_(&a->x, b, h, i) + attn_bytes_(a->x.dtype, c);
+    const int f32 = a->y.dtype == ATTN_F32;
+    float *row = (float *)(void *)(f32 ? y : a->memory + worker * a->each);
+    const uint32_t at[3] = {(uint32_t)i, head, batch};
+    if (!f32 || a->x.dtype != ATTN_F32)
+      a->table->widen(row, x, 0, NULL, 1, n, a->x.dtype, NULL);
+    else if ((const char *)row != x)
+      memcpy(row, x, (size_t)n * sizeof(float));
+    attn_on_(dropout, a->table)->drop_row(row, c, n, at, &key);
+    if (!f32) a->table->blend(y, row, NULL, a->y.dtype, ATTN_F32, a->y.dtype, n, 1.0f, 1.0f);
+  }
+}
+
+ATTN_COLD_ int attn_dropped_steps_(attn_stage_ *s, void *job) {
+  attn_dropped_ a = *(const attn_dropped_ *)job;
+  a.table = s->table;
+  a.tiles = attn_tiles_of_(a.y.len), a.slices = attn_runs_of_(a.y.dim, ATTN_SLICE_);
+  a.each = a.y.dtype == ATTN_F32 ? 0 : attn_piece_(ATTN_SLICE_, sizeof(float));
+  return attn_stage_for_(s,
+                         attn_mul_(attn_mul_(a.y.batch, a.y.heads), attn_mul_(a.tiles, a.slices)),
+                         attn_dropped_item_, &a, a.each, &a.memory);
+}
+
+ATTN_COLD_ int attn_dropped_check_(attn_error_ *e, attn_dropped_ *a, const attn_ctx *ctx) {
+  const int64_t any = ATTN_ANY_;
+  attn_operand_ op[] = {ATTN_OPERAND_(&a->y, "y", ATTN_OUT_, a->x.batch, a->x.heads, a->x.len,
+                                      a->x.dim, "y must have the shape of x"),
+                        ATTN_OPERAND_(&a->x, "x", 0, any, any, any, any, "")};
+  if (!attn_check_given_(e, op, 2)) return 0;
+  for (int i = 1; i >= 0; i--)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  if (!attn_check_drop_(e, &a->drop, a->x.batch, a->x.heads, a->x.len, a->x.dim)) return 0;
+  if (attn_in_place_(&a->y, &a->x)) op[1].span.lo = op[1].span.hi = 0;
+  return attn_check_apart_(e, ctx, op, 2, NULL, 0);
+}
+
+ATTN_COLD_ attn_status attn_dropout_call_(attn_tensor y, attn_tensor x, const attn_drop *dropout,
+                                          attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_dropped_ a;
+  int workers = 1;
+  attn_clear_(&a, sizeof a);
+  a.y = y, a.x = x;
+  if (dropout) a.drop = *dropout;
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers)) (void)attn_dropped_check_(&e, &a, ctx);
+  return attn_step_call_or_(&e, a.table, workers, ctx, attn_dropped_steps_, &a,
+                            "element by element", NULL, bytes);
+}
+ATTN_CALL_(attn_dropout, (y, x, dropout), attn_tensor y, attn_tensor x, const attn_drop *dropout)
+/* <<< attn/families/training/dropout.h */
+/* >>> attn/families/training/merge_backward.h */
+/* families/training/merge_backward.h owns the gradients of attn_merge. */
+
+typedef struct attn_merge_back_ {
+  const attn_table_ *table;
+  attn_tensor d_o, o[2], lse[2];
+  attn_tensor d_each[2]; /* out, data null: not made */
+  attn_merge_gradients g;
+  char *memory;
+  int64_t each;
+} attn_merge_back_;
+
+/* a_n d_o, in d_each[n]. */
+ATTN_FUNC_ void attn_merge_share_(const attn_merge_back_ *m, int n, int64_t b, int64_t h, int64_t i,
+                                  const float *d_o, float a) {
+  const attn_tensor *y = &m->d_each[n];
+  if (!y->data || (!d_o && m->g.accumulate)) return;
+  char *at = attn_at_(y, b, h, i);
+  m->table->blend(at, d_o, m->g.accumulate ? at : NULL, y->dtype, ATTN_F32, y->dtype, y->dim, a,
+                  1.0f);
+}
+
+ATTN_FUNC_ void attn_merge_slope_(const attn_tensor *y, int64_t b, int64_t h, int64_t i, float x,
+                                  int accumulate) {
+  float was = 0.0f;
+  if (!y->data) return;
+  if (accumulate) memcpy(&was, attn_at_(y, b, h, i), sizeof was);
+  x += was;
+  if (x != x) x = attn_from_bits_(0x7fc00000u);
+  memcpy(attn_at_(y, b, h, i), &x, sizeof x);
+}
+
+/* One row, by the shares of its parts; there[n]: part n is not empty. */
+ATTN_FUNC_ void attn_merge_back_row_(const attn_merge_back_ *m, float *room, int64_t b, int64_t h,
+                                     int64_t i, const float a[2], const int there[2]) {
+  const attn_table_ *f = m->table;
+  const attn_tensor *const d[2] = {&m->g.d_lse1, &m->g.d_lse2};
+  const int64_t dim = m->d_o.dim;
+  const int both = there[0] && there[1] && (d[0]->data || d[1]->data);
+  float dot[2] = {0.0f, 0.0f}, d_lse = 0.0f;
+  const float *d_o = NULL;
+  int64_t stride;
+  if (there[0] || there[1]) {
+    d_o = attn_rows_in_(f, &m->d_o, attn_at_(&m->d_o, b, h, i), 1, dim, room, &stride);
+    if (m->g.d_lse.data) memcpy(&d_lse, attn_at_(&m->g.d_lse, b, h, i), sizeof d_lse);
+  }
+  for (int n = 0; n < 2 && both; n++) {
+    const float *o = attn_rows_in_(f, &m->o[n], attn_at_(&m->o[n], b, h, i), 1, dim,
+                                   room + (n + 1) * dim, &stride);
+    attn_on_(gradient, f)->row_dots(&dot[n], d_o, o, 1, dim);
+  }
+  const float g = dot[0] - dot[1];
+  for (int n = 0; n < 2; n++) {
+    attn_merge_share_(m, n, b, h, i, there[n] ? d_o : NULL, a[n]);
+    const float slope = both ? a[n] * (d_lse + (n ? -g : g) * a[1 - n]) : there[n] ? d_lse : 0.0f;
+    attn_merge_slope_(d[n], b, h, i, slope, m->g.accumulate);
+  }
+}
+
+/* A run of rows of one head. */
+ATTN_FUNC_ void attn_merge_back_item_(void *job, int worker, int64_t index) {
+  const attn_merge_back_ *m = (const attn_merge_back_ *)job;
+  const float nan = attn_from_bits_(0x7fc00000u);
+  const int64_t runs = attn_merge_runs_(m->d_o.len);
+  const int64_t b = index / runs / m->d_o.heads, h = index / runs % m->d_o.heads;
+  const int64_t first = index % runs * ATTN_MERGE_ROWS_;
+  const int64_t end = attn_min64_(m->d_o.len, first + ATTN_MERGE_ROWS_);
+  for (int64_t i = first; i < end; i++) {
+    float l[2], a[2];
+    int there[2];
+    for (int n = 0; n < 2; n++) memcpy(&l[n], attn_at_(&m->lse[n], b, h, i), sizeof l[n]);
+    const float top = l[0] > l[1] ? l[0] : l[1];
+    for (int n = 0; n < 2; n++) {
+      there[n] = l[n] != -INFINITY;
+      a[n] = there[n] ? l[n] - top : -INFINITY;
+    }
+    m->table->exp(a, a, 2);
+    const float sum = a[0] + a[1];
+    const int known = sum > 0.0f && l[0] < INFINITY && l[1] < INFINITY;
+    for (int n = 0; n < 2; n++) a[n] = known ? a[n] / sum : nan;
+    if (!known && (there[0] || there[1])) there[0] = there[1] = 1;
+    attn_merge_back_row_(m, (float *)(void *)(m->memory + worker * m->each), b, h, i, a, there);
+  }
+}
+
+ATTN_COLD_ int attn_merge_back_steps_(attn_stage_ *s, void *job) {
+  attn_merge_back_ m = *(const attn_merge_back_ *)job;
+  const int f32 = m.d_o.dtype == ATTN_F32 && m.o[0].dtype == ATTN_F32 && m.o[1].dtype == ATTN_F32;
+  const int some = m.d_each[0].data || m.d_each[1].data || m.g.d_lse1.data || m.g.d_lse2.data;
+  m.table = s->table;
+  m.each = f32 ? 0 : attn_piece_(attn_mul_(3, m.d_o.dim), sizeof(float));
+  if (!some) return 1;
+  return attn_stage_for_(
+      s, attn_mul_(attn_mul_(m.d_o.batch, m.d_o.heads), attn_merge_runs_(m.d_o.len)),
+      attn_merge_back_item_, &m, m.each, &m.memory);
+}
+
+ATTN_COLD_ int attn_merge_back_check_(attn_error_ *e, attn_merge_back_ *m, const attn_ctx *ctx) {
+  const int64_t b = m->d_o.batch, h = m->d_o.heads, t = m->d_o.len, dim = m->d_o.dim;
+  const int64_t any = ATTN_ANY_;
+  const int out = (int)ATTN_OUT_ | (int)ATTN_OPTIONAL_, f32 = ATTN_IS_F32_;
+  attn_operand_ op[] = {
+      ATTN_OPERAND_(&m->d_each[0], "d_o1", out, b, h, t, dim, "d_o1 must have the shape of d_o"),
+      ATTN_OPERAND_(&m->d_each[1], "d_o2", out, b, h, t, dim, "d_o2 must have the shape of d_o"),
+      ATTN_OPERAND_(&m->g.d_lse1, "gradients.d_lse1", out | f32, b, h, t, 1,
+                    "gradients.d_lse1 must be [d_o.batch, d_o.heads, d_o.len, 1] of ATTN_F32"),
+      ATTN_OPERAND_(&m->g.d_lse2, "gradients.d_lse2", out | f32, b, h, t, 1,
+                    "gradients.d_lse2 must be [d_o.batch, d_o.heads, d_o.len, 1] of ATTN_F32"),
+      ATTN_OPERAND_(&m->d_o, "d_o", 0, any, any, any, any, ""),
+      ATTN_OPERAND_(&m->o[0], "o1", 0, b, h, t, dim, "o1 must have the shape of d_o"),
+      ATTN_OPERAND_(&m->lse[0], "lse1", f32, b, h, t, 1,
+                    "lse1 must be [d_o.batch, d_o.heads, d_o.len, 1] of ATTN_F32"),
+      ATTN_OPERAND_(&m->o[1], "o2", 0, b, h, t, dim, "o2 must have the shape of d_o"),
+      ATTN_OPERAND_(&m->lse[1], "lse2", f32, b, h, t, 1,
+                    "lse2 must be [d_o.batch, d_o.heads, d_o.len, 1] of ATTN_F32"),
+      ATTN_OPERAND_(&m->g.d_lse, "gradients.d_lse", (int)ATTN_OPTIONAL_ | f32, b, h, t, 1,
+                    "gradients.d_lse must be [d_o.batch, d_o.heads, d_o.len, 1] of ATTN_F32")};
+  enum { N = sizeof op / sizeof *op };
+  if (!attn_check_given_(e, op, N)) return 0;
+  for (int i = 0; i < (int)N; i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  if (m->g.accumulate != 0 && m->g.accumulate != 1)
+    return attn_reject_(e, ATTN_E_RANGE, "gradients.accumulate must be 0 or 1");
+  return attn_check_apart_(e, ctx, op, N, NULL, 0);
+}
+
+ATTN_COLD_ attn_status attn_merge_backward_call_(attn_tensor d_o1, attn_tensor d_o2,
+                                                 attn_tensor d_o, attn_tensor o1, attn_tensor lse1,
+                                                 attn_tensor o2, attn_tensor lse2,
+                                                 const attn_merge_gradients *gradients,
+                                                 attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  attn_merge_back_ m;
+  int workers = 1;
+  attn_clear_(&m, sizeof m);
+  m.d_each[0] = d_o1, m.d_each[1] = d_o2, m.d_o = d_o;
+  m.o[0] = o1, m.lse[0] = lse1, m.o[1] = o2, m.lse[1] = lse2;
+  if (gradients) m.g = *gradients;
+  const int some = d_o1.data || d_o2.data || m.g.d_lse1.data || m.g.d_lse2.data;
+  if (attn_check_ctx_(&e, ctx, &m.table, &workers)) (void)attn_merge_back_check_(&e, &m, ctx);
+  return attn_step_call_or_(&e, m.table, workers, ctx, attn_merge_back_steps_, &m, "row by row",
+                            some ? NULL : "no output is asked for", bytes);
+}
+ATTN_CALL_(attn_merge_backward, (d_o1, d_o2, d_o, o1, lse1, o2, lse2, gradients), attn_tensor d_o1,
+           attn_tensor d_o2, attn_tensor d_o, attn_tensor o1, attn_tensor lse1, attn_tensor o2,
+           attn_tensor lse2, const attn_merge_gradients *gradients)
+/* <<< attn/families/training/merge_backward.h */
+#endif
+#if ATTN_HAS_LINEAR_and_TRAINING
 /* >>> attn/families/linear/features_backward.h */
 /* families/linear/features_backward.h owns gradients through feature maps: of a tile of rows, and of whole tensors.
  * Directions, eps and stabilisers are constants. */
@@ -75399,6 +75920,7 @@ typedef struct attn_linear_back_chain_ {
   int64_t j0;        /* the chunk's first key */
   int n, weighs;     /* its keys; not all factors are 1 */
   int ones;          /* rows of w that hold the triangle of ones */
+  int apart;         /* 1: only d_q of a row is made, 2: all but d_q */
   float top;         /* the stabiliser behind it */
   float most;        /* and before it */
   char *map;
@@ -75663,10 +76185,11 @@ ATTN_FUNC_ int attn_linear_back_within_(attn_linear_back_chain_ *c, int64_t h, i
                                         int64_t e) {
   const attn_linear_back_ *a = c->a;
   const attn_table_ *f = a->f.table;
-  const int64_t m = a->f.m, wide = a->wide, side = ATTN_LINEAR_CHUNK_, keys = c->n;
+  const int64_t m = a->f.m, wide = a->wide, side = ATTN_LINEAR_CHUNK_;
+  const int with_q = a->d_q.data && c->apart != 2, with_k = c->apart != 1;
   const float *left = c->left + e;
   attn_linear_back_queries_(c, h, i, n);
-  if (keys > 1 && !f->finite(c->p, m, n, m)) return 0;
+  if (!c->apart && !f->finite(c->p, m, n, m)) return 0;
   attn_linear_back_times_(c, c->part, wide, attn_floats_at_(c->p, m, n), 1,
                           attn_floats_at_(c->s, wide, m), wide, 1);
   attn_linear_back_corner_(c, c->plain, attn_floats_at_(c->p, m, n), e,
@@ -75675,28 +76198,30 @@ ATTN_FUNC_ int attn_linear_back_within_(attn_linear_back_chain_ *c, int64_t h, i
   f->scale_rows(c->out, wide, c->part, wide, n, wide, left);
   attn_linear_back_lower_(c, c->out, wide, c->t, n, e, c->v);
   attn_linear_back_divide_(c, h, i, n);
-  if (keys > 1 && !f->finite(c->out, wide, n, wide)) return 0;
-  attn_linear_back_upper_(c, c->d_v, wide, c->t, n, e, c->out);
+  if (!c->apart && !f->finite(c->out, wide, n, wide)) return 0;
+  if (with_k) attn_linear_back_upper_(c, c->d_v, wide, c->t, n, e, c->out);
   attn_linear_back_corner_(c, c->g, attn_floats_at_(c->out, wide, n), e,
                            attn_floats_at_(c->vt, side, wide));
-  if (a->d_rate.data && a->f.decays) {
+  if (with_k && a->d_rate.data && a->f.decays) {
     float dots[ATTN_LINEAR_CHUNK_];
     attn_linear_back_products_(c, e, n);
     attn_on_(gradient, f)->row_dots(dots, c->out, c->part, n, wide);
     for (int64_t r = 0; r < n; r++) c->start[e + r] += (double)dots[r];
   }
   attn_linear_back_mask_(c, c->g, c->g, n, e);
-  attn_linear_back_upper_(c, c->d_c, m, c->g, n, e, c->p);
-  if (a->d_q.data) {
+  if (with_k) attn_linear_back_upper_(c, c->d_c, m, c->g, n, e, c->p);
+  if (with_q) {
     attn_linear_back_times_(c, c->d_p, m, attn_floats_at_(c->out, wide, n), 1,
                             attn_floats_at_(c->turn, a->turned, wide), m, 1);
     if (c->weighs) f->scale_rows(c->d_p, m, c->d_p, m, n, m, left);
     attn_linear_back_lower_(c, c->d_p, m, c->g, n, e, c->c);
   }
-  if (c->weighs) f->scale_rows(c->p, m, c->p, m, n, m, left);
-  attn_linear_back_times_(c, c->next, wide, attn_floats_at_(c->p, 1, m), m,
-                          attn_floats_at_(c->out, wide, n), wide, 0);
-  if (a->d_q.data) attn_linear_back_write_rows_(c, h, i, n);
+  if (with_k) {
+    if (c->weighs) f->scale_rows(c->p, m, c->p, m, n, m, left);
+    attn_linear_back_times_(c, c->next, wide, attn_floats_at_(c->p, 1, m), m,
+                            attn_floats_at_(c->out, wide, n), wide, 0);
+  }
+  if (with_q) attn_linear_back_write_rows_(c, h, i, n);
   return 1;
 }
 
@@ -75814,7 +76339,7 @@ ATTN_FUNC_ int attn_linear_back_chunk_(attn_linear_back_chain_ *c, int64_t j0, i
   const int64_t m = f->m, wide = a->wide;
   float d_rate[ATTN_LINEAR_CHUNK_] = {0.0f}, *swap;
   attn_linear_back_keys_(c, j0, n);
-  if (n > 1 && !(f->table->finite(c->c, m, n, m) && f->table->finite(c->v, wide, n, wide)))
+  if (!c->apart && !(f->table->finite(c->c, m, n, m) && f->table->finite(c->v, wide, n, wide)))
     return 0;
   attn_linear_back_behind_(c);
   const int64_t lo = j0 - f->q_off, i0 = lo > c->row0 ? lo : c->row0;
@@ -75838,6 +76363,19 @@ ATTN_FUNC_ int attn_linear_back_chunk_(attn_linear_back_chain_ *c, int64_t j0, i
   }
   swap = c->d_s, c->d_s = c->next, c->next = swap;
   return 1;
+}
+
+/* d_q of row i of head h alone, which reads behind key e of the chunk that begins at j0: with no other key at hand, and the
+ * bits that the chunk would have given. */
+ATTN_FUNC_ void attn_linear_back_row_(attn_linear_back_chain_ *c, int64_t j0, int64_t h, int64_t i,
+                                      int64_t e) {
+  const attn_linear_back_ *a = c->a;
+  const int64_t m = a->f.m, side = ATTN_LINEAR_CHUNK_;
+  attn_linear_back_keys_(c, j0, (int)e + 1);
+  attn_linear_back_turn_(c, c->ct, side, c->c, m, e + 1, m);
+  attn_linear_back_turn_(c, c->vt, side, c->v, a->wide, e + 1, a->wide);
+  attn_linear_back_turn_(c, c->turn, a->turned, c->s, a->wide, m, a->wide);
+  (void)attn_linear_back_within_(c, h, i, 1, e);
 }
 /* <<< attn/families/linear/linear_backward_chunk.h */
 /* >>> attn/families/linear/linear_backward.h */
@@ -75999,12 +76537,18 @@ ATTN_FUNC_ void attn_linear_back_take_(attn_linear_back_chain_ *c, int64_t chunk
   c->top = c->tops[chunk];
 }
 
-/* A chunk backwards; where something is not finite key by key, so that it reaches none but those that see it. */
-ATTN_FUNC_ void attn_linear_back_step_(attn_linear_back_chain_ *c, int64_t chunk) {
-  const int64_t j0 = chunk * ATTN_LINEAR_CHUNK_;
+/* Where something is not finite rows and keys go one by one, so that it reaches none but those that see it. */
+ATTN_FUNC_ void attn_linear_back_apart_(attn_linear_back_chain_ *c, int64_t chunk) {
+  const attn_linear_ *f = &c->a->f;
+  const int64_t j0 = chunk * ATTN_LINEAR_CHUNK_, lo = j0 - f->q_off;
   const int n = attn_linear_back_keys_of_(c, chunk);
-  attn_linear_back_take_(c, chunk);
-  if (attn_linear_back_chunk_(c, j0, n)) return;
+  c->apart = 1;
+  for (int64_t h = c->head * f->group; c->a->d_q.data && h < (c->head + 1) * f->group; h++)
+    for (int64_t i = attn_max64_(lo, c->row0); i < c->met && i < lo + n; i++) {
+      attn_linear_back_take_(c, chunk);
+      attn_linear_back_row_(c, j0, h, i, i - lo);
+    }
+  c->apart = 2;
   for (int t = n; t-- > 0;) {
     attn_linear_back_take_(c, chunk);
     for (int j = 0; j < t; j++) {
@@ -76013,6 +76557,14 @@ ATTN_FUNC_ void attn_linear_back_step_(attn_linear_back_chain_ *c, int64_t chunk
     }
     (void)attn_linear_back_chunk_(c, j0 + t, 1);
   }
+  c->apart = 0;
+}
+
+/* A chunk backwards. */
+ATTN_FUNC_ void attn_linear_back_step_(attn_linear_back_chain_ *c, int64_t chunk) {
+  attn_linear_back_take_(c, chunk);
+  if (!attn_linear_back_chunk_(c, chunk * ATTN_LINEAR_CHUNK_, attn_linear_back_keys_of_(c, chunk)))
+    attn_linear_back_apart_(c, chunk);
 }
 
 /* One state head. */
@@ -76218,227 +76770,6 @@ ATTN_CALL_(attn_linear_backward, (d_q, d_k, d_v, d_o, q, k, v, params, gradients
            attn_tensor d_k, attn_tensor d_v, attn_tensor d_o, attn_tensor q, attn_tensor k,
            attn_tensor v, const attn_linear_params *params, const attn_linear_gradients *gradients)
 /* <<< attn/families/linear/linear_backward.h */
-/* >>> attn/families/training/dropout.h */
-/* families/training/dropout.h owns dropout of the elements of a tensor. */
-
-typedef struct attn_dropped_ {
-  const attn_table_ *table;
-  attn_tensor y, x;
-  attn_drop drop;
-  int64_t tiles, slices; /* 64 rows; columns */
-  char *memory;
-  int64_t each;
-} attn_dropped_;
-
-/* 64 rows of one head, some columns. */
-ATTN_FUNC_ void attn_dropped_item_(void *job, int worker, int64_t index) {
-  const attn_dropped_ *a = (const attn_dropped_ *)job;
-  const int64_t tile = index / a->slices % a->tiles, unit = index / a->slices / a->tiles;
-  const int64_t b = unit / a->y.heads, h = unit % a->y.heads, first = tile * ATTN_TILE_;
-  const int64_t c = index % a->slices * ATTN_SLICE_, n = attn_min64_(a->y.dim - c, ATTN_SLICE_);
-  const int64_t end = attn_min64_(a->y.len, first + ATTN_TILE_);
-  const uint32_t head = (uint32_t)(h + a->drop.head0), batch = (uint32_t)(b + a->drop.batch0);
-  attn_drop_key_ key;
-  attn_drop_key_of_(&a->drop, &key);
-  for (int64_t i = first; i < end; i++) {
-    char *y = attn_at_(&a->y, b, h, i) + attn_bytes_(a->y.dtype, c);
-    const char *x = attn_at_(&a->x, b, h, i) + attn_bytes_(a->x.dtype, c);
-    const int f32 = a->y.dtype == ATTN_F32;
-    float *row = (float *)(void *)(f32 ? y : a->memory + worker * a->each);
-    const uint32_t at[3] = {(uint32_t)i, head, batch};
-    if (!f32 || a->x.dtype != ATTN_F32)
-      a->table->widen(row, x, 0, NULL, 1, n, a->x.dtype, NULL);
-    else if ((const char *)row != x)
-      memcpy(row, x, (size_t)n * sizeof(float));
-    attn_on_(dropout, a->table)->drop_row(row, c, n, at, &key);
-    if (!f32) a->table->blend(y, row, NULL, a->y.dtype, ATTN_F32, a->y.dtype, n, 1.0f, 1.0f);
-  }
-}
-
-ATTN_COLD_ int attn_dropped_steps_(attn_stage_ *s, void *job) {
-  attn_dropped_ a = *(const attn_dropped_ *)job;
-  a.table = s->table;
-  a.tiles = attn_tiles_of_(a.y.len), a.slices = attn_runs_of_(a.y.dim, ATTN_SLICE_);
-  a.each = a.y.dtype == ATTN_F32 ? 0 : attn_piece_(ATTN_SLICE_, sizeof(float));
-  return attn_stage_for_(s,
-                         attn_mul_(attn_mul_(a.y.batch, a.y.heads), attn_mul_(a.tiles, a.slices)),
-                         attn_dropped_item_, &a, a.each, &a.memory);
-}
-
-ATTN_COLD_ int attn_dropped_check_(attn_error_ *e, attn_dropped_ *a, const attn_ctx *ctx) {
-  const int64_t any = ATTN_ANY_;
-  attn_operand_ op[] = {ATTN_OPERAND_(&a->y, "y", ATTN_OUT_, a->x.batch, a->x.heads, a->x.len,
-                                      a->x.dim, "y must have the shape of x"),
-                        ATTN_OPERAND_(&a->x, "x", 0, any, any, any, any, "")};
-  if (!attn_check_given_(e, op, 2)) return 0;
-  for (int i = 1; i >= 0; i--)
-    if (!attn_check_operand_(e, &op[i], 1)) return 0;
-  if (!attn_check_drop_(e, &a->drop, a->x.batch, a->x.heads, a->x.len, a->x.dim)) return 0;
-  if (attn_in_place_(&a->y, &a->x)) op[1].span.lo = op[1].span.hi = 0;
-  return attn_check_apart_(e, ctx, op, 2, NULL, 0);
-}
-
-ATTN_COLD_ attn_status attn_dropout_call_(attn_tensor y, attn_tensor x, const attn_drop *dropout,
-                                          attn_ctx *ctx, size_t *bytes) {
-  attn_error_ e = {ATTN_OK, NULL};
-  attn_dropped_ a;
-  int workers = 1;
-  attn_clear_(&a, sizeof a);
-  a.y = y, a.x = x;
-  if (dropout) a.drop = *dropout;
-  if (attn_check_ctx_(&e, ctx, &a.table, &workers)) (void)attn_dropped_check_(&e, &a, ctx);
-  return attn_step_call_or_(&e, a.table, workers, ctx, attn_dropped_steps_, &a,
-                            "element by element", NULL, bytes);
-}
-ATTN_CALL_(attn_dropout, (y, x, dropout), attn_tensor y, attn_tensor x, const attn_drop *dropout)
-/* <<< attn/families/training/dropout.h */
-/* >>> attn/families/training/merge_backward.h */
-/* families/training/merge_backward.h owns the gradients of attn_merge. */
-
-typedef struct attn_merge_back_ {
-  const attn_table_ *table;
-  attn_tensor d_o, o[2], lse[2];
-  attn_tensor d_each[2]; /* out, data null: not made */
-  attn_merge_gradients g;
-  char *memory;
-  int64_t each;
-} attn_merge_back_;
-
-/* a_n d_o, in d_each[n]. */
-ATTN_FUNC_ void attn_merge_share_(const attn_merge_back_ *m, int n, int64_t b, int64_t h, int64_t i,
-                                  const float *d_o, float a) {
-  const attn_tensor *y = &m->d_each[n];
-  if (!y->data || (!d_o && m->g.accumulate)) return;
-  char *at = attn_at_(y, b, h, i);
-  m->table->blend(at, d_o, m->g.accumulate ? at : NULL, y->dtype, ATTN_F32, y->dtype, y->dim, a,
-                  1.0f);
-}
-
-ATTN_FUNC_ void attn_merge_slope_(const attn_tensor *y, int64_t b, int64_t h, int64_t i, float x,
-                                  int accumulate) {
-  float was = 0.0f;
-  if (!y->data) return;
-  if (accumulate) memcpy(&was, attn_at_(y, b, h, i), sizeof was);
-  x += was;
-  if (x != x) x = attn_from_bits_(0x7fc00000u);
-  memcpy(attn_at_(y, b, h, i), &x, sizeof x);
-}
-
-/* One row, by the shares of its parts; there[n]: part n is not empty. */
-ATTN_FUNC_ void attn_merge_back_row_(const attn_merge_back_ *m, float *room, int64_t b, int64_t h,
-                                     int64_t i, const float a[2], const int there[2]) {
-  const attn_table_ *f = m->table;
-  const attn_tensor *const d[2] = {&m->g.d_lse1, &m->g.d_lse2};
-  const int64_t dim = m->d_o.dim;
-  const int both = there[0] && there[1] && (d[0]->data || d[1]->data);
-  float dot[2] = {0.0f, 0.0f}, d_lse = 0.0f;
-  const float *d_o = NULL;
-  int64_t stride;
-  if (there[0] || there[1]) {
-    d_o = attn_rows_in_(f, &m->d_o, attn_at_(&m->d_o, b, h, i), 1, dim, room, &stride);
-    if (m->g.d_lse.data) memcpy(&d_lse, attn_at_(&m->g.d_lse, b, h, i), sizeof d_lse);
-  }
-  for (int n = 0; n < 2 && both; n++) {
-    const float *o = attn_rows_in_(f, &m->o[n], attn_at_(&m->o[n], b, h, i), 1, dim,
-                                   room + (n + 1) * dim, &stride);
-    attn_on_(gradient, f)->row_dots(&dot[n], d_o, o, 1, dim);
-  }
-  const float g = dot[0] - dot[1];
-  for (int n = 0; n < 2; n++) {
-    attn_merge_share_(m, n, b, h, i, there[n] ? d_o : NULL, a[n]);
-    const float slope = both ? a[n] * (d_lse + (n ? -g : g) * a[1 - n]) : there[n] ? d_lse : 0.0f;
-    attn_merge_slope_(d[n], b, h, i, slope, m->g.accumulate);
-  }
-}
-
-/* A run of rows of one head. */
-ATTN_FUNC_ void attn_merge_back_item_(void *job, int worker, int64_t index) {
-  const attn_merge_back_ *m = (const attn_merge_back_ *)job;
-  const float nan = attn_from_bits_(0x7fc00000u);
-  const int64_t runs = attn_merge_runs_(m->d_o.len);
-  const int64_t b = index / runs / m->d_o.heads, h = index / runs % m->d_o.heads;
-  const int64_t first = index % runs * ATTN_MERGE_ROWS_;
-  const int64_t end = attn_min64_(m->d_o.len, first + ATTN_MERGE_ROWS_);
-  for (int64_t i = first; i < end; i++) {
-    float l[2], a[2];
-    int there[2];
-    for (int n = 0; n < 2; n++) memcpy(&l[n], attn_at_(&m->lse[n], b, h, i), sizeof l[n]);
-    const float top = l[0] > l[1] ? l[0] : l[1];
-    for (int n = 0; n < 2; n++) {
-      there[n] = l[n] != -INFINITY;
-      a[n] = there[n] ? l[n] - top : -INFINITY;
-    }
-    m->table->exp(a, a, 2);
-    const float sum = a[0] + a[1];
-    const int known = sum > 0.0f && l[0] < INFINITY && l[1] < INFINITY;
-    for (int n = 0; n < 2; n++) a[n] = known ? a[n] / sum : nan;
-    if (!known && (there[0] || there[1])) there[0] = there[1] = 1;
-    attn_merge_back_row_(m, (float *)(void *)(m->memory + worker * m->each), b, h, i, a, there);
-  }
-}
-
-ATTN_COLD_ int attn_merge_back_steps_(attn_stage_ *s, void *job) {
-  attn_merge_back_ m = *(const attn_merge_back_ *)job;
-  const int f32 = m.d_o.dtype == ATTN_F32 && m.o[0].dtype == ATTN_F32 && m.o[1].dtype == ATTN_F32;
-  const int some = m.d_each[0].data || m.d_each[1].data || m.g.d_lse1.data || m.g.d_lse2.data;
-  m.table = s->table;
-  m.each = f32 ? 0 : attn_piece_(attn_mul_(3, m.d_o.dim), sizeof(float));
-  if (!some) return 1;
-  return attn_stage_for_(
-      s, attn_mul_(attn_mul_(m.d_o.batch, m.d_o.heads), attn_merge_runs_(m.d_o.len)),
-      attn_merge_back_item_, &m, m.each, &m.memory);
-}
-
-ATTN_COLD_ int attn_merge_back_check_(attn_error_ *e, attn_merge_back_ *m, const attn_ctx *ctx) {
-  const int64_t b = m->d_o.batch, h = m->d_o.heads, t = m->d_o.len, dim = m->d_o.dim;
-  const int64_t any = ATTN_ANY_;
-  const int out = (int)ATTN_OUT_ | (int)ATTN_OPTIONAL_, f32 = ATTN_IS_F32_;
-  attn_operand_ op[] = {
-      ATTN_OPERAND_(&m->d_each[0], "d_o1", out, b, h, t, dim, "d_o1 must have the shape of d_o"),
-      ATTN_OPERAND_(&m->d_each[1], "d_o2", out, b, h, t, dim, "d_o2 must have the shape of d_o"),
-      ATTN_OPERAND_(&m->g.d_lse1, "gradients.d_lse1", out | f32, b, h, t, 1,
-                    "gradients.d_lse1 must be [d_o.batch, d_o.heads, d_o.len, 1] of ATTN_F32"),
-      ATTN_OPERAND_(&m->g.d_lse2, "gradients.d_lse2", out | f32, b, h, t, 1,
-                    "gradients.d_lse2 must be [d_o.batch, d_o.heads, d_o.len, 1] of ATTN_F32"),
-      ATTN_OPERAND_(&m->d_o, "d_o", 0, any, any, any, any, ""),
-      ATTN_OPERAND_(&m->o[0], "o1", 0, b, h, t, dim, "o1 must have the shape of d_o"),
-      ATTN_OPERAND_(&m->lse[0], "lse1", f32, b, h, t, 1,
-                    "lse1 must be [d_o.batch, d_o.heads, d_o.len, 1] of ATTN_F32"),
-      ATTN_OPERAND_(&m->o[1], "o2", 0, b, h, t, dim, "o2 must have the shape of d_o"),
-      ATTN_OPERAND_(&m->lse[1], "lse2", f32, b, h, t, 1,
-                    "lse2 must be [d_o.batch, d_o.heads, d_o.len, 1] of ATTN_F32"),
-      ATTN_OPERAND_(&m->g.d_lse, "gradients.d_lse", (int)ATTN_OPTIONAL_ | f32, b, h, t, 1,
-                    "gradients.d_lse must be [d_o.batch, d_o.heads, d_o.len, 1] of ATTN_F32")};
-  enum { N = sizeof op / sizeof *op };
-  if (!attn_check_given_(e, op, N)) return 0;
-  for (int i = 0; i < (int)N; i++)
-    if (!attn_check_operand_(e, &op[i], 1)) return 0;
-  if (m->g.accumulate != 0 && m->g.accumulate != 1)
-    return attn_reject_(e, ATTN_E_RANGE, "gradients.accumulate must be 0 or 1");
-  return attn_check_apart_(e, ctx, op, N, NULL, 0);
-}
-
-ATTN_COLD_ attn_status attn_merge_backward_call_(attn_tensor d_o1, attn_tensor d_o2,
-                                                 attn_tensor d_o, attn_tensor o1, attn_tensor lse1,
-                                                 attn_tensor o2, attn_tensor lse2,
-                                                 const attn_merge_gradients *gradients,
-                                                 attn_ctx *ctx, size_t *bytes) {
-  attn_error_ e = {ATTN_OK, NULL};
-  attn_merge_back_ m;
-  int workers = 1;
-  attn_clear_(&m, sizeof m);
-  m.d_each[0] = d_o1, m.d_each[1] = d_o2, m.d_o = d_o;
-  m.o[0] = o1, m.lse[0] = lse1, m.o[1] = o2, m.lse[1] = lse2;
-  if (gradients) m.g = *gradients;
-  const int some = d_o1.data || d_o2.data || m.g.d_lse1.data || m.g.d_lse2.data;
-  if (attn_check_ctx_(&e, ctx, &m.table, &workers)) (void)attn_merge_back_check_(&e, &m, ctx);
-  return attn_step_call_or_(&e, m.table, workers, ctx, attn_merge_back_steps_, &m, "row by row",
-                            some ? NULL : "no output is asked for", bytes);
-}
-ATTN_CALL_(attn_merge_backward, (d_o1, d_o2, d_o, o1, lse1, o2, lse2, gradients), attn_tensor d_o1,
-           attn_tensor d_o2, attn_tensor d_o, attn_tensor o1, attn_tensor lse1, attn_tensor o2,
-           attn_tensor lse2, const attn_merge_gradients *gradients)
-/* <<< attn/families/training/merge_backward.h */
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

@@ -118,6 +118,7 @@
 #include "api/families/training/activate_backward.h"
 #include "api/families/training/learned_backward.h"
 #include "api/families/training/convolve_backward.h"
+#include "api/families/training/pool_backward.h"
 #include "api/families/linear/features_backward.h"
 #include "api/families/linear/linear_backward.h"
 #include "api/families/training/dropout.h"
@@ -427,11 +428,14 @@ ATTN_BEGIN_STRICT_
 #include "families/training/learned_backward.h"
 #include "families/training/convolve_backward.h"
 #include "families/training/depthwise_backward.h"
+#include "families/training/pool_backward.h"
+#include "families/training/dropout.h"
+#include "families/training/merge_backward.h"
+#endif
+#if ATTN_HAS_LINEAR_and_TRAINING
 #include "families/linear/features_backward.h"
 #include "families/linear/linear_backward_chunk.h"
 #include "families/linear/linear_backward.h"
-#include "families/training/dropout.h"
-#include "families/training/merge_backward.h"
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

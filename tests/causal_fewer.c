@@ -191,12 +191,39 @@ static int damped_ema(play *s) {
   return 1;
 }
 
+/* d_q of a row: no later token's row, nor what reaches it. */
+static attn_status linear_backward_call(play *s, attn_ctx *ctx) {
+  attn_tensor none;
+  memset(&none, 0, sizeof none);
+  return attn_linear_backward(s->out[0], none, none, s->in[3], s->in[0], s->in[1], s->in[2], s->p,
+                              NULL, ctx);
+}
+static int linear_backward(play *s) {
+  enum { FORMS = 5 * 3 * 2 };
+  if (s->n >= FORMS) return 0;
+  attn_linear_params *p = play_params(s, sizeof *p);
+  const int kind = s->n / 5 % 3;
+  const int64_t group = 1 + s->n % 2, len = s->n / 15 ? 100 : N;
+  static const attn_feature_kind kinds[] = {ATTN_FEATURES_ELU1, ATTN_FEATURES_SOFTMAX,
+                                            ATTN_FEATURES_RFA};
+  (void)play_token(s, ATTN_F32, group, len, D), (void)play_token(s, ATTN_F32, 1, len, D);
+  (void)play_token(s, ATTN_F32, 1, len, E), (void)play_token(s, ATTN_F32, group, len, E);
+  (void)play_out(s, ATTN_F32, group, len, D);
+  p->map.kind = kinds[kind], p->causal = 1, p->rule = (attn_linear_rule)(s->n % 5);
+  if (kind) p->map.w = play_fixed(s, 1, 9, D);
+  if (kind == 2 && p->rule >= ATTN_LINEAR_DELTA) p->map.norm = ATTN_FEATURE_NORM_L2;
+  if (p->rule != ATTN_LINEAR_SUM) p->rate_const = 0.75f;
+  s->call = linear_backward_call;
+  return 1;
+}
+
 const causal_entry causal_fewer[] = {{"attn_memory_compressed ", memory_compressed, NULL},
                                      {"attn_local ", local, NULL},
                                      {"attn_poolingformer ", poolingformer, NULL},
                                      {"attn_low_rank_band ", low_rank_band, NULL},
                                      {"attn_luna_causal ", luna, NULL},
                                      {"attn_linear ", linear, NULL},
+                                     {"attn_linear_backward ", linear_backward, NULL},
                                      {"attn_recurrent ", recurrent, NULL},
                                      {"attn_short_convolve ", short_convolve, NULL},
                                      {"attn_damped_ema ", damped_ema, NULL},

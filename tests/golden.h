@@ -213,4 +213,5 @@ static const uint64_t golden[] = {
     0x4e56ac27ff5b5461u, /* linear backward, gated */
     0x729ae26829a6bb6du, /* linear backward, delta */
     0x7b7404f71c1a8544u, /* depthwise backward */
+    0x0734c524e77a2057u, /* pool backward */
 };

@@ -256,6 +256,18 @@ static attn_status depthwise(attn_tensor o, attn_tensor lse, test_rng *rng, attn
   return status;
 }
 
+/* The gradient of rows of dynamic weights, in blocks that share them. */
+static attn_status pool(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_pool_params p;
+  memset(&p, 0, sizeof p);
+  (void)lse;
+  p.kind = ATTN_POOL_DYNAMIC, p.kernel = 5, p.stride = 2;
+  const attn_tensor x = golden_exact(rng, 2, T, DV);
+  const attn_tensor d_y = golden_exact(rng, 2, attn_pool_len(T, 0, &p), DV);
+  p.w = golden_exact(rng, 1, DV, 5);
+  return attn_pool_backward(o, d_y, x, &p, NULL, ctx);
+}
+
 /* The gradient of keys' features by x, by directions that are products of small numbers. */
 static attn_status features(attn_tensor o, test_rng *rng, attn_ctx *ctx, attn_feature_kind kind,
                             attn_feature_norm norm) {
@@ -333,4 +345,5 @@ const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"linear backward, gated", linear_gated},
                                        {"linear backward, delta", linear_delta},
                                        {"depthwise backward", depthwise},
+                                       {"pool backward", pool},
                                        {NULL, NULL}};

@@ -1737,6 +1737,8 @@
   X(N4_depthwise_backward_long)             \
   X(N4_depthwise_backward_adjoint)          \
   X(N4_depthwise_backward_promises)         \
+  X(N4_pool_backward)                       \
+  X(N4_pool_backward_promises)              \
   X(N4_fourier_transpose)                   \
   X(N4_gemm_backward)                       \
   X(N4_gemm_long)                           \

@@ -208,14 +208,10 @@
 #define attn_damped_ema_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_feature_count(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_features(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
-#define attn_features_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
-#define attn_features_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_features_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_gated_norm(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_gated_norm_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
-#define attn_linear_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
-#define attn_linear_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_begin(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_state_bytes(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_linear_view(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
@@ -229,6 +225,12 @@
 #define attn_recurrent_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_short_convolve(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_short_convolve_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
+#endif
+#if !ATTN_HAS_LINEAR_and_TRAINING
+#define attn_features_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_and_TRAINING
+#define attn_features_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_and_TRAINING
+#define attn_linear_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_and_TRAINING
+#define attn_linear_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_and_TRAINING
 #endif
 #if !ATTN_HAS_LOWRANK
 #define attn_csalr(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LOWRANK
@@ -510,6 +512,8 @@
 #define attn_learned_position_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_merge_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_merge_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_pool_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_pool_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_rms_norm_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_rms_norm_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_sdpa_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING

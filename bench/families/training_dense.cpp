@@ -151,7 +151,27 @@ void convolve_depthwise_backward(Call &c, int64_t len, int64_t kernel, int64_t d
   };
 }
 
+/* Blocks of four rows, two apart: bytes of x and d_x, twice, and of d_y. */
+void pool_backward(Call &c, attn_pool_kind kind, int64_t len, int64_t dim) {
+  attn_pool_params p = {};
+  p.kind = kind, p.kernel = 4, p.stride = 2;
+  if (kind == ATTN_POOL_DYNAMIC) p.w = c.rows(1, dim, 4);
+  const int64_t blocks = attn_pool_len(len, 0, &p);
+  attn_tensor x = c.rows(1, len, dim), d_x = c.rows(1, len, dim), d_y = c.rows(1, blocks, dim);
+  c.bytes = 4.0 * (double)((4 * len + blocks) * dim);
+  c.run = [=](attn_ctx *ctx) { return attn_pool_backward(d_x, d_y, x, &p, nullptr, ctx); };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_pool_backward_workspace(d_x, d_y, x, &p, nullptr, ctx);
+  };
+}
+
 const CallEntry entries[] = {
+    {"pool_backward", "mean/T:4096/d:512",
+     [](Call &c) { pool_backward(c, ATTN_POOL_MEAN, 4096, 512); }},
+    {"pool_backward", "max/T:4096/d:512",
+     [](Call &c) { pool_backward(c, ATTN_POOL_MAX, 4096, 512); }},
+    {"pool_backward", "dynamic/T:4096/d:512",
+     [](Call &c) { pool_backward(c, ATTN_POOL_DYNAMIC, 4096, 512); }},
     {"convolve_depthwise_backward", "T:2048/kernel:4/d:1024",
      [](Call &c) { convolve_depthwise_backward(c, 2048, 4, 1024); }},
     {"convolve_backward", "T:2048/kernel:3/d:256",

@@ -156,12 +156,18 @@ ATTN_FUNC_ void attn_linear_back_take_(attn_linear_back_chain_ *c, int64_t chunk
   c->top = c->tops[chunk];
 }
 
-/* A chunk backwards; where something is not finite key by key, so that it reaches none but those that see it. */
-ATTN_FUNC_ void attn_linear_back_step_(attn_linear_back_chain_ *c, int64_t chunk) {
-  const int64_t j0 = chunk * ATTN_LINEAR_CHUNK_;
+/* Where something is not finite rows and keys go one by one, so that it reaches none but those that see it. */
+ATTN_FUNC_ void attn_linear_back_apart_(attn_linear_back_chain_ *c, int64_t chunk) {
+  const attn_linear_ *f = &c->a->f;
+  const int64_t j0 = chunk * ATTN_LINEAR_CHUNK_, lo = j0 - f->q_off;
   const int n = attn_linear_back_keys_of_(c, chunk);
-  attn_linear_back_take_(c, chunk);
-  if (attn_linear_back_chunk_(c, j0, n)) return;
+  c->apart = 1;
+  for (int64_t h = c->head * f->group; c->a->d_q.data && h < (c->head + 1) * f->group; h++)
+    for (int64_t i = attn_max64_(lo, c->row0); i < c->met && i < lo + n; i++) {
+      attn_linear_back_take_(c, chunk);
+      attn_linear_back_row_(c, j0, h, i, i - lo);
+    }
+  c->apart = 2;
   for (int t = n; t-- > 0;) {
     attn_linear_back_take_(c, chunk);
     for (int j = 0; j < t; j++) {
@@ -170,6 +176,14 @@ ATTN_FUNC_ void attn_linear_back_step_(attn_linear_back_chain_ *c, int64_t chunk
     }
     (void)attn_linear_back_chunk_(c, j0 + t, 1);
   }
+  c->apart = 0;
+}
+
+/* A chunk backwards. */
+ATTN_FUNC_ void attn_linear_back_step_(attn_linear_back_chain_ *c, int64_t chunk) {
+  attn_linear_back_take_(c, chunk);
+  if (!attn_linear_back_chunk_(c, chunk * ATTN_LINEAR_CHUNK_, attn_linear_back_keys_of_(c, chunk)))
+    attn_linear_back_apart_(c, chunk);
 }
 
 /* One state head. */

@@ -43,6 +43,7 @@ typedef struct attn_linear_back_chain_ {
   int64_t j0;        /* the chunk's first key */
   int n, weighs;     /* its keys; not all factors are 1 */
   int ones;          /* rows of w that hold the triangle of ones */
+  int apart;         /* 1: only d_q of a row is made, 2: all but d_q */
   float top;         /* the stabiliser behind it */
   float most;        /* and before it */
   char *map;
@@ -307,10 +308,11 @@ ATTN_FUNC_ int attn_linear_back_within_(attn_linear_back_chain_ *c, int64_t h, i
                                         int64_t e) {
   const attn_linear_back_ *a = c->a;
   const attn_table_ *f = a->f.table;
-  const int64_t m = a->f.m, wide = a->wide, side = ATTN_LINEAR_CHUNK_, keys = c->n;
+  const int64_t m = a->f.m, wide = a->wide, side = ATTN_LINEAR_CHUNK_;
+  const int with_q = a->d_q.data && c->apart != 2, with_k = c->apart != 1;
   const float *left = c->left + e;
   attn_linear_back_queries_(c, h, i, n);
-  if (keys > 1 && !f->finite(c->p, m, n, m)) return 0;
+  if (!c->apart && !f->finite(c->p, m, n, m)) return 0;
   attn_linear_back_times_(c, c->part, wide, attn_floats_at_(c->p, m, n), 1,
                           attn_floats_at_(c->s, wide, m), wide, 1);
   attn_linear_back_corner_(c, c->plain, attn_floats_at_(c->p, m, n), e,
@@ -319,28 +321,30 @@ ATTN_FUNC_ int attn_linear_back_within_(attn_linear_back_chain_ *c, int64_t h, i
   f->scale_rows(c->out, wide, c->part, wide, n, wide, left);
   attn_linear_back_lower_(c, c->out, wide, c->t, n, e, c->v);
   attn_linear_back_divide_(c, h, i, n);
-  if (keys > 1 && !f->finite(c->out, wide, n, wide)) return 0;
-  attn_linear_back_upper_(c, c->d_v, wide, c->t, n, e, c->out);
+  if (!c->apart && !f->finite(c->out, wide, n, wide)) return 0;
+  if (with_k) attn_linear_back_upper_(c, c->d_v, wide, c->t, n, e, c->out);
   attn_linear_back_corner_(c, c->g, attn_floats_at_(c->out, wide, n), e,
                            attn_floats_at_(c->vt, side, wide));
-  if (a->d_rate.data && a->f.decays) {
+  if (with_k && a->d_rate.data && a->f.decays) {
     float dots[ATTN_LINEAR_CHUNK_];
     attn_linear_back_products_(c, e, n);
     attn_on_(gradient, f)->row_dots(dots, c->out, c->part, n, wide);
     for (int64_t r = 0; r < n; r++) c->start[e + r] += (double)dots[r];
   }
   attn_linear_back_mask_(c, c->g, c->g, n, e);
-  attn_linear_back_upper_(c, c->d_c, m, c->g, n, e, c->p);
-  if (a->d_q.data) {
+  if (with_k) attn_linear_back_upper_(c, c->d_c, m, c->g, n, e, c->p);
+  if (with_q) {
     attn_linear_back_times_(c, c->d_p, m, attn_floats_at_(c->out, wide, n), 1,
                             attn_floats_at_(c->turn, a->turned, wide), m, 1);
     if (c->weighs) f->scale_rows(c->d_p, m, c->d_p, m, n, m, left);
     attn_linear_back_lower_(c, c->d_p, m, c->g, n, e, c->c);
   }
-  if (c->weighs) f->scale_rows(c->p, m, c->p, m, n, m, left);
-  attn_linear_back_times_(c, c->next, wide, attn_floats_at_(c->p, 1, m), m,
-                          attn_floats_at_(c->out, wide, n), wide, 0);
-  if (a->d_q.data) attn_linear_back_write_rows_(c, h, i, n);
+  if (with_k) {
+    if (c->weighs) f->scale_rows(c->p, m, c->p, m, n, m, left);
+    attn_linear_back_times_(c, c->next, wide, attn_floats_at_(c->p, 1, m), m,
+                            attn_floats_at_(c->out, wide, n), wide, 0);
+  }
+  if (with_q) attn_linear_back_write_rows_(c, h, i, n);
   return 1;
 }
 
@@ -458,7 +462,7 @@ ATTN_FUNC_ int attn_linear_back_chunk_(attn_linear_back_chain_ *c, int64_t j0, i
   const int64_t m = f->m, wide = a->wide;
   float d_rate[ATTN_LINEAR_CHUNK_] = {0.0f}, *swap;
   attn_linear_back_keys_(c, j0, n);
-  if (n > 1 && !(f->table->finite(c->c, m, n, m) && f->table->finite(c->v, wide, n, wide)))
+  if (!c->apart && !(f->table->finite(c->c, m, n, m) && f->table->finite(c->v, wide, n, wide)))
     return 0;
   attn_linear_back_behind_(c);
   const int64_t lo = j0 - f->q_off, i0 = lo > c->row0 ? lo : c->row0;
@@ -482,4 +486,17 @@ ATTN_FUNC_ int attn_linear_back_chunk_(attn_linear_back_chain_ *c, int64_t j0, i
   }
   swap = c->d_s, c->d_s = c->next, c->next = swap;
   return 1;
+}
+
+/* d_q of row i of head h alone, which reads behind key e of the chunk that begins at j0: with no other key at hand, and the
+ * bits that the chunk would have given. */
+ATTN_FUNC_ void attn_linear_back_row_(attn_linear_back_chain_ *c, int64_t j0, int64_t h, int64_t i,
+                                      int64_t e) {
+  const attn_linear_back_ *a = c->a;
+  const int64_t m = a->f.m, side = ATTN_LINEAR_CHUNK_;
+  attn_linear_back_keys_(c, j0, (int)e + 1);
+  attn_linear_back_turn_(c, c->ct, side, c->c, m, e + 1, m);
+  attn_linear_back_turn_(c, c->vt, side, c->v, a->wide, e + 1, a->wide);
+  attn_linear_back_turn_(c, c->turn, a->turned, c->s, a->wide, m, a->wide);
+  (void)attn_linear_back_within_(c, h, i, 1, e);
 }

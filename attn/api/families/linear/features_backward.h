@@ -1,5 +1,6 @@
 /* api/families/linear/features_backward.h owns the gradient of attn_features. */
 
+#if ATTN_HAS_LINEAR_and_TRAINING
 typedef struct attn_features_gradients {
   int accumulate; /* 1: is added to what d_x holds; 0: it is overwritten */
 } attn_features_gradients;
@@ -38,3 +39,4 @@ ATTN_DEF size_t attn_features_backward_workspace(attn_tensor d_x, attn_tensor d_
                                                  const attn_feature_map *map, int is_key,
                                                  const attn_features_gradients *gradients,
                                                  const attn_ctx *ctx);
+#endif

@@ -1,5 +1,6 @@
 /* api/families/linear/linear_backward.h owns the gradients of attn_linear. */
 
+#if ATTN_HAS_LINEAR_and_TRAINING
 /* What a gradient of attn_linear has beside those of q, k and v; {0} is none of it. */
 typedef struct attn_linear_gradients {
   /* out, optional: as params.rate; with rate_head [1, Hkv, 1, 1], with rate_const [1, 1, 1, 1] */
@@ -34,14 +35,15 @@ typedef struct attn_linear_gradients {
  * Aliasing: outputs share memory with nothing, nor their rows with one another; inputs may with each other.
  * Empty: rows that forward makes 0 give nothing. Unless accumulate is 1 every element of an output is written.
  * NaN and infinity: of d_o and q of a row they reach d_q of that row and what it sees; of a key the rows that see it, and
- *   the keys those see. A chunk that has some goes key by key, 30 times slower.
+ *   the keys those see. A chunk that has some goes row by row and key by key, 60 times slower.
  * Memory: attn_linear_backward_workspace bytes: w twice, and a worker has 20 m dv' + 450 (m + dv') + 200 dk + 25000
  *   numbers and m dv' for each 1024 keys, dv' = dv + 1 in whole 16s; the outputs once more in f32 where they are not f32,
  *   or sums.
  * Errors: those of attn_linear; NULL for d_rate without rates, for gradients of a state without one and a USER map without
  *   `back`, SHAPE of gradients; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any workers and batch, and whichever outputs are asked for;
- *   chunk has no part in it. Batch entries and kv heads are divided among workers, heads that share one are not.
+ *   chunk has no part in it. No bit of d_q of a causal row depends on a later token. Batch entries and kv heads are
+ *   divided among workers, heads that share one are not.
  * Error: about 1e-5 of the sums of magnitudes at T = 4096.
  * Cost: about 14 T m dv' + 200 T (m + dv') flops, DELTA a third more, and the features three times.
  * Source: Katharopoulos et al. 2020, arXiv 2006.16236; Schlag et al. 2021, arXiv 2102.11174; the chain rule. */
@@ -54,3 +56,4 @@ ATTN_DEF size_t attn_linear_backward_workspace(attn_tensor d_q, attn_tensor d_k,
                                                attn_tensor v, const attn_linear_params *params,
                                                const attn_linear_gradients *gradients,
                                                const attn_ctx *ctx);
+#endif
