@@ -6620,7 +6620,7 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_HAS_SELECTION ATTN_HAS(ATTN_FAMILY_SELECTION)
 #define ATTN_HAS_LATENT ATTN_HAS(ATTN_FAMILY_LATENT)
 #define ATTN_HAS_TRAINING ATTN_HAS(ATTN_FAMILY_TRAINING)
-#define ATTN_HAS_LINEAR_and_TRAINING (ATTN_HAS_LINEAR && ATTN_HAS_TRAINING)
+#define ATTN_HAS_LINEAR_AND_TRAINING (ATTN_HAS_LINEAR && ATTN_HAS_TRAINING)
 #define ATTN_HAS_MULTIHEAD                                                                       \
   ATTN_HAS(ATTN_FAMILY_MULTIHEAD | ATTN_FAMILY_HEADS | ATTN_FAMILY_MEMORY | ATTN_FAMILY_BLOCKS | \
            ATTN_FAMILY_DEPTH | ATTN_FAMILY_MIXERS | ATTN_FAMILY_COMPRESSION)
@@ -14813,7 +14813,7 @@ ATTN_DEF size_t attn_pool_backward_workspace(attn_tensor d_x, attn_tensor d_y, a
 /* >>> attn/api/families/linear/features_backward.h */
 /* api/families/linear/features_backward.h owns the gradient of attn_features. */
 
-#if ATTN_HAS_LINEAR_and_TRAINING
+#if ATTN_HAS_LINEAR_AND_TRAINING
 typedef struct attn_features_gradients {
   int accumulate; /* 1: is added to what d_x holds; 0: it is overwritten */
 } attn_features_gradients;
@@ -14857,7 +14857,7 @@ ATTN_DEF size_t attn_features_backward_workspace(attn_tensor d_x, attn_tensor d_
 /* >>> attn/api/families/linear/linear_backward.h */
 /* api/families/linear/linear_backward.h owns the gradients of attn_linear. */
 
-#if ATTN_HAS_LINEAR_and_TRAINING
+#if ATTN_HAS_LINEAR_AND_TRAINING
 /* What a gradient of attn_linear has beside those of q, k and v; {0} is none of it. */
 typedef struct attn_linear_gradients {
   /* out, optional: as params.rate; with rate_head [1, Hkv, 1, 1], with rate_const [1, 1, 1, 1] */
@@ -15168,11 +15168,11 @@ ATTN_DEF size_t attn_dropout_workspace(attn_tensor y, attn_tensor x, const attn_
 #define attn_short_convolve(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_short_convolve_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #endif
-#if !ATTN_HAS_LINEAR_and_TRAINING
-#define attn_features_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_and_TRAINING
-#define attn_features_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_and_TRAINING
-#define attn_linear_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_and_TRAINING
-#define attn_linear_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_and_TRAINING
+#if !ATTN_HAS_LINEAR_AND_TRAINING
+#define attn_features_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_AND_TRAINING
+#define attn_features_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_AND_TRAINING
+#define attn_linear_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_AND_TRAINING
+#define attn_linear_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_AND_TRAINING
 #endif
 #if !ATTN_HAS_LOWRANK
 #define attn_csalr(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LOWRANK
@@ -75566,7 +75566,7 @@ ATTN_CALL_(attn_merge_backward, (d_o1, d_o2, d_o, o1, lse1, o2, lse2, gradients)
            attn_tensor lse2, const attn_merge_gradients *gradients)
 /* <<< attn/families/training/merge_backward.h */
 #endif
-#if ATTN_HAS_LINEAR_and_TRAINING
+#if ATTN_HAS_LINEAR_AND_TRAINING
 /* >>> attn/families/linear/features_backward.h */
 /* families/linear/features_backward.h owns gradients through feature maps: of a tile of rows, and of whole tensors.
  * Directions, eps and stabilisers are constants. */

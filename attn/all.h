@@ -432,7 +432,7 @@ ATTN_BEGIN_STRICT_
 #include "families/training/dropout.h"
 #include "families/training/merge_backward.h"
 #endif
-#if ATTN_HAS_LINEAR_and_TRAINING
+#if ATTN_HAS_LINEAR_AND_TRAINING
 #include "families/linear/features_backward.h"
 #include "families/linear/linear_backward_chunk.h"
 #include "families/linear/linear_backward.h"

@@ -226,11 +226,11 @@
 #define attn_short_convolve(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #define attn_short_convolve_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR
 #endif
-#if !ATTN_HAS_LINEAR_and_TRAINING
-#define attn_features_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_and_TRAINING
-#define attn_features_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_and_TRAINING
-#define attn_linear_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_and_TRAINING
-#define attn_linear_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_and_TRAINING
+#if !ATTN_HAS_LINEAR_AND_TRAINING
+#define attn_features_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_AND_TRAINING
+#define attn_features_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_AND_TRAINING
+#define attn_linear_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_AND_TRAINING
+#define attn_linear_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_AND_TRAINING
 #endif
 #if !ATTN_HAS_LOWRANK
 #define attn_csalr(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LOWRANK

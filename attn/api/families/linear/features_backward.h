@@ -1,6 +1,6 @@
 /* api/families/linear/features_backward.h owns the gradient of attn_features. */
 
-#if ATTN_HAS_LINEAR_and_TRAINING
+#if ATTN_HAS_LINEAR_AND_TRAINING
 typedef struct attn_features_gradients {
   int accumulate; /* 1: is added to what d_x holds; 0: it is overwritten */
 } attn_features_gradients;

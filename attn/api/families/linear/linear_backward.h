@@ -1,6 +1,6 @@
 /* api/families/linear/linear_backward.h owns the gradients of attn_linear. */
 
-#if ATTN_HAS_LINEAR_and_TRAINING
+#if ATTN_HAS_LINEAR_AND_TRAINING
 /* What a gradient of attn_linear has beside those of q, k and v; {0} is none of it. */
 typedef struct attn_linear_gradients {
   /* out, optional: as params.rate; with rate_head [1, Hkv, 1, 1], with rate_const [1, 1, 1, 1] */
