@@ -75951,7 +75951,7 @@ ATTN_FUNC_ void attn_linear_back_times_(const attn_linear_back_chain_ *c, float 
   attn_linear_times_(c->a->f.table, &none, y, stride, x, step, w, cols, start);
 }
 
-/* Rows of a triangle that share its end, from r on, and the keys before that: row r sees keys 0 .. e + r. */
+/* Rows of n that are done at once from r on. Of a triangle, row r sees keys 0 .. e + r, these rows those of the last. */
 ATTN_FUNC_ int64_t attn_linear_back_step_of_(int64_t r, int64_t n) {
   return n - r < ATTN_LINEAR_ROWS_ ? n - r : (int64_t)ATTN_LINEAR_ROWS_;
 }
