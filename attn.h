@@ -14219,10 +14219,19 @@ ATTN_DEF attn_status attn_cache_evict(attn_cache *cache, attn_sequence *sequence
 /* >>> attn/api/families/training/sdpa_backward.h */
 /* api/families/training/sdpa_backward.h owns the gradients of attn_sdpa. */
 
+/* The way back through a function of params.modify. A tile of gradients by the scores that it left, at d->score and its
+ * strides, becomes one of gradients by those that it was given; before and after are these scores, natural, at the
+ * same strides. It may depend on nothing but the tile, and gets a pair once or twice, from any worker; what it makes of
+ * pairs that are forbidden, or that the function forbade, is ignored. */
+typedef void (*attn_score_back_fn)(void *user, const attn_score_tile *d, const float *before,
+                                   const float *after);
+
 /* What a gradient of attn_sdpa has beside those of q, k and v; {0} is none of it. Each output may be absent, and wants
  * the field of params that it is the gradient of. */
 typedef struct attn_sdpa_gradients {
   attn_tensor d_lse; /* in, optional: [B,H,Tq,1] f32, what reaches params.lse */
+  attn_tensor
+      d_map; /* in, optional: [B,H,Tq,Tk] f32, what reaches params.map, of WEIGHTS or DROPPED */
   int accumulate;    /* 1: is added to what the outputs hold; 0: they are overwritten */
   float *d_sinks;    /* [H] */
   float *d_alibi;    /* [H], of the slopes */
@@ -14230,54 +14239,81 @@ typedef struct attn_sdpa_gradients {
   float *d_t5;       /* [buckets, H] */
   float *d_parabola_w, *d_parabola_bias; /* [H] */
   float *d_center, *d_precision;         /* [B,H,Tq], of params.gaussian */
-  /* [1 or B, 1 or H, Tq, Tk] f32: of all queries and keys, summed where it has 1; with sequences of unequal length B is
-   * their number, Tq and Tk the most of one */
+  /* [1 or B, 1 or H, 1 or Tq, Tk] f32: of all queries and keys, summed where it has 1; with sequences of unequal length
+   * B is their number, Tq and Tk the most of one */
   attn_tensor d_bias;
+  float *d_scale; /* [H], of params.scale, also where that is 0 and stands for 1/sqrt(dk) */
+  attn_relative d_relative;  /* the shapes of params.relative, f32 */
+  attn_tensor d_xl_table;    /* that of params.xl.table, f32 */
+  float *d_xl_u, *d_xl_v;    /* [H, dk] */
+  attn_tensor d_label_table; /* that of params.labels.table, f32 */
+  float *d_label_bias;       /* [labels, H] */
+  float *d_alpha, *d_beta;   /* [H], of params.factor */
+  float *d_span;             /* as params.span.z */
+  /* wanted with params.modify, whose user it gets: see attn_score_back_fn */
+  attn_score_back_fn modify_back;
 } attn_sdpa_gradients;
 
 /* Gradients of attn_sdpa: of a loss L whose gradient by o is d_o.
  *
- *   P_ij  = exp(x_ij - LSE_i)                 x_ij as attn_sdpa has it, made again
- *   D_i   = d_o_i . o_i - d_lse_i
- *   dX_ij = P_ij (M_ij d_o_i . v_j - D_i)     M: what dropout made of 1, made again; 1 without
- *   d_q_i = s sum_j dX_ij k_j,  d_k_j = s sum_i dX_ij q_i,  d_v_j = sum_i P_ij M_ij d_o_i
+ *   P_ij  = exp(x_ij - LSE_i)                 x_ij as attn_sdpa has it, log of an adaptive span's m included, made again
+ *   dP_ij = M_ij d_o_i . (v_j + relative.values[e]) + d_map_ij   M: what dropout made of 1, made again; 1 without
+ *   D_i   = d_o_i . o_i - d_lse_i + sum_j P_ij d_map_ij          (of a map of DROPPED: M_ij d_map_ij, here and above)
+ *   dX_ij = P_ij (dP_ij - D_i)
+ *   d_q_i = s sum_j dS_ij (k_j + relative.keys[e] + labels.table[l] + xl.table[d - first])
+ *   d_k_j = s sum_i dS_ij (q_i + relative.queries[e] + u_h),     d_v_j = sum_i P_ij M_ij d_o_i
  *   d_sinks_h = - sum_{b,i} exp(sink_h - LSE_i) D_i
  *
- * Of terms of the score, d = j - p_i: d_bias = dX; d_alibi_h = - sum |d| dX; d_toeplitz and d_t5 the sums of dX over
- * the pairs that an entry serves (times s with inside); with g = w_h d^2 + b_h d_parabola_w_h = - sum sign(g) d^2 dX
- * and d_parabola_bias_h = - sum sign(g) dX; d_center_i = 2 precision_i sum_j (j - center_i) dX, d_precision_i =
- * - sum_j (j - center_i)^2 dX. A soft-cap, y = c tanh(x / c), multiplies what passes it by 1 - (y / c)^2; c is a
- * constant.
+ * dS is what dX becomes on the way back through what follows the scaled product, d = j - p_i, e its clipped row: the
+ * caller's function by modify_back; a soft-cap, y = c tanh(x / c), by 1 - (y / c)^2, c being a constant; a factor by
+ * distance, a = relu(s r) f, by f where s r > 0. Sums over pairs, of dX where a term is added and of dS inside:
+ *
+ *   d_bias = dX;  d_alibi_h = - sum |d| dX;  d_toeplitz, d_t5: over the pairs that an entry serves, times s with inside
+ *   g = w_h d^2 + b_h:  d_parabola_w_h = - sum sign(g) d^2 dX,  d_parabola_bias_h = - sum sign(g) dX
+ *   d_center_i = 2 precision_i sum_j (j - center_i) dX,  d_precision_i = - sum_j (j - center_i)^2 dX
+ *   d_span: sum dX / (m R) where 0 < m < 1, R the length of the ramp
+ *   d_alpha_h = sum dX a |d| sigma(beta - alpha |d|),  d_beta_h = sum dX a (sigma(beta) - sigma(beta - alpha |d|))
+ *   d_relative.keys[e], d_label_table[l] = s sum dS q_i,  d_relative.queries[e] = s sum dS k_j,  d_relative.values[e] =
+ *   sum P M d_o_i,  d_label_bias[l,h] = s sum dS,  d_xl_table[d - first] = s sum dS (q_i + v_h),  d_xl_u_h = s sum dS k_j,
+ *   d_xl_v_h = s sum dS xl.table[d - first];  of tables that heads share the sum over heads, of all that over the batch
+ *   d_scale_h = sum dS r, r the product without its scale, and sum dX table of a toeplitz table inside: for one scale the
+ *   sum over heads is its gradient
  *
  * Shapes: d_q as q, d_k as k, d_v as v (f32, f16 or bf16, whatever q, k and v are), d_o as o; o, lse [B,H,Tq,1] f32:
  *   what forward left. An output whose data is null is not made. Where k or v has stride 0 over batch or heads, d_k
  *   or d_v may have 1 there, the sum (then f32); with their extent each share is by itself. Heads of k and v that
  *   query heads share get the sum.
- * params: as forward had them; their lse, map, compute and one_order say nothing here. relative, xl, labels, factor,
- *   span, modify and modify_weights must be absent (RANGE). Of quantised k and v the gradients are those of the rows
- *   that they stand for.
+ * params: as forward had them; their lse, map, compute and one_order say nothing here, map_stage what d_map is by.
+ *   modify wants modify_back (NULL); modify_weights must be absent (RANGE), d_map of sequences of unequal length too. Of
+ *   quantised k and v the gradients are those of the rows that they stand for.
  * Aliasing: inputs may share memory with each other; outputs with nothing, nor their rows with one another.
  * Empty: unless accumulate is 1 every element of an output is written: 0 where nothing is read, as with Tq = 0 or Tk
  *   = 0, in rows of q that see no key (LSE -inf) or begin at q_len, in d_bias where a bias is -inf, of k and v that
  *   no row sees, and of tensors end to end that no sequence has.
  * NaN: what forward does not read is not read here: keys and values that are forbidden, and q, d_o and d_lse of rows
  *   that are empty. A NaN in d_o or q of a row reaches its d_q, d_k and d_v of the keys that it sees, and d_sinks of
- *   its head; in k or v of a key the d_q of the rows that see it, and what these reach.
+ *   its head; in k or v of a key the d_q of the rows that see it, and what these reach; in a row of a table the pairs
+ *   that read it. A NaN in d_map counts where its pair is allowed.
  * Memory: attn_sdpa_backward_workspace bytes, O(tile * (dk + dv)) a worker, and of one head of keys a worker dk + dv
  *   numbers in f32 a key, twice that where d_k and d_v are not f32 or accumulate is 1; dk a query with a schedule of
- *   several phases, and two a query and key for gradients by distance. No Tq x Tk array.
+ *   several phases, and two a query and key for gradients by distance. Tables that pairs read a row of take 264 bytes a
+ *   distance or label, at most one a query and key, and their gradients 8 a number; a map 8 a query; other terms at most
+ *   160 KB. No Tq x Tk array.
  * Error: with r_i = max_j s |q_i| |k_j| a row of d_q is within (2e-6 + 2^-23 r_i) s sum_j P_ij (M_ij |d_o_i| |v_j|
  *   + |D_i|) |k_j|, those of d_k and d_v likewise with sums over i. o should be f32: D from a 16-bit o costs d_q and
  *   d_k a relative 1e-3 (bf16) or 7e-5 (f16). 16-bit outputs are rounded once.
- * Errors: as attn_sdpa; outputs untouched.
+ * Errors: as attn_sdpa, VALUE for d_scale of a scale of ATTN_ZERO; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers and batch composition, and
  *   whichever outputs are asked for. d_q sums keys in the order of attn_sdpa; d_k and d_v sum queries ascending, 64
  *   from 0 and runs of 512, heads of a group ascending; sums over pairs in double, heads, batch and rows ascending.
  * Workers: each takes a batch entry and the heads that share keys and values; of terms a head, or where heads share
  *   an output all of them; one does all where d_k or d_v is a sum over a stride of 0.
  * Cost: 2 (3 dk + 2 dv) flops a pair over the tiles that forward computes, lists of a schedule as runs of all rows
- *   of a tile; 2 dk more with a soft-cap below other terms; 2 (dk + dv) more for the gradients of terms together.
- * Source: Dao et al. 2022, arXiv 2205.14135; Dao 2023, arXiv 2307.08691; Rabe and Staats 2021, arXiv 2112.05682. */
+ *   of a tile; 2 dk more with a soft-cap below other terms or a factor; 2 (dk + dv) more for the gradients of terms
+ *   together, and 2 dk more with d_map, twice where both are asked for. A table adds some 3 dk for d_q or d_k and as
+ *   much for its own gradient, less where most keys lie beyond its clipping distance.
+ * Source: Dao et al. 2022, arXiv 2205.14135; Dao 2023, arXiv 2307.08691; Rabe and Staats 2021, arXiv 2112.05682; the
+ *   chain rule on the terms of api/calls/score.h. */
 ATTN_DEF attn_status attn_sdpa_backward(attn_tensor d_q, attn_tensor d_k, attn_tensor d_v,
                                         attn_tensor d_o, attn_tensor q, attn_tensor k,
                                         attn_tensor v, attn_tensor o, attn_tensor lse,
@@ -23303,9 +23339,11 @@ typedef struct attn_tile_ {
   int64_t keys_n;
   int asked; /* rows of that one which are on their way */
   int64_t batch, head_k, head_v;
-  int64_t key0, key1;                               /* the keys of a work item */
-  int scored;                                       /* w.s holds the dot products already */
-  const float *given;                               /* scores of the rows: in place of products */
+  int64_t key0, key1; /* the keys of a work item */
+  int scored;         /* w.s holds the dot products already */
+  const float *given; /* scores of the rows: in place of products */
+  float *
+      before; /* [block][tile], or null: scores as the caller's function gets them, in their unit */
   int64_t given_stride;                             /* from one row to the next */
   attn_kv_rows_ rows_k, rows_v;                     /* a block of few queries */
   int n, groups;                                    /* rows and lane groups in use */
@@ -26466,16 +26504,36 @@ ATTN_FUNC_ void attn_tile_patch_(attn_tile_ *t, const attn_block_ *b) {
   }
 }
 
+/* The ramp of an adaptive span where a block meets it. 0: its weights there are 1. */
+ATTN_FUNC_ int attn_block_ramp_(attn_tile_ *t, const attn_block_ *b, attn_ramp_ *ramp) {
+  const attn_softmax_ *a = t->a;
+  if (!ATTN_PART_(TERMS, a->span.z) || b->j0 >= t->flat) return 0;
+  for (int r = 0; r < t->n; r++) t->start[r] = (float)(t->last[r] - (t->pos[r] - b->base));
+  ramp->start = t->start, ramp->edge = t->edge, ramp->at = b->at;
+  ramp->rate = (float)attn_clamp_f64_(ATTN_RAMP_UP_ / attn_span_ramp_(&a->span));
+  return 1;
+}
+
+/* What it multiplies a weight by, 1 or more: nothing. */
+ATTN_INLINE_ float attn_ramp_at_(const attn_ramp_ *ramp, int r, int e) {
+  return (ramp->start[r] + ramp->at[e]) * ramp->rate + ramp->edge[r];
+}
+
+/* The same as a part of scores. */
+ATTN_FUNC_ void attn_block_ramp_scores_(const attn_tile_ *t, const attn_block_ *b,
+                                        const attn_ramp_ *ramp) {
+  for (int r = 0; r < t->n; r++)
+    for (int e = 0; e < b->n; e++) {
+      const float m = attn_ramp_at_(ramp, r, e);
+      if (m < 1.0f && t->w.s[e * ATTN_TILE_ + r] > -INFINITY)
+        t->w.s[e * ATTN_TILE_ + r] += m > 0.0f ? (float)attn_log2_(m) : -INFINITY;
+    }
+}
+
 /* The score map leaves as scores here and becomes weights when the row's sum is known. */
 ATTN_FUNC_ void attn_block_emit_(attn_tile_ *t, const attn_block_ *b, const attn_ramp_ *ramp) {
   void *rows[ATTN_TILE_];
-  if (ramp)
-    for (int r = 0; r < t->n; r++)
-      for (int e = 0; e < b->n; e++) {
-        const float m = (ramp->start[r] + ramp->at[e]) * ramp->rate + ramp->edge[r];
-        if (m < 1.0f && t->w.s[e * ATTN_TILE_ + r] > -INFINITY)
-          t->w.s[e * ATTN_TILE_ + r] += m > 0.0f ? (float)attn_log2_(m) : -INFINITY;
-      }
+  if (ramp) attn_block_ramp_scores_(t, b, ramp);
   const int again =
       t->a->phase > 0 || t->a->keep; /* earlier phases or parts have written other cells */
   if (again)
@@ -26575,7 +26633,11 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
   if (attn_goes_on_(a)) {
     attn_on_(tile, f)->modify_block(s, seg->n, g0, g1, &mod, t->spare);
     if (attn_caps_last_(a)) attn_tile_cap_(t, s, seg->n, g0, g1);
-    if (attn_modifies_(a)) attn_block_modify_(t, b, seg);
+    if (attn_modifies_(a)) {
+      if (ATTN_PART_(TRAINING, t->before))
+        memcpy(t->before + seg->at * ATTN_TILE_, s, (size_t)(seg->n * ATTN_TILE_) * sizeof(float));
+      attn_block_modify_(t, b, seg);
+    }
     attn_on_(tile, f)->modify_block(s, seg->n, g0, g1, &only, t->top);
     return;
   }
@@ -26630,13 +26692,7 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
   const float *alpha = started && !attn_shiftless_(a) ? t->alpha : NULL;
   attn_ramp_ zone, *ramp = NULL;
   int patch = 0;
-  if (ATTN_PART_(TERMS, a->span.z) && b->j0 < t->flat) {
-    const double rate = ATTN_RAMP_UP_ / attn_span_ramp_(&a->span);
-    for (int r = 0; r < t->n; r++) t->start[r] = (float)(t->last[r] - (t->pos[r] - b->base));
-    zone.start = t->start, zone.edge = t->edge, zone.at = b->at;
-    zone.rate = (float)attn_clamp_f64_(rate);
-    ramp = &zone;
-  }
+  if (attn_block_ramp_(t, b, &zone)) ramp = &zone;
   if (a->map.data && !attn_weighs_(a)) {
     attn_block_emit_(t, b, ramp);
     ramp = NULL; /* it is in the scores now */
@@ -27041,7 +27097,8 @@ ATTN_FUNC_ void attn_tile_open_(attn_tile_ *t, const attn_softmax_ *a, int worke
   t->a = a;
   t->plan = t->next = NULL, t->keys = NULL;
   t->done = 0;
-  t->key0 = 0, t->key1 = INT64_MAX, t->scored = 0, t->given = NULL;
+  t->key0 = 0, t->key1 = INT64_MAX, t->scored = 0;
+  t->given = NULL, t->before = NULL;
   t->asked = ATTN_TILE_; /* nothing is to be asked for */
   attn_scratch_cut_(a, worker, &t->w);
 }
@@ -27462,6 +27519,7 @@ ATTN_FUNC_ void attn_few_split_(const attn_softmax_ *a, int worker, int64_t unit
   const int64_t vw = attn_row_width_(dv), part = attn_part_(a, unit, split);
   attn_tile_ t;
   t.a = a, t.plan = t.next = NULL, t.asked = ATTN_TILE_, t.given = NULL, t.keys = NULL;
+  t.before = NULL;
   t.key0 = (split < a->kept ? split : split + a->skip) * ATTN_SPLIT_, t.key1 = t.key0 + ATTN_SPLIT_;
   if (a->splits > 1 &&
       !attn_few_seen_(a, unit / (a->q.heads / a->group), t.key0, t.key1)) { /* nothing to merge */
@@ -38873,7 +38931,8 @@ ATTN_FUNC_ void attn_joint_open_(attn_joint_tile_ *t, const attn_joint_ *x, int 
     attn_tile_ *u = &t->head[h];
     memset(&u->w, 0, sizeof u->w);
     u->a = a, u->plan = u->next = NULL, u->asked = ATTN_TILE_;
-    u->key0 = 0, u->key1 = INT64_MAX, u->scored = 0, u->given = NULL;
+    u->key0 = 0, u->key1 = INT64_MAX, u->scored = 0;
+    u->given = NULL, u->before = NULL;
     u->w.bias = (float *)(void *)(at + x->at_bias);
     attn_tile_group_rows_(u, t->batch * x->heads + h, tile);
     attn_tile_lanes_(u);
@@ -71994,22 +72053,132 @@ ATTN_COLD_ int attn_stage_made_(attn_stage_ *s, const attn_tensor *d, attn_tenso
   return made.data == d->data || attn_stage_shares_(s, *d, made, accumulate);
 }
 /* <<< attn/engine/shares.h */
-/* >>> attn/families/training/backward_terms.h */
-/* families/training/backward_terms.h owns the gradients of what is added to scores: sums of dX over the pairs that share
- * a number. They are a second sweep over the tiles, head by head, which makes scores and dX alone. */
+/* >>> attn/families/training/backward.h */
+/* families/training/backward.h owns what a call for the gradients of attention keeps, and a worker of it. */
+
+/* Tiles whose shares of d_k and d_v, sums over 64 queries, are added one after another. */
+enum { ATTN_GRAD_RUN_ = 8 };
+
+/* What is sent to the rows of a tensor of keys: d_k or d_v. near has the sums of a run of tiles, far those of runs; far
+ * is the output itself where that is f32 and holds nothing. */
+typedef struct attn_sent_rows_ {
+  attn_tensor out; /* data null: not asked for */
+  float *near, *far;
+  int64_t far_stride, dim;
+  int64_t batch, head; /* of out, that is being summed */
+  int add;             /* to what it holds */
+  int folded;          /* far holds something */
+  unsigned char *some; /* [blocks of keys]: near holds something there */
+} attn_sent_rows_;
+
+/* Rows of a tile as factors of what is sent to keys: in f32, 0 where they are empty. clean has 0 in place of what is not
+ * finite, where there is such a number. */
+typedef struct attn_factor_rows_ {
+  float *raw, *clean;
+  int64_t dim;
+  int finite;
+} attn_factor_rows_;
+
+/* The tables of which a pair reads a row, and the products that the row is in: with the pair's query (KEYS, LABELS, XL),
+ * with its d_o (VALUES), with its key (QUERIES). */
+enum {
+  ATTN_PAIR_KEYS_,
+  ATTN_PAIR_LABELS_,
+  ATTN_PAIR_XL_,
+  ATTN_PAIR_VALUES_,
+  ATTN_PAIR_QUERIES_,
+  ATTN_PAIR_TABLES_
+};
+
+/* What the pairs of a block send to the rows of a table: sum[row][lane] over those that read it, and who they are.
+ * Between blocks all is 0. */
+typedef struct attn_pair_sums_ {
+  float *sum;
+  uint64_t *hit;
+  float *value_dots; /* [distance][tile]: d_o with each row of relative.values */
+  float *
+      around; /* of 16 keys: [ATTN_AROUND_][16] sums, [ATTN_AROUND_][dk] rows of a table, [16][dk] of keys */
+} attn_pair_sums_;
+
+/* A worker's memory. */
+typedef struct attn_backward_memory_ {
+  attn_grad_lanes_ *lanes;
+  float *d_ot, *dp;      /* [dv][tile], [block][tile] */
+  float *sum, *far;      /* [dk][tile] of d_q, and [2] of the stretches before */
+  float *keys;           /* [block][dk]: those of a block, 0 in place of what is not finite */
+  float *part;           /* [block][dk or dv]: sums of keys that are not consecutive */
+  float *d_rows;         /* [Tq][dk] of d_q between the phases of a schedule */
+  int32_t *index;        /* [tile] */
+  float *capped;         /* [block][tile]: what a soft-cap left */
+  float *inner;          /* [block][tile]: scores before it */
+  float *before, *after; /* [block][tile]: scores that a function was given and left, natural */
+  float *map;            /* [block][tile]: of d_map */
+  double *map_sums;      /* [Tq]: sum_j P_ij d_map_ij, of the head at hand */
+  uint64_t *reads;       /* [block]: rows that read a key */
+  attn_pair_sums_ pair;
+  uint64_t *kept;       /* [block]: rows whose weight dropout leaves */
+  attn_plan_run_ *runs; /* of a tile that has lists */
+  attn_factor_rows_ q, d_o;
+  attn_sent_rows_ k, v;
+} attn_backward_memory_;
+
+/* Arrays of gradients of what a call is given. */
+enum { ATTN_GRADIENT_ARRAYS_ = 15 };
+typedef struct attn_gradient_array_ {
+  float *y;
+  int64_t n;
+} attn_gradient_array_;
+
+typedef struct attn_backward_ {
+  attn_tensor d_q, d_k, d_v, d_o, d_lse;
+  float *d_sinks;
+  int accumulate;
+  attn_sdpa_gradients asked; /* of terms; d_lse, d_sinks and accumulate are above */
+  attn_gradient_array_ array[ATTN_GRADIENT_ARRAYS_];
+  int map_dropped;      /* d_map is by weights that dropout has changed */
+  int64_t heads, units; /* of query heads that a unit has; units */
+  int64_t lists;        /* the most keys of a tile of lists */
+  float scale;
+} attn_backward_;
 
 /* A worker's sums for one owner: a head, or all heads where a table serves them all. */
 typedef struct attn_term_sums_ {
   double *by_distance; /* [Tq + Tk]: entry Tk - 1 + i - j, of the head and batch entry at hand */
+  double *by_factor;   /* the same of dX times the score inside the soft-cap */
+  double *by_key;      /* [Tk] */
   double *toeplitz, *t5;
-  double alibi, w, bias;                            /* of the head at hand, over the batch */
+  double *table[ATTN_PAIR_TABLES_], *label_bias, *u, *v;
+  double alibi, w, bias, scale, alpha, beta, span;  /* of the head at hand, over the batch */
   double center[ATTN_TILE_], precision[ATTN_TILE_]; /* of the rows of a tile */
+  double spans[ATTN_TILE_];
 } attn_term_sums_;
+
+/* A tile that is being swept. */
+typedef struct attn_backward_tile_ {
+  const attn_backward_ *job;
+  attn_backward_memory_ *m;
+  attn_term_sums_ *sums; /* of terms, or null */
+  int started, folded;   /* sum holds something, far does */
+  int64_t stretch;
+} attn_backward_tile_;
+/* <<< attn/families/training/backward.h */
+/* >>> attn/families/training/backward_terms.h */
+/* families/training/backward_terms.h owns the gradients of what is added to scores: sums of dX over the pairs that share
+ * a number. They are a second sweep over the tiles, head by head, which makes scores and dX alone. */
 
 /* Whether some gradient of a term is asked for. */
 ATTN_FUNC_ int attn_terms_asked_(const attn_sdpa_gradients *p) {
   return p->d_alibi || p->d_toeplitz || p->d_t5 || p->d_parabola_w || p->d_parabola_bias ||
-         p->d_center || p->d_precision || p->d_bias.data;
+         p->d_center || p->d_precision || p->d_bias.data || p->d_scale || p->d_span || p->d_alpha ||
+         p->d_beta || p->d_xl_u || p->d_xl_v || p->d_label_bias || p->d_relative.keys.data ||
+         p->d_relative.queries.data || p->d_relative.values.data || p->d_xl_table.data ||
+         p->d_label_table.data;
+}
+
+/* Whether one of these is a sum over rows of a table, or by the product inside a score. */
+ATTN_FUNC_ int attn_terms_by_distance_(const attn_softmax_ *a, const attn_sdpa_gradients *p) {
+  return p->d_alibi || p->d_toeplitz || p->d_t5 || p->d_parabola_w || p->d_parabola_bias ||
+         (p->d_scale && a->by_distance.toeplitz.table && a->by_distance.toeplitz.inside);
 }
 
 ATTN_FUNC_ int64_t attn_t5_buckets_(const attn_softmax_ *a) {
@@ -72019,8 +72188,27 @@ ATTN_FUNC_ int64_t attn_t5_buckets_(const attn_softmax_ *a) {
 
 /* Whether those of all heads meet in one number. */
 ATTN_FUNC_ int attn_terms_shared_(const attn_softmax_ *a, const attn_sdpa_gradients *p) {
-  return a->q.heads > 1 && ((p->d_toeplitz && a->by_distance.toeplitz.heads <= 1) ||
-                            (p->d_bias.data && p->d_bias.heads == 1));
+  const attn_tensor *const y[] = {
+      &p->d_bias,     &p->d_relative.keys, &p->d_relative.queries, &p->d_relative.values,
+      &p->d_xl_table, &p->d_label_table};
+  int shared = p->d_toeplitz && a->by_distance.toeplitz.heads <= 1;
+  for (int i = 0; i < 6; i++) shared |= y[i]->data && y[i]->heads == 1;
+  return a->q.heads > 1 && shared;
+}
+
+/* The numbers of a segment, by distance. */
+ATTN_FUNC_ void attn_terms_distance_(const attn_tile_ *t, double *sums, const attn_block_ *b,
+                                     const attn_segment_ *seg, const float *d) {
+  const int r0 = seg->g0 * ATTN_GROUP_;
+  const int r1 = seg->g1 * ATTN_GROUP_ < t->n ? seg->g1 * ATTN_GROUP_ : t->n;
+  for (int e = 0; e < seg->n; e++) {
+    double *to = sums + t->a->k.len - 1 - attn_block_key_(b, seg->at + e);
+    const float *from = d + e * ATTN_TILE_;
+    if (t->lined)
+      for (int r = r0; r < r1; r++) to[t->row[0] + r] += (double)from[r];
+    else
+      for (int r = r0; r < r1; r++) to[t->row[r]] += (double)from[r];
+  }
 }
 
 /* Adds dX of a segment, rows r0 .. of the tile, d [key][lane]. */
@@ -72030,14 +72218,7 @@ ATTN_FUNC_ void attn_terms_add_(const attn_tile_ *t, const attn_sdpa_gradients *
   const attn_softmax_ *a = t->a;
   const int r0 = seg->g0 * ATTN_GROUP_;
   const int r1 = seg->g1 * ATTN_GROUP_ < t->n ? seg->g1 * ATTN_GROUP_ : t->n;
-  for (int e = 0; x->by_distance && e < seg->n; e++) {
-    double *to = x->by_distance + a->k.len - 1 - attn_block_key_(b, seg->at + e);
-    const float *from = d + e * ATTN_TILE_;
-    if (t->lined)
-      for (int r = r0; r < r1; r++) to[t->row[0] + r] += (double)from[r];
-    else
-      for (int r = r0; r < r1; r++) to[t->row[r]] += (double)from[r];
-  }
+  if (x->by_distance) attn_terms_distance_(t, x->by_distance, b, seg, d);
   for (int r = r0; (p->d_center || p->d_precision) && r < r1; r++) {
     const double c =
         (double)a->gaussian.center[attn_row_number_(a, t->batch, t->head[r], t->row[r])];
@@ -72047,16 +72228,50 @@ ATTN_FUNC_ void attn_terms_add_(const attn_tile_ *t, const attn_sdpa_gradients *
       x->precision[r] += away * away * (double)d[e * ATTN_TILE_ + r];
     }
   }
-  for (int r = r0; p->d_bias.data && r < r1; r++) {
+  for (int e = 0; x->by_key && e < seg->n; e++)
+    for (int r = r0; r < r1; r++)
+      x->by_key[attn_block_key_(b, seg->at + e)] += (double)d[e * ATTN_TILE_ + r];
+  for (int r = r0; p->d_bias.data && !x->by_key && r < r1; r++) {
     float *row = (float *)(void *)attn_at_(&p->d_bias, p->d_bias.batch > 1 ? t->batch : 0,
                                            p->d_bias.heads > 1 ? t->head[r] : 0, t->row[r]);
     for (int e = 0; e < seg->n; e++) row[attn_block_key_(b, seg->at + e)] += d[e * ATTN_TILE_ + r];
   }
 }
 
+/* Adds what an adaptive span gets of a segment: of P_ij with a factor m between 0 and 1, dX / (m R). */
+ATTN_FUNC_ void attn_terms_span_(const attn_tile_ *t, const attn_sdpa_gradients *p,
+                                 attn_term_sums_ *x, const attn_block_ *b, const attn_segment_ *seg,
+                                 const float *d) {
+  const int r1 = seg->g1 * ATTN_GROUP_ < t->n ? seg->g1 * ATTN_GROUP_ : t->n;
+  const double length = attn_span_ramp_(&t->a->span);
+  attn_ramp_ ramp;
+  if (!p->d_span || b->j0 >= t->flat) return;
+  ramp.start = t->start, ramp.edge = t->edge, ramp.at = b->at;
+  ramp.rate = (float)attn_clamp_f64_(ATTN_RAMP_UP_ / length);
+  for (int e = 0; e < seg->n; e++)
+    for (int r = seg->g0 * ATTN_GROUP_; r < r1; r++) {
+      const float m = attn_ramp_at_(&ramp, r, seg->at + e);
+      if (m > 0.0f && m < 1.0f) x->spans[r] += (double)d[e * ATTN_TILE_ + r] / ((double)m * length);
+    }
+}
+
+/* Adds dX times the score inside the soft-cap, a, by distance. */
+ATTN_FUNC_ void attn_terms_inner_(const attn_tile_ *t, attn_term_sums_ *x, const attn_block_ *b,
+                                  const attn_segment_ *seg, const float *a, const float *d) {
+  const int r1 = seg->g1 * ATTN_GROUP_ < t->n ? seg->g1 * ATTN_GROUP_ : t->n;
+  for (int e = 0; e < seg->n; e++) {
+    double *to = x->by_factor + t->a->k.len - 1 - attn_block_key_(b, seg->at + e);
+    for (int r = seg->g0 * ATTN_GROUP_; r < r1; r++) {
+      const int c = e * ATTN_TILE_ + r;
+      if (d[c] != 0.0f)
+        to[t->row[r]] += (double)d[c] * (double)a[c]; /* a of what is forbidden is anything */
+    }
+  }
+}
+
 /* The sums of a tile's rows; a row may be in tiles of several phases. */
 ATTN_FUNC_ void attn_terms_rows_(const attn_tile_ *t, const attn_sdpa_gradients *p,
-                                 const attn_term_sums_ *x) {
+                                 attn_term_sums_ *x) {
   for (int r = 0; r < t->n; r++) {
     const int64_t at = attn_row_number_(t->a, t->batch, t->head[r], t->row[r]);
     if (p->d_center)
@@ -72065,7 +72280,35 @@ ATTN_FUNC_ void attn_terms_rows_(const attn_tile_ *t, const attn_sdpa_gradients 
                                 2 * (double)t->a->gaussian.precision[at] * x->center[r]));
     if (p->d_precision)
       p->d_precision[at] = attn_one_nan_((float)((double)p->d_precision[at] - x->precision[r]));
+    if (p->d_span && t->a->span.per_query)
+      p->d_span[at] = attn_one_nan_((float)((double)p->d_span[at] + x->spans[r]));
+    else
+      x->span += x->spans[r];
   }
+}
+
+/* Of dX times the score a inside the soft-cap, natural: the factor, a = relu(s r) f, and the scale, of which a = s r. */
+ATTN_FUNC_ void attn_terms_sort_inner_(const attn_softmax_ *a, attn_term_sums_ *x, int64_t h) {
+  const attn_distance_factor *f = &a->by_distance.factor;
+  const double beta = f->alpha ? (double)f->beta[h] : 0, alpha = f->alpha ? (double)f->alpha[h] : 0;
+  for (int64_t n = 0; x->by_factor && n < a->q.len + a->k.len - 1; n++) {
+    const double far = (double)attn_abs64_(a->k.len - 1 - n - a->q_off);
+    const double sum = x->by_factor[n] / a->unit;
+    const double share = 1.0 / (1.0 + exp(alpha * far - beta));
+    x->scale += sum / a->scale;
+    if (sum != 0)
+      x->alpha += sum * far * share, x->beta += sum * (1.0 / (1.0 + exp(-beta)) - share);
+  }
+}
+
+/* What rows of a batch entry share goes to its bias. */
+ATTN_FUNC_ void attn_terms_sort_keys_(const attn_softmax_ *a, const attn_sdpa_gradients *p,
+                                      const attn_term_sums_ *x, int64_t b, int64_t h) {
+  const attn_tensor *y = &p->d_bias;
+  float *row = x->by_key
+                   ? (float *)(void *)attn_at_(y, y->batch > 1 ? b : 0, y->heads > 1 ? h : 0, 0)
+                   : NULL;
+  for (int64_t j = 0; row && j < a->k.len; j++) row[j] += (float)x->by_key[j];
 }
 
 /* The sums by distance of a batch entry go to what they belong to. */
@@ -72082,6 +72325,11 @@ ATTN_FUNC_ void attn_terms_sort_(const attn_softmax_ *a, attn_term_sums_ *x, int
     const int64_t d = a->k.len - 1 - n - a->q_off; /* j - p */
     const double sum = x->by_distance[n], far = (double)attn_abs64_(d);
     x->alibi -= far * sum;
+    if (t->toeplitz.table && t->toeplitz.inside)
+      x->scale +=
+          sum *
+          (double)t->toeplitz.table[(t->toeplitz.heads > 1 ? h * t->toeplitz.len : 0) +
+                                    attn_clamp_(d - t->toeplitz.first, 0, t->toeplitz.len - 1)];
     if (x->toeplitz) {
       const int64_t row = t->toeplitz.heads > 1 ? h * t->toeplitz.len : 0;
       x->toeplitz[row + attn_clamp_(d - t->toeplitz.first, 0, t->toeplitz.len - 1)] +=
@@ -72129,6 +72377,7 @@ ATTN_FUNC_ void attn_terms_open_(const attn_softmax_ *a, const attn_sdpa_gradien
       const size_t bytes = (size_t)a->q.len * sizeof(float);
       if (p->d_center) memset(p->d_center + at, 0, bytes);
       if (p->d_precision) memset(p->d_precision + at, 0, bytes);
+      if (p->d_span && a->span.per_query) memset(p->d_span + at, 0, bytes);
     }
   if (p->d_bias.data && p->d_bias.heads == 1) h0 = 0, h1 = 1;
   for (int64_t b = 0; b < p->d_bias.batch; b++) attn_zero_rows_(&p->d_bias, b, h0, h1 - h0, 0);
@@ -72144,69 +72393,525 @@ ATTN_FUNC_ void attn_terms_close_(const attn_sdpa_gradients *p, int64_t h0, int6
     for (int64_t c = 0; c < y->dim; c++) row[c] = attn_one_nan_(row[c]);
   }
 }
+
+/* A table that a tensor has, of the head h or of all. */
+ATTN_FUNC_ void attn_terms_put_table_(const attn_tensor *y, const double *x, int64_t h,
+                                      double scale, int accumulate) {
+  for (int64_t i = 0; x && i < y->len; i++, x += y->dim) {
+    float *row = (float *)(void *)attn_at_(y, 0, y->heads > 1 ? h : 0, i);
+    for (int64_t c = 0; c < y->dim; c++) attn_terms_put_(&row[c], scale * x[c], accumulate);
+  }
+}
 /* <<< attn/families/training/backward_terms.h */
+/* >>> attn/families/training/backward_tables.h */
+/* families/training/backward_tables.h owns what pairs send to rows of tables, and get from them: relative keys, queries
+ * and values, labels, Transformer-XL's distances. Of a block of keys the pairs that read the same row are summed first,
+ * query by query; what follows are products of the rows that some pair has read. Relative queries are the same with
+ * keys and queries exchanged. */
+
+ATTN_FUNC_ const attn_tensor *attn_pair_table_(const attn_softmax_ *a, int kind) {
+  return kind == ATTN_PAIR_KEYS_     ? &a->relative.keys
+         : kind == ATTN_PAIR_LABELS_ ? &a->labels.table
+         : kind == ATTN_PAIR_XL_     ? &a->xl.table
+         : kind == ATTN_PAIR_VALUES_ ? &a->relative.values
+                                     : &a->relative.queries;
+}
+
+ATTN_FUNC_ int attn_pair_there_(const attn_softmax_ *a, int kind) {
+  return ATTN_HAS_TERMS && attn_pair_table_(a, kind)->data != NULL;
+}
+
+ATTN_FUNC_ const attn_tensor *attn_pair_gradient_(const attn_sdpa_gradients *g, int kind) {
+  return kind == ATTN_PAIR_KEYS_     ? &g->d_relative.keys
+         : kind == ATTN_PAIR_LABELS_ ? &g->d_label_table
+         : kind == ATTN_PAIR_XL_     ? &g->d_xl_table
+         : kind == ATTN_PAIR_VALUES_ ? &g->d_relative.values
+                                     : &g->d_relative.queries;
+}
+
+ATTN_FUNC_ int attn_pair_any_(const attn_softmax_ *a) {
+  int any = 0;
+  for (int kind = 0; kind < ATTN_PAIR_TABLES_; kind++) any |= attn_pair_there_(a, kind);
+  return any;
+}
+
+/* Rows of tables that the pairs of a block may read. */
+ATTN_FUNC_ int64_t attn_pair_most_(const attn_softmax_ *a) {
+  int64_t most = 0;
+  for (int kind = 0; kind < ATTN_PAIR_QUERIES_; kind++) {
+    if (!attn_pair_there_(a, kind)) continue;
+    const int64_t len = attn_pair_table_(a, kind)->len, apart = attn_add_(a->q.len, a->k.len);
+    const int64_t n = kind == ATTN_PAIR_LABELS_ ? len : attn_min64_(len, apart);
+    if (n > most) most = n;
+  }
+  return most;
+}
+
+/* Which row a distance reads: clip(d, -clip, clip) + shift. */
+typedef struct attn_pair_rule_ {
+  int64_t clip, shift;
+} attn_pair_rule_;
+
+ATTN_FUNC_ attn_pair_rule_ attn_pair_rule_of_(const attn_softmax_ *a, int kind) {
+  attn_pair_rule_ rule = {INT64_MAX / 4, -a->xl.first};
+  if (kind != ATTN_PAIR_XL_) rule.clip = rule.shift = (attn_pair_table_(a, kind)->len - 1) / 2;
+  return rule;
+}
+
+ATTN_INLINE_ int64_t attn_pair_row_(const attn_pair_rule_ *rule, int64_t d) {
+  return attn_clamp_(d, -rule->clip, rule->clip) + rule->shift;
+}
+
+/* The rows that keys e0 .. e1 of a block may read. */
+ATTN_FUNC_ void attn_pair_window_(const attn_tile_ *t, const attn_block_ *b, int e0, int e1,
+                                  const attn_pair_rule_ *rule, int64_t len, int64_t *lo,
+                                  int64_t *hi) {
+  int64_t near = INT64_MAX, far = INT64_MIN;
+  for (int g = 0; g < t->groups; g++) {
+    if (t->g[g].pos_min < near) near = t->g[g].pos_min;
+    if (t->g[g].pos_max > far) far = t->g[g].pos_max;
+  }
+  *lo = attn_clamp_(attn_pair_row_(rule, attn_block_key_(b, e0) - far), 0, len - 1);
+  *hi = attn_clamp_(attn_pair_row_(rule, attn_block_key_(b, e1) - near), 0, len - 1);
+}
+
+/* Which rows read each key of a block. */
+ATTN_FUNC_ void attn_backward_reads_(const attn_tile_ *t, const attn_backward_memory_ *m,
+                                     const attn_block_ *b) {
+  uint64_t alive = 0;
+  for (int r = 0; r < t->n; r++) alive |= (uint64_t)(m->lanes->hi[r] != INFINITY) << r;
+  for (int e = 0; e < b->n; e++) {
+    m->reads[e] = alive;
+    for (int r = 0; b->partial && r < t->n; r++)
+      if (!attn_block_reads_(t, b, e, r)) m->reads[e] &= ~((uint64_t)1 << r);
+  }
+}
+
+/* ---- sums of pairs --------------------------------------------------------------------------*/
+
+/* x [key][lane] of the pairs that a segment has: by label, */
+ATTN_FUNC_ void attn_pair_label_(const attn_tile_ *t, const attn_backward_memory_ *m,
+                                 const attn_block_ *b, const attn_segment_ *seg, const float *x) {
+  const attn_labels *z = &t->a->labels;
+  for (int e = seg->at; e < seg->at + seg->n; e++)
+    for (int r = seg->g0 * ATTN_GROUP_; r < seg->g1 * ATTN_GROUP_ && r < t->n; r++) {
+      if (!(m->reads[e] >> r & 1)) continue;
+      const int64_t at = z->label(z->user, t->batch, t->head[r], t->row[r], attn_block_key_(b, e));
+      if (at < 0 || at >= z->table.len) continue;
+      m->pair.sum[at * ATTN_TILE_ + r] += x[e * ATTN_TILE_ + r];
+      m->pair.hit[at] |= (uint64_t)1 << r;
+    }
+}
+
+/* or by distance, rows lo .. hi of the table. */
+ATTN_FUNC_ void attn_pair_distance_(const attn_tile_ *t, const attn_backward_memory_ *m,
+                                    const attn_block_ *b, const attn_segment_ *seg,
+                                    const attn_pair_rule_ *rule, int64_t lo, int64_t hi,
+                                    const float *x) {
+  const int r0 = seg->g0 * ATTN_GROUP_;
+  const int r1 = seg->g1 * ATTN_GROUP_ < t->n ? seg->g1 * ATTN_GROUP_ : t->n;
+  int64_t near = INT64_MAX, far = INT64_MIN;
+  uint64_t lanes = 0;
+  for (int g = seg->g0; g < seg->g1; g++) {
+    if (t->g[g].pos_min < near) near = t->g[g].pos_min;
+    if (t->g[g].pos_max > far) far = t->g[g].pos_max;
+  }
+  for (int r = r0; r < r1; r++) lanes |= (uint64_t)1 << r;
+  for (int e = seg->at; e < seg->at + seg->n; e++) {
+    const int64_t key = attn_block_key_(b, e);
+    const uint64_t hit = m->reads[e] & lanes;
+    const float *from = x + e * ATTN_TILE_;
+    const int64_t at = attn_pair_row_(rule, key - far);
+    if (at == attn_pair_row_(rule, key - near)) { /* one row for all of them */
+      float *to = m->pair.sum + (attn_clamp_(at, lo, hi) - lo) * ATTN_TILE_;
+      for (int r = r0; r < r1; r++) to[r] += from[r];
+      m->pair.hit[attn_clamp_(at, lo, hi) - lo] |= hit;
+      continue;
+    }
+    for (int r = r0; r < r1; r++) {
+      const int64_t row = attn_clamp_(attn_pair_row_(rule, key - t->pos[r]), lo, hi) - lo;
+      m->pair.sum[row * ATTN_TILE_ + r] += from[r];
+      m->pair.hit[row] |= hit & (uint64_t)1 << r;
+    }
+  }
+}
+
+/* The next rows to multiply, from *at on and at most a block; of many those that have been read alone. 0 = there are
+ * none. */
+ATTN_FUNC_ int64_t attn_pair_run_(const attn_pair_sums_ *x, int64_t rows, int64_t *at) {
+  int64_t n = 0;
+  if (rows <= ATTN_BLOCK_ + ATTN_TILE_) return attn_min64_(rows - *at, ATTN_BLOCK_);
+  while (*at < rows && !x->hit[*at]) ++*at;
+  while (n < ATTN_BLOCK_ && *at + n < rows && x->hit[*at + n]) n++;
+  return n;
+}
+
+/* ---- products of rows -----------------------------------------------------------------------*/
+
+/* Copies rows; `clean`: with 0 in place of what is not finite. */
+ATTN_FUNC_ void attn_pair_copy_(float *to, const float *from, int64_t stride, int64_t n,
+                                int64_t dim, int clean) {
+  for (int64_t i = 0; i < n; i++, from += stride, to += dim) {
+    if (clean)
+      for (int64_t c = 0; c < dim; c++) to[c] = from[c] - from[c] == 0.0f ? from[c] : 0.0f;
+    else
+      memcpy(to, from, (size_t)dim * sizeof(float));
+  }
+}
+
+/* d_q += sums [row][lane] times rows of a table; what is not finite reaches the queries that read it. */
+ATTN_FUNC_ void attn_pair_to_queries_(const attn_tile_ *t, const attn_backward_memory_ *m,
+                                      const attn_tensor *table, int64_t row, int64_t at,
+                                      int64_t n) {
+  const int64_t dk = t->a->q.dim, stride = table->stride_len;
+  const attn_table_ *f = t->a->table;
+  const float *rows = attn_table_row_(table, t->head[0], row);
+  const float *sum = m->pair.sum + at * ATTN_TILE_;
+  const int fine = f->finite(rows, stride, n, dk);
+  if (!fine) attn_pair_copy_(m->part, rows, stride, n, dk, 1);
+  attn_on_(tile, f)->value_block(m->sum, sum, fine ? rows : m->part, fine ? stride : dk, n, dk, 0,
+                                 t->groups, NULL, 0);
+  for (int64_t i = 0; !fine && i < n; i++)
+    for (int64_t c = 0; c < dk; c++) {
+      const float y = rows[i * stride + c];
+      for (int r = 0; y - y != 0.0f && r < t->n; r++)
+        if (m->pair.hit[at + i] >> r & 1) m->sum[c * ATTN_TILE_ + r] += sum[i * ATTN_TILE_ + r] * y;
+    }
+}
+
+/* part [n][dim] = sums [row][lane] times the rows of a tile. */
+ATTN_FUNC_ void attn_pair_times_(const attn_tile_ *t, const attn_backward_memory_ *m, int64_t at,
+                                 int64_t n, const attn_factor_rows_ *f) {
+  const float *sum = m->pair.sum + at * ATTN_TILE_;
+  attn_on_(dense, t->a->table)
+      ->gemm(m->part, f->dim, n, sum, ATTN_TILE_, 1, f->finite ? f->raw : f->clean, f->dim,
+             t->groups * ATTN_GROUP_, f->dim, 1);
+  for (int r = 0; !f->finite && r < t->n; r++)
+    for (int64_t c = 0; c < f->dim; c++) {
+      const float y = f->raw[r * f->dim + c];
+      for (int64_t i = 0; y - y != 0.0f && i < n; i++)
+        if (m->pair.hit[at + i] >> r & 1) m->part[i * f->dim + c] += sum[i * ATTN_TILE_ + r] * y;
+    }
+}
+
+/* The gradient of a table, rows `row` .. on, and of what goes with it. */
+ATTN_FUNC_ void attn_pair_to_table_(const attn_tile_ *t, const attn_backward_memory_ *m,
+                                    attn_term_sums_ *x, int kind, int64_t row, int64_t at,
+                                    int64_t n) {
+  const attn_softmax_ *a = t->a;
+  const attn_factor_rows_ *f = kind == ATTN_PAIR_VALUES_ ? &m->d_o : &m->q;
+  const attn_tensor *table = attn_pair_table_(a, kind);
+  const float *v = kind == ATTN_PAIR_XL_ && a->xl.v ? a->xl.v + t->head[0] * f->dim : NULL;
+  double *d_v = kind == ATTN_PAIR_XL_ ? x->v : NULL;
+  double *bias = kind == ATTN_PAIR_LABELS_ ? x->label_bias : NULL;
+  if (x->table[kind]) attn_pair_times_(t, m, at, n, f);
+  for (int64_t i = 0; i < n && (x->table[kind] || d_v || bias); i++) {
+    const float *from = attn_table_row_(table, t->head[0], row + i);
+    if (!m->pair.hit[at + i]) continue;
+    double *to = x->table[kind] ? x->table[kind] + (row + i) * f->dim : NULL, all = 0;
+    for (int r = 0; (v || d_v || bias) && r < t->n; r++)
+      all += (double)m->pair.sum[(at + i) * ATTN_TILE_ + r];
+    for (int64_t c = 0; to && c < f->dim; c++)
+      to[c] += (double)m->part[i * f->dim + c] + (v ? all * (double)v[c] : 0.0);
+    for (int64_t c = 0; d_v && c < f->dim; c++) d_v[c] += all * (double)from[c];
+    if (bias) bias[row + i] += all;
+  }
+}
+
+/* A block's pairs and one table. x: dX [key][lane]; of VALUES the weights. */
+ATTN_FUNC_ void attn_pair_block_(const attn_tile_ *t, const attn_backward_tile_ *job,
+                                 const attn_block_ *b, int kind, const float *x) {
+  const attn_softmax_ *a = t->a;
+  const attn_backward_memory_ *m = job->m;
+  const attn_tensor *table = attn_pair_table_(a, kind);
+  const attn_pair_rule_ rule = attn_pair_rule_of_(a, kind);
+  int64_t lo = 0, hi = table->len - 1, at = 0, n;
+  const attn_term_sums_ *y = job->sums;
+  const int biased =
+      y && ((kind == ATTN_PAIR_XL_ && y->v) || (kind == ATTN_PAIR_LABELS_ && y->label_bias));
+  if (y ? !y->table[kind] && !biased : !job->job->d_q.data) return; /* nobody asks */
+  if (kind != ATTN_PAIR_LABELS_) attn_pair_window_(t, b, 0, b->n - 1, &rule, table->len, &lo, &hi);
+  for (int i = 0; i < b->count; i++)
+    if (kind == ATTN_PAIR_LABELS_)
+      attn_pair_label_(t, m, b, &b->seg[i], x);
+    else
+      attn_pair_distance_(t, m, b, &b->seg[i], &rule, lo, hi, x);
+  for (; (n = attn_pair_run_(&m->pair, hi - lo + 1, &at)) > 0; at += n) {
+    if (job->job->d_q.data && kind != ATTN_PAIR_VALUES_)
+      attn_pair_to_queries_(t, m, table, lo + at, at, n);
+    if (job->sums) attn_pair_to_table_(t, m, job->sums, kind, lo + at, at, n);
+  }
+  memset(m->pair.sum, 0, (size_t)((hi - lo + 1) * ATTN_TILE_) * sizeof(float));
+  memset(m->pair.hit, 0, (size_t)(hi - lo + 1) * sizeof(uint64_t));
+}
+
+/* ---- relative queries -----------------------------------------------------------------------*/
+
+/* A key whose pairs read rows far apart: one after the other. */
+ATTN_FUNC_ void attn_pair_key_(const attn_tile_ *t, const attn_backward_tile_ *job,
+                               const attn_block_ *b, int e, const float *x) {
+  const attn_tensor *table = &t->a->relative.queries;
+  const attn_pair_rule_ rule = attn_pair_rule_of_(t->a, ATTN_PAIR_QUERIES_);
+  const attn_sent_rows_ *s = &job->m->k;
+  const int64_t dk = t->a->q.dim, key = attn_block_key_(b, e);
+  double *d_table = job->sums ? job->sums->table[ATTN_PAIR_QUERIES_] : NULL;
+  for (int r = 0; r < t->n; r++) {
+    const int64_t row = attn_pair_row_(&rule, key - t->pos[r]);
+    const float y = x[e * ATTN_TILE_ + r];
+    const float *from = attn_table_row_(table, t->head[0], row);
+    if (!(job->m->reads[e] >> r & 1)) continue;
+    for (int64_t c = 0; s->out.data && c < dk; c++) s->near[key * dk + c] += y * from[c];
+    for (int64_t c = 0; d_table && c < dk; c++)
+      d_table[row * dk + c] += (double)(y * b->k[e * b->k_stride + c]);
+  }
+  if (s->out.data) s->some[key / ATTN_BLOCK_] = 1;
+}
+
+/* Keys at .. at + n of a block, n up to 16, whose pairs read rows lo .. hi, at most ATTN_AROUND_. */
+ATTN_FUNC_ void attn_pair_keys_(const attn_tile_ *t, const attn_backward_tile_ *job,
+                                const attn_block_ *b, int at, int n, int64_t lo, int64_t hi,
+                                const float *x) {
+  const attn_tensor *table = &t->a->relative.queries;
+  const attn_pair_rule_ rule = attn_pair_rule_of_(t->a, ATTN_PAIR_QUERIES_);
+  const attn_table_ *f = t->a->table;
+  const attn_backward_memory_ *m = job->m;
+  const int64_t dk = t->a->q.dim, rows = hi - lo + 1;
+  float *sum = m->pair.around, *near = sum + ATTN_AROUND_ * ATTN_GROUP_;
+  float *keys = near + ATTN_AROUND_ * dk;
+  const float *from = attn_table_row_(table, t->head[0], lo), *k = b->k + at * b->k_stride;
+  const int fine = f->finite(from, table->stride_len, rows, dk);
+  const int known = f->finite(k, b->k_stride, n, dk);
+  double *d_table = job->sums ? job->sums->table[ATTN_PAIR_QUERIES_] : NULL;
+  uint32_t hit[ATTN_AROUND_] = {0};
+  memset(sum, 0, (size_t)(rows * ATTN_GROUP_) * sizeof(float));
+  for (int e = 0; e < n; e++)
+    for (int r = 0; r < t->n; r++) {
+      if (!(m->reads[at + e] >> r & 1)) continue;
+      const int64_t row = attn_pair_row_(&rule, attn_block_key_(b, at + e) - t->pos[r]) - lo;
+      sum[row * ATTN_GROUP_ + e] += x[(at + e) * ATTN_TILE_ + r];
+      hit[row] |= (uint32_t)1 << e;
+    }
+  attn_pair_copy_(near, from, table->stride_len, rows, dk, !fine);
+  for (int e = 0, run; m->k.out.data && e < n; e += run) {
+    const int64_t key = attn_block_key_(b, at + e);
+    run = (int)attn_min64_(attn_block_run_(b, at + e), n - e);
+    attn_on_(dense, f)->gemm(m->k.near + key * dk, dk, run, sum + e, 1, ATTN_GROUP_, near, dk, rows,
+                             dk, 2);
+    m->k.some[key / ATTN_BLOCK_] = m->k.some[(key + run - 1) / ATTN_BLOCK_] = 1;
+  }
+  for (int64_t i = 0; m->k.out.data && !fine && i < rows; i++)
+    for (int64_t c = 0; c < dk; c++) {
+      const float y = from[i * table->stride_len + c];
+      for (int e = 0; y - y != 0.0f && e < n; e++)
+        if (hit[i] >> e & 1)
+          m->k.near[attn_block_key_(b, at + e) * dk + c] += sum[i * ATTN_GROUP_ + e] * y;
+    }
+  if (!d_table) return;
+  attn_pair_copy_(keys, k, b->k_stride, n, dk, !known);
+  attn_on_(dense, f)->gemm(m->part, dk, rows, sum, ATTN_GROUP_, 1, keys, dk, n, dk, 1);
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t c = 0; hit[i] && c < dk; c++) {
+      double *to = d_table + (lo + i) * dk + c;
+      *to += (double)m->part[i * dk + c];
+      for (int e = 0; !known && e < n; e++) {
+        const float y = k[e * b->k_stride + c];
+        if (y - y != 0.0f && (hit[i] >> e & 1)) *to += (double)(sum[i * ATTN_GROUP_ + e] * y);
+      }
+    }
+}
+
+/* A block's pairs and relative.queries: to d_k, and to the gradient of the table. */
+ATTN_FUNC_ void attn_pair_turned_(const attn_tile_ *t, const attn_backward_tile_ *job,
+                                  const attn_block_ *b, const float *x) {
+  const attn_pair_rule_ rule = attn_pair_rule_of_(t->a, ATTN_PAIR_QUERIES_);
+  for (int at = 0; at < b->n; at += ATTN_GROUP_) {
+    const int n = b->n - at < ATTN_GROUP_ ? b->n - at : ATTN_GROUP_;
+    int64_t lo, hi;
+    attn_pair_window_(t, b, at, at + n - 1, &rule, t->a->relative.queries.len, &lo, &hi);
+    if (hi - lo < ATTN_AROUND_) {
+      attn_pair_keys_(t, job, b, at, n, lo, hi, x);
+      continue;
+    }
+    for (int e = at; e < at + n; e++) attn_pair_key_(t, job, b, e, x);
+  }
+}
+
+/* d_u of Transformer-XL: sums over rows times keys. */
+ATTN_FUNC_ void attn_pair_biases_(const attn_tile_ *t, const attn_backward_memory_ *m,
+                                  const attn_block_ *b, double *d_u, const float *x) {
+  for (int e = 0; e < b->n; e++) {
+    double all = 0;
+    for (int r = 0; r < t->n; r++)
+      if (m->reads[e] >> r & 1) all += (double)x[e * ATTN_TILE_ + r];
+    for (int64_t c = 0; m->reads[e] && c < t->a->q.dim; c++)
+      d_u[c] += all * (double)b->k[e * b->k_stride + c];
+  }
+}
+
+/* What a block's pairs send to all tables but that of values, and get from them. */
+ATTN_FUNC_ void attn_pair_tables_(const attn_tile_ *t, const attn_backward_tile_ *job,
+                                  const attn_block_ *b, const float *x) {
+  for (int kind = 0; kind < ATTN_PAIR_VALUES_; kind++)
+    if (attn_pair_there_(t->a, kind)) attn_pair_block_(t, job, b, kind, x);
+  if (attn_pair_there_(t->a, ATTN_PAIR_QUERIES_)) attn_pair_turned_(t, job, b, x);
+  if (job->sums && job->sums->u) attn_pair_biases_(t, job->m, b, job->sums->u, x);
+}
+/* <<< attn/families/training/backward_tables.h */
+/* >>> attn/families/training/backward_chain.h */
+/* families/training/backward_chain.h owns what stands between the gradient of a score and that of the product inside
+ * it: an adaptive span, the caller's function, the soft-cap, the factor by distance; and what each of them must know of
+ * the scores. */
+
+/* Whether a soft-cap is taken off while scores become gradients: what it left is at hand then. terms: for the gradients
+ * of these, which may lie before it. */
+ATTN_FUNC_ int attn_chain_fused_(const attn_softmax_ *a, int terms) {
+  return !terms && !attn_modifies_(a) && !(attn_caps_last_(a) && ATTN_PART_(TERMS, a->span.z));
+}
+
+/* Whether what a soft-cap left is not what enters the softmax, pairs that are forbidden apart. */
+ATTN_FUNC_ int attn_chain_caps_first_(const attn_softmax_ *a) {
+  return a->softcap > 0.0f && !attn_caps_last_(a) &&
+         ((a->terms & ~ATTN_TERM_SOFTCAP_) || a->bias.kind || a->alibi);
+}
+
+/* Which of the scores inside are kept: what the soft-cap left, what it was given. */
+ATTN_FUNC_ int attn_chain_capped_(const attn_softmax_ *a, const attn_sdpa_gradients *p) {
+  return ATTN_HAS_TERMS && a->softcap > 0.0f &&
+         (attn_chain_caps_first_(a) || !attn_chain_fused_(a, attn_terms_asked_(p)));
+}
+ATTN_FUNC_ int attn_chain_inner_(const attn_softmax_ *a, const attn_sdpa_gradients *p) {
+  return ATTN_HAS_TERMS && (a->by_distance.factor.alpha || p->d_scale);
+}
+
+/* Scores of a block before what is added to them: products made again, and what stands inside the scale. */
+ATTN_FUNC_ void attn_chain_scores_(attn_tile_ *t, const attn_backward_memory_ *m,
+                                   const attn_block_ *b) {
+  const attn_softmax_ *a = t->a;
+  const attn_table_ *f = a->table;
+  float *const scores = t->w.s, *const inner = m->inner ? m->inner : m->capped;
+  const int caps = m->capped && !attn_caps_last_(a);
+  t->w.s = inner;
+  for (int i = 0; i < b->count; i++) {
+    const attn_segment_ *seg = &b->seg[i];
+    float *s = inner + seg->at * ATTN_TILE_, *y = m->capped + (caps ? seg->at * ATTN_TILE_ : 0);
+    attn_modifiers_ mod;
+    attn_clear_(&mod, sizeof mod);
+    attn_on_(tile, f)->score_block(s, t->w.qt, b->k + seg->at * b->k_stride, b->k_stride, seg->n,
+                                   a->q.dim, seg->g0, seg->g1, t->spare);
+    if (ATTN_PART_(TERMS, a->relative.keys.data)) attn_block_relative_keys_(t, b, seg);
+    if (ATTN_PART_(TERMS, a->labels.label)) attn_block_labels_(t, b, seg);
+    mod.factor = b->mod.factor, mod.index = b->mod.index;
+    if (b->mod.factor) mod.back = b->mod.back + seg->at;
+    if (b->mod.dot) mod.dot = b->mod.dot + seg->at * ATTN_TILE_;
+    if (mod.dot || mod.factor)
+      attn_on_(tile, f)->modify_block(s, seg->n, seg->g0, seg->g1, &mod, t->spare);
+    if (caps && y != s) memcpy(y, s, (size_t)(seg->n * ATTN_TILE_) * sizeof(float));
+    if (caps) attn_tile_cap_(t, y, seg->n, seg->g0, seg->g1);
+  }
+  t->w.s = scores;
+}
+
+/* Before a block's scores become weights: what is kept of them. */
+ATTN_FUNC_ void attn_chain_keep_(attn_tile_ *t, const attn_backward_memory_ *m,
+                                 const attn_block_ *b, int fused) {
+  const attn_softmax_ *a = t->a;
+  const size_t bytes = (size_t)(b->n * ATTN_TILE_) * sizeof(float);
+  if (m->inner || (m->capped && attn_chain_caps_first_(a)))
+    attn_chain_scores_(t, m, b);
+  else if (m->capped && !fused && !attn_caps_last_(a))
+    memcpy(m->capped, t->w.s, bytes);
+  if (m->capped && attn_caps_last_(a)) memcpy(m->capped, m->before ? m->before : t->w.s, bytes);
+  if (!m->before) return;
+  memcpy(m->after, t->w.s, bytes);
+  for (int i = 0; i < b->count; i++) {
+    const attn_segment_ *seg = &b->seg[i];
+    const int64_t at = seg->at * ATTN_TILE_;
+    attn_tile_natural_(t, m->before + at, seg->n, seg->g0, seg->g1, 1);
+    attn_tile_natural_(t, m->after + at, seg->n, seg->g0, seg->g1, 1);
+  }
+}
+
+/* What is taken off with the step from scores to gradients. */
+ATTN_FUNC_ attn_grad_cap_ attn_chain_cap_(const attn_tile_ *t, const attn_backward_memory_ *m,
+                                          int fused) {
+  attn_grad_cap_ cap = {NULL, 0.0f};
+  if (!fused || !(t->a->softcap > 0.0f)) return cap;
+  cap.uncap = 1.0f / t->a->softcap;
+  if (attn_chain_caps_first_(t->a)) cap.capped = m->capped;
+  return cap;
+}
+
+/* ---- steps back -----------------------------------------------------------------------------*/
+
+/* The caller's function: dX by what it left becomes that by what it was given. */
+ATTN_FUNC_ void attn_chain_modify_(const attn_tile_ *t, const attn_backward_tile_ *x,
+                                   const attn_block_ *b, const attn_segment_ *seg, float *d) {
+  int64_t key[ATTN_BLOCK_];
+  const int r0 = seg->g0 * ATTN_GROUP_;
+  const int r1 = seg->g1 * ATTN_GROUP_ < t->n ? seg->g1 * ATTN_GROUP_ : t->n;
+  const float *after = x->m->after + seg->at * ATTN_TILE_;
+  attn_score_tile tile;
+  attn_clear_(&tile, sizeof tile);
+  for (int e = 0; e < seg->n; e++) key[e] = attn_block_key_(b, seg->at + e);
+  tile.score = d + r0, tile.key_stride = ATTN_TILE_, tile.query_stride = 1;
+  tile.batch = t->batch, tile.keys = seg->n, tile.queries = r1 - r0;
+  tile.key = key, tile.query = t->row + r0, tile.position = t->pos + r0, tile.head = t->head + r0;
+  x->job->asked.modify_back(t->a->modify_user, &tile, x->m->before + seg->at * ATTN_TILE_ + r0,
+                            after + r0);
+  for (int e = 0; e < seg->n; e++) /* what is forbidden, whatever was made of it */
+    for (int r = r0; r < r1; r++)
+      if (after[e * ATTN_TILE_ + r] == -INFINITY) d[e * ATTN_TILE_ + r] = 0.0f;
+}
+
+/* The soft-cap, y what it left: d (1 - (y / c)^2). */
+ATTN_FUNC_ void attn_chain_uncap_(const attn_segment_ *seg, const float *y, float uncap, float *d) {
+  const int r0 = seg->g0 * ATTN_GROUP_, r1 = seg->g1 * ATTN_GROUP_;
+  for (int64_t at = 0; at < seg->n * ATTN_TILE_; at += ATTN_TILE_)
+    for (int64_t c = at + r0; c < at + r1; c++) {
+      const float z = y[c] * uncap;
+      d[c] =
+          d[c] == 0.0f ? 0.0f : d[c] * (1.0f - z * z); /* y of a forbidden pair may be anything */
+    }
+}
+
+/* The factor by distance, a what it left: d f where that is positive. */
+ATTN_FUNC_ void attn_chain_factor_(const attn_tile_ *t, const attn_block_ *b,
+                                   const attn_segment_ *seg, const float *a, float *d) {
+  const int r1 = seg->g1 * ATTN_GROUP_ < t->n ? seg->g1 * ATTN_GROUP_ : t->n;
+  for (int e = 0; e < seg->n; e++) {
+    const float *f = b->mod.factor - b->mod.back[seg->at + e];
+    for (int r = seg->g0 * ATTN_GROUP_; r < r1; r++) {
+      const int64_t c = e * ATTN_TILE_ + r;
+      d[c] = a[c] > 0.0f    ? d[c] * f[b->mod.index ? b->mod.index[r] : r]
+             : a[c] == a[c] ? 0.0f
+                            : d[c];
+    }
+  }
+}
+
+/* All of them, and the gradients of terms on the way: dX of a segment becomes that of the product. */
+ATTN_FUNC_ void attn_chain_back_(const attn_tile_ *t, const attn_backward_tile_ *x,
+                                 const attn_block_ *b, const attn_segment_ *seg, int fused,
+                                 float *d) {
+  const attn_softmax_ *a = t->a;
+  const attn_backward_memory_ *m = x->m;
+  const int64_t at = seg->at * ATTN_TILE_;
+  if (x->sums) attn_terms_span_(t, &x->job->asked, x->sums, b, seg, d);
+  if (m->before) attn_chain_modify_(t, x, b, seg, d);
+  if (!fused && m->capped && attn_caps_last_(a))
+    attn_chain_uncap_(seg, m->capped + at, 1.0f / a->softcap, d);
+  if (x->sums) attn_terms_add_(t, &x->job->asked, x->sums, b, seg, d);
+  if (!fused && m->capped && !attn_caps_last_(a))
+    attn_chain_uncap_(seg, m->capped + at, 1.0f / a->softcap, d);
+  if (x->sums && x->sums->by_factor) attn_terms_inner_(t, x->sums, b, seg, m->inner + at, d);
+  if (ATTN_PART_(TERMS, a->by_distance.factor.alpha))
+    attn_chain_factor_(t, b, seg, m->inner + at, d);
+}
+/* <<< attn/families/training/backward_chain.h */
 /* >>> attn/families/training/backward_tile.h */
 /* families/training/backward_tile.h owns one tile of the gradients of attention: a sweep over the keys of forward in
  * which scores become weights P and gradients dX, and five products are made of them. What its rows send to keys is
  * summed in the memory of a worker. */
-
-/* Tiles whose shares of d_k and d_v, sums over 64 queries, are added one after another. */
-enum { ATTN_GRAD_RUN_ = 8 };
-
-/* What is sent to the rows of a tensor of keys: d_k or d_v. near has the sums of a run of tiles, far those of runs; far
- * is the output itself where that is f32 and holds nothing. */
-typedef struct attn_sent_rows_ {
-  attn_tensor out; /* data null: not asked for */
-  float *near, *far;
-  int64_t far_stride, dim;
-  int64_t batch, head; /* of out, that is being summed */
-  int add;             /* to what it holds */
-  int folded;          /* far holds something */
-  unsigned char *some; /* [blocks of keys]: near holds something there */
-} attn_sent_rows_;
-
-/* Rows of a tile as factors of what is sent to keys: in f32, 0 where they are empty. clean has 0 in place of what is not
- * finite, where there is such a number. */
-typedef struct attn_factor_rows_ {
-  float *raw, *clean;
-  int64_t dim;
-  int finite;
-} attn_factor_rows_;
-
-/* A worker's memory. */
-typedef struct attn_backward_memory_ {
-  attn_grad_lanes_ *lanes;
-  float *d_ot, *dp;     /* [dv][tile], [block][tile] */
-  float *sum, *far;     /* [dk][tile] of d_q, and [2] of the stretches before */
-  float *keys;          /* [block][dk]: those of a block, 0 in place of what is not finite */
-  float *part;          /* [block][dk or dv]: sums of keys that are not consecutive */
-  float *d_rows;        /* [Tq][dk] of d_q between the phases of a schedule */
-  int32_t *index;       /* [tile] */
-  float *capped;        /* [block][tile]: scores before what is added to a soft-cap */
-  uint64_t *kept;       /* [block]: rows whose weight dropout leaves */
-  attn_plan_run_ *runs; /* of a tile that has lists */
-  attn_factor_rows_ q, d_o;
-  attn_sent_rows_ k, v;
-} attn_backward_memory_;
-
-typedef struct attn_backward_ {
-  attn_tensor d_q, d_k, d_v, d_o, d_lse;
-  float *d_sinks;
-  int accumulate;
-  attn_sdpa_gradients asked; /* of terms; d_lse, d_sinks and accumulate are above */
-  int64_t heads, units;      /* of query heads that a unit has; units */
-  int64_t lists;             /* the most keys of a tile of lists */
-  float scale;
-} attn_backward_;
-
-/* A tile that is being swept. */
-typedef struct attn_backward_tile_ {
-  const attn_backward_ *job;
-  attn_backward_memory_ *m;
-  attn_term_sums_ *sums; /* of terms, or null */
-  int started, folded;   /* sum holds something, far does */
-  int64_t stretch;
-} attn_backward_tile_;
 
 /* ---- rows -----------------------------------------------------------------------------------*/
 
@@ -72347,30 +73052,45 @@ ATTN_INLINE_ void attn_sent_ahead_(const attn_sent_rows_ *s, const attn_block_ *
   }
 }
 
-/* Whether what a soft-cap left is not what enters the softmax, pairs that are forbidden apart. */
-ATTN_FUNC_ int attn_backward_caps_first_(const attn_softmax_ *a) {
-  return a->softcap > 0.0f && !attn_caps_last_(a) &&
-         ((a->terms & ~ATTN_TERM_SOFTCAP_) || a->bias.kind || a->alibi);
+/* What reaches a map, of a block, [key][lane]. */
+ATTN_FUNC_ void attn_backward_map_(const attn_tile_ *t, const attn_backward_ *g,
+                                   const attn_backward_memory_ *m, const attn_block_ *b) {
+  const void *row[ATTN_TILE_];
+  for (int e = 0, n; e < b->n; e += n) {
+    n = attn_block_run_(b, e);
+    for (int r = 0; r < t->n; r++)
+      row[r] = attn_at_(&g->asked.d_map, t->batch, t->head[r], t->row[r]) +
+               attn_bytes_(ATTN_F32, attn_block_key_(b, e));
+    t->a->table->pack(m->map + e * ATTN_TILE_, row, t->n, n, ATTN_F32, 1.0f, attn_least_(1.0f));
+  }
 }
 
-/* The soft-cap of a block's scores; where more is added to what it left, products are made for it alone. added: for
- * the gradients of that, which it does not reach. */
-ATTN_FUNC_ attn_grad_cap_ attn_backward_cap_(attn_tile_ *t, const attn_backward_memory_ *m,
-                                             const attn_block_ *b, int added) {
-  const attn_softmax_ *a = t->a;
-  attn_grad_cap_ cap = {NULL, 0.0f};
-  if (a->softcap > 0.0f && !(added && !attn_caps_last_(a))) cap.uncap = 1.0f / a->softcap;
-  if (added || !attn_backward_caps_first_(a)) return cap;
-  cap.capped = m->capped;
-  for (int i = 0; i < b->count; i++) {
-    const attn_segment_ *seg = &b->seg[i];
-    float *s = m->capped + seg->at * ATTN_TILE_;
-    attn_on_(tile, a->table)
-        ->score_block(s, t->w.qt, b->k + seg->at * b->k_stride, b->k_stride, seg->n, a->q.dim,
-                      seg->g0, seg->g1, t->spare);
-    attn_tile_cap_(t, s, seg->n, seg->g0, seg->g1);
-  }
-  return cap;
+/* A segment's share of d_map joins what it has of d_o. */
+ATTN_FUNC_ void attn_backward_join_map_(const attn_backward_memory_ *m, const attn_segment_ *seg,
+                                        float *d) {
+  const float *map = m->map + seg->at * ATTN_TILE_;
+  for (int64_t at = 0; at < seg->n * ATTN_TILE_; at += ATTN_TILE_)
+    for (int64_t c = at + seg->g0 * ATTN_GROUP_; c < at + seg->g1 * ATTN_GROUP_; c++)
+      d[c] += map[c];
+}
+
+/* Products of d_o with relative values, added to a segment of those with values. */
+ATTN_FUNC_ void attn_backward_relative_(attn_tile_ *t, const attn_backward_memory_ *m,
+                                        const attn_block_ *b, const attn_segment_ *seg) {
+  float *const s = t->w.s, *const dots = t->w.rel_keys;
+  t->w.s = m->dp, t->w.rel_keys = m->pair.value_dots;
+  attn_block_relative_keys_(t, b, seg);
+  t->w.s = s, t->w.rel_keys = dots;
+}
+
+/* The rows and scores of a block, and what is kept of these. */
+ATTN_FUNC_ void attn_backward_scores_(attn_tile_ *t, const attn_backward_memory_ *m, attn_block_ *b,
+                                      int fused) {
+  attn_ramp_ ramp;
+  attn_block_modifiers_(t, b);
+  attn_block_scores_(t, b);
+  attn_chain_keep_(t, m, b, fused);
+  if (attn_block_ramp_(t, b, &ramp)) attn_block_ramp_scores_(t, b, &ramp);
 }
 
 /* The five products of a block. */
@@ -72380,13 +73100,16 @@ ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn
   const attn_table_ *f = a->table;
   const attn_backward_memory_ *m = x->m;
   const int64_t dk = a->q.dim, dv = a->v.dim;
-  const int scored = x->job->d_q.data || x->job->d_k.data || x->sums; /* dX is wanted */
+  const attn_backward_ *g = x->job;
+  const int scored = g->d_q.data || g->d_k.data || x->sums; /* dX is wanted */
+  const int fused = attn_chain_fused_(a, x->sums != NULL);
   attn_block_fetch_(t, b);
   attn_sent_ahead_(&m->v, b), attn_sent_ahead_(&m->k, b);
-  attn_block_modifiers_(t, b);
-  attn_block_scores_(t, b);
-  const attn_grad_cap_ cap = attn_backward_cap_(t, m, b, x->sums != NULL);
-  const int clean = b->partial && x->job->d_q.data && !f->finite(b->k, b->k_stride, b->n, dk);
+  attn_backward_scores_(t, m, b, fused);
+  if (m->map) attn_backward_map_(t, g, m, b);
+  if (m->reads) attn_backward_reads_(t, m, b);
+  const attn_grad_cap_ cap = attn_chain_cap_(t, m, fused);
+  const int clean = b->partial && g->d_q.data && !f->finite(b->k, b->k_stride, b->n, dk);
   if (clean || (b->partial && (!m->q.finite || !m->d_o.finite)))
     for (int e = 0; e < b->n; e++)
       for (int r = 0; r < t->n; r++)
@@ -72411,20 +73134,26 @@ ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn
     else
       memset(d, 0, (size_t)(seg->n * ATTN_TILE_) * sizeof(float));
     const uint64_t *kept = drops ? m->kept + seg->at : NULL;
+    if (scored && m->pair.value_dots) attn_backward_relative_(t, m, b, seg);
+    if (m->map && g->map_dropped) attn_backward_join_map_(m, seg, d);
     if (kept) attn_on_(drop, f)->drop_block(d, kept, seg->n, seg->g0, seg->g1, by);
+    if (m->map && !g->map_dropped) attn_backward_join_map_(m, seg, d);
     attn_grad_cap_ here = cap;
     if (cap.capped) here.capped += seg->at * ATTN_TILE_;
     attn_on_(gradient, f)->grad_block(s, d, seg->n, seg->g0, seg->g1, m->lanes, &here);
-    if (x->sums) attn_terms_add_(t, &x->job->asked, x->sums, b, seg, d);
+    if (ATTN_HAS_TERMS || x->sums) attn_chain_back_(t, x, b, seg, fused, d);
     if (kept) attn_on_(drop, f)->drop_block(s, kept, seg->n, seg->g0, seg->g1, by);
     if (m->v.out.data) attn_sent_add_(t, m, &m->v, b, seg, &m->d_o, t->w.s);
     if (m->k.out.data) attn_sent_add_(t, m, &m->k, b, seg, &m->q, m->dp);
-    if (x->job->d_q.data)
+    if (g->d_q.data)
       attn_on_(tile, f)->value_block(
           m->sum, d, clean ? m->keys + seg->at * dk : b->k + seg->at * b->k_stride,
           clean ? dk : b->k_stride, seg->n, dk, seg->g0, seg->g1, NULL, 0);
   }
   if (clean) attn_backward_patch_(t, b, m);
+  if (m->reads && scored) attn_pair_tables_(t, x, b, m->dp);
+  if (m->reads && x->sums && x->sums->table[ATTN_PAIR_VALUES_])
+    attn_pair_block_(t, x, b, ATTN_PAIR_VALUES_, t->w.s);
 }
 
 /* ---- the tile -------------------------------------------------------------------------------*/
@@ -72480,37 +73209,103 @@ ATTN_FUNC_ void attn_backward_finish_(const attn_tile_ *t, const attn_backward_t
   }
 }
 
-/* A tile whose rows are known, of one head. */
+/* A tile of which the rows are known is ready: what they see and read, and its part of a schedule in a copy. Returns the
+ * runs that its lists make; -1: it has none. */
+ATTN_FUNC_ int64_t attn_backward_open_(attn_tile_ *t, const attn_backward_ *g,
+                                       attn_backward_memory_ *m, attn_plan_tile_ *plan) {
+  const int other = ATTN_PART_(PATTERN, t->a->plan) && t->plan->step <= 0;
+  int64_t listed = -1;
+  if (other) *plan = *t->plan, plan->step = plan->step < 0 ? -plan->step : 1;
+  if (other && t->plan->step == 0) listed = attn_backward_lists_(t, m->runs);
+  attn_tile_lanes_(t);
+  attn_tile_terms_(t);
+  if (other) t->plan = plan;
+  t->careful = t->rel_careful = t->partial = 0;
+  t->xl_next = -1, t->before = m->before;
+  attn_backward_lanes_(t, g, m);
+  return listed;
+}
+
+/* The walk over a part of its keys. */
+ATTN_FUNC_ void attn_backward_walk_(attn_tile_ *t, const attn_backward_memory_ *m, int part,
+                                    int64_t listed, attn_walk_ *w) {
+  attn_tile_part_(t, part);
+  attn_walk_open_(t, w);
+  if (listed >= 0) w->cursor.run = m->runs, w->cursor.runs = listed, w->cursor.used = 0;
+}
+
+/* A tile whose rows are known, of one head: their shares of sum_j P_ij d_map_ij. */
+ATTN_FUNC_ void attn_backward_tile_map_(attn_tile_ *t, const attn_backward_ *g,
+                                        attn_backward_memory_ *m) {
+  const attn_softmax_ *a = t->a;
+  const attn_grad_cap_ none = {NULL, 0.0f};
+  attn_plan_tile_ plan;
+  attn_walk_ w;
+  const int64_t listed = attn_backward_open_(t, g, m, &plan);
+  double more[ATTN_TILE_] = {0};
+  for (int r = 0; r < ATTN_TILE_; r++) m->lanes->less[r] = 0.0f;
+  for (int part = 0; part < attn_tile_parts_(t); part++) {
+    attn_backward_walk_(t, m, part, listed, &w);
+    while (attn_walk_next_(t, &w)) {
+      attn_block_ *b = &w.block;
+      attn_block_fetch_(t, b);
+      attn_backward_scores_(t, m, b, 1);
+      attn_backward_map_(t, g, m, b);
+      if (attn_drops_(a)) attn_block_kept_(t, b, m->kept);
+      for (int i = 0; i < b->count; i++) {
+        const attn_segment_ *seg = &b->seg[i];
+        float *d = m->map + seg->at * ATTN_TILE_;
+        if (g->map_dropped && attn_drops_(a))
+          attn_on_(drop, a->table)
+              ->drop_block(d, m->kept + seg->at, seg->n, seg->g0, seg->g1, attn_drop_by_(&a->drop));
+        attn_on_(gradient, a->table)
+            ->grad_block(t->w.s + seg->at * ATTN_TILE_, d, seg->n, seg->g0, seg->g1, m->lanes,
+                         &none);
+        for (int e = 0; e < seg->n; e++)
+          for (int r = seg->g0 * ATTN_GROUP_; r < seg->g1 * ATTN_GROUP_ && r < t->n; r++)
+            more[r] += (double)d[e * ATTN_TILE_ + r];
+      }
+    }
+  }
+  for (int r = 0; r < t->n; r++) m->map_sums[t->row[r]] += more[r];
+}
+
+/* The same: its gradients. */
 ATTN_FUNC_ void attn_backward_tile_run_(attn_tile_ *t, const attn_backward_ *g,
                                         attn_backward_memory_ *m, attn_term_sums_ *sums) {
   const attn_softmax_ *a = t->a;
   attn_backward_tile_ x = {g, m, sums, 0, 0, -1};
-  attn_plan_tile_ tile;
+  attn_plan_tile_ plan;
   attn_walk_ w;
   const void *d_o[ATTN_TILE_];
-  int64_t listed = -1;
-  if (ATTN_PART_(PATTERN, a->plan) && t->plan->step <= 0) {
-    tile = *t->plan;
-    if (tile.step == 0) listed = attn_backward_lists_(t, m->runs);
-    tile.step = tile.step < 0 ? -tile.step : 1;
-    t->plan = &tile;
-  }
+  const int64_t listed = attn_backward_open_(t, g, m, &plan);
   if (sums)
     attn_clear_(sums->center, sizeof sums->center),
-        attn_clear_(sums->precision, sizeof sums->precision);
-  attn_tile_lanes_(t);
-  attn_tile_terms_(t);
-  t->careful = t->rel_careful = t->partial = 0;
-  t->xl_next = -1;
-  attn_backward_lanes_(t, g, m);
+        attn_clear_(sums->precision, sizeof sums->precision),
+        attn_clear_(sums->spans, sizeof sums->spans);
+  for (int r = 0; m->map && r < t->n; r++) {
+    const double less = (double)m->lanes->less[r] + m->map_sums[t->row[r]];
+    if (m->lanes->hi[r] < INFINITY) m->lanes->less[r] = (float)less;
+  }
   for (int r = 0; r < t->n; r++) d_o[r] = attn_at_(&g->d_o, t->batch, t->head[r], t->row[r]);
   a->table->pack(m->d_ot, d_o, t->n, a->v.dim, (int)g->d_o.dtype, 1.0f, attn_least_(1.0f));
-  if (g->d_k.data) attn_backward_widen_(t, m, &a->q, m->q.raw), attn_factor_rows_open_(t, m, &m->q);
-  if (g->d_v.data) attn_factor_rows_open_(t, m, &m->d_o);
+  if (m->pair.value_dots && t->rel_rows > 0)
+    attn_on_(tile, a->table)
+        ->score_block(
+            m->pair.value_dots, m->d_ot,
+            attn_table_row_(&a->relative.values, t->head[0], t->rel_first + attn_relative_clip_(a)),
+            a->relative.values.stride_len, t->rel_rows, a->v.dim, 0, t->groups, t->spare);
+  const int tables = sums && m->reads;
+  if (g->d_k.data || tables) {
+    attn_backward_widen_(t, m, &a->q, m->q.raw);
+    const float *u =
+        ATTN_PART_(TERMS, a->xl.u) && g->d_k.data ? a->xl.u + t->head[0] * a->q.dim : NULL;
+    for (int64_t i = 0; u && i < t->n * a->q.dim; i++) m->q.raw[i] += u[i % a->q.dim];
+    attn_factor_rows_open_(t, m, &m->q);
+  }
+  if (g->d_v.data || tables) attn_factor_rows_open_(t, m, &m->d_o);
   for (int part = 0; part < attn_tile_parts_(t); part++) {
-    attn_tile_part_(t, part);
-    attn_walk_open_(t, &w);
-    if (listed >= 0) w.cursor.run = m->runs, w.cursor.runs = listed, w.cursor.used = 0;
+    attn_backward_walk_(t, m, part, listed, &w);
     while (attn_walk_next_(t, &w)) attn_backward_block_(t, &x, &w.block, attn_walk_stretch_(t, &w));
   }
   if (sums) attn_terms_rows_(t, &g->asked, sums);
@@ -72520,11 +73315,9 @@ ATTN_FUNC_ void attn_backward_tile_run_(attn_tile_ *t, const attn_backward_ *g,
   attn_backward_finish_(t, &x);
 }
 /* <<< attn/families/training/backward_tile.h */
-/* >>> attn/families/training/sdpa_backward.h */
-/* families/training/sdpa_backward.h owns the call for the gradients of attention: its checks, the memory of a
- * worker, and the units that workers take. */
-
-/* ---- units ----------------------------------------------------------------------------------*/
+/* >>> attn/families/training/backward_units.h */
+/* families/training/backward_units.h owns how the gradients of attention are divided among workers, and the memory of
+ * each. */
 
 /* Whether an output has 1 where x, a row read for all, has many. */
 ATTN_FUNC_ int attn_sent_shared_(const attn_tensor *y, const attn_tensor *x) {
@@ -72542,6 +73335,7 @@ ATTN_FUNC_ int64_t attn_backward_cut_(const attn_softmax_ *a, const attn_backwar
                                       attn_backward_memory_ *m, attn_term_sums_ *x) {
   const int64_t f = sizeof(float), tile = ATTN_TILE_, block = ATTN_BLOCK_, dk = a->q.dim;
   const int64_t dv = a->v.dim, blocks = attn_runs_of_(a->k.len, ATTN_BLOCK_), past = ATTN_GROUP_;
+  const int pairs = attn_pair_any_(a);
   const int far_k = attn_sent_apart_(g, &g->d_k, &a->k),
             far_v = attn_sent_apart_(g, &g->d_v, &a->v);
   int64_t at = 0;
@@ -72566,7 +73360,29 @@ ATTN_FUNC_ int64_t attn_backward_cut_(const attn_softmax_ *a, const attn_backwar
     m->d_rows = NULL;
   ATTN_CUT_(index, int32_t, tile, sizeof(int32_t))
   if (attn_drops_(a)) ATTN_CUT_(kept, uint64_t, block, (int64_t)sizeof(uint64_t))
-  if (attn_backward_caps_first_(a)) ATTN_CUT_(capped, float, block *tile, f)
+  if (attn_chain_capped_(a, p)) ATTN_CUT_(capped, float, block *tile, f)
+  if (attn_chain_inner_(a, p)) ATTN_CUT_(inner, float, block *tile, f)
+  if (attn_modifies_(a)) {
+    ATTN_CUT_(before, float, block *tile, f)
+    ATTN_CUT_(after, float, block *tile, f)
+  }
+  if (p->d_map.data) {
+    ATTN_CUT_(map, float, block *tile, f)
+    ATTN_CUT_(map_sums, double, a->q.len, (int64_t)sizeof(double))
+  }
+  if (pairs) {
+    ATTN_CUT_(reads, uint64_t, block, (int64_t)sizeof(uint64_t))
+    ATTN_CUT_(pair.sum, float, attn_mul_(attn_pair_most_(a), tile), f)
+    ATTN_CUT_(pair.hit, uint64_t, attn_pair_most_(a), (int64_t)sizeof(uint64_t))
+  }
+  if (attn_pair_there_(a, ATTN_PAIR_VALUES_))
+    ATTN_CUT_(pair.value_dots, float, attn_mul_(attn_relative_rows_(a), tile), f)
+  if (attn_pair_there_(a, ATTN_PAIR_QUERIES_))
+    ATTN_CUT_(
+        pair.around, float,
+        attn_add_(attn_add_(attn_mul_(dk, ATTN_AROUND_ + ATTN_GROUP_), ATTN_AROUND_ * ATTN_GROUP_),
+                  past),
+        f)
   ATTN_CUT_(runs, attn_plan_run_, g->lists, sizeof(attn_plan_run_))
   ATTN_CUT_(q.raw, float, attn_add_(attn_mul_(dk, tile), past), f)
   ATTN_CUT_(q.clean, float, attn_add_(attn_mul_(dk, tile), past), f)
@@ -72582,8 +73398,17 @@ ATTN_FUNC_ int64_t attn_backward_cut_(const attn_softmax_ *a, const attn_backwar
     ATTN_CUT_(v.some, unsigned char, blocks, 1)
     if (far_v) ATTN_CUT_(v.far, float, attn_mul_(a->k.len, dv), f)
   }
-  if (p->d_alibi || p->d_toeplitz || p->d_t5 || p->d_parabola_w || p->d_parabola_bias)
-    ATTN_CUT_TO_(x->by_distance, double, attn_add_(a->q.len, a->k.len), sizeof(double))
+  const int64_t apart = attn_add_(a->q.len, a->k.len), number = sizeof(double);
+  if (attn_terms_by_distance_(a, p)) ATTN_CUT_TO_(x->by_distance, double, apart, number)
+  if (p->d_scale || p->d_alpha || p->d_beta) ATTN_CUT_TO_(x->by_factor, double, apart, number)
+  if (p->d_bias.data && p->d_bias.len < a->q.len) ATTN_CUT_TO_(x->by_key, double, a->k.len, number)
+  for (int kind = 0; kind < ATTN_PAIR_TABLES_; kind++) {
+    const attn_tensor *y = attn_pair_gradient_(p, kind);
+    if (y->data) ATTN_CUT_TO_(x->table[kind], double, attn_mul_(y->len, y->dim), number)
+  }
+  if (p->d_label_bias) ATTN_CUT_TO_(x->label_bias, double, a->labels.table.len, number)
+  if (p->d_xl_u) ATTN_CUT_TO_(x->u, double, dk, number)
+  if (p->d_xl_v) ATTN_CUT_TO_(x->v, double, dk, number)
   if (p->d_toeplitz)
     ATTN_CUT_TO_(x->toeplitz, double, attn_mul_(attn_max64_(z->heads, 1), z->len), sizeof(double))
   if (p->d_t5)
@@ -72619,17 +73444,16 @@ ATTN_FUNC_ void attn_sent_close_(const attn_table_ *f, attn_sent_rows_ *s, int64
   }
 }
 
-/* The tiles of a head, in order. */
-ATTN_FUNC_ void attn_backward_head_(attn_tile_ *t, const attn_backward_ *g,
-                                    attn_backward_memory_ *m, attn_term_sums_ *sums, int64_t b,
-                                    int64_t h) {
+/* The tiles of a head, in order. maps: for the sums of d_map; else gradients. */
+ATTN_FUNC_ void attn_backward_tiles_(attn_tile_ *t, const attn_backward_ *g,
+                                     attn_backward_memory_ *m, attn_term_sums_ *sums, int64_t b,
+                                     int64_t h, int maps) {
   const attn_softmax_ *a = t->a;
   const attn_plan_ *p = ATTN_PART_(PATTERN, a->plan);
   int64_t done = 0, first = 0;
   const int phases = p ? ((const int32_t *)attn_plan_at_(
                              p, p->at_phase))[((const int32_t *)attn_plan_at_(p, p->at_head))[h]]
                        : 1;
-  if (m->d_rows) memset(m->d_rows, 0, (size_t)(a->q.len * a->q.dim) * sizeof(float));
   for (int phase = 0; phase < phases; phase++) {
     const int64_t tiles = p ? attn_plan_tiles_(p, h, phase, &first) : attn_tiles_of_(a->q.len);
     for (int64_t n = 0; n < tiles; n++) {
@@ -72638,11 +73462,32 @@ ATTN_FUNC_ void attn_backward_head_(attn_tile_ *t, const attn_backward_ *g,
                              (const attn_plan_tile_ *)attn_plan_at_(p, p->at_tile) + first + n);
       else
         attn_tile_group_rows_(t, b * a->q.heads + h, n);
+      if (maps) {
+        attn_backward_tile_map_(t, g, m);
+        continue;
+      }
       attn_backward_tile_run_(t, g, m, sums);
       if (++done % ATTN_GRAD_RUN_ == 0)
         attn_sent_fold_(a->table, &m->k, a->k.len), attn_sent_fold_(a->table, &m->v, a->k.len);
     }
   }
+}
+
+/* What a map adds to the D of a head's rows, which may lie in tiles of several phases. */
+ATTN_FUNC_ void attn_backward_maps_(attn_tile_ *t, const attn_backward_ *g,
+                                    attn_backward_memory_ *m, int64_t b, int64_t h) {
+  if (!m->map) return;
+  for (int64_t i = 0; i < t->a->q.len; i++) m->map_sums[i] = 0;
+  attn_backward_tiles_(t, g, m, NULL, b, h, 1);
+}
+
+ATTN_FUNC_ void attn_backward_head_(attn_tile_ *t, const attn_backward_ *g,
+                                    attn_backward_memory_ *m, attn_term_sums_ *sums, int64_t b,
+                                    int64_t h) {
+  const attn_softmax_ *a = t->a;
+  if (m->d_rows) memset(m->d_rows, 0, (size_t)(a->q.len * a->q.dim) * sizeof(float));
+  attn_backward_maps_(t, g, m, b, h);
+  attn_backward_tiles_(t, g, m, sums, b, h, 0);
   for (int64_t i = 0; m->d_rows && g->d_q.data && i < a->q.len; i++) {
     char *out = attn_at_(&g->d_q, b, h, i);
     a->table->blend(out, m->d_rows + i * a->q.dim, g->accumulate ? out : NULL, g->d_q.dtype,
@@ -72668,8 +73513,7 @@ ATTN_FUNC_ void attn_backward_entry_(const attn_softmax_ *all, int64_t b, attn_s
 
 /* d_sinks of the head h. */
 ATTN_FUNC_ void attn_backward_sinks_(const attn_softmax_ *all, attn_tile_ *t,
-                                     const attn_backward_ *g, const attn_backward_memory_ *m,
-                                     int64_t h) {
+                                     const attn_backward_ *g, attn_backward_memory_ *m, int64_t h) {
   const float sink = all->sinks[h];
   const int64_t entries = all->seq ? all->seq->n : all->q.batch;
   double sum = 0;
@@ -72677,20 +73521,56 @@ ATTN_FUNC_ void attn_backward_sinks_(const attn_softmax_ *all, attn_tile_ *t,
     attn_softmax_ own;
     attn_backward_ here = *g;
     attn_backward_entry_(all, b, &own, t, &here);
+    attn_backward_maps_(t, &here, m, b, h);
     for (int64_t n = 0; n < attn_tiles_of_(t->a->q.len); n++) {
       attn_tile_group_rows_(t, b * all->q.heads + h, n);
       attn_backward_lanes_(t, &here, m);
       for (int r = 0; r < t->n; r++) {
+        const double more = m->map ? m->map_sums[t->row[r]] : 0.0;
         float share;
         if (m->lanes->hi[r] == INFINITY) continue;
         memcpy(&share, attn_at_(&t->a->lse, b, h, t->row[r]), sizeof share);
         share = sink - share;
         all->table->exp(&share, &share, 1);
-        sum -= (double)share * (double)m->lanes->less[r];
+        sum -= (double)share * ((double)m->lanes->less[r] + more);
       }
     }
   }
   attn_terms_put_(&g->d_sinks[h], sum, g->accumulate);
+}
+
+ATTN_FUNC_ void attn_backward_clear_(double *x, int64_t n) {
+  for (int64_t i = 0; x && i < n; i++) x[i] = 0;
+}
+
+/* Sums over rows of tables begin, those of all heads with the first. */
+ATTN_FUNC_ void attn_backward_tables_open_(const attn_softmax_ *a, const attn_sdpa_gradients *p,
+                                           attn_term_sums_ *x, int first) {
+  for (int kind = 0; kind < ATTN_PAIR_TABLES_; kind++) {
+    const attn_tensor *y = attn_pair_gradient_(p, kind);
+    if (first || y->heads > 1) attn_backward_clear_(x->table[kind], y->len * y->dim);
+  }
+  attn_backward_clear_(x->label_bias, a->labels.table.len);
+  attn_backward_clear_(x->u, a->q.dim), attn_backward_clear_(x->v, a->q.dim);
+}
+
+/* And leave, those of all heads with the last. */
+ATTN_FUNC_ void attn_backward_tables_close_(const attn_softmax_ *a, const attn_backward_ *g,
+                                            const attn_term_sums_ *x, int64_t h, int last) {
+  const attn_sdpa_gradients *p = &g->asked;
+  const int64_t heads = a->q.heads, dk = a->q.dim;
+  for (int kind = 0; kind < ATTN_PAIR_TABLES_; kind++) {
+    const attn_tensor *y = attn_pair_gradient_(p, kind);
+    if (last || y->heads > 1)
+      attn_terms_put_table_(y, x->table[kind], h, kind == ATTN_PAIR_VALUES_ ? 1.0 : a->scale,
+                            g->accumulate);
+  }
+  for (int64_t i = 0; x->label_bias && i < a->labels.table.len; i++)
+    attn_terms_put_(&p->d_label_bias[i * heads + h], a->scale * x->label_bias[i], g->accumulate);
+  for (int64_t c = 0; x->u && c < dk; c++)
+    attn_terms_put_(&p->d_xl_u[h * dk + c], a->scale * x->u[c], g->accumulate);
+  for (int64_t c = 0; x->v && c < dk; c++)
+    attn_terms_put_(&p->d_xl_v[h * dk + c], a->scale * x->v[c], g->accumulate);
 }
 
 /* Gradients of the terms of heads h0 .. h1 - 1. */
@@ -72705,25 +73585,33 @@ ATTN_FUNC_ void attn_backward_added_(const attn_softmax_ *all, attn_tile_ *t,
   for (int64_t i = 0; x->toeplitz && i < rows * z->len; i++) x->toeplitz[i] = 0;
   for (int64_t i = 0; i < buckets * heads; i++) x->t5[i] = 0;
   for (int64_t h = h0; h < h1; h++) {
-    x->alibi = x->w = x->bias = 0;
+    x->alibi = x->w = x->bias = x->scale = x->alpha = x->beta = x->span = 0;
+    attn_backward_tables_open_(all, p, x, h == h0);
     for (int64_t b = 0; b < entries; b++) {
       attn_softmax_ own;
       attn_backward_ here = *g;
       here.d_q.data = here.d_k.data = here.d_v.data = NULL;
       attn_backward_entry_(all, b, &own, t, &here);
-      for (int64_t i = 0; x->by_distance && i < t->a->q.len + t->a->k.len; i++)
-        x->by_distance[i] = 0;
+      const int64_t apart = t->a->q.len + t->a->k.len;
+      attn_backward_clear_(x->by_distance, apart), attn_backward_clear_(x->by_factor, apart);
+      attn_backward_clear_(x->by_key, t->a->k.len);
       attn_backward_head_(t, &here, m, x, b, h);
-      attn_terms_sort_(t->a, x, h);
+      attn_terms_sort_(t->a, x, h), attn_terms_sort_inner_(t->a, x, h);
+      attn_terms_sort_keys_(t->a, p, x, b, h);
     }
     if (p->d_alibi) attn_terms_put_(&p->d_alibi[h], x->alibi, g->accumulate);
     if (p->d_parabola_w) attn_terms_put_(&p->d_parabola_w[h], x->w, g->accumulate);
     if (p->d_parabola_bias) attn_terms_put_(&p->d_parabola_bias[h], x->bias, g->accumulate);
+    if (p->d_scale) attn_terms_put_(&p->d_scale[h], x->scale, g->accumulate);
+    if (p->d_alpha) attn_terms_put_(&p->d_alpha[h], x->alpha, g->accumulate);
+    if (p->d_beta) attn_terms_put_(&p->d_beta[h], x->beta, g->accumulate);
+    if (p->d_span && !all->span.per_query) attn_terms_put_(&p->d_span[h], x->span, g->accumulate);
     if (p->d_t5) attn_terms_put_row_(p->d_t5 + h, x->t5 + h, buckets, heads, g->accumulate);
     if (p->d_toeplitz && (rows > 1 || h == h1 - 1)) {
       const int64_t at = rows > 1 ? h * z->len : 0;
       attn_terms_put_row_(p->d_toeplitz + at, x->toeplitz + at, z->len, 1, g->accumulate);
     }
+    attn_backward_tables_close_(all, g, x, h, h == h1 - 1);
   }
   attn_terms_close_(p, h0, h1);
 }
@@ -72768,6 +73656,11 @@ ATTN_FUNC_ void attn_backward_item_(void *job, int worker, int64_t index) {
   attn_backward_cut_(all, &g, t.w.own, &m, &sums);
   m.q.dim = m.k.dim = all->q.dim, m.d_o.dim = m.v.dim = all->v.dim;
   m.q.finite = m.d_o.finite = 1;
+  if (m.reads) {
+    const int64_t n = attn_pair_most_(all);
+    memset(m.pair.sum, 0, (size_t)(n * ATTN_TILE_) * sizeof(float));
+    memset(m.pair.hit, 0, (size_t)n * sizeof(uint64_t));
+  }
   t.w.held->n = 0;
   const int64_t sinks = g.d_sinks ? all->q.heads : 0, after = index - g.units - sinks;
   if (after >= 0) {
@@ -72788,53 +73681,98 @@ ATTN_FUNC_ void attn_backward_item_(void *job, int worker, int64_t index) {
   for (int64_t n = 0; n < (s ? s->n : all->q.batch) * parts; n++)
     attn_backward_unit_(all, &t, &g, &m, n / parts, n % parts * g.heads);
 }
+/* <<< attn/families/training/backward_units.h */
+/* >>> attn/families/training/backward_check.h */
+/* families/training/backward_check.h owns the rules of a call for the gradients of attention. */
 
-/* ---- the call -------------------------------------------------------------------------------*/
-
-/* Terms that forward may have and this call not, yet. */
-ATTN_COLD_ int attn_backward_terms_(attn_error_ *e, const attn_sdpa_params *p) {
-  if (p->relative.keys.data || p->relative.queries.data || p->relative.values.data ||
-      p->xl.table.data || p->xl.u || p->xl.v || p->labels.label || p->factor.alpha ||
-      p->factor.beta || p->span.z || p->modify || p->modify_weights)
+/* Terms without gradients, and what others need for theirs. */
+ATTN_COLD_ int attn_backward_terms_(attn_error_ *e, const attn_sdpa_params *p,
+                                    const attn_sdpa_gradients *g) {
+  if (p->modify_weights)
+    return attn_reject_(e, ATTN_E_RANGE, "params.modify_weights must be absent");
+  if (p->modify && !g->modify_back)
+    return attn_reject_(e, ATTN_E_NULL,
+                        "gradients.modify_back must not be null with params.modify");
+  if (g->modify_back && !p->modify)
+    return attn_reject_(e, ATTN_E_NULL, "gradients.modify_back wants params.modify");
+  if (g->d_map.data && p->map_stage != ATTN_MAP_WEIGHTS && p->map_stage != ATTN_MAP_DROPPED)
     return attn_reject_(e, ATTN_E_RANGE,
-                        "params.relative, xl, labels, factor, span, modify and modify_weights "
-                        "must be absent");
+                        "gradients.d_map wants ATTN_MAP_WEIGHTS or ATTN_MAP_DROPPED");
+  if (g->d_map.data && (p->ragged.q_indptr || p->ragged.kv_indptr))
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "gradients.d_map must be absent with sequences of unequal length");
   return 1;
 }
 
-enum { ATTN_GRADIENT_ARRAYS_ = 8, ATTN_GRADIENT_OUTPUTS_ = ATTN_GRADIENT_ARRAYS_ + 4 };
+enum { ATTN_GRADIENT_TENSORS_ = 9, ATTN_GRADIENT_OUTPUTS_ = ATTN_GRADIENT_ARRAYS_ + 9 };
 
-/* One array for the gradients of `of`. */
-ATTN_COLD_ int attn_backward_array_(attn_error_ *e, const float *y, const void *of, int64_t n,
-                                    const char *why, attn_span_ **out) {
-  if (y && !of) return attn_reject_(e, ATTN_E_NULL, why);
-  return attn_check_array_(e, y, n, 4, "an array of gradients must be aligned to its elements",
-                           (*out)++);
+/* The arrays, and of what they are the gradients. */
+ATTN_COLD_ int attn_backward_arrays_(attn_error_ *e, const attn_softmax_ *a,
+                                     const attn_sdpa_params *p, attn_backward_ *job,
+                                     attn_span_ *out) {
+  const attn_sdpa_gradients *g = &job->asked;
+  const int64_t h = a->q.heads, rows = attn_mul_(attn_mul_(a->q.batch, h), a->q.len);
+  const int64_t table =
+      attn_mul_(attn_max64_(p->toeplitz.heads, 1), attn_max64_(p->toeplitz.len, 0));
+  const int64_t t5 = attn_mul_(attn_max64_(p->t5.buckets ? p->t5.buckets : 32, 0), h);
+  const int64_t wide = attn_mul_(h, a->q.dim);
+  const struct {
+    float *y;
+    const void *of;
+    int64_t n;
+    const char *why;
+  } list[ATTN_GRADIENT_ARRAYS_] = {
+      {g->d_sinks, p->sinks, h, "gradients.d_sinks wants params.sinks"},
+      {g->d_alibi, p->alibi, h, "gradients.d_alibi wants params.alibi"},
+      {g->d_toeplitz, p->toeplitz.table, table, "gradients.d_toeplitz wants params.toeplitz"},
+      {g->d_t5, p->t5.table, t5, "gradients.d_t5 wants params.t5"},
+      {g->d_parabola_w, p->parabola.w, h, "gradients.d_parabola_w wants params.parabola"},
+      {g->d_parabola_bias, p->parabola.bias, h,
+       "gradients.d_parabola_bias wants params.parabola.bias"},
+      {g->d_center, p->gaussian.center, rows, "gradients.d_center wants params.gaussian"},
+      {g->d_precision, p->gaussian.precision, rows, "gradients.d_precision wants params.gaussian"},
+      {g->d_scale, g, h, ""},
+      {g->d_xl_u, p->xl.u, wide, "gradients.d_xl_u wants params.xl.u"},
+      {g->d_xl_v, p->xl.v, wide, "gradients.d_xl_v wants params.xl.v"},
+      {g->d_label_bias, p->labels.bias, attn_mul_(attn_max64_(p->labels.table.len, 0), h),
+       "gradients.d_label_bias wants params.labels.bias"},
+      {g->d_alpha, p->factor.alpha, h, "gradients.d_alpha wants params.factor"},
+      {g->d_beta, p->factor.beta, h, "gradients.d_beta wants params.factor"},
+      {g->d_span, p->span.z, p->span.per_query ? rows : h, "gradients.d_span wants params.span"}};
+  for (int i = 0; i < ATTN_GRADIENT_ARRAYS_; i++) {
+    if (list[i].y && !list[i].of) return attn_reject_(e, ATTN_E_NULL, list[i].why);
+    if (!attn_check_array_(e, list[i].y, list[i].n, 4,
+                           "an array of gradients must be aligned to its elements", out++))
+      return 0;
+    job->array[i].y = list[i].y, job->array[i].n = list[i].n;
+  }
+  return 1;
 }
 
-/* All of them; their spans go to out. */
-ATTN_COLD_ int attn_backward_arrays_(attn_error_ *e, const attn_softmax_ *a,
-                                     const attn_sdpa_params *p, const attn_sdpa_gradients *g,
-                                     attn_span_ *out) {
-  const int64_t h = a->q.heads, rows = attn_mul_(attn_mul_(a->q.batch, h), a->q.len);
-  const int64_t table = attn_mul_(attn_max64_(p->toeplitz.heads, 1), p->toeplitz.len);
-  const int64_t t5 = attn_mul_(p->t5.buckets ? p->t5.buckets : 32, h);
-  return attn_backward_array_(e, g->d_sinks, p->sinks, h, "gradients.d_sinks wants params.sinks",
-                              &out) &&
-         attn_backward_array_(e, g->d_alibi, p->alibi, h, "gradients.d_alibi wants params.alibi",
-                              &out) &&
-         attn_backward_array_(e, g->d_toeplitz, p->toeplitz.table, table,
-                              "gradients.d_toeplitz wants params.toeplitz", &out) &&
-         attn_backward_array_(e, g->d_t5, p->t5.table, t5, "gradients.d_t5 wants params.t5",
-                              &out) &&
-         attn_backward_array_(e, g->d_parabola_w, p->parabola.w, h,
-                              "gradients.d_parabola_w wants params.parabola", &out) &&
-         attn_backward_array_(e, g->d_parabola_bias, p->parabola.bias, h,
-                              "gradients.d_parabola_bias wants params.parabola.bias", &out) &&
-         attn_backward_array_(e, g->d_center, p->gaussian.center, rows,
-                              "gradients.d_center wants params.gaussian", &out) &&
-         attn_backward_array_(e, g->d_precision, p->gaussian.precision, rows,
-                              "gradients.d_precision wants params.gaussian", &out);
+/* A table of gradients: the heads and rows of the one that it is of. */
+ATTN_COLD_ int attn_backward_table_(attn_error_ *e, const attn_tensor *y, const attn_tensor *of,
+                                    const char *absent, const char *shape) {
+  if (!y->data) return 1;
+  if (!of->data) return attn_reject_(e, ATTN_E_NULL, absent);
+  return (y->heads == of->heads && y->len == of->len) || attn_reject_(e, ATTN_E_SHAPE, shape);
+}
+ATTN_COLD_ int attn_backward_tables_(attn_error_ *e, const attn_sdpa_params *p,
+                                     const attn_sdpa_gradients *g) {
+  return attn_backward_table_(e, &g->d_relative.keys, &p->relative.keys,
+                              "gradients.d_relative.keys wants params.relative.keys",
+                              "gradients.d_relative.keys must have the shape of its table") &&
+         attn_backward_table_(e, &g->d_relative.values, &p->relative.values,
+                              "gradients.d_relative.values wants params.relative.values",
+                              "gradients.d_relative.values must have the shape of its table") &&
+         attn_backward_table_(e, &g->d_relative.queries, &p->relative.queries,
+                              "gradients.d_relative.queries wants params.relative.queries",
+                              "gradients.d_relative.queries must have the shape of its table") &&
+         attn_backward_table_(e, &g->d_xl_table, &p->xl.table,
+                              "gradients.d_xl_table wants params.xl",
+                              "gradients.d_xl_table must have the shape of its table") &&
+         attn_backward_table_(e, &g->d_label_table, &p->labels.table,
+                              "gradients.d_label_table wants params.labels",
+                              "gradients.d_label_table must have the shape of its table");
 }
 
 /* The batch and heads of a gradient are those of x, or 1 where x has one for all. */
@@ -72854,6 +73792,7 @@ ATTN_COLD_ int attn_backward_plan_(attn_error_ *e, attn_softmax_ *a, attn_backwa
                                    int *workers, int data) {
   const attn_tensor *q = &a->q, *k = &a->k, *v = &a->v, *bias = &g->asked.d_bias;
   const int64_t any = ATTN_ANY_;
+  const int table = (int)ATTN_OUT_ | (int)ATTN_OPTIONAL_ | (int)ATTN_IS_F32_;
   attn_sdpa_params p = *params;
   attn_operand_ op[] = {
       ATTN_OPERAND_(&g->d_q, "d_q", ATTN_OUT_ | ATTN_OPTIONAL_, q->batch, q->heads, q->len, q->dim,
@@ -72862,14 +73801,28 @@ ATTN_COLD_ int attn_backward_plan_(attn_error_ *e, attn_softmax_ *a, attn_backwa
                     "d_k must have the shape of k"),
       ATTN_OPERAND_(&g->d_v, "d_v", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, v->len, v->dim,
                     "d_v must have the shape of v"),
-      ATTN_OPERAND_(&g->asked.d_bias, "gradients.d_bias",
-                    (int)ATTN_OUT_ | (int)ATTN_OPTIONAL_ | (int)ATTN_IS_F32_, any, any, any, any,
+      ATTN_OPERAND_(&g->asked.d_bias, "gradients.d_bias", table, any, any, any, any,
                     "gradients.d_bias.dtype must be ATTN_F32"),
+      ATTN_OPERAND_(&g->asked.d_relative.keys, "gradients.d_relative.keys", table, 1, any, any,
+                    q->dim, "gradients.d_relative.keys must be [1, 1 or q.heads, n, q.dim] of f32"),
+      ATTN_OPERAND_(&g->asked.d_relative.values, "gradients.d_relative.values", table, 1, any, any,
+                    v->dim,
+                    "gradients.d_relative.values must be [1, 1 or q.heads, n, v.dim] of f32"),
+      ATTN_OPERAND_(&g->asked.d_relative.queries, "gradients.d_relative.queries", table, 1, any,
+                    any, q->dim,
+                    "gradients.d_relative.queries must be [1, 1 or q.heads, n, q.dim] of f32"),
+      ATTN_OPERAND_(&g->asked.d_xl_table, "gradients.d_xl_table", table, 1, any, any, q->dim,
+                    "gradients.d_xl_table must be [1, 1 or q.heads, n, q.dim] of f32"),
+      ATTN_OPERAND_(&g->asked.d_label_table, "gradients.d_label_table", table, 1, any, any, q->dim,
+                    "gradients.d_label_table must be [1, 1 or q.heads, n, q.dim] of f32"),
       ATTN_OPERAND_(&g->d_o, "d_o", 0, q->batch, q->heads, q->len, v->dim,
                     "d_o must have the shape of o"),
       ATTN_OPERAND_(&g->d_lse, "gradients.d_lse", ATTN_OPTIONAL_ | ATTN_IS_F32_, q->batch, q->heads,
-                    q->len, 1, "gradients.d_lse must be [q.batch, q.heads, q.len, 1] of ATTN_F32")};
-  enum { N = sizeof op / sizeof *op, TENSORS = ATTN_GRADIENT_OUTPUTS_ - ATTN_GRADIENT_ARRAYS_ };
+                    q->len, 1, "gradients.d_lse must be [q.batch, q.heads, q.len, 1] of ATTN_F32"),
+      ATTN_OPERAND_(&g->asked.d_map, "gradients.d_map", ATTN_OPTIONAL_ | ATTN_IS_F32_, q->batch,
+                    q->heads, q->len, k->len,
+                    "gradients.d_map must be [q.batch, q.heads, q.len, k.len] of ATTN_F32")};
+  enum { N = sizeof op / sizeof *op, TENSORS = ATTN_GRADIENT_TENSORS_, READ = N - TENSORS };
   static const char *const given[] = {"q.data must not be null", "k.data must not be null",
                                       "v.data must not be null", "o.data must not be null"};
   const attn_tensor *const read[] = {q, k, v, &a->o};
@@ -72888,31 +73841,34 @@ ATTN_COLD_ int attn_backward_plan_(attn_error_ *e, attn_softmax_ *a, attn_backwa
     return 0;
   if (g->accumulate != 0 && g->accumulate != 1)
     return attn_reject_(e, ATTN_E_RANGE, "gradients.accumulate must be 0 or 1");
-  if (!attn_backward_terms_(e, &p)) return 0;
+  if (!attn_backward_terms_(e, &p, &g->asked) || !attn_backward_tables_(e, &p, &g->asked)) return 0;
   if (bias->data && !p.bias.kind)
     return attn_reject_(e, ATTN_E_NULL, "gradients.d_bias wants params.bias");
   for (int i = 0; i < (int)TENSORS; i++) out[i] = op[i].span;
-  if (!attn_backward_arrays_(e, a, &p, &g->asked, out + TENSORS) ||
+  if (!attn_backward_arrays_(e, a, &p, g, out + TENSORS) ||
       !attn_check_apart_(e, ctx, op, N, out + TENSORS, ATTN_GRADIENT_ARRAYS_))
     return 0;
   for (int i = TENSORS; i < (int)ATTN_GRADIENT_OUTPUTS_; i++)
-    for (int j = i + 1; j < (int)ATTN_GRADIENT_OUTPUTS_ + 2; j++)
+    for (int j = i + 1; j < (int)ATTN_GRADIENT_OUTPUTS_ + (int)READ; j++)
       if (attn_overlap_(out[i], j < (int)ATTN_GRADIENT_OUTPUTS_
                                     ? out[j]
-                                    : op[N - 1 - (j - (int)ATTN_GRADIENT_OUTPUTS_)].span))
+                                    : op[j - (int)ATTN_GRADIENT_ARRAYS_].span))
         return attn_reject_(e, ATTN_E_OVERLAP,
                             "a gradient must not share memory with another argument");
   a->takes_drop = 1;
   p.lse = *lse, p.compute = ATTN_COMPUTE_F32, p.compute_prefer = 0, p.one_order = 1;
+  g->map_dropped = p.map_stage == ATTN_MAP_DROPPED;
   memset(&p.map, 0, sizeof p.map), p.map_stage = ATTN_MAP_WEIGHTS;
   a->beside = out, a->besides = ATTN_GRADIENT_OUTPUTS_;
   if (!attn_sdpa_plan_(e, a, &p, ctx, workers, data)) return 0;
   const int64_t entries = a->seq ? a->seq->n : q->batch;
-  if (bias->data &&
-      ((bias->batch != 1 && bias->batch != entries) ||
-       (bias->heads != 1 && bias->heads != q->heads) || bias->len != q->len || bias->dim != k->len))
+  if (bias->data && ((bias->batch != 1 && bias->batch != entries) ||
+                     (bias->heads != 1 && bias->heads != q->heads) ||
+                     (bias->len != 1 && bias->len != q->len) || bias->dim != k->len))
     return attn_reject_(e, ATTN_E_SHAPE,
-                        "gradients.d_bias must be [1 or q.batch, 1 or q.heads, q.len, k.len]");
+                        "gradients.d_bias must be [1 or q.batch, 1 or q.heads, 1 or q.len, k.len]");
+  if (g->asked.d_scale && a->scale == 0.0)
+    return attn_reject_(e, ATTN_E_VALUE, "gradients.d_scale wants a scale that is not 0");
   /* a tile has rows of one head, and every key head its unit */
   const int64_t heads = attn_max64_(q->heads, 1);
   const int64_t by_k = attn_max64_(attn_over_(heads, attn_max64_(k->heads, 1)), 1);
@@ -72937,23 +73893,27 @@ ATTN_COLD_ int attn_backward_plan_(attn_error_ *e, attn_softmax_ *a, attn_backwa
   a->own_bytes = attn_backward_cut_(a, g, NULL, NULL, NULL);
   return 1;
 }
+/* <<< attn/families/training/backward_check.h */
+/* >>> attn/families/training/sdpa_backward.h */
+/* families/training/sdpa_backward.h owns the call for the gradients of attention. */
 
 /* The outputs of a call without queries. */
-ATTN_FUNC_ void attn_backward_nothing_(const attn_softmax_ *a, const attn_backward_ *g) {
+ATTN_FUNC_ void attn_backward_nothing_(const attn_backward_ *g) {
   const attn_sdpa_gradients *p = &g->asked;
-  const attn_tensor *const y[4] = {&g->d_q, &g->d_k, &g->d_v, &p->d_bias};
-  const attn_toeplitz *z = &a->by_distance.toeplitz;
-  float *const array[6] = {g->d_sinks,         p->d_alibi, p->d_parabola_w,
-                           p->d_parabola_bias, p->d_t5,    p->d_toeplitz};
+  const attn_tensor *const y[] = {&g->d_q,
+                                  &g->d_k,
+                                  &g->d_v,
+                                  &p->d_bias,
+                                  &p->d_relative.keys,
+                                  &p->d_relative.values,
+                                  &p->d_relative.queries,
+                                  &p->d_xl_table,
+                                  &p->d_label_table};
   if (g->accumulate) return;
-  for (int i = 0; i < 4; i++)
+  for (int i = 0; i < 9; i++)
     for (int64_t b = 0; b < y[i]->batch; b++) attn_zero_rows_(y[i], b, 0, y[i]->heads, 0);
-  for (int i = 0; i < 6; i++) {
-    const int64_t n = i == 5   ? attn_max64_(z->heads, 1) * z->len
-                      : i == 4 ? attn_t5_buckets_(a) * a->q.heads
-                               : a->q.heads;
-    for (int64_t c = 0; array[i] && c < n; c++) array[i][c] = 0.0f;
-  }
+  for (int i = 0; i < ATTN_GRADIENT_ARRAYS_; i++)
+    for (int64_t c = 0; g->array[i].y && c < g->array[i].n; c++) g->array[i].y[c] = 0.0f;
 }
 
 ATTN_COLD_ attn_status attn_sdpa_backward_call_(attn_tensor d_q, attn_tensor d_k, attn_tensor d_v,
@@ -72979,7 +73939,7 @@ ATTN_COLD_ attn_status attn_sdpa_backward_call_(attn_tensor d_q, attn_tensor d_k
     if (bytes && ctx && ctx->workers > 1) workers = ctx->workers;
     if (idle || a.own_items == 0) {
       if (!bytes) {
-        attn_backward_nothing_(&a, &g);
+        attn_backward_nothing_(&g);
         attn_report_(ctx, a.table, 1, "no-op", idle ? "no queries" : "no output is asked for");
       }
     } else if (bytes) {

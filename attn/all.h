@@ -413,8 +413,13 @@ ATTN_BEGIN_STRICT_
 #endif
 #if ATTN_HAS_TRAINING
 #include "engine/shares.h"
+#include "families/training/backward.h"
 #include "families/training/backward_terms.h"
+#include "families/training/backward_tables.h"
+#include "families/training/backward_chain.h"
 #include "families/training/backward_tile.h"
+#include "families/training/backward_units.h"
+#include "families/training/backward_check.h"
 #include "families/training/sdpa_backward.h"
 #include "families/training/optimiser.h"
 #include "families/training/global_norm.h"

@@ -204,14 +204,15 @@ static const uint64_t golden[] = {
     0xb262c8cf5e4d9305u, /* learned position backward */
     0xc136990ba46d377fu, /* dropout */
     0x2ec3b98370494022u, /* sdpa backward with dropout */
-    0xcc10fd1b7a992febu, /* merge backward */
-    0xd1338fedb407e3f6u, /* convolve backward */
-    0x70de9d563dc64edau, /* features backward, powers */
-    0xea583b1d84d4e291u, /* features backward, waves */
-    0x32b63554eee72496u, /* features backward, elu */
-    0x448f1806d093a5a6u, /* linear backward, sum */
-    0x4e56ac27ff5b5461u, /* linear backward, gated */
-    0x729ae26829a6bb6du, /* linear backward, delta */
-    0x7b7404f71c1a8544u, /* depthwise backward */
-    0x0734c524e77a2057u, /* pool backward */
+    0x3955614336b7dd72u, /* sdpa backward of tables */
+    0x395a41e330cd51eau, /* merge backward */
+    0xf8b1c8231b795035u, /* convolve backward */
+    0xfcad3e7dcaa2b9d5u, /* features backward, powers */
+    0x85e49ae41bfbf65au, /* features backward, waves */
+    0xa0714aba36e55222u, /* features backward, elu */
+    0x7cc35dbca51784c6u, /* linear backward, sum */
+    0xdb45ad3580c9fca0u, /* linear backward, gated */
+    0x5f797ee8f0d1067eu, /* linear backward, delta */
+    0x5efe0bc3aa901838u, /* depthwise backward */
+    0x6b7de2f32b47285fu, /* pool backward */
 };

@@ -215,6 +215,58 @@ static attn_status backward_dropped(attn_tensor o, attn_tensor lse, test_rng *rn
                             ctx);
 }
 
+/* Every table that pairs read a row of, a factor, a span and a function: d_k to o, d_scale and a row of the first table's
+ * gradient to lse. */
+static void halve_and_add(void *user, const attn_score_tile *t) {
+  (void)user;
+  for (int64_t c = 0; c < t->keys * t->queries; c++) {
+    float *x = t->score + c / t->queries * t->key_stride + c % t->queries * t->query_stride;
+    *x = *x / 2 + 1;
+  }
+}
+static void halve(void *user, const attn_score_tile *t, const float *before, const float *after) {
+  (void)user, (void)before, (void)after;
+  for (int64_t c = 0; c < t->keys * t->queries; c++)
+    t->score[c / t->queries * t->key_stride + c % t->queries * t->query_stride] /= 2;
+}
+static int64_t label(void *user, int64_t b, int64_t h, int64_t i, int64_t j) {
+  (void)user, (void)b;
+  return (3 * i + j + h) % 5 - 1;
+}
+static attn_status backward_tables(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_sdpa_params p;
+  attn_sdpa_gradients g;
+  attn_tensor none;
+  memset(&p, 0, sizeof p), memset(&g, 0, sizeof g), memset(&none, 0, sizeof none);
+  p.lse = lse, p.modify = halve_and_add, g.modify_back = halve, p.causal = 1;
+  p.relative.keys = golden_exact(rng, 2, 9, DV), p.relative.queries = golden_exact(rng, 1, 9, DV);
+  p.relative.values = golden_exact(rng, 1, 9, DV);
+  p.xl.table = golden_exact(rng, 1, 2 * T, DV), p.xl.first = -T;
+  p.xl.u = golden_exact(rng, 2, 1, DV).data, p.xl.v = golden_exact(rng, 2, 1, DV).data;
+  p.labels.label = label, p.labels.table = golden_exact(rng, 1, 4, DV);
+  p.factor.alpha = golden_exact(rng, 1, 1, 2).data, p.factor.beta = p.factor.alpha;
+  p.span.z = test_floats(2, 0, rng), p.span.ramp = 40, p.softcap = 3;
+  const attn_tensor q = golden_exact(rng, 2, T, DV), k = golden_exact(rng, 2, T, DV);
+  const attn_tensor v = golden_exact(rng, 2, T, DV), out = golden_exact(rng, 2, T, DV);
+  const attn_tensor d_o = golden_exact(rng, 2, T, DV);
+  float scale[2];
+  attn_status status = attn_sdpa(out, q, k, v, &p, ctx);
+  if (status != ATTN_OK) return status;
+  g.d_scale = scale;
+  g.d_relative.keys = golden_exact(rng, 2, 9, DV),
+  g.d_relative.queries = golden_exact(rng, 1, 9, DV);
+  g.d_xl_table = golden_exact(rng, 1, 2 * T, DV), g.d_label_table = golden_exact(rng, 1, 4, DV);
+  status = attn_sdpa_backward(none, o, none, d_o, q, k, v, out, lse, &p, &g, ctx);
+  for (int h = 0; h < 2; h++) oracle_set(&lse, 0, h, 0, 0, (double)scale[h]);
+  for (int c = 0; c < DV; c++) {
+    oracle_set(&lse, 0, 0, 1 + c, 0, oracle_get(&g.d_relative.keys, 0, 1, 3, c));
+    oracle_set(&lse, 0, 1, 1 + c, 0, oracle_get(&g.d_xl_table, 0, 0, T - 2, c));
+    oracle_set(&lse, 0, 0, 1 + DV + c, 0, oracle_get(&g.d_relative.queries, 0, 0, 4, c));
+    oracle_set(&lse, 0, 1, 1 + DV + c, 0, oracle_get(&g.d_label_table, 0, 0, 2, c));
+  }
+  return status;
+}
+
 /* The gradients of a merge: of the first part to o, of its LSE to lse. */
 static attn_status merge(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
   attn_merge_gradients g;
@@ -336,6 +388,7 @@ const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"learned position backward", learned},
                                        {"dropout", dropout},
                                        {"sdpa backward with dropout", backward_dropped},
+                                       {"sdpa backward of tables", backward_tables},
                                        {"merge backward", merge},
                                        {"convolve backward", convolve},
                                        {"features backward, powers", features_powers},

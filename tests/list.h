@@ -1689,6 +1689,13 @@
   X(N2_merge_parts)                         \
   X(N2_merge_outputs)                       \
   X(N3_differences)                         \
+  X(N3_tables)                              \
+  X(N3_rejects)                             \
+  X(N3_tables_alone)                        \
+  X(N3_tables_differences)                  \
+  X(N3_tables_long)                         \
+  X(N3_tables_nan)                          \
+  X(N3_tables_scheduled)                    \
   X(N3_terms)                               \
   X(N3_terms_scheduled)                     \
   X(N2_broadcast)                           \

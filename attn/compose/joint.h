@@ -167,7 +167,8 @@ ATTN_FUNC_ void attn_joint_open_(attn_joint_tile_ *t, const attn_joint_ *x, int 
     attn_tile_ *u = &t->head[h];
     memset(&u->w, 0, sizeof u->w);
     u->a = a, u->plan = u->next = NULL, u->asked = ATTN_TILE_;
-    u->key0 = 0, u->key1 = INT64_MAX, u->scored = 0, u->given = NULL;
+    u->key0 = 0, u->key1 = INT64_MAX, u->scored = 0;
+    u->given = NULL, u->before = NULL;
     u->w.bias = (float *)(void *)(at + x->at_bias);
     attn_tile_group_rows_(u, t->batch * x->heads + h, tile);
     attn_tile_lanes_(u);

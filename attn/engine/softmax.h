@@ -46,16 +46,36 @@ ATTN_FUNC_ void attn_tile_patch_(attn_tile_ *t, const attn_block_ *b) {
   }
 }
 
+/* The ramp of an adaptive span where a block meets it. 0: its weights there are 1. */
+ATTN_FUNC_ int attn_block_ramp_(attn_tile_ *t, const attn_block_ *b, attn_ramp_ *ramp) {
+  const attn_softmax_ *a = t->a;
+  if (!ATTN_PART_(TERMS, a->span.z) || b->j0 >= t->flat) return 0;
+  for (int r = 0; r < t->n; r++) t->start[r] = (float)(t->last[r] - (t->pos[r] - b->base));
+  ramp->start = t->start, ramp->edge = t->edge, ramp->at = b->at;
+  ramp->rate = (float)attn_clamp_f64_(ATTN_RAMP_UP_ / attn_span_ramp_(&a->span));
+  return 1;
+}
+
+/* What it multiplies a weight by, 1 or more: nothing. */
+ATTN_INLINE_ float attn_ramp_at_(const attn_ramp_ *ramp, int r, int e) {
+  return (ramp->start[r] + ramp->at[e]) * ramp->rate + ramp->edge[r];
+}
+
+/* The same as a part of scores. */
+ATTN_FUNC_ void attn_block_ramp_scores_(const attn_tile_ *t, const attn_block_ *b,
+                                        const attn_ramp_ *ramp) {
+  for (int r = 0; r < t->n; r++)
+    for (int e = 0; e < b->n; e++) {
+      const float m = attn_ramp_at_(ramp, r, e);
+      if (m < 1.0f && t->w.s[e * ATTN_TILE_ + r] > -INFINITY)
+        t->w.s[e * ATTN_TILE_ + r] += m > 0.0f ? (float)attn_log2_(m) : -INFINITY;
+    }
+}
+
 /* The score map leaves as scores here and becomes weights when the row's sum is known. */
 ATTN_FUNC_ void attn_block_emit_(attn_tile_ *t, const attn_block_ *b, const attn_ramp_ *ramp) {
   void *rows[ATTN_TILE_];
-  if (ramp)
-    for (int r = 0; r < t->n; r++)
-      for (int e = 0; e < b->n; e++) {
-        const float m = (ramp->start[r] + ramp->at[e]) * ramp->rate + ramp->edge[r];
-        if (m < 1.0f && t->w.s[e * ATTN_TILE_ + r] > -INFINITY)
-          t->w.s[e * ATTN_TILE_ + r] += m > 0.0f ? (float)attn_log2_(m) : -INFINITY;
-      }
+  if (ramp) attn_block_ramp_scores_(t, b, ramp);
   const int again =
       t->a->phase > 0 || t->a->keep; /* earlier phases or parts have written other cells */
   if (again)
@@ -155,7 +175,11 @@ ATTN_FUNC_ void attn_segment_scores_(attn_tile_ *t, const attn_block_ *b,
   if (attn_goes_on_(a)) {
     attn_on_(tile, f)->modify_block(s, seg->n, g0, g1, &mod, t->spare);
     if (attn_caps_last_(a)) attn_tile_cap_(t, s, seg->n, g0, g1);
-    if (attn_modifies_(a)) attn_block_modify_(t, b, seg);
+    if (attn_modifies_(a)) {
+      if (ATTN_PART_(TRAINING, t->before))
+        memcpy(t->before + seg->at * ATTN_TILE_, s, (size_t)(seg->n * ATTN_TILE_) * sizeof(float));
+      attn_block_modify_(t, b, seg);
+    }
     attn_on_(tile, f)->modify_block(s, seg->n, g0, g1, &only, t->top);
     return;
   }
@@ -210,13 +234,7 @@ ATTN_FUNC_ void attn_block_values_(attn_tile_ *t, attn_block_ *b, int started) {
   const float *alpha = started && !attn_shiftless_(a) ? t->alpha : NULL;
   attn_ramp_ zone, *ramp = NULL;
   int patch = 0;
-  if (ATTN_PART_(TERMS, a->span.z) && b->j0 < t->flat) {
-    const double rate = ATTN_RAMP_UP_ / attn_span_ramp_(&a->span);
-    for (int r = 0; r < t->n; r++) t->start[r] = (float)(t->last[r] - (t->pos[r] - b->base));
-    zone.start = t->start, zone.edge = t->edge, zone.at = b->at;
-    zone.rate = (float)attn_clamp_f64_(rate);
-    ramp = &zone;
-  }
+  if (attn_block_ramp_(t, b, &zone)) ramp = &zone;
   if (a->map.data && !attn_weighs_(a)) {
     attn_block_emit_(t, b, ramp);
     ramp = NULL; /* it is in the scores now */
@@ -621,7 +639,8 @@ ATTN_FUNC_ void attn_tile_open_(attn_tile_ *t, const attn_softmax_ *a, int worke
   t->a = a;
   t->plan = t->next = NULL, t->keys = NULL;
   t->done = 0;
-  t->key0 = 0, t->key1 = INT64_MAX, t->scored = 0, t->given = NULL;
+  t->key0 = 0, t->key1 = INT64_MAX, t->scored = 0;
+  t->given = NULL, t->before = NULL;
   t->asked = ATTN_TILE_; /* nothing is to be asked for */
   attn_scratch_cut_(a, worker, &t->w);
 }

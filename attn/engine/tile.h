@@ -279,9 +279,11 @@ typedef struct attn_tile_ {
   int64_t keys_n;
   int asked; /* rows of that one which are on their way */
   int64_t batch, head_k, head_v;
-  int64_t key0, key1;                               /* the keys of a work item */
-  int scored;                                       /* w.s holds the dot products already */
-  const float *given;                               /* scores of the rows: in place of products */
+  int64_t key0, key1; /* the keys of a work item */
+  int scored;         /* w.s holds the dot products already */
+  const float *given; /* scores of the rows: in place of products */
+  float *
+      before; /* [block][tile], or null: scores as the caller's function gets them, in their unit */
   int64_t given_stride;                             /* from one row to the next */
   attn_kv_rows_ rows_k, rows_v;                     /* a block of few queries */
   int n, groups;                                    /* rows and lane groups in use */

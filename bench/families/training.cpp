@@ -27,6 +27,52 @@ void backward(Call &c, int64_t len, int64_t dim, int64_t heads, int64_t kv_heads
   };
 }
 
+enum Terms { KEYS_VALUES, KEYS_QUERIES, XL, LABELS, FACTOR };
+
+int64_t label_of(void *, int64_t, int64_t, int64_t i, int64_t j) { return (i ^ j) % 24; }
+
+/* The same with terms that read rows of tables; learn: their gradients besides. Counted as without. */
+void tables(Call &c, Terms kind, bool learn) {
+  const int64_t len = 1024, dim = 64, heads = 8, clip = kind == KEYS_QUERIES ? 256 : 16;
+  attn_tensor q = c.rows(heads, len, dim), k = c.rows(heads, len, dim);
+  attn_tensor v = c.rows(heads, len, dim), o = c.rows(heads, len, dim);
+  attn_tensor d_o = c.rows(heads, len, dim), lse = c.rows(heads, len, 1);
+  attn_tensor d_q = c.rows(heads, len, dim), d_k = c.rows(heads, len, dim);
+  attn_tensor d_v = c.rows(heads, len, dim);
+  attn_sdpa_params p = {};
+  attn_sdpa_gradients g = {};
+  if (kind <= KEYS_QUERIES) {
+    p.relative.keys = c.rows(1, 2 * clip + 1, dim),
+    g.d_relative.keys = c.rows(1, 2 * clip + 1, dim);
+    attn_tensor &other = kind == KEYS_VALUES ? p.relative.values : p.relative.queries;
+    attn_tensor &d_other = kind == KEYS_VALUES ? g.d_relative.values : g.d_relative.queries;
+    other = c.rows(1, 2 * clip + 1, dim), d_other = c.rows(1, 2 * clip + 1, dim);
+  }
+  if (kind == XL) {
+    p.xl.table = c.rows(heads, 2 * len, dim), g.d_xl_table = c.rows(heads, 2 * len, dim);
+    p.xl.first = -len, p.xl.u = c.numbers(heads * dim, 1), p.xl.v = c.numbers(heads * dim, 1);
+    g.d_xl_u = c.numbers(heads * dim, 1), g.d_xl_v = c.numbers(heads * dim, 1);
+  }
+  if (kind == LABELS) {
+    p.labels.label = label_of, p.labels.table = c.rows(1, 24, dim);
+    g.d_label_table = c.rows(1, 24, dim);
+  }
+  if (kind == FACTOR) {
+    p.factor.alpha = c.numbers(heads, 0.1f), p.factor.beta = c.numbers(heads, 1);
+    g.d_alpha = c.numbers(heads, 1), g.d_beta = c.numbers(heads, 1);
+  }
+  p.lse = lse;
+  attn_sdpa(o, q, k, v, &p, nullptr);
+  if (!learn) g = {};
+  c.flops = 2.0 * 5.0 * (double)(heads * dim) * (double)(len * len);
+  c.run = [=](attn_ctx *ctx) {
+    return attn_sdpa_backward(d_q, d_k, d_v, d_o, q, k, v, o, lse, &p, &g, ctx);
+  };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_sdpa_backward_workspace(d_q, d_k, d_v, d_o, q, k, v, o, lse, &p, &g, ctx);
+  };
+}
+
 /* Forward with dropout: 2 (dk + dv) flops a pair, as without. */
 void dropped(Call &c, int64_t len, int64_t dim, int64_t heads) {
   attn_tensor q = c.rows(heads, len, dim), k = c.rows(heads, len, dim);
@@ -53,6 +99,16 @@ const CallEntry entries[] = {
     {"sdpa_backward", "T:2048/d:64/h:8/causal", [](Call &c) { backward(c, 2048, 64, 8, 8, 1, 0); }},
     {"sdpa_backward", "T:2048/d:64/h:32/hk:8/causal",
      [](Call &c) { backward(c, 2048, 64, 32, 8, 1, 0); }},
+    {"sdpa_backward", "T:1024/d:64/h:8", [](Call &c) { backward(c, 1024, 64, 8, 8, 0, 0); }},
+    {"sdpa_backward", "T:1024/relative:16", [](Call &c) { tables(c, KEYS_VALUES, false); }},
+    {"sdpa_backward", "T:1024/relative:16/learn", [](Call &c) { tables(c, KEYS_VALUES, true); }},
+    {"sdpa_backward", "T:1024/deberta:256", [](Call &c) { tables(c, KEYS_QUERIES, false); }},
+    {"sdpa_backward", "T:1024/deberta:256/learn", [](Call &c) { tables(c, KEYS_QUERIES, true); }},
+    {"sdpa_backward", "T:1024/xl", [](Call &c) { tables(c, XL, false); }},
+    {"sdpa_backward", "T:1024/xl/learn", [](Call &c) { tables(c, XL, true); }},
+    {"sdpa_backward", "T:1024/labels:24", [](Call &c) { tables(c, LABELS, false); }},
+    {"sdpa_backward", "T:1024/labels:24/learn", [](Call &c) { tables(c, LABELS, true); }},
+    {"sdpa_backward", "T:1024/factor/learn", [](Call &c) { tables(c, FACTOR, true); }},
     {"sdpa_backward", "T:2048/d:64/h:8/alibi", [](Call &c) { backward(c, 2048, 64, 8, 8, 0, 1); }},
 };
 

@@ -2,64 +2,6 @@
  * which scores become weights P and gradients dX, and five products are made of them. What its rows send to keys is
  * summed in the memory of a worker. */
 
-/* Tiles whose shares of d_k and d_v, sums over 64 queries, are added one after another. */
-enum { ATTN_GRAD_RUN_ = 8 };
-
-/* What is sent to the rows of a tensor of keys: d_k or d_v. near has the sums of a run of tiles, far those of runs; far
- * is the output itself where that is f32 and holds nothing. */
-typedef struct attn_sent_rows_ {
-  attn_tensor out; /* data null: not asked for */
-  float *near, *far;
-  int64_t far_stride, dim;
-  int64_t batch, head; /* of out, that is being summed */
-  int add;             /* to what it holds */
-  int folded;          /* far holds something */
-  unsigned char *some; /* [blocks of keys]: near holds something there */
-} attn_sent_rows_;
-
-/* Rows of a tile as factors of what is sent to keys: in f32, 0 where they are empty. clean has 0 in place of what is not
- * finite, where there is such a number. */
-typedef struct attn_factor_rows_ {
-  float *raw, *clean;
-  int64_t dim;
-  int finite;
-} attn_factor_rows_;
-
-/* A worker's memory. */
-typedef struct attn_backward_memory_ {
-  attn_grad_lanes_ *lanes;
-  float *d_ot, *dp;     /* [dv][tile], [block][tile] */
-  float *sum, *far;     /* [dk][tile] of d_q, and [2] of the stretches before */
-  float *keys;          /* [block][dk]: those of a block, 0 in place of what is not finite */
-  float *part;          /* [block][dk or dv]: sums of keys that are not consecutive */
-  float *d_rows;        /* [Tq][dk] of d_q between the phases of a schedule */
-  int32_t *index;       /* [tile] */
-  float *capped;        /* [block][tile]: scores before what is added to a soft-cap */
-  uint64_t *kept;       /* [block]: rows whose weight dropout leaves */
-  attn_plan_run_ *runs; /* of a tile that has lists */
-  attn_factor_rows_ q, d_o;
-  attn_sent_rows_ k, v;
-} attn_backward_memory_;
-
-typedef struct attn_backward_ {
-  attn_tensor d_q, d_k, d_v, d_o, d_lse;
-  float *d_sinks;
-  int accumulate;
-  attn_sdpa_gradients asked; /* of terms; d_lse, d_sinks and accumulate are above */
-  int64_t heads, units;      /* of query heads that a unit has; units */
-  int64_t lists;             /* the most keys of a tile of lists */
-  float scale;
-} attn_backward_;
-
-/* A tile that is being swept. */
-typedef struct attn_backward_tile_ {
-  const attn_backward_ *job;
-  attn_backward_memory_ *m;
-  attn_term_sums_ *sums; /* of terms, or null */
-  int started, folded;   /* sum holds something, far does */
-  int64_t stretch;
-} attn_backward_tile_;
-
 /* ---- rows -----------------------------------------------------------------------------------*/
 
 /* Rows of a tile as f32. */
@@ -199,30 +141,45 @@ ATTN_INLINE_ void attn_sent_ahead_(const attn_sent_rows_ *s, const attn_block_ *
   }
 }
 
-/* Whether what a soft-cap left is not what enters the softmax, pairs that are forbidden apart. */
-ATTN_FUNC_ int attn_backward_caps_first_(const attn_softmax_ *a) {
-  return a->softcap > 0.0f && !attn_caps_last_(a) &&
-         ((a->terms & ~ATTN_TERM_SOFTCAP_) || a->bias.kind || a->alibi);
+/* What reaches a map, of a block, [key][lane]. */
+ATTN_FUNC_ void attn_backward_map_(const attn_tile_ *t, const attn_backward_ *g,
+                                   const attn_backward_memory_ *m, const attn_block_ *b) {
+  const void *row[ATTN_TILE_];
+  for (int e = 0, n; e < b->n; e += n) {
+    n = attn_block_run_(b, e);
+    for (int r = 0; r < t->n; r++)
+      row[r] = attn_at_(&g->asked.d_map, t->batch, t->head[r], t->row[r]) +
+               attn_bytes_(ATTN_F32, attn_block_key_(b, e));
+    t->a->table->pack(m->map + e * ATTN_TILE_, row, t->n, n, ATTN_F32, 1.0f, attn_least_(1.0f));
+  }
 }
 
-/* The soft-cap of a block's scores; where more is added to what it left, products are made for it alone. added: for
- * the gradients of that, which it does not reach. */
-ATTN_FUNC_ attn_grad_cap_ attn_backward_cap_(attn_tile_ *t, const attn_backward_memory_ *m,
-                                             const attn_block_ *b, int added) {
-  const attn_softmax_ *a = t->a;
-  attn_grad_cap_ cap = {NULL, 0.0f};
-  if (a->softcap > 0.0f && !(added && !attn_caps_last_(a))) cap.uncap = 1.0f / a->softcap;
-  if (added || !attn_backward_caps_first_(a)) return cap;
-  cap.capped = m->capped;
-  for (int i = 0; i < b->count; i++) {
-    const attn_segment_ *seg = &b->seg[i];
-    float *s = m->capped + seg->at * ATTN_TILE_;
-    attn_on_(tile, a->table)
-        ->score_block(s, t->w.qt, b->k + seg->at * b->k_stride, b->k_stride, seg->n, a->q.dim,
-                      seg->g0, seg->g1, t->spare);
-    attn_tile_cap_(t, s, seg->n, seg->g0, seg->g1);
-  }
-  return cap;
+/* A segment's share of d_map joins what it has of d_o. */
+ATTN_FUNC_ void attn_backward_join_map_(const attn_backward_memory_ *m, const attn_segment_ *seg,
+                                        float *d) {
+  const float *map = m->map + seg->at * ATTN_TILE_;
+  for (int64_t at = 0; at < seg->n * ATTN_TILE_; at += ATTN_TILE_)
+    for (int64_t c = at + seg->g0 * ATTN_GROUP_; c < at + seg->g1 * ATTN_GROUP_; c++)
+      d[c] += map[c];
+}
+
+/* Products of d_o with relative values, added to a segment of those with values. */
+ATTN_FUNC_ void attn_backward_relative_(attn_tile_ *t, const attn_backward_memory_ *m,
+                                        const attn_block_ *b, const attn_segment_ *seg) {
+  float *const s = t->w.s, *const dots = t->w.rel_keys;
+  t->w.s = m->dp, t->w.rel_keys = m->pair.value_dots;
+  attn_block_relative_keys_(t, b, seg);
+  t->w.s = s, t->w.rel_keys = dots;
+}
+
+/* The rows and scores of a block, and what is kept of these. */
+ATTN_FUNC_ void attn_backward_scores_(attn_tile_ *t, const attn_backward_memory_ *m, attn_block_ *b,
+                                      int fused) {
+  attn_ramp_ ramp;
+  attn_block_modifiers_(t, b);
+  attn_block_scores_(t, b);
+  attn_chain_keep_(t, m, b, fused);
+  if (attn_block_ramp_(t, b, &ramp)) attn_block_ramp_scores_(t, b, &ramp);
 }
 
 /* The five products of a block. */
@@ -232,13 +189,16 @@ ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn
   const attn_table_ *f = a->table;
   const attn_backward_memory_ *m = x->m;
   const int64_t dk = a->q.dim, dv = a->v.dim;
-  const int scored = x->job->d_q.data || x->job->d_k.data || x->sums; /* dX is wanted */
+  const attn_backward_ *g = x->job;
+  const int scored = g->d_q.data || g->d_k.data || x->sums; /* dX is wanted */
+  const int fused = attn_chain_fused_(a, x->sums != NULL);
   attn_block_fetch_(t, b);
   attn_sent_ahead_(&m->v, b), attn_sent_ahead_(&m->k, b);
-  attn_block_modifiers_(t, b);
-  attn_block_scores_(t, b);
-  const attn_grad_cap_ cap = attn_backward_cap_(t, m, b, x->sums != NULL);
-  const int clean = b->partial && x->job->d_q.data && !f->finite(b->k, b->k_stride, b->n, dk);
+  attn_backward_scores_(t, m, b, fused);
+  if (m->map) attn_backward_map_(t, g, m, b);
+  if (m->reads) attn_backward_reads_(t, m, b);
+  const attn_grad_cap_ cap = attn_chain_cap_(t, m, fused);
+  const int clean = b->partial && g->d_q.data && !f->finite(b->k, b->k_stride, b->n, dk);
   if (clean || (b->partial && (!m->q.finite || !m->d_o.finite)))
     for (int e = 0; e < b->n; e++)
       for (int r = 0; r < t->n; r++)
@@ -263,20 +223,26 @@ ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn
     else
       memset(d, 0, (size_t)(seg->n * ATTN_TILE_) * sizeof(float));
     const uint64_t *kept = drops ? m->kept + seg->at : NULL;
+    if (scored && m->pair.value_dots) attn_backward_relative_(t, m, b, seg);
+    if (m->map && g->map_dropped) attn_backward_join_map_(m, seg, d);
     if (kept) attn_on_(drop, f)->drop_block(d, kept, seg->n, seg->g0, seg->g1, by);
+    if (m->map && !g->map_dropped) attn_backward_join_map_(m, seg, d);
     attn_grad_cap_ here = cap;
     if (cap.capped) here.capped += seg->at * ATTN_TILE_;
     attn_on_(gradient, f)->grad_block(s, d, seg->n, seg->g0, seg->g1, m->lanes, &here);
-    if (x->sums) attn_terms_add_(t, &x->job->asked, x->sums, b, seg, d);
+    if (ATTN_HAS_TERMS || x->sums) attn_chain_back_(t, x, b, seg, fused, d);
     if (kept) attn_on_(drop, f)->drop_block(s, kept, seg->n, seg->g0, seg->g1, by);
     if (m->v.out.data) attn_sent_add_(t, m, &m->v, b, seg, &m->d_o, t->w.s);
     if (m->k.out.data) attn_sent_add_(t, m, &m->k, b, seg, &m->q, m->dp);
-    if (x->job->d_q.data)
+    if (g->d_q.data)
       attn_on_(tile, f)->value_block(
           m->sum, d, clean ? m->keys + seg->at * dk : b->k + seg->at * b->k_stride,
           clean ? dk : b->k_stride, seg->n, dk, seg->g0, seg->g1, NULL, 0);
   }
   if (clean) attn_backward_patch_(t, b, m);
+  if (m->reads && scored) attn_pair_tables_(t, x, b, m->dp);
+  if (m->reads && x->sums && x->sums->table[ATTN_PAIR_VALUES_])
+    attn_pair_block_(t, x, b, ATTN_PAIR_VALUES_, t->w.s);
 }
 
 /* ---- the tile -------------------------------------------------------------------------------*/
@@ -332,37 +298,103 @@ ATTN_FUNC_ void attn_backward_finish_(const attn_tile_ *t, const attn_backward_t
   }
 }
 
-/* A tile whose rows are known, of one head. */
+/* A tile of which the rows are known is ready: what they see and read, and its part of a schedule in a copy. Returns the
+ * runs that its lists make; -1: it has none. */
+ATTN_FUNC_ int64_t attn_backward_open_(attn_tile_ *t, const attn_backward_ *g,
+                                       attn_backward_memory_ *m, attn_plan_tile_ *plan) {
+  const int other = ATTN_PART_(PATTERN, t->a->plan) && t->plan->step <= 0;
+  int64_t listed = -1;
+  if (other) *plan = *t->plan, plan->step = plan->step < 0 ? -plan->step : 1;
+  if (other && t->plan->step == 0) listed = attn_backward_lists_(t, m->runs);
+  attn_tile_lanes_(t);
+  attn_tile_terms_(t);
+  if (other) t->plan = plan;
+  t->careful = t->rel_careful = t->partial = 0;
+  t->xl_next = -1, t->before = m->before;
+  attn_backward_lanes_(t, g, m);
+  return listed;
+}
+
+/* The walk over a part of its keys. */
+ATTN_FUNC_ void attn_backward_walk_(attn_tile_ *t, const attn_backward_memory_ *m, int part,
+                                    int64_t listed, attn_walk_ *w) {
+  attn_tile_part_(t, part);
+  attn_walk_open_(t, w);
+  if (listed >= 0) w->cursor.run = m->runs, w->cursor.runs = listed, w->cursor.used = 0;
+}
+
+/* A tile whose rows are known, of one head: their shares of sum_j P_ij d_map_ij. */
+ATTN_FUNC_ void attn_backward_tile_map_(attn_tile_ *t, const attn_backward_ *g,
+                                        attn_backward_memory_ *m) {
+  const attn_softmax_ *a = t->a;
+  const attn_grad_cap_ none = {NULL, 0.0f};
+  attn_plan_tile_ plan;
+  attn_walk_ w;
+  const int64_t listed = attn_backward_open_(t, g, m, &plan);
+  double more[ATTN_TILE_] = {0};
+  for (int r = 0; r < ATTN_TILE_; r++) m->lanes->less[r] = 0.0f;
+  for (int part = 0; part < attn_tile_parts_(t); part++) {
+    attn_backward_walk_(t, m, part, listed, &w);
+    while (attn_walk_next_(t, &w)) {
+      attn_block_ *b = &w.block;
+      attn_block_fetch_(t, b);
+      attn_backward_scores_(t, m, b, 1);
+      attn_backward_map_(t, g, m, b);
+      if (attn_drops_(a)) attn_block_kept_(t, b, m->kept);
+      for (int i = 0; i < b->count; i++) {
+        const attn_segment_ *seg = &b->seg[i];
+        float *d = m->map + seg->at * ATTN_TILE_;
+        if (g->map_dropped && attn_drops_(a))
+          attn_on_(drop, a->table)
+              ->drop_block(d, m->kept + seg->at, seg->n, seg->g0, seg->g1, attn_drop_by_(&a->drop));
+        attn_on_(gradient, a->table)
+            ->grad_block(t->w.s + seg->at * ATTN_TILE_, d, seg->n, seg->g0, seg->g1, m->lanes,
+                         &none);
+        for (int e = 0; e < seg->n; e++)
+          for (int r = seg->g0 * ATTN_GROUP_; r < seg->g1 * ATTN_GROUP_ && r < t->n; r++)
+            more[r] += (double)d[e * ATTN_TILE_ + r];
+      }
+    }
+  }
+  for (int r = 0; r < t->n; r++) m->map_sums[t->row[r]] += more[r];
+}
+
+/* The same: its gradients. */
 ATTN_FUNC_ void attn_backward_tile_run_(attn_tile_ *t, const attn_backward_ *g,
                                         attn_backward_memory_ *m, attn_term_sums_ *sums) {
   const attn_softmax_ *a = t->a;
   attn_backward_tile_ x = {g, m, sums, 0, 0, -1};
-  attn_plan_tile_ tile;
+  attn_plan_tile_ plan;
   attn_walk_ w;
   const void *d_o[ATTN_TILE_];
-  int64_t listed = -1;
-  if (ATTN_PART_(PATTERN, a->plan) && t->plan->step <= 0) {
-    tile = *t->plan;
-    if (tile.step == 0) listed = attn_backward_lists_(t, m->runs);
-    tile.step = tile.step < 0 ? -tile.step : 1;
-    t->plan = &tile;
-  }
+  const int64_t listed = attn_backward_open_(t, g, m, &plan);
   if (sums)
     attn_clear_(sums->center, sizeof sums->center),
-        attn_clear_(sums->precision, sizeof sums->precision);
-  attn_tile_lanes_(t);
-  attn_tile_terms_(t);
-  t->careful = t->rel_careful = t->partial = 0;
-  t->xl_next = -1;
-  attn_backward_lanes_(t, g, m);
+        attn_clear_(sums->precision, sizeof sums->precision),
+        attn_clear_(sums->spans, sizeof sums->spans);
+  for (int r = 0; m->map && r < t->n; r++) {
+    const double less = (double)m->lanes->less[r] + m->map_sums[t->row[r]];
+    if (m->lanes->hi[r] < INFINITY) m->lanes->less[r] = (float)less;
+  }
   for (int r = 0; r < t->n; r++) d_o[r] = attn_at_(&g->d_o, t->batch, t->head[r], t->row[r]);
   a->table->pack(m->d_ot, d_o, t->n, a->v.dim, (int)g->d_o.dtype, 1.0f, attn_least_(1.0f));
-  if (g->d_k.data) attn_backward_widen_(t, m, &a->q, m->q.raw), attn_factor_rows_open_(t, m, &m->q);
-  if (g->d_v.data) attn_factor_rows_open_(t, m, &m->d_o);
+  if (m->pair.value_dots && t->rel_rows > 0)
+    attn_on_(tile, a->table)
+        ->score_block(
+            m->pair.value_dots, m->d_ot,
+            attn_table_row_(&a->relative.values, t->head[0], t->rel_first + attn_relative_clip_(a)),
+            a->relative.values.stride_len, t->rel_rows, a->v.dim, 0, t->groups, t->spare);
+  const int tables = sums && m->reads;
+  if (g->d_k.data || tables) {
+    attn_backward_widen_(t, m, &a->q, m->q.raw);
+    const float *u =
+        ATTN_PART_(TERMS, a->xl.u) && g->d_k.data ? a->xl.u + t->head[0] * a->q.dim : NULL;
+    for (int64_t i = 0; u && i < t->n * a->q.dim; i++) m->q.raw[i] += u[i % a->q.dim];
+    attn_factor_rows_open_(t, m, &m->q);
+  }
+  if (g->d_v.data || tables) attn_factor_rows_open_(t, m, &m->d_o);
   for (int part = 0; part < attn_tile_parts_(t); part++) {
-    attn_tile_part_(t, part);
-    attn_walk_open_(t, &w);
-    if (listed >= 0) w.cursor.run = m->runs, w.cursor.runs = listed, w.cursor.used = 0;
+    attn_backward_walk_(t, m, part, listed, &w);
     while (attn_walk_next_(t, &w)) attn_backward_block_(t, &x, &w.block, attn_walk_stretch_(t, &w));
   }
   if (sums) attn_terms_rows_(t, &g->asked, sums);

@@ -53,20 +53,6 @@ void backward_sinks(backward *s) {
   s->g.d_sinks = s->sinks.data;
 }
 
-void backward_terms(backward *s) {
-  const attn_tensor *q = &s->call.q, *k = &s->call.k;
-  const attn_sdpa_params *p = &s->call.params;
-  const size_t head = (size_t)q->heads * 4, rows = (size_t)(q->batch * q->len) * head;
-  if (p->alibi) s->g.d_alibi = test_mem(head);
-  if (p->t5.table) s->g.d_t5 = test_mem((size_t)(p->t5.buckets ? p->t5.buckets : 32) * head);
-  if (p->toeplitz.table) s->g.d_toeplitz = test_mem((size_t)p->toeplitz.len * head);
-  if (p->parabola.w) s->g.d_parabola_w = test_mem(head);
-  if (p->parabola.bias) s->g.d_parabola_bias = test_mem(head);
-  if (p->gaussian.center) s->g.d_center = test_mem(rows), s->g.d_precision = test_mem(rows);
-  if (p->bias.kind)
-    s->g.d_bias = test_tensor(ATTN_F32, TEST_PADDED, p->bias.batch, p->bias.heads, q->len, k->len);
-}
-
 backward *backward_again(const backward *s) {
   backward *t = test_mem(sizeof *t);
   *t = *s;
@@ -75,18 +61,72 @@ backward *backward_again(const backward *s) {
   return t;
 }
 
+void backward_options(backward *s, test_rng *rng) {
+  const test_call *c = &s->call;
+  attn_sdpa_params *p = &s->call.params;
+  const uint64_t pick = test_u64(rng);
+  const int64_t B = c->q.batch, H = c->q.heads, Tq = c->q.len, Tk = c->k.len;
+  if (pick & 1) p->causal = pick & 2 ? 1 : ATTN_CAUSAL_START;
+  if (pick % 7 == 1) p->has_q_off = 1, p->q_off = test_range(rng, -20, 20);
+  if (pick & 4) p->window = attn_window_of(test_range(rng, -1, 90), test_range(rng, -1, 40));
+  if ((pick & 24) == 24) p->keep = test_range(rng, 0, 4);
+  if (pick & 32) p->kv_len = test_lengths(B, Tk, rng);
+  if (pick & 64) p->q_len = test_lengths(B, Tq, rng);
+  if (pick & 128)
+    p->mask = test_mask(pick & 256 ? ATTN_MASK_BITS : ATTN_MASK_BOOL, ATTN_F32, B, H, Tq, Tk, rng);
+  if (pick & 512)
+    p->bias = test_mask(ATTN_MASK_ADD, pick & 1024 ? ATTN_BF16 : ATTN_F32, B, H, Tq, Tk, rng);
+  if (pick & 2048) p->alibi = test_floats(H, 0.1, rng);
+  if (pick & 4096) p->sinks = test_floats(H, 1, rng);
+  if (pick & 8192) p->softmax_one = 1;
+  if ((pick >> 14) % 4 == 0) p->scale = pick & 65536 ? 0.3f : -0.2f;
+  if (pick & 131072) backward_lse(s, rng);
+  if (p->sinks && (pick & 262144)) backward_sinks(s);
+  if ((pick >> 20) % 4 == 0)
+    p->softcap = pick & 0x400000 ? 1.5f : 6, p->softcap_at = (attn_softcap_at)(pick >> 23 & 1);
+  if ((pick >> 24) % 4 == 0)
+    p->t5.table = test_floats(32 * H, 1, rng), p->t5.bidirectional = (int)(pick >> 26 & 1);
+  if ((pick >> 27) % 4 == 0)
+    p->toeplitz.table = test_floats(11 * H, 1, rng), p->toeplitz.len = 11, p->toeplitz.first = -7;
+  if (p->toeplitz.table)
+    p->toeplitz.heads = pick >> 29 & 1 ? H : 1, p->toeplitz.inside = (int)(pick >> 30 & 1);
+  if ((pick >> 34) % 4 == 0) p->parabola.w = test_floats(H, 0.001, rng);
+  for (int64_t h = 0; p->parabola.w && h < H; h++)
+    *((float *)(uintptr_t)p->parabola.w + h) = fabsf(p->parabola.w[h]);
+  if (p->parabola.w && (pick >> 36 & 1)) {
+    p->parabola.bias = test_floats(H, 1, rng);
+    for (int64_t h = 0; h < H; h++)
+      *((float *)(uintptr_t)p->parabola.bias + h) =
+          pick >> 37 & 1 ? -fabsf(p->parabola.bias[h]) : 0;
+  }
+  if ((pick >> 40) % 4 == 0) {
+    p->dropout.p = pick >> 42 & 1 ? 0.1 : 0.6;
+    p->dropout.seed = pick, p->dropout.offset = pick >> 7, p->dropout.head0 = 3;
+    p->dropout.batch0 = (int64_t)(pick >> 43 & 7);
+  }
+  if ((pick >> 31) % 8 == 0)
+    p->gaussian.center = test_floats(B * H * Tq, 20, rng),
+    p->gaussian.precision = test_floats(B * H * Tq, 0.01, rng);
+}
+
+test_spec backward_spec(test_rng *rng, int64_t most) {
+  static const int64_t heads[][3] = {{1, 1, 1}, {2, 2, 2}, {4, 2, 1},
+                                     {6, 2, 3}, {3, 1, 1}, {6, 3, 2}};
+  const int64_t *h = heads[test_u64(rng) % 6];
+  test_spec spec = test_plain(h[0], test_range(rng, 1, most), test_range(rng, 1, most),
+                              test_range(rng, 1, 40), test_range(rng, 1, 40));
+  spec.k_heads = h[1], spec.v_heads = h[2], spec.batch = test_range(rng, 1, 2);
+  spec.q_layout = (test_layout)(test_u64(rng) % TEST_LAYOUTS);
+  spec.k_layout = (test_layout)(test_u64(rng) % TEST_LAYOUTS);
+  spec.v_layout = (test_layout)(test_u64(rng) % TEST_LAYOUTS);
+  spec.o_layout = (test_layout)(test_u64(rng) % TEST_SHARED);
+  return spec;
+}
+
 static double size_of(const attn_tensor *t, int64_t b, int64_t h, int64_t i) {
   double sum = 0;
   for (int64_t c = 0; c < t->dim; c++) sum += pow(oracle_get(t, b, h, i, c), 2);
   return sqrt(sum);
-}
-
-static double dot(const attn_tensor *x, int64_t b, int64_t h, int64_t i, const attn_tensor *y,
-                  int64_t hy, int64_t j) {
-  double sum = 0;
-  for (int64_t c = 0; c < x->dim; c++)
-    sum += oracle_get(x, b, h, i, c) * oracle_get(y, b, hy, j, c);
-  return sum;
 }
 
 static void clear(cube *a) {
@@ -103,7 +143,7 @@ static double scores(const backward *s, const attn_sdpa_params *p, int64_t b, in
   for (int64_t j = 0; j < k->len; j++) {
     x[j] = -(double)INFINITY;
     if (!oracle_allowed(q, k, p, b, h, i, j)) continue;
-    const oracle_pair pair = oracle_score(q, k, p, b, h, i, j);
+    const oracle_pair pair = backward_score(s, p, b, h, i, j);
     x[j] = pair.x, top = fmax(top, x[j]);
     if (x[j] > -(double)INFINITY) *size = fmax(*size, pair.size);
   }
@@ -116,18 +156,19 @@ static double scores(const backward *s, const attn_sdpa_params *p, int64_t b, in
   return top + log(sum);
 }
 
-/* The derivative of the soft-cap: 1 - (y/c)^2 of what it left. */
-static double slope(const backward *s, const attn_sdpa_params *p, int64_t b, int64_t h, int64_t i,
-                    int64_t j) {
-  const attn_tensor *q = &s->call.q, *k = &s->call.k;
-  const double c = (double)p->softcap;
-  double y;
-  if (p->softcap == 0.0f) return 1;
-  if (p->softcap_at == ATTN_SOFTCAP_BIASED)
-    y = oracle_score(q, k, p, b, h, i, j).x / c;
-  else
-    y = tanh(scale_of(p->scale, q->dim) * dot(q, b, h, i, k, head_of(k, h, q->heads), j) / c);
-  return 1 - y * y;
+/* What value j has with the row of relative.values that a pair reads, times d_o. */
+static double pull(const backward *s, const attn_sdpa_params *p, int64_t b, int64_t h, int64_t i,
+                   int64_t j, double *size) {
+  const attn_tensor *q = &s->call.q, *k = &s->call.k, *v = &s->call.v;
+  const int64_t delta = j - oracle_position(q, k, p, b, i);
+  double sum = 0, all = 0;
+  for (int64_t c = 0; c < v->dim; c++) {
+    const double y =
+        oracle_get(v, b, head_of(v, h, q->heads), j, c) + oracle_relative_value(p, h, delta, c);
+    sum += oracle_get(&s->d_o, b, h, i, c) * y, all += y * y;
+  }
+  *size = sqrt(all);
+  return sum;
 }
 
 backward_want backward_oracle(const backward *s, const attn_sdpa_params *params) {
@@ -137,7 +178,8 @@ backward_want backward_oracle(const backward *s, const attn_sdpa_params *params)
   const double scale = scale_of(p->scale, q->dim);
   double *x = test_mem((size_t)(k->len + 1) * sizeof *x),
          *w = test_mem((size_t)(k->len + 1) * sizeof *w),
-         *keep = test_mem((size_t)(k->len + 1) * sizeof *keep);
+         *keep = test_mem((size_t)(k->len + 1) * sizeof *keep),
+         *size_v = test_mem((size_t)(k->len + 1) * sizeof *size_v);
   backward_want y;
   y.q = cube_of(q->batch, H, q->len, q->dim), y.q_bound = cube_of(q->batch, H, q->len, 1);
   y.k = cube_of(k->batch, k->heads, k->len, k->dim);
@@ -148,7 +190,14 @@ backward_want backward_oracle(const backward *s, const attn_sdpa_params *params)
   y.sinks_bound = test_mem((size_t)H * sizeof *y.sinks_bound);
   cube *const all[] = {&y.q, &y.k, &y.v, &y.q_bound, &y.k_bound, &y.v_bound};
   y.x = cube_of(q->batch, H, q->len, k->len), y.x_bound = cube_of(q->batch, H, q->len, k->len);
-  clear(&y.x), clear(&y.x_bound);
+  y.top = cube_of(q->batch, H, q->len, k->len), y.y = cube_of(q->batch, H, q->len, k->len);
+  y.s = cube_of(q->batch, H, q->len, k->len), y.s_bound = cube_of(q->batch, H, q->len, k->len);
+  y.a = cube_of(q->batch, H, q->len, k->len), y.w = cube_of(q->batch, H, q->len, k->len);
+  y.w_bound = cube_of(q->batch, H, q->len, k->len);
+  cube *const pairs[] = {&y.x, &y.x_bound, &y.top, &y.y, &y.s, &y.s_bound, &y.a, &y.w, &y.w_bound};
+  for (int n = 0; n < 9; n++) clear(pairs[n]);
+  double *query = test_mem((size_t)q->dim * sizeof *query),
+         *key = test_mem((size_t)q->dim * sizeof *key);
   for (int n = 0; n < 6; n++) clear(all[n]);
   for (int64_t h = 0; h < H; h++) y.sinks[h] = y.sinks_bound[h] = 0;
   for (int64_t row = 0; row < q->batch * H * q->len; row++) {
@@ -162,9 +211,16 @@ backward_want backward_oracle(const backward *s, const attn_sdpa_params *params)
     for (int64_t j = 0; j < k->len; j++) {
       x[j] = exp(x[j] - lse);
       keep[j] = oracle_drop(&p->dropout, b, h, i, j);
-      w[j] = x[j] > 0 ? keep[j] * dot(&s->d_o, b, h, i, v, hv, j) : 0;
+      double value;
+      w[j] = x[j] > 0 ? keep[j] * pull(s, p, b, h, i, j, &value) : 0;
+      size_v[j] = x[j] > 0 ? keep[j] * d_o * value : 0;
+      if (s->g.d_map.data && x[j] > 0) {
+        const double map =
+            oracle_get(&s->g.d_map, b, h, i, j) * (p->map_stage == ATTN_MAP_DROPPED ? keep[j] : 1);
+        w[j] += map, size_v[j] += fabs(map);
+      }
       d += x[j] * w[j];
-      if (p->dropout.p > 0) parts += x[j] * keep[j] * d_o * size_of(v, b, hv, j);
+      if (p->dropout.p > 0 || s->g.d_map.data || p->relative.values.data) parts += x[j] * size_v[j];
     }
     if (s->g.d_lse.data) d -= oracle_get(&s->g.d_lse, b, h, i, 0);
     parts = fmax(parts, fabs(d));
@@ -172,24 +228,30 @@ backward_want backward_oracle(const backward *s, const attn_sdpa_params *params)
       const double share = exp((double)p->sinks[h] - lse);
       double most = fabs(d);
       for (int64_t j = 0; j < k->len; j++)
-        if (x[j] > 0) most += x[j] * keep[j] * d_o * size_of(v, b, hv, j);
+        if (x[j] > 0) most += x[j] * size_v[j];
       y.sinks[h] -= share * d, y.sinks_bound[h] += bound * share * most;
     }
     for (int64_t j = 0; j < k->len; j++) {
       if (!(x[j] > 0)) continue;
-      const double by = slope(s, p, b, h, i, j), ds = x[j] * (w[j] - d) * by;
-      const double pulls = keep[j] * d_o * size_of(v, b, hv, j);
-      const double most = scale * x[j] * (pulls + parts);
-      cube_at(&y.x, b, h, i)[j] = p->softcap_at == ATTN_SOFTCAP_BIASED ? ds : x[j] * (w[j] - d);
-      cube_at(&y.x_bound, b, h, i)[j] = bound * x[j] * (pulls + parts);
+      const double top = x[j] * (w[j] - d), most = bound * x[j] * (size_v[j] + parts);
+      const backward_pair pair = backward_chain(s, p, b, h, i, j, top);
+      const double ds = pair.s, off = most * pair.s_by + pair.s_more * fabs(pair.y);
+      cube_at(&y.top, b, h, i)[j] = top, cube_at(&y.x, b, h, i)[j] = pair.x;
+      cube_at(&y.y, b, h, i)[j] = pair.y, cube_at(&y.a, b, h, i)[j] = pair.a;
+      cube_at(&y.s, b, h, i)[j] = ds, cube_at(&y.w, b, h, i)[j] = x[j] * keep[j];
+      cube_at(&y.x_bound, b, h, i)[j] = most, cube_at(&y.s_bound, b, h, i)[j] = off;
+      cube_at(&y.w_bound, b, h, i)[j] = bound * x[j] * keep[j];
+      backward_sides(s, p, b, h, i, j, query, key);
+      double query_size = 0, key_size = 0;
       for (int64_t c = 0; c < q->dim; c++) {
-        cube_at(&y.q, b, h, i)[c] += scale * ds * oracle_get(k, b, hk, j, c);
-        cube_at(&y.k, b, hk, j)[c] += scale * ds * oracle_get(q, b, h, i, c);
+        cube_at(&y.q, b, h, i)[c] += scale * ds * key[c];
+        cube_at(&y.k, b, hk, j)[c] += scale * ds * query[c];
+        query_size += query[c] * query[c], key_size += key[c] * key[c];
       }
       for (int64_t c = 0; c < v->dim; c++)
         cube_at(&y.v, b, hv, j)[c] += x[j] * keep[j] * oracle_get(&s->d_o, b, h, i, c);
-      *cube_at(&y.q_bound, b, h, i) += fabs(bound * most) * size_of(k, b, hk, j);
-      *cube_at(&y.k_bound, b, hk, j) += fabs(bound * most) * size_of(q, b, h, i);
+      *cube_at(&y.q_bound, b, h, i) += fabs(scale) * off * sqrt(key_size);
+      *cube_at(&y.k_bound, b, hk, j) += fabs(scale) * off * sqrt(query_size);
       *cube_at(&y.v_bound, b, hv, j) += bound * x[j] * keep[j] * d_o;
     }
   }
@@ -210,90 +272,6 @@ static void compare(const cube *want, const cube *bound, const attn_tensor *got,
   }
 }
 
-/* A number of a table, the sum of dX by weight over the pairs that it serves. */
-typedef struct entry {
-  double sum, bound;
-} entry;
-
-static void entry_add(entry *e, const backward_want *w, int64_t b, int64_t h, int64_t i, int64_t j,
-                      double by) {
-  e->sum += by * cube_at(&w->x, b, h, i)[j],
-      e->bound += fabs(by) * cube_at(&w->x_bound, b, h, i)[j];
-}
-
-static void entries_check(const float *got, const entry *want, int64_t n, const char *what) {
-  for (int64_t c = 0; got && c < n; c++)
-    value_check((double)got[c], want[c].sum, want[c].bound + 1e-30, ATTN_F32, what, 0, 0, 0, c);
-}
-
-/* Gradients of terms, from dX pair by pair. */
-static void compare_terms(const backward *s, const backward_want *w) {
-  const attn_tensor *q = &s->call.q, *k = &s->call.k, *y = &s->g.d_bias;
-  const attn_sdpa_params *p = &s->call.params;
-  const attn_sdpa_gradients *g = &s->g;
-  const int64_t H = q->heads, buckets = p->t5.buckets ? p->t5.buckets : 32;
-  const int64_t rows = p->toeplitz.heads > 1 ? H : 1, len = p->toeplitz.len,
-                most = q->batch * H * q->len;
-  const size_t size = sizeof(entry);
-  entry *alibi = test_mem((size_t)H * size), *pw = test_mem((size_t)H * size),
-        *pb = test_mem((size_t)H * size);
-  entry *t5 = test_mem((size_t)(H * buckets) * size),
-        *table = test_mem((size_t)(rows * len + 1) * size);
-  entry *center = test_mem((size_t)most * size), *precision = test_mem((size_t)most * size);
-  memset(alibi, 0, (size_t)H * size), memset(pw, 0, (size_t)H * size),
-      memset(pb, 0, (size_t)H * size);
-  memset(t5, 0, (size_t)(H * buckets) * size), memset(table, 0, (size_t)(rows * len) * size);
-  memset(center, 0, (size_t)most * size), memset(precision, 0, (size_t)most * size);
-  cube bias = cube_of(y->data ? y->batch : 1, y->data ? y->heads : 1, q->len, k->len), bound = bias;
-  bound.data = cube_of(bias.batch, bias.heads, q->len, k->len).data;
-  clear(&bias), clear(&bound);
-  for (int64_t n = 0; n < most * k->len; n++) {
-    const int64_t j = n % k->len, row = n / k->len, b = row / q->len / H, h = row / q->len % H,
-                  i = row % q->len;
-    const int64_t d = j - oracle_position(q, k, p, b, i);
-    const double away = (double)llabs(d);
-    entry_add(&alibi[h], w, b, h, i, j, -away);
-    if (g->d_t5)
-      entry_add(&t5[oracle_t5_bucket(d, p->t5.bidirectional, buckets,
-                                     p->t5.max_distance ? p->t5.max_distance : 128) *
-                        H +
-                    h],
-                w, b, h, i, j, 1);
-    if (g->d_toeplitz) {
-      int64_t at = d - p->toeplitz.first;
-      at = at < 0 ? 0 : at >= len ? len - 1 : at;
-      entry_add(&table[(rows > 1 ? h * len : 0) + at], w, b, h, i, j,
-                p->toeplitz.inside ? scale_of(p->scale, q->dim) : 1);
-    }
-    if (g->d_parabola_w) {
-      const double x = (double)p->parabola.w[h] * away * away +
-                       (p->parabola.bias ? (double)p->parabola.bias[h] : 0);
-      entry_add(&pw[h], w, b, h, i, j, (x > 0 ? -1 : x < 0 ? 1 : 0) * away * away);
-      entry_add(&pb[h], w, b, h, i, j, x > 0 ? -1 : x < 0 ? 1 : 0);
-    }
-    if (g->d_center) {
-      const double x = (double)j - (double)p->gaussian.center[row];
-      entry_add(&center[row], w, b, h, i, j, 2 * (double)p->gaussian.precision[row] * x);
-      entry_add(&precision[row], w, b, h, i, j, -x * x);
-    }
-    const int64_t bb = bias.batch > 1 ? b : 0, hb = bias.heads > 1 ? h : 0;
-    cube_at(&bias, bb, hb, i)[j] += cube_at(&w->x, b, h, i)[j];
-    cube_at(&bound, bb, hb, i)[j] += cube_at(&w->x_bound, b, h, i)[j];
-  }
-  entries_check(g->d_alibi, alibi, H, "d_alibi"), entries_check(g->d_t5, t5, H * buckets, "d_t5");
-  entries_check(g->d_toeplitz, table, rows * len, "d_toeplitz");
-  entries_check(g->d_parabola_w, pw, H, "d_parabola_w"),
-      entries_check(g->d_parabola_bias, pb, H, "d_parabola_bias");
-  entries_check(g->d_center, center, most, "d_center"),
-      entries_check(g->d_precision, precision, most, "d_precision");
-  for (int64_t n = 0; y->data && n < y->batch * y->heads * q->len; n++) {
-    const int64_t b = n / q->len / y->heads, h = n / q->len % y->heads, i = n % q->len;
-    for (int64_t j = 0; j < k->len; j++)
-      value_check(oracle_get(y, b, h, i, j), cube_at(&bias, b, h, i)[j],
-                  cube_at(&bound, b, h, i)[j] + 1e-30, ATTN_F32, "d_bias", b, h, i, j);
-  }
-}
-
 void backward_compare(const backward *s, const backward_want *w, const char *what) {
   compare(&w->q, &w->q_bound, &s->d_q, what, "d_q");
   compare(&w->k, &w->k_bound, &s->d_k, what, "d_k");
@@ -301,7 +279,7 @@ void backward_compare(const backward *s, const backward_want *w, const char *wha
   for (int64_t h = 0; s->g.d_sinks && h < s->call.q.heads; h++)
     value_check((double)s->g.d_sinks[h], w->sinks[h], w->sinks_bound[h] + 1e-30, ATTN_F32, what, 0,
                 h, -1, -1);
-  compare_terms(s, w);
+  backward_compare_terms(s, w);
 }
 
 void backward_check(backward *s, const char *what) {
@@ -313,15 +291,21 @@ void backward_check(backward *s, const char *what) {
 
 double backward_loss(const backward *s) {
   const attn_tensor *q = &s->call.q, *v = &s->call.v;
+  const attn_sdpa_params *p = &s->call.params;
   double *x = test_mem((size_t)(v->len + 1) * sizeof *x), loss = 0, size;
   for (int64_t row = 0; row < q->batch * q->heads * q->len; row++) {
     const int64_t b = row / q->len / q->heads, h = row / q->len % q->heads, i = row % q->len;
-    const double lse = scores(s, &s->call.params, b, h, i, x, &size);
+    const double lse = scores(s, p, b, h, i, x, &size);
     if (lse == -(double)INFINITY) continue;
     for (int64_t j = 0; j < v->len; j++)
-      if (x[j] > -(double)INFINITY)
-        loss += exp(x[j] - lse) * oracle_drop(&s->call.params.dropout, b, h, i, j) *
-                dot(&s->d_o, b, h, i, v, head_of(v, h, q->heads), j);
+      if (x[j] > -(double)INFINITY) {
+        const double keep = oracle_drop(&p->dropout, b, h, i, j), weight = exp(x[j] - lse);
+        double value;
+        loss += weight * keep * pull(s, p, b, h, i, j, &value);
+        if (s->g.d_map.data)
+          loss += weight * (p->map_stage == ATTN_MAP_DROPPED ? keep : 1) *
+                  oracle_get(&s->g.d_map, b, h, i, j);
+      }
     if (s->g.d_lse.data) loss += lse * oracle_get(&s->g.d_lse, b, h, i, 0);
   }
   return loss;
