@@ -6624,6 +6624,7 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
 #define ATTN_HAS_MULTIHEAD                                                                       \
   ATTN_HAS(ATTN_FAMILY_MULTIHEAD | ATTN_FAMILY_HEADS | ATTN_FAMILY_MEMORY | ATTN_FAMILY_BLOCKS | \
            ATTN_FAMILY_DEPTH | ATTN_FAMILY_MIXERS | ATTN_FAMILY_COMPRESSION)
+#define ATTN_HAS_MULTIHEAD_AND_TRAINING (ATTN_HAS_MULTIHEAD && ATTN_HAS_TRAINING)
 #define ATTN_HAS_SEQUENCE                                                         \
   ATTN_HAS(ATTN_FAMILY_SEQUENCE | ATTN_FAMILY_CONTENT | ATTN_FAMILY_COMPRESSION | \
            ATTN_FAMILY_LOWRANK | ATTN_FAMILY_TRAINING)
@@ -14974,6 +14975,103 @@ ATTN_DEF attn_status attn_dropout(attn_tensor y, attn_tensor x, const attn_drop 
 ATTN_DEF size_t attn_dropout_workspace(attn_tensor y, attn_tensor x, const attn_drop *dropout,
                                        const attn_ctx *ctx);
 /* <<< attn/api/families/training/dropout.h */
+/* >>> attn/api/families/training/feed_forward_backward.h */
+/* api/families/training/feed_forward_backward.h owns the gradients of attn_feed_forward_rows. */
+
+#if ATTN_HAS_MULTIHEAD_AND_TRAINING
+/* Gradients of what a feed-forward learns, each optional: the shapes of ff's fields as they lie in memory, f32, f16 or
+ * bf16, of any strides. */
+typedef struct attn_feed_forward_gradients {
+  attn_tensor d_w_1, d_w_2, d_w_3;
+  attn_tensor d_b_1, d_b_2, d_b_3;
+  int accumulate; /* 1: is added to what the outputs hold; 0: they are overwritten */
+} attn_feed_forward_gradients;
+
+/* Gradients of attn_feed_forward_rows: of a loss whose gradient by y is d_y.
+ *
+ *   z = x w_1 + b_1,  u = x w_3 + b_3 (1 without),  h = f(z) u
+ *   d_h = d_y w_2^T (d_y without),  d_z = d_h u f'(z),  d_u = d_h f(z),  d_x = d_z w_1^T + d_u w_3^T
+ *   d_w_1 = x^T d_z,  d_w_2 = h^T d_y,  d_w_3 = x^T d_u,  d_b_1, d_b_2, d_b_3 = sums of d_z, d_y, d_u;  f' as
+ *   attn_gemm_backward has it
+ *
+ * Shapes: d_y [B,1,T,dout] as y, x [B,1,T,din]; d_x as x, f32, f16 or bf16. An output whose data is null is not made.
+ * ff: as forward had it; form must be 0 (RANGE), weights of a float type (DTYPE). compute says nothing here: products
+ *   are f32, hidden rows made again too.
+ * Aliasing: inputs may share memory with each other; outputs with nothing, nor their rows with one another.
+ * Empty: unless accumulate is 1 every element of an output is written, 0 where there are no rows.
+ * NaN: as IEEE arithmetic has it; in a row of x or d_y it reaches that row of d_x, and what is learned.
+ * Memory: attn_feed_forward_rows_backward_workspace bytes: 512 hidden rows three to five times, that of attn_gemm and
+ *   attn_gemm_backward for one product, a d_x of 512 rows, and what is learned in f32 where it is not. No rows of all.
+ * Errors: those of attn_gemm_backward and attn_feed_forward_rows; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, and whichever outputs are asked for. What
+ *   is learned sums rows in runs of 512 (of whole batch entries where these are shorter), which are joined in order;
+ *   chunks of forward say nothing.
+ * Error: as attn_gemm_backward, from one product to the next.
+ * Cost: 2 B T dff (2 din + dout) flops for d_x with w_3 or without its half, as much for what is learned, and z and u again.
+ * Source: Vaswani et al. 2017, arXiv 1706.03762; Shazeer 2020, arXiv 2002.05202; the chain rule. */
+ATTN_DEF attn_status attn_feed_forward_rows_backward(attn_tensor d_x, attn_tensor d_y,
+                                                     attn_tensor x, const attn_feed_forward *ff,
+                                                     const attn_feed_forward_gradients *gradients,
+                                                     attn_ctx *ctx);
+ATTN_DEF size_t attn_feed_forward_rows_backward_workspace(
+    attn_tensor d_x, attn_tensor d_y, attn_tensor x, const attn_feed_forward *ff,
+    const attn_feed_forward_gradients *gradients, const attn_ctx *ctx);
+#endif
+/* <<< attn/api/families/training/feed_forward_backward.h */
+/* >>> attn/api/families/training/multihead_backward.h */
+/* api/families/training/multihead_backward.h owns the gradients of attn_multihead. */
+
+#if ATTN_HAS_MULTIHEAD_AND_TRAINING
+/* What a gradient of attn_multihead has beside that of x; {0} is none of it. */
+typedef struct attn_multihead_gradients {
+  attn_tensor d_x_k, d_x_v; /* out, optional: want x_k, x_v, have their shapes */
+  attn_tensor d_w_q, d_w_k, d_w_v,
+      d_w_o; /* out, optional: the shapes of weights as they lie in memory */
+  attn_tensor d_b_q, d_b_k, d_b_v, d_b_o;
+  attn_tensor d_each; /* in, optional: [B,H,Tq,dv], what reaches params.each */
+  /* in: d_lse, d_map, modify_back; out: those of sinks and of terms; its accumulate is 0 */
+  attn_sdpa_gradients attention;
+  int accumulate; /* 1: is added to what all outputs hold; 0: they are overwritten */
+  int kept; /* 1: params.each and params.attention.lse, both f32, hold what forward left; 0: it is made again */
+} attn_multihead_gradients;
+
+/* Gradients of attn_multihead: of a loss whose gradient by y is d_y.
+ *
+ *   d_O = heads of d_y w_o^T (+ d_each);  d_q, d_k, d_v: attn_sdpa_backward, turned back where rope turned
+ *   d_x = d_q w_q^T,  d_x_k = d_k w_k^T,  d_x_v = d_v w_v^T: what is absent sends its share to the one it stood for
+ *   d_w_q = x^T d_q,  d_w_k = x_k^T d_k,  d_w_v = x_v^T d_v,  d_w_o = O^T d_y;  d_b the sums of d_q, d_k, d_v, d_y
+ *
+ * q, k and v are made again, O and the LSE unless they were kept: the same bits.
+ * Shapes: d_y [B,1,Tq,dmo] as y; d_x as x, d_x_k as x_k, d_x_v as x_v; each f32, f16 or bf16, of any strides. An output
+ *   whose data is null is not made.
+ * params: as forward had them. bias_k, bias_v and rope->norm must be absent, attention.modify_weights too (RANGE); w_o
+ *   there (NULL), weights of a float type (DTYPE). compute and attention.compute say nothing of products here, which are
+ *   f32; what is made again has forward's. attention.map is not read, each and lse only where kept is 1.
+ * Aliasing: inputs may share memory with each other; outputs with nothing, nor their rows with one another.
+ * Empty: unless accumulate is 1 every element of an output is written, 0 where nothing is read.
+ * NaN: as attn_sdpa_backward and attn_gemm_backward have it.
+ * Memory: attn_multihead_backward_workspace bytes: q, k, v and their gradients, O and its gradient in f32, that of
+ *   attn_sdpa_backward, attn_gemm and attn_gemm_backward for one step, and in f32 what is learned where it is not, d_x where
+ *   it is not or is added to, and once more where several projections read it. No Tq x Tk array.
+ * Errors: those of attn_multihead, attn_sdpa_backward and attn_gemm_backward; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, whichever outputs are asked for, and
+ *   whatever was kept. Sums over rows as attn_gemm_backward has them; d_x adds the shares of q, k and v in that order.
+ * Error: as attn_gemm_backward and attn_sdpa_backward, one after the other.
+ * Cost: three times attn_multihead's flops beside attention for all outputs, 1.75 times without w's; attn_sdpa_backward,
+ *   and attn_sdpa unless kept.
+ * Source: Vaswani et al. 2017, arXiv 1706.03762; Dao et al. 2022, arXiv 2205.14135; the chain rule. */
+ATTN_DEF attn_status attn_multihead_backward(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                             attn_tensor x_k, attn_tensor x_v,
+                                             const attn_multihead_params *params,
+                                             const attn_multihead_gradients *gradients,
+                                             attn_ctx *ctx);
+ATTN_DEF size_t attn_multihead_backward_workspace(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                                  attn_tensor x_k, attn_tensor x_v,
+                                                  const attn_multihead_params *params,
+                                                  const attn_multihead_gradients *gradients,
+                                                  const attn_ctx *ctx);
+#endif
+/* <<< attn/api/families/training/multihead_backward.h */
 #endif
 /* >>> attn/api/left_out.h */
 /* api/left_out.h owns what a call says whose family ATTN_ONLY leaves out: in place of the function stands a
@@ -15289,6 +15387,14 @@ ATTN_DEF size_t attn_dropout_workspace(attn_tensor y, attn_tensor x, const attn_
 #if !ATTN_HAS_MULTIHEAD
 #define attn_multihead(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MULTIHEAD
 #define attn_multihead_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MULTIHEAD
+#endif
+#if !ATTN_HAS_MULTIHEAD_AND_TRAINING
+#define attn_feed_forward_rows_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MULTIHEAD_AND_TRAINING
+#define attn_feed_forward_rows_backward_workspace(...) \
+  ATTN_ONLY_leaves_out_ATTN_FAMILY_MULTIHEAD_AND_TRAINING
+#define attn_multihead_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MULTIHEAD_AND_TRAINING
+#define attn_multihead_backward_workspace(...) \
+  ATTN_ONLY_leaves_out_ATTN_FAMILY_MULTIHEAD_AND_TRAINING
 #endif
 #if !ATTN_HAS_PATTERN
 #define attn_block_permutations(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
@@ -72793,7 +72899,7 @@ ATTN_FUNC_ void attn_chain_scores_(attn_tile_ *t, const attn_backward_memory_ *m
   t->w.s = inner;
   for (int i = 0; i < b->count; i++) {
     const attn_segment_ *seg = &b->seg[i];
-    float *s = inner + seg->at * ATTN_TILE_, *y = m->capped + (caps ? seg->at * ATTN_TILE_ : 0);
+    float *s = inner + seg->at * ATTN_TILE_, *y = caps ? m->capped + seg->at * ATTN_TILE_ : s;
     attn_modifiers_ mod;
     attn_clear_(&mod, sizeof mod);
     attn_on_(tile, f)->score_block(s, t->w.qt, b->k + seg->at * b->k_stride, b->k_stride, seg->n,
@@ -73785,6 +73891,22 @@ ATTN_COLD_ int attn_backward_extents_(attn_error_ *e, const attn_tensor *y, cons
   return !attn_sent_shared_(y, x) || y->dtype == ATTN_F32 || attn_reject_(e, ATTN_E_DTYPE, type);
 }
 
+/* What a call is given. */
+typedef struct attn_backward_call_ {
+  attn_tensor d_q, d_k, d_v, d_o, q, k, v, o, lse;
+  const attn_sdpa_params *params;
+  const attn_sdpa_gradients *gradients;
+} attn_backward_call_;
+
+/* A problem and a job take it. */
+ATTN_COLD_ void attn_backward_take_(const attn_backward_call_ *c, attn_softmax_ *a,
+                                    attn_backward_ *g) {
+  a->o = c->o, a->q = c->q, a->k = c->k, a->v = c->v;
+  g->d_q = c->d_q, g->d_k = c->d_k, g->d_v = c->d_v, g->d_o = c->d_o;
+  if (c->gradients) g->asked = *c->gradients;
+  g->d_lse = g->asked.d_lse, g->d_sinks = g->asked.d_sinks, g->accumulate = g->asked.accumulate;
+}
+
 /* Every rule. a: forward's problem; data as in attn_sdpa_plan_. */
 ATTN_COLD_ int attn_backward_plan_(attn_error_ *e, attn_softmax_ *a, attn_backward_ *g,
                                    const attn_sdpa_params *params, const attn_tensor *lse,
@@ -73846,9 +73968,9 @@ ATTN_COLD_ int attn_backward_plan_(attn_error_ *e, attn_softmax_ *a, attn_backwa
     return attn_reject_(e, ATTN_E_NULL, "gradients.d_bias wants params.bias");
   for (int i = 0; i < (int)TENSORS; i++) out[i] = op[i].span;
   if (!attn_backward_arrays_(e, a, &p, g, out + TENSORS) ||
-      !attn_check_apart_(e, ctx, op, N, out + TENSORS, ATTN_GRADIENT_ARRAYS_))
+      (data >= 0 && !attn_check_apart_(e, ctx, op, N, out + TENSORS, ATTN_GRADIENT_ARRAYS_)))
     return 0;
-  for (int i = TENSORS; i < (int)ATTN_GRADIENT_OUTPUTS_; i++)
+  for (int i = TENSORS; data >= 0 && i < (int)ATTN_GRADIENT_OUTPUTS_; i++)
     for (int j = i + 1; j < (int)ATTN_GRADIENT_OUTPUTS_ + (int)READ; j++)
       if (attn_overlap_(out[i], j < (int)ATTN_GRADIENT_OUTPUTS_
                                     ? out[j]
@@ -73916,6 +74038,51 @@ ATTN_FUNC_ void attn_backward_nothing_(const attn_backward_ *g) {
     for (int64_t c = 0; g->array[i].y && c < g->array[i].n; c++) g->array[i].y[c] = 0.0f;
 }
 
+/* The call, or with bytes the workspace query; data as in attn_sdpa_plan_. */
+ATTN_COLD_ void attn_backward_run_(attn_error_ *e, const attn_backward_call_ *c, attn_ctx *ctx,
+                                   size_t *bytes, int data) {
+  attn_softmax_ a;
+  attn_backward_ g;
+  attn_sdpa_params none;
+  attn_span_ out[ATTN_GRADIENT_OUTPUTS_];
+  int workers;
+  attn_problem_clear_(&a), attn_clear_(&g, sizeof g), attn_clear_(&none, sizeof none);
+  attn_backward_take_(c, &a, &g);
+  if (!attn_backward_plan_(e, &a, &g, c->params ? c->params : &none, &c->lse, out, ctx, &workers,
+                           data))
+    return;
+  const int idle = attn_nothing_(&a);
+  if (bytes && ctx && ctx->workers > 1) workers = ctx->workers;
+  if (idle || a.own_items == 0) {
+    if (bytes) return;
+    attn_backward_nothing_(&g);
+    attn_report_(ctx, a.table, 1, "no-op", idle ? "no queries" : "no output is asked for");
+  } else if (bytes) {
+    const int64_t need = attn_softmax_bytes_(&a, workers);
+    if (attn_workspace_fits_(e, need)) *bytes = (size_t)need;
+  } else if (attn_softmax_run_(e, &a, ctx, workers) && ctx) {
+    ctx->report.path = "gradients, queries in lanes";
+    ctx->report.why = "one pass for q, k and v, one for what is added to scores";
+  }
+}
+
+/* The same as a step. */
+ATTN_COLD_ int attn_stage_sdpa_backward_(attn_stage_ *s, const attn_backward_call_ *c) {
+  size_t bytes = 0;
+  s->ctx.workspace = NULL, s->ctx.workspace_size = 0;
+  if (!s->run) {
+    const attn_ctx held = s->ctx;
+    attn_ctx plain = attn_before_workspace_(&held);
+    attn_backward_run_(s->e, c, &plain, &bytes, -1);
+    attn_stage_spare_(s, (int64_t)bytes);
+    return s->e->status == ATTN_OK;
+  }
+  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+  attn_backward_run_(s->e, c, &s->ctx, NULL, 1);
+  attn_stage_count_(s);
+  return s->e->status == ATTN_OK;
+}
+
 ATTN_COLD_ attn_status attn_sdpa_backward_call_(attn_tensor d_q, attn_tensor d_k, attn_tensor d_v,
                                                 attn_tensor d_o, attn_tensor q, attn_tensor k,
                                                 attn_tensor v, attn_tensor o, attn_tensor lse,
@@ -73923,33 +74090,8 @@ ATTN_COLD_ attn_status attn_sdpa_backward_call_(attn_tensor d_q, attn_tensor d_k
                                                 const attn_sdpa_gradients *gradients, attn_ctx *ctx,
                                                 size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
-  attn_softmax_ a;
-  attn_backward_ g;
-  attn_sdpa_params none;
-  attn_span_ out[ATTN_GRADIENT_OUTPUTS_];
-  int workers;
-  attn_problem_clear_(&a), memset(&g, 0, sizeof g), memset(&none, 0, sizeof none);
-  a.o = o, a.q = q, a.k = k, a.v = v;
-  g.d_q = d_q, g.d_k = d_k, g.d_v = d_v, g.d_o = d_o;
-  if (gradients) g.asked = *gradients;
-  g.d_lse = g.asked.d_lse, g.d_sinks = g.asked.d_sinks, g.accumulate = g.asked.accumulate;
-  if (attn_backward_plan_(&e, &a, &g, params ? params : &none, &lse, out, ctx, &workers,
-                          bytes ? 0 : 1)) {
-    const int idle = attn_nothing_(&a);
-    if (bytes && ctx && ctx->workers > 1) workers = ctx->workers;
-    if (idle || a.own_items == 0) {
-      if (!bytes) {
-        attn_backward_nothing_(&g);
-        attn_report_(ctx, a.table, 1, "no-op", idle ? "no queries" : "no output is asked for");
-      }
-    } else if (bytes) {
-      const int64_t need = attn_softmax_bytes_(&a, workers);
-      if (attn_workspace_fits_(&e, need)) *bytes = (size_t)need;
-    } else if (attn_softmax_run_(&e, &a, ctx, workers) && ctx) {
-      ctx->report.path = "gradients, queries in lanes";
-      ctx->report.why = "one pass for q, k and v, one for what is added to scores";
-    }
-  }
+  const attn_backward_call_ c = {d_q, d_k, d_v, d_o, q, k, v, o, lse, params, gradients};
+  attn_backward_run_(&e, &c, ctx, bytes, bytes ? 0 : 1);
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 ATTN_CALL_(attn_sdpa_backward, (d_q, d_k, d_v, d_o, q, k, v, o, lse, params, gradients),
@@ -76525,6 +76667,588 @@ ATTN_CALL_(attn_merge_backward, (d_o1, d_o2, d_o, o1, lse1, o2, lse2, gradients)
            attn_tensor d_o2, attn_tensor d_o, attn_tensor o1, attn_tensor lse1, attn_tensor o2,
            attn_tensor lse2, const attn_merge_gradients *gradients)
 /* <<< attn/families/training/merge_backward.h */
+#endif
+#if ATTN_HAS_MULTIHEAD_AND_TRAINING
+/* >>> attn/families/training/project_backward.h */
+/* families/training/project_backward.h owns the gradients of a product with weights inside a larger call, over all its
+ * rows or one run of them after the other. */
+
+/* A gradient of something learned, summed over runs of rows: in the output itself where that is f32, else beside it,
+ * so that it is rounded once. */
+typedef struct attn_learned_ {
+  attn_tensor out, sum; /* out.data null: not asked for */
+  int accumulate, begun;
+} attn_learned_;
+
+ATTN_COLD_ attn_learned_ attn_learned_open_(attn_stage_ *s, attn_tensor out, int accumulate) {
+  attn_learned_ l = {out, out, accumulate, accumulate};
+  if (!out.data || out.dtype == ATTN_F32) return l;
+  l.sum = attn_stage_tensor_(s, out.batch, out.heads, out.len, out.dim), l.begun = 0;
+  return l;
+}
+
+ATTN_COLD_ int attn_learned_close_(attn_stage_ *s, const attn_learned_ *l) {
+  return l->sum.data == l->out.data || attn_stage_shares_(s, l->out, l->sum, l->accumulate);
+}
+
+/* Rows of x and what reaches y = x w + bias: to w, which lies as w does, */
+ATTN_COLD_ int attn_stage_learn_(attn_stage_ *s, attn_learned_ *l, attn_tensor w, attn_tensor x,
+                                 attn_tensor d_y) {
+  const int turned = attn_turn_back_(&w);
+  if (!l->out.data) return 1;
+  const int more = l->begun;
+  l->begun = 1;
+  return attn_stage_outer_(s, l->sum, turned ? d_y : x, turned ? x : d_y, 1.0f, more);
+}
+
+/* to bias, */
+ATTN_COLD_ int attn_stage_learn_bias_(attn_stage_ *s, attn_learned_ *l, attn_tensor d_y) {
+  if (!l->out.data) return 1;
+  const int more = l->begun;
+  l->begun = 1;
+  return attn_stage_shares_(s, l->sum, d_y, more);
+}
+
+/* and to x: d_x = d_y w^T, or is added to, d_x f32 then. */
+ATTN_COLD_ int attn_stage_back_product_(attn_stage_ *s, attn_tensor d_x, attn_tensor d_y,
+                                        attn_tensor w, int more) {
+  const int64_t mark = s->used;
+  attn_gemm_params p;
+  attn_clear_(&p, sizeof p);
+  p.w_transposed = !attn_turn_back_(&w);
+  const attn_tensor made =
+      more ? attn_stage_tensor_(s, d_x.batch, d_x.heads, d_x.len, d_x.dim) : d_x;
+  if (!attn_stage_gemm_as_(s, made, d_y, w, &p) || (more && !attn_stage_shares_(s, d_x, made, 1)))
+    return 0;
+  attn_stage_back_(s, mark);
+  return 1;
+}
+/* <<< attn/families/training/project_backward.h */
+/* >>> attn/families/training/feed_forward_backward.h */
+/* families/training/feed_forward_backward.h owns the gradients of a feed-forward: runs of 512 rows, whose hidden rows are
+ * made again, so that there are never those of all. */
+
+typedef struct attn_feed_back_ {
+  attn_tensor d_x, d_y, x; /* one head; d_x.data null: not made */
+  attn_feed_forward ff;    /* judged */
+  attn_feed_forward_gradients g;
+} attn_feed_back_;
+
+/* What is learned, in the order of its fields. */
+enum {
+  ATTN_FEED_W_1_,
+  ATTN_FEED_W_2_,
+  ATTN_FEED_W_3_,
+  ATTN_FEED_B_1_,
+  ATTN_FEED_B_2_,
+  ATTN_FEED_B_3_,
+  ATTN_FEED_LEARNED_
+};
+
+/* One run of rows: all of d_x, d_y and x. */
+ATTN_COLD_ int attn_feed_back_run_(attn_stage_ *s, const attn_feed_back_ *j, attn_tensor d_x,
+                                   attn_tensor d_y, attn_tensor x, attn_learned_ *l) {
+  const attn_feed_forward *ff = &j->ff;
+  const int two = ff->w_2.data != NULL, gated = ff->w_3.data != NULL;
+  const int64_t mark = s->used, b = x.batch, n = x.len, dff = ff->w_1.dim;
+  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  const attn_tensor z = attn_stage_tensor_(s, b, 1, n, dff);
+  const attn_tensor up = gated ? attn_stage_tensor_(s, b, 1, n, dff) : none;
+  const attn_tensor d_h = two ? attn_stage_tensor_(s, b, 1, n, dff) : d_y;
+  const attn_tensor d_z = attn_stage_tensor_(s, b, 1, n, dff);
+  const attn_tensor d_up = gated ? attn_stage_tensor_(s, b, 1, n, dff) : none;
+  attn_slopes_ slopes;
+  attn_clear_(&slopes, sizeof slopes);
+  slopes.d_x = d_z, slopes.d_gate = d_up, slopes.d_y = d_h, slopes.x = z, slopes.gate = up;
+  slopes.act = ff->activation;
+  if (!attn_stage_dense_(s, z, x, ff->w_1, ff->b_1, ATTN_ACT_NONE) ||
+      (gated && !attn_stage_dense_(s, up, x, ff->w_3, ff->b_3, ATTN_ACT_NONE)))
+    return 0;
+  if (two && l[ATTN_FEED_W_2_].out.data) {
+    const attn_tensor h = d_z; /* until that is made */
+    if (!attn_stage_activate_(s, h, z, up, ff->activation, NULL) ||
+        !attn_stage_learn_(s, &l[ATTN_FEED_W_2_], ff->w_2, h, d_y))
+      return 0;
+  }
+  if (!attn_stage_learn_bias_(s, &l[ATTN_FEED_B_2_], d_y) ||
+      (two && !attn_stage_back_product_(s, d_h, d_y, ff->w_2, 0)) ||
+      !attn_stage_slopes_(s, &slopes) ||
+      !attn_stage_learn_(s, &l[ATTN_FEED_W_1_], ff->w_1, x, d_z) ||
+      !attn_stage_learn_bias_(s, &l[ATTN_FEED_B_1_], d_z) ||
+      !attn_stage_learn_(s, &l[ATTN_FEED_W_3_], ff->w_3, x, d_up) ||
+      !attn_stage_learn_bias_(s, &l[ATTN_FEED_B_3_], d_up))
+    return 0;
+  if (d_x.data) {
+    const int aside = j->g.accumulate || d_x.dtype != ATTN_F32;
+    const attn_tensor made = aside ? attn_stage_tensor_(s, b, 1, n, d_x.dim) : d_x;
+    if (!attn_stage_back_product_(s, made, d_z, ff->w_1, 0) ||
+        (gated && !attn_stage_back_product_(s, made, d_up, ff->w_3, 1)) ||
+        (aside && !attn_stage_shares_(s, d_x, made, j->g.accumulate)))
+      return 0;
+  }
+  attn_stage_back_(s, mark);
+  return 1;
+}
+
+/* Batch entries b0 .. b0 + n - 1 of t, which may be absent. */
+ATTN_COLD_ attn_tensor attn_feed_back_entries_(attn_tensor t, int64_t b0, int64_t n) {
+  if (b0 > 0) t = attn_stage_shift_(t, b0 * t.stride_batch);
+  t.batch = n;
+  return t;
+}
+
+ATTN_COLD_ int attn_feed_back_steps_(attn_stage_ *s, void *job) {
+  const attn_feed_back_ *j = (const attn_feed_back_ *)job;
+  const attn_feed_forward_gradients *g = &j->g;
+  const attn_tensor out[ATTN_FEED_LEARNED_] = {g->d_w_1, g->d_w_2, g->d_w_3,
+                                               g->d_b_1, g->d_b_2, g->d_b_3};
+  const int64_t len = j->x.len, most = ATTN_SHARES_RUN_;
+  const int64_t entries = len >= most || len == 0 ? 1 : most / len; /* of a run */
+  attn_learned_ l[ATTN_FEED_LEARNED_];
+  for (int i = 0; i < ATTN_FEED_LEARNED_; i++) l[i] = attn_learned_open_(s, out[i], g->accumulate);
+  int64_t b = 0;
+  do { /* without rows gradients become 0 all the same */
+    const int64_t n = attn_min64_(entries, j->x.batch - b);
+    int64_t i = 0;
+    do {
+      const int64_t rows = attn_min64_(most, len - i);
+      attn_tensor t[3] = {j->d_x, j->d_y, j->x};
+      for (int k = 0; k < 3; k++)
+        t[k] = attn_stage_rows_(attn_feed_back_entries_(t[k], b, n), i, rows);
+      if (!attn_feed_back_run_(s, j, t[0], t[1], t[2], l)) return 0;
+      i += rows;
+    } while (i < len);
+    b += n;
+  } while (b < j->x.batch);
+  for (int k = 0; k < ATTN_FEED_LEARNED_; k++)
+    if (!attn_learned_close_(s, &l[k])) return 0;
+  return 1;
+}
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
+/* A gradient of what is learned lies in memory as that does; op: its operand. */
+ATTN_COLD_ int attn_check_learned_(attn_error_ *e, attn_operand_ *op, attn_tensor of,
+                                   const char *absent, const char *shape) {
+  const attn_tensor *y = op->t;
+  op->span.lo = op->span.hi = 0;
+  if (!y->data) return 1;
+  if (!of.data) return attn_reject_(e, ATTN_E_NULL, absent);
+  attn_turn_back_(&of);
+  op->rule = shape, op->batch = op->heads = 1, op->len = of.len, op->dim = of.dim;
+  return attn_check_operand_(e, op, 1);
+}
+
+/* What forward takes and gradients do not. */
+ATTN_COLD_ int attn_feed_back_ff_(attn_error_ *e, const attn_feed_forward *ff) {
+  const attn_tensor *const w[] = {&ff->w_1, &ff->w_2, &ff->w_3};
+  if (attn_formed_(&ff->form)) return attn_reject_(e, ATTN_E_RANGE, "ff.form must be 0");
+  for (int i = 0; i < 3; i++)
+    if (w[i]->data && attn_quantized_(w[i]->dtype))
+      return attn_reject_(e, ATTN_E_DTYPE, "weights of ff must be of a float type");
+  return 1;
+}
+
+/* Its gradients; op: six operands. */
+ATTN_COLD_ int attn_feed_back_learned_(attn_error_ *e, attn_feed_forward_gradients *g,
+                                       const attn_feed_forward *ff, attn_operand_ *op) {
+#define ATTN_LEARNED_(field, of)                                                               \
+  {                                                                                            \
+    ATTN_OPERAND_(&g->field, "gradients." #field, ATTN_OUT_ | ATTN_OPTIONAL_, 1, 1, 0, 0, ""), \
+        ff->of, "gradients." #field " wants ff." #of,                                          \
+        "gradients." #field " must have the shape of ff." #of                                  \
+  }
+  const struct {
+    attn_operand_ op;
+    attn_tensor of;
+    const char *absent, *shape;
+  } list[ATTN_FEED_LEARNED_] = {ATTN_LEARNED_(d_w_1, w_1), ATTN_LEARNED_(d_w_2, w_2),
+                                ATTN_LEARNED_(d_w_3, w_3), ATTN_LEARNED_(d_b_1, b_1),
+                                ATTN_LEARNED_(d_b_2, b_2), ATTN_LEARNED_(d_b_3, b_3)};
+#undef ATTN_LEARNED_
+  for (int i = 0; i < ATTN_FEED_LEARNED_; i++) {
+    op[i] = list[i].op;
+    if (!attn_check_learned_(e, &op[i], list[i].of, list[i].absent, list[i].shape)) return 0;
+  }
+  return 1;
+}
+
+ATTN_COLD_ int attn_feed_back_check_(attn_error_ *e, attn_feed_back_ *j, const attn_ctx *ctx,
+                                     const attn_table_ **table, int *workers) {
+  enum { DX, DY, X, LEARNED, FF = LEARNED + ATTN_FEED_LEARNED_, N = FF + ATTN_FEED_OPERANDS_ };
+  const int64_t any = ATTN_ANY_;
+  attn_operand_ op[N];
+  const attn_operand_ rows[] = {
+      ATTN_OPERAND_(&j->d_x, "d_x", ATTN_OUT_ | ATTN_OPTIONAL_, j->x.batch, 1, j->x.len, j->x.dim,
+                    "d_x must have the shape of x"),
+      ATTN_OPERAND_(&j->d_y, "d_y", 0, any, 1, any, any, "d_y must have one head"),
+      ATTN_OPERAND_(&j->x, "x", 0, j->d_y.batch, 1, j->d_y.len, any,
+                    "x must be [d_y.batch, 1, d_y.len, .]")};
+  attn_clear_(op, sizeof op);
+  memcpy(op, rows, sizeof rows);
+  if (!attn_check_ctx_(e, ctx, table, workers) || !attn_check_given_(e, op, 3)) return 0;
+  for (int i = DY; i <= X; i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  if (!attn_check_operand_(e, &op[DX], 1) || !attn_feed_back_ff_(e, &j->ff) ||
+      !attn_check_feed_(e, &j->ff, *table, ATTN_PLACE_, 1, j->x.dim, j->d_y.dim, op + FF) ||
+      !attn_feed_back_learned_(e, &j->g, &j->ff, op + LEARNED))
+    return 0;
+  if (j->g.accumulate != 0 && j->g.accumulate != 1)
+    return attn_reject_(e, ATTN_E_RANGE, "gradients.accumulate must be 0 or 1");
+  return attn_check_apart_(e, ctx, op, N, NULL, 0);
+}
+
+/* ---- the call -------------------------------------------------------------------------------*/
+
+ATTN_COLD_ int attn_feed_back_asked_(const attn_tensor *d_x, const attn_feed_forward_gradients *g) {
+  return d_x->data || g->d_w_1.data || g->d_w_2.data || g->d_w_3.data || g->d_b_1.data ||
+         g->d_b_2.data || g->d_b_3.data;
+}
+
+ATTN_COLD_ attn_status attn_feed_forward_rows_backward_call_(
+    attn_tensor d_x, attn_tensor d_y, attn_tensor x, const attn_feed_forward *ff,
+    const attn_feed_forward_gradients *gradients, attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_feed_back_ j;
+  int workers = 1;
+  attn_clear_(&j, sizeof j);
+  j.d_x = d_x, j.d_y = d_y, j.x = x;
+  if (gradients) j.g = *gradients;
+  if (!ff) {
+    attn_reject_(&e, ATTN_E_NULL, "ff must not be null: it has the weights");
+  } else {
+    j.ff = *ff;
+    (void)attn_feed_back_check_(&e, &j, ctx, &table, &workers);
+  }
+  return attn_step_call_or_(
+      &e, table, workers, ctx, attn_feed_back_steps_, &j, "feed-forward, runs of rows",
+      attn_feed_back_asked_(&j.d_x, &j.g) ? NULL : "no output is asked for", bytes);
+}
+ATTN_CALL_(attn_feed_forward_rows_backward, (d_x, d_y, x, ff, gradients), attn_tensor d_x,
+           attn_tensor d_y, attn_tensor x, const attn_feed_forward *ff,
+           const attn_feed_forward_gradients *gradients)
+/* <<< attn/families/training/feed_forward_backward.h */
+/* >>> attn/families/training/multihead_backward.h */
+/* families/training/multihead_backward.h owns the gradients of multi-head attention with projections: forward's steps
+ * again, the gradients of its attention, and products on either side. */
+
+typedef struct attn_multihead_back_ {
+  attn_tensor d_x, d_y;
+  attn_multihead_job_ j; /* of forward, judged; x_k and x_v stand for what is absent */
+  attn_multihead_gradients g;
+  int own_k, own_v; /* x_k and x_v were given */
+} attn_multihead_back_;
+
+/* What is learned, in the order of its fields. */
+enum { ATTN_MULTIHEAD_LEARNED_ = 8 };
+
+/* The queries, keys and values of forward, in heads. */
+ATTN_COLD_ int attn_multihead_again_(attn_stage_ *s, const attn_multihead_job_ *j, attn_tensor *q,
+                                     attn_tensor *k, attn_tensor *v) {
+  const attn_multihead_params *p = &j->p;
+  *q = attn_multihead_rows_(s, j->x.batch, j->x.len, p->w_q.dim);
+  *k = attn_multihead_rows_(s, j->x_k.batch, j->x_k.len, p->w_k.dim);
+  *v = attn_multihead_rows_(s, j->x_v.batch, j->x_v.len, p->w_v.dim);
+  if (!attn_multihead_project_(s, p, ATTN_W_Q_, 0, *q, j->x) ||
+      !attn_multihead_project_(s, p, ATTN_W_K_, 0, *k, j->x_k) ||
+      !attn_multihead_project_(s, p, ATTN_W_V_, 0, *v, j->x_v))
+    return 0;
+  *q = attn_multihead_split_(*q, p->heads), *k = attn_multihead_split_(*k, p->kv_heads);
+  *v = attn_multihead_split_(*v, p->kv_heads);
+  return attn_multihead_turn_queries_(s, j, *q, k->len) &&
+         attn_multihead_turn_rows_(s, j, *k, *k, k->len, 0, 1);
+}
+
+/* Its heads' outputs side by side and their LSE: what forward left, or made again. */
+ATTN_COLD_ int attn_multihead_outputs_(attn_stage_ *s, const attn_multihead_back_ *b, attn_tensor q,
+                                       attn_tensor k, attn_tensor v, attn_tensor *all,
+                                       attn_tensor *lse) {
+  const attn_multihead_job_ *j = &b->j;
+  const attn_tensor *each = &j->p.each;
+  const int64_t h = j->p.heads, wide = attn_mul_(h, j->dv);
+  attn_sdpa_params own = j->p.attention;
+  *all = *each, *lse = own.lse;
+  if (!b->g.kept || (h > 1 && each->stride_head != j->dv))
+    *all = attn_multihead_rows_(s, j->x.batch, j->x.len, wide);
+  all->heads = 1, all->dim = wide;
+  const attn_tensor o = attn_multihead_split_(*all, h);
+  if (b->g.kept) {
+    attn_round_ round = {s->table, o, *each};
+    return all->data == each->data ||
+           attn_stage_for_(s, attn_mul_(o.batch, h), attn_round_item_, &round, 0, NULL);
+  }
+  *lse = own.lse = attn_stage_tensor_(s, j->x.batch, h, j->x.len, 1);
+  if (s->run && own.ragged.sequences) /* rows that no sequence has */
+    for (int64_t i = own.ragged.q_indptr[own.ragged.sequences]; i < j->x.len; i++)
+      for (int64_t n = 0; n < h; n++)
+        memset(attn_at_(&o, 0, n, i), 0, (size_t)j->dv * sizeof(float));
+  return attn_stage_sdpa_whole_(s, o, q, k, v, &own);
+}
+
+/* A gradient by rows that several projections read: n products with their weights. */
+ATTN_COLD_ int attn_multihead_back_rows_(attn_stage_ *s, attn_tensor d_x, const attn_tensor *d_y,
+                                         const attn_tensor *w, int n, int accumulate) {
+  const int64_t mark = s->used;
+  const int aside = accumulate || d_x.dtype != ATTN_F32;
+  if (!d_x.data) return 1;
+  const attn_tensor made = aside ? attn_stage_tensor_(s, d_x.batch, 1, d_x.len, d_x.dim) : d_x;
+  for (int i = 0; i < n; i++)
+    if (!attn_stage_back_product_(s, made, d_y[i], w[i], i > 0)) return 0;
+  if (aside && !attn_stage_shares_(s, d_x, made, accumulate)) return 0;
+  attn_stage_back_(s, mark);
+  return 1;
+}
+
+ATTN_COLD_ int attn_multihead_back_steps_(attn_stage_ *s, void *job) {
+  const attn_multihead_back_ *b = (const attn_multihead_back_ *)job;
+  const attn_multihead_job_ *j = &b->j;
+  const attn_multihead_params *p = &j->p;
+  const attn_multihead_gradients *g = &b->g;
+  const int64_t h = p->heads, kv = p->kv_heads;
+  const attn_tensor out[ATTN_MULTIHEAD_LEARNED_] = {g->d_w_q, g->d_w_k, g->d_w_v, g->d_w_o,
+                                                    g->d_b_q, g->d_b_k, g->d_b_v, g->d_b_o};
+  attn_learned_ l[ATTN_MULTIHEAD_LEARNED_];
+  attn_backward_call_ c;
+  attn_sdpa_gradients terms = g->attention;
+  attn_sdpa_params attend = p->attention;
+  attn_tensor all;
+  attn_clear_(&c, sizeof c);
+  for (int i = 0; i < ATTN_MULTIHEAD_LEARNED_; i++)
+    l[i] = attn_learned_open_(s, out[i], g->accumulate);
+  if (!attn_multihead_again_(s, j, &c.q, &c.k, &c.v) ||
+      !attn_multihead_outputs_(s, b, c.q, c.k, c.v, &all, &c.lse))
+    return 0;
+  const attn_tensor d_all = attn_multihead_rows_(s, j->x.batch, j->x.len, attn_mul_(h, j->dv));
+  const attn_tensor d_q = attn_multihead_rows_(s, j->x.batch, j->x.len, p->w_q.dim);
+  const attn_tensor d_k = attn_multihead_rows_(s, j->x_k.batch, j->x_k.len, p->w_k.dim);
+  const attn_tensor d_v = attn_multihead_rows_(s, j->x_v.batch, j->x_v.len, p->w_v.dim);
+  c.o = attn_multihead_split_(all, h), c.d_o = attn_multihead_split_(d_all, h);
+  c.d_q = attn_multihead_split_(d_q, h), c.d_k = attn_multihead_split_(d_k, kv);
+  c.d_v = attn_multihead_split_(d_v, kv);
+  terms.accumulate = g->accumulate;
+  c.params = &attend, c.gradients = &terms;
+  if (!attn_stage_back_product_(s, d_all, b->d_y, p->w_o, 0) ||
+      (g->d_each.data && !attn_stage_shares_(s, c.d_o, g->d_each, 1)))
+    return 0;
+  /* what is made beside the outputs is overwritten, terms may be added to: two sweeps, as they are anyway */
+  attn_backward_call_ rows = c;
+  attn_sdpa_gradients plain;
+  attn_clear_(&plain, sizeof plain);
+  plain.d_lse = terms.d_lse, plain.d_map = terms.d_map, plain.modify_back = terms.modify_back;
+  rows.gradients = &plain;
+  c.d_q.data = c.d_k.data = c.d_v.data = NULL;
+  if (!attn_stage_sdpa_backward_(s, &rows) || !attn_stage_sdpa_backward_(s, &c)) return 0;
+  attn_multihead_job_ back = *j;
+  attn_rope_params rope;
+  if (p->rope) rope = *p->rope, rope.inverse = !rope.inverse, back.p.rope = &rope;
+  const attn_tensor dqh = rows.d_q, dkh = rows.d_k;
+  if (!attn_multihead_turn_queries_(s, &back, dqh, d_k.len) ||
+      !attn_multihead_turn_rows_(s, &back, dkh, dkh, d_k.len, 0, 1))
+    return 0;
+  const attn_tensor in[4] = {j->x, j->x_k, j->x_v, all}, d[4] = {d_q, d_k, d_v, b->d_y};
+  const attn_tensor w[4] = {p->w_q, p->w_k, p->w_v, p->w_o};
+  for (int i = 0; i < 4; i++)
+    if (!attn_stage_learn_(s, &l[i], w[i], in[i], d[i]) ||
+        !attn_stage_learn_bias_(s, &l[4 + i], d[i]) || !attn_learned_close_(s, &l[i]) ||
+        !attn_learned_close_(s, &l[4 + i]))
+      return 0;
+  /* who reads x, x_k, x_v: neighbours of the list q, k, v */
+  const int x_reads = b->own_k ? 1 : b->own_v ? 2 : 3, k_reads = b->own_v ? 1 : 2;
+  return attn_multihead_back_rows_(s, b->d_x, d, w, x_reads, g->accumulate) &&
+         (!b->own_k ||
+          attn_multihead_back_rows_(s, g->d_x_k, d + 1, w + 1, k_reads, g->accumulate)) &&
+         (!b->own_v || attn_multihead_back_rows_(s, g->d_x_v, d + 2, w + 2, 1, g->accumulate));
+}
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
+/* What forward takes and gradients do not. */
+ATTN_COLD_ int attn_multihead_back_params_(attn_error_ *e, const attn_multihead_params *p) {
+  const attn_tensor *const w[] = {&p->w_q, &p->w_k, &p->w_v, &p->w_o};
+  if (p->bias_k.data || p->bias_v.data)
+    return attn_reject_(e, ATTN_E_RANGE, "params.bias_k and bias_v must be absent");
+  if (p->rope && p->rope->norm)
+    return attn_reject_(e, ATTN_E_RANGE, "params.rope.norm must be absent");
+  for (int i = 0; i < 4; i++)
+    if (w[i]->data && attn_quantized_(w[i]->dtype))
+      return attn_reject_(e, ATTN_E_DTYPE, "weights of params must be of a float type");
+  return p->w_o.data || attn_reject_(e, ATTN_E_NULL, "params.w_o.data must not be null");
+}
+
+enum {
+  ATTN_MULTIHEAD_BACK_DX_ = ATTN_MULTIHEAD_OPERANDS_,
+  ATTN_MULTIHEAD_BACK_DY_ = ATTN_MULTIHEAD_BACK_DX_ + 3,
+  ATTN_MULTIHEAD_BACK_DLSE_ = ATTN_MULTIHEAD_BACK_DY_ + 2,
+  ATTN_MULTIHEAD_BACK_LEARNED_ = ATTN_MULTIHEAD_BACK_DLSE_ + 2,
+  ATTN_MULTIHEAD_BACK_OPERANDS_ = ATTN_MULTIHEAD_BACK_LEARNED_ + ATTN_MULTIHEAD_LEARNED_
+};
+
+/* Its gradients; op: those of forward first. */
+ATTN_COLD_ int attn_multihead_back_operands_(attn_error_ *e, attn_multihead_back_ *b,
+                                             attn_operand_ *op) {
+  const attn_multihead_job_ *j = &b->j;
+  const attn_multihead_params *p = &j->p;
+  attn_multihead_gradients *g = &b->g;
+  const int either = ATTN_OUT_ | ATTN_OPTIONAL_, read = ATTN_OPTIONAL_ | ATTN_IS_F32_;
+  const int64_t n = j->x.batch, t = j->x.len, h = p->heads;
+  const attn_operand_ rows[] = {
+      ATTN_OPERAND_(&b->d_x, "d_x", either, n, 1, t, j->x.dim, "d_x must have the shape of x"),
+      ATTN_OPERAND_(&g->d_x_k, "gradients.d_x_k", either, j->x_k.batch, 1, j->x_k.len, j->x_k.dim,
+                    "gradients.d_x_k must have the shape of x_k"),
+      ATTN_OPERAND_(&g->d_x_v, "gradients.d_x_v", either, j->x_v.batch, 1, j->x_v.len, j->x_v.dim,
+                    "gradients.d_x_v must have the shape of x_v"),
+      ATTN_OPERAND_(&b->d_y, "d_y", 0, n, 1, t, p->w_o.dim,
+                    "d_y must be [x.batch, 1, x.len, the width of w_o]"),
+      ATTN_OPERAND_(&g->d_each, "gradients.d_each", ATTN_OPTIONAL_, n, h, t, j->dv,
+                    "gradients.d_each must be [x.batch, heads, x.len, dv]"),
+      ATTN_OPERAND_(&g->attention.d_lse, "gradients.d_lse", read, n, h, t, 1,
+                    "gradients.d_lse must be f32 [x.batch, heads, x.len, 1]"),
+      ATTN_OPERAND_(&g->attention.d_map, "gradients.d_map", read, n, h, t, j->x_k.len,
+                    "gradients.d_map must be f32 [x.batch, heads, x.len, x_k.len]")};
+#define ATTN_LEARNED_(field, of)                                                               \
+  {                                                                                            \
+    ATTN_OPERAND_(&g->field, "gradients." #field, ATTN_OUT_ | ATTN_OPTIONAL_, 1, 1, 0, 0, ""), \
+        p->of, "gradients." #field " wants params." #of,                                       \
+        "gradients." #field " must have the shape of params." #of                              \
+  }
+  const struct {
+    attn_operand_ op;
+    attn_tensor of;
+    const char *absent, *shape;
+  } list[ATTN_MULTIHEAD_LEARNED_] = {ATTN_LEARNED_(d_w_q, w_q), ATTN_LEARNED_(d_w_k, w_k),
+                                     ATTN_LEARNED_(d_w_v, w_v), ATTN_LEARNED_(d_w_o, w_o),
+                                     ATTN_LEARNED_(d_b_q, b_q), ATTN_LEARNED_(d_b_k, b_k),
+                                     ATTN_LEARNED_(d_b_v, b_v), ATTN_LEARNED_(d_b_o, b_o)};
+#undef ATTN_LEARNED_
+  memcpy(op + ATTN_MULTIHEAD_BACK_DX_, rows, sizeof rows);
+  if (!b->d_y.data && !attn_check_set_(e, &b->d_y, op[ATTN_MULTIHEAD_BACK_DY_].w)) return 0;
+  for (int i = ATTN_MULTIHEAD_BACK_DX_; i < (int)ATTN_MULTIHEAD_BACK_LEARNED_; i++)
+    if (!attn_check_operand_(e, &op[i], h)) return 0;
+  if ((g->d_x_k.data && !b->own_k) || (g->d_x_v.data && !b->own_v))
+    return attn_reject_(e, ATTN_E_NULL,
+                        "gradients.d_x_k and d_x_v want x_k and x_v: what is absent stands for "
+                        "another, which has its share");
+  for (int i = 0; i < ATTN_MULTIHEAD_LEARNED_; i++) {
+    attn_operand_ *own = &op[(int)ATTN_MULTIHEAD_BACK_LEARNED_ + i];
+    *own = list[i].op;
+    if (!attn_check_learned_(e, own, list[i].of, list[i].absent, list[i].shape)) return 0;
+  }
+  if (g->accumulate != 0 && g->accumulate != 1)
+    return attn_reject_(e, ATTN_E_RANGE, "gradients.accumulate must be 0 or 1");
+  if (g->attention.accumulate)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "gradients.attention.accumulate must be 0: accumulate holds for all");
+  return 1;
+}
+
+/* What forward left, where it is read: it has been judged as outputs. */
+ATTN_COLD_ int attn_multihead_kept_(attn_error_ *e, attn_multihead_back_ *b) {
+  attn_multihead_params *p = &b->j.p;
+  if (b->g.kept != 0 && b->g.kept != 1)
+    return attn_reject_(e, ATTN_E_RANGE, "gradients.kept must be 0 or 1");
+  memset(&p->attention.map, 0, sizeof p->attention.map);
+  if (!b->g.kept) {
+    memset(&p->each, 0, sizeof p->each);
+    memset(&p->attention.lse, 0, sizeof p->attention.lse);
+    return 1;
+  }
+  if (!p->each.data || !p->attention.lse.data)
+    return attn_reject_(e, ATTN_E_NULL, "gradients.kept wants params.each and params.lse");
+  return p->each.dtype == ATTN_F32 ||
+         attn_reject_(e, ATTN_E_DTYPE, "params.each must be f32 where gradients.kept is 1");
+}
+
+/* The gradients of terms: as the attention's own call judges them, of stand-ins; and what they share. */
+ATTN_COLD_ int attn_multihead_back_attend_(attn_error_ *e, const attn_multihead_back_ *b,
+                                           const attn_operand_ *op, const attn_ctx *ctx) {
+  const void *there = (const void *)(uintptr_t)ATTN_ALIGN_;
+  const attn_multihead_job_ *j = &b->j;
+  const int64_t n = j->x.batch, t = j->x.len, h = j->p.heads, kv = j->p.kv_heads;
+  attn_span_ out[ATTN_GRADIENT_OUTPUTS_], work;
+  attn_backward_call_ c;
+  attn_softmax_ a;
+  attn_backward_ g;
+  int workers;
+  attn_clear_(&c, sizeof c), attn_problem_clear_(&a), attn_clear_(&g, sizeof g);
+  c.q = c.d_q = attn_bhtd(there, ATTN_F32, n, h, t, j->dk);
+  c.k = c.d_k = attn_bhtd(there, ATTN_F32, j->x_k.batch, kv, j->x_k.len, j->dk);
+  c.v = c.d_v = attn_bhtd(there, ATTN_F32, j->x_v.batch, kv, j->x_v.len, j->dv);
+  c.o = c.d_o = attn_bhtd(there, ATTN_F32, n, h, t, j->dv);
+  c.lse = attn_bhtd(there, ATTN_F32, n, h, t, 1);
+  c.params = &j->p.attention, c.gradients = &b->g.attention;
+  attn_backward_take_(&c, &a, &g);
+  const attn_ctx plain = attn_before_workspace_(ctx);
+  if (!attn_backward_plan_(e, &a, &g, c.params, &c.lse, out, &plain, &workers, -1) ||
+      !attn_check_workspace_(e, ctx, &work))
+    return 0;
+  for (int i = 3; i < (int)ATTN_GRADIENT_OUTPUTS_; i++) { /* behind d_q, d_k and d_v */
+    int apart = attn_span_alone_(&out[i], op, ATTN_MULTIHEAD_BACK_OPERANDS_, out + i + 1,
+                                 (int)ATTN_GRADIENT_OUTPUTS_ - i - 1);
+    if (!apart || attn_overlap_(out[i], work))
+      return attn_reject_(e, ATTN_E_OVERLAP,
+                          "a gradient must not share memory with another argument");
+  }
+  return 1;
+}
+
+ATTN_COLD_ int attn_multihead_back_check_(attn_error_ *e, attn_multihead_back_ *b,
+                                          const attn_ctx *ctx, const attn_table_ **table,
+                                          int *workers, int query) {
+  attn_operand_ op[ATTN_MULTIHEAD_BACK_OPERANDS_];
+  attn_multihead_job_ *j = &b->j;
+  const attn_span_ none = {0, 0, 0, 0};
+  attn_clear_(op, sizeof op);
+  b->own_k = j->x_k.data != NULL, b->own_v = j->x_v.data != NULL;
+  if (!attn_check_ctx_(e, ctx, table, workers) || !attn_multihead_back_params_(e, &j->p) ||
+      !attn_multihead_kept_(e, b))
+    return 0;
+  attn_multihead_params *p = &j->p;
+  attn_tensor w_o = p->w_o; /* its width: forward judges the rest, with a y that stands in */
+  attn_turn_(&w_o, p->w_transposed);
+  j->y = attn_bhtd((void *)(uintptr_t)ATTN_ALIGN_, ATTN_F32, j->x.batch, 1, j->x.len, w_o.dim);
+  if (!attn_multihead_operands_(e, j, op)) return 0;
+  op[ATTN_MULTIHEAD_Y_].span = none;
+  for (int i = ATTN_MULTIHEAD_Y_; i < (int)ATTN_MULTIHEAD_OPERANDS_; i++)
+    op[i].role &= ~(int)ATTN_OUT_; /* what forward left is read */
+  if (!attn_multihead_back_operands_(e, b, op) ||
+      !attn_check_apart_(e, ctx, op, ATTN_MULTIHEAD_BACK_OPERANDS_, NULL, 0) ||
+      !attn_multihead_back_attend_(e, b, op, ctx))
+    return 0;
+  const attn_span_ outer[2] = {op[ATTN_MULTIHEAD_BACK_DX_].span,
+                               op[ATTN_MULTIHEAD_BACK_DX_ + 1].span};
+  return query || attn_multihead_attend_ok_(e, j, outer, ctx);
+}
+
+/* ---- the call -------------------------------------------------------------------------------*/
+
+ATTN_COLD_ attn_status attn_multihead_backward_call_(attn_tensor d_x, attn_tensor d_y,
+                                                     attn_tensor x, attn_tensor x_k,
+                                                     attn_tensor x_v,
+                                                     const attn_multihead_params *params,
+                                                     const attn_multihead_gradients *gradients,
+                                                     attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_multihead_back_ b;
+  int workers = 1;
+  attn_clear_(&b, sizeof b);
+  b.d_x = d_x, b.d_y = d_y;
+  b.j.x = x, b.j.x_k = x_k, b.j.x_v = x_v;
+  if (gradients) b.g = *gradients;
+  if (!params) {
+    attn_reject_(&e, ATTN_E_NULL, "params must not be null: it has the weights");
+  } else {
+    b.j.p = *params;
+    (void)attn_multihead_back_check_(&e, &b, ctx, &table, &workers, bytes != NULL);
+  }
+  return attn_step_call_(&e, table, workers, ctx, attn_multihead_back_steps_, &b,
+                         "projections, heads", bytes);
+}
+ATTN_CALL_(attn_multihead_backward, (d_x, d_y, x, x_k, x_v, params, gradients), attn_tensor d_x,
+           attn_tensor d_y, attn_tensor x, attn_tensor x_k, attn_tensor x_v,
+           const attn_multihead_params *params, const attn_multihead_gradients *gradients)
+/* <<< attn/families/training/multihead_backward.h */
 #endif
 #if ATTN_HAS_LINEAR_AND_TRAINING
 /* >>> attn/families/linear/features_backward.h */

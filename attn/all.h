@@ -122,6 +122,8 @@
 #include "api/families/linear/features_backward.h"
 #include "api/families/linear/linear_backward.h"
 #include "api/families/training/dropout.h"
+#include "api/families/training/feed_forward_backward.h"
+#include "api/families/training/multihead_backward.h"
 #endif
 #include "api/left_out.h"
 #include "api/end.h"
@@ -436,6 +438,11 @@ ATTN_BEGIN_STRICT_
 #include "families/training/pool_backward.h"
 #include "families/training/dropout.h"
 #include "families/training/merge_backward.h"
+#endif
+#if ATTN_HAS_MULTIHEAD_AND_TRAINING
+#include "families/training/project_backward.h"
+#include "families/training/feed_forward_backward.h"
+#include "families/training/multihead_backward.h"
 #endif
 #if ATTN_HAS_LINEAR_AND_TRAINING
 #include "families/linear/features_backward.h"

@@ -215,4 +215,6 @@ static const uint64_t golden[] = {
     0x5f797ee8f0d1067eu, /* linear backward, delta */
     0x5efe0bc3aa901838u, /* depthwise backward */
     0x6b7de2f32b47285fu, /* pool backward */
+    0x3e47df9f500a9a16u, /* feed forward backward */
+    0xd72e9d2bbc4db721u, /* multihead backward */
 };

@@ -371,6 +371,46 @@ static attn_status linear_delta(attn_tensor o, attn_tensor lse, test_rng *rng, a
   return linear(o, lse, rng, ctx, ATTN_LINEAR_DELTA_ATTN, ATTN_FEATURES_ELU1);
 }
 
+/* The gradients of a feed-forward: of its rows to o, of a matrix and a bias to lse. */
+static attn_status feed_forward(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_feed_forward ff = golden_feed(rng, DV, 24, ATTN_ACT_SILU);
+  attn_feed_forward_gradients g;
+  memset(&g, 0, sizeof g);
+  ff.w_3 = golden_weight(rng, DV, 24);
+  g.d_w_2 = golden_exact(rng, 1, 24, DV), g.d_w_3 = golden_exact(rng, 1, DV, 24);
+  const attn_tensor d_x = golden_rows(o, 0, T, DV), d_y = golden_exact(rng, 1, T, DV);
+  const attn_tensor x = golden_exact(rng, 1, T, DV);
+  const attn_status status = attn_feed_forward_rows_backward(d_x, d_y, x, &ff, &g, ctx);
+  for (int i = 0; i < T; i++) {
+    for (int c = 0; c < DV; c++)
+      oracle_set(&o, 0, 1, i, c, oracle_get(&g.d_w_2, 0, 0, i % 24, (i / 24 + c) % DV));
+    oracle_set(&lse, 0, 0, i, 0, oracle_get(&g.d_w_2, 0, 0, i % 24, i / 4));
+    oracle_set(&lse, 0, 1, i, 0, oracle_get(&g.d_w_3, 0, 0, i % DV, i / 3));
+  }
+  return status;
+}
+
+/* The gradients of multi-head attention: of its rows to o, of two matrices to lse. */
+static attn_status multihead(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_multihead_params p;
+  attn_multihead_gradients g;
+  attn_tensor none;
+  memset(&p, 0, sizeof p), memset(&g, 0, sizeof g), memset(&none, 0, sizeof none);
+  p.heads = 2, p.kv_heads = 1, p.attention.causal = 1;
+  p.w_q = golden_weight(rng, DV, 12), p.w_k = golden_weight(rng, DV, 6);
+  p.w_v = golden_weight(rng, DV, 5), p.w_o = golden_weight(rng, 10, DV);
+  g.d_w_k = golden_exact(rng, 1, DV, 6), g.d_w_o = golden_exact(rng, 1, 10, DV);
+  const attn_tensor d_x = golden_rows(o, 0, T, DV), d_y = golden_exact(rng, 1, T, DV);
+  const attn_tensor x = golden_exact(rng, 1, T, DV);
+  const attn_status status = attn_multihead_backward(d_x, d_y, x, none, none, &p, &g, ctx);
+  for (int i = 0; i < T; i++) {
+    for (int c = 0; c < DV; c++) oracle_set(&o, 0, 1, i, c, oracle_get(&g.d_w_k, 0, 0, c, i % 6));
+    oracle_set(&lse, 0, 0, i, 0, oracle_get(&g.d_w_o, 0, 0, i % 10, i % DV));
+    oracle_set(&lse, 0, 1, i, 0, oracle_get(&g.d_w_o, 0, 0, i % 10, i / 4));
+  }
+  return status;
+}
+
 const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"sdpa backward k", backward_k},
                                        {"sdpa backward v", backward_v},
@@ -399,4 +439,6 @@ const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"linear backward, delta", linear_delta},
                                        {"depthwise backward", depthwise},
                                        {"pool backward", pool},
+                                       {"feed forward backward", feed_forward},
+                                       {"multihead backward", multihead},
                                        {NULL, NULL}};

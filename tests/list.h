@@ -1713,6 +1713,14 @@
   X(N5_linear_backward_nan)                 \
   X(N5_linear_backward_state)               \
   X(N5_linear_backward_refused)             \
+  X(N6_feed_forward)                        \
+  X(N6_feed_forward_outputs)                \
+  X(N6_feed_forward_rejects)                \
+  X(N6_feed_forward_runs)                   \
+  X(N6_multihead)                           \
+  X(N6_multihead_kept)                      \
+  X(N6_multihead_parts)                     \
+  X(N6_multihead_rejects)                   \
   X(N7_adamw)                               \
   X(N7_adamw_steps)                         \
   X(N7_sgd)                                 \

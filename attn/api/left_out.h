@@ -312,6 +312,14 @@
 #define attn_multihead(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MULTIHEAD
 #define attn_multihead_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MULTIHEAD
 #endif
+#if !ATTN_HAS_MULTIHEAD_AND_TRAINING
+#define attn_feed_forward_rows_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MULTIHEAD_AND_TRAINING
+#define attn_feed_forward_rows_backward_workspace(...) \
+  ATTN_ONLY_leaves_out_ATTN_FAMILY_MULTIHEAD_AND_TRAINING
+#define attn_multihead_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_MULTIHEAD_AND_TRAINING
+#define attn_multihead_backward_workspace(...) \
+  ATTN_ONLY_leaves_out_ATTN_FAMILY_MULTIHEAD_AND_TRAINING
+#endif
 #if !ATTN_HAS_PATTERN
 #define attn_block_permutations(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN
 #define attn_pattern_axial(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_PATTERN

@@ -103,6 +103,20 @@ void feed_forward(Call &c, int64_t len, int64_t dm, int64_t chunks) {
   };
 }
 
+/* All gradients, counted as twice forward: hidden rows made again are not. */
+void feed_forward_backward(Call &c, int64_t len, int64_t dm) {
+  attn_tensor d_x = c.rows(1, len, dm), d_y = c.rows(1, len, dm), x = c.rows(1, len, dm);
+  attn_feed_forward ff = feed(c, dm);
+  attn_feed_forward_gradients g = {};
+  g.d_w_1 = c.rows(1, dm, 4 * dm), g.d_b_1 = c.rows(1, 1, 4 * dm);
+  g.d_w_2 = c.rows(1, 4 * dm, dm), g.d_b_2 = c.rows(1, 1, dm);
+  c.flops = 32.0 * (double)(len * dm * dm);
+  c.run = [=](attn_ctx *ctx) { return attn_feed_forward_rows_backward(d_x, d_y, x, &ff, &g, ctx); };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_feed_forward_rows_backward_workspace(d_x, d_y, x, &ff, &g, ctx);
+  };
+}
+
 /* Two of eight gated experts a row; one row reads two of them once. */
 void experts(Call &c, int64_t len, int64_t dm, int64_t dff) {
   constexpr int64_t count = 8, k = 2;
@@ -245,6 +259,8 @@ const CallEntry entries[] = {
      }},
     {"feed_forward", "T:128/dm:384/dff:1536", [](Call &c) { feed_forward(c, 128, 384, 1); }},
     {"feed_forward", "T:512/dm:768/dff:3072", [](Call &c) { feed_forward(c, 512, 768, 1); }},
+    {"feed_forward_rows_backward", "T:512/dm:768/dff:3072",
+     [](Call &c) { feed_forward_backward(c, 512, 768); }},
     {"feed_forward", "T:512/dm:768/dff:3072/chunks:16",
      [](Call &c) { feed_forward(c, 512, 768, 16); }},
     {"experts", "T:512/dm:512/dff:1024/E:8/k:2", [](Call &c) { experts(c, 512, 512, 1024); }},

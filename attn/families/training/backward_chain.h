@@ -33,7 +33,7 @@ ATTN_FUNC_ void attn_chain_scores_(attn_tile_ *t, const attn_backward_memory_ *m
   t->w.s = inner;
   for (int i = 0; i < b->count; i++) {
     const attn_segment_ *seg = &b->seg[i];
-    float *s = inner + seg->at * ATTN_TILE_, *y = m->capped + (caps ? seg->at * ATTN_TILE_ : 0);
+    float *s = inner + seg->at * ATTN_TILE_, *y = caps ? m->capped + seg->at * ATTN_TILE_ : s;
     attn_modifiers_ mod;
     attn_clear_(&mod, sizeof mod);
     attn_on_(tile, f)->score_block(s, t->w.qt, b->k + seg->at * b->k_stride, b->k_stride, seg->n,

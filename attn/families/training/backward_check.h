@@ -100,6 +100,22 @@ ATTN_COLD_ int attn_backward_extents_(attn_error_ *e, const attn_tensor *y, cons
   return !attn_sent_shared_(y, x) || y->dtype == ATTN_F32 || attn_reject_(e, ATTN_E_DTYPE, type);
 }
 
+/* What a call is given. */
+typedef struct attn_backward_call_ {
+  attn_tensor d_q, d_k, d_v, d_o, q, k, v, o, lse;
+  const attn_sdpa_params *params;
+  const attn_sdpa_gradients *gradients;
+} attn_backward_call_;
+
+/* A problem and a job take it. */
+ATTN_COLD_ void attn_backward_take_(const attn_backward_call_ *c, attn_softmax_ *a,
+                                    attn_backward_ *g) {
+  a->o = c->o, a->q = c->q, a->k = c->k, a->v = c->v;
+  g->d_q = c->d_q, g->d_k = c->d_k, g->d_v = c->d_v, g->d_o = c->d_o;
+  if (c->gradients) g->asked = *c->gradients;
+  g->d_lse = g->asked.d_lse, g->d_sinks = g->asked.d_sinks, g->accumulate = g->asked.accumulate;
+}
+
 /* Every rule. a: forward's problem; data as in attn_sdpa_plan_. */
 ATTN_COLD_ int attn_backward_plan_(attn_error_ *e, attn_softmax_ *a, attn_backward_ *g,
                                    const attn_sdpa_params *params, const attn_tensor *lse,
@@ -161,9 +177,9 @@ ATTN_COLD_ int attn_backward_plan_(attn_error_ *e, attn_softmax_ *a, attn_backwa
     return attn_reject_(e, ATTN_E_NULL, "gradients.d_bias wants params.bias");
   for (int i = 0; i < (int)TENSORS; i++) out[i] = op[i].span;
   if (!attn_backward_arrays_(e, a, &p, g, out + TENSORS) ||
-      !attn_check_apart_(e, ctx, op, N, out + TENSORS, ATTN_GRADIENT_ARRAYS_))
+      (data >= 0 && !attn_check_apart_(e, ctx, op, N, out + TENSORS, ATTN_GRADIENT_ARRAYS_)))
     return 0;
-  for (int i = TENSORS; i < (int)ATTN_GRADIENT_OUTPUTS_; i++)
+  for (int i = TENSORS; data >= 0 && i < (int)ATTN_GRADIENT_OUTPUTS_; i++)
     for (int j = i + 1; j < (int)ATTN_GRADIENT_OUTPUTS_ + (int)READ; j++)
       if (attn_overlap_(out[i], j < (int)ATTN_GRADIENT_OUTPUTS_
                                     ? out[j]

@@ -19,6 +19,51 @@ ATTN_FUNC_ void attn_backward_nothing_(const attn_backward_ *g) {
     for (int64_t c = 0; g->array[i].y && c < g->array[i].n; c++) g->array[i].y[c] = 0.0f;
 }
 
+/* The call, or with bytes the workspace query; data as in attn_sdpa_plan_. */
+ATTN_COLD_ void attn_backward_run_(attn_error_ *e, const attn_backward_call_ *c, attn_ctx *ctx,
+                                   size_t *bytes, int data) {
+  attn_softmax_ a;
+  attn_backward_ g;
+  attn_sdpa_params none;
+  attn_span_ out[ATTN_GRADIENT_OUTPUTS_];
+  int workers;
+  attn_problem_clear_(&a), attn_clear_(&g, sizeof g), attn_clear_(&none, sizeof none);
+  attn_backward_take_(c, &a, &g);
+  if (!attn_backward_plan_(e, &a, &g, c->params ? c->params : &none, &c->lse, out, ctx, &workers,
+                           data))
+    return;
+  const int idle = attn_nothing_(&a);
+  if (bytes && ctx && ctx->workers > 1) workers = ctx->workers;
+  if (idle || a.own_items == 0) {
+    if (bytes) return;
+    attn_backward_nothing_(&g);
+    attn_report_(ctx, a.table, 1, "no-op", idle ? "no queries" : "no output is asked for");
+  } else if (bytes) {
+    const int64_t need = attn_softmax_bytes_(&a, workers);
+    if (attn_workspace_fits_(e, need)) *bytes = (size_t)need;
+  } else if (attn_softmax_run_(e, &a, ctx, workers) && ctx) {
+    ctx->report.path = "gradients, queries in lanes";
+    ctx->report.why = "one pass for q, k and v, one for what is added to scores";
+  }
+}
+
+/* The same as a step. */
+ATTN_COLD_ int attn_stage_sdpa_backward_(attn_stage_ *s, const attn_backward_call_ *c) {
+  size_t bytes = 0;
+  s->ctx.workspace = NULL, s->ctx.workspace_size = 0;
+  if (!s->run) {
+    const attn_ctx held = s->ctx;
+    attn_ctx plain = attn_before_workspace_(&held);
+    attn_backward_run_(s->e, c, &plain, &bytes, -1);
+    attn_stage_spare_(s, (int64_t)bytes);
+    return s->e->status == ATTN_OK;
+  }
+  s->ctx.workspace = attn_stage_spare_(s, 0), s->ctx.workspace_size = (size_t)s->spare;
+  attn_backward_run_(s->e, c, &s->ctx, NULL, 1);
+  attn_stage_count_(s);
+  return s->e->status == ATTN_OK;
+}
+
 ATTN_COLD_ attn_status attn_sdpa_backward_call_(attn_tensor d_q, attn_tensor d_k, attn_tensor d_v,
                                                 attn_tensor d_o, attn_tensor q, attn_tensor k,
                                                 attn_tensor v, attn_tensor o, attn_tensor lse,
@@ -26,33 +71,8 @@ ATTN_COLD_ attn_status attn_sdpa_backward_call_(attn_tensor d_q, attn_tensor d_k
                                                 const attn_sdpa_gradients *gradients, attn_ctx *ctx,
                                                 size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
-  attn_softmax_ a;
-  attn_backward_ g;
-  attn_sdpa_params none;
-  attn_span_ out[ATTN_GRADIENT_OUTPUTS_];
-  int workers;
-  attn_problem_clear_(&a), memset(&g, 0, sizeof g), memset(&none, 0, sizeof none);
-  a.o = o, a.q = q, a.k = k, a.v = v;
-  g.d_q = d_q, g.d_k = d_k, g.d_v = d_v, g.d_o = d_o;
-  if (gradients) g.asked = *gradients;
-  g.d_lse = g.asked.d_lse, g.d_sinks = g.asked.d_sinks, g.accumulate = g.asked.accumulate;
-  if (attn_backward_plan_(&e, &a, &g, params ? params : &none, &lse, out, ctx, &workers,
-                          bytes ? 0 : 1)) {
-    const int idle = attn_nothing_(&a);
-    if (bytes && ctx && ctx->workers > 1) workers = ctx->workers;
-    if (idle || a.own_items == 0) {
-      if (!bytes) {
-        attn_backward_nothing_(&g);
-        attn_report_(ctx, a.table, 1, "no-op", idle ? "no queries" : "no output is asked for");
-      }
-    } else if (bytes) {
-      const int64_t need = attn_softmax_bytes_(&a, workers);
-      if (attn_workspace_fits_(&e, need)) *bytes = (size_t)need;
-    } else if (attn_softmax_run_(&e, &a, ctx, workers) && ctx) {
-      ctx->report.path = "gradients, queries in lanes";
-      ctx->report.why = "one pass for q, k and v, one for what is added to scores";
-    }
-  }
+  const attn_backward_call_ c = {d_q, d_k, d_v, d_o, q, k, v, o, lse, params, gradients};
+  attn_backward_run_(&e, &c, ctx, bytes, bytes ? 0 : 1);
   return attn_end_(bytes ? NULL : ctx, &e);
 }
 ATTN_CALL_(attn_sdpa_backward, (d_q, d_k, d_v, d_o, q, k, v, o, lse, params, gradients),
