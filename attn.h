@@ -6625,6 +6625,7 @@ ATTN_DEF void attn_parallel_openmp(void *user, int64_t count, attn_task_fn task,
   ATTN_HAS(ATTN_FAMILY_MULTIHEAD | ATTN_FAMILY_HEADS | ATTN_FAMILY_MEMORY | ATTN_FAMILY_BLOCKS | \
            ATTN_FAMILY_DEPTH | ATTN_FAMILY_MIXERS | ATTN_FAMILY_COMPRESSION)
 #define ATTN_HAS_MULTIHEAD_AND_TRAINING (ATTN_HAS_MULTIHEAD && ATTN_HAS_TRAINING)
+#define ATTN_HAS_BLOCKS_AND_TRAINING (ATTN_HAS_BLOCKS && ATTN_HAS_TRAINING)
 #define ATTN_HAS_SEQUENCE                                                         \
   ATTN_HAS(ATTN_FAMILY_SEQUENCE | ATTN_FAMILY_CONTENT | ATTN_FAMILY_COMPRESSION | \
            ATTN_FAMILY_LOWRANK | ATTN_FAMILY_TRAINING)
@@ -15072,6 +15073,70 @@ ATTN_DEF size_t attn_multihead_backward_workspace(attn_tensor d_x, attn_tensor d
                                                   const attn_ctx *ctx);
 #endif
 /* <<< attn/api/families/training/multihead_backward.h */
+/* >>> attn/api/families/training/block_backward.h */
+/* api/families/training/block_backward.h owns the gradients of encoder and decoder blocks. */
+
+#if ATTN_HAS_BLOCKS_AND_TRAINING
+/* Of a norm's gain and bias, [dm], each optional. */
+typedef struct attn_norm_gradients {
+  float *d_gain, *d_bias;
+} attn_norm_gradients;
+
+/* What a gradient of a block has beside that of x; {0} is none of it. In self, cross and ff accumulate is 0, d_x_k and d_x_v
+ * are absent; kept may be 1, with each and lse of params.self or cross as forward left them. */
+typedef struct attn_block_gradients {
+  attn_multihead_gradients self, cross;
+  attn_feed_forward_gradients ff;
+  attn_norm_gradients norm_self, norm_cross, norm_ff;
+  attn_norm_gradients after_self, after_cross, after_ff;
+  attn_tensor d_e; /* out, optional, of a decoder: the shape of e */
+  int accumulate;  /* 1: is added to what all outputs hold; 0: they are overwritten */
+} attn_block_gradients;
+
+/* Gradients of attn_encoder: of a loss whose gradient by y is d_y. For each part F, from the last to the first, d the
+ * gradient by its output, N* that of a norm at the rows that it read:
+ *
+ *   POST:      d = N*(d),               d_x = d + F*(d)
+ *   PRE:       d_x = d + N*(F*(d))
+ *   SANDWICH:  d_x = d + N*(F*(N'*(d)))
+ *   PARALLEL:  d_x = d + N_self*(MHA*(d)) + N_ff*(FFN*(d))
+ *
+ * Rows between the parts are made again from x. What forward may keep is each attention's heads and LSE: without them it
+ * is computed once more; the same bits.
+ * Shapes: d_y as y, d_x as x, each f32, f16 or bf16, of any strides; the gradients of what is learned as
+ *   attn_multihead_backward and attn_feed_forward_rows_backward have them. An output whose data is null is not made.
+ * params: as forward had them, with what those two refuse (RANGE, DTYPE): bias_k and bias_v, rope->norm, ff.form, codes.
+ *   Rows from x_len on do not exist: d_y is not read there, d_x is 0.
+ * Aliasing: inputs may share memory with each other; outputs with nothing, nor their rows with one another.
+ * Empty: unless accumulate is 1 every element of an output is written, 0 where nothing is read.
+ * NaN: as the parts have it.
+ * Memory: attn_encoder_backward_workspace bytes: f32 rows of dm numbers, 3 to 5 a part, the heads' outputs and LSE of each
+ *   attention unless they were kept, and what its gradient or that of the feed-forward wants. No T x T and no T x dff
+ *   array.
+ * Errors: those of attn_encoder and of the gradients of its parts; outputs untouched.
+ * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, whichever outputs are asked for, and
+ *   whatever was kept.
+ * Cost: attn_encoder's (less the feed-forward's where no norm stands behind it) and that of the gradients of its parts.
+ * Source: Vaswani et al. 2017, arXiv 1706.03762; Xiong et al. 2020, arXiv 2002.04745; the chain rule. */
+ATTN_DEF attn_status attn_encoder_backward(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                           const attn_block_params *params,
+                                           const attn_block_gradients *gradients, attn_ctx *ctx);
+ATTN_DEF size_t attn_encoder_backward_workspace(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                                const attn_block_params *params,
+                                                const attn_block_gradients *gradients,
+                                                const attn_ctx *ctx);
+
+/* Gradients of attn_decoder: the same with cross attention between the two, whose keys and values give d_e; rows of e from
+ * e_len on have 0. Shapes, rules, memory, errors, determinism and cost as attn_encoder_backward. */
+ATTN_DEF attn_status attn_decoder_backward(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                           attn_tensor e, const attn_block_params *params,
+                                           const attn_block_gradients *gradients, attn_ctx *ctx);
+ATTN_DEF size_t attn_decoder_backward_workspace(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                                attn_tensor e, const attn_block_params *params,
+                                                const attn_block_gradients *gradients,
+                                                const attn_ctx *ctx);
+#endif
+/* <<< attn/api/families/training/block_backward.h */
 #endif
 /* >>> attn/api/left_out.h */
 /* api/left_out.h owns what a call says whose family ATTN_ONLY leaves out: in place of the function stands a
@@ -15104,6 +15169,12 @@ ATTN_DEF size_t attn_multihead_backward_workspace(attn_tensor d_x, attn_tensor d
 #define attn_trajectory_rows(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
 #define attn_trajectory_tokens(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
 #define attn_trajectory_tokens_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
+#endif
+#if !ATTN_HAS_BLOCKS_AND_TRAINING
+#define attn_decoder_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS_AND_TRAINING
+#define attn_decoder_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS_AND_TRAINING
+#define attn_encoder_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS_AND_TRAINING
+#define attn_encoder_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS_AND_TRAINING
 #endif
 #if !ATTN_HAS_CACHE
 #define attn_cache_accept(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
@@ -26628,12 +26699,15 @@ ATTN_INLINE_ float attn_ramp_at_(const attn_ramp_ *ramp, int r, int e) {
 /* The same as a part of scores. */
 ATTN_FUNC_ void attn_block_ramp_scores_(const attn_tile_ *t, const attn_block_ *b,
                                         const attn_ramp_ *ramp) {
-  for (int r = 0; r < t->n; r++)
-    for (int e = 0; e < b->n; e++) {
-      const float m = attn_ramp_at_(ramp, r, e);
-      if (m < 1.0f && t->w.s[e * ATTN_TILE_ + r] > -INFINITY)
-        t->w.s[e * ATTN_TILE_ + r] += m > 0.0f ? (float)attn_log2_(m) : -INFINITY;
-    }
+  for (int i = 0; i < b->count; i++) {
+    const attn_segment_ *seg = &b->seg[i];
+    for (int r = seg->g0 * ATTN_GROUP_; r < seg->g1 * ATTN_GROUP_ && r < t->n; r++)
+      for (int e = seg->at; e < seg->at + seg->n; e++) {
+        const float m = attn_ramp_at_(ramp, r, e);
+        if (m < 1.0f && t->w.s[e * ATTN_TILE_ + r] > -INFINITY)
+          t->w.s[e * ATTN_TILE_ + r] += m > 0.0f ? (float)attn_log2_(m) : -INFINITY;
+      }
+  }
 }
 
 /* The score map leaves as scores here and becomes weights when the row's sum is known. */
@@ -40373,15 +40447,15 @@ ATTN_COLD_ int attn_coder_norms_(attn_error_ *e, const attn_block_params *p, con
   return 1;
 }
 
-/* Every rule. decoder: causal, and with cross attention where e is; cache: of a step, else null. */
-ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder,
-                                 attn_decoder_cache *cache, const attn_ctx *ctx,
-                                 const attn_table_ **table, int *workers, int query) {
+/* Every rule about its arguments one by one, op and more. decoder: causal, and with cross attention where e is; cache: of
+ * a step, else null. */
+ATTN_COLD_ int attn_coder_operands_(attn_error_ *e, attn_coder_job_ *j, int decoder,
+                                    attn_decoder_cache *cache, const attn_ctx *ctx,
+                                    const attn_table_ **table, int *workers, attn_operand_ *op,
+                                    attn_arrays_ *more) {
   static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x"), we[] = ATTN_WORDS_("e");
-  attn_operand_ op[ATTN_CODER_OPERANDS_];
   attn_block_params *p = &j->p;
-  attn_arrays_ more;
-  memset(op, 0, sizeof op), memset(&more, 0, sizeof more);
+  memset(op, 0, ATTN_CODER_OPERANDS_ * sizeof *op), memset(more, 0, sizeof *more);
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   const int64_t b = j->x.batch, t = j->x.len, dm = j->x.dim, any = ATTN_ANY_;
   const attn_operand_ rows[] = {
@@ -40405,13 +40479,13 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
   if (t > INT32_MAX || j->e.len > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "x.len and e.len must be below 2^31");
   if (!attn_check_feed_(e, &p->ff, *table, ATTN_PLACE_, 1, dm, dm, op + ATTN_CODER_FF_) ||
-      !attn_coder_norms_(e, p, &p->norm_self, &p->after_self, dm, &more) ||
-      !attn_coder_norms_(e, p, &p->norm_ff, &p->after_ff, dm, &more))
+      !attn_coder_norms_(e, p, &p->norm_self, &p->after_self, dm, more) ||
+      !attn_coder_norms_(e, p, &p->norm_ff, &p->after_ff, dm, more))
     return 0;
   if (cache && !attn_coder_step_(e, p)) return 0;
   if (!attn_check_unturned_(e, p)) return 0;
   if (!attn_check_cut_(e, p->x_len, b, t, "params.x_len must be aligned to its elements",
-                       "params.x_len must lie in 0..x.len", &more) ||
+                       "params.x_len must lie in 0..x.len", more) ||
       !attn_coder_lens_(e, &p->self.attention, p->x_len, p->x_len,
                         "params.x_len stands for kv_len and q_len of params.self.attention, which "
                         "must be null beside it"))
@@ -40421,9 +40495,9 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
   if (!attn_multihead_operands_(e, &j->self, op + ATTN_CODER_SELF_)) return 0;
   attn_coder_known_(op + ATTN_CODER_SELF_, 0);
   if (j->e.data) {
-    if (!attn_coder_norms_(e, p, &p->norm_cross, &p->after_cross, dm, &more) ||
+    if (!attn_coder_norms_(e, p, &p->norm_cross, &p->after_cross, dm, more) ||
         !attn_check_cut_(e, p->e_len, b, j->e.len, "params.e_len must be aligned to its elements",
-                         "params.e_len must lie in 0..e.len", &more) ||
+                         "params.e_len must lie in 0..e.len", more) ||
         !attn_coder_lens_(e, &p->cross.attention, p->x_len, p->e_len,
                           "params.x_len and .e_len stand for q_len and kv_len of "
                           "params.cross.attention, which must be null beside them"))
@@ -40433,6 +40507,17 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
     attn_coder_known_(op + ATTN_CODER_CROSS_, !cache);
   }
   if (cache && !attn_coder_cache_(e, j, cache, op + ATTN_CODER_CACHE_)) return 0;
+  return 1;
+}
+
+/* And about all of them. */
+ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder,
+                                 attn_decoder_cache *cache, const attn_ctx *ctx,
+                                 const attn_table_ **table, int *workers, int query) {
+  attn_operand_ op[ATTN_CODER_OPERANDS_];
+  attn_arrays_ more;
+  const int64_t t = j->x.len;
+  if (!attn_coder_operands_(e, j, decoder, cache, ctx, table, workers, op, &more)) return 0;
   if (attn_same_view_(&j->y, &j->x)) op[ATTN_CODER_X_].span.hi = op[ATTN_CODER_X_].span.lo;
   if (!attn_check_apart_(e, ctx, op, ATTN_CODER_OPERANDS_, more.span, more.n)) return 0;
   if (cache) { /* attention over what will be there */
@@ -75455,6 +75540,7 @@ typedef struct attn_norm_back_ {
   attn_norm norm;
   float eps;
   int accumulate;
+  int fresh;          /* rows are overwritten all the same */
   float *part;        /* [tiles][2][n]: of d_gain and d_bias, of 64 rows each */
   int64_t tiles, run; /* rows at once */
   char *memory;
@@ -75527,7 +75613,7 @@ ATTN_FUNC_ void attn_norm_back_rows_(const attn_norm_back_ *a, float *room, floa
   rows.x = s.x, rows.x_stride = s.x_stride, rows.n = dim;
   s.skip = attn_on_(norm, f)->sizes(size, &rows, (int)n, a->eps, s.rms);
   attn_on_(gradient, f)->norm_slopes(&s, (int)n, size);
-  for (int r = 0; s.skip >> r; r++)
+  for (int r = 0; r < (int)n; r++)
     if (s.skip >> r & 1) attn_norm_back_exact_(&s, r, a->eps);
   for (int k = 0; k < 2; k++)
     for (int64_t r = 0; out[k]->data && k != direct && r < n; r++) {
@@ -75577,6 +75663,7 @@ ATTN_COLD_ int attn_norm_back_steps_(attn_stage_ *s, void *job) {
   }
   if (a.d_gain || a.d_bias)
     a.part = (float *)(void *)attn_stage_take_(s, attn_mul_(a.tiles, attn_mul_(2, dim)), 4);
+  if (a.fresh) a.accumulate = 0;
   for (int i = 0; i < 6; i++)
     if (each[i]->data) {
       t[n++] = each[i];
@@ -76691,6 +76778,49 @@ ATTN_COLD_ int attn_learned_close_(attn_stage_ *s, const attn_learned_ *l) {
   return l->sum.data == l->out.data || attn_stage_shares_(s, l->out, l->sum, l->accumulate);
 }
 
+/* Rows that may be read by nobody: whether one of them is not finite, and copies in which it is 0. */
+typedef struct attn_seen_ {
+  const attn_table_ *table;
+  attn_tensor x, d, to; /* to: f32 */
+  int copies;
+  unsigned char *bad; /* [batch] */
+  char *memory;
+} attn_seen_;
+
+ATTN_FUNC_ void attn_seen_item_(void *job, int worker, int64_t index) {
+  const attn_seen_ *a = (const attn_seen_ *)job;
+  float *room = (float *)(void *)(a->memory + worker * attn_piece_(a->x.dim, sizeof(float)));
+  unsigned char bad = 0;
+  for (int64_t i = 0; i < a->x.len; i++) {
+    const char *from = attn_at_(&a->x, index, 0, i);
+    float *row = a->copies ? (float *)(void *)attn_at_(&a->to, index, 0, i) : room;
+    a->table->widen(row, from, 0, NULL, 1, a->x.dim, a->x.dtype, NULL);
+    const int fine = a->table->finite(row, a->x.dim, 1, a->x.dim);
+    bad |= !fine;
+    const float *d = (const float *)(const void *)attn_at_(&a->d, index, 0, i);
+    int read = 0;
+    for (int64_t c = 0; !fine && c < a->d.dim; c++) read |= d[c] != 0.0f;
+    if (!fine && !read) memset(row, 0, (size_t)a->x.dim * sizeof(float));
+  }
+  if (!a->copies) a->bad[index] = bad;
+}
+
+/* x becomes a copy without rows that are not finite and whose d, of f32, is 0: nobody has read them. There is none mostly,
+ * and then no copy. */
+ATTN_COLD_ int attn_stage_seen_(attn_stage_ *s, attn_tensor *x, attn_tensor d) {
+  const int64_t each = attn_piece_(x->dim, sizeof(float));
+  attn_seen_ a;
+  attn_clear_(&a, sizeof a);
+  a.table = s->table, a.x = *x, a.d = d;
+  a.to = attn_stage_tensor_(s, x->batch, 1, x->len, x->dim);
+  a.bad = (unsigned char *)attn_stage_take_(s, x->batch, 1);
+  if (!attn_stage_for_(s, x->batch, attn_seen_item_, &a, each, &a.memory)) return 0;
+  for (int64_t b = 0; s->run && b < x->batch; b++) a.copies |= a.bad[b];
+  if (!a.copies) return 1;
+  *x = a.to;
+  return attn_stage_for_(s, x->batch, attn_seen_item_, &a, each, &a.memory);
+}
+
 /* Rows of x and what reaches y = x w + bias: to w, which lies as w does, */
 ATTN_COLD_ int attn_stage_learn_(attn_stage_ *s, attn_learned_ *l, attn_tensor w, attn_tensor x,
                                  attn_tensor d_y) {
@@ -76732,6 +76862,7 @@ typedef struct attn_feed_back_ {
   attn_tensor d_x, d_y, x; /* one head; d_x.data null: not made */
   attn_feed_forward ff;    /* judged */
   attn_feed_forward_gradients g;
+  int fresh; /* d_x is overwritten, whatever is learned */
 } attn_feed_back_;
 
 /* What is learned, in the order of its fields. */
@@ -76779,11 +76910,11 @@ ATTN_COLD_ int attn_feed_back_run_(attn_stage_ *s, const attn_feed_back_ *j, att
       !attn_stage_learn_bias_(s, &l[ATTN_FEED_B_3_], d_up))
     return 0;
   if (d_x.data) {
-    const int aside = j->g.accumulate || d_x.dtype != ATTN_F32;
+    const int more = j->g.accumulate && !j->fresh, aside = more || d_x.dtype != ATTN_F32;
     const attn_tensor made = aside ? attn_stage_tensor_(s, b, 1, n, d_x.dim) : d_x;
     if (!attn_stage_back_product_(s, made, d_z, ff->w_1, 0) ||
         (gated && !attn_stage_back_product_(s, made, d_up, ff->w_3, 1)) ||
-        (aside && !attn_stage_shares_(s, d_x, made, j->g.accumulate)))
+        (aside && !attn_stage_shares_(s, d_x, made, more)))
       return 0;
   }
   attn_stage_back_(s, mark);
@@ -76817,9 +76948,9 @@ ATTN_COLD_ int attn_feed_back_steps_(attn_stage_ *s, void *job) {
         t[k] = attn_stage_rows_(attn_feed_back_entries_(t[k], b, n), i, rows);
       if (!attn_feed_back_run_(s, j, t[0], t[1], t[2], l)) return 0;
       i += rows;
-    } while (i < len);
+    } while (s->run && i < len); /* the first run is the largest */
     b += n;
-  } while (b < j->x.batch);
+  } while (s->run && b < j->x.batch);
   for (int k = 0; k < ATTN_FEED_LEARNED_; k++)
     if (!attn_learned_close_(s, &l[k])) return 0;
   return 1;
@@ -76938,6 +77069,7 @@ typedef struct attn_multihead_back_ {
   attn_multihead_job_ j; /* of forward, judged; x_k and x_v stand for what is absent */
   attn_multihead_gradients g;
   int own_k, own_v; /* x_k and x_v were given */
+  int fresh;        /* d_x is overwritten, whatever else */
 } attn_multihead_back_;
 
 /* What is learned, in the order of its fields. */
@@ -77046,8 +77178,11 @@ ATTN_COLD_ int attn_multihead_back_steps_(attn_stage_ *s, void *job) {
   if (!attn_multihead_turn_queries_(s, &back, dqh, d_k.len) ||
       !attn_multihead_turn_rows_(s, &back, dkh, dkh, d_k.len, 0, 1))
     return 0;
-  const attn_tensor in[4] = {j->x, j->x_k, j->x_v, all}, d[4] = {d_q, d_k, d_v, b->d_y};
+  const attn_tensor d[4] = {d_q, d_k, d_v, b->d_y};
+  attn_tensor in[4] = {j->x, j->x_k, j->x_v, all};
   const attn_tensor w[4] = {p->w_q, p->w_k, p->w_v, p->w_o};
+  for (int i = 0; i < 3; i++)
+    if (l[i].out.data && !attn_stage_seen_(s, &in[i], d[i])) return 0;
   for (int i = 0; i < 4; i++)
     if (!attn_stage_learn_(s, &l[i], w[i], in[i], d[i]) ||
         !attn_stage_learn_bias_(s, &l[4 + i], d[i]) || !attn_learned_close_(s, &l[i]) ||
@@ -77055,7 +77190,7 @@ ATTN_COLD_ int attn_multihead_back_steps_(attn_stage_ *s, void *job) {
       return 0;
   /* who reads x, x_k, x_v: neighbours of the list q, k, v */
   const int x_reads = b->own_k ? 1 : b->own_v ? 2 : 3, k_reads = b->own_v ? 1 : 2;
-  return attn_multihead_back_rows_(s, b->d_x, d, w, x_reads, g->accumulate) &&
+  return attn_multihead_back_rows_(s, b->d_x, d, w, x_reads, g->accumulate && !b->fresh) &&
          (!b->own_k ||
           attn_multihead_back_rows_(s, g->d_x_k, d + 1, w + 1, k_reads, g->accumulate)) &&
          (!b->own_v || attn_multihead_back_rows_(s, g->d_x_v, d + 2, w + 2, 1, g->accumulate));
@@ -77159,13 +77294,14 @@ ATTN_COLD_ int attn_multihead_kept_(attn_error_ *e, attn_multihead_back_ *b) {
          attn_reject_(e, ATTN_E_DTYPE, "params.each must be f32 where gradients.kept is 1");
 }
 
-/* The gradients of terms: as the attention's own call judges them, of stand-ins; and what they share. */
-ATTN_COLD_ int attn_multihead_back_attend_(attn_error_ *e, const attn_multihead_back_ *b,
-                                           const attn_operand_ *op, const attn_ctx *ctx) {
+/* The gradients of terms, as the attention's own call judges them, of stand-ins: their spans, those behind d_q, d_k and
+ * d_v. */
+ATTN_COLD_ int attn_multihead_back_terms_(attn_error_ *e, const attn_multihead_back_ *b,
+                                          attn_span_ *terms, const attn_ctx *ctx) {
   const void *there = (const void *)(uintptr_t)ATTN_ALIGN_;
   const attn_multihead_job_ *j = &b->j;
   const int64_t n = j->x.batch, t = j->x.len, h = j->p.heads, kv = j->p.kv_heads;
-  attn_span_ out[ATTN_GRADIENT_OUTPUTS_], work;
+  attn_span_ out[ATTN_GRADIENT_OUTPUTS_];
   attn_backward_call_ c;
   attn_softmax_ a;
   attn_backward_ g;
@@ -77179,16 +77315,24 @@ ATTN_COLD_ int attn_multihead_back_attend_(attn_error_ *e, const attn_multihead_
   c.params = &j->p.attention, c.gradients = &b->g.attention;
   attn_backward_take_(&c, &a, &g);
   const attn_ctx plain = attn_before_workspace_(ctx);
-  if (!attn_backward_plan_(e, &a, &g, c.params, &c.lse, out, &plain, &workers, -1) ||
-      !attn_check_workspace_(e, ctx, &work))
+  if (!attn_backward_plan_(e, &a, &g, c.params, &c.lse, out, &plain, &workers, -1)) return 0;
+  memcpy(terms, out + 3, sizeof out - 3 * sizeof *out);
+  return 1;
+}
+
+/* And they share memory with nothing. */
+ATTN_COLD_ int attn_multihead_back_attend_(attn_error_ *e, const attn_multihead_back_ *b,
+                                           const attn_operand_ *op, const attn_ctx *ctx) {
+  enum { TERMS = ATTN_GRADIENT_OUTPUTS_ - 3 };
+  attn_span_ terms[TERMS], work;
+  if (!attn_multihead_back_terms_(e, b, terms, ctx) || !attn_check_workspace_(e, ctx, &work))
     return 0;
-  for (int i = 3; i < (int)ATTN_GRADIENT_OUTPUTS_; i++) { /* behind d_q, d_k and d_v */
-    int apart = attn_span_alone_(&out[i], op, ATTN_MULTIHEAD_BACK_OPERANDS_, out + i + 1,
-                                 (int)ATTN_GRADIENT_OUTPUTS_ - i - 1);
-    if (!apart || attn_overlap_(out[i], work))
+  for (int i = 0; i < (int)TERMS; i++)
+    if (!attn_span_alone_(&terms[i], op, ATTN_MULTIHEAD_BACK_OPERANDS_, terms + i + 1,
+                          (int)TERMS - i - 1) ||
+        attn_overlap_(terms[i], work))
       return attn_reject_(e, ATTN_E_OVERLAP,
                           "a gradient must not share memory with another argument");
-  }
   return 1;
 }
 
@@ -77249,6 +77393,429 @@ ATTN_CALL_(attn_multihead_backward, (d_x, d_y, x, x_k, x_v, params, gradients), 
            attn_tensor d_y, attn_tensor x, attn_tensor x_k, attn_tensor x_v,
            const attn_multihead_params *params, const attn_multihead_gradients *gradients)
 /* <<< attn/families/training/multihead_backward.h */
+#endif
+#if ATTN_HAS_BLOCKS_AND_TRAINING
+/* >>> attn/families/training/block_backward.h */
+/* families/training/block_backward.h owns the gradients of encoder and decoder blocks: forward's parts again, whose heads and
+ * LSE stay, then each part backwards. */
+
+typedef struct attn_coder_back_ {
+  attn_tensor d_x, d_y;
+  attn_coder_job_ j; /* of forward, judged */
+  attn_block_gradients g;
+} attn_coder_back_;
+
+/* A part of a block as forward left it: F is attention or the feed-forward. */
+typedef struct attn_coder_part_ {
+  attn_tensor x, in, t, out; /* in = norm(x) or x; t = F(in), of POST x + F(in) */
+  const attn_norm *norm, *after;
+  const attn_norm_gradients *d_norm, *d_after;
+} attn_coder_part_;
+
+ATTN_COLD_ int attn_coder_part_normed_(attn_sublayer kind, const attn_coder_part_ *p) {
+  return kind != ATTN_SUBLAYER_POST && p->norm->kind != ATTN_NORM_NONE;
+}
+ATTN_COLD_ int attn_coder_part_behind_(attn_sublayer kind, const attn_coder_part_ *p) {
+  return kind == ATTN_SUBLAYER_SANDWICH && p->after->kind != ATTN_NORM_NONE;
+}
+
+/* Before F: its rows, and room for what it makes. */
+ATTN_COLD_ int attn_coder_part_open_(attn_stage_ *s, attn_sublayer kind, attn_coder_part_ *p,
+                                     attn_tensor x) {
+  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  p->x = p->in = x;
+  p->t = attn_stage_tensor_(s, x.batch, 1, x.len, x.dim);
+  if (!attn_coder_part_normed_(kind, p)) return 1;
+  p->in = attn_stage_tensor_(s, x.batch, 1, x.len, x.dim);
+  return attn_stage_norm_(s, p->in, x, none, p->norm);
+}
+
+/* Behind it: what the next part reads. */
+ATTN_COLD_ int attn_coder_part_close_(attn_stage_ *s, attn_sublayer kind, attn_coder_part_ *p) {
+  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  p->out = attn_stage_tensor_(s, p->x.batch, 1, p->x.len, p->x.dim);
+  if (kind == ATTN_SUBLAYER_POST)
+    return attn_stage_norm_(s, p->t, p->t, p->x, NULL) &&
+           attn_stage_norm_(s, p->out, p->t, none, p->norm);
+  if (!attn_coder_part_behind_(kind, p)) return attn_stage_norm_(s, p->out, p->t, p->x, NULL);
+  return attn_stage_norm_(s, p->out, p->t, none, p->after) &&
+         attn_stage_norm_(s, p->out, p->out, p->x, NULL);
+}
+
+/* d_x = the gradient by x of a norm of it that reached d_y (+ more); d_x may be d_y. */
+ATTN_COLD_ int attn_coder_part_norm_back_(attn_stage_ *s, attn_tensor d_x, attn_tensor d_y,
+                                          attn_tensor more, attn_tensor x, const attn_norm *norm,
+                                          const attn_norm_gradients *g, int accumulate) {
+  attn_norm_back_ a;
+  const int64_t mark = s->used;
+  attn_clear_(&a, sizeof a);
+  a.d_x = d_x, a.d_y = d_y, a.d_sum = more, a.x = x, a.norm = *norm;
+  a.d_gain = g->d_gain, a.d_bias = g->d_bias, a.accumulate = accumulate, a.fresh = 1;
+  a.eps = norm->eps != 0.0f ? norm->eps : norm->kind == ATTN_NORM_RMS ? 1e-6f : 1e-5f;
+  if (!attn_norm_back_steps_(s, &a)) return 0;
+  attn_stage_back_(s, mark);
+  return 1;
+}
+
+/* d, what reaches a part's output, becomes what reaches its sum x + .. ; *d_t is what reaches F, beside it or the same. */
+ATTN_COLD_ int attn_coder_part_back_(attn_stage_ *s, attn_sublayer kind, const attn_coder_part_ *p,
+                                     attn_tensor d, attn_tensor *d_t, int accumulate) {
+  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  *d_t = d;
+  if (kind == ATTN_SUBLAYER_POST)
+    return p->norm->kind == ATTN_NORM_NONE ||
+           attn_coder_part_norm_back_(s, d, d, none, p->t, p->norm, p->d_norm, accumulate);
+  if (!attn_coder_part_behind_(kind, p)) return 1;
+  *d_t = attn_stage_tensor_(s, d.batch, 1, d.len, d.dim);
+  return attn_coder_part_norm_back_(s, *d_t, d, none, p->t, p->after, p->d_after, accumulate);
+}
+
+/* d_in, what F gives back, joins d: that of x then. */
+ATTN_COLD_ int attn_coder_part_join_(attn_stage_ *s, attn_sublayer kind, const attn_coder_part_ *p,
+                                     attn_tensor d, attn_tensor d_in, int accumulate) {
+  if (!attn_coder_part_normed_(kind, p)) return attn_stage_shares_(s, d, d_in, 1);
+  return attn_coder_part_norm_back_(s, d, d_in, d, p->x, p->norm, p->d_norm, accumulate);
+}
+
+/* ---- parts ----------------------------------------------------------------------------------*/
+
+/* Attention over again; its heads and LSE stay, unless they were kept. */
+ATTN_COLD_ int attn_coder_part_attend_(attn_stage_ *s, attn_multihead_back_ *b,
+                                       const attn_coder_part_ *p, attn_tensor e) {
+  attn_multihead_job_ *j = &b->j;
+  const int kept = b->g.kept;
+  attn_tensor all, lse;
+  j->x = p->in, j->y = p->t;
+  j->x_k = j->x_v = e.data ? e : p->in;
+  b->own_k = e.data != NULL, b->own_v = 0, b->fresh = 1, b->g.kept = 1;
+  if (!kept) {
+    all = attn_multihead_rows_(s, j->x.batch, j->x.len, attn_mul_(j->p.heads, j->dv));
+    j->p.each = attn_multihead_split_(all, j->p.heads);
+    j->p.attention.lse = attn_stage_tensor_(s, j->x.batch, j->p.heads, j->x.len, 1);
+  }
+  const int64_t mark = s->used;
+  if (!kept) {
+    if (!attn_multihead_steps_(s, j)) return 0;
+  } else if (!attn_multihead_outputs_(s, b, p->in, p->in, p->in, &all, &lse) ||
+             !attn_multihead_project_(s, &j->p, ATTN_W_O_, 0, p->t, all)) {
+    return 0;
+  }
+  attn_stage_back_(s, mark);
+  return 1;
+}
+
+/* Its gradients: d becomes that of the part's x. */
+ATTN_COLD_ int attn_coder_part_attend_back_(attn_stage_ *s, attn_sublayer kind,
+                                            attn_multihead_back_ *b, const attn_coder_part_ *p,
+                                            attn_tensor d, int accumulate) {
+  const int64_t mark = s->used;
+  b->d_x = attn_stage_tensor_(s, d.batch, 1, d.len, d.dim);
+  if (!attn_coder_part_back_(s, kind, p, d, &b->d_y, accumulate) ||
+      !attn_multihead_back_steps_(s, b) ||
+      !attn_coder_part_join_(s, kind, p, d, b->d_x, accumulate))
+    return 0;
+  attn_stage_back_(s, mark);
+  return 1;
+}
+
+/* The feed-forward over again, where a norm behind it must know. */
+ATTN_COLD_ int attn_coder_part_feed_(attn_stage_ *s, attn_sublayer kind, const attn_block_params *p,
+                                     const attn_coder_part_ *part) {
+  const attn_surround_ plain = attn_surround_of_(ATTN_SUBLAYER_PLAIN, NULL);
+  const int post = kind == ATTN_SUBLAYER_POST && part->norm->kind != ATTN_NORM_NONE;
+  const int64_t mark = s->used;
+  if (!post && !attn_coder_part_behind_(kind, part)) return 1;
+  if (!attn_stage_feed_forward_(s, part->t, part->in, &p->ff, p->chunks, &plain)) return 0;
+  attn_stage_back_(s, mark);
+  return !post || attn_stage_norm_(s, part->t, part->t, part->x, NULL);
+}
+
+ATTN_COLD_ int attn_coder_part_feed_back_(attn_stage_ *s, attn_sublayer kind,
+                                          const attn_coder_back_ *b, const attn_coder_part_ *p,
+                                          attn_tensor d, attn_tensor d_x) {
+  const int64_t mark = s->used;
+  attn_feed_back_ f;
+  attn_clear_(&f, sizeof f);
+  f.ff = b->j.p.ff, f.g = b->g.ff, f.g.accumulate = b->g.accumulate, f.x = p->in, f.fresh = 1;
+  f.d_x = attn_stage_tensor_(s, d.batch, 1, d.len, d.dim);
+  if (!attn_coder_part_back_(s, kind, p, d, &f.d_y, b->g.accumulate) ||
+      !attn_feed_back_steps_(s, &f) ||
+      !attn_coder_part_join_(s, kind, p, d_x, f.d_x, b->g.accumulate))
+    return 0;
+  attn_stage_back_(s, mark);
+  return 1;
+}
+
+/* ---- the block ------------------------------------------------------------------------------*/
+
+/* Rows in f32, those from len[b] on 0 and not read. */
+typedef struct attn_coder_rows_ {
+  const attn_table_ *table;
+  attn_tensor to, x;
+  const int32_t *len;
+} attn_coder_rows_;
+
+ATTN_FUNC_ void attn_coder_rows_item_(void *job, int worker, int64_t b) {
+  const attn_coder_rows_ *a = (const attn_coder_rows_ *)job;
+  const int64_t n = a->len ? a->len[b] : a->x.len;
+  (void)worker;
+  for (int64_t i = 0; i < a->x.len; i++) {
+    char *to = attn_at_(&a->to, b, 0, i);
+    if (i < n)
+      a->table->widen((float *)(void *)to, attn_at_(&a->x, b, 0, i), 0, NULL, 1, a->x.dim,
+                      a->x.dtype, NULL);
+    else
+      memset(to, 0, (size_t)a->x.dim * sizeof(float));
+  }
+}
+
+ATTN_COLD_ int attn_stage_coder_rows_(attn_stage_ *s, attn_tensor *x, const int32_t *len) {
+  attn_coder_rows_ a = {s->table, *x, *x, len};
+  a.to = *x = attn_stage_tensor_(s, x->batch, 1, x->len, x->dim);
+  return attn_stage_for_(s, x->batch, attn_coder_rows_item_, &a, 0, NULL);
+}
+
+ATTN_COLD_ int attn_coder_back_steps_(attn_stage_ *s, void *job) {
+  const attn_coder_back_ *b = (const attn_coder_back_ *)job;
+  const attn_coder_job_ *j = &b->j;
+  const attn_block_params *p = &j->p;
+  const attn_block_gradients *g = &b->g;
+  const attn_sublayer kind = p->sublayer;
+  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  const int crosses = j->e.data != NULL, parallel = kind == ATTN_SUBLAYER_PARALLEL;
+  attn_coder_part_ self = {none,          none,           none,          none,
+                           &p->norm_self, &p->after_self, &g->norm_self, &g->after_self};
+  attn_coder_part_ cross = {
+      none, none, none, none, &p->norm_cross, &p->after_cross, &g->norm_cross, &g->after_cross};
+  attn_coder_part_ feed = {none,        none,         none,        none,
+                           &p->norm_ff, &p->after_ff, &g->norm_ff, &g->after_ff};
+  attn_multihead_back_ mine, others;
+  attn_tensor x = j->x, e = j->e, d = b->d_y;
+  attn_clear_(&mine, sizeof mine), attn_clear_(&others, sizeof others);
+  mine.j = j->self, mine.g = g->self, others.j = j->cross, others.g = g->cross;
+  mine.g.accumulate = others.g.accumulate = g->accumulate, others.g.d_x_k = g->d_e;
+  /* rows that do not exist are 0, so that nothing in them reaches a sum */
+  if ((p->x_len && !attn_stage_coder_rows_(s, &x, p->x_len)) ||
+      (crosses && p->e_len && !attn_stage_coder_rows_(s, &e, p->e_len)) ||
+      !attn_stage_coder_rows_(s, &d, p->x_len))
+    return 0;
+  if (!attn_coder_part_open_(s, kind, &self, x) ||
+      !attn_coder_part_attend_(s, &mine, &self, none) || !attn_coder_part_close_(s, kind, &self))
+    return 0;
+  if (crosses &&
+      (!attn_coder_part_open_(s, kind, &cross, self.out) ||
+       !attn_coder_part_attend_(s, &others, &cross, e) || !attn_coder_part_close_(s, kind, &cross)))
+    return 0;
+  if (!attn_coder_part_open_(s, kind, &feed,
+                             parallel  ? x
+                             : crosses ? cross.out
+                                       : self.out) ||
+      !attn_coder_part_feed_(s, kind, p, &feed))
+    return 0;
+  /* in parallel both parts read the same d; what the feed-forward adds waits */
+  attn_tensor sum = d;
+  if (parallel) {
+    sum = attn_stage_tensor_(s, d.batch, 1, d.len, d.dim);
+    if (!attn_stage_norm_(s, sum, d, none, NULL)) return 0;
+  }
+  if (!attn_coder_part_feed_back_(s, kind, b, &feed, d, sum)) return 0;
+  if (crosses && !attn_coder_part_attend_back_(s, kind, &others, &cross, d, g->accumulate))
+    return 0;
+  if (parallel) {
+    const attn_tensor in = attn_stage_tensor_(s, d.batch, 1, d.len, d.dim);
+    mine.d_x = in, mine.d_y = d;
+    if (!attn_multihead_back_steps_(s, &mine) ||
+        !attn_coder_part_join_(s, kind, &self, sum, in, g->accumulate))
+      return 0;
+  } else if (!attn_coder_part_attend_back_(s, kind, &mine, &self, d, g->accumulate)) {
+    return 0;
+  }
+  return !b->d_x.data || attn_stage_shares_(s, b->d_x, sum, g->accumulate);
+}
+
+/* ---- checks ---------------------------------------------------------------------------------*/
+
+enum {
+  ATTN_CODER_BACK_DX_ = ATTN_CODER_OPERANDS_,
+  ATTN_CODER_BACK_DY_,
+  ATTN_CODER_BACK_DE_,
+  ATTN_CODER_BACK_SELF_,
+  ATTN_CODER_BACK_MORE_ = ATTN_MULTIHEAD_BACK_OPERANDS_ - ATTN_MULTIHEAD_OPERANDS_,
+  ATTN_CODER_BACK_CROSS_ = ATTN_CODER_BACK_SELF_ + ATTN_CODER_BACK_MORE_,
+  ATTN_CODER_BACK_FF_ = ATTN_CODER_BACK_CROSS_ + ATTN_CODER_BACK_MORE_,
+  ATTN_CODER_BACK_OPERANDS_ = ATTN_CODER_BACK_FF_ + ATTN_FEED_LEARNED_,
+  ATTN_CODER_BACK_NORMS_ = 12,
+  ATTN_CODER_BACK_TERMS_ = ATTN_GRADIENT_OUTPUTS_ - 3,
+  ATTN_CODER_BACK_SPANS_ = ATTN_CODER_BACK_NORMS_ + 2 * ATTN_CODER_BACK_TERMS_
+};
+
+/* Gradients of an attention, its operands at op, those of forward at known; terms: spans of those of its scores. */
+ATTN_COLD_ int attn_coder_attention_(attn_error_ *e, const attn_multihead_job_ *j,
+                                     const attn_multihead_gradients *g, attn_operand_ *op,
+                                     const attn_operand_ *known, attn_span_ *terms,
+                                     const attn_ctx *ctx) {
+  attn_operand_ all[ATTN_MULTIHEAD_BACK_OPERANDS_];
+  attn_multihead_back_ b;
+  attn_clear_(&b, sizeof b);
+  b.j = *j, b.g = *g, b.d_y = j->y;
+  memcpy(all, known, ATTN_MULTIHEAD_OPERANDS_ * sizeof *all);
+  if (g->accumulate)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "gradients.self.accumulate and cross.accumulate must be 0: "
+                        "gradients.accumulate holds for all");
+  if (!attn_multihead_back_operands_(e, &b, all) || !attn_multihead_back_terms_(e, &b, terms, ctx))
+    return 0;
+  all[ATTN_MULTIHEAD_BACK_DY_].span.hi = all[ATTN_MULTIHEAD_BACK_DY_].span.lo; /* stands in */
+  memcpy(op, all + ATTN_MULTIHEAD_OPERANDS_, ATTN_CODER_BACK_MORE_ * sizeof *op);
+  return 1;
+}
+
+/* Arrays of the norms' gradients. */
+ATTN_COLD_ int attn_coder_norm_spans_(attn_error_ *e, const attn_coder_back_ *b, attn_span_ *span) {
+  const attn_block_params *p = &b->j.p;
+  const attn_block_gradients *g = &b->g;
+  const attn_norm *const norm[] = {&p->norm_self,  &p->norm_cross,  &p->norm_ff,
+                                   &p->after_self, &p->after_cross, &p->after_ff};
+  const attn_norm_gradients *const d[] = {&g->norm_self,  &g->norm_cross,  &g->norm_ff,
+                                          &g->after_self, &g->after_cross, &g->after_ff};
+  for (int i = 0; i < ATTN_CODER_BACK_NORMS_; i++) {
+    const float *y = i % 2 ? d[i / 2]->d_bias : d[i / 2]->d_gain;
+    const float *of = i % 2 ? norm[i / 2]->bias : norm[i / 2]->gain;
+    const int there = norm[i / 2]->kind != ATTN_NORM_NONE && (i / 2 % 3 != 1 || b->j.e.data) &&
+                      (i < 6 || p->sublayer == ATTN_SUBLAYER_SANDWICH);
+    if (y && (!of || !there))
+      return attn_reject_(e, ATTN_E_NULL,
+                          "gradients of a norm want that norm with its gain and bias in params");
+    if (!attn_check_array_(e, y, b->j.x.dim, 4,
+                           "d_gain and d_bias must be aligned to their elements", &span[i]))
+      return 0;
+  }
+  return 1;
+}
+
+/* Forward's problem with a y that stands in, and without what it need not have left. */
+ATTN_COLD_ void attn_coder_back_stand_(attn_coder_back_ *b) {
+  attn_multihead_params *const m[] = {&b->j.p.self, &b->j.p.cross};
+  const attn_multihead_gradients *const g[] = {&b->g.self, &b->g.cross};
+  const attn_tensor *x = &b->j.x;
+  b->j.y = attn_bhtd((void *)(uintptr_t)ATTN_ALIGN_, ATTN_F32, x->batch, 1, x->len, x->dim);
+  for (int i = 0; i < 2; i++) {
+    memset(&m[i]->attention.map, 0, sizeof m[i]->attention.map);
+    if (g[i]->kept) continue;
+    memset(&m[i]->each, 0, sizeof m[i]->each);
+    memset(&m[i]->attention.lse, 0, sizeof m[i]->attention.lse);
+  }
+}
+
+ATTN_COLD_ int attn_coder_back_check_(attn_error_ *e, attn_coder_back_ *b, int decoder,
+                                      const attn_ctx *ctx, const attn_table_ **table, int *workers,
+                                      int query) {
+  attn_operand_ op[ATTN_CODER_BACK_OPERANDS_];
+  attn_span_ span[ATTN_CODER_BACK_SPANS_], work;
+  attn_arrays_ more;
+  attn_coder_job_ *j = &b->j;
+  attn_block_gradients *g = &b->g;
+  const int either = ATTN_OUT_ | ATTN_OPTIONAL_;
+  const int64_t n = j->x.batch, t = j->x.len, dm = j->x.dim;
+  const attn_operand_ rows[] = {
+      ATTN_OPERAND_(&b->d_x, "d_x", either, n, 1, t, dm, "d_x must have the shape of x"),
+      ATTN_OPERAND_(&b->d_y, "d_y", 0, n, 1, t, dm, "d_y must have the shape of x"),
+      ATTN_OPERAND_(&g->d_e, "gradients.d_e", either, j->e.batch, 1, j->e.len, j->e.dim,
+                    "gradients.d_e must have the shape of e")};
+  attn_clear_(op, sizeof op), attn_clear_(span, sizeof span);
+  attn_coder_back_stand_(b);
+  for (int i = 0; i < 2; i++) {
+    attn_multihead_back_ m;
+    attn_clear_(&m, sizeof m);
+    m.j.p = i ? j->p.cross : j->p.self, m.g = i ? g->cross : g->self;
+    if (i && !j->e.data) continue;
+    if (!attn_multihead_back_params_(e, &m.j.p) || !attn_multihead_kept_(e, &m)) return 0;
+  }
+  if (!attn_feed_back_ff_(e, &j->p.ff) ||
+      !attn_coder_operands_(e, j, decoder, NULL, ctx, table, workers, op, &more))
+    return 0;
+  op[ATTN_CODER_Y_].span.hi = op[ATTN_CODER_Y_].span.lo;
+  for (int i = 0; i < (int)ATTN_CODER_OPERANDS_; i++) op[i].role &= ~(int)ATTN_OUT_;
+  memcpy(op + ATTN_CODER_BACK_DX_, rows, sizeof rows);
+  if (!b->d_y.data && !attn_check_set_(e, &b->d_y, op[ATTN_CODER_BACK_DY_].w)) return 0;
+  if (g->d_e.data && !j->e.data)
+    return attn_reject_(e, ATTN_E_NULL, "gradients.d_e wants e, of a decoder");
+  for (int i = ATTN_CODER_BACK_DX_; i <= (int)ATTN_CODER_BACK_DE_; i++)
+    if (!attn_check_operand_(e, &op[i], 1)) return 0;
+  if (g->accumulate != 0 && g->accumulate != 1)
+    return attn_reject_(e, ATTN_E_RANGE, "gradients.accumulate must be 0 or 1");
+  attn_span_ *terms = span + ATTN_CODER_BACK_NORMS_;
+  if (!attn_coder_norm_spans_(e, b, span) ||
+      !attn_feed_back_learned_(e, &g->ff, &j->p.ff, op + ATTN_CODER_BACK_FF_) ||
+      !attn_coder_attention_(e, &j->self, &g->self, op + ATTN_CODER_BACK_SELF_,
+                             op + ATTN_CODER_SELF_, terms, ctx) ||
+      (j->e.data &&
+       !attn_coder_attention_(e, &j->cross, &g->cross, op + ATTN_CODER_BACK_CROSS_,
+                              op + ATTN_CODER_CROSS_, terms + ATTN_CODER_BACK_TERMS_, ctx)))
+    return 0;
+  if (g->ff.accumulate)
+    return attn_reject_(e, ATTN_E_RANGE,
+                        "gradients.ff.accumulate must be 0: gradients.accumulate holds for all");
+  if (!attn_check_apart_(e, ctx, op, ATTN_CODER_BACK_OPERANDS_, more.span, more.n) ||
+      !attn_check_workspace_(e, ctx, &work))
+    return 0;
+  for (int i = 0; i < ATTN_CODER_BACK_SPANS_; i++) {
+    int apart = attn_span_alone_(&span[i], op, ATTN_CODER_BACK_OPERANDS_, more.span, more.n) &&
+                !attn_overlap_(span[i], work);
+    for (int k = i + 1; k < ATTN_CODER_BACK_SPANS_; k++) apart &= !attn_overlap_(span[i], span[k]);
+    if (!apart)
+      return attn_reject_(e, ATTN_E_OVERLAP,
+                          "a gradient must not share memory with another argument");
+  }
+  const attn_span_ outer[2] = {op[ATTN_CODER_BACK_DX_].span, op[ATTN_CODER_BACK_DE_].span};
+  return query || (attn_multihead_attend_ok_(e, &j->self, outer, ctx) &&
+                   (!j->e.data || attn_multihead_attend_ok_(e, &j->cross, outer, ctx)));
+}
+
+/* ---- calls ----------------------------------------------------------------------------------*/
+
+ATTN_COLD_ attn_status attn_coder_backward_(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                            attn_tensor e, const attn_block_params *params,
+                                            const attn_block_gradients *gradients, int decoder,
+                                            attn_ctx *ctx, size_t *bytes) {
+  attn_error_ error = {ATTN_OK, NULL};
+  const attn_table_ *table = NULL;
+  attn_coder_back_ b;
+  int workers = 1;
+  attn_clear_(&b, sizeof b);
+  b.d_x = d_x, b.d_y = d_y, b.j.x = x, b.j.e = e;
+  if (gradients) b.g = *gradients;
+  if (!params) {
+    attn_reject_(&error, ATTN_E_NULL, "params must not be null: it has the weights");
+  } else if (!decoder || attn_decoder_pair_(&error, params, e.data != NULL)) {
+    b.j.p = *params;
+    (void)attn_coder_back_check_(&error, &b, decoder, ctx, &table, &workers, bytes != NULL);
+  }
+  return attn_step_call_(&error, table, workers, ctx, attn_coder_back_steps_, &b,
+                         decoder ? "decoder block" : "encoder block", bytes);
+}
+
+ATTN_COLD_ attn_status attn_encoder_backward_call_(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                                   const attn_block_params *params,
+                                                   const attn_block_gradients *gradients,
+                                                   attn_ctx *ctx, size_t *bytes) {
+  const attn_tensor none = attn_view_(NULL, ATTN_F32, 0, 0, 0, 0);
+  return attn_coder_backward_(d_x, d_y, x, none, params, gradients, 0, ctx, bytes);
+}
+ATTN_CALL_(attn_encoder_backward, (d_x, d_y, x, params, gradients), attn_tensor d_x,
+           attn_tensor d_y, attn_tensor x, const attn_block_params *params,
+           const attn_block_gradients *gradients)
+
+ATTN_COLD_ attn_status attn_decoder_backward_call_(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                                                   attn_tensor e, const attn_block_params *params,
+                                                   const attn_block_gradients *gradients,
+                                                   attn_ctx *ctx, size_t *bytes) {
+  return attn_coder_backward_(d_x, d_y, x, e, params, gradients, 1, ctx, bytes);
+}
+ATTN_CALL_(attn_decoder_backward, (d_x, d_y, x, e, params, gradients), attn_tensor d_x,
+           attn_tensor d_y, attn_tensor x, attn_tensor e, const attn_block_params *params,
+           const attn_block_gradients *gradients)
+/* <<< attn/families/training/block_backward.h */
 #endif
 #if ATTN_HAS_LINEAR_AND_TRAINING
 /* >>> attn/families/linear/features_backward.h */

@@ -124,6 +124,7 @@
 #include "api/families/training/dropout.h"
 #include "api/families/training/feed_forward_backward.h"
 #include "api/families/training/multihead_backward.h"
+#include "api/families/training/block_backward.h"
 #endif
 #include "api/left_out.h"
 #include "api/end.h"
@@ -443,6 +444,9 @@ ATTN_BEGIN_STRICT_
 #include "families/training/project_backward.h"
 #include "families/training/feed_forward_backward.h"
 #include "families/training/multihead_backward.h"
+#endif
+#if ATTN_HAS_BLOCKS_AND_TRAINING
+#include "families/training/block_backward.h"
 #endif
 #if ATTN_HAS_LINEAR_AND_TRAINING
 #include "families/linear/features_backward.h"

@@ -217,4 +217,5 @@ static const uint64_t golden[] = {
     0x6b7de2f32b47285fu, /* pool backward */
     0x3e47df9f500a9a16u, /* feed forward backward */
     0xd72e9d2bbc4db721u, /* multihead backward */
+    0xaa33e453e7d12203u, /* decoder backward */
 };

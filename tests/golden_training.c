@@ -411,6 +411,36 @@ static attn_status multihead(attn_tensor o, attn_tensor lse, test_rng *rng, attn
   return status;
 }
 
+/* The gradients of a decoder block: of x to o, of e and a gain to lse. */
+static attn_status decoder(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  enum { DM = 10, DFF = 12, TE = 9 };
+  attn_block_params p;
+  attn_block_gradients g;
+  float gain[DM];
+  memset(&p, 0, sizeof p), memset(&g, 0, sizeof g);
+  p.sublayer = ATTN_SUBLAYER_SANDWICH, p.self.heads = p.cross.heads = 2;
+  attn_multihead_params *const m[] = {&p.self, &p.cross};
+  for (int i = 0; i < 2; i++) {
+    m[i]->w_q = golden_weight(rng, DM, 12), m[i]->w_k = golden_weight(rng, DM, 12);
+    m[i]->w_v = golden_weight(rng, DM, 8), m[i]->w_o = golden_weight(rng, 8, DM);
+  }
+  p.ff = golden_feed(rng, DM, DFF, ATTN_ACT_GELU);
+  attn_norm *const norm[] = {&p.norm_self,  &p.norm_cross,  &p.norm_ff,
+                             &p.after_self, &p.after_cross, &p.after_ff};
+  for (int i = 0; i < 6; i++) *norm[i] = golden_norm(rng, DM);
+  g.norm_cross.d_gain = gain, g.d_e = golden_exact(rng, 1, TE, DM);
+  const attn_tensor d_x = golden_rows(o, 0, T, DM), d_y = golden_exact(rng, 1, T, DM);
+  const attn_tensor x = golden_exact(rng, 1, T, DM), e = golden_exact(rng, 1, TE, DM);
+  const attn_status status = attn_decoder_backward(d_x, d_y, x, e, &p, &g, ctx);
+  golden_rows(o, 1, T, 1);
+  for (int i = 0; i < T; i++) {
+    oracle_set(&o, 0, 1, i, 0, oracle_get(&g.d_e, 0, 0, i % TE, i % DM));
+    oracle_set(&lse, 0, 0, i, 0, (double)gain[i % DM]);
+    oracle_set(&lse, 0, 1, i, 0, oracle_get(&g.d_e, 0, 0, i % TE, i / TE));
+  }
+  return status;
+}
+
 const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"sdpa backward k", backward_k},
                                        {"sdpa backward v", backward_v},
@@ -441,4 +471,5 @@ const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"pool backward", pool},
                                        {"feed forward backward", feed_forward},
                                        {"multihead backward", multihead},
+                                       {"decoder backward", decoder},
                                        {NULL, NULL}};

@@ -1713,6 +1713,10 @@
   X(N5_linear_backward_nan)                 \
   X(N5_linear_backward_state)               \
   X(N5_linear_backward_refused)             \
+  X(N6_blocks_rejects)                      \
+  X(N6_blocks_unread)                       \
+  X(N6_decoder)                             \
+  X(N6_encoder)                             \
   X(N6_feed_forward)                        \
   X(N6_feed_forward_outputs)                \
   X(N6_feed_forward_rejects)                \
@@ -1773,6 +1777,7 @@
   X(N4_norm_alone)                          \
   X(N4_norm_accumulate)                     \
   X(N4_norm_nan)                            \
+  X(N4_norm_nan_tile)                       \
   X(N4_norm_nothing)                        \
   X(N4_norm_rejects)                        \
   X(N4_activate_backward)                   \

@@ -29,6 +29,12 @@
 #define attn_trajectory_tokens(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
 #define attn_trajectory_tokens_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS
 #endif
+#if !ATTN_HAS_BLOCKS_AND_TRAINING
+#define attn_decoder_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS_AND_TRAINING
+#define attn_decoder_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS_AND_TRAINING
+#define attn_encoder_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS_AND_TRAINING
+#define attn_encoder_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS_AND_TRAINING
+#endif
 #if !ATTN_HAS_CACHE
 #define attn_cache_accept(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE
 #define attn_cache_append(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE

@@ -93,15 +93,15 @@ ATTN_COLD_ int attn_coder_norms_(attn_error_ *e, const attn_block_params *p, con
   return 1;
 }
 
-/* Every rule. decoder: causal, and with cross attention where e is; cache: of a step, else null. */
-ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder,
-                                 attn_decoder_cache *cache, const attn_ctx *ctx,
-                                 const attn_table_ **table, int *workers, int query) {
+/* Every rule about its arguments one by one, op and more. decoder: causal, and with cross attention where e is; cache: of
+ * a step, else null. */
+ATTN_COLD_ int attn_coder_operands_(attn_error_ *e, attn_coder_job_ *j, int decoder,
+                                    attn_decoder_cache *cache, const attn_ctx *ctx,
+                                    const attn_table_ **table, int *workers, attn_operand_ *op,
+                                    attn_arrays_ *more) {
   static const char wy[] = ATTN_WORDS_("y"), wx[] = ATTN_WORDS_("x"), we[] = ATTN_WORDS_("e");
-  attn_operand_ op[ATTN_CODER_OPERANDS_];
   attn_block_params *p = &j->p;
-  attn_arrays_ more;
-  memset(op, 0, sizeof op), memset(&more, 0, sizeof more);
+  memset(op, 0, ATTN_CODER_OPERANDS_ * sizeof *op), memset(more, 0, sizeof *more);
   if (!attn_check_ctx_(e, ctx, table, workers)) return 0;
   const int64_t b = j->x.batch, t = j->x.len, dm = j->x.dim, any = ATTN_ANY_;
   const attn_operand_ rows[] = {
@@ -125,13 +125,13 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
   if (t > INT32_MAX || j->e.len > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "x.len and e.len must be below 2^31");
   if (!attn_check_feed_(e, &p->ff, *table, ATTN_PLACE_, 1, dm, dm, op + ATTN_CODER_FF_) ||
-      !attn_coder_norms_(e, p, &p->norm_self, &p->after_self, dm, &more) ||
-      !attn_coder_norms_(e, p, &p->norm_ff, &p->after_ff, dm, &more))
+      !attn_coder_norms_(e, p, &p->norm_self, &p->after_self, dm, more) ||
+      !attn_coder_norms_(e, p, &p->norm_ff, &p->after_ff, dm, more))
     return 0;
   if (cache && !attn_coder_step_(e, p)) return 0;
   if (!attn_check_unturned_(e, p)) return 0;
   if (!attn_check_cut_(e, p->x_len, b, t, "params.x_len must be aligned to its elements",
-                       "params.x_len must lie in 0..x.len", &more) ||
+                       "params.x_len must lie in 0..x.len", more) ||
       !attn_coder_lens_(e, &p->self.attention, p->x_len, p->x_len,
                         "params.x_len stands for kv_len and q_len of params.self.attention, which "
                         "must be null beside it"))
@@ -141,9 +141,9 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
   if (!attn_multihead_operands_(e, &j->self, op + ATTN_CODER_SELF_)) return 0;
   attn_coder_known_(op + ATTN_CODER_SELF_, 0);
   if (j->e.data) {
-    if (!attn_coder_norms_(e, p, &p->norm_cross, &p->after_cross, dm, &more) ||
+    if (!attn_coder_norms_(e, p, &p->norm_cross, &p->after_cross, dm, more) ||
         !attn_check_cut_(e, p->e_len, b, j->e.len, "params.e_len must be aligned to its elements",
-                         "params.e_len must lie in 0..e.len", &more) ||
+                         "params.e_len must lie in 0..e.len", more) ||
         !attn_coder_lens_(e, &p->cross.attention, p->x_len, p->e_len,
                           "params.x_len and .e_len stand for q_len and kv_len of "
                           "params.cross.attention, which must be null beside them"))
@@ -153,6 +153,17 @@ ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder
     attn_coder_known_(op + ATTN_CODER_CROSS_, !cache);
   }
   if (cache && !attn_coder_cache_(e, j, cache, op + ATTN_CODER_CACHE_)) return 0;
+  return 1;
+}
+
+/* And about all of them. */
+ATTN_COLD_ int attn_coder_check_(attn_error_ *e, attn_coder_job_ *j, int decoder,
+                                 attn_decoder_cache *cache, const attn_ctx *ctx,
+                                 const attn_table_ **table, int *workers, int query) {
+  attn_operand_ op[ATTN_CODER_OPERANDS_];
+  attn_arrays_ more;
+  const int64_t t = j->x.len;
+  if (!attn_coder_operands_(e, j, decoder, cache, ctx, table, workers, op, &more)) return 0;
   if (attn_same_view_(&j->y, &j->x)) op[ATTN_CODER_X_].span.hi = op[ATTN_CODER_X_].span.lo;
   if (!attn_check_apart_(e, ctx, op, ATTN_CODER_OPERANDS_, more.span, more.n)) return 0;
   if (cache) { /* attention over what will be there */

@@ -64,12 +64,15 @@ ATTN_INLINE_ float attn_ramp_at_(const attn_ramp_ *ramp, int r, int e) {
 /* The same as a part of scores. */
 ATTN_FUNC_ void attn_block_ramp_scores_(const attn_tile_ *t, const attn_block_ *b,
                                         const attn_ramp_ *ramp) {
-  for (int r = 0; r < t->n; r++)
-    for (int e = 0; e < b->n; e++) {
-      const float m = attn_ramp_at_(ramp, r, e);
-      if (m < 1.0f && t->w.s[e * ATTN_TILE_ + r] > -INFINITY)
-        t->w.s[e * ATTN_TILE_ + r] += m > 0.0f ? (float)attn_log2_(m) : -INFINITY;
-    }
+  for (int i = 0; i < b->count; i++) {
+    const attn_segment_ *seg = &b->seg[i];
+    for (int r = seg->g0 * ATTN_GROUP_; r < seg->g1 * ATTN_GROUP_ && r < t->n; r++)
+      for (int e = seg->at; e < seg->at + seg->n; e++) {
+        const float m = attn_ramp_at_(ramp, r, e);
+        if (m < 1.0f && t->w.s[e * ATTN_TILE_ + r] > -INFINITY)
+          t->w.s[e * ATTN_TILE_ + r] += m > 0.0f ? (float)attn_log2_(m) : -INFINITY;
+      }
+  }
 }
 
 /* The score map leaves as scores here and becomes weights when the row's sum is known. */

@@ -59,6 +59,36 @@ void decoder(Call &c, const BlockShape &s) {
   c.size = [=](const attn_ctx *ctx) { return attn_decoder_workspace(y, x, e, &p, ctx); };
 }
 
+/* Gradients of all matrices and rows: twice forward's products, 2 (3 dk + 2 dv) flops a pair. */
+void learned(Call &c, attn_multihead_gradients &g, int64_t dm) {
+  for (attn_tensor *w : {&g.d_w_q, &g.d_w_k, &g.d_w_v, &g.d_w_o}) *w = c.rows(1, dm, dm);
+}
+
+void block_backward(Call &c, const BlockShape &s) {
+  attn_tensor d_x = c.rows(1, s.len, s.dm), d_y = c.rows(1, s.len, s.dm);
+  attn_tensor x = c.rows(1, s.len, s.dm), e = {};
+  attn_block_params p = block(c, s);
+  attn_block_gradients g = {};
+  const double n = (double)s.len, m = (double)s.e_len, wide = (double)s.dm;
+  learned(c, g.self, s.dm);
+  if (s.e_len) {
+    e = c.rows(1, s.e_len, s.dm), g.d_e = c.rows(1, s.e_len, s.dm);
+    learned(c, g.cross, s.dm);
+  }
+  g.ff.d_w_1 = c.rows(1, s.dm, 4 * s.dm), g.ff.d_w_2 = c.rows(1, 4 * s.dm, s.dm);
+  c.flops = s.e_len
+                ? 2 * (28 * n + 4 * m) * wide * wide + 5 * n * (n + 1) * wide + 10 * n * m * wide
+                : 48 * n * wide * wide + 10 * n * n * wide;
+  c.run = [=](attn_ctx *ctx) {
+    return s.e_len ? attn_decoder_backward(d_x, d_y, x, e, &p, &g, ctx)
+                   : attn_encoder_backward(d_x, d_y, x, &p, &g, ctx);
+  };
+  c.size = [=](const attn_ctx *ctx) {
+    return s.e_len ? attn_decoder_backward_workspace(d_x, d_y, x, e, &p, &g, ctx)
+                   : attn_encoder_backward_workspace(d_x, d_y, x, &p, &g, ctx);
+  };
+}
+
 attn_decoder_cache cache_of(Call &c, const BlockShape &s) {
   attn_decoder_cache cache = {};
   const int64_t d = s.dm / s.heads;
@@ -221,6 +251,18 @@ void trajectory_predict(Call &c) {
 }
 
 const CallEntry entries[] = {
+    {"encoder_backward", "T:512/dm:768/h:12",
+     [](Call &c) {
+       block_backward(c, {512, 768, 12, 0, ATTN_SUBLAYER_POST, ATTN_COMPUTE_F32});
+     }},
+    {"encoder_backward", "T:512/dm:768/h:12/pre",
+     [](Call &c) {
+       block_backward(c, {512, 768, 12, 0, ATTN_SUBLAYER_PRE, ATTN_COMPUTE_F32});
+     }},
+    {"decoder_backward", "T:512/dm:768/h:12/pre",
+     [](Call &c) {
+       block_backward(c, {512, 768, 12, 512, ATTN_SUBLAYER_PRE, ATTN_COMPUTE_F32});
+     }},
     {"encoder", "T:128/dm:384/h:12",
      [](Call &c) {
        encoder(c, {128, 384, 12, 0, ATTN_SUBLAYER_POST, ATTN_COMPUTE_F32});

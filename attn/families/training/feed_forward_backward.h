@@ -5,6 +5,7 @@ typedef struct attn_feed_back_ {
   attn_tensor d_x, d_y, x; /* one head; d_x.data null: not made */
   attn_feed_forward ff;    /* judged */
   attn_feed_forward_gradients g;
+  int fresh; /* d_x is overwritten, whatever is learned */
 } attn_feed_back_;
 
 /* What is learned, in the order of its fields. */
@@ -52,11 +53,11 @@ ATTN_COLD_ int attn_feed_back_run_(attn_stage_ *s, const attn_feed_back_ *j, att
       !attn_stage_learn_bias_(s, &l[ATTN_FEED_B_3_], d_up))
     return 0;
   if (d_x.data) {
-    const int aside = j->g.accumulate || d_x.dtype != ATTN_F32;
+    const int more = j->g.accumulate && !j->fresh, aside = more || d_x.dtype != ATTN_F32;
     const attn_tensor made = aside ? attn_stage_tensor_(s, b, 1, n, d_x.dim) : d_x;
     if (!attn_stage_back_product_(s, made, d_z, ff->w_1, 0) ||
         (gated && !attn_stage_back_product_(s, made, d_up, ff->w_3, 1)) ||
-        (aside && !attn_stage_shares_(s, d_x, made, j->g.accumulate)))
+        (aside && !attn_stage_shares_(s, d_x, made, more)))
       return 0;
   }
   attn_stage_back_(s, mark);
@@ -90,9 +91,9 @@ ATTN_COLD_ int attn_feed_back_steps_(attn_stage_ *s, void *job) {
         t[k] = attn_stage_rows_(attn_feed_back_entries_(t[k], b, n), i, rows);
       if (!attn_feed_back_run_(s, j, t[0], t[1], t[2], l)) return 0;
       i += rows;
-    } while (i < len);
+    } while (s->run && i < len); /* the first run is the largest */
     b += n;
-  } while (b < j->x.batch);
+  } while (s->run && b < j->x.batch);
   for (int k = 0; k < ATTN_FEED_LEARNED_; k++)
     if (!attn_learned_close_(s, &l[k])) return 0;
   return 1;

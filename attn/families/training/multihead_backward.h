@@ -6,6 +6,7 @@ typedef struct attn_multihead_back_ {
   attn_multihead_job_ j; /* of forward, judged; x_k and x_v stand for what is absent */
   attn_multihead_gradients g;
   int own_k, own_v; /* x_k and x_v were given */
+  int fresh;        /* d_x is overwritten, whatever else */
 } attn_multihead_back_;
 
 /* What is learned, in the order of its fields. */
@@ -114,8 +115,11 @@ ATTN_COLD_ int attn_multihead_back_steps_(attn_stage_ *s, void *job) {
   if (!attn_multihead_turn_queries_(s, &back, dqh, d_k.len) ||
       !attn_multihead_turn_rows_(s, &back, dkh, dkh, d_k.len, 0, 1))
     return 0;
-  const attn_tensor in[4] = {j->x, j->x_k, j->x_v, all}, d[4] = {d_q, d_k, d_v, b->d_y};
+  const attn_tensor d[4] = {d_q, d_k, d_v, b->d_y};
+  attn_tensor in[4] = {j->x, j->x_k, j->x_v, all};
   const attn_tensor w[4] = {p->w_q, p->w_k, p->w_v, p->w_o};
+  for (int i = 0; i < 3; i++)
+    if (l[i].out.data && !attn_stage_seen_(s, &in[i], d[i])) return 0;
   for (int i = 0; i < 4; i++)
     if (!attn_stage_learn_(s, &l[i], w[i], in[i], d[i]) ||
         !attn_stage_learn_bias_(s, &l[4 + i], d[i]) || !attn_learned_close_(s, &l[i]) ||
@@ -123,7 +127,7 @@ ATTN_COLD_ int attn_multihead_back_steps_(attn_stage_ *s, void *job) {
       return 0;
   /* who reads x, x_k, x_v: neighbours of the list q, k, v */
   const int x_reads = b->own_k ? 1 : b->own_v ? 2 : 3, k_reads = b->own_v ? 1 : 2;
-  return attn_multihead_back_rows_(s, b->d_x, d, w, x_reads, g->accumulate) &&
+  return attn_multihead_back_rows_(s, b->d_x, d, w, x_reads, g->accumulate && !b->fresh) &&
          (!b->own_k ||
           attn_multihead_back_rows_(s, g->d_x_k, d + 1, w + 1, k_reads, g->accumulate)) &&
          (!b->own_v || attn_multihead_back_rows_(s, g->d_x_v, d + 2, w + 2, 1, g->accumulate));
@@ -227,13 +231,14 @@ ATTN_COLD_ int attn_multihead_kept_(attn_error_ *e, attn_multihead_back_ *b) {
          attn_reject_(e, ATTN_E_DTYPE, "params.each must be f32 where gradients.kept is 1");
 }
 
-/* The gradients of terms: as the attention's own call judges them, of stand-ins; and what they share. */
-ATTN_COLD_ int attn_multihead_back_attend_(attn_error_ *e, const attn_multihead_back_ *b,
-                                           const attn_operand_ *op, const attn_ctx *ctx) {
+/* The gradients of terms, as the attention's own call judges them, of stand-ins: their spans, those behind d_q, d_k and
+ * d_v. */
+ATTN_COLD_ int attn_multihead_back_terms_(attn_error_ *e, const attn_multihead_back_ *b,
+                                          attn_span_ *terms, const attn_ctx *ctx) {
   const void *there = (const void *)(uintptr_t)ATTN_ALIGN_;
   const attn_multihead_job_ *j = &b->j;
   const int64_t n = j->x.batch, t = j->x.len, h = j->p.heads, kv = j->p.kv_heads;
-  attn_span_ out[ATTN_GRADIENT_OUTPUTS_], work;
+  attn_span_ out[ATTN_GRADIENT_OUTPUTS_];
   attn_backward_call_ c;
   attn_softmax_ a;
   attn_backward_ g;
@@ -247,16 +252,24 @@ ATTN_COLD_ int attn_multihead_back_attend_(attn_error_ *e, const attn_multihead_
   c.params = &j->p.attention, c.gradients = &b->g.attention;
   attn_backward_take_(&c, &a, &g);
   const attn_ctx plain = attn_before_workspace_(ctx);
-  if (!attn_backward_plan_(e, &a, &g, c.params, &c.lse, out, &plain, &workers, -1) ||
-      !attn_check_workspace_(e, ctx, &work))
+  if (!attn_backward_plan_(e, &a, &g, c.params, &c.lse, out, &plain, &workers, -1)) return 0;
+  memcpy(terms, out + 3, sizeof out - 3 * sizeof *out);
+  return 1;
+}
+
+/* And they share memory with nothing. */
+ATTN_COLD_ int attn_multihead_back_attend_(attn_error_ *e, const attn_multihead_back_ *b,
+                                           const attn_operand_ *op, const attn_ctx *ctx) {
+  enum { TERMS = ATTN_GRADIENT_OUTPUTS_ - 3 };
+  attn_span_ terms[TERMS], work;
+  if (!attn_multihead_back_terms_(e, b, terms, ctx) || !attn_check_workspace_(e, ctx, &work))
     return 0;
-  for (int i = 3; i < (int)ATTN_GRADIENT_OUTPUTS_; i++) { /* behind d_q, d_k and d_v */
-    int apart = attn_span_alone_(&out[i], op, ATTN_MULTIHEAD_BACK_OPERANDS_, out + i + 1,
-                                 (int)ATTN_GRADIENT_OUTPUTS_ - i - 1);
-    if (!apart || attn_overlap_(out[i], work))
+  for (int i = 0; i < (int)TERMS; i++)
+    if (!attn_span_alone_(&terms[i], op, ATTN_MULTIHEAD_BACK_OPERANDS_, terms + i + 1,
+                          (int)TERMS - i - 1) ||
+        attn_overlap_(terms[i], work))
       return attn_reject_(e, ATTN_E_OVERLAP,
                           "a gradient must not share memory with another argument");
-  }
   return 1;
 }
 

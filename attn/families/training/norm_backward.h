@@ -8,6 +8,7 @@ typedef struct attn_norm_back_ {
   attn_norm norm;
   float eps;
   int accumulate;
+  int fresh;          /* rows are overwritten all the same */
   float *part;        /* [tiles][2][n]: of d_gain and d_bias, of 64 rows each */
   int64_t tiles, run; /* rows at once */
   char *memory;
@@ -80,7 +81,7 @@ ATTN_FUNC_ void attn_norm_back_rows_(const attn_norm_back_ *a, float *room, floa
   rows.x = s.x, rows.x_stride = s.x_stride, rows.n = dim;
   s.skip = attn_on_(norm, f)->sizes(size, &rows, (int)n, a->eps, s.rms);
   attn_on_(gradient, f)->norm_slopes(&s, (int)n, size);
-  for (int r = 0; s.skip >> r; r++)
+  for (int r = 0; r < (int)n; r++)
     if (s.skip >> r & 1) attn_norm_back_exact_(&s, r, a->eps);
   for (int k = 0; k < 2; k++)
     for (int64_t r = 0; out[k]->data && k != direct && r < n; r++) {
@@ -130,6 +131,7 @@ ATTN_COLD_ int attn_norm_back_steps_(attn_stage_ *s, void *job) {
   }
   if (a.d_gain || a.d_bias)
     a.part = (float *)(void *)attn_stage_take_(s, attn_mul_(a.tiles, attn_mul_(2, dim)), 4);
+  if (a.fresh) a.accumulate = 0;
   for (int i = 0; i < 6; i++)
     if (each[i]->data) {
       t[n++] = each[i];

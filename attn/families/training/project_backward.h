@@ -19,6 +19,49 @@ ATTN_COLD_ int attn_learned_close_(attn_stage_ *s, const attn_learned_ *l) {
   return l->sum.data == l->out.data || attn_stage_shares_(s, l->out, l->sum, l->accumulate);
 }
 
+/* Rows that may be read by nobody: whether one of them is not finite, and copies in which it is 0. */
+typedef struct attn_seen_ {
+  const attn_table_ *table;
+  attn_tensor x, d, to; /* to: f32 */
+  int copies;
+  unsigned char *bad; /* [batch] */
+  char *memory;
+} attn_seen_;
+
+ATTN_FUNC_ void attn_seen_item_(void *job, int worker, int64_t index) {
+  const attn_seen_ *a = (const attn_seen_ *)job;
+  float *room = (float *)(void *)(a->memory + worker * attn_piece_(a->x.dim, sizeof(float)));
+  unsigned char bad = 0;
+  for (int64_t i = 0; i < a->x.len; i++) {
+    const char *from = attn_at_(&a->x, index, 0, i);
+    float *row = a->copies ? (float *)(void *)attn_at_(&a->to, index, 0, i) : room;
+    a->table->widen(row, from, 0, NULL, 1, a->x.dim, a->x.dtype, NULL);
+    const int fine = a->table->finite(row, a->x.dim, 1, a->x.dim);
+    bad |= !fine;
+    const float *d = (const float *)(const void *)attn_at_(&a->d, index, 0, i);
+    int read = 0;
+    for (int64_t c = 0; !fine && c < a->d.dim; c++) read |= d[c] != 0.0f;
+    if (!fine && !read) memset(row, 0, (size_t)a->x.dim * sizeof(float));
+  }
+  if (!a->copies) a->bad[index] = bad;
+}
+
+/* x becomes a copy without rows that are not finite and whose d, of f32, is 0: nobody has read them. There is none mostly,
+ * and then no copy. */
+ATTN_COLD_ int attn_stage_seen_(attn_stage_ *s, attn_tensor *x, attn_tensor d) {
+  const int64_t each = attn_piece_(x->dim, sizeof(float));
+  attn_seen_ a;
+  attn_clear_(&a, sizeof a);
+  a.table = s->table, a.x = *x, a.d = d;
+  a.to = attn_stage_tensor_(s, x->batch, 1, x->len, x->dim);
+  a.bad = (unsigned char *)attn_stage_take_(s, x->batch, 1);
+  if (!attn_stage_for_(s, x->batch, attn_seen_item_, &a, each, &a.memory)) return 0;
+  for (int64_t b = 0; s->run && b < x->batch; b++) a.copies |= a.bad[b];
+  if (!a.copies) return 1;
+  *x = a.to;
+  return attn_stage_for_(s, x->batch, attn_seen_item_, &a, each, &a.memory);
+}
+
 /* Rows of x and what reaches y = x w + bias: to w, which lies as w does, */
 ATTN_COLD_ int attn_stage_learn_(attn_stage_ *s, attn_learned_ *l, attn_tensor w, attn_tensor x,
                                  attn_tensor d_y) {

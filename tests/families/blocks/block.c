@@ -136,7 +136,7 @@ static cube without(cube x, const int32_t *len) {
   return x;
 }
 
-static cube answer(const block *s) {
+cube block_answer(const block *s) {
   const attn_block_params *p = &s->p;
   const int pre = p->sublayer != ATTN_SUBLAYER_POST, causal = s->kind != BLOCK_ENCODER;
   const int sandwich = p->sublayer == ATTN_SUBLAYER_SANDWICH;
@@ -171,7 +171,7 @@ void block_check(block *s, double tolerance, const char *what) {
 }
 
 void block_near(const block *s, attn_tensor y, double tolerance, const char *what) {
-  const cube want = answer(s);
+  const cube want = block_answer(s);
   cube_check(&want, &y, tolerance, what);
 }
 

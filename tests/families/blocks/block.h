@@ -29,6 +29,8 @@ block_shape block_plain(block_kind kind, int64_t batch, int64_t rows);
 /* The n-th way to stand around the parts of a block: each in turn. */
 attn_sublayer block_sublayer(int64_t n, int cross);
 block *block_build(const block_shape *shape, test_rng *rng);
+/* What y should be. */
+cube block_answer(const block *s);
 /* Runs it and holds it against the oracle. */
 void block_check(block *s, double tolerance, const char *what);
 /* Holds y against the oracle of s. */

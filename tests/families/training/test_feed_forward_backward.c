@@ -186,7 +186,7 @@ void N6_feed_forward_outputs(void **state) {
   (void)state;
   test_rng rng = test_seed(9602);
   for (int n = 0; n < 4; n++, test_mem_release()) {
-    feed *s = build(2, 300, 9, 12, 7, n & 1, 0, n & 2 ? ATTN_BF16 : ATTN_F32, &rng), *t;
+    feed *s = build(2, 40, 9, 12, 7, n & 1, 0, n & 2 ? ATTN_BF16 : ATTN_F32, &rng), *t;
     promise_run(&s->does);
     for (int one = -1; one < LEARNED; one++) {
       if (one >= 0 && !of(s, one)->data) continue;

@@ -405,6 +405,24 @@ void N4_norm_nan(void **state) {
     if (n % 4) test_assert_same(t->bias, s->bias, "d_bias");
   }
 }
+/* All 64 rows of a tile, or the last of them, are none that floats can do. */
+void N4_norm_nan_tile(void **state) {
+  (void)state;
+  test_rng rng = test_seed(9450);
+  for (int n = 0; n < 4; n++, test_mem_release()) {
+    shape z = plain(n & 2 ? 128 : 64, 20);
+    z.rms = n & 1, z.gain = 1;
+    scene *s = build(&z, 0, &rng);
+    attn_ctx ctx = test_ctx();
+    for (int64_t i = n & 1 ? 0 : 63; i < z.len; i++)
+      oracle_set(&s->x, 0, 0, i, 7, i % 2 ? (double)NAN : (double)INFINITY);
+    assert_int_equal(call(s, &ctx), ATTN_OK);
+    for (int64_t i = 0; i < z.len; i++) {
+      const int bad = !(fabs(oracle_get(&s->d_x, 0, 0, i, 3)) < (double)INFINITY);
+      assert_int_equal(bad, i >= (n & 1 ? 0 : 63));
+    }
+  }
+}
 
 void N4_norm_nothing(void **state) {
   (void)state;
