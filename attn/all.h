@@ -125,6 +125,7 @@
 #include "api/families/training/feed_forward_backward.h"
 #include "api/families/training/multihead_backward.h"
 #include "api/families/training/block_backward.h"
+#include "api/families/blocks/reversible_backward.h"
 #endif
 #include "api/left_out.h"
 #include "api/end.h"
@@ -447,6 +448,7 @@ ATTN_BEGIN_STRICT_
 #endif
 #if ATTN_HAS_BLOCKS_AND_TRAINING
 #include "families/training/block_backward.h"
+#include "families/blocks/reversible_backward.h"
 #endif
 #if ATTN_HAS_LINEAR_AND_TRAINING
 #include "families/linear/features_backward.h"

@@ -218,4 +218,5 @@ static const uint64_t golden[] = {
     0x3e47df9f500a9a16u, /* feed forward backward */
     0xd72e9d2bbc4db721u, /* multihead backward */
     0xaa33e453e7d12203u, /* decoder backward */
+    0x74e6b5f03d898602u, /* reversible backward */
 };

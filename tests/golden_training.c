@@ -441,6 +441,37 @@ static attn_status decoder(attn_tensor o, attn_tensor lse, test_rng *rng, attn_c
   return status;
 }
 
+/* The gradients of a reversible residual: of its streams, by halves and thirds, to o, a stream to lse. */
+static attn_status third(void *user, attn_tensor y, attn_tensor x, attn_ctx *ctx) {
+  (void)user, (void)ctx;
+  for (int64_t i = 0; i < x.len; i++)
+    for (int64_t c = 0; c < x.dim; c++)
+      oracle_set(&y, 0, 0, i, c, 0.375 * oracle_get(&x, 0, 0, i, x.dim - 1 - c));
+  return ATTN_OK;
+}
+static attn_status third_back(void *user, attn_tensor d_x, attn_tensor d_y, attn_tensor x,
+                              attn_ctx *ctx) {
+  (void)x;
+  return third(user, d_x, d_y, ctx);
+}
+static attn_status reversible(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_reversible_params p;
+  attn_reversible_gradients g = {third_back, third_back};
+  memset(&p, 0, sizeof p);
+  p.f = p.g = third;
+  const attn_tensor d_x1 = golden_rows(o, 0, T, DV), d_x2 = golden_rows(o, 1, T, DV);
+  const attn_tensor x1 = golden_exact(rng, 1, T, DV), x2 = golden_exact(rng, 1, T, DV);
+  const attn_tensor y1 = golden_exact(rng, 1, T, DV), y2 = golden_exact(rng, 1, T, DV);
+  const attn_tensor d_y1 = golden_exact(rng, 1, T, DV), d_y2 = golden_exact(rng, 1, T, DV);
+  const attn_status status =
+      attn_reversible_backward(x1, x2, d_x1, d_x2, y1, y2, d_y1, d_y2, &p, &g, ctx);
+  for (int i = 0; i < T; i++) {
+    oracle_set(&lse, 0, 0, i, 0, oracle_get(&x1, 0, 0, i, 3));
+    oracle_set(&lse, 0, 1, i, 0, oracle_get(&x2, 0, 0, i, 4));
+  }
+  return status;
+}
+
 const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"sdpa backward k", backward_k},
                                        {"sdpa backward v", backward_v},
@@ -472,4 +503,5 @@ const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"feed forward backward", feed_forward},
                                        {"multihead backward", multihead},
                                        {"decoder backward", decoder},
+                                       {"reversible backward", reversible},
                                        {NULL, NULL}};

@@ -1725,6 +1725,8 @@
   X(N6_multihead_kept)                      \
   X(N6_multihead_parts)                     \
   X(N6_multihead_rejects)                   \
+  X(N6_reversible)                          \
+  X(N6_reversible_rejects)                  \
   X(N7_adamw)                               \
   X(N7_adamw_steps)                         \
   X(N7_sgd)                                 \

@@ -34,6 +34,8 @@
 #define attn_decoder_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS_AND_TRAINING
 #define attn_encoder_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS_AND_TRAINING
 #define attn_encoder_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS_AND_TRAINING
+#define attn_reversible_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS_AND_TRAINING
+#define attn_reversible_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_BLOCKS_AND_TRAINING
 #endif
 #if !ATTN_HAS_CACHE
 #define attn_cache_accept(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_CACHE

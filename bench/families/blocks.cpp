@@ -179,6 +179,26 @@ void reversible(Call &c, bool inverse) {
   c.size = [=](const attn_ctx *ctx) { return attn_reversible_workspace(y1, y2, x1, x2, &p, ctx); };
 }
 
+/* The same of its gradients: eight streams and five temporary ones. */
+void reversible_backward(Call &c) {
+  constexpr int64_t len = 4096, dm = 512;
+  attn_tensor s[8];
+  for (attn_tensor &t : s) t = c.rows(1, len, dm);
+  const attn_tensor x1 = s[0], x2 = s[1], d_x1 = s[2], d_x2 = s[3];
+  const attn_tensor y1 = s[4], y2 = s[5], d_y1 = s[6], d_y2 = s[7];
+  attn_reversible_params p = {};
+  attn_reversible_gradients g = {};
+  p.f = p.g = [](void *, attn_tensor, attn_tensor, attn_ctx *) { return ATTN_OK; };
+  g.f = g.g = [](void *, attn_tensor, attn_tensor, attn_tensor, attn_ctx *) { return ATTN_OK; };
+  c.bytes = 72.0 * (double)(len * dm);
+  c.run = [=](attn_ctx *ctx) {
+    return attn_reversible_backward(x1, x2, d_x1, d_x2, y1, y2, d_y1, d_y2, &p, &g, ctx);
+  };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_reversible_backward_workspace(x1, x2, d_x1, d_x2, y1, y2, d_y1, d_y2, &p, &g, ctx);
+  };
+}
+
 void stream_mean(Call &c) {
   constexpr int64_t len = 4096, dm = 512;
   attn_tensor x1 = c.rows(1, len, dm), x2 = c.rows(1, len, dm), y = c.rows(1, len, dm);
@@ -308,6 +328,7 @@ const CallEntry entries[] = {
     {"experts", "T:512/dm:512/dff:1024/E:8/k:2", [](Call &c) { experts(c, 512, 512, 1024); }},
     {"experts", "T:1/dm:2048/dff:2048/E:8/k:2", [](Call &c) { experts(c, 1, 2048, 2048); }},
     {"reversible", "T:4096/dm:512", [](Call &c) { reversible(c, false); }},
+    {"reversible_backward", "T:4096/dm:512", [](Call &c) { reversible_backward(c); }},
     {"reversible", "T:4096/dm:512/inverse", [](Call &c) { reversible(c, true); }},
     {"stream_mean", "T:4096/dm:512", stream_mean},
     {"returns", "T:1000/B:64", [](Call &c) { returns(c, 1); }},
