@@ -51,8 +51,9 @@ static block_back *build(const block_shape *shape, test_rng *rng) {
   attn_block_params *p = &b->p;
   memset(&p->ff.form, 0, sizeof p->ff.form);
   attn_norm *const norms[] = {&p->norm_self, &p->norm_ff, &p->norm_cross};
-  for (int i = 0; i < 3; i++) /* an eps of its own where rows are made by norms */
-    if (norms[i]->gain && shape->batch == 3) norms[i]->kind = ATTN_NORM_NONE;
+  for (int i = 0; i < 3; i++) /* of some there are none */
+    if (norms[i]->gain && shape->batch == 3)
+      memset(norms[i], 0, sizeof *norms[i]), norms[i]->kind = ATTN_NORM_NONE;
   s->d_y = drawn(shape->x_type, TEST_BHTD, shape->batch, 1, shape->rows, shape->dm, 1, rng);
   s->d_x =
       output(ATTN_F32, TEST_PADDED, shape->batch, 1, shape->rows, shape->dm, &s->does.block[0]);
