@@ -122,6 +122,7 @@
 #include "api/families/linear/features_backward.h"
 #include "api/families/linear/linear_backward.h"
 #include "api/families/training/dropout.h"
+#include "api/families/training/edges_backward.h"
 #include "api/families/training/feed_forward_backward.h"
 #include "api/families/training/multihead_backward.h"
 #include "api/families/training/block_backward.h"
@@ -440,6 +441,9 @@ ATTN_BEGIN_STRICT_
 #include "families/training/pool_backward.h"
 #include "families/training/dropout.h"
 #include "families/training/merge_backward.h"
+#endif
+#if ATTN_HAS_EDGES_AND_TRAINING
+#include "families/training/edges_backward.h"
 #endif
 #if ATTN_HAS_MULTIHEAD_AND_TRAINING
 #include "families/training/project_backward.h"

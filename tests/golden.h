@@ -219,4 +219,5 @@ static const uint64_t golden[] = {
     0xd72e9d2bbc4db721u, /* multihead backward */
     0xaa33e453e7d12203u, /* decoder backward */
     0x74e6b5f03d898602u, /* reversible backward */
+    0xa327006c78f0a741u, /* edges backward */
 };

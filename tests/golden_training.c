@@ -441,6 +441,31 @@ static attn_status decoder(attn_tensor o, attn_tensor lse, test_rng *rng, attn_c
   return status;
 }
 
+/* The gradients of attention over edges: of keys to o, of biases to lse. */
+static attn_status edges(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  enum { DEGREE = 9 };
+  static int64_t ptr[T + 1];
+  static int32_t col[T * DEGREE];
+  attn_edges_params p;
+  attn_edges_gradients g;
+  attn_tensor none;
+  memset(&p, 0, sizeof p), memset(&g, 0, sizeof g), memset(&none, 0, sizeof none);
+  for (int i = 0; i <= T; i++) ptr[i] = i * DEGREE;
+  for (int e = 0; e < T * DEGREE; e++) col[e] = (e / DEGREE * 3 + e % DEGREE * 11) % T;
+  const attn_tensor bias = golden_exact(rng, 1, T, DEGREE);
+  p.indptr = ptr, p.col = col, p.edges = T * DEGREE, p.lse = lse, p.bias = bias.data;
+  const attn_tensor q = golden_exact(rng, 2, T, DV), k = golden_exact(rng, 2, T, DV);
+  const attn_tensor v = golden_exact(rng, 2, T, DV), out = golden_exact(rng, 2, T, DV);
+  const attn_tensor d_o = golden_exact(rng, 2, T, DV), d_bias = golden_exact(rng, 1, T, DEGREE);
+  attn_status status = attn_edges(out, q, k, v, &p, ctx);
+  if (status != ATTN_OK) return status;
+  g.d_bias = d_bias.data;
+  status = attn_edges_backward(none, o, none, d_o, q, k, v, out, lse, &p, &g, ctx);
+  for (int i = 0; i < 2 * T; i++)
+    oracle_set(&lse, 0, i / T, i % T, 0, oracle_get(&d_bias, 0, 0, i % T, i / T * 4));
+  return status;
+}
+
 /* The gradients of a reversible residual: of its streams, by halves and thirds, to o, a stream to lse. */
 static attn_status third(void *user, attn_tensor y, attn_tensor x, attn_ctx *ctx) {
   (void)user, (void)ctx;
@@ -504,4 +529,5 @@ const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"multihead backward", multihead},
                                        {"decoder backward", decoder},
                                        {"reversible backward", reversible},
+                                       {"edges backward", edges},
                                        {NULL, NULL}};

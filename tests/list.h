@@ -1690,6 +1690,10 @@
   X(N2_merge_outputs)                       \
   X(N3_differences)                         \
   X(N3_tables)                              \
+  X(N3_edges)                               \
+  X(N3_edges_long)                          \
+  X(N3_edges_outputs)                       \
+  X(N3_edges_rejects)                       \
   X(N3_rejects)                             \
   X(N3_tables_alone)                        \
   X(N3_tables_differences)                  \

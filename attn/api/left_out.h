@@ -187,6 +187,10 @@
 #define attn_edges(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_EDGES
 #define attn_edges_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_EDGES
 #endif
+#if !ATTN_HAS_EDGES_AND_TRAINING
+#define attn_edges_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_EDGES_AND_TRAINING
+#define attn_edges_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_EDGES_AND_TRAINING
+#endif
 #if !ATTN_HAS_HEADS
 #define attn_capsules(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
 #define attn_capsules_em(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS

@@ -1,5 +1,8 @@
 /* bench/families/training.cpp owns the entries of gradients. */
 
+#include <memory>
+#include <vector>
+
 #include "functions.h"
 
 namespace {
@@ -73,6 +76,33 @@ void tables(Call &c, Terms kind, bool learn) {
   };
 }
 
+/* All gradients over edges, so many a row wherever they are: 2 (3 dk + 2 dv) flops an edge. */
+void edges(Call &c, int64_t len, int64_t degree) {
+  const int64_t dim = 64, heads = 8;
+  attn_tensor q = c.rows(heads, len, dim), k = c.rows(heads, len, dim);
+  attn_tensor v = c.rows(heads, len, dim), o = c.rows(heads, len, dim);
+  attn_tensor d_o = c.rows(heads, len, dim), lse = c.rows(heads, len, 1);
+  attn_tensor d_q = c.rows(heads, len, dim), d_k = c.rows(heads, len, dim);
+  attn_tensor d_v = c.rows(heads, len, dim);
+  std::vector<int64_t> ptr;
+  std::vector<int32_t> col;
+  for (int64_t i = 0; i <= len; i++) ptr.push_back(i * degree);
+  for (int64_t e = 0; e < len * degree; e++)
+    col.push_back(static_cast<int32_t>((e / degree * 7919 + e % degree * 104729) % len));
+  auto indptr = std::make_shared<std::vector<int64_t>>(std::move(ptr));
+  auto keys = std::make_shared<std::vector<int32_t>>(std::move(col));
+  attn_edges_params p = {};
+  p.indptr = indptr->data(), p.col = keys->data(), p.edges = len * degree, p.lse = lse;
+  attn_edges(o, q, k, v, &p, nullptr);
+  c.flops = 2.0 * 5.0 * (double)(heads * dim) * (double)(len * degree);
+  c.run = [=, hold = indptr, more = keys](attn_ctx *ctx) {
+    return attn_edges_backward(d_q, d_k, d_v, d_o, q, k, v, o, lse, &p, nullptr, ctx);
+  };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_edges_backward_workspace(d_q, d_k, d_v, d_o, q, k, v, o, lse, &p, nullptr, ctx);
+  };
+}
+
 /* Forward with dropout: 2 (dk + dv) flops a pair, as without. */
 void dropped(Call &c, int64_t len, int64_t dim, int64_t heads) {
   attn_tensor q = c.rows(heads, len, dim), k = c.rows(heads, len, dim);
@@ -85,6 +115,7 @@ void dropped(Call &c, int64_t len, int64_t dim, int64_t heads) {
 }
 
 const CallEntry entries[] = {
+    {"edges_backward", "T:4096/d:64/h:8/degree:64", [](Call &c) { edges(c, 4096, 64); }},
     {"sdpa", "T:2048/d:64/h:8/dropout", [](Call &c) { dropped(c, 2048, 64, 8); }},
     {"sdpa", "T:2048/d:128/h:8/dropout", [](Call &c) { dropped(c, 2048, 128, 8); }},
     {"sdpa_backward", "T:2048/d:64/h:8/dropout",
