@@ -45,6 +45,9 @@ typedef struct attn_gradient_table_ { /* gradients */
                      const attn_grad_cap_ *cap);
   /* out[r] = sum_c x[r][c] y[r][c] of n rows, over 16 running sums joined by halves */
   void (*row_dots)(float *out, const float *x, const float *y, int64_t n, int64_t dim);
+  /* to[index[e]][c] += p[e] row[c], rows of dim, one e after the other; ahead = rows between asking for one and adding */
+  void (*scatter)(float *to, const float *p, const float *row, const int32_t *index, int64_t n,
+                  int64_t dim, int ahead);
   /* y[i] = d[i] gate[i] act'(z[i]); gate null = 1; y may be any of them */
   void (*slope)(float *y, const float *d, const float *z, const float *gate, int64_t n, int act);
   /* at most 64 rows, size as `sizes` has it: h = (x - mean) by + plus, g = d_y (gain + lift), d_x = by (g - mean of g -

@@ -37,7 +37,8 @@
 #define ATTN_EMA_TABLE_(on) on(ema)
 #define ATTN_FOURIER_TABLE_(on) on(butterflies), on(mirror)
 #define ATTN_COLLIDE_TABLE_(on) on(angle_block), on(bucket_rows)
-#define ATTN_GRADIENT_TABLE_(on) on(grad_block), on(row_dots), on(slope), on(norm_slopes)
+#define ATTN_GRADIENT_TABLE_(on) \
+  on(grad_block), on(row_dots), on(scatter), on(slope), on(norm_slopes)
 #define ATTN_DROP_TABLE_(on) on(drop_bits), on(drop_block), on(drop_list)
 #define ATTN_DROPOUT_TABLE_(on) on(drop_row)
 #define ATTN_OPTIMISER_TABLE_(on) on(adam), on(descend), on(square_sum)

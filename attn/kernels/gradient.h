@@ -59,6 +59,25 @@ ATTN_FUNC_ void ATTN_FN_(grad_block)(float *s, float *d, int64_t n, int g0, int 
     ATTN_FN_(grad_lanes)(0, s, d, n, g0, g1, lanes, cap);
 }
 
+ATTN_FUNC_ void ATTN_FN_(scatter)(float *to, const float *p, const float *row, const int32_t *index,
+                                  int64_t n, int64_t dim, int ahead) {
+  for (int64_t e = 0; e < n; e++) {
+    const ATTN_VF_ w = ATTN_V_SET1_(p[e]);
+    float *y = to + index[e] * dim;
+    int64_t c = 0;
+    if (ahead && e + ahead < n)
+      ATTN_FN_(ahead)((const char *)(to + index[e + ahead] * dim), dim * (int64_t)sizeof(float));
+    for (; c + ATTN_W_ <= dim; c += ATTN_W_)
+      ATTN_V_STORE_(y + c, ATTN_V_FMA_(w, ATTN_V_LOAD_(row + c), ATTN_V_LOAD_(y + c)));
+    if (c == dim) continue;
+    const int left = ATTN_FN_(lanes_left)(dim, c);
+    ATTN_FN_(store)(y, c,
+                    ATTN_V_FMA_(w, ATTN_FN_(load)(row, c, left, ATTN_F32),
+                                ATTN_FN_(load)(y, c, left, ATTN_F32)),
+                    left, ATTN_F32);
+  }
+}
+
 ATTN_FUNC_ void ATTN_FN_(row_dots)(float *out, const float *x, const float *y, int64_t n,
                                    int64_t dim) {
   enum { PARTS = ATTN_GROUP_ / ATTN_W_ };

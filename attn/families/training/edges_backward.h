@@ -3,6 +3,8 @@
 
 /* Rows whose shares of d_k and d_v are added one after another. */
 enum { ATTN_EDGES_RUN_ = 512 };
+/* Rows between asking for one of an edge and reading it. */
+enum { ATTN_EDGES_AHEAD_ = 6 };
 
 typedef struct attn_edges_back_ {
   attn_backward_ g; /* tensors and units; behind the units a set each, of d_bias */
@@ -54,7 +56,7 @@ ATTN_FUNC_ void attn_edges_weights_(const attn_softmax_ *a, const attn_edges_bac
   const float *bias = j->p->bias ? j->p->bias + r->set * j->p->edges : NULL;
   attn_on_(list, a->table)
       ->dots(x->weight, m->q, attn_at_(&a->k, r->b, r->hk, 0), a->k.stride_len, x->key, x->n,
-             a->k.dim, a->k.dtype, 0);
+             a->k.dim, a->k.dtype, ATTN_EDGES_AHEAD_);
   for (int e = 0; e < x->n; e++) {
     const double y =
         (double)x->weight[e] * a->scale + (bias ? (double)bias[x->at[e]] : 0.0) - (double)r->lse;
@@ -73,7 +75,7 @@ ATTN_FUNC_ void attn_edges_slopes_(const attn_softmax_ *a, const attn_edges_back
                           (uint32_t)(r->b + drop->batch0)};
   const float *more = j->d_weights ? j->d_weights + (r->b * a->q.heads + r->h) * j->p->edges : NULL;
   attn_on_(list, f)->dots(x->d, m->d_o, attn_at_(&a->v, r->b, r->hv, 0), a->v.stride_len, x->key,
-                          x->n, a->v.dim, a->v.dtype, 0);
+                          x->n, a->v.dim, a->v.dtype, ATTN_EDGES_AHEAD_);
   if (attn_drops_(a)) attn_on_(drop, f)->drop_list(x->d, x->key, x->n, at, &j->drop);
   for (int e = 0; e < x->n; e++)
     x->d[e] = x->weight[e] * (x->d[e] + (more ? more[x->at[e]] : 0.0f) - r->less);
@@ -110,12 +112,20 @@ ATTN_FUNC_ int attn_edges_open_(const attn_softmax_ *a, const attn_edges_back_ *
   return 1;
 }
 
+/* A row, by numbers of its edges, to their keys. */
+ATTN_FUNC_ void attn_edges_send_(const attn_table_ *f, const attn_sent_rows_ *s, const float *row,
+                                 const float *by, const attn_edges_run_ *x) {
+  if (!s->out.data) return;
+  attn_on_(gradient, f)->scatter(s->near, by, row, x->key, x->n, s->dim, ATTN_EDGES_AHEAD_);
+  for (int e = 0; e < x->n; e++) s->some[x->key[e] / ATTN_BLOCK_] = 1;
+}
+
 /* The rows of a head. */
 ATTN_FUNC_ void attn_edges_head_(const attn_softmax_ *a, const attn_edges_back_ *j,
                                  attn_edges_memory_ *m, attn_edges_row_ *r) {
   const attn_table_ *f = a->table;
   const attn_backward_ *g = &j->g;
-  const int64_t dk = a->q.dim, dv = a->v.dim;
+  const int64_t dk = a->q.dim;
   attn_edges_run_ x;
   for (int64_t i = 0; i < a->q.len; i++) {
     const int some = attn_edges_open_(a, j, m, r, i);
@@ -126,18 +136,8 @@ ATTN_FUNC_ void attn_edges_head_(const attn_softmax_ *a, const attn_edges_back_ 
       if (g->d_q.data)
         attn_on_(sum, f)->axpys(m->d_q, x.d, attn_at_(&a->k, r->b, r->hk, 0), a->k.stride_len,
                                 x.key, x.n, dk, a->k.dtype, 1.0f, 0);
-      for (int e = 0; e < x.n; e++) {
-        const int64_t key = x.key[e];
-        float *to_k = m->k.near + key * dk, *to_v = m->v.near + key * dv;
-        if (m->k.out.data) {
-          f->blend(to_k, to_k, m->q, ATTN_F32, ATTN_F32, ATTN_F32, dk, 1.0f, x.d[e]);
-          m->k.some[key / ATTN_BLOCK_] = 1;
-        }
-        if (m->v.out.data) {
-          f->blend(to_v, to_v, m->d_o, ATTN_F32, ATTN_F32, ATTN_F32, dv, 1.0f, x.weight[e]);
-          m->v.some[key / ATTN_BLOCK_] = 1;
-        }
-      }
+      attn_edges_send_(f, &m->k, m->q, x.d, &x);
+      attn_edges_send_(f, &m->v, m->d_o, x.weight, &x);
     }
     if (g->d_q.data) {
       char *out = attn_at_(&g->d_q, r->b, r->h, i);

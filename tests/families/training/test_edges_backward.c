@@ -62,7 +62,8 @@ static edges_back *build(const edges_shape *z, test_rng *rng) {
     float *bias = test_floats(sets * most + 1, 1, rng);
     for (int64_t e = 0; e < sets * most; e += 5) bias[e] = -INFINITY;
     s->p.bias = bias;
-    s->bias = output(ATTN_F32, TEST_BHTD, 1, 1, 1, sets * most > 0 ? sets * most : 1, &s->does.block[3]);
+    s->bias =
+        output(ATTN_F32, TEST_BHTD, 1, 1, 1, sets * most > 0 ? sets * most : 1, &s->does.block[3]);
     s->g.d_bias = s->bias.data, s->does.out[3] = &s->bias;
   }
   if (z->weights) s->g.d_weights = test_floats(B * H * most + 1, 1, rng);
