@@ -59,13 +59,18 @@ static attn_status backward_call(play *s, attn_ctx *ctx) {
 }
 static int backward(play *s) {
   static const int64_t rows[] = {N, 3, 40};
-  if (s->n >= 9) return 0;
+  if (s->n >= 12) return 0;
   const int64_t r = rows[s->n % 3], group = 1 + s->n / 3 % 2;
   (void)play_token(s, ATTN_F32, group, r, D), (void)play_token(s, ATTN_F32, 1, N, D);
   (void)play_token(s, ATTN_F32, 1, N, E), (void)play_token(s, ATTN_F32, group, r, E);
   (void)play_out(s, ATTN_F32, group, r, D);
   attn_sdpa_params *p = play_params(s, sizeof *p);
   p->causal = 1, p->softcap = s->n > 5 ? 2 : 0;
+  if (s->n > 8) { /* rows of tables that pairs share */
+    p->relative.keys = play_fixed(s, 1, 9, D), p->relative.queries = play_fixed(s, 1, 9, D);
+    p->relative.values = play_fixed(s, 1, 9, E), p->xl.table = play_fixed(s, 1, N + 1, D);
+    p->xl.first = -N;
+  }
   s->w[0] = test_tensor(ATTN_F32, TEST_BHTD, 1, group, r, E);
   s->w[1] = test_tensor(ATTN_F32, TEST_BHTD, 1, group, r, 1);
   s->call = backward_call;
@@ -176,6 +181,27 @@ static int edges(play *s) {
   (void)play_trio(s, N, 1, ATTN_F32);
   p->indptr = row, p->col = col, p->edges = N * 8, p->causal = 1;
   s->call = edges_call;
+  return 1;
+}
+/* d_q of a row over its edges. */
+static attn_status edges_backward_call(play *s, attn_ctx *ctx) {
+  attn_edges_params p = *(attn_edges_params *)s->p;
+  attn_tensor none;
+  memset(&none, 0, sizeof none);
+  p.lse = s->w[1];
+  attn_status status = attn_edges(s->w[0], s->in[0], s->in[1], s->in[2], &p, ctx);
+  if (status != ATTN_OK) return status;
+  return attn_edges_backward(s->out[0], none, none, s->in[3], s->in[0], s->in[1], s->in[2], s->w[0],
+                             s->w[1], &p, NULL, ctx);
+}
+static int edges_backward(play *s) {
+  if (!edges(s)) return 0;
+  (void)play_token(s, ATTN_F32, 1, N, E);
+  s->outs = 0;
+  (void)play_out(s, ATTN_F32, 1, N, D);
+  s->w[0] = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, N, E);
+  s->w[1] = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, N, 1);
+  s->call = edges_backward_call;
   return 1;
 }
 
@@ -310,6 +336,7 @@ const causal_entry causal_exact[] = {{"attn_sdpa ", sdpa, NULL},
                                      {"attn_differential ", differential, NULL},
                                      {"attn_topk_sdpa ", topk, NULL},
                                      {"attn_edges ", edges, NULL},
+                                     {"attn_edges_backward ", edges_backward, NULL},
                                      {"attn_talking ", talking, NULL},
                                      {"attn_score_mix attn_realformer ", score_mix, NULL},
                                      {"attn_predictive ", predictive, NULL},
