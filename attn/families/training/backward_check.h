@@ -19,7 +19,10 @@ ATTN_COLD_ int attn_backward_terms_(attn_error_ *e, const attn_sdpa_params *p,
   return 1;
 }
 
-enum { ATTN_GRADIENT_TENSORS_ = 9, ATTN_GRADIENT_OUTPUTS_ = ATTN_GRADIENT_ARRAYS_ + 9 };
+enum {
+  ATTN_GRADIENT_TENSORS_ = 9,
+  ATTN_GRADIENT_OUTPUTS_ = (int)ATTN_GRADIENT_ARRAYS_ + (int)ATTN_GRADIENT_TENSORS_
+};
 
 /* The arrays, and of what they are the gradients. */
 ATTN_COLD_ int attn_backward_arrays_(attn_error_ *e, const attn_softmax_ *a,
@@ -100,6 +103,32 @@ ATTN_COLD_ int attn_backward_extents_(attn_error_ *e, const attn_tensor *y, cons
   return !attn_sent_shared_(y, x) || y->dtype == ATTN_F32 || attn_reject_(e, ATTN_E_DTYPE, type);
 }
 
+/* What is summed over heads, or read for all, and added to. */
+ATTN_COLD_ int attn_backward_sums_(attn_error_ *e, const attn_backward_ *g, const attn_tensor *k,
+                                   const attn_tensor *v) {
+  if (!attn_backward_extents_(e, &g->d_k, k, "d_k must have the shape of k",
+                              "d_k.dtype must be ATTN_F32 where it is a sum over k") ||
+      !attn_backward_extents_(e, &g->d_v, v, "d_v must have the shape of v",
+                              "d_v.dtype must be ATTN_F32 where it is a sum over v"))
+    return 0;
+  if (g->accumulate != 0 && g->accumulate != 1)
+    return attn_reject_(e, ATTN_E_RANGE, "gradients.accumulate must be 0 or 1");
+  return 1;
+}
+
+/* Units: a batch entry and the query heads that share a head of keys and one of values; one, where an output is a sum
+ * over what is read for all. */
+ATTN_COLD_ void attn_backward_divide_(attn_backward_ *g, int64_t entries, const attn_tensor *q,
+                                      const attn_tensor *k, const attn_tensor *v) {
+  const int64_t heads = attn_max64_(q->heads, 1);
+  const int64_t by_k = attn_max64_(attn_over_(heads, attn_max64_(k->heads, 1)), 1);
+  const int64_t by_v = attn_max64_(attn_over_(heads, attn_max64_(v->heads, 1)), 1);
+  const int tensors = g->d_q.data || g->d_k.data || g->d_v.data;
+  g->heads = by_k / attn_gcd_(by_k, by_v) * by_v;
+  g->units = tensors ? attn_mul_(entries, heads / g->heads) : 0;
+  if (g->units && (attn_sent_shared_(&g->d_k, k) || attn_sent_shared_(&g->d_v, v))) g->units = 1;
+}
+
 /* What a call is given. */
 typedef struct attn_backward_call_ {
   attn_tensor d_q, d_k, d_v, d_o, q, k, v, o, lse;
@@ -165,13 +194,7 @@ ATTN_COLD_ int attn_backward_plan_(attn_error_ *e, attn_softmax_ *a, attn_backwa
     return attn_reject_(e, ATTN_E_OVERFLOW, "q.len and k.len must be below 2^31");
   for (int i = 0; i < (int)N; i++)
     if (!attn_check_operand_(e, &op[i], q->heads)) return 0;
-  if (!attn_backward_extents_(e, &g->d_k, k, "d_k must have the shape of k",
-                              "d_k.dtype must be ATTN_F32 where it is a sum over k") ||
-      !attn_backward_extents_(e, &g->d_v, v, "d_v must have the shape of v",
-                              "d_v.dtype must be ATTN_F32 where it is a sum over v"))
-    return 0;
-  if (g->accumulate != 0 && g->accumulate != 1)
-    return attn_reject_(e, ATTN_E_RANGE, "gradients.accumulate must be 0 or 1");
+  if (!attn_backward_sums_(e, g, k, v)) return 0;
   if (!attn_backward_terms_(e, &p, &g->asked) || !attn_backward_tables_(e, &p, &g->asked)) return 0;
   if (bias->data && !p.bias.kind)
     return attn_reject_(e, ATTN_E_NULL, "gradients.d_bias wants params.bias");
@@ -200,16 +223,10 @@ ATTN_COLD_ int attn_backward_plan_(attn_error_ *e, attn_softmax_ *a, attn_backwa
                         "gradients.d_bias must be [1 or q.batch, 1 or q.heads, 1 or q.len, k.len]");
   if (g->asked.d_scale && a->scale == 0.0)
     return attn_reject_(e, ATTN_E_VALUE, "gradients.d_scale wants a scale that is not 0");
-  /* a tile has rows of one head, and every key head its unit */
-  const int64_t heads = attn_max64_(q->heads, 1);
-  const int64_t by_k = attn_max64_(attn_over_(heads, attn_max64_(k->heads, 1)), 1);
-  const int64_t by_v = attn_max64_(attn_over_(heads, attn_max64_(v->heads, 1)), 1);
+  /* a tile has rows of one head */
   a->group = 1, a->tiles = attn_tiles_of_(q->len);
   if (a->seq) attn_sequences_count_(a);
-  const int tensors = g->d_q.data || g->d_k.data || g->d_v.data;
-  g->heads = by_k / attn_gcd_(by_k, by_v) * by_v;
-  g->units = tensors ? attn_mul_(entries, heads / g->heads) : 0;
-  if (g->units && (attn_sent_shared_(&g->d_k, k) || attn_sent_shared_(&g->d_v, v))) g->units = 1;
+  attn_backward_divide_(g, entries, q, k, v);
   g->scale = (float)attn_clamp_f64_(a->scale);
   g->lists = 0;
   for (int64_t i = 0; ATTN_PART_(PATTERN, a->plan) && i < a->plan->tiles; i++) {

@@ -10,7 +10,7 @@ ATTN_FUNC_ int attn_terms_asked_(const attn_sdpa_gradients *p) {
          p->d_label_table.data;
 }
 
-/* Whether one of these is a sum over rows of a table, or by the product inside a score. */
+/* Whether one of these is summed by distance. */
 ATTN_FUNC_ int attn_terms_by_distance_(const attn_softmax_ *a, const attn_sdpa_gradients *p) {
   return p->d_alibi || p->d_toeplitz || p->d_t5 || p->d_parabola_w || p->d_parabola_bias ||
          (p->d_scale && a->by_distance.toeplitz.table && a->by_distance.toeplitz.inside);

@@ -284,13 +284,7 @@ ATTN_COLD_ int attn_edges_back_plan_(attn_error_ *e, attn_softmax_ *a, attn_edge
     if (!attn_check_operand_(e, &op[i % (int)N], q->heads)) return 0;
   if (attn_quantized_(k->dtype) || attn_quantized_(v->dtype))
     return attn_reject_(e, ATTN_E_DTYPE, "k and v must be of a float type");
-  if (!attn_backward_extents_(e, &g->d_k, k, "d_k must have the shape of k",
-                              "d_k.dtype must be ATTN_F32 where it is a sum over k") ||
-      !attn_backward_extents_(e, &g->d_v, v, "d_v must have the shape of v",
-                              "d_v.dtype must be ATTN_F32 where it is a sum over v"))
-    return 0;
-  if (g->accumulate != 0 && g->accumulate != 1)
-    return attn_reject_(e, ATTN_E_RANGE, "gradients.accumulate must be 0 or 1");
+  if (!attn_backward_sums_(e, g, k, v)) return 0;
   if (j->d_bias && !params->bias)
     return attn_reject_(e, ATTN_E_NULL, "gradients.d_bias wants params.bias");
   a->lse = *lse;
@@ -309,12 +303,8 @@ ATTN_COLD_ int attn_edges_back_plan_(attn_error_ *e, attn_softmax_ *a, attn_edge
   if (!attn_span_alone_(&span[0], op, N, span + 1, ATTN_EDGES_ARRAYS_ - 1))
     return attn_reject_(e, ATTN_E_OVERLAP,
                         "gradients.d_bias must not share memory with another argument");
-  const int64_t heads = attn_max64_(q->heads, 1);
-  const int64_t by_k = attn_max64_(heads / attn_max64_(k->heads, 1), 1);
-  const int64_t by_v = attn_max64_(heads / attn_max64_(v->heads, 1), 1);
-  g->heads = by_k / attn_gcd_(by_k, by_v) * by_v, g->scale = (float)attn_clamp_f64_(a->scale);
-  g->units = g->d_q.data || g->d_k.data || g->d_v.data ? attn_mul_(q->batch, heads / g->heads) : 0;
-  if (g->units && (attn_sent_shared_(&g->d_k, k) || attn_sent_shared_(&g->d_v, v))) g->units = 1;
+  g->scale = (float)attn_clamp_f64_(a->scale);
+  attn_backward_divide_(g, q->batch, q, k, v);
   if (attn_drops_(a)) attn_drop_key_of_(&own->dropout, &j->drop);
   j->p = own;
   a->own = attn_edges_item_, a->own_job = j, a->own_whole = 1;

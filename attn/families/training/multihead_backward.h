@@ -80,7 +80,6 @@ ATTN_COLD_ int attn_multihead_back_steps_(attn_stage_ *s, void *job) {
   attn_learned_ l[ATTN_MULTIHEAD_LEARNED_];
   attn_backward_call_ c;
   attn_sdpa_gradients terms = g->attention;
-  attn_sdpa_params attend = p->attention;
   attn_tensor all;
   attn_clear_(&c, sizeof c);
   for (int i = 0; i < ATTN_MULTIHEAD_LEARNED_; i++)
@@ -96,7 +95,7 @@ ATTN_COLD_ int attn_multihead_back_steps_(attn_stage_ *s, void *job) {
   c.d_q = attn_multihead_split_(d_q, h), c.d_k = attn_multihead_split_(d_k, kv);
   c.d_v = attn_multihead_split_(d_v, kv);
   terms.accumulate = g->accumulate;
-  c.params = &attend, c.gradients = &terms;
+  c.params = &p->attention, c.gradients = &terms;
   if (!attn_stage_back_product_(s, d_all, b->d_y, p->w_o, 0) ||
       (g->d_each.data && !attn_stage_shares_(s, c.d_o, g->d_each, 1)))
     return 0;

@@ -81,7 +81,7 @@ static void hold(const dense_sum *w, const attn_tensor *got, const char *what) {
 }
 
 /* From the formulas, row by row; each sum with 1e-6 of its magnitudes. */
-static void check(feed *s, const char *what) {
+static void check(feed *s) {
   const attn_feed_forward *ff = &s->ff;
   const int gated = ff->w_3.data != NULL, two = ff->w_2.data != NULL, turned = ff->w_transposed;
   const int64_t din = s->x.dim, dout = s->d_y.dim, dff = columns(s, &ff->w_1);
@@ -139,7 +139,6 @@ static void check(feed *s, const char *what) {
     }
   }
   static const char *const name[LEARNED] = {"d_w_1", "d_w_2", "d_w_3", "d_b_1", "d_b_2", "d_b_3"};
-  (void)what;
   hold(&d_x, &s->d_x, "d_x");
   for (int n = 0; n < LEARNED; n++)
     if (of(s, n)->data) hold(&d[n], learned(s, n), name[n]);
@@ -157,7 +156,7 @@ void N6_feed_forward(void **state) {
               test_range(&rng, 1, 20), n % 3 == 0, n % 2, n % 5 == 4 ? ATTN_BF16 : ATTN_F32, &rng);
     s->ff.activation = act[n % 6];
     promise_run(&s->does);
-    check(s, "feed-forward");
+    check(s);
     if (n % 3 == 0) promise_keep(&s->does);
   }
 }
@@ -177,7 +176,7 @@ void N6_feed_forward_runs(void **state) {
         for (int64_t c = 0; c < 7; c++)
           oracle_set(&s->d_y, b, 0, i, c, 1 + oracle_get(&s->d_y, b, 0, i, c));
     promise_run(&s->does);
-    check(s, "runs");
+    check(s);
   }
 }
 

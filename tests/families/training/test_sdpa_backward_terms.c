@@ -66,6 +66,19 @@ void N3_differences(void **state) {
   }
 }
 
+/* A mask that says what a schedule does. */
+static attn_mask mask_of(const backward *s, const attn_schedule *schedule, int64_t H, int64_t T) {
+  uint8_t *mask = test_mem((size_t)(H * T * T));
+  attn_tensor map = test_tensor(ATTN_F32, TEST_BHTD, 1, H, T, T);
+  test_call ask = test_again(&s->call);
+  memset(&ask.params, 0, sizeof ask.params);
+  ask.params.schedule = schedule, ask.params.map = map;
+  test_run(&ask);
+  for (int64_t i = 0; i < H * T * T; i++)
+    mask[i] = oracle_get(&map, 0, i / T / T, i / T % T, i % T) != 0;
+  return attn_mask_bool(mask, 1, H, T, T);
+}
+
 /* A schedule's tiles, of lists and of several phases too; and sums that are added to. */
 void N3_terms_scheduled(void **state) {
   (void)state;
@@ -84,21 +97,12 @@ void N3_terms_scheduled(void **state) {
     p->gaussian.center = test_floats(2 * T, 50, &rng),
     p->gaussian.precision = test_floats(2 * T, 0.01, &rng);
     p->bias = test_mask(ATTN_MASK_ADD, ATTN_F32, 1, 1, T, T, &rng);
-    uint8_t *mask = test_mem((size_t)(2 * T * T));
-    for (int64_t i = 0; i < 2 * T * T; i++) mask[i] = 0;
-    attn_tensor map = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, T);
-    test_call ask = test_again(&s->call);
-    memset(&ask.params, 0, sizeof ask.params);
-    ask.params.schedule = &schedule, ask.params.map = map;
-    test_run(&ask);
-    for (int64_t i = 0; i < 2 * T * T; i++)
-      mask[i] = oracle_get(&map, 0, i / T / T, i / T % T, i % T) != 0;
     p->schedule = &schedule;
     backward_terms(s);
     test_run(&s->call);
     promise_run(&s->does);
     attn_sdpa_params masked = *p;
-    masked.schedule = NULL, masked.mask = attn_mask_bool(mask, 1, 2, T, T);
+    masked.schedule = NULL, masked.mask = mask_of(s, &schedule, 2, T);
     const backward_want w = backward_oracle(s, &masked);
     backward_compare(s, &w, "terms of a schedule");
     t = backward_again(s);
@@ -201,19 +205,6 @@ void N3_tables_differences(void **state) {
     for (int64_t h = 0; h < H; h++) all += g->d_scale[h];
     differ(s, &all, &p->scale, 1, step, &rng, "scale");
   }
-}
-
-/* A mask that says what a schedule does. */
-static attn_mask mask_of(const backward *s, const attn_schedule *schedule, int64_t H, int64_t T) {
-  uint8_t *mask = test_mem((size_t)(H * T * T));
-  attn_tensor map = test_tensor(ATTN_F32, TEST_BHTD, 1, H, T, T);
-  test_call ask = test_again(&s->call);
-  memset(&ask.params, 0, sizeof ask.params);
-  ask.params.schedule = schedule, ask.params.map = map;
-  test_run(&ask);
-  for (int64_t i = 0; i < H * T * T; i++)
-    mask[i] = oracle_get(&map, 0, i / T / T, i / T % T, i % T) != 0;
-  return attn_mask_bool(mask, 1, H, T, T);
 }
 
 /* Tiles of lists and of several phases, whose rows lie apart. */

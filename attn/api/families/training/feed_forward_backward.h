@@ -22,14 +22,15 @@ typedef struct attn_feed_forward_gradients {
  * Aliasing: inputs may share memory with each other; outputs with nothing, nor their rows with one another.
  * Empty: unless accumulate is 1 every element of an output is written, 0 where there are no rows.
  * NaN: as IEEE arithmetic has it; in a row of x or d_y it reaches that row of d_x, and what is learned.
- * Memory: attn_feed_forward_rows_backward_workspace bytes: 512 hidden rows three to five times, that of attn_gemm and
+ * Memory: attn_feed_forward_rows_backward_workspace bytes: 512 hidden rows two to five times, that of attn_gemm and
  *   attn_gemm_backward for one product, a d_x of 512 rows, and what is learned in f32 where it is not. No rows of all.
  * Errors: those of attn_gemm_backward and attn_feed_forward_rows; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, and whichever outputs are asked for. What
  *   is learned sums rows in runs of 512 (of whole batch entries where these are shorter), which are joined in order;
  *   chunks of forward say nothing.
  * Error: as attn_gemm_backward, from one product to the next.
- * Cost: 2 B T dff (2 din + dout) flops for d_x with w_3 or without its half, as much for what is learned, and z and u again.
+ * Cost: 2 B T dff (din + dout) flops for d_x, as much for what is learned, 2 B T dff din for z; with w_3 2 B T dff din more
+ *   of each.
  * Source: Vaswani et al. 2017, arXiv 1706.03762; Shazeer 2020, arXiv 2002.05202; the chain rule. */
 ATTN_DEF attn_status attn_feed_forward_rows_backward(attn_tensor d_x, attn_tensor d_y,
                                                      attn_tensor x, const attn_feed_forward *ff,

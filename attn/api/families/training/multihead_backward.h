@@ -36,7 +36,7 @@ typedef struct attn_multihead_gradients {
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, whichever outputs are asked for, and
  *   whatever was kept. Sums over rows as attn_gemm_backward has them; d_x adds the shares of q, k and v in that order.
  * Error: as attn_gemm_backward and attn_sdpa_backward, one after the other.
- * Cost: three times attn_multihead's flops beside attention for all outputs, 1.75 times without w's; attn_sdpa_backward,
+ * Cost: 2.75 times attn_multihead's flops beside attention for all outputs, 1.75 times without w's; attn_sdpa_backward,
  *   and attn_sdpa unless kept.
  * Source: Vaswani et al. 2017, arXiv 1706.03762; Dao et al. 2022, arXiv 2205.14135; the chain rule. */
 ATTN_DEF attn_status attn_multihead_backward(attn_tensor d_x, attn_tensor d_y, attn_tensor x,
