@@ -123,6 +123,7 @@
 #include "api/families/linear/linear_backward.h"
 #include "api/families/training/dropout.h"
 #include "api/families/training/edges_backward.h"
+#include "api/families/training/relu_backward.h"
 #include "api/families/training/feed_forward_backward.h"
 #include "api/families/training/multihead_backward.h"
 #include "api/families/training/block_backward.h"
@@ -444,6 +445,10 @@ ATTN_BEGIN_STRICT_
 #endif
 #if ATTN_HAS_EDGES_AND_TRAINING
 #include "families/training/edges_backward.h"
+#endif
+#if ATTN_HAS_RELU_AND_TRAINING
+#include "families/training/rectified.h"
+#include "families/training/relu_backward.h"
 #endif
 #if ATTN_HAS_MULTIHEAD_AND_TRAINING
 #include "families/training/project_backward.h"

@@ -205,6 +205,26 @@ static int edges_backward(play *s) {
   return 1;
 }
 
+/* d_q of a row, its weights made again. */
+static attn_status relu_backward_call(play *s, attn_ctx *ctx) {
+  attn_tensor none;
+  memset(&none, 0, sizeof none);
+  return attn_relu_backward(s->out[0], none, none, s->in[3], s->in[0], s->in[1], s->in[2], s->p,
+                            NULL, ctx);
+}
+static int relu_backward(play *s) {
+  if (s->n >= 12) return 0;
+  for (int i = 0; i < 2; i++) (void)play_token(s, ATTN_F32, 2, N, D);
+  for (int i = 0; i < 2; i++) (void)play_token(s, ATTN_F32, 2, N, E);
+  (void)play_out(s, ATTN_F32, 2, N, D);
+  attn_relu_params *p = play_params(s, sizeof *p);
+  p->kind = (attn_relu_kind)(s->n % 6), p->attention.causal = 1;
+  if (s->n > 5) p->power = p->kind == ATTN_RELU_VAR || p->kind == ATTN_RELU_RELA ? 1 : 2;
+  p->gain = play_fixed(s, 1, 2, E).data, p->gate = play_fixed(s, 1, 2, E).data;
+  s->call = relu_backward_call;
+  return 1;
+}
+
 static attn_status talking_call(play *s, attn_ctx *ctx) {
   return attn_talking(s->out[0], s->in[0], s->in[1], s->in[2], s->p, ctx);
 }
@@ -337,6 +357,7 @@ const causal_entry causal_exact[] = {{"attn_sdpa ", sdpa, NULL},
                                      {"attn_topk_sdpa ", topk, NULL},
                                      {"attn_edges ", edges, NULL},
                                      {"attn_edges_backward ", edges_backward, NULL},
+                                     {"attn_relu_backward ", relu_backward, NULL},
                                      {"attn_talking ", talking, NULL},
                                      {"attn_score_mix attn_realformer ", score_mix, NULL},
                                      {"attn_predictive ", predictive, NULL},

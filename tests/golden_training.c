@@ -441,6 +441,35 @@ static attn_status decoder(attn_tensor o, attn_tensor lse, test_rng *rng, attn_c
   return status;
 }
 
+/* The gradients of rectified attention, of keys. */
+static attn_status relu_of(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx,
+                           attn_relu_kind kind) {
+  attn_relu_params p;
+  attn_relu_gradients g;
+  attn_tensor none;
+  memset(&p, 0, sizeof p), memset(&g, 0, sizeof g), memset(&none, 0, sizeof none);
+  p.kind = kind, p.attention.causal = 1;
+  p.gain = golden_exact(rng, 1, 2, DV).data, p.gate = golden_exact(rng, 1, 2, DV).data;
+  g.d_sum = golden_exact(rng, 2, T, 1);
+  const attn_tensor q = golden_exact(rng, 2, T, DV), k = golden_exact(rng, 2, T, DV);
+  const attn_tensor v = golden_exact(rng, 2, T, DV), d_o = golden_exact(rng, 2, T, DV);
+  const attn_tensor learned = golden_exact(rng, 1, 2, DV);
+  if (kind == ATTN_RELU_RELA) g.d_gate = learned.data;
+  attn_status status = attn_relu_backward(none, o, none, d_o, q, k, v, &p, &g, ctx);
+  for (int i = 0; i < 2 * T; i++)
+    oracle_set(&lse, 0, i / T, i % T, 0, oracle_get(&learned, 0, 0, i / T, i % T % DV));
+  return status;
+}
+static attn_status relu_norm(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return relu_of(o, lse, rng, ctx, ATTN_RELU_NORM);
+}
+static attn_status relu_gau(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return relu_of(o, lse, rng, ctx, ATTN_RELU_GAU);
+}
+static attn_status relu_rela(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return relu_of(o, lse, rng, ctx, ATTN_RELU_RELA);
+}
+
 /* The gradients of attention over edges: of keys to o, of biases to lse. */
 static attn_status edges(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
   enum { DEGREE = 9 };
@@ -530,4 +559,7 @@ const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"decoder backward", decoder},
                                        {"reversible backward", reversible},
                                        {"edges backward", edges},
+                                       {"relu backward, normalised", relu_norm},
+                                       {"relu backward, squared", relu_gau},
+                                       {"relu backward, gated", relu_rela},
                                        {NULL, NULL}};

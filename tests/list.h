@@ -1690,6 +1690,15 @@
   X(N2_merge_outputs)                       \
   X(N3_differences)                         \
   X(N3_tables)                              \
+  X(N3_relu)                                \
+  X(N3_relu_tables)                         \
+  X(N3_relu_differences)                    \
+  X(N3_relu_long)                           \
+  X(N3_relu_scheduled)                      \
+  X(N3_relu_outputs)                        \
+  X(N3_relu_nan)                            \
+  X(N3_relu_nothing)                        \
+  X(N3_relu_rejects)                        \
   X(N3_edges)                               \
   X(N3_edges_long)                          \
   X(N3_edges_outputs)                       \

@@ -422,6 +422,10 @@
 #define attn_relu(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RELU
 #define attn_relu_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RELU
 #endif
+#if !ATTN_HAS_RELU_AND_TRAINING
+#define attn_relu_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RELU_AND_TRAINING
+#define attn_relu_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RELU_AND_TRAINING
+#endif
 #if !ATTN_HAS_RESHAPED
 #define attn_differential(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RESHAPED
 #define attn_differential_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_RESHAPED

@@ -26,6 +26,20 @@ ATTN_FUNC_ int attn_relu_open_(attn_tile_ *t, float *by) {
   return 1;
 }
 
+/* What the rectified scores of a row are multiplied by; keys: how many it has, l: their sum. */
+ATTN_FUNC_ double attn_relu_factor_(const attn_relu_params *p, double keys, double l) {
+  const double n = keys > 1.0 ? keys : 1.0;
+  if (p->kind == ATTN_RELU_LEN) {
+    const double alpha = p->alpha == 0.0f && !attn_to_bits_(p->alpha) ? 1.0 : (double)p->alpha;
+    return alpha == 1.0 ? 1.0 / n : pow(n, -alpha);
+  }
+  if (p->kind == ATTN_RELU_VAR)
+    return 1.0 / ((p->gamma == 0.0f ? 1.0 : (double)p->gamma) * sqrt(n / 2.0));
+  if (p->kind != ATTN_RELU_NORM) return 1.0;
+  const double sum = (double)p->eps + l;
+  return sum == 0.0 ? 0.0 : 1.0 / sum;
+}
+
 /* What the sums of rectified weights are multiplied by: t->scale, and the sums themselves. */
 ATTN_FUNC_ void attn_tile_relu_(attn_tile_ *t) {
   const attn_softmax_ *a = t->a;
@@ -34,18 +48,7 @@ ATTN_FUNC_ void attn_tile_relu_(attn_tile_ *t) {
   for (int r = 0; r < t->n; r++) {
     const double keys = p->by_keys ? (double)a->k.len : (double)t->count[r];
     const double n = keys > 1.0 ? keys : 1.0, l = (double)t->l[r];
-    double c = 1.0;
-    if (relu->by_square) {
-      c = 1.0 / (n * n);
-    } else if (p->kind == ATTN_RELU_LEN) {
-      const double alpha = p->alpha == 0.0f && !attn_to_bits_(p->alpha) ? 1.0 : (double)p->alpha;
-      c = alpha == 1.0 ? 1.0 / n : pow(n, -alpha);
-    } else if (p->kind == ATTN_RELU_VAR) {
-      c = 1.0 / ((p->gamma == 0.0f ? 1.0 : (double)p->gamma) * sqrt(n / 2.0));
-    } else if (p->kind == ATTN_RELU_NORM) {
-      const double sum = (double)p->eps + l;
-      c = sum == 0.0 ? 0.0 : 1.0 / sum;
-    }
+    const double c = relu->by_square ? 1.0 / (n * n) : attn_relu_factor_(p, keys, l);
     t->scale[r] = (float)attn_clamp_f64_(c); /* 0 times it stays 0 */
     if (!a->lse.data) continue;
     float sum = (float)(c * l);

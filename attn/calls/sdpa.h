@@ -273,6 +273,7 @@ ATTN_FUNC_ int attn_sdpa_plan_(attn_error_ *e, attn_softmax_ *a, const attn_sdpa
         return attn_reject_(e, ATTN_E_OVERLAP,
                             "an output must not share memory with what params points at");
   }
+  if (ATTN_HAS_TRAINING && a->o_stands_in) memset(&span[O], 0, sizeof span[O]);
   const int apart = data < 0 ? 0 : all.n;
   for (int i = O; i < OUTPUTS; i++)
     for (int j = i + 1; span[i].lo < span[i].hi && j < apart; j++)

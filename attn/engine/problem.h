@@ -196,6 +196,7 @@ typedef struct attn_softmax_ {
   attn_score_fn modify_weights;
   void *modify_weights_user;
   attn_drop drop;  /* of weights */
+  int o_stands_in; /* o is no memory, but a shape */
   int takes_drop;  /* the call has rows, heads and keys of its own, that counters may count */
   int map_dropped; /* the map is that of the weights after it */
   attn_distance_terms_ by_distance;

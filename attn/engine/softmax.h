@@ -519,26 +519,31 @@ ATTN_FUNC_ int attn_tile_sweep_(attn_tile_ *t) {
   return started;
 }
 
-/* Rows of a tile are known: reshaped ones may have factors, which go into the packed queries and into what
- * is made of them. */
-ATTN_FUNC_ void attn_tile_reshape_(attn_tile_ *t) {
+/* Factors of rows go into the packed queries and into what is made of them. */
+ATTN_FUNC_ void attn_tile_scale_(attn_tile_ *t, const float by[ATTN_TILE_]) {
   const attn_softmax_ *a = t->a;
-  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
   const attn_table_ *f = a->table;
-  float by[ATTN_TILE_] = {0};
-  if (!reshape || !reshape->open || a->counting || !reshape->open(t, by)) return;
-  const int64_t width = attn_row_width_(a->q.dim);
-  for (int r = 0; a->by_row && r < t->n; r++)
-    for (int64_t c = 0; c < width; c++) t->w.row_q[r * width + c] *= by[r];
-  if (a->by_row) return;
   attn_on_(tile, f)->scale_block(t->w.qt, a->q.dim, 0, t->groups, by);
   if (ATTN_PART_(TERMS, a->xl.table.data))
     attn_on_(tile, f)->scale_block(t->w.xl_qt, a->q.dim, 0, t->groups, by);
   if (ATTN_PART_(TERMS, a->relative.keys.data))
     attn_on_(tile, f)->scale_block(t->w.rel_keys, t->rel_rows, 0, t->groups, by);
-  if (ATTN_PART_(TERMS, a->relative.queries.data)) memcpy(t->w.rel_queries, by, sizeof by);
+  if (ATTN_PART_(TERMS, a->relative.queries.data))
+    memcpy(t->w.rel_queries, by, ATTN_TILE_ * sizeof *by);
   if (ATTN_PART_(TERMS, a->labels.label))
     attn_on_(tile, f)->scale_block(t->w.labels, a->labels.table.len, 0, t->groups, by);
+}
+
+/* Rows of a tile are known: reshaped ones may have factors. */
+ATTN_FUNC_ void attn_tile_reshape_(attn_tile_ *t) {
+  const attn_softmax_ *a = t->a;
+  const attn_reshape_ *reshape = ATTN_PART_(WEIGHTS_, a->reshape);
+  float by[ATTN_TILE_] = {0};
+  if (!reshape || !reshape->open || a->counting || !reshape->open(t, by)) return;
+  const int64_t width = attn_row_width_(a->q.dim);
+  for (int r = 0; a->by_row && r < t->n; r++)
+    for (int64_t c = 0; c < width; c++) t->w.row_q[r * width + c] *= by[r];
+  if (!a->by_row) attn_tile_scale_(t, by);
 }
 
 /* The value side of relative vectors: sums by distance times vectors, added to the accumulator. As

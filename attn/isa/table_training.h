@@ -55,6 +55,13 @@ typedef struct attn_gradient_table_ { /* gradients */
   void (*norm_slopes)(const attn_norm_slopes_ *a, int rows, const float *size);
 } attn_gradient_table_;
 
+typedef struct attn_rectified_table_ { /* gradients of rectified weights */
+  /* r = max(s, 0): s = lo r^power, d = lo (d - less) (1 - (capped uncap)^2) power r^(power - 1), 0 where r is; power 2 if
+   * square. Lanes where hi is infinite see nothing */
+  void (*relu_grad_block)(float *s, float *d, int64_t n, int g0, int g1, int square,
+                          const attn_grad_lanes_ *lanes, const attn_grad_cap_ *cap);
+} attn_rectified_table_;
+
 typedef struct attn_drop_table_ { /* dropout of weights: attn_sdpa carries these */
   /* kept[i] |= the lanes of groups g0..g1 whose pair with key j0 + i stays */
   void (*drop_bits)(uint64_t *kept, int64_t j0, int64_t n, int g0, int g1,

@@ -59,6 +59,49 @@ ATTN_FUNC_ void ATTN_FN_(grad_block)(float *s, float *d, int64_t n, int g0, int 
     ATTN_FN_(grad_lanes)(0, s, d, n, g0, g1, lanes, cap);
 }
 
+/* The same of rectified weights. */
+ATTN_INLINE_ void ATTN_FN_(relu_grad_lanes)(const int capped, const int square, float *s, float *d,
+                                            int64_t n, int g0, int g1,
+                                            const attn_grad_lanes_ *lanes,
+                                            const attn_grad_cap_ *cap) {
+  const ATTN_VF_ inf = ATTN_V_SET1_(-INFINITY), none = ATTN_V_SET1_(INFINITY);
+  const ATTN_VF_ zero = ATTN_V_ZERO_(), one = ATTN_V_SET1_(1.0f);
+  const ATTN_VF_ uncap = ATTN_V_SET1_(cap->uncap);
+  const float *from = cap->capped ? cap->capped : s;
+  for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
+    const ATTN_VF_ hi = ATTN_V_LOAD_(lanes->hi + lane), by = ATTN_V_LOAD_(lanes->lo + lane);
+    const ATTN_VF_ less = ATTN_V_LOAD_(lanes->less + lane);
+    for (int64_t j = 0, at = lane; j < n; j++, at += ATTN_TILE_) {
+      const ATTN_VF_ x = ATTN_V_SELECT_(ATTN_V_EQ_(hi, none), inf, ATTN_V_LOAD_(s + at));
+      const ATTN_VF_ r = ATTN_V_MAX_(zero, x); /* NaN stays */
+      ATTN_VF_ e = ATTN_V_MUL_(by, ATTN_V_SUB_(ATTN_V_LOAD_(d + at), less));
+      if (capped) {
+        const ATTN_VF_ z = ATTN_V_MUL_(ATTN_V_LOAD_(from + at), uncap);
+        e = ATTN_V_MUL_(e, ATTN_V_FMA_(ATTN_V_SUB_(zero, z), z, one));
+      }
+      if (square) e = ATTN_V_MUL_(e, ATTN_V_ADD_(r, r));
+      const ATTN_VF_ w = ATTN_V_MUL_(by, square ? ATTN_V_MUL_(r, r) : r),
+                     still = ATTN_V_MUL_(r, zero);
+      ATTN_V_STORE_(s + at, ATTN_V_SELECT_(ATTN_V_LT_(zero, r), w, still));
+      ATTN_V_STORE_(d + at, ATTN_V_SELECT_(ATTN_V_LT_(zero, r), e, still));
+    }
+  }
+}
+
+ATTN_FUNC_ void ATTN_FN_(relu_grad_block)(float *s, float *d, int64_t n, int g0, int g1, int square,
+                                          const attn_grad_lanes_ *lanes,
+                                          const attn_grad_cap_ *cap) {
+  const int capped = cap->uncap > 0.0f;
+  if (square && capped)
+    ATTN_FN_(relu_grad_lanes)(1, 1, s, d, n, g0, g1, lanes, cap);
+  else if (square)
+    ATTN_FN_(relu_grad_lanes)(0, 1, s, d, n, g0, g1, lanes, cap);
+  else if (capped)
+    ATTN_FN_(relu_grad_lanes)(1, 0, s, d, n, g0, g1, lanes, cap);
+  else
+    ATTN_FN_(relu_grad_lanes)(0, 0, s, d, n, g0, g1, lanes, cap);
+}
+
 ATTN_FUNC_ void ATTN_FN_(scatter)(float *to, const float *p, const float *row, const int32_t *index,
                                   int64_t n, int64_t dim, int ahead) {
   for (int64_t e = 0; e < n; e++) {

@@ -103,6 +103,24 @@ void edges(Call &c, int64_t len, int64_t degree) {
   };
 }
 
+/* Gradients of rectified attention, counted as those of attn_sdpa. */
+void rectified(Call &c, int64_t len, int64_t dim, int64_t heads, attn_relu_kind kind) {
+  attn_tensor q = c.rows(heads, len, dim), k = c.rows(heads, len, dim);
+  attn_tensor v = c.rows(heads, len, dim), d_o = c.rows(heads, len, dim);
+  attn_tensor d_q = c.rows(heads, len, dim), d_k = c.rows(heads, len, dim);
+  attn_tensor d_v = c.rows(heads, len, dim), learned = c.rows(2, heads, dim);
+  attn_relu_params p = {};
+  p.kind = kind;
+  p.gain = static_cast<float *>(learned.data), p.gate = p.gain + heads * dim;
+  c.flops = 2.0 * 5.0 * (double)(heads * dim) * (double)(len * len);
+  c.run = [=](attn_ctx *ctx) {
+    return attn_relu_backward(d_q, d_k, d_v, d_o, q, k, v, &p, nullptr, ctx);
+  };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_relu_backward_workspace(d_q, d_k, d_v, d_o, q, k, v, &p, nullptr, ctx);
+  };
+}
+
 /* Forward with dropout: 2 (dk + dv) flops a pair, as without. */
 void dropped(Call &c, int64_t len, int64_t dim, int64_t heads) {
   attn_tensor q = c.rows(heads, len, dim), k = c.rows(heads, len, dim);
@@ -115,6 +133,16 @@ void dropped(Call &c, int64_t len, int64_t dim, int64_t heads) {
 }
 
 const CallEntry entries[] = {
+    {"relu_backward", "T:1024/d:64/h:8/raw",
+     [](Call &c) { rectified(c, 1024, 64, 8, ATTN_RELU_RAW); }},
+    {"relu_backward", "T:1024/d:64/h:8/length",
+     [](Call &c) { rectified(c, 1024, 64, 8, ATTN_RELU_LEN); }},
+    {"relu_backward", "T:1024/d:64/h:8/squared",
+     [](Call &c) { rectified(c, 1024, 64, 8, ATTN_RELU_GAU); }},
+    {"relu_backward", "T:1024/d:64/h:8/normalised",
+     [](Call &c) { rectified(c, 1024, 64, 8, ATTN_RELU_NORM); }},
+    {"relu_backward", "T:1024/d:64/h:8/gated",
+     [](Call &c) { rectified(c, 1024, 64, 8, ATTN_RELU_RELA); }},
     {"edges_backward", "T:4096/d:64/h:8/degree:64", [](Call &c) { edges(c, 4096, 64); }},
     {"sdpa", "T:2048/d:64/h:8/dropout", [](Call &c) { dropped(c, 2048, 64, 8); }},
     {"sdpa", "T:2048/d:128/h:8/dropout", [](Call &c) { dropped(c, 2048, 128, 8); }},

@@ -1,5 +1,5 @@
-/* gradients.h owns the gradients of a call of attn_sdpa that has run: of its own operands, with o in the place of what
- * reaches it; those of attn_linear lie with it (linear.h). */
+/* gradients.h owns the gradients of a call of attn_sdpa or attn_relu that has run: of its own operands, with o in the place
+ * of what reaches it; those of attn_linear lie with it (linear.h). */
 
 #ifndef FUZZ_GRADIENTS_H
 #define FUZZ_GRADIENTS_H
@@ -49,11 +49,11 @@ static attn_sdpa_gradients asked_of(const attn_sdpa_params *params, attn_tensor 
   return g;
 }
 
-/* The same bits from last to first as alone; numbers from numbers. */
-static void judge_gradients(job *j, const attn_sdpa_params *params) {
+/* The same bits from last to first as alone; numbers from numbers. relu: null, attn_sdpa's. */
+static void judge_gradients(job *j, const attn_sdpa_params *params, const attn_relu_params *relu) {
   attn_tensor y[2][GRADIENTS];
   attn_status status = ATTN_OK;
-  if (!j->b[LSE].view.data) return;
+  if (!j->b[LSE].view.data && !relu) return;
   memset(y, 0, sizeof y);
   for (int n = 0; n < 2; n++) {
     attn_ctx ctx;
@@ -61,8 +61,14 @@ static void judge_gradients(job *j, const attn_sdpa_params *params) {
     if (n) ctx.workers = 3, ctx.parallel_for = backwards;
     for (int i = 0; i < 3; i++) y[n][i] = gradient_of(&j->b[Q + i].view);
     const attn_sdpa_gradients g = asked_of(params, y[n], j->b[Q].view.heads);
-    status = attn_sdpa_backward(y[n][0], y[n][1], y[n][2], j->b[O].view, j->b[Q].view, j->b[K].view,
-                                j->b[V].view, j->b[O].view, j->b[LSE].view, params, &g, &ctx);
+    attn_relu_gradients rectified;
+    memset(&rectified, 0, sizeof rectified);
+    rectified.d_sum = j->b[LSE].view, rectified.attention = g;
+    status = relu ? attn_relu_backward(y[n][0], y[n][1], y[n][2], j->b[O].view, j->b[Q].view,
+                                       j->b[K].view, j->b[V].view, relu, &rectified, &ctx)
+                  : attn_sdpa_backward(y[n][0], y[n][1], y[n][2], j->b[O].view, j->b[Q].view,
+                                       j->b[K].view, j->b[V].view, j->b[O].view, j->b[LSE].view,
+                                       params, &g, &ctx);
     promise(status == ATTN_OK || status == ATTN_E_RANGE, j,
             "gradients of a call that ran are refused");
   }
@@ -72,7 +78,7 @@ static void judge_gradients(job *j, const attn_sdpa_params *params) {
     if (!x) continue;
     promise(status != ATTN_OK || !memcmp(x, y[1][i].data, n * sizeof *x), j,
             "workers change the bits of gradients");
-    for (size_t c = 0; status == ATTN_OK && j->tame && i < 3 && c < n; c++)
+    for (size_t c = 0; status == ATTN_OK && j->tame && !relu && i < 3 && c < n; c++)
       promise(x[c] == x[c], j, "a gradient that is NaN from numbers");
     free(y[0][i].data), free(y[1][i].data);
   }

@@ -34,7 +34,7 @@ static size_t workspace_sdpa(job *j, const attn_ctx *ctx) {
 
 static void judge_sdpa(job *j) {
   sdpa_args *a = (sdpa_args *)j->args;
-  judge_gradients(j, &a->params);
+  judge_gradients(j, &a->params, NULL);
 }
 
 static attn_status call_relu(job *j, attn_ctx *ctx) {
@@ -216,6 +216,15 @@ static void fuzz_sdpa(input *in, int extras) {
 
 /* ---- attn_relu -------------------------------------------------------------------------------*/
 
+/* Without the scale's where it may be that of each row. */
+static void judge_relu(job *j) {
+  const attn_relu_params *p = &((sdpa_args *)j->args)->relu;
+  attn_relu_params scaled = *p;
+  if (scaled.kind == ATTN_RELU_GAU && scaled.attention.scale == 0)
+    scaled.attention.scale = ATTN_ZERO;
+  judge_gradients(j, &scaled.attention, p);
+}
+
 static void fuzz_relu(input *in) {
   sdpa_args a;
   memset(&a, 0, sizeof a);
@@ -227,6 +236,7 @@ static void fuzz_relu(input *in) {
            .args = &a,
            .call = call_relu,
            .workspace = workspace_relu,
+           .judge = judge_relu,
            .sane_row = sane_relu_row};
   attn_tensor view[JOB_TENSORS];
   attn_relu_params *p = &a.relu;

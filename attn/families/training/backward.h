@@ -58,7 +58,9 @@ typedef struct attn_backward_memory_ {
   float *before, *after; /* [block][tile]: scores that a function was given and left, natural */
   float *map;            /* [block][tile]: of d_map */
   double *map_sums;      /* [Tq]: sum_j P_ij d_map_ij, of the head at hand */
-  uint64_t *reads;       /* [block]: rows that read a key */
+  double *row_keys, *row_sums, *row_dots; /* [Tq]: what a tally made of its rows */
+  float *by;                              /* [tile]: factors of products, of rows that have such */
+  uint64_t *reads;                        /* [block]: rows that read a key */
   attn_pair_sums_ pair;
   uint64_t *kept;       /* [block]: rows whose weight dropout leaves */
   attn_plan_run_ *runs; /* of a tile that has lists */
@@ -67,14 +69,33 @@ typedef struct attn_backward_memory_ {
 } attn_backward_memory_;
 
 /* Arrays of gradients of what a call is given. */
-enum { ATTN_GRADIENT_ARRAYS_ = 15 };
+enum { ATTN_GRADIENT_ARRAYS_ = 17 };
 typedef struct attn_gradient_array_ {
   float *y;
   int64_t n;
 } attn_gradient_array_;
 
+struct attn_backward_;
+
+/* Weights that are not those of a softmax; by pointers, so that only who has them carries them. */
+typedef struct attn_back_weights_ {
+  const attn_reshape_ *reshape;
+  const void *user;
+  attn_tensor d_sum;               /* in, data null: none; what reaches their sums */
+  attn_gradient_array_ gain, gate; /* out, optional; n = 0: there is none */
+  int scales;                      /* rows have factors of products */
+  /* the rows of a tile, before any gradient: into row_keys, row_sums, row_dots; null: nothing is wanted of them */
+  void (*tally)(attn_tile_ *t, const struct attn_backward_ *g, attn_backward_memory_ *m);
+  /* and then: into lanes, and by, which queries are multiplied by */
+  void (*lanes)(attn_tile_ *t, const struct attn_backward_ *g, const attn_backward_memory_ *m);
+  /* in place of grad_block */
+  void (*grad)(const attn_tile_ *t, const struct attn_backward_ *g, const attn_backward_memory_ *m,
+               const attn_segment_ *seg, float *d, const attn_grad_cap_ *cap);
+} attn_back_weights_;
+
 typedef struct attn_backward_ {
-  attn_tensor d_q, d_k, d_v, d_o, d_lse;
+  const attn_back_weights_ *weights; /* null: of a softmax */
+  attn_tensor d_q, d_k, d_v, d_o, d_lse, d_sum;
   float *d_sinks;
   int accumulate;
   attn_sdpa_gradients asked; /* of terms; d_lse, d_sinks and accumulate are above */

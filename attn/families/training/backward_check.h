@@ -34,6 +34,9 @@ ATTN_COLD_ int attn_backward_arrays_(attn_error_ *e, const attn_softmax_ *a,
       attn_mul_(attn_max64_(p->toeplitz.heads, 1), attn_max64_(p->toeplitz.len, 0));
   const int64_t t5 = attn_mul_(attn_max64_(p->t5.buckets ? p->t5.buckets : 32, 0), h);
   const int64_t wide = attn_mul_(h, a->q.dim);
+  const attn_gradient_array_ none = {NULL, 0};
+  const attn_gradient_array_ gain = job->weights ? job->weights->gain : none;
+  const attn_gradient_array_ gate = job->weights ? job->weights->gate : none;
   const struct {
     float *y;
     const void *of;
@@ -56,7 +59,9 @@ ATTN_COLD_ int attn_backward_arrays_(attn_error_ *e, const attn_softmax_ *a,
        "gradients.d_label_bias wants params.labels.bias"},
       {g->d_alpha, p->factor.alpha, h, "gradients.d_alpha wants params.factor"},
       {g->d_beta, p->factor.beta, h, "gradients.d_beta wants params.factor"},
-      {g->d_span, p->span.z, p->span.per_query ? rows : h, "gradients.d_span wants params.span"}};
+      {g->d_span, p->span.z, p->span.per_query ? rows : h, "gradients.d_span wants params.span"},
+      {gain.y, gain.n ? g : NULL, gain.n, "gradients.d_gain wants ATTN_RELU_RELA"},
+      {gate.y, gate.n ? g : NULL, gate.n, "gradients.d_gate wants ATTN_RELU_RELA"}};
   for (int i = 0; i < ATTN_GRADIENT_ARRAYS_; i++) {
     if (list[i].y && !list[i].of) return attn_reject_(e, ATTN_E_NULL, list[i].why);
     if (!attn_check_array_(e, list[i].y, list[i].n, 4,
@@ -134,6 +139,7 @@ typedef struct attn_backward_call_ {
   attn_tensor d_q, d_k, d_v, d_o, q, k, v, o, lse;
   const attn_sdpa_params *params;
   const attn_sdpa_gradients *gradients;
+  const attn_back_weights_ *weights; /* with these o and lse say nothing */
 } attn_backward_call_;
 
 /* A problem and a job take it. */
@@ -143,6 +149,12 @@ ATTN_COLD_ void attn_backward_take_(const attn_backward_call_ *c, attn_softmax_ 
   g->d_q = c->d_q, g->d_k = c->d_k, g->d_v = c->d_v, g->d_o = c->d_o;
   if (c->gradients) g->asked = *c->gradients;
   g->d_lse = g->asked.d_lse, g->d_sinks = g->asked.d_sinks, g->accumulate = g->asked.accumulate;
+  g->weights = c->weights;
+  if (!c->weights) return;
+  a->reshape = c->weights->reshape, g->d_sum = c->weights->d_sum;
+  void *aligned = (void *)((uintptr_t)c->d_o.data & ~(uintptr_t)3);
+  a->o = attn_bhtd(aligned, ATTN_F32, c->d_o.batch, c->d_o.heads, c->d_o.len, c->d_o.dim);
+  a->o_stands_in = 1;
 }
 
 /* Every rule. a: forward's problem; data as in attn_sdpa_plan_. */
@@ -181,14 +193,16 @@ ATTN_COLD_ int attn_backward_plan_(attn_error_ *e, attn_softmax_ *a, attn_backwa
                     q->len, 1, "gradients.d_lse must be [q.batch, q.heads, q.len, 1] of ATTN_F32"),
       ATTN_OPERAND_(&g->asked.d_map, "gradients.d_map", ATTN_OPTIONAL_ | ATTN_IS_F32_, q->batch,
                     q->heads, q->len, k->len,
-                    "gradients.d_map must be [q.batch, q.heads, q.len, k.len] of ATTN_F32")};
+                    "gradients.d_map must be [q.batch, q.heads, q.len, k.len] of ATTN_F32"),
+      ATTN_OPERAND_(&g->d_sum, "gradients.d_sum", ATTN_OPTIONAL_ | ATTN_IS_F32_, q->batch, q->heads,
+                    q->len, 1, "gradients.d_sum must be [q.batch, q.heads, q.len, 1] of ATTN_F32")};
   enum { N = sizeof op / sizeof *op, TENSORS = ATTN_GRADIENT_TENSORS_, READ = N - TENSORS };
   static const char *const given[] = {"q.data must not be null", "k.data must not be null",
                                       "v.data must not be null", "o.data must not be null"};
   const attn_tensor *const read[] = {q, k, v, &a->o};
-  for (int i = 0; i < 4; i++)
+  for (int i = 0; i < (g->weights ? 3 : 4); i++)
     if (!read[i]->data && !read[i]->dim) return attn_reject_(e, ATTN_E_NULL, given[i]);
-  if (!lse->data && ((q->batch && q->heads && q->len) || !lse->dim))
+  if (!g->weights && !lse->data && ((q->batch && q->heads && q->len) || !lse->dim))
     return attn_reject_(e, ATTN_E_NULL, "lse.data must not be null");
   if (q->len > INT32_MAX || k->len > INT32_MAX)
     return attn_reject_(e, ATTN_E_OVERFLOW, "q.len and k.len must be below 2^31");
@@ -209,7 +223,7 @@ ATTN_COLD_ int attn_backward_plan_(attn_error_ *e, attn_softmax_ *a, attn_backwa
                                     : op[j - (int)ATTN_GRADIENT_ARRAYS_].span))
         return attn_reject_(e, ATTN_E_OVERLAP,
                             "a gradient must not share memory with another argument");
-  a->takes_drop = 1;
+  a->takes_drop = !g->weights;
   p.lse = *lse, p.compute = ATTN_COMPUTE_F32, p.compute_prefer = 0, p.one_order = 1;
   g->map_dropped = p.map_stage == ATTN_MAP_DROPPED;
   memset(&p.map, 0, sizeof p.map), p.map_stage = ATTN_MAP_WEIGHTS;

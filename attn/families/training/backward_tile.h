@@ -12,13 +12,17 @@ ATTN_FUNC_ void attn_backward_widen_(const attn_tile_ *t, const attn_backward_me
 }
 
 /* LSE and D of the rows of a tile; d_o in rows. */
-ATTN_FUNC_ void attn_backward_lanes_(const attn_tile_ *t, const attn_backward_ *g,
+ATTN_FUNC_ void attn_backward_lanes_(attn_tile_ *t, const attn_backward_ *g,
                                      const attn_backward_memory_ *m) {
   const attn_softmax_ *a = t->a;
   const int64_t queries = a->q_len ? a->q_len[t->batch] : a->q.len;
   float dots[ATTN_TILE_];
   for (int r = 0; r < t->n; r++) m->index[r] = (int32_t)t->row[r];
   attn_backward_widen_(t, m, &g->d_o, m->d_o.raw);
+  if (ATTN_PART_(RELU, g->weights)) {
+    g->weights->lanes(t, g, m);
+    return;
+  }
   attn_backward_widen_(t, m, &a->o, t->w.ot);
   attn_on_(gradient, a->table)->row_dots(dots, m->d_o.raw, t->w.ot, t->n, a->v.dim);
   for (int r = 0; r < ATTN_TILE_; r++) {
@@ -229,8 +233,12 @@ ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn
     if (m->map && !g->map_dropped) attn_backward_join_map_(m, seg, d);
     attn_grad_cap_ here = cap;
     if (cap.capped) here.capped += seg->at * ATTN_TILE_;
-    attn_on_(gradient, f)->grad_block(s, d, seg->n, seg->g0, seg->g1, m->lanes, &here);
+    if (ATTN_PART_(RELU, g->weights))
+      g->weights->grad(t, g, m, seg, d, &here);
+    else
+      attn_on_(gradient, f)->grad_block(s, d, seg->n, seg->g0, seg->g1, m->lanes, &here);
     if (ATTN_HAS_TERMS || x->sums) attn_chain_back_(t, x, b, seg, fused, d);
+    if (ATTN_PART_(RELU, m->by)) attn_on_(tile, f)->scale_block(d, seg->n, seg->g0, seg->g1, m->by);
     if (kept) attn_on_(drop, f)->drop_block(s, kept, seg->n, seg->g0, seg->g1, by);
     if (m->v.out.data) attn_sent_add_(t, m, &m->v, b, seg, &m->d_o, t->w.s);
     if (m->k.out.data) attn_sent_add_(t, m, &m->k, b, seg, &m->q, m->dp);
@@ -300,8 +308,8 @@ ATTN_FUNC_ void attn_backward_finish_(const attn_tile_ *t, const attn_backward_t
 
 /* A tile of which the rows are known is ready: what they see and read, and its part of a schedule in a copy. Returns the
  * runs that its lists make; -1: it has none. */
-ATTN_FUNC_ int64_t attn_backward_open_(attn_tile_ *t, const attn_backward_ *g,
-                                       attn_backward_memory_ *m, attn_plan_tile_ *plan) {
+ATTN_FUNC_ int64_t attn_backward_open_(attn_tile_ *t, const attn_backward_memory_ *m,
+                                       attn_plan_tile_ *plan) {
   const int other = ATTN_PART_(PATTERN, t->a->plan) && t->plan->step <= 0;
   int64_t listed = -1;
   if (other) *plan = *t->plan, plan->step = plan->step < 0 ? -plan->step : 1;
@@ -311,7 +319,6 @@ ATTN_FUNC_ int64_t attn_backward_open_(attn_tile_ *t, const attn_backward_ *g,
   if (other) t->plan = plan;
   t->careful = t->rel_careful = t->partial = 0;
   t->xl_next = -1, t->before = m->before;
-  attn_backward_lanes_(t, g, m);
   return listed;
 }
 
@@ -323,6 +330,14 @@ ATTN_FUNC_ void attn_backward_walk_(attn_tile_ *t, const attn_backward_memory_ *
   if (listed >= 0) w->cursor.run = m->runs, w->cursor.runs = listed, w->cursor.used = 0;
 }
 
+/* d_o of a tile's rows, in lanes. */
+ATTN_FUNC_ void attn_backward_pack_(const attn_tile_ *t, const attn_backward_ *g,
+                                    const attn_backward_memory_ *m) {
+  const void *d_o[ATTN_TILE_];
+  for (int r = 0; r < t->n; r++) d_o[r] = attn_at_(&g->d_o, t->batch, t->head[r], t->row[r]);
+  t->a->table->pack(m->d_ot, d_o, t->n, t->a->v.dim, (int)g->d_o.dtype, 1.0f, attn_least_(1.0f));
+}
+
 /* A tile whose rows are known, of one head: their shares of sum_j P_ij d_map_ij. */
 ATTN_FUNC_ void attn_backward_tile_map_(attn_tile_ *t, const attn_backward_ *g,
                                         attn_backward_memory_ *m) {
@@ -330,8 +345,9 @@ ATTN_FUNC_ void attn_backward_tile_map_(attn_tile_ *t, const attn_backward_ *g,
   const attn_grad_cap_ none = {NULL, 0.0f};
   attn_plan_tile_ plan;
   attn_walk_ w;
-  const int64_t listed = attn_backward_open_(t, g, m, &plan);
+  const int64_t listed = attn_backward_open_(t, m, &plan);
   double more[ATTN_TILE_] = {0};
+  attn_backward_lanes_(t, g, m);
   for (int r = 0; r < ATTN_TILE_; r++) m->lanes->less[r] = 0.0f;
   for (int part = 0; part < attn_tile_parts_(t); part++) {
     attn_backward_walk_(t, m, part, listed, &w);
@@ -366,8 +382,8 @@ ATTN_FUNC_ void attn_backward_tile_run_(attn_tile_ *t, const attn_backward_ *g,
   attn_backward_tile_ x = {g, m, sums, 0, 0, -1};
   attn_plan_tile_ plan;
   attn_walk_ w;
-  const void *d_o[ATTN_TILE_];
-  const int64_t listed = attn_backward_open_(t, g, m, &plan);
+  const int64_t listed = attn_backward_open_(t, m, &plan);
+  attn_backward_lanes_(t, g, m);
   if (sums)
     attn_clear_(sums->center, sizeof sums->center),
         attn_clear_(sums->precision, sizeof sums->precision),
@@ -376,8 +392,7 @@ ATTN_FUNC_ void attn_backward_tile_run_(attn_tile_ *t, const attn_backward_ *g,
     const double less = (double)m->lanes->less[r] + m->map_sums[t->row[r]];
     if (m->lanes->hi[r] < INFINITY) m->lanes->less[r] = (float)less;
   }
-  for (int r = 0; r < t->n; r++) d_o[r] = attn_at_(&g->d_o, t->batch, t->head[r], t->row[r]);
-  a->table->pack(m->d_ot, d_o, t->n, a->v.dim, (int)g->d_o.dtype, 1.0f, attn_least_(1.0f));
+  attn_backward_pack_(t, g, m);
   if (m->pair.value_dots && t->rel_rows > 0)
     attn_on_(tile, a->table)
         ->score_block(

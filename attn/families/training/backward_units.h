@@ -52,6 +52,12 @@ ATTN_FUNC_ int64_t attn_backward_cut_(const attn_softmax_ *a, const attn_backwar
     ATTN_CUT_(map, float, block *tile, f)
     ATTN_CUT_(map_sums, double, a->q.len, (int64_t)sizeof(double))
   }
+  if (ATTN_PART_(RELU, g->weights) && g->weights->tally) {
+    ATTN_CUT_(row_keys, double, a->q.len, (int64_t)sizeof(double))
+    ATTN_CUT_(row_sums, double, a->q.len, (int64_t)sizeof(double))
+    ATTN_CUT_(row_dots, double, a->q.len, (int64_t)sizeof(double))
+  }
+  if (ATTN_PART_(RELU, g->weights) && g->weights->scales) ATTN_CUT_(by, float, tile, f)
   if (pairs) {
     ATTN_CUT_(reads, uint64_t, block, (int64_t)sizeof(uint64_t))
     ATTN_CUT_(pair.sum, float, attn_mul_(attn_pair_most_(a), tile), f)
@@ -126,10 +132,10 @@ ATTN_FUNC_ void attn_sent_close_(const attn_table_ *f, attn_sent_rows_ *s, int64
   }
 }
 
-/* The tiles of a head, in order. maps: for the sums of d_map; else gradients. */
+/* The tiles of a head, in order. before: for the sums over rows that gradients want; else gradients. */
 ATTN_FUNC_ void attn_backward_tiles_(attn_tile_ *t, const attn_backward_ *g,
                                      attn_backward_memory_ *m, attn_term_sums_ *sums, int64_t b,
-                                     int64_t h, int maps) {
+                                     int64_t h, int before) {
   const attn_softmax_ *a = t->a;
   const attn_plan_ *p = ATTN_PART_(PATTERN, a->plan);
   int64_t done = 0, first = 0;
@@ -144,8 +150,11 @@ ATTN_FUNC_ void attn_backward_tiles_(attn_tile_ *t, const attn_backward_ *g,
                              (const attn_plan_tile_ *)attn_plan_at_(p, p->at_tile) + first + n);
       else
         attn_tile_group_rows_(t, b * a->q.heads + h, n);
-      if (maps) {
-        attn_backward_tile_map_(t, g, m);
+      if (before) {
+        if (ATTN_PART_(RELU, g->weights))
+          g->weights->tally(t, g, m);
+        else
+          attn_backward_tile_map_(t, g, m);
         continue;
       }
       attn_backward_tile_run_(t, g, m, sums);
@@ -155,11 +164,13 @@ ATTN_FUNC_ void attn_backward_tiles_(attn_tile_ *t, const attn_backward_ *g,
   }
 }
 
-/* What a map adds to the D of a head's rows, which may lie in tiles of several phases. */
+/* What a map adds to the D of a head's rows, which may lie in tiles of several phases; and what else is wanted of them. */
 ATTN_FUNC_ void attn_backward_maps_(attn_tile_ *t, const attn_backward_ *g,
                                     attn_backward_memory_ *m, int64_t b, int64_t h) {
-  if (!m->map) return;
-  for (int64_t i = 0; i < t->a->q.len; i++) m->map_sums[i] = 0;
+  if (!m->map && !m->row_keys) return;
+  for (int64_t i = 0; m->map && i < t->a->q.len; i++) m->map_sums[i] = 0;
+  for (int64_t i = 0; m->row_keys && i < t->a->q.len; i++)
+    m->row_keys[i] = m->row_sums[i] = m->row_dots[i] = 0;
   attn_backward_tiles_(t, g, m, NULL, b, h, 1);
 }
 

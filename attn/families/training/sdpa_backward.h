@@ -19,19 +19,25 @@ ATTN_FUNC_ void attn_backward_nothing_(const attn_backward_ *g) {
     for (int64_t c = 0; g->array[i].y && c < g->array[i].n; c++) g->array[i].y[c] = 0.0f;
 }
 
-/* The call, or with bytes the workspace query; data as in attn_sdpa_plan_. */
+/* A call as a problem and its job, judged; data as in attn_sdpa_plan_. */
+ATTN_COLD_ int attn_backward_ready_(attn_error_ *e, const attn_backward_call_ *c, attn_softmax_ *a,
+                                    attn_backward_ *g, attn_span_ out[ATTN_GRADIENT_OUTPUTS_],
+                                    const attn_ctx *ctx, int *workers, int data) {
+  attn_sdpa_params none;
+  attn_problem_clear_(a), attn_clear_(g, sizeof *g), attn_clear_(&none, sizeof none);
+  attn_backward_take_(c, a, g);
+  return attn_backward_plan_(e, a, g, c->params ? c->params : &none, &c->lse, out, ctx, workers,
+                             data);
+}
+
+/* The call, or with bytes the workspace query. */
 ATTN_COLD_ void attn_backward_run_(attn_error_ *e, const attn_backward_call_ *c, attn_ctx *ctx,
                                    size_t *bytes, int data) {
   attn_softmax_ a;
   attn_backward_ g;
-  attn_sdpa_params none;
   attn_span_ out[ATTN_GRADIENT_OUTPUTS_];
   int workers;
-  attn_problem_clear_(&a), attn_clear_(&g, sizeof g), attn_clear_(&none, sizeof none);
-  attn_backward_take_(c, &a, &g);
-  if (!attn_backward_plan_(e, &a, &g, c->params ? c->params : &none, &c->lse, out, ctx, &workers,
-                           data))
-    return;
+  if (!attn_backward_ready_(e, c, &a, &g, out, ctx, &workers, data)) return;
   const int idle = attn_nothing_(&a);
   if (bytes && ctx && ctx->workers > 1) workers = ctx->workers;
   if (idle || a.own_items == 0) {
@@ -71,7 +77,7 @@ ATTN_COLD_ attn_status attn_sdpa_backward_call_(attn_tensor d_q, attn_tensor d_k
                                                 const attn_sdpa_gradients *gradients, attn_ctx *ctx,
                                                 size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
-  const attn_backward_call_ c = {d_q, d_k, d_v, d_o, q, k, v, o, lse, params, gradients};
+  const attn_backward_call_ c = {d_q, d_k, d_v, d_o, q, k, v, o, lse, params, gradients, NULL};
   attn_backward_run_(&e, &c, ctx, bytes, bytes ? 0 : 1);
   return attn_end_(bytes ? NULL : ctx, &e);
 }
