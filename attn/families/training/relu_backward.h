@@ -1,4 +1,4 @@
-/* families/training/relu_backward.h owns the call for the gradients of rectified attention, and those of RELA's gated norm. */
+/* families/training/relu_backward.h owns the call for the gradients of rectified attention, and those of RELA's norm. */
 
 /* What a call is given. */
 typedef struct attn_relu_back_ {
