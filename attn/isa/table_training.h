@@ -60,6 +60,8 @@ typedef struct attn_rectified_table_ { /* gradients of rectified weights */
    * square. Lanes where hi is infinite see nothing */
   void (*relu_grad_block)(float *s, float *d, int64_t n, int g0, int g1, int square,
                           const attn_grad_lanes_ *lanes, const attn_grad_cap_ *cap);
+  /* sum[lane] += sum_j r d, but for pairs whose r is 0 */
+  void (*relu_dots)(const float *r, const float *d, int64_t n, int g0, int g1, float *sum);
 } attn_rectified_table_;
 
 typedef struct attn_drop_table_ { /* dropout of weights: attn_sdpa carries these */

@@ -39,7 +39,7 @@
 #define ATTN_COLLIDE_TABLE_(on) on(angle_block), on(bucket_rows)
 #define ATTN_GRADIENT_TABLE_(on) \
   on(grad_block), on(row_dots), on(scatter), on(slope), on(norm_slopes)
-#define ATTN_RECTIFIED_TABLE_(on) on(relu_grad_block)
+#define ATTN_RECTIFIED_TABLE_(on) on(relu_grad_block), on(relu_dots)
 #define ATTN_DROP_TABLE_(on) on(drop_bits), on(drop_block), on(drop_list)
 #define ATTN_DROPOUT_TABLE_(on) on(drop_row)
 #define ATTN_OPTIMISER_TABLE_(on) on(adam), on(descend), on(square_sum)

@@ -102,6 +102,20 @@ ATTN_FUNC_ void ATTN_FN_(relu_grad_block)(float *s, float *d, int64_t n, int g0,
     ATTN_FN_(relu_grad_lanes)(0, 0, s, d, n, g0, g1, lanes, cap);
 }
 
+ATTN_FUNC_ void ATTN_FN_(relu_dots)(const float *r, const float *d, int64_t n, int g0, int g1,
+                                    float *sum) {
+  const ATTN_VF_ zero = ATTN_V_ZERO_();
+  for (int lane = g0 * ATTN_GROUP_; lane < g1 * ATTN_GROUP_; lane += ATTN_W_) {
+    ATTN_VF_ s = ATTN_V_LOAD_(sum + lane);
+    for (int64_t j = 0, at = lane; j < n; j++, at += ATTN_TILE_) {
+      const ATTN_VF_ x = ATTN_V_LOAD_(r + at);
+      const ATTN_VF_ y = ATTN_V_SELECT_(ATTN_V_EQ_(x, zero), zero, ATTN_V_LOAD_(d + at));
+      s = ATTN_V_FMA_(x, y, s);
+    }
+    ATTN_V_STORE_(sum + lane, s);
+  }
+}
+
 ATTN_FUNC_ void ATTN_FN_(scatter)(float *to, const float *p, const float *row, const int32_t *index,
                                   int64_t n, int64_t dim, int ahead) {
   for (int64_t e = 0; e < n; e++) {

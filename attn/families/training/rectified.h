@@ -24,8 +24,7 @@ ATTN_FUNC_ void attn_rectified_tally_(attn_tile_ *t, const attn_backward_ *g,
     attn_backward_walk_(t, m, part, listed, &walk);
     while (attn_walk_next_(t, &walk)) {
       attn_block_ *b = &walk.block;
-      float sum[ATTN_TILE_] = {0}, keys[ATTN_TILE_] = {0};
-      double dots[ATTN_TILE_] = {0};
+      float sum[ATTN_TILE_] = {0}, keys[ATTN_TILE_] = {0}, dots[ATTN_TILE_] = {0};
       attn_block_fetch_(t, b);
       attn_block_modifiers_(t, b);
       attn_block_scores_(t, b);
@@ -38,14 +37,11 @@ ATTN_FUNC_ void attn_rectified_tally_(attn_tile_ *t, const attn_backward_ *g,
         attn_on_(tile, all->table)
             ->score_block(d, m->d_ot, b->v + seg->at * b->v_stride, b->v_stride, seg->n, all->v.dim,
                           seg->g0, seg->g1, t->spare);
-        const int r0 = seg->g0 * ATTN_GROUP_, r1 = seg->g1 * ATTN_GROUP_;
-        for (int64_t at = 0; at < seg->n * ATTN_TILE_; at += ATTN_TILE_)
-          for (int r = r0; r < r1; r++) /* exact products; 0 where there is no key */
-            if (s[at + r] != 0.0f) dots[r] += (double)s[at + r] * (double)d[at + r];
+        attn_on_(rectified, all->table)->relu_dots(s, d, seg->n, seg->g0, seg->g1, dots);
       }
       for (int r = 0; r < t->n; r++) {
         m->row_keys[t->row[r]] += (double)keys[r];
-        m->row_sums[t->row[r]] += (double)sum[r], m->row_dots[t->row[r]] += dots[r];
+        m->row_sums[t->row[r]] += (double)sum[r], m->row_dots[t->row[r]] += (double)dots[r];
       }
     }
   }
