@@ -20,7 +20,7 @@ STEP_NEEDS_examples := $(call compiled_by,$(CC))
 STEP_NEEDS_test-gallery := build/impl/gcc-O1.o
 STEP_NEEDS_test-install := $(BUILD)/lib/attn.o
 STEP_NEEDS_test-onnx := build/onnx/nodes
-STEP_NEEDS_test-models := build/models/generate build/models/encode build/models/train
+STEP_NEEDS_test-models := build/models/generate build/models/encode build/models/train build/models/gradients
 STEP_NEEDS_test-porting := build/porting/porting
 STEP_NEEDS_test-ring := build/impl/gcc-O2.o
 step_needs = $(or $(STEP_NEEDS_$(1)),$(if $(filter header-row-%,$(1)),$(1:header-row-%=build/impl/%.o),\

@@ -36,3 +36,4 @@ export HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1
 "$venv/bin/python" tests/models/encoders.py "$out/encode" "$out/encoders"
 "$venv/bin/python" tests/models/encoder_texts.py "$out/encode" "$out/texts"
 "$venv/bin/python" tests/models/training.py "$out/train" "$out/training"
+"$venv/bin/python" tests/models/gradients.py "$out/gradients"
