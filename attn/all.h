@@ -128,6 +128,7 @@
 #include "api/families/training/multihead_backward.h"
 #include "api/families/training/block_backward.h"
 #include "api/families/blocks/reversible_backward.h"
+#include "api/families/sparse/longformer_backward.h"
 #endif
 #include "api/left_out.h"
 #include "api/end.h"
@@ -458,6 +459,9 @@ ATTN_BEGIN_STRICT_
 #if ATTN_HAS_BLOCKS_AND_TRAINING
 #include "families/training/block_backward.h"
 #include "families/blocks/reversible_backward.h"
+#endif
+#if ATTN_HAS_SPARSE_AND_TRAINING
+#include "families/sparse/longformer_backward.h"
 #endif
 #if ATTN_HAS_LINEAR_AND_TRAINING
 #include "families/linear/features_backward.h"

@@ -1726,6 +1726,9 @@
   X(N5_linear_backward_nan)                 \
   X(N5_linear_backward_state)               \
   X(N5_linear_backward_refused)             \
+  X(N6_longformer)                          \
+  X(N6_longformer_outputs)                  \
+  X(N6_longformer_rejects)                  \
   X(N6_blocks_rejects)                      \
   X(N6_blocks_unread)                       \
   X(N6_decoder)                             \

@@ -512,6 +512,10 @@
 #define attn_tree_nodes(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #define attn_tree_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE
 #endif
+#if !ATTN_HAS_SPARSE_AND_TRAINING
+#define attn_longformer_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE_AND_TRAINING
+#define attn_longformer_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_SPARSE_AND_TRAINING
+#endif
 #if !ATTN_HAS_TRAINING
 #define attn_activate_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_activate_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING

@@ -303,45 +303,44 @@ ATTN_COLD_ int attn_longformer_steps_(attn_stage_ *s, void *job) {
   return 1;
 }
 
-/* The call, or with bytes the workspace query. */
-ATTN_COLD_ attn_status attn_longformer_job_call_(attn_longformer_job_ *j,
-                                                 const attn_longformer_params *params,
-                                                 attn_ctx *ctx, size_t *bytes) {
-  attn_error_ e = {ATTN_OK, NULL};
-  const attn_table_ *table;
+/* The steps of a job that was judged, or with bytes the workspace query: with schedules that are given or built. */
+ATTN_COLD_ void attn_longformer_run_(attn_error_ *e, attn_longformer_job_ *j,
+                                     const attn_table_ *table, int workers, attn_ctx *ctx,
+                                     attn_steps_fn_ steps, void *job, const char *path,
+                                     size_t *bytes) {
   attn_schedule *own = NULL;
-  int workers, ok;
   int64_t built = 0;
-  if (attn_longformer_check_(&e, j, params, ctx, &table, &workers)) {
-    attn_stage_ s = attn_stage_open_(&e, table, workers, ctx, bytes != NULL);
-    const int64_t n = j->q.len ? j->entries : 0;
-    j->entries = n;
-    ok = j->p.schedules != NULL || n == 0;
-    for (int64_t b = 0; ok && j->p.schedules && b < n; b++)
-      ok = attn_longformer_given_(&e, &j->p.schedules[b], &j->p, j->q.heads, j->q.len, b);
-    if (!j->p.schedules && n > 0) {
-      const size_t most = SIZE_MAX / sizeof *own;
-      own = (uint64_t)n > most ? NULL : (attn_schedule *)ATTN_MALLOC((size_t)n * sizeof *own);
-      ok = own ? 1 : attn_reject_(&e, ATTN_E_MEMORY, "ATTN_MALLOC returned null");
-      for (j->p.schedules = own; ok && built < n; built += ok)
-        ok = attn_longformer_build_(&e, &own[built], &j->p, j->q.heads, j->q.len, built, &s.ctx);
-    }
-    if (ok)
-      attn_stage_call_(&s, ctx, attn_longformer_steps_, j, "longformer: local rows, global rows",
-                       bytes);
-    while (built > 0) attn_schedule_free(&own[--built]);
-    if (own) ATTN_FREE(own);
+  attn_stage_ s = attn_stage_open_(e, table, workers, ctx, bytes != NULL);
+  const int64_t n = j->q.len ? j->entries : 0;
+  int ok = j->p.schedules != NULL || n == 0;
+  j->entries = n;
+  for (int64_t b = 0; ok && j->p.schedules && b < n; b++)
+    ok = attn_longformer_given_(e, &j->p.schedules[b], &j->p, j->q.heads, j->q.len, b);
+  if (!j->p.schedules && n > 0) {
+    const size_t most = SIZE_MAX / sizeof *own;
+    own = (uint64_t)n > most ? NULL : (attn_schedule *)ATTN_MALLOC((size_t)n * sizeof *own);
+    ok = own ? 1 : attn_reject_(e, ATTN_E_MEMORY, "ATTN_MALLOC returned null");
+    for (j->p.schedules = own; ok && built < n; built += ok)
+      ok = attn_longformer_build_(e, &own[built], &j->p, j->q.heads, j->q.len, built, &s.ctx);
   }
-  return attn_end_(bytes ? NULL : ctx, &e);
+  if (ok) attn_stage_call_(&s, ctx, steps, job, path, bytes);
+  while (built > 0) attn_schedule_free(&own[--built]);
+  if (own) ATTN_FREE(own);
 }
 
 ATTN_COLD_ attn_status attn_longformer_call_(attn_tensor o, attn_tensor q, attn_tensor k,
                                              attn_tensor v, const attn_longformer_params *params,
                                              attn_ctx *ctx, size_t *bytes) {
+  attn_error_ e = {ATTN_OK, NULL};
+  const attn_table_ *table;
   attn_longformer_job_ j;
+  int workers;
   memset(&j, 0, sizeof j);
   j.o = o, j.q = q, j.k = k, j.v = v;
-  return attn_longformer_job_call_(&j, params, ctx, bytes);
+  if (attn_longformer_check_(&e, &j, params, ctx, &table, &workers))
+    attn_longformer_run_(&e, &j, table, workers, ctx, attn_longformer_steps_, &j,
+                         "longformer: local rows, global rows", bytes);
+  return attn_end_(bytes ? NULL : ctx, &e);
 }
 ATTN_CALL_(attn_longformer, (o, q, k, v, params), attn_tensor o, attn_tensor q, attn_tensor k,
            attn_tensor v, const attn_longformer_params *params)

@@ -140,6 +140,8 @@ typedef struct attn_backward_call_ {
   const attn_sdpa_params *params;
   const attn_sdpa_gradients *gradients;
   const attn_back_weights_ *weights; /* with these o and lse say nothing */
+  attn_range_fn_ range;              /* as in attn_softmax_ */
+  const void *range_user;
 } attn_backward_call_;
 
 /* A problem and a job take it. */
@@ -149,7 +151,7 @@ ATTN_COLD_ void attn_backward_take_(const attn_backward_call_ *c, attn_softmax_ 
   g->d_q = c->d_q, g->d_k = c->d_k, g->d_v = c->d_v, g->d_o = c->d_o;
   if (c->gradients) g->asked = *c->gradients;
   g->d_lse = g->asked.d_lse, g->d_sinks = g->asked.d_sinks, g->accumulate = g->asked.accumulate;
-  g->weights = c->weights;
+  g->weights = c->weights, a->range = c->range, a->range_user = c->range_user;
   if (!c->weights) return;
   a->reshape = c->weights->reshape, g->d_sum = c->weights->d_sum;
   void *aligned = (void *)((uintptr_t)c->d_o.data & ~(uintptr_t)3);

@@ -77,7 +77,10 @@ ATTN_COLD_ attn_status attn_sdpa_backward_call_(attn_tensor d_q, attn_tensor d_k
                                                 const attn_sdpa_gradients *gradients, attn_ctx *ctx,
                                                 size_t *bytes) {
   attn_error_ e = {ATTN_OK, NULL};
-  const attn_backward_call_ c = {d_q, d_k, d_v, d_o, q, k, v, o, lse, params, gradients, NULL};
+  attn_backward_call_ c;
+  attn_clear_(&c, sizeof c);
+  c.d_q = d_q, c.d_k = d_k, c.d_v = d_v, c.d_o = d_o;
+  c.q = q, c.k = k, c.v = v, c.o = o, c.lse = lse, c.params = params, c.gradients = gradients;
   attn_backward_run_(&e, &c, ctx, bytes, bytes ? 0 : 1);
   return attn_end_(bytes ? NULL : ctx, &e);
 }
