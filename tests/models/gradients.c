@@ -35,7 +35,8 @@ enum {
   MAP = 262144,
   DROP = 524288,
   MODIFY = 1048576,
-  SPANS = 2097152
+  SPANS = 2097152,
+  SCORES = 4194304
 };
 
 typedef struct array {
@@ -212,7 +213,8 @@ static void softmax(const char *name, int has) {
     p.sinks = draw(&s, "sinks", 1, 1, 1, H, -1, 1), g.d_sinks = add(&s, "d_sinks", 1, 1, 1, H);
   if (has & ONE) p.softmax_one = 1, number(&s, "one", 1);
   if (has & LSE) g.d_lse = rows(&s, "given_lse", B, H, T, 1);
-  if (has & MAP) g.d_map = rows(&s, "given_map", B, H, T, T);
+  if (has & SCORES) p.map_stage = ATTN_MAP_SCORES, number(&s, "of_scores", 1);
+  if (has & (MAP | SCORES)) g.d_map = rows(&s, "given_map", B, H, T, T);
   if (has & DROP) p.dropout.p = 0.25, p.dropout.seed = 11, number(&s, "dropout", 0.25);
   if (attn_sdpa(o, q, k, v, &p, &ctx) ||
       attn_sdpa_backward(d_q, d_k, d_v, d_o, q, k, v, o, p.lse, &p, &g, &ctx)) {
@@ -279,6 +281,8 @@ int main(void) {
       {"sinks", SINKS | LSE},
       {"softmax plus one", ONE | LSE},
       {"map", MAP},
+      {"map of scores", SCORES | CAP_FIRST | CAUSAL | ALIBI},
+      {"map of scores behind a function", SCORES | CAP_LAST | MODIFY | DROP},
       {"dropout", DROP},
       {"dropout and map", DROP | MAP | CAUSAL},
       {"function", MODIFY},

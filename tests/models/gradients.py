@@ -144,7 +144,8 @@ def attend(a, q, k, v, allowed):
     if "given_lse" in a:
         loss = loss + (lse * a["given_lse"]).sum()
     if "given_map" in a:
-        loss = loss + (p * a["given_map"]).sum()
+        seen = x.masked_fill(~allowed, 0) if "of_scores" in a else p
+        loss = loss + (seen * a["given_map"]).sum()
     return loss, {"o": o, "lse": lse}
 
 

@@ -101,6 +101,7 @@ typedef struct attn_backward_ {
   attn_sdpa_gradients asked; /* of terms; d_lse, d_sinks and accumulate are above */
   attn_gradient_array_ array[ATTN_GRADIENT_ARRAYS_];
   int map_dropped;      /* d_map is by weights that dropout has changed */
+  int map_scores;       /* or by scores */
   int64_t heads, units; /* of query heads that a unit has; units */
   int64_t lists;        /* the most keys of a tile of lists */
   float scale;

@@ -2,10 +2,10 @@
  * it: an adaptive span, the caller's function, the soft-cap, the factor by distance; and what each of them must know of
  * the scores. */
 
-/* Whether a soft-cap is taken off while scores become gradients: what it left is at hand then. terms: for the gradients
- * of these, which may lie before it. */
-ATTN_FUNC_ int attn_chain_fused_(const attn_softmax_ *a, int terms) {
-  return !terms && !attn_modifies_(a) && !(attn_caps_last_(a) && ATTN_PART_(TERMS, a->span.z));
+/* Whether a soft-cap is taken off while scores become gradients: what it left is at hand then. apart: for the gradients
+ * of terms, which may lie before it, and for what reaches scores. */
+ATTN_FUNC_ int attn_chain_fused_(const attn_softmax_ *a, int apart) {
+  return !apart && !attn_modifies_(a) && !(attn_caps_last_(a) && ATTN_PART_(TERMS, a->span.z));
 }
 
 /* Whether what a soft-cap left is not what enters the softmax, pairs that are forbidden apart. */
@@ -15,9 +15,10 @@ ATTN_FUNC_ int attn_chain_caps_first_(const attn_softmax_ *a) {
 }
 
 /* Which of the scores inside are kept: what the soft-cap left, what it was given. */
-ATTN_FUNC_ int attn_chain_capped_(const attn_softmax_ *a, const attn_sdpa_gradients *p) {
+ATTN_FUNC_ int attn_chain_capped_(const attn_softmax_ *a, const attn_backward_ *g) {
+  const int apart = g->map_scores || attn_terms_asked_(&g->asked);
   return ATTN_HAS_TERMS && a->softcap > 0.0f &&
-         (attn_chain_caps_first_(a) || !attn_chain_fused_(a, attn_terms_asked_(p)));
+         (attn_chain_caps_first_(a) || !attn_chain_fused_(a, apart));
 }
 ATTN_FUNC_ int attn_chain_inner_(const attn_softmax_ *a, const attn_sdpa_gradients *p) {
   return ATTN_HAS_TERMS && (a->by_distance.factor.alpha || p->d_scale);

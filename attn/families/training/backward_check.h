@@ -10,9 +10,14 @@ ATTN_COLD_ int attn_backward_terms_(attn_error_ *e, const attn_sdpa_params *p,
                         "gradients.modify_back must not be null with params.modify");
   if (g->modify_back && !p->modify)
     return attn_reject_(e, ATTN_E_NULL, "gradients.modify_back wants params.modify");
-  if (g->d_map.data && p->map_stage != ATTN_MAP_WEIGHTS && p->map_stage != ATTN_MAP_DROPPED)
+  if (g->d_map.data && p->map_stage != ATTN_MAP_WEIGHTS && p->map_stage != ATTN_MAP_DROPPED &&
+      p->map_stage != ATTN_MAP_SCORES)
+    return attn_reject_(
+        e, ATTN_E_RANGE,
+        "gradients.d_map wants ATTN_MAP_WEIGHTS, ATTN_MAP_DROPPED or ATTN_MAP_SCORES");
+  if (g->d_map.data && p->map_stage == ATTN_MAP_SCORES && p->span.z)
     return attn_reject_(e, ATTN_E_RANGE,
-                        "gradients.d_map wants ATTN_MAP_WEIGHTS or ATTN_MAP_DROPPED");
+                        "gradients.d_map of ATTN_MAP_SCORES must be absent with params.span");
   if (g->d_map.data && (p->ragged.q_indptr || p->ragged.kv_indptr))
     return attn_reject_(e, ATTN_E_RANGE,
                         "gradients.d_map must be absent with sequences of unequal length");
@@ -228,6 +233,7 @@ ATTN_COLD_ int attn_backward_plan_(attn_error_ *e, attn_softmax_ *a, attn_backwa
   a->takes_drop = !g->weights;
   p.lse = *lse, p.compute = ATTN_COMPUTE_F32, p.compute_prefer = 0, p.one_order = 1;
   g->map_dropped = p.map_stage == ATTN_MAP_DROPPED;
+  g->map_scores = g->asked.d_map.data && p.map_stage == ATTN_MAP_SCORES;
   memset(&p.map, 0, sizeof p.map), p.map_stage = ATTN_MAP_WEIGHTS;
   a->beside = out, a->besides = ATTN_GRADIENT_OUTPUTS_;
   if (!attn_sdpa_plan_(e, a, &p, ctx, workers, data)) return 0;

@@ -158,6 +158,14 @@ ATTN_FUNC_ void attn_backward_map_(const attn_tile_ *t, const attn_backward_ *g,
   }
 }
 
+/* Of what reaches scores that of allowed pairs stays. */
+ATTN_FUNC_ void attn_backward_map_seen_(const attn_tile_ *t, const attn_backward_memory_ *m,
+                                        const attn_segment_ *seg) {
+  for (int64_t at = seg->at * ATTN_TILE_; at < (seg->at + seg->n) * ATTN_TILE_; at += ATTN_TILE_)
+    for (int r = seg->g0 * ATTN_GROUP_; r < seg->g1 * ATTN_GROUP_; r++)
+      if (t->w.s[at + r] == -INFINITY || m->lanes->hi[r] == INFINITY) m->map[at + r] = 0.0f;
+}
+
 /* A segment's share of d_map joins what it has of d_o. */
 ATTN_FUNC_ void attn_backward_join_map_(const attn_backward_memory_ *m, const attn_segment_ *seg,
                                         float *d) {
@@ -195,7 +203,7 @@ ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn
   const int64_t dk = a->q.dim, dv = a->v.dim;
   const attn_backward_ *g = x->job;
   const int scored = g->d_q.data || g->d_k.data || x->sums; /* dX is wanted */
-  const int fused = attn_chain_fused_(a, x->sums != NULL);
+  const int fused = attn_chain_fused_(a, x->sums || g->map_scores);
   attn_block_fetch_(t, b);
   attn_sent_ahead_(&m->v, b), attn_sent_ahead_(&m->k, b);
   attn_backward_scores_(t, m, b, fused);
@@ -228,15 +236,17 @@ ATTN_FUNC_ void attn_backward_block_(attn_tile_ *t, attn_backward_tile_ *x, attn
       memset(d, 0, (size_t)(seg->n * ATTN_TILE_) * sizeof(float));
     const uint64_t *kept = drops ? m->kept + seg->at : NULL;
     if (scored && m->pair.value_dots) attn_backward_relative_(t, m, b, seg);
+    if (m->map && g->map_scores) attn_backward_map_seen_(t, m, seg);
     if (m->map && g->map_dropped) attn_backward_join_map_(m, seg, d);
     if (kept) attn_on_(drop, f)->drop_block(d, kept, seg->n, seg->g0, seg->g1, by);
-    if (m->map && !g->map_dropped) attn_backward_join_map_(m, seg, d);
+    if (m->map && !g->map_dropped && !g->map_scores) attn_backward_join_map_(m, seg, d);
     attn_grad_cap_ here = cap;
     if (cap.capped) here.capped += seg->at * ATTN_TILE_;
     if (ATTN_PART_(RELU, g->weights))
       g->weights->grad(t, g, m, seg, d, &here);
     else
       attn_on_(gradient, f)->grad_block(s, d, seg->n, seg->g0, seg->g1, m->lanes, &here);
+    if (m->map && g->map_scores) attn_backward_join_map_(m, seg, d);
     if (ATTN_HAS_TERMS || x->sums) attn_chain_back_(t, x, b, seg, fused, d);
     if (ATTN_PART_(RELU, m->by)) attn_on_(tile, f)->scale_block(d, seg->n, seg->g0, seg->g1, m->by);
     if (kept) attn_on_(drop, f)->drop_block(s, kept, seg->n, seg->g0, seg->g1, by);
@@ -388,7 +398,7 @@ ATTN_FUNC_ void attn_backward_tile_run_(attn_tile_ *t, const attn_backward_ *g,
     attn_clear_(sums->center, sizeof sums->center),
         attn_clear_(sums->precision, sizeof sums->precision),
         attn_clear_(sums->spans, sizeof sums->spans);
-  for (int r = 0; m->map && r < t->n; r++) {
+  for (int r = 0; m->map_sums && r < t->n; r++) {
     const double less = (double)m->lanes->less[r] + m->map_sums[t->row[r]];
     if (m->lanes->hi[r] < INFINITY) m->lanes->less[r] = (float)less;
   }

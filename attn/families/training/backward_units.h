@@ -42,7 +42,7 @@ ATTN_FUNC_ int64_t attn_backward_cut_(const attn_softmax_ *a, const attn_backwar
     m->d_rows = NULL;
   ATTN_CUT_(index, int32_t, tile, sizeof(int32_t))
   if (attn_drops_(a)) ATTN_CUT_(kept, uint64_t, block, (int64_t)sizeof(uint64_t))
-  if (attn_chain_capped_(a, p)) ATTN_CUT_(capped, float, block *tile, f)
+  if (attn_chain_capped_(a, g)) ATTN_CUT_(capped, float, block *tile, f)
   if (attn_chain_inner_(a, p)) ATTN_CUT_(inner, float, block *tile, f)
   if (attn_modifies_(a)) {
     ATTN_CUT_(before, float, block *tile, f)
@@ -50,7 +50,7 @@ ATTN_FUNC_ int64_t attn_backward_cut_(const attn_softmax_ *a, const attn_backwar
   }
   if (p->d_map.data) {
     ATTN_CUT_(map, float, block *tile, f)
-    ATTN_CUT_(map_sums, double, a->q.len, (int64_t)sizeof(double))
+    if (!g->map_scores) ATTN_CUT_(map_sums, double, a->q.len, (int64_t)sizeof(double))
   }
   if (ATTN_PART_(RELU, g->weights) && g->weights->tally) {
     ATTN_CUT_(row_keys, double, a->q.len, (int64_t)sizeof(double))
@@ -167,8 +167,8 @@ ATTN_FUNC_ void attn_backward_tiles_(attn_tile_ *t, const attn_backward_ *g,
 /* What a map adds to the D of a head's rows, which may lie in tiles of several phases; and what else is wanted of them. */
 ATTN_FUNC_ void attn_backward_maps_(attn_tile_ *t, const attn_backward_ *g,
                                     attn_backward_memory_ *m, int64_t b, int64_t h) {
-  if (!m->map && !m->row_keys) return;
-  for (int64_t i = 0; m->map && i < t->a->q.len; i++) m->map_sums[i] = 0;
+  if (!m->map_sums && !m->row_keys) return;
+  for (int64_t i = 0; m->map_sums && i < t->a->q.len; i++) m->map_sums[i] = 0;
   for (int64_t i = 0; m->row_keys && i < t->a->q.len; i++)
     m->row_keys[i] = m->row_sums[i] = m->row_dots[i] = 0;
   attn_backward_tiles_(t, g, m, NULL, b, h, 1);
@@ -219,7 +219,7 @@ ATTN_FUNC_ void attn_backward_sinks_(const attn_softmax_ *all, attn_tile_ *t,
       attn_tile_group_rows_(t, b * all->q.heads + h, n);
       attn_backward_lanes_(t, &here, m);
       for (int r = 0; r < t->n; r++) {
-        const double more = m->map ? m->map_sums[t->row[r]] : 0.0;
+        const double more = m->map_sums ? m->map_sums[t->row[r]] : 0.0;
         float share;
         if (m->lanes->hi[r] == INFINITY) continue;
         memcpy(&share, attn_at_(&t->a->lse, b, h, t->row[r]), sizeof share);

@@ -214,7 +214,7 @@ backward_want backward_oracle(const backward *s, const attn_sdpa_params *params)
       double value;
       w[j] = x[j] > 0 ? keep[j] * pull(s, p, b, h, i, j, &value) : 0;
       size_v[j] = x[j] > 0 ? keep[j] * d_o * value : 0;
-      if (s->g.d_map.data && x[j] > 0) {
+      if (s->g.d_map.data && p->map_stage != ATTN_MAP_SCORES && x[j] > 0) {
         const double map =
             oracle_get(&s->g.d_map, b, h, i, j) * (p->map_stage == ATTN_MAP_DROPPED ? keep[j] : 1);
         w[j] += map, size_v[j] += fabs(map);
@@ -233,7 +233,11 @@ backward_want backward_oracle(const backward *s, const attn_sdpa_params *params)
     }
     for (int64_t j = 0; j < k->len; j++) {
       if (!(x[j] > 0)) continue;
-      const double top = x[j] * (w[j] - d), most = bound * x[j] * (size_v[j] + parts);
+      double top = x[j] * (w[j] - d), most = bound * x[j] * (size_v[j] + parts);
+      if (s->g.d_map.data && p->map_stage == ATTN_MAP_SCORES) {
+        const double map = oracle_get(&s->g.d_map, b, h, i, j);
+        top += map, most += bound * fabs(map);
+      }
       const backward_pair pair = backward_chain(s, p, b, h, i, j, top);
       const double ds = pair.s, off = most * pair.s_by + pair.s_more * fabs(pair.y);
       cube_at(&y.top, b, h, i)[j] = top, cube_at(&y.x, b, h, i)[j] = pair.x;
@@ -303,7 +307,9 @@ double backward_loss(const backward *s) {
         double value;
         loss += weight * keep * pull(s, p, b, h, i, j, &value);
         if (s->g.d_map.data)
-          loss += weight * (p->map_stage == ATTN_MAP_DROPPED ? keep : 1) *
+          loss += (p->map_stage == ATTN_MAP_SCORES    ? x[j]
+                   : p->map_stage == ATTN_MAP_DROPPED ? weight * keep
+                                                      : weight) *
                   oracle_get(&s->g.d_map, b, h, i, j);
       }
     if (s->g.d_lse.data) loss += lse * oracle_get(&s->g.d_lse, b, h, i, 0);

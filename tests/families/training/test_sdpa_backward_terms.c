@@ -127,6 +127,12 @@ void N3_terms_scheduled(void **state) {
   }
 }
 
+/* What a map may be of. */
+static attn_map_stage stage_of(const backward *s, test_rng *rng) {
+  static const attn_map_stage stages[] = {ATTN_MAP_WEIGHTS, ATTN_MAP_DROPPED, ATTN_MAP_SCORES};
+  return stages[test_u64(rng) % (s->call.params.span.z ? 2 : 3)];
+}
+
 /* The terms that read rows of tables, change scores or weigh: each by itself, then any of them together. */
 void N3_tables(void **state) {
   (void)state;
@@ -141,8 +147,7 @@ void N3_tables(void **state) {
     if (n % 2) backward_options(s, &rng);
     test_add_terms(&s->call, terms, &rng);
     if (terms == 0 || test_u64(&rng) % 4 == 0) backward_modify(s);
-    if (terms == 0 || test_u64(&rng) % 4 == 0)
-      backward_map(s, test_u64(&rng) & 1 ? ATTN_MAP_WEIGHTS : ATTN_MAP_DROPPED, &rng);
+    if (terms == 0 || test_u64(&rng) % 4 == 0) backward_map(s, stage_of(s, &rng), &rng);
     if (s->call.params.sinks) backward_sinks(s);
     backward_terms(s);
     backward_check(s, "tables");
@@ -183,7 +188,7 @@ void N3_tables_differences(void **state) {
       *z = 0.96f * *z + 0.137f;
     }
     if (n % 3 == 0) backward_modify(s);
-    if (n % 4 == 0) backward_map(s, n % 8 ? ATTN_MAP_WEIGHTS : ATTN_MAP_DROPPED, &rng);
+    if (n % 4 == 0) backward_map(s, stage_of(s, &rng), &rng);
     backward_terms(s);
     test_run(&s->call);
     promise_run(&s->does);
@@ -225,7 +230,7 @@ void N3_tables_scheduled(void **state) {
     if (attn_schedule_build(&schedule, &some, 2, T, T, NULL, NULL) != ATTN_OK) fail_msg("pattern");
     const int terms = n < 9 ? TERM_KEYS | TERM_VALUES | TERM_QUERIES | TERM_LABELS : TERM_ALL;
     test_add_terms(&s->call, terms & ~(TERM_MODIFY | TERM_SPAN), &rng);
-    if (n % 2) backward_map(s, n % 4 == 1 ? ATTN_MAP_WEIGHTS : ATTN_MAP_DROPPED, &rng);
+    if (n % 2) backward_map(s, stage_of(s, &rng), &rng);
     if (n % 4 == 3) p->dropout.p = 0.25, backward_modify(s);
     p->sinks = test_floats(2, 1, &rng), backward_sinks(s);
     backward_terms(s);

@@ -12,7 +12,7 @@ typedef void (*attn_score_back_fn)(void *user, const attn_score_tile *d, const f
 typedef struct attn_sdpa_gradients {
   attn_tensor d_lse; /* in, optional: [B,H,Tq,1] f32, what reaches params.lse */
   attn_tensor
-      d_map; /* in, optional: [B,H,Tq,Tk] f32, what reaches params.map, of WEIGHTS or DROPPED */
+      d_map; /* in, optional: [B,H,Tq,Tk] f32, what reaches params.map, of WEIGHTS, DROPPED or SCORES */
   int accumulate;    /* 1: is added to what the outputs hold; 0: they are overwritten */
   float *d_sinks;    /* [H] */
   float *d_alibi;    /* [H], of the slopes */
@@ -41,6 +41,7 @@ typedef struct attn_sdpa_gradients {
  *   dP_ij = M_ij d_o_i . (v_j + relative.values[e]) + d_map_ij   M: what dropout made of 1, made again; 1 without
  *   D_i   = d_o_i . o_i - d_lse_i + sum_j P_ij d_map_ij          (of a map of DROPPED: M_ij d_map_ij, here and above)
  *   dX_ij = P_ij (dP_ij - D_i)
+ *   where d_map is of SCORES: dX_ij = P_ij (M_ij d_o_i . v_j - D_i) + d_map_ij of allowed pairs, no d_map in dP and D
  *   d_q_i = s sum_j dS_ij (k_j + relative.keys[e] + labels.table[l] + xl.table[d - first])
  *   d_k_j = s sum_i dS_ij (q_i + relative.queries[e] + u_h),     d_v_j = sum_i P_ij M_ij d_o_i
  *   d_sinks_h = - sum_{b,i} exp(sink_h - LSE_i) D_i
@@ -65,7 +66,7 @@ typedef struct attn_sdpa_gradients {
  *   or d_v may have 1 there, the sum (then f32); with their extent each share is by itself. Heads of k and v that
  *   query heads share get the sum.
  * params: as forward had them; their lse, map, compute and one_order say nothing here, map_stage what d_map is by.
- *   modify wants modify_back (NULL); modify_weights must be absent (RANGE), d_map of sequences of unequal length too. Of
+ *   modify wants modify_back (NULL); modify_weights must be absent (RANGE), d_map of sequences of unequal length too, and of SCORES with span. Of
  *   quantised k and v the gradients are those of the rows that they stand for.
  * Aliasing: inputs may share memory with each other; outputs with nothing, nor their rows with one another.
  * Empty: unless accumulate is 1 every element of an output is written: 0 where nothing is read, as with Tq = 0 or Tk
@@ -91,7 +92,7 @@ typedef struct attn_sdpa_gradients {
  *   an output all of them; one does all where d_k or d_v is a sum over a stride of 0.
  * Cost: 2 (3 dk + 2 dv) flops a pair over the tiles that forward computes, lists of a schedule as runs of all rows
  *   of a tile; 2 dk more with a soft-cap below other terms or a factor; 2 (dk + dv) more for the gradients of terms
- *   together, and 2 dk more with d_map, twice where both are asked for. A table adds some 3 dk for d_q or d_k and as
+ *   together, and 2 dk more with d_map but of SCORES, twice where both are asked for. A table adds some 3 dk for d_q or d_k and as
  *   much for its own gradient, less where most keys lie beyond its clipping distance.
  * Source: Dao et al. 2022, arXiv 2205.14135; Dao 2023, arXiv 2307.08691; Rabe and Staats 2021, arXiv 2112.05682; the
  *   chain rule on the terms of api/calls/score.h. */
