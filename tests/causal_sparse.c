@@ -18,6 +18,28 @@ static int longformer(play *s) {
   return 1;
 }
 
+/* d_q of a row, local or of a global token. */
+static attn_status longformer_backward_call(play *s, attn_ctx *ctx) {
+  attn_longformer_params p = *(attn_longformer_params *)s->p;
+  attn_tensor none;
+  memset(&none, 0, sizeof none);
+  p.lse = s->w[1];
+  attn_status status = attn_longformer(s->w[0], s->in[0], s->in[1], s->in[2], &p, ctx);
+  if (status != ATTN_OK) return status;
+  return attn_longformer_backward(s->out[0], none, none, s->in[3], s->in[0], s->in[1], s->in[2],
+                                  s->w[0], s->w[1], s->p, NULL, ctx);
+}
+static int longformer_backward(play *s) {
+  if (!longformer(s)) return 0;
+  (void)play_token(s, ATTN_F32, 1, N, E);
+  s->outs = 0;
+  (void)play_out(s, ATTN_F32, 1, N, D);
+  s->w[0] = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, N, E);
+  s->w[1] = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, N, 1);
+  s->call = longformer_backward_call;
+  return 1;
+}
+
 static attn_status segmented_call(play *s, attn_ctx *ctx) {
   return attn_segmented(s->out[0], s->in[0], s->in[1], s->in[2], s->p, ctx);
 }
@@ -193,6 +215,7 @@ static int gated(play *s) {
 
 const causal_entry causal_sparse[] = {
     {"attn_longformer ", longformer, NULL},
+    {"attn_longformer_backward ", longformer_backward, NULL},
     {"attn_ngram ", ngram, NULL},
     {"attn_segmented ", segmented, NULL},
     {"attn_tree ", tree, NULL},

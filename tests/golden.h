@@ -220,7 +220,8 @@ static const uint64_t golden[] = {
     0xaa33e453e7d12203u, /* decoder backward */
     0x74e6b5f03d898602u, /* reversible backward */
     0xa327006c78f0a741u, /* edges backward */
-    0xcce241393d92067au, /* relu backward, normalised */
-    0x7e82e6ed17c02b39u, /* relu backward, squared */
-    0x486aac1c7ca8dea5u, /* relu backward, gated */
+    0x14d01d984d2198dau, /* longformer backward */
+    0x285c72df7bc88d97u, /* relu backward, normalised */
+    0x900a2154218acf7eu, /* relu backward, squared */
+    0x34fb344e6ab4ae32u, /* relu backward, gated */
 };

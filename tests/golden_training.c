@@ -441,6 +441,28 @@ static attn_status decoder(attn_tensor o, attn_tensor lse, test_rng *rng, attn_c
   return status;
 }
 
+/* Those of Longformer, of keys, and of global keys to lse. */
+static attn_status longformer(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  static const int32_t window[2] = {5, 9}, dilation[2] = {1, 3}, global[2] = {4, 40};
+  attn_longformer_params p;
+  attn_longformer_gradients g;
+  attn_tensor none;
+  memset(&p, 0, sizeof p), memset(&g, 0, sizeof g), memset(&none, 0, sizeof none);
+  p.window = window, p.dilation = dilation, p.global = global, p.globals = 2;
+  p.q_global = golden_exact(rng, 2, 2, DV), p.k_global = golden_exact(rng, 2, T, DV);
+  p.v_global = golden_exact(rng, 2, T, DV), p.lse = lse;
+  const attn_tensor q = golden_exact(rng, 2, T, DV), k = golden_exact(rng, 2, T, DV);
+  const attn_tensor v = golden_exact(rng, 2, T, DV), out = golden_exact(rng, 2, T, DV);
+  const attn_tensor d_o = golden_exact(rng, 2, T, DV), d_k = golden_exact(rng, 2, T, DV);
+  attn_status status = attn_longformer(out, q, k, v, &p, ctx);
+  if (status != ATTN_OK) return status;
+  g.d_k_global = d_k;
+  status = attn_longformer_backward(none, o, none, d_o, q, k, v, out, lse, &p, &g, ctx);
+  for (int i = 0; i < 2 * T; i++)
+    oracle_set(&lse, 0, i / T, i % T, 0, oracle_get(&d_k, 0, i / T, i % T, 3));
+  return status;
+}
+
 /* The gradients of rectified attention, of keys. */
 static attn_status relu_of(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx,
                            attn_relu_kind kind) {
@@ -559,6 +581,7 @@ const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"decoder backward", decoder},
                                        {"reversible backward", reversible},
                                        {"edges backward", edges},
+                                       {"longformer backward", longformer},
                                        {"relu backward, normalised", relu_norm},
                                        {"relu backward, squared", relu_gau},
                                        {"relu backward, gated", relu_rela},

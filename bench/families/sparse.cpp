@@ -55,6 +55,37 @@ void longformer(Call &c) {
   c.size = [=](const attn_ctx *ctx) { return attn_longformer_workspace(o, q, k, v, &p, ctx); };
 }
 
+/* All its gradients: 2 (3 dk + 2 dv) flops a pair. */
+void longformer_backward(Call &c) {
+  constexpr int64_t n = 16, w = 256;
+  attn_tensor x[13];
+  for (attn_tensor &t : x) t = c.rows(1, kLong, kDim);
+  attn_tensor lse = c.rows(1, kLong, 1);
+  attn_longformer_params p = {};
+  attn_longformer_gradients g = {};
+  c.ints.push_back({w});
+  p.window = c.ints.back().data();
+  p.global = c.steps(n, 1);
+  p.globals = n;
+  p.q_global = c.rows(1, n, kDim), p.k_global = x[8], p.v_global = x[9];
+  g.d_q_global = c.rows(1, n, kDim), g.d_k_global = x[10], g.d_v_global = x[11];
+  if (attn_longformer_schedule(&c.schedule, &p, 1, kLong, 0, nullptr) != ATTN_OK) return;
+  p.schedules = &c.schedule;
+  p.lse = lse;
+  if (attn_longformer(x[7], x[4], x[5], x[6], &p, nullptr) != ATTN_OK) return;
+  attn_schedule_info info;
+  attn_schedule_describe(&info, &c.schedule);
+  c.flops = 10.0 * (double)kDim * (double)(info.pairs + n * kLong);
+  c.run = [=](attn_ctx *ctx) {
+    return attn_longformer_backward(x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], lse, &p, &g,
+                                    ctx);
+  };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_longformer_backward_workspace(x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7], lse,
+                                              &p, &g, ctx);
+  };
+}
+
 void etc(Call &c) {
   constexpr int64_t longs = 4096, globals = 256, radius = 84;
   attn_tensor q_long = c.rows(1, longs, kDim), q_global = c.rows(1, globals, kDim),
@@ -172,6 +203,7 @@ const CallEntry entries[] = {
     {"star_satellites", "width:1/T:16384/d:64", star_satellites},
     {"star_relay", "T:4096/d:64/h:8", star_relay},
     {"longformer", "window:512/globals:16/T:16384/d:64", longformer},
+    {"longformer_backward", "window:512/globals:16/T:16384/d:64", longformer_backward},
     {"etc", "radius:84/globals:256/T:4096/d:64", etc},
     {"tree", "k:4/tokens:4096/d:64", [](Call &c) { tree(c, false); }},
     {"tree", "k:4/tokens:4096/d:64/labels", [](Call &c) { tree(c, true); }},

@@ -375,7 +375,7 @@ void N3_tables_nan(void **state) {
 void N3_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(9229);
-  for (int n = 0; n < 16; n++, test_mem_release()) {
+  for (int n = 0; n < 17; n++, test_mem_release()) {
     test_spec spec = test_plain(2, 20, 30, 4, 3);
     backward *s = backward_build(&spec, ATTN_F32, TEST_PADDED, &rng);
     attn_sdpa_params *p = &s->call.params;
@@ -417,6 +417,10 @@ void N3_rejects(void **state) {
       case 14:
         backward_map(s, ATTN_MAP_WEIGHTS, &rng), g->d_scale = g->d_map.data;
         want = ATTN_E_OVERLAP, word = "share";
+        break;
+      case 15:
+        p->span.z = test_floats(2, 1, &rng), backward_map(s, ATTN_MAP_SCORES, &rng);
+        want = ATTN_E_RANGE, word = "d_map";
         break;
       default:
         g->d_relative.keys = test_table(1, 5, 4, TEST_BHTD, &rng);

@@ -66,8 +66,8 @@ typedef struct attn_sdpa_gradients {
  *   or d_v may have 1 there, the sum (then f32); with their extent each share is by itself. Heads of k and v that
  *   query heads share get the sum.
  * params: as forward had them; their lse, map, compute and one_order say nothing here, map_stage what d_map is by.
- *   modify wants modify_back (NULL); modify_weights must be absent (RANGE), d_map of sequences of unequal length too, and of SCORES with span. Of
- *   quantised k and v the gradients are those of the rows that they stand for.
+ *   modify wants modify_back (NULL); modify_weights must be absent (RANGE), d_map of sequences of unequal length too, and
+ *   that of SCORES with a span. Of quantised k and v the gradients are those of the rows that they stand for.
  * Aliasing: inputs may share memory with each other; outputs with nothing, nor their rows with one another.
  * Empty: unless accumulate is 1 every element of an output is written: 0 where nothing is read, as with Tq = 0 or Tk
  *   = 0, in rows of q that see no key (LSE -inf) or begin at q_len, in d_bias where a bias is -inf, of k and v that
@@ -92,8 +92,8 @@ typedef struct attn_sdpa_gradients {
  *   an output all of them; one does all where d_k or d_v is a sum over a stride of 0.
  * Cost: 2 (3 dk + 2 dv) flops a pair over the tiles that forward computes, lists of a schedule as runs of all rows
  *   of a tile; 2 dk more with a soft-cap below other terms or a factor; 2 (dk + dv) more for the gradients of terms
- *   together, and 2 dk more with d_map but of SCORES, twice where both are asked for. A table adds some 3 dk for d_q or d_k and as
- *   much for its own gradient, less where most keys lie beyond its clipping distance.
+ *   together, and 2 dk more with d_map but that of SCORES, twice where both are asked for. A table adds some 3 dk for
+ *   d_q or d_k and as much for its own gradient, less where most keys lie beyond its clipping distance.
  * Source: Dao et al. 2022, arXiv 2205.14135; Dao 2023, arXiv 2307.08691; Rabe and Staats 2021, arXiv 2112.05682; the
  *   chain rule on the terms of api/calls/score.h. */
 ATTN_DEF attn_status attn_sdpa_backward(attn_tensor d_q, attn_tensor d_k, attn_tensor d_v,
