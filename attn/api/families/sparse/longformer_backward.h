@@ -8,9 +8,9 @@ typedef struct attn_longformer_gradients {
   int accumulate; /* 1: is added to what the outputs hold; 0: they are overwritten */
 } attn_longformer_gradients;
 
-/* Gradients of attn_longformer: those of attn_sdpa_backward of the rows that are not global, over the schedule, by q, k and v,
- * and of the rows of global tokens, which see all keys, by q_global, k_global and v_global; without these three all rows
- * are of the first kind. lse: what forward left in params.lse.
+/* Gradients of attn_longformer: those of attn_sdpa_backward of the rows that are not global, over the schedule, by q, k
+ * and v, and of the rows of global tokens, which see all keys, by q_global, k_global and v_global; without these three
+ * all rows are of the first kind. lse: what forward left in params.lse.
  *
  * Shapes: d_q as q, d_k as k, d_v as v and so on, d_o as o, each f32, f16 or bf16; an output whose data is null is not made.
  * params: as forward had them; lse says nothing here.
