@@ -107,7 +107,7 @@
 #include "api/families/selection/eviction.h"
 #endif
 #if ATTN_HAS_TRAINING
-#include "api/families/training/sdpa_backward.h"
+#include "api/calls/sdpa_backward.h"
 #include "api/families/training/merge_backward.h"
 #include "api/families/training/optimiser.h"
 #include "api/families/training/global_norm.h"
@@ -420,14 +420,14 @@ ATTN_BEGIN_STRICT_
 #endif
 #if ATTN_HAS_TRAINING
 #include "engine/shares.h"
-#include "families/training/backward.h"
-#include "families/training/backward_terms.h"
-#include "families/training/backward_tables.h"
-#include "families/training/backward_chain.h"
-#include "families/training/backward_tile.h"
-#include "families/training/backward_units.h"
-#include "families/training/backward_check.h"
-#include "families/training/sdpa_backward.h"
+#include "calls/backward/job.h"
+#include "calls/backward/terms.h"
+#include "calls/backward/tables.h"
+#include "calls/backward/chain.h"
+#include "calls/backward/tile.h"
+#include "calls/backward/units.h"
+#include "calls/backward/check.h"
+#include "calls/backward/sdpa.h"
 #include "families/training/optimiser.h"
 #include "families/training/global_norm.h"
 #include "families/training/loss_row.h"

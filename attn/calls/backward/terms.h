@@ -1,4 +1,4 @@
-/* families/training/backward_terms.h owns the gradients of what is added to scores: sums of dX over the pairs that share
+/* calls/backward/terms.h owns the gradients of what is added to scores: sums of dX over the pairs that share
  * a number. They are a second sweep over the tiles, head by head, which makes scores and dX alone. */
 
 /* Whether some gradient of a term is asked for. */

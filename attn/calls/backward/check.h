@@ -1,4 +1,4 @@
-/* families/training/backward_check.h owns the rules of a call for the gradients of attention. */
+/* calls/backward/check.h owns the rules of a call for the gradients of attention. */
 
 /* Terms without gradients, and what others need for theirs. */
 ATTN_COLD_ int attn_backward_terms_(attn_error_ *e, const attn_sdpa_params *p,

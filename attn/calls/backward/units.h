@@ -1,4 +1,4 @@
-/* families/training/backward_units.h owns how the gradients of attention are divided among workers, and the memory of
+/* calls/backward/units.h owns how the gradients of attention are divided among workers, and the memory of
  * each. */
 
 /* Whether an output has 1 where x, a row read for all, has many. */

@@ -1,4 +1,4 @@
-/* families/training/sdpa_backward.h owns the call for the gradients of attention. */
+/* calls/backward/sdpa.h owns the call for the gradients of attention. */
 
 /* The outputs of a call without queries. */
 ATTN_FUNC_ void attn_backward_nothing_(const attn_backward_ *g) {

@@ -1,4 +1,4 @@
-/* families/training/backward_chain.h owns what stands between the gradient of a score and that of the product inside
+/* calls/backward/chain.h owns what stands between the gradient of a score and that of the product inside
  * it: an adaptive span, the caller's function, the soft-cap, the factor by distance; and what each of them must know of
  * the scores. */
 

@@ -1,4 +1,4 @@
-/* families/training/backward.h owns what a call for the gradients of attention keeps, and a worker of it. */
+/* calls/backward/job.h owns what a call for the gradients of attention keeps, and a worker of it. */
 
 /* Tiles whose shares of d_k and d_v, sums over 64 queries, are added one after another. */
 enum { ATTN_GRAD_RUN_ = 8 };

@@ -1,4 +1,4 @@
-/* families/training/backward_tile.h owns one tile of the gradients of attention: a sweep over the keys of forward in
+/* calls/backward/tile.h owns one tile of the gradients of attention: a sweep over the keys of forward in
  * which scores become weights P and gradients dX, and five products are made of them. What its rows send to keys is
  * summed in the memory of a worker. */
 

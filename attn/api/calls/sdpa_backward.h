@@ -1,4 +1,4 @@
-/* api/families/training/sdpa_backward.h owns the gradients of attn_sdpa. */
+/* api/calls/sdpa_backward.h owns the gradients of attn_sdpa. */
 
 /* The way back through a function of params.modify. A tile of gradients by the scores that it left, at d->score and its
  * strides, becomes one of gradients by those that it was given; before and after are these scores, natural, at the

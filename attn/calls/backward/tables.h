@@ -1,4 +1,4 @@
-/* families/training/backward_tables.h owns what pairs send to rows of tables, and get from them: relative keys, queries
+/* calls/backward/tables.h owns what pairs send to rows of tables, and get from them: relative keys, queries
  * and values, labels, Transformer-XL's distances. Of a block of keys the pairs that read the same row are summed first,
  * query by query; what follows are products of the rows that some pair has read. Relative queries are the same with
  * keys and queries exchanged. */
