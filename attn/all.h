@@ -121,6 +121,7 @@
 #include "api/families/training/pool_backward.h"
 #include "api/families/linear/features_backward.h"
 #include "api/families/linear/linear_backward.h"
+#include "api/families/linear/recurrent_backward.h"
 #include "api/families/training/dropout.h"
 #include "api/families/training/edges_backward.h"
 #include "api/families/training/relu_backward.h"
@@ -467,6 +468,8 @@ ATTN_BEGIN_STRICT_
 #include "families/linear/features_backward.h"
 #include "families/linear/linear_backward_chunk.h"
 #include "families/linear/linear_backward.h"
+#include "families/linear/recurrent_back_rows.h"
+#include "families/linear/recurrent_backward.h"
 #endif
 ATTN_END_STRICT_
 #ifdef __cplusplus

@@ -163,6 +163,26 @@ static int recurrent(play *s) {
   return 1;
 }
 
+/* d_q of a row reads the state behind it alone. */
+static attn_status recurrent_backward_call(play *s, attn_ctx *ctx) {
+  attn_recurrent_params *p = s->p;
+  const int hgrn = p->rule == ATTN_RECURRENT_HGRN2;
+  if (p->rule == ATTN_RECURRENT_MAMBA2) p->dt = s->in[3];
+  if (p->beta.data) p->beta = s->in[3];
+  if (p->a.data) p->a = s->in[3], p->b = s->in[4];
+  return attn_recurrent_backward(s->out[0], absent(), absent(), s->in[s->ins - 1], s->in[0],
+                                 hgrn ? absent() : s->in[1], s->in[2], p, NULL, ctx);
+}
+static int recurrent_backward(play *s) {
+  if (s->n >= 4 * ATTN_RECURRENT_MLSTM || !recurrent(s)) return 0;
+  const int64_t heads = s->in[0].heads, len = s->in[0].len;
+  (void)play_token(s, ATTN_F32, heads, len, E);
+  s->outs = 0;
+  (void)play_out(s, ATTN_F32, heads, len, D);
+  s->call = recurrent_backward_call;
+  return 1;
+}
+
 static attn_status short_convolve_call(play *s, attn_ctx *ctx) {
   return attn_short_convolve(s->out[0], s->in[0], s->w[0], s->p, ctx);
 }
@@ -225,6 +245,7 @@ const causal_entry causal_fewer[] = {{"attn_memory_compressed ", memory_compress
                                      {"attn_linear ", linear, NULL},
                                      {"attn_linear_backward ", linear_backward, NULL},
                                      {"attn_recurrent ", recurrent, NULL},
+                                     {"attn_recurrent_backward ", recurrent_backward, NULL},
                                      {"attn_short_convolve ", short_convolve, NULL},
                                      {"attn_damped_ema ", damped_ema, NULL},
                                      {NULL, NULL, NULL}};

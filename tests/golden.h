@@ -213,15 +213,17 @@ static const uint64_t golden[] = {
     0x7cc35dbca51784c6u, /* linear backward, sum */
     0xdb45ad3580c9fca0u, /* linear backward, gated */
     0x5f797ee8f0d1067eu, /* linear backward, delta */
-    0x5efe0bc3aa901838u, /* depthwise backward */
-    0x6b7de2f32b47285fu, /* pool backward */
-    0x3e47df9f500a9a16u, /* feed forward backward */
-    0xd72e9d2bbc4db721u, /* multihead backward */
-    0xaa33e453e7d12203u, /* decoder backward */
-    0x74e6b5f03d898602u, /* reversible backward */
-    0xa327006c78f0a741u, /* edges backward */
-    0x14d01d984d2198dau, /* longformer backward */
-    0x285c72df7bc88d97u, /* relu backward, normalised */
-    0x900a2154218acf7eu, /* relu backward, squared */
-    0x34fb344e6ab4ae32u, /* relu backward, gated */
+    0x54204bc5cab43f52u, /* recurrent backward, gla */
+    0x013d869dbf1c4b8au, /* recurrent backward, kda */
+    0x1b24cd9010a65414u, /* depthwise backward */
+    0x8bd12ad305e049deu, /* pool backward */
+    0x97e00a27a1ba69b5u, /* feed forward backward */
+    0x8c6132b9815a9f94u, /* multihead backward */
+    0xc7fb547f4dc1b6edu, /* decoder backward */
+    0xa7a046c5f5aedecau, /* reversible backward */
+    0xcf1691e217e012eau, /* edges backward */
+    0x28c65562d4a59fadu, /* longformer backward */
+    0x795976b29a9f2b4eu, /* relu backward, normalised */
+    0x584f8c8ea247b492u, /* relu backward, squared */
+    0x2740d6eb88126121u, /* relu backward, gated */
 };

@@ -361,6 +361,40 @@ static attn_status linear(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ct
     oracle_set(&lse, 0, i / T, i % T, 0, oracle_get(i % 2 ? &d_k : &d_v, 0, i / T, i % T, 0));
   return status;
 }
+/* The same over a decaying state. */
+static attn_status fading(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx,
+                          attn_recurrent_rule rule) {
+  attn_recurrent_params p;
+  attn_recurrent_gradients g;
+  memset(&p, 0, sizeof p), memset(&g, 0, sizeof g);
+  p.rule = rule, p.form = ATTN_RECURRENT_FACTOR, p.decay = golden_exact(rng, 2, T, DV);
+  for (int64_t i = 0; i < 2 * T * DV; i++) {
+    float *w = (float *)p.decay.data + i;
+    *w = 1 - (*w < 0 ? -*w : *w) / 64;
+  }
+  if (rule == ATTN_RECURRENT_KDA) p.beta = golden_weight(rng, T, 1);
+  const attn_tensor d_o = golden_exact(rng, 2, T, 5), q = golden_exact(rng, 2, T, DV);
+  const attn_tensor k = golden_exact(rng, 2, T, DV), v = golden_exact(rng, 2, T, 5);
+  const attn_tensor d_k = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, DV);
+  const attn_tensor d_v = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, 5);
+  for (int64_t i = 0; i < 2 * T * DV; i++) ((float *)k.data)[i] *= 0.0625f;
+  g.d_decay = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, DV);
+  const attn_status status = attn_recurrent_backward(o, d_k, d_v, d_o, q, k, v, &p, &g, ctx);
+  for (int i = 0; i < 2 * T && !status; i++)
+    oracle_set(&lse, 0, i / T, i % T, 0,
+               oracle_get(i % 3 == 0   ? &d_k
+                          : i % 3 == 1 ? &d_v
+                                       : &g.d_decay,
+                          0, i / T, i % T, 0));
+  return status;
+}
+static attn_status fading_gla(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return fading(o, lse, rng, ctx, ATTN_RECURRENT_GLA);
+}
+static attn_status fading_kda(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return fading(o, lse, rng, ctx, ATTN_RECURRENT_KDA);
+}
+
 static attn_status linear_sum(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
   return linear(o, lse, rng, ctx, ATTN_LINEAR_SUM, ATTN_FEATURES_SOFTMAX);
 }
@@ -574,6 +608,8 @@ const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"linear backward, sum", linear_sum},
                                        {"linear backward, gated", linear_gated},
                                        {"linear backward, delta", linear_delta},
+                                       {"recurrent backward, gla", fading_gla},
+                                       {"recurrent backward, kda", fading_kda},
                                        {"depthwise backward", depthwise},
                                        {"pool backward", pool},
                                        {"feed forward backward", feed_forward},

@@ -1715,6 +1715,13 @@
   X(N2_backward_drift)                      \
   X(N2_said_empty)                          \
   X(N2_rejects)                             \
+  X(N5_recurrent)                           \
+  X(N5_recurrent_along)                     \
+  X(N5_recurrent_long)                      \
+  X(N5_recurrent_handed)                    \
+  X(N5_recurrent_outputs)                   \
+  X(N5_recurrent_reset)                     \
+  X(N5_recurrent_rejects)                   \
   X(N5_features_backward)                   \
   X(N5_features_backward_shared)            \
   X(N5_features_backward_edges)             \

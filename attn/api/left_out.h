@@ -243,6 +243,8 @@
 #define attn_features_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_AND_TRAINING
 #define attn_linear_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_AND_TRAINING
 #define attn_linear_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_AND_TRAINING
+#define attn_recurrent_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_AND_TRAINING
+#define attn_recurrent_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LINEAR_AND_TRAINING
 #endif
 #if !ATTN_HAS_LOWRANK
 #define attn_csalr(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LOWRANK

@@ -55,6 +55,25 @@ typedef struct attn_gradient_table_ { /* gradients */
   void (*norm_slopes)(const attn_norm_slopes_ *a, int rows, const float *size);
 } attn_gradient_table_;
 
+/* A token of a state that fades: [cols][dk], a row a column of the values, dk in whole 16s. The rows q, k, left, near, a, b
+ * are [dk], v and d_o [cols]: S = left S + near S + b (a . S) + k v, o = q . S, or with before of the state before it. a
+ * null: there is neither. */
+typedef struct attn_fade_token_ {
+  const float *from; /* the state before it */
+  float *to, *d;     /* behind it; what reaches that */
+  const float *q, *k, *left, *near, *a, *b, *v, *d_o;
+  float *y, *d_y, *d_v;               /* [cols]: a . S before it, what reaches that, of values */
+  float *d_q, *d_k, *d_w, *d_a, *d_b; /* [dk]; d_w by left + near */
+  int64_t dk, cols;
+  int before;
+} attn_fade_token_;
+
+typedef struct attn_fading_table_ { /* gradients of states with decays */
+  void (*fade_on)(const attn_fade_token_ *p);
+  /* d becomes what reaches the state before it */
+  void (*fade_off)(const attn_fade_token_ *p);
+} attn_fading_table_;
+
 typedef struct attn_rectified_table_ { /* gradients of rectified weights */
   /* r = max(s, 0): s = lo r^power, d = lo (d - less) (1 - (capped uncap)^2) power r^(power - 1), 0 where r is; power 2 if
    * square. Lanes where hi is infinite see nothing */

@@ -39,6 +39,7 @@
 #define ATTN_COLLIDE_TABLE_(on) on(angle_block), on(bucket_rows)
 #define ATTN_GRADIENT_TABLE_(on) \
   on(grad_block), on(row_dots), on(scatter), on(slope), on(norm_slopes)
+#define ATTN_FADING_TABLE_(on) on(fade_on), on(fade_off)
 #define ATTN_RECTIFIED_TABLE_(on) on(relu_grad_block), on(relu_dots)
 #define ATTN_DROP_TABLE_(on) on(drop_bits), on(drop_block), on(drop_list)
 #define ATTN_DROPOUT_TABLE_(on) on(drop_row)
@@ -131,6 +132,7 @@ ATTN_TABLES_(attn_ema_table_, attn_ema_on_, ATTN_EMA_TABLE_)
 ATTN_TABLES_(attn_fourier_table_, attn_fourier_on_, ATTN_FOURIER_TABLE_)
 ATTN_TABLES_(attn_collide_table_, attn_collide_on_, ATTN_COLLIDE_TABLE_)
 ATTN_TABLES_(attn_gradient_table_, attn_gradient_on_, ATTN_GRADIENT_TABLE_)
+ATTN_TABLES_(attn_fading_table_, attn_fading_on_, ATTN_FADING_TABLE_)
 ATTN_TABLES_(attn_rectified_table_, attn_rectified_on_, ATTN_RECTIFIED_TABLE_)
 ATTN_TABLES_(attn_drop_table_, attn_drop_on_, ATTN_DROP_TABLE_)
 ATTN_TABLES_(attn_dropout_table_, attn_dropout_on_, ATTN_DROPOUT_TABLE_)
@@ -261,6 +263,7 @@ ATTN_FUNC_ const attn_table_ *attn_table_of_(attn_isa isa) {
 #undef ATTN_EMA_TABLE_
 #undef ATTN_FOURIER_TABLE_
 #undef ATTN_COLLIDE_TABLE_
+#undef ATTN_FADING_TABLE_
 #undef ATTN_RECTIFIED_TABLE_
 #undef ATTN_DROP_TABLE_
 #undef ATTN_DROPOUT_TABLE_

@@ -135,11 +135,20 @@ ATTN_FUNC_ void ATTN_FN_(scatter)(float *to, const float *p, const float *row, c
   }
 }
 
+/* 16 sums joined by halves. */
+ATTN_INLINE_ float ATTN_FN_(halves)(const ATTN_VF_ *s) {
+  float sum[ATTN_GROUP_];
+  ATTN_UNROLL_
+  for (int i = 0; i < ATTN_GROUP_ / ATTN_W_; i++) ATTN_V_STORE_(sum + i * ATTN_W_, s[i]);
+  for (int half = ATTN_GROUP_ / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; i++) sum[i] += sum[i + half];
+  return sum[0];
+}
+
 ATTN_FUNC_ void ATTN_FN_(row_dots)(float *out, const float *x, const float *y, int64_t n,
                                    int64_t dim) {
   enum { PARTS = ATTN_GROUP_ / ATTN_W_ };
   for (int64_t r = 0; r < n; r++, x += dim, y += dim) {
-    float sum[ATTN_GROUP_];
     ATTN_VF_ s[PARTS];
     int64_t c = 0;
     ATTN_UNROLL_
@@ -155,10 +164,6 @@ ATTN_FUNC_ void ATTN_FN_(row_dots)(float *out, const float *x, const float *y, i
       s[i] = ATTN_V_FMA_(ATTN_FN_(load)(x, c, some, ATTN_F32), ATTN_FN_(load)(y, c, some, ATTN_F32),
                          s[i]);
     }
-    ATTN_UNROLL_
-    for (int i = 0; i < PARTS; i++) ATTN_V_STORE_(sum + i * ATTN_W_, s[i]);
-    for (int half = ATTN_GROUP_ / 2; half > 0; half /= 2)
-      for (int i = 0; i < half; i++) sum[i] += sum[i + half];
-    out[r] = sum[0];
+    out[r] = ATTN_FN_(halves)(s);
   }
 }

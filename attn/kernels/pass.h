@@ -42,6 +42,7 @@
 #include "norm.h"
 #include "fourier.h"
 #include "gradient.h"
+#include "recurrent_back.h"
 #include "drop.h"
 #include "optimiser.h"
 #include "loss.h"

@@ -162,6 +162,22 @@ void recurrent(Call &c, attn_recurrent_rule rule, int64_t t) {
   c.size = [=](const attn_ctx *ctx) { return attn_recurrent_workspace(o, q, k, v, &p, ctx); };
 }
 
+/* All gradients but of what a rule reads beside q, k, v, token by token: 9 products a state, with a and b 17. */
+void recurrent_backward(Call &c, attn_recurrent_rule rule, int64_t t, int64_t d) {
+  attn_recurrent_params p = recurrent_params(c, rule, t, d);
+  attn_tensor q = c.rows(c.heads, t, d), k = c.rows(c.heads, t, d), v = c.rows(c.heads, t, d);
+  attn_tensor d_q = c.rows(c.heads, t, d), d_k = c.rows(c.heads, t, d);
+  attn_tensor d_v = c.rows(c.heads, t, d), d_o = c.rows(c.heads, t, d);
+  const int reads = rule == ATTN_RECURRENT_GATED_DELTA || rule == ATTN_RECURRENT_KDA;
+  c.flops = 2.0 * (double)(c.heads * t) * (reads ? 17.0 : 9.0) * (double)(d * d);
+  c.run = [=](attn_ctx *ctx) {
+    return attn_recurrent_backward(d_q, d_k, d_v, d_o, q, k, v, &p, nullptr, ctx);
+  };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_recurrent_backward_workspace(d_q, d_k, d_v, d_o, q, k, v, &p, nullptr, ctx);
+  };
+}
+
 /* The same by levels, whose weights are near 1, beside the products of the plain rule: each level before a chunk is read,
  * a delta rule's read and written too; of T / 64 chunks half have a level of a size. */
 void log_linear(Call &c, attn_recurrent_rule rule, int64_t t) {
@@ -291,6 +307,12 @@ const CallEntry entries[] = {
     {"linear_step", "d:64/h:8", [](Call &c) { linear_step(c, 8); }},
     {"recurrent", "retention/T:4096/d:128",
      [](Call &c) { recurrent(c, ATTN_RECURRENT_RETENTION, 4096); }},
+    {"recurrent_backward", "gla/T:2048/d:128",
+     [](Call &c) { recurrent_backward(c, ATTN_RECURRENT_GLA, 2048, 128); }},
+    {"recurrent_backward", "gla/T:2048/d:64",
+     [](Call &c) { recurrent_backward(c, ATTN_RECURRENT_GLA, 2048, 64); }},
+    {"recurrent_backward", "gated_delta/T:2048/d:128",
+     [](Call &c) { recurrent_backward(c, ATTN_RECURRENT_GATED_DELTA, 2048, 128); }},
     {"recurrent", "gla/T:2048/d:128", [](Call &c) { recurrent(c, ATTN_RECURRENT_GLA, 2048); }},
     {"recurrent", "gla/T:4096/d:128", [](Call &c) { recurrent(c, ATTN_RECURRENT_GLA, 4096); }},
     {"recurrent", "mamba2/T:4096/d:128",

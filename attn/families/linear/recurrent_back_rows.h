@@ -1,0 +1,408 @@
+/* families/linear/recurrent_back_rows.h owns the way back through a decaying state: tokens of a chunk as rows of one
+ * transition, the states before them made again, and their gradients as those of what the caller gave. */
+
+/* What a caller may want the gradients of, in the order of their checks. */
+enum {
+  ATTN_UNFADE_Q_,
+  ATTN_UNFADE_K_,
+  ATTN_UNFADE_V_,
+  ATTN_UNFADE_W_,
+  ATTN_UNFADE_A_,
+  ATTN_UNFADE_B_,
+  ATTN_UNFADE_BETA_,
+  ATTN_UNFADE_U_,
+  ATTN_UNFADE_DT_,
+  ATTN_UNFADE_OUT_
+};
+
+typedef struct attn_unfade_ {
+  attn_recurrent_ f; /* forward's problem; own: also of this */
+  attn_tensor d_o, d_end, d_begin;
+  attn_tensor
+      to[ATTN_UNFADE_OUT_]; /* f32, of what forward reads, added to; data null: not asked for */
+  float *a_log, *dt_bias, *skip; /* [H] */
+  int accumulate;                /* of arrays and d_begin */
+  int64_t dk, wide;              /* in whole 16s */
+  int64_t chunks, groups,
+      units;         /* of the longest sequence; of heads that share nothing; of a group */
+  int64_t at, heads; /* of a worker's memory; of a group */
+} attn_unfade_;
+
+/* A worker's memory, and the head at hand. */
+typedef struct attn_unfade_chain_ {
+  const attn_unfade_ *x;
+  attn_recurrent_chain_ c;
+  int64_t n; /* tokens of the chunk */
+  float *states, *marks, *none, *d;
+  float *q, *k, *left, *near, *a, *b, *v; /* [64] rows */
+  float *row_o, *room, *y, *d_y, *d_v, *d_q, *d_k, *d_w, *d_a, *d_b;
+  double *w_sum, *u_sum, *bonus; /* [dk] */
+  double a_log, dt_bias, skip, rate[ATTN_RECURRENT_CHUNK_];
+  unsigned char cut[ATTN_RECURRENT_CHUNK_], gone[ATTN_RECURRENT_CHUNK_];
+  float beta[ATTN_RECURRENT_CHUNK_];
+} attn_unfade_chain_;
+
+/* The pieces of a worker's memory behind forward's; its bytes. */
+ATTN_FUNC_ int64_t attn_unfade_cut_(const attn_unfade_ *x, char *memory, attn_unfade_chain_ *y) {
+  const int64_t n = ATTN_RECURRENT_CHUNK_, state = attn_mul_(x->dk, x->wide);
+  int64_t at = 0;
+#define ATTN_CUT_(member, type, count)                   \
+  if (memory) y->member = (type *)(void *)(memory + at); \
+  at = attn_add_(at, attn_piece_(count, (int64_t)sizeof(type)));
+  ATTN_CUT_(states, float, attn_mul_(n, state))
+  ATTN_CUT_(marks, float, attn_mul_(attn_add_(x->chunks, 1), state))
+  ATTN_CUT_(none, float, state)
+  ATTN_CUT_(d, float, state)
+  ATTN_CUT_(q, float, attn_mul_(n, x->dk))
+  ATTN_CUT_(k, float, attn_mul_(n, x->dk))
+  ATTN_CUT_(left, float, attn_mul_(n, x->dk))
+  ATTN_CUT_(near, float, attn_mul_(n, x->dk))
+  ATTN_CUT_(a, float, attn_mul_(n, x->dk))
+  ATTN_CUT_(b, float, attn_mul_(n, x->dk))
+  ATTN_CUT_(v, float, attn_mul_(n, x->wide))
+  ATTN_CUT_(row_o, float, x->wide)
+  ATTN_CUT_(room, float, attn_add_(x->wide, x->dk))
+  ATTN_CUT_(y, float, x->wide)
+  ATTN_CUT_(d_y, float, x->wide)
+  ATTN_CUT_(d_v, float, x->wide)
+  ATTN_CUT_(d_q, float, x->dk)
+  ATTN_CUT_(d_k, float, x->dk)
+  ATTN_CUT_(d_w, float, x->dk)
+  ATTN_CUT_(d_a, float, x->dk)
+  ATTN_CUT_(d_b, float, x->dk)
+  ATTN_CUT_(w_sum, double, x->dk)
+  ATTN_CUT_(u_sum, double, x->dk)
+  ATTN_CUT_(bonus, double, x->dk)
+#undef ATTN_CUT_
+  return at;
+}
+
+/* ---- rows -----------------------------------------------------------------------------------*/
+
+/* w of channel r of token j of what was loaded, as left + near: near 1 what it lacks to 1 is exact. */
+ATTN_FUNC_ void attn_unfade_rate_(const attn_recurrent_chain_ *c, int j, int64_t r, float *left,
+                                  float *near) {
+  const attn_recurrent_ *a = c->a;
+  *left = 0.0f, *near = 1.0f;
+  if (a->decay == ATTN_RECURRENT_TOKEN_) {
+    const int close = c->keep[j] > 0.75;
+    *left = (float)(close ? c->keep[j] - 1.0 : c->keep[j]), *near = close ? 1.0f : 0.0f;
+  } else if (a->decay == ATTN_RECURRENT_EACH_) {
+    const float w = c->rates[j * a->dk + r];
+    const int logs = a->p->form == ATTN_RECURRENT_LOG;
+    const float g = logs ? c->logs[j * a->dk + r] : 0.0f;
+    const int close = logs ? g > -0.25f : w > 0.75f;
+    *left = !close ? w : logs ? attn_recurrent_less_(g) : w - 1.0f, *near = close ? 1.0f : 0.0f;
+  }
+}
+
+/* Tokens i .. i + n - 1 of the head. */
+ATTN_FUNC_ void attn_unfade_load_(attn_unfade_chain_ *y, int64_t i, int64_t n) {
+  const attn_unfade_ *x = y->x;
+  const attn_recurrent_ *f = &x->f;
+  attn_recurrent_chain_ *c = &y->c;
+  y->n = n;
+  for (int64_t at = 0; at < n; at += c->n) {
+    attn_recurrent_decays_(c, i + at, (int)(n - at));
+    attn_recurrent_load_(c, i + at);
+    for (int j = 0; j < c->n; j++) {
+      const int64_t t = at + j, row = t * x->dk;
+      y->cut[t] = j == 0 && c->clears, y->gone[t] = (unsigned char)(c->ends != 0);
+      y->beta[t] = c->beta[j], y->rate[t] = c->keep[j];
+      for (int64_t r = 0; r < x->dk; r++) {
+        const int there = r < f->dk;
+        const float k = there ? c->k[j * c->k_stride + r] : 0.0f;
+        y->q[row + r] = there ? c->w.q[j * f->dk + r] : 0.0f, y->k[row + r] = k;
+        if (there)
+          attn_unfade_rate_(c, j, r, &y->left[row + r], &y->near[row + r]);
+        else
+          y->left[row + r] = y->near[row + r] = 0.0f;
+        if (f->low) {
+          y->a[row + r] = there ? c->w.a[j * f->dk + r] : 0.0f;
+          y->b[row + r] = there ? c->b_rows[j * c->b_stride + r] : 0.0f;
+        } else if (f->delta) {
+          y->a[row + r] = k * y->near[row + r] + k * y->left[row + r];
+          y->b[row + r] = -(c->beta[j] * k);
+        }
+      }
+      for (int64_t r = 0; r < x->wide; r++)
+        y->v[t * x->wide + r] = r < f->dv ? c->v[j * c->v_stride + r] : 0.0f;
+    }
+  }
+}
+
+/* Token t of the chunk; from: the state before it. */
+ATTN_FUNC_ attn_fade_token_ attn_unfade_token_(const attn_unfade_chain_ *y, int64_t t,
+                                               const float *from) {
+  const attn_unfade_ *x = y->x;
+  const int reads = x->f.low || x->f.delta;
+  attn_fade_token_ p;
+  attn_clear_(&p, sizeof p);
+  p.from = from, p.dk = x->dk, p.cols = x->f.dv, p.before = x->f.before;
+  p.q = y->q + t * x->dk, p.k = y->k + t * x->dk, p.v = y->v + t * x->wide;
+  p.left = y->left + t * x->dk, p.near = y->near + t * x->dk;
+  if (reads) p.a = y->a + t * x->dk, p.b = y->b + t * x->dk;
+  return p;
+}
+
+/* The states before and behind a chunk: all of them if keep, else the last alone, into to. */
+ATTN_FUNC_ void attn_unfade_forth_(attn_unfade_chain_ *y, const float *from, float *to, int keep) {
+  const int64_t state = y->x->dk * y->x->wide;
+  for (int64_t t = 0; t < y->n; t++) {
+    attn_fade_token_ p;
+    if (y->cut[t]) from = y->none;
+    if (keep) memcpy(y->states + t * state, from, (size_t)state * sizeof(float));
+    p = attn_unfade_token_(y, t, y->gone[t] ? y->none : from); /* a product by 0 would leave NaN */
+    p.to = to;
+    attn_on_(fading, y->x->f.table)->fade_on(&p);
+    from = to;
+  }
+}
+
+/* A caller's state and the one that lies turned. */
+ATTN_FUNC_ void attn_unfade_turn_(const attn_unfade_chain_ *y, const attn_tensor *t, float *state,
+                                  int out) {
+  const attn_recurrent_ *f = &y->x->f;
+  for (int64_t r = 0; r < t->len; r++) {
+    float *row = (float *)(void *)attn_at_(t, y->c.unit, y->c.h, r);
+    for (int64_t i = 0; i < t->dim; i++) {
+      const int64_t x = f->p->state_transposed ? r : i, c = f->p->state_transposed ? i : r;
+      float *s = &state[x * y->x->dk + c];
+      if (out)
+        row[i] = attn_one_nan_(*s + (y->x->accumulate ? row[i] : 0.0f));
+      else
+        *s = row[i];
+    }
+  }
+}
+
+/* ---- gradients of a token -------------------------------------------------------------------*/
+
+/* Its row of an output, or null. */
+ATTN_FUNC_ float *attn_unfade_row_(const attn_unfade_chain_ *y, int which, int64_t i) {
+  const attn_tensor *t = &y->x->to[which];
+  return t->data ? (float *)(void *)attn_recurrent_at_(&y->c, t, i) : NULL;
+}
+
+/* A row that was divided by its length first: d becomes by (d - z (z . d)) / length, z the unit row. */
+ATTN_FUNC_ void attn_unfade_unnorm_(const attn_unfade_chain_ *y, const attn_tensor *t, int64_t i,
+                                    float *d, double by) {
+  const attn_recurrent_ *f = &y->x->f;
+  double sum = 0, dot = 0;
+  if (f->p->l2norm_qk) {
+    f->table->widen(y->room, attn_recurrent_at_(&y->c, t, i), 0, NULL, 1, f->dk, t->dtype, NULL);
+    for (int64_t r = 0; r < f->dk; r++) {
+      sum += (double)y->room[r] * (double)y->room[r];
+      dot += (double)y->room[r] * (double)d[r];
+    }
+    const double length = sqrt(sum + 1e-6);
+    for (int64_t r = 0; r < f->dk; r++)
+      d[r] = (float)(by * ((double)d[r] - (double)y->room[r] * dot / (sum + 1e-6)) / length);
+    return;
+  }
+  for (int64_t r = 0; r < f->dk; r++) d[r] = (float)(by * (double)d[r]);
+}
+
+/* MAMBA2's D of token i; and what reaches dt and a_log, d_log being that of log w, d_gain of the factor of values. */
+ATTN_FUNC_ double attn_unfade_step_(attn_unfade_chain_ *y, int64_t i, double d_log, double d_gain) {
+  const attn_recurrent_ *f = &y->x->f;
+  const attn_recurrent_params *p = f->p;
+  float dt;
+  double step;
+  attn_recurrent_numbers_(&y->c, &dt, &f->more[ATTN_RECURRENT_DT_], i, 1);
+  attn_recurrent_steps_of_(f, y->c.h, &step, &dt, 1);
+  const double rate = attn_exp_f64_((double)p->a_log[y->c.h]);
+  const double z = (double)dt + (p->dt_bias ? (double)p->dt_bias[y->c.h] : 0.0);
+  const int held = (p->dt_min > 0.0f && step <= (double)p->dt_min) ||
+                   (p->dt_max > 0.0f && step >= (double)p->dt_max);
+  const double d_z = held ? 0.0 : (d_gain - rate * d_log) / (1.0 + attn_exp_f64_(-z));
+  float *to = attn_unfade_row_(y, ATTN_UNFADE_DT_, i);
+  if (to) *to = (float)((double)*to + d_z);
+  y->dt_bias += d_z;
+  y->a_log -= rate * step * d_log;
+  return step;
+}
+
+/* What the fading sent to token t's rows goes on to what the caller gave. */
+ATTN_FUNC_ void attn_unfade_give_(attn_unfade_chain_ *y, int64_t i, int64_t t) {
+  const attn_unfade_ *x = y->x;
+  const attn_recurrent_ *f = &x->f;
+  const attn_recurrent_params *p = f->p;
+  const float *k = y->k + t * x->dk, *q = y->q + t * x->dk, *v = y->v + t * x->wide;
+  const float *left = y->left + t * x->dk, *near = y->near + t * x->dk;
+  const float beta = y->beta[t], skip = p->skip ? p->skip[y->c.h] : 0.0f;
+  double own = 0, d_beta = 0, d_gain = 0, d_log = 0;
+  float *to;
+  /* a delta rule reads w k and writes -beta k */
+  for (int64_t r = 0; f->delta && r < f->dk; r++) {
+    d_beta -= (double)y->d_b[r] * (double)k[r];
+    y->d_w[r] += y->d_a[r] * k[r];
+    y->d_k[r] += y->d_a[r] * left[r] + y->d_a[r] * near[r] - beta * y->d_b[r];
+  }
+  /* RWKV6's own key: o += (q . (u o k)) v */
+  if (f->before) {
+    double meets = 0;
+    for (int64_t c = 0; c < f->dv; c++) own += (double)y->row_o[c] * (double)v[c];
+    for (int64_t r = 0; r < f->dk; r++) {
+      meets += (double)q[r] * (double)k[r] * y->bonus[r];
+      y->d_q[r] += (float)(own * y->bonus[r] * (double)k[r]);
+      y->d_k[r] += (float)(own * y->bonus[r] * (double)q[r]);
+      y->u_sum[r] += own * (double)q[r] * (double)k[r];
+    }
+    for (int64_t c = 0; c < f->dv; c++) y->d_v[c] += (float)(meets * (double)y->row_o[c]);
+  }
+  if (p->rule == ATTN_RECURRENT_HGRN2)
+    for (int64_t r = 0; r < f->dk; r++) y->d_w[r] -= y->d_k[r];
+  for (int64_t r = 0; r < f->dk; r++) {
+    const double w = (double)left[r] + (double)near[r];
+    d_log += w == 0.0 ? 0.0 : (double)y->d_w[r] * w;
+  }
+  if ((to = attn_unfade_row_(y, ATTN_UNFADE_W_, i)) != NULL) {
+    const attn_tensor *t_w = &x->to[ATTN_UNFADE_W_];
+    const int logs = p->form == ATTN_RECURRENT_LOG,
+              whole = t_w->dim == 1 && f->decay != ATTN_RECURRENT_EACH_;
+    double sum = 0;
+    for (int64_t r = 0; r < f->dk; r++) {
+      const double w = (double)left[r] + (double)near[r];
+      const double d = !logs ? (double)y->d_w[r] : w == 0.0 ? 0.0 : (double)y->d_w[r] * w;
+      if (whole)
+        sum += d;
+      else if (t_w->len > 1)
+        to[r] = (float)((double)to[r] + d);
+      else
+        y->w_sum[r] += d;
+    }
+    if (whole && t_w->len > 1)
+      *to = (float)((double)*to + sum);
+    else if (whole)
+      y->w_sum[0] += sum;
+  }
+  if ((to = attn_unfade_row_(y, ATTN_UNFADE_Q_, i)) != NULL) {
+    attn_unfade_unnorm_(y, &f->q, i, y->d_q, (double)f->scale);
+    for (int64_t r = 0; r < f->dk; r++) to[r] += y->d_q[r];
+  }
+  if ((to = attn_unfade_row_(y, ATTN_UNFADE_K_, i)) != NULL) {
+    attn_unfade_unnorm_(y, &f->k, i, y->d_k, 1.0);
+    for (int64_t r = 0; r < f->dk; r++) to[r] += y->d_k[r];
+  }
+  if (p->rule == ATTN_RECURRENT_RWKV7) { /* a = -r, b = r o e */
+    const float *a = y->a + t * x->dk;
+    f->table->widen(y->room, attn_recurrent_at_(&y->c, &f->more[ATTN_RECURRENT_B_], i), 0, NULL, 1,
+                    f->dk, f->more[ATTN_RECURRENT_B_].dtype, NULL);
+    for (int64_t r = 0; r < f->dk; r++) {
+      const float d_r = y->d_b[r] * y->room[r] - y->d_a[r], d_e = -(y->d_b[r] * a[r]);
+      y->d_a[r] = d_r, y->d_b[r] = d_e;
+    }
+  }
+  if ((to = attn_unfade_row_(y, ATTN_UNFADE_A_, i)) != NULL)
+    for (int64_t r = 0; r < f->dk; r++) to[r] += y->d_a[r];
+  if ((to = attn_unfade_row_(y, ATTN_UNFADE_B_, i)) != NULL)
+    for (int64_t r = 0; r < f->dk; r++) to[r] += y->d_b[r];
+  /* values, their factor and what skips the state; v is the factor's product, so the row is read again */
+  const int gains = f->delta || p->rule == ATTN_RECURRENT_MAMBA2;
+  const float gain = f->delta ? beta : 1.0f;
+  double step = 1.0;
+  if (gains || p->skip) {
+    f->table->widen(y->room, attn_recurrent_at_(&y->c, &f->v, i), 0, NULL, 1, f->dv, f->v.dtype,
+                    NULL);
+    for (int64_t c = 0; c < f->dv; c++) d_gain += (double)y->d_v[c] * (double)y->room[c];
+    for (int64_t c = 0; p->skip && c < f->dv; c++)
+      y->skip += (double)y->row_o[c] * (double)y->room[c];
+  }
+  if (p->rule == ATTN_RECURRENT_MAMBA2) step = attn_unfade_step_(y, i, d_log, d_gain);
+  if ((to = attn_unfade_row_(y, ATTN_UNFADE_V_, i)) != NULL)
+    for (int64_t c = 0; c < f->dv; c++)
+      to[c] = (float)((double)to[c] + (double)y->d_v[c] * (double)gain * step +
+                      (double)skip * (double)y->row_o[c]);
+  if ((to = attn_unfade_row_(y, ATTN_UNFADE_BETA_, i)) != NULL)
+    *to = (float)((double)*to + d_beta + d_gain);
+}
+
+/* The tokens of the chunk, from the last to the first. */
+ATTN_FUNC_ void attn_unfade_back_(attn_unfade_chain_ *y, int64_t i) {
+  const attn_unfade_ *x = y->x;
+  const int64_t state = x->dk * x->wide;
+  for (int64_t t = y->n - 1; t >= 0; t--) {
+    attn_fade_token_ p = attn_unfade_token_(y, t, y->states + t * state);
+    x->f.table->widen(y->row_o, attn_at_(&x->d_o, y->c.b, y->c.h, i + t), 0, NULL, 1, x->f.dv,
+                      x->d_o.dtype, NULL);
+    p.d = y->d, p.d_o = y->row_o, p.y = y->y, p.d_y = y->d_y, p.d_v = y->d_v;
+    p.d_q = y->d_q, p.d_k = y->d_k, p.d_w = y->d_w, p.d_a = y->d_a, p.d_b = y->d_b;
+    attn_on_(fading, x->f.table)->fade_off(&p);
+    if (y->cut[t] || y->gone[t]) memset(y->d, 0, (size_t)state * sizeof(float));
+    for (int64_t c = 0; y->gone[t] && !y->cut[t] && c < x->f.dv; c++)
+      for (int64_t r = 0; r < x->dk; r++) y->d[c * x->dk + r] = p.q[r] * y->row_o[c];
+    attn_unfade_give_(y, i + t, t);
+  }
+}
+
+/* ---- a sequence -----------------------------------------------------------------------------*/
+
+/* Numbers that all tokens of a sequence share. */
+ATTN_FUNC_ void attn_unfade_sums_(attn_unfade_chain_ *y) {
+  const attn_tensor *w = &y->x->to[ATTN_UNFADE_W_], *u = &y->x->to[ATTN_UNFADE_U_];
+  float *row = w->data && w->len == 1 ? attn_unfade_row_(y, ATTN_UNFADE_W_, 0) : NULL;
+  for (int64_t r = 0; row && r < w->dim; r++) row[r] = (float)((double)row[r] + y->w_sum[r]);
+  row = u->data ? (float *)(void *)attn_at_(u, 0, attn_recurrent_head_(&y->x->f, u, y->c.h), 0)
+                : NULL;
+  for (int64_t r = 0; row && r < u->dim; r++) row[r] = (float)((double)row[r] + y->u_sum[r]);
+}
+
+/* Sequence `unit` of head h. */
+ATTN_FUNC_ void attn_unfade_sequence_(attn_unfade_chain_ *y, int64_t unit, int64_t h) {
+  const attn_unfade_ *x = y->x;
+  const attn_recurrent_ *f = &x->f;
+  attn_recurrent_chain_ *c = &y->c;
+  const int64_t state = x->dk * x->wide, step = ATTN_RECURRENT_CHUNK_;
+  const attn_tensor *u = &f->more[ATTN_RECURRENT_U_];
+  c->unit = unit, c->h = h, c->b = f->p->cu_seqlens ? 0 : unit;
+  c->t0 = f->p->cu_seqlens ? f->p->cu_seqlens[unit] : 0;
+  c->t1 = f->p->cu_seqlens ? f->p->cu_seqlens[unit + 1] : f->p->len ? f->p->len[c->b] : f->len;
+  for (int64_t r = 0; r < x->dk; r++) y->w_sum[r] = y->u_sum[r] = y->bonus[r] = 0;
+  if (f->before) {
+    f->table->widen(y->room, attn_at_(u, 0, attn_recurrent_head_(f, u, h), 0), 0, NULL, 1, f->dk,
+                    u->dtype, NULL);
+    for (int64_t r = 0; r < f->dk; r++) y->bonus[r] = (double)y->room[r];
+  }
+  memset(y->d, 0, (size_t)state * sizeof(float));
+  memset(y->marks, 0, (size_t)state * sizeof(float));
+  if (x->d_end.data) attn_unfade_turn_(y, &x->d_end, y->d, 0);
+  if (f->state[0].data) attn_unfade_turn_(y, &f->state[0], y->marks, 0);
+  const int64_t chunks = attn_runs_of_(c->t1 - c->t0, step);
+  for (int64_t n = 0; n + 1 < chunks; n++) {
+    attn_unfade_load_(y, c->t0 + n * step, step);
+    attn_unfade_forth_(y, y->marks + n * state, y->marks + (n + 1) * state, 0);
+  }
+  for (int64_t n = chunks; n-- > 0;) {
+    const int64_t i = c->t0 + n * step;
+    attn_unfade_load_(y, i, attn_min64_(step, c->t1 - i));
+    attn_unfade_forth_(y, y->marks + n * state, y->marks + (n + 1) * state, 1);
+    attn_unfade_back_(y, i);
+  }
+  if (x->d_begin.data) attn_unfade_turn_(y, &x->d_begin, y->d, 1);
+  attn_unfade_sums_(y);
+}
+
+/* A group of heads that share what they read with no others, of one sequence or of all. */
+ATTN_FUNC_ void attn_unfade_item_(void *job, int worker, int64_t index) {
+  const attn_unfade_ *x = (const attn_unfade_ *)job;
+  const attn_recurrent_ *f = &x->f;
+  const int64_t group = index / x->units;
+  attn_unfade_chain_ y;
+  y.x = x;
+  attn_clear_(&y.c, sizeof y.c);
+  y.c.a = f, y.c.cols = f->all;
+  attn_recurrent_cut_(f, worker, &y.c.w);
+  attn_unfade_cut_(x, f->own + worker * f->own_bytes + x->at, &y);
+  memset(y.none, 0, (size_t)(x->dk * x->wide) * sizeof(float));
+  for (int64_t h = group * x->heads; h < (group + 1) * x->heads; h++) {
+    y.a_log = y.dt_bias = y.skip = 0;
+    if (x->units == f->sequences)
+      attn_unfade_sequence_(&y, index % x->units, h);
+    else
+      for (int64_t n = 0; n < f->sequences; n++) attn_unfade_sequence_(&y, n, h);
+    attn_terms_put_(x->a_log ? &x->a_log[h] : NULL, y.a_log, x->accumulate);
+    attn_terms_put_(x->dt_bias ? &x->dt_bias[h] : NULL, y.dt_bias, x->accumulate);
+    attn_terms_put_(x->skip ? &x->skip[h] : NULL, y.skip, x->accumulate);
+  }
+}
