@@ -63,7 +63,7 @@ typedef struct attn_fade_token_ {
   float *to, *d;     /* behind it; what reaches that */
   const float *q, *k, *left, *near, *a, *b, *v, *d_o;
   float *y, *d_y, *d_v;               /* [cols]: a . S before it, what reaches that, of values */
-  float *d_q, *d_k, *d_w, *d_a, *d_b; /* [dk]; d_w by left + near */
+  float *d_q, *d_k, *d_w, *d_a, *d_b; /* [dk], added to; d_w by left + near */
   int64_t dk, cols;
   int before;
 } attn_fade_token_;

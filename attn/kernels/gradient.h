@@ -136,12 +136,19 @@ ATTN_FUNC_ void ATTN_FN_(scatter)(float *to, const float *p, const float *row, c
 }
 
 /* 16 sums joined by halves. */
-ATTN_INLINE_ float ATTN_FN_(halves)(const ATTN_VF_ *s) {
-  float sum[ATTN_GROUP_];
+ATTN_INLINE_ float ATTN_FN_(halves)(ATTN_VF_ *s) {
+  float sum[ATTN_W_];
   ATTN_UNROLL_
-  for (int i = 0; i < ATTN_GROUP_ / ATTN_W_; i++) ATTN_V_STORE_(sum + i * ATTN_W_, s[i]);
-  for (int half = ATTN_GROUP_ / 2; half > 0; half /= 2)
+  for (int half = ATTN_GROUP_ / ATTN_W_ / 2; half > 0; half /= 2) {
+    ATTN_UNROLL_
+    for (int i = 0; i < half; i++) s[i] = ATTN_V_ADD_(s[i], s[i + half]);
+  }
+  ATTN_V_STORE_(sum, s[0]);
+  ATTN_UNROLL_
+  for (int half = ATTN_W_ / 2; half > 0; half /= 2) {
+    ATTN_UNROLL_
     for (int i = 0; i < half; i++) sum[i] += sum[i + half];
+  }
   return sum[0];
 }
 

@@ -15,50 +15,61 @@ ATTN_INLINE_ float ATTN_FN_(channels_dot)(const float *x, const float *y, int64_
   return ATTN_FN_(halves)(s);
 }
 
-ATTN_FUNC_ void ATTN_FN_(fade_on)(const attn_fade_token_ *p) {
-  for (int64_t x = 0; x < p->cols; x++) {
-    const float *from = p->from + x * p->dk;
-    float *to = p->to + x * p->dk;
-    const ATTN_VF_ v = ATTN_V_SET1_(p->v[x]);
-    const ATTN_VF_ y = ATTN_V_SET1_(p->a ? ATTN_FN_(channels_dot)(p->a, from, p->dk) : 0.0f);
-    for (int64_t c = 0; c < p->dk; c += ATTN_W_) {
-      const ATTN_VF_ s = ATTN_V_LOAD_(from + c);
-      ATTN_VF_ t =
-          ATTN_V_FMA_(ATTN_V_LOAD_(p->left + c), s, ATTN_V_MUL_(ATTN_V_LOAD_(p->near + c), s));
-      if (p->a) t = ATTN_V_FMA_(ATTN_V_LOAD_(p->b + c), y, t);
-      ATTN_V_STORE_(to + c, ATTN_V_FMA_(ATTN_V_LOAD_(p->k + c), v, t));
+ATTN_INLINE_ void ATTN_FN_(fade_on_of)(const int low, const attn_fade_token_ *at) {
+  const attn_fade_token_ p = *at; /* what is stored might be pointers, for all a compiler knows */
+  for (int64_t x = 0; low && x < p.cols; x++)
+    p.y[x] = ATTN_FN_(channels_dot)(p.a, p.from + x * p.dk, p.dk);
+  for (int64_t c = 0; c < p.dk; c += ATTN_W_) {
+    const ATTN_VF_ left = ATTN_V_LOAD_(p.left + c), near = ATTN_V_LOAD_(p.near + c);
+    const ATTN_VF_ k = ATTN_V_LOAD_(p.k + c), b = ATTN_V_LOAD_((low ? p.b : p.k) + c);
+    const float *from = p.from + c;
+    float *to = p.to + c;
+    for (int64_t x = 0; x < p.cols; x++, from += p.dk, to += p.dk) {
+      const ATTN_VF_ s = ATTN_V_LOAD_(from);
+      ATTN_VF_ t = ATTN_V_FMA_(left, s, ATTN_V_MUL_(near, s));
+      if (low) t = ATTN_V_FMA_(b, ATTN_V_SET1_(p.y[x]), t);
+      ATTN_V_STORE_(to, ATTN_V_FMA_(k, ATTN_V_SET1_(p.v[x]), t));
     }
   }
 }
 
+ATTN_FUNC_ void ATTN_FN_(fade_on)(const attn_fade_token_ *p) {
+  if (p->a)
+    ATTN_FN_(fade_on_of)(1, p);
+  else
+    ATTN_FN_(fade_on_of)(0, p);
+}
+
 ATTN_INLINE_ void ATTN_FN_(fade_off_of)(const int low, const int before,
-                                        const attn_fade_token_ *p) {
+                                        const attn_fade_token_ *of) {
+  const attn_fade_token_ p = *of;
   const ATTN_VF_ zero = ATTN_V_ZERO_();
-  for (int64_t x = 0; x < p->cols; x++) {
-    float *d = p->d + x * p->dk;
-    const ATTN_VF_ d_o = ATTN_V_SET1_(p->d_o[x]);
-    for (int64_t c = 0; !before && c < p->dk; c += ATTN_W_)
-      ATTN_V_STORE_(d + c, ATTN_V_FMA_(ATTN_V_LOAD_(p->q + c), d_o, ATTN_V_LOAD_(d + c)));
-    p->d_v[x] = ATTN_FN_(channels_dot)(p->k, d, p->dk);
+  for (int64_t x = 0; x < p.cols; x++) {
+    float *d = p.d + x * p.dk;
+    const ATTN_VF_ d_o = ATTN_V_SET1_(p.d_o[x]);
+    for (int64_t c = 0; !before && c < p.dk; c += ATTN_W_)
+      ATTN_V_STORE_(d + c, ATTN_V_FMA_(ATTN_V_LOAD_(p.q + c), d_o, ATTN_V_LOAD_(d + c)));
+    p.d_v[x] = ATTN_FN_(channels_dot)(p.k, d, p.dk);
     if (!low) continue;
-    p->y[x] = ATTN_FN_(channels_dot)(p->a, p->from + x * p->dk, p->dk);
-    p->d_y[x] = ATTN_FN_(channels_dot)(p->b, d, p->dk);
+    p.y[x] = ATTN_FN_(channels_dot)(p.a, p.from + x * p.dk, p.dk);
+    p.d_y[x] = ATTN_FN_(channels_dot)(p.b, d, p.dk);
   }
-  for (int64_t c = 0; c < p->dk; c += ATTN_W_) {
-    const ATTN_VF_ left = ATTN_V_LOAD_(p->left + c), near = ATTN_V_LOAD_(p->near + c);
-    const ATTN_VF_ k = ATTN_V_LOAD_(p->k + c), q = ATTN_V_LOAD_(p->q + c);
-    const ATTN_VF_ a = low ? ATTN_V_LOAD_(p->a + c) : zero, b = low ? ATTN_V_LOAD_(p->b + c) : zero;
+  for (int64_t c = 0; c < p.dk; c += ATTN_W_) {
+    const ATTN_VF_ left = ATTN_V_LOAD_(p.left + c), near = ATTN_V_LOAD_(p.near + c);
+    const ATTN_VF_ k = ATTN_V_LOAD_(p.k + c), q = ATTN_V_LOAD_(p.q + c);
+    const ATTN_VF_ a = low ? ATTN_V_LOAD_(p.a + c) : zero, b = low ? ATTN_V_LOAD_(p.b + c) : zero;
     ATTN_VF_ d_q = zero, d_k = zero, d_w = zero, d_a = zero, d_b = zero;
-    for (int64_t x = 0; x < p->cols; x++) {
-      float *at = p->d + x * p->dk + c;
-      const ATTN_VF_ s = ATTN_V_LOAD_(p->from + x * p->dk + c), d = ATTN_V_LOAD_(at);
-      const ATTN_VF_ v = ATTN_V_SET1_(p->v[x]), d_o = ATTN_V_SET1_(p->d_o[x]);
+    const float *from = p.from + c;
+    float *to = p.d + c;
+    for (int64_t x = 0; x < p.cols; x++, from += p.dk, to += p.dk) {
+      const ATTN_VF_ s = ATTN_V_LOAD_(from), d = ATTN_V_LOAD_(to);
+      const ATTN_VF_ v = ATTN_V_SET1_(p.v[x]), d_o = ATTN_V_SET1_(p.d_o[x]);
       ATTN_VF_ next = ATTN_V_FMA_(left, d, ATTN_V_MUL_(near, d)), now = s;
       if (!before) now = ATTN_V_FMA_(k, v, ATTN_V_FMA_(left, s, ATTN_V_MUL_(near, s)));
       d_k = ATTN_V_FMA_(d, v, d_k);
       d_w = ATTN_V_FMA_(d, s, d_w);
       if (low) {
-        const ATTN_VF_ y = ATTN_V_SET1_(p->y[x]), d_y = ATTN_V_SET1_(p->d_y[x]);
+        const ATTN_VF_ y = ATTN_V_SET1_(p.y[x]), d_y = ATTN_V_SET1_(p.d_y[x]);
         now = ATTN_V_FMA_(b, y, now);
         d_b = ATTN_V_FMA_(d, y, d_b);
         d_a = ATTN_V_FMA_(s, d_y, d_a);
@@ -66,13 +77,13 @@ ATTN_INLINE_ void ATTN_FN_(fade_off_of)(const int low, const int before,
       }
       if (before) next = ATTN_V_FMA_(q, d_o, next);
       d_q = ATTN_V_FMA_(now, d_o, d_q);
-      ATTN_V_STORE_(at, next);
+      ATTN_V_STORE_(to, next);
     }
-    ATTN_V_STORE_(p->d_q + c, d_q);
-    ATTN_V_STORE_(p->d_k + c, d_k);
-    ATTN_V_STORE_(p->d_w + c, d_w);
-    ATTN_V_STORE_(p->d_a + c, d_a);
-    ATTN_V_STORE_(p->d_b + c, d_b);
+    ATTN_V_STORE_(p.d_q + c, ATTN_V_ADD_(ATTN_V_LOAD_(p.d_q + c), d_q));
+    ATTN_V_STORE_(p.d_k + c, ATTN_V_ADD_(ATTN_V_LOAD_(p.d_k + c), d_k));
+    ATTN_V_STORE_(p.d_w + c, ATTN_V_ADD_(ATTN_V_LOAD_(p.d_w + c), d_w));
+    if (low) ATTN_V_STORE_(p.d_a + c, ATTN_V_ADD_(ATTN_V_LOAD_(p.d_a + c), d_a));
+    if (low) ATTN_V_STORE_(p.d_b + c, ATTN_V_ADD_(ATTN_V_LOAD_(p.d_b + c), d_b));
   }
 }
 

@@ -15,6 +15,8 @@ enum {
   ATTN_UNFADE_OUT_
 };
 
+enum { ATTN_UNFADE_CACHE_ = 1024 }; /* channels times columns */
+
 typedef struct attn_unfade_ {
   attn_recurrent_ f; /* forward's problem; own: also of this */
   attn_tensor d_o, d_end, d_begin;
@@ -26,6 +28,7 @@ typedef struct attn_unfade_ {
   int64_t chunks, groups,
       units;         /* of the longest sequence; of heads that share nothing; of a group */
   int64_t at, heads; /* of a worker's memory; of a group */
+  int64_t part;      /* columns of the values whose states of a chunk are at hand together */
 } attn_unfade_;
 
 /* A worker's memory, and the head at hand. */
@@ -33,9 +36,11 @@ typedef struct attn_unfade_chain_ {
   const attn_unfade_ *x;
   attn_recurrent_chain_ c;
   int64_t n; /* tokens of the chunk */
-  float *states, *marks, *none, *d;
-  float *q, *k, *left, *near, *a, *b, *v; /* [64] rows */
-  float *row_o, *room, *y, *d_y, *d_v, *d_q, *d_k, *d_w, *d_a, *d_b;
+  float *states, *marks, *none,
+      *d; /* [65][part][dk]; [chunks + 1][wide][dk]; [part][dk]; [wide][dk] */
+  float *q, *k, *left, *near, *a, *b, *v;       /* [64] rows */
+  float *o, *d_v, *d_q, *d_k, *d_w, *d_a, *d_b; /* [64] rows: d_o, and what reaches the above */
+  float *room, *y, *d_y;
   double *w_sum, *u_sum, *bonus; /* [dk] */
   double a_log, dt_bias, skip, rate[ATTN_RECURRENT_CHUNK_];
   unsigned char cut[ATTN_RECURRENT_CHUNK_], gone[ATTN_RECURRENT_CHUNK_];
@@ -49,9 +54,9 @@ ATTN_FUNC_ int64_t attn_unfade_cut_(const attn_unfade_ *x, char *memory, attn_un
 #define ATTN_CUT_(member, type, count)                   \
   if (memory) y->member = (type *)(void *)(memory + at); \
   at = attn_add_(at, attn_piece_(count, (int64_t)sizeof(type)));
-  ATTN_CUT_(states, float, attn_mul_(n, state))
+  ATTN_CUT_(states, float, attn_mul_(n + 1, attn_mul_(x->part, x->dk)))
   ATTN_CUT_(marks, float, attn_mul_(attn_add_(x->chunks, 1), state))
-  ATTN_CUT_(none, float, state)
+  ATTN_CUT_(none, float, attn_mul_(x->part, x->dk))
   ATTN_CUT_(d, float, state)
   ATTN_CUT_(q, float, attn_mul_(n, x->dk))
   ATTN_CUT_(k, float, attn_mul_(n, x->dk))
@@ -60,16 +65,16 @@ ATTN_FUNC_ int64_t attn_unfade_cut_(const attn_unfade_ *x, char *memory, attn_un
   ATTN_CUT_(a, float, attn_mul_(n, x->dk))
   ATTN_CUT_(b, float, attn_mul_(n, x->dk))
   ATTN_CUT_(v, float, attn_mul_(n, x->wide))
-  ATTN_CUT_(row_o, float, x->wide)
+  ATTN_CUT_(o, float, attn_mul_(n, x->wide))
+  ATTN_CUT_(d_v, float, attn_mul_(n, x->wide))
+  ATTN_CUT_(d_q, float, attn_mul_(n, x->dk))
+  ATTN_CUT_(d_k, float, attn_mul_(n, x->dk))
+  ATTN_CUT_(d_w, float, attn_mul_(n, x->dk))
+  ATTN_CUT_(d_a, float, attn_mul_(n, x->dk))
+  ATTN_CUT_(d_b, float, attn_mul_(n, x->dk))
   ATTN_CUT_(room, float, attn_add_(x->wide, x->dk))
-  ATTN_CUT_(y, float, x->wide)
-  ATTN_CUT_(d_y, float, x->wide)
-  ATTN_CUT_(d_v, float, x->wide)
-  ATTN_CUT_(d_q, float, x->dk)
-  ATTN_CUT_(d_k, float, x->dk)
-  ATTN_CUT_(d_w, float, x->dk)
-  ATTN_CUT_(d_a, float, x->dk)
-  ATTN_CUT_(d_b, float, x->dk)
+  ATTN_CUT_(y, float, x->part)
+  ATTN_CUT_(d_y, float, x->part)
   ATTN_CUT_(w_sum, double, x->dk)
   ATTN_CUT_(u_sum, double, x->dk)
   ATTN_CUT_(bonus, double, x->dk)
@@ -131,31 +136,36 @@ ATTN_FUNC_ void attn_unfade_load_(attn_unfade_chain_ *y, int64_t i, int64_t n) {
   }
 }
 
-/* Token t of the chunk; from: the state before it. */
-ATTN_FUNC_ attn_fade_token_ attn_unfade_token_(const attn_unfade_chain_ *y, int64_t t,
+/* Token t of the chunk, columns c0 .. of the values; from: the state before it. */
+ATTN_FUNC_ attn_fade_token_ attn_unfade_token_(const attn_unfade_chain_ *y, int64_t t, int64_t c0,
                                                const float *from) {
   const attn_unfade_ *x = y->x;
   const int reads = x->f.low || x->f.delta;
   attn_fade_token_ p;
   attn_clear_(&p, sizeof p);
-  p.from = from, p.dk = x->dk, p.cols = x->f.dv, p.before = x->f.before;
-  p.q = y->q + t * x->dk, p.k = y->k + t * x->dk, p.v = y->v + t * x->wide;
+  p.from = from, p.dk = x->dk, p.cols = attn_min64_(x->part, x->f.dv - c0), p.before = x->f.before;
+  p.q = y->q + t * x->dk, p.k = y->k + t * x->dk, p.v = y->v + t * x->wide + c0;
   p.left = y->left + t * x->dk, p.near = y->near + t * x->dk;
   if (reads) p.a = y->a + t * x->dk, p.b = y->b + t * x->dk;
   return p;
 }
 
-/* The states before and behind a chunk: all of them if keep, else the last alone, into to. */
-ATTN_FUNC_ void attn_unfade_forth_(attn_unfade_chain_ *y, const float *from, float *to, int keep) {
-  const int64_t state = y->x->dk * y->x->wide;
+/* Columns c0 .. through a chunk: from the mark before it to the one behind, or, with keep, a state before each token. */
+ATTN_FUNC_ void attn_unfade_forth_(attn_unfade_chain_ *y, const float *mark, float *next,
+                                   int64_t c0, int keep) {
+  const attn_unfade_ *x = y->x;
+  const int64_t part = x->part * x->dk;
+  const size_t bytes = (size_t)(attn_min64_(x->part, x->f.dv - c0) * x->dk) * sizeof(float);
+  const float *from = mark + c0 * x->dk;
+  if (keep) memcpy(y->states, from, bytes), from = y->states;
   for (int64_t t = 0; t < y->n; t++) {
-    attn_fade_token_ p;
-    if (y->cut[t]) from = y->none;
-    if (keep) memcpy(y->states + t * state, from, (size_t)state * sizeof(float));
-    p = attn_unfade_token_(y, t, y->gone[t] ? y->none : from); /* a product by 0 would leave NaN */
-    p.to = to;
-    attn_on_(fading, y->x->f.table)->fade_on(&p);
-    from = to;
+    if (keep && y->cut[t]) memset(y->states + t * part, 0, bytes);
+    if (y->cut[t] || y->gone[t]) from = y->none; /* a product by 0 would leave NaN */
+    attn_fade_token_ p = attn_unfade_token_(y, t, c0, from);
+    p.y = y->y;
+    p.to = keep ? y->states + (t + 1) * part : next + c0 * x->dk;
+    attn_on_(fading, x->f.table)->fade_on(&p);
+    from = p.to;
   }
 }
 
@@ -229,33 +239,35 @@ ATTN_FUNC_ void attn_unfade_give_(attn_unfade_chain_ *y, int64_t i, int64_t t) {
   const attn_recurrent_ *f = &x->f;
   const attn_recurrent_params *p = f->p;
   const float *k = y->k + t * x->dk, *q = y->q + t * x->dk, *v = y->v + t * x->wide;
-  const float *left = y->left + t * x->dk, *near = y->near + t * x->dk;
+  const float *left = y->left + t * x->dk, *near = y->near + t * x->dk, *d_o = y->o + t * x->wide;
+  float *d_q = y->d_q + t * x->dk, *d_k = y->d_k + t * x->dk, *d_v = y->d_v + t * x->wide;
+  float *d_w = y->d_w + t * x->dk, *d_a = y->d_a + t * x->dk, *d_b = y->d_b + t * x->dk;
   const float beta = y->beta[t], skip = p->skip ? p->skip[y->c.h] : 0.0f;
   double own = 0, d_beta = 0, d_gain = 0, d_log = 0;
   float *to;
   /* a delta rule reads w k and writes -beta k */
   for (int64_t r = 0; f->delta && r < f->dk; r++) {
-    d_beta -= (double)y->d_b[r] * (double)k[r];
-    y->d_w[r] += y->d_a[r] * k[r];
-    y->d_k[r] += y->d_a[r] * left[r] + y->d_a[r] * near[r] - beta * y->d_b[r];
+    d_beta -= (double)d_b[r] * (double)k[r];
+    d_w[r] += d_a[r] * k[r];
+    d_k[r] += d_a[r] * left[r] + d_a[r] * near[r] - beta * d_b[r];
   }
   /* RWKV6's own key: o += (q . (u o k)) v */
   if (f->before) {
     double meets = 0;
-    for (int64_t c = 0; c < f->dv; c++) own += (double)y->row_o[c] * (double)v[c];
+    for (int64_t c = 0; c < f->dv; c++) own += (double)d_o[c] * (double)v[c];
     for (int64_t r = 0; r < f->dk; r++) {
       meets += (double)q[r] * (double)k[r] * y->bonus[r];
-      y->d_q[r] += (float)(own * y->bonus[r] * (double)k[r]);
-      y->d_k[r] += (float)(own * y->bonus[r] * (double)q[r]);
+      d_q[r] += (float)(own * y->bonus[r] * (double)k[r]);
+      d_k[r] += (float)(own * y->bonus[r] * (double)q[r]);
       y->u_sum[r] += own * (double)q[r] * (double)k[r];
     }
-    for (int64_t c = 0; c < f->dv; c++) y->d_v[c] += (float)(meets * (double)y->row_o[c]);
+    for (int64_t c = 0; c < f->dv; c++) d_v[c] += (float)(meets * (double)d_o[c]);
   }
   if (p->rule == ATTN_RECURRENT_HGRN2)
-    for (int64_t r = 0; r < f->dk; r++) y->d_w[r] -= y->d_k[r];
+    for (int64_t r = 0; r < f->dk; r++) d_w[r] -= d_k[r];
   for (int64_t r = 0; r < f->dk; r++) {
     const double w = (double)left[r] + (double)near[r];
-    d_log += w == 0.0 ? 0.0 : (double)y->d_w[r] * w;
+    d_log += w == 0.0 ? 0.0 : (double)d_w[r] * w;
   }
   if ((to = attn_unfade_row_(y, ATTN_UNFADE_W_, i)) != NULL) {
     const attn_tensor *t_w = &x->to[ATTN_UNFADE_W_];
@@ -264,7 +276,7 @@ ATTN_FUNC_ void attn_unfade_give_(attn_unfade_chain_ *y, int64_t i, int64_t t) {
     double sum = 0;
     for (int64_t r = 0; r < f->dk; r++) {
       const double w = (double)left[r] + (double)near[r];
-      const double d = !logs ? (double)y->d_w[r] : w == 0.0 ? 0.0 : (double)y->d_w[r] * w;
+      const double d = !logs ? (double)d_w[r] : w == 0.0 ? 0.0 : (double)d_w[r] * w;
       if (whole)
         sum += d;
       else if (t_w->len > 1)
@@ -278,26 +290,26 @@ ATTN_FUNC_ void attn_unfade_give_(attn_unfade_chain_ *y, int64_t i, int64_t t) {
       y->w_sum[0] += sum;
   }
   if ((to = attn_unfade_row_(y, ATTN_UNFADE_Q_, i)) != NULL) {
-    attn_unfade_unnorm_(y, &f->q, i, y->d_q, (double)f->scale);
-    for (int64_t r = 0; r < f->dk; r++) to[r] += y->d_q[r];
+    attn_unfade_unnorm_(y, &f->q, i, d_q, (double)f->scale);
+    for (int64_t r = 0; r < f->dk; r++) to[r] += d_q[r];
   }
   if ((to = attn_unfade_row_(y, ATTN_UNFADE_K_, i)) != NULL) {
-    attn_unfade_unnorm_(y, &f->k, i, y->d_k, 1.0);
-    for (int64_t r = 0; r < f->dk; r++) to[r] += y->d_k[r];
+    attn_unfade_unnorm_(y, &f->k, i, d_k, 1.0);
+    for (int64_t r = 0; r < f->dk; r++) to[r] += d_k[r];
   }
   if (p->rule == ATTN_RECURRENT_RWKV7) { /* a = -r, b = r o e */
     const float *a = y->a + t * x->dk;
     f->table->widen(y->room, attn_recurrent_at_(&y->c, &f->more[ATTN_RECURRENT_B_], i), 0, NULL, 1,
                     f->dk, f->more[ATTN_RECURRENT_B_].dtype, NULL);
     for (int64_t r = 0; r < f->dk; r++) {
-      const float d_r = y->d_b[r] * y->room[r] - y->d_a[r], d_e = -(y->d_b[r] * a[r]);
-      y->d_a[r] = d_r, y->d_b[r] = d_e;
+      const float d_r = d_b[r] * y->room[r] - d_a[r], d_e = -(d_b[r] * a[r]);
+      d_a[r] = d_r, d_b[r] = d_e;
     }
   }
   if ((to = attn_unfade_row_(y, ATTN_UNFADE_A_, i)) != NULL)
-    for (int64_t r = 0; r < f->dk; r++) to[r] += y->d_a[r];
+    for (int64_t r = 0; r < f->dk; r++) to[r] += d_a[r];
   if ((to = attn_unfade_row_(y, ATTN_UNFADE_B_, i)) != NULL)
-    for (int64_t r = 0; r < f->dk; r++) to[r] += y->d_b[r];
+    for (int64_t r = 0; r < f->dk; r++) to[r] += d_b[r];
   /* values, their factor and what skips the state; v is the factor's product, so the row is read again */
   const int gains = f->delta || p->rule == ATTN_RECURRENT_MAMBA2;
   const float gain = f->delta ? beta : 1.0f;
@@ -305,35 +317,50 @@ ATTN_FUNC_ void attn_unfade_give_(attn_unfade_chain_ *y, int64_t i, int64_t t) {
   if (gains || p->skip) {
     f->table->widen(y->room, attn_recurrent_at_(&y->c, &f->v, i), 0, NULL, 1, f->dv, f->v.dtype,
                     NULL);
-    for (int64_t c = 0; c < f->dv; c++) d_gain += (double)y->d_v[c] * (double)y->room[c];
-    for (int64_t c = 0; p->skip && c < f->dv; c++)
-      y->skip += (double)y->row_o[c] * (double)y->room[c];
+    for (int64_t c = 0; c < f->dv; c++) d_gain += (double)d_v[c] * (double)y->room[c];
+    for (int64_t c = 0; p->skip && c < f->dv; c++) y->skip += (double)d_o[c] * (double)y->room[c];
   }
   if (p->rule == ATTN_RECURRENT_MAMBA2) step = attn_unfade_step_(y, i, d_log, d_gain);
   if ((to = attn_unfade_row_(y, ATTN_UNFADE_V_, i)) != NULL)
     for (int64_t c = 0; c < f->dv; c++)
-      to[c] = (float)((double)to[c] + (double)y->d_v[c] * (double)gain * step +
-                      (double)skip * (double)y->row_o[c]);
+      to[c] = (float)((double)to[c] + (double)d_v[c] * (double)gain * step +
+                      (double)skip * (double)d_o[c]);
   if ((to = attn_unfade_row_(y, ATTN_UNFADE_BETA_, i)) != NULL)
     *to = (float)((double)*to + d_beta + d_gain);
 }
 
-/* The tokens of the chunk, from the last to the first. */
-ATTN_FUNC_ void attn_unfade_back_(attn_unfade_chain_ *y, int64_t i) {
+/* Columns c0 .. back through the chunk, whose states are there. */
+ATTN_FUNC_ void attn_unfade_back_(attn_unfade_chain_ *y, int64_t c0) {
   const attn_unfade_ *x = y->x;
-  const int64_t state = x->dk * x->wide;
+  float *d = y->d + c0 * x->dk;
   for (int64_t t = y->n - 1; t >= 0; t--) {
-    attn_fade_token_ p = attn_unfade_token_(y, t, y->states + t * state);
-    x->f.table->widen(y->row_o, attn_at_(&x->d_o, y->c.b, y->c.h, i + t), 0, NULL, 1, x->f.dv,
-                      x->d_o.dtype, NULL);
-    p.d = y->d, p.d_o = y->row_o, p.y = y->y, p.d_y = y->d_y, p.d_v = y->d_v;
-    p.d_q = y->d_q, p.d_k = y->d_k, p.d_w = y->d_w, p.d_a = y->d_a, p.d_b = y->d_b;
+    attn_fade_token_ p = attn_unfade_token_(y, t, c0, y->states + t * x->part * x->dk);
+    p.d = d, p.d_o = y->o + t * x->wide + c0, p.y = y->y, p.d_y = y->d_y;
+    p.d_v = y->d_v + t * x->wide + c0, p.d_q = y->d_q + t * x->dk, p.d_k = y->d_k + t * x->dk;
+    p.d_w = y->d_w + t * x->dk, p.d_a = y->d_a + t * x->dk, p.d_b = y->d_b + t * x->dk;
     attn_on_(fading, x->f.table)->fade_off(&p);
-    if (y->cut[t] || y->gone[t]) memset(y->d, 0, (size_t)state * sizeof(float));
-    for (int64_t c = 0; y->gone[t] && !y->cut[t] && c < x->f.dv; c++)
-      for (int64_t r = 0; r < x->dk; r++) y->d[c * x->dk + r] = p.q[r] * y->row_o[c];
-    attn_unfade_give_(y, i + t, t);
+    if (!y->cut[t] && !y->gone[t]) continue;
+    memset(d, 0, (size_t)(p.cols * x->dk) * sizeof(float));
+    for (int64_t c = 0; !y->cut[t] && c < p.cols; c++)
+      for (int64_t r = 0; r < x->dk; r++) d[c * x->dk + r] = p.q[r] * p.d_o[c];
   }
+}
+
+/* A chunk that is loaded, tokens from i on. */
+ATTN_FUNC_ void attn_unfade_chunk_(attn_unfade_chain_ *y, int64_t i, const float *mark) {
+  const attn_unfade_ *x = y->x;
+  const size_t rows = (size_t)(y->n * x->dk) * sizeof(float);
+  float *const sums[] = {y->d_q, y->d_k, y->d_w, y->d_a, y->d_b};
+  for (int n = 0; n < 5; n++) memset(sums[n], 0, rows);
+  x->f.table->widen(y->o, attn_at_(&x->d_o, y->c.b, y->c.h, i), x->d_o.stride_len, NULL, y->n,
+                    x->f.dv, x->d_o.dtype, NULL);
+  for (int64_t t = y->n; x->wide != x->f.dv && t-- > 0;) /* rows so far apart as those of v */
+    memmove(y->o + t * x->wide, y->o + t * x->f.dv, (size_t)x->f.dv * sizeof(float));
+  for (int64_t c0 = 0; c0 < x->f.dv; c0 += x->part) {
+    attn_unfade_forth_(y, mark, NULL, c0, 1);
+    attn_unfade_back_(y, c0);
+  }
+  for (int64_t t = y->n - 1; t >= 0; t--) attn_unfade_give_(y, i + t, t);
 }
 
 /* ---- a sequence -----------------------------------------------------------------------------*/
@@ -371,13 +398,13 @@ ATTN_FUNC_ void attn_unfade_sequence_(attn_unfade_chain_ *y, int64_t unit, int64
   const int64_t chunks = attn_runs_of_(c->t1 - c->t0, step);
   for (int64_t n = 0; n + 1 < chunks; n++) {
     attn_unfade_load_(y, c->t0 + n * step, step);
-    attn_unfade_forth_(y, y->marks + n * state, y->marks + (n + 1) * state, 0);
+    for (int64_t c0 = 0; c0 < f->dv; c0 += x->part)
+      attn_unfade_forth_(y, y->marks + n * state, y->marks + (n + 1) * state, c0, 0);
   }
   for (int64_t n = chunks; n-- > 0;) {
     const int64_t i = c->t0 + n * step;
     attn_unfade_load_(y, i, attn_min64_(step, c->t1 - i));
-    attn_unfade_forth_(y, y->marks + n * state, y->marks + (n + 1) * state, 1);
-    attn_unfade_back_(y, i);
+    attn_unfade_chunk_(y, i, y->marks + n * state);
   }
   if (x->d_begin.data) attn_unfade_turn_(y, &x->d_begin, y->d, 1);
   attn_unfade_sums_(y);
@@ -394,7 +421,7 @@ ATTN_FUNC_ void attn_unfade_item_(void *job, int worker, int64_t index) {
   y.c.a = f, y.c.cols = f->all;
   attn_recurrent_cut_(f, worker, &y.c.w);
   attn_unfade_cut_(x, f->own + worker * f->own_bytes + x->at, &y);
-  memset(y.none, 0, (size_t)(x->dk * x->wide) * sizeof(float));
+  memset(y.none, 0, (size_t)(x->dk * x->part) * sizeof(float));
   for (int64_t h = group * x->heads; h < (group + 1) * x->heads; h++) {
     y.a_log = y.dt_bias = y.skip = 0;
     if (x->units == f->sequences)

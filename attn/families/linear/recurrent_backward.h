@@ -37,6 +37,8 @@ ATTN_COLD_ int attn_unfade_steps_(attn_stage_ *s, void *job) {
     for (int64_t b = 0; s->run && b < of->batch; b++) attn_zero_rows_(&x.to[i], b, 0, of->heads, 0);
   }
   x.dk = attn_group_up_(f->dk), x.wide = attn_group_up_(f->dv);
+  /* the states of a chunk stay in the second cache */
+  x.part = attn_max64_(1, attn_min64_(x.wide, ATTN_UNFADE_CACHE_ / x.dk));
   x.chunks = attn_runs_of_(f->len, ATTN_RECURRENT_CHUNK_);
   x.groups = attn_unfade_groups_(j), x.heads = x.groups ? f->heads / x.groups : 0;
   x.units = attn_unfade_meet_(j) ? 1 : f->sequences;
