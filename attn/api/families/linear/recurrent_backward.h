@@ -35,14 +35,14 @@ typedef struct attn_recurrent_gradients {
  * Empty: unless accumulate is 1 every element is written: 0 in rows beyond len. A sequence without tokens hands
  *   d_final_state on.
  * NaN: reaches what its token reads and writes, and by the state d_k, d_v and rates of tokens before it, until a cut.
- * Memory: attn_recurrent_backward_workspace bytes: a worker has T / 64 + 68 states of dk dv and rows of a chunk; outputs that
- *   are not f32, are sums or are added to once more in f32.
+ * Memory: attn_recurrent_backward_workspace bytes: a worker has T / 64 + 3 states of dk dv, the rows of a chunk of 64 and
+ *   270 KB of states; outputs that are not f32, are sums or are added to once more in f32.
  * Error: within 2e-5 of sums of magnitudes at T = 4096.
  * Errors: as attn_recurrent, NULL: a gradient of what is absent; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, and whichever outputs are asked for.
  * Workers: each takes a sequence and the heads that share what they read; of d_bonus, d_a_log, d_dt_bias, d_skip and what
  *   batch entries share all sequences.
- * Cost: token by token, 2 (9 dk dv) flops, with a and b 2 (17 dk dv): twice forward through the state and once back.
+ * Cost: token by token, some 2 (12 dk dv) flops, with a and b 2 (22 dk dv): twice there, once back.
  * Source: Yang et al. 2023, arXiv 2312.06635; Yang et al. 2024, arXiv 2406.06484; the chain rule. */
 ATTN_DEF attn_status attn_recurrent_backward(attn_tensor d_q, attn_tensor d_k, attn_tensor d_v,
                                              attn_tensor d_o, attn_tensor q, attn_tensor k,
