@@ -119,6 +119,7 @@
 #include "api/families/training/learned_backward.h"
 #include "api/families/training/convolve_backward.h"
 #include "api/families/training/pool_backward.h"
+#include "api/families/training/pinv_backward.h"
 #include "api/families/linear/features_backward.h"
 #include "api/families/linear/linear_backward.h"
 #include "api/families/linear/recurrent_backward.h"
@@ -442,6 +443,7 @@ ATTN_BEGIN_STRICT_
 #include "families/training/convolve_backward.h"
 #include "families/training/depthwise_backward.h"
 #include "families/training/pool_backward.h"
+#include "families/training/pinv_backward.h"
 #include "families/training/dropout.h"
 #include "families/training/merge_backward.h"
 #endif

@@ -214,16 +214,17 @@ static const uint64_t golden[] = {
     0xdb45ad3580c9fca0u, /* linear backward, gated */
     0x5f797ee8f0d1067eu, /* linear backward, delta */
     0x54204bc5cab43f52u, /* recurrent backward, gla */
-    0x013d869dbf1c4b8au, /* recurrent backward, kda */
-    0x1b24cd9010a65414u, /* depthwise backward */
-    0x8bd12ad305e049deu, /* pool backward */
-    0x97e00a27a1ba69b5u, /* feed forward backward */
-    0x8c6132b9815a9f94u, /* multihead backward */
-    0xc7fb547f4dc1b6edu, /* decoder backward */
-    0xa7a046c5f5aedecau, /* reversible backward */
-    0xcf1691e217e012eau, /* edges backward */
-    0x28c65562d4a59fadu, /* longformer backward */
-    0x795976b29a9f2b4eu, /* relu backward, normalised */
-    0x584f8c8ea247b492u, /* relu backward, squared */
-    0x2740d6eb88126121u, /* relu backward, gated */
+    0x09b04b98be357deau, /* pinv backward */
+    0xa9cceda1e1df7863u, /* recurrent backward, kda */
+    0x08b3c0e2d9e363abu, /* depthwise backward */
+    0xa2cff353438556a6u, /* pool backward */
+    0x836f8cb667bd2835u, /* feed forward backward */
+    0x1c1c4a53356b788fu, /* multihead backward */
+    0xd6a2556bad872fddu, /* decoder backward */
+    0x0b92a7bb5cc65f0bu, /* reversible backward */
+    0x83d6a27719b75b41u, /* edges backward */
+    0x37d11c18fd731166u, /* longformer backward */
+    0xd364e9c732fb2a9au, /* relu backward, normalised */
+    0x9529b27196d193e0u, /* relu backward, squared */
+    0x7b77d99dbdef1787u, /* relu backward, gated */
 };

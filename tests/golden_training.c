@@ -361,6 +361,18 @@ static attn_status linear(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ct
     oracle_set(&lse, 0, i / T, i % T, 0, oracle_get(i % 2 ? &d_k : &d_v, 0, i / T, i % T, 0));
   return status;
 }
+static attn_status pinv(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  (void)lse;
+  const attn_tensor a = golden_exact(rng, 2, DV, DV), d_z = golden_exact(rng, 2, DV, DV);
+  const attn_tensor d_a = golden_exact(rng, 2, DV, DV);
+  for (int i = 0; i < DV; i++) oracle_set(&a, 0, i % 2, i, i, 4);
+  const attn_status status = attn_pinv_backward(d_a, d_z, a, 3, ctx);
+  for (int i = 0; i < 2 * DV * DV; i++)
+    oracle_set(&o, 0, i / DV / DV, i / DV % DV, i % DV,
+               oracle_get(&d_a, 0, i / DV / DV, i / DV % DV, i % DV));
+  return status;
+}
+
 /* The same over a decaying state. */
 static attn_status fading(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx,
                           attn_recurrent_rule rule) {
@@ -609,6 +621,7 @@ const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"linear backward, gated", linear_gated},
                                        {"linear backward, delta", linear_delta},
                                        {"recurrent backward, gla", fading_gla},
+                                       {"pinv backward", pinv},
                                        {"recurrent backward, kda", fading_kda},
                                        {"depthwise backward", depthwise},
                                        {"pool backward", pool},

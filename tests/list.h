@@ -1781,6 +1781,9 @@
   X(N4_depthwise_backward_long)             \
   X(N4_depthwise_backward_adjoint)          \
   X(N4_depthwise_backward_promises)         \
+  X(N4_pinv_backward)                       \
+  X(N4_pinv_backward_converged)             \
+  X(N4_pinv_backward_rejects)               \
   X(N4_pool_backward)                       \
   X(N4_pool_backward_promises)              \
   X(N4_fourier_transpose)                   \

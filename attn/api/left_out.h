@@ -542,6 +542,8 @@
 #define attn_learned_position_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_merge_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_merge_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_pinv_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
+#define attn_pinv_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_pool_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_pool_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING
 #define attn_rms_norm_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_TRAINING

@@ -121,6 +121,15 @@ void rectified(Call &c, int64_t len, int64_t dim, int64_t heads, attn_relu_kind 
   };
 }
 
+/* 15 products an iteration. */
+void pinv(Call &c, int64_t m) {
+  const int64_t heads = 8;
+  attn_tensor a = c.rows(heads, m, m), d_z = c.rows(heads, m, m), d_a = c.rows(heads, m, m);
+  c.flops = 30.0 * 6.0 * (double)(heads * m * m * m);
+  c.run = [=](attn_ctx *ctx) { return attn_pinv_backward(d_a, d_z, a, 6, ctx); };
+  c.size = [=](const attn_ctx *ctx) { return attn_pinv_backward_workspace(d_a, d_z, a, 6, ctx); };
+}
+
 /* Forward with dropout: 2 (dk + dv) flops a pair, as without. */
 void dropped(Call &c, int64_t len, int64_t dim, int64_t heads) {
   attn_tensor q = c.rows(heads, len, dim), k = c.rows(heads, len, dim);
@@ -143,6 +152,7 @@ const CallEntry entries[] = {
      [](Call &c) { rectified(c, 1024, 64, 8, ATTN_RELU_NORM); }},
     {"relu_backward", "T:1024/d:64/h:8/gated",
      [](Call &c) { rectified(c, 1024, 64, 8, ATTN_RELU_RELA); }},
+    {"pinv_backward", "m:64/h:8", [](Call &c) { pinv(c, 64); }},
     {"edges_backward", "T:4096/d:64/h:8/degree:64", [](Call &c) { edges(c, 4096, 64); }},
     {"sdpa", "T:2048/d:64/h:8/dropout", [](Call &c) { dropped(c, 2048, 64, 8); }},
     {"sdpa", "T:2048/d:128/h:8/dropout", [](Call &c) { dropped(c, 2048, 128, 8); }},
