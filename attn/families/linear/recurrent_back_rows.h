@@ -25,24 +25,23 @@ typedef struct attn_unfade_ {
   float *a_log, *dt_bias, *skip; /* [H] */
   int accumulate;                /* of arrays and d_begin */
   int64_t dk, wide;              /* in whole 16s */
-  int64_t chunks, groups,
-      units;         /* of the longest sequence; of heads that share nothing; of a group */
-  int64_t at, heads; /* of a worker's memory; of a group */
-  int64_t part;      /* columns of the values whose states of a chunk are at hand together */
+  int64_t chunks, groups, units; /* of all tokens; of heads that share nothing; of a group */
+  int64_t at, heads;             /* of a worker's memory; of a group */
+  int64_t part; /* columns of the values whose states of a chunk are at hand together */
 } attn_unfade_;
 
 /* A worker's memory, and the head at hand. */
 typedef struct attn_unfade_chain_ {
   const attn_unfade_ *x;
   attn_recurrent_chain_ c;
-  int64_t n; /* tokens of the chunk */
-  float *states, *marks, *none,
-      *d; /* [65][part][dk]; [chunks + 1][wide][dk]; [part][dk]; [wide][dk] */
+  int64_t n;             /* tokens of the chunk */
+  float *states, *marks; /* [65][part][dk] of a chunk, [chunks + 1][wide][dk] before each */
+  float *none, *d;       /* [part][dk] of 0; [wide][dk]: what reaches the state */
   float *q, *k, *left, *near, *a, *b, *v;       /* [64] rows */
   float *o, *d_v, *d_q, *d_k, *d_w, *d_a, *d_b; /* [64] rows: d_o, and what reaches the above */
   float *room, *y, *d_y;
   double *w_sum, *u_sum, *bonus; /* [dk] */
-  double a_log, dt_bias, skip, rate[ATTN_RECURRENT_CHUNK_];
+  double a_log, dt_bias, skip;
   unsigned char cut[ATTN_RECURRENT_CHUNK_], gone[ATTN_RECURRENT_CHUNK_];
   float beta[ATTN_RECURRENT_CHUNK_];
 } attn_unfade_chain_;
@@ -113,7 +112,7 @@ ATTN_FUNC_ void attn_unfade_load_(attn_unfade_chain_ *y, int64_t i, int64_t n) {
     for (int j = 0; j < c->n; j++) {
       const int64_t t = at + j, row = t * x->dk;
       y->cut[t] = j == 0 && c->clears, y->gone[t] = (unsigned char)(c->ends != 0);
-      y->beta[t] = c->beta[j], y->rate[t] = c->keep[j];
+      y->beta[t] = c->beta[j];
       for (int64_t r = 0; r < x->dk; r++) {
         const int there = r < f->dk;
         const float k = there ? c->k[j * c->k_stride + r] : 0.0f;
