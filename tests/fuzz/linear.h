@@ -215,6 +215,37 @@ static void user_back(void *user, float *d_x, const float *d_y, const float *y, 
     for (int64_t c = 0; c < m; c++) d_x[i * dk + c % dk] += d_y[i * m + c] * 0.5f;
 }
 
+/* The same of attn_recurrent, states included. */
+static void judge_recurrent(job *j, const attn_recurrent_params *given) {
+  enum { COUNT = 5 };
+  attn_recurrent_params p = *given;
+  const attn_tensor k = recurrent_key(j);
+  const attn_tensor *const x[COUNT] = {&j->b[L_Q].view, &k, &j->b[L_V].view, &p.decay,
+                                       &p.initial_state};
+  attn_tensor y[2][COUNT];
+  if (p.rule == ATTN_RECURRENT_MLSTM || p.lambda.data) return;
+  memset(y, 0, sizeof y), memset(&p.final_state, 0, sizeof p.final_state);
+  for (int n = 0; n < 2; n++) {
+    attn_recurrent_gradients g;
+    attn_ctx ctx;
+    memset(&ctx, 0, sizeof ctx), memset(&g, 0, sizeof g);
+    if (n) ctx.workers = 3, ctx.parallel_for = backwards;
+    for (int i = 0; i < COUNT; i++)
+      if (x[i]->data) y[n][i] = gradient_of(x[i]);
+    g.d_decay = y[n][3], g.d_initial_state = y[n][4];
+    const attn_status status = attn_recurrent_backward(y[n][0], y[n][1], y[n][2], j->b[L_O].view,
+                                                       *x[0], k, *x[2], &p, &g, &ctx);
+    promise(status == ATTN_OK, j, "gradients of a call that ran are refused");
+  }
+  for (int i = 0; i < COUNT; i++) {
+    const size_t n = (size_t)(y[0][i].batch * y[0][i].heads * y[0][i].len * y[0][i].dim);
+    if (!y[0][i].data) continue;
+    promise(!memcmp(y[0][i].data, y[1][i].data, n * sizeof(float)), j,
+            "workers change the bits of gradients");
+    free(y[0][i].data), free(y[1][i].data);
+  }
+}
+
 /* Gradients of a call of attn_linear that has run, without its state: the same bits from last to first as alone. */
 static void judge_linear(job *j) {
   const linear_args *a = (const linear_args *)j->args;
@@ -223,6 +254,7 @@ static void judge_linear(job *j) {
   attn_linear_gradients g;
   attn_tensor y[2][3], rate = j->b[L_Q].view;
   memset(&g, 0, sizeof g);
+  if (a->kind == RECURRENT) judge_recurrent(j, &a->recurrent);
   if (a->kind != LINEAR) return;
   p.state = NULL, p.state_bytes = 0;
   rate.batch = rate.heads = rate.len = rate.dim = 1;
