@@ -62,7 +62,7 @@ ATTN_COLD_ int attn_longformer_back_global_(attn_stage_ *s, const attn_longforme
       for (int64_t e = 0; e < y[i]->batch; e++) attn_zero_rows_(y[i], e, 0, y[i]->heads, 0);
     return 1;
   }
-  const attn_tensor from[] = {c.d_o, c.o, c.lse, x.d_lse};
+  const attn_tensor from[4] = {c.d_o, c.o, c.lse, x.d_lse};
   for (int i = 0; i < 4; i++) {
     a.from[i] = a.to[i] = from[i];
     if (!from[i].data) continue;
