@@ -149,9 +149,8 @@ ATTN_PUB_COLD_ attn_status attn_longformer_schedule(attn_schedule *schedule,
   return attn_end_(ctx, &e);
 }
 
-ATTN_COLD_ int attn_longformer_check_(attn_error_ *e, attn_longformer_job_ *j,
-                                      const attn_longformer_params *params, const attn_ctx *ctx,
-                                      const attn_table_ **table, int *workers) {
+/* Which tokens there are; span: where that is said. */
+ATTN_COLD_ int attn_longformer_valid_(attn_error_ *e, attn_longformer_job_ *j, attn_span_ *span) {
   static const attn_mask_words_ wm = {
       "params.valid.kind must be ATTN_MASK_NONE, ATTN_MASK_BOOL or ATTN_MASK_BITS",
       "params.valid.data must not be null",
@@ -159,6 +158,14 @@ ATTN_COLD_ int attn_longformer_check_(attn_error_ *e, attn_longformer_job_ *j,
       "params.valid must be [1 or q.batch, 1, 1, 1 or q.len]",
       "params.valid spans more bytes than the address space holds",
       "params.valid.data alignment"};
+  const int64_t full[4] = {j->q.batch, 1, 1, j->q.len};
+  return attn_check_mask_(e, &j->p.valid, &wm, 1u << ATTN_MASK_BOOL | 1u << ATTN_MASK_BITS, full,
+                          span);
+}
+
+ATTN_COLD_ int attn_longformer_check_(attn_error_ *e, attn_longformer_job_ *j,
+                                      const attn_longformer_params *params, const attn_ctx *ctx,
+                                      const attn_table_ **table, int *workers) {
   enum { Q, K, V, QG, KG, VG, O, LSE, COUNT };
   attn_longformer_params *p = &j->p;
   const int64_t any = ATTN_ANY_, in = ATTN_DIVIDES_;
@@ -194,16 +201,13 @@ ATTN_COLD_ int attn_longformer_check_(attn_error_ *e, attn_longformer_job_ *j,
       (own ? !p->q_global.data && p->q_global.len : p->q_global.data != NULL))
     return attn_reject_(e, ATTN_E_NULL,
                         "params.q_global, .k_global and .v_global go together: all or none");
-  const int64_t full[4] = {b, 1, 1, t};
   const char *align = "params holds a list that is not aligned to its elements";
   j->entries = p->global_indptr ? b : 1;
   if (!attn_check_scale_(e, p->scale) || !attn_check_array_(e, p->window, h, 4, align, &more[0]) ||
       !attn_check_array_(e, p->dilation, h, 4, align, &more[1]) ||
       !attn_check_array_(e, p->global, p->globals < 0 ? 0 : p->globals, 4, align, &more[2]) ||
       !attn_check_array_(e, p->global_indptr, attn_add_(b, 1), 8, align, &more[3]) ||
-      !attn_longformer_arrays_(e, p, j->entries, h, t) ||
-      !attn_check_mask_(e, &p->valid, &wm, 1u << ATTN_MASK_BOOL | 1u << ATTN_MASK_BITS, full,
-                        &more[4]))
+      !attn_longformer_arrays_(e, p, j->entries, h, t) || !attn_longformer_valid_(e, j, &more[4]))
     return 0;
   if (own)
     for (int64_t a = 0; a < j->entries; a++) {

@@ -152,7 +152,7 @@ ATTN_COLD_ int attn_longformer_back_check_(attn_error_ *e, attn_longformer_back_
       ATTN_OPERAND_(&at->k_global, "params.k_global", ATTN_OPTIONAL_, any, any, any, any, ""),
       ATTN_OPERAND_(&at->v_global, "params.v_global", ATTN_OPTIONAL_, any, any, any, any, "")};
   enum { N = sizeof op / sizeof *op };
-  attn_span_ list[4];
+  attn_span_ list[5];
   const char *align = "params holds a list that is not aligned to its elements";
   for (int i = 3; i < 6; i++)
     if (op[i].t->data && !kg->data) return attn_reject_(e, ATTN_E_NULL, global);
@@ -164,7 +164,7 @@ ATTN_COLD_ int attn_longformer_back_check_(attn_error_ *e, attn_longformer_back_
          attn_check_array_(e, at->dilation, q->heads, 4, align, &list[1]) &&
          attn_check_array_(e, at->global, at->globals, 4, align, &list[2]) &&
          attn_check_array_(e, at->global_indptr, attn_add_(q->batch, 1), 8, align, &list[3]) &&
-         attn_check_apart_(e, ctx, op, N, list, 4);
+         attn_longformer_valid_(e, j, &list[4]) && attn_check_apart_(e, ctx, op, N, list, 5);
 }
 
 ATTN_COLD_ attn_status attn_longformer_backward_call_(attn_tensor d_q, attn_tensor d_k,
