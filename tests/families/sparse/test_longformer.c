@@ -43,7 +43,7 @@ static scene *build(int64_t batch, int64_t tokens, int64_t most, int per_entry, 
     ptr[b + 1] = ptr[b] + n;
     if (n > longest) longest = n;
   }
-  s->p.global = list, s->p.globals = ptr[lists];
+  s->p.global = ptr[lists] ? list : NULL, s->p.globals = ptr[lists];
   if (per_entry) s->p.global_indptr = ptr;
   if (own) {
     s->p.q_global = drawn(ATTN_F32, TEST_BHTD, batch, H, longest, dk, 1, rng);
