@@ -1720,6 +1720,7 @@
   X(N5_recurrent_long)                      \
   X(N5_recurrent_handed)                    \
   X(N5_recurrent_outputs)                   \
+  X(N5_recurrent_nothing)                   \
   X(N5_recurrent_reset)                     \
   X(N5_recurrent_rejects)                   \
   X(N5_features_backward)                   \

@@ -193,23 +193,29 @@ ATTN_FUNC_ float *attn_unfade_row_(const attn_unfade_chain_ *y, int which, int64
   return t->data ? (float *)(void *)attn_recurrent_at_(&y->c, t, i) : NULL;
 }
 
-/* A row that was divided by its length first: d becomes by (d - z (z . d)) / length, z the unit row. */
-ATTN_FUNC_ void attn_unfade_unnorm_(const attn_unfade_chain_ *y, const attn_tensor *t, int64_t i,
-                                    float *d, double by) {
+/* By a row that was divided by its length first, raw: d becomes by (d - z (z . d)) / length, z the unit row. */
+ATTN_FUNC_ void attn_unfade_unnorm_(const attn_unfade_chain_ *y, const float *raw, float *d,
+                                    double by) {
   const attn_recurrent_ *f = &y->x->f;
   double sum = 0, dot = 0;
-  if (f->p->l2norm_qk) {
-    f->table->widen(y->room, attn_recurrent_at_(&y->c, t, i), 0, NULL, 1, f->dk, t->dtype, NULL);
-    for (int64_t r = 0; r < f->dk; r++) {
-      sum += (double)y->room[r] * (double)y->room[r];
-      dot += (double)y->room[r] * (double)d[r];
-    }
-    const double length = sqrt(sum + 1e-6);
-    for (int64_t r = 0; r < f->dk; r++)
-      d[r] = (float)(by * ((double)d[r] - (double)y->room[r] * dot / (sum + 1e-6)) / length);
-    return;
+  for (int64_t r = 0; f->p->l2norm_qk && r < f->dk; r++) {
+    sum += (double)raw[r] * (double)raw[r];
+    dot += (double)raw[r] * (double)d[r];
   }
-  for (int64_t r = 0; r < f->dk; r++) d[r] = (float)(by * (double)d[r]);
+  const double length = f->p->l2norm_qk ? sqrt(sum + 1e-6) : 1.0;
+  const double along = f->p->l2norm_qk ? dot / (sum + 1e-6) : 0.0;
+  for (int64_t r = 0; r < f->dk; r++)
+    d[r] = f->p->l2norm_qk ? (float)(by * ((double)d[r] - (double)raw[r] * along) / length)
+                           : (float)(by * (double)d[r]);
+}
+
+/* Row i of q or k as the caller gave it. */
+ATTN_FUNC_ const float *attn_unfade_raw_(const attn_unfade_chain_ *y, const attn_tensor *t,
+                                         int64_t i) {
+  const attn_recurrent_ *f = &y->x->f;
+  if (f->p->l2norm_qk)
+    f->table->widen(y->room, attn_recurrent_at_(&y->c, t, i), 0, NULL, 1, f->dk, t->dtype, NULL);
+  return y->room;
 }
 
 /* MAMBA2's D of token i; and what reaches dt and a_log, d_log being that of log w, d_gain of the factor of values. */
@@ -262,8 +268,11 @@ ATTN_FUNC_ void attn_unfade_give_(attn_unfade_chain_ *y, int64_t i, int64_t t) {
     }
     for (int64_t c = 0; c < f->dv; c++) d_v[c] += (float)(meets * (double)d_o[c]);
   }
-  if (p->rule == ATTN_RECURRENT_HGRN2)
+  if (p->rule == ATTN_RECURRENT_HGRN2) { /* its key is 1 - w */
+    for (int64_t r = 0; r < f->dk; r++) y->room[r] = near[r] > 0.0f ? -left[r] : 1.0f - left[r];
+    attn_unfade_unnorm_(y, y->room, d_k, 1.0);
     for (int64_t r = 0; r < f->dk; r++) d_w[r] -= d_k[r];
+  }
   for (int64_t r = 0; r < f->dk; r++) {
     const double w = (double)left[r] + (double)near[r];
     d_log += w == 0.0 ? 0.0 : (double)d_w[r] * w;
@@ -289,11 +298,11 @@ ATTN_FUNC_ void attn_unfade_give_(attn_unfade_chain_ *y, int64_t i, int64_t t) {
       y->w_sum[0] += sum;
   }
   if ((to = attn_unfade_row_(y, ATTN_UNFADE_Q_, i)) != NULL) {
-    attn_unfade_unnorm_(y, &f->q, i, d_q, (double)f->scale);
+    attn_unfade_unnorm_(y, attn_unfade_raw_(y, &f->q, i), d_q, (double)f->scale);
     for (int64_t r = 0; r < f->dk; r++) to[r] += d_q[r];
   }
   if ((to = attn_unfade_row_(y, ATTN_UNFADE_K_, i)) != NULL) {
-    attn_unfade_unnorm_(y, &f->k, i, d_k, 1.0);
+    attn_unfade_unnorm_(y, attn_unfade_raw_(y, &f->k, i), d_k, 1.0);
     for (int64_t r = 0; r < f->dk; r++) to[r] += d_k[r];
   }
   if (p->rule == ATTN_RECURRENT_RWKV7) { /* a = -r, b = r o e */

@@ -47,6 +47,9 @@ ATTN_COLD_ int attn_unfade_steps_(attn_stage_ *s, void *job) {
   const int64_t items = f->sequences ? attn_mul_(x.groups, x.units) : 0;
   const int pieces = items > 0 ? attn_pieces_(s->workers, items) : 0;
   f->own = attn_stage_spare_(s, attn_mul_(f->own_bytes, pieces));
+  float *const arrays[] = {x.a_log, x.dt_bias, x.skip};
+  for (int i = 0; s->run && !pieces && !x.accumulate && i < 3; i++)
+    for (int64_t h = 0; arrays[i] && h < f->heads; h++) arrays[i][h] = 0.0f;
   if (s->run && pieces) attn_for_(&s->ctx, pieces, items, attn_unfade_item_, &x);
   for (int i = 0; i < (int)ATTN_UNFADE_OUT_; i++)
     if (j->x.to[i].data && !attn_stage_made_(s, &j->x.to[i], x.to[i], x.accumulate)) return 0;

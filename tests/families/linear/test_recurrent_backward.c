@@ -186,7 +186,7 @@ void N5_recurrent(void **state) {
     recurrent_shape x = shape((int)n, test_range(&rng, 1, 9), &rng);
     fading *f = build(&x, &rng);
     attn_recurrent_params *p = &f->s->p;
-    if (n % 5 == 1 && p->rule != ATTN_RECURRENT_HGRN2) p->l2norm_qk = 1;
+    if (n % 5 == 1) p->l2norm_qk = 1;
     if (n % 7 == 1) p->scale = -0.7f;
     if (n % 6 == 2) p->len = test_lengths(x.batch, x.len, &rng);
     if (n % 6 == 4) {
@@ -384,6 +384,23 @@ void N5_recurrent_outputs(void **state) {
     for (int64_t i = 0; i < y->len; i++)
       value_check(oracle_get(y, 0, 0, i, 0), 2 * oracle_get(&f->d[only], 0, 0, i, 0), 1e-6,
                   ATTN_F32, "twice", 0, 0, i, 0);
+  }
+}
+
+/* No batch entry, no token: arrays are 0 all the same. */
+void N5_recurrent_nothing(void **state) {
+  (void)state;
+  test_rng rng = test_seed(9907);
+  for (int n = 0; n < 2; n++, test_mem_release()) {
+    recurrent_shape x = recurrent_plain(ATTN_RECURRENT_MAMBA2, 2, n ? 0 : 3, 4, 3);
+    fading *f = build(&x, &rng);
+    attn_tensor *const t[] = {&f->s->q, &f->s->k, &f->s->v, &f->s->p.dt, &f->d_o,
+                              &f->d[0], &f->d[1], &f->d[2], &f->d[8]};
+    for (int i = 0; !n && i < 9; i++) t[i]->batch = 0;
+    test_fill_value(f->arrays, 7);
+    promise_run(&f->does);
+    for (int i = 0; i < ARRAYS; i++)
+      for (int h = 0; h < 2; h++) assert_true(oracle_get(&f->arrays, i, 0, 0, h) == 0);
   }
 }
 
