@@ -457,6 +457,7 @@ ATTN_BEGIN_STRICT_
 #if ATTN_HAS_MULTIHEAD_AND_TRAINING
 #include "families/training/project_backward.h"
 #include "families/training/feed_forward_backward.h"
+#include "families/training/qk_norm_backward.h"
 #include "families/training/multihead_backward.h"
 #endif
 #if ATTN_HAS_BLOCKS_AND_TRAINING

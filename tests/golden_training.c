@@ -457,13 +457,22 @@ static attn_status multihead(attn_tensor o, attn_tensor lse, test_rng *rng, attn
   return status;
 }
 
-/* The gradients of a decoder block: of x to o, of e and a gain to lse. */
+/* The gradients of a decoder block with a norm of queries and keys and one more key: of x to o, of e, gains and that key to
+ * lse. */
 static attn_status decoder(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
   enum { DM = 10, DFF = 12, TE = 9 };
   attn_block_params p;
   attn_block_gradients g;
-  float gain[DM];
+  attn_qk_norm qk;
+  attn_rope_params rope;
+  float gain[DM], q_gain[6], temperature[2];
   memset(&p, 0, sizeof p), memset(&g, 0, sizeof g);
+  memset(&qk, 0, sizeof qk), memset(&rope, 0, sizeof rope);
+  qk.kind = ATTN_QK_NORM_L2, qk.q_gain = golden_weight(rng, 1, 6).data;
+  qk.temperature = golden_weight(rng, 1, 2).data, rope.norm = &qk, p.self.rope = &rope;
+  p.cross.bias_k = golden_weight(rng, 1, 12), p.cross.bias_v = golden_weight(rng, 1, 8);
+  g.self.norm.d_q_gain = q_gain, g.self.norm.d_temperature = temperature;
+  g.cross.d_bias_k = golden_exact(rng, 1, 1, 12);
   p.sublayer = ATTN_SUBLAYER_SANDWICH, p.self.heads = p.cross.heads = 2;
   attn_multihead_params *const m[] = {&p.self, &p.cross};
   for (int i = 0; i < 2; i++) {
@@ -483,6 +492,10 @@ static attn_status decoder(attn_tensor o, attn_tensor lse, test_rng *rng, attn_c
     oracle_set(&o, 0, 1, i, 0, oracle_get(&g.d_e, 0, 0, i % TE, i % DM));
     oracle_set(&lse, 0, 0, i, 0, (double)gain[i % DM]);
     oracle_set(&lse, 0, 1, i, 0, oracle_get(&g.d_e, 0, 0, i % TE, i / TE));
+  }
+  for (int i = 0; i < 12; i++) {
+    oracle_set(&lse, 0, 0, DM + i, 0, oracle_get(&g.cross.d_bias_k, 0, 0, 0, i));
+    oracle_set(&lse, 0, 0, DM + 12 + i, 0, (double)(i < 6 ? q_gain[i] : temperature[i % 2]));
   }
   return status;
 }

@@ -1746,8 +1746,10 @@
   X(N6_feed_forward_rejects)                \
   X(N6_feed_forward_runs)                   \
   X(N6_multihead)                           \
+  X(N6_multihead_bias_k)                    \
   X(N6_multihead_kept)                      \
   X(N6_multihead_parts)                     \
+  X(N6_multihead_qk_norm)                   \
   X(N6_multihead_rejects)                   \
   X(N6_reversible)                          \
   X(N6_reversible_rejects)                  \

@@ -247,7 +247,7 @@ enum {
   ATTN_CODER_BACK_FF_ = ATTN_CODER_BACK_CROSS_ + ATTN_CODER_BACK_MORE_,
   ATTN_CODER_BACK_OPERANDS_ = ATTN_CODER_BACK_FF_ + ATTN_FEED_LEARNED_,
   ATTN_CODER_BACK_NORMS_ = 12,
-  ATTN_CODER_BACK_TERMS_ = ATTN_GRADIENT_OUTPUTS_ - 3,
+  ATTN_CODER_BACK_TERMS_ = ATTN_MULTIHEAD_BACK_TERMS_,
   ATTN_CODER_BACK_SPANS_ = ATTN_CODER_BACK_NORMS_ + 2 * ATTN_CODER_BACK_TERMS_
 };
 
@@ -370,8 +370,9 @@ ATTN_COLD_ int attn_coder_back_check_(attn_error_ *e, attn_coder_back_ *b, int d
                           "a gradient must not share memory with another argument");
   }
   const attn_span_ outer[2] = {op[ATTN_CODER_BACK_DX_].span, op[ATTN_CODER_BACK_DE_].span};
-  return query || (attn_multihead_attend_ok_(e, &j->self, outer, ctx) &&
-                   (!j->e.data || attn_multihead_attend_ok_(e, &j->cross, outer, ctx)));
+  return query || (attn_multihead_back_reads_(e, &j->self, outer, terms, ctx) &&
+                   (!j->e.data || attn_multihead_back_reads_(e, &j->cross, outer,
+                                                             terms + ATTN_CODER_BACK_TERMS_, ctx)));
 }
 
 /* ---- calls ----------------------------------------------------------------------------------*/

@@ -10,23 +10,63 @@ typedef struct attn_multihead_back_ {
 } attn_multihead_back_;
 
 /* What is learned, in the order of its fields. */
-enum { ATTN_MULTIHEAD_LEARNED_ = 8 };
+enum { ATTN_MULTIHEAD_LEARNED_ = 10 };
 
-/* The queries, keys and values of forward, in heads. */
-ATTN_COLD_ int attn_multihead_again_(attn_stage_ *s, const attn_multihead_job_ *j, attn_tensor *q,
-                                     attn_tensor *k, attn_tensor *v) {
-  const attn_multihead_params *p = &j->p;
-  *q = attn_multihead_rows_(s, j->x.batch, j->x.len, p->w_q.dim);
-  *k = attn_multihead_rows_(s, j->x_k.batch, j->x_k.len, p->w_k.dim);
-  *v = attn_multihead_rows_(s, j->x_v.batch, j->x_v.len, p->w_v.dim);
-  if (!attn_multihead_project_(s, p, ATTN_W_Q_, 0, *q, j->x) ||
-      !attn_multihead_project_(s, p, ATTN_W_K_, 0, *k, j->x_k) ||
-      !attn_multihead_project_(s, p, ATTN_W_V_, 0, *v, j->x_v))
+/* Rows of queries or of keys: as they were projected, and in heads as attention reads them; both are the same where
+ * there is no norm that would want the first. */
+typedef struct attn_multihead_side_ {
+  int keys;
+  int64_t heads, first; /* position of the first row */
+  attn_tensor raw, turned;
+} attn_multihead_side_;
+
+ATTN_COLD_ const attn_qk_norm *attn_multihead_norm_(const attn_multihead_params *p) {
+  return p->rope ? p->rope->norm : NULL;
+}
+
+ATTN_COLD_ int attn_multihead_side_open_(attn_stage_ *s, const attn_multihead_job_ *j,
+                                         attn_multihead_side_ *t) {
+  const attn_tensor *x = t->keys ? &j->x_k : &j->x, *w = t->keys ? &j->p.w_k : &j->p.w_q;
+  t->raw = attn_multihead_rows_(s, x->batch, x->len, w->dim);
+  attn_tensor to = t->raw;
+  if (attn_multihead_norm_(&j->p)) to = attn_multihead_rows_(s, x->batch, x->len, w->dim);
+  t->turned = attn_multihead_split_(to, t->heads);
+  return attn_multihead_project_(s, &j->p, t->keys ? ATTN_W_K_ : ATTN_W_Q_, 0, t->raw, *x) &&
+         attn_multihead_turn_rows_(s, j, t->turned, attn_multihead_split_(t->raw, t->heads),
+                                   j->x_k.len, t->first, t->keys);
+}
+
+/* d, what reaches the rows that attention reads, becomes what reaches those that were projected. */
+ATTN_COLD_ int attn_multihead_side_back_(attn_stage_ *s, const attn_multihead_back_ *b,
+                                         const attn_multihead_side_ *t, attn_tensor d) {
+  const attn_qk_norm *norm = attn_multihead_norm_(&b->j.p);
+  const attn_qk_norm_gradients *g = &b->g.norm;
+  const attn_tensor heads = attn_multihead_split_(d, t->heads);
+  attn_multihead_job_ plain = b->j;
+  attn_rope_params turn;
+  attn_tensor x = t->raw;
+  attn_qk_rows_ rows;
+  attn_span_ span[2];
+  if (!b->j.p.rope) return 1;
+  turn = *b->j.p.rope, turn.norm = NULL, plain.p.rope = &turn;
+  if (norm && norm->after) {
+    const attn_tensor from = attn_multihead_split_(x, t->heads);
+    if (!attn_multihead_turn_rows_(s, &plain, from, from, b->j.x_k.len, t->first, t->keys))
+      return 0;
+  }
+  turn.inverse = !turn.inverse;
+  const int late = norm && norm->after;
+  if (!late && !attn_multihead_turn_rows_(s, &plain, heads, heads, b->j.x_k.len, t->first, t->keys))
     return 0;
-  *q = attn_multihead_split_(*q, p->heads), *k = attn_multihead_split_(*k, p->kv_heads);
-  *v = attn_multihead_split_(*v, p->kv_heads);
-  return attn_multihead_turn_queries_(s, j, *q, k->len) &&
-         attn_multihead_turn_rows_(s, j, *k, *k, k->len, 0, 1);
+  if (!norm) return 1;
+  if (!attn_qk_norm_open_(s->e, &rows, norm, t->keys, t->heads, heads.dim, 0, span) ||
+      !attn_stage_seen_(s, &x, d) ||
+      !attn_stage_qk_back_(s, &rows, heads, attn_multihead_split_(x, t->heads),
+                           t->keys ? g->d_k_gain : g->d_q_gain, t->keys ? NULL : g->d_temperature,
+                           b->g.accumulate))
+    return 0;
+  return !late ||
+         attn_multihead_turn_rows_(s, &plain, heads, heads, b->j.x_k.len, t->first, t->keys);
 }
 
 /* Its heads' outputs side by side and their LSE: what forward left, or made again. */
@@ -52,7 +92,32 @@ ATTN_COLD_ int attn_multihead_outputs_(attn_stage_ *s, const attn_multihead_back
     for (int64_t i = own.ragged.q_indptr[own.ragged.sequences]; i < j->x.len; i++)
       for (int64_t n = 0; n < h; n++)
         memset(attn_at_(&o, 0, n, i), 0, (size_t)j->dv * sizeof(float));
-  return attn_stage_sdpa_whole_(s, o, q, k, v, &own);
+  return attn_stage_sdpa_whole_(s, o, q, k, v, &own) &&
+         (!j->p.bias_k.data || attn_multihead_more_(s, j, o, q, &own));
+}
+
+/* The key that all rows see: its pairs have the same LSE and the same sums of d_o and o. c: that of the others. */
+ATTN_COLD_ int attn_multihead_more_back_(attn_stage_ *s, const attn_multihead_job_ *j,
+                                         const attn_backward_call_ *c, attn_tensor d_q,
+                                         attn_learned_ *d_k, attn_learned_ *d_v) {
+  const attn_multihead_params *p = &j->p;
+  const attn_tensor q = attn_multihead_rows_(s, j->x.batch, j->x.len, p->w_q.dim);
+  const attn_tensor k = attn_multihead_rows_(s, j->x.batch, 1, p->w_k.dim);
+  const attn_tensor v = attn_multihead_rows_(s, j->x.batch, 1, p->w_v.dim);
+  attn_backward_call_ one = *c;
+  attn_sdpa_gradients plain;
+  attn_sdpa_params own;
+  attn_clear_(&plain, sizeof plain), attn_clear_(&own, sizeof own);
+  plain.d_lse = c->gradients->d_lse;
+  own.scale = p->attention.scale, own.q_len = p->attention.q_len;
+  one.k = attn_multihead_split_(p->bias_k, p->kv_heads);
+  one.v = attn_multihead_split_(p->bias_v, p->kv_heads);
+  one.k.batch = one.v.batch = j->x.batch, one.k.stride_batch = one.v.stride_batch = 0;
+  one.d_q = attn_multihead_split_(q, p->heads), one.d_k = attn_multihead_split_(k, p->kv_heads);
+  one.d_v = attn_multihead_split_(v, p->kv_heads);
+  one.params = &own, one.gradients = &plain;
+  return attn_stage_sdpa_backward_(s, &one) && attn_stage_shares_(s, d_q, q, 1) &&
+         attn_stage_learn_bias_(s, d_k, k) && attn_stage_learn_bias_(s, d_v, v);
 }
 
 /* A gradient by rows that several projections read: n products with their weights. */
@@ -75,18 +140,25 @@ ATTN_COLD_ int attn_multihead_back_steps_(attn_stage_ *s, void *job) {
   const attn_multihead_params *p = &j->p;
   const attn_multihead_gradients *g = &b->g;
   const int64_t h = p->heads, kv = p->kv_heads;
-  const attn_tensor out[ATTN_MULTIHEAD_LEARNED_] = {g->d_w_q, g->d_w_k, g->d_w_v, g->d_w_o,
-                                                    g->d_b_q, g->d_b_k, g->d_b_v, g->d_b_o};
+  const attn_tensor out[ATTN_MULTIHEAD_LEARNED_] = {g->d_w_q,    g->d_w_k,   g->d_w_v, g->d_w_o,
+                                                    g->d_b_q,    g->d_b_k,   g->d_b_v, g->d_b_o,
+                                                    g->d_bias_k, g->d_bias_v};
+  attn_multihead_side_ queries, keys;
   attn_learned_ l[ATTN_MULTIHEAD_LEARNED_];
   attn_backward_call_ c;
   attn_sdpa_gradients terms = g->attention;
   attn_tensor all;
-  attn_clear_(&c, sizeof c);
+  attn_clear_(&c, sizeof c), attn_clear_(&queries, sizeof queries);
+  queries.heads = h, queries.first = attn_q_off_(&p->attention, j->x.len, j->x_k.len);
+  attn_clear_(&keys, sizeof keys), keys.heads = kv, keys.keys = 1;
   for (int i = 0; i < ATTN_MULTIHEAD_LEARNED_; i++)
     l[i] = attn_learned_open_(s, out[i], g->accumulate);
-  if (!attn_multihead_again_(s, j, &c.q, &c.k, &c.v) ||
-      !attn_multihead_outputs_(s, b, c.q, c.k, c.v, &all, &c.lse))
+  const attn_tensor values = attn_multihead_rows_(s, j->x_v.batch, j->x_v.len, p->w_v.dim);
+  if (!attn_multihead_side_open_(s, j, &queries) || !attn_multihead_side_open_(s, j, &keys) ||
+      !attn_multihead_project_(s, p, ATTN_W_V_, 0, values, j->x_v))
     return 0;
+  c.q = queries.turned, c.k = keys.turned, c.v = attn_multihead_split_(values, kv);
+  if (!attn_multihead_outputs_(s, b, c.q, c.k, c.v, &all, &c.lse)) return 0;
   const attn_tensor d_all = attn_multihead_rows_(s, j->x.batch, j->x.len, attn_mul_(h, j->dv));
   const attn_tensor d_q = attn_multihead_rows_(s, j->x.batch, j->x.len, p->w_q.dim);
   const attn_tensor d_k = attn_multihead_rows_(s, j->x_k.batch, j->x_k.len, p->w_k.dim);
@@ -107,12 +179,9 @@ ATTN_COLD_ int attn_multihead_back_steps_(attn_stage_ *s, void *job) {
   rows.gradients = &plain;
   c.d_q.data = c.d_k.data = c.d_v.data = NULL;
   if (!attn_stage_sdpa_backward_(s, &rows) || !attn_stage_sdpa_backward_(s, &c)) return 0;
-  attn_multihead_job_ back = *j;
-  attn_rope_params rope;
-  if (p->rope) rope = *p->rope, rope.inverse = !rope.inverse, back.p.rope = &rope;
-  const attn_tensor dqh = rows.d_q, dkh = rows.d_k;
-  if (!attn_multihead_turn_queries_(s, &back, dqh, d_k.len) ||
-      !attn_multihead_turn_rows_(s, &back, dkh, dkh, d_k.len, 0, 1))
+  if ((p->bias_k.data && !attn_multihead_more_back_(s, j, &rows, d_q, &l[8], &l[9])) ||
+      !attn_multihead_side_back_(s, b, &queries, d_q) ||
+      !attn_multihead_side_back_(s, b, &keys, d_k))
     return 0;
   const attn_tensor d[4] = {d_q, d_k, d_v, b->d_y};
   attn_tensor in[4] = {j->x, j->x_k, j->x_v, all};
@@ -124,6 +193,7 @@ ATTN_COLD_ int attn_multihead_back_steps_(attn_stage_ *s, void *job) {
         !attn_stage_learn_bias_(s, &l[4 + i], d[i]) || !attn_learned_close_(s, &l[i]) ||
         !attn_learned_close_(s, &l[4 + i]))
       return 0;
+  if (!attn_learned_close_(s, &l[8]) || !attn_learned_close_(s, &l[9])) return 0;
   /* who reads x, x_k, x_v: neighbours of the list q, k, v */
   const int x_reads = b->own_k ? 1 : b->own_v ? 2 : 3, k_reads = b->own_v ? 1 : 2;
   return attn_multihead_back_rows_(s, b->d_x, d, w, x_reads, g->accumulate && !b->fresh) &&
@@ -137,10 +207,6 @@ ATTN_COLD_ int attn_multihead_back_steps_(attn_stage_ *s, void *job) {
 /* What forward takes and gradients do not. */
 ATTN_COLD_ int attn_multihead_back_params_(attn_error_ *e, const attn_multihead_params *p) {
   const attn_tensor *const w[] = {&p->w_q, &p->w_k, &p->w_v, &p->w_o};
-  if (p->bias_k.data || p->bias_v.data)
-    return attn_reject_(e, ATTN_E_RANGE, "params.bias_k and bias_v must be absent");
-  if (p->rope && p->rope->norm)
-    return attn_reject_(e, ATTN_E_RANGE, "params.rope.norm must be absent");
   for (int i = 0; i < 4; i++)
     if (w[i]->data && attn_quantized_(w[i]->dtype))
       return attn_reject_(e, ATTN_E_DTYPE, "weights of params must be of a float type");
@@ -187,10 +253,11 @@ ATTN_COLD_ int attn_multihead_back_operands_(attn_error_ *e, attn_multihead_back
     attn_operand_ op;
     attn_tensor of;
     const char *absent, *shape;
-  } list[ATTN_MULTIHEAD_LEARNED_] = {ATTN_LEARNED_(d_w_q, w_q), ATTN_LEARNED_(d_w_k, w_k),
-                                     ATTN_LEARNED_(d_w_v, w_v), ATTN_LEARNED_(d_w_o, w_o),
-                                     ATTN_LEARNED_(d_b_q, b_q), ATTN_LEARNED_(d_b_k, b_k),
-                                     ATTN_LEARNED_(d_b_v, b_v), ATTN_LEARNED_(d_b_o, b_o)};
+  } list[ATTN_MULTIHEAD_LEARNED_] = {
+      ATTN_LEARNED_(d_w_q, w_q),      ATTN_LEARNED_(d_w_k, w_k), ATTN_LEARNED_(d_w_v, w_v),
+      ATTN_LEARNED_(d_w_o, w_o),      ATTN_LEARNED_(d_b_q, b_q), ATTN_LEARNED_(d_b_k, b_k),
+      ATTN_LEARNED_(d_b_v, b_v),      ATTN_LEARNED_(d_b_o, b_o), ATTN_LEARNED_(d_bias_k, bias_k),
+      ATTN_LEARNED_(d_bias_v, bias_v)};
 #undef ATTN_LEARNED_
   memcpy(op + ATTN_MULTIHEAD_BACK_DX_, rows, sizeof rows);
   if (!b->d_y.data && !attn_check_set_(e, &b->d_y, op[ATTN_MULTIHEAD_BACK_DY_].w)) return 0;
@@ -205,6 +272,8 @@ ATTN_COLD_ int attn_multihead_back_operands_(attn_error_ *e, attn_multihead_back
     *own = list[i].op;
     if (!attn_check_learned_(e, own, list[i].of, list[i].absent, list[i].shape)) return 0;
   }
+  if (p->bias_k.data && g->attention.d_map.data)
+    return attn_reject_(e, ATTN_E_RANGE, "gradients.d_map goes without params.bias_k");
   if (g->accumulate != 0 && g->accumulate != 1)
     return attn_reject_(e, ATTN_E_RANGE, "gradients.accumulate must be 0 or 1");
   if (g->attention.accumulate)
@@ -230,8 +299,33 @@ ATTN_COLD_ int attn_multihead_kept_(attn_error_ *e, attn_multihead_back_ *b) {
          attn_reject_(e, ATTN_E_DTYPE, "params.each must be f32 where gradients.kept is 1");
 }
 
+enum {
+  ATTN_MULTIHEAD_BACK_NORM_ = 3, /* arrays */
+  ATTN_MULTIHEAD_BACK_TERMS_ = ATTN_GRADIENT_OUTPUTS_ - 3 + ATTN_MULTIHEAD_BACK_NORM_
+};
+
+/* Those of the norm. */
+ATTN_COLD_ int attn_multihead_back_norm_(attn_error_ *e, const attn_multihead_back_ *b,
+                                         attn_span_ *span) {
+  const char *align = "gradients.norm's arrays must be aligned to their elements";
+  const attn_multihead_params *p = &b->j.p;
+  const attn_qk_norm_gradients *g = &b->g.norm;
+  const attn_qk_norm *norm = attn_multihead_norm_(p);
+  const int by_head = norm && (norm->gain_by_head || norm->kind == ATTN_QK_NORM_RMS_ALL);
+  const int64_t h = p->heads, dk = b->j.dk;
+  if ((g->d_q_gain && (!norm || !norm->q_gain)) || (g->d_k_gain && (!norm || !norm->k_gain)) ||
+      (g->d_temperature && (!norm || !norm->temperature)))
+    return attn_reject_(e, ATTN_E_NULL,
+                        "gradients.norm's arrays want those of params.rope.norm: q_gain, k_gain, "
+                        "temperature");
+  return attn_check_array_(e, g->d_q_gain, by_head ? attn_mul_(h, dk) : dk, 4, align, &span[0]) &&
+         attn_check_array_(e, g->d_k_gain, by_head ? attn_mul_(p->kv_heads, dk) : dk, 4, align,
+                           &span[1]) &&
+         attn_check_array_(e, g->d_temperature, h, 4, align, &span[2]);
+}
+
 /* The gradients of terms, as the attention's own call judges them, of stand-ins: their spans, those behind d_q, d_k and
- * d_v. */
+ * d_v; and those of the norm. */
 ATTN_COLD_ int attn_multihead_back_terms_(attn_error_ *e, const attn_multihead_back_ *b,
                                           attn_span_ *terms, const attn_ctx *ctx) {
   const void *there = (const void *)(uintptr_t)ATTN_ALIGN_;
@@ -253,14 +347,24 @@ ATTN_COLD_ int attn_multihead_back_terms_(attn_error_ *e, const attn_multihead_b
   const attn_ctx plain = attn_before_workspace_(ctx);
   if (!attn_backward_plan_(e, &a, &g, c.params, &c.lse, out, &plain, &workers, -1)) return 0;
   memcpy(terms, out + 3, sizeof out - 3 * sizeof *out);
-  return 1;
+  return attn_multihead_back_norm_(e, b, terms + (int)ATTN_GRADIENT_OUTPUTS_ - 3);
+}
+
+/* Whether what forward and its gradients read is apart from what they write. */
+ATTN_COLD_ int attn_multihead_back_reads_(attn_error_ *e, const attn_multihead_job_ *j,
+                                          const attn_span_ outer[2], const attn_span_ *terms,
+                                          const attn_ctx *ctx) {
+  const attn_span_ *norm = terms + (int)ATTN_GRADIENT_OUTPUTS_ - 3;
+  return attn_multihead_attend_ok_(e, j, outer, ctx) && attn_multihead_rope_ok_(e, j, norm, ctx) &&
+         attn_multihead_rope_ok_(e, j, norm + 1, ctx);
 }
 
 /* And they share memory with nothing. */
 ATTN_COLD_ int attn_multihead_back_attend_(attn_error_ *e, const attn_multihead_back_ *b,
-                                           const attn_operand_ *op, const attn_ctx *ctx) {
-  enum { TERMS = ATTN_GRADIENT_OUTPUTS_ - 3 };
-  attn_span_ terms[TERMS], work;
+                                           const attn_operand_ *op, attn_span_ *terms,
+                                           const attn_ctx *ctx) {
+  enum { TERMS = ATTN_MULTIHEAD_BACK_TERMS_ };
+  attn_span_ work;
   if (!attn_multihead_back_terms_(e, b, terms, ctx) || !attn_check_workspace_(e, ctx, &work))
     return 0;
   for (int i = 0; i < (int)TERMS; i++)
@@ -276,6 +380,7 @@ ATTN_COLD_ int attn_multihead_back_check_(attn_error_ *e, attn_multihead_back_ *
                                           const attn_ctx *ctx, const attn_table_ **table,
                                           int *workers, int query) {
   attn_operand_ op[ATTN_MULTIHEAD_BACK_OPERANDS_];
+  attn_span_ terms[ATTN_MULTIHEAD_BACK_TERMS_];
   attn_multihead_job_ *j = &b->j;
   const attn_span_ none = {0, 0, 0, 0};
   attn_clear_(op, sizeof op);
@@ -293,11 +398,11 @@ ATTN_COLD_ int attn_multihead_back_check_(attn_error_ *e, attn_multihead_back_ *
     op[i].role &= ~(int)ATTN_OUT_; /* what forward left is read */
   if (!attn_multihead_back_operands_(e, b, op) ||
       !attn_check_apart_(e, ctx, op, ATTN_MULTIHEAD_BACK_OPERANDS_, NULL, 0) ||
-      !attn_multihead_back_attend_(e, b, op, ctx))
+      !attn_multihead_back_attend_(e, b, op, terms, ctx))
     return 0;
   const attn_span_ outer[2] = {op[ATTN_MULTIHEAD_BACK_DX_].span,
                                op[ATTN_MULTIHEAD_BACK_DX_ + 1].span};
-  return query || attn_multihead_attend_ok_(e, j, outer, ctx);
+  return query || attn_multihead_back_reads_(e, j, outer, terms, ctx);
 }
 
 /* ---- the call -------------------------------------------------------------------------------*/

@@ -36,6 +36,7 @@ static void heads(attn_multihead_gradients *g, const attn_multihead_params *p) {
   g->d_w_q = like(&p->w_q), g->d_w_k = like(&p->w_k), g->d_w_v = like(&p->w_v);
   g->d_w_o = like(&p->w_o), g->d_b_q = like(&p->b_q), g->d_b_k = like(&p->b_k);
   g->d_b_v = like(&p->b_v), g->d_b_o = like(&p->b_o);
+  g->d_bias_k = like(&p->bias_k), g->d_bias_v = like(&p->bias_v);
 }
 
 static void norm(attn_norm_gradients *g, const attn_norm *n, int64_t dm) {
@@ -126,6 +127,8 @@ static void differ_heads(const block_back *s, const attn_multihead_params *p,
   differ_in(s, &p->w_v, &g->d_w_v, rng, "w_v"), differ_in(s, &p->w_o, &g->d_w_o, rng, "w_o");
   differ_in(s, &p->b_q, &g->d_b_q, rng, "b_q"), differ_in(s, &p->b_k, &g->d_b_k, rng, "b_k");
   differ_in(s, &p->b_v, &g->d_b_v, rng, "b_v"), differ_in(s, &p->b_o, &g->d_b_o, rng, "b_o");
+  differ_in(s, &p->bias_k, &g->d_bias_k, rng, "bias_k");
+  differ_in(s, &p->bias_v, &g->d_bias_v, rng, "bias_v");
 }
 
 static void differ_norm(const block_back *s, const attn_norm *n, const attn_norm_gradients *g,
@@ -162,6 +165,7 @@ static block_shape some(int n, int decoder, int64_t rows, test_rng *rng) {
   block_shape x = block_plain(decoder ? BLOCK_DECODER : BLOCK_ENCODER, 1 + n % 3, rows);
   if (decoder && n % 3 == 2) x.e_rows = -1;
   x.sublayer = block_sublayer(n, x.e_rows >= 0), x.act = act[test_u64(rng) % 3];
+  x.bias_kv = n % 3 == 1;
   return x;
 }
 
@@ -202,7 +206,15 @@ void N6_blocks_unread(void **state) {
     block_shape x = some(n, n & 1, 70, &rng);
     static const int32_t len[] = {50, 70, 0}, e_len[] = {4, 7, 0};
     x.heads = x.kv_heads = 2;
+    x.bias_kv = n == 3;
     block_back *s = build(&x, &rng), *t = test_mem(sizeof *t);
+    attn_qk_norm norm_of;
+    attn_rope_params rope;
+    memset(&norm_of, 0, sizeof norm_of), memset(&rope, 0, sizeof rope);
+    rope.has_rotary_dim = 1, rope.rotary_dim = 2;
+    rope.norm = &norm_of, norm_of.kind = n & 1 ? ATTN_QK_NORM_RMS_ALL : ATTN_QK_NORM_LAYER;
+    norm_of.after = n & 1, norm_of.q_gain = norm_of.k_gain = test_floats(2 * x.dk, 1, &rng);
+    if (n % 4 == 1 || n % 4 == 2) s->of->p.self.rope = &rope;
     s->of->p.x_len = len, s->of->p.e_len = s->of->e.data ? e_len : NULL;
     promise_run(&s->does);
     *t = *s;
@@ -229,6 +241,9 @@ void N6_blocks_unread(void **state) {
     t->g.self.d_w_o = output(ATTN_F32, TEST_BHTD, 1, 1, b->p.self.w_o.len, x.dm, &t->does.block[1]);
     t->g.ff.d_w_1 = output(ATTN_F32, TEST_PADDED, 1, 1, x.dm, b->p.ff.w_1.dim, &t->does.block[3]);
     t->does.out[0] = &t->d_x, t->does.out[1] = &t->g.self.d_w_o, t->does.out[3] = &t->g.ff.d_w_1;
+    float gain[2][64];
+    if (b->p.self.rope) s->g.self.norm.d_k_gain = gain[0], t->g.self.norm.d_k_gain = gain[1];
+    if (b->p.self.rope) promise_run(&s->does);
     if (b->e.data) {
       t->g.cross.d_w_k =
           output(ATTN_F32, TEST_BHTD, 1, 1, x.de, b->p.cross.w_k.dim, &t->does.block[2]);
@@ -239,6 +254,7 @@ void N6_blocks_unread(void **state) {
     test_assert_same(t->d_x, s->d_x, "d_x"),
         test_assert_same(t->g.self.d_w_o, s->g.self.d_w_o, "d_w_o");
     test_assert_same(t->g.ff.d_w_1, s->g.ff.d_w_1, "d_w_1");
+    if (b->p.self.rope) assert_memory_equal(gain[0], gain[1], (size_t)x.dk * sizeof **gain);
     if (b->e.data) test_assert_same(t->g.cross.d_w_k, s->g.cross.d_w_k, "d_w_k");
     for (int64_t i = len[0]; i < x.rows; i++) assert_true(oracle_get(&t->d_x, 0, 0, i, 3) == 0);
     attn_ctx ctx = test_ctx();
@@ -255,7 +271,7 @@ void N6_blocks_unread(void **state) {
 void N6_blocks_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(9623);
-  for (int n = 0; n < 15; n++, test_mem_release()) {
+  for (int n = 0; n < 18; n++, test_mem_release()) {
     block_shape x = block_plain(BLOCK_DECODER, 2, 6);
     x.sublayer = ATTN_SUBLAYER_PRE;
     block_back *s = build(&x, &rng);
@@ -263,6 +279,10 @@ void N6_blocks_rejects(void **state) {
     attn_block_params *p = &s->of->p;
     attn_status want = ATTN_E_SHAPE;
     const char *word = "";
+    attn_qk_norm norm_of;
+    attn_rope_params rope;
+    memset(&norm_of, 0, sizeof norm_of), memset(&rope, 0, sizeof rope);
+    rope.has_rotary_dim = 1;
     switch (n) {
       case 0: s->d_x.dim = 8, word = "d_x"; break;
       case 1: s->d_y.len = 5, word = "d_y"; break;
@@ -277,6 +297,15 @@ void N6_blocks_rejects(void **state) {
       case 10: g->cross.d_w_k.data = p->ff.w_1.data, want = ATTN_E_OVERLAP, word = "share"; break;
       case 11: g->self.kept = 1, want = ATTN_E_NULL, word = "kept"; break;
       case 12: p->ff.form.limit = 3, want = ATTN_E_RANGE, word = "form"; break;
+      case 15:
+        g->self.norm.d_q_gain = test_floats(99, 1, &rng), want = ATTN_E_NULL, word = "q_gain";
+        break;
+      case 16:
+      case 17:
+        norm_of.q_gain = test_floats(99, 1, &rng), rope.norm = &norm_of, p->cross.rope = &rope;
+        g->cross.norm.d_q_gain = n == 16 ? s->d_x.data : (float *)(uintptr_t)norm_of.q_gain;
+        want = ATTN_E_OVERLAP, word = "share";
+        break;
       case 13: s->d_y.data = NULL, want = ATTN_E_NULL, word = "d_y"; break;
       default: s->of->e = absent(), want = ATTN_E_NULL, word = "cross"; break;
     }

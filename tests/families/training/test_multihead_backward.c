@@ -94,18 +94,150 @@ static void hold(const cube *want, const attn_tensor *got, const char *what) {
   if (got->data) cube_check(want, got, 1e-5, what);
 }
 
-/* Scores with a mask and ALiBi; all formulas one after another. */
+/* The norm of a token's heads and their rotation, in halves; gain and temperature by what they are of. */
+typedef struct turned {
+  const attn_rope_params *rope;
+  int keys;
+  int64_t heads;
+  double *gain, *temperature; /* [heads][DK], [heads] */
+} turned;
+
+static void norm_heads(const turned *t, double *x) {
+  const attn_qk_norm *n = t->rope->norm;
+  const double eps = n->eps == 0 && !signbit(n->eps) ? 1e-6 : (double)n->eps;
+  for (int64_t h = 0; h < t->heads; h++) {
+    double mean = 0, squares = 0, *row = x + h * DK;
+    for (int c = 0; c < DK; c++) mean += row[c] / DK;
+    if (n->kind != ATTN_QK_NORM_LAYER) mean = 0;
+    for (int c = 0; c < DK; c++) squares += (row[c] - mean) * (row[c] - mean);
+    const double by = n->kind == ATTN_QK_NORM_L2 ? t->temperature[h] / sqrt(squares + eps)
+                                                 : 1 / sqrt(squares / DK + eps);
+    for (int c = 0; c < DK; c++) row[c] = (row[c] - mean) * by * t->gain[h * DK + c];
+  }
+}
+
+static void norm_all(const turned *t, double *x) {
+  const double eps = t->rope->norm->eps == 0 ? 1e-6 : (double)t->rope->norm->eps;
+  double squares = 0;
+  for (int64_t c = 0; c < t->heads * DK; c++) squares += x[c] * x[c];
+  for (int64_t c = 0; c < t->heads * DK; c++)
+    x[c] *= t->gain[c] / sqrt(squares / (double)(t->heads * DK) + eps);
+}
+
+static void turn(const turned *t, const double *x, double position, double *y) {
+  const attn_qk_norm *n = t->rope->norm;
+  memmove(y, x, (size_t)(t->heads * DK) * sizeof *y);
+  for (int pass = 0; pass < 2; pass++) {
+    if (n && pass == n->after) (n->kind == ATTN_QK_NORM_RMS_ALL ? norm_all : norm_heads)(t, y);
+    for (int64_t h = 0; pass == !(n && n->after) && h < t->heads; h++)
+      for (int m = 0; m < DK / 2 && !t->rope->has_rotary_dim; m++) {
+        const double phi = position * pow(10000.0, -2.0 * m / DK);
+        double *a = y + h * DK + m, *b = a + DK / 2, u = *a;
+        *a = u * cos(phi) - *b * sin(phi), *b = u * sin(phi) + *b * cos(phi);
+      }
+  }
+}
+
+/* Its arrays in double; d: 0 everywhere. */
+static turned turned_of(const attn_rope_params *rope, int keys, int64_t heads, int zero) {
+  turned t = {rope, keys, heads, test_mem((size_t)(heads * DK + 1) * 8),
+              test_mem((size_t)(heads + 1) * 8)};
+  const attn_qk_norm *n = rope->norm;
+  const float *gain = n ? keys ? n->k_gain : n->q_gain : NULL;
+  for (int64_t c = 0; c < heads * DK; c++) {
+    const int own = n && (n->gain_by_head || n->kind == ATTN_QK_NORM_RMS_ALL);
+    t.gain[c] = gain ? (double)gain[own ? c : c % DK] + n->gain_less_one : 1;
+    if (zero) t.gain[c] = 0;
+  }
+  for (int64_t h = 0; h < heads; h++)
+    t.temperature[h] = zero ? 0 : n && n->temperature && !keys ? (double)n->temperature[h] : 1;
+  return t;
+}
+
+/* Rows as attention reads them; d, of these, becomes that of x and is added to what `to` has; by differences of turn. */
+static void turn_rows(const turned *t, cube *x, int64_t first, const cube *raw, cube *d,
+                      turned *to) {
+  const int64_t n = t->heads * DK;
+  double *y = test_mem((size_t)(3 * n) * 8), *z = y + n, *sum = z + n;
+  for (int64_t r = 0; r < x->batch * x->len; r++) {
+    const double at = (double)(first + r % x->len);
+    if (!d) {
+      double *row = cube_at(x, r / x->len, 0, r % x->len);
+      turn(t, row, at, y), memcpy(row, y, (size_t)n * 8);
+      continue;
+    }
+    double *row = cube_at(raw, r / x->len, 0, r % x->len),
+           *dy = cube_at(d, r / x->len, 0, r % x->len);
+    turned more = *t;
+    for (int64_t c = 0; c < 3 * n; c++) {
+      double *const place = c < n       ? &row[c]
+                            : c < 2 * n ? &more.gain[c - n]
+                                        : &more.temperature[c - 2 * n];
+      if (c >= 2 * n + t->heads) break;
+      static const double by[5] = {1, -8, 0, 8, -1};
+      const double was = *place, step = 1e-3;
+      double slope = 0;
+      for (int k = 0; k < 5; k++) {
+        *place = was + (k - 2) * step;
+        turn(&more, row, at, z);
+        for (int64_t e = 0; e < n; e++) slope += by[k] * z[e] * dy[e] / (12 * step);
+      }
+      *place = was;
+      if (c < n)
+        sum[c] = slope;
+      else if (c < 2 * n)
+        to->gain[c - n] += slope;
+      else
+        to->temperature[c - 2 * n] += slope;
+    }
+    memcpy(dy, sum, (size_t)n * 8);
+  }
+}
+
+static void hold_floats(const double *want, const float *got, int64_t n, int64_t fold,
+                        const char *what) {
+  for (int64_t c = 0; got && c < fold; c++) {
+    double sum = 0, size = 0;
+    for (int64_t k = c; k < n; k += fold) sum += want[k], size += fabs(want[k]);
+    value_check((double)got[c], sum, 1e-5 * (10 + size), ATTN_F32, what, 0, 0, 0, c);
+  }
+}
+
+static void hold_turned(const turned *d, const attn_multihead_gradients *g) {
+  const attn_qk_norm *n = d->rope->norm;
+  const int64_t all = d->heads * DK;
+  const int own = n && (n->gain_by_head || n->kind == ATTN_QK_NORM_RMS_ALL);
+  hold_floats(d->gain, d->keys ? g->norm.d_k_gain : g->norm.d_q_gain, all, own ? all : DK,
+              "d_gain");
+  if (!d->keys)
+    hold_floats(d->temperature, g->norm.d_temperature, d->heads, d->heads, "d_temperature");
+}
+
+/* Scores with a mask and ALiBi, a key of one's own, norms; all formulas one after another. */
 static void check(const heads_back *s) {
   const attn_multihead_params *p = &s->p;
   const attn_sdpa_params *a = &p->attention;
   const attn_multihead_gradients *g = &s->g;
   const attn_tensor *xk = s->x_k.data ? &s->x_k : &s->x, *xv = s->x_v.data ? &s->x_v : xk;
   const int64_t B = s->x.batch, T = s->x.len, Tk = xk->len, H = p->heads, group = H / p->kv_heads;
-  const double scale = scale_of(a->scale, DK);
-  const cube q = project(&s->x, &p->w_q, &p->b_q), k = project(xk, &p->w_k, &p->b_k),
-             v = project(xv, &p->w_v, &p->b_v), dy = cube_from(&s->d_y);
+  const int l2 = p->rope && p->rope->norm && p->rope->norm->kind == ATTN_QK_NORM_L2;
+  const double scale = l2 && a->scale == 0 ? 1 : scale_of(a->scale, DK);
+  cube q = project(&s->x, &p->w_q, &p->b_q), k = project(xk, &p->w_k, &p->b_k);
+  const cube raw_q = project(&s->x, &p->w_q, &p->b_q), raw_k = project(xk, &p->w_k, &p->b_k);
+  const cube v = project(xv, &p->w_v, &p->b_v), dy = cube_from(&s->d_y);
+  turned of[2], back_of[2];
+  const cube one_k = p->bias_k.data ? cube_from(&p->bias_k) : zero(1, 1, 1, 1);
+  const cube one_v = p->bias_v.data ? cube_from(&p->bias_v) : zero(1, 1, 1, 1);
+  const int64_t all = Tk + (p->bias_k.data != NULL);
+  cube more_k = zero(1, 1, 1, p->kv_heads * DK), more_v = zero(1, 1, 1, p->kv_heads * DV);
   const attn_tensor qt = attn_bhtd(NULL, ATTN_F32, B, H, T, DK),
                     kt = attn_bhtd(NULL, ATTN_F32, B, p->kv_heads, Tk, DK);
+  const int64_t first = B * T > 0 ? oracle_position(&qt, &kt, a, 0, 0) : 0;
+  for (int i = 0; p->rope && i < 2; i++) {
+    of[i] = turned_of(p->rope, i, i ? p->kv_heads : H, 0);
+    back_of[i] = turned_of(p->rope, i, i ? p->kv_heads : H, 1);
+    turn_rows(&of[i], i ? &k : &q, i ? 0 : first, NULL, NULL, NULL);
+  }
   cube o = zero(B, 1, T, H * DV), d_o = zero(B, 1, T, H * DV), d_q = zero(B, 1, T, H * DK);
   cube d_k = zero(B, 1, Tk, p->kv_heads * DK), d_v = zero(B, 1, Tk, p->kv_heads * DV);
   cube w_o = zero(1, 1, H * DV, DMO), b_o = zero(1, 1, 1, DMO);
@@ -118,22 +250,24 @@ static void check(const heads_back *s) {
       double *to = cube_at(&o, b, 0, i) + h * DV, *go = cube_at(&d_o, b, 0, i) + h * DV;
       const double *qi = cube_at(&q, b, 0, i) + h * DK;
       double top = -(double)INFINITY, sum = 0, d = 0;
-      for (int64_t j = 0; j < Tk; j++) {
+      for (int64_t j = 0; j < all; j++) {
         w[j] = -(double)INFINITY;
-        if (!oracle_allowed(&qt, &kt, a, b, h, i, j)) continue;
+        if (j < Tk ? !oracle_allowed(&qt, &kt, a, b, h, i, j) : a->q_len && i >= a->q_len[b])
+          continue;
         w[j] = 0;
-        for (int64_t c = 0; c < DK; c++)
-          w[j] += scale * qi[c] * cube_at(&k, b, 0, j)[h / group * DK + c];
-        if (a->alibi)
+        const double *kj = j < Tk ? cube_at(&k, b, 0, j) : cube_at(&one_k, 0, 0, 0);
+        for (int64_t c = 0; c < DK; c++) w[j] += scale * qi[c] * kj[h / group * DK + c];
+        if (a->alibi && j < Tk)
           w[j] -= (double)a->alibi[h] * fabs((double)(j - oracle_position(&qt, &kt, a, b, i)));
         top = fmax(top, w[j]);
       }
       if (top == -(double)INFINITY) continue;
-      for (int64_t j = 0; j < Tk; j++) sum += w[j] = exp(w[j] - top);
+      for (int64_t j = 0; j < all; j++) sum += w[j] = exp(w[j] - top);
       if (!pass) {
-        for (int64_t j = 0; j < Tk; j++)
+        for (int64_t j = 0; j < all; j++)
           for (int64_t c = 0; c < DV; c++)
-            to[c] += w[j] / sum * cube_at(&v, b, 0, j)[h / group * DV + c];
+            to[c] += w[j] / sum *
+                     (j < Tk ? cube_at(&v, b, 0, j) : cube_at(&one_v, 0, 0, 0))[h / group * DV + c];
         continue;
       }
       for (int64_t c = 0; c < DV; c++) {
@@ -141,23 +275,31 @@ static void check(const heads_back *s) {
         d += go[c] * to[c];
       }
       if (g->attention.d_lse.data) d -= oracle_get(&g->attention.d_lse, b, h, i, 0);
-      for (int64_t j = 0; j < Tk; j++) {
+      for (int64_t j = 0; j < all; j++) {
+        const int64_t at = h / group;
         const double weight = w[j] / sum;
+        const double *kj = (j < Tk ? cube_at(&k, b, 0, j) : cube_at(&one_k, 0, 0, 0)) + at * DK;
+        const double *vj = (j < Tk ? cube_at(&v, b, 0, j) : cube_at(&one_v, 0, 0, 0)) + at * DV;
+        double *dkj = (j < Tk ? cube_at(&d_k, b, 0, j) : cube_at(&more_k, 0, 0, 0)) + at * DK;
+        double *dvj = (j < Tk ? cube_at(&d_v, b, 0, j) : cube_at(&more_v, 0, 0, 0)) + at * DV;
         double pull = 0;
-        for (int64_t c = 0; c < DV; c++) {
-          pull += go[c] * cube_at(&v, b, 0, j)[h / group * DV + c];
-          cube_at(&d_v, b, 0, j)[h / group * DV + c] += weight * go[c];
-        }
+        for (int64_t c = 0; c < DV; c++) pull += go[c] * vj[c], dvj[c] += weight * go[c];
         const double dx = weight * (pull - d);
-        if (weight > 0) alibi[h] -= dx * fabs((double)(j - oracle_position(&qt, &kt, a, b, i)));
+        if (weight > 0 && j < Tk)
+          alibi[h] -= dx * fabs((double)(j - oracle_position(&qt, &kt, a, b, i)));
         for (int64_t c = 0; c < DK; c++) {
-          cube_at(&d_q, b, 0, i)[h * DK + c] +=
-              scale * dx * cube_at(&k, b, 0, j)[h / group * DK + c];
-          cube_at(&d_k, b, 0, j)[h / group * DK + c] += scale * dx * qi[c];
+          cube_at(&d_q, b, 0, i)[h * DK + c] += scale * dx * kj[c];
+          dkj[c] += scale * dx * qi[c];
         }
       }
     }
   }
+  for (int i = 0; p->rope && i < 2; i++) {
+    turn_rows(&of[i], i ? &k : &q, i ? 0 : first, i ? &raw_k : &raw_q, i ? &d_k : &d_q,
+              &back_of[i]);
+    hold_turned(&back_of[i], g);
+  }
+  hold(&more_k, &g->d_bias_k, "d_bias_k"), hold(&more_v, &g->d_bias_v, "d_bias_v");
   const cube x = cube_from(&s->x), x_k = cube_from(xk), x_v = cube_from(xv);
   cube d_x = zero(B, 1, T, DM), own_k = zero(B, 1, Tk, x_k.dim), own_v = zero(B, 1, Tk, x_v.dim);
   cube w_q = zero(1, 1, DM, H * DK), w_k = zero(1, 1, x_k.dim, d_k.dim),
@@ -193,6 +335,92 @@ void N6_multihead(void **state) {
     promise_run(&s->does);
     check(s);
     if (n % 3 == 0) promise_keep(&s->does);
+  }
+}
+
+/* A key that all rows see: each of the losses goes through it, with and without what forward kept. */
+void N6_multihead_bias_k(void **state) {
+  (void)state;
+  test_rng rng = test_seed(9614);
+  for (int n = 0; n < test_count(16, 8); n++, test_mem_release()) {
+    const int64_t B = n % 3 ? 2 : 1, T = n == 5 ? 1 : test_range(&rng, 2, 70), H = 4,
+                  KV = n & 1 ? 2 : 4;
+    heads_back *s =
+        build(B, T, n & 2 ? 90 : T, H, KV, n & 2 ? 1 : 0, n % 4 == 3 ? ATTN_BF16 : ATTN_F32, &rng);
+    attn_sdpa_params *a = &s->p.attention;
+    s->p.bias_k = drawn(ATTN_F32, TEST_BHTD, 1, 1, 1, KV * DK, 1, &rng);
+    s->p.bias_v = drawn(n & 1 ? ATTN_BF16 : ATTN_F32, TEST_BHTD, 1, 1, 1, KV * DV, 1, &rng);
+    s->g.d_bias_k = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 1, KV * DK);
+    s->g.d_bias_v = test_tensor(n == 3 ? ATTN_F16 : ATTN_F32, TEST_BHTD, 1, 1, 1, KV * DV);
+    if (n & 1) a->causal = 1;
+    if (n & 4) a->kv_len = test_lengths(B, s->x_k.data ? s->x_k.len : T, &rng);
+    if (n % 4 == 2) a->q_len = test_lengths(B, T, &rng);
+    if (n % 4 == 1) s->g.attention.d_lse = drawn(ATTN_F32, TEST_BHTD, B, H, T, 1, 1, &rng);
+    if (n % 3 == 1) a->alibi = test_floats(H, 0.1, &rng), s->g.attention.d_alibi = test_mem(64);
+    promise_run(&s->does);
+    check(s);
+    attn_ctx ctx = test_ctx();
+    const attn_tensor d_x = s->d_x, d_w = s->g.d_w_q, d_k = s->g.d_bias_k;
+    s->d_x = test_tensor(d_x.dtype, TEST_BHTD, B, 1, T, DM);
+    s->g.d_w_q = test_tensor(d_w.dtype, TEST_BHTD, 1, 1, DM, H * DK);
+    s->g.d_bias_k = test_tensor(ATTN_F32, TEST_PADDED, 1, 1, 1, KV * DK);
+    s->p.each = test_tensor(ATTN_F32, TEST_BTHD, B, H, T, DV);
+    a->lse = test_tensor(ATTN_F32, TEST_BHTD, B, H, T, 1);
+    const attn_tensor y = test_tensor(ATTN_F32, TEST_BHTD, B, 1, T, DMO);
+    assert_int_equal(attn_multihead(y, s->x, s->x_k, s->x_v, &s->p, &ctx), ATTN_OK);
+    s->g.kept = 1;
+    assert_int_equal(run(s, &ctx), ATTN_OK);
+    test_assert_same(s->d_x, d_x, "d_x"), test_assert_same(s->g.d_w_q, d_w, "d_w_q");
+    test_assert_same(s->g.d_bias_k, d_k, "d_bias_k");
+    s->d_x = d_x, s->g.d_w_q = d_w;
+    if (n < 4) promise_keep(&s->does);
+  }
+}
+
+/* Norms of queries and keys, with and without a rotation, before it and behind it. */
+void N6_multihead_qk_norm(void **state) {
+  (void)state;
+  test_rng rng = test_seed(9615);
+  for (int n = 0; n < test_count(32, 16); n++, test_mem_release()) {
+    const int64_t B = n % 3 ? 2 : 1, T = test_range(&rng, 1, 40), H = 4, KV = n & 1 ? 2 : 4;
+    heads_back *s =
+        build(B, T, n % 5 ? T : 50, H, KV, n % 5 ? 0 : 1, n % 7 == 6 ? ATTN_BF16 : ATTN_F32, &rng);
+    attn_qk_norm norm;
+    attn_rope_params rope;
+    memset(&norm, 0, sizeof norm), memset(&rope, 0, sizeof rope);
+    rope.norm = &norm, rope.layout = ATTN_ROPE_HALF, s->p.rope = &rope;
+    norm.kind = (attn_qk_norm_kind)(n % 4), norm.after = n / 4 & 1, norm.gain_less_one = n / 8 & 1;
+    norm.gain_by_head = norm.kind != ATTN_QK_NORM_RMS_ALL && n / 4 % 3 == 1;
+    if (n / 2 & 1) norm.eps = 0.25f;
+    const int own = norm.gain_by_head || norm.kind == ATTN_QK_NORM_RMS_ALL;
+    if (n % 9)
+      norm.q_gain = test_floats((own ? H : 1) * DK, 1, &rng),
+      s->g.norm.d_q_gain = test_mem((size_t)H * DK * 4);
+    if (n % 7)
+      norm.k_gain = test_floats((own ? KV : 1) * DK, 1, &rng),
+      s->g.norm.d_k_gain = test_mem((size_t)KV * DK * 4);
+    if (norm.kind == ATTN_QK_NORM_L2 && n & 4) {
+      float *temperature = test_floats(H, 3, &rng);
+      temperature[1] = 0;
+      norm.temperature = temperature, s->g.norm.d_temperature = test_mem((size_t)H * 4);
+    }
+    if (n % 6 == 5) rope.has_rotary_dim = 1; /* rotary_dim 0: norms alone */
+    if (n & 1) s->p.attention.causal = 1;
+    if (n % 8 == 2 || n % 10 == 5)
+      s->p.attention.kv_len = test_lengths(B, s->x_k.data ? s->x_k.len : T, &rng);
+    promise_run(&s->does);
+    check(s);
+    if (n % 5 == 0) promise_keep(&s->does);
+    if (!s->x_k.data || !s->p.attention.kv_len) continue;
+    const attn_tensor d_w = s->g.d_w_v, d_k = s->g.d_w_k; /* rows that nobody reads */
+    s->g.d_w_v = test_tensor(d_w.dtype, TEST_PADDED, 1, 1, d_w.len, d_w.dim);
+    promise_run(&s->does);
+    const double was = oracle_get(&d_k, 0, 0, 1, 1);
+    for (int64_t b = 0; b < B; b++)
+      for (int64_t i = s->p.attention.kv_len[b]; i < s->x_k.len; i++)
+        test_fill_row(s->x_k, b, 0, i, (double)NAN);
+    promise_run(&s->does);
+    test_assert_same(s->g.d_w_v, d_w, "d_w_v"), assert_true(oracle_get(&d_k, 0, 0, 1, 1) == was);
   }
 }
 
@@ -314,7 +542,7 @@ void N6_multihead_kept(void **state) {
 void N6_multihead_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(9613);
-  for (int n = 0; n < 20; n++, test_mem_release()) {
+  for (int n = 0; n < 25; n++, test_mem_release()) {
     heads_back *s = build(2, 10, 12, 2, 1, 1, ATTN_F32, &rng);
     attn_multihead_gradients *g = &s->g;
     attn_status want = ATTN_E_SHAPE;
@@ -336,8 +564,24 @@ void N6_multihead_rejects(void **state) {
       case 10: s->p.w_o.data = NULL, want = ATTN_E_NULL, word = "w_o"; break;
       case 11:
         s->p.bias_k = s->p.b_k, s->p.bias_v = s->p.b_v, want = ATTN_E_RANGE, word = "bias_k";
+        g->attention.d_map = test_tensor(ATTN_F32, TEST_BHTD, 2, 2, 10, 12);
         break;
-      case 12: rope.norm = &norm, s->p.rope = &rope, want = ATTN_E_RANGE, word = "norm"; break;
+      case 12:
+        rope.norm = &norm, s->p.rope = &rope, g->norm.d_q_gain = test_floats(DK, 1, &rng);
+        want = ATTN_E_NULL, word = "q_gain";
+        break;
+      case 20: g->d_bias_v = g->d_b_v, want = ATTN_E_NULL, word = "bias_v"; break;
+      case 21:
+      case 22:
+        norm.k_gain = test_floats(DK, 1, &rng), rope.norm = &norm, s->p.rope = &rope;
+        g->norm.d_k_gain = n == 21 ? s->d_x.data : (float *)(uintptr_t)norm.k_gain;
+        want = ATTN_E_OVERLAP, word = "share";
+        break;
+      case 23:
+        norm.kind = ATTN_QK_NORM_L2, norm.temperature = test_floats(2, 1, &rng);
+        rope.norm = &norm, s->p.rope = &rope, want = ATTN_E_ALIGN, word = "norm";
+        g->norm.d_temperature = (float *)(void *)((char *)test_floats(3, 1, &rng) + 2);
+        break;
       case 13:
         g->attention.d_alibi = test_floats(2, 1, &rng), want = ATTN_E_NULL, word = "alibi";
         break;
