@@ -206,6 +206,7 @@ void promise_keep(const promise *p) {
   promise_run(p);
   snapshot(p, first);
   for (int n = 0; n < 6; n++) {
+    if (test_fast > 1 && n % 4 != 1) continue;
     attn_ctx ctx = test_ctx();
     int64_t most = 0;
     ctx.workers = 2 + n, ctx.parallel_for = order[n % 3], ctx.parallel_user = &most;

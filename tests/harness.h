@@ -16,7 +16,7 @@
 
 /* The tier every call must run on, set by the runner. */
 extern attn_isa test_isa;
-/* ATTN_TEST_SCALE=small, for emulators and sanitizers: fewer and smaller random cases. */
+/* ATTN_TEST_SCALE: 1 = small, fewer and smaller random cases; 2 = least, for emulators and sanitizers. */
 extern int test_fast;
 /* The implementation's exp is another one: bounds hold, golden hashes do not. */
 extern int test_other_bits;

@@ -4,7 +4,8 @@
  *   runner [--isa TIER] [--filter PATTERN] [--other-bits] [--list] [--golden] [--exp-exhaustive]
  *
  * --other-bits: the implementation has other elementary functions, so hashes of results do not hold.
- * ATTN_TEST_SCALE=small runs fewer and smaller random cases. */
+ * ATTN_TEST_SCALE=small runs fewer and smaller random cases; least, for what is slow besides, keeps each promise of a call
+ * with two numbers of workers and goes through a part of the golden calls where that is a sweep over all of them. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,7 +83,7 @@ int main(int argc, char **argv) {
   attn_isa only = ATTN_ISA_AUTO;
   const char *filter = NULL;
   const char *scale = getenv("ATTN_TEST_SCALE");
-  test_fast = scale && strcmp(scale, "small") == 0;
+  test_fast = !scale ? 0 : strcmp(scale, "least") == 0 ? 2 : strcmp(scale, "small") == 0;
   for (int n = 1; n < argc; n++) {
     const char *word = argv[n], *value = n + 1 < argc ? argv[n + 1] : "";
     if (strcmp(word, "--list") == 0) {
@@ -106,7 +107,7 @@ int main(int argc, char **argv) {
     }
   }
   setvbuf(stdout, NULL, _IOLBF, 0);
-  if (test_fast) puts("ATTN_TEST_SCALE=small: FEWER AND SMALLER RANDOM CASES");
+  if (test_fast) printf("ATTN_TEST_SCALE=%s: FEWER AND SMALLER RANDOM CASES\n", scale);
 
   int failed = 0, found = 0;
   if (!only) {
@@ -128,7 +129,7 @@ int main(int argc, char **argv) {
       continue; /* no test of a tier is called so */
     if (!o->why) {
       printf("tier %-6s  ran %d tests, %d failed, %d skipped%s\n", name, o->ran, o->failed,
-             o->skipped, test_fast ? " (small scale)" : "");
+             o->skipped, test_fast > 1 ? " (least scale)" : test_fast ? " (small scale)" : "");
       failed += o->failed, found += o->ran + o->skipped;
     } else {
       printf("tier %-6s  NOT RUN, %d tests skipped: %s%s\n", name, TIER_COUNT, o->why,

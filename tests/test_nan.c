@@ -290,6 +290,7 @@ void api_nan_is_the_one(void **state) {
     test_rng rng = test_seed(5200 + (uint64_t)round);
     for (int n = 0; (name = golden_compound(n, NULL, NULL)); n++, test_mem_release()) {
       attn_tensor o, lse;
+      if (test_fast > 1 && (n + round) % 3) continue;
       test_poison = round % 3 == 0 ? 997 : round % 3 == 1 ? 211 : 2003, test_drawn = 170 * round;
       golden_compound(n, &o, &lse);
       test_poison = 0;

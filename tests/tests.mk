@@ -86,26 +86,26 @@ $(TEST_CMOCKA)/armhf/done: | $(TEST_CMOCKA)/arm64/done
 # $(call arm_cmocka,ARCHITECTURE,TRIPLET): how to link it.
 arm_cmocka = -L$(TEST_CMOCKA)/$(1)/usr/lib/$(2) -Wl,-rpath,$(CURDIR)/$(TEST_CMOCKA)/$(1)/usr/lib/$(2) -lcmocka
 
-$(eval $(call runner,arm64,aarch64-linux-gnu-gcc,-O2 -g -I$(TEST_CMOCKA)/arm64/usr/include,\
+$(eval $(call runner,arm64,aarch64-linux-gnu-gcc,-O1 -I$(TEST_CMOCKA)/arm64/usr/include,\
   build/impl/arm64-O2.o,$(call arm_cmocka,arm64,aarch64-linux-gnu),aarch64-linux-gnu-objcopy))
 $(eval $(call runner,arm32,arm-linux-gnueabihf-gcc -march=armv7-a -mfpu=neon-vfpv4 -mfloat-abi=hard,\
-  -O2 -g -I$(TEST_CMOCKA)/armhf/usr/include,\
-  build/impl/arm32-O2.o,$(call arm_cmocka,armhf,arm-linux-gnueabihf),arm-linux-gnueabihf-objcopy))
+  -O1 -I$(TEST_CMOCKA)/armhf/usr/include,\
+  build/impl/arm32-O1.o,$(call arm_cmocka,armhf,arm-linux-gnueabihf),arm-linux-gnueabihf-objcopy))
 $(TEST_SOURCES:tests/%.c=$(TEST_OUT)/arm64/%.o): | $(TEST_CMOCKA)/arm64/done
 $(TEST_SOURCES:tests/%.c=$(TEST_OUT)/arm32/%.o): | $(TEST_CMOCKA)/armhf/done
 
-# Under the sanitizers unoptimised: optimising that code takes longer than running it, but for the oracles.
-# clang's watch the implementation alone; what it does to arrays of the tests is seen there too.
-TEST_ASAN := -O0 -g1 -fno-omit-frame-pointer -fno-sanitize-recover=all -fsanitize=address,undefined
-$(eval $(call runner,asan-gcc,gcc,$(TEST_ASAN) $$(TEST_ASAN_MORE),build/impl/gcc-asan.o,-lcmocka,objcopy))
-$(TEST_OUT)/asan-gcc/oracle%.o $(TEST_OUT)/asan-gcc/harness.o: TEST_ASAN_MORE := -O1
+# The sanitizers watch the implementation, unoptimised: optimising that code takes longer than running it. What it
+# does to memory that a test has allocated is seen there too.
+$(eval $(call hooked,asan-gcc,build/impl/gcc-asan.o,objcopy))
+$(TEST_OUT)/asan-gcc/runner: $(TEST_NATIVE_OBJECTS) $(TEST_OUT)/asan-gcc/attn.o
+	gcc -fsanitize=address -o $@ $^ -lcmocka $(TEST_SLEEF_LIB) -lpthread -lm
 $(eval $(call hooked,asan-clang,build/impl/clang-asan.o,objcopy))
 $(TEST_OUT)/asan-clang/runner: $(TEST_NATIVE_OBJECTS) $(TEST_OUT)/asan-clang/attn.o
 	clang -fsanitize=address,undefined -o $@ $^ -lcmocka $(TEST_SLEEF_LIB) -lpthread -lm
 
-# ATTN_TEST_SCALE=small, since an emulator is some twenty times slower.
-TEST_QEMU64 := ATTN_TEST_SCALE=small qemu-aarch64 -L /usr/aarch64-linux-gnu
-TEST_QEMU32 := ATTN_TEST_SCALE=small qemu-arm -L /usr/arm-linux-gnueabihf
+# ATTN_TEST_SCALE=least, since an emulator is some twenty times slower.
+TEST_QEMU64 := ATTN_TEST_SCALE=least qemu-aarch64 -L /usr/aarch64-linux-gnu
+TEST_QEMU32 := ATTN_TEST_SCALE=least qemu-arm -L /usr/arm-linux-gnueabihf
 
 .PHONY: test-sleef
 test-sleef: $(TEST_OUT)/sleef/runner ## test: the attention tests with ATTN_USE_SLEEF
@@ -115,8 +115,9 @@ test-sleef: $(TEST_OUT)/sleef/runner ## test: the attention tests with ATTN_USE_
 test-native: $(TEST_NATIVE) ## test: run the tests on every tier of this machine
 	$(TEST_NATIVE)
 
-test-clang: $(TEST_OUT)/clang/runner ## test: the same, compiled with clang, smaller random cases
-	ATTN_TEST_SCALE=small $<
+test-clang: $(TEST_OUT)/clang/runner ## test: the same, compiled with clang, smaller random cases, those of A on lesser tiers
+	ATTN_TEST_SCALE=least $< --isa $(firstword $(TEST_TIERS))
+	@for tier in $(wordlist 2,3,$(TEST_TIERS)); do ATTN_TEST_SCALE=small $< --isa $$tier --filter 'A*' || exit 1; done
 
 TEST_AVX2 := $(if $(shell grep -m1 -w avx2 /proc/cpuinfo 2>/dev/null),,qemu-x86_64 -cpu max)
 TEST_EMULATED_HERE := $(if $(filter x86_64,$(shell uname -m)),$(TEST_EMULATED)/runner \
@@ -124,7 +125,7 @@ TEST_EMULATED_HERE := $(if $(filter x86_64,$(shell uname -m)),$(TEST_EMULATED)/r
 test-emulated: $(TEST_EMULATED_HERE) ## test: the avx512 tier, and avx2 with AVX-VNNI, by emulating vocabularies
 	$(if $<,,@echo "NOT RUN: the emulated avx512 tier is for x86")
 	$(filter %/words,$^)
-	$(if $<,ATTN_TEST_SCALE=small $(TEST_AVX2) $< --isa avx512)
+	$(if $<,ATTN_TEST_SCALE=least $(TEST_AVX2) $< --isa avx512)
 	$(if $<,ATTN_TEST_SCALE=small $(TEST_AVX2) $< --isa avx2 --filter 'O4_*')
 
 # scalar is the same C as everywhere else: A covers what differs between machines.
@@ -179,19 +180,19 @@ numerics: $(TEST_OUT)/numerics ## measure: measure the figures of docs/numerics.
 .PHONY: sanitize sanitize-gcc sanitize-clang sanitize-thread
 sanitize: sanitize-gcc sanitize-clang sanitize-thread ## test: run the tests under ASan, UBSan and TSan
 
-# Each tier under one of the two: gcc takes the best one here, clang the others, of scalar, which is
-# slow here, the masks only. gcc 12 does not align the frames that it moves off the stack to detect
-# their use after return, as avx512 needs.
+# Addresses: gcc watches the best tier here in all tests, clang the next one in those of A, and of scalar, which is slow
+# here, the masks. Undefined behaviour: clang, here and in all tests of test-spoil. gcc 12 does not align the frames that
+# it moves off the stack to detect their use after return, as avx512 needs.
 TEST_TIERS := $(if $(filter x86_64 i%86,$(shell uname -m)),$(if $(shell grep -m1 avx512f \
   /proc/cpuinfo 2>/dev/null),avx512) avx2,neon) scalar
 sanitized = ASAN_OPTIONS=detect_stack_use_after_return=$(1):allocator_may_return_null=1 \
-  ATTN_TEST_SCALE=small $< --isa $(2) --filter '$(if $(filter scalar,$(2)),A2_*,*)'
+  ATTN_TEST_SCALE=least $< --isa $(2) --filter '$(3)'
 
 sanitize-gcc: $(TEST_OUT)/asan-gcc/runner
-	$(call sanitized,0,$(firstword $(TEST_TIERS)))
+	$(call sanitized,0,$(firstword $(TEST_TIERS)),*)
 
 sanitize-clang: $(TEST_OUT)/asan-clang/runner
-	@$(foreach tier,$(wordlist 2,3,$(TEST_TIERS)),$(call sanitized,1,$(tier)) &&) :
+	@$(foreach tier,$(wordlist 2,3,$(TEST_TIERS)),$(call sanitized,1,$(tier),$(if $(filter scalar,$(tier)),A2_*,A*)) &&) :
 
 # Every public call with arguments that are nearly right (tests/spoil), which the tests' own calls provide.
 TEST_SPOIL := $(TEST_OUT)/spoil

@@ -16,8 +16,9 @@ build/demo/denoise: docs/examples/denoise.c docs/examples/image.h docs/examples/
 demo: build/demo/denoise ## use: denoise a photograph by attention: make demo IMAGE=picture.ppm
 	build/demo/denoise "$(IMAGE)" build/demo
 
-examples: $(call compiled_by,$(CC)) ## use: build and run the programs of docs/examples
-	CC="$(CC)" IMPL=$< sh docs/examples/test_examples.sh
+EXAMPLES_OPENMP := $(if $(filter cc gcc,$(CC)),build/impl/gcc-openmp.o)
+examples: $(call compiled_by,$(CC)) $(EXAMPLES_OPENMP) ## use: build and run the programs of docs/examples
+	CC="$(CC)" IMPL=$< IMPL_OPENMP=$(EXAMPLES_OPENMP) sh docs/examples/test_examples.sh
 
 # For the models below: OPENMP= is for compilers without, WORKERS says how many threads are timed.
 OPENMP ?= -fopenmp

@@ -18,5 +18,5 @@ gallery: build/gallery/gallery $(GALLERY_PAGES:%=build/gallery/%) ## draw: draw 
 content-time: build/gallery/content ## measure: time attention to chosen keys on a photograph: docs/content.md
 	build/gallery/content --time
 
-test-gallery: build/impl/gcc-O1.o ## test: check that docs/gallery and the pages' numbers are what the code makes
+test-gallery: build/impl/gcc-O2.o ## test: check that docs/gallery and the pages' numbers are what the code makes
 	CC="$(CC)" IMPL=$< sh docs/gallery/test_gallery.sh

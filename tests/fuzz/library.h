@@ -1,4 +1,4 @@
-/* library.h owns the library under test: attn.h, compiled with an allocator that can be told to
+/* library.h owns the library under test: attn.h, linked (Makefile) to an allocator that can be told to
  * fail and that knows how many blocks are in use. */
 
 #ifndef FUZZ_LIBRARY_H
@@ -15,7 +15,10 @@ static int fuzz_malloc_left = -1; /* allocations that will succeed; -1 = any num
 static int fuzz_malloc_refused;   /* whether one has failed since this was set to 0 */
 static int fuzz_malloc_blocks;    /* in use */
 
-static void *fuzz_malloc(size_t size) {
+void *fuzz_malloc(size_t size);
+void fuzz_free(void *block);
+
+void *fuzz_malloc(size_t size) {
   void *block = size <= MALLOC_MAX && fuzz_malloc_left ? malloc(size) : NULL;
   if (fuzz_malloc_left > 0) fuzz_malloc_left--;
   if (block)
@@ -25,15 +28,13 @@ static void *fuzz_malloc(size_t size) {
   return block;
 }
 
-static void fuzz_free(void *block) {
+void fuzz_free(void *block) {
   if (!block) abort();
   fuzz_malloc_blocks--;
   free(block);
 }
 
-#define ATTN_MALLOC(size) fuzz_malloc(size)
-#define ATTN_FREE(ptr) fuzz_free(ptr)
-#define ATTN_IMPLEMENTATION
 #include "attn.h"
+#include "mend.h"
 
 #endif

@@ -156,24 +156,6 @@ static int small(const attn_schedule_info *i) {
 
 /* ---- saved and damaged bytes -----------------------------------------------------------------*/
 
-/* Makes the counts in the header those of the tiles, without which no damage to tiles is accepted.
- * Counts as the library does, by its own functions. */
-static void mend(uint8_t *bytes, size_t size) {
-  attn_plan_ *p = (attn_plan_ *)(void *)bytes;
-  if (size < sizeof *p || p->bytes != (int64_t)size) return;
-  if (!attn_plan_frame_ok_(p)) return;
-  const int32_t *head = (const int32_t *)attn_plan_at_(p, p->at_head);
-  const int64_t *tiles = (const int64_t *)attn_plan_at_(p, p->at_tiles);
-  const attn_plan_tile_ *tile = (const attn_plan_tile_ *)attn_plan_at_(p, p->at_tile);
-  attn_counts_ sum;
-  memset(&sum, 0, sizeof sum);
-  for (int64_t h = 0; h < p->heads; h++)
-    for (int64_t t = tiles[head[h] * p->phases]; t < tiles[(head[h] + 1) * p->phases]; t++)
-      if (!attn_plan_tile_ok_(p, &tile[t], &sum)) return;
-  p->pairs = sum.pairs, p->computed = sum.computed, p->full = sum.full;
-  p->partial = sum.partial, p->lists = sum.lists;
-}
-
 static void fuzz_damaged(input *in, store *s, const attn_schedule *schedule) {
   size_t size = schedule->size;
   if (chance(in, 8)) size = size / 8 * (size_t)below(in, 9);
@@ -181,8 +163,8 @@ static void fuzz_damaged(input *in, store *s, const attn_schedule *schedule) {
   memcpy(bytes, schedule->data, size);
   for (int n = below(in, 4); n > 0 && size >= 8; n--) {
     /* to the header, tiles, runs or keys */
-    const attn_plan_ *plan = (const attn_plan_ *)schedule->data;
-    const int64_t section[4] = {0, plan->at_tile, plan->at_run, plan->at_key};
+    int64_t section[4];
+    fuzz_sections(schedule->data, section);
     const size_t words = size / 8 * 2, from = (size_t)section[below(in, 4)] / 4;
     const size_t at = (from + take(in) % 128) % words * 4;
     int64_t word;
@@ -203,7 +185,7 @@ static void fuzz_damaged(input *in, store *s, const attn_schedule *schedule) {
     const int64_t length = (int64_t)size;
     memcpy(bytes + 8, &length, 8);
   }
-  if (below(in, 4)) mend(bytes, size);
+  if (below(in, 4)) fuzz_mend(bytes, size);
   attn_schedule opened;
   attn_ctx ctx;
   memset(&ctx, 0, sizeof ctx);

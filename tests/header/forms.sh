@@ -7,24 +7,28 @@
 # Whole where names matter, and once the flat form.
 printf '#define ATTN_ONLY (ATTN_FAMILY_PATTERN | ATTN_FAMILY_EDGES | ATTN_FAMILY_RELU)\n' >some.h
 some="-DATTN_SMALL -include $work/some.h"
-gcc="gcc -std=c99 -Wall -Wextra -Werror -O0 $some -DATTN_NO_AVX512 -DATTN_NO_AVX2"
-whole="gcc -std=c99 -Wall -Wextra -Werror -fsyntax-only"
+# By clang where it is, which is three times as fast: what a form is, the preprocessor makes.
+cc=gcc
+if have clang; then cc=clang; fi
+plain="$cc -std=c99 -Wall -Wextra -Werror -O0 $some -DATTN_NO_AVX512 -DATTN_NO_AVX2"
+whole="$cc -std=c99 -Wall -Wextra -Werror -fsyntax-only"
 read="$whole $some"
-all="gcc -std=c99 -Wall -Wextra -Werror -O0 $some"
+all="$cc -std=c99 -Wall -Wextra -Werror -O0 $some"
+both="gcc -std=c99 -Wall -Wextra -Werror -fsyntax-only $some"
 printf '#define ATTN_IMPLEMENTATION\n#include "attn.h"\n' >impl.c
 
 # shellcheck disable=SC2086 # flags are words
-check "two files: one with the implementation" $gcc -I. -o two impl.c "$here/use.c" -lm
+check "two files: one with the implementation" $plain -I. -o two impl.c "$here/use.c" -lm
 check "two files run" ./two
 
 printf '#define ATTN_STATIC\n#define ATTN_IMPLEMENTATION\n#include "attn.h"\n' >static.h
 printf '#include "static.h"\nint other(void);\nint other(void) { return attn_isa_best() == 0; }\n' \
   >other.c
 check "two files with private implementations" \
-  $gcc -include static.h -I. -o private other.c "$here/use.c" -lm
+  $plain -include static.h -I. -o private other.c "$here/use.c" -lm
 check "private implementations run" ./private
 check "a private implementation exports nothing" sh -c \
-  "$gcc -c -o other.o other.c && ! nm -g --defined-only other.o | grep attn_"
+  "$plain -c -o other.o other.c && ! nm -g --defined-only other.o | grep attn_"
 
 printf '#include "attn.h"\n#include "attn.h"\n#define ATTN_IMPLEMENTATION\n#include "attn.h"\n' \
   >twice.c
@@ -39,7 +43,7 @@ printf '#define ATTN_IMPLEMENTATION\n#include "../../lib/attn.h"\n' >deep/down/i
 check "a relative path in the include" $read deep/down/impl.c
 (cd deep/down && check "a relative -I" $read -I../../lib -DATTN_IMPLEMENTATION \
   "$here/use.c")
-check "-include on the command line" $gcc -DATTN_IMPLEMENTATION -include lib/attn.h -I. -o include \
+check "-include on the command line" $plain -DATTN_IMPLEMENTATION -include lib/attn.h -I. -o include \
   "$here/use.c" -lm
 printf '#define min(a, b) ((a) < (b) ? (a) : (b))\n#define max min\n#include <complex.h>\n' >rude.c
 cat impl.c >>rude.c
@@ -78,7 +82,7 @@ check "all switches" $all -DATTN_NO_AVX2 -DATTN_NO_AVX512 -DATTN_NO_NEON -DATTN_
   -o switch "$here/use.c" -lm
 check "all switches leave scalar" ./switch scalar
 check "ATTN_NO_GETENV" $read -DATTN_NO_GETENV -DATTN_IMPLEMENTATION -I. "$here/use.c"
-check "ATTN_MALLOC and ATTN_FREE" sh -c "$gcc '-DATTN_MALLOC(n)=NULL' '-DATTN_FREE(p)=((void)(p))' \
+check "ATTN_MALLOC and ATTN_FREE" sh -c "$plain '-DATTN_MALLOC(n)=NULL' '-DATTN_FREE(p)=((void)(p))' \
   -c -o hooks.o impl.c -DATTN_NO_GETENV && ! nm -u hooks.o | grep -E 'malloc|free'"
 refuse "ATTN_MALLOC alone" "ATTN_FREE together" gcc "-DATTN_MALLOC(n)=NULL" -c -o hooks.o impl.c
 
@@ -95,7 +99,7 @@ fi
 if echo '#include <sleef.h>' | gcc -E - >/dev/null 2>&1; then
   printf '#include <sleef.h>\n#define ATTN_USE_SLEEF\n#include "impl.c"\n' >sleef.c
   for flag in -O0 -mavx -march=native; do
-    check "ATTN_USE_SLEEF after sleef.h, $flag" $all $flag -fsyntax-only sleef.c
+    check "ATTN_USE_SLEEF after sleef.h, $flag" $both $flag sleef.c
     check "ATTN_USE_SLEEF after sleef.h, C++, $flag" g++ -w $flag -x c++ -fsyntax-only sleef.c
   done
 else
@@ -109,7 +113,7 @@ mkdir flat
   cat attn_flat.h
   sed '/#include "attn.h"/d' "$here/use.c"
 } >flat/pasted.c
-check "flat form, pasted into a file" $gcc -o flat/pasted flat/pasted.c -lm
+check "flat form, pasted into a file" $plain -o flat/pasted flat/pasted.c -lm
 check "flat form runs" flat/pasted
 cp attn_flat.h flat/any_name.h
 printf '#define ATTN_IMPLEMENTATION\n#include "any_name.h"\n' >flat/impl.c

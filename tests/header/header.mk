@@ -13,7 +13,8 @@ compiled_by = build/impl/$(if $(filter cc gcc,$(1)),gcc,$(notdir $(1)))-O2.o
 
 HEADER_NEEDS_symbols := gcc-O2 gcc-O0 gcc-O3 clang-O2 clang-O0 clang-O3 gcc-openmp
 HEADER_NEEDS_budget := gcc-O2 gcc-O0
-HEADER_NEEDS_cpus := gcc-O1
+HEADER_NEEDS_cpus := gcc-O2
+HEADER_NEEDS_only := gcc-O2
 header_needs = $(HEADER_NEEDS_$(1):%=build/impl/%.o)
 
 .PHONY: test-header $(HEADER_TESTS)

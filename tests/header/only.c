@@ -1,11 +1,14 @@
 /* only.c owns what plain attention alone must do: print the bits of its results, which are those of the
  * whole header, and refuse what belongs to families that are left out. */
 
+#ifndef WHOLE /* which is an object */
 #define ATTN_STATIC
 #define ATTN_IMPLEMENTATION
+#endif
 #include "attn.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { TQ = 70, TK = 150, D = 24, H = 4 };
 static float q[H * TQ * D], k[H * TK * D], v[H * TK * D], o[H * TQ * D], bias[TQ * TK];
@@ -27,7 +30,7 @@ static void print(const char *name, attn_isa isa, int64_t queries, attn_dtype ty
   printf("%s %s %d %016llx\n", name, attn_isa_name(isa), (int)status, (unsigned long long)hash);
 }
 
-#ifdef PLAIN
+#ifndef WHOLE
 static int refused(const char *family, attn_sdpa_params p, attn_dtype type) {
   attn_ctx ctx;
   memset(&ctx, 0, sizeof ctx), memset(o, 0, sizeof o);
@@ -67,7 +70,7 @@ int main(void) {
       print(name[n], (attn_isa)isa, 1, type, H / 2, p);
     }
   }
-#ifdef PLAIN
+#ifndef WHOLE
   attn_sdpa_params none, cap, plan;
   attn_schedule schedule = {mask, sizeof mask, NULL};
   memset(&none, 0, sizeof none);
