@@ -88,7 +88,8 @@ static int leaks(play *s, const char *name) {
   assert_int_equal(ctx.report.isa, test_isa);
   for (int x = 0; x < s->outs; x++) want[x] = dense(s->out[x]);
   for (int m = 0; m < (int)(sizeof marks / sizeof *marks); m++) {
-    if (test_fast && (m + s->n) % (test_fast > 1 ? 5 : 3)) continue; /* other forms take the others */
+    if (test_fast && (m + s->n) % (test_fast > 1 ? 5 : 3))
+      continue; /* other forms take the others */
     const int how = (m + s->n) % 4;
     change(s, marks[m], how);
     if (s->call(s, &ctx) != ATTN_OK) {
