@@ -129,7 +129,10 @@ int main(int argc, char **argv) {
       continue; /* no test of a tier is called so */
     if (!o->why) {
       printf("tier %-6s  ran %d tests, %d failed, %d skipped%s\n", name, o->ran, o->failed,
-             o->skipped, test_fast > 1 ? " (least scale)" : test_fast ? " (small scale)" : "");
+             o->skipped,
+             test_fast > 1 ? " (least scale)"
+             : test_fast   ? " (small scale)"
+                           : "");
       failed += o->failed, found += o->ran + o->skipped;
     } else {
       printf("tier %-6s  NOT RUN, %d tests skipped: %s%s\n", name, TIER_COUNT, o->why,
