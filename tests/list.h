@@ -1363,6 +1363,7 @@
   X(H10_tilings)                            \
   X(H10_weights)                            \
   X(H10_forbidden)                          \
+  X(H10_gradients)                          \
   X(H10_promises)                           \
   X(H10_reject)                             \
   X(I3_random)                              \

@@ -541,3 +541,67 @@ void H10_reject(void **state) {
     promise_reject(&s->does, want, word);
   }
 }
+
+/* The gradients of the factorised form by parts: those of scores as a bias, and products of theirs with the other factor,
+ * a head a query. Against differences of the loss in float64. */
+void H10_gradients(void **state) {
+  (void)state;
+  enum { T = 9, KA = 4, KB = 5, TK = KA * KB, DV = 3, DQ = 2 };
+  test_rng rng = test_seed(7795);
+  for (int n = 0; n < 2; n++, test_mem_release()) {
+    const attn_tensor a = drawn(ATTN_F32, TEST_BHTD, 1, T, 1, KA, 1, &rng);
+    const attn_tensor b = drawn(ATTN_F32, TEST_BHTD, 1, T, 1, KB, 1, &rng);
+    const attn_tensor v = drawn(ATTN_F32, TEST_BHTD, 1, 1, TK, DV, 1, &rng);
+    const attn_tensor d_o = drawn(ATTN_F32, TEST_BHTD, 1, 1, T, DV, 1, &rng);
+    attn_tensor s = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, T, TK), d_s = s, none = absent();
+    attn_tensor q = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, T, DQ), o, lse;
+    attn_tensor k = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, TK, DQ);
+    attn_ctx ctx = test_ctx();
+    attn_sdpa_params p;
+    attn_sdpa_gradients g;
+    memset(&p, 0, sizeof p), memset(&g, 0, sizeof g);
+    test_fill_value(q, 0), test_fill_value(k, 0);
+    for (int i = 0; i < T; i++)
+      for (int j = 0; j < TK; j++)
+        oracle_set(&s, 0, 0, i, j,
+                   oracle_get(&a, 0, i, 0, j % KA) * oracle_get(&b, 0, i, 0, j / KA));
+    o = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, T, DV);
+    lse = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, T, 1);
+    d_s = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, T, TK);
+    p.bias = attn_mask_add(s.data, ATTN_F32, 1, 1, T, TK), p.lse = lse, p.causal = n;
+    g.d_bias = d_s;
+    assert_int_equal(attn_sdpa(o, q, k, v, &p, &ctx), ATTN_OK);
+    assert_int_equal(attn_sdpa_backward(none, none, none, d_o, q, k, v, o, lse, &p, &g, &ctx),
+                     ATTN_OK);
+    /* d_a_i = b_i dS_i, dS_i a matrix [KB, KA]; d_b_i the same turned */
+    attn_tensor d_a = test_tensor(ATTN_F32, TEST_BHTD, 1, T, 1, KA);
+    attn_tensor d_b = test_tensor(ATTN_F32, TEST_BHTD, 1, T, 1, KB);
+    const attn_tensor w = attn_bhtd(d_s.data, ATTN_F32, 1, T, KB, KA);
+    attn_gemm_params turned;
+    memset(&turned, 0, sizeof turned), turned.w_transposed = 1;
+    assert_int_equal(attn_gemm(d_a, b, w, NULL, &ctx), ATTN_OK);
+    assert_int_equal(attn_gemm(d_b, a, w, &turned, &ctx), ATTN_OK);
+    for (int i = 0; i < T; i++)
+      for (int c = 0; c < KA + KB; c++) {
+        static const double by[5] = {1, -8, 0, 8, -1};
+        const double step = 1e-3;
+        double slope = 0;
+        for (int m = 0; m < 5; m++) {
+          double sum = 0, top = 0, loss = 0, x[TK];
+          for (int j = 0; j < TK; j++) {
+            double u = oracle_get(&a, 0, i, 0, j % KA), t = oracle_get(&b, 0, i, 0, j / KA);
+            if (c == j % KA) u += (m - 2) * step;
+            if (c == KA + j / KA) t += (m - 2) * step;
+            x[j] = u * t, top = fmax(top, x[j]);
+          }
+          for (int j = 0; j < TK; j++) sum += x[j] = n && j > i + TK - T ? 0 : exp(x[j] - top);
+          for (int j = 0; j < TK; j++)
+            for (int e = 0; e < DV; e++)
+              loss += x[j] / sum * oracle_get(&v, 0, 0, j, e) * oracle_get(&d_o, 0, 0, i, e);
+          slope += by[m] * loss / (12 * step);
+        }
+        value_check(c < KA ? oracle_get(&d_a, 0, i, 0, c) : oracle_get(&d_b, 0, i, 0, c - KA),
+                    slope, 1e-5 * (1 + fabs(slope)), ATTN_F32, "d_a, d_b", 0, i, 0, c);
+      }
+  }
+}
