@@ -1,7 +1,7 @@
 # steps.mk owns the steps of `make test` (all.sh) and what make compiles before them: a step itself
 # then only runs, with a log of its own. Longest first, so that the end is not one long step.
 
-TEST_STEPS := test-arm32 sanitize-clang sanitize-gcc test-spoil test-arm64 test-clang test-emulated fuzz-once test-native \
+TEST_STEPS := test-arm64 test-arm32 test-spoil sanitize-gcc sanitize-clang test-clang test-emulated fuzz-once test-native \
   header-forms examples fuzz-replay header-symbols test-sleef test-gallery test-ring \
   test-onnx test-models test-porting sanitize-thread test-install test-guide test-bench-report $(filter-out header-forms header-symbols,$(HEADER_TESTS))
 
