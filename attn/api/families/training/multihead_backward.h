@@ -40,7 +40,7 @@ typedef struct attn_multihead_gradients {
  * Empty: unless accumulate is 1 every element of an output is written, 0 where nothing is read.
  * NaN: as attn_sdpa_backward and attn_gemm_backward have it.
  * Memory: attn_multihead_backward_workspace bytes: q, k, v and their gradients, O and its gradient in f32, with a norm q
- *   and k once more, with bias_k one more row a query, that of
+ *   and k twice more, with bias_k one more row of q a query, that of
  *   attn_sdpa_backward, attn_gemm and attn_gemm_backward for one step, and in f32 what is learned where it is not, d_x where
  *   it is not or is added to, and once more where several projections read it. No Tq x Tk array.
  * Errors: those of attn_multihead, attn_sdpa_backward and attn_gemm_backward; outputs untouched.
