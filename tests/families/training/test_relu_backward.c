@@ -618,7 +618,7 @@ void N3_relu_rejects(void **state) {
       case 3: s->d_o.len = 9, word = "d_o"; break;
       case 4: s->d_o.data = NULL, want = ATTN_E_NULL, word = "d_o"; break;
       case 5: r->g.attention.accumulate = 3, want = ATTN_E_RANGE, word = "accumulate"; break;
-      case 6: s->d_k.data = s->d_o.data, want = ATTN_E_OVERLAP, word = "d_k"; break;
+      case 6: s->d_o.data = s->d_k.data, want = ATTN_E_OVERLAP, word = "d_k"; break;
       case 7: s->d_q.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "d_q"; break;
       case 8: r->p.kind = (attn_relu_kind)6, want = ATTN_E_RANGE, word = "kind"; break;
       case 9: r->p.power = 3, want = ATTN_E_RANGE, word = "power"; break;
