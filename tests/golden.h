@@ -227,4 +227,5 @@ static const uint64_t golden[] = {
     0xa108efe30860607du, /* relu backward, normalised */
     0x1f968a96a17ee9e7u, /* relu backward, squared */
     0x7b77d99dbdef1787u, /* relu backward, gated */
+    0x6113ca6c7364e032u, /* recurrent backward, mlstm */
 };

@@ -379,8 +379,10 @@ static attn_status fading(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ct
   attn_recurrent_params p;
   attn_recurrent_gradients g;
   memset(&p, 0, sizeof p), memset(&g, 0, sizeof g);
-  p.rule = rule, p.form = ATTN_RECURRENT_FACTOR, p.decay = golden_exact(rng, 2, T, DV);
-  for (int64_t i = 0; i < 2 * T * DV; i++) {
+  const int counts = rule == ATTN_RECURRENT_MLSTM;
+  const int64_t rates = counts ? 1 : DV;
+  p.rule = rule, p.form = ATTN_RECURRENT_FACTOR, p.decay = golden_exact(rng, 2, T, rates);
+  for (int64_t i = 0; i < 2 * T * rates; i++) {
     float *w = (float *)p.decay.data + i;
     *w = 1 - (*w < 0 ? -*w : *w) / 64;
   }
@@ -390,13 +392,16 @@ static attn_status fading(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ct
   const attn_tensor d_k = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, DV);
   const attn_tensor d_v = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, 5);
   for (int64_t i = 0; i < 2 * T * DV; i++) ((float *)k.data)[i] *= 0.0625f;
-  g.d_decay = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, DV);
+  g.d_decay = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, rates);
+  if (counts)
+    p.gate = golden_exact(rng, 2, T, 1), g.d_gate = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, 1);
   const attn_status status = attn_recurrent_backward(o, d_k, d_v, d_o, q, k, v, &p, &g, ctx);
   for (int i = 0; i < 2 * T && !status; i++)
     oracle_set(&lse, 0, i / T, i % T, 0,
-               oracle_get(i % 3 == 0   ? &d_k
-                          : i % 3 == 1 ? &d_v
-                                       : &g.d_decay,
+               oracle_get(i % 3 == 0        ? &d_k
+                          : i % 3 == 1      ? &d_v
+                          : counts && i % 2 ? &g.d_gate
+                                            : &g.d_decay,
                           0, i / T, i % T, 0));
   return status;
 }
@@ -405,6 +410,9 @@ static attn_status fading_gla(attn_tensor o, attn_tensor lse, test_rng *rng, att
 }
 static attn_status fading_kda(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
   return fading(o, lse, rng, ctx, ATTN_RECURRENT_KDA);
+}
+static attn_status fading_mlstm(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return fading(o, lse, rng, ctx, ATTN_RECURRENT_MLSTM);
 }
 
 static attn_status linear_sum(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
@@ -647,4 +655,5 @@ const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"relu backward, normalised", relu_norm},
                                        {"relu backward, squared", relu_gau},
                                        {"relu backward, gated", relu_rela},
+                                       {"recurrent backward, mlstm", fading_mlstm},
                                        {NULL, NULL}};

@@ -10,6 +10,13 @@ ATTN_OUTLINE_ int64_t attn_piece_(int64_t n, int64_t size) {
                                          : (bytes + ATTN_ALIGN_ - 1) & ~(int64_t)(ATTN_ALIGN_ - 1);
 }
 
+/* Where a piece of n elements begins in a worker's memory, whose bytes so far are *at. */
+ATTN_OUTLINE_ int64_t attn_cut_(int64_t *at, int64_t n, int64_t size) {
+  const int64_t from = *at;
+  *at = attn_add_(from, attn_piece_(n, size));
+  return from;
+}
+
 /* what to ask of the caller for count workers of each bytes, alignment included; INT64_MAX when
  * that cannot be addressed */
 ATTN_FUNC_ int64_t attn_workspace_bytes_(int64_t each, int64_t count) {

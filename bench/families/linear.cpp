@@ -313,6 +313,8 @@ const CallEntry entries[] = {
      [](Call &c) { recurrent_backward(c, ATTN_RECURRENT_GLA, 2048, 64); }},
     {"recurrent_backward", "gated_delta/T:2048/d:128",
      [](Call &c) { recurrent_backward(c, ATTN_RECURRENT_GATED_DELTA, 2048, 128); }},
+    {"recurrent_backward", "mlstm/T:2048/d:128",
+     [](Call &c) { recurrent_backward(c, ATTN_RECURRENT_MLSTM, 2048, 128); }},
     {"recurrent", "gla/T:2048/d:128", [](Call &c) { recurrent(c, ATTN_RECURRENT_GLA, 2048); }},
     {"recurrent", "gla/T:4096/d:128", [](Call &c) { recurrent(c, ATTN_RECURRENT_GLA, 4096); }},
     {"recurrent", "mamba2/T:4096/d:128",

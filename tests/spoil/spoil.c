@@ -381,10 +381,10 @@ static void alone(trial *t) {
 }
 
 /* Without its gate form.gate_add of an activation is out of place, without rates the position that they begin with. */
-static int gate_of_form(const trial *t, const cell *c) {
-  static const char *const gate[] = {"params.gate", "params.gate.data", NULL};
+static int gate_of_form(const trial *t, const cell *c, int status) {
+  static const char *const gate[] = {"params.gate", "params.gate.data", "w_3", "w_3.data", NULL};
   static const char *const rates[] = {"params.lambda", "params.lambda.data", NULL};
-  return (strcmp(t->entry->name, "attn_activate") == 0 && ends(c->path, gate)) ||
+  return (status == ATTN_E_RANGE && ends(c->path, gate)) ||
          (strcmp(t->entry->name, "attn_recurrent") == 0 && ends(c->path, rates));
 }
 
@@ -428,7 +428,7 @@ static void absent(trial *t) {
       what = "a tensor that was never set";
       const int status = judge(t);
       if (status >= 0 && status != ATTN_E_NULL && !ends(c->path, may_be_absent) &&
-          !gate_of_form(t, c) && !other_form(t, c, status)) {
+          !gate_of_form(t, c, status) && !other_form(t, c, status)) {
         (void)call(t, &reason);
         fault(t, "not ATTN_E_NULL", (attn_status)status, reason);
       }
@@ -443,7 +443,7 @@ static void absent(trial *t) {
     what = "null";
     int status = judge(t);
     if (status >= 0 && status != ATTN_E_NULL && !other_form(t, c, status) &&
-        !ends(c->path, may_be_absent) && !gate_of_form(t, c)) {
+        !ends(c->path, may_be_absent) && !gate_of_form(t, c, status)) {
       (void)call(t, &reason);
       fault(t, "not ATTN_E_NULL", (attn_status)status, reason);
     }

@@ -24,10 +24,10 @@ ATTN_FUNC_ int64_t attn_backward_cut_(const attn_softmax_ *a, const attn_backwar
   const attn_sdpa_gradients *p = &g->asked;
   const attn_toeplitz *z = &a->by_distance.toeplitz;
 #define ATTN_CUT_(member, type, n, size) ATTN_CUT_TO_(m->member, type, n, size)
-#define ATTN_CUT_TO_(place, type, n, size)             \
-  {                                                    \
-    if (memory) place = (type *)(void *)(memory + at); \
-    at = attn_add_(at, attn_piece_(n, size));          \
+#define ATTN_CUT_TO_(place, type, n, size)               \
+  {                                                      \
+    const int64_t from = attn_cut_(&at, n, size);        \
+    if (memory) place = (type *)(void *)(memory + from); \
   }
   ATTN_CUT_(lanes, attn_grad_lanes_, 1, sizeof(attn_grad_lanes_))
   ATTN_CUT_(d_ot, float, attn_mul_(dv, tile), f)

@@ -12,6 +12,7 @@ enum {
   ATTN_UNFADE_BETA_,
   ATTN_UNFADE_U_,
   ATTN_UNFADE_DT_,
+  ATTN_UNFADE_I_,
   ATTN_UNFADE_OUT_
 };
 
@@ -20,6 +21,7 @@ enum { ATTN_UNFADE_CACHE_ = 1024 }; /* channels times columns */
 typedef struct attn_unfade_ {
   attn_recurrent_ f; /* forward's problem; own: also of this */
   attn_tensor d_o, d_end, d_begin;
+  attn_tensor d_n[2], d_m[2]; /* MLSTM's, as d_begin and d_end */
   attn_tensor
       to[ATTN_UNFADE_OUT_]; /* f32, of what forward reads, added to; data null: not asked for */
   float *a_log, *dt_bias, *skip; /* [H] */
@@ -42,6 +44,9 @@ typedef struct attn_unfade_chain_ {
   float *room, *y, *d_y;
   double *w_sum, *u_sum, *bonus; /* [dk] */
   double a_log, dt_bias, skip;
+  /* MLSTM: m before each chunk; what reaches m of the token at hand, and of a token by itself */
+  double *m, d_m, own_m[ATTN_RECURRENT_CHUNK_], keep[ATTN_RECURRENT_CHUNK_];
+  float gain[ATTN_RECURRENT_CHUNK_], top[ATTN_RECURRENT_CHUNK_];
   unsigned char cut[ATTN_RECURRENT_CHUNK_], gone[ATTN_RECURRENT_CHUNK_];
   float beta[ATTN_RECURRENT_CHUNK_];
 } attn_unfade_chain_;
@@ -50,9 +55,11 @@ typedef struct attn_unfade_chain_ {
 ATTN_FUNC_ int64_t attn_unfade_cut_(const attn_unfade_ *x, char *memory, attn_unfade_chain_ *y) {
   const int64_t n = ATTN_RECURRENT_CHUNK_, state = attn_mul_(x->dk, x->wide);
   int64_t at = 0;
-#define ATTN_CUT_(member, type, count)                   \
-  if (memory) y->member = (type *)(void *)(memory + at); \
-  at = attn_add_(at, attn_piece_(count, (int64_t)sizeof(type)));
+#define ATTN_CUT_(member, type, count)                                 \
+  {                                                                    \
+    const int64_t from = attn_cut_(&at, count, (int64_t)sizeof(type)); \
+    if (memory) y->member = (type *)(void *)(memory + from);           \
+  }
   ATTN_CUT_(states, float, attn_mul_(n + 1, attn_mul_(x->part, x->dk)))
   ATTN_CUT_(marks, float, attn_mul_(attn_add_(x->chunks, 1), state))
   ATTN_CUT_(none, float, attn_mul_(x->part, x->dk))
@@ -77,6 +84,7 @@ ATTN_FUNC_ int64_t attn_unfade_cut_(const attn_unfade_ *x, char *memory, attn_un
   ATTN_CUT_(w_sum, double, x->dk)
   ATTN_CUT_(u_sum, double, x->dk)
   ATTN_CUT_(bonus, double, x->dk)
+  ATTN_CUT_(m, double, x->chunks)
 #undef ATTN_CUT_
   return at;
 }
@@ -112,7 +120,8 @@ ATTN_FUNC_ void attn_unfade_load_(attn_unfade_chain_ *y, int64_t i, int64_t n) {
     for (int j = 0; j < c->n; j++) {
       const int64_t t = at + j, row = t * x->dk;
       y->cut[t] = j == 0 && c->clears, y->gone[t] = (unsigned char)(c->ends != 0);
-      y->beta[t] = c->beta[j];
+      y->beta[t] = c->beta[j], y->gain[t] = c->gain[j];
+      if (f->counts) y->keep[t] = c->keep[j], y->top[t] = c->top[j];
       for (int64_t r = 0; r < x->dk; r++) {
         const int there = r < f->dk;
         const float k = there ? c->k[j * c->k_stride + r] : 0.0f;
@@ -130,9 +139,14 @@ ATTN_FUNC_ void attn_unfade_load_(attn_unfade_chain_ *y, int64_t i, int64_t n) {
         }
       }
       for (int64_t r = 0; r < x->wide; r++)
-        y->v[t * x->wide + r] = r < f->dv ? c->v[j * c->v_stride + r] : 0.0f;
+        y->v[t * x->wide + r] = r < f->all ? c->v[j * c->v_stride + r] : 0.0f;
     }
   }
+}
+
+/* The columns behind those from c0 on that are worked on together; MLSTM's n is a last one by itself. */
+ATTN_FUNC_ int64_t attn_unfade_next_(const attn_unfade_ *x, int64_t c0) {
+  return c0 < x->f.dv ? attn_min64_(c0 + x->part, x->f.dv) : x->f.all;
 }
 
 /* Token t of the chunk, columns c0 .. of the values; from: the state before it. */
@@ -142,7 +156,7 @@ ATTN_FUNC_ attn_fade_token_ attn_unfade_token_(const attn_unfade_chain_ *y, int6
   const int reads = x->f.low || x->f.delta;
   attn_fade_token_ p;
   attn_clear_(&p, sizeof p);
-  p.from = from, p.dk = x->dk, p.cols = attn_min64_(x->part, x->f.dv - c0), p.before = x->f.before;
+  p.from = from, p.dk = x->dk, p.cols = attn_unfade_next_(x, c0) - c0, p.before = x->f.before;
   p.q = y->q + t * x->dk, p.k = y->k + t * x->dk, p.v = y->v + t * x->wide + c0;
   p.left = y->left + t * x->dk, p.near = y->near + t * x->dk;
   if (reads) p.a = y->a + t * x->dk, p.b = y->b + t * x->dk;
@@ -154,7 +168,7 @@ ATTN_FUNC_ void attn_unfade_forth_(attn_unfade_chain_ *y, const float *mark, flo
                                    int64_t c0, int keep) {
   const attn_unfade_ *x = y->x;
   const int64_t part = x->part * x->dk;
-  const size_t bytes = (size_t)(attn_min64_(x->part, x->f.dv - c0) * x->dk) * sizeof(float);
+  const size_t bytes = (size_t)((attn_unfade_next_(x, c0) - c0) * x->dk) * sizeof(float);
   const float *from = mark + c0 * x->dk;
   if (keep) memcpy(y->states, from, bytes), from = y->states;
   for (int64_t t = 0; t < y->n; t++) {
@@ -168,14 +182,13 @@ ATTN_FUNC_ void attn_unfade_forth_(attn_unfade_chain_ *y, const float *mark, flo
   }
 }
 
-/* A caller's state and the one that lies turned. */
+/* A caller's state, or MLSTM's n, and the one that lies turned. */
 ATTN_FUNC_ void attn_unfade_turn_(const attn_unfade_chain_ *y, const attn_tensor *t, float *state,
-                                  int out) {
-  const attn_recurrent_ *f = &y->x->f;
+                                  int transposed, int out) {
   for (int64_t r = 0; r < t->len; r++) {
     float *row = (float *)(void *)attn_at_(t, y->c.unit, y->c.h, r);
     for (int64_t i = 0; i < t->dim; i++) {
-      const int64_t x = f->p->state_transposed ? r : i, c = f->p->state_transposed ? i : r;
+      const int64_t x = transposed ? r : i, c = transposed ? i : r;
       float *s = &state[x * y->x->dk + c];
       if (out)
         row[i] = attn_one_nan_(*s + (y->x->accumulate ? row[i] : 0.0f));
@@ -238,6 +251,29 @@ ATTN_FUNC_ double attn_unfade_step_(attn_unfade_chain_ *y, int64_t i, double d_l
   return step;
 }
 
+/* MLSTM's maximum of log f + m before and the input gate at token t: what reaches it goes to the greater, the first of
+ * equals. d_log is added to by what log f gets of it; returned: what the gate gets. */
+ATTN_FUNC_ double attn_unfade_top_(attn_unfade_chain_ *y, int64_t t, double *d_log) {
+  const double d = y->d_m + y->own_m[t];
+  y->d_m = 0.0;
+  if ((double)y->gain[t] > y->keep[t]) return d;
+  if (y->keep[t] == 0.0) return 0.0; /* m is of nothing */
+  if (!y->cut[t]) y->d_m = d;
+  *d_log += d;
+  return 0.0;
+}
+
+/* d_log of token i's log f as the gradient of the number that stands there. */
+ATTN_FUNC_ double attn_unfade_forget_(const attn_unfade_chain_ *y, int64_t i, double d_log) {
+  const attn_recurrent_ *f = &y->x->f;
+  const attn_tensor *w = &f->more[ATTN_RECURRENT_W_];
+  float g;
+  if (f->p->form == ATTN_RECURRENT_LOG || d_log == 0.0) return d_log;
+  attn_recurrent_numbers_(&y->c, &g, w, w->len > 1 ? i : 0, 1);
+  return f->p->form == ATTN_RECURRENT_LOGIT ? d_log / (1.0 + attn_exp_f64_((double)g))
+                                            : d_log / (double)g;
+}
+
 /* What the fading sent to token t's rows goes on to what the caller gave. */
 ATTN_FUNC_ void attn_unfade_give_(attn_unfade_chain_ *y, int64_t i, int64_t t) {
   const attn_unfade_ *x = y->x;
@@ -248,7 +284,7 @@ ATTN_FUNC_ void attn_unfade_give_(attn_unfade_chain_ *y, int64_t i, int64_t t) {
   float *d_q = y->d_q + t * x->dk, *d_k = y->d_k + t * x->dk, *d_v = y->d_v + t * x->wide;
   float *d_w = y->d_w + t * x->dk, *d_a = y->d_a + t * x->dk, *d_b = y->d_b + t * x->dk;
   const float beta = y->beta[t], skip = p->skip ? p->skip[y->c.h] : 0.0f;
-  double own = 0, d_beta = 0, d_gain = 0, d_log = 0;
+  double own = 0, d_beta = 0, d_gain = 0, d_log = 0, d_m = 0;
   float *to;
   /* a delta rule reads w k and writes -beta k */
   for (int64_t r = 0; f->delta && r < f->dk; r++) {
@@ -277,12 +313,13 @@ ATTN_FUNC_ void attn_unfade_give_(attn_unfade_chain_ *y, int64_t i, int64_t t) {
     const double w = (double)left[r] + (double)near[r];
     d_log += w == 0.0 ? 0.0 : (double)d_w[r] * w;
   }
+  if (f->counts) d_m = attn_unfade_top_(y, t, &d_log);
   if ((to = attn_unfade_row_(y, ATTN_UNFADE_W_, i)) != NULL) {
     const attn_tensor *t_w = &x->to[ATTN_UNFADE_W_];
     const int logs = p->form == ATTN_RECURRENT_LOG,
               whole = t_w->dim == 1 && f->decay != ATTN_RECURRENT_EACH_;
-    double sum = 0;
-    for (int64_t r = 0; r < f->dk; r++) {
+    double sum = f->counts ? attn_unfade_forget_(y, i, d_log) : 0.0;
+    for (int64_t r = 0; !f->counts && r < f->dk; r++) {
       const double w = (double)left[r] + (double)near[r];
       const double d = !logs ? (double)d_w[r] : w == 0.0 ? 0.0 : (double)d_w[r] * w;
       if (whole)
@@ -319,8 +356,8 @@ ATTN_FUNC_ void attn_unfade_give_(attn_unfade_chain_ *y, int64_t i, int64_t t) {
   if ((to = attn_unfade_row_(y, ATTN_UNFADE_B_, i)) != NULL)
     for (int64_t r = 0; r < f->dk; r++) to[r] += d_b[r];
   /* values, their factor and what skips the state; v is the factor's product, so the row is read again */
-  const int gains = f->delta || p->rule == ATTN_RECURRENT_MAMBA2;
-  const float gain = f->delta ? beta : 1.0f;
+  const int gains = f->delta || f->counts || p->rule == ATTN_RECURRENT_MAMBA2;
+  const float gain = f->delta ? beta : f->counts ? y->gain[t] : 1.0f;
   double step = 1.0;
   if (gains || p->skip) {
     f->table->widen(y->room, attn_recurrent_at_(&y->c, &f->v, i), 0, NULL, 1, f->dv, f->v.dtype,
@@ -328,6 +365,8 @@ ATTN_FUNC_ void attn_unfade_give_(attn_unfade_chain_ *y, int64_t i, int64_t t) {
     for (int64_t c = 0; c < f->dv; c++) d_gain += (double)d_v[c] * (double)y->room[c];
     for (int64_t c = 0; p->skip && c < f->dv; c++) y->skip += (double)d_o[c] * (double)y->room[c];
   }
+  if ((to = attn_unfade_row_(y, ATTN_UNFADE_I_, i)) != NULL)
+    *to = (float)((double)*to + (d_gain + (double)d_v[f->dv]) * (double)gain + d_m);
   if (p->rule == ATTN_RECURRENT_MAMBA2) step = attn_unfade_step_(y, i, d_log, d_gain);
   if ((to = attn_unfade_row_(y, ATTN_UNFADE_V_, i)) != NULL)
     for (int64_t c = 0; c < f->dv; c++)
@@ -354,8 +393,54 @@ ATTN_FUNC_ void attn_unfade_back_(attn_unfade_chain_ *y, int64_t c0) {
   }
 }
 
-/* A chunk that is loaded, tokens from i on. */
-ATTN_FUNC_ void attn_unfade_chunk_(attn_unfade_chain_ *y, int64_t i, const float *mark) {
+/* MLSTM's quotient: columns of d_o become those of what queries read, of the chunk whose n begins at mark; den: by what
+ * o was divided, its sign that of q . n where that counts, else den is behind it. */
+ATTN_FUNC_ void attn_unfade_divide_(attn_unfade_chain_ *y, const float *mark, double *den,
+                                    signed char *sign) {
+  const attn_unfade_ *x = y->x;
+  attn_unfade_forth_(y, mark, NULL, x->f.dv, 1);
+  for (int64_t t = 0; t < y->n; t++) {
+    /* from the state before: that behind is cleared where the next token cuts */
+    const float *n = y->states + t * x->part * x->dk;
+    const int64_t row = t * x->dk;
+    const double top = (double)y->top[t], gain = (double)y->gain[t];
+    double size = 0;
+    for (int64_t r = 0; r < x->f.dk; r++)
+      size += (double)y->q[row + r] *
+              (((double)y->left[row + r] + (double)y->near[row + r]) * (double)n[r] +
+               (double)y->k[row + r] * gain);
+    sign[t] = (signed char)(fabs(size) < top ? 0 : size < 0 ? -1 : 1);
+    den[t] = (sign[t] ? fabs(size) : top) + (double)x->f.eps;
+    float *o = y->o + t * x->wide;
+    for (int64_t c = 0; c < x->f.dv; c++) o[c] = (float)((double)o[c] / den[t]);
+  }
+}
+
+/* What the quotient sends to n's column and to m; q . d_q is d_o . o while d_q is of the values alone. */
+ATTN_FUNC_ void attn_unfade_quotient_(attn_unfade_chain_ *y, const double *den,
+                                      const signed char *sign) {
+  const attn_unfade_ *x = y->x;
+  for (int64_t t = 0; t < y->n; t++) {
+    const float *q = y->q + t * x->dk, *d_q = y->d_q + t * x->dk;
+    double dot = 0;
+    for (int64_t r = 0; r < x->f.dk; r++) dot += (double)q[r] * (double)d_q[r];
+    y->o[t * x->wide + x->f.dv] = sign[t] ? (float)(-sign[t] * dot / den[t]) : 0.0f;
+    y->own_m[t] = -dot * (double)x->f.eps / den[t];
+  }
+}
+
+/* The sum of products of a state and what reaches it, of columns c0 .. c1 - 1; 0 meets nothing. */
+ATTN_FUNC_ double attn_unfade_meets_(const attn_unfade_chain_ *y, const float *state, int64_t c0,
+                                     int64_t c1) {
+  const float *d = y->d + c0 * y->x->dk;
+  double sum = 0;
+  for (int64_t e = 0; e < (c1 - c0) * y->x->dk; e++)
+    sum += d[e] == 0.0f ? 0.0 : (double)d[e] * (double)state[e];
+  return sum;
+}
+
+/* A chunk that is loaded, tokens from i on; the last of a sequence has what reaches the caller's state. */
+ATTN_FUNC_ void attn_unfade_chunk_(attn_unfade_chain_ *y, int64_t i, const float *mark, int last) {
   const attn_unfade_ *x = y->x;
   const size_t rows = (size_t)(y->n * x->dk) * sizeof(float);
   float *const sums[] = {y->d_q, y->d_k, y->d_w, y->d_a, y->d_b};
@@ -364,11 +449,21 @@ ATTN_FUNC_ void attn_unfade_chunk_(attn_unfade_chain_ *y, int64_t i, const float
                     x->f.dv, x->d_o.dtype, NULL);
   for (int64_t t = y->n; x->wide != x->f.dv && t-- > 0;) /* rows so far apart as those of v */
     memmove(y->o + t * x->wide, y->o + t * x->f.dv, (size_t)x->f.dv * sizeof(float));
-  for (int64_t c0 = 0; c0 < x->f.dv; c0 += x->part) {
+  double den[ATTN_RECURRENT_CHUNK_];
+  signed char sign[ATTN_RECURRENT_CHUNK_];
+  if (x->f.counts) attn_unfade_divide_(y, mark, den, sign);
+  for (int64_t c0 = 0, c1; c0 < x->f.all; c0 = c1) {
+    c1 = attn_unfade_next_(x, c0);
+    if (c0 == x->f.dv) attn_unfade_quotient_(y, den, sign);
     attn_unfade_forth_(y, mark, NULL, c0, 1);
+    if (x->f.counts && last) /* a state is in units of e^m */
+      y->d_m -= attn_unfade_meets_(y, y->states + y->n * x->part * x->dk, c0, c1);
     attn_unfade_back_(y, c0);
   }
   for (int64_t t = y->n - 1; t >= 0; t--) attn_unfade_give_(y, i + t, t);
+  for (int o = 0; o < (int)ATTN_UNFADE_OUT_; o++)
+    for (int64_t t = 0; x->to[o].data && o != ATTN_UNFADE_U_ && t < y->n; t++)
+      attn_row_one_nan_(x->f.table, attn_unfade_row_(y, o, i + t), x->to[o].dim);
 }
 
 /* ---- a sequence -----------------------------------------------------------------------------*/
@@ -377,10 +472,17 @@ ATTN_FUNC_ void attn_unfade_chunk_(attn_unfade_chain_ *y, int64_t i, const float
 ATTN_FUNC_ void attn_unfade_sums_(attn_unfade_chain_ *y) {
   const attn_tensor *w = &y->x->to[ATTN_UNFADE_W_], *u = &y->x->to[ATTN_UNFADE_U_];
   float *row = w->data && w->len == 1 ? attn_unfade_row_(y, ATTN_UNFADE_W_, 0) : NULL;
-  for (int64_t r = 0; row && r < w->dim; r++) row[r] = (float)((double)row[r] + y->w_sum[r]);
+  for (int64_t r = 0; row && r < w->dim; r++)
+    row[r] = attn_one_nan_((float)((double)row[r] + y->w_sum[r]));
   row = u->data ? (float *)(void *)attn_at_(u, 0, attn_recurrent_head_(&y->x->f, u, y->c.h), 0)
                 : NULL;
-  for (int64_t r = 0; row && r < u->dim; r++) row[r] = (float)((double)row[r] + y->u_sum[r]);
+  for (int64_t r = 0; row && r < u->dim; r++)
+    row[r] = attn_one_nan_((float)((double)row[r] + y->u_sum[r]));
+}
+
+/* MLSTM's m of the sequence and head. */
+ATTN_FUNC_ float *attn_unfade_m_(const attn_unfade_chain_ *y, const attn_tensor *t) {
+  return (float *)(void *)attn_at_(t, y->c.unit, y->c.h, 0);
 }
 
 /* Sequence `unit` of head h. */
@@ -401,20 +503,34 @@ ATTN_FUNC_ void attn_unfade_sequence_(attn_unfade_chain_ *y, int64_t unit, int64
   }
   memset(y->d, 0, (size_t)state * sizeof(float));
   memset(y->marks, 0, (size_t)state * sizeof(float));
-  if (x->d_end.data) attn_unfade_turn_(y, &x->d_end, y->d, 0);
-  if (f->state[0].data) attn_unfade_turn_(y, &f->state[0], y->marks, 0);
+  const int64_t n_at = f->dv * x->dk;
+  const int turned = f->p->state_transposed;
+  if (x->d_end.data) attn_unfade_turn_(y, &x->d_end, y->d, turned, 0);
+  if (x->d_n[1].data) attn_unfade_turn_(y, &x->d_n[1], y->d + n_at, 1, 0);
+  if (f->state[0].data) attn_unfade_turn_(y, &f->state[0], y->marks, turned, 0);
+  if (f->n[0].data) attn_unfade_turn_(y, &f->n[0], y->marks + n_at, 1, 0);
+  y->d_m = x->d_m[1].data ? (double)*attn_unfade_m_(y, &x->d_m[1]) : 0.0;
+  c->m = f->m[0].data ? (double)*attn_unfade_m_(y, &f->m[0]) : 0.0;
   const int64_t chunks = attn_runs_of_(c->t1 - c->t0, step);
   for (int64_t n = 0; n + 1 < chunks; n++) {
+    y->m[n] = c->m;
     attn_unfade_load_(y, c->t0 + n * step, step);
-    for (int64_t c0 = 0; c0 < f->dv; c0 += x->part)
+    for (int64_t c0 = 0; c0 < f->all; c0 = attn_unfade_next_(x, c0))
       attn_unfade_forth_(y, y->marks + n * state, y->marks + (n + 1) * state, c0, 0);
   }
+  if (chunks > 0) y->m[chunks - 1] = c->m;
   for (int64_t n = chunks; n-- > 0;) {
     const int64_t i = c->t0 + n * step;
+    c->m = y->m[n];
     attn_unfade_load_(y, i, attn_min64_(step, c->t1 - i));
-    attn_unfade_chunk_(y, i, y->marks + n * state);
+    attn_unfade_chunk_(y, i, y->marks + n * state, n + 1 == chunks);
   }
-  if (x->d_begin.data) attn_unfade_turn_(y, &x->d_begin, y->d, 1);
+  if (x->d_begin.data) attn_unfade_turn_(y, &x->d_begin, y->d, turned, 1);
+  if (x->d_n[0].data) attn_unfade_turn_(y, &x->d_n[0], y->d + n_at, 1, 1);
+  if (x->d_m[0].data) {
+    const double units = chunks > 0 ? attn_unfade_meets_(y, y->marks, 0, f->all) : 0.0;
+    attn_terms_put_(attn_unfade_m_(y, &x->d_m[0]), y->d_m + units, x->accumulate);
+  }
   attn_unfade_sums_(y);
 }
 

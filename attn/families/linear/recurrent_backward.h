@@ -74,10 +74,10 @@ ATTN_COLD_ int attn_unfade_check_(attn_error_ *e, attn_unfade_job_ *j,
   const attn_tensor o =
       attn_bhtd((void *)(uintptr_t)ATTN_ALIGN_, ATTN_F32, q.batch, heads, q.len, v.dim);
   attn_recurrent_take_(f, &o, &q, &k, &v, params);
-  memset(&f->state[1], 0, sizeof f->state[1]);
+  attn_tensor *const ends[] = {&f->state[1], &f->n[1], &f->m[1]};
+  for (int i = 0; i < 3; i++) memset(ends[i], 0, sizeof *ends[i]);
   const attn_recurrent_params *p = f->p;
-  if ((int)p->rule == ATTN_RECURRENT_MLSTM || p->lambda.data)
-    return attn_reject_(e, ATTN_E_RANGE, "params.rule MLSTM and params.lambda have no gradients");
+  if (p->lambda.data) return attn_reject_(e, ATTN_E_RANGE, "params.lambda has no gradients");
   if (!attn_recurrent_plan_(e, f, &plain, workers, -1)) return 0;
   if (!query && (!attn_check_lens_(e, p->len, q.batch, q.len, "params.len must lie in 0..q.len") ||
                  !attn_recurrent_check_marks_(e, p->cu_seqlens, f->sequences, q.len) ||
@@ -86,8 +86,11 @@ ATTN_COLD_ int attn_unfade_check_(attn_error_ *e, attn_unfade_job_ *j,
   const int64_t rows = p->state_transposed ? v.dim : q.dim,
                 cols = p->state_transposed ? q.dim : v.dim;
   const attn_tensor of[ATTN_UNFADE_OUT_] = {q,    k,       v,        p->decay, p->a,
-                                            p->b, p->beta, p->bonus, p->dt};
+                                            p->b, p->beta, p->bonus, p->dt,    p->gate};
   memcpy(j->of, of, sizeof of);
+#define ATTN_UNFADE_COUNT_(t, role, name, dim)                                                    \
+  ATTN_OPERAND_(t, "gradients.d_" name, role | (int)ATTN_IS_F32_, f->sequences, f->heads, 1, dim, \
+                "gradients.d_" name " must be f32 with the shape of params." name)
   attn_operand_ op[] = {
       ATTN_OPERAND_(&x->to[ATTN_UNFADE_Q_], "d_q", out, any, any, any, any, shape),
       ATTN_OPERAND_(&x->to[ATTN_UNFADE_K_], "d_k", out, any, any, any, any, shape),
@@ -98,9 +101,14 @@ ATTN_COLD_ int attn_unfade_check_(attn_error_ *e, attn_unfade_job_ *j,
       ATTN_OPERAND_(&x->to[ATTN_UNFADE_BETA_], "gradients.d_beta", out, any, any, any, any, shape),
       ATTN_OPERAND_(&x->to[ATTN_UNFADE_U_], "gradients.d_bonus", out, any, any, any, any, shape),
       ATTN_OPERAND_(&x->to[ATTN_UNFADE_DT_], "gradients.d_dt", out, any, any, any, any, shape),
+      ATTN_OPERAND_(&x->to[ATTN_UNFADE_I_], "gradients.d_gate", out, any, any, any, any, shape),
       ATTN_OPERAND_(&x->d_begin, "gradients.d_initial_state", out | (int)ATTN_IS_F32_, f->sequences,
                     f->heads, rows, cols,
                     "gradients.d_initial_state must be f32 with the shape of a state"),
+      ATTN_UNFADE_COUNT_(&x->d_n[0], out, "initial_n", q.dim),
+      ATTN_UNFADE_COUNT_(&x->d_m[0], out, "initial_m", 1),
+      ATTN_UNFADE_COUNT_(&x->d_n[1], in, "final_n", q.dim),
+      ATTN_UNFADE_COUNT_(&x->d_m[1], in, "final_m", 1),
       ATTN_OPERAND_(&x->d_end, "gradients.d_final_state", in | (int)ATTN_IS_F32_, f->sequences,
                     f->heads, rows, cols,
                     "gradients.d_final_state must be f32 with the shape of a state"),
@@ -115,7 +123,11 @@ ATTN_COLD_ int attn_unfade_check_(attn_error_ *e, attn_unfade_job_ *j,
       ATTN_OPERAND_(&f->more[ATTN_RECURRENT_BETA_], "params.beta", in, any, any, any, any, ""),
       ATTN_OPERAND_(&f->more[ATTN_RECURRENT_U_], "params.bonus", in, any, any, any, any, ""),
       ATTN_OPERAND_(&f->more[ATTN_RECURRENT_DT_], "params.dt", in, any, any, any, any, ""),
+      ATTN_OPERAND_(&f->more[ATTN_RECURRENT_I_], "params.gate", in, any, any, any, any, ""),
+      ATTN_OPERAND_(&f->n[0], "params.initial_n", in, any, any, any, any, ""),
+      ATTN_OPERAND_(&f->m[0], "params.initial_m", in, any, any, any, any, ""),
       ATTN_OPERAND_(&f->state[0], "params.initial_state", in, any, any, any, any, "")};
+#undef ATTN_UNFADE_COUNT_
   enum { N = sizeof op / sizeof *op };
   for (int i = 0; i < (int)N; i++)
     if (!attn_check_operand_(e, &op[i], f->heads)) return 0;
@@ -127,6 +139,9 @@ ATTN_COLD_ int attn_unfade_check_(attn_error_ *e, attn_unfade_job_ *j,
   }
   if (x->d_begin.data && !f->state[0].data)
     return attn_reject_(e, ATTN_E_NULL, "gradients.d_initial_state wants params.initial_state");
+  if ((x->d_n[0].data && !f->n[0].data) || (x->d_m[0].data && !f->m[0].data) ||
+      ((x->d_n[1].data || x->d_m[1].data) && !f->counts))
+    return attn_reject_(e, ATTN_E_NULL, absent);
   const int mamba = p->rule == ATTN_RECURRENT_MAMBA2;
   if ((x->a_log && !mamba) || (x->dt_bias && !p->dt_bias) || (x->skip && !p->skip))
     return attn_reject_(e, ATTN_E_NULL, absent);
@@ -169,10 +184,13 @@ ATTN_COLD_ attn_status attn_recurrent_backward_call_(attn_tensor d_q, attn_tenso
   x->to[ATTN_UNFADE_Q_] = d_q, x->to[ATTN_UNFADE_K_] = d_k, x->to[ATTN_UNFADE_V_] = d_v;
   x->to[ATTN_UNFADE_W_] = g.d_decay, x->to[ATTN_UNFADE_A_] = g.d_a, x->to[ATTN_UNFADE_B_] = g.d_b;
   x->to[ATTN_UNFADE_BETA_] = g.d_beta, x->to[ATTN_UNFADE_U_] = g.d_bonus;
-  x->to[ATTN_UNFADE_DT_] = g.d_dt;
+  x->to[ATTN_UNFADE_DT_] = g.d_dt, x->to[ATTN_UNFADE_I_] = g.d_gate;
+  x->d_n[0] = g.d_initial_n, x->d_n[1] = g.d_final_n;
+  x->d_m[0] = g.d_initial_m, x->d_m[1] = g.d_final_m;
   x->d_begin = g.d_initial_state, x->d_end = g.d_final_state;
   x->a_log = g.d_a_log, x->dt_bias = g.d_dt_bias, x->skip = g.d_skip, x->accumulate = g.accumulate;
-  some = g.d_a_log || g.d_dt_bias || g.d_skip || g.d_initial_state.data;
+  some = g.d_a_log || g.d_dt_bias || g.d_skip || g.d_initial_state.data || g.d_initial_n.data ||
+         g.d_initial_m.data;
   for (int i = 0; i < (int)ATTN_UNFADE_OUT_; i++) some |= x->to[i].data != NULL;
   if (attn_check_ctx_(&e, ctx, &table, &workers))
     (void)attn_unfade_check_(&e, &j, params, ctx, &workers, bytes != NULL);

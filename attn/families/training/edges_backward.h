@@ -199,10 +199,10 @@ ATTN_FUNC_ int64_t attn_edges_cut_(const attn_softmax_ *a, const attn_backward_ 
   const int64_t dk = a->q.dim, dv = a->v.dim, keys = a->k.len, f = sizeof(float);
   const int64_t past = ATTN_GROUP_, blocks = attn_runs_of_(keys, ATTN_BLOCK_);
   int64_t at = 0;
-#define ATTN_CUT_(member, type, n, size)                   \
-  {                                                        \
-    if (memory) m->member = (type *)(void *)(memory + at); \
-    at = attn_add_(at, attn_piece_(n, size));              \
+#define ATTN_CUT_(member, type, n, size)                     \
+  {                                                          \
+    const int64_t from = attn_cut_(&at, n, size);            \
+    if (memory) m->member = (type *)(void *)(memory + from); \
   }
   ATTN_CUT_(q, float, attn_add_(dk, past), f)
   ATTN_CUT_(d_q, float, attn_add_(dk, past), f)

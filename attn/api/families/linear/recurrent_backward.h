@@ -7,8 +7,10 @@ typedef struct attn_recurrent_gradients {
   attn_tensor d_final_state;   /* in, optional: f32, the shape of params.final_state */
   attn_tensor d_initial_state; /* f32, that of params.initial_state */
   attn_tensor d_decay;         /* of params.decay: of the number that stands there, log or factor */
-  attn_tensor d_a, d_b, d_beta, d_bonus, d_dt;
-  float *d_a_log, *d_dt_bias, *d_skip; /* [H] */
+  attn_tensor d_a, d_b, d_beta, d_bonus, d_dt, d_gate;
+  attn_tensor d_initial_n, d_initial_m; /* MLSTM: f32, the shapes of params.initial_n and _m */
+  attn_tensor d_final_n, d_final_m;     /* MLSTM: in, optional: f32, the same shapes */
+  float *d_a_log, *d_dt_bias, *d_skip;  /* [H] */
   int accumulate; /* 1: is added to what the outputs hold; 0: they are overwritten */
 } attn_recurrent_gradients;
 
@@ -28,9 +30,14 @@ typedef struct attn_recurrent_gradients {
  *   its softplus, 0 where a bound holds. Chains are cut at resets, and where a token leaves nothing of the state: there
  *   d_decay is 0, also of a factor.
  *
+ * MLSTM: n is one more column of S, whose value is 1, and values are times the gate i = e^(gate - m). o = x / y, y =
+ *   max(|q . n|, e^-m) + eps, sends d_x = d_o / y, and -(d_o . o) / y to |q . n| where that is the maximum, also where both
+ *   are equal. m = max(log w + m, gate) matters to eps and to the states alone; what reaches it goes to the greater, log w
+ *   of equals.
+ *
  * Shapes: d_o [B,H,T,dv], H the largest head count; d_q as q, d_k as k, d_v as v and so on, f32, f16 or bf16, or 1 where what
  *   it is of has a stride of 0 over the batch, heads or rows: the sum. Heads that are shared get the sum.
- * params: as forward had them; final_state says nothing here, chunk neither. MLSTM and lambda have no gradients (RANGE).
+ * params: as forward had them; final_state says nothing here, chunk neither. lambda has no gradients (RANGE).
  * Aliasing: inputs may share memory with each other; outputs with nothing.
  * Empty: unless accumulate is 1 every element is written: 0 in rows beyond len. A sequence without tokens hands
  *   d_final_state on.
