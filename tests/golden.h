@@ -218,7 +218,7 @@ static const uint64_t golden[] = {
     0xa9cceda1e1df7863u, /* recurrent backward, kda */
     0x08b3c0e2d9e363abu, /* depthwise backward */
     0xa2cff353438556a6u, /* pool backward */
-    0x836f8cb667bd2835u, /* feed forward backward */
+    0x3ada97d21cd14517u, /* feed forward backward */
     0x1c1c4a53356b788fu, /* multihead backward */
     0x2ccdfc4a8a1cd055u, /* decoder backward */
     0x0b92a7bb5cc65f0bu, /* reversible backward */

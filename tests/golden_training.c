@@ -431,6 +431,7 @@ static attn_status feed_forward(attn_tensor o, attn_tensor lse, test_rng *rng, a
   attn_feed_forward_gradients g;
   memset(&g, 0, sizeof g);
   ff.w_3 = golden_weight(rng, DV, 24);
+  ff.form.slope = 1.5f, ff.form.limit = 2, ff.form.gate_add = 1;
   g.d_w_2 = golden_exact(rng, 1, 24, DV), g.d_w_3 = golden_exact(rng, 1, DV, 24);
   const attn_tensor d_x = golden_rows(o, 0, T, DV), d_y = golden_exact(rng, 1, T, DV);
   const attn_tensor x = golden_exact(rng, 1, T, DV);

@@ -1818,6 +1818,7 @@
   X(N4_activate_adjoint)                    \
   X(N4_activate_alone)                      \
   X(N4_activate_accumulate)                 \
+  X(N4_activate_limits)                     \
   X(N4_activate_nothing)                    \
   X(N4_activate_rejects)                    \
   X(N4_learned_backward)                    \

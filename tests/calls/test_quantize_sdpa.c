@@ -236,7 +236,7 @@ void A1_quantize_sdpa_rejects(void **state) {
       case 12: call.o.dtype = ATTN_E4M3, want = ATTN_E_DTYPE, word = "o.dtype"; break;
       case 13: call.k.stride_head++, want = ATTN_E_STRIDE, word = "k"; break;
       case 14: vs->scale = call.o.data, want = ATTN_E_OVERLAP, word = "o"; break;
-      case 15: ks->zero = call.params.lse.data, want = ATTN_E_OVERLAP, word = "lse"; break;
+      case 15: call.params.lse.data = ks->zero, want = ATTN_E_OVERLAP, word = "lse"; break;
       case 16: ks->stride_head = INT64_MAX / 2, want = ATTN_E_OVERFLOW, word = "k_scales"; break;
       case 17: call.k.dtype = ATTN_DTYPE_COUNT, want = ATTN_E_DTYPE, word = "k.dtype"; break;
       case 18:

@@ -5,6 +5,7 @@ typedef struct attn_slopes_ {
   attn_tensor d_x, d_gate; /* out, data null: not made */
   attn_tensor d_y, x, gate;
   attn_activation act;
+  attn_act_form form;
   int accumulate;
   int64_t tiles, slices; /* 64 rows; columns */
   char *memory;
@@ -28,6 +29,26 @@ ATTN_FUNC_ void attn_slopes_close_(const attn_slopes_ *a, const attn_tensor *y, 
                     1.0f);
 }
 
+/* n numbers of x and, where there is one, of the gate as f(x) gate has them in a form (attn_formed_row_). */
+ATTN_FUNC_ void attn_slopes_form_(const attn_slopes_ *a, float *x, float *gate, const float *in[5],
+                                  int64_t n) {
+  const attn_dense_table_ *on = attn_on_(dense, a->table);
+  const float slope = a->form.slope != 0.0f ? a->form.slope : 1.0f;
+  const float most = a->form.limit > 0.0f ? a->form.limit : INFINITY;
+  const float by[2] = {slope, 0.0f}, back[2] = {1.0f / slope, a->form.gate_add / slope};
+  on->clip(x, in[3], n, -INFINITY, most, by);
+  if (in[4]) on->clip(gate, in[4], n, -most, most, back);
+}
+
+/* Their gradients y as those of what was cut and moved: 0 from a limit on. */
+ATTN_FUNC_ void attn_slopes_formed_(const attn_slopes_ *a, float *y, const float *x, int64_t n,
+                                    int gate) {
+  const float slope = a->form.slope != 0.0f ? a->form.slope : 1.0f, most = a->form.limit;
+  const float by = gate ? 1.0f / slope : a->gate.data ? slope : 1.0f;
+  for (int64_t i = 0; i < n; i++)
+    y[i] = most > 0.0f && (x[i] >= most || (gate && x[i] <= -most)) ? 0.0f : y[i] * by;
+}
+
 /* 64 rows of one head, some columns; rows that lie end to end are one. */
 ATTN_FUNC_ void attn_slopes_item_(void *job, int worker, int64_t index) {
   const attn_slopes_ *a = (const attn_slopes_ *)job;
@@ -43,6 +64,7 @@ ATTN_FUNC_ void attn_slopes_item_(void *job, int worker, int64_t index) {
                        : dim - c0 < ATTN_SLICE_ ? dim - c0
                                                 : (int64_t)ATTN_SLICE_;
   float *room = (float *)(void *)(a->memory + worker * a->each);
+  const int formed = attn_formed_(&a->form);
   for (int64_t i = 0; i < (whole ? 1 : rows); i++)
     for (int64_t c = 0, n; c < cols; c += n) {
       char *at[5];
@@ -55,14 +77,24 @@ ATTN_FUNC_ void attn_slopes_item_(void *job, int worker, int64_t index) {
         if (k > 1 && at[k])
           in[k] = attn_rows_in_(f, t[k], at[k], 1, n, room + k * ATTN_SLICE_, &stride);
       }
+      const float *x = in[3], *gate = in[4];
+      if (formed) {
+        if (in[3] == (const float *)(const void *)at[0]) /* which is read once more, behind d_x */
+          in[3] = (const float *)memcpy(room + 3 * ATTN_SLICE_, in[3], (size_t)n * sizeof(float));
+        float *made = room + 5 * ATTN_SLICE_;
+        attn_slopes_form_(a, made, made + ATTN_SLICE_, in, n);
+        x = made, gate = gate ? made + ATTN_SLICE_ : NULL;
+      }
       if (at[1]) { /* first: d_x may lie where d_y does */
         float *y = attn_slopes_open_(a, t[1], at[1], room + ATTN_SLICE_);
-        attn_on_(dense, f)->act(y, in[3], in[2], n, NULL, 1.0f, (int)a->act);
+        attn_on_(dense, f)->act(y, x, in[2], n, NULL, 1.0f, (int)a->act);
+        if (formed) attn_slopes_formed_(a, y, in[4], n, 1);
         attn_slopes_close_(a, t[1], at[1], y, n);
       }
       if (at[0]) {
         float *y = attn_slopes_open_(a, t[0], at[0], room);
-        attn_on_(gradient, f)->slope(y, in[2], in[3], in[4], n, (int)a->act);
+        attn_on_(gradient, f)->slope(y, in[2], x, gate, n, (int)a->act);
+        if (formed) attn_slopes_formed_(a, y, in[3], n, 0);
         attn_slopes_close_(a, t[0], at[0], y, n);
       }
     }
@@ -76,7 +108,8 @@ ATTN_COLD_ int attn_stage_slopes_(attn_stage_ *s, const attn_slopes_ *all) {
   for (int i = 0; i < 3; i++) aside |= in[i]->data && in[i]->dtype != ATTN_F32;
   a.table = s->table;
   a.tiles = attn_tiles_of_(a.d_y.len), a.slices = attn_runs_of_(a.d_y.dim, ATTN_SLICE_);
-  a.each = aside ? attn_piece_(5 * ATTN_SLICE_, sizeof(float)) : 0;
+  const int64_t slices = attn_formed_(&a.form) ? 7 : aside ? 5 : 0;
+  a.each = attn_piece_(slices * ATTN_SLICE_, sizeof(float));
   return attn_stage_for_(
       s, attn_mul_(attn_mul_(a.d_y.batch, a.d_y.heads), attn_mul_(a.tiles, a.slices)),
       attn_slopes_item_, &a, a.each, &a.memory);
@@ -103,8 +136,7 @@ ATTN_COLD_ int attn_activate_back_steps_(attn_stage_ *s, void *job) {
   return 1;
 }
 
-ATTN_COLD_ int attn_activate_back_check_(attn_error_ *e, attn_slopes_ *a, attn_act_form form,
-                                         const attn_ctx *ctx) {
+ATTN_COLD_ int attn_activate_back_check_(attn_error_ *e, attn_slopes_ *a, const attn_ctx *ctx) {
   const int64_t any = ATTN_ANY_, len = a->d_y.len, dim = a->d_y.dim;
   attn_operand_ op[] = {
       ATTN_OPERAND_(&a->d_x, "d_x", ATTN_OUT_ | ATTN_OPTIONAL_, any, any, any, any, ""),
@@ -124,7 +156,7 @@ ATTN_COLD_ int attn_activate_back_check_(attn_error_ *e, attn_slopes_ *a, attn_a
   if (!attn_check_activation_(e, &a->act, ATTN_ACT_NONE,
                               "params.activation must be an attn_activation"))
     return 0;
-  if (attn_formed_(&form)) return attn_reject_(e, ATTN_E_RANGE, "params.form must be 0");
+  if (!attn_check_form_(e, &a->form, a->gate.data != NULL)) return 0;
   if (a->d_x.data && !attn_gradient_fits_(&a->d_x, &a->x))
     return attn_reject_(e, ATTN_E_SHAPE,
                         "d_x must have the shape of x, or 1 where x has a stride of 0");
@@ -151,10 +183,9 @@ ATTN_COLD_ attn_status attn_activate_backward_call_(attn_tensor d_x, attn_tensor
   attn_clear_(&a, sizeof a), attn_clear_(&p, sizeof p);
   a.d_x = d_x, a.d_y = d_y, a.x = x;
   if (params) p = *params;
-  a.act = p.activation, a.gate = p.gate;
+  a.act = p.activation, a.gate = p.gate, a.form = p.form;
   if (gradients) a.d_gate = gradients->d_gate, a.accumulate = gradients->accumulate;
-  if (attn_check_ctx_(&e, ctx, &a.table, &workers))
-    (void)attn_activate_back_check_(&e, &a, p.form, ctx);
+  if (attn_check_ctx_(&e, ctx, &a.table, &workers)) (void)attn_activate_back_check_(&e, &a, ctx);
   return attn_step_call_or_(&e, a.table, workers, ctx, attn_activate_back_steps_, &a,
                             "element by element",
                             a.d_x.data || a.d_gate.data ? NULL : "no output is asked for", bytes);

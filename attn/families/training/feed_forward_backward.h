@@ -34,13 +34,13 @@ ATTN_COLD_ int attn_feed_back_run_(attn_stage_ *s, const attn_feed_back_ *j, att
   attn_slopes_ slopes;
   attn_clear_(&slopes, sizeof slopes);
   slopes.d_x = d_z, slopes.d_gate = d_up, slopes.d_y = d_h, slopes.x = z, slopes.gate = up;
-  slopes.act = ff->activation;
+  slopes.act = ff->activation, slopes.form = ff->form;
   if (!attn_stage_dense_(s, z, x, ff->w_1, ff->b_1, ATTN_ACT_NONE) ||
       (gated && !attn_stage_dense_(s, up, x, ff->w_3, ff->b_3, ATTN_ACT_NONE)))
     return 0;
   if (two && l[ATTN_FEED_W_2_].out.data) {
     const attn_tensor h = d_z; /* until that is made */
-    if (!attn_stage_activate_(s, h, z, up, ff->activation, NULL) ||
+    if (!attn_stage_activate_(s, h, z, up, ff->activation, &ff->form) ||
         !attn_stage_learn_(s, &l[ATTN_FEED_W_2_], ff->w_2, h, d_y))
       return 0;
   }
@@ -116,7 +116,6 @@ ATTN_COLD_ int attn_check_learned_(attn_error_ *e, attn_operand_ *op, attn_tenso
 /* What forward takes and gradients do not. */
 ATTN_COLD_ int attn_feed_back_ff_(attn_error_ *e, const attn_feed_forward *ff) {
   const attn_tensor *const w[] = {&ff->w_1, &ff->w_2, &ff->w_3};
-  if (attn_formed_(&ff->form)) return attn_reject_(e, ATTN_E_RANGE, "ff.form must be 0");
   for (int i = 0; i < 3; i++)
     if (w[i]->data && attn_quantized_(w[i]->dtype))
       return attn_reject_(e, ATTN_E_DTYPE, "weights of ff must be of a float type");

@@ -17,11 +17,12 @@ ATTN_COLD_ int attn_gemm_back_steps_(attn_stage_ *s, void *job) {
   attn_tensor d_z = a->d_y;
   attn_clear_(&p, sizeof p);
   p.w_transposed = turned, p.scale = a->params.scale;
-  if (a->act != ATTN_ACT_NONE) {
+  if (a->act != ATTN_ACT_NONE || attn_formed_(&a->params.form)) {
     attn_slopes_ slopes;
     attn_clear_(&slopes, sizeof slopes);
     slopes.d_x = d_z = attn_stage_tensor_(s, a->d_y.batch, a->d_y.heads, a->d_y.len, a->d_y.dim);
     slopes.d_y = a->d_y, slopes.act = a->act, slopes.x = a->z;
+    slopes.form = a->params.form;
     if (!a->z.data) {
       p.bias = a->params.bias, slopes.x = d_z;
       if (!attn_stage_gemm_as_(s, d_z, a->x, a->w, &p)) return 0;
@@ -47,8 +48,7 @@ ATTN_COLD_ int attn_gemm_back_steps_(attn_stage_ *s, void *job) {
 
 /* What forward takes and this call does not. */
 ATTN_COLD_ int attn_gemm_back_params_(attn_error_ *e, const attn_gemm_params *p) {
-  if (p->softcap != 0.0f || attn_formed_(&p->form))
-    return attn_reject_(e, ATTN_E_RANGE, "params.softcap and params.form must be 0");
+  if (p->softcap != 0.0f) return attn_reject_(e, ATTN_E_RANGE, "params.softcap must be 0");
   return 1;
 }
 

@@ -50,7 +50,7 @@ static block_back *build(const block_shape *shape, test_rng *rng) {
   memset(s, 0, sizeof *s);
   block *b = s->of = block_build(shape, rng);
   attn_block_params *p = &b->p;
-  memset(&p->ff.form, 0, sizeof p->ff.form);
+  p->ff.form.limit = 0; /* has corners */
   attn_norm *const norms[] = {&p->norm_self, &p->norm_ff, &p->norm_cross};
   for (int i = 0; i < 3; i++) /* of some there are none */
     if (norms[i]->gain && shape->batch == 3)
@@ -296,7 +296,7 @@ void N6_blocks_rejects(void **state) {
       case 9: g->norm_ff.d_gain = s->d_x.data, want = ATTN_E_OVERLAP, word = "share"; break;
       case 10: g->cross.d_w_k.data = p->ff.w_1.data, want = ATTN_E_OVERLAP, word = "share"; break;
       case 11: g->self.kept = 1, want = ATTN_E_NULL, word = "kept"; break;
-      case 12: p->ff.form.limit = 3, want = ATTN_E_RANGE, word = "form"; break;
+      case 12: p->ff.form.limit = -3, want = ATTN_E_VALUE, word = "form"; break;
       case 15:
         g->self.norm.d_q_gain = test_floats(99, 1, &rng), want = ATTN_E_NULL, word = "q_gain";
         break;

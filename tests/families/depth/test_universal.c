@@ -330,7 +330,7 @@ void K1_rejects(void **state) {
   REJECT(s->y.batch = 1, ATTN_E_SHAPE, "y must");
   REJECT(s->y.data = s->p.block.self.w_q.data, ATTN_E_OVERLAP, "y ");
   REJECT(s->p.ran = s->p.block.ff.w_2.data, ATTN_E_OVERLAP, "ran");
-  REJECT(s->p.remainder = s->p.w_p.data, ATTN_E_OVERLAP, "remainder");
+  REJECT(s->p.w_p.data = s->p.remainder, ATTN_E_OVERLAP, "remainder");
   REJECT(s->p.block.self.attention.sinks = s->p.remainder, ATTN_E_OVERLAP, "remainder");
   REJECT(s->p.remainder = (float *)(void *)s->p.ran, ATTN_E_OVERLAP, "ran");
   REJECT(s->p.ran = (int32_t *)((char *)s->count.data + 1), ATTN_E_ALIGN, "ran");

@@ -44,6 +44,27 @@ double act_slope_error(attn_activation f, double x, double e) {
          5e-7 * (1 + fabs(at));
 }
 
+act_formed act_in_form(const attn_act_form *m, attn_activation f, double z, double u, int gated) {
+  const double s = m->slope != 0 ? (double)m->slope : 1;
+  const double most = m->limit != 0 ? (double)m->limit : (double)INFINITY;
+  const double in = s * fmin(z, most);
+  const double by = (gated ? fmax(-most, fmin(u, most)) + (double)m->gate_add : 1) / s;
+  const act_formed y = {act_of(f, in) * by, z < most ? act_slope(f, in) * s * by : 0,
+                        gated && fabs(u) < most ? act_of(f, in) / s : 0};
+  return y;
+}
+
+double act_in_form_error(const attn_act_form *m, attn_activation f, double z, double e, double u,
+                         int gated) {
+  const double s = m->slope != 0 ? (double)m->slope : 1;
+  const double most = m->limit != 0 ? (double)m->limit : (double)INFINITY;
+  const double by = gated ? fmin(fabs(u), most) + fabs((double)m->gate_add) : 1;
+  const double slope = fabs(act_slope(f, s * fmin(z, most)));
+  return z < most - e   ? by * act_slope_error(f, s * z, s * e)
+         : z < most + e ? by * (slope + 1) /* on either side of the limit */
+                        : 0;
+}
+
 double dense_get(const attn_tensor *t, int64_t b, int64_t h, int64_t i, int64_t c) {
   return oracle_get(t, t->batch > 1 ? b : 0, t->heads > 1 ? h : 0, t->len > 1 ? i : 0, c);
 }

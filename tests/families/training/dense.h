@@ -11,6 +11,15 @@ double act_slope(attn_activation f, double x);
 /* How far the slope may be from that at x, where x is known to within e. */
 double act_slope_error(attn_activation f, double x, double e);
 
+/* act(z) u in a form, and its derivatives by z and u; without a gate u is nothing. */
+typedef struct act_formed {
+  double y, z, u;
+} act_formed;
+act_formed act_in_form(const attn_act_form *m, attn_activation f, double z, double u, int gated);
+/* How far that by z may be from it, where z is known to within e. */
+double act_in_form_error(const attn_act_form *m, attn_activation f, double z, double e, double u,
+                         int gated);
+
 /* An element of t, whose extents of 1 stand for all. */
 double dense_get(const attn_tensor *t, int64_t b, int64_t h, int64_t i, int64_t c);
 

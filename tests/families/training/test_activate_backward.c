@@ -74,10 +74,13 @@ static void check(const scene *s, const char *what) {
       const int64_t b = r / len / H, h = r / len % H, i = r % len;
       const double d = oracle_get(&s->d_y, b, h, i, c), z = dense_get(&s->x, b, h, i, c);
       const double by = s->p.gate.data ? dense_get(&s->p.gate, b, h, i, c) : 1;
-      const double slope = act_slope(s->p.activation, z), y = act_of(s->p.activation, z);
-      if (s->d_x.data)
-        dense_add(&x, b, h, i, c, d * by * slope, 6e-7 * fabs(d * by) * (1 + fabs(slope)));
-      if (s->g.d_gate.data) dense_add(&gate, b, h, i, c, d * y, fabs(d) * (2e-6 * fabs(y) + 1e-7));
+      const act_formed y = act_in_form(&s->p.form, s->p.activation, z, by, s->p.gate.data != NULL);
+      const double scale = s->p.form.slope != 0 ? (double)s->p.form.slope : 1;
+      const double bound = fabs(by) + fabs((double)s->p.form.gate_add); /* they may cancel */
+      const double slope = fabs(act_slope(s->p.activation, scale * z));
+      if (s->d_x.data) dense_add(&x, b, h, i, c, d * y.z, 6e-7 * fabs(d) * bound * (1 + slope));
+      if (s->g.d_gate.data)
+        dense_add(&gate, b, h, i, c, d * y.u, fabs(d) * (2e-6 * fabs(y.u) + 1e-7));
     }
   if (s->d_x.data) dense_check(&x, &s->d_x, what);
   if (s->g.d_gate.data) dense_check(&gate, &s->g.d_gate, what);
@@ -113,6 +116,9 @@ void N4_activate_backward(void **state) {
     scene *s = build(&z, (int)(k / 3 % 2), &rng);
     test_where = TEST_HEAP;
     s->p.activation = (attn_activation)(k % ATTN_ACT_COUNT);
+    if (k % 4 > 1) s->p.form.slope = 1.702f;
+    if (k % 6 > 3) s->p.form.limit = 0.75f;
+    if (k % 4 == 3 && z.gate) s->p.form.gate_add = 1;
     promise_run(&s->does);
     check(s, "gradients of an activation");
     if (k % 5 == 1 && z.len && z.d_type != ATTN_F32) promise_keep(&s->does);
@@ -258,6 +264,31 @@ void N4_activate_accumulate(void **state) {
   }
 }
 
+/* gpt-oss's clamps: nothing passes from a limit on, whatever d_y is there; NaN is no limit. */
+void N4_activate_limits(void **state) {
+  (void)state;
+  test_rng rng = test_seed(9448);
+  shape z = plain(1, 7);
+  z.gate = 1;
+  scene *s = build(&z, 0, &rng);
+  const attn_act_form form = {1.702f, 7, 1};
+  s->p.activation = ATTN_ACT_SILU, s->p.form = form;
+  static const float at[] = {6.9f, 7, 8, -8, -7, 1, NAN};
+  for (int c = 0; c < 7; c++) {
+    oracle_set(&s->x, 0, 0, 0, c, (double)at[c]), oracle_set(&s->p.gate, 0, 0, 0, c, (double)at[c]);
+    oracle_set(&s->d_y, 0, 0, 0, c, c == 1 || c == 2 ? (double)NAN : 1);
+  }
+  promise_run(&s->does);
+  for (int c = 0; c < 7; c++) {
+    const double x = oracle_get(&s->d_x, 0, 0, 0, c), u = oracle_get(&s->g.d_gate, 0, 0, 0, c);
+    if (c == 6)
+      assert_true(isnan(x) && isnan(u));
+    else
+      assert_true((x == 0) == (c == 1 || c == 2) && (u == 0) == (c > 0 && c < 5));
+  }
+  test_mem_release();
+}
+
 void N4_activate_nothing(void **state) {
   (void)state;
   test_rng rng = test_seed(9446);
@@ -278,7 +309,7 @@ void N4_activate_nothing(void **state) {
 void N4_activate_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(9447);
-  for (int n = 0; n < 17; n++, test_mem_release()) {
+  for (int n = 0; n < 18; n++, test_mem_release()) {
     shape z = plain(6, 5);
     z.gate = 1, z.batch = 2;
     scene *s = build(&z, 0, &rng);
@@ -295,7 +326,7 @@ void N4_activate_rejects(void **state) {
       case 7:
         s->p.activation = (attn_activation)-1, want = ATTN_E_RANGE, word = "activation";
         break;
-      case 8: s->p.form.limit = 7, want = ATTN_E_RANGE, word = "form"; break;
+      case 8: s->p.form.limit = -7, want = ATTN_E_VALUE, word = "form"; break;
       case 9: s->g.accumulate = 2, want = ATTN_E_RANGE, word = "accumulate"; break;
       case 10: s->d_x.data = s->x.data, want = ATTN_E_OVERLAP, word = "d_x"; break;
       case 11: s->d_x = s->d_y, s->g.accumulate = 1, want = ATTN_E_OVERLAP, word = "d_x"; break;
@@ -303,6 +334,10 @@ void N4_activate_rejects(void **state) {
       case 13: s->g.d_gate = s->d_y, want = ATTN_E_OVERLAP, word = "d_gate"; break;
       case 14: s->d_x.stride_len = 1, want = ATTN_E_STRIDE, word = "d_x"; break;
       case 15: s->x.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "x.dtype"; break;
+      case 16:
+        s->p.gate = s->g.d_gate = absent(), s->p.form.gate_add = 1;
+        want = ATTN_E_RANGE, word = "gate_add";
+        break;
       default: s->x.batch = 3, word = "x must"; break;
     }
     promise_reject(&s->does, want, word);

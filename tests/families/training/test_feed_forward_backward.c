@@ -108,23 +108,24 @@ static void check(feed *s) {
       }
     }
     for (int64_t f = 0; f < dff; f++) {
+      const act_formed h = act_in_form(&ff->form, act, z[f], u[f], gated);
       double dh = 0, dh_size = 0;
       for (int64_t o = 0; o < dout; o++) {
         const double dy = oracle_get(&s->d_y, b, 0, i, o);
         if (!two && o != f) continue;
         const double y = two ? dy * weight(s, &ff->w_2, f, o) : dy;
         dh += y, dh_size += fabs(y);
-        const double h = act_of(act, z[f]) * u[f], dw = h * dy;
-        const double hs = fabs(act_slope(act, z[f])) * zs[f] * fabs(u[f]) + fabs(h) +
-                          fabs(act_of(act, z[f])) * us[f];
+        const double dw = h.y * dy;
+        const double hs = fabs(h.z) * zs[f] + fabs(h.y) + fabs(h.u) * us[f];
         if (two) dense_add(&d[1], 0, 0, turned ? o : f, turned ? f : o, dw, part * hs * fabs(dy));
         if (two && f == 0 && ff->b_2.data) dense_add(&d[4], 0, 0, 0, o, dy, part * fabs(dy));
       }
-      const double slope = act_slope(act, z[f]), error = act_slope_error(act, z[f], part * zs[f]);
-      const double dz = dh * u[f] * slope, du = dh * act_of(act, z[f]);
-      const double dz_off = dh_size * (us[f] * (part * fabs(slope) + error) + part);
-      const double du_off =
-          dh_size * part * (fabs(act_of(act, z[f])) + (1 + fabs(slope)) * zs[f] + 1);
+      const double error = act_in_form_error(&ff->form, act, z[f], part * zs[f], us[f], gated);
+      const double slope =
+          fabs(act_slope(act, z[f] * (ff->form.slope != 0 ? (double)ff->form.slope : 1)));
+      const double dz = dh * h.z, du = dh * h.u;
+      const double dz_off = dh_size * (part * (us[f] + 1) * slope + error + part);
+      const double du_off = dh_size * part * (fabs(h.u) + (1 + slope) * zs[f] + 1);
       if (ff->b_1.data) dense_add(&d[3], 0, 0, 0, f, dz, dz_off);
       if (gated && ff->b_3.data) dense_add(&d[5], 0, 0, 0, f, du, du_off);
       for (int64_t c = 0; c < din; c++) {
@@ -155,6 +156,9 @@ void N6_feed_forward(void **state) {
         build(test_range(&rng, 1, 3), test_range(&rng, 1, 70), test_range(&rng, 1, 40), dff,
               test_range(&rng, 1, 20), n % 3 == 0, n % 2, n % 5 == 4 ? ATTN_BF16 : ATTN_F32, &rng);
     s->ff.activation = act[n % 6];
+    if (n % 4 > 1) s->ff.form.slope = 1.702f;
+    if (n % 5 > 2) s->ff.form.limit = 0.75f;
+    if (n % 6 == 3) s->ff.form.gate_add = 1;
     promise_run(&s->does);
     check(s);
     if (n % 3 == 0) promise_keep(&s->does);
@@ -230,7 +234,7 @@ void N6_feed_forward_rejects(void **state) {
       case 5: s->g.d_w_3 = s->g.d_w_1, want = ATTN_E_NULL, word = "w_3"; break;
       case 6: s->g.accumulate = 2, want = ATTN_E_RANGE, word = "accumulate"; break;
       case 7: s->g.d_w_2.data = s->ff.w_2.data, want = ATTN_E_OVERLAP, word = "share"; break;
-      case 8: s->ff.form.limit = 7, want = ATTN_E_RANGE, word = "form"; break;
+      case 8: s->ff.form.limit = -7, want = ATTN_E_VALUE, word = "form"; break;
       case 9: s->g.d_w_1.len = 9, s->g.d_w_1.dim = 12, word = "d_w_1"; break;
       case 10: s->d_y.data = NULL, want = ATTN_E_NULL, word = "d_y"; break;
       case 11: s->d_x.data = s->x.data, want = ATTN_E_OVERLAP, word = "d_x"; break;

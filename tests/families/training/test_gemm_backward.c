@@ -105,9 +105,11 @@ static wanted oracle(const scene *s) {
     const int64_t b = r / m / H, h = r / m % H, i = r % m;
     for (int64_t j = 0; j < s->d_y.dim; j++) {
       double e, d = oracle_get(&s->d_y, b, h, i, j);
-      const double z = before(s, b, h, i, j, &e), slope = act_slope(s->p.activation, z);
-      const int acts = s->p.activation != ATTN_ACT_NONE && s->p.activation != ATTN_ACT_DEFAULT;
-      e = acts ? fabs(d) * act_slope_error(s->p.activation, z, e) : 0;
+      const double z = before(s, b, h, i, j, &e);
+      const double slope = act_in_form(&s->p.form, s->p.activation, z, 1, 0).z;
+      const int acts = (s->p.activation != ATTN_ACT_NONE && s->p.activation != ATTN_ACT_DEFAULT) ||
+                       s->p.form.limit != 0;
+      e = acts ? fabs(d) * act_in_form_error(&s->p.form, s->p.activation, z, e, 1, 0) : 0;
       d *= slope;
       if (s->p.bias.data && s->g.d_bias.data) dense_add(&y.bias, b, h, 0, j, d, e + v * fabs(d));
       for (int64_t c = 0; c < s->x.dim; c++) {
@@ -159,6 +161,8 @@ void N4_gemm_backward(void **state) {
     if (n % 4 == 2) s->p.scale = -0.25f;
     if (s->p.activation == ATTN_ACT_EXP) s->p.scale = 0.1f;
     if (n % 25 == 24) s->p.scale = ATTN_ZERO;
+    if (n % 5 == 3) s->p.form.slope = 1.702f;
+    if (n % 7 == 3) s->p.form.limit = 0.75f;
     promise_run(&s->does);
     check(s, "gradients of a product");
     if (n % 6 == 0) promise_keep(&s->does);
@@ -454,7 +458,7 @@ void N4_gemm_rejects(void **state) {
       case 9: s->w.dim = 4, word = "w.dim"; break;
       case 10: s->w.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "w.dtype"; break;
       case 11: s->p.softcap = 30, want = ATTN_E_RANGE, word = "softcap"; break;
-      case 12: s->p.form.slope = 1.7f, want = ATTN_E_RANGE, word = "form"; break;
+      case 12: s->p.form.gate_add = 1, want = ATTN_E_RANGE, word = "form"; break;
       case 13: s->p.scale = INFINITY, want = ATTN_E_VALUE, word = "scale"; break;
       case 14: s->p.activation = ATTN_ACT_COUNT, want = ATTN_E_RANGE, word = "activation"; break;
       case 15: s->g.accumulate = 2, want = ATTN_E_RANGE, word = "accumulate"; break;

@@ -224,7 +224,7 @@ void N6_longformer_rejects(void **state) {
       case 5: s->g.accumulate = 2, want = ATTN_E_RANGE, word = "accumulate"; break;
       case 6: s->g.d_k_global.len = 3, word = "global"; break;
       case 7: s->g.d_q_global.data = s->d_q.data, want = ATTN_E_OVERLAP, word = "share"; break;
-      case 8: s->d_k.data = s->p.k_global.data, want = ATTN_E_OVERLAP, word = "d_k"; break;
+      case 8: s->k = s->d_k, want = ATTN_E_OVERLAP, word = "d_k"; break;
       case 9:
         s->g.d_k_global = s->k, s->g.d_k_global.data = s->o.data;
         want = ATTN_E_NULL, word = "global";

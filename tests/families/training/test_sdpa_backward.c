@@ -513,7 +513,7 @@ void N2_rejects(void **state) {
       case 10: s->d_k.data = s->d_v.data, want = ATTN_E_OVERLAP, word = "d_"; break;
       case 11: s->d_q = s->call.q, want = ATTN_E_OVERLAP, word = "gradient"; break;
       case 12: s->d_q.data = s->call.o.data, want = ATTN_E_OVERLAP, word = "must not share"; break;
-      case 13: s->d_v.data = s->d_o.data, want = ATTN_E_OVERLAP, word = "d_v"; break;
+      case 13: s->d_o.data = s->d_v.data, want = ATTN_E_OVERLAP, word = "d_v"; break;
       case 14: s->g.accumulate = 2, want = ATTN_E_RANGE, word = "accumulate"; break;
       case 15: s->g.d_sinks = test_floats(2, 1, &rng), want = ATTN_E_NULL, word = "sinks"; break;
       case 16: p->scale = NAN, want = ATTN_E_VALUE, word = "scale"; break;

@@ -29,7 +29,7 @@ typedef struct attn_block_gradients {
  * is computed once more; the same bits.
  * Shapes: d_y as y, d_x as x, each f32, f16 or bf16, of any strides; the gradients of what is learned as
  *   attn_multihead_backward and attn_feed_forward_rows_backward have them. An output whose data is null is not made.
- * params: as forward had them, with what those two refuse (RANGE, DTYPE): ff.form, codes.
+ * params: as forward had them, with what those two refuse (DTYPE): codes.
  *   Rows from x_len on do not exist: d_y is not read there, d_x is 0.
  * Aliasing: inputs may share memory with each other; outputs with nothing, nor their rows with one another.
  * Empty: unless accumulate is 1 every element of an output is written, 0 where nothing is read.

@@ -14,11 +14,11 @@ typedef struct attn_feed_forward_gradients {
  *   z = x w_1 + b_1,  u = x w_3 + b_3 (1 without),  h = f(z) u
  *   d_h = d_y w_2^T (d_y without),  d_z = d_h u f'(z),  d_u = d_h f(z),  d_x = d_z w_1^T + d_u w_3^T
  *   d_w_1 = x^T d_z,  d_w_2 = h^T d_y,  d_w_3 = x^T d_u,  d_b_1, d_b_2, d_b_3 = sums of d_z, d_y, d_u;  f' as
- *   attn_gemm_backward has it
+ *   attn_gemm_backward has it; in a form f and u as attn_activate_backward has them
  *
  * Shapes: d_y [B,1,T,dout] as y, x [B,1,T,din]; d_x as x, f32, f16 or bf16. An output whose data is null is not made.
- * ff: as forward had it; form must be 0 (RANGE), weights of a float type (DTYPE). compute says nothing here: products
- *   are f32, hidden rows made again too.
+ * ff: as forward had it, weights of a float type (DTYPE). compute says nothing here: products are f32, hidden rows made
+ *   again too.
  * Aliasing: inputs may share memory with each other; outputs with nothing, nor their rows with one another.
  * Empty: unless accumulate is 1 every element of an output is written, 0 where there are no rows.
  * NaN: as IEEE arithmetic has it; in a row of x or d_y it reaches that row of d_x, and what is learned.

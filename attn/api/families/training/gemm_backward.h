@@ -14,12 +14,12 @@ typedef struct attn_gemm_gradients {
  *   d_x = scale d_z w^T,  d_w = scale x^T d_z (transposed where w is),  d_bias = sum of d_z
  *   act'(z): NONE 1; RELU [z > 0]; RELU2 2 max(z, 0); GELU Phi(z) + z phi(z); GELU_TANH (1 + t) / 2 + z (1 - t^2) a (1 +
  *     0.134145 z^2) / 2, a = sqrt(2 / pi), t = tanh(a (z + 0.044715 z^3)); SILU g (1 + z (1 - g)), g = 1 / (1 + e^-z);
- *     SIGMOID g (1 - g); TANH 1 - y^2; EXP y; ELU1 1 for z > 0, else e^z
+ *     SIGMOID g (1 - g); TANH 1 - y^2; EXP y; ELU1 1 for z > 0, else e^z; in a form act'(slope z), 0 from its limit on
  *
  * Shapes: d_y [B,H,m,n]; d_x as x, d_w as w, gradients.d_bias as params.bias, each f32, f16 or bf16 and of any strides. An
  *   output whose data is null is not made. What forward read with batch 1 or heads 1 for all gets the sum; where
  *   an input has a stride of 0 its gradient may have the full extent, each share by itself, or 1, the sum.
- * params: as forward had them; softcap and form must be 0 (RANGE), w a float type (DTYPE). compute and compute_prefer
+ * params: as forward had them; softcap must be 0 (RANGE), w a float type (DTYPE). compute and compute_prefer
  *   say nothing here: products are f32, z made again too.
  * Aliasing: inputs may share memory with each other; outputs with nothing, nor their rows with one another.
  * Empty: unless accumulate is 1 every element of an output is written, 0 where no row is: m = 0, B = 0 or H = 0.
