@@ -16,17 +16,28 @@ ATTN_FUNC_ int attn_check_form_(attn_error_ *e, const attn_act_form *m, int gate
   return 1;
 }
 
+ATTN_FUNC_ float attn_form_slope_(const attn_act_form *m) {
+  return m->slope != 0.0f ? m->slope : 1.0f;
+}
+
+/* What f and its product are of: x and the gate (null = none) cut and moved, to y and by; y may be x or gate. */
+ATTN_FUNC_ void attn_form_cut_(const attn_table_ *f, float *y, const float *x, float *by,
+                               const float *gate, int64_t n, const attn_act_form *m) {
+  const attn_dense_table_ *on = attn_on_(dense, f);
+  const float slope = attn_form_slope_(m), most = m->limit > 0.0f ? m->limit : INFINITY;
+  const float in[2] = {slope, 0.0f}, back[2] = {1.0f / slope, m->gate_add / slope};
+  if (gate) on->clip(by, gate, n, -most, most, back);
+  on->clip(y, x, n, -INFINITY, most, in);
+}
+
 /* y = f(x) gate in a form; gate null = none; y may be x or gate. n at most ATTN_FORM_MOST_. */
 enum { ATTN_FORM_MOST_ = 2048 };
 ATTN_FUNC_ void attn_formed_row_(const attn_table_ *f, float *y, const float *x, const float *gate,
                                  int64_t n, int act, const attn_act_form *m) {
   const attn_dense_table_ *on = attn_on_(dense, f);
-  const float slope = m->slope != 0.0f ? m->slope : 1.0f;
-  const float most = m->limit > 0.0f ? m->limit : INFINITY;
-  const float in[2] = {slope, 0.0f}, back[2] = {1.0f / slope, m->gate_add / slope};
+  const float slope = attn_form_slope_(m), back[2] = {1.0f / slope, 0.0f};
   float by[ATTN_FORM_MOST_];
-  if (gate) on->clip(by, gate, n, -most, most, back);
-  on->clip(y, x, n, -INFINITY, most, in);
+  attn_form_cut_(f, y, x, by, gate, n, m);
   on->act(y, y, gate ? by : NULL, n, NULL, 1.0f, act);
   if (!gate && slope != 1.0f) on->clip(y, y, n, -INFINITY, INFINITY, back);
 }

@@ -381,10 +381,12 @@ static void alone(trial *t) {
 }
 
 /* Without its gate form.gate_add of an activation is out of place, without rates the position that they begin with. */
-static int gate_of_form(const trial *t, const cell *c, int status) {
+static int gate_of_form(trial *t, const cell *c, int status) {
   static const char *const gate[] = {"params.gate", "params.gate.data", "w_3", "w_3.data", NULL};
   static const char *const rates[] = {"params.lambda", "params.lambda.data", NULL};
-  return (status == ATTN_E_RANGE && ends(c->path, gate)) ||
+  const char *why = NULL;
+  if (status == ATTN_E_RANGE && ends(c->path, gate)) (void)call(t, &why);
+  return (why && strstr(why, "form.gate_add")) ||
          (strcmp(t->entry->name, "attn_recurrent") == 0 && ends(c->path, rates));
 }
 

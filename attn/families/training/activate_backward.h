@@ -29,21 +29,10 @@ ATTN_FUNC_ void attn_slopes_close_(const attn_slopes_ *a, const attn_tensor *y, 
                     1.0f);
 }
 
-/* n numbers of x and, where there is one, of the gate as f(x) gate has them in a form (attn_formed_row_). */
-ATTN_FUNC_ void attn_slopes_form_(const attn_slopes_ *a, float *x, float *gate, const float *in[5],
-                                  int64_t n) {
-  const attn_dense_table_ *on = attn_on_(dense, a->table);
-  const float slope = a->form.slope != 0.0f ? a->form.slope : 1.0f;
-  const float most = a->form.limit > 0.0f ? a->form.limit : INFINITY;
-  const float by[2] = {slope, 0.0f}, back[2] = {1.0f / slope, a->form.gate_add / slope};
-  on->clip(x, in[3], n, -INFINITY, most, by);
-  if (in[4]) on->clip(gate, in[4], n, -most, most, back);
-}
-
-/* Their gradients y as those of what was cut and moved: 0 from a limit on. */
+/* Gradients y by n numbers of x or a gate as a form has them become those by what stands there: 0 from a limit on. */
 ATTN_FUNC_ void attn_slopes_formed_(const attn_slopes_ *a, float *y, const float *x, int64_t n,
                                     int gate) {
-  const float slope = a->form.slope != 0.0f ? a->form.slope : 1.0f, most = a->form.limit;
+  const float slope = attn_form_slope_(&a->form), most = a->form.limit;
   const float by = gate ? 1.0f / slope : a->gate.data ? slope : 1.0f;
   for (int64_t i = 0; i < n; i++)
     y[i] = most > 0.0f && (x[i] >= most || (gate && x[i] <= -most)) ? 0.0f : y[i] * by;
@@ -82,7 +71,7 @@ ATTN_FUNC_ void attn_slopes_item_(void *job, int worker, int64_t index) {
         if (in[3] == (const float *)(const void *)at[0]) /* which is read once more, behind d_x */
           in[3] = (const float *)memcpy(room + 3 * ATTN_SLICE_, in[3], (size_t)n * sizeof(float));
         float *made = room + 5 * ATTN_SLICE_;
-        attn_slopes_form_(a, made, made + ATTN_SLICE_, in, n);
+        attn_form_cut_(f, made, x, made + ATTN_SLICE_, gate, n, &a->form);
         x = made, gate = gate ? made + ATTN_SLICE_ : NULL;
       }
       if (at[1]) { /* first: d_x may lie where d_y does */

@@ -124,7 +124,8 @@ static void check(feed *s) {
       const double slope =
           fabs(act_slope(act, z[f] * (ff->form.slope != 0 ? (double)ff->form.slope : 1)));
       const double dz = dh * h.z, du = dh * h.u;
-      const double dz_off = dh_size * (part * (us[f] + 1) * slope + error + part);
+      const double by = us[f] + fabs((double)ff->form.gate_add);
+      const double dz_off = dh_size * (part * by * slope + error + part);
       const double du_off = dh_size * part * (fabs(h.u) + (1 + slope) * zs[f] + 1);
       if (ff->b_1.data) dense_add(&d[3], 0, 0, 0, f, dz, dz_off);
       if (gated && ff->b_3.data) dense_add(&d[5], 0, 0, 0, f, du, du_off);
