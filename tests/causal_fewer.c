@@ -167,14 +167,16 @@ static int recurrent(play *s) {
 static attn_status recurrent_backward_call(play *s, attn_ctx *ctx) {
   attn_recurrent_params *p = s->p;
   const int hgrn = p->rule == ATTN_RECURRENT_HGRN2;
+  if (p->rule == ATTN_RECURRENT_MLSTM) p->gate = s->in[3], p->decay = s->in[4];
   if (p->rule == ATTN_RECURRENT_MAMBA2) p->dt = s->in[3];
   if (p->beta.data) p->beta = s->in[3];
   if (p->a.data) p->a = s->in[3], p->b = s->in[4];
+  if (p->lambda.data) p->lambda = s->in[3 + (p->a.data ? 2 : p->beta.data || p->dt.data)];
   return attn_recurrent_backward(s->out[0], absent(), absent(), s->in[s->ins - 1], s->in[0],
                                  hgrn ? absent() : s->in[1], s->in[2], p, NULL, ctx);
 }
 static int recurrent_backward(play *s) {
-  if (s->n >= 4 * ATTN_RECURRENT_MLSTM || !recurrent(s)) return 0;
+  if (!recurrent(s)) return 0;
   const int64_t heads = s->in[0].heads, len = s->in[0].len;
   (void)play_token(s, ATTN_F32, heads, len, E);
   s->outs = 0;

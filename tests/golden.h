@@ -228,4 +228,6 @@ static const uint64_t golden[] = {
     0x1f968a96a17ee9e7u, /* relu backward, squared */
     0x7b77d99dbdef1787u, /* relu backward, gated */
     0x6113ca6c7364e032u, /* recurrent backward, mlstm */
+    0x96763b194fdcda2bu, /* recurrent backward, levels */
+    0xfe79a0604269c382u, /* gemm backward, softcap */
 };

@@ -111,7 +111,7 @@ static attn_status head(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx 
 }
 
 /* The gradient of a product of dense rows by x, w or bias. */
-static attn_status gemm(attn_tensor o, test_rng *rng, attn_ctx *ctx, int which) {
+static attn_status gemm(attn_tensor o, test_rng *rng, attn_ctx *ctx, int which, float softcap) {
   attn_gemm_params p;
   attn_gemm_gradients g;
   attn_tensor y[3];
@@ -120,7 +120,8 @@ static attn_status gemm(attn_tensor o, test_rng *rng, attn_ctx *ctx, int which) 
   memset(y, 0, sizeof y);
   const int64_t rows = which == 0 ? T : 600;
   const attn_tensor x = golden_exact(rng, 2, rows, DV), w = golden_weight(rng, DV, DV);
-  p.bias = golden_weight(rng, 1, DV), p.activation = ATTN_ACT_GELU, p.scale = 0.75f;
+  p.bias = golden_weight(rng, 1, DV), p.activation = ATTN_ACT_GELU, p.scale = 0.75f,
+  p.softcap = softcap;
   y[which] = which == 0 ? o : golden_rows(o, 0, which == 1 ? DV : 1, DV);
   g.d_bias = y[2];
   return attn_gemm_backward(y[0], y[1], golden_exact(rng, 2, rows, DV), x, w, &p, &g, ctx);
@@ -128,15 +129,19 @@ static attn_status gemm(attn_tensor o, test_rng *rng, attn_ctx *ctx, int which) 
 
 static attn_status gemm_x(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
   test_fill_value(lse, 0);
-  return gemm(o, rng, ctx, 0);
+  return gemm(o, rng, ctx, 0, 0);
+}
+static attn_status gemm_capped(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  test_fill_value(lse, 0);
+  return gemm(o, rng, ctx, 0, 2);
 }
 static attn_status gemm_w(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
   test_fill_value(lse, 0);
-  return gemm(o, rng, ctx, 1);
+  return gemm(o, rng, ctx, 1, 0);
 }
 static attn_status gemm_bias(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
   test_fill_value(lse, 0);
-  return gemm(o, rng, ctx, 2);
+  return gemm(o, rng, ctx, 2, 0);
 }
 
 /* The gradients of a norm of the rows of both heads: the last rows of o are those of gain and bias. */
@@ -375,7 +380,7 @@ static attn_status pinv(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx 
 
 /* The same over a decaying state. */
 static attn_status fading(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx,
-                          attn_recurrent_rule rule) {
+                          attn_recurrent_rule rule, int levels) {
   attn_recurrent_params p;
   attn_recurrent_gradients g;
   memset(&p, 0, sizeof p), memset(&g, 0, sizeof g);
@@ -395,24 +400,31 @@ static attn_status fading(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ct
   g.d_decay = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, rates);
   if (counts)
     p.gate = golden_exact(rng, 2, T, 1), g.d_gate = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, 1);
+  if (levels)
+    p.lambda = golden_exact(rng, 2, T, levels),
+    g.d_lambda = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, levels);
   const attn_status status = attn_recurrent_backward(o, d_k, d_v, d_o, q, k, v, &p, &g, ctx);
   for (int i = 0; i < 2 * T && !status; i++)
     oracle_set(&lse, 0, i / T, i % T, 0,
                oracle_get(i % 3 == 0        ? &d_k
                           : i % 3 == 1      ? &d_v
                           : counts && i % 2 ? &g.d_gate
+                          : levels && i % 2 ? &g.d_lambda
                                             : &g.d_decay,
                           0, i / T, i % T, 0));
   return status;
 }
 static attn_status fading_gla(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
-  return fading(o, lse, rng, ctx, ATTN_RECURRENT_GLA);
+  return fading(o, lse, rng, ctx, ATTN_RECURRENT_GLA, 0);
+}
+static attn_status fading_levels(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  return fading(o, lse, rng, ctx, ATTN_RECURRENT_GLA, 10);
 }
 static attn_status fading_kda(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
-  return fading(o, lse, rng, ctx, ATTN_RECURRENT_KDA);
+  return fading(o, lse, rng, ctx, ATTN_RECURRENT_KDA, 0);
 }
 static attn_status fading_mlstm(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
-  return fading(o, lse, rng, ctx, ATTN_RECURRENT_MLSTM);
+  return fading(o, lse, rng, ctx, ATTN_RECURRENT_MLSTM, 0);
 }
 
 static attn_status linear_sum(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
@@ -657,4 +669,6 @@ const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"relu backward, squared", relu_gau},
                                        {"relu backward, gated", relu_rela},
                                        {"recurrent backward, mlstm", fading_mlstm},
+                                       {"recurrent backward, levels", fading_levels},
+                                       {"gemm backward, softcap", gemm_capped},
                                        {NULL, NULL}};

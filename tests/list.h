@@ -1723,6 +1723,8 @@
   X(N5_recurrent_outputs)                   \
   X(N5_recurrent_nothing)                   \
   X(N5_recurrent_reset)                     \
+  X(N5_recurrent_levels)                    \
+  X(N5_recurrent_levels_nan)                \
   X(N5_recurrent_rejects)                   \
   X(N5_features_backward)                   \
   X(N5_features_backward_shared)            \

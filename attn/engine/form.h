@@ -42,9 +42,12 @@ ATTN_FUNC_ void attn_formed_row_(const attn_table_ *f, float *y, const float *x,
   if (!gate && slope != 1.0f) on->clip(y, y, n, -INFINITY, INFINITY, back);
 }
 
+/* A soft-cap whose reciprocal is finite. */
+ATTN_FUNC_ float attn_cap_(float c) { return c < FLT_MIN ? FLT_MIN : c; }
+
 /* y = c tanh(y / c) */
 ATTN_FUNC_ void attn_capped_row_(const attn_table_ *f, float *y, int64_t n, float c) {
-  const float up[2] = {c < FLT_MIN ? FLT_MIN : c, 0.0f};
+  const float up[2] = {attn_cap_(c), 0.0f};
   attn_on_(dense, f)->activate(y, n, NULL, 1.0f / up[0], (int)ATTN_ACT_TANH);
   attn_on_(dense, f)->clip(y, y, n, -INFINITY, INFINITY, up);
 }

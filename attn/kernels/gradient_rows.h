@@ -269,24 +269,21 @@ ATTN_INLINE_ ATTN_FN_(norm_slope_)
 ATTN_FUNC_ void ATTN_FN_(norm_slopes)(const attn_norm_slopes_ *a, int rows, const float *size) {
   const ATTN_VF_ lift = ATTN_V_SET1_(a->lift);
   for (int i = 0, two; i < rows; i += 1 + two) {
+    ATTN_FN_(norm_slope_) r[2];
     two = i + 1 < rows && !(a->skip >> i & 3);
     if (a->skip >> i & 1) continue;
-    const ATTN_FN_(norm_slope_) r = ATTN_FN_(norm_slope_row)(a, i, size, lift);
-    if (two) {
-      const ATTN_FN_(norm_slope_) next = ATTN_FN_(norm_slope_row)(a, i + 1, size, lift);
-      if (r.d_x && a->gain && a->d_gain && !a->sum) {
-        if (a->d_bias)
-          ATTN_FN_(norm_slope_pair)(&r, &next, a, lift, a->d_bias, i + 3 < rows);
-        else
-          ATTN_FN_(norm_slope_pair)(&r, &next, a, lift, NULL, i + 3 < rows);
-        continue;
-      }
-      ATTN_FN_(norm_slope_send)(&r, &next, a->d_gain, a->d_bias, a->n);
-      ATTN_FN_(norm_slope_last)(&r, a->gain, lift, a->n);
-      ATTN_FN_(norm_slope_last)(&next, a->gain, lift, a->n);
-    } else {
-      ATTN_FN_(norm_slope_send)(&r, NULL, a->d_gain, a->d_bias, a->n);
-      ATTN_FN_(norm_slope_last)(&r, a->gain, lift, a->n);
+    for (int k = 0; k <= two; k++) r[k] = ATTN_FN_(norm_slope_row)(a, i + k, size, lift);
+    if (two && r->d_x && a->gain && a->d_gain && !a->sum) {
+      if (a->d_bias)
+        ATTN_FN_(norm_slope_pair)(r, r + 1, a, lift, a->d_bias, i + 3 < rows);
+      else
+        ATTN_FN_(norm_slope_pair)(r, r + 1, a, lift, NULL, i + 3 < rows);
+      continue;
     }
+    if (two)
+      ATTN_FN_(norm_slope_send)(r, r + 1, a->d_gain, a->d_bias, a->n);
+    else
+      ATTN_FN_(norm_slope_send)(r, NULL, a->d_gain, a->d_bias, a->n);
+    for (int k = 0; k <= two; k++) ATTN_FN_(norm_slope_last)(r + k, a->gain, lift, a->n);
   }
 }

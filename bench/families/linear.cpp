@@ -162,14 +162,18 @@ void recurrent(Call &c, attn_recurrent_rule rule, int64_t t) {
   c.size = [=](const attn_ctx *ctx) { return attn_recurrent_workspace(o, q, k, v, &p, ctx); };
 }
 
-/* All gradients but of what a rule reads beside q, k, v, token by token: 9 products a state, with a and b 17. */
-void recurrent_backward(Call &c, attn_recurrent_rule rule, int64_t t, int64_t d) {
+/* All gradients but of what a rule reads beside q, k, v, token by token: 9 products a state, with a and b 17; by levels each
+ * has a state. */
+void recurrent_backward(Call &c, attn_recurrent_rule rule, int64_t t, int64_t d,
+                        int64_t levels = 0) {
   attn_recurrent_params p = recurrent_params(c, rule, t, d);
+  if (levels) p.lambda = c.rows(c.heads, t, levels);
   attn_tensor q = c.rows(c.heads, t, d), k = c.rows(c.heads, t, d), v = c.rows(c.heads, t, d);
   attn_tensor d_q = c.rows(c.heads, t, d), d_k = c.rows(c.heads, t, d);
   attn_tensor d_v = c.rows(c.heads, t, d), d_o = c.rows(c.heads, t, d);
   const int reads = rule == ATTN_RECURRENT_GATED_DELTA || rule == ATTN_RECURRENT_KDA;
-  c.flops = 2.0 * (double)(c.heads * t) * (reads ? 17.0 : 9.0) * (double)(d * d);
+  c.flops = 2.0 * (double)(c.heads * t) * (reads ? 17.0 : 9.0) * (double)(d * d) *
+            (levels ? (double)levels : 1.0);
   c.run = [=](attn_ctx *ctx) {
     return attn_recurrent_backward(d_q, d_k, d_v, d_o, q, k, v, &p, nullptr, ctx);
   };
@@ -315,6 +319,8 @@ const CallEntry entries[] = {
      [](Call &c) { recurrent_backward(c, ATTN_RECURRENT_GATED_DELTA, 2048, 128); }},
     {"recurrent_backward", "mlstm/T:2048/d:128",
      [](Call &c) { recurrent_backward(c, ATTN_RECURRENT_MLSTM, 2048, 128); }},
+    {"recurrent_backward", "gla/T:2048/d:128/levels:12",
+     [](Call &c) { recurrent_backward(c, ATTN_RECURRENT_GLA, 2048, 128, 12); }},
     {"recurrent", "gla/T:2048/d:128", [](Call &c) { recurrent(c, ATTN_RECURRENT_GLA, 2048); }},
     {"recurrent", "gla/T:4096/d:128", [](Call &c) { recurrent(c, ATTN_RECURRENT_GLA, 4096); }},
     {"recurrent", "mamba2/T:4096/d:128",

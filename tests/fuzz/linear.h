@@ -217,13 +217,13 @@ static void user_back(void *user, float *d_x, const float *d_y, const float *y, 
 
 /* The same of attn_recurrent, states included. */
 static void judge_recurrent(job *j, const attn_recurrent_params *given) {
-  enum { COUNT = 8 };
+  enum { COUNT = 9 };
   attn_recurrent_params p = *given;
   const attn_tensor k = recurrent_key(j);
   const attn_tensor *const x[COUNT] = {&j->b[L_Q].view,  &k,      &j->b[L_V].view, &p.decay,
-                                       &p.initial_state, &p.gate, &p.initial_n,    &p.initial_m};
+                                       &p.initial_state, &p.gate, &p.initial_n,    &p.initial_m,
+                                       &p.lambda};
   attn_tensor y[2][COUNT];
-  if (p.lambda.data) return;
   memset(y, 0, sizeof y), memset(&p.final_state, 0, sizeof p.final_state);
   memset(&p.final_n, 0, sizeof p.final_n), memset(&p.final_m, 0, sizeof p.final_m);
   for (int n = 0; n < 2; n++) {
@@ -235,6 +235,7 @@ static void judge_recurrent(job *j, const attn_recurrent_params *given) {
       if (x[i]->data) y[n][i] = gradient_of(x[i]);
     g.d_decay = y[n][3], g.d_initial_state = y[n][4];
     g.d_gate = y[n][5], g.d_initial_n = y[n][6], g.d_initial_m = y[n][7];
+    g.d_lambda = y[n][8];
     const attn_status status = attn_recurrent_backward(y[n][0], y[n][1], y[n][2], j->b[L_O].view,
                                                        *x[0], k, *x[2], &p, &g, &ctx);
     promise(status == ATTN_OK, j, "gradients of a call that ran are refused");

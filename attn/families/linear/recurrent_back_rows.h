@@ -1,5 +1,8 @@
 /* families/linear/recurrent_back_rows.h owns the way back through a decaying state: tokens of a chunk as rows of one
- * transition, the states before them made again, and their gradients as those of what the caller gave. */
+ * transition, the states before them made again, and their gradients as those of what the caller gave.
+ *
+ * With lambda a level is a state by itself: tokens in blocks of 2^(l-1), of which one writes, the next reads with its
+ * lambda, and the next begins anew; level 0 is a token that does all three. All that goes back is a sum over levels. */
 
 /* What a caller may want the gradients of, in the order of their checks. */
 enum {
@@ -13,10 +16,14 @@ enum {
   ATTN_UNFADE_U_,
   ATTN_UNFADE_DT_,
   ATTN_UNFADE_I_,
+  ATTN_UNFADE_LAMBDA_,
   ATTN_UNFADE_OUT_
 };
 
 enum { ATTN_UNFADE_CACHE_ = 1024 }; /* channels times columns */
+
+/* What a token is to a level. */
+enum { ATTN_UNFADE_BEGINS_ = 1, ATTN_UNFADE_WRITES_ = 2, ATTN_UNFADE_READS_ = 4 };
 
 typedef struct attn_unfade_ {
   attn_recurrent_ f; /* forward's problem; own: also of this */
@@ -49,6 +56,11 @@ typedef struct attn_unfade_chain_ {
   float gain[ATTN_RECURRENT_CHUNK_], top[ATTN_RECURRENT_CHUNK_];
   unsigned char cut[ATTN_RECURRENT_CHUNK_], gone[ATTN_RECURRENT_CHUNK_];
   float beta[ATTN_RECURRENT_CHUNK_];
+  /* the level at hand, -1: there are none; tokens before the call; rows of q times lambda */
+  int level;
+  int64_t position;
+  float *read, lambda[ATTN_RECURRENT_CHUNK_];
+  unsigned char role[ATTN_RECURRENT_CHUNK_];
 } attn_unfade_chain_;
 
 /* The pieces of a worker's memory behind forward's; its bytes. */
@@ -85,6 +97,7 @@ ATTN_FUNC_ int64_t attn_unfade_cut_(const attn_unfade_ *x, char *memory, attn_un
   ATTN_CUT_(u_sum, double, x->dk)
   ATTN_CUT_(bonus, double, x->dk)
   ATTN_CUT_(m, double, x->chunks)
+  ATTN_CUT_(read, float, x->f.levels ? attn_mul_(n, x->dk) : 0)
 #undef ATTN_CUT_
   return at;
 }
@@ -108,8 +121,29 @@ ATTN_FUNC_ void attn_unfade_rate_(const attn_recurrent_chain_ *c, int j, int64_t
   }
 }
 
+/* What the tokens that are loaded, from i on, are to the level at hand. */
+ATTN_FUNC_ void attn_unfade_roles_(attn_unfade_chain_ *y, int64_t i) {
+  const attn_unfade_ *x = y->x;
+  const attn_tensor *t = &x->f.more[ATTN_RECURRENT_LAMBDA_];
+  const uint64_t size = (uint64_t)1 << y->level;
+  for (int64_t at = 0; y->level >= 0 && at < y->n; at++) {
+    const uint64_t p = (uint64_t)(y->position + i + at - y->c.t0) & (size - 1);
+    const int writes = p < size - size / 2, reads = p >= size / 2; /* both of level 0 */
+    float lambda[64];
+    x->f.table->widen(lambda, attn_recurrent_at_(&y->c, t, i + at), 0, NULL, 1, x->f.slots,
+                      t->dtype, NULL);
+    y->role[at] = (unsigned char)((p ? 0 : (int)ATTN_UNFADE_BEGINS_) |
+                                  (writes ? (int)ATTN_UNFADE_WRITES_ : 0) |
+                                  (reads ? (int)ATTN_UNFADE_READS_ : 0));
+    y->lambda[at] = lambda[y->level];
+    if (!p) y->cut[at] = 1;
+    for (int64_t r = at * x->dk; r < (at + 1) * x->dk; r++)
+      y->read[r] = reads ? y->lambda[at] * y->q[r] : 0.0f;
+  }
+}
+
 /* Tokens i .. i + n - 1 of the head. */
-ATTN_FUNC_ void attn_unfade_load_(attn_unfade_chain_ *y, int64_t i, int64_t n) {
+ATTN_OUTLINE_ void attn_unfade_load_(attn_unfade_chain_ *y, int64_t i, int64_t n) {
   const attn_unfade_ *x = y->x;
   const attn_recurrent_ *f = &x->f;
   attn_recurrent_chain_ *c = &y->c;
@@ -142,6 +176,7 @@ ATTN_FUNC_ void attn_unfade_load_(attn_unfade_chain_ *y, int64_t i, int64_t n) {
         y->v[t * x->wide + r] = r < f->all ? c->v[j * c->v_stride + r] : 0.0f;
     }
   }
+  attn_unfade_roles_(y, i);
 }
 
 /* The columns behind those from c0 on that are worked on together; MLSTM's n is a last one by itself. */
@@ -160,6 +195,11 @@ ATTN_FUNC_ attn_fade_token_ attn_unfade_token_(const attn_unfade_chain_ *y, int6
   p.q = y->q + t * x->dk, p.k = y->k + t * x->dk, p.v = y->v + t * x->wide + c0;
   p.left = y->left + t * x->dk, p.near = y->near + t * x->dk;
   if (reads) p.a = y->a + t * x->dk, p.b = y->b + t * x->dk;
+  p.d_o = y->o + t * x->wide + c0;
+  if (y->level < 0) return p;
+  if (y->role[t] & (int)ATTN_UNFADE_BEGINS_) p.a = NULL; /* of nothing */
+  if (!(y->role[t] & (int)ATTN_UNFADE_WRITES_)) p.k = p.v = y->none;
+  p.q = y->read + t * x->dk;
   return p;
 }
 
@@ -182,18 +222,18 @@ ATTN_FUNC_ void attn_unfade_forth_(attn_unfade_chain_ *y, const float *mark, flo
   }
 }
 
-/* A caller's state, or MLSTM's n, and the one that lies turned. */
-ATTN_FUNC_ void attn_unfade_turn_(const attn_unfade_chain_ *y, const attn_tensor *t, float *state,
-                                  int transposed, int out) {
+/* A caller's state, or MLSTM's n, is added to the one that lies turned, which is 0; out: the other way. */
+ATTN_OUTLINE_ void attn_unfade_turn_(const attn_unfade_chain_ *y, const attn_tensor *t,
+                                     float *state, int transposed, int out) {
   for (int64_t r = 0; r < t->len; r++) {
     float *row = (float *)(void *)attn_at_(t, y->c.unit, y->c.h, r);
     for (int64_t i = 0; i < t->dim; i++) {
       const int64_t x = transposed ? r : i, c = transposed ? i : r;
       float *s = &state[x * y->x->dk + c];
       if (out)
-        row[i] = attn_one_nan_(*s + (y->x->accumulate ? row[i] : 0.0f));
+        row[i] = attn_one_nan_(*s + (y->x->accumulate || y->level >= 0 ? row[i] : 0.0f));
       else
-        *s = row[i];
+        *s += row[i];
     }
   }
 }
@@ -283,7 +323,8 @@ ATTN_FUNC_ void attn_unfade_give_(attn_unfade_chain_ *y, int64_t i, int64_t t) {
   const float *left = y->left + t * x->dk, *near = y->near + t * x->dk, *d_o = y->o + t * x->wide;
   float *d_q = y->d_q + t * x->dk, *d_k = y->d_k + t * x->dk, *d_v = y->d_v + t * x->wide;
   float *d_w = y->d_w + t * x->dk, *d_a = y->d_a + t * x->dk, *d_b = y->d_b + t * x->dk;
-  const float beta = y->beta[t], skip = p->skip ? p->skip[y->c.h] : 0.0f;
+  const int skips = p->skip && y->level <= 0;
+  const float beta = y->beta[t], skip = skips ? p->skip[y->c.h] : 0.0f;
   double own = 0, d_beta = 0, d_gain = 0, d_log = 0, d_m = 0;
   float *to;
   /* a delta rule reads w k and writes -beta k */
@@ -359,11 +400,11 @@ ATTN_FUNC_ void attn_unfade_give_(attn_unfade_chain_ *y, int64_t i, int64_t t) {
   const int gains = f->delta || f->counts || p->rule == ATTN_RECURRENT_MAMBA2;
   const float gain = f->delta ? beta : f->counts ? y->gain[t] : 1.0f;
   double step = 1.0;
-  if (gains || p->skip) {
+  if (gains || skips) {
     f->table->widen(y->room, attn_recurrent_at_(&y->c, &f->v, i), 0, NULL, 1, f->dv, f->v.dtype,
                     NULL);
     for (int64_t c = 0; c < f->dv; c++) d_gain += (double)d_v[c] * (double)y->room[c];
-    for (int64_t c = 0; p->skip && c < f->dv; c++) y->skip += (double)d_o[c] * (double)y->room[c];
+    for (int64_t c = 0; skips && c < f->dv; c++) y->skip += (double)d_o[c] * (double)y->room[c];
   }
   if ((to = attn_unfade_row_(y, ATTN_UNFADE_I_, i)) != NULL)
     *to = (float)((double)*to + (d_gain + (double)d_v[f->dv]) * (double)gain + d_m);
@@ -382,7 +423,7 @@ ATTN_FUNC_ void attn_unfade_back_(attn_unfade_chain_ *y, int64_t c0) {
   float *d = y->d + c0 * x->dk;
   for (int64_t t = y->n - 1; t >= 0; t--) {
     attn_fade_token_ p = attn_unfade_token_(y, t, c0, y->states + t * x->part * x->dk);
-    p.d = d, p.d_o = y->o + t * x->wide + c0, p.y = y->y, p.d_y = y->d_y;
+    p.d = d, p.y = y->y, p.d_y = y->d_y;
     p.d_v = y->d_v + t * x->wide + c0, p.d_q = y->d_q + t * x->dk, p.d_k = y->d_k + t * x->dk;
     p.d_w = y->d_w + t * x->dk, p.d_a = y->d_a + t * x->dk, p.d_b = y->d_b + t * x->dk;
     attn_on_(fading, x->f.table)->fade_off(&p);
@@ -439,6 +480,22 @@ ATTN_FUNC_ double attn_unfade_meets_(const attn_unfade_chain_ *y, const float *s
   return sum;
 }
 
+/* Lambda's gradients, and those of queries by the level at hand. */
+ATTN_FUNC_ void attn_unfade_level_(attn_unfade_chain_ *y, int64_t i) {
+  const attn_unfade_ *x = y->x;
+  for (int64_t t = 0; y->level >= 0 && t < y->n; t++) {
+    const int64_t row = t * x->dk;
+    const int reads = y->role[t] & (int)ATTN_UNFADE_READS_;
+    float *to = reads ? attn_unfade_row_(y, ATTN_UNFADE_LAMBDA_, i + t) : NULL;
+    double dot = 0;
+    for (int64_t r = row; r < row + x->f.dk; r++) {
+      dot += (double)y->q[r] * (double)y->d_q[r];
+      y->d_q[r] = reads ? y->lambda[t] * y->d_q[r] : 0.0f;
+    }
+    if (to) to[y->level] = (float)((double)to[y->level] + dot);
+  }
+}
+
 /* A chunk that is loaded, tokens from i on; the last of a sequence has what reaches the caller's state. */
 ATTN_FUNC_ void attn_unfade_chunk_(attn_unfade_chain_ *y, int64_t i, const float *mark, int last) {
   const attn_unfade_ *x = y->x;
@@ -460,6 +517,7 @@ ATTN_FUNC_ void attn_unfade_chunk_(attn_unfade_chain_ *y, int64_t i, const float
       y->d_m -= attn_unfade_meets_(y, y->states + y->n * x->part * x->dk, c0, c1);
     attn_unfade_back_(y, c0);
   }
+  attn_unfade_level_(y, i);
   for (int64_t t = y->n - 1; t >= 0; t--) attn_unfade_give_(y, i + t, t);
   for (int o = 0; o < (int)ATTN_UNFADE_OUT_; o++)
     for (int64_t t = 0; x->to[o].data && o != ATTN_UNFADE_U_ && t < y->n; t++)
@@ -485,29 +543,53 @@ ATTN_FUNC_ float *attn_unfade_m_(const attn_unfade_chain_ *y, const attn_tensor 
   return (float *)(void *)attn_at_(t, y->c.unit, y->c.h, 0);
 }
 
-/* Sequence `unit` of head h. */
-ATTN_FUNC_ void attn_unfade_sequence_(attn_unfade_chain_ *y, int64_t unit, int64_t h) {
+/* The rows of a caller's states that are those of a level. */
+ATTN_FUNC_ attn_tensor attn_unfade_slice_(const attn_unfade_ *x, const attn_tensor *t,
+                                          int64_t level) {
+  attn_tensor y = *t;
+  if (!x->f.levels || !t->data) return y;
+  y.len = x->f.p->state_transposed ? x->f.dv : x->f.dk;
+  y.data = attn_at_(t, 0, 0, level * y.len);
+  return y;
+}
+
+/* Whether the state that the caller had of level `of` is a part of what the first token finds in the level at hand: those of
+ * the token before it that are in the same block, which counts for nothing where the first token begins one. */
+ATTN_FUNC_ int attn_unfade_begins_(const attn_unfade_chain_ *y, int64_t of) {
+  const int64_t last = y->position - 1;
+  if (y->c.t1 == y->c.t0) return of == y->level; /* passes through */
+  if (last < 0) return 0;
+  if (y->level > 0 && last >> (y->level - 1) & 1) return of == y->level;
+  return of < y->level && (of == 0 || (last >> (of - 1) & 1));
+}
+
+/* The caller's states of a level, or of the only one, and what is at hand. */
+ATTN_OUTLINE_ void attn_unfade_begin_(const attn_unfade_chain_ *y, const attn_tensor *t,
+                                      float *state, int out) {
+  const attn_unfade_ *x = y->x;
+  const int64_t most = y->level < 0 ? 0 : y->level;
+  for (int64_t of = y->c.t1 == y->c.t0 ? most : 0; t->data && of <= most; of++) {
+    const attn_tensor some = attn_unfade_slice_(x, t, of);
+    if (y->level < 0 || attn_unfade_begins_(y, of))
+      attn_unfade_turn_(y, &some, state, x->f.p->state_transposed, out);
+  }
+}
+
+/* The level at hand, or the only one, of a sequence there and back. */
+ATTN_FUNC_ void attn_unfade_run_(attn_unfade_chain_ *y) {
   const attn_unfade_ *x = y->x;
   const attn_recurrent_ *f = &x->f;
   attn_recurrent_chain_ *c = &y->c;
   const int64_t state = x->dk * x->wide, step = ATTN_RECURRENT_CHUNK_;
-  const attn_tensor *u = &f->more[ATTN_RECURRENT_U_];
-  c->unit = unit, c->h = h, c->b = f->p->cu_seqlens ? 0 : unit;
-  c->t0 = f->p->cu_seqlens ? f->p->cu_seqlens[unit] : 0;
-  c->t1 = f->p->cu_seqlens ? f->p->cu_seqlens[unit + 1] : f->p->len ? f->p->len[c->b] : f->len;
-  for (int64_t r = 0; r < x->dk; r++) y->w_sum[r] = y->u_sum[r] = y->bonus[r] = 0;
-  if (f->before) {
-    f->table->widen(y->room, attn_at_(u, 0, attn_recurrent_head_(f, u, h), 0), 0, NULL, 1, f->dk,
-                    u->dtype, NULL);
-    for (int64_t r = 0; r < f->dk; r++) y->bonus[r] = (double)y->room[r];
-  }
+  const int64_t n_at = f->dv * x->dk, last = y->position + c->t1 - c->t0 - 1;
+  const attn_tensor end = attn_unfade_slice_(x, &x->d_end, y->level);
   memset(y->d, 0, (size_t)state * sizeof(float));
   memset(y->marks, 0, (size_t)state * sizeof(float));
-  const int64_t n_at = f->dv * x->dk;
-  const int turned = f->p->state_transposed;
-  if (x->d_end.data) attn_unfade_turn_(y, &x->d_end, y->d, turned, 0);
+  /* a level without tokens of its own is not handed on */
+  if (end.data && (y->level <= 0 || c->t1 == c->t0 || (last >> (y->level - 1) & 1)))
+    attn_unfade_turn_(y, &end, y->d, f->p->state_transposed, 0);
   if (x->d_n[1].data) attn_unfade_turn_(y, &x->d_n[1], y->d + n_at, 1, 0);
-  if (f->state[0].data) attn_unfade_turn_(y, &f->state[0], y->marks, turned, 0);
+  attn_unfade_begin_(y, &f->state[0], y->marks, 0);
   if (f->n[0].data) attn_unfade_turn_(y, &f->n[0], y->marks + n_at, 1, 0);
   y->d_m = x->d_m[1].data ? (double)*attn_unfade_m_(y, &x->d_m[1]) : 0.0;
   c->m = f->m[0].data ? (double)*attn_unfade_m_(y, &f->m[0]) : 0.0;
@@ -525,12 +607,35 @@ ATTN_FUNC_ void attn_unfade_sequence_(attn_unfade_chain_ *y, int64_t unit, int64
     attn_unfade_load_(y, i, attn_min64_(step, c->t1 - i));
     attn_unfade_chunk_(y, i, y->marks + n * state, n + 1 == chunks);
   }
-  if (x->d_begin.data) attn_unfade_turn_(y, &x->d_begin, y->d, turned, 1);
+  attn_unfade_begin_(y, &x->d_begin, y->d, 1);
   if (x->d_n[0].data) attn_unfade_turn_(y, &x->d_n[0], y->d + n_at, 1, 1);
   if (x->d_m[0].data) {
     const double units = chunks > 0 ? attn_unfade_meets_(y, y->marks, 0, f->all) : 0.0;
     attn_terms_put_(attn_unfade_m_(y, &x->d_m[0]), y->d_m + units, x->accumulate);
   }
+}
+
+/* Sequence `unit` of head h. */
+ATTN_FUNC_ void attn_unfade_sequence_(attn_unfade_chain_ *y, int64_t unit, int64_t h) {
+  const attn_unfade_ *x = y->x;
+  const attn_recurrent_ *f = &x->f;
+  attn_recurrent_chain_ *c = &y->c;
+  const attn_tensor *u = &f->more[ATTN_RECURRENT_U_];
+  c->unit = unit, c->h = h, c->b = f->p->cu_seqlens ? 0 : unit;
+  c->t0 = f->p->cu_seqlens ? f->p->cu_seqlens[unit] : 0;
+  c->t1 = f->p->cu_seqlens ? f->p->cu_seqlens[unit + 1] : f->p->len ? f->p->len[c->b] : f->len;
+  for (int64_t r = 0; r < x->dk; r++) y->w_sum[r] = y->u_sum[r] = y->bonus[r] = 0;
+  if (f->before) {
+    f->table->widen(y->room, attn_at_(u, 0, attn_recurrent_head_(f, u, h), 0), 0, NULL, 1, f->dk,
+                    u->dtype, NULL);
+    for (int64_t r = 0; r < f->dk; r++) y->bonus[r] = (double)y->room[r];
+  }
+  y->level = f->levels ? 0 : -1, y->position = f->p->position ? f->p->position[unit] : 0;
+  if (f->levels && !x->accumulate) attn_zero_rows_(&x->d_begin, unit, h, 1, 0);
+  const int64_t levels = !f->levels       ? 1
+                         : c->t1 == c->t0 ? f->levels
+                                          : attn_level_of_(y->position + c->t1 - c->t0 - 1) + 1;
+  for (int64_t n = 0; n < levels; n++, y->level++) attn_unfade_run_(y);
   attn_unfade_sums_(y);
 }
 

@@ -77,16 +77,16 @@ ATTN_COLD_ int attn_unfade_check_(attn_error_ *e, attn_unfade_job_ *j,
   attn_tensor *const ends[] = {&f->state[1], &f->n[1], &f->m[1]};
   for (int i = 0; i < 3; i++) memset(ends[i], 0, sizeof *ends[i]);
   const attn_recurrent_params *p = f->p;
-  if (p->lambda.data) return attn_reject_(e, ATTN_E_RANGE, "params.lambda has no gradients");
   if (!attn_recurrent_plan_(e, f, &plain, workers, -1)) return 0;
-  if (!query && (!attn_check_lens_(e, p->len, q.batch, q.len, "params.len must lie in 0..q.len") ||
-                 !attn_recurrent_check_marks_(e, p->cu_seqlens, f->sequences, q.len) ||
-                 !attn_recurrent_check_decay_(e, f)))
+  if (!query &&
+      (!attn_check_lens_(e, p->len, q.batch, q.len, "params.len must lie in 0..q.len") ||
+       !attn_recurrent_check_marks_(e, p->cu_seqlens, f->sequences, q.len) ||
+       (f->levels && !attn_recurrent_check_levels_(e, f, 1)) || !attn_recurrent_check_decay_(e, f)))
     return 0;
-  const int64_t rows = p->state_transposed ? v.dim : q.dim,
-                cols = p->state_transposed ? q.dim : v.dim;
-  const attn_tensor of[ATTN_UNFADE_OUT_] = {q,    k,       v,        p->decay, p->a,
-                                            p->b, p->beta, p->bonus, p->dt,    p->gate};
+  const int64_t rows = attn_mul_(f->levels ? f->levels : 1, p->state_transposed ? v.dim : q.dim);
+  const int64_t cols = p->state_transposed ? q.dim : v.dim;
+  const attn_tensor of[ATTN_UNFADE_OUT_] = {q,       k,        v,     p->decay, p->a,     p->b,
+                                            p->beta, p->bonus, p->dt, p->gate,  p->lambda};
   memcpy(j->of, of, sizeof of);
 #define ATTN_UNFADE_COUNT_(t, role, name, dim)                                                    \
   ATTN_OPERAND_(t, "gradients.d_" name, role | (int)ATTN_IS_F32_, f->sequences, f->heads, 1, dim, \
@@ -102,6 +102,8 @@ ATTN_COLD_ int attn_unfade_check_(attn_error_ *e, attn_unfade_job_ *j,
       ATTN_OPERAND_(&x->to[ATTN_UNFADE_U_], "gradients.d_bonus", out, any, any, any, any, shape),
       ATTN_OPERAND_(&x->to[ATTN_UNFADE_DT_], "gradients.d_dt", out, any, any, any, any, shape),
       ATTN_OPERAND_(&x->to[ATTN_UNFADE_I_], "gradients.d_gate", out, any, any, any, any, shape),
+      ATTN_OPERAND_(&x->to[ATTN_UNFADE_LAMBDA_], "gradients.d_lambda", out, any, any, any, any,
+                    shape),
       ATTN_OPERAND_(&x->d_begin, "gradients.d_initial_state", out | (int)ATTN_IS_F32_, f->sequences,
                     f->heads, rows, cols,
                     "gradients.d_initial_state must be f32 with the shape of a state"),
@@ -124,6 +126,7 @@ ATTN_COLD_ int attn_unfade_check_(attn_error_ *e, attn_unfade_job_ *j,
       ATTN_OPERAND_(&f->more[ATTN_RECURRENT_U_], "params.bonus", in, any, any, any, any, ""),
       ATTN_OPERAND_(&f->more[ATTN_RECURRENT_DT_], "params.dt", in, any, any, any, any, ""),
       ATTN_OPERAND_(&f->more[ATTN_RECURRENT_I_], "params.gate", in, any, any, any, any, ""),
+      ATTN_OPERAND_(&f->more[ATTN_RECURRENT_LAMBDA_], "params.lambda", in, any, any, any, any, ""),
       ATTN_OPERAND_(&f->n[0], "params.initial_n", in, any, any, any, any, ""),
       ATTN_OPERAND_(&f->m[0], "params.initial_m", in, any, any, any, any, ""),
       ATTN_OPERAND_(&f->state[0], "params.initial_state", in, any, any, any, any, "")};
@@ -157,7 +160,10 @@ ATTN_COLD_ int attn_unfade_check_(attn_error_ *e, attn_unfade_job_ *j,
     if (!attn_take_array_(e, array[i], count[i], 4, "an array must be aligned to its elements",
                           &more))
       return 0;
-  if (!attn_take_array_(e, p->reset, attn_mul_(q.batch, q.len), 1, "", &more)) return 0;
+  if (!attn_take_array_(e, p->reset, attn_mul_(q.batch, q.len), 1, "", &more) ||
+      !attn_take_array_(e, p->position, f->sequences, 8,
+                        "params.position must be aligned to its elements", &more))
+    return 0;
   if (!attn_check_apart_(e, ctx, op, N, more.span, more.n)) return 0;
   for (int i = 0; i < 3; i++) /* the arrays that are written */
     if (array[i] && !attn_span_alone_(&more.span[i], op, N, more.span + i + 1, more.n - i - 1))
@@ -185,6 +191,7 @@ ATTN_COLD_ attn_status attn_recurrent_backward_call_(attn_tensor d_q, attn_tenso
   x->to[ATTN_UNFADE_W_] = g.d_decay, x->to[ATTN_UNFADE_A_] = g.d_a, x->to[ATTN_UNFADE_B_] = g.d_b;
   x->to[ATTN_UNFADE_BETA_] = g.d_beta, x->to[ATTN_UNFADE_U_] = g.d_bonus;
   x->to[ATTN_UNFADE_DT_] = g.d_dt, x->to[ATTN_UNFADE_I_] = g.d_gate;
+  x->to[ATTN_UNFADE_LAMBDA_] = g.d_lambda;
   x->d_n[0] = g.d_initial_n, x->d_n[1] = g.d_final_n;
   x->d_m[0] = g.d_initial_m, x->d_m[1] = g.d_final_m;
   x->d_begin = g.d_initial_state, x->d_end = g.d_final_state;

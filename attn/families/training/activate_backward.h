@@ -6,6 +6,7 @@ typedef struct attn_slopes_ {
   attn_tensor d_y, x, gate;
   attn_activation act;
   attn_act_form form;
+  float softcap; /* > 0: of x as attn_capped_row_ makes it */
   int accumulate;
   int64_t tiles, slices; /* 64 rows; columns */
   char *memory;
@@ -66,6 +67,13 @@ ATTN_FUNC_ void attn_slopes_item_(void *job, int worker, int64_t index) {
         if (k > 1 && at[k])
           in[k] = attn_rows_in_(f, t[k], at[k], 1, n, room + k * ATTN_SLICE_, &stride);
       }
+      if (a->softcap > 0.0f) { /* x / c stays for the cap's own slope */
+        const float by[2] = {1.0f / attn_cap_(a->softcap), 0.0f};
+        float *capped = room + 7 * ATTN_SLICE_;
+        attn_on_(dense, f)->clip(capped + ATTN_SLICE_, in[3], n, -INFINITY, INFINITY, by);
+        in[3] = (const float *)memcpy(capped, in[3], (size_t)n * sizeof(float));
+        attn_capped_row_(f, capped, n, a->softcap);
+      }
       const float *x = in[3], *gate = in[4];
       if (formed) {
         if (in[3] == (const float *)(const void *)at[0]) /* which is read once more, behind d_x */
@@ -84,6 +92,8 @@ ATTN_FUNC_ void attn_slopes_item_(void *job, int worker, int64_t index) {
         float *y = attn_slopes_open_(a, t[0], at[0], room);
         attn_on_(gradient, f)->slope(y, in[2], x, gate, n, (int)a->act);
         if (formed) attn_slopes_formed_(a, y, in[3], n, 0);
+        if (a->softcap > 0.0f)
+          attn_on_(gradient, f)->slope(y, y, room + 8 * ATTN_SLICE_, NULL, n, (int)ATTN_ACT_TANH);
         attn_slopes_close_(a, t[0], at[0], y, n);
       }
     }
@@ -97,7 +107,7 @@ ATTN_COLD_ int attn_stage_slopes_(attn_stage_ *s, const attn_slopes_ *all) {
   for (int i = 0; i < 3; i++) aside |= in[i]->data && in[i]->dtype != ATTN_F32;
   a.table = s->table;
   a.tiles = attn_tiles_of_(a.d_y.len), a.slices = attn_runs_of_(a.d_y.dim, ATTN_SLICE_);
-  const int64_t slices = attn_formed_(&a.form) ? 7 : aside ? 5 : 0;
+  const int64_t slices = a.softcap > 0.0f ? 9 : attn_formed_(&a.form) ? 7 : aside ? 5 : 0;
   a.each = attn_piece_(slices * ATTN_SLICE_, sizeof(float));
   return attn_stage_for_(
       s, attn_mul_(attn_mul_(a.d_y.batch, a.d_y.heads), attn_mul_(a.tiles, a.slices)),

@@ -17,12 +17,12 @@ ATTN_COLD_ int attn_gemm_back_steps_(attn_stage_ *s, void *job) {
   attn_tensor d_z = a->d_y;
   attn_clear_(&p, sizeof p);
   p.w_transposed = turned, p.scale = a->params.scale;
-  if (a->act != ATTN_ACT_NONE || attn_formed_(&a->params.form)) {
+  if (a->act != ATTN_ACT_NONE || a->params.softcap > 0.0f || attn_formed_(&a->params.form)) {
     attn_slopes_ slopes;
     attn_clear_(&slopes, sizeof slopes);
     slopes.d_x = d_z = attn_stage_tensor_(s, a->d_y.batch, a->d_y.heads, a->d_y.len, a->d_y.dim);
     slopes.d_y = a->d_y, slopes.act = a->act, slopes.x = a->z;
-    slopes.form = a->params.form;
+    slopes.form = a->params.form, slopes.softcap = a->params.softcap;
     if (!a->z.data) {
       p.bias = a->params.bias, slopes.x = d_z;
       if (!attn_stage_gemm_as_(s, d_z, a->x, a->w, &p)) return 0;
@@ -46,12 +46,6 @@ ATTN_COLD_ int attn_gemm_back_steps_(attn_stage_ *s, void *job) {
   return 1;
 }
 
-/* What forward takes and this call does not. */
-ATTN_COLD_ int attn_gemm_back_params_(attn_error_ *e, const attn_gemm_params *p) {
-  if (p->softcap != 0.0f) return attn_reject_(e, ATTN_E_RANGE, "params.softcap must be 0");
-  return 1;
-}
-
 ATTN_COLD_ int attn_gemm_back_check_(attn_error_ *e, attn_gemm_back_ *a, const attn_ctx *ctx) {
   const int64_t any = ATTN_ANY_;
   attn_operand_ op[] = {
@@ -70,7 +64,6 @@ ATTN_COLD_ int attn_gemm_back_check_(attn_error_ *e, attn_gemm_back_ *a, const a
   if (!attn_check_given_(e, op, N)) return 0;
   for (int i = 0; i < N; i++)
     if (!attn_check_operand_(e, &op[i], 1)) return 0;
-  if (!attn_gemm_back_params_(e, &a->params)) return 0;
   /* forward's own rules, of a dense y of these extents */
   const attn_tensor y = attn_bhtd((void *)(uintptr_t)ATTN_ALIGN_, ATTN_F32, a->d_y.batch,
                                   a->d_y.heads, a->d_y.len, a->d_y.dim);

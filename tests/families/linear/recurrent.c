@@ -477,3 +477,9 @@ void recurrent_check_steps(recurrent_scene *s, int64_t step, double tolerance, c
   }
   compare(s, &want, tolerance, what);
 }
+
+int64_t recurrent_levels(int64_t tokens) {
+  int64_t n = 1;
+  while (tokens > 1 && (tokens - 1) >> (n - 1)) n++;
+  return n;
+}

@@ -44,5 +44,7 @@ void recurrent_check(recurrent_scene *s, double tolerance, const char *what);
 void recurrent_check_steps(recurrent_scene *s, int64_t step, double tolerance, const char *what);
 attn_tensor recurrent_rows(attn_tensor t, int64_t i0, int64_t len);
 int64_t recurrent_heads(const recurrent_scene *s);
+/* How many levels so many tokens have. */
+int64_t recurrent_levels(int64_t tokens);
 
 #endif

@@ -13,16 +13,10 @@ static const attn_recurrent_rule rules[] = {ATTN_RECURRENT_DPLR,      ATTN_RECUR
                                             ATTN_RECURRENT_KDA,       ATTN_RECURRENT_RWKV7};
 enum { RULES = sizeof rules / sizeof rules[0] };
 
-static int64_t levels_of(int64_t tokens) {
-  int64_t n = 1;
-  while (tokens > 1 && (tokens - 1) >> (n - 1)) n++;
-  return n;
-}
-
 static recurrent_shape shaped(attn_recurrent_rule rule, int64_t heads, int64_t len, int64_t dk,
                               int64_t dv, int64_t position) {
   recurrent_shape x = recurrent_plain(rule, heads, len, dk, dv);
-  x.position = position, x.levels = levels_of(position + len);
+  x.position = position, x.levels = recurrent_levels(position + len);
   return x;
 }
 

@@ -4,11 +4,11 @@
 
 #include "recurrent.h"
 
-enum { OUTPUTS = 10, ARRAYS = 3 };
+enum { OUTPUTS = 11, ARRAYS = 3 };
 
 typedef struct fading {
   recurrent_scene *s;
-  attn_tensor d_o, d[OUTPUTS]; /* of q, k, v, decay, a, b, beta, bonus, dt, gate */
+  attn_tensor d_o, d[OUTPUTS]; /* of q, k, v, decay, a, b, beta, bonus, dt, gate, lambda */
   attn_tensor arrays;          /* [3,1,1,H]: around d_a_log, d_dt_bias, d_skip */
   attn_recurrent_gradients g;
   promise does;
@@ -18,7 +18,7 @@ static attn_status run(void *at, attn_ctx *ctx) {
   fading *f = at;
   const recurrent_scene *s = f->s;
   f->g.d_decay = f->d[3], f->g.d_a = f->d[4], f->g.d_b = f->d[5], f->g.d_beta = f->d[6];
-  f->g.d_bonus = f->d[7], f->g.d_dt = f->d[8], f->g.d_gate = f->d[9];
+  f->g.d_bonus = f->d[7], f->g.d_dt = f->d[8], f->g.d_gate = f->d[9], f->g.d_lambda = f->d[10];
   return attn_recurrent_backward(f->d[0], f->d[1], f->d[2], f->d_o, s->q, s->k, s->v, &s->p, &f->g,
                                  ctx);
 }
@@ -26,15 +26,15 @@ static size_t ask(void *at, const attn_ctx *ctx) {
   fading *f = at;
   const recurrent_scene *s = f->s;
   f->g.d_decay = f->d[3], f->g.d_a = f->d[4], f->g.d_b = f->d[5], f->g.d_beta = f->d[6];
-  f->g.d_bonus = f->d[7], f->g.d_dt = f->d[8], f->g.d_gate = f->d[9];
+  f->g.d_bonus = f->d[7], f->g.d_dt = f->d[8], f->g.d_gate = f->d[9], f->g.d_lambda = f->d[10];
   return attn_recurrent_backward_workspace(f->d[0], f->d[1], f->d[2], f->d_o, s->q, s->k, s->v,
                                            &s->p, &f->g, ctx);
 }
 
 static const attn_tensor *given(const fading *f, int n) {
   const attn_recurrent_params *p = &f->s->p;
-  const attn_tensor *const x[OUTPUTS] = {&f->s->q, &f->s->k, &f->s->v,  &p->decay, &p->a,
-                                         &p->b,    &p->beta, &p->bonus, &p->dt,    &p->gate};
+  const attn_tensor *const x[OUTPUTS] = {&f->s->q, &f->s->k,  &f->s->v, &p->decay, &p->a,     &p->b,
+                                         &p->beta, &p->bonus, &p->dt,   &p->gate,  &p->lambda};
   return x[n];
 }
 
@@ -58,8 +58,9 @@ static fading *build(const recurrent_shape *x, test_rng *rng) {
   }
   if (x->keep) {
     f->g.d_initial_state = like(&p->initial_state);
-    f->g.d_final_state =
-        drawn(ATTN_F32, TEST_PADDED, p->final_state.batch, heads, x->dk, x->dv, 1, rng);
+    test_fill_value(f->g.d_initial_state, 7); /* is overwritten */
+    f->g.d_final_state = drawn(ATTN_F32, TEST_PADDED, p->final_state.batch, heads,
+                               p->final_state.len, x->dv, 1, rng);
   }
   if (p->initial_n.data) {
     f->g.d_initial_n = like(&p->initial_n), f->g.d_initial_m = like(&p->initial_m);
@@ -155,8 +156,8 @@ static void differ_along(fading *f, const attn_tensor *y, const attn_tensor *x, 
     fail_msg("%s along a direction: %.9g, not %.9g", what, want, l[0] - l[1]);
 }
 
-static const char *const names[OUTPUTS] = {"d_q", "d_k",    "d_v",     "d_decay", "d_a",
-                                           "d_b", "d_beta", "d_bonus", "d_dt",    "d_gate"};
+static const char *const names[OUTPUTS] = {"d_q",    "d_k",     "d_v",  "d_decay", "d_a",     "d_b",
+                                           "d_beta", "d_bonus", "d_dt", "d_gate",  "d_lambda"};
 
 static void check(fading *f, test_rng *rng, int along) {
   attn_recurrent_params *p = &f->s->p;
@@ -174,6 +175,12 @@ static void check(fading *f, test_rng *rng, int along) {
   const float *got[ARRAYS] = {f->g.d_a_log, f->g.d_dt_bias, f->g.d_skip};
   for (int n = 0; got[0] && n < ARRAYS; n++)
     differ(f, (float *)(uintptr_t)of[n], (double)got[n][0], "an array");
+}
+
+/* Levels, of so many tokens before the call, where the rule has them. */
+static void levels(recurrent_shape *x, int64_t position) {
+  if (x->rule == ATTN_RECURRENT_RWKV6 || x->rule == ATTN_RECURRENT_MLSTM) return;
+  x->position = position, x->levels = recurrent_levels(position + x->len);
 }
 
 static recurrent_shape shape(int n, int64_t len, test_rng *rng) {
@@ -200,6 +207,7 @@ void N5_recurrent(void **state) {
   test_rng rng = test_seed(9900);
   for (int64_t n = test_count(144, 48); n-- > 0; test_mem_release()) {
     recurrent_shape x = shape((int)n, test_range(&rng, 1, 9), &rng);
+    if (n / 24 % 2) levels(&x, n % 5 ? test_range(&rng, 0, 9) : 0);
     fading *f = build(&x, &rng);
     attn_recurrent_params *p = &f->s->p;
     if (n % 5 == 1) p->l2norm_qk = 1;
@@ -236,6 +244,7 @@ void N5_recurrent_along(void **state) {
   for (int64_t n = test_count(48, 24); n-- > 0; test_mem_release()) {
     recurrent_shape x = shape((int)n, test_range(&rng, 60, 150), &rng);
     x.dk = test_range(&rng, 1, 20), x.dv = test_range(&rng, 1, 20), x.slow = 0.2;
+    if (n / 12 % 2) levels(&x, test_range(&rng, 0, 200));
     fading *f = build(&x, &rng);
     if (x.rule == ATTN_RECURRENT_MLSTM) smooth(f->s, &rng);
     check(f, &rng, 1);
@@ -328,6 +337,7 @@ void N5_recurrent_handed(void **state) {
     recurrent_shape x = shape(n, 150, &rng);
     x.keep = 1, x.batch = 1, x.shared = 0, x.layout = TEST_BHTD;
     if (x.decay == 1) x.decay = 2;
+    if (n > 11) levels(&x, n % 3 * 29);
     fading *f = build(&x, &rng);
     attn_ctx ctx = test_ctx();
     promise_run(&f->does);
@@ -336,11 +346,13 @@ void N5_recurrent_handed(void **state) {
     const int64_t cut = 70;
     const int counts = x.rule == ATTN_RECURRENT_MLSTM;
     attn_tensor middle = like(&f->s->p.initial_state), d_middle = like(&middle);
-    attn_tensor *const p1[] = {&a.q,   &a.k,      &a.v,    &a.p.decay, &a.p.a,
-                               &a.p.b, &a.p.beta, &a.p.dt, &a.p.gate,  &a.o};
-    attn_tensor *const p2[] = {&b.q,   &b.k,      &b.v,    &b.p.decay, &b.p.a,
-                               &b.p.b, &b.p.beta, &b.p.dt, &b.p.gate,  &b.o};
-    for (int i = 0; i < 10; i++)
+    const int64_t at = x.position + cut;
+    if (x.levels) b.p.position = &at;
+    attn_tensor *const p1[] = {&a.q,      &a.k,    &a.v,      &a.p.decay,  &a.p.a, &a.p.b,
+                               &a.p.beta, &a.p.dt, &a.p.gate, &a.p.lambda, &a.o};
+    attn_tensor *const p2[] = {&b.q,      &b.k,    &b.v,      &b.p.decay,  &b.p.a, &b.p.b,
+                               &b.p.beta, &b.p.dt, &b.p.gate, &b.p.lambda, &b.o};
+    for (int i = 0; i < 11; i++)
       if (p1[i]->data)
         *p1[i] = recurrent_rows(*p1[i], 0, cut), *p2[i] = recurrent_rows(*p2[i], cut, 150 - cut);
     a.p.final_state = middle, b.p.initial_state = middle, b.p.final_state = absent();
@@ -403,6 +415,7 @@ void N5_recurrent_outputs(void **state) {
     recurrent_shape x = shape(n, 40, &rng);
     x.batch = 1, x.shared = 1;
     if (n % 3) x.sequences = 3, x.keep = 1;
+    if (n > 17) levels(&x, n % 4 ? 21 : 0);
     fading *f = build(&x, &rng);
     static const int32_t marks[] = {0, 17, 17, 40}, len[] = {31};
     if (x.sequences) f->s->p.cu_seqlens = marks, f->s->p.sequences = 3;
@@ -483,10 +496,85 @@ void N5_recurrent_reset(void **state) {
   }
 }
 
+/* All lambda = 1 is the plain rule, whose q . d_q is the sum of what reaches lambda. */
+void N5_recurrent_levels(void **state) {
+  (void)state;
+  test_rng rng = test_seed(9908);
+  for (int n = 0; n < 12; n++, test_mem_release()) {
+    recurrent_shape x = recurrent_plain((attn_recurrent_rule)n, 1, 300, 7, 5);
+    x.slow = 0.05;
+    levels(&x, 0);
+    if (!x.levels) continue;
+    fading *f = build(&x, &rng);
+    test_fill_value(f->s->p.lambda, 1);
+    for (int64_t i = 0; i < x.len; i++) /* what no token is in is not read */
+      for (int64_t l = 1; l < x.levels; l++)
+        if (!(i >> (l - 1) & 1)) oracle_set(&f->s->p.lambda, 0, 0, i, l, (double)NAN);
+    f->s->p.scale = 1;
+    fading plain = *f;
+    recurrent_scene s = *f->s;
+    attn_ctx ctx = test_ctx();
+    plain.s = &s, s.p.lambda = absent(), s.p.position = NULL;
+    for (int i = 0; i < OUTPUTS; i++)
+      plain.d[i] = f->d[i].data && i < 10 ? like(&f->d[i]) : absent();
+    plain.arrays = test_tensor(ATTN_F32, TEST_BHTD, 3, 1, 1, 1);
+    if (f->g.d_a_log) {
+      plain.g.d_a_log = plain.arrays.data, plain.g.d_dt_bias = plain.g.d_a_log + 1;
+      plain.g.d_skip = plain.g.d_a_log + 2;
+    }
+    promise_run(&f->does);
+    assert_int_equal(run(&plain, &ctx), ATTN_OK);
+    for (int i = 0; i < 10; i++) {
+      if (!f->d[i].data) continue;
+      const cube want = cube_from(&plain.d[i]);
+      double most = 0;
+      for (int64_t e = 0; e < want.len * want.dim; e++) most = fmax(most, fabs(want.data[e]));
+      cube_check(&want, &f->d[i], 1e-5 * most, names[i]);
+    }
+    for (int64_t i = 0; i < x.len; i++) {
+      double sum = 0, want = 0, size = 0;
+      for (int64_t l = 0; l < x.levels; l++) {
+        sum += oracle_get(&f->d[10], 0, 0, i, l), size += fabs(oracle_get(&f->d[10], 0, 0, i, l));
+        if (l && !(i >> (l - 1) & 1)) assert_true(oracle_get(&f->d[10], 0, 0, i, l) == 0);
+      }
+      for (int64_t c = 0; c < x.dk; c++)
+        want += oracle_get(&f->s->q, 0, 0, i, c) * oracle_get(&f->d[0], 0, 0, i, c);
+      value_check(sum, want, 1e-5 * (1 + size), ATTN_F32, "q . d_q", 0, 0, i, -1);
+    }
+  }
+}
+
+/* NaN of a key or value reaches lambda of the levels that its token is in, of `a` those whose tokens it reads. */
+void N5_recurrent_levels_nan(void **state) {
+  (void)state;
+  test_rng rng = test_seed(9909);
+  for (int n = 0; n < 6; n++, test_mem_release()) {
+    enum { K, V, A };
+    const int of = n % 3;
+    recurrent_shape x =
+        recurrent_plain(of == A ? ATTN_RECURRENT_DPLR : ATTN_RECURRENT_GLA, 1, 150, 5, 4);
+    levels(&x, 0);
+    fading *f = build(&x, &rng);
+    const int64_t j = n < 3 ? 37 : 40;
+    attn_tensor *const t[] = {&f->s->k, &f->s->v, &f->s->p.a};
+    oracle_set(t[of], 0, 0, j, 2, (double)NAN);
+    promise_run(&f->does);
+    for (int64_t i = 0; i < x.len; i++)
+      for (int64_t l = 0; l < x.levels; l++) {
+        const int64_t half = l ? (int64_t)1 << (l - 1) : 1, first = l ? (i & -half) - half : i;
+        const int held = !l || (i >> (l - 1) & 1);
+        const int in = held && i >= j && first < j + (of != A) && (of == A || j < first + half);
+        assert_int_equal(isnan(oracle_get(&f->d[10], 0, 0, i, l)) != 0, in);
+      }
+    for (int64_t i = 0; of != A && i < j; i++)
+      for (int64_t c = 0; c < x.dv; c++) assert_true(isnan(oracle_get(&f->d[2], 0, 0, i, c)) == 0);
+  }
+}
+
 void N5_recurrent_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(9906);
-  for (int n = 0; n < 19; n++, test_mem_release()) {
+  for (int n = 0; n < 20; n++, test_mem_release()) {
     recurrent_shape x = recurrent_plain(n > 13    ? ATTN_RECURRENT_MLSTM
                                         : n == 12 ? ATTN_RECURRENT_GLA
                                                   : ATTN_RECURRENT_KDA,
@@ -511,7 +599,7 @@ void N5_recurrent_rejects(void **state) {
       case 9: f->g.d_final_state.len = 3, word = "d_final_state"; break;
       case 10: f->g.d_skip = test_floats(2, 1, &rng), want = ATTN_E_NULL; break;
       case 11: f->s->p.decay.dim = 2, word = "decay"; break;
-      case 12: want = ATTN_E_RANGE, word = "lambda"; break;
+      case 12: f->d[10].dim = 5; break;
       case 13:
         f->g.d_final_m = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 1, 1), want = ATTN_E_NULL;
         break;
@@ -521,7 +609,8 @@ void N5_recurrent_rejects(void **state) {
       case 17:
         f->g.d_initial_n.data = f->s->p.initial_n.data, want = ATTN_E_OVERLAP, word = "d_initial_n";
         break;
-      default: f->d[9].data = f->s->p.gate.data, want = ATTN_E_OVERLAP, word = "d_gate"; break;
+      case 18: f->d[9].data = f->s->p.gate.data, want = ATTN_E_OVERLAP, word = "d_gate"; break;
+      default: f->d[10] = like(&f->d[0]), want = ATTN_E_NULL; break;
     }
     promise_reject(&f->does, want, word);
   }

@@ -92,6 +92,17 @@ static double before(const scene *s, int64_t b, int64_t h, int64_t i, int64_t j,
   return z;
 }
 
+/* c tanh(z / c), its slope, and how far f32 is from that where z is known to within e; without a cap z itself. */
+static double capped(const scene *s, double z, double e, double *slope, double *error) {
+  const double c = (double)s->p.softcap;
+  *slope = 1, *error = 0;
+  if (c == 0) return z;
+  const double t = tanh(z / c);
+  *slope = 1 - t * t;
+  *error = 2 * fabs(t) * (*slope + e / c) * e / c + 5e-7;
+  return c * t;
+}
+
 typedef struct wanted {
   dense_sum x, w, bias;
 } wanted;
@@ -105,12 +116,15 @@ static wanted oracle(const scene *s) {
     const int64_t b = r / m / H, h = r / m % H, i = r % m;
     for (int64_t j = 0; j < s->d_y.dim; j++) {
       double e, d = oracle_get(&s->d_y, b, h, i, j);
-      const double z = before(s, b, h, i, j, &e);
+      double cap, cap_error, z = before(s, b, h, i, j, &e);
+      z = capped(s, z, e, &cap, &cap_error);
+      if (s->p.softcap > 0) e = e * cap + (cap_error * e + 2e-7 * fabs(z));
       const double slope = act_in_form(&s->p.form, s->p.activation, z, 1, 0).z;
       const int acts = (s->p.activation != ATTN_ACT_NONE && s->p.activation != ATTN_ACT_DEFAULT) ||
                        s->p.form.limit != 0;
       e = acts ? fabs(d) * act_in_form_error(&s->p.form, s->p.activation, z, e, 1, 0) : 0;
-      d *= slope;
+      e = e * (cap + cap_error) + fabs(d * slope) * cap_error;
+      d *= slope * cap;
       if (s->p.bias.data && s->g.d_bias.data) dense_add(&y.bias, b, h, 0, j, d, e + v * fabs(d));
       for (int64_t c = 0; c < s->x.dim; c++) {
         const double w = scale * weight(s, b, h, c, j), x = scale * dense_get(&s->x, b, h, i, c);
@@ -163,6 +177,7 @@ void N4_gemm_backward(void **state) {
     if (n % 25 == 24) s->p.scale = ATTN_ZERO;
     if (n % 5 == 3) s->p.form.slope = 1.702f;
     if (n % 7 == 3) s->p.form.limit = 0.75f;
+    if (n % 4 == 1) s->p.softcap = n % 8 == 1 ? 0.5f : 3;
     promise_run(&s->does);
     check(s, "gradients of a product");
     if (n % 6 == 0) promise_keep(&s->does);
@@ -221,12 +236,13 @@ void N4_gemm_long(void **state) {
 
 /* <d_y, y> in float64. */
 static double loss(const scene *s) {
-  double sum = 0, e;
+  double sum = 0, e, unused;
   const int64_t H = s->d_y.heads, m = s->d_y.len;
   for (int64_t r = 0; r < s->d_y.batch * H * m; r++)
     for (int64_t j = 0; j < s->d_y.dim; j++)
       sum += oracle_get(&s->d_y, r / m / H, r / m % H, r % m, j) *
-             act_of(s->p.activation, before(s, r / m / H, r / m % H, r % m, j, &e));
+             act_of(s->p.activation,
+                    capped(s, before(s, r / m / H, r / m % H, r % m, j, &e), 0, &e, &unused));
   return sum;
 }
 
@@ -245,6 +261,7 @@ void N4_gemm_differences(void **state) {
     test_fill(s->x, &rng, test_exact), test_fill(s->w, &rng, test_exact);
     test_fill(s->p.bias, &rng, test_exact);
     if (s->p.activation == ATTN_ACT_EXP) s->p.scale = 0.0625f;
+    if (n % 3 == 1) s->p.softcap = 1.5f;
     const wanted w = oracle(s);
     attn_tensor *const at[] = {&s->x, &s->w, &s->p.bias};
     const dense_sum *const y[] = {&w.x, &w.w, &w.bias};
@@ -367,6 +384,7 @@ void N4_gemm_alone(void **state) {
     z.batch = 2, z.bias = 1, z.one_w = z.one_bias = 3, z.transposed = n / 8;
     scene *s = build(&z, 0, &rng);
     s->p.activation = n & 1 ? ATTN_ACT_GELU_TANH : ATTN_ACT_RELU, s->p.scale = 0.5f;
+    if (n / 4 % 2) s->p.softcap = 2;
     promise_run(&s->does);
     scene *t = again(s, &z, 0);
     if (n % 8 < 7) {
@@ -377,7 +395,7 @@ void N4_gemm_alone(void **state) {
     if (n % 8 == 7 || n % 8 == 3) {
       attn_gemm_params p = s->p;
       attn_ctx ctx = test_ctx();
-      p.activation = ATTN_ACT_NONE;
+      p.activation = ATTN_ACT_NONE, p.softcap = 0;
       t->g.z = test_tensor(ATTN_F32, TEST_PADDED, 2, 1, 130, 66);
       assert_int_equal(attn_gemm(t->g.z, s->x, s->w, &p, &ctx), ATTN_OK);
     }
@@ -457,7 +475,7 @@ void N4_gemm_rejects(void **state) {
       case 8: s->w.len = 3, word = "w.len"; break;
       case 9: s->w.dim = 4, word = "w.dim"; break;
       case 10: s->w.dtype = ATTN_I8, want = ATTN_E_DTYPE, word = "w.dtype"; break;
-      case 11: s->p.softcap = 30, want = ATTN_E_RANGE, word = "softcap"; break;
+      case 11: s->p.softcap = -1, want = ATTN_E_VALUE, word = "softcap"; break;
       case 12: s->p.form.gate_add = 1, want = ATTN_E_RANGE, word = "form"; break;
       case 13: s->p.scale = INFINITY, want = ATTN_E_VALUE, word = "scale"; break;
       case 14: s->p.activation = ATTN_ACT_COUNT, want = ATTN_E_RANGE, word = "activation"; break;

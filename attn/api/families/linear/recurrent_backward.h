@@ -7,7 +7,7 @@ typedef struct attn_recurrent_gradients {
   attn_tensor d_final_state;   /* in, optional: f32, the shape of params.final_state */
   attn_tensor d_initial_state; /* f32, that of params.initial_state */
   attn_tensor d_decay;         /* of params.decay: of the number that stands there, log or factor */
-  attn_tensor d_a, d_b, d_beta, d_bonus, d_dt, d_gate;
+  attn_tensor d_a, d_b, d_beta, d_bonus, d_dt, d_gate, d_lambda;
   attn_tensor d_initial_n, d_initial_m; /* MLSTM: f32, the shapes of params.initial_n and _m */
   attn_tensor d_final_n, d_final_m;     /* MLSTM: in, optional: f32, the same shapes */
   float *d_a_log, *d_dt_bias, *d_skip;  /* [H] */
@@ -35,21 +35,27 @@ typedef struct attn_recurrent_gradients {
  *   are equal. m = max(log w + m, gate) matters to eps and to the states alone; what reaches it goes to the greater, log w
  *   of equals.
  *
+ * lambda: o is a sum over levels of lambda q^T S^l, so each level goes back by itself, its q times lambda, and d_lambda =
+ *   s q . (S^l d_o). A token writes to level l in every other block of 2^(l-1) tokens, those of the next read it. Of an
+ *   initial state the levels of the token before the call get gradients, others 0; of the final one those of the last token
+ *   count.
+ *
  * Shapes: d_o [B,H,T,dv], H the largest head count; d_q as q, d_k as k, d_v as v and so on, f32, f16 or bf16, or 1 where what
  *   it is of has a stride of 0 over the batch, heads or rows: the sum. Heads that are shared get the sum.
- * params: as forward had them; final_state says nothing here, chunk neither. lambda has no gradients (RANGE).
+ * params: as forward had them; final_state says nothing here, chunk neither.
  * Aliasing: inputs may share memory with each other; outputs with nothing.
  * Empty: unless accumulate is 1 every element is written: 0 in rows beyond len. A sequence without tokens hands
  *   d_final_state on.
  * NaN: reaches what its token reads and writes, and by the state d_k, d_v and rates of tokens before it, until a cut.
- * Memory: attn_recurrent_backward_workspace bytes: a worker has T / 64 + 3 states of dk dv, the rows of a chunk of 64 and
- *   270 KB of states; outputs that are not f32, are sums or are added to once more in f32.
+ * Memory: attn_recurrent_backward_workspace bytes: a worker has T / 64 + 3 states of dk dv (with lambda no more), the rows
+ *   of a chunk of 64 and 270 KB of states; outputs that are not f32, are sums or are added to once more in f32.
  * Error: within 2e-5 of sums of magnitudes at T = 4096.
  * Errors: as attn_recurrent, NULL: a gradient of what is absent; outputs untouched.
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, and whichever outputs are asked for.
  * Workers: each takes a sequence and the heads that share what they read; of d_bonus, d_a_log, d_dt_bias, d_skip and what
  *   batch entries share all sequences.
- * Cost: token by token, some 2 (12 dk dv) flops, with a and b 2 (22 dk dv): twice there, once back.
+ * Cost: token by token, some 2 (12 dk dv) flops, with a and b 2 (22 dk dv): twice there, once back; with
+ *   lambda as often as the last token has levels, floor(log2(T)) + 2.
  * Source: Yang et al. 2023, arXiv 2312.06635; Yang et al. 2024, arXiv 2406.06484; the chain rule. */
 ATTN_DEF attn_status attn_recurrent_backward(attn_tensor d_q, attn_tensor d_k, attn_tensor d_v,
                                              attn_tensor d_o, attn_tensor q, attn_tensor k,
