@@ -387,7 +387,7 @@ static int gate_of_form(trial *t, const cell *c, int status) {
   const char *why = NULL;
   if (status == ATTN_E_RANGE && ends(c->path, gate)) (void)call(t, &why);
   return (why && strstr(why, "form.gate_add")) ||
-         (strcmp(t->entry->name, "attn_recurrent") == 0 && ends(c->path, rates));
+         (strncmp(t->entry->name, "attn_recurrent", 14) == 0 && ends(c->path, rates));
 }
 
 /* Without them a call takes all rows, or those of the table from start on, which may end before, or a batch entry of keys

@@ -125,7 +125,7 @@ ATTN_FUNC_ void attn_unfade_rate_(const attn_recurrent_chain_ *c, int j, int64_t
 ATTN_FUNC_ void attn_unfade_roles_(attn_unfade_chain_ *y, int64_t i) {
   const attn_unfade_ *x = y->x;
   const attn_tensor *t = &x->f.more[ATTN_RECURRENT_LAMBDA_];
-  const uint64_t size = (uint64_t)1 << y->level;
+  const uint64_t size = (uint64_t)1 << (y->level < 0 ? 0 : y->level);
   for (int64_t at = 0; y->level >= 0 && at < y->n; at++) {
     const uint64_t p = (uint64_t)(y->position + i + at - y->c.t0) & (size - 1);
     const int writes = p < size - size / 2, reads = p >= size / 2; /* both of level 0 */
