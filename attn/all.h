@@ -69,6 +69,7 @@
 #if ATTN_HAS_HEADS
 #include "api/families/heads/span.h"
 #include "api/families/heads/talking.h"
+#include "api/families/heads/talking_backward.h"
 #include "api/families/heads/collaborative.h"
 #include "api/families/heads/capsules.h"
 #endif
@@ -463,6 +464,9 @@ ATTN_BEGIN_STRICT_
 #if ATTN_HAS_BLOCKS_AND_TRAINING
 #include "families/training/block_backward.h"
 #include "families/blocks/reversible_backward.h"
+#endif
+#if ATTN_HAS_HEADS_AND_TRAINING
+#include "families/heads/talking_backward.h"
 #endif
 #if ATTN_HAS_SPARSE_AND_TRAINING
 #include "families/sparse/longformer_backward.h"

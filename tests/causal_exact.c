@@ -240,6 +240,20 @@ static int talking(play *s) {
   return 1;
 }
 
+/* d_q of a row reads the keys that the row sees alone. */
+static attn_status talking_backward_call(play *s, attn_ctx *ctx) {
+  return attn_talking_backward(s->out[0], absent(), absent(), s->in[3], s->in[0], s->in[1],
+                               s->in[2], s->p, NULL, ctx);
+}
+static int talking_backward(play *s) {
+  if (!talking(s)) return 0;
+  (void)play_token(s, ATTN_F32, 2, N, E);
+  s->outs = 0;
+  (void)play_out(s, ATTN_F32, 2, N, D);
+  s->call = talking_backward_call;
+  return 1;
+}
+
 static attn_status score_mix_call(play *s, attn_ctx *ctx) {
   return s->n ? attn_realformer(s->out[0], s->in[0], s->in[1], s->in[2], s->p, ctx)
               : attn_score_mix(s->out[0], s->in[0], s->in[1], s->in[2], s->p, ctx);
@@ -359,6 +373,7 @@ const causal_entry causal_exact[] = {{"attn_sdpa ", sdpa, NULL},
                                      {"attn_edges_backward ", edges_backward, NULL},
                                      {"attn_relu_backward ", relu_backward, NULL},
                                      {"attn_talking ", talking, NULL},
+                                     {"attn_talking_backward ", talking_backward, NULL},
                                      {"attn_score_mix attn_realformer ", score_mix, NULL},
                                      {"attn_predictive ", predictive, NULL},
                                      {"attn_map_apply ", map_apply, NULL},

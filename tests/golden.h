@@ -230,4 +230,5 @@ static const uint64_t golden[] = {
     0x6113ca6c7364e032u, /* recurrent backward, mlstm */
     0x96763b194fdcda2bu, /* recurrent backward, levels */
     0xfe79a0604269c382u, /* gemm backward, softcap */
+    0x2d76c13118abed7eu, /* talking backward */
 };

@@ -131,6 +131,28 @@ static attn_status gemm_x(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ct
   test_fill_value(lse, 0);
   return gemm(o, rng, ctx, 0, 0);
 }
+static attn_status talking(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
+  attn_talking_params p;
+  attn_talking_gradients g;
+  memset(&p, 0, sizeof p), memset(&g, 0, sizeof g);
+  test_fill_value(lse, 0);
+  p.w_l = golden_exact(rng, 1, 2, 3), p.w_w = golden_exact(rng, 1, 3, 2);
+  g.d_w_l = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 2, 3);
+  g.d_w_w = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, 3, 2);
+  p.attention.causal = 1;
+  const attn_tensor d_o = golden_exact(rng, 2, T, 5), q = golden_exact(rng, 2, T, DV);
+  const attn_tensor k = golden_exact(rng, 2, T, DV), v = golden_exact(rng, 1, T, 5);
+  const attn_tensor d_k = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, T, DV);
+  const attn_tensor d_v = test_tensor(ATTN_F32, TEST_BHTD, 1, 1, T, 5);
+  const attn_status status = attn_talking_backward(o, d_k, d_v, d_o, q, k, v, &p, &g, ctx);
+  for (int i = 0; i < 2 * T && !status; i++)
+    oracle_set(&lse, 0, i / T, i % T, 0,
+               i < 6    ? oracle_get(&g.d_w_l, 0, 0, i / 3, i % 3)
+               : i < 12 ? oracle_get(&g.d_w_w, 0, 0, (i - 6) / 2, i % 2)
+               : i % 2  ? oracle_get(&d_k, 0, i / T, i % T, i % DV)
+                        : oracle_get(&d_v, 0, 0, i % T, i % 5));
+  return status;
+}
 static attn_status gemm_capped(attn_tensor o, attn_tensor lse, test_rng *rng, attn_ctx *ctx) {
   test_fill_value(lse, 0);
   return gemm(o, rng, ctx, 0, 2);
@@ -671,4 +693,5 @@ const golden_call golden_training[] = {{"sdpa backward q", backward_q},
                                        {"recurrent backward, mlstm", fading_mlstm},
                                        {"recurrent backward, levels", fading_levels},
                                        {"gemm backward, softcap", gemm_capped},
+                                       {"talking backward", talking},
                                        {NULL, NULL}};

@@ -1754,6 +1754,15 @@
   X(N6_multihead_parts)                     \
   X(N6_multihead_qk_norm)                   \
   X(N6_multihead_rejects)                   \
+  X(N6_talking)                             \
+  X(N6_talking_long)                        \
+  X(N6_talking_differences)                 \
+  X(N6_talking_identity)                    \
+  X(N6_talking_outputs)                     \
+  X(N6_talking_nan)                         \
+  X(N6_talking_hidden)                      \
+  X(N6_talking_empty)                       \
+  X(N6_talking_rejects)                     \
   X(N6_reversible)                          \
   X(N6_reversible_rejects)                  \
   X(N7_adamw)                               \

@@ -209,6 +209,10 @@
 #define attn_talking(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
 #define attn_talking_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS
 #endif
+#if !ATTN_HAS_HEADS_AND_TRAINING
+#define attn_talking_backward(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS_AND_TRAINING
+#define attn_talking_backward_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_HEADS_AND_TRAINING
+#endif
 #if !ATTN_HAS_LATENT
 #define attn_mla(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT
 #define attn_mla_workspace(...) ATTN_ONLY_leaves_out_ATTN_FAMILY_LATENT

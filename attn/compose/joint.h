@@ -13,8 +13,9 @@ typedef struct attn_joint_ {
   attn_tensor q, k, lse, map; /* lse, map: data null = absent; a map has the weights themselves */
   const float *mix;           /* [q.heads][heads]; null: score heads are softmax heads */
   int64_t heads;
+  int once;            /* weights of no block wait: nobody walks again */
   int64_t kept, slots; /* blocks that wait; one slot more for the others */
-  int64_t *pairs;      /* [items] */
+  int64_t *pairs;      /* [items], null: are not counted */
   char *memory;        /* of the workers, cut at these offsets */
   int64_t each, at_qt, at_k, at_j, at_w, at_m, at_row, at_bias, at_own;
 } attn_joint_;
@@ -117,7 +118,7 @@ ATTN_COLD_ void attn_joint_memory_(attn_stage_ *s, attn_joint_ *x, int64_t own) 
   const int64_t one = attn_mul_(h, ATTN_JOINT_STEP_);
   const int64_t blocks = (a->k.len + ATTN_BLOCK_ - 1) / ATTN_BLOCK_;
   x->kept = one < ATTN_JOINT_WAIT_ ? ATTN_JOINT_WAIT_ / one : 1;
-  if (x->map.data) x->kept = 0;
+  if (x->map.data || x->once) x->kept = 0;
   x->slots = x->kept < blocks ? x->kept + 1 : blocks;
   if (attn_has_distance_(&a->by_distance)) {
     float *table = (float *)attn_stage_take_(s, attn_mul_(a->distance_heads, a->distances), f);
@@ -185,7 +186,7 @@ ATTN_FUNC_ void attn_joint_open_(attn_joint_tile_ *t, const attn_joint_ *x, int 
       t->j0 = t->head[0].g[g].lo_min;
   }
   if (t->j0 > t->end) t->j0 = t->end;
-  x->pairs[index] = x->map.data ? 0 : (t->end - t->j0) * t->n * x->heads;
+  if (x->pairs) x->pairs[index] = x->map.data ? 0 : (t->end - t->j0) * t->n * x->heads;
   if (!x->map.data)
     for (int64_t h = 0; h < x->q.heads; h++) {
       const void *rows[ATTN_TILE_];
@@ -267,12 +268,12 @@ ATTN_FUNC_ void attn_joint_modify_(attn_joint_tile_ *t, attn_tile_ *u, float *s,
         s[e * ATTN_TILE_ + g * ATTN_GROUP_ + r] = -INFINITY;
 }
 
-/* A block of all heads goes to a slot: 2^(score - m), and the m of each row. */
-ATTN_FUNC_ void attn_joint_block_(attn_joint_tile_ *t, int64_t j0, int64_t n, int64_t slot) {
+/* Scores of a block of all heads, to w [heads][STEP]. */
+ATTN_FUNC_ void attn_joint_scores_(attn_joint_tile_ *t, int64_t j0, int64_t n, float *w) {
   const attn_joint_ *x = t->x;
   const attn_table_ *f = x->a.table;
   const int64_t dk = x->q.dim, group = x->q.heads / x->k.heads;
-  float *w = t->w + slot * x->heads * ATTN_JOINT_STEP_, *to = x->mix ? t->j : w;
+  float *to = x->mix ? t->j : w;
   const float *k = NULL;
   int64_t stride = 0;
   for (int64_t h = 0; h < x->q.heads; h++) {
@@ -281,11 +282,20 @@ ATTN_FUNC_ void attn_joint_block_(attn_joint_tile_ *t, int64_t j0, int64_t n, in
                                    stride, n, dk, 0, t->groups, t->head[0].spare);
   }
   if (x->mix) attn_joint_mix_(t, w, x->heads, x->mix, t->j, x->q.heads, n);
+  for (int64_t h = 0; h < x->heads; h++)
+    attn_joint_modify_(t, &t->head[h], w + h * ATTN_JOINT_STEP_, j0, n);
+}
+
+/* A block of all heads goes to a slot: 2^(score - m), and the m of each row. */
+ATTN_FUNC_ void attn_joint_block_(attn_joint_tile_ *t, int64_t j0, int64_t n, int64_t slot) {
+  const attn_joint_ *x = t->x;
+  float *w = t->w + slot * x->heads * ATTN_JOINT_STEP_;
+  attn_joint_scores_(t, j0, n, w);
   for (int64_t h = 0; h < x->heads; h++) {
     attn_tile_ *u = &t->head[h];
-    float *s = w + h * ATTN_JOINT_STEP_;
-    attn_joint_modify_(t, u, s, j0, n);
-    attn_on_(tile, f)->softmax_block(s, n, 0, t->groups, u->m, u->l, u->alpha, u->top, NULL);
+    attn_on_(tile, x->a.table)
+        ->softmax_block(w + h * ATTN_JOINT_STEP_, n, 0, t->groups, u->m, u->l, u->alpha, u->top,
+                        NULL);
     memcpy(t->m + (slot * x->heads + h) * ATTN_TILE_, u->m, sizeof u->m);
   }
 }

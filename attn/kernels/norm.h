@@ -133,9 +133,9 @@ ATTN_INLINE_ uint64_t ATTN_FN_(norm_judge)(ATTN_VF_ *off, ATTN_VF_ *v, ATTN_VF_ 
 
 /* The first pass of `some` rows from r0 on: moments about 0, and again about the mean those of rows whose
  * mean is large against their deviation. from: where the rows stand afterwards. */
-ATTN_INLINE_ void ATTN_FN_(norm_first)(ATTN_FN_(norm_group_) *g, const attn_norm_rows_ *a,
-                                       const attn_norm_rows_ *from, float *to, int64_t to_stride,
-                                       int r0, int some, float e, int rms) {
+ATTN_OUTLINE_ void ATTN_FN_(norm_first)(ATTN_FN_(norm_group_) *g, const attn_norm_rows_ *a,
+                                        const attn_norm_rows_ *from, float *to, int64_t to_stride,
+                                        int r0, int some, float e, int rms) {
   const ATTN_VF_ zero = ATTN_V_ZERO_(), n = ATTN_V_SET1_((float)a->n), eps = ATTN_V_SET1_(e);
   const int adds = a->more || a->sum;
   ATTN_VF_ s[ATTN_W_], q[ATTN_W_], off, v, less = zero;

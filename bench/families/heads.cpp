@@ -53,6 +53,27 @@ void talking(Call &c, int64_t len, int causal) {
   c.size = [=](const attn_ctx *ctx) { return attn_talking_workspace(o, q, k, v, &p, ctx); };
 }
 
+/* Their gradients, counted as a gradient of attention is, three products of queries and keys and two of values, and three
+ * of each mixing. */
+void talking_backward(Call &c, int64_t len, int causal) {
+  constexpr int64_t heads = 8;
+  attn_tensor x[7];
+  for (auto &t : x) t = c.rows(heads, len, kDim);
+  attn_talking_params p = {};
+  attn_talking_gradients g = {};
+  p.w_l = c.rows(1, heads, heads, 0.35f), p.w_w = c.rows(1, heads, heads, 0.35f);
+  g.d_w_l = c.rows(1, heads, heads), g.d_w_w = c.rows(1, heads, heads);
+  p.attention.causal = causal;
+  double pairs = (double)len * (causal ? (double)(len + 1) / 2 : (double)len);
+  c.flops = 2.0 * pairs * (double)(heads * (5 * kDim + 6 * heads));
+  c.run = [=](attn_ctx *ctx) {
+    return attn_talking_backward(x[0], x[1], x[2], x[3], x[4], x[5], x[6], &p, &g, ctx);
+  };
+  c.size = [=](const attn_ctx *ctx) {
+    return attn_talking_backward_workspace(x[0], x[1], x[2], x[3], x[4], x[5], x[6], &p, &g, ctx);
+  };
+}
+
 /* Losses over heads: the scores count, which are what takes time. */
 void disagreement(Call &c) {
   constexpr int64_t heads = 8, len = 1024;
@@ -98,6 +119,8 @@ const CallEntry entries[] = {
     {"talking", "T:1024/d:64/h:8", [](Call &c) { talking(c, 1024, 0); }},
     {"talking", "T:1024/d:64/h:8/causal", [](Call &c) { talking(c, 1024, 1); }},
     {"talking", "T:4096/d:64/h:8", [](Call &c) { talking(c, 4096, 0); }},
+    {"talking_backward", "T:1024/d:64/h:8", [](Call &c) { talking_backward(c, 1024, 0); }},
+    {"talking_backward", "T:1024/d:64/h:8/causal", [](Call &c) { talking_backward(c, 1024, 1); }},
     {"disagreement", "T:1024/d:64/h:8", disagreement},
     {"guided_loss", "T:1024/d:64/h:8", guided_loss},
     {"span_predict", "T:4096/d:512/h:8", span_predict},

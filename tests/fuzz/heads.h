@@ -116,6 +116,34 @@ static void make_targets(input *in, head_args *a, store *s, int64_t batch, int64
   }
 }
 
+/* Gradients of a call of attn_talking that has run, o in the place of what reaches it: the same bits from last to first as
+ * alone. */
+static void judge_head(job *j) {
+  enum { COUNT = 5 };
+  const head_args *a = (const head_args *)j->args;
+  const attn_tensor *const x[COUNT] = {&j->b[H_X].view, &j->b[H_XK].view, &j->b[H_WV].view,
+                                       &a->talking.w_l, &a->talking.w_w};
+  attn_tensor y[2][COUNT];
+  if (a->kind != TALKING) return;
+  for (int n = 0; n < 2; n++) {
+    attn_talking_gradients g;
+    attn_ctx ctx;
+    memset(&ctx, 0, sizeof ctx), memset(&g, 0, sizeof g);
+    if (n) ctx.workers = 3, ctx.parallel_for = backwards;
+    for (int i = 0; i < COUNT; i++) y[n][i] = gradient_of(x[i]);
+    g.d_w_l = y[n][3], g.d_w_w = y[n][4];
+    promise(attn_talking_backward(y[n][0], y[n][1], y[n][2], j->b[H_Y].view, *x[0], *x[1], *x[2],
+                                  &a->talking, &g, &ctx) == ATTN_OK,
+            j, "gradients of a call that ran are refused");
+  }
+  for (int i = 0; i < COUNT; i++) {
+    const size_t n = (size_t)(x[i]->batch * x[i]->heads * x[i]->len * x[i]->dim);
+    promise(!memcmp(y[0][i].data, y[1][i].data, n * sizeof(float)), j,
+            "workers change the bits of gradients");
+    free(y[0][i].data), free(y[1][i].data);
+  }
+}
+
 static void fuzz_head(input *in) {
   head_args a;
   store s = {NULL, 0};
@@ -126,7 +154,8 @@ static void fuzz_head(input *in) {
            .runnable = 1,
            .args = &a,
            .call = call_head,
-           .workspace = workspace_head};
+           .workspace = workspace_head,
+           .judge = judge_head};
   const int64_t batch = below(in, 3), kv = 1 + below(in, 2), heads = kv * (1 + below(in, 2));
   const int64_t tq = below(in, 80), tk = chance(in, 2) ? tq : below(in, 80),
                 wide = 1 + below(in, 20);

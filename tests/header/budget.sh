@@ -8,7 +8,7 @@ SDPA_RATIO=3.8
 WHOLE_RATIO=14.8
 WHOLE_O0_RATIO=4.6
 SDPA_BYTES=474000
-WHOLE_BYTES=2890000
+WHOLE_BYTES=2880000
 
 compiled gcc-O2 || { not_run "budget: no gcc here"; exit 0; }
 

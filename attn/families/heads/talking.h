@@ -18,28 +18,27 @@ typedef struct attn_talking_tile_ {
   int started, careful;
 } attn_talking_tile_;
 
-/* Which lanes some softmax head lets see which keys. */
-ATTN_FUNC_ void attn_talking_hits_(attn_talking_tile_ *y, attn_joint_tile_ *t, int64_t j0,
-                                   int64_t n) {
+/* Which lanes some softmax head lets see which keys, [block][tile]. */
+ATTN_FUNC_ void attn_talking_hits_(unsigned char *hit, attn_joint_tile_ *t, int64_t j0, int64_t n) {
   attn_block_ b;
-  memset(y->hit, 0, (size_t)(n * ATTN_TILE_));
+  memset(hit, 0, (size_t)(n * ATTN_TILE_));
   for (int64_t h = 0; h < t->x->heads; h++) {
     if (!attn_joint_see_(&t->head[h], &b, j0, n)) continue;
     for (int e = 0; e < b.n; e++)
       for (int r = 0; r < t->n; r++)
-        if (attn_block_reads_(&t->head[h], &b, e, r)) y->hit[(b.j0 - j0 + e) * ATTN_TILE_ + r] = 1;
+        if (attn_block_reads_(&t->head[h], &b, e, r)) hit[(b.j0 - j0 + e) * ATTN_TILE_ + r] = 1;
   }
 }
 
 /* Values that are not finite must reach the rows that may read them and no others: they are taken out of
  * a copy, and put back afterwards. 0 = all are finite. */
-ATTN_FUNC_ int attn_talking_clean_(attn_talking_tile_ *y, const attn_table_ *f, const float *v,
-                                   int64_t stride, int64_t n, int64_t dv) {
+ATTN_FUNC_ int attn_talking_clean_(float *to, const attn_table_ *f, const float *v, int64_t stride,
+                                   int64_t n, int64_t dv) {
   if (f->finite(v, stride, n, dv)) return 0;
   for (int64_t e = 0; e < n; e++)
     for (int64_t c = 0; c < dv; c++) {
       const float x = v[e * stride + c];
-      y->v[e * dv + c] = x - x == 0.0f ? x : 0.0f;
+      to[e * dv + c] = x - x == 0.0f ? x : 0.0f;
     }
   return 1;
 }
@@ -67,7 +66,7 @@ ATTN_FUNC_ void attn_talking_block_(void *user, attn_joint_tile_ *t, int64_t j0,
   const int64_t hv = a->o.heads, dv = a->v.dim, group = hv / a->v.heads;
   const float *v = NULL;
   int64_t stride = 0;
-  if (y->careful) attn_talking_hits_(y, t, j0, n);
+  if (y->careful) attn_talking_hits_(y->hit, t, j0, n);
   for (int64_t e = 0, part; e < n; e += part) {
     part = n - e < ATTN_TALKING_KEYS_ ? n - e : (int64_t)ATTN_TALKING_KEYS_;
     for (int64_t h = 0; h < a->x.heads; h++)
@@ -79,7 +78,7 @@ ATTN_FUNC_ void attn_talking_block_(void *user, attn_joint_tile_ *t, int64_t j0,
     float *ot = y->ot + h * dv * ATTN_TILE_, *u = y->u + h * ATTN_JOINT_STEP_;
     if (h % group == 0 || y->careful)
       v = attn_joint_rows_(t, &a->v, h / group, j0, n, y->v, &stride);
-    const int patch = y->careful && attn_talking_clean_(y, f, v, stride, n, dv);
+    const int patch = y->careful && attn_talking_clean_(y->v, f, v, stride, n, dv);
     if (patch) v = y->v, stride = dv;
     attn_on_(tile, f)->value_block(ot, u, v, stride, n, dv, 0, t->groups, NULL, !y->started);
     if (patch) attn_talking_patch_(y, t, h, ot, u, j0, n);
@@ -111,23 +110,23 @@ ATTN_FUNC_ void attn_talking_item_(void *job, int worker, int64_t index) {
   }
 }
 
+/* P_l or P_w as dense f32; flip: its transpose. */
+ATTN_COLD_ float *attn_talking_matrix_(attn_stage_ *s, attn_tensor w, int flip) {
+  const int64_t n = w.len, dim = w.dim;
+  const int turned = attn_turn_back_(&w);
+  float *to = (float *)attn_stage_take_(s, attn_mul_(n, dim), sizeof(float));
+  for (int64_t k = 0; s->run && k < n; k++)
+    for (int64_t c = 0; c < dim; c++)
+      to[flip ? c * n + k : k * dim + c] =
+          attn_number_(attn_at_(&w, 0, 0, turned ? c : k), turned ? k : c, w.dtype, NULL);
+  return to;
+}
+
 ATTN_COLD_ int attn_talking_steps_(attn_stage_ *s, void *job) {
   attn_talking_ *a = (attn_talking_ *)job;
   const int64_t f = sizeof(float), hv = a->o.heads, dv = a->v.dim;
-  const attn_tensor *w[2] = {&a->w_l, &a->w_w};
-  float **mix[2] = {&a->mix_l, &a->mix_w};
   if (attn_nothing_(&a->x.a)) return 1;
-  for (int i = 0; i < 2; i++) {
-    attn_tensor at = *w[i];
-    const int64_t n = at.len, dim = at.dim;
-    const int turned = attn_turn_back_(&at);
-    *mix[i] = (float *)attn_stage_take_(s, attn_mul_(n, dim), f);
-    for (int64_t k = 0; s->run && turned && k < n; k++)
-      for (int64_t c = 0; c < dim; c++)
-        (*mix[i])[k * dim + c] = attn_number_(attn_at_(&at, 0, 0, c), k, at.dtype, NULL);
-    if (s->run && !turned)
-      s->table->widen(*mix[i], at.data, at.stride_len, NULL, n, dim, at.dtype, NULL);
-  }
+  a->mix_l = attn_talking_matrix_(s, a->w_l, 0), a->mix_w = attn_talking_matrix_(s, a->w_w, 0);
   a->x.mix = a->mix_l;
   a->at_ot = attn_piece_(attn_mul_(hv, ATTN_JOINT_STEP_), f);
   a->at_v = attn_add_(a->at_ot, attn_piece_(attn_mul_(hv, attn_mul_(dv, ATTN_TILE_)), f));
