@@ -136,6 +136,9 @@ ATTN_INLINE_ int64_t attn_runs_of_(int64_t n, int64_t each) {
   return n <= each ? n > 0 : n / each + (n % each != 0);
 }
 
+/* Numbers in whole groups of 16. */
+ATTN_FUNC_ int64_t attn_group_up_(int64_t n) { return (n + 15) / 16 * 16; }
+
 /* What an element is aligned to; its size, but for ATTN_I4 (attn_bytes_). */
 ATTN_FUNC_ int64_t attn_size_(attn_dtype dtype) {
   return dtype == ATTN_F32 ? 4 : attn_quantized_(dtype) ? 1 : 2;

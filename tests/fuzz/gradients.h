@@ -1,5 +1,5 @@
 /* gradients.h owns the gradients of a call of attn_sdpa or attn_relu that has run: of its own operands, with o in the place
- * of what reaches it; those of attn_linear lie with it (linear.h). */
+ * of what reaches it; those of attn_linear and attn_talking lie with them (linear.h, heads.h). */
 
 #ifndef FUZZ_GRADIENTS_H
 #define FUZZ_GRADIENTS_H

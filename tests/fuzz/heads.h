@@ -5,6 +5,7 @@
 #define FUZZ_HEADS_H
 
 #include "arrays.h"
+#include "gradients.h"
 #include "rope.h"
 
 enum { H_Y, H_LSE, H_EACH, H_X, H_XK, H_WQ, H_WK, H_WV, H_WO, H_MIX, H_TENSORS };

@@ -70,8 +70,6 @@ ATTN_FUNC_ void attn_linear_set_pair_(float *p, double x) {
   p[0] = (float)x, p[1] = (float)(x - (double)p[0]);
 }
 
-ATTN_FUNC_ int64_t attn_group_up_(int64_t n) { return (n + 15) / 16 * 16; }
-
 ATTN_FUNC_ attn_linear_slot_ attn_linear_slot_at_(const attn_linear_ *a, float *p) {
   attn_linear_slot_ s;
   s.s = p, s.s_rest = p + a->m * a->wide, s.z = s.s_rest + a->m * a->wide;
