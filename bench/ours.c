@@ -44,6 +44,28 @@ int ours_sdpa(int isa, float *o, const float *q, const float *k, const float *v,
          attn_sdpa(to, tq, tk, tv, &params, &ctx) == ATTN_OK && (int)ctx.report.isa == isa;
 }
 
+/* Gradients, of o and lse [batch, heads, len] that forward left; with `forward` these are made, and nothing else. */
+int ours_sdpa_backward(int isa, void *d_q, void *d_k, void *d_v, const void *d_o, const void *q,
+                       const void *k, const void *v, void *o, float *lse, int64_t batch,
+                       int64_t heads, int64_t len, int64_t dim, int causal, int bf16, int forward) {
+  attn_ctx ctx = {.isa = (attn_isa)isa};
+  const attn_dtype type = bf16 ? ATTN_BF16 : ATTN_F32;
+  attn_sdpa_params params = {.causal = causal};
+  const void *const at[] = {d_q, d_k, d_v, d_o, q, k, v, o};
+  attn_tensor t[8], l = attn_bhtd(lse, ATTN_F32, batch, heads, len, 1);
+  for (int i = 0; i < 8; i++)
+    t[i] = attn_bhtd((void *)(uintptr_t)at[i], type, batch, heads, len, dim);
+  if (forward) {
+    params.lse = l;
+    return attn_sdpa(t[7], t[4], t[5], t[6], &params, &ctx) == ATTN_OK;
+  }
+  return fit(&ctx, attn_sdpa_backward_workspace(t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], l,
+                                                &params, NULL, &ctx)) &&
+         attn_sdpa_backward(t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], l, &params, NULL,
+                            &ctx) == ATTN_OK &&
+         (int)ctx.report.isa == isa;
+}
+
 int ours_gemm(int isa, float *y, const float *x, const float *w, int64_t m, int64_t n, int64_t k) {
   attn_ctx ctx = {.isa = (attn_isa)isa};
   const attn_tensor ty = attn_bhtd(y, ATTN_F32, 1, 1, m, n),

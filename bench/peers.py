@@ -192,6 +192,32 @@ class Bench:
         traffic = 4 * 4 * batch * HEADS * length * dim
         return contenders, flops, flops / traffic
 
+    def sdpa_backward(self, length, dim, causal, kind):
+        """Gradients by q, k and v, forward done beforehand; counted as 2 (3 dk + 2 dv) a pair."""
+        torch, numpy, batch = self.torch, self.numpy, max(1, 512 // length)
+        shape, bf16 = (batch, HEADS, length, dim), kind == "bf16"
+        q, k, v, d_o = (torch.from_numpy(self.draw(*shape)) for _ in range(4))
+        if bf16:
+            q, k, v, d_o = (t.to(torch.bfloat16) for t in (q, k, v, d_o))
+        words = lambda t: t.view(torch.int16).numpy() if bf16 else t.numpy()
+        grads, o = [torch.empty_like(q) for _ in range(3)], torch.empty_like(q)
+        arrays = [words(t) for t in (*grads, d_o, q, k, v, o)]
+        arrays.append(numpy.empty(shape[:3], numpy.float32))
+        ask = lambda forward: self.ask("ours_sdpa_backward", arrays, shape, int(causal), int(bf16), forward)
+        ask(1).call()
+        ours = ask(0)
+        ours.call()
+
+        leaves = [t.clone().requires_grad_() for t in (q, k, v)]
+        out = torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=causal)
+        theirs = Contender("torch", lambda: torch.autograd.grad(out, leaves, d_o, retain_graph=True))
+        if not bf16:
+            for got, want in zip(theirs.call(), grads):
+                self.agree("torch", got.numpy(), want.numpy())
+        pairs = length * (length + 1) // 2 if causal else length * length
+        flops = 10 * batch * HEADS * pairs * dim
+        return [ours, theirs], flops, flops / ((2 if bf16 else 4) * 8 * batch * HEADS * length * dim)
+
     def gemm(self, m, n, k):
         from onnx import helper
 
@@ -290,6 +316,12 @@ def entries(tier):
                 if length < 512:
                     name += f"/b:{512 // length}"
                 yield name, "sdpa", (length, dim, causal)
+    for kind in ("f32", "bf16"):
+        for causal in (False, True):
+            for dim in (64, 128):
+                for length in (128, 512, 2048, 8192):
+                    name = f"sdpa_backward/{kind}/{tier}/causal:{int(causal)}/T:{length}/d:{dim}/h:{HEADS}"
+                    yield name, "sdpa_backward", (length, dim, causal, kind)
     for m, n, k in PRODUCTS:
         yield f"gemm/f32/{tier}/m:{m}/n:{n}/k:{k}", "gemm", (m, n, k)
     for length, dim, heads in ((128, 384, 12), (512, 768, 12)):

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """porting.py owns docs/porting.md as a promise: it writes each row of its tables as a C function, the block of
 its section with the row's lines in the place of the comment "row". A block without that comment is a row by itself;
-functions that rows use stand in a block that begins with "```c functions". porting.c says what each must give.
+functions that rows use stand in a block that begins with "```c functions". porting.c says what each must give. The
+blocks of other pages become functions that a compiler must take; pages.h declares the names that they do not.
 
-    python3 tests/porting/porting.py build/porting/rows.h
+    python3 tests/porting/porting.py build/porting/rows.h build/porting/pages.c
 """
 
 import re
@@ -11,6 +12,7 @@ import sys
 
 PAGE = "docs/porting.md"
 PLACE = "/* row */"
+OTHERS = ("README.md", "docs/content.md", "docs/heads.md", "docs/maps.md")
 
 
 def fail(text):
@@ -40,6 +42,18 @@ def quoted(text):
     return '"%s"' % text.replace('"', '\\"')
 
 
+def write_pages(path):
+    with open(path, "w") as out:
+        out.write('#include "tests/porting/pages.h"\n')
+        for page in OTHERS:
+            text = open(page).read()
+            for n, block in enumerate(re.finditer(r"^```c\n(.*?)^```", text, re.M | re.S)):
+                name = re.sub(r"\W", "_", page) + "_%d" % n
+                line = text.count("\n", 0, block.start()) + 2
+                body = re.sub(r"^#.*$", "", block[1], flags=re.M)  # a header is not included in a function
+                out.write('void %s(void);\nvoid %s(void) {\n#line %d "%s"\n%s}\n' % (name, name, line, page, body))
+
+
 def main(path):
     functions, table = [], []
     for section in re.split(r"^## ", open(PAGE).read(), flags=re.M)[1:]:
@@ -58,3 +72,4 @@ def main(path):
 
 
 main(sys.argv[1])
+write_pages(sys.argv[2])
