@@ -3,6 +3,9 @@
 
 enum { ATTN_COLUMNS_ = 16, ATTN_PAIRS_ = 64 };
 
+/* Taps and columns of an item of weights: rows are read once for them. */
+enum { ATTN_TAPS_ = 4, ATTN_SLICE_COLUMNS_ = 64 };
+
 typedef struct attn_depthwise_back_ {
   const attn_table_ *table;
   attn_tensor d_x, d_w;  /* d_x of any type and as large as x, d_w f32; data null: not made */
@@ -10,6 +13,7 @@ typedef struct attn_depthwise_back_ {
   const int32_t *len;
   attn_taps_ taps;
   int accumulate; /* of d_x */
+  float one;      /* 1 */
   int64_t tiles, slices;
   char *own;
   int64_t each;
@@ -88,48 +92,67 @@ ATTN_FUNC_ const float *attn_depthwise_under_(const attn_depthwise_back_ *a, int
   return i < 0 || i >= n ? NULL : (const float *)(const void *)attn_at_(&a->x, b, h, i);
 }
 
-/* Some columns of tap r of one head's weights: over batch entries, heads and rows, in runs of 512 that are joined. */
-ATTN_FUNC_ void attn_depthwise_back_tap_(const attn_depthwise_back_ *a, float *out, int64_t head,
-                                         int64_t r, int64_t c, int some) {
-  const int64_t h1 = a->w.heads > 1 ? head + 1 : a->x.heads, d = a->x.dim;
-  const int own = a->w.dim > 1;
-  float near[ATTN_COLUMNS_] = {0.0f}, far[ATTN_COLUMNS_] = {0.0f};
-  int64_t rows = 0;
+/* Sums over batch entries, heads and rows, in runs of 512 that are joined, of some taps and columns. */
+typedef struct attn_depthwise_sums_ {
+  float near[ATTN_TAPS_][ATTN_SLICE_COLUMNS_], far[ATTN_TAPS_][ATTN_SLICE_COLUMNS_];
+  int64_t rows[ATTN_TAPS_];
+} attn_depthwise_sums_;
+
+/* near += x o y of tap t. */
+ATTN_FUNC_ void attn_depthwise_meet_(attn_depthwise_sums_ *s, int t, const float *x, const float *y,
+                                     int some) {
+  float *near = s->near[t];
+  if (s->rows[t] == ATTN_SHARES_RUN_) {
+    for (int k = 0; k < some; k++) s->far[t][k] += near[k], near[k] = 0.0f;
+    s->rows[t] = 0;
+  }
+  s->rows[t]++;
+  if (some == ATTN_SLICE_COLUMNS_)
+    for (int k = 0; k < ATTN_SLICE_COLUMNS_; k++) near[k] += x[k] * y[k];
+  else
+    for (int k = 0; k < some; k++) near[k] += x[k] * y[k];
+}
+
+/* Taps r0 .. r1 - 1, columns c .. of one head's weights: a row of d_y meets those of x under all of them. */
+ATTN_FUNC_ void attn_depthwise_back_taps_(const attn_depthwise_back_ *a, int64_t head, int64_t r0,
+                                          int64_t r1, int64_t c, int some) {
+  const int64_t h1 = a->w.heads > 1 ? head + 1 : a->x.heads;
+  attn_depthwise_sums_ s;
+  attn_clear_(&s, sizeof s);
   for (int64_t b = 0; b < a->x.batch; b++) {
     const int64_t n = attn_len_of_(a->len, b, a->x.len), len = attn_taps_len_(&a->taps, n);
     for (int64_t h = a->w.heads > 1 ? head : 0; h < h1; h++)
       for (int64_t m = 0; m < len; m++) {
-        const float *x = attn_depthwise_under_(a, b, h, m, r, len, n);
         const float *y = (const float *)(const void *)attn_at_(&a->d_y, b, h, m);
-        if (!x) continue;
-        if (rows == ATTN_SHARES_RUN_) {
-          for (int k = 0; k < ATTN_COLUMNS_; k++) far[k] += near[k], near[k] = 0.0f;
-          rows = 0;
-        }
-        rows++;
-        if (!own) {
+        for (int64_t r = r0; r < r1; r++) {
+          const float *x = attn_depthwise_under_(a, b, h, m, r, len, n);
           float dot;
-          attn_on_(gradient, a->table)->row_dots(&dot, x, y, 1, d);
-          near[0] += dot;
-        } else if (some == ATTN_COLUMNS_) {
-          for (int k = 0; k < ATTN_COLUMNS_; k++) near[k] += x[c + k] * y[c + k];
-        } else {
-          for (int k = 0; k < some; k++) near[k] += x[c + k] * y[c + k];
+          if (!x) continue;
+          if (a->w.dim > 1) {
+            attn_depthwise_meet_(&s, (int)(r - r0), x + c, y + c, some);
+            continue;
+          }
+          attn_on_(gradient, a->table)->row_dots(&dot, x, y, 1, a->x.dim);
+          attn_depthwise_meet_(&s, (int)(r - r0), &dot, &a->one, 1);
         }
       }
   }
-  for (int k = 0; k < some; k++) out[k] = far[k] + near[k];
-  attn_row_one_nan_(a->table, out, some);
+  for (int64_t r = r0; r < r1; r++) {
+    float *out = (float *)(void *)attn_at_(&a->d_w, 0, head, r) + c;
+    for (int k = 0; k < some; k++) out[k] = s.far[r - r0][k] + s.near[r - r0][k];
+    attn_row_one_nan_(a->table, out, some);
+  }
 }
 
-/* All taps of some columns of a head's weights. */
+/* Some taps, and some columns, of a head's weights. */
 ATTN_FUNC_ void attn_depthwise_back_w_(void *job, int worker, int64_t index) {
   const attn_depthwise_back_ *a = (const attn_depthwise_back_ *)job;
-  const int64_t c = index % a->slices * ATTN_COLUMNS_, at = index / a->slices, left = a->w.dim - c;
-  const int64_t head = at / a->taps.kernel, r = at % a->taps.kernel;
+  const int64_t groups = attn_runs_of_(a->taps.kernel, ATTN_TAPS_);
+  const int64_t c = index % a->slices * ATTN_SLICE_COLUMNS_, at = index / a->slices;
+  const int64_t r0 = at % groups * ATTN_TAPS_;
   (void)worker;
-  attn_depthwise_back_tap_(a, (float *)(void *)attn_at_(&a->d_w, 0, head, r) + c, head, r, c,
-                           left < ATTN_COLUMNS_ ? (int)left : (int)ATTN_COLUMNS_);
+  attn_depthwise_back_taps_(a, at / groups, r0, attn_min64_(r0 + ATTN_TAPS_, a->taps.kernel), c,
+                            (int)attn_min64_(a->w.dim - c, ATTN_SLICE_COLUMNS_));
 }
 
 /* t, or its rows as f32. */
@@ -144,10 +167,11 @@ ATTN_COLD_ int attn_depthwise_back_steps_(attn_stage_ *s, void *job) {
   const attn_convolve_back_ *j = (const attn_convolve_back_ *)job;
   attn_depthwise_back_ a;
   attn_clear_(&a, sizeof a);
-  a.table = s->table, a.len = j->p.x_len, a.taps = j->taps, a.accumulate = j->accumulate;
+  a.table = s->table, a.len = j->p.x_len, a.taps = j->taps, a.accumulate = j->accumulate,
+  a.one = 1.0f;
   a.d_y = attn_stage_f32_(s, &j->d_y), a.w = attn_stage_f32_(s, &j->w);
   a.x = j->d_w.data ? attn_stage_f32_(s, &j->x) : j->x;
-  a.tiles = attn_tiles_of_(j->x.len), a.slices = attn_runs_of_(j->w.dim, ATTN_COLUMNS_);
+  a.tiles = attn_tiles_of_(j->x.len), a.slices = attn_runs_of_(j->w.dim, ATTN_SLICE_COLUMNS_);
   if (j->d_x.data) {
     const int whole = attn_gradient_whole_(&j->d_x, &j->x);
     a.d_x = whole ? j->d_x : attn_stage_make_(s, &j->d_x, &j->x, j->accumulate);
@@ -161,7 +185,8 @@ ATTN_COLD_ int attn_depthwise_back_steps_(attn_stage_ *s, void *job) {
   if (!j->d_w.data) return 1;
   a.d_w = j->d_w.dtype == ATTN_F32 ? attn_stage_make_(s, &j->d_w, &j->w, j->accumulate)
                                    : attn_stage_tensor_(s, 1, j->w.heads, j->w.len, j->w.dim);
-  return attn_stage_for_(s, attn_mul_(attn_mul_(j->w.heads, j->w.len), a.slices),
+  const int64_t groups = attn_runs_of_(j->w.len, ATTN_TAPS_);
+  return attn_stage_for_(s, attn_mul_(attn_mul_(j->w.heads, groups), a.slices),
                          attn_depthwise_back_w_, &a, 0, NULL) &&
          attn_stage_made_(s, &j->d_w, a.d_w, j->accumulate);
 }
