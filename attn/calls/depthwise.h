@@ -18,6 +18,22 @@ typedef struct attn_depthwise_ {
   int64_t each, at_rows;
 } attn_depthwise_;
 
+/* Columns that are worked on together where each has its weights. */
+enum { ATTN_DEPTHWISE_COLUMNS_ = 64 };
+
+/* Rows of y += rows of x times w, a number for each of `cols` columns (own) or one for all; columns behind whole groups of 16
+ * one by one, since vectors would end beyond the row. */
+ATTN_FUNC_ void attn_depthwise_tap_(const attn_table_ *f, float *y, int64_t y_stride,
+                                    const float *x, int64_t x_stride, const float *w, int own,
+                                    int64_t rows, int cols) {
+  const int whole = cols / 16 * 16;
+  float by[ATTN_DEPTHWISE_COLUMNS_];
+  for (int k = 0; !own && k < whole; k++) by[k] = *w;
+  if (whole) attn_on_(dense, f)->join_runs(y, y_stride, x, x_stride, own ? w : by, rows, whole, 0);
+  for (int64_t r = 0; r < rows; r++)
+    for (int k = whole; k < cols; k++) y[r * y_stride + k] += w[own ? k : 0] * x[r * x_stride + k];
+}
+
 /* One row of y from its sum. */
 ATTN_FUNC_ void attn_depthwise_put_(const attn_depthwise_ *a, int64_t b, int64_t h, int64_t m,
                                     const float *sum) {
@@ -55,24 +71,23 @@ ATTN_FUNC_ void attn_depthwise_row_(const attn_depthwise_ *a, float *sum, const 
                 a->x.dtype, 1.0f, 0);
 }
 
-/* The same with weights for each column; rows of x from x_0 on are floats. */
-ATTN_FUNC_ void attn_depthwise_columns_(const attn_depthwise_ *a, float *sum, const float *taps,
-                                        const float *x, int64_t x_stride, int64_t start,
-                                        int64_t n) {
-  const int64_t step = a->taps.dilation, d = a->x.dim;
-  for (int64_t c = 0; c < d; c += 16) {
-    float t[16] = {0};
-    for (int64_t r = 0, i = start; r < a->taps.kernel; r++, i += step) {
-      if (i < 0 || i >= n) continue;
-      const float *w = taps + r * a->width + c, *row = x + i * x_stride + c;
-      if (d - c >= 16) {
-        for (int k = 0; k < 16; k++) t[k] += w[k] * row[k];
-      } else {
-        for (int k = 0; k < d - c; k++) t[k] += w[k] * row[k];
-      }
+/* The six with weights for each column, of the n rows of x that are there. */
+ATTN_FUNC_ void attn_depthwise_columns_(const attn_depthwise_ *a, float *y, int64_t y_stride,
+                                        int64_t rows, const float *taps, const float *x,
+                                        int64_t x_stride, int64_t start, int64_t n) {
+  const int64_t step = a->taps.stride, d = a->x.dim;
+  for (int64_t m = 0; m < rows; m++) memset(y + m * y_stride, 0, (size_t)d * sizeof *y);
+  for (int64_t c = 0; c < d; c += ATTN_DEPTHWISE_COLUMNS_)
+    for (int64_t r = 0; r < a->taps.kernel; r++) {
+      const int64_t i = start + r * a->taps.dilation; /* of the first row; then i + step, .. */
+      const int64_t m0 = i >= 0 ? 0 : (step - 1 - i) / step;
+      const int64_t m1 = i >= n ? 0 : attn_min64_((n - 1 - i) / step + 1, rows);
+      if (m0 < m1)
+        attn_depthwise_tap_(a->table, y + m0 * y_stride + c, y_stride,
+                            x + (i + m0 * step) * x_stride + c, step * x_stride,
+                            taps + r * a->width + c, 1, m1 - m0,
+                            (int)attn_min64_(d - c, ATTN_DEPTHWISE_COLUMNS_));
     }
-    for (int k = 0; k < 16 && c + k < d; k++) sum[c + k] = t[k];
-  }
 }
 
 /* A run of output rows of one head. */
@@ -104,20 +119,20 @@ ATTN_FUNC_ void attn_depthwise_item_(void *job, int worker, int64_t index) {
   const int six = a->banded && end > m0 && (i1 <= i0 || f->finite(x, stride, i1 - i0, d));
   for (int64_t m = m0; m < end;) {
     const int64_t start = first + (m - m0) * a->taps.stride;
-    if (six) {
+    if (six || per_column) {
       const int64_t rows = end - m < ATTN_SIX_ ? end - m : (int64_t)ATTN_SIX_;
       float *to = direct ? (float *)(void *)attn_at_(&a->y, b, h, m) : sum;
-      attn_depthwise_six_(a, to, direct ? a->y.stride_len : a->width, rows, taps, x, stride,
-                          start - i0, i1 - i0);
+      const int64_t to_stride = direct ? a->y.stride_len : a->width;
+      if (six)
+        attn_depthwise_six_(a, to, to_stride, rows, taps, x, stride, start - i0, i1 - i0);
+      else
+        attn_depthwise_columns_(a, to, to_stride, rows, taps, x, stride, start - i0, i1 - i0);
       for (int64_t r = 0; r < rows && !direct; r++)
         attn_depthwise_put_(a, b, h, m + r, sum + r * a->width);
       m += rows;
       continue;
     }
-    if (per_column)
-      attn_depthwise_columns_(a, sum, taps, x, stride, start - i0, i1 - i0);
-    else
-      attn_depthwise_row_(a, sum, taps, b, h, start, n);
+    attn_depthwise_row_(a, sum, taps, b, h, start, n);
     attn_depthwise_put_(a, b, h, m++, sum);
   }
   for (int64_t m = end; m < m1; m++) attn_depthwise_put_(a, b, h, m, NULL);

@@ -1,10 +1,8 @@
 /* families/training/depthwise_backward.h owns the gradients of convolution of each column by itself: of x row by row, of
  * the weights column by column. */
 
-enum { ATTN_COLUMNS_ = 16, ATTN_PAIRS_ = 64 };
-
-/* Taps and columns of an item of weights: rows are read once for them. */
-enum { ATTN_TAPS_ = 4, ATTN_SLICE_COLUMNS_ = 64 };
+/* Taps of an item of weights: rows are read once for them. */
+enum { ATTN_TAPS_ = 4 };
 
 typedef struct attn_depthwise_back_ {
   const attn_table_ *table;
@@ -19,69 +17,34 @@ typedef struct attn_depthwise_back_ {
   int64_t each;
 } attn_depthwise_back_;
 
-/* Products that one row of d_x is a sum of, in order. */
-typedef struct attn_depthwise_pairs_ {
-  const float *w[ATTN_PAIRS_], *d_y[ATTN_PAIRS_];
-  int n;
-} attn_depthwise_pairs_;
-
-/* sum += of each pair w . d_y, w one number or one a column. */
-ATTN_FUNC_ void attn_depthwise_join_(const attn_depthwise_back_ *a, float *sum,
-                                     attn_depthwise_pairs_ *p) {
-  const int64_t d = a->x.dim;
-  const int own = a->w.dim > 1;
-  for (int64_t c = 0; c < d; c += ATTN_COLUMNS_) {
-    const int some = d - c < ATTN_COLUMNS_ ? (int)(d - c) : (int)ATTN_COLUMNS_;
-    float t[ATTN_COLUMNS_] = {0.0f};
-    for (int k = 0; k < some; k++) t[k] = sum[c + k];
-    for (int i = 0; i < p->n; i++) {
-      const float *y = p->d_y[i] + c, *w = p->w[i] + (own ? c : 0);
-      if (own && some == ATTN_COLUMNS_)
-        for (int k = 0; k < ATTN_COLUMNS_; k++) t[k] += w[k] * y[k];
-      else if (some == ATTN_COLUMNS_)
-        for (int k = 0; k < ATTN_COLUMNS_; k++) t[k] += w[0] * y[k];
-      else
-        for (int k = 0; k < some; k++) t[k] += w[own ? k : 0] * y[k];
-    }
-    for (int k = 0; k < some; k++) sum[c + k] = t[k];
-  }
-  p->n = 0;
-}
-
-/* Row i of d_x: taps r, ascending, of the output rows that read it by them. */
-ATTN_FUNC_ void attn_depthwise_back_row_(const attn_depthwise_back_ *a, float *sum, int64_t b,
-                                         int64_t h, int64_t i, int64_t len, int64_t n) {
-  const int64_t from = i - attn_taps_start_(&a->taps, 0, len, n), stride = a->taps.stride;
-  attn_depthwise_pairs_ p;
-  p.n = 0;
-  memset(sum, 0, (size_t)a->x.dim * sizeof *sum);
-  for (int64_t r = 0; r < a->taps.kernel; r++) {
-    const int64_t at = from - r * a->taps.dilation;
-    if (at < 0) break;
-    if (at % stride != 0 || at / stride >= len) continue;
-    p.w[p.n] = (const float *)(const void *)attn_at_(&a->w, 0, a->w.heads > 1 ? h : 0, r);
-    p.d_y[p.n++] = (const float *)(const void *)attn_at_(&a->d_y, b, h, at / stride);
-    if (p.n == ATTN_PAIRS_) attn_depthwise_join_(a, sum, &p);
-  }
-  attn_depthwise_join_(a, sum, &p);
-}
-
-/* 64 rows of d_x. */
+/* 64 rows of d_x: taps, ascending, add the rows of d_y that read it by them. */
 ATTN_FUNC_ void attn_depthwise_back_x_(void *job, int worker, int64_t index) {
   const attn_depthwise_back_ *a = (const attn_depthwise_back_ *)job;
   const int64_t unit = index / a->tiles, b = unit / a->x.heads, h = unit % a->x.heads;
-  const int64_t i0 = index % a->tiles * ATTN_TILE_;
-  const int64_t i1 = a->x.len - i0 < ATTN_TILE_ ? a->x.len : i0 + ATTN_TILE_;
   const int64_t n = attn_len_of_(a->len, b, a->x.len), len = attn_taps_len_(&a->taps, n);
+  const int64_t i0 = index % a->tiles * ATTN_TILE_, i1 = attn_min64_(i0 + ATTN_TILE_, a->x.len);
+  const int64_t wide = ATTN_DEPTHWISE_COLUMNS_, step = a->taps.stride, end = attn_min64_(i1, n);
   const attn_dtype type = a->d_x.dtype;
+  const int own = a->w.dim > 1;
   float *sum = (float *)(void *)(a->own + worker * a->each);
-  for (int64_t i = i0; i < i1; i++) {
-    char *to = attn_at_(&a->d_x, b, h, i);
-    if (i < n)
-      attn_depthwise_back_row_(a, sum, b, h, i, len, n);
-    else
-      memset(sum, 0, (size_t)a->x.dim * sizeof *sum);
-    a->table->blend(to, sum, a->accumulate ? to : NULL, type, ATTN_F32, type, a->x.dim, 1.0f, 1.0f);
+  for (int64_t c = 0; c < a->x.dim; c += wide) {
+    const int cols = (int)attn_min64_(a->x.dim - c, wide);
+    memset(sum, 0, (size_t)((i1 - i0) * wide) * sizeof *sum);
+    for (int64_t r = 0; r < a->taps.kernel; r++) {
+      const int64_t at = attn_taps_start_(&a->taps, 0, len, n) + r * a->taps.dilation;
+      const int64_t m0 = at >= i0 ? 0 : (i0 - at + step - 1) / step;
+      const int64_t m1 = at >= end ? 0 : attn_min64_((end - at + step - 1) / step, len);
+      const float *w = (const float *)(const void *)attn_at_(&a->w, 0, a->w.heads > 1 ? h : 0, r);
+      if (m0 < m1)
+        attn_depthwise_tap_(a->table, sum + (at + m0 * step - i0) * wide, step * wide,
+                            (const float *)(const void *)attn_at_(&a->d_y, b, h, m0) + c,
+                            a->d_y.stride_len, w + (own ? c : 0), own, m1 - m0, cols);
+    }
+    for (int64_t i = i0; i < i1; i++) {
+      char *to = attn_at_(&a->d_x, b, h, i) + attn_bytes_(type, c);
+      a->table->blend(to, sum + (i - i0) * wide, a->accumulate ? to : NULL, type, ATTN_F32, type,
+                      cols, 1.0f, 1.0f);
+    }
   }
 }
 
@@ -94,7 +57,7 @@ ATTN_FUNC_ const float *attn_depthwise_under_(const attn_depthwise_back_ *a, int
 
 /* Sums over batch entries, heads and rows, in runs of 512 that are joined, of some taps and columns. */
 typedef struct attn_depthwise_sums_ {
-  float near[ATTN_TAPS_][ATTN_SLICE_COLUMNS_], far[ATTN_TAPS_][ATTN_SLICE_COLUMNS_];
+  float near[ATTN_TAPS_][ATTN_DEPTHWISE_COLUMNS_], far[ATTN_TAPS_][ATTN_DEPTHWISE_COLUMNS_];
   int64_t rows[ATTN_TAPS_];
 } attn_depthwise_sums_;
 
@@ -107,8 +70,8 @@ ATTN_FUNC_ void attn_depthwise_meet_(attn_depthwise_sums_ *s, int t, const float
     s->rows[t] = 0;
   }
   s->rows[t]++;
-  if (some == ATTN_SLICE_COLUMNS_)
-    for (int k = 0; k < ATTN_SLICE_COLUMNS_; k++) near[k] += x[k] * y[k];
+  if (some == ATTN_DEPTHWISE_COLUMNS_)
+    for (int k = 0; k < ATTN_DEPTHWISE_COLUMNS_; k++) near[k] += x[k] * y[k];
   else
     for (int k = 0; k < some; k++) near[k] += x[k] * y[k];
 }
@@ -148,11 +111,11 @@ ATTN_FUNC_ void attn_depthwise_back_taps_(const attn_depthwise_back_ *a, int64_t
 ATTN_FUNC_ void attn_depthwise_back_w_(void *job, int worker, int64_t index) {
   const attn_depthwise_back_ *a = (const attn_depthwise_back_ *)job;
   const int64_t groups = attn_runs_of_(a->taps.kernel, ATTN_TAPS_);
-  const int64_t c = index % a->slices * ATTN_SLICE_COLUMNS_, at = index / a->slices;
+  const int64_t c = index % a->slices * ATTN_DEPTHWISE_COLUMNS_, at = index / a->slices;
   const int64_t r0 = at % groups * ATTN_TAPS_;
   (void)worker;
   attn_depthwise_back_taps_(a, at / groups, r0, attn_min64_(r0 + ATTN_TAPS_, a->taps.kernel), c,
-                            (int)attn_min64_(a->w.dim - c, ATTN_SLICE_COLUMNS_));
+                            (int)attn_min64_(a->w.dim - c, ATTN_DEPTHWISE_COLUMNS_));
 }
 
 /* t, or its rows as f32. */
@@ -171,12 +134,12 @@ ATTN_COLD_ int attn_depthwise_back_steps_(attn_stage_ *s, void *job) {
   a.one = 1.0f;
   a.d_y = attn_stage_f32_(s, &j->d_y), a.w = attn_stage_f32_(s, &j->w);
   a.x = j->d_w.data ? attn_stage_f32_(s, &j->x) : j->x;
-  a.tiles = attn_tiles_of_(j->x.len), a.slices = attn_runs_of_(j->w.dim, ATTN_SLICE_COLUMNS_);
+  a.tiles = attn_tiles_of_(j->x.len), a.slices = attn_runs_of_(j->w.dim, ATTN_DEPTHWISE_COLUMNS_);
   if (j->d_x.data) {
     const int whole = attn_gradient_whole_(&j->d_x, &j->x);
     a.d_x = whole ? j->d_x : attn_stage_make_(s, &j->d_x, &j->x, j->accumulate);
     if (!whole) a.accumulate = 0;
-    a.each = attn_piece_(j->x.dim, sizeof(float));
+    a.each = attn_piece_(ATTN_TILE_ * ATTN_DEPTHWISE_COLUMNS_, sizeof(float));
     if (!attn_stage_for_(s, attn_mul_(attn_mul_(j->x.batch, j->x.heads), a.tiles),
                          attn_depthwise_back_x_, &a, a.each, &a.own) ||
         !attn_stage_made_(s, &j->d_x, a.d_x, j->accumulate))
