@@ -267,8 +267,10 @@ void N6_talking_long(void **state) {
   (void)state;
   test_rng rng = test_seed(9951);
   for (int n = 0; n < 3; n++, test_mem_release()) {
-    shape x = plain(2, n == 2 ? 34 : 3, n == 1 ? 1 : 2, test_fast ? 600 : 1100, n ? 300 : 1400);
-    if (n == 2) x.tq = 70;
+    /* more blocks, more tiles, more heads */
+    const int64_t more = test_fast ? 0 : 500;
+    shape x = plain(2, n == 2 ? 34 : 3, n == 1 ? 1 : 2, n == 1 ? 560 + more : 70 + more / 2,
+                    n == 0 ? 1400 : 150 + more);
     x.dk = 3, x.dv = 2;
     scene *s = build(&x, &rng);
     attn_tensor *const t[] = {&s->v, &s->d_o};
@@ -277,7 +279,7 @@ void N6_talking_long(void **state) {
         for (int64_t i = 0; i < t[a]->len; i++)
           for (int64_t c = 0; c < t[a]->dim; c++)
             oracle_set(t[a], 0, h, i, c, 1 + 0.25 * oracle_get(t[a], 0, h, i, c));
-    s->p.attention.causal = n == 1;
+    s->p.attention.causal = n == 2;
     promise_run(&s->does);
     check(s);
   }
