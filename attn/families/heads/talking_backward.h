@@ -33,8 +33,7 @@ typedef struct attn_talking_back_tile_ {
 enum { ATTN_TALKING_RUN_ = 8, ATTN_TALKING_SHARE_ = 16 };
 
 /* Floats of what a block of keys gets in all heads. */
-ATTN_FUNC_ int64_t attn_talking_sent_(const attn_talking_back_ *a, const attn_tensor *t) {
-  (void)a;
+ATTN_FUNC_ int64_t attn_talking_sent_(const attn_tensor *t) {
   return attn_mul_(t->heads, attn_mul_(t->dim, ATTN_BLOCK_));
 }
 
@@ -44,7 +43,7 @@ ATTN_FUNC_ int64_t attn_talking_back_cut_(const attn_talking_back_ *a, char *mem
   const int64_t h = a->x.heads, hk = a->x.q.heads, hv = a->d_o.heads;
   const int64_t dk = a->x.q.dim, dv = a->v.dim, wide = attn_group_up_(attn_max64_(h, hv));
   const int64_t rows = attn_add_(attn_mul_(attn_max64_(dk, dv), ATTN_BLOCK_), ATTN_GROUP_);
-  const int64_t sent = attn_add_(attn_talking_sent_(a, &a->x.k), attn_talking_sent_(a, &a->v));
+  const int64_t sent = attn_add_(attn_talking_sent_(&a->x.k), attn_talking_sent_(&a->v));
   const int64_t sum = attn_max64_(sent, attn_mul_(attn_mul_(hk, dk), ATTN_TILE_));
   int64_t at = 0;
 #define ATTN_CUT_(member, type, count)                                 \
@@ -304,7 +303,7 @@ ATTN_FUNC_ void attn_talking_keys_(attn_talking_back_tile_ *y, attn_joint_tile_ 
   const attn_talking_back_ *a = y->a;
   const int64_t hk = a->x.q.heads, hv = a->d_o.heads, dk = a->x.q.dim, dv = a->v.dim;
   const int64_t group_k = hk / a->x.k.heads, group_v = hv / a->v.heads;
-  float *to = y->sum + attn_talking_sent_(a, &a->x.k);
+  float *to = y->sum + attn_talking_sent_(&a->x.k);
   attn_talking_pairs_(y, t, j0, n);
   if (a->d_v.data) attn_joint_mix_(t, y->u, hv, a->mix_w, t->w, a->x.heads, n);
   for (int64_t h = 0; a->d_v.data && h < hv; h++)
@@ -333,7 +332,7 @@ ATTN_FUNC_ void attn_talking_keys_item_(void *job, int worker, int64_t index) {
   const attn_joint_ *x = &a->x;
   const int64_t blocks = attn_runs_of_(x->k.len, ATTN_BLOCK_), tiles = x->a.tiles;
   const int64_t batch = index / blocks, j0 = index % blocks * ATTN_BLOCK_;
-  const int64_t sent = attn_talking_sent_(a, &x->k), all = sent + attn_talking_sent_(a, &a->v);
+  const int64_t sent = attn_talking_sent_(&x->k), all = sent + attn_talking_sent_(&a->v);
   attn_joint_tile_ t;
   attn_talking_back_tile_ y;
   int run = 0;
