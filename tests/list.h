@@ -1720,6 +1720,7 @@
   X(N5_recurrent_along)                     \
   X(N5_recurrent_long)                      \
   X(N5_recurrent_handed)                    \
+  X(N5_recurrent_turned)                    \
   X(N5_recurrent_outputs)                   \
   X(N5_recurrent_nothing)                   \
   X(N5_recurrent_reset)                     \

@@ -407,6 +407,59 @@ void N5_recurrent_handed(void **state) {
   }
 }
 
+/* Level after level [dk, dv] of t as [dv, dk], or back. */
+static attn_tensor turned(const attn_tensor *t, int64_t dk, int64_t dv, int back) {
+  const int64_t levels = t->len / (back ? dv : dk);
+  const attn_tensor y = test_tensor(ATTN_F32, TEST_PADDED, t->batch, t->heads,
+                                    levels * (back ? dk : dv), back ? dv : dk);
+  for (int64_t n = 0; n < t->batch * t->heads * levels * dk * dv; n++) {
+    const int64_t c = n % dv, r = n / dv % dk, l = n / dv / dk % levels, u = n / dv / dk / levels;
+    const int64_t b = u / t->heads, h = u % t->heads;
+    if (back)
+      oracle_set(&y, b, h, l * dk + r, c, oracle_get(t, b, h, l * dv + c, r));
+    else
+      oracle_set(&y, b, h, l * dv + c, r, oracle_get(t, b, h, l * dk + r, c));
+  }
+  return y;
+}
+
+/* States that lie turned: the same bits. */
+void N5_recurrent_turned(void **state) {
+  (void)state;
+  test_rng rng = test_seed(9910);
+  for (int n = 0; n < 24; n++, test_mem_release()) {
+    recurrent_shape x = shape(n, 80, &rng);
+    x.keep = 1, x.dk = 5, x.dv = 3;
+    if (n > 11) levels(&x, 29);
+    fading *f = build(&x, &rng);
+    promise_run(&f->does);
+    fading t = *f;
+    recurrent_scene s = *f->s;
+    attn_ctx ctx = test_ctx();
+    t.s = &s, s.p.state_transposed = 1;
+    s.p.initial_state = turned(&f->s->p.initial_state, 5, 3, 0);
+    s.p.final_state = turned(&f->s->p.final_state, 5, 3, 0);
+    t.g.d_final_state = turned(&f->g.d_final_state, 5, 3, 0);
+    t.g.d_initial_state = like(&s.p.initial_state);
+    t.g.d_a_log = t.g.d_dt_bias = t.g.d_skip = NULL;
+    if (f->g.d_initial_m.data)
+      t.g.d_initial_n = like(&f->g.d_initial_n), t.g.d_initial_m = like(&f->g.d_initial_m);
+    for (int i = 0; i < OUTPUTS; i++) t.d[i] = f->d[i].data ? like(&f->d[i]) : absent();
+    assert_int_equal(run(&t, &ctx), ATTN_OK);
+    for (int i = 0; i < OUTPUTS; i++)
+      if (f->d[i].data) test_assert_same(t.d[i], f->d[i], names[i]);
+    const attn_tensor back = turned(&t.g.d_initial_state, 5, 3, 1);
+    test_assert_same(back, f->g.d_initial_state, "d_initial_state");
+    t.g.accumulate = 1;
+    assert_int_equal(run(&t, &ctx), ATTN_OK);
+    cube twice = cube_from(&back);
+    for (int64_t e = 0; e < twice.batch * twice.heads * twice.len * twice.dim; e++)
+      twice.data[e] *= 2;
+    const attn_tensor again = turned(&t.g.d_initial_state, 5, 3, 1);
+    cube_check(&twice, &again, 1e-5, "d_initial_state twice");
+  }
+}
+
 /* Outputs by themselves, twice, of sequences; what does not exist holds anything. */
 void N5_recurrent_outputs(void **state) {
   (void)state;
