@@ -150,8 +150,8 @@ ATTN_COLD_ int attn_joint_for_(attn_stage_ *s, attn_joint_ *x, attn_item_fn_ ite
 
 /* ---- a tile ---------------------------------------------------------------------------------*/
 
-/* Tile `index` of the call, the last of a batch entry first: causal ones cost most there. */
-ATTN_FUNC_ void attn_joint_open_(attn_joint_tile_ *t, const attn_joint_ *x, int worker,
+/* Tile `index` of the call, the last of a batch entry first: causal ones cost most there; its queries are not packed. */
+ATTN_FUNC_ void attn_joint_look_(attn_joint_tile_ *t, const attn_joint_ *x, int worker,
                                  int64_t index) {
   const attn_softmax_ *a = &x->a;
   char *at = x->memory + worker * x->each;
@@ -187,6 +187,12 @@ ATTN_FUNC_ void attn_joint_open_(attn_joint_tile_ *t, const attn_joint_ *x, int 
   }
   if (t->j0 > t->end) t->j0 = t->end;
   if (x->pairs) x->pairs[index] = x->map.data ? 0 : (t->end - t->j0) * t->n * x->heads;
+}
+
+/* Its queries, where there are scores. */
+ATTN_FUNC_ void attn_joint_pack_(const attn_joint_tile_ *t) {
+  const attn_joint_ *x = t->x;
+  const attn_softmax_ *a = &x->a;
   if (!x->map.data)
     for (int64_t h = 0; h < x->q.heads; h++) {
       const void *rows[ATTN_TILE_];
@@ -194,6 +200,12 @@ ATTN_FUNC_ void attn_joint_open_(attn_joint_tile_ *t, const attn_joint_ *x, int 
       a->table->pack(t->qt + h * x->q.dim * ATTN_TILE_, rows, t->n, x->q.dim, (int)x->q.dtype,
                      a->scale_hi, a->scale_lo);
     }
+}
+
+ATTN_FUNC_ void attn_joint_open_(attn_joint_tile_ *t, const attn_joint_ *x, int worker,
+                                 int64_t index) {
+  attn_joint_look_(t, x, worker, index);
+  attn_joint_pack_(t);
 }
 
 /* Where the block that begins with key j ends. */

@@ -5,8 +5,8 @@
 typedef struct attn_talking_back_ {
   attn_joint_ x;
   attn_tensor v, d_o, d_lse, w_l, w_w;
-  attn_tensor d_q, d_k, d_v, d_w_l,
-      d_w_w; /* data null: not asked for; first three: f32, where they are made */
+  attn_tensor d_q, d_k, d_v; /* f32, where they are made; data null, also below: not asked for */
+  attn_tensor d_w_l, d_w_w;
   const float *mix_w, *back_l, *back_w; /* P_w, the transposes of P_l and P_w */
   float *less;                          /* [items][H][tile]: what is taken off each dW */
   double *shares;                       /* [items][hk H + H hv] of both matrices */
@@ -20,12 +20,13 @@ typedef struct attn_talking_back_tile_ {
   float *d, *u;            /* [H][STEP], [hv][STEP] */
   float *d_ot;             /* [hv][dv][tile] */
   float *row, *clean;      /* a block or tile of rows of k, v, q or d_o */
-  float *sum,
-      *far; /* tiles: [hk][dk][tile], and 2 of them; keys: rows of d_k and d_v of a block each */
+  /* tiles: [hk][dk][tile], and 2 of them; keys: rows of d_k and d_v of a block, and as much of the runs before */
+  float *sum, *far;
   float *turned;      /* [keys][tile][H or hv in whole 16s] */
   float *gram;        /* [hk or H][H or hv in whole 16s] */
   unsigned char *hit; /* [block][tile] */
   double *row_sums;   /* [H][tile]: D */
+  uint64_t open;      /* rows that some head sees a key for */
   int bad, careful;   /* rows of the tile are not finite; nor is what some pair does not see */
 } attn_talking_back_tile_;
 
@@ -76,6 +77,7 @@ ATTN_FUNC_ void attn_talking_back_open_(attn_talking_back_tile_ *y, const attn_j
   const attn_table_ *f = a->x.a.table;
   const int64_t dv = a->v.dim;
   const void *rows[ATTN_TILE_];
+  y->open = 0;
   for (int64_t h = 0; h < a->x.heads; h++)
     for (int r = 0; r < ATTN_TILE_; r++) {
       float lse = -INFINITY;
@@ -86,6 +88,7 @@ ATTN_FUNC_ void attn_talking_back_open_(attn_talking_back_tile_ *y, const attn_j
       l->hi[r] = empty ? INFINITY : (float)attn_clamp_f64_(unit);
       l->lo[r] = empty ? 0.0f : (float)(unit - (double)l->hi[r]);
       l->less[r] = less ? less[h * ATTN_TILE_ + r] : 0.0f;
+      if (!empty) y->open |= (uint64_t)1 << r;
     }
   y->bad = !f->finite(t->qt, ATTN_TILE_, a->x.q.heads * a->x.q.dim, t->n);
   for (int64_t h = 0; h < a->d_o.heads; h++) {
@@ -281,11 +284,8 @@ ATTN_FUNC_ void attn_talking_send_(attn_talking_back_tile_ *y, const attn_joint_
   const float *row = y->row;
   f->widen(y->row, attn_at_(x, t->batch, head, t->first), x->stride_len, NULL, t->n, dim, x->dtype,
            NULL);
-  for (int64_t r = 0; r < lanes; r++) {
-    int open = 0;
-    for (int64_t h = 0; r < t->n && h < y->a->x.heads; h++) open |= y->lanes[h].hi[r] < INFINITY;
-    if (!open) memset(y->row + r * dim, 0, (size_t)dim * sizeof(float));
-  }
+  for (int64_t r = 0; r < lanes; r++)
+    if (!(y->open >> r & 1)) memset(y->row + r * dim, 0, (size_t)dim * sizeof(float));
   const int patch = y->careful && attn_talking_clean_(y->clean, f, y->row, dim, lanes, dim);
   if (patch) row = y->clean;
   attn_on_(dense, f)->gemm(to, dim, n, p, ATTN_TILE_, 1, row, dim, lanes, dim, 2);
@@ -340,13 +340,14 @@ ATTN_FUNC_ void attn_talking_keys_item_(void *job, int worker, int64_t index) {
   for (int64_t i = 0; i < tiles; i++) {
     const int64_t tile =
         batch * tiles + tiles - 1 - i; /* from last to first in the joint's order */
-    attn_joint_open_(&t, x, worker, tile);
+    attn_joint_look_(&t, x, worker, tile);
     if (i == 0) {
       attn_talking_back_cut_(a, t.own, &y);
       memset(y.sum, 0, (size_t)all * sizeof(float)), memset(y.far, 0, (size_t)all * sizeof(float));
     }
     const int64_t from = attn_max64_(j0, t.j0), end = attn_min64_(j0 + ATTN_BLOCK_, t.end);
     if (from < end) {
+      attn_joint_pack_(&t);
       attn_talking_back_open_(&y, &t, a->less + tile * x->heads * ATTN_TILE_);
       attn_talking_keys_(&y, &t, j0, from, end - from);
       run++;

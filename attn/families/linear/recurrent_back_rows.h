@@ -129,13 +129,10 @@ ATTN_FUNC_ void attn_unfade_roles_(attn_unfade_chain_ *y, int64_t i) {
   for (int64_t at = 0; y->level >= 0 && at < y->n; at++) {
     const uint64_t p = (uint64_t)(y->position + i + at - y->c.t0) & (size - 1);
     const int writes = p < size - size / 2, reads = p >= size / 2; /* both of level 0 */
-    float lambda[64];
-    x->f.table->widen(lambda, attn_recurrent_at_(&y->c, t, i + at), 0, NULL, 1, x->f.slots,
-                      t->dtype, NULL);
     y->role[at] = (unsigned char)((p ? 0 : (int)ATTN_UNFADE_BEGINS_) |
                                   (writes ? (int)ATTN_UNFADE_WRITES_ : 0) |
                                   (reads ? (int)ATTN_UNFADE_READS_ : 0));
-    y->lambda[at] = lambda[y->level];
+    y->lambda[at] = attn_number_(attn_recurrent_at_(&y->c, t, i + at), y->level, t->dtype, NULL);
     if (!p) y->cut[at] = 1;
     for (int64_t r = at * x->dk; r < (at + 1) * x->dk; r++)
       y->read[r] = reads ? y->lambda[at] * y->q[r] : 0.0f;

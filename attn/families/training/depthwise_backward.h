@@ -11,7 +11,6 @@ typedef struct attn_depthwise_back_ {
   const int32_t *len;
   attn_taps_ taps;
   int accumulate; /* of d_x */
-  float one;      /* 1 */
   int64_t tiles, slices;
   char *own;
   int64_t each;
@@ -80,6 +79,7 @@ ATTN_FUNC_ void attn_depthwise_meet_(attn_depthwise_sums_ *s, int t, const float
 ATTN_FUNC_ void attn_depthwise_back_taps_(const attn_depthwise_back_ *a, int64_t head, int64_t r0,
                                           int64_t r1, int64_t c, int some) {
   const int64_t h1 = a->w.heads > 1 ? head + 1 : a->x.heads;
+  const float one = 1.0f; /* times the product of a row, where a tap has one weight */
   attn_depthwise_sums_ s;
   attn_clear_(&s, sizeof s);
   for (int64_t b = 0; b < a->x.batch; b++) {
@@ -96,7 +96,7 @@ ATTN_FUNC_ void attn_depthwise_back_taps_(const attn_depthwise_back_ *a, int64_t
             continue;
           }
           attn_on_(gradient, a->table)->row_dots(&dot, x, y, 1, a->x.dim);
-          attn_depthwise_meet_(&s, (int)(r - r0), &dot, &a->one, 1);
+          attn_depthwise_meet_(&s, (int)(r - r0), &dot, &one, 1);
         }
       }
   }
@@ -130,8 +130,7 @@ ATTN_COLD_ int attn_depthwise_back_steps_(attn_stage_ *s, void *job) {
   const attn_convolve_back_ *j = (const attn_convolve_back_ *)job;
   attn_depthwise_back_ a;
   attn_clear_(&a, sizeof a);
-  a.table = s->table, a.len = j->p.x_len, a.taps = j->taps, a.accumulate = j->accumulate,
-  a.one = 1.0f;
+  a.table = s->table, a.len = j->p.x_len, a.taps = j->taps, a.accumulate = j->accumulate;
   a.d_y = attn_stage_f32_(s, &j->d_y), a.w = attn_stage_f32_(s, &j->w);
   a.x = j->d_w.data ? attn_stage_f32_(s, &j->x) : j->x;
   a.tiles = attn_tiles_of_(j->x.len), a.slices = attn_runs_of_(j->w.dim, ATTN_DEPTHWISE_COLUMNS_);

@@ -1,7 +1,7 @@
 /* tests/families/heads/test_talking.c owns talking heads: the formula in float64, what follows from it, and the promises
  * of the call. */
 
-#include "compound.h"
+#include "talking.h"
 
 typedef struct scene {
   attn_tensor o, q, k, v;
@@ -18,17 +18,7 @@ static size_t ask(void *at, const attn_ctx *ctx) {
   return attn_talking_workspace(s->o, s->q, s->k, s->v, &s->p, ctx);
 }
 
-typedef struct shape {
-  int64_t batch, hk, h, hv, k_heads, v_heads, tq, tk, dk, dv;
-  attn_dtype q_type, kv_type, o_type, w_type;
-} shape;
-
-static shape plain(int64_t hk, int64_t h, int64_t hv, int64_t tq, int64_t tk) {
-  shape x = {1, hk, h, hv, hk, hv, tq, tk, 6, 5, ATTN_F32, ATTN_F32, ATTN_F32, ATTN_F32};
-  return x;
-}
-
-static scene *build(const shape *x, test_rng *rng) {
+static scene *build(const talking_shape *x, test_rng *rng) {
   scene *s = test_mem(sizeof *s);
   memset(s, 0, sizeof *s);
   s->q = drawn(x->q_type, TEST_BTHD, x->batch, x->hk, x->tq, x->dk, 1.5, rng);
@@ -45,34 +35,14 @@ static scene *build(const shape *x, test_rng *rng) {
 
 /* ---- the oracle -----------------------------------------------------------------------------*/
 
-/* Row (b, h, i) of W, and its LSE; zero: queries of 0 for each softmax head, which leave the terms. */
-static double weights(const scene *s, const attn_tensor *zero, int64_t b, int64_t h, int64_t i,
-                      double *w) {
-  const attn_sdpa_params *p = &s->p.attention;
-  double top = -(double)INFINITY, sum = 0, scale = scale_of(p->scale, s->q.dim);
-  for (int64_t j = 0; j < s->k.len; j++) {
-    w[j] = -(double)INFINITY;
-    if (!oracle_allowed(zero, &s->k, p, b, h, i, j)) continue;
-    w[j] = oracle_score(zero, &s->k, p, b, h, i, j).x;
-    for (int64_t c = 0; c < s->q.heads; c++)
-      w[j] += scale * dot_rows(&s->q, &s->k, b, c, i, j) * oracle_get(&s->p.w_l, 0, 0, c, h);
-    top = fmax(top, w[j]);
-  }
-  for (int64_t j = 0; j < s->k.len; j++) sum += w[j] > -(double)INFINITY ? exp(w[j] - top) : 0;
-  for (int64_t j = 0; j < s->k.len; j++)
-    w[j] = w[j] > -(double)INFINITY ? exp(w[j] - top) / sum : 0;
-  return sum > 0 ? top + log(sum) : -(double)INFINITY;
-}
-
 static void check(const scene *s, double tolerance, const char *what) {
   int64_t heads = s->p.w_l.dim, tk = s->k.len, dv = s->v.dim;
-  attn_tensor zero = test_tensor(ATTN_F32, TEST_BHTD, s->q.batch, heads, s->q.len, s->q.dim);
+  const attn_tensor zero = talking_nothing(&s->q, &s->p);
   double *w = test_mem((size_t)(heads * tk + 1) * sizeof *w), *o = test_mem((size_t)dv * sizeof *o);
-  test_fill_value(zero, 0);
   for (int64_t n = 0; n < s->q.batch * s->q.len; n++) {
     int64_t b = n / s->q.len, i = n % s->q.len;
     for (int64_t h = 0; h < heads; h++) {
-      double lse = weights(s, &zero, b, h, i, w + h * tk);
+      double lse = talking_weights(&s->q, &s->k, &s->p, &zero, b, h, i, w + h * tk);
       if (!s->p.attention.lse.data) continue;
       value_check(oracle_get(&s->p.attention.lse, b, h, i, 0), lse, tolerance * fmax(1, fabs(lse)),
                   ATTN_F32, what, b, h, i, -1);
@@ -115,20 +85,21 @@ void I3_random(void **state) {
   for (int64_t n = test_count(48, 12); n-- > 0; test_mem_release()) {
     int64_t kh = test_range(&rng, 1, 3), vh = test_range(&rng, 1, 3);
     int64_t tq = test_range(&rng, 1, n % 4 ? 24 : 150), tk = test_range(&rng, 1, n % 3 ? 40 : 300);
-    shape x = {test_range(&rng, 1, 2),
-               kh * test_range(&rng, 1, 2),
-               test_range(&rng, 1, 8),
-               vh * test_range(&rng, 1, 3),
-               kh,
-               vh,
-               tq,
-               tk,
-               test_range(&rng, 1, 12),
-               test_range(&rng, 1, 12),
-               n % 4 == 1 ? ATTN_F16 : ATTN_F32,
-               n % 5 == 1 ? ATTN_BF16 : ATTN_F32,
-               n % 4 == 2 ? ATTN_BF16 : ATTN_F32,
-               n % 6 == 3 ? ATTN_F16 : ATTN_F32};
+    talking_shape x = {test_range(&rng, 1, 2),
+                       kh * test_range(&rng, 1, 2),
+                       test_range(&rng, 1, 8),
+                       vh * test_range(&rng, 1, 3),
+                       kh,
+                       vh,
+                       tq,
+                       tk,
+                       test_range(&rng, 1, 12),
+                       test_range(&rng, 1, 12),
+                       n % 4 == 1 ? ATTN_F16 : ATTN_F32,
+                       n % 5 == 1 ? ATTN_BF16 : ATTN_F32,
+                       n % 4 == 2 ? ATTN_BF16 : ATTN_F32,
+                       n % 6 == 3 ? ATTN_F16 : ATTN_F32,
+                       0};
     test_where = n % 3 == 1 ? TEST_AFTER_GUARD : n % 3 == 2 ? TEST_BEFORE_GUARD : TEST_HEAP;
     scene *s = build(&x, &rng);
     test_where = TEST_HEAP;
@@ -156,7 +127,7 @@ void I3_random(void **state) {
 void I3_long(void **state) {
   (void)state;
   test_rng rng = test_seed(301);
-  shape x = plain(2, 70, 2, 3, 330);
+  talking_shape x = talking_plain(2, 70, 2, 3, 330);
   for (int causal = 0; causal < 2; causal++) {
     scene *s = build(&x, &rng);
     s->p.attention.causal = causal;
@@ -170,7 +141,7 @@ void I3_identity(void **state) {
   (void)state;
   test_rng rng = test_seed(302);
   for (int n = 0; n < 3; n++, test_mem_release()) {
-    shape x = plain(3, 3, 3, 70, n == 1 ? 70 : 200);
+    talking_shape x = talking_plain(3, 3, 3, 70, n == 1 ? 70 : 200);
     scene *s = build(&x, &rng);
     attn_ctx ctx = test_ctx();
     attn_tensor o = test_tensor(ATTN_F32, TEST_BHTD, 1, 3, 70, x.dv);
@@ -198,7 +169,7 @@ void I3_terms(void **state) {
   (void)state;
   test_rng rng = test_seed(310);
   for (int n = 0; n < 4; n++) {
-    shape x = plain(3, 3, 3, 70, 200);
+    talking_shape x = talking_plain(3, 3, 3, 70, 200);
     x.batch = 2;
     scene *s = build(&x, &rng);
     attn_sdpa_params *p = &s->p.attention;
@@ -232,7 +203,7 @@ void I3_mask_of_new(void **state) {
   test_rng rng = test_seed(3390);
   for (int64_t n = 0; n < 12; n++, test_mem_release()) {
     const int64_t tq = test_range(&rng, 1, 20), tk = tq + n * 13 - 1;
-    shape x = plain(2, 3, 2, tq, tk > 0 ? tk : 1);
+    talking_shape x = talking_plain(2, 3, 2, tq, tk > 0 ? tk : 1);
     scene *s = build(&x, &rng);
     attn_mask *m = &s->p.attention.mask;
     uint8_t *all = test_mem((size_t)(tq * s->k.len)), *some = test_mem((size_t)(tq * tq));
@@ -259,7 +230,7 @@ void I3_mask_of_new(void **state) {
 void I3_permutation(void **state) {
   (void)state;
   test_rng rng = test_seed(303);
-  shape x = plain(3, 3, 3, 9, 20);
+  talking_shape x = talking_plain(3, 3, 3, 9, 20);
   x.v_heads = 1;
   scene *s = build(&x, &rng);
   diagonal(s->p.w_l, 1), diagonal(s->p.w_w, 1);
@@ -280,7 +251,7 @@ void I3_permutation(void **state) {
 void I3_zero(void **state) {
   (void)state;
   test_rng rng = test_seed(304);
-  shape x = plain(2, 3, 2, 5, 17);
+  talking_shape x = talking_plain(2, 3, 2, 5, 17);
   scene *s = build(&x, &rng);
   test_fill_value(s->p.w_w, 0);
   promise_run(&s->does);
@@ -304,7 +275,7 @@ void I3_zero(void **state) {
 void I3_linear(void **state) {
   (void)state;
   test_rng rng = test_seed(305);
-  shape x = plain(2, 4, 3, 7, 30);
+  talking_shape x = talking_plain(2, 4, 3, 7, 30);
   scene *s = build(&x, &rng);
   attn_tensor a = drawn(ATTN_F32, TEST_BHTD, 1, 1, 4, 3, 1, &rng), sum[3];
   attn_tensor b = drawn(ATTN_F32, TEST_BHTD, 1, 1, 4, 3, 1, &rng);
@@ -330,7 +301,7 @@ void I3_linear(void **state) {
 void I3_empty(void **state) {
   (void)state;
   test_rng rng = test_seed(306);
-  shape x = plain(2, 2, 3, 6, 4);
+  talking_shape x = talking_plain(2, 2, 3, 6, 4);
   scene *s = build(&x, &rng);
   uint8_t *mask = test_mem(2 * 6 * 4);
   memset(mask, 1, 2 * 6 * 4);
@@ -343,7 +314,8 @@ void I3_empty(void **state) {
   s->p.attention.mask.kind = ATTN_MASK_NONE;
   s->p.attention.causal = 1; /* the first two rows see nothing */
   run(s, "causal");
-  shape none[] = {plain(2, 2, 3, 6, 0), plain(2, 2, 3, 0, 4), plain(1, 1, 1, 1, 1)};
+  talking_shape none[] = {talking_plain(2, 2, 3, 6, 0), talking_plain(2, 2, 3, 0, 4),
+                          talking_plain(1, 1, 1, 1, 1)};
   for (int n = 0; n < 3; n++) {
     s = build(&none[n], &rng);
     run(s, "extents");
@@ -357,7 +329,7 @@ void I3_empty(void **state) {
 void I3_nan(void **state) {
   (void)state;
   test_rng rng = test_seed(307);
-  shape x = plain(2, 3, 2, 80, 80);
+  talking_shape x = talking_plain(2, 3, 2, 80, 80);
   for (int n = 0; n < 3; n++) {
     scene *s = build(&x, &rng);
     attn_tensor want = test_tensor(ATTN_F32, TEST_BHTD, 1, 2, 80, x.dv);
@@ -386,7 +358,7 @@ void I3_nan(void **state) {
 void I3_promises(void **state) {
   (void)state;
   test_rng rng = test_seed(308);
-  shape x = plain(4, 3, 2, 140, 150);
+  talking_shape x = talking_plain(4, 3, 2, 140, 150);
   x.batch = 2, x.k_heads = 2, x.kv_type = ATTN_F16;
   scene *s = build(&x, &rng);
   s->p.attention.causal = 1;
@@ -396,7 +368,7 @@ void I3_promises(void **state) {
 void I3_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(309);
-  shape x = plain(4, 3, 2, 5, 6);
+  talking_shape x = talking_plain(4, 3, 2, 5, 6);
   scene *s = build(&x, &rng), was = *s;
   float number[8] = {0};
   int32_t bad = 7;

@@ -2,6 +2,7 @@
  * float64, these against differences of the float64 loss, and the promises of the call. */
 
 #include "families/training/dense.h"
+#include "talking.h"
 
 enum { OUTPUTS = 5 };
 
@@ -26,17 +27,6 @@ static size_t ask(void *at, const attn_ctx *ctx) {
                                          &s->g, ctx);
 }
 
-typedef struct shape {
-  int64_t batch, hk, h, hv, k_heads, v_heads, tq, tk, dk, dv;
-  attn_dtype type, d_type;
-  int transposed;
-} shape;
-
-static shape plain(int64_t hk, int64_t h, int64_t hv, int64_t tq, int64_t tk) {
-  shape x = {1, hk, h, hv, hk, hv, tq, tk, 6, 5, ATTN_F32, ATTN_F32, 0};
-  return x;
-}
-
 static const attn_tensor *given(const scene *s, int n) {
   const attn_tensor *const x[OUTPUTS] = {&s->q, &s->k, &s->v, &s->p.w_l, &s->p.w_w};
   return x[n];
@@ -51,32 +41,24 @@ static void outputs(scene *s, attn_dtype type) {
   }
 }
 
-static scene *build(const shape *x, test_rng *rng) {
+static scene *build(const talking_shape *x, attn_dtype d_type, test_rng *rng) {
   scene *s = test_mem(sizeof *s);
   memset(s, 0, sizeof *s);
-  s->q = drawn(x->type, TEST_BTHD, x->batch, x->hk, x->tq, x->dk, 1.2, rng);
-  s->k = drawn(x->type, TEST_NEGATIVE, x->batch, x->k_heads, x->tk, x->dk, 1.2, rng);
-  s->v = drawn(x->type, TEST_PADDED, x->batch, x->v_heads, x->tk, x->dv, 1, rng);
-  s->d_o = drawn(x->type, TEST_BTHD, x->batch, x->hv, x->tq, x->dv, 1, rng);
+  s->q = drawn(x->q_type, TEST_BTHD, x->batch, x->hk, x->tq, x->dk, 1.2, rng);
+  s->k = drawn(x->kv_type, TEST_NEGATIVE, x->batch, x->k_heads, x->tk, x->dk, 1.2, rng);
+  s->v = drawn(x->kv_type, TEST_PADDED, x->batch, x->v_heads, x->tk, x->dv, 1, rng);
+  s->d_o = drawn(x->o_type, TEST_BTHD, x->batch, x->hv, x->tq, x->dv, 1, rng);
   s->p.w_transposed = x->transposed;
-  s->p.w_l = drawn(x->type, TEST_PADDED, 1, 1, x->transposed ? x->h : x->hk,
+  s->p.w_l = drawn(x->w_type, TEST_PADDED, 1, 1, x->transposed ? x->h : x->hk,
                    x->transposed ? x->hk : x->h, 0.8, rng);
-  s->p.w_w = drawn(x->type, TEST_NEGATIVE, 1, 1, x->transposed ? x->hv : x->h,
+  s->p.w_w = drawn(x->w_type, TEST_NEGATIVE, 1, 1, x->transposed ? x->hv : x->h,
                    x->transposed ? x->h : x->hv, 0.8, rng);
-  outputs(s, x->d_type);
+  outputs(s, d_type);
   s->does.call = call, s->does.ask = ask, s->does.scene = s;
   return s;
 }
 
 /* ---- the oracle -----------------------------------------------------------------------------*/
-
-static double mixed(const scene *s, const attn_tensor *w, int64_t from, int64_t to) {
-  return s->p.w_transposed ? oracle_get(w, 0, 0, to, from) : oracle_get(w, 0, 0, from, to);
-}
-
-static int64_t softmax_heads(const scene *s) {
-  return s->p.w_transposed ? s->p.w_l.len : s->p.w_l.dim;
-}
 
 /* Row (b, i) of all heads: scores J [hk][Tk], weights W [H][Tk] with their LSE. */
 typedef struct row {
@@ -84,35 +66,15 @@ typedef struct row {
 } row;
 
 static row row_of(const scene *s, const attn_tensor *zero, int64_t b, int64_t i) {
-  const attn_sdpa_params *p = &s->p.attention;
-  const int64_t H = softmax_heads(s), tk = s->k.len, hk = s->q.heads;
-  const double scale = scale_of(p->scale, s->q.dim);
+  const int64_t H = talking_heads(&s->p), tk = s->k.len, hk = s->q.heads;
+  const double scale = scale_of(s->p.attention.scale, s->q.dim);
   row y = {test_mem((size_t)(hk * tk + 1) * sizeof(double)),
            test_mem((size_t)(H * tk + 1) * sizeof(double)), test_mem((size_t)H * sizeof(double))};
   for (int64_t c = 0; c < hk; c++)
     for (int64_t j = 0; j < tk; j++) y.j[c * tk + j] = scale * dot_rows(&s->q, &s->k, b, c, i, j);
-  for (int64_t h = 0; h < H; h++) {
-    double top = -(double)INFINITY, sum = 0, *w = y.w + h * tk;
-    for (int64_t j = 0; j < tk; j++) {
-      w[j] = -(double)INFINITY;
-      if (!oracle_allowed(zero, &s->k, p, b, h, i, j)) continue;
-      w[j] = oracle_score(zero, &s->k, p, b, h, i, j).x;
-      for (int64_t c = 0; c < hk; c++) w[j] += y.j[c * tk + j] * mixed(s, &s->p.w_l, c, h);
-      top = fmax(top, w[j]);
-    }
-    for (int64_t j = 0; j < tk; j++) sum += w[j] > -(double)INFINITY ? exp(w[j] - top) : 0;
-    for (int64_t j = 0; j < tk; j++) w[j] = w[j] > -(double)INFINITY ? exp(w[j] - top) / sum : 0;
-    y.lse[h] = sum > 0 ? top + log(sum) : -(double)INFINITY;
-  }
+  for (int64_t h = 0; h < H; h++)
+    y.lse[h] = talking_weights(&s->q, &s->k, &s->p, zero, b, h, i, y.w + h * tk);
   return y;
-}
-
-/* Queries of 0 for each softmax head, which leave the terms. */
-static attn_tensor nothing(const scene *s) {
-  attn_tensor zero =
-      test_tensor(ATTN_F32, TEST_BHTD, s->q.batch, softmax_heads(s), s->q.len, s->q.dim);
-  test_fill_value(zero, 0);
-  return zero;
 }
 
 static int64_t rows_of(const scene *s, int64_t b) {
@@ -120,8 +82,8 @@ static int64_t rows_of(const scene *s, int64_t b) {
 }
 
 static double loss(const scene *s) {
-  const attn_tensor zero = nothing(s);
-  const int64_t H = softmax_heads(s), tk = s->k.len, hv = s->d_o.heads;
+  const attn_tensor zero = talking_nothing(&s->q, &s->p);
+  const int64_t H = talking_heads(&s->p), tk = s->k.len, hv = s->d_o.heads;
   double sum = 0;
   for (int64_t b = 0; b < s->q.batch; b++)
     for (int64_t i = 0; i < rows_of(s, b); i++) {
@@ -129,7 +91,8 @@ static double loss(const scene *s) {
       for (int64_t g = 0; g < hv; g++)
         for (int64_t j = 0; j < tk; j++) {
           double u = 0;
-          for (int64_t h = 0; h < H; h++) u += y.w[h * tk + j] * mixed(s, &s->p.w_w, h, g);
+          for (int64_t h = 0; h < H; h++)
+            u += y.w[h * tk + j] * talking_mixed(&s->p, &s->p.w_w, h, g);
           for (int64_t c = 0; u != 0 && c < s->v.dim; c++)
             sum += u * oracle_get(&s->v, b, head_of(&s->v, g, hv), j, c) *
                    oracle_get(&s->d_o, b, g, i, c);
@@ -146,8 +109,8 @@ typedef struct wanted {
 
 /* The formulas of the documentation; bounds from sums of magnitudes. */
 static wanted oracle(const scene *s) {
-  const attn_tensor zero = nothing(s);
-  const int64_t H = softmax_heads(s), tk = s->k.len, hk = s->q.heads, hv = s->d_o.heads;
+  const attn_tensor zero = talking_nothing(&s->q, &s->p);
+  const int64_t H = talking_heads(&s->p), tk = s->k.len, hk = s->q.heads, hv = s->d_o.heads;
   const double scale = scale_of(s->p.attention.scale, s->q.dim), u = 1e-5;
   double *d_u = test_mem((size_t)(hv * tk + 1) * sizeof *d_u);
   wanted y;
@@ -173,7 +136,7 @@ static wanted oracle(const scene *s) {
             double d_w = 0, size = 0;
             if (w == 0) continue;
             for (int64_t g = 0; g < hv; g++) {
-              const double by = mixed(s, &s->p.w_w, h, g), du = d_u[g * tk + j];
+              const double by = talking_mixed(&s->p, &s->p.w_w, h, g), du = d_u[g * tk + j];
               d_w += du * by, size += fabs(du * by);
               if (!way) continue;
               dense_add(&y.d[4], 0, 0, s->p.w_transposed ? g : h, s->p.w_transposed ? h : g, w * du,
@@ -190,7 +153,7 @@ static wanted oracle(const scene *s) {
             }
             const double l = w * (d_w - d + more), e = u * w * (size + d_size + fabs(more));
             for (int64_t g = 0; g < hk; g++) {
-              const double by = mixed(s, &s->p.w_l, g, h) * scale;
+              const double by = talking_mixed(&s->p, &s->p.w_l, g, h) * scale;
               dense_add(&y.d[3], 0, 0, s->p.w_transposed ? h : g, s->p.w_transposed ? g : h,
                         r.j[g * tk + j] * l, e * (fabs(r.j[g * tk + j]) + 1));
               for (int64_t c = 0; c < s->q.dim; c++) {
@@ -217,7 +180,7 @@ static void check(const scene *s) {
 /* What a softmax is of: masks, lengths and terms. */
 static void dress(scene *s, int64_t n, test_rng *rng) {
   attn_sdpa_params *p = &s->p.attention;
-  const int64_t h = softmax_heads(s), b = s->q.batch, tq = s->q.len, tk = s->k.len;
+  const int64_t h = talking_heads(&s->p), b = s->q.batch, tq = s->q.len, tk = s->k.len;
   if (n % 3 == 0) p->causal = 1;
   if (n % 6 == 5) p->has_q_off = 1, p->q_off = test_range(rng, -5, 5);
   if (n % 7 == 2) p->scale = 0.3f;
@@ -237,23 +200,16 @@ void N6_talking(void **state) {
   test_rng rng = test_seed(9950);
   for (int64_t n = test_count(60, 20); n-- > 0; test_mem_release()) {
     const int64_t kh = test_range(&rng, 1, 3), vh = test_range(&rng, 1, 3);
-    shape x = {test_range(&rng, 1, 2),
-               kh * test_range(&rng, 1, 2),
-               test_range(&rng, 1, 8),
-               vh * test_range(&rng, 1, 3),
-               kh,
-               vh,
-               test_range(&rng, 1, n % 4 ? 24 : 150),
-               test_range(&rng, 1, n % 3 ? 40 : 300),
-               test_range(&rng, 1, 12),
-               test_range(&rng, 1, 12),
-               n % 5 == 1   ? ATTN_F16
-               : n % 5 == 2 ? ATTN_BF16
-                            : ATTN_F32,
-               n % 6 == 1 ? ATTN_BF16 : ATTN_F32,
-               (int)(n / 2 % 2)};
+    talking_shape x = talking_plain(
+        kh * test_range(&rng, 1, 2), test_range(&rng, 1, 8), vh * test_range(&rng, 1, 3),
+        test_range(&rng, 1, n % 4 ? 24 : 150), test_range(&rng, 1, n % 3 ? 40 : 300));
+    x.batch = test_range(&rng, 1, 2), x.k_heads = kh, x.v_heads = vh;
+    x.dk = test_range(&rng, 1, 12), x.dv = test_range(&rng, 1, 12), x.transposed = (int)(n / 2 % 2);
+    x.q_type = x.kv_type = x.o_type = x.w_type = n % 5 == 1   ? ATTN_F16
+                                                 : n % 5 == 2 ? ATTN_BF16
+                                                              : ATTN_F32;
     test_where = n % 3 == 1 ? TEST_AFTER_GUARD : n % 3 == 2 ? TEST_BEFORE_GUARD : TEST_HEAP;
-    scene *s = build(&x, &rng);
+    scene *s = build(&x, n % 6 == 1 ? ATTN_BF16 : ATTN_F32, &rng);
     test_where = TEST_HEAP;
     dress(s, n, &rng);
     promise_run(&s->does);
@@ -269,10 +225,11 @@ void N6_talking_long(void **state) {
   for (int n = 0; n < 3; n++, test_mem_release()) {
     /* more blocks, more tiles, more heads */
     const int64_t more = test_fast ? 0 : 500;
-    shape x = plain(2, n == 2 ? 34 : 3, n == 1 ? 1 : 2, n == 1 ? 560 + more : 70 + more / 2,
-                    n == 0 ? 1400 : 150 + more);
+    talking_shape x =
+        talking_plain(2, n == 2 ? 34 : 3, n == 1 ? 1 : 2, n == 1 ? 560 + more : 70 + more / 2,
+                      n == 0 ? 1400 : 150 + more);
     x.dk = 3, x.dv = 2;
-    scene *s = build(&x, &rng);
+    scene *s = build(&x, ATTN_F32, &rng);
     attn_tensor *const t[] = {&s->v, &s->d_o};
     for (int a = 0; a < 2; a++)
       for (int64_t h = 0; h < t[a]->heads; h++)
@@ -290,10 +247,11 @@ void N6_talking_differences(void **state) {
   (void)state;
   test_rng rng = test_seed(9952);
   for (int64_t n = test_count(24, 8); n-- > 0; test_mem_release()) {
-    shape x = plain(test_range(&rng, 1, 3), test_range(&rng, 1, 3), test_range(&rng, 1, 3),
-                    test_range(&rng, 1, 5), test_range(&rng, 1, 6));
+    talking_shape x =
+        talking_plain(test_range(&rng, 1, 3), test_range(&rng, 1, 3), test_range(&rng, 1, 3),
+                      test_range(&rng, 1, 5), test_range(&rng, 1, 6));
     x.transposed = (int)(n % 2), x.dk = 3, x.dv = 2;
-    scene *s = build(&x, &rng);
+    scene *s = build(&x, ATTN_F32, &rng);
     dress(s, n, &rng);
     const wanted want = oracle(s);
     for (int a = 0; a < OUTPUTS; a++) {
@@ -320,8 +278,8 @@ void N6_talking_identity(void **state) {
   (void)state;
   test_rng rng = test_seed(9953);
   for (int n = 0; n < 2; n++, test_mem_release()) {
-    shape x = plain(3, 3, 3, 70, 200);
-    scene *s = build(&x, &rng);
+    talking_shape x = talking_plain(3, 3, 3, 70, 200);
+    scene *s = build(&x, ATTN_F32, &rng);
     attn_ctx ctx = test_ctx();
     attn_tensor *const w[] = {&s->p.w_l, &s->p.w_w};
     for (int a = 0; a < 2; a++) {
@@ -348,9 +306,9 @@ void N6_talking_outputs(void **state) {
   (void)state;
   test_rng rng = test_seed(9954);
   for (int n = 0; n < 10; n++, test_mem_release()) {
-    shape x = plain(2, 4, 2, 140, 300);
+    talking_shape x = talking_plain(2, 4, 2, 140, 300);
     x.batch = 1 + n % 2;
-    scene *s = build(&x, &rng);
+    scene *s = build(&x, ATTN_F32, &rng);
     attn_ctx ctx = test_ctx();
     s->p.attention.causal = n % 3 == 0;
     promise_run(&s->does);
@@ -383,9 +341,9 @@ void N6_talking_nan(void **state) {
   (void)state;
   test_rng rng = test_seed(9955);
   for (int n = 0; n < 8; n++, test_mem_release()) {
-    shape x = plain(2, 2, 2, 90, 90);
-    scene *s = build(&x, &rng);
-    const int64_t at = 41;
+    talking_shape x = talking_plain(2, 2, 2, 90, 90);
+    scene *s = build(&x, ATTN_F32, &rng);
+    const int64_t at = 28; /* a lane that the last tile has no row in */
     attn_tensor *const t[] = {&s->d_o, &s->q, &s->k, &s->v};
     s->p.attention.causal = 1;
     if (n > 3) { /* one head sees less; the other decides */
@@ -394,7 +352,7 @@ void N6_talking_nan(void **state) {
     }
     oracle_set(t[n % 4], 0, 1, at, 1, n & 1 ? (double)NAN : (double)INFINITY);
     promise_run(&s->does);
-    const attn_tensor zero = nothing(s);
+    const attn_tensor zero = talking_nothing(&s->q, &s->p);
     for (int o = 0; o < 3; o++)
       for (int64_t i = 0; i < 90; i++) {
         int meets = 0, sees_bad = 0;
@@ -427,9 +385,9 @@ void N6_talking_hidden(void **state) {
   (void)state;
   test_rng rng = test_seed(9958);
   for (int n = 0; n < 4; n++, test_mem_release()) {
-    shape x = plain(2, 3, 2, 70, 90);
-    scene *s = build(&x, &rng);
-    const int64_t at = 41;
+    talking_shape x = talking_plain(2, 3, 2, 70, 90);
+    scene *s = build(&x, ATTN_F32, &rng);
+    const int64_t at = 8; /* likewise */
     attn_tensor *const t[] = {&s->d_o, &s->q, &s->k, &s->v};
     uint8_t *seen = test_mem(70 * 90);
     for (int64_t i = 0; i < 70 * 90; i++) seen[i] = (n < 2 ? i / 90 : i % 90) != at;
@@ -451,9 +409,9 @@ void N6_talking_empty(void **state) {
   (void)state;
   test_rng rng = test_seed(9956);
   for (int n = 0; n < 4; n++, test_mem_release()) {
-    shape x = plain(2, 3, 2, n == 0 ? 0 : 20, n == 1 ? 0 : 30);
+    talking_shape x = talking_plain(2, 3, 2, n == 0 ? 0 : 20, n == 1 ? 0 : 30);
     if (n == 2) x.batch = 0;
-    scene *s = build(&x, &rng);
+    scene *s = build(&x, ATTN_F32, &rng);
     static const int32_t q_len[] = {11}, kv_len[] = {13};
     if (n == 3) {
       s->p.attention.q_len = q_len, s->p.attention.kv_len = kv_len;
@@ -485,8 +443,8 @@ void N6_talking_rejects(void **state) {
   (void)state;
   test_rng rng = test_seed(9957);
   for (int n = 0; n < 14; n++, test_mem_release()) {
-    shape x = plain(2, 3, 2, 20, 30);
-    scene *s = build(&x, &rng);
+    talking_shape x = talking_plain(2, 3, 2, 20, 30);
+    scene *s = build(&x, ATTN_F32, &rng);
     attn_status want = ATTN_E_SHAPE;
     const char *word = "gradient";
     switch (n) {

@@ -32,7 +32,8 @@ typedef struct attn_talking_gradients {
  * Determinism: the same bits on avx2, avx512 and neon, for any number of workers, and whichever outputs are asked for.
  * Workers: tiles of 64 queries, then blocks of 128 keys.
  * Cost: 2 (6 hk dk + 4 hv dv) flops a pair (with attention.lse 2 (5 hk dk + 4 hv dv)), where by parts it would be H times
- *   attn_sdpa_backward's 2 (3 hk dk + 2 hv dv), and 2 (6 hk H + 6 H hv) of mixing.
+ *   attn_sdpa_backward's 2 (3 hk dk + 2 hv dv), and 2 (7 hk H + 5 H hv) of mixing and the
+ *   matrices' shares.
  * Source: Shazeer et al. 2020, arXiv 2003.02436; the chain rule. */
 ATTN_DEF attn_status attn_talking_backward(attn_tensor d_q, attn_tensor d_k, attn_tensor d_v,
                                            attn_tensor d_o, attn_tensor q, attn_tensor k,
